@@ -1,0 +1,52 @@
+# Every target sets up what it needs in .venv, with uv where it is installed, else with venv and pip.
+
+PYTHON ?= $(shell for python in python3 python3.13 python3.12 python3.11; do \
+	"$$python" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo "$$python" && break; done)
+UV := $(shell command -v uv 2>/dev/null)
+PIP = $(if $(UV),$(UV) pip install --quiet --python $(1)/bin/python,$(1)/bin/python -m pip install --quiet --disable-pip-version-check)
+SOURCES := pyproject.toml setup.py
+
+.PHONY: demo test verify lint bare bench clean
+
+demo: .venv/core.stamp  # the main job: a double pendulum swings up
+	.venv/bin/fphys run swing-up
+
+test: lint  # reduced sizes
+	.venv/bin/pytest -n 2 --dist worksteal -m "not alone"
+	.venv/bin/pytest -m alone
+
+verify: lint  # full sizes
+	FPHYS_FULL=1 .venv/bin/pytest --timeout=7200
+
+lint: .venv/test.stamp
+	.venv/bin/ruff check .
+	.venv/bin/pyright
+
+bare: .venv-bare/tools.stamp  # everything that needs no extra
+	FPHYS_BARE=1 .venv-bare/bin/pytest
+
+bench: .venv/core.stamp
+	.venv/bin/fphys bench
+
+clean:  # the environments stay: remove .venv and .venv-bare to start afresh
+	rm -rf build dist *.egg-info .pytest_cache .ruff_cache .hypothesis
+
+# Installed again only when $(SOURCES) change.
+%/core.stamp: $(SOURCES) | %/bin/python
+	@echo "installing fphys into $*"
+	$(call PIP,$*) -e .
+	@touch $@
+
+.venv/test.stamp: $(SOURCES) | .venv/bin/python
+	@echo "installing fphys and what its tests need into .venv"
+	$(call PIP,.venv) -e ".[test,torch,genesis,onnx]"
+	@touch .venv/core.stamp $@
+
+.venv-bare/tools.stamp: .venv-bare/core.stamp
+	$(call PIP,.venv-bare) "pytest>=9.0" "pytest-timeout>=2.4" "hypothesis>=6.130" "setuptools>=77"
+	@touch $@
+
+.PRECIOUS: %/core.stamp %/bin/python
+%/bin/python:
+	@test -n "$(PYTHON)" || { echo "fphys needs Python 3.11 or newer: install it, or make PYTHON=/path/to/python" >&2; exit 1; }
+	$(if $(UV),$(UV) venv --quiet --python "$(PYTHON)" $*,"$(PYTHON)" -m venv $*)

@@ -1,0 +1,74 @@
+"""The benchmark cases. A solver adds its own here."""
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from ..bridge import kernels, warp_op
+from .case import Case, Workload
+from .physics import rollout_cases, step_cases
+
+Array = jax.Array
+
+_WIDTH = 64  # numbers per world of the bridge's cases
+_MATRIX = 1000
+_COPY = 1 << 24  # numbers copied, well beyond the caches
+
+
+def _relu(launch: Any, x: Any, y: Any) -> None:
+    launch(kernels(x.dtype, "relu").relu, dim=x.shape, inputs=[x], outputs=[y])
+
+
+def _rectified(op: Any, worlds: int) -> Workload:
+    x = np.random.default_rng(0).standard_normal((worlds, _WIDTH)).astype(jnp.zeros(0).dtype)
+
+    def validate(y: Array) -> None:
+        if not np.array_equal(np.asarray(y), np.maximum(x, 0)):
+            raise ValueError("the result is not max(x, 0)")
+
+    return Workload(op, (x,), validate)
+
+
+def _matmul(worlds: int) -> Workload:
+    rng = np.random.default_rng(0)
+    a, b = (rng.standard_normal((_MATRIX, _MATRIX)).astype(jnp.zeros(0).dtype) for _ in range(2))
+
+    def validate(c: Array) -> None:
+        wanted = a.astype(np.float64) @ b.astype(np.float64)
+        error = np.linalg.norm(np.asarray(c, np.float64) - wanted) / np.linalg.norm(wanted)
+        if not error < 1e-5:
+            raise ValueError(f"the product is off by {error:.1e}: it was not computed in full float32")
+
+    return Workload(lambda a, b: jnp.matmul(a, b, precision="highest"), (a, b), validate)
+
+
+def _copy(worlds: int) -> Workload:
+    x = np.arange(_COPY, dtype=np.float32)
+
+    def validate(y: Array) -> None:
+        if not np.array_equal(np.asarray(y), x + 1):
+            raise ValueError("the result is not x + 1")
+
+    return Workload(lambda x: x + 1, (x,), validate)
+
+
+CASES: list[Case] = [
+    Case("device.matmul", _matmul, 2 * _MATRIX**3, "flop", worlds=(), tags=("device",)),
+    Case("device.copy", _copy, 2 * 4 * _COPY, "B", worlds=(), tags=("device",)),
+    Case(
+        "bridge.relu.jax", lambda worlds: _rectified(lambda x: jnp.maximum(x, 0), worlds), 1, "worlds", tags=("bridge",)
+    ),
+    Case(
+        "bridge.relu.warp",
+        lambda worlds: _rectified(warp_op(_relu, outputs=lambda x: x), worlds),
+        unit="worlds",
+        relative_to="bridge.relu.jax",
+        tags=("bridge",),
+    ),
+    *step_cases("double-pendulum"),
+    *step_cases("franka"),
+    *step_cases("ant"),
+    *rollout_cases("ant", 100),
+]

@@ -1,0 +1,121 @@
+"""``fphys bench``: choose the cases, measure them, report."""
+
+import fnmatch
+import os
+import sys
+from collections.abc import Iterable, Sequence
+
+from .case import Case
+
+PROFILES = "runs/profile"
+
+
+def main(
+    pattern: str | None = None,
+    *,
+    json_path: str | os.PathLike[str] | None = None,
+    list_only: bool = False,
+    quick: bool = False,
+    worlds: Sequence[int] | None = None,
+    profile: bool = False,
+    cases: Sequence[Case] | None = None,
+) -> int:
+    """Run the benchmark; a table on standard output, progress on standard error.
+
+    Args:
+        pattern: run only the cases whose name contains it, matches it as a glob, or which have it as
+            a tag; what they are compared with runs too. All by default.
+        json_path: where to write the results, with device, versions and date. It is rewritten after
+            each group of cases, so that what was measured survives an interruption.
+        list_only: name the cases and do nothing else.
+        quick: at most 64 worlds and few samples: shows that the cases run, not how fast.
+        worlds: numbers of worlds to run instead of each case's own.
+        profile: also write a trace of each case under ``runs/profile``, for TensorBoard or Perfetto.
+        cases: the cases to choose from; fphys's own by default.
+
+    Returns:
+        0 if every result was valid; 1 if one was wrong or failed; 2 if no case matches.
+    """
+    if cases is None:
+        from .cases import CASES as cases
+    chosen = select(cases, pattern)
+    if not chosen:
+        names = "\n".join(f"  {case.name}" for case in cases)
+        print(f"no benchmark case matches {pattern!r}; there are:\n{names}", file=sys.stderr)
+        return 2
+    if list_only:
+        for case in chosen:
+            print(f"{case.name:36} {' '.join(f'{w:,}' for w in case.worlds):20} {' '.join(case.tags)}")
+        return 0
+
+    from .measure import QUICK, Effort, measure
+    from .report import HEADER, row, write_json
+
+    effort = QUICK if quick else Effort()
+    plan = [
+        (members, count)
+        for group in groups(chosen)
+        for count, members in _by_worlds(group, worlds, 64 if quick else None)
+    ]
+    total, done, results = sum(len(members) for members, _ in plan), 0, []
+    print(HEADER, flush=True)
+    for members, count in plan:
+        done += len(members)
+        _progress(f"[{done}/{total}] {', '.join(case.name for case in members)}: {count:,} worlds")
+        new = measure(members, count, effort, PROFILES if profile else None)
+        _progress("")
+        print("\n".join(row(result) for result in new), flush=True)
+        results += new
+        if json_path is not None:
+            write_json(json_path, results, complete=done == total)
+    invalid = [result for result in results if not result.valid]
+    for result in invalid:
+        print(f"\nINVALID {result.case}, {result.worlds:,} worlds: {result.error}", file=sys.stderr)
+    if profile:
+        print(f"traces are under {PROFILES}", file=sys.stderr)
+    return 1 if invalid else 0
+
+
+def select(cases: Sequence[Case], pattern: str | None) -> list[Case]:
+    """The cases that match, and those that they are compared with, in the order of the list."""
+    known: dict[str, Case] = {}
+    names: set[str | None] = set()
+    for case in cases:
+        if case.name in known:
+            raise ValueError(f"two benchmark cases are called {case.name}: results are told apart by their name")
+        if case.relative_to is not None and case.relative_to not in known:
+            raise ValueError(
+                f"benchmark case {case.name} is relative to {case.relative_to}: no case before it is called so"
+            )
+        known[case.name] = case
+        if pattern is None or pattern in case.name or fnmatch.fnmatch(case.name, pattern) or pattern in case.tags:
+            name: str | None = case.name
+            while name is not None:
+                names.add(name)
+                name = known[name].relative_to
+    return [case for case in cases if case.name in names]
+
+
+def groups(cases: Iterable[Case]) -> list[list[Case]]:
+    """Cases that are compared with each other, directly or through a third, together."""
+    together: list[list[Case]] = []
+    for case in cases:
+        group = next((g for g in together if any(other.name == case.relative_to for other in g)), None)
+        if group is None:
+            together.append([case])
+        else:
+            group.append(case)
+    return together
+
+
+def _by_worlds(group: list[Case], asked: Sequence[int] | None, most: int | None) -> list[tuple[int, list[Case]]]:
+    """For each number of worlds, the cases of the group to run with it."""
+    counts = {case.name: (tuple(asked) if asked else case.worlds) if case.worlds else (1,) for case in group}
+    every = sorted({count for each in counts.values() for count in each if most is None or asked or count <= most})
+    return [(count, [case for case in group if count in counts[case.name]]) for count in every]
+
+
+def _progress(text: str) -> None:
+    """What is running now, on one line that the next one overwrites; on a terminal only."""
+    if sys.stderr.isatty():
+        print(f"\r\033[K{text}", end="", file=sys.stderr, flush=True)

@@ -1,0 +1,6 @@
+"""Bridges: Warp launches as JAX operations (the only part of fphys that imports Warp)."""
+
+from .op import WarpOp, warp_op
+from .precision import kernels
+
+__all__ = ["WarpOp", "kernels", "warp_op"]

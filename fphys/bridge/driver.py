@@ -1,0 +1,81 @@
+"""The native driver: one call runs all launches of a program, outside Python.
+
+Python would spend a microsecond on every argument of every launch. Instead a *program*, a flat
+table of 64-bit words made once per set of shapes, says which pointers of the XLA call go where,
+what to clear, what to copy and which compiled kernels to run; a Warp kernel of one thread reads it.
+
+Layout, all counts and addresses being words::
+
+    patches: count, then (field address, buffer, byte offset)
+    clears:  count, then (buffer, byte offset, bytes)
+    copies:  count, then (to buffer, byte offset, from buffer, byte offset, bytes)
+    calls:   count, then (function, bounds, arguments, adjoint arguments or 0)
+
+Buffers are numbered inputs first, then outputs; ``inputs`` and ``outputs`` are the addresses of
+XLA's arrays of ``XLA_FFI_Buffer*``, whose data pointer stands at byte 24.
+"""
+
+import ctypes
+from collections.abc import Callable
+from typing import Any
+
+import warp as wp
+
+from . import modules
+
+SNIPPET = """
+    typedef unsigned long long word;
+    typedef void (*forward)(void*, void*);
+    typedef void (*backward)(void*, void*, void*);
+    const word* p = (const word*)program;
+    auto base = [&](word i) -> char* {
+        const char* buffer = i < num_inputs ? ((char* const*)inputs)[i] : ((char* const*)outputs)[i - num_inputs];
+        return *(char* const*)(buffer + 24);
+    };
+    for (word n = *p++; n > 0; --n, p += 3)
+        *(char**)p[0] = base(p[1]) + p[2];
+    for (word n = *p++; n > 0; --n, p += 3)
+        __builtin_memset(base(p[0]) + p[1], 0, p[2]);
+    for (word n = *p++; n > 0; --n, p += 5)
+        __builtin_memcpy(base(p[0]) + p[1], base(p[2]) + p[3], p[4]);
+    for (word n = *p++; n > 0; --n, p += 4) {
+        if (p[3]) ((backward)p[0])((void*)p[1], (void*)p[2], (void*)p[3]);
+        else ((forward)p[0])((void*)p[1], (void*)p[2]);
+    }
+"""
+
+
+@wp.func_native(SNIPPET)
+def run_program(program: wp.uint64, inputs: wp.uint64, num_inputs: wp.uint64, outputs: wp.uint64):  # type: ignore[empty-body]
+    ...
+
+
+@wp.kernel(enable_backward=False)
+def drive(program: wp.uint64, inputs: wp.uint64, num_inputs: wp.uint64, outputs: wp.uint64):
+    """Run a program on the buffers of one XLA call."""
+    wp.tid()
+    run_program(program, inputs, num_inputs, outputs)
+
+
+class _Arguments(ctypes.Structure):
+    _fields_ = [(name, ctypes.c_uint64) for name in ("program", "inputs", "num_inputs", "outputs")]
+
+
+def load() -> Callable[[int, int, int, int], None]:
+    """Compile the driver and return ``run(program, inputs, num_inputs, outputs)``, which releases the GIL."""
+    device = wp.get_device("cpu")
+    _, code = modules.load([drive], device, "the bridge's driver")
+    command: Any = wp.launch(drive, dim=1, inputs=[wp.uint64(0)] * 4, device=device, record_cmd=True)
+    address = ctypes.cast(command.hooks.forward, ctypes.c_void_p).value
+    assert address is not None
+    function = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p)(address)
+    bounds = command.bounds
+    bounds_address = ctypes.addressof(bounds)
+    keep = (command, bounds, code)
+
+    def run(program: int, inputs: int, num_inputs: int, outputs: int) -> None:
+        arguments = _Arguments(program, inputs, num_inputs, outputs)
+        function(bounds_address, ctypes.addressof(arguments))
+
+    setattr(run, "keep", keep)
+    return run

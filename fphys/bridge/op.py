@@ -1,0 +1,303 @@
+"""Warp launches as a JAX operation that survives ``jit``, ``grad``, ``vmap``, ``scan`` and ``checkpoint``."""
+
+import functools
+import traceback
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.custom_batching import custom_vmap
+from jax.custom_derivatives import SymbolicZero
+
+from ..errors import BridgeError, FphysError, PrecisionError
+from . import ffi
+from .plan import plan_backward, plan_forward
+from .record import Buffer, Recorder
+from .start import run_where_called
+from .workers import num_ranges
+
+run_where_called()
+
+Avals = tuple[jax.ShapeDtypeStruct, ...]
+
+
+def warp_op(
+    fn: Callable[..., None],
+    outputs: Callable[..., Any],
+    *,
+    differentiable: bool = True,
+    zeroed: bool = True,
+    name: str | None = None,
+) -> "WarpOp":
+    """Wrap a function that launches Warp kernels as a pure JAX operation.
+
+    Args:
+        fn: ``fn(launch, *inputs, *outputs)``. It is called on symbolic arrays, once per set of
+            shapes, and calls ``launch(kernel, dim=..., inputs=[...], outputs=[...])`` as it would
+            call ``wp.launch``. ``launch.scratch(shape, dtype)`` declares scratch memory, NumPy arrays
+            serve as constants, and inputs may be any pytree of arrays.
+        outputs: ``outputs(*inputs)`` gives the output, or a tuple of outputs, as anything that has
+            ``shape`` and ``dtype``.
+        differentiable: whether reverse mode is defined. It replays the launches and runs their
+            adjoints in reverse order, with respect to every floating-point input that is wanted.
+        zeroed: fill outputs with zeros first. Switch it off where the kernels write every element.
+        name: for error messages; the function's name by default.
+
+    Every array has the world axis first; an input of leading size 1 is shared by all worlds, inside
+    the kernel it is indexed like any other, and its gradient is summed over the worlds. ``vmap``
+    folds the mapped axis into the world axis. Forward mode is not defined.
+
+    Warp's adjoint is right where each array element is written once: an element that is read and then
+    overwritten in the same kernel gets a wrong gradient, without an error. A kernel must also stay inside
+    its own world: what it reads of ``x[0, i]`` for every world is another batch's under ``vmap``.
+    ``fphys.testing.check_grads`` and ``check_transforms`` find both.
+
+    Example:
+        >>> relu = warp_op(lambda launch, x, y: launch(relu_kernel, dim=x.shape, inputs=[x], outputs=[y]),
+        ...                outputs=lambda x: x)  # doctest: +SKIP
+
+    Raises (when called, before anything is launched):
+        BridgeError: a launch does not fit its arrays, overwrites one, or the function itself raised.
+        TypeError: inputs mix float32 and float64, or have another floating type.
+        ValueError: world axes differ.
+    """
+    return WarpOp(fn, outputs, differentiable=differentiable, zeroed=zeroed, name=name or fn.__name__)
+
+
+class WarpOp:
+    """A wrapped function; see :func:`warp_op`."""
+
+    def __init__(
+        self, fn: Callable[..., None], outputs: Callable[..., Any], *, differentiable: bool, zeroed: bool, name: str
+    ):
+        self.fn, self.outputs, self.name = fn, outputs, name
+        self.differentiable, self.zeroed = differentiable, zeroed
+        self.recorded = functools.cache(self._record)
+        self.operation = functools.cache(self._operation)
+        self.adjoint = functools.cache(self._adjoint)
+        self.forward_plan = functools.cache(self._forward_plan)
+        self.backward_plan = functools.cache(self._backward_plan)
+
+    def __call__(self, *args: Any) -> Any:
+        leaves, tree, used = self._prepare(args)
+        outs = self.operation(tree, used)(*(leaves[i] for i in used))
+        return outs[0] if len(outs) == 1 else outs
+
+    def vjp(
+        self, args: Sequence[Any], cotangents: Sequence[Any], wanted: Sequence[bool] | None = None
+    ) -> tuple[Any, ...]:
+        """Gradients with respect to ``args`` at given output cotangents, without the primal result.
+
+        Args:
+            args: the operation's arguments.
+            cotangents: one array per output.
+            wanted: for each leaf of ``args``, whether its gradient is needed (all by default). Leaves
+                not wanted, unused or of integer type get None.
+
+        Returns:
+            A tree like ``args``, with None where there is no gradient.
+        """
+        leaves, tree, used = self._prepare(args)
+        wanted = [True] * len(leaves) if wanted is None else list(wanted)
+        select = tuple(wanted[i] and leaves[i].dtype.kind == "f" for i in used)
+        grads: list[Any] = [None] * len(leaves)
+        if any(select):
+            found = self.adjoint(tree, used, select)(*(leaves[i] for i in used), *cotangents)
+            for i, grad in zip([i for i, s in zip(used, select, strict=True) if s], found, strict=True):
+                grads[i] = grad
+        return jax.tree.unflatten(tree, grads)
+
+    def _prepare(self, args: Sequence[Any]) -> tuple[list[jax.Array], Any, tuple[int, ...]]:
+        """Flatten the arguments and find, from a record, which leaves the launches use."""
+        leaves, tree = jax.tree.flatten(tuple(args))
+        leaves = [jnp.asarray(leaf) for leaf in leaves]
+        avals = tuple(jax.ShapeDtypeStruct(leaf.shape, leaf.dtype) for leaf in leaves)
+        return leaves, tree, self.recorded(tree, None, avals)[3]
+
+    def _record(
+        self, tree: Any, used: tuple[int, ...] | None, avals: Avals
+    ) -> tuple[Recorder, list[Buffer], list[Buffer], tuple[int, ...]]:
+        """Run the function on symbolic arrays. ``avals`` are all leaves, or those in ``used``."""
+        count = tree.num_leaves
+        numbers = tuple(range(count)) if used is None else used
+        paths = [
+            jax.tree_util.keystr(p) for p, _ in jax.tree_util.tree_flatten_with_path(tree.unflatten([0] * count))[0]
+        ]
+        given = {
+            i: Buffer(f"input {paths[i]}", "input", tuple(a.shape), np.dtype(a.dtype))
+            for i, a in zip(numbers, avals, strict=True)
+        }
+        args = tree.unflatten([given.get(i) for i in range(count)])
+        worlds, probe = 1, Recorder(self.name, 1)
+        try:
+            shapes = self.outputs(*args)
+            shapes = shapes if isinstance(shapes, tuple | list) else (shapes,)
+            outs = [Buffer(f"output {i}", "output", tuple(s.shape), np.dtype(s.dtype)) for i, s in enumerate(shapes)]
+            worlds = max(o.shape[0] if o.shape else 0 for o in outs)
+            if used is not None and worlds == 1:  # folded by vmap: the worlds may come from any input
+                worlds = max(b.shape[0] for b in given.values())
+            for out in outs:
+                if not out.shape or out.shape[0] not in (1, worlds) or worlds < 1:
+                    raise BridgeError(f"{self.name}: {out} must have the world axis first, of at least one world")
+                out.shape = (worlds, *out.shape[1:])
+            for buffer in given.values():
+                buffer.present(worlds)
+            probe = Recorder(self.name, worlds)
+            self.fn(probe, *args, *outs)
+        except FphysError:
+            raise
+        except Exception as error:
+            raise BridgeError(
+                f"{self.name}: {type(error).__name__}: {error}\n{traceback.format_exc(limit=-2)}"
+            ) from error
+        if not probe.launches:
+            raise BridgeError(f"{self.name} launched nothing: call the `launch` given as first argument, not wp.launch")
+        bound = tuple(i for i in numbers if given[i] in probe.used)
+        self._check([given[i] for i in bound], worlds)
+        if self.zeroed:
+            probe.zeroed.extend(outs)
+        return probe, [given[i] for i in bound], outs, bound
+
+    def _check(self, inputs: list[Buffer], worlds: int) -> None:
+        precisions = {b.dtype.name: b for b in inputs if b.dtype.kind == "f"}
+        if len(precisions) > 1:
+            listed = " and ".join(f"{b.name} is {d}" for d, b in precisions.items())
+            raise PrecisionError(f"{self.name}: {listed}: one call runs in one precision, cast one of them")
+        for buffer in inputs:
+            if not buffer.shape or buffer.shape[0] != worlds:
+                raise ValueError(
+                    f"{self.name}: {buffer.name} has shape {buffer.shape}: axis 0 is the world axis and must have size "
+                    f"{worlds}, or 1 for a value that all worlds share"
+                )
+
+    def _forward_plan(self, tree: Any, used: tuple[int, ...], avals: Avals) -> tuple[int, tuple[Any, ...], int]:
+        record, inputs, outputs, _ = self.recorded(tree, used, avals)
+        plan, scratch = plan_forward(record, inputs, outputs, num_ranges(record.worlds))
+        return _finish(plan), tuple(jax.ShapeDtypeStruct(b.shape, b.dtype) for b in outputs), scratch
+
+    def _backward_plan(
+        self, tree: Any, used: tuple[int, ...], select: tuple[bool, ...], avals: Avals
+    ) -> tuple[int, tuple[Any, ...], int]:
+        record, inputs, outputs, _ = self.recorded(tree, used, avals)
+        wanted = [b for b, s in zip(inputs, select, strict=True) if s]
+        ranges = num_ranges(record.worlds)
+        plan, scratch = plan_backward(record, inputs, outputs, wanted, ranges)
+        rows = [ranges if b.shared else record.worlds for b in wanted]
+        shapes = tuple(jax.ShapeDtypeStruct((r, *b.shape[1:]), b.dtype) for r, b in zip(rows, wanted, strict=True))
+        return _finish(plan), shapes, scratch
+
+    def _operation(self, tree: Any, used: tuple[int, ...]) -> Callable[..., tuple[jax.Array, ...]]:
+        """The differentiable operation on the used leaves."""
+
+        @custom_vmap
+        def forward(*xs: jax.Array) -> tuple[jax.Array, ...]:
+            return _call(*self.forward_plan(tree, used, _avals(xs)), xs)
+
+        @forward.def_vmap
+        def _(size: int, mapped: Sequence[bool], *xs: jax.Array) -> Any:
+            folded, worlds = _fold(size, mapped, xs)
+            outs = forward(*folded)
+            return tuple(o.reshape(size, worlds, *o.shape[1:]) for o in outs), (True,) * len(outs)
+
+        if not self.differentiable:
+            return forward
+
+        operation = jax.custom_vjp(forward)
+
+        def save(*primals: Any) -> Any:
+            xs = tuple(p.value for p in primals)
+            select = tuple(bool(p.perturbed) and p.value.dtype.kind == "f" for p in primals)
+            return forward(*xs), (xs, _Static(select))
+
+        def pull(saved: Any, cotangents: Any) -> Any:
+            xs, select = saved
+            cotangents = [dense(c) for c in cotangents]
+            if not any(select.value):
+                return (None,) * len(xs)
+            grads = iter(self.adjoint(tree, used, select.value)(*xs, *cotangents))
+            return tuple(next(grads) if s else None for s in select.value)
+
+        operation.defvjp(save, pull, symbolic_zeros=True)
+        return operation
+
+    def _adjoint(
+        self, tree: Any, used: tuple[int, ...], select: tuple[bool, ...]
+    ) -> Callable[..., tuple[jax.Array, ...]]:
+        """The adjoint operation: inputs and cotangents to the gradients of the selected inputs."""
+        n = len(used)
+
+        @custom_vmap
+        def backward(*xs: jax.Array) -> tuple[jax.Array, ...]:
+            grads = _call(*self.backward_plan(tree, used, select, _avals(xs[:n])), xs)
+            shapes = [x.shape for x, s in zip(xs[:n], select, strict=True) if s]
+            return tuple(
+                g if g.shape == s else g.sum(axis=0, keepdims=True) for g, s in zip(grads, shapes, strict=True)
+            )
+
+        @backward.def_vmap
+        def _(size: int, mapped: Sequence[bool], *xs: jax.Array) -> Any:
+            xs = tuple(x if m else jnp.broadcast_to(x, (size, *x.shape)) for x, m in zip(xs, mapped, strict=True))
+            folded, _ = _fold(size, (True,) * len(xs), xs)
+            shapes = [x.shape for x, s in zip(xs[:n], select, strict=True) if s]
+            grads = (g.reshape(size, g.shape[0] // size, *g.shape[1:]) for g in backward(*folded))
+            grads = tuple(
+                g if g.shape == s else g.sum(axis=1, keepdims=True) for g, s in zip(grads, shapes, strict=True)
+            )
+            return grads, (True,) * len(grads)
+
+        return backward
+
+
+def dense(cotangent: Any) -> jax.Array:
+    """A cotangent as an array, where it may be a symbolic zero."""
+    if isinstance(cotangent, SymbolicZero):
+        aval: Any = cotangent.aval
+        return jnp.zeros(aval.shape, aval.dtype)
+    return cotangent
+
+
+@jax.tree_util.register_static
+class _Static:
+    """A hashable value carried through JAX as structure."""
+
+    def __init__(self, value: Any):
+        self.value = value
+
+    def __hash__(self) -> int:
+        return hash(self.value)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Static) and self.value == other.value
+
+
+def _avals(xs: Sequence[jax.Array]) -> Avals:
+    return tuple(jax.ShapeDtypeStruct(x.shape, x.dtype) for x in xs)
+
+
+def _finish(plan: Any) -> int:
+    number = ffi.register(plan)
+    if jax.default_backend() == "cpu":
+        ffi.prepare(number, "cpu")
+    return number
+
+
+def _call(number: int, outputs: tuple[Any, ...], scratch: int, xs: Sequence[jax.Array]) -> tuple[jax.Array, ...]:
+    """One XLA call. Scratch is one more output, so XLA owns it and may reuse it after the call."""
+    results = (*outputs, jax.ShapeDtypeStruct((scratch,), jnp.uint8))
+    return tuple(jax.ffi.ffi_call(ffi.TARGET, results)(*xs, plan=np.int64(number)))[: len(outputs)]
+
+
+def _fold(size: int, mapped: Sequence[bool], xs: Sequence[jax.Array]) -> tuple[list[jax.Array], int]:
+    """Fold a mapped axis into the world axis; what all worlds share and is not mapped stays shared."""
+    worlds = max(x.shape[int(m)] for x, m in zip(xs, mapped, strict=True))
+    folded = []
+    for x, m in zip(xs, mapped, strict=True):
+        shared = x.shape[int(m)] == 1 and worlds > 1
+        if m or not shared:
+            if worlds > 1 or m or x.shape[0] > 1:
+                rest = x.shape[1 + int(m) :]
+                x = jnp.broadcast_to(x if m else x[None], (size, worlds, *rest)).reshape(size * worlds, *rest)
+        folded.append(x)
+    return folded, worlds

@@ -1,0 +1,237 @@
+"""Symbolic arrays and the record of the launches that a function asks for.
+
+A function given to :func:`fphys.bridge.warp_op` runs once per set of shapes, on :class:`Buffer`
+objects instead of arrays, and calls ``launch`` instead of ``wp.launch``. What it asks for is
+checked here, against the shapes, before anything is launched; the same record, read backwards,
+is the adjoint.
+"""
+
+import ast
+import dataclasses
+import functools
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import warp as wp
+from warp._src.types import is_array, type_scalar_type, type_size_in_bytes
+
+from ..errors import BridgeError, PrecisionError
+
+
+@dataclasses.dataclass(eq=False)
+class Buffer:
+    """An array that a launch may use: world axis first, then lanes, then the components of its elements."""
+
+    name: str
+    role: str  # "input", "output" or "scratch"
+    shape: tuple[int, ...]
+    dtype: np.dtype
+    writer: str | None = None  # the kernel that writes it
+    shared: bool = False  # one row in memory, for all worlds
+
+    def present(self, worlds: int) -> None:
+        """Show an input of leading size 1 as if each world had its own row, as kernels see it."""
+        if self.shape and self.shape[0] == 1 and worlds > 1:
+            self.shape, self.shared = (worlds, *self.shape[1:]), True
+
+    @property
+    def ndim(self) -> int:
+        return len(self.shape)
+
+    @property
+    def row_bytes(self) -> int:
+        """Bytes from one world to the next."""
+        return int(np.prod(self.shape[1:], dtype=np.int64)) * self.dtype.itemsize
+
+    def __repr__(self) -> str:
+        return f"{self.name} {self.dtype.name}{list(self.shape)}"
+
+
+@dataclasses.dataclass(eq=False)
+class Constant:
+    """An array of the structure, the same for every world: an index table, a list of types."""
+
+    value: np.ndarray
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Launch:
+    """One kernel launch: ``args`` are buffers, constants or scalars, in the kernel's order."""
+
+    kernel: Any
+    dim: tuple[int, ...]
+    args: tuple[Any, ...]
+    outputs: tuple[Buffer, ...]
+
+
+class Recorder:
+    """What the wrapped function sees as ``launch``."""
+
+    def __init__(self, name: str, worlds: int):
+        self.name = name
+        self.worlds = worlds
+        self.launches: list[Launch] = []
+        self.buffers: list[Buffer] = []
+        self.zeroed: list[Buffer] = []
+        self.used: set[Buffer] = set()
+
+    def scratch(self, shape: Sequence[int], dtype: Any, *, zeroed: bool = False) -> Buffer:
+        """Declare scratch memory; XLA owns it.
+
+        Args:
+            shape: world axis first.
+            dtype: a Warp scalar, vector or matrix type.
+            zeroed: fill with zeros before the first launch; otherwise every element must be written.
+        """
+        scalar = np.dtype(wp.dtype_to_numpy(type_scalar_type(dtype)))
+        inner = tuple(getattr(dtype, "_shape_", ()))
+        if not shape or shape[0] != self.worlds:
+            raise BridgeError(
+                f"{self.name}: scratch of shape {list(shape)} must have the world axis first: {self.worlds} worlds"
+            )
+        buffer = Buffer(f"scratch{len(self.buffers)}", "scratch", (*shape, *inner), scalar)
+        self.buffers.append(buffer)
+        if zeroed:
+            self.zeroed.append(buffer)
+        return buffer
+
+    def __call__(self, kernel: Any, dim: int | Sequence[int], inputs: Sequence[Any], outputs: Sequence[Buffer]) -> None:
+        """Record one launch of ``kernel`` over ``dim`` (worlds first). The arguments are those of ``wp.launch``."""
+        dims = (int(dim),) if isinstance(dim, int | np.integer) else tuple(int(d) for d in dim)
+        if not isinstance(kernel, wp.Kernel):
+            raise BridgeError(f"{self.name}: launch needs a @wp.kernel, got {type(kernel).__name__}")
+        label = f"{self.name}: kernel {kernel.key}"
+        args = [*inputs, *outputs]
+        if len(args) != len(kernel.adj.args):
+            names = ", ".join(a.label for a in kernel.adj.args)
+            raise BridgeError(
+                f"{label} takes {len(kernel.adj.args)} arguments ({names}), the launch passes {len(args)}"
+            )
+        if kernel.is_generic:
+            kernel = kernel.add_overload([_concrete(a.type, v) for a, v in zip(kernel.adj.args, args, strict=True)])
+        args = [self._bind(label, a, value) for a, value in zip(kernel.adj.args, args, strict=True)]
+        for value in outputs:
+            self._claim(label, value)
+        for arg, value in zip(kernel.adj.args[: len(inputs)], args, strict=False):
+            if arg.label in _written(kernel) and isinstance(value, Buffer | Constant):
+                raise BridgeError(
+                    f"{label} writes {arg.label}, which the launch passes among its inputs: inputs are immutable; "
+                    "pass an output or launch.scratch under outputs="
+                )
+        self._check_dims(label, dims, kernel, args)
+        self.launches.append(Launch(kernel, dims, tuple(args), tuple(outputs)))
+        self.used.update(a for a in args if isinstance(a, Buffer))
+
+    def _bind(self, label: str, arg: Any, value: Any) -> Any:
+        """Check one argument against the kernel's signature."""
+        if not is_array(arg.type):
+            if isinstance(value, Buffer | np.ndarray):
+                raise BridgeError(f"{label}: argument {arg.label} is a scalar, the launch passes an array")
+            return value
+        if isinstance(value, np.ndarray):
+            value = Constant(value)
+        shape, dtype = (value.shape, value.dtype) if isinstance(value, Buffer) else _array_spec(label, arg, value)
+        inner = tuple(getattr(arg.type.dtype, "_shape_", ()))
+        scalar = np.dtype(wp.dtype_to_numpy(type_scalar_type(arg.type.dtype)))
+        if dtype != scalar:
+            raise PrecisionError(f"{label}: argument {arg.label} is {scalar.name}, got {dtype.name} ({value})")
+        if len(shape) != arg.type.ndim + len(inner) or shape[arg.type.ndim :] != inner:
+            want = "x".join(["n"] * arg.type.ndim + [str(i) for i in inner])
+            raise BridgeError(f"{label}: argument {arg.label} has shape {want}, got {value}")
+        return value
+
+    def _claim(self, label: str, buffer: Any) -> None:
+        """An array has one writer: an array overwritten on a differentiated path gives wrong gradients."""
+        if not isinstance(buffer, Buffer) or buffer.role == "input":
+            raise BridgeError(f"{label} writes {buffer}: inputs are immutable, write to an output or to launch.scratch")
+        if buffer.writer is not None:
+            raise BridgeError(
+                f"{label} writes {buffer}, which {buffer.writer} wrote before: the adjoint would read overwritten "
+                "values. Write to a second array"
+            )
+        buffer.writer = label.rsplit(" ", 1)[-1]
+
+    def _check_dims(self, label: str, dims: tuple[int, ...], kernel: Any, args: list[Any]) -> None:
+        """A launch must not run past its arrays."""
+        if not dims or dims[0] != self.worlds:
+            raise BridgeError(
+                f"{label} is launched over {list(dims)}, but the operation has {self.worlds} worlds: the first "
+                "launch axis is the world axis"
+            )
+        views = {
+            arg.label: (a.shape if isinstance(a, Buffer) else a.value.shape)[: arg.type.ndim]
+            for arg, a in zip(kernel.adj.args, args, strict=True)
+            if isinstance(a, Buffer | Constant)
+        }
+        for axis, extent in enumerate(dims[1:], start=1):
+            sizes = {view[axis] for view in views.values() if len(view) > axis}
+            sizes |= {n for a in args if isinstance(a, Constant) for n in a.value.shape}
+            if extent not in sizes:
+                raise BridgeError(
+                    f"{label} is launched over {list(dims)}, but no array has size {extent} on axis {axis} "
+                    f"(sizes there: {sorted(sizes)}): the launch would run past its arrays"
+                )
+        for array, axis, thread in _thread_indices(kernel):
+            if axis == thread == 0:
+                continue  # the world axis, of which all arrays must agree
+            if array in views and thread < len(dims) and views[array][axis] < dims[thread]:
+                raise BridgeError(
+                    f"{label} is launched over {list(dims)} and indexes axis {axis} of {array} by thread, but {array} "
+                    f"has shape {list(views[array])}: the launch would run past it"
+                )
+
+
+@functools.cache
+def _written(kernel: Any) -> frozenset[str]:
+    """Arrays whose elements a kernel assigns or adds to."""
+    found = set()
+    for node in ast.walk(kernel.adj.tree):
+        if isinstance(node, ast.Subscript) and isinstance(node.ctx, ast.Store) and isinstance(node.value, ast.Name):
+            found.add(node.value.id)
+        elif isinstance(node, ast.Call) and ".atomic_" in ast.unparse(node.func) and isinstance(node.args[0], ast.Name):
+            found.add(node.args[0].id)
+    return frozenset(found)
+
+
+@functools.cache
+def _thread_indices(kernel: Any) -> tuple[tuple[str, int, int], ...]:
+    """Where a kernel indexes an array by ``wp.tid()`` as it is: (array, its axis, axis of the launch)."""
+    threads: dict[str, int] = {}
+    for node in ast.walk(kernel.adj.tree):
+        if isinstance(node, ast.Assign) and ast.unparse(node.value).endswith(".tid()"):
+            target = node.targets[0]
+            names = target.elts if isinstance(target, ast.Tuple) else [target]
+            threads |= {name.id: i for i, name in enumerate(names) if isinstance(name, ast.Name)}
+    stores = [n.id for n in ast.walk(kernel.adj.tree) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)]
+    found = set()
+    for node in ast.walk(kernel.adj.tree):
+        if isinstance(node, ast.Subscript) and isinstance(node.value, ast.Name):
+            indices = node.slice.elts if isinstance(node.slice, ast.Tuple) else [node.slice]
+            for axis, index in enumerate(indices):
+                if isinstance(index, ast.Name) and index.id in threads and stores.count(index.id) == 1:
+                    found.add((node.value.id, axis, threads[index.id]))
+    return tuple(sorted(found))
+
+
+def _array_spec(label: str, arg: Any, value: Any) -> tuple[tuple[int, ...], np.dtype]:
+    if not isinstance(value, Constant):
+        raise BridgeError(
+            f"{label}: argument {arg.label} is an array, got {type(value).__name__}. Pass the operation's own arrays, "
+            "launch.scratch, or a NumPy array that is the same for every world"
+        )
+    return value.value.shape, value.value.dtype
+
+
+def _concrete(template: Any, value: Any) -> Any:
+    """The concrete type of a generic kernel's argument."""
+    if isinstance(value, Buffer) and is_array(template):
+        return wp.array(dtype=wp.dtype_from_numpy(value.dtype), ndim=value.ndim)
+    if isinstance(value, np.ndarray):
+        return wp.array(dtype=wp.dtype_from_numpy(value.dtype), ndim=value.ndim)
+    return template if is_array(template) else type(value)
+
+
+def element_bytes(arg_type: Any) -> int:
+    """Bytes of one element of an array argument."""
+    return type_size_in_bytes(arg_type.dtype)

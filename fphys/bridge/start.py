@@ -1,0 +1,40 @@
+"""Starting JAX and Warp so that they get on with each other and with the terminal."""
+
+import functools
+import os
+import sys
+import tempfile
+
+import jax
+import warp as wp
+
+_NO_DRIVER = b"Could not find or load the NVIDIA CUDA driver"
+
+
+def run_where_called() -> None:
+    """Run CPU programs in the thread that calls them: one in flight at the interpreter's exit would hang it."""
+    jax.config.update("jax_cpu_enable_async_dispatch", False)
+
+
+@functools.cache
+def start_warp() -> None:
+    """Initialise Warp without its greeting, its load times and its warning that there is no CUDA driver.
+
+    ``modules.py`` announces compiling, and ``fphys doctor`` says what devices there are.
+    """
+    wp.config.log_level = max(wp.config.log_level, wp.LOG_WARNING)
+    sys.stderr.flush()
+    try:
+        saved = os.dup(2)
+    except OSError:  # no standard error to keep clean
+        wp.init()
+        return
+    with tempfile.TemporaryFile() as told:
+        os.dup2(told.fileno(), 2)
+        try:
+            wp.init()
+        finally:
+            os.dup2(saved, 2)
+            os.close(saved)
+            told.seek(0)
+            os.write(2, b"".join(line for line in told.read().splitlines(keepends=True) if _NO_DRIVER not in line))

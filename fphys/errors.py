@@ -1,0 +1,33 @@
+"""The errors that fphys raises: each says what is wrong, why, and how to mend it."""
+
+
+class FphysError(Exception):
+    """Base of every error that fphys raises on purpose."""
+
+
+class BridgeError(FphysError, RuntimeError):
+    """A Warp operation could not be built or launched; the text names the operation and the cause."""
+
+
+class PrecisionError(BridgeError, TypeError):
+    """An array has another dtype than a kernel takes, or one call mixes precisions; nothing is cast silently."""
+
+
+class ModelError(FphysError, ValueError):
+    """A model cannot be loaded or is not physical; the text names every offending element."""
+
+
+class UnsupportedError(ModelError):
+    """A model asks for a feature that fphys does not simulate; the text names every one of them."""
+
+
+class StateError(FphysError, RuntimeError):
+    """A simulated world is in a faulty state; the text names world, field and the number to change."""
+
+
+class MissingDependencyError(FphysError, ImportError):
+    """An optional package is not installed; the text says what to install."""
+
+
+class DeviceError(FphysError, RuntimeError):
+    """The device that was asked for is not there."""

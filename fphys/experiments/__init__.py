@@ -1,0 +1,23 @@
+"""What ``fphys run NAME`` runs, one module each.
+
+An experiment's module has a frozen dataclass ``Config`` with a docstring for each field (``seed: int = 0``
+among them) and ``main(config, run) -> dict``, which returns its metrics and puts its files into the
+:class:`fphys.runs.Run`.
+"""
+
+import importlib
+from types import ModuleType
+
+EXPERIMENTS = {
+    "swing-up": "a double pendulum swings up, its torques found by gradient through the simulation",
+    "reach": "a seven-joint arm reaches a target, its trajectory found by gradient",
+    "identify": "masses, damping and friction are found from a recorded motion",
+}
+"""Name of each experiment → what it does, in one line."""
+
+
+def load(name: str) -> ModuleType:
+    """The module of an experiment."""
+    if name not in EXPERIMENTS:
+        raise ValueError(f"there is no experiment {name!r}; there are {', '.join(EXPERIMENTS)}")
+    return importlib.import_module(f"{__name__}.{name.replace('-', '_')}")

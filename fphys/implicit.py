@@ -1,0 +1,53 @@
+"""One rule for the gradient of every solve.
+
+Let a solve r(a; x) = 0, and let P(a, l; x) = l . r be its *power* along a trial direction l. For a
+cotangent of a, solve (dr/da)^T l = cotangent; the cotangent of x is then -dP/dx at fixed a and l. The
+power is straight-line code, differentiated by its adjoint launches; the solver is not differentiated.
+"""
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from .bridge import WarpOp
+from .bridge.op import dense
+
+Array = jax.Array
+
+__all__ = ["Wanted", "dense", "power_gradient", "primal_values"]
+
+
+def power_gradient(
+    power: WarpOp, primals: tuple[Any, ...], fixed: tuple[Any, ...], wanted: "Wanted"
+) -> tuple[Any, ...]:
+    """-dP/d(primals) at fixed accelerations and virtual velocities."""
+    args = (*primals, *fixed)
+    parts = power.outputs(*args)
+    seeds = [-jnp.ones(p.shape, p.dtype) for p in (parts if isinstance(parts, tuple) else (parts,))]
+    mask = [*wanted.flags, *[False] * len(jax.tree.leaves(fixed))]
+    return power.vjp(args, seeds, mask)[: len(primals)]
+
+
+def primal_values(primals: tuple[Any, ...]) -> tuple[Any, "Wanted"]:
+    """The values that a ``custom_vjp`` with symbolic zeros is given, and which of them need a gradient."""
+
+    def is_primal(x: Any) -> bool:
+        return hasattr(x, "perturbed")
+
+    values = jax.tree.map(lambda p: p.value, primals, is_leaf=is_primal)
+    return values, Wanted(tuple(p.perturbed for p in jax.tree.leaves(primals, is_leaf=is_primal)))
+
+
+@jax.tree_util.register_static
+class Wanted:
+    """Which leaves of the primals need a gradient; structure, not data."""
+
+    def __init__(self, flags: tuple[bool, ...]):
+        self.flags = flags
+
+    def __hash__(self) -> int:
+        return hash(self.flags)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Wanted) and self.flags == other.flags

@@ -1,0 +1,31 @@
+"""Quaternions (w, x, y, z) and rotations on arrays of any leading shape."""
+
+import jax
+import jax.numpy as jnp
+
+Array = jax.Array
+
+
+def quat_mul(a: Array, b: Array) -> Array:
+    """Hamilton product, shape (..., 4)."""
+    aw, av, bw, bv = a[..., :1], a[..., 1:], b[..., :1], b[..., 1:]
+    w = aw * bw - jnp.sum(av * bv, -1, keepdims=True)
+    return jnp.concatenate([w, aw * bv + bw * av + jnp.cross(av, bv)], -1)
+
+
+def quat_unit(q: Array) -> Array:
+    """q / |q|, shape (..., 4)."""
+    return q / jnp.linalg.norm(q, axis=-1, keepdims=True)
+
+
+def rotate(q: Array, v: Array) -> Array:
+    """Rotate vectors of shape (..., 3) by unit quaternions of shape (..., 4)."""
+    u = q[..., 1:]
+    t = 2.0 * jnp.cross(u, v)
+    return v + q[..., :1] * t + jnp.cross(u, t)
+
+
+def rotation(q: Array) -> Array:
+    """Rotation matrices, shape (..., 3, 3), of unit quaternions, shape (..., 4)."""
+    columns = [rotate(q, jnp.broadcast_to(jnp.eye(3, dtype=q.dtype)[i], (*q.shape[:-1], 3))) for i in range(3)]
+    return jnp.stack(columns, -1)

@@ -1,0 +1,8 @@
+"""Mechanisms and their states: load, initialise, reset, check."""
+
+from .init import check, init, reset
+from .load import load, to_mujoco
+from .model import Model
+from .state import State, Status
+
+__all__ = ["Model", "State", "Status", "check", "init", "load", "reset", "to_mujoco"]

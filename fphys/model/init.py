@@ -1,0 +1,136 @@
+"""States: make one, reset worlds of one, check one on the host."""
+
+from typing import Any
+
+import jax
+import jax.core
+import jax.numpy as jnp
+import numpy as np
+
+from ..errors import StateError
+from .model import Model
+from .pairs import capacity
+from .state import State, Status
+from .structure import JointType, Structure
+
+Array = jax.Array
+
+_SHOWN = 5  # worlds that an error names
+_COORDINATES = {JointType.FREE: 7, JointType.BALL: 4}
+_CAUSES = {
+    Status.NONFINITE: (
+        "the state, or a parameter of this world's model, was or became NaN, infinite or larger than 1e10: look at "
+        "what fphys.init and model.replace were given, then try a smaller model.opt.timestep, or more damping"
+    ),
+    Status.BADCTRL: "control, wrench or force was NaN or infinite: look at what computes them",
+    Status.UNCONVERGED: "the constraint solver stopped at its iteration limit: raise iterations in <option>",
+    Status.CONTACT_OVERFLOW: "more contacts than max_contacts={0}: raise max_contacts in fphys.init",
+    Status.CONSTRAINT_OVERFLOW: "more constraint rows than max_constraints={1}: raise max_constraints in fphys.init",
+}
+
+
+def init(
+    model: Model,
+    num_worlds: int,
+    qpos: Any = None,
+    qvel: Any = None,
+    max_contacts: int | None = None,
+    max_constraints: int | None = None,
+) -> State:
+    """The state of many worlds at rest; traceable, with ``num_worlds`` and the capacities static.
+
+    Args:
+        qpos: generalised position, shape (nq,), (1, nq) or (num_worlds, nq); default the model's ``qpos0``.
+        qvel: generalised velocity, shape (nv,), (1, nv) or (num_worlds, nv); default zero.
+        max_contacts: contacts that a world can hold; default all that its geom pairs can make.
+        max_constraints: constraint rows that a world can hold; default all that these contacts need.
+    """
+    s = model.structure
+    if num_worlds < 1:
+        raise ValueError(f"num_worlds is {num_worlds}, must be at least 1")
+    contacts, rows = capacity(s.geom.pair, s.geom.type, s.geom.condim, s.geom.priority)
+    real = model.qpos0.dtype
+    order = np.argsort(s.body.mocap[s.body.mocap >= 0])
+    mocap = np.flatnonzero(s.body.mocap >= 0)[order]
+    return State(
+        qpos=_worlds("qpos", model.qpos0 if qpos is None else qpos, num_worlds, s.nq, real, _coordinates(s)),
+        qvel=_worlds("qvel", jnp.zeros(s.nv, real) if qvel is None else qvel, num_worlds, s.nv, real),
+        act=jnp.zeros((num_worlds, s.na), real),
+        time=jnp.zeros(num_worlds, real),
+        status=jnp.zeros(num_worlds, jnp.uint32),
+        mocap_pos=_worlds("body.pos", model.body.pos[:, mocap], num_worlds, (len(mocap), 3), real),
+        mocap_quat=_worlds("body.quat", model.body.quat[:, mocap], num_worlds, (len(mocap), 4), real),
+        warmstart=jnp.zeros((num_worlds, s.nv), real),
+        max_contacts=_capacity("max_contacts", max_contacts, contacts),
+        max_constraints=_capacity("max_constraints", max_constraints, rows),
+    )
+
+
+def reset(model: Model, state: State, mask: Array) -> State:
+    """Put the worlds where ``mask`` (num_worlds,) is true back to :func:`init`'s default, fault bits cleared."""
+    worlds = state.qpos.shape[0]
+    mask = jnp.asarray(mask)
+    if mask.shape != (worlds,) or mask.dtype != jnp.bool_:
+        raise ValueError(f"mask has shape {mask.shape} and type {mask.dtype}, reset needs ({worlds},) of bool")
+    fresh = init(model, worlds, max_contacts=state.max_contacts, max_constraints=state.max_constraints)
+
+    def choose(new: Array, old: Array) -> Array:
+        return jnp.where(mask.reshape(worlds, *[1] * (old.ndim - 1)), new, old)
+
+    return jax.tree.map(choose, fresh, state)
+
+
+def check(state: State) -> None:
+    """Raise StateError on the host if a world is faulty: which, why, and what to change."""
+    if isinstance(state.status, jax.core.Tracer):
+        raise TypeError("check reads the state on the host: call it on what the jitted function returns")
+    status = np.asarray(state.status)
+    faulty = np.flatnonzero(status)
+    if not len(faulty):
+        return
+    lines = [f"{len(faulty)} of {len(status)} worlds are faulty (fphys.reset clears them):"]
+    for world in faulty[:_SHOWN]:
+        bits = Status(int(status[world]))
+        for bit, cause in _CAUSES.items():
+            if bit in bits:
+                text = cause.format(state.max_contacts, state.max_constraints)
+                where = _nonfinite(state, world) if bit is Status.NONFINITE else ""
+                lines.append(f"  world {world}: {bit.name}: {text}{where}")
+    if len(faulty) > _SHOWN:
+        lines.append(f"  and {len(faulty) - _SHOWN} more")
+    raise StateError("\n".join(lines))
+
+
+def _worlds(name: str, value: Any, worlds: int, size: int | tuple[int, ...], real: Any, why: str = "") -> Array:
+    """Broadcast a value to all worlds, shape (world, *size)."""
+    size = (size,) if isinstance(size, int) else size
+    typed = isinstance(value, jax.Array | np.ndarray)
+    given = value if typed else np.asarray(value)
+    wrong = isinstance(value, jax.Array) and given.dtype != real
+    if given.dtype.kind not in ("f" if typed else "fiu") or wrong:
+        raise TypeError(f"{name} is {given.dtype}, the model is {real}: convert it with {name}.astype({str(real)!r})")
+    if given.shape not in (size, (1, *size), (worlds, *size)):
+        needs = ", ".join(map(str, ("num_worlds", *size)))
+        why = f", num_worlds = {worlds}" if given.shape[1:] == size else why
+        raise ValueError(f"{name} has shape {given.shape}, the model needs ({needs}){why}")
+    return jnp.broadcast_to(jnp.asarray(given, real), (worlds, *size))
+
+
+def _coordinates(structure: Structure) -> str:
+    """How many numbers the joints take, for those that take more than one."""
+    kinds = [kind for kind in _COORDINATES if (structure.joint.type == kind).any()]
+    return "".join(f": a {kind.name.lower()} joint takes {_COORDINATES[kind]} numbers" for kind in kinds[:1])
+
+
+def _capacity(name: str, asked: int | None, default: int) -> int:
+    if asked is not None and asked < 0:
+        raise ValueError(f"{name} is {asked}, must not be negative")
+    return default if asked is None else int(asked)
+
+
+def _nonfinite(state: State, world: int) -> str:
+    for name in ("qpos", "qvel", "act"):
+        values = np.asarray(getattr(state, name)[world])
+        for i in np.flatnonzero(~(np.abs(values) < 1e10)):
+            return f" ({name}[{i}] is {values[i]})"
+    return ""

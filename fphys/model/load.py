@@ -1,0 +1,349 @@
+"""Models from MJCF, URDF and MuJoCo, and back: the one file of the framework's core that imports mujoco."""
+
+import contextlib
+import copy
+import dataclasses
+import importlib
+import logging
+import re
+import warnings
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from ..errors import ModelError, UnsupportedError
+from .guard import Document, admit
+from .model import Model
+from .pairs import BOX, SPHERE, candidates
+from .state import State
+from .structure import Actuators, BodyTree, Dofs, Frames, Geoms, Integrator, Joints, Sites, Structure, Tendons
+from .validate import CONSTRAINTS, require_finite, require_physical, require_supported
+from .whitelist import GROUPS, LEAVES, field
+
+_DISABLE_BITS = {
+    "constraint": 1,
+    "equality": 2,
+    "frictionloss": 4,
+    "limit": 8,
+    "contact": 16,
+    "spring": 32,
+    "damper": 64,
+    "gravity": 128,
+    "clampctrl": 256,
+    "warmstart": 512,
+    "filterparent": 1024,
+    "actuation": 2048,
+    "refsafe": 4096,
+    "eulerdamp": 32768,
+}
+_NEWTON = 2  # mjSOL_NEWTON
+_DERIVED = ("body.invweight0", "dof.invweight0", "opt.meaninertia")
+_KINDS = ("body", "joint", "geom", "site", "tendon", "actuator", "key", "sensor", "camera")
+
+
+def load(
+    source: Any,
+    disable: Iterable[str] = (),
+    root: str | Path | None = None,
+    dtype: Any = None,
+) -> Model:
+    """Load a mechanism from MJCF or URDF.
+
+    Args:
+        source: path of a file, XML text, a ``mujoco.MjModel`` or a ``mujoco.MjSpec``; the last two are copied.
+        disable: constraints to leave out: any of "contact", "limit", "equality", "frictionloss".
+        root: folder that the model's meshes and includes may lie in, besides the folder of the file itself. XML text
+            opens no file without it.
+        dtype: float32 or float64; by default float64 where JAX's x64 is on.
+
+    Returns:
+        The model, every leaf with a leading world axis of size 1.
+
+    Raises:
+        ModelError: the file is malformed, names files outside ``root``, or is not physical.
+        UnsupportedError: it uses what is not simulated; every element is named at once.
+    """
+    real = _dtype(dtype)
+    flags = _disable_flags(disable)
+    m, label = _compile(source, root)
+    m.opt.disableflags |= flags
+    disabled = _disabled(m.opt.disableflags)
+    require_finite(m, label)
+    require_physical(m, label)
+    pair = candidates(m, "filterparent" not in disabled) if "contact" not in disabled else np.zeros((0, 2), np.int32)
+    require_supported(m, disabled, pair, label)
+    if m.opt.solver != _NEWTON:
+        if not disabled.issuperset(CONSTRAINTS):
+            warnings.warn(f"{label}: solver PGS or CG is read as Newton", UserWarning, stacklevel=2)
+        m.opt.solver = _NEWTON
+    return _model(m, _structure(m, disabled, pair), real)
+
+
+def to_mujoco(model: Model, state: State, world: int = 0) -> tuple[Any, Any]:
+    """One world as MuJoCo's own model and data, ``mj_forward`` done: for viewers, and to compare.
+
+    Args:
+        model: its leaves go into a copy of the compiled model that it was loaded from.
+        state: positions, velocities, activations, time, mocap poses and warm start go into the data.
+        world: which world.
+
+    Returns:
+        ``(mujoco.MjModel, mujoco.MjData)``, independent of ``model`` and ``state``.
+    """
+    mujoco = _mujoco()
+    worlds = state.qpos.shape[0]
+    if not 0 <= world < worlds:
+        raise ValueError(f"world is {world}, the state has {worlds}: choose 0 to {worlds - 1}")
+    m = copy.copy(model.structure.source)
+    changed = {path for path in LEAVES if _write(m, model, path, world)}
+    if changed:
+        _follow(m, changed)
+        mujoco.mj_setConst(m, mujoco.MjData(m))
+        for path in _DERIVED:
+            _write(m, model, path, world)
+    d = mujoco.MjData(m)
+    for name in ("qpos", "qvel", "act", "mocap_pos", "mocap_quat"):
+        getattr(d, name)[:] = np.asarray(getattr(state, name)[world])
+    d.time = float(state.time[world])
+    d.qacc_warmstart[:] = np.asarray(state.warmstart[world])
+    mujoco.mj_forward(m, d)
+    d.qacc_warmstart[:] = np.asarray(state.warmstart[world])
+    return m, d
+
+
+def _mujoco() -> Any:
+    return importlib.import_module("mujoco")
+
+
+def _dtype(dtype: Any) -> np.dtype:
+    x64 = jax.dtypes.canonicalize_dtype(np.float64) == np.float64
+    real = np.dtype(dtype if dtype is not None else np.float64 if x64 else np.float32)
+    if real not in (np.float32, np.float64):
+        raise ModelError(f"dtype is {real}: a model is float32 or float64")
+    if real == np.float64 and not x64:
+        raise ModelError(
+            'dtype is float64, but JAX\'s x64 is off: call jax.config.update("jax_enable_x64", True) first, or set the '
+            "environment variable JAX_ENABLE_X64=1"
+        )
+    return real
+
+
+def _disable_flags(disable: Iterable[str]) -> int:
+    names = (disable,) if isinstance(disable, str) else tuple(disable)
+    unknown = sorted(set(names) - set(CONSTRAINTS))
+    if unknown:
+        raise ModelError(f"disable holds {unknown}: it may hold {list(CONSTRAINTS)}")
+    return sum(_DISABLE_BITS[name] for name in set(names))
+
+
+def _disabled(flags: int) -> frozenset[str]:
+    names = {name for name, bit in _DISABLE_BITS.items() if flags & bit}
+    return frozenset(names | set(CONSTRAINTS) if "constraint" in names else names)
+
+
+def _compile(source: Any, root: str | Path | None) -> tuple[Any, str]:
+    """The compiled model, our own copy, and what errors call it."""
+    with _logged_warnings():
+        return _compile_quietly(source, root)
+
+
+def _compile_quietly(source: Any, root: str | Path | None) -> tuple[Any, str]:
+    mujoco = _mujoco()
+    if isinstance(source, mujoco.MjModel):
+        return copy.copy(source), "MjModel"
+    if isinstance(source, mujoco.MjSpec):
+        try:
+            return source.copy().compile(), "MjSpec"
+        except Exception as error:
+            raise ModelError(f"MjSpec: {str(error).strip()}") from error
+    if not isinstance(source, str | Path):
+        raise ModelError(f"source is {type(source).__name__}: it must be a path, XML text, an MjModel or an MjSpec")
+    document = admit(source, root)
+    try:
+        if document.path is None:
+            return mujoco.MjModel.from_xml_string(document.xml.decode()), document.label
+        path = str(document.path)
+        return mujoco.MjModel.from_xml_path(path, {path: document.xml}), document.label
+    except Exception as error:
+        raise ModelError(_where(document, str(error).strip())) from error
+
+
+@contextlib.contextmanager
+def _logged_warnings() -> Iterator[None]:
+    """MuJoCo's warnings go to Python's log rather than into MUJOCO_LOG.TXT in the working folder."""
+    mujoco = _mujoco()
+    before = mujoco.get_mju_user_warning()
+    mujoco.set_mju_user_warning(logging.getLogger(__name__).warning)
+    try:
+        yield
+    finally:
+        mujoco.set_mju_user_warning(before)
+
+
+def _where(document: Document, message: str) -> str:
+    """MuJoCo's message with the file, and the line where it gives one."""
+    line = re.search(r"line(?: number)?[ =]([1-9]\d*)", message, re.IGNORECASE)
+    return f"{document.label}:{line[1]}: {message}" if line else f"{document.label}: {message}"
+
+
+def _model(m: Any, structure: Structure, real: np.dtype) -> Model:
+    mocap = {"mocap_pos": (m.nkey, m.nmocap, 3), "mocap_quat": (m.nkey, m.nmocap, 4)}
+
+    def leaf(group: str, name: str) -> jax.Array:
+        values = _get(m, field(group, name))
+        values = values.reshape(mocap.get(name, values.shape)) if group == "key" else _truncated(name, values)[None]
+        return jnp.asarray(np.array(values, real))  # of a copy: JAX would alias MuJoCo's memory
+
+    groups: dict[str, Any] = {
+        g: cls(**{f.name: leaf(g, f.name) for f in dataclasses.fields(cls)}) for g, (cls, _) in GROUPS.items()
+    }
+    groups |= {name: jnp.asarray(np.array(getattr(m, name)[None], real)) for name in ("qpos0", "qpos_spring")}
+    return Model(**groups, structure=structure)
+
+
+def _get(m: Any, name: str) -> np.ndarray:
+    owner, _, bare = name.rpartition(".")
+    return np.asarray(getattr(getattr(m, owner) if owner else m, bare))
+
+
+def _truncated(name: str, values: np.ndarray) -> np.ndarray:
+    """Of an actuator's ten parameters the first three are read."""
+    return values[..., :3] if name.endswith("prm") and values.ndim == 2 else values
+
+
+def _structure(m: Any, disabled: frozenset[str], pair: np.ndarray) -> Structure:
+    def ints(values: Any) -> np.ndarray:
+        return np.array(values, np.int32)
+
+    def flags(values: Any) -> np.ndarray:
+        return np.array(values, bool)
+
+    frames, last, after = _frames(m)
+    counts = ("nq", "nv", "nu", "na", "nbody", "njnt", "ngeom", "nsite", "ntendon", "nmocap", "nkey")
+    return Structure(
+        dims={name: int(getattr(m, name)) for name in counts},
+        body=BodyTree(
+            parent=ints(m.body_parentid),
+            root=ints(m.body_rootid),
+            mocap=ints(m.body_mocapid),
+            frame=last,
+            weld=ints(m.body_weldid),
+        ),
+        frame=frames,
+        joint=Joints(
+            type=ints(m.jnt_type),
+            qpos=ints(m.jnt_qposadr),
+            dof=ints(m.jnt_dofadr),
+            body=ints(m.jnt_bodyid),
+            frame=after,
+        ),
+        dof=Dofs(
+            joint=ints(m.dof_jntid), body=ints(m.dof_bodyid), parent=ints(m.dof_parentid), frame=after[m.dof_jntid]
+        ),
+        geom=Geoms(
+            type=ints(m.geom_type),
+            body=ints(m.geom_bodyid),
+            condim=ints(m.geom_condim),
+            priority=ints(m.geom_priority),
+            pair=pair,
+        ),
+        site=Sites(body=ints(m.site_bodyid)),
+        tendon=Tendons(adr=ints([*m.tendon_adr, m.nwrap]), joint=ints(m.wrap_objid)),
+        actuator=Actuators(
+            transmission=ints(m.actuator_trntype),
+            target=ints(m.actuator_trnid[:, 0]),
+            dynamics=ints(m.actuator_dyntype),
+            gain=ints(m.actuator_gaintype),
+            bias=ints(m.actuator_biastype),
+            act=ints(m.actuator_actadr),
+            ctrllimited=flags(m.actuator_ctrllimited),
+            forcelimited=flags(m.actuator_forcelimited),
+            actlimited=flags(m.actuator_actlimited),
+        ),
+        integrator=Integrator(m.opt.integrator),
+        cone=int(m.opt.cone),
+        iterations=int(m.opt.iterations),
+        ls_iterations=int(m.opt.ls_iterations),
+        disabled=disabled,
+        names={kind: _names(m, kind) for kind in _KINDS},
+        source=m,
+    )
+
+
+def _frames(m: Any) -> tuple[Frames, np.ndarray, np.ndarray]:
+    """The kinematic frames, each body's last one (nbody,), and the one after each joint (njnt,)."""
+    parent, body, joint = [0], [0], [-1]
+    last, after = np.zeros(m.nbody, np.int32), np.zeros(m.njnt, np.int32)
+    for b in range(1, m.nbody):
+        parent.append(int(last[m.body_parentid[b]]))
+        body.append(b)
+        joint.append(-1)
+        for j in range(m.body_jntadr[b], m.body_jntadr[b] + m.body_jntnum[b]):
+            parent.append(len(parent) - 1)
+            body.append(b)
+            joint.append(j)
+            after[j] = len(parent) - 1
+        last[b] = len(parent) - 1
+    frames = Frames(parent=np.array(parent, np.int32), body=np.array(body, np.int32), joint=np.array(joint, np.int32))
+    return frames, last, after
+
+
+def _names(m: Any, kind: str) -> tuple[str, ...]:
+    count = {"body": m.nbody, "joint": m.njnt, "actuator": m.nactuator, "camera": m.ncam}.get(kind)
+    return tuple(getattr(m, kind)(i).name for i in range(getattr(m, f"n{kind}") if count is None else count))
+
+
+def _write(m: Any, model: Model, path: str, world: int) -> bool:
+    """Put a leaf of one world into MuJoCo's model; whether it differs from what was there, in the leaf's precision."""
+    group, _, name = path.rpartition(".")
+    if group == "key":
+        values = np.asarray(getattr(model.key, name))
+        target = _get(m, LEAVES[path]).reshape(values.shape)
+    else:
+        leaf = np.asarray(getattr(getattr(model, group) if group else model, name))
+        values = leaf[world if leaf.shape[0] > 1 else 0]
+        target = _truncated(name, _get(m, LEAVES[path]))
+    if np.array_equal(target.astype(values.dtype), values):
+        return False
+    if target.ndim:
+        target[...] = values
+    else:
+        owner, _, bare = LEAVES[path].rpartition(".")
+        setattr(getattr(m, owner), bare, float(values))
+    return True
+
+
+def _follow(m: Any, changed: set[str]) -> None:
+    """Bring what MuJoCo caches of changed leaves up to date: shortcuts between frames, and bounds of geoms."""
+    inertial = bool(changed & {"body.ipos", "body.iquat"})
+    if changed & {"body.ipos", "body.iquat", "joint.pos", "joint.axis"} and m.body_simple[1:].any():
+        moved = (np.abs(m.body_ipos).max(axis=1) > 0) | (np.abs(m.body_iquat[:, 1:]).max(axis=1) > 0)
+        moved |= np.array([bool(changed & {"joint.pos", "joint.axis"})])
+        for body in np.flatnonzero(m.body_simple.astype(bool) & moved & (m.body_dofnum > 0)):
+            raise UnsupportedError(
+                f'body "{m.body(int(body)).name}": MuJoCo compiled it with a diagonal mass matrix, and the new '
+                "inertial frame or joint axis needs a full one: write the change into the file and load that"
+            )
+    if inertial:
+        m.body_sameframe[:] = 0
+    if inertial or changed & {"geom.pos", "geom.quat", "geom.size"}:
+        m.geom_sameframe[:] = 0
+        _bound(m)
+    if inertial or changed & {"site.pos", "site.quat"}:
+        m.site_sameframe[:] = 0
+    if changed & {"geom.margin", "geom.gap"}:
+        m.body_margin[:] = 0
+        np.maximum.at(m.body_margin, m.geom_bodyid, m.geom_margin + m.geom_gap)
+
+
+def _bound(m: Any) -> None:
+    """Bounds of geoms from their sizes; boxes of the search tree so wide that they reject nothing."""
+    sphere, box = m.geom_type == SPHERE, m.geom_type == BOX
+    m.geom_rbound[sphere] = m.geom_size[sphere, 0]
+    m.geom_rbound[box] = np.linalg.norm(m.geom_size[box], axis=1)
+    m.geom_aabb[sphere | box, 3:] = m.geom_rbound[sphere | box, None]
+    m.bvh_aabb[:, 3:] = 1e6

@@ -1,0 +1,37 @@
+"""The state of many worlds: a pytree whose every array has the world axis first."""
+
+import enum
+
+import jax
+
+from ..tree import Tree, pytree, static
+
+Array = jax.Array
+
+
+class Status(enum.IntFlag):
+    """Fault bits of ``state.status``: sticky until :func:`fphys.reset`."""
+
+    NONFINITE = 1  # the state became NaN, infinite or larger than 1e10
+    BADCTRL = 2  # control, wrench or force is NaN or infinite
+    UNCONVERGED = 4  # the constraint solver stopped at its iteration limit
+    CONTACT_OVERFLOW = 8  # more contacts than max_contacts
+    CONSTRAINT_OVERFLOW = 16  # more constraint rows than max_constraints
+
+
+@pytree
+class State(Tree):
+    """Positions, velocities and what the next step needs besides. Make one with :func:`fphys.init`."""
+
+    qpos: Array  # Generalised position [m, rad or unit quaternion (w, x, y, z)], shape (world, nq).
+    qvel: Array  # Generalised velocity [m/s or rad/s], shape (world, nv).
+    act: Array  # Actuator activation, shape (world, na).
+    time: Array  # Simulated time [s], shape (world,).
+    status: Array  # Fault bits (Status), uint32, shape (world,); no gradient.
+    mocap_pos: Array  # Position of mocap bodies [m], shape (world, nmocap, 3).
+    mocap_quat: Array  # Orientation of mocap bodies (w, x, y, z), shape (world, nmocap, 4).
+    warmstart: (
+        Array  # Acceleration of the last step, where the constraint solver starts; no gradient, shape (world, nv).
+    )
+    max_contacts: int = static(default=0)
+    max_constraints: int = static(default=0)

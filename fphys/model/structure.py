@@ -1,0 +1,165 @@
+"""What never changes in a model: its topology, names, and the discrete choices of its file.
+
+A :class:`Structure` is static under ``jit``: hashable, compared by content, never traced. All
+arrays are read-only NumPy ``int32`` (or ``bool``) and carry no world axis. Names follow MuJoCo.
+"""
+
+import dataclasses
+import enum
+import hashlib
+from typing import Any
+
+import numpy as np
+
+Ints = np.ndarray
+"""A read-only ``int32`` array."""
+
+
+class JointType(enum.IntEnum):
+    """MuJoCo's ``mjtJoint``."""
+
+    FREE = 0
+    BALL = 1
+    SLIDE = 2
+    HINGE = 3
+
+
+class Integrator(enum.IntEnum):
+    """MuJoCo's ``mjtIntegrator``."""
+
+    EULER = 0
+    RK4 = 1
+    IMPLICIT = 2
+    IMPLICITFAST = 3
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class BodyTree:
+    parent: Ints  # (nbody,) parent body; the world's is 0
+    root: Ints  # (nbody,) top-level body of the tree that the body belongs to; the world's is 0
+    mocap: Ints  # (nbody,) index into state.mocap_pos, or -1
+    frame: Ints  # (nbody,) the body's last frame (see Frames): its pose
+    weld: Ints  # (nbody,) body that it is welded to (body_weldid)
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Frames:
+    """Kinematic frames in topological order: one fixed to each body, then one after each of its joints.
+
+    Expanding bodies with several joints into one frame a joint lets every kernel write each array
+    element once, which is what reverse mode needs.
+    """
+
+    parent: Ints  # (nframe,) frame that this one hangs on; the world's is 0 itself
+    body: Ints  # (nframe,) the body it belongs to
+    joint: Ints  # (nframe,) the joint that moves it, or -1 for the frame fixed in the parent
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Joints:
+    type: Ints  # (njnt,) JointType
+    qpos: Ints  # (njnt,) first index in qpos
+    dof: Ints  # (njnt,) first index in qvel
+    body: Ints  # (njnt,) body that it moves
+    frame: Ints  # (njnt,) frame after it
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Dofs:
+    joint: Ints  # (nv,)
+    body: Ints  # (nv,)
+    parent: Ints  # (nv,) previous dof towards the root, or -1
+    frame: Ints  # (nv,) frame after the dof's joint
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Geoms:
+    type: Ints  # (ngeom,) mujoco.mjtGeom
+    body: Ints  # (ngeom,)
+    condim: Ints  # (ngeom,)
+    priority: Ints  # (ngeom,)
+    pair: Ints  # (npair, 2) geom pairs that may collide, narrow-phase order (type1 <= type2)
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Sites:
+    body: Ints  # (nsite,)
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Tendons:
+    """Fixed tendons: a tendon's length is the weighted sum of joint positions."""
+
+    adr: Ints  # (ntendon + 1,) wraps of tendon t are adr[t]:adr[t + 1]
+    joint: Ints  # (nwrap,) joint of each wrap
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Actuators:
+    transmission: Ints  # (nu,) mujoco.mjtTrn: JOINT, JOINTINPARENT or TENDON
+    target: Ints  # (nu,) joint or tendon
+    dynamics: Ints  # (nu,) mujoco.mjtDyn
+    gain: Ints  # (nu,) mujoco.mjtGain
+    bias: Ints  # (nu,) mujoco.mjtBias
+    act: Ints  # (nu,) index in act, or -1
+    ctrllimited: np.ndarray  # (nu,) bool
+    forcelimited: np.ndarray  # (nu,) bool
+    actlimited: np.ndarray  # (nu,) bool
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Structure:
+    """The static half of a model. ``dims`` maps nq, nv, nu, na, nbody, njnt, ngeom, nsite, ntendon, nmocap, nkey."""
+
+    dims: dict[str, int]
+    body: BodyTree
+    frame: Frames
+    joint: Joints
+    dof: Dofs
+    geom: Geoms
+    site: Sites
+    tendon: Tendons
+    actuator: Actuators
+    integrator: Integrator
+    cone: int  # mujoco.mjtCone: 0 pyramidal, 1 elliptic
+    iterations: int
+    ls_iterations: int
+    disabled: frozenset[
+        str
+    ]  # MuJoCo's disable flags, lower case: "contact", "limit", "equality", "frictionloss", "gravity", "damper", ...
+    names: dict[
+        str, tuple[str, ...]
+    ]  # kind ("body", "joint", "geom", "site", "tendon", "actuator", "key") -> names by index
+    source: Any = dataclasses.field(repr=False)  # the compiled mujoco.MjModel, never modified; not part of the identity
+
+    def __post_init__(self) -> None:
+        digest = hashlib.sha256()
+
+        def feed(value: Any) -> None:
+            if dataclasses.is_dataclass(value):
+                for field in dataclasses.fields(value):
+                    if field.name != "source":
+                        feed(getattr(value, field.name))
+            elif isinstance(value, np.ndarray):
+                value.setflags(write=False)
+                digest.update(f"{value.dtype}{value.shape}".encode() + value.tobytes())
+            elif isinstance(value, dict):
+                digest.update(repr(sorted(value.items())).encode())
+            elif isinstance(value, frozenset):
+                digest.update(repr(sorted(value)).encode())
+            else:
+                digest.update(repr(value).encode())
+
+        feed(self)
+        object.__setattr__(self, "_digest", digest.hexdigest())
+
+    def __getattr__(self, name: str) -> int:
+        if name.startswith("n") and name in self.__dict__.get("dims", ()):
+            return self.dims[name]
+        raise AttributeError(name)
+
+    def __hash__(self) -> int:
+        return hash(self._digest)  # type: ignore[attr-defined]
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Structure) and self._digest == other._digest  # type: ignore[attr-defined]

@@ -1,0 +1,201 @@
+"""What a compiled MuJoCo model must satisfy to be simulated: finite, physical, and within the whitelist."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from ..errors import ModelError, UnsupportedError
+from .pairs import CONTACTS, condim
+from .whitelist import DEFAULT, numeric_fields
+
+CONSTRAINTS = ("contact", "limit", "equality", "frictionloss")
+
+_MINIMUM = 1e-15  # MuJoCo's mjMINVAL
+_KINDS = {"jnt": "joint", "eq": "equality", "cam": "camera", "mat": "material", "tex": "texture"}
+_GEOMS = ("plane", "hfield", "sphere", "capsule", "ellipsoid", "cylinder", "box", "mesh", "sdf")
+_ENABLED = {1: "override", 8: "invdiscrete", 16: "sleep", 32: "diagexact", 64: "ipc", 128: "speculative"}
+_INTEGRATORS = {2: "implicit", 4: "discrete"}
+_TRANSMISSIONS = {2: "slidercrank", 4: "site", 5: "body (adhesion)", 6: "so3"}
+_DYNAMICS = {4: "muscle", 5: "dcmotor", 6: "pid", 7: "user"}
+_GAINS = {2: "muscle", 3: "dcmotor", 4: "so3", 5: "pid", 6: "user"}
+_BIASES = {2: "muscle", 3: "dcmotor", 4: "so3", 5: "user"}
+_FIXED = (0, 1)  # mjTRN_JOINT, mjTRN_JOINTINPARENT; mjTRN_TENDON is 3
+
+
+def require_finite(m: Any, label: str) -> None:
+    """Raise ModelError naming every element with a number that is NaN or infinite."""
+    faults = []
+    for name, values in numeric_fields(m).items():
+        if values.dtype.kind != "f" or np.isfinite(values).all():
+            continue
+        rows = np.flatnonzero(~np.isfinite(values.reshape(len(values), -1)).all(axis=1)) if values.ndim else [None]
+        faults += [f"{_title(m, name, row)} is {_first_bad(values, row)}" for row in rows]
+    _raise(faults, f"{label}: every number of a model must be finite")
+
+
+def require_physical(m: Any, label: str) -> None:
+    """Raise ModelError naming every body whose mass or inertia cannot be, and what else cannot be."""
+    faults = [] if m.opt.timestep > 0 else [f"option timestep is {m.opt.timestep}, must be positive"]
+    sound = (m.body_mass >= _MINIMUM) & (m.body_inertia >= _MINIMUM).all(axis=1)
+    for body in range(1, m.nbody):
+        mass, inertia = m.body_mass[body], np.sort(m.body_inertia[body])
+        title = _element(m, "body", body)
+        if mass < 0 or inertia[0] < 0:
+            faults.append(f"{title}: mass {mass:g}, inertia {inertia.tolist()}: neither may be negative")
+        elif m.body_jntnum[body] and not sound[m.body_weldid == body].any():
+            faults.append(f"{title}: mass {mass:g}, inertia {inertia.tolist()}: a moving body needs both")
+        elif inertia[0] + inertia[1] < inertia[2] * (1 - 1e-6):
+            faults.append(
+                f"{title}: principal inertia {inertia.tolist()} breaks the triangle inequality A + B >= C: "
+                "no solid has it; balanceinertia in the file's <compiler> mends it"
+            )
+    for kind, name in (("body", "quat"), ("body", "iquat"), ("geom", "quat"), ("site", "quat")):
+        off = np.abs(np.linalg.norm(getattr(m, f"{kind}_{name}"), axis=1) - 1) > 1e-6
+        faults += [f"{_element(m, kind, i)}: {name} is not of unit length" for i in np.flatnonzero(off)]
+    off = np.abs(np.linalg.norm(m.jnt_axis, axis=1) - 1) > 1e-6
+    faults += [
+        f"{_element(m, 'joint', i)}: axis is not of unit length" for i in np.flatnonzero(off & (m.jnt_type >= 2))
+    ]
+    _raise(faults, f"{label}: the model is not physical")
+
+
+def require_supported(m: Any, disabled: frozenset[str], pair: np.ndarray, label: str) -> None:
+    """Raise UnsupportedError naming everything that the model asks for and that is not simulated."""
+    faults = [*_not_default(m), *_options(m, len(pair) > 0), *_actuation(m)]
+    faults += [f"{_element(m, 'tendon', i)}: spatial" for i in np.flatnonzero(m.tendon_type != 0)]
+    constraints = {
+        "contact": list(_contacts(m, pair, "contact" in disabled)),
+        "limit": [
+            f"{_element(m, kind, i)}: limit"
+            for kind, limited in (("joint", m.jnt_limited), ("tendon", m.tendon_limited))
+            for i in np.flatnonzero(limited)
+        ],
+        "equality": [_element(m, "equality", i) for i in range(m.neq)],
+        "frictionloss": [
+            f"{_element(m, kind, i)}: frictionloss"
+            for kind, which in (
+                ("joint", np.unique(m.dof_jntid[m.dof_frictionloss != 0])),
+                ("tendon", np.flatnonzero(m.tendon_frictionloss)),
+            )
+            for i in which
+        ],
+    }
+    wanted = [name for name in CONSTRAINTS if constraints[name] and name not in disabled]
+    for name in wanted:
+        faults += constraints[name]
+    words = ", ".join(f'"{name}"' for name in wanted) + ("," if len(wanted) == 1 else "")
+    hint = f"\nTo simulate it without these constraints, load it with disable=({words})." if wanted else ""
+    _raise(faults, f"{label}: the model uses what fphys does not simulate", hint, UnsupportedError)
+
+
+def _not_default(m: Any) -> Iterator[str]:
+    for name, default in DEFAULT.items():
+        owner, _, bare = name.rpartition(".")
+        values = np.asarray(getattr(getattr(m, owner) if owner else m, bare))
+        if (values == default).all():
+            continue
+        rows = np.flatnonzero((values != default).reshape(len(values), -1).any(axis=1)) if values.ndim else [None]
+        yield from (_title(m, name, row) for row in rows)
+
+
+def _options(m: Any, contacts: bool) -> Iterator[str]:
+    if m.opt.integrator in _INTEGRATORS:
+        yield f'option integrator="{_INTEGRATORS[m.opt.integrator]}": choose implicitfast, Euler or RK4'
+    for bit, name in _ENABLED.items():
+        if m.opt.enableflags & bit:
+            yield f'option flag {name}="enable"'
+    if contacts and m.opt.cone != 0:
+        yield 'option cone="elliptic": choose pyramidal'
+
+
+def _actuation(m: Any) -> Iterator[str]:
+    for i in range(m.nactuator):
+        title = _element(m, "actuator", i)
+        for what, types, names in (
+            ("transmission", m.actuator_trntype, _TRANSMISSIONS),
+            ("dynamics", m.actuator_dyntype, _DYNAMICS),
+            ("gain", m.actuator_gaintype, _GAINS),
+            ("bias", m.actuator_biastype, _BIASES),
+        ):
+            if int(types[i]) in names:
+                yield f"{title}: {what} {names[int(types[i])]}"
+        simple = m.actuator_gaintype[i] in (0, 1) and m.actuator_biastype[i] in (0, 1) and m.actuator_dyntype[i] < 4
+        for name in ("dynprm", "gainprm", "biasprm"):
+            if simple and getattr(m, f"actuator_{name}")[i, 3:].any():
+                yield f"{title}: {name} beyond the first three"
+    driven = _driven(m)
+    for i in np.flatnonzero(m.jnt_actfrclimited):
+        if i in driven:
+            yield f"{_element(m, 'joint', i)}: actuatorfrcrange (limit the actuators by forcerange instead)"
+
+
+def _driven(m: Any) -> set[int]:
+    """Joints that an actuator acts on, directly or through a fixed tendon."""
+    joints: set[int] = set()
+    for kind, (target, _) in zip(m.actuator_trntype, m.actuator_trnid, strict=True):
+        if kind in _FIXED:
+            joints.add(int(target))
+        elif kind == 3:
+            start = m.tendon_adr[target]
+            joints.update(m.wrap_objid[start : start + m.tendon_num[target]].tolist())
+    return joints
+
+
+def _contacts(m: Any, pair: np.ndarray, disabled: bool) -> Iterator[str]:
+    """Contacts that the model may make and that are not simulated, one line for each kind."""
+    if disabled:
+        return
+    yield from (f"{_element(m, 'pair', i)}: explicit contact pair" for i in range(m.npair))
+    found: dict[str, list[str]] = {}
+    for (a, b), dim in zip(pair, condim(pair, m.geom_condim, m.geom_priority), strict=True):
+        types = (int(m.geom_type[a]), int(m.geom_type[b]))
+        kind = f"contact of {_GEOMS[types[0]]} and {_GEOMS[types[1]]}"
+        if types in CONTACTS and dim in (1, 3):
+            continue
+        if types in CONTACTS:
+            kind += f", condim {dim}"
+        names = (_element(m, "geom", i).removeprefix("geom ") for i in (a, b))
+        found.setdefault(kind, []).append(" - ".join(names))
+    yield from (f"{kind}: {', '.join(names)}" for kind, names in found.items())
+
+
+def _title(m: Any, name: str, row: Any) -> str:
+    """A field of an element, in words: ``body "torso": mass``."""
+    if row is None:
+        return name.replace("opt.", "option ").replace("stat.", "statistic ")
+    owner, _, bare = name.partition("_")
+    if name.startswith("opt."):
+        return f"option {name[4:]}"
+    if name in ("qpos0", "qpos_spring"):
+        return f"{_element(m, 'joint', int(np.searchsorted(m.jnt_qposadr, row, 'right')) - 1)}: {name}"
+    if owner == "dof":
+        return f"{_element(m, 'joint', int(m.dof_jntid[row]))}: {bare}"
+    if name == "wrap_prm":
+        return f"{_element(m, 'tendon', int(np.searchsorted(m.tendon_adr, row, 'right')) - 1)}: coef"
+    kind = _KINDS.get(owner, owner)
+    try:
+        return f"{_element(m, kind, row)}: {bare}"
+    except (AttributeError, IndexError, TypeError):
+        return f"{name}[{row}]"
+
+
+def _element(m: Any, kind: str, index: Any) -> str:
+    name = getattr(m, kind)(int(index)).name
+    if name:
+        return f'{kind} "{name}"'
+    if kind != "geom":
+        return f"{kind} {index}"
+    body = int(m.geom_bodyid[index])
+    owner = m.body(body).name
+    return f"geom {index} of body " + (f'"{owner}"' if owner else str(body))
+
+
+def _first_bad(values: np.ndarray, row: Any) -> str:
+    flat = np.ravel(values if row is None else values[row])
+    return str(flat[~np.isfinite(flat)][0])
+
+
+def _raise(faults: list[str], title: str, hint: str = "", error: type[ModelError] = ModelError) -> None:
+    if faults:
+        raise error(f"{title}:\n" + "\n".join(f"  {fault}" for fault in faults) + hint)

@@ -1,0 +1,342 @@
+"""Smooth dynamics: M(q) a + b(q, v) = tau(q, v, u) + J^T f, forward, inverse, and their derivatives.
+
+Every derivative comes from one scalar, the virtual power P(l) = l . (M a + b - tau): for an
+acceleration that solves r(a; q, v, u, theta) = 0, the cotangent of any input x is -(dP/dx) at the
+l that solves M l = cotangent of a. Nothing that factorises or iterates is differentiated.
+"""
+
+import functools
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import jax
+
+from ..bridge import WarpOp, kernels, warp_op
+from ..implicit import dense, power_gradient, primal_values
+from ..model import Model, State
+from . import launches as L
+from .damping import implicit_matrix, implicit_power, implicit_sizes, lone_inverses, lone_shape, solve_implicit
+
+Array = jax.Array
+
+
+def _shape(state: State, *rest: int) -> jax.ShapeDtypeStruct:
+    return jax.ShapeDtypeStruct((state.qpos.shape[0], *rest), state.qpos.dtype)
+
+
+# --- forward ------------------------------------------------------------------------------------
+
+
+def mass_matrix_launch(
+    launch: Any, model: Model, state: State, frames: L.Frames, axes: Any, armature: Any, out: Any
+) -> None:
+    s = model.structure
+    k = L.modules(state.qpos)
+    t = L.types(state.qpos)
+    w = launch.worlds
+    composite = [launch.scratch((w, s.nbody), kind) for kind in (t.real, t.vec3, t.mat33)]
+    launch(
+        k.dynamics.composite_inertia,
+        dim=w,
+        inputs=[s.body.parent, s.body.frame, L.body_origin(model), s.dof.body, s.dof.parent]
+        + [model.body.ipos, model.body.iquat, model.body.mass, model.body.inertia, armature]
+        + [frames.pos, frames.quat, axes],
+        outputs=[*composite, out],
+    )
+
+
+def bias_force(
+    launch: Any, model: Model, state: State, frames: L.Frames, axes: Any, wrench: Any, qacc: Any, out: Any
+) -> None:
+    """Generalised force of inertia, gravity, medium and applied wrenches (without armature)."""
+    s = model.structure
+    k = L.modules(state.qpos)
+    t = L.types(state.qpos)
+    w = launch.worlds
+    velocity = L.frame_motion(launch, model, state, axes, state.qvel)
+    linear = L.frame_motion(launch, model, state, axes, qacc)
+    gravity = L.gravity(launch, model, state)
+    acceleration = L.frame_acceleration(launch, model, state, gravity, axes, velocity, linear)
+    load, total = launch.scratch((w, s.nbody), t.wrench), launch.scratch((w, s.nbody), t.wrench)
+    launch(
+        k.dynamics.body_loads,
+        dim=(w, s.nbody),
+        inputs=[*L.body_arguments(model), *L.medium_arguments(launch, model, state), wrench]
+        + [frames.pos, frames.quat, velocity, acceleration],
+        outputs=[load],
+    )
+    launch(k.dynamics.project_loads, dim=w, inputs=[s.body.parent, s.dof.body, axes, load], outputs=[total, out])
+
+
+def applied_force(launch: Any, model: Model, state: State, loads: L.Loads) -> Any:
+    """Generalised force of joints, tendons and actuators, and what is applied."""
+    s = model.structure
+    k = L.modules(state.qpos)
+    t = L.types(state.qpos)
+    w = launch.worlds
+    force = launch.scratch((w, s.nv), t.real)
+    launch(
+        k.forces.joint_forces,
+        dim=(w, s.njnt),
+        inputs=[s.joint.type, s.joint.qpos, s.joint.dof, *L.switches(model)]
+        + [model.joint.stiffness, model.qpos_spring, model.dof.damping]
+        + [state.qpos, state.qvel, L.applied_force(launch, model, state, loads)],
+        outputs=[force],
+    )
+    tendons = L.tendons(launch, model, state)
+    tendon_dof = s.joint.dof[s.tendon.joint]
+    if s.ntendon:
+        before, force = force, launch.scratch((w, s.nv), t.real)
+        launch(
+            k.forces.add_tendon_forces,
+            dim=w,
+            inputs=[s.tendon.adr, tendon_dof, *L.switches(model)]
+            + [model.tendon.coef, model.tendon.stiffness, model.tendon.damping, model.tendon.lengthspring]
+            + [*tendons, before],
+            outputs=[force],
+        )
+    if L.actuated(model, loads):
+        drives = L.drives(launch, model, state, loads.ctrl, tendons)
+        actuator_force, slope = (launch.scratch((w, s.nu), t.real) for _ in range(2))
+        launch(
+            k.actuation.actuator_forces,
+            dim=(w, s.nu),
+            inputs=[*L.force_arguments(model), *drives],
+            outputs=[actuator_force, slope],
+        )
+        before, force = force, launch.scratch((w, s.nv), t.real)
+        launch(
+            k.actuation.add_actuator_forces,
+            dim=w,
+            inputs=[s.actuator.transmission, s.actuator.target, s.joint.type, s.joint.qpos, s.joint.dof]
+            + [s.tendon.adr, tendon_dof, model.actuator.gear, model.tendon.coef, state.qpos, actuator_force, before],
+            outputs=[force],
+        )
+    return force
+
+
+def _smooth(
+    launch: Any,
+    model: Model,
+    state: State,
+    loads: L.Loads,
+    qacc: Any,
+    factor: Any,
+    inverse: Any = None,
+    *,
+    implicit: bool,
+) -> None:
+    s = model.structure
+    k = L.modules(state.qpos)
+    t = L.types(state.qpos)
+    w = launch.worlds
+    frames = L.frame_poses(launch, model, state)
+    axes = L.dof_axes(launch, model, state, frames)
+    bias, net, matrix = (launch.scratch((w, n), t.real) for n in (s.nv, s.nv, L.packed_size(s.nv)))
+    zero = launch.scratch((w, s.nv), t.real, zeroed=True)
+    bias_force(launch, model, state, frames, axes, L.applied_wrench(launch, model, state, loads), zero, bias)
+    force = applied_force(launch, model, state, loads)
+    launch(k.forces.subtract, dim=(w, s.nv), inputs=[force, bias], outputs=[net])
+    mass_matrix_launch(launch, model, state, frames, axes, model.dof.armature, matrix)
+    if implicit:
+        matrix = implicit_matrix(launch, model, state, loads, frames, axes, matrix)
+    launch(k.dynamics.factor, dim=w, inputs=[s.dof.parent, matrix], outputs=[factor])
+    if implicit:
+        lone_inverses(launch, model, state, frames, axes, matrix, inverse)
+        solve_implicit(launch, model, factor, inverse, net, qacc)
+    else:
+        launch(k.dynamics.solve, dim=w, inputs=[s.dof.parent, factor, net], outputs=[qacc])
+
+
+# --- backward -----------------------------------------------------------------------------------
+
+
+class PowerParts(NamedTuple):
+    """Motions that further parts of the power are made of, each (world, frame, 6)."""
+
+    frames: L.Frames
+    velocity: Any
+    linear: Any  # J a
+    trial: Any  # J l
+
+
+def body_and_joint_power(
+    launch: Any,
+    model: Model,
+    state: State,
+    loads: L.Loads,
+    qacc: Any,
+    trial: Any,
+    outs: Sequence[Any],
+    *,
+    implicit: bool,
+) -> PowerParts:
+    """Virtual power of everything but constraints, in parts: bodies, joints, tendons, actuators, damping."""
+    s = model.structure
+    k = L.modules(state.qpos)
+    w = launch.worlds
+    parts = iter(outs)
+    frames = L.frame_poses(launch, model, state)
+    axes = L.dof_axes(launch, model, state, frames)
+    velocity, linear, motion = (L.frame_motion(launch, model, state, axes, x) for x in (state.qvel, qacc, trial))
+    medium = L.medium_arguments(launch, model, state)
+    acceleration = L.frame_acceleration(launch, model, state, medium[1], axes, velocity, linear)
+    wrench = L.applied_wrench(launch, model, state, loads)
+    launch(
+        k.dynamics.body_power,
+        dim=(w, s.nbody),
+        inputs=[*L.body_arguments(model), *medium, wrench, frames.pos, frames.quat, velocity, acceleration, motion],
+        outputs=[next(parts)],
+    )
+    launch(
+        k.forces.joint_power,
+        dim=(w, s.njnt),
+        inputs=[s.joint.type, s.joint.qpos, s.joint.dof, *L.switches(model)]
+        + [model.joint.stiffness, model.qpos_spring, model.dof.damping, model.dof.armature]
+        + [state.qpos, state.qvel, L.applied_force(launch, model, state, loads), qacc, trial],
+        outputs=[next(parts)],
+    )
+    if s.ntendon or L.actuated(model, loads):
+        tendons = L.tendons(launch, model, state)
+        trial_tendon = L.tendon_sums(launch, model, state, trial, s.joint.dof)
+        if s.ntendon:
+            launch(
+                k.forces.tendon_power,
+                dim=(w, s.ntendon),
+                inputs=[*L.switches(model), model.tendon.stiffness, model.tendon.damping, model.tendon.lengthspring]
+                + [*tendons, trial_tendon],
+                outputs=[next(parts)],
+            )
+        if L.actuated(model, loads):
+            drives = L.drives(launch, model, state, loads.ctrl, tendons)
+            trial_actuator = L.actuator_rates(launch, model, state, trial, trial_tendon)
+            inputs = [*L.force_arguments(model), *drives, trial_actuator]
+            launch(k.actuation.actuator_power, dim=(w, s.nu), inputs=inputs, outputs=[next(parts)])
+    if implicit:
+        motions = (velocity, linear, motion)
+        implicit_power(launch, model, state, loads, frames, axes, motions, (qacc, trial), list(parts))
+    return PowerParts(frames, velocity, linear, motion)
+
+
+def _power(
+    launch: Any, model: Model, state: State, loads: L.Loads, qacc: Any, trial: Any, *outs: Any, implicit: bool
+) -> None:
+    body_and_joint_power(launch, model, state, loads, qacc, trial, outs, implicit=implicit)
+
+
+def power_parts(model: Model, state: State, loads: L.Loads, *_: Any, implicit: bool) -> tuple[Any, ...]:
+    s = model.structure
+    sizes = [s.nbody, s.njnt]
+    sizes += [s.ntendon] if s.ntendon else []
+    sizes += [s.nu] if L.actuated(model, loads) else []
+    sizes += implicit_sizes(model, loads) if implicit else []
+    return tuple(_shape(state, n) for n in sizes)
+
+
+def _required(launch: Any, model: Model, state: State, loads: L.Loads, qacc: Any, out: Any) -> None:
+    """M a + b - tau."""
+    s = model.structure
+    k = L.modules(state.qpos)
+    t = L.types(state.qpos)
+    w = launch.worlds
+    frames = L.frame_poses(launch, model, state)
+    axes = L.dof_axes(launch, model, state, frames)
+    bias = launch.scratch((w, s.nv), t.real)
+    bias_force(launch, model, state, frames, axes, L.applied_wrench(launch, model, state, loads), qacc, bias)
+    force = applied_force(launch, model, state, loads)
+    launch(k.forces.missing_force, dim=(w, s.nv), inputs=[model.dof.armature, bias, qacc, force], outputs=[out])
+
+
+_required_force = warp_op(_required, lambda m, s, loads, qacc: qacc, differentiable=False, zeroed=False, name="inverse")
+
+
+def required_force(model: Model, state: State, loads: L.Loads, qacc: Array) -> Array:
+    """M a + b - tau, shape (world, nv): what is missing for the accelerations; no gradients of its own."""
+    return _required_force(model, state, loads, qacc)
+
+
+def _packed(launch: Any, model: Model, state: State, out: Any) -> None:
+    frames = L.frame_poses(launch, model, state)
+    axes = L.dof_axes(launch, model, state, frames)
+    mass_matrix_launch(launch, model, state, frames, axes, model.dof.armature, out)
+
+
+_packed_matrix = warp_op(
+    _packed, lambda m, state: _shape(state, L.packed_size(m.structure.nv)), differentiable=False, name="mass matrix"
+)
+
+
+def packed_matrix(model: Model, state: State) -> Array:
+    """The mass matrix as a packed lower triangle, shape (world, nv (nv + 1) / 2); no gradients of its own."""
+    return _packed_matrix(model, state)
+
+
+def _back_solve(launch: Any, model: Model, factors: Sequence[Any], cotangent: Any, out: Any, *, implicit: bool) -> None:
+    if implicit:
+        factor, inverse = factors
+        solve_implicit(launch, model, factor, inverse, cotangent, out, transposed=True)
+    else:
+        d = kernels(cotangent.dtype, "rigid.dynamics")
+        launch(d.solve, dim=launch.worlds, inputs=[model.structure.dof.parent, factors[0], cotangent], outputs=[out])
+
+
+class _Operations(NamedTuple):
+    forward: WarpOp  # to accelerations and factors
+    backward: WarpOp  # factors and cotangent to the trial direction
+    power: WarpOp
+
+
+@functools.cache
+def _ops(implicit: bool) -> _Operations:
+    part = functools.partial
+
+    def shapes(model: Model, state: State, loads: L.Loads) -> Any:
+        nv = model.structure.nv
+        factors = [_shape(state, L.packed_size(nv))] + [_shape(state, *lone_shape(model))] * implicit
+        return (_shape(state, nv), *factors)
+
+    def like(model: Model, factors: Any, cotangent: Any) -> Any:
+        return cotangent
+
+    return _Operations(
+        warp_op(part(_smooth, implicit=implicit), shapes, differentiable=False, zeroed=False, name="acceleration"),
+        warp_op(
+            part(_back_solve, implicit=implicit), like, differentiable=False, zeroed=False, name="acceleration's solve"
+        ),
+        warp_op(part(_power, implicit=implicit), part(power_parts, implicit=implicit), name="acceleration's power"),
+    )
+
+
+def power_operation(*, implicit: bool) -> WarpOp:
+    """The operation whose adjoint is the gradient of every implicit solve."""
+    return _ops(implicit).power
+
+
+@functools.partial(jax.custom_vjp, nondiff_argnums=(0,))
+def _acceleration(implicit: bool, model: Model, state: State, loads: L.Loads) -> Array:
+    return _ops(implicit).forward(model, state, loads)[0]
+
+
+def _acceleration_fwd(implicit: bool, model: Any, state: Any, loads: Any) -> Any:
+    (model, state, loads), wanted = primal_values((model, state, loads))
+    qacc, *factors = _ops(implicit).forward(model, state, loads)
+    return qacc, (model, state, loads, qacc, factors, wanted)
+
+
+def _acceleration_bwd(implicit: bool, saved: Any, cotangent: Any) -> Any:
+    model, state, loads, qacc, factors, wanted = saved
+    trial = _ops(implicit).backward(model, factors, dense(cotangent))
+    return power_gradient(_ops(implicit).power, (model, state, loads), (qacc, trial), wanted)
+
+
+_acceleration.defvjp(_acceleration_fwd, _acceleration_bwd, symbolic_zeros=True)
+
+
+def smooth_acceleration(model: Model, state: State, loads: L.Loads, *, implicit: bool = False) -> Array:
+    """Acceleration without constraints: M a = tau - b, or with implicit damping (M + h D) a = tau - b.
+
+    Returns:
+        qacc [m/s^2 or rad/s^2], shape (world, nv). Gradients flow to every continuous leaf of the
+        model, to state and loads.
+    """
+    return _acceleration(implicit, model, state, loads)

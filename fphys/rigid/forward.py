@@ -1,0 +1,146 @@
+"""Forward dynamics: from state and loads to accelerations."""
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from ..model import Model, State, Status
+from ..model.structure import Integrator
+from ..tree import Tree, pytree
+from .contact import Contacts, constrained_acceleration
+from .damped import damped_acceleration
+from .dynamics import smooth_acceleration
+from .launches import Loads
+
+Array = jax.Array
+
+HUGE = 1e10
+"""A state larger than this is a fault: MuJoCo's mjMAXVAL."""
+
+
+@pytree
+class Info(Tree):
+    """What a solve tells besides its result; no gradients."""
+
+    qacc: Array  # acceleration, where the next solve may start, shape (world, nv)
+    status: Array  # fault bits, uint32, shape (world,)
+    residual: Array  # norm of the solver's gradient [N or N m], scaled as MuJoCo's, shape (world,)
+    iterations: Array  # Newton iterations, int32, shape (world,)
+    force: Any = None  # constraint forces
+    contacts: Any = None  # the contact set
+
+
+def forward(
+    model: Model,
+    state: State,
+    ctrl: Array | None = None,
+    wrench: Array | None = None,
+    force: Array | None = None,
+    contacts: Contacts | None = None,
+) -> tuple[Array, Info]:
+    """Accelerations without stepping.
+
+    M(q) a + b(q, v) = tau(q, v, u, act) + J^T f + applied, as MuJoCo's ``mj_forward``.
+
+    Args:
+        model, state, ctrl, wrench, force: as in :func:`fphys.step`.
+        contacts: ``info.contacts`` of another call freezes the contact set; None detects contacts.
+
+    Returns:
+        qacc [m/s^2 or rad/s^2] of shape (world, nv), and Info. Gradients flow from qacc to every
+        continuous leaf of the model, to state, ctrl, wrench and force.
+    """
+    loads = check_inputs(model, state, Loads(ctrl, wrench, force))
+    state, loads, bits = screen(model, state, loads)
+    qacc, info = accelerate(model, state, loads, implicit=False, contacts=contacts)
+    return qacc, info.replace(status=info.status | bits)
+
+
+def accelerate(
+    model: Model, state: State, loads: Loads, *, implicit: bool, contacts: Contacts | None = None
+) -> tuple[Array, Info]:
+    """Accelerations of already checked inputs; ``implicit``: those by which the integrator moves velocities."""
+    fast = model.structure.integrator == Integrator.IMPLICITFAST
+    implicit = implicit and (fast or "eulerdamp" not in model.structure.disabled)
+    if not state.max_contacts and contacts is None:
+        qacc = smooth_acceleration(model, state, loads, implicit=implicit)
+        worlds = state.qpos.shape[0]
+        info = Info(qacc, jnp.zeros(worlds, jnp.uint32), jnp.zeros(worlds, qacc.dtype), jnp.zeros(worlds, jnp.int32))
+        return qacc, jax.lax.stop_gradient(info)
+    found = constrained_acceleration(model, state, loads, contacts)
+    info = Info(found.qacc, found.status, found.residual, found.iterations, found.force, found.contacts)
+    qacc = damped_acceleration(model, state, loads, found.qacc) if implicit else found.qacc
+    return qacc, jax.lax.stop_gradient(info)
+
+
+def check_inputs(model: Model, state: State, loads: Loads) -> Loads:
+    """Shapes and dtypes of what a step takes, on the host, before anything runs.
+
+    Raises:
+        ValueError: naming the argument, its shape and the one that is needed. TypeError: naming dtypes.
+    """
+    s = model.structure
+    worlds, real = state.qpos.shape[0], state.qpos.dtype
+    _expect("state.qpos", state.qpos, (worlds, s.nq), real)
+    _expect("state.qvel", state.qvel, (worlds, s.nv), real)
+    if model.qpos0.dtype != real:
+        raise TypeError(
+            f"the model is {model.qpos0.dtype} and the state is {real}: one call runs in one precision; "
+            f"load the model with dtype={real.name!r} or make the state with fphys.init(model, ...)"
+        )
+    wanted = {"ctrl": (worlds, s.nu), "wrench": (worlds, s.nbody, 6), "force": (worlds, s.nv)}
+    given = {
+        name: None if value is None else _expect(name, value, wanted[name], real)
+        for name, value in loads._asdict().items()
+    }
+    return Loads(**given)
+
+
+_AXES = {"ctrl": "nu", "force": "nv", "wrench": "nbody, 6", "state.qpos": "nq", "state.qvel": "nv"}
+
+
+def _expect(name: str, value: Any, shape: tuple[int, ...], real: Any) -> Array:
+    value = jnp.asarray(value, real) if isinstance(value, int | float | list | np.ndarray) else value
+    if tuple(value.shape) != shape:
+        raise ValueError(
+            f"{name} has shape {tuple(value.shape)}, the model needs (num_worlds, {_AXES[name]}) = {shape}: "
+            "axis 0 is the world axis"
+        )
+    if value.dtype != real:
+        raise TypeError(f"{name} is {value.dtype}, the state is {real}: cast it, for nothing is cast silently")
+    return value
+
+
+def screen(model: Model, state: State, loads: Loads) -> tuple[State, Loads, Array]:
+    """Take faulty worlds out of the computation, so that they spoil neither results nor gradients.
+
+    Returns:
+        State and loads with the faulty worlds' replaced by the reference position at rest and zero (a
+        frozen world passes zero gradient, never 0 * NaN), and the fault bits found, uint32, shape (world,).
+    """
+    broken = ~_sound([state.qpos, state.qvel, state.act, state.mocap_pos, state.mocap_quat])
+    uncontrolled = ~_sound([v for v in loads if v is not None], broken.size)
+    bits = jnp.where(broken, jnp.uint32(Status.NONFINITE), jnp.uint32(0))
+    bits |= jnp.where(uncontrolled, jnp.uint32(Status.BADCTRL), jnp.uint32(0))
+    out = broken | uncontrolled | ((state.status & jnp.uint32(Status.NONFINITE)) != 0)
+    state = state.replace(
+        qpos=where_world(out, model.qpos0, state.qpos),
+        **{name: where_world(out, 0, getattr(state, name)) for name in ("qvel", "act", "warmstart", "mocap_pos")},
+        mocap_quat=where_world(out, jnp.eye(4, dtype=state.qpos.dtype)[0], state.mocap_quat),
+    )
+    return state, Loads(*(None if v is None else where_world(out, 0, v) for v in loads)), bits
+
+
+def _sound(values: list[Array], worlds: int = 0) -> Array:
+    """Worlds whose values are all finite and not huge."""
+    ok = jnp.ones(worlds or values[0].shape[0], bool)
+    for v in values:
+        ok &= (jnp.abs(v) <= HUGE).reshape(ok.size, -1).all(1)  # false for NaN
+    return ok
+
+
+def where_world(mask: Array, a: Any, b: Array) -> Array:
+    """``a`` in the worlds where the mask holds, ``b`` in the others."""
+    return jnp.where(mask.reshape(-1, *[1] * (b.ndim - 1)), a, b)

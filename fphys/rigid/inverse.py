@@ -1,0 +1,186 @@
+"""Inverse dynamics, mass matrix, bias force and energy."""
+
+import dataclasses
+import functools
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from ..bridge import kernels, warp_op
+from ..errors import UnsupportedError
+from ..model import Model, State
+from . import launches as L
+from .dynamics import packed_matrix, power_operation, required_force
+
+Array = jax.Array
+
+NO_LOADS = L.Loads(None, None, None)
+
+
+def inverse(model: Model, state: State, qacc: Array) -> Array:
+    """The generalised force that gives the accelerations: M a + b - passive, as MuJoCo's ``mj_inverse``.
+
+    It equals the sum of actuator, applied and projected external forces of the forward problem. Contact
+    forces are not part of it yet, so a model that can touch is refused.
+
+    Args:
+        qacc: shape (world, nv) [m/s^2 or rad/s^2].
+
+    Returns:
+        Force [N or N m], shape (world, nv). Gradients flow to every continuous leaf of the model, to
+        state and qacc.
+
+    Raises:
+        UnsupportedError: the model has contact.
+    """
+    if model.structure.geom.pair.size:
+        raise UnsupportedError(
+            "inverse does not include contact forces yet, and this model has geoms that can touch: load it with "
+            'disable=("contact",) for the force without contact'
+        )
+    return _inverse(model, state, qacc)
+
+
+def bias(model: Model, state: State) -> Array:
+    """Coriolis, centrifugal and gravitational force b(q, v) [N or N m], shape (world, nv): MuJoCo's ``qfrc_bias``.
+
+    Gradients flow to the bodies' and joints' geometry, masses, inertias, gravity and state.
+    """
+    none = jnp.zeros_like
+    opt = model.opt.replace(density=none(model.opt.density), viscosity=none(model.opt.viscosity))
+    bare = dataclasses.replace(
+        model,
+        opt=opt,
+        body=model.body.replace(gravcomp=none(model.body.gravcomp)),
+        joint=model.joint.replace(stiffness=none(model.joint.stiffness)),
+        dof=model.dof.replace(damping=none(model.dof.damping)),
+        tendon=model.tendon.replace(stiffness=none(model.tendon.stiffness), damping=none(model.tendon.damping)),
+    )
+    return _inverse(bare, state, none(state.qvel))
+
+
+@jax.custom_vjp
+def _inverse(model: Model, state: State, qacc: Array) -> Array:
+    return required_force(model, state, NO_LOADS, qacc)
+
+
+def _inverse_bwd(saved: Any, trial: Array) -> Any:
+    model, state, qacc = saved
+    power = power_operation(implicit=False)
+    args = (model, state, NO_LOADS, qacc, trial)
+    seeds = [jnp.ones(p.shape, p.dtype) for p in power.outputs(*args)]
+    grads = power.vjp(args, seeds)
+    return grads[0], grads[1], grads[3]
+
+
+_inverse.defvjp(lambda *args: (_inverse(*args), args), _inverse_bwd)
+
+
+@jax.custom_vjp
+def mass_matrix(model: Model, state: State) -> Array:
+    """The mass matrix M(q) [kg, kg m or kg m^2], armature included, shape (world, nv, nv).
+
+    Gradients flow to qpos, masses, inertias, armature and geometry.
+    """
+    nv = model.structure.nv
+    packed = packed_matrix(model, state)
+    i, j = np.tril_indices(nv)
+    full = jnp.zeros((packed.shape[0], nv, nv), packed.dtype).at[:, i, j].set(packed)
+    return full.at[:, j, i].set(packed)
+
+
+def _mass_matrix_bwd(saved: Any, cotangent: Array) -> Any:
+    """Sum over columns of (cotangent column) . M e_j."""
+    model, state = saved
+    worlds, nv = state.qvel.shape
+    basis = jnp.broadcast_to(jnp.eye(nv, dtype=cotangent.dtype)[:, None], (nv, worlds, nv))
+
+    def pairing(model: Model, state: State) -> Array:
+        each = jax.vmap(lambda rate, trial: inertia_power(model, state, rate, trial).sum())
+        return each(basis, jnp.moveaxis(cotangent, 2, 0)).sum()
+
+    _, pull = jax.vjp(pairing, model, state)
+    return pull(jnp.ones((), cotangent.dtype))
+
+
+mass_matrix.defvjp(lambda *args: (mass_matrix(*args), args), _mass_matrix_bwd)
+
+
+def _pair(launch: Any, model: Model, state: State, rate: Any, trial: Any, bodies: Any, dofs: Any) -> None:
+    s = model.structure
+    k = L.modules(state.qpos)
+    frames = L.frame_poses(launch, model, state)
+    axes = L.dof_axes(launch, model, state, frames)
+    motions = [L.frame_motion(launch, model, state, axes, x) for x in (rate, trial)]
+    launch(
+        k.dynamics.body_inertia_power,
+        dim=(launch.worlds, s.nbody),
+        inputs=[*L.body_arguments(model), frames.pos, frames.quat, *motions],
+        outputs=[bodies],
+    )
+    launch(k.forces.dof_product, dim=(launch.worlds, s.nv), inputs=[model.dof.armature, rate, trial], outputs=[dofs])
+
+
+def _pair_shapes(model: Model, state: State, rate: Any, trial: Any) -> Any:
+    s = model.structure
+    return tuple(jax.ShapeDtypeStruct((rate.shape[0], n), rate.dtype) for n in (s.nbody, s.nv))
+
+
+_pairing = warp_op(_pair, _pair_shapes, name="inertia's power")
+
+
+def inertia_power(model: Model, state: State, rate: Array, trial: Array) -> Array:
+    """trial . M rate of every world, shape (world,); all arguments get gradients."""
+    bodies, dofs = _pairing(model, state, rate, trial)
+    return bodies.sum(1) + dofs.sum(1)
+
+
+def _potential(launch: Any, model: Model, state: State, *outs: Any) -> None:
+    s = model.structure
+    k = kernels(state.qpos.dtype, "rigid.energy")
+    parts = iter(outs)
+    frames = L.frame_poses(launch, model, state)
+    launch(
+        k.gravity_energy,
+        dim=(launch.worlds, s.nbody),
+        inputs=[s.body.frame, model.body.ipos, model.body.mass, L.gravity(launch, model, state), *frames],
+        outputs=[next(parts)],
+    )
+    if "spring" in s.disabled:
+        return
+    launch(
+        k.joint_energy,
+        dim=(launch.worlds, s.njnt),
+        inputs=[s.joint.type, s.joint.qpos, model.joint.stiffness, model.qpos_spring, state.qpos],
+        outputs=[next(parts)],
+    )
+    if s.ntendon:
+        length = L.tendon_sums(launch, model, state, state.qpos, s.joint.qpos)
+        launch(
+            k.tendon_energy,
+            dim=(launch.worlds, s.ntendon),
+            inputs=[model.tendon.stiffness, model.tendon.lengthspring, length],
+            outputs=[next(parts)],
+        )
+
+
+def _potential_shapes(model: Model, state: State) -> Any:
+    s = model.structure
+    sizes = [s.nbody] if "spring" in s.disabled else [s.nbody, s.njnt] + [s.ntendon] * (s.ntendon > 0)
+    return tuple(jax.ShapeDtypeStruct((state.qpos.shape[0], n), state.qpos.dtype) for n in sizes)
+
+
+_potential_parts = warp_op(_potential, _potential_shapes, name="energy")
+
+
+def energy(model: Model, state: State) -> tuple[Array, Array]:
+    """Potential energy of gravity and springs, and kinetic energy v . M v / 2 [J], each of shape (world,).
+
+    MuJoCo's ``d.energy``. Gradients flow to masses, inertias, stiffness, geometry, gravity and state.
+    """
+    parts = _potential_parts(model, state)
+    parts = parts if isinstance(parts, tuple) else (parts,)
+    potential = functools.reduce(jnp.add, [p.sum(1) for p in parts])
+    return potential, 0.5 * inertia_power(model, state, state.qvel, state.qvel)

@@ -1,0 +1,288 @@
+"""The launches that rigid-body operations are made of, one function a stage.
+
+Each function takes ``launch`` (see :func:`fphys.bridge.warp_op`), symbolic arrays and the model, asks
+for its kernels, and returns the arrays it wrote. Operations compose them; their adjoints follow.
+"""
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ..bridge import kernels
+from ..model import Model, State
+
+Buffer = Any
+
+
+class Frames(NamedTuple):
+    pos: Buffer  # (world, frame, 3)
+    quat: Buffer  # (world, frame, 4)
+
+
+class Loads(NamedTuple):
+    """What acts on the mechanism from outside; None is nothing."""
+
+    ctrl: Buffer | None  # (world, nu)
+    wrench: Buffer | None  # (world, nbody, 6): force, torque at the centre of mass, world axes
+    force: Buffer | None  # (world, nv)
+
+
+def packed_size(nv: int) -> int:
+    """Numbers in a packed lower triangle."""
+    return nv * (nv + 1) // 2
+
+
+class Kernels(NamedTuple):
+    """The kernel modules of smooth dynamics, in one precision."""
+
+    kinematics: Any
+    dynamics: Any
+    forces: Any
+    actuation: Any
+    damping: Any
+    fluid: Any
+
+
+def modules(like: Any) -> Kernels:
+    """The kernel modules in the precision of an array."""
+    return Kernels(*(kernels(like.dtype, f"rigid.{name}") for name in Kernels._fields))
+
+
+def types(like: Any) -> Any:
+    """Scalars, vectors and matrices in the precision of an array."""
+    return kernels(like.dtype, "_precision")
+
+
+def dof_origin(model: Model) -> np.ndarray:
+    """The frame at whose origin each dof's motion is expressed: that of its tree's root body."""
+    s = model.structure
+    return s.body.frame[s.body.root[s.dof.body]]
+
+
+def body_origin(model: Model) -> np.ndarray:
+    """The frame of each body's tree root."""
+    s = model.structure
+    return s.body.frame[s.body.root]
+
+
+def frame_poses(launch: Any, model: Model, state: State, out: Frames | None = None) -> Frames:
+    """Pose of every frame."""
+    s = model.structure
+    k = modules(state.qpos)
+    t = types(state.qpos)
+    shape = (launch.worlds, s.frame.parent.size)
+    frames = out or Frames(launch.scratch(shape, t.vec3), launch.scratch(shape, t.quat))
+    launch(
+        k.kinematics.frame_poses,
+        dim=launch.worlds,
+        inputs=[s.frame.parent, s.frame.body, s.frame.joint, s.joint.type, s.joint.qpos, s.body.mocap]
+        + [model.body.pos, model.body.quat, model.joint.pos, model.joint.axis, model.qpos0]
+        + [state.qpos, state.mocap_pos, state.mocap_quat],
+        outputs=list(frames),
+    )
+    return frames
+
+
+def dof_axes(launch: Any, model: Model, state: State, frames: Frames, out: Buffer | None = None) -> Buffer:
+    """The motion that each dof causes, (world, nv, 6)."""
+    s = model.structure
+    k = modules(state.qpos)
+    t = types(state.qpos)
+    axes = out or launch.scratch((launch.worlds, s.nv), t.motion)
+    launch(
+        k.kinematics.dof_axes,
+        dim=(launch.worlds, s.nv),
+        inputs=[s.dof.joint, dof_origin(model), s.joint.type, s.joint.dof, s.joint.frame, s.frame.parent]
+        + [model.joint.pos, model.joint.axis, frames.pos, frames.quat],
+        outputs=[axes],
+    )
+    return axes
+
+
+def frame_motion(
+    launch: Any, model: Model, state: State, axes: Buffer, rate: Buffer, out: Buffer | None = None
+) -> Buffer:
+    """The motion of every frame for given rates of the dofs, (world, frame, 6)."""
+    s = model.structure
+    k = modules(state.qpos)
+    t = types(state.qpos)
+    motion = out or launch.scratch((launch.worlds, s.frame.parent.size), t.motion)
+    launch(
+        k.kinematics.frame_motion,
+        dim=launch.worlds,
+        inputs=[s.frame.parent, s.frame.joint, s.joint.type, s.joint.dof, axes, rate],
+        outputs=[motion],
+    )
+    return motion
+
+
+def frame_acceleration(
+    launch: Any, model: Model, state: State, gravity: Buffer, axes: Buffer, velocity: Buffer, linear: Buffer
+) -> Buffer:
+    """Acceleration of every frame: the part that is linear in the dofs' accelerations, and the rest."""
+    s = model.structure
+    k = modules(state.qpos)
+    t = types(state.qpos)
+    shape = (launch.worlds, s.frame.parent.size)
+    bias, acceleration = launch.scratch(shape, t.motion), launch.scratch(shape, t.motion)
+    launch(
+        k.kinematics.frame_acceleration,
+        dim=launch.worlds,
+        inputs=[s.frame.parent, s.frame.joint, s.joint.type, s.joint.dof]
+        + [gravity, axes, state.qvel, velocity, linear],
+        outputs=[bias, acceleration],
+    )
+    return acceleration
+
+
+def gravity(launch: Any, model: Model, state: State) -> Buffer:
+    """Gravity, or nothing where the model disables it."""
+    if "gravity" in model.structure.disabled:
+        return launch.scratch((launch.worlds,), types(state.qpos).vec3, zeroed=True)
+    return model.opt.gravity
+
+
+def body_arguments(model: Model) -> list[Any]:
+    """What every kernel over bodies starts with."""
+    s = model.structure
+    return [s.body.frame, body_origin(model), model.body.ipos, model.body.iquat, model.body.mass, model.body.inertia]
+
+
+def medium_arguments(launch: Any, model: Model, state: State) -> list[Any]:
+    """Compensation of gravity, gravity, and the medium; MuJoCo drops what is passive with springs and dampers."""
+    g = gravity(launch, model, state)
+    if any(switches(model)):
+        return [model.body.gravcomp, g, model.opt.wind, model.opt.density, model.opt.viscosity]
+    real, w = types(state.qpos).real, launch.worlds
+    none = [launch.scratch(shape, real, zeroed=True) for shape in ((w, model.structure.nbody), (w,), (w,))]
+    return [none[0], g, model.opt.wind, *none[1:]]
+
+
+def applied_wrench(launch: Any, model: Model, state: State, loads: Loads) -> Buffer:
+    if loads.wrench is not None:
+        return loads.wrench
+    return launch.scratch((launch.worlds, model.structure.nbody), types(state.qpos).vec6, zeroed=True)
+
+
+def applied_force(launch: Any, model: Model, state: State, loads: Loads) -> Buffer:
+    if loads.force is not None:
+        return loads.force
+    return launch.scratch((launch.worlds, model.structure.nv), types(state.qpos).real, zeroed=True)
+
+
+def switches(model: Model) -> list[int]:
+    """Whether springs and dampers act."""
+    return [int("spring" not in model.structure.disabled), int("damper" not in model.structure.disabled)]
+
+
+def tendon_sums(launch: Any, model: Model, state: State, x: Buffer, index: np.ndarray) -> Buffer:
+    """Weighted sums of joint positions or rates, (world, ntendon)."""
+    s = model.structure
+    k = modules(state.qpos)
+    t = types(state.qpos)
+    sums = launch.scratch((launch.worlds, s.ntendon), t.real)
+    if s.ntendon:
+        launch(
+            k.forces.tendon_sums,
+            dim=(launch.worlds, s.ntendon),
+            inputs=[s.tendon.adr, index[s.tendon.joint], model.tendon.coef, x],
+            outputs=[sums],
+        )
+    return sums
+
+
+class Tendons(NamedTuple):
+    length: Buffer
+    velocity: Buffer
+
+
+def tendons(launch: Any, model: Model, state: State) -> Tendons:
+    s = model.structure
+    length = tendon_sums(launch, model, state, state.qpos, s.joint.qpos)
+    velocity = tendon_sums(launch, model, state, state.qvel, s.joint.dof)
+    return Tendons(length, velocity)
+
+
+class Drives(NamedTuple):
+    """What an actuator's force depends on, each (world, nu)."""
+
+    signal: Buffer
+    length: Buffer
+    velocity: Buffer
+
+
+def actuator_rates(launch: Any, model: Model, state: State, rate: Buffer, tendon_rate: Buffer) -> Buffer:
+    s = model.structure
+    k = modules(state.qpos)
+    t = types(state.qpos)
+    out = launch.scratch((launch.worlds, s.nu), t.real)
+    launch(
+        k.actuation.actuator_rates,
+        dim=(launch.worlds, s.nu),
+        inputs=[s.actuator.transmission, s.actuator.target, s.joint.type, s.joint.qpos, s.joint.dof]
+        + [model.actuator.gear, state.qpos, rate, tendon_rate],
+        outputs=[out],
+    )
+    return out
+
+
+def drives(launch: Any, model: Model, state: State, ctrl: Buffer, ten: Tendons) -> Drives:
+    s = model.structure
+    k = modules(state.qpos)
+    t = types(state.qpos)
+    dim = (launch.worlds, s.nu)
+    signal = launch.scratch(dim, t.real)
+    limited = np.zeros_like(s.actuator.act) if "clampctrl" in s.disabled else s.actuator.ctrllimited.astype(np.int32)
+    launch(
+        k.actuation.actuator_signals,
+        dim=dim,
+        inputs=[s.actuator.act, limited, model.actuator.ctrlrange, state.act, ctrl],
+        outputs=[signal],
+    )
+    if not (s.actuator.gain.any() or s.actuator.bias.any()):
+        return Drives(signal, signal, signal)  # fixed gains, no bias: length and velocity are not read
+    length = launch.scratch(dim, t.real)
+    launch(
+        k.actuation.actuator_lengths,
+        dim=dim,
+        inputs=[s.actuator.transmission, s.actuator.target, s.joint.type, s.joint.qpos]
+        + [model.actuator.gear, state.qpos, ten.length],
+        outputs=[length],
+    )
+    return Drives(signal, length, actuator_rates(launch, model, state, state.qvel, ten.velocity))
+
+
+def force_arguments(model: Model) -> list[Any]:
+    """What every kernel over actuators' forces starts with."""
+    a = model.structure.actuator
+    return [a.gain, a.bias, a.forcelimited.astype(np.int32)] + [
+        model.actuator.gainprm,
+        model.actuator.biasprm,
+        model.actuator.forcerange,
+    ]
+
+
+def actuated(model: Model, loads: Loads) -> bool:
+    return model.structure.nu > 0 and loads.ctrl is not None and "actuation" not in model.structure.disabled
+
+
+def last_dof(model: Model) -> np.ndarray:
+    """The outermost dof that moves each body, or -1."""
+    s = model.structure
+    out = np.full(s.nbody, -1, np.int32)
+    for b in range(1, s.nbody):
+        own = np.flatnonzero(s.dof.body == b)
+        out[b] = own[-1] if own.size else out[s.body.parent[b]]
+    return out
+
+
+def branches(model: Model) -> np.ndarray:
+    """Whether two dofs lie on one branch of the tree, (nv, nv)."""
+    s = model.structure
+    out = np.eye(s.nv, dtype=np.int32)
+    for d in range(s.nv):
+        j = s.dof.parent[d]
+        while j >= 0:
+            out[d, j] = out[j, d] = 1
+            j = s.dof.parent[j]
+    return out

@@ -1,0 +1,72 @@
+"""First-order models of a step, for LQR, iLQR, MPC and estimation."""
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from ..bridge import kernels, warp_op
+from ..model import Model, State
+from .integrate import integrate_positions
+from .step import step
+
+Array = jax.Array
+
+
+def _difference(launch: Any, model: Model, base: Any, qpos: Any, out: Any) -> None:
+    joint = model.structure.joint
+    k = kernels(qpos.dtype, "rigid.integrate")
+    launch(
+        k.position_differences,
+        dim=(launch.worlds, joint.type.size),
+        inputs=[joint.type, joint.qpos, joint.dof, base, qpos],
+        outputs=[out],
+    )
+
+
+_difference_op = warp_op(
+    _difference,
+    lambda model, base, qpos: jax.ShapeDtypeStruct((qpos.shape[0], model.structure.nv), qpos.dtype),
+    zeroed=False,
+    name="difference",
+)
+
+
+def difference(model: Model, base: Array, qpos: Array) -> Array:
+    """The velocity from ``base`` to ``qpos`` in unit time, shape (world, nv); MuJoCo's ``mj_differentiatePos``."""
+    return _difference_op(model, base, qpos)
+
+
+def linearize(model: Model, state: State, ctrl: Array) -> tuple[Array, Array]:
+    """The derivatives A, B of one step: dx' = A dx + B du, x = (position, velocity, activation).
+
+    Positions are differentiated in tangent space, so a free or ball joint counts its degrees of
+    freedom, not its quaternion. The step is taken and factorised once; each row of A and B is one
+    more right-hand side. MuJoCo's ``mjd_transitionFD`` approximates the same matrices.
+
+    Args:
+        ctrl: shape (world, nu).
+
+    Returns:
+        A of shape (world, 2 nv + na, 2 nv + na) and B of shape (world, 2 nv + na, nu). They get no
+        gradients themselves.
+    """
+    nv, size = model.structure.nv, 2 * model.structure.nv + model.structure.na
+    reached = step(model, state, ctrl)
+
+    def move(dx: Array, u: Array) -> Array:
+        moved = state.replace(
+            qpos=integrate_positions(model, state.qpos, dx[:, :nv], jnp.ones(1, dx.dtype)),
+            qvel=state.qvel + dx[:, nv : 2 * nv],
+            act=state.act + dx[:, 2 * nv :],
+        )
+        after = step(model, moved, u)
+        return jnp.concatenate(
+            [difference(model, reached.qpos, after.qpos), after.qvel - reached.qvel, after.act - reached.act], 1
+        )
+
+    worlds = state.qpos.shape[0]
+    _, pull = jax.vjp(move, jnp.zeros((worlds, size), state.qpos.dtype), ctrl)
+    rows = jnp.broadcast_to(jnp.eye(size, dtype=state.qpos.dtype)[:, None], (size, worlds, size))
+    a, b = jax.vmap(pull)(rows)
+    return jnp.moveaxis(a, 0, 1), jnp.moveaxis(b, 0, 1)

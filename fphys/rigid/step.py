@@ -1,0 +1,112 @@
+"""One time step."""
+
+import jax
+import jax.numpy as jnp
+
+from ..model import Model, State, Status
+from ..model.structure import Integrator
+from .forward import HUGE, Info, accelerate, check_inputs, screen, where_world
+from .integrate import activation_rate, chart_rates, integrate_activations, integrate_positions
+from .launches import Loads
+
+Array = jax.Array
+
+
+def step(
+    model: Model, state: State, ctrl: Array | None = None, wrench: Array | None = None, force: Array | None = None
+) -> State:
+    """Advance every world by one time step. Pure; composes with jit, grad, vmap, scan and checkpoint.
+
+    M(q) a + b(q, v) = tau(q, v, u) + J^T f, then v' = v + h a and q' = q (+) h v' (Euler, implicit in
+    the joints' damping; implicitfast, implicit in all that depends on velocity; or RK4), with
+    MuJoCo's semantics.
+
+    Args:
+        model: a mechanism; every continuous leaf gets a gradient.
+        state: the worlds.
+        ctrl: controls, shape (world, nu) in the actuators' units; None switches the actuators off.
+        wrench: force [N] and torque [N m] on every body at its centre of mass, world axes, shape
+            (world, nbody, 6), as MuJoCo's ``xfrc_applied``.
+        force: generalised force [N or N m], shape (world, nv), as MuJoCo's ``qfrc_applied``.
+
+    Returns:
+        The next state. A world whose state or input is not finite keeps its last state, its status
+        says so, it passes no gradient, and the other worlds do not notice.
+
+    Raises:
+        ValueError: a shape does not fit, before anything runs. TypeError: a dtype does not.
+    """
+    loads = check_inputs(model, state, Loads(ctrl, wrench, force))
+    clean, loads, bits = screen(model, state, loads)
+    move = runge_kutta if model.structure.integrator == Integrator.RK4 else euler
+    return _freeze(state, move(model, clean, loads), bits)
+
+
+def euler(model: Model, state: State, loads: Loads) -> State:
+    """Semi-implicit Euler: velocities first, positions along the new velocities."""
+    qacc, info = accelerate(model, state, loads, implicit=True)
+    h = model.opt.timestep
+    qvel = state.qvel + h[:, None] * qacc
+    return _advanced(model, state, qvel, qvel, _activations(model, state, loads), info)
+
+
+def runge_kutta(model: Model, state: State, loads: Loads) -> State:
+    """The classical fourth-order method, positions on their manifold (Munthe-Kaas 1998)."""
+    h = model.opt.timestep
+    stage, velocities, accelerations, rates, info = state, [state.qvel], [], [], None
+    for fraction in (0.5, 0.5, 1.0, None):
+        qacc, stage_info = accelerate(model, stage, loads, implicit=False)
+        info = info or stage_info
+        accelerations.append(qacc)
+        rates.append(_rate(model, stage, loads))
+        if fraction is not None:
+            displacement = fraction * h[:, None] * velocities[-1]
+            stage = stage.replace(
+                qpos=integrate_positions(model, state.qpos, velocities[-1], fraction * h),
+                qvel=state.qvel + fraction * h[:, None] * qacc,
+                act=state.act + fraction * h[:, None] * rates[-1],
+            )
+            velocities.append(chart_rates(model, displacement, stage.qvel))
+    mean = lambda x: (x[0] + 2.0 * x[1] + 2.0 * x[2] + x[3]) / 6.0  # noqa: E731
+    qvel = state.qvel + h[:, None] * mean(accelerations)
+    act = integrate_activations(model, state.act, mean(rates)) if _activates(model, loads) else state.act
+    assert info is not None
+    return _advanced(model, state, qvel, mean(velocities), act, info)
+
+
+def _advanced(model: Model, state: State, qvel: Array, velocity: Array, act: Array, info: Info) -> State:
+    h = model.opt.timestep
+    return state.replace(
+        qpos=integrate_positions(model, state.qpos, velocity, h),
+        qvel=qvel,
+        act=act,
+        time=state.time + h,
+        status=state.status | info.status,
+        warmstart=jax.lax.stop_gradient(info.qacc),
+    )
+
+
+def _activates(model: Model, loads: Loads) -> bool:
+    return model.structure.na > 0 and loads.ctrl is not None and "actuation" not in model.structure.disabled
+
+
+def _rate(model: Model, state: State, loads: Loads) -> Array:
+    if loads.ctrl is None or not _activates(model, loads):
+        return jnp.zeros_like(state.act)
+    return activation_rate(model, state.act, loads.ctrl)
+
+
+def _activations(model: Model, state: State, loads: Loads) -> Array:
+    if not _activates(model, loads):
+        return state.act
+    return integrate_activations(model, state.act, _rate(model, state, loads))
+
+
+def _freeze(old: State, new: State, bits: Array) -> State:
+    """Keep the last state of worlds that were or became faulty; NONFINITE holds a world until its reset."""
+    arrays = (new.qpos, new.qvel, new.act)
+    fine = jnp.stack([(jnp.abs(x) <= HUGE).all(1) for x in arrays]).all(0)
+    bits = bits | jnp.where(fine, jnp.uint32(0), jnp.uint32(Status.NONFINITE))
+    out = (bits | (old.status & jnp.uint32(Status.NONFINITE))) != 0
+    kept = jax.tree.map(lambda o, n: where_world(out, o, n), jax.lax.stop_gradient(old), new)
+    return kept.replace(status=new.status | bits)

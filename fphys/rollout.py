@@ -1,0 +1,122 @@
+"""Many steps, and how reverse mode goes back through them: the strategy is a value."""
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from .model import Model, State
+from .rigid.step import step
+
+Array = jax.Array
+StepFn = Callable[[Any, Any], tuple[Any, Any]]
+
+
+@dataclasses.dataclass(frozen=True)
+class Full:
+    """Store what every step needs for its adjoint: memory grows with the number of steps."""
+
+    def scan(self, step_fn: StepFn, state: Any, inputs: Any) -> tuple[Any, Any]:
+        return jax.lax.scan(step_fn, state, inputs)
+
+
+@dataclasses.dataclass(frozen=True)
+class Checkpoint:
+    """Store the state of every ``every``-th step and run the steps between again on the way back.
+
+    The gradient is that of :class:`Full`; memory falls from T steps to T / every states and ``every``
+    steps, for one more forward pass (Griewank and Walther 2000).
+    """
+
+    every: int = 16
+
+    def __post_init__(self) -> None:
+        _positive("every", self.every)
+
+    def scan(self, step_fn: StepFn, state: Any, inputs: Any) -> tuple[Any, Any]:
+        return _in_blocks(step_fn, state, inputs, self.every, jax.checkpoint, lambda s: s)
+
+
+@dataclasses.dataclass(frozen=True)
+class Truncated:
+    """Cut the gradient of the state at the start of every window of ``window`` steps (truncated backpropagation).
+
+    The result is the same; gradients reach back at most ``window`` steps, so they are biased and do
+    not explode with the length of the rollout.
+    """
+
+    window: int = 32
+
+    def __post_init__(self) -> None:
+        _positive("window", self.window)
+
+    def scan(self, step_fn: StepFn, state: Any, inputs: Any) -> tuple[Any, Any]:
+        return _in_blocks(step_fn, state, inputs, self.window, lambda f: f, jax.lax.stop_gradient)
+
+
+Adjoint = Full | Checkpoint | Truncated
+
+
+def scan(step_fn: StepFn, state: Any, inputs: Any, adjoint: Adjoint = Full()) -> tuple[Any, Any]:
+    """Drive any solver through time: ``jax.lax.scan`` with a strategy for reverse mode.
+
+    Args:
+        step_fn: ``(state, input) -> (state, out)``, pure.
+        state: where to start, any pytree.
+        inputs: a pytree whose leaves have a leading time axis T.
+        adjoint: :class:`Full`, :class:`Checkpoint` or :class:`Truncated`.
+
+    Returns:
+        The final state, and the outs stacked on a leading axis T.
+    """
+    return adjoint.scan(step_fn, state, inputs)
+
+
+def rollout(model: Model, state: State, ctrls: Array, adjoint: Adjoint = Full()) -> State:
+    """The states after each of T steps.
+
+    Args:
+        ctrls: controls, shape (T, world, nu).
+
+    Returns:
+        States with a leading time axis T; the initial one is not included. Gradients flow to model,
+        state and controls.
+    """
+    if ctrls.ndim != 3 or ctrls.shape[1:] != (state.qpos.shape[0], model.structure.nu):
+        raise ValueError(
+            f"ctrls has shape {ctrls.shape}, needs (T, num_worlds, nu) = "
+            f"(T, {state.qpos.shape[0]}, {model.structure.nu})"
+        )
+
+    def advance(s: State, ctrl: Array) -> tuple[State, State]:
+        s = step(model, s, ctrl)
+        return s, s
+
+    return scan(advance, state, ctrls, adjoint)[1]
+
+
+def _positive(name: str, value: int) -> None:
+    if not isinstance(value, int) or value < 1:
+        raise ValueError(f"{name} is {value!r}, must be a whole number of steps, at least 1")
+
+
+def _in_blocks(step_fn: StepFn, state: Any, inputs: Any, size: int, wrap: Any, enter: Any) -> tuple[Any, Any]:
+    """Scan over blocks of ``size`` steps, and over what is left."""
+    total = jax.tree.leaves(inputs)[0].shape[0]
+    blocks, rest = divmod(total, size)
+
+    def block(s: Any, xs: Any) -> tuple[Any, Any]:
+        return jax.lax.scan(step_fn, enter(s), xs)
+
+    run = wrap(block)
+    outs = []
+    if blocks:
+        head = jax.tree.map(lambda x: x[: blocks * size].reshape(blocks, size, *x.shape[1:]), inputs)
+        state, out = jax.lax.scan(run, state, head)
+        outs.append(jax.tree.map(lambda x: x.reshape(blocks * size, *x.shape[2:]), out))
+    if rest or not blocks:
+        state, out = run(state, jax.tree.map(lambda x: x[blocks * size :], inputs))
+        outs.append(out)
+    return state, outs[0] if len(outs) == 1 else jax.tree.map(lambda *x: jnp.concatenate(x), *outs)

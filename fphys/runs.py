@@ -1,0 +1,271 @@
+"""A run's folder: what an experiment leaves behind.
+
+::
+
+    with Run("swing-up", config=config) as run:
+        for i in run.progress(200, "optimise"):
+            ...
+            run.log(i, loss=loss)                 # TensorBoard, the bar, and run.history
+        run.plot("loss", lambda axes: axes.plot(run.history["loss"]))
+        run.video("swing-up", lambda: fphys.render.frames(model, states), fps=30)
+        run.save(ctrl=ctrl)                       # result.npz
+        run.metrics(final_loss=loss)              # metrics.json
+
+makes ``runs/swing-up/20260131-120000/``. ``metrics.json`` and the logged history are written however the
+run ends: its ``status`` is "ok", "failed" or "interrupted".
+"""
+
+import contextlib
+import dataclasses
+import datetime
+import importlib.metadata
+import json
+import math
+import os
+import platform
+import sys
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+import numpy as np
+
+from .errors import MissingDependencyError
+
+PACKAGES = ("fphys", "jax", "jaxlib", "warp-lang", "mujoco", "numpy", "flax", "optax")
+
+
+class Run:
+    """A folder ``root/name/DATE-TIME`` and the means to fill it."""
+
+    def __init__(
+        self, name: str, root: str | os.PathLike[str] = "runs", config: Any = None, quiet: bool = False
+    ) -> None:
+        """``config`` (a dataclass or a mapping) is recorded; ``quiet`` prints neither bars nor summary."""
+        self.name, self.config, self.quiet = name, config, quiet
+        self.path = _new_folder(Path(root) / name)
+        self.history: dict[str, list[float]] = {}
+        self._steps: dict[str, list[int]] = {}
+        self._arrays: dict[str, np.ndarray] = {}
+        self._values: dict[str, Any] = {}
+        self._video: dict[str, Any] = {}
+        self._bar: Any = None
+        self._writer: Any = None
+        self._start = time.time()
+        self._end: float | None = None
+        self._status, self._error = "running", None
+
+    def log(self, step: int, **scalars: Any) -> None:
+        """Record scalars at a step: in TensorBoard, in ``history``, and on the bar in progress."""
+        if self._writer is None:
+            import tensorboardX
+
+            self._writer = tensorboardX.SummaryWriter(str(self.path), write_to_disk=True)
+        values = {key: float(value) for key, value in scalars.items()}
+        for key, value in values.items():
+            self._writer.add_scalar(key, value, int(step))
+            self.history.setdefault(key, []).append(value)
+            self._steps.setdefault(key, []).append(int(step))
+        if self._bar is not None:
+            self._bar.set_postfix({key: f"{value:.4g}" for key, value in values.items()}, refresh=False)
+
+    def progress(self, over: int | Iterable[Any], desc: str | None = None) -> Iterator[Any]:
+        """Iterate over an iterable, or over range(n), with a bar on standard error that shows what is logged."""
+        import tqdm
+
+        items = range(over) if isinstance(over, int) else over
+        with tqdm.tqdm(
+            items, desc=desc or self.name, file=sys.stderr, disable=self.quiet, dynamic_ncols=True, smoothing=0.1
+        ) as bar:
+            outer, self._bar = self._bar, bar
+            try:
+                yield from bar
+            finally:
+                self._bar = outer
+
+    def plot(self, name: str, figure: Any) -> Path:
+        """Save ``name.png``: a matplotlib figure, or a function that draws on the axes it is given."""
+        from matplotlib.backends.backend_agg import FigureCanvasAgg
+        from matplotlib.figure import Figure
+
+        if callable(figure):
+            draw, figure = figure, Figure(figsize=(7.0, 4.2), layout="constrained")
+            axes = figure.subplots()
+            axes.grid(True, alpha=0.25, linewidth=0.6)
+            axes.spines[["top", "right"]].set_visible(False)
+            axes.set_prop_cycle(color=["#2a6db5", "#ec6a29", "#3a9d6e", "#8a5fb0", "#c23b4b", "#6b7280"])
+            draw(axes)
+            if axes.get_legend_handles_labels()[1]:
+                axes.legend(frameon=False)
+        path = self.path / f"{name}.png"
+        FigureCanvasAgg(figure)  # whatever window system made it, a file needs none
+        figure.savefig(path, dpi=150, facecolor="white")
+        return path
+
+    def video(self, name: str, frames: np.ndarray | Callable[[], np.ndarray], fps: float = 30.0) -> Path | None:
+        """Save ``name.mp4`` from frames, uint8 (time, height, width, 3), or from a function that renders them.
+
+        Where the function cannot draw because OpenGL is missing, the run goes on without a video, and says so.
+        """
+        from .render import write_video
+
+        try:
+            path = write_video(self.path / f"{name}.mp4", frames() if callable(frames) else frames, fps)
+        except MissingDependencyError as cause:
+            self._video = {"video": None, "video_reason": str(cause)}
+            self._say(f"no video: {cause}")
+            return None
+        self._video = {"video": path.name}
+        return path
+
+    def save(self, **arrays: Any) -> Path:
+        """Put arrays into ``result.npz``, beside those saved before. The file is whole at any moment."""
+        self._arrays |= {key: np.asarray(value) for key, value in arrays.items()}
+        path = self.path / "result.npz"
+        with _replacing(path) as part, part.open("wb") as file:
+            np.savez(file, **self._arrays)  # type: ignore[arg-type]
+        return path
+
+    def metrics(self, **values: Any) -> Path:
+        """Put values into ``metrics.json``, beside those put before, with what it takes to repeat the run."""
+        self._values |= values
+        path = self.path / "metrics.json"
+        content = {
+            "experiment": self.name,
+            "status": self._status,
+            "error": self._error,
+            "metrics": self._values,
+            **self._video,
+            "seconds": round((self._end or time.time()) - self._start, 3),
+            "started": datetime.datetime.fromtimestamp(self._start).astimezone().isoformat(timespec="seconds"),
+            "seed": _as_dict(self.config).get("seed"),
+            "config": _as_dict(self.config),
+            "device": _device(),
+            "versions": versions(),
+        }
+        with _replacing(path) as part:
+            part.write_text(json.dumps(_plain(content), indent=2, allow_nan=False) + "\n", encoding="utf-8")
+        return path
+
+    def close(self, error: BaseException | None = None) -> None:
+        """Write what is not written yet and print the summary. Leaving ``with`` does it."""
+        self._end = time.time()
+        self._status = "ok" if error is None else "interrupted" if isinstance(error, KeyboardInterrupt) else "failed"
+        self._error = f"{type(error).__name__}: {error}" if self._status == "failed" else None
+        if self._writer is not None:
+            self._writer.close()
+        self.metrics()
+        if self.history:
+            columns = {f"history/{key}": np.asarray(value) for key, value in self.history.items()}
+            self.save(**columns, **{f"history/{key}/step": np.asarray(value) for key, value in self._steps.items()})
+        if not self.quiet:
+            print(self.summary(), flush=True)
+
+    def summary(self) -> str:
+        """What happened and where it lies, in a few lines."""
+        width = max((len(key) for key in self._values), default=0)
+        seconds = (self._end or time.time()) - self._start
+        lines = [f"{self.name}: {self._status} in {seconds:.1f} s on {_device() or 'no device'}"]
+        lines += [f"  {key:<{width}}  {_short(value)}" for key, value in self._values.items()]
+        if self._error:
+            lines.append(f"  {self._error}")
+        lines.append(f"  {_relative(self.path)}{os.sep}")
+        lines += [f"    {file.name}" for file in sorted(self.path.iterdir())]
+        return "\n".join(lines)
+
+    def __enter__(self) -> "Run":
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
+        try:
+            self.close(error)
+        except Exception as second:
+            if error is None:
+                raise
+            self._say(f"could not finish {self.path}: {second}")  # the first error is the one to see
+
+    def _say(self, text: str) -> None:
+        if not self.quiet:
+            print(text, file=sys.stderr, flush=True)
+
+
+def versions() -> dict[str, str | None]:
+    """Versions of Python and of the packages that a result depends on; None for one that is not installed."""
+    found: dict[str, str | None] = {"python": platform.python_version()}
+    for package in PACKAGES:
+        try:
+            found[package] = importlib.metadata.version(package)
+        except importlib.metadata.PackageNotFoundError:
+            found[package] = None
+    return found
+
+
+def _new_folder(parent: Path) -> Path:
+    parent.mkdir(parents=True, exist_ok=True)
+    stamp = time.strftime("%Y%m%d-%H%M%S")
+    for k in range(10_000):
+        path = parent / (f"{stamp}-{k}" if k else stamp)
+        with contextlib.suppress(FileExistsError):  # another run of the same second
+            path.mkdir()
+            return path
+    raise FileExistsError(f"{parent} has ten thousand runs of {stamp}")
+
+
+@contextlib.contextmanager
+def _replacing(path: Path) -> Iterator[Path]:
+    """A temporary path beside ``path`` that takes its place when all went well; a full disk leaves the old file."""
+    part = path.with_name(f".{path.name}.part")
+    try:
+        yield part
+        os.replace(part, path)
+    finally:
+        part.unlink(missing_ok=True)
+
+
+def _device() -> str | None:
+    """The device that JAX computes on, or None where JAX was not used."""
+    if "jax" not in sys.modules:
+        return None
+    import jax.numpy as jnp
+
+    from .config import describe
+
+    (device,) = jnp.zeros(()).devices()
+    return describe(device)
+
+
+def _as_dict(config: Any) -> dict[str, Any]:
+    if dataclasses.is_dataclass(config) and not isinstance(config, type):
+        return dataclasses.asdict(config)
+    return dict(config) if isinstance(config, Mapping) else {}
+
+
+def _plain(value: Any) -> Any:
+    """``value`` as JSON holds it: arrays as lists, numbers that are not finite as "nan", "inf" or "-inf"."""
+    if isinstance(value, Mapping):
+        return {str(key): _plain(item) for key, item in value.items()}
+    if isinstance(value, list | tuple | set | frozenset):
+        return [_plain(item) for item in value]
+    if isinstance(value, float):
+        return value if math.isfinite(value) else repr(value)
+    if value is None or isinstance(value, bool | int | str):
+        return value
+    if hasattr(value, "__array__"):
+        return _plain(np.asarray(value).tolist())
+    return str(value)
+
+
+def _short(value: Any) -> str:
+    value = _plain(value)
+    if isinstance(value, float):
+        return f"{value:.6g}"
+    text = "[" + ", ".join(map(_short, value)) + "]" if isinstance(value, list) else str(value)
+    return text if len(text) <= 80 else text[:77] + "..."
+
+
+def _relative(path: Path) -> Path:
+    with contextlib.suppress(ValueError):
+        return path.resolve().relative_to(Path.cwd())
+    return path

@@ -1,0 +1,185 @@
+"""Simulate any model that loads, without writing code: what ``fphys simulate`` does."""
+
+import dataclasses
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+
+from .errors import MissingDependencyError, ModelError
+
+FPS = 30.0
+
+
+@dataclasses.dataclass(frozen=True)
+class Summary:
+    """What a simulation did."""
+
+    steps: int  # Steps taken by each world.
+    worlds: int
+    simulated: float  # Simulated time [s].
+    seconds: float  # Wall time of the steps, without compiling [s].
+    compiling: float  # Wall time of compiling and loading [s].
+    energy: tuple[float, float]  # Total energy of world 0, at the start and at the end [J].
+    video: Path | None
+    interrupted: bool
+
+    def __str__(self) -> str:
+        seconds = max(self.seconds, 1e-9)
+        rate, speed = self.steps * self.worlds / seconds, self.simulated * self.worlds / seconds
+        start, end = self.energy
+        lines = [
+            f"{self.steps} steps of {self.worlds} world{'s' * (self.worlds > 1)}: {self.simulated:.3f} s simulated"
+            + (", then interrupted" if self.interrupted else ""),
+            f"  wall time  {self.seconds:.3f} s, and {self.compiling:.2f} s to compile and load",
+            f"  speed      {rate:,.0f} steps/s, {speed:,.1f} x real time",
+            f"  energy     {start:.6g} J -> {end:.6g} J, changed by {end - start:+.3g} J",
+        ]
+        return "\n".join([*lines, f"  video      {self.video}"] if self.video else lines)
+
+
+def simulate(
+    source: str,
+    steps: int,
+    out: Path | None = None,
+    worlds: int = 1,
+    ctrl: Literal["zero", "random", "keyframe"] = "zero",
+    disable: Sequence[str] = (),
+    keyframe: str | None = None,
+    camera: str | None = None,
+    seed: int = 0,
+) -> Summary:
+    """Simulate a model, given by its path or an asset's name, and film its first world.
+
+    ``ctrl`` holds the actuators at zero, at the keyframe's control, or at values drawn anew for each
+    picture of the video, uniformly from the actuators' ranges.
+    """
+    import jax
+
+    import fphys
+
+    if steps < 1 or worlds < 1:
+        raise ModelError(f"{steps} steps of {worlds} worlds: both must be at least 1")
+    if out is not None and out.suffix != ".mp4":
+        raise ModelError(f"--out {out}: a video's name ends in .mp4")
+    model = fphys.load(source if Path(source).exists() or Path(source).suffix else fphys.asset(source), disable=disable)
+    if camera is not None and camera not in model.structure.names["camera"]:
+        raise ModelError(f"no camera {camera!r}; the model has {list(model.structure.names['camera']) or 'none'}")
+    timestep = float(model.opt.timestep[0])
+    every = min(max(round(1 / (FPS * timestep)), 1), steps)  # steps a picture
+
+    @jax.jit
+    def advance(state: Any, control: Any) -> Any:
+        ctrls = jax.numpy.broadcast_to(control, (every, *control.shape))
+        return jax.tree.map(lambda x: x[-1], fphys.rollout(model, state, ctrls))
+
+    step = jax.jit(lambda state, control: fphys.step(model, state, control))
+    state = start = _initial(model, worlds, keyframe)
+    controls = _controls(model, worlds, ctrl, keyframe, seed)
+    begun = time.perf_counter()
+    jax.block_until_ready([advance(state, controls(0)), step(state, controls(0)) if steps % every else None])
+    compiling = time.perf_counter() - begun
+
+    film, done, interrupted = [_first_world(state)], 0, False
+    begun = time.perf_counter()
+    try:
+        with _bar(steps) as bar:
+            while done < steps:
+                block = every if steps - done >= every else 1
+                state = jax.block_until_ready((advance if block == every else step)(state, controls(done // every)))
+                done += block
+                bar.update(block)
+                if done % every == 0:
+                    film.append(_first_world(state))
+    except KeyboardInterrupt:
+        interrupted = True
+    seconds = time.perf_counter() - begun
+
+    summary = Summary(
+        steps=done,
+        worlds=worlds,
+        simulated=done * timestep,
+        seconds=seconds,
+        compiling=compiling,
+        energy=(_energy(model, start), _energy(model, state)),
+        video=_film(model, film, out, camera, 1 / (every * timestep)) if out else None,
+        interrupted=interrupted,
+    )
+    print(summary, flush=True)
+    fphys.check(state)
+    return summary
+
+
+def _initial(model: Any, worlds: int, keyframe: str | None) -> Any:
+    """The state at a keyframe, or at the model's reference position."""
+    import jax.numpy as jnp
+
+    import fphys
+
+    state = fphys.init(model, worlds)
+    if keyframe is None:
+        return state
+    key = _key(model, keyframe)
+    names = ("qpos", "qvel", "act", "mocap_pos", "mocap_quat")
+    start = {name: jnp.broadcast_to(getattr(model.key, name)[key], getattr(state, name).shape) for name in names}
+    return dataclasses.replace(state, **start)
+
+
+def _key(model: Any, keyframe: str | None) -> int:
+    names = model.structure.names["key"]
+    if keyframe not in names:
+        raise ModelError(f"no keyframe {keyframe!r}; the model has {list(names) or 'none'}")
+    return names.index(keyframe)
+
+
+def _controls(model: Any, worlds: int, kind: str, keyframe: str | None, seed: int) -> Any:
+    """The control held during a picture, as a function of the picture's number: shape (world, nu)."""
+    import jax.numpy as jnp
+
+    shape, dtype = (worlds, model.structure.nu), model.qpos0.dtype
+    if kind == "random":
+        limits = np.asarray(model.actuator.ctrlrange[0])
+        limited = model.structure.actuator.ctrllimited[:, None]
+        low, high = np.where(limited, limits, [-1.0, 1.0]).T
+        return lambda k: jnp.asarray(np.random.default_rng((seed, k)).uniform(low, high, shape), dtype)
+    if kind == "keyframe":
+        if keyframe is None:
+            raise ModelError("--ctrl keyframe needs --keyframe NAME")
+        constant = jnp.broadcast_to(model.key.ctrl[_key(model, keyframe)], shape)
+    else:
+        constant = jnp.zeros(shape, dtype)
+    return lambda k: constant
+
+
+def _energy(model: Any, state: Any) -> float:
+    """Total energy of world 0 [J]."""
+    import fphys
+
+    return sum(float(part[0]) for part in fphys.energy(model, state))
+
+
+def _first_world(state: Any) -> Any:
+    import jax
+
+    return jax.tree.map(lambda x: np.asarray(x[:1]), state)
+
+
+def _film(model: Any, states: list[Any], out: Path, camera: str | None, fps: float) -> Path | None:
+    import jax
+
+    from .render import frames, write_video
+
+    try:
+        return write_video(out, frames(model, jax.tree.map(lambda *x: np.stack(x), *states), camera), fps)
+    except MissingDependencyError as cause:
+        print(f"no video: {cause}", file=sys.stderr)
+        return None
+
+
+def _bar(steps: int) -> Any:
+    import tqdm
+
+    return tqdm.tqdm(total=steps, desc="simulate", unit="step", unit_scale=True, dynamic_ncols=True)

@@ -1,0 +1,348 @@
+"""Newton-Euler dynamics of a tree of bodies.
+
+Forward: the mass matrix M by composite inertias and the generalised bias force b by the recursive
+Newton-Euler pass (Featherstone 2008, tables 6.2 and 5.1), both about the tree's reference point.
+
+Backward: the *virtual power* of the inertial and external loads. For virtual velocities l,
+P = l . (M a + b - J^T f) = sum over bodies of (motion of the body by l) . (wrench on the body), so
+that its derivatives are those of l . r, without forming r: one sweep outwards, write-once.
+"""
+
+import warp as wp
+
+from .._precision import mat33, motion, quat, real, vec3, vec6, wrench
+from ..math import lower, quat_mul, quat_unit, rotate, rotate_back, rotation, spatial
+from .fluid import TINY, fluid_wrench, local_motion
+
+
+@wp.func
+def newton_euler(vel: motion, acc: motion, com: vec3, axes: quat, mass: real, inertia: vec3) -> wrench:
+    """Wrench at the centre of mass that moves a body: f = m a_c, n = I al + w x I w."""
+    w = wp.spatial_top(vel)
+    al = wp.spatial_top(acc)
+    v_c = wp.spatial_bottom(vel) + wp.cross(w, com)
+    a_c = wp.spatial_bottom(acc) + wp.cross(al, com) + wp.cross(w, v_c)
+    spin = rotate(axes, wp.cw_mul(inertia, rotate_back(axes, w)))
+    turn = rotate(axes, wp.cw_mul(inertia, rotate_back(axes, al)))
+    return spatial(turn + wp.cross(w, spin), mass * a_c)
+
+
+@wp.func
+def body_load(
+    vel: motion,
+    acc: motion,
+    com: vec3,
+    axes: quat,
+    mass: real,
+    inertia: vec3,
+    gravcomp: real,
+    gravity: vec3,
+    wind: vec3,
+    density: real,
+    viscosity: real,
+    applied: vec6,
+) -> wrench:
+    """Wrench at the centre of mass that the joints must supply: inertia less external loads."""
+    load = newton_euler(vel, acc, com, axes, mass, inertia)
+    load += spatial(vec3(), gravity * (mass * gravcomp))
+    load -= spatial(vec3(applied[3], applied[4], applied[5]), vec3(applied[0], applied[1], applied[2]))
+    if mass > TINY and (density > real(0.0) or viscosity > real(0.0)):
+        load -= fluid_wrench(vel, com, axes, mass, inertia, wind, density, viscosity)
+    return load
+
+
+@wp.kernel(enable_backward=False)
+def body_loads(
+    # Structure:
+    body_frame: wp.array(dtype=int),
+    body_origin: wp.array(dtype=int),
+    # Model:
+    body_ipos: wp.array2d(dtype=vec3),
+    body_iquat: wp.array2d(dtype=quat),
+    body_mass: wp.array2d(dtype=real),
+    body_inertia: wp.array2d(dtype=vec3),
+    body_gravcomp: wp.array2d(dtype=real),
+    gravity: wp.array(dtype=vec3),
+    wind: wp.array(dtype=vec3),
+    density: wp.array(dtype=real),
+    viscosity: wp.array(dtype=real),
+    # In:
+    applied: wp.array2d(dtype=vec6),
+    frame_pos: wp.array2d(dtype=vec3),
+    frame_quat: wp.array2d(dtype=quat),
+    frame_vel: wp.array2d(dtype=motion),
+    frame_acc: wp.array2d(dtype=motion),
+    # Out:
+    load_out: wp.array2d(dtype=wrench),
+):
+    """Load of every body as a wrench about the tree's reference point."""
+    world, b = wp.tid()
+    f = body_frame[b]
+    if b == 0:
+        load_out[world, b] = wrench()
+    else:
+        com = frame_pos[world, f] + rotate(frame_quat[world, f], body_ipos[world, b]) - frame_pos[world, body_origin[b]]
+        axes = quat_mul(frame_quat[world, f], quat_unit(body_iquat[world, b]))
+        load = body_load(
+            frame_vel[world, f],
+            frame_acc[world, f],
+            com,
+            axes,
+            body_mass[world, b],
+            body_inertia[world, b],
+            body_gravcomp[world, b],
+            gravity[world],
+            wind[world],
+            density[world],
+            viscosity[world],
+            applied[world, b],
+        )
+        force = wp.spatial_bottom(load)
+        load_out[world, b] = spatial(wp.spatial_top(load) + wp.cross(com, force), force)
+
+
+@wp.kernel
+def body_power(
+    # Structure:
+    body_frame: wp.array(dtype=int),
+    body_origin: wp.array(dtype=int),
+    # Model:
+    body_ipos: wp.array2d(dtype=vec3),
+    body_iquat: wp.array2d(dtype=quat),
+    body_mass: wp.array2d(dtype=real),
+    body_inertia: wp.array2d(dtype=vec3),
+    body_gravcomp: wp.array2d(dtype=real),
+    gravity: wp.array(dtype=vec3),
+    wind: wp.array(dtype=vec3),
+    density: wp.array(dtype=real),
+    viscosity: wp.array(dtype=real),
+    # In:
+    applied: wp.array2d(dtype=vec6),
+    frame_pos: wp.array2d(dtype=vec3),
+    frame_quat: wp.array2d(dtype=quat),
+    frame_vel: wp.array2d(dtype=motion),
+    frame_acc: wp.array2d(dtype=motion),
+    frame_trial: wp.array2d(dtype=motion),
+    # Out:
+    power_out: wp.array2d(dtype=real),
+):
+    """Virtual power of every body's load."""
+    world, b = wp.tid()
+    f = body_frame[b]
+    if b > 0:
+        com = frame_pos[world, f] + rotate(frame_quat[world, f], body_ipos[world, b]) - frame_pos[world, body_origin[b]]
+        axes = quat_mul(frame_quat[world, f], quat_unit(body_iquat[world, b]))
+        load = body_load(
+            frame_vel[world, f],
+            frame_acc[world, f],
+            com,
+            axes,
+            body_mass[world, b],
+            body_inertia[world, b],
+            body_gravcomp[world, b],
+            gravity[world],
+            wind[world],
+            density[world],
+            viscosity[world],
+            applied[world, b],
+        )
+        w = wp.spatial_top(frame_trial[world, f])
+        v = wp.spatial_bottom(frame_trial[world, f]) + wp.cross(w, com)
+        power_out[world, b] = wp.dot(w, wp.spatial_top(load)) + wp.dot(v, wp.spatial_bottom(load))
+
+
+@wp.kernel
+def body_inertia_power(
+    # Structure:
+    body_frame: wp.array(dtype=int),
+    body_origin: wp.array(dtype=int),
+    # Model:
+    body_ipos: wp.array2d(dtype=vec3),
+    body_iquat: wp.array2d(dtype=quat),
+    body_mass: wp.array2d(dtype=real),
+    body_inertia: wp.array2d(dtype=vec3),
+    # In:
+    frame_pos: wp.array2d(dtype=vec3),
+    frame_quat: wp.array2d(dtype=quat),
+    frame_rate: wp.array2d(dtype=motion),
+    frame_trial: wp.array2d(dtype=motion),
+    # Out:
+    power_out: wp.array2d(dtype=real),
+):
+    """Every body's share of l . M a: motion by l times momentum by a."""
+    world, b = wp.tid()
+    f = body_frame[b]
+    if b > 0:
+        com = frame_pos[world, f] + rotate(frame_quat[world, f], body_ipos[world, b]) - frame_pos[world, body_origin[b]]
+        axes = quat_mul(frame_quat[world, f], quat_unit(body_iquat[world, b]))
+        x = local_motion(frame_rate[world, f], com, axes, vec3())
+        y = local_motion(frame_trial[world, f], com, axes, vec3())
+        turn = wp.dot(wp.spatial_top(y), wp.cw_mul(body_inertia[world, b], wp.spatial_top(x)))
+        power_out[world, b] = turn + body_mass[world, b] * wp.dot(wp.spatial_bottom(y), wp.spatial_bottom(x))
+
+
+@wp.kernel(enable_backward=False)
+def project_loads(
+    # Structure:
+    body_parent: wp.array(dtype=int),
+    dof_body: wp.array(dtype=int),
+    # In:
+    axis: wp.array2d(dtype=motion),
+    load: wp.array2d(dtype=wrench),
+    # Out:
+    total_out: wp.array2d(dtype=wrench),
+    force_out: wp.array2d(dtype=real),
+):
+    """Generalised force of the loads: each body passes its subtree's load to its parent, each dof takes its share."""
+    world = wp.tid()
+    n = body_parent.shape[0]
+    for b in range(n):
+        total_out[world, b] = load[world, b]
+    for i in range(n - 1):
+        b = n - 1 - i
+        p = body_parent[b]
+        total_out[world, p] = total_out[world, p] + total_out[world, b]
+    for d in range(dof_body.shape[0]):
+        force_out[world, d] = wp.dot(axis[world, d], total_out[world, dof_body[d]])
+
+
+@wp.kernel(enable_backward=False)
+def composite_inertia(
+    # Structure:
+    body_parent: wp.array(dtype=int),
+    body_frame: wp.array(dtype=int),
+    body_origin: wp.array(dtype=int),
+    dof_body: wp.array(dtype=int),
+    dof_parent: wp.array(dtype=int),
+    # Model:
+    body_ipos: wp.array2d(dtype=vec3),
+    body_iquat: wp.array2d(dtype=quat),
+    body_mass: wp.array2d(dtype=real),
+    body_inertia: wp.array2d(dtype=vec3),
+    dof_armature: wp.array2d(dtype=real),
+    # In:
+    frame_pos: wp.array2d(dtype=vec3),
+    frame_quat: wp.array2d(dtype=quat),
+    axis: wp.array2d(dtype=motion),
+    # Out:
+    mass_out: wp.array2d(dtype=real),
+    moment_out: wp.array2d(dtype=vec3),
+    inertia_out: wp.array2d(dtype=mat33),
+    matrix_out: wp.array2d(dtype=real),
+):
+    """The mass matrix, packed lower triangle: M_ij = s_j . (composite inertia beyond i) s_i, armature on the diagonal.
+
+    Only entries of dofs on one branch are written: the others are zero and never read.
+    """
+    world = wp.tid()
+    n = body_parent.shape[0]
+    for b in range(n):
+        f = body_frame[b]
+        m = body_mass[world, b]
+        com = frame_pos[world, f] + rotate(frame_quat[world, f], body_ipos[world, b]) - frame_pos[world, body_origin[b]]
+        r = rotation(quat_mul(frame_quat[world, f], quat_unit(body_iquat[world, b])))
+        shift = wp.dot(com, com) * wp.identity(n=3, dtype=real) - wp.outer(com, com)
+        mass_out[world, b] = m
+        moment_out[world, b] = m * com
+        inertia_out[world, b] = r * wp.diag(body_inertia[world, b]) * wp.transpose(r) + m * shift
+    for i in range(n - 1):
+        b = n - 1 - i
+        p = body_parent[b]
+        if p > 0:
+            mass_out[world, p] = mass_out[world, p] + mass_out[world, b]
+            moment_out[world, p] = moment_out[world, p] + moment_out[world, b]
+            inertia_out[world, p] = inertia_out[world, p] + inertia_out[world, b]
+    for d in range(dof_body.shape[0]):
+        b = dof_body[d]
+        w = wp.spatial_top(axis[world, d])
+        v = wp.spatial_bottom(axis[world, d])
+        h = moment_out[world, b]
+        momentum = spatial(inertia_out[world, b] * w + wp.cross(h, v), mass_out[world, b] * v + wp.cross(w, h))
+        j = d
+        while j >= 0:
+            matrix_out[world, lower(d, j)] = wp.dot(axis[world, j], momentum)
+            j = dof_parent[j]
+        matrix_out[world, lower(d, d)] = matrix_out[world, lower(d, d)] + dof_armature[world, d]
+
+
+@wp.kernel(enable_backward=False)
+def factor(
+    # Structure:
+    dof_parent: wp.array(dtype=int),
+    # In:
+    matrix: wp.array2d(dtype=real),
+    # Out:
+    factor_out: wp.array2d(dtype=real),
+):
+    """M = L^T D L with the sparsity of the tree (Featherstone 2008, table 6.3); D stands on the diagonal."""
+    world = wp.tid()
+    n = dof_parent.shape[0]
+    for k in range(n):
+        j = k
+        while j >= 0:
+            factor_out[world, lower(k, j)] = matrix[world, lower(k, j)]
+            j = dof_parent[j]
+    for s in range(n):
+        k = n - 1 - s
+        i = dof_parent[k]
+        while i >= 0:
+            a = factor_out[world, lower(k, i)] / factor_out[world, lower(k, k)]
+            j = i
+            while j >= 0:
+                factor_out[world, lower(i, j)] = factor_out[world, lower(i, j)] - a * factor_out[world, lower(k, j)]
+                j = dof_parent[j]
+            factor_out[world, lower(k, i)] = a
+            i = dof_parent[i]
+
+
+@wp.kernel(enable_backward=False)
+def solve(
+    # Structure:
+    dof_parent: wp.array(dtype=int),
+    # In:
+    factor: wp.array2d(dtype=real),
+    force: wp.array2d(dtype=real),
+    # Out:
+    x_out: wp.array2d(dtype=real),
+):
+    """Solve L^T D L x = force."""
+    world = wp.tid()
+    n = dof_parent.shape[0]
+    for i in range(n):
+        x_out[world, i] = force[world, i]
+    for s in range(n):
+        i = n - 1 - s
+        x = x_out[world, i]
+        j = dof_parent[i]
+        while j >= 0:
+            x_out[world, j] = x_out[world, j] - factor[world, lower(i, j)] * x
+            j = dof_parent[j]
+    for i in range(n):
+        x = x_out[world, i] / factor[world, lower(i, i)]
+        j = dof_parent[i]
+        while j >= 0:
+            x -= factor[world, lower(i, j)] * x_out[world, j]
+            j = dof_parent[j]
+        x_out[world, i] = x
+
+
+@wp.kernel(enable_backward=False)
+def multiply(
+    # Structure:
+    dof_parent: wp.array(dtype=int),
+    # In:
+    matrix: wp.array2d(dtype=real),
+    x: wp.array2d(dtype=real),
+    # Out:
+    y_out: wp.array2d(dtype=real),
+):
+    """y = M x for a packed matrix with the sparsity of the tree."""
+    world = wp.tid()
+    n = dof_parent.shape[0]
+    for i in range(n):
+        y_out[world, i] = matrix[world, lower(i, i)] * x[world, i]
+        j = dof_parent[i]
+        while j >= 0:
+            y_out[world, i] = y_out[world, i] + matrix[world, lower(i, j)] * x[world, j]
+            y_out[world, j] = y_out[world, j] + matrix[world, lower(i, j)] * x[world, i]
+            j = dof_parent[j]

@@ -1,0 +1,93 @@
+"""Strict numerics for every test, and which tests a machine can run.
+
+``FPHYS_FULL=1`` runs the full sizes. ``FPHYS_BARE=1`` leaves out the tests that need a package which is
+not installed; without it, a missing package is a failure.
+"""
+
+import ast
+import importlib.util
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+os.environ.setdefault("NPROC", "32")  # XLA's threads: host callbacks must never wait for a free one
+os.environ.setdefault("MUJOCO_GL", "egl")
+os.environ["XLA_FLAGS"] = os.environ.get("XLA_FLAGS", "") + " --xla_force_host_platform_device_count=2"
+
+FULL = bool(os.environ.get("FPHYS_FULL"))
+BARE = bool(os.environ.get("FPHYS_BARE"))
+LEFT_OUT: dict[str, str] = {}
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    if config.getoption("markexpr") != "gpu":
+        os.environ.setdefault("JAX_PLATFORMS", "cpu")
+    import jax
+
+    jax.config.update("jax_enable_x64", True)
+    jax.config.update("jax_numpy_rank_promotion", "raise")
+    jax.config.update("jax_numpy_dtype_promotion", "strict")
+
+
+def pytest_ignore_collect(collection_path: Path) -> bool | None:
+    if not BARE or collection_path.suffix != ".py":
+        return None
+    needed = missing(imported(collection_path))
+    if needed:
+        LEFT_OUT[collection_path.name] = needed[0]
+    return True if needed else None
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    for item in items:
+        if item.get_closest_marker("slow") and not FULL:
+            item.add_marker(pytest.mark.skip(reason="full size: make verify"))
+        for mark in item.iter_markers("extra"):
+            if BARE and (needed := missing(mark.args)):
+                item.add_marker(pytest.mark.skip(reason=f"bare environment: needs {needed[0]}"))
+        if item.get_closest_marker("gpu") and not has_gpu():
+            item.add_marker(pytest.mark.skip(reason="needs a CUDA device"))
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    for name, package in sorted(LEFT_OUT.items()):
+        terminalreporter.write_line(f"left out of the bare environment: {name} needs {package}")
+
+
+def imported(path: Path) -> list[str]:
+    """Packages that a file imports at its top level."""
+    found: list[str] = []
+    for node in ast.parse(path.read_text()).body:
+        if isinstance(node, ast.Import):
+            found += [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
+            found.append(node.module)
+    return found
+
+
+def missing(packages: "list[str] | tuple[str, ...]") -> list[str]:
+    """Those that are not installed."""
+    return [name for name in packages if importlib.util.find_spec(name.split(".")[0]) is None]
+
+
+def has_gpu() -> bool:
+    import jax
+
+    return any(device.platform == "gpu" for device in jax.devices())
+
+
+@pytest.fixture(scope="session")
+def full() -> bool:
+    """Whether the sizes are those of ``make verify``."""
+    return FULL
+
+
+@pytest.fixture
+def x32() -> Iterator[None]:
+    """JAX as users find it: float64 switched off."""
+    import jax
+
+    with jax.enable_x64(False):
+        yield

@@ -1,0 +1,151 @@
+"""The gradient through contact: against finite differences at a frozen contact set, and mutations of it."""
+
+import dataclasses
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import fphys
+from fphys.rigid import contact
+from fphys.testing import check_grads, check_transforms
+
+from .scenes import VARIANTS, scene
+
+LEAVES = {
+    "opt": ("timestep", "gravity", "impratio"),
+    "body": ("mass", "inertia", "ipos", "pos", "invweight0"),
+    "joint": ("pos",),
+    "dof": ("damping", "armature"),
+    "geom": ("friction", "solref", "solimp", "solmix", "margin", "size", "pos", "quat"),
+    "actuator": ("gear", "gainprm"),
+}
+
+
+def with_leaves(model: Any, leaves: dict[str, dict[str, Any]]) -> Any:
+    return dataclasses.replace(
+        model, **{group: dataclasses.replace(getattr(model, group), **changes) for group, changes in leaves.items()}
+    )
+
+
+def leaves_of(model: Any) -> dict[str, dict[str, Any]]:
+    return {group: {name: getattr(getattr(model, group), name) for name in names} for group, names in LEAVES.items()}
+
+
+def qacc_of(variant: str) -> tuple[Any, tuple[Any, ...]]:
+    """Accelerations as a function of state, control and the model's leaves, the contact set frozen."""
+    s = scene(variant, worlds=4)
+    contacts = fphys.forward(s.model, s.state, s.ctrl)[1].contacts
+    scale = 1e-2  # accelerations of some hundreds, so that finite differences are not lost in rounding
+
+    def f(leaves: Any, qpos: Any, qvel: Any, ctrl: Any, wrench: Any, force: Any) -> Any:
+        state = s.state.replace(qpos=qpos, qvel=qvel)
+        return scale * fphys.forward(with_leaves(s.model, leaves), state, ctrl, wrench, force, contacts=contacts)[0]
+
+    worlds, nv = s.state.qvel.shape
+    rng = np.random.default_rng(1)
+    wrench = jnp.asarray(rng.normal(size=(worlds, s.model.structure.nbody, 6)))
+    force = jnp.asarray(rng.normal(size=(worlds, nv)))
+    return jax.jit(f), (leaves_of(s.model), s.state.qpos, s.state.qvel, s.ctrl, wrench, force)
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_accelerations(variant: str, full: bool):
+    f, args = qacc_of(variant)
+    check_grads(f, args, tol=1e-5, directions=16 if full else 3)
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_rollout(variant: str):
+    """Five steps, all in contact, by initial state and controls."""
+    s = scene(variant, worlds=4)
+    ctrls = jnp.asarray(np.random.default_rng(2).uniform(-1, 1, (5, *s.ctrl.shape)))
+
+    def final(qpos: Any, qvel: Any, ctrls: Any) -> Any:
+        states = fphys.rollout(s.model, s.state.replace(qpos=qpos, qvel=qvel), ctrls)
+        return states.qpos[-1], 0.1 * states.qvel[-1]
+
+    check_grads(jax.jit(final), (s.state.qpos, s.state.qvel, ctrls), tol=1e-5, directions=4)
+
+
+def test_a_ball_at_rest_does_not_accelerate_when_its_mass_changes():
+    """dqacc/dmass is 0 when the derived constants follow, and MuJoCo's raw field edit when they do not."""
+    model = fphys.load(
+        '<mujoco><worldbody><geom type="plane" size="5 5 1"/><body pos="0 0 0.1"><freejoint/>'
+        '<geom type="sphere" size="0.101" mass="1"/></body></worldbody></mujoco>'
+    )
+    state = fphys.init(model, 1, qvel=np.array([0, 0, -0.1, 0, 0, 0.0]))
+
+    def up(mass: Any, derived: str) -> Any:
+        heavier = model.replace({"body.mass": model.body.mass.at[0, 1].set(mass)}, derived=derived)
+        return fphys.forward(heavier, state)[0][0, 2]
+
+    slope = jax.jit(jax.grad(up), static_argnums=1)
+    assert abs(slope(1.0, "recomputed")) < 1e-12
+    h = 1e-5
+    frozen = (up(1.0 + h, "frozen") - up(1.0 - h, "frozen")) / (2 * h)
+    assert abs(frozen) > 0.1
+    np.testing.assert_allclose(slope(1.0, "frozen"), frozen, rtol=1e-7)
+
+
+@pytest.mark.parametrize("mutation", ["no contact power", "mass matrix for the Hessian", "moving tangents frozen"])
+def test_mutations_are_noticed(mutation: str, monkeypatch: pytest.MonkeyPatch):
+    """Take one term out of the backward pass: the error must jump above the gate."""
+    f, args = qacc_of("euler")
+    check_grads(f, args, tol=1e-5, directions=2, argnums=(1,))
+    if mutation == "no contact power":
+        _patch(monkeypatch, lambda grads_parts: grads_parts, drop_last=True)
+    elif mutation == "mass matrix for the Hessian":
+        solve = contact._back_solve_op
+        monkeypatch.setattr(contact, "_back_solve_op", lambda factor, cotangent: 0.9 * solve(factor, cotangent))
+    else:
+        _stop_tangents(monkeypatch)
+    mutant, args = qacc_of("euler")
+    with pytest.raises(AssertionError):
+        check_grads(mutant, args, tol=1e-5, directions=2, argnums=(1,))
+
+
+def _patch(monkeypatch: pytest.MonkeyPatch, _: Any, drop_last: bool) -> None:
+    """The power without its last part, that of the contact forces."""
+    vjp = contact._power_op.vjp
+
+    class Mutant:
+        outputs = staticmethod(contact._power_op.outputs)
+
+        def vjp(self, args: Any, seeds: Any, wanted: Any) -> Any:
+            return vjp(args, [*seeds[:-1], jnp.zeros_like(seeds[-1])], wanted)
+
+    assert drop_last
+    monkeypatch.setattr(contact, "_power_op", Mutant())
+
+
+def _stop_tangents(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The adjoint of the contact's geometry left out."""
+    from fphys.bridge import op
+
+    plan_backward = op.plan_backward
+
+    def mutant(*args: Any) -> Any:
+        plan, scratch = plan_backward(*args)
+        plan.launches = [(x, adj) for x, adj in plan.launches if not (adj and x.kernel.key == "contact_geometry")]
+        return plan, scratch
+
+    monkeypatch.setattr(op, "plan_backward", mutant)
+    fresh = op.warp_op(contact._contact_power, contact._contact_parts, name="mutant")
+    monkeypatch.setattr(contact, "_power_op", fresh)
+
+
+def test_transforms():
+    s = scene("euler", worlds=3)
+
+    def qacc(qpos: Any, qvel: Any, ctrl: Any) -> Any:
+        return fphys.forward(s.model, s.state.replace(qpos=qpos, qvel=qvel, warmstart=jnp.zeros_like(qvel)), ctrl)[0]
+
+    def of_worlds(qpos: Any, qvel: Any, ctrl: Any) -> Any:
+        n = qpos.shape[0]
+        state = fphys.init(s.model, n).replace(qpos=qpos, qvel=qvel)
+        return fphys.forward(s.model, state, ctrl)[0]
+
+    check_transforms(of_worlds, (s.state.qpos, s.state.qvel, s.ctrl), batches=(3,), max_patterns=2)

@@ -1,0 +1,41 @@
+"""Experiments run as users run them: JAX as it comes, a folder for each run."""
+
+import json
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+
+
+@pytest.fixture(autouse=True)
+def jax_as_it_comes() -> Iterator[None]:
+    import jax
+
+    with jax.enable_x64(False), jax.numpy_rank_promotion("allow"), jax.numpy_dtype_promotion("standard"):
+        yield
+
+
+@pytest.fixture
+def play(tmp_path: Any, monkeypatch: pytest.MonkeyPatch, full: bool) -> Callable[..., tuple[dict, Any]]:
+    """``play(module, config)``: run an experiment; what metrics.json holds of it, and its result.npz."""
+    from fphys.experiments import film
+    from fphys.runs import Run
+
+    if not full:
+        monkeypatch.setattr(film, "FPS", 2.0)
+
+    def run(module: Any, config: Any) -> tuple[dict, Any]:
+        name = module.__name__.rpartition(".")[2].replace("_", "-")
+        with Run(name, root=tmp_path, config=config, quiet=True) as record:
+            record.metrics(**module.main(config, record))
+        files = {file.name for file in record.path.iterdir()}
+        assert files >= {"metrics.json", "result.npz", f"{name}.png", f"{name}.mp4"}
+        if config.iterations:
+            assert any(file.startswith("events.") for file in files)
+        content = json.loads((record.path / "metrics.json").read_text())
+        assert content["status"] == "ok"
+        with np.load(record.path / "result.npz") as result:
+            return content["metrics"], dict(result)
+
+    return run

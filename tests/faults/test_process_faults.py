@@ -1,0 +1,216 @@
+"""Forks, races for the kernel cache, broken caches, exits and threads: faults 34, 36 and 37.
+
+Every case runs in processes of its own, under a time limit: a process that hangs is killed, and fails the test.
+"""
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+OPERATION = """
+import sys, threading
+import jax, jax.numpy as jnp, numpy as np
+import warp as wp
+from fphys.bridge import warp_op
+from fphys.errors import BridgeError
+
+@wp.kernel
+def cube_kernel(x: wp.array2d(dtype=wp.float32), y_out: wp.array2d(dtype=wp.float32)):
+    world, i = wp.tid()
+    y_out[world, i] = x[world, i] * x[world, i] * x[world, i]
+
+def launch_cube(launch, x, y):
+    launch(cube_kernel, dim=x.shape, inputs=[x], outputs=[y])
+
+cube = warp_op(launch_cube, outputs=lambda x: x)
+gradient = jax.grad(lambda x: cube(x).sum())
+
+def right(x):
+    x = np.asarray(x, np.float32)
+    return bool(np.allclose(cube(x), x**3, rtol=1e-6) and np.allclose(gradient(x), 3 * x**2, rtol=1e-6))
+"""
+
+
+@pytest.fixture
+def script(tmp_path):
+    """Write ``script(body)``, a program with an operation at hand, and return its command."""
+    (tmp_path / "operation.py").write_text(OPERATION)
+
+    def write(body: str) -> list[str]:
+        (tmp_path / "program.py").write_text("from operation import *\n\n" + body)
+        return [sys.executable, str(tmp_path / "program.py")]
+
+    return write
+
+
+def environment(**more: str) -> dict[str, str]:
+    return os.environ | {"NPROC": "32", "JAX_PLATFORMS": "cpu"} | more
+
+
+def output(command: list[str], timeout: float = 60, **env: str) -> str:
+    """Standard output; fails with standard error if the program fails, or hangs longer than ``timeout`` seconds."""
+    done = subprocess.run(command, env=environment(**env), timeout=timeout, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, f"exit status {done.returncode}\n{done.stdout}\n{done.stderr}"
+    return done.stdout
+
+
+# Fault 36: forks
+
+
+def test_a_forked_child_is_told_to_use_spawn(script):
+    program = script("""
+import os, warnings
+assert right([[1, 2]])
+warnings.simplefilter("ignore")
+run = jax.jit(lambda x: cube(x) + 1)
+run(np.ones((1, 2), "float32"))
+child = os.fork()
+if child == 0:
+    told = 0
+    for attempt in (lambda: cube(np.ones((1, 2), "float32")), lambda: run(np.ones((1, 2), "float32"))):
+        try:
+            attempt()
+        except Exception as error:
+            told += "BridgeError" in str(error) + type(error).__name__ and 'get_context("spawn")' in str(error)
+    os._exit(told)
+print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), right([[3, 4]]))
+""")
+    assert output(program) == "2 True\n"
+
+
+def test_spawned_workers_compute(script):
+    program = script("""
+import multiprocessing
+if __name__ == "__main__":
+    assert right([[1, 2]])
+    with multiprocessing.get_context("spawn").Pool(1) as pool:
+        print(pool.map(right, [[[1, 2]], [[3, 4, 5]]], chunksize=2))
+""")
+    assert output(program) == "[True, True]\n"
+
+
+# Fault 37: the kernel cache
+
+CASE = "print(right([[1, 2], [3, 4]]))"
+
+
+@pytest.fixture(scope="module")
+def filled(tmp_path_factory):
+    """A kernel cache that holds the operation and the bridge's own driver."""
+    folder = tmp_path_factory.mktemp("filled")
+    (folder / "operation.py").write_text(OPERATION)
+    (folder / "program.py").write_text("from operation import *\n\n" + CASE)
+    assert output([sys.executable, str(folder / "program.py")], WARP_CACHE_PATH=str(folder / "cache")) == "True\n"
+    return folder / "cache"
+
+
+def objects(cache: Path, name: str = "") -> dict[Path, int]:
+    """Compiled kernels and their sizes [bytes]."""
+    return {file: file.stat().st_size for file in sorted(cache.rglob("*.o")) if name in file.name}
+
+
+def test_cold_processes_compile_into_one_cache(script, tmp_path, full):
+    program, cache = script(CASE), tmp_path / "cache"
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    workers = [
+        subprocess.Popen(program, env=environment(WARP_CACHE_PATH=str(cache)), **pipes) for _ in range(6 if full else 3)
+    ]
+    try:
+        results = [worker.communicate(timeout=120) for worker in workers]
+    finally:
+        for worker in workers:
+            worker.kill()
+    assert [out for out, _ in results] == ["True\n"] * len(workers), results
+    assert sum("compiling" in err for _, err in results) >= 1
+    assert len(objects(cache)) == 2
+
+
+@pytest.mark.parametrize("name", ["operation", "driver"])
+@pytest.mark.parametrize("damage", ["half", *(pytest.param(d, marks=pytest.mark.slow) for d in ("empty", "zeros"))])
+def test_a_broken_binary_is_built_again(script, filled, tmp_path, name, damage):
+    cache = shutil.copytree(filled, tmp_path / "cache")
+    whole, ours = objects(cache), objects(cache, name)
+    assert len(whole) == 2 and len(ours) == 1
+    for file, size in ours.items():
+        content = file.read_bytes()
+        file.write_bytes({"half": content[: size // 2], "empty": b"", "zeros": bytes(size)}[damage])
+    for _ in range(2):
+        assert output(script(CASE), WARP_CACHE_PATH=str(cache)) == "True\n"
+        assert objects(cache) == whole
+
+
+def test_a_build_that_was_killed_is_taken_up_again(script, filled, tmp_path):
+    """What it leaves behind, sources without a binary, is in nobody's way."""
+    cache = shutil.copytree(filled, tmp_path / "cache")
+    whole = objects(cache)
+    for file in whole:
+        file.unlink()
+    assert output(script(CASE), WARP_CACHE_PATH=str(cache)) == "True\n"
+    assert objects(cache) == whole
+
+
+# Fault 34: threads and exits
+
+
+def test_exit_with_an_operation_in_flight(script, full):
+    """The interpreter ends without waiting for ever, every time."""
+    program = script("""
+x = jnp.ones((512, 64), "float32")
+run = jax.jit(lambda x: jax.lax.scan(lambda x, _: (cube(x), None), x, None, length=2000)[0])
+run(x)
+run(x + 1)
+print("end", flush=True)
+""")
+    for _ in range(5 if full else 2):
+        assert output(program, timeout=30) == "end\n"
+
+
+def test_threads_call_operations_side_by_side(script):
+    """Different data in every thread; one operation is split into ranges of worlds, one is not."""
+    program = script("""
+run = jax.jit(lambda x: (cube(x), gradient(x)))
+failures, calls = [], []
+
+def work(seed):
+    rng = np.random.default_rng(seed)
+    for k in range(50):
+        x = rng.uniform(0.5, 2.0, ((3, 300)[k % 2], 4)).astype("float32")
+        value, grad = run(x)
+        if not (np.allclose(value, x**3, rtol=1e-5) and np.allclose(grad, 3 * x**2, rtol=1e-5)):
+            failures.append((seed, k))
+        calls.append(seed)
+
+threads = [threading.Thread(target=work, args=(seed,)) for seed in range(4)]
+for thread in threads: thread.start()
+for thread in threads: thread.join()
+print(len(calls), failures)
+""")
+    assert output(program, FPHYS_THREADS="2") == "200 []\n"
+
+
+def test_shard_map_over_two_devices_with_a_gradient(script):
+    program = script("""
+from jax.sharding import Mesh, NamedSharding, PartitionSpec as P
+
+mesh = Mesh(np.array(jax.devices()), ("world",))
+x = np.random.default_rng(0).uniform(0.5, 2.0, (512, 4)).astype("float32")
+sharded = jax.device_put(x, NamedSharding(mesh, P("world")))
+
+def roll(x):
+    return jax.lax.scan(lambda x, _: (0.5 * cube(x), None), x, None, length=20)[0]
+
+both = jax.shard_map(lambda x: (cube(x), jax.grad(lambda x: roll(x).sum())(x)), mesh=mesh,
+                     in_specs=P("world"), out_specs=P("world"), check_vma=False)
+value, grad = jax.jit(both)(sharded)
+through = jax.jit(jax.grad(lambda x: jax.shard_map(cube, mesh=mesh, in_specs=P("world"), out_specs=P("world"),
+                                                   check_vma=False)(x).sum()))(sharded)
+print(len(jax.devices()), len(value.sharding.device_set))
+print(np.allclose(value, x**3, rtol=1e-5), np.allclose(through, 3 * x**2, rtol=1e-5))
+print(np.array_equal(np.asarray(grad), np.asarray(jax.jit(jax.grad(lambda x: roll(x).sum()))(x))))
+""")
+    out = output(program, timeout=60, XLA_FLAGS="--xla_force_host_platform_device_count=2", FPHYS_THREADS="2")
+    assert out == "2 2\nTrue True\nTrue\n"

@@ -1,0 +1,185 @@
+"""Mutations of the backward pass: without any one of its terms the gradient check must fail.
+
+The terms are not listed by hand. Every adjoint launch of every operation that a step differentiates is left
+out in turn, and the gradient of every array in it is dropped in turn; what is checked is a step of the small
+mechanism, in which each of them matters, by the gradient error of :mod:`fphys.testing`.
+"""
+
+import dataclasses
+import gc
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import fphys
+from fphys.bridge import WarpOp
+from fphys.bridge import op as bridge_op
+from fphys.bridge.plan import Plan
+
+from ..rigid.mechanisms import INTEGRATORS, case, in_own_units, loads, random_inputs, to_state, with_leaves
+
+GATE = 1e-6
+Change = Callable[[Plan], Plan]
+IDLE = {"implicitfast": ("actuator_rates", "actuator_lengths", "tendon_sums")}
+"""Stages that the implicit damping matrix runs but does not depend on: force limits read them, with derivative zero."""
+
+
+def forget(operations: list[WarpOp]) -> None:
+    """Let operations plan their adjoints anew."""
+    for op in operations:
+        for cached in (op.operation, op.adjoint, op.backward_plan):
+            cached.cache_clear()
+
+
+@pytest.fixture
+def mutate(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[Change], None]]:
+    """Change the plans of all adjoints made from now on, of operations that exist at the first call."""
+    honest, operations = bridge_op.plan_backward, []
+
+    def install(change: Change) -> None:
+        def changed(*args: Any) -> Any:
+            plan, scratch = honest(*args)
+            return change(plan), scratch
+
+        monkeypatch.setattr(bridge_op, "plan_backward", changed)
+        operations[:] = operations or [found for found in gc.get_objects() if type(found) is WarpOp]
+        forget(operations)
+
+    yield install
+    monkeypatch.undo()
+    forget(operations)
+
+
+class Check:
+    """The gradient error of a step by every leaf, with the differences taken once."""
+
+    def __init__(self, integrator: str):
+        model, m = case("small", integrator)
+        model = with_leaves(model, {"opt.timestep": jnp.full(1, 0.02)})  # long, so that second-order terms show
+        x = random_inputs(m, 1, seed=8)
+        x = x._replace(ctrl=np.where(m.actuator_ctrllimited, 1.0, 3.0 * x.ctrl))  # at the limits, where there are any
+        self.fn, self.args = in_own_units(self.loss, (model, to_state(model, x), *loads(model, x)))
+        self.leaves, self.tree = jax.tree.flatten(self.args)
+        self.floats = [i for i, leaf in enumerate(self.leaves) if leaf.dtype == float and leaf.size]
+        rng = np.random.default_rng(9)
+        self.directions = {i: rng.standard_normal(self.leaves[i].shape) for i in self.floats}
+        evaluate = jax.jit(self.fn)
+        self.differences = {i: self.difference(evaluate, i) for i in self.floats}
+
+    @staticmethod
+    def loss(model: Any, state: Any, *given: Any) -> Any:
+        axis = model.joint.axis / jnp.linalg.norm(model.joint.axis, axis=-1, keepdims=True)
+        after = fphys.step(with_leaves(model, {"joint.axis": axis}), state, *given)
+        flat = jnp.concatenate([after.qpos, after.qvel, after.act], 1)
+        return jnp.sum(jnp.cos(jnp.arange(float(flat.shape[1])))[None] * flat)
+
+    def moved(self, leaf: int, step: float) -> Any:
+        leaves = [x + step * self.directions[leaf] if i == leaf else x for i, x in enumerate(self.leaves)]
+        return self.tree.unflatten(leaves)
+
+    def difference(self, evaluate: Any, leaf: int) -> list[float]:
+        return [
+            float(evaluate(*self.moved(leaf, h)) - evaluate(*self.moved(leaf, -h))) / (2 * h)
+            for h in (1e-5, 1e-6, 1e-7)
+        ]
+
+    def gradients(self) -> list[Any]:
+        """As the bridge computes them now."""
+
+        def of_floats(floats: list[Any]) -> Any:
+            moved = dict(zip(self.floats, floats, strict=True))
+            return self.fn(*self.tree.unflatten([moved.get(i, leaf) for i, leaf in enumerate(self.leaves)]))
+
+        return jax.grad(of_floats)([self.leaves[i] for i in self.floats])
+
+    def error(self, grads: list[Any]) -> float:
+        """The gradient error of the worst leaf."""
+        worst = 0.0
+        for i, grad in zip(self.floats, grads, strict=True):
+            d = self.directions[i]
+            slope, scale = float(jnp.sum(grad * d)), 1e-3 * float(jnp.linalg.norm(grad)) * float(np.linalg.norm(d))
+            gaps = [abs(slope - fd) / max(abs(fd), scale) if fd or scale else 0.0 for fd in self.differences[i]]
+            worst = max(worst, min(gaps))
+        return worst
+
+
+def without_launch(name: str, number: int) -> Change:
+    def change(plan: Plan) -> Plan:
+        if plan.name != name:
+            return plan
+        adjoints = [i for i, (_, adjoint) in enumerate(plan.launches) if adjoint]
+        return dataclasses.replace(plan, launches=[x for i, x in enumerate(plan.launches) if i != adjoints[number]])
+
+    return change
+
+
+def without_array(name: str, number: int) -> Change:
+    def change(plan: Plan) -> Plan:
+        if plan.name != name:
+            return plan
+        dropped = list(plan.adjoints)[number]
+        return dataclasses.replace(plan, adjoints={b: p for b, p in plan.adjoints.items() if b is not dropped})
+
+    return change
+
+
+def terms(plans: list[Plan]) -> Iterator[tuple[str, Change]]:
+    """What can be left out of the adjoints: each launch, each array's gradient."""
+    for plan in {plan.name: plan for plan in plans}.values():
+        for number, launch in enumerate([launch for launch, adjoint in plan.launches if adjoint]):
+            yield f"{plan.name}: launch {number} of {launch.kernel.key}", without_launch(plan.name, number)
+        for number, buffer in enumerate(plan.adjoints):
+            if all(buffer.shape):
+                yield f"{plan.name}: gradient {number} of {buffer.writer or buffer}", without_array(plan.name, number)
+
+
+@pytest.mark.parametrize(
+    "integrator", [i if i == "euler" else pytest.param(i, marks=pytest.mark.slow) for i in INTEGRATORS]
+)
+def test_no_term_of_the_backward_pass_can_be_left_out(integrator: str, mutate: Any, full: bool):
+    plans: list[Plan] = []
+    check = Check(integrator)
+    mutate(lambda plan: (plans.append(plan), plan)[1])
+    honest = check.gradients()
+    assert check.error(honest) <= GATE
+    survivors, every = [], list(terms(plans))
+    assert len(every) > 50
+    for label, change in every if full else every[::20]:
+        mutate(change)
+        grads = check.gradients()
+        same = all(jnp.array_equal(a, b) for a, b in zip(grads, honest, strict=True))
+        if not (check.error(grads) > 10 * GATE or (same and label.endswith(IDLE.get(integrator, ("nothing",))))):
+            survivors.append(label)
+    assert not survivors, "\n".join(survivors)
+
+
+@pytest.mark.parametrize("dropped", [False, True])
+def test_gradients_of_what_worlds_share_must_be_summed(dropped: bool, mutate: Any, monkeypatch: pytest.MonkeyPatch):
+    """Each thread sums its own range of worlds; the mutation forgets to add up the ranges."""
+    worlds = 128
+    monkeypatch.setenv("FPHYS_THREADS", "2")
+    model, m = case("small")
+    x = random_inputs(m, worlds)
+    state, given = to_state(model, x), loads(model, x)
+
+    def gradient(mass: Any) -> Any:
+        def loss(mass: Any) -> Any:
+            return fphys.step(with_leaves(model, {"body.mass": mass}), state, *given).qvel.sum()
+
+        return jax.jit(jax.grad(loss))(mass)
+
+    each = gradient(jnp.broadcast_to(model.body.mass, (worlds, m.nbody))).sum(0, keepdims=True)
+    if dropped:
+        call = bridge_op._call
+
+        def first_range_only(*args: Any) -> Any:
+            return tuple(y.at[1:].set(0) if y.shape[0] == 2 else y for y in call(*args))
+
+        monkeypatch.setattr(bridge_op, "_call", first_range_only)
+    mutate(lambda plan: plan)
+    error = float(jnp.abs(gradient(model.body.mass) - each).max() / jnp.abs(each).max())
+    assert error > 1e-3 if dropped else error < 1e-12

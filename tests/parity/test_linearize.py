@@ -1,0 +1,62 @@
+"""The derivatives of a step against MuJoCo's centred differences."""
+
+import jax
+import mujoco
+import numpy as np
+import pytest
+
+import fphys
+
+from ..rigid.mechanisms import INTEGRATORS, case, corpus, put, random_inputs, relative, to_state
+
+REDUCED = {("everything", "euler"), ("small", "rk4"), ("franka", "euler")}
+CASES = [
+    pytest.param(name, integrator, marks=[] if (name, integrator) in REDUCED else pytest.mark.slow)
+    for name in sorted(corpus())
+    for integrator in INTEGRATORS
+]
+
+
+def differences(m: mujoco.MjModel, d: mujoco.MjData, a: np.ndarray, b: np.ndarray) -> None:
+    """What ``mjd_transitionFD`` computes, for the integrator that it refuses (RK4)."""
+    start = mujoco.MjData(m)
+    mujoco.mj_copyData(start, m, d)
+
+    def moved(i: int, step: float) -> tuple[np.ndarray, np.ndarray]:
+        mujoco.mj_copyData(d, m, start)
+        if i < m.nv:
+            mujoco.mj_integratePos(m, d.qpos, np.eye(m.nv)[i], step)
+        else:
+            inputs = np.concatenate([start.qvel, start.act, start.ctrl])
+            inputs[i - m.nv] += step
+            d.qvel[:], d.act[:], d.ctrl[:] = np.split(inputs, [m.nv, m.nv + m.na])
+        mujoco.mj_step(m, d)
+        return d.qpos.copy(), np.concatenate([d.qvel, d.act])
+
+    columns = []
+    for i in range(2 * m.nv + m.na + m.nu):
+        (q0, v0), (q1, v1), dq = moved(i, -1e-6), moved(i, 1e-6), np.zeros(m.nv)
+        mujoco.mj_differentiatePos(m, dq, 1.0, q0, q1)
+        columns.append(np.concatenate([dq, v1 - v0]) / 2e-6)
+    a[:], b[:] = np.split(np.array(columns).T, [2 * m.nv + m.na], axis=1)
+
+
+@pytest.mark.parametrize(("name", "integrator"), CASES)
+def test_linearize_equals_mujocos_differences(name: str, integrator: str):
+    """Controls and activations stay off their limits, where MuJoCo's differences are one-sided."""
+    model, m = case(name, integrator)
+    worlds, size = 5, 2 * m.nv + m.na
+    x = random_inputs(m, worlds, seed=4)
+    x = x._replace(ctrl=0.7 * (x.ctrl - x.ctrl.mean(0)) + x.ctrl.mean(0), act=0.2 * x.act)
+    d = mujoco.MjData(m)
+    a, b = np.zeros((worlds, size, size)), np.zeros((worlds, size, m.nu))
+    for world in range(worlds):
+        put(d, x, world)
+        d.xfrc_applied[:], d.qfrc_applied[:] = 0, 0
+        if m.opt.integrator == mujoco.mjtIntegrator.mjINT_RK4:
+            differences(m, d, a[world], b[world])
+        else:
+            mujoco.mjd_transitionFD(m, d, 1e-6, True, a[world], b[world], None, None)
+    ours = jax.jit(fphys.linearize)(model, to_state(model, x), x.ctrl)
+    assert relative(ours[0], a) <= 1e-5
+    assert relative(ours[1], b) <= 1e-5

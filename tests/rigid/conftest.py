@@ -1,0 +1,3 @@
+from .quick import quick_compilation
+
+__all__ = ["quick_compilation"]

@@ -1,0 +1,259 @@
+"""The mechanisms of the rigid-body tests, random states for them, and MuJoCo's own answers beside ours."""
+
+import copy
+import dataclasses
+import functools
+import importlib.util
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import mujoco
+import numpy as np
+
+import fphys
+
+UNCONSTRAINED = ("contact", "limit", "equality", "frictionloss")
+INTEGRATORS = {"euler": mujoco.mjtIntegrator.mjINT_EULER, "rk4": mujoco.mjtIntegrator.mjINT_RK4}
+INTEGRATORS |= {"implicitfast": mujoco.mjtIntegrator.mjINT_IMPLICITFAST}
+"""Every integrator that the tests go through: add one here and all of them cover it."""
+
+EVERYTHING = """
+<mujoco>
+  <option timestep="0.001" gravity="0.3 0.2 -9.81" density="300" viscosity="3" wind="1 0.5 0.2"/>
+  <worldbody>
+    <site name="fixed" pos="0.1 0.2 0.3" euler="10 20 30"/>
+    <body name="torso" pos="0 0 1" gravcomp="0.3">
+      <joint name="float" type="free" stiffness="4" damping="0.4" armature="0.05"/>
+      <geom type="box" size="0.1 0.2 0.3" mass="2" pos="0.1 0.05 0.02" euler="20 10 5"/>
+      <body name="shoulder" pos="0.2 0 0.1" euler="10 20 30">
+        <joint name="socket" type="ball" pos="0.05 0.01 0" stiffness="3" damping="0.2" armature="0.01"/>
+        <geom type="capsule" size="0.05" fromto="0 0 0 0.4 0 0.1" mass="1"/>
+        <body name="forearm" pos="0.4 0 0.1">
+          <joint name="bend" axis="0 1 0.3" pos="0.01 0.02 0.03" stiffness="5" damping="0.3" armature="0.02"
+                  springref="20"/>
+          <joint name="reach" type="slide" axis="1 0.2 0" pos="0.1 0 0" stiffness="20" damping="1" springref="0.1"/>
+          <joint name="twist" axis="1 0 0" pos="0 0.03 0" damping="0.1" ref="15"/>
+          <geom type="box" size="0.1 0.05 0.08" pos="0.1 0 0.05" mass="0.7"/>
+          <site name="tip" pos="0.1 0.2 0.3" euler="5 6 7"/>
+        </body>
+      </body>
+      <body name="leg" pos="-0.1 0 -0.3" gravcomp="1">
+        <joint name="hip" axis="1 0 0.2" ref="0.3" damping="0.1"/>
+        <geom type="capsule" size="0.06" fromto="0 0 0 0 0.1 -0.5" mass="1"/>
+      </body>
+    </body>
+    <body name="hand" mocap="true" pos="1 1 1" euler="30 0 0">
+      <geom type="sphere" size="0.1"/>
+      <site name="palm" pos="0 0.1 0" euler="0 0 40"/>
+    </body>
+    <body name="swing" pos="0 2 1">
+      <joint name="swing" axis="1 0 0" damping="0.1"/>
+      <joint name="lift" type="slide" axis="0 0 1" pos="0.2 0 0" stiffness="300" damping="4"/>
+      <geom type="capsule" size="0.05" fromto="0 0 0 0 0.1 -0.5" mass="1"/>
+      <body name="lump" pos="0 0.1 -0.5"><geom type="ellipsoid" size="0.1 0.05 0.07" mass="0.4"/></body>
+    </body>
+    <body name="pebble" pos="0 -2 1"><freejoint name="pebble"/><geom type="box" size="0.1 0.2 0.3" mass="3"/></body>
+    <body name="top" pos="0 -4 1">
+      <joint name="top" type="ball" damping="0.02"/>
+      <geom type="box" size="0.1 0.2 0.05" pos="0.1 0 0.2" mass="1"/>
+    </body>
+  </worldbody>
+  <tendon>
+    <fixed name="across" stiffness="4" damping="0.5" springlength="0.1 0.2">
+      <joint joint="bend" coef="1.5"/><joint joint="hip" coef="-0.7"/><joint joint="swing" coef="0.4"/>
+    </fixed>
+    <fixed name="slack" stiffness="6" springlength="-9 9"><joint joint="lift" coef="2"/></fixed>
+  </tendon>
+  <actuator>
+    <motor name="limited" joint="bend" gear="3" ctrllimited="true" ctrlrange="-0.5 0.5"/>
+    <position name="servo" joint="reach" kp="30" kv="2"/>
+    <velocity name="reel" tendon="across" kv="3"/>
+    <general name="affine" joint="socket" gear="1 2 3" gaintype="affine" gainprm="2 0.3 0.1" biastype="affine"
+            biasprm="0.5 -1 -0.2"/>
+    <general name="inparent" jointinparent="socket" gear="1 -2 3" gainprm="2" biastype="affine" biasprm="0.1 -0.5
+            -0.3"/>
+    <motor name="thrust" joint="float" gear="1 2 3 0.1 0.2 0.3"/>
+    <motor name="thrustin" jointinparent="pebble" gear="1 2 3 0.1 0.2 0.3"/>
+    <motor name="weak" joint="hip" gear="5" forcelimited="true" forcerange="-0.4 0.4"/>
+    <general name="filter" joint="hip" dyntype="filter" dynprm="0.1" gainprm="3" biastype="affine" biasprm="0 -1 -0.1"/>
+    <general name="exact" joint="swing" dyntype="filterexact" dynprm="0.05" gainprm="4"/>
+    <general name="ramp" tendon="across" dyntype="integrator" gainprm="2" actlimited="true" actrange="-0.3 0.3"/>
+    <general name="both" joint="lift" dyntype="integrator" gainprm="9" ctrllimited="true" ctrlrange="-0.6 0.6"
+            forcelimited="true" forcerange="-2 2"/>
+    <intvelocity name="intvelocity" joint="twist" kp="5" actrange="-1 1"/>
+    <damper name="damper" joint="twist" kv="2" ctrlrange="0 1"/>
+    <cylinder name="cylinder" joint="lift" timeconst="0.2" area="3" bias="0.1 -1 -0.5"/>
+  </actuator>
+</mujoco>
+"""
+"""Every joint, several on one body, offsets, springs, medium, mocap, tendons across branches, every actuator."""
+
+SMALL = """
+<mujoco>
+  <option timestep="0.005" gravity="0.3 0.2 -9.81" density="100" viscosity="0.5" wind="1 0.5 0.2"/>
+  <worldbody>
+    <body pos="0 0 1" gravcomp="0.3">
+      <joint name="ball" type="ball" pos="0.1 0.02 0.3" stiffness="8" damping="0.2" armature="0.03"/>
+      <geom type="box" size="0.1 0.2 0.3" mass="2" pos="0.1 0.05 0.02" euler="20 10 5"/>
+      <body pos="0.2 0.1 -0.3" euler="10 20 30">
+        <joint name="slide" type="slide" axis="1 0.2 0.1" stiffness="60" damping="1" armature="0.02"/>
+        <joint name="hinge" axis="0 1 0.3" pos="0.01 0.02 0.3" stiffness="5" damping="0.3" armature="0.02"
+                springref="20"/>
+        <geom type="box" size="0.1 0.05 0.2" pos="0.05 0.02 -0.1" mass="0.7"/>
+        <site name="tip" pos="0.1 0.2 0.3" euler="5 6 7"/>
+      </body>
+    </body>
+  </worldbody>
+  <tendon>
+    <fixed name="line" stiffness="14" damping="0.5" springlength="-0.2 -0.1"><joint joint="hinge" coef="1.5"/><joint
+            joint="slide" coef="-0.7"/></fixed>
+  </tendon>
+  <actuator>
+    <position joint="slide" kp="30" kv="2"/>
+    <general joint="ball" gear="1 2 3" gaintype="affine" gainprm="2 0.3 0.1" biastype="affine" biasprm="0.5 -1 -0.2"/>
+    <velocity tendon="line" kv="3"/>
+    <general joint="hinge" dyntype="filter" dynprm="0.1" gainprm="3"/>
+    <motor joint="hinge" gear="2" ctrllimited="true" ctrlrange="-0.4 0.5"/>
+    <motor joint="slide" gear="3" forcelimited="true" forcerange="-0.1 0.2"/>
+  </actuator>
+</mujoco>
+"""
+"""The smallest mechanism in which every kind of term acts: one tree, ball, slide and hinge."""
+
+
+TWINS = {"gymnasium-pusher_v5", "gymnasium-walker2d_v5", "gymnasium-humanoidstandup"}
+"""Differ from a sibling in contacts and starting pose only; left to the full sizes."""
+
+
+class Case(NamedTuple):
+    """A mechanism of ours and of MuJoCo's, with the same constraints disabled."""
+
+    model: fphys.Model
+    source: mujoco.MjModel
+
+
+class Inputs(NamedTuple):
+    """A state and what acts on it, world axis first; float64."""
+
+    qpos: np.ndarray
+    qvel: np.ndarray
+    act: np.ndarray
+    mocap_pos: np.ndarray
+    mocap_quat: np.ndarray
+    ctrl: np.ndarray
+    wrench: np.ndarray
+    force: np.ndarray
+
+
+def corpus() -> dict[str, Any]:
+    """Name -> file of every mechanism of Gymnasium's, of ours, and the two texts above."""
+    origin = importlib.util.find_spec("gymnasium")
+    assert origin is not None and origin.origin is not None
+    folder = Path(origin.origin).parent / "envs" / "mujoco" / "assets"
+    files: dict[str, Any] = {f"gymnasium-{path.stem}": path for path in sorted(folder.glob("*.xml"))}
+    assert len(files) == 14, f"Gymnasium's assets changed: {sorted(files)}"
+    ours = {
+        path.stem: path
+        for path in sorted(Path(str(fphys.asset("ant"))).parent.iterdir())
+        if path.suffix in (".xml", ".urdf")
+    }
+    assert {"ant", "franka", "double-pendulum", "cartpole", "arm-urdf"} <= set(ours)
+    return files | ours | {"everything": EVERYTHING, "small": SMALL}
+
+
+@functools.cache
+def case(name: str, integrator: str | None = None, dtype: str = "float64") -> Case:
+    """A mechanism of the corpus, by default with its own integrator."""
+    source = corpus()[name]
+    model = fphys.load(source, disable=UNCONSTRAINED, dtype=dtype)
+    if integrator is not None:
+        changed = copy.copy(model.structure.source)
+        changed.opt.integrator = INTEGRATORS[integrator]
+        model = fphys.load(changed, disable=UNCONSTRAINED, dtype=dtype)
+    return Case(model, model.structure.source)
+
+
+def random_inputs(m: mujoco.MjModel, worlds: int, seed: int = 0, size: float = 0.6) -> Inputs:
+    """Different data in every world: positions around the reference, controls that cross their ranges, and loads in
+    proportion to the inertia that they act on."""
+    rng = np.random.default_rng(seed)
+    qpos = np.tile(m.qpos0, (worlds, 1))
+    for w in range(worlds):
+        mujoco.mj_integratePos(m, qpos[w], size * rng.standard_normal(m.nv), 1.0)
+    low, high = np.where(m.actuator_ctrllimited[:, None].astype(bool), m.actuator_ctrlrange, [-1.0, 1.0]).T
+    quat = rng.standard_normal((worlds, m.nmocap, 4))
+    weight = np.repeat([10.0 * m.body_mass, 100.0 * m.body_inertia.max(1)], 3, axis=0).T
+    return Inputs(
+        qpos=qpos,
+        qvel=size * 2.0 * rng.standard_normal((worlds, m.nv)),
+        act=size * rng.standard_normal((worlds, m.na)),
+        mocap_pos=rng.standard_normal((worlds, m.nmocap, 3)),
+        mocap_quat=quat / np.linalg.norm(quat, axis=-1, keepdims=True),
+        ctrl=0.5 * (low + high) + 1.3 * 0.5 * (high - low) * rng.uniform(-1, 1, (worlds, m.nu)),
+        wrench=weight * rng.standard_normal((worlds, m.nbody, 6)),
+        force=10.0 * m.dof_M0 * rng.standard_normal((worlds, m.nv)),
+    )
+
+
+def to_state(model: fphys.Model, x: Inputs) -> fphys.State:
+    """Our state of these worlds, in the model's precision."""
+    real = model.qpos0.dtype
+    state = fphys.init(model, len(x.qpos))
+    return state.replace(
+        **{name: jnp.asarray(getattr(x, name), real) for name in ("qpos", "qvel", "act", "mocap_pos", "mocap_quat")}
+    )
+
+
+def loads(model: fphys.Model, x: Inputs) -> tuple[Any, Any, Any]:
+    """Control, wrench and force in the model's precision."""
+    return tuple(jnp.asarray(value, model.qpos0.dtype) for value in (x.ctrl, x.wrench, x.force))  # type: ignore[return-value]
+
+
+def with_leaves(model: fphys.Model, leaves: dict[str, Any]) -> fphys.Model:
+    """The model with other values for leaves named by path; nothing is derived from them."""
+    for path, value in leaves.items():
+        group, name = path.split(".")
+        model = dataclasses.replace(model, **{group: dataclasses.replace(getattr(model, group), **{name: value})})
+    return model
+
+
+def in_own_units(fn: Callable[..., Any], args: tuple[Any, ...]) -> tuple[Callable[..., Any], tuple[Any, ...]]:
+    """The function with each leaf of its first argument measured in a unit of its own size, a power of two.
+
+    One step of a difference then suits a density of 300, a time step of 0.005 and an inertia of 1e-3.
+    """
+
+    def unit(x: Any) -> Any:
+        size = np.abs(np.asarray(x, float)).max(initial=0.0)
+        return 2.0 ** np.round(np.log2(max(size, 2.0**-8))) if size > 0 else 1.0
+
+    units = jax.tree.map(unit, args[0])
+    scaled = jax.tree.map(lambda x, u: x / u, args[0], units)
+    return lambda first, *rest: fn(jax.tree.map(lambda x, u: x * u, first, units), *rest), (scaled, *args[1:])
+
+
+def put(d: mujoco.MjData, x: Inputs, world: int) -> None:
+    """One world into MuJoCo's data."""
+    d.qpos[:], d.qvel[:], d.act[:] = x.qpos[world], x.qvel[world], x.act[world]
+    d.mocap_pos[:], d.mocap_quat[:] = x.mocap_pos[world], x.mocap_quat[world]
+    d.ctrl[:], d.xfrc_applied[:], d.qfrc_applied[:] = x.ctrl[world], x.wrench[world], x.force[world]
+
+
+def errors(ours: Any, theirs: Any) -> np.ndarray:
+    """The largest difference of each world, relative to the world's largest entry, shape (world,)."""
+    ours, theirs = np.asarray(ours, float), np.asarray(theirs, float)
+    assert ours.shape == theirs.shape, f"{ours.shape} and {theirs.shape}"
+    if not ours.size:
+        return np.zeros(len(ours))
+    axes = tuple(range(1, ours.ndim))
+    gap, scale = np.abs(ours - theirs).max(axes), np.abs(theirs).max(axes)
+    error = np.where(gap == 0, 0.0, gap / np.maximum(scale, np.finfo(float).tiny))
+    return np.where(np.isfinite(error), error, np.inf)
+
+
+def relative(ours: Any, theirs: Any) -> float:
+    """The largest of :func:`errors`."""
+    return float(errors(ours, theirs).max())

@@ -1,0 +1,239 @@
+import importlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+
+import numpy as np
+import pytest
+
+from fphys import cli, doctor, experiments
+
+EXPERIMENT = '''
+"""Fit a number."""
+import dataclasses, time
+
+@dataclasses.dataclass(frozen=True)
+class Config:
+    """Options of the fit."""
+    seed: int = 0
+    """Of the random numbers."""
+    learning_rate: float = 0.5
+    """Step size [-]."""
+    steps: int = 3
+    """Steps to take."""
+    pause: float = 0.0
+    """Time between steps [s]."""
+
+def main(config, run):
+    x = 1.0
+    for i in run.progress(config.steps, "fit"):
+        x -= config.learning_rate * x
+        run.log(i, loss=x)
+        time.sleep(config.pause)
+    return {"final": x, "seed": config.seed}
+'''
+
+
+@pytest.fixture
+def experiment(monkeypatch, tmp_path):
+    """A small experiment in the place of swing-up."""
+    (tmp_path / "experiment.py").write_text(EXPERIMENT)
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.delitem(sys.modules, "experiment", raising=False)
+    module = importlib.import_module("experiment")
+    monkeypatch.setattr(experiments, "load", lambda name: module)
+
+
+def command(*arguments, **kwargs):
+    return subprocess.run(
+        [sys.executable, "-m", "fphys.cli", *arguments], capture_output=True, text=True, timeout=120, **kwargs
+    )
+
+
+@pytest.mark.alone
+def test_help_names_the_commands_and_is_quick():
+    seconds = []  # of processor time: what else the machine does is not our doing
+    for _ in range(3):
+        start = os.times()
+        done = command("--help")
+        end = os.times()
+        seconds.append(end.children_user + end.children_system - start.children_user - start.children_system)
+        assert done.returncode == 0
+        for name in ("run", "simulate", "doctor", "bench"):
+            assert name in done.stdout
+    assert min(seconds) < 2.0
+
+
+def test_help_of_run_names_the_experiments(capsys):
+    with pytest.raises(SystemExit) as ended:
+        cli.main(["run", "--help"])
+    assert ended.value.code == 0
+    out = capsys.readouterr().out
+    assert all(name in out for name in experiments.EXPERIMENTS)
+
+
+def test_an_unknown_experiment_is_refused_with_those_that_exist(capsys):
+    with pytest.raises(SystemExit) as ended:
+        cli.main(["run", "swing-down"])
+    assert ended.value.code == 2
+    captured = capsys.readouterr()
+    assert "swing-up" in captured.out + captured.err
+
+
+def test_an_experiment_takes_its_own_options(experiment, tmp_path, capsys):
+    assert cli.main(["run", "swing-up", "--learning-rate", "0.25", "--seed", "4", "--out", str(tmp_path)]) == 0
+    (folder,) = (tmp_path / "swing-up").iterdir()
+    content = json.loads((folder / "metrics.json").read_text())
+    assert content["status"] == "ok"
+    assert content["config"] == {"seed": 4, "learning_rate": 0.25, "steps": 3, "pause": 0.0}
+    assert content["metrics"] == {"final": 0.75**3, "seed": 4}
+    assert "swing-up: ok" in capsys.readouterr().out
+
+
+def test_help_of_an_experiment_explains_its_options(experiment, capsys):
+    with pytest.raises(SystemExit):
+        cli.main(["run", "swing-up", "--help"])
+    out = capsys.readouterr().out
+    for text in ("--learning-rate", "Step size", "--device", "--out"):
+        assert text in out
+
+
+def test_control_c_keeps_the_partial_result(tmp_path):
+    script = tmp_path / "program.py"
+    (tmp_path / "experiment.py").write_text(EXPERIMENT)
+    script.write_text(
+        textwrap.dedent("""
+        import sys
+        import experiment
+        from fphys import cli, experiments
+        experiments.load = lambda name: experiment
+        sys.exit(cli.main(["run", "swing-up", "--steps", "10000", "--pause", "0.05", "--out", sys.argv[1]]))
+    """)
+    )
+    with subprocess.Popen(
+        [sys.executable, str(script), str(tmp_path / "runs")], stderr=subprocess.PIPE, text=True, bufsize=1
+    ) as process:
+        deadline = time.monotonic() + 60
+        while not list(tmp_path.glob("runs/swing-up/*/events*")) and time.monotonic() < deadline:
+            time.sleep(0.05)
+        time.sleep(0.5)
+        process.send_signal(signal.SIGINT)
+        _, err = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert "Traceback" not in err
+    assert err.rstrip().endswith("interrupted")
+    (folder,) = (tmp_path / "runs" / "swing-up").iterdir()
+    assert json.loads((folder / "metrics.json").read_text())["status"] == "interrupted"
+    with np.load(folder / "result.npz") as result:
+        assert len(result["history/loss"]) >= 1
+
+
+def test_simulate_takes_the_steps_asked_for(capsys):
+    assert cli.main(["simulate", "double-pendulum", "--steps", "10", "--worlds", "3", "--ctrl", "random"]) == 0
+    out = capsys.readouterr().out
+    assert "10 steps of 3 worlds: 0.100 s simulated" in out
+    assert "energy" in out
+
+
+def test_simulate_starts_and_ends_where_mujoco_does():
+    import mujoco
+
+    import fphys
+    from fphys.simulate import simulate
+
+    m = mujoco.MjModel.from_xml_path(str(fphys.asset("franka")))
+    m.opt.enableflags |= mujoco.mjtEnableBit.mjENBL_ENERGY
+    m.opt.disableflags |= mujoco.mjtDisableBit.mjDSBL_LIMIT
+    d = mujoco.MjData(m)
+    mujoco.mj_resetDataKeyframe(m, d, 0)
+    mujoco.mj_forward(m, d)
+    start = d.energy.sum()
+    mujoco.mj_step(m, d, 50)
+    mujoco.mj_forward(m, d)
+    assert abs(d.energy.sum() - start) > 0.1
+    summary = simulate("franka", 50, keyframe=m.key(0).name, disable=("contact", "limit"))
+    assert summary.energy == pytest.approx((start, d.energy.sum()), rel=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "text"),
+    [
+        (["nowhere.xml"], "nowhere.xml"),
+        (["no-such-asset"], "double-pendulum"),
+        (["double-pendulum", "--steps", "0"], "at least 1"),
+        (["double-pendulum", "--keyframe", "sitting"], "hanging"),
+        (["double-pendulum", "--camera", "sideways"], "overview"),
+        (["double-pendulum", "--ctrl", "keyframe"], "--keyframe NAME"),
+        (["double-pendulum", "--out", "film.gif"], "ends in .mp4"),
+        (["ant"], "--disable"),
+    ],
+)
+def test_an_error_is_said_without_a_traceback(arguments, text, capsys):
+    assert cli.main(["simulate", *arguments]) == 2
+    captured = capsys.readouterr()
+    assert captured.err.startswith("error: ")
+    assert text in captured.err
+    assert "Traceback" not in captured.err
+
+
+def test_debug_shows_where_an_error_comes_from():
+    from fphys.errors import FphysError
+
+    with pytest.raises(FphysError):
+        cli.main(["simulate", "no-such-asset", "--debug"])
+
+
+def test_doctor_reports_on_everything(capsys):
+    assert cli.main(["doctor"]) == 0
+    out = capsys.readouterr().out
+    titles = "System Versions Devices Precision Rendering Extras".split()
+    assert all(f"\n{title}\n" in f"\n{out}" for title in [*titles, "First step", "Kernel cache"])
+    assert "All of the core works." in out
+
+
+def test_doctor_says_how_to_get_what_is_missing(monkeypatch):
+    real = doctor.importlib.metadata.version
+
+    def version(name):
+        if name == "torch":
+            raise doctor.importlib.metadata.PackageNotFoundError(name)
+        return real(name)
+
+    monkeypatch.setattr(doctor.importlib.metadata, "version", version)
+    rows = dict(doctor._extras())
+    assert 'missing torch: pip install "fphys[torch]"' in rows["torch"]
+
+
+def test_doctor_describes_every_extra():
+    assert set(doctor.importlib.metadata.metadata("fphys").get_all("Provides-Extra")) == set(doctor.GIVES)
+
+
+def test_doctor_outlives_what_is_broken(monkeypatch, capsys):
+    def broken():
+        raise OSError("cache is read-only")
+
+    monkeypatch.setattr(doctor, "_first_step", broken)
+    assert cli.main(["doctor"]) == 1
+    out = capsys.readouterr().out
+    assert "broken  OSError: cache is read-only" in out
+    assert "Extras" in out
+
+
+def test_importing_the_command_initialises_no_device():
+    script = "import fphys.cli; from jax._src import xla_bridge; assert not xla_bridge._backends"
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60, env=os.environ)
+    assert done.returncode == 0, done.stderr
+
+
+def test_bench_hands_its_options_on(monkeypatch):
+    from fphys import bench
+
+    given = {}
+    monkeypatch.setattr(bench, "main", lambda pattern, **options: given.update(pattern=pattern, **options) or 0)
+    assert cli.main(["bench", "ant.*", "--quick", "--worlds", "1", "64", "--json", "b.json"]) == 0
+    assert (given["pattern"], given["quick"], given["worlds"]) == ("ant.*", True, (1, 64))
+    assert (str(given["json_path"]), given["list_only"], given["profile"]) == ("b.json", False, False)

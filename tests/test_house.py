@@ -1,0 +1,241 @@
+"""The house: a light import, arrows that point one way, small files, a complete package."""
+
+import ast
+import hashlib
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tomllib
+import zipfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
+OPTIONAL = set(PROJECT["tool"]["ruff"]["lint"]["flake8-tidy-imports"]["banned-module-level-imports"])
+
+ROOMS = (
+    ("errors", "tree", "math", "typing", "config"),
+    ("bridge", "testing"),
+    ("implicit",),
+    ("model",),
+    ("rigid",),
+    ("rollout", "control"),
+    ("render",),
+    ("runs",),
+    ("",),  # fphys itself: the public names
+    ("experiments",),
+    ("simulate", "doctor", "bench"),
+    ("cli",),
+)
+"""A room imports from itself, and from those above it in this list."""
+
+
+def python_files(*folders: str) -> list[Path]:
+    return [path for folder in folders for path in sorted((ROOT / folder).rglob("*.py"))]
+
+
+def imports(path: Path, tree: ast.AST | None = None) -> Iterator[tuple[str, bool]]:
+    """Every module that a file imports, absolute, and whether it does when it is itself imported."""
+    package = path.relative_to(ROOT).with_suffix("").parts[:-1]
+
+    def visit(node: ast.AST, top: bool) -> Iterator[tuple[str, bool]]:
+        for child in ast.iter_child_nodes(node):
+            if isinstance(child, ast.Import):
+                yield from ((alias.name, top) for alias in child.names)
+            elif isinstance(child, ast.ImportFrom):
+                base = ".".join(package[: len(package) + 1 - child.level]) if child.level else ""
+                full = ".".join(filter(None, (base, child.module)))
+                yield from ((f"{full}.{alias.name}", top) for alias in child.names)
+            elif isinstance(child, ast.Call) and ast.unparse(child.func).endswith("import_module"):
+                if child.args and isinstance(child.args[0], ast.Constant):
+                    yield (str(child.args[0].value), top)
+                yield from visit(child, top)
+            elif isinstance(child, ast.If) and "TYPE_CHECKING" in ast.unparse(child.test):
+                continue
+            else:
+                yield from visit(
+                    child, top and not isinstance(child, (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda))
+                )
+
+    return visit(tree or ast.parse(path.read_text()), True)
+
+
+def room(module: str) -> str:
+    """``fphys.model.load`` -> ``model``; a public name such as ``fphys.load`` belongs to fphys itself."""
+    parts = module.split(".")
+    known = {name for names in ROOMS for name in names}
+    return parts[1] if len(parts) > 1 and parts[1] in known else ""
+
+
+def violations(path: Path, tree: ast.AST | None = None) -> list[str]:
+    """What a file of ours imports and must not."""
+    name = path.relative_to(ROOT).as_posix()
+    rank = {room: rank for rank, names in enumerate(ROOMS) for room in names}
+    own = Path(name).with_suffix("").parts[1]
+    found = []
+    for module, top in imports(path, tree):
+        package = module.split(".")[0]
+        if name.startswith("kernels/"):
+            if package not in ("warp", "kernels"):
+                found.append(f"{name}: kernels import warp and each other, not {module}")
+            continue
+        if package == "warp" and not name.startswith("fphys/bridge/"):
+            found.append(f"{name}: only fphys/bridge/ imports warp")
+        if package == "mujoco" and not name.startswith(("fphys/model/load.py", "fphys/render/")):
+            found.append(f"{name}: only fphys/model/load.py and fphys/render/ import mujoco")
+        if package in OPTIONAL and top:
+            found.append(f"{name}: {package} is heavy or optional: import it in the function that needs it")
+        if package == "fphys" and own != "__init__":
+            if own not in rank:
+                found.append(f"{name}: give the room {own!r} its place in ROOMS (tests/test_house.py)")
+            elif rank[room(module)] > rank[own]:
+                found.append(f"{name}: {module} stands above it: arrows point one way")
+    return found
+
+
+def test_arrows_point_one_way():
+    files = [path for path in python_files("fphys", "kernels") if "assets" not in path.parts[:-1]]
+    assert len(files) > 10
+    assert [fault for path in files for fault in violations(path)] == []
+
+
+@pytest.mark.parametrize(
+    ("file", "line", "fault"),
+    [
+        ("fphys/rigid/step.py", "import warp as wp", "only fphys/bridge/"),
+        ("fphys/rigid/step.py", "def f():\n    from mujoco import mj_step", "only fphys/model/load.py"),
+        ("fphys/runs.py", "try:\n    import matplotlib.pyplot\nexcept ImportError:\n    pass", "heavy or optional"),
+        ("fphys/model/load.py", "import mujoco", "heavy or optional"),
+        ("fphys/model/load.py", "from ..rigid.step import step", "one way"),
+        ("fphys/model/load.py", "from .. import rigid", "one way"),
+        ("fphys/model/load.py", "import fphys", "one way"),
+        ("fphys/attic/old.py", "from ..errors import FphysError", "its place in ROOMS"),
+        ("kernels/rigid/step.py", "import numpy as np", "kernels import warp"),
+        ("kernels/rigid/step.py", "from fphys.tree import pytree", "kernels import warp"),
+        ("kernels/step.py", "from ..fphys import tree", "kernels import warp"),
+    ],
+)
+def test_a_wrong_import_is_found(file, line, fault):
+    (found,) = violations(ROOT / file, ast.parse(line))
+    assert fault in found
+
+
+@pytest.mark.parametrize(
+    ("file", "line"),
+    [
+        ("fphys/bridge/op.py", "import warp as wp"),
+        ("fphys/model/load.py", "def load():\n    import mujoco"),
+        ("fphys/rigid/step.py", "from ..model import Model\nfrom . import dynamics"),
+        ("fphys/runs.py", "if TYPE_CHECKING:\n    import tqdm"),
+        ("fphys/cli.py", "def f():\n    import tyro\n    import fphys"),
+        ("kernels/rigid/step.py", "import warp as wp\nfrom .._precision import real\nfrom . import kinematics"),
+    ],
+)
+def test_a_right_import_passes(file, line):
+    assert violations(ROOT / file, ast.parse(line)) == []
+
+
+IMPORT = """
+import sys, time
+start = time.perf_counter()
+import fphys
+seconds = time.perf_counter() - start
+print(seconds, *{name.split(".")[0] for name in sys.modules})
+"""
+
+
+@pytest.mark.alone
+def test_import_is_light(tmp_path):
+    fastest = float("inf")
+    for _ in range(5):
+        child = subprocess.run(
+            [sys.executable, "-W", "error", "-c", IMPORT],
+            env=os.environ | {"WARP_CACHE_PATH": str(tmp_path)},
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=True,
+        )
+        seconds, *modules = child.stdout.split()
+        assert child.stderr == ""
+        assert OPTIONAL & set(modules) == set()
+        fastest = min(fastest, float(seconds))
+        if fastest <= 1.5:
+            break
+    assert fastest <= 1.5
+    assert list(tmp_path.iterdir()) == []  # nothing was compiled
+
+
+def test_no_file_is_long():
+    lengths = {
+        path: len(path.read_text().splitlines()) for path in python_files("fphys", "kernels", "tests", "benchmarks")
+    }
+    assert {str(path.relative_to(ROOT)): n for path, n in lengths.items() if n > 500} == {}
+
+
+def tracked() -> list[Path]:
+    """The files of the repository, those about to be added included."""
+    listing = subprocess.run(
+        ["git", "ls-files", "-co", "--exclude-standard", "-z"], cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    return [path for name in listing.stdout.split("\0") if name and (path := ROOT / name).is_file()]
+
+
+def test_no_path_of_a_machine():
+    homes = rf"/(?:home|Users|root)/\w|{re.escape(str(ROOT))}\b"
+    if len(ROOT.parts) > 2 and ROOT.parent.name != "tmp":
+        homes += rf"|{re.escape(str(ROOT.parent))}/"
+    pattern = re.compile(rf"(?<![\w./]){homes}".encode())
+    files = tracked()
+    assert ROOT / "pyproject.toml" in files
+    assert [str(path.relative_to(ROOT)) for path in files if pattern.search(path.read_bytes())] == []
+
+
+def test_project_is_complete():
+    project = PROJECT["project"]
+    assert project["requires-python"] == ">=3.11"
+    assert set(project["optional-dependencies"]) >= {"cuda", "torch", "genesis", "onnx", "test", "docs"}
+    assert "jax>=0.10,<0.12" in project["dependencies"]
+    assert "torch==2.13.0" in project["optional-dependencies"]["torch"]
+    assert project["scripts"]["fphys"] == "fphys.cli:main"
+    apache = "cfc7749b96f63bd31c3c42b5c471bf756814053e847c10f3eb003417bc523d30"
+    assert hashlib.sha256((ROOT / "LICENSE").read_bytes()).hexdigest() == apache
+
+
+def test_the_wheel_holds_everything(tmp_path):
+    for name in ("fphys", "kernels"):
+        shutil.copytree(ROOT / name, tmp_path / name, ignore=shutil.ignore_patterns("__pycache__"))
+    for name in ("pyproject.toml", "setup.py", "README.md", "LICENSE"):
+        shutil.copy(ROOT / name, tmp_path)
+    build = "import setuptools.build_meta as backend; backend.build_wheel('dist')"
+    subprocess.run([sys.executable, "-c", build], cwd=tmp_path, check=True, capture_output=True, timeout=120)
+    (wheel,) = (tmp_path / "dist").iterdir()
+    zipfile.ZipFile(wheel).extractall(tmp_path / "site")
+    content = {
+        path.relative_to(tmp_path / "site").as_posix() for path in (tmp_path / "site").rglob("*") if path.is_file()
+    }
+    source = {
+        path.relative_to(ROOT).as_posix()
+        for path in tracked()
+        if path.relative_to(ROOT).parts[0] in ("fphys", "kernels")
+    }
+    assert source, "nothing is tracked"
+    assert {f"fphys/{name}" if name.startswith("kernels/") else name for name in source} - content == set()
+    assert not any("__pycache__" in name or name.startswith("tests") for name in content)
+    child = subprocess.run(
+        [sys.executable, "-c", "import fphys, fphys.kernels.rigid as k; print(fphys.__file__); print(k.__file__)"],
+        env=os.environ | {"PYTHONPATH": str(tmp_path / "site")},
+        cwd=tmp_path / "dist",
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert child.stdout.splitlines() == [
+        str(tmp_path / "site/fphys/__init__.py"),
+        str(tmp_path / "site/fphys/kernels/rigid/__init__.py"),
+    ]

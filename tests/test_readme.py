@@ -1,0 +1,60 @@
+"""What the documents say is true: their code runs, their links lead somewhere, their commands exist."""
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
+BLOCK = re.compile(r"(<!-- no-run -->\n)?^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+LINK = re.compile(r"\]\(([^)#\s]+)[^)]*\)")
+
+
+def blocks(path: Path) -> list[tuple[bool, str, str]]:
+    """Every block of code: whether it is to be run, its language, its text."""
+    return [(not skip, language, text) for skip, language, text in BLOCK.findall(path.read_text())]
+
+
+BLOCKS = [(str(path.relative_to(ROOT)), *block) for path in PAGES for block in blocks(path)]
+PROGRAMS = [
+    pytest.param(text, id=f"{page}-{i}")
+    for i, (page, run, language, text) in enumerate(BLOCKS)
+    if run and language == "python"
+]
+
+
+def test_every_block_is_run_or_said_not_to_be():
+    assert len(PROGRAMS) >= 3
+    assert [(page, language) for page, run, language, _ in BLOCKS if run != (language == "python")] == []
+
+
+@pytest.mark.parametrize("text", PROGRAMS)
+def test_program(text, tmp_path):
+    (tmp_path / "program.py").write_text(text)  # a file: Warp reads the source of kernels
+    child = subprocess.run(
+        [sys.executable, "-W", "error", "program.py"],
+        cwd=tmp_path,
+        env={name: value for name, value in os.environ.items() if name != "XLA_FLAGS"},
+        capture_output=True,
+        text=True,
+        timeout=150,
+    )
+    assert child.returncode == 0, child.stderr
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_links_lead_somewhere(page):
+    links = [link for link in LINK.findall(page.read_text()) if "://" not in link]
+    assert [link for link in links if not (page.parent / link).exists()] == []
+
+
+def test_commands_exist():
+    shell = "".join(text for _, _, language, text in BLOCKS if language == "sh")
+    makefile, cli = (ROOT / "Makefile").read_text(), (ROOT / "fphys/cli.py").read_text()
+    assert {"demo", "test"} <= set(re.findall(r"^make (\w+)", shell, re.MULTILINE))
+    assert set(re.findall(r"^make (\w+)", shell, re.MULTILINE)) <= set(re.findall(r"^(\w+):", makefile, re.MULTILINE))
+    assert set(re.findall(r"^fphys (\w+)", shell, re.MULTILINE)) <= set(re.findall(r"^def (\w+)", cli, re.MULTILINE))
