@@ -206,6 +206,12 @@ def project_loads(
         force_out[world, d] = wp.dot(axis[world, d], total_out[world, dof_body[d]])
 
 
+@wp.func
+def arm(r: vec3) -> mat33:
+    """Inertia of a unit mass at r: |r|^2 1 - r r^T."""
+    return wp.dot(r, r) * wp.identity(n=3, dtype=real) - wp.outer(r, r)
+
+
 @wp.kernel(enable_backward=False)
 def composite_inertia(
     # Structure:
@@ -226,41 +232,53 @@ def composite_inertia(
     axis: wp.array2d(dtype=motion),
     # Out:
     mass_out: wp.array2d(dtype=real),
-    moment_out: wp.array2d(dtype=vec3),
+    com_out: wp.array2d(dtype=vec3),
     inertia_out: wp.array2d(dtype=mat33),
     matrix_out: wp.array2d(dtype=real),
 ):
     """The mass matrix, packed lower triangle: M_ij = s_j . (composite inertia beyond i) s_i, armature on the diagonal.
 
-    Only entries of dofs on one branch are written: the others are zero and never read.
+    A composite's inertia is kept about its own centre of mass: about a point far away, the inertia of a light wrist
+    would drown in that of its moment arm. Only entries of dofs on one branch are written: the others are zero and
+    never read.
     """
     world = wp.tid()
     n = body_parent.shape[0]
     for b in range(n):
         f = body_frame[b]
-        m = body_mass[world, b]
         com = frame_pos[world, f] + rotate(frame_quat[world, f], body_ipos[world, b]) - frame_pos[world, body_origin[b]]
-        r = rotation(quat_mul(frame_quat[world, f], quat_unit(body_iquat[world, b])))
-        shift = wp.dot(com, com) * wp.identity(n=3, dtype=real) - wp.outer(com, com)
-        mass_out[world, b] = m
-        moment_out[world, b] = m * com
-        inertia_out[world, b] = r * wp.diag(body_inertia[world, b]) * wp.transpose(r) + m * shift
+        mass_out[world, b] = body_mass[world, b]
+        com_out[world, b] = body_mass[world, b] * com
     for i in range(n - 1):
         b = n - 1 - i
         p = body_parent[b]
         if p > 0:
             mass_out[world, p] = mass_out[world, p] + mass_out[world, b]
-            moment_out[world, p] = moment_out[world, p] + moment_out[world, b]
-            inertia_out[world, p] = inertia_out[world, p] + inertia_out[world, b]
+            com_out[world, p] = com_out[world, p] + com_out[world, b]
+    for b in range(n):
+        f = body_frame[b]
+        com = frame_pos[world, f] + rotate(frame_quat[world, f], body_ipos[world, b]) - frame_pos[world, body_origin[b]]
+        r = rotation(quat_mul(frame_quat[world, f], quat_unit(body_iquat[world, b])))
+        com_out[world, b] = com_out[world, b] / wp.max(mass_out[world, b], TINY)
+        offset = com - com_out[world, b]
+        inertia_out[world, b] = r * wp.diag(body_inertia[world, b]) * wp.transpose(r) + body_mass[world, b] * arm(offset)
+    for i in range(n - 1):
+        b = n - 1 - i
+        p = body_parent[b]
+        if p > 0:
+            offset = com_out[world, b] - com_out[world, p]
+            inertia_out[world, p] = inertia_out[world, p] + inertia_out[world, b] + mass_out[world, b] * arm(offset)
     for d in range(dof_body.shape[0]):
         b = dof_body[d]
+        c = com_out[world, b]
         w = wp.spatial_top(axis[world, d])
-        v = wp.spatial_bottom(axis[world, d])
-        h = moment_out[world, b]
-        momentum = spatial(inertia_out[world, b] * w + wp.cross(h, v), mass_out[world, b] * v + wp.cross(w, h))
+        momentum = mass_out[world, b] * (wp.spatial_bottom(axis[world, d]) + wp.cross(w, c))
+        spin = inertia_out[world, b] * w
         j = d
         while j >= 0:
-            matrix_out[world, lower(d, j)] = wp.dot(axis[world, j], momentum)
+            u = wp.spatial_top(axis[world, j])
+            v = wp.spatial_bottom(axis[world, j]) + wp.cross(u, c)
+            matrix_out[world, lower(d, j)] = wp.dot(u, spin) + wp.dot(v, momentum)
             j = dof_parent[j]
         matrix_out[world, lower(d, d)] = matrix_out[world, lower(d, d)] + dof_armature[world, d]
 

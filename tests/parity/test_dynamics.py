@@ -100,14 +100,8 @@ def test_every_quantity_equals_mujocos(name: str, full: bool):
 
 
 @pytest.mark.parametrize("name", SINGLE)
-def test_float32_equals_mujocos_float64(name: str, request: pytest.FixtureRequest):
-    """Relative to the largest entry over all states: where terms cancel in one of them, only rounding is left.
-
-    The URDF arm misses the bar, 2.6e-4 in qacc: the inertia of its light wrist is lost in that of the moment arm
-    when all is expressed about the root. Expected to fail until inertias are expressed nearer to their bodies.
-    """
-    if name == "arm-urdf":
-        request.applymarker(pytest.mark.xfail(strict=True, reason="float32 qacc is off by 2.6e-4, the bar is 1e-4"))
+def test_float32_equals_mujocos_float64(name: str):
+    """Relative to the largest entry over all states: where terms cancel in one of them, only rounding is left."""
     model, m = case(name, dtype="float32")
     x = Inputs(*(value.astype(np.float32) for value in random_inputs(m, STATES)))
     expected, found = theirs(m, x), ours(model, x, [])
