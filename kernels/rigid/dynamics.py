@@ -261,7 +261,8 @@ def composite_inertia(
         r = rotation(quat_mul(frame_quat[world, f], quat_unit(body_iquat[world, b])))
         com_out[world, b] = com_out[world, b] / wp.max(mass_out[world, b], TINY)
         offset = com - com_out[world, b]
-        inertia_out[world, b] = r * wp.diag(body_inertia[world, b]) * wp.transpose(r) + body_mass[world, b] * arm(offset)
+        own = r * wp.diag(body_inertia[world, b]) * wp.transpose(r)
+        inertia_out[world, b] = own + body_mass[world, b] * arm(offset)
     for i in range(n - 1):
         b = n - 1 - i
         p = body_parent[b]
