@@ -20,6 +20,7 @@ from ..implicit import Wanted, dense, power_gradient, primal_values
 from ..model import Model, State
 from ..model.pairs import condim
 from . import launches as L
+from .collision import Contacts, detect, geom_poses, geometry
 from .dynamics import (
     applied_force,
     bias_force,
@@ -41,16 +42,6 @@ class Pairs(NamedTuple):
     solimp: Any
     margin: Any  # distance at which the constraint acts
     detection: Any  # distance at which a contact is reported
-
-
-class Contacts(NamedTuple):
-    """A contact set; slots without a contact have pair -1."""
-
-    pair: Array  # index into structure.geom.pair, int32, shape (world, contact)
-    feature: Array  # corner of the box, int32, shape (world, contact)
-    distance: Array  # signed distance [m], shape (world, contact)
-    pos: Array  # midpoint between the surfaces [m], shape (world, contact, 3)
-    frame: Array  # rows: normal, two tangents, shape (world, contact, 3, 3)
 
 
 class Solution(NamedTuple):
@@ -100,36 +91,9 @@ def pair_rows(model: Model) -> np.ndarray:
     return np.where(condim(s.geom.pair, s.geom.condim, s.geom.priority) > 1, ROWS, 1).astype(np.int32)
 
 
-def _modules(state: State) -> tuple[Any, Any, Any]:
-    collision, constraint, newton = (
-        kernels(state.qpos.dtype, f"rigid.{n}") for n in ("collision", "constraint", "newton")
-    )
-    return collision, constraint, newton
-
-
-def _geom_poses(launch: Any, model: Model, state: State, frames: L.Frames) -> L.Frames:
-    s = model.structure
-    k, _, _ = _modules(state)
-    shape = (launch.worlds, s.ngeom)
-    poses = L.Frames(launch.scratch(shape, k.vec3), launch.scratch(shape, k.quat))
-    launch(
-        k.geom_poses,
-        dim=shape,
-        inputs=[s.geom.body, s.body.frame, model.geom.pos, model.geom.quat, *frames],
-        outputs=list(poses),
-    )
-    return poses
-
-
-def _geometry(launch: Any, model: Model, state: State, contacts: Any, poses: L.Frames, out: list[Any]) -> None:
-    s = model.structure
-    k, _, _ = _modules(state)
-    launch(
-        k.contact_geometry,
-        dim=(launch.worlds, contacts[0].shape[1]),
-        inputs=[s.geom.pair, s.geom.type, model.geom.size, *contacts, *poses],
-        outputs=out,
-    )
+def _modules(state: State) -> tuple[Any, Any]:
+    constraint, newton = (kernels(state.qpos.dtype, f"rigid.{n}") for n in ("constraint", "newton"))
+    return constraint, newton
 
 
 def _row_arguments(model: Model) -> list[Any]:
@@ -151,35 +115,19 @@ def _parameter_arguments(model: Model, pairs: Pairs) -> list[Any]:
 
 def _solve(launch: Any, model: Model, state: State, loads: L.Loads, pairs: Pairs, given: Any, *outs: Any) -> None:
     """Everything from poses to the constrained acceleration."""
-    qacc, factor, pair, feature, distance, pos, frame, force, residual, iterations, status, detected = outs
+    qacc, factor, pair, feature, row, distance, pos, frame, force, residual, iterations, status, detected = outs
     s = model.structure
     w, n, nc = launch.worlds, s.nv, pair.shape[1]
     k = L.modules(state.qpos)
     t = L.types(state.qpos)
-    collide, constrain, solver = _modules(state)
+    constrain, solver = _modules(state)
     real = t.real
     frames = L.frame_poses(launch, model, state)
     axes = L.dof_axes(launch, model, state, frames)
     velocity = L.frame_motion(launch, model, state, axes, state.qvel)
-    poses = _geom_poses(launch, model, state, frames)
-    if given is None:
-        launch(
-            collide.detect,
-            dim=w,
-            inputs=[
-                s.geom.pair,
-                pair_rows(model),
-                s.geom.type,
-                state.max_constraints,
-                model.geom.size,
-                pairs.detection,
-                *poses,
-            ],
-            outputs=[pair, feature, detected],
-        )
-    else:
-        launch(collide.keep_contacts, dim=(w, nc), inputs=list(given), outputs=[pair, feature])
-    _geometry(launch, model, state, (pair, feature), poses, [distance, pos, frame])
+    poses = geom_poses(launch, model, state, frames)
+    detect(launch, model, state, pairs.detection, pair_rows(model), poses, given, [pair, feature, row, detected])
+    geometry(launch, model, state, (pair, feature), poses, [distance, pos, frame])
     jacobian = launch.scratch((w, ROWS * nc, n), real)
     weight, reference = (launch.scratch((w, ROWS * nc), real) for _ in range(2))
     refsafe = int("refsafe" not in s.disabled)
@@ -222,6 +170,7 @@ def _solve_shapes(model: Model, state: State, loads: L.Loads, pairs: Pairs, give
         shape((w, L.packed_size(nv)), real),
         shape((w, nc), jnp.int32),
         shape((w, nc), jnp.int32),
+        shape((w, nc), jnp.int32),
         shape((w, nc), real),
         shape((w, nc, 3), real),
         shape((w, nc, 3, 3), real),
@@ -241,17 +190,17 @@ def _contact_power(
 ) -> None:
     """Virtual power of everything, contact forces last."""
     s = model.structure
-    _, constrain, _ = _modules(state)
+    constrain, _ = _modules(state)
     parts = body_and_joint_power(launch, model, state, loads, qacc, trial, outs[:-1], implicit=False)
     nc = ids[0].shape[1]
     t = L.types(state.qpos)
-    geometry = [launch.scratch((launch.worlds, nc), kind) for kind in (t.real, t.vec3, L.types(state.qpos).mat33)]
-    _geometry(launch, model, state, ids, _geom_poses(launch, model, state, parts.frames), geometry)
+    shapes = [launch.scratch((launch.worlds, nc), kind) for kind in (t.real, t.vec3, t.mat33)]
+    geometry(launch, model, state, ids, geom_poses(launch, model, state, parts.frames), shapes)
     launch(
         constrain.contact_power,
         dim=(launch.worlds, nc),
         inputs=[*_row_arguments(model), int("refsafe" not in s.disabled), *_parameter_arguments(model, pairs)]
-        + [ids[0], *geometry, parts.frames.pos, parts.velocity, parts.linear, parts.trial],
+        + [ids[0], *shapes, parts.frames.pos, parts.velocity, parts.linear, parts.trial],
         outputs=[outs[-1]],
     )
 
@@ -279,7 +228,7 @@ _back_solve_op = warp_op(
 
 
 def _solution(model: Model, state: State, loads: L.Loads, pairs: Pairs, given: Any) -> Solution:
-    qacc, factor, pair, feature, distance, pos, frame, force, residual, iterations, status, detected = _solve_op(
+    qacc, factor, pair, feature, _, distance, pos, frame, force, residual, iterations, status, detected = _solve_op(
         model, state, loads, pairs, given
     )
     contacts = Contacts(pair, feature, distance, pos, frame)

@@ -84,6 +84,7 @@ def detect(
     # Out:
     pair_out: wp.array2d(dtype=int),
     feature_out: wp.array2d(dtype=int),
+    row_out: wp.array2d(dtype=int),
     status_out: wp.array(dtype=wp.uint32),
 ):
     """Contacts of every world, in the order of the pairs; what does not fit is dropped and reported."""
@@ -95,6 +96,7 @@ def detect(
     for c in range(capacity):
         pair_out[world, c] = -1
         feature_out[world, c] = 0
+        row_out[world, c] = -1
     for p in range(pair.shape[0]):
         a = pair[p, 0]
         b = pair[p, 1]
@@ -117,6 +119,7 @@ def detect(
                 else:
                     pair_out[world, count] = p
                     feature_out[world, count] = feature
+                    row_out[world, count] = rows
                     count = count + 1
                     rows = rows + pair_rows[p]
     status_out[world] = status
@@ -158,14 +161,25 @@ def contact_geometry(
 
 @wp.kernel(enable_backward=False)
 def keep_contacts(
+    # Structure:
+    pair_rows: wp.array(dtype=int),
     # In:
     pair: wp.array2d(dtype=int),
     feature: wp.array2d(dtype=int),
     # Out:
     pair_out: wp.array2d(dtype=int),
     feature_out: wp.array2d(dtype=int),
+    row_out: wp.array2d(dtype=int),
+    status_out: wp.array(dtype=wp.uint32),
 ):
     """A contact set that was found before."""
-    world, c = wp.tid()
-    pair_out[world, c] = pair[world, c]
-    feature_out[world, c] = feature[world, c]
+    world = wp.tid()
+    rows = int(0)
+    for c in range(pair.shape[1]):
+        p = pair[world, c]
+        pair_out[world, c] = p
+        feature_out[world, c] = feature[world, c]
+        row_out[world, c] = wp.where(p >= 0, rows, -1)
+        if p >= 0:
+            rows = rows + pair_rows[p]
+    status_out[world] = wp.uint32(0)
