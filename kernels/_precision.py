@@ -7,10 +7,13 @@ The folder is loaded once per precision, under a package name that ends in ``_f3
 import warp as wp
 
 real = wp.float64 if __name__.split(".")[0].endswith("f64") else wp.float32
+integer = wp.int32
 vec2 = wp.types.vector(length=2, dtype=real)
 vec3 = wp.types.vector(length=3, dtype=real)
+vec4 = wp.types.vector(length=4, dtype=real)
 vec5 = wp.types.vector(length=5, dtype=real)
 vec6 = wp.types.vector(length=6, dtype=real)
+vec2i = wp.types.vector(length=2, dtype=int)
 mat33 = wp.types.matrix(shape=(3, 3), dtype=real)
 mat66 = wp.types.matrix(shape=(6, 6), dtype=real)
 
@@ -22,3 +25,6 @@ motion = vec6
 
 wrench = vec6
 """A spatial force (torque, force), its torque about the tree's reference point."""
+
+epsilon = 2.3e-16 if real is wp.float64 else 1.2e-7
+"""Distance from 1 to the next number."""

@@ -130,7 +130,7 @@ class WarpOp:
             for i, a in zip(numbers, avals, strict=True)
         }
         args = tree.unflatten([given.get(i) for i in range(count)])
-        worlds, probe = 1, Recorder(self.name, 1)
+        worlds, probe = 1, Recorder(self.name, 1, self.differentiable)
         try:
             shapes = self.outputs(*args)
             shapes = shapes if isinstance(shapes, tuple | list) else (shapes,)
@@ -144,7 +144,7 @@ class WarpOp:
                 out.shape = (worlds, *out.shape[1:])
             for buffer in given.values():
                 buffer.present(worlds)
-            probe = Recorder(self.name, worlds)
+            probe = Recorder(self.name, worlds, self.differentiable)
             self.fn(probe, *args, *outs)
         except FphysError:
             raise

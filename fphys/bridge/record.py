@@ -68,9 +68,10 @@ class Launch:
 class Recorder:
     """What the wrapped function sees as ``launch``."""
 
-    def __init__(self, name: str, worlds: int):
+    def __init__(self, name: str, worlds: int, differentiable: bool = True):
         self.name = name
         self.worlds = worlds
+        self.differentiable = differentiable
         self.launches: list[Launch] = []
         self.buffers: list[Buffer] = []
         self.zeroed: list[Buffer] = []
@@ -142,10 +143,10 @@ class Recorder:
         return value
 
     def _claim(self, label: str, buffer: Any) -> None:
-        """An array has one writer: an array overwritten on a differentiated path gives wrong gradients."""
+        """On a differentiated path an array has one writer: overwritten, it would give wrong gradients."""
         if not isinstance(buffer, Buffer) or buffer.role == "input":
             raise BridgeError(f"{label} writes {buffer}: inputs are immutable, write to an output or to launch.scratch")
-        if buffer.writer is not None:
+        if buffer.writer is not None and self.differentiable:
             raise BridgeError(
                 f"{label} writes {buffer}, which {buffer.writer} wrote before: the adjoint would read overwritten "
                 "values. Write to a second array"

@@ -9,7 +9,7 @@ import numpy as np
 
 from ..errors import StateError
 from .model import Model
-from .pairs import capacity
+from .pairs import capacity, rows
 from .state import State, Status
 from .structure import JointType, Structure
 
@@ -43,12 +43,13 @@ def init(
         qpos: generalised position, shape (nq,), (1, nq) or (num_worlds, nq); default the model's ``qpos0``.
         qvel: generalised velocity, shape (nv,), (1, nv) or (num_worlds, nv); default zero.
         max_contacts: contacts that a world can hold; default all that its geom pairs can make.
-        max_constraints: constraint rows that a world can hold; default all that these contacts need.
+        max_constraints: constraint rows that a world can hold; default all that these contacts, the limits, the
+            equalities and dry friction need.
     """
     s = model.structure
     if num_worlds < 1:
         raise ValueError(f"num_worlds is {num_worlds}, must be at least 1")
-    contacts, rows = capacity(s.geom.pair, s.geom.type, s.geom.condim, s.geom.priority)
+    contacts, contact_rows = capacity(s.geom.pair, s.geom.type, rows(s.geom.pair_condim, s.elliptic))
     real = model.qpos0.dtype
     order = np.argsort(s.body.mocap[s.body.mocap >= 0])
     mocap = np.flatnonzero(s.body.mocap >= 0)[order]
@@ -62,7 +63,7 @@ def init(
         mocap_quat=_worlds("body.quat", model.body.quat[:, mocap], num_worlds, (len(mocap), 4), real),
         warmstart=jnp.zeros((num_worlds, s.nv), real),
         max_contacts=_capacity("max_contacts", max_contacts, contacts),
-        max_constraints=_capacity("max_constraints", max_constraints, rows),
+        max_constraints=_capacity("max_constraints", max_constraints, s.nrow + contact_rows),
     )
 
 

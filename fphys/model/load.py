@@ -18,9 +18,24 @@ import numpy as np
 from ..errors import ModelError, UnsupportedError
 from .guard import Document, admit
 from .model import Model
-from .pairs import BOX, SPHERE, candidates
+from .pairs import BOX, SPHERE, contact_pairs
 from .state import State
-from .structure import Actuators, BodyTree, Dofs, Frames, Geoms, Integrator, Joints, Sites, Structure, Tendons
+from .structure import (
+    Actuators,
+    BodyTree,
+    Dofs,
+    Equalities,
+    Frames,
+    Frictions,
+    Geoms,
+    Integrator,
+    Joints,
+    JointType,
+    Limits,
+    Sites,
+    Structure,
+    Tendons,
+)
 from .validate import CONSTRAINTS, require_finite, require_physical, require_supported
 from .whitelist import GROUPS, LEAVES, field
 
@@ -41,7 +56,8 @@ _DISABLE_BITS = {
     "eulerdamp": 32768,
 }
 _NEWTON = 2  # mjSOL_NEWTON
-_DERIVED = ("body.invweight0", "dof.invweight0", "opt.meaninertia")
+_DERIVED = ("body.invweight0", "dof.invweight0", "tendon.invweight0", "tendon.length0", "opt.meaninertia")
+_SITE = 6  # mjOBJ_SITE
 _KINDS = ("body", "joint", "geom", "site", "tendon", "actuator", "key", "sensor", "camera")
 
 
@@ -74,13 +90,12 @@ def load(
     disabled = _disabled(m.opt.disableflags)
     require_finite(m, label)
     require_physical(m, label)
-    pair = candidates(m, "filterparent" not in disabled) if "contact" not in disabled else np.zeros((0, 2), np.int32)
-    require_supported(m, disabled, pair, label)
+    require_supported(m, disabled, label)
     if m.opt.solver != _NEWTON:
         if not disabled.issuperset(CONSTRAINTS):
             warnings.warn(f"{label}: solver PGS or CG is read as Newton", UserWarning, stacklevel=2)
         m.opt.solver = _NEWTON
-    return _model(m, _structure(m, disabled, pair), real)
+    return _model(m, _structure(m, disabled), real)
 
 
 def to_mujoco(model: Model, state: State, world: int = 0) -> tuple[Any, Any]:
@@ -215,7 +230,7 @@ def _truncated(name: str, values: np.ndarray) -> np.ndarray:
     return values[..., :3] if name.endswith("prm") and values.ndim == 2 else values
 
 
-def _structure(m: Any, disabled: frozenset[str], pair: np.ndarray) -> Structure:
+def _structure(m: Any, disabled: frozenset[str]) -> Structure:
     def ints(values: Any) -> np.ndarray:
         return np.array(values, np.int32)
 
@@ -223,6 +238,7 @@ def _structure(m: Any, disabled: frozenset[str], pair: np.ndarray) -> Structure:
         return np.array(values, bool)
 
     frames, last, after = _frames(m)
+    pair, dim, index = contact_pairs(m, disabled)
     counts = ("nq", "nv", "nu", "na", "nbody", "njnt", "ngeom", "nsite", "ntendon", "nmocap", "nkey")
     return Structure(
         dims={name: int(getattr(m, name)) for name in counts},
@@ -250,7 +266,15 @@ def _structure(m: Any, disabled: frozenset[str], pair: np.ndarray) -> Structure:
             condim=ints(m.geom_condim),
             priority=ints(m.geom_priority),
             pair=pair,
+            pair_condim=dim,
+            named=index,
         ),
+        limit=_limits(m, "limit" in disabled),
+        friction=Frictions(
+            dof=ints(np.flatnonzero(m.dof_frictionloss != 0) if "frictionloss" not in disabled else []),
+            tendon=ints(np.flatnonzero(m.tendon_frictionloss > 0) if "frictionloss" not in disabled else []),
+        ),
+        equality=_equalities(m, "equality" in disabled),
         site=Sites(body=ints(m.site_bodyid)),
         tendon=Tendons(adr=ints([*m.tendon_adr, m.nwrap]), joint=ints(m.wrap_objid)),
         actuator=Actuators(
@@ -271,6 +295,30 @@ def _structure(m: Any, disabled: frozenset[str], pair: np.ndarray) -> Structure:
         disabled=disabled,
         names={kind: _names(m, kind) for kind in _KINDS},
         source=m,
+    )
+
+
+def _limits(m: Any, disabled: bool) -> Limits:
+    """Both sides of each limited joint and tendon; a ball joint's limit is one."""
+    rows = [
+        (j, side)
+        for j in np.flatnonzero(m.jnt_limited)
+        for side in ((1,) if m.jnt_type[j] == JointType.BALL else (-1, 1))
+        if m.jnt_type[j] != JointType.FREE
+    ]
+    tendons = [(t, side) for t in np.flatnonzero(m.tendon_limited) for side in (-1, 1)]
+    joint, tendon = (np.array([] if disabled else x, np.int32).reshape(-1, 2) for x in (rows, tendons))
+    columns = (np.ascontiguousarray(x) for x in (*joint.T, *tendon.T))
+    return Limits(*columns)
+
+
+def _equalities(m: Any, disabled: bool) -> Equalities:
+    index = np.flatnonzero(m.eq_active0) if not disabled else np.zeros(0, np.int64)
+    return Equalities(
+        index=np.array(index, np.int32),
+        type=np.array(m.eq_type[index], np.int32),
+        object=np.stack([m.eq_obj1id[index], m.eq_obj2id[index]], -1).astype(np.int32),
+        site=np.array(m.eq_objtype[index] == _SITE, np.int32),
     )
 
 

@@ -51,12 +51,19 @@ class Joint(Tree):
     pos: Array  # Anchor in the body's frame [m], shape (1 | world, joint, 3).
     axis: Array  # Axis in the body's frame, unit, shape (1 | world, joint, 3).
     stiffness: Array  # Spring stiffness [N/m or N m/rad], shape (1 | world, joint).
+    range: Array  # Limits [m or rad], of a ball joint its greatest angle second, shape (1 | world, joint, 2).
+    margin: Array  # Distance from a limit at which it begins to act [m or rad], shape (1 | world, joint).
+    solref: Array  # Reference of the limit's constraint, as a geom's, shape (1 | world, joint, 2).
+    solimp: Array  # Impedance of the limit's constraint, shape (1 | world, joint, 5).
 
 
 @pytree
 class Dof(Tree):
     armature: Array  # Rotor inertia [kg or kg m^2], shape (1 | world, dof).
     damping: Array  # Viscous damping [N s/m or N m s/rad], shape (1 | world, dof).
+    frictionloss: Array  # Dry friction [N or N m]; acts where it is positive at loading, shape (1 | world, dof).
+    solref: Array  # Reference of the friction's constraint, as a geom's, shape (1 | world, dof, 2).
+    solimp: Array  # Impedance of the friction's constraint, shape (1 | world, dof, 5).
     invweight0: Array  # Diagonal of the inverse mass matrix at qpos0; derived, shape (1 | world, dof).
 
 
@@ -74,6 +81,25 @@ class Geom(Tree):
 
 
 @pytree
+class Pair(Tree):
+    """Contacts between two geoms that the file names; what it says replaces what the geoms do."""
+
+    friction: Array  # Two sliding [-], torsional [m], two rolling [m] coefficients, shape (1 | world, pair, 5).
+    solref: Array  # Reference of the contact, as a geom's, shape (1 | world, pair, 2).
+    solreffriction: Array  # Reference along the tangents of an elliptic cone; zero: solref, shape (1 | world, pair, 2).
+    solimp: Array  # Impedance of the contact, shape (1 | world, pair, 5).
+    margin: Array  # Distance below which the contact acts [m], shape (1 | world, pair).
+    gap: Array  # Distance beyond the margin in which it is reported without force [m], shape (1 | world, pair).
+
+
+@pytree
+class Equality(Tree):
+    data: Array  # MuJoCo's eq_data: anchors, relative pose, torque's scale; or coefficients, (1 | world, equality, 11).
+    solref: Array  # Reference of the constraint, as a geom's, shape (1 | world, equality, 2).
+    solimp: Array  # Impedance of the constraint, shape (1 | world, equality, 5).
+
+
+@pytree
 class Site(Tree):
     pos: Array  # Position in the body's frame [m], shape (1 | world, site, 3).
     quat: Array  # Orientation in the body's frame (w, x, y, z), shape (1 | world, site, 4).
@@ -85,6 +111,15 @@ class Tendon(Tree):
     stiffness: Array  # Stiffness [N/m], shape (1 | world, tendon).
     damping: Array  # Damping [N s/m], shape (1 | world, tendon).
     lengthspring: Array  # Rest length interval [m], shape (1 | world, tendon, 2).
+    range: Array  # Limits of the length [m], shape (1 | world, tendon, 2).
+    margin: Array  # Distance from a limit at which it begins to act [m], shape (1 | world, tendon).
+    solref_lim: Array  # Reference of the limit's constraint, as a geom's, shape (1 | world, tendon, 2).
+    solimp_lim: Array  # Impedance of the limit's constraint, shape (1 | world, tendon, 5).
+    frictionloss: Array  # Dry friction [N]; acts where it is positive at loading, shape (1 | world, tendon).
+    solref_fri: Array  # Reference of the friction's constraint, as a geom's, shape (1 | world, tendon, 2).
+    solimp_fri: Array  # Impedance of the friction's constraint, shape (1 | world, tendon, 5).
+    length0: Array  # Length at qpos0 [m]; derived, shape (1 | world, tendon).
+    invweight0: Array  # Inverse inertia along the tendon at qpos0; derived, shape (1 | world, tendon).
 
 
 @pytree
@@ -120,6 +155,8 @@ class Model:
     joint: Joint
     dof: Dof
     geom: Geom
+    pair: Pair
+    equality: Equality
     site: Site
     tendon: Tendon
     actuator: Actuator
@@ -138,7 +175,8 @@ class Model:
                 leaf's shape, with a leading axis of 1 (all worlds alike) or num_worlds; the leading 1
                 may be left out. Whole groups may be given by keyword instead.
             derived: "recomputed" lets the constants that follow from mass, inertia, geometry and
-                armature follow (``body.invweight0``, ``dof.invweight0``, ``opt.meaninertia``), as
+                armature follow (``body.invweight0``, ``dof.invweight0``, ``tendon.invweight0``,
+                ``tendon.length0``, ``opt.meaninertia``), as
                 MuJoCo's ``mj_setConst``; "frozen" leaves them, as MuJoCo's raw field edits do.
 
         Raises:
@@ -195,7 +233,7 @@ class Model:
 
 DERIVED_SOURCES = frozenset(
     {"body.mass", "body.inertia", "body.ipos", "body.iquat", "body.pos", "body.quat"}
-    | {"joint.pos", "joint.axis", "dof.armature", "qpos0"}
+    | {"joint.pos", "joint.axis", "dof.armature", "tendon.coef", "qpos0"}
 )
 """Leaves that the derived constants depend on."""
 

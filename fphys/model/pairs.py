@@ -14,8 +14,8 @@ def candidates(m: Any, filterparent: bool = True) -> np.ndarray:
     """Pairs of geoms that MuJoCo could collide, lower geom type first, shape (pair, 2).
 
     Left out: geoms of one rigid piece, of a piece and its parent (unless the parent is static), of two static
-    pieces, of excluded bodies, with contype and conaffinity that do not meet, and planes and height fields
-    among themselves.
+    pieces, of excluded bodies, with contype and conaffinity that do not meet, planes and height fields among
+    themselves, and pairs that the file names.
     """
     body = m.geom_bodyid
     weld = m.body_weldid[body]
@@ -23,6 +23,7 @@ def candidates(m: Any, filterparent: bool = True) -> np.ndarray:
     static = m.body_treeid[body] < 0
     flat = (m.geom_type == PLANE) | (m.geom_type == HFIELD)
     excluded = set(m.exclude_signature.tolist())
+    apart = {frozenset(pair) for pair in zip(m.pair_geom1.tolist(), m.pair_geom2.tolist(), strict=True)}
     pairs = []
     for i in range(m.ngeom):
         j = slice(i + 1, m.ngeom)
@@ -32,7 +33,7 @@ def candidates(m: Any, filterparent: bool = True) -> np.ndarray:
             may &= (weld[i] == 0) | (weld[j] == 0) | ((weld[i] != parent[j]) & (weld[j] != parent[i]))
         for k in np.flatnonzero(may) + i + 1:
             low, high = sorted((int(body[i]), int(body[k])))
-            if (low << 16) + high not in excluded:
+            if (low << 16) + high not in excluded and frozenset((i, int(k))) not in apart:
                 pairs.append((i, k) if m.geom_type[i] <= m.geom_type[k] else (k, i))
     return np.array(pairs, np.int32).reshape(-1, 2)
 
@@ -44,8 +45,28 @@ def condim(pair: np.ndarray, condims: np.ndarray, priority: np.ndarray) -> np.nd
     return np.where(priority[a] == priority[b], larger, np.where(priority[a] > priority[b], condims[a], condims[b]))
 
 
-def capacity(pair: np.ndarray, types: np.ndarray, condims: np.ndarray, priority: np.ndarray) -> tuple[int, int]:
-    """Most contacts that the pairs can make, and most rows of their pyramidal friction cones."""
+def named(m: Any) -> tuple[np.ndarray, np.ndarray]:
+    """Pairs that the file names, lower geom type first, shape (named, 2), and their indices, shape (named,)."""
+    pairs = np.stack([m.pair_geom1, m.pair_geom2], -1).astype(np.int32).reshape(-1, 2)
+    swap = m.geom_type[pairs[:, 0]] > m.geom_type[pairs[:, 1]]
+    return np.where(swap[:, None], pairs[:, ::-1], pairs), np.arange(m.npair, dtype=np.int32)
+
+
+def contact_pairs(m: Any, disabled: frozenset[str]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Pairs that may collide, named ones last; the dimension of each one's contacts; the named ones' indices."""
+    found, (apart, index) = candidates(m, "filterparent" not in disabled), named(m)
+    if "contact" in disabled:
+        found, apart, index = found[:0], apart[:0], index[:0]
+    dims = np.concatenate([condim(found, m.geom_condim, m.geom_priority), m.pair_dim[index]])
+    return np.concatenate([found, apart]), dims.astype(np.int32), index
+
+
+def rows(condims: np.ndarray, elliptic: bool) -> np.ndarray:
+    """Constraint rows of a contact: one without friction, else a pyramid's edges or an ellipse's directions."""
+    return np.where(condims == 1, 1, condims if elliptic else 2 * (condims - 1)).astype(np.int32)
+
+
+def capacity(pair: np.ndarray, types: np.ndarray, rows: np.ndarray) -> tuple[int, int]:
+    """Most contacts that the pairs can make, and most rows of them, for the rows of each pair's contact."""
     points = np.array([CONTACTS[int(types[a]), int(types[b])] for a, b in pair], np.int64)
-    rows = np.maximum(1, 2 * (condim(pair, condims, priority).astype(np.int64) - 1))
     return int(points.sum()), int((points * rows).sum())

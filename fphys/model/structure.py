@@ -33,6 +33,12 @@ class Integrator(enum.IntEnum):
     IMPLICITFAST = 3
 
 
+CONNECT, WELD, JOINT, TENDON = 0, 1, 2, 3
+"""MuJoCo's ``mjtEq``, the types that are supported."""
+
+EQUALITY_ROWS = {CONNECT: 3, WELD: 6, JOINT: 1, TENDON: 1}
+
+
 @dataclasses.dataclass(frozen=True, eq=False)
 class BodyTree:
     parent: Ints  # (nbody,) parent body; the world's is 0
@@ -78,7 +84,35 @@ class Geoms:
     body: Ints  # (ngeom,)
     condim: Ints  # (ngeom,)
     priority: Ints  # (ngeom,)
-    pair: Ints  # (npair, 2) geom pairs that may collide, narrow-phase order (type1 <= type2)
+    pair: Ints  # (npair, 2) geom pairs that may collide, narrow-phase order (type1 <= type2); those named come last
+    pair_condim: Ints  # (npair,) dimension of their contacts: 1, 3, 4 or 6
+    named: Ints  # (nnamed,) index in model.pair of the last pairs
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Limits:
+    """Limits in MuJoCo's order: each joint's lower, then upper one; a ball joint has one."""
+
+    joint: Ints  # (nlimit,)
+    side: Ints  # (nlimit,) -1 lower, 1 upper
+    tendon: Ints  # (ntendonlimit,)
+    tendon_side: Ints  # (ntendonlimit,)
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Frictions:
+    dof: Ints  # dofs with dry friction
+    tendon: Ints  # tendons with dry friction
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Equalities:
+    """Equality constraints that are active, in the file's order."""
+
+    index: Ints  # (neq,) index in model.equality
+    type: Ints  # (neq,) mujoco.mjtEq: CONNECT, WELD, JOINT or TENDON
+    object: Ints  # (neq, 2) bodies, sites, joints or tendons; the second may be -1 of the last two
+    site: Ints  # (neq,) whether a connection's or weld's objects are sites
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -117,6 +151,9 @@ class Structure:
     joint: Joints
     dof: Dofs
     geom: Geoms
+    limit: Limits
+    friction: Frictions
+    equality: Equalities
     site: Sites
     tendon: Tendons
     actuator: Actuators
@@ -152,6 +189,18 @@ class Structure:
 
         feed(self)
         object.__setattr__(self, "_digest", digest.hexdigest())
+
+    @property
+    def elliptic(self) -> bool:
+        """Whether friction cones are elliptic."""
+        return self.cone == 1
+
+    @property
+    def nrow(self) -> int:
+        """Constraint rows besides those of contacts: each has its own place, whether it acts or not."""
+        equality = np.array([EQUALITY_ROWS[int(t)] for t in self.equality.type], np.int64).sum()
+        friction = self.friction.dof.size + self.friction.tendon.size
+        return int(equality) + friction + self.limit.joint.size + self.limit.tendon.size
 
     def __getattr__(self, name: str) -> int:
         if name.startswith("n") and name in self.__dict__.get("dims", ()):

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from ..errors import ModelError, UnsupportedError
-from .pairs import CONTACTS, condim
+from .pairs import CONTACTS, contact_pairs
 from .whitelist import DEFAULT, numeric_fields
 
 CONSTRAINTS = ("contact", "limit", "equality", "frictionloss")
@@ -20,6 +20,7 @@ _TRANSMISSIONS = {2: "slidercrank", 4: "site", 5: "body (adhesion)", 6: "so3"}
 _DYNAMICS = {4: "muscle", 5: "dcmotor", 6: "pid", 7: "user"}
 _GAINS = {2: "muscle", 3: "dcmotor", 4: "so3", 5: "pid", 6: "user"}
 _BIASES = {2: "muscle", 3: "dcmotor", 4: "so3", 5: "user"}
+_EQUALITIES = {4: "flex", 5: "flexvert", 6: "flexstrain", 7: "distance"}
 _FIXED = (0, 1)  # mjTRN_JOINT, mjTRN_JOINTINPARENT; mjTRN_TENDON is 3
 
 
@@ -60,28 +61,19 @@ def require_physical(m: Any, label: str) -> None:
     _raise(faults, f"{label}: the model is not physical")
 
 
-def require_supported(m: Any, disabled: frozenset[str], pair: np.ndarray, label: str) -> None:
+def require_supported(m: Any, disabled: frozenset[str], label: str) -> None:
     """Raise UnsupportedError naming everything that the model asks for and that is not simulated."""
-    faults = [*_not_default(m), *_options(m, len(pair) > 0), *_actuation(m)]
+    faults = [*_not_default(m), *_options(m), *_actuation(m)]
     faults += [f"{_element(m, 'tendon', i)}: spatial" for i in np.flatnonzero(m.tendon_type != 0)]
     constraints = {
-        "contact": list(_contacts(m, pair, "contact" in disabled)),
-        "limit": [
-            f"{_element(m, kind, i)}: limit"
-            for kind, limited in (("joint", m.jnt_limited), ("tendon", m.tendon_limited))
-            for i in np.flatnonzero(limited)
-        ],
-        "equality": [_element(m, "equality", i) for i in range(m.neq)],
-        "frictionloss": [
-            f"{_element(m, kind, i)}: frictionloss"
-            for kind, which in (
-                ("joint", np.unique(m.dof_jntid[m.dof_frictionloss != 0])),
-                ("tendon", np.flatnonzero(m.tendon_frictionloss)),
-            )
-            for i in which
+        "contact": list(_contacts(m, disabled)),
+        "equality": [
+            f"{_element(m, 'equality', i)}: {_EQUALITIES[int(m.eq_type[i])]}"
+            for i in range(m.neq)
+            if int(m.eq_type[i]) in _EQUALITIES
         ],
     }
-    wanted = [name for name in CONSTRAINTS if constraints[name] and name not in disabled]
+    wanted = [name for name, found in constraints.items() if found and name not in disabled]
     for name in wanted:
         faults += constraints[name]
     words = ", ".join(f'"{name}"' for name in wanted) + ("," if len(wanted) == 1 else "")
@@ -99,14 +91,12 @@ def _not_default(m: Any) -> Iterator[str]:
         yield from (_title(m, name, row) for row in rows)
 
 
-def _options(m: Any, contacts: bool) -> Iterator[str]:
+def _options(m: Any) -> Iterator[str]:
     if m.opt.integrator in _INTEGRATORS:
         yield f'option integrator="{_INTEGRATORS[m.opt.integrator]}": choose implicitfast, Euler or RK4'
     for bit, name in _ENABLED.items():
         if m.opt.enableflags & bit:
             yield f'option flag {name}="enable"'
-    if contacts and m.opt.cone != 0:
-        yield 'option cone="elliptic": choose pyramidal'
 
 
 def _actuation(m: Any) -> Iterator[str]:
@@ -142,19 +132,14 @@ def _driven(m: Any) -> set[int]:
     return joints
 
 
-def _contacts(m: Any, pair: np.ndarray, disabled: bool) -> Iterator[str]:
+def _contacts(m: Any, disabled: frozenset[str]) -> Iterator[str]:
     """Contacts that the model may make and that are not simulated, one line for each kind."""
-    if disabled:
-        return
-    yield from (f"{_element(m, 'pair', i)}: explicit contact pair" for i in range(m.npair))
     found: dict[str, list[str]] = {}
-    for (a, b), dim in zip(pair, condim(pair, m.geom_condim, m.geom_priority), strict=True):
+    for a, b in contact_pairs(m, disabled)[0]:
         types = (int(m.geom_type[a]), int(m.geom_type[b]))
         kind = f"contact of {_GEOMS[types[0]]} and {_GEOMS[types[1]]}"
-        if types in CONTACTS and dim in (1, 3):
-            continue
         if types in CONTACTS:
-            kind += f", condim {dim}"
+            continue
         names = (_element(m, "geom", i).removeprefix("geom ") for i in (a, b))
         found.setdefault(kind, []).append(" - ".join(names))
     yield from (f"{kind}: {', '.join(names)}" for kind, names in found.items())

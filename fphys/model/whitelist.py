@@ -23,6 +23,8 @@ GROUPS: dict[str, tuple[type, str]] = {
     "joint": (leaves.Joint, "jnt_"),
     "dof": (leaves.Dof, "dof_"),
     "geom": (leaves.Geom, "geom_"),
+    "pair": (leaves.Pair, "pair_"),
+    "equality": (leaves.Equality, "eq_"),
     "site": (leaves.Site, "site_"),
     "tendon": (leaves.Tendon, "tendon_"),
     "actuator": (leaves.Actuator, "actuator_"),
@@ -56,6 +58,8 @@ STRUCTURE = _words("""
     body_parentid body_rootid body_mocapid body_weldid body_treeid body_jntnum body_jntadr
     jnt_type jnt_qposadr jnt_dofadr jnt_bodyid dof_jntid dof_bodyid dof_parentid
     geom_type geom_bodyid geom_condim geom_priority geom_contype geom_conaffinity exclude_signature site_bodyid
+    npair pair_dim pair_geom1 pair_geom2 neq eq_type eq_obj1id eq_obj2id eq_objtype eq_active0
+    jnt_limited tendon_limited
     tendon_type tendon_adr tendon_num wrap_type wrap_objid
     actuator_trntype actuator_trnid actuator_dyntype actuator_gaintype actuator_biastype actuator_actadr
     actuator_ctrllimited actuator_forcelimited actuator_actlimited
@@ -64,7 +68,7 @@ STRUCTURE = _words("""
 """Read into the structure."""
 
 JUDGED = _words("""
-    npair neq jnt_limited tendon_limited dof_frictionloss tendon_frictionloss jnt_actfrclimited
+    jnt_actfrclimited
 """)
 """Read by :func:`fphys.model.validate.require_supported`, which refuses what it finds there."""
 
@@ -87,6 +91,7 @@ DEFAULT = {
     "geom_plugin": -1,
     "geom_fluid": 0,
     "geom_adhesion": 0,
+    "pair_adhesion": 0,
     "geom_surfacevel": 0,
     "tendon_actfrclimited": 0,
     "tendon_actuatorid": -1,
@@ -113,10 +118,9 @@ _IGNORED_PREFIXES = _words("""
     bvh_ oct_ B_ M_ D_ ten_J_ efm0_ efmC_ flexedge_ flex_ name_ names_
     cam_ light_ mesh_ skin_ mat_ tex_ hfield_
     sensor_ plugin_ numeric_ text_ tuple_
-    pair_ eq_
 """)
 # In order: search trees, sparsity, flex (nflex is 0), names; what is only seen, and shapes of geoms whose contacts are
-# refused; sensors (not simulated yet), plugins (nplugin is 0), user data; classes that are refused where enabled.
+# refused; sensors (not simulated yet), plugins (nplugin is 0), user data.
 
 IGNORED = _words("""
     nB nC nD nM nJfe nJmom nJten nactuator nout ntree nbvh nbvhdynamic nbvhstatic noct ncam nlight nexclude nhistory
@@ -137,11 +141,9 @@ IGNORED = _words("""
     dof_M0 dof_Madr dof_length dof_simplenum dof_treeid tree_bodyadr tree_bodynum tree_dofadr tree_dofnum
     tree_sleep_policy tendon_treenum tendon_treeid
     actuator_acc0 actuator_actnum actuator_ctrladr actuator_ctrlspec actuator_outadr actuator_length0
-    actuator_lengthrange tendon_length0 tendon_invweight0
+    actuator_lengthrange
 
-    jnt_range jnt_margin jnt_solref jnt_solimp jnt_actfrcrange dof_solref dof_solimp
-    tendon_range tendon_margin tendon_solref_lim tendon_solimp_lim tendon_solref_fri tendon_solimp_fri
-    tendon_actfrcrange key_plastic
+    jnt_actfrcrange tendon_actfrcrange key_plastic pair_signature
 
     opt.magnetic opt.jacobian opt.ls_tolerance opt.noslip_tolerance opt.ccd_tolerance opt.ccd_iterations
     opt.sleep_tolerance opt.o_margin opt.o_solref opt.o_solimp opt.o_friction opt.sdf_initpoints opt.sdf_iterations

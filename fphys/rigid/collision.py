@@ -25,6 +25,11 @@ class Contacts(NamedTuple):
     frame: Array  # rows: normal, two tangents, shape (world, contact, 3, 3)
 
 
+def row_capacity(model: Model, state: State) -> int:
+    """Rows that the contacts of a world may take: what the other constraints leave of ``max_constraints``."""
+    return max(0, state.max_constraints - model.structure.nrow)
+
+
 def geom_poses(launch: Any, model: Model, state: State, frames: L.Frames) -> L.Frames:
     """Pose of every geom."""
     s = model.structure
@@ -66,7 +71,7 @@ def detect(
     launch(
         k.detect,
         dim=launch.worlds,
-        inputs=[s.geom.pair, pair_rows, s.geom.type, state.max_constraints]
+        inputs=[s.geom.pair, pair_rows, s.geom.type, row_capacity(model, state)]
         + [model.geom.size, detection_distance, *poses],
         outputs=out,
     )

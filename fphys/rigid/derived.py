@@ -12,7 +12,7 @@ import numpy as np
 
 from ..math import rotate
 from ..model import Model, State, init
-from ..model.model import DERIVED_SOURCES, derive_by
+from ..model.model import DERIVED_SOURCES, Tendon, derive_by
 from ..model.structure import JointType
 from .inverse import mass_matrix
 from .kinematics import ancestry, motions
@@ -26,7 +26,8 @@ def recompute(model: Model) -> Model:
 
     Sets ``body.invweight0`` (mean diagonal of J M^-1 J^T at the centre of mass, translation and
     rotation), ``dof.invweight0`` (diagonal of M^-1, averaged over each joint's translations and
-    rotations) and ``opt.meaninertia`` (mean diagonal of M), all at ``qpos0``.
+    rotations), ``tendon.length0``, ``tendon.invweight0`` and ``opt.meaninertia`` (mean diagonal of M), all
+    at ``qpos0``.
     """
     s = model.structure
     if s.nv == 0:
@@ -56,7 +57,18 @@ def recompute(model: Model) -> Model:
     invweight0 = jnp.where(sliding[s.dof.body], light[:, s.dof.body], diagonal)
     dof = dataclasses.replace(model.dof, invweight0=invweight0)
     opt = dataclasses.replace(model.opt, meaninertia=jnp.einsum("wii->w", mass) / s.nv)
-    return dataclasses.replace(model, body=body, dof=dof, opt=opt)
+    return dataclasses.replace(model, body=body, dof=dof, tendon=_tendons(model, inverse), opt=opt)
+
+
+def _tendons(model: Model, inverse: Array) -> Tendon:
+    """Tendons with their length and their inverse inertia J M^-1 J^T at the reference position."""
+    s, coef = model.structure, model.tendon.coef
+    owner = np.repeat(np.arange(s.ntendon), np.diff(s.tendon.adr))
+    qpos0 = model.qpos0[:, s.joint.qpos[s.tendon.joint]]
+    worlds = max(len(coef), len(qpos0))
+    moment = jnp.zeros((len(coef), s.ntendon, s.nv), coef.dtype).at[:, owner, s.joint.dof[s.tendon.joint]].add(coef)
+    length0 = jnp.zeros((worlds, s.ntendon), coef.dtype).at[:, owner].add(coef * qpos0)
+    return model.tendon.replace(length0=length0, invweight0=jnp.einsum("wti,wij,wtj->wt", moment, inverse, moment))
 
 
 def _averaging(model: Model) -> np.ndarray:

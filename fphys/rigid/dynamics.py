@@ -45,6 +45,15 @@ def mass_matrix_launch(
     )
 
 
+def frame_accelerations(launch: Any, model: Model, state: State, axes: Any, velocity: Any, qacc: Any = None) -> Any:
+    """Acceleration of every frame, gravity as an upward one of the world; without ``qacc``, when no dof accelerates."""
+    if qacc is None:
+        qacc = launch.scratch((launch.worlds, model.structure.nv), L.types(state.qpos).real, zeroed=True)
+    linear = L.frame_motion(launch, model, state, axes, qacc)
+    gravity = L.gravity(launch, model, state)
+    return L.frame_acceleration(launch, model, state, gravity, axes, velocity, linear)
+
+
 def bias_force(
     launch: Any, model: Model, state: State, frames: L.Frames, axes: Any, wrench: Any, qacc: Any, out: Any
 ) -> None:
@@ -54,9 +63,7 @@ def bias_force(
     t = L.types(state.qpos)
     w = launch.worlds
     velocity = L.frame_motion(launch, model, state, axes, state.qvel)
-    linear = L.frame_motion(launch, model, state, axes, qacc)
-    gravity = L.gravity(launch, model, state)
-    acceleration = L.frame_acceleration(launch, model, state, gravity, axes, velocity, linear)
+    acceleration = frame_accelerations(launch, model, state, axes, velocity, qacc)
     load, total = launch.scratch((w, s.nbody), t.wrench), launch.scratch((w, s.nbody), t.wrench)
     launch(
         k.dynamics.body_loads,
@@ -157,6 +164,7 @@ class PowerParts(NamedTuple):
     frames: L.Frames
     velocity: Any
     linear: Any  # J a
+    acceleration: Any  # J a and what velocities and gravity add
     trial: Any  # J l
 
 
@@ -215,7 +223,7 @@ def body_and_joint_power(
     if implicit:
         motions = (velocity, linear, motion)
         implicit_power(launch, model, state, loads, frames, axes, motions, (qacc, trial), list(parts))
-    return PowerParts(frames, velocity, linear, motion)
+    return PowerParts(frames, velocity, linear, acceleration, motion)
 
 
 def _power(

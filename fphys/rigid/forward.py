@@ -9,7 +9,8 @@ import numpy as np
 from ..model import Model, State, Status
 from ..model.structure import Integrator
 from ..tree import Tree, pytree
-from .contact import Contacts, constrained_acceleration
+from .collision import Contacts
+from .constraint import constrained, constrained_acceleration
 from .damped import damped_acceleration
 from .dynamics import smooth_acceleration
 from .launches import Loads
@@ -64,7 +65,7 @@ def accelerate(
     """Accelerations of already checked inputs; ``implicit``: those by which the integrator moves velocities."""
     fast = model.structure.integrator == Integrator.IMPLICITFAST
     implicit = implicit and (fast or "eulerdamp" not in model.structure.disabled)
-    if not state.max_contacts and contacts is None:
+    if not constrained(model, state) and contacts is None:
         qacc = smooth_acceleration(model, state, loads, implicit=implicit)
         worlds = state.qpos.shape[0]
         info = Info(qacc, jnp.zeros(worlds, jnp.uint32), jnp.zeros(worlds, qacc.dtype), jnp.zeros(worlds, jnp.int32))

@@ -22,8 +22,8 @@ NO_LOADS = L.Loads(None, None, None)
 def inverse(model: Model, state: State, qacc: Array) -> Array:
     """The generalised force that gives the accelerations: M a + b - passive, as MuJoCo's ``mj_inverse``.
 
-    It equals the sum of actuator, applied and projected external forces of the forward problem. Contact
-    forces are not part of it yet, so a model that can touch is refused.
+    It equals the sum of actuator, applied and projected external forces of the forward problem. The forces of
+    constraints are not part of it yet, so a model that has any is refused.
 
     Args:
         qacc: shape (world, nv) [m/s^2 or rad/s^2].
@@ -33,12 +33,13 @@ def inverse(model: Model, state: State, qacc: Array) -> Array:
         state and qacc.
 
     Raises:
-        UnsupportedError: the model has contact.
+        UnsupportedError: the model has contacts or other constraints.
     """
-    if model.structure.geom.pair.size:
+    if model.structure.geom.pair.size or model.structure.nrow:
         raise UnsupportedError(
-            "inverse does not include contact forces yet, and this model has geoms that can touch: load it with "
-            'disable=("contact",) for the force without contact'
+            "inverse does not include the forces of constraints yet, and this model has geoms that can touch, limits, "
+            'equalities or dry friction: load it with disable=("contact", "limit", "equality", "frictionloss") for the '
+            "force without them"
         )
     return _inverse(model, state, qacc)
 

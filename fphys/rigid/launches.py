@@ -27,6 +27,15 @@ class Loads(NamedTuple):
     force: Buffer | None  # (world, nv)
 
 
+class Rows(NamedTuple):
+    """Rows of the constraint Jacobian, each family's in its own place."""
+
+    jacobian: Buffer  # (world, row, nv)
+    weight: Buffer  # 1 / R, zero for a row that does not act, (world, row)
+    reference: Buffer  # (world, row)
+    bound: Buffer  # least and greatest value of minus its force, (world, row, 2)
+
+
 def packed_size(nv: int) -> int:
     """Numbers in a packed lower triangle."""
     return nv * (nv + 1) // 2
@@ -170,6 +179,11 @@ def applied_force(launch: Any, model: Model, state: State, loads: Loads) -> Buff
     return launch.scratch((launch.worlds, model.structure.nv), types(state.qpos).real, zeroed=True)
 
 
+def refsafe(model: Model) -> int:
+    """Whether constraints are kept from being stiffer than the time step allows."""
+    return int("refsafe" not in model.structure.disabled)
+
+
 def switches(model: Model) -> list[int]:
     """Whether springs and dampers act."""
     return [int("spring" not in model.structure.disabled), int("damper" not in model.structure.disabled)]
@@ -201,6 +215,19 @@ def tendons(launch: Any, model: Model, state: State) -> Tendons:
     length = tendon_sums(launch, model, state, state.qpos, s.joint.qpos)
     velocity = tendon_sums(launch, model, state, state.qvel, s.joint.dof)
     return Tendons(length, velocity)
+
+
+def tendon_jacobian(launch: Any, model: Model, state: State) -> Buffer:
+    """How each dof lengthens each tendon, (world, ntendon, nv)."""
+    s = model.structure
+    moment = launch.scratch((launch.worlds, s.ntendon, s.nv), types(state.qpos).real)
+    launch(
+        modules(state.qpos).forces.tendon_moments,
+        dim=(launch.worlds, s.ntendon),
+        inputs=[s.tendon.adr, s.joint.dof[s.tendon.joint], model.tendon.coef],
+        outputs=[moment],
+    )
+    return moment
 
 
 class Drives(NamedTuple):

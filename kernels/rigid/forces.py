@@ -148,6 +148,25 @@ def tendon_sums(
     sum_out[world, t] = s
 
 
+@wp.kernel(enable_backward=False)
+def tendon_moments(
+    # Structure:
+    tendon_adr: wp.array(dtype=int),
+    tendon_dof: wp.array(dtype=int),
+    # Model:
+    tendon_coef: wp.array2d(dtype=real),
+    # Out:
+    moment_out: wp.array3d(dtype=real),
+):
+    """How each dof lengthens each tendon."""
+    world, t = wp.tid()
+    for d in range(moment_out.shape[2]):
+        moment_out[world, t, d] = real(0.0)
+    for i in range(tendon_adr[t], tendon_adr[t + 1]):
+        d = tendon_dof[i]
+        moment_out[world, t, d] = moment_out[world, t, d] + tendon_coef[world, i]
+
+
 @wp.func
 def tendon_force(length: real, velocity: real, rest: vec2, stiffness: real, damping: real) -> real:
     """Spring outside the rest interval, and damper."""

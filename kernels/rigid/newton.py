@@ -1,87 +1,159 @@
 """The constraint solver: Newton's method on MuJoCo's convex problem.
 
-minimise (a - a0) . M (a - a0) / 2 + sum over rows of D min(J a - a_ref, 0)^2 / 2
+minimise (a - a0) . M (a - a0) / 2 + sum of the constraints' costs of J a - a_ref
 
-with a dense Cholesky factor of the Hessian H = M + J^T D J (acting rows) and an exact line search.
-The cost is piecewise quadratic: once the acting rows stay the same, a full step is the solution.
+with a dense Cholesky factor of the Hessian H = M + J^T s'' J and a line search along each step. The cost's gradient
+by a row is the clamp of :mod:`constraint`, that of an elliptic contact its cone's.
 """
 
 import warp as wp
 
-from .._precision import real
+from .._precision import epsilon, real, vec2, vec2i, vec3, vec4, vec5
 from ..math import lower
-from .constraint import symmetric
+from .constraint import TINY, UNBOUNDED, symmetric
 
 UNCONVERGED = wp.constant(4)
+SLOPE_TOLERANCE = wp.constant(real(0.01))
+"""The line search stops where the slope has fallen to this part: the next Newton step is exact anyway."""
+STILL = wp.constant(real(8.0 * epsilon))
+"""A step shorter than this part of the acceleration changes nothing but rounding."""
+
+TOP = wp.constant(0)
+MIDDLE = wp.constant(1)
+BOTTOM = wp.constant(2)
 
 
 @wp.func
-def slope(
-    t: real,
-    world: int,
-    quad: real,
-    lin: real,
-    x: wp.array2d(dtype=real),
-    dx: wp.array2d(dtype=real),
-    weight: wp.array2d(dtype=real),
-) -> real:
-    """Derivative of the cost along the search direction at step t."""
-    s = lin + t * quad
-    for r in range(x.shape[1]):
-        y = x[world, r] + t * dx[world, r]
-        if y < real(0.0):
-            s += weight[world, r] * y * dx[world, r]
-    return s
+def cone_zone(n: real, t: real, mu: real) -> int:
+    """Where scaled errors, n along the normal and t across, lie: outside, on the cone's side, or below it."""
+    zone = MIDDLE
+    if n >= mu * t:
+        zone = TOP
+    elif mu * n + t <= real(0.0):
+        zone = BOTTOM
+    return zone
 
 
 @wp.func
-def curvature(
-    t: real,
+def cone_slope(
     world: int,
-    quad: real,
-    x: wp.array2d(dtype=real),
-    dx: wp.array2d(dtype=real),
+    start: int,
+    dim: int,
+    mu: real,
+    friction: vec5,
+    s: real,
+    error: wp.array2d(dtype=real),
+    change: wp.array2d(dtype=real),
     weight: wp.array2d(dtype=real),
-) -> real:
-    """Second derivative of the cost along the search direction at step t."""
-    s = quad
-    for r in range(x.shape[1]):
-        if x[world, r] + t * dx[world, r] < real(0.0):
-            s += weight[world, r] * dx[world, r] * dx[world, r]
-    return s
+) -> vec2:
+    """First and second derivative of a cone's cost along the errors' change, at step s."""
+    x = error[world, start] + s * change[world, start]
+    dx = change[world, start]
+    uu = real(0.0)
+    ud = real(0.0)
+    dd = real(0.0)
+    straight = weight[world, start] * vec2(x * dx, dx * dx)
+    for i in range(1, dim):
+        d = change[world, start + i]
+        y = error[world, start + i] + s * d
+        f = friction[i - 1] * friction[i - 1]
+        uu += f * y * y
+        ud += f * y * d
+        dd += f * d * d
+        straight += weight[world, start + i] * vec2(y * d, d * d)
+    t = wp.sqrt(uu)
+    zone = cone_zone(mu * x, t, mu)
+    out = vec2()
+    if zone == BOTTOM:
+        out = straight
+    elif zone == MIDDLE:
+        stiff = weight[world, start] / (mu * mu * (real(1.0) + mu * mu))
+        dt = ud / t
+        rate = mu * (dx - dt)
+        height = mu * (x - t)
+        out = stiff * vec2(height * rate, rate * rate - height * mu * (dd - dt * dt) / t)
+    return out
 
 
 @wp.func
-def line_search(
+def add_outer(world: int, row: int, scale: real, rows: wp.array3d(dtype=real), matrix_out: wp.array2d(dtype=real)):
+    """matrix += scale row row^T, of a packed lower triangle."""
+    for i in range(rows.shape[2]):
+        x = scale * rows[world, row, i]
+        if x != real(0.0):
+            for j in range(i + 1):
+                matrix_out[world, lower(i, j)] = matrix_out[world, lower(i, j)] + x * rows[world, row, j]
+
+
+@wp.func
+def add_cone(
     world: int,
-    quad: real,
-    lin: real,
-    x: wp.array2d(dtype=real),
-    dx: wp.array2d(dtype=real),
+    start: int,
+    dim: int,
+    mu: real,
+    friction: vec5,
+    error: wp.array2d(dtype=real),
     weight: wp.array2d(dtype=real),
-    iterations: int,
-) -> real:
-    """The step at which the slope vanishes: Newton steps on a monotone, piecewise linear slope, kept in a bracket."""
-    low = real(0.0)
-    high = real(0.0)
-    bounded = int(0)
-    t = real(1.0)
-    for _i in range(iterations):
-        s = slope(t, world, quad, lin, x, dx, weight)
-        if s == real(0.0):
-            return t
-        if s < real(0.0):
-            low = t
-        else:
-            high = t
-            bounded = 1
-        new = t - s / curvature(t, world, quad, x, dx, weight)
-        if bounded == 1 and (new <= low or new >= high):
-            new = real(0.5) * (low + high)
-        if new == t:
-            return t
-        t = new
-    return t
+    jacobian: wp.array3d(dtype=real),
+    gradient_out: wp.array2d(dtype=real),
+    hessian_out: wp.array2d(dtype=real),
+    force_out: wp.array2d(dtype=real),
+    work_out: wp.array3d(dtype=real),
+):
+    """A cone's force, and what it adds to the gradient and the Hessian.
+
+    On the side, with u_i = mu_i x_i, t = |u| and c the derivative of mu (x_0 - t) by the errors, the Hessian is
+    D c c^T - mu d Hess(t); c and grad(t) are projected on the dofs once, in ``work``.
+    """
+    n = jacobian.shape[2]
+    uu = real(0.0)
+    for i in range(1, dim):
+        u = friction[i - 1] * error[world, start + i]
+        uu += u * u
+    t = wp.sqrt(uu)
+    zone = cone_zone(mu * error[world, start], t, mu)
+    stiff = weight[world, start] / (mu * mu * (real(1.0) + mu * mu))
+    height = mu * (error[world, start] - t)
+    if zone == MIDDLE:
+        for k in range(n):
+            work_out[world, 0, k] = mu * jacobian[world, start, k]
+            work_out[world, 1, k] = real(0.0)
+    for i in range(dim):
+        s = real(0.0)
+        if zone == BOTTOM:
+            s = weight[world, start + i] * error[world, start + i]
+            add_outer(world, start + i, weight[world, start + i], jacobian, hessian_out)
+        elif zone == MIDDLE and i == 0:
+            s = stiff * height * mu
+        elif zone == MIDDLE:
+            f = friction[i - 1] * friction[i - 1]
+            q = f * error[world, start + i] / t
+            s = -stiff * height * mu * q
+            for k in range(n):
+                work_out[world, 0, k] = work_out[world, 0, k] - mu * q * jacobian[world, start + i, k]
+                work_out[world, 1, k] = work_out[world, 1, k] + q * jacobian[world, start + i, k]
+            add_outer(world, start + i, -mu * stiff * height / t * f, jacobian, hessian_out)
+        force_out[world, start + i] = -s
+        if s != real(0.0):
+            for k in range(n):
+                gradient_out[world, k] = gradient_out[world, k] + s * jacobian[world, start + i, k]
+    if zone == MIDDLE:
+        add_outer(world, 0, stiff, work_out, hessian_out)
+        add_outer(world, 1, mu * stiff * height / t, work_out, hessian_out)
+
+
+@wp.func
+def factorise(world: int, n: int, matrix_out: wp.array2d(dtype=real)):
+    """L L^T = matrix, in place."""
+    for i in range(n):
+        for j in range(i + 1):
+            s = matrix_out[world, lower(i, j)]
+            for k in range(j):
+                s -= matrix_out[world, lower(i, k)] * matrix_out[world, lower(j, k)]
+            if i == j:
+                matrix_out[world, lower(i, i)] = wp.sqrt(wp.max(s, TINY))
+            else:
+                matrix_out[world, lower(i, j)] = s / matrix_out[world, lower(j, j)]
 
 
 @wp.func
@@ -100,14 +172,149 @@ def solve_in_place(world: int, n: int, factor: wp.array2d(dtype=real), x: wp.arr
         x[world, i] = s / factor[world, lower(i, i)]
 
 
+@wp.func
+def list_rows(
+    world: int,
+    first: int,
+    elliptic: int,
+    weight: wp.array2d(dtype=real),
+    bound: wp.array2d(dtype=vec2),
+    active_out: wp.array2d(dtype=int),
+) -> vec2i:
+    """The rows that act, those that do so by themselves first, then cones': the numbers of the first and of all."""
+    count = int(0)
+    for r in range(weight.shape[1]):
+        if weight[world, r] > real(0.0) and (elliptic == 0 or r < first or bound[world, r][1] < UNBOUNDED):
+            active_out[world, count] = r
+            count = count + 1
+    rows = count
+    if elliptic != 0:
+        for r in range(first, weight.shape[1]):
+            if weight[world, r] > real(0.0) and bound[world, r][1] == UNBOUNDED:
+                active_out[world, count] = r
+                count = count + 1
+    return vec2i(rows, count)
+
+
+@wp.func
+def list_cones(
+    world: int,
+    first: int,
+    pair_dim: wp.array(dtype=int),
+    contact_pair: wp.array2d(dtype=int),
+    contact_row: wp.array2d(dtype=int),
+    weight: wp.array2d(dtype=real),
+    cone_out: wp.array2d(dtype=int),
+) -> int:
+    """The contacts that act and whose rows form a cone."""
+    count = int(0)
+    for c in range(contact_pair.shape[1]):
+        p = contact_pair[world, c]
+        if p >= 0:
+            if pair_dim[p] > 1 and weight[world, first + contact_row[world, c]] > real(0.0):
+                cone_out[world, count] = c
+                count = count + 1
+    return count
+
+
+@wp.func
+def apply(
+    world: int,
+    rows: int,
+    n: int,
+    active: wp.array2d(dtype=int),
+    jacobian: wp.array3d(dtype=real),
+    matrix: wp.array2d(dtype=real),
+    x: wp.array2d(dtype=real),
+    mx_out: wp.array2d(dtype=real),
+    jx_out: wp.array2d(dtype=real),
+):
+    """M x and J x."""
+    for i in range(n):
+        s = real(0.0)
+        for j in range(n):
+            s += symmetric(matrix, world, i, j) * x[world, j]
+        mx_out[world, i] = s
+    for k in range(rows):
+        r = active[world, k]
+        s = real(0.0)
+        for i in range(n):
+            s += jacobian[world, r, i] * x[world, i]
+        jx_out[world, r] = s
+
+
+@wp.func
+def add_row(
+    world: int,
+    r: int,
+    error: wp.array2d(dtype=real),
+    weight: wp.array2d(dtype=real),
+    bound: wp.array2d(dtype=vec2),
+    jacobian: wp.array3d(dtype=real),
+    gradient_out: wp.array2d(dtype=real),
+    hessian_out: wp.array2d(dtype=real),
+    force_out: wp.array2d(dtype=real),
+):
+    """The force of a row that acts by itself, and what it adds to the gradient and the Hessian."""
+    low = bound[world, r][0]
+    high = bound[world, r][1]
+    s = wp.clamp(weight[world, r] * error[world, r], low, high)
+    force_out[world, r] = -s
+    if s > low and s < high:
+        add_outer(world, r, weight[world, r], jacobian, hessian_out)
+    if s != real(0.0):
+        for i in range(jacobian.shape[2]):
+            gradient_out[world, i] = gradient_out[world, i] + s * jacobian[world, r, i]
+
+
+@wp.func
+def row_slope(
+    world: int,
+    r: int,
+    t: real,
+    error: wp.array2d(dtype=real),
+    change: wp.array2d(dtype=real),
+    weight: wp.array2d(dtype=real),
+    bound: wp.array2d(dtype=vec2),
+) -> vec2:
+    """First and second derivative of a row's cost along the error's change, at step t."""
+    dx = change[world, r]
+    low = bound[world, r][0]
+    high = bound[world, r][1]
+    s = wp.clamp(weight[world, r] * (error[world, r] + t * dx), low, high)
+    return vec2(s * dx, wp.where(s > low and s < high, weight[world, r] * dx * dx, real(0.0)))
+
+
+@wp.func
+def bracketed(t: real, slope: vec2, bracket: vec3) -> vec4:
+    """The next step of a line search, and its bracket: (t, low, high, whether high is known)."""
+    low = bracket[0]
+    high = bracket[1]
+    known = bracket[2]
+    if slope[0] < real(0.0):
+        low = t
+    else:
+        high = t
+        known = real(1.0)
+    new = t - slope[0] / slope[1]
+    if known > real(0.0) and (new <= low or new >= high):
+        new = real(0.5) * (low + high)
+    return vec4(new, low, high, known)
+
+
 @wp.kernel(enable_backward=False)
 def newton(
     # Structure:
     max_iterations: int,
     ls_iterations: int,
+    first: int,
+    elliptic: int,
+    pair_dim: wp.array(dtype=int),
     # Model:
     tolerance: wp.array(dtype=real),
     meaninertia: wp.array(dtype=real),
+    pair_friction: wp.array2d(dtype=vec5),
+    impratio: wp.array(dtype=real),
     # In:
     matrix: wp.array2d(dtype=real),
     force: wp.array2d(dtype=real),
@@ -115,105 +322,139 @@ def newton(
     jacobian: wp.array3d(dtype=real),
     weight: wp.array2d(dtype=real),
     reference: wp.array2d(dtype=real),
+    bound: wp.array2d(dtype=vec2),
+    contact_pair: wp.array2d(dtype=int),
+    contact_row: wp.array2d(dtype=int),
     # Out:
     qacc_out: wp.array2d(dtype=real),
     factor_out: wp.array2d(dtype=real),
     gradient_out: wp.array2d(dtype=real),
     search_out: wp.array2d(dtype=real),
+    net_out: wp.array2d(dtype=real),
+    change_net_out: wp.array2d(dtype=real),
     error_out: wp.array2d(dtype=real),
     change_out: wp.array2d(dtype=real),
+    active_out: wp.array2d(dtype=int),
+    cone_out: wp.array2d(dtype=int),
+    work_out: wp.array3d(dtype=real),
     row_force_out: wp.array2d(dtype=real),
     residual_out: wp.array(dtype=real),
     iterations_out: wp.array(dtype=int),
     status_out: wp.array(dtype=wp.uint32),
 ):
-    """Solve for the acceleration of every world; leaves the Cholesky factor of H at the solution."""
+    """Solve for the acceleration of every world; leaves the Cholesky factor of H at the solution.
+
+    ``net`` is M a - force, ``error`` J a - a_ref. Ends where the gradient is within the tolerance, where a step changes
+    nothing but rounding, or at the limit of iterations, which is reported.
+    """
     world = wp.tid()
     n = force.shape[1]
-    rows = weight.shape[1]
     scale = real(1.0) / (meaninertia[world] * real(wp.max(n, 1)))
+    ratio = wp.sqrt(wp.max(TINY, impratio[world]))
+    listed = list_rows(world, first, elliptic, weight, bound, active_out)
+    rows = listed[0]
+    acting = listed[1]
+    cones = int(0)
+    if elliptic != 0:
+        cones = list_cones(world, first, pair_dim, contact_pair, contact_row, weight, cone_out)
+    for r in range(weight.shape[1]):
+        row_force_out[world, r] = real(0.0)
+    apply(world, acting, n, active_out, jacobian, matrix, start, net_out, error_out)
     for i in range(n):
         qacc_out[world, i] = start[world, i]
-    for r in range(rows):
-        x = -reference[world, r]
-        for i in range(n):
-            x += jacobian[world, r, i] * qacc_out[world, i]
-        error_out[world, r] = x
-    settled = int(0)
+        net_out[world, i] = net_out[world, i] - force[world, i]
+    for k in range(acting):
+        r = active_out[world, k]
+        error_out[world, r] = error_out[world, r] - reference[world, r]
     count = int(0)
+    still = int(0)
     residual = real(0.0)
-    while settled < 3:
-        # gradient and Hessian
+    while count <= max_iterations:
+        # gradient, Hessian and its factor
+        for i in range(n):
+            gradient_out[world, i] = net_out[world, i]
+            for j in range(i + 1):
+                factor_out[world, lower(i, j)] = matrix[world, lower(i, j)]
+        for k in range(rows):
+            r = active_out[world, k]
+            add_row(world, r, error_out, weight, bound, jacobian, gradient_out, factor_out, row_force_out)
+        for k in range(cones):
+            c = cone_out[world, k]
+            mu = pair_friction[world, contact_pair[world, c]]
+            dim = pair_dim[contact_pair[world, c]]
+            add_cone(
+                world,
+                first + contact_row[world, c],
+                dim,
+                mu[0] / ratio,
+                mu,
+                error_out,
+                weight,
+                jacobian,
+                gradient_out,
+                factor_out,
+                row_force_out,
+                work_out,
+            )
+        factorise(world, n, factor_out)
         norm = real(0.0)
         for i in range(n):
-            g = -force[world, i]
-            for j in range(n):
-                g += symmetric(matrix, world, i, j) * qacc_out[world, j]
-            for r in range(rows):
-                if error_out[world, r] < real(0.0):
-                    g += weight[world, r] * error_out[world, r] * jacobian[world, r, i]
-            gradient_out[world, i] = g
-            norm += g * g
-            for j in range(i + 1):
-                h = matrix[world, lower(i, j)]
-                for r in range(rows):
-                    if error_out[world, r] < real(0.0):
-                        h += weight[world, r] * jacobian[world, r, i] * jacobian[world, r, j]
-                factor_out[world, lower(i, j)] = h
+            norm += gradient_out[world, i] * gradient_out[world, i]
         residual = scale * wp.sqrt(norm)
-        # Cholesky factor
-        for i in range(n):
-            for j in range(i + 1):
-                s = factor_out[world, lower(i, j)]
-                for k in range(j):
-                    s -= factor_out[world, lower(i, k)] * factor_out[world, lower(j, k)]
-                if i == j:
-                    factor_out[world, lower(i, i)] = wp.sqrt(s)
-                else:
-                    factor_out[world, lower(i, j)] = s / factor_out[world, lower(j, j)]
-        if residual <= tolerance[world] or count >= max_iterations or settled == 2:
+        if residual <= tolerance[world] or count == max_iterations or still == 1:
             break
-        count = count + 1
         # search direction: -H^-1 gradient
+        count = count + 1
         for i in range(n):
             search_out[world, i] = -gradient_out[world, i]
         solve_in_place(world, n, factor_out, search_out)
-        # exact step along it
+        apply(world, acting, n, active_out, jacobian, matrix, search_out, change_net_out, change_out)
         quad = real(0.0)
         lin = real(0.0)
+        descent = real(0.0)
         for i in range(n):
-            ms = real(0.0)
-            ma = -force[world, i]
-            for j in range(n):
-                ms += symmetric(matrix, world, i, j) * search_out[world, j]
-                ma += symmetric(matrix, world, i, j) * qacc_out[world, j]
-            quad += search_out[world, i] * ms
-            lin += search_out[world, i] * ma
-        for r in range(rows):
-            dx = real(0.0)
-            for i in range(n):
-                dx += jacobian[world, r, i] * search_out[world, i]
-            change_out[world, r] = dx
-        t = line_search(world, quad, lin, error_out, change_out, weight, ls_iterations)
-        changed = int(0)
-        for r in range(rows):
-            before = error_out[world, r]
-            after = before + t * change_out[world, r]
-            error_out[world, r] = after
-            if (before < real(0.0)) != (after < real(0.0)):
-                changed = 1
+            quad += search_out[world, i] * change_net_out[world, i]
+            lin += search_out[world, i] * net_out[world, i]
+            descent += search_out[world, i] * gradient_out[world, i]
+        # the step at which the slope along it vanishes
+        t = real(1.0)
+        bracket = vec3()
+        for _i in range(ls_iterations):
+            slope = vec2(lin + t * quad, quad)
+            for k in range(rows):
+                slope += row_slope(world, active_out[world, k], t, error_out, change_out, weight, bound)
+            for k in range(cones):
+                c = cone_out[world, k]
+                mu = pair_friction[world, contact_pair[world, c]]
+                dim = pair_dim[contact_pair[world, c]]
+                slope += cone_slope(
+                    world, first + contact_row[world, c], dim, mu[0] / ratio, mu, t, error_out, change_out, weight
+                )
+            if wp.abs(slope[0]) <= SLOPE_TOLERANCE * wp.abs(descent):
+                break
+            new = bracketed(t, slope, bracket)
+            bracket = vec3(new[1], new[2], new[3])
+            if new[0] == t:
+                break
+            t = new[0]
+        # take it
+        moved = real(0.0)
+        size = real(0.0)
         for i in range(n):
-            qacc_out[world, i] = qacc_out[world, i] + t * search_out[world, i]
-        if changed == 0:
-            settled = settled + 1
-        else:
-            settled = 0
-    for r in range(rows):
-        row_force_out[world, r] = -weight[world, r] * wp.min(error_out[world, r], real(0.0))
+            da = t * search_out[world, i]
+            qacc_out[world, i] = qacc_out[world, i] + da
+            net_out[world, i] = net_out[world, i] + t * change_net_out[world, i]
+            moved += da * da
+            size += qacc_out[world, i] * qacc_out[world, i]
+        for k in range(acting):
+            r = active_out[world, k]
+            error_out[world, r] = error_out[world, r] + t * change_out[world, r]
+        if moved <= STILL * STILL * size:
+            still = 1
     residual_out[world] = residual
     iterations_out[world] = count
     status_out[world] = wp.uint32(0)
-    if count >= max_iterations and settled < 2 and residual > tolerance[world]:
+    if residual > tolerance[world] and still == 0:
         status_out[world] = wp.uint32(UNCONVERGED)
 
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import fphys
-from fphys.rigid import contact
+from fphys.rigid import constraint
 from fphys.testing import check_grads, check_transforms
 
 from .scenes import VARIANTS, scene
@@ -98,8 +98,8 @@ def test_mutations_are_noticed(mutation: str, monkeypatch: pytest.MonkeyPatch):
     if mutation == "no contact power":
         _patch(monkeypatch, lambda grads_parts: grads_parts, drop_last=True)
     elif mutation == "mass matrix for the Hessian":
-        solve = contact._back_solve_op
-        monkeypatch.setattr(contact, "_back_solve_op", lambda factor, cotangent: 0.9 * solve(factor, cotangent))
+        solve = constraint._back_solve_op
+        monkeypatch.setattr(constraint, "_back_solve_op", lambda factor, cotangent: 0.9 * solve(factor, cotangent))
     else:
         _stop_tangents(monkeypatch)
     mutant, args = qacc_of("euler")
@@ -109,16 +109,16 @@ def test_mutations_are_noticed(mutation: str, monkeypatch: pytest.MonkeyPatch):
 
 def _patch(monkeypatch: pytest.MonkeyPatch, _: Any, drop_last: bool) -> None:
     """The power without its last part, that of the contact forces."""
-    vjp = contact._power_op.vjp
+    vjp = constraint._power_op.vjp
 
     class Mutant:
-        outputs = staticmethod(contact._power_op.outputs)
+        outputs = staticmethod(constraint._power_op.outputs)
 
         def vjp(self, args: Any, seeds: Any, wanted: Any) -> Any:
             return vjp(args, [*seeds[:-1], jnp.zeros_like(seeds[-1])], wanted)
 
     assert drop_last
-    monkeypatch.setattr(contact, "_power_op", Mutant())
+    monkeypatch.setattr(constraint, "_power_op", Mutant())
 
 
 def _stop_tangents(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -133,8 +133,8 @@ def _stop_tangents(monkeypatch: pytest.MonkeyPatch) -> None:
         return plan, scratch
 
     monkeypatch.setattr(op, "plan_backward", mutant)
-    fresh = op.warp_op(contact._contact_power, contact._contact_parts, name="mutant")
-    monkeypatch.setattr(contact, "_power_op", fresh)
+    fresh = op.warp_op(constraint._power, constraint._power_shapes, name="mutant")
+    monkeypatch.setattr(constraint, "_power_op", fresh)
 
 
 def test_transforms():

@@ -1,0 +1,234 @@
+"""Constrained acceleration, and its gradient by one linear solve.
+
+Forward: M(q) a + b = tau + J^T f(J a), the minimum of MuJoCo's convex problem, by Newton's method. The rows of J are
+those of equalities, dry friction, limits and contacts, in this order.
+Backward: with H the Hessian at the solution and H l = cotangent of a, the cotangent of any input x is
+-(dP/dx) of the virtual power P(l) = l . (M a + b - tau - J^T f) at fixed a and fixed contact set. No
+iteration and no factorisation is differentiated.
+
+What the gradient leaves out: the jump of the force when a contact is made or broken, changes in the
+number of contact points, and the choice of the frame's tangents.
+"""
+
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from ..bridge import kernels, warp_op
+from ..implicit import Wanted, dense, power_gradient, primal_values
+from ..model import Model, State
+from . import launches as L
+from .collision import Contacts, detect, geom_poses, geometry, row_capacity
+from .contact import Pairs, contact_forces, contact_power, contact_rows, mix_pairs, pair_rows
+from .dynamics import (
+    applied_force,
+    bias_force,
+    body_and_joint_power,
+    frame_accelerations,
+    mass_matrix_launch,
+    power_parts,
+)
+from .equality import Bonds, bonds, equality_power, equality_rows, equality_sizes
+from .friction import friction_power, friction_rows, friction_sizes
+from .limit import limit_power, limit_rows, limit_sizes
+
+Array = jax.Array
+
+
+class Parameters(NamedTuple):
+    """What the constraints' parameters amount to."""
+
+    pairs: Pairs
+    bonds: Bonds
+
+
+class Solution(NamedTuple):
+    """What the operation returns besides what stays private."""
+
+    qacc: Array
+    factor: Array
+    contacts: Contacts
+    force: Array  # force and torque of each contact in its frame [N, N m], shape (world, contact, 6)
+    residual: Array
+    iterations: Array
+    status: Array
+
+
+def constrained(model: Model, state: State) -> bool:
+    """Whether anything can constrain the motion."""
+    return model.structure.nrow > 0 or state.max_contacts > 0
+
+
+def _solve(launch: Any, model: Model, state: State, loads: L.Loads, given: Parameters, kept: Any, *outs: Any) -> None:
+    """Everything from poses to the constrained acceleration."""
+    qacc, factor, pair, feature, row, distance, pos, frame, force, residual, iterations, status, detected = outs
+    s, real = model.structure, L.types(state.qpos).real
+    w, n = launch.worlds, s.nv
+    k = L.modules(state.qpos)
+    frames = L.frame_poses(launch, model, state)
+    axes = L.dof_axes(launch, model, state, frames)
+    velocity = L.frame_motion(launch, model, state, axes, state.qvel)
+    poses = geom_poses(launch, model, state, frames)
+    detect(launch, model, state, given.pairs.detection, pair_rows(model), poses, kept, [pair, feature, row, detected])
+    contacts = Contacts(pair, feature, distance, pos, frame)
+    geometry(launch, model, state, contacts[:2], poses, list(contacts[2:]))
+    room = row_capacity(model, state) if kept is None else pair.shape[1] * int(pair_rows(model).max(initial=0))
+    rows = _rows(launch, model, state, given, contacts, row, (frames, axes, velocity), room)
+    bias, net = launch.scratch((w, n), real), launch.scratch((w, n), real)
+    matrix = launch.scratch((w, L.packed_size(n)), real, zeroed=True)
+    zero = launch.scratch((w, n), real, zeroed=True)
+    bias_force(launch, model, state, frames, axes, L.applied_wrench(launch, model, state, loads), zero, bias)
+    launch(k.forces.subtract, dim=(w, n), inputs=[applied_force(launch, model, state, loads), bias], outputs=[net])
+    mass_matrix_launch(launch, model, state, frames, axes, model.dof.armature, matrix)
+    row_force = launch.scratch(rows.weight.shape, real)
+    found = [row_force, residual, iterations, status]
+    _newton(launch, model, state, given.pairs, (matrix, net), rows, (pair, row), [qacc, factor], found)
+    contact_forces(launch, model, state, given.pairs, pair, row, s.nrow, row_force, force)
+
+
+def _rows(
+    launch: Any, model: Model, state: State, given: Parameters, contacts: Contacts, row: Any, motions: Any, room: int
+) -> L.Rows:
+    """The rows of all constraints; those of contacts have ``room``."""
+    s, t = model.structure, L.types(state.qpos)
+    size = (launch.worlds, s.nrow + room)
+    weight = launch.scratch(size, t.real, zeroed=True)
+    jacobian = launch.scratch((*size, s.nv), t.real)
+    rows = L.Rows(jacobian, weight, launch.scratch(size, t.real), launch.scratch(size, t.vec2))
+    tendons = L.tendons(launch, model, state)
+    moment = L.tendon_jacobian(launch, model, state) if s.ntendon else None
+    bias = frame_accelerations(launch, model, state, *motions[1:]) if equality_sizes(model)[0] else None
+    equality_rows(launch, model, state, given.bonds, (*motions, bias), tendons, moment, rows)
+    first = s.nrow - sum(limit_sizes(model))
+    limit_rows(launch, model, state, tendons, moment, first, rows)
+    friction_rows(launch, model, state, tendons, moment, first - sum(friction_sizes(model)), rows)
+    contact_rows(launch, model, state, given.pairs, contacts, row, motions, s.nrow, rows)
+    return rows
+
+
+def _newton(
+    launch: Any,
+    model: Model,
+    state: State,
+    pairs: Pairs,
+    problem: tuple[Any, Any],
+    rows: L.Rows,
+    contacts: tuple[Any, Any],
+    out: list[Any],
+    found: list[Any],
+) -> None:
+    """The solver, with its scratch memory; ``problem``: mass matrix and net force, ``contacts``: pairs and rows."""
+    s, t = model.structure, L.types(state.qpos)
+    w, nr, nc = launch.worlds, rows.weight.shape[1], contacts[0].shape[1]
+    scratch = [launch.scratch((w, n), t.real) for n in (s.nv, s.nv, s.nv, s.nv, nr, nr)]
+    scratch += [launch.scratch((w, n), t.integer) for n in (nr, nc)] + [launch.scratch((w, 2, s.nv), t.real)]
+    structure = [s.iterations, s.ls_iterations, s.nrow, int(s.elliptic), s.geom.pair_condim]
+    parameters = [model.opt.tolerance, model.opt.meaninertia, pairs.friction, model.opt.impratio]
+    launch(
+        kernels(state.qpos.dtype, "rigid.newton").newton,
+        dim=w,
+        inputs=[*structure, *parameters, *problem, state.warmstart, *rows, *contacts],
+        outputs=[*out, *scratch, *found],
+    )
+
+
+def _solve_shapes(model: Model, state: State, loads: L.Loads, given: Parameters, kept: Any) -> tuple[Any, ...]:
+    (w, _), real, nv = state.qpos.shape, state.qpos.dtype, model.structure.nv
+    nc = state.max_contacts if kept is None else kept[0].shape[1]
+    shape = jax.ShapeDtypeStruct
+    ids = [shape((w, nc), jnp.int32) for _ in range(3)]
+    contact = [shape((w, nc, *rest), real) for rest in ((), (3,), (3, 3), (6,))]
+    flags = [shape((w,), kind) for kind in (real, jnp.int32, jnp.uint32, jnp.uint32)]
+    return (shape((w, nv), real), shape((w, L.packed_size(nv)), real), *ids, *contact, *flags)
+
+
+_solve_op = warp_op(_solve, _solve_shapes, differentiable=False, name="constraint")
+
+
+def _power(launch: Any, model: Model, state: State, loads: L.Loads, given: Parameters, ids: Any, *rest: Any) -> None:
+    """Virtual power of everything, constraint forces last."""
+    qacc, trial, *outs = rest
+    s, t = model.structure, L.types(state.qpos)
+    smooth = len(power_parts(model, state, loads, implicit=False))
+    parts = body_and_joint_power(launch, model, state, loads, qacc, trial, outs[:smooth], implicit=False)
+    outs = outs[smooth:]
+    tendons, rates = L.tendons(launch, model, state), None
+    if s.ntendon:
+        rates = [L.tendon_sums(launch, model, state, x, s.joint.dof) for x in (qacc, trial)]
+    whole = (parts.frames, parts.velocity, parts.acceleration, parts.trial)
+    equality_power(launch, model, state, given.bonds, whole, (qacc, trial), tendons, rates, outs)
+    friction_power(launch, model, state, (qacc, trial), tendons, rates, outs)
+    limit_power(launch, model, state, (qacc, trial), tendons, rates, outs)
+    if ids[0].shape[1]:
+        shapes = [launch.scratch(ids[0].shape, kind) for kind in (t.real, t.vec3, t.mat33)]
+        geometry(launch, model, state, ids, geom_poses(launch, model, state, parts.frames), shapes)
+        relative = (parts.frames, parts.velocity, parts.linear, parts.trial)
+        contact_power(launch, model, state, given.pairs, ids[0], shapes, relative, outs.pop(0))
+
+
+def _power_shapes(model: Model, state: State, loads: L.Loads, given: Parameters, ids: Any, *_: Any) -> tuple[Any, ...]:
+    sizes = [*equality_sizes(model), *friction_sizes(model), *limit_sizes(model), ids[0].shape[1]]
+    parts = [jax.ShapeDtypeStruct((state.qpos.shape[0], n), state.qpos.dtype) for n in sizes if n]
+    return (*power_parts(model, state, loads, implicit=False), *parts)
+
+
+_power_op = warp_op(_power, _power_shapes, name="constraint's power")
+
+
+def _back_solve(launch: Any, factor: Any, cotangent: Any, out: Any) -> None:
+    launch(
+        kernels(cotangent.dtype, "rigid.newton").solve_dense,
+        dim=launch.worlds,
+        inputs=[factor, cotangent],
+        outputs=[out],
+    )
+
+
+_back_solve_op = warp_op(
+    _back_solve, lambda factor, cotangent: cotangent, differentiable=False, zeroed=False, name="solve"
+)
+
+
+def _solution(model: Model, state: State, loads: L.Loads, given: Parameters, kept: Any) -> Solution:
+    qacc, factor, pair, feature, _, distance, pos, frame, force, residual, iterations, status, detected = _solve_op(
+        model, state, loads, given, kept
+    )
+    contacts = Contacts(pair, feature, distance, pos, frame)
+    return Solution(qacc, factor, contacts, force, residual, iterations, status | detected)
+
+
+@jax.custom_vjp
+def _accelerate(model: Model, state: State, loads: L.Loads, given: Parameters, kept: Any) -> Solution:
+    return _solution(model, state, loads, given, kept)
+
+
+def _accelerate_fwd(*primals: Any) -> Any:
+    (model, state, loads, given, kept), wanted = primal_values(primals)
+    solution = _solution(model, state, loads, given, kept)
+    ids = (solution.contacts.pair, solution.contacts.feature)
+    return solution, (model, state, loads, given, kept, ids, solution.qacc, solution.factor, wanted)
+
+
+def _accelerate_bwd(saved: Any, cotangent: Solution) -> Any:
+    model, state, loads, given, kept, ids, qacc, factor, wanted = saved
+    trial = _back_solve_op(factor, dense(cotangent.qacc))
+    count = len(jax.tree.leaves((model, state, loads, given)))
+    grads = power_gradient(_power_op, (model, state, loads, given), (ids, qacc, trial), Wanted(wanted.flags[:count]))
+    return (*grads, jax.tree.map(lambda _: None, kept))
+
+
+_accelerate.defvjp(_accelerate_fwd, _accelerate_bwd, symbolic_zeros=True)
+
+
+def constrained_acceleration(model: Model, state: State, loads: L.Loads, given: Contacts | None = None) -> Solution:
+    """Accelerations under constraints, and the contact set.
+
+    Args:
+        given: a contact set to use instead of detecting one.
+
+    Returns:
+        Solution; gradients flow from ``qacc`` alone, to model, state and loads.
+    """
+    kept = None if given is None else (given.pair, given.feature)
+    return _accelerate(model, state, loads, Parameters(mix_pairs(model), bonds(model)), kept)

@@ -1,0 +1,57 @@
+"""Limits of joints and tendons: the rows of the solve, and their virtual power."""
+
+from typing import Any
+
+from ..bridge import kernels
+from ..model import Model, State
+from . import launches as L
+
+
+def limit_sizes(model: Model) -> list[int]:
+    """Places of joint limits and of tendon limits."""
+    return [model.structure.limit.joint.size, model.structure.limit.tendon.size]
+
+
+def _joint_arguments(model: Model) -> tuple[list[Any], list[Any]]:
+    s, j = model.structure, model.joint
+    structure = [s.limit.joint, s.limit.side, s.joint.type, s.joint.qpos, s.joint.dof, L.refsafe(model)]
+    invweight0 = model.dof.invweight0
+    return structure, [j.range, j.margin, j.solref, j.solimp, invweight0, model.opt.timestep]
+
+
+def _tendon_arguments(model: Model) -> tuple[list[Any], list[Any]]:
+    s, t = model.structure, model.tendon
+    structure = [s.limit.tendon, s.limit.tendon_side, L.refsafe(model)]
+    return structure, [t.range, t.margin, t.solref_lim, t.solimp_lim, t.invweight0, model.opt.timestep]
+
+
+def limit_rows(
+    launch: Any, model: Model, state: State, tendons: L.Tendons, moment: Any, first: int, out: L.Rows
+) -> None:
+    """Write the rows of the limits that are reached, joints' then tendons', from row ``first``."""
+    k = kernels(state.qpos.dtype, "rigid.limit")
+    joints, ends = limit_sizes(model)
+    if joints:
+        structure, parameters = _joint_arguments(model)
+        inputs = [*structure, first, *parameters, state.qpos, state.qvel]
+        launch(k.joint_limit_rows, dim=(launch.worlds, joints), inputs=inputs, outputs=list(out))
+    if ends:
+        structure, parameters = _tendon_arguments(model)
+        inputs = [*structure, first + joints, *parameters, *tendons, moment]
+        launch(k.tendon_limit_rows, dim=(launch.worlds, ends), inputs=inputs, outputs=list(out))
+
+
+def limit_power(
+    launch: Any, model: Model, state: State, motion: tuple[Any, Any], tendons: L.Tendons, rates: Any, outs: list[Any]
+) -> None:
+    """Virtual power of the limits; ``motion`` is (qacc, trial), ``rates`` the same of the tendons."""
+    k = kernels(state.qpos.dtype, "rigid.limit")
+    joints, ends = limit_sizes(model)
+    if joints:
+        structure, parameters = _joint_arguments(model)
+        inputs = [*structure, *parameters, state.qpos, state.qvel, *motion]
+        launch(k.joint_limit_power, dim=(launch.worlds, joints), inputs=inputs, outputs=[outs.pop(0)])
+    if ends:
+        structure, parameters = _tendon_arguments(model)
+        inputs = [*structure, *parameters, *tendons, *rates]
+        launch(k.tendon_limit_power, dim=(launch.worlds, ends), inputs=inputs, outputs=[outs.pop(0)])

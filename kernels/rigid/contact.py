@@ -1,0 +1,315 @@
+"""Contact constraints: a force inside a friction cone, pyramidal or elliptic.
+
+A contact of dimension ``dim`` has forces along its normal, two tangents, the torsion about the normal and the
+rolling about the tangents, as many as ``dim`` says. The pyramid has a row for each of its 2 (dim - 1) edges, normal
++- friction along one direction, each pushing only; the ellipse has a row for each direction, and the force is the
+projection of -x / R onto the cone |f_i / mu_i| <= f_normal, scaled as MuJoCo does.
+"""
+
+import warp as wp
+
+from .._precision import mat33, motion, real, vec2, vec3, vec5, vec6
+from .constraint import (
+    TINY,
+    UNBOUNDED,
+    impedance,
+    point_rate,
+    resistance,
+    restoring,
+    set_row,
+    spring_damper,
+)
+
+
+@wp.func
+def relative_rate(frame: mat33, pos: vec3, m1: motion, origin1: vec3, m2: motion, origin2: vec3) -> vec6:
+    """Motion of the second body against the first at a contact, in the contact's frame: linear, then angular."""
+    u = frame * (point_rate(m2, pos - origin2) - point_rate(m1, pos - origin1))
+    w = frame * (wp.spatial_top(m2) - wp.spatial_top(m1))
+    return vec6(u[0], u[1], u[2], w[0], w[1], w[2])
+
+
+@wp.func
+def edge_rate(u: vec6, friction: vec5, dim: int, elliptic: int, row: int) -> real:
+    """Rate along a row: a direction of the ellipse, or an edge of the pyramid."""
+    rate = u[0]
+    if elliptic != 0:
+        rate = u[row]
+    elif dim > 1:
+        k = row // 2
+        s = wp.where(row % 2 == 0, friction[k], -friction[k])
+        rate = u[0] + s * u[k + 1]
+    return rate
+
+
+@wp.func
+def row_resistance(z: real, weight: real, friction: vec5, impratio: real, dim: int, elliptic: int, row: int) -> real:
+    """R of a row. The ellipse: R_1 = R_0 / impratio, R_i mu_i^2 equal; the pyramid: what matches it in friction."""
+    r = resistance(z, weight)
+    if dim > 1:
+        ratio = wp.max(TINY, impratio)
+        if elliptic != 0:
+            if row > 0:
+                mu = friction[row - 1]
+                r = r / ratio * friction[0] * friction[0] / (mu * mu)
+        else:
+            mu = friction[0]
+            r = real(2.0) * mu * mu / ratio * resistance(z, weight * (real(1.0) + mu * mu))
+    return r
+
+
+@wp.func
+def row_spring_damper(
+    solref: vec2, solreffriction: vec2, solimp: vec5, timestep: real, refsafe: int, elliptic: int, row: int
+) -> vec2:
+    """Stiffness and damping of a row's reference; the ellipse's friction only damps."""
+    kb = spring_damper(solref, solimp, timestep, refsafe)
+    if elliptic != 0 and row > 0:
+        if solreffriction[0] != real(0.0) or solreffriction[1] != real(0.0):
+            kb = spring_damper(solreffriction, solimp, timestep, refsafe)
+        kb = vec2(real(0.0), kb[1])
+    return kb
+
+
+@wp.kernel(enable_backward=False)
+def contact_rows(
+    # Structure:
+    pair: wp.array2d(dtype=int),
+    pair_dim: wp.array(dtype=int),
+    pair_rows: wp.array(dtype=int),
+    geom_body: wp.array(dtype=int),
+    body_frame: wp.array(dtype=int),
+    body_origin: wp.array(dtype=int),
+    elliptic: int,
+    refsafe: int,
+    body_lastdof: wp.array(dtype=int),
+    dof_parent: wp.array(dtype=int),
+    dof_origin: wp.array(dtype=int),
+    first: int,
+    # Model:
+    body_invweight0: wp.array2d(dtype=vec2),
+    pair_friction: wp.array2d(dtype=vec5),
+    pair_solref: wp.array2d(dtype=vec2),
+    pair_solreffriction: wp.array2d(dtype=vec2),
+    pair_solimp: wp.array2d(dtype=vec5),
+    pair_margin: wp.array2d(dtype=real),
+    timestep: wp.array(dtype=real),
+    impratio: wp.array(dtype=real),
+    # In:
+    contact_pair: wp.array2d(dtype=int),
+    contact_row: wp.array2d(dtype=int),
+    distance: wp.array2d(dtype=real),
+    pos: wp.array2d(dtype=vec3),
+    frame: wp.array2d(dtype=mat33),
+    frame_pos: wp.array2d(dtype=vec3),
+    axis: wp.array2d(dtype=motion),
+    frame_vel: wp.array2d(dtype=motion),
+    # Out:
+    jacobian_out: wp.array3d(dtype=real),
+    weight_out: wp.array2d(dtype=real),
+    reference_out: wp.array2d(dtype=real),
+    bound_out: wp.array2d(dtype=vec2),
+):
+    """The rows of every contact within its margin; ``first`` is the row of the first contact's first."""
+    world, c = wp.tid()
+    p = contact_pair[world, c]
+    if p >= 0:
+        violation = distance[world, c] - pair_margin[world, p]
+        if violation < real(0.0):
+            b1 = geom_body[pair[p, 0]]
+            b2 = geom_body[pair[p, 1]]
+            dim = pair_dim[p]
+            mu = pair_friction[world, p]
+            x = pos[world, c]
+            u = relative_rate(
+                frame[world, c],
+                x,
+                frame_vel[world, body_frame[b1]],
+                frame_pos[world, body_origin[b1]],
+                frame_vel[world, body_frame[b2]],
+                frame_pos[world, body_origin[b2]],
+            )
+            z = impedance(pair_solimp[world, p], violation)
+            weight = body_invweight0[world, b1][0] + body_invweight0[world, b2][0]
+            high = wp.where(elliptic != 0 and dim > 1, UNBOUNDED, real(0.0))
+            start = first + contact_row[world, c]
+            for row in range(pair_rows[p]):
+                r = row_resistance(z, weight, mu, impratio[world], dim, elliptic, row)
+                kb = row_spring_damper(
+                    pair_solref[world, p],
+                    pair_solreffriction[world, p],
+                    pair_solimp[world, p],
+                    timestep[world],
+                    refsafe,
+                    elliptic,
+                    row,
+                )
+                reference = -kb[1] * edge_rate(u, mu, dim, elliptic, row) - kb[0] * z * violation
+                set_row(
+                    world,
+                    start + row,
+                    r,
+                    reference,
+                    -UNBOUNDED,
+                    high,
+                    jacobian_out,
+                    weight_out,
+                    reference_out,
+                    bound_out,
+                )
+            for side in range(2):
+                sign = wp.where(side == 0, real(-1.0), real(1.0))
+                i = body_lastdof[wp.where(side == 0, b1, b2)]
+                while i >= 0:
+                    m = axis[world, i]
+                    v = frame[world, c] * point_rate(m, x - frame_pos[world, dof_origin[i]])
+                    w = frame[world, c] * wp.spatial_top(m)
+                    rate = sign * vec6(v[0], v[1], v[2], w[0], w[1], w[2])
+                    for row in range(pair_rows[p]):
+                        jacobian_out[world, start + row, i] = jacobian_out[world, start + row, i] + edge_rate(
+                            rate, mu, dim, elliptic, row
+                        )
+                    i = dof_parent[i]
+
+
+@wp.kernel
+def contact_power(
+    # Structure:
+    pair: wp.array2d(dtype=int),
+    pair_dim: wp.array(dtype=int),
+    pair_rows: wp.array(dtype=int),
+    geom_body: wp.array(dtype=int),
+    body_frame: wp.array(dtype=int),
+    body_origin: wp.array(dtype=int),
+    elliptic: int,
+    refsafe: int,
+    # Model:
+    body_invweight0: wp.array2d(dtype=vec2),
+    pair_friction: wp.array2d(dtype=vec5),
+    pair_solref: wp.array2d(dtype=vec2),
+    pair_solreffriction: wp.array2d(dtype=vec2),
+    pair_solimp: wp.array2d(dtype=vec5),
+    pair_margin: wp.array2d(dtype=real),
+    timestep: wp.array(dtype=real),
+    impratio: wp.array(dtype=real),
+    # In:
+    contact_pair: wp.array2d(dtype=int),
+    distance: wp.array2d(dtype=real),
+    pos: wp.array2d(dtype=vec3),
+    frame: wp.array2d(dtype=mat33),
+    frame_pos: wp.array2d(dtype=vec3),
+    frame_vel: wp.array2d(dtype=motion),
+    frame_acc: wp.array2d(dtype=motion),
+    frame_trial: wp.array2d(dtype=motion),
+    # Out:
+    power_out: wp.array2d(dtype=real),
+):
+    """Virtual power of the contact forces, negative as all that acts on the joints: -f . J l.
+
+    ``frame_acc`` is the part J a of the acceleration that is linear in the dofs'.
+    """
+    world, c = wp.tid()
+    p = contact_pair[world, c]
+    if p >= 0:
+        violation = distance[world, c] - pair_margin[world, p]
+        if violation < real(0.0):
+            b1 = geom_body[pair[p, 0]]
+            b2 = geom_body[pair[p, 1]]
+            f1 = body_frame[b1]
+            f2 = body_frame[b2]
+            o1 = frame_pos[world, body_origin[b1]]
+            o2 = frame_pos[world, body_origin[b2]]
+            dim = pair_dim[p]
+            mu = pair_friction[world, p]
+            x = pos[world, c]
+            u = relative_rate(frame[world, c], x, frame_vel[world, f1], o1, frame_vel[world, f2], o2)
+            a = relative_rate(frame[world, c], x, frame_acc[world, f1], o1, frame_acc[world, f2], o2)
+            l = relative_rate(frame[world, c], x, frame_trial[world, f1], o1, frame_trial[world, f2], o2)
+            z = impedance(pair_solimp[world, p], violation)
+            weight = body_invweight0[world, b1][0] + body_invweight0[world, b2][0]
+            kb = spring_damper(pair_solref[world, p], pair_solimp[world, p], timestep[world], refsafe)
+            normal = a[0] + kb[1] * u[0] + kb[0] * z * violation
+            power = real(0.0)
+            if elliptic != 0 and dim > 1:
+                r = resistance(z, weight)
+                kt = row_spring_damper(
+                    pair_solref[world, p],
+                    pair_solreffriction[world, p],
+                    pair_solimp[world, p],
+                    timestep[world],
+                    refsafe,
+                    elliptic,
+                    1,
+                )
+                square = real(0.0)
+                slip = real(0.0)
+                for i in range(5):
+                    if i < dim - 1:
+                        error = a[i + 1] + kt[1] * u[i + 1]
+                        square += mu[i] * mu[i] * error * error
+                        slip += mu[i] * mu[i] * error * l[i + 1]
+                power = cone_power(normal, square, slip, l[0], r, mu[0], impratio[world])
+            else:
+                r = row_resistance(z, weight, mu, impratio[world], dim, elliptic, 0)
+                for row in range(pair_rows[p]):
+                    error = edge_rate(a, mu, dim, elliptic, row) + kb[1] * edge_rate(u, mu, dim, elliptic, row)
+                    error += kb[0] * z * violation
+                    power += restoring(error, r, -UNBOUNDED, real(0.0)) * edge_rate(l, mu, dim, elliptic, row)
+            power_out[world, c] = power
+
+
+@wp.func
+def cone_power(normal: real, square: real, slip: real, l: real, r: real, mu0: real, impratio: real) -> real:
+    """-f . l of an elliptic contact, by the zone of the cone that its errors x lie in.
+
+    ``normal`` is x_0, ``square`` the sum of (mu_i x_i)^2 and ``slip`` that of mu_i^2 x_i l_i over the other directions,
+    ``l`` the trial rate along the normal.
+    """
+    ratio = wp.max(TINY, impratio)
+    mu = mu0 / wp.sqrt(ratio)
+    n = mu * normal
+    t = wp.sqrt(square + real(1.0e-30))
+    power = real(0.0)
+    if n < mu * t:
+        if mu * n + t <= real(0.0):  # sticking: R_i mu_i^2 = R_0 mu^2
+            power = normal * l / r + slip / (r * mu * mu)
+        else:
+            d = (n - mu * t) / (r * mu * mu * (real(1.0) + mu * mu))
+            power = d * mu * (l - slip / t)
+    return power
+
+
+@wp.kernel(enable_backward=False)
+def contact_forces(
+    # Structure:
+    pair_dim: wp.array(dtype=int),
+    elliptic: int,
+    first: int,
+    # Model:
+    pair_friction: wp.array2d(dtype=vec5),
+    # In:
+    contact_pair: wp.array2d(dtype=int),
+    contact_row: wp.array2d(dtype=int),
+    row_force: wp.array2d(dtype=real),
+    # Out:
+    force_out: wp.array3d(dtype=real),
+):
+    """Force and torque of every contact on its second geom, in the contact's frame."""
+    world, c = wp.tid()
+    p = contact_pair[world, c]
+    for i in range(6):
+        force_out[world, c, i] = real(0.0)
+    if p >= 0:
+        dim = pair_dim[p]
+        start = first + contact_row[world, c]
+        if elliptic != 0 or dim == 1:
+            for i in range(dim):
+                force_out[world, c, i] = row_force[world, start + i]
+        else:
+            total = real(0.0)
+            for i in range(dim - 1):
+                a = row_force[world, start + 2 * i]
+                b = row_force[world, start + 2 * i + 1]
+                total += a + b
+                force_out[world, c, i + 1] = pair_friction[world, p][i] * (a - b)
+            force_out[world, c, 0] = total
