@@ -22,3 +22,11 @@ motion = vec6
 
 wrench = vec6
 """A spatial force (torque, force), its torque about the tree's reference point."""
+
+integer = wp.int32
+"""What ids and counts are kept as."""
+
+
+def tolerance(double: float, single: float):
+    """A tolerance that rounding sets, in the precision of this copy."""
+    return real(double if real is wp.float64 else single)
