@@ -26,5 +26,7 @@ motion = vec6
 wrench = vec6
 """A spatial force (torque, force), its torque about the tree's reference point."""
 
-epsilon = 2.3e-16 if real is wp.float64 else 1.2e-7
-"""Distance from 1 to the next number."""
+
+def tolerance(double: float, single: float):
+    """A tolerance that rounding sets, in the precision of this copy."""
+    return real(double if real is wp.float64 else single)

@@ -56,7 +56,7 @@ _DISABLE_BITS = {
     "eulerdamp": 32768,
 }
 _NEWTON = 2  # mjSOL_NEWTON
-_DERIVED = ("body.invweight0", "dof.invweight0", "tendon.invweight0", "tendon.length0", "opt.meaninertia")
+_DERIVED = ("body.invweight0", "dof.invweight0", "tendon.invweight0", "tendon.length0", "equality.data", "opt.meaninertia")
 _SITE = 6  # mjOBJ_SITE
 _KINDS = ("body", "joint", "geom", "site", "tendon", "actuator", "key", "sensor", "camera")
 

@@ -233,7 +233,7 @@ class Model:
 
 DERIVED_SOURCES = frozenset(
     {"body.mass", "body.inertia", "body.ipos", "body.iquat", "body.pos", "body.quat"}
-    | {"joint.pos", "joint.axis", "dof.armature", "tendon.coef", "qpos0"}
+    | {"joint.pos", "joint.axis", "dof.armature", "tendon.coef", "equality.data", "qpos0"}
 )
 """Leaves that the derived constants depend on."""
 

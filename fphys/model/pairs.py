@@ -1,12 +1,31 @@
 """Which geoms may touch: MuJoCo's collision filter, and what a pair's contact needs."""
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
-PLANE, HFIELD, SPHERE, BOX = 0, 1, 2, 6
+PLANE, HFIELD, SPHERE, CAPSULE, ELLIPSOID, CYLINDER, BOX, MESH = range(8)
 
-CONTACTS = {(PLANE, SPHERE): 1, (PLANE, BOX): 4}
+CLOSED_FORM = {
+    (PLANE, SPHERE): 1,
+    (PLANE, CAPSULE): 2,
+    (PLANE, ELLIPSOID): 1,
+    (PLANE, CYLINDER): 4,
+    (PLANE, BOX): 4,
+    (SPHERE, SPHERE): 1,
+    (SPHERE, CAPSULE): 1,
+    (SPHERE, CYLINDER): 1,
+    (SPHERE, BOX): 1,
+    (CAPSULE, CAPSULE): 2,
+    (CAPSULE, BOX): 2,
+}
+"""Pairs of geom types whose contacts are a formula, and the most contact points that each makes."""
+
+BOX_BOX = {(BOX, BOX): 8}
+SOURCES = (CLOSED_FORM, BOX_BOX)
+"""What finds the contacts of a pair: one kernel each."""
+
+CONTACTS = {kind: count for source in SOURCES for kind, count in source.items()}
 """Contact points that a pair of geom types makes at most; other types are not simulated."""
 
 
@@ -66,7 +85,27 @@ def rows(condims: np.ndarray, elliptic: bool) -> np.ndarray:
     return np.where(condims == 1, 1, condims if elliptic else 2 * (condims - 1)).astype(np.int32)
 
 
+class Slots(NamedTuple):
+    """Where each pair keeps the features of its contacts, each (pair,)."""
+
+    source: np.ndarray  # index into SOURCES
+    first: np.ndarray  # among the slots of that source
+    count: np.ndarray
+
+
+def slots(pair: np.ndarray, types: np.ndarray) -> Slots:
+    """Slots of every pair: as many as it can make contacts, one pair's after another's, apart for each source."""
+    kinds = [(int(types[a]), int(types[b])) for a, b in pair]
+    source = np.array([next(i for i, s in enumerate(SOURCES) if kind in s) for kind in kinds], np.int32)
+    count = np.array([CONTACTS[kind] for kind in kinds], np.int32)
+    first = np.zeros_like(count)
+    for i in range(len(SOURCES)):
+        own = count[source == i]
+        first[source == i] = np.cumsum(own) - own
+    return Slots(source, first, count)
+
+
 def capacity(pair: np.ndarray, types: np.ndarray, rows: np.ndarray) -> tuple[int, int]:
     """Most contacts that the pairs can make, and most rows of them, for the rows of each pair's contact."""
-    points = np.array([CONTACTS[int(types[a]), int(types[b])] for a, b in pair], np.int64)
+    points = slots(pair, types).count.astype(np.int64)
     return int(points.sum()), int((points * rows).sum())

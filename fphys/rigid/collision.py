@@ -7,9 +7,12 @@ decision has no derivative. Distance, position and frame follow from the decisio
 from typing import Any, NamedTuple
 
 import jax
+import jax.numpy as jnp
+import numpy as np
 
-from ..bridge import kernels
+from ..bridge import kernels, warp_op
 from ..model import Model, State
+from ..model.pairs import SOURCES, slots
 from . import launches as L
 
 Array = jax.Array
@@ -68,11 +71,24 @@ def detect(
     if given is not None:
         launch(k.keep_contacts, dim=launch.worlds, inputs=[pair_rows, *given], outputs=out)
         return
+    table = slots(s.geom.pair, s.geom.type)
+    integer = L.types(state.qpos).integer
+    features: list[Any] = [np.zeros((1, 0), np.int32) for _ in SOURCES]
+    for i, kernel in enumerate((k.closed_form_features, kernels(state.qpos.dtype, "rigid.box_box").box_box_features)):
+        own = np.flatnonzero(table.source == i).astype(np.int32)
+        if own.size:
+            slot = np.append(table.first[own], table.count[own].sum()).astype(np.int32)
+            features[i] = launch.scratch((launch.worlds, int(slot[-1])), integer)
+            launch(
+                kernel,
+                dim=(launch.worlds, own.size),
+                inputs=[s.geom.pair, own, slot, s.geom.type, model.geom.size, detection_distance, *poses],
+                outputs=[features[i]],
+            )
     launch(
-        k.detect,
+        k.gather_contacts,
         dim=launch.worlds,
-        inputs=[s.geom.pair, pair_rows, s.geom.type, row_capacity(model, state)]
-        + [model.geom.size, detection_distance, *poses],
+        inputs=[*table, pair_rows, row_capacity(model, state), *features],
         outputs=out,
     )
 
@@ -86,3 +102,55 @@ def geometry(launch: Any, model: Model, state: State, ids: Any, poses: L.Frames,
         inputs=[s.geom.pair, s.geom.type, model.geom.size, ids[0], ids[1], *poses],
         outputs=out,
     )
+
+
+def detection_distance(model: Model) -> Array:
+    """Distance below which a contact of each pair is reported [m]: the geoms' margins and gaps, (1 | world, pair)."""
+    a, b = model.structure.geom.pair.T
+    reach = model.geom.margin + model.geom.gap
+    return reach[:, a] + reach[:, b]
+
+
+def contacts(model: Model, state: State, given: Contacts | None = None) -> Contacts:
+    """The contacts of a state, without solving for their forces.
+
+    Args:
+        given: a contact set whose pairs and features to keep instead of detecting them.
+
+    Returns:
+        Contacts. Gradients flow from distance, position and frame, tangents included, to the state and to the
+        geoms' poses and sizes, at the contact set as it is: that a contact appears, vanishes or changes its feature
+        has no derivative.
+    """
+    if given is None:
+        pair, feature, _, _ = _detect_op(*jax.lax.stop_gradient((model, state, detection_distance(model))))
+    else:
+        pair, feature = given.pair, given.feature
+    return Contacts(pair, feature, *_geometry_op(model, state, (pair, feature)))
+
+
+def _detect(launch: Any, model: Model, state: State, distance: Any, *outs: Any) -> None:
+    poses = geom_poses(launch, model, state, L.frame_poses(launch, model, state))
+    rows = np.zeros(len(model.structure.geom.pair), np.int32)
+    detect(launch, model, state, distance, rows, poses, None, list(outs))
+
+
+def _detect_shapes(_: Model, state: State, __: Any) -> tuple[Any, ...]:
+    ids = jax.ShapeDtypeStruct((state.qpos.shape[0], state.max_contacts), jnp.int32)
+    return ids, ids, ids, jax.ShapeDtypeStruct(state.qpos.shape[:1], jnp.uint32)
+
+
+_detect_op = warp_op(_detect, _detect_shapes, differentiable=False, zeroed=False, name="contact detection")
+
+
+def _geometry(launch: Any, model: Model, state: State, ids: Any, *outs: Any) -> None:
+    poses = geom_poses(launch, model, state, L.frame_poses(launch, model, state))
+    geometry(launch, model, state, ids, poses, list(outs))
+
+
+def _geometry_shapes(_: Model, state: State, ids: Any) -> tuple[Any, ...]:
+    w, nc = ids[0].shape
+    return tuple(jax.ShapeDtypeStruct((w, nc, *inner), state.qpos.dtype) for inner in ((), (3,), (3, 3)))
+
+
+_geometry_op = warp_op(_geometry, _geometry_shapes, name="contact geometry")

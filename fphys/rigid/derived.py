@@ -12,10 +12,10 @@ import numpy as np
 
 from ..math import rotate
 from ..model import Model, State, init
-from ..model.model import DERIVED_SOURCES, Tendon, derive_by
-from ..model.structure import JointType
+from ..model.model import DERIVED_SOURCES, Equality, Tendon, derive_by
+from ..model.structure import CONNECT, JointType
 from .inverse import mass_matrix
-from .kinematics import ancestry, motions
+from .kinematics import Motions, ancestry, motions
 
 Array = jax.Array
 
@@ -26,8 +26,8 @@ def recompute(model: Model) -> Model:
 
     Sets ``body.invweight0`` (mean diagonal of J M^-1 J^T at the centre of mass, translation and
     rotation), ``dof.invweight0`` (diagonal of M^-1, averaged over each joint's translations and
-    rotations), ``tendon.length0``, ``tendon.invweight0`` and ``opt.meaninertia`` (mean diagonal of M), all
-    at ``qpos0``.
+    rotations), ``tendon.length0``, ``tendon.invweight0``, ``opt.meaninertia`` (mean diagonal of M) and the
+    second anchor of connected bodies, all at ``qpos0``.
     """
     s = model.structure
     if s.nv == 0:
@@ -57,7 +57,22 @@ def recompute(model: Model) -> Model:
     invweight0 = jnp.where(sliding[s.dof.body], light[:, s.dof.body], diagonal)
     dof = dataclasses.replace(model.dof, invweight0=invweight0)
     opt = dataclasses.replace(model.opt, meaninertia=jnp.einsum("wii->w", mass) / s.nv)
-    return dataclasses.replace(model, body=body, dof=dof, tendon=_tendons(model, inverse), opt=opt)
+    tendon, equality = _tendons(model, inverse), _connections(model, m)
+    return dataclasses.replace(model, body=body, dof=dof, tendon=tendon, equality=equality, opt=opt)
+
+
+def _connections(model: Model, m: Motions) -> Equality:
+    """Equalities whose connected points coincide at the reference position: the second anchor follows the first."""
+    e, data = model.structure.equality, model.equality.data
+    which = np.flatnonzero((e.type == CONNECT) & (e.site == 0))
+    if not which.size:
+        return model.equality
+    (first, second), index = e.object[which].T, e.index[which]
+    point = m.pos[:, first] + rotate(m.quat[:, first], jnp.broadcast_to(data[:, index, :3], m.pos[:, first].shape))
+    back = m.quat[:, second] * jnp.array([[[1.0, -1.0, -1.0, -1.0]]], data.dtype)
+    anchor = rotate(back, point - m.pos[:, second])
+    data = jnp.broadcast_to(data, (max(len(data), len(anchor)), *data.shape[1:]))
+    return model.equality.replace(data=data.at[:, index, 3:6].set(anchor))
 
 
 def _tendons(model: Model, inverse: Array) -> Tendon:

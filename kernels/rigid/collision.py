@@ -1,20 +1,20 @@
 """Contact detection and contact geometry.
 
-Detection decides which contacts exist: the pair and its *feature* (the corner of a box). That
+Detection decides which contacts exist: the pair and its *feature*, the branch of the pair's geometry. That
 decision has no derivative. Distance, position and frame are then functions of the decision and the
 poses, straight-line and differentiated.
+
+Every pair owns as many slots as it can make contacts. Detection fills each pair's slots from the first on, all
+pairs at once; gathering then walks through the pairs of a world in order.
 """
 
 import warp as wp
 
 from .._precision import mat33, quat, real, vec3
 from ..math import quat_mul, quat_unit, rotate
-
-PLANE = wp.constant(0)
-SPHERE = wp.constant(2)
-BOX = wp.constant(6)
-MAX_CORNERS = wp.constant(4)
-"""MuJoCo keeps at most four corners of a box on a plane."""
+from .box_box import box_box
+from .primitives import candidates, closed_form
+from .shapes import BOX, CAPSULE, PLANE, aligned_frame, bounding_radius, contact_frame, z_axis
 
 CONTACT_OVERFLOW = wp.constant(8)
 CONSTRAINT_OVERFLOW = wp.constant(16)
@@ -43,44 +43,68 @@ def geom_poses(
 
 
 @wp.func
-def plane_normal(q: quat) -> vec3:
-    """A plane's normal is its z axis."""
-    return rotate(q, vec3(real(0.0), real(0.0), real(1.0)))
-
-
-@wp.func
-def corner(size: vec3, feature: int) -> vec3:
-    """The corner of a box that the three bits of the feature name."""
-    x = wp.where((feature & 1) != 0, size[0], -size[0])
-    y = wp.where((feature & 2) != 0, size[1], -size[1])
-    z = wp.where((feature & 4) != 0, size[2], -size[2])
-    return vec3(x, y, z)
-
-
-@wp.func
-def contact_frame(n: vec3) -> mat33:
-    """Rows: the normal and two tangents, as MuJoCo's ``mju_makeFrame`` chooses them."""
-    t = vec3(real(0.0), real(1.0), real(0.0))
-    if n[1] >= real(0.5) or n[1] <= real(-0.5):
-        t = vec3(real(0.0), real(0.0), real(1.0))
-    t1 = wp.normalize(t - n * wp.dot(n, t))
-    t2 = wp.cross(n, t1)
-    return mat33(n[0], n[1], n[2], t1[0], t1[1], t1[2], t2[0], t2[1], t2[2])
+def near(type1: int, type2: int, p1: vec3, q1: quat, size1: vec3, p2: vec3, size2: vec3, margin: real) -> bool:
+    """Whether the balls about two geoms, or a plane and a ball, come within the margin."""
+    reach = bounding_radius(type2, size2) + margin
+    r = p2 - p1
+    if type1 == PLANE:
+        return wp.dot(r, z_axis(q1)) <= reach
+    reach = reach + bounding_radius(type1, size1)
+    return wp.dot(r, r) <= reach * reach
 
 
 @wp.kernel(enable_backward=False)
-def detect(
+def closed_form_features(
     # Structure:
     pair: wp.array2d(dtype=int),
-    pair_rows: wp.array(dtype=int),
+    own: wp.array(dtype=int),
+    slot: wp.array(dtype=int),
     geom_type: wp.array(dtype=int),
-    max_rows: int,
     # Model:
     geom_size: wp.array2d(dtype=vec3),
-    pair_margin: wp.array2d(dtype=real),
+    detection: wp.array2d(dtype=real),
     # In:
     geom_pos: wp.array2d(dtype=vec3),
     geom_quat: wp.array2d(dtype=quat),
+    # Out:
+    feature_out: wp.array2d(dtype=int),
+):
+    """Features of the pairs ``own`` that have a closed form, in the slots ``slot[i]:slot[i + 1]`` of each."""
+    world, i = wp.tid()
+    a = pair[own[i], 0]
+    b = pair[own[i], 1]
+    p1 = geom_pos[world, a]
+    q1 = geom_quat[world, a]
+    s1 = geom_size[world, a]
+    p2 = geom_pos[world, b]
+    s2 = geom_size[world, b]
+    margin = detection[world, own[i]]
+    count = slot[i]
+    last = slot[i + 1]
+    if near(geom_type[a], geom_type[b], p1, q1, s1, p2, s2, margin):
+        q2 = geom_quat[world, b]
+        found = candidates(geom_type[a], geom_type[b], p1, q1, s1, p2, q2, s2, margin)
+        for k in range(4):
+            if found[k] >= 0 and count < last:
+                n, distance, x = closed_form(geom_type[a], geom_type[b], p1, q1, s1, p2, q2, s2, found[k])
+                if distance <= margin:
+                    feature_out[world, count] = found[k]
+                    count = count + 1
+    for k in range(count, last):
+        feature_out[world, k] = -1
+
+
+@wp.kernel(enable_backward=False)
+def gather_contacts(
+    # Structure:
+    pair_source: wp.array(dtype=int),
+    pair_slot: wp.array(dtype=int),
+    pair_slots: wp.array(dtype=int),
+    pair_rows: wp.array(dtype=int),
+    max_rows: int,
+    # In:
+    closed_form_feature: wp.array2d(dtype=int),
+    box_box_feature: wp.array2d(dtype=int),
     # Out:
     pair_out: wp.array2d(dtype=int),
     feature_out: wp.array2d(dtype=int),
@@ -93,35 +117,29 @@ def detect(
     count = int(0)
     rows = int(0)
     status = wp.uint32(0)
-    for c in range(capacity):
+    for p in range(pair_slot.shape[0]):
+        for k in range(pair_slots[p]):
+            f = int(-1)
+            if pair_source[p] == 0:
+                f = closed_form_feature[world, pair_slot[p] + k]
+            else:
+                f = box_box_feature[world, pair_slot[p] + k]
+            if f < 0:
+                break
+            if count >= capacity:
+                status = status | wp.uint32(CONTACT_OVERFLOW)
+            elif rows + pair_rows[p] > max_rows:
+                status = status | wp.uint32(CONSTRAINT_OVERFLOW)
+            else:
+                pair_out[world, count] = p
+                feature_out[world, count] = f
+                row_out[world, count] = rows
+                count = count + 1
+                rows = rows + pair_rows[p]
+    for c in range(count, capacity):
         pair_out[world, c] = -1
         feature_out[world, c] = 0
         row_out[world, c] = -1
-    for p in range(pair.shape[0]):
-        a = pair[p, 0]
-        b = pair[p, 1]
-        n = plane_normal(geom_quat[world, a])
-        height = wp.dot(geom_pos[world, b] - geom_pos[world, a], n)
-        features = int(1)
-        if geom_type[b] == BOX:
-            features = int(8)
-        found = int(0)
-        for feature in range(features):
-            offset = -geom_size[world, b][0]
-            if geom_type[b] == BOX:
-                offset = wp.dot(rotate(geom_quat[world, b], corner(geom_size[world, b], feature)), n)
-            if height + offset <= pair_margin[world, p] and offset <= real(0.0) and found < MAX_CORNERS:
-                found = found + 1
-                if count >= capacity:
-                    status = status | wp.uint32(CONTACT_OVERFLOW)
-                elif rows + pair_rows[p] > max_rows:
-                    status = status | wp.uint32(CONSTRAINT_OVERFLOW)
-                else:
-                    pair_out[world, count] = p
-                    feature_out[world, count] = feature
-                    row_out[world, count] = rows
-                    count = count + 1
-                    rows = rows + pair_rows[p]
     status_out[world] = status
 
 
@@ -148,15 +166,22 @@ def contact_geometry(
     if p >= 0:
         a = pair[p, 0]
         b = pair[p, 1]
-        n = plane_normal(geom_quat[world, a])
-        nearest = geom_pos[world, b] - n * geom_size[world, b][0]
-        if geom_type[b] == BOX:
-            r = corner(geom_size[world, b], contact_feature[world, c])
-            nearest = geom_pos[world, b] + rotate(geom_quat[world, b], r)
-        distance = wp.dot(nearest - geom_pos[world, a], n)
+        q1 = geom_quat[world, a]
+        q2 = geom_quat[world, b]
+        p1 = geom_pos[world, a]
+        p2 = geom_pos[world, b]
+        s1 = geom_size[world, a]
+        s2 = geom_size[world, b]
+        if geom_type[a] == BOX:
+            n, distance, x = box_box(p1, q1, s1, p2, q2, s2, contact_feature[world, c])
+        else:
+            n, distance, x = closed_form(geom_type[a], geom_type[b], p1, q1, s1, p2, q2, s2, contact_feature[world, c])
+        frame = contact_frame(n)
+        if geom_type[a] == PLANE and geom_type[b] == CAPSULE:
+            frame = aligned_frame(n, z_axis(q2))
         distance_out[world, c] = distance
-        pos_out[world, c] = nearest - n * (real(0.5) * distance)
-        frame_out[world, c] = contact_frame(n)
+        pos_out[world, c] = x
+        frame_out[world, c] = frame
 
 
 @wp.kernel(enable_backward=False)

@@ -8,15 +8,15 @@ by a row is the clamp of :mod:`constraint`, that of an elliptic contact its cone
 
 import warp as wp
 
-from .._precision import epsilon, real, vec2, vec2i, vec3, vec4, vec5
+from .._precision import real, tolerance, vec2, vec2i, vec3, vec4, vec5
 from ..math import lower
 from .constraint import TINY, UNBOUNDED, symmetric
 
 UNCONVERGED = wp.constant(4)
 SLOPE_TOLERANCE = wp.constant(real(0.01))
 """The line search stops where the slope has fallen to this part: the next Newton step is exact anyway."""
-STILL = wp.constant(real(8.0 * epsilon))
-"""A step shorter than this part of the acceleration changes nothing but rounding."""
+STILL = wp.constant(tolerance(1.0e-12, 1.0e-5))
+"""After a step shorter than this part of the acceleration nothing changes but rounding: Newton converges twice over."""
 
 TOP = wp.constant(0)
 MIDDLE = wp.constant(1)

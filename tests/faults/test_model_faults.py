@@ -19,6 +19,8 @@ SCENE = """
       <site name="tip" pos="0 0 -1"/>
     </body>
   </worldbody>
+  <contact><pair name="touch" geom1="slab" geom2="rod"/></contact>
+  <equality><joint name="hold" joint1="turn" active="false"/></equality>
   <tendon><fixed name="rope"><joint joint="turn" coef="2"/></fixed></tendon>
   <actuator><general name="motor" joint="turn" dyntype="filter" dynprm="1"/></actuator>
   <keyframe><key name="home" qpos="1"/></keyframe>
@@ -31,6 +33,8 @@ ELEMENTS = {  # MuJoCo's prefix -> how the last element of the scene is called
     "qpos": 'joint "turn"',
     "geom": 'geom "rod"',
     "site": 'site "tip"',
+    "pair": 'pair "touch"',
+    "eq": 'equality "hold"',
     "tendon": 'tendon "rope"',
     "wrap": 'tendon "rope"',
     "actuator": 'actuator "motor"',

@@ -46,6 +46,8 @@ SCENE = """
     <general name="pull" tendon="rope" dyntype="filterexact" dynprm="0.3" actrange="0 1"/>
     <intvelocity name="drive" joint="turn" kp="2" actrange="-1 1"/>
   </actuator>
+  <contact><pair name="clap" geom1="ball" geom2="palm"/></contact>
+  <equality><connect name="hook" body1="hand" anchor="0 0 0" active="false"/></equality>
   <sensor><jointpos name="encoder" joint="turn"/></sensor>
   <keyframe><key name="home" qpos="0 0 2 1 0 0 0  1 0 0 0  .1 .2" ctrl="1 2 3 4" mpos="1 1 1 2 2 2"/></keyframe>
 </mujoco>"""
@@ -53,15 +55,17 @@ SCENE = """
 REFUSED = """
 <mujoco>
   <option integrator="implicit" cone="elliptic" noslip_iterations="2"><flag override="enable" sleep="enable"/></option>
+  <asset><mesh name="hull" vertex="0 0 0  1 0 0  0 1 0  0 0 1"/></asset>
   <worldbody>
     <geom name="floor" type="plane" size="1 1 1"/>
     <body name="a">
       <joint name="hip" range="0 1"/><joint name="knee" axis="1 0 0" frictionloss="1" actuatorfrcrange="-1 1"/>
-      <geom name="soft" size=".1" condim="4"/>
+      <geom name="soft" size=".1" condim="4"/><geom name="can" type="cylinder" size=".1 .1"/>
       <site name="s"/><site name="t" pos="0 0 1"/>
     </body>
     <body name="b" pos="1 0 0">
       <joint name="wheel"/><geom name="fin" type="capsule" size=".1 .2" fluidshape="ellipsoid"/>
+      <geom name="hull" type="mesh" mesh="hull"/>
     </body>
   </worldbody>
   <contact><pair name="extra" geom1="soft" geom2="fin"/></contact>
@@ -136,8 +140,8 @@ def test_a_field_that_is_not_its_default_is_refused_by_element(name):
     with pytest.raises(UnsupportedError) as error:
         load(m)
     kind = {"jnt": "joint", "dof": "joint"}.get(name.split("_")[0], name.split("_")[0])
-    element = {"body": "hand", "joint": "turn", "geom": "palm", "tendon": "rope", "actuator": "drive"}[kind]
-    assert f'{kind} "{element}": {name.split("_", 1)[1]}' in str(error.value)
+    elements = {"body": "hand", "joint": "turn", "geom": "palm", "tendon": "rope", "actuator": "drive", "pair": "clap"}
+    assert f'{kind} "{elements[kind]}": {name.split("_", 1)[1]}' in str(error.value)
 
 
 def test_everything_refused_is_named_at_once():
@@ -148,25 +152,16 @@ def test_everything_refused_is_named_at_once():
         "noslip_iterations",
         'flag override="enable"',
         'flag sleep="enable"',
-        'cone="elliptic"',
         'geom "fin": fluid',
         'tendon "string": spatial',
         'tendon "belt": armature',
-        'tendon "belt": limit',
-        'tendon "belt": frictionloss',
-        'joint "hip": limit',
-        'joint "knee": frictionloss',
         'joint "knee": actuatorfrcrange',
-        'equality "mirror"',
-        'pair "extra"',
-        'contact of plane and sphere, condim 4: "floor" - "soft"',
-        'contact of plane and capsule: "floor" - "fin"',
-        'contact of sphere and capsule: "soft" - "fin"',
+        'contact of cylinder and mesh: "can" - "hull"',
         'actuator "biceps": dynamics muscle',
         'actuator "biceps": gain muscle',
         'actuator "jet": transmission site',
         'actuator "long": biasprm',
-        'disable=("contact", "limit", "equality", "frictionloss")',
+        'disable=("contact",)',
     ):
         assert expected in str(error.value)
 
@@ -180,20 +175,30 @@ def test_disable_leaves_the_constraints_out_and_names_only_the_rest():
 
 
 @pytest.mark.parametrize("name", CONSTRAINTS)
-def test_each_constraint_is_refused_unless_disabled_here_or_in_the_file(name):
-    shape = '<geom size=".1" type="capsule" fromto="0 0 0 {2} 1 0"/>'
-    body = f'<body name="{{0}}"><joint name="{{0}}" range="0 1" {{1}}/>{shape}</body>'
+def test_each_constraint_is_disabled_here_or_in_the_file(name):
+    body = '<body name="{0}"><joint name="{0}" {1}/><geom size=".1" pos="{2} 0 0"/></body>'
+    other = body.format("b", "", 5)
     text = {
-        "contact": body.format("a", 'limited="false"', 1) + body.format("b", 'limited="false"', 2),
-        "limit": body.format("a", "", 1),
-        "equality": body.format("a", 'limited="false"', 1),
-        "frictionloss": body.format("a", 'limited="false" frictionloss="1"', 1),
+        "contact": body.format("a", "", 0) + other,
+        "limit": body.format("a", 'range="0 1"', 0),
+        "equality": body.format("a", "", 0),
+        "frictionloss": body.format("a", 'frictionloss="1"', 0),
     }[name]
     equality = '<equality><joint joint1="a"/></equality>' if name == "equality" else ""
     xml = f"<mujoco><option><flag {{}}/></option><worldbody>{text}</worldbody>{equality}</mujoco>"
-    with pytest.raises(UnsupportedError, match=rf'disable=\("{name}",\)'):
-        load(xml.format(""))
+
+    def constraints(model):
+        s = model.structure
+        return {
+            "contact": len(s.geom.pair),
+            "limit": s.limit.joint.size,
+            "equality": s.equality.type.size,
+            "frictionloss": s.friction.dof.size,
+        }
+
+    assert {kind for kind, count in constraints(load(xml.format(""))).items() if count} == {name}
     model = load(xml.format(""), disable=(name,))
+    assert not any(constraints(model).values())
     assert model.structure.disabled == {name}
     assert model.structure.source.opt.disableflags == int(getattr(mujoco.mjtDisableBit, f"mjDSBL_{name.upper()}"))
     assert load(xml.format(f'{name}="disable"')).structure.disabled == {name}
@@ -300,9 +305,8 @@ def test_a_urdf_is_loaded():
     assert model.names("joint") == ("shoulder", "elbow")
     np.testing.assert_allclose(model.body.mass, [[0, 2, 1]])
     np.testing.assert_allclose(model.dof.damping, [[0.3, 0]])
-    with pytest.raises(UnsupportedError, match='joint "elbow": limit'):
-        load(URDF.format(base="continuous", kind="revolute"))
-    assert load(URDF.format(base="continuous", kind="revolute"), disable=("limit",)).structure.nq == 2
+    limited = load(URDF.format(base="continuous", kind="revolute"))
+    assert limited.structure.limit.joint.tolist() == [1, 1]
     assert load(URDF.format(base="floating", kind="continuous")).structure.nq == 8
 
 
