@@ -29,6 +29,8 @@ from .shapes import (
 )
 from .sphere_box import sphere_box, sphere_box_feature
 
+SIDE_BY_SIDE = wp.constant(real(1.0e-8))
+"""Squared sine below which two capsules touch at two points."""
 HALF_SQRT3 = wp.constant(real(0.8660254037844386))
 TOWARDS = wp.constant(4)
 """Cylinder on a plane: its axis must be turned round to point at the plane."""
@@ -44,7 +46,7 @@ def cylinder_point(n: vec3, p: vec3, q: quat, size: vec3, feature: int) -> vec3:
         axis = -axis
     down = x_axis(q)
     if (feature & UPRIGHT) == 0:
-        slope = axis * wp.dot(n, axis) - n
+        slope = wp.cross(axis, wp.cross(axis, n))
         down = slope / wp.sqrt(wp.max(wp.dot(slope, slope), MIN_SQUARED))
     side = wp.cross(down, axis) * HALF_SQRT3
     k = feature & 3
@@ -58,7 +60,7 @@ def cylinder_point(n: vec3, p: vec3, q: quat, size: vec3, feature: int) -> vec3:
 def cylinder_branch(n: vec3, q: quat) -> int:
     """How a cylinder is turned towards a plane."""
     axis = z_axis(q)
-    slope = axis * wp.dot(n, axis) - n
+    slope = wp.cross(axis, wp.cross(axis, n))
     feature = int(0)
     if wp.dot(n, axis) > real(0.0):
         feature = feature | TOWARDS
@@ -208,9 +210,10 @@ def capsule_capsule(p1: vec3, q1: quat, size1: vec3, p2: vec3, q2: quat, size2: 
     x1 = end(m1)
     x2 = end(m2)
     if m1 == 0 and m2 == 0:
-        det = wp.max(aa * bb - ab * ab, MIN_SQUARED)
-        x1 = (bb * u + ab * v) / det
-        x2 = (aa * v + ab * u) / det
+        cross = wp.cross(a1, a2)
+        det = wp.max(wp.dot(cross, cross), MIN_SQUARED)
+        x1 = wp.dot(wp.cross(a2, r), cross) / det
+        x2 = wp.dot(wp.cross(a1, r), cross) / det
     elif m1 == 0:
         x1 = (u + ab * end(m2)) / aa
     elif m2 == 0:
@@ -221,7 +224,7 @@ def capsule_capsule(p1: vec3, q1: quat, size1: vec3, p2: vec3, q2: quat, size2: 
 
 @wp.func
 def capsule_capsule_candidates(p1: vec3, q1: quat, size1: vec3, p2: vec3, q2: quat, size2: vec3) -> wp.vec4i:
-    """The nearest points of two segments; of parallel segments, the ends of each against the other."""
+    """The nearest points of two segments; of parallel segments, both ends of the stretch along which they overlap."""
     a1 = z_axis(q1) * size1[1]
     a2 = z_axis(q2) * size2[1]
     r = p1 - p2
@@ -231,16 +234,19 @@ def capsule_capsule_candidates(p1: vec3, q1: quat, size1: vec3, p2: vec3, q2: qu
     u = -wp.dot(a1, r)
     v = wp.dot(a2, r)
     one = real(1.0)
-    det = aa * bb - ab * ab
-    if wp.abs(det) < wp.max(real(1.0e-15), PARALLEL * aa * bb):
-        return wp.vec4i(
-            1 + 3 * clamped_end((v + ab) / bb, one),
-            2 + 3 * clamped_end((v - ab) / bb, one),
-            3 + clamped_end((u + ab) / aa, one),
-            6 + clamped_end((u - ab) / aa, one),
-        )
-    m1 = clamped_end((bb * u + ab * v) / det, one)
-    x2 = (aa * v + ab * u) / det
+    cross = wp.cross(a1, a2)
+    det = wp.dot(cross, cross)
+    if det < SIDE_BY_SIDE * aa * bb:
+        found = NONE
+        for k in range(2):
+            m2 = 2 - k
+            m1 = clamped_end((u + ab * end(m2)) / aa, one)
+            if m1 != 0:
+                m2 = clamped_end((v + ab * end(m1)) / bb, one)
+            found[k] = m1 + 3 * m2
+        return found
+    m1 = clamped_end(wp.dot(wp.cross(a2, r), cross) / det, one)
+    x2 = wp.dot(wp.cross(a1, r), cross) / det
     if m1 != 0:
         x2 = (v + ab * end(m1)) / bb
     m2 = clamped_end(x2, one)
