@@ -22,12 +22,6 @@ NONE = wp.constant(wp.vec4i(-1, -1, -1, -1))
 
 
 @wp.func
-def x_axis(q: quat) -> vec3:
-    """The first axis of a geom."""
-    return rotate(q, vec3(real(1.0), real(0.0), real(0.0)))
-
-
-@wp.func
 def z_axis(q: quat) -> vec3:
     """The axis of a capsule or cylinder, the normal of a plane."""
     return rotate(q, vec3(real(0.0), real(0.0), real(1.0)))
