@@ -18,7 +18,7 @@ import numpy as np
 from ..errors import ModelError, UnsupportedError
 from .guard import Document, admit
 from .model import Model
-from .pairs import BOX, SPHERE, contact_pairs
+from .pairs import BOX, CAPSULE, CYLINDER, ELLIPSOID, SPHERE, contact_pairs
 from .state import State
 from .structure import (
     Actuators,
@@ -56,7 +56,14 @@ _DISABLE_BITS = {
     "eulerdamp": 32768,
 }
 _NEWTON = 2  # mjSOL_NEWTON
-_DERIVED = ("body.invweight0", "dof.invweight0", "tendon.invweight0", "tendon.length0", "equality.data", "opt.meaninertia")
+_DERIVED = (
+    "body.invweight0",
+    "dof.invweight0",
+    "tendon.invweight0",
+    "tendon.length0",
+    "equality.data",
+    "opt.meaninertia",
+)
 _SITE = 6  # mjOBJ_SITE
 _KINDS = ("body", "joint", "geom", "site", "tendon", "actuator", "key", "sensor", "camera")
 
@@ -390,8 +397,16 @@ def _follow(m: Any, changed: set[str]) -> None:
 
 def _bound(m: Any) -> None:
     """Bounds of geoms from their sizes; boxes of the search tree so wide that they reject nothing."""
-    sphere, box = m.geom_type == SPHERE, m.geom_type == BOX
-    m.geom_rbound[sphere] = m.geom_size[sphere, 0]
-    m.geom_rbound[box] = np.linalg.norm(m.geom_size[box], axis=1)
-    m.geom_aabb[sphere | box, 3:] = m.geom_rbound[sphere | box, None]
+    size = m.geom_size
+    radii = {
+        SPHERE: size[:, 0],
+        CAPSULE: size[:, 0] + size[:, 1],
+        ELLIPSOID: size.max(axis=1),
+        CYLINDER: np.hypot(size[:, 0], size[:, 1]),
+        BOX: np.linalg.norm(size, axis=1),
+    }
+    for kind, radius in radii.items():
+        own = m.geom_type == kind
+        m.geom_rbound[own] = radius[own]
+        m.geom_aabb[own, 3:] = radius[own, None]
     m.bvh_aabb[:, 3:] = 1e6

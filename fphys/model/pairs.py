@@ -6,12 +6,8 @@ import numpy as np
 
 PLANE, HFIELD, SPHERE, CAPSULE, ELLIPSOID, CYLINDER, BOX, MESH = range(8)
 
+PLANES = {(PLANE, SPHERE): 1, (PLANE, CAPSULE): 2, (PLANE, ELLIPSOID): 1, (PLANE, CYLINDER): 4, (PLANE, BOX): 4}
 CLOSED_FORM = {
-    (PLANE, SPHERE): 1,
-    (PLANE, CAPSULE): 2,
-    (PLANE, ELLIPSOID): 1,
-    (PLANE, CYLINDER): 4,
-    (PLANE, BOX): 4,
     (SPHERE, SPHERE): 1,
     (SPHERE, CAPSULE): 1,
     (SPHERE, CYLINDER): 1,
@@ -19,11 +15,9 @@ CLOSED_FORM = {
     (CAPSULE, CAPSULE): 2,
     (CAPSULE, BOX): 2,
 }
-"""Pairs of geom types whose contacts are a formula, and the most contact points that each makes."""
-
 BOX_BOX = {(BOX, BOX): 8}
-SOURCES = (CLOSED_FORM, BOX_BOX)
-"""What finds the contacts of a pair: one kernel each."""
+SOURCES = (PLANES, CLOSED_FORM, BOX_BOX)
+"""Pairs of geom types that one kernel each finds the contacts of, with the most contact points that a pair makes."""
 
 CONTACTS = {kind: count for source in SOURCES for kind, count in source.items()}
 """Contact points that a pair of geom types makes at most; other types are not simulated."""

@@ -74,7 +74,8 @@ def detect(
     table = slots(s.geom.pair, s.geom.type)
     integer = L.types(state.qpos).integer
     features: list[Any] = [np.zeros((1, 0), np.int32) for _ in SOURCES]
-    for i, kernel in enumerate((k.closed_form_features, kernels(state.qpos.dtype, "rigid.box_box").box_box_features)):
+    for i, name in enumerate(("plane", "primitives", "box_box")):
+        kernel = kernels(state.qpos.dtype, f"rigid.{name}").features
         own = np.flatnonzero(table.source == i).astype(np.int32)
         if own.size:
             slot = np.append(table.first[own], table.count[own].sum()).astype(np.int32)

@@ -362,7 +362,7 @@ def fresh(kept: corners, count: int, f: Faces, x: vec3) -> bool:
 
 
 @wp.kernel(enable_backward=False)
-def box_box_features(
+def features(
     # Structure:
     pair: wp.array2d(dtype=int),
     own: wp.array(dtype=int),

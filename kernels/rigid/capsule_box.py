@@ -14,7 +14,7 @@ import warp as wp
 
 from .._precision import real, vec3
 from ..math import unit
-from .shapes import MIN_SQUARED, NONE, corner
+from .shapes import MIN_SQUARED, NONE, PARALLEL, corner
 from .sphere_box import sphere_box_feature
 
 EDGE = wp.constant(2)
@@ -121,30 +121,27 @@ def nearest_edge(c: vec3, h: vec3, size: vec3, best: Nearest, axis: int, which: 
     r = r - unit(axis) * r[axis]
     middle = -c[axis]
     s = size[axis]
-    aa = s * s
-    ab = s * h[axis]
-    bb = wp.dot(h, h)
-    u = -s * middle
-    v = wp.dot(h, r) + h[axis] * middle
-    det = aa * bb - ab * ab
-    if wp.abs(det) < TINY:
+    across = h - unit(axis) * h[axis]
+    det = wp.dot(across, across)
+    hh = wp.dot(h, h)
+    if det * s * s < TINY or det < PARALLEL * hh:
         return best
-    x = (bb * u + ab * v) / det
-    t = (aa * v + ab * u) / det
+    t = wp.dot(r, across) / det
+    x = (h[axis] * t - middle) / s
     place = int(1)
     inner = int(1)
     if x > real(1.0):
         x = real(1.0)
         place = 2
-        t = (v + ab) / bb
+        t = (wp.dot(r, h) + h[axis] * (middle + s)) / hh
     elif x < real(-1.0):
         x = real(-1.0)
         place = 0
-        t = (v - ab) / bb
+        t = (wp.dot(r, h) + h[axis] * (middle - s)) / hh
     if wp.abs(t) > real(1.0):
         t = wp.where(t > real(1.0), real(1.0), real(-1.0))
         inner = 0
-        x = (u + ab * t) / aa
+        x = (h[axis] * t - middle) / s
         if x > real(1.0):
             x = real(1.0)
             place = 2

@@ -13,8 +13,9 @@ import warp as wp
 from .._precision import mat33, quat, real, vec3
 from ..math import quat_mul, quat_unit, rotate
 from .box_box import box_box
-from .primitives import candidates, closed_form
-from .shapes import BOX, CAPSULE, PLANE, aligned_frame, bounding_radius, contact_frame, z_axis
+from .plane import plane_contact
+from .primitives import closed_form
+from .shapes import BOX, CAPSULE, PLANE, along_surface, contact_frame, tangent_hint, z_axis
 
 CONTACT_OVERFLOW = wp.constant(8)
 CONSTRAINT_OVERFLOW = wp.constant(16)
@@ -42,58 +43,6 @@ def geom_poses(
     quat_out[world, g] = quat_mul(frame_quat[world, f], quat_unit(geom_quat[world, g]))
 
 
-@wp.func
-def near(type1: int, type2: int, p1: vec3, q1: quat, size1: vec3, p2: vec3, size2: vec3, margin: real) -> bool:
-    """Whether the balls about two geoms, or a plane and a ball, come within the margin."""
-    reach = bounding_radius(type2, size2) + margin
-    r = p2 - p1
-    if type1 == PLANE:
-        return wp.dot(r, z_axis(q1)) <= reach
-    reach = reach + bounding_radius(type1, size1)
-    return wp.dot(r, r) <= reach * reach
-
-
-@wp.kernel(enable_backward=False)
-def closed_form_features(
-    # Structure:
-    pair: wp.array2d(dtype=int),
-    own: wp.array(dtype=int),
-    slot: wp.array(dtype=int),
-    geom_type: wp.array(dtype=int),
-    # Model:
-    geom_size: wp.array2d(dtype=vec3),
-    detection: wp.array2d(dtype=real),
-    # In:
-    geom_pos: wp.array2d(dtype=vec3),
-    geom_quat: wp.array2d(dtype=quat),
-    # Out:
-    feature_out: wp.array2d(dtype=int),
-):
-    """Features of the pairs ``own`` that have a closed form, in the slots ``slot[i]:slot[i + 1]`` of each."""
-    world, i = wp.tid()
-    a = pair[own[i], 0]
-    b = pair[own[i], 1]
-    p1 = geom_pos[world, a]
-    q1 = geom_quat[world, a]
-    s1 = geom_size[world, a]
-    p2 = geom_pos[world, b]
-    s2 = geom_size[world, b]
-    margin = detection[world, own[i]]
-    count = slot[i]
-    last = slot[i + 1]
-    if near(geom_type[a], geom_type[b], p1, q1, s1, p2, s2, margin):
-        q2 = geom_quat[world, b]
-        found = candidates(geom_type[a], geom_type[b], p1, q1, s1, p2, q2, s2, margin)
-        for k in range(4):
-            if found[k] >= 0 and count < last:
-                n, distance, x = closed_form(geom_type[a], geom_type[b], p1, q1, s1, p2, q2, s2, found[k])
-                if distance <= margin:
-                    feature_out[world, count] = found[k]
-                    count = count + 1
-    for k in range(count, last):
-        feature_out[world, k] = -1
-
-
 @wp.kernel(enable_backward=False)
 def gather_contacts(
     # Structure:
@@ -103,6 +52,7 @@ def gather_contacts(
     pair_rows: wp.array(dtype=int),
     max_rows: int,
     # In:
+    plane_feature: wp.array2d(dtype=int),
     closed_form_feature: wp.array2d(dtype=int),
     box_box_feature: wp.array2d(dtype=int),
     # Out:
@@ -118,24 +68,29 @@ def gather_contacts(
     rows = int(0)
     status = wp.uint32(0)
     for p in range(pair_slot.shape[0]):
-        for k in range(pair_slots[p]):
+        source = pair_source[p]
+        first = pair_slot[p]
+        own = pair_rows[p]
+        for k in range(first, first + pair_slots[p]):
             f = int(-1)
-            if pair_source[p] == 0:
-                f = closed_form_feature[world, pair_slot[p] + k]
+            if source == 0:
+                f = plane_feature[world, k]
+            elif source == 1:
+                f = closed_form_feature[world, k]
             else:
-                f = box_box_feature[world, pair_slot[p] + k]
+                f = box_box_feature[world, k]
             if f < 0:
                 break
             if count >= capacity:
                 status = status | wp.uint32(CONTACT_OVERFLOW)
-            elif rows + pair_rows[p] > max_rows:
+            elif rows + own > max_rows:
                 status = status | wp.uint32(CONSTRAINT_OVERFLOW)
             else:
                 pair_out[world, count] = p
                 feature_out[world, count] = f
                 row_out[world, count] = rows
                 count = count + 1
-                rows = rows + pair_rows[p]
+                rows = rows + own
     for c in range(count, capacity):
         pair_out[world, c] = -1
         feature_out[world, c] = 0
@@ -172,16 +127,18 @@ def contact_geometry(
         p2 = geom_pos[world, b]
         s1 = geom_size[world, a]
         s2 = geom_size[world, b]
-        if geom_type[a] == BOX:
+        if geom_type[a] == PLANE:
+            n, distance, x = plane_contact(p1, q1, geom_type[b], p2, q2, s2, contact_feature[world, c])
+        elif geom_type[a] == BOX:
             n, distance, x = box_box(p1, q1, s1, p2, q2, s2, contact_feature[world, c])
         else:
             n, distance, x = closed_form(geom_type[a], geom_type[b], p1, q1, s1, p2, q2, s2, contact_feature[world, c])
-        frame = contact_frame(n)
+        hint = tangent_hint(n)
         if geom_type[a] == PLANE and geom_type[b] == CAPSULE:
-            frame = aligned_frame(n, z_axis(q2))
+            hint = along_surface(n, z_axis(q2))
         distance_out[world, c] = distance
         pos_out[world, c] = x
-        frame_out[world, c] = frame
+        frame_out[world, c] = contact_frame(n, hint)
 
 
 @wp.kernel(enable_backward=False)

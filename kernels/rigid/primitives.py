@@ -1,4 +1,4 @@
-"""Contacts of pairs of geoms that have a closed form.
+"""Contacts of spheres, capsules, cylinders and boxes that have a closed form.
 
 Every kind has two halves. *Candidates* look at the poses and name features, the branches of the pair's
 geometry: which end, corner, face, edge. *Geometry* is the smooth function of poses and sizes that a feature
@@ -14,111 +14,19 @@ from .shapes import (
     BOX,
     CAPSULE,
     CYLINDER,
-    ELLIPSOID,
     MIN_SQUARED,
     NONE,
-    PARALLEL,
-    PLANE,
     SPHERE,
     against_plane,
-    corner,
+    bounding_radius,
     end,
     two_balls,
-    x_axis,
     z_axis,
 )
 from .sphere_box import sphere_box, sphere_box_feature
 
-HALF_SQRT3 = wp.constant(real(0.8660254037844386))
-TOWARDS = wp.constant(4)
-"""Cylinder on a plane: its axis must be turned round to point at the plane."""
-UPRIGHT = wp.constant(8)
-"""Cylinder on a plane: its discs are parallel to the plane."""
-
-
-@wp.func
-def cylinder_point(n: vec3, p: vec3, q: quat, size: vec3, feature: int) -> vec3:
-    """Point of a cylinder's rim near a plane: lowest (0), lowest of the far disc (1), the rest of a triangle (2, 3)."""
-    axis = z_axis(q)
-    if (feature & TOWARDS) != 0:
-        axis = -axis
-    down = x_axis(q)
-    if (feature & UPRIGHT) == 0:
-        slope = axis * wp.dot(n, axis) - n
-        down = slope / wp.sqrt(wp.max(wp.dot(slope, slope), MIN_SQUARED))
-    side = wp.cross(down, axis) * HALF_SQRT3
-    k = feature & 3
-    radial = down
-    if k >= 2:
-        radial = wp.where(k == 2, side, -side) - real(0.5) * down
-    return p + radial * size[0] + axis * wp.where(k == 1, -size[1], size[1])
-
-
-@wp.func
-def cylinder_branch(n: vec3, q: quat) -> int:
-    """How a cylinder is turned towards a plane."""
-    axis = z_axis(q)
-    slope = axis * wp.dot(n, axis) - n
-    feature = int(0)
-    if wp.dot(n, axis) > real(0.0):
-        feature = feature | TOWARDS
-    if wp.dot(slope, slope) < PARALLEL:
-        feature = feature | UPRIGHT
-    return feature
-
-
-@wp.func
-def ellipsoid_point(n: vec3, p: vec3, q: quat, size: vec3) -> vec3:
-    """The point of an ellipsoid that lies farthest against a direction."""
-    scaled = wp.cw_mul(size, rotate_back(q, n))
-    return p - rotate(q, wp.cw_mul(size, scaled)) / wp.sqrt(wp.max(wp.dot(scaled, scaled), MIN_SQUARED))
-
-
-@wp.func
-def plane_contact(n: vec3, origin: vec3, type2: int, p: vec3, q: quat, size: vec3, feature: int):
-    """A plane and another geom: the point of the other that a feature names."""
-    point = p
-    radius = real(0.0)
-    if type2 == SPHERE:
-        radius = size[0]
-    elif type2 == CAPSULE:
-        radius = size[0]
-        point = p + z_axis(q) * wp.where(feature == 0, size[1], -size[1])
-    elif type2 == BOX:
-        point = p + rotate(q, corner(size, feature))
-    elif type2 == CYLINDER:
-        point = cylinder_point(n, p, q, size, feature)
-    elif type2 == ELLIPSOID:
-        point = ellipsoid_point(n, p, q, size)
-    normal, distance, pos = against_plane(n, origin, point, radius)
-    return normal, distance, pos
-
-
-@wp.func
-def box_on_plane(n: vec3, height: real, q: quat, size: vec3, margin: real) -> wp.vec4i:
-    """The first four corners of a box on the plane's side of its centre, and within the margin."""
-    found = NONE
-    count = int(0)
-    for i in range(8):
-        offset = wp.dot(rotate(q, corner(size, i)), n)
-        if height + offset <= margin and offset <= real(0.0) and count < 4:
-            found[count] = i
-            count = count + 1
-    return found
-
-
-@wp.func
-def plane_candidates(n: vec3, origin: vec3, type2: int, p: vec3, q: quat, size: vec3, margin: real) -> wp.vec4i:
-    """Features that a plane and another geom may touch with."""
-    found = wp.vec4i(0, -1, -1, -1)
-    if type2 == CAPSULE:
-        found = wp.vec4i(0, 1, -1, -1)
-    elif type2 == CYLINDER:
-        branch = cylinder_branch(n, q)
-        found = wp.vec4i(branch, branch + 1, branch + 2, branch + 3)
-    elif type2 == BOX:
-        found = box_on_plane(n, wp.dot(p - origin, n), q, size, margin)
-    return found
+SIDE_BY_SIDE = wp.constant(real(1.0e-8))
+"""Squared sine below which two capsules touch at two points."""
 
 
 @wp.func
@@ -208,9 +116,10 @@ def capsule_capsule(p1: vec3, q1: quat, size1: vec3, p2: vec3, q2: quat, size2: 
     x1 = end(m1)
     x2 = end(m2)
     if m1 == 0 and m2 == 0:
-        det = wp.max(aa * bb - ab * ab, MIN_SQUARED)
-        x1 = (bb * u + ab * v) / det
-        x2 = (aa * v + ab * u) / det
+        cross = wp.cross(a1, a2)
+        det = wp.max(wp.dot(cross, cross), MIN_SQUARED)
+        x1 = wp.dot(wp.cross(a2, r), cross) / det
+        x2 = wp.dot(wp.cross(a1, r), cross) / det
     elif m1 == 0:
         x1 = (u + ab * end(m2)) / aa
     elif m2 == 0:
@@ -221,7 +130,7 @@ def capsule_capsule(p1: vec3, q1: quat, size1: vec3, p2: vec3, q2: quat, size2: 
 
 @wp.func
 def capsule_capsule_candidates(p1: vec3, q1: quat, size1: vec3, p2: vec3, q2: quat, size2: vec3) -> wp.vec4i:
-    """The nearest points of two segments; of parallel segments, the ends of each against the other."""
+    """The nearest points of two segments; of parallel segments, both ends of the stretch along which they overlap."""
     a1 = z_axis(q1) * size1[1]
     a2 = z_axis(q2) * size2[1]
     r = p1 - p2
@@ -231,16 +140,19 @@ def capsule_capsule_candidates(p1: vec3, q1: quat, size1: vec3, p2: vec3, q2: qu
     u = -wp.dot(a1, r)
     v = wp.dot(a2, r)
     one = real(1.0)
-    det = aa * bb - ab * ab
-    if wp.abs(det) < wp.max(real(1.0e-15), PARALLEL * aa * bb):
-        return wp.vec4i(
-            1 + 3 * clamped_end((v + ab) / bb, one),
-            2 + 3 * clamped_end((v - ab) / bb, one),
-            3 + clamped_end((u + ab) / aa, one),
-            6 + clamped_end((u - ab) / aa, one),
-        )
-    m1 = clamped_end((bb * u + ab * v) / det, one)
-    x2 = (aa * v + ab * u) / det
+    cross = wp.cross(a1, a2)
+    det = wp.dot(cross, cross)
+    if det < SIDE_BY_SIDE * aa * bb:
+        found = NONE
+        for k in range(2):
+            m2 = 2 - k
+            m1 = clamped_end((u + ab * end(m2)) / aa, one)
+            if m1 != 0:
+                m2 = clamped_end((v + ab * end(m1)) / bb, one)
+            found[k] = m1 + 3 * m2
+        return found
+    m1 = clamped_end(wp.dot(wp.cross(a2, r), cross) / det, one)
+    x2 = wp.dot(wp.cross(a1, r), cross) / det
     if m1 != 0:
         x2 = (v + ab * end(m1)) / bb
     m2 = clamped_end(x2, one)
@@ -255,9 +167,7 @@ def closed_form(type1: int, type2: int, p1: vec3, q1: quat, size1: vec3, p2: vec
     normal = vec3()
     distance = real(0.0)
     pos = vec3()
-    if type1 == PLANE:
-        normal, distance, pos = plane_contact(z_axis(q1), p1, type2, p2, q2, size2, feature)
-    elif type1 == SPHERE:
+    if type1 == SPHERE:
         if type2 == SPHERE:
             normal, distance, pos = two_balls(p1, size1[0], p2, size2[0], coincident_normal(q1, q2))
         elif type2 == CAPSULE:
@@ -283,9 +193,7 @@ def candidates(
 ) -> wp.vec4i:
     """Features that two geoms may touch with, best first, -1 after the last."""
     found = wp.vec4i(0, -1, -1, -1)
-    if type1 == PLANE:
-        found = plane_candidates(z_axis(q1), p1, type2, p2, q2, size2, margin)
-    elif type1 == SPHERE:
+    if type1 == SPHERE:
         if type2 == CAPSULE:
             found[0] = clamped_end(wp.dot(z_axis(q2), p1 - p2), size2[1])
         elif type2 == CYLINDER:
@@ -299,3 +207,52 @@ def candidates(
             half = rotate_back(q2, z_axis(q1) * size1[1])
             found = capsule_box_candidates(rotate_back(q2, p1 - p2), half, size1, size2, margin)
     return found
+
+
+@wp.func
+def near(type1: int, type2: int, p1: vec3, size1: vec3, p2: vec3, size2: vec3, margin: real) -> bool:
+    """Whether the balls about two geoms come within the margin."""
+    reach = bounding_radius(type1, size1) + bounding_radius(type2, size2) + margin
+    r = p2 - p1
+    return wp.dot(r, r) <= reach * reach
+
+
+@wp.kernel(enable_backward=False)
+def features(
+    # Structure:
+    pair: wp.array2d(dtype=int),
+    own: wp.array(dtype=int),
+    slot: wp.array(dtype=int),
+    geom_type: wp.array(dtype=int),
+    # Model:
+    geom_size: wp.array2d(dtype=vec3),
+    detection: wp.array2d(dtype=real),
+    # In:
+    geom_pos: wp.array2d(dtype=vec3),
+    geom_quat: wp.array2d(dtype=quat),
+    # Out:
+    feature_out: wp.array2d(dtype=int),
+):
+    """Features of the pairs ``own`` that have a closed form, in the slots ``slot[i]:slot[i + 1]`` of each."""
+    world, i = wp.tid()
+    a = pair[own[i], 0]
+    b = pair[own[i], 1]
+    p1 = geom_pos[world, a]
+    s1 = geom_size[world, a]
+    p2 = geom_pos[world, b]
+    s2 = geom_size[world, b]
+    margin = detection[world, own[i]]
+    count = slot[i]
+    last = slot[i + 1]
+    if near(geom_type[a], geom_type[b], p1, s1, p2, s2, margin):
+        q1 = geom_quat[world, a]
+        q2 = geom_quat[world, b]
+        found = candidates(geom_type[a], geom_type[b], p1, q1, s1, p2, q2, s2, margin)
+        for k in range(4):
+            if found[k] >= 0 and count < last:
+                n, distance, x = closed_form(geom_type[a], geom_type[b], p1, q1, s1, p2, q2, s2, found[k])
+                if distance <= margin:
+                    feature_out[world, count] = found[k]
+                    count = count + 1
+    for k in range(count, last):
+        feature_out[world, k] = -1

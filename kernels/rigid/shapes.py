@@ -22,12 +22,6 @@ NONE = wp.constant(wp.vec4i(-1, -1, -1, -1))
 
 
 @wp.func
-def x_axis(q: quat) -> vec3:
-    """The first axis of a geom."""
-    return rotate(q, vec3(real(1.0), real(0.0), real(0.0)))
-
-
-@wp.func
 def z_axis(q: quat) -> vec3:
     """The axis of a capsule or cylinder, the normal of a plane."""
     return rotate(q, vec3(real(0.0), real(0.0), real(1.0)))
@@ -87,28 +81,27 @@ def two_balls(p1: vec3, r1: real, p2: vec3, r2: real, coincident: vec3):
 
 
 @wp.func
-def contact_frame(n: vec3) -> mat33:
-    """Rows: the normal and two tangents, as MuJoCo's ``mju_makeFrame`` chooses them."""
-    t = vec3(real(0.0), real(1.0), real(0.0))
-    if n[1] >= real(0.5) or n[1] <= real(-0.5):
-        t = vec3(real(0.0), real(0.0), real(1.0))
-    t1 = wp.normalize(t - n * wp.dot(n, t))
-    t2 = wp.cross(n, t1)
-    return mat33(n[0], n[1], n[2], t1[0], t1[1], t1[2], t2[0], t2[1], t2[2])
+def tangent_hint(n: vec3) -> vec3:
+    """The direction from which MuJoCo's ``mju_makeFrame`` makes the first tangent."""
+    level = n[1] < real(0.5) and n[1] > real(-0.5)
+    return wp.where(level, vec3(real(0.0), real(1.0), real(0.0)), vec3(real(0.0), real(0.0), real(1.0)))
 
 
 @wp.func
-def aligned_frame(n: vec3, axis: vec3) -> mat33:
-    """Rows: the normal, the direction of an axis along the surface (x where it has none), and their product."""
-    t = axis - n * wp.dot(n, axis)
-    if wp.dot(t, t) < PARALLEL:
-        x = vec3(real(1.0), real(0.0), real(0.0))
-        if n[0] >= real(0.9) or n[0] <= real(-0.9):
-            x = vec3(real(0.0), real(1.0), real(0.0))
-        t = x - n * n[0]
-        if n[0] >= real(0.9) or n[0] <= real(-0.9):
-            t = x - n * n[1]
-    u = wp.normalize(t)
-    t1 = wp.normalize(u - n * wp.dot(n, u))  # again: a short t has lost its right angle to rounding
+def along_surface(n: vec3, axis: vec3) -> vec3:
+    """The hint for a first tangent along an axis: x, as in MuJoCo, where the axis stands upright on the surface."""
+    side = wp.cross(n, axis)
+    if wp.dot(side, side) >= PARALLEL:
+        return axis
+    if wp.abs(n[0]) < real(0.9):
+        return vec3(real(1.0), real(0.0), real(0.0))
+    return vec3(real(0.0), real(1.0), real(0.0))
+
+
+@wp.func
+def contact_frame(n: vec3, hint: vec3) -> mat33:
+    """Rows: the normal and two tangents, the first of them in the plane of normal and hint."""
+    t = wp.normalize(hint - n * wp.dot(n, hint))
+    t1 = wp.normalize(t - n * wp.dot(n, t))  # again: a hint near the normal loses its right angle to rounding
     t2 = wp.cross(n, t1)
     return mat33(n[0], n[1], n[2], t1[0], t1[1], t1[2], t2[0], t2[1], t2[2])

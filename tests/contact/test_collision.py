@@ -1,0 +1,146 @@
+"""Which contacts exist, and their distance, position and frame: against MuJoCo C, and their gradients."""
+
+import dataclasses
+import functools
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import fphys
+from fphys.rigid import collision
+from fphys.testing import check_transforms
+
+from .collision_scenes import KINDS, kinds, model, parity, poses, square_poses
+
+NAMES = ["-".join(kind) for kind in KINDS]
+contacts = jax.jit(collision.contacts)
+
+
+def state_of(m: Any, qpos: np.ndarray) -> Any:
+    return fphys.init(m, len(qpos), qpos=qpos.astype(m.qpos0.dtype))
+
+
+@functools.cache
+def random_parity(full: bool) -> Any:
+    qpos = poses(5000 if full else 1000, seed=0)
+    return parity(model(), qpos, contacts(model(), state_of(model(), qpos)))
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=NAMES)
+def test_random_poses(kind: Any, full: bool):
+    """Both evaluate the same formulas: 1e-9 leaves room for nearly parallel axes, 1e-12 is typical."""
+    found = random_parity(full)[kind]
+    assert found.contacts > 150
+    assert found.miscounted == []
+    assert found.errors.max() < 1e-9
+
+
+@functools.cache
+def square_parity() -> Any:
+    qpos = square_poses()
+    return parity(model(True), qpos, contacts(model(True), state_of(model(True), qpos)))
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=NAMES)
+def test_parallel_aligned_coincident_and_contained(kind: Any):
+    """Counts and distances. Positions may differ where MuJoCo's own choice hangs on a rounding error."""
+    found = square_parity()[kind]
+    assert found.contacts >= 40
+    assert found.miscounted == []
+    assert found.errors[:, 0].max() < 1e-8  # a cylinder tilted by 2e-8: MuJoCo's tilt has an error of 1e-8 itself
+
+
+def test_square_poses_give_finite_frames_and_gradients():
+    m = model(True)
+    state = state_of(m, square_poses())
+    found = contacts(m, state)
+
+    def total(qpos: Any, size: Any) -> Any:
+        changed = dataclasses.replace(m, geom=dataclasses.replace(m.geom, size=size))
+        c = collision.contacts(changed, state.replace(qpos=qpos), found)
+        return c.distance.sum() + c.pos.sum() + c.frame.sum()
+
+    assert all(np.isfinite(x).all() for x in jax.jit(jax.grad(total, (0, 1)))(state.qpos, m.geom.size))
+    frame = np.asarray(found.frame)[np.asarray(found.pair) >= 0]
+    np.testing.assert_allclose(frame @ frame.swapaxes(1, 2), np.broadcast_to(np.eye(3), frame.shape), atol=1e-12)
+    np.testing.assert_allclose(np.linalg.det(frame), 1, atol=1e-12)
+
+
+@functools.cache
+def differentiated() -> Any:
+    """Geometry at a frozen contact set, its inputs, its derivative, and the kind of every contact."""
+    m = model()
+    state = state_of(m, poses(100, seed=1))
+    found = contacts(m, state)
+
+    def geometry(qpos: Any, size: Any, pos: Any, quat: Any) -> Any:
+        geom = dataclasses.replace(m.geom, size=size, pos=pos, quat=quat)
+        c = collision.contacts(dataclasses.replace(m, geom=geom), state.replace(qpos=qpos), found)
+        return c.distance, c.pos, c.frame
+
+    args = (state.qpos, m.geom.size, m.geom.pos, m.geom.quat)
+    kind = np.where(np.asarray(found.pair) < 0, -1, kinds(m)[np.asarray(found.pair)])
+    pull = jax.jit(lambda seeds: jax.vjp(geometry, *args)[1](seeds))
+    return jax.jit(geometry), args, pull, kind
+
+
+@pytest.mark.parametrize("kind", range(len(KINDS)), ids=NAMES)
+def test_gradients(kind: int):
+    """Of distance, position and frame, tangents included, by pose and size, feature by feature frozen."""
+    geometry, args, pull, of = differentiated()
+    rng = np.random.default_rng([5, kind])  # not the seed that made the poses
+    outs = geometry(*args)
+    own = of == kind
+    assert own.sum() > 15
+    ways = [jnp.asarray(rng.normal(size=a.shape)) for a in args]
+    moved = []
+    for i, way in enumerate(ways):
+        sides = [geometry(*[a + h * way if j == i else a for j, a in enumerate(args)]) for h in (1e-6, -1e-6)]
+        moved.append([(np.asarray(a) - np.asarray(b)) / 2e-6 for a, b in zip(*sides, strict=True)])
+    for o, out in enumerate(outs):
+        weight = rng.normal(size=out.shape) * own.reshape(own.shape + (1,) * (out.ndim - 2))
+        seeds = tuple(jnp.asarray(weight) if i == o else jnp.zeros_like(x) for i, x in enumerate(outs))
+        for i, (grad, way) in enumerate(zip(pull(seeds), ways, strict=True)):
+            expected = float((weight * moved[i][o]).sum())
+            scale = max(abs(expected), float(np.abs(weight * moved[i][o]).max()), 1e-3)
+            assert abs(float((grad * way).sum()) - expected) < 1e-6 * scale, (o, i)
+
+
+@pytest.mark.parametrize("centred", [False, True], ids=["askew", "square"])
+def test_float32_finds_the_same_contacts(centred: bool):
+    qpos = square_poses() if centred else poses(500, seed=2)
+    double = contacts(model(centred), state_of(model(centred), qpos))
+    single = contacts(model(centred, "float32"), state_of(model(centred, "float32"), qpos))
+    deepest = []
+    for c in (double, single):
+        pair, distance = np.asarray(c.pair), np.asarray(c.distance, np.float64)
+        assert np.isfinite(distance).all() and np.isfinite(c.frame).all()
+        deep = np.zeros((len(pair), len(KINDS)))
+        np.minimum.at(deep, (np.arange(len(pair))[:, None], np.maximum(pair, 0)), np.where(pair < 0, 0, distance))
+        deepest.append(deep)
+    np.testing.assert_allclose(deepest[1], deepest[0], atol=2e-6)
+
+
+def test_what_does_not_fit_is_dropped_in_order():
+    m = model()
+    state = state_of(m, poses(50, seed=3))
+    full = contacts(m, state)
+    few = contacts(m, state.replace(max_contacts=5))
+    again = contacts(m, state.replace(max_contacts=5))
+    assert (np.asarray(full.pair) >= 0).sum(1).max() > 5
+    for x, y, z in zip(full, few, again, strict=True):
+        np.testing.assert_array_equal(x[:, :5], y)
+        np.testing.assert_array_equal(y, z)
+
+
+def test_transforms():
+    m = model()
+
+    def geometry(qpos: Any) -> Any:
+        c = collision.contacts(m, fphys.init(m, qpos.shape[0], qpos=qpos))
+        return c.distance, c.pos, c.frame
+
+    check_transforms(geometry, (jnp.asarray(poses(3, seed=4)),), batches=(3,), max_patterns=2)
