@@ -28,6 +28,7 @@ from .dynamics import (
     frame_accelerations,
     mass_matrix_launch,
     power_parts,
+    required_force,
 )
 from .equality import Bonds, bonds, equality_power, equality_rows, equality_sizes
 from .friction import friction_power, friction_rows, friction_sizes
@@ -60,21 +61,40 @@ def constrained(model: Model, state: State) -> bool:
     return model.structure.nrow > 0 or state.max_contacts > 0
 
 
+class Setting(NamedTuple):
+    """What the solve, and the forces at given accelerations, start from."""
+
+    frames: L.Frames
+    axes: Any
+    contacts: Contacts
+    row: Any  # first row of each contact, (world, contact)
+    rows: L.Rows
+
+
+def _set_up(
+    launch: Any, model: Model, state: State, given: Parameters, kept: Any, contacts: Contacts, row: Any, status: Any
+) -> Setting:
+    """Poses, contacts and the rows of all constraints."""
+    frames = L.frame_poses(launch, model, state)
+    axes = L.dof_axes(launch, model, state, frames)
+    velocity = L.frame_motion(launch, model, state, axes, state.qvel)
+    poses = geom_poses(launch, model, state, frames)
+    ids = [contacts.pair, contacts.feature, row, status]
+    detect(launch, model, state, given.pairs.detection, pair_rows(model), poses, kept, ids)
+    geometry(launch, model, state, contacts[:2], poses, list(contacts[2:]))
+    room = row_capacity(model, state) if kept is None else row.shape[1] * int(pair_rows(model).max(initial=0))
+    rows = _rows(launch, model, state, given, contacts, row, (frames, axes, velocity), room)
+    return Setting(frames, axes, contacts, row, rows)
+
+
 def _solve(launch: Any, model: Model, state: State, loads: L.Loads, given: Parameters, kept: Any, *outs: Any) -> None:
     """Everything from poses to the constrained acceleration."""
     qacc, factor, pair, feature, row, distance, pos, frame, force, residual, iterations, status, detected = outs
     s, real = model.structure, L.types(state.qpos).real
     w, n = launch.worlds, s.nv
     k = L.modules(state.qpos)
-    frames = L.frame_poses(launch, model, state)
-    axes = L.dof_axes(launch, model, state, frames)
-    velocity = L.frame_motion(launch, model, state, axes, state.qvel)
-    poses = geom_poses(launch, model, state, frames)
-    detect(launch, model, state, given.pairs.detection, pair_rows(model), poses, kept, [pair, feature, row, detected])
     contacts = Contacts(pair, feature, distance, pos, frame)
-    geometry(launch, model, state, contacts[:2], poses, list(contacts[2:]))
-    room = row_capacity(model, state) if kept is None else pair.shape[1] * int(pair_rows(model).max(initial=0))
-    rows = _rows(launch, model, state, given, contacts, row, (frames, axes, velocity), room)
+    frames, axes, _, _, rows = _set_up(launch, model, state, given, kept, contacts, row, detected)
     bias, net = launch.scratch((w, n), real), launch.scratch((w, n), real)
     matrix = launch.scratch((w, L.packed_size(n)), real, zeroed=True)
     zero = launch.scratch((w, n), real, zeroed=True)
@@ -232,3 +252,67 @@ def constrained_acceleration(model: Model, state: State, loads: L.Loads, given: 
     """
     kept = None if given is None else (given.pair, given.feature)
     return _accelerate(model, state, loads, Parameters(mix_pairs(model), bonds(model)), kept)
+
+
+def _restore(launch: Any, model: Model, state: State, given: Parameters, qacc: Any, *outs: Any) -> None:
+    """-J^T f at given accelerations."""
+    total, pair, feature, status = outs
+    s, t = model.structure, L.types(state.qpos)
+    w, nc = launch.worlds, pair.shape[1]
+    geometry = [launch.scratch((w, nc), kind) for kind in (t.real, t.vec3, t.mat33)]
+    row = launch.scratch((w, nc), t.integer)
+    contacts = Contacts(pair, feature, *geometry)
+    rows = _set_up(launch, model, state, given, None, contacts, row, status).rows
+    nr = rows.weight.shape[1]
+    scratch = [launch.scratch((w, n), kind) for n, kind in ((nr, t.real), (nr, t.integer), (nc, t.integer))]
+    scratch += [launch.scratch((w, 2, s.nv), t.real)]
+    scratch += [launch.scratch((w, n), t.real) for n in (L.packed_size(s.nv), nr)]
+    launch(
+        kernels(state.qpos.dtype, "rigid.newton").restoring_forces,
+        dim=w,
+        inputs=[s.nrow, int(s.elliptic), s.geom.pair_condim, given.pairs.friction, model.opt.impratio]
+        + [qacc, *rows, pair, row],
+        outputs=[total, *scratch],
+    )
+
+
+def _restore_shapes(model: Model, state: State, given: Parameters, qacc: Any) -> tuple[Any, ...]:
+    w, shape = qacc.shape[0], jax.ShapeDtypeStruct
+    ids = [shape((w, state.max_contacts), jnp.int32) for _ in range(2)]
+    return (shape(qacc.shape, qacc.dtype), *ids, shape((w,), jnp.uint32))
+
+
+_restore_op = warp_op(_restore, _restore_shapes, differentiable=False, name="constraint's force")
+
+
+@jax.custom_vjp
+def _require(model: Model, state: State, given: Parameters, qacc: Array) -> Array:
+    return required_force(model, state, _NO_LOADS, qacc) + _restore_op(model, state, given, qacc)[0]
+
+
+def _require_fwd(*primals: Any) -> Any:
+    (model, state, given, qacc), wanted = primal_values(primals)
+    total, pair, feature, _ = _restore_op(model, state, given, qacc)
+    force = required_force(model, state, _NO_LOADS, qacc) + total
+    return force, (model, state, given, (pair, feature), qacc, wanted)
+
+
+def _require_bwd(saved: Any, cotangent: Array) -> Any:
+    model, state, given, ids, qacc, wanted = saved
+    args = (model, state, _NO_LOADS, given, ids, qacc, dense(cotangent))
+    seeds = [jnp.ones(p.shape, p.dtype) for p in _power_op.outputs(*args)]
+    flags = iter(wanted.flags)
+    mask = [[next(flags) for _ in jax.tree.leaves(part)] for part in (model, state, given)]
+    wish = [*mask[0], *mask[1], *mask[2], False, False, next(flags), False]
+    grads = _power_op.vjp(args, seeds, wish)
+    return grads[0], grads[1], grads[3], grads[5]
+
+
+_require.defvjp(_require_fwd, _require_bwd, symbolic_zeros=True)
+
+_NO_LOADS = L.Loads(None, None, None)
+
+
+def constrained_inverse(model: Model, state: State, qacc: Array) -> Array:
+    """M a + b - passive - J^T f(a), shape (world, nv); gradients flow to model, state and qacc."""
+    return _require(model, state, Parameters(mix_pairs(model), bonds(model)), qacc)

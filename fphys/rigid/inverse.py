@@ -9,9 +9,9 @@ import jax.numpy as jnp
 import numpy as np
 
 from ..bridge import kernels, warp_op
-from ..errors import UnsupportedError
 from ..model import Model, State
 from . import launches as L
+from .constraint import constrained, constrained_inverse
 from .dynamics import packed_matrix, power_operation, required_force
 
 Array = jax.Array
@@ -22,26 +22,17 @@ NO_LOADS = L.Loads(None, None, None)
 def inverse(model: Model, state: State, qacc: Array) -> Array:
     """The generalised force that gives the accelerations: M a + b - passive, as MuJoCo's ``mj_inverse``.
 
-    It equals the sum of actuator, applied and projected external forces of the forward problem. The forces of
-    constraints are not part of it yet, so a model that has any is refused.
+    It equals the sum of actuator, applied and projected external forces of the forward problem: what constraints
+    supply, contacts included, is taken off.
 
     Args:
         qacc: shape (world, nv) [m/s^2 or rad/s^2].
 
     Returns:
         Force [N or N m], shape (world, nv). Gradients flow to every continuous leaf of the model, to
-        state and qacc.
-
-    Raises:
-        UnsupportedError: the model has contacts or other constraints.
+        state and qacc, at a frozen contact set.
     """
-    if model.structure.geom.pair.size or model.structure.nrow:
-        raise UnsupportedError(
-            "inverse does not include the forces of constraints yet, and this model has geoms that can touch, limits, "
-            'equalities or dry friction: load it with disable=("contact", "limit", "equality", "frictionloss") for the '
-            "force without them"
-        )
-    return _inverse(model, state, qacc)
+    return constrained_inverse(model, state, qacc) if constrained(model, state) else _inverse(model, state, qacc)
 
 
 def bias(model: Model, state: State) -> Array:

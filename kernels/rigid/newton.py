@@ -459,6 +459,70 @@ def newton(
 
 
 @wp.kernel(enable_backward=False)
+def restoring_forces(
+    # Structure:
+    first: int,
+    elliptic: int,
+    pair_dim: wp.array(dtype=int),
+    # Model:
+    pair_friction: wp.array2d(dtype=vec5),
+    impratio: wp.array(dtype=real),
+    # In:
+    qacc: wp.array2d(dtype=real),
+    jacobian: wp.array3d(dtype=real),
+    weight: wp.array2d(dtype=real),
+    reference: wp.array2d(dtype=real),
+    bound: wp.array2d(dtype=vec2),
+    contact_pair: wp.array2d(dtype=int),
+    contact_row: wp.array2d(dtype=int),
+    # Out:
+    total_out: wp.array2d(dtype=real),
+    error_out: wp.array2d(dtype=real),
+    active_out: wp.array2d(dtype=int),
+    cone_out: wp.array2d(dtype=int),
+    work_out: wp.array3d(dtype=real),
+    stiffness_out: wp.array2d(dtype=real),
+    row_force_out: wp.array2d(dtype=real),
+):
+    """-J^T f of the constraints at given accelerations; ``stiffness`` is scratch."""
+    world = wp.tid()
+    n = qacc.shape[1]
+    ratio = wp.sqrt(wp.max(TINY, impratio[world]))
+    listed = list_rows(world, first, elliptic, weight, bound, active_out)
+    for i in range(n):
+        total_out[world, i] = real(0.0)
+        for j in range(i + 1):
+            stiffness_out[world, lower(i, j)] = real(0.0)
+    for k in range(listed[1]):
+        r = active_out[world, k]
+        s = -reference[world, r]
+        for i in range(n):
+            s += jacobian[world, r, i] * qacc[world, i]
+        error_out[world, r] = s
+    for k in range(listed[0]):
+        r = active_out[world, k]
+        add_row(world, r, error_out, weight, bound, jacobian, total_out, stiffness_out, row_force_out)
+    if elliptic != 0:
+        for k in range(list_cones(world, first, pair_dim, contact_pair, contact_row, weight, cone_out)):
+            c = cone_out[world, k]
+            mu = pair_friction[world, contact_pair[world, c]]
+            add_cone(
+                world,
+                first + contact_row[world, c],
+                pair_dim[contact_pair[world, c]],
+                mu[0] / ratio,
+                mu,
+                error_out,
+                weight,
+                jacobian,
+                total_out,
+                stiffness_out,
+                row_force_out,
+                work_out,
+            )
+
+
+@wp.kernel(enable_backward=False)
 def solve_dense(
     # In:
     factor: wp.array2d(dtype=real),

@@ -182,3 +182,25 @@ def test_a_family_left_out_of_the_backward_pass_is_noticed(family: str, monkeypa
     mutant, args = qacc_of(*given)
     with pytest.raises(AssertionError):
         check_grads(mutant, args, tol=5e-5, directions=2, argnums=(2,))
+
+
+@pytest.mark.parametrize("cone", ["pyramidal", "elliptic"])
+def test_inverse(cone: str):
+    """As MuJoCo's ``mj_inverse`` at any acceleration, nothing at that of the forward problem; and its gradient."""
+    model, state = given = scene("weld", cone, 4)
+    rng = np.random.default_rng(5)
+    qacc = jnp.asarray(3.0 * rng.normal(size=state.qvel.shape))
+    inverse = jax.jit(fphys.inverse)
+    force = inverse(model, state, qacc)
+    for w in range(len(qacc)):
+        d = data(given, w)
+        d.qacc[:] = qacc[w]
+        mujoco.mj_inverse(model.structure.source, d)
+        np.testing.assert_allclose(force[w], d.qfrc_inverse, rtol=0, atol=1e-12 * np.abs(d.qfrc_inverse).max())
+    rest = inverse(model, state, FORWARD(model, state)[0])
+    assert float(jnp.abs(rest).max()) < 1e-9 * float(jnp.abs(force).max())
+
+    def scaled(qvel: Any, qacc: Any) -> Any:
+        return 1e-3 * fphys.inverse(model, state.replace(qvel=qvel), qacc)
+
+    check_grads(jax.jit(scaled), (state.qvel, qacc), tol=1e-5, directions=2)
