@@ -12,6 +12,7 @@ from ..bridge import kernels, warp_op
 from ..errors import UnsupportedError
 from ..model import Model, State
 from . import launches as L
+from . import tendon as T
 from .dynamics import packed_matrix, power_operation, required_force
 
 Array = jax.Array
@@ -158,7 +159,7 @@ def _potential(launch: Any, model: Model, state: State, *outs: Any) -> None:
         outputs=[next(parts)],
     )
     if s.ntendon:
-        length = L.tendon_sums(launch, model, state, state.qpos, s.joint.qpos)
+        length = T.lengths(launch, model, state, frames)
         launch(
             k.tendon_energy,
             dim=(launch.worlds, s.ntendon),
