@@ -44,7 +44,7 @@ class Moments(NamedTuple):
     """Where the entries of the actuators' moments are."""
 
     pattern: L.Pattern
-    tendon: np.ndarray  # (entry,) the tendon Jacobian's entry that each of a tendon's actuator stands for, or -1
+    tendon: np.ndarray  # (entry,) for an actuator of a tendon, the entry of the tendon's Jacobian
     column_adr: np.ndarray  # (nv + 1,) entries of dof d are column[column_adr[d]:column_adr[d + 1]]
     column: np.ndarray  # (entry,)
 
@@ -64,14 +64,12 @@ def moments(structure: Structure) -> Moments:
             mask[i] = ends.any(0) & ~ends.all(0) if kind == SITE else ends.any(0)
         else:
             mask[i] = s.dof.joint == target
-    rows = L.make_pattern(mask)
+    pattern = L.make_pattern(mask)
     where = {(t, d): e for e, (t, d) in enumerate(zip(tendon.row, tendon.dof, strict=True))}
-    entry = [
-        where[a.target[i], d] if a.transmission[i] == TENDON else -1 for i, d in zip(rows.row, rows.dof, strict=True)
-    ]
-    order = np.argsort(rows.dof, kind="stable").astype(np.int32)
+    entry = [where.get((a.target[i], d), -1) for i, d in zip(pattern.row, pattern.dof, strict=True)]
+    order = np.argsort(pattern.dof, kind="stable").astype(np.int32)
     adr = np.concatenate([[0], np.cumsum(mask.sum(0))]).astype(np.int32)
-    return Moments(rows, np.array(entry, np.int32), adr, order)
+    return Moments(pattern, np.array(entry, np.int32), adr, order)
 
 
 @functools.cache
@@ -147,6 +145,7 @@ class Drives(NamedTuple):
     length: Buffer  # (world, nu)
     velocity: Buffer  # (world, nu)
     force: Buffer  # within all limits, (world, nu)
+    total: Buffer  # of unlimited forces on each tendon, where some tendon has a range, (world, ntendon)
 
 
 def drives(
@@ -164,8 +163,10 @@ def drives(
     k, real, dim = L.modules(state.qpos), L.types(state.qpos).real, (launch.worlds, s.nu)
     signal = launch.scratch(dim, real)
     out = out or launch.scratch(dim, real)
-    limited = s.actuator.forcelimited.any() or _shared_tendon(s).max(initial=-1) >= 0
+    tendon = ranged_tendon(s)
+    limited = a.forcelimited.any() or tendon.max(initial=-1) >= 0
     force = launch.scratch(dim, real) if limited else out
+    total = launch.scratch((launch.worlds, s.ntendon), real)
     launch(
         k.activation.actuator_signals,
         dim=dim,
@@ -185,31 +186,25 @@ def drives(
         + [signal, length, velocity],
         outputs=[force],
     )
+    if tendon.max(initial=-1) >= 0:
+        launch(k.actuation.tendon_totals, dim=total.shape, inputs=[tendon, force], outputs=[total])
     if limited:
-        _limit(launch, model, force, out)
-    return Drives(moment, signal, length, velocity, out)
+        ranges = [model.tendon.actfrcrange, p.forcerange]
+        inputs = [tendon, _ints(a.forcelimited), *ranges, total, force]
+        launch(k.actuation.limited_forces, dim=dim, inputs=inputs, outputs=[out])
+    return Drives(moment, signal, length, velocity, out, total)
 
 
-def _shared_tendon(structure: Structure) -> np.ndarray:
-    """The tendon of each actuator where that tendon limits the sum of forces, or -1."""
+def ranged_tendon(structure: Structure) -> np.ndarray:
+    """The tendon that an actuator acts on where it limits the sum of forces, or -1."""
     a, limited = structure.actuator, np.flatnonzero(structure.tendon.actfrclimited)
     return np.where((a.transmission == TENDON) & np.isin(a.target, limited), a.target, -1).astype(np.int32)
 
 
-def _limit(launch: Any, model: Model, force: Buffer, out: Buffer) -> None:
-    """Hold forces within the ranges of tendons and actuators."""
-    s, tendon = model.structure, _shared_tendon(model.structure)
-    k = L.modules(force).actuation
-    total = launch.scratch((launch.worlds, s.ntendon), L.types(force).real)
-    if s.ntendon:
-        launch(k.tendon_totals, dim=(launch.worlds, s.ntendon), inputs=[tendon, force], outputs=[total])
-    launch(
-        k.limited_forces,
-        dim=(launch.worlds, s.nu),
-        inputs=[tendon, _ints(s.actuator.forcelimited), model.tendon.actfrcrange, model.actuator.forcerange]
-        + [total, force],
-        outputs=[out],
-    )
+def ranged_joint(structure: Structure) -> np.ndarray:
+    """The joint that an actuator acts on where it limits the sum of forces, or -1."""
+    a, limited = structure.actuator, np.flatnonzero(structure.joint.actfrclimited)
+    return np.where((a.transmission < SLIDER_CRANK) & np.isin(a.target, limited), a.target, -1).astype(np.int32)
 
 
 def joint_drives(launch: Any, model: Model, drive: Drives, out: Buffer | None = None) -> Buffer:
@@ -226,15 +221,18 @@ def joint_drives(launch: Any, model: Model, drive: Drives, out: Buffer | None = 
     return out
 
 
-def damping(launch: Any, model: Model, ctrl: Buffer, drive: Drives) -> Buffer:
+def damping(launch: Any, model: Model, drive: Drives) -> Buffer:
     """-d(force)/d(velocity) of every actuator, (world, nu)."""
     s, a, p = model.structure, model.structure.actuator, model.actuator
     out = launch.scratch((launch.worlds, s.nu), L.types(drive.force).real)
+    joint = ranged_joint(s)
+    at_joints = joint_drives(launch, model, drive) if joint.max(initial=-1) >= 0 else drive.force  # or not read
     launch(
         L.modules(drive.force).actuation.actuator_damping,
         dim=(launch.worlds, s.nu),
-        inputs=[a.act, a.gain, a.bias, _ints(a.forcelimited), p.gainprm, p.biasprm, p.lengthrange, p.acc0]
-        + [p.forcerange, ctrl, drive.signal, drive.length, drive.velocity, drive.force],
+        inputs=[a.gain, a.bias, _ints(a.forcelimited), ranged_tendon(s), joint, s.joint.dof]
+        + [p.gainprm, p.biasprm, p.lengthrange, p.acc0, p.forcerange, model.tendon.actfrcrange, model.joint.actfrcrange]
+        + [drive.signal, drive.length, drive.velocity, drive.force, drive.total, at_joints],
         outputs=[out],
     )
     return out

@@ -35,12 +35,12 @@ def implicit_matrix(
     launch(k.damping.add_joint_damping, dim=w, inputs=inputs, outputs=[matrix])
     if not _fast(model):
         return matrix
-    for rows, entry, damping in _damped_rows(launch, model, state, loads, frames, axes):
+    for pattern, entry, damping in _damped_rows(launch, model, state, loads, frames, axes):
         before, matrix = matrix, launch.scratch(size, t.real)
         launch(
             k.damping.add_row_damping,
             dim=w,
-            inputs=[s.dof.parent, L.branches(model), rows.adr, rows.dof, model.opt.timestep, entry, damping, before],
+            inputs=[s.dof.parent, L.branches(model), pattern.adr, pattern.dof, model.opt.timestep, entry, damping, before],
             outputs=[matrix],
         )
     velocity = L.frame_motion(launch, model, state, axes, state.qvel)
@@ -66,7 +66,7 @@ def _damped_rows(
         found.append((T.pattern(s), ten.jacobian, model.tendon.damping))
     if _damps(model, loads)[1]:
         drive = A.drives(launch, model, state, loads.ctrl, frames, axes, ten)
-        found.append((A.moments(s).pattern, drive.moment, A.damping(launch, model, loads.ctrl, drive)))
+        found.append((A.moments(s).pattern, drive.moment, A.damping(launch, model, drive)))
     return found
 
 
@@ -168,11 +168,11 @@ def implicit_power(
         + [*frames, *motions],
         outputs=[next(parts)],
     )
-    for rows, entry, damping in _damped_rows(launch, model, state, loads, frames, axes):
+    for pattern, entry, damping in _damped_rows(launch, model, state, loads, frames, axes):
         launch(
             k.damping.row_damping_power,
-            dim=(w, rows.adr.size - 1),
-            inputs=[L.branches(model), rows.adr, rows.dof, model.opt.timestep, entry, damping, *rates],
+            dim=(w, pattern.adr.size - 1),
+            inputs=[L.branches(model), pattern.adr, pattern.dof, model.opt.timestep, entry, damping, *rates],
             outputs=[next(parts)],
         )
     if gyroscopic(model):

@@ -316,48 +316,61 @@ def limited_forces(
     force_out[world, i] = f
 
 
+@wp.func
+def at_end(x: real, bounds: vec2) -> bool:
+    """Whether x is at or beyond an end of its range."""
+    return x <= bounds[0] or x >= bounds[1]
+
+
 @wp.kernel
 def actuator_damping(
     # Structure:
-    act: wp.array(dtype=int),
     gain: wp.array(dtype=int),
     bias: wp.array(dtype=int),
     limited: wp.array(dtype=int),
+    tendon: wp.array(dtype=int),
+    joint: wp.array(dtype=int),
+    joint_dof: wp.array(dtype=int),
     # Model:
     gainprm: wp.array3d(dtype=real),
     biasprm: wp.array3d(dtype=real),
     lengthrange: wp.array2d(dtype=vec2),
     acc0: wp.array2d(dtype=real),
     forcerange: wp.array2d(dtype=vec2),
+    tendon_range: wp.array2d(dtype=vec2),
+    joint_range: wp.array2d(dtype=vec2),
     # In:
-    ctrl: wp.array2d(dtype=real),
     signal: wp.array2d(dtype=real),
     length: wp.array2d(dtype=real),
     velocity: wp.array2d(dtype=real),
     force: wp.array2d(dtype=real),
+    total: wp.array2d(dtype=real),
+    drive: wp.array2d(dtype=real),
     # Out:
     damping_out: wp.array2d(dtype=real),
 ):
-    """-d(force)/d(velocity), zero where the force is at its range.
+    """-d(force)/d(velocity); none where the force, or the sum of forces on its tendon or joint, is at its range.
 
-    As in MuJoCo, the control counts as it is given, outside its range too, and limits of tendons and joints do not.
+    ``tendon`` and ``joint`` are those that an actuator acts on where they have ranges, or -1.
     """
     world, i = wp.tid()
-    u = signal[world, i]
-    if act[i] < 0:
-        u = ctrl[world, i]
     s = real(0.0)
     if gain[i] == AFFINE:
-        s = gainprm[world, i, 2] * u
+        s = gainprm[world, i, 2] * signal[world, i]
     elif gain[i] == MUSCLE:
         slope = muscle_gain_slope(
             gainprm, world, i, lengthrange[world, i], acc0[world, i], length[world, i], velocity[world, i]
         )
-        s = slope * u
+        s = slope * signal[world, i]
     if bias[i] == AFFINE:
         s += biasprm[world, i, 2]
-    f = force[world, i]
-    if limited[i] != 0 and (f <= forcerange[world, i][0] or f >= forcerange[world, i][1]):
+    t = tendon[i]
+    j = joint[i]
+    if limited[i] != 0 and at_end(force[world, i], forcerange[world, i]):
+        s = real(0.0)
+    if t >= 0 and at_end(total[world, t], tendon_range[world, t]):
+        s = real(0.0)
+    if j >= 0 and at_end(drive[world, joint_dof[j]], joint_range[world, j]):
         s = real(0.0)
     damping_out[world, i] = -s
 
