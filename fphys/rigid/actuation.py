@@ -115,8 +115,9 @@ def transmission(
         launch(
             k.actuator_moments,
             dim=(w, m.pattern.row.size),
-            inputs=[m.pattern.row, m.pattern.dof, m.tendon, a.transmission, a.target, own.number, own.body, L.ancestry(s)]
-            + [joint.type, joint.qpos, joint.dof, model.actuator.gear, state.qpos, ten.jacobian, pull, axes],
+            inputs=[m.pattern.row, m.pattern.dof, m.tendon, a.transmission, a.target, own.number, own.body]
+            + [L.ancestry(s), joint.type, joint.qpos, joint.dof, model.actuator.gear, state.qpos]
+            + [ten.jacobian, pull, axes],
             outputs=[moment],
         )
     return length, moment

@@ -40,7 +40,8 @@ def implicit_matrix(
         launch(
             k.damping.add_row_damping,
             dim=w,
-            inputs=[s.dof.parent, L.branches(model), pattern.adr, pattern.dof, model.opt.timestep, entry, damping, before],
+            inputs=[s.dof.parent, L.branches(model), pattern.adr, pattern.dof]
+            + [model.opt.timestep, entry, damping, before],
             outputs=[matrix],
         )
     velocity = L.frame_motion(launch, model, state, axes, state.qvel)

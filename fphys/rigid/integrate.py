@@ -10,6 +10,7 @@ from ..model import Model
 
 Array = jax.Array
 
+
 def _positions(launch: Any, model: Model, qpos: Any, velocity: Any, duration: Any, out: Any) -> None:
     joint = model.structure.joint
     k = kernels(qpos.dtype, "rigid.integrate")

@@ -129,8 +129,6 @@ def actuator_signals(
         a = activation[world, act[i]]
         if early[i] != 0:
             rate = rate_of(dynamics[i], a, signal, dynprm[world, i])
-            a = advanced(
-                dynamics[i], a, rate, dynprm[world, i], timestep[world], actlimited[i], actrange[world, i]
-            )
+            a = advanced(dynamics[i], a, rate, dynprm[world, i], timestep[world], actlimited[i], actrange[world, i])
         signal = a
     signal_out[world, i] = signal

@@ -375,6 +375,23 @@ def actuator_damping(
     damping_out[world, i] = -s
 
 
+@wp.func
+def drive_sum(
+    first: int,
+    last: int,
+    dof_entry: wp.array(dtype=int),
+    entry_row: wp.array(dtype=int),
+    moment: wp.array2d(dtype=real),
+    force: wp.array2d(dtype=real),
+    world: int,
+) -> real:
+    """Sum of moments times forces over the actuators of a dof."""
+    s = real(0.0)
+    for n in range(first, last):
+        s += moment[world, dof_entry[n]] * force[world, entry_row[dof_entry[n]]]
+    return s
+
+
 @wp.kernel
 def joint_drives(
     # Structure:
@@ -395,9 +412,7 @@ def joint_drives(
     ``limited_joint`` is the joint of each dof where that joint has a range, or -1.
     """
     world, d = wp.tid()
-    s = real(0.0)
-    for n in range(dof_adr[d], dof_adr[d + 1]):
-        s += moment[world, dof_entry[n]] * force[world, entry_row[dof_entry[n]]]
+    s = drive_sum(dof_adr[d], dof_adr[d + 1], dof_entry, entry_row, moment, force, world)
     j = limited_joint[d]
     drive = s
     if j >= 0:

@@ -83,6 +83,27 @@ def add_row_damping(
                         matrix_out[world, e] = matrix_out[world, e] + c * entry[world, m] * entry[world, n]
 
 
+@wp.func
+def branch_product(
+    first: int,
+    last: int,
+    branch: wp.array2d(dtype=int),
+    entry_dof: wp.array(dtype=int),
+    entry: wp.array2d(dtype=real),
+    rate: wp.array2d(dtype=real),
+    trial: wp.array2d(dtype=real),
+    world: int,
+) -> real:
+    """(J l) (J a) of a row, pairs of dofs on one branch only."""
+    p = real(0.0)
+    for m in range(first, last):
+        for n in range(first, last):
+            if branch[entry_dof[m], entry_dof[n]] != 0:
+                lead = entry[world, m] * trial[world, entry_dof[m]]
+                p += lead * entry[world, n] * rate[world, entry_dof[n]]
+    return p
+
+
 @wp.kernel
 def row_damping_power(
     # Structure:
@@ -101,10 +122,5 @@ def row_damping_power(
 ):
     """l . h J^T d J a of every row, pairs of dofs on one branch only."""
     world, r = wp.tid()
-    p = real(0.0)
-    for m in range(row_adr[r], row_adr[r + 1]):
-        for n in range(row_adr[r], row_adr[r + 1]):
-            if branch[entry_dof[m], entry_dof[n]] != 0:
-                lead = entry[world, m] * trial[world, entry_dof[m]]
-                p += lead * entry[world, n] * rate[world, entry_dof[n]]
+    p = branch_product(row_adr[r], row_adr[r + 1], branch, entry_dof, entry, rate, trial, world)
     power_out[world, r] = timestep[world] * damping[world, r] * p

@@ -106,9 +106,7 @@ def muscle_gain_slope(
 
 
 @wp.func
-def muscle_bias(
-    prm: wp.array3d(dtype=real), world: int, i: int, lengthrange: vec2, acc0: real, length: real
-) -> real:
+def muscle_bias(prm: wp.array3d(dtype=real), world: int, i: int, lengthrange: vec2, acc0: real, length: real) -> real:
     """Passive force: none below L0, then a parabola, then a line."""
     x = relative_length(prm, world, i, lengthrange, length)
     b = real(0.5) * (real(1.0) + prm[world, i, 5])
