@@ -61,10 +61,13 @@ _DERIVED = (
     "dof.invweight0",
     "tendon.invweight0",
     "tendon.length0",
+    "actuator.acc0",
     "equality.data",
     "opt.meaninertia",
 )
 _SITE = 6  # mjOBJ_SITE
+_GEOMS = (4, 5)  # mjWRAP_SPHERE, mjWRAP_CYLINDER
+_READ = {"dynprm": 3, "gainprm": 9, "biasprm": 9}
 _KINDS = ("body", "joint", "geom", "site", "tendon", "actuator", "key", "sensor", "camera")
 
 
@@ -233,8 +236,8 @@ def _get(m: Any, name: str) -> np.ndarray:
 
 
 def _truncated(name: str, values: np.ndarray) -> np.ndarray:
-    """Of an actuator's ten parameters the first three are read."""
-    return values[..., :3] if name.endswith("prm") and values.ndim == 2 else values
+    """Of an actuator's ten parameters those are read that a leaf holds."""
+    return values[..., : _READ[name]] if name in _READ and values.ndim == 2 else values
 
 
 def _structure(m: Any, disabled: frozenset[str]) -> Structure:
@@ -263,6 +266,7 @@ def _structure(m: Any, disabled: frozenset[str]) -> Structure:
             dof=ints(m.jnt_dofadr),
             body=ints(m.jnt_bodyid),
             frame=after,
+            actfrclimited=flags(m.jnt_actfrclimited),
         ),
         dof=Dofs(
             joint=ints(m.dof_jntid), body=ints(m.dof_bodyid), parent=ints(m.dof_parentid), frame=after[m.dof_jntid]
@@ -283,10 +287,18 @@ def _structure(m: Any, disabled: frozenset[str]) -> Structure:
         ),
         equality=_equalities(m, "equality" in disabled),
         site=Sites(body=ints(m.site_bodyid)),
-        tendon=Tendons(adr=ints([*m.tendon_adr, m.nwrap]), joint=ints(m.wrap_objid)),
+        tendon=Tendons(
+            adr=ints([*m.tendon_adr, m.nwrap]),
+            kind=ints(m.wrap_type),
+            object=ints(m.wrap_objid),
+            side=ints(np.where(np.isin(m.wrap_type, _GEOMS), m.wrap_prm, -1).round()),
+            actfrclimited=flags(m.tendon_actfrclimited),
+            follows=flags(_at_rest(m)),
+        ),
         actuator=Actuators(
             transmission=ints(m.actuator_trntype),
             target=ints(m.actuator_trnid[:, 0]),
+            reference=ints(m.actuator_trnid[:, 1]),
             dynamics=ints(m.actuator_dyntype),
             gain=ints(m.actuator_gaintype),
             bias=ints(m.actuator_biastype),
@@ -294,6 +306,7 @@ def _structure(m: Any, disabled: frozenset[str]) -> Structure:
             ctrllimited=flags(m.actuator_ctrllimited),
             forcelimited=flags(m.actuator_forcelimited),
             actlimited=flags(m.actuator_actlimited),
+            actearly=flags(m.actuator_actearly),
         ),
         integrator=Integrator(m.opt.integrator),
         cone=int(m.opt.cone),
@@ -327,6 +340,16 @@ def _equalities(m: Any, disabled: bool) -> Equalities:
         object=np.stack([m.eq_obj1id[index], m.eq_obj2id[index]], -1).astype(np.int32),
         site=np.array(m.eq_objtype[index] == _SITE, np.int32),
     )
+
+
+def _at_rest(m: Any) -> np.ndarray:
+    """Which tendons have their length at qpos_spring as rest length: MuJoCo puts it where the file gives none."""
+    mujoco = _mujoco()
+    d = mujoco.MjData(m)
+    d.qpos[:] = m.qpos_spring
+    for stage in (mujoco.mj_kinematics, mujoco.mj_comPos, mujoco.mj_tendon):
+        stage(m, d)
+    return (m.tendon_lengthspring == d.ten_length[:, None]).all(axis=1)
 
 
 def _frames(m: Any) -> tuple[Frames, np.ndarray, np.ndarray]:

@@ -14,7 +14,7 @@ import jax.numpy as jnp
 
 from ..errors import ModelError
 from ..tree import Tree, pytree, static
-from .structure import Structure
+from .structure import MUSCLE, Structure
 
 Array = jax.Array
 
@@ -55,6 +55,7 @@ class Joint(Tree):
     margin: Array  # Distance from a limit at which it begins to act [m or rad], shape (1 | world, joint).
     solref: Array  # Reference of the limit's constraint, as a geom's, shape (1 | world, joint, 2).
     solimp: Array  # Impedance of the limit's constraint, shape (1 | world, joint, 5).
+    actfrcrange: Array  # Range of the sum of the actuators' forces [N or N m], shape (1 | world, joint, 2).
 
 
 @pytree
@@ -107,10 +108,10 @@ class Site(Tree):
 
 @pytree
 class Tendon(Tree):
-    coef: Array  # Coefficient of each joint [m or m/rad], shape (1 | world, wrap).
+    coef: Array  # Coefficient of a joint [m or m/rad], divisor of a pulley; else unused, shape (1 | world, wrap).
     stiffness: Array  # Stiffness [N/m], shape (1 | world, tendon).
     damping: Array  # Damping [N s/m], shape (1 | world, tendon).
-    lengthspring: Array  # Rest length interval [m], shape (1 | world, tendon, 2).
+    lengthspring: Array  # Rest length interval [m]; derived where the file gives none, shape (1 | world, tendon, 2).
     range: Array  # Limits of the length [m], shape (1 | world, tendon, 2).
     margin: Array  # Distance from a limit at which it begins to act [m], shape (1 | world, tendon).
     solref_lim: Array  # Reference of the limit's constraint, as a geom's, shape (1 | world, tendon, 2).
@@ -120,14 +121,18 @@ class Tendon(Tree):
     solimp_fri: Array  # Impedance of the friction's constraint, shape (1 | world, tendon, 5).
     length0: Array  # Length at qpos0 [m]; derived, shape (1 | world, tendon).
     invweight0: Array  # Inverse inertia along the tendon at qpos0; derived, shape (1 | world, tendon).
+    actfrcrange: Array  # Range of the sum of the actuators' forces [N], shape (1 | world, tendon, 2).
 
 
 @pytree
 class Actuator(Tree):
     gear: Array  # Transmission gear, shape (1 | world, actuator, 6).
-    gainprm: Array  # Gain parameters (first three), shape (1 | world, actuator, 3).
-    biasprm: Array  # Bias parameters (first three), shape (1 | world, actuator, 3).
+    gainprm: Array  # Gain parameters (affine: first three; muscle: all), shape (1 | world, actuator, 9).
+    biasprm: Array  # Bias parameters (affine: first three; muscle: all), shape (1 | world, actuator, 9).
     dynprm: Array  # Activation dynamics (first: time constant [s]), shape (1 | world, actuator, 3).
+    cranklength: Array  # Length of a slider-crank's rod [m], shape (1 | world, actuator).
+    lengthrange: Array  # Range of a muscle's length [m], not derived, shape (1 | world, actuator, 2).
+    acc0: Array  # Acceleration by a unit force at qpos0, derived for muscles, shape (1 | world, actuator).
     ctrlrange: Array  # Range of the control, shape (1 | world, actuator, 2).
     forcerange: Array  # Range of the force [N or N m], shape (1 | world, actuator, 2).
     actrange: Array  # Range of the activation, shape (1 | world, actuator, 2).
@@ -176,8 +181,9 @@ class Model:
                 may be left out. Whole groups may be given by keyword instead.
             derived: "recomputed" lets the constants that follow from mass, inertia, geometry and
                 armature follow (``body.invweight0``, ``dof.invweight0``, ``tendon.invweight0``,
-                ``tendon.length0``, ``opt.meaninertia``), as
-                MuJoCo's ``mj_setConst``; "frozen" leaves them, as MuJoCo's raw field edits do.
+                ``tendon.length0``, ``opt.meaninertia``, muscles' ``actuator.acc0``), as MuJoCo's
+                ``mj_setConst``, and rest lengths ``tendon.lengthspring`` that the file did not give, as
+                loading the changed file would; "frozen" leaves them, as MuJoCo's raw field edits do.
 
         Raises:
             ModelError: no such leaf. ValueError: a shape does not fit. TypeError: a dtype does not.
@@ -195,8 +201,12 @@ class Model:
         if derived == "frozen":
             return model
         touched = {*(changes or {}), *groups}
-        follows = any(source in touched or source.split(".")[0] in touched for source in DERIVED_SOURCES)
-        return _recompute[0](model) if follows else model
+        if not any(s in touched or s.split(".")[0] in touched for s in derived_sources(self.structure)):
+            return model
+        new = _recompute[0](model)
+        if "tendon.lengthspring" in touched:
+            new = dataclasses.replace(new, tendon=new.tendon.replace(lengthspring=model.tendon.lengthspring))
+        return new
 
     def _leaf(self, path: str) -> Array:
         value: Any = self
@@ -235,7 +245,17 @@ DERIVED_SOURCES = frozenset(
     {"body.mass", "body.inertia", "body.ipos", "body.iquat", "body.pos", "body.quat"}
     | {"joint.pos", "joint.axis", "dof.armature", "tendon.coef", "equality.data", "qpos0"}
 )
-"""Leaves that the derived constants depend on."""
+"""Leaves that the derived constants of every model depend on."""
+
+_PATHS = frozenset({"site.pos", "geom.pos", "geom.quat", "geom.size", "qpos_spring"})
+_TRANSMISSIONS = frozenset({"site.pos", "site.quat", "actuator.gear", "actuator.cranklength"})
+
+
+def derived_sources(structure: Structure) -> frozenset[str]:
+    """Leaves that the derived constants of a model depend on: those of tendons and muscles where there are any."""
+    muscles = (structure.actuator.gain == MUSCLE).any() or (structure.actuator.bias == MUSCLE).any()
+    return DERIVED_SOURCES | (_PATHS if structure.ntendon else set()) | (_TRANSMISSIONS if muscles else set())
+
 
 _recompute: list[Callable[[Model], Model]] = []
 

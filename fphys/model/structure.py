@@ -39,6 +39,10 @@ CONNECT, WELD, JOINT, TENDON = 0, 1, 2, 3
 EQUALITY_ROWS = {CONNECT: 3, WELD: 6, JOINT: 1, TENDON: 1}
 
 
+MUSCLE = 2
+"""MuJoCo's mjGAIN_MUSCLE and mjBIAS_MUSCLE."""
+
+
 @dataclasses.dataclass(frozen=True, eq=False)
 class BodyTree:
     parent: Ints  # (nbody,) parent body; the world's is 0
@@ -68,6 +72,7 @@ class Joints:
     dof: Ints  # (njnt,) first index in qvel
     body: Ints  # (njnt,) body that it moves
     frame: Ints  # (njnt,) frame after it
+    actfrclimited: np.ndarray  # (njnt,) bool: the sum of the actuators' forces has a range
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -122,16 +127,21 @@ class Sites:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Tendons:
-    """Fixed tendons: a tendon's length is the weighted sum of joint positions."""
+    """Fixed tendons are weighted sums of joint positions; spatial ones are paths through wraps, in order."""
 
     adr: Ints  # (ntendon + 1,) wraps of tendon t are adr[t]:adr[t + 1]
-    joint: Ints  # (nwrap,) joint of each wrap
+    kind: Ints  # (nwrap,) mujoco.mjtWrap: JOINT, PULLEY, SITE, SPHERE or CYLINDER
+    object: Ints  # (nwrap,) joint, site or geom of each wrap, or -1
+    side: Ints  # (nwrap,) site that says on which side of the geom the tendon passes, or -1
+    actfrclimited: np.ndarray  # (ntendon,) bool: the sum of the actuators' forces has a range
+    follows: np.ndarray  # (ntendon,) bool: the file gave no rest length, so that it is the length at qpos_spring
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Actuators:
-    transmission: Ints  # (nu,) mujoco.mjtTrn: JOINT, JOINTINPARENT or TENDON
-    target: Ints  # (nu,) joint or tendon
+    transmission: Ints  # (nu,) mujoco.mjtTrn: JOINT, JOINTINPARENT, SLIDERCRANK, TENDON or SITE
+    target: Ints  # (nu,) joint, tendon or site
+    reference: Ints  # (nu,) reference site or slider site, or -1
     dynamics: Ints  # (nu,) mujoco.mjtDyn
     gain: Ints  # (nu,) mujoco.mjtGain
     bias: Ints  # (nu,) mujoco.mjtBias
@@ -139,6 +149,7 @@ class Actuators:
     ctrllimited: np.ndarray  # (nu,) bool
     forcelimited: np.ndarray  # (nu,) bool
     actlimited: np.ndarray  # (nu,) bool
+    actearly: np.ndarray  # (nu,) bool: the force uses the activation of the next step
 
 
 @dataclasses.dataclass(frozen=True, eq=False)

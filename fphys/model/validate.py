@@ -7,6 +7,7 @@ import numpy as np
 
 from ..errors import ModelError, UnsupportedError
 from .pairs import CONTACTS, contact_pairs
+from .structure import MUSCLE
 from .whitelist import DEFAULT, numeric_fields
 
 CONSTRAINTS = ("contact", "limit", "equality", "frictionloss")
@@ -16,12 +17,12 @@ _KINDS = {"jnt": "joint", "eq": "equality", "cam": "camera", "mat": "material", 
 _GEOMS = ("plane", "hfield", "sphere", "capsule", "ellipsoid", "cylinder", "box", "mesh", "sdf")
 _ENABLED = {1: "override", 8: "invdiscrete", 16: "sleep", 32: "diagexact", 64: "ipc", 128: "speculative"}
 _INTEGRATORS = {2: "implicit", 4: "discrete"}
-_TRANSMISSIONS = {2: "slidercrank", 4: "site", 5: "body (adhesion)", 6: "so3"}
-_DYNAMICS = {4: "muscle", 5: "dcmotor", 6: "pid", 7: "user"}
-_GAINS = {2: "muscle", 3: "dcmotor", 4: "so3", 5: "pid", 6: "user"}
-_BIASES = {2: "muscle", 3: "dcmotor", 4: "so3", 5: "user"}
+_TRANSMISSIONS = {5: "body (adhesion)", 6: "so3"}
+_DYNAMICS = {5: "dcmotor", 6: "pid", 7: "user"}
+_GAINS = {3: "dcmotor", 4: "so3", 5: "pid", 6: "user"}
+_BIASES = {3: "dcmotor", 4: "so3", 5: "user"}
 _EQUALITIES = {4: "flex", 5: "flexvert", 6: "flexstrain", 7: "distance"}
-_FIXED = (0, 1)  # mjTRN_JOINT, mjTRN_JOINTINPARENT; mjTRN_TENDON is 3
+_INTEGRATED = 1  # mjDYN_INTEGRATOR
 
 
 def require_finite(m: Any, label: str) -> None:
@@ -64,7 +65,6 @@ def require_physical(m: Any, label: str) -> None:
 def require_supported(m: Any, disabled: frozenset[str], label: str) -> None:
     """Raise UnsupportedError naming everything that the model asks for and that is not simulated."""
     faults = [*_not_default(m), *_options(m), *_actuation(m)]
-    faults += [f"{_element(m, 'tendon', i)}: spatial" for i in np.flatnonzero(m.tendon_type != 0)]
     constraints = {
         "contact": list(_contacts(m, disabled)),
         "equality": [
@@ -110,26 +110,25 @@ def _actuation(m: Any) -> Iterator[str]:
         ):
             if int(types[i]) in names:
                 yield f"{title}: {what} {names[int(types[i])]}"
-        simple = m.actuator_gaintype[i] in (0, 1) and m.actuator_biastype[i] in (0, 1) and m.actuator_dyntype[i] < 4
-        for name in ("dynprm", "gainprm", "biasprm"):
-            if simple and getattr(m, f"actuator_{name}")[i, 3:].any():
+        short = {
+            "dynprm": m.actuator_dyntype[i] not in _DYNAMICS,
+            "gainprm": m.actuator_gaintype[i] < MUSCLE,
+            "biasprm": m.actuator_biastype[i] < MUSCLE,
+        }
+        for name in short:
+            if short[name] and getattr(m, f"actuator_{name}")[i, 3:].any():
                 yield f"{title}: {name} beyond the first three"
-    driven = _driven(m)
-    for i in np.flatnonzero(m.jnt_actfrclimited):
-        if i in driven:
-            yield f"{_element(m, 'joint', i)}: actuatorfrcrange (limit the actuators by forcerange instead)"
+        if m.actuator_dyntype[i] == _INTEGRATED and _is_rotational_servo(m, i):
+            yield f"{title}: integrated setpoint of a rotation (integrate it in the controller, and use position)"
 
 
-def _driven(m: Any) -> set[int]:
-    """Joints that an actuator acts on, directly or through a fixed tendon."""
-    joints: set[int] = set()
-    for kind, (target, _) in zip(m.actuator_trntype, m.actuator_trnid, strict=True):
-        if kind in _FIXED:
-            joints.add(int(target))
-        elif kind == 3:
-            start = m.tendon_adr[target]
-            joints.update(m.wrap_objid[start : start + m.tendon_num[target]].tolist())
-    return joints
+def _is_rotational_servo(m: Any, i: int) -> bool:
+    """Whether MuJoCo takes an actuator's setpoint modulo whole turns."""
+    target, reference = m.actuator_trnid[i]
+    servo = m.actuator_gaintype[i] == 0 and m.actuator_biastype[i] == 1
+    ball = m.actuator_trntype[i] in (0, 1) and m.jnt_type[target] == 1
+    turned = m.actuator_trntype[i] == 4 and reference >= 0 and not m.actuator_gear[i, :3].any()
+    return servo and m.actuator_gainprm[i, 0] == -m.actuator_biasprm[i, 1] and (ball or turned)
 
 
 def _contacts(m: Any, disabled: frozenset[str]) -> Iterator[str]:

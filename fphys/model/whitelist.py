@@ -60,19 +60,14 @@ STRUCTURE = _words("""
     geom_type geom_bodyid geom_condim geom_priority geom_contype geom_conaffinity exclude_signature site_bodyid
     npair pair_dim pair_geom1 pair_geom2 neq eq_type eq_obj1id eq_obj2id eq_objtype eq_active0
     jnt_limited tendon_limited
-    tendon_type tendon_adr tendon_num wrap_type wrap_objid
+    tendon_type tendon_adr tendon_num wrap_type wrap_objid tendon_actfrclimited jnt_actfrclimited
     actuator_trntype actuator_trnid actuator_dyntype actuator_gaintype actuator_biastype actuator_actadr
-    actuator_ctrllimited actuator_forcelimited actuator_actlimited
+    actuator_actearly actuator_ctrllimited actuator_forcelimited actuator_actlimited
     opt.integrator opt.cone opt.solver opt.iterations opt.ls_iterations opt.disableflags opt.enableflags
 """)
 """Read into the structure."""
 
-JUDGED = _words("""
-    jnt_actfrclimited
-""")
-"""Read by :func:`fphys.model.validate.require_supported`, which refuses what it finds there."""
-
-READ = frozenset(LEAVES.values()) | STRUCTURE | JUDGED
+READ = frozenset(LEAVES.values()) | STRUCTURE
 
 DEFAULT = {
     "opt.noslip_iterations": 0,
@@ -93,14 +88,12 @@ DEFAULT = {
     "geom_adhesion": 0,
     "pair_adhesion": 0,
     "geom_surfacevel": 0,
-    "tendon_actfrclimited": 0,
     "tendon_actuatorid": -1,
     "tendon_armature": 0,
     "tendon_dampingpoly": 0,
     "tendon_plasticadr": -1,
     "tendon_springyield": 0,
     "tendon_stiffnesspoly": 0,
-    "actuator_actearly": 0,
     "actuator_armature": 0,
     "actuator_ctrlnum": 1,
     "actuator_outnum": 1,
@@ -110,7 +103,6 @@ DEFAULT = {
     "actuator_history": 0,
     "actuator_historyadr": -1,
     "actuator_plugin": -1,
-    "actuator_cranklength": 0,
 }
 """Must equal this value; each is a feature that is not simulated."""
 
@@ -140,10 +132,9 @@ IGNORED = _words("""
     body_sameframe body_simple body_subtreemass geom_sameframe site_sameframe geom_rbound geom_aabb geom_dataid
     dof_M0 dof_Madr dof_length dof_simplenum dof_treeid tree_bodyadr tree_bodynum tree_dofadr tree_dofnum
     tree_sleep_policy tendon_treenum tendon_treeid
-    actuator_acc0 actuator_actnum actuator_ctrladr actuator_ctrlspec actuator_outadr actuator_length0
-    actuator_lengthrange
+    actuator_actnum actuator_ctrladr actuator_ctrlspec actuator_outadr actuator_length0
 
-    jnt_actfrcrange tendon_actfrcrange key_plastic pair_signature
+    key_plastic pair_signature
 
     opt.magnetic opt.jacobian opt.ls_tolerance opt.noslip_tolerance opt.ccd_tolerance opt.ccd_iterations
     opt.sleep_tolerance opt.o_margin opt.o_solref opt.o_solimp opt.o_friction opt.sdf_initpoints opt.sdf_iterations

@@ -19,6 +19,7 @@ from ..bridge import kernels, warp_op
 from ..implicit import Wanted, dense, power_gradient, primal_values
 from ..model import Model, State
 from . import launches as L
+from . import tendon as T
 from .collision import Contacts, detect, geom_poses, geometry, row_capacity
 from .contact import Pairs, contact_forces, contact_power, contact_rows, mix_pairs, pair_rows
 from .dynamics import (
@@ -99,7 +100,8 @@ def _solve(launch: Any, model: Model, state: State, loads: L.Loads, given: Param
     matrix = launch.scratch((w, L.packed_size(n)), real, zeroed=True)
     zero = launch.scratch((w, n), real, zeroed=True)
     bias_force(launch, model, state, frames, axes, L.applied_wrench(launch, model, state, loads), zero, bias)
-    launch(k.forces.subtract, dim=(w, n), inputs=[applied_force(launch, model, state, loads), bias], outputs=[net])
+    force_applied = applied_force(launch, model, state, loads, frames, axes)
+    launch(k.forces.subtract, dim=(w, n), inputs=[force_applied, bias], outputs=[net])
     mass_matrix_launch(launch, model, state, frames, axes, model.dof.armature, matrix)
     row_force = launch.scratch(rows.weight.shape, real)
     found = [row_force, residual, iterations, status]
@@ -116,8 +118,9 @@ def _rows(
     weight = launch.scratch(size, t.real, zeroed=True)
     jacobian = launch.scratch((*size, s.nv), t.real)
     rows = L.Rows(jacobian, weight, launch.scratch(size, t.real), launch.scratch(size, t.vec2))
-    tendons = L.tendons(launch, model, state)
-    moment = L.tendon_jacobian(launch, model, state) if s.ntendon else None
+    ten = T.tendons(launch, model, state, *motions[:2])
+    tendons = L.Tendons(ten.length, ten.velocity)
+    moment = T.dense_jacobian(launch, model, ten) if s.ntendon else None
     bias = frame_accelerations(launch, model, state, *motions[1:]) if equality_sizes(model)[0] else None
     equality_rows(launch, model, state, given.bonds, (*motions, bias), tendons, moment, rows)
     first = s.nrow - sum(limit_sizes(model))
@@ -169,13 +172,14 @@ _solve_op = warp_op(_solve, _solve_shapes, differentiable=False, name="constrain
 def _power(launch: Any, model: Model, state: State, loads: L.Loads, given: Parameters, ids: Any, *rest: Any) -> None:
     """Virtual power of everything, constraint forces last."""
     qacc, trial, *outs = rest
-    s, t = model.structure, L.types(state.qpos)
+    t = L.types(state.qpos)
     smooth = len(power_parts(model, state, loads, implicit=False))
     parts = body_and_joint_power(launch, model, state, loads, qacc, trial, outs[:smooth], implicit=False)
     outs = outs[smooth:]
-    tendons, rates = L.tendons(launch, model, state), None
-    if s.ntendon:
-        rates = [L.tendon_sums(launch, model, state, x, s.joint.dof) for x in (qacc, trial)]
+    ten, rates = parts.tendons, None
+    tendons = L.Tendons(ten.length, ten.velocity)
+    if model.structure.ntendon:
+        rates = [T.rates(launch, model, ten, x) for x in (qacc, trial)]
     whole = (parts.frames, parts.velocity, parts.acceleration, parts.trial)
     equality_power(launch, model, state, given.bonds, whole, (qacc, trial), tendons, rates, outs)
     friction_power(launch, model, state, (qacc, trial), tendons, rates, outs)

@@ -12,30 +12,13 @@ import numpy as np
 from ..bridge import kernels
 from ..model import Model, State
 from ..model.structure import Integrator, JointType
+from . import actuation as A
 from . import launches as L
+from . import tendon as T
 
 
 def _fast(model: Model) -> bool:
     return model.structure.integrator == Integrator.IMPLICITFAST
-
-
-def _coupled(model: Model, loads: L.Loads) -> bool:
-    """Whether tendons or actuators damp."""
-    return _fast(model) and (model.structure.ntendon > 0 or L.actuated(model, loads))
-
-
-def _drives(launch: Any, model: Model, state: State, loads: L.Loads) -> list[Any]:
-    return list(L.drives(launch, model, state, loads.ctrl, L.tendons(launch, model, state)))
-
-
-def _tendon_arguments(model: Model) -> list[Any]:
-    s = model.structure
-    return [L.branches(model), s.tendon.adr, s.joint.dof[s.tendon.joint]]
-
-
-def _transmission_arguments(model: Model) -> list[Any]:
-    s = model.structure
-    return [s.actuator.transmission, s.actuator.target, s.joint.type, s.joint.qpos, s.joint.dof]
 
 
 def implicit_matrix(
@@ -52,31 +35,13 @@ def implicit_matrix(
     launch(k.damping.add_joint_damping, dim=w, inputs=inputs, outputs=[matrix])
     if not _fast(model):
         return matrix
-    if _coupled(model, loads):
-        slope = launch.scratch((w, s.nu if L.actuated(model, loads) else 0), t.real)
-        if L.actuated(model, loads):
-            force = launch.scratch((w, s.nu), t.real)
-            drives = _drives(launch, model, state, loads)
-            launch(
-                k.actuation.actuator_forces,
-                dim=(w, s.nu),
-                inputs=[*L.force_arguments(model), *drives],
-                outputs=[force, slope],
-            )
+    for pattern, entry, damping in _damped_rows(launch, model, state, loads, frames, axes):
         before, matrix = matrix, launch.scratch(size, t.real)
         launch(
-            k.damping.add_implicit_damping,
+            k.damping.add_row_damping,
             dim=w,
-            inputs=[s.dof.parent, *_tendon_arguments(model), *_transmission_arguments(model), damper]
-            + [
-                model.opt.timestep,
-                model.tendon.coef,
-                model.tendon.damping,
-                model.actuator.gear,
-                state.qpos,
-                slope,
-                before,
-            ],
+            inputs=[s.dof.parent, L.branches(model), pattern.adr, pattern.dof]
+            + [model.opt.timestep, entry, damping, before],
             outputs=[matrix],
         )
     velocity = L.frame_motion(launch, model, state, axes, state.qvel)
@@ -90,6 +55,27 @@ def implicit_matrix(
         outputs=[matrix],
     )
     return matrix
+
+
+def _damped_rows(
+    launch: Any, model: Model, state: State, loads: L.Loads, frames: L.Frames, axes: Any
+) -> list[tuple[L.Pattern, Any, Any]]:
+    """Tendons that damp and actuators whose force varies with velocity: rows, entries, damping (world, row)."""
+    s, found = model.structure, []
+    ten = T.tendons(launch, model, state, frames, axes)
+    if _damps(model, loads)[0]:
+        found.append((T.pattern(s), ten.jacobian, model.tendon.damping))
+    if _damps(model, loads)[1]:
+        drive = A.drives(launch, model, state, loads.ctrl, frames, axes, ten)
+        found.append((A.moments(s).pattern, drive.moment, A.damping(launch, model, drive)))
+    return found
+
+
+def _damps(model: Model, loads: L.Loads) -> tuple[bool, bool]:
+    """Whether tendons and actuators damp."""
+    s = model.structure
+    varies = bool(s.actuator.gain.any() or s.actuator.bias.any())
+    return s.ntendon > 0 and bool(L.switches(model)[1]), L.actuated(model, loads) and varies
 
 
 def lone_bodies(model: Model) -> tuple[np.ndarray, np.ndarray]:
@@ -146,7 +132,8 @@ def implicit_sizes(model: Model, loads: L.Loads) -> list[int]:
     if not _fast(model):
         return [s.nv]
     lone = lone_bodies(model)[0].size
-    sizes = [s.nv, s.nbody, s.ntendon, s.nu * L.actuated(model, loads), lone]
+    tendons, actuators = _damps(model, loads)
+    sizes = [s.nv, s.nbody, s.ntendon * tendons, s.nu * actuators, lone]
     return [n for n in sizes if n]
 
 
@@ -182,28 +169,15 @@ def implicit_power(
         + [*frames, *motions],
         outputs=[next(parts)],
     )
-    if s.ntendon:
-        inputs = [
-            *_tendon_arguments(model),
-            damper,
-            model.opt.timestep,
-            model.tendon.coef,
-            model.tendon.damping,
-            *rates,
-        ]
-        launch(k.damping.tendon_damping_power, dim=(w, s.ntendon), inputs=inputs, outputs=[next(parts)])
-    if L.actuated(model, loads):
-        discrete, continuous = L.force_arguments(model)[:3], L.force_arguments(model)[3:]
+    for pattern, entry, damping in _damped_rows(launch, model, state, loads, frames, axes):
         launch(
-            k.damping.actuator_damping_power,
-            dim=(w, s.nu),
-            inputs=[*_tendon_arguments(model), *_transmission_arguments(model), *discrete]
-            + [model.opt.timestep, model.tendon.coef, model.actuator.gear, *continuous, state.qpos]
-            + [*_drives(launch, model, state, loads), *rates],
+            k.damping.row_damping_power,
+            dim=(w, pattern.adr.size - 1),
+            inputs=[L.branches(model), pattern.adr, pattern.dof, model.opt.timestep, entry, damping, *rates],
             outputs=[next(parts)],
         )
     if gyroscopic(model):
         g = kernels(state.qpos.dtype, "rigid.gyroscopic")
-        dim = (w, lone_bodies(model)[0].size)
+        dim = (launch.worlds, lone_bodies(model)[0].size)
         inputs = [*_lone_arguments(model, state, frames, axes), *rates]
         launch(g.gyroscopic_power, dim=dim, inputs=inputs, outputs=[next(parts)])

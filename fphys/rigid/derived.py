@@ -12,8 +12,9 @@ import numpy as np
 
 from ..math import rotate
 from ..model import Model, State, init
-from ..model.model import DERIVED_SOURCES, Equality, Tendon, derive_by
-from ..model.structure import CONNECT, JointType
+from ..model.model import Actuator, Equality, Tendon, derive_by, derived_sources
+from ..model.structure import CONNECT, MUSCLE, JointType
+from .actuation import Transmissions, transmissions
 from .inverse import mass_matrix
 from .kinematics import Motions, ancestry, motions
 
@@ -26,8 +27,9 @@ def recompute(model: Model) -> Model:
 
     Sets ``body.invweight0`` (mean diagonal of J M^-1 J^T at the centre of mass, translation and
     rotation), ``dof.invweight0`` (diagonal of M^-1, averaged over each joint's translations and
-    rotations), ``tendon.length0``, ``tendon.invweight0``, ``opt.meaninertia`` (mean diagonal of M) and the
-    second anchor of connected bodies, all at ``qpos0``.
+    rotations), ``tendon.length0``, ``tendon.invweight0``, muscles' ``actuator.acc0``, ``opt.meaninertia`` (mean
+    diagonal of M) and the second anchor of connected bodies, all at ``qpos0``; and ``tendon.lengthspring`` at
+    ``qpos_spring`` where the file gave none.
     """
     s = model.structure
     if s.nv == 0:
@@ -57,8 +59,14 @@ def recompute(model: Model) -> Model:
     invweight0 = jnp.where(sliding[s.dof.body], light[:, s.dof.body], diagonal)
     dof = dataclasses.replace(model.dof, invweight0=invweight0)
     opt = dataclasses.replace(model.opt, meaninertia=jnp.einsum("wii->w", mass) / s.nv)
-    tendon, equality = _tendons(model, inverse), _connections(model, m)
-    return dataclasses.replace(model, body=body, dof=dof, tendon=tendon, equality=equality, opt=opt)
+    actuator, tendon = model.actuator, model.tendon
+    if s.nu or s.ntendon:
+        moved = transmissions(model, state)
+        actuator, tendon = _actuators(model, moved, inverse), _tendons(model, moved, inverse)
+    equality = _connections(model, m)
+    return dataclasses.replace(
+        model, body=body, dof=dof, actuator=actuator, tendon=tendon, equality=equality, opt=opt
+    )
 
 
 def _connections(model: Model, m: Motions) -> Equality:
@@ -75,15 +83,30 @@ def _connections(model: Model, m: Motions) -> Equality:
     return model.equality.replace(data=data.at[:, index, 3:6].set(anchor))
 
 
-def _tendons(model: Model, inverse: Array) -> Tendon:
-    """Tendons with their length and their inverse inertia J M^-1 J^T at the reference position."""
-    s, coef = model.structure, model.tendon.coef
-    owner = np.repeat(np.arange(s.ntendon), np.diff(s.tendon.adr))
-    qpos0 = model.qpos0[:, s.joint.qpos[s.tendon.joint]]
-    worlds = max(len(coef), len(qpos0))
-    moment = jnp.zeros((len(coef), s.ntendon, s.nv), coef.dtype).at[:, owner, s.joint.dof[s.tendon.joint]].add(coef)
-    length0 = jnp.zeros((worlds, s.ntendon), coef.dtype).at[:, owner].add(coef * qpos0)
-    return model.tendon.replace(length0=length0, invweight0=jnp.einsum("wti,wij,wtj->wt", moment, inverse, moment))
+def _tendons(model: Model, moved: Transmissions, inverse: Array) -> Tendon:
+    """Tendons with length and inverse inertia J M^-1 J^T at the reference position, and rest lengths that follow."""
+    tendon, jacobian = model.tendon, moved.tendon_jacobian
+    invweight0 = jnp.einsum("wti,wij,wtj->wt", jacobian, inverse, jacobian)
+    lengthspring = tendon.lengthspring
+    if model.structure.tendon.follows.any():
+        rest = _reference(model)
+        rest = rest.replace(qpos=jnp.broadcast_to(model.qpos_spring, rest.qpos.shape))
+        length = transmissions(model, rest).tendon_length[..., None]
+        lengthspring = jnp.where(model.structure.tendon.follows[:, None], length, lengthspring)
+    return tendon.replace(length0=moved.tendon_length, invweight0=invweight0, lengthspring=lengthspring)
+
+
+def _actuators(model: Model, moved: Transmissions, inverse: Array) -> Actuator:
+    """Actuators with the acceleration |M^-1 moment| by a unit force, which scales muscles."""
+    a = model.structure.actuator
+    muscle = (a.gain == MUSCLE) | (a.bias == MUSCLE)
+    if not muscle.any():
+        return model.actuator
+    acc = jnp.einsum("wij,wuj->wui", inverse, moved.moment[:, muscle])
+    square = (acc * acc).sum(-1)
+    acc0 = jnp.sqrt(jnp.where(square > 0, square, 1.0)) * (square > 0)
+    shape = (max(model.actuator.acc0.shape[0], acc0.shape[0]), *model.actuator.acc0.shape[1:])
+    return model.actuator.replace(acc0=jnp.broadcast_to(model.actuator.acc0, shape).at[:, muscle].set(acc0))
 
 
 def _averaging(model: Model) -> np.ndarray:
@@ -98,7 +121,6 @@ def _averaging(model: Model) -> np.ndarray:
 
 def _reference(model: Model) -> State:
     """The reference position, in as many worlds as the model has."""
-    worlds = max(
-        getattr(getattr(model, p.split(".")[0]), p.split(".")[1]).shape[0] for p in DERIVED_SOURCES if "." in p
-    )
-    return init(model, max(worlds, model.qpos0.shape[0]))
+    sources = (path.split(".") for path in derived_sources(model.structure) if "." in path)
+    worlds = max(getattr(getattr(model, group), leaf).shape[0] for group, leaf in sources)
+    return init(model, max(worlds, model.qpos0.shape[0], model.qpos_spring.shape[0]))

@@ -14,7 +14,9 @@ import jax
 from ..bridge import WarpOp, kernels, warp_op
 from ..implicit import dense, power_gradient, primal_values
 from ..model import Model, State
+from . import actuation as A
 from . import launches as L
+from . import tendon as T
 from .damping import implicit_matrix, implicit_power, implicit_sizes, lone_inverses, lone_shape, solve_implicit
 
 Array = jax.Array
@@ -75,7 +77,7 @@ def bias_force(
     launch(k.dynamics.project_loads, dim=w, inputs=[s.body.parent, s.dof.body, axes, load], outputs=[total, out])
 
 
-def applied_force(launch: Any, model: Model, state: State, loads: L.Loads) -> Any:
+def applied_force(launch: Any, model: Model, state: State, loads: L.Loads, frames: L.Frames, axes: Any) -> Any:
     """Generalised force of joints, tendons and actuators, and what is applied."""
     s = model.structure
     k = L.modules(state.qpos)
@@ -90,35 +92,20 @@ def applied_force(launch: Any, model: Model, state: State, loads: L.Loads) -> An
         + [state.qpos, state.qvel, L.applied_force(launch, model, state, loads)],
         outputs=[force],
     )
-    tendons = L.tendons(launch, model, state)
-    tendon_dof = s.joint.dof[s.tendon.joint]
+    ten = T.tendons(launch, model, state, frames, axes)
     if s.ntendon:
         before, force = force, launch.scratch((w, s.nv), t.real)
         launch(
-            k.forces.add_tendon_forces,
+            k.tendon.add_tendon_forces,
             dim=w,
-            inputs=[s.tendon.adr, tendon_dof, *L.switches(model)]
-            + [model.tendon.coef, model.tendon.stiffness, model.tendon.damping, model.tendon.lengthspring]
-            + [*tendons, before],
+            inputs=[T.pattern(s).adr, T.pattern(s).dof, *L.switches(model)]
+            + [model.tendon.stiffness, model.tendon.damping, model.tendon.lengthspring, *ten, before],
             outputs=[force],
         )
     if L.actuated(model, loads):
-        drives = L.drives(launch, model, state, loads.ctrl, tendons)
-        actuator_force, slope = (launch.scratch((w, s.nu), t.real) for _ in range(2))
-        launch(
-            k.actuation.actuator_forces,
-            dim=(w, s.nu),
-            inputs=[*L.force_arguments(model), *drives],
-            outputs=[actuator_force, slope],
-        )
+        drive = A.joint_drives(launch, model, A.drives(launch, model, state, loads.ctrl, frames, axes, ten))
         before, force = force, launch.scratch((w, s.nv), t.real)
-        launch(
-            k.actuation.add_actuator_forces,
-            dim=w,
-            inputs=[s.actuator.transmission, s.actuator.target, s.joint.type, s.joint.qpos, s.joint.dof]
-            + [s.tendon.adr, tendon_dof, model.actuator.gear, model.tendon.coef, state.qpos, actuator_force, before],
-            outputs=[force],
-        )
+        launch(k.forces.add, dim=(w, s.nv), inputs=[before, drive], outputs=[force])
     return force
 
 
@@ -142,7 +129,7 @@ def _smooth(
     bias, net, matrix = (launch.scratch((w, n), t.real) for n in (s.nv, s.nv, L.packed_size(s.nv)))
     zero = launch.scratch((w, s.nv), t.real, zeroed=True)
     bias_force(launch, model, state, frames, axes, L.applied_wrench(launch, model, state, loads), zero, bias)
-    force = applied_force(launch, model, state, loads)
+    force = applied_force(launch, model, state, loads, frames, axes)
     launch(k.forces.subtract, dim=(w, s.nv), inputs=[force, bias], outputs=[net])
     mass_matrix_launch(launch, model, state, frames, axes, model.dof.armature, matrix)
     if implicit:
@@ -166,6 +153,7 @@ class PowerParts(NamedTuple):
     linear: Any  # J a
     acceleration: Any  # J a and what velocities and gravity add
     trial: Any  # J l
+    tendons: T.Tendons
 
 
 def body_and_joint_power(
@@ -204,26 +192,22 @@ def body_and_joint_power(
         + [state.qpos, state.qvel, L.applied_force(launch, model, state, loads), qacc, trial],
         outputs=[next(parts)],
     )
-    if s.ntendon or L.actuated(model, loads):
-        tendons = L.tendons(launch, model, state)
-        trial_tendon = L.tendon_sums(launch, model, state, trial, s.joint.dof)
-        if s.ntendon:
-            launch(
-                k.forces.tendon_power,
-                dim=(w, s.ntendon),
-                inputs=[*L.switches(model), model.tendon.stiffness, model.tendon.damping, model.tendon.lengthspring]
-                + [*tendons, trial_tendon],
-                outputs=[next(parts)],
-            )
-        if L.actuated(model, loads):
-            drives = L.drives(launch, model, state, loads.ctrl, tendons)
-            trial_actuator = L.actuator_rates(launch, model, state, trial, trial_tendon)
-            inputs = [*L.force_arguments(model), *drives, trial_actuator]
-            launch(k.actuation.actuator_power, dim=(w, s.nu), inputs=inputs, outputs=[next(parts)])
+    ten = T.tendons(launch, model, state, frames, axes)
+    if s.ntendon:
+        launch(
+            k.tendon.tendon_power,
+            dim=(w, s.ntendon),
+            inputs=[*L.switches(model), model.tendon.stiffness, model.tendon.damping, model.tendon.lengthspring]
+            + [ten.length, ten.velocity, T.rates(launch, model, ten, trial)],
+            outputs=[next(parts)],
+        )
+    if L.actuated(model, loads):
+        drive = A.joint_drives(launch, model, A.drives(launch, model, state, loads.ctrl, frames, axes, ten))
+        launch(k.actuation.drive_power, dim=(w, s.nv), inputs=[drive, trial], outputs=[next(parts)])
     if implicit:
         motions = (velocity, linear, motion)
         implicit_power(launch, model, state, loads, frames, axes, motions, (qacc, trial), list(parts))
-    return PowerParts(frames, velocity, linear, acceleration, motion)
+    return PowerParts(frames, velocity, linear, acceleration, motion, ten)
 
 
 def _power(
@@ -236,7 +220,7 @@ def power_parts(model: Model, state: State, loads: L.Loads, *_: Any, implicit: b
     s = model.structure
     sizes = [s.nbody, s.njnt]
     sizes += [s.ntendon] if s.ntendon else []
-    sizes += [s.nu] if L.actuated(model, loads) else []
+    sizes += [s.nv] if L.actuated(model, loads) else []
     sizes += implicit_sizes(model, loads) if implicit else []
     return tuple(_shape(state, n) for n in sizes)
 
@@ -251,7 +235,7 @@ def _required(launch: Any, model: Model, state: State, loads: L.Loads, qacc: Any
     axes = L.dof_axes(launch, model, state, frames)
     bias = launch.scratch((w, s.nv), t.real)
     bias_force(launch, model, state, frames, axes, L.applied_wrench(launch, model, state, loads), qacc, bias)
-    force = applied_force(launch, model, state, loads)
+    force = applied_force(launch, model, state, loads, frames, axes)
     launch(k.forces.missing_force, dim=(w, s.nv), inputs=[model.dof.armature, bias, qacc, force], outputs=[out])
 
 

@@ -3,16 +3,12 @@
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 from ..bridge import kernels, warp_op
 from ..model import Model
 
 Array = jax.Array
-
-INTEGRATOR, FILTER, FILTEREXACT = 1, 2, 3
-"""MuJoCo's mjtDyn, the types that are supported besides none."""
 
 
 def _positions(launch: Any, model: Model, qpos: Any, velocity: Any, duration: Any, out: Any) -> None:
@@ -69,33 +65,51 @@ def chart_rates(model: Model, displacement: Array, velocity: Array) -> Array:
     return _chart_rates(model, displacement, velocity)
 
 
+def _activation_rates(launch: Any, model: Model, act: Any, ctrl: Any, out: Any) -> None:
+    s, p = model.structure, model.actuator
+    a = s.actuator
+    limited = (a.ctrllimited & ("clampctrl" not in s.disabled)).astype(np.int32)
+    launch(
+        kernels(act.dtype, "rigid.activation").activation_rates,
+        dim=(launch.worlds, s.na),
+        inputs=[_owners(model), a.dynamics, limited, p.dynprm, p.ctrlrange, act, ctrl],
+        outputs=[out],
+    )
+
+
+_rate_op = warp_op(_activation_rates, lambda model, act, ctrl: act, zeroed=False, name="activation rate")
+
+
 def activation_rate(model: Model, act: Array, ctrl: Array) -> Array:
-    """d(act)/dt of every activation [1/s], shape (world, na); integrator: u, filters: (u - act) / tau."""
-    a = model.structure.actuator
-    index = np.flatnonzero(a.act >= 0)
-    u = clamp_ctrl(model, ctrl)[:, index]
-    filtered = np.isin(a.dynamics[index], (FILTER, FILTEREXACT))
-    tau = jnp.maximum(model.actuator.dynprm[:, index, 0], 1e-15)
-    return jnp.where(filtered, (u - act) / jnp.where(filtered, tau, 1.0), u)
+    """d(act)/dt of every activation [1/s], shape (world, na).
+
+    Integrator: u; filters: (u - act) / tau; muscle: the same with tau by the sign of u - act. A control or
+    activation outside its range gets no gradient there. All arguments get gradients.
+    """
+    return _rate_op(model, act, ctrl)
 
 
-def clamp_ctrl(model: Model, ctrl: Array) -> Array:
-    """Controls held inside their ranges; a control at or beyond its range gets no gradient there."""
-    a = model.structure.actuator
-    if "clampctrl" in model.structure.disabled or not a.ctrllimited.any():
-        return ctrl
-    low, high = model.actuator.ctrlrange[..., 0], model.actuator.ctrlrange[..., 1]
-    return jnp.where(a.ctrllimited, jnp.clip(ctrl, low, high), ctrl)
+def _next_activations(launch: Any, model: Model, act: Any, rate: Any, out: Any) -> None:
+    s, p = model.structure, model.actuator
+    launch(
+        kernels(act.dtype, "rigid.activation").next_activations,
+        dim=(launch.worlds, s.na),
+        inputs=[_owners(model), s.actuator.dynamics, s.actuator.actlimited.astype(np.int32)]
+        + [p.dynprm, p.actrange, model.opt.timestep, act, rate],
+        outputs=[out],
+    )
+
+
+_next_op = warp_op(_next_activations, lambda model, act, rate: act, zeroed=False, name="next activation")
 
 
 def integrate_activations(model: Model, act: Array, rate: Array) -> Array:
     """Activations after one time step; ``filterexact`` by its exponential, the others explicitly."""
-    a = model.structure.actuator
-    index = np.flatnonzero(a.act >= 0)
-    h = model.opt.timestep[:, None]
-    exact = a.dynamics[index] == FILTEREXACT
-    tau = jnp.where(exact, jnp.maximum(model.actuator.dynprm[:, index, 0], 1e-15), 1.0)
-    new = act + rate * jnp.where(exact, -tau * jnp.expm1(-h / tau), h)
-    limited = a.actlimited[index]
-    low, high = model.actuator.actrange[:, index, 0], model.actuator.actrange[:, index, 1]
-    return jnp.where(limited, jnp.clip(new, low, high), new)
+    return _next_op(model, act, rate)
+
+
+def _owners(model: Model) -> np.ndarray:
+    """The actuator of each activation."""
+    act = model.structure.actuator.act
+    index = np.flatnonzero(act >= 0)
+    return index[np.argsort(act[index])].astype(np.int32)

@@ -11,6 +11,7 @@ import numpy as np
 from ..bridge import kernels, warp_op
 from ..model import Model, State
 from . import launches as L
+from . import tendon as T
 from .constraint import constrained, constrained_inverse
 from .dynamics import packed_matrix, power_operation, required_force
 
@@ -149,7 +150,7 @@ def _potential(launch: Any, model: Model, state: State, *outs: Any) -> None:
         outputs=[next(parts)],
     )
     if s.ntendon:
-        length = L.tendon_sums(launch, model, state, state.qpos, s.joint.qpos)
+        length = T.lengths(launch, model, state, frames)
         launch(
             k.tendon_energy,
             dim=(launch.worlds, s.ntendon),

@@ -4,12 +4,14 @@ Each function takes ``launch`` (see :func:`fphys.bridge.warp_op`), symbolic arra
 for its kernels, and returns the arrays it wrote. Operations compose them; their adjoints follow.
 """
 
+import functools
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from ..bridge import kernels
 from ..model import Model, State
+from ..model.structure import Structure
 
 Buffer = Any
 
@@ -47,6 +49,8 @@ class Kernels(NamedTuple):
     kinematics: Any
     dynamics: Any
     forces: Any
+    tendon: Any
+    activation: Any
     actuation: Any
     damping: Any
     fluid: Any
@@ -189,104 +193,11 @@ def switches(model: Model) -> list[int]:
     return [int("spring" not in model.structure.disabled), int("damper" not in model.structure.disabled)]
 
 
-def tendon_sums(launch: Any, model: Model, state: State, x: Buffer, index: np.ndarray) -> Buffer:
-    """Weighted sums of joint positions or rates, (world, ntendon)."""
-    s = model.structure
-    k = modules(state.qpos)
-    t = types(state.qpos)
-    sums = launch.scratch((launch.worlds, s.ntendon), t.real)
-    if s.ntendon:
-        launch(
-            k.forces.tendon_sums,
-            dim=(launch.worlds, s.ntendon),
-            inputs=[s.tendon.adr, index[s.tendon.joint], model.tendon.coef, x],
-            outputs=[sums],
-        )
-    return sums
-
-
 class Tendons(NamedTuple):
+    """How long tendons are and how fast they lengthen, (world, ntendon)."""
+
     length: Buffer
     velocity: Buffer
-
-
-def tendons(launch: Any, model: Model, state: State) -> Tendons:
-    s = model.structure
-    length = tendon_sums(launch, model, state, state.qpos, s.joint.qpos)
-    velocity = tendon_sums(launch, model, state, state.qvel, s.joint.dof)
-    return Tendons(length, velocity)
-
-
-def tendon_jacobian(launch: Any, model: Model, state: State) -> Buffer:
-    """How each dof lengthens each tendon, (world, ntendon, nv)."""
-    s = model.structure
-    moment = launch.scratch((launch.worlds, s.ntendon, s.nv), types(state.qpos).real)
-    launch(
-        modules(state.qpos).forces.tendon_moments,
-        dim=(launch.worlds, s.ntendon),
-        inputs=[s.tendon.adr, s.joint.dof[s.tendon.joint], model.tendon.coef],
-        outputs=[moment],
-    )
-    return moment
-
-
-class Drives(NamedTuple):
-    """What an actuator's force depends on, each (world, nu)."""
-
-    signal: Buffer
-    length: Buffer
-    velocity: Buffer
-
-
-def actuator_rates(launch: Any, model: Model, state: State, rate: Buffer, tendon_rate: Buffer) -> Buffer:
-    s = model.structure
-    k = modules(state.qpos)
-    t = types(state.qpos)
-    out = launch.scratch((launch.worlds, s.nu), t.real)
-    launch(
-        k.actuation.actuator_rates,
-        dim=(launch.worlds, s.nu),
-        inputs=[s.actuator.transmission, s.actuator.target, s.joint.type, s.joint.qpos, s.joint.dof]
-        + [model.actuator.gear, state.qpos, rate, tendon_rate],
-        outputs=[out],
-    )
-    return out
-
-
-def drives(launch: Any, model: Model, state: State, ctrl: Buffer, ten: Tendons) -> Drives:
-    s = model.structure
-    k = modules(state.qpos)
-    t = types(state.qpos)
-    dim = (launch.worlds, s.nu)
-    signal = launch.scratch(dim, t.real)
-    limited = np.zeros_like(s.actuator.act) if "clampctrl" in s.disabled else s.actuator.ctrllimited.astype(np.int32)
-    launch(
-        k.actuation.actuator_signals,
-        dim=dim,
-        inputs=[s.actuator.act, limited, model.actuator.ctrlrange, state.act, ctrl],
-        outputs=[signal],
-    )
-    if not (s.actuator.gain.any() or s.actuator.bias.any()):
-        return Drives(signal, signal, signal)  # fixed gains, no bias: length and velocity are not read
-    length = launch.scratch(dim, t.real)
-    launch(
-        k.actuation.actuator_lengths,
-        dim=dim,
-        inputs=[s.actuator.transmission, s.actuator.target, s.joint.type, s.joint.qpos]
-        + [model.actuator.gear, state.qpos, ten.length],
-        outputs=[length],
-    )
-    return Drives(signal, length, actuator_rates(launch, model, state, state.qvel, ten.velocity))
-
-
-def force_arguments(model: Model) -> list[Any]:
-    """What every kernel over actuators' forces starts with."""
-    a = model.structure.actuator
-    return [a.gain, a.bias, a.forcelimited.astype(np.int32)] + [
-        model.actuator.gainprm,
-        model.actuator.biasprm,
-        model.actuator.forcerange,
-    ]
 
 
 def actuated(model: Model, loads: Loads) -> bool:
@@ -313,3 +224,45 @@ def branches(model: Model) -> np.ndarray:
             out[d, j] = out[j, d] = 1
             j = s.dof.parent[j]
     return out
+
+
+@functools.cache
+def ancestry(structure: Structure) -> np.ndarray:
+    """Which dofs move which bodies, int, (nbody, nv)."""
+    out = np.zeros((structure.nbody, structure.nv), np.int32)
+    for b in range(1, structure.nbody):
+        out[b] = out[structure.body.parent[b]]
+        out[b, structure.dof.body == b] = 1
+    return out
+
+
+class Pattern(NamedTuple):
+    """Where the entries of a matrix with a column per dof are that can differ from zero, row by row."""
+
+    adr: np.ndarray  # (row + 1,) entries of row r are adr[r]:adr[r + 1]
+    row: np.ndarray  # (entry,)
+    dof: np.ndarray  # (entry,)
+
+
+def make_pattern(mask: np.ndarray) -> Pattern:
+    """The rows of a boolean matrix, (row, nv)."""
+    row, dof = np.nonzero(mask)
+    adr = np.concatenate([[0], np.cumsum(mask.astype(bool).sum(1))])
+    return Pattern(*(x.astype(np.int32) for x in (adr, row, dof)))
+
+
+def row_products(launch: Any, pattern: Pattern, entry: Buffer, rate: Buffer) -> Buffer:
+    """Rows times rates of the dofs, (world, row)."""
+    count = pattern.adr.size - 1
+    out = launch.scratch((launch.worlds, count), types(rate).real)
+    if count:
+        inputs = [pattern.adr, pattern.dof, entry, rate]
+        launch(modules(rate).tendon.row_products, dim=(launch.worlds, count), inputs=inputs, outputs=[out])
+    return out
+
+
+def dense_rows(launch: Any, pattern: Pattern, entry: Buffer, out: Buffer) -> None:
+    """Write the entries into a matrix of zeros, (world, row, nv)."""
+    if pattern.row.size:
+        inputs = [pattern.row, pattern.dof, entry]
+        launch(modules(entry).tendon.dense_rows, dim=(launch.worlds, pattern.row.size), inputs=inputs, outputs=[out])

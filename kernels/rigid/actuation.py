@@ -1,14 +1,25 @@
-"""Actuators: how they move with the dofs, their forces, and the virtual power of these."""
+"""Actuators: how they move with the dofs, their forces, and the virtual power of these.
+
+A *moment* is the gradient of an actuator's length by the dofs. Moments are kept by their entries that can
+differ from zero, one row an actuator.
+"""
 
 import warp as wp
 
-from .._precision import real, vec2, vec3, vec6
-from ..math import quat_log, rotate_back
-from .forces import dof_count, quat_at
+from .._precision import quat, real, vec2, vec3, vec6
+from ..math import quat_conj, quat_log, quat_mul, quat_unit, rotate, rotate_back, spatial, unit
+from .forces import quat_at
 from .kinematics import BALL, FREE
+from .muscle import muscle_bias, muscle_gain, muscle_gain_slope
+from .tendon import site_point
 
+IN_PARENT = wp.constant(1)
+SLIDER_CRANK = wp.constant(2)
 TENDON = wp.constant(3)
+SITE = wp.constant(4)
 AFFINE = wp.constant(1)
+MUSCLE = wp.constant(2)
+TAU = wp.constant(real(6.283185307179586))
 
 
 @wp.func
@@ -38,100 +49,104 @@ def joint_length(joint_type: int, gear: vec6, qpos: wp.array2d(dtype=real), worl
 
 
 @wp.func
-def joint_rate(joint_type: int, gear: vec6, rate: wp.array2d(dtype=real), world: int, d: int) -> real:
-    """Rate of an actuator's length for given rates of the dofs."""
-    s = gear[0] * rate[world, d]
-    if joint_type == BALL or joint_type == FREE:
-        s += gear[1] * rate[world, d + 1] + gear[2] * rate[world, d + 2]
-    if joint_type == FREE:
-        s += gear[3] * rate[world, d + 3] + gear[4] * rate[world, d + 4] + gear[5] * rate[world, d + 5]
-    return s
+def site_turn(
+    site: int,
+    site_frame: wp.array(dtype=int),
+    site_quat: wp.array2d(dtype=quat),
+    frame_quat: wp.array2d(dtype=quat),
+    world: int,
+) -> quat:
+    """How a site is turned."""
+    return quat_mul(frame_quat[world, site_frame[site]], quat_unit(site_quat[world, site]))
 
 
 @wp.func
-def clamped(x: real, limited: int, bounds: vec2) -> real:
-    """x, held inside the bounds where they count."""
-    out = x
-    if limited != 0:
-        out = wp.clamp(x, bounds[0], bounds[1])
+def crank_root(along: real, rod: real, v: vec3) -> real:
+    """The rod's part along the slider, or 0 where the rod does not reach."""
+    out = real(0.0)
+    d = along * along + rod * rod - wp.dot(v, v)
+    if d > real(0.0):
+        out = wp.sqrt(d)
     return out
 
 
-@wp.func
-def actuator_force(
-    signal: real,
-    length: real,
-    velocity: real,
-    gain: int,
-    bias: int,
-    gainprm: vec3,
-    biasprm: vec3,
-    limited: int,
-    bounds: vec2,
-) -> real:
-    """gain(length, velocity) signal + bias(length, velocity), held inside the force range."""
-    g = gainprm[0]
-    if gain == AFFINE:
-        g += gainprm[1] * length + gainprm[2] * velocity
-    f = g * signal
-    if bias == AFFINE:
-        f += biasprm[0] + biasprm[1] * length + biasprm[2] * velocity
-    return clamped(f, limited, bounds)
-
-
-@wp.func
-def actuator_slope(
-    signal: real,
-    length: real,
-    velocity: real,
-    gain: int,
-    bias: int,
-    gainprm: vec3,
-    biasprm: vec3,
-    limited: int,
-    bounds: vec2,
-) -> real:
-    """d(force)/d(velocity); zero where the force is held at its range."""
-    g = gainprm[0]
-    s = real(0.0)
-    if gain == AFFINE:
-        g += gainprm[1] * length + gainprm[2] * velocity
-        s += gainprm[2] * signal
-    f = g * signal
-    if bias == AFFINE:
-        f += biasprm[0] + biasprm[1] * length + biasprm[2] * velocity
-        s += biasprm[2]
-    if limited != 0 and (f <= bounds[0] or f >= bounds[1]):
-        s = real(0.0)
-    return s
-
-
 @wp.kernel
-def actuator_signals(
+def site_transmissions(
     # Structure:
-    act: wp.array(dtype=int),
-    limited: wp.array(dtype=int),
+    actuator: wp.array(dtype=int),
+    transmission: wp.array(dtype=int),
+    site: wp.array(dtype=int),
+    reference: wp.array(dtype=int),
+    origin: wp.array2d(dtype=int),
+    site_frame: wp.array(dtype=int),
     # Model:
-    ctrlrange: wp.array2d(dtype=vec2),
-    # State in:
-    activation: wp.array2d(dtype=real),
-    ctrl: wp.array2d(dtype=real),
+    site_pos: wp.array2d(dtype=vec3),
+    site_quat: wp.array2d(dtype=quat),
+    actuator_gear: wp.array2d(dtype=vec6),
+    cranklength: wp.array2d(dtype=real),
+    # In:
+    frame_pos: wp.array2d(dtype=vec3),
+    frame_quat: wp.array2d(dtype=quat),
     # Out:
-    signal_out: wp.array2d(dtype=real),
+    length_out: wp.array2d(dtype=real),
+    pull_out: wp.array3d(dtype=vec6),
 ):
-    """What drives each actuator: its activation, or its control held inside its range."""
-    world, i = wp.tid()
-    if act[i] >= 0:
-        signal_out[world, i] = activation[world, act[i]]
-    else:
-        signal_out[world, i] = clamped(ctrl[world, i], limited[i], ctrlrange[world, i])
+    """Length, and pulls on the bodies of the site and the reference site, of actuators that act on sites.
+
+    Relative to a reference site, the length is the gear times position and rotation vector in its frame, and the
+    moment is MuJoCo's: that of the relative motion, in which the turning of the frame itself has no part.
+    """
+    world, k = wp.tid()
+    i = actuator[k]
+    gear = actuator_gear[world, i]
+    shift = vec3(gear[0], gear[1], gear[2])
+    spin = vec3(gear[3], gear[4], gear[5])
+    x = site_point(site[i], site_frame, site_pos, frame_pos, frame_quat, world)
+    turn = site_turn(site[i], site_frame, site_quat, frame_quat, world)
+    length = real(0.0)
+    force = rotate(turn, shift)
+    torque = rotate(turn, spin)
+    counter = vec6()
+    if reference[i] >= 0:
+        y = site_point(reference[i], site_frame, site_pos, frame_pos, frame_quat, world)
+        base = site_turn(reference[i], site_frame, site_quat, frame_quat, world)
+        twist = vec3()
+        if transmission[i] == SLIDER_CRANK:
+            axis = rotate(base, unit(2))
+            v = x - y
+            along = wp.dot(v, axis)
+            s = crank_root(along, cranklength[world, i], v)
+            length = gear[0] * (along - s)
+            force = gear[0] * axis
+            twist = gear[0] * wp.cross(axis, v)
+            if s > real(0.0):
+                force = gear[0] * (axis * (real(1.0) - along / s) + v / s)
+                twist = gear[0] * (real(1.0) - along / s) * wp.cross(axis, v)
+            torque = vec3()
+        else:
+            force = rotate(base, shift)
+            torque = rotate(base, spin)
+            twist = -torque
+            length = wp.dot(x - y, force)
+            if wp.dot(spin, spin) > real(0.0):
+                length += wp.dot(quat_log(quat_mul(quat_conj(base), turn)), spin)
+        counter = spatial(twist - wp.cross(y - frame_pos[world, origin[k, 1]], force), -force)
+    length_out[world, k] = length
+    pull_out[world, k, 0] = spatial(torque + wp.cross(x - frame_pos[world, origin[k, 0]], force), force)
+    pull_out[world, k, 1] = counter
 
 
 @wp.kernel
-def actuator_rates(
+def actuator_moments(
     # Structure:
+    entry_row: wp.array(dtype=int),
+    entry_dof: wp.array(dtype=int),
+    entry_tendon: wp.array(dtype=int),
     transmission: wp.array(dtype=int),
     target: wp.array(dtype=int),
+    number: wp.array(dtype=int),
+    pulled: wp.array2d(dtype=int),
+    moves: wp.array2d(dtype=int),
     joint_type: wp.array(dtype=int),
     joint_qpos: wp.array(dtype=int),
     joint_dof: wp.array(dtype=int),
@@ -139,21 +154,30 @@ def actuator_rates(
     actuator_gear: wp.array2d(dtype=vec6),
     # In:
     qpos: wp.array2d(dtype=real),
-    rate: wp.array2d(dtype=real),
-    tendon_rate: wp.array2d(dtype=real),
+    tendon_jacobian: wp.array2d(dtype=real),
+    pull: wp.array3d(dtype=vec6),
+    axis: wp.array2d(dtype=vec6),
     # Out:
-    rate_out: wp.array2d(dtype=real),
+    moment_out: wp.array2d(dtype=real),
 ):
-    """Rate of every actuator's length for given rates of the dofs: its moment times the rates."""
-    world, i = wp.tid()
-    k = target[i]
+    """Entries d(length)/d(dof) of every actuator."""
+    world, e = wp.tid()
+    i = entry_row[e]
+    d = entry_dof[e]
+    k = number[i]
     gear = actuator_gear[world, i]
+    moment = real(0.0)
     if transmission[i] == TENDON:
-        rate_out[world, i] = gear[0] * tendon_rate[world, k]
+        moment = gear[0] * tendon_jacobian[world, entry_tendon[e]]
+    elif k >= 0:
+        for b in range(2):
+            if moves[pulled[k, b], d] != 0:
+                moment += wp.dot(pull[world, k, b], axis[world, d])
     else:
-        t = joint_type[k]
-        g = joint_gear(t, transmission[i], gear, qpos, world, joint_qpos[k])
-        rate_out[world, i] = joint_rate(t, g, rate, world, joint_dof[k])
+        j = target[i]
+        g = joint_gear(joint_type[j], transmission[i], gear, qpos, world, joint_qpos[j])
+        moment = g[d - joint_dof[j]]
+    moment_out[world, e] = moment
 
 
 @wp.kernel
@@ -161,6 +185,7 @@ def actuator_lengths(
     # Structure:
     transmission: wp.array(dtype=int),
     target: wp.array(dtype=int),
+    number: wp.array(dtype=int),
     joint_type: wp.array(dtype=int),
     joint_qpos: wp.array(dtype=int),
     # Model:
@@ -168,6 +193,7 @@ def actuator_lengths(
     # In:
     qpos: wp.array2d(dtype=real),
     tendon_length: wp.array2d(dtype=real),
+    site_length: wp.array2d(dtype=real),
     # Out:
     length_out: wp.array2d(dtype=real),
 ):
@@ -175,127 +201,233 @@ def actuator_lengths(
     world, i = wp.tid()
     k = target[i]
     gear = actuator_gear[world, i]
+    length = real(0.0)
     if transmission[i] == TENDON:
-        length_out[world, i] = gear[0] * tendon_length[world, k]
+        length = gear[0] * tendon_length[world, k]
+    elif number[i] >= 0:
+        length = site_length[world, number[i]]
     else:
         t = joint_type[k]
         g = joint_gear(t, transmission[i], gear, qpos, world, joint_qpos[k])
-        length_out[world, i] = joint_length(t, g, qpos, world, joint_qpos[k])
+        length = joint_length(t, g, qpos, world, joint_qpos[k])
+    length_out[world, i] = length
 
 
-@wp.kernel(enable_backward=False)
+@wp.func
+def nearest_setpoint(turning: int, gear: vec6, gain: real, stiffness: real, signal: real, length: real) -> real:
+    """The setpoint of a servo for rotations, whole turns away, that is nearest to the length."""
+    period = real(0.0)
+    if gain == -stiffness:
+        if turning == 1:
+            period = TAU * wp.length(vec3(gear[0], gear[1], gear[2]))
+        elif turning == 2 and gear[0] == real(0.0) and gear[1] == real(0.0) and gear[2] == real(0.0):
+            period = TAU * wp.length(vec3(gear[3], gear[4], gear[5]))
+    out = signal
+    if period > real(0.0):
+        out = signal - period * wp.round((signal - length) / period)
+    return out
+
+
+@wp.kernel
 def actuator_forces(
     # Structure:
     gain: wp.array(dtype=int),
     bias: wp.array(dtype=int),
-    limited: wp.array(dtype=int),
+    turning: wp.array(dtype=int),
     # Model:
-    gainprm: wp.array2d(dtype=vec3),
-    biasprm: wp.array2d(dtype=vec3),
-    forcerange: wp.array2d(dtype=vec2),
+    actuator_gear: wp.array2d(dtype=vec6),
+    gainprm: wp.array3d(dtype=real),
+    biasprm: wp.array3d(dtype=real),
+    lengthrange: wp.array2d(dtype=vec2),
+    acc0: wp.array2d(dtype=real),
     # In:
     signal: wp.array2d(dtype=real),
     length: wp.array2d(dtype=real),
     velocity: wp.array2d(dtype=real),
     # Out:
     force_out: wp.array2d(dtype=real),
-    slope_out: wp.array2d(dtype=real),
 ):
-    """Force of every actuator and its derivative by velocity."""
+    """gain(length, velocity) signal + bias(length, velocity), before any limit."""
     world, i = wp.tid()
-    force_out[world, i] = actuator_force(
-        signal[world, i],
-        length[world, i],
-        velocity[world, i],
-        gain[i],
-        bias[i],
-        gainprm[world, i],
-        biasprm[world, i],
-        limited[i],
-        forcerange[world, i],
-    )
-    slope_out[world, i] = actuator_slope(
-        signal[world, i],
-        length[world, i],
-        velocity[world, i],
-        gain[i],
-        bias[i],
-        gainprm[world, i],
-        biasprm[world, i],
-        limited[i],
-        forcerange[world, i],
-    )
+    x = length[world, i]
+    v = velocity[world, i]
+    u = signal[world, i]
+    g = gainprm[world, i, 0]
+    if gain[i] == AFFINE:
+        g = gainprm[world, i, 0] + gainprm[world, i, 1] * x + gainprm[world, i, 2] * v
+    elif gain[i] == MUSCLE:
+        g = muscle_gain(gainprm, world, i, lengthrange[world, i], acc0[world, i], x, v)
+    elif turning[i] != 0:
+        u = nearest_setpoint(turning[i], actuator_gear[world, i], g, biasprm[world, i, 1], signal[world, i], x)
+    f = g * u
+    if bias[i] == AFFINE:
+        f += biasprm[world, i, 0] + biasprm[world, i, 1] * x + biasprm[world, i, 2] * v
+    elif bias[i] == MUSCLE:
+        f += muscle_bias(biasprm, world, i, lengthrange[world, i], acc0[world, i], x)
+    force_out[world, i] = f
 
 
 @wp.kernel
-def actuator_power(
+def tendon_totals(
     # Structure:
-    gain: wp.array(dtype=int),
-    bias: wp.array(dtype=int),
+    tendon: wp.array(dtype=int),
+    # In:
+    force: wp.array2d(dtype=real),
+    # Out:
+    total_out: wp.array2d(dtype=real),
+):
+    """Sum of the actuators' forces on every tendon."""
+    world, t = wp.tid()
+    s = real(0.0)
+    for i in range(tendon.shape[0]):
+        if tendon[i] == t:
+            s += force[world, i]
+    total_out[world, t] = s
+
+
+@wp.kernel
+def limited_forces(
+    # Structure:
+    tendon: wp.array(dtype=int),
     limited: wp.array(dtype=int),
     # Model:
-    gainprm: wp.array2d(dtype=vec3),
-    biasprm: wp.array2d(dtype=vec3),
+    tendon_range: wp.array2d(dtype=vec2),
     forcerange: wp.array2d(dtype=vec2),
     # In:
-    signal: wp.array2d(dtype=real),
-    length: wp.array2d(dtype=real),
-    velocity: wp.array2d(dtype=real),
-    trial: wp.array2d(dtype=real),
-    # Out:
-    power_out: wp.array2d(dtype=real),
-):
-    """Virtual power of the actuators' forces, negative as all that acts on the joints."""
-    world, i = wp.tid()
-    f = actuator_force(
-        signal[world, i],
-        length[world, i],
-        velocity[world, i],
-        gain[i],
-        bias[i],
-        gainprm[world, i],
-        biasprm[world, i],
-        limited[i],
-        forcerange[world, i],
-    )
-    power_out[world, i] = -f * trial[world, i]
-
-
-@wp.kernel(enable_backward=False)
-def add_actuator_forces(
-    # Structure:
-    transmission: wp.array(dtype=int),
-    target: wp.array(dtype=int),
-    joint_type: wp.array(dtype=int),
-    joint_qpos: wp.array(dtype=int),
-    joint_dof: wp.array(dtype=int),
-    tendon_adr: wp.array(dtype=int),
-    tendon_dof: wp.array(dtype=int),
-    # Model:
-    actuator_gear: wp.array2d(dtype=vec6),
-    tendon_coef: wp.array2d(dtype=real),
-    # In:
-    qpos: wp.array2d(dtype=real),
-    actuator_force: wp.array2d(dtype=real),
+    total: wp.array2d(dtype=real),
     force: wp.array2d(dtype=real),
     # Out:
     force_out: wp.array2d(dtype=real),
 ):
-    """Generalised forces with those of the actuators added: moment^T force."""
-    world = wp.tid()
-    for d in range(force.shape[1]):
-        force_out[world, d] = force[world, d]
-    for i in range(target.shape[0]):
-        k = target[i]
-        gear = actuator_gear[world, i]
-        f = actuator_force[world, i]
-        if transmission[i] == TENDON:
-            for w in range(tendon_adr[k], tendon_adr[k + 1]):
-                d = tendon_dof[w]
-                force_out[world, d] = force_out[world, d] + gear[0] * tendon_coef[world, w] * f
-        else:
-            t = joint_type[k]
-            g = joint_gear(t, transmission[i], gear, qpos, world, joint_qpos[k])
-            for c in range(dof_count(t)):
-                d = joint_dof[k] + c
-                force_out[world, d] = force_out[world, d] + g[c] * f
+    """Forces scaled so that their sum on a tendon keeps to its range, then held inside their own ranges.
+
+    ``tendon`` is the tendon of each actuator where that tendon has a range, or -1.
+    """
+    world, i = wp.tid()
+    f = force[world, i]
+    t = tendon[i]
+    if t >= 0:
+        if total[world, t] < tendon_range[world, t][0]:
+            f = force[world, i] * tendon_range[world, t][0] / total[world, t]
+        elif total[world, t] > tendon_range[world, t][1]:
+            f = force[world, i] * tendon_range[world, t][1] / total[world, t]
+    if limited[i] != 0:
+        f = wp.clamp(f, forcerange[world, i][0], forcerange[world, i][1])
+    force_out[world, i] = f
+
+
+@wp.func
+def at_end(x: real, bounds: vec2) -> bool:
+    """Whether x is at or beyond an end of its range."""
+    return x <= bounds[0] or x >= bounds[1]
+
+
+@wp.kernel
+def actuator_damping(
+    # Structure:
+    gain: wp.array(dtype=int),
+    bias: wp.array(dtype=int),
+    limited: wp.array(dtype=int),
+    tendon: wp.array(dtype=int),
+    joint: wp.array(dtype=int),
+    joint_dof: wp.array(dtype=int),
+    # Model:
+    gainprm: wp.array3d(dtype=real),
+    biasprm: wp.array3d(dtype=real),
+    lengthrange: wp.array2d(dtype=vec2),
+    acc0: wp.array2d(dtype=real),
+    forcerange: wp.array2d(dtype=vec2),
+    tendon_range: wp.array2d(dtype=vec2),
+    joint_range: wp.array2d(dtype=vec2),
+    # In:
+    signal: wp.array2d(dtype=real),
+    length: wp.array2d(dtype=real),
+    velocity: wp.array2d(dtype=real),
+    force: wp.array2d(dtype=real),
+    total: wp.array2d(dtype=real),
+    drive: wp.array2d(dtype=real),
+    # Out:
+    damping_out: wp.array2d(dtype=real),
+):
+    """-d(force)/d(velocity); none where the force, or the sum of forces on its tendon or joint, is at its range.
+
+    ``tendon`` and ``joint`` are those that an actuator acts on where they have ranges, or -1.
+    """
+    world, i = wp.tid()
+    s = real(0.0)
+    if gain[i] == AFFINE:
+        s = gainprm[world, i, 2] * signal[world, i]
+    elif gain[i] == MUSCLE:
+        slope = muscle_gain_slope(
+            gainprm, world, i, lengthrange[world, i], acc0[world, i], length[world, i], velocity[world, i]
+        )
+        s = slope * signal[world, i]
+    if bias[i] == AFFINE:
+        s += biasprm[world, i, 2]
+    t = tendon[i]
+    j = joint[i]
+    if limited[i] != 0 and at_end(force[world, i], forcerange[world, i]):
+        s = real(0.0)
+    if t >= 0 and at_end(total[world, t], tendon_range[world, t]):
+        s = real(0.0)
+    if j >= 0 and at_end(drive[world, joint_dof[j]], joint_range[world, j]):
+        s = real(0.0)
+    damping_out[world, i] = -s
+
+
+@wp.func
+def drive_sum(
+    first: int,
+    last: int,
+    dof_entry: wp.array(dtype=int),
+    entry_row: wp.array(dtype=int),
+    moment: wp.array2d(dtype=real),
+    force: wp.array2d(dtype=real),
+    world: int,
+) -> real:
+    """Sum of moments times forces over the actuators of a dof."""
+    s = real(0.0)
+    for n in range(first, last):
+        s += moment[world, dof_entry[n]] * force[world, entry_row[dof_entry[n]]]
+    return s
+
+
+@wp.kernel
+def joint_drives(
+    # Structure:
+    dof_adr: wp.array(dtype=int),
+    dof_entry: wp.array(dtype=int),
+    entry_row: wp.array(dtype=int),
+    limited_joint: wp.array(dtype=int),
+    # Model:
+    joint_range: wp.array2d(dtype=vec2),
+    # In:
+    moment: wp.array2d(dtype=real),
+    force: wp.array2d(dtype=real),
+    # Out:
+    drive_out: wp.array2d(dtype=real),
+):
+    """Generalised force of all actuators, moment^T force, held inside the joints' ranges.
+
+    ``limited_joint`` is the joint of each dof where that joint has a range, or -1.
+    """
+    world, d = wp.tid()
+    s = drive_sum(dof_adr[d], dof_adr[d + 1], dof_entry, entry_row, moment, force, world)
+    j = limited_joint[d]
+    drive = s
+    if j >= 0:
+        drive = wp.clamp(s, joint_range[world, j][0], joint_range[world, j][1])
+    drive_out[world, d] = drive
+
+
+@wp.kernel
+def drive_power(
+    # In:
+    drive: wp.array2d(dtype=real),
+    trial: wp.array2d(dtype=real),
+    # Out:
+    power_out: wp.array2d(dtype=real),
+):
+    """Virtual power of the actuators, negative as all that acts on the joints."""
+    world, d = wp.tid()
+    power_out[world, d] = -drive[world, d] * trial[world, d]

@@ -1,4 +1,4 @@
-"""Generalised forces of joints and tendons, and their virtual power.
+"""Generalised forces of joints, and their virtual power.
 
 Forces are written once, as functions; forward kernels project them on the dofs, power kernels on a
 trial velocity.
@@ -6,7 +6,7 @@ trial velocity.
 
 import warp as wp
 
-from .._precision import quat, real, vec2, vec6
+from .._precision import quat, real, vec6
 from ..math import quat_conj, quat_log, quat_mul, quat_unit
 from .kinematics import BALL, FREE
 
@@ -128,118 +128,17 @@ def joint_power(
     power_out[world, j] = p
 
 
-@wp.kernel
-def tendon_sums(
-    # Structure:
-    tendon_adr: wp.array(dtype=int),
-    tendon_index: wp.array(dtype=int),
-    # Model:
-    tendon_coef: wp.array2d(dtype=real),
+@wp.kernel(enable_backward=False)
+def add(
     # In:
-    x: wp.array2d(dtype=real),
+    force: wp.array2d(dtype=real),
+    more: wp.array2d(dtype=real),
     # Out:
     sum_out: wp.array2d(dtype=real),
 ):
-    """Weighted sum of joint positions (the length) or of dof rates (its rate), for fixed tendons."""
-    world, t = wp.tid()
-    s = real(0.0)
-    for i in range(tendon_adr[t], tendon_adr[t + 1]):
-        s += tendon_coef[world, i] * x[world, tendon_index[i]]
-    sum_out[world, t] = s
-
-
-@wp.kernel(enable_backward=False)
-def tendon_moments(
-    # Structure:
-    tendon_adr: wp.array(dtype=int),
-    tendon_dof: wp.array(dtype=int),
-    # Model:
-    tendon_coef: wp.array2d(dtype=real),
-    # Out:
-    moment_out: wp.array3d(dtype=real),
-):
-    """How each dof lengthens each tendon."""
-    world, t = wp.tid()
-    for d in range(moment_out.shape[2]):
-        moment_out[world, t, d] = real(0.0)
-    for i in range(tendon_adr[t], tendon_adr[t + 1]):
-        d = tendon_dof[i]
-        moment_out[world, t, d] = moment_out[world, t, d] + tendon_coef[world, i]
-
-
-@wp.func
-def tendon_force(length: real, velocity: real, rest: vec2, stiffness: real, damping: real) -> real:
-    """Spring outside the rest interval, and damper."""
-    f = -damping * velocity
-    if length > rest[1]:
-        f += stiffness * (rest[1] - length)
-    if length < rest[0]:
-        f += stiffness * (rest[0] - length)
-    return f
-
-
-@wp.kernel(enable_backward=False)
-def add_tendon_forces(
-    # Structure:
-    tendon_adr: wp.array(dtype=int),
-    tendon_dof: wp.array(dtype=int),
-    spring: int,
-    damper: int,
-    # Model:
-    tendon_coef: wp.array2d(dtype=real),
-    tendon_stiffness: wp.array2d(dtype=real),
-    tendon_damping: wp.array2d(dtype=real),
-    tendon_lengthspring: wp.array2d(dtype=vec2),
-    # In:
-    length: wp.array2d(dtype=real),
-    velocity: wp.array2d(dtype=real),
-    force: wp.array2d(dtype=real),
-    # Out:
-    force_out: wp.array2d(dtype=real),
-):
-    """Generalised forces with those of the tendons added."""
-    world = wp.tid()
-    for d in range(force.shape[1]):
-        force_out[world, d] = force[world, d]
-    for t in range(tendon_adr.shape[0] - 1):
-        f = tendon_force(
-            length[world, t],
-            velocity[world, t],
-            tendon_lengthspring[world, t],
-            tendon_stiffness[world, t] * real(spring),
-            tendon_damping[world, t] * real(damper),
-        )
-        for i in range(tendon_adr[t], tendon_adr[t + 1]):
-            d = tendon_dof[i]
-            force_out[world, d] = force_out[world, d] + tendon_coef[world, i] * f
-
-
-@wp.kernel
-def tendon_power(
-    # Structure:
-    spring: int,
-    damper: int,
-    # Model:
-    tendon_stiffness: wp.array2d(dtype=real),
-    tendon_damping: wp.array2d(dtype=real),
-    tendon_lengthspring: wp.array2d(dtype=vec2),
-    # In:
-    length: wp.array2d(dtype=real),
-    velocity: wp.array2d(dtype=real),
-    trial: wp.array2d(dtype=real),
-    # Out:
-    power_out: wp.array2d(dtype=real),
-):
-    """Virtual power of the tendons' forces, negative as all that acts on the joints."""
-    world, t = wp.tid()
-    f = tendon_force(
-        length[world, t],
-        velocity[world, t],
-        tendon_lengthspring[world, t],
-        tendon_stiffness[world, t] * real(spring),
-        tendon_damping[world, t] * real(damper),
-    )
-    power_out[world, t] = -f * trial[world, t]
+    """Sum of two generalised forces."""
+    world, d = wp.tid()
+    sum_out[world, d] = force[world, d] + more[world, d]
 
 
 @wp.kernel(enable_backward=False)

@@ -8,7 +8,7 @@ stands for; :func:`closed_form` gathers them all. Which features exist, and wher
 import warp as wp
 
 from .._precision import quat, real, vec3
-from ..math import rotate, rotate_back, unit
+from ..math import rotate_back, unit
 from .capsule_box import capsule_box_candidates, capsule_box_parameter
 from .shapes import (
     BOX,

@@ -255,7 +255,7 @@ def test_the_structure_of_actuators_tendons_and_mocap_bodies():
     model = load(SCENE, disable=("contact",))
     s = model.structure
     assert s.tendon.adr.tolist() == [0, 2]
-    assert s.tendon.joint.tolist() == [2, 3]
+    assert s.tendon.object.tolist() == [2, 3]
     assert s.actuator.transmission.tolist() == [0, 0, 3, 0]
     assert s.actuator.target.tolist() == [2, 3, 0, 3]
     assert s.actuator.dynamics.tolist() == [0, 0, 3, 1]

@@ -1,0 +1,299 @@
+"""Actuators: the launches of their transmissions and forces, and what can be asked of them."""
+
+import functools
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+
+from ..bridge import warp_op
+from ..model import Model, State
+from ..model.structure import JointType, Structure
+from . import launches as L
+from . import tendon as T
+
+Array = jax.Array
+Buffer = Any
+
+SLIDER_CRANK, TENDON, SITE = 2, 3, 4
+"""MuJoCo's mjtTrn; 0 and 1 are a joint, in its own and in its parent's frame."""
+FIXED, AFFINE = 0, 1
+"""MuJoCo's mjGAIN_FIXED and mjBIAS_AFFINE."""
+
+
+class SiteActuators(NamedTuple):
+    """Actuators that act on sites."""
+
+    actuator: np.ndarray  # (n,)
+    body: np.ndarray  # (n, 2) bodies of the site and of the reference site, or the world
+    number: np.ndarray  # (nu,) place of each actuator among these, or -1
+
+
+@functools.cache
+def site_actuators(structure: Structure) -> SiteActuators:
+    a = structure.actuator
+    own = np.isin(a.transmission, (SLIDER_CRANK, SITE))
+    index = np.flatnonzero(own).astype(np.int32)
+    site, reference = structure.site.body[a.target[index]], a.reference[index]
+    base = np.where(reference >= 0, structure.site.body[reference], 0) if index.size else site
+    number = np.where(own, np.cumsum(own) - 1, -1)
+    return SiteActuators(index, np.stack([site, base], 1).astype(np.int32), number.astype(np.int32))
+
+
+class Moments(NamedTuple):
+    """Where the entries of the actuators' moments are."""
+
+    pattern: L.Pattern
+    tendon: np.ndarray  # (entry,) for an actuator of a tendon, the entry of the tendon's Jacobian
+    column_adr: np.ndarray  # (nv + 1,) entries of dof d are column[column_adr[d]:column_adr[d + 1]]
+    column: np.ndarray  # (entry,)
+
+
+@functools.cache
+def moments(structure: Structure) -> Moments:
+    """Which dofs move which actuator."""
+    s, a, own = structure, structure.actuator, site_actuators(structure)
+    moves, tendon = L.ancestry(s).astype(bool), T.pattern(s)
+    mask = np.zeros((s.nu, s.nv), bool)
+    for i, (kind, target) in enumerate(zip(a.transmission, a.target, strict=True)):
+        if kind == TENDON:
+            mask[i, tendon.dof[tendon.adr[target] : tendon.adr[target + 1]]] = True
+        elif own.number[i] >= 0:
+            ends = moves[own.body[own.number[i]]]
+            # MuJoCo drops the dofs that move a site and its reference alike
+            mask[i] = ends.any(0) & ~ends.all(0) if kind == SITE else ends.any(0)
+        else:
+            mask[i] = s.dof.joint == target
+    pattern = L.make_pattern(mask)
+    where = {(t, d): e for e, (t, d) in enumerate(zip(tendon.row, tendon.dof, strict=True))}
+    entry = [where.get((a.target[i], d), -1) for i, d in zip(pattern.row, pattern.dof, strict=True)]
+    order = np.argsort(pattern.dof, kind="stable").astype(np.int32)
+    adr = np.concatenate([[0], np.cumsum(mask.sum(0))]).astype(np.int32)
+    return Moments(pattern, np.array(entry, np.int32), adr, order)
+
+
+@functools.cache
+def turning(structure: Structure) -> np.ndarray:
+    """Servos for rotations, whose setpoint counts up to whole turns: 1 by ball joint, 2 by reference site, 0 others."""
+    a = structure.actuator
+    servo = (a.gain == FIXED) & (a.bias == AFFINE) & (a.dynamics == 0)
+    joint = a.transmission < SLIDER_CRANK
+    ball = joint & (structure.joint.type[np.where(joint, a.target, 0)] == JointType.BALL) if joint.any() else joint
+    site = (a.transmission == SITE) & (a.reference >= 0)
+    return np.where(servo & ball, 1, np.where(servo & site, 2, 0)).astype(np.int32)
+
+
+def _ints(values: np.ndarray) -> np.ndarray:
+    return values.astype(np.int32)
+
+
+def _ctrllimited(structure: Structure) -> np.ndarray:
+    limited = structure.actuator.ctrllimited
+    return _ints(limited & ("clampctrl" not in structure.disabled))
+
+
+def transmission(
+    launch: Any, model: Model, state: State, frames: L.Frames, axes: Buffer, ten: T.Tendons
+) -> tuple[Buffer, Buffer]:
+    """Lengths of the actuators that act on sites, (world, n), and the entries of all moments, (world, entry)."""
+    s, m, own = model.structure, moments(model.structure), site_actuators(model.structure)
+    k, t, w = L.modules(state.qpos).actuation, L.types(state.qpos), launch.worlds
+    a, joint = s.actuator, s.joint
+    dim = (w, own.actuator.size)
+    length, pull = launch.scratch(dim, t.real), launch.scratch((*dim, 2), t.wrench)
+    if own.actuator.size:
+        launch(
+            k.site_transmissions,
+            dim=dim,
+            inputs=[own.actuator, a.transmission, a.target, a.reference, L.body_origin(model)[own.body]]
+            + [s.body.frame[s.site.body], model.site.pos, model.site.quat, model.actuator.gear]
+            + [model.actuator.cranklength, *frames],
+            outputs=[length, pull],
+        )
+    moment = launch.scratch((w, m.pattern.row.size), t.real)
+    if m.pattern.row.size:
+        launch(
+            k.actuator_moments,
+            dim=(w, m.pattern.row.size),
+            inputs=[m.pattern.row, m.pattern.dof, m.tendon, a.transmission, a.target, own.number, own.body]
+            + [L.ancestry(s), joint.type, joint.qpos, joint.dof, model.actuator.gear, state.qpos]
+            + [ten.jacobian, pull, axes],
+            outputs=[moment],
+        )
+    return length, moment
+
+
+def actuator_lengths(
+    launch: Any, model: Model, state: State, ten: T.Tendons, site_length: Buffer, out: Buffer | None = None
+) -> Buffer:
+    s = model.structure
+    length = out or launch.scratch((launch.worlds, s.nu), L.types(state.qpos).real)
+    launch(
+        L.modules(state.qpos).actuation.actuator_lengths,
+        dim=(launch.worlds, s.nu),
+        inputs=[s.actuator.transmission, s.actuator.target, site_actuators(s).number, s.joint.type, s.joint.qpos]
+        + [model.actuator.gear, state.qpos, ten.length, site_length],
+        outputs=[length],
+    )
+    return length
+
+
+class Drives(NamedTuple):
+    """What actuators do."""
+
+    moment: Buffer  # (world, entry)
+    signal: Buffer  # control or activation, (world, nu)
+    length: Buffer  # (world, nu)
+    velocity: Buffer  # (world, nu)
+    force: Buffer  # within all limits, (world, nu)
+    total: Buffer  # of unlimited forces on each tendon, where some tendon has a range, (world, ntendon)
+
+
+def drives(
+    launch: Any,
+    model: Model,
+    state: State,
+    ctrl: Buffer,
+    frames: L.Frames,
+    axes: Buffer,
+    ten: T.Tendons,
+    out: Buffer | None = None,
+) -> Drives:
+    """Moments and forces of every actuator; ``out`` for the forces."""
+    s, a, p = model.structure, model.structure.actuator, model.actuator
+    k, real, dim = L.modules(state.qpos), L.types(state.qpos).real, (launch.worlds, s.nu)
+    signal = launch.scratch(dim, real)
+    out = out or launch.scratch(dim, real)
+    tendon = ranged_tendon(s)
+    limited = a.forcelimited.any() or tendon.max(initial=-1) >= 0
+    force = launch.scratch(dim, real) if limited else out
+    total = launch.scratch((launch.worlds, s.ntendon), real)
+    launch(
+        k.activation.actuator_signals,
+        dim=dim,
+        inputs=[a.act, _ints(a.actearly), a.dynamics, _ctrllimited(s), _ints(a.actlimited)]
+        + [p.dynprm, p.ctrlrange, p.actrange, model.opt.timestep, state.act, ctrl],
+        outputs=[signal],
+    )
+    site_length, moment = transmission(launch, model, state, frames, axes, ten)
+    length = velocity = signal  # with fixed gains and no bias, length and velocity are not read
+    if a.gain.any() or a.bias.any():
+        length = actuator_lengths(launch, model, state, ten, site_length)
+        velocity = L.row_products(launch, moments(s).pattern, moment, state.qvel)
+    launch(
+        k.actuation.actuator_forces,
+        dim=dim,
+        inputs=[a.gain, a.bias, turning(s), p.gear, p.gainprm, p.biasprm, p.lengthrange, p.acc0]
+        + [signal, length, velocity],
+        outputs=[force],
+    )
+    if tendon.max(initial=-1) >= 0:
+        launch(k.actuation.tendon_totals, dim=total.shape, inputs=[tendon, force], outputs=[total])
+    if limited:
+        ranges = [model.tendon.actfrcrange, p.forcerange]
+        inputs = [tendon, _ints(a.forcelimited), *ranges, total, force]
+        launch(k.actuation.limited_forces, dim=dim, inputs=inputs, outputs=[out])
+    return Drives(moment, signal, length, velocity, out, total)
+
+
+def ranged_tendon(structure: Structure) -> np.ndarray:
+    """The tendon that an actuator acts on where it limits the sum of forces, or -1."""
+    a, limited = structure.actuator, np.flatnonzero(structure.tendon.actfrclimited)
+    return np.where((a.transmission == TENDON) & np.isin(a.target, limited), a.target, -1).astype(np.int32)
+
+
+def ranged_joint(structure: Structure) -> np.ndarray:
+    """The joint that an actuator acts on where it limits the sum of forces, or -1."""
+    a, limited = structure.actuator, np.flatnonzero(structure.joint.actfrclimited)
+    return np.where((a.transmission < SLIDER_CRANK) & np.isin(a.target, limited), a.target, -1).astype(np.int32)
+
+
+def joint_drives(launch: Any, model: Model, drive: Drives, out: Buffer | None = None) -> Buffer:
+    """Generalised force of all actuators within the ranges of joints, (world, nv)."""
+    s, m = model.structure, moments(model.structure)
+    out = out or launch.scratch((launch.worlds, s.nv), L.types(drive.force).real)
+    limited = np.where(s.joint.actfrclimited[s.dof.joint], s.dof.joint, -1).astype(np.int32)
+    launch(
+        L.modules(drive.force).actuation.joint_drives,
+        dim=(launch.worlds, s.nv),
+        inputs=[m.column_adr, m.column, m.pattern.row, limited, model.joint.actfrcrange, drive.moment, drive.force],
+        outputs=[out],
+    )
+    return out
+
+
+def damping(launch: Any, model: Model, drive: Drives) -> Buffer:
+    """-d(force)/d(velocity) of every actuator, (world, nu)."""
+    s, a, p = model.structure, model.structure.actuator, model.actuator
+    out = launch.scratch((launch.worlds, s.nu), L.types(drive.force).real)
+    joint = ranged_joint(s)
+    at_joints = joint_drives(launch, model, drive) if joint.max(initial=-1) >= 0 else drive.force  # or not read
+    launch(
+        L.modules(drive.force).actuation.actuator_damping,
+        dim=(launch.worlds, s.nu),
+        inputs=[a.gain, a.bias, _ints(a.forcelimited), ranged_tendon(s), joint, s.joint.dof]
+        + [p.gainprm, p.biasprm, p.lengthrange, p.acc0, p.forcerange, model.tendon.actfrcrange, model.joint.actfrcrange]
+        + [drive.signal, drive.length, drive.velocity, drive.force, drive.total, at_joints],
+        outputs=[out],
+    )
+    return out
+
+
+# --- operations ---------------------------------------------------------------------------------
+
+
+class Transmissions(NamedTuple):
+    """Lengths and their gradients by the dofs; differentiable."""
+
+    tendon_length: Array  # [m], MuJoCo's ten_length, shape (world, ntendon)
+    tendon_jacobian: Array  # MuJoCo's ten_J, shape (world, ntendon, nv)
+    length: Array  # of actuators, MuJoCo's actuator_length, shape (world, nu)
+    moment: Array  # of actuators, MuJoCo's actuator_moment, shape (world, nu, nv)
+
+
+def _transmit(
+    launch: Any, model: Model, state: State, length: Any, jacobian: Any, actuator_length: Any, moment: Any
+) -> None:
+    s = model.structure
+    frames = L.frame_poses(launch, model, state)
+    axes = L.dof_axes(launch, model, state, frames)
+    ten = T.tendons(launch, model, state, frames, axes, length)
+    site_length, entries = transmission(launch, model, state, frames, axes, ten)
+    if s.nu:
+        actuator_lengths(launch, model, state, ten, site_length, actuator_length)
+    L.dense_rows(launch, T.pattern(s), ten.jacobian, jacobian)
+    L.dense_rows(launch, moments(s).pattern, entries, moment)
+
+
+def _transmit_shapes(model: Model, state: State) -> Any:
+    s, (w, _) = model.structure, state.qpos.shape
+    sizes = ((s.ntendon,), (s.ntendon, s.nv), (s.nu,), (s.nu, s.nv))
+    return tuple(jax.ShapeDtypeStruct((w, *size), state.qpos.dtype) for size in sizes)
+
+
+_transmissions = warp_op(_transmit, _transmit_shapes, name="transmissions")
+
+
+def transmissions(model: Model, state: State) -> Transmissions:
+    """Lengths and Jacobians of tendons, lengths and moments of actuators.
+
+    Returns:
+        Transmissions. Gradients flow to qpos, mocap poses, sites, geoms that tendons wrap around, coefficients, gears
+        and the joints' geometry; which way a tendon wraps, and whether it does, are held.
+    """
+    return Transmissions(*_transmissions(model, state))
+
+
+def _act(launch: Any, model: Model, state: State, ctrl: Any, out: Any) -> None:
+    frames = L.frame_poses(launch, model, state)
+    axes = L.dof_axes(launch, model, state, frames)
+    ten = T.tendons(launch, model, state, frames, axes)
+    drives(launch, model, state, ctrl, frames, axes, ten, out)
+
+
+_actuator_force = warp_op(_act, lambda m, s, ctrl: ctrl, name="actuator force")
+
+
+def actuator_force(model: Model, state: State, ctrl: Array) -> Array:
+    """MuJoCo's ``actuator_force`` [N or N m], shape (world, nu). All arguments get gradients."""
+    return _actuator_force(model, state, ctrl)
