@@ -13,6 +13,7 @@ import numpy as np
 from ..math import rotate
 from ..model import Model, State, init
 from ..model.model import DERIVED_SOURCES, derive_by
+from ..model.sound import screen_model
 from ..model.structure import JointType
 from .inverse import mass_matrix
 from .kinematics import ancestry, motions
@@ -28,9 +29,10 @@ def recompute(model: Model) -> Model:
     rotation), ``dof.invweight0`` (diagonal of M^-1, averaged over each joint's translations and
     rotations) and ``opt.meaninertia`` (mean diagonal of M), all at ``qpos0``.
     """
-    s = model.structure
+    s, given = model.structure, model
     if s.nv == 0:
         return model
+    model, _ = screen_model(model)
     state = _reference(model)
     m = motions(model, state)
     mass = mass_matrix(model, state)
@@ -52,11 +54,11 @@ def recompute(model: Model) -> Model:
     light = 1.0 / jnp.where(sliding, model.body.mass, 1.0)
     light = jnp.broadcast_to(light, weights[0].shape)
     weights = [jnp.where(sliding, light, weights[0]), jnp.where(sliding, 0.0, weights[1])]
-    body = dataclasses.replace(model.body, invweight0=jnp.stack(weights, -1))
+    body = dataclasses.replace(given.body, invweight0=jnp.stack(weights, -1))
     invweight0 = jnp.where(sliding[s.dof.body], light[:, s.dof.body], diagonal)
-    dof = dataclasses.replace(model.dof, invweight0=invweight0)
-    opt = dataclasses.replace(model.opt, meaninertia=jnp.einsum("wii->w", mass) / s.nv)
-    return dataclasses.replace(model, body=body, dof=dof, opt=opt)
+    dof = dataclasses.replace(given.dof, invweight0=invweight0)
+    opt = dataclasses.replace(given.opt, meaninertia=jnp.einsum("wii->w", mass) / s.nv)
+    return dataclasses.replace(given, body=body, dof=dof, opt=opt)
 
 
 def _averaging(model: Model) -> np.ndarray:

@@ -8,9 +8,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from ..bridge import kernels, warp_op
+from ..bridge import kernels, reverse_only, warp_op
 from ..errors import UnsupportedError
 from ..model import Model, State
+from ..model.arguments import expect, expect_array
 from . import launches as L
 from .dynamics import packed_matrix, power_operation, required_force
 
@@ -19,6 +20,7 @@ Array = jax.Array
 NO_LOADS = L.Loads(None, None, None)
 
 
+@reverse_only
 def inverse(model: Model, state: State, qacc: Array) -> Array:
     """The generalised force that gives the accelerations: M a + b - passive, as MuJoCo's ``mj_inverse``.
 
@@ -35,6 +37,8 @@ def inverse(model: Model, state: State, qacc: Array) -> Array:
     Raises:
         UnsupportedError: the model has contact.
     """
+    expect(model, state)
+    expect_array("qacc", qacc, state.qvel.shape, "nv")
     if model.structure.geom.pair.size:
         raise UnsupportedError(
             "inverse does not include contact forces yet, and this model has geoms that can touch: load it with "
@@ -43,11 +47,13 @@ def inverse(model: Model, state: State, qacc: Array) -> Array:
     return _inverse(model, state, qacc)
 
 
+@reverse_only
 def bias(model: Model, state: State) -> Array:
     """Coriolis, centrifugal and gravitational force b(q, v) [N or N m], shape (world, nv): MuJoCo's ``qfrc_bias``.
 
     Gradients flow to the bodies' and joints' geometry, masses, inertias, gravity and state.
     """
+    expect(model, state)
     none = jnp.zeros_like
     opt = model.opt.replace(density=none(model.opt.density), viscosity=none(model.opt.viscosity))
     bare = dataclasses.replace(
@@ -78,12 +84,18 @@ def _inverse_bwd(saved: Any, trial: Array) -> Any:
 _inverse.defvjp(lambda *args: (_inverse(*args), args), _inverse_bwd)
 
 
-@jax.custom_vjp
+@reverse_only
 def mass_matrix(model: Model, state: State) -> Array:
     """The mass matrix M(q) [kg, kg m or kg m^2], armature included, shape (world, nv, nv).
 
     Gradients flow to qpos, masses, inertias, armature and geometry.
     """
+    expect(model, state)
+    return _mass_matrix(model, state)
+
+
+@jax.custom_vjp
+def _mass_matrix(model: Model, state: State) -> Array:
     nv = model.structure.nv
     packed = packed_matrix(model, state)
     i, j = np.tril_indices(nv)
@@ -105,7 +117,7 @@ def _mass_matrix_bwd(saved: Any, cotangent: Array) -> Any:
     return pull(jnp.ones((), cotangent.dtype))
 
 
-mass_matrix.defvjp(lambda *args: (mass_matrix(*args), args), _mass_matrix_bwd)
+_mass_matrix.defvjp(lambda *args: (_mass_matrix(*args), args), _mass_matrix_bwd)
 
 
 def _pair(launch: Any, model: Model, state: State, rate: Any, trial: Any, bodies: Any, dofs: Any) -> None:
@@ -175,11 +187,13 @@ def _potential_shapes(model: Model, state: State) -> Any:
 _potential_parts = warp_op(_potential, _potential_shapes, name="energy")
 
 
+@reverse_only
 def energy(model: Model, state: State) -> tuple[Array, Array]:
     """Potential energy of gravity and springs, and kinetic energy v . M v / 2 [J], each of shape (world,).
 
     MuJoCo's ``d.energy``. Gradients flow to masses, inertias, stiffness, geometry, gravity and state.
     """
+    expect(model, state)
     parts = _potential_parts(model, state)
     parts = parts if isinstance(parts, tuple) else (parts,)
     potential = functools.reduce(jnp.add, [p.sum(1) for p in parts])
