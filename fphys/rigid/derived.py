@@ -12,7 +12,8 @@ import numpy as np
 
 from ..math import rotate
 from ..model import Model, State, init
-from ..model.model import Actuator, Equality, Tendon, derive_by, derived_sources
+from ..model.model import derive_by, derived_sources
+from ..model.sound import screen_model
 from ..model.structure import CONNECT, MUSCLE, JointType
 from .actuation import Transmissions, transmissions
 from .inverse import mass_matrix
@@ -31,9 +32,10 @@ def recompute(model: Model) -> Model:
     diagonal of M) and the second anchor of connected bodies, all at ``qpos0``; and ``tendon.lengthspring`` at
     ``qpos_spring`` where the file gave none.
     """
-    s = model.structure
+    s, given = model.structure, model
     if s.nv == 0:
         return model
+    model, _ = screen_model(model)
     state = _reference(model)
     m = motions(model, state)
     mass = mass_matrix(model, state)
@@ -55,58 +57,57 @@ def recompute(model: Model) -> Model:
     light = 1.0 / jnp.where(sliding, model.body.mass, 1.0)
     light = jnp.broadcast_to(light, weights[0].shape)
     weights = [jnp.where(sliding, light, weights[0]), jnp.where(sliding, 0.0, weights[1])]
-    body = dataclasses.replace(model.body, invweight0=jnp.stack(weights, -1))
+    body = dataclasses.replace(given.body, invweight0=jnp.stack(weights, -1))
     invweight0 = jnp.where(sliding[s.dof.body], light[:, s.dof.body], diagonal)
-    dof = dataclasses.replace(model.dof, invweight0=invweight0)
-    opt = dataclasses.replace(model.opt, meaninertia=jnp.einsum("wii->w", mass) / s.nv)
-    actuator, tendon = model.actuator, model.tendon
+    dof = dataclasses.replace(given.dof, invweight0=invweight0)
+    opt = dataclasses.replace(given.opt, meaninertia=jnp.einsum("wii->w", mass) / s.nv)
+    equality = given.equality.replace(**_connections(model, m))
+    actuator, tendon = given.actuator, given.tendon
     if s.nu or s.ntendon:
         moved = transmissions(model, state)
-        actuator, tendon = _actuators(model, moved, inverse), _tendons(model, moved, inverse)
-    equality = _connections(model, m)
-    return dataclasses.replace(
-        model, body=body, dof=dof, actuator=actuator, tendon=tendon, equality=equality, opt=opt
-    )
+        actuator = actuator.replace(**_muscles(model, moved, inverse))
+        tendon = tendon.replace(**_tendons(model, moved, inverse))
+    return dataclasses.replace(given, body=body, dof=dof, actuator=actuator, tendon=tendon, equality=equality, opt=opt)
 
 
-def _connections(model: Model, m: Motions) -> Equality:
-    """Equalities whose connected points coincide at the reference position: the second anchor follows the first."""
+def _connections(model: Model, m: Motions) -> dict[str, Array]:
+    """Connected points coincide at the reference position: the second anchor follows the first."""
     e, data = model.structure.equality, model.equality.data
     which = np.flatnonzero((e.type == CONNECT) & (e.site == 0))
     if not which.size:
-        return model.equality
+        return {}
     (first, second), index = e.object[which].T, e.index[which]
     point = m.pos[:, first] + rotate(m.quat[:, first], jnp.broadcast_to(data[:, index, :3], m.pos[:, first].shape))
     back = m.quat[:, second] * jnp.array([[[1.0, -1.0, -1.0, -1.0]]], data.dtype)
     anchor = rotate(back, point - m.pos[:, second])
     data = jnp.broadcast_to(data, (max(len(data), len(anchor)), *data.shape[1:]))
-    return model.equality.replace(data=data.at[:, index, 3:6].set(anchor))
+    return {"data": data.at[:, index, 3:6].set(anchor)}
 
 
-def _tendons(model: Model, moved: Transmissions, inverse: Array) -> Tendon:
-    """Tendons with length and inverse inertia J M^-1 J^T at the reference position, and rest lengths that follow."""
-    tendon, jacobian = model.tendon, moved.tendon_jacobian
-    invweight0 = jnp.einsum("wti,wij,wtj->wt", jacobian, inverse, jacobian)
-    lengthspring = tendon.lengthspring
+def _tendons(model: Model, moved: Transmissions, inverse: Array) -> dict[str, Array]:
+    """Tendons' length and inverse inertia J M^-1 J^T at the reference position, and rest lengths that follow."""
+    jacobian = moved.tendon_jacobian
+    found = {"length0": moved.tendon_length}
+    found["invweight0"] = jnp.einsum("wti,wij,wtj->wt", jacobian, inverse, jacobian)
     if model.structure.tendon.follows.any():
         rest = _reference(model)
         rest = rest.replace(qpos=jnp.broadcast_to(model.qpos_spring, rest.qpos.shape))
         length = transmissions(model, rest).tendon_length[..., None]
-        lengthspring = jnp.where(model.structure.tendon.follows[:, None], length, lengthspring)
-    return tendon.replace(length0=moved.tendon_length, invweight0=invweight0, lengthspring=lengthspring)
+        found["lengthspring"] = jnp.where(model.structure.tendon.follows[:, None], length, model.tendon.lengthspring)
+    return found
 
 
-def _actuators(model: Model, moved: Transmissions, inverse: Array) -> Actuator:
-    """Actuators with the acceleration |M^-1 moment| by a unit force, which scales muscles."""
+def _muscles(model: Model, moved: Transmissions, inverse: Array) -> dict[str, Array]:
+    """The acceleration |M^-1 moment| by a unit force, which scales muscles."""
     a = model.structure.actuator
     muscle = (a.gain == MUSCLE) | (a.bias == MUSCLE)
     if not muscle.any():
-        return model.actuator
+        return {}
     acc = jnp.einsum("wij,wuj->wui", inverse, moved.moment[:, muscle])
     square = (acc * acc).sum(-1)
     acc0 = jnp.sqrt(jnp.where(square > 0, square, 1.0)) * (square > 0)
     shape = (max(model.actuator.acc0.shape[0], acc0.shape[0]), *model.actuator.acc0.shape[1:])
-    return model.actuator.replace(acc0=jnp.broadcast_to(model.actuator.acc0, shape).at[:, muscle].set(acc0))
+    return {"acc0": jnp.broadcast_to(model.actuator.acc0, shape).at[:, muscle].set(acc0)}
 
 
 def _averaging(model: Model) -> np.ndarray:
