@@ -124,6 +124,124 @@ SMALL = """
 """The smallest mechanism in which every kind of term acts: one tree, ball, slide and hinge."""
 
 
+SPATIAL = """
+<mujoco>
+  <option timestep="0.004" gravity="0.3 0.2 -9.81" density="100" viscosity="0.5" wind="1 0.5 0.2"/>
+  <worldbody>
+    <site name="roof" pos="-0.3 0.05 1.35"/>
+    <site name="wall" pos="0.5 -0.1 1.1" euler="10 20 30"/>
+    <geom name="peg" type="sphere" size="0.08" pos="0 0.02 1.3" euler="20 0 10"/>
+    <site name="over" pos="0 0 1.45"/>
+    <body name="arm" pos="0 0 1">
+      <joint name="ball" type="ball" stiffness="3" damping="0.3" armature="0.03"/>
+      <geom type="box" size="0.06 0.08 0.15" mass="2" pos="0.02 0.05 0.1" euler="20 10 5"/>
+      <geom name="drum" type="cylinder" size="0.05 0.1" pos="0.25 0 0" euler="80 10 5" mass="0.1"/>
+      <site name="shoulder" pos="0.1 0.06 0.02" euler="5 6 7"/>
+      <site name="elbow" pos="0.25 0 0.12"/>
+      <body name="hand" pos="0.3 0 0">
+        <joint name="hinge" axis="0 1 0.3" stiffness="2" damping="0.2" armature="0.02"/>
+        <joint name="slide" type="slide" axis="1 0.2 0.1" stiffness="60" damping="1" armature="0.02"/>
+        <geom type="box" size="0.1 0.05 0.08" pos="0.15 0.02 0" mass="0.7"/>
+        <site name="tip" pos="0.2 0.03 0.05" euler="5 6 7"/>
+        <site name="palm" pos="0.1 -0.02 0.03" euler="0 40 7"/>
+      </body>
+    </body>
+    <body name="cart" pos="0.6 0.3 0.8">
+      <joint name="rail" type="slide" axis="1 0 0" damping="1" armature="0.1"/>
+      <joint name="crank" axis="0 0 1" damping="0.1" armature="0.05"/>
+      <geom type="box" size="0.05 0.05 0.05" mass="0.5" pos="0.02 0 0"/>
+      <site name="pin" pos="0.05 0.02 0"/>
+    </body>
+  </worldbody>
+  <tendon>
+    <spatial name="straight" stiffness="30" damping="0.5" springlength="0.2 0.3">
+      <site site="wall"/><site site="palm"/><site site="pin"/>
+    </spatial>
+    <spatial name="around" stiffness="50">
+      <site site="roof"/><geom geom="peg"/><site site="shoulder"/><geom geom="drum" sidesite="elbow"/><site
+              site="palm"/>
+    </spatial>
+    <spatial name="sided" stiffness="10" damping="0.2">
+      <site site="roof"/><geom geom="peg" sidesite="over"/><site site="tip"/>
+    </spatial>
+    <spatial name="block" stiffness="20" springlength="0.1">
+      <site site="wall"/><site site="tip"/><pulley divisor="2"/><site site="tip"/><site site="pin"/>
+      <pulley divisor="3"/><site site="shoulder"/><geom geom="drum"/><site site="tip"/>
+    </spatial>
+    <fixed name="fixed" stiffness="4" damping="0.3"><joint joint="hinge" coef="1.5"/><joint joint="rail"
+            coef="-0.7"/></fixed>
+  </tendon>
+  <actuator>
+    <motor name="pull" tendon="straight" gear="2"/>
+    <position name="servo" tendon="around" kp="20" kv="2"/>
+    <general name="affine" tendon="block" gaintype="affine" gainprm="2 0.3 0.1" biastype="affine"
+            biasprm="0.5 -1 -0.2"/>
+    <motor name="jet" site="tip" gear="1 2 3 0.1 0.2 0.3"/>
+    <general name="relative" site="tip" refsite="wall" gear="1 2 3 0.3 0.2 0.1" gainprm="3" biastype="affine"
+            biasprm="0.2 -2 -0.3"/>
+    <position name="attitude" site="palm" refsite="shoulder" gear="0 0 0 0.2 1 0.3" kp="3" kv="0.1"/>
+    <general name="crank" cranksite="pin" slidersite="wall" cranklength="0.9" gear="0.7" gainprm="4" biastype="affine"
+            biasprm="0.1 -3 -0.2"/>
+  </actuator>
+</mujoco>
+"""
+"""Spatial tendons: straight, around a sphere and a cylinder, past side sites, over pulleys; actuators at sites."""
+
+MUSCLE = """
+<mujoco>
+  <option timestep="0.004" density="100" viscosity="0.5"/>
+  <worldbody>
+    <site name="origin" pos="-0.15 0.03 0.05"/>
+    <site name="behind" pos="-0.1 0 -0.1"/>
+    <geom name="joint" type="cylinder" size="0.04 0.1" pos="0 0 0" euler="90 0 0"/>
+    <site name="front" pos="0.03 0 0.08"/>
+    <body name="upper" pos="0 0 0">
+      <joint name="shoulder" axis="0 1 0" damping="0.1" armature="0.02" actuatorfrcrange="-1.5 2"/>
+      <geom type="capsule" size="0.03" fromto="0 0 0 0.3 0 0" mass="1"/>
+      <site name="bone" pos="0.1 0 0.04"/>
+      <site name="under" pos="0.12 0.01 -0.03"/>
+      <body name="lower" pos="0.3 0 0">
+        <joint name="elbow" type="ball" damping="0.1" armature="0.02"/>
+        <geom type="capsule" size="0.02" fromto="0 0 0 0.25 0.05 0" mass="0.6"/>
+        <site name="insertion" pos="0.06 0 0.03"/>
+        <body name="wrist" pos="0.25 0.05 0">
+          <joint name="wrist" axis="0 0.3 1" damping="0.05" armature="0.01"/>
+          <geom type="box" size="0.05 0.03 0.01" pos="0.05 0 0" mass="0.3"/>
+          <site name="hand" pos="0.06 0.01 0"/>
+        </body>
+      </body>
+    </body>
+  </worldbody>
+  <tendon>
+    <spatial name="biceps" stiffness="5" springlength="0.1">
+      <site site="origin"/><geom geom="joint" sidesite="front"/><site site="bone"/><site site="insertion"/>
+    </spatial>
+    <spatial name="triceps" actuatorfrclimited="true" actuatorfrcrange="-9 9"><site site="behind"/><site
+            site="under"/><site site="hand"/></spatial>
+    <spatial name="long"><site site="behind"/><site site="bone"/><site site="hand"/></spatial>
+    <fixed name="both"><joint joint="shoulder" coef="0.5"/><joint joint="wrist" coef="-0.3"/></fixed>
+  </tendon>
+  <actuator>
+    <muscle name="flexor" tendon="biceps" lengthrange="0.2 0.4" force="30" tausmooth="0.2"/>
+    <motor name="cable" tendon="triceps" gear="6"/>
+    <muscle name="extensor" tendon="long" lengthrange="0.4 0.8" scale="40" timeconst="0.02 0.06" range="0.6 1.2"
+            vmax="1.2"/>
+    <muscle name="turner" joint="wrist" lengthrange="-2 2" force="3" lmin="0.4" lmax="1.7" fpmax="1.1" fvmax="1.3"/>
+    <general name="early" joint="shoulder" dyntype="filter" dynprm="0.03" gainprm="3" actearly="true"/>
+    <general name="exact" joint="wrist" dyntype="filterexact" dynprm="0.02" gaintype="affine" gainprm="1 0.2 -0.3"
+            actearly="true"/>
+    <general name="ramp" tendon="triceps" dyntype="integrator" gainprm="20" actearly="true" actlimited="true"
+            actrange="-0.3 0.3"/>
+    <muscle name="hasty" tendon="both" lengthrange="-1 1" force="4"/>
+    <position name="turn" joint="elbow" gear="0.3 0.5 0.2" kp="2" kv="0.05"/>
+    <general name="held" joint="shoulder" gaintype="affine" gainprm="1 0.2 0.3" ctrllimited="true" ctrlrange="-0.5 0.5"
+            forcelimited="true" forcerange="-1 1"/>
+  </actuator>
+</mujoco>
+"""
+"""Muscles on tendons and joints, activations of the next step, ranges for sums of forces, a servo for rotations."""
+
+
 TWINS = {"gymnasium-pusher_v5", "gymnasium-walker2d_v5", "gymnasium-humanoidstandup"}
 """Differ from a sibling in contacts and starting pose only; left to the full sizes."""
 
@@ -149,7 +267,7 @@ class Inputs(NamedTuple):
 
 
 def corpus() -> dict[str, Any]:
-    """Name -> file of every mechanism of Gymnasium's, of ours, and the two texts above."""
+    """Name -> file of every mechanism of Gymnasium's, of ours, and the texts above."""
     origin = importlib.util.find_spec("gymnasium")
     assert origin is not None and origin.origin is not None
     folder = Path(origin.origin).parent / "envs" / "mujoco" / "assets"
@@ -161,7 +279,7 @@ def corpus() -> dict[str, Any]:
         if path.suffix in (".xml", ".urdf")
     }
     assert {"ant", "franka", "double-pendulum", "cartpole", "arm-urdf"} <= set(ours)
-    return files | ours | {"everything": EVERYTHING, "small": SMALL}
+    return files | ours | {"everything": EVERYTHING, "small": SMALL, "spatial": SPATIAL, "muscle": MUSCLE}
 
 
 @functools.cache
