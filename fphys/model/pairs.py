@@ -99,7 +99,20 @@ def slots(pair: np.ndarray, types: np.ndarray) -> Slots:
     return Slots(source, first, count)
 
 
+CROWD = 4
+"""Contacts for each geom that :func:`capacity` provides beside those with planes and height fields."""
+
+
 def capacity(pair: np.ndarray, types: np.ndarray, rows: np.ndarray) -> tuple[int, int]:
-    """Most contacts that the pairs can make, and most rows of them, for the rows of each pair's contact."""
+    """Contacts and contact rows that a world holds by default, for the rows of each pair's contact.
+
+    All contacts with planes and height fields, which every geom can make at once; of the others, whose number grows
+    with the square of that of the geoms, at most ``CROWD`` for each geom that can make them: a stack of boxes needs
+    four for each box.
+    """
     points = slots(pair, types).count.astype(np.int64)
-    return int(points.sum()), int((points * rows).sum())
+    flat = types[pair[:, 0]] <= HFIELD
+    every, loose = points[flat].sum(), points[~flat].sum()
+    some = min(loose, CROWD * len(np.unique(pair[~flat])))
+    most = min((points * rows)[~flat].sum(), some * rows[~flat].max(initial=0))
+    return int(every + some), int((points * rows)[flat].sum() + most)

@@ -106,10 +106,14 @@ def geometry(launch: Any, model: Model, state: State, ids: Any, poses: L.Frames,
 
 
 def detection_distance(model: Model) -> Array:
-    """Distance below which a contact of each pair is reported [m]: the geoms' margins and gaps, (1 | world, pair)."""
-    a, b = model.structure.geom.pair.T
+    """Distance below which a contact of each pair is reported [m]: margins and gaps, (1 | world, pair)."""
+    s = model.structure
+    a, b = s.geom.pair[: len(s.geom.pair) - s.geom.named.size].T
     reach = model.geom.margin + model.geom.gap
-    return reach[:, a] + reach[:, b]
+    named = (model.pair.margin + model.pair.gap)[:, s.geom.named]
+    worlds = max(reach.shape[0], named.shape[0])
+    mixed = reach[:, a] + reach[:, b]
+    return jnp.concatenate([jnp.broadcast_to(x, (worlds, x.shape[1])) for x in (mixed, named)], 1)
 
 
 def contacts(model: Model, state: State, given: Contacts | None = None) -> Contacts:
