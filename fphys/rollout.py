@@ -6,8 +6,12 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
+from jax.tree_util import keystr, tree_leaves_with_path
 
+from .bridge import reverse_only
 from .model import Model, State
+from .model.arguments import expect
 from .rigid.step import step
 
 Array = jax.Array
@@ -59,6 +63,7 @@ class Truncated:
 Adjoint = Full | Checkpoint | Truncated
 
 
+@reverse_only
 def scan(step_fn: StepFn, state: Any, inputs: Any, adjoint: Adjoint = Full()) -> tuple[Any, Any]:
     """Drive any solver through time: ``jax.lax.scan`` with a strategy for reverse mode.
 
@@ -70,10 +75,22 @@ def scan(step_fn: StepFn, state: Any, inputs: Any, adjoint: Adjoint = Full()) ->
 
     Returns:
         The final state, and the outs stacked on a leading axis T.
+
+    Raises:
+        ValueError: the inputs' time axes differ, or there is none. TypeError: ``adjoint`` is no strategy.
     """
+    if isinstance(adjoint, type) or not callable(getattr(adjoint, "scan", None)):
+        raise TypeError(f"adjoint is {adjoint!r}, must be fphys.Full(), Checkpoint(every=...) or Truncated(window=...)")
+    lengths = {f"inputs{keystr(path)}": np.shape(leaf)[:1] for path, leaf in tree_leaves_with_path(inputs)}
+    if not lengths:
+        raise ValueError("inputs hold no array, so the number of steps is unknown: pass jnp.arange(T), say")
+    if () in lengths.values() or len(set(lengths.values())) > 1:
+        listed = ", ".join(f"{name} has {size[0] if size else 'none'}" for name, size in lengths.items())
+        raise ValueError(f"the inputs need one leading time axis of the same length: {listed}")
     return adjoint.scan(step_fn, state, inputs)
 
 
+@reverse_only
 def rollout(model: Model, state: State, ctrls: Array, adjoint: Adjoint = Full()) -> State:
     """The states after each of T steps.
 
@@ -83,12 +100,19 @@ def rollout(model: Model, state: State, ctrls: Array, adjoint: Adjoint = Full())
     Returns:
         States with a leading time axis T; the initial one is not included. Gradients flow to model,
         state and controls.
+
+    Raises:
+        ValueError, TypeError: as :func:`fphys.step`, and where there is no time axis.
     """
-    if ctrls.ndim != 3 or ctrls.shape[1:] != (state.qpos.shape[0], model.structure.nu):
-        raise ValueError(
-            f"ctrls has shape {ctrls.shape}, needs (T, num_worlds, nu) = "
-            f"(T, {state.qpos.shape[0]}, {model.structure.nu})"
+    expect(model, state)
+    needs = f"(T, num_worlds, nu) = (T, {state.qpos.shape[0]}, {model.structure.nu})"
+    if not hasattr(ctrls, "shape"):
+        raise TypeError(
+            f"ctrls is {'None' if ctrls is None else type(ctrls).__name__}, must be an array of shape {needs}: its "
+            "first axis says how many steps to take; without control, jnp.zeros of that shape"
         )
+    if len(ctrls.shape) != 3 or ctrls.shape[1:] != (state.qpos.shape[0], model.structure.nu):
+        raise ValueError(f"ctrls has shape {ctrls.shape}, needs {needs}")
 
     def advance(s: State, ctrl: Array) -> tuple[State, State]:
         s = step(model, s, ctrl)

@@ -3,7 +3,7 @@
 import functools
 import traceback
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 import jax
 import jax.numpy as jnp
@@ -21,6 +21,31 @@ from .workers import num_ranges
 run_where_called()
 
 Avals = tuple[jax.ShapeDtypeStruct, ...]
+F = TypeVar("F", bound=Callable[..., Any])
+
+REVERSE_ONLY = (
+    "is differentiable once and in reverse mode only: jax.grad, jax.vjp or jax.jacrev, and fphys.linearize for the "
+    "derivatives of a step; not by jax.jvp, jax.jacfwd or jax.hessian, and a gradient has no gradient"
+)
+
+
+def reverse_only(fn: F, name: str = "") -> F:
+    """Decorator: forward mode raises a TypeError that says what to use instead.
+
+    Where the function that is differentiated was jitted, JAX finds out when it compiles, and only its own text is seen.
+    """
+    label = name or f"fphys.{getattr(fn, '__name__', '')}"
+
+    @functools.wraps(fn)
+    def named(*args: Any, **kwargs: Any) -> Any:
+        try:
+            return fn(*args, **kwargs)
+        except TypeError as error:
+            if "custom_vjp function" not in str(error):
+                raise
+            raise TypeError(f"{label} {REVERSE_ONLY}") from error
+
+    return named  # type: ignore[return-value]
 
 
 def warp_op(
@@ -193,7 +218,7 @@ class WarpOp:
 
         @custom_vmap
         def forward(*xs: jax.Array) -> tuple[jax.Array, ...]:
-            return _call(*self.forward_plan(tree, used, _avals(xs)), xs)
+            return _call(self.name, *self.forward_plan(tree, used, _avals(xs)), xs)
 
         @forward.def_vmap
         def _(size: int, mapped: Sequence[bool], *xs: jax.Array) -> Any:
@@ -220,7 +245,7 @@ class WarpOp:
             return tuple(next(grads) if s else None for s in select.value)
 
         operation.defvjp(save, pull, symbolic_zeros=True)
-        return operation
+        return reverse_only(operation, self.name)
 
     def _adjoint(
         self, tree: Any, used: tuple[int, ...], select: tuple[bool, ...]
@@ -230,7 +255,7 @@ class WarpOp:
 
         @custom_vmap
         def backward(*xs: jax.Array) -> tuple[jax.Array, ...]:
-            grads = _call(*self.backward_plan(tree, used, select, _avals(xs[:n])), xs)
+            grads = _call(self.name, *self.backward_plan(tree, used, select, _avals(xs[:n])), xs)
             shapes = [x.shape for x, s in zip(xs[:n], select, strict=True) if s]
             return tuple(
                 g if g.shape == s else g.sum(axis=0, keepdims=True) for g, s in zip(grads, shapes, strict=True)
@@ -283,10 +308,21 @@ def _finish(plan: Any) -> int:
     return number
 
 
-def _call(number: int, outputs: tuple[Any, ...], scratch: int, xs: Sequence[jax.Array]) -> tuple[jax.Array, ...]:
+def _call(
+    name: str, number: int, outputs: tuple[Any, ...], scratch: int, xs: Sequence[jax.Array]
+) -> tuple[jax.Array, ...]:
     """One XLA call. Scratch is one more output, so XLA owns it and may reuse it after the call."""
     results = (*outputs, jax.ShapeDtypeStruct((scratch,), jnp.uint8))
-    return tuple(jax.ffi.ffi_call(ffi.TARGET, results)(*xs, plan=np.int64(number)))[: len(outputs)]
+
+    @jax.custom_jvp
+    def call(*xs: jax.Array) -> tuple[jax.Array, ...]:
+        return tuple(jax.ffi.ffi_call(ffi.TARGET, results)(*xs, plan=np.int64(number)))
+
+    @call.defjvp
+    def _(*_: Any) -> Any:  # the first derivative does not come here: custom_vjp stands before it
+        raise TypeError(f"{name} {REVERSE_ONLY}. An operation made with differentiable=False has none at all")
+
+    return call(*xs)[: len(outputs)]
 
 
 def _fold(size: int, mapped: Sequence[bool], xs: Sequence[jax.Array]) -> tuple[list[jax.Array], int]:

@@ -18,6 +18,11 @@ from warp._src.types import is_array, type_scalar_type, type_size_in_bytes
 
 from ..errors import BridgeError, PrecisionError
 
+_SYMBOL = (
+    "inside a launch function arrays are symbols with shape, dtype and ndim, and no values; compute in a kernel, or in "
+    "JAX before or after the operation"
+)
+
 
 @dataclasses.dataclass(eq=False)
 class Buffer:
@@ -46,6 +51,17 @@ class Buffer:
 
     def __repr__(self) -> str:
         return f"{self.name} {self.dtype.name}{list(self.shape)}"
+
+    def __getattr__(self, name: str) -> Any:
+        raise AttributeError(name if name.startswith("_") else f"{self} has no {name}: {_SYMBOL}")
+
+    def _refuse(self, *_: Any) -> Any:
+        raise TypeError(f"{self} cannot be computed with: {_SYMBOL}")
+
+    __add__ = __radd__ = __sub__ = __rsub__ = __mul__ = __rmul__ = __truediv__ = __rtruediv__ = _refuse
+    __floordiv__ = __rfloordiv__ = __mod__ = __rmod__ = __pow__ = __rpow__ = __matmul__ = __rmatmul__ = _refuse
+    __neg__ = __pos__ = __abs__ = __lt__ = __le__ = __gt__ = __ge__ = _refuse
+    __getitem__ = __iter__ = __float__ = __int__ = __index__ = __array__ = _refuse
 
 
 @dataclasses.dataclass(eq=False)
@@ -97,12 +113,18 @@ class Recorder:
             self.zeroed.append(buffer)
         return buffer
 
-    def __call__(self, kernel: Any, dim: int | Sequence[int], inputs: Sequence[Any], outputs: Sequence[Buffer]) -> None:
+    def __call__(
+        self, kernel: Any, dim: int | Sequence[int], inputs: Sequence[Any] = (), outputs: Sequence[Buffer] = ()
+    ) -> None:
         """Record one launch of ``kernel`` over ``dim`` (worlds first). The arguments are those of ``wp.launch``."""
         dims = (int(dim),) if isinstance(dim, int | np.integer) else tuple(int(d) for d in dim)
         if not isinstance(kernel, wp.Kernel):
             raise BridgeError(f"{self.name}: launch needs a @wp.kernel, got {type(kernel).__name__}")
         label = f"{self.name}: kernel {kernel.key}"
+        if not len(outputs):
+            raise BridgeError(
+                f"{label} is launched without outputs: pass what it writes as outputs=[...], the rest as inputs=[...]"
+            )
         args = [*inputs, *outputs]
         if len(args) != len(kernel.adj.args):
             names = ", ".join(a.label for a in kernel.adj.args)
@@ -136,7 +158,10 @@ class Recorder:
         inner = tuple(getattr(arg.type.dtype, "_shape_", ()))
         scalar = np.dtype(wp.dtype_to_numpy(type_scalar_type(arg.type.dtype)))
         if dtype != scalar:
-            raise PrecisionError(f"{label}: argument {arg.label} is {scalar.name}, got {dtype.name} ({value})")
+            raise PrecisionError(
+                f"{label}: argument {arg.label} is {scalar.name}, got {dtype.name} ({value}): cast the array by "
+                f'.astype("{scalar.name}"), or let the kernel take {dtype.name} elements'
+            )
         if len(shape) != arg.type.ndim + len(inner) or shape[arg.type.ndim :] != inner:
             want = "x".join(["n"] * arg.type.ndim + [str(i) for i in inner])
             raise BridgeError(f"{label}: argument {arg.label} has shape {want}, got {value}")

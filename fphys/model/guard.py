@@ -237,6 +237,8 @@ def _real(path: Path, label: str) -> Path:
 
 def _read(path: Path, label: str) -> bytes:
     try:
+        if path.is_dir():
+            raise ModelError(f"{label[:200]}: this is a folder: name the MJCF or URDF file in it")
         if not path.is_file():
             raise ModelError(f"{label[:200]}: there is no such file")
         with path.open("rb") as file:

@@ -8,6 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from ..errors import StateError
+from .arguments import expect, expect_model, whole_number
 from .model import Model
 from .pairs import capacity, rows
 from .state import State, Status
@@ -19,8 +20,9 @@ _SHOWN = 5  # worlds that an error names
 _COORDINATES = {JointType.FREE: 7, JointType.BALL: 4}
 _CAUSES = {
     Status.NONFINITE: (
-        "the state, or a parameter of this world's model, was or became NaN, infinite or larger than 1e10: look at "
-        "what fphys.init and model.replace were given, then try a smaller model.opt.timestep, or more damping"
+        "the state was or became NaN, infinite or larger than 1e10, or a parameter of the world's model not finite, "
+        "or a mass or time step not positive: look at what fphys.init and model.replace were given, then try a smaller "
+        "model.opt.timestep, or more damping"
     ),
     Status.BADCTRL: "control, wrench or force was NaN or infinite: look at what computes them",
     Status.UNCONVERGED: "the constraint solver stopped at its iteration limit: raise iterations in <option>",
@@ -45,8 +47,12 @@ def init(
         max_contacts: contacts that a world can hold; default all that its geom pairs can make.
         max_constraints: constraint rows that a world can hold; default all that these contacts, the limits, the
             equalities and dry friction need.
+
+    Raises:
+        ValueError: a shape or number does not fit. TypeError: a type does not.
     """
-    s = model.structure
+    expect_model(model)
+    s, num_worlds = model.structure, whole_number("num_worlds", num_worlds)
     if num_worlds < 1:
         raise ValueError(f"num_worlds is {num_worlds}, must be at least 1")
     contacts, contact_rows = capacity(s.geom.pair, s.geom.type, rows(s.geom.pair_condim, s.elliptic))
@@ -69,8 +75,9 @@ def init(
 
 def reset(model: Model, state: State, mask: Array) -> State:
     """Put the worlds where ``mask`` (num_worlds,) is true back to :func:`init`'s default, fault bits cleared."""
+    expect(model, state)
     worlds = state.qpos.shape[0]
-    mask = jnp.asarray(mask)
+    mask = jnp.asarray(() if mask is None else mask)
     if mask.shape != (worlds,) or mask.dtype != jnp.bool_:
         raise ValueError(f"mask has shape {mask.shape} and type {mask.dtype}, reset needs ({worlds},) of bool")
     fresh = init(model, worlds, max_contacts=state.max_contacts, max_constraints=state.max_constraints)
@@ -83,6 +90,8 @@ def reset(model: Model, state: State, mask: Array) -> State:
 
 def check(state: State) -> None:
     """Raise StateError on the host if a world is faulty: which, why, and what to change."""
+    if not isinstance(state, State):
+        raise TypeError(f"state is of type {type(state).__name__}, must be a fphys.State")
     if isinstance(state.status, jax.core.Tracer):
         raise TypeError("check reads the state on the host: call it on what the jitted function returns")
     status = np.asarray(state.status)
@@ -124,7 +133,7 @@ def _coordinates(structure: Structure) -> str:
 
 
 def _capacity(name: str, asked: int | None, default: int) -> int:
-    if asked is not None and asked < 0:
+    if asked is not None and whole_number(name, asked) < 0:
         raise ValueError(f"{name} is {asked}, must not be negative")
     return default if asked is None else int(asked)
 

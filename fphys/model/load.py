@@ -16,6 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from ..errors import ModelError, UnsupportedError
+from .arguments import expect
 from .guard import Document, admit
 from .model import Model
 from .pairs import BOX, CAPSULE, CYLINDER, ELLIPSOID, SPHERE, contact_pairs
@@ -37,7 +38,7 @@ from .structure import (
     Tendons,
 )
 from .validate import CONSTRAINTS, require_finite, require_physical, require_supported
-from .whitelist import GROUPS, LEAVES, field
+from .whitelist import GROUPS, LEAVES
 
 _DISABLE_BITS = {
     "constraint": 1,
@@ -119,6 +120,7 @@ def to_mujoco(model: Model, state: State, world: int = 0) -> tuple[Any, Any]:
     Returns:
         ``(mujoco.MjModel, mujoco.MjData)``, independent of ``model`` and ``state``.
     """
+    expect(model, state)
     mujoco = _mujoco()
     worlds = state.qpos.shape[0]
     if not 0 <= world < worlds:
@@ -216,18 +218,24 @@ def _where(document: Document, message: str) -> str:
 
 
 def _model(m: Any, structure: Structure, real: np.dtype) -> Model:
-    mocap = {"mocap_pos": (m.nkey, m.nmocap, 3), "mocap_quat": (m.nkey, m.nmocap, 4)}
-
-    def leaf(group: str, name: str) -> jax.Array:
-        values = _get(m, field(group, name))
-        values = values.reshape(mocap.get(name, values.shape)) if group == "key" else _truncated(name, values)[None]
-        return jnp.asarray(np.array(values, real))  # of a copy: JAX would alias MuJoCo's memory
+    def leaf(path: str) -> jax.Array:
+        return jnp.asarray(np.array(leaf_values(m, path), real))  # of a copy: JAX would alias MuJoCo's memory
 
     groups: dict[str, Any] = {
-        g: cls(**{f.name: leaf(g, f.name) for f in dataclasses.fields(cls)}) for g, (cls, _) in GROUPS.items()
+        g: cls(**{f.name: leaf(f"{g}.{f.name}") for f in dataclasses.fields(cls)}) for g, (cls, _) in GROUPS.items()
     }
-    groups |= {name: jnp.asarray(np.array(getattr(m, name)[None], real)) for name in ("qpos0", "qpos_spring")}
+    groups |= {name: leaf(name) for name in ("qpos0", "qpos_spring")}
     return Model(**groups, structure=structure)
+
+
+def leaf_values(m: Any, path: str) -> np.ndarray:
+    """What a MuJoCo model holds for a leaf, with the leaf's leading axis."""
+    group, _, name = path.rpartition(".")
+    values = _get(m, LEAVES[path])
+    if group == "key":
+        mocap = {"mocap_pos": (m.nkey, m.nmocap, 3), "mocap_quat": (m.nkey, m.nmocap, 4)}
+        return values.reshape(mocap.get(name, values.shape))
+    return _truncated(name, values)[None]
 
 
 def _get(m: Any, name: str) -> np.ndarray:

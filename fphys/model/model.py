@@ -186,7 +186,9 @@ class Model:
                 loading the changed file would; "frozen" leaves them, as MuJoCo's raw field edits do.
 
         Raises:
-            ModelError: no such leaf. ValueError: a shape does not fit. TypeError: a dtype does not.
+            ModelError: no such leaf; or a value that no mechanism can have (not finite, a time step or mass that is
+                not positive), where it is known on the host. Where it is traced, the step holds the worlds that have
+                it, with ``Status.NONFINITE``. ValueError: a shape does not fit. TypeError: a dtype does not.
         """
         if derived not in ("recomputed", "frozen"):
             raise ValueError(f'derived is {derived!r}, must be "recomputed" or "frozen"')
@@ -198,9 +200,10 @@ class Model:
             base = fields.get(group, getattr(self, group))
             fields[group] = dataclasses.replace(base, **{leaf: value}) if leaf else value
         model = dataclasses.replace(self, **fields)
+        touched = {*(changes or {}), *groups}
+        _require_sound(model, touched)
         if derived == "frozen":
             return model
-        touched = {*(changes or {}), *groups}
         if not any(s in touched or s.split(".")[0] in touched for s in derived_sources(self.structure)):
             return model
         new = _recompute[0](model)
@@ -239,6 +242,13 @@ class Model:
             hint = f": did you mean {near[0]!r}?" if near else f"; it has {known}"
             raise ModelError(f"the model has no {kind} {name!r}{hint}")
         return names.index(name)
+
+
+def _require_sound(model: Model, touched: set[str]) -> None:
+    from .sound import require_sound  # stands above the model
+
+    paths = [jax.tree_util.keystr(p, simple=True, separator=".") for p, _ in jax.tree.leaves_with_path(model)]
+    require_sound(model, [path for path in paths if path in touched or path.split(".")[0] in touched])
 
 
 DERIVED_SOURCES = frozenset(

@@ -12,7 +12,7 @@ from .whitelist import DEFAULT, numeric_fields
 
 CONSTRAINTS = ("contact", "limit", "equality", "frictionloss")
 
-_MINIMUM = 1e-15  # MuJoCo's mjMINVAL
+MINIMUM = 1e-15  # MuJoCo's mjMINVAL
 _KINDS = {"jnt": "joint", "eq": "equality", "cam": "camera", "mat": "material", "tex": "texture"}
 _GEOMS = ("plane", "hfield", "sphere", "capsule", "ellipsoid", "cylinder", "box", "mesh", "sdf")
 _ENABLED = {1: "override", 8: "invdiscrete", 16: "sleep", 32: "diagexact", 64: "ipc", 128: "speculative"}
@@ -32,26 +32,14 @@ def require_finite(m: Any, label: str) -> None:
         if values.dtype.kind != "f" or np.isfinite(values).all():
             continue
         rows = np.flatnonzero(~np.isfinite(values.reshape(len(values), -1)).all(axis=1)) if values.ndim else [None]
-        faults += [f"{_title(m, name, row)} is {_first_bad(values, row)}" for row in rows]
+        faults += [f"{leaf_title(m, name, row)} is {_first_bad(values, row)}" for row in rows]
     _raise(faults, f"{label}: every number of a model must be finite")
 
 
 def require_physical(m: Any, label: str) -> None:
     """Raise ModelError naming every body whose mass or inertia cannot be, and what else cannot be."""
     faults = [] if m.opt.timestep > 0 else [f"option timestep is {m.opt.timestep}, must be positive"]
-    sound = (m.body_mass >= _MINIMUM) & (m.body_inertia >= _MINIMUM).all(axis=1)
-    for body in range(1, m.nbody):
-        mass, inertia = m.body_mass[body], np.sort(m.body_inertia[body])
-        title = _element(m, "body", body)
-        if mass < 0 or inertia[0] < 0:
-            faults.append(f"{title}: mass {mass:g}, inertia {inertia.tolist()}: neither may be negative")
-        elif m.body_jntnum[body] and not sound[m.body_weldid == body].any():
-            faults.append(f"{title}: mass {mass:g}, inertia {inertia.tolist()}: a moving body needs both")
-        elif inertia[0] + inertia[1] < inertia[2] * (1 - 1e-6):
-            faults.append(
-                f"{title}: principal inertia {inertia.tolist()} breaks the triangle inequality A + B >= C: "
-                "no solid has it; balanceinertia in the file's <compiler> mends it"
-            )
+    faults += body_faults(m, m.body_mass, m.body_inertia, solid=True)
     for kind, name in (("body", "quat"), ("body", "iquat"), ("geom", "quat"), ("site", "quat")):
         off = np.abs(np.linalg.norm(getattr(m, f"{kind}_{name}"), axis=1) - 1) > 1e-6
         faults += [f"{_element(m, kind, i)}: {name} is not of unit length" for i in np.flatnonzero(off)]
@@ -60,6 +48,23 @@ def require_physical(m: Any, label: str) -> None:
         f"{_element(m, 'joint', i)}: axis is not of unit length" for i in np.flatnonzero(off & (m.jnt_type >= 2))
     ]
     _raise(faults, f"{label}: the model is not physical")
+
+
+def body_faults(m: Any, mass: np.ndarray, inertia: np.ndarray, solid: bool = False) -> Iterator[str]:
+    """Bodies of one world whose mass or inertia cannot be; ``solid``: whose inertia no solid has, too."""
+    sound = (mass >= MINIMUM) & (inertia >= MINIMUM).all(axis=1)
+    for body in range(1, m.nbody):
+        low, middle, high = np.sort(inertia[body])
+        text = f"{_element(m, 'body', body)}: mass {mass[body]:g}, inertia {[float(low), float(middle), float(high)]}"
+        if mass[body] < 0 or low < 0:
+            yield f"{text}: neither may be negative"
+        elif m.body_jntnum[body] and not sound[m.body_weldid == body].any():
+            yield f"{text}: a moving body needs both"
+        elif solid and low + middle < high * (1 - 1e-6):
+            yield (
+                f"{_element(m, 'body', body)}: principal inertia {[float(low), float(middle), float(high)]} breaks the "
+                "triangle inequality A + B >= C: no solid has it; balanceinertia in the file's <compiler> mends it"
+            )
 
 
 def require_supported(m: Any, disabled: frozenset[str], label: str) -> None:
@@ -88,7 +93,7 @@ def _not_default(m: Any) -> Iterator[str]:
         if (values == default).all():
             continue
         rows = np.flatnonzero((values != default).reshape(len(values), -1).any(axis=1)) if values.ndim else [None]
-        yield from (_title(m, name, row) for row in rows)
+        yield from (leaf_title(m, name, row) for row in rows)
 
 
 def _options(m: Any) -> Iterator[str]:
@@ -144,7 +149,7 @@ def _contacts(m: Any, disabled: frozenset[str]) -> Iterator[str]:
     yield from (f"{kind}: {', '.join(names)}" for kind, names in found.items())
 
 
-def _title(m: Any, name: str, row: Any) -> str:
+def leaf_title(m: Any, name: str, row: Any) -> str:
     """A field of an element, in words: ``body "torso": mass``."""
     if row is None:
         return name.replace("opt.", "option ").replace("stat.", "statistic ")

@@ -13,6 +13,7 @@ import numpy as np
 from ..math import rotate
 from ..model import Model, State, init
 from ..model.model import Actuator, Equality, Tendon, derive_by, derived_sources
+from ..model.sound import screen_model
 from ..model.structure import CONNECT, MUSCLE, JointType
 from .actuation import Transmissions, transmissions
 from .inverse import mass_matrix
@@ -31,9 +32,10 @@ def recompute(model: Model) -> Model:
     diagonal of M) and the second anchor of connected bodies, all at ``qpos0``; and ``tendon.lengthspring`` at
     ``qpos_spring`` where the file gave none.
     """
-    s = model.structure
+    s, given = model.structure, model
     if s.nv == 0:
         return model
+    model, unsound = screen_model(model)
     state = _reference(model)
     m = motions(model, state)
     mass = mass_matrix(model, state)
@@ -55,17 +57,18 @@ def recompute(model: Model) -> Model:
     light = 1.0 / jnp.where(sliding, model.body.mass, 1.0)
     light = jnp.broadcast_to(light, weights[0].shape)
     weights = [jnp.where(sliding, light, weights[0]), jnp.where(sliding, 0.0, weights[1])]
-    body = dataclasses.replace(model.body, invweight0=jnp.stack(weights, -1))
+    body = dataclasses.replace(given.body, invweight0=jnp.stack(weights, -1))
     invweight0 = jnp.where(sliding[s.dof.body], light[:, s.dof.body], diagonal)
-    dof = dataclasses.replace(model.dof, invweight0=invweight0)
-    opt = dataclasses.replace(model.opt, meaninertia=jnp.einsum("wii->w", mass) / s.nv)
+    dof = dataclasses.replace(given.dof, invweight0=invweight0)
+    mean = jnp.where(unsound, jnp.nan, jnp.einsum("wii->w", mass) / s.nv)  # NaN: the step shall find these worlds, too
+    opt = dataclasses.replace(given.opt, meaninertia=mean)
     actuator, tendon = model.actuator, model.tendon
     if s.nu or s.ntendon:
         moved = transmissions(model, state)
         actuator, tendon = _actuators(model, moved, inverse), _tendons(model, moved, inverse)
     equality = _connections(model, m)
     return dataclasses.replace(
-        model, body=body, dof=dof, actuator=actuator, tendon=tendon, equality=equality, opt=opt
+        given, body=body, dof=dof, actuator=actuator, tendon=tendon, equality=equality, opt=opt
     )
 
 

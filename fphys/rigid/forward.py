@@ -6,7 +6,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from ..bridge import reverse_only
 from ..model import Model, State, Status
+from ..model.arguments import expect, expect_array
+from ..model.sound import screen_model
 from ..model.structure import Integrator
 from ..tree import Tree, pytree
 from .collision import Contacts
@@ -33,6 +36,7 @@ class Info(Tree):
     contacts: Any = None  # the contact set
 
 
+@reverse_only
 def forward(
     model: Model,
     state: State,
@@ -51,12 +55,13 @@ def forward(
 
     Returns:
         qacc [m/s^2 or rad/s^2] of shape (world, nv), and Info. Gradients flow from qacc to every
-        continuous leaf of the model, to state, ctrl, wrench and force.
+        continuous leaf of the model, to state, ctrl, wrench and force. In a world that is faulty (see
+        :func:`fphys.step`) qacc is zero, has no gradient, and info.status says so.
     """
     loads = check_inputs(model, state, Loads(ctrl, wrench, force))
-    state, loads, bits = screen(model, state, loads)
-    qacc, info = accelerate(model, state, loads, implicit=False, contacts=contacts)
-    return qacc, info.replace(status=info.status | bits)
+    model, clean, loads, bits = screen(model, state, loads)
+    qacc, info = accelerate(model, clean, loads, implicit=False, contacts=contacts)
+    return where_world(held(state, bits), 0, qacc), info.replace(status=info.status | bits)
 
 
 def accelerate(
@@ -80,17 +85,10 @@ def check_inputs(model: Model, state: State, loads: Loads) -> Loads:
     """Shapes and dtypes of what a step takes, on the host, before anything runs.
 
     Raises:
-        ValueError: naming the argument, its shape and the one that is needed. TypeError: naming dtypes.
+        ValueError: naming the argument, its shape and the one that is needed. TypeError: naming types.
     """
-    s = model.structure
-    worlds, real = state.qpos.shape[0], state.qpos.dtype
-    _expect("state.qpos", state.qpos, (worlds, s.nq), real)
-    _expect("state.qvel", state.qvel, (worlds, s.nv), real)
-    if model.qpos0.dtype != real:
-        raise TypeError(
-            f"the model is {model.qpos0.dtype} and the state is {real}: one call runs in one precision; "
-            f"load the model with dtype={real.name!r} or make the state with fphys.init(model, ...)"
-        )
+    expect(model, state)
+    s, worlds, real = model.structure, state.qpos.shape[0], state.qpos.dtype
     wanted = {"ctrl": (worlds, s.nu), "wrench": (worlds, s.nbody, 6), "force": (worlds, s.nv)}
     given = {
         name: None if value is None else _expect(name, value, wanted[name], real)
@@ -99,39 +97,42 @@ def check_inputs(model: Model, state: State, loads: Loads) -> Loads:
     return Loads(**given)
 
 
-_AXES = {"ctrl": "nu", "force": "nv", "wrench": "nbody, 6", "state.qpos": "nq", "state.qvel": "nv"}
+_AXES = {"ctrl": "nu", "force": "nv", "wrench": "nbody, 6"}
 
 
 def _expect(name: str, value: Any, shape: tuple[int, ...], real: Any) -> Array:
     value = jnp.asarray(value, real) if isinstance(value, int | float | list | np.ndarray) else value
-    if tuple(value.shape) != shape:
-        raise ValueError(
-            f"{name} has shape {tuple(value.shape)}, the model needs (num_worlds, {_AXES[name]}) = {shape}: "
-            "axis 0 is the world axis"
-        )
+    expect_array(name, value, shape, _AXES[name])
     if value.dtype != real:
         raise TypeError(f"{name} is {value.dtype}, the state is {real}: cast it, for nothing is cast silently")
     return value
 
 
-def screen(model: Model, state: State, loads: Loads) -> tuple[State, Loads, Array]:
+def screen(model: Model, state: State, loads: Loads) -> tuple[Model, State, Loads, Array]:
     """Take faulty worlds out of the computation, so that they spoil neither results nor gradients.
 
     Returns:
-        State and loads with the faulty worlds' replaced by the reference position at rest and zero (a
-        frozen world passes zero gradient, never 0 * NaN), and the fault bits found, uint32, shape (world,).
+        The model with the faulty worlds' parameters replaced by those that it was loaded with; state and loads
+        with theirs replaced by the reference position at rest and zero (a frozen world passes zero gradient, never
+        0 * NaN); and the fault bits found, uint32, shape (world,).
     """
-    broken = ~_sound([state.qpos, state.qvel, state.act, state.mocap_pos, state.mocap_quat])
+    model, unsound = screen_model(model)
+    broken = unsound | ~_sound([state.qpos, state.qvel, state.act, state.mocap_pos, state.mocap_quat])
     uncontrolled = ~_sound([v for v in loads if v is not None], broken.size)
     bits = jnp.where(broken, jnp.uint32(Status.NONFINITE), jnp.uint32(0))
     bits |= jnp.where(uncontrolled, jnp.uint32(Status.BADCTRL), jnp.uint32(0))
-    out = broken | uncontrolled | ((state.status & jnp.uint32(Status.NONFINITE)) != 0)
+    out = held(state, bits)
     state = state.replace(
         qpos=where_world(out, model.qpos0, state.qpos),
         **{name: where_world(out, 0, getattr(state, name)) for name in ("qvel", "act", "warmstart", "mocap_pos")},
         mocap_quat=where_world(out, jnp.eye(4, dtype=state.qpos.dtype)[0], state.mocap_quat),
     )
-    return state, Loads(*(None if v is None else where_world(out, 0, v) for v in loads)), bits
+    return model, state, Loads(*(None if v is None else where_world(out, 0, v) for v in loads)), bits
+
+
+def held(state: State, bits: Array) -> Array:
+    """Worlds that stand still: those with faults found now, and those that wait for a reset."""
+    return (bits | (state.status & jnp.uint32(Status.NONFINITE))) != 0
 
 
 def _sound(values: list[Array], worlds: int = 0) -> Array:

@@ -8,8 +8,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from ..bridge import kernels, warp_op
+from ..bridge import kernels, reverse_only, warp_op
 from ..model import Model, State
+from ..model.arguments import expect, expect_array
 from . import launches as L
 from . import tendon as T
 from .constraint import constrained, constrained_inverse
@@ -20,6 +21,7 @@ Array = jax.Array
 NO_LOADS = L.Loads(None, None, None)
 
 
+@reverse_only
 def inverse(model: Model, state: State, qacc: Array) -> Array:
     """The generalised force that gives the accelerations: M a + b - passive, as MuJoCo's ``mj_inverse``.
 
@@ -33,14 +35,18 @@ def inverse(model: Model, state: State, qacc: Array) -> Array:
         Force [N or N m], shape (world, nv). Gradients flow to every continuous leaf of the model, to
         state and qacc, at a frozen contact set.
     """
+    expect(model, state)
+    expect_array("qacc", qacc, state.qvel.shape, "nv")
     return constrained_inverse(model, state, qacc) if constrained(model, state) else _inverse(model, state, qacc)
 
 
+@reverse_only
 def bias(model: Model, state: State) -> Array:
     """Coriolis, centrifugal and gravitational force b(q, v) [N or N m], shape (world, nv): MuJoCo's ``qfrc_bias``.
 
     Gradients flow to the bodies' and joints' geometry, masses, inertias, gravity and state.
     """
+    expect(model, state)
     none = jnp.zeros_like
     opt = model.opt.replace(density=none(model.opt.density), viscosity=none(model.opt.viscosity))
     bare = dataclasses.replace(
@@ -71,12 +77,18 @@ def _inverse_bwd(saved: Any, trial: Array) -> Any:
 _inverse.defvjp(lambda *args: (_inverse(*args), args), _inverse_bwd)
 
 
-@jax.custom_vjp
+@reverse_only
 def mass_matrix(model: Model, state: State) -> Array:
     """The mass matrix M(q) [kg, kg m or kg m^2], armature included, shape (world, nv, nv).
 
     Gradients flow to qpos, masses, inertias, armature and geometry.
     """
+    expect(model, state)
+    return _mass_matrix(model, state)
+
+
+@jax.custom_vjp
+def _mass_matrix(model: Model, state: State) -> Array:
     nv = model.structure.nv
     packed = packed_matrix(model, state)
     i, j = np.tril_indices(nv)
@@ -98,7 +110,7 @@ def _mass_matrix_bwd(saved: Any, cotangent: Array) -> Any:
     return pull(jnp.ones((), cotangent.dtype))
 
 
-mass_matrix.defvjp(lambda *args: (mass_matrix(*args), args), _mass_matrix_bwd)
+_mass_matrix.defvjp(lambda *args: (_mass_matrix(*args), args), _mass_matrix_bwd)
 
 
 def _pair(launch: Any, model: Model, state: State, rate: Any, trial: Any, bodies: Any, dofs: Any) -> None:
@@ -168,11 +180,13 @@ def _potential_shapes(model: Model, state: State) -> Any:
 _potential_parts = warp_op(_potential, _potential_shapes, name="energy")
 
 
+@reverse_only
 def energy(model: Model, state: State) -> tuple[Array, Array]:
     """Potential energy of gravity and springs, and kinetic energy v . M v / 2 [J], each of shape (world,).
 
     MuJoCo's ``d.energy``. Gradients flow to masses, inertias, stiffness, geometry, gravity and state.
     """
+    expect(model, state)
     parts = _potential_parts(model, state)
     parts = parts if isinstance(parts, tuple) else (parts,)
     potential = functools.reduce(jnp.add, [p.sum(1) for p in parts])

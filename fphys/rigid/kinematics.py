@@ -7,9 +7,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from ..bridge import warp_op
+from ..bridge import reverse_only, warp_op
+from ..errors import ModelError
 from ..math import quat_mul, quat_unit, rotate, rotation
 from ..model import Model, State
+from ..model.arguments import expect, whole_number
 from . import launches as L
 
 Array = jax.Array
@@ -70,6 +72,7 @@ def motions(model: Model, state: State) -> Motions:
     return Motions(pos[:, frame], quat[:, frame], pos[:, frame[s.body.root]], axes, velocity[:, frame])
 
 
+@reverse_only
 def kinematics(model: Model, state: State) -> Kinematics:
     """Poses and velocities of bodies, poses of sites and geoms, in world axes.
 
@@ -77,6 +80,7 @@ def kinematics(model: Model, state: State) -> Kinematics:
         Kinematics with fields body (pos, quat, vel), site (pos, mat), geom (pos, mat). Gradients flow
         to qpos, qvel, mocap poses and the model's geometry.
     """
+    expect(model, state)
     m, s = motions(model, state), model.structure
     angular, linear = m.velocity[..., :3], m.velocity[..., 3:]
     linear = linear + jnp.cross(angular, m.pos - m.origin)
@@ -94,6 +98,7 @@ def _place(m: Motions, body: np.ndarray, pos: Array, quat: Array) -> Poses:
     return Poses(m.pos[:, body] + rotate(pose, pos), rotation(quat_mul(pose, quat)))
 
 
+@reverse_only
 def jacobian(model: Model, state: State, kind: str, name: str | int) -> Array:
     """Jacobian of a body's, site's or geom's origin: velocity = J qvel.
 
@@ -104,11 +109,18 @@ def jacobian(model: Model, state: State, kind: str, name: str | int) -> Array:
     Returns:
         Shape (world, 6, nv): linear [m/s], then angular velocity [rad/s], in world axes, per unit
         velocity of each dof (MuJoCo's ``mj_jac`` family). Gradients flow as in :func:`kinematics`.
+
+    Raises:
+        ModelError: there is no such element. ValueError: no such kind.
     """
+    expect(model, state)
     if kind not in ("body", "site", "geom"):
         raise ValueError(f'kind is {kind!r}, must be "body", "site" or "geom"')
     s = model.structure
-    index = name if isinstance(name, int) else model.id(kind, name)
+    index = model.id(kind, name) if isinstance(name, str) else whole_number("name", name)
+    count = len(model.names(kind))
+    if not 0 <= index < count:
+        raise ModelError(f"the model has no {kind} {index}: it has {count}, numbered from 0")
     body = index if kind == "body" else int(getattr(s, kind).body[index])
     m = motions(model, state)
     point = m.pos[:, body]

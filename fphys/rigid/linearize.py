@@ -5,8 +5,9 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from ..bridge import kernels, warp_op
+from ..bridge import kernels, reverse_only, warp_op
 from ..model import Model, State
+from ..model.arguments import expect
 from .integrate import integrate_positions
 from .step import step
 
@@ -37,7 +38,8 @@ def difference(model: Model, base: Array, qpos: Array) -> Array:
     return _difference_op(model, base, qpos)
 
 
-def linearize(model: Model, state: State, ctrl: Array) -> tuple[Array, Array]:
+@reverse_only
+def linearize(model: Model, state: State, ctrl: Array | None = None) -> tuple[Array, Array]:
     """The derivatives A, B of one step: dx' = A dx + B du, x = (position, velocity, activation).
 
     Positions are differentiated in tangent space, so a free or ball joint counts its degrees of
@@ -45,12 +47,22 @@ def linearize(model: Model, state: State, ctrl: Array) -> tuple[Array, Array]:
     more right-hand side. MuJoCo's ``mjd_transitionFD`` approximates the same matrices.
 
     Args:
-        ctrl: shape (world, nu).
+        ctrl: shape (world, nu); may be left out only where the model has no actuators.
 
     Returns:
         A of shape (world, 2 nv + na, 2 nv + na) and B of shape (world, 2 nv + na, nu). They get no
-        gradients themselves.
+        gradients themselves. Those of a faulty world are zero.
+
+    Raises:
+        ValueError, TypeError: as :func:`fphys.step`, and where the control is left out.
     """
+    expect(model, state)
+    if ctrl is None and model.structure.nu:
+        raise ValueError(
+            "linearize needs the control to linearise at, for None switches the actuators off: pass jnp.zeros of shape "
+            f"(num_worlds, nu) = {(len(state.qpos), model.structure.nu)}"
+        )
+    ctrl = jnp.zeros((len(state.qpos), 0), state.qpos.dtype) if ctrl is None else ctrl
     nv, size = model.structure.nv, 2 * model.structure.nv + model.structure.na
     reached = step(model, state, ctrl)
 

@@ -3,15 +3,17 @@
 import jax
 import jax.numpy as jnp
 
+from ..bridge import reverse_only
 from ..model import Model, State, Status
 from ..model.structure import Integrator
-from .forward import HUGE, Info, accelerate, check_inputs, screen, where_world
+from .forward import HUGE, Info, accelerate, check_inputs, held, screen, where_world
 from .integrate import activation_rate, chart_rates, integrate_activations, integrate_positions
 from .launches import Loads
 
 Array = jax.Array
 
 
+@reverse_only
 def step(
     model: Model, state: State, ctrl: Array | None = None, wrench: Array | None = None, force: Array | None = None
 ) -> State:
@@ -30,14 +32,15 @@ def step(
         force: generalised force [N or N m], shape (world, nv), as MuJoCo's ``qfrc_applied``.
 
     Returns:
-        The next state. A world whose state or input is not finite keeps its last state, its status
+        The next state. A world whose state, input or parameters are not finite, or whose mass or time step is not
+        positive, keeps its last state, its status
         says so, it passes no gradient, and the other worlds do not notice.
 
     Raises:
         ValueError: a shape does not fit, before anything runs. TypeError: a dtype does not.
     """
     loads = check_inputs(model, state, Loads(ctrl, wrench, force))
-    clean, loads, bits = screen(model, state, loads)
+    model, clean, loads, bits = screen(model, state, loads)
     move = runge_kutta if model.structure.integrator == Integrator.RK4 else euler
     return _freeze(state, move(model, clean, loads), bits)
 
@@ -107,6 +110,5 @@ def _freeze(old: State, new: State, bits: Array) -> State:
     arrays = (new.qpos, new.qvel, new.act)
     fine = jnp.stack([(jnp.abs(x) <= HUGE).all(1) for x in arrays]).all(0)
     bits = bits | jnp.where(fine, jnp.uint32(0), jnp.uint32(Status.NONFINITE))
-    out = (bits | (old.status & jnp.uint32(Status.NONFINITE))) != 0
-    kept = jax.tree.map(lambda o, n: where_world(out, o, n), jax.lax.stop_gradient(old), new)
+    kept = jax.tree.map(lambda o, n: where_world(held(old, bits), o, n), jax.lax.stop_gradient(old), new)
     return kept.replace(status=new.status | bits)

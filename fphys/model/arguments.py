@@ -1,0 +1,78 @@
+"""What public functions are given: refused on the host, before anything runs."""
+
+import operator
+from typing import Any
+
+import jax.core
+import numpy as np
+
+from .model import Model
+from .state import State
+
+_STACKED = "; a rollout's states have a time axis first: take one time, or jax.vmap over it"
+
+
+def expect_model(model: Any) -> None:
+    """Raise TypeError where a model must be and is not."""
+    _expect_type("model", model, Model, "as fphys.load returns it")
+
+
+def expect(model: Any, state: Any) -> None:
+    """Raise TypeError unless these are a model and a state, ValueError unless the state is one of the model's."""
+    expect_model(model)
+    _expect_type("state", state, State, "as fphys.init returns it")
+    s, real = model.structure, model.qpos0.dtype
+    for name, axes, size in (
+        ("qpos", "nq", (s.nq,)),
+        ("qvel", "nv", (s.nv,)),
+        ("act", "na", (s.na,)),
+        ("time", "", ()),
+        ("status", "", ()),
+        ("warmstart", "nv", (s.nv,)),
+        ("mocap_pos", "nmocap, 3", (s.nmocap, 3)),
+        ("mocap_quat", "nmocap, 4", (s.nmocap, 4)),
+    ):
+        value = getattr(state, name)
+        worlds = np.shape(state.qpos)[:1] if name != "qpos" else np.shape(value)[:1] or (1,)
+        why = _STACKED if np.ndim(value) == 2 + len(size) else ""
+        expect_array(f"state.{name}", value, (*worlds, *size), axes, why)
+    if state.qpos.dtype != real:
+        raise TypeError(
+            f"the model is {real} and the state is {state.qpos.dtype}: one call runs in one precision; "
+            f"load the model with dtype={state.qpos.dtype.name!r} or make the state with fphys.init(model, ...)"
+        )
+    if state.qvel.dtype != real:
+        raise TypeError(f"state.qvel is {state.qvel.dtype}, the state is {real}: cast it, for nothing is cast silently")
+
+
+def expect_array(name: str, value: Any, shape: tuple[int, ...], axes: str, why: str = "") -> None:
+    """Raise unless the value is an array of a shape; ``axes`` names those after the world axis."""
+    needs = f"(num_worlds, {axes})" if axes else "(num_worlds,)"
+    if not hasattr(value, "shape") or not hasattr(value, "dtype"):
+        raise TypeError(f"{name} is {_described(value)}, must be an array of shape {needs} = {shape}")
+    if tuple(value.shape) != shape:
+        raise ValueError(
+            f"{name} has shape {tuple(value.shape)}, the model needs {needs} = {shape}: axis 0 is the world axis{why}"
+        )
+
+
+def whole_number(name: str, value: Any) -> int:
+    """The value as an int; TypeError where it is none, or is traced."""
+    if isinstance(value, jax.core.Tracer):
+        raise TypeError(f"{name} is traced, must be known when the function is compiled: mark it static under jit")
+    try:
+        return operator.index(value)
+    except TypeError:
+        raise TypeError(f"{name} is {_described(value)}, must be a whole number") from None
+
+
+def _expect_type(name: str, value: Any, kind: type, origin: str) -> None:
+    if not isinstance(value, kind):
+        swapped = "; the order is (model, state, ...)" if isinstance(value, Model | State) else ""
+        raise TypeError(f"{name} is {_described(value)}, must be a fphys.{kind.__name__}, {origin}{swapped}")
+
+
+def _described(value: Any) -> str:
+    if isinstance(value, bool | int | float | str):
+        return repr(value)[:80]
+    return "None" if value is None else f"of type {type(value).__name__}"

@@ -1,0 +1,104 @@
+"""Parameters that no mechanism can have: refused where their values are known, taken out where they are traced."""
+
+import functools
+from collections.abc import Iterable
+from typing import Any
+
+import jax
+import jax.core
+import jax.numpy as jnp
+import numpy as np
+
+from ..errors import ModelError
+from .load import leaf_values
+from .model import Model
+from .validate import MINIMUM, body_faults, leaf_title
+from .whitelist import LEAVES
+
+Array = jax.Array
+
+_SHOWN = 5  # faults of a leaf that an error names; a body's, at least
+_BODY = ("body.mass", "body.inertia")
+_STEPPED = tuple(path for path in LEAVES if not path.startswith("key."))
+"""Leaves that a step reads."""
+
+
+def leaf(model: Model, path: str) -> Any:
+    return functools.reduce(getattr, path.split("."), model)
+
+
+def require_sound(model: Model, paths: Iterable[str]) -> None:
+    """Raise ModelError on the host if leaves are not finite, or no time step, mass or inertia; traced ones pass."""
+    m, faults = model.structure.source, []
+    known = {p: np.asarray(x) for p in (*paths, *_BODY) if not isinstance(x := leaf(model, p), jax.core.Tracer)}
+
+    def report(world: Any, worlds: int, text: str) -> None:
+        faults.append(f"world {world}: {text}" if worlds > 1 else text)
+
+    for path in known.keys() & set(paths):
+        values = known[path]
+        for bad in np.argwhere(~np.isfinite(values))[:_SHOWN]:
+            row = None if path.startswith("opt.") else bad[1]
+            report(bad[0], len(values), f"{leaf_title(m, LEAVES[path], row)} is {values[tuple(bad)]}, must be finite")
+        if path == "opt.timestep":
+            for world in np.flatnonzero(values <= 0)[:_SHOWN]:
+                report(world, len(values), f"option timestep is {values[world]}, must be positive")
+    if not faults and set(_BODY) & set(paths) and known.keys() >= set(_BODY):
+        mass, inertia = (known[path] for path in _BODY)
+        least = [np.where(x >= MINIMUM, MINIMUM, 0.0) for x in (m.body_mass, m.body_inertia)]
+        light = (mass < least[0]).any(1) | (inertia < least[1]).any((1, 2))  # only these need to be looked at
+        for world in np.flatnonzero(light):
+            for fault in body_faults(m, mass[world % len(mass)], inertia[world % len(inertia)]):
+                report(world, light.size, fault)
+            if len(faults) >= _SHOWN:
+                break
+    if faults:
+        raise ModelError("the model is not physical:\n" + "\n".join(f"  {fault}" for fault in faults))
+
+
+@functools.partial(jax.jit, inline=True)
+def screen_model(model: Model) -> tuple[Model, Array]:
+    """Take worlds with unsound parameters out of the computation.
+
+    Unsound is a parameter that is not finite, a time step that is not positive, a mass or inertia that is negative,
+    or vanishes where a body has nothing else to move by.
+
+    Returns:
+        The model, made harmless; and which worlds are unsound, bool, shape (1 | world,). A world's own parameters,
+        where it is unsound, are those that the model was loaded with: they get no gradient, and spoil none of what
+        worlds share. What all worlds share, where it is unsound, keeps its values and gets no gradient (nothing to
+        compute forward; no world's result is used then).
+    """
+    values = _marked(jax.lax.stop_gradient(model))
+    shared = jnp.isfinite(jnp.concatenate([x.reshape(-1) for x in values.values() if len(x) == 1])).all()
+    own = [x.reshape(len(x), -1) for x in values.values() if len(x) > 1]
+    every = shared[None]
+    if own:  # sums are finite where their terms are, and a product with ones is XLA's fastest sum
+        every = every & jnp.isfinite(sum(x @ jnp.ones(x.shape[1], x.dtype) for x in own))
+
+    def screened(path: Any, x: Array) -> Array:
+        name = jax.tree_util.keystr(path, simple=True, separator=".")
+        if name not in values:
+            return x
+        if len(x) == 1:
+            return jnp.where(shared, x, jax.lax.stop_gradient(x))
+        loaded = np.asarray(leaf_values(model.structure.source, name), x.dtype)
+        return jnp.where(every.reshape(-1, *[1] * (x.ndim - 1)), x, loaded)
+
+    return jax.tree_util.tree_map_with_path(screened, model), ~every
+
+
+def _marked(model: Model) -> dict[str, Array]:
+    """Every leaf that a step reads, NaN in the place of what is not positive and must be."""
+    body = model.structure.body
+    moving = np.isin(np.arange(body.weld.size), model.structure.joint.body)
+    alone = moving & (np.bincount(body.weld, minlength=body.weld.size) == 1)
+    least = np.select([body.weld == 0, alone], [-np.inf, MINIMUM], 0.0).astype(model.qpos0.dtype)  # static: any
+    values = {path: x for path in _STEPPED if (x := leaf(model, path)).size}
+    for path, sound in {
+        "opt.timestep": model.opt.timestep > 0,
+        "body.mass": model.body.mass >= least[None],
+        "body.inertia": model.body.inertia >= least[None, :, None],
+    }.items():
+        values[path] = jnp.where(sound, values[path], jnp.nan)
+    return values

@@ -1,0 +1,129 @@
+"""Arguments that cannot be: each public function says which, what it got and what it needs, before anything runs."""
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import fphys
+from fphys.errors import ModelError
+
+BARE = '<mujoco><worldbody><body><joint type="hinge"/><geom size=".1"/></body></worldbody></mujoco>'
+
+model = fphys.load(fphys.asset("double-pendulum"))
+state = fphys.init(model, 3)
+ctrl = jnp.zeros((3, 2))
+bare = fphys.load(BARE)
+PUBLIC: dict[str, Any] = {
+    "step": fphys.step,
+    "forward": fphys.forward,
+    "rollout": lambda m, s: fphys.rollout(m, s, ctrl[None]),
+    "linearize": lambda m, s: fphys.linearize(m, s, ctrl),
+    "inverse": lambda m, s: fphys.inverse(m, s, state.qvel),
+    "bias": fphys.bias,
+    "mass_matrix": fphys.mass_matrix,
+    "energy": fphys.energy,
+    "kinematics": fphys.kinematics,
+    "jacobian": lambda m, s: fphys.jacobian(m, s, "body", 1),
+    "reset": lambda m, s: fphys.reset(m, s, jnp.zeros(3, bool)),
+    "to_mujoco": fphys.to_mujoco,
+}
+
+
+@pytest.mark.parametrize("name", PUBLIC)
+def test_model_and_state(name: str):
+    fn = PUBLIC[name]
+    with pytest.raises(TypeError, match=r"model is of type State, must be a fphys\.Model, .* order is \(model, state"):
+        fn(state, model)
+    with pytest.raises(TypeError, match=r"model is '\w+\.xml', must be a fphys\.Model, as fphys\.load returns it$"):
+        fn("ant.xml", state)
+    with pytest.raises(TypeError, match=r"state is of type ArrayImpl, must be a fphys\.State, as fphys\.init"):
+        fn(model, state.qpos)
+    with pytest.raises(
+        ValueError, match=r"state\.qpos has shape \(3, 1\), the model needs \(num_worlds, nq\) = \(3, 2"
+    ):
+        fn(model, fphys.init(bare, 3))
+    stacked = jax.tree.map(lambda x: x[None], state)
+    with pytest.raises(ValueError, match=r"a rollout's states have a time axis first: .* jax\.vmap"):
+        fn(model, stacked)
+    with pytest.raises(TypeError, match=r"state\.qvel is of type list, must be an array of shape \(num_worlds, nv\)"):
+        fn(model, state.replace(qvel=[[0.0, 0.0]] * 3))
+
+
+REFUSED: dict[str, tuple[Any, type[Exception], str]] = {
+    "worlds as float": (lambda: fphys.init(model, 2.0), TypeError, r"num_worlds is 2\.0, must be a whole number"),
+    "traced worlds": (lambda: jax.jit(lambda n: fphys.init(model, n))(2), TypeError, "num_worlds is traced, .* static"),
+    "contacts": (lambda: fphys.init(model, 2, max_contacts=1.5), TypeError, r"max_contacts is 1\.5"),
+    "init": (lambda: fphys.init(state, 2), TypeError, "model is of type State"),
+    "check": (lambda: fphys.check(model), TypeError, "state is of type Model"),
+    "mask": (lambda: fphys.reset(model, state, None), ValueError, r"reset needs \(3,\) of bool"),
+    "text as ctrl": (lambda: fphys.step(model, state, "fast"), TypeError, r"ctrl is 'fast', must be an array .*\(3, 2"),
+    "ctrl": (lambda: fphys.step(model, state, 1.0), ValueError, r"ctrl has shape \(\), the model needs .* \(3, 2\)"),
+    "no ctrls": (lambda: fphys.rollout(model, state, None), TypeError, r"ctrls is None, .*\(T, 3, 2\): .* jnp\.zeros"),
+    "ctrls": (lambda: fphys.rollout(model, state, ctrl), ValueError, r"ctrls has shape \(3, 2\), needs .*\(T, 3, 2\)"),
+    "adjoint": (
+        lambda: fphys.rollout(model, state, ctrl[None], adjoint=fphys.Full),
+        TypeError,
+        r"adjoint is <class .*Full'>, must be fphys\.Full\(\), Checkpoint\(every=\.\.\.\)",
+    ),
+    "lengths": (
+        lambda: fphys.scan(lambda c, x: (c, x), 0.0, {"a": np.ones(3), "b": np.ones(4)}, fphys.Checkpoint(2)),
+        ValueError,
+        r"inputs\['a'\] has 3, inputs\['b'\] has 4",
+    ),
+    "a number": (lambda: fphys.scan(lambda c, x: (c, x), 0.0, (1.0,)), ValueError, r"inputs\[0\] has none"),
+    "nothing": (lambda: fphys.scan(lambda c, x: (c, x), 0.0, None), ValueError, r"pass jnp\.arange\(T\)"),
+    "linearize": (lambda: fphys.linearize(model, state, None), ValueError, r"switches the .* off: .*= \(3, 2\)"),
+    "no qacc": (lambda: fphys.inverse(model, state, None), TypeError, r"qacc is None, .*\(num_worlds, nv\) = \(3, 2\)"),
+    "kind": (lambda: fphys.jacobian(model, state, "joint", 0), ValueError, "kind is 'joint'"),
+    "name": (lambda: fphys.jacobian(model, state, "body", "uper"), ModelError, "no body 'uper': did you mean 'upper'"),
+    "index": (lambda: fphys.jacobian(model, state, "body", 3), ModelError, "no body 3: it has 3, numbered from 0"),
+    "below": (lambda: fphys.jacobian(model, state, "body", -1), ModelError, "no body -1"),
+    "no index": (lambda: fphys.jacobian(model, state, "body", 1.0), TypeError, r"name is 1\.0, must be a whole number"),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_refused(name: str):
+    call, error, message = REFUSED[name]
+    with pytest.raises(error, match=message):
+        call()
+
+
+def test_a_folder_is_not_a_model(tmp_path):
+    with pytest.raises(ModelError, match="this is a folder: name the MJCF or URDF file in it"):
+        fphys.load(tmp_path)
+
+
+def test_what_is_odd_but_right():
+    """No steps, no actuators, NumPy's integers."""
+    for adjoint in (fphys.Full(), fphys.Checkpoint(3), fphys.Truncated(3)):
+        assert fphys.rollout(model, state, ctrl[None][:0], adjoint).qpos.shape == (0, 3, 2)
+    a, b = fphys.linearize(bare, fphys.init(bare, np.int64(2)))
+    assert a.shape == (2, 2, 2) and b.shape == (2, 2, 0)
+    assert fphys.jacobian(model, state, "body", np.int32(2)).shape == (3, 6, 2)
+
+
+# Derivatives that are not defined
+
+
+def end(ctrl: Any) -> Any:
+    return fphys.step(model, state, ctrl).qpos.sum()
+
+
+@pytest.mark.parametrize("transform", [jax.jacfwd, jax.hessian, lambda f: jax.grad(lambda u: jax.grad(f)(u).sum())])
+@pytest.mark.parametrize("jitted", [False, True])
+def test_reverse_mode_only(transform: Any, jitted: bool):
+    late = jitted and transform is jax.jacfwd  # found out when JAX compiles, in its own words, which the guide quotes
+    ours = r"reverse mode only: jax\.grad, jax\.vjp or jax\.jacrev, and fphys\.linearize"
+    with pytest.raises(TypeError, match="forward-mode autodiff .* custom_vjp" if late else ours):
+        transform(jax.jit(end) if jitted else end)(ctrl)
+
+
+@pytest.mark.parametrize("name", ["scan", "mass_matrix", "inverse", "kinematics", "energy", "forward"])
+def test_forward_mode_names_the_function(name: str):
+    calls: dict[str, Any] = {**PUBLIC, "scan": PUBLIC["rollout"]}
+    with pytest.raises(TypeError, match=f"{name} is differentiable once and in reverse mode only"):
+        jax.jvp(lambda qpos: calls[name](model, state.replace(qpos=qpos)), (state.qpos,), (state.qpos,))

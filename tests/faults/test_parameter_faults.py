@@ -1,0 +1,126 @@
+"""Parameters that no mechanism can have: refused where they are known, else their world alone stands still."""
+
+import dataclasses
+import functools
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import fphys
+from fphys import Status
+from fphys.errors import ModelError
+
+WORLD, WORLDS = 1, 3
+NAN, INF = float("nan"), float("inf")
+
+
+def leaf(model: Any, path: str) -> Any:
+    return functools.reduce(getattr, path.split("."), model)
+
+
+# Known on the host
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "message"),
+    [
+        ("body.mass", [0.0, -1.0, 0.5], r'body "upper": mass -1, inertia \[.*\]: neither may be negative'),
+        ("body.mass", [0.0, 0.0, 0.5], r'body "upper": mass 0, .*: a moving body needs both'),
+        ("body.mass", [[0.0, 0.5, 0.5], [0.0, NAN, 0.5]], 'world 1: body "upper": mass is nan, must be finite'),
+        ("body.inertia", np.zeros((3, 3)), 'body "lower": mass 0.5, .*: a moving body needs both'),
+        ("opt.timestep", [-0.01], r"option timestep is -0\.01, must be positive"),
+        ("opt.timestep", [0.01, 0.0], r"world 1: option timestep is 0\.0, must be positive"),
+        ("opt.gravity", [0.0, 0.0, -INF], "option gravity is -inf, must be finite"),
+        ("dof.damping", [0.1, NAN], 'joint "elbow": damping is nan, must be finite'),
+        ("qpos0", [NAN, 0.0], 'joint "shoulder": qpos0 is nan'),
+    ],
+)
+def test_known_values_are_refused(path: str, value: Any, message: str):
+    model = fphys.load(fphys.asset("double-pendulum"))
+    with pytest.raises(ModelError, match=message):
+        model.replace({path: value})
+    if path == "body.mass":
+        with pytest.raises(ModelError, match=message):
+            model.replace(body=dataclasses.replace(model.body, mass=jnp.atleast_2d(jnp.asarray(value))))
+
+
+def test_a_body_of_a_rigid_piece_may_be_massless():
+    """A payload of nothing; the arm that carries it has a mass."""
+    model = fphys.load("""<mujoco><worldbody><body name="arm"><joint/><geom size=".1"/>
+        <body name="payload" pos="0 0 1"><geom size=".1"/></body></body></worldbody></mujoco>""")
+    empty = {"body.mass": model.body.mass.at[0, 2].set(0.0), "body.inertia": model.body.inertia.at[0, 2].set(0.0)}
+    step = jax.jit(lambda values: fphys.step(model.replace(values), fphys.init(model, 1)).status)
+    assert step(empty).tolist() == [0] and model.replace(empty).body.mass[0, 2] == 0.0
+
+
+# Traced
+
+CASES = {
+    "body.mass": [NAN, -INF, 0.0, -1.0],
+    "body.inertia": [-1.0],
+    "opt.timestep": [0.0, INF],
+    "dof.armature": [NAN],
+    "geom.friction": [NAN],
+}
+
+
+@functools.cache
+def ball() -> Any:
+    """A ball that touches a plane, in three worlds, and its step's value and gradient as a function of leaves."""
+    model = fphys.load(fphys.asset("ball"), dtype="float64")
+    rng = np.random.default_rng(0)
+    state = fphys.init(model, WORLDS, qvel=0.1 * rng.normal(size=(WORLDS, model.structure.nv)))
+    state = state.replace(qpos=state.qpos.at[:, 2].set(0.099))
+    leaves = {path: leaf(model, path) for path in ("opt.gravity", *CASES)}
+
+    @functools.partial(jax.value_and_grad, argnums=(0, 1), has_aux=True)
+    def loss(leaves: Any, qpos: Any) -> Any:
+        changed = model.replace(leaves, derived="recomputed")
+        qacc, info = fphys.forward(changed, state.replace(qpos=qpos))
+        after = fphys.step(changed, fphys.step(changed, state.replace(qpos=qpos)))
+        return jnp.sum(after.qpos[:, 2] + 0.3 * after.qvel[:, 0]) + 1e-3 * jnp.sum(qacc), (after, qacc, info.status)
+
+    return state, leaves, jax.jit(loss)
+
+
+def apart(leaves: Any) -> Any:
+    """Every world's own."""
+    return {path: jnp.repeat(x, WORLDS, 0) if path in CASES else x for path, x in leaves.items()}
+
+
+@pytest.mark.parametrize("path", CASES)
+def test_an_unsound_parameter_holds_its_world_only(path: str):
+    state, leaves, evaluate = ball()
+    own = apart(leaves)
+    (_, (good, *_)), clean = evaluate(own, state.qpos)
+    assert fphys.check(good) is None and all(np.any(g) for g in jax.tree.leaves(clean)), "everything matters"
+    for value in CASES[path]:
+        index = (WORLD, *[-1] * (own[path].ndim - 1))
+        (_, (after, qacc, status)), grads = evaluate({**own, path: own[path].at[index].set(value)}, state.qpos)
+        assert after.status.tolist() == status.tolist() == [0, int(Status.NONFINITE), 0]
+        np.testing.assert_array_equal(after.qpos[WORLD], state.qpos[WORLD])
+        assert not qacc[WORLD].any() and qacc[0].any(), "it adds nothing to a sum over worlds"
+        for ours, alone in zip(jax.tree.leaves(after), jax.tree.leaves(good), strict=True):
+            np.testing.assert_array_equal(np.delete(ours, WORLD, 0), np.delete(alone, WORLD, 0))
+        shared = grads[0].pop("opt.gravity")
+        assert np.isfinite(shared).all() and shared.any(), "what the worlds share keeps the others' gradient"
+        expected = ({**clean[0], "opt.gravity": None}, clean[1])
+        for ours, alone in zip(jax.tree.leaves(grads), jax.tree.leaves(expected), strict=True):
+            assert not ours[WORLD].any(), "its own gradient is zero"
+            np.testing.assert_array_equal(np.delete(ours, WORLD, 0), np.delete(alone, WORLD, 0))
+    with pytest.raises(fphys.errors.StateError, match=f"world {WORLD}: NONFINITE: .* mass or time step not positive"):
+        fphys.check(after)
+
+
+@pytest.mark.parametrize("path", CASES)
+def test_an_unsound_parameter_of_all_holds_all(path: str):
+    state, leaves, evaluate = ball()
+    for value in CASES[path]:
+        index = (0, *[-1] * (leaves[path].ndim - 1))
+        (_, (after, qacc, status)), grads = evaluate({**leaves, path: leaves[path].at[index].set(value)}, state.qpos)
+        assert after.status.tolist() == status.tolist() == [int(Status.NONFINITE)] * WORLDS
+        np.testing.assert_array_equal(after.qpos, state.qpos)
+        assert not qacc.any() and not any(g.any() for g in jax.tree.leaves(grads)), "zero, and never NaN"
