@@ -56,7 +56,7 @@ def simulate(
     Args:
         model: An MJCF or URDF file, or the name of a model that comes with fphys, such as double-pendulum.
         steps: Steps to take.
-        out: The video to write, an mp4.
+        out: The video to write, an mp4; its folder is made where it is missing.
         worlds: Copies to simulate side by side.
         ctrl: What the actuators are told: nothing, random values in their ranges, or the keyframe's control.
         disable: Constraints to leave out.

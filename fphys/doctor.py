@@ -12,11 +12,11 @@ from .runs import versions
 
 GIVES = {
     "cuda": "NVIDIA GPUs",
-    "torch": "fphys functions inside torch's autograd, and torch's inside jax.grad",
-    "genesis": "the Genesis engine behind fphys.Scene",
-    "onnx": "export of policies to ONNX",
+    "torch": "PyTorch, which the tests compare with; nothing in fphys uses it yet",
+    "genesis": "the Genesis engine; nothing in fphys uses it yet",
+    "onnx": "ONNX and its runtime; nothing in fphys uses them yet",
     "test": "the test suite",
-    "docs": "building the documentation",
+    "docs": "running the notebooks",
 }
 """What each extra of the package gives."""
 

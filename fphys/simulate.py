@@ -68,6 +68,8 @@ def simulate(
     model = fphys.load(source if Path(source).exists() or Path(source).suffix else fphys.asset(source), disable=disable)
     if camera is not None and camera not in model.structure.names["camera"]:
         raise ModelError(f"no camera {camera!r}; the model has {list(model.structure.names['camera']) or 'none'}")
+    if out is not None:
+        out.parent.mkdir(parents=True, exist_ok=True)  # or the error comes now, not after the steps
     timestep = float(model.opt.timestep[0])
     every = min(max(round(1 / (FPS * timestep)), 1), steps)  # steps a picture
 

@@ -132,8 +132,11 @@ def test_control_c_keeps_the_partial_result(tmp_path):
         assert len(result["history/loss"]) >= 1
 
 
-def test_simulate_takes_the_steps_asked_for(capsys):
-    assert cli.main(["simulate", "double-pendulum", "--steps", "10", "--worlds", "3", "--ctrl", "random"]) == 0
+def test_simulate_takes_the_steps_asked_for(capsys, tmp_path):
+    film = tmp_path / "made" / "film.mp4"
+    arguments = ["--steps", "10", "--worlds", "3", "--ctrl", "random", "--out", str(film)]
+    assert cli.main(["simulate", "double-pendulum", *arguments]) == 0
+    assert film.parent.is_dir(), "made before the steps, whether there is OpenGL for the film or not"
     out = capsys.readouterr().out
     assert "10 steps of 3 worlds: 0.100 s simulated" in out
     assert "energy" in out
@@ -169,6 +172,7 @@ def test_simulate_starts_and_ends_where_mujoco_does():
         (["double-pendulum", "--camera", "sideways"], "overview"),
         (["double-pendulum", "--ctrl", "keyframe"], "--keyframe NAME"),
         (["double-pendulum", "--out", "film.gif"], "ends in .mp4"),
+        (["double-pendulum", "--out", f"{__file__}/film.mp4"], "test_cli.py"),
         (["ant"], "--disable"),
     ],
 )

@@ -11,7 +11,7 @@ from types import ModuleType
 EXPERIMENTS = {
     "swing-up": "a double pendulum swings up, its torques found by gradient through the simulation",
     "reach": "a seven-joint arm reaches a target, its trajectory found by gradient",
-    "identify": "masses, damping and friction are found from a recorded motion",
+    "identify": "a robot's masses and joint friction are found from a recorded motion",
 }
 """Name of each experiment → what it does, in one line."""
 

@@ -1,4 +1,4 @@
-"""Masses, damping and friction are found from a recorded motion.
+"""A robot's masses and joint friction are found from a recorded motion.
 
 A recording is a CSV file with the columns time, ctrl*, qpos*, qvel* (`fphys.experiments.recording`); replace it and
 the model with your own: `fphys run identify --recording motion.csv --model robot.xml`. What is found is the mass of

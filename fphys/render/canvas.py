@@ -10,7 +10,8 @@ import numpy as np
 from ..errors import MissingDependencyError
 
 PACKAGES = "libegl1 libegl-mesa0 libgl1-mesa-dri"
-SHADOW_SIZE = 2048  # twice as fast as mujoco's 4096 on a CPU, and as good at 640 x 480
+SHADOW_SIZE = 2048  # twice as fast as mujoco's 4096 on a CPU, and as good at 640 x 480; at 1024, shadows speckle
+SAMPLES = 0  # of each pixel: without mujoco's four, edges are a little rougher and a picture takes half the time
 SKY = np.array([[226, 233, 240], [166, 186, 208]], np.float32)  # horizon and zenith, where the model has no sky
 
 
@@ -107,6 +108,7 @@ def _prepare(model: Any, height: int, width: int) -> None:
     model.vis.global_.offheight = max(height, model.vis.global_.offheight)
     model.vis.global_.offwidth = max(width, model.vis.global_.offwidth)
     model.vis.quality.shadowsize = min(SHADOW_SIZE, model.vis.quality.shadowsize)
+    model.vis.quality.offsamples = SAMPLES
     if model.nlight == 0:  # the headlight alone is too dim to read
         model.vis.headlight.ambient[:] = 0.35
         model.vis.headlight.diffuse[:] = 0.6
