@@ -35,7 +35,7 @@ def recompute(model: Model) -> Model:
     s, given = model.structure, model
     if s.nv == 0:
         return model
-    model, _ = screen_model(model)
+    model, unsound = screen_model(model)
     state = _reference(model)
     m = motions(model, state)
     mass = mass_matrix(model, state)
@@ -60,7 +60,8 @@ def recompute(model: Model) -> Model:
     body = dataclasses.replace(given.body, invweight0=jnp.stack(weights, -1))
     invweight0 = jnp.where(sliding[s.dof.body], light[:, s.dof.body], diagonal)
     dof = dataclasses.replace(given.dof, invweight0=invweight0)
-    opt = dataclasses.replace(given.opt, meaninertia=jnp.einsum("wii->w", mass) / s.nv)
+    mean = jnp.where(unsound, jnp.nan, jnp.einsum("wii->w", mass) / s.nv)  # NaN: the step shall find these worlds, too
+    opt = dataclasses.replace(given.opt, meaninertia=mean)
     equality = given.equality.replace(**_connections(model, m))
     actuator, tendon = given.actuator, given.tendon
     if s.nu or s.ntendon:
