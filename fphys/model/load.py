@@ -19,6 +19,7 @@ from ..errors import ModelError, UnsupportedError
 from .guard import Document, admit
 from .model import Model
 from .pairs import BOX, SPHERE, candidates
+from .sensors import read_sensors
 from .state import State
 from .structure import Actuators, BodyTree, Dofs, Frames, Geoms, Integrator, Joints, Sites, Structure, Tendons
 from .validate import CONSTRAINTS, require_finite, require_physical, require_supported
@@ -264,6 +265,7 @@ def _structure(m: Any, disabled: frozenset[str], pair: np.ndarray) -> Structure:
             forcelimited=flags(m.actuator_forcelimited),
             actlimited=flags(m.actuator_actlimited),
         ),
+        sensor=read_sensors(m, disabled),
         integrator=Integrator(m.opt.integrator),
         cone=int(m.opt.cone),
         iterations=int(m.opt.iterations),

@@ -116,7 +116,8 @@ _IGNORED_PREFIXES = _words("""
     pair_ eq_
 """)
 # In order: search trees, sparsity, flex (nflex is 0), names; what is only seen, and shapes of geoms whose contacts are
-# refused; sensors (not simulated yet), plugins (nplugin is 0), user data; classes that are refused where enabled.
+# refused; sensors (fphys.sensors refuses those that it lacks), plugins (nplugin is 0), user data; classes that are
+# refused where enabled.
 
 IGNORED = _words("""
     nB nC nD nM nJfe nJmom nJten nactuator nout ntree nbvh nbvhdynamic nbvhstatic noct ncam nlight nexclude nhistory
@@ -143,7 +144,7 @@ IGNORED = _words("""
     tendon_range tendon_margin tendon_solref_lim tendon_solimp_lim tendon_solref_fri tendon_solimp_fri
     tendon_actfrcrange key_plastic
 
-    opt.magnetic opt.jacobian opt.ls_tolerance opt.noslip_tolerance opt.ccd_tolerance opt.ccd_iterations
+    opt.jacobian opt.ls_tolerance opt.noslip_tolerance opt.ccd_tolerance opt.ccd_iterations
     opt.sleep_tolerance opt.o_margin opt.o_solref opt.o_solimp opt.o_friction opt.sdf_initpoints opt.sdf_iterations
     stat.center stat.extent stat.meanmass stat.meansize
 """)
