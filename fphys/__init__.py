@@ -12,6 +12,7 @@ from .rigid.forward import Info, forward
 from .rigid.inverse import bias, energy, inverse, mass_matrix
 from .rigid.kinematics import Kinematics, jacobian, kinematics
 from .rigid.linearize import linearize
+from .rigid.sensor import sensors
 from .rigid.step import step
 from .rollout import Checkpoint, Full, Truncated, rollout, scan
 
@@ -45,6 +46,7 @@ __all__ = [
     "reset",
     "rollout",
     "scan",
+    "sensors",
     "step",
     "testing",
     "to_mujoco",

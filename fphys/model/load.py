@@ -20,6 +20,7 @@ from .arguments import expect
 from .guard import Document, admit
 from .model import Model
 from .pairs import BOX, CAPSULE, CYLINDER, ELLIPSOID, SPHERE, contact_pairs
+from .sensors import read_sensors
 from .state import State
 from .structure import (
     Actuators,
@@ -316,6 +317,7 @@ def _structure(m: Any, disabled: frozenset[str]) -> Structure:
             actlimited=flags(m.actuator_actlimited),
             actearly=flags(m.actuator_actearly),
         ),
+        sensor=read_sensors(m, disabled),
         integrator=Integrator(m.opt.integrator),
         cone=int(m.opt.cone),
         iterations=int(m.opt.iterations),

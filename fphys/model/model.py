@@ -23,6 +23,7 @@ Array = jax.Array
 class Options(Tree):
     timestep: Array  # Time step [s], shape (1 | world,).
     gravity: Array  # Gravity [m/s^2], shape (1 | world, 3).
+    magnetic: Array  # Magnetic flux density of the surroundings [T], shape (1 | world, 3).
     wind: Array  # Velocity of the medium [m/s], shape (1 | world, 3).
     # Without density and viscosity there is no medium, and neither has a gradient: start from a small positive value.
     density: Array  # Density of the medium [kg/m^3], shape (1 | world,).
@@ -242,6 +243,11 @@ class Model:
             hint = f": did you mean {near[0]!r}?" if near else f"; it has {known}"
             raise ModelError(f"the model has no {kind} {name!r}{hint}")
         return names.index(name)
+
+    def sensor_slice(self, name: str) -> slice:
+        """Where a sensor's readings lie: ``fphys.sensors(...)[:, model.sensor_slice("gyro")]``."""
+        sensor, i = self.structure.sensor, self.id("sensor", name)
+        return slice(int(sensor.adr[i]), int(sensor.adr[i] + sensor.dim[i]))
 
 
 def _require_sound(model: Model, touched: set[str]) -> None:

@@ -153,6 +153,25 @@ class Actuators:
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
+class Sensors:
+    """What measures. The readings of sensor i are columns adr[i] to adr[i] + dim[i] of :func:`fphys.sensors`."""
+
+    type: Ints  # (nsensor,) SensorType
+    kind: Ints  # (nsensor,) mujoco.mjtObj of what it is attached to
+    target: Ints  # (nsensor,) index of that
+    reference_kind: Ints  # (nsensor,) mujoco.mjtObj of the reference frame
+    reference: Ints  # (nsensor,) index of that, or -1
+    adr: Ints  # (nsensor,)
+    dim: Ints  # (nsensor,)
+    low: np.ndarray  # (nsensor,) float: readings are held between these
+    high: np.ndarray  # (nsensor,) float
+    zone: Ints  # (nsensor,) mujoco.mjtGeom of the volume that a touch or insidesite sensor watches, or -1
+    zone_size: np.ndarray  # (nsensor, 3) float, its size [m]
+    visible: Ints  # geoms that rays hit
+    missing: tuple[str, ...]  # (nsensor,) why the sensor is not simulated, or ""
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
 class Structure:
     """The static half of a model. ``dims`` maps nq, nv, nu, na, nbody, njnt, ngeom, nsite, ntendon, nmocap, nkey."""
 
@@ -168,6 +187,7 @@ class Structure:
     site: Sites
     tendon: Tendons
     actuator: Actuators
+    sensor: Sensors
     integrator: Integrator
     cone: int  # mujoco.mjtCone: 0 pyramidal, 1 elliptic
     iterations: int

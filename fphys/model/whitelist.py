@@ -112,7 +112,7 @@ _IGNORED_PREFIXES = _words("""
     sensor_ plugin_ numeric_ text_ tuple_
 """)
 # In order: search trees, sparsity, flex (nflex is 0), names; what is only seen, and shapes of geoms whose contacts are
-# refused; sensors (not simulated yet), plugins (nplugin is 0), user data.
+# refused; sensors (fphys.sensors refuses those that it lacks), plugins (nplugin is 0), user data.
 
 IGNORED = _words("""
     nB nC nD nM nJfe nJmom nJten nactuator nout ntree nbvh nbvhdynamic nbvhstatic noct ncam nlight nexclude nhistory
@@ -136,7 +136,7 @@ IGNORED = _words("""
 
     key_plastic pair_signature
 
-    opt.magnetic opt.jacobian opt.ls_tolerance opt.noslip_tolerance opt.ccd_tolerance opt.ccd_iterations
+    opt.jacobian opt.ls_tolerance opt.noslip_tolerance opt.ccd_tolerance opt.ccd_iterations
     opt.sleep_tolerance opt.o_margin opt.o_solref opt.o_solimp opt.o_friction opt.sdf_initpoints opt.sdf_iterations
     stat.center stat.extent stat.meanmass stat.meansize
 """)

@@ -1,0 +1,85 @@
+"""Sensors of a MuJoCo model: what they measure, and which of them are not simulated."""
+
+import enum
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from .structure import Sensors
+
+SensorType = enum.IntEnum(
+    "SensorType",
+    "TOUCH ACCELEROMETER VELOCIMETER GYRO FORCE TORQUE MAGNETOMETER RANGEFINDER CAMPROJECTION JOINTPOS JOINTVEL "
+    "TENDONPOS TENDONVEL ACTUATORPOS ACTUATORVEL ACTUATORFRC JOINTACTUATORFRC TENDONACTUATORFRC BALLQUAT BALLANGVEL "
+    "JOINTLIMITPOS JOINTLIMITVEL JOINTLIMITFRC TENDONLIMITPOS TENDONLIMITVEL TENDONLIMITFRC FRAMEPOS FRAMEQUAT "
+    "FRAMEXAXIS FRAMEYAXIS FRAMEZAXIS FRAMELINVEL FRAMEANGVEL FRAMELINACC FRAMEANGACC SUBTREECOM SUBTREELINVEL "
+    "SUBTREEANGMOM INSIDESITE DISTANCE NORMAL FROMTO CONTACT E_POTENTIAL E_KINETIC CLOCK TACTILE PLUGIN USER",
+    start=0,
+)
+"""MuJoCo's ``mjtSensor``, under the names that a file gives the sensors."""
+
+_S = SensorType
+_LIMITS = {_S.JOINTLIMITPOS, _S.JOINTLIMITVEL, _S.JOINTLIMITFRC}
+_LIMITS |= {_S.TENDONLIMITPOS, _S.TENDONLIMITVEL, _S.TENDONLIMITFRC}
+_NEVER = {_S.CAMPROJECTION, _S.DISTANCE, _S.NORMAL, _S.FROMTO, _S.CONTACT, _S.TACTILE, _S.PLUGIN, _S.USER}
+_SITE, _CAMERA = 6, 7  # mjtObj
+_POSITIVE = 1  # mjDATATYPE_POSITIVE; mjDATATYPE_REAL is 0
+_DISTANCE = 1  # bit of mjRAYDATA_DIST
+_CONNECT, _WELD = 0, 1  # mjtEq
+_SHAPES = (0, 2, 3, 4, 5, 6)  # mjtGeom that rays are simulated against: all but height fields, meshes and SDFs
+
+
+def read_sensors(m: Any, disabled: frozenset[str]) -> Sensors:
+    """The sensors of a compiled model."""
+    bounded = (m.sensor_cutoff > 0) & (m.sensor_datatype <= _POSITIVE)  # neither axes nor quaternions
+    cutoff = np.where(bounded, m.sensor_cutoff, np.inf)
+    watched = np.full(m.nsensor, -1)
+    watched[m.sensor_type == _S.TOUCH] = m.sensor_objid[m.sensor_type == _S.TOUCH]
+    watched[m.sensor_type == _S.INSIDESITE] = m.sensor_refid[m.sensor_type == _S.INSIDESITE]
+    visible = _visible(m)
+    ints = lambda values: np.array(values, np.int32)  # noqa: E731
+    return Sensors(
+        type=ints(m.sensor_type),
+        kind=ints(m.sensor_objtype),
+        target=ints(m.sensor_objid),
+        reference_kind=ints(m.sensor_reftype),
+        reference=ints(m.sensor_refid),
+        adr=ints(m.sensor_adr),
+        dim=ints(m.sensor_dim),
+        low=np.where(m.sensor_datatype == _POSITIVE, -np.inf, -cutoff),
+        high=cutoff,
+        zone=ints([m.site_type[i] if i >= 0 else -1 for i in watched]),
+        zone_size=np.array([m.site_size[i] if i >= 0 else np.zeros(3) for i in watched]).reshape(-1, 3),
+        visible=visible,
+        missing=tuple(", ".join(_missing(m, i, disabled, visible)) for i in range(m.nsensor)),
+    )
+
+
+def _visible(m: Any) -> np.ndarray:
+    """Geoms that are not wholly transparent."""
+    alpha = m.geom_rgba[:, 3].copy()
+    painted = m.geom_matid >= 0
+    alpha[painted] *= m.mat_rgba[m.geom_matid[painted], 3]
+    return np.flatnonzero(alpha != 0).astype(np.int32)
+
+
+def _missing(m: Any, i: int, disabled: frozenset[str], visible: np.ndarray) -> Iterator[str]:
+    """Why a sensor is not simulated."""
+    kind = SensorType(int(m.sensor_type[i]))
+    if kind in _NEVER:
+        yield "not simulated"
+    if kind in _LIMITS and "limit" not in disabled:
+        yield "readings of limits are not simulated"
+    if _CAMERA in (m.sensor_objtype[i], m.sensor_reftype[i]):
+        yield "attached to a camera"
+    if kind == _S.RANGEFINDER:
+        if m.sensor_intprm[i, 0] != _DISTANCE:
+            yield "data other than the distance"
+        meshes = [int(g) for g in visible if m.geom_type[g] not in _SHAPES]
+        if meshes:
+            yield f"rays on height fields, meshes and SDFs (geom {m.geom(meshes[0]).name or meshes[0]})"
+    if kind in (_S.FORCE, _S.TORQUE) and "equality" not in disabled and np.isin(m.eq_type, (_CONNECT, _WELD)).any():
+        yield "forces of connect and weld constraints"
+    if m.sensor_delay[i] or m.sensor_interval[i].any() or m.sensor_history[i].any():
+        yield "delay, interval and history"

@@ -1,0 +1,220 @@
+"""What sensors are computed from: frames and how they move, bodies' momenta, forces and contacts."""
+
+import functools
+from typing import Any, NamedTuple, Self
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from ..bridge import warp_op
+from ..math import quat_mul, quat_unit, rotate
+from ..model import Model, State
+from . import launches as L
+from .forward import Info, forward
+from .inverse import energy
+from .kinematics import Motions, motions
+from .transmission import Transmissions, actuator_force, transmissions
+
+Array = jax.Array
+
+BODY, XBODY, GEOM, SITE = 1, 2, 5, 6  # mjtObj: a body's inertial frame, its frame, a geom, a site
+
+
+class Placed(NamedTuple):
+    """Frames in the world."""
+
+    body: np.ndarray  # the body that each is fixed to, (k,)
+    pos: Array  # (world, k, 3)
+    quat: Array  # (world, k, 4)
+
+    def __getitem__(self, rows: np.ndarray) -> Self:  # type: ignore[override]
+        return type(self)(self.body[rows], self.pos[:, rows], self.quat[:, rows])
+
+    def local(self, vectors: Array) -> Array:
+        """Vectors of shape (world, k, ..., 3), world axes, in the frames' own."""
+        turn = self.conjugate.reshape(*self.pos.shape[:2], *[1] * (vectors.ndim - 3), 4)
+        return rotate(jnp.broadcast_to(turn, (*self.pos.shape[:2], *vectors.shape[2:-1], 4)), vectors)
+
+    @property
+    def conjugate(self) -> Array:
+        return jnp.concatenate([self.quat[..., :1], -self.quat[..., 1:]], -1)
+
+
+class Twist(NamedTuple):
+    """A velocity or an acceleration of frames, world axes, each (world, k, 3)."""
+
+    angular: Array
+    linear: Array
+
+    def __getitem__(self, rows: np.ndarray) -> Self:  # type: ignore[override]
+        return type(self)(self.angular[:, rows], self.linear[:, rows])
+
+
+class Bodies(NamedTuple):
+    """Inertial frames and momenta of all bodies, world axes."""
+
+    frame: Placed
+    mass: Array  # (world, body)
+    motion: Twist
+    turning: Array  # angular momentum about the centre of mass [kg m^2/s], (world, body, 3)
+
+
+class Contacts(NamedTuple):
+    """What the second body of each contact feels from the first, world axes; zero in empty slots."""
+
+    body: Array  # (world, contact, 2)
+    pos: Array  # (world, contact, 3)
+    normal: Array  # from the first to the second, (world, contact, 3)
+    pressing: Array  # force along the normal [N], (world, contact)
+    force: Array  # [N], (world, contact, 3)
+    torque: Array  # about the point of contact [N m], (world, contact, 3)
+
+
+class Scene:
+    """What the sensors of a state are computed from; each part when one first asks for it."""
+
+    def __init__(self, model: Model, state: State, loads: L.Loads, wanted: np.ndarray):
+        self.model, self.state, self.loads = model, state, loads
+        self.worlds, self.real = state.qpos.shape[0], state.qpos.dtype
+        sensor = model.structure.sensor
+        self._spatial = np.unique(wanted[np.isin(sensor.kind[wanted], (BODY, XBODY, GEOM, SITE))])
+
+    def rows(self, which: np.ndarray) -> np.ndarray:
+        """Places of sensors among ``attached``, ``reference`` and their motions."""
+        return np.searchsorted(self._spatial, which)
+
+    def leaf(self, values: Array) -> Array:
+        """A leaf of the model, one row for every world."""
+        return jnp.broadcast_to(values, (self.worlds, *values.shape[1:]))
+
+    def constant(self, values: np.ndarray) -> Array:
+        return jnp.asarray(values, self.real)
+
+    def place(self, kind: np.ndarray, index: np.ndarray) -> Placed:
+        """Frames of bodies, geoms and sites."""
+        s, model, m = self.model.structure, self.model, self.motions
+        every = np.arange(s.nbody)
+        upright = jnp.broadcast_to(self.constant(np.eye(4)[0]), (1, s.nbody, 4))
+        tables = {
+            BODY: (every, model.body.ipos, model.body.iquat),
+            XBODY: (every, jnp.zeros((1, s.nbody, 3), self.real), upright),
+            GEOM: (s.geom.body, model.geom.pos, model.geom.quat),
+            SITE: (s.site.body, model.site.pos, model.site.quat),
+        }
+        body, parts, rows = np.zeros(kind.size, np.int32), [], []
+        for k in np.unique(kind):
+            owner, *leaves = tables[int(k)]
+            row = np.flatnonzero(kind == k)
+            rows.append(row)
+            body[row] = owner[index[row]]
+            parts.append([self.leaf(leaf[:, index[row]]) for leaf in leaves])
+        back = np.argsort(np.concatenate(rows), kind="stable")
+        pos, quat = (jnp.concatenate([part[n] for part in parts], 1)[:, back] for n in (0, 1))
+        turn = m.quat[:, body]
+        return Placed(body, m.pos[:, body] + rotate(turn, pos), quat_mul(turn, quat_unit(quat)))
+
+    def velocity_of(self, at: Placed) -> Twist:
+        m = self.motions
+        angular, linear = m.velocity[:, at.body, :3], m.velocity[:, at.body, 3:]
+        return Twist(angular, linear + jnp.cross(angular, at.pos - m.origin[:, at.body]))
+
+    def acceleration_of(self, at: Placed, velocity: Twist) -> Twist:
+        """Gravity included, as an upward acceleration."""
+        frames = self.model.structure.body.frame[at.body]
+        angular, linear = self._accelerations[:, frames, :3], self._accelerations[:, frames, 3:]
+        arm = at.pos - self.motions.origin[:, at.body]
+        turning = jnp.cross(angular, arm) + jnp.cross(velocity.angular, velocity.linear)
+        return Twist(angular, linear + turning)
+
+    def turn_inertia(self, frame: Placed, vectors: Array) -> Array:
+        """The bodies' inertia about their centres of mass times vectors, world axes."""
+        return rotate(frame.quat, self.leaf(self.model.body.inertia) * frame.local(vectors))
+
+    @functools.cached_property
+    def motions(self) -> Motions:
+        return motions(self.model, self.state)
+
+    @functools.cached_property
+    def attached(self) -> Placed:
+        """Frames that sensors are attached to."""
+        s = self.model.structure.sensor
+        return self.place(s.kind[self._spatial], s.target[self._spatial])
+
+    @functools.cached_property
+    def reference(self) -> Placed:
+        """Reference frames; the world where there is none."""
+        s, own = self.model.structure.sensor, self._spatial
+        given = s.reference[own] >= 0
+        return self.place(np.where(given, s.reference_kind[own], XBODY), np.where(given, s.reference[own], 0))
+
+    @functools.cached_property
+    def velocity(self) -> Twist:
+        return self.velocity_of(self.attached)
+
+    @functools.cached_property
+    def acceleration(self) -> Twist:
+        return self.acceleration_of(self.attached, self.velocity)
+
+    @functools.cached_property
+    def _accelerations(self) -> Array:
+        """Spatial acceleration (angular, linear) of every frame about its tree's origin, (world, frame, 6)."""
+        return _accelerations(self.model, self.state, self._solution[0])
+
+    @functools.cached_property
+    def _solution(self) -> tuple[Array, Info]:
+        return forward(self.model, self.state, *self.loads)
+
+    @functools.cached_property
+    def bodies(self) -> Bodies:
+        every = np.arange(self.model.structure.nbody)
+        frame = self.place(np.full(every.size, BODY), every)
+        motion = self.velocity_of(frame)
+        return Bodies(frame, self.leaf(self.model.body.mass), motion, self.turn_inertia(frame, motion.angular))
+
+    @functools.cached_property
+    def transmissions(self) -> Transmissions:
+        return transmissions(self.model, self.state)
+
+    @functools.cached_property
+    def actuator_force(self) -> Array:
+        if self.loads.ctrl is None or not L.actuated(self.model, self.loads):
+            return jnp.zeros((self.worlds, self.model.structure.nu), self.real)
+        return actuator_force(self.model, self.state, self.loads.ctrl)
+
+    @functools.cached_property
+    def energy(self) -> tuple[Array, Array]:
+        return energy(self.model, self.state)
+
+    @functools.cached_property
+    def contacts(self) -> Contacts | None:
+        """The contacts that act, or None where model or state have none; no gradients."""
+        found, force = self._solution[1].contacts, self._solution[1].force
+        if found is None:
+            return None
+        there, geom = found.pair >= 0, self.model.structure.geom
+        body = jnp.asarray(geom.body[geom.pair])[jnp.where(there, found.pair, 0)]
+        parts = jnp.where(there[..., None], force, 0.0)
+        turn = parts[..., 3:] if parts.shape[-1] > 3 else jnp.zeros_like(parts)
+        force, torque = (jnp.einsum("wcij,wci->wcj", found.frame, part) for part in (parts[..., :3], turn))
+        return Contacts(body, found.pos, found.frame[..., 0, :], parts[..., 0], force, torque)
+
+
+def _accelerate(launch: Any, model: Model, state: State, qacc: Any, out: Any) -> None:
+    s, t = model.structure, L.types(state.qpos)
+    axes = L.dof_axes(launch, model, state, L.frame_poses(launch, model, state))
+    velocity, linear = (L.frame_motion(launch, model, state, axes, rate) for rate in (state.qvel, qacc))
+    launch(
+        L.modules(state.qpos).kinematics.frame_acceleration,
+        dim=launch.worlds,
+        inputs=[s.frame.parent, s.frame.joint, s.joint.type, s.joint.dof]
+        + [L.gravity(launch, model, state), axes, state.qvel, velocity, linear],
+        outputs=[launch.scratch(velocity.shape[:2], t.motion), out],
+    )
+
+
+def _frame_shape(model: Model, state: State, qacc: Any) -> Any:
+    return jax.ShapeDtypeStruct((state.qpos.shape[0], model.structure.frame.parent.size, 6), state.qpos.dtype)
+
+
+_accelerations = warp_op(_accelerate, _frame_shape, zeroed=False, name="accelerations")

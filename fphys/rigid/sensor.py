@@ -1,0 +1,363 @@
+"""Sensors: what a model's file says is measured, as MuJoCo's ``sensordata``.
+
+One rule for each type of sensor, on all sensors of that type at once.
+"""
+
+from collections.abc import Callable, Sequence
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from ..errors import UnsupportedError
+from ..math import quat_mul, quat_unit, rotate
+from ..model import Model, State
+from ..model.sensors import SensorType
+from .forward import check_inputs, screen
+from .launches import Loads
+from .measure import GEOM, Placed, Scene
+from .rays import inside, ray_distance
+
+Array = jax.Array
+Rule = Callable[[Scene, np.ndarray], Array]
+
+_TENDON = 3  # mjtTrn
+_TINY = 1e-15
+
+
+def sensors(
+    model: Model,
+    state: State,
+    ctrl: Array | None = None,
+    wrench: Array | None = None,
+    force: Array | None = None,
+    *,
+    names: Sequence[str] | None = None,
+) -> Array:
+    """Readings of the model's sensors: MuJoCo's ``sensordata``, without noise.
+
+    Lengths in m, angles in rad, velocities in m/s and rad/s, accelerations in m/s^2 and rad/s^2, forces in N, torques
+    in N m, angular momentum in kg m^2/s, energies in J, the clock in s. Accelerations include gravity as an upward
+    acceleration: an accelerometer at rest reads +9.81 along the vertical. Force and torque are what the site's body
+    and all that hangs on it exchange with the parent, in the site's frame. A rangefinder without a hit reads -1.
+    A sensor's ``cutoff`` bounds its readings. A faulty world reads as one at the reference position, at rest.
+
+    Args:
+        model, state, ctrl, wrench, force: as in :func:`fphys.step`; loads matter to accelerations and forces only.
+        names: the sensors to read, in this order; by default all, in the order of the file.
+
+    Returns:
+        Shape (world, nsensordata); :meth:`fphys.Model.sensor_slice` says which columns are whose. Gradients flow from
+        every reading to all that it depends on: those of accelerations, forces and torques through the implicit rule
+        of :func:`fphys.forward`. They do not flow through contact forces into touch, force and torque, nor into
+        insidesite; a rangefinder's are those of the geom that it hits.
+
+    Raises:
+        UnsupportedError: a sensor that is read is not simulated (cameras, tactile sensors, plug-ins, distances between
+            geoms, delays); every one is named. Loading such a model raises nothing.
+        ModelError: no sensor of that name.
+    """
+    loads = check_inputs(model, state, Loads(ctrl, wrench, force))
+    state, loads, _ = screen(model, state, loads)
+    s = model.structure.sensor
+    wanted = np.arange(s.type.size) if names is None else np.array([model.id("sensor", n) for n in names], int)
+    _require_simulated(model, wanted)
+    scene = Scene(model, state, loads, wanted)
+    columns: dict[int, int] = {}
+    found, count = [jnp.zeros((scene.worlds, 0), scene.real)], 0
+    for kind in np.unique(s.type[wanted]):
+        which = np.unique(wanted[s.type[wanted] == kind])
+        found.append(RULES[SensorType(int(kind))](scene, which).reshape(scene.worlds, -1))
+        for i in which:
+            columns[int(i)] = count
+            count += int(s.dim[i])
+    order = [columns[int(i)] + k for i in wanted for k in range(s.dim[i])]
+    readings = jnp.concatenate(found, 1)[:, np.array(order, int)]
+    low, high = (np.repeat(bound[wanted], s.dim[wanted]) for bound in (s.low, s.high))
+    if np.isinf(low).all() and np.isinf(high).all():
+        return readings
+    return jnp.clip(readings, jnp.asarray(low, scene.real)[None], jnp.asarray(high, scene.real)[None])
+
+
+def _require_simulated(model: Model, wanted: np.ndarray) -> None:
+    s, names = model.structure.sensor, model.names("sensor")
+    faults = []
+    for i in filter(lambda i: s.missing[i], wanted):
+        title = f'"{names[i]}"' if names[i] else str(i)
+        faults.append(f"  sensor {title}, {SensorType(int(s.type[i])).name.lower()}: {s.missing[i]}")
+    if faults:
+        raise UnsupportedError(
+            "the model has sensors that fphys does not simulate:\n"
+            + "\n".join(faults)
+            + "\nTo read the others, name them: fphys.sensors(model, state, ctrl, names=[...])"
+        )
+
+
+# --- frames -------------------------------------------------------------------------------------
+
+
+def _frame_position(scene: Scene, which: np.ndarray) -> Array:
+    at, reference = _frames(scene, which)
+    return reference.local(at.pos - reference.pos)
+
+
+def _frames(scene: Scene, which: np.ndarray) -> tuple[Placed, Placed]:
+    """Frames of the sensors and their references."""
+    rows = scene.rows(which)
+    return scene.attached[rows], scene.reference[rows]
+
+
+def _frame_quaternion(scene: Scene, which: np.ndarray) -> Array:
+    at, reference = _frames(scene, which)
+    return quat_mul(reference.conjugate, at.quat)
+
+
+def _frame_axis(axis: int) -> Rule:
+    def rule(scene: Scene, which: np.ndarray) -> Array:
+        at, reference = _frames(scene, which)
+        return reference.local(_axis(scene, at, axis))
+
+    return rule
+
+
+def _axis(scene: Scene, at: Placed, axis: int) -> Array:
+    return rotate(at.quat, jnp.broadcast_to(scene.constant(np.eye(3)[axis]), at.pos.shape))
+
+
+def _frame_linear_velocity(scene: Scene, which: np.ndarray) -> Array:
+    """As seen from the reference frame, which may turn."""
+    at, reference = _frames(scene, which)
+    drift = scene.velocity_of(reference)
+    turned = jnp.cross(drift.angular, at.pos - reference.pos)
+    return reference.local(scene.velocity[scene.rows(which)].linear - drift.linear - turned)
+
+
+def _frame_angular_velocity(scene: Scene, which: np.ndarray) -> Array:
+    _, reference = _frames(scene, which)
+    return reference.local(scene.velocity[scene.rows(which)].angular - scene.velocity_of(reference).angular)
+
+
+def _in_world(motion: Callable[[Scene], Array]) -> Rule:
+    return lambda scene, which: motion(scene)[:, scene.rows(which)]
+
+
+def _in_own_axes(motion: Callable[[Scene], Array]) -> Rule:
+    return lambda scene, which: _frames(scene, which)[0].local(motion(scene)[:, scene.rows(which)])
+
+
+def _magnetometer(scene: Scene, which: np.ndarray) -> Array:
+    at, _ = _frames(scene, which)
+    return at.local(jnp.broadcast_to(scene.leaf(scene.model.opt.magnetic)[:, None], at.pos.shape))
+
+
+# --- joints, tendons, actuators -----------------------------------------------------------------
+
+
+def _joints(array: str, start: str, count: int) -> Rule:
+    """Consecutive entries of qpos or qvel."""
+
+    def rule(scene: Scene, which: np.ndarray) -> Array:
+        s = scene.model.structure
+        first = getattr(s.joint, start)[s.sensor.target[which]]
+        return getattr(scene.state, array)[:, first[:, None] + np.arange(count)]
+
+    return rule
+
+
+def _ball_quaternion(scene: Scene, which: np.ndarray) -> Array:
+    return quat_unit(_joints("qpos", "qpos", 4)(scene, which))
+
+
+def _targets(values: Callable[[Scene], Array]) -> Rule:
+    """Entries of an array over what sensors are attached to."""
+    return lambda scene, which: values(scene)[:, scene.model.structure.sensor.target[which]]
+
+
+def _rates(scene: Scene, jacobian: Array) -> Array:
+    return jnp.einsum("wij,wj->wi", jacobian, scene.state.qvel)
+
+
+def _joint_actuator_force(scene: Scene, which: np.ndarray) -> Array:
+    s = scene.model.structure
+    total = jnp.einsum("wij,wi->wj", scene.transmissions.moment, scene.actuator_force)
+    return total[:, s.joint.dof[s.sensor.target[which]]]
+
+
+def _tendon_actuator_force(scene: Scene, which: np.ndarray) -> Array:
+    a, target = scene.model.structure.actuator, scene.model.structure.sensor.target[which]
+    pulls = (a.transmission == _TENDON) & (a.target == target[:, None])
+    return jnp.einsum("ki,wi->wk", scene.constant(pulls), scene.actuator_force)
+
+
+# --- bodies and subtrees ------------------------------------------------------------------------
+
+
+def _hanging(scene: Scene, body: np.ndarray) -> np.ndarray:
+    """Which bodies hang on which, the root included, bool, shape (k, body)."""
+    parent = scene.model.structure.body.parent
+    member = np.eye(parent.size, dtype=bool)
+    for b in range(parent.size - 1, 0, -1):
+        member[parent[b]] |= member[b]
+    return member[body]
+
+
+def _subtree_means(scene: Scene, which: np.ndarray) -> tuple[Array, Array, Array]:
+    """Membership times mass (world, k, body), mean position and mean velocity (world, k, 3)."""
+    body, b = scene.model.structure.sensor.target[which], scene.bodies
+    weight = scene.constant(_hanging(scene, body))[None] * b.mass[:, None]
+    total = weight.sum(-1)
+    empty = total < _TINY
+    share = weight / jnp.where(empty, 1.0, total)[..., None]
+    centre = jnp.where(empty[..., None], b.frame.pos[:, body], share @ b.frame.pos)
+    return weight, centre, share @ b.motion.linear
+
+
+def _subtree_com(scene: Scene, which: np.ndarray) -> Array:
+    return _subtree_means(scene, which)[1]
+
+
+def _subtree_velocity(scene: Scene, which: np.ndarray) -> Array:
+    return _subtree_means(scene, which)[2]
+
+
+def _subtree_angular_momentum(scene: Scene, which: np.ndarray) -> Array:
+    """About the subtree's centre of mass."""
+    weight, centre, mean = _subtree_means(scene, which)
+    b, member = scene.bodies, _hanging(scene, scene.model.structure.sensor.target[which])
+    arm, relative = b.frame.pos[:, None] - centre[:, :, None], b.motion.linear[:, None] - mean[:, :, None]
+    return (weight[..., None] * jnp.cross(arm, relative)).sum(2) + scene.constant(member) @ b.turning
+
+
+def _interaction(scene: Scene, which: np.ndarray) -> tuple[Array, Array]:
+    """Force and torque about the site that the parent exerts on the site's body, in the site's frame, (world, k, 3).
+
+    Newton and Euler for the site's body and all that hangs on it, less what acts on these from outside.
+    """
+    at, b = scene.attached[scene.rows(which)], scene.bodies
+    acceleration = scene.acceleration_of(b.frame, b.motion)
+    force = b.mass[..., None] * acceleration.linear
+    torque = scene.turn_inertia(b.frame, acceleration.angular) + jnp.cross(b.motion.angular, b.turning)
+    if scene.loads.wrench is not None:
+        force, torque = force - scene.loads.wrench[..., :3], torque - scene.loads.wrench[..., 3:]
+    member = _hanging(scene, at.body)
+    member[:, 0] = False  # what acts on the world is not counted
+    share = scene.constant(member)
+    total = share @ force
+    # moments about the site: each body's own, and its force on its arm
+    arm = b.frame.pos[:, None] - at.pos[:, :, None]
+    moment = jnp.cross(arm, jnp.broadcast_to(force[:, None], arm.shape))
+    moments = share @ torque + (share[None, :, :, None] * moment).sum(2)
+    if scene.contacts is not None:
+        c = scene.contacts
+        sign = jnp.moveaxis(share[:, c.body[..., 1]] - share[:, c.body[..., 0]], 0, 1)[..., None]
+        arm = c.pos[:, None] - at.pos[:, :, None]
+        moment = c.torque[:, None] + jnp.cross(arm, jnp.broadcast_to(c.force[:, None], arm.shape))
+        total, moments = total - (sign * c.force[:, None]).sum(2), moments - (sign * moment).sum(2)
+    return at.local(total), at.local(moments)
+
+
+# --- contacts and rays --------------------------------------------------------------------------
+
+
+def _touch(scene: Scene, which: np.ndarray) -> Array:
+    """Normal forces of the contacts of the site's body whose outward normal meets the site's volume."""
+    c = scene.contacts
+    if c is None:
+        return jnp.zeros((scene.worlds, which.size), scene.real)
+    at, _ = _frames(scene, which)
+    first, second = (c.body[:, None, :, side] == jnp.asarray(at.body)[None, :, None] for side in (0, 1))
+    outward = jnp.where(second[..., None], -c.normal[:, None], c.normal[:, None])
+    point, ray = at.local(c.pos[:, None] - at.pos[:, :, None]), at.local(outward)
+    meets = _by_zone(scene, which, lambda *args: jnp.isfinite(ray_distance(*args)), point, ray)
+    return jnp.where((first | second) & meets, jnp.maximum(c.pressing, 0.0)[:, None], 0.0).sum(2)
+
+
+def _by_zone(scene: Scene, which: np.ndarray, test: Callable[..., Array], *vectors: Array) -> Array:
+    """A test against the volume of each sensor's site; vectors in the site's frame, (world, k, ..., 3)."""
+    s = scene.model.structure.sensor
+    zone, out = s.zone[which], []
+    order = np.argsort(zone, kind="stable")
+    for shape in np.unique(zone):
+        rows = np.flatnonzero(zone == shape)
+        size = scene.constant(s.zone_size[which[rows]]).reshape(1, rows.size, *[1] * (vectors[0].ndim - 3), 3)
+        out.append(test(int(shape), size, *(x[:, rows] for x in vectors)))
+    return jnp.concatenate(out, 1)[:, np.argsort(order, kind="stable")]
+
+
+def _inside_site(scene: Scene, which: np.ndarray) -> Array:
+    at, zone = _frames(scene, which)
+    point = zone.local(at.pos - zone.pos)
+    return _by_zone(scene, which, inside, point).astype(scene.real)
+
+
+def _rangefinder(scene: Scene, which: np.ndarray) -> Array:
+    """Distance along the site's z axis to the first geom that is not its own body's; -1 where there is none."""
+    s, (at, _) = scene.model.structure, _frames(scene, which)
+    direction = _axis(scene, at, 2)
+    nearest = jnp.full((scene.worlds, which.size), jnp.inf, scene.real)
+    for shape in np.unique(s.geom.type[s.sensor.visible]):
+        geoms = s.sensor.visible[s.geom.type[s.sensor.visible] == shape]
+        geom = scene.place(np.full(geoms.size, GEOM), geoms)
+        turn = jnp.broadcast_to(geom.conjugate[:, None], (scene.worlds, which.size, geoms.size, 4))
+        origin = rotate(turn, at.pos[:, :, None] - geom.pos[:, None])
+        ray = rotate(turn, jnp.broadcast_to(direction[:, :, None], origin.shape))
+        size = scene.leaf(scene.model.geom.size[:, geoms])[:, None]
+        distance = ray_distance(int(shape), size, origin, ray)
+        own = jnp.asarray(at.body[:, None] == geom.body)[None]
+        nearest = jnp.minimum(nearest, jnp.where(own, jnp.inf, distance).min(2))
+    return jnp.where(jnp.isfinite(nearest), nearest, -1.0)
+
+
+def _nothing(scene: Scene, which: np.ndarray) -> Array:
+    """Limits and contacts that the model disables."""
+    return jnp.zeros((scene.worlds, which.size), scene.real)
+
+
+def _of_world(value: Callable[[Scene], Array]) -> Rule:
+    return lambda scene, which: jnp.broadcast_to(value(scene)[:, None], (scene.worlds, which.size))
+
+
+RULES: dict[SensorType, Rule] = {
+    SensorType.JOINTPOS: _joints("qpos", "qpos", 1),
+    SensorType.JOINTVEL: _joints("qvel", "dof", 1),
+    SensorType.BALLQUAT: _ball_quaternion,
+    SensorType.BALLANGVEL: _joints("qvel", "dof", 3),
+    SensorType.TENDONPOS: _targets(lambda scene: scene.transmissions.tendon_length),
+    SensorType.TENDONVEL: _targets(lambda scene: _rates(scene, scene.transmissions.tendon_jacobian)),
+    SensorType.ACTUATORPOS: _targets(lambda scene: scene.transmissions.length),
+    SensorType.ACTUATORVEL: _targets(lambda scene: _rates(scene, scene.transmissions.moment)),
+    SensorType.ACTUATORFRC: _targets(lambda scene: scene.actuator_force),
+    SensorType.JOINTACTUATORFRC: _joint_actuator_force,
+    SensorType.TENDONACTUATORFRC: _tendon_actuator_force,
+    SensorType.FRAMEPOS: _frame_position,
+    SensorType.FRAMEQUAT: _frame_quaternion,
+    SensorType.FRAMEXAXIS: _frame_axis(0),
+    SensorType.FRAMEYAXIS: _frame_axis(1),
+    SensorType.FRAMEZAXIS: _frame_axis(2),
+    SensorType.FRAMELINVEL: _frame_linear_velocity,
+    SensorType.FRAMEANGVEL: _frame_angular_velocity,
+    SensorType.FRAMELINACC: _in_world(lambda scene: scene.acceleration.linear),
+    SensorType.FRAMEANGACC: _in_world(lambda scene: scene.acceleration.angular),
+    SensorType.VELOCIMETER: _in_own_axes(lambda scene: scene.velocity.linear),
+    SensorType.GYRO: _in_own_axes(lambda scene: scene.velocity.angular),
+    SensorType.ACCELEROMETER: _in_own_axes(lambda scene: scene.acceleration.linear),
+    SensorType.FORCE: lambda scene, which: _interaction(scene, which)[0],
+    SensorType.TORQUE: lambda scene, which: _interaction(scene, which)[1],
+    SensorType.MAGNETOMETER: _magnetometer,
+    SensorType.SUBTREECOM: _subtree_com,
+    SensorType.SUBTREELINVEL: _subtree_velocity,
+    SensorType.SUBTREEANGMOM: _subtree_angular_momentum,
+    SensorType.TOUCH: _touch,
+    SensorType.INSIDESITE: _inside_site,
+    SensorType.RANGEFINDER: _rangefinder,
+    SensorType.CLOCK: _of_world(lambda scene: scene.state.time),
+    SensorType.E_POTENTIAL: _of_world(lambda scene: scene.energy[0]),
+    SensorType.E_KINETIC: _of_world(lambda scene: scene.energy[1]),
+    SensorType.JOINTLIMITPOS: _nothing,
+    SensorType.JOINTLIMITVEL: _nothing,
+    SensorType.JOINTLIMITFRC: _nothing,
+    SensorType.TENDONLIMITPOS: _nothing,
+    SensorType.TENDONLIMITVEL: _nothing,
+    SensorType.TENDONLIMITFRC: _nothing,
+}
+"""For each type, the readings of all its sensors: (scene, sensors (k,)) to (world, k) or (world, k, dim)."""
