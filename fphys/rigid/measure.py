@@ -11,10 +11,10 @@ from ..bridge import warp_op
 from ..math import quat_mul, quat_unit, rotate
 from ..model import Model, State
 from . import launches as L
+from .actuation import Transmissions, actuator_force, transmissions
 from .forward import Info, forward
 from .inverse import energy
 from .kinematics import Motions, motions
-from .transmission import Transmissions, actuator_force, transmissions
 
 Array = jax.Array
 

@@ -58,7 +58,7 @@ def sensors(
         ModelError: no sensor of that name.
     """
     loads = check_inputs(model, state, Loads(ctrl, wrench, force))
-    state, loads, _ = screen(model, state, loads)
+    model, state, loads, _ = screen(model, state, loads)
     s = model.structure.sensor
     wanted = np.arange(s.type.size) if names is None else np.array([model.id("sensor", n) for n in names], int)
     _require_simulated(model, wanted)

@@ -170,8 +170,8 @@ def test_a_file_that_is_no_text_raises_a_model_error(tmp_path, data):
 
 def test_a_folder_a_pipe_and_a_device_are_no_models(tmp_path):
     os.mkfifo(tmp_path / "pipe.xml")
-    for path in (tmp_path, tmp_path / "pipe.xml", "/dev/zero"):
-        with pytest.raises(ModelError, match="no such file"):
+    for path, why in ((tmp_path, "a folder"), (tmp_path / "pipe.xml", "no such file"), ("/dev/zero", "no such file")):
+        with pytest.raises(ModelError, match=why):
             load(path)
 
 
