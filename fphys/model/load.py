@@ -18,6 +18,7 @@ import numpy as np
 from ..errors import ModelError, UnsupportedError
 from .arguments import expect
 from .guard import Document, admit
+from .hulls import read_hulls
 from .model import Model
 from .pairs import BOX, CAPSULE, CYLINDER, ELLIPSOID, SPHERE, contact_pairs
 from .sensors import read_sensors
@@ -289,6 +290,7 @@ def _structure(m: Any, disabled: frozenset[str]) -> Structure:
             pair_condim=dim,
             named=index,
         ),
+        hull=read_hulls(m, pair),
         limit=_limits(m, "limit" in disabled),
         friction=Frictions(
             dof=ints(np.flatnonzero(m.dof_frictionloss != 0) if "frictionloss" not in disabled else []),

@@ -95,6 +95,22 @@ class Geoms:
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
+class Hulls:
+    """Convex hulls of the meshes that geoms touch with, one mesh's vertices after another's."""
+
+    vert: np.ndarray  # (nvert, 3) float64, position in the geom's frame [m]
+    edge: Ints  # (nvert + 1,) neighbours of vertex v are neighbour[edge[v]:edge[v + 1]]
+    neighbour: Ints  # vertices that share an edge
+    normal: np.ndarray  # (nface, 3) float64, outward normal of each flat face
+    corner: Ints  # (nface + 1,) vertices of face f, in order around it, are corners[corner[f]:corner[f + 1]]
+    corners: Ints
+    meeting: Ints  # (nvert + 1,) faces that meet at vertex v are faces[meeting[v]:meeting[v + 1]]
+    faces: Ints
+    first: Ints  # (ngeom,) first vertex of each geom's hull, or -1
+    radius: np.ndarray  # (ngeom,) float64, of a ball about the geom's origin that holds its hull, or 0 [m]
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
 class Limits:
     """Limits in MuJoCo's order: each joint's lower, then upper one; a ball joint has one."""
 
@@ -181,6 +197,7 @@ class Structure:
     joint: Joints
     dof: Dofs
     geom: Geoms
+    hull: Hulls
     limit: Limits
     friction: Frictions
     equality: Equalities

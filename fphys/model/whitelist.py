@@ -58,6 +58,8 @@ STRUCTURE = _words("""
     body_parentid body_rootid body_mocapid body_weldid body_treeid body_jntnum body_jntadr
     jnt_type jnt_qposadr jnt_dofadr jnt_bodyid dof_jntid dof_bodyid dof_parentid
     geom_type geom_bodyid geom_condim geom_priority geom_contype geom_conaffinity exclude_signature site_bodyid
+    geom_dataid geom_rbound mesh_graph mesh_graphadr mesh_vert mesh_vertadr mesh_vertnum mesh_polyadr mesh_polynum
+    mesh_polyvertadr mesh_polyvertnum mesh_polyvert mesh_polynormal
     npair pair_dim pair_geom1 pair_geom2 neq eq_type eq_obj1id eq_obj2id eq_objtype eq_active0
     jnt_limited tendon_limited
     tendon_type tendon_adr tendon_num wrap_type wrap_objid tendon_actfrclimited jnt_actfrclimited
@@ -129,7 +131,7 @@ IGNORED = _words("""
     jnt_group tendon_group tendon_matid tendon_rgba tendon_width actuator_group
 
     body_bvhadr body_bvhnum body_conaffinity body_contype body_dofadr body_dofnum body_geomadr body_geomnum body_margin
-    body_sameframe body_simple body_subtreemass geom_sameframe site_sameframe geom_rbound geom_aabb geom_dataid
+    body_sameframe body_simple body_subtreemass geom_sameframe site_sameframe geom_aabb
     dof_M0 dof_Madr dof_length dof_simplenum dof_treeid tree_bodyadr tree_bodynum tree_dofadr tree_dofnum
     tree_sleep_policy tendon_treenum tendon_treeid
     actuator_actnum actuator_ctrladr actuator_ctrlspec actuator_outadr actuator_length0
@@ -147,7 +149,7 @@ IGNORED = _words("""
 
 def is_ignored(name: str) -> bool:
     """Whether a field of MuJoCo's has no part in the dynamics that are simulated."""
-    return name in IGNORED or name.startswith(tuple(_IGNORED_PREFIXES))
+    return name in IGNORED or (name not in READ and name.startswith(tuple(_IGNORED_PREFIXES)))
 
 
 def numeric_fields(m: Any) -> dict[str, np.ndarray]:

@@ -72,18 +72,19 @@ def detect(
         launch(k.keep_contacts, dim=launch.worlds, inputs=[pair_rows, *given], outputs=out)
         return
     table = slots(s.geom.pair, s.geom.type)
-    integer = L.types(state.qpos).integer
+    t = L.types(state.qpos)
+    shapes = [s.geom.type, model.geom.size]
+    sources = (("plane", shapes), ("primitives", shapes), ("box_box", shapes), ("mesh", _hulls(model, state)))
     features: list[Any] = [np.zeros((1, 0), np.int32) for _ in SOURCES]
-    for i, name in enumerate(("plane", "primitives", "box_box")):
-        kernel = kernels(state.qpos.dtype, f"rigid.{name}").features
+    for i, (name, arguments) in enumerate(sources):
         own = np.flatnonzero(table.source == i).astype(np.int32)
         if own.size:
             slot = np.append(table.first[own], table.count[own].sum()).astype(np.int32)
-            features[i] = launch.scratch((launch.worlds, int(slot[-1])), integer)
+            features[i] = launch.scratch((launch.worlds, int(slot[-1])), t.integer)
             launch(
-                kernel,
+                kernels(state.qpos.dtype, f"rigid.{name}").features,
                 dim=(launch.worlds, own.size),
-                inputs=[s.geom.pair, own, slot, s.geom.type, model.geom.size, detection_distance, *poses],
+                inputs=[s.geom.pair, own, slot, *arguments, detection_distance, *poses],
                 outputs=[features[i]],
             )
     launch(
@@ -100,9 +101,24 @@ def geometry(launch: Any, model: Model, state: State, ids: Any, poses: L.Frames,
     launch(
         kernels(state.qpos.dtype, "rigid.collision").contact_geometry,
         dim=(launch.worlds, ids[0].shape[1]),
-        inputs=[s.geom.pair, s.geom.type, model.geom.size, ids[0], ids[1], *poses],
+        inputs=[s.geom.pair, s.geom.type, _vertices(model, state), model.geom.size, ids[0], ids[1], *poses],
         outputs=out,
     )
+
+
+def _hulls(model: Model, state: State) -> list[np.ndarray]:
+    """The hulls of meshes, as the kernel that searches them takes them."""
+    h = model.structure.hull
+    return [h.first, h.radius.astype(state.qpos.dtype), _vertices(model, state), h.edge, h.neighbour] + [
+        h.normal.astype(state.qpos.dtype),
+        *(h.corner, h.corners, h.meeting, h.faces),
+    ]
+
+
+def _vertices(model: Model, state: State) -> np.ndarray:
+    """Vertices of all hulls, in the precision of the state."""
+    vert = model.structure.hull.vert.astype(state.qpos.dtype)
+    return vert if len(vert) else np.zeros((1, 3), state.qpos.dtype)
 
 
 def detection_distance(model: Model) -> Array:

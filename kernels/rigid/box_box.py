@@ -177,7 +177,7 @@ def box_box(p1: vec3, q1: quat, size1: vec3, p2: vec3, q2: quat, size2: vec3, fe
 
 @wp.struct
 class Axis:
-    """The axis along which two boxes are farthest apart: a face of the first (0-2), of the second (3-5), or two edges."""
+    """The axis along which two boxes are farthest apart: a face of the first (0-2), of the second (3-5), or edges."""
 
     code: int
     gap: real
@@ -400,7 +400,7 @@ def features(
         best = best_axis(rot, r1, r2, s1, s2, limit)
         if best.apart == 0 and best.code >= 6:
             edges = edge_feature(p1, q1, s1, p2, q2, s2, rot, r1, best.code - 6)
-            normal, distance, x = edge_contact(p1, q1, s1, p2, q2, s2, edges - EDGES)
+            _n, distance, _x = edge_contact(p1, q1, s1, p2, q2, s2, edges - EDGES)
             if distance <= limit:
                 feature_out[world, count] = edges
                 count = count + 1

@@ -13,9 +13,10 @@ import warp as wp
 from .._precision import mat33, quat, real, vec3
 from ..math import quat_mul, quat_unit, rotate
 from .box_box import box_box
+from .mesh import plane_vertex
 from .plane import plane_contact
 from .primitives import closed_form
-from .shapes import BOX, CAPSULE, PLANE, along_surface, contact_frame, tangent_hint, z_axis
+from .shapes import BOX, CAPSULE, MESH, PLANE, along_surface, contact_frame, tangent_hint, z_axis
 
 CONTACT_OVERFLOW = wp.constant(8)
 CONSTRAINT_OVERFLOW = wp.constant(16)
@@ -55,6 +56,7 @@ def gather_contacts(
     plane_feature: wp.array2d(dtype=int),
     closed_form_feature: wp.array2d(dtype=int),
     box_box_feature: wp.array2d(dtype=int),
+    mesh_feature: wp.array2d(dtype=int),
     # Out:
     pair_out: wp.array2d(dtype=int),
     feature_out: wp.array2d(dtype=int),
@@ -77,8 +79,10 @@ def gather_contacts(
                 f = plane_feature[world, k]
             elif source == 1:
                 f = closed_form_feature[world, k]
-            else:
+            elif source == 2:
                 f = box_box_feature[world, k]
+            else:
+                f = mesh_feature[world, k]
             if f < 0:
                 break
             if count >= capacity:
@@ -103,6 +107,7 @@ def contact_geometry(
     # Structure:
     pair: wp.array2d(dtype=int),
     geom_type: wp.array(dtype=int),
+    vert: wp.array(dtype=vec3),
     # Model:
     geom_size: wp.array2d(dtype=vec3),
     # In:
@@ -127,7 +132,9 @@ def contact_geometry(
         p2 = geom_pos[world, b]
         s1 = geom_size[world, a]
         s2 = geom_size[world, b]
-        if geom_type[a] == PLANE:
+        if geom_type[b] == MESH:
+            n, distance, x = plane_vertex(p1, q1, p2, q2, vert[contact_feature[world, c]])
+        elif geom_type[a] == PLANE:
             n, distance, x = plane_contact(p1, q1, geom_type[b], p2, q2, s2, contact_feature[world, c])
         elif geom_type[a] == BOX:
             n, distance, x = box_box(p1, q1, s1, p2, q2, s2, contact_feature[world, c])

@@ -102,7 +102,7 @@ def sphere_cylinder_feature(p1: vec3, p2: vec3, q2: quat, size2: vec3) -> int:
 
 @wp.func
 def capsule_capsule(p1: vec3, q1: quat, size1: vec3, p2: vec3, q2: quat, size2: vec3, feature: int):
-    """Two capsules: on each segment the nearest point lies within (0) or at an end (1, 2): feature = first + 3 second."""
+    """Two capsules: the nearest point of each segment is within (0) or an end (1, 2); feature = first + 3 second."""
     a1 = z_axis(q1) * size1[1]
     a2 = z_axis(q2) * size2[1]
     r = p1 - p2
@@ -250,7 +250,7 @@ def features(
         found = candidates(geom_type[a], geom_type[b], p1, q1, s1, p2, q2, s2, margin)
         for k in range(4):
             if found[k] >= 0 and count < last:
-                n, distance, x = closed_form(geom_type[a], geom_type[b], p1, q1, s1, p2, q2, s2, found[k])
+                _n, distance, _x = closed_form(geom_type[a], geom_type[b], p1, q1, s1, p2, q2, s2, found[k])
                 if distance <= margin:
                     feature_out[world, count] = found[k]
                     count = count + 1

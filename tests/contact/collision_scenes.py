@@ -16,6 +16,7 @@ SHAPES = {
     "ellipsoid": ("0.1 0.15 0.2", "0.12 0.08 0.17"),
     "cylinder": ("0.12 0.18", "0.15 0.1"),
     "box": ("0.12 0.2 0.15", "0.16 0.1 0.22"),
+    "mesh": ("", "pebble"),
 }
 KINDS = (
     ("plane", "sphere"),
@@ -30,6 +31,7 @@ KINDS = (
     ("capsule", "capsule"),
     ("capsule", "box"),
     ("box", "box"),
+    ("plane", "mesh"),
 )
 MARGIN = 0.021
 CENTRED = 'pos="0 0 0"'
@@ -43,15 +45,25 @@ def text(centred: bool) -> str:
     for k, kind in enumerate(KINDS):
         for side, shape in enumerate(kind):
             askew = f'pos="0.01 0.02 -0.03" quat="0.9 0.1 0.3 {-0.2 * side}"'
+            size = f'{"mesh" if shape == "mesh" else "size"}="{SHAPES[shape][side]}"'
             geom = (
-                f'<geom type="{shape}" size="{SHAPES[shape][side]}" contype="{1 << k}" conaffinity="{1 << k}" '
+                f'<geom type="{shape}" {size} contype="{1 << k}" conaffinity="{1 << k}" '
                 f'margin="{MARGIN if side else 0}" {CENTRED if centred else askew}/>'
             )
             if shape == "plane":
                 still.append(geom)
             else:
                 moving.append(f"<body><freejoint/>{geom}</body>")
-    return f"<mujoco><worldbody>{''.join([*still, *moving])}</worldbody></mujoco>"
+    return f"<mujoco>{pebble()}<worldbody>{''.join([*still, *moving])}</worldbody></mujoco>"
+
+
+def pebble() -> str:
+    """A mesh of points on a sphere, squashed, and some inside that its hull leaves out."""
+    points = np.random.default_rng(0).normal(size=(30, 3))
+    points[:24] /= np.linalg.norm(points[:24], axis=1, keepdims=True)
+    points[24:] *= 0.1
+    values = " ".join(f"{x:.4f}" for x in (points * [0.12, 0.15, 0.2]).ravel())
+    return f'<asset><mesh name="pebble" vertex="{values}"/></asset>'
 
 
 @functools.cache
@@ -93,7 +105,7 @@ TURNS = [
 
 
 def square_poses() -> np.ndarray:
-    """Every place and turn of the second geom, the first straight at the origin: parallel, aligned, inside, coincident."""
+    """Every place and turn of the second geom, the first at the origin: parallel, aligned, inside, coincident."""
     cases = list(itertools.product(PLACES, TURNS))
     qpos = np.zeros((len(cases), len(bodies()), 7))
     qpos[..., 3] = 1
@@ -112,7 +124,7 @@ class Contact(NamedTuple):
     frame: np.ndarray
 
     def errors(self, other: "Contact") -> np.ndarray:
-        """Largest errors of distance, position and frame, each contact of either set against the nearest of the other."""
+        """Largest errors of distance, position and frame, each contact against the nearest of the other set."""
         gap = np.abs(self.pos[:, None] - other.pos[None]).max(-1) + np.abs(self.distance[:, None] - other.distance)
         there, back = gap.argmin(axis=1), gap.argmin(axis=0)
         pairs = zip(self, other, strict=True)

@@ -1,0 +1,59 @@
+"""Convex hulls of the meshes that may touch."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from .pairs import MESH
+from .structure import Hulls
+
+
+def read_hulls(m: Any, pair: np.ndarray) -> Hulls:
+    """The hulls of the meshes among the geoms that may touch."""
+    touching = np.unique(pair)
+    geoms = touching[m.geom_type[touching] == MESH]
+    first, radius = np.full(m.ngeom, -1, np.int32), np.zeros(m.ngeom)
+    radius[geoms] = m.geom_rbound[geoms]
+    vert, normal = [np.zeros((0, 3))], [np.zeros((0, 3))]
+    neighbours: list[np.ndarray] = []  # of every vertex
+    corners: list[np.ndarray] = []  # of every face
+    for mesh in np.unique(m.geom_dataid[geoms]):
+        base = len(neighbours)
+        first[geoms[m.geom_dataid[geoms] == mesh]] = base
+        graph = m.mesh_graph[m.mesh_graphadr[mesh] :]  # vertices, faces, then for each vertex: edges, its id; edges
+        n, (start, ids) = graph[0], graph[2 : 2 + 2 * graph[0]].reshape(2, -1)
+        vert.append(m.mesh_vert[m.mesh_vertadr[mesh] + ids])
+        edges = (graph[2 + 2 * n + a :] for a in start)
+        neighbours += [e[: np.argmax(e < 0)] + base for e in edges]
+        own = slice(m.mesh_polyadr[mesh], m.mesh_polyadr[mesh] + m.mesh_polynum[mesh])
+        normal.append(m.mesh_polynormal[own])
+        local = np.full(m.mesh_vertnum[mesh], -1)
+        local[ids] = np.arange(n) + base
+        sizes = zip(m.mesh_polyvertadr[own], m.mesh_polyvertnum[own], strict=True)
+        corners += [local[m.mesh_polyvert[a : a + k]] for a, k in sizes]
+    faces: list[list[int]] = [[] for _ in neighbours]
+    for f, around in enumerate(corners):
+        for v in around:
+            faces[v].append(f)
+    edge, neighbour = _ragged(neighbours)
+    corner, flat = _ragged(corners)
+    meeting, found = _ragged(faces)
+    return Hulls(
+        vert=np.concatenate(vert).astype(np.float64),
+        edge=edge,
+        neighbour=neighbour,
+        normal=np.concatenate(normal).astype(np.float64),
+        corner=corner,
+        corners=flat,
+        meeting=meeting,
+        faces=found,
+        first=first,
+        radius=radius,
+    )
+
+
+def _ragged(rows: Sequence[Any]) -> tuple[np.ndarray, np.ndarray]:
+    """Rows of different lengths, one after another: where each starts, and their elements."""
+    start = np.cumsum([0, *map(len, rows)])
+    return start.astype(np.int32), np.concatenate([np.zeros(0), *rows]).astype(np.int32)

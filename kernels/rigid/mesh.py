@@ -1,0 +1,105 @@
+"""A plane and the convex hull of a mesh: the corners of the face that lies flattest on the plane, of those at the
+lowest vertex. Of more than four corners every other one or so is kept, the lowest vertex among them.
+
+A feature is the index of a vertex of the hull.
+"""
+
+import warp as wp
+
+from .._precision import quat, real, vec3
+from ..math import rotate, rotate_back
+from .shapes import against_plane, z_axis
+
+
+@wp.func
+def foremost(
+    vert: wp.array(dtype=vec3), edge: wp.array(dtype=int), neighbour: wp.array(dtype=int), v: int, n: vec3
+) -> int:
+    """The vertex of a hull that lies farthest along n: climb from neighbour to neighbour."""
+    best = int(v)
+    before = int(-1)
+    reach = wp.dot(vert[v], n)
+    while before != best:
+        before = int(best)
+        for e in range(edge[before], edge[before + 1]):
+            x = wp.dot(vert[neighbour[e]], n)
+            if x > reach:
+                reach = x
+                best = neighbour[e]
+    return best
+
+
+@wp.func
+def flattest(
+    normal: wp.array(dtype=vec3), meeting: wp.array(dtype=int), faces: wp.array(dtype=int), v: int, n: vec3
+) -> int:
+    """The face at a vertex whose normal is nearest to n."""
+    best = int(-1)
+    most = real(-2.0)
+    for k in range(meeting[v], meeting[v + 1]):
+        x = wp.dot(normal[faces[k]], n)
+        if x > most:
+            most = x
+            best = faces[k]
+    return best
+
+
+@wp.func
+def plane_vertex(origin: vec3, q1: quat, p: vec3, q: quat, vertex: vec3):
+    """The plane's normal, signed distance and midpoint of the contact of a plane and a vertex of a geom."""
+    normal, distance, pos = against_plane(z_axis(q1), origin, p + rotate(q, vertex), real(0.0))
+    return normal, distance, pos
+
+
+@wp.kernel(enable_backward=False)
+def features(
+    # Structure:
+    pair: wp.array2d(dtype=int),
+    own: wp.array(dtype=int),
+    slot: wp.array(dtype=int),
+    geom_vert: wp.array(dtype=int),
+    geom_radius: wp.array(dtype=real),
+    vert: wp.array(dtype=vec3),
+    edge: wp.array(dtype=int),
+    neighbour: wp.array(dtype=int),
+    normal: wp.array(dtype=vec3),
+    corner: wp.array(dtype=int),
+    corners: wp.array(dtype=int),
+    meeting: wp.array(dtype=int),
+    faces: wp.array(dtype=int),
+    # Model:
+    detection: wp.array2d(dtype=real),
+    # In:
+    geom_pos: wp.array2d(dtype=vec3),
+    geom_quat: wp.array2d(dtype=quat),
+    # Out:
+    feature_out: wp.array2d(dtype=int),
+):
+    """Features of the pairs ``own`` of a plane and a mesh, in the slots ``slot[i]:slot[i + 1]`` of each."""
+    world, i = wp.tid()
+    a = pair[own[i], 0]
+    b = pair[own[i], 1]
+    margin = detection[world, own[i]]
+    count = slot[i]
+    last = slot[i + 1]
+    axis = z_axis(geom_quat[world, a])
+    height = wp.dot(geom_pos[world, b] - geom_pos[world, a], axis)
+    if height <= margin + geom_radius[b]:
+        up = rotate_back(geom_quat[world, b], axis)
+        lowest = foremost(vert, edge, neighbour, geom_vert[b], -up)
+        if height + wp.dot(up, vert[lowest]) <= margin:
+            f = flattest(normal, meeting, faces, lowest, -up)
+            start = corner[f]
+            n = corner[f + 1] - start
+            at = int(0)
+            for k in range(n):
+                if corners[start + k] == lowest:
+                    at = k
+            kept = wp.min(n, last - count)
+            for k in range(kept):
+                v = corners[start + (at + (k * n) // kept) % n]
+                if height + wp.dot(up, vert[v]) <= margin:
+                    feature_out[world, count] = v
+                    count = count + 1
+    for k in range(count, last):
+        feature_out[world, k] = -1
