@@ -13,7 +13,7 @@ import numpy as np
 from ..math import rotate
 from ..model import Model, State, init
 from ..model.model import Actuator, Equality, Tendon, derive_by, derived_sources
-from ..model.structure import CONNECT, MUSCLE, JointType
+from ..model.structure import CONNECT, JointType
 from .actuation import Transmissions, transmissions
 from .inverse import mass_matrix
 from .kinematics import Motions, ancestry, motions
@@ -60,13 +60,11 @@ def recompute(model: Model) -> Model:
     dof = dataclasses.replace(model.dof, invweight0=invweight0)
     opt = dataclasses.replace(model.opt, meaninertia=jnp.einsum("wii->w", mass) / s.nv)
     actuator, tendon = model.actuator, model.tendon
-    if s.nu or s.ntendon:
-        moved = transmissions(model, state)
-        actuator, tendon = _actuators(model, moved, inverse), _tendons(model, moved, inverse)
+    if s.ntendon or s.muscles.any():
+        rows = transmissions(model, state)
+        actuator, tendon = _actuators(model, rows, inverse), _tendons(model, rows, inverse)
     equality = _connections(model, m)
-    return dataclasses.replace(
-        model, body=body, dof=dof, actuator=actuator, tendon=tendon, equality=equality, opt=opt
-    )
+    return dataclasses.replace(model, body=body, dof=dof, actuator=actuator, tendon=tendon, equality=equality, opt=opt)
 
 
 def _connections(model: Model, m: Motions) -> Equality:
@@ -83,9 +81,9 @@ def _connections(model: Model, m: Motions) -> Equality:
     return model.equality.replace(data=data.at[:, index, 3:6].set(anchor))
 
 
-def _tendons(model: Model, moved: Transmissions, inverse: Array) -> Tendon:
+def _tendons(model: Model, rows: Transmissions, inverse: Array) -> Tendon:
     """Tendons with length and inverse inertia J M^-1 J^T at the reference position, and rest lengths that follow."""
-    tendon, jacobian = model.tendon, moved.tendon_jacobian
+    tendon, jacobian = model.tendon, rows.tendon_jacobian
     invweight0 = jnp.einsum("wti,wij,wtj->wt", jacobian, inverse, jacobian)
     lengthspring = tendon.lengthspring
     if model.structure.tendon.follows.any():
@@ -93,18 +91,17 @@ def _tendons(model: Model, moved: Transmissions, inverse: Array) -> Tendon:
         rest = rest.replace(qpos=jnp.broadcast_to(model.qpos_spring, rest.qpos.shape))
         length = transmissions(model, rest).tendon_length[..., None]
         lengthspring = jnp.where(model.structure.tendon.follows[:, None], length, lengthspring)
-    return tendon.replace(length0=moved.tendon_length, invweight0=invweight0, lengthspring=lengthspring)
+    return tendon.replace(length0=rows.tendon_length, invweight0=invweight0, lengthspring=lengthspring)
 
 
-def _actuators(model: Model, moved: Transmissions, inverse: Array) -> Actuator:
+def _actuators(model: Model, rows: Transmissions, inverse: Array) -> Actuator:
     """Actuators with the acceleration |M^-1 moment| by a unit force, which scales muscles."""
-    a = model.structure.actuator
-    muscle = (a.gain == MUSCLE) | (a.bias == MUSCLE)
+    muscle = model.structure.muscles
     if not muscle.any():
         return model.actuator
-    acc = jnp.einsum("wij,wuj->wui", inverse, moved.moment[:, muscle])
+    acc = jnp.einsum("wij,wuj->wui", inverse, rows.moment[:, muscle])
     square = (acc * acc).sum(-1)
-    acc0 = jnp.sqrt(jnp.where(square > 0, square, 1.0)) * (square > 0)
+    acc0 = jnp.where(square > 0, jnp.sqrt(jnp.where(square > 0, square, 1.0)), 0.0)
     shape = (max(model.actuator.acc0.shape[0], acc0.shape[0]), *model.actuator.acc0.shape[1:])
     return model.actuator.replace(acc0=jnp.broadcast_to(model.actuator.acc0, shape).at[:, muscle].set(acc0))
 
