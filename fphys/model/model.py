@@ -14,7 +14,7 @@ import jax.numpy as jnp
 
 from ..errors import ModelError
 from ..tree import Tree, pytree, static
-from .structure import MUSCLE, Structure
+from .structure import Structure
 
 Array = jax.Array
 
@@ -269,7 +269,7 @@ _TRANSMISSIONS = frozenset({"site.pos", "site.quat", "actuator.gear", "actuator.
 
 def derived_sources(structure: Structure) -> frozenset[str]:
     """Leaves that the derived constants of a model depend on: those of tendons and muscles where there are any."""
-    muscles = (structure.actuator.gain == MUSCLE).any() or (structure.actuator.bias == MUSCLE).any()
+    muscles = structure.muscles.any()
     return DERIVED_SOURCES | (_PATHS if structure.ntendon else set()) | (_TRANSMISSIONS if muscles else set())
 
 

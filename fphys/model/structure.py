@@ -250,6 +250,11 @@ class Structure:
         friction = self.friction.dof.size + self.friction.tendon.size
         return int(equality) + friction + self.limit.joint.size + self.limit.tendon.size
 
+    @property
+    def muscles(self) -> np.ndarray:
+        """Which actuators are muscles, (nu,)."""
+        return (self.actuator.gain == MUSCLE) | (self.actuator.bias == MUSCLE)
+
     def __getattr__(self, name: str) -> int:
         if name.startswith("n") and name in self.__dict__.get("dims", ()):
             return self.dims[name]

@@ -14,7 +14,7 @@ from ..math import rotate
 from ..model import Model, State, init
 from ..model.model import derive_by, derived_sources
 from ..model.sound import screen_model
-from ..model.structure import CONNECT, MUSCLE, JointType
+from ..model.structure import CONNECT, JointType
 from .actuation import Transmissions, transmissions
 from .inverse import mass_matrix
 from .kinematics import Motions, ancestry, motions
@@ -64,7 +64,7 @@ def recompute(model: Model) -> Model:
     opt = dataclasses.replace(given.opt, meaninertia=mean)
     equality = given.equality.replace(**_connections(model, m))
     actuator, tendon = given.actuator, given.tendon
-    if s.nu or s.ntendon:
+    if s.ntendon or s.muscles.any():
         moved = transmissions(model, state)
         actuator = actuator.replace(**_muscles(model, moved, inverse))
         tendon = tendon.replace(**_tendons(model, moved, inverse))
@@ -100,13 +100,12 @@ def _tendons(model: Model, moved: Transmissions, inverse: Array) -> dict[str, Ar
 
 def _muscles(model: Model, moved: Transmissions, inverse: Array) -> dict[str, Array]:
     """The acceleration |M^-1 moment| by a unit force, which scales muscles."""
-    a = model.structure.actuator
-    muscle = (a.gain == MUSCLE) | (a.bias == MUSCLE)
+    muscle = model.structure.muscles
     if not muscle.any():
         return {}
     acc = jnp.einsum("wij,wuj->wui", inverse, moved.moment[:, muscle])
     square = (acc * acc).sum(-1)
-    acc0 = jnp.sqrt(jnp.where(square > 0, square, 1.0)) * (square > 0)
+    acc0 = jnp.where(square > 0, jnp.sqrt(jnp.where(square > 0, square, 1.0)), 0.0)
     shape = (max(model.actuator.acc0.shape[0], acc0.shape[0]), *model.actuator.acc0.shape[1:])
     return {"acc0": jnp.broadcast_to(model.actuator.acc0, shape).at[:, muscle].set(acc0)}
 

@@ -52,9 +52,9 @@ def segments(structure: Structure) -> Segments:
         middle = s.geom.body[geom] if geom >= 0 else s.site.body[x]
         rows.append([x, y, geom, shape, side, pulley, s.site.body[x], middle, s.site.body[y]])
     table = np.array(rows, np.int32).reshape(-1, 9)
-    ends, bodies = np.ascontiguousarray(table[:, :2]), np.ascontiguousarray(table[:, 6:])
-    geom, shape, side, pulley = (np.ascontiguousarray(c) for c in table[:, 2:6].T)
-    return Segments(ends, geom, shape, side, pulley, bodies, np.array(adr, np.int32))
+    geom, shape, side, pulley = np.ascontiguousarray(table[:, 2:6].T)
+    ends, body = np.ascontiguousarray(table[:, :2]), np.ascontiguousarray(table[:, 6:])
+    return Segments(ends, geom, shape, side, pulley, body, np.array(adr, np.int32))
 
 
 @functools.cache

@@ -71,15 +71,14 @@ REFUSED = """
   <contact><pair name="extra" geom1="soft" geom2="fin"/></contact>
   <equality><joint name="mirror" joint1="hip" joint2="wheel"/></equality>
   <tendon>
-    <spatial name="string"><site site="s"/><site site="t"/></spatial>
     <fixed name="belt" armature="1" limited="true" range="0 1" frictionloss="2"><joint joint="hip" coef="1"/></fixed>
   </tendon>
   <actuator>
-    <muscle name="biceps" joint="hip" lengthrange="0 1"/>
-    <motor name="jet" site="s"/>
+    <general name="biceps" joint="hip" dyntype="user" actdim="1" gaintype="user"/>
+    <adhesion name="sucker" body="b" ctrlrange="0 1"/>
+    <intvelocity name="spin" site="s" refsite="t" gear="0 0 0 1 0 0" kp="2" actrange="-1 1"/>
     <motor name="crank" joint="knee"/>
     <general name="long" joint="wheel" biasprm="0 0 0 4" biastype="affine"/>
-    <adhesion name="glue" body="b" ctrlrange="0 1"/>
   </actuator>
 </mujoco>"""
 URDF = """
@@ -156,7 +155,11 @@ def test_everything_refused_is_named_at_once():
         'geom "fin": fluid',
         'tendon "belt": armature',
         'contact of cylinder and mesh: "can" - "hull"',
-        'actuator "glue": transmission body',
+        'actuator "biceps": dynamics user',
+        'actuator "biceps": gain user',
+        'actuator "sucker": transmission body (adhesion)',
+        'actuator "spin": integrated setpoint of a rotation',
+        'actuator "long": biasprm',
         'disable=("contact",)',
     ):
         assert expected in str(error.value)

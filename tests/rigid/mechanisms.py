@@ -216,7 +216,7 @@ MUSCLE = """
     <spatial name="biceps" stiffness="5" springlength="0.1">
       <site site="origin"/><geom geom="joint" sidesite="front"/><site site="bone"/><site site="insertion"/>
     </spatial>
-    <spatial name="triceps" actuatorfrclimited="true" actuatorfrcrange="-9 9"><site site="behind"/><site
+    <spatial name="triceps" actuatorfrclimited="true" actuatorfrcrange="-4 4"><site site="behind"/><site
             site="under"/><site site="hand"/></spatial>
     <spatial name="long"><site site="behind"/><site site="bone"/><site site="hand"/></spatial>
     <fixed name="both"><joint joint="shoulder" coef="0.5"/><joint joint="wrist" coef="-0.3"/></fixed>
