@@ -13,6 +13,7 @@ from .rigid.inverse import bias, energy, inverse, mass_matrix
 from .rigid.kinematics import Kinematics, jacobian, kinematics
 from .rigid.linearize import linearize
 from .rigid.sensor import sensors
+from .rigid.soften import contacts_from_distance, softened
 from .rigid.step import step
 from .rollout import Checkpoint, Full, Truncated, rollout, scan
 
@@ -31,6 +32,7 @@ __all__ = [
     "bias",
     "bridge",
     "check",
+    "contacts_from_distance",
     "control",
     "energy",
     "errors",
@@ -47,6 +49,7 @@ __all__ = [
     "rollout",
     "scan",
     "sensors",
+    "softened",
     "step",
     "testing",
     "to_mujoco",

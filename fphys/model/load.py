@@ -40,7 +40,7 @@ from .structure import (
     Tendons,
 )
 from .validate import CONSTRAINTS, require_finite, require_physical, require_supported
-from .whitelist import GROUPS, LEAVES
+from .whitelist import GROUPS, LEAVES, OWN
 
 _DISABLE_BITS = {
     "constraint": 1,
@@ -232,6 +232,8 @@ def _model(m: Any, structure: Structure, real: np.dtype) -> Model:
 
 def leaf_values(m: Any, path: str) -> np.ndarray:
     """What a MuJoCo model holds for a leaf, with the leaf's leading axis."""
+    if path in OWN:
+        return np.full(1, OWN[path])
     group, _, name = path.rpartition(".")
     values = _get(m, LEAVES[path])
     if group == "key":

@@ -30,6 +30,8 @@ class Options(Tree):
     viscosity: Array  # Viscosity of the medium [Pa s], shape (1 | world,).
     impratio: Array  # Ratio of frictional to normal constraint impedance, shape (1 | world,).
     tolerance: Array  # Solver tolerance, shape (1 | world,).
+    # Distance beyond the margin over which contacts fade in [m]: see fphys.softened. MuJoCo has none.
+    softness: Array  # shape (1 | world,).
     meaninertia: (
         Array  # Mean diagonal of the mass matrix [kg or kg m^2], scales the tolerance; derived, shape (1 | world,).
     )

@@ -13,13 +13,13 @@ from ..errors import ModelError
 from .load import leaf_values
 from .model import Model
 from .validate import MINIMUM, body_faults, leaf_title
-from .whitelist import LEAVES
+from .whitelist import LEAVES, OWN
 
 Array = jax.Array
 
 _SHOWN = 5  # faults of a leaf that an error names; a body's, at least
 _BODY = ("body.mass", "body.inertia")
-_STEPPED = tuple(path for path in LEAVES if not path.startswith("key."))
+_STEPPED = (*(path for path in LEAVES if not path.startswith("key.")), *OWN)
 """Leaves that a step reads."""
 
 
@@ -39,7 +39,7 @@ def require_sound(model: Model, paths: Iterable[str]) -> None:
         values = known[path]
         for bad in np.argwhere(~np.isfinite(values))[:_SHOWN]:
             row = None if path.startswith("opt.") else bad[1]
-            report(bad[0], len(values), f"{leaf_title(m, LEAVES[path], row)} is {values[tuple(bad)]}, must be finite")
+            report(bad[0], len(values), f"{leaf_title(m, LEAVES.get(path, path), row)} is {values[tuple(bad)]}, must be finite")
         if path == "opt.timestep":
             for world in np.flatnonzero(values <= 0)[:_SHOWN]:
                 report(world, len(values), f"option timestep is {values[world]}, must be positive")

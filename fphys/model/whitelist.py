@@ -46,10 +46,14 @@ def field(group: str, name: str) -> str:
     return _RENAMED.get(f"{group}.{name}", f"{prefix}{name}")
 
 
+OWN = {"opt.softness": 0.0}
+"""Leaves that MuJoCo does not have -> their value after loading."""
+
 LEAVES = {
     f"{group}.{leaf.name}": field(group, leaf.name)
     for group, (cls, _) in GROUPS.items()
     for leaf in dataclasses.fields(cls)
+    if f"{group}.{leaf.name}" not in OWN
 } | {"qpos0": "qpos0", "qpos_spring": "qpos_spring"}
 """Path of a leaf in the model -> MuJoCo's field."""
 

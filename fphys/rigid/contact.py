@@ -56,7 +56,7 @@ def mix_pairs(model: Model) -> Pairs:
         solreffriction=_joined(none, p.solreffriction),
         solimp=_joined(pick(g.solimp, blend(g.solimp)), p.solimp),
         margin=_joined(margin, p.margin),
-        detection=_joined(margin + gap, p.margin + p.gap),
+        detection=_joined(margin + gap, p.margin + p.gap) + model.opt.softness[:, None],
     )
 
 
@@ -83,7 +83,7 @@ def _arguments(model: Model) -> list[Any]:
 
 
 def _parameters(model: Model, pairs: Pairs) -> list[Any]:
-    return [model.body.invweight0, *pairs[:5], model.opt.timestep, model.opt.impratio]
+    return [model.body.invweight0, *pairs[:5], model.opt.timestep, model.opt.impratio, model.opt.softness]
 
 
 def contact_rows(

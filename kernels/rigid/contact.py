@@ -20,6 +20,9 @@ from .constraint import (
     spring_damper,
 )
 
+FAINT = wp.constant(real(1.0e-6))
+"""Least impedance of a contact that fades."""
+
 
 @wp.func
 def relative_rate(frame: mat33, pos: vec3, m1: motion, origin1: vec3, m2: motion, origin2: vec3) -> vec6:
@@ -27,6 +30,16 @@ def relative_rate(frame: mat33, pos: vec3, m1: motion, origin1: vec3, m2: motion
     u = frame * (point_rate(m2, pos - origin2) - point_rate(m1, pos - origin1))
     w = frame * (wp.spatial_top(m2) - wp.spatial_top(m1))
     return vec6(u[0], u[1], u[2], w[0], w[1], w[2])
+
+
+@wp.func
+def fading_impedance(solimp: vec5, violation: real, softness: real) -> real:
+    """d(r), which beyond the margin fades to nothing over the distance ``softness``: d(0) (1 - r / softness)^2."""
+    d = impedance(solimp, wp.min(violation, real(0.0)))
+    if violation > real(0.0):
+        s = real(1.0) - violation / softness
+        d = wp.max(d * s * s, FAINT)
+    return d
 
 
 @wp.func
@@ -95,6 +108,7 @@ def contact_rows(
     pair_margin: wp.array2d(dtype=real),
     timestep: wp.array(dtype=real),
     impratio: wp.array(dtype=real),
+    softness: wp.array(dtype=real),
     # In:
     contact_pair: wp.array2d(dtype=int),
     contact_row: wp.array2d(dtype=int),
@@ -115,7 +129,7 @@ def contact_rows(
     p = contact_pair[world, c]
     if p >= 0:
         violation = distance[world, c] - pair_margin[world, p]
-        if violation < real(0.0):
+        if violation < softness[world]:
             b1 = geom_body[pair[p, 0]]
             b2 = geom_body[pair[p, 1]]
             dim = pair_dim[p]
@@ -129,7 +143,8 @@ def contact_rows(
                 frame_vel[world, body_frame[b2]],
                 frame_pos[world, body_origin[b2]],
             )
-            z = impedance(pair_solimp[world, p], violation)
+            z = fading_impedance(pair_solimp[world, p], violation, softness[world])
+            depth = wp.min(violation, real(0.0))
             weight = body_invweight0[world, b1][0] + body_invweight0[world, b2][0]
             high = wp.where(elliptic != 0 and dim > 1, UNBOUNDED, real(0.0))
             start = first + contact_row[world, c]
@@ -144,7 +159,7 @@ def contact_rows(
                     elliptic,
                     row,
                 )
-                reference = -kb[1] * edge_rate(u, mu, dim, elliptic, row) - kb[0] * z * violation
+                reference = -kb[1] * edge_rate(u, mu, dim, elliptic, row) - kb[0] * z * depth
                 set_row(
                     world,
                     start + row,
@@ -192,6 +207,7 @@ def contact_power(
     pair_margin: wp.array2d(dtype=real),
     timestep: wp.array(dtype=real),
     impratio: wp.array(dtype=real),
+    softness: wp.array(dtype=real),
     # In:
     contact_pair: wp.array2d(dtype=int),
     distance: wp.array2d(dtype=real),
@@ -212,7 +228,7 @@ def contact_power(
     p = contact_pair[world, c]
     if p >= 0:
         violation = distance[world, c] - pair_margin[world, p]
-        if violation < real(0.0):
+        if violation < softness[world]:
             b1 = geom_body[pair[p, 0]]
             b2 = geom_body[pair[p, 1]]
             f1 = body_frame[b1]
@@ -225,10 +241,11 @@ def contact_power(
             u = relative_rate(frame[world, c], x, frame_vel[world, f1], o1, frame_vel[world, f2], o2)
             a = relative_rate(frame[world, c], x, frame_acc[world, f1], o1, frame_acc[world, f2], o2)
             l = relative_rate(frame[world, c], x, frame_trial[world, f1], o1, frame_trial[world, f2], o2)
-            z = impedance(pair_solimp[world, p], violation)
+            z = fading_impedance(pair_solimp[world, p], violation, softness[world])
+            depth = wp.min(violation, real(0.0))
             weight = body_invweight0[world, b1][0] + body_invweight0[world, b2][0]
             kb = spring_damper(pair_solref[world, p], pair_solimp[world, p], timestep[world], refsafe)
-            normal = a[0] + kb[1] * u[0] + kb[0] * z * violation
+            normal = a[0] + kb[1] * u[0] + kb[0] * z * depth
             power = real(0.0)
             if elliptic != 0 and dim > 1:
                 r = resistance(z, weight)
@@ -253,7 +270,7 @@ def contact_power(
                 r = row_resistance(z, weight, mu, impratio[world], dim, elliptic, 0)
                 for row in range(pair_rows[p]):
                     error = edge_rate(a, mu, dim, elliptic, row) + kb[1] * edge_rate(u, mu, dim, elliptic, row)
-                    error += kb[0] * z * violation
+                    error += kb[0] * z * depth
                     power += restoring(error, r, -UNBOUNDED, real(0.0)) * edge_rate(l, mu, dim, elliptic, row)
             power_out[world, c] = power
 

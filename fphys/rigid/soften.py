@@ -1,0 +1,64 @@
+"""Gradients before contact: two ways to let a contact be felt at a distance.
+
+The gradient of a step is exact for its contact set, and zero with respect to what touches nothing yet. A contact that
+fades in over a distance has a gradient there: its impedance falls from d(0) at the surface to nothing, as
+d(0) (1 - r / width)^2, so that the force of approach, -b v, is no jump but a ramp.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from ..model import Model, State
+from .step import step
+
+Array = jax.Array
+
+
+def softened(model: Model, width: Any) -> Model:
+    """A model whose contacts fade in over a distance beyond their margin, in the simulation and in its gradient.
+
+    Args:
+        width: distance [m], a number or of shape (1 | world,); 0 is MuJoCo's contact. Bodies that come closer than
+            ``width`` are slowed before they touch, rest where they would, and do not pull.
+
+    Softened contact is a choice of the field's own (Suh et al. 2022, "Do differentiable simulators give better policy
+    gradients?"): it trades the truth of the simulation near contact for a gradient that sees it coming.
+    """
+    return model.replace({"opt.softness": jnp.broadcast_to(jnp.asarray(width, model.qpos0.dtype), _shape(width))})
+
+
+def contacts_from_distance(width: Any) -> Callable[..., State]:
+    """A step whose result is exact and whose gradient is that of softened contacts.
+
+    Args:
+        width: distance [m] over which contacts are felt by the gradient alone.
+
+    Returns:
+        ``step(model, state, ctrl, wrench, force)`` as :func:`fphys.step`. It takes two steps, one for the result and
+        one for the gradient ("contacts from distance", Paulus et al. 2025, "Hard contacts with soft gradients").
+
+    Example:
+        >>> step = fphys.contacts_from_distance(0.02)  # doctest: +SKIP
+        >>> final, states = fphys.scan(lambda s, u: (step(model, s, u),) * 2, state, ctrls)  # doctest: +SKIP
+    """
+
+    def soft_step(
+        model: Model, state: State, ctrl: Array | None = None, wrench: Array | None = None, force: Array | None = None
+    ) -> State:
+        exact = jax.lax.stop_gradient(step(model, state, ctrl, wrench, force))
+        soft = step(softened(model, width), state, ctrl, wrench, force)
+        return jax.tree.map(_value_and_gradient, exact, soft)
+
+    return soft_step
+
+
+def _value_and_gradient(value: Array, gradient: Array) -> Array:
+    """The one's value with the other's gradient."""
+    return value + (gradient - jax.lax.stop_gradient(gradient)) if jnp.issubdtype(value.dtype, jnp.floating) else value
+
+
+def _shape(width: Any) -> tuple[int, ...]:
+    return jnp.shape(width) or (1,)
