@@ -1,7 +1,8 @@
 """What never changes in a model: its topology, names, and the discrete choices of its file.
 
 A :class:`Structure` is static under ``jit``: hashable, compared by content, never traced. All
-arrays are read-only NumPy ``int32`` (or ``bool``) and carry no world axis. Names follow MuJoCo.
+arrays are read-only NumPy ``int32`` (or ``bool``; bounds of sensors are floats) and carry no world
+axis. Names follow MuJoCo.
 """
 
 import dataclasses
