@@ -39,7 +39,8 @@ def require_sound(model: Model, paths: Iterable[str]) -> None:
         values = known[path]
         for bad in np.argwhere(~np.isfinite(values))[:_SHOWN]:
             row = None if path.startswith("opt.") else bad[1]
-            report(bad[0], len(values), f"{leaf_title(m, LEAVES.get(path, path), row)} is {values[tuple(bad)]}, must be finite")
+            title = leaf_title(m, LEAVES.get(path, path), row)
+            report(bad[0], len(values), f"{title} is {values[tuple(bad)]}, must be finite")
         if path == "opt.timestep":
             for world in np.flatnonzero(values <= 0)[:_SHOWN]:
                 report(world, len(values), f"option timestep is {values[world]}, must be positive")
