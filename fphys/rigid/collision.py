@@ -19,13 +19,13 @@ Array = jax.Array
 
 
 class Contacts(NamedTuple):
-    """A contact set; slots without a contact have pair -1."""
+    """A contact set; slots without a contact have pair -1. To name one, pair and feature are enough."""
 
     pair: Array  # index into structure.geom.pair, int32, shape (world, contact)
     feature: Array  # branch of the pair's geometry, int32, shape (world, contact)
-    distance: Array  # signed distance [m], shape (world, contact)
-    pos: Array  # midpoint between the surfaces [m], shape (world, contact, 3)
-    frame: Array  # rows: normal, two tangents, shape (world, contact, 3, 3)
+    distance: Any  # signed distance [m], shape (world, contact)
+    pos: Any  # midpoint between the surfaces [m], shape (world, contact, 3)
+    frame: Any  # rows: normal, two tangents, shape (world, contact, 3, 3)
 
 
 def row_capacity(model: Model, state: State) -> int:

@@ -21,7 +21,7 @@ from ..model import Model, State
 from . import launches as L
 from . import tendon as T
 from .collision import Contacts, detect, geom_poses, geometry, row_capacity
-from .contact import Pairs, contact_forces, contact_power, contact_rows, mix_pairs, pair_rows
+from .contact import Pairs, contact_power, contact_rows, mix_pairs, pair_rows
 from .dynamics import (
     applied_force,
     bias_force,
@@ -50,8 +50,8 @@ class Solution(NamedTuple):
 
     qacc: Array
     factor: Array
-    contacts: Contacts
-    force: Array  # force and torque of each contact in its frame [N, N m], shape (world, contact, 6)
+    pair: Array  # the contact set, each (world, contact)
+    feature: Array
     residual: Array
     iterations: Array
     status: Array
@@ -67,35 +67,35 @@ class Setting(NamedTuple):
 
     frames: L.Frames
     axes: Any
-    contacts: Contacts
     row: Any  # first row of each contact, (world, contact)
     rows: L.Rows
 
 
 def _set_up(
-    launch: Any, model: Model, state: State, given: Parameters, kept: Any, contacts: Contacts, row: Any, status: Any
+    launch: Any, model: Model, state: State, given: Parameters, kept: Any, ids: tuple[Any, Any], status: Any
 ) -> Setting:
-    """Poses, contacts and the rows of all constraints."""
+    """Poses, contacts and the rows of all constraints; writes the contacts' pairs and features, ``ids``."""
+    t, dim = L.types(state.qpos), ids[0].shape
     frames = L.frame_poses(launch, model, state)
     axes = L.dof_axes(launch, model, state, frames)
     velocity = L.frame_motion(launch, model, state, axes, state.qvel)
     poses = geom_poses(launch, model, state, frames)
-    ids = [contacts.pair, contacts.feature, row, status]
-    detect(launch, model, state, given.pairs.detection, pair_rows(model), poses, kept, ids)
-    geometry(launch, model, state, contacts[:2], poses, list(contacts[2:]))
-    room = row_capacity(model, state) if kept is None else row.shape[1] * int(pair_rows(model).max(initial=0))
+    row = launch.scratch(dim, t.integer)
+    detect(launch, model, state, given.pairs.detection, pair_rows(model), poses, kept, [*ids, row, status])
+    contacts = Contacts(*ids, *(launch.scratch(dim, kind) for kind in (t.real, t.vec3, t.mat33)))
+    geometry(launch, model, state, ids, poses, list(contacts[2:]))
+    room = row_capacity(model, state) if kept is None else dim[1] * int(pair_rows(model).max(initial=0))
     rows = _rows(launch, model, state, given, contacts, row, (frames, axes, velocity), room)
-    return Setting(frames, axes, contacts, row, rows)
+    return Setting(frames, axes, row, rows)
 
 
 def _solve(launch: Any, model: Model, state: State, loads: L.Loads, given: Parameters, kept: Any, *outs: Any) -> None:
     """Everything from poses to the constrained acceleration."""
-    qacc, factor, pair, feature, row, distance, pos, frame, force, residual, iterations, status, detected = outs
-    s, real = model.structure, L.types(state.qpos).real
-    w, n = launch.worlds, s.nv
+    qacc, factor, pair, feature, residual, iterations, status, detected = outs
+    real = L.types(state.qpos).real
+    w, n = launch.worlds, model.structure.nv
     k = L.modules(state.qpos)
-    contacts = Contacts(pair, feature, distance, pos, frame)
-    frames, axes, _, _, rows = _set_up(launch, model, state, given, kept, contacts, row, detected)
+    frames, axes, row, rows = _set_up(launch, model, state, given, kept, (pair, feature), detected)
     bias, net = launch.scratch((w, n), real), launch.scratch((w, n), real)
     matrix = launch.scratch((w, L.packed_size(n)), real, zeroed=True)
     zero = launch.scratch((w, n), real, zeroed=True)
@@ -106,7 +106,6 @@ def _solve(launch: Any, model: Model, state: State, loads: L.Loads, given: Param
     row_force = launch.scratch(rows.weight.shape, real)
     found = [row_force, residual, iterations, status]
     _newton(launch, model, state, given.pairs, (matrix, net), rows, (pair, row), [qacc, factor], found)
-    contact_forces(launch, model, state, given.pairs, pair, row, s.nrow, row_force, force)
 
 
 def _rows(
@@ -160,10 +159,9 @@ def _solve_shapes(model: Model, state: State, loads: L.Loads, given: Parameters,
     (w, _), real, nv = state.qpos.shape, state.qpos.dtype, model.structure.nv
     nc = state.max_contacts if kept is None else kept[0].shape[1]
     shape = jax.ShapeDtypeStruct
-    ids = [shape((w, nc), jnp.int32) for _ in range(3)]
-    contact = [shape((w, nc, *rest), real) for rest in ((), (3,), (3, 3), (6,))]
+    ids = [shape((w, nc), jnp.int32) for _ in range(2)]
     flags = [shape((w,), kind) for kind in (real, jnp.int32, jnp.uint32, jnp.uint32)]
-    return (shape((w, nv), real), shape((w, L.packed_size(nv)), real), *ids, *contact, *flags)
+    return (shape((w, nv), real), shape((w, L.packed_size(nv)), real), *ids, *flags)
 
 
 _solve_op = warp_op(_solve, _solve_shapes, differentiable=False, name="constraint")
@@ -202,7 +200,7 @@ _power_op = warp_op(_power, _power_shapes, name="constraint's power")
 
 def _back_solve(launch: Any, factor: Any, cotangent: Any, out: Any) -> None:
     launch(
-        kernels(cotangent.dtype, "rigid.newton").solve_dense,
+        kernels(cotangent.dtype, "rigid.dense").solve_dense,
         dim=launch.worlds,
         inputs=[factor, cotangent],
         outputs=[out],
@@ -215,11 +213,8 @@ _back_solve_op = warp_op(
 
 
 def _solution(model: Model, state: State, loads: L.Loads, given: Parameters, kept: Any) -> Solution:
-    qacc, factor, pair, feature, _, distance, pos, frame, force, residual, iterations, status, detected = _solve_op(
-        model, state, loads, given, kept
-    )
-    contacts = Contacts(pair, feature, distance, pos, frame)
-    return Solution(qacc, factor, contacts, force, residual, iterations, status | detected)
+    qacc, factor, pair, feature, residual, iterations, status, detected = _solve_op(model, state, loads, given, kept)
+    return Solution(qacc, factor, pair, feature, residual, iterations, status | detected)
 
 
 @jax.custom_vjp
@@ -230,7 +225,7 @@ def _accelerate(model: Model, state: State, loads: L.Loads, given: Parameters, k
 def _accelerate_fwd(*primals: Any) -> Any:
     (model, state, loads, given, kept), wanted = primal_values(primals)
     solution = _solution(model, state, loads, given, kept)
-    ids = (solution.contacts.pair, solution.contacts.feature)
+    ids = (solution.pair, solution.feature)
     return solution, (model, state, loads, given, kept, ids, solution.qacc, solution.factor, wanted)
 
 
@@ -263,10 +258,7 @@ def _restore(launch: Any, model: Model, state: State, given: Parameters, qacc: A
     total, pair, feature, status = outs
     s, t = model.structure, L.types(state.qpos)
     w, nc = launch.worlds, pair.shape[1]
-    geometry = [launch.scratch((w, nc), kind) for kind in (t.real, t.vec3, t.mat33)]
-    row = launch.scratch((w, nc), t.integer)
-    contacts = Contacts(pair, feature, *geometry)
-    rows = _set_up(launch, model, state, given, None, contacts, row, status).rows
+    _, _, row, rows = _set_up(launch, model, state, given, None, (pair, feature), status)
     nr = rows.weight.shape[1]
     scratch = [launch.scratch((w, n), kind) for n, kind in ((nr, t.real), (nr, t.integer), (nc, t.integer))]
     scratch += [launch.scratch((w, 2, s.nv), t.real)]

@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from ..bridge import kernels
+from ..bridge import kernels, warp_op
 from ..model import Model, State
 from ..model.pairs import rows
 from . import launches as L
@@ -110,19 +110,6 @@ def contact_rows(
     )
 
 
-def contact_forces(
-    launch: Any, model: Model, state: State, pairs: Pairs, pair: Any, row: Any, first: int, row_force: Any, out: Any
-) -> None:
-    """Force and torque of every contact in its frame, (world, contact, 6)."""
-    s = model.structure
-    launch(
-        kernels(state.qpos.dtype, "rigid.contact").contact_forces,
-        dim=(launch.worlds, row.shape[1]),
-        inputs=[s.geom.pair_condim, int(s.elliptic), first, pairs.friction, pair, row, row_force],
-        outputs=[out],
-    )
-
-
 def contact_power(
     launch: Any,
     model: Model,
@@ -141,3 +128,34 @@ def contact_power(
         inputs=[*_arguments(model), *_parameters(model, pairs), pair, *geometry, frames.pos, *moved],
         outputs=[out],
     )
+
+
+def _force(launch: Any, model: Model, state: State, pairs: Pairs, contacts: Contacts, qacc: Any, out: Any) -> None:
+    frames = L.frame_poses(launch, model, state)
+    axes = L.dof_axes(launch, model, state, frames)
+    motions = [L.frame_motion(launch, model, state, axes, rate) for rate in (state.qvel, qacc)]
+    geometry = [contacts.distance, contacts.pos, contacts.frame]
+    launch(
+        kernels(state.qpos.dtype, "rigid.contact").contact_forces,
+        dim=(launch.worlds, contacts.pair.shape[1]),
+        inputs=[*_arguments(model), *_parameters(model, pairs), contacts.pair, *geometry, frames.pos, *motions],
+        outputs=[out],
+    )
+
+
+_force_op = warp_op(
+    _force,
+    lambda m, s, p, contacts, a: jax.ShapeDtypeStruct((*contacts.pair.shape, 6), a.dtype),
+    zeroed=False,
+    name="contact forces",
+)
+
+
+def contact_forces(model: Model, state: State, contacts: Contacts, qacc: Array) -> Array:
+    """Force [N] and torque [N m] of every contact on its second geom, at given accelerations.
+
+    Returns:
+        In each contact's frame, normal first, shape (world, contact, 6). Gradients flow to all arguments; at the
+        accelerations of :func:`fphys.forward`, and through them, they are those of the solution.
+    """
+    return _force_op(model, state, mix_pairs(model), contacts, qacc)

@@ -13,7 +13,9 @@ from ..model.sound import screen_model
 from ..model.structure import Integrator
 from ..tree import Tree, pytree
 from .collision import Contacts
+from .collision import contacts as contact_geometry
 from .constraint import constrained, constrained_acceleration
+from .contact import contact_forces
 from .damped import damped_acceleration
 from .dynamics import smooth_acceleration
 from .launches import Loads
@@ -26,14 +28,14 @@ HUGE = 1e10
 
 @pytree
 class Info(Tree):
-    """What a solve tells besides its result; no gradients."""
+    """What a solve tells besides its result. Gradients flow to ``force`` and ``contacts`` alone."""
 
     qacc: Array  # acceleration, where the next solve may start, shape (world, nv)
     status: Array  # fault bits, uint32, shape (world,)
     residual: Array  # norm of the solver's gradient [N or N m], scaled as MuJoCo's, shape (world,)
     iterations: Array  # Newton iterations, int32, shape (world,)
-    force: Any = None  # constraint forces
-    contacts: Any = None  # the contact set
+    force: Any = None  # force [N] and torque [N m] of each contact in its frame, shape (world, contact, 6)
+    contacts: Any = None  # the contact set (Contacts)
 
 
 @reverse_only
@@ -76,9 +78,11 @@ def accelerate(
         info = Info(qacc, jnp.zeros(worlds, jnp.uint32), jnp.zeros(worlds, qacc.dtype), jnp.zeros(worlds, jnp.int32))
         return qacc, jax.lax.stop_gradient(info)
     found = constrained_acceleration(model, state, loads, contacts)
-    info = Info(found.qacc, found.status, found.residual, found.iterations, found.force, found.contacts)
-    qacc = damped_acceleration(model, state, loads, found.qacc) if implicit else found.qacc
-    return qacc, jax.lax.stop_gradient(info)
+    info = jax.lax.stop_gradient(Info(found.qacc, found.status, found.residual, found.iterations))
+    if implicit:
+        return damped_acceleration(model, state, loads, found.qacc), info
+    touching = contact_geometry(model, state, Contacts(found.pair, found.feature, None, None, None))
+    return found.qacc, info.replace(contacts=touching, force=contact_forces(model, state, touching, found.qacc))
 
 
 def check_inputs(model: Model, state: State, loads: Loads) -> Loads:

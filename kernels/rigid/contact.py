@@ -296,37 +296,140 @@ def cone_power(normal: real, square: real, slip: real, l: real, r: real, mu0: re
     return power
 
 
-@wp.kernel(enable_backward=False)
+@wp.func
+def cone_force(normal: real, across: vec5, mu: vec5, r: real, impratio: real) -> vec6:
+    """The force of an elliptic contact by the zone of its errors; ``across`` is zero beyond the dimension."""
+    ratio = wp.max(TINY, impratio)
+    mu0 = mu[0] / wp.sqrt(ratio)
+    square = real(1.0e-30)
+    for i in range(5):
+        square += mu[i] * mu[i] * across[i] * across[i]
+    t = wp.sqrt(square)
+    n = mu0 * normal
+    along = real(0.0)
+    slide = real(0.0)
+    if n < mu0 * t:
+        if mu0 * n + t <= real(0.0):
+            along = -normal / r
+            slide = -real(1.0) / (r * mu0 * mu0)
+        else:
+            d = (n - mu0 * t) / (r * mu0 * mu0 * (real(1.0) + mu0 * mu0))
+            along = -d * mu0
+            slide = d * mu0 / t
+    out = vec6(
+        along,
+        slide * mu[0] * mu[0] * across[0],
+        slide * mu[1] * mu[1] * across[1],
+        slide * mu[2] * mu[2] * across[2],
+        slide * mu[3] * mu[3] * across[3],
+        slide * mu[4] * mu[4] * across[4],
+    )
+    return out
+
+
+@wp.kernel
 def contact_forces(
     # Structure:
+    pair: wp.array2d(dtype=int),
     pair_dim: wp.array(dtype=int),
+    pair_rows: wp.array(dtype=int),
+    geom_body: wp.array(dtype=int),
+    body_frame: wp.array(dtype=int),
+    body_origin: wp.array(dtype=int),
     elliptic: int,
-    first: int,
+    refsafe: int,
     # Model:
+    body_invweight0: wp.array2d(dtype=vec2),
     pair_friction: wp.array2d(dtype=vec5),
+    pair_solref: wp.array2d(dtype=vec2),
+    pair_solreffriction: wp.array2d(dtype=vec2),
+    pair_solimp: wp.array2d(dtype=vec5),
+    pair_margin: wp.array2d(dtype=real),
+    timestep: wp.array(dtype=real),
+    impratio: wp.array(dtype=real),
+    softness: wp.array(dtype=real),
     # In:
     contact_pair: wp.array2d(dtype=int),
-    contact_row: wp.array2d(dtype=int),
-    row_force: wp.array2d(dtype=real),
+    distance: wp.array2d(dtype=real),
+    pos: wp.array2d(dtype=vec3),
+    frame: wp.array2d(dtype=mat33),
+    frame_pos: wp.array2d(dtype=vec3),
+    frame_vel: wp.array2d(dtype=motion),
+    frame_acc: wp.array2d(dtype=motion),
     # Out:
-    force_out: wp.array3d(dtype=real),
+    force_out: wp.array2d(dtype=vec6),
 ):
-    """Force and torque of every contact on its second geom, in the contact's frame."""
+    """Force and torque of every contact on its second geom, in the contact's frame: -clamp(x / R) of its rows."""
     world, c = wp.tid()
     p = contact_pair[world, c]
-    for i in range(6):
-        force_out[world, c, i] = real(0.0)
+    force = vec6()
     if p >= 0:
-        dim = pair_dim[p]
-        start = first + contact_row[world, c]
-        if elliptic != 0 or dim == 1:
-            for i in range(dim):
-                force_out[world, c, i] = row_force[world, start + i]
-        else:
-            total = real(0.0)
-            for i in range(dim - 1):
-                a = row_force[world, start + 2 * i]
-                b = row_force[world, start + 2 * i + 1]
-                total += a + b
-                force_out[world, c, i + 1] = pair_friction[world, p][i] * (a - b)
-            force_out[world, c, 0] = total
+        violation = distance[world, c] - pair_margin[world, p]
+        if violation < softness[world]:
+            b1 = geom_body[pair[p, 0]]
+            b2 = geom_body[pair[p, 1]]
+            f1 = body_frame[b1]
+            f2 = body_frame[b2]
+            o1 = frame_pos[world, body_origin[b1]]
+            o2 = frame_pos[world, body_origin[b2]]
+            dim = pair_dim[p]
+            mu = pair_friction[world, p]
+            x = pos[world, c]
+            u = relative_rate(frame[world, c], x, frame_vel[world, f1], o1, frame_vel[world, f2], o2)
+            a = relative_rate(frame[world, c], x, frame_acc[world, f1], o1, frame_acc[world, f2], o2)
+            z = fading_impedance(pair_solimp[world, p], violation, softness[world])
+            depth = wp.min(violation, real(0.0))
+            weight = body_invweight0[world, b1][0] + body_invweight0[world, b2][0]
+            kb = spring_damper(pair_solref[world, p], pair_solimp[world, p], timestep[world], refsafe)
+            r = row_resistance(z, weight, mu, impratio[world], dim, elliptic, 0)
+            error = a + kb[1] * u
+            push = kb[0] * z * depth
+            if elliptic != 0 and dim > 1:
+                kt = row_spring_damper(
+                    pair_solref[world, p],
+                    pair_solreffriction[world, p],
+                    pair_solimp[world, p],
+                    timestep[world],
+                    refsafe,
+                    elliptic,
+                    1,
+                )
+                slip = a + kt[1] * u
+                none = real(0.0)
+                across = vec5(
+                    slip[1],
+                    slip[2],
+                    wp.where(dim > 3, slip[3], none),
+                    wp.where(dim > 4, slip[4], none),
+                    wp.where(dim > 4, slip[5], none),
+                )
+                force = cone_force(error[0] + push, across, mu, r, impratio[world])
+            elif dim == 1:
+                force = vec6(
+                    -restoring(error[0] + push, r, -UNBOUNDED, real(0.0)),
+                    real(0.0),
+                    real(0.0),
+                    real(0.0),
+                    real(0.0),
+                    real(0.0),
+                )
+            else:
+                for i in range(5):
+                    if i < dim - 1:
+                        up = -restoring(error[0] + mu[i] * error[i + 1] + push, r, -UNBOUNDED, real(0.0))
+                        down = -restoring(error[0] - mu[i] * error[i + 1] + push, r, -UNBOUNDED, real(0.0))
+                        force += (up + down) * direction(0) + mu[i] * (up - down) * direction(i + 1)
+    force_out[world, c] = force
+
+
+@wp.func
+def direction(i: int) -> vec6:
+    """A unit vector of the contact's six directions."""
+    return vec6(
+        wp.where(i == 0, real(1.0), real(0.0)),
+        wp.where(i == 1, real(1.0), real(0.0)),
+        wp.where(i == 2, real(1.0), real(0.0)),
+        wp.where(i == 3, real(1.0), real(0.0)),
+        wp.where(i == 4, real(1.0), real(0.0)),
+        wp.where(i == 5, real(1.0), real(0.0)),
+    )
