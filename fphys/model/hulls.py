@@ -15,23 +15,29 @@ def read_hulls(m: Any, pair: np.ndarray) -> Hulls:
     geoms = touching[m.geom_type[touching] == MESH]
     first, radius = np.full(m.ngeom, -1, np.int32), np.zeros(m.ngeom)
     radius[geoms] = m.geom_rbound[geoms]
-    vert, normal = [np.zeros((0, 3))], [np.zeros((0, 3))]
+    own_edges, own_faces = np.zeros((m.ngeom, 2), np.int32), np.zeros((m.ngeom, 2), np.int32)
+    ends: list[tuple[int, int]] = []
+    vert, outward = [np.zeros((0, 3))], [np.zeros((0, 3))]
     neighbours: list[np.ndarray] = []  # of every vertex
     corners: list[np.ndarray] = []  # of every face
     for mesh in np.unique(m.geom_dataid[geoms]):
         base = len(neighbours)
-        first[geoms[m.geom_dataid[geoms] == mesh]] = base
+        users = geoms[m.geom_dataid[geoms] == mesh]
+        first[users] = base
+        own_edges[users, 0], own_faces[users, 0] = len(ends), len(corners)
         graph = m.mesh_graph[m.mesh_graphadr[mesh] :]  # vertices, faces, then for each vertex: edges, its id; edges
         n, (start, ids) = graph[0], graph[2 : 2 + 2 * graph[0]].reshape(2, -1)
         vert.append(m.mesh_vert[m.mesh_vertadr[mesh] + ids])
         edges = (graph[2 + 2 * n + a :] for a in start)
         neighbours += [e[: np.argmax(e < 0)] + base for e in edges]
         own = slice(m.mesh_polyadr[mesh], m.mesh_polyadr[mesh] + m.mesh_polynum[mesh])
-        normal.append(m.mesh_polynormal[own])
+        outward.append(m.mesh_polynormal[own])
         local = np.full(m.mesh_vertnum[mesh], -1)
         local[ids] = np.arange(n) + base
         sizes = zip(m.mesh_polyvertadr[own], m.mesh_polyvertnum[own], strict=True)
+        ends += [(v, int(w)) for v in range(base, base + n) for w in neighbours[v] if v < w]
         corners += [local[m.mesh_polyvert[a : a + k]] for a, k in sizes]
+        own_edges[users, 1], own_faces[users, 1] = len(ends), len(corners)
     faces: list[list[int]] = [[] for _ in neighbours]
     for f, around in enumerate(corners):
         for v in around:
@@ -39,18 +45,32 @@ def read_hulls(m: Any, pair: np.ndarray) -> Hulls:
     edge, neighbour = _ragged(neighbours)
     corner, flat = _ragged(corners)
     meeting, found = _ragged(faces)
+    points = np.concatenate(vert).astype(np.float64)
     return Hulls(
-        vert=np.concatenate(vert).astype(np.float64),
+        vert=points,
         edge=edge,
         neighbour=neighbour,
-        normal=np.concatenate(normal).astype(np.float64),
+        ends=np.array(ends, np.int32).reshape(-1, 2),
+        normal=_normals(points, corners, np.concatenate(outward)),
         corner=corner,
         corners=flat,
         meeting=meeting,
         faces=found,
         first=first,
+        own_edges=own_edges,
+        own_faces=own_faces,
         radius=radius,
     )
+
+
+def _normals(vert: np.ndarray, corners: list[np.ndarray], outward: np.ndarray) -> np.ndarray:
+    """Unit normals of the faces as the vertices lie; MuJoCo rounds these to float32 after it makes its normals."""
+    out = np.zeros((len(corners), 3))
+    for f, around in enumerate(corners):
+        x = vert[around] - vert[around[0]]
+        normal = np.cross(x, np.roll(x, -1, axis=0)).sum(axis=0)
+        out[f] = normal / np.linalg.norm(normal) * np.sign(normal @ outward[f])
+    return out
 
 
 def _ragged(rows: Sequence[Any]) -> tuple[np.ndarray, np.ndarray]:

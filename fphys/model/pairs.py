@@ -17,7 +17,8 @@ CLOSED_FORM = {
 }
 BOX_BOX = {(BOX, BOX): 8}
 PLANE_MESH = {(PLANE, MESH): 4}
-SOURCES = (PLANES, CLOSED_FORM, BOX_BOX, PLANE_MESH)
+SPHERE_MESH = {(SPHERE, MESH): 1}
+SOURCES = (PLANES, CLOSED_FORM, BOX_BOX, PLANE_MESH, SPHERE_MESH)
 """Pairs of geom types that one kernel each finds the contacts of, with the most contact points that a pair makes."""
 
 CONTACTS = {kind: count for source in SOURCES for kind, count in source.items()}

@@ -74,7 +74,17 @@ def detect(
     table = slots(s.geom.pair, s.geom.type)
     t = L.types(state.qpos)
     shapes = [s.geom.type, model.geom.size]
-    sources = (("plane", shapes), ("primitives", shapes), ("box_box", shapes), ("mesh", _hulls(model, state)))
+    hull = s.hull
+    faces = [_vectors(hull.normal, state), hull.corner, hull.corners]
+    vert = _vectors(hull.vert, state)
+    climb = [hull.first, hull.radius.astype(state.qpos.dtype), vert, hull.edge, hull.neighbour]
+    sources = (
+        ("plane", shapes),
+        ("primitives", shapes),
+        ("box_box", shapes),
+        ("mesh", [*climb, *faces, hull.meeting, hull.faces]),
+        ("sphere_mesh", [hull.own_edges, hull.own_faces, vert, hull.ends, *faces, model.geom.size]),
+    )
     features: list[Any] = [np.zeros((1, 0), np.int32) for _ in SOURCES]
     for i, (name, arguments) in enumerate(sources):
         own = np.flatnonzero(table.source == i).astype(np.int32)
@@ -101,24 +111,24 @@ def geometry(launch: Any, model: Model, state: State, ids: Any, poses: L.Frames,
     launch(
         kernels(state.qpos.dtype, "rigid.collision").contact_geometry,
         dim=(launch.worlds, ids[0].shape[1]),
-        inputs=[s.geom.pair, s.geom.type, _vertices(model, state), model.geom.size, ids[0], ids[1], *poses],
+        inputs=[s.geom.pair, s.geom.type, *_parts(model, state), model.geom.size, ids[0], ids[1], *poses],
         outputs=out,
     )
 
 
-def _hulls(model: Model, state: State) -> list[np.ndarray]:
-    """The hulls of meshes, as the kernel that searches them takes them."""
+def _parts(model: Model, state: State) -> list[np.ndarray]:
+    """A point and a direction of every vertex, edge and face of the hulls, and which of the three it is."""
     h = model.structure.hull
-    return [h.first, h.radius.astype(state.qpos.dtype), _vertices(model, state), h.edge, h.neighbour] + [
-        h.normal.astype(state.qpos.dtype),
-        *(h.corner, h.corners, h.meeting, h.faces),
-    ]
+    sizes = len(h.vert), len(h.ends), len(h.normal)
+    point = np.concatenate([h.vert, h.vert[h.ends[:, 0]], h.vert[h.corners[h.corner[:-1]]], np.zeros((1, 3))])
+    along = h.vert[h.ends[:, 1]] - h.vert[h.ends[:, 0]]
+    direction = np.concatenate([np.zeros_like(h.vert), along, h.normal, np.zeros((1, 3))])
+    return [_vectors(point, state), _vectors(direction, state), np.repeat(np.arange(4, dtype=np.int32), [*sizes, 1])]
 
 
-def _vertices(model: Model, state: State) -> np.ndarray:
-    """Vertices of all hulls, in the precision of the state."""
-    vert = model.structure.hull.vert.astype(state.qpos.dtype)
-    return vert if len(vert) else np.zeros((1, 3), state.qpos.dtype)
+def _vectors(values: np.ndarray, state: State) -> np.ndarray:
+    """Vectors in the precision of the state."""
+    return values.astype(state.qpos.dtype)
 
 
 def detection_distance(model: Model) -> Array:

@@ -17,6 +17,7 @@ from .mesh import plane_vertex
 from .plane import plane_contact
 from .primitives import closed_form
 from .shapes import BOX, CAPSULE, MESH, PLANE, along_surface, contact_frame, tangent_hint, z_axis
+from .sphere_mesh import sphere_part
 
 CONTACT_OVERFLOW = wp.constant(8)
 CONSTRAINT_OVERFLOW = wp.constant(16)
@@ -57,6 +58,7 @@ def gather_contacts(
     closed_form_feature: wp.array2d(dtype=int),
     box_box_feature: wp.array2d(dtype=int),
     mesh_feature: wp.array2d(dtype=int),
+    sphere_mesh_feature: wp.array2d(dtype=int),
     # Out:
     pair_out: wp.array2d(dtype=int),
     feature_out: wp.array2d(dtype=int),
@@ -81,8 +83,10 @@ def gather_contacts(
                 f = closed_form_feature[world, k]
             elif source == 2:
                 f = box_box_feature[world, k]
-            else:
+            elif source == 3:
                 f = mesh_feature[world, k]
+            else:
+                f = sphere_mesh_feature[world, k]
             if f < 0:
                 break
             if count >= capacity:
@@ -107,7 +111,9 @@ def contact_geometry(
     # Structure:
     pair: wp.array2d(dtype=int),
     geom_type: wp.array(dtype=int),
-    vert: wp.array(dtype=vec3),
+    hull_point: wp.array(dtype=vec3),
+    hull_direction: wp.array(dtype=vec3),
+    hull_part: wp.array(dtype=int),
     # Model:
     geom_size: wp.array2d(dtype=vec3),
     # In:
@@ -133,7 +139,11 @@ def contact_geometry(
         s1 = geom_size[world, a]
         s2 = geom_size[world, b]
         if geom_type[b] == MESH:
-            n, distance, x = plane_vertex(p1, q1, p2, q2, vert[contact_feature[world, c]])
+            f = contact_feature[world, c]
+            if geom_type[a] == PLANE:
+                n, distance, x = plane_vertex(p1, q1, p2, q2, hull_point[f])
+            else:
+                n, distance, x = sphere_part(p1, s1[0], p2, q2, hull_point[f], hull_direction[f], hull_part[f])
         elif geom_type[a] == PLANE:
             n, distance, x = plane_contact(p1, q1, geom_type[b], p2, q2, s2, contact_feature[world, c])
         elif geom_type[a] == BOX:

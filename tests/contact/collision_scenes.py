@@ -32,6 +32,7 @@ KINDS = (
     ("capsule", "box"),
     ("box", "box"),
     ("plane", "mesh"),
+    ("sphere", "mesh"),
 )
 MARGIN = 0.021
 CENTRED = 'pos="0 0 0"'
@@ -54,7 +55,8 @@ def text(centred: bool) -> str:
                 still.append(geom)
             else:
                 moving.append(f"<body><freejoint/>{geom}</body>")
-    return f"<mujoco>{pebble()}<worldbody>{''.join([*still, *moving])}</worldbody></mujoco>"
+    search = '<option ccd_tolerance="1e-12" ccd_iterations="500"/>'  # for convex pairs MuJoCo searches, we do not
+    return f"<mujoco>{search}{pebble()}<worldbody>{''.join([*still, *moving])}</worldbody></mujoco>"
 
 
 def pebble() -> str:

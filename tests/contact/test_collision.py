@@ -16,6 +16,10 @@ from fphys.testing import check_transforms
 from .collision_scenes import KINDS, kinds, model, parity, poses, square_poses
 
 NAMES = ["-".join(kind) for kind in KINDS]
+SEARCHES = (("sphere", "mesh"),)
+"""Kinds whose contacts MuJoCo finds by a search, to a tolerance, and we by going through the hull."""
+SEARCHED = (1e-8, 1e-6, 1e-6)
+"""Errors of its distance, position and frame."""
 contacts = jax.jit(collision.contacts)
 
 
@@ -35,7 +39,7 @@ def test_random_poses(kind: Any, full: bool):
     found = random_parity(full)[kind]
     assert found.contacts > 150
     assert found.miscounted == []
-    assert found.errors.max() < 1e-9
+    assert (found.errors.max(axis=0) < (SEARCHED if kind in SEARCHES else 1e-9)).all()
 
 
 @functools.cache
@@ -50,7 +54,7 @@ def test_parallel_aligned_coincident_and_contained(kind: Any):
     found = square_parity()[kind]
     assert found.contacts >= 40
     assert found.miscounted == []
-    assert found.errors[:, 0].max() < 1e-8  # a cylinder tilted by 2e-8: MuJoCo's tilt has an error of 1e-8 itself
+    assert found.errors[:, 0].max() < 1e-8  # MuJoCo's cylinder rounds its tilt of 2e-8
 
 
 def test_square_poses_give_finite_frames_and_gradients():
@@ -144,3 +148,35 @@ def test_transforms():
         return c.distance, c.pos, c.frame
 
     check_transforms(geometry, (jnp.asarray(poses(3, seed=4)),), batches=(3,), max_patterns=2)
+
+
+@pytest.mark.parametrize(("boxes", "contacts"), [(2, 2 * 4 + 8), (10, 10 * 4 + 10 * 4)])
+def test_the_default_capacity_grows_with_the_geoms_not_with_their_pairs(boxes: int, contacts: int):
+    """Every box has its four contacts with the plane, and four for those with its fellows."""
+    body = '<body pos="0 0 {}"><freejoint/><geom type="box" size=".1 .1 .1"/></body>'
+    stack = "".join(body.format(0.1999 * i) for i in range(boxes))
+    m = fphys.load(f'<mujoco><worldbody><geom type="plane" size="1 1 1" pos="0 0 -.1"/>{stack}</worldbody></mujoco>')
+    state = fphys.init(m, 1)
+    assert (state.max_contacts, state.max_constraints) == (contacts, 4 * contacts)
+    assert (np.asarray(collision.contacts(m, state).pair) >= 0).sum() >= 4 * (boxes - 1)
+
+
+@pytest.mark.parametrize("broken", ["a face's sign", "a clamped end", "the tangents"])
+def test_faults_are_noticed(broken: str):
+    """What the comparison above rests on: contacts changed on purpose do not pass it."""
+    qpos = poses(200, seed=5)
+    found = contacts(model(), state_of(model(), qpos))
+    pair, feature, distance, pos, frame = (np.array(x) for x in found)
+    if broken == "the tangents":
+        frame = frame[:, :, [0, 2, 1]]
+    else:
+        kind = KINDS.index(("box", "box") if broken == "a face's sign" else ("capsule", "capsule"))
+        own = (pair >= 0) & (kinds(model())[pair] == kind)
+        feature = np.where(own, feature ^ (1 if broken == "a clamped end" else 0), feature)
+        feature = np.where(
+            own & (feature < 2048) & (broken == "a face's sign"), (feature + 6) % 12 + feature // 12 * 12, feature
+        )
+        moved = collision.contacts(model(), state_of(model(), qpos), found._replace(feature=jnp.asarray(feature)))
+        distance, pos, frame = (np.asarray(x) for x in moved[2:])
+    result = parity(model(), qpos, (pair, feature, distance, pos, frame))
+    assert max(found.errors.max() for found in result.values()) > 1e-3
