@@ -173,7 +173,6 @@ def test_simulate_starts_and_ends_where_mujoco_does():
         (["double-pendulum", "--ctrl", "keyframe"], "--keyframe NAME"),
         (["double-pendulum", "--out", "film.gif"], "ends in .mp4"),
         (["double-pendulum", "--out", f"{__file__}/film.mp4"], "test_cli.py"),
-        (["ant"], "--disable"),
     ],
 )
 def test_an_error_is_said_without_a_traceback(arguments, text, capsys):
@@ -182,6 +181,16 @@ def test_an_error_is_said_without_a_traceback(arguments, text, capsys):
     assert captured.err.startswith("error: ")
     assert text in captured.err
     assert "Traceback" not in captured.err
+
+
+def test_what_is_not_simulated_can_be_left_out(tmp_path, capsys):
+    model = tmp_path / "hills.xml"
+    model.write_text("""<mujoco><asset><hfield name="h" nrow="2" ncol="2" size="1 1 1 1"/></asset><worldbody>
+        <geom type="hfield" hfield="h"/><body pos="0 0 3"><freejoint/><geom type="ellipsoid" size=".1 .2 .3"/></body>
+        </worldbody></mujoco>""")
+    assert cli.main(["simulate", str(model), "--steps", "1"]) == 2
+    assert "On the command line: --disable" in capsys.readouterr().err
+    assert cli.main(["simulate", str(model), "--steps", "1", "--disable", "contact"]) == 0
 
 
 def test_debug_shows_where_an_error_comes_from():

@@ -19,6 +19,7 @@ bare = fphys.load(BARE)
 PUBLIC: dict[str, Any] = {
     "step": fphys.step,
     "forward": fphys.forward,
+    "sensors": fphys.sensors,
     "rollout": lambda m, s: fphys.rollout(m, s, ctrl[None]),
     "linearize": lambda m, s: fphys.linearize(m, s, ctrl),
     "inverse": lambda m, s: fphys.inverse(m, s, state.qvel),
