@@ -1,0 +1,363 @@
+"""Mechanisms in contact: Gymnasium's and our own, unaltered, and small ones, one for each feature.
+
+Every one is set as the oracle of the parity tests: tolerance 0, without warm start and islands, so that MuJoCo's
+solution depends on nothing but the state.
+"""
+
+import copy
+import functools
+import warnings
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import jax.numpy as jnp
+import mujoco
+import numpy as np
+
+import fphys
+from fphys.model.pairs import contact_pairs
+
+from ..rigid import mechanisms
+
+LOOSE = """
+<mujoco><option timestep="0.005" {option}/><default><geom {geom}/></default>
+  <worldbody>
+    <geom name="floor" type="plane" size="9 9 1" {floor}/>
+    <body pos="0 0 0.12"><freejoint/><geom name="ball" size="0.1" mass="1" {ball}/></body>
+    <body pos="0.5 0 0.2"><freejoint/><geom name="box" type="box" size="0.1 0.12 0.15" mass="1.3" {box}/></body>
+    <body pos="0 0.5 0.2"><freejoint/><geom name="rod" type="capsule" size="0.06 0.12" mass="0.7" {rod}/></body>
+  </worldbody><contact>{contact}</contact></mujoco>"""
+"""A ball, a box and a capsule, thrown on a plane."""
+
+
+def loose(**given: str) -> str:
+    parts = dict.fromkeys(("option", "geom", "floor", "ball", "box", "rod", "contact"), "")
+    return LOOSE.format(**(parts | given))
+
+
+CHAIN = """
+<mujoco><option timestep="0.004" {option}/>
+  <default><joint damping="0.05" armature="0.01" {joint}/><geom mass="0.5" {geom}/></default>
+  <worldbody>
+    <geom type="plane" size="9 9 1"/>
+    <site name="post" pos="0.1 0.1 0.7"/>
+    <body pos="0 0 0.6">
+      <joint name="a" axis="0 1 0" {a}/>
+      <geom type="capsule" fromto="0 0 0 0.3 0 0" size="0.03"/>
+      <body name="middle" pos="0.3 0 0">
+        <joint name="b" {b}/>
+        <geom type="capsule" fromto="0 0 0 0.3 0 0" size="0.03"/><site name="middle" pos="0.2 0 0.03"/>
+        <body name="tip" pos="0.3 0 0">
+          <joint name="c" axis="1 0 0" type="slide" {c}/>
+          <geom size="0.05"/><site name="tip" pos="0.02 0.01 0"/>
+        </body>
+      </body>
+    </body>
+    <body pos="0.9 0.6 0.1"><freejoint/><geom size="0.1"/></body>
+    <body pos="0.5 0.3 0.11" name="load"><freejoint/><geom type="box" size="0.1 0.1 0.1"/></body>
+  </worldbody>
+  <tendon>{tendon}</tendon>
+  <equality>{equality}</equality>
+  <actuator><motor joint="a" gear="5"/><motor joint="{moved}" gear="{gear}"/><motor joint="c" gear="8"/>{actuator}
+  </actuator></mujoco>"""
+"""An arm of a hinge, a second joint and a slide that swings its tip against the plane, a box and a ball."""
+
+
+def chain(**given: str) -> str:
+    parts = dict.fromkeys(("option", "joint", "geom", "a", "b", "c", "tendon", "equality", "actuator"), "")
+    if not given.get("b", "").startswith("type"):
+        given["b"] = 'axis="0 1 0" ' + given.get("b", "")
+    return CHAIN.format(**(parts | {"moved": "b", "gear": "3"} | given))
+
+
+ROPE = (
+    '<spatial name="rope" {}><site site="post"/><site site="middle"/><site site="tip"/></spatial>'
+    '<fixed name="sum" {}><joint joint="a" coef="0.7"/><joint joint="b" coef="-0.4"/></fixed>'
+)
+
+PUSHER = """
+<mujoco><option timestep="0.004" cone="elliptic"/><worldbody>
+  <geom type="plane" size="9 9 1"/>
+  <body name="hand" mocap="true" pos="-0.3 0 0.1"><geom type="capsule" size="0.05 0.1"/></body>
+  <body pos="0 0 0.1"><freejoint/><geom type="box" size="0.1 0.12 0.1" mass="0.5"/></body>
+  <body pos="0.3 0.1 0.08"><freejoint/><geom size="0.08" mass="0.2"/></body>
+</worldbody></mujoco>"""
+
+STACK = """
+<mujoco><option timestep="0.004"/><worldbody><geom type="plane" size="9 9 1"/>
+  {}</worldbody></mujoco>"""
+
+LYING = """
+<mujoco><option timestep="0.004"/><worldbody>
+  <geom type="box" size="0.4 0.3 0.1" euler="4 3 0"/><geom type="plane" size="9 9 1" pos="0 0 -1"/>
+  <body pos="0 0 0.16"><freejoint/><geom type="capsule" size="0.05 0.12" euler="90 20 0" mass="0.4"/></body>
+  <body pos="0.2 0 0.25"><freejoint/><geom type="capsule" size="0.05 0.12" euler="0 70 0" mass="0.4"/></body>
+</worldbody></mujoco>"""
+
+SHAPES = """
+<mujoco><option timestep="0.004"/>
+  <asset><mesh name="rock" vertex="0.1 0 0 -0.1 0.02 0 0 0.12 0.01 0.01 -0.11 0 0 0 0.09 0.02 0.01 -0.12 0.06 0.06 0.05"
+  /></asset>
+  <worldbody><geom type="plane" size="9 9 1"/>
+  <body pos="0 0 0.2"><freejoint/><geom type="{}" {} mass="0.4" conaffinity="0"/></body>
+  <body pos="0.5 0 0.2"><freejoint/><geom size="0.1" mass="0.4" conaffinity="0"/></body>
+</worldbody></mujoco>"""
+
+MUSCLE = chain(
+    tendon=ROPE.format("", ""),
+    actuator='<muscle tendon="rope" lengthrange="0.5 0.8" force="60"/><muscle joint="a" lengthrange="-1 2" force="20"/>',
+)
+
+
+def stack(option: str = "") -> str:
+    boxes = "".join(
+        f'<body pos="{0.01 * i} 0 {0.1 + 0.199 * i}" euler="0 0 {15 * i}"><freejoint/>'
+        f'<geom type="box" size="0.1 0.1 0.1" mass="{1 - 0.2 * i}"/></body>'
+        for i in range(3)
+    )
+    return STACK.format(boxes).replace('timestep="0.004"', f'timestep="0.004" {option}')
+
+
+FEATURES: dict[str, str] = {
+    **{
+        f"{cone} cone, condim {condim}": loose(option=f'cone="{cone}"', geom=f'condim="{condim}"')
+        for cone in ("pyramidal", "elliptic")
+        for condim in (1, 3, 4, 6)
+    },
+    "rolling on a slope, condim 6": loose(
+        option='cone="elliptic"', floor='euler="6 8 0"', geom='condim="6" friction="0.8 0.01 0.002"'
+    ),
+    "impratio": loose(option='cone="elliptic" impratio="10"'),
+    "impratio of pyramids": loose(option='impratio="4"'),
+    "margin and gap": loose(floor='margin="0.02" gap="0.008"', ball='margin="0.03"'),
+    "solref, direct": loose(floor='solref="-2000 -40"', ball='solref="-3000 -80"'),
+    "solref, both forms": loose(floor='solref="-2000 -40"', box='solref="0.03 0.7"'),
+    "solimp": loose(floor='solimp="0.5 0.98 0.01 0.3 3"', ball='solimp="0.2 0.9 0.03 0.7 1"'),
+    "priority and solmix": loose(
+        floor='friction="0.3 0.01 0.001" solmix="2" solref="0.03 0.8"',
+        ball='priority="2" friction="0.9 0.1 0.1" condim="6" solref="0.015 1.2"',
+        box='solmix="0.5" solimp="0.7 0.99 0.002 0.5 2"',
+    ),
+    "named pair": loose(
+        option='cone="elliptic"',
+        contact='<pair geom1="ball" geom2="floor" condim="4" friction="0.6 0.3 0.02 0.01 0.01" solref="0.03 1"'
+        ' margin="0.004" gap="0.001" solreffriction="0.05 1"/><pair geom1="rod" geom2="box" condim="1"/>',
+    ),
+    "excluded bodies and groups": loose(floor='contype="2" conaffinity="1"', ball='conaffinity="2" contype="0"'),
+    "refsafe off": loose(geom='solref="0.008 1"').replace(
+        "<default>", '<option><flag refsafe="disable"/></option><default>', 1
+    ),
+    "RK4 in contact": loose(option='integrator="RK4"'),
+    "implicitfast in contact": chain(option='integrator="implicitfast" cone="elliptic"'),
+    "limits of hinges": chain(joint='limited="auto"', a='range="-20 30"', b='range="-40 10" margin="3"'),
+    "limit of a slide": chain(c='range="-0.03 0.05" margin="0.01"'),
+    "limit of a ball joint": chain(b='type="ball" range="0 40" limited="true"', gear="1 2 1"),
+    "limit of a fixed tendon": chain(tendon=ROPE.format("", 'limited="true" range="-0.1 0.2"')),
+    "limit of a spatial tendon": chain(tendon=ROPE.format('limited="true" range="0.3 0.65" margin="0.02"', "")),
+    "dry friction of joints": chain(joint='frictionloss="0.8"'),
+    "dry friction of tendons": chain(tendon=ROPE.format('frictionloss="2"', 'frictionloss="1"')),
+    "connect": chain(equality='<connect body1="tip" body2="load" anchor="0.05 0.02 0.01"/>'),
+    "weld": chain(equality='<weld body1="tip" body2="load" torquescale="0.7" solref="0.03 0.8"/>'),
+    "joint equality": chain(equality='<joint joint1="a" joint2="b" polycoef="0.1 0.7 0.3 0.2 0.1"/>'),
+    "tendon equality": chain(
+        tendon=ROPE.format("", ""), equality='<tendon tendon1="sum" tendon2="rope" polycoef="-0.4 0.5 0.2 0 0"/>'
+    ),
+    "muscle in contact": MUSCLE,
+    "pushed by a mocap body": PUSHER,
+    "stack of boxes": stack(),
+    "stack of boxes, elliptic": stack('cone="elliptic"'),
+    "capsules on a box": LYING,
+    "cylinder on a plane": SHAPES.format("cylinder", 'size="0.1 0.12"'),
+    "ellipsoid on a plane": SHAPES.format("ellipsoid", 'size="0.1 0.12 0.08"'),
+    "mesh on a plane": SHAPES.format("mesh", 'mesh="rock"'),
+}
+"""One small mechanism for each feature; the table of ``docs/features.md`` has its rows from here."""
+
+_OPTION = 'timestep="0.004" cone="elliptic"'
+BOX = f"""
+<mujoco><option {_OPTION}/><worldbody><geom type="plane" size="9 9 1" friction="0.5 0.01 0.001"/>
+  <body pos="0 0 0.0993"><freejoint/><geom type="box" size="0.12 0.1 0.1" mass="1.2"/></body></worldbody></mujoco>"""
+SLOPE = f"""
+<mujoco><option {_OPTION}/><worldbody>
+  <geom type="plane" size="9 9 1" euler="15 5 0" friction="0.6 0.02 0.003" condim="6"/>
+  <body pos="0 0 0.103"><freejoint/><geom size="0.1" mass="0.8"/></body></worldbody></mujoco>"""
+
+
+def franka_pushing() -> str:
+    """A fist on the flange, a box beside it, on a plane under both; the arm's own bodies touch nothing."""
+    text = Path(fphys.asset("franka")).read_text()
+    home = "1.5707963267948966 0.7853981633974483"
+    assert home in text and '<site name="end_effector"' in text
+    text = text.replace(
+        '<site name="end_effector"', '<geom size="0.04" pos="0 0 0.107" contype="1"/><site name="end_effector"'
+    )
+    x, z = 0.5545, 0.5195
+    still = (
+        f'<geom type="plane" size="9 9 1" pos="0 0 {z - 0.05}" contype="2" conaffinity="0" friction="0.5 0.01 0.001"/>'
+    )
+    box = (
+        f'<body pos="{x + 0.099} 0.01 {z + 0.0097}"><freejoint/>'
+        '<geom type="box" size="0.06 0.08 0.06" mass="0.4" contype="0" conaffinity="3" condim="4"/></body>'
+    )
+    text = text.replace("</worldbody>", f"{still}{box}</worldbody>")
+    return text.replace(home, f"{home} {x + 0.099} 0.01 {z + 0.0097} 1 0 0 0")
+
+
+def hand_grasping() -> str:
+    """A ball above the palm, which looks up; the fingers close."""
+    text = Path(fphys.asset("hand")).read_text()
+    ball = '<body pos="0.33 -0.01 0.36"><freejoint/><geom type="sphere" size="0.032" mass="0.06" contype="1" conaffinity="1"/></body>'
+    return text.replace("</worldbody>", f"{ball}</worldbody>")
+
+
+SCENES = {
+    "box on a plane": BOX,
+    "ball on a slope": SLOPE,
+    "franka pushing a box": franka_pushing(),
+    "hand grasping a ball": hand_grasping(),
+}
+"""Mechanisms that the gradients' tests need besides the files; the last two are assets with something inserted."""
+
+
+@functools.cache
+def sources() -> dict[str, Any]:
+    """Name -> file or text of every mechanism."""
+    files = {k: v for k, v in mechanisms.corpus().items() if not isinstance(v, str)}
+    point = files["gymnasium-point"].read_text()
+    floor = 'name="floor" pos="0 0 0"'
+    assert floor in point
+    raised = point.replace(floor, 'name="floor" pos="0 0 0.001"')
+    return files | {"gymnasium-point, floor raised": raised} | SCENES | FEATURES
+
+
+@functools.cache
+def case(name: str, dtype: str = "float64") -> fphys.Model:
+    """A mechanism under the oracle's settings."""
+    return fphys.load(strict(sources()[name]), dtype=dtype)
+
+
+def strict(source: Any) -> mujoco.MjModel:
+    """MuJoCo's model with the tightest solver there is."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)  # of deprecated attributes, and of solvers other than Newton
+        m = copy.copy(fphys.load(source).structure.source)
+    m.opt.solver = mujoco.mjtSolver.mjSOL_NEWTON
+    m.opt.tolerance, m.opt.ls_tolerance = 0, 1e-10
+    m.opt.iterations, m.opt.ls_iterations = 100, 200
+    m.opt.disableflags |= int(mujoco.mjtDisableBit.mjDSBL_WARMSTART | mujoco.mjtDisableBit.mjDSBL_ISLAND)
+    return m
+
+
+EPISODE, HOLD = 200, 10
+"""Steps of one trajectory, and for how many of them an action is held."""
+
+
+class Row(NamedTuple):
+    """A state along a trajectory, and MuJoCo's answers there."""
+
+    qpos: np.ndarray
+    qvel: np.ndarray
+    act: np.ndarray
+    ctrl: np.ndarray
+    mocap_pos: np.ndarray
+    qacc: np.ndarray
+    after: np.ndarray  # velocity after a step
+    contacts: "Touch"
+    active: bool  # whether a contact force acts; any constraint's force where nothing can touch
+
+
+class Touch(NamedTuple):
+    """MuJoCo's contacts in a state."""
+
+    geom: np.ndarray
+    distance: np.ndarray
+    pos: np.ndarray
+    frame: np.ndarray
+    force: np.ndarray
+
+
+def to_state(model: fphys.Model, rows: list[Row]) -> tuple[fphys.State, np.ndarray]:
+    """The same states for us, and their controls, in the model's precision."""
+    stacked = {
+        name: np.array([getattr(row, name) for row in rows], model.qpos0.dtype)
+        for name in ("qpos", "qvel", "act", "mocap_pos", "ctrl")
+    }
+    ctrl = stacked.pop("ctrl")
+    return fphys.init(model, len(rows)).replace(**{k: jnp.asarray(v) for k, v in stacked.items()}), ctrl
+
+
+def action(m: mujoco.MjModel, rng: np.random.Generator) -> np.ndarray:
+    """A random control within its range."""
+    low, high = np.where(m.actuator_ctrllimited[:, None].astype(bool), m.actuator_ctrlrange, [-1.0, 1.0]).T
+    return rng.uniform(low, high)
+
+
+def start(m: mujoco.MjModel, d: mujoco.MjData, rng: np.random.Generator) -> None:
+    """Near the reference position, moving."""
+    mujoco.mj_resetData(m, d)
+    if m.nkey:
+        mujoco.mj_resetDataKeyframe(m, d, 0)
+    mujoco.mj_integratePos(m, d.qpos, 0.15 * rng.standard_normal(m.nv), 1.0)
+    d.qvel[:] = 0.5 * rng.standard_normal(m.nv)
+
+
+@functools.cache
+def states(name: str, count: int, seed: int = 0) -> list[Row]:
+    """``count`` states, half of them active where the mechanism meets as many on its way."""
+    m = case(name).structure.source
+    rng, d, rows = np.random.default_rng(seed), mujoco.MjData(m), []
+    every = max(1, 8 * EPISODE // count)
+    for _ in range(200):
+        start(m, d, rng)
+        for t in range(EPISODE):
+            if t % HOLD == 0:
+                d.ctrl[:] = action(m, rng)
+            d.mocap_pos[:] += 0.01 * rng.standard_normal((m.nmocap, 3)) + [0.002, 0, 0]
+            if t % every == t // every % every:
+                rows.append(answer(m, d))
+            mujoco.mj_step(m, d)
+            if not np.isfinite(d.qpos).all() or np.abs(d.qvel).max() > 1e3:
+                break
+        active = sum(row.active for row in rows)
+        enough = active >= count // 2 and len(rows) >= count
+        if enough and (len(rows) - active >= count // 2 or len(rows) > 3 * count) or len(rows) > 20 * count:
+            break
+    return chosen(rows, count)
+
+
+def chosen(rows: list[Row], count: int) -> list[Row]:
+    """Half active, half not; where there are not enough of one kind, more of the other."""
+    active = [row for row in rows if row.active]
+    idle = [row for row in rows if not row.active]
+    most = min(len(active), max(count // 2, count - len(idle)))
+    spread = lambda x, n: [x[i] for i in np.linspace(0, len(x) - 1, n).astype(int)] if n else []  # noqa: E731
+    return spread(active, most) + spread(idle, min(len(idle), count - most))
+
+
+def answer(m: mujoco.MjModel, d: "mujoco.MjData | Row") -> Row:
+    """MuJoCo's answers in the state of ``d``, from a fresh start."""
+    e = mujoco.MjData(m)
+    given = ("qpos", "qvel", "act", "ctrl", "mocap_pos")
+    for name in given:
+        getattr(e, name)[:] = getattr(d, name)
+    mujoco.mj_forward(m, e)
+    force = np.zeros((e.ncon, 6))
+    for i in range(e.ncon):
+        mujoco.mj_contactForce(m, e, i, force[i])
+    c = e.contact
+    touch = Touch(c.geom.copy(), c.dist.copy(), c.pos.copy(), c.frame.reshape(-1, 3, 3).copy(), force)
+    kind = e.efc_type[: e.nefc]
+    counted = kind >= int(mujoco.mjtConstraint.mjCNSTR_CONTACT_FRICTIONLESS)
+    if not touchable(m):
+        counted = kind != int(mujoco.mjtConstraint.mjCNSTR_EQUALITY)
+    active = bool((counted & (e.efc_force[: e.nefc] != 0)).any())
+    state = [np.array(getattr(d, name)) for name in given]
+    qacc = e.qacc.copy()
+    mujoco.mj_step(m, e)
+    return Row(*state, qacc, e.qvel.copy(), touch, active)
+
+
+@functools.cache
+def touchable(m: mujoco.MjModel) -> bool:
+    """Whether any two geoms may touch."""
+    return len(contact_pairs(m, frozenset())[0]) > 0
