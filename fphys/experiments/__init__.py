@@ -12,6 +12,7 @@ EXPERIMENTS = {
     "swing-up": "a double pendulum swings up, its torques found by gradient through the simulation",
     "reach": "a seven-joint arm reaches a target, its trajectory found by gradient",
     "identify": "a robot's masses and joint friction are found from a recorded motion",
+    "throw": "a ball bounces off a wall onto a target, its throw found by gradient through the bounce",
 }
 """Name of each experiment → what it does, in one line."""
 
