@@ -12,6 +12,8 @@ EXPERIMENTS = {
     "swing-up": "a double pendulum swings up, its torques found by gradient through the simulation",
     "reach": "a seven-joint arm reaches a target, its trajectory found by gradient",
     "identify": "a robot's masses and joint friction are found from a recorded motion",
+    "throw": "a ball bounces off a wall onto a target, its throw found by gradient through the bounce",
+    "identify-contact": "a contact's friction and restitution are found from a recorded slide and bounce",
 }
 """Name of each experiment → what it does, in one line."""
 

@@ -13,7 +13,7 @@ import functools
 import json
 import math
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +31,8 @@ from .film import beside
 from .recording import Recording, RecordingError, read
 
 Array = jax.Array
+Put = Callable[[fphys.Model, Array], fphys.Model]
+"""A model with other parameters, given as (world, P) values."""
 
 BAR = 0.01  # of the true value
 LEAST_DAMPING = 1e-3  # N m s/rad, to begin with where the model has none: the search is in logarithms
@@ -70,7 +72,8 @@ def _main(config: Config, run: Run) -> dict[str, Any]:
 
     begun = time.perf_counter()
     history = [first]
-    for estimate, windows in stages(config, model, motion, run, first):
+    step = dynamics(model, motion)
+    for estimate, windows in stages(config, step, motion, run, first):
         history.append(np.exp(np.asarray(estimate.parameters)))
         relative = dict(zip(names, history[-1] / reference, strict=True))
         run.log(len(history) - 1, residual=math.sqrt(estimate.cost / windows.y.size), **relative)
@@ -80,7 +83,7 @@ def _main(config: Config, run: Run) -> dict[str, Any]:
         "began": dict(zip(names, first.tolist(), strict=True)),
     }
     if len(history) > 1:
-        deviation = jax.jit(functools.partial(least_squares.deviations, dynamics(model, motion)))(windows, estimate)
+        deviation = jax.jit(functools.partial(least_squares.deviations, step))(windows, estimate)
         metrics["standard_deviation"] = dict(zip(names, np.asarray(deviation).tolist(), strict=True))
     metrics["search_seconds"] = round(time.perf_counter() - begun, 2)
     if truth is not None:
@@ -93,7 +96,7 @@ def _main(config: Config, run: Run) -> dict[str, Any]:
 
     other = prediction_of(config)
     shown = recorded(other, model) if other else motion
-    before, after = predict(model, np.stack([first, found]), shown)
+    before, after = predict(dynamics(model, shown), np.stack([first, found]), shown)
     kind = "predicted" if other else "fitted"
     metrics |= {
         f"{kind}_rms": rms(after, shown).tolist(),
@@ -101,15 +104,16 @@ def _main(config: Config, run: Run) -> dict[str, Any]:
         f"{kind}_rms_before": rms(before, shown).tolist(),
     }
     run.save(parameters=np.stack(history), names=np.array(names), predicted=after, measured=shown.x, time=shown.time)
-    run.plot("identify", _figure(names, np.stack(history) / reference, truth is not None, shown, before, after, kind))
+    run.plot("identify", figure(names, np.stack(history) / reference, truth is not None, shown, before, after, kind))
     identified = with_parameters(model, jnp.asarray(found)[None])
     beside(run, [(identified, trajectory(model, shown, x), 0) for x in (shown.x, before, after)])
     return metrics
 
 
-def stages(config: Config, model: fphys.Model, motion: Recording, run: Run, first: np.ndarray) -> Iterator[Any]:
+def stages(
+    config: Any, step: least_squares.Step, motion: Recording, run: Run, first: np.ndarray
+) -> Iterator[tuple[least_squares.Estimate, least_squares.Windows]]:
     """The estimate after every iteration, and the windows it is for: from short windows to long ones."""
-    step = dynamics(model, motion)
     parameters = jnp.log(jnp.asarray(first))
     for seconds in config.windows:
         length = min(max(round(seconds / motion.interval), 2), len(motion.time) - 1)
@@ -166,13 +170,21 @@ def guess(model: fphys.Model) -> np.ndarray:
     return np.concatenate([np.asarray(model.body.mass[0])[moving(model)], damping])
 
 
-def off(truth: np.ndarray, config: Config) -> np.ndarray:
+def off(truth: np.ndarray, config: Any) -> np.ndarray:
     """The truth, each value too large or too small by ``config.off``."""
     return truth * (1 + config.off * np.random.default_rng(config.seed).choice([-1.0, 1.0], len(truth)))
 
 
 def known(source: str, model: fphys.Model) -> np.ndarray | None:
     """The true values from NAME.truth.json beside NAME.csv, shape (P,), if it is there."""
+    return true_values(source, parameter_names(model), {"mass": "body.mass", "damping": "dof.damping"})
+
+
+def true_values(source: str, names: Sequence[str], groups: Mapping[str, str]) -> np.ndarray | None:
+    """The values of ``names`` (KIND/NAME), shape (P,), from the truth beside a recording, if it is there.
+
+    ``groups`` says under which key of the file each kind is.
+    """
     path = recording_path(source).with_suffix(".truth.json")
     if not path.exists():
         return None
@@ -181,14 +193,12 @@ def known(source: str, model: fphys.Model) -> np.ndarray | None:
     except ValueError as cause:
         raise RecordingError(f"{path}: not JSON: {cause}") from cause
     values = {
-        f"{kind}/{name}": value
-        for kind, group in (("mass", "body.mass"), ("damping", "dof.damping"))
-        for name, value in content.get(group, {}).items()
+        f"{kind}/{name}": value for kind, group in groups.items() for name, value in content.get(group, {}).items()
     }
-    missing = [name for name in parameter_names(model) if name not in values]
+    missing = [name for name in names if name not in values]
     if missing:
         raise RecordingError(f"{path}: no {', '.join(missing)}; remove the file if the truth is not known")
-    return np.array([values[name] for name in parameter_names(model)])
+    return np.array([values[name] for name in names])
 
 
 def with_parameters(model: fphys.Model, values: Array) -> fphys.Model:
@@ -208,8 +218,8 @@ def with_parameters(model: fphys.Model, values: Array) -> fphys.Model:
     return model.replace(changes, derived="frozen")  # derived constants serve constraints, and there are none
 
 
-def dynamics(model: fphys.Model, motion: Recording) -> least_squares.Step:
-    """One interval of the recording, as steps of the simulator; parameters are logarithms."""
+def dynamics(model: fphys.Model, motion: Recording, put: Put = with_parameters) -> least_squares.Step:
+    """One interval of the recording, as steps of the simulator; parameters are logarithms of what ``put`` takes."""
     timestep, nq = float(model.opt.timestep[0]), model.structure.nq
     count = round(motion.interval / timestep)
     if count < 1 or abs(motion.interval - count * timestep) > 0.01 * timestep:
@@ -219,10 +229,9 @@ def dynamics(model: fphys.Model, motion: Recording) -> least_squares.Step:
         )
 
     def step(parameters: Array, x: Array, u: Array) -> Array:
-        values = with_parameters(model, jnp.exp(parameters))
+        values = put(model, jnp.exp(parameters))
         state = fphys.init(model, len(x), qpos=x[:, :nq], qvel=x[:, nq:])
-        for _ in range(count):
-            state = fphys.step(values, state, u)
+        state, _ = fphys.scan(lambda s, _: (fphys.step(values, s, u), None), state, jnp.arange(count))
         return jnp.concatenate([state.qpos, state.qvel], 1)
 
     return step
@@ -239,10 +248,10 @@ def scale(motion: Recording) -> Array:
     return jnp.asarray(np.where(spread > 0, spread, 1.0))
 
 
-def predict(model: fphys.Model, values: np.ndarray, motion: Recording) -> np.ndarray:
+def predict(step: least_squares.Step, values: np.ndarray, motion: Recording) -> np.ndarray:
     """The whole motion from its first row as measured, with each row of values (n, P): shape (n, rows, nq + nv)."""
     u, y = channels(motion)
-    simulate = functools.partial(least_squares.simulate, dynamics(model, motion))
+    simulate = functools.partial(least_squares.simulate, step)
     start, u = jnp.repeat(y[:1], len(values), axis=0), jnp.repeat(u[:-1, None], len(values), axis=1)
     return np.moveaxis(jax.jit(simulate)(jnp.log(jnp.asarray(values)), start, u), 1, 0)
 
@@ -260,7 +269,7 @@ def trajectory(model: fphys.Model, motion: Recording, x: np.ndarray) -> fphys.St
     return states.replace(qpos=x[rows][:, None, :nq], qvel=x[rows][:, None, nq:])
 
 
-def _figure(
+def figure(
     names: list[str],
     relative: np.ndarray,
     truth_known: bool,
@@ -268,22 +277,24 @@ def _figure(
     before: np.ndarray,
     after: np.ndarray,
     kind: str,
+    bar: float = BAR,
 ) -> Any:
+    """Parameters by iteration, and the motion of the first two coordinates."""
     from matplotlib.figure import Figure
 
-    figure = Figure(figsize=(10.0, 4.8), layout="constrained")
-    grid = figure.add_gridspec(2, 2, width_ratios=(1.0, 1.35))
-    left = figure.add_subplot(grid[:, 0])
+    page = Figure(figsize=(10.0, 4.8), layout="constrained")
+    grid = page.add_gridspec(2, 2, width_ratios=(1.0, 1.35))
+    left = page.add_subplot(grid[:, 0])
     colors = ["#2a6db5", "#ec6a29", "#3a9d6e", "#8a5fb0", "#c23b4b", "#6b7280"]
     for j, name in enumerate(names):
         left.plot(relative[:, j], color=colors[j % 6], marker="o", markersize=3, linewidth=1.3, label=name)
     if truth_known:
-        left.axhspan(1 - BAR, 1 + BAR, color="#3a9d6e", alpha=0.25, linewidth=0)
+        left.axhspan(1 - bar, 1 + bar, color="#3a9d6e", alpha=0.25, linewidth=0)
     left.set(title="found / true" if truth_known else "found / begun with", xlabel="iteration")
     left.legend(frameon=False, fontsize=9)
     panels = [left]
     for j in range(min(motion.qpos.shape[1], 2)):
-        axes = figure.add_subplot(grid[j, 1])
+        axes = page.add_subplot(grid[j, 1])
         axes.plot(motion.time, motion.x[:, j], color="#6b7280", linewidth=4.0, alpha=0.45, label="recorded")
         axes.plot(motion.time, before[:, j], color="#ec6a29", linewidth=1.0, linestyle="--", label="begun with")
         axes.plot(motion.time, after[:, j], color="#2a6db5", linewidth=1.4, label=kind)
@@ -297,4 +308,4 @@ def _figure(
     for axes in panels:
         axes.grid(True, alpha=0.25, linewidth=0.6)
         axes.spines[["top", "right"]].set_visible(False)
-    return figure
+    return page

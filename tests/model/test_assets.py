@@ -11,7 +11,7 @@ import pytest
 from fphys.errors import ModelError
 from fphys.model.assets import asset, recording
 
-MODELS = ("ant", "arm-urdf", "ball", "cartpole", "double-pendulum", "franka", "hand", "humanoid", "quadruped")
+MODELS = ("ant", "arm-urdf", "ball", "cartpole", "double-pendulum", "franka", "hand", "humanoid", "puck", "quadruped")
 TOUCHING = {"ball", "ant", "hand", "humanoid", "quadruped"}
 
 
@@ -359,6 +359,16 @@ def test_recordings_have_one_percent_noise_and_obey_the_limits(name):
     np.testing.assert_allclose(noise, 0.01, rtol=0.1)
     np.testing.assert_allclose(np.diff(rows[:, 0]), model.opt.timestep, rtol=1e-6)
     assert np.all(np.abs(rows[:, 1:3]) <= model.actuator_ctrlrange[:, 1])
+
+
+def test_throws_are_what_their_script_makes():
+    make = recorder()
+    for name, throw in make.THROWS.items():
+        rows = np.loadtxt(recording(name), delimiter=",", skiprows=1)
+        np.testing.assert_allclose(rows, make.record_puck(make.true_puck(), *throw), rtol=1e-7, atol=1e-9)
+        assert Path(recording(name)).read_text().splitlines()[0] == make.PUCK_HEADER
+    truth = json.loads(Path(recording("puck")).with_suffix(".truth.json").read_text())
+    assert truth == {"pair.friction": {"puck-floor": 0.24}, "pair.damping": {"puck-floor": 45.0}}
 
 
 def test_the_recording_determines_masses_and_dampings():

@@ -1,7 +1,8 @@
-"""Record the motions that ``fphys run identify`` reads: a double pendulum simulated by MuJoCo, with noise.
+"""Record the motions that ``fphys run identify`` and ``identify-contact`` read: simulated by MuJoCo, with noise.
 
 ``python make.py`` rewrites, in its own folder, ``double-pendulum.csv``, ``double-pendulum-2.csv`` (another excitation,
-to test predictions on) and ``double-pendulum.truth.json`` (the values to find). The same seeds give the same files.
+to test predictions on) and ``double-pendulum.truth.json`` (the values to find); ``puck.csv``, ``puck-2.csv`` (another
+throw) and ``puck.truth.json``. The same seeds give the same files.
 """
 
 import json
@@ -16,6 +17,11 @@ NOISE = 0.01  # standard deviation of the noise, as a fraction of each channel's
 STEPS = 600  # of the model's time step, 0.01 s
 RECORDINGS = {"double-pendulum": 9, "double-pendulum-2": 24}  # name -> seed
 HEADER = "time,ctrl0,ctrl1,qpos0,qpos1,qvel0,qvel1"
+
+FRICTION, CONTACT_DAMPING = 0.24, 45.0  # of the puck on the floor: [-] and [1/s], the second of solref with its sign
+THROWS = {"puck": ([0.0, 0.4, 4.0, 0.0], 5), "puck-2": ([0.0, 0.25, 3.0, 1.5], 6)}  # name -> (x, z, vx, vz), seed
+PUCK_ROWS, EVERY = 200, 10  # rows after the first, and the model's steps of 1 ms between two
+PUCK_HEADER = "time,qpos0,qpos1,qvel0,qvel1"
 
 
 def true_model():
@@ -61,6 +67,32 @@ def record(model, seed: int) -> np.ndarray:
     return np.column_stack([time, ctrl, measured])
 
 
+def true_puck():
+    """The puck of our assets with another friction and restitution."""
+    import mujoco
+
+    spec = mujoco.MjSpec.from_file(str(HERE.parent / "puck.xml"))
+    (pair,) = spec.pairs
+    pair.friction[:2] = FRICTION
+    pair.solref[1] = -CONTACT_DAMPING
+    return spec.compile()
+
+
+def record_puck(model, start: list[float], seed: int) -> np.ndarray:
+    """Rows of a recording of a throw, shape (PUCK_ROWS + 1, 5), columns as in PUCK_HEADER."""
+    import mujoco
+
+    data = mujoco.MjData(model)
+    data.qpos[:], data.qvel[:] = start[:2], start[2:]
+    states = [np.array(start)]
+    for _ in range(PUCK_ROWS):
+        mujoco.mj_step(model, data, EVERY)
+        states.append(np.concatenate([data.qpos, data.qvel]))
+    states = np.stack(states)
+    noise = NOISE * states.std(axis=0) * np.random.default_rng(seed).standard_normal(states.shape)
+    return np.column_stack([model.opt.timestep * EVERY * np.arange(PUCK_ROWS + 1), states + noise])
+
+
 def truth(model) -> dict:
     """The values to find, and the inertias [kg m^2] about each arm's centre that follow from the masses."""
     return {
@@ -75,3 +107,10 @@ if __name__ == "__main__":
     for name, seed in RECORDINGS.items():
         np.savetxt(HERE / f"{name}.csv", record(model, seed), fmt="%.8g", delimiter=",", header=HEADER, comments="")
     (HERE / "double-pendulum.truth.json").write_text(json.dumps(truth(model), indent=2) + "\n")
+
+    puck = true_puck()
+    for name, (start, seed) in THROWS.items():
+        rows = record_puck(puck, start, seed)
+        np.savetxt(HERE / f"{name}.csv", rows, fmt="%.8g", delimiter=",", header=PUCK_HEADER, comments="")
+    found = {"pair.friction": {"puck-floor": FRICTION}, "pair.damping": {"puck-floor": CONTACT_DAMPING}}
+    (HERE / "puck.truth.json").write_text(json.dumps(found, indent=2) + "\n")
