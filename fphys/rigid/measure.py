@@ -188,7 +188,7 @@ class Scene:
 
     @functools.cached_property
     def contacts(self) -> Contacts | None:
-        """The contacts that act, or None where model or state have none; no gradients."""
+        """The contacts that act, or None where model or state have none."""
         found, force = self._solution[1].contacts, self._solution[1].force
         if found is None:
             return None

@@ -244,6 +244,19 @@ def test_readings_under_contact():
     assert max(errors.values()) <= 1e-9, errors
 
 
+def test_gradients_flow_through_contact_forces():
+    """Into touch, force and torque: by velocities, controls and friction, in states that stay in contact."""
+    model, _ = touching()
+    start = scene("euler")
+    state = jax.tree.map(lambda x: x[:2], start.state)
+
+    def readings(qvel: Any, ctrl: Any, friction: Any) -> Any:
+        changed = model.replace({"geom.friction": friction})
+        return 1e-2 * fphys.sensors(changed, state.replace(qvel=qvel), ctrl)
+
+    check_grads(jax.jit(readings), (state.qvel, start.ctrl[:2], model.geom.friction), tol=1e-5, directions=3)
+
+
 # --- gradients and transforms -----------------------------------------------------------------------------------------
 
 FEW = """
