@@ -79,7 +79,7 @@ def pair_rows(model: Model) -> np.ndarray:
 def _arguments(model: Model) -> list[Any]:
     s = model.structure
     body = [s.geom.body, s.body.frame, L.body_origin(model)]
-    return [s.geom.pair, s.geom.pair_condim, pair_rows(model), *body, int(s.elliptic), L.refsafe(model)]
+    return [s.geom.pair, s.geom.pair_condim, *body, int(s.elliptic), L.refsafe(model)]
 
 
 def _parameters(model: Model, pairs: Pairs) -> list[Any]:
@@ -100,7 +100,7 @@ def contact_rows(
     """Write the rows of every contact from row ``first``; ``motions``: frames, dofs' axes, velocity."""
     s = model.structure
     frames, axes, velocity = motions
-    structure = [*_arguments(model), L.last_dof(model), s.dof.parent, L.dof_origin(model), first]
+    structure = [*_arguments(model), pair_rows(model), L.last_dof(model), s.dof.parent, L.dof_origin(model), first]
     geometry = [contacts.distance, contacts.pos, contacts.frame]
     launch(
         kernels(state.qpos.dtype, "rigid.contact").contact_rows,

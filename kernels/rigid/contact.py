@@ -89,12 +89,12 @@ def contact_rows(
     # Structure:
     pair: wp.array2d(dtype=int),
     pair_dim: wp.array(dtype=int),
-    pair_rows: wp.array(dtype=int),
     geom_body: wp.array(dtype=int),
     body_frame: wp.array(dtype=int),
     body_origin: wp.array(dtype=int),
     elliptic: int,
     refsafe: int,
+    pair_rows: wp.array(dtype=int),
     body_lastdof: wp.array(dtype=int),
     dof_parent: wp.array(dtype=int),
     dof_origin: wp.array(dtype=int),
@@ -187,12 +187,102 @@ def contact_rows(
                     i = dof_parent[i]
 
 
+@wp.func
+def cone_force(normal: real, across: vec5, mu: vec5, r: real, impratio: real) -> vec6:
+    """The force of an elliptic contact by the zone of its errors; ``across`` is zero beyond the dimension."""
+    ratio = wp.max(TINY, impratio)
+    mu0 = mu[0] / wp.sqrt(ratio)
+    square = real(1.0e-30)
+    for i in range(5):
+        square += mu[i] * mu[i] * across[i] * across[i]
+    t = wp.sqrt(square)
+    n = mu0 * normal
+    along = real(0.0)
+    slide = real(0.0)
+    if n < mu0 * t:
+        if mu0 * n + t <= real(0.0):
+            along = -normal / r
+            slide = -real(1.0) / (r * mu0 * mu0)
+        else:
+            d = (n - mu0 * t) / (r * mu0 * mu0 * (real(1.0) + mu0 * mu0))
+            along = -d * mu0
+            slide = d * mu0 / t
+    out = vec6(
+        along,
+        slide * mu[0] * mu[0] * across[0],
+        slide * mu[1] * mu[1] * across[1],
+        slide * mu[2] * mu[2] * across[2],
+        slide * mu[3] * mu[3] * across[3],
+        slide * mu[4] * mu[4] * across[4],
+    )
+    return out
+
+
+@wp.func
+def direction(i: int) -> vec6:
+    """A unit vector of the contact's six directions."""
+    return vec6(
+        wp.where(i == 0, real(1.0), real(0.0)),
+        wp.where(i == 1, real(1.0), real(0.0)),
+        wp.where(i == 2, real(1.0), real(0.0)),
+        wp.where(i == 3, real(1.0), real(0.0)),
+        wp.where(i == 4, real(1.0), real(0.0)),
+        wp.where(i == 5, real(1.0), real(0.0)),
+    )
+
+
+@wp.func
+def contact_force(
+    a: vec6,
+    u: vec6,
+    violation: real,
+    weight: real,
+    mu: vec5,
+    solref: vec2,
+    solreffriction: vec2,
+    solimp: vec5,
+    timestep: real,
+    impratio: real,
+    softness: real,
+    dim: int,
+    elliptic: int,
+    refsafe: int,
+) -> vec6:
+    """Force and torque of a contact on its second geom, in its frame, at accelerations ``a`` and velocities ``u``."""
+    z = fading_impedance(solimp, violation, softness)
+    r = row_resistance(z, weight, mu, impratio, dim, elliptic, 0)
+    kb = spring_damper(solref, solimp, timestep, refsafe)
+    error = a + kb[1] * u
+    normal = error[0] + kb[0] * z * wp.min(violation, real(0.0))
+    force = vec6()
+    if elliptic != 0 and dim > 1:
+        kt = row_spring_damper(solref, solreffriction, solimp, timestep, refsafe, elliptic, 1)
+        slip = a + kt[1] * u
+        none = real(0.0)
+        across = vec5(
+            slip[1],
+            slip[2],
+            wp.where(dim > 3, slip[3], none),
+            wp.where(dim > 4, slip[4], none),
+            wp.where(dim > 4, slip[5], none),
+        )
+        force = cone_force(normal, across, mu, r, impratio)
+    elif dim == 1:
+        force = -restoring(normal, r, -UNBOUNDED, real(0.0)) * direction(0)
+    else:
+        for i in range(5):
+            if i < dim - 1:
+                up = -restoring(normal + mu[i] * error[i + 1], r, -UNBOUNDED, real(0.0))
+                down = -restoring(normal - mu[i] * error[i + 1], r, -UNBOUNDED, real(0.0))
+                force += (up + down) * direction(0) + mu[i] * (up - down) * direction(i + 1)
+    return force
+
+
 @wp.kernel
 def contact_power(
     # Structure:
     pair: wp.array2d(dtype=int),
     pair_dim: wp.array(dtype=int),
-    pair_rows: wp.array(dtype=int),
     geom_body: wp.array(dtype=int),
     body_frame: wp.array(dtype=int),
     body_origin: wp.array(dtype=int),
@@ -235,96 +325,27 @@ def contact_power(
             f2 = body_frame[b2]
             o1 = frame_pos[world, body_origin[b1]]
             o2 = frame_pos[world, body_origin[b2]]
-            dim = pair_dim[p]
-            mu = pair_friction[world, p]
             x = pos[world, c]
             u = relative_rate(frame[world, c], x, frame_vel[world, f1], o1, frame_vel[world, f2], o2)
             a = relative_rate(frame[world, c], x, frame_acc[world, f1], o1, frame_acc[world, f2], o2)
             l = relative_rate(frame[world, c], x, frame_trial[world, f1], o1, frame_trial[world, f2], o2)
-            z = fading_impedance(pair_solimp[world, p], violation, softness[world])
-            depth = wp.min(violation, real(0.0))
-            weight = body_invweight0[world, b1][0] + body_invweight0[world, b2][0]
-            kb = spring_damper(pair_solref[world, p], pair_solimp[world, p], timestep[world], refsafe)
-            normal = a[0] + kb[1] * u[0] + kb[0] * z * depth
-            power = real(0.0)
-            if elliptic != 0 and dim > 1:
-                r = resistance(z, weight)
-                kt = row_spring_damper(
-                    pair_solref[world, p],
-                    pair_solreffriction[world, p],
-                    pair_solimp[world, p],
-                    timestep[world],
-                    refsafe,
-                    elliptic,
-                    1,
-                )
-                square = real(0.0)
-                slip = real(0.0)
-                for i in range(5):
-                    if i < dim - 1:
-                        error = a[i + 1] + kt[1] * u[i + 1]
-                        square += mu[i] * mu[i] * error * error
-                        slip += mu[i] * mu[i] * error * l[i + 1]
-                power = cone_power(normal, square, slip, l[0], r, mu[0], impratio[world])
-            else:
-                r = row_resistance(z, weight, mu, impratio[world], dim, elliptic, 0)
-                for row in range(pair_rows[p]):
-                    error = edge_rate(a, mu, dim, elliptic, row) + kb[1] * edge_rate(u, mu, dim, elliptic, row)
-                    error += kb[0] * z * depth
-                    power += restoring(error, r, -UNBOUNDED, real(0.0)) * edge_rate(l, mu, dim, elliptic, row)
-            power_out[world, c] = power
-
-
-@wp.func
-def cone_power(normal: real, square: real, slip: real, l: real, r: real, mu0: real, impratio: real) -> real:
-    """-f . l of an elliptic contact, by the zone of the cone that its errors x lie in.
-
-    ``normal`` is x_0, ``square`` the sum of (mu_i x_i)^2 and ``slip`` that of mu_i^2 x_i l_i over the other directions,
-    ``l`` the trial rate along the normal.
-    """
-    ratio = wp.max(TINY, impratio)
-    mu = mu0 / wp.sqrt(ratio)
-    n = mu * normal
-    t = wp.sqrt(square + real(1.0e-30))
-    power = real(0.0)
-    if n < mu * t:
-        if mu * n + t <= real(0.0):  # sticking: R_i mu_i^2 = R_0 mu^2
-            power = normal * l / r + slip / (r * mu * mu)
-        else:
-            d = (n - mu * t) / (r * mu * mu * (real(1.0) + mu * mu))
-            power = d * mu * (l - slip / t)
-    return power
-
-
-@wp.func
-def cone_force(normal: real, across: vec5, mu: vec5, r: real, impratio: real) -> vec6:
-    """The force of an elliptic contact by the zone of its errors; ``across`` is zero beyond the dimension."""
-    ratio = wp.max(TINY, impratio)
-    mu0 = mu[0] / wp.sqrt(ratio)
-    square = real(1.0e-30)
-    for i in range(5):
-        square += mu[i] * mu[i] * across[i] * across[i]
-    t = wp.sqrt(square)
-    n = mu0 * normal
-    along = real(0.0)
-    slide = real(0.0)
-    if n < mu0 * t:
-        if mu0 * n + t <= real(0.0):
-            along = -normal / r
-            slide = -real(1.0) / (r * mu0 * mu0)
-        else:
-            d = (n - mu0 * t) / (r * mu0 * mu0 * (real(1.0) + mu0 * mu0))
-            along = -d * mu0
-            slide = d * mu0 / t
-    out = vec6(
-        along,
-        slide * mu[0] * mu[0] * across[0],
-        slide * mu[1] * mu[1] * across[1],
-        slide * mu[2] * mu[2] * across[2],
-        slide * mu[3] * mu[3] * across[3],
-        slide * mu[4] * mu[4] * across[4],
-    )
-    return out
+            force = contact_force(
+                a,
+                u,
+                violation,
+                body_invweight0[world, b1][0] + body_invweight0[world, b2][0],
+                pair_friction[world, p],
+                pair_solref[world, p],
+                pair_solreffriction[world, p],
+                pair_solimp[world, p],
+                timestep[world],
+                impratio[world],
+                softness[world],
+                pair_dim[p],
+                elliptic,
+                refsafe,
+            )
+            power_out[world, c] = -wp.dot(force, l)
 
 
 @wp.kernel
@@ -332,7 +353,6 @@ def contact_forces(
     # Structure:
     pair: wp.array2d(dtype=int),
     pair_dim: wp.array(dtype=int),
-    pair_rows: wp.array(dtype=int),
     geom_body: wp.array(dtype=int),
     body_frame: wp.array(dtype=int),
     body_origin: wp.array(dtype=int),
@@ -359,7 +379,7 @@ def contact_forces(
     # Out:
     force_out: wp.array2d(dtype=vec6),
 ):
-    """Force and torque of every contact on its second geom, in the contact's frame: -clamp(x / R) of its rows."""
+    """Force and torque of every contact on its second geom, in the contact's frame."""
     world, c = wp.tid()
     p = contact_pair[world, c]
     force = vec6()
@@ -372,64 +392,23 @@ def contact_forces(
             f2 = body_frame[b2]
             o1 = frame_pos[world, body_origin[b1]]
             o2 = frame_pos[world, body_origin[b2]]
-            dim = pair_dim[p]
-            mu = pair_friction[world, p]
             x = pos[world, c]
             u = relative_rate(frame[world, c], x, frame_vel[world, f1], o1, frame_vel[world, f2], o2)
             a = relative_rate(frame[world, c], x, frame_acc[world, f1], o1, frame_acc[world, f2], o2)
-            z = fading_impedance(pair_solimp[world, p], violation, softness[world])
-            depth = wp.min(violation, real(0.0))
-            weight = body_invweight0[world, b1][0] + body_invweight0[world, b2][0]
-            kb = spring_damper(pair_solref[world, p], pair_solimp[world, p], timestep[world], refsafe)
-            r = row_resistance(z, weight, mu, impratio[world], dim, elliptic, 0)
-            error = a + kb[1] * u
-            push = kb[0] * z * depth
-            if elliptic != 0 and dim > 1:
-                kt = row_spring_damper(
-                    pair_solref[world, p],
-                    pair_solreffriction[world, p],
-                    pair_solimp[world, p],
-                    timestep[world],
-                    refsafe,
-                    elliptic,
-                    1,
-                )
-                slip = a + kt[1] * u
-                none = real(0.0)
-                across = vec5(
-                    slip[1],
-                    slip[2],
-                    wp.where(dim > 3, slip[3], none),
-                    wp.where(dim > 4, slip[4], none),
-                    wp.where(dim > 4, slip[5], none),
-                )
-                force = cone_force(error[0] + push, across, mu, r, impratio[world])
-            elif dim == 1:
-                force = vec6(
-                    -restoring(error[0] + push, r, -UNBOUNDED, real(0.0)),
-                    real(0.0),
-                    real(0.0),
-                    real(0.0),
-                    real(0.0),
-                    real(0.0),
-                )
-            else:
-                for i in range(5):
-                    if i < dim - 1:
-                        up = -restoring(error[0] + mu[i] * error[i + 1] + push, r, -UNBOUNDED, real(0.0))
-                        down = -restoring(error[0] - mu[i] * error[i + 1] + push, r, -UNBOUNDED, real(0.0))
-                        force += (up + down) * direction(0) + mu[i] * (up - down) * direction(i + 1)
+            force = contact_force(
+                a,
+                u,
+                violation,
+                body_invweight0[world, b1][0] + body_invweight0[world, b2][0],
+                pair_friction[world, p],
+                pair_solref[world, p],
+                pair_solreffriction[world, p],
+                pair_solimp[world, p],
+                timestep[world],
+                impratio[world],
+                softness[world],
+                pair_dim[p],
+                elliptic,
+                refsafe,
+            )
     force_out[world, c] = force
-
-
-@wp.func
-def direction(i: int) -> vec6:
-    """A unit vector of the contact's six directions."""
-    return vec6(
-        wp.where(i == 0, real(1.0), real(0.0)),
-        wp.where(i == 1, real(1.0), real(0.0)),
-        wp.where(i == 2, real(1.0), real(0.0)),
-        wp.where(i == 3, real(1.0), real(0.0)),
-        wp.where(i == 4, real(1.0), real(0.0)),
-        wp.where(i == 5, real(1.0), real(0.0)),
-    )
