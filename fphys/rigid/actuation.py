@@ -167,7 +167,7 @@ def drives(
     tendon = ranged_tendon(s)
     limited = a.forcelimited.any() or tendon.max(initial=-1) >= 0
     force = launch.scratch(dim, real) if limited else out
-    total = launch.scratch((launch.worlds, s.ntendon), real)
+    total = launch.scratch((launch.worlds, s.ntendon if tendon.max(initial=-1) >= 0 else 0), real)
     launch(
         k.activation.actuator_signals,
         dim=dim,
@@ -190,10 +190,20 @@ def drives(
     if tendon.max(initial=-1) >= 0:
         launch(k.actuation.tendon_totals, dim=total.shape, inputs=[tendon, force], outputs=[total])
     if limited:
-        ranges = [model.tendon.actfrcrange, p.forcerange]
+        ranges = [
+            _if_used(launch, force, tendon, model.tendon.actfrcrange),
+            _if_used(launch, force, _ints(a.forcelimited) - 1, p.forcerange),
+        ]
         inputs = [tendon, _ints(a.forcelimited), *ranges, total, force]
         launch(k.actuation.limited_forces, dim=dim, inputs=inputs, outputs=[out])
     return Drives(moment, signal, length, velocity, out, total)
+
+
+def _if_used(launch: Any, force: Buffer, index: np.ndarray, ranges: Buffer) -> Buffer:
+    """Ranges of forces that an index points to, (world, n, 2), or none where it is -1 everywhere."""
+    if index.max(initial=-1) >= 0:
+        return ranges
+    return launch.scratch((launch.worlds, 0), L.types(force).vec2)
 
 
 def ranged_tendon(structure: Structure) -> np.ndarray:
@@ -216,7 +226,14 @@ def joint_drives(launch: Any, model: Model, drive: Drives, out: Buffer | None = 
     launch(
         L.modules(drive.force).actuation.joint_drives,
         dim=(launch.worlds, s.nv),
-        inputs=[m.column_adr, m.column, m.pattern.row, limited, model.joint.actfrcrange, drive.moment, drive.force],
+        inputs=[
+            m.column_adr,
+            m.column,
+            m.pattern.row,
+            limited,
+            _if_used(launch, drive.force, limited, model.joint.actfrcrange),
+        ]
+        + [drive.moment, drive.force],
         outputs=[out],
     )
     return out
@@ -226,13 +243,15 @@ def damping(launch: Any, model: Model, drive: Drives) -> Buffer:
     """-d(force)/d(velocity) of every actuator, (world, nu)."""
     s, a, p = model.structure, model.structure.actuator, model.actuator
     out = launch.scratch((launch.worlds, s.nu), L.types(drive.force).real)
-    joint = ranged_joint(s)
+    tendon, joint = ranged_tendon(s), ranged_joint(s)
     at_joints = joint_drives(launch, model, drive) if joint.max(initial=-1) >= 0 else drive.force  # or not read
     launch(
         L.modules(drive.force).actuation.actuator_damping,
         dim=(launch.worlds, s.nu),
-        inputs=[a.gain, a.bias, _ints(a.forcelimited), ranged_tendon(s), joint, s.joint.dof]
-        + [p.gainprm, p.biasprm, p.lengthrange, p.acc0, p.forcerange, model.tendon.actfrcrange, model.joint.actfrcrange]
+        inputs=[a.gain, a.bias, _ints(a.forcelimited), tendon, joint, s.joint.dof]
+        + [p.gainprm, p.biasprm, p.lengthrange, p.acc0, p.forcerange]
+        + [_if_used(launch, drive.force, tendon, model.tendon.actfrcrange)]
+        + [_if_used(launch, drive.force, joint, model.joint.actfrcrange)]
         + [drive.signal, drive.length, drive.velocity, drive.force, drive.total, at_joints],
         outputs=[out],
     )

@@ -24,7 +24,7 @@ from ..rigid.mechanisms import INTEGRATORS, case, in_own_units, loads, random_in
 
 GATE = 1e-6
 Change = Callable[[Plan], Plan]
-IDLE = {"implicitfast": ("actuator_rates", "actuator_lengths", "tendon_sums")}
+IDLE = {"implicitfast": ("actuator_lengths", "row_products", "actuator_forces", "limited_forces", "tendon_lengths")}
 """Stages that the implicit damping matrix runs but does not depend on: force limits read them, with derivative zero."""
 
 

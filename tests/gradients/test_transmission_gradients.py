@@ -18,7 +18,6 @@ OPERATIONS = {
     "transmissions": lambda model, state, *_: transmissions(model, state),
     "actuator_force": lambda model, state, ctrl, *_: actuator_force(model, state, ctrl),
     "energy": lambda model, state, *_: fphys.energy(model, state),
-    "inverse": lambda model, state, ctrl, wrench, force: fphys.inverse(model, state, force),
 }
 MODELS = ("spatial", "muscle")
 
