@@ -114,7 +114,7 @@ def transmission(
     if m.pattern.row.size:
         launch(
             k.actuator_moments,
-            dim=(w, m.pattern.row.size),
+            dim=w,
             inputs=[m.pattern.row, m.pattern.dof, m.tendon, a.transmission, a.target, own.number, own.body]
             + [L.ancestry(s), joint.type, joint.qpos, joint.dof, model.actuator.gear, state.qpos]
             + [ten.jacobian, pull, axes],
@@ -170,7 +170,7 @@ def drives(
     total = launch.scratch((launch.worlds, s.ntendon if tendon.max(initial=-1) >= 0 else 0), real)
     launch(
         k.activation.actuator_signals,
-        dim=dim,
+        dim=launch.worlds,
         inputs=[a.act, _ints(a.actearly), a.dynamics, _ctrllimited(s), _ints(a.actlimited)]
         + [p.dynprm, p.ctrlrange, p.actrange, model.opt.timestep, state.act, ctrl],
         outputs=[signal],
@@ -182,7 +182,7 @@ def drives(
         velocity = L.row_products(launch, moments(s).pattern, moment, state.qvel)
     launch(
         k.actuation.actuator_forces,
-        dim=dim,
+        dim=launch.worlds,
         inputs=[a.gain, a.bias, turning(s), p.gear, p.gainprm, p.biasprm, p.lengthrange, p.acc0]
         + [signal, length, velocity],
         outputs=[force],
@@ -218,25 +218,25 @@ def ranged_joint(structure: Structure) -> np.ndarray:
     return np.where((a.transmission < SLIDER_CRANK) & np.isin(a.target, limited), a.target, -1).astype(np.int32)
 
 
-def joint_drives(launch: Any, model: Model, drive: Drives, out: Buffer | None = None) -> Buffer:
-    """Generalised force of all actuators within the ranges of joints, (world, nv)."""
+def _drive_arguments(launch: Any, model: Model, drive: Drives) -> list[Any]:
     s, m = model.structure, moments(model.structure)
-    out = out or launch.scratch((launch.worlds, s.nv), L.types(drive.force).real)
     limited = np.where(s.joint.actfrclimited[s.dof.joint], s.dof.joint, -1).astype(np.int32)
-    launch(
-        L.modules(drive.force).actuation.joint_drives,
-        dim=(launch.worlds, s.nv),
-        inputs=[
-            m.column_adr,
-            m.column,
-            m.pattern.row,
-            limited,
-            _if_used(launch, drive.force, limited, model.joint.actfrcrange),
-        ]
-        + [drive.moment, drive.force],
-        outputs=[out],
-    )
+    ranges = _if_used(launch, drive.force, limited, model.joint.actfrcrange)
+    return [m.column_adr, m.column, m.pattern.row, limited, ranges, drive.moment, drive.force]
+
+
+def joint_drives(launch: Any, model: Model, drive: Drives) -> Buffer:
+    """Generalised force of all actuators within the ranges of joints, (world, nv)."""
+    out = launch.scratch((launch.worlds, model.structure.nv), L.types(drive.force).real)
+    kernel = L.modules(drive.force).actuation.joint_drives
+    launch(kernel, dim=launch.worlds, inputs=_drive_arguments(launch, model, drive), outputs=[out])
     return out
+
+
+def drive_power(launch: Any, model: Model, drive: Drives, trial: Buffer, out: Buffer) -> None:
+    """Virtual power of all actuators, (world, nv)."""
+    kernel = L.modules(drive.force).actuation.drive_power
+    launch(kernel, dim=launch.worlds, inputs=[*_drive_arguments(launch, model, drive), trial], outputs=[out])
 
 
 def damping(launch: Any, model: Model, drive: Drives) -> Buffer:

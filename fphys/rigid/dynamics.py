@@ -202,8 +202,8 @@ def body_and_joint_power(
             outputs=[next(parts)],
         )
     if L.actuated(model, loads):
-        drive = A.joint_drives(launch, model, A.drives(launch, model, state, loads.ctrl, frames, axes, ten))
-        launch(k.actuation.drive_power, dim=(w, s.nv), inputs=[drive, trial], outputs=[next(parts)])
+        drive = A.drives(launch, model, state, loads.ctrl, frames, axes, ten)
+        A.drive_power(launch, model, drive, trial, next(parts))
     if implicit:
         motions = (velocity, linear, motion)
         implicit_power(launch, model, state, loads, frames, axes, motions, (qacc, trial), list(parts))

@@ -178,9 +178,10 @@ def _rates(scene: Scene, jacobian: Array) -> Array:
 
 
 def _joint_actuator_force(scene: Scene, which: np.ndarray) -> Array:
-    s = scene.model.structure
-    total = jnp.einsum("wij,wi->wj", scene.transmissions.moment, scene.actuator_force)
-    return total[:, s.joint.dof[s.sensor.target[which]]]
+    s, joint = scene.model.structure, scene.model.structure.sensor.target[which]
+    total = jnp.einsum("wij,wi->wj", scene.transmissions.moment, scene.actuator_force)[:, s.joint.dof[joint]]
+    bounds = scene.leaf(scene.model.joint.actfrcrange[:, joint])
+    return jnp.where(s.joint.actfrclimited[joint], jnp.clip(total, bounds[..., 0], bounds[..., 1]), total)
 
 
 def _tendon_actuator_force(scene: Scene, which: np.ndarray) -> Array:

@@ -103,6 +103,24 @@ def next_activations(
     )
 
 
+@wp.func
+def next_activation(
+    dynamics: int,
+    limited: int,
+    dynprm: wp.array2d(dtype=vec3),
+    actrange: wp.array2d(dtype=vec2),
+    timestep: wp.array(dtype=real),
+    act: real,
+    ctrl: real,
+    world: int,
+    i: int,
+) -> real:
+    """The activation of the next step."""
+    prm = dynprm[world, i]
+    rate = rate_of(dynamics, act, ctrl, prm)
+    return advanced(dynamics, act, rate, prm, timestep[world], limited, actrange[world, i])
+
+
 @wp.kernel
 def actuator_signals(
     # Structure:
@@ -123,12 +141,14 @@ def actuator_signals(
     signal_out: wp.array2d(dtype=real),
 ):
     """What drives each actuator: its control held inside its range, its activation, or that of the next step."""
-    world, i = wp.tid()
-    signal = clamped(ctrl[world, i], ctrllimited[i], ctrlrange[world, i])
-    if act[i] >= 0:
-        a = activation[world, act[i]]
-        if early[i] != 0:
-            rate = rate_of(dynamics[i], a, signal, dynprm[world, i])
-            a = advanced(dynamics[i], a, rate, dynprm[world, i], timestep[world], actlimited[i], actrange[world, i])
-        signal = a
-    signal_out[world, i] = signal
+    world = wp.tid()
+    for i in range(act.shape[0]):
+        u = clamped(ctrl[world, i], ctrllimited[i], ctrlrange[world, i])
+        signal = u
+        if act[i] >= 0:
+            signal = activation[world, act[i]]
+            if early[i] != 0:
+                signal = next_activation(
+                    dynamics[i], actlimited[i], dynprm, actrange, timestep, activation[world, act[i]], u, world, i
+                )
+        signal_out[world, i] = signal

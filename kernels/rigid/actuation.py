@@ -1,7 +1,8 @@
 """Actuators: how they move with the dofs, their forces, and the virtual power of these.
 
 A *moment* is the gradient of an actuator's length by the dofs. Moments are kept by their entries that can
-differ from zero, one row an actuator.
+differ from zero, one row an actuator. One thread does all actuators of a world: most do so little that
+a thread for each would spend its time on reading its arguments.
 """
 
 import warp as wp
@@ -136,6 +137,42 @@ def site_transmissions(
     pull_out[world, k, 1] = counter
 
 
+@wp.func
+def joint_moment(
+    joint_type: int,
+    in_parent: int,
+    actuator_gear: wp.array2d(dtype=vec6),
+    qpos: wp.array2d(dtype=real),
+    world: int,
+    i: int,
+    a: int,
+    k: int,
+) -> real:
+    """How much the k-th dof of a joint moves actuator i."""
+    if in_parent != 0 and (joint_type == BALL or joint_type == FREE):
+        g = joint_gear(joint_type, in_parent, actuator_gear[world, i], qpos, world, a)
+        return g[k]
+    return actuator_gear[world, i][k]
+
+
+@wp.func
+def pulled_moment(
+    k: int,
+    d: int,
+    pulled: wp.array2d(dtype=int),
+    moves: wp.array2d(dtype=int),
+    pull: wp.array3d(dtype=vec6),
+    axis: wp.array2d(dtype=vec6),
+    world: int,
+) -> real:
+    """Power of the k-th pair of pulls by a dof."""
+    s = real(0.0)
+    for b in range(2):
+        if moves[pulled[k, b], d] != 0:
+            s += wp.dot(pull[world, k, b], axis[world, d])
+    return s
+
+
 @wp.kernel
 def actuator_moments(
     # Structure:
@@ -161,23 +198,21 @@ def actuator_moments(
     moment_out: wp.array2d(dtype=real),
 ):
     """Entries d(length)/d(dof) of every actuator."""
-    world, e = wp.tid()
-    i = entry_row[e]
-    d = entry_dof[e]
-    k = number[i]
-    gear = actuator_gear[world, i]
-    moment = real(0.0)
-    if transmission[i] == TENDON:
-        moment = gear[0] * tendon_jacobian[world, entry_tendon[e]]
-    elif k >= 0:
-        for b in range(2):
-            if moves[pulled[k, b], d] != 0:
-                moment += wp.dot(pull[world, k, b], axis[world, d])
-    else:
-        j = target[i]
-        g = joint_gear(joint_type[j], transmission[i], gear, qpos, world, joint_qpos[j])
-        moment = g[d - joint_dof[j]]
-    moment_out[world, e] = moment
+    world = wp.tid()
+    for e in range(entry_row.shape[0]):
+        i = entry_row[e]
+        d = entry_dof[e]
+        moment = real(0.0)
+        if transmission[i] == TENDON:
+            moment = actuator_gear[world, i][0] * tendon_jacobian[world, entry_tendon[e]]
+        elif number[i] >= 0:
+            moment = pulled_moment(number[i], d, pulled, moves, pull, axis, world)
+        else:
+            j = target[i]
+            moment = joint_moment(
+                joint_type[j], transmission[i], actuator_gear, qpos, world, i, joint_qpos[j], d - joint_dof[j]
+            )
+        moment_out[world, e] = moment
 
 
 @wp.kernel
@@ -214,8 +249,24 @@ def actuator_lengths(
 
 
 @wp.func
-def nearest_setpoint(turning: int, gear: vec6, gain: real, stiffness: real, signal: real, length: real) -> real:
+def affine(prm: wp.array3d(dtype=real), world: int, i: int, length: real, velocity: real) -> real:
+    """Constant, by length and by velocity."""
+    return prm[world, i, 0] + prm[world, i, 1] * length + prm[world, i, 2] * velocity
+
+
+@wp.func
+def nearest_setpoint(
+    turning: int,
+    actuator_gear: wp.array2d(dtype=vec6),
+    gain: real,
+    stiffness: real,
+    signal: real,
+    length: real,
+    world: int,
+    i: int,
+) -> real:
     """The setpoint of a servo for rotations, whole turns away, that is nearest to the length."""
+    gear = actuator_gear[world, i]
     period = real(0.0)
     if gain == -stiffness:
         if turning == 1:
@@ -248,23 +299,24 @@ def actuator_forces(
     force_out: wp.array2d(dtype=real),
 ):
     """gain(length, velocity) signal + bias(length, velocity), before any limit."""
-    world, i = wp.tid()
-    x = length[world, i]
-    v = velocity[world, i]
-    u = signal[world, i]
-    g = gainprm[world, i, 0]
-    if gain[i] == AFFINE:
-        g = gainprm[world, i, 0] + gainprm[world, i, 1] * x + gainprm[world, i, 2] * v
-    elif gain[i] == MUSCLE:
-        g = muscle_gain(gainprm, world, i, lengthrange[world, i], acc0[world, i], x, v)
-    elif turning[i] != 0:
-        u = nearest_setpoint(turning[i], actuator_gear[world, i], g, biasprm[world, i, 1], signal[world, i], x)
-    f = g * u
-    if bias[i] == AFFINE:
-        f += biasprm[world, i, 0] + biasprm[world, i, 1] * x + biasprm[world, i, 2] * v
-    elif bias[i] == MUSCLE:
-        f += muscle_bias(biasprm, world, i, lengthrange[world, i], acc0[world, i], x)
-    force_out[world, i] = f
+    world = wp.tid()
+    for i in range(gain.shape[0]):
+        x = length[world, i]
+        v = velocity[world, i]
+        u = signal[world, i]
+        g = gainprm[world, i, 0]
+        if gain[i] == AFFINE:
+            g = affine(gainprm, world, i, x, v)
+        elif gain[i] == MUSCLE:
+            g = muscle_gain(gainprm, world, i, lengthrange[world, i], acc0[world, i], x, v)
+        elif turning[i] != 0:
+            u = nearest_setpoint(turning[i], actuator_gear, g, biasprm[world, i, 1], signal[world, i], x, world, i)
+        f = g * u
+        if bias[i] == AFFINE:
+            f += affine(biasprm, world, i, x, v)
+        elif bias[i] == MUSCLE:
+            f += muscle_bias(biasprm, world, i, lengthrange[world, i], acc0[world, i], x)
+        force_out[world, i] = f
 
 
 @wp.kernel
@@ -392,6 +444,25 @@ def drive_sum(
     return s
 
 
+@wp.func
+def joint_drive(
+    d: int,
+    dof_adr: wp.array(dtype=int),
+    dof_entry: wp.array(dtype=int),
+    entry_row: wp.array(dtype=int),
+    joint: int,
+    joint_range: wp.array2d(dtype=vec2),
+    moment: wp.array2d(dtype=real),
+    force: wp.array2d(dtype=real),
+    world: int,
+) -> real:
+    """Generalised force of all actuators on a dof, held inside its joint's range."""
+    drive = drive_sum(dof_adr[d], dof_adr[d + 1], dof_entry, entry_row, moment, force, world)
+    if joint >= 0:
+        drive = wp.clamp(drive, joint_range[world, joint][0], joint_range[world, joint][1])
+    return drive
+
+
 @wp.kernel
 def joint_drives(
     # Structure:
@@ -411,23 +482,31 @@ def joint_drives(
 
     ``limited_joint`` is the joint of each dof where that joint has a range, or -1.
     """
-    world, d = wp.tid()
-    s = drive_sum(dof_adr[d], dof_adr[d + 1], dof_entry, entry_row, moment, force, world)
-    j = limited_joint[d]
-    drive = s
-    if j >= 0:
-        drive = wp.clamp(s, joint_range[world, j][0], joint_range[world, j][1])
-    drive_out[world, d] = drive
+    world = wp.tid()
+    for d in range(limited_joint.shape[0]):
+        drive_out[world, d] = joint_drive(
+            d, dof_adr, dof_entry, entry_row, limited_joint[d], joint_range, moment, force, world
+        )
 
 
 @wp.kernel
 def drive_power(
+    # Structure:
+    dof_adr: wp.array(dtype=int),
+    dof_entry: wp.array(dtype=int),
+    entry_row: wp.array(dtype=int),
+    limited_joint: wp.array(dtype=int),
+    # Model:
+    joint_range: wp.array2d(dtype=vec2),
     # In:
-    drive: wp.array2d(dtype=real),
+    moment: wp.array2d(dtype=real),
+    force: wp.array2d(dtype=real),
     trial: wp.array2d(dtype=real),
     # Out:
     power_out: wp.array2d(dtype=real),
 ):
     """Virtual power of the actuators, negative as all that acts on the joints."""
-    world, d = wp.tid()
-    power_out[world, d] = -drive[world, d] * trial[world, d]
+    world = wp.tid()
+    for d in range(limited_joint.shape[0]):
+        drive = joint_drive(d, dof_adr, dof_entry, entry_row, limited_joint[d], joint_range, moment, force, world)
+        power_out[world, d] = -drive * trial[world, d]
