@@ -113,6 +113,7 @@ def text(sensors: str) -> str:
     )
     for limited in ('joint name="hip"', 'fixed name="across"'):
         xml = xml.replace(f"<{limited}", f'<{limited} limited="true" range="-0.1 0.1"')
+    xml = xml.replace('<joint name="bend"', '<joint name="bend" actuatorfrcrange="-0.5 0.5"')
     return xml.replace("</mujoco>", f"{sensors}</sensor></mujoco>")
 
 
