@@ -97,7 +97,7 @@ def transmission(
 ) -> tuple[Buffer, Buffer]:
     """Lengths of the actuators that act on sites, (world, n), and the entries of all moments, (world, entry)."""
     s, m, own = model.structure, moments(model.structure), site_actuators(model.structure)
-    k, t, w = L.modules(state.qpos).actuation, L.types(state.qpos), launch.worlds
+    k, t, w = L.modules(state.qpos).transmission, L.types(state.qpos), launch.worlds
     a, joint = s.actuator, s.joint
     dim = (w, own.actuator.size)
     length, pull = launch.scratch(dim, t.real), launch.scratch((*dim, 2), t.wrench)
@@ -129,7 +129,7 @@ def actuator_lengths(
     s = model.structure
     length = out or launch.scratch((launch.worlds, s.nu), L.types(state.qpos).real)
     launch(
-        L.modules(state.qpos).actuation.actuator_lengths,
+        L.modules(state.qpos).transmission.actuator_lengths,
         dim=(launch.worlds, s.nu),
         inputs=[s.actuator.transmission, s.actuator.target, site_actuators(s).number, s.joint.type, s.joint.qpos]
         + [model.actuator.gear, state.qpos, ten.length, site_length],

@@ -52,6 +52,7 @@ class Kernels(NamedTuple):
     tendon: Any
     activation: Any
     actuation: Any
+    transmission: Any
     damping: Any
     fluid: Any
 

@@ -208,14 +208,14 @@ from fphys.model import load
 load("<mujoco/>")
 before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 for name, bomb in BOMBS.items():
-    start = time.perf_counter()
+    start = time.process_time()
     try:
         load(bomb)
     except ModelError as error:
         assert len(str(error)) < 500
     else:
         raise AssertionError(f"{name} was loaded")
-    assert time.perf_counter() - start < 1, name
+    assert time.process_time() - start < 1, name  # of this process: others may be at work
 assert (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) < 100_000, "more than 100 MB"
 print(len(BOMBS), "refused")
 """
