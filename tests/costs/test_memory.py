@@ -29,6 +29,18 @@ def bytes_of_backward(ant: tuple[Any, Any], steps: int, adjoint: Any) -> float:
     return jax.jit(jax.grad(loss)).lower(ctrls).compile().memory_analysis().temp_size_in_bytes / WORLDS
 
 
+@pytest.mark.parametrize("name", ["ant", "humanoid"])
+def test_contact_saves_ids_and_one_factor(name: str):
+    """Two ids for each contact and one triangle; twice position, velocity, control, activation and acceleration, for
+    the integrator's damping is a solve of its own with an acceleration of its own."""
+    model = fphys.load(fphys.asset(name), dtype="float32")
+    s, state = model.structure, fphys.init(model, WORLDS)
+    assert state.max_contacts > 0
+    short, long = (bytes_of_backward((model, state), steps, fphys.Full()) for steps in (64, 128))
+    ids = 2 * state.max_contacts
+    assert (long - short) / 64 <= 4 * (2 * (s.nq + 2 * s.nv + s.nu + s.na) + ids + s.nv * (s.nv + 1) // 2)
+
+
 def sizes(ant: tuple[Any, Any]) -> tuple[float, float]:
     model, state = ant
     factor = 4 * model.structure.nv * (model.structure.nv + 1) // 2

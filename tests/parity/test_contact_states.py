@@ -35,8 +35,8 @@ UPRIGHT = 2e-6
 two numbers near one, is off by 1e-8."""
 CAUSE = {"gymnasium-point": 1.0, "cylinder on a plane": 0.2}
 """Share of states that rounding may leave out, where it is more than 1 %: point.xml's ball rests on its plane at a
-distance of zero, exactly, in every state (the same file with its floor raised takes its place); a cylinder comes to rest
-upright."""
+distance of zero, exactly, in every state (the same file with its floor raised takes its place); a cylinder comes to
+rest upright."""
 
 
 class Answer(NamedTuple):
@@ -190,7 +190,7 @@ def cause(c: Compared) -> str:
 def test_float32_along_mujocos_trajectories(name: str, full: bool):
     """MuJoCo in float64 at the states that float32 can hold."""
     loaded(name)
-    model = case(name, "float32")
+    case(name, "float32")
     rows = [answer(case(name).structure.source, rounded(row)) for row in states(name, 2000 if full else 100)]
     single = ours(name, rows, "float32")
     errors = error(np.asarray(single.qacc, float), np.array([row.qacc for row in rows]))
