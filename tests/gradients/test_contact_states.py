@@ -12,7 +12,7 @@ import pytest
 import fphys
 from fphys.rigid import constraint
 
-from ..parity.corpus import case
+from ..parity.corpus import FEATURES, case
 from .contact_scenes import KINDS, NAMES, Start, along, states
 from .windows import Windows
 
@@ -23,6 +23,10 @@ COUNT = 0.8
 
 def marked(*quick: str) -> list[Any]:
     return [pytest.param(name, marks=[] if name in quick else pytest.mark.slow) for name in NAMES]
+
+
+EACH = [pytest.param(name, marks=pytest.mark.slow) for name in FEATURES if name not in NAMES]
+"""Every feature by itself: eight windows, one step."""
 
 
 def windows(name: str, steps: int, start: Start, seed: int = 0) -> Windows:
@@ -46,11 +50,11 @@ def judge(found: Any, tol: float, needed: int) -> None:
     assert not lines, "\n".join(lines[:20])
 
 
-@pytest.mark.parametrize("name", marked(QUICK, "ant"))
+@pytest.mark.parametrize("name", [*marked(QUICK, "ant"), *EACH])
 def test_one_step(name: str, full: bool):
     """In pressed, tilted, parting and symmetric states, by state, control and every parameter."""
-    count = 25 if full else 8
-    judge(windows(name, 1, states(name, count)).check(), 1e-5, needed=20 if full else 6)
+    count = 25 if name in NAMES and full else 8
+    judge(windows(name, 1, states(name, count)).check(), 1e-5, needed=int(0.75 * count))
 
 
 @pytest.mark.parametrize("name", marked(QUICK))

@@ -238,6 +238,15 @@ def case(name: str, dtype: str = "float64") -> fphys.Model:
     return fphys.load(strict(sources()[name]), dtype=dtype)
 
 
+def supported(name: str) -> bool:
+    """Whether nothing in a mechanism is refused."""
+    try:
+        case(name)
+    except fphys.errors.UnsupportedError:
+        return False
+    return True
+
+
 def strict(source: Any) -> mujoco.MjModel:
     """MuJoCo's model with the tightest solver there is."""
     with warnings.catch_warnings():
