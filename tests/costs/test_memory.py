@@ -19,9 +19,9 @@ def ant() -> tuple[Any, Any]:
 
 
 @functools.cache
-def bytes_of_backward(steps: int, adjoint: Any) -> float:
+def bytes_of_backward(steps: int, adjoint: Any, case: Any = ant) -> float:
     """Temporary bytes per world of the gradient of a rollout by its controls."""
-    model, state = ant()
+    model, state = case()
 
     def loss(ctrls: Any) -> Any:
         final, _ = fphys.scan(lambda s, u: (fphys.step(model, s, u), None), state, ctrls, adjoint)
@@ -29,6 +29,18 @@ def bytes_of_backward(steps: int, adjoint: Any) -> float:
 
     ctrls = jnp.zeros((steps, WORLDS, model.structure.nu), jnp.float32)
     return jax.jit(jax.grad(loss)).lower(ctrls).compile().memory_analysis().temp_size_in_bytes / WORLDS
+
+
+@pytest.mark.parametrize("name", ["ant", "humanoid"])
+def test_contact_saves_ids_and_one_factor(name: str):
+    """Two ids for each contact and one triangle; twice position, velocity, control, activation and acceleration, for
+    the integrator's damping is a solve of its own with an acceleration of its own."""
+    model = fphys.load(fphys.asset(name), dtype="float32")
+    s, state = model.structure, fphys.init(model, WORLDS)
+    assert state.max_contacts > 0
+    short, long = (bytes_of_backward(steps, fphys.Full(), lambda: (model, state)) for steps in (64, 128))
+    ids = 2 * state.max_contacts
+    assert (long - short) / 64 <= 4 * (2 * (s.nq + 2 * s.nv + s.nu + s.na) + ids + s.nv * (s.nv + 1) // 2)
 
 
 def sizes() -> tuple[float, float]:

@@ -10,8 +10,9 @@ import numpy as np
 import pytest
 
 import fphys
+from fphys.rigid import constraint
 
-from ..parity.corpus import case
+from ..parity.corpus import FEATURES, case
 from .contact_scenes import KINDS, NAMES, Start, along, states
 from .windows import Windows
 
@@ -24,6 +25,10 @@ def marked(*quick: str) -> list[Any]:
     return [pytest.param(name, marks=[] if name in quick else pytest.mark.slow) for name in NAMES]
 
 
+EACH = [pytest.param(name, marks=pytest.mark.slow) for name in FEATURES if name not in NAMES]
+"""Every feature by itself: eight windows, one step."""
+
+
 def windows(name: str, steps: int, start: Start, seed: int = 0) -> Windows:
     model, rng = case(name), np.random.default_rng(seed)
     jitter = 0.02 * rng.standard_normal((steps, *start.ctrl.shape)) * model.structure.source.actuator_ctrlrange.max(1)
@@ -31,22 +36,25 @@ def windows(name: str, steps: int, start: Start, seed: int = 0) -> Windows:
 
 
 def judge(found: Any, tol: float, needed: int) -> None:
-    """Enough columns and windows must count, and all of those that do must be right."""
-    share = found.counts.mean(1)
-    assert found.counts.mean() >= COUNT and (share >= COUNT).sum() >= needed, f"counted: {np.round(share, 2)}"
-    wrong = np.argwhere(found.counts & ~(found.error <= tol))
+    """Enough columns and windows must count, and all of those that do must be right: to the bar, or to five times what
+    the differences disagree with themselves, which few may."""
+    share, n = found.counts.mean(1), found.counts
+    assert n.mean() >= COUNT and (share >= COUNT).sum() >= needed, f"counted: {np.round(share, 2)}"
+    blunt = n & (5 * found.apart > tol) & (found.error > tol)
+    print(f"worst error {found.error[n & ~blunt].max():.1e}, {n.mean():.0%} counted, {blunt.sum()} blunt differences")
+    assert blunt.sum() <= 0.01 * n.sum()
+    wrong = np.argwhere(n & ~(found.error <= np.maximum(tol, 5 * found.apart)))
     lines = [
-        f"window {w}, {found.group[c]}: error {found.error[w, c]:.1e}, gap {found.gap[w, c]:.1e}" for w, c in wrong
+        f"window {w}, {found.group[c]}: error {found.error[w, c]:.1e}, fd {found.apart[w, c]:.1e}" for w, c in wrong
     ]
     assert not lines, "\n".join(lines[:20])
-    print(f"worst error {found.error[found.counts].max():.1e}, {found.counts.mean():.0%} counted")
 
 
-@pytest.mark.parametrize("name", marked(QUICK, "ant"))
+@pytest.mark.parametrize("name", [*marked(QUICK, "ant"), *EACH])
 def test_one_step(name: str, full: bool):
     """In pressed, tilted, parting and symmetric states, by state, control and every parameter."""
-    count = 25 if full else 8
-    judge(windows(name, 1, states(name, count)).check(), 1e-5, needed=20 if full else 6)
+    count = 25 if name in NAMES and full else 8
+    judge(windows(name, 1, states(name, count)).check(), 1e-5, needed=int(0.75 * count))
 
 
 @pytest.mark.parametrize("name", marked(QUICK))
@@ -54,6 +62,13 @@ def test_thirty_two_steps(name: str, full: bool):
     """Along trajectories that slide, stick, roll and come to touch."""
     count = 30 if full else 4
     judge(windows(name, 32, along(name, count)).check(), 1e-4, needed=20 if full else 3)
+
+
+def test_a_thousandth_too_much_is_noticed(monkeypatch: pytest.MonkeyPatch):
+    solve = constraint._back_solve_op
+    monkeypatch.setattr(constraint, "_back_solve_op", lambda factor, cotangent: 1.001 * solve(factor, cotangent))
+    with pytest.raises(AssertionError, match="window"):
+        judge(windows(QUICK, 1, states(QUICK, 4)).check(), 1e-5, needed=3)
 
 
 def mujoco_signature(m: mujoco.MjModel, d: mujoco.MjData) -> Any:
@@ -159,8 +174,8 @@ def test_no_state_gives_nan_or_hides_its_contact(name: str, full: bool):
 
 @pytest.mark.parametrize("name", marked(QUICK))
 def test_float32_agrees_with_float64(name: str, full: bool):
-    """The gradient of each world by each part, in the norm; the median over the states. What is less than a hundredth of
-    its usual size, as that by the damping of a box that lies still, is measured by that."""
+    """The gradient of each world by each part, in the norm; the median over the states. What is less than a hundredth
+    of its usual size, as that by the damping of a box that lies still, is measured by that."""
     start = along(name, 500 if full else 60, seed=4)
     start = Start(*(np.float64(np.float32(x)) for x in start))
     double, single = (gradients(name, start, dtype)[0] for dtype in ("float64", "float32"))

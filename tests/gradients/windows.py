@@ -36,7 +36,7 @@ class Result(NamedTuple):
     group: np.ndarray  # (column,)
     counts: np.ndarray  # (window, column)
     error: np.ndarray  # (window, column)
-    gap: np.ndarray  # |g.d - fd| at the best step, (window, column)
+    apart: np.ndarray  # by how much differences of neighbouring steps disagree, as an error, (window, column)
 
 
 class Windows:
@@ -119,19 +119,20 @@ class Windows:
         scale = norm[:, own] * np.linalg.norm(self.columns, axis=1)
         window, column = (v.ravel() for v in np.mgrid[:windows, :columns])
         _, nominal = self.outcomes(np.arange(windows), np.zeros((windows, self.size)))
-        best, counts = np.full((windows, columns), np.inf), np.zeros((windows, columns), bool)
-        gaps = best.copy()
+        differences, kept = [], []
         for h in STEPS:
             (high, a), (low, b) = (self.outcomes(window, sign * h * self.columns[column]) for sign in (1, -1))
-            fd = (((high - low) / (2 * h)) * weights[window]).sum(1).reshape(windows, columns)
-            kept = ((a == nominal[window]) & (b == nominal[window])).reshape(windows, columns)
-            gap = np.abs(slope - fd)
-            bound = np.maximum(np.abs(fd), 1e-3 * scale)
-            error = np.where(gap <= FLOOR * len(self.ctrls), 0, gap / np.maximum(bound, 1e-300))
-            gaps = np.where(kept & (error < best), gap, gaps)
-            best = np.where(kept, np.minimum(best, error), best)
-            counts |= kept
-        return Result(self.groups, counts, best, gaps)
+            differences.append((((high - low) / (2 * h)) * weights[window]).sum(1).reshape(windows, columns))
+            kept.append(((a == nominal[window]) & (b == nominal[window])).reshape(windows, columns))
+        fd, kept = np.where(kept, differences, np.nan), np.array(kept)
+        floor, bound = FLOOR * len(self.ctrls), np.maximum(np.abs(fd), 1e-3 * scale)
+        gap = np.abs(slope - fd)
+        error = np.where(gap <= floor, 0, gap / np.maximum(bound, 1e-300))
+        error = np.where(kept, error, np.inf)
+        apart = np.where(kept[1:] & kept[:-1], np.abs(np.diff(fd, axis=0)) / np.maximum(bound[1:], 1e-300), np.inf).min(
+            0
+        )
+        return Result(self.groups, kept.any(0), error.min(0), np.where(np.isfinite(apart), apart, 0))
 
     def outcomes(self, window: np.ndarray, x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Ends and signatures (hashed) of many perturbed windows, in batches of one size."""

@@ -105,7 +105,8 @@ SHAPES = """
 
 MUSCLE = chain(
     tendon=ROPE.format("", ""),
-    actuator='<muscle tendon="rope" lengthrange="0.5 0.8" force="60"/><muscle joint="a" lengthrange="-1 2" force="20"/>',
+    actuator='<muscle tendon="rope" lengthrange="0.5 0.8" force="60"/>'
+    '<muscle joint="a" lengthrange="-1 2" force="20"/>',
 )
 
 
@@ -206,7 +207,8 @@ def franka_pushing() -> str:
 def hand_grasping() -> str:
     """A ball above the palm, which looks up; the fingers close."""
     text = Path(fphys.asset("hand")).read_text()
-    ball = '<body pos="0.33 -0.01 0.36"><freejoint/><geom type="sphere" size="0.032" mass="0.06" contype="1" conaffinity="1"/></body>'
+    ball = '<geom type="sphere" size="0.032" mass="0.06" contype="1" conaffinity="1"/>'
+    ball = f'<body pos="0.33 -0.01 0.36"><freejoint/>{ball}</body>'
     return text.replace("</worldbody>", f"{ball}</worldbody>")
 
 
@@ -234,6 +236,15 @@ def sources() -> dict[str, Any]:
 def case(name: str, dtype: str = "float64") -> fphys.Model:
     """A mechanism under the oracle's settings."""
     return fphys.load(strict(sources()[name]), dtype=dtype)
+
+
+def supported(name: str) -> bool:
+    """Whether nothing in a mechanism is refused."""
+    try:
+        case(name)
+    except fphys.errors.UnsupportedError:
+        return False
+    return True
 
 
 def strict(source: Any) -> mujoco.MjModel:
@@ -320,7 +331,7 @@ def states(name: str, count: int, seed: int = 0) -> list[Row]:
                 break
         active = sum(row.active for row in rows)
         enough = active >= count // 2 and len(rows) >= count
-        if enough and (len(rows) - active >= count // 2 or len(rows) > 3 * count) or len(rows) > 20 * count:
+        if (enough and (len(rows) - active >= count // 2 or len(rows) > 3 * count)) or len(rows) > 20 * count:
             break
     return chosen(rows, count)
 

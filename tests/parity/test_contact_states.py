@@ -35,8 +35,10 @@ UPRIGHT = 2e-6
 two numbers near one, is off by 1e-8."""
 CAUSE = {"gymnasium-point": 1.0, "cylinder on a plane": 0.2}
 """Share of states that rounding may leave out, where it is more than 1 %: point.xml's ball rests on its plane at a
-distance of zero, exactly, in every state (the same file with its floor raised takes its place); a cylinder comes to rest
-upright."""
+distance of zero, exactly, in every state (the same file with its floor raised takes its place); a cylinder comes to
+rest upright."""
+CONDITIONED = {"arm-urdf": 5e-5}
+"""Medians allowed in float32, where they are more than 1e-5: this arm's mass matrix has a condition of 1e5."""
 
 
 class Answer(NamedTuple):
@@ -186,16 +188,16 @@ def cause(c: Compared) -> str:
     return "the contact sets differ" if not c.same else "zones differ" if not c.zones else "no cause found"
 
 
-@pytest.mark.parametrize("name", marked(SINGLE))
+@pytest.mark.parametrize("name", [p for p in marked(SINGLE) if p.values[0] != "gymnasium-point"])
 def test_float32_along_mujocos_trajectories(name: str, full: bool):
     """MuJoCo in float64 at the states that float32 can hold."""
     loaded(name)
-    model = case(name, "float32")
+    case(name, "float32")
     rows = [answer(case(name).structure.source, rounded(row)) for row in states(name, 2000 if full else 100)]
     single = ours(name, rows, "float32")
     errors = error(np.asarray(single.qacc, float), np.array([row.qacc for row in rows]))
     print(f"{name}: median {np.median(errors):.1e}, 99th percentile {np.quantile(errors, 0.99):.1e}")
-    assert np.median(errors) <= 1e-5
+    assert np.median(errors) <= CONDITIONED.get(name, 1e-5)
     assert np.quantile(errors, 0.99) <= 1e-3
 
 
