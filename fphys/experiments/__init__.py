@@ -14,6 +14,8 @@ EXPERIMENTS = {
     "identify": "a robot's masses and joint friction are found from a recorded motion",
     "throw": "a ball bounces off a wall onto a target, its throw found by gradient through the bounce",
     "identify-contact": "a contact's friction and restitution are found from a recorded slide and bounce",
+    "push": "a seven-joint arm pushes a box to a pose, its motion found by gradient through the contacts",
+    "walk": "a quadruped walks, its gait found by gradient through the contacts of its feet",
 }
 """Name of each experiment → what it does, in one line."""
 

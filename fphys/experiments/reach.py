@@ -141,25 +141,30 @@ def beginning(model: fphys.Model, targets: np.ndarray) -> fphys.State:
 
 
 def path(model: fphys.Model, points: Array, steps: int) -> Motion:
-    """A Bezier curve from the ready pose: its first three control points are there, its last three together, so that
-    it begins and ends without speed and acceleration. ``points`` (FREE, world, 7) are relative to the ready pose."""
-    timestep = model.opt.timestep[0]
-    degree = FREE + 4
+    """A curve from the ready pose; ``points`` (FREE, world, 7) are relative to it."""
+    motion = rest_to_rest(points, steps, model.opt.timestep[0])
+    return motion._replace(pos=model.key.qpos[model.id("key", "home")] + motion.pos)
+
+
+def rest_to_rest(points: Array, steps: int, timestep: Array) -> Motion:
+    """A Bezier curve from zero through ``points`` (n, world, m): its first three control points are zero, its last
+    three together, so that it begins and ends without speed and acceleration. Shape (T, world, m)."""
+    degree, free = len(points) + 4, len(points)
     t = jnp.arange(1, steps + 1) / steps
 
     def place(t: Array) -> Array:
         basis = [math.comb(degree, i) * t**i * (1 - t) ** (degree - i) for i in range(degree + 1)]
-        return jnp.stack([*basis[3 : 2 + FREE], sum(basis[2 + FREE :])])
+        return jnp.stack([*basis[3 : 2 + free], sum(basis[2 + free :])])
 
     rate = 1 / (steps * timestep)
     velocity = jax.jacfwd(place)
     acceleration = jax.jacfwd(velocity)
-    home = model.key.qpos[model.id("key", "home")]
-    pos, vel, acc = (
-        jnp.einsum("tk,kwj->twj", jax.vmap(f)(t) * rate**n, points)
-        for n, f in enumerate((place, velocity, acceleration))
+    return Motion(
+        *(
+            jnp.einsum("tk,kwj->twj", jax.vmap(f)(t) * rate**n, points)
+            for n, f in enumerate((place, velocity, acceleration))
+        )
     )
-    return Motion(home + pos, vel, acc)
 
 
 def follow(model: fphys.Model, state: fphys.State, points: Array, steps: int) -> tuple[fphys.State, Array]:

@@ -1,0 +1,319 @@
+"""A Franka Panda pushes a box on the floor to a pose, its motion found by gradient through the contacts.
+
+The arm holds a rod, whose round tip pushes a box that slides on the floor. What is found is the path of the tip in the
+plane: the control points of a smooth curve that begins beside the box. Operational-space control (O. Khatib, "A unified
+approach for motion and force control of robot manipulators", 1987) makes the arm follow it with the rod upright. The
+whole is simulated, and `jax.vjp` goes back through arm, tip, box and floor: once for each of the three numbers that say
+where the box ends. Levenberg-Marquardt takes the least change of the points that should bring it to the goal.
+
+Pushing has local minima, as a box turns left or right with the side that the tip touches first. Therefore
+every goal has several guesses, each in a world of its own, all straight pushes that meet the box in different places;
+of what the search makes of them the best is played again and judged.
+"""
+
+import dataclasses
+import functools
+import time
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+import fphys
+from fphys.render import Camera
+from fphys.runs import Run
+
+from .film import film
+from .reach import limits, rest_to_rest
+
+Array = jax.Array
+
+BAR, TURN = 0.02, np.radians(5.0)  # m and rad
+START = np.array([0.42, 0.0, 0.05])  # m, of the tip
+BOX = np.array([0.52, 0.0])  # m, where the box stands at first
+HALF, RADIUS = 0.05, 0.02  # m, half the side of the box, radius of the tip
+ARM = 7  # joints
+FREE = 5  # free control points of the path
+FREQUENCY = 12.0  # rad/s, of the critically damped error when following a path
+LEVER = 0.15  # m, by which a turn is weighed against a distance
+STEP = 0.03  # m, the largest change of a control point in one iteration
+ARRIVAL = 0.05  # the part of the motion, at its end, for which the box is to be at the goal
+
+TOOL = f"""
+                    <geom type="capsule" fromto="0 0 0.107 0 0 0.25" size="0.009" material="joint"/>
+                    <geom name="tip" type="sphere" pos="0 0 0.257" size="{RADIUS}" material="accent"/>
+                    <site name="tip" pos="0 0 0.257" rgba="0 0 0 0"/>
+                    <site name="end_effector" """
+THINGS = f"""
+    <body name="box" pos="{BOX[0]} {BOX[1]} 0.04">
+      <freejoint/>
+      <geom name="box" type="box" size="{HALF} {HALF} 0.04" mass="0.5" rgba="0.16 0.42 0.70 1"/>
+      <geom type="box" pos="0.035 0 0.0405" size="0.015 0.006 0.0004" mass="0" rgba="1 1 1 1"/>
+    </body>
+    <body name="goal" mocap="true">
+      <geom type="box" pos="0 0 0.0005" size="{HALF} {HALF} 0.0005" rgba="0.23 0.62 0.43 0.8"/>
+      <geom type="box" pos="0.035 0 0.001" size="0.015 0.006 0.001" rgba="1 1 1 1"/>
+    </body>
+  </worldbody>
+  <contact>
+    <pair geom1="floor" geom2="box" friction="0.4 0.4 0.005"/>
+    <pair geom1="tip" geom2="box" friction="0.3 0.3"/>
+  </contact>"""
+
+
+@dataclasses.dataclass(frozen=True)
+class Config:
+    seed: int = 0
+    """Of the goals."""
+    goals: int = 4
+    """Random poses for the box: 10 to 16 cm along an arc that turns it by up to 20 degrees, and 1.5 cm aside of it."""
+    guesses: int = 3
+    """Guesses for each goal, each in its own world."""
+    duration: float = 2.5
+    """Length of the motion [s]."""
+    timestep: float = 0.005
+    """Time step of simulation and control [s]."""
+    iterations: int = 20
+    """Iterations of Levenberg-Marquardt."""
+
+
+class Goal(NamedTuple):
+    pos: Array  # Of the box [m], shape (world, 2).
+    angle: Array  # Of the box about the vertical [rad], shape (world,).
+
+
+class Plan(NamedTuple):
+    points: Array  # Control points of the path [m], shape (FREE, world, 2).
+    error: Array  # What final_errors gives [m], shape (world, 3).
+    slope: Array  # Its derivative by the points, shape (world, 3, 2 FREE).
+    cost: Array  # Sum of its squares [m^2], shape (world,).
+    damping: Array  # Levenberg-Marquardt's, relative to the trace, shape (world,).
+
+
+class Scene(NamedTuple):
+    model: fphys.Model  # Arm, rod, box and floor.
+    arm: fphys.Model  # The arm alone, which its control knows.
+    state: fphys.State  # The tip beside the box, at rest.
+    upright: Array  # Orientation of the tip there, shape (3, 3).
+
+
+def main(config: Config, run: Run) -> dict[str, Any]:
+    """Find the paths; computed in float64."""
+    with jax.enable_x64(True):
+        return _main(config, run)
+
+
+def _main(config: Config, run: Run) -> dict[str, Any]:
+    goal = goals(config)
+    scene = beginning(config.timestep, goal)
+    steps = round(config.duration / config.timestep)
+    linearized = jax.jit(functools.partial(linearize, scene, goal, steps))
+    improved = jax.jit(functools.partial(improve, scene, goal, steps))
+
+    begun = time.perf_counter()
+    plan = linearized(first_guess(config, goal))
+    for i in run.progress(config.iterations, "push"):
+        plan = improved(plan)
+        least = jnp.sqrt(plan.cost.reshape(config.goals, config.guesses).min(1))
+        run.log(i, mean_error=jnp.sqrt(plan.cost).mean(), median_of_best=jnp.median(least), worst_of_best=least.max())
+    chosen = jnp.argmin(plan.cost.reshape(config.goals, config.guesses), 1)
+    chosen = chosen + config.guesses * jnp.arange(config.goals)
+    goal, scene = (
+        jax.tree.map(lambda x: x[chosen], goal),
+        scene._replace(state=jax.tree.map(lambda x: x[chosen], scene.state)),
+    )
+    states, torque = jax.jit(follow, static_argnums=2)(scene, plan.points[:, chosen], steps)
+    seconds = time.perf_counter() - begun
+
+    miss, turn = (np.asarray(x) for x in off(states, goal))
+    reached = (miss[-1] < BAR) & (turn[-1] < TURN)
+    tip = jax.jit(jax.vmap(lambda state: tip_pose(scene.model, state)[0]))(states)
+    run.save(
+        points=plan.points[:, chosen], torque=torque, qpos=states.qpos, qvel=states.qvel, tip=tip, miss=miss, turn=turn
+    )
+    run.save(goal=goal.pos, goal_angle=goal.angle, start=scene.state.qpos)
+    run.plot("push", _figure(states, np.asarray(tip), goal, miss, turn))
+    view = Camera(azimuth=140, elevation=-28, distance=1.25, lookat=(0.5, 0, 0.15))
+    film(run, scene.model, states, worlds=min(config.goals, 3), camera=view)
+    return {
+        "success": bool(reached.all()),
+        "reached": int(reached.sum()),
+        "goals": config.goals,
+        "worst_miss": float(miss[-1].max()),
+        "worst_turn_degrees": float(np.degrees(turn[-1].max())),
+        "miss": miss[-1],
+        "turn_degrees": np.degrees(turn[-1]),
+        "final_box_speed": float(jnp.linalg.norm(states.qvel[-1, :, ARM : ARM + 3], axis=1).max()),
+        "largest_torque_of_limit": float((jnp.abs(torque) / limits(scene.arm)).max()),
+        "search_seconds": round(seconds, 2),
+    }
+
+
+def goals(config: Config) -> Goal:
+    """Random poses for the box, each as often as it has guesses."""
+    rng = np.random.default_rng(config.seed)
+    ahead, aside = rng.uniform([0.1, -0.015], [0.16, 0.015], (config.goals, 2)).T
+    angle = np.radians(rng.uniform(-20.0, 20.0, config.goals))
+    cos, sin = np.cos(angle / 2), np.sin(angle / 2)
+    pos = BOX + np.stack([cos * ahead - sin * aside, sin * ahead + cos * aside], -1)
+    return Goal(*(jnp.asarray(np.repeat(x, config.guesses, axis=0)) for x in (pos, angle)))
+
+
+def beginning(timestep: float, goal: Goal) -> Scene:
+    """The models and where the motion begins, a goal in each world."""
+    text = Path(fphys.asset("franka")).read_text(encoding="utf-8").replace('<site name="end_effector" ', TOOL)
+    arm, model = (
+        fphys.load(t, disable=("limit",)).replace({"opt.timestep": jnp.full(1, timestep)})
+        for t in (text, text.replace("</worldbody>", THINGS).replace(_keyframe(text), ""))
+    )
+    state = fphys.init(arm, 1, qpos=arm.key.qpos[arm.id("key", "home")])
+    upright = tip_pose(arm, state)[1][0]
+    still = jnp.zeros((1, ARM))
+    for _ in range(10):  # Newton's method
+        state = state.replace(qpos=state.qpos + _joint_motion(arm, state, *_error(arm, state, upright, START), still))
+    worlds = len(goal.angle)
+    qpos = jnp.concatenate([state.qpos[0], model.qpos0[0, ARM:]])
+    turned = jnp.stack([jnp.cos(goal.angle / 2), 0 * goal.angle, 0 * goal.angle, jnp.sin(goal.angle / 2)], -1)
+    place = jnp.pad(goal.pos, ((0, 0), (0, 1)))
+    ready = fphys.init(model, worlds, qpos=qpos).replace(mocap_pos=place[:, None], mocap_quat=turned[:, None])
+    return Scene(model, arm, ready, upright)
+
+
+def first_guess(config: Config, goal: Goal) -> Array:
+    """Control points (FREE, world, 2) of straight pushes, relative to the start of the tip.
+
+    Each ends behind the box at its goal: at the middle of its face, or aside, so as to turn it the way it should go.
+    """
+    aside = np.tile(np.linspace(0.0, 0.02, config.guesses), config.goals) * -np.sign(goal.angle)
+    back = jnp.full_like(aside, -HALF - RADIUS)
+    cos, sin = jnp.cos(goal.angle), jnp.sin(goal.angle)
+    end = goal.pos + jnp.stack([cos * back - sin * aside, sin * back + cos * aside], -1) - START[:2]
+    return jnp.linspace(0.0, 1.0, FREE + 1)[1:, None, None] * end
+
+
+def follow(scene: Scene, points: Array, steps: int) -> tuple[fphys.State, Array]:
+    """Simulate the arm whose tip follows a path: states and torques [N m], stacked on a leading time axis T."""
+    limit = limits(scene.arm)
+
+    def advance(now: fphys.State, wanted: Any) -> Any:
+        arm = fphys.init(scene.arm, len(now.qpos)).replace(qpos=now.qpos[:, :ARM], qvel=now.qvel[:, :ARM])
+        goal = jnp.pad(wanted.pos, ((0, 0), (0, 1))) + START
+        linear, angular = _error(scene.arm, arm, scene.upright, goal)
+        rate = (fphys.jacobian(scene.arm, arm, "site", "tip") @ arm.qvel[..., None])[..., 0]
+        speed, acc = (jnp.pad(x, ((0, 0), (0, 1))) for x in (wanted.vel, wanted.acc))
+        linear = acc + fphys.control.pd(linear, 0.0, rate[:, :3] - speed, FREQUENCY**2, 2 * FREQUENCY)
+        angular = fphys.control.pd(angular, 0.0, rate[:, 3:], FREQUENCY**2, 2 * FREQUENCY)
+        posture = -2 * FREQUENCY * arm.qvel
+        torque = fphys.inverse(scene.arm, arm, _joint_motion(scene.arm, arm, linear, angular, posture))
+        torque = jnp.clip(torque, -limit, limit)
+        now = fphys.step(scene.model, now, torque)
+        return now, (now, torque)
+
+    return fphys.scan(advance, scene.state, rest_to_rest(points, steps, scene.model.opt.timestep[0]))[1]
+
+
+def linearize(scene: Scene, goal: Goal, steps: int, points: Array) -> Plan:
+    """Where the box ends, and how that depends on the path."""
+    misses, pull = jax.vjp(lambda p: final_errors(follow(scene, p, steps)[0], goal), points)
+    each = jnp.broadcast_to(jnp.eye(3)[:, :, None], (3, *misses.shape))
+    (rows,) = jax.vmap(pull)(each)  # (3, FREE, world, 2)
+    slope = jnp.moveaxis(rows, 2, 0).reshape(points.shape[1], 3, -1)
+    return Plan(points, misses.T, slope, (misses**2).sum(0), jnp.full(points.shape[1], 0.01))
+
+
+def improve(scene: Scene, goal: Goal, steps: int, now: Plan) -> Plan:
+    """One iteration in every world: kept where the error falls; otherwise the damping grows."""
+    square = now.slope @ now.slope.mT
+    scale = jnp.trace(square, axis1=1, axis2=2) + 1e-9
+    damped = square + (now.damping * scale)[:, None, None] * jnp.eye(3)
+    change = -(now.slope.mT @ jnp.linalg.solve(damped, now.error[..., None]))[..., 0]
+    change = change * jnp.minimum(1.0, STEP / jnp.maximum(jnp.abs(change).max(1, keepdims=True), 1e-9))
+    points = now.points + jnp.moveaxis(change.reshape(len(change), -1, 2), 0, 1)
+    new = linearize(scene, goal, steps, points)._replace(damping=now.damping / 4)
+    old = now._replace(damping=now.damping * 4)
+    better = new.cost < now.cost
+
+    def choose(a: Array, b: Array, axis: int) -> Array:
+        return jnp.where(better.reshape([-1 if n == axis else 1 for n in range(a.ndim)]), a, b)
+
+    return Plan(*(choose(a, b, int(name == "points")) for name, a, b in zip(Plan._fields, new, old, strict=True)))
+
+
+def final_errors(states: fphys.State, goal: Goal) -> Array:
+    """How far the box is off in x, in y, and in angle times LEVER [m], on average at the end, shape (3, world)."""
+    last = round(ARRIVAL * len(states.qpos))
+    gap = states.qpos[-last:, :, ARM : ARM + 2] - goal.pos
+    x, y = jnp.moveaxis(heading(states)[-last:], -1, 0)
+    turn = y * jnp.cos(goal.angle) - x * jnp.sin(goal.angle)  # the sine of the angle between
+    return jnp.stack([gap[..., 0], gap[..., 1], LEVER * turn]).mean(1)
+
+
+def off(states: fphys.State, goal: Goal) -> tuple[Array, Array]:
+    """Distance [m] and angle [rad] of the box from its goal, both (T, world)."""
+    x, y = jnp.moveaxis(heading(states), -1, 0)
+    turn = (jnp.arctan2(y, x) - goal.angle + jnp.pi) % (2 * jnp.pi) - jnp.pi
+    return jnp.linalg.norm(states.qpos[..., ARM : ARM + 2] - goal.pos, axis=-1), jnp.abs(turn)
+
+
+def heading(states: fphys.State) -> Array:
+    """The box's own x axis, seen from above, shape (T, world, 2)."""
+    w, x, y, z = jnp.moveaxis(states.qpos[..., ARM + 3 :], -1, 0)
+    return jnp.stack([1 - 2 * (y * y + z * z), 2 * (x * y + w * z)], -1)
+
+
+def tip_pose(model: fphys.Model, state: fphys.State) -> tuple[Array, Array]:
+    """Where the tip is [m] and how it is turned, shapes (world, 3) and (world, 3, 3)."""
+    sites, tip = fphys.kinematics(model, state).site, model.id("site", "tip")
+    return sites.pos[:, tip], sites.mat[:, tip]
+
+
+def _error(arm: fphys.Model, state: fphys.State, upright: Array, goal: Array) -> tuple[Array, Array]:
+    """From the tip to a place [m] and to the orientation ``upright`` [rad, small], both (world, 3)."""
+    pos, mat = tip_pose(arm, state)
+    return goal - pos, 0.5 * jnp.cross(mat, jnp.broadcast_to(upright, mat.shape), axis=-2).sum(-1)
+
+
+def _joint_motion(arm: fphys.Model, state: fphys.State, linear: Array, angular: Array, posture: Array) -> Array:
+    """The motion of the joints (world, 7) that moves the tip so, and is else as near to ``posture`` as can be."""
+    jacobian = fphys.jacobian(arm, state, "site", "tip")
+    wanted = jnp.concatenate([linear, angular], -1)[..., None] - jacobian @ posture[..., None]
+    return posture + (jacobian.mT @ jnp.linalg.solve(jacobian @ jacobian.mT, wanted))[..., 0]
+
+
+def _keyframe(text: str) -> str:
+    return text[text.index("  <keyframe>") : text.index("</mujoco>")]
+
+
+def _figure(states: fphys.State, tip: np.ndarray, goal: Goal, miss: np.ndarray, turn: np.ndarray) -> Any:
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(10.0, 4.2), layout="constrained")
+    above, distance, angle = figure.subplots(1, 3, width_ratios=(1.3, 1.0, 1.0))
+    colors = ["#2a6db5", "#ec6a29", "#3a9d6e", "#8a5fb0", "#c23b4b", "#6b7280"]
+    corners = HALF * np.array([[1, 1], [-1, 1], [-1, -1], [1, -1], [1, 1]])
+    ends = np.asarray(heading(states))[-1]
+    time = np.asarray(states.time[:, 0])
+    for world in range(miss.shape[1]):
+        color = colors[world % len(colors)]
+        facing = [np.cos(goal.angle[world]), np.sin(goal.angle[world])]
+        for place, (c, s), style in (
+            (goal.pos[world], facing, ":"),
+            (states.qpos[-1, world, ARM : ARM + 2], ends[world], "-"),
+        ):
+            square = np.asarray(place) + corners @ np.array([[c, s], [-s, c]])
+            above.plot(*square.T, style, color=color, linewidth=1.3)
+        above.plot(*tip[:, world, :2].T, color=color, linewidth=1.0, alpha=0.7)
+        distance.semilogy(time, 100 * miss[:, world], color=color, linewidth=1.3)
+        angle.plot(time, np.degrees(turn[:, world]), color=color, linewidth=1.3)
+    above.plot(*(BOX + corners).T, color="#6b7280", linewidth=1.0)
+    above.set(title="box from above: goals dotted, paths of the tip", xlabel="x [m]", ylabel="y [m]", aspect="equal")
+    distance.axhline(100 * BAR, color="#c23b4b", linestyle="--", linewidth=1.0)
+    distance.set(title="distance from the goal [cm]", xlabel="time [s]")
+    angle.axhline(np.degrees(TURN), color="#c23b4b", linestyle="--", linewidth=1.0)
+    angle.set(title="angle from the goal [degrees]", xlabel="time [s]", ylim=(0, None))
+    for axes in (above, distance, angle):
+        axes.grid(True, alpha=0.25, linewidth=0.6)
+        axes.spines[["top", "right"]].set_visible(False)
+    return figure
