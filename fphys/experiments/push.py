@@ -197,7 +197,7 @@ def follow(scene: Scene, points: Array, steps: int) -> tuple[fphys.State, Array]
         error = jnp.concatenate(_error(scene.arm, arm, _turned(angle[:, 2], scene.upright), START + goal), -1)
         rate = (fphys.jacobian(scene.arm, arm, "site", "fork") @ arm.qvel[..., None])[..., 0]
         speed, acc = (jnp.concatenate(_split(x), -1) for x in (wanted.vel, wanted.acc))
-        acc = acc + fphys.control.pd(error, 0.0, rate - speed, FREQUENCY**2, 2 * FREQUENCY)
+        acc = acc + fphys.control.pd(error, jnp.zeros_like(error), rate - speed, FREQUENCY**2, 2 * FREQUENCY)
         posture = -2 * FREQUENCY * arm.qvel
         torque = fphys.inverse(scene.arm, arm, _joint_motion(scene.arm, arm, acc, posture))
         torque = jnp.clip(torque, -limit, limit)
@@ -262,7 +262,7 @@ def fork_pose(model: fphys.Model, state: fphys.State) -> tuple[Array, Array]:
     return sites.pos[:, fork], sites.mat[:, fork]
 
 
-def _error(arm: fphys.Model, state: fphys.State, upright: Array, goal: Array) -> tuple[Array, Array]:
+def _error(arm: fphys.Model, state: fphys.State, upright: Array, goal: Any) -> tuple[Array, Array]:
     """From the fork to a place [m] and to an orientation [rad, small], both (world, 3)."""
     pos, mat = fork_pose(arm, state)
     return goal - pos, 0.5 * jnp.cross(mat, jnp.broadcast_to(upright, mat.shape), axis=-2).sum(-1)
