@@ -14,6 +14,7 @@ import numpy as np
 
 import fphys
 from fphys.bridge import kernels, warp_op
+from fphys.model.structure import Integrator
 from fphys.rigid import constraint
 from fphys.rigid import launches as L
 from fphys.rigid.integrate import integrate_positions
@@ -93,7 +94,9 @@ class Windows:
 
         def step(at: fphys.State, u: Any) -> Any:
             after = fphys.step(model, at, u)
-            return after, signature(model, at, after.warmstart) if signed else None
+            if not signed:
+                return after, None
+            return after, sum(signature(model, *stage) for stage in stages(model, at, u, after.warmstart))
 
         end, marks = jax.lax.scan(step, state, ctrls)
         out = [difference(self.model, final.qpos, end.qpos), 0.1 * (end.qvel - final.qvel), end.act - final.act]
@@ -159,6 +162,21 @@ def _unit(path: str, leaf: np.ndarray) -> np.ndarray:
     """What one unit of a column is: each number's own size, or a share of the leaf's where it may be zero."""
     size = np.abs(leaf[0])
     return size if path in RELATIVE or path.startswith("opt") else np.maximum(size, 0.1 * size.max())
+
+
+def stages(model: fphys.Model, state: fphys.State, ctrl: Any, qacc: Any) -> list[Any]:
+    """The states at which a step asks for accelerations, and these: one, or four of Runge and Kutta's."""
+    found, h = [(state, qacc)], model.opt.timestep
+    if model.structure.integrator != Integrator.RK4:
+        return found
+    for part in (0.5, 0.5, 1.0):
+        last, qacc = found[-1]
+        at = state.replace(
+            qpos=integrate_positions(model, state.qpos, last.qvel, part * h),
+            qvel=state.qvel + part * h[:, None] * qacc,
+        )  # activations, that no contact depends on within a step, stay
+        found.append((at, fphys.forward(model, at, ctrl)[0]))
+    return found
 
 
 def signature(model: fphys.Model, state: fphys.State, qacc: Any) -> Any:
