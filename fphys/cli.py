@@ -24,7 +24,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         print("interrupted", file=sys.stderr)
         return 130
-    except (FphysError, OSError) as error:
+    except (FphysError, OSError, ValueError) as error:
         if debug:
             raise
         print(f"error: {error}", file=sys.stderr)

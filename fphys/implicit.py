@@ -19,14 +19,23 @@ __all__ = ["Wanted", "dense", "power_gradient", "primal_values"]
 
 
 def power_gradient(
-    power: WarpOp, primals: tuple[Any, ...], fixed: tuple[Any, ...], wanted: "Wanted"
+    power: WarpOp, primals: tuple[Any, ...], fixed: tuple[Any, ...], wanted: "Wanted", cotangent: Array
 ) -> tuple[Any, ...]:
-    """-dP/d(primals) at fixed accelerations and virtual velocities."""
-    args = (*primals, *fixed)
+    """-dP/d(primals) at fixed accelerations and virtual velocities.
+
+    A world without a cotangent has no gradient, whatever the solve left there: where it overflowed, zero times
+    what is not finite must not reach the gradient of what worlds share.
+    """
+    silent = (cotangent == 0).all(1, keepdims=True)
+    args = (*primals, *(jnp.where(silent, 0, x) if _is_motion(x) else x for x in fixed))
     parts = power.outputs(*args)
     seeds = [-jnp.ones(p.shape, p.dtype) for p in (parts if isinstance(parts, tuple) else (parts,))]
     mask = [*wanted.flags, *[False] * len(jax.tree.leaves(fixed))]
     return power.vjp(args, seeds, mask)[: len(primals)]
+
+
+def _is_motion(x: Any) -> bool:
+    return hasattr(x, "dtype") and jnp.issubdtype(x.dtype, jnp.floating)
 
 
 def primal_values(primals: tuple[Any, ...]) -> tuple[Any, "Wanted"]:

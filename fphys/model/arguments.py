@@ -3,6 +3,7 @@
 import operator
 from typing import Any
 
+import jax
 import jax.core
 import numpy as np
 
@@ -41,6 +42,14 @@ def expect(model: Any, state: Any) -> None:
             f"the model is {real} and the state is {state.qpos.dtype}: one call runs in one precision; "
             f"load the model with dtype={state.qpos.dtype.name!r} or make the state with fphys.init(model, ...)"
         )
+    worlds = state.qpos.shape[0]
+    for path, leaf in jax.tree_util.tree_leaves_with_path(model):
+        name = jax.tree_util.keystr(path, simple=True, separator=".")
+        if not name.startswith("key.") and leaf.shape[0] not in (1, worlds):
+            raise ValueError(
+                f"model.{name} has {leaf.shape[0]} worlds, the state has {worlds}: a leaf has one row for all worlds, "
+                "or one for each"
+            )
     if state.qvel.dtype != real:
         raise TypeError(f"state.qvel is {state.qvel.dtype}, the state is {real}: cast it, for nothing is cast silently")
 

@@ -96,6 +96,11 @@ def check(state: State) -> None:
     if isinstance(state.status, jax.core.Tracer):
         raise TypeError("check reads the state on the host: call it on what the jitted function returns")
     status = np.asarray(state.status)
+    if status.ndim != 1:
+        raise ValueError(
+            f"state.status has shape {status.shape}, check takes (num_worlds,): a rollout's states have a time axis "
+            "first: check the last time, whose status holds all that went before"
+        )
     faulty = np.flatnonzero(status)
     if not len(faulty):
         return

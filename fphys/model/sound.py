@@ -18,6 +18,7 @@ from .whitelist import LEAVES, OWN
 Array = jax.Array
 
 _SHOWN = 5  # faults of a leaf that an error names; a body's, at least
+_NOT_NEGATIVE = ("geom.friction", "pair.friction", "opt.softness")
 _BODY = ("body.mass", "body.inertia")
 _STEPPED = (*(path for path in LEAVES if not path.startswith("key.")), *OWN)
 """Leaves that a step reads."""
@@ -41,6 +42,10 @@ def require_sound(model: Model, paths: Iterable[str]) -> None:
             row = None if path.startswith("opt.") else bad[1]
             title = leaf_title(m, LEAVES.get(path, path), row)
             report(bad[0], len(values), f"{title} is {values[tuple(bad)]}, must be finite")
+        if path in _NOT_NEGATIVE:
+            for bad in np.argwhere(values < 0)[:_SHOWN]:
+                title = leaf_title(m, LEAVES.get(path, path), None if path.startswith("opt.") else bad[1])
+                report(bad[0], len(values), f"{title} is {values[tuple(bad)]}, must not be negative")
         if path == "opt.timestep":
             for world in np.flatnonzero(values <= 0)[:_SHOWN]:
                 report(world, len(values), f"option timestep is {values[world]}, must be positive")

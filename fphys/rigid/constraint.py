@@ -233,7 +233,8 @@ def _accelerate_bwd(saved: Any, cotangent: Solution) -> Any:
     model, state, loads, given, kept, ids, qacc, factor, wanted = saved
     trial = _back_solve_op(factor, dense(cotangent.qacc))
     count = len(jax.tree.leaves((model, state, loads, given)))
-    grads = power_gradient(_power_op, (model, state, loads, given), (ids, qacc, trial), Wanted(wanted.flags[:count]))
+    flags, direction = Wanted(wanted.flags[:count]), dense(cotangent.qacc)
+    grads = power_gradient(_power_op, (model, state, loads, given), (ids, qacc, trial), flags, direction)
     return (*grads, jax.tree.map(lambda _: None, kept))
 
 

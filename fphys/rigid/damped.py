@@ -7,6 +7,7 @@ that of any other input x is -(dP/dx) of P = l . (M (a2 - a) + h D a2) at fixed 
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 
 from ..bridge import warp_op
 from ..implicit import Wanted, dense, power_gradient, primal_values
@@ -104,8 +105,8 @@ def _bwd(saved: Any, cotangent: Any) -> Any:
     model, state, loads, qacc, damped, wanted = saved
     trial, pulled = _pull_op(model, state, loads, dense(cotangent))
     fixed = (damped - qacc, damped, trial)
-    grads = power_gradient(_power_op, (model, state, loads), fixed, Wanted(wanted.flags[:-1]))
-    return (*grads, pulled)
+    grads = power_gradient(_power_op, (model, state, loads), fixed, Wanted(wanted.flags[:-1]), dense(cotangent))
+    return (*grads, jnp.where((dense(cotangent) == 0).all(1, keepdims=True), 0, pulled))
 
 
 damped_acceleration.defvjp(_fwd, _bwd, symbolic_zeros=True)

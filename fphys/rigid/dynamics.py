@@ -318,7 +318,7 @@ def _acceleration_fwd(implicit: bool, model: Any, state: Any, loads: Any) -> Any
 def _acceleration_bwd(implicit: bool, saved: Any, cotangent: Any) -> Any:
     model, state, loads, qacc, factors, wanted = saved
     trial = _ops(implicit).backward(model, factors, dense(cotangent))
-    return power_gradient(_ops(implicit).power, (model, state, loads), (qacc, trial), wanted)
+    return power_gradient(_ops(implicit).power, (model, state, loads), (qacc, trial), wanted, dense(cotangent))
 
 
 _acceleration.defvjp(_acceleration_fwd, _acceleration_bwd, symbolic_zeros=True)

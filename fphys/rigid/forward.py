@@ -73,16 +73,24 @@ def accelerate(
     fast = model.structure.integrator == Integrator.IMPLICITFAST
     implicit = implicit and (fast or "eulerdamp" not in model.structure.disabled)
     if not constrained(model, state) and contacts is None:
-        qacc = smooth_acceleration(model, state, loads, implicit=implicit)
+        qacc, status = _finite(smooth_acceleration(model, state, loads, implicit=implicit))
         worlds = state.qpos.shape[0]
-        info = Info(qacc, jnp.zeros(worlds, jnp.uint32), jnp.zeros(worlds, qacc.dtype), jnp.zeros(worlds, jnp.int32))
+        info = Info(qacc, status, jnp.zeros(worlds, qacc.dtype), jnp.zeros(worlds, jnp.int32))
         return qacc, jax.lax.stop_gradient(info)
     found = constrained_acceleration(model, state, loads, contacts)
-    info = jax.lax.stop_gradient(Info(found.qacc, found.status, found.residual, found.iterations))
+    qacc, status = _finite(found.qacc)
+    info = jax.lax.stop_gradient(Info(qacc, found.status | status, found.residual, found.iterations))
     if implicit:
-        return damped_acceleration(model, state, loads, found.qacc), info
+        damped, status = _finite(damped_acceleration(model, state, loads, qacc))
+        return damped, info.replace(status=info.status | status)
     touching = contact_geometry(model, state, Contacts(found.pair, found.feature, None, None, None))
-    return found.qacc, info.replace(contacts=touching, force=contact_forces(model, state, touching, found.qacc))
+    return qacc, info.replace(contacts=touching, force=contact_forces(model, state, touching, qacc))
+
+
+def _finite(qacc: Array) -> tuple[Array, Array]:
+    """Accelerations with zeros, which pass no gradient, in the worlds where they overflowed; and the fault bits."""
+    fine = _sound([qacc])
+    return where_world(~fine, 0, qacc), jnp.where(fine, jnp.uint32(0), jnp.uint32(Status.NONFINITE))
 
 
 def check_inputs(model: Model, state: State, loads: Loads) -> Loads:

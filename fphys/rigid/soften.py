@@ -9,7 +9,9 @@ from collections.abc import Callable
 from typing import Any
 
 import jax
+import jax.core
 import jax.numpy as jnp
+import numpy as np
 
 from ..model import Model, State
 from .step import step
@@ -27,6 +29,8 @@ def softened(model: Model, width: Any) -> Model:
     Softened contact is a choice of the field's own (Suh et al. 2022, "Do differentiable simulators give better policy
     gradients?"): it trades the truth of the simulation near contact for a gradient that sees it coming.
     """
+    if not isinstance(width, jax.core.Tracer) and np.any(np.asarray(width) < 0):
+        raise ValueError(f"width is {width}: a distance over which contacts fade must not be negative")
     return model.replace({"opt.softness": jnp.broadcast_to(jnp.asarray(width, model.qpos0.dtype), _shape(width))})
 
 

@@ -59,7 +59,7 @@ def runge_kutta(model: Model, state: State, loads: Loads) -> State:
     stage, velocities, accelerations, rates, info = state, [state.qvel], [], [], None
     for fraction in (0.5, 0.5, 1.0, None):
         qacc, stage_info = accelerate(model, stage, loads, implicit=False)
-        info = info or stage_info
+        info = stage_info if info is None else info.replace(status=info.status | stage_info.status)
         accelerations.append(qacc)
         rates.append(_rate(model, stage, loads))
         if fraction is not None:
@@ -110,5 +110,6 @@ def _freeze(old: State, new: State, bits: Array) -> State:
     arrays = (new.qpos, new.qvel, new.act)
     fine = jnp.stack([(jnp.abs(x) <= HUGE).all(1) for x in arrays]).all(0)
     bits = bits | jnp.where(fine, jnp.uint32(0), jnp.uint32(Status.NONFINITE))
+    bits = bits | (new.status & jnp.uint32(Status.NONFINITE))
     kept = jax.tree.map(lambda o, n: where_world(held(old, bits), o, n), jax.lax.stop_gradient(old), new)
     return kept.replace(status=new.status | bits)

@@ -2,9 +2,11 @@
 
 import warp as wp
 
-from .._precision import real
+from .._precision import real, tolerance
 from ..math import lower
 from .constraint import TINY
+
+ROUNDING = wp.constant(tolerance(1.0e-16, 1.0e-7))
 
 
 @wp.func
@@ -19,14 +21,15 @@ def add_outer(world: int, row: int, scale: real, rows: wp.array3d(dtype=real), m
 
 @wp.func
 def factorise(world: int, n: int, matrix_out: wp.array2d(dtype=real)):
-    """L L^T = matrix, in place."""
+    """L L^T = matrix, in place. A pivot that rounding made negative is as small as rounding explains."""
     for i in range(n):
+        least = ROUNDING * matrix_out[world, lower(i, i)]
         for j in range(i + 1):
             s = matrix_out[world, lower(i, j)]
             for k in range(j):
                 s -= matrix_out[world, lower(i, k)] * matrix_out[world, lower(j, k)]
             if i == j:
-                matrix_out[world, lower(i, i)] = wp.sqrt(wp.max(s, TINY))
+                matrix_out[world, lower(i, i)] = wp.sqrt(wp.max(s, wp.max(least, TINY)))
             else:
                 matrix_out[world, lower(i, j)] = s / matrix_out[world, lower(j, j)]
 

@@ -194,7 +194,7 @@ def newton(
     """Solve for the acceleration of every world; leaves the Cholesky factor of H at the solution.
 
     ``net`` is M a - force, ``error`` J a - a_ref. Ends where the gradient is within the tolerance, where a step changes
-    nothing but rounding, or at the limit of iterations, which is reported.
+    nothing but rounding (of it or of the accelerations that balance), or at the limit of iterations, which is reported.
     """
     world = wp.tid()
     n = force.shape[1]
@@ -215,6 +215,10 @@ def newton(
     for k in range(acting):
         r = active_out[world, k]
         error_out[world, r] = error_out[world, r] - reference[world, r]
+    scale_squared = real(0.0)
+    for i in range(n):
+        free = force[world, i] / matrix[world, lower(i, i)]
+        scale_squared += free * free
     count = int(0)
     still = int(0)
     residual = real(0.0)
@@ -288,7 +292,7 @@ def newton(
             t = new[0]
         # take it
         moved = real(0.0)
-        size = real(0.0)
+        size = scale_squared
         for i in range(n):
             da = t * search_out[world, i]
             qacc_out[world, i] = qacc_out[world, i] + da

@@ -77,6 +77,28 @@ def test_box_falls_and_settles():
     fphys.check(final)
 
 
+BOX = """
+<mujoco><worldbody><geom type="plane" size="5 5 1"/>
+  <body pos="0 0 0.099"><freejoint/><geom type="box" size="0.1 0.1 0.1" mass="2"/></body></worldbody></mujoco>"""
+
+
+@pytest.mark.parametrize("friction", [0.0, 1e-3, 0.3, 1.0])
+def test_a_box_lies_still_in_float32(friction: float):
+    """The solver knows rounding when it sees it; a pyramid without friction, infinitely stiff, stays solvable."""
+    model = fphys.load(BOX, dtype="float32")
+    state, ctrls = fphys.init(model, 1), jnp.zeros((300, 1, 0), jnp.float32)
+
+    def height(scale: jax.Array) -> tuple[jax.Array, fphys.State]:
+        states = fphys.rollout(model.replace({"geom.friction": scale * model.geom.friction}), state, ctrls)
+        final = jax.tree.map(lambda leaf: leaf[-1], states)
+        return final.qpos[0, 2], final
+
+    (z, final), slope = jax.jit(jax.value_and_grad(height, has_aux=True))(jnp.float32(friction))
+    fphys.check(final)
+    assert z == pytest.approx(0.1, abs=2e-4) and float(jnp.abs(final.qvel).max()) < 1e-3
+    assert jnp.isfinite(slope)
+
+
 def test_too_many_contacts_are_dropped_in_order_and_reported():
     s = scene("euler")
     small = s.state.replace(max_contacts=2)
