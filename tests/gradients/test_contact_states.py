@@ -30,9 +30,21 @@ EACH = [pytest.param(name, marks=pytest.mark.slow) for name in FEATURES if name 
 
 
 def windows(name: str, steps: int, start: Start, seed: int = 0) -> Windows:
+    """Steps under controls that change; they and activations stay off the ends of their ranges, which have no slope."""
     model, rng = case(name), np.random.default_rng(seed)
-    jitter = 0.02 * rng.standard_normal((steps, *start.ctrl.shape)) * model.structure.source.actuator_ctrlrange.max(1)
-    return Windows(model, start.state(model), start.ctrl + jitter)
+    half = 0.5 * np.ptp(model.structure.source.actuator_ctrlrange, axis=1)
+    jitter = 0.02 * half * rng.uniform(-1, 1, (steps, *start.ctrl.shape))
+    state = start.state(model)
+    state = state.replace(act=state.act + 0.3)
+    return Windows(model, state, inside(model, start.ctrl) + jitter)
+
+
+def inside(model: fphys.Model, ctrl: np.ndarray) -> np.ndarray:
+    """Controls drawn towards the middle of their ranges; a muscle's is from zero to one."""
+    m = model.structure.source
+    middle = np.where(m.actuator_ctrllimited, m.actuator_ctrlrange.mean(1), 0.0)
+    muscle = m.actuator_dyntype == int(mujoco.mjtDyn.mjDYN_MUSCLE)
+    return np.where(muscle, 0.5 + 0.3 * ctrl, middle + 0.7 * (ctrl - middle))
 
 
 def judge(found: Any, tol: float, needed: int) -> None:
@@ -108,8 +120,7 @@ def test_linearize_equals_mujocos_differences(name: str, full: bool):
     model = case(name)
     m, count = model.structure.source, 25 if full else 6
     start = along(name, count, seed=3)
-    middle = m.actuator_ctrlrange.mean(1) if m.nu and m.actuator_ctrllimited.all() else np.zeros(m.nu)
-    ctrl = middle + 0.7 * (start.ctrl - middle)  # off the limits, where MuJoCo's differences are one-sided
+    ctrl = inside(model, start.ctrl)  # off the limits, where MuJoCo's differences are one-sided
     found = jax.jit(fphys.linearize)(model, start.state(model), jnp.asarray(ctrl))
     ours = np.concatenate(found, 2)
     errors, disagreement, counts = [], [], []
