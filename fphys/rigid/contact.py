@@ -61,7 +61,7 @@ def mix_pairs(model: Model) -> Pairs:
 
 
 def _least_friction(model: Model) -> float:
-    """In float32 a pyramid takes no less than half a percent: its stiffness grows as 1 / mu^2, and must fit beside M."""
+    """In float32 a pyramid takes no less than half a percent: its stiffness, as 1 / mu^2, must fit beside M."""
     single = model.qpos0.dtype == np.float32 and not model.structure.elliptic
     return 5e-3 if single else MIN_FRICTION
 

@@ -196,7 +196,7 @@ def test_ten_runs_give_the_same_bits(threads: Any):  # noqa: F811
 
 @pytest.mark.parametrize("speed", [1e2, 1e4, 1e8])
 def test_a_world_that_overflows_in_a_rollout_spoils_no_gradient(speed: float):
-    """What overflows by itself, in float32, leaves the gradient of what all worlds share as if it had not been there."""
+    """What overflows by itself, in float32, leaves the gradient of what worlds share as if it had not been there."""
     model = fphys.load(fphys.asset("quadruped"), dtype="float32")
     state = fphys.init(model, 3)
     wild = state.replace(qvel=state.qvel.at[1].set(speed))
@@ -213,4 +213,4 @@ def test_a_world_that_overflows_in_a_rollout_spoils_no_gradient(speed: float):
     calm, found = slopes(state), slopes(wild)
     for a, b in zip(calm, found, strict=True):
         np.testing.assert_array_equal(a, b)
-    assert (fphys.rollout(model, wild, ctrls).status[-1] == jnp.array([0, 1, 0])).all()
+    assert fphys.rollout(model, wild, ctrls).status[-1].tolist() == [0, Status.NONFINITE, 0]
