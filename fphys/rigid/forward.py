@@ -155,6 +155,15 @@ def _sound(values: list[Array], worlds: int = 0) -> Array:
     return ok
 
 
+@jax.custom_vjp
 def where_world(mask: Array, a: Any, b: Array) -> Array:
-    """``a`` in the worlds where the mask holds, ``b`` in the others."""
+    """``a`` in the worlds where the mask holds, ``b`` in the others. Only ``b`` gets a gradient.
+
+    For the backward pass a bit a world is kept, where ``jnp.where`` alone would keep one for every number.
+    """
     return jnp.where(mask.reshape(-1, *[1] * (b.ndim - 1)), a, b)
+
+
+where_world.defvjp(
+    lambda mask, a, b: (where_world(mask, a, b), mask), lambda mask, g: (None, None, where_world(mask, 0, g))
+)
