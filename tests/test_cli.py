@@ -107,9 +107,10 @@ def test_control_c_keeps_the_partial_result(tmp_path):
     (tmp_path / "experiment.py").write_text(EXPERIMENT)
     script.write_text(
         textwrap.dedent("""
-        import sys
+        import signal, sys
         import experiment
         from fphys import cli, experiments
+        signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background jobs inherit that it is ignored
         experiments.load = lambda name: experiment
         sys.exit(cli.main(["run", "swing-up", "--steps", "10000", "--pause", "0.05", "--out", sys.argv[1]]))
     """)

@@ -200,10 +200,7 @@ def _marks(launch: Any, model: Any, state: Any, given: Any, qacc: Any, *outs: An
     pair, feature, error, weight, force, status = outs
     s, t = model.structure, L.types(state.qpos)
     w, nc = launch.worlds, pair.shape[1]
-    geometry = [launch.scratch((w, nc), kind) for kind in (t.real, t.vec3, t.mat33)]
-    row = launch.scratch((w, nc), t.integer)
-    contacts = constraint.Contacts(pair, feature, *geometry)
-    rows = constraint._set_up(launch, model, state, given, None, contacts, row, status).rows
+    _, _, row, rows = constraint._set_up(launch, model, state, given, None, (pair, feature), status)
     nr = rows.weight.shape[1]
     scratch = [launch.scratch((w, n), t.integer) for n in (nr, nc)] + [launch.scratch((w, 2, s.nv), t.real)]
     scratch += [launch.scratch((w, L.packed_size(s.nv)), t.real)]
