@@ -124,7 +124,7 @@ def test_times_and_ratio_are_right():
 def test_short_calls_share_a_sample():
     (result,) = measure([RIGHT], 1, QUICK)
     assert result.median_s is not None
-    assert result.calls_per_sample * result.median_s > 2e-4  # the number was set by the first calls, which are slower
+    assert result.calls_per_sample * result.median_s > 1e-3
     assert result.calls_per_sample > 1
 
 

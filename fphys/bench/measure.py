@@ -136,9 +136,9 @@ def _take_turns(prepared: dict[str, Prepared], effort: Effort) -> tuple[dict[str
 
 
 def _warm_up(call: Callable[[], Any], seconds: float) -> float:
-    """Call until the time is up, at least twice; the fastest call's time."""
+    """Call until the time is up, at least twice, and short calls for a sample's length; the fastest call's time."""
     fastest, start, count = math.inf, time.perf_counter(), 0
-    while count < 2 or time.perf_counter() - start < seconds:
+    while count < 2 or time.perf_counter() - start < max(seconds, _SAMPLE):
         begin = time.perf_counter()
         call()
         fastest, count = min(fastest, time.perf_counter() - begin), count + 1

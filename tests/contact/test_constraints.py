@@ -88,7 +88,7 @@ GRADIENTS += [("joints", "elliptic", 4, False), ("tendons", "elliptic", 3, False
 def test_gradients(equality: str, cone: str, condim: int, pair: bool, full: bool):
     """By state, loads and every continuous leaf of the model."""
     f, args = qacc_of(equality, cone, condim, pair)
-    check_grads(f, args, tol=5e-5, directions=16 if full else 3)
+    check_grads(f, args, tol=1e-5, directions=16 if full else 3)
 
 
 def test_gradients_through_the_derived_constants():
@@ -158,7 +158,7 @@ def test_the_solver_starts_anywhere():
 def test_a_family_left_out_of_the_backward_pass_is_noticed(family: str, monkeypatch: pytest.MonkeyPatch):
     given = ("weld", "elliptic", 3, False)
     f, args = qacc_of(*given)
-    check_grads(f, args, tol=5e-5, directions=2, argnums=(2,))
+    check_grads(f, args, tol=1e-5, directions=2, argnums=(2,))
     model = scene(*given, worlds=4).model
     sizes = {
         "equality": [n for n in constraint.equality_sizes(model) if n],
@@ -181,7 +181,7 @@ def test_a_family_left_out_of_the_backward_pass_is_noticed(family: str, monkeypa
     monkeypatch.setattr(constraint, "_power_op", Mutant())
     mutant, args = qacc_of(*given)
     with pytest.raises(AssertionError):
-        check_grads(mutant, args, tol=5e-5, directions=2, argnums=(2,))
+        check_grads(mutant, args, tol=1e-5, directions=2, argnums=(2,))
 
 
 @pytest.mark.parametrize("cone", ["pyramidal", "elliptic"])

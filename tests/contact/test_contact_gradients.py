@@ -148,4 +148,4 @@ def test_transforms():
         state = fphys.init(s.model, n).replace(qpos=qpos, qvel=qvel)
         return fphys.forward(s.model, state, ctrl)[0]
 
-    check_transforms(of_worlds, (s.state.qpos, s.state.qvel, s.ctrl), batches=(2,), max_patterns=1)
+    check_transforms(of_worlds, (s.state.qpos, s.state.qvel, s.ctrl), batches=(3,), max_patterns=2)

@@ -208,19 +208,20 @@ from fphys.model import load
 load("<mujoco/>")
 before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 for name, bomb in BOMBS.items():
-    start = time.process_time()
+    start = time.perf_counter()
     try:
         load(bomb)
     except ModelError as error:
         assert len(str(error)) < 500
     else:
         raise AssertionError(f"{name} was loaded")
-    assert time.process_time() - start < 1, name  # of this process: others may be at work
+    assert time.perf_counter() - start < 1, name
 assert (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) < 100_000, "more than 100 MB"
 print(len(BOMBS), "refused")
 """
 
 
+@pytest.mark.alone
 def test_bombs_are_refused_at_once_in_bounded_memory():
     run = subprocess.run([sys.executable, "-c", BOMBS], capture_output=True, text=True, timeout=120)
     assert (run.returncode, run.stdout) == (0, "12 refused\n"), run.stderr
