@@ -7,6 +7,7 @@ what to clear, what to copy and which compiled kernels to run; a Warp kernel of 
 Layout, all counts and addresses being words::
 
     blocks:  how often all that follows is done, each time for the next block of worlds
+    ticks:   where to add the processor's ticks of each call, or 0
     patches: count, then (field address, place)
     clears:  count, then (place, bytes)
     copies:  count, then (to place, from place, bytes)
@@ -14,10 +15,11 @@ Layout, all counts and addresses being words::
 
 A place is (buffer, byte offset, bytes from one block to the next). Buffers are numbered inputs first,
 then outputs; ``inputs`` and ``outputs`` are the addresses of XLA's arrays of ``XLA_FFI_Buffer*``, whose
-data pointer stands at byte 24.
+data pointer stands at byte 24. Without a program, the processor's tick is written to ``inputs``.
 """
 
 import ctypes
+import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -29,8 +31,13 @@ SNIPPET = """
     typedef unsigned long long word;
     typedef void (*forward)(void*, void*);
     typedef void (*backward)(void*, void*, void*);
+    if (!program) {
+        *(word*)inputs = __builtin_readcyclecounter();
+        return;
+    }
     const word* start = (const word*)program;
     const word blocks = *start++;
+    word* const ticks = (word*)*start++;
     for (word block = 0; block < blocks; ++block) {
         const word* p = start;
         auto at = [&](const word* place) -> char* {
@@ -45,9 +52,12 @@ SNIPPET = """
             __builtin_memset(at(p), 0, p[3]);
         for (word n = *p++; n > 0; --n, p += 7)
             __builtin_memcpy(at(p), at(p + 3), p[6]);
+        word* tick = ticks;
         for (word n = *p++; n > 0; --n, p += 4) {
+            if (tick) *tick -= __builtin_readcyclecounter();
             if (p[3]) ((backward)p[0])((void*)p[1], (void*)p[2], (void*)p[3]);
             else ((forward)p[0])((void*)p[1], (void*)p[2]);
+            if (tick) *tick++ += __builtin_readcyclecounter();
         }
     }
 """
@@ -69,6 +79,7 @@ class _Arguments(ctypes.Structure):
     _fields_ = [(name, ctypes.c_uint64) for name in ("program", "inputs", "num_inputs", "outputs")]
 
 
+@functools.cache
 def load() -> Callable[[int, int, int, int], None]:
     """Compile the driver and return ``run(program, inputs, num_inputs, outputs)``, which releases the GIL."""
     device = wp.get_device("cpu")
@@ -87,3 +98,10 @@ def load() -> Callable[[int, int, int, int], None]:
 
     setattr(run, "keep", keep)
     return run
+
+
+def ticks() -> int:
+    """The processor's tick."""
+    now = ctypes.c_uint64()
+    load()(0, ctypes.addressof(now), 0, 0)
+    return now.value

@@ -13,7 +13,7 @@ import numpy as np
 import warp as wp
 from warp._src.jax import xla_ffi
 
-from . import driver
+from . import driver, profile
 from .plan import Plan, Program
 from .start import start_warp
 from .workers import Blocks, Pool, refuse_fork, shares
@@ -26,7 +26,6 @@ _numbers = itertools.count()
 _lock = threading.RLock()
 _pool = Pool()
 _keep: list[Any] = []
-_run_program: Callable[[int, int, int, int], None] | None = None
 
 
 def register(plan: Plan) -> int:
@@ -48,14 +47,12 @@ def prepare(number: int, platform: str) -> None:
 
 
 def _cpu_runner(plan: Plan) -> Callable[[Any], None]:
-    global _run_program
-    if _run_program is None:
-        _run_program = driver.load()
-    run_program = _run_program
+    run_program = driver.load()
     device = wp.get_device("cpu")
     programs = [[Program(plan, device, run) for run in share] for share in shares(plan.worlds, plan.blocks)]
     tables = [[program.table() for program in share] for share in programs]
     lock = threading.Lock()  # the packed arguments serve one call at a time
+    profile.add(itertools.chain(*programs), itertools.chain(*tables))
 
     def run(frame: Any) -> None:
         refuse_fork()

@@ -221,7 +221,7 @@ class Program:
             address = ctypes.cast(function, ctypes.c_void_p).value
             second = 0 if adjoints is None else ctypes.addressof(adjoints)
             calls.append((address, ctypes.addressof(bounds), ctypes.addressof(arguments), second))
-        words = [self.blocks.count]
+        words = [self.blocks.count, 0]
         for rows in (self.patches, self.clears, self.copies, calls):
             words.append(len(rows))
             for row in rows:
