@@ -27,6 +27,7 @@ ROOMS = (
     ("rollout", "control"),
     ("render",),
     ("runs",),
+    ("data", "train", "export"),
     ("",),  # fphys itself: the public names
     ("experiments",),
     ("simulate", "doctor", "bench"),
