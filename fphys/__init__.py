@@ -21,11 +21,11 @@ from .rigid.step import step
 from .rollout import Checkpoint, Full, Truncated, rollout, scan
 
 if TYPE_CHECKING:
-    from . import nn
+    from . import nn, tensor, typing
 
 __version__ = "0.1.0"
 
-_LATER = ("nn",)
+_LATER = ("nn", "tensor", "typing")
 """Rooms that are imported when they are first used: flax and optax take as long to import as all the rest."""
 
 __all__ = [
@@ -61,8 +61,10 @@ __all__ = [
     "sensors",
     "softened",
     "step",
+    "tensor",
     "testing",
     "to_mujoco",
+    "typing",
 ]
 
 
