@@ -21,11 +21,11 @@ from .rigid.step import step
 from .rollout import Checkpoint, Full, Truncated, rollout, scan
 
 if TYPE_CHECKING:
-    from . import nn, tensor, typing
+    from . import losses, metrics, nn, optim, tensor, typing
 
 __version__ = "0.1.0"
 
-_LATER = ("nn", "tensor", "typing")
+_LATER = ("losses", "metrics", "nn", "optim", "tensor", "typing")
 """Rooms that are imported when they are first used: flax and optax take as long to import as all the rest."""
 
 __all__ = [
@@ -52,9 +52,12 @@ __all__ = [
     "kinematics",
     "linearize",
     "load",
+    "losses",
     "mass_matrix",
     "math",
+    "metrics",
     "nn",
+    "optim",
     "reset",
     "rollout",
     "scan",

@@ -2,8 +2,8 @@
 
 A function says what it takes in jaxtyping's notation, ``Float[Array, "batch classes"]``, under :func:`shaped`. The
 check is off by default and then costs nothing but a look at a flag. It is switched on by ``FPHYS_SHAPES=1``, by
-``shapes = true`` under ``[fphys]`` in ``fphys.toml``, or for a while by ``with checked():``. It looks at shapes and dtypes
-only, so that under ``jit`` it takes place while tracing.
+``shapes = true`` under ``[fphys]`` in ``fphys.toml``, or for a while by ``with checked():``. It looks at shapes and
+dtypes only, so that under ``jit`` it takes place while tracing.
 """
 
 import contextlib

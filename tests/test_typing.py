@@ -1,4 +1,4 @@
-"""Shapes in signatures: checked when asked, eagerly and while tracing; a mismatch names both shapes and the argument."""
+"""Shapes in signatures: checked when asked, also while tracing; a mismatch names both shapes and the argument."""
 
 import os
 import subprocess

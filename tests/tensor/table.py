@@ -9,9 +9,9 @@ PAGE = Path(__file__).parents[2] / "docs" / "tensor.md"
 
 HEAD = """# Arrays: from torch to fphys
 
-`fphys.tensor` holds functions on arrays; there is no tensor class, arrays are JAX's. Below, what torch calls a thing, and
-what to call here. The page is written by `python -m tests.tensor.table` from a list whose every pair the tests compare
-on random input.
+`fphys.tensor` holds functions on arrays; there is no tensor class, arrays are JAX's. Below, what torch calls a thing,
+and what to call here. The page is written by `python -m tests.tensor.table` from a list whose every pair the tests
+compare on random input.
 
 In the expressions `x`, `y` are matrices of one shape, `a` a square matrix (`s` a symmetric positive definite one), `b`
 and `c` stacks of matrices, `u`, `v`, `w` vectors, `p` positive, `q` between -1 and 1, `i`, `j` integers, `m`, `n`
