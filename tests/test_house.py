@@ -21,6 +21,7 @@ OPTIONAL = set(PROJECT["tool"]["ruff"]["lint"]["flake8-tidy-imports"]["banned-mo
 ROOMS = (
     ("errors", "tree", "math", "typing", "config"),
     ("bridge", "testing"),
+    ("nn", "tensor", "optim", "losses", "metrics"),
     ("implicit",),
     ("model",),
     ("rigid",),
