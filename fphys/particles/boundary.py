@@ -43,8 +43,8 @@ class Collider(Tree):
     """A rigid shape that holds particles out, at a pose and with a velocity that the caller gives at each step.
 
     Make one with :func:`plane`, :func:`sphere`, :func:`box`, :func:`capsule` or :func:`field`. Vectors may be (3,), in
-    a plane (2,), or have a world axis first. Nodes inside the shape are acted on: which these are has no derivative,
-    what happens to them has, by pose, size, velocity and friction.
+    a plane (2,), or have a world axis first. It acts on nodes inside the shape or at most half a cell away: which
+    these are has no derivative, what happens to them has, by pose, size, velocity and friction.
     """
 
     pos: Any  # Position of its origin [m], shape (3,).

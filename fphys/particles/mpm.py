@@ -114,8 +114,8 @@ class _Layout(NamedTuple):
 
     @property
     def nodes(self) -> tuple[int, int, int]:
-        """Nodes per axis: one cell more on each side."""
-        x, y, *z = (n + 3 for n in self.shape)
+        """Nodes per axis, in the middle of cells: two more on each side."""
+        x, y, *z = (n + 4 for n in self.shape)
         return (x, y, *(z or [1]))  # type: ignore[return-value]
 
 

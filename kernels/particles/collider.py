@@ -117,7 +117,7 @@ def collide(
     # Out:
     velocity_out: wp.array2d(dtype=vec4),
 ):
-    """A node inside a shape moves against it: relative to v + w x r, by the shape's contact and friction."""
+    """A node inside a shape, or at most half a cell away, moves against it: relative to v + w x r."""
     world, node = wp.tid()
     g = grid[world, node]
     u = vec3(g[0], g[1], g[2])
@@ -128,11 +128,11 @@ def collide(
         i = node // (nodes[2] * nodes[1])
         z = real(0.0)
         if nodes[2] != 1:
-            z = lower[2] + real(k - 1) * dx
-        arm = vec3(lower[0] + real(i - 1) * dx, lower[1] + real(j - 1) * dx, z) - pos[world]
+            z = lower[2] + (real(k) - real(1.5)) * dx
+        arm = vec3(lower[0] + (real(i) - real(1.5)) * dx, lower[1] + (real(j) - real(1.5)) * dx, z) - pos[world]
         q = quat_unit(orientation[world])
         s = surface(world, shape, rotate_back(q, arm), size[world], count, field)
-        if s[3] < real(0.0):
+        if s[3] < real(0.5) * dx:
             w = velocity[world] + wp.cross(spin[world], arm)
             after = w + against(u - w, rotate(q, vec3(s[0], s[1], s[2])), contact, friction[world])
     velocity_out[world, node] = vec4(after[0], after[1], after[2], g[3])

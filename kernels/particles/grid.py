@@ -1,4 +1,8 @@
-"""What happens at the nodes: momentum becomes velocity, gravity acts, the walls of the domain hold."""
+"""What happens at the nodes: momentum becomes velocity, gravity acts, the walls of the domain hold.
+
+Nodes lie in the middle of cells, and a wall acts on those up to half a cell inside its face. A particle on the face
+then sees no node that moves through it, and matter fills the domain up to the face and no farther.
+"""
 
 import warp as wp
 
@@ -54,7 +58,7 @@ def move(
     # Out:
     velocity_out: wp.array2d(dtype=vec4),
 ):
-    """v_i = (m v)_i / m_i + h g, then each face of the domain that the node lies on or beyond; the mass goes along."""
+    """v_i = (m v)_i / m_i + h g, then each face of the domain that is at most half a cell away; the mass goes along."""
     world, node = wp.tid()
     g = grid[world, node]
     mass = g[3]
@@ -71,10 +75,10 @@ def move(
         for a in range(3):
             at = wp.where(a == 0, i, wp.where(a == 1, j, k))
             if a < dim:
-                if at <= 1:
+                if at <= 2:
                     w = wall_velocity[world, 2 * a]
                     u = w + against(u - w, axis(a, real(1.0)), wall_kind[2 * a], wall_friction[world, 2 * a])
-                if at >= nodes[a] - 2:
+                if at >= nodes[a] - 3:
                     w = wall_velocity[world, 2 * a + 1]
                     u = w + against(u - w, axis(a, real(-1.0)), wall_kind[2 * a + 1], wall_friction[world, 2 * a + 1])
     velocity_out[world, node] = vec4(u[0], u[1], u[2], mass)

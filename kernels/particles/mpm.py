@@ -34,8 +34,8 @@ def put(value: vec3, world: int, p: int, x_out: wp.array3d(dtype=real)):
 
 @wp.func
 def place(x: vec3, lower: vec3, dx: real) -> vec3:
-    """Position on the grid in cells; node 0 lies one cell below the domain."""
-    return (x - lower) / dx + vec3(real(1.0), real(1.0), real(1.0))
+    """Position on the grid in cells; node 0 lies one cell and a half below the domain, nodes in the middle of cells."""
+    return (x - lower) / dx + vec3(real(1.5), real(1.5), real(1.5))
 
 
 @wp.func
@@ -50,7 +50,7 @@ def corner(y: vec3, nodes: wp.vec3i) -> wp.vec3i:
 @wp.func
 def within(y: real, nodes: int) -> bool:
     """Whether the stencil around a place has all its nodes: at most half a cell outside the domain."""
-    return y >= real(0.5) and y < real(nodes) - real(1.5)
+    return y >= real(1.0) and y < real(nodes) - real(2.0)
 
 
 @wp.func

@@ -37,9 +37,9 @@ def one(params, x, v, c, f, history, volume, material, force, actuation):
     slope = slope[:, :dim, :dim]
     push = mass[:, None] * v + h * np.broadcast_to(force, v.shape)
 
-    shape = tuple(n + 3 for n in params.shape)
+    shape = tuple(n + 4 for n in params.shape)
     grid_mass, momentum = np.zeros(shape), np.zeros((*shape, dim))
-    y = x / dx + 1.0
+    y = x / dx + 1.5
     base = np.floor(y - 0.5).astype(int)
     place = y - base
     weight = np.stack([0.5 * (1.5 - place) ** 2, 0.75 - (place - 1) ** 2, 0.5 * (place - 0.5) ** 2], 1)
@@ -57,7 +57,7 @@ def one(params, x, v, c, f, history, volume, material, force, actuation):
     for axis in range(dim):
         for side in (0, 1):
             index = [slice(None)] * dim
-            index[axis] = slice(0, 2) if side == 0 else slice(shape[axis] - 2, None)
+            index[axis] = slice(0, 3) if side == 0 else slice(shape[axis] - 3, None)
             held(u[tuple(index)], axis, 1 - 2 * side, params.walls.contact, float(params.walls.friction))
 
     v, rate = np.zeros_like(v), np.zeros_like(c)
