@@ -15,6 +15,7 @@ vec5 = wp.types.vector(length=5, dtype=real)
 vec6 = wp.types.vector(length=6, dtype=real)
 vec2i = wp.types.vector(length=2, dtype=int)
 mat33 = wp.types.matrix(shape=(3, 3), dtype=real)
+mat44 = wp.types.matrix(shape=(4, 4), dtype=real)
 mat66 = wp.types.matrix(shape=(6, 6), dtype=real)
 
 quat = wp.types.vector(length=4, dtype=real)

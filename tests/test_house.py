@@ -25,6 +25,7 @@ ROOMS = (
     ("implicit",),
     ("model",),
     ("rigid",),
+    ("particles",),
     ("rollout", "control"),
     ("render",),
     ("runs",),

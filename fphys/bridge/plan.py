@@ -80,8 +80,8 @@ def plan_backward(
 ) -> tuple[Plan, int]:
     """The plan of the adjoint: inputs and cotangents in, gradients of ``wanted`` out.
 
-    Runs again the launches whose outputs somebody reads, then all adjoints in reverse order. Cotangents are
-    copied, because an output that a later launch reads collects more of them.
+    Runs again the launches whose outputs somebody reads, then all adjoints in reverse order, but of those that write
+    integers only. Cotangents are copied, because an output that a later launch reads collects more of them.
     """
     first_output = len(inputs) + len(outputs)
     arena = Arena(first_output + len(wanted))
@@ -94,7 +94,7 @@ def plan_backward(
     clears += [(adjoints[b], b) for b in [*(b for b in floating if b.role == "scratch"), *wanted]]
     copies = [(adjoints[b], Place(len(inputs) + i), b) for i, b in enumerate(outputs) if b in adjoints]
     launches = [(launch, False) for launch in record.launches if _is_read(launch, record.launches)]
-    launches += [(launch, True) for launch in reversed(record.launches)]
+    launches += [(launch, True) for launch in reversed(record.launches) if any(b in adjoints for b in launch.outputs)]
     return _plan(record, values, adjoints, clears, copies, launches, arena), arena.size
 
 
