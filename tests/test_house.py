@@ -24,6 +24,7 @@ ROOMS = (
     ("implicit",),
     ("model",),
     ("rigid",),
+    ("particles",),
     ("rollout", "control"),
     ("render",),
     ("runs",),
