@@ -4,7 +4,7 @@ Pure functions on pytrees: ``model = load(...)``, ``state = init(model, num_worl
 ``state = step(model, state, ctrl)``; all of them compose with ``jit``, ``grad``, ``vmap`` and ``scan``.
 """
 
-from . import bridge, control, data, errors, math, testing, train
+from . import bridge, control, data, errors, export, math, testing, train
 from .model import Model, State, Status, check, init, load, reset, to_mujoco
 from .model.assets import asset
 from .rigid import derived  # noqa: F401  (registers how derived constants follow)
@@ -37,6 +37,7 @@ __all__ = [
     "data",
     "energy",
     "errors",
+    "export",
     "forward",
     "init",
     "inverse",
