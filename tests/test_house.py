@@ -21,9 +21,11 @@ OPTIONAL = set(PROJECT["tool"]["ruff"]["lint"]["flake8-tidy-imports"]["banned-mo
 ROOMS = (
     ("errors", "tree", "math", "typing", "config"),
     ("bridge", "testing"),
+    ("nn", "tensor", "optim", "losses", "metrics"),
     ("implicit",),
     ("model",),
     ("rigid",),
+    ("particles",),
     ("rollout", "control"),
     ("render",),
     ("runs",),

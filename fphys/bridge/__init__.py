@@ -2,5 +2,6 @@
 
 from .op import WarpOp, reverse_only, warp_op
 from .precision import kernels
+from .profile import stage_times
 
-__all__ = ["WarpOp", "kernels", "reverse_only", "warp_op"]
+__all__ = ["WarpOp", "kernels", "reverse_only", "stage_times", "warp_op"]

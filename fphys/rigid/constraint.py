@@ -16,7 +16,7 @@ import jax
 import jax.numpy as jnp
 
 from ..bridge import kernels, warp_op
-from ..implicit import Wanted, dense, power_gradient, primal_values
+from ..implicit import Wanted, dense, power_gradient, primal_values, solved
 from ..model import Model, State
 from . import launches as L
 from . import tendon as T
@@ -224,7 +224,7 @@ def _accelerate(model: Model, state: State, loads: L.Loads, given: Parameters, k
 
 def _accelerate_fwd(*primals: Any) -> Any:
     (model, state, loads, given, kept), wanted = primal_values(primals)
-    solution = _solution(model, state, loads, given, kept)
+    solution = solved(_solution(model, state, loads, given, kept))
     ids = (solution.pair, solution.feature)
     return solution, (model, state, loads, given, kept, ids, solution.qacc, solution.factor, wanted)
 

@@ -1,0 +1,68 @@
+"""What particle solvers are given: numbers and arrays, with the world axis or without, in one precision."""
+
+from typing import Any
+
+import jax
+import jax.core
+import jax.numpy as jnp
+import numpy as np
+
+Array = jax.Array
+
+
+def array(name: str, value: Any, dtype: Any = None) -> Array:
+    """The value as an array; numbers and lists take the dtype.
+
+    Raises:
+        TypeError: it is an array of another dtype.
+    """
+    given = getattr(value, "dtype", None)
+    if given is None:
+        return jnp.asarray(value, dtype)
+    if dtype is not None and given != dtype:
+        raise TypeError(f"{name} is {given}, the particles are {dtype}: cast it, for nothing is cast silently")
+    return jnp.asarray(value)
+
+
+def row(name: str, value: Any, tail: tuple[int, ...], dtype: Any) -> Array:
+    """A parameter with its world axis, shape (1 | world, *tail), from a number, (*tail) or that shape.
+
+    Raises:
+        ValueError: another shape. TypeError: another dtype.
+    """
+    value = array(name, value, dtype)
+    if value.ndim == 0:
+        return jnp.broadcast_to(value, (1, *tail))
+    if value.shape == tail:
+        return value[None]
+    if value.shape[1:] != tail:
+        raise ValueError(f"{name} has shape {value.shape}, must be a number, {tail}, or {('1 | num_worlds', *tail)}")
+    return value
+
+
+def each(name: str, value: Any, shape: tuple[int, ...], dtype: Any) -> Array:
+    """A quantity of the particles, shape (world, particle), from a number, (particle,) or (1 | world, 1 | particle)."""
+    value = array(name, value, dtype)
+    value = value.reshape((1,) * (2 - value.ndim) + value.shape) if value.ndim < 2 else value
+    if value.ndim != 2 or any(n not in (1, size) for n, size in zip(value.shape, shape, strict=True)):
+        raise ValueError(f"{name} has shape {value.shape}, must fit (num_worlds, n) = {shape}")
+    return jnp.broadcast_to(value, shape)
+
+
+def load(name: str, value: Any, shape: tuple[int, ...], dtype: Any) -> tuple[Array, int]:
+    """A load on the particles, and 1 where each has its own; None is zero. Axes 0 and 1 may have size 1."""
+    if value is None:
+        return jnp.zeros((1, 1, *shape[2:]), dtype), 0
+    value = array(name, value, dtype)
+    if value.ndim != len(shape) or any(n not in (1, size) for n, size in zip(value.shape[:2], shape[:2], strict=True)):
+        raise ValueError(f"{name} has shape {value.shape}, must be {shape}; axes 0 and 1 may have size 1")
+    if value.shape[2:] != shape[2:]:
+        raise ValueError(f"{name} has shape {value.shape}, must be {shape}; axes 0 and 1 may have size 1")
+    return value, int(value.shape[1] > 1)
+
+
+def known(*values: Any) -> list[np.ndarray] | None:
+    """The values on the host, or None where one is traced."""
+    if any(isinstance(value, jax.core.Tracer) for value in values):
+        return None
+    return [np.asarray(value) for value in values]
