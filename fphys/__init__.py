@@ -21,11 +21,11 @@ from .rigid.step import step
 from .rollout import Checkpoint, Full, Truncated, rollout, scan
 
 if TYPE_CHECKING:
-    from . import data, losses, metrics, nn, optim, particles, tensor, train, typing
+    from . import data, export, losses, metrics, nn, optim, particles, tensor, train, typing
 
 __version__ = "0.1.0"
 
-_LATER = ("data", "losses", "metrics", "nn", "optim", "particles", "tensor", "train", "typing")
+_LATER = ("data", "export", "losses", "metrics", "nn", "optim", "particles", "tensor", "train", "typing")
 """Rooms that are imported when they are first used: flax and optax take as long to import as all the rest."""
 
 __all__ = [
@@ -46,6 +46,7 @@ __all__ = [
     "data",
     "energy",
     "errors",
+    "export",
     "forward",
     "init",
     "inverse",
