@@ -58,9 +58,7 @@ def pair_force(d: vec3, a: vec6, b: vec6, viscosity: vec2, h: real, scale: real)
     u = velocity_of(a) - velocity_of(b)
     along = viscosity[1] * wp.dot(u, d) / (wp.dot(d, d) + real(0.01) * h * h)
     rough = wp.where(a[5] < real(1.5) and b[5] < real(1.5), real(1.0), real(0.0))
-    both_fluid = wp.where(a[5] + b[5] < real(0.5), real(1.0), real(0.0))
-    radial = both_fluid * along - a[4] - b[4]
-    return slope * (radial * d + rough * real(2.0) * viscosity[0] * u)
+    return slope * ((rough * along - a[4] - b[4]) * d + rough * real(2.0) * viscosity[0] * u)
 
 
 @wp.func
