@@ -48,7 +48,7 @@ def step(
 
 
 def _candidates(x: Array, counts: tuple[int, int, int], size: float) -> tuple[Array, Array]:
-    """The particles of each cell, n where there is none, and each particle's cell, in a grid with empty cells around."""
+    """The particles of each cell, n where there is none, and the cells around each particle; edges are empty."""
     n = len(x)
     shape = jnp.array([c + 2 for c in counts])
     place = jnp.clip(((x - x.min(0)) / size).astype(jnp.int32), 0, jnp.array(counts) - 1) + 1

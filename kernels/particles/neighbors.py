@@ -162,9 +162,12 @@ def list_neighbors(
     index_out: wp.array3d(dtype=int),
     number_out: wp.array2d(dtype=int),
 ):
-    """For each slot the others within the radius; those for which there is no room are counted alone."""
+    """For each slot the others within the radius; those for which there is no room are counted alone.
+
+    The last column is no neighbour's, but where the candidates are written that come after.
+    """
     world, slot = wp.tid()
-    capacity = index_out.shape[2]
+    last = index_out.shape[2] - 1
     found = int(0)
     if cell[world, slot] >= 0:
         xi = x[world, slot]
@@ -174,10 +177,8 @@ def list_neighbors(
             xk = xi - moved
             for s in range(begin, end):
                 d = xk - x[world, s]
-                if wp.dot(d, d) < reach and s != slot:
-                    if found < capacity:
-                        index_out[world, slot, found] = s
-                    found = found + 1
+                index_out[world, slot, wp.min(found, last)] = s  # kept if it is near: no branch to predict
+                found += wp.where(wp.dot(d, d) < reach and s != slot, 1, 0)
     number_out[world, slot] = found
 
 

@@ -149,7 +149,7 @@ def forces(
     total = vec3()
     xi = x[world, slot]
     a = state[world, slot]
-    for k in range(wp.min(number[world, slot], index.shape[2])):
+    for k in range(wp.min(number[world, slot], index.shape[2] - 1)):
         s = index[world, slot, k]
         d = separation(xi, x[world, s], period)
         b = state[world, s]
@@ -189,7 +189,7 @@ def forces_adjoint(
     xi = x[world, slot]
     a = state[world, slot]
     li = cotangent[world, i]
-    for k in range(wp.min(number[world, slot], index.shape[2])):
+    for k in range(wp.min(number[world, slot], index.shape[2] - 1)):
         s = index[world, slot, k]
         d = separation(xi, x[world, s], period)
         b = state[world, s]
@@ -229,7 +229,7 @@ def rates(
     a = state[world, slot]
     if a[5] == real(0.0):
         xi = x[world, slot]
-        for k in range(wp.min(number[world, slot], index.shape[2])):
+        for k in range(wp.min(number[world, slot], index.shape[2] - 1)):
             s = index[world, slot, k]
             d = separation(xi, x[world, s], period)
             total += pair_rate(d, a, state[world, s], diffusion[world], stratification[world], h, scale)
@@ -270,7 +270,7 @@ def rates_adjoint(
     xi = x[world, slot]
     a = state[world, slot]
     li = wp.where(a[5] == real(0.0), cotangent[world, i], real(0.0))
-    for k in range(wp.min(number[world, slot], index.shape[2])):
+    for k in range(wp.min(number[world, slot], index.shape[2] - 1)):
         s = index[world, slot, k]
         d = separation(xi, x[world, s], period)
         b = state[world, s]
@@ -312,7 +312,7 @@ def extensions(
     total = vec5()
     if state[world, slot][5] > real(0.0):
         xi = x[world, slot]
-        for k in range(wp.min(number[world, slot], index.shape[2])):
+        for k in range(wp.min(number[world, slot], index.shape[2] - 1)):
             s = index[world, slot, k]
             d = separation(xi, x[world, s], period)
             b = state[world, s]
@@ -351,7 +351,7 @@ def extensions_adjoint(
     i = order[world, slot]
     xi = x[world, slot]
     a = state[world, slot]
-    for k in range(wp.min(number[world, slot], index.shape[2])):
+    for k in range(wp.min(number[world, slot], index.shape[2] - 1)):
         s = index[world, slot, k]
         d = separation(xi, x[world, s], period)
         b = state[world, s]
