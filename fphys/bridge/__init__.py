@@ -2,5 +2,6 @@
 
 from .op import WarpOp, reverse_only, warp_op
 from .precision import kernels
+from .workers import num_parts
 
-__all__ = ["WarpOp", "kernels", "reverse_only", "warp_op"]
+__all__ = ["WarpOp", "kernels", "num_parts", "reverse_only", "warp_op"]

@@ -9,6 +9,7 @@ is the adjoint.
 import ast
 import dataclasses
 import functools
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -17,6 +18,7 @@ import warp as wp
 from warp._src.types import is_array, type_scalar_type, type_size_in_bytes
 
 from ..errors import BridgeError, PrecisionError
+from .workers import num_ranges
 
 _SYMBOL = (
     "inside a launch function arrays are symbols with shape, dtype and ndim, and no values; compute in a kernel, or in "
@@ -92,6 +94,10 @@ class Recorder:
         self.buffers: list[Buffer] = []
         self.zeroed: list[Buffer] = []
         self.used: set[Buffer] = set()
+
+    def ranges(self) -> int:
+        """How many ranges of worlds run at once."""
+        return num_ranges(self.worlds, max(math.prod(launch.dim[1:]) for launch in self.launches))
 
     def scratch(self, shape: Sequence[int], dtype: Any, *, zeroed: bool = False) -> Buffer:
         """Declare scratch memory; XLA owns it.

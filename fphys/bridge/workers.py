@@ -7,8 +7,11 @@ from collections.abc import Callable, Sequence
 
 from ..errors import BridgeError
 
+LANES_PER_RANGE = 4096
+"""Fewest lanes, over all worlds, worth a thread: below it, handing over costs more than it saves."""
+
 WORLDS_PER_RANGE = 64
-"""Fewest worlds worth a thread: below it, handing over costs more than it saves."""
+"""Fewest worlds worth a thread, where a world has few lanes."""
 
 _forked = False
 
@@ -30,10 +33,24 @@ def refuse_fork() -> None:
         )
 
 
-def num_ranges(worlds: int) -> int:
-    """How many ranges ``worlds`` is split into: a fixed function of the machine, so results repeat bitwise."""
-    threads = int(os.environ.get("FPHYS_THREADS", 0)) or len(os.sched_getaffinity(0))
-    return max(1, min(threads, worlds // WORLDS_PER_RANGE))
+def num_threads() -> int:
+    """How many threads there are: those of the machine, or what ``FPHYS_THREADS`` says."""
+    return int(os.environ.get("FPHYS_THREADS", 0)) or len(os.sched_getaffinity(0))
+
+
+def num_ranges(worlds: int, lanes: int = 1) -> int:
+    """How many ranges ``worlds`` of ``lanes`` each are split into: a fixed function of the machine and of these, so
+    that results repeat bitwise."""
+    fewest = min(WORLDS_PER_RANGE, max(1, LANES_PER_RANGE // max(lanes, 1)))
+    return max(1, min(num_threads(), worlds // fewest))
+
+
+def num_parts(worlds: int, lanes: int) -> int:
+    """Into how many equal parts one large world may be cut, that each may have a thread; 1 for several worlds."""
+    threads = num_threads()
+    if worlds > 1 or lanes < threads * LANES_PER_RANGE:
+        return 1
+    return next(parts for parts in range(threads, 0, -1) if lanes % parts == 0)
 
 
 class Pool:
