@@ -8,6 +8,7 @@ import numpy as np
 
 from ..bridge import kernels, warp_op
 from .case import Case, Workload
+from .particles_mpm import mpm_cases
 from .physics import rollout_cases, step_cases
 
 Array = jax.Array
@@ -71,4 +72,5 @@ CASES: list[Case] = [
     *step_cases("franka"),
     *step_cases("ant"),
     *rollout_cases("ant", 100),
+    *mpm_cases(),
 ]

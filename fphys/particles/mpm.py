@@ -177,6 +177,32 @@ def _gathered(layout: _Layout, setting: _Setting, state: State, fault: Any, *_: 
     return state.x, state.v, state.C, fault
 
 
+def _step(
+    launch: Any,
+    layout: _Layout,
+    setting: _Setting,
+    state: State,
+    force: Any,
+    actuation: Any,
+    colliders: tuple[Collider, ...],
+    *outs: Any,
+):
+    x_out, v_out, rate_out, gradient_out, history_out, fault_out = outs
+    t = kernels(state.x.dtype, "_precision")
+    size = state.x.shape[:2]
+    stress, fault = launch.scratch(size, t.mat33), launch.scratch(size, t.integer)
+    momentum = launch.scratch((size[0], math.prod(layout.nodes)), t.vec4, zeroed=True)
+    _deform(launch, layout, setting, state, force, actuation, gradient_out, history_out, stress, fault)
+    _scatter(launch, layout, setting, state, force, fault, stress, momentum)
+    _gather(launch, layout, setting, state, fault, colliders, momentum, x_out, v_out, rate_out, fault_out)
+
+
+def _stepped(layout: _Layout, setting: _Setting, state: State, *_: Any) -> tuple[Any, ...]:
+    fault = jax.ShapeDtypeStruct(state.x.shape[:2], np.int32)
+    return state.x, state.v, state.C, state.F, state.history, fault
+
+
+_whole = warp_op(_step, _stepped, zeroed=False, name="mpm.step")
 _deformation = warp_op(_deform, _deformed, zeroed=False, name="mpm.step: deform")
 _scattering = warp_op(_scatter, _scattered, name="mpm.step: scatter")
 _gathering = warp_op(_gather, _gathered, zeroed=False, name="mpm.step: gather")
@@ -268,35 +294,46 @@ def step(
     given = (colliders,) if isinstance(colliders, Collider) else tuple(colliders or ())
     shapes = tuple(prepared(c, i, dtype) for i, c in enumerate(given))
     moving = state.replace(status=None)
-    moved, fault = _advance(layout, _setting(params, dtype), moving, force, actuation, shapes)
+    parts = num_parts(worlds, n)
+    advance = _advance if parts == 1 else functools.partial(_advance_in_parts, parts)
+    moved, fault = advance(layout, _setting(params, dtype), moving, force, actuation, shapes)
     bits = jax.lax.reduce(fault, np.int32(0), jax.lax.bitwise_or, (1,)).astype(jnp.uint32)
     return moved.replace(status=state.status | bits)
 
 
-@functools.partial(jax.checkpoint, static_argnums=0)
-def _advance(
-    layout: _Layout, setting: _Setting, state: State, force: Array, actuation: Array, colliders: tuple[Collider, ...]
-) -> tuple[State, Array]:
-    """The next state and the particles' faults. A backward pass runs it again, and stores its arguments only.
+def _advance(layout: _Layout, setting: _Setting, state: State, *given: Any) -> tuple[State, Array]:
+    """The next state and the particles' faults, in one call."""
+    x, v, rate, gradient, history, fault = _whole(layout, setting, state, *given)
+    return state.replace(x=x, v=v, C=rate, F=gradient, history=history), fault
 
-    One large world is cut into as many parts as there are threads: each spreads its particles on a grid of its own,
-    the grids are added, and each part collects from their sum.
+
+@functools.partial(jax.checkpoint, static_argnums=(0, 1))
+def _advance_in_parts(
+    parts: int,
+    layout: _Layout,
+    setting: _Setting,
+    state: State,
+    force: Array,
+    actuation: Array,
+    colliders: tuple[Collider, ...],
+) -> tuple[State, Array]:
+    """The same for one large world, cut into parts that have a thread each.
+
+    Each part spreads its particles on a grid of its own, the grids are added, and each part collects from their sum.
+    A backward pass runs it again, and stores its arguments only.
     """
-    worlds, n, _ = state.x.shape
-    parts = num_parts(worlds, n)
+    n = state.x.shape[1]
     state, force, actuation = jax.tree.map(lambda a: _cut(a, n, parts), (state, force, actuation))
     gradient, history, stress, fault = _deformation(layout, setting, state, force, actuation)
-    momentum = _scattering(layout, setting, state, force, fault, stress)
-    if parts > 1:
-        momentum = momentum.sum(0, keepdims=True)
+    momentum = _scattering(layout, setting, state, force, fault, stress).sum(0, keepdims=True)
     x, v, rate, fault = _gathering(layout, setting, state, fault, colliders, momentum)
     state = state.replace(x=x, v=v, C=rate, F=gradient, history=history)
-    return jax.tree.map(lambda a: a.reshape(worlds, n, *a.shape[2:]), (state, fault))
+    return jax.tree.map(lambda a: a.reshape(1, n, *a.shape[2:]), (state, fault))
 
 
 def _cut(a: Array, n: int, parts: int) -> Array:
     """The particles of one world as those of ``parts`` worlds."""
-    return a.reshape(parts, n // parts, *a.shape[2:]) if parts > 1 and a.shape[1] == n else a
+    return a.reshape(parts, n // parts, *a.shape[2:]) if a.shape[1] == n else a
 
 
 def check(params: Params, state: State) -> None:

@@ -37,6 +37,12 @@ def corotated(f: mat33, mu: real, lam: real) -> mat33:
     return real(2.0) * mu * (f - polar(f)) * wp.transpose(f) + lam * j * (j - real(1.0)) * identity()
 
 
+@wp.func_replay(corotated)
+def no_replay_of_corotated(f: mat33, mu: real, lam: real):
+    """A backward pass needs the rotation, not the stress."""
+    return mat33()
+
+
 @wp.func_grad(corotated)
 def adj_corotated(f: mat33, mu: real, lam: real, adj_ret: mat33):
     """By hand, so that the rotation is found once."""
@@ -129,6 +135,22 @@ def answer(
         stress_out[world, p] = tau + f * muscle * wp.transpose(f)
     else:
         stress_out[world, p] = tau
+
+
+@wp.func_replay(answer)
+def no_replay_of_answer(
+    world: int,
+    p: int,
+    f: mat33,
+    history: real,
+    tau: mat33,
+    muscle: mat33,
+    actuated: int,
+    gradient_out: wp.array2d(dtype=mat33),
+    history_out: wp.array2d(dtype=real),
+    stress_out: wp.array2d(dtype=mat33),
+):
+    """A backward pass does not store it again."""
 
 
 @wp.kernel

@@ -19,6 +19,11 @@ def put(value: vec3, world: int, p: int, x_out: wp.array3d(dtype=real)):
         x_out[world, p, 2] = value[2]
 
 
+@wp.func_replay(put)
+def no_replay_of_put(value: vec3, world: int, p: int, x_out: wp.array3d(dtype=real)):
+    """A backward pass does not store it again."""
+
+
 @wp.func
 def corner(y: vec3, nodes: wp.vec3i) -> wp.vec3i:
     """First node of the stencil around a place."""
