@@ -11,13 +11,13 @@ Array = jax.Array
 
 
 def array(name: str, value: Any, dtype: Any = None) -> Array:
-    """The value as an array; numbers (NumPy's own too) and lists take the dtype.
+    """The value as an array; numbers (NumPy's own, and those that JAX traces) and lists take the dtype.
 
     Raises:
         TypeError: it is an array of another dtype.
     """
     given = getattr(value, "dtype", None)
-    if given is None or isinstance(value, float | int):
+    if given is None or isinstance(value, float | int) or getattr(value, "weak_type", False):
         return jnp.asarray(value, dtype)
     if dtype is not None and given != dtype:
         raise TypeError(f"{name} is {given}, the particles are {dtype}: cast it, for nothing is cast silently")

@@ -38,6 +38,19 @@ def against(v: vec3, normal: vec3, kind: int, friction: real) -> vec3:
 
 
 @wp.func
+def ratio(momentum: vec3, mass: real) -> vec3:
+    """Velocity of a node."""
+    return momentum / mass
+
+
+@wp.func_grad(ratio)
+def ratio_grad(momentum: vec3, mass: real, adj_ret: vec3):
+    """By mass: -(momentum / mass) / mass, for the square of what a far particle leaves at a node underflows."""
+    wp.adjoint[momentum] += adj_ret / mass
+    wp.adjoint[mass] += -wp.dot(momentum / mass, adj_ret / mass)
+
+
+@wp.func
 def axis(i: int, sign: real) -> vec3:
     """A unit vector along an axis."""
     return vec3(wp.where(i == 0, sign, real(0.0)), wp.where(i == 1, sign, real(0.0)), wp.where(i == 2, sign, real(0.0)))
@@ -68,7 +81,7 @@ def move(
         z = real(0.0)
         if dim == 3:
             z = gravity[world, 2]
-        u = vec3(g[0], g[1], g[2]) / mass + h * vec3(gravity[world, 0], gravity[world, 1], z)
+        u = ratio(vec3(g[0], g[1], g[2]), mass) + h * vec3(gravity[world, 0], gravity[world, 1], z)
         k = node % nodes[2]
         j = (node // nodes[2]) % nodes[1]
         i = node // (nodes[2] * nodes[1])
