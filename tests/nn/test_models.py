@@ -164,6 +164,7 @@ def test_sizes_that_cannot_be(make, message):
         nn.init(make, jax.random.key(0))
 
 
+@pytest.mark.extra("sklearn")
 @pytest.mark.parametrize("name", ["MLP", "CNN"])
 def test_digits_are_learned(name):
     """Scikit-learn's digits, a fixed split: 40 epochs of Adam in batches of 64."""
