@@ -1,5 +1,7 @@
 """Modules as pure functions: what is remembered goes in and out, under every transform."""
 
+import subprocess
+import sys
 from functools import partial
 
 import jax
@@ -167,6 +169,11 @@ def test_a_key_is_asked_for_where_one_is_drawn(made, wrap):
     with pytest.raises(ValueError, match=r"Everything draws random numbers .* train=True.*pass key="):
         wrap(nn.apply)(module, params, aux, x, train=True)
     wrap(nn.apply)(module, params, aux, x, train=False)
+
+
+def test_networks_are_imported_when_they_are_used():
+    program = "import sys, fphys; assert not {'flax', 'optax'} & set(sys.modules); fphys.nn.init, fphys.optim.Adam"
+    subprocess.run([sys.executable, "-W", "error", "-c", program], check=True)
 
 
 def test_a_constructor_must_give_a_module():
