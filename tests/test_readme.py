@@ -41,6 +41,7 @@ def test_every_block_is_run_or_said_not_to_be():
     assert {"README.md", "docs/guide.md"} <= PROGRAMS.keys() and len(PROGRAMS["README.md"]) == 3
     assert [(page, language) for page, run, language, _ in BLOCKS if run != (language == "python")] == []
 
+
 NEEDS = {"docs/export.md": ("jax2onnx", "onnxruntime", "torch"), "docs/train.md": ("sklearn",)}
 """What a page's programs need beyond the core."""
 

@@ -11,6 +11,8 @@ from ..errors import BridgeError
 
 WORLDS_PER_THREAD = 64
 """Fewest worlds worth a thread: below it, handing over costs more than it saves."""
+LANES_PER_PART = 4096
+"""Fewest particles, say, of one world worth a thread."""
 BLOCK_BYTES = 1 << 18
 """Memory of one block's worlds: what one launch writes is still in the core's cache when the next one reads it."""
 
@@ -71,6 +73,14 @@ def shares(worlds: int, blocks: int) -> list[list[Blocks]]:
         ]
         parts.append([run for run in runs if run.count])
     return parts
+
+
+def num_parts(worlds: int, lanes: int) -> int:
+    """Into how many equal parts one large world may be cut, that each may have a thread; 1 for several worlds."""
+    threads = num_threads()
+    if worlds > 1 or lanes < threads * LANES_PER_PART:
+        return 1
+    return next(parts for parts in range(threads, 0, -1) if lanes % parts == 0)
 
 
 class Pool:

@@ -15,7 +15,7 @@ def read_hulls(m: Any, pair: np.ndarray) -> Hulls:
     geoms = touching[m.geom_type[touching] == MESH]
     first, radius = np.full(m.ngeom, -1, np.int32), np.zeros(m.ngeom)
     radius[geoms] = m.geom_rbound[geoms]
-    own_edges, own_faces = np.zeros((m.ngeom, 2), np.int32), np.zeros((m.ngeom, 2), np.int32)
+    own_verts, own_edges, own_faces = (np.zeros((m.ngeom, 2), np.int32) for _ in range(3))
     ends: list[tuple[int, int]] = []
     vert, outward = [np.zeros((0, 3))], [np.zeros((0, 3))]
     neighbours: list[np.ndarray] = []  # of every vertex
@@ -29,6 +29,7 @@ def read_hulls(m: Any, pair: np.ndarray) -> Hulls:
         n, (start, ids) = graph[0], graph[2 : 2 + 2 * graph[0]].reshape(2, -1)
         vert.append(m.mesh_vert[m.mesh_vertadr[mesh] + ids])
         edges = (graph[2 + 2 * n + a :] for a in start)
+        own_verts[users] = base, base + n
         neighbours += [e[: np.argmax(e < 0)] + base for e in edges]
         own = slice(m.mesh_polyadr[mesh], m.mesh_polyadr[mesh] + m.mesh_polynum[mesh])
         outward.append(m.mesh_polynormal[own])
@@ -43,6 +44,8 @@ def read_hulls(m: Any, pair: np.ndarray) -> Hulls:
         for v in around:
             faces[v].append(f)
     edge, neighbour = _ragged(neighbours)
+    number = {pair: e for e, pair in enumerate(ends)}
+    leaving = [number[min(v, int(w)), max(v, int(w))] for v, row in enumerate(neighbours) for w in row]
     corner, flat = _ragged(corners)
     meeting, found = _ragged(faces)
     points = np.concatenate(vert).astype(np.float64)
@@ -50,6 +53,7 @@ def read_hulls(m: Any, pair: np.ndarray) -> Hulls:
         vert=points,
         edge=edge,
         neighbour=neighbour,
+        leaving=np.array(leaving, np.int32),
         ends=np.array(ends, np.int32).reshape(-1, 2),
         normal=_normals(points, corners, np.concatenate(outward)),
         corner=corner,
@@ -57,6 +61,7 @@ def read_hulls(m: Any, pair: np.ndarray) -> Hulls:
         meeting=meeting,
         faces=found,
         first=first,
+        own_verts=own_verts,
         own_edges=own_edges,
         own_faces=own_faces,
         radius=radius,

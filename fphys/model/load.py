@@ -57,6 +57,7 @@ _DISABLE_BITS = {
     "actuation": 2048,
     "refsafe": 4096,
     "eulerdamp": 32768,
+    "multiccd": 524288,
 }
 _NEWTON = 2  # mjSOL_NEWTON
 _DERIVED = (

@@ -18,7 +18,10 @@ CLOSED_FORM = {
 BOX_BOX = {(BOX, BOX): 8}
 PLANE_MESH = {(PLANE, MESH): 4}
 SPHERE_MESH = {(SPHERE, MESH): 1}
-SOURCES = (PLANES, CLOSED_FORM, BOX_BOX, PLANE_MESH, SPHERE_MESH)
+CURVED = {(a, ELLIPSOID): 1 for a in (SPHERE, CAPSULE, ELLIPSOID)} | {(ELLIPSOID, b): 1 for b in (CYLINDER, BOX, MESH)}
+FLAT = {(a, b): 4 for b in (CYLINDER, BOX, MESH) for a in (CAPSULE, CYLINDER, BOX, MESH) if a <= b}
+CONVEX = CURVED | {kind: count for kind, count in FLAT.items() if kind not in CLOSED_FORM | BOX_BOX}
+SOURCES = (PLANES, CLOSED_FORM, BOX_BOX, PLANE_MESH, SPHERE_MESH, CONVEX)
 """Pairs of geom types that one kernel each finds the contacts of, with the most contact points that a pair makes."""
 
 CONTACTS = {kind: count for source in SOURCES for kind, count in source.items()}

@@ -102,6 +102,7 @@ class Hulls:
     vert: np.ndarray  # (nvert, 3) float64, position in the geom's frame [m]
     edge: Ints  # (nvert + 1,) neighbours of vertex v are neighbour[edge[v]:edge[v + 1]]
     neighbour: Ints  # vertices that share an edge
+    leaving: Ints  # the edge that leads to each of them
     ends: Ints  # (nedge, 2) the two vertices of each edge
     normal: np.ndarray  # (nface, 3) float64, outward normal of each flat face
     corner: Ints  # (nface + 1,) vertices of face f, in order around it, are corners[corner[f]:corner[f + 1]]
@@ -109,6 +110,7 @@ class Hulls:
     meeting: Ints  # (nvert + 1,) faces that meet at vertex v are faces[meeting[v]:meeting[v + 1]]
     faces: Ints
     first: Ints  # (ngeom,) first vertex of each geom's hull, or -1
+    own_verts: Ints  # (ngeom, 2) first vertex of each geom's hull, and the one after the last
     own_edges: Ints  # (ngeom, 2) first edge of each geom's hull, and the one after the last
     own_faces: Ints  # (ngeom, 2) the same of faces
     radius: np.ndarray  # (ngeom,) float64, of a ball about the geom's origin that holds its hull, or 0 [m]

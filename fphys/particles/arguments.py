@@ -11,13 +11,13 @@ Array = jax.Array
 
 
 def array(name: str, value: Any, dtype: Any = None) -> Array:
-    """The value as an array; numbers and lists take the dtype.
+    """The value as an array; numbers (NumPy's own too) and lists take the dtype.
 
     Raises:
         TypeError: it is an array of another dtype.
     """
     given = getattr(value, "dtype", None)
-    if given is None:
+    if given is None or isinstance(value, float | int):
         return jnp.asarray(value, dtype)
     if dtype is not None and given != dtype:
         raise TypeError(f"{name} is {given}, the particles are {dtype}: cast it, for nothing is cast silently")
@@ -49,16 +49,19 @@ def each(name: str, value: Any, shape: tuple[int, ...], dtype: Any) -> Array:
     return jnp.broadcast_to(value, shape)
 
 
-def load(name: str, value: Any, shape: tuple[int, ...], dtype: Any) -> tuple[Array, int]:
-    """A load on the particles, and 1 where each has its own; None is zero. Axes 0 and 1 may have size 1."""
+def load(name: str, value: Any, shape: tuple[int, ...], dtype: Any) -> Array:
+    """A load on the particles, None for zero; axes 0 and 1 may have size 1.
+
+    Raises:
+        ValueError: another shape. TypeError: another dtype.
+    """
     if value is None:
-        return jnp.zeros((1, 1, *shape[2:]), dtype), 0
+        return jnp.zeros((1, 1, *shape[2:]), dtype)
     value = array(name, value, dtype)
-    if value.ndim != len(shape) or any(n not in (1, size) for n, size in zip(value.shape[:2], shape[:2], strict=True)):
+    sizes = [(size, 1) for size in shape[:2]] + [(size,) for size in shape[2:]]
+    if value.ndim != len(shape) or any(n not in allowed for n, allowed in zip(value.shape, sizes, strict=True)):
         raise ValueError(f"{name} has shape {value.shape}, must be {shape}; axes 0 and 1 may have size 1")
-    if value.shape[2:] != shape[2:]:
-        raise ValueError(f"{name} has shape {value.shape}, must be {shape}; axes 0 and 1 may have size 1")
-    return value, int(value.shape[1] > 1)
+    return value
 
 
 def known(*values: Any) -> list[np.ndarray] | None:

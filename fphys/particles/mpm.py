@@ -6,6 +6,8 @@ velocity and its gradient, and move along. The gradient recomputes all but the p
 """
 
 import enum
+import functools
+import math
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -13,7 +15,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from ..bridge import kernels, reverse_only, warp_op
+from ..bridge import kernels, num_parts, reverse_only, warp_op
 from ..errors import StateError
 from ..tree import Tree, pytree, static
 from . import materials
@@ -110,7 +112,12 @@ class _Layout(NamedTuple):
     cell: float
     shape: tuple[int, ...]
     lower: tuple[float, ...]
-    each: tuple[int, int]  # whether force and actuation are given particle by particle
+    actuated: bool
+
+    @property
+    def at(self) -> list[Any]:
+        """How kernels find the nodes."""
+        return [self.lower, self.cell, self.nodes]
 
     @property
     def nodes(self) -> tuple[int, int, int]:
@@ -119,7 +126,58 @@ class _Layout(NamedTuple):
         return (x, y, *(z or [1]))  # type: ignore[return-value]
 
 
-def _launches(
+def _deform(launch: Any, layout: _Layout, setting: _Setting, state: State, force: Any, actuation: Any, *outs: Any):
+    size = state.x.shape[:2]
+    inputs = [*layout.at, np.array(layout.kinds, np.int32), setting.table, setting.timestep, state.x, state.v]
+    inputs += [state.material, state.C, state.F, state.history, force, int(force.shape[1] > 1)]
+    inputs += [actuation, int(actuation.shape[1] > 1), int(layout.actuated)]
+    launch(kernels(state.x.dtype, "particles.materials").deform, dim=size, inputs=inputs, outputs=list(outs))
+
+
+def _deformed(layout: _Layout, setting: _Setting, state: State, force: Any, actuation: Any) -> tuple[Any, ...]:
+    return state.F, state.history, state.F, jax.ShapeDtypeStruct(state.x.shape[:2], np.int32)
+
+
+def _scatter(launch: Any, layout: _Layout, setting: _Setting, state: State, force: Any, fault: Any, tau: Any, out: Any):
+    inputs = [*layout.at, setting.table, setting.timestep, state.x, state.v, state.C, state.volume, state.material]
+    inputs += [force, int(force.shape[1] > 1), fault, tau]
+    launch(kernels(state.x.dtype, "particles.mpm").scatter, dim=state.x.shape[:2], inputs=inputs, outputs=[out])
+
+
+def _scattered(layout: _Layout, setting: _Setting, state: State, *_: Any) -> Any:
+    return jax.ShapeDtypeStruct((state.x.shape[0], math.prod(layout.nodes), 4), state.x.dtype)
+
+
+def _gather(
+    launch: Any,
+    layout: _Layout,
+    setting: _Setting,
+    state: State,
+    fault: Any,
+    colliders: tuple[Collider, ...],
+    momentum: Any,
+    *outs: Any,
+):
+    dtype, size, cells = state.x.dtype, state.x.shape[:2], (state.x.shape[0], math.prod(layout.nodes))
+    vec4 = kernels(dtype, "_precision").vec4
+    velocity = launch.scratch(cells, vec4)
+    inputs = [layout.nodes, len(layout.shape), np.array(layout.walls, np.int32), setting.wall_friction]
+    inputs += [setting.wall_velocity, setting.gravity, setting.timestep, momentum]
+    launch(kernels(dtype, "particles.grid").move, dim=cells, inputs=inputs, outputs=[velocity])
+    for c in colliders:
+        before, velocity = velocity, launch.scratch(cells, vec4)
+        inputs = [*layout.at, shape_number(c.shape), contact_number(c.contact), c.count]
+        inputs += [c.pos, c.quat, c.size, c.velocity, c.spin, c.friction, c.samples, before]
+        launch(kernels(dtype, "particles.collider").collide, dim=cells, inputs=inputs, outputs=[velocity])
+    inputs = [*layout.at, setting.timestep, state.x, state.v, state.C, fault, velocity]
+    launch(kernels(dtype, "particles.mpm").gather, dim=size, inputs=inputs, outputs=list(outs))
+
+
+def _gathered(layout: _Layout, setting: _Setting, state: State, fault: Any, *_: Any) -> tuple[Any, ...]:
+    return state.x, state.v, state.C, fault
+
+
+def _step(
     launch: Any,
     layout: _Layout,
     setting: _Setting,
@@ -128,51 +186,26 @@ def _launches(
     actuation: Any,
     colliders: tuple[Collider, ...],
     *outs: Any,
-) -> None:
+):
     x_out, v_out, rate_out, gradient_out, history_out, fault_out = outs
-    dtype, size = state.x.dtype, state.x.shape[:2]
-    k, t = (kernels(dtype, name) for name in ("particles.mpm", "_precision"))
-    nodes = layout.nodes
-    cells = (size[0], int(np.prod(nodes)))
-    at = [layout.lower, layout.cell, nodes]
-    particle = [state.x, state.v, state.C]
-    each_force, each_actuation = layout.each
-
-    alive, fault = launch.scratch(size, t.integer), launch.scratch(size, t.integer)
-    inputs = [*at, *particle, state.F, state.history, force, each_force, actuation, each_actuation]
-    launch(k.screen, dim=size, inputs=inputs, outputs=[alive, fault])
-
-    stress = launch.scratch(size, t.mat33)
-    inputs = [np.array(layout.kinds, np.int32), setting.table, setting.timestep, state.material, state.C, state.F]
-    inputs += [state.history, alive, actuation, each_actuation]
-    deform = kernels(dtype, "particles.materials").deform
-    launch(deform, dim=size, inputs=inputs, outputs=[gradient_out, history_out, stress])
-
-    momentum = launch.scratch(cells, t.vec4, zeroed=True)
-    inputs = [*at, setting.table, setting.timestep, *particle, state.volume, state.material, force, each_force]
-    launch(k.scatter, dim=size, inputs=[*inputs, alive, stress], outputs=[momentum])
-
-    velocity = launch.scratch(cells, t.vec4)
-    inputs = [nodes, len(layout.shape), np.array(layout.walls, np.int32), setting.wall_friction]
-    inputs += [setting.wall_velocity, setting.gravity, setting.timestep, momentum]
-    launch(kernels(dtype, "particles.grid").move, dim=cells, inputs=inputs, outputs=[velocity])
-
-    for c in colliders:
-        before, velocity = velocity, launch.scratch(cells, t.vec4)
-        inputs = [*at, shape_number(c.shape), contact_number(c.contact), c.count]
-        inputs += [c.pos, c.quat, c.size, c.velocity, c.spin, c.friction, c.samples, before]
-        launch(kernels(dtype, "particles.collider").collide, dim=cells, inputs=inputs, outputs=[velocity])
-
-    inputs = [*at, setting.timestep, *particle, alive, fault, velocity]
-    launch(k.gather, dim=size, inputs=inputs, outputs=[x_out, v_out, rate_out, fault_out])
+    t = kernels(state.x.dtype, "_precision")
+    size = state.x.shape[:2]
+    stress, fault = launch.scratch(size, t.mat33), launch.scratch(size, t.integer)
+    momentum = launch.scratch((size[0], math.prod(layout.nodes)), t.vec4, zeroed=True)
+    _deform(launch, layout, setting, state, force, actuation, gradient_out, history_out, stress, fault)
+    _scatter(launch, layout, setting, state, force, fault, stress, momentum)
+    _gather(launch, layout, setting, state, fault, colliders, momentum, x_out, v_out, rate_out, fault_out)
 
 
-def _shapes(layout: Any, setting: Any, state: State, *_: Any) -> tuple[Any, ...]:
+def _stepped(layout: _Layout, setting: _Setting, state: State, *_: Any) -> tuple[Any, ...]:
     fault = jax.ShapeDtypeStruct(state.x.shape[:2], np.int32)
     return state.x, state.v, state.C, state.F, state.history, fault
 
 
-_operation = warp_op(_launches, _shapes, zeroed=False, name="mpm.step")
+_whole = warp_op(_step, _stepped, zeroed=False, name="mpm.step")
+_deformation = warp_op(_deform, _deformed, zeroed=False, name="mpm.step: deform")
+_scattering = warp_op(_scatter, _scattered, name="mpm.step: scatter")
+_gathering = warp_op(_gather, _gathered, zeroed=False, name="mpm.step: gather")
 
 
 def init(params: Params, positions: Any, velocities: Any = None, material: Any = None, volume: Any = None) -> State:
@@ -248,22 +281,59 @@ def step(
     dtype, (worlds, n, dim) = state.x.dtype, state.x.shape
     if dim != params.dim:
         raise ValueError(f"state.x has {dim} axes, params.shape has {params.dim}: {params.shape}")
-    force, each_force = load("force", force, (worlds, n, dim), dtype)
-    actuation, each_actuation = load("actuation", actuation, (worlds, n, 3, 3), dtype)
-    given = (colliders,) if isinstance(colliders, Collider) else tuple(colliders or ())
+    force = load("force", force, (worlds, n, dim), dtype)
     layout = _Layout(
         tuple(m.kind for m in params.materials),
         params.walls.kinds(dim),
         float(params.cell),
         tuple(params.shape),
         _lower(params),
-        (each_force, each_actuation),
+        actuation is not None,
     )
+    actuation = load("actuation", actuation, (worlds, n, 3, 3), dtype)
+    given = (colliders,) if isinstance(colliders, Collider) else tuple(colliders or ())
     shapes = tuple(prepared(c, i, dtype) for i, c in enumerate(given))
     moving = state.replace(status=None)
-    x, v, rate, gradient, history, fault = _operation(layout, _setting(params, dtype), moving, force, actuation, shapes)
+    parts = num_parts(worlds, n)
+    advance = _advance if parts == 1 else functools.partial(_advance_in_parts, parts)
+    moved, fault = advance(layout, _setting(params, dtype), moving, force, actuation, shapes)
     bits = jax.lax.reduce(fault, np.int32(0), jax.lax.bitwise_or, (1,)).astype(jnp.uint32)
-    return state.replace(x=x, v=v, C=rate, F=gradient, history=history, status=state.status | bits)
+    return moved.replace(status=state.status | bits)
+
+
+def _advance(layout: _Layout, setting: _Setting, state: State, *given: Any) -> tuple[State, Array]:
+    """The next state and the particles' faults, in one call."""
+    x, v, rate, gradient, history, fault = _whole(layout, setting, state, *given)
+    return state.replace(x=x, v=v, C=rate, F=gradient, history=history), fault
+
+
+@functools.partial(jax.checkpoint, static_argnums=(0, 1))
+def _advance_in_parts(
+    parts: int,
+    layout: _Layout,
+    setting: _Setting,
+    state: State,
+    force: Array,
+    actuation: Array,
+    colliders: tuple[Collider, ...],
+) -> tuple[State, Array]:
+    """The same for one large world, cut into parts that have a thread each.
+
+    Each part spreads its particles on a grid of its own, the grids are added, and each part collects from their sum.
+    A backward pass runs it again, and stores its arguments only.
+    """
+    n = state.x.shape[1]
+    state, force, actuation = jax.tree.map(lambda a: _cut(a, n, parts), (state, force, actuation))
+    gradient, history, stress, fault = _deformation(layout, setting, state, force, actuation)
+    momentum = _scattering(layout, setting, state, force, fault, stress).sum(0, keepdims=True)
+    x, v, rate, fault = _gathering(layout, setting, state, fault, colliders, momentum)
+    state = state.replace(x=x, v=v, C=rate, F=gradient, history=history)
+    return jax.tree.map(lambda a: a.reshape(1, n, *a.shape[2:]), (state, fault))
+
+
+def _cut(a: Array, n: int, parts: int) -> Array:
+    """The particles of one world as those of ``parts`` worlds."""
+    return a.reshape(parts, n // parts, *a.shape[2:]) if a.shape[1] == n else a
 
 
 def check(params: Params, state: State) -> None:

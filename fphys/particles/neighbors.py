@@ -92,7 +92,7 @@ class Neighbors(Tree):
     """
 
     order: Array  # The particle in each slot, int32, shape (world, particle).
-    index: Array  # The slots of a slot's neighbours, int32, shape (world, particle, capacity).
+    index: Array  # The slots of a slot's neighbours, int32, shape (world, particle, capacity + 1), the last no one's.
     number: Array  # How many they are, those without room included, int32, shape (world, particle).
     grid: Grid = static()
 
@@ -138,8 +138,9 @@ def neighbors(grid: Grid, x: Array, capacity: int) -> tuple[Array, Array, Array]
     x = in_space(x)
     found = build(grid, x, jnp.ones(x.shape[:2], jnp.int32), capacity)
     listed = jnp.arange(capacity, dtype=jnp.int32)[None, None] < found.number[..., None]
-    rows = jnp.where(listed, found.index, 0).reshape(len(x), -1)
-    particle = jnp.take_along_axis(found.order, rows, axis=1).reshape(found.index.shape)
+    index = found.index[..., :capacity]
+    rows = jnp.where(listed, index, 0).reshape(len(x), -1)
+    particle = jnp.take_along_axis(found.order, rows, axis=1).reshape(index.shape)
     slot = jnp.argsort(found.order, axis=1).astype(jnp.int32)
     index = jnp.take_along_axis(jnp.where(listed, particle, -1), slot[..., None], axis=1)
     return index, jnp.take_along_axis(found.number, slot, axis=1), found.number.max(axis=1)
@@ -167,7 +168,7 @@ def _build(grid: Grid, capacity: int) -> Any:
         )
 
     def outputs(x: Any, valid: Any) -> Any:
-        shapes = (valid.shape, (*valid.shape, capacity), valid.shape)
+        shapes = (valid.shape, (*valid.shape, capacity + 1), valid.shape)
         return tuple(jax.ShapeDtypeStruct(shape, np.int32) for shape in shapes)
 
     return warp_op(launches, outputs, differentiable=False, zeroed=False, name="neighbors")

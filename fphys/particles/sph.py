@@ -5,7 +5,9 @@
     p = rho_0 c^2 / gamma ((rho / rho_0)^gamma - 1)
 
 with Wendland's C2 kernel, delta-SPH's density diffusion and artificial viscosity (Marrone 2011, the difference at rest
-left out as in Fourtakas 2019), Morris's physical viscosity (1997), and walls of dummy particles (Adami 2012).
+left out as in Fourtakas 2019), Morris's physical viscosity (1997), and walls of dummy particles (Adami 2012). With
+``transport`` density is a sum, rho_i = sum_j m W, and particles move along a transport velocity (Adami, Hu and Adams
+2013): for fluid without a free surface.
 """
 
 import enum
@@ -33,6 +35,7 @@ ACOUSTIC, VISCOUS, BODY = 0.4, 0.125, 0.25
 HUGE = 1e10
 """A state larger than this is a fault."""
 
+_FIELDS = ("x", "v", "rho", "p", "shift")
 _SHOWN = 5  # worlds that an error names
 
 
@@ -72,8 +75,10 @@ class Params(Tree):
     viscosity: Any = 0.0  # mu, dynamic [Pa s]
     artificial: Any = 0.0  # alpha of the artificial viscosity, often 0.02
     diffusion: Any = 0.1  # delta of the density diffusion
+    background: Any = 1.0  # background pressure of the transport velocity, as a multiple of rho_0 c^2
     smoothing: float = static(default=1.5)  # h / spacing; neighbours are nearer than 2 h
     exponent: float = static(default=7.0)  # gamma of the equation of state, 1 for a linear one
+    transport: bool = static(default=False)  # transport velocity: for fluid without a free surface
     periodic: Periods | None = static(default=None)  # for each axis its two ends [m], or None where space is open
 
     @property
@@ -90,6 +95,7 @@ class State(Tree):
     v: Array  # Velocity [m/s], shape (world, particle, dim); walls move along theirs.
     rho: Array  # Density [kg/m^3], shape (world, particle).
     p: Array  # Pressure [Pa], shape (world, particle); of walls, that of the last step.
+    shift: Array  # By how much faster than v a particle has moved [m/s], of the transport velocity, like v.
     kind: Array  # FLUID, WALL or SLIP_WALL, int32, shape (world, particle); no gradient.
     time: Array  # Simulated time [s], shape (world,).
     status: Array  # Fault bits (Status), uint32, shape (world,); no gradient.
@@ -147,6 +153,7 @@ def init(
         v=given["velocities"],
         rho=density_at(params, given["pressure"]),
         p=given["pressure"],
+        shift=jnp.zeros_like(x),
         kind=jnp.broadcast_to(jnp.asarray(material, jnp.int32), x.shape[:2]),
         time=jnp.zeros(worlds, x.dtype),
         status=jnp.zeros(worlds, jnp.uint32),
@@ -211,22 +218,33 @@ def step(params: Params, state: State, force: Any = None, wall_velocity: Any = N
 def _step(params: Params, state: State, force: Array | None, wall_velocity: Array | None) -> State:
     params, clean, loads, bits = _screen(params, state, (force, wall_velocity))
     force, wall_velocity = loads
-    dt = params.timestep
+    fluid, dt = _fluid(state), _rows(params.timestep, 3)
     if wall_velocity is not None:
-        clean = clean.replace(v=jnp.where(_fluid(state), clean.v, wall_velocity))
+        clean = clean.replace(v=jnp.where(fluid, clean.v, wall_velocity))
     near = _neighbors(clean, bits)
+    if params.transport:
+        clean = clean.replace(rho=_density(params, clean, near))
     boundary = _with_walls(params, clean, near)
-    v = clean.v + _rows(dt, 3) * jnp.where(_fluid(state), _acceleration(params, boundary, near, force), 0)
-    rho = clean.rho + _rows(dt, 2) * _density_rate(params, boundary, v, near)
-    rho = jnp.where(state.kind == FLUID, rho, boundary.rho)
-    p = jnp.where(state.kind == FLUID, pressure_at(params, rho), boundary.p)
-    x = wrap(params.periodic or (None,), clean.x + _rows(dt, 3) * v)
+    push = _acceleration(params, boundary, near, force)
+    shift = clean.shift
+    if params.transport:
+        background, stress = _transport(params, boundary, near)
+        push, shift = push + stress, jnp.where(fluid, dt * background, 0)
+    v = clean.v + dt * jnp.where(fluid, push, 0)
+    rho, p = boundary.rho, boundary.p
+    if not params.transport:
+        rho = clean.rho + dt[..., 0] * _density_rate(params, boundary, v, near)
+        rho = jnp.where(fluid[..., 0], rho, boundary.rho)
+        p = jnp.where(fluid[..., 0], pressure_at(params, rho), boundary.p)
+    x = wrap(params.periodic or (None,), clean.x + dt * (v + shift))
     fast = jnp.sqrt(jax.lax.stop_gradient(jnp.sum(v**2, -1).max(1)))
-    bits = bits | jnp.where(dt > jax.lax.stop_gradient(limit(params, fast)), jnp.uint32(Status.CFL), jnp.uint32(0))
+    above = params.timestep > jax.lax.stop_gradient(limit(params, fast))
+    bits = bits | jnp.where(above, jnp.uint32(Status.CFL), jnp.uint32(0))
     most = near.number.max(axis=1)
     bits = bits | jnp.where(most > state.max_neighbors, jnp.uint32(Status.NEIGHBOR_OVERFLOW), jnp.uint32(0))
     most = jnp.maximum(most, state.most_neighbors)
-    return _freeze(state, state.replace(x=x, v=v, rho=rho, p=p, time=state.time + dt, most_neighbors=most), bits)
+    new = state.replace(time=state.time + params.timestep, x=x, v=v, rho=rho, p=p, shift=shift, most_neighbors=most)
+    return _freeze(state, new, bits)
 
 
 def forces(params: Params, state: State) -> Array:
@@ -280,7 +298,8 @@ def _with_walls(params: Params, state: State, near: Neighbors) -> State:
     total = sums.extensions(near, _particles(state.replace(p=p)), in_space(params.gravity))
     wet = total[..., 0] > 0
     weight = jnp.where(wet, total[..., 0], 1)
-    p = jnp.where(fluid, p, jnp.maximum(total[..., 1] / weight, 0))
+    taken = total[..., 1] / weight
+    p = jnp.where(fluid, p, taken if params.transport else jnp.maximum(taken, 0))
     beyond = 2 * state.v - total[..., 2 : 2 + state.v.shape[-1]] / weight[..., None]
     v = jnp.where(fluid[..., None] | ~wet[..., None], state.v, beyond)
     return state.replace(p=p, rho=jnp.where(fluid, state.rho, density_at(params, p)), v=v)
@@ -305,12 +324,31 @@ def _density_rate(params: Params, state: State, v: Array, near: Neighbors) -> Ar
     return _rows(_mass(params, state), 2) * sums.rates(near, _particles(state, v), diffusion, stratification)
 
 
+def _moving(state: State) -> sums.Moving:
+    return sums.Moving(in_space(state.x), in_space(state.v), state.rho, in_space(state.shift), state.kind)
+
+
+def _density(params: Params, state: State, near: Neighbors) -> Array:
+    """Sum of the masses around [kg/m^3], (world, particle); in a world that stands still, as it was."""
+    total = _rows(_mass(params, state), 2) * sums.densities(near, _moving(state))
+    return jnp.where(near.number.max(axis=1, keepdims=True) > 0, total, state.rho)
+
+
+def _transport(params: Params, state: State, near: Neighbors) -> tuple[Array, Array]:
+    """Accelerations by the background pressure and by the stress of what particles carry across."""
+    mass, dim = _rows(_mass(params, state), 3), state.x.shape[-1]
+    total = mass * sums.transports(near, _moving(state))
+    pressure = _rows(params.background * params.density * params.sound_speed**2, 3)
+    return -pressure * total[..., :dim], total[..., 3 : 3 + dim]
+
+
 def _screen(params: Params, state: State, loads: tuple[Array | None, ...]) -> tuple[Params, State, Any, Array]:
     """Parameters as rows, faulty worlds out of the computation, and the fault bits, uint32, (world,)."""
     params = _typed(params, state)
     worlds = state.x.shape[0]
     broken = ~(
-        _sound([state.x, state.v, state.rho]) & jnp.broadcast_to(_sound(jax.tree.leaves(params), worlds), (worlds,))
+        _sound([state.x, state.v, state.rho, state.shift])
+        & jnp.broadcast_to(_sound(jax.tree.leaves(params), worlds), (worlds,))
     )
     bad = ~_sound([f for f in loads if f is not None], worlds)
     bits = jnp.where(broken, jnp.uint32(Status.NONFINITE), jnp.uint32(0))
@@ -318,9 +356,8 @@ def _screen(params: Params, state: State, loads: tuple[Array | None, ...]) -> tu
     bits |= state.status & jnp.uint32(Status.NONFINITE)
     out = bits != 0
     rest = jnp.broadcast_to(params.density[:, None], state.rho.shape)
-    state = state.replace(
-        x=_where(out, 0, state.x), v=_where(out, 0, state.v), rho=_where(out, jax.lax.stop_gradient(rest), state.rho)
-    )
+    clean = {name: _where(out, 0, getattr(state, name)) for name in ("x", "v", "shift")}
+    state = state.replace(**clean, rho=_where(out, jax.lax.stop_gradient(rest), state.rho))
     return params, state, tuple(None if f is None else _where(out, 0, f) for f in loads), bits
 
 
@@ -334,10 +371,10 @@ def _sound(values: list[Array], worlds: int = 1) -> Array:
 
 def _freeze(old: State, new: State, bits: Array) -> State:
     """Keep the last state of worlds that are faulty, or became it."""
-    fine = _sound([new.x, new.v, new.rho])
+    fine = _sound([new.x, new.v, new.rho, new.shift])
     bits = bits | jnp.where(fine, jnp.uint32(0), jnp.uint32(Status.NONFINITE))
     held = (bits & jnp.uint32(Status.NONFINITE | Status.BADFORCE)) != 0
-    kept = {k: _where(held, jax.lax.stop_gradient(getattr(old, k)), getattr(new, k)) for k in ("x", "v", "rho", "p")}
+    kept = {k: _where(held, jax.lax.stop_gradient(getattr(old, k)), getattr(new, k)) for k in _FIELDS}
     return new.replace(**kept, time=jnp.where(held, old.time, new.time), status=old.status | bits)
 
 
@@ -386,7 +423,7 @@ def _typed(params: Params, state: State) -> Params:
     return params.replace(**rows, gravity=gravity.reshape(-1, dim))
 
 
-_NUMBERS = ("timestep", "sound_speed", "density", "viscosity", "artificial", "diffusion")
+_NUMBERS = ("timestep", "sound_speed", "density", "viscosity", "artificial", "diffusion", "background")
 _POSITIVE = ("timestep", "sound_speed", "density")
 
 

@@ -24,6 +24,16 @@ class Particles(NamedTuple):
     kind: Array  # 0 fluid, 1 wall, 2 wall without friction, int32, shape (world, particle)
 
 
+class Moving(NamedTuple):
+    """What a sum of the transport-velocity formulation reads of each particle."""
+
+    x: Array  # as in Particles
+    v: Array
+    rho: Array
+    shift: Array  # by how much faster than v a particle moves [m/s], shape (world, particle, 3)
+    kind: Array
+
+
 @dataclasses.dataclass(frozen=True)
 class Sum:
     """A sum over neighbours: its kernels are ``name`` and ``name_adjoint`` of ``particles.{module}``."""
@@ -32,8 +42,9 @@ class Sum:
     width: int  # numbers that a particle gets
     params: tuple[int, ...]  # numbers of each parameter that a world has
     module: str = "sph"
+    record: int = 6  # numbers that are gathered of a particle: velocity, density, what else it reads, kind
 
-    def __call__(self, neighbors: Neighbors, particles: Particles, *params: Array) -> Array:
+    def __call__(self, neighbors: Neighbors, particles: Particles | Moving, *params: Array) -> Array:
         """The sum for every particle, shape (world, particle) or (world, particle, width).
 
         Args:
@@ -46,6 +57,8 @@ class Sum:
 forces = Sum("forces", 3, (2,))
 rates = Sum("rates", 1, (1, 3))
 extensions = Sum("extensions", 5, (3,))
+densities = Sum("densities", 1, (), "sph_transport", 8)
+transports = Sum("transports", 6, (), "sph_transport", 8)
 
 
 def smoothing(grid: Grid) -> tuple[float, float]:
@@ -60,16 +73,17 @@ def _operation(what: Sum, grid: Grid) -> Callable[..., Array]:
     forward, backward = _forward(what, grid), _backward(what, grid)
 
     @jax.custom_vjp
-    def operation(neighbors: Neighbors, particles: Particles, params: tuple[Array, ...]) -> Array:
+    def operation(neighbors: Neighbors, particles: Particles | Moving, params: tuple[Array, ...]) -> Array:
         return forward(neighbors, particles, params)
 
-    def save(neighbors: Neighbors, particles: Particles, params: tuple[Array, ...]) -> Any:
+    def save(neighbors: Neighbors, particles: Particles | Moving, params: tuple[Array, ...]) -> Any:
         return forward(neighbors, particles, params), (neighbors, particles, params)
 
     def pull(saved: Any, cotangent: Array) -> Any:
         neighbors, particles, params = saved
         by_x, by_state, *by_params = backward(neighbors, particles, params, cotangent)
-        grads = Particles(by_x, by_state[..., :3], by_state[..., 3], by_state[..., 4], None)  # type: ignore[arg-type]
+        else_read = by_state[..., 4:-1].reshape(particles[3].shape)
+        grads = type(particles)(by_x, by_state[..., :3], by_state[..., 3], else_read, None)  # type: ignore[arg-type]
         totals = (g.sum(axis=1) for g in by_params)
         own = (t if len(t) == len(p) else t.sum(axis=0, keepdims=True) for t, p in zip(totals, params))
         return None, grads, tuple(own)
@@ -82,23 +96,27 @@ def _shape(like: Array, width: int) -> Any:
     return jax.ShapeDtypeStruct((*like.shape[:2], *([width] if width > 1 else [])), like.dtype)
 
 
-def _inputs(grid: Grid, launch: Any, neighbors: Neighbors, particles: Particles, params: tuple[Any, ...]) -> list[Any]:
+def _inputs(
+    what: Sum, grid: Grid, launch: Any, neighbors: Neighbors, particles: Particles | Moving, params: tuple[Any, ...]
+) -> list[Any]:
     """What both kernels of a sum take; particles are copied into the order of slots first."""
     x = particles.x
-    k, t = kernels(x.dtype, "particles.sph"), kernels(x.dtype, "_precision")
-    slots = [launch.scratch(x.shape[:2], t.vec3), launch.scratch(x.shape[:2], t.vec6)]
+    k, t = kernels(x.dtype, f"particles.{what.module}"), kernels(x.dtype, "_precision")
+    slots = [launch.scratch(x.shape[:2], v) for v in (t.vec3, getattr(t, f"vec{what.record}"))]
     launch(k.gather_states, dim=x.shape[:2], inputs=[neighbors.order, *particles], outputs=slots)
     found = [neighbors.order, neighbors.index, neighbors.number]
     return [grid.period, *smoothing(grid), *found, *slots, *params]
 
 
 def _forward(what: Sum, grid: Grid) -> Any:
-    def launches(launch: Any, neighbors: Neighbors, particles: Particles, params: tuple[Any, ...], out: Any) -> None:
+    def launches(
+        launch: Any, neighbors: Neighbors, particles: Particles | Moving, params: tuple[Any, ...], out: Any
+    ) -> None:
         kernel = getattr(kernels(particles.x.dtype, f"particles.{what.module}"), what.name)
-        inputs = _inputs(grid, launch, neighbors, particles, params)
+        inputs = _inputs(what, grid, launch, neighbors, particles, params)
         launch(kernel, dim=particles.x.shape[:2], inputs=inputs, outputs=[out])
 
-    def outputs(neighbors: Neighbors, particles: Particles, params: tuple[Any, ...]) -> Any:
+    def outputs(neighbors: Neighbors, particles: Particles | Moving, params: tuple[Any, ...]) -> Any:
         return _shape(particles.x, what.width)
 
     return warp_op(launches, outputs, differentiable=False, zeroed=False, name=f"sph {what.name}")
@@ -106,13 +124,18 @@ def _forward(what: Sum, grid: Grid) -> Any:
 
 def _backward(what: Sum, grid: Grid) -> Any:
     def launches(
-        launch: Any, neighbors: Neighbors, particles: Particles, params: tuple[Any, ...], cotangent: Any, *outs: Any
+        launch: Any,
+        neighbors: Neighbors,
+        particles: Particles | Moving,
+        params: tuple[Any, ...],
+        cotangent: Any,
+        *outs: Any,
     ) -> None:
         kernel = getattr(kernels(particles.x.dtype, f"particles.{what.module}"), f"{what.name}_adjoint")
-        inputs = _inputs(grid, launch, neighbors, particles, params)
+        inputs = _inputs(what, grid, launch, neighbors, particles, params)
         launch(kernel, dim=particles.x.shape[:2], inputs=[*inputs, cotangent], outputs=list(outs))
 
-    def outputs(neighbors: Neighbors, particles: Particles, params: tuple[Any, ...], cotangent: Any) -> Any:
-        return tuple(_shape(particles.x, width) for width in (3, 6, *what.params))
+    def outputs(neighbors: Neighbors, particles: Particles | Moving, params: tuple[Any, ...], cotangent: Any) -> Any:
+        return tuple(_shape(particles.x, width) for width in (3, what.record, *what.params))
 
     return warp_op(launches, outputs, differentiable=False, zeroed=False, name=f"gradient of sph {what.name}")

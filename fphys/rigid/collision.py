@@ -13,6 +13,7 @@ import numpy as np
 from ..bridge import kernels, warp_op
 from ..model import Model, State
 from ..model.pairs import SOURCES, slots
+from ..model.structure import Hulls
 from . import launches as L
 
 Array = jax.Array
@@ -77,13 +78,17 @@ def detect(
     hull = s.hull
     faces = [_vectors(hull.normal, state), hull.corner, hull.corners]
     vert = _vectors(hull.vert, state)
-    climb = [hull.first, hull.radius.astype(state.qpos.dtype), vert, hull.edge, hull.neighbour]
+    radius = hull.radius.astype(state.qpos.dtype)
+    climb = [vert, hull.edge, hull.neighbour]
+    solid = [*climb, hull.leaving, hull.ends, *faces, _corner_face(hull), hull.meeting, hull.faces]
+    several = int("multiccd" not in s.disabled)
     sources = (
         ("plane", shapes),
         ("primitives", shapes),
         ("box_box", shapes),
-        ("mesh", [*climb, *faces, hull.meeting, hull.faces]),
+        ("mesh", [hull.first, radius, *climb, *faces, hull.meeting, hull.faces]),
         ("sphere_mesh", [hull.own_edges, hull.own_faces, vert, hull.ends, *faces, model.geom.size]),
+        ("convex", [s.geom.type, _numbers(model), radius, *solid, several, model.geom.size]),
     )
     features: list[Any] = [np.zeros((1, 0), np.int32) for _ in SOURCES]
     for i, (name, arguments) in enumerate(sources):
@@ -111,9 +116,28 @@ def geometry(launch: Any, model: Model, state: State, ids: Any, poses: L.Frames,
     launch(
         kernels(state.qpos.dtype, "rigid.collision").contact_geometry,
         dim=(launch.worlds, ids[0].shape[1]),
-        inputs=[s.geom.pair, s.geom.type, *_parts(model, state), model.geom.size, ids[0], ids[1], *poses],
+        inputs=[s.geom.pair, slots(s.geom.pair, s.geom.type).source, s.geom.type, _numbers(model)]
+        + [*_parts(model, state), model.geom.size, ids[0], ids[1], *poses],
         outputs=out,
     )
+
+
+def _numbers(model: Model) -> np.ndarray:
+    """How the parts of every geom's hull are numbered, (ngeom, 9).
+
+    Its first vertex, edge and face; the numbers, among its parts, of its first edge and face, and of all; the rows
+    of its first edge, face and corner in :func:`_parts`.
+    """
+    h = model.structure.hull
+    verts, edges, faces = h.own_verts, h.own_edges, h.own_faces
+    count = np.stack([own[:, 1] - own[:, 0] for own in (verts, edges, faces)], 1).cumsum(axis=1)
+    rows = edges[:, 0] + len(h.vert), faces[:, 0] + len(h.vert) + len(h.ends)
+    return np.stack([verts[:, 0], edges[:, 0], faces[:, 0], *count.T, *rows, h.corner[faces[:, 0]]], 1).astype(np.int32)
+
+
+def _corner_face(hull: Hulls) -> np.ndarray:
+    """The face of every corner."""
+    return np.repeat(np.arange(len(hull.normal), dtype=np.int32), np.diff(hull.corner))
 
 
 def _parts(model: Model, state: State) -> list[np.ndarray]:
@@ -122,8 +146,19 @@ def _parts(model: Model, state: State) -> list[np.ndarray]:
     sizes = len(h.vert), len(h.ends), len(h.normal)
     point = np.concatenate([h.vert, h.vert[h.ends[:, 0]], h.vert[h.corners[h.corner[:-1]]], np.zeros((1, 3))])
     along = h.vert[h.ends[:, 1]] - h.vert[h.ends[:, 0]]
+    along /= np.linalg.norm(along, axis=1, keepdims=True)
     direction = np.concatenate([np.zeros_like(h.vert), along, h.normal, np.zeros((1, 3))])
-    return [_vectors(point, state), _vectors(direction, state), np.repeat(np.arange(4, dtype=np.int32), [*sizes, 1])]
+    kind = np.repeat(np.arange(4, dtype=np.int32), [*sizes, 1])
+    return [_vectors(point, state), _vectors(direction, state), kind, _vectors(_corners(h), state)]
+
+
+def _corners(hull: Hulls) -> np.ndarray:
+    """Every corner of the hulls' faces, the one after it, and the face's normal, (corner + 1, 3, 3)."""
+    face = _corner_face(hull)
+    start, size = hull.corner[face], np.diff(hull.corner)[face]
+    after = start + (np.arange(len(face)) - start + 1) % np.maximum(size, 1)
+    table = np.stack([hull.vert[hull.corners], hull.vert[hull.corners[after]], hull.normal[face]], 1)
+    return np.concatenate([table, np.zeros((1, 3, 3))])
 
 
 def _vectors(values: np.ndarray, state: State) -> np.ndarray:

@@ -146,6 +146,35 @@ def gather_positions(
     x_out[world, slot] = x[world, order[world, slot]]
 
 
+@wp.func_native("""
+    const auto* X = x.data + world * (x.strides[0] / sizeof(*x.data));
+    int* to = index.data + (world * index.strides[0] + slot * index.strides[1]) / sizeof(int);
+    const int last = index.shape[2] - 1;
+    for (int s = begin; s < end; ++s) {
+        const auto d0 = centre[0] - X[s][0], d1 = centre[1] - X[s][1], d2 = centre[2] - X[s][2];
+        to[found < last ? found : last] = s;
+        found += (d0 * d0 + d1 * d1 + d2 * d2 < reach) & (s != slot);
+    }
+    return found;
+""")
+def append_near(
+    world: int,
+    slot: int,
+    begin: int,
+    end: int,
+    found: int,
+    centre: vec3,
+    reach: real,
+    x: wp.array2d(dtype=vec3),
+    index: wp.array3d(dtype=int),
+) -> int:
+    """Append the slots of a run that are near a centre to a row, and return how many the row has.
+
+    Every candidate is written and the place moves on if it is near, so there is no branch to predict. Native, for
+    Warp's own indexing multiplies by strides at every access.
+    """
+
+
 @wp.kernel(enable_backward=False)
 def list_neighbors(
     # Grid:
@@ -162,22 +191,18 @@ def list_neighbors(
     index_out: wp.array3d(dtype=int),
     number_out: wp.array2d(dtype=int),
 ):
-    """For each slot the others within the radius; those for which there is no room are counted alone."""
+    """For each slot the others within the radius; those for which there is no room are counted alone.
+
+    The last column is no neighbour's, but where the candidates are written that come after.
+    """
     world, slot = wp.tid()
-    capacity = index_out.shape[2]
     found = int(0)
     if cell[world, slot] >= 0:
         xi = x[world, slot]
         reach = radius * radius
         for k in range(runs):
             begin, end, moved = run(world, k, cell[world, slot], count, period, start)
-            xk = xi - moved
-            for s in range(begin, end):
-                d = xk - x[world, s]
-                if wp.dot(d, d) < reach and s != slot:
-                    if found < capacity:
-                        index_out[world, slot, found] = s
-                    found = found + 1
+            found = append_near(world, slot, begin, end, found, xi - moved, reach, x, index_out)
     number_out[world, slot] = found
 
 

@@ -1,12 +1,11 @@
 """Sums over pairs of particles: density and its rate, forces, what walls feel of the fluid.
 
 A sum is a gather: the thread of particle i runs over its neighbours j and writes i's value, in a fixed order. So is
-its gradient. With cotangents l the sums have the *power* L = sum_i l_i . sum_j f(i, j), and a pair's share of it,
-l_i . f(i, j) + l_j . f(j, i), is one function of both particles; ``wp.grad`` differentiates it, and the thread of i
-adds up what falls on i. Nothing is stored per pair, and no two threads write to one place.
-
-The kernels of the sums are not differentiated themselves, and yet built with an adjoint: Warp 1.19 gives the functions
-that ``wp.grad`` reaches indirectly an adjoint only if some kernel that has one calls them, and an empty one otherwise.
+its gradient. With cotangents l the sums have the *power* L = sum_i l_i . sum_j f(i, j). A pair's share of it,
+l_i . f(i, j) + l_j . f(j, i), is differentiated by what i is, and the thread of i adds that up. Nothing is stored per
+pair, and no two threads write to one place. The two sums that take the time have their gradients written out; those
+of the others are ``wp.grad`` of the pair's power. For these the kernel of the sum is built with an adjoint although
+nobody calls it: Warp 1.19 gives a function that ``wp.grad`` reaches through another one an empty adjoint otherwise.
 
 Kernel: Wendland C2 (Wendland 1995), W = a (1 - q/2)^4 (2 q + 1) with q = r / h; grad_i W = F (x_i - x_j) with
 F = W'/r, which is finite where particles coincide.
@@ -42,6 +41,14 @@ def kernel_slope(d: vec3, h: real, scale: real) -> real:
 
 
 @wp.func
+def kernel_bend(d: vec3, h: real, scale: real) -> real:
+    """F' / r, so that the gradient of F by d is this times d."""
+    q = distance_ratio(d, h)
+    u = real(1.0) - real(0.5) * q
+    return real(7.5) * scale / (h * h * h * h * q) * u * u
+
+
+@wp.func
 def velocity_of(state: vec6) -> vec3:
     """The velocity in a particle's state."""
     return vec3(state[0], state[1], state[2])
@@ -58,15 +65,31 @@ def pair_force(d: vec3, a: vec6, b: vec6, viscosity: vec2, h: real, scale: real)
     u = velocity_of(a) - velocity_of(b)
     along = viscosity[1] * wp.dot(u, d) / (wp.dot(d, d) + real(0.01) * h * h)
     rough = wp.where(a[5] < real(1.5) and b[5] < real(1.5), real(1.0), real(0.0))
-    both_fluid = wp.where(a[5] + b[5] < real(0.5), real(1.0), real(0.0))
-    radial = both_fluid * along - a[4] - b[4]
-    return slope * (radial * d + rough * real(2.0) * viscosity[0] * u)
+    return slope * ((rough * along - a[4] - b[4]) * d + rough * real(2.0) * viscosity[0] * u)
 
 
 @wp.func
-def force_power(d: vec3, a: vec6, b: vec6, viscosity: vec2, h: real, scale: real, l: vec3) -> real:
-    """A pair's power: l is the difference of their cotangents, for the force is antisymmetric."""
-    return wp.dot(l, pair_force(d, a, b, viscosity, h, scale))
+def force_gradient(
+    d: vec3, a: vec6, b: vec6, viscosity: vec2, h: real, scale: real, l: vec3
+) -> tuple[vec3, vec6, vec2]:
+    """Gradient of l . pair_force by d, by the state of a and by the viscosity."""
+    u = velocity_of(a) - velocity_of(b)
+    along = wp.dot(u, d)
+    soft = real(1.0) / (wp.dot(d, d) + real(0.01) * h * h)
+    rough = wp.where(a[5] < real(1.5) and b[5] < real(1.5), real(1.0), real(0.0))
+    art = rough * viscosity[1]
+    drag = real(2.0) * rough * viscosity[0]
+    radial = art * along * soft - a[4] - b[4]
+    weight = real(1.0) / (a[3] * b[3])
+    slope = weight * kernel_slope(d, h, scale)
+    ld = wp.dot(l, d)
+    lu = wp.dot(l, u)
+    power = radial * ld + drag * lu
+    bend = weight * kernel_bend(d, h, scale) * power - slope * real(2.0) * ld * art * along * soft * soft
+    by_d = bend * d + slope * (radial * l + ld * art * soft * u)
+    by_v = slope * (ld * art * soft * d + drag * l)
+    by_state = vec6(by_v[0], by_v[1], by_v[2], -slope * power / a[3], -slope * ld, real(0.0))
+    return by_d, by_state, slope * rough * vec2(real(2.0) * lu, ld * along * soft)
 
 
 @wp.func
@@ -83,13 +106,26 @@ def pair_rate(d: vec3, a: vec6, b: vec6, diffusion: real, stratification: vec3, 
 
 
 @wp.func
-def rate_power(
+def rate_gradient(
     d: vec3, a: vec6, b: vec6, diffusion: real, stratification: vec3, h: real, scale: real, la: real, lb: real
-) -> real:
-    """A pair's power, both rates."""
-    there = pair_rate(d, a, b, diffusion, stratification, h, scale)
-    back = pair_rate(-d, b, a, diffusion, stratification, h, scale)
-    return la * there + lb * back
+) -> tuple[vec3, vec6, real, vec3]:
+    """Gradient of both rates' power by d, by the state of a, by the diffusion and by the stratification."""
+    slope = kernel_slope(d, h, scale)
+    u = velocity_of(a) - velocity_of(b)
+    along = wp.dot(u, d)
+    both_fluid = wp.where(a[5] + b[5] < real(0.5), real(1.0), real(0.0))
+    excess = both_fluid * (b[3] - a[3] + wp.dot(stratification, d))
+    here = la / b[3]
+    there = lb / a[3]
+    squeeze = here * a[3] + there * b[3]
+    spread = here - there
+    power = along * squeeze - diffusion * excess * spread
+    by_d = kernel_bend(d, h, scale) * power * d
+    by_d += slope * (squeeze * u - both_fluid * spread * diffusion * stratification)
+    by_rho = along * (here - there * b[3] / a[3]) + diffusion * (both_fluid * spread - excess * there / a[3])
+    by_v = slope * squeeze * d
+    by_state = vec6(by_v[0], by_v[1], by_v[2], slope * by_rho, real(0.0), real(0.0))
+    return by_d, by_state, -slope * spread * excess, -slope * spread * diffusion * both_fluid * d
 
 
 @wp.func
@@ -128,7 +164,7 @@ def gather_states(
     state_out[world, slot] = vec6(u[0], u[1], u[2], rho[world, i], p[world, i], real(kind[world, i]))
 
 
-@wp.kernel
+@wp.kernel(enable_backward=False)
 def forces(
     # Grid:
     period: vec3,
@@ -151,7 +187,7 @@ def forces(
     total = vec3()
     xi = x[world, slot]
     a = state[world, slot]
-    for k in range(wp.min(number[world, slot], index.shape[2])):
+    for k in range(wp.min(number[world, slot], index.shape[2] - 1)):
         s = index[world, slot, k]
         d = separation(xi, x[world, s], period)
         b = state[world, s]
@@ -191,13 +227,13 @@ def forces_adjoint(
     xi = x[world, slot]
     a = state[world, slot]
     li = cotangent[world, i]
-    for k in range(wp.min(number[world, slot], index.shape[2])):
+    for k in range(wp.min(number[world, slot], index.shape[2] - 1)):
         s = index[world, slot, k]
         d = separation(xi, x[world, s], period)
         b = state[world, s]
         if a[5] == real(0.0) or b[5] == real(0.0):
             l = li - cotangent[world, order[world, s]]
-            gd, ga, _b, gv, _h, _s, _l = wp.grad(force_power)(d, a, b, viscosity[world], h, scale, l)
+            gd, ga, gv = force_gradient(d, a, b, viscosity[world], h, scale, l)
             by_x += gd
             by_state += ga
             by_viscosity += gv
@@ -206,7 +242,7 @@ def forces_adjoint(
     viscosity_out[world, i] = real(0.5) * by_viscosity
 
 
-@wp.kernel
+@wp.kernel(enable_backward=False)
 def rates(
     # Grid:
     period: vec3,
@@ -231,7 +267,7 @@ def rates(
     a = state[world, slot]
     if a[5] == real(0.0):
         xi = x[world, slot]
-        for k in range(wp.min(number[world, slot], index.shape[2])):
+        for k in range(wp.min(number[world, slot], index.shape[2] - 1)):
             s = index[world, slot, k]
             d = separation(xi, x[world, s], period)
             total += pair_rate(d, a, state[world, s], diffusion[world], stratification[world], h, scale)
@@ -272,15 +308,13 @@ def rates_adjoint(
     xi = x[world, slot]
     a = state[world, slot]
     li = wp.where(a[5] == real(0.0), cotangent[world, i], real(0.0))
-    for k in range(wp.min(number[world, slot], index.shape[2])):
+    for k in range(wp.min(number[world, slot], index.shape[2] - 1)):
         s = index[world, slot, k]
         d = separation(xi, x[world, s], period)
         b = state[world, s]
         if a[5] == real(0.0) or b[5] == real(0.0):
             lj = wp.where(b[5] == real(0.0), cotangent[world, order[world, s]], real(0.0))
-            gd, ga, _b, gf, gs, _h, _s, _i, _j = wp.grad(rate_power)(
-                d, a, b, diffusion[world], stratification[world], h, scale, li, lj
-            )
+            gd, ga, gf, gs = rate_gradient(d, a, b, diffusion[world], stratification[world], h, scale, li, lj)
             by_x += gd
             by_state += ga
             by_diffusion += gf
@@ -314,7 +348,7 @@ def extensions(
     total = vec5()
     if state[world, slot][5] > real(0.0):
         xi = x[world, slot]
-        for k in range(wp.min(number[world, slot], index.shape[2])):
+        for k in range(wp.min(number[world, slot], index.shape[2] - 1)):
             s = index[world, slot, k]
             d = separation(xi, x[world, s], period)
             b = state[world, s]
@@ -353,7 +387,7 @@ def extensions_adjoint(
     i = order[world, slot]
     xi = x[world, slot]
     a = state[world, slot]
-    for k in range(wp.min(number[world, slot], index.shape[2])):
+    for k in range(wp.min(number[world, slot], index.shape[2] - 1)):
         s = index[world, slot, k]
         d = separation(xi, x[world, s], period)
         b = state[world, s]

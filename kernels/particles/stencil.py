@@ -1,9 +1,9 @@
 """Between a particle and the nodes around it: quadratic B-splines, and the two sums of a transfer.
 
-A particle spreads an affine field q0 + i q1 + j q2 + k q3 over the 3 x 3 x 3 nodes (i, j, k) of its stencil (3 x 3 in
-a plane), and collects from them the moments sum(w g), sum(w (i - f) g), sum(w (j - f) g), sum(w (k - f) g). Each is
-the other's transpose but for f, the particle's place: their adjoints are written out, in one pass over the nodes. A
-node holds four numbers (momentum or velocity, mass), which a processor adds at once; in a plane the third is zero.
+A particle spreads an affine field q0 + (i - f0) q1 + (j - f1) q2 + (k - f2) q3 over the 3 x 3 x 3 nodes (i, j, k) of
+its stencil (3 x 3 in a plane), where it stands at f, and collects from them the moments sum(w g), sum(w (i - f0) g) and
+so on. Each is the other's transpose; their adjoints are written out, in one pass over the nodes. A node holds four
+numbers (momentum or velocity, mass), which a processor adds at once; in a plane the third is zero.
 
 Arrays are indexed [world, node], nodes in row-major order; ``nodes`` counts them per axis, 1 along z in a plane.
 """
@@ -30,11 +30,13 @@ def slopes(f: real) -> vec3:
 
 @wp.func
 def spread(world: int, base: wp.vec3i, f: vec3, q: mat44, nodes: wp.vec3i, grid_out: wp.array2d(dtype=vec4)):
-    """Add w (q0 + i q1 + j q2 + k q3) to every node of the stencil that begins at ``base``."""
+    """Add w times the affine field of rows q to every node of the stencil that begins at ``base``."""
     wx = weights(f[0])
     wy = weights(f[1])
     wz = weights(f[2])
-    plane = q[0]
+    plane = q[0] - f[0] * q[1] - f[1] * q[2]
+    if nodes[2] != 1:
+        plane = plane - f[2] * q[3]
     for i in range(3):
         row = plane
         for j in range(3):
@@ -91,7 +93,7 @@ def collect(world: int, base: wp.vec3i, f: vec3, nodes: wp.vec3i, grid: wp.array
 
 @wp.func_grad(spread)
 def adj_spread(world: int, base: wp.vec3i, f: vec3, q: mat44, nodes: wp.vec3i, grid_out: wp.array2d(dtype=vec4)):
-    """What is spread is collected; moving the particle turns the weights."""
+    """What is spread is collected; moving the particle turns the weights, and shifts the field."""
     wx = weights(f[0])
     wy = weights(f[1])
     wz = weights(f[2])
@@ -105,30 +107,33 @@ def adj_spread(world: int, base: wp.vec3i, f: vec3, q: mat44, nodes: wp.vec3i, g
     x = real(0.0)
     y = real(0.0)
     z = real(0.0)
-    far = real(0.0)
-    plane = q[0]
+    far = -f[0]
+    plane = q[0] - f[0] * q[1] - f[1] * q[2]
+    if nodes[2] != 1:
+        plane -= f[2] * q[3]
     for i in range(3):
-        aside = real(0.0)
+        aside = -f[1]
         row = plane
         for j in range(3):
             first = ((base[0] + i) * nodes[1] + base[1] + j) * nodes[2] + base[2]
+            w = wx[i] * wy[j]
             a = wp.adjoint[grid_out][world, first]
-            line = a
+            line = w * a
             e = wp.dot(row, a)
             if nodes[2] != 1:
                 b = wp.adjoint[grid_out][world, first + 1]
                 c = wp.adjoint[grid_out][world, first + 2]
-                eb = wp.dot(row + q[3], b)
-                ec = wp.dot(row + real(2.0) * q[3], c)
-                z += wx[i] * wy[j] * (dz[0] * e + dz[1] * eb + dz[2] * ec)
+                row_b = row + q[3]
+                eb = wp.dot(row_b, b)
+                ec = wp.dot(row_b + q[3], c)
+                z += w * (dz[0] * e + dz[1] * eb + dz[2] * ec)
                 e = wz[0] * e + wz[1] * eb + wz[2] * ec
-                b = wz[1] * b
-                c = wz[2] * c
-                line = wz[0] * a + b + c
-                moment_k += (wx[i] * wy[j]) * (b + real(2.0) * c)
+                b = (w * wz[1]) * b
+                c = (w * wz[2]) * c
+                line = wz[0] * line + b + c
+                moment_k += b + real(2.0) * c - f[2] * line
             x += dx[i] * wy[j] * e
             y += wx[i] * dy[j] * e
-            line = (wx[i] * wy[j]) * line
             moment += line
             moment_i += far * line
             moment_j += aside * line
@@ -137,7 +142,7 @@ def adj_spread(world: int, base: wp.vec3i, f: vec3, q: mat44, nodes: wp.vec3i, g
         far += real(1.0)
         plane += q[1]
     wp.adjoint[q] += wp.matrix_from_rows(moment, moment_i, moment_j, moment_k)
-    wp.adjoint[f] += vec3(x, y, z)
+    wp.adjoint[f] += vec3(x - wp.dot(moment, q[1]), y - wp.dot(moment, q[2]), z - wp.dot(moment, q[3]))
 
 
 @wp.func_grad(collect)
@@ -179,25 +184,26 @@ def adj_collect(world: int, base: wp.vec3i, f: vec3, nodes: wp.vec3i, grid: wp.a
                 ec = wp.dot(row_c, c)
                 z += w * (dz[0] * e + dz[1] * eb + dz[2] * ec)
                 e = wz[0] * e + wz[1] * eb + wz[2] * ec
-                z -= w * wp.dot(wz[0] * a + wz[1] * b + wz[2] * c, adj_ret[3])
                 line = wz[0] * a + wz[1] * b + wz[2] * c
             x += dx[i] * wy[j] * e
             y += wx[i] * dy[j] * e
             moment += w * line
             row += adj_ret[2]
         plane += adj_ret[1]
-    wp.adjoint[f] += vec3(x - wp.dot(moment, adj_ret[1]), y - wp.dot(moment, adj_ret[2]), z)
+    wp.adjoint[f] += vec3(
+        x - wp.dot(moment, adj_ret[1]), y - wp.dot(moment, adj_ret[2]), z - wp.dot(moment, adj_ret[3])
+    )
 
 
 @wp.func
-def affine(f: vec3, value: vec4, rate: mat33, dx: real, nodes: wp.vec3i) -> mat44:
-    """Rows q0..q3 of the field value + rate (x_node - x) on the stencil; nothing along z in a plane."""
+def affine(value: vec4, rate: mat33, dx: real, nodes: wp.vec3i) -> mat44:
+    """Rows of the field value + rate (x_node - x), its fourth component constant; nothing along z in a plane."""
     o = real(0.0)
-    if nodes[2] == 1:
-        a = dx * vec4(rate[0, 0], rate[1, 0], o, o)
-        b = dx * vec4(rate[0, 1], rate[1, 1], o, o)
-        return wp.matrix_from_rows(value - f[0] * a - f[1] * b, a, b, vec4())
     a = dx * vec4(rate[0, 0], rate[1, 0], rate[2, 0], o)
     b = dx * vec4(rate[0, 1], rate[1, 1], rate[2, 1], o)
     c = dx * vec4(rate[0, 2], rate[1, 2], rate[2, 2], o)
-    return wp.matrix_from_rows(value - f[0] * a - f[1] * b - f[2] * c, a, b, c)
+    if nodes[2] == 1:
+        a = dx * vec4(rate[0, 0], rate[1, 0], o, o)
+        b = dx * vec4(rate[0, 1], rate[1, 1], o, o)
+        c = vec4()
+    return wp.matrix_from_rows(value, a, b, c)

@@ -13,6 +13,7 @@ import warp as wp
 from .._precision import mat33, quat, real, vec3
 from ..math import quat_mul, quat_unit, rotate
 from .box_box import box_box
+from .convex import convex_contact
 from .mesh import plane_vertex
 from .plane import plane_contact
 from .primitives import closed_form
@@ -59,6 +60,7 @@ def gather_contacts(
     box_box_feature: wp.array2d(dtype=int),
     mesh_feature: wp.array2d(dtype=int),
     sphere_mesh_feature: wp.array2d(dtype=int),
+    convex_feature: wp.array2d(dtype=int),
     # Out:
     pair_out: wp.array2d(dtype=int),
     feature_out: wp.array2d(dtype=int),
@@ -85,8 +87,10 @@ def gather_contacts(
                 f = box_box_feature[world, k]
             elif source == 3:
                 f = mesh_feature[world, k]
-            else:
+            elif source == 4:
                 f = sphere_mesh_feature[world, k]
+            else:
+                f = convex_feature[world, k]
             if f < 0:
                 break
             if count >= capacity:
@@ -110,10 +114,13 @@ def gather_contacts(
 def contact_geometry(
     # Structure:
     pair: wp.array2d(dtype=int),
+    pair_source: wp.array(dtype=int),
     geom_type: wp.array(dtype=int),
+    geom_hull: wp.array2d(dtype=int),
     hull_point: wp.array(dtype=vec3),
     hull_direction: wp.array(dtype=vec3),
     hull_part: wp.array(dtype=int),
+    hull_corner: wp.array2d(dtype=vec3),
     # Model:
     geom_size: wp.array2d(dtype=vec3),
     # In:
@@ -138,18 +145,24 @@ def contact_geometry(
         p2 = geom_pos[world, b]
         s1 = geom_size[world, a]
         s2 = geom_size[world, b]
-        if geom_type[b] == MESH:
-            f = contact_feature[world, c]
+        f = contact_feature[world, c]
+        if pair_source[p] == 5:
+            n, distance, x = convex_contact(
+                geom_type[a], p1, q1, s1, a,
+                geom_type[b], p2, q2, s2, b,
+                f, geom_hull, hull_point, hull_direction, hull_part, hull_corner,
+            )  # fmt: skip
+        elif geom_type[b] == MESH:
             if geom_type[a] == PLANE:
                 n, distance, x = plane_vertex(p1, q1, p2, q2, hull_point[f])
             else:
                 n, distance, x = sphere_part(p1, s1[0], p2, q2, hull_point[f], hull_direction[f], hull_part[f])
         elif geom_type[a] == PLANE:
-            n, distance, x = plane_contact(p1, q1, geom_type[b], p2, q2, s2, contact_feature[world, c])
+            n, distance, x = plane_contact(p1, q1, geom_type[b], p2, q2, s2, f)
         elif geom_type[a] == BOX:
-            n, distance, x = box_box(p1, q1, s1, p2, q2, s2, contact_feature[world, c])
+            n, distance, x = box_box(p1, q1, s1, p2, q2, s2, f)
         else:
-            n, distance, x = closed_form(geom_type[a], geom_type[b], p1, q1, s1, p2, q2, s2, contact_feature[world, c])
+            n, distance, x = closed_form(geom_type[a], geom_type[b], p1, q1, s1, p2, q2, s2, f)
         hint = tangent_hint(n)
         if geom_type[a] == PLANE and geom_type[b] == CAPSULE:
             hint = along_surface(n, z_axis(q2))

@@ -16,7 +16,7 @@ SHAPES = {
     "ellipsoid": ("0.1 0.15 0.2", "0.12 0.08 0.17"),
     "cylinder": ("0.12 0.18", "0.15 0.1"),
     "box": ("0.12 0.2 0.15", "0.16 0.1 0.22"),
-    "mesh": ("", "pebble"),
+    "mesh": ("rock", "pebble"),
 }
 KINDS = (
     ("plane", "sphere"),
@@ -33,7 +33,22 @@ KINDS = (
     ("box", "box"),
     ("plane", "mesh"),
     ("sphere", "mesh"),
+    ("sphere", "ellipsoid"),
+    ("capsule", "ellipsoid"),
+    ("capsule", "cylinder"),
+    ("capsule", "mesh"),
+    ("ellipsoid", "ellipsoid"),
+    ("ellipsoid", "cylinder"),
+    ("ellipsoid", "box"),
+    ("ellipsoid", "mesh"),
+    ("cylinder", "cylinder"),
+    ("cylinder", "box"),
+    ("cylinder", "mesh"),
+    ("box", "mesh"),
+    ("mesh", "mesh"),
 )
+CONVEX = KINDS[KINDS.index(("sphere", "ellipsoid")) :]
+"""Kinds that have no closed form, here or in MuJoCo."""
 MARGIN = 0.021
 CENTRED = 'pos="0 0 0"'
 """Placement of geoms that sit straight in their bodies."""
@@ -55,17 +70,21 @@ def text(centred: bool) -> str:
                 still.append(geom)
             else:
                 moving.append(f"<body><freejoint/>{geom}</body>")
-    search = '<option ccd_tolerance="1e-12" ccd_iterations="500"/>'  # for convex pairs MuJoCo searches, we do not
-    return f"<mujoco>{search}{pebble()}<worldbody>{''.join([*still, *moving])}</worldbody></mujoco>"
+    search = 'ccd_tolerance="1e-12" ccd_iterations="500"'  # MuJoCo's own errors are those of its tolerance
+    one = '<flag multiccd="disable"/>'  # flat sides on one another: tests/contact/test_flat_sides.py
+    stones = stone("pebble", 0, 30, (0.12, 0.15, 0.2)) + stone("rock", 7, 22, (0.16, 0.1, 0.13))
+    return (
+        f"<mujoco><option {search}>{one}</option>{stones}<worldbody>{''.join([*still, *moving])}</worldbody></mujoco>"
+    )
 
 
-def pebble() -> str:
-    """A mesh of points on a sphere, squashed, and some inside that its hull leaves out."""
-    points = np.random.default_rng(0).normal(size=(30, 3))
-    points[:24] /= np.linalg.norm(points[:24], axis=1, keepdims=True)
-    points[24:] *= 0.1
-    values = " ".join(f"{x:.4f}" for x in (points * [0.12, 0.15, 0.2]).ravel())
-    return f'<asset><mesh name="pebble" vertex="{values}"/></asset>'
+def stone(name: str, seed: int, points: int, size: tuple[float, float, float]) -> str:
+    """A mesh of points on a sphere, squashed, and six inside that its hull leaves out."""
+    at = np.random.default_rng(seed).normal(size=(points, 3))
+    at[:-6] /= np.linalg.norm(at[:-6], axis=1, keepdims=True)
+    at[-6:] *= 0.1
+    values = " ".join(f"{x:.4f}" for x in (at * size).ravel())
+    return f'<asset><mesh name="{name}" vertex="{values}"/></asset>'
 
 
 @functools.cache

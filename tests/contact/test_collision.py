@@ -13,13 +13,17 @@ import fphys
 from fphys.rigid import collision
 from fphys.testing import check_transforms
 
-from .collision_scenes import KINDS, kinds, model, parity, poses, square_poses
+from .collision_scenes import CONVEX, KINDS, kinds, model, parity, poses, square_poses
 
 NAMES = ["-".join(kind) for kind in KINDS]
 SEARCHES = (("sphere", "mesh"),)
 """Kinds whose contacts MuJoCo finds by a search, to a tolerance, and we by going through the hull."""
 SEARCHED = (1e-8, 1e-6, 1e-6)
 """Errors of its distance, position and frame."""
+CURVED = (1e-9, 2e-6, 5e-5)
+"""The same where MuJoCo follows a curved surface by a polytope, and we solve for the normal."""
+HULLS = (1e-5, 1e-4, 1e-3)
+"""The same of two meshes: our polytope stops at 40 points, in two of a thousand poses before the last face."""
 contacts = jax.jit(collision.contacts)
 
 
@@ -39,7 +43,8 @@ def test_random_poses(kind: Any, full: bool):
     found = random_parity(full)[kind]
     assert found.contacts > 150
     assert found.miscounted == []
-    assert (found.errors.max(axis=0) < (SEARCHED if kind in SEARCHES else 1e-9)).all()
+    bar = HULLS if kind == ("mesh", "mesh") else CURVED if kind in CONVEX else SEARCHED if kind in SEARCHES else 1e-9
+    assert (found.errors.max(axis=0) < bar).all()
 
 
 @functools.cache
@@ -52,9 +57,10 @@ def square_parity() -> Any:
 def test_parallel_aligned_coincident_and_contained(kind: Any):
     """Counts and distances. Positions may differ where MuJoCo's own choice hangs on a rounding error."""
     found = square_parity()[kind]
-    assert found.contacts >= 40
+    assert found.contacts >= 35
     assert found.miscounted == []
-    assert found.errors[:, 0].max() < 1e-8  # MuJoCo's cylinder rounds its tilt of 2e-8
+    # MuJoCo's cylinder rounds its tilt of 2e-8; on one axis with another it is 3e-5 off the sum of the radii
+    assert found.errors[:, 0].max() < (5e-5 if kind in CONVEX else 1e-8)
 
 
 def test_square_poses_give_finite_frames_and_gradients():
@@ -125,7 +131,9 @@ def test_float32_finds_the_same_contacts(centred: bool):
         deep = np.zeros((len(pair), len(KINDS)))
         np.minimum.at(deep, (np.arange(len(pair))[:, None], np.maximum(pair, 0)), np.where(pair < 0, 0, distance))
         deepest.append(deep)
-    np.testing.assert_allclose(deepest[1], deepest[0], atol=2e-6)
+    searched = np.array([kind in CONVEX for kind in KINDS])  # to 1e-5 of the size, in float32
+    np.testing.assert_allclose(deepest[1][:, ~searched], deepest[0][:, ~searched], atol=2e-6)
+    np.testing.assert_allclose(deepest[1][:, searched], deepest[0][:, searched], atol=2e-5)
 
 
 def test_what_does_not_fit_is_dropped_in_order():

@@ -12,7 +12,7 @@ from fphys.particles import sph, sph_sums
 from fphys.particles.neighbors import in_space, neighbors
 from fphys.testing import check_grads
 
-from ..particles.sph_scenes import pool
+from ..particles.sph_scenes import lattice, pool
 
 STEPS = 24
 SIZES = (1e-6, 1e-5, 1e-4, 1e-3, 1e-8, 1e-9)
@@ -107,3 +107,24 @@ def test_a_sum_is_differentiated_across_the_edge_of_a_period():
         return sph.forces(params, state.replace(x=x, rho=state.rho * (1 + 0.01 * jnp.sin(6 * in_space(x)[..., 0]))))
 
     assert check_grads(force, (state.x,), tol=1e-6, directions=4) < 1e-6
+
+
+def test_gradients_with_transport_velocity(full: bool):
+    """A sheared fluid between walls, periodic along them."""
+    rng = np.random.default_rng(2)
+    fluid, walls = lattice([0.0, 0.0], [1.0, 0.5], 0.1), lattice([0.0, -0.3], [1.0, 0.0], 0.1)
+    x = np.concatenate([fluid, walls])[None]
+    x[:, : len(fluid)] += 0.02 * rng.standard_normal((1, *fluid.shape))
+    kind = np.repeat([sph.FLUID, sph.WALL], [len(fluid), len(walls)])
+    params = sph.Params(
+        0.1, jnp.array([2e-3]), jnp.array([10.0]), jnp.array([1.0]), jnp.array([[0.5, 0.0]]), jnp.array([0.1]),
+        jnp.array([0.02]), jnp.array([0.1]), jnp.array([0.7]), transport=True, periodic=((0.0, 1.0), None),
+    )  # fmt: skip
+    state = sph.init(params, x, rng.standard_normal(x.shape), kind)
+
+    def moved(params: Any, x: Any, v: Any) -> Any:
+        start = state.replace(x=x, v=v)
+        last, _ = scan(lambda s, _: (sph.step(params, s), None), start, jnp.arange(20))
+        return last.x, last.v, last.rho, last.p / 100, last.shift
+
+    check_grads(moved, (params, state.x, state.v), tol=1e-6, directions=16 if full else 2, steps=SIZES)

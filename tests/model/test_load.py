@@ -55,9 +55,9 @@ SCENE = """
 REFUSED = """
 <mujoco>
   <option integrator="implicit" cone="elliptic" noslip_iterations="2"><flag override="enable" sleep="enable"/></option>
-  <asset><mesh name="hull" vertex="0 0 0  1 0 0  0 1 0  0 0 1"/></asset>
+  <asset><hfield name="hill" nrow="2" ncol="2" size="1 1 1 1"/></asset>
   <worldbody>
-    <geom name="floor" type="plane" size="1 1 1"/>
+    <geom name="floor" type="plane" size="1 1 1"/><geom name="hill" type="hfield" hfield="hill"/>
     <body name="a">
       <joint name="hip" range="0 1"/><joint name="knee" axis="1 0 0" frictionloss="1" actuatorfrcrange="-1 1"/>
       <geom name="soft" size=".1" condim="4"/><geom name="can" type="cylinder" size=".1 .1"/>
@@ -65,7 +65,6 @@ REFUSED = """
     </body>
     <body name="b" pos="1 0 0">
       <joint name="wheel"/><geom name="fin" type="capsule" size=".1 .2" fluidshape="ellipsoid"/>
-      <geom name="hull" type="mesh" mesh="hull"/>
     </body>
   </worldbody>
   <contact><pair name="extra" geom1="soft" geom2="fin"/></contact>
@@ -154,7 +153,7 @@ def test_everything_refused_is_named_at_once():
         'flag sleep="enable"',
         'geom "fin": fluid',
         'tendon "belt": armature',
-        'contact of cylinder and mesh: "can" - "hull"',
+        'contact of hfield and cylinder: "hill" - "can"',
         'actuator "biceps": dynamics user',
         'actuator "biceps": gain user',
         'actuator "sucker": transmission body (adhesion)',
