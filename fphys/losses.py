@@ -180,9 +180,11 @@ def _pick(log_probs: Any, labels: Any, weight: Any, ignore: int, smoothing: floa
         )
     counted = labels != ignore
     valid = (labels >= 0) & (labels < classes)
-    if not isinstance(labels, Tracer) and not np.all(valid | ~counted):
-        wrong = np.asarray(labels)[~np.asarray(valid | ~counted)]
-        raise ValueError(f"labels hold {wrong[0]}, must be from 0 to {classes - 1}, or ignore_index = {ignore}")
+    if not isinstance(labels, Tracer):
+        seen = np.asarray(labels)
+        wrong = seen[((seen < 0) | (seen >= classes)) & (seen != ignore)]
+        if wrong.size:
+            raise ValueError(f"labels hold {wrong[0]}, must be from 0 to {classes - 1}, or ignore_index = {ignore}")
     index = jnp.where(valid, labels, 0)
     one = jnp.ones((), log_probs.dtype)
     weights = one if weight is None else jnp.take(jnp.asarray(weight), index)

@@ -51,8 +51,9 @@ def confusion_matrix(predictions: Int[Array, "*batch"], labels: Int[Array, "*bat
     if predictions.shape != labels.shape:
         raise ValueError(f"predictions have shape {predictions.shape} and labels {labels.shape}: they must be the same")
     for name, values in (("predictions", predictions), ("labels", labels)):
-        if not isinstance(values, Tracer) and np.any(wrong := (values < 0) | (values >= num_classes)):
-            raise ValueError(f"{name} hold {np.asarray(values)[np.asarray(wrong)][0]}, must be below {num_classes}")
+        seen = np.zeros(0) if isinstance(values, Tracer) else np.asarray(values)
+        if (wrong := seen[(seen < 0) | (seen >= num_classes)]).size:
+            raise ValueError(f"{name} hold {wrong[0]}, must be from 0 to {num_classes - 1}")
     inside = (predictions >= 0) & (labels >= 0)  # a negative index would count from the end
     rows = jnp.where(inside, labels, num_classes)
     return jnp.zeros((num_classes, num_classes), jnp.int32).at[rows, predictions].add(1, mode="drop")

@@ -63,12 +63,12 @@ from flax.nnx import (
 )
 from jax.nn import mish, one_hot
 
-from .layers import AdaptiveAvgPool2d, AvgPool2d, Conv1d, Conv2d, Conv3d, Flatten, Identity, MaxPool2d
+from . import models
+from .layers import AdaptiveAvgPool2d, AvgPool2d, Conv1d, Conv2d, Conv3d, Embedding, Flatten, Identity, MaxPool2d
 from .pure import Aux, Params, Structure, apply, init, split
 from .recurrent import GRU, LSTM, RNN
-from .transformer import TransformerBlock
-
-Embedding = Embed
+from .transformer import TransformerBlock, attention
+from .weights import WeightsError, load_weights, read_weights, write_weights
 
 __all__ = [
     "GRU",
@@ -115,7 +115,9 @@ __all__ = [
     "TransformerBlock",
     "Variable",
     "WeightNorm",
+    "WeightsError",
     "apply",
+    "attention",
     "avg_pool",
     "celu",
     "dot_product_attention",
@@ -129,13 +131,16 @@ __all__ = [
     "init",
     "initializers",
     "leaky_relu",
+    "load_weights",
     "log_sigmoid",
     "log_softmax",
     "make_attention_mask",
     "make_causal_mask",
     "max_pool",
     "mish",
+    "models",
     "one_hot",
+    "read_weights",
     "relu",
     "relu6",
     "selu",
@@ -147,4 +152,5 @@ __all__ = [
     "split",
     "swish",
     "tanh",
+    "write_weights",
 ]

@@ -70,6 +70,14 @@ class Conv3d(_Conv):
     rank = 3
 
 
+class Embedding(nnx.Embed):
+    """:class:`flax.nnx.Embed` in the dtype of its table, as all other layers: Flax's stays in the initial one."""
+
+    def __init__(self, num_embeddings: int, features: int, *, rngs: nnx.Rngs, **options: Any):
+        super().__init__(num_embeddings, features, rngs=rngs, **options)
+        self.dtype = options.get("dtype")  # type: ignore[assignment]
+
+
 @dataclasses.dataclass(frozen=True)
 class MaxPool2d:
     """The largest of each window of (batch, height, width, channel); ``stride`` is the window's size by default.

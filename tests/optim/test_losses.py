@@ -73,6 +73,10 @@ def test_labels_out_of_range(wrong):
     labels = jnp.asarray(LABELS).at[1].set(wrong)
     with pytest.raises(ValueError, match=f"labels hold {wrong}, must be from 0 to 4"):
         losses.cross_entropy(jnp.asarray(X), labels)
+    known = np.asarray(labels)  # while tracing, too
+    with pytest.raises(ValueError, match=f"labels hold {wrong}"):
+        jax.jit(lambda x: losses.cross_entropy(x, known))(jnp.asarray(X))
+    jax.jit(lambda x: losses.cross_entropy(x, LABELS))(jnp.asarray(X))
     value, grad = jax.jit(jax.value_and_grad(losses.cross_entropy))(jnp.asarray(X), labels)
     assert np.isnan(value) and np.isnan(grad[1]).all()
 

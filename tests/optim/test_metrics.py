@@ -55,8 +55,12 @@ def test_nothing_at_all_gives_zero():
 @pytest.mark.parametrize("wrong", [-1, 5])
 def test_classes_out_of_range(wrong):
     predicted, true = labels(0)
-    with pytest.raises(ValueError, match=f"labels hold {wrong}, must be below 5"):
+    with pytest.raises(ValueError, match=f"labels hold {wrong}, must be from 0 to 4"):
         metrics.confusion_matrix(predicted, true.at[0].set(wrong), 5)
+    known = np.asarray(true.at[0].set(wrong))
+    with pytest.raises(ValueError, match="labels hold"):  # known while tracing, too
+        jax.jit(lambda p: metrics.f1(p, known, num_classes=5))(predicted)
+    jax.jit(lambda p: metrics.f1(p, true, num_classes=5))(predicted)
     counted = jax.jit(metrics.confusion_matrix, static_argnums=2)(predicted, true.at[0].set(wrong), 5)
     np.testing.assert_array_equal(counted, metrics.confusion_matrix(predicted[1:], true[1:], 5))
 
