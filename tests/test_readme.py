@@ -42,7 +42,13 @@ def test_every_block_is_run_or_said_not_to_be():
     assert [(page, language) for page, run, language, _ in BLOCKS if run != (language == "python")] == []
 
 
-@pytest.mark.parametrize("page", PROGRAMS)
+NEEDS = {"docs/export.md": ("jax2onnx", "onnxruntime", "torch"), "docs/train.md": ("sklearn",)}
+"""What a page's programs need beyond the core."""
+
+
+@pytest.mark.parametrize(
+    "page", [pytest.param(page, marks=pytest.mark.extra(*NEEDS.get(page, ()))) for page in PROGRAMS]
+)
 def test_programs(page, tmp_path):
     """Each in its own namespace, all in one process, for JAX takes longer to start than to run them."""
     names = [f"program{i}.py" for i in range(len(PROGRAMS[page]))]

@@ -215,10 +215,11 @@ def _static(operator: str, values: Any) -> list[int]:
     return [int(value) for value in values.reshape(-1)]
 
 
-def _cast(x: Array, *, to: int, **_: Any):
+def _cast(x: Any, *, to: int, **_: Any):
     from onnx import helper
 
-    return jnp.asarray(x).astype(helper.tensor_dtype_to_np_dtype(to))
+    dtype = jax.dtypes.canonicalize_dtype(helper.tensor_dtype_to_np_dtype(to))  # int32 for int64 where x64 is off
+    return jnp.asarray(x).astype(dtype)
 
 
 def _variadic(combine: Callable[[Any, Any], Any]) -> Callable[..., Any]:

@@ -10,6 +10,8 @@ from PIL import Image
 from fphys import data
 from fphys.data import DataError
 
+pytestmark = pytest.mark.extra("sklearn")
+
 
 @pytest.fixture(scope="module")
 def digits():
