@@ -5,8 +5,14 @@ from typing import Any
 
 import numpy as np
 
-from .pairs import MESH
+from ..errors import UnsupportedError
+from .pairs import BOX, CAPSULE, CONVEX, CYLINDER, ELLIPSOID, MESH, SPHERE
 from .structure import Hulls
+
+_PARTS = {SPHERE: 1, CAPSULE: 3, ELLIPSOID: 1, CYLINDER: 33, BOX: 26}
+"""Parts that a geom can touch with, as ``kernels/rigid/parts.py`` counts them."""
+_PATCHES = 4096 * 5, 2 * 5
+"""What a feature tells apart beside the parts: with a curved geom, and without."""
 
 
 def read_hulls(m: Any, pair: np.ndarray) -> Hulls:
@@ -43,6 +49,8 @@ def read_hulls(m: Any, pair: np.ndarray) -> Hulls:
     for f, around in enumerate(corners):
         for v in around:
             faces[v].append(f)
+    sizes = [own[:, 1] - own[:, 0] for own in (own_verts, own_edges, own_faces)]
+    _require_countable(m, pair, np.sum(sizes, axis=0))
     edge, neighbour = _ragged(neighbours)
     number = {pair: e for e, pair in enumerate(ends)}
     leaving = [number[min(v, int(w)), max(v, int(w))] for v, row in enumerate(neighbours) for w in row]
@@ -66,6 +74,22 @@ def read_hulls(m: Any, pair: np.ndarray) -> Hulls:
         own_faces=own_faces,
         radius=radius,
     )
+
+
+def _require_countable(m: Any, pair: np.ndarray, parts: np.ndarray) -> None:
+    """Refuse hulls so fine that an int32 does not name all pairs of parts that may touch."""
+    for a, b in pair:
+        kinds = int(m.geom_type[a]), int(m.geom_type[b])
+        sizes = [int(parts[g]) if kind == MESH else _PARTS.get(kind, 1) for g, kind in zip((a, b), kinds, strict=True)]
+        curved = bool({ELLIPSOID, CYLINDER} & set(kinds))
+        if kinds in CONVEX and sizes[0] * sizes[1] * _PATCHES[0 if curved else 1] >= 2**31:
+            names = " and ".join(
+                f'geom "{m.geom(int(g)).name or g}" ({n} parts)' for g, n in ((a, sizes[0]), (b, sizes[1]))
+            )
+            raise UnsupportedError(
+                f"{names}: the hulls have more pairs of vertices, edges and faces than contacts can name: "
+                "give the meshes a maxhullvert"
+            )
 
 
 def _normals(vert: np.ndarray, corners: list[np.ndarray], outward: np.ndarray) -> np.ndarray:

@@ -16,7 +16,8 @@ ALIGNED = wp.constant(real(0.996))
 """Cosine of the angle between two faces, or a face and the normal, below which they do not lie on one another."""
 LEVEL_EDGE = wp.constant(real(0.0893532))
 """Sine of the same angle."""
-POLYGON = wp.constant(48)
+POLYGON = wp.constant(128)
+"""Corners that two faces may have together; where they have more, the pair has one contact."""
 
 
 @wp.func
@@ -238,9 +239,9 @@ def overlap_of_faces(
 
     The polygon of g is cut by one side of f after another (Sutherland and Hodgman 1974).
     """
-    point = wp.zeros(shape=(96,), dtype=vec3)  # twice the polygon: as it is, as it becomes
-    name = wp.zeros(shape=(96,), dtype=wp.vec3i)  # kind, reference corner, incident corner
-    side_of = wp.zeros(shape=(96,), dtype=int)  # side that leaves a point: incident, or 1000 + that of the reference
+    point = wp.zeros(shape=(256,), dtype=vec3)  # twice the polygon: as it is, as it becomes
+    name = wp.zeros(shape=(256,), dtype=wp.vec3i)  # kind, reference corner, incident corner
+    side_of = wp.zeros(shape=(256,), dtype=int)  # side that leaves a point: incident, or 1000 + that of the reference
     count = face_corners(s, hulls, g)
     sides = face_corners(r, hulls, f)
     if count + sides > POLYGON:

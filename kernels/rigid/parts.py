@@ -2,7 +2,7 @@
 
 A part is a vertex, an edge, a flat face, the rim of a disc, or the surface of an ellipsoid. Vertices and edges may
 carry a ball: a capsule is an edge with a ball, the side of a cylinder is one as well. Of a part and a direction n
-follows the *support*, its point farthest along n. Two parts touch along the normal n for which the gap between their supports,
+follows the *support*, its point farthest along n. Two parts touch along the normal n for which the gap between these,
 
     r(n) = s2(-n) - s1(n),        is parallel to n;   the distance is n . r(n), less the balls.
 

@@ -10,10 +10,11 @@ import numpy as np
 import pytest
 
 import fphys
+from fphys.errors import UnsupportedError
 from fphys.rigid import collision
 from fphys.testing import check_transforms
 
-from .collision_scenes import CONVEX, KINDS, kinds, model, parity, poses, square_poses
+from .collision_scenes import CONVEX, KINDS, kinds, model, parity, poses, square_poses, stone
 
 NAMES = ["-".join(kind) for kind in KINDS]
 SEARCHES = (("sphere", "mesh"),)
@@ -146,6 +147,15 @@ def test_what_does_not_fit_is_dropped_in_order():
     for x, y, z in zip(full, few, again, strict=True):
         np.testing.assert_array_equal(x[:, :5], y)
         np.testing.assert_array_equal(y, z)
+
+
+def test_hulls_too_fine_are_refused():
+    """No integer would name all pairs of their parts."""
+    fine = stone("fine", 1, 800, (0.1, 0.1, 0.1))
+    can = '<geom name="can" type="cylinder" size=".1 .1"/>'
+    geoms = f'<geom name="ball" type="mesh" mesh="fine"/><body><freejoint/>{can}</body>'
+    with pytest.raises(UnsupportedError, match=r'"can".*"ball".*maxhullvert'):
+        fphys.load(f"<mujoco>{fine}<worldbody>{geoms}</worldbody></mujoco>")
 
 
 def test_transforms():
