@@ -173,7 +173,6 @@ def append_near(
     Every candidate is written and the place moves on if it is near, so there is no branch to predict. Native, for
     Warp's own indexing multiplies by strides at every access.
     """
-    ...
 
 
 @wp.kernel(enable_backward=False)
