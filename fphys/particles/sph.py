@@ -437,13 +437,12 @@ def _positions(positions: Any) -> Array:
 
 
 def _expect(name: str, value: Any, shape: tuple[int, ...], real: Any) -> Array:
-    if not hasattr(value, "dtype"):
-        value = np.asarray(value, real)
+    value = jnp.asarray(value, real) if not isinstance(value, jax.Array) else value
     if tuple(value.shape) != shape:
         raise ValueError(f"{name} has shape {tuple(value.shape)}, needs {shape}: axis 0 is the world axis")
     if value.dtype != real:
         raise TypeError(f"{name} is {value.dtype}, the particles are {real}: cast it, for nothing is cast silently")
-    return jnp.asarray(value)
+    return value
 
 
 def _expect_state(params: Any, state: Any) -> None:

@@ -41,7 +41,15 @@ def test_gradients_by_everything(dim: int, steps: int, full: bool):
 
 
 @pytest.mark.parametrize(
-    ("name", "part"), [("forces", 0), ("forces", 1), ("forces", 2), ("rates", 1), ("rates", 2), ("extensions", 1)]
+    ("name", "part"),
+    [
+        ("forces", 0),
+        ("rates", 1),
+        ("extensions", 1),
+        pytest.param("forces", 1, marks=pytest.mark.slow),
+        pytest.param("forces", 2, marks=pytest.mark.slow),
+        pytest.param("rates", 2, marks=pytest.mark.slow),
+    ],
 )
 def test_a_gradient_without_one_part_is_noticed(name: str, part: int, monkeypatch: pytest.MonkeyPatch):
     """Each kernel's gradient by position, by state and by parameter, left out in turn."""

@@ -52,7 +52,7 @@ def plain_step(params: sph.Params, state: sph.State) -> dict[str, np.ndarray]:
     u = beyond[:, None] - beyond[None]
     both = slope / (density[:, None] * density[None])
     rough = (kind[:, None] < 2) & (kind[None] < 2)
-    along = p["artificial"] * h * c * rho0 * (u * d).sum(-1) / (r**2 + 0.01 * h**2) * (fluid[:, None] & fluid[None])
+    along = p["artificial"] * h * c * rho0 * (u * d).sum(-1) / (r**2 + 0.01 * h**2) * rough
     force = (both * (along - pressure[:, None] - pressure[None]))[..., None] * d
     force = force + (2 * p["viscosity"] * both * rough)[..., None] * u
     v_new = v + dt * np.where(fluid[:, None], mass * force.sum(1) + g, 0)
@@ -89,7 +89,7 @@ def test_a_periodic_step_is_the_plain_sum_over_pairs():
 def test_transforms():
     params, state = pool(worlds=2, dim=2)
     index = np.r_[:20, 40:50]
-    few = {k: getattr(state, k)[:, index] for k in ("x", "v", "rho", "p", "kind")}
+    few = {k: getattr(state, k)[:, index] for k in ("x", "v", "rho", "p", "shift", "kind")}
     state = state.replace(**few)
     rough = params.viscosity * np.array([1.0, 1.1])
 
@@ -100,11 +100,11 @@ def test_transforms():
     def state_of(x: Any, v: Any, rho: Any) -> sph.State:
         worlds = x.shape[0]
         kind = jnp.broadcast_to(state.kind[:1], rho.shape)
-        zeros = {"time": jnp.zeros(worlds), "most_neighbors": jnp.zeros(worlds, jnp.int32)}
+        zeros = {"time": jnp.zeros(worlds), "shift": jnp.zeros_like(x), "most_neighbors": jnp.zeros(worlds, jnp.int32)}
         return state.replace(x=x, v=v, rho=rho, p=rho, kind=kind, status=jnp.zeros(worlds, jnp.uint32), **zeros)
 
     args = (state.x, state.v, state.rho, rough, params.gravity)
-    check_transforms(one, args, max_patterns=2, batches=(2,), rtol=1e-9)
+    check_transforms(one, args, max_patterns=1, batches=(2,), rtol=1e-9)
 
 
 @pytest.mark.parametrize("dim", [2, 3])
@@ -136,8 +136,7 @@ def test_momentum_is_kept_to_rounding():
     assert np.abs(gained).max() < 1e-12 * float(jnp.abs(after.v).sum())
 
 
-@pytest.mark.parametrize("bad", [np.nan, np.inf, 5e10])
-@pytest.mark.parametrize("field", ["x", "v", "rho"])
+@pytest.mark.parametrize(("field", "bad"), [("x", np.nan), ("v", np.inf), ("rho", 5e10)])
 def test_a_bad_world_stands_still_and_spoils_no_other(field: str, bad: float):
     params, state = pool(worlds=3)
     value = getattr(state, field)
@@ -153,7 +152,7 @@ def test_a_bad_world_stands_still_and_spoils_no_other(field: str, bad: float):
     def end(v: Any) -> Any:
         return step(params, poisoned.replace(v=v)).x.sum()
 
-    grad = np.asarray(jax.grad(end)(state.v if field == "v" else poisoned.v))
+    grad = np.asarray(jax.jit(jax.grad(end))(state.v if field == "v" else poisoned.v))
     assert np.isfinite(grad).all()
 
 
