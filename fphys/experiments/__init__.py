@@ -16,6 +16,7 @@ EXPERIMENTS = {
     "identify-contact": "a contact's friction and restitution are found from a recorded slide and bounce",
     "push": "a seven-joint arm pushes a box to a pose, its motion found by gradient through the contacts",
     "walk": "a quadruped walks, its gait found by gradient through the contacts of its feet",
+    "stiffness": "a soft block's stiffness is found from a recorded fall, by gradient through its particles",
 }
 """Name of each experiment → what it does, in one line."""
 

@@ -2,6 +2,7 @@
 
 from .camera import Camera
 from .motion import frames
+from .splat import splat
 from .write import write_image, write_video
 
-__all__ = ["Camera", "frames", "write_image", "write_video"]
+__all__ = ["Camera", "frames", "splat", "write_image", "write_video"]

@@ -56,6 +56,14 @@ def axis(i: int, sign: real) -> vec3:
     return vec3(wp.where(i == 0, sign, real(0.0)), wp.where(i == 1, sign, real(0.0)), wp.where(i == 2, sign, real(0.0)))
 
 
+@wp.func
+def within(kind: int, first: bool) -> int:
+    """The contact of a node: the one half a cell inside a sticky face slips. Held, it would hold a whole layer."""
+    if kind == STICKY and first:
+        return SLIP
+    return kind
+
+
 @wp.kernel
 def move(
     # Model:
@@ -90,8 +98,10 @@ def move(
             if a < dim:
                 if at <= 2:
                     w = wall_velocity[world, 2 * a]
-                    u = w + against(u - w, axis(a, real(1.0)), wall_kind[2 * a], wall_friction[world, 2 * a])
+                    kind = within(wall_kind[2 * a], at == 2)
+                    u = w + against(u - w, axis(a, real(1.0)), kind, wall_friction[world, 2 * a])
                 if at >= nodes[a] - 3:
                     w = wall_velocity[world, 2 * a + 1]
-                    u = w + against(u - w, axis(a, real(-1.0)), wall_kind[2 * a + 1], wall_friction[world, 2 * a + 1])
+                    kind = within(wall_kind[2 * a + 1], at == nodes[a] - 3)
+                    u = w + against(u - w, axis(a, real(-1.0)), kind, wall_friction[world, 2 * a + 1])
     velocity_out[world, node] = vec4(u[0], u[1], u[2], mass)

@@ -1,5 +1,6 @@
 """Gradients of the material point method against centred differences: every input, material and dimension."""
 
+import dataclasses
 from typing import Any
 
 import jax
@@ -7,6 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from fphys.bridge import op as bridge_op
 from fphys.particles import boundary, mpm
 from fphys.testing import check_grads, check_transforms
 
@@ -140,3 +142,44 @@ def state_of(state: mpm.State, x: Any, v: Any) -> mpm.State:
     """As many worlds as the positions have, the rest from the first."""
     rest = jax.tree.map(lambda a: jnp.broadcast_to(a[:1], (x.shape[0], *a.shape[1:])), state)
     return rest.replace(x=x, v=v)
+
+
+def test_no_part_of_the_adjoint_is_idle(monkeypatch: pytest.MonkeyPatch):
+    """Without any one of the adjoint launches the gradient is another, and a check against differences would fail."""
+    given = case("corotated", 3)
+    honest = bridge_op.plan_backward
+
+    def gradient(left_out: int | None) -> Any:
+        """Of two steps, by positions and by the ball's velocity."""
+
+        def changed(*args: Any) -> Any:
+            plan, scratch = honest(*args)
+            adjoints = [launch for launch, adjoint in plan.launches if adjoint]
+            if left_out is not None:
+                dropped = adjoints[left_out]
+                kept = [(launch, adjoint) for launch, adjoint in plan.launches if not (adjoint and launch is dropped)]
+                plan = dataclasses.replace(plan, launches=kept)
+            count.append(len(adjoints))
+            return plan, scratch
+
+        monkeypatch.setattr(bridge_op, "plan_backward", changed)
+        for cached in (mpm._whole.operation, mpm._whole.adjoint, mpm._whole.backward_plan):
+            cached.cache_clear()
+
+        def loss(x: Any, spin: Any) -> Any:
+            ball, *rest = given[4]
+            scene = (given[0], given[1].replace(x=x), given[2], given[3], (ball.replace(spin=spin), *rest))
+            return sum((y**2).sum() for y in rollout(scene, 2))
+
+        return jax.grad(loss, argnums=(0, 1))(given[1].x, given[4][0].spin)
+
+    count: list[int] = []
+    right = gradient(None)
+    assert count[0] == 6  # deform, scatter, move, two colliders, gather
+    for left_out in range(count[0]):
+        wrong = gradient(left_out)
+        gaps = [float(jnp.linalg.norm(a - b) / jnp.linalg.norm(a)) for a, b in zip(right, wrong, strict=True)]
+        assert max(gaps) > 1e-4
+    monkeypatch.undo()
+    for cached in (mpm._whole.operation, mpm._whole.adjoint, mpm._whole.backward_plan):
+        cached.cache_clear()

@@ -56,9 +56,12 @@ def one(params, x, v, c, f, history, volume, material, force, actuation):
     u = np.where(grid_mass[..., None] > 0, u + h * gravity, 0.0)
     for axis in range(dim):
         for side in (0, 1):
-            index = [slice(None)] * dim
-            index[axis] = slice(0, 3) if side == 0 else slice(shape[axis] - 3, None)
-            held(u[tuple(index)], axis, 1 - 2 * side, params.walls.contact, float(params.walls.friction))
+            for node in range(3):  # the third is inside the face, and slips where the face is sticky
+                index: list[Any] = [slice(None)] * dim
+                index[axis] = slice(node, node + 1) if side == 0 else slice(shape[axis] - 1 - node, shape[axis] - node)
+                inside = node == 2 and params.walls.contact == "sticky"
+                contact = "slip" if inside else params.walls.contact
+                held(u[tuple(index)], axis, 1 - 2 * side, contact, float(params.walls.friction))
 
     v, rate = np.zeros_like(v), np.zeros_like(c)
     for node in np.ndindex(*(3,) * dim):

@@ -111,3 +111,22 @@ def test_a_bad_particle_passes_no_gradient():
         rest = np.delete(np.asarray(ours), WORLD, 0)
         assert np.isfinite(np.delete(np.asarray(ours)[WORLD], WHO, 0)).all()
         np.testing.assert_array_equal(rest, np.delete(np.asarray(other), WORLD, 0))
+
+
+def test_many_steps_take_no_more_memory_than_few(full: bool):
+    """Also of one step at a time, compiled once."""
+    params, state = scene("all", 2)
+    step = jax.jit(lambda s: mpm.step(params, s))
+    run = jax.jit(lambda s: jax.lax.fori_loop(0, 100, lambda _, s: mpm.step(params, s), s))
+
+    def resident() -> float:
+        with open("/proc/self/statm") as file:
+            return int(file.read().split()[1]) * 4096 / 1e6
+
+    used = []
+    for _ in range(1000 if full else 60):
+        for _ in range(10):
+            state = step(state)
+        state = jax.block_until_ready(run(state))
+        used.append(resident())
+    assert used[-1] - used[len(used) // 3] < 1.0  # MB
