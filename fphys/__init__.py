@@ -4,6 +4,9 @@ Pure functions on pytrees: ``model = load(...)``, ``state = init(model, num_worl
 ``state = step(model, state, ctrl)``; all of them compose with ``jit``, ``grad``, ``vmap`` and ``scan``.
 """
 
+import importlib
+from typing import TYPE_CHECKING, Any
+
 from . import bridge, control, errors, math, testing
 from .model import Model, State, Status, check, init, load, reset, to_mujoco
 from .model.assets import asset
@@ -17,7 +20,13 @@ from .rigid.soften import contacts_from_distance, softened
 from .rigid.step import step
 from .rollout import Checkpoint, Full, Truncated, rollout, scan
 
+if TYPE_CHECKING:
+    from . import data, export, losses, metrics, nn, optim, particles, tensor, train, typing
+
 __version__ = "0.1.0"
+
+_LATER = ("data", "export", "losses", "metrics", "nn", "optim", "particles", "tensor", "train", "typing")
+"""Rooms that are imported when they are first used: flax and optax take as long to import as all the rest."""
 
 __all__ = [
     "Checkpoint",
@@ -34,8 +43,10 @@ __all__ = [
     "check",
     "contacts_from_distance",
     "control",
+    "data",
     "energy",
     "errors",
+    "export",
     "forward",
     "init",
     "inverse",
@@ -43,14 +54,28 @@ __all__ = [
     "kinematics",
     "linearize",
     "load",
+    "losses",
     "mass_matrix",
     "math",
+    "metrics",
+    "nn",
+    "optim",
+    "particles",
     "reset",
     "rollout",
     "scan",
     "sensors",
     "softened",
     "step",
+    "tensor",
     "testing",
     "to_mujoco",
+    "train",
+    "typing",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    if name in _LATER:
+        return importlib.import_module(f".{name}", __name__)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -16,8 +16,14 @@ DESCRIPTION = (
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run a command; 0 if it went well, 2 for an error that fphys explains, 130 when interrupted."""
+    """Run a command; 0 if it went well, 1 if a run misses its goal, 2 for an error that fphys explains, 130 when
+    interrupted."""
     arguments = list(sys.argv[1:] if argv is None else argv)
+    if arguments == ["--version"]:
+        from . import __version__
+
+        print(f"fphys {__version__}")
+        return 0
     debug = "--debug" in arguments
     try:
         return _dispatch([argument for argument in arguments if argument != "--debug"])
@@ -156,7 +162,11 @@ def _run(name: str, arguments: list[str]) -> int:
     chosen: Any = tyro.cli(options, prog=f"fphys run {name}", description=module.__doc__, args=arguments)
     use_device(chosen.common.device)
     with Run(name, root=chosen.common.out, config=chosen.config) as record:
-        record.metrics(**module.main(chosen.config, record))
+        metrics = module.main(chosen.config, record)
+        record.metrics(**metrics)
+    if metrics.get("success") is False:
+        print(f"{name} did not reach its goal: metrics.json says by how much", file=sys.stderr)
+        return 1
     return 0
 
 

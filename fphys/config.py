@@ -5,6 +5,7 @@ working directory or the nearest directory above it::
 
     [fphys]
     device = "cuda:1"     # "cpu", "cuda" or "cuda:N"
+    shapes = true         # check the shapes of arguments against signatures (fphys.typing)
 
 Where nothing is said JAX decides: the first GPU if there is one, else the CPU.
 """
@@ -94,7 +95,7 @@ def config_file(start: str | os.PathLike[str] | None = None) -> Path | None:
 
 
 def read_config(path: str | os.PathLike[str]) -> dict[str, Any]:
-    """The table ``[fphys]`` of a file, checked. Its only key so far is ``device``."""
+    """The table ``[fphys]`` of a file, checked. Its keys are ``device`` and ``shapes``."""
     try:
         text = Path(path).read_text(encoding="utf-8")
         content = tomllib.loads(text)
@@ -113,9 +114,11 @@ def read_config(path: str | os.PathLike[str]) -> dict[str, Any]:
     if not isinstance(table, dict):
         fail("fphys", "fphys must be a table: [fphys]")
     for key, value in table.items():
-        if key != "device":
-            fail(key, f"unknown setting {key!r}; known is: device")
-        if not isinstance(value, str) or not _NAME.fullmatch(value.strip().lower()):
+        if key not in ("device", "shapes"):
+            fail(key, f"unknown setting {key!r}; known are: device, shapes")
+        if key == "shapes" and not isinstance(value, bool):
+            fail(key, f"shapes is {value!r}; it must be true or false")
+        if key == "device" and not (isinstance(value, str) and _NAME.fullmatch(value.strip().lower())):
             fail(key, f'device is {value!r}; it must be "cpu", "cuda" or "cuda:N"')
     return table
 

@@ -5,17 +5,33 @@ cotangent of a, solve (dr/da)^T l = cotangent; the cotangent of x is then -dP/dx
 power is straight-line code, differentiated by its adjoint launches; the solver is not differentiated.
 """
 
+import functools
+from collections.abc import Callable
 from typing import Any
 
 import jax
 import jax.numpy as jnp
+from jax.ad_checkpoint import checkpoint_name
 
 from .bridge import WarpOp
 from .bridge.op import dense
 
 Array = jax.Array
 
-__all__ = ["Wanted", "dense", "power_gradient", "primal_values"]
+__all__ = ["Wanted", "dense", "power_gradient", "primal_values", "recomputed", "solved"]
+
+_SOLVED = "solved"
+
+
+def solved(values: Any) -> Any:
+    """Mark what a solve found: this, and the arguments, are all that :func:`recomputed` keeps for the backward pass."""
+    return jax.tree.map(lambda x: checkpoint_name(x, _SOLVED), values)
+
+
+def recomputed(fn: Callable[..., Any]) -> Callable[..., Any]:
+    """Decorator: the backward pass runs ``fn`` again, all but its solves."""
+    policy = jax.checkpoint_policies.save_only_these_names(_SOLVED)
+    return functools.wraps(fn)(jax.checkpoint(fn, policy=policy, prevent_cse=False))
 
 
 def power_gradient(

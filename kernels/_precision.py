@@ -8,13 +8,18 @@ import warp as wp
 
 real = wp.float64 if __name__.split(".")[0].endswith("f64") else wp.float32
 integer = wp.int32
+double = wp.float64
+"""For the few results that must not depend on the precision, such as the cell that a point is in."""
 vec2 = wp.types.vector(length=2, dtype=real)
 vec3 = wp.types.vector(length=3, dtype=real)
 vec4 = wp.types.vector(length=4, dtype=real)
 vec5 = wp.types.vector(length=5, dtype=real)
 vec6 = wp.types.vector(length=6, dtype=real)
+vec8 = wp.types.vector(length=8, dtype=real)
 vec2i = wp.types.vector(length=2, dtype=int)
+vec3i = wp.types.vector(length=3, dtype=int)
 mat33 = wp.types.matrix(shape=(3, 3), dtype=real)
+mat44 = wp.types.matrix(shape=(4, 4), dtype=real)
 mat66 = wp.types.matrix(shape=(6, 6), dtype=real)
 
 quat = wp.types.vector(length=4, dtype=real)

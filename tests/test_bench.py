@@ -5,6 +5,7 @@ import json
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import jax
 import jax.numpy as jnp
@@ -264,3 +265,35 @@ def test_validation_of_the_physics_can_fail():
         scaled = [g * (1 + 1e-5 * (k == i)) for k, g in enumerate(grads)]
         with pytest.raises(ValueError, match=f"gradient {i} against differences"):
             backward.validate(tuple(scaled))
+
+
+def test_what_is_not_jax_is_called_as_it_is(tmp_path):
+    def setup(worlds):
+        def fn(x):
+            assert isinstance(x, list)
+            return sum(x)
+
+        def validate(total):
+            if total != 6:
+                raise ValueError("the sum is wrong")
+
+        return Workload(fn, ([1, 2, 3],), validate, jit=False)
+
+    code, report = run(tmp_path, [Case("list.sum", setup, worlds=(1,))])
+    assert code == 0 and report["results"][0]["valid"] and report["results"][0]["bytes"] is None
+
+
+@pytest.mark.extra("gymnasium")
+def test_peers_start_from_the_same_states_and_are_compared():
+    """MuJoCo in C against itself, and ours beside it."""
+    program = Path(__file__).parents[1] / "benchmarks" / "peers.py"
+    child = subprocess.run(
+        [sys.executable, program, "ant.euler.mujoco_1_thread", "--worlds", "8", "--quick"],
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    assert child.returncode == 0, child.stderr
+    assert "fphys: one step within 0.001 in 100.0%" in child.stdout
+    assert "mujoco: one step within 0.001 in 100.0%" in child.stdout
+    assert "x ant.euler.fphys" in child.stdout

@@ -10,6 +10,7 @@ import time
 import numpy as np
 import pytest
 
+import fphys
 from fphys import cli, doctor, experiments
 
 EXPERIMENT = '''
@@ -92,6 +93,18 @@ def test_an_experiment_takes_its_own_options(experiment, tmp_path, capsys):
     assert content["config"] == {"seed": 4, "learning_rate": 0.25, "steps": 3, "pause": 0.0}
     assert content["metrics"] == {"final": 0.75**3, "seed": 4}
     assert "swing-up: ok" in capsys.readouterr().out
+
+
+def test_a_missed_goal_is_said_and_is_the_exit_code(experiment, monkeypatch, tmp_path, capsys):
+    module = experiments.load("swing-up")
+    monkeypatch.setattr(module, "main", lambda config, run: {"success": False})
+    assert cli.main(["run", "swing-up", "--out", str(tmp_path)]) == 1
+    assert "did not reach its goal" in capsys.readouterr().err
+
+
+def test_version(capsys):
+    assert cli.main(["--version"]) == 0
+    assert capsys.readouterr().out == f"fphys {fphys.__version__}\n"
 
 
 def test_help_of_an_experiment_explains_its_options(experiment, capsys):

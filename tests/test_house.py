@@ -21,12 +21,15 @@ OPTIONAL = set(PROJECT["tool"]["ruff"]["lint"]["flake8-tidy-imports"]["banned-mo
 ROOMS = (
     ("errors", "tree", "math", "typing", "config"),
     ("bridge", "testing"),
+    ("nn", "tensor", "optim", "losses", "metrics"),
     ("implicit",),
     ("model",),
     ("rigid",),
+    ("particles",),
     ("rollout", "control"),
     ("render",),
     ("runs",),
+    ("data", "train", "export"),
     ("",),  # fphys itself: the public names
     ("experiments",),
     ("simulate", "doctor", "bench"),

@@ -16,6 +16,7 @@ class Workload:
     fn: Callable[..., Any]
     args: tuple[Any, ...]
     validate: Callable[[Any], None]  # raises if the result is wrong; called before anything is timed
+    jit: bool = True  # False: not JAX's; called as it is, and done when it returns
 
 
 @dataclasses.dataclass(frozen=True)

@@ -8,6 +8,8 @@ import numpy as np
 
 from ..bridge import kernels, warp_op
 from .case import Case, Workload
+from .fluids import sph_cases
+from .particles_mpm import mpm_cases
 from .physics import rollout_cases, step_cases
 
 Array = jax.Array
@@ -71,4 +73,6 @@ CASES: list[Case] = [
     *step_cases("franka"),
     *step_cases("ant"),
     *rollout_cases("ant", 100),
+    *sph_cases(),
+    *mpm_cases(),
 ]

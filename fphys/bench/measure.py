@@ -110,6 +110,12 @@ def measure(cases: Sequence[Case], worlds: int, effort: Effort, profile: str | N
 def prepare(case: Case, worlds: int) -> Prepared:
     """Compile a case, run it once and validate the result; raises if it is wrong."""
     workload = case.setup(worlds)
+    if not workload.jit:
+        start = time.perf_counter()
+        result = workload.fn(*workload.args)
+        compile_s = time.perf_counter() - start
+        workload.validate(result)
+        return Prepared(lambda: workload.fn(*workload.args), compile_s, None)
     args = jax.block_until_ready(jax.device_put(workload.args))
     start = time.perf_counter()
     compiled = jax.jit(workload.fn).lower(*args).compile()

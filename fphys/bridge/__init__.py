@@ -2,5 +2,7 @@
 
 from .op import WarpOp, reverse_only, warp_op
 from .precision import kernels
+from .profile import stage_times
+from .workers import num_parts
 
-__all__ = ["WarpOp", "kernels", "reverse_only", "warp_op"]
+__all__ = ["WarpOp", "kernels", "num_parts", "reverse_only", "stage_times", "warp_op"]

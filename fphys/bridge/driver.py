@@ -6,16 +6,20 @@ what to clear, what to copy and which compiled kernels to run; a Warp kernel of 
 
 Layout, all counts and addresses being words::
 
-    patches: count, then (field address, buffer, byte offset)
-    clears:  count, then (buffer, byte offset, bytes)
-    copies:  count, then (to buffer, byte offset, from buffer, byte offset, bytes)
+    blocks:  how often all that follows is done, each time for the next block of worlds
+    ticks:   where to add the processor's ticks of each call, or 0
+    patches: count, then (field address, place)
+    clears:  count, then (place, bytes)
+    copies:  count, then (to place, from place, bytes)
     calls:   count, then (function, bounds, arguments, adjoint arguments or 0)
 
-Buffers are numbered inputs first, then outputs; ``inputs`` and ``outputs`` are the addresses of
-XLA's arrays of ``XLA_FFI_Buffer*``, whose data pointer stands at byte 24.
+A place is (buffer, byte offset, bytes from one block to the next). Buffers are numbered inputs first,
+then outputs; ``inputs`` and ``outputs`` are the addresses of XLA's arrays of ``XLA_FFI_Buffer*``, whose
+data pointer stands at byte 24. Without a program, the processor's tick is written to ``inputs``.
 """
 
 import ctypes
+import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -27,20 +31,34 @@ SNIPPET = """
     typedef unsigned long long word;
     typedef void (*forward)(void*, void*);
     typedef void (*backward)(void*, void*, void*);
-    const word* p = (const word*)program;
-    auto base = [&](word i) -> char* {
-        const char* buffer = i < num_inputs ? ((char* const*)inputs)[i] : ((char* const*)outputs)[i - num_inputs];
-        return *(char* const*)(buffer + 24);
-    };
-    for (word n = *p++; n > 0; --n, p += 3)
-        *(char**)p[0] = base(p[1]) + p[2];
-    for (word n = *p++; n > 0; --n, p += 3)
-        __builtin_memset(base(p[0]) + p[1], 0, p[2]);
-    for (word n = *p++; n > 0; --n, p += 5)
-        __builtin_memcpy(base(p[0]) + p[1], base(p[2]) + p[3], p[4]);
-    for (word n = *p++; n > 0; --n, p += 4) {
-        if (p[3]) ((backward)p[0])((void*)p[1], (void*)p[2], (void*)p[3]);
-        else ((forward)p[0])((void*)p[1], (void*)p[2]);
+    if (!program) {
+        *(word*)inputs = __builtin_readcyclecounter();
+        return;
+    }
+    const word* start = (const word*)program;
+    const word blocks = *start++;
+    word* const ticks = (word*)*start++;
+    for (word block = 0; block < blocks; ++block) {
+        const word* p = start;
+        auto at = [&](const word* place) -> char* {
+            const word i = place[0];
+            const char* buffer =
+                i < num_inputs ? ((char* const*)inputs)[i] : ((char* const*)outputs)[i - num_inputs];
+            return *(char* const*)(buffer + 24) + place[1] + block * place[2];
+        };
+        for (word n = *p++; n > 0; --n, p += 4)
+            *(char**)p[0] = at(p + 1);
+        for (word n = *p++; n > 0; --n, p += 4)
+            __builtin_memset(at(p), 0, p[3]);
+        for (word n = *p++; n > 0; --n, p += 7)
+            __builtin_memcpy(at(p), at(p + 3), p[6]);
+        word* tick = ticks;
+        for (word n = *p++; n > 0; --n, p += 4) {
+            if (tick) *tick -= __builtin_readcyclecounter();
+            if (p[3]) ((backward)p[0])((void*)p[1], (void*)p[2], (void*)p[3]);
+            else ((forward)p[0])((void*)p[1], (void*)p[2]);
+            if (tick) *tick++ += __builtin_readcyclecounter();
+        }
     }
 """
 
@@ -61,6 +79,7 @@ class _Arguments(ctypes.Structure):
     _fields_ = [(name, ctypes.c_uint64) for name in ("program", "inputs", "num_inputs", "outputs")]
 
 
+@functools.cache
 def load() -> Callable[[int, int, int, int], None]:
     """Compile the driver and return ``run(program, inputs, num_inputs, outputs)``, which releases the GIL."""
     device = wp.get_device("cpu")
@@ -79,3 +98,10 @@ def load() -> Callable[[int, int, int, int], None]:
 
     setattr(run, "keep", keep)
     return run
+
+
+def ticks() -> int:
+    """The processor's tick."""
+    now = ctypes.c_uint64()
+    load()(0, ctypes.addressof(now), 0, 0)
+    return now.value

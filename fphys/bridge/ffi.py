@@ -1,6 +1,7 @@
 """The XLA side: one FFI target, which runs the plan that the call's attribute names."""
 
 import ctypes
+import functools
 import itertools
 import threading
 import traceback
@@ -12,10 +13,10 @@ import numpy as np
 import warp as wp
 from warp._src.jax import xla_ffi
 
-from . import driver
+from . import driver, profile
 from .plan import Plan, Program
 from .start import start_warp
-from .workers import Pool, refuse_fork
+from .workers import Blocks, Pool, refuse_fork, shares
 
 TARGET = "fphys_warp"
 
@@ -25,7 +26,6 @@ _numbers = itertools.count()
 _lock = threading.RLock()
 _pool = Pool()
 _keep: list[Any] = []
-_run_program: Callable[[int, int, int, int], None] | None = None
 
 
 def register(plan: Plan) -> int:
@@ -46,32 +46,26 @@ def prepare(number: int, platform: str) -> None:
             _runners[number, platform] = make(_plans[number])
 
 
-def _ranges(plan: Plan) -> list[tuple[int, int]]:
-    bounds = np.linspace(0, plan.worlds, plan.ranges + 1).astype(int)
-    return list(itertools.pairwise(bounds.tolist()))
-
-
 def _cpu_runner(plan: Plan) -> Callable[[Any], None]:
-    global _run_program
-    if _run_program is None:
-        _run_program = driver.load()
-    run_program = _run_program
+    run_program = driver.load()
     device = wp.get_device("cpu")
-    programs = [Program(plan, device, i, *r) for i, r in enumerate(_ranges(plan))]
-    tables = [program.table() for program in programs]
-    addresses = [table.ctypes.data for table in tables]
+    programs = [[Program(plan, device, run) for run in share] for share in shares(plan.worlds, plan.blocks)]
+    tables = [[program.table() for program in share] for share in programs]
     lock = threading.Lock()  # the packed arguments serve one call at a time
+    profile.add(itertools.chain(*programs), itertools.chain(*tables))
 
     def run(frame: Any) -> None:
         refuse_fork()
         inputs = ctypes.cast(frame.args.args, ctypes.c_void_p).value or 0
         outputs = ctypes.cast(frame.rets.rets, ctypes.c_void_p).value or 0
         count = frame.args.size
+
+        def run_share(share: list[np.ndarray]) -> None:
+            for table in share:
+                run_program(table.ctypes.data, inputs, count, outputs)
+
         with lock:
-            if len(addresses) == 1:
-                run_program(addresses[0], inputs, count, outputs)
-            else:
-                _pool.run([lambda a=a: run_program(a, inputs, count, outputs) for a in addresses])
+            _pool.run([functools.partial(run_share, share) for share in tables])
 
     setattr(run, "keep", (programs, tables))
     return run
@@ -93,14 +87,14 @@ def _cuda_runner(plan: Plan) -> Callable[[Any], None]:
         pointers += [_pointer(frame.rets.rets, i) for i in range(frame.rets.size)]
         with lock:
             if ordinal not in programs:
-                programs[ordinal] = Program(plan, device, 0, 0, plan.worlds)
+                programs[ordinal] = Program(plan, device, Blocks(0, 0, plan.worlds, 1))
             program = programs[ordinal]
             with wp.ScopedStream(wp.Stream(device, cuda_stream=stream), sync_enter=False):
-                for address, index, offset in program.patches:
+                for address, index, offset, _ in program.patches:
                     ctypes.c_uint64.from_address(address).value = pointers[index] + offset
-                for index, offset, size in program.clears:
+                for index, offset, _, size in program.clears:
                     runtime.core.wp_memset_device(device.context, pointers[index] + offset, 0, size, stream)
-                for to, to_offset, source, offset, size in program.copies:
+                for to, to_offset, _, source, offset, _, size in program.copies:
                     runtime.core.wp_memcpy_d2d(
                         device.context, pointers[to] + to_offset, pointers[source] + offset, size, stream
                     )

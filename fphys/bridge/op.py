@@ -16,7 +16,6 @@ from . import ffi
 from .plan import plan_backward, plan_forward
 from .record import Buffer, Recorder
 from .start import run_where_called
-from .workers import num_ranges
 
 run_where_called()
 
@@ -199,7 +198,7 @@ class WarpOp:
 
     def _forward_plan(self, tree: Any, used: tuple[int, ...], avals: Avals) -> tuple[int, tuple[Any, ...], int]:
         record, inputs, outputs, _ = self.recorded(tree, used, avals)
-        plan, scratch = plan_forward(record, inputs, outputs, num_ranges(record.worlds))
+        plan, scratch = plan_forward(record, inputs, outputs)
         return _finish(plan), tuple(jax.ShapeDtypeStruct(b.shape, b.dtype) for b in outputs), scratch
 
     def _backward_plan(
@@ -207,9 +206,8 @@ class WarpOp:
     ) -> tuple[int, tuple[Any, ...], int]:
         record, inputs, outputs, _ = self.recorded(tree, used, avals)
         wanted = [b for b, s in zip(inputs, select, strict=True) if s]
-        ranges = num_ranges(record.worlds)
-        plan, scratch = plan_backward(record, inputs, outputs, wanted, ranges)
-        rows = [ranges if b.shared else record.worlds for b in wanted]
+        plan, scratch = plan_backward(record, inputs, outputs, wanted)
+        rows = [plan.blocks if b.shared else record.worlds for b in wanted]
         shapes = tuple(jax.ShapeDtypeStruct((r, *b.shape[1:]), b.dtype) for r, b in zip(rows, wanted, strict=True))
         return _finish(plan), shapes, scratch
 

@@ -2,11 +2,13 @@
 
 A :class:`Plan` says where every buffer of a record lives among the buffers of an XLA call, what to
 clear and copy first, and which launches follow, forward or adjoint. A :class:`Program` is that plan
-for one device and one range of worlds, with every kernel argument packed: running it writes the
-call's pointers into the packed arguments and calls the compiled kernels, nothing else.
+for one device and a run of blocks of worlds, with every kernel argument packed: running it writes the
+call's pointers into the packed arguments and calls the compiled kernels, nothing else. All launches run
+on one block before the next block starts, in the same scratch memory, so that what they hand on to
+each other stays in the processor's cache.
 
 An input of leading size 1 is shared by all worlds: it is packed with stride 0 on the world axis, so
-kernels index it like any other array. Its gradient gets one row per range of worlds.
+kernels index it like any other array. Its gradient gets one row per block.
 """
 
 import ast
@@ -22,6 +24,7 @@ from warp._src.types import array_t, type_size_in_bytes
 
 from . import modules
 from .record import Buffer, Constant, Launch, Recorder
+from .workers import Blocks, num_blocks
 
 
 @dataclasses.dataclass(frozen=True)
@@ -38,13 +41,13 @@ class Plan:
 
     name: str
     worlds: int
-    ranges: int  # how many ranges of worlds run at once; shared gradients have this many rows
+    blocks: int  # shared gradients have this many rows
     values: dict[Buffer, Place]
     adjoints: dict[Buffer, Place]
     clears: list[tuple[Place, Buffer]]
     copies: list[tuple[Place, Place, Buffer]]  # to, from
     launches: list[tuple[Launch, bool]]  # launch, adjoint?
-    num_inputs: int
+    arena: int  # the number of the buffer that holds all scratch memory
 
 
 class Arena:
@@ -62,24 +65,23 @@ class Arena:
         return place
 
 
-def plan_forward(record: Recorder, inputs: list[Buffer], outputs: list[Buffer], ranges: int) -> tuple[Plan, int]:
+def plan_forward(record: Recorder, inputs: list[Buffer], outputs: list[Buffer]) -> tuple[Plan, int]:
     """The plan of the operation itself, and the bytes of scratch it needs."""
     arena = Arena(len(inputs) + len(outputs))
     values = {b: Place(i) for i, b in enumerate([*inputs, *outputs])}
     values |= {b: arena.place(b) for b in record.buffers}
     clears = [(values[b], b) for b in record.zeroed]
     launches = [(launch, False) for launch in record.launches]
-    plan = Plan(record.name, record.worlds, ranges, values, {}, clears, [], launches, len(inputs))
-    return plan, arena.size
+    return _plan(record, values, {}, clears, [], launches, arena), arena.size
 
 
 def plan_backward(
-    record: Recorder, inputs: list[Buffer], outputs: list[Buffer], wanted: list[Buffer], ranges: int
+    record: Recorder, inputs: list[Buffer], outputs: list[Buffer], wanted: list[Buffer]
 ) -> tuple[Plan, int]:
     """The plan of the adjoint: inputs and cotangents in, gradients of ``wanted`` out.
 
-    Runs again the launches whose outputs somebody reads, then all adjoints in reverse order. Cotangents are
-    copied, because an output that a later launch reads collects more of them.
+    Runs again the launches whose outputs somebody reads, then all adjoints in reverse order, but of those that write
+    integers only. Cotangents are copied, because an output that a later launch reads collects more of them.
     """
     first_output = len(inputs) + len(outputs)
     arena = Arena(first_output + len(wanted))
@@ -92,11 +94,22 @@ def plan_backward(
     clears += [(adjoints[b], b) for b in [*(b for b in floating if b.role == "scratch"), *wanted]]
     copies = [(adjoints[b], Place(len(inputs) + i), b) for i, b in enumerate(outputs) if b in adjoints]
     launches = [(launch, False) for launch in record.launches if _is_read(launch, record.launches)]
-    launches += [(launch, True) for launch in reversed(record.launches)]
-    plan = Plan(
-        record.name, record.worlds, ranges, values, adjoints, clears, copies, launches, len(inputs) + len(outputs)
-    )
-    return plan, arena.size
+    launches += [(launch, True) for launch in reversed(record.launches) if any(b in adjoints for b in launch.outputs)]
+    return _plan(record, values, adjoints, clears, copies, launches, arena), arena.size
+
+
+def _plan(
+    record: Recorder,
+    values: dict[Buffer, Place],
+    adjoints: dict[Buffer, Place],
+    clears: list[tuple[Place, Buffer]],
+    copies: list[tuple[Place, Place, Buffer]],
+    launches: list[tuple[Launch, bool]],
+    arena: Arena,
+) -> Plan:
+    used = sum(b.row_bytes for places in (values, adjoints) for b in places if not b.shared)
+    blocks = num_blocks(record.worlds, used)
+    return Plan(record.name, record.worlds, blocks, values, adjoints, clears, copies, launches, arena.index)
 
 
 def _is_read(launch: Launch, launches: list[Launch]) -> bool:
@@ -123,35 +136,39 @@ def _reads_own(kernel: Any, labels: frozenset[str]) -> bool:
 
 
 class Program:
-    """A plan with its arguments packed, for worlds ``start`` to ``stop`` on one device."""
+    """A plan with its arguments packed, for blocks of worlds of one size on one device."""
 
-    def __init__(self, plan: Plan, device: Any, number: int, start: int, stop: int):
-        self.plan, self.device = plan, device
-        self.number, self.start, self.stop = number, start, stop
+    def __init__(self, plan: Plan, device: Any, blocks: Blocks):
+        self.plan, self.device, self.blocks = plan, device, blocks
         hooks, code = modules.load([launch.kernel for launch, _ in plan.launches], device, plan.name)
         self.keep: list[Any] = [hooks, code]
-        self.patches: list[tuple[int, int, int]] = []
+        self.patches: list[tuple[int, ...]] = []
         self.commands = [self._command(launch, adjoint, hooks[launch.kernel]) for launch, adjoint in plan.launches]
-        self.clears = [(p.index, self._offset(p, b), self._bytes(b)) for p, b in plan.clears]
-        self.copies = [
-            (to.index, self._offset(to, b), source.index, self._offset(source, b), self._bytes(b))
-            for to, source, b in plan.copies
-        ]
+        self.clears = [(*self._place(p, b), self._bytes(b)) for p, b in plan.clears]
+        self.copies = [(*self._place(to, b), *self._place(source, b), self._bytes(b)) for to, source, b in plan.copies]
 
-    def _offset(self, place: Place, buffer: Buffer) -> int:
-        """Byte offset of this range's first row; a shared value has one row, a shared gradient one per range."""
-        if buffer.shared:
-            return place.offset + (0 if self.plan.values.get(buffer) is place else self.number * buffer.row_bytes)
-        return place.offset + self.start * buffer.row_bytes
+    def _place(self, place: Place, buffer: Buffer) -> tuple[int, int, int]:
+        """Buffer, byte offset of the first block's first row, bytes to the next block's.
+
+        Scratch memory serves one block after another. A shared value has one row, a shared gradient one per block.
+        """
+        first, step = self.blocks.start * buffer.row_bytes, self.blocks.size * buffer.row_bytes
+        if place.index == self.plan.arena:
+            step = 0
+        elif buffer.shared and self.plan.values.get(buffer) is place:
+            first, step = 0, 0
+        elif buffer.shared:
+            first, step = self.blocks.number * buffer.row_bytes, buffer.row_bytes
+        return place.index, place.offset + first, step
 
     def _bytes(self, buffer: Buffer) -> int:
-        return buffer.row_bytes * (1 if buffer.shared else self.stop - self.start)
+        return buffer.row_bytes * (1 if buffer.shared else self.blocks.size)
 
     def _command(self, launch: Launch, adjoint: bool, hooks: Any) -> tuple[Any, Any, Any, Any]:
         """Pack one launch: hooks, bounds, arguments and adjoint arguments, as C structures."""
         from warp._src.context import _build_launch_bounds_from_tuple
 
-        dim = (self.stop - self.start, *launch.dim[1:])
+        dim = (self.blocks.size, *launch.dim[1:])
         bounds = _build_launch_bounds_from_tuple(dim, launch.kernel.adj.kernel_dim)
         arguments = self._pack(launch, self.plan.values, False)
         adjoints = self._pack(launch, self.plan.adjoints, True) if adjoint else None
@@ -176,7 +193,7 @@ class Program:
         for arg, value in zip(launch.kernel.adj.args, launch.args, strict=True):
             if isinstance(value, Buffer) and value in places:
                 field = address + getattr(structure, arg.label).offset + array_t.data.offset
-                self.patches.append((field, places[value].index, self._offset(places[value], value)))
+                self.patches.append((field, *self._place(places[value], value)))
         return arguments
 
     def _view(self, arg: Any, buffer: Buffer) -> array_t:
@@ -187,7 +204,7 @@ class Program:
             strides.insert(0, strides[0] * extent)
         if buffer.shared:
             strides[0] = 0
-        return array_t(ndim=ndim, shape=(self.stop - self.start, *buffer.shape[1:ndim]), strides=strides)
+        return array_t(ndim=ndim, shape=(self.blocks.size, *buffer.shape[1:ndim]), strides=strides)
 
     def _constant(self, arg: Any, constant: Constant) -> array_t:
         array = wp.array(np.ascontiguousarray(constant.value), dtype=arg.type.dtype, device=self.device)
@@ -204,7 +221,7 @@ class Program:
             address = ctypes.cast(function, ctypes.c_void_p).value
             second = 0 if adjoints is None else ctypes.addressof(adjoints)
             calls.append((address, ctypes.addressof(bounds), ctypes.addressof(arguments), second))
-        words: list[int] = []
+        words = [self.blocks.count, 0]
         for rows in (self.patches, self.clears, self.copies, calls):
             words.append(len(rows))
             for row in rows:

@@ -1,14 +1,20 @@
-"""A private pool of threads that runs the ranges of worlds of one call side by side."""
+"""How the worlds of one call are split into blocks, and a private pool of threads that runs them side by side."""
 
+import itertools
 import os
 import queue
 import threading
 from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
 from ..errors import BridgeError
 
-WORLDS_PER_RANGE = 64
+WORLDS_PER_THREAD = 64
 """Fewest worlds worth a thread: below it, handing over costs more than it saves."""
+LANES_PER_PART = 4096
+"""Fewest particles, say, of one world worth a thread."""
+BLOCK_BYTES = 1 << 18
+"""Memory of one block's worlds: what one launch writes is still in the core's cache when the next one reads it."""
 
 _forked = False
 
@@ -30,10 +36,51 @@ def refuse_fork() -> None:
         )
 
 
-def num_ranges(worlds: int) -> int:
-    """How many ranges ``worlds`` is split into: a fixed function of the machine, so results repeat bitwise."""
-    threads = int(os.environ.get("FPHYS_THREADS", 0)) or len(os.sched_getaffinity(0))
-    return max(1, min(threads, worlds // WORLDS_PER_RANGE))
+class Blocks(NamedTuple):
+    """Blocks of equal size, one after another."""
+
+    number: int  # of the first block
+    start: int  # its first world
+    size: int  # worlds in a block
+    count: int
+
+
+def num_threads() -> int:
+    """Threads that one call may use: ``FPHYS_THREADS``, or the cores that this process may run on."""
+    return int(os.environ.get("FPHYS_THREADS", 0)) or len(os.sched_getaffinity(0))
+
+
+def num_blocks(worlds: int, bytes_per_world: int) -> int:
+    """How many blocks ``worlds`` are split into: a fixed function of the machine, so results repeat bitwise."""
+    threads = num_threads()
+    fitting = -(-worlds * bytes_per_world // BLOCK_BYTES)
+    if fitting > threads:
+        fitting = -(-fitting // threads) * threads  # the same number for each
+    return min(worlds, max(1, fitting, min(threads, worlds // WORLDS_PER_THREAD)))
+
+
+def shares(worlds: int, blocks: int) -> list[list[Blocks]]:
+    """The blocks of each thread. The first blocks may be one world larger than the others."""
+    size, larger = divmod(worlds, blocks)
+    threads = min(num_threads(), blocks)
+    bounds = [i * blocks // threads for i in range(threads + 1)]
+    parts = []
+    for first, last in itertools.pairwise(bounds):
+        middle = min(max(first, larger), last)
+        runs = [
+            Blocks(first, first * (size + 1), size + 1, middle - first),
+            Blocks(middle, middle * size + larger, size, last - middle),
+        ]
+        parts.append([run for run in runs if run.count])
+    return parts
+
+
+def num_parts(worlds: int, lanes: int) -> int:
+    """Into how many equal parts one large world may be cut, that each may have a thread; 1 for several worlds."""
+    threads = num_threads()
+    if worlds > 1 or lanes < threads * LANES_PER_PART:
+        return 1
+    return next(parts for parts in range(threads, 0, -1) if lanes % parts == 0)
 
 
 class Pool:

@@ -10,18 +10,20 @@ What the gradient leaves out: the jump of the force when a contact is made or br
 number of contact points, and the choice of the frame's tangents.
 """
 
+import functools
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 
-from ..bridge import kernels, warp_op
-from ..implicit import Wanted, dense, power_gradient, primal_values
+from ..bridge import WarpOp, kernels, warp_op
+from ..implicit import Wanted, dense, power_gradient, primal_values, solved
 from ..model import Model, State
 from . import launches as L
 from . import tendon as T
 from .collision import Contacts, detect, geom_poses, geometry, row_capacity
 from .contact import Pairs, contact_power, contact_rows, mix_pairs, pair_rows
+from .damped import damp
 from .dynamics import (
     applied_force,
     bias_force,
@@ -49,6 +51,7 @@ class Solution(NamedTuple):
     """What the operation returns besides what stays private."""
 
     qacc: Array
+    damped: Array  # after the integrator's implicit damping, (world, nv), or (world, 0) where it was not asked for
     factor: Array
     pair: Array  # the contact set, each (world, contact)
     feature: Array
@@ -89,9 +92,11 @@ def _set_up(
     return Setting(frames, axes, row, rows)
 
 
-def _solve(launch: Any, model: Model, state: State, loads: L.Loads, given: Parameters, kept: Any, *outs: Any) -> None:
-    """Everything from poses to the constrained acceleration."""
-    qacc, factor, pair, feature, residual, iterations, status, detected = outs
+def _solve(
+    damping: bool, launch: Any, model: Model, state: State, loads: L.Loads, given: Parameters, kept: Any, *outs: Any
+) -> None:
+    """Everything from poses to the constrained acceleration; ``damping``: and to the damped one."""
+    qacc, damped, factor, pair, feature, residual, iterations, status, detected = outs
     real = L.types(state.qpos).real
     w, n = launch.worlds, model.structure.nv
     k = L.modules(state.qpos)
@@ -106,6 +111,8 @@ def _solve(launch: Any, model: Model, state: State, loads: L.Loads, given: Param
     row_force = launch.scratch(rows.weight.shape, real)
     found = [row_force, residual, iterations, status]
     _newton(launch, model, state, given.pairs, (matrix, net), rows, (pair, row), [qacc, factor], found)
+    if damping:
+        damp(launch, model, state, loads, (frames, axes), matrix, qacc, damped)
 
 
 def _rows(
@@ -155,16 +162,22 @@ def _newton(
     )
 
 
-def _solve_shapes(model: Model, state: State, loads: L.Loads, given: Parameters, kept: Any) -> tuple[Any, ...]:
+def _solve_shapes(
+    damping: bool, model: Model, state: State, loads: L.Loads, given: Parameters, kept: Any
+) -> tuple[Any, ...]:
     (w, _), real, nv = state.qpos.shape, state.qpos.dtype, model.structure.nv
     nc = state.max_contacts if kept is None else kept[0].shape[1]
     shape = jax.ShapeDtypeStruct
     ids = [shape((w, nc), jnp.int32) for _ in range(2)]
     flags = [shape((w,), kind) for kind in (real, jnp.int32, jnp.uint32, jnp.uint32)]
-    return (shape((w, nv), real), shape((w, L.packed_size(nv)), real), *ids, *flags)
+    rates = [shape((w, n), real) for n in (nv, nv * damping, L.packed_size(nv))]
+    return (*rates, *ids, *flags)
 
 
-_solve_op = warp_op(_solve, _solve_shapes, differentiable=False, name="constraint")
+@functools.cache
+def _solve_op(damping: bool) -> WarpOp:
+    fn, shapes = functools.partial(_solve, damping), functools.partial(_solve_shapes, damping)
+    return warp_op(fn, shapes, differentiable=False, name="constraint")
 
 
 def _power(launch: Any, model: Model, state: State, loads: L.Loads, given: Parameters, ids: Any, *rest: Any) -> None:
@@ -212,24 +225,24 @@ _back_solve_op = warp_op(
 )
 
 
-def _solution(model: Model, state: State, loads: L.Loads, given: Parameters, kept: Any) -> Solution:
-    qacc, factor, pair, feature, residual, iterations, status, detected = _solve_op(model, state, loads, given, kept)
-    return Solution(qacc, factor, pair, feature, residual, iterations, status | detected)
+def _solution(damping: bool, *args: Any) -> Solution:
+    *found, status, detected = _solve_op(damping)(*args)
+    return Solution._make([*found, status | detected])
 
 
-@jax.custom_vjp
-def _accelerate(model: Model, state: State, loads: L.Loads, given: Parameters, kept: Any) -> Solution:
-    return _solution(model, state, loads, given, kept)
+@functools.partial(jax.custom_vjp, nondiff_argnums=(0,))
+def _accelerate(damping: bool, model: Model, state: State, loads: L.Loads, given: Parameters, kept: Any) -> Solution:
+    return _solution(damping, model, state, loads, given, kept)
 
 
-def _accelerate_fwd(*primals: Any) -> Any:
+def _accelerate_fwd(damping: bool, *primals: Any) -> Any:
     (model, state, loads, given, kept), wanted = primal_values(primals)
-    solution = _solution(model, state, loads, given, kept)
+    solution = solved(_solution(damping, model, state, loads, given, kept))
     ids = (solution.pair, solution.feature)
     return solution, (model, state, loads, given, kept, ids, solution.qacc, solution.factor, wanted)
 
 
-def _accelerate_bwd(saved: Any, cotangent: Solution) -> Any:
+def _accelerate_bwd(damping: bool, saved: Any, cotangent: Solution) -> Any:
     model, state, loads, given, kept, ids, qacc, factor, wanted = saved
     trial = _back_solve_op(factor, dense(cotangent.qacc))
     count = len(jax.tree.leaves((model, state, loads, given)))
@@ -241,17 +254,20 @@ def _accelerate_bwd(saved: Any, cotangent: Solution) -> Any:
 _accelerate.defvjp(_accelerate_fwd, _accelerate_bwd, symbolic_zeros=True)
 
 
-def constrained_acceleration(model: Model, state: State, loads: L.Loads, given: Contacts | None = None) -> Solution:
+def constrained_acceleration(
+    model: Model, state: State, loads: L.Loads, given: Contacts | None = None, *, damping: bool = False
+) -> Solution:
     """Accelerations under constraints, and the contact set.
 
     Args:
         given: a contact set to use instead of detecting one.
+        damping: whether to solve for the accelerations after implicit damping, too.
 
     Returns:
         Solution; gradients flow from ``qacc`` alone, to model, state and loads.
     """
     kept = None if given is None else (given.pair, given.feature)
-    return _accelerate(model, state, loads, Parameters(mix_pairs(model), bonds(model)), kept)
+    return _accelerate(damping, model, state, loads, Parameters(mix_pairs(model), bonds(model)), kept)
 
 
 def _restore(launch: Any, model: Model, state: State, given: Parameters, qacc: Any, *outs: Any) -> None:

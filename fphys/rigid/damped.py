@@ -19,39 +19,50 @@ from .dynamics import mass_matrix_launch
 Array = jax.Array
 
 
-def _matrices(launch: Any, model: Model, state: State, loads: L.Loads) -> tuple[Any, Any, Any]:
-    """M, the factor of M + h D, and the inverses of the blocks that it does not cover."""
-    s = model.structure
-    k = L.modules(state.qpos)
-    t = L.types(state.qpos)
-    size = (launch.worlds, L.packed_size(s.nv))
+def _mass(launch: Any, model: Model, state: State) -> tuple[tuple[L.Frames, Any], Any]:
+    """Poses with the dofs' axes, and M."""
     frames = L.frame_poses(launch, model, state)
     axes = L.dof_axes(launch, model, state, frames)
-    mass, factor = (launch.scratch(size, t.real) for _ in range(2))
+    mass = launch.scratch((launch.worlds, L.packed_size(model.structure.nv)), L.types(state.qpos).real)
     mass_matrix_launch(launch, model, state, frames, axes, model.dof.armature, mass)
-    damped = implicit_matrix(launch, model, state, loads, frames, axes, mass)
-    launch(k.dynamics.factor, dim=launch.worlds, inputs=[s.dof.parent, damped], outputs=[factor])
-    inverse = launch.scratch((launch.worlds, lone_shape(model)[0]), L.types(state.qpos).mat66)
-    lone_inverses(launch, model, state, frames, axes, damped, inverse)
-    return mass, factor, inverse
+    return (frames, axes), mass
 
 
-def _damp(launch: Any, model: Model, state: State, loads: L.Loads, qacc: Any, out: Any) -> None:
-    k = L.modules(state.qpos)
+def _factors(
+    launch: Any, model: Model, state: State, loads: L.Loads, poses: tuple[L.Frames, Any], mass: Any
+) -> tuple[Any, Any]:
+    """The factor of M + h D, and the inverses of the blocks that it does not cover."""
     t = L.types(state.qpos)
-    parent = model.structure.dof.parent
-    mass, factor, inverse = _matrices(launch, model, state, loads)
-    force = launch.scratch((launch.worlds, model.structure.nv), t.real)
-    launch(k.dynamics.multiply, dim=launch.worlds, inputs=[parent, mass, qacc], outputs=[force])
+    damped = implicit_matrix(launch, model, state, loads, *poses, mass)
+    factor = launch.scratch(mass.shape, t.real)
+    inputs = [model.structure.dof.parent, damped]
+    launch(L.modules(state.qpos).dynamics.factor, dim=launch.worlds, inputs=inputs, outputs=[factor])
+    inverse = launch.scratch((launch.worlds, lone_shape(model)[0]), t.mat66)
+    lone_inverses(launch, model, state, *poses, damped, inverse)
+    return factor, inverse
+
+
+def damp(
+    launch: Any, model: Model, state: State, loads: L.Loads, poses: tuple[L.Frames, Any], mass: Any, qacc: Any, out: Any
+) -> None:
+    """Launch the solve where poses, axes and M are known."""
+    factor, inverse = _factors(launch, model, state, loads, poses, mass)
+    force = launch.scratch(qacc.shape, L.types(state.qpos).real)
+    inputs = [model.structure.dof.parent, mass, qacc]
+    launch(L.modules(state.qpos).dynamics.multiply, dim=launch.worlds, inputs=inputs, outputs=[force])
     solve_implicit(launch, model, factor, inverse, force, out)
 
 
+def _damp(launch: Any, model: Model, state: State, loads: L.Loads, qacc: Any, out: Any) -> None:
+    damp(launch, model, state, loads, *_mass(launch, model, state), qacc, out)
+
+
 def _pull(launch: Any, model: Model, state: State, loads: L.Loads, cotangent: Any, trial: Any, pulled: Any) -> None:
-    k = L.modules(state.qpos)
-    parent = model.structure.dof.parent
-    mass, factor, inverse = _matrices(launch, model, state, loads)
+    poses, mass = _mass(launch, model, state)
+    factor, inverse = _factors(launch, model, state, loads, poses, mass)
     solve_implicit(launch, model, factor, inverse, cotangent, trial, transposed=True)
-    launch(k.dynamics.multiply, dim=launch.worlds, inputs=[parent, mass, trial], outputs=[pulled])
+    inputs = [model.structure.dof.parent, mass, trial]
+    launch(L.modules(state.qpos).dynamics.multiply, dim=launch.worlds, inputs=inputs, outputs=[pulled])
 
 
 def _power(
@@ -90,13 +101,20 @@ _power_op = warp_op(_power, _parts, name="damping's power")
 
 
 @jax.custom_vjp
-def damped_acceleration(model: Model, state: State, loads: L.Loads, qacc: Array) -> Array:
-    """Accelerations after implicit damping, shape (world, nv): (M + h D) a2 = M a. All arguments get gradients."""
-    return _damp_op(model, state, loads, qacc)
+def damped_acceleration(model: Model, state: State, loads: L.Loads, qacc: Array, known: Array) -> Array:
+    """Accelerations after implicit damping, shape (world, nv): (M + h D) a2 = M a.
+
+    Args:
+        known: a2, where the solve for a left it by :func:`damp`; without a gradient.
+
+    Returns:
+        a2; gradients flow to the other arguments. Where they are taken, a2 is solved for again.
+    """
+    return known
 
 
 def _fwd(*primals: Any) -> Any:
-    (model, state, loads, qacc), wanted = primal_values(primals)
+    (model, state, loads, qacc, _), wanted = primal_values(primals)
     damped = _damp_op(model, state, loads, qacc)
     return damped, (model, state, loads, qacc, damped, wanted)
 
@@ -105,8 +123,8 @@ def _bwd(saved: Any, cotangent: Any) -> Any:
     model, state, loads, qacc, damped, wanted = saved
     trial, pulled = _pull_op(model, state, loads, dense(cotangent))
     fixed = (damped - qacc, damped, trial)
-    grads = power_gradient(_power_op, (model, state, loads), fixed, Wanted(wanted.flags[:-1]), dense(cotangent))
-    return (*grads, jnp.where((dense(cotangent) == 0).all(1, keepdims=True), 0, pulled))
+    grads = power_gradient(_power_op, (model, state, loads), fixed, Wanted(wanted.flags[:-2]), dense(cotangent))
+    return (*grads, jnp.where((dense(cotangent) == 0).all(1, keepdims=True), 0, pulled), None)
 
 
 damped_acceleration.defvjp(_fwd, _bwd, symbolic_zeros=True)

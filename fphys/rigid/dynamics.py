@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import jax
 
 from ..bridge import WarpOp, kernels, warp_op
-from ..implicit import dense, power_gradient, primal_values
+from ..implicit import dense, power_gradient, primal_values, solved
 from ..model import Model, State
 from . import actuation as A
 from . import launches as L
@@ -311,7 +311,7 @@ def _acceleration(implicit: bool, model: Model, state: State, loads: L.Loads) ->
 
 def _acceleration_fwd(implicit: bool, model: Any, state: Any, loads: Any) -> Any:
     (model, state, loads), wanted = primal_values((model, state, loads))
-    qacc, *factors = _ops(implicit).forward(model, state, loads)
+    qacc, *factors = solved(_ops(implicit).forward(model, state, loads))
     return qacc, (model, state, loads, qacc, factors, wanted)
 
 

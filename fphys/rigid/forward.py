@@ -77,11 +77,11 @@ def accelerate(
         worlds = state.qpos.shape[0]
         info = Info(qacc, status, jnp.zeros(worlds, qacc.dtype), jnp.zeros(worlds, jnp.int32))
         return qacc, jax.lax.stop_gradient(info)
-    found = constrained_acceleration(model, state, loads, contacts)
+    found = constrained_acceleration(model, state, loads, contacts, damping=implicit)
     qacc, status = _finite(found.qacc)
     info = jax.lax.stop_gradient(Info(qacc, found.status | status, found.residual, found.iterations))
     if implicit:
-        damped, status = _finite(damped_acceleration(model, state, loads, qacc))
+        damped, status = _finite(damped_acceleration(model, state, loads, qacc, found.damped))
         return damped, info.replace(status=info.status | status)
     touching = contact_geometry(model, state, Contacts(found.pair, found.feature, None, None, None))
     return qacc, info.replace(contacts=touching, force=contact_forces(model, state, touching, qacc))

@@ -4,6 +4,7 @@ import jax
 import jax.numpy as jnp
 
 from ..bridge import reverse_only
+from ..implicit import recomputed
 from ..model import Model, State, Status
 from ..model.structure import Integrator
 from .forward import HUGE, Info, accelerate, check_inputs, held, screen, where_world
@@ -45,6 +46,7 @@ def step(
     return _freeze(state, move(model, clean, loads), bits)
 
 
+@recomputed
 def euler(model: Model, state: State, loads: Loads) -> State:
     """Semi-implicit Euler: velocities first, positions along the new velocities."""
     qacc, info = accelerate(model, state, loads, implicit=True)
@@ -53,6 +55,7 @@ def euler(model: Model, state: State, loads: Loads) -> State:
     return _advanced(model, state, qvel, qvel, _activations(model, state, loads), info)
 
 
+@recomputed
 def runge_kutta(model: Model, state: State, loads: Loads) -> State:
     """The classical fourth-order method, positions on their manifold (Munthe-Kaas 1998)."""
     h = model.opt.timestep

@@ -3,7 +3,7 @@
 import warp as wp
 
 from .._precision import real, vec2, vec5
-from .dense import add_outer
+from .dense import add_outer, add_scaled
 
 TOP = wp.constant(0)
 MIDDLE = wp.constant(1)
@@ -99,7 +99,7 @@ def add_cone(
         s = real(0.0)
         if zone == BOTTOM:
             s = weight[world, start + i] * error[world, start + i]
-            add_outer(world, start + i, weight[world, start + i], jacobian, hessian_out)
+            add_outer(world, start + i, n, weight[world, start + i], jacobian, hessian_out)
         elif zone == MIDDLE and i == 0:
             s = stiff * height * mu
         elif zone == MIDDLE:
@@ -109,11 +109,10 @@ def add_cone(
             for k in range(n):
                 work_out[world, 0, k] = work_out[world, 0, k] - mu * q * jacobian[world, start + i, k]
                 work_out[world, 1, k] = work_out[world, 1, k] + q * jacobian[world, start + i, k]
-            add_outer(world, start + i, -mu * stiff * height / t * f, jacobian, hessian_out)
+            add_outer(world, start + i, n, -mu * stiff * height / t * f, jacobian, hessian_out)
         force_out[world, start + i] = -s
         if s != real(0.0):
-            for k in range(n):
-                gradient_out[world, k] = gradient_out[world, k] + s * jacobian[world, start + i, k]
+            add_scaled(world, start + i, n, s, jacobian, gradient_out)
     if zone == MIDDLE:
-        add_outer(world, 0, stiff, work_out, hessian_out)
-        add_outer(world, 1, mu * stiff * height / t, work_out, hessian_out)
+        add_outer(world, 0, n, stiff, work_out, hessian_out)
+        add_outer(world, 1, n, mu * stiff * height / t, work_out, hessian_out)

@@ -9,7 +9,6 @@ dynamics with contacts and constraints"). A row that does not act has 1 / R = 0.
 import warp as wp
 
 from .._precision import motion, real, vec2, vec3, vec5
-from ..math import lower
 
 MIN_IMPEDANCE = wp.constant(real(1.0e-4))
 MAX_IMPEDANCE = wp.constant(real(0.9999))
@@ -69,12 +68,6 @@ def resistance(d: real, weight: real) -> real:
 def point_rate(m: motion, r: vec3) -> vec3:
     """Velocity of the point at r, from the reference point, in a field of motion."""
     return wp.spatial_bottom(m) + wp.cross(wp.spatial_top(m), r)
-
-
-@wp.func
-def symmetric(matrix: wp.array2d(dtype=real), world: int, i: int, j: int) -> real:
-    """Element of a symmetric matrix kept as a packed lower triangle."""
-    return matrix[world, lower(wp.max(i, j), wp.min(i, j))]
 
 
 @wp.func

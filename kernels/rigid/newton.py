@@ -11,8 +11,16 @@ import warp as wp
 from .._precision import real, tolerance, vec2, vec2i, vec3, vec4, vec5
 from ..math import lower
 from .cone import add_cone, cone_slope
-from .constraint import TINY, UNBOUNDED, symmetric
-from .dense import add_outer, factorise, solve_in_place
+from .constraint import TINY, UNBOUNDED
+from .dense import (
+    add_outer,
+    add_scaled,
+    copy_packed,
+    factorise,
+    multiply_rows,
+    multiply_symmetric,
+    solve_in_place,
+)
 
 UNCONVERGED = wp.constant(4)
 SLOPE_TOLERANCE = wp.constant(real(0.01))
@@ -67,32 +75,6 @@ def list_cones(
 
 
 @wp.func
-def apply(
-    world: int,
-    rows: int,
-    n: int,
-    active: wp.array2d(dtype=int),
-    jacobian: wp.array3d(dtype=real),
-    matrix: wp.array2d(dtype=real),
-    x: wp.array2d(dtype=real),
-    mx_out: wp.array2d(dtype=real),
-    jx_out: wp.array2d(dtype=real),
-):
-    """M x and J x."""
-    for i in range(n):
-        s = real(0.0)
-        for j in range(n):
-            s += symmetric(matrix, world, i, j) * x[world, j]
-        mx_out[world, i] = s
-    for k in range(rows):
-        r = active[world, k]
-        s = real(0.0)
-        for i in range(n):
-            s += jacobian[world, r, i] * x[world, i]
-        jx_out[world, r] = s
-
-
-@wp.func
 def add_row(
     world: int,
     r: int,
@@ -110,10 +92,9 @@ def add_row(
     s = wp.clamp(weight[world, r] * error[world, r], low, high)
     force_out[world, r] = -s
     if s > low and s < high:
-        add_outer(world, r, weight[world, r], jacobian, hessian_out)
+        add_outer(world, r, jacobian.shape[2], weight[world, r], jacobian, hessian_out)
     if s != real(0.0):
-        for i in range(jacobian.shape[2]):
-            gradient_out[world, i] = gradient_out[world, i] + s * jacobian[world, r, i]
+        add_scaled(world, r, jacobian.shape[2], s, jacobian, gradient_out)
 
 
 @wp.func
@@ -208,7 +189,8 @@ def newton(
         cones = list_cones(world, first, pair_dim, contact_pair, contact_row, weight, cone_out)
     for r in range(weight.shape[1]):
         row_force_out[world, r] = real(0.0)
-    apply(world, acting, n, active_out, jacobian, matrix, start, net_out, error_out)
+    multiply_symmetric(world, n, matrix, start, net_out)
+    multiply_rows(world, acting, n, active_out, jacobian, start, error_out)
     for i in range(n):
         qacc_out[world, i] = start[world, i]
         net_out[world, i] = net_out[world, i] - force[world, i]
@@ -226,8 +208,7 @@ def newton(
         # gradient, Hessian and its factor
         for i in range(n):
             gradient_out[world, i] = net_out[world, i]
-            for j in range(i + 1):
-                factor_out[world, lower(i, j)] = matrix[world, lower(i, j)]
+        copy_packed(world, n, matrix, factor_out)
         for k in range(rows):
             r = active_out[world, k]
             add_row(world, r, error_out, weight, bound, jacobian, gradient_out, factor_out, row_force_out)
@@ -261,7 +242,8 @@ def newton(
         for i in range(n):
             search_out[world, i] = -gradient_out[world, i]
         solve_in_place(world, n, factor_out, search_out)
-        apply(world, acting, n, active_out, jacobian, matrix, search_out, change_net_out, change_out)
+        multiply_symmetric(world, n, matrix, search_out, change_net_out)
+        multiply_rows(world, acting, n, active_out, jacobian, search_out, change_out)
         quad = real(0.0)
         lin = real(0.0)
         descent = real(0.0)
@@ -346,12 +328,10 @@ def restoring_forces(
         total_out[world, i] = real(0.0)
         for j in range(i + 1):
             stiffness_out[world, lower(i, j)] = real(0.0)
+    multiply_rows(world, listed[1], n, active_out, jacobian, qacc, error_out)
     for k in range(listed[1]):
         r = active_out[world, k]
-        s = -reference[world, r]
-        for i in range(n):
-            s += jacobian[world, r, i] * qacc[world, i]
-        error_out[world, r] = s
+        error_out[world, r] = error_out[world, r] - reference[world, r]
     for k in range(listed[0]):
         r = active_out[world, k]
         add_row(world, r, error_out, weight, bound, jacobian, total_out, stiffness_out, row_force_out)

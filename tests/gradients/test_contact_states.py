@@ -17,6 +17,8 @@ from .contact_scenes import KINDS, NAMES, Start, along, states
 from .windows import Windows
 
 QUICK = "box on a plane"
+STEPPED = (QUICK, "ant")
+"""Compared step by step in every run."""
 COUNT = 0.8
 """Share of the columns that must count, over all windows; and 20 windows must have that share."""
 
@@ -62,7 +64,7 @@ def judge(found: Any, tol: float, needed: int) -> None:
     assert not lines, "\n".join(lines[:20])
 
 
-@pytest.mark.parametrize("name", [*marked(QUICK, "ant"), *EACH])
+@pytest.mark.parametrize("name", [*marked(*STEPPED), *EACH])
 def test_one_step(name: str, full: bool):
     """In pressed, tilted, parting and symmetric states, by state, control and every parameter."""
     count = 25 if name in NAMES and full else 8

@@ -298,8 +298,13 @@ def strict(source: Any) -> mujoco.MjModel:
     return m
 
 
-EPISODE, HOLD = 200, 10
-"""Steps of one trajectory, and for how many of them an action is held."""
+HOLD = 10
+"""For how many steps an action is held."""
+
+
+def episode(m: mujoco.MjModel) -> int:
+    """Steps of one trajectory: 200, and long enough to fall from a height of half a metre."""
+    return max(200, round(0.4 / m.opt.timestep))
 
 
 class Row(NamedTuple):
@@ -356,10 +361,11 @@ def states(name: str, count: int, seed: int = 0) -> list[Row]:
     """``count`` states, half of them active where the mechanism meets as many on its way."""
     m = case(name).structure.source
     rng, d, rows = np.random.default_rng(seed), mujoco.MjData(m), []
-    every = max(1, 8 * EPISODE // count)
+    length = episode(m)
+    every = max(1, 8 * length // count)
     for _ in range(200):
         start(m, d, rng)
-        for t in range(EPISODE):
+        for t in range(length):
             if t % HOLD == 0:
                 d.ctrl[:] = action(m, rng)
             d.mocap_pos[:] += 0.01 * rng.standard_normal((m.nmocap, 3)) + [0.002, 0, 0]

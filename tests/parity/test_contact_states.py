@@ -37,8 +37,8 @@ CAUSE = {"gymnasium-point": 1.0, "cylinder on a plane": 0.2}
 """Share of states that rounding may leave out, where it is more than 1 %: point.xml's ball rests on its plane at a
 distance of zero, exactly, in every state (the same file with its floor raised takes its place); a cylinder comes to
 rest upright."""
-CONDITIONED = {"arm-urdf": 5e-5}
-"""Medians allowed in float32, where they are more than 1e-5: this arm's mass matrix has a condition of 1e5."""
+MISSED = {"arm-urdf": "float32: median 1.4e-5; this arm's mass matrix has a condition of 1e5"}
+"""Bars of float32 that are not reached."""
 
 
 class Answer(NamedTuple):
@@ -66,6 +66,15 @@ def ours(name: str, rows: list[Row], dtype: str = "float64") -> Answer:
 
 def marked(quick: set[str]) -> list[Any]:
     return [pytest.param(name, marks=[] if name in quick else pytest.mark.slow) for name in sources()]
+
+
+def marked_single() -> list[Any]:
+    params = [p for p in marked(SINGLE) if p.values[0] != "gymnasium-point"]
+    missed = {name: pytest.mark.xfail(reason=reason, strict=True) for name, reason in MISSED.items()}
+    return [
+        pytest.param(*p.values, marks=[*p.marks, *([missed[p.values[0]]] if p.values[0] in missed else [])])
+        for p in params
+    ]
 
 
 def loaded(name: str) -> None:
@@ -188,7 +197,7 @@ def cause(c: Compared) -> str:
     return "the contact sets differ" if not c.same else "zones differ" if not c.zones else "no cause found"
 
 
-@pytest.mark.parametrize("name", [p for p in marked(SINGLE) if p.values[0] != "gymnasium-point"])
+@pytest.mark.parametrize("name", marked_single())
 def test_float32_along_mujocos_trajectories(name: str, full: bool):
     """MuJoCo in float64 at the states that float32 can hold."""
     loaded(name)
@@ -197,7 +206,7 @@ def test_float32_along_mujocos_trajectories(name: str, full: bool):
     single = ours(name, rows, "float32")
     errors = error(np.asarray(single.qacc, float), np.array([row.qacc for row in rows]))
     print(f"{name}: median {np.median(errors):.1e}, 99th percentile {np.quantile(errors, 0.99):.1e}")
-    assert np.median(errors) <= CONDITIONED.get(name, 1e-5)
+    assert np.median(errors) <= 1e-5
     assert np.quantile(errors, 0.99) <= 1e-3
 
 

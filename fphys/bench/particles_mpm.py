@@ -1,0 +1,77 @@
+"""The material point method as benchmark cases: a falling elastic block, forwards and backwards."""
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from ..particles import mpm
+from .case import Case, Workload
+
+Array = jax.Array
+
+STEPS = 10
+GRAVITY = -9.81
+SIZES = {"1k": (10, 8), "4k": (16, 12), "32k": (32, 32), "262k": (64, 64), "1M": (101, 101)}
+"""Name of a size: particles along an edge of the block, and cells along an edge of the domain."""
+
+
+def mpm_cases() -> list[Case]:
+    """Steps of one block of each size, and of many small ones; with the gradient by where they begin."""
+    found = []
+    for name, (edge, _) in SIZES.items():
+        tags = ("particles", "mpm", name)
+        work, worlds = STEPS * edge**3, (1, 256) if name == "1k" else (1,)
+        step = f"particles.mpm.{name}.step"
+        found += [
+            Case(step, _setup(name, _forward), work, "particle-steps", worlds, tags=tags),
+            Case(
+                f"{step}_grad", _setup(name, _backward), work, "particle-steps", worlds, step, 4.0, (*tags, "gradient")
+            ),
+        ]
+    return found
+
+
+def _setup(name: str, make: Callable[[mpm.Params, mpm.State], Workload]) -> Callable[[int], Workload]:
+    def setup(worlds: int) -> Workload:
+        edge, cells = SIZES[name]
+        cell = 1.0 / cells
+        params = mpm.Params(
+            mpm.Corotated(1000.0, 1e4, 0.3), 1e-4, (0.0, 0.0, GRAVITY), cell=cell, shape=(cells, cells, cells)
+        )
+        rng = np.random.default_rng(0)
+        x = rng.uniform(0.3, 0.7, (worlds, edge**3, 3)).astype(np.float32)
+        return make(params, mpm.init(params, x, volume=0.4**3 / edge**3))
+
+    return setup
+
+
+def _run(params: mpm.Params, state: mpm.State) -> mpm.State:
+    return jax.lax.scan(lambda s, _: (mpm.step(params, s), None), state, None, length=STEPS)[0]
+
+
+def _forward(params: mpm.Params, state: mpm.State) -> Workload:
+    def validate(after: mpm.State) -> None:
+        mpm.check(params, after)
+        mean = np.asarray(after.v, np.float64).mean(1)
+        fallen = STEPS * params.timestep * np.array([0.0, 0.0, GRAVITY])
+        if not np.allclose(mean, fallen, rtol=0, atol=1e-6):
+            raise ValueError(f"after {STEPS} steps the centre moves at {mean[0]} m/s, not at {fallen}")
+
+    return Workload(lambda state: _run(params, state), (state,), validate)
+
+
+def _backward(params: mpm.Params, state: mpm.State) -> Workload:
+    def fn(state: mpm.State, x: Array, v: Array) -> tuple[Array, Array]:
+        return jax.grad(lambda x, v: jnp.sum(_run(params, state.replace(x=x, v=v)).x), argnums=(0, 1))(x, v)
+
+    def validate(grads: Any) -> None:
+        """Moved as a whole by d, or thrown by d, the block ends d, or d T, farther."""
+        for grad, wanted in zip(grads, (1.0, STEPS * params.timestep), strict=True):
+            mean = np.asarray(grad, np.float64).mean(1)
+            if not np.allclose(mean, wanted, rtol=1e-4):
+                raise ValueError(f"the gradient along the whole block is {mean[0]}, not {wanted}")
+
+    return Workload(fn, (state, state.x, state.v), validate)

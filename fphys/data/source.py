@@ -1,0 +1,61 @@
+"""Records by index."""
+
+from typing import Any, Protocol
+
+import numpy as np
+
+Record = dict[str, Any]
+
+
+class Source(Protocol):
+    """What a loader reads: any sequence of records."""
+
+    def __len__(self) -> int: ...
+
+    def __getitem__(self, index: int) -> Record: ...
+
+
+class Arrays:
+    """Records that are rows of arrays in memory: ``Arrays(image=images, label=labels)``.
+
+    An index may be an integer or an integer array: a loader gathers a whole batch at once.
+
+    Raises:
+        ValueError: no array is given, or their first axes differ.
+    """
+
+    def __init__(self, **columns: Any) -> None:
+        self.columns = {name: np.asarray(values) for name, values in columns.items()}
+        sizes = {name: values.shape[0] if values.ndim else None for name, values in self.columns.items()}
+        if not sizes or None in sizes.values() or len(set(sizes.values())) > 1:
+            listed = ", ".join(f"{name} has {size}" for name, size in sizes.items()) or "none is given"
+            raise ValueError(f"arrays of records need a first axis of one length: {listed}")
+
+    def __len__(self) -> int:
+        return len(next(iter(self.columns.values())))
+
+    def __getitem__(self, index: Any) -> Record:
+        return {name: values[index] for name, values in self.columns.items()}
+
+    def __repr__(self) -> str:  # grain compares it on resuming
+        return f"Arrays({', '.join(f'{name}={v.dtype}{v.shape}' for name, v in self.columns.items())})"
+
+
+def check_labels(labels: Any, num_classes: int) -> None:
+    """Labels are integers of at least 0 and below ``num_classes``.
+
+    Under ``jit`` a label that is too large gives NaN, and a negative one counts from the end, silently.
+
+    Raises:
+        ValueError: naming the first record whose label is not.
+    """
+    labels = np.asarray(labels)
+    if labels.dtype.kind not in "iu":
+        raise ValueError(f"labels are {labels.dtype}, must be integers from 0 to {num_classes - 1}")
+    wrong = np.argwhere((labels < 0) | (labels >= num_classes))
+    if len(wrong):
+        where = tuple(int(i) for i in wrong[0])
+        raise ValueError(
+            f"label {labels[where]} of record {where[0]} is out of range ({len(wrong)} are): {num_classes} classes "
+            f"have labels from 0 to {num_classes - 1}"
+        )

@@ -1,0 +1,123 @@
+"""Images on the host, number for number as torchvision makes them of PIL images: values on arrays, channels last."""
+
+import dataclasses
+import os
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from .errors import DataError
+
+
+def read_image(path: str | os.PathLike[str]) -> np.ndarray:
+    """An image file as RGB, uint8 (height, width, 3).
+
+    Raises:
+        DataError: the file is missing, truncated or no image.
+    """
+    from PIL import Image
+
+    path = Path(path)
+    if not path.is_file():
+        raise DataError(f"{path}: there is no such file")
+    try:
+        with Image.open(path) as image:
+            return np.asarray(image.convert("RGB"))
+    except (OSError, SyntaxError, ValueError, Image.DecompressionBombError) as cause:
+        raise DataError(f"{path} is truncated or no image ({cause}): replace or remove it") from cause
+
+
+@dataclasses.dataclass(frozen=True)
+class Compose:
+    """One transform after the other."""
+
+    transforms: Sequence[Callable[[Any], Any]]
+
+    def __call__(self, image: Any) -> Any:
+        for transform in self.transforms:
+            image = transform(image)
+        return image
+
+
+@dataclasses.dataclass(frozen=True)
+class Resize:
+    """Resize uint8 (height, width, channels) bilinearly, with antialiasing where it shrinks.
+
+    ``size`` is the height and width, or the length of the shorter side: the other one follows, rounded down.
+    """
+
+    size: int | tuple[int, int]
+
+    def __call__(self, image: np.ndarray) -> np.ndarray:
+        from PIL import Image
+
+        height, width = _image(image).shape[:2]
+        if isinstance(self.size, tuple):
+            new = self.size
+        elif width <= height:
+            new = int(self.size * height / width), self.size
+        else:
+            new = self.size, int(self.size * width / height)
+        if new == (height, width):
+            return image
+        single = image.shape[2] == 1
+        picture = Image.fromarray(image[..., 0] if single else image)
+        resized = np.asarray(picture.resize((new[1], new[0]), Image.Resampling.BILINEAR))
+        return resized[..., None] if single else resized
+
+
+@dataclasses.dataclass(frozen=True)
+class CenterCrop:
+    """Cut ``size``, height and width or the side of a square, from the middle; black around what is smaller."""
+
+    size: int | tuple[int, int]
+
+    def __call__(self, image: np.ndarray) -> np.ndarray:
+        wanted = self.size if isinstance(self.size, tuple) else (self.size, self.size)
+        lack = [max(want - have, 0) for want, have in zip(wanted, _image(image).shape)]
+        if any(lack):
+            image = np.pad(image, [*((n // 2, (n + 1) // 2) for n in lack), (0, 0)])
+        top, left = (round((have - want) / 2) for want, have in zip(wanted, image.shape))
+        return image[top : top + wanted[0], left : left + wanted[1]]
+
+
+@dataclasses.dataclass(frozen=True)
+class ToTensor:
+    """uint8 from 0 to 255 becomes float32 from 0 to 1; other types are kept.
+
+    Channels stay last, as flax wants them; ``channels_first=True`` gives torch's order.
+    """
+
+    channels_first: bool = False
+
+    def __call__(self, image: np.ndarray) -> np.ndarray:
+        scaled = image.astype(np.float32) / np.float32(255) if _image(image).dtype == np.uint8 else image
+        return np.ascontiguousarray(scaled.transpose(2, 0, 1)) if self.channels_first else scaled
+
+
+@dataclasses.dataclass(frozen=True)
+class Normalize:
+    """(image - mean) / std, a number for each channel."""
+
+    mean: Sequence[float]
+    std: Sequence[float]
+    channels_first: bool = False
+
+    def __post_init__(self) -> None:
+        if 0 in self.std:
+            raise ValueError(f"std={self.std} holds a zero: a channel cannot be divided by it")
+
+    def __call__(self, image: np.ndarray) -> np.ndarray:
+        if image.dtype.kind != "f":
+            raise TypeError(f"Normalize was given {image.dtype}, needs floating point: ToTensor() goes before it")
+        shape = (-1, 1, 1) if self.channels_first else (-1,)
+        mean, std = (np.asarray(values, image.dtype).reshape(shape) for values in (self.mean, self.std))
+        return (image - mean) / std
+
+
+def _image(image: np.ndarray) -> np.ndarray:
+    if getattr(image, "ndim", 0) != 3:
+        raise TypeError(f"an image is an array (height, width, channels), not {getattr(image, 'shape', type(image))}")
+    return image

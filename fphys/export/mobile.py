@@ -1,0 +1,34 @@
+"""ORT's own format, which onnxruntime's builds for phones read."""
+
+import os
+from pathlib import Path
+
+from ..errors import MissingDependencyError
+from .errors import ExportError
+
+
+def to_ort(onnx: str | os.PathLike[str], path: str | os.PathLike[str] | None = None) -> Path:
+    """Turn an ONNX file into an ``.ort`` file beside it, or at ``path``, its graph optimised and laid out to be mapped.
+
+    ``onnxruntime.InferenceSession`` runs it anywhere, without JAX and without ``fphys``.
+
+    Raises:
+        ExportError: the file cannot be read or converted. MissingDependencyError: onnxruntime is not installed.
+    """
+    try:
+        import onnxruntime
+    except ImportError as cause:
+        raise MissingDependencyError('onnxruntime is not installed: pip install "fphys[onnx]"') from cause
+    onnx = Path(onnx)
+    path = Path(path) if path else onnx.with_suffix(".ort")
+    options = onnxruntime.SessionOptions()
+    options.log_severity_level = 3  # errors
+    options.optimized_model_filepath = str(path)
+    # Fusions of the basic level are operators of the standard, so that every build has them.
+    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_ENABLE_BASIC
+    options.add_session_config_entry("session.save_model_format", "ORT")
+    try:
+        onnxruntime.InferenceSession(str(onnx), options, providers=["CPUExecutionProvider"])
+    except Exception as cause:
+        raise ExportError(f"{onnx} cannot be converted: {cause}") from cause
+    return path

@@ -1,0 +1,115 @@
+"""Accuracy, precision, recall and F1, under ``jit``; zero where nothing was predicted or nothing was there.
+
+For several batches add up their confusion matrices: :func:`precision`, :func:`recall` and :func:`f1` take one, too.
+None has a gradient.
+"""
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.core import Tracer
+
+from .typing import Array, Int, Num, shaped
+
+
+@shaped
+def accuracy(predictions: Num[Array, "..."], labels: Int[Array, "*batch"], top_k: int = 1) -> jax.Array:
+    """The share of labels that were predicted.
+
+    Args:
+        predictions: classes, of the shape of the labels, or scores, shape (..., class).
+        labels: shape (...).
+        top_k: with scores, how many of the highest count as predictions.
+
+    Returns:
+        A number from 0 to 1.
+
+    Raises:
+        ValueError: the shapes do not fit.
+    """
+    if predictions.shape == labels.shape:
+        return jnp.mean(predictions == labels)
+    if predictions.shape[:-1] != labels.shape:
+        raise ValueError(
+            f"predictions have shape {predictions.shape}, must have {labels.shape}, that of the labels, or one axis "
+            "more, with a score for each class"
+        )
+    best = jax.lax.top_k(predictions, top_k)[1]
+    return jnp.mean(jnp.any(best.astype(labels.dtype) == labels[..., None], -1))
+
+
+@shaped
+def confusion_matrix(predictions: Int[Array, "*batch"], labels: Int[Array, "*batch"], num_classes: int) -> jax.Array:
+    """How often each class (row) was taken for each (column), shape (class, class), int32.
+
+    Raises:
+        ValueError: the shapes differ, or a class is out of range; under ``jit``, where that cannot be seen, it is not
+            counted.
+    """
+    if predictions.shape != labels.shape:
+        raise ValueError(f"predictions have shape {predictions.shape} and labels {labels.shape}: they must be the same")
+    for name, values in (("predictions", predictions), ("labels", labels)):
+        seen = np.zeros(0) if isinstance(values, Tracer) else np.asarray(values)
+        if (wrong := seen[(seen < 0) | (seen >= num_classes)]).size:
+            raise ValueError(f"{name} hold {wrong[0]}, must be from 0 to {num_classes - 1}")
+    inside = (predictions >= 0) & (labels >= 0)  # a negative index would count from the end
+    rows = jnp.where(inside, labels, num_classes)
+    return jnp.zeros((num_classes, num_classes), jnp.int32).at[rows, predictions].add(1, mode="drop")
+
+
+def precision(predictions: Any, labels: Any = None, num_classes: int | None = None, average: str | None = "macro"):
+    """Of those taken for a class, the share that belong to it.
+
+    Args:
+        predictions: integer classes; or a confusion matrix, alone.
+        labels: integer classes, of the same shape.
+        num_classes: how many there are; all of them count, also those that do not occur.
+        average: "macro": the mean over the classes; "weighted": by how often each occurs; "micro": over all cases at
+            once; None: one number for each class.
+
+    Returns:
+        A number, or shape (class,).
+
+    Raises:
+        ValueError: as :func:`confusion_matrix`; or the average is unknown.
+    """
+    counts = _counts(predictions, labels, num_classes)
+    return _average(counts, jnp.diagonal(counts), counts.sum(0), average)
+
+
+def recall(predictions: Any, labels: Any = None, num_classes: int | None = None, average: str | None = "macro"):
+    """Of those that belong to a class, the share that was taken for it; arguments as :func:`precision`'s."""
+    counts = _counts(predictions, labels, num_classes)
+    return _average(counts, jnp.diagonal(counts), counts.sum(1), average)
+
+
+def f1(predictions: Any, labels: Any = None, num_classes: int | None = None, average: str | None = "macro"):
+    """The harmonic mean of both, 2 TP / (2 TP + FP + FN); arguments as :func:`precision`'s."""
+    counts = _counts(predictions, labels, num_classes)
+    return _average(counts, 2 * jnp.diagonal(counts), counts.sum(0) + counts.sum(1), average)
+
+
+def _counts(predictions: Any, labels: Any, num_classes: int | None) -> jax.Array:
+    if labels is None:
+        return predictions
+    if num_classes is None:
+        raise ValueError("num_classes is None, must say how many classes there are: shapes must be known under jit")
+    return confusion_matrix(predictions, labels, num_classes)
+
+
+def _average(counts: jax.Array, hits: jax.Array, of: jax.Array, average: str | None) -> jax.Array:
+    if average not in ("macro", "micro", "weighted", None):
+        raise ValueError(f'average is {average!r}, must be "macro", "micro", "weighted" or None')
+    if average == "micro":
+        return _ratio(hits.sum(), of.sum())
+    each = _ratio(hits, of)
+    if average == "weighted":
+        return jnp.sum(each * _ratio(counts.sum(1), counts.sum()))
+    return each if average is None else each.mean()
+
+
+def _ratio(part: jax.Array, whole: jax.Array) -> jax.Array:
+    """part / whole, zero where there is nothing."""
+    return jnp.where(whole > 0, part.astype(float) / jnp.maximum(whole, 1).astype(float), 0.0)

@@ -1,0 +1,168 @@
+"""Convolution and pooling with torch's geometry, channels last.
+
+Flax pads by name (``"SAME"``) and takes tuples; torch pads by number and takes one number for all axes. A network with
+pretrained weights needs the latter: with a stride, ``"SAME"`` pads other sides than torch does.
+"""
+
+import dataclasses
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from flax import nnx
+
+Array = jax.Array
+Size = int | Sequence[int]
+
+
+class _Conv(nnx.Conv):
+    """A :class:`flax.nnx.Conv` with torch's arguments; kernel of shape (*kernel_size, in / groups, out)."""
+
+    rank: int
+
+    def __init__(
+        self,
+        in_features: int,
+        out_features: int,
+        kernel_size: Size,
+        stride: Size = 1,
+        padding: Size | str = 0,
+        dilation: Size = 1,
+        groups: int = 1,
+        use_bias: bool = True,
+        *,
+        rngs: nnx.Rngs,
+        **options: Any,
+    ):
+        """Args: as torch's; ``padding`` may be "SAME" or "VALID"; ``options`` go to :class:`flax.nnx.Conv`."""
+        super().__init__(
+            in_features,
+            out_features,
+            _axes("kernel_size", kernel_size, self.rank),
+            strides=_axes("stride", stride, self.rank),
+            padding=padding if isinstance(padding, str) else [(p, p) for p in _axes("padding", padding, self.rank)],
+            kernel_dilation=_axes("dilation", dilation, self.rank),
+            feature_group_count=groups,
+            use_bias=use_bias,
+            rngs=rngs,
+            **options,
+        )
+
+
+class Conv1d(_Conv):
+    """Convolution of (batch, length, channel)."""
+
+    rank = 1
+
+
+class Conv2d(_Conv):
+    """Convolution of (batch, height, width, channel)."""
+
+    rank = 2
+
+
+class Conv3d(_Conv):
+    """Convolution of (batch, depth, height, width, channel)."""
+
+    rank = 3
+
+
+class Embedding(nnx.Embed):
+    """:class:`flax.nnx.Embed` in the dtype of its table, as all other layers: Flax's stays in the initial one."""
+
+    def __init__(self, num_embeddings: int, features: int, *, rngs: nnx.Rngs, **options: Any):
+        super().__init__(num_embeddings, features, rngs=rngs, **options)
+        self.dtype = options.get("dtype")  # type: ignore[assignment]
+
+
+@dataclasses.dataclass(frozen=True)
+class MaxPool2d:
+    """The largest of each window of (batch, height, width, channel); ``stride`` is the window's size by default.
+
+    The gradient goes to the largest element of each window.
+    """
+
+    kernel_size: Size
+    stride: Size | None = None
+    padding: Size = 0
+
+    def __call__(self, x: Array) -> Array:
+        window, stride, padding = _window(self)
+        if stride == window and not any(padding):
+            return _blocks(x, window).max((2, 4))
+        return nnx.pool(x, -jnp.inf, jax.lax.max, window, stride, [(p, p) for p in padding])
+
+
+@dataclasses.dataclass(frozen=True)
+class AvgPool2d:
+    """The mean of each window of (batch, height, width, channel), padding counted as zeros, as torch does."""
+
+    kernel_size: Size
+    stride: Size | None = None
+    padding: Size = 0
+
+    def __call__(self, x: Array) -> Array:
+        window, stride, padding = _window(self)
+        total = nnx.pool(x, 0.0, jax.lax.add, window, stride, [(p, p) for p in padding])
+        return total / float(math.prod(window))
+
+
+@dataclasses.dataclass(frozen=True)
+class AdaptiveAvgPool2d:
+    """Mean over (height, width) onto a grid of the given size: cell i of n covers [⌊i H / n⌋, ⌈(i + 1) H / n⌉)."""
+
+    output_size: Size
+
+    def __call__(self, x: Array) -> Array:
+        rows, columns = _axes("output_size", self.output_size, 2)
+        if (rows, columns) == (1, 1):
+            return x.mean((-3, -2), keepdims=True)
+        down, across = _means(x.shape[-3], rows, x.dtype), _means(x.shape[-2], columns, x.dtype)
+        return jnp.einsum("...hwc,ih,jw->...ijc", x, down, across)
+
+
+@dataclasses.dataclass(frozen=True)
+class Flatten:
+    """(batch, ...) to (batch, everything). Of an image the channel runs fastest, in torch the width."""
+
+    def __call__(self, x: Array) -> Array:
+        return x.reshape(x.shape[0], -1)
+
+
+@dataclasses.dataclass(frozen=True)
+class Identity:
+    """x."""
+
+    def __call__(self, x: Array) -> Array:
+        return x
+
+
+def _axes(name: str, size: Size, rank: int) -> tuple[int, ...]:
+    sizes = (size,) * rank if isinstance(size, int) else tuple(size)
+    if len(sizes) != rank:
+        raise ValueError(f"{name} is {sizes}, must be one number or {rank}, one for each axis")
+    return sizes
+
+
+def _window(pool: MaxPool2d | AvgPool2d) -> tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]:
+    window = _axes("kernel_size", pool.kernel_size, 2)
+    return window, _axes("stride", pool.stride or window, 2), _axes("padding", pool.padding, 2)
+
+
+def _blocks(x: Array, window: tuple[int, ...]) -> Array:
+    """(batch, H / h, h, W / w, w, channel); what is left over at the end of an axis is dropped."""
+    (h, w), (rows, columns) = window, (x.shape[-3] // window[0], x.shape[-2] // window[1])
+    x = x[..., : rows * h, : columns * w, :]
+    return x.reshape(math.prod(x.shape[:-3]), rows, h, columns, w, x.shape[-1])
+
+
+def _means(size: int, cells: int, dtype: Any) -> Array:
+    """Row i averages what cell i covers, shape (cells, size)."""
+    weights = np.zeros((cells, size))
+    for i in range(cells):
+        start, end = i * size // cells, -(-(i + 1) * size // cells)
+        weights[i, start:end] = 1 / (end - start)
+    return jnp.asarray(weights, dtype)

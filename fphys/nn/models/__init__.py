@@ -1,0 +1,36 @@
+"""Models, ready to be built: ``nn.init(partial(nn.models.resnet18, num_classes=10), key)``."""
+
+from .actor_critic import ActorCritic
+from .cnn import CNN
+from .gpt2 import GPT2, gpt2
+from .lstm_lm import LSTMLanguageModel
+from .mlp import MLP
+from .q_network import QNetwork
+from .resnet import BasicBlock, Bottleneck, ResNet, resnet18, resnet34, resnet50
+from .vae import VAE, Coded, elbo_loss
+from .vgg import VGG, vgg11, vgg16
+from .vit import ViT, vit_b_16
+
+__all__ = [
+    "CNN",
+    "GPT2",
+    "MLP",
+    "VAE",
+    "VGG",
+    "ActorCritic",
+    "BasicBlock",
+    "Bottleneck",
+    "Coded",
+    "LSTMLanguageModel",
+    "QNetwork",
+    "ResNet",
+    "ViT",
+    "elbo_loss",
+    "gpt2",
+    "resnet18",
+    "resnet34",
+    "resnet50",
+    "vgg11",
+    "vgg16",
+    "vit_b_16",
+]

@@ -1,0 +1,72 @@
+"""VGG (Simonyan and Zisserman 2015)."""
+
+import os
+from collections.abc import Sequence
+
+from flax import nnx
+
+from ...typing import Array, Float, shaped
+from ..layers import AdaptiveAvgPool2d, Conv2d, Flatten, MaxPool2d
+from ..weights import Weights, translate
+from ..weights import pretrained as _with
+
+_INIT = nnx.initializers.variance_scaling(2.0, "fan_out", "normal")
+
+
+class VGG(nnx.Module):
+    """Groups of convolutions of 3 x 3, each pooled by two; two hidden layers, the classes."""
+
+    def __init__(
+        self,
+        groups: Sequence[Sequence[int]],
+        num_classes: int = 1000,
+        *,
+        hidden: int = 4096,
+        dropout: float = 0.5,
+        in_channels: int = 3,
+        rngs: nnx.Rngs,
+    ):
+        """Args: the widths of each group's convolutions; the width of the hidden layers."""
+        layers, features = [], in_channels
+        for group in groups:
+            for width in group:
+                layers += [Conv2d(features, width, 3, padding=1, kernel_init=_INIT, rngs=rngs), nnx.relu]
+                features = width
+            layers.append(MaxPool2d(2))
+        self.features = nnx.Sequential(*layers)
+        self.classifier = nnx.Sequential(
+            nnx.Linear(features * 49, hidden, rngs=rngs),
+            nnx.relu,
+            nnx.Dropout(dropout, rngs=rngs),
+            nnx.Linear(hidden, hidden, rngs=rngs),
+            nnx.relu,
+            nnx.Dropout(dropout, rngs=rngs),
+            nnx.Linear(hidden, num_classes, rngs=rngs),
+        )
+
+    @shaped
+    def __call__(self, x: Float[Array, "batch height width channels"]) -> Float[Array, "batch classes"]:
+        """Images (of 224 x 224; others are averaged to fit) to scores before the softmax.
+
+        Gradients flow to everything.
+        """
+        return self.classifier(Flatten()(AdaptiveAvgPool2d(7)(self.features(x))))
+
+    @staticmethod
+    def convert(weights: Weights) -> Weights:
+        """From torchvision's names. Of the image before the linear layers the channel runs fastest here, last there."""
+        found = translate(weights, [(r"^(features|classifier)\.", r"\1.layers.")])
+        first = found["classifier.layers.0.kernel"]
+        image = first.reshape(-1, 7, 7, first.shape[-1]).transpose(1, 2, 0, 3)
+        return found | {"classifier.layers.0.kernel": image.reshape(first.shape)}
+
+
+def vgg11(num_classes: int = 1000, pretrained: str | os.PathLike[str] | bool | None = None, *, rngs: nnx.Rngs) -> VGG:
+    """VGG-11; ``pretrained``: see :func:`fphys.nn.weights.pretrained`."""
+    return _with(VGG(((64,), (128,), (256,) * 2, (512,) * 2, (512,) * 2), num_classes, rngs=rngs), "vgg11", pretrained)
+
+
+def vgg16(num_classes: int = 1000, pretrained: str | os.PathLike[str] | bool | None = None, *, rngs: nnx.Rngs) -> VGG:
+    """VGG-16; ``pretrained``: see :func:`fphys.nn.weights.pretrained`."""
+    groups = ((64,) * 2, (128,) * 2, (256,) * 3, (512,) * 3, (512,) * 3)
+    return _with(VGG(groups, num_classes, rngs=rngs), "vgg16", pretrained)

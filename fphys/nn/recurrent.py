@@ -1,0 +1,143 @@
+"""Recurrent layers as torch has them: stacked, in both directions, the input's share computed for all times at once.
+
+Flax has the cells, one step each (``LSTMCell`` and others, re-exported); run by ``flax.nnx.RNN`` they multiply the
+input step by step. Here one large product comes before the loop, and only the recurrent one stays in it.
+"""
+
+from typing import Any, ClassVar
+
+import jax
+import jax.numpy as jnp
+from flax import nnx
+
+Array = jax.Array
+Carry = Any
+"""(h, c) of an LSTM, h of the others, each of shape (layer x direction, batch, hidden)."""
+
+
+class _Recurrent(nnx.Module):
+    """What the three have in common; a subclass says how many gates there are and how a step goes."""
+
+    gates: ClassVar[int]
+
+    def __init__(
+        self,
+        in_features: int,
+        hidden_features: int,
+        num_layers: int = 1,
+        *,
+        bidirectional: bool = False,
+        dropout: float = 0.0,
+        unroll: int = 1,
+        rngs: nnx.Rngs,
+    ):
+        """Build the layers.
+
+        Args:
+            in_features: size of the input's last axis.
+            hidden_features: size of the hidden state.
+            num_layers: layers on top of one another.
+            bidirectional: whether a second set runs from the end to the start.
+            dropout: between layers, when training.
+            unroll: steps per iteration of the compiled loop: time against code size.
+            rngs: for the parameters and the dropout.
+        """
+        self.hidden_features = hidden_features
+        self.directions = 2 if bidirectional else 1
+        self.unroll = unroll
+        self.dropout = nnx.Dropout(dropout, rngs=rngs) if dropout else None
+        wide, out = hidden_features * self.directions, self.gates * hidden_features
+        self.layers = nnx.List(
+            nnx.List(
+                nnx.Dict(
+                    input=nnx.Linear(wide if layer else in_features, out, rngs=rngs),
+                    hidden=nnx.Linear(hidden_features, out, kernel_init=nnx.initializers.orthogonal(), rngs=rngs),
+                )
+                for _ in range(self.directions)
+            )
+            for layer in range(num_layers)
+        )
+
+    def __call__(self, x: Array, carry: Carry | None = None) -> tuple[Array, Carry]:
+        """Run over time.
+
+        Args:
+            x: shape (batch, time, in_features).
+            carry: where to start; zeros by default.
+
+        Returns:
+            The last layer's hidden states, shape (batch, time, hidden x directions), and every layer's last carry.
+            Gradients flow to all of them.
+
+        Raises:
+            ValueError: ``x`` has another rank.
+        """
+        if x.ndim != 3:
+            raise ValueError(f"x has shape {x.shape}, must be (batch, time, features): one sequence is x[None]")
+        last = []
+        for index, layer in enumerate(self.layers):
+            if index and self.dropout is not None:
+                x = self.dropout(x)
+            outs = []
+            for direction, cell in enumerate(layer):
+                number = index * self.directions + direction
+                start = None if carry is None else jax.tree.map(lambda leaf, n=number: leaf[n], carry)
+                end, out = self._run(cell, x, start, reverse=direction == 1)
+                last.append(end)
+                outs.append(out)
+            x = outs[0] if len(outs) == 1 else jnp.concatenate(outs, -1)
+        return x, jax.tree.map(lambda *leaves: jnp.stack(leaves), *last)
+
+    def _run(self, cell: Any, x: Array, carry: Carry | None, reverse: bool) -> tuple[Carry, Array]:
+        given = cell["input"](x).swapaxes(0, 1)
+        if carry is None:
+            carry = self._zeros(jnp.zeros((x.shape[0], self.hidden_features), given.dtype))
+
+        def step(state: Carry, row: Array) -> tuple[Carry, Array]:
+            state = self._step(state, row, cell["hidden"])
+            return state, jax.tree.leaves(state)[0]
+
+        end, out = jax.lax.scan(step, carry, given, reverse=reverse, unroll=self.unroll)
+        return end, out.swapaxes(0, 1)
+
+    def _zeros(self, h: Array) -> Carry:
+        return h
+
+    def _step(self, carry: Carry, given: Array, hidden: nnx.Linear) -> Carry:
+        raise NotImplementedError
+
+
+class RNN(_Recurrent):
+    """h' = tanh(W x + b + U h + d) (Elman 1990)."""
+
+    gates = 1
+
+    def _step(self, carry: Carry, given: Array, hidden: nnx.Linear) -> Carry:
+        return jnp.tanh(given + hidden(carry))
+
+
+class GRU(_Recurrent):
+    """r, z = sigmoid(...), n = tanh(W x + b + r (U h + d)), h' = (1 - z) n + z h (Cho 2014, in cuDNN's form)."""
+
+    gates = 3
+
+    def _step(self, carry: Carry, given: Array, hidden: nnx.Linear) -> Carry:
+        (xr, xz, xn), (hr, hz, hn) = (jnp.split(part, 3, -1) for part in (given, hidden(carry)))
+        r, z = jax.nn.sigmoid(xr + hr), jax.nn.sigmoid(xz + hz)
+        n = jnp.tanh(xn + r * hn)
+        return n + z * (carry - n)
+
+
+class LSTM(_Recurrent):
+    """i, f, o = sigmoid(...), g = tanh(...), c' = f c + i g, h' = o tanh(c') (Hochreiter 1997, Gers 2000)."""
+
+    gates = 4
+
+    def _zeros(self, h: Array) -> Carry:
+        return h, h
+
+    def _step(self, carry: Carry, given: Array, hidden: nnx.Linear) -> Carry:
+        h, c = carry
+        i, f, g, o = jnp.split(given + hidden(h), 4, -1)
+        c = jax.nn.sigmoid(f) * c + jax.nn.sigmoid(i) * jnp.tanh(g)
+        return jax.nn.sigmoid(o) * jnp.tanh(c), c

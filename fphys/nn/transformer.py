@@ -1,0 +1,91 @@
+"""The block that vision transformers and GPT are stacks of."""
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from flax import nnx
+from flax.nnx.nn.attention import dot_product_attention_weights
+
+Array = jax.Array
+
+
+def attention(query: Array, key: Array, value: Array, **options: Any) -> Array:
+    """softmax(Q Kᵀ / √d) V (Vaswani 2017) in the arrays' precision.
+
+    :func:`flax.nnx.dot_product_attention`, but for float64, whose scores ``jax.nn`` would round to float32.
+
+    Args:
+        query, key, value: shape (..., position, head, d).
+        options: what :class:`flax.nnx.MultiHeadAttention` passes on: mask, dropout and the like.
+
+    Returns:
+        Shape (..., position, head, d). Gradients flow to query, key and value.
+    """
+    if query.dtype != jnp.float64:
+        return nnx.dot_product_attention(query, key, value, **options)
+    return jnp.einsum("...hqk,...khd->...qhd", dot_product_attention_weights(query, key, **options), value)
+
+
+class TransformerBlock(nnx.Module):
+    """x + attention(norm(x)), then x + mlp(norm(x)): normalised before, not after (Xiong 2020)."""
+
+    def __init__(
+        self,
+        features: int,
+        num_heads: int,
+        hidden_features: int | None = None,
+        *,
+        causal: bool = False,
+        activation: Callable[[Array], Array] = nnx.gelu,
+        dropout: float = 0.0,
+        epsilon: float = 1e-5,
+        rngs: nnx.Rngs,
+    ):
+        """Build the block.
+
+        Args:
+            features: size of the last axis of input and output.
+            num_heads: attention heads, a divisor of ``features``.
+            hidden_features: width of the mlp, four times ``features`` by default.
+            causal: whether a position sees only itself and those before it.
+            activation: of the mlp.
+            dropout: of the attention's weights and of both branches, when training.
+            epsilon: added to the variance in both norms.
+            rngs: for the parameters and the dropout.
+
+        Raises:
+            ValueError: ``num_heads`` does not divide ``features``.
+        """
+        if features % num_heads:
+            raise ValueError(f"features is {features}, must be a multiple of num_heads, {num_heads}")
+        wide = hidden_features or 4 * features
+        self.causal, self.activation = causal, activation
+        self.norm1 = nnx.LayerNorm(features, epsilon=epsilon, rngs=rngs)
+        self.attention = nnx.MultiHeadAttention(
+            num_heads,
+            features,
+            dropout_rate=dropout,
+            broadcast_dropout=False,
+            attention_fn=attention,
+            decode=False,
+            rngs=rngs,
+        )
+        self.norm2 = nnx.LayerNorm(features, epsilon=epsilon, rngs=rngs)
+        self.up = nnx.Linear(features, wide, rngs=rngs)
+        self.down = nnx.Linear(wide, features, rngs=rngs)
+        self.dropout = nnx.Dropout(dropout, rngs=rngs)
+
+    def __call__(self, x: Array, mask: Array | None = None) -> Array:
+        """Run the block.
+
+        Args:
+            x: shape (batch, position, features).
+            mask: which positions attend to which, bool, shape (batch, 1 or head, position, position); True attends.
+
+        Returns:
+            The shape of ``x``. Gradients flow to ``x`` and the parameters.
+        """
+        x = x + self.dropout(self.attention(self.norm1(x), mask=mask, is_causal=self.causal))
+        return x + self.dropout(self.down(self.activation(self.up(self.norm2(x)))))

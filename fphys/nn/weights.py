@@ -1,0 +1,211 @@
+"""Pretrained weights: reading files of them, finding them by name, and what torch's names are here.
+
+A model class that can take weights from elsewhere has a static method ``convert(weights)``, from the names of a state
+dict to ours. Ours are the attributes with dots between: ``layer1.0.conv1.kernel``. Nothing is ever downloaded.
+"""
+
+import os
+import re
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, TypeVar
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from flax import nnx
+
+from ..errors import FphysError, MissingDependencyError
+from .pure import Aux, Params, Structure, split
+
+VARIABLE = "FPHYS_CACHE"
+SUFFIXES = (".safetensors", ".pth", ".pt", ".bin")
+Weights = dict[str, np.ndarray]
+Rule = tuple[str, str | Callable[[re.Match[str]], str]]
+M = TypeVar("M", bound=nnx.Module)
+
+
+class WeightsError(FphysError, ValueError):
+    """Weights do not fit a model, or a file is not one of weights; the text names every offender."""
+
+
+def read_weights(path: str | os.PathLike[str]) -> Weights:
+    """The arrays in a file, by name.
+
+    Args:
+        path: ``.safetensors``; or ``.pth``, ``.pt``, ``.bin``, torch's format, for which torch must be installed. Of
+            the latter only tensors are read: no code in such a file is run.
+
+    Raises:
+        FileNotFoundError: there is no such file. WeightsError: it is damaged, or holds something else than tensors.
+        MissingDependencyError: torch is needed and not there.
+    """
+    path = Path(path)
+    if not path.is_file():
+        raise FileNotFoundError(f"{path}: there is no such file of weights")
+    if path.suffix == ".safetensors":
+        from safetensors import SafetensorError
+        from safetensors.numpy import load_file
+
+        try:
+            return load_file(path)
+        except SafetensorError as cause:
+            raise WeightsError(f"{path}: damaged, or not in safetensors' format: {cause}. Fetch it anew") from cause
+    if path.suffix not in SUFFIXES:
+        raise WeightsError(f"{path}: {path.suffix!r} is no format of weights; known are {', '.join(SUFFIXES)}")
+    return _from_torch(path)
+
+
+def write_weights(path: str | os.PathLike[str], params: Params, aux: Aux) -> None:
+    """Write parameters and statistics in safetensors' format, under our names: :func:`load_weights` takes them."""
+    from safetensors.numpy import save_file
+
+    save_file({name: np.ascontiguousarray(leaf) for name, leaf in {**flat(params), **flat(aux)}.items()}, path)
+
+
+def load_weights(
+    module: Structure, params: Params, aux: Aux, weights: Mapping[str, Any], strict: bool = True
+) -> tuple[Params, Aux]:
+    """Put weights in the place of a model's own: ``params, aux = load_weights(module, params, aux, weights)``.
+
+    Args:
+        module, params, aux: from :func:`fphys.nn.init`, or their shapes, by ``jax.eval_shape``.
+        weights: arrays or torch tensors by name, from :func:`read_weights` or a state dict: of torchvision or Hugging
+            Face for ResNet and ViT, of torchvision for VGG, of Hugging Face for GPT-2; under our own names for all.
+        strict: whether every parameter must be given. What is not keeps its value.
+
+    Returns:
+        New ``params`` and ``aux``, in the dtypes of the old ones.
+
+    Raises:
+        WeightsError: names or shapes do not fit; all of them are listed.
+    """
+    own = {**flat(params), **flat(aux)}
+    given = {name: _array(value) for name, value in weights.items()}
+    if not given.keys() <= own.keys():
+        convert = getattr(module.type, "convert", None)
+        given = convert(given) if convert else given
+    shapes = [
+        f"{name} has shape {value.shape}, the model's {own[name].shape}"
+        for name, value in given.items()
+        if name in own and not _fits(value, own[name])
+    ]
+    unknown = [f"{name} is not in the model" for name in given.keys() - own.keys()]
+    absent = [f"{name} is missing" for name in own.keys() - given.keys() if strict]
+    if wrong := [*shapes, *sorted(unknown), *sorted(absent)]:
+        rest = f"; and {len(wrong) - 10} more" if len(wrong) > 10 else ""
+        raise WeightsError(f"the weights do not fit {module.type.__name__}: {'; '.join(wrong[:10])}{rest}")
+
+    def place(path: Any, leaf: Any) -> Any:
+        name = _dotted(path)
+        return jnp.asarray(given[name].reshape(leaf.shape), leaf.dtype) if name in given else leaf
+
+    return jax.tree_util.tree_map_with_path(place, params), jax.tree_util.tree_map_with_path(place, aux)
+
+
+def pretrained(model: M, name: str, which: str | os.PathLike[str] | bool | None, default: str = "imagenet") -> M:
+    """A model with the weights that its caller asked for.
+
+    Args:
+        model: just built.
+        name: of its architecture: ``resnet50``.
+        which: a file; or a name, ``imagenet``, of a file ``resnet50-imagenet.safetensors`` in the folder of weights
+            (``FPHYS_CACHE``, else ``~/.cache/fphys``); True for the default name, None or False for none.
+        default: the default name.
+
+    Raises:
+        FileNotFoundError: it is not there; the text says what to put where. WeightsError: it does not fit.
+    """
+    if which is None or which is False:
+        return model
+    weights = read_weights(_find(name, default if which is True else which))
+    module, params, aux = split(model)
+    params, aux = load_weights(module, params, aux, weights)
+    nnx.update(model, nnx.merge_state(_state(model, params), _state(model, aux)))
+    return model
+
+
+def translate(weights: Weights, rules: Sequence[Rule]) -> Weights:
+    """Rename by regular expressions, all of them in order, and turn torch's layouts into ours.
+
+    ``weight`` becomes ``kernel`` with the outputs on the last axis, or ``scale`` where it is a vector; the statistics
+    of batch normalisation become ``mean`` and ``var``, its counter is left out. Other last names stay.
+    """
+    found = {}
+    for name, value in weights.items():
+        for pattern, new in rules:
+            name = re.sub(pattern, new, name)
+        stem, _, leaf = name.rpartition(".")
+        if leaf == "weight" and value.ndim > 1:
+            leaf, value = "kernel", np.moveaxis(value, (0, 1), (-1, -2))
+        elif leaf != "num_batches_tracked":
+            leaf = {"weight": "scale", "running_mean": "mean", "running_var": "var"}.get(leaf, leaf)
+        if leaf != "num_batches_tracked":
+            found[f"{stem}.{leaf}" if stem else leaf] = value
+    return found
+
+
+def flat(tree: Any) -> dict[str, Any]:
+    """The leaves of nested dictionaries, by their keys with dots between."""
+    return {_dotted(path): leaf for path, leaf in jax.tree_util.tree_leaves_with_path(tree)}
+
+
+def _dotted(path: Any) -> str:
+    return ".".join(str(part.key) for part in path)
+
+
+def _array(value: Any) -> np.ndarray:
+    if hasattr(value, "detach"):  # a torch tensor, without importing torch
+        value = value.detach().cpu()
+        value = value.float() if value.dtype.is_floating_point and value.dtype.itemsize < 4 else value
+    return np.asarray(value)
+
+
+def _fits(value: np.ndarray, leaf: Any) -> bool:
+    """The same shape; or the same numbers with axes joined or parted, as the heads of attention are."""
+    return value.shape == leaf.shape or (value.ndim != leaf.ndim and value.size == leaf.size)
+
+
+def _state(model: nnx.Module, tree: Any) -> nnx.State:
+    """A nested dictionary as the state of those variables of a model."""
+    names = flat(tree)
+    state = nnx.filter_state(nnx.state(model), lambda path, _: ".".join(map(str, path)) in names)
+    nnx.replace_by_pure_dict(state, tree)
+    return state
+
+
+def _find(name: str, which: str | os.PathLike[str]) -> Path:
+    path = Path(which)
+    if path.suffix in SUFFIXES:
+        return path
+    folder = Path(os.environ.get(VARIABLE) or Path.home() / ".cache" / "fphys") / "weights"
+    for suffix in SUFFIXES:
+        if (path := folder / f"{name}-{which}{suffix}").is_file():
+            return path
+    raise FileNotFoundError(
+        f"the weights {str(which)!r} of {name} are not in {folder}: put them there as {name}-{which}.safetensors (or "
+        f".pth with torch installed), the state dict of torchvision's or Hugging Face's {name}; or pass a file's path, "
+        f"or set {VARIABLE} to another folder"
+    )
+
+
+def _from_torch(path: Path) -> Weights:
+    try:
+        import torch
+    except ImportError as cause:
+        raise MissingDependencyError(
+            f'{path}: torch reads this format and is not installed: pip install "fphys[torch]", or convert the file to '
+            "safetensors elsewhere"
+        ) from cause
+    import pickle
+
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", UserWarning)  # that it may be unable to read a strange pickle
+            content = torch.load(path, map_location="cpu", weights_only=True)
+    except (pickle.UnpicklingError, RuntimeError, EOFError, ValueError) as cause:
+        raise WeightsError(f"{path}: refused: damaged, or it holds more than tensors, which could be code") from cause
+    if not isinstance(content, dict) or not all(isinstance(value, torch.Tensor) for value in content.values()):
+        raise WeightsError(f"{path}: not a state dict: must be a dictionary of tensors by name, model.state_dict()")
+    return {name: _array(value) for name, value in content.items()}

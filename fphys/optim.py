@@ -1,0 +1,227 @@
+"""Optimizers and schedules: optax's under one roof, and torch's four with torch's arguments and numbers.
+
+``optimizer = Adam(1e-3)``, ``state = optimizer.init(params)``,
+``updates, state = optimizer.update(grads, state, params)``,
+``params = apply_updates(params, updates)``. Names in capitals are torch's, with torch's defaults; lower-case ones are
+optax's own. A rate is a number or a schedule, and a schedule a function of the number of updates so far.
+"""
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import numpy as np
+import optax
+from optax import (
+    GradientTransformation,
+    MultiSteps,
+    adabelief,
+    adadelta,
+    adafactor,
+    adagrad,
+    adam,
+    adamax,
+    adamw,
+    add_decayed_weights,
+    apply_if_finite,
+    apply_updates,
+    chain,
+    clip,
+    clip_by_global_norm,
+    constant_schedule,
+    cosine_decay_schedule,
+    cosine_onecycle_schedule,
+    ema,
+    exponential_decay,
+    global_norm,
+    incremental_update,
+    inject_hyperparams,
+    join_schedules,
+    lamb,
+    lars,
+    lbfgs,
+    linear_schedule,
+    lion,
+    lookahead,
+    masked,
+    multi_transform,
+    nadam,
+    piecewise_constant_schedule,
+    polynomial_schedule,
+    radam,
+    rmsprop,
+    scale_by_learning_rate,
+    set_to_zero,
+    sgd,
+    sgdr_schedule,
+    warmup_cosine_decay_schedule,
+    warmup_exponential_decay_schedule,
+    yogi,
+)
+
+Schedule = Callable[[Any], Any]
+Rate = float | jax.Array | Schedule
+
+
+def SGD(
+    lr: Rate, momentum: float = 0.0, weight_decay: float = 0.0, nesterov: bool = False
+) -> optax.GradientTransformationExtraArgs:
+    """b' = μ b + g + λ p, p' = p - lr b'; with Nesterov's momentum p' = p - lr (g + λ p + μ b') (Sutskever 2013).
+
+    Raises:
+        ValueError: a number is not finite or negative; Nesterov's momentum without momentum.
+    """
+    _numbers(lr=lr, momentum=momentum, weight_decay=weight_decay)
+    if nesterov and not momentum:
+        raise ValueError("nesterov is True and momentum 0: Nesterov's momentum needs one, 0.9 say")
+    return optax.chain(_decay(weight_decay), optax.sgd(lr, momentum or None, nesterov))
+
+
+def Adam(
+    lr: Rate = 1e-3, betas: tuple[float, float] = (0.9, 0.999), eps: float = 1e-8, weight_decay: float = 0.0
+) -> optax.GradientTransformationExtraArgs:
+    """Adam (Kingma and Ba 2015); weight decay, if any, is added to the gradient.
+
+    Raises:
+        ValueError: a number is not finite or negative, or a beta not below 1.
+    """
+    _numbers(lr=lr, eps=eps, weight_decay=weight_decay)
+    _betas(betas)
+    return optax.chain(_decay(weight_decay), optax.adam(lr, *betas, eps))
+
+
+def AdamW(
+    lr: Rate = 1e-3, betas: tuple[float, float] = (0.9, 0.999), eps: float = 1e-8, weight_decay: float = 1e-2
+) -> optax.GradientTransformationExtraArgs:
+    """Adam with decoupled weight decay, p' = p - lr (adam + λ p) (Loshchilov and Hutter 2019).
+
+    Raises:
+        ValueError: a number is not finite or negative, or a beta not below 1.
+    """
+    _numbers(lr=lr, eps=eps, weight_decay=weight_decay)
+    _betas(betas)
+    return optax.adamw(lr, *betas, eps, weight_decay=weight_decay)
+
+
+def RMSprop(
+    lr: Rate = 1e-2,
+    alpha: float = 0.99,
+    eps: float = 1e-8,
+    weight_decay: float = 0.0,
+    momentum: float = 0.0,
+    centered: bool = False,
+) -> optax.GradientTransformationExtraArgs:
+    """v' = α v + (1 - α) g², b' = μ b + g / (√v' + ε), p' = p - lr b' (Hinton 2012; centred: Graves 2013).
+
+    Raises:
+        ValueError: a number is not finite or negative.
+    """
+    _numbers(lr=lr, alpha=alpha, eps=eps, weight_decay=weight_decay, momentum=momentum)
+    scale = optax.scale_by_stddev if centered else optax.scale_by_rms
+    return optax.chain(
+        _decay(weight_decay),
+        scale(alpha, eps, eps_in_sqrt=False),
+        optax.trace(momentum) if momentum else optax.identity(),
+        optax.scale_by_learning_rate(lr),
+    )
+
+
+def StepLR(lr: float, step_size: int, gamma: float = 0.1) -> Schedule:
+    """lr γ^floor(n / step_size)."""
+    return optax.exponential_decay(lr, step_size, gamma, staircase=True)
+
+
+def ExponentialLR(lr: float, gamma: float) -> Schedule:
+    """lr γⁿ."""
+    return optax.exponential_decay(lr, 1, gamma)
+
+
+def CosineAnnealingLR(lr: float, T_max: int, eta_min: float = 0.0) -> Schedule:
+    """eta_min + (lr - eta_min) (1 + cos(π n / T_max)) / 2, and eta_min from T_max on (Loshchilov and Hutter 2017)."""
+    return optax.cosine_decay_schedule(lr, T_max, eta_min / lr)
+
+
+def warmup(schedule: Rate, steps: int, start: float = 0.0) -> Schedule:
+    """From ``start`` in equal steps to where the schedule (or constant rate) begins, which then takes its course.
+
+    Raises:
+        ValueError: ``steps`` is negative.
+    """
+    if steps < 0:
+        raise ValueError(f"steps is {steps}, must be the number of updates to warm up for")
+    after = schedule if callable(schedule) else optax.constant_schedule(schedule)
+    return optax.join_schedules([optax.linear_schedule(start, after(0), steps), after], [steps])
+
+
+def _decay(weight_decay: float) -> optax.GradientTransformation:
+    return optax.add_decayed_weights(weight_decay) if weight_decay else optax.identity()
+
+
+def _numbers(**numbers: Any) -> None:
+    for name, value in numbers.items():
+        if isinstance(value, (int, float, np.number)) and not (math.isfinite(value) and value >= 0):
+            raise ValueError(f"{name} is {value}, must be finite and not negative")
+
+
+def _betas(betas: tuple[float, float]) -> None:
+    if not all(0 <= beta < 1 for beta in betas):
+        raise ValueError(f"betas are {betas}, must be from 0 up to, not including, 1")
+
+
+__all__ = [
+    "SGD",
+    "Adam",
+    "AdamW",
+    "CosineAnnealingLR",
+    "ExponentialLR",
+    "GradientTransformation",
+    "MultiSteps",
+    "RMSprop",
+    "Rate",
+    "Schedule",
+    "StepLR",
+    "adabelief",
+    "adadelta",
+    "adafactor",
+    "adagrad",
+    "adam",
+    "adamax",
+    "adamw",
+    "add_decayed_weights",
+    "apply_if_finite",
+    "apply_updates",
+    "chain",
+    "clip",
+    "clip_by_global_norm",
+    "constant_schedule",
+    "cosine_decay_schedule",
+    "cosine_onecycle_schedule",
+    "ema",
+    "exponential_decay",
+    "global_norm",
+    "incremental_update",
+    "inject_hyperparams",
+    "join_schedules",
+    "lamb",
+    "lars",
+    "lbfgs",
+    "linear_schedule",
+    "lion",
+    "lookahead",
+    "masked",
+    "multi_transform",
+    "nadam",
+    "piecewise_constant_schedule",
+    "polynomial_schedule",
+    "radam",
+    "rmsprop",
+    "scale_by_learning_rate",
+    "set_to_zero",
+    "sgd",
+    "sgdr_schedule",
+    "warmup",
+    "warmup_cosine_decay_schedule",
+    "warmup_exponential_decay_schedule",
+    "yogi",
+]

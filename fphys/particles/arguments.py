@@ -1,0 +1,71 @@
+"""What particle solvers are given: numbers and arrays, with the world axis or without, in one precision."""
+
+from typing import Any
+
+import jax
+import jax.core
+import jax.numpy as jnp
+import numpy as np
+
+Array = jax.Array
+
+
+def array(name: str, value: Any, dtype: Any = None) -> Array:
+    """The value as an array; numbers (NumPy's own, and those that JAX traces) and lists take the dtype.
+
+    Raises:
+        TypeError: it is an array of another dtype.
+    """
+    given = getattr(value, "dtype", None)
+    if given is None or isinstance(value, float | int) or getattr(value, "weak_type", False):
+        return jnp.asarray(value, dtype)
+    if dtype is not None and given != dtype:
+        raise TypeError(f"{name} is {given}, the particles are {dtype}: cast it, for nothing is cast silently")
+    return jnp.asarray(value)
+
+
+def row(name: str, value: Any, tail: tuple[int, ...], dtype: Any) -> Array:
+    """A parameter with its world axis, shape (1 | world, *tail), from a number, (*tail) or that shape.
+
+    Raises:
+        ValueError: another shape. TypeError: another dtype.
+    """
+    value = array(name, value, dtype)
+    if value.ndim == 0:
+        return jnp.broadcast_to(value, (1, *tail))
+    if value.shape == tail:
+        return value[None]
+    if value.shape[1:] != tail:
+        raise ValueError(f"{name} has shape {value.shape}, must be a number, {tail}, or {('1 | num_worlds', *tail)}")
+    return value
+
+
+def each(name: str, value: Any, shape: tuple[int, ...], dtype: Any) -> Array:
+    """A quantity of the particles, shape (world, particle), from a number, (particle,) or (1 | world, 1 | particle)."""
+    value = array(name, value, dtype)
+    value = value.reshape((1,) * (2 - value.ndim) + value.shape) if value.ndim < 2 else value
+    if value.ndim != 2 or any(n not in (1, size) for n, size in zip(value.shape, shape, strict=True)):
+        raise ValueError(f"{name} has shape {value.shape}, must fit (num_worlds, n) = {shape}")
+    return jnp.broadcast_to(value, shape)
+
+
+def load(name: str, value: Any, shape: tuple[int, ...], dtype: Any) -> Array:
+    """A load on the particles, None for zero; axes 0 and 1 may have size 1.
+
+    Raises:
+        ValueError: another shape. TypeError: another dtype.
+    """
+    if value is None:
+        return jnp.zeros((1, 1, *shape[2:]), dtype)
+    value = array(name, value, dtype)
+    sizes = [(size, 1) for size in shape[:2]] + [(size,) for size in shape[2:]]
+    if value.ndim != len(shape) or any(n not in allowed for n, allowed in zip(value.shape, sizes, strict=True)):
+        raise ValueError(f"{name} has shape {value.shape}, must be {shape}; axes 0 and 1 may have size 1")
+    return value
+
+
+def known(*values: Any) -> list[np.ndarray] | None:
+    """The values on the host, or None where one is traced."""
+    if any(isinstance(value, jax.core.Tracer) for value in values):
+        return None
+    return [np.asarray(value) for value in values]

@@ -1,0 +1,138 @@
+"""Materials of the material point method, as plain trees: every number is a leaf and gets a gradient.
+
+A number may be a scalar, or an array of shape (1 | world,). Stresses are gradients of energies, or of one after plastic
+flow; ``kernels/particles/materials.py`` gives the equations.
+"""
+
+import dataclasses
+import math
+from typing import Any, ClassVar
+
+import jax.numpy as jnp
+
+from ..tree import Tree, pytree
+
+COLUMNS = 6
+
+
+class Material(Tree):
+    """Base of all materials: the fields, in their order, are the columns of the kernels' table."""
+
+    density: Any
+    kind: ClassVar[int]
+    history: ClassVar[float] = 0.0  # what a particle remembers at the start
+
+    def numbers(self) -> list[Any]:
+        """The fields, in order."""
+        return [getattr(self, field.name) for field in dataclasses.fields(self)]  # type: ignore[arg-type]
+
+    def modulus(self) -> Any:
+        """The modulus of a pressure wave [Pa]: lambda + 2 mu = E (1 - nu) / ((1 + nu) (1 - 2 nu))."""
+        young, poisson = self.young, self.poisson  # type: ignore[attr-defined]
+        return young * (1.0 - poisson) / ((1.0 + poisson) * (1.0 - 2.0 * poisson))
+
+
+@pytree
+class Corotated(Material):
+    """Fixed corotated elasticity (Stomakhin et al. 2012): tau = 2 mu (F - R) F^T + lambda J (J - 1) I."""
+
+    density: Any  # [kg/m^3]
+    young: Any  # Young's modulus [Pa]
+    poisson: Any  # Poisson's ratio
+
+    kind: ClassVar[int] = 0
+
+
+@pytree
+class NeoHookean(Material):
+    """Compressible Neo-Hookean elasticity: tau = mu (F F^T - I) + lambda ln(J) I."""
+
+    density: Any  # [kg/m^3]
+    young: Any  # Young's modulus [Pa]
+    poisson: Any  # Poisson's ratio
+
+    kind: ClassVar[int] = 1
+
+
+@pytree
+class Liquid(Material):
+    """A weakly compressible liquid: p = K / gamma (J^-gamma - 1), and a Newtonian viscosity.
+
+    Its deformation gradient holds the volume ratio only, F = J^(1/3) I; J is held above 0.1.
+    """
+
+    density: Any  # [kg/m^3]
+    bulk: Any  # Bulk modulus K [Pa]: density times the square of the speed of sound.
+    gamma: Any = 7.0
+    viscosity: Any = 0.0  # Dynamic viscosity [Pa s]
+
+    kind: ClassVar[int] = 2
+
+    def numbers(self) -> list[Any]:
+        return [self.density, self.bulk, 0.0, self.gamma, self.viscosity]
+
+    def modulus(self) -> Any:
+        return self.bulk
+
+
+@pytree
+class Snow(Material):
+    """Snow (Stomakhin et al. 2013): fixed corotated, singular values held, harder where compacted.
+
+    mu and lambda grow by exp(hardening (1 - Jp)); a particle's history is Jp, the plastic volume ratio.
+    """
+
+    density: Any = 400.0  # [kg/m^3]
+    young: Any = 1.4e5  # Young's modulus [Pa]
+    poisson: Any = 0.2  # Poisson's ratio
+    compression: Any = 2.5e-2  # Singular values stay above 1 - compression ...
+    stretch: Any = 7.5e-3  # ... and below 1 + stretch.
+    hardening: Any = 10.0
+
+    kind: ClassVar[int] = 3
+    history: ClassVar[float] = 1.0
+
+
+@pytree
+class Sand(Material):
+    """Sand (Klar et al. 2016): Hencky elasticity, Drucker and Prager's cone, no hardening.
+
+    A particle's history is the volume gained while it was apart (Tampubolon et al. 2017): it is paid back before it
+    carries load again.
+    """
+
+    density: Any = 1600.0  # [kg/m^3]
+    young: Any = 3.5e5  # Young's modulus [Pa]
+    poisson: Any = 0.3  # Poisson's ratio
+    friction: Any = math.radians(31.0)  # Angle of internal friction [rad]
+    cohesion: Any = 0.0  # Volume strain that it bears in expansion
+
+    kind: ClassVar[int] = 4
+
+
+@pytree
+class VonMises(Material):
+    """Metal and clay: Hencky elasticity, flow at von Mises's stress sigma_y + hardening times plastic strain.
+
+    A particle's history is its equivalent plastic strain.
+    """
+
+    density: Any  # [kg/m^3]
+    young: Any  # Young's modulus [Pa]
+    poisson: Any  # Poisson's ratio
+    strength: Any  # Yield stress in tension, sigma_y [Pa]
+    hardening: Any = 0.0  # Its growth [Pa] with the equivalent plastic strain
+
+    kind: ClassVar[int] = 5
+
+
+def table(materials: tuple[Material, ...], dtype: Any) -> Any:
+    """The kernels' table, shape (1 | world, material, COLUMNS)."""
+    rows = []
+    for material in materials:
+        numbers = [jnp.asarray(x, dtype).reshape(-1) for x in material.numbers()]
+        numbers += [jnp.zeros(1, dtype)] * (COLUMNS - len(numbers))
+        worlds = max(x.shape[0] for x in numbers)
+        rows.append(jnp.stack([jnp.broadcast_to(x, (worlds,)) for x in numbers], -1))
+    worlds = max(row.shape[0] for row in rows)
+    return jnp.stack([jnp.broadcast_to(row, (worlds, COLUMNS)) for row in rows], 1)

@@ -1,0 +1,421 @@
+"""The material point method: MLS-MPM with quadratic B-splines and APIC transfers, in planes and in space.
+
+A step (Hu et al. 2018; Jiang et al. 2015): particles deform, F = (I + h C) F, and flow where they yield; they spread
+mass, momentum and stress to the nodes around them; nodes move, under gravity, walls and colliders; particles collect
+velocity and its gradient, and move along. The gradient recomputes all but the particles' states.
+"""
+
+import enum
+import functools
+import math
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from ..bridge import kernels, num_parts, reverse_only, warp_op
+from ..errors import StateError
+from ..tree import Tree, pytree, static
+from . import materials
+from .arguments import array, each, known, load, row
+from .boundary import Collider, Walls, contact_number, prepared, shape_number
+from .materials import Corotated, Liquid, Material, NeoHookean, Sand, Snow, VonMises
+
+__all__ = [
+    "Collider",
+    "Corotated",
+    "Liquid",
+    "Material",
+    "NeoHookean",
+    "Params",
+    "Sand",
+    "Snow",
+    "State",
+    "Status",
+    "VonMises",
+    "Walls",
+    "check",
+    "init",
+    "step",
+]
+
+Array = jax.Array
+
+COURANT = 0.5
+"""Largest Courant number that :func:`init` accepts: time step times speed of sound over cell."""
+
+
+class Status(enum.IntFlag):
+    """Fault bits of ``state.status``; sticky."""
+
+    NONFINITE = 1  # a particle is NaN, infinite or beyond 1e10: it stands still and touches nothing
+    BADCTRL = 2  # a force or actuation is not finite: that particle took no part in the step
+    OOB = 32  # a particle is more than half a cell outside the domain: it stands still and touches nothing
+    CFL = 64  # a particle moved farther than a cell in one step
+
+
+@pytree
+class Params(Tree):
+    """The domain, what is in it, and how time passes. Leaves may be numbers, or arrays with or without a world axis."""
+
+    material: Material | tuple[Material, ...]  # one, or those that the particles' numbers refer to
+    timestep: Any  # h [s], shape () or (1 | world,)
+    gravity: Any = 0.0  # [m/s^2], shape (), (dim,) or (1 | world, dim)
+    walls: Walls = Walls()
+    cell: float = static(default=1.0)  # edge of a cell [m]
+    shape: tuple[int, ...] = static(default=(64, 64))  # cells per axis
+    lower: tuple[float, ...] = static(default=())  # lower corner of the domain [m]; empty: the origin
+
+    @property
+    def dim(self) -> int:
+        """2 or 3."""
+        return len(self.shape)
+
+    @property
+    def materials(self) -> tuple[Material, ...]:
+        """All materials."""
+        return self.material if isinstance(self.material, tuple) else (self.material,)
+
+
+@pytree
+class State(Tree):
+    """Particles. Make them with :func:`init`."""
+
+    x: Array  # Position [m], shape (world, particle, dim).
+    v: Array  # Velocity [m/s], shape (world, particle, dim).
+    C: Array  # Velocity gradient [1/s], shape (world, particle, 3, 3); in a plane the rest is zero.
+    F: Array  # Deformation gradient, elastic part, shape (world, particle, 3, 3); up to where C acts next.
+    history: Array  # What the material remembers, shape (world, particle).
+    volume: Array  # Volume at rest [m^dim], shape (world, particle).
+    material: Array  # Number of the material, int32, shape (world, particle).
+    status: Array  # Fault bits (Status), uint32, shape (world,); no gradient.
+
+
+class _Setting(NamedTuple):
+    """Parameters as the kernels take them, all with the world axis first."""
+
+    table: Any
+    timestep: Any
+    gravity: Any
+    wall_friction: Any
+    wall_velocity: Any
+
+
+@jax.tree_util.register_static
+class _Layout(NamedTuple):
+    """What is known when the step is compiled."""
+
+    kinds: tuple[int, ...]
+    walls: tuple[int, ...]
+    cell: float
+    shape: tuple[int, ...]
+    lower: tuple[float, ...]
+    actuated: bool
+
+    @property
+    def at(self) -> list[Any]:
+        """How kernels find the nodes."""
+        return [self.lower, self.cell, self.nodes]
+
+    @property
+    def nodes(self) -> tuple[int, int, int]:
+        """Nodes per axis, in the middle of cells: two more on each side."""
+        x, y, *z = (n + 4 for n in self.shape)
+        return (x, y, *(z or [1]))  # type: ignore[return-value]
+
+
+def _deform(launch: Any, layout: _Layout, setting: _Setting, state: State, force: Any, actuation: Any, *outs: Any):
+    size = state.x.shape[:2]
+    inputs = [*layout.at, np.array(layout.kinds, np.int32), setting.table, setting.timestep, state.x, state.v]
+    inputs += [state.material, state.C, state.F, state.history, force, int(force.shape[1] > 1)]
+    inputs += [actuation, int(actuation.shape[1] > 1), int(layout.actuated)]
+    launch(kernels(state.x.dtype, "particles.materials").deform, dim=size, inputs=inputs, outputs=list(outs))
+
+
+def _deformed(layout: _Layout, setting: _Setting, state: State, force: Any, actuation: Any) -> tuple[Any, ...]:
+    return state.F, state.history, state.F, jax.ShapeDtypeStruct(state.x.shape[:2], np.int32)
+
+
+def _scatter(launch: Any, layout: _Layout, setting: _Setting, state: State, force: Any, fault: Any, tau: Any, out: Any):
+    inputs = [*layout.at, setting.table, setting.timestep, state.x, state.v, state.C, state.volume, state.material]
+    inputs += [force, int(force.shape[1] > 1), fault, tau]
+    launch(kernels(state.x.dtype, "particles.mpm").scatter, dim=state.x.shape[:2], inputs=inputs, outputs=[out])
+
+
+def _scattered(layout: _Layout, setting: _Setting, state: State, *_: Any) -> Any:
+    return jax.ShapeDtypeStruct((state.x.shape[0], math.prod(layout.nodes), 4), state.x.dtype)
+
+
+def _gather(
+    launch: Any,
+    layout: _Layout,
+    setting: _Setting,
+    state: State,
+    fault: Any,
+    colliders: tuple[Collider, ...],
+    momentum: Any,
+    *outs: Any,
+):
+    dtype, size, cells = state.x.dtype, state.x.shape[:2], (state.x.shape[0], math.prod(layout.nodes))
+    vec4 = kernels(dtype, "_precision").vec4
+    velocity = launch.scratch(cells, vec4)
+    inputs = [layout.nodes, len(layout.shape), np.array(layout.walls, np.int32), setting.wall_friction]
+    inputs += [setting.wall_velocity, setting.gravity, setting.timestep, momentum]
+    launch(kernels(dtype, "particles.grid").move, dim=cells, inputs=inputs, outputs=[velocity])
+    for c in colliders:
+        before, velocity = velocity, launch.scratch(cells, vec4)
+        inputs = [*layout.at, shape_number(c.shape), contact_number(c.contact), c.count]
+        inputs += [c.pos, c.quat, c.size, c.velocity, c.spin, c.friction, c.samples, before]
+        launch(kernels(dtype, "particles.collider").collide, dim=cells, inputs=inputs, outputs=[velocity])
+    inputs = [*layout.at, setting.timestep, state.x, state.v, state.C, fault, velocity]
+    launch(kernels(dtype, "particles.mpm").gather, dim=size, inputs=inputs, outputs=list(outs))
+
+
+def _gathered(layout: _Layout, setting: _Setting, state: State, fault: Any, *_: Any) -> tuple[Any, ...]:
+    return state.x, state.v, state.C, fault
+
+
+def _step(
+    launch: Any,
+    layout: _Layout,
+    setting: _Setting,
+    state: State,
+    force: Any,
+    actuation: Any,
+    colliders: tuple[Collider, ...],
+    *outs: Any,
+):
+    x_out, v_out, rate_out, gradient_out, history_out, fault_out = outs
+    t = kernels(state.x.dtype, "_precision")
+    size = state.x.shape[:2]
+    stress, fault = launch.scratch(size, t.mat33), launch.scratch(size, t.integer)
+    momentum = launch.scratch((size[0], math.prod(layout.nodes)), t.vec4, zeroed=True)
+    _deform(launch, layout, setting, state, force, actuation, gradient_out, history_out, stress, fault)
+    _scatter(launch, layout, setting, state, force, fault, stress, momentum)
+    _gather(launch, layout, setting, state, fault, colliders, momentum, x_out, v_out, rate_out, fault_out)
+
+
+def _stepped(layout: _Layout, setting: _Setting, state: State, *_: Any) -> tuple[Any, ...]:
+    fault = jax.ShapeDtypeStruct(state.x.shape[:2], np.int32)
+    return state.x, state.v, state.C, state.F, state.history, fault
+
+
+_whole = warp_op(_step, _stepped, zeroed=False, name="mpm.step")
+_deformation = warp_op(_deform, _deformed, zeroed=False, name="mpm.step: deform")
+_scattering = warp_op(_scatter, _scattered, name="mpm.step: scatter")
+_gathering = warp_op(_gather, _gathered, zeroed=False, name="mpm.step: gather")
+
+
+def init(params: Params, positions: Any, velocities: Any = None, material: Any = None, volume: Any = None) -> State:
+    """Particles, undeformed, at rest unless velocities are given.
+
+    Args:
+        positions: [m], shape (world, particle, dim); their dtype decides the precision.
+        velocities: [m/s], the same shape.
+        material: number of each particle's material in ``params.material``, shape (particle,) or (1 | world,
+            particle); the first one by default.
+        volume: of each particle at rest [m^dim], shape (), (particle,) or (1 | world, particle); by default of two
+            particles along each edge of a cell.
+
+    Returns:
+        A state. Gradients flow to positions, velocities and volume.
+
+    Raises:
+        ValueError: a shape does not fit; or, where the numbers are known on the host, a particle lies outside the
+            domain, there is no such material, or the time step is above the Courant limit. TypeError: dtypes differ.
+    """
+    x = array("positions", positions)
+    if x.ndim != 3 or x.shape[2] != params.dim or 0 in x.shape:
+        raise ValueError(
+            f"positions have shape {x.shape}, must be (num_worlds, n, {params.dim}): params.shape has {params.dim} axes"
+        )
+    if not jnp.issubdtype(x.dtype, jnp.floating):
+        raise TypeError(f"positions are {x.dtype}: make them float32 or float64, which decides the precision")
+    (worlds, n, dim), dtype = x.shape, x.dtype
+    v = jnp.zeros_like(x) if velocities is None else array("velocities", velocities, dtype)
+    if v.shape != x.shape:
+        raise ValueError(f"velocities have shape {v.shape}, positions {x.shape}: both need one row for each particle")
+    number = each("material", jnp.asarray(0 if material is None else material, jnp.int32), (worlds, n), jnp.int32)
+    _refuse(params, x, number)
+    eye = jnp.broadcast_to(jnp.eye(3, dtype=dtype), (worlds, n, 3, 3))
+    return State(
+        x=x,
+        v=v,
+        C=jnp.zeros_like(eye),
+        F=eye,
+        history=jnp.asarray([m.history for m in params.materials], dtype)[number],
+        volume=each("volume", (params.cell / 2) ** dim if volume is None else volume, (worlds, n), dtype),
+        material=number,
+        status=jnp.zeros(worlds, jnp.uint32),
+    )
+
+
+@reverse_only
+def step(
+    params: Params,
+    state: State,
+    force: Array | None = None,
+    actuation: Array | None = None,
+    colliders: Collider | Sequence[Collider] | None = None,
+) -> State:
+    """Advance every world by one time step. Pure; composes with jit, grad, vmap, scan and checkpoint.
+
+    Args:
+        force: on every particle [N], shape (world, particle, dim); axes 0 and 1 may have size 1.
+        actuation: stress of muscles in the material's own axes [Pa], shape (world, particle, 3, 3); axes 0 and 1 may
+            have size 1. It adds F S F^T to Kirchhoff's stress; a muscle along a fibre d has S = a d d^T.
+        colliders: shapes of :mod:`fphys.particles.boundary`, which act on the nodes one after another.
+
+    Returns:
+        The next state. A particle that is not finite or lies more than half a cell outside the domain stays as it
+        is, touches no node and passes no gradient; its world's status says so, and no other particle notices.
+        Gradients flow to all of params, positions, velocities, C, F, history, volume, force, actuation and
+        colliders, but not through which nodes a collider holds, nor through yielding as an event: a step that yields
+        is differentiated as one that does.
+
+    Raises:
+        ValueError: a shape does not fit, before anything runs. TypeError: dtypes differ.
+    """
+    dtype, (worlds, n, dim) = state.x.dtype, state.x.shape
+    if dim != params.dim:
+        raise ValueError(f"state.x has {dim} axes, params.shape has {params.dim}: {params.shape}")
+    force = load("force", force, (worlds, n, dim), dtype)
+    layout = _Layout(
+        tuple(m.kind for m in params.materials),
+        params.walls.kinds(dim),
+        float(params.cell),
+        tuple(params.shape),
+        _lower(params),
+        actuation is not None,
+    )
+    actuation = load("actuation", actuation, (worlds, n, 3, 3), dtype)
+    given = (colliders,) if isinstance(colliders, Collider) else tuple(colliders or ())
+    shapes = tuple(prepared(c, i, dtype) for i, c in enumerate(given))
+    moving = state.replace(status=None)
+    parts = num_parts(worlds, n)
+    advance = _advance if parts == 1 else functools.partial(_advance_in_parts, parts)
+    moved, fault = advance(layout, _setting(params, dtype), moving, force, actuation, shapes)
+    bits = jax.lax.reduce(fault, np.int32(0), jax.lax.bitwise_or, (1,)).astype(jnp.uint32)
+    return moved.replace(status=state.status | bits)
+
+
+def _advance(layout: _Layout, setting: _Setting, state: State, *given: Any) -> tuple[State, Array]:
+    """The next state and the particles' faults, in one call."""
+    x, v, rate, gradient, history, fault = _whole(layout, setting, state, *given)
+    return state.replace(x=x, v=v, C=rate, F=gradient, history=history), fault
+
+
+@functools.partial(jax.checkpoint, static_argnums=(0, 1))
+def _advance_in_parts(
+    parts: int,
+    layout: _Layout,
+    setting: _Setting,
+    state: State,
+    force: Array,
+    actuation: Array,
+    colliders: tuple[Collider, ...],
+) -> tuple[State, Array]:
+    """The same for one large world, cut into parts that have a thread each.
+
+    Each part spreads its particles on a grid of its own, the grids are added, and each part collects from their sum.
+    A backward pass runs it again, and stores its arguments only.
+    """
+    n = state.x.shape[1]
+    state, force, actuation = jax.tree.map(lambda a: _cut(a, n, parts), (state, force, actuation))
+    gradient, history, stress, fault = _deformation(layout, setting, state, force, actuation)
+    momentum = _scattering(layout, setting, state, force, fault, stress).sum(0, keepdims=True)
+    x, v, rate, fault = _gathering(layout, setting, state, fault, colliders, momentum)
+    state = state.replace(x=x, v=v, C=rate, F=gradient, history=history)
+    return jax.tree.map(lambda a: a.reshape(1, n, *a.shape[2:]), (state, fault))
+
+
+def _cut(a: Array, n: int, parts: int) -> Array:
+    """The particles of one world as those of ``parts`` worlds."""
+    return a.reshape(parts, n // parts, *a.shape[2:]) if a.shape[1] == n else a
+
+
+def check(params: Params, state: State) -> None:
+    """Raise on the host what the status says.
+
+    Raises:
+        StateError: naming world, fault, the particles that are outside or not finite now, and the number to change.
+    """
+    status, x = np.asarray(state.status), np.asarray(state.x)
+    lower, upper = _bounds(params)
+    for world in np.flatnonzero(status):
+        bits = Status(int(status[world]))
+        finite = np.isfinite(x[world]).all(-1)
+        with np.errstate(invalid="ignore"):
+            out = finite & ((x[world] < lower) | (x[world] > upper)).any(-1)
+        causes = [_CAUSES[bit].format(_some(~finite if bit == Status.NONFINITE else out)) for bit in bits]
+        raise StateError(f"world {world}: {'; '.join(causes)}")
+
+
+_CAUSES = {
+    Status.NONFINITE: "NONFINITE: particles became NaN, infinite or huge{}; lower params.timestep",
+    Status.BADCTRL: "BADCTRL: force or actuation was not finite; the particle took no part in that step",
+    Status.OOB: "OOB: particles left the domain{}; enlarge params.shape, close params.walls, or lower params.timestep",
+    Status.CFL: "CFL: a particle crossed more than a cell in a step; lower params.timestep or enlarge params.cell",
+}
+
+
+def _some(which: np.ndarray) -> str:
+    found = np.flatnonzero(which)
+    return f" ({len(found)}, the first is {found[0]})" if len(found) else ""
+
+
+def _setting(params: Params, dtype: Any) -> _Setting:
+    dim = params.dim
+    velocity = row("walls.velocity", params.walls.velocity, (2 * dim, dim), dtype)
+    return _Setting(
+        materials.table(params.materials, dtype),
+        row("timestep", params.timestep, (), dtype),
+        row("gravity", params.gravity, (dim,), dtype),
+        row("walls.friction", params.walls.friction, (2 * dim,), dtype),
+        jnp.pad(velocity, ((0, 0), (0, 0), (0, 3 - dim))),
+    )
+
+
+def _lower(params: Params) -> tuple[float, float, float]:
+    x, y, z = (*map(float, params.lower or (0.0,) * params.dim), 0.0)[:3]
+    return x, y, z
+
+
+def _bounds(params: Params) -> tuple[np.ndarray, np.ndarray]:
+    """Where particles may be [m]: half a cell beyond the domain."""
+    lower = np.array(_lower(params))[: params.dim]
+    return lower - params.cell / 2, lower + params.cell * (np.array(params.shape) + 0.5)
+
+
+def _refuse(params: Params, x: Array, number: Array) -> None:
+    """Refuse what can be seen to be wrong before anything runs."""
+    kinds = params.materials
+    places = known(x, number)
+    if places is not None:
+        at, numbers = places
+        lower, upper = _bounds(params)
+        outside = ~((at >= lower) & (at < upper)).all(-1)
+        if outside.any():
+            world, p = np.argwhere(outside)[0]
+            raise ValueError(
+                f"{outside.sum()} particles are outside the domain, which ends at {upper - params.cell / 2}: the "
+                f"first is particle {p} of world {world}, at {at[world, p]}"
+            )
+        if numbers.min() < 0 or numbers.max() >= len(kinds):
+            raise ValueError(
+                f"material names {numbers.max()}, but params.material has {len(kinds)}: 0 to {len(kinds) - 1}"
+            )
+    for m in kinds:
+        values = known(params.timestep, m.density, *(x for x in m.numbers()))
+        if values is None:
+            continue
+        speed = np.sqrt(np.asarray(m.modulus()) / values[1]).max()
+        courant = values[0].max() * speed / params.cell
+        if not courant <= COURANT:
+            raise ValueError(
+                f"the time step is {values[0].max():.3g} s, too long for {type(m).__name__}: sound travels at "
+                f"{speed:.3g} m/s, {courant:.2g} cells a step, and the limit is {COURANT}. Take "
+                f"{COURANT * params.cell / speed:.2g} s at most, or larger cells, or a softer material"
+            )

@@ -1,0 +1,34 @@
+"""Training: ``fit``, and the pieces that it is made of for those who write their own loop.
+
+::
+
+    state = train.init(params, optimizer)
+    advance = jax.jit(functools.partial(train.step, loss_fn, optimizer))
+    for batch in data:
+        state, metrics = advance(state, batch)
+"""
+
+from .checkpoint import CheckpointError, Checkpoints
+from .fit import Result, TrainingError, fit
+from .precision import AS_IT_IS, BFLOAT16, FLOAT16, FLOAT32, Precision
+from .scale import LossScale
+from .step import TrainState, init, step
+from .stop import EarlyStop
+
+__all__ = [
+    "AS_IT_IS",
+    "BFLOAT16",
+    "FLOAT16",
+    "FLOAT32",
+    "CheckpointError",
+    "Checkpoints",
+    "EarlyStop",
+    "LossScale",
+    "Precision",
+    "Result",
+    "TrainState",
+    "TrainingError",
+    "fit",
+    "init",
+    "step",
+]

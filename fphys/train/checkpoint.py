@@ -1,0 +1,197 @@
+"""Checkpoints: whole or absent, each file's hash recorded, nothing unpickled.
+
+A step is saved by orbax into a hidden folder, together with what the loop must know besides (the data's position) and
+a list of the SHA-256 of every file; the folder is then renamed to the number of the step. A process that is killed at
+any moment leaves the checkpoints that were there, and at worst a hidden folder that the next save removes.
+"""
+
+import dataclasses
+import hashlib
+import json
+import os
+import shutil
+import warnings
+from pathlib import Path
+from typing import Any, TypeVar
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from ..errors import FphysError
+
+T = TypeVar("T")
+
+_MANIFEST = "manifest.json"
+
+
+class CheckpointError(FphysError, RuntimeError):
+    """A checkpoint cannot be written or read; the text names the folder and the cause."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Checkpoints:
+    """A folder of checkpoints, the newest ``keep`` of those taken every ``every`` steps.
+
+    Raises:
+        CheckpointError: ``folder`` is a file. ValueError: ``every`` or ``keep`` is below one.
+    """
+
+    folder: str | os.PathLike[str]
+    every: int = 1000
+    keep: int = 3
+
+    def __post_init__(self) -> None:
+        if self.every < 1 or self.keep < 1:
+            raise ValueError(f"every={self.every} and keep={self.keep} must be at least 1")
+        if (path := Path(self.folder)).is_file():
+            raise CheckpointError(f"{path} is a file{_posing(path)}; checkpoints are kept in a folder, give one")
+        object.__setattr__(self, "folder", path.absolute())  # orbax takes no relative path
+
+    @property
+    def steps(self) -> list[int]:
+        """The steps that were saved, oldest first; whether their files are sound is seen by :meth:`restore`."""
+        names = os.listdir(self.folder) if os.path.isdir(self.folder) else []
+        return sorted(int(name) for name in names if name.isdecimal())
+
+    def save(self, step: int, state: Any, extra: dict[str, Any] | None = None) -> Path:
+        """Save a pytree of arrays, and ``extra``, which JSON can hold; then remove what is too old.
+
+        Raises:
+            CheckpointError: it could not be written (a full disk, say). Those saved before are untouched.
+        """
+        final = Path(self.folder) / str(step)
+        part = Path(self.folder) / f".{step}.part"
+        try:
+            for old in Path(self.folder).glob(".*.part"):  # what a killed process left
+                shutil.rmtree(old)
+            part.mkdir(parents=True)
+            _write(part, state, extra or {})
+            if final.exists():
+                shutil.rmtree(final)
+            os.rename(part, final)
+            for old in self.steps[: -self.keep]:
+                shutil.rmtree(Path(self.folder) / str(old))
+        except Exception as cause:
+            shutil.rmtree(part, ignore_errors=True)
+            held = f"; step {self.steps[-1]} can still be loaded" if self.steps else ""
+            raise CheckpointError(
+                f"could not save step {step} in {self.folder}: {_short(cause)}. Is the disk full or read-only?{held}"
+            ) from cause
+        return final
+
+    def restore(self, like: T) -> tuple[T, dict[str, Any]] | None:
+        """The newest checkpoint that is sound, and its ``extra``; None where there is none at all.
+
+        One that is damaged is passed over with a warning.
+
+        Args:
+            like: a pytree of the structure, shapes, dtypes and shardings to restore.
+
+        Raises:
+            CheckpointError: all are damaged, or the newest sound one holds another tree than ``like``.
+        """
+        damaged = []
+        for step in reversed(self.steps):
+            path = Path(self.folder) / str(step)
+            if reason := _damage(path):
+                damaged.append(f"{path}: {reason}")
+                continue
+            if damaged:
+                warnings.warn(f"damaged, so step {step} is loaded: {'; '.join(damaged)}", stacklevel=2)
+            return _read(path, like)
+        if damaged:
+            raise CheckpointError(f"no checkpoint in {self.folder} is sound: {'; '.join(damaged)}")
+        return None
+
+
+def _write(part: Path, state: Any, extra: dict[str, Any]) -> None:
+    import orbax.checkpoint as ocp
+
+    (part / "extra.json").write_text(json.dumps(extra), encoding="utf-8")
+    with ocp.Checkpointer(ocp.StandardCheckpointHandler()) as writer:
+        writer.save(part / "state", args=ocp.args.StandardSave(_named(state)))
+    (part / _MANIFEST).write_text(json.dumps(_hashes(part), indent=1), encoding="utf-8")
+    for file in (part / _MANIFEST, part):
+        handle = os.open(file, os.O_RDONLY)
+        os.fsync(handle)
+        os.close(handle)
+
+
+def _read(path: Path, like: T) -> tuple[T, dict[str, Any]]:
+    import orbax.checkpoint as ocp
+
+    wanted = _named(like)
+    with ocp.Checkpointer(ocp.StandardCheckpointHandler()) as reader:
+        held = {name: (m.shape, np.dtype(m.dtype)) for name, m in reader.metadata(path / "state").item_metadata.items()}
+        _same(path, held, {name: (np.shape(x), np.dtype(x.dtype)) for name, x in wanted.items()})
+        found = reader.restore(path / "state", args=ocp.args.StandardRestore(wanted))
+    state = jax.tree_util.tree_map_with_path(lambda p, leaf: _typed(found.get(_name(p), leaf), leaf), like)
+    return state, json.loads((path / "extra.json").read_text(encoding="utf-8"))
+
+
+def _same(path: Path, held: dict[str, Any], wanted: dict[str, Any]) -> None:
+    faults = [f"{name} is missing" for name in wanted if name not in held]
+    faults += [f"{name} is not wanted" for name in held if name not in wanted]
+    faults += [
+        f"{name} has {held[name][1]}{held[name][0]}, wanted is {wanted[name][1]}{wanted[name][0]}"
+        for name in wanted
+        if name in held and held[name] != wanted[name]
+    ]
+    if faults:
+        shown = "; ".join(faults[:5]) + (f"; and {len(faults) - 5} more" if len(faults) > 5 else "")
+        raise CheckpointError(
+            f"{path} was saved from another model, optimizer or precision: {shown}. Use those it was saved with, or "
+            "another folder"
+        )
+
+
+def _named(tree: Any) -> dict[str, Any]:
+    """The leaves by their path, random keys as the integers they are made of; without what is empty."""
+    leaves = [(_name(path), leaf) for path, leaf in jax.tree_util.tree_leaves_with_path(tree) if np.size(leaf)]
+    return {name: jax.random.key_data(leaf) if _is_key(leaf) else leaf for name, leaf in leaves}
+
+
+def _name(path: Any) -> str:
+    return jax.tree_util.keystr(path, simple=True, separator=".") or "value"
+
+
+def _typed(found: Any, like: Any) -> Any:
+    return jax.random.wrap_key_data(found, impl=jax.random.key_impl(like)) if _is_key(like) and np.size(like) else found
+
+
+def _is_key(leaf: Any) -> bool:
+    return hasattr(leaf, "dtype") and jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key)
+
+
+def _hashes(path: Path) -> dict[str, str]:
+    """SHA-256 of every file but the manifest."""
+    files = sorted(file for file in path.rglob("*") if file.is_file() and file != path / _MANIFEST)
+    return {file.relative_to(path).as_posix(): hashlib.sha256(file.read_bytes()).hexdigest() for file in files}
+
+
+def _damage(path: Path) -> str | None:
+    """What is wrong with a checkpoint's files, if anything."""
+    if not path.is_dir():
+        return f"a file{_posing(path)}, not a folder of orbax"
+    try:
+        held = json.loads((path / _MANIFEST).read_text(encoding="utf-8"))
+    except (OSError, ValueError) as cause:
+        return f"{_MANIFEST} cannot be read ({_short(cause)})"
+    found = _hashes(path)
+    wrong = sorted(name for name in held | found if held.get(name) != found.get(name)) if isinstance(held, dict) else []
+    if wrong or held != found:
+        return f"{', '.join(wrong[:3]) or _MANIFEST} changed since it was written"
+    return None
+
+
+def _posing(path: Path) -> str:
+    """A word about files that look like a pickle, plain or as torch packs it."""
+    head = path.read_bytes()[:4]
+    pickled = head[:1] == b"\x80" or head == b"PK\x03\x04"
+    return ", a pickle by its looks, which is never loaded because loading runs its code" if pickled else ""
+
+
+def _short(cause: BaseException) -> str:
+    text = " ".join(str(cause).split())
+    return f"{type(cause).__name__}: {text[:200]}{'...' if len(text) > 200 else ''}"

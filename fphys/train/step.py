@@ -1,0 +1,213 @@
+"""One step of training: gradients of micro-batches, in some precision, and an update that is skipped if not finite."""
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import jax
+import jax.numpy as jnp
+
+from ..tree import Tree, pytree
+from . import scale
+from .precision import AS_IT_IS, Precision
+from .scale import LossScale
+
+if TYPE_CHECKING:
+    import optax
+
+Array = jax.Array
+LossFn = Callable[[Any, Any, Any, Array], tuple[Array, Any, dict[str, Array]]]
+"""``loss_fn(params, aux, batch, key) -> (loss, aux, metrics)``: see :func:`fphys.train.fit`."""
+
+
+@pytree
+class TrainState(Tree):
+    """All that the next step depends on, and so all that a checkpoint must hold besides the data's position."""
+
+    params: Any
+    aux: Any
+    """What the model changes as it goes and is not trained: running statistics of batches, say."""
+    opt: Any
+    """The optimizer's state."""
+    scale: LossScale | None
+    key: Array
+    """Random key; step i draws from ``fold_in(key, i)``."""
+    step: Array
+    """Batches seen, int32, shape ()."""
+    skipped: Array
+    """Updates left out because they were not finite, int32, shape ()."""
+    skipped_in_a_row: Array
+    """Of these, the last ones without an update between them, int32, shape ()."""
+    last_skipped: Array
+    """The step of the last of them, -1 if there was none, int32, shape ()."""
+
+
+def init(
+    params: Any,
+    optimizer: "optax.GradientTransformation",
+    *,
+    aux: Any = None,
+    key: Array | None = None,
+    precision: Precision = AS_IT_IS,
+) -> TrainState:
+    """Where training starts. Arrays are copied, so that a jitted step may take the state's memory (donate it).
+
+    Args:
+        params: any pytree of arrays; floating-point leaves are trained.
+        optimizer: of optax.
+        aux: any pytree that ``loss_fn`` takes and returns beside the parameters.
+        key: for randomness in the loss; ``jax.random.key(0)`` by default.
+        precision: as it will be given to :func:`step`.
+
+    Raises:
+        TypeError: ``params`` holds no array, or something else than arrays (a module; split it first).
+    """
+    leaves = jax.tree_util.tree_leaves_with_path(params)
+    wrong = [jax.tree_util.keystr(path) or "params" for path, leaf in leaves if not hasattr(leaf, "dtype")]
+    if wrong or not leaves:
+        what = f"{', '.join(wrong[:3])} in params is no array" if wrong else "params holds no array"
+        raise TypeError(f"{what}: give the parameters as a pytree of arrays (flax: nnx.split(model, nnx.Param, ...))")
+    zero = jnp.int32(0)
+    return TrainState(
+        params=copied(params),
+        aux=copied(aux),
+        opt=copied(optimizer.init(params)),
+        scale=scale.init() if precision.scaled else None,
+        key=copied(jax.random.key(0) if key is None else key),
+        step=zero,
+        skipped=jnp.int32(0),
+        skipped_in_a_row=jnp.int32(0),
+        last_skipped=jnp.int32(-1),
+    )
+
+
+def step(
+    loss_fn: LossFn,
+    optimizer: "optax.GradientTransformation",
+    state: TrainState,
+    batch: Any,
+    *,
+    precision: Precision = AS_IT_IS,
+    accumulate: int = 1,
+    remat: Callable[..., bool] | None = None,
+) -> tuple[TrainState, dict[str, Array]]:
+    """One update of the parameters, pure; ``jax.jit(partial(step, loss_fn, optimizer), donate_argnums=0)``.
+
+    An update counts as skipped where loss, gradient or update hold a number that is not finite: parameters, ``aux``
+    and the optimizer's state stay as they were, and the state says how many and which was the last.
+
+    Args:
+        loss_fn: as for :func:`fphys.train.fit`.
+        batch: a pytree of arrays with the examples on the first axis.
+        precision: what the loss is computed in.
+        accumulate: micro-batches that the batch is cut into, one after the other in memory; the gradient is their
+            mean, which is the whole batch's where the loss is a mean over examples.
+        remat: one of ``jax.checkpoint_policies``: what the backward pass keeps of the forward pass, and computes
+            again otherwise. None keeps what it needs. For single layers put ``flax.nnx.remat`` into the model.
+
+    Returns:
+        The next state, and scalars: ``loss``, ``grad_norm`` (global 2-norm, unscaled), ``skipped``, those of
+        ``loss_fn``, and ``loss_scale`` where there is one.
+
+    Raises (when traced):
+        ValueError: the batch cannot be cut into ``accumulate`` equal parts. TypeError: ``loss_fn`` gives another form.
+    """
+    import optax
+
+    key = jax.random.fold_in(state.key, state.step)
+    grads, loss, aux, metrics = _accumulated(loss_fn, state, batch, key, precision, accumulate, remat)
+    with jax.numpy_dtype_promotion("standard"):  # optax counts in int32 and raises floats to it
+        updates, opt = optimizer.update(grads, state.opt, state.params)
+    finite = all_finite((loss, grads, updates))
+
+    def kept(new: Any, old: Any) -> Any:
+        return jax.tree.map(lambda n, o: jnp.where(finite, n, o), new, old)
+
+    missed = 1 - finite.astype(jnp.int32)
+    after = state.replace(
+        params=kept(optax.apply_updates(state.params, updates), state.params),
+        aux=kept(aux, state.aux),
+        opt=kept(opt, state.opt),
+        scale=state.scale and state.scale.update(finite),
+        step=state.step + 1,
+        skipped=state.skipped + missed,
+        skipped_in_a_row=jnp.where(finite, 0, state.skipped_in_a_row + 1),
+        last_skipped=jnp.where(finite, state.last_skipped, state.step),
+    )
+    own = {"loss": loss, "grad_norm": optax.tree.norm(grads), "skipped": after.skipped}
+    return after, own | metrics | ({"loss_scale": after.scale.value} if after.scale else {})
+
+
+def all_finite(tree: Any) -> Array:
+    """Whether every number of every floating-point leaf is finite; bool, shape ()."""
+    found = [jnp.isfinite(x).all() for x in jax.tree.leaves(tree) if jnp.issubdtype(x.dtype, jnp.inexact)]
+    return jnp.stack(found).all()
+
+
+def copied(tree: Any) -> Any:
+    """The tree in memory of its own."""
+    return jax.tree.map(lambda x: x.copy() if isinstance(x, jax.Array) else jnp.array(x), tree)
+
+
+def _accumulated(
+    loss_fn: LossFn, state: TrainState, batch: Any, key: Array, precision: Precision, parts: int, remat: Any
+) -> tuple[Any, Array, Any, dict[str, Array]]:
+    """Mean gradient, loss and metrics over the parts of a batch; ``aux`` goes from part to part."""
+
+    def gradient(aux: Any, batch: Any, key: Array) -> tuple[Any, tuple[Array, Any, dict[str, Array]]]:
+        def scaled(params: Any) -> tuple[Array, tuple[Array, Any, dict[str, Array]]]:
+            own = jax.tree.map(lambda x: x, aux)  # flax's variables can change only in the trace that made them
+            loss, new, metrics = _checked(loss_fn(precision.cast(params), own, precision.cast(batch), key))
+            loss = loss.astype(jnp.float32) if loss.dtype.itemsize < 4 else loss
+            new = jax.tree.map(lambda n, o: n if n.dtype == o.dtype else n.astype(o.dtype), new, aux)
+            return loss * _factor(state, loss), (loss, new, metrics)
+
+        grads, rest = jax.grad(jax.checkpoint(scaled, policy=remat) if remat else scaled, has_aux=True)(state.params)
+        return jax.tree.map(lambda g: g / _factor(state, g), grads), rest
+
+    if parts == 1:
+        grads, (loss, aux, metrics) = gradient(state.aux, batch, key)
+        return grads, loss, aux, metrics
+
+    def part(aux: Any, inputs: Any) -> tuple[Any, Any]:
+        grads, (loss, aux, metrics) = gradient(aux, *inputs)
+        return aux, (grads, loss, metrics)
+
+    def add(carry: Any, inputs: Any) -> tuple[Any, None]:
+        aux, (total, count) = carry
+        aux, found = part(aux, inputs)
+        return (aux, (jax.tree.map(jnp.add, total, found), count + 1)), None
+
+    inputs = (_cut(batch, parts), jax.random.split(key, parts))
+    first = jax.tree.map(lambda x: x[0], inputs)
+    aux, total = part(state.aux, first)
+    (aux, (total, _)), _ = jax.lax.scan(add, (aux, (total, 1)), jax.tree.map(lambda x: x[1:], inputs))
+    grads, loss, metrics = jax.tree.map(lambda x: x / jnp.asarray(parts, x.dtype), total)
+    return grads, loss, aux, metrics
+
+
+def _factor(state: TrainState, like: Array) -> Array:
+    return jnp.ones((), like.dtype) if state.scale is None else state.scale.value.astype(like.dtype)
+
+
+def _checked(result: Any) -> tuple[Array, Any, dict[str, Array]]:
+    if not (isinstance(result, tuple) and len(result) == 3 and isinstance(result[2], dict)):
+        given = f"a tuple of {len(result)}" if isinstance(result, tuple) else type(result).__name__
+        raise TypeError(
+            f"loss_fn returned {given}, must return (loss, aux, metrics): a scalar, the aux it was given (changed or "
+            "not; None without one) and a dict of scalars to log ({} for none)"
+        )
+    if jnp.shape(result[0]) != ():
+        raise TypeError(
+            f"loss_fn returned a loss of shape {jnp.shape(result[0])}, must be a scalar: take the mean, say"
+        )
+    return jnp.asarray(result[0]), result[1], {name: jnp.asarray(value) for name, value in result[2].items()}
+
+
+def _cut(batch: Any, parts: int) -> Any:
+    sizes = {x.shape[0] if x.ndim else 0 for x in map(jnp.asarray, jax.tree.leaves(batch))}
+    if parts < 1 or any(size % parts or not size for size in sizes):
+        raise ValueError(
+            f"accumulate={parts} micro-batches of a batch whose arrays have {sorted(sizes)} examples on the first "
+            "axis: they must divide evenly"
+        )
+    return jax.tree.map(lambda x: jnp.reshape(x, (parts, x.shape[0] // parts, *x.shape[1:])), batch)

@@ -1,0 +1,97 @@
+"""What happens at the nodes: momentum becomes velocity, gravity acts, the walls of the domain hold.
+
+Nodes lie in the middle of cells, and a wall acts on those up to half a cell inside its face. A particle on the face
+then sees no node that moves through it, and matter fills the domain up to the face and no farther.
+"""
+
+import warp as wp
+
+from .._precision import real, vec3, vec4
+
+OPEN = wp.constant(0)
+STICKY = wp.constant(1)
+SLIP = wp.constant(2)
+SEPARATE = wp.constant(3)
+
+SMALL_SQUARED = wp.constant(real(1.0e-24))
+
+
+@wp.func
+def against(v: vec3, normal: vec3, kind: int, friction: real) -> vec3:
+    """A velocity relative to a wall, after the wall: ``normal`` points away from it.
+
+    Sticky: none is left. Slip: none along the normal. Separate: none into the wall. What the wall takes along the
+    normal, n, it takes up to friction |n| along itself (Coulomb).
+    """
+    if kind == OPEN:
+        return v
+    if kind == STICKY:
+        return vec3()
+    n = wp.dot(v, normal)
+    if kind == SEPARATE and n >= real(0.0):
+        return v
+    t = v - n * normal
+    if friction == real(0.0):
+        return t
+    size = wp.sqrt(wp.max(wp.dot(t, t), SMALL_SQUARED))
+    return wp.max(real(1.0) - friction * wp.abs(n) / size, real(0.0)) * t
+
+
+@wp.func
+def ratio(momentum: vec3, mass: real) -> vec3:
+    """Velocity of a node."""
+    return momentum / mass
+
+
+@wp.func_grad(ratio)
+def ratio_grad(momentum: vec3, mass: real, adj_ret: vec3):
+    """By mass: -(momentum / mass) / mass, for the square of what a far particle leaves at a node underflows."""
+    wp.adjoint[momentum] += adj_ret / mass
+    wp.adjoint[mass] += -wp.dot(momentum / mass, adj_ret / mass)
+
+
+@wp.func
+def axis(i: int, sign: real) -> vec3:
+    """A unit vector along an axis."""
+    return vec3(wp.where(i == 0, sign, real(0.0)), wp.where(i == 1, sign, real(0.0)), wp.where(i == 2, sign, real(0.0)))
+
+
+@wp.kernel
+def move(
+    # Model:
+    nodes: wp.vec3i,
+    dim: int,
+    wall_kind: wp.array(dtype=int),
+    wall_friction: wp.array2d(dtype=real),
+    wall_velocity: wp.array2d(dtype=vec3),
+    gravity: wp.array2d(dtype=real),
+    timestep: wp.array(dtype=real),
+    # In:
+    grid: wp.array2d(dtype=vec4),
+    # Out:
+    velocity_out: wp.array2d(dtype=vec4),
+):
+    """v_i = (m v)_i / m_i + h g, then each face of the domain that is at most half a cell away; the mass goes along."""
+    world, node = wp.tid()
+    g = grid[world, node]
+    mass = g[3]
+    u = vec3()
+    if mass > real(0.0):
+        h = timestep[world]
+        z = real(0.0)
+        if dim == 3:
+            z = gravity[world, 2]
+        u = ratio(vec3(g[0], g[1], g[2]), mass) + h * vec3(gravity[world, 0], gravity[world, 1], z)
+        k = node % nodes[2]
+        j = (node // nodes[2]) % nodes[1]
+        i = node // (nodes[2] * nodes[1])
+        for a in range(3):
+            at = wp.where(a == 0, i, wp.where(a == 1, j, k))
+            if a < dim:
+                if at <= 2:
+                    w = wall_velocity[world, 2 * a]
+                    u = w + against(u - w, axis(a, real(1.0)), wall_kind[2 * a], wall_friction[world, 2 * a])
+                if at >= nodes[a] - 3:
+                    w = wall_velocity[world, 2 * a + 1]
+                    u = w + against(u - w, axis(a, real(-1.0)), wall_kind[2 * a + 1], wall_friction[world, 2 * a + 1])
+    velocity_out[world, node] = vec4(u[0], u[1], u[2], mass)

@@ -1,0 +1,275 @@
+"""Functions of matrices by their eigenvalues, with gradients that are right where eigenvalues meet.
+
+Y = Q y(d) Q^T of a symmetric matrix B = Q d Q^T has dY = Q ((Q^T dB Q) * [y_i, y_j]) Q^T, where [y_i, y_j] is the
+divided difference (y(d_i) - y(d_j)) / (d_i - d_j), and y'(d_i) where they are equal (Daleckii and Krein 1965). Written
+without a difference of nearly equal numbers it is exact at every gap, so nothing that stands here has a singular
+gradient where eigenvalues or singular values repeat; an eigenvector's own gradient would.
+"""
+
+import warp as wp
+
+from ._precision import mat33, real, tolerance, vec3
+
+TINY = wp.constant(tolerance(1.0e-100, 1.0e-30))
+"""Guards divisions: far below any number that occurs."""
+
+ROUNDING_SQUARED = wp.constant(tolerance(1.0e-32, 1.0e-15))
+"""Relative square of the off-diagonal part at which a matrix counts as diagonal."""
+
+CLOSE = wp.constant(tolerance(1.0e-6, 1.0e-3))
+"""Relative gap below which a divided difference is taken as the mean of the two slopes."""
+
+HALF_THE_DIGITS = wp.constant(tolerance(1.0e-17, 1.0e-8))
+"""Squared step after which Newton's method, which doubles the digits, has all of them."""
+
+
+@wp.func
+def diagonal(d: vec3) -> mat33:
+    """The matrix with this diagonal."""
+    o = real(0.0)
+    return mat33(d[0], o, o, o, d[1], o, o, o, d[2])
+
+
+@wp.func
+def identity() -> mat33:
+    """The unit matrix."""
+    return diagonal(vec3(real(1.0), real(1.0), real(1.0)))
+
+
+@wp.func
+def rotated(a: mat33, q: mat33, i: int, j: int):
+    """One Jacobi rotation: the matrices A' = G^T A G with A'_ij = 0, and Q' = Q G."""
+    b = a
+    p = q
+    off = a[i, j]
+    if wp.abs(off) > TINY:
+        theta = (a[j, j] - a[i, i]) / (real(2.0) * off)
+        t = real(1.0) / (wp.abs(theta) + wp.sqrt(theta * theta + real(1.0)))
+        if theta < real(0.0):
+            t = -t
+        c = real(1.0) / wp.sqrt(t * t + real(1.0))
+        s = t * c
+        k = 3 - i - j
+        aik = a[i, k]
+        ajk = a[j, k]
+        b[i, i] = a[i, i] - t * off
+        b[j, j] = a[j, j] + t * off
+        b[i, j] = real(0.0)
+        b[j, i] = real(0.0)
+        b[i, k] = c * aik - s * ajk
+        b[k, i] = b[i, k]
+        b[j, k] = s * aik + c * ajk
+        b[k, j] = b[j, k]
+        for r in range(3):
+            x = q[r, i]
+            y = q[r, j]
+            p[r, i] = c * x - s * y
+            p[r, j] = s * x + c * y
+    return b, p
+
+
+@wp.func
+def eigen(b: mat33):
+    """Eigenvalues, and orthonormal eigenvectors as columns, of a symmetric matrix, by Jacobi's method.
+
+    Not to be differentiated: what stands below has gradients of its own.
+    """
+    a = b
+    q = identity()
+    for _sweep in range(16):
+        off = a[0, 1] * a[0, 1] + a[0, 2] * a[0, 2] + a[1, 2] * a[1, 2]
+        size = a[0, 0] * a[0, 0] + a[1, 1] * a[1, 1] + a[2, 2] * a[2, 2]
+        if off <= ROUNDING_SQUARED * size:
+            break
+        a, q = rotated(a, q, 0, 1)
+        a, q = rotated(a, q, 0, 2)
+        a, q = rotated(a, q, 1, 2)
+    return vec3(a[0, 0], a[1, 1], a[2, 2]), q
+
+
+@wp.func
+def assembled(y: vec3, q: mat33) -> mat33:
+    """Q y Q^T."""
+    return q * diagonal(y) * wp.transpose(q)
+
+
+@wp.func
+def log_slope(a: real, b: real) -> real:
+    """(ln a - ln b) / (a - b) for positive numbers: atanh(r) / r times 2 / (a + b), r = (a - b) / (a + b)."""
+    r = (a - b) / (a + b)
+    r2 = r * r
+    ratio = real(1.0) + r2 * (real(1.0) / real(3.0) + r2 * (real(1.0) / real(5.0) + r2 / real(7.0)))
+    if r2 > real(1.0e-4):
+        ratio = wp.log(a / b) / (real(2.0) * r)
+    return real(2.0) * ratio / (a + b)
+
+
+@wp.func
+def exp_slope(a: real, b: real) -> real:
+    """(e^a - e^b) / (a - b) = e^((a + b) / 2) sinh(t) / t, t = (a - b) / 2."""
+    t = real(0.5) * (a - b)
+    t2 = t * t
+    ratio = real(1.0) + t2 / real(6.0) * (real(1.0) + t2 / real(20.0) * (real(1.0) + t2 / real(42.0)))
+    if t2 > real(1.0e-3):
+        ratio = (wp.exp(t) - wp.exp(-t)) / (real(2.0) * t)
+    return wp.exp(real(0.5) * (a + b)) * ratio
+
+
+@wp.func
+def symmetric(m: mat33) -> mat33:
+    """Symmetric part."""
+    return real(0.5) * (m + wp.transpose(m))
+
+
+@wp.func
+def half_log(b: mat33) -> mat33:
+    """ln(B) / 2 of a symmetric positive matrix: the Hencky strain where B = F F^T."""
+    d, q = eigen(b)
+    return assembled(
+        vec3(
+            real(0.5) * wp.log(wp.max(d[0], TINY)),
+            real(0.5) * wp.log(wp.max(d[1], TINY)),
+            real(0.5) * wp.log(wp.max(d[2], TINY)),
+        ),
+        q,
+    )
+
+
+@wp.func_grad(half_log)
+def adj_half_log(b: mat33, adj_ret: mat33):
+    """Divided differences of ln(d) / 2."""
+    d, q = eigen(b)
+    m = wp.transpose(q) * symmetric(adj_ret) * q
+    for i in range(3):
+        for j in range(3):
+            m[i, j] = m[i, j] * real(0.5) * log_slope(wp.max(d[i], TINY), wp.max(d[j], TINY))
+    wp.adjoint[b] += q * m * wp.transpose(q)
+
+
+@wp.func
+def exponential(h: mat33) -> mat33:
+    """exp(H) of a symmetric matrix."""
+    d, q = eigen(h)
+    return assembled(vec3(wp.exp(d[0]), wp.exp(d[1]), wp.exp(d[2])), q)
+
+
+@wp.func_grad(exponential)
+def adj_exponential(h: mat33, adj_ret: mat33):
+    """Divided differences of e^d."""
+    d, q = eigen(h)
+    m = wp.transpose(q) * symmetric(adj_ret) * q
+    for i in range(3):
+        for j in range(3):
+            m[i, j] = m[i, j] * exp_slope(d[i], d[j])
+    wp.adjoint[h] += q * m * wp.transpose(q)
+
+
+@wp.func
+def held(d: real, low: real, high: real) -> real:
+    """clamp(s, low, high) / s of a singular value s = sqrt(d)."""
+    s = wp.sqrt(wp.max(d, TINY))
+    return wp.clamp(s, low, high) / s
+
+
+@wp.func
+def held_slope(d: real, low: real, high: real) -> real:
+    """Derivative of clamp(s, low, high) / s by d = s^2: zero within, -c / (2 s^3) where s is held at c."""
+    s = wp.sqrt(wp.max(d, TINY))
+    c = wp.clamp(s, low, high)
+    if c == s:
+        return real(0.0)
+    return -c / (real(2.0) * s * s * s)
+
+
+@wp.func
+def clamping(b: mat33, low: real, high: real) -> mat33:
+    """The symmetric matrix K for which K F has the singular values of F held in [low, high], B = F F^T."""
+    d, q = eigen(b)
+    return assembled(vec3(held(d[0], low, high), held(d[1], low, high), held(d[2], low, high)), q)
+
+
+@wp.func_grad(clamping)
+def adj_clamping(b: mat33, low: real, high: real, adj_ret: mat33):
+    """Divided differences of clamp(s) / s by s^2, and 1 / s by the bound at which s is held."""
+    d, q = eigen(b)
+    m = wp.transpose(q) * symmetric(adj_ret) * q
+    for i in range(3):
+        s = wp.sqrt(wp.max(d[i], TINY))
+        if s < low:
+            wp.adjoint[low] += m[i, i] / s
+        if s > high:
+            wp.adjoint[high] += m[i, i] / s
+    for i in range(3):
+        for j in range(3):
+            slope = real(0.5) * (held_slope(d[i], low, high) + held_slope(d[j], low, high))
+            gap = d[i] - d[j]
+            if wp.abs(gap) > CLOSE * (wp.abs(d[i]) + wp.abs(d[j])):
+                slope = (held(d[i], low, high) - held(d[j], low, high)) / gap
+            m[i, j] = m[i, j] * slope
+    wp.adjoint[b] += q * m * wp.transpose(q)
+
+
+@wp.func
+def cofactor(m: mat33) -> mat33:
+    """det(M) M^-T, defined for every matrix."""
+    x = vec3(m[0, 0], m[0, 1], m[0, 2])
+    y = vec3(m[1, 0], m[1, 1], m[1, 2])
+    z = vec3(m[2, 0], m[2, 1], m[2, 2])
+    return wp.matrix_from_rows(wp.cross(y, z), wp.cross(z, x), wp.cross(x, y))
+
+
+@wp.func
+def polar_of_inverted(f: mat33) -> mat33:
+    """The rotation nearest to a matrix of negative or no determinant: its smallest stretch counts as negative."""
+    d, q = eigen(f * wp.transpose(f))
+    y = vec3()
+    least = wp.min(wp.min(d[0], d[1]), d[2])
+    spent = int(0)
+    for i in range(3):
+        s = wp.sqrt(wp.max(d[i], TINY))
+        y[i] = real(1.0) / s
+        if d[i] == least and spent == 0:
+            y[i] = -y[i]
+            spent = 1
+    return assembled(y, q) * f
+
+
+@wp.func
+def polar(f: mat33) -> mat33:
+    """The rotation R of F = R S, S symmetric: X <- (X + X^-T) / 2 from X = F (Higham 1986), quadratic.
+
+    The gradient is that of the rotation itself, not of the iterates. It is singular only where two stretches
+    add up to zero, as in an element turned inside out; there it is bounded.
+    """
+    j = wp.determinant(f)
+    if j <= real(1.0e-6):
+        return polar_of_inverted(f)
+    x = f
+    for _step in range(24):
+        c = cofactor(x)
+        y = real(0.5) * x + c * (real(0.5) / wp.max(wp.dot(x[0], c[0]), TINY))
+        e = y - x
+        x = y
+        if wp.ddot(e, e) < HALF_THE_DIGITS:
+            break
+    return x
+
+
+@wp.func
+def pull_polar(r: mat33, f: mat33, adj_r: mat33) -> mat33:
+    """Cotangent of F = R S for one of R: R^T dR = [w]x with (tr(S) I - S) w = axial(R^T dF - dF^T R)."""
+    s = symmetric(wp.transpose(r) * f)
+    k = wp.transpose(r) * adj_r
+    g = wp.trace(s) * identity() - s
+    c = cofactor(g)
+    det = wp.dot(g[0], c[0])
+    size = wp.ddot(s, s)
+    if wp.abs(det) <= wp.max(real(1.0e-9) * size * wp.sqrt(size), TINY):
+        return mat33()
+    return r * wp.skew(c * vec3(k[2, 1] - k[1, 2], k[0, 2] - k[2, 0], k[1, 0] - k[0, 1]) / det)
+
+
+@wp.func_grad(polar)
+def adj_polar(f: mat33, adj_ret: mat33):
+    """The derivative of the rotation itself."""
+    wp.adjoint[f] += pull_polar(polar(f), f, adj_ret)

@@ -1,0 +1,182 @@
+"""Batches: every record once an epoch, in an order of its own, resumed anywhere, alike with workers and threads."""
+
+import functools
+import itertools
+import json
+import operator
+import subprocess
+import sys
+import textwrap
+
+import jax
+import numpy as np
+import pytest
+
+from fphys import data
+
+
+class Listed:
+    """The records of some arrays one by one, as a reader of files gives them."""
+
+    def __init__(self, arrays):
+        self.arrays = arrays
+
+    def __len__(self):
+        return len(self.arrays)
+
+    def __getitem__(self, index):
+        return self.arrays[int(index)]
+
+
+def numbers(n):
+    return data.Arrays(id=np.arange(n), square=np.arange(n)[:, None] ** 2.0)
+
+
+def ids(batches):
+    return [batch["id"].tolist() for batch in batches]
+
+
+def test_every_record_once_an_epoch_in_an_order_of_its_own():
+    drawn = ids(data.loader(numbers(20), 5, epochs=3, seed=4))
+    epochs = [functools.reduce(operator.iadd, drawn[i : i + 4], []) for i in (0, 4, 8)]
+    assert len(drawn) == 12 and all(sorted(epoch) == list(range(20)) for epoch in epochs)
+    assert len({tuple(epoch) for epoch in [*epochs, range(20)]}) == 4
+    assert ids(data.loader(numbers(20), 5, epochs=3, seed=4)) == drawn
+    assert ids(data.loader(numbers(20), 5, epochs=3, seed=5)) != drawn
+
+
+def test_in_order_and_with_a_remainder():
+    options = {"shuffle": False, "epochs": 2}
+    assert ids(data.loader(numbers(7), 3, **options)) == 2 * [[0, 1, 2], [3, 4, 5]]
+    assert ids(data.loader(numbers(7), 3, drop_remainder=False, **options)) == 2 * [[0, 1, 2], [3, 4, 5], [6]]
+    assert ids(data.loader(numbers(2), 3, drop_remainder=False, **options)) == 2 * [[0, 1]]
+
+
+def test_columns_stay_together_and_batches_own_their_memory():
+    source = numbers(12)
+    for batch in data.loader(source, 4, epochs=1):
+        np.testing.assert_array_equal(batch["square"][:, 0], batch["id"] ** 2.0)
+        assert not np.shares_memory(batch["id"], source.columns["id"])
+
+
+def test_for_ever():
+    assert len(list(itertools.islice(iter(data.loader(numbers(6), 3)), 50))) == 50
+
+
+def test_records_one_by_one_give_the_same_batches():
+    one, other = (data.loader(source, 4, epochs=2, seed=3) for source in (numbers(18), Listed(numbers(18))))
+    for a, b in zip(one, other, strict=True):
+        jax.tree.map(np.testing.assert_array_equal, a, b)
+
+
+@pytest.mark.parametrize("drop", [True, False])
+@pytest.mark.parametrize(("n", "count"), [(24, 2), (25, 2), (23, 4)])
+def test_shards_are_disjoint_and_of_one_length(n, count, drop):
+    options = {"epochs": 1, "seed": 2, "drop_remainder": drop}
+    shards = [ids(data.loader(numbers(n), 3, shard=(i, count), **options)) for i in range(count)]
+    drawn = sorted(functools.reduce(operator.iadd, functools.reduce(operator.iadd, shards, []), []))
+    assert drawn == sorted(set(drawn))
+    if drop:
+        assert len({len(shard) for shard in shards}) == 1
+        assert len(drawn) == n // count // 3 * 3 * count
+    else:
+        assert drawn == list(range(n))
+
+
+VARIANTS = {
+    "plain": lambda: data.loader(numbers(17), 3, seed=1),
+    "listed": lambda: data.loader(Listed(numbers(17)), 3, seed=1),
+    "threads": lambda: data.loader(Listed(numbers(17)), 3, seed=1, threads=2, prefetch=3),
+    "device": lambda: data.loader(numbers(17), 3, seed=1, device=jax.devices()[0], prefetch=2),
+    "sharded": lambda: data.loader(numbers(17), 3, seed=1, shard=(1, 2)),
+}
+
+
+@pytest.mark.parametrize("name", VARIANTS)
+def test_resumed_anywhere_it_gives_what_would_have_come(name):
+    make = VARIANTS[name]
+    whole = iter(make())
+    positions, drawn = [], []
+    for _ in range(13):
+        positions.append(json.dumps(whole.get_state()))
+        drawn.append(np.asarray(next(whole)["id"]).tolist())
+    for at in (0, 1, 4, 5, 6, 11):
+        stream = iter(make())
+        next(stream)  # wherever it stood
+        stream.set_state(json.loads(positions[at]))
+        assert [np.asarray(next(stream)["id"]).tolist() for _ in range(13 - at)] == drawn[at:]
+
+
+def test_batches_on_the_device():
+    device = jax.devices()[1]
+    for batch in data.loader(numbers(12), 4, epochs=1, device=device):
+        assert isinstance(batch["id"], jax.Array) and batch["id"].devices() == {device}
+    mesh = jax.sharding.Mesh(np.asarray(jax.devices()[:2]), ("batch",))
+    sharding = jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec("batch"))
+    for batch in data.loader(numbers(12), 4, epochs=1, device=sharding):
+        assert batch["square"].sharding == sharding
+
+
+WORKERS = """
+    import json
+    import numpy as np
+    from fphys import data
+
+    class Records:
+        def __len__(self):
+            return 23
+
+        def __getitem__(self, index):
+            return {"id": np.int64(index)}
+
+    def make(**options):
+        return data.loader(Records(), 3, seed=1, **options)
+
+    if __name__ == "__main__":
+        plain, stream = iter(make()), iter(make(workers=2))
+        wanted = [next(plain)["id"].tolist() for _ in range(12)]
+        found = []
+        for i in range(12):
+            if i == 5:
+                position = json.dumps(stream.get_state())
+            found.append(next(stream)["id"].tolist())
+        again = iter(make(workers=2))
+        again.set_state(json.loads(position))
+        resumed = [next(again)["id"].tolist() for _ in range(7)]
+        print(json.dumps([wanted, found, resumed]))
+"""
+
+
+def test_workers_give_the_same_order_and_are_resumed(tmp_path):
+    (tmp_path / "program.py").write_text(textwrap.dedent(WORKERS))
+    child = subprocess.run(
+        [sys.executable, tmp_path / "program.py"], capture_output=True, text=True, timeout=120, check=False
+    )
+    assert child.returncode == 0, child.stderr
+    wanted, found, resumed = json.loads(child.stdout)
+    assert found == wanted and resumed == wanted[5:]
+
+
+@pytest.mark.parametrize(
+    ("options", "text"),
+    [
+        ({"batch_size": 0}, "batch_size=0"),
+        ({"batch_size": 4, "workers": -1}, "workers=-1"),
+        ({"batch_size": 4, "epochs": 0}, "epochs=0"),
+        ({"batch_size": 4, "shard": (2, 2)}, r"shard=\(2, 2\)"),
+        ({"batch_size": 11}, "more than the 10 records"),
+        ({"batch_size": 6, "shard": (0, 2)}, "more than the 5 records in each of 2 shards"),
+    ],
+)
+def test_what_cannot_be_is_refused(options, text):
+    with pytest.raises(ValueError, match=text):
+        data.loader(numbers(10), **options)
+
+
+def test_arrays_of_different_lengths_are_refused():
+    with pytest.raises(ValueError, match="image has 3, label has 2"):
+        data.Arrays(image=np.zeros((3, 2)), label=np.zeros(2))
+    with pytest.raises(ValueError, match="none is given"):
+        data.Arrays()
+    with pytest.raises(ValueError, match="label has None"):
+        data.Arrays(label=3)

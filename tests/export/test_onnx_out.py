@@ -1,0 +1,127 @@
+"""ONNX files compute what the function computes, and what cannot be exported is refused with the reason."""
+
+import subprocess
+import sys
+import textwrap
+import types
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import onnxruntime
+import pytest
+
+import fphys
+from fphys.export import ExportError, to_onnx, to_ort
+
+from .nets import CNN, INPUTS, MLP, Block, function
+
+pytestmark = pytest.mark.extra("jax2onnx", "onnxruntime")
+NETS = [MLP, CNN, Block]
+
+
+def run(path, *inputs):
+    session = onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
+    return session.run(None, dict(zip([entry.name for entry in session.get_inputs()], inputs, strict=True)))
+
+
+@pytest.mark.parametrize("batch", ["batch", None])
+@pytest.mark.parametrize("kind", NETS)
+def test_equal_in_onnxruntime(tmp_path, kind, batch):
+    fn, *_ = function(kind)
+    path = to_onnx(tmp_path / "net.onnx", fn, INPUTS[kind](2), batch=batch)
+    for n in (1, 2, 7) if batch else (2,):
+        x = INPUTS[kind](n)
+        (found,) = run(path, x)
+        np.testing.assert_allclose(found, fn(x), rtol=1e-5, atol=1e-5)
+
+
+def test_several_inputs_and_outputs(tmp_path):
+    def fn(a, b):
+        return a @ b.T, jnp.maximum(a, 0.0), (a * b).sum(1)
+
+    a, b = (np.random.default_rng(i).standard_normal((3, 4)).astype(np.float32) for i in range(2))
+    found = run(to_onnx(tmp_path / "net.onnx", fn, a, b), a, b)
+    for value, wanted in zip(found, fn(a, b), strict=True):
+        np.testing.assert_allclose(value, wanted, rtol=1e-5, atol=1e-6)
+
+
+def test_double_precision(tmp_path):
+    x = np.linspace(-1, 1, 6).reshape(2, 3)
+    (found,) = run(to_onnx(tmp_path / "net.onnx", lambda x: jnp.sin(x) @ jnp.eye(3), x, tol=1e-12), x)
+    assert found.dtype == np.float64
+    np.testing.assert_allclose(found, np.sin(x), rtol=1e-12)
+
+
+def test_a_warp_operation_is_refused_with_the_reason(tmp_path):
+    model = fphys.load(fphys.asset("double-pendulum"))
+    state = fphys.init(model, 1)
+
+    def inside(ctrl):
+        return jax.lax.scan(lambda s, _: (fphys.step(model, s, jnp.tanh(ctrl)), None), state, None, 3)[0].qpos
+
+    path = tmp_path / "net.onnx"
+    with pytest.raises(ExportError, match="contains a Warp operation: its kernels are compiled in this process"):
+        to_onnx(path, inside, jnp.zeros((1, 2)), batch=None)
+    assert not path.exists()
+
+
+def test_a_callback_is_refused(tmp_path):
+    def calling(x):
+        return jax.pure_callback(np.sin, jax.ShapeDtypeStruct(x.shape, x.dtype), x)
+
+    with pytest.raises(ExportError, match="pure_callback"):
+        to_onnx(tmp_path / "net.onnx", calling, np.ones(3, np.float32), batch=None)
+
+
+def test_what_has_no_translation_says_so(tmp_path):
+    with pytest.raises(ExportError, match="cannot translate the function; batch=None may help"):
+        to_onnx(tmp_path / "net.onnx", lambda x: jax.lax.linalg.eigh(x)[0], np.eye(3, dtype=np.float32)[None])
+
+
+def test_a_wrong_translation_is_noticed(tmp_path, monkeypatch):
+    import jax2onnx
+
+    right = jax2onnx.to_onnx
+    wrong = types.SimpleNamespace(to_onnx=lambda fn, specs, **k: right(lambda x: fn(x) * 1.001, specs, **k))
+    monkeypatch.setitem(sys.modules, "jax2onnx", wrong)
+    with pytest.raises(ExportError, match=r"output 0 of .* is off by"):
+        to_onnx(tmp_path / "net.onnx", function(MLP)[0], INPUTS[MLP](2))
+
+
+WITHOUT_JAX = """
+    import sys
+
+    sys.modules["jax"] = None  # an import of it raises
+    import numpy as np
+    import onnxruntime
+
+    session = onnxruntime.InferenceSession(sys.argv[1], providers=["CPUExecutionProvider"])
+    held = np.load(sys.argv[2])
+    (found,) = session.run(None, {session.get_inputs()[0].name: held["x"]})
+    np.testing.assert_allclose(found, held["y"], rtol=1e-5, atol=1e-5)
+    assert "fphys" not in sys.modules
+    print("equal")
+"""
+
+
+def test_ort_format_runs_where_there_is_no_jax(tmp_path):
+    for kind in (MLP, CNN):
+        fn, *_ = function(kind)
+        x = INPUTS[kind](3)
+        path = to_ort(to_onnx(tmp_path / "net.onnx", fn, x))
+        assert path == tmp_path / "net.ort" and path.read_bytes()[4:8] == b"ORTM"
+        np.savez(tmp_path / "held.npz", x=x, y=fn(x))
+        child = subprocess.run(
+            [sys.executable, "-c", textwrap.dedent(WITHOUT_JAX), path, tmp_path / "held.npz"],
+            capture_output=True,
+            text=True,
+            timeout=60,
+        )
+        assert child.stdout == "equal\n", child.stderr
+
+
+def test_what_is_no_onnx_is_not_converted(tmp_path):
+    (tmp_path / "net.onnx").write_bytes(b"no model at all")
+    with pytest.raises(ExportError, match=r"net\.onnx cannot be converted"):
+        to_ort(tmp_path / "net.onnx")

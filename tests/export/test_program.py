@@ -1,0 +1,141 @@
+"""Programs called in a fresh process, weights by name, and networks rebuilt in torch."""
+
+import pickle
+import subprocess
+import sys
+import textwrap
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import torch
+
+import fphys
+from fphys.export import ExportError, load_program, load_weights, save_program, save_weights, torch_state
+
+from .nets import CNN, INPUTS, MLP, Block, function
+
+FRESH = """
+    import sys
+    import numpy as np
+    from fphys.export import load_program
+
+    held = np.load(sys.argv[2])
+    np.testing.assert_allclose(load_program(sys.argv[1])(held["x"]), held["y"], rtol=1e-6, atol=1e-6)
+    assert "flax" not in sys.modules
+    print("equal")
+"""
+
+
+def test_called_in_a_fresh_process(tmp_path):
+    fn, *_ = function(CNN)
+    x = INPUTS[CNN](3)
+    path = save_program(tmp_path / "net.jax", fn, x)
+    np.testing.assert_array_equal(load_program(path)(x), jax.jit(fn)(x))
+    np.savez(tmp_path / "held.npz", x=x, y=fn(x))
+    child = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(FRESH), path, tmp_path / "held.npz"],
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert child.stdout == "equal\n", child.stderr
+
+
+def test_a_program_with_warp_is_refused(tmp_path):
+    model = fphys.load(fphys.asset("double-pendulum"))
+    state = fphys.init(model, 1)
+    with pytest.raises(ExportError, match=r"neither ONNX nor jax\.export can hold them"):
+        save_program(tmp_path / "net.jax", lambda ctrl: fphys.step(model, state, ctrl).qpos, jnp.zeros((1, 2)))
+
+
+def test_a_damaged_program_is_refused(tmp_path):
+    path = save_program(tmp_path / "net.jax", jnp.sin, np.ones(3))
+    content = path.read_bytes()
+    for k in range(16):
+        path.write_bytes(content[: len(content) * k // 16])
+        with pytest.raises(ExportError, match=r"truncated or damaged|was not written by"):
+            load_program(path)
+    path.write_bytes(content[:-9] + bytes([content[-9] ^ 1]) + content[-8:])
+    with pytest.raises(ExportError, match="truncated or damaged"):
+        load_program(path)
+    path.write_bytes(pickle.dumps([1]))
+    with pytest.raises(ExportError, match="was not written by fphys"):
+        load_program(path)
+    with pytest.raises(ExportError, match="cannot be read"):
+        load_program(tmp_path / "absent")
+
+
+@pytest.mark.parametrize("kind", [MLP, CNN, Block])
+def test_weights_come_back(tmp_path, kind):
+    _, params, aux = function(kind)
+    path = save_weights(tmp_path / "net.safetensors", (params, aux))
+    blank = jax.tree.map(jnp.zeros_like, (params, aux))
+    jax.tree.map(np.testing.assert_array_equal, load_weights(path, blank), (params, aux))
+
+
+def test_arrays_of_every_layout_are_saved_as_they_are(tmp_path):
+    x = np.arange(12.0).reshape(3, 4)
+    tree = {"t": x.T, "s": x[:, ::2], "half": jnp.ones(3, jnp.bfloat16), "n": np.int32(3)}
+    found = load_weights(save_weights(tmp_path / "w", tree), tree)
+    jax.tree.map(np.testing.assert_array_equal, found, tree)
+    assert found["half"].dtype == jnp.bfloat16
+
+
+def test_other_files_are_refused(tmp_path):
+    path = tmp_path / "net.safetensors"
+    like = {"w": jnp.ones((2, 3), jnp.float32)}
+    path.write_bytes(pickle.dumps(like["w"].__array__()))
+    with pytest.raises(ExportError, match="cannot be read as safetensors"):
+        load_weights(path, like)
+    content = save_weights(path, like).read_bytes()
+    for k in range(16):
+        path.write_bytes(content[: len(content) * k // 16])
+        with pytest.raises(ExportError, match="cannot be read as safetensors"):
+            load_weights(path, like)
+    for tree, text in [
+        ({"v": like["w"]}, "w is missing; v is not wanted"),
+        ({"w": like["w"].T}, r"w is float32\(3, 2\), wanted is float32\(2, 3\)"),
+        ({"w": like["w"].astype(jnp.float16)}, "w is float16"),
+    ]:
+        save_weights(path, tree)
+        with pytest.raises(ExportError, match=text):
+            load_weights(path, like)
+
+
+class TorchCNN(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        nn = torch.nn
+        self.conv, self.norm = nn.Conv2d(1, 8, 3, padding=1), nn.BatchNorm2d(8)
+        self.down, self.out = nn.Conv2d(8, 8, 3, 2, 1), nn.Linear(32, 10)
+
+    def forward(self, x):
+        x = torch.relu(self.norm(self.conv(x)))
+        x = x + torch.nn.functional.max_pool2d(x, 3, 1, 1)
+        x = self.down(torch.nn.functional.avg_pool2d(x, 3, 2, 1))
+        return self.out(x.permute(0, 2, 3, 1).flatten(1))
+
+
+@pytest.mark.extra("torch")
+def test_weights_in_a_plain_torch_module():
+    fn, params, aux = function(CNN)
+    net = TorchCNN()
+    net.load_state_dict(torch_state(params, aux))
+    x = INPUTS[CNN](3)
+    found = net.eval()(torch.from_numpy(x).permute(0, 3, 1, 2)).detach()
+    np.testing.assert_allclose(found, fn(x), rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.extra("torch")
+def test_torch_s_names_by_renaming():
+    fn, params, _ = function(MLP)
+    nn = torch.nn
+    net = nn.Sequential(nn.Linear(6, 16), nn.Tanh(), nn.Linear(16, 4))
+    numbers = {"hidden": "0", "out": "2"}
+    net.load_state_dict(
+        torch_state(params, rename=lambda name: name.replace(*next(i for i in numbers.items() if i[0] in name)))
+    )
+    x = INPUTS[MLP](3)
+    np.testing.assert_allclose(net(torch.from_numpy(x)).detach(), fn(x), rtol=1e-5, atol=1e-6)

@@ -1,0 +1,142 @@
+"""Gradients of the material point method against centred differences: every input, material and dimension."""
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from fphys.particles import boundary, mpm
+from fphys.testing import check_grads, check_transforms
+
+from ..particles.mpm_scenes import MATERIALS, scene, with_worlds
+
+PLASTIC = ("snow", "sand", "von-mises")
+ROUNDING = 1e-9
+"""What rounding makes of a difference: the outputs, a few tens in all, times 1e-16 over the step of 1e-5."""
+
+STEPS = (1e-5, 1e-6, 1e-7)
+Case = tuple[mpm.Params, mpm.State, Any, Any, Any]
+
+
+def case(name: str, dim: int, contact: str = "slip", worlds: int = 1) -> Case:
+    """A cloud against walls and two moving colliders, with a force and a muscle on each particle."""
+    params, state = scene(name, dim, worlds=worlds, contact=contact)
+    rng = np.random.default_rng(2)
+    force = jnp.asarray(0.1 * rng.normal(size=state.x.shape))
+    muscle = jnp.asarray(50.0 * rng.normal(size=state.F.shape))
+    ball = boundary.sphere((0.15, 0.12, 0.1), 0.1, "slip", 0.3, velocity=(0.1, 0.2, 0.0), spin=(0.0, 0.0, 1.0))
+    floor = boundary.plane((0.0, 0.02, 0.0), (0.2, 1.0, 0.1), "separate", 0.1, velocity=(0.1, 0.0, 0.0))
+    params = with_worlds(params, dim)
+    speeds = jnp.asarray(0.1 * rng.normal(size=params.walls.velocity.shape))  # no two faces that move alike
+    params = params.replace(walls=params.walls.replace(velocity=speeds))
+    colliders = tuple(boundary.prepared(c, i, float) for i, c in enumerate((ball, floor)))
+    return params, state, force, muscle, colliders
+
+
+def rollout(case: Case, steps: int = 20) -> tuple[Any, ...]:
+    params, state, force, muscle, colliders = case
+
+    def advance(s: mpm.State, _: None) -> tuple[mpm.State, None]:
+        return mpm.step(params, s, force, muscle, colliders), None
+
+    s = jax.lax.scan(advance, state, None, length=steps)[0]
+    return s.x, s.v, s.C / 10, s.F, s.history
+
+
+def scaled(case: Any, factors: Any) -> Any:
+    """Every number times its factor: differences in units of the numbers' own."""
+    return jax.tree.map(lambda x, k: x * k if x.dtype == float else x, case, factors)
+
+
+def ones(case: Any) -> Any:
+    return jax.tree.map(lambda x: jnp.ones_like(x) if x.dtype == float else x, case)
+
+
+@pytest.mark.parametrize("dim", [2, 3])
+@pytest.mark.parametrize("name", [name for name in MATERIALS if name not in PLASTIC])
+def test_twenty_steps(name: str, dim: int, full: bool):
+    given = case(name, dim)
+    check_grads(
+        lambda k: rollout(scaled(given, k)), (ones(given),), tol=1e-6, directions=16 if full else 3, atol=ROUNDING
+    )
+
+
+@pytest.mark.parametrize("contact", ["sticky", "separate"])
+def test_other_walls(contact: str):
+    given = case("corotated", 3, contact)
+    check_grads(lambda k: rollout(scaled(given, k)), (ones(given),), tol=1e-6, directions=3, atol=ROUNDING)
+
+
+@pytest.mark.parametrize("dim", [2, 3])
+@pytest.mark.parametrize("name", PLASTIC)
+def test_twenty_steps_that_yield(name: str, dim: int, full: bool):
+    """Directions along which a particle begins or ends to yield within the smallest difference are left out."""
+    errors, kinks = errors_along(case(name, dim), 16 if full else 3, 1e-5)
+    assert max(errors) <= 1e-5
+    assert kinks <= 0.2 * (len(errors) + kinks)
+
+
+def errors_along(given: Case, directions: int, tolerance: float) -> tuple[list[float], int]:
+    """The gradient error along random directions of each input, and along how many the function has a kink.
+
+    A kink shows in the slopes to both sides: where the function is smooth they differ by h f'', ten times less for a
+    step ten times as small.
+    """
+    at, tree = jax.tree.flatten(ones(given))
+    rng = np.random.default_rng(3)
+    weights = [rng.standard_normal(y.shape) for y in jax.eval_shape(lambda: rollout(given))]
+    value = jax.jit(
+        lambda k: sum(jnp.sum(w * y) for w, y in zip(weights, rollout(scaled(given, tree.unflatten(k))), strict=True))
+    )
+    floats = [i for i, x in enumerate(at) if x.dtype == float]
+    grads = jax.jit(jax.grad(lambda xs: value([xs.get(i, x) for i, x in enumerate(at)])))({i: at[i] for i in floats})
+    errors, kinks, middle = [], 0, float(value(at))
+    for i in floats:
+        for _ in range(directions):
+            d = rng.standard_normal(at[i].shape)
+            sides = {h: [float(value([*at[:i], at[i] + s * h * d, *at[i + 1 :]])) for s in (1, -1)] for h in STEPS}
+            slope = float(jnp.sum(grads[i] * d))
+            floor = 1e-3 * float(jnp.linalg.norm(grads[i]) * np.linalg.norm(d))
+            slopes = {h: (up - down) / (2 * h) for h, (up, down) in sides.items()}
+            gaps = {h: (abs(slope - fd), max(abs(fd), floor)) for h, fd in slopes.items()}
+            error = min(max(gap - ROUNDING, 0.0) / size if size else gap for gap, size in gaps.values())
+            bends = [abs(sum(sides[h]) - 2 * middle) / h for h in STEPS]
+            if error > tolerance and bends[-1] > 0.3 * bends[0]:
+                kinks += 1
+            else:
+                errors.append(error)
+    return errors, kinks
+
+
+def test_float32_against_float64():
+    given = case("all", 3)
+
+    def gradient(real: Any) -> Any:
+        cast = jax.tree.map(lambda x: jnp.asarray(x, real) if x.dtype == float else x, given)
+        grad = jax.grad(
+            lambda x, v: sum((y**2).sum() for y in rollout((cast[0], cast[1].replace(x=x, v=v), *cast[2:])))
+        )
+        return grad(cast[1].x, cast[1].v)
+
+    single, double = (np.asarray(gradient(real), np.float64) for real in (np.float32, np.float64))
+    assert np.median(np.abs(single - double) / np.maximum(np.abs(double), 1e-3 * np.abs(double).max())) <= 1e-3
+
+
+def test_transforms():
+    """Two worlds, parameters shared and not, a force of each world's own."""
+    params, state, force, _, _ = case("all", 2, worlds=2)
+    args = (params.timestep, params.gravity, state.x, state.v, force)
+
+    def step(timestep: Any, gravity: Any, x: Any, v: Any, force: Any) -> Any:
+        after = mpm.step(params.replace(timestep=timestep, gravity=gravity), state_of(state, x, v), force)
+        return after.x, after.v, after.C, after.F, after.history
+
+    check_transforms(step, args, max_patterns=4, batches=(1, 3), rtol=1e-9)
+
+
+def state_of(state: mpm.State, x: Any, v: Any) -> mpm.State:
+    """As many worlds as the positions have, the rest from the first."""
+    rest = jax.tree.map(lambda a: jnp.broadcast_to(a[:1], (x.shape[0], *a.shape[1:])), state)
+    return rest.replace(x=x, v=v)

@@ -1,0 +1,130 @@
+"""Gradients of SPH against centred differences, over substeps in which neighbours come and go."""
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from fphys import scan
+from fphys.particles import sph, sph_sums
+from fphys.particles.neighbors import in_space, neighbors
+from fphys.testing import check_grads
+
+from ..particles.sph_scenes import lattice, pool
+
+STEPS = 24
+SIZES = (1e-6, 1e-5, 1e-4, 1e-3, 1e-8, 1e-9)
+
+
+def end(params: Any, state: sph.State, x: Any, v: Any, force: Any, wall_velocity: Any, steps: int = STEPS) -> Any:
+    """Where the pool is after some steps: positions, velocities, densities and pressures as fractions."""
+    start = state.replace(x=x, v=v)
+    last, _ = scan(lambda s, _: (sph.step(params, s, force, wall_velocity), None), start, jnp.arange(steps))
+    return last.x, last.v, last.rho / 1000, last.p / 1e5
+
+
+@pytest.mark.parametrize(("dim", "steps"), [(2, STEPS), (3, 20)])
+def test_gradients_by_everything(dim: int, steps: int, full: bool):
+    params, state = pool(dim=dim, worlds=1, noise=0.2)
+    force = jnp.asarray(np.random.default_rng(1).standard_normal(state.x.shape))
+    wall = 0.1 * jnp.ones_like(state.v)
+
+    def moved(params: Any, x: Any, v: Any, rho: Any, force: Any, wall: Any) -> Any:
+        return end(params, state.replace(rho=rho), x, v, force, wall, steps)
+
+    args = (params, state.x, state.v, state.rho, force, wall)
+    check_grads(moved, args, tol=1e-6, directions=16 if full else 2, steps=SIZES)
+    before, after = (neighbors(state.grid, x, 80)[1] for x in (state.x, moved(*args)[0]))
+    assert (before != after).sum() > 5  # neighbours came and went
+
+
+@pytest.mark.parametrize(
+    ("name", "part"), [("forces", 0), ("forces", 1), ("forces", 2), ("rates", 1), ("rates", 2), ("extensions", 1)]
+)
+def test_a_gradient_without_one_part_is_noticed(name: str, part: int, monkeypatch: pytest.MonkeyPatch):
+    """Each kernel's gradient by position, by state and by parameter, left out in turn."""
+    params, state = pool(worlds=1)
+    args = (params, state.x, state.v)
+
+    def moved(params: Any, x: Any, v: Any) -> Any:
+        return end(params, state, x, v, None, None, 3)
+
+    whole = sph_sums._backward
+
+    def without(what: Any, grid: Any) -> Any:
+        backward = whole(what, grid)
+        if what.name != name:
+            return backward
+        return lambda *given: tuple(0 * g if i == part else g for i, g in enumerate(backward(*given)))
+
+    monkeypatch.setattr(sph_sums, "_backward", without)
+    forget()
+    try:
+        with pytest.raises(AssertionError, match="have an error above"):
+            check_grads(moved, args, tol=1e-5, directions=1, steps=SIZES)
+    finally:
+        forget()
+
+
+def forget() -> None:
+    """Trace again: what was traced holds the gradient that it was traced with."""
+    sph_sums._operation.cache_clear()
+    jax.clear_caches()
+
+
+def test_coincident_particles_have_finite_gradients():
+    params, state = pool(worlds=1)
+    x = state.x.at[0, 1].set(state.x[0, 0])
+
+    def far(x: Any, v: Any) -> Any:
+        return sum(jnp.sum(y**2) for y in end(params, state, x, v, None, None, 2))
+
+    for grad in jax.jit(jax.grad(far, argnums=(0, 1)))(x, state.v):
+        assert np.isfinite(grad).all() and np.abs(grad[0, :2]).max() > 0
+
+
+def test_single_precision_has_nearly_the_gradient_of_double():
+    found = []
+    for dtype in ("float32", "float64"):
+        params, state = pool(dtype, worlds=1)
+
+        def far(x: Any, v: Any, params: Any = params, state: Any = state) -> Any:
+            return jnp.sum(end(params, state, x, v, None, None)[0] ** 2)
+
+        found.append([np.asarray(g, float) for g in jax.jit(jax.grad(far, argnums=(0, 1)))(state.x, state.v)])
+    for single, double in zip(*found):
+        assert np.median(np.abs(single - double) / np.maximum(np.abs(double), 1e-3 * np.abs(double).max())) < 1e-3
+
+
+def test_a_sum_is_differentiated_across_the_edge_of_a_period():
+    rng = np.random.default_rng(0)
+    params = sph.Params(0.1, 1e-3, 20.0, periodic=((0.0, 1.0), (0.0, 1.0)))
+    state = sph.init(params, rng.uniform(0, 1, (1, 60, 2)), max_neighbors=59)
+
+    def force(x: Any) -> Any:
+        return sph.forces(params, state.replace(x=x, rho=state.rho * (1 + 0.01 * jnp.sin(6 * in_space(x)[..., 0]))))
+
+    assert check_grads(force, (state.x,), tol=1e-6, directions=4) < 1e-6
+
+
+def test_gradients_with_transport_velocity(full: bool):
+    """A sheared fluid between walls, periodic along them."""
+    rng = np.random.default_rng(2)
+    fluid, walls = lattice([0.0, 0.0], [1.0, 0.5], 0.1), lattice([0.0, -0.3], [1.0, 0.0], 0.1)
+    x = np.concatenate([fluid, walls])[None]
+    x[:, : len(fluid)] += 0.02 * rng.standard_normal((1, *fluid.shape))
+    kind = np.repeat([sph.FLUID, sph.WALL], [len(fluid), len(walls)])
+    params = sph.Params(
+        0.1, jnp.array([2e-3]), jnp.array([10.0]), jnp.array([1.0]), jnp.array([[0.5, 0.0]]), jnp.array([0.1]),
+        jnp.array([0.02]), jnp.array([0.1]), jnp.array([0.7]), transport=True, periodic=((0.0, 1.0), None),
+    )  # fmt: skip
+    state = sph.init(params, x, rng.standard_normal(x.shape), kind)
+
+    def moved(params: Any, x: Any, v: Any) -> Any:
+        start = state.replace(x=x, v=v)
+        last, _ = scan(lambda s, _: (sph.step(params, s), None), start, jnp.arange(20))
+        return last.x, last.v, last.rho, last.p / 100, last.shift
+
+    check_grads(moved, (params, state.x, state.v), tol=1e-6, directions=16 if full else 2, steps=SIZES)

@@ -1,0 +1,186 @@
+"""Our own layers against torch's, with torch's weights."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import torch
+
+from fphys import nn
+from fphys.testing import check_grads, check_transforms
+
+RNG = np.random.default_rng(0)
+TIGHT = {"atol": 1e-12, "rtol": 1e-12}
+
+
+def normal(*shape):
+    return RNG.standard_normal(shape)
+
+
+def tensor(x):
+    return torch.from_numpy(np.ascontiguousarray(x))
+
+
+def first(x):
+    """Channels last to channels first."""
+    return tensor(np.moveaxis(np.asarray(x), -1, 1))
+
+
+def last(y):
+    return np.moveaxis(y.detach().numpy(), 1, -1)
+
+
+@pytest.mark.parametrize("rank", [1, 2, 3])
+@pytest.mark.parametrize("options", [{}, {"stride": 2, "padding": 1}, {"padding": 2, "dilation": 2, "groups": 2}])
+def test_convolutions(rank, options):
+    ours, theirs = (getattr(where, f"Conv{rank}d") for where in (nn, torch.nn))
+    module, params, aux = nn.init(lambda rngs: ours(4, 6, 3, **options, rngs=rngs), jax.random.key(0))
+    reference = theirs(4, 6, 3, **options).double()
+    kernel = np.moveaxis(reference.weight.detach().numpy(), (0, 1), (-1, -2))
+    assert params["kernel"].shape == kernel.shape
+    params = {"kernel": jnp.asarray(kernel), "bias": jnp.asarray(reference.bias.detach().numpy())}
+    x = normal(2, *range(7, 7 + rank), 4)
+    np.testing.assert_allclose(nn.apply(module, params, aux, x)[0], last(reference(first(x))), **TIGHT)
+
+
+def test_sizes_must_fit_the_axes():
+    with pytest.raises(ValueError, match=r"stride is \(1, 2, 3\), must be one number or 2"):
+        nn.Conv2d(1, 1, 3, stride=(1, 2, 3), rngs=nn.Rngs(0))
+
+
+POOLS = [
+    (nn.MaxPool2d(2), torch.nn.MaxPool2d(2)),
+    (nn.MaxPool2d(3, 2, 1), torch.nn.MaxPool2d(3, 2, 1)),
+    (nn.MaxPool2d((2, 3)), torch.nn.MaxPool2d((2, 3))),
+    (nn.AvgPool2d(2), torch.nn.AvgPool2d(2)),
+    (nn.AvgPool2d(3, 2, 1), torch.nn.AvgPool2d(3, 2, 1)),
+    (nn.AdaptiveAvgPool2d(1), torch.nn.AdaptiveAvgPool2d(1)),
+    (nn.AdaptiveAvgPool2d((3, 5)), torch.nn.AdaptiveAvgPool2d((3, 5))),
+    (nn.AdaptiveAvgPool2d((9, 8)), torch.nn.AdaptiveAvgPool2d((9, 8))),
+]
+
+
+@pytest.mark.parametrize(("ours", "theirs"), POOLS, ids=[str(ours) for ours, _ in POOLS])
+def test_pools(ours, theirs):
+    x = normal(2, 7, 8, 3)
+    np.testing.assert_allclose(ours(jnp.asarray(x)), last(theirs(first(x))), **TIGHT)
+    moved = first(x).requires_grad_()
+    weights = normal(*ours(jnp.asarray(x)).shape)
+    (theirs(moved) * first(weights)).sum().backward()
+    grad = jax.grad(lambda x: (ours(x) * weights).sum())(jnp.asarray(x))
+    np.testing.assert_allclose(grad, last(moved.grad), **TIGHT)
+
+
+def recurrent(kind, reference, **options):
+    """Ours, with the weights of torch's."""
+    module, params, aux = nn.init(lambda rngs: getattr(nn, kind)(3, 5, **options, rngs=rngs), jax.random.key(0))
+    for layer, both in params["layers"].items():
+        for direction, cell in both.items():
+            end = f"l{layer}" + "_reverse" * direction
+            for name, short in (("input", "ih"), ("hidden", "hh")):
+                cell[name] = {
+                    "kernel": jnp.asarray(getattr(reference, f"weight_{short}_{end}").detach().numpy().T),
+                    "bias": jnp.asarray(getattr(reference, f"bias_{short}_{end}").detach().numpy()),
+                }
+    return module, params, aux
+
+
+@pytest.mark.parametrize("kind", ["RNN", "GRU", "LSTM"])
+@pytest.mark.parametrize("options", [{}, {"num_layers": 2, "bidirectional": True}])
+def test_recurrence(kind, options):
+    reference = getattr(torch.nn, kind)(3, 5, batch_first=True, **options).double()
+    module, params, aux = recurrent(kind, reference, **options)
+    x = normal(4, 6, 3)
+    count = options.get("num_layers", 1) * (2 if options.get("bidirectional") else 1)
+    carry = (normal(count, 4, 5), normal(count, 4, 5)) if kind == "LSTM" else normal(count, 4, 5)
+    for start in (None, carry):
+        (y, end), _ = nn.apply(module, params, aux, x, carry=start)
+        expected, last = reference(tensor(x), jax.tree.map(tensor, start))
+        np.testing.assert_allclose(y, expected.detach(), **TIGHT)
+        jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b.detach(), **TIGHT), end, last)
+
+
+@pytest.mark.parametrize("kind", ["RNN", "GRU", "LSTM"])
+def test_recurrence_goes_on_where_it_stopped(kind):
+    module, params, aux = recurrent(kind, getattr(torch.nn, kind)(3, 5).double())
+    x = jnp.asarray(normal(2, 6, 3))
+    (whole, end), _ = nn.apply(module, params, aux, x)
+    (_, middle), _ = nn.apply(module, params, aux, x[:, :4])
+    (rest, last), _ = nn.apply(module, params, aux, x[:, 4:], carry=middle)
+    np.testing.assert_allclose(rest, whole[:, 4:], **TIGHT)
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, **TIGHT), last, end)
+
+
+@pytest.mark.parametrize("kind", ["RNN", "GRU", "LSTM"])
+def test_gradients_through_time(kind):
+    module, params, aux = recurrent(kind, getattr(torch.nn, kind)(3, 5).double())
+    check_grads(lambda p, x: nn.apply(module, p, aux, x)[0], (params, normal(2, 4, 3)), directions=2)
+
+
+def test_transforms_of_a_recurrence():
+    module, params, aux = recurrent("LSTM", torch.nn.LSTM(3, 5).double())
+    check_transforms(lambda x: nn.apply(module, params, aux, x)[0][0], (normal(3, 4, 3),), batches=(2,), max_patterns=2)
+
+
+def test_one_sequence_needs_a_batch():
+    with pytest.raises(ValueError, match=r"\(6, 3\), must be \(batch, time, features\)"):
+        nn.LSTM(3, 5, rngs=nn.Rngs(0))(jnp.zeros((6, 3)))
+
+
+def block(features, heads, mask=None):
+    """x + attention(norm(x)), then the mlp, in torch's own words."""
+    layer = torch.nn.TransformerEncoderLayer(
+        features, heads, 4 * features, dropout=0.0, activation="gelu", batch_first=True, norm_first=True
+    ).double()
+    return layer.eval(), lambda x: layer(x, src_mask=mask)
+
+
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.usefixtures("flax_promotes")
+def test_transformer_block(causal):
+    mask = torch.nn.Transformer.generate_square_subsequent_mask(5, dtype=torch.float64) if causal else None
+    layer, run = block(8, 2, mask)
+    module, params, aux = nn.init(
+        lambda rngs: nn.TransformerBlock(8, 2, causal=causal, activation=exact_gelu, rngs=rngs), jax.random.key(0)
+    )
+    weights = {name: value.detach().numpy() for name, value in layer.state_dict().items()}
+    for ours, theirs in (("norm1", "norm1"), ("norm2", "norm2"), ("up", "linear1"), ("down", "linear2")):
+        kernel = weights[f"{theirs}.weight"]
+        params[ours] = {"scale" if kernel.ndim == 1 else "kernel": kernel.T, "bias": weights[f"{theirs}.bias"]}
+    for i, name in enumerate(("query", "key", "value")):
+        rows = slice(8 * i, 8 * i + 8)
+        params["attention"][name] = {
+            "kernel": weights["self_attn.in_proj_weight"][rows].T.reshape(8, 2, 4),
+            "bias": weights["self_attn.in_proj_bias"][rows].reshape(2, 4),
+        }
+    params["attention"]["out"] = {
+        "kernel": weights["self_attn.out_proj.weight"].T.reshape(2, 4, 8),
+        "bias": weights["self_attn.out_proj.bias"],
+    }
+    x = normal(3, 5, 8)
+    params = jax.tree.map(jnp.asarray, params)
+    np.testing.assert_allclose(nn.apply(module, params, aux, x)[0], run(tensor(x)).detach(), **TIGHT)
+    check_grads(lambda p, x: nn.apply(module, p, aux, x)[0], (params, x), directions=1, atol=1e-9)
+
+
+def exact_gelu(x):
+    return nn.gelu(x, approximate=False)
+
+
+def test_heads_must_divide_the_features():
+    with pytest.raises(ValueError, match="features is 9, must be a multiple of num_heads, 2"):
+        nn.TransformerBlock(9, 2, rngs=nn.Rngs(0))
+
+
+ACTIVATIONS = {
+    "relu": "relu", "relu6": "relu6", "silu": "silu", "elu": "elu", "celu": "celu", "selu": "selu", "mish": "mish",
+    "leaky_relu": "leaky_relu", "sigmoid": "sigmoid", "log_sigmoid": "logsigmoid", "hard_sigmoid": "hardsigmoid",
+    "hard_swish": "hardswish", "hard_tanh": "hardtanh", "tanh": "tanh", "softplus": "softplus", "soft_sign": "softsign",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", ACTIVATIONS)
+def test_activations(name):
+    x = np.concatenate([normal(50), 5 * normal(50)])
+    expected = getattr(torch.nn.functional, ACTIVATIONS[name])(tensor(x))
+    np.testing.assert_allclose(getattr(nn, name)(x), expected, atol=1e-7)

@@ -1,0 +1,242 @@
+"""Weights of torchvision's and Hugging Face's state dicts: the same outputs; and files of them, good and bad."""
+
+import os
+import pickle
+import re
+from functools import partial
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import torch
+
+from fphys import nn
+from fphys.nn import models
+
+from . import references as R
+
+pytestmark = pytest.mark.usefixtures("flax_promotes")
+VIT = {"features": 16, "depth": 2, "num_heads": 4, "num_classes": 7}
+
+
+def resnet(block, make):
+    deep = block is models.Bottleneck
+    reference = make(*R.SMALL.resnet, deep, 7)
+    return partial(models.ResNet, block, R.SMALL.resnet[0], 7, widths=R.SMALL.resnet[1]), reference
+
+
+def plain(module):
+    module = R.randomised(module)
+    return module, module.state_dict()
+
+
+CASES = {
+    "resnet, basic": lambda: resnet(models.BasicBlock, lambda *a: plain(R.ResNet(*a))),
+    "resnet, bottleneck": lambda: resnet(models.Bottleneck, lambda *a: plain(R.ResNet(*a))),
+    "resnet, Hugging Face": lambda: resnet(models.Bottleneck, R.hugging_face_resnet),
+    "vgg": lambda: (partial(models.VGG, R.SMALL.vgg, 7, hidden=12), plain(R.VGG(R.SMALL.vgg, 12, 7))),
+    "vit, torchvision": lambda: (partial(models.ViT, 32, 8, **VIT), plain(R.TorchvisionViT(32, 8, 16, 2, 4, 7))),
+    "vit, Hugging Face": lambda: (
+        partial(models.ViT, 32, 8, **VIT, epsilon=1e-12),
+        plain(R.HuggingFaceViT(32, 8, 16, 2, 4, 7)),
+    ),
+}
+
+
+def shapes(constructor):
+    """Structure and shapes only: to make random numbers takes longer than to compare."""
+    return jax.eval_shape(partial(nn.init, constructor), jax.random.key(0))
+
+
+def equal(constructor, reference, weights, x, feed):
+    params, aux = nn.load_weights(*(made := shapes(constructor)), weights)
+    with torch.no_grad():
+        expected = reference(feed(x)).numpy()
+    found = jax.jit(nn.apply)(made[0], params, aux, x)[0]
+    assert found.dtype == np.float32 and np.std(expected) > 1e-2
+    np.testing.assert_allclose(found, expected, atol=1e-4, rtol=1e-4)
+
+
+def image(x):
+    return torch.from_numpy(np.moveaxis(x, -1, 1).copy())
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_images_give_what_torch_gives(case):
+    constructor, (reference, weights) = CASES[case]()
+    size = 64 if "vgg" in case or "resnet" in case else 32
+    x = np.random.default_rng(0).standard_normal((2, size, size, 3)).astype(np.float32)
+    equal(constructor, reference, weights, x, image)
+
+
+@pytest.mark.parametrize("prefix", ["transformer.", ""])
+def test_tokens_give_what_torch_gives(prefix):
+    reference = R.tied(R.HuggingFaceGPT2(50, 12, 16, 2, 4))
+    weights = reference.state_dict()
+    if not prefix:  # as the bare model's file has it
+        weights = {name.removeprefix("transformer."): v for name, v in weights.items() if name != "lm_head.weight"}
+    constructor = partial(models.GPT2, 50, 12, features=16, depth=2, num_heads=4)
+    tokens = np.random.default_rng(0).integers(0, 50, (3, 9))
+    equal(constructor, reference, weights, tokens, torch.from_numpy)
+
+
+FULL = {
+    "resnet18": lambda: R.ResNet((2, 2, 2, 2), (64, 128, 256, 512), False, 1000),
+    "resnet34": lambda: R.ResNet((3, 4, 6, 3), (64, 128, 256, 512), False, 1000),
+    "resnet50": lambda: R.ResNet((3, 4, 6, 3), (64, 128, 256, 512), True, 1000),
+    "vgg11": lambda: R.VGG(((64,), (128,), (256,) * 2, (512,) * 2, (512,) * 2), 4096, 1000),
+    "vgg16": lambda: R.VGG(((64,) * 2, (128,) * 2, (256,) * 3, (512,) * 3, (512,) * 3), 4096, 1000),
+    "vit_b_16": lambda: R.TorchvisionViT(224, 16, 768, 12, 12, 1000),
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", FULL)
+def test_full_size_images(name):
+    reference, weights = plain(FULL[name]())
+    x = np.random.default_rng(0).standard_normal((1, 224, 224, 3)).astype(np.float32)
+    equal(getattr(models, name), reference, weights, x, image)
+
+
+@pytest.mark.slow
+def test_full_size_tokens():
+    reference = R.tied(R.HuggingFaceGPT2(50257, 1024, 768, 12, 12))
+    tokens = np.random.default_rng(0).integers(0, 50257, (1, 32))
+    equal(models.gpt2, reference, reference.state_dict(), tokens, torch.from_numpy)
+
+
+def test_a_mistake_in_a_name_would_show():
+    """Two blocks exchanged: the test above must not pass by chance."""
+    constructor, (reference, weights) = CASES["vit, Hugging Face"]()
+    swapped = {re.sub(r"layer\.([01])", lambda m: f"layer.{1 - int(m[1])}", name): v for name, v in weights.items()}
+    x = np.random.default_rng(0).standard_normal((2, 32, 32, 3)).astype(np.float32)
+    with pytest.raises(AssertionError, match="Mismatched"):
+        equal(constructor, reference, swapped, x, image)
+
+
+@pytest.fixture
+def vgg():
+    constructor, (_, weights) = CASES["vgg"]()
+    return nn.init(constructor, jax.random.key(0)), weights
+
+
+def test_what_does_not_fit_is_listed(vgg):
+    (module, params, aux), weights = vgg
+    wrong = {name: value for name, value in weights.items() if name != "features.0.bias"}
+    wrong |= {"classifier.6.weight": torch.zeros(9, 12), "extra.bias": torch.zeros(3)}
+    with pytest.raises(nn.WeightsError) as error:
+        nn.load_weights(module, params, aux, wrong)
+    for part in (
+        "do not fit VGG",
+        "classifier.layers.6.kernel has shape (12, 9), the model's (12, 7)",
+        "extra.bias is not in the model",
+        "features.layers.0.bias is missing",
+    ):
+        assert part in str(error.value)
+
+
+def test_some_may_be_left_out(vgg):
+    (module, params, aux), weights = vgg
+    some = {name: value for name, value in weights.items() if not name.startswith("classifier.6")}
+    new, _ = nn.load_weights(module, params, aux, some, strict=False)
+    np.testing.assert_array_equal(new["classifier"]["layers"][6]["kernel"], params["classifier"]["layers"][6]["kernel"])
+    assert not np.array_equal(new["features"]["layers"][0]["kernel"], params["features"]["layers"][0]["kernel"])
+
+
+@pytest.mark.parametrize("suffix", [".safetensors", ".pth"])
+def test_by_name_from_the_cache(tmp_path, monkeypatch, suffix):
+    monkeypatch.setenv("FPHYS_CACHE", str(tmp_path))
+    make = partial(models.ResNet, models.BasicBlock, R.SMALL.resnet[0], 7, widths=R.SMALL.resnet[1])
+    _, weights = plain(R.ResNet(*R.SMALL.resnet, False, 7))
+
+    def constructor(rngs, which=True):
+        return nn.weights.pretrained(make(rngs=rngs), "small", which)
+
+    with pytest.raises(
+        FileNotFoundError, match=r"'imagenet' of small are not in .*weights: put them there as small-im"
+    ):
+        nn.init(constructor, jax.random.key(0))
+    (tmp_path / "weights").mkdir()
+    path = tmp_path / "weights" / f"small-imagenet{suffix}"
+    if suffix == ".pth":
+        torch.save(weights, path)
+    else:
+        from safetensors.torch import save_file
+
+        save_file(weights, path)
+    expected = nn.load_weights(*shapes(make), weights)
+    for which in (True, "imagenet", path):
+        _, params, aux = nn.init(partial(constructor, which=which), jax.random.key(0))
+        jax.tree.map(np.testing.assert_array_equal, (params, aux), expected)
+
+
+def test_the_models_read_the_cache(tmp_path, monkeypatch):
+    monkeypatch.setenv("FPHYS_CACHE", str(tmp_path))
+    for name in ("resnet18", "resnet34", "resnet50", "vgg11", "vgg16", "vit_b_16", "gpt2"):
+        which = "openai" if name == "gpt2" else "imagenet"
+        with pytest.raises(FileNotFoundError, match=f"{name}-{which}.safetensors"):
+            shapes(partial(getattr(models, name), pretrained=True))
+
+
+def test_own_names_are_written_and_read(tmp_path, vgg):
+    (module, params, aux), _ = vgg
+    params["features"]["layers"][0]["kernel"] = params["features"]["layers"][0]["kernel"].swapaxes(0, 1)
+    nn.write_weights(tmp_path / "w.safetensors", params, aux)
+    _, other, _ = nn.init(CASES["vgg"]()[0], jax.random.key(1))
+    found = nn.load_weights(module, other, aux, nn.read_weights(tmp_path / "w.safetensors"))
+    jax.tree.map(np.testing.assert_array_equal, found, (params, aux))
+
+
+class Evil:
+    def __init__(self, path):
+        self.path = path
+
+    def __reduce__(self):
+        return os.mkdir, (self.path,)
+
+
+@pytest.mark.parametrize("suffix", [".pth", ".bin", ".pt"])
+def test_a_pickle_is_not_run(tmp_path, suffix):
+    path, trace = tmp_path / f"w{suffix}", tmp_path / "trace"
+    for write in (
+        lambda: torch.save({"w": Evil(str(trace))}, path),
+        lambda: path.write_bytes(pickle.dumps(Evil(str(trace)))),
+    ):
+        write()
+        with pytest.raises(nn.WeightsError, match="refused"):
+            nn.read_weights(path)
+        assert not trace.exists()
+
+
+@pytest.mark.parametrize("suffix", [".safetensors", ".pth"])
+def test_damaged_files(tmp_path, suffix):
+    path = tmp_path / f"w{suffix}"
+    if suffix == ".pth":
+        torch.save({"w": torch.ones(100)}, path)
+    else:
+        nn.write_weights(path, {"w": jnp.ones(100)}, {})
+    whole = path.read_bytes()
+    for sixteenth in range(16):
+        path.write_bytes(whole[: len(whole) * sixteenth // 16])
+        with pytest.raises(nn.WeightsError, match=str(path)):
+            nn.read_weights(path)
+
+
+def test_other_files(tmp_path):
+    with pytest.raises(FileNotFoundError, match="no such file of weights"):
+        nn.read_weights(tmp_path / "absent.pth")
+    (tmp_path / "w.h5").write_bytes(b"")
+    with pytest.raises(nn.WeightsError, match=r"'.h5' is no format of weights; known are .safetensors"):
+        nn.read_weights(tmp_path / "w.h5")
+    torch.save([torch.ones(3)], tmp_path / "list.pth")
+    with pytest.raises(nn.WeightsError, match="must be a dictionary of tensors"):
+        nn.read_weights(tmp_path / "list.pth")
+
+
+def test_bfloat16_tensors_are_read(vgg):
+    (module, params, aux), weights = vgg
+    half = {name: value.bfloat16() for name, value in weights.items()}
+    new, _ = nn.load_weights(module, params, aux, half)
+    expected, _ = nn.load_weights(module, params, aux, weights)
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-2), new, expected)

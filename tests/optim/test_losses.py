@@ -1,0 +1,106 @@
+"""Losses against torch's: values, gradients, labels that cannot be."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import torch
+from torch.nn import functional
+
+from fphys import losses
+from fphys.testing import check_grads
+
+RNG = np.random.default_rng(0)
+X, Y = RNG.standard_normal((2, 6, 5))
+P, T = RNG.uniform(0.05, 0.95, (2, 6, 5))
+LABELS = RNG.integers(0, 5, 6)
+WEIGHT = RNG.uniform(0.5, 2.0, 5)
+SHARES = RNG.dirichlet(np.ones(5), 6)
+IGNORED = np.where(np.arange(6) == 2, -100, LABELS)
+
+CASES = {
+    "mse": ("mse_loss", (X, Y), {}),
+    "l1": ("l1_loss", (X, Y), {}),
+    "huber": ("huber_loss", (X, Y), {"delta": 0.7}),
+    "smooth l1": ("smooth_l1_loss", (X, Y), {"beta": 0.7}),
+    "cross entropy": ("cross_entropy", (X, LABELS), {}),
+    "cross entropy, weighted": ("cross_entropy", (X, LABELS), {"weight": WEIGHT}),
+    "cross entropy, smoothed": ("cross_entropy", (X, LABELS), {"label_smoothing": 0.1}),
+    "cross entropy, all": ("cross_entropy", (X, IGNORED), {"label_smoothing": 0.1, "weight": WEIGHT}),
+    "cross entropy, shares": ("cross_entropy", (X, SHARES), {"label_smoothing": 0.1, "weight": WEIGHT}),
+    "nll": ("nll_loss", (np.log(SHARES), LABELS), {}),
+    "nll, weighted": ("nll_loss", (np.log(SHARES), IGNORED), {"weight": WEIGHT}),
+    "bce": ("binary_cross_entropy", (P, T), {}),
+    "bce, logits": ("binary_cross_entropy_with_logits", (X, T), {}),
+    "bce, logits, weighted": ("binary_cross_entropy_with_logits", (X, T), {"pos_weight": WEIGHT[None]}),
+    "kl": ("kl_div", (np.log(P), T), {}),
+    "kl, logs": ("kl_div", (np.log(P), np.log(T)), {"log_target": True}),
+}
+
+
+def torched(values):
+    return jax.tree.map(lambda x: torch.from_numpy(x) if isinstance(x, np.ndarray) else x, values)
+
+
+@pytest.mark.filterwarnings("ignore:reduction. 'mean':UserWarning")  # torch would rather have batchmean for kl_div
+@pytest.mark.parametrize("reduction", ["mean", "sum", "none", "batchmean"])
+@pytest.mark.parametrize("case", CASES)
+def test_torch(case, reduction):
+    name, arguments, options = CASES[case]
+    if reduction == "batchmean" and name != "kl_div":
+        reduction = "mean"
+    found = getattr(losses, name)(*map(jnp.asarray, arguments), **options, reduction=reduction)
+    expected = getattr(functional, name)(*torched(arguments), **torched(options), reduction=reduction)
+    np.testing.assert_allclose(found, expected, rtol=1e-12)
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_gradients(case):
+    name, arguments, options = CASES[case]
+    check_grads(lambda *xs: getattr(losses, name)(*xs, **options, reduction="none"), arguments, directions=2)
+
+
+def test_more_than_one_axis_of_rows():
+    logits, labels = jnp.asarray(RNG.standard_normal((2, 3, 4, 5))), jnp.asarray(RNG.integers(0, 5, (2, 3, 4)))
+    expected = functional.cross_entropy(
+        torch.from_numpy(np.moveaxis(np.asarray(logits), -1, 1).copy()), torch.from_numpy(np.asarray(labels).copy())
+    )
+    np.testing.assert_allclose(losses.cross_entropy(logits, labels), expected)
+
+
+@pytest.mark.parametrize("wrong", [-1, 5, 2**31 - 1])
+def test_labels_out_of_range(wrong):
+    labels = jnp.asarray(LABELS).at[1].set(wrong)
+    with pytest.raises(ValueError, match=f"labels hold {wrong}, must be from 0 to 4"):
+        losses.cross_entropy(jnp.asarray(X), labels)
+    known = np.asarray(labels)  # while tracing, too
+    with pytest.raises(ValueError, match=f"labels hold {wrong}"):
+        jax.jit(lambda x: losses.cross_entropy(x, known))(jnp.asarray(X))
+    jax.jit(lambda x: losses.cross_entropy(x, LABELS))(jnp.asarray(X))
+    value, grad = jax.jit(jax.value_and_grad(losses.cross_entropy))(jnp.asarray(X), labels)
+    assert np.isnan(value) and np.isnan(grad[1]).all()
+
+
+def test_infinite_and_certain_predictions_are_finite():
+    certain = jnp.array([0.0, 1.0, 0.0, 1.0])
+    value, grad = jax.value_and_grad(losses.binary_cross_entropy)(certain, jnp.array([0.0, 1.0, 1.0, 0.0]))
+    assert value == 50 and np.isfinite(grad).all()
+    value, grad = jax.value_and_grad(losses.binary_cross_entropy_with_logits)(certain * 2000 - 1000, certain)
+    assert value == 0 and np.isfinite(grad).all()
+    value, grad = jax.value_and_grad(losses.kl_div, argnums=(0, 1))(
+        jnp.log(jnp.array([0.5, 0.5])), jnp.array([1.0, 0.0])
+    )
+    assert np.isfinite(value) and np.isfinite(grad[0]).all()
+
+
+@pytest.mark.parametrize("name", ["mse_loss", "l1_loss", "huber_loss", "binary_cross_entropy", "kl_div"])
+def test_nothing_is_broadcast(name):
+    with pytest.raises(ValueError, match=r"\(4, 1\) and \w+ \(4,\); they must be the same"):
+        getattr(losses, name)(jnp.ones((4, 1)), jnp.ones(4))
+
+
+def test_wrong_arguments_are_named():
+    with pytest.raises(ValueError, match=r"labels have shape \(3,\), must have \(6,\)"):
+        losses.cross_entropy(jnp.asarray(X), jnp.zeros(3, int))
+    with pytest.raises(ValueError, match="reduction is 'avg'"):
+        losses.mse_loss(jnp.ones(3), jnp.ones(3), reduction="avg")

@@ -1,0 +1,125 @@
+"""Ten updates as torch makes them."""
+
+import math
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import torch
+
+from fphys import optim
+
+OPTIMIZERS = {
+    "SGD": [
+        {"lr": 0.1},
+        {"lr": 0.1, "momentum": 0.9},
+        {"lr": 0.1, "momentum": 0.9, "nesterov": True, "weight_decay": 0.01},
+    ],
+    "Adam": [{}, {"lr": 0.05, "betas": (0.8, 0.95), "eps": 1e-3, "weight_decay": 0.1}],
+    "AdamW": [{}, {"lr": 0.05, "weight_decay": 0.1}],
+    "RMSprop": [
+        {},
+        {"lr": 0.05, "alpha": 0.9, "eps": 1e-3, "weight_decay": 0.1, "momentum": 0.9},
+        {"centered": True},
+    ],
+}
+CASES = [(name, options) for name, many in OPTIMIZERS.items() for options in many]
+pytestmark = pytest.mark.usefixtures("optax_promotes")
+START = np.random.default_rng(0).standard_normal((3, 4))
+TARGET = np.random.default_rng(1).standard_normal((3, 4))
+
+
+def ours(optimizer, steps=10, dtype=np.float64):
+    """Parameters after each update of a loss that is not quadratic."""
+    params = {"w": jnp.asarray(START, dtype)}
+    target = jnp.asarray(TARGET, dtype)
+
+    @jax.jit
+    def step(params, state):
+        grads = jax.grad(lambda p: jnp.sum((p["w"] - target) ** 2 + jnp.sin(3 * p["w"])))(params)
+        updates, state = optimizer.update(grads, state, params)
+        return optim.apply_updates(params, updates), state
+
+    state, path = optimizer.init(params), []
+    for _ in range(steps):
+        params, state = step(params, state)
+        path.append(np.asarray(params["w"]))
+    return np.stack(path)
+
+
+def theirs(make, schedule=None, steps=10):
+    w, target = torch.tensor(START, requires_grad=True), torch.tensor(TARGET)
+    optimizer = make([w])
+    scheduler = schedule(optimizer) if schedule else None
+    path = []
+    for _ in range(steps):
+        optimizer.zero_grad()
+        ((w - target) ** 2 + torch.sin(3 * w)).sum().backward()
+        optimizer.step()
+        if scheduler:
+            scheduler.step()
+        path.append(w.detach().numpy().copy())
+    return np.stack(path)
+
+
+@pytest.mark.parametrize(("name", "options"), CASES, ids=[f"{name}{i}" for i, (name, _) in enumerate(CASES)])
+def test_ten_updates(name, options):
+    reference = {"lr": {"SGD": 0.1, "RMSprop": 1e-2}.get(name, 1e-3)} | options
+    options = options | {"lr": 0.1} if name == "SGD" and "lr" not in options else options
+    expected = theirs(lambda w: getattr(torch.optim, name)(w, **reference))
+    np.testing.assert_allclose(ours(getattr(optim, name)(**options)), expected, rtol=1e-9, atol=1e-11)
+    np.testing.assert_allclose(ours(getattr(optim, name)(**options), dtype=np.float32), expected, rtol=1e-4, atol=1e-5)
+
+
+LR = torch.optim.lr_scheduler
+SCHEDULES = {
+    "step": (optim.StepLR(0.1, 3, 0.5), lambda o: LR.StepLR(o, 3, 0.5)),
+    "exponential": (optim.ExponentialLR(0.1, 0.9), lambda o: LR.ExponentialLR(o, 0.9)),
+    "cosine": (optim.CosineAnnealingLR(0.1, 10, 0.02), lambda o: LR.CosineAnnealingLR(o, 10, 0.02)),
+    "warm-up": (
+        optim.warmup(optim.ExponentialLR(0.1, 0.9), 4, start=0.01),
+        lambda o: LR.SequentialLR(o, [LR.LinearLR(o, 0.1, 1.0, 4), LR.ExponentialLR(o, 0.9)], [4]),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", SCHEDULES)
+@pytest.mark.filterwarnings(
+    "ignore:The epoch parameter:UserWarning"
+)  # torch's own SequentialLR uses what it deprecates
+def test_schedules(name):
+    schedule, reference = SCHEDULES[name]
+    expected = theirs(lambda w: torch.optim.SGD(w, lr=0.1, momentum=0.9), reference)
+    np.testing.assert_allclose(ours(optim.SGD(schedule, momentum=0.9)), expected, rtol=1e-5, atol=1e-7)
+    rates = torch.optim.SGD([torch.zeros(1)], lr=0.1)
+    scheduler = reference(rates)
+    for n in range(10):
+        assert math.isclose(float(schedule(n)), rates.param_groups[0]["lr"], rel_tol=1e-5)
+        rates.step()
+        scheduler.step()
+
+
+def test_the_last_rate_stays():
+    assert float(optim.CosineAnnealingLR(0.1, 10, 0.02)(25)) == pytest.approx(0.02)
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: optim.SGD(math.inf), "lr is inf, must be finite"),
+        (lambda: optim.Adam(-1e-3), "lr is -0.001"),
+        (lambda: optim.AdamW(math.nan), "lr is nan"),
+        (lambda: optim.Adam(betas=(0.9, 1.0)), r"betas are \(0.9, 1.0\)"),
+        (lambda: optim.SGD(0.1, nesterov=True), "needs one"),
+        (lambda: optim.RMSprop(weight_decay=-1.0), "weight_decay is -1.0"),
+        (lambda: optim.warmup(0.1, -3), "steps is -3"),
+    ],
+)
+def test_numbers_that_cannot_be(make, message):
+    with pytest.raises(ValueError, match=message):
+        make()
+
+
+def test_every_name_is_there():
+    assert all(hasattr(optim, name) for name in optim.__all__)

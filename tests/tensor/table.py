@@ -1,0 +1,353 @@
+"""The table from torch's functions to ours, ``docs/tensor.md``: one list of pairs of expressions.
+
+``python -m tests.tensor.table`` writes the page; the tests evaluate each pair on random input and compare.
+"""
+
+from pathlib import Path
+
+PAGE = Path(__file__).parents[2] / "docs" / "tensor.md"
+
+HEAD = """# Arrays: from torch to fphys
+
+`fphys.tensor` holds functions on arrays; there is no tensor class, arrays are JAX's. Below, what torch calls a thing,
+and what to call here. The page is written by `python -m tests.tensor.table` from a list whose every pair the tests
+compare on random input.
+
+In the expressions `x`, `y` are matrices of one shape, `a` a square matrix (`s` a symmetric positive definite one), `b`
+and `c` stacks of matrices, `u`, `v`, `w` vectors, `p` positive, `q` between -1 and 1, `i`, `j` integers, `m`, `n`
+booleans, `z` complex, `k` indices. Everything stands in `torch` on the left and in `fphys.tensor` on the right.
+
+- Arrays do not change: what torch does in place gives a new array here, `x.at[i].set(y)` and `x.at[i].add(y)` besides
+  the functions below.
+- `axis` is torch's `dim`. Indices are int32 unless x64 is on.
+- `median` of an even number is the mean of the middle two; torch takes the lower one.
+- `std`, `var` and `cov` divide by n unless told otherwise: torch's default is `correction=1`.
+- Random numbers take a key: `random.normal(key, (3, 4))` is `torch.randn(3, 4)`, and likewise `random.uniform`,
+  `random.randint`, `random.permutation`, `random.bernoulli`, `random.categorical`.
+- Devices: `jax.device_put(x, device)` is `x.to(device)`; `jax.lax.stop_gradient(x)` is `x.detach()`.
+- A function that checks the shapes of its arguments does so when asked: `FPHYS_SHAPES=1` in the environment,
+  `shapes = true` in `fphys.toml`, or here:
+
+```python
+import jax.numpy as jnp
+
+import fphys
+
+with fphys.typing.checked():
+    try:
+        fphys.tensor.cdist(jnp.ones((5, 3)), jnp.ones((7, 2)))
+    except fphys.typing.ShapeError as error:
+        print(error)
+```
+
+Functions of your own are checked in the same way under the decorator `fphys.typing.shaped`.
+"""
+
+CREATION = """
+zeros(2, 3) | zeros((2, 3))
+ones(2, 3) | ones((2, 3))
+full((2, 3), 7.0) | full((2, 3), 7.0)
+empty(2, 3).shape | empty((2, 3)).shape
+zeros_like(x) | zeros_like(x)
+ones_like(x) | ones_like(x)
+full_like(x, 2.5) | full_like(x, 2.5)
+eye(3) | eye(3)
+arange(2, 11, 3) | arange(2, 11, 3)
+linspace(0, 1, 5) | linspace(0, 1, 5)
+logspace(0, 2, 5) | logspace(0, 2, 5)
+tensor([1.0, 2.0]) | array([1.0, 2.0])
+clone(x) | array(x)
+complex(x, y) | complex(x, y)
+meshgrid(u, v, indexing="ij") | meshgrid(u, v, indexing="ij")
+diag(u) | diag(u)
+diag_embed(x) | diag_embed(x)
+block_diag(x, y) | block_diag(x, y)
+nn.functional.one_hot(k, 4) | one_hot(k, 4, dtype=int)
+"""
+
+ELEMENTS = """
+add(x, y) | add(x, y)
+add(x, y, alpha=2) | x + 2 * y
+sub(x, y) | subtract(x, y)
+mul(x, y) | multiply(x, y)
+div(x, y) | divide(x, y)
+div(x, y, rounding_mode="floor") | floor_divide(x, y)
+div(x, y, rounding_mode="trunc") | trunc(divide(x, y))
+remainder(x, y) | remainder(x, y)
+fmod(x, y) | fmod(x, y)
+neg(x) | negative(x)
+abs(x) | abs(x)
+sign(x) | sign(x)
+signbit(x) | signbit(x)
+copysign(x, y) | copysign(x, y)
+reciprocal(x) | reciprocal(x)
+square(x) | square(x)
+sqrt(p) | sqrt(p)
+rsqrt(p) | rsqrt(p)
+pow(p, y) | pow(p, y)
+pow(x, 3) | pow(x, 3)
+exp(x) | exp(x)
+exp2(x) | exp2(x)
+expm1(x) | expm1(x)
+log(p) | log(p)
+log2(p) | log2(p)
+log10(p) | log10(p)
+log1p(p) | log1p(p)
+logaddexp(x, y) | logaddexp(x, y)
+logaddexp2(x, y) | logaddexp2(x, y)
+sin(x) | sin(x)
+cos(x) | cos(x)
+tan(x) | tan(x)
+asin(q) | arcsin(q)
+acos(q) | arccos(q)
+atan(x) | arctan(x)
+atan2(x, y) | arctan2(x, y)
+sinh(x) | sinh(x)
+cosh(x) | cosh(x)
+tanh(x) | tanh(x)
+asinh(x) | arcsinh(x)
+acosh(1 + p) | arccosh(1 + p)
+atanh(q) | arctanh(q)
+sinc(x) | sinc(x)
+hypot(x, y) | hypot(x, y)
+deg2rad(x) | deg2rad(x)
+rad2deg(x) | rad2deg(x)
+floor(x) | floor(x)
+ceil(x) | ceil(x)
+round(x) | round(x)
+trunc(x) | trunc(x)
+frac(x) | frac(x)
+clamp(x, -0.5, 0.5) | clip(x, -0.5, 0.5)
+lerp(x, y, 0.3) | lerp(x, y, 0.3)
+lerp(x, y, q) | lerp(x, y, q)
+addcmul(x, y, q, value=0.5) | x + 0.5 * y * q
+addcdiv(x, y, p, value=0.5) | x + 0.5 * y / p
+maximum(x, y) | maximum(x, y)
+minimum(x, y) | minimum(x, y)
+fmax(x, y) | fmax(x, y)
+fmin(x, y) | fmin(x, y)
+heaviside(x, y) | heaviside(x, y)
+ldexp(x, i) | ldexp(x, i)
+nextafter(x, y) | nextafter(x, y)
+nan_to_num(x / 0) | nan_to_num(x / 0)
+gcd(i, j) | gcd(i, j)
+lcm(i, j) | lcm(i, j)
+bitwise_and(i, j) | bitwise_and(i, j)
+bitwise_or(i, j) | bitwise_or(i, j)
+bitwise_xor(i, j) | bitwise_xor(i, j)
+bitwise_not(i) | bitwise_invert(i)
+bitwise_left_shift(i, j) | bitwise_left_shift(i, j)
+bitwise_right_shift(i, j) | bitwise_right_shift(i, j)
+logical_and(m, n) | logical_and(m, n)
+logical_or(m, n) | logical_or(m, n)
+logical_xor(m, n) | logical_xor(m, n)
+logical_not(m) | logical_not(m)
+real(z) | real(z)
+imag(z) | imag(z)
+angle(z) | angle(z)
+conj_physical(z) | conj(z)
+sigmoid(x) | sigmoid(x)
+softmax(x, dim=1) | softmax(x, axis=1)
+log_softmax(x, dim=1) | log_softmax(x, axis=1)
+erf(x) | erf(x)
+erfc(x) | erfc(x)
+erfinv(q) | erfinv(q)
+lgamma(p) | gammaln(p)
+digamma(p) | digamma(p)
+polygamma(1, p) | polygamma(1, p)
+i0(x) | i0(x)
+logit(0.5 + q / 4) | logit(0.5 + q / 4)
+xlogy(x, p) | xlogy(x, p)
+special.xlog1py(x, p) | xlog1py(x, p)
+special.entr(p) | entr(p)
+special.ndtr(x) | ndtr(x)
+"""
+
+COMPARISON = """
+eq(i, j) | equal(i, j)
+ne(i, j) | not_equal(i, j)
+lt(x, y) | less(x, y)
+le(x, y) | less_equal(x, y)
+gt(x, y) | greater(x, y)
+ge(x, y) | greater_equal(x, y)
+isclose(x, y) | isclose(x, y)
+allclose(x, x) | allclose(x, x)
+equal(x, y) | array_equal(x, y)
+isnan(x / 0) | isnan(x / 0)
+isinf(x / 0) | isinf(x / 0)
+isfinite(x / 0) | isfinite(x / 0)
+isin(i, k) | isin(i, k)
+where(m, x, y) | where(m, x, y)
+masked_fill(x, m, 7.0) | masked_fill(x, m, 7.0)
+"""
+
+REDUCTION = """
+sum(x) | sum(x)
+sum(x, dim=1, keepdim=True) | sum(x, axis=1, keepdims=True)
+prod(x, dim=0) | prod(x, axis=0)
+mean(x, dim=(0, 1)) | mean(x, axis=(0, 1))
+median(v) | median(v)
+std(x, dim=1) | std(x, axis=1, correction=1)
+var(x, dim=1) | var(x, axis=1, correction=1)
+var(x, dim=1, correction=0) | var(x, axis=1)
+amax(x, dim=1) | max(x, axis=1)
+amin(x, dim=1) | min(x, axis=1)
+max(x, dim=1).values | max(x, axis=1)
+max(x, dim=1).indices | argmax(x, axis=1)
+min(x, dim=0).indices | argmin(x, axis=0)
+argmax(x) | argmax(x)
+argmin(x, dim=1) | argmin(x, axis=1)
+any(m, dim=1) | any(m, axis=1)
+all(m, dim=1) | all(m, axis=1)
+count_nonzero(i) | count_nonzero(i)
+logsumexp(x, dim=1) | logsumexp(x, axis=1)
+nansum(x) | nansum(x)
+nanmean(x) | nanmean(x)
+quantile(x, 0.3, dim=1) | quantile(x, 0.3, axis=1)
+linalg.norm(x) | linalg.norm(x)
+linalg.vector_norm(x, ord=1, dim=1) | linalg.vector_norm(x, ord=1, axis=1)
+nn.functional.normalize(x, dim=1) | normalize(x, axis=1)
+nn.functional.cosine_similarity(x, y) | cosine_similarity(x, y, axis=1)
+cumsum(x, dim=1) | cumsum(x, axis=1)
+cumprod(x, dim=0) | cumprod(x, axis=0)
+cummax(x, dim=1).values | cummax(x, axis=1)
+cummin(x, dim=1).values | cummin(x, axis=1)
+logcumsumexp(x, dim=1) | cumlogsumexp(x, axis=1)
+diff(x, dim=1) | diff(x, axis=1)
+trapezoid(x, dim=1) | trapezoid(x, axis=1)
+gradient(u)[0] | gradient(u)
+bincount(k) | bincount(k)
+histc(u, bins=5, min=-2, max=2) | histogram(u, bins=5, range=(-2, 2))[0]
+cov(x) | cov(x)
+corrcoef(x) | corrcoef(x)
+"""
+
+SHAPE = """
+reshape(x, (2, -1)) | reshape(x, (2, -1))
+ravel(x) | ravel(x)
+flatten(b, 1) | flatten(b, 1)
+flatten(b, 0, 1) | flatten(b, 0, 1)
+squeeze(x[:, :1], 1) | squeeze(x[:, :1], 1)
+unsqueeze(x, 1) | expand_dims(x, 1)
+transpose(b, 0, 2) | swapaxes(b, 0, 2)
+permute(b, (2, 0, 1)) | permute_dims(b, (2, 0, 1))
+movedim(b, 0, 2) | moveaxis(b, 0, 2)
+t(x) | transpose(x)
+x.mT | matrix_transpose(x)
+broadcast_to(u, (3, 4)) | broadcast_to(u, (3, 4))
+x.expand(2, 3, 4) | broadcast_to(x, (2, 3, 4))
+tile(x, (2, 1)) | tile(x, (2, 1))
+repeat_interleave(x, 2, dim=0) | repeat(x, 2, axis=0)
+cat((x, y), dim=1) | concatenate((x, y), axis=1)
+stack((x, y), dim=1) | stack((x, y), axis=1)
+hstack((x, y)) | hstack((x, y))
+vstack((x, y)) | vstack((x, y))
+unbind(x, dim=1) | unstack(x, axis=1)
+chunk(v, 2) | chunk(v, 2)
+tensor_split(v, 3) | array_split(v, 3)
+flip(x, (0,)) | flip(x, 0)
+fliplr(x) | fliplr(x)
+flipud(x) | flipud(x)
+rot90(x) | rot90(x)
+roll(x, 1, 0) | roll(x, 1, 0)
+nn.functional.pad(x, (1, 2)) | pad(x, ((0, 0), (1, 2)))
+narrow(x, 1, 1, 2) | slice_in_dim(x, 1, 3, axis=1)
+select(x, 1, 2) | take(x, 2, axis=1)
+x.unfold(1, 2, 1) | unfold(x, 1, 2, 1)
+v.unfold(0, 3, 2) | unfold(v, 0, 3, 2)
+tril(a) | tril(a)
+triu(a, 1) | triu(a, 1)
+diagonal(a) | diagonal(a)
+diag(a) | diag(a)
+"""
+
+INDEXING = """
+index_select(x, 1, k) | take(x, k, axis=1)
+take_along_dim(x, i % 3, 0) | take_along_axis(x, i % 3, 0)
+gather(x, 1, i % 4) | take_along_axis(x, i % 4, 1)
+scatter(x, 1, i[:, :1] % 4, y) | put_along_axis(x, i[:, :1] % 4, y[:, :1], 1, inplace=False)
+scatter_add(x, 1, i % 4, y) | scatter_add(x, 1, i % 4, y)
+scatter_add(x, 0, i % 3, y) | scatter_add(x, 0, i % 3, y)
+index_add(a, 0, k, x) | index_add(a, 0, k, x)
+index_copy(a, 1, k, x.T) | index_copy(a, 1, k, x.T)
+nonzero(m) | argwhere(m)
+x[m] | x[m]
+sort(x, dim=1).values | sort(x, axis=1)
+argsort(x, dim=1) | argsort(x, axis=1)
+sort(x, dim=1, descending=True).values | sort(x, axis=1, descending=True)
+topk(x, 2) | topk(x, 2)
+topk(x, 2, dim=0, largest=False) | topk(x, 2, axis=0, largest=False)
+kthvalue(x, 2) | kthvalue(x, 2)
+unique(k) | unique(k)
+searchsorted(sort(u).values, v) | searchsorted(sort(u), v)
+bucketize(v, sort(u).values, right=True) | digitize(v, sort(u))
+"""
+
+LINEAR = """
+matmul(b, c) | matmul(b, c)
+bmm(b, c) | matmul(b, c)
+mm(x, y.T) | x @ y.T
+mv(x, u) | x @ u
+dot(u, w) | dot(u, w)
+inner(x, y) | inner(x, y)
+outer(u, v) | outer(u, v)
+kron(x, a) | kron(x, a)
+linalg.cross(x[:, :3], y[:, :3]) | cross(x[:, :3], y[:, :3])
+linalg.vecdot(x, y) | vecdot(x, y)
+einsum("ij,kj->ik", x, y) | einsum("ij,kj->ik", x, y)
+tensordot(x, y, dims=2) | tensordot(x, y, axes=2)
+addmm(x[:, :3], x, y.T) | addmm(x[:, :3], x, y.T)
+addmm(x[:, :3], x, y.T, beta=2, alpha=3) | addmm(x[:, :3], x, y.T, beta=2, alpha=3)
+baddbmm(b @ c, b, c) | b @ c + b @ c
+cdist(x, y) | cdist(x, y)
+trace(a) | trace(a)
+linalg.det(a) | linalg.det(a)
+linalg.slogdet(a) | linalg.slogdet(a)
+linalg.inv(a) | linalg.inv(a)
+linalg.pinv(x) | linalg.pinv(x)
+linalg.solve(a, u) | linalg.solve(a, u)
+linalg.lstsq(x.T, u[:, None]).solution | linalg.lstsq(x.T, u[:, None])[0]
+linalg.solve_triangular(a, x.T, upper=True) | solve_triangular(a, x.T)
+linalg.cholesky(s) | linalg.cholesky(s)
+abs(linalg.qr(a).R) | abs(linalg.qr(a)[1])
+linalg.svdvals(x) | linalg.svdvals(x)
+linalg.eigvalsh(s) | linalg.eigvalsh(s)
+linalg.matrix_norm(x, ord=2) | linalg.matrix_norm(x, ord=2)
+linalg.matrix_rank(x) | linalg.matrix_rank(x)
+linalg.matrix_power(a, 3) | linalg.matrix_power(a, 3)
+linalg.matrix_exp(a) | expm(a)
+linalg.multi_dot((x, a, y.T)) | linalg.multi_dot((x, a, y.T))
+fft.fft(x) | fft.fft(x)
+fft.irfft(fft.rfft(x)) | fft.irfft(fft.rfft(x))
+"""
+
+SECTIONS = {
+    "Creation": CREATION,
+    "Element by element": ELEMENTS,
+    "Comparison and choice": COMPARISON,
+    "Reductions and sums along an axis": REDUCTION,
+    "Shape": SHAPE,
+    "Indexing and order": INDEXING,
+    "Linear algebra": LINEAR,
+}
+
+PAIRS = [
+    (torch, ours)
+    for text in SECTIONS.values()
+    for line in text.strip().splitlines()
+    for torch, ours in [line.split(" | ")]
+]
+
+
+def page() -> str:
+    """The page as the list makes it."""
+    parts = [HEAD]
+    for title, text in SECTIONS.items():
+        rows = [line.split(" | ") for line in text.strip().splitlines()]
+        parts.append(f"\n## {title}\n\n| torch | fphys.tensor |\n|---|---|\n")
+        parts += [f"| `{torch}` | `{ours}` |\n" for torch, ours in rows]
+    return "".join(parts)
+
+
+if __name__ == "__main__":
+    PAGE.write_text(page())

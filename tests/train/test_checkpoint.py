@@ -1,0 +1,115 @@
+"""Checkpoints hold what was given to them, in its structure and precision."""
+
+import os
+
+import jax
+import jax.numpy as jnp
+import ml_dtypes
+import numpy as np
+import optax
+import pytest
+
+from fphys import train
+from fphys.train import CheckpointError, Checkpoints
+
+
+def tree():
+    params = {"w": jnp.arange(6.0).reshape(2, 3), "half": jnp.ones(2, jnp.bfloat16), "empty": jnp.zeros((0, 3))}
+    return (
+        params,
+        optax.adam(0.1).init(params),
+        [jnp.int32(7), None, np.float32(2.5), jnp.asarray(True)],
+        {"typed": jax.random.key(3), "many": jax.random.split(jax.random.key(4), 3), "raw": jax.random.PRNGKey(5)},
+    )
+
+
+def same(found, wanted):
+    assert jax.tree.structure(found) == jax.tree.structure(wanted)
+    for a, b in zip(jax.tree.leaves(found), jax.tree.leaves(wanted), strict=True):
+        assert a.dtype == b.dtype
+        if jax.dtypes.issubdtype(a.dtype, jax.dtypes.prng_key):
+            a, b = jax.random.key_data(a), jax.random.key_data(b)
+        np.testing.assert_array_equal(np.asarray(a), np.asarray(b))
+
+
+def test_what_is_saved_comes_back(tmp_path):
+    kept = Checkpoints(tmp_path / "deep" / "er")
+    assert kept.restore(tree()) is None
+    extra = {"data": {"next": 3, "nested": [1, None]}, "best": 0.1}
+    kept.save(3, tree(), extra)
+    blank = jax.tree.map(
+        lambda x: x if jax.dtypes.issubdtype(x.dtype, jax.dtypes.prng_key) else jnp.zeros_like(x), tree()
+    )
+    found, held = kept.restore(blank)
+    same(found, tree())
+    assert held == extra
+
+
+def test_a_value_without_a_structure(tmp_path):
+    Checkpoints(tmp_path).save(1, jnp.arange(3))
+    found, extra = Checkpoints(tmp_path).restore(jnp.zeros(3, int))
+    np.testing.assert_array_equal(found, [0, 1, 2])
+    assert extra == {}
+
+
+def test_the_newest_are_kept(tmp_path):
+    kept = Checkpoints(tmp_path, keep=2)
+    for step in (1, 2, 10, 9):
+        kept.save(step, {"x": jnp.float32(step)})
+    assert kept.steps == [9, 10]
+    assert float(kept.restore({"x": jnp.float32(0)})[0]["x"]) == 10
+    kept.save(10, {"x": jnp.float32(-1)})
+    assert float(kept.restore({"x": jnp.float32(0)})[0]["x"]) == -1
+
+
+def test_a_relative_folder_stays_where_it_was(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    kept = Checkpoints("saved")
+    os.makedirs("elsewhere")
+    monkeypatch.chdir("elsewhere")
+    kept.save(1, {"x": jnp.ones(2)})
+    assert (tmp_path / "saved" / "1").is_dir()
+
+
+@pytest.mark.parametrize(
+    ("like", "text"),
+    [
+        ({"w": jnp.ones((2, 2), jnp.float32)}, r"w has float32\(2, 3\), wanted is float32\(2, 2\)"),
+        ({"w": jnp.ones((2, 3), jnp.bfloat16)}, "w has float32.*wanted is bfloat16"),
+        ({"w": jnp.ones((2, 3), jnp.float32), "b": jnp.ones(1)}, "b is missing"),
+        ({"v": jnp.ones((2, 3), jnp.float32)}, "v is missing; w is not wanted"),
+    ],
+)
+def test_another_tree_is_refused_by_name(tmp_path, like, text):
+    Checkpoints(tmp_path).save(1, {"w": jnp.ones((2, 3), jnp.float32)})
+    with pytest.raises(CheckpointError, match=f"another model.*{text}"):
+        Checkpoints(tmp_path).restore(like)
+
+
+def test_sharded_arrays_come_back_sharded(tmp_path):
+    mesh = jax.sharding.Mesh(np.asarray(jax.devices()[:2]), ("shard",))
+    sharding = jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec("shard"))
+    x = jax.device_put(jnp.arange(8.0), sharding)
+    Checkpoints(tmp_path).save(1, {"x": x})
+    found = Checkpoints(tmp_path).restore({"x": jax.device_put(jnp.zeros(8), sharding)})[0]["x"]
+    assert found.sharding == sharding
+    np.testing.assert_array_equal(found, x)
+
+
+def test_numbers_that_cannot_be_are_refused(tmp_path):
+    for wrong in ({"every": 0}, {"keep": 0}):
+        with pytest.raises(ValueError, match="at least 1"):
+            Checkpoints(tmp_path, **wrong)
+
+
+def test_no_type_is_lost(tmp_path):
+    dtypes = [ml_dtypes.bfloat16, np.float16, np.float64, np.int8, np.uint8, np.int64, np.bool_, np.complex64]
+    values = {np.dtype(d).name: jnp.ones(3, d) for d in dtypes}
+    Checkpoints(tmp_path).save(1, values)
+    same(Checkpoints(tmp_path).restore(values)[0], values)
+
+
+def test_training_states_are_trees(tmp_path):
+    state = train.init({"w": jnp.ones(3)}, optax.adam(0.1), precision=train.FLOAT16)
+    Checkpoints(tmp_path).save(0, state)
+    same(Checkpoints(tmp_path).restore(state)[0], state)

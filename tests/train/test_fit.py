@@ -1,0 +1,178 @@
+"""The loop: learning, logging, early stopping, resuming."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+from flax import nnx
+
+from fphys import data, train
+from fphys.runs import Run
+
+from .linear import batches, loss_fn, start
+
+
+def fit(count=60, **options):
+    return train.fit(loss_fn, start(), optax.adam(0.2), batches(count), **{"every": 10} | options)
+
+
+def source(n=50):
+    (batch,) = batches(1, size=n)
+    return data.Arrays(**batch)
+
+
+def test_it_learns_and_says_so():
+    result = fit(200)
+    np.testing.assert_allclose(result.params["w"][:, 0], [1, -2, 3], atol=0.02)
+    assert result.reason == "data" and int(result.state.step) == 200
+    assert [row["step"] for row in result.history] == list(range(10, 201, 10))
+    assert result.history[-1]["loss"] < 1e-3 < result.history[0]["loss"]
+    assert set(result.history[0]) == {"step", "loss", "grad_norm", "skipped", "bias"}
+
+
+def test_steps_end_it_without_drawing_a_batch_more():
+    drawn = iter(batches(9))
+    result = train.fit(loss_fn, start(), optax.adam(0.2), drawn, steps=7, every=2)
+    assert result.reason == "steps" and len(list(drawn)) == 2
+    assert [row["step"] for row in result.history] == [2, 4, 6, 7]
+
+
+def test_clipping_shortens_long_gradients_only():
+    (batch,) = batches(1)
+    options = {"steps": 1, "every": 1}
+    plain = train.fit(loss_fn, start(), optax.sgd(1.0), [batch], **options)
+    length = plain.history[0]["grad_norm"]
+    for clip, factor in [(0.5, 0.5 / length), (2 * length, 1.0)]:
+        clipped = train.fit(loss_fn, start(), optax.sgd(1.0), [batch], clip=clip, **options)
+        np.testing.assert_allclose(clipped.params["w"], factor * plain.params["w"], rtol=1e-5)
+        np.testing.assert_allclose(clipped.history[0]["grad_norm"], length, rtol=1e-6)
+
+
+def test_a_run_gets_the_log_and_the_bar(tmp_path, capsys):
+    with Run("fit", root=tmp_path) as run:
+        result = fit(40, run=run, evaluate=lambda params, aux: {"accuracy": params["b"].sum()})
+    assert run.history["loss"] == [row["loss"] for row in result.history]
+    assert run.history["accuracy"] == [row["accuracy"] for row in result.history]
+    assert "loss=" in capsys.readouterr().err
+
+
+def test_early_stop_ends_it():
+    scores = iter([5.0, 4.0, 4.5, 3.0, 3.0, 3.5, 2.99, 1.0, 1.0])
+    stop = train.EarlyStop("score", patience=3, delta=0.02)
+    result = fit(90, stop=stop, evaluate=lambda params, aux: {"score": next(scores)})
+    assert result.reason == "early stop" and int(result.state.step) == 70
+    assert next(scores) == 1.0
+    with pytest.raises(ValueError, match="what is logged is step, bias"):
+        fit(20, stop=train.EarlyStop("accuracy"))
+
+
+def test_early_stop_upwards_and_not_a_number():
+    stop = train.EarlyStop("score", patience=2, maximise=True)
+    state = stop.init()
+    for value, waited in [(0.1, 0), (float("nan"), 1), (0.2, 0), (0.2, 1), (0.15, 2)]:
+        assert not stop.done(state)
+        state = stop.update(state, value)
+        assert state[1] == waited
+    assert stop.done(state) and state[0] == 0.2
+    with pytest.raises(ValueError, match="patience=0"):
+        train.EarlyStop(patience=0)
+
+
+def resumed(folder, steps, **options):
+    loader = data.loader(source(), 8, seed=1)
+    saving = train.Checkpoints(folder, every=4, keep=2)
+    return train.fit(loss_fn, start(), optax.adam(0.1), loader, steps=steps, every=3, checkpoints=saving, **options)
+
+
+def test_interrupted_anywhere_it_ends_alike(tmp_path):
+    whole = resumed(tmp_path / "whole", 20)
+    for steps in (3, 4, 11, 20):
+        partial = resumed(tmp_path / "parts", steps)
+        assert int(partial.state.step) == steps
+    jax.tree.map(np.testing.assert_array_equal, partial.params, whole.params)
+    jax.tree.map(np.testing.assert_array_equal, partial.state.opt, whole.state.opt)
+    again = resumed(tmp_path / "parts", 20)
+    assert again.history == [] and again.reason == "steps"
+    jax.tree.map(np.testing.assert_array_equal, again.params, whole.params)
+    assert train.Checkpoints(tmp_path / "parts").steps == [16, 20]
+
+
+def test_an_early_stop_that_waits_is_resumed_too(tmp_path):
+    def run(folder, steps):
+        scores = {3: 1.0, 6: 2.0, 9: 2.0, 12: 2.0, 15: 2.0}
+        calls = []
+
+        def evaluate(params, aux):
+            calls.append(1)
+            return {"score": scores[min(15, started + 3 * len(calls))]}
+
+        started = max(train.Checkpoints(folder).steps, default=0) // 3 * 3
+        return resumed(folder, steps, stop=train.EarlyStop("score", patience=3), evaluate=evaluate)
+
+    assert int(run(tmp_path / "whole", 30).state.step) == 12
+    run(tmp_path / "parts", 9)
+    result = run(tmp_path / "parts", 30)
+    assert int(result.state.step) == 12 and result.reason == "early stop"
+    assert int(run(tmp_path / "parts", 30).state.step) == 12  # it stays stopped
+
+
+def test_another_rule_of_stopping_starts_anew(tmp_path):
+    resumed(tmp_path, 6)
+    stop = train.EarlyStop("score", patience=2)
+    result = resumed(tmp_path, 30, stop=stop, evaluate=lambda params, aux: {"score": 100.0})
+    assert int(result.state.step) == 15
+
+
+def test_data_that_cannot_be_resumed_is_refused_before_training(tmp_path):
+    with pytest.raises(ValueError, match=r"list_iterator.*fphys\.data\.loader"):
+        fit(checkpoints=train.Checkpoints(tmp_path))
+    assert train.Checkpoints(tmp_path).steps == []
+
+
+def test_a_data_loader_of_grain_is_resumed(tmp_path):
+    import grain
+
+    def loader():
+        sampler = grain.samplers.IndexSampler(len(source()), shuffle=True, seed=2, num_epochs=None)
+        batch = grain.transforms.Batch(8, drop_remainder=True)
+        return grain.DataLoader(data_source=source(), sampler=sampler, operations=[batch])
+
+    def run(folder, steps):
+        saving = train.Checkpoints(folder, every=100)
+        return train.fit(loss_fn, start(), optax.adam(0.1), loader(), steps=steps, checkpoints=saving).params
+
+    run(tmp_path / "parts", 5)
+    jax.tree.map(np.testing.assert_array_equal, run(tmp_path / "parts", 12), run(tmp_path / "whole", 12))
+
+
+def test_flax_modules_with_running_statistics(tmp_path):
+    class Net(nnx.Module):
+        def __init__(self, rngs):
+            options = {"param_dtype": jnp.float32, "rngs": rngs}
+            self.hidden, self.out = nnx.Linear(3, 8, **options), nnx.Linear(8, 1, **options)
+            self.norm, self.drop = nnx.BatchNorm(8, **options), nnx.Dropout(0.1, rngs=rngs)
+
+        def __call__(self, x):
+            return self.out(self.drop(nnx.relu(self.norm(self.hidden(x)))))
+
+    graph, params, aux = nnx.split(Net(nnx.Rngs(0)), nnx.Param, ...)
+
+    def loss(params, aux, batch, key):
+        net = nnx.merge(graph, params, aux)
+        value = ((net(batch["x"]) - batch["y"]) ** 2).mean()
+        return value, nnx.state(net, nnx.Not(nnx.Param)), {}
+
+    def run(folder, steps):
+        loader = data.loader(source(), 8, seed=1)
+        saving = train.Checkpoints(folder)
+        options = {"aux": aux, "steps": steps, "every": 5, "checkpoints": saving}
+        with jax.numpy_dtype_promotion("standard"), jax.numpy_rank_promotion("allow"):  # flax relies on them
+            return train.fit(loss, params, optax.adam(0.05), loader, **options)
+
+    whole = run(tmp_path / "whole", 30)
+    assert whole.history[-1]["loss"] < 0.5 * whole.history[0]["loss"]
+    assert not np.array_equal(jax.tree.leaves(whole.aux)[0], jax.tree.leaves(aux)[0])
+    run(tmp_path / "parts", 13)
+    parts = run(tmp_path / "parts", 30)
+    jax.tree.map(np.testing.assert_array_equal, parts.params, whole.params)

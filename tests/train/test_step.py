@@ -1,0 +1,198 @@
+"""The pieces of training: precision, loss scale, accumulation, skipped updates, rematerialisation."""
+
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+
+from fphys import train
+from fphys.train import scale
+from fphys.train.step import all_finite
+
+from .linear import batches, loss_fn, start
+
+
+def advanced(loss=loss_fn, optimizer=None, params=None, data=None, aux=None, **options):
+    optimizer = optimizer or optax.adam(0.1)
+    precision = options.get("precision", train.AS_IT_IS)
+    state = train.init(start() if params is None else params, optimizer, aux=aux, precision=precision)
+    update = jax.jit(functools.partial(train.step, loss, optimizer, **options))
+    rows = []
+    for batch in data or batches(5):
+        state, metrics = update(state, batch)
+        rows.append(metrics)
+    return state, rows
+
+
+def test_a_step_is_optax_by_hand():
+    optimizer = optax.adam(0.1)
+    params = start()
+    opt = optimizer.init(params)
+    for batch in batches(5):
+        grads = jax.grad(lambda p, batch=batch: loss_fn(p, None, batch, None)[0])(params)
+        with jax.numpy_dtype_promotion("standard"):
+            updates, opt = optimizer.update(grads, opt)
+        params = optax.apply_updates(params, updates)
+    state, rows = advanced(optimizer=optimizer)
+    jax.tree.map(functools.partial(np.testing.assert_allclose, rtol=1e-5), state.params, params)
+    np.testing.assert_allclose(rows[-1]["grad_norm"], optax.tree.norm(grads), rtol=1e-5)
+    assert int(state.step) == 5 and int(state.skipped) == 0 and int(state.last_skipped) == -1
+
+
+@pytest.mark.parametrize("parts", [2, 3, 12])
+def test_accumulation_is_the_whole_batch(parts):
+    whole, whole_rows = advanced(optimizer=optax.sgd(0.1))
+    cut, cut_rows = advanced(optimizer=optax.sgd(0.1), accumulate=parts)
+    jax.tree.map(functools.partial(np.testing.assert_allclose, rtol=2e-5, atol=1e-6), cut.params, whole.params)
+    for row, other in zip(cut_rows, whole_rows, strict=True):
+        for name in ("loss", "bias", "grad_norm"):
+            np.testing.assert_allclose(row[name], other[name], rtol=2e-5, atol=1e-6)
+
+
+def test_micro_batches_see_each_other_through_aux_and_draw_for_themselves():
+    def counting(params, aux, batch, key):
+        draw = jax.random.uniform(key, (), jnp.float32)
+        return (
+            loss_fn(params, aux, batch, key)[0],
+            {"calls": aux["calls"] + 1, "sum": aux["sum"] + draw},
+            {"draw": draw},
+        )
+
+    aux = {"calls": jnp.int32(0), "sum": jnp.float32(0)}
+    state, rows = advanced(counting, aux=aux, accumulate=3)
+    assert int(state.aux["calls"]) == 15
+    draws = [float(row["draw"]) for row in rows]
+    assert len(set(draws)) == 5
+    np.testing.assert_allclose(state.aux["sum"], 3 * sum(draws), rtol=1e-5)
+
+
+def test_a_batch_that_cannot_be_cut_is_refused():
+    with pytest.raises(ValueError, match=r"accumulate=5 .* \[12\] examples"):
+        advanced(accumulate=5)
+
+
+@pytest.mark.parametrize("precision", [train.FLOAT32, train.BFLOAT16, train.FLOAT16], ids=str)
+def test_the_loss_computes_in_the_precision_and_parameters_keep_theirs(precision):
+    seen = []
+
+    def watching(params, aux, batch, key):
+        seen.append((params["w"].dtype, batch["x"].dtype, batch["n"].dtype))
+        return loss_fn(params, aux, batch, key)
+
+    params = jax.tree.map(lambda x: x.astype(jnp.float64), start())
+    data = [batch | {"n": np.arange(12)} for batch in batches(3)]
+    state, rows = advanced(watching, params=params, data=data, precision=precision)
+    assert set(seen) == {(np.dtype(precision.compute), np.dtype(precision.compute), np.dtype("int64"))}
+    assert {leaf.dtype for leaf in jax.tree.leaves(state.params)} == {np.dtype("float64")}
+    assert rows[0]["loss"].dtype == jnp.float32
+    exact = loss_fn(start(), None, batches(1)[0], None)[0]
+    np.testing.assert_allclose(rows[0]["loss"], exact, rtol=float(jnp.finfo(precision.compute).eps) * 4)
+    assert ("loss_scale" in rows[0]) == (precision is train.FLOAT16)
+
+
+def test_the_scale_saves_gradients_that_half_precision_would_lose():
+    def tiny(params, aux, batch, key):
+        small = params["w"] * jnp.asarray(1e-4, params["w"].dtype)
+        return small.sum().astype(jnp.float32) * 1e-4, aux, {}
+
+    for scaled, kept in [(True, True), (False, False)]:
+        precision = train.Precision(jnp.float16, scaled=scaled)
+        state, _ = advanced(tiny, optimizer=optax.sgd(1e6), precision=precision, data=batches(1))
+        assert bool((state.params["w"] != 0).all()) == kept
+        if kept:  # the gradient itself is no multiple of the scale
+            np.testing.assert_allclose(state.params["w"], -0.01, rtol=2e-3)
+
+
+def test_the_scale_backs_off_and_grows_again():
+    held = scale.init(8.0, interval=3)
+    values = []
+    for finite in [True, True, True, True, False, True, True, True, False, False, False, False, False, False]:
+        held = held.update(jnp.asarray(finite))
+        values.append(float(held.value))
+    assert values == [8, 8, 16, 16, 8, 8, 8, 16, 8, 4, 2, 1, 1, 1]
+    with pytest.raises(ValueError, match="at least 1"):
+        scale.init(0.5)
+
+
+def test_training_in_half_precision_overflows_backs_off_and_learns():
+    def steep(params, aux, batch, key):
+        return loss_fn(params, aux, batch, key)[0] * 50, aux, {}
+
+    state, rows = advanced(steep, precision=train.FLOAT16, data=batches(120))
+    assert 0 < int(state.skipped) < 20
+    assert float(rows[-1]["loss_scale"]) < 2.0**15
+    np.testing.assert_allclose(state.params["w"][:, 0], [1, -2, 3], atol=0.1)
+
+
+@pytest.mark.parametrize("accumulate", [1, 3])
+def test_an_update_that_is_not_finite_changes_nothing_and_is_counted(accumulate):
+    def averaging(params, aux, batch, key):
+        return loss_fn(params, aux, batch, key)[0], 0.5 * aux + batch["x"].mean(), {}
+
+    options = {"aux": jnp.float32(0), "accumulate": accumulate}
+    data = batches(6)
+    clean, _ = advanced(averaging, data=data[:2] + data[3:4] + data[5:], **options)
+    state, rows = advanced(
+        averaging, data=[*data[:2], *batches(1, poison=(0,)), data[3], *batches(1, poison=(0,)), data[5]], **options
+    )
+    for name in ("params", "aux", "opt"):
+        jax.tree.map(np.testing.assert_array_equal, getattr(state, name), getattr(clean, name))
+    assert [int(row["skipped"]) for row in rows] == [0, 0, 1, 1, 2, 2]
+    assert (int(state.step), int(state.last_skipped), int(state.skipped_in_a_row)) == (6, 4, 0)
+
+
+def test_rematerialisation_changes_memory_not_numbers():
+    def deep(params, aux, batch, key):
+        x = batch["x"]
+        for _ in range(4):
+            x = jnp.tanh(x @ params["w"] @ params["w"].T)
+        return (x**2).mean(), aux, {}
+
+    params = {"w": jnp.ones((3, 1), jnp.float32)}
+    plain, _ = advanced(deep, params=params)
+    saved, _ = advanced(deep, params=params, remat=jax.checkpoint_policies.nothing_saveable)
+    np.testing.assert_allclose(plain.params["w"], saved.params["w"], rtol=1e-6)
+    text = str(
+        jax.make_jaxpr(
+            functools.partial(train.step, deep, optax.sgd(0.1), remat=jax.checkpoint_policies.dots_saveable)
+        )(train.init(params, optax.sgd(0.1)), batches(1)[0])
+    )
+    assert "remat" in text or "checkpoint" in text
+
+
+def test_init_copies_what_a_step_may_destroy():
+    params = start()
+    optimizer = optax.adam(0.1)
+    state = train.init(params, optimizer)
+    jax.jit(functools.partial(train.step, loss_fn, optimizer), donate_argnums=0)(state, batches(1)[0])
+    np.testing.assert_array_equal(params["w"], np.zeros((3, 1)))
+
+
+@pytest.mark.parametrize(
+    ("result", "text"),
+    [
+        (lambda loss: loss, "must return"),
+        (lambda loss: (loss, {}), "a tuple of 2"),
+        (lambda loss: (loss[None], None, {}), "take the mean"),
+    ],
+)
+def test_a_loss_of_another_form_is_refused(result, text):
+    with pytest.raises(TypeError, match=text):
+        advanced(lambda p, aux, batch, key: result(loss_fn(p, aux, batch, key)[0]))
+
+
+def test_parameters_that_are_no_arrays_are_refused():
+    with pytest.raises(TypeError, match=r"\['f'\] in params"):
+        train.init({"f": len, "w": jnp.ones(2)}, optax.sgd(0.1))
+    with pytest.raises(TypeError, match="holds no array"):
+        train.init({}, optax.sgd(0.1))
+
+
+def test_all_finite():
+    tree = {"a": jnp.ones(3), "n": jnp.arange(2)}
+    assert all_finite(tree)
+    for bad in (jnp.nan, jnp.inf, -jnp.inf):
+        assert not all_finite(tree | {"b": jnp.float32(bad)})

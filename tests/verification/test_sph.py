@@ -1,0 +1,180 @@
+"""SPH against theory and experiment. Reduced sizes in `make test`, the sizes of the literature in `make verify`."""
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from fphys.particles import sph
+
+from ..particles.sph_scenes import lattice, tank
+
+
+def march(params: sph.Params, state: sph.State, seconds: float, observe: Any = None) -> tuple[sph.State, Any]:
+    """Simulate for a time, and what is observed of the state after every step; faults raise."""
+
+    def one(s: sph.State, _: None) -> Any:
+        s = sph.step(params, s)
+        return s, None if observe is None else observe(s)
+
+    steps = round(seconds / params.timestep)
+    last, seen = jax.jit(lambda s: jax.lax.scan(one, s, None, length=steps))(state)
+    sph.check(last)
+    return last, jax.tree.map(np.asarray, seen)
+
+
+def timed(params: sph.Params, speed: float, fraction: float = 0.9) -> sph.Params:
+    """The same with a time step of this fraction of the Courant limit."""
+    return params.replace(timestep=fraction * float(sph.limit(params, speed).min()))
+
+
+def test_hydrostatic_column(full: bool):
+    """p = rho g (H - z) at rest (Adami 2012: H = 0.9, g = 1), 20 H / c after the start, over one second."""
+    height, number = 0.9, 60 if full else 20
+    dx, c = height / number, 10 * np.sqrt(height)
+    fluid, walls = lattice([0, 0], [0.6, height], dx), tank([0.6, height + 4 * dx], dx)
+    x = np.concatenate([fluid, walls])[None].astype("float32")
+    kind = np.repeat([sph.FLUID, sph.WALL], [len(fluid), len(walls)])
+    params = timed(sph.Params(dx, 1.0, c, gravity=np.array([0.0, -1.0]), artificial=0.02), 0.1)
+    weight = 1000 * np.maximum(height - x[..., 1], 0)
+    state, _ = march(params, sph.init(params, x, None, kind, weight), 20 * height / c)
+    _, (p, z) = march(params, state, 1.0, lambda s: (s.p[0, : len(fluid)], s.x[0, : len(fluid), 1]))
+    deep = (z < height - 2 * params.h).all(axis=0)
+    error = (p - 1000 * (height - z)).mean(axis=0)[deep]
+    assert np.sqrt((error**2).mean()) / (1000 * height) <= 0.03
+    assert np.sqrt(((p - 1000 * (height - z))[:, deep] ** 2).mean()) / (1000 * height) <= 0.03
+
+
+KOSHIZUKA_OKA = [
+    (0.381, 1.111), (0.769, 1.252), (1.153, 1.505), (1.537, 1.892),
+    (1.935, 2.241), (2.323, 2.615), (2.719, 3.003), (3.096, 3.624),
+]  # fmt: skip
+"""Front z / L of a column L x 2 L against t (2 g / L)^(1/2) (Koshizuka and Oka 1996)."""
+
+MARTIN_MOYCE = [
+    (0.56, 0.94), (0.77, 0.89), (0.93, 0.83), (1.08, 0.78), (1.28, 0.72),
+    (1.46, 0.67), (1.66, 0.61), (1.84, 0.56), (2.00, 0.50), (2.21, 0.44),
+]  # fmt: skip
+"""Height over 2 L of the same column against t (g / L)^(1/2) (Martin and Moyce 1952, table 6)."""
+
+
+def dam_break(number: int) -> tuple[np.ndarray, np.ndarray]:
+    """Front over L and height over 2 L at the times of the experiments; ``number`` particles along the height."""
+    height = 2.0
+    dx, c = height / number, 10 * np.sqrt(2 * height)
+    fluid, walls = lattice([0, 0], [1.0, height], dx), tank([4.0, 1.1 * height], dx)
+    x = np.concatenate([fluid, walls])[None].astype("float32")
+    kind = np.repeat([sph.FLUID, sph.WALL], [len(fluid), len(walls)])
+    kind[(x[0, :, 0] < 0) | (x[0, :, 0] > 4)] = sph.SLIP_WALL  # the bed holds the flow back, the sides do not
+    friction = {"viscosity": 5.0, "artificial": 0.02}  # of a rough bed: Re = 200, the same at every resolution
+    params = timed(sph.Params(dx, 1.0, c, gravity=np.array([0.0, -1.0]), **friction), 2 * np.sqrt(2 * height))
+    weight = np.where(x[..., 0] > 0, 1000 * np.maximum(height - x[..., 1], 0), 0).astype("float32")
+
+    def shape(s: sph.State) -> Any:
+        water = s.x[0, : len(fluid)]
+        return water[:, 0].max(), jnp.where(water[:, 0] < 2 * dx, water[:, 1], 0).max()
+
+    _, (front, column) = march(params, sph.init(params, x, None, kind, weight), 2.3, shape)
+    t = params.timestep * np.arange(1, len(front) + 1)
+    z = np.interp([point[0] for point in KOSHIZUKA_OKA], t * np.sqrt(2), front + dx / 2)
+    return z, np.interp([point[0] for point in MARTIN_MOYCE], t, column + dx / 2) / height
+
+
+def test_dam_break(full: bool):
+    """Front and height within 10 % of the experiments at every point, without a shift of time."""
+    front, height = dam_break(40)
+    assert np.abs(front / [z for _, z in KOSHIZUKA_OKA] - 1).max() <= 0.1
+    assert np.abs(height / [h for _, h in MARTIN_MOYCE] - 1).max() <= 0.1
+    if full:
+        assert np.abs(dam_break(80)[0] / front - 1).max() <= 0.03
+
+
+def decay(number: int) -> tuple[float, float, float]:
+    """Relative errors of the decay rates of u_max and of kinetic energy in a Taylor-Green vortex at Re = 100.
+
+    And the root mean square error of the velocity at the end, over its true maximum.
+    """
+    x = lattice([0, 0], [1, 1], 1 / number)[None]
+    unit = {"periodic": ((0.0, 1.0), (0.0, 1.0)), "smoothing": 2.0, "transport": True}
+    params = sph.Params(1 / number, 1.0, 10.0, density=1.0, viscosity=0.01, exponent=1.0, **unit)
+    params = timed(params, 1.0)
+    v = vortex(x).astype("float32")
+
+    def speed(s: sph.State) -> Any:
+        squares = jnp.sum(s.v**2, -1)
+        return jnp.sqrt(squares.max()), squares.mean()
+
+    last, (fastest, energy) = march(params, sph.init(params, x.astype("float32"), v), 2.0, speed)
+    t = params.timestep * np.arange(1, len(fastest) + 1)
+    rate, late = 8 * np.pi**2 / 100, t >= 0.1
+    slopes = [-np.polyfit(t[late], np.log(y[late]), 1)[0] for y in (fastest, energy)]
+    end = np.exp(-rate * t[-1])
+    error = np.asarray(last.v) - end * vortex(np.asarray(last.x))
+    return slopes[0] / rate - 1, slopes[1] / (2 * rate) - 1, float(np.sqrt((error**2).sum(-1).mean()) / end)
+
+
+def vortex(x: np.ndarray) -> np.ndarray:
+    """The velocity of the Taylor-Green vortex at its start."""
+    a, b = 2 * np.pi * x[..., 0], 2 * np.pi * x[..., 1]
+    return np.stack([-np.cos(a) * np.sin(b), np.sin(a) * np.cos(b)], -1)
+
+
+def channel(number: int, seconds: float, push: float, drag: float, viscosity: float = 0.1) -> tuple[Any, Any]:
+    """Heights and velocities of the fluid between two plates 1 m apart, periodic along them."""
+    dx = 1 / number
+    fluid, length = lattice([0, 0], [0.5, 1.0], dx), 3 * dx
+    walls = np.concatenate([lattice([0, -length], [0.5, 0], dx), lattice([0, 1], [0.5, 1 + length], dx)])
+    x = np.concatenate([fluid, walls])[None]
+    kind = np.repeat([sph.FLUID, sph.WALL], [len(fluid), len(walls)])
+    v = np.zeros_like(x)
+    v[0, x[0, :, 1] > 1, 0] = drag
+    ends = ((0.0, 0.5), None)
+    params = sph.Params(
+        dx, 1.0, 10.0, density=1.0, viscosity=viscosity, gravity=np.array([push, 0.0]), exponent=1.0, transport=True,
+        periodic=ends,
+    )  # fmt: skip
+    params = timed(params, 1.0)
+    state, _ = march(params, sph.init(params, x.astype("float32"), v.astype("float32"), kind), seconds)
+    n = len(fluid)
+    return np.asarray(state.x[0, :n, 1], float), np.asarray(state.v[0, :n, 0], float)
+
+
+def poiseuille(y: np.ndarray, t: float, push: float, viscosity: float) -> np.ndarray:
+    """Start-up of the flow between plates at 0 and 1 under an acceleration (Morris 1997)."""
+    u = push / (2 * viscosity) * y * (1 - y)
+    for k in range(1, 40, 2):
+        fade = np.exp(-((k * np.pi) ** 2) * viscosity * t)
+        u = u - 4 * push / (viscosity * (k * np.pi) ** 3) * np.sin(k * np.pi * y) * fade
+    return u
+
+
+def couette(y: np.ndarray, t: float, drag: float, viscosity: float) -> np.ndarray:
+    """Start-up of the flow between a plate at rest and one that moves (Morris 1997)."""
+    u = drag * y
+    for k in range(1, 40):
+        fade = np.exp(-((k * np.pi) ** 2) * viscosity * t)
+        u = u + 2 * drag / (k * np.pi) * (-1) ** k * np.sin(k * np.pi * y) * fade
+    return u
+
+
+@pytest.mark.parametrize("seconds", [0.5, 5.0])
+@pytest.mark.parametrize("flow", ["poiseuille", "couette"])
+def test_channel_flow(flow: str, seconds: float, full: bool):
+    """Profiles of Poiseuille and Couette flow, starting and developed, within 2 % of the fastest."""
+    push, drag = (0.8, 0.0) if flow == "poiseuille" else (0.0, 1.0)
+    y, u = channel(40 if full else 20, seconds, push, drag)
+    exact = poiseuille(y, seconds, push, 0.1) if flow == "poiseuille" else couette(y, seconds, drag, 0.1)
+    assert np.abs(u - exact).max() <= 0.02 * np.abs(exact).max()
+
+
+def test_taylor_green_vortex(full: bool):
+    """Both rates of decay within 3 %, the viscosity not fitted; the velocity's error falls with resolution."""
+    if not full:
+        fastest, energy, _ = decay(40)
+        assert abs(fastest) <= 0.03 and abs(energy) <= 0.03
+        return
+    coarse, fine = decay(50), decay(100)
+    assert max(map(abs, fine[:2])) <= 0.03
+    assert fine[2] < coarse[2]
