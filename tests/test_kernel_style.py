@@ -29,6 +29,8 @@ def faults(source: str, types: bool = True) -> Iterator[str]:
             yield f"imports {node.module}"
         elif types and isinstance(node, (ast.Attribute, ast.Name)) and FLOATING.fullmatch(ast.unparse(node)):
             yield f"line {node.lineno}: {ast.unparse(node)} has one precision: take the type from _precision"
+        elif isinstance(node, ast.Call) and re.fullmatch(r"real\([\d.e-]+ [-+*/] [\d.e-]+\)", ast.unparse(node)):
+            yield f"line {node.lineno}: {ast.unparse(node)} is computed in float32: make each number a real"
     for function in functions:
         decorators = {ast.unparse(d.func if isinstance(d, ast.Call) else d) for d in function.decorator_list}
         if decorators & {"wp.kernel", "wp.func"} and not ast.get_docstring(function):
@@ -129,6 +131,7 @@ def test_good_code_passes():
         ("import warp as wp", "from jax import numpy", "imports jax"),
         ("x: real", "x: wp.float32", "wp.float32 has one precision"),
         ("x: real", "x: float", "float has one precision"),
+        ("return x * x", "return x * real(1.0 / 3.0)", "is computed in float32"),
         ("gravity: wp.array2d(dtype=vec3)", "gravity: wp.array2d(dtype=wp.vec3d)", "wp.vec3d has one precision"),
         ("    # Model:\n", "", "in no group"),
         ("    # Out:\n", "", "velocity_out: an output ends in _out"),

@@ -35,7 +35,7 @@ def rate_of(dynamics: int, act: real, ctrl: real, prm: vec3) -> real:
 @wp.func
 def exact_fraction(x: real) -> real:
     """(1 - exp(-x)) / x, by its series where the difference would lose digits."""
-    out = real(1.0) - x * (real(0.5) - x * (real(1.0 / 6.0) - x * (real(1.0 / 24.0) - x / real(120.0))))
+    out = real(1.0) - x * (real(0.5) - x * (real(1.0) / real(6.0) - x * (real(1.0) / real(24.0) - x / real(120.0))))
     if x > real(0.01):
         out = (real(1.0) - wp.exp(-x)) / x
     return out

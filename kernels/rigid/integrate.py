@@ -55,7 +55,7 @@ def dexp_inverse(u: vec3, w: vec3) -> vec3:
     w + u x w / 2 + c u x (u x w), c = (1 - t/2 cot(t/2)) / t^2 with t = |u| (Iserles et al. 2000, eq. B.11).
     """
     t2 = wp.dot(u, u)
-    c = real(1.0 / 12.0) + t2 / real(720.0) + t2 * t2 / real(30240.0) + t2 * t2 * t2 / real(1209600.0)
+    c = real(1.0) / real(12.0) + t2 / real(720.0) + t2 * t2 / real(30240.0) + t2 * t2 * t2 / real(1209600.0)
     if t2 > real(0.04):  # below it the series is exact to rounding
         t = wp.sqrt(t2)
         c = (real(1.0) - real(0.5) * t * wp.cos(real(0.5) * t) / wp.sin(real(0.5) * t)) / t2
