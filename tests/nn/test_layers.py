@@ -117,6 +117,7 @@ def test_gradients_through_time(kind):
     check_grads(lambda p, x: nn.apply(module, p, aux, x)[0], (params, normal(2, 4, 3)), directions=2)
 
 
+@pytest.mark.slow
 def test_transforms_of_a_recurrence():
     module, params, aux = recurrent("LSTM", torch.nn.LSTM(3, 5).double())
     check_transforms(lambda x: nn.apply(module, params, aux, x)[0][0], (normal(3, 4, 3),), batches=(2,), max_patterns=2)

@@ -112,7 +112,7 @@ def test_gpt_sees_only_the_past():
 
 
 def test_lstm_model_goes_on_with_its_carry():
-    module, params, aux = nn.init(TINY["LSTM"][0], jax.random.key(0))
+    module, params, aux = jax.jit(partial(nn.init, TINY["LSTM"][0]))(jax.random.key(0))
     tokens = jnp.asarray(TINY["LSTM"][1])
     (whole, _), _ = nn.apply(module, params, aux, tokens)
     (_, carry), _ = nn.apply(module, params, aux, tokens[:, :4])
@@ -121,7 +121,7 @@ def test_lstm_model_goes_on_with_its_carry():
 
 
 def test_vae_draws_when_it_trains_only():
-    module, params, aux = nn.init(TINY["VAE"][0], jax.random.key(0))
+    module, params, aux = jax.jit(partial(nn.init, TINY["VAE"][0]))(jax.random.key(0))
     x = jnp.asarray(TINY["VAE"][1], jnp.float32)
     still, _ = nn.apply(module, params, aux, x)
     (code, _), _ = nn.apply(module, params, aux, x, method="encode")
@@ -145,7 +145,7 @@ def test_evidence_lower_bound():
 
 
 def test_advantages_do_not_move_the_mean():
-    module, params, aux = nn.init(TINY["QNetwork"][0], jax.random.key(0))
+    module, params, aux = jax.jit(partial(nn.init, TINY["QNetwork"][0]))(jax.random.key(0))
     x = jnp.asarray(TINY["QNetwork"][1], jnp.float32)
     moved = params | {"advantage": jax.tree.map(lambda leaf: leaf + 1.5, params["advantage"])}
     one, other = (nn.apply(module, p, aux, x)[0] for p in (params, moved))
@@ -165,7 +165,7 @@ def test_sizes_that_cannot_be(make, message):
 
 
 @pytest.mark.extra("sklearn")
-@pytest.mark.parametrize("name", ["MLP", "CNN"])
+@pytest.mark.parametrize("name", ["MLP", pytest.param("CNN", marks=pytest.mark.slow)])
 def test_digits_are_learned(name):
     """Scikit-learn's digits, a fixed split: 40 epochs of Adam in batches of 64."""
     from sklearn.datasets import load_digits

@@ -118,15 +118,15 @@ def test_transforms(made):
 def test_vmap_over_keys_is_an_ensemble(made):
     x = made[3].astype(np.float32)
     keys = jax.random.split(jax.random.key(5), 3)
-    module, params, aux = jax.vmap(partial(nn.init, Everything))(keys)
+    module, params, aux = jax.jit(jax.vmap(partial(nn.init, Everything)))(keys)
 
     def run(params, aux, key):
         return nn.apply(module, params, aux, x, train=True, key=key)
 
-    ys, after = jax.vmap(run)(params, aux, keys)
+    ys, after = jax.jit(jax.vmap(run))(params, aux, keys)
     for i in range(3):
         member = jax.tree.map(lambda leaf, i=i: leaf[i], (params, aux, keys))
-        y, state = run(*member)
+        y, state = jax.jit(run)(*member)
         np.testing.assert_allclose(ys[i], y, atol=1e-6)
         jax.tree.map(lambda many, one, i=i: np.testing.assert_allclose(many[i], one, atol=1e-6), after, state)
 

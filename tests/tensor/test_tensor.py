@@ -80,6 +80,7 @@ def test_gradients(name):
     check_grads(OWN[name], [INPUTS[argument] for argument in arguments], directions=2)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["unfold", "topk", "diag_embed"])
 def test_transforms(name):
     check_transforms(OWN[name], (INPUTS["x"],), batches=(2,), max_patterns=2)
