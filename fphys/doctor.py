@@ -12,9 +12,9 @@ from .runs import versions
 
 GIVES = {
     "cuda": "NVIDIA GPUs",
-    "torch": "PyTorch, which the tests compare with; nothing in fphys uses it yet",
+    "torch": "PyTorch: weights into its modules; the tests compare with it",
     "genesis": "the Genesis engine; nothing in fphys uses it yet",
-    "onnx": "ONNX and its runtime; nothing in fphys uses them yet",
+    "onnx": "fphys.export: ONNX files out and in, checked in its runtime",
     "test": "the test suite",
     "docs": "running the notebooks",
 }

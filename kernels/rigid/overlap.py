@@ -325,7 +325,7 @@ def largest_of(point: wp.array(dtype=vec3), start: int, count: int) -> wp.vec4i:
                     if (m < i or m > k) and area > right:
                         right = area
                         l = m
-            if right >= real(0.0) and left + right > most * real(1.0 + 1.0e-9):
+            if right >= real(0.0) and left + right > most * (real(1.0) + real(1.0e-9)):
                 most = left + right
                 best = wp.vec4i(i, j, k, l)
     return best
