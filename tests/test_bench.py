@@ -212,6 +212,15 @@ def test_what_was_measured_survives_an_interruption(tmp_path):
     assert [p.name for p in tmp_path.iterdir()] == ["bench.json"]
 
 
+def test_profile_prints_the_time_of_each_stage(tmp_path, monkeypatch, capsys):
+    from fphys.bench.cases import CASES
+
+    monkeypatch.chdir(tmp_path)
+    assert main("double-pendulum.step_grad", cases=CASES, quick=True, worlds=(1,), profile=True) == 0
+    out = capsys.readouterr().out
+    assert "rigid.kinematics.frame_poses" in out and ".adjoint" in out
+
+
 def test_profile(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     assert main(cases=[RIGHT], quick=True, worlds=(1,), profile=True) == 0

@@ -10,6 +10,7 @@ from typing import Any
 
 import jax
 
+from ..bridge import stage_times
 from .case import Case
 
 _SAMPLE = 5e-3  # seconds that one sample lasts at least: shorter calls are repeated within it
@@ -47,6 +48,7 @@ class Result:
     bytes: dict[str, int] | None = None  # XLA's argument, output, temp, and their total
     rss_peak_bytes: int | None = None  # of the process, so far
     device_peak_bytes: int | None = None  # of the accelerator, so far
+    stages: dict[str, float] | None = None  # seconds of every launch in one call, over all threads, where asked for
     relative_to: str | None = None
     ratio: float | None = None  # median over the rounds of this case's time by the reference's
     target: float | None = None
@@ -72,9 +74,12 @@ def measure(cases: Sequence[Case], worlds: int, effort: Effort, profile: str | N
         except Exception as error:
             errors[case.name] = f"{type(error).__name__}: {error}"
     times, calls = _take_turns(prepared, effort)
+    stages: dict[str, dict[str, float]] = {}
     if profile:
         for name, case in prepared.items():
             _trace(case.call, f"{profile}/{name}-{worlds}")
+            with stage_times() as stages[name]:
+                case.call()
 
     results = []
     for case in cases:
@@ -99,6 +104,7 @@ def measure(cases: Sequence[Case], worlds: int, effort: Effort, profile: str | N
                 bytes=prepared[case.name].bytes,
                 rss_peak_bytes=_rss_peak(),
                 device_peak_bytes=_device_peak(),
+                stages=stages.get(case.name),
                 relative_to=case.relative_to,
                 ratio=statistics.median(a / b for a, b in zip(mine, reference, strict=True)) if reference else None,
                 target=case.target,

@@ -41,6 +41,14 @@ def row(result: Result) -> str:
     ).rstrip()
 
 
+def stage_rows(result: Result, most: int = 15) -> str:
+    """The longest stages of a case, one line each: their time in one call, over all threads, and their share."""
+    times = result.stages or {}
+    total = sum(times.values())
+    ranked = sorted(times.items(), key=lambda item: -item[1])[:most]
+    return "\n".join(f"    {seconds(time):>10} {time / total:6.1%}  {stage}" for stage, time in ranked)
+
+
 def _ratio(result: Result) -> str:
     if result.relative_to is None:
         return ""

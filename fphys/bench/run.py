@@ -30,7 +30,8 @@ def main(
         list_only: name the cases and do nothing else.
         quick: at most 64 worlds and few samples: shows that the cases run, not how fast.
         worlds: numbers of worlds to run instead of each case's own.
-        profile: also write a trace of each case under ``runs/profile``, for TensorBoard or Perfetto.
+        profile: also print the time of each stage of fphys's operations, and write a trace of each case under
+            ``runs/profile``, for TensorBoard or Perfetto.
         cases: the cases to choose from; fphys's own by default.
 
     Returns:
@@ -49,7 +50,7 @@ def main(
         return 0
 
     from .measure import QUICK, Effort, measure
-    from .report import HEADER, row, write_json
+    from .report import HEADER, row, stage_rows, write_json
 
     effort = QUICK if quick else Effort()
     plan = [
@@ -64,7 +65,8 @@ def main(
         _progress(f"[{done}/{total}] {', '.join(case.name for case in members)}: {count:,} worlds")
         new = measure(members, count, effort, PROFILES if profile else None)
         _progress("")
-        print("\n".join(row(result) for result in new), flush=True)
+        for result in new:
+            print("\n".join(filter(None, (row(result), stage_rows(result)))), flush=True)
         results += new
         if json_path is not None:
             write_json(json_path, results, complete=done == total)
