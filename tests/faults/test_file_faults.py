@@ -7,16 +7,15 @@ import struct
 import subprocess
 import sys
 import warnings
-from pathlib import Path
 
-import gymnasium
 import pytest
 
 from fphys.errors import ModelError
 from fphys.model import load
 from fphys.model.validate import CONSTRAINTS
 
-ASSETS = Path(gymnasium.__file__).parent / "envs/mujoco/assets"
+from ..gymnasium_models import gymnasium_models
+
 CASES = 10_000 if os.environ.get("FPHYS_FULL") else 300
 URDF = """<robot name="arm">
   <link name="base"/>
@@ -29,7 +28,7 @@ URDF = """<robot name="arm">
 </robot>"""
 SPHERE = '<sphere radius=".1"/>'
 CORPUS = [
-    *(ASSETS.joinpath(name).read_text() for name in ("ant.xml", "hopper.xml", "reacher.xml", "swimmer.xml")),
+    *(p.read_text() for p in gymnasium_models().values() if p.stem in ("ant", "hopper", "reacher", "swimmer")),
     URDF.format(visual="", shape=SPHERE),
     """<mujoco><default><default class="a"><geom size=".1" rgba="1 0 0 1"/></default></default>
       <asset><texture name="t" type="2d" builtin="checker" width="8" height="8"/><material name="m" texture="t"/>

@@ -4,9 +4,7 @@ import dataclasses
 import subprocess
 import sys
 import warnings
-from pathlib import Path
 
-import gymnasium
 import jax
 import jax.numpy as jnp
 import mujoco
@@ -18,7 +16,9 @@ from fphys.model import init, load, to_mujoco
 from fphys.model.validate import CONSTRAINTS
 from fphys.model.whitelist import DEFAULT, IGNORED, LEAVES, READ, is_ignored, numeric_fields
 
-ASSETS = sorted(Path(gymnasium.__file__).parent.joinpath("envs/mujoco/assets").glob("*.xml"))
+from ..gymnasium_models import gymnasium_models
+
+ASSETS = list(gymnasium_models().values())
 SCENE = """
 <mujoco>
   <option timestep="0.004" gravity="0 0 -3" integrator="implicitfast"/>

@@ -257,11 +257,12 @@ SCENES = {
 def sources() -> dict[str, Any]:
     """Name -> file or text of every mechanism."""
     files = {k: v for k, v in mechanisms.corpus().items() if not isinstance(v, str)}
-    point = files["gymnasium-point"].read_text()
-    floor = 'name="floor" pos="0 0 0"'
-    assert floor in point
-    raised = point.replace(floor, 'name="floor" pos="0 0 0.001"')
-    return files | {"gymnasium-point, floor raised": raised} | SCENES | FEATURES
+    raised = {}
+    if "gymnasium-point" in files:
+        point, floor = files["gymnasium-point"].read_text(), 'name="floor" pos="0 0 0"'
+        assert floor in point
+        raised["gymnasium-point, floor raised"] = point.replace(floor, 'name="floor" pos="0 0 0.001"')
+    return files | raised | SCENES | FEATURES
 
 
 @functools.cache

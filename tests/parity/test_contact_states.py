@@ -215,6 +215,7 @@ def rounded(row: Row) -> Row:
     return row._replace(**{k: np.float64(np.float32(getattr(row, k))) for k in Row._fields[:5]})
 
 
+@pytest.mark.extra("gymnasium")
 def test_the_corpus_is_whole():
     assert len(FEATURES) >= 20
     assert set(QUICK) <= set(sources()) and set(SINGLE) <= set(sources())

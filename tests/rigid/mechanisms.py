@@ -3,7 +3,6 @@
 import copy
 import dataclasses
 import functools
-import importlib.util
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -14,6 +13,8 @@ import mujoco
 import numpy as np
 
 import fphys
+
+from ..gymnasium_models import gymnasium_models
 
 UNCONSTRAINED = ("contact", "limit", "equality", "frictionloss")
 INTEGRATORS = {"euler": mujoco.mjtIntegrator.mjINT_EULER, "rk4": mujoco.mjtIntegrator.mjINT_RK4}
@@ -268,18 +269,13 @@ class Inputs(NamedTuple):
 
 def corpus() -> dict[str, Any]:
     """Name -> file of every mechanism of Gymnasium's, of ours, and the texts above."""
-    origin = importlib.util.find_spec("gymnasium")
-    assert origin is not None and origin.origin is not None
-    folder = Path(origin.origin).parent / "envs" / "mujoco" / "assets"
-    files: dict[str, Any] = {f"gymnasium-{path.stem}": path for path in sorted(folder.glob("*.xml"))}
-    assert len(files) == 14, f"Gymnasium's assets changed: {sorted(files)}"
     ours = {
         path.stem: path
         for path in sorted(Path(str(fphys.asset("ant"))).parent.iterdir())
         if path.suffix in (".xml", ".urdf")
     }
     assert {"ant", "franka", "double-pendulum", "cartpole", "arm-urdf"} <= set(ours)
-    return files | ours | {"everything": EVERYTHING, "small": SMALL, "spatial": SPATIAL, "muscle": MUSCLE}
+    return gymnasium_models() | ours | {"everything": EVERYTHING, "small": SMALL, "spatial": SPATIAL, "muscle": MUSCLE}
 
 
 @functools.cache
