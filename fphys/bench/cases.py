@@ -8,8 +8,8 @@ import numpy as np
 
 from ..bridge import kernels, warp_op
 from .case import Case, Workload
-from .fluids import sph_cases
 from .particles_mpm import mpm_cases
+from .particles_sph import sph_cases
 from .physics import rollout_cases, step_cases
 
 Array = jax.Array

@@ -22,7 +22,7 @@ def mpm_cases() -> list[Case]:
     """Steps of one block of each size, and of many small ones; with the gradient by where they begin."""
     found = []
     for name, (edge, _) in SIZES.items():
-        tags = ("particles", "mpm", name)
+        tags = ("particles", "mpm", name, "large") if edge > 16 else ("particles", "mpm", name)
         work, worlds = STEPS * edge**3, (1, 256) if name == "1k" else (1,)
         step = f"particles.mpm.{name}.step"
         found += [

@@ -51,7 +51,8 @@ def _candidates(x: Array, counts: tuple[int, int, int], size: float) -> tuple[Ar
     """The particles of each cell, n where there is none, and the cells around each particle; edges are empty."""
     n = len(x)
     shape = jnp.array([c + 2 for c in counts])
-    place = jnp.clip(((x - x.min(0)) / size).astype(jnp.int32), 0, jnp.array(counts) - 1) + 1
+    place = ((x - x.min(0, keepdims=True)) / size).astype(jnp.int32)
+    place = jnp.clip(place, 0, jnp.array([counts]) - 1) + 1
     cell = (place[:, 2] * shape[1] + place[:, 1]) * shape[0] + place[:, 0]
     order = jnp.argsort(cell)
     cells = (counts[0] + 2) * (counts[1] + 2) * (counts[2] + 2)

@@ -28,7 +28,7 @@ def main(
         json_path: where to write the results, with device, versions and date. It is rewritten after
             each group of cases, so that what was measured survives an interruption.
         list_only: name the cases and do nothing else.
-        quick: at most 64 worlds and few samples: shows that the cases run, not how fast.
+        quick: at most 64 worlds, no case tagged "large", and few samples: shows that the cases run, not how fast.
         worlds: numbers of worlds to run instead of each case's own.
         profile: also print the time of each stage of fphys's operations, and write a trace of each case under
             ``runs/profile``, for TensorBoard or Perfetto.
@@ -39,7 +39,7 @@ def main(
     """
     if cases is None:
         from .cases import CASES as cases
-    chosen = select(cases, pattern)
+    chosen = [case for case in select(cases, pattern) if not (quick and "large" in case.tags)]
     if not chosen:
         names = "\n".join(f"  {case.name}" for case in cases)
         print(f"no benchmark case matches {pattern!r}; there are:\n{names}", file=sys.stderr)

@@ -24,21 +24,22 @@ def sph_cases() -> list[Case]:
     """A step for each size, its gradient, and the same step in plain JAX; many small worlds beside one large."""
     cases = []
     for size, edge in SIZES.items():
-        name, worlds = f"sph.{size}.step", (1, 256) if size == "1k" else (1,)
+        name, worlds = f"particles.sph.{size}.step", (1, 256) if size == "1k" else (1,)
         made = {"unit": "particle-steps", "steps": edge**3, "worlds": worlds}
+        tags = ("particles", "sph", "large") if edge > 16 else ("particles", "sph")
         cases += [
-            Case(name, lambda w, e=edge: _forward(w, e), tags=("sph",), **made),
+            Case(name, lambda w, e=edge: _forward(w, e), tags=tags, **made),
             Case(
                 f"{name}_grad",
                 lambda w, e=edge: _backward(w, e),
                 relative_to=name,
                 target=4.0,
-                tags=("sph", "gradient"),
+                tags=(*tags, "gradient"),
                 **made,
             ),
         ]
         if size in ("4k", "32k"):
-            cases.append(Case(f"{name}_jax", lambda w, e=edge: _plain(e), relative_to=name, tags=("sph",), **made))
+            cases.append(Case(f"{name}_jax", lambda w, e=edge: _plain(e), relative_to=name, tags=tags, **made))
     return cases
 
 
@@ -92,10 +93,11 @@ def _plain_fn(params: sph.Params) -> Any:
         edge = round(len(x) ** (1 / 3))
         numbers = (params.timestep, params.sound_speed, params.density)
         rest = (params.viscosity, params.artificial, params.diffusion)
-        return plain_sph.step(
-            x, v, rho, *numbers, gravity, *rest, counts=((edge + 3) // 2,) * 3, h=params.h,
-            mass=params.density * params.spacing**3, exponent=params.exponent,
-        )  # fmt: skip
+        with jax.numpy_dtype_promotion("standard"), jax.numpy_rank_promotion("allow"):
+            return plain_sph.step(
+                x, v, rho, *numbers, gravity, *rest, counts=((edge + 3) // 2,) * 3, h=params.h,
+                mass=params.density * params.spacing**3, exponent=params.exponent,
+            )  # fmt: skip
 
     return fn
 
