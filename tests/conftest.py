@@ -91,3 +91,13 @@ def x32() -> Iterator[None]:
 
     with jax.enable_x64(False):
         yield
+
+
+@pytest.fixture
+def fresh_traces() -> Iterator[None]:
+    """For tests that replace a part of the library: a step that JAX has traced is not traced again by itself."""
+    import jax
+
+    jax.clear_caches()
+    yield
+    jax.clear_caches()
