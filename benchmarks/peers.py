@@ -45,6 +45,7 @@ class Problem(NamedTuple):
 
 def compiled(name: str, integrator: str) -> Any:
     spec = mujoco.MjSpec.from_file(str(Path(gymnasium.__file__).parent / "envs/mujoco/assets" / f"{name}.xml"))
+    spec.option.solver = mujoco.mjtSolver.mjSOL_NEWTON  # the one that all engines have
     if integrator == "euler":
         spec.option.integrator = mujoco.mjtIntegrator.mjINT_EULER
     return spec.compile()
