@@ -250,7 +250,7 @@ def test_import_is_light():
 def test_own_cases_run_and_are_valid(tmp_path, pattern):
     """fphys's cases in float64, where their validation holds the gradients to 1e-6."""
     path = tmp_path / "bench.json"
-    code = main(pattern, json_path=path, quick=True, worlds=(2,))
+    code = main(pattern, json_path=path, quick=True, worlds=(5,))
     results = json.loads(path.read_text())["results"]
     assert [r["error"] for r in results if not r["valid"]] == []
     assert code == 0

@@ -58,7 +58,7 @@ def square_parity() -> Any:
 def test_parallel_aligned_coincident_and_contained(kind: Any):
     """Counts and distances. Positions may differ where MuJoCo's own choice hangs on a rounding error."""
     found = square_parity()[kind]
-    assert found.contacts >= 35
+    assert found.contacts >= (35 if kind in CONVEX else 40)
     assert found.miscounted == []
     # MuJoCo's cylinder rounds its tilt of 2e-8; on one axis with another it is 3e-5 off the sum of the radii
     assert found.errors[:, 0].max() < (5e-5 if kind in CONVEX else 1e-8)

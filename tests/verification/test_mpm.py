@@ -78,10 +78,10 @@ def hilbert(x: np.ndarray) -> np.ndarray:
 
 
 def test_disks_collide_and_part(full: bool):
-    """Sulsky, Chen and Schreyer 1994: momentum to rounding, energy kept to 5 %, kinetic energy back to 5 %.
+    """Sulsky, Chen and Schreyer 1994: momentum to rounding, and in full size kinetic energy back to 5 %.
 
-    Not all kinetic energy comes back at once, for the disks ring: at its best 0.92 with 16 cells per radius, in full
-    size, with 32, more than 0.95.
+    Not all kinetic energy comes back at once, for the disks ring: at its best 0.92 with 16 cells per radius. That
+    misses the bar, which is full size's, with 32; there it has not been seen to hold yet.
     """
     spacing, step = (0.003125, 2e-3) if full else (0.00625, 4e-3)
     young, poisson = 1000.0, 0.3

@@ -57,7 +57,8 @@ MARTIN_MOYCE = [
     (0.56, 0.94), (0.77, 0.89), (0.93, 0.83), (1.08, 0.78), (1.28, 0.72),
     (1.46, 0.67), (1.66, 0.61), (1.84, 0.56), (2.00, 0.50), (2.21, 0.44),
 ]  # fmt: skip
-"""Height over 2 L of the same column against t (g / L)^(1/2) (Martin and Moyce 1952, table 6)."""
+"""Height over 2 L of the same column against t (g / L)^(1/2) (Martin and Moyce 1952, table 6), the first ten of its
+seventeen points: the last seven, after 2.21, have not been compared yet."""
 
 
 def dam_break(number: int) -> tuple[np.ndarray, np.ndarray]:
@@ -83,7 +84,11 @@ def dam_break(number: int) -> tuple[np.ndarray, np.ndarray]:
 
 
 def test_dam_break(full: bool):
-    """Front and height within 10 % of the experiments at every point, without a shift of time."""
+    """Front and height within 10 % of the experiments at each of these points, without a shift of time.
+
+    The front depends on the bed's friction, which was chosen: between slip walls, without it, it is up to a fifth too
+    fast.
+    """
     front, height = dam_break(40)
     assert np.abs(front / [z for _, z in KOSHIZUKA_OKA] - 1).max() <= 0.1
     assert np.abs(height / [h for _, h in MARTIN_MOYCE] - 1).max() <= 0.1
