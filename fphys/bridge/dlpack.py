@@ -180,26 +180,7 @@ def from_torch(tensor: "torch.Tensor", *, copy: bool = True) -> jax.Array:
         BridgeError: ``tensor`` requires a gradient, or is sparse.
         MissingDependencyError: torch is not installed.
     """
-    torch = import_torch()
-    if not isinstance(tensor, torch.Tensor):
-        raise TypeError(f"from_torch: tensor is {_kind(tensor)}, wanted is torch.Tensor")
-    name, shape = str(tensor.dtype).removeprefix("torch."), tuple(tensor.shape)
-    _arriving("from_torch", "tensor", _numpy_dtype("from_torch", "tensor", name))
-    if tensor.requires_grad:
-        raise BridgeError(
-            "from_torch: tensor requires a gradient, which does not cross: tensor.detach() if none is wanted, else "
-            "fphys.bridge.torch.as_torch for JAX inside torch, and as_jax for torch inside JAX"
-        )
-    if tensor.layout != torch.strided:
-        raise BridgeError(f"from_torch: tensor's layout is {tensor.layout}, JAX's arrays are dense: tensor.to_dense()")
-    _reachable("from_torch", "tensor", tensor.device.type)
-    if copy:
-        own = tensor.clone(memory_format=torch.contiguous_format).resolve_conj().resolve_neg()
-        return jax.dlpack.from_dlpack(own)
-    if tensor.is_conj() or tensor.is_neg():
-        raise PlacementError("from_torch: tensor is a lazy conjugate or negative: copy (copy=True)")
-    _refuse_copy("from_torch", "tensor", shape, tensor.stride(), tensor.is_contiguous(), tensor.data_ptr())
-    return jax.dlpack.from_dlpack(tensor.view(-1).view(shape), copy=False)
+    return take_torch("from_torch", "tensor", tensor, copy)
 
 
 def from_warp(array: "wp.array", *, copy: bool = True) -> jax.Array:
@@ -267,6 +248,29 @@ def import_torch() -> Any:
     return torch
 
 
+def take_torch(function: str, name: str, tensor: Any, copy: bool) -> jax.Array:
+    """:func:`from_torch`, for the argument ``name`` of another function."""
+    torch = import_torch()
+    if not isinstance(tensor, torch.Tensor):
+        raise TypeError(f"{function}: {name} is {_kind(tensor)}, wanted is torch.Tensor")
+    _arriving(function, name, _numpy_dtype(function, name, tensor))
+    if tensor.requires_grad:
+        raise BridgeError(
+            f"{function}: {name} requires a gradient, which does not cross: tensor.detach() if none is wanted, else "
+            "fphys.bridge.torch.as_torch for JAX inside torch, and as_jax for torch inside JAX"
+        )
+    if tensor.layout != torch.strided:
+        raise BridgeError(f"{function}: {name}'s layout is {tensor.layout}, JAX's arrays are dense: tensor.to_dense()")
+    _reachable(function, name, tensor.device.type)
+    if copy:
+        own = tensor.clone(memory_format=torch.contiguous_format).resolve_conj().resolve_neg()
+        return jax.dlpack.from_dlpack(own)
+    if tensor.is_conj() or tensor.is_neg():
+        raise PlacementError(f"{function}: {name} is a lazy conjugate or negative: copy (copy=True)")
+    _refuse_copy(function, name, tensor.shape, tensor.stride(), tensor.is_contiguous(), tensor.data_ptr())
+    return jax.dlpack.from_dlpack(tensor.view(-1).view(tensor.shape), copy=False)
+
+
 def _import_cupy() -> Any:
     try:
         import cupy  # type: ignore[import-not-found]
@@ -327,12 +331,13 @@ def _arriving(function: str, name: str, dtype: Any) -> None:
         )
 
 
-def _numpy_dtype(function: str, argument: str, name: str) -> np.dtype:
-    """NumPy's or JAX's dtype of torch's name."""
+def _numpy_dtype(function: str, name: str, tensor: Any) -> np.dtype:
+    """NumPy's or JAX's dtype of a tensor's name for it."""
+    dtype = str(tensor.dtype).removeprefix("torch.")
     try:
-        return jnp.dtype(name)
+        return jnp.dtype(dtype)
     except TypeError as cause:
-        raise PrecisionError(f"{function}: {argument} is {name}, wanted is bool or a number that JAX has") from cause
+        raise PrecisionError(f"{function}: {name} is {dtype}, wanted is bool or a number that JAX has") from cause
 
 
 def _warp_dtype(array: Any) -> np.dtype:
