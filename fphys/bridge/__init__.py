@@ -1,9 +1,9 @@
 """Bridges: Warp launches as JAX operations (only this room imports Warp); arrays and gradients across to others."""
 
-from . import dlpack, torch
+from . import dlpack, genesis, torch
 from .op import WarpOp, reverse_only, warp_op
 from .precision import kernels
 from .profile import stage_times
 from .workers import num_parts
 
-__all__ = ["WarpOp", "dlpack", "kernels", "num_parts", "reverse_only", "stage_times", "torch", "warp_op"]
+__all__ = ["WarpOp", "dlpack", "genesis", "kernels", "num_parts", "reverse_only", "stage_times", "torch", "warp_op"]

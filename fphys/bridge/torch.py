@@ -15,7 +15,7 @@ import numpy as np
 from jax.dtypes import canonicalize_dtype, float0
 
 from ..errors import BridgeError, PrecisionError
-from .dlpack import import_torch, take_torch, to_torch
+from .dlpack import empty, import_torch, take_torch, to_torch
 
 Leaves = list[Any]
 _ARRAYS = (jax.Array, np.ndarray, np.generic)
@@ -232,9 +232,10 @@ def as_jax(fn: Callable[..., Any], outputs: Callable[..., Any] | None = None) ->
 class TorchFunction:
     """A torch function that JAX calls; see :func:`as_jax`."""
 
-    def __init__(self, fn: Callable[..., Any], outputs: Callable[..., Any] | None):
+    def __init__(self, fn: Callable[..., Any], outputs: Callable[..., Any] | None, *, strict: bool = False):
         torch = import_torch()
         self.fn, self.outputs = fn, outputs
+        self.strict = strict  # every result depends on some argument, and on every one some result
         self.label = f"as_jax({getattr(fn, '__name__', type(fn).__name__)})"
         self.module = fn if isinstance(fn, torch.nn.Module) else None
         named = dict(self.module.named_parameters()) if self.module else {}
@@ -276,7 +277,8 @@ class TorchFunction:
     def tensor(self, x: Any) -> Any:
         """A tensor of its own, from NumPy's or JAX's numbers."""
         torch = import_torch()
-        own = np.array(x)
+        own = empty(x.shape, x.dtype)
+        own[...] = x
         if own.dtype.isbuiltin != 1:  # bfloat16 and the like, which torch knows and its from_numpy does not
             tensor = torch.from_numpy(own.view(f"u{own.itemsize}")).view(getattr(torch, own.dtype.name))
         else:
@@ -322,14 +324,20 @@ class _Call:
             outs = jax.tree.leaves(self.function.run(self.statics, inputs))
             floats = [outs[i] for i in _floats(self.results)]
             pairs = [(y, self.function.tensor(c).conj()) for y, c in zip(floats, cotangents, strict=True)]
-            pairs = [(y, c) for y, c in pairs if y.requires_grad]
-            if not pairs:
+            live = [(y, c) for y, c in pairs if y.requires_grad]
+            if not live or (self.function.strict and len(live) < len(pairs)):
                 raise BridgeError(
                     f"{self.function.label}: its results are cut off from its arguments (detach, no_grad, NumPy "
                     "inside): torch has no gradient to give, and zero would be wrong"
                 )
-            outs, given = zip(*pairs, strict=True)
+            outs, given = zip(*live, strict=True)
             found = torch.autograd.grad(outs, moved, given, allow_unused=True)
+            lost = [i for i, g in zip(_floats(arrays), found, strict=True) if g is None]
+            if self.function.strict and lost:
+                raise BridgeError(
+                    f"{self.function.label}: argument {lost[0]} does not reach the results by a way that is "
+                    "differentiated, and zero would be wrong"
+                )
             return [_numpy(torch.zeros_like(x) if g is None else g.conj()) for x, g in zip(moved, found, strict=True)]
 
     def _checked(self, i: int, tensor: Any) -> np.ndarray:
