@@ -13,6 +13,10 @@ class PrecisionError(BridgeError, TypeError):
     """An array has another dtype than a kernel takes, or one call mixes precisions; nothing is cast silently."""
 
 
+class PlacementError(BridgeError, TypeError):
+    """An array lies where the other side cannot use it: device, strides, alignment; nothing is moved silently."""
+
+
 class ModelError(FphysError, ValueError):
     """A model cannot be loaded or is not physical; the text names every offending element."""
 

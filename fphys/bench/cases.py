@@ -7,6 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from ..bridge import kernels, warp_op
+from .bridges import bridge_cases
 from .case import Case, Workload
 from .particles_mpm import mpm_cases
 from .particles_sph import sph_cases
@@ -69,6 +70,7 @@ CASES: list[Case] = [
         relative_to="bridge.relu.jax",
         tags=("bridge",),
     ),
+    *bridge_cases(),
     *step_cases("double-pendulum"),
     *step_cases("franka"),
     *step_cases("ant"),
