@@ -12,6 +12,7 @@ from .case import Case, Workload
 from .particles_mpm import mpm_cases
 from .particles_sph import sph_cases
 from .physics import rollout_cases, step_cases
+from .training import training_cases
 
 Array = jax.Array
 
@@ -77,4 +78,5 @@ CASES: list[Case] = [
     *rollout_cases("ant", 100),
     *sph_cases(),
     *mpm_cases(),
+    *training_cases(),
 ]

@@ -117,6 +117,10 @@ class Normalize:
         return (image - mean) / std
 
 
+IMAGENET = Normalize(mean=(0.485, 0.456, 0.406), std=(0.229, 0.224, 0.225))
+"""Mean and deviation of ImageNet's images, red, green, blue: what weights of torchvision and Hugging Face expect."""
+
+
 def _image(image: np.ndarray) -> np.ndarray:
     if getattr(image, "ndim", 0) != 3:
         raise TypeError(f"an image is an array (height, width, channels), not {getattr(image, 'shape', type(image))}")
