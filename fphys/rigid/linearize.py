@@ -8,6 +8,7 @@ import jax.numpy as jnp
 from ..bridge import kernels, reverse_only, warp_op
 from ..model import Model, State
 from ..model.arguments import expect
+from ..model.kinds import bare_ctrl
 from .integrate import integrate_positions
 from .step import step
 
@@ -57,6 +58,7 @@ def linearize(model: Model, state: State, ctrl: Array | None = None) -> tuple[Ar
         ValueError, TypeError: as :func:`fphys.step`, and where the control is left out.
     """
     expect(model, state)
+    ctrl = bare_ctrl(model, ctrl)
     if ctrl is None and model.structure.nu:
         raise ValueError(
             "linearize needs the control to linearise at, for None switches the actuators off: pass jnp.zeros of shape "

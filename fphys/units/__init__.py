@@ -9,6 +9,7 @@ The dimensions are those of the SI (BIPM 2019), an angle's being one; inches, po
 agreement of 1959.
 """
 
+from ..errors import UnitError
 from .calculus import cos, cross, dot, grad, norm, sin, sqrt, value_and_grad, wrench
 from .kinds import (
     Kind,
@@ -47,6 +48,7 @@ __all__ = [
     "Kind",
     "Quantity",
     "Reading",
+    "UnitError",
     "acceleration",
     "angle",
     "angular_acceleration",

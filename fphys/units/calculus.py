@@ -35,12 +35,14 @@ _CROSS = {
 
 def dot(a: Any, b: Any) -> Any:
     """Inner products along the last axis, shape (..., n) to (...): a force's with a displacement is an energy [J]."""
-    return labelled((value_of(a) * value_of(b)).sum(-1), times(kind_of(a), kind_of(b), _DOT))
+    kinds = kind_of(a), kind_of(b)
+    return labelled((value_of(a) * value_of(b)).sum(-1), _DOT.get(kinds) or times(*kinds))
 
 
 def cross(a: Any, b: Any) -> Any:
     """Cross products, shape (..., 3): of a lever and a force, in this order, a torque [N m]."""
-    return labelled(jnp.cross(value_of(a), value_of(b)), times(kind_of(a), kind_of(b), _CROSS))
+    kinds = kind_of(a), kind_of(b)
+    return labelled(jnp.cross(value_of(a), value_of(b)), _CROSS.get(kinds) or times(*kinds))
 
 
 def norm(a: Any) -> Any:

@@ -95,15 +95,16 @@ _PRODUCT |= {(b, a): c for (a, b), c in _PRODUCT.items()}
 _QUOTIENT |= {(c, a): b for c, a, b in _LAWS} | {(c, b): a for c, a, b in _LAWS}
 
 
-def times(a: Kind, b: Kind, table: Any = None) -> Kind:
-    """The kind of a product; ``table``: laws of another product than the plain one."""
+@functools.cache
+def times(a: Kind, b: Kind) -> Kind:
+    """The kind of a product."""
     a, b = span(a), span(b)
     if number in (a, b):
         return b if a == number else a
-    found = (table or {}).get((a, b)) or _PRODUCT.get((a, b))
-    return found or known(tuple(x + y for x, y in zip(a.dims, b.dims, strict=True)))
+    return _PRODUCT.get((a, b)) or known(tuple(x + y for x, y in zip(a.dims, b.dims, strict=True)))
 
 
+@functools.cache
 def over(a: Kind, b: Kind) -> Kind:
     """The kind of a quotient."""
     a, b = span(a), span(b)

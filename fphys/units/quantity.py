@@ -17,7 +17,7 @@ from .kinds import Kind, article, compared, fits, minus, naming, number, over, p
 
 def _binary(op: Callable[..., Any], kind: Callable[[Kind, Kind], Kind], *, swap: bool = False) -> Any:
     def method(self: "Quantity", other: Any) -> Any:
-        if isinstance(other, str | Reading) or jax.tree.structure(other).num_leaves != 1:
+        if other is None or isinstance(other, str | Reading | list | tuple | dict):
             return NotImplemented  # what is no number
         a, b = (other, self) if swap else (self, other)
         return labelled(op(value_of(a), value_of(b)), kind(kind_of(a), kind_of(b)))
@@ -161,7 +161,7 @@ def si(value: Any, kinds: Kind | tuple[Kind, ...], name: str) -> Any:
         return value
     kinds = (kinds,) if isinstance(kinds, Kind) else kinds
     if not kinds:
-        raise UnitError(f"{name} is {article(value.kind)}, must be a bare array in SI units: its parts differ in kind")
+        raise UnitError(f"{name} is {article(value.kind)}, must be a bare array in SI units: it has no one kind")
     wanted = " or ".join(f"{article(kind)} [{kind.unit}]" for kind in kinds)
     if isinstance(value, Reading):
         fix = f"give the quantity itself, as it was before .to({value.unit!r})"
