@@ -96,7 +96,7 @@ def rollout(model: Model, state: State, ctrls: Array, adjoint: Adjoint = Full())
     """The states after each of T steps.
 
     Args:
-        ctrls: controls, shape (T, world, nu).
+        ctrls: controls, shape (T, world, nu) [the actuators' units]; step k lasts ``model.opt.timestep`` [s].
 
     Returns:
         States with a leading time axis T; the initial one is not included. Gradients flow to model,

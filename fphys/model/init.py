@@ -79,7 +79,13 @@ def init(
 
 
 def reset(model: Model, state: State, mask: Array) -> State:
-    """Put the worlds where ``mask`` (num_worlds,) is true back to :func:`init`'s default, fault bits cleared."""
+    """Put the worlds where ``mask`` (num_worlds,) is true back to :func:`init`'s default, fault bits cleared.
+
+    Gradients flow through the worlds that stay, and to ``model.qpos0`` [m, rad or unit quaternion] in the others.
+
+    Raises:
+        ValueError: the mask is not bool of that shape. TypeError: no model, no state.
+    """
     expect(model, state)
     worlds = state.qpos.shape[0]
     mask = jnp.asarray(() if mask is None else mask)

@@ -157,22 +157,22 @@ class Keyframes(Tree):
 
 @pytree
 class Model:
-    """A mechanism. Load one with :func:`fphys.load`."""
+    """A mechanism. Load one with :func:`fphys.load`. All leaves get gradients; shapes and units stand in the groups."""
 
-    opt: Options
-    body: Body
-    joint: Joint
-    dof: Dof
-    geom: Geom
-    pair: Pair
-    equality: Equality
-    site: Site
-    tendon: Tendon
-    actuator: Actuator
-    key: Keyframes
-    qpos0: Array  # Reference position, shape (1 | world, nq).
-    qpos_spring: Array  # Rest position of joint springs, shape (1 | world, nq).
-    structure: Structure = static()
+    opt: Options  # Time step, gravity, medium, solver.
+    body: Body  # Masses, inertias, frames.
+    joint: Joint  # Anchors, axes, springs, limits.
+    dof: Dof  # Armature, damping, dry friction.
+    geom: Geom  # Shapes and their contact.
+    pair: Pair  # Contacts that the file names.
+    equality: Equality  # Connections, welds, couplings.
+    site: Site  # Marked frames.
+    tendon: Tendon  # Tendons and their wraps.
+    actuator: Actuator  # Gears, gains, ranges.
+    key: Keyframes  # Named states of the file.
+    qpos0: Array  # Reference position [m, rad or unit quaternion], shape (1 | world, nq).
+    qpos_spring: Array  # Rest position of joint springs [m, rad or unit quaternion], shape (1 | world, nq).
+    structure: Structure = static()  # What never changes: topology, names, discrete choices.
 
     def replace(
         self, changes: Mapping[str, Any] | None = None, *, derived: str = "recomputed", **groups: Any

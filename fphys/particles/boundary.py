@@ -152,14 +152,14 @@ def prepared(collider: Collider, number: int, dtype: Any) -> Collider:
 
 
 def contact_number(name: str) -> int:
-    """The kernels' number of a contact."""
+    """The kernels' number of a contact; ValueError where there is no such."""
     if name not in CONTACTS:
         raise ValueError(f"there is no contact {name!r}: it is one of {', '.join(CONTACTS)}")
     return CONTACTS.index(name)
 
 
 def shape_number(name: str) -> int:
-    """The kernels' number of a shape."""
+    """The kernels' number of a shape; ValueError where there is no such."""
     if name not in SHAPES:
         raise ValueError(f"there is no shape {name!r}: it is one of {', '.join(SHAPES)}")
     return SHAPES.index(name)

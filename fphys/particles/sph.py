@@ -172,13 +172,13 @@ def init(
 
 
 def pressure_at(params: Params, rho: Array) -> Array:
-    """Pressure [Pa] of a density [kg/m^3], both (world, particle): rho_0 c^2 / gamma ((rho / rho_0)^gamma - 1)."""
+    """Pressure [Pa] of a density [kg/m^3], (world, particle), with gradients: see the equation of state above."""
     rho0, stiffness = _stiffness(params, rho)
     return stiffness * ((rho / rho0) ** params.exponent - 1)
 
 
 def density_at(params: Params, p: Array) -> Array:
-    """Density [kg/m^3] of a pressure [Pa], both (world, particle); the inverse of :func:`pressure_at`."""
+    """Density [kg/m^3] of a pressure [Pa], (world, particle), with gradients; the inverse of :func:`pressure_at`."""
     rho0, stiffness = _stiffness(params, p)
     return rho0 * jnp.maximum(p / stiffness + 1, 1e-6) ** (1 / params.exponent)
 

@@ -48,10 +48,11 @@ def linearize(model: Model, state: State, ctrl: Array | None = None) -> tuple[Ar
     more right-hand side. MuJoCo's ``mjd_transitionFD`` approximates the same matrices.
 
     Args:
-        ctrl: shape (world, nu); may be left out only where the model has no actuators.
+        ctrl: shape (world, nu) in the actuators' units; may be left out only where the model has no actuators.
 
     Returns:
-        A of shape (world, 2 nv + na, 2 nv + na) and B of shape (world, 2 nv + na, nu). They get no
+        A of shape (world, 2 nv + na, 2 nv + na) and B of shape (world, 2 nv + na, nu), in the units of x
+        [m or rad, m/s or rad/s, -] over those of x and of the controls. They get no
         gradients themselves. Those of a faulty world are zero.
 
     Raises:

@@ -139,8 +139,8 @@ class Quantity(Tree):
 class Reading(Tree):
     """What a quantity reads in some unit: to print and to plot. There is no arithmetic, and solvers refuse it."""
 
-    value: Any  # in the unit
-    unit: str = static()
+    value: Any  # In the unit, of any shape.
+    unit: str = static()  # As it was written.
     kind: Kind = static()
 
     def __repr__(self) -> str:
