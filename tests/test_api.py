@@ -1,49 +1,38 @@
 """Every public name says what it takes: shapes, units, errors, gradients, as far as they apply to it."""
 
 import ast
-import dataclasses
 import importlib
+import importlib.util
 import inspect
 import re
+import subprocess
+import sys
 import textwrap
-from collections.abc import Iterator
-from types import ModuleType
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-import fphys
+ROOT = Path(__file__).parents[1]
 
+
+def load(path: Path) -> Any:
+    """A file outside of the package as a module."""
+    spec = importlib.util.spec_from_file_location(path.stem, path)
+    assert spec and spec.loader
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+reference, check_links = load(ROOT / "docs/reference.py"), load(ROOT / "docs/check_links.py")
 LEARNING = {"data", "errors", "export", "losses", "metrics", "nn", "optim", "tensor", "train", "typing"}
 """Rooms whose numbers have no unit, and which say of gradients what is not plain."""
 
-ROOMS = [
-    "fphys",
-    *sorted(f"fphys.{name}" for name in fphys.__all__ if isinstance(getattr(fphys, name), ModuleType)),
-    *(f"fphys.particles.{name}" for name in ("mpm", "sph", "boundary", "materials")),
-    "fphys.nn.models",
-    "fphys.render",
-    "fphys.runs",
-    "fphys.config",
-]
+NAMES = {f"{room}.{name}": value for room in reference.ROOMS for name, value in reference.public(room)}
 SHAPE = re.compile(r"\([^()]*[,|][^()]*\)|shape|scalar|a number")
 UNIT = re.compile(r"\[[^\]]+\]|actuators' units")
 ERROR = re.compile(r"[Rr]aise|Error|refuse|as :func:")
-
-
-def public(room: str) -> Iterator[tuple[str, Any]]:
-    """A room's own classes and functions; what is passed on from jax, flax or optax is documented there."""
-    module = importlib.import_module(room)
-    names = getattr(module, "__all__", None)
-    for name in names or [name for name in vars(module) if not name.startswith("_")]:
-        value = getattr(module, name)
-        home = getattr(value, "__module__", None) or ""
-        ours = home.startswith("fphys.") and (names is not None or home == room)
-        if ours and (inspect.isclass(value) or inspect.isfunction(value)):
-            yield name, value
-
-
-NAMES = {f"{room}.{name}": value for room in ROOMS for name, value in public(room)}
 
 
 def lacks(room: str, value: Any) -> list[str]:
@@ -52,7 +41,9 @@ def lacks(room: str, value: Any) -> list[str]:
     if not text:
         return ["a docstring"]
     if inspect.isclass(value):
-        return _fields(value, text) if dataclasses.is_dataclass(value) else []
+        fields = reference.fields(value) if reference.is_data(value) else ()
+        names = [name for name, kind, said in fields if re.search(r"\b(Array|Any)\b", kind) and not said]
+        return [f"field {name}" for name in names if f"``{name}``" not in text]
     function = inspect.unwrap(value)
     tree = ast.parse(textwrap.dedent(inspect.getsource(function)))
     kinds = [str(p.annotation) for p in inspect.signature(function).parameters.values()]
@@ -68,21 +59,6 @@ def lacks(room: str, value: Any) -> list[str]:
     return [what for what, missing in found.items() if missing]
 
 
-def _fields(cls: type, text: str) -> list[str]:
-    """Array fields of a class without a comment or docstring of their own."""
-    source = textwrap.dedent(inspect.getsource(cls))
-    (tree,), lines, found = ast.parse(source).body, source.splitlines(), []
-    assert isinstance(tree, ast.ClassDef)
-    for node, after in zip(tree.body, [*tree.body[1:], None], strict=True):
-        if not isinstance(node, ast.AnnAssign) or "ClassVar" in ast.unparse(node.annotation):
-            continue
-        name, kind = ast.unparse(node.target), ast.unparse(node.annotation)
-        if re.search(r"\b(Array|Any)\b", kind) and "Callable" not in kind:
-            said = "#" in "\n".join(lines[node.lineno - 2 : node.end_lineno]) or isinstance(after, ast.Expr)
-            found += [] if said or f"``{name}``" in text else [f"field {name}"]
-    return found
-
-
 def test_the_public_names_are_found():
     assert len(NAMES) > 200
     assert {
@@ -94,7 +70,7 @@ def test_the_public_names_are_found():
     } <= NAMES.keys()
 
 
-@pytest.mark.parametrize("room", ROOMS)
+@pytest.mark.parametrize("room", reference.ROOMS)
 def test_every_name_is_documented(room):
     assert inspect.getdoc(importlib.import_module(room)) or room == "fphys.particles"
     found = {name: lacks(room, value) for name, value in NAMES.items() if name.rpartition(".")[0] == room}
@@ -127,3 +103,22 @@ def test_what_lacks_is_found():
     assert lacks("fphys.rigid", bad) == ["errors", "shapes", "units", "gradients"]
     assert lacks("fphys.nn", bad) == ["errors", "shapes"]
     assert lacks("fphys.rigid", good) == [] and lacks("fphys", bare) == ["a docstring"]
+
+
+def test_broken_links_are_found(tmp_path):
+    (tmp_path / "a.html").write_text(
+        '<h1 id="top"></h1><a href="b.html#here">b</a><a href="#top">a</a><img src="x.png">'
+    )
+    (tmp_path / "b.html").write_text('<p id="here"></p><a href="https://example.org">far</a><a href="a.html#no">a</a>')
+    assert check_links.faults(tmp_path) == ["a.html: x.png leads nowhere", "b.html: a.html#no leads nowhere"]
+
+
+@pytest.mark.slow
+@pytest.mark.extra("sphinx", "myst_parser", "furo")
+def test_the_site_is_built_without_a_warning(tmp_path):
+    command = [sys.executable, "-m", "sphinx", "-q", "-W", "--keep-going", "-E", "-c", "docs", "-b", "html"]
+    child = subprocess.run(
+        [*command, "-d", tmp_path / "trees", ".", tmp_path / "site"], cwd=ROOT, capture_output=True, text=True
+    )
+    assert child.returncode == 0, child.stderr
+    assert check_links.faults(tmp_path / "site") == []

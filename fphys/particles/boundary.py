@@ -44,7 +44,7 @@ class Walls(Tree):
 class Collider(Tree):
     """A rigid shape that holds particles out, at a pose and with a velocity that the caller gives at each step.
 
-    Make one with :func:`plane`, :func:`sphere`, :func:`box`, :func:`capsule` or :func:`field`. Vectors may be (3,), in
+    Make one with ``plane``, ``sphere``, ``box``, ``capsule`` or ``field``. Vectors may be (3,), in
     a plane (2,), or have a world axis first. It acts on nodes inside the shape or at most half a cell away: which
     these are has no derivative, what happens to them has, by pose, size, velocity and friction.
     """

@@ -69,7 +69,7 @@ class Liquid(Material):
 
     density: Any  # [kg/m^3]
     bulk: Any  # Bulk modulus K [Pa]: density times the square of the speed of sound.
-    gamma: Any = 7.0
+    gamma: Any = 7.0  # Exponent of the equation of state
     viscosity: Any = 0.0  # Dynamic viscosity [Pa s]
 
     kind: ClassVar[int] = 2
@@ -93,7 +93,7 @@ class Snow(Material):
     poisson: Any = 0.2  # Poisson's ratio
     compression: Any = 2.5e-2  # Singular values stay above 1 - compression ...
     stretch: Any = 7.5e-3  # ... and below 1 + stretch.
-    hardening: Any = 10.0
+    hardening: Any = 10.0  # Exponent, as above
 
     kind: ClassVar[int] = 3
     history: ClassVar[float] = 1.0
