@@ -43,7 +43,7 @@ MENU = {
 """The menu; a page that is missing from it fails the build."""
 
 LINK = re.compile(r"(?<!!)\[([^\]]*)\]\(([^)\s]+)\)")
-LITERAL = re.compile(r"(``.+?``|:\w+:`[^`]+`|\S*://\S*)", re.DOTALL)
+LITERAL = re.compile(r"(``.+?``|:\w+:`[^`]+`|\S*://\S*|(?<!\w)\*\w+(?: \w+)*\*(?!\w))", re.DOTALL)
 
 
 def plain_links(app: Any, name: str, text: list[str]) -> None:

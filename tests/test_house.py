@@ -32,7 +32,7 @@ ROOMS = (
     ("data", "train", "export"),
     ("",),  # fphys itself: the public names
     ("experiments",),
-    ("simulate", "doctor", "bench"),
+    ("simulate", "view", "doctor", "bench"),
     ("cli",),
 )
 """A room imports from itself, and from those above it in this list."""
