@@ -35,3 +35,7 @@ class MissingDependencyError(FphysError, ImportError):
 
 class DeviceError(FphysError, RuntimeError):
     """The device that was asked for is not there."""
+
+
+class UnitError(FphysError, TypeError):
+    """A quantity is of another kind than is needed; the text says what was expected."""

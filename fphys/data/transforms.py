@@ -33,7 +33,7 @@ def read_image(path: str | os.PathLike[str]) -> np.ndarray:
 class Compose:
     """One transform after the other."""
 
-    transforms: Sequence[Callable[[Any], Any]]
+    transforms: Sequence[Callable[[Any], Any]]  # Of one record each, in this order.
 
     def __call__(self, image: Any) -> Any:
         for transform in self.transforms:

@@ -122,6 +122,9 @@ def to_mujoco(model: Model, state: State, world: int = 0) -> tuple[Any, Any]:
 
     Returns:
         ``(mujoco.MjModel, mujoco.MjData)``, independent of ``model`` and ``state``.
+
+    Raises:
+        ValueError: there is no such world. TypeError: no model, no state.
     """
     expect(model, state)
     mujoco = _mujoco()

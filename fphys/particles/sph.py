@@ -18,6 +18,7 @@ import jax.core
 import jax.numpy as jnp
 import numpy as np
 
+from .. import units
 from ..bridge import reverse_only
 from ..errors import StateError
 from ..tree import Tree, pytree, static
@@ -64,7 +65,8 @@ class Params(Tree):
     """A fluid and how it is simulated.
 
     Numbers are scalars, or arrays with one row for all worlds or one for each, (1 | world,); all but the static ones
-    may be traced and get gradients. A sound speed of ten times the fastest flow keeps the density within one percent.
+    may be traced and get gradients, and may be quantities (:mod:`fphys.units`). A sound speed of ten times the fastest
+    flow keeps the density within one percent.
     """
 
     spacing: float = static()  # distance of particles at rest [m]; their mass is density * spacing^dim
@@ -80,6 +82,9 @@ class Params(Tree):
     exponent: float = static(default=7.0)  # gamma of the equation of state, 1 for a linear one
     transport: bool = static(default=False)  # transport velocity: for fluid without a free surface
     periodic: Periods | None = static(default=None)  # for each axis its two ends [m], or None where space is open
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "spacing", units.si(self.spacing, units.length, "params.spacing"))
 
     @property
     def h(self) -> float:
@@ -128,9 +133,11 @@ def init(
 
     Raises:
         ValueError: a shape does not fit, a number is not positive, or the time step is above the Courant limit.
-        TypeError: a dtype does not fit.
+        TypeError: a dtype does not fit, UnitError a kind.
     """
-    x = _positions(positions)
+    params, x = _bare(params), _positions(units.si(positions, units.length, "positions"))
+    velocities = units.si(velocities, units.velocity, "velocities")
+    pressure = units.si(pressure, units.pressure, "pressure")
     worlds, particles, dim = x.shape
     _check_params(params, worlds, dim, x.dtype, velocities)
     like = {"velocities": velocities, "pressure": pressure}
@@ -165,13 +172,13 @@ def init(
 
 
 def pressure_at(params: Params, rho: Array) -> Array:
-    """Pressure [Pa] of a density [kg/m^3], both (world, particle): rho_0 c^2 / gamma ((rho / rho_0)^gamma - 1)."""
+    """Pressure [Pa] of a density [kg/m^3], (world, particle), with gradients: see the equation of state above."""
     rho0, stiffness = _stiffness(params, rho)
     return stiffness * ((rho / rho0) ** params.exponent - 1)
 
 
 def density_at(params: Params, p: Array) -> Array:
-    """Density [kg/m^3] of a pressure [Pa], both (world, particle); the inverse of :func:`pressure_at`."""
+    """Density [kg/m^3] of a pressure [Pa], (world, particle), with gradients; the inverse of :func:`pressure_at`."""
     rho0, stiffness = _stiffness(params, p)
     return rho0 * jnp.maximum(p / stiffness + 1, 1e-6) ** (1 / params.exponent)
 
@@ -182,6 +189,7 @@ def limit(params: Params, speed: Any = 0.0) -> Array:
     The least of 0.4 h / (c + |v|), 0.125 h^2 rho_0 / mu and 0.25 (h / |g|)^(1/2). The artificial viscosity counts as
     alpha c h rho_0 / 4.
     """
+    params, speed = _bare(params), units.si(speed, units.velocity, "speed")
     h, c, rho0 = params.h, jnp.atleast_1d(params.sound_speed), jnp.atleast_1d(params.density)
     mu = jnp.atleast_1d(params.viscosity) + 0.25 * jnp.atleast_1d(params.artificial) * c * h * rho0
     gravity = jnp.atleast_2d(params.gravity)
@@ -207,12 +215,13 @@ def step(params: Params, state: State, force: Any = None, wall_velocity: Any = N
         not finite keeps its last state, its status says so, it passes no gradient, and others do not notice.
 
     Raises:
-        ValueError: a shape does not fit. TypeError: a dtype does not.
+        ValueError: a shape does not fit. TypeError: a dtype does not, UnitError a kind.
     """
     _expect_state(params, state)
-    given = {"force": force, "wall_velocity": wall_velocity}
+    wall_velocity = units.si(wall_velocity, units.velocity, "wall_velocity")
+    given = {"force": units.si(force, units.force, "force"), "wall_velocity": wall_velocity}
     loads = {k: None if f is None else _expect(k, f, state.x.shape, state.x.dtype) for k, f in given.items()}
-    return jax.checkpoint(_step)(params, state, loads["force"], loads["wall_velocity"])
+    return jax.checkpoint(_step)(_bare(params), state, loads["force"], loads["wall_velocity"])
 
 
 def _step(params: Params, state: State, force: Array | None, wall_velocity: Array | None) -> State:
@@ -253,7 +262,7 @@ def forces(params: Params, state: State) -> Array:
     Equal and opposite for each pair, so that the sum over all particles is zero to rounding. All of ``params`` and
     ``state`` that is not integer gets gradients.
     """
-    params = _typed(params, state)
+    params = _typed(_bare(params), state)
     near = _neighbors(state, jnp.zeros(state.x.shape[0], jnp.uint32))
     boundary = _with_walls(params, state, near)
     return _rows(_mass(params, state), 3) ** 2 * _pair_forces(params, boundary, near)
@@ -405,12 +414,21 @@ def _mass(params: Params, state: State) -> Array:
 
 def _stiffness(params: Params, like: Array) -> tuple[Array, Array]:
     """rho_0 and rho_0 c^2 / gamma as columns."""
+    params = _bare(params)
     rho0, c = (jnp.asarray(v, like.dtype).reshape(-1, 1) for v in (params.density, params.sound_speed))
     return rho0, rho0 * c**2 / params.exponent
 
 
 # ---------------------------------------------------------------------------------------------------------------------
 # Arguments
+
+
+def _bare(params: Params) -> Params:
+    """Params without quantities."""
+    if not isinstance(params, Params):
+        raise TypeError(f"params is of type {type(params).__name__}, must be a sph.Params")
+    kinds = {"timestep": units.duration, "sound_speed": units.velocity, "density": units.density}
+    return units.bare(params, kinds | {"gravity": units.acceleration, "viscosity": units.viscosity}, "params")
 
 
 def _typed(params: Params, state: State) -> Params:
@@ -453,8 +471,6 @@ def _expect_state(params: Any, state: Any) -> None:
 
 
 def _check_params(params: Params, worlds: int, dim: int, real: Any, velocities: Any) -> None:
-    if not isinstance(params, Params):
-        raise TypeError(f"params is of type {type(params).__name__}, must be a sph.Params")
     if not (params.spacing > 0 and params.smoothing >= 1):
         raise ValueError(f"spacing is {params.spacing}, smoothing {params.smoothing}: must be > 0, and at least 1")
     if params.periodic is not None and len(params.periodic) != dim:
