@@ -12,11 +12,13 @@ from ..control import pd
 from ..errors import ModelError, UnsupportedError
 from ..model import Model, check, init, load
 from ..model import State as RigidState
+from ..particles import mpm
 from ..render import sight
 from ..rigid.step import step
 from ..tree import Tree, pytree, static
 from . import observe
 from .compose import Layout, Part, layout, resolve
+from .particles import Filling, fill
 from .sensors import Camera
 from .specs import ActionSpec, ObservationSpec
 
@@ -28,6 +30,7 @@ class State(Tree):
     """All that changes. Make one with :meth:`World.init`."""
 
     rigid: RigidState  # Bodies, as :func:`fphys.init` makes them.
+    particles: mpm.State | None  # Of MPM things, as :func:`fphys.particles.mpm.init` makes them.
     force: Array  # Of the last step's control [N or N m], shape (world, nv); what accelerometers measure holds it.
 
 
@@ -39,6 +42,7 @@ class World(Tree):
     """
 
     model: Model  # The rigid part.
+    filling: Filling | None  # The particles, as they were described.
     kp: Array  # Stiffness of the PD law [N/m or N m/rad], shape (control,).
     kd: Array  # Damping of the PD law [N s/m or N m s/rad], shape (control,).
     limit: Array  # Largest force or torque [N or N m], shape (control,), infinite where there is none.
@@ -73,7 +77,8 @@ class World(Tree):
                 raise ValueError(f"positions have shape {given.shape}, need ({n},) or ({self.num_worlds}, {n})")
             at = observe.addresses(self.model, self.joints)[0]
             rigid = rigid.replace(qpos=rigid.qpos.at[:, at].set(jnp.broadcast_to(given, (self.num_worlds, n))))
-        return State(rigid, jnp.zeros_like(rigid.qvel))
+        particles = self.filling.init(self.num_worlds) if self.filling else None
+        return State(rigid, particles, jnp.zeros_like(rigid.qvel))
 
     @reverse_only
     def step(self, state: State, control: Array | None = None) -> State:
@@ -90,7 +95,21 @@ class World(Tree):
             ValueError: a shape does not fit. TypeError: a dtype does not.
         """
         model, held, force = self._driven(state.rigid, control)
-        return State(step(model, state.rigid, None, force=held), force)
+        particles = state.particles
+        if self.filling is not None and particles is not None:
+            particles = self.filling.step(model, state.rigid, particles)
+        return State(step(model, state.rigid, None, force=held), particles, force)
+
+    def particles(self, state: State, name: str) -> Array:
+        """Positions of the particles of a thing [m], shape (num_worlds, particle, 3).
+
+        Raises:
+            ModelError: no thing of that name is made of particles.
+        """
+        spans = () if self.filling is None else self.filling.spans
+        name = resolve("thing of particles", name, tuple(other for other, *_ in spans))
+        assert self.filling is not None and state.particles is not None
+        return state.particles.x[:, self.filling.span(name)]
 
     def observe(self, state: State, spec: ObservationSpec) -> Array:
         """What a spec asks for, side by side, shape (num_worlds, len(columns(spec))); pure.
@@ -125,8 +144,10 @@ class World(Tree):
         return self._picture(state, camera, world)[1]
 
     def check(self, state: State) -> None:
-        """Raise StateError on the host if a world is faulty: see :func:`fphys.check`."""
+        """Raise StateError on the host if a world is faulty: see :func:`fphys.check`, and MPM's own."""
         check(state.rigid)
+        if self.filling is not None and state.particles is not None:
+            mpm.check(self.filling.params, state.particles)
 
     def _driven(self, rigid: RigidState, control: Array | None) -> tuple[Model, Array, Array]:
         """The model and the generalised force (world, nv) that a step takes, and the force that a control makes now.
@@ -184,8 +205,7 @@ def build(scene: Any, spec: Any, num_worlds: int, action: ActionSpec, dtype: Any
     limits = dict(zip(found.joints, found.limits, strict=True))
     limit = [limits[name] for name in joints] if action.limit is None else action.limit
     row = lambda value: jnp.broadcast_to(jnp.asarray(value, real), (len(joints),))  # noqa: E731
-    world = World(model, row(action.kp), row(action.kd), row(limit), num_worlds, action, found)
-    return world
+    return World(model, fill(scene, model), row(action.kp), row(action.kd), row(limit), num_worlds, action, found)
 
 
 def _individual(model: Model, parts: list[Part], num_worlds: int) -> Model:

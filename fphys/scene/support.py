@@ -3,15 +3,21 @@
 from collections.abc import Iterator
 from typing import Any
 
+import numpy as np
+
 from ..errors import UnsupportedError
 from .materials import MPM, SPH, Rigid
 from .morphs import Plane, Terrain
+from .sensors import Camera, Rays
 
 LACKS: dict[str, dict[type, str]] = {
     "native": {
         Terrain: "contacts with height fields are not simulated",
-        MPM: "particles are not simulated here yet",
-        SPH: "particles are not simulated here yet",
+        SPH: "the walls of a fluid do not move with bodies yet; fphys.particles.sph has fluids by themselves",
+    },
+    "genesis": {
+        MPM: "particles are not passed on to Genesis yet",
+        SPH: "particles are not passed on to Genesis yet",
     },
 }
 """Of each back end, the morphs, materials and sensors that it lacks, and why."""
@@ -42,16 +48,30 @@ def movable(part: Any) -> bool:
 
 
 def _native(scene: Any) -> Iterator[str]:
-    kinds = {kind for kind in (MPM, SPH) for part in scene.parts if isinstance(part.material, kind)}
-    if len(kinds) == 2:
-        yield "MPM and SPH together: they would push one another, and nothing couples them"
-    if kinds:
-        for part in scene.parts:
-            if movable(part) and part.material.pushed:
-                yield (
-                    f"{part.name!r} moves and particles would push it, which needs coupling both ways: say "
-                    "Rigid(pushed=False) if they need not, or fix it"
-                )
+    if not any(isinstance(part.material, MPM) for part in scene.parts):
+        return
+    for part in scene.parts:
+        if movable(part) and part.material.pushed:
+            yield (
+                f"{part.name!r} moves and particles would push it, which needs coupling both ways: say "
+                "Rigid(pushed=False) if they need not, or fix it"
+            )
+    for name, sensor in scene.sensors.items():
+        if isinstance(sensor, Camera | Rays):
+            yield f"{name!r}, {type(sensor).__name__}: it would not see the particles"
 
 
-_RULES = {"native": _native}
+def _genesis(scene: Any) -> Iterator[str]:
+    for part in scene.parts:
+        if isinstance(part.material, Rigid):
+            if not part.material.pushed:
+                yield f"{part.name!r}, Rigid(pushed=False): particles push whatever moves"
+            friction = 1.0 if part.material.friction is None else part.material.friction
+            if not 0.01 <= np.min(friction) <= np.max(friction) <= 5.0:
+                yield f"{part.name!r}, Rigid(friction={part.material.friction}): Genesis takes 0.01 to 5"
+    for name, sensor in scene.sensors.items():
+        if isinstance(sensor, Rays) and sensor.link is not None:
+            yield f"{name!r}, Rays on a link: Genesis's rays hit the link that they start from; link=None is possible"
+
+
+_RULES = {"native": _native, "genesis": _genesis}
