@@ -11,6 +11,7 @@ from .case import Case, Workload
 from .particles_mpm import mpm_cases
 from .particles_sph import sph_cases
 from .physics import rollout_cases, step_cases
+from .scenes import scene_cases
 
 Array = jax.Array
 
@@ -75,4 +76,5 @@ CASES: list[Case] = [
     *rollout_cases("ant", 100),
     *sph_cases(),
     *mpm_cases(),
+    *scene_cases(),
 ]

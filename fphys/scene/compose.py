@@ -125,7 +125,7 @@ def layout(source: Any, sensors: dict[str, Any]) -> Layout:
     """
     m = source
     joints = [j for j in range(m.njnt) if m.jnt_type[j] in _SINGLE]
-    frames: dict[str, Any] = {"world": ("world", (0.0,) * 3, (1.0, 0.0, 0.0, 0.0))}
+    frames: dict[str, Any] = {}
     for b in range(1, m.nbody):
         frames[m.body(b).name] = (m.body(b).name, (0.0,) * 3, (1.0, 0.0, 0.0, 0.0))
     for s in range(m.nsite):
@@ -199,6 +199,8 @@ def _attach(spec: Any, part: Part, stated: dict[str, tuple[str, Any]]) -> None:
         base.add_freejoint(name="root")
     if isinstance(morph, MJCF) and morph.fixed:
         raise ModelError(f"{part.name!r}: fixed=True has no meaning for MJCF: take the free joint out of the file")
+    for name in _names(child.option):  # what they state is kept above; MuJoCo would warn of each
+        setattr(child.option, name, getattr(spec.option, name))
     frame = spec.worldbody.add_frame(pos=morph.pos, quat=morph.quat)
     spec.attach(child, prefix=f"{part.name}/", frame=frame)
 
@@ -206,12 +208,14 @@ def _attach(spec: Any, part: Part, stated: dict[str, tuple[str, Any]]) -> None:
 def _options(spec: Any) -> Iterator[tuple[str, Any]]:
     """Options that a file states otherwise than MuJoCo's defaults, but those of the scene."""
     default = read_spec().option
-    for name in dir(default):
-        if name.startswith("_") or name in _OWN:
-            continue
+    for name in set(_names(default)) - set(_OWN):
         value = getattr(spec.option, name)
         if np.any(np.asarray(value) != np.asarray(getattr(default, name))):
             yield name, np.array(value) if isinstance(value, np.ndarray) else value
+
+
+def _names(option: Any) -> list[str]:
+    return [name for name in dir(option) if not name.startswith("_")]
 
 
 def _add_sensor(spec: Any, name: str, sensor: Any) -> None:

@@ -14,7 +14,7 @@ from .sensors import Sensor
 from .specs import ActionSpec
 from .support import refuse
 
-BACKENDS = ("native",)
+BACKENDS = ("native", "genesis")
 FILLED = (Box, Sphere, Capsule, Cylinder)
 """Morphs that particles can fill."""
 
@@ -130,7 +130,7 @@ class Scene:
 
         Args:
             num_worlds: how many copies.
-            backend: "native", which is pure and differentiable.
+            backend: "native", which is pure and differentiable, or "genesis", which is neither.
             action: what controls mean; by default torques on all hinges and slides.
             dtype: as in :func:`fphys.load`; native only.
 
@@ -150,8 +150,10 @@ class Scene:
                     raise ModelError(f"{part.name!r}: {field} has {len(value)} numbers, num_worlds is {num_worlds}")
         refuse(self, backend)
         spec = compose(self.parts, self.sensors, self.timestep, self.gravity)
-        from .native import build
-
+        if backend == "native":
+            from .native import build
+        else:
+            from .genesis import build
         return build(self, spec, num_worlds, action or ActionSpec(), dtype)
 
     def _require_free(self, name: str) -> None:

@@ -53,7 +53,7 @@ def _native(scene: Any) -> Iterator[str]:
     for part in scene.parts:
         if movable(part) and part.material.pushed:
             yield (
-                f"{part.name!r} moves and particles would push it, which needs coupling both ways: say "
+                f"{part.name!r} moves and particles would push it, which needs coupling both ways; say "
                 "Rigid(pushed=False) if they need not, or fix it"
             )
     for name, sensor in scene.sensors.items():
