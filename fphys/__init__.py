@@ -21,11 +21,12 @@ from .rigid.step import step
 from .rollout import Checkpoint, Full, Truncated, rollout, scan
 
 if TYPE_CHECKING:
-    from . import data, export, losses, metrics, nn, optim, particles, tensor, train, typing
+    from . import data, export, losses, metrics, nn, optim, particles, scene, tensor, train, typing
+    from .scene import Scene
 
 __version__ = "0.1.0"
 
-_LATER = ("data", "export", "losses", "metrics", "nn", "optim", "particles", "tensor", "train", "typing")
+_LATER = ("data", "export", "losses", "metrics", "nn", "optim", "particles", "scene", "tensor", "train", "typing")
 """Rooms that are imported when they are first used: flax and optax take as long to import as all the rest."""
 
 __all__ = [
@@ -34,6 +35,7 @@ __all__ = [
     "Info",
     "Kinematics",
     "Model",
+    "Scene",
     "State",
     "Status",
     "Truncated",
@@ -64,6 +66,7 @@ __all__ = [
     "reset",
     "rollout",
     "scan",
+    "scene",
     "sensors",
     "softened",
     "step",
@@ -77,6 +80,8 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
+    if name == "Scene":
+        return importlib.import_module(".scene", __name__).Scene
     if name in _LATER:
         return importlib.import_module(f".{name}", __name__)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -28,6 +28,7 @@ ROOMS = (
     ("particles",),
     ("rollout", "control"),
     ("render",),
+    ("scene",),
     ("runs",),
     ("data", "train", "export"),
     ("",),  # fphys itself: the public names

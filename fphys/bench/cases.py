@@ -12,6 +12,7 @@ from .case import Case, Workload
 from .particles_mpm import mpm_cases
 from .particles_sph import sph_cases
 from .physics import rollout_cases, step_cases
+from .scenes import scene_cases
 from .training import training_cases
 
 Array = jax.Array
@@ -79,4 +80,5 @@ CASES: list[Case] = [
     *sph_cases(),
     *mpm_cases(),
     *training_cases(),
+    *scene_cases(),
 ]

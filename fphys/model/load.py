@@ -112,6 +112,34 @@ def load(
     return _model(m, _structure(m, disabled), real)
 
 
+def read_spec(source: Any = None, root: str | Path | None = None) -> Any:
+    """A ``mujoco.MjSpec`` to compose a model of, for :func:`load`: of MJCF or URDF, by default empty.
+
+    Args:
+        source: path of a file, XML text, or a ``mujoco.MjSpec``, which is copied; None for an empty one.
+        root: as in :func:`load`.
+
+    Raises:
+        ModelError: as :func:`load`; a compiled ``MjModel`` cannot be taken apart again.
+    """
+    mujoco = _mujoco()
+    if source is None:
+        return mujoco.MjSpec()
+    if isinstance(source, mujoco.MjSpec):
+        return source.copy()
+    if not isinstance(source, str | Path):
+        raise ModelError(f"source is {type(source).__name__}: it must be a path, XML text or an MjSpec")
+    document = admit(source, root)
+    try:
+        with _logged_warnings():
+            if document.path is None:
+                return mujoco.MjSpec.from_string(document.xml.decode())
+            path = str(document.path)
+            return mujoco.MjSpec.from_file(path, include={path: document.xml})
+    except Exception as error:
+        raise ModelError(_where(document, str(error).strip())) from error
+
+
 def to_mujoco(model: Model, state: State, world: int = 0) -> tuple[Any, Any]:
     """One world as MuJoCo's own model and data, ``mj_forward`` done: for viewers, and to compare.
 

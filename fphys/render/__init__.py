@@ -1,8 +1,8 @@
 """Pictures and videos of a motion: by mujoco, headless, on the host. Not differentiable."""
 
 from .camera import Camera
-from .motion import frames
+from .motion import frames, sight
 from .splat import splat
 from .write import write_image, write_video
 
-__all__ = ["Camera", "frames", "splat", "write_image", "write_video"]
+__all__ = ["Camera", "frames", "sight", "splat", "write_image", "write_video"]

@@ -72,6 +72,10 @@ class Canvas:
 
     def draw(self, data: Any, camera: Any) -> np.ndarray:
         """The picture of ``MjData`` seen by an ``MjvCamera``: uint8, shape (height, width, 3)."""
+        return self.look(data, camera)[0]
+
+    def look(self, data: Any, camera: Any) -> tuple[np.ndarray, np.ndarray]:
+        """The picture and its depth along the camera's axis [m], float32 (height, width), infinite in the sky."""
         import mujoco
 
         everything = mujoco.mjtCatBit.mjCAT_ALL.value
@@ -84,7 +88,9 @@ class Canvas:
             height = np.linspace(0.0, 1.0, len(image), dtype=np.float32)[:, None]  # the first row is the lowest
             sky = ((1 - height) * SKY[0] + height * SKY[1]).astype(np.uint8)
             image = np.where((depth >= 1.0)[..., None], sky[:, None], image)
-        return np.flipud(image)
+        near, far = (self._model.stat.extent * z for z in (self._model.vis.map.znear, self._model.vis.map.zfar))
+        metres = np.where(depth >= 1.0, np.inf, near / (1.0 - depth * (1.0 - near / far))).astype(np.float32)
+        return np.flipud(image), np.flipud(metres)
 
     def close(self) -> None:
         """Free the OpenGL context."""

@@ -44,6 +44,30 @@ def frames(
         return np.stack([canvas.draw(pose, view) for pose, view in zip(motion, cameras, strict=True)])
 
 
+def sight(
+    model: Any, state: Any, camera: str | int, height: int = 480, width: int = 640, world: int = 0
+) -> tuple[np.ndarray, np.ndarray]:
+    """What a camera of the model sees in one world of one state.
+
+    Returns:
+        The picture, uint8 (height, width, 3), and its depth along the camera's axis [m], float32 (height, width),
+        infinite in the sky. By mujoco on the host, as :func:`frames`.
+
+    Raises:
+        ModelError: there is no such camera. MissingDependencyError: no OpenGL.
+    """
+    import mujoco
+
+    from ..model.load import to_mujoco
+
+    source, data = to_mujoco(model, state, world)
+    view = mujoco.MjvCamera()
+    view.type = mujoco.mjtCamera.mjCAMERA_FIXED
+    view.fixedcamid = _camera_id(source, camera)
+    with Canvas(source, height, width) as canvas:
+        return canvas.look(data, view)
+
+
 class _Motion:
     """The ``MjData`` of each moment, with the poses of bodies, geoms, lights and cameras (always the same object)."""
 

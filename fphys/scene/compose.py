@@ -1,0 +1,260 @@
+"""The rigid part of a scene as one MuJoCo model, which the native back end loads and from which every back end takes
+names, limits and frames. Things are bodies of their own name; those of mechanisms get it as a prefix, "arm/elbow"."""
+
+import dataclasses
+import difflib
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ..errors import ModelError
+from ..model.load import read_spec
+from ..model.sensors import SensorType
+from .materials import Rigid, Surface
+from .morphs import MECHANISMS, MJCF, URDF, Box, Capsule, Cylinder, Mesh, Morph, Plane, Sphere, Terrain
+from .sensors import IMU, Camera, JointState, Rays
+from .specs import ActionSpec, ObservationSpec
+
+SITE = 6  # mjtObj
+GEOM = {Plane: 0, Sphere: 2, Capsule: 3, Cylinder: 5, Box: 6, Mesh: 7}  # mjtGeom
+_SINGLE = (2, 3)  # joints of one coordinate: slide and hinge, mjtJoint
+_CONVEX = 0  # mjtMeshInertia
+_OWN = ("timestep", "gravity")  # options that the scene states itself
+_DISTANCE = 1  # what a rangefinder reports: distances only
+_POINT = 1e-3  # radius of a sensor's site [m]: drawn only
+
+
+@dataclasses.dataclass(frozen=True)
+class Part:
+    """A thing of a scene."""
+
+    name: str
+    morph: Morph
+    material: Any
+    surface: Surface
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Layout:
+    """Names of a scene, and where what they name lies: the same for every back end."""
+
+    joints: tuple[str, ...]  # hinges and slides, in the order of the file
+    limits: tuple[float, ...]  # largest force or torque of each that its file allows [N or N m]
+    frames: dict[str, tuple[str, tuple[float, ...], tuple[float, ...]]]  # body, position [m] and orientation in it
+    sensors: dict[str, Any]
+
+    def pick_joints(self, names: tuple[str, ...] | str) -> tuple[str, ...]:
+        """Full names of joints; "all" is all of them."""
+        return self.joints if names == "all" else tuple(resolve("joint", name, self.joints) for name in names)
+
+    def pick_frame(self, name: str) -> str:
+        """Full name of a body or site."""
+        return resolve("link", name, tuple(self.frames))
+
+    def pick_body(self, name: str) -> str:
+        """Full name of a body."""
+        return resolve("link", name, tuple(full for full, (body, *_) in self.frames.items() if full == body))
+
+    def joints_of(self, sensor: Any) -> tuple[str, ...]:
+        """Joints that a JointState reads."""
+        return self.pick_joints(sensor.joints or "all")
+
+    def require(self, spec: ObservationSpec | ActionSpec) -> None:
+        """Raise ModelError for a name that the scene does not have, or numbers that do not fit its joints."""
+        joints = self.pick_joints(spec.joints)
+        if isinstance(spec, ActionSpec):
+            for name in ("kp", "kd", "limit"):
+                count = np.size(getattr(spec, name))
+                if count not in (1, len(joints)):
+                    raise ModelError(f"ActionSpec: {name} has {count} numbers, there are {len(joints)} joints")
+            return
+        for name in spec.links:
+            self.pick_frame(name)
+        for name in spec.sensors:
+            sensor = self.sensors[resolve("sensor", name, tuple(self.sensors))]
+            if isinstance(sensor, Camera):
+                raise ModelError(f"ObservationSpec: {name!r} is a camera: call world.render(state, {name!r})")
+
+
+def resolve(kind: str, name: str, known: Sequence[str]) -> str:
+    """The full name: as given, or the only one that ends in it after a slash."""
+    if name in known:
+        return name
+    found = [full for full in known if full.endswith(f"/{name}")]
+    if len(found) == 1:
+        return found[0]
+    if found:
+        raise ModelError(f"{kind} {name!r} may be {' or '.join(map(repr, found))}: give the full name")
+    near = difflib.get_close_matches(name, known, n=1)
+    hint = f"did you mean {near[0]!r}?" if near else f"it has {', '.join(known) or 'none'}"
+    raise ModelError(f"the scene has no {kind} {name!r}: {hint}")
+
+
+def compose(parts: Sequence[Part], sensors: dict[str, Any], timestep: float, gravity: Sequence[float]) -> Any:
+    """The ``mujoco.MjSpec`` of all rigid things but terrains, with the sensors that MuJoCo has.
+
+    Options that files state, other than time step and gravity, hold for the whole scene.
+
+    Raises:
+        ModelError: a file is refused, or two files state different options.
+    """
+    spec = read_spec()
+    spec.option.timestep, spec.option.gravity = timestep, gravity
+    stated: dict[str, tuple[str, Any]] = {}
+    for part in parts:
+        if not isinstance(part.material, Rigid) or isinstance(part.morph, Terrain):
+            continue
+        if isinstance(part.morph, MECHANISMS):
+            _attach(spec, part, stated)
+        else:
+            _add_body(spec, part)
+    for name, (_, value) in stated.items():
+        setattr(spec.option, name, value)
+    for name, sensor in sensors.items():
+        _add_sensor(spec, name, sensor)
+    return spec
+
+
+def layout(source: Any, sensors: dict[str, Any]) -> Layout:
+    """Names and frames of a compiled scene, a ``mujoco.MjModel``.
+
+    Raises:
+        ModelError: a sensor names a link or joint that is not there.
+    """
+    m = source
+    joints = [j for j in range(m.njnt) if m.jnt_type[j] in _SINGLE]
+    frames: dict[str, Any] = {}
+    for b in range(1, m.nbody):
+        frames[m.body(b).name] = (m.body(b).name, (0.0,) * 3, (1.0, 0.0, 0.0, 0.0))
+    for s in range(m.nsite):
+        name = m.site(s).name
+        if name and name not in frames:
+            body = m.body(int(m.site_bodyid[s])).name
+            frames[name] = (body, tuple(m.site_pos[s].tolist()), tuple(m.site_quat[s].tolist()))
+    found = Layout(
+        joints=tuple(m.joint(j).name for j in joints),
+        limits=tuple(_limit(m, j) for j in joints),
+        frames=frames,
+        sensors=sensors,
+    )
+    for sensor in sensors.values():
+        if isinstance(sensor, JointState):
+            found.joints_of(sensor)
+        elif sensor.link is not None:
+            found.pick_body(sensor.link)
+    return found
+
+
+def _limit(m: Any, joint: int) -> float:
+    """The largest force or torque on a joint: its own, or the sum of its actuators' where all of them have one."""
+    found = [float(np.abs(m.jnt_actfrcrange[joint]).max())] if m.jnt_actfrclimited[joint] else []
+    own = np.flatnonzero((m.actuator_trntype == 0) & (m.actuator_trnid[:, 0] == joint))
+    if own.size and m.actuator_forcelimited[own].all():
+        largest = np.abs(m.actuator_forcerange[own]).max(1) * np.abs(m.actuator_gear[own, 0])
+        found.append(float(largest.sum()))
+    return min(found, default=float("inf"))
+
+
+def _add_body(spec: Any, part: Part) -> None:
+    morph, material = part.morph, part.material
+    body = spec.worldbody.add_body(name=part.name, pos=morph.pos, quat=morph.quat)
+    geom: dict[str, Any] = {"type": GEOM[type(morph)], "name": part.name, "rgba": part.surface.rgba}
+    match morph:
+        case Plane():
+            geom["size"] = (0.0, 0.0, 1.0)
+        case Box(size=size):
+            geom["size"] = np.asarray(size) / 2
+        case Sphere(radius=radius):
+            geom["size"] = (radius, 0.0, 0.0)
+        case Capsule(radius=radius, length=length) | Cylinder(radius=radius, length=length):
+            geom["size"] = (radius, length / 2, 0.0)
+        case Mesh(file=file, scale=scale):
+            path = str(Path(file).absolute())
+            spec.add_mesh(name=part.name, file=path, scale=(scale,) * 3, inertia=_CONVEX)
+            geom["meshname"] = part.name
+    if material.mass is not None:
+        geom["mass"] = first(material.mass)
+    else:
+        geom["density"] = 1000.0 if material.density is None else material.density
+    body.add_geom(**geom)
+    if not (morph.fixed or isinstance(morph, Plane)):
+        body.add_freejoint(name=part.name)
+
+
+def _attach(spec: Any, part: Part, stated: dict[str, tuple[str, Any]]) -> None:
+    morph: Any = part.morph
+    child = read_spec(morph.source, morph.root)
+    for name, value in _options(child):
+        other, before = stated.setdefault(name, (part.name, value))
+        if np.any(np.asarray(before) != np.asarray(value)):
+            raise ModelError(
+                f"option {name} is {before} in {other!r} and {value} in {part.name!r}: a scene has one, edit the files"
+            )
+    if isinstance(morph, URDF) and not morph.fixed:
+        base = child.worldbody.first_body()
+        if base is None:
+            raise ModelError(f"{part.name!r}: the URDF has no link that could move: take fixed=True")
+        base.add_freejoint(name="root")
+    if isinstance(morph, MJCF) and morph.fixed:
+        raise ModelError(f"{part.name!r}: fixed=True has no meaning for MJCF: take the free joint out of the file")
+    for name in _names(child.option):  # what they state is kept above; MuJoCo would warn of each
+        setattr(child.option, name, getattr(spec.option, name))
+    frame = spec.worldbody.add_frame(pos=morph.pos, quat=morph.quat)
+    spec.attach(child, prefix=f"{part.name}/", frame=frame)
+
+
+def _options(spec: Any) -> Iterator[tuple[str, Any]]:
+    """Options that a file states otherwise than MuJoCo's defaults, but those of the scene."""
+    default = read_spec().option
+    for name in set(_names(default)) - set(_OWN):
+        value = getattr(spec.option, name)
+        if np.any(np.asarray(value) != np.asarray(getattr(default, name))):
+            yield name, np.array(value) if isinstance(value, np.ndarray) else value
+
+
+def _names(option: Any) -> list[str]:
+    return [name for name in dir(option) if not name.startswith("_")]
+
+
+def _add_sensor(spec: Any, name: str, sensor: Any) -> None:
+    link = getattr(sensor, "link", None)
+    if isinstance(sensor, IMU):
+        _site(spec, name, link, sensor.pos, sensor.quat)
+        for part, kind in (("accelerometer", SensorType.ACCELEROMETER), ("gyro", SensorType.GYRO)):
+            spec.add_sensor(name=f"{name}:{part}", type=int(kind), objtype=SITE, objname=name)
+    elif isinstance(sensor, Rays):
+        for i, (origin, direction) in enumerate(zip(sensor.origins, sensor.directions, strict=True)):
+            site = f"{name}:{i}"
+            _site(spec, site, link, origin, _along(direction))
+            spec.add_sensor(
+                name=site, type=int(SensorType.RANGEFINDER), objtype=SITE, objname=site, intprm=[_DISTANCE, 0, 0]
+            )
+    elif isinstance(sensor, Camera):
+        _body(spec, link).add_camera(name=name, pos=sensor.pos, quat=sensor.quat, fovy=sensor.fov)
+
+
+def _site(spec: Any, name: str, link: str | None, pos: Any, quat: Any) -> None:
+    _body(spec, link).add_site(name=name, pos=pos, quat=quat, size=(_POINT,) * 3, group=5)
+
+
+def _body(spec: Any, link: str | None) -> Any:
+    if link in (None, "world"):
+        return spec.worldbody
+    names = [body.name for body in spec.bodies if body.name != "world"]
+    return spec.body(resolve("link", link, names))
+
+
+def _along(direction: Sequence[float]) -> tuple[float, ...]:
+    """A rotation that turns z to a unit vector."""
+    x, y, z = direction
+    if z < -1 + 1e-12:
+        return (0.0, 1.0, 0.0, 0.0)
+    q = np.array([1 + z, -y, x, 0.0])
+    return tuple((q / np.linalg.norm(q)).tolist())
+
+
+def first(value: float | tuple[float, ...]) -> float:
+    """A number, of several the first."""
+    return value[0] if isinstance(value, tuple) else value

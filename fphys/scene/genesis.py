@@ -1,0 +1,356 @@
+"""The back end of Genesis, an engine with a state of its own: neither pure nor differentiable, never to be traced.
+
+A state here is a ticket for the engine's present: a step takes it and gives the next one, and an old one raises.
+"""
+
+import dataclasses
+import importlib
+import itertools
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.core
+import numpy as np
+
+from ..errors import MissingDependencyError, StateError, UnsupportedError
+from . import observe
+from .compose import Layout, Part, layout, resolve
+from .genesis_things import lay, sense, things
+from .materials import Rigid
+from .sensors import IMU, Camera, Contact, JointState, Rays
+from .specs import ActionSpec, ObservationSpec
+from .support import movable
+
+Array = jax.Array
+
+
+@dataclasses.dataclass(frozen=True)
+class State:
+    """A ticket for the present of a world. Not a pytree: it cannot enter jit, scan or grad."""
+
+    number: int
+
+
+class World:
+    """Many copies of a scene in Genesis. ``scene`` is the ``genesis.Scene``, for what this class does not do.
+
+    Whatever is done to ``scene`` directly, tickets do not notice.
+    """
+
+    def __init__(self, scene: Any, entities: dict[str, Any], sensors: dict[str, Any], layout: Layout) -> None:
+        self.scene, self.layout = scene, layout
+        self.num_worlds: int = scene.n_envs
+        self.action = ActionSpec()
+        self._entities, self._sensors = entities, sensors
+        self._dofs: dict[str, tuple[Any, int]] = {
+            joint.name: (entity, joint.dofs_idx_local[0])
+            for entity in entities.values()
+            if hasattr(entity, "joints")
+            for joint in entity.joints
+            if joint.name in layout.joints
+        }
+        self._links = _links(entities)
+        self._driven: list[int] = []  # the engine's numbers of the dofs that controls drive
+        self._held = False
+        self._numbers = itertools.count()
+        self._state = State(next(self._numbers))
+
+    @property
+    def joints(self) -> tuple[str, ...]:
+        """Hinges and slides: the columns of ``positions`` in :meth:`init`."""
+        return self.layout.joints
+
+    @property
+    def controls(self) -> tuple[str, ...]:
+        """The joints that controls drive, in the order of their columns."""
+        return self.layout.pick_joints(self.action.joints)
+
+    def init(self, positions: Any = None) -> State:
+        """Put the engine back to the scene as it was described, at rest; every earlier state becomes invalid.
+
+        Args:
+            positions: of :attr:`joints` [m or rad], shape (joint,) or (num_worlds, joint); by default what files say.
+
+        Raises:
+            ValueError: another shape.
+        """
+        n = len(self.joints)
+        self.scene.reset()
+        self._release()
+        if positions is not None:
+            given = self._tensor("positions", np.asarray(positions, np.float64).astype(_real()))
+            if tuple(given.shape) not in ((n,), (1, n), (self.num_worlds, n)):
+                raise ValueError(f"positions have shape {tuple(given.shape)}, need ({n},) or ({self.num_worlds}, {n})")
+            given = given.expand(self.num_worlds, n)
+            for entity, columns, dofs in self._by_entity(self.joints):
+                entity.set_dofs_position(given[:, columns], dofs)
+        return self._next()
+
+    def step(self, state: State, control: Any = None) -> State:
+        """Advance every world by one time step, in place.
+
+        Args:
+            state: of the last call; it is used up.
+            control: shape (num_worlds, len(controls)), as the :class:`ActionSpec` says; None: none.
+
+        Returns:
+            The next state.
+
+        Raises:
+            StateError: an old state. TypeError: a traced or wrongly typed control. ValueError: its shape.
+        """
+        self._require_present(state)
+        if control is not None:
+            self._control(control)
+        elif self._held:
+            self._release()
+        self.scene.step()
+        return self._next()
+
+    def observe(self, state: State, spec: ObservationSpec) -> Array:
+        """What a spec asks for, side by side, shape (num_worlds, len(columns(spec))): a copy, without a gradient.
+
+        Raises:
+            StateError: an old state. ModelError: a name is not there, or is a camera's.
+        """
+        torch = importlib.import_module("torch")
+        self._require_present(state)
+        self.layout.require(spec)
+        parts = [self._joints(self.layout.pick_joints(spec.joints))]
+        parts += [self._link(self.layout.pick_frame(link)) for link in spec.links]
+        parts += [self._sensor(resolve("sensor", name, tuple(self.layout.sensors))) for name in spec.sensors]
+        return jax.dlpack.from_dlpack(torch.cat(parts, 1).contiguous())  # of a fresh tensor, which nobody else holds
+
+    def columns(self, spec: ObservationSpec) -> tuple[str, ...]:
+        """The name of each column of an observation."""
+        return observe.columns(self.layout, spec)
+
+    def particles(self, state: State, name: str) -> Array:
+        """Positions of the particles of a thing [m], shape (num_worlds, particle, 3), a copy."""
+        self._require_present(state)
+        return jax.dlpack.from_dlpack(self._entities[name].get_particles_pos().clone().contiguous())
+
+    def render(self, state: State, camera: str, world: int = 0) -> np.ndarray:
+        """What a camera of world 0 sees: uint8, shape (height, width, 3).
+
+        Raises:
+            StateError: an old state. ModelError: there is no such camera. UnsupportedError: another world.
+        """
+        return self._picture(state, camera, world)[0]
+
+    def depth(self, state: State, camera: str, world: int = 0) -> np.ndarray:
+        """Distance along the camera's axis of what each pixel shows [m]: float32, shape (height, width).
+
+        Infinite where there is nothing.
+        """
+        return self._picture(state, camera, world)[1]
+
+    def check(self, state: State) -> None:
+        """Raise StateError if a body's pose or velocity is not finite, naming body and worlds."""
+        self._require_present(state)
+        for name, entity in self._entities.items():
+            if not hasattr(entity, "links"):
+                continue
+            values = np.concatenate([x.cpu().numpy().reshape(self.num_worlds, -1) for x in _motion(entity)], 1)
+            bad = np.flatnonzero(~np.isfinite(values).all(1))
+            if bad.size:
+                raise StateError(f"{name!r} is not finite in worlds {bad[:5].tolist()}: try a smaller timestep")
+
+    def _next(self) -> State:
+        self._state = State(next(self._numbers))
+        return self._state
+
+    def _require_present(self, state: State) -> None:
+        if not isinstance(state, State):
+            raise TypeError(f"state is {type(state).__name__}, must be what init or step of this world returned last")
+        if state is not self._state:
+            raise StateError(
+                f"this state is number {state.number}, the engine is at {self._state.number}: Genesis has one state, "
+                "and a step uses it up. Keep the last one; for many states, backend='native'"
+            )
+
+    def _tensor(self, name: str, value: Any) -> Any:
+        torch = importlib.import_module("torch")
+        if isinstance(value, jax.core.Tracer):
+            raise TypeError(
+                f"{name} is traced: Genesis is neither pure nor differentiable, call it outside of jit, grad, vmap and "
+                "scan (a jitted policy between its steps is fine), or build with backend='native'"
+            )
+        if np.dtype(value.dtype) != _real():
+            raise TypeError(f"{name} is {value.dtype}, Genesis runs in {_real()}: cast it")
+        if isinstance(value, jax.Array):
+            return torch.from_dlpack(value.block_until_ready())
+        return torch.as_tensor(np.ascontiguousarray(value))
+
+    def _release(self) -> None:
+        """Let go: the engine holds the last control until it gets another."""
+        if self._driven:
+            zero = np.zeros((self.num_worlds, len(self._driven)), _real())
+            self.scene.rigid_solver.control_dofs_force(zero, self._driven)
+        self._held = False
+
+    def _control(self, control: Any) -> None:
+        wanted = (self.num_worlds, len(self.controls))
+        if not hasattr(control, "dtype"):
+            control = np.asarray(control, _real())
+        if tuple(control.shape) != wanted:
+            raise ValueError(f"control has shape {tuple(control.shape)}, needs (num_worlds, joints) = {wanted}")
+        tensor = self._tensor("control", control)
+        if not self._driven:
+            return
+        solver = self.scene.rigid_solver
+        match self.action.mode:
+            case "torque":
+                solver.control_dofs_force(tensor, self._driven)
+            case "position":
+                solver.control_dofs_position(tensor, self._driven)
+            case _:
+                solver.control_dofs_velocity(tensor, self._driven)
+        self._held = True
+
+    def set_action(self, action: ActionSpec) -> None:
+        """Set what controls mean, and the gains and limits of the engine's own PD law."""
+        self.layout.require(action)
+        self._release()
+        self.action = action
+        pairs = [self._dofs[name] for name in self.controls]
+        self._driven = [entity.dof_start + dof for entity, dof in pairs]
+        limits = dict(zip(self.layout.joints, self.layout.limits, strict=True))
+        limit = [limits[name] for name in self.controls] if action.limit is None else action.limit
+        rows = [np.broadcast_to(np.asarray(x, float), len(self.controls)) for x in (action.kp, action.kd, limit)]
+        kp, kd, bound = (np.minimum(row, 1e12) for row in rows)
+        for entity, columns, dofs in self._by_entity(self.controls):
+            entity.set_dofs_kp(kp[columns], dofs)
+            entity.set_dofs_kv(kd[columns], dofs)
+            entity.set_dofs_force_range(-bound[columns], bound[columns], dofs)
+
+    def _by_entity(self, joints: Sequence[str]) -> list[tuple[Any, list[int], list[int]]]:
+        """Entities with the columns and the dofs of joints."""
+        found: dict[int, tuple[Any, list[int], list[int]]] = {}
+        for column, name in enumerate(joints):
+            entity, dof = self._dofs[name]
+            _, columns, dofs = found.setdefault(entity.idx, (entity, [], []))
+            columns.append(column)
+            dofs.append(dof)
+        return list(found.values())
+
+    def _joints(self, joints: Sequence[str]) -> Any:
+        torch = importlib.import_module("torch")
+        out = torch.empty(self.num_worlds, 2 * len(joints), dtype=_gs().tc_float, device=_gs().device)
+        for entity, columns, dofs in self._by_entity(joints):
+            out[:, columns] = entity.get_dofs_position(dofs)
+            out[:, [len(joints) + c for c in columns]] = entity.get_dofs_velocity(dofs)
+        return out
+
+    def _link(self, frame: str) -> Any:
+        torch, geom = importlib.import_module("torch"), importlib.import_module("genesis.utils.geom")
+        body, offset, turn = self.layout.frames[frame]
+        if body == "world":
+            at = [*offset, *turn, *[0.0] * 6]
+            return torch.tensor(at, dtype=_gs().tc_float, device=_gs().device).expand(self.num_worlds, -1)
+        link = self._links[body]
+        pos, quat, vel, spin = link.get_pos(), link.get_quat(), link.get_vel(), link.get_ang()
+        offset, turn = (torch.as_tensor(x, dtype=pos.dtype).expand(self.num_worlds, -1) for x in (offset, turn))
+        arm = geom.transform_by_quat(offset, quat)
+        turned = geom.transform_quat_by_quat(turn, quat)
+        return torch.cat([pos + arm, turned, vel + torch.cross(spin, arm, dim=-1), spin], 1)
+
+    def _sensor(self, name: str) -> Any:
+        torch = importlib.import_module("torch")
+        match self.layout.sensors[name]:
+            case JointState() as sensor:
+                return self._joints(self.layout.joints_of(sensor))
+            case IMU():
+                found = self._sensors[name].read()
+                return torch.cat([found.lin_acc, found.ang_vel], -1).reshape(self.num_worlds, -1)
+            case Contact(link=link):
+                own = self._links[self.layout.pick_body(link)]
+                return own.entity.get_links_net_contact_force()[:, own.idx_local]
+            case Rays():
+                return self._sensors[name].read().distances.reshape(self.num_worlds, -1)
+        raise AssertionError(name)
+
+    def _picture(self, state: State, camera: str, world: int) -> tuple[np.ndarray, np.ndarray]:
+        self._require_present(state)
+        cameras = {name: s for name, s in self._sensors.items() if isinstance(self.layout.sensors[name], Camera)}
+        name = resolve("camera", camera, tuple(cameras))
+        if world != 0:
+            raise UnsupportedError(
+                f"world is {world}: in Genesis, cameras see world 0 only; backend='native' draws any"
+            )
+        device = cameras[name]
+        if self.layout.sensors[name].link is not None:
+            device.move_to_attach()
+        image, depth, *_ = device.render(rgb=True, depth=True)
+        depth = np.asarray(depth, np.float32)
+        return np.asarray(image)[..., :3].astype(np.uint8), np.where(depth < 0.999 * device.far, depth, np.inf)
+
+
+def build(scene: Any, spec: Any, num_worlds: int, action: ActionSpec, dtype: Any) -> World:
+    """The world of a scene."""
+    if dtype is not None:
+        raise UnsupportedError("dtype is for the native back end: Genesis runs in the precision of gs.init")
+    found = layout(spec.compile(), dict(scene.sensors))
+    found.require(action)
+    start()
+    with tempfile.TemporaryDirectory() as folder:
+        stage = lay(scene)
+        entities = things(stage, scene.parts, Path(folder))
+        links = _links(entities)
+        named = {name: links[found.pick_body(s.link)] for name, s in scene.sensors.items() if getattr(s, "link", None)}
+        sensors = {name: sense(stage, named.get(name), s) for name, s in scene.sensors.items()}
+        stage.build(n_envs=num_worlds)
+    for part in scene.parts:
+        _individual(entities[part.name], part, num_worlds)
+    world = World(stage, entities, sensors, found)
+    world.set_action(action)
+    return world
+
+
+def start() -> None:
+    """Initialise Genesis if nobody has: on the CPU, or the GPU where JAX uses one. No seed: it would be global.
+
+    Raises:
+        MissingDependencyError: Genesis is not installed.
+    """
+    gs = _gs()
+    if not getattr(gs, "_initialized", False):
+        gs.init(backend=gs.gpu if jax.default_backend() == "gpu" else gs.cpu, logging_level="warning")
+
+
+def _gs() -> Any:
+    try:
+        return importlib.import_module("genesis")
+    except ImportError as error:
+        raise MissingDependencyError(
+            f"backend='genesis' needs Genesis: pip install 'fphys[genesis]' ({type(error).__name__}: {error})"
+        ) from error
+
+
+def _real() -> np.dtype:
+    return np.dtype(_gs().np_float)
+
+
+def _links(entities: dict[str, Any]) -> dict[str, Any]:
+    """Links by our names: those of a thing of one body have the thing's."""
+    rigid = {name: entity for name, entity in entities.items() if hasattr(entity, "links")}
+    return {link.name: link for e in rigid.values() for link in e.links} | {n: e.links[0] for n, e in rigid.items()}
+
+
+def _motion(entity: Any) -> list[Any]:
+    return [entity.get_links_pos(), entity.get_links_quat(), entity.get_links_vel(), entity.get_links_ang()]
+
+
+def _individual(entity: Any, part: Part, num_worlds: int) -> None:
+    """Masses and friction that a material states, world by world."""
+    material = part.material
+    if not isinstance(material, Rigid):
+        return
+    if movable(part) and material.mass is not None:
+        entity.set_mass(np.asarray(material.mass))
+    if isinstance(material.friction, tuple):
+        ratio = np.broadcast_to(np.reshape(material.friction, (-1, 1)), (num_worlds, entity.n_links))
+        entity.set_friction_ratio(np.array(ratio), range(entity.n_links))

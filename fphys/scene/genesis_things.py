@@ -1,0 +1,135 @@
+"""The things of a scene as Genesis has them: its morphs, materials and surfaces."""
+
+import importlib
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from .compose import compose
+from .morphs import MECHANISMS, Box, Cylinder, Mesh, Plane, Sphere, Terrain
+from .sensors import IMU, Camera, Rays
+
+NEAR, FAR = 0.02, 100.0  # what cameras see [m]
+TIMECONST = 0.02  # of contacts [s]: MuJoCo's default, and so the native back end's
+
+
+def lay(scene: Any) -> Any:
+    """An empty ``genesis.Scene`` with the options of a scene."""
+    gs: Any = importlib.import_module("genesis")
+    return gs.Scene(
+        sim_options=gs.options.SimOptions(dt=scene.timestep, gravity=scene.gravity),
+        rigid_options=gs.options.RigidOptions(constraint_timeconst=TIMECONST, batch_links_info=True),
+        vis_options=gs.options.VisOptions(rendered_envs_idx=[0], show_world_frame=False),
+        show_viewer=False,
+    )
+
+
+def things(stage: Any, parts: list[Any], folder: Path) -> dict[str, Any]:
+    """Add all things to a stage; files are written to ``folder``, which must last until the stage is built."""
+    gs: Any = importlib.import_module("genesis")
+    made = {}
+    for part in parts:
+        color = gs.surfaces.Default(color=part.surface.rgba)
+        surface = {} if isinstance(part.morph, MECHANISMS) else {"surface": color}
+        made[part.name] = stage.add_entity(_morph(part, folder), material=_material(part), name=part.name, **surface)
+    return made
+
+
+def _material(part: Any) -> Any:
+    gs: Any = importlib.import_module("genesis")
+    material = part.material
+    several = isinstance(material.friction, tuple)
+    friction = 1.0 if several or material.friction is None else material.friction
+    if material.friction is None and isinstance(part.morph, MECHANISMS):
+        friction = None  # the file's
+    return gs.materials.Rigid(rho=1000.0 if material.density is None else material.density, friction=friction)
+
+
+def _morph(part: Any, folder: Path) -> Any:
+    """Simple shapes are Genesis's own; mechanisms, and what it has not, go through MJCF."""
+    morphs: Any = importlib.import_module("genesis").morphs
+    morph = part.morph
+    pose = {"pos": morph.pos, "quat": morph.quat}
+    match morph:
+        case Plane():
+            w, x, y, z = morph.quat
+            normal = (2 * (x * z + w * y), 2 * (y * z - w * x), 1 - 2 * (x * x + y * y))
+            return morphs.Plane(pos=morph.pos, normal=normal)
+        case Box(size=size):
+            return morphs.Box(size=size, fixed=morph.fixed, **pose)
+        case Sphere(radius=radius):
+            return morphs.Sphere(radius=radius, fixed=morph.fixed, **pose)
+        case Cylinder(radius=radius, length=length):
+            return morphs.Cylinder(radius=radius, height=length, fixed=morph.fixed, **pose)
+        case Mesh(file=file, scale=scale):
+            return morphs.Mesh(
+                file=str(Path(file).absolute()), scale=scale, fixed=morph.fixed, file_meshes_are_zup=True, **pose
+            )
+        case Terrain(heights=heights, spacing=spacing):
+            return morphs.Terrain(
+                height_field=np.asarray(heights, float), horizontal_scale=spacing, vertical_scale=1.0, **pose
+            )
+    spec = compose([part], {}, 0.002, (0.0, 0.0, -9.81))
+    for mesh in spec.meshes:
+        mesh.file = str((Path(spec.modelfiledir) / spec.meshdir / mesh.file).absolute())
+    path = folder / f"{part.name}.xml"
+    spec.compile()
+    path.write_text(spec.to_xml())
+    return morphs.MJCF(file=str(path), default_armature=None)
+
+
+def sense(stage: Any, link: Any, sensor: Any) -> Any:
+    """Add a sensor to a stage, on a link or None for the world; None where it needs no device of Genesis."""
+    gs: Any = importlib.import_module("genesis")
+    place = {} if link is None else {"entity_idx": link.entity.idx, "link_idx_local": link.idx_local}
+    match sensor:
+        case IMU():
+            return stage.add_sensor(gs.sensors.IMU(pos_offset=sensor.pos, euler_offset=_euler(sensor.quat), **place))
+        case Rays():
+            return stage.add_sensor(
+                gs.sensors.Raycaster(pattern=_pattern(sensor), max_range=sensor.max_range, return_points=False)
+            )
+        case Camera():
+            camera = stage.add_camera(
+                res=(sensor.width, sensor.height),
+                pos=sensor.pos,
+                lookat=sensor.lookat,
+                up=sensor.up,
+                fov=sensor.fov,
+                near=NEAR,
+                far=FAR,
+            )
+            if link is not None:
+                mount = np.eye(4)
+                mount[:3, :3], mount[:3, 3] = sensor.axes.T, sensor.pos
+                camera.attach(link, mount)
+            return camera
+    return None
+
+
+def _pattern(sensor: Rays) -> Any:
+    """A pattern of rays of our own."""
+    torch = importlib.import_module("torch")
+    base: Any = importlib.import_module("genesis.options.sensors.raycaster").RaycastPattern
+
+    class Listed(base):
+        def _get_return_shape(self) -> tuple[int, ...]:
+            return (len(sensor.directions),)
+
+        def compute_ray_dirs(self) -> None:
+            self._ray_dirs[:] = torch.as_tensor(sensor.directions, dtype=self._ray_dirs.dtype)
+
+        def compute_ray_starts(self) -> None:
+            self._ray_starts[:] = torch.as_tensor(sensor.origins, dtype=self._ray_starts.dtype)
+
+    return Listed()
+
+
+def _euler(quat: Any) -> tuple[float, ...]:
+    """Angles [deg] about the fixed axes x, y, z, one after the other."""
+    w, x, y, z = np.asarray(quat) / np.linalg.norm(quat)
+    roll = np.arctan2(2 * (w * x + y * z), 1 - 2 * (x * x + y * y))
+    pitch = np.arcsin(np.clip(2 * (w * y - z * x), -1, 1))
+    yaw = np.arctan2(2 * (w * z + x * y), 1 - 2 * (y * y + z * z))
+    return tuple(np.degrees([roll, pitch, yaw]).tolist())

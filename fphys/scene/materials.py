@@ -1,0 +1,74 @@
+"""What things of a scene are made of, and how they look."""
+
+import dataclasses
+from typing import Any
+
+import numpy as np
+
+from ..errors import ModelError
+from ..particles.materials import Material
+
+
+@dataclasses.dataclass(frozen=True)
+class Rigid:
+    """Does not deform. ``mass`` and ``friction`` are a number, or one for each world."""
+
+    density: float | None = None  # [kg/m^3]; where neither it nor mass is given, 1000
+    mass: float | tuple[float, ...] | None = None  # [kg], shape () or (num_worlds,); in place of a density
+    friction: float | tuple[float, ...] | None = None  # sliding coefficient, shape () or (num_worlds,); default 1
+    pushed: bool = True  # False: particles do not move it, it moves them
+
+    def __post_init__(self) -> None:
+        if self.density is not None and self.mass is not None:
+            raise ModelError(f"Rigid: density {self.density} and mass {self.mass}: give one of the two")
+        for name in ("density", "mass", "friction"):
+            value = getattr(self, name)
+            if value is None:
+                continue
+            numbers = np.asarray(value, float)
+            least = 0.0 if name == "friction" else np.finfo(float).tiny
+            if numbers.ndim > 1 or not (np.isfinite(numbers).all() and (numbers >= least).all()):
+                raise ModelError(f"Rigid: {name} is {value}, must be positive: a number, or one for each world")
+            object.__setattr__(self, name, tuple(numbers.tolist()) if numbers.ndim else float(numbers))
+
+
+@dataclasses.dataclass(frozen=True)
+class MPM:
+    """Particles of the material point method, which fill the morph: elastic bodies, sand, snow, liquids."""
+
+    law: Material  # of fphys.particles.materials: Corotated, NeoHookean, Liquid, Snow, Sand or VonMises
+
+
+@dataclasses.dataclass(frozen=True)
+class SPH:
+    """Particles of a weakly compressible fluid, which fill the morph."""
+
+    sound_speed: float  # [m/s], about ten times the fastest flow
+    density: float = 1000.0  # at rest [kg/m^3]
+    viscosity: float = 0.0  # dynamic [Pa s]
+    artificial: float = 0.05  # alpha of the artificial viscosity
+
+    def __post_init__(self) -> None:
+        for name in ("sound_speed", "density"):
+            if not getattr(self, name) > 0:
+                raise ModelError(f"SPH: {name} is {getattr(self, name)}, must be positive")
+
+
+Substance = Rigid | MPM | SPH
+
+
+@dataclasses.dataclass(frozen=True)
+class Surface:
+    """How a thing looks."""
+
+    color: tuple[float, ...] = (0.6, 0.63, 0.67)  # red, green, blue, and opacity if it is not 1; each 0 to 1
+
+    def __post_init__(self) -> None:
+        values: Any = np.asarray(self.color, float)
+        if values.shape not in ((3,), (4,)) or not ((values >= 0) & (values <= 1)).all():
+            raise ModelError(f"Surface: color is {self.color}, must be 3 or 4 numbers from 0 to 1")
+
+    @property
+    def rgba(self) -> tuple[float, ...]:
+        """Red, green, blue, opacity."""
+        return (*map(float, self.color), 1.0)[:4]

@@ -1,0 +1,143 @@
+"""Morphs: what shape a thing of a scene has, and where it stands at first."""
+
+import dataclasses
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+
+from ..errors import ModelError
+
+Vector = tuple[float, ...]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Morph:
+    """Base of all morphs: a pose in the world, and whether the thing may move from it."""
+
+    pos: Vector = (0.0, 0.0, 0.0)  # Position of its origin [m].
+    quat: Vector = (1.0, 0.0, 0.0, 0.0)  # Orientation (w, x, y, z); its length is of no matter.
+    fixed: bool = False  # Whether it is fixed to the world.
+
+    lengths: ClassVar[tuple[str, ...]] = ()  # fields that must be positive
+
+    def __post_init__(self) -> None:
+        for name, size in (("pos", 3), ("quat", 4)):
+            value = np.asarray(getattr(self, name), float)
+            if value.shape != (size,) or not np.isfinite(value).all():
+                raise ModelError(f"{type(self).__name__}: {name} is {getattr(self, name)}, must be {size} numbers")
+            object.__setattr__(self, name, tuple(value.tolist()))
+        if not any(self.quat):
+            raise ModelError(f"{type(self).__name__}: quat is zero, must be an orientation (w, x, y, z)")
+        object.__setattr__(self, "quat", tuple((np.array(self.quat) / np.linalg.norm(self.quat)).tolist()))
+        for name in self.lengths:
+            value = np.asarray(getattr(self, name), float)
+            if not (np.isfinite(value).all() and (value > 0).all()):
+                raise ModelError(f"{type(self).__name__}: {name} is {getattr(self, name)}, must be positive, in metres")
+
+
+@dataclasses.dataclass(frozen=True)
+class Plane(Morph):
+    """The ground: an endless plane, its own z axis its normal. Never moves."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Box(Morph):
+    """A box of three edges."""
+
+    size: Vector  # Whole edges [m], (3,).
+
+    lengths = ("size",)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if len(self.size) != 3:
+            raise ModelError(f"Box: size is {self.size}, must be three edges [m]")
+        object.__setattr__(self, "size", tuple(map(float, self.size)))
+
+
+@dataclasses.dataclass(frozen=True)
+class Sphere(Morph):
+    """A ball."""
+
+    radius: float  # [m]
+
+    lengths = ("radius",)
+
+
+@dataclasses.dataclass(frozen=True)
+class Capsule(Morph):
+    """A cylinder along its own z axis with half balls on its ends."""
+
+    radius: float  # [m]
+    length: float  # Of the cylinder, without the half balls [m].
+
+    lengths = ("radius", "length")
+
+
+@dataclasses.dataclass(frozen=True)
+class Cylinder(Morph):
+    """A cylinder along its own z axis."""
+
+    radius: float  # [m]
+    length: float  # [m]
+
+    lengths = ("radius", "length")
+
+
+@dataclasses.dataclass(frozen=True)
+class Mesh(Morph):
+    """A triangle mesh from an OBJ or STL file; it collides as its convex hull."""
+
+    file: str | Path
+    scale: float = 1.0  # metres in one unit of the file
+
+    lengths = ("scale",)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        path = Path(self.file)
+        if path.suffix.lower() not in (".obj", ".stl"):
+            raise ModelError(f"Mesh: {self.file} must end in .obj or .stl, the formats that are read")
+        if not path.is_file():
+            raise ModelError(f"Mesh: there is no file {self.file}")
+
+
+@dataclasses.dataclass(frozen=True)
+class MJCF(Morph):
+    """A mechanism from an MJCF file or its text. What moves in it, the file says; ``fixed`` has no meaning."""
+
+    source: Any  # path, XML text or mujoco.MjSpec
+    root: str | Path | None = None  # folder that its meshes and includes may lie in besides its own
+
+
+@dataclasses.dataclass(frozen=True)
+class URDF(Morph):
+    """A mechanism from a URDF file or its text; its base is fixed unless ``fixed=False``."""
+
+    source: Any  # path or XML text
+    root: str | Path | None = None  # folder that its meshes may lie in besides its own
+    fixed: bool = dataclasses.field(default=True, kw_only=True)
+
+
+@dataclasses.dataclass(frozen=True)
+class Terrain(Morph):
+    """A landscape of heights on a square grid; ``pos`` is its corner of least x and y. Never moves."""
+
+    heights: Any = dataclasses.field(compare=False)  # [m], shape (nx, ny)
+    spacing: float  # between heights [m]
+
+    lengths = ("spacing",)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        heights = np.asarray(self.heights, float)
+        if heights.ndim != 2 or min(heights.shape) < 2 or not np.isfinite(heights).all():
+            raise ModelError(f"Terrain: heights have shape {heights.shape}, must be (nx, ny), at least 2 x 2, finite")
+
+
+SHAPES = (Plane, Box, Sphere, Capsule, Cylinder, Mesh, Terrain)
+"""Morphs that are one body of one shape."""
+
+MECHANISMS = (MJCF, URDF)
+"""Morphs whose file says what bodies they have."""

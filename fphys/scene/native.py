@@ -1,0 +1,232 @@
+"""The native back end: fphys's own solvers, pure and differentiable."""
+
+import dataclasses
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from ..bridge import reverse_only
+from ..control import pd
+from ..errors import ModelError, UnsupportedError
+from ..model import Model, check, init, load
+from ..model import State as RigidState
+from ..particles import mpm
+from ..render import sight
+from ..rigid.step import step
+from ..tree import Tree, pytree, static
+from . import observe
+from .compose import Layout, Part, layout, resolve
+from .particles import Filling, fill
+from .sensors import Camera
+from .specs import ActionSpec, ObservationSpec
+
+Array = jax.Array
+
+
+@pytree
+class State(Tree):
+    """All that changes. Make one with :meth:`World.init`."""
+
+    rigid: RigidState  # Bodies, as :func:`fphys.init` makes them.
+    particles: mpm.State | None  # Of MPM things, as :func:`fphys.particles.mpm.init` makes them.
+    force: Array  # Of the last step's control [N or N m], shape (world, nv); what accelerometers measure holds it.
+
+
+@pytree
+class World(Tree):
+    """Many copies of a scene. Itself a pytree: gradients flow to its leaves as to states and controls.
+
+    ``world.replace(model=world.model.replace({...}))`` changes what :func:`fphys.load` would have read.
+    """
+
+    model: Model  # The rigid part.
+    filling: Filling | None  # The particles, as they were described.
+    kp: Array  # Stiffness of the PD law [N/m or N m/rad], shape (control,).
+    kd: Array  # Damping of the PD law [N s/m or N m s/rad], shape (control,).
+    limit: Array  # Largest force or torque [N or N m], shape (control,), infinite where there is none.
+    num_worlds: int = static()
+    action: ActionSpec = static()
+    layout: Layout = static()
+
+    @property
+    def joints(self) -> tuple[str, ...]:
+        """Hinges and slides: the columns of ``positions`` in :meth:`init`."""
+        return self.layout.joints
+
+    @property
+    def controls(self) -> tuple[str, ...]:
+        """The joints that controls drive, in the order of their columns."""
+        return self.layout.pick_joints(self.action.joints)
+
+    def init(self, positions: Any = None) -> State:
+        """The scene as it was described, at rest; traceable.
+
+        Args:
+            positions: of :attr:`joints` [m or rad], shape (joint,) or (num_worlds, joint); by default what files say.
+
+        Raises:
+            ValueError: another shape.
+        """
+        rigid = init(self.model, self.num_worlds)
+        if positions is not None:
+            n = len(self.joints)
+            given = jnp.asarray(positions, rigid.qpos.dtype)
+            if given.shape not in ((n,), (1, n), (self.num_worlds, n)):
+                raise ValueError(f"positions have shape {given.shape}, need ({n},) or ({self.num_worlds}, {n})")
+            at = observe.addresses(self.model, self.joints)[0]
+            rigid = rigid.replace(qpos=rigid.qpos.at[:, at].set(jnp.broadcast_to(given, (self.num_worlds, n))))
+        particles = self.filling.init(self.num_worlds) if self.filling else None
+        return State(rigid, particles, jnp.zeros_like(rigid.qvel))
+
+    @reverse_only
+    def step(self, state: State, control: Array | None = None) -> State:
+        """Advance every world by one time step. Pure; composes with jit, grad, vmap, scan and checkpoint.
+
+        Args:
+            control: shape (num_worlds, len(controls)), in the units of the :class:`ActionSpec`; None: no force.
+
+        Returns:
+            The next state; a faulty world is held, as :func:`fphys.step` says. Gradients flow to the world, the state
+            and the control, and stop where a limit holds.
+
+        Raises:
+            ValueError: a shape does not fit. TypeError: a dtype does not.
+        """
+        model, held, force = self._driven(state.rigid, control)
+        particles = state.particles
+        if self.filling is not None and particles is not None:
+            particles = self.filling.step(model, state.rigid, particles)
+        return State(step(model, state.rigid, None, force=held), particles, force)
+
+    def particles(self, state: State, name: str) -> Array:
+        """Positions of the particles of a thing [m], shape (num_worlds, particle, 3).
+
+        Raises:
+            ModelError: no thing of that name is made of particles.
+        """
+        spans = () if self.filling is None else self.filling.spans
+        name = resolve("thing of particles", name, tuple(other for other, *_ in spans))
+        assert self.filling is not None and state.particles is not None
+        return state.particles.x[:, self.filling.span(name)]
+
+    def observe(self, state: State, spec: ObservationSpec) -> Array:
+        """What a spec asks for, side by side, shape (num_worlds, len(columns(spec))); pure.
+
+        Positions and orientations after the step; IMUs and contacts as if the last control were still held. Gradients
+        flow to world and state, as :func:`fphys.sensors` says of sensors.
+
+        Raises:
+            ModelError: a name is not there, or is a camera's.
+        """
+        return observe.observe(self.model, self.layout, state.rigid, state.force, spec)
+
+    def columns(self, spec: ObservationSpec) -> tuple[str, ...]:
+        """The name of each column of an observation."""
+        return observe.columns(self.layout, spec)
+
+    def render(self, state: State, camera: str, world: int = 0) -> np.ndarray:
+        """What a camera of one world sees: uint8, shape (height, width, 3).
+
+        Drawn by mujoco on the host: neither traceable nor differentiable.
+
+        Raises:
+            ModelError: there is no such camera. MissingDependencyError: no OpenGL.
+        """
+        return self._picture(state, camera, world)[0]
+
+    def depth(self, state: State, camera: str, world: int = 0) -> np.ndarray:
+        """Distance along the camera's axis of what each pixel shows [m]: float32, shape (height, width).
+
+        Infinite where there is nothing. As :meth:`render`, on the host.
+        """
+        return self._picture(state, camera, world)[1]
+
+    def check(self, state: State) -> None:
+        """Raise StateError on the host if a world is faulty: see :func:`fphys.check`, and MPM's own."""
+        check(state.rigid)
+        if self.filling is not None and state.particles is not None:
+            mpm.check(self.filling.params, state.particles)
+
+    def _driven(self, rigid: RigidState, control: Array | None) -> tuple[Model, Array, Array]:
+        """The model and the generalised force (world, nv) that a step takes, and the force that a control makes now.
+
+        Where no limit holds, the law's damping is the joint's, which the step integrates implicitly: a stiff law on a
+        light link stays stable.
+        """
+        v = rigid.qvel
+        if control is None:
+            return self.model, jnp.zeros_like(v), jnp.zeros_like(v)
+        at, dof = observe.addresses(self.model, self.controls)
+        wanted = (self.num_worlds, len(dof))
+        if not isinstance(control, jax.Array):
+            control = jnp.asarray(control, v.dtype)
+        if control.shape != wanted:
+            raise ValueError(f"control has shape {control.shape}, needs (num_worlds, joints) = {wanted}")
+        if control.dtype != v.dtype:
+            raise TypeError(f"control is {control.dtype}, the world is {v.dtype}: cast it")
+        kp, kd, limit = self.kp[None], self.kd[None], self.limit[None]
+        if self.action.mode == "torque":
+            force = jnp.zeros_like(v).at[:, dof].set(jnp.clip(control, -limit, limit))
+            return self.model, force, force
+        if self.action.mode == "position":
+            pull, drag = pd(control, rigid.qpos[:, at], v[:, dof], kp, 0.0), kd
+        else:
+            pull, drag = pd(control, jnp.zeros_like(control), v[:, dof], kd, 0.0), kd
+        u = pull - drag * v[:, dof]
+        free = jnp.abs(u) <= limit
+        u = jnp.clip(u, -limit, limit)
+        damping = jnp.broadcast_to(self.model.dof.damping, v.shape).at[:, dof].add(jnp.where(free, kd, 0.0))
+        model = dataclasses.replace(self.model, dof=self.model.dof.replace(damping=damping))
+        held = jnp.zeros_like(v).at[:, dof].set(jnp.where(free, pull, u))
+        return model, held, jnp.zeros_like(v).at[:, dof].set(u)
+
+    def _picture(self, state: State, camera: str, world: int) -> tuple[np.ndarray, np.ndarray]:
+        cameras = {name: s for name, s in self.layout.sensors.items() if isinstance(s, Camera)}
+        name = resolve("camera", camera, tuple(cameras))
+        return sight(self.model, state.rigid, name, cameras[name].height, cameras[name].width, world)
+
+
+def build(scene: Any, spec: Any, num_worlds: int, action: ActionSpec, dtype: Any) -> World:
+    """The world of a composed scene."""
+    model = _individual(load(spec, dtype=dtype), scene.parts, num_worlds)
+    found = layout(model.structure.source, dict(scene.sensors))
+    found.require(action)
+    unread = [
+        f"  {name!r}: {why}"
+        for name, why in zip(model.names("sensor"), model.structure.sensor.missing, strict=True)
+        if why and name.partition(":")[0] in found.sensors
+    ]
+    if unread:
+        raise UnsupportedError("the back end 'native' cannot read these sensors:\n" + "\n".join(unread))
+    real = model.qpos0.dtype
+    joints = found.pick_joints(action.joints)
+    limits = dict(zip(found.joints, found.limits, strict=True))
+    limit = [limits[name] for name in joints] if action.limit is None else action.limit
+    row = lambda value: jnp.broadcast_to(jnp.asarray(value, real), (len(joints),))  # noqa: E731
+    return World(model, fill(scene, model), row(action.kp), row(action.kd), row(limit), num_worlds, action, found)
+
+
+def _individual(model: Model, parts: list[Part], num_worlds: int) -> Model:
+    """Masses and friction that materials state, world by world where they differ."""
+    bodies = model.names("body")
+    mass, inertia, friction = (np.array(x) for x in (model.body.mass, model.body.inertia, model.geom.friction))
+    if any(isinstance(getattr(p.material, f, None), tuple) for p in parts for f in ("mass", "friction")):
+        mass, inertia, friction = (np.repeat(x, num_worlds, 0) for x in (mass, inertia, friction))
+    for part in parts:
+        own = [b for b, name in enumerate(bodies) if name == part.name or name.startswith(f"{part.name}/")]
+        geoms = np.flatnonzero(np.isin(model.structure.geom.body, own))
+        if getattr(part.material, "friction", None) is not None:
+            friction[:, geoms, 0] = np.reshape(part.material.friction, (-1, 1))
+        if isinstance(getattr(part.material, "mass", None), tuple):
+            ratio = np.reshape(part.material.mass, (-1, 1)) / mass[:, own]
+            mass[:, own] *= ratio
+            inertia[:, own] *= ratio[..., None]
+    changes = {"body.mass": (mass, model.body.mass), "body.inertia": (inertia, model.body.inertia)}
+    changes["geom.friction"] = (friction, model.geom.friction)
+    changed = {path: new for path, (new, old) in changes.items() if not np.array_equal(new, old)}
+    try:
+        return model.replace(changed) if changed else model
+    except ValueError as error:
+        raise ModelError(str(error)) from error

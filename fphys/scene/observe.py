@@ -1,0 +1,103 @@
+"""Observations of the native back end: joints, links and sensors as one array."""
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from ..math import quat_mul, rotate
+from ..model import Model, State
+from ..rigid.forward import check_inputs, screen
+from ..rigid.kinematics import kinematics
+from ..rigid.launches import Loads
+from ..rigid.measure import Scene as Measured
+from ..rigid.sensor import sensors
+from .compose import Layout, resolve
+from .sensors import IMU, Contact, JointState, Rays
+from .specs import LINK, ObservationSpec
+
+Array = jax.Array
+
+
+def addresses(model: Model, joints: tuple[str, ...]) -> tuple[np.ndarray, np.ndarray]:
+    """Where positions and velocities of hinges and slides lie in qpos and qvel, each (joint,)."""
+    which = np.array([model.id("joint", name) for name in joints], int)
+    return model.structure.joint.qpos[which], model.structure.joint.dof[which]
+
+
+def columns(layout: Layout, spec: ObservationSpec) -> tuple[str, ...]:
+    """The name of each column of an observation."""
+    names = list(_joint_columns(layout.pick_joints(spec.joints)))
+    names += [f"{layout.pick_frame(link)}:{axis}" for link in spec.links for axis in LINK]
+    for given in spec.sensors:
+        name = resolve("sensor", given, tuple(layout.sensors))
+        match layout.sensors[name]:
+            case JointState() as sensor:
+                names += [f"{name}:{column}" for column in _joint_columns(layout.joints_of(sensor))]
+            case IMU():
+                names += [f"{name}:{part}.{axis}" for part in ("acceleration", "spin") for axis in "xyz"]
+            case Contact():
+                names += [f"{name}:force.{axis}" for axis in "xyz"]
+            case Rays() as sensor:
+                names += [f"{name}:{i}" for i in range(len(sensor.directions))]
+    return tuple(names)
+
+
+def _joint_columns(joints: tuple[str, ...]) -> tuple[str, ...]:
+    return tuple(f"{joint}:{what}" for what in ("position", "velocity") for joint in joints)
+
+
+def observe(model: Model, layout: Layout, state: State, force: Array, spec: ObservationSpec) -> Array:
+    """The observation, shape (world, column)."""
+    layout.require(spec)
+    parts = [_joints(model, state, layout.pick_joints(spec.joints))]
+    if spec.links:
+        parts.append(_links(model, state, [layout.frames[layout.pick_frame(link)] for link in spec.links]))
+    for given in spec.sensors:
+        name = resolve("sensor", given, tuple(layout.sensors))
+        parts.append(_sensor(model, layout, state, force, name))
+    return jnp.concatenate(parts, 1)
+
+
+def _joints(model: Model, state: State, joints: tuple[str, ...]) -> Array:
+    at, dof = addresses(model, joints)
+    return jnp.concatenate([state.qpos[:, at], state.qvel[:, dof]], 1)
+
+
+def _links(model: Model, state: State, frames: list[tuple[str, Any, Any]]) -> Array:
+    """Poses and velocities of frames that are fixed to bodies, shape (world, 13 frames)."""
+    body = np.array([0 if name == "world" else model.id("body", name) for name, *_ in frames])
+    k, worlds, real = kinematics(model, state).body, state.qpos.shape[0], state.qpos.dtype
+    offset, turn = (jnp.asarray([frame[i] for frame in frames], real) for i in (1, 2))
+    offset, turn = (jnp.broadcast_to(x, (worlds, *x.shape)) for x in (offset, turn))
+    arm = rotate(k.quat[:, body], offset)
+    linear, angular = k.vel[:, body, :3], k.vel[:, body, 3:]
+    parts = [k.pos[:, body] + arm, quat_mul(k.quat[:, body], turn), linear + jnp.cross(angular, arm), angular]
+    return jnp.concatenate(parts, -1).reshape(worlds, -1)
+
+
+def _sensor(model: Model, layout: Layout, state: State, force: Array, name: str) -> Array:
+    match layout.sensors[name]:
+        case JointState() as sensor:
+            return _joints(model, state, layout.joints_of(sensor))
+        case IMU():
+            return sensors(model, state, force=force, names=[f"{name}:accelerometer", f"{name}:gyro"])
+        case Rays() as sensor:
+            names = [f"{name}:{i}" for i in range(len(sensor.directions))]
+            found = sensors(model, state, names=names)
+            return jnp.where(found < 0, sensor.max_range, jnp.minimum(found, sensor.max_range))
+        case Contact(link=link):
+            return _contact(model, state, force, model.id("body", layout.pick_body(link)))
+    raise AssertionError(name)
+
+
+def _contact(model: Model, state: State, force: Array, body: int) -> Array:
+    """The net force of contacts on a body [N], world axes, shape (world, 3)."""
+    loads = check_inputs(model, state, Loads(None, None, force))
+    model, state, loads, _ = screen(model, state, loads)
+    c = Measured(model, state, loads, np.zeros(0, int)).contacts
+    if c is None:
+        return jnp.zeros((state.qpos.shape[0], 3), state.qpos.dtype)
+    sign = (c.body[..., 1] == body).astype(c.force.dtype) - (c.body[..., 0] == body).astype(c.force.dtype)
+    return (sign[..., None] * c.force).sum(1)

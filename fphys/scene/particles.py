@@ -1,0 +1,171 @@
+"""Particles of the native back end: MPM bodies that fill morphs, held by the rigid bodies, which they do not push."""
+
+import math
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from ..errors import UnsupportedError
+from ..math import quat_mul, rotate
+from ..model import Model
+from ..model import State as RigidState
+from ..particles import mpm
+from ..particles.boundary import Collider, Walls
+from ..rigid.kinematics import kinematics
+from ..tree import Tree, pytree, static
+from .materials import MPM
+from .morphs import Box, Capsule, Cylinder, Sphere
+
+Array = jax.Array
+
+PLANE = 0
+SHAPES = {PLANE: "plane", 2: "sphere", 3: "capsule", 6: "box"}
+"""Geoms that hold particles, by mjtGeom, and what fphys.particles.boundary calls them."""
+
+COURANT = 0.4
+"""Courant number of a substep; of MPM's limit of 0.5, the rest is left to the motion of the particles."""
+
+
+@pytree
+class Filling(Tree):
+    """The particles of a scene as they were described."""
+
+    params: mpm.Params
+    positions: Array  # [m], shape (particle, 3)
+    material: np.ndarray  # number of each particle's material, shape (particle,)
+    substeps: int = static()
+    spans: tuple[tuple[str, int, int], ...] = static()  # of each thing its name, first particle and the one after
+    geoms: tuple[int, ...] = static()  # that hold particles
+
+    def init(self, num_worlds: int) -> mpm.State:
+        """All particles at rest."""
+        x = jnp.broadcast_to(self.positions, (num_worlds, *self.positions.shape))
+        return mpm.init(self.params, x, material=self.material, volume=(self.params.cell / 2) ** 3)
+
+    def step(self, model: Model, rigid: RigidState, state: mpm.State) -> mpm.State:
+        """One step of the scene, in substeps; bodies keep the velocity that they have at its beginning."""
+        bodies = colliders(model, rigid, self.geoms)
+        h = jnp.asarray(self.params.timestep, state.x.dtype)
+
+        def substep(s: mpm.State, k: Array) -> tuple[mpm.State, None]:
+            moved = [c.replace(pos=c.pos + k * h * c.velocity) for c in bodies]
+            return mpm.step(self.params, s, colliders=moved), None
+
+        return jax.lax.scan(substep, state, jnp.arange(self.substeps, dtype=state.x.dtype))[0]
+
+    def span(self, name: str) -> slice:
+        """Which particles a thing has."""
+        return next(slice(start, stop) for other, start, stop in self.spans if other == name)
+
+
+def fill(scene: Any, model: Model) -> Filling | None:
+    """The particles of a scene, or None where it has none.
+
+    Raises:
+        UnsupportedError: a rigid body of a shape that cannot hold particles; every one is named.
+    """
+    parts = [part for part in scene.parts if isinstance(part.material, MPM)]
+    if not parts:
+        return None
+    real, domain = model.qpos0.dtype, scene.domain
+    points = [placed(part.morph, domain.spacing) for part in parts]
+    ends = np.cumsum([len(p) for p in points]).tolist()
+    laws = tuple(part.material.law for part in parts)
+    cell = 2 * domain.spacing
+    fastest = max(float(np.sqrt(np.asarray(law.modulus()) / np.asarray(law.density)).max()) for law in laws)
+    substeps = max(1, math.ceil(scene.timestep * fastest / (COURANT * cell)))
+    params = mpm.Params(
+        material=laws,
+        timestep=scene.timestep / substeps,
+        gravity=jnp.asarray(scene.gravity, real),
+        walls=Walls(contact="slip"),
+        cell=cell,
+        shape=tuple(np.ceil(np.subtract(domain.upper, domain.lower) / cell - 1e-9).astype(int).tolist()),
+        lower=tuple(map(float, domain.lower)),
+    )
+    return Filling(
+        params=params,
+        positions=jnp.asarray(np.concatenate(points), real),
+        material=np.repeat(np.arange(len(parts)), [len(p) for p in points]).astype(np.int32),
+        substeps=substeps,
+        spans=tuple(zip((part.name for part in parts), [0, *ends], ends, strict=False)),
+        geoms=_holding(model),
+    )
+
+
+def placed(morph: Any, spacing: float) -> np.ndarray:
+    """Points of a square lattice that lie in a morph [m], world axes, shape (particle, 3)."""
+    half = _half(morph)
+    counts = np.maximum(np.round(2 * half / spacing).astype(int), 1)
+    axes = [(np.arange(n) + 0.5 - n / 2) * spacing for n in counts]
+    points = np.stack(np.meshgrid(*axes, indexing="ij"), -1).reshape(-1, 3)
+    points = points[_inside(morph, points)]
+    turned = rotate(jnp.broadcast_to(jnp.asarray(morph.quat, float), (len(points), 4)), jnp.asarray(points, float))
+    return np.asarray(turned, float) + np.asarray(morph.pos)
+
+
+def _half(morph: Any) -> np.ndarray:
+    match morph:
+        case Box(size=size):
+            return np.asarray(size) / 2
+        case Sphere(radius=r):
+            return np.full(3, r)
+        case Cylinder(radius=r, length=length):
+            return np.array([r, r, length / 2])
+        case Capsule(radius=r, length=length):
+            return np.array([r, r, length / 2 + r])
+    raise AssertionError(morph)
+
+
+def _inside(morph: Any, points: np.ndarray) -> np.ndarray:
+    across = np.hypot(points[:, 0], points[:, 1])
+    match morph:
+        case Sphere(radius=r):
+            return np.linalg.norm(points, axis=1) <= r
+        case Cylinder(radius=r):
+            return across <= r
+        case Capsule(radius=r, length=length):
+            return np.hypot(across, np.maximum(np.abs(points[:, 2]) - length / 2, 0)) <= r
+    return np.ones(len(points), bool)
+
+
+def _holding(model: Model) -> tuple[int, ...]:
+    """Geoms that collide."""
+    m = model.structure.source
+    solid = np.flatnonzero((m.geom_contype != 0) | (m.geom_conaffinity != 0))
+    faults = [
+        f"  geom {m.geom(int(g)).name or int(g)!r} of {m.body(int(m.geom_bodyid[g])).name!r}"
+        for g in solid
+        if int(m.geom_type[g]) not in SHAPES
+    ]
+    if faults:
+        raise UnsupportedError(
+            "the back end 'native' has particles and bodies that cannot hold them; planes, spheres, capsules and boxes "
+            "can, and what has contype and conaffinity 0 need not:\n" + "\n".join(faults)
+        )
+    return tuple(solid.tolist())
+
+
+def colliders(model: Model, rigid: RigidState, geoms: tuple[int, ...]) -> list[Collider]:
+    """Geoms as shapes that hold particles, where they are and as they move. Gradients flow to model and state."""
+    k, s, worlds = kinematics(model, rigid), model.structure, rigid.qpos.shape[0]
+    made = []
+    for g in geoms:
+        body, kind = int(s.geom.body[g]), int(s.geom.type[g])
+        pos, spin = k.geom.pos[:, g], k.body.vel[:, body, 3:]
+        own = jnp.broadcast_to(model.geom.quat[:, g], (worlds, 4))
+        size = jnp.broadcast_to(model.geom.size[:, g], (worlds, 3))
+        made.append(
+            Collider(
+                pos=pos,
+                quat=quat_mul(k.body.quat[:, body], own),
+                size=k.geom.mat[:, g, :, 2] if kind == PLANE else size,
+                velocity=k.body.vel[:, body, :3] + jnp.cross(spin, pos - k.body.pos[:, body]),
+                spin=spin,
+                friction=jnp.broadcast_to(model.geom.friction[:, g, 0], (worlds,)),
+                shape=SHAPES[kind],
+            )
+        )
+    return made

@@ -1,0 +1,162 @@
+"""Scenes: one description that several engines simulate."""
+
+import dataclasses
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from ..errors import ModelError
+from .compose import Part, compose
+from .materials import MPM, SPH, Rigid, Substance, Surface
+from .morphs import MECHANISMS, Box, Capsule, Cylinder, Morph, Sphere
+from .sensors import Sensor
+from .specs import ActionSpec
+from .support import refuse
+
+BACKENDS = ("native", "genesis")
+FILLED = (Box, Sphere, Capsule, Cylinder)
+"""Morphs that particles can fill."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Domain:
+    """Where particles may be, and how fine they are."""
+
+    lower: tuple[float, float, float]  # corner [m]
+    upper: tuple[float, float, float]  # corner [m]
+    spacing: float  # of particles at rest [m]; a cell of MPM's grid is two of them
+
+    def __post_init__(self) -> None:
+        size = np.subtract(self.upper, self.lower)
+        if size.shape != (3,) or not (self.spacing > 0 and (size > 4 * self.spacing).all()):
+            raise ModelError(
+                f"Domain: {self.lower} to {self.upper} at spacing {self.spacing}: every edge must be longer than four"
+            )
+
+
+class Scene:
+    """What there is, before anything runs: add things and sensors, then :meth:`build` a world on a back end.
+
+    Args:
+        timestep: of :meth:`World.step` [s].
+        gravity: [m/s^2].
+        domain: of the particles, where there are any.
+
+    Raises:
+        ModelError: a number is not finite, or the time step not positive.
+    """
+
+    def __init__(
+        self,
+        timestep: float = 0.002,
+        gravity: Sequence[float] = (0.0, 0.0, -9.81),
+        domain: Domain | None = None,
+    ) -> None:
+        numbers = np.asarray(gravity, float)
+        if numbers.shape != (3,) or not np.isfinite(numbers).all():
+            raise ModelError(f"gravity is {gravity}, must be three numbers [m/s^2]")
+        if not (np.isfinite(timestep) and timestep > 0):
+            raise ModelError(f"timestep is {timestep}, must be positive [s]")
+        self.timestep, self.gravity, self.domain = float(timestep), tuple(numbers.tolist()), domain
+        self.parts: list[Part] = []
+        self.sensors: dict[str, Any] = {}
+
+    def add(
+        self, morph: Morph, material: Substance | None = None, surface: Surface | None = None, name: str | None = None
+    ) -> str:
+        """Add a thing.
+
+        Args:
+            morph: its shape and pose.
+            material: what it is made of; by default :class:`Rigid`.
+            surface: how it looks; the file says it of MJCF and URDF.
+            name: of its body, and prefix of the names in a file; by default its kind, numbered where there are several.
+
+        Returns:
+            The name.
+
+        Raises:
+            ModelError: the name is taken, or the material does not fit the morph.
+        """
+        if not isinstance(morph, Morph):
+            raise ModelError(f"morph is {type(morph).__name__}: it must be one of fphys.scene's, Box(...) say")
+        kind = type(morph).__name__.lower()
+        if name is None:
+            used = sum(part.name.rstrip("0123456789") == kind for part in self.parts)
+            name = f"{kind}{used + 1}" if used else kind
+        self._require_free(name)
+        material = Rigid() if material is None else material
+        if not isinstance(material, Rigid | MPM | SPH):
+            raise ModelError(f"{name!r}: material is {type(material).__name__}, must be Rigid, MPM or SPH")
+        if isinstance(material, MPM | SPH):
+            if not isinstance(morph, FILLED):
+                kinds = ", ".join(f.__name__ for f in FILLED)
+                raise ModelError(f"{name!r}: particles fill {kinds}, not {type(morph).__name__}")
+            if self.domain is None:
+                raise ModelError(
+                    f"{name!r} is made of particles: Scene(domain=Domain(lower, upper, spacing)) is needed"
+                )
+        elif isinstance(morph, MECHANISMS):
+            for what, value in (("density", material.density), ("mass", material.mass), ("surface", surface)):
+                if value is not None:
+                    raise ModelError(f"{name!r}: the file of {type(morph).__name__} says its {what}: leave it out")
+        self.parts.append(Part(name, morph, material, surface or Surface()))
+        return name
+
+    def add_sensor(self, sensor: Sensor, name: str | None = None) -> str:
+        """Add a sensor of :mod:`fphys.scene.sensors`.
+
+        Returns:
+            Its name, by default its kind, numbered where there are several.
+
+        Raises:
+            ModelError: the name is taken. A link that is not there is found when the scene is built.
+        """
+        if not isinstance(sensor, Sensor):
+            raise ModelError(f"sensor is {type(sensor).__name__}: it must be one of fphys.scene's, IMU(...) say")
+        kind = type(sensor).__name__.lower()
+        if name is None:
+            used = sum(other.rstrip("0123456789") == kind for other in self.sensors)
+            name = f"{kind}{used + 1}" if used else kind
+        self._require_free(name)
+        self.sensors[name] = sensor
+        return name
+
+    def build(
+        self, num_worlds: int, backend: str = "native", action: ActionSpec | None = None, dtype: Any = None
+    ) -> Any:
+        """The world that simulates this scene, which may be changed afterwards without consequence.
+
+        Args:
+            num_worlds: how many copies.
+            backend: "native", which is pure and differentiable, or "genesis", which is neither.
+            action: what controls mean; by default torques on all hinges and slides.
+            dtype: as in :func:`fphys.load`; native only.
+
+        Raises:
+            UnsupportedError: the scene has what the back end lacks; every such thing is named.
+            ModelError: a name is not there, a file is refused, a number does not fit.
+            MissingDependencyError: the back end's package is not installed.
+        """
+        if backend not in BACKENDS:
+            raise ModelError(f"backend is {backend!r}, must be one of {', '.join(BACKENDS)}")
+        if not isinstance(num_worlds, int) or num_worlds < 1:
+            raise ModelError(f"num_worlds is {num_worlds!r}, must be a whole number, at least 1")
+        for part in self.parts:
+            for field in ("mass", "friction"):
+                value = getattr(part.material, field, None)
+                if isinstance(value, tuple) and len(value) != num_worlds:
+                    raise ModelError(f"{part.name!r}: {field} has {len(value)} numbers, num_worlds is {num_worlds}")
+        refuse(self, backend)
+        spec = compose(self.parts, self.sensors, self.timestep, self.gravity)
+        if backend == "native":
+            from .native import build
+        else:
+            from .genesis import build
+        return build(self, spec, num_worlds, action or ActionSpec(), dtype)
+
+    def _require_free(self, name: str) -> None:
+        taken = {"world", *self.sensors, *(part.name for part in self.parts)}
+        if not name or name in taken or "/" in name or ":" in name:
+            raise ModelError(f"name {name!r} is taken, empty, or has a slash or colon, which divide names of parts")

@@ -1,0 +1,103 @@
+"""Sensors of a scene: what they measure and where they sit. The back ends read them."""
+
+import dataclasses
+from typing import Any
+
+import numpy as np
+
+from ..errors import ModelError
+
+Vector = tuple[float, ...]
+
+
+@dataclasses.dataclass(frozen=True)
+class JointState:
+    """Positions [m or rad] and velocities [m/s or rad/s] of joints: all positions first."""
+
+    joints: tuple[str, ...] = ()  # hinges and slides by name; none given: all
+
+
+@dataclasses.dataclass(frozen=True)
+class IMU:
+    """An accelerometer [m/s^2], gravity included, and a gyroscope [rad/s], in the sensor's axes: 3 + 3 numbers.
+
+    As if the control of the last step were held: an accelerometer measures what forces do.
+    """
+
+    link: str
+    pos: Vector = (0.0, 0.0, 0.0)  # in the link's frame [m]
+    quat: Vector = (1.0, 0.0, 0.0, 0.0)  # in the link's frame
+
+
+@dataclasses.dataclass(frozen=True)
+class Contact:
+    """The sum of the forces [N] of all contacts on a link, in world axes: 3 numbers."""
+
+    link: str
+
+
+@dataclasses.dataclass(frozen=True)
+class Rays:
+    """Distances [m] along rays to the first surface that is not the link's own; ``max_range`` where there is none."""
+
+    directions: Any  # in the link's frame, of any length, (ray, 3)
+    link: str | None = None  # None: fixed in the world
+    origins: Any = (0.0, 0.0, 0.0)  # in the link's frame [m], (3,) or (ray, 3)
+    max_range: float = 20.0  # [m]
+
+    def __post_init__(self) -> None:
+        directions = np.atleast_2d(np.asarray(self.directions, float))
+        if directions.shape[1:] != (3,) or not (np.linalg.norm(directions, axis=-1) > 0).all():
+            raise ModelError(f"Rays: directions have shape {directions.shape}, must be (ray, 3), none of them zero")
+        origins = np.asarray(self.origins, float)
+        if origins.shape not in ((3,), directions.shape):
+            raise ModelError(f"Rays: origins have shape {origins.shape}, must be (3,) or {directions.shape}")
+        if not self.max_range > 0:
+            raise ModelError(f"Rays: max_range is {self.max_range}, must be positive")
+        unit = directions / np.linalg.norm(directions, axis=-1, keepdims=True)
+        object.__setattr__(self, "directions", tuple(map(tuple, unit.tolist())))
+        object.__setattr__(self, "origins", tuple(map(tuple, np.broadcast_to(origins, directions.shape).tolist())))
+
+
+@dataclasses.dataclass(frozen=True)
+class Camera:
+    """A pinhole camera: pictures by ``world.render``, depths by ``world.depth``; no part of an observation."""
+
+    pos: Vector  # in the link's frame, or the world's [m]
+    lookat: Vector = (0.0, 0.0, 0.0)  # point at the picture's centre, in the same frame [m]
+    up: Vector = (0.0, 0.0, 1.0)
+    link: str | None = None  # None: fixed in the world
+    fov: float = 45.0  # vertical field of view [deg]
+    width: int = 640  # [pixels]
+    height: int = 480  # [pixels]
+
+    def __post_init__(self) -> None:
+        view = np.subtract(self.lookat, self.pos)
+        if not np.linalg.norm(np.cross(view, self.up)) > 1e-9:
+            raise ModelError(f"Camera: it looks along {view.tolist()}, which up = {self.up} must not be parallel to")
+        if not 0 < self.fov < 180 or min(self.width, self.height) < 1:
+            raise ModelError(f"Camera: fov {self.fov}, {self.width} x {self.height}: no such picture")
+
+    @property
+    def axes(self) -> np.ndarray:
+        """Right, up and backward, as rows, shape (3, 3)."""
+        back = np.subtract(self.pos, self.lookat).astype(float)
+        back /= np.linalg.norm(back)
+        right = np.cross(self.up, back)
+        right /= np.linalg.norm(right)
+        return np.stack([right, np.cross(back, right), back])
+
+    @property
+    def quat(self) -> tuple[float, ...]:
+        """The rotation that turns x to the right, y up and z backward: the eigenvector of Bar-Itzhack (2000)."""
+        (a, b, c), (d, e, f), (g, h, i) = self.axes.T
+        k = [
+            [a + e + i, h - f, c - g, d - b],
+            [h - f, a - e - i, b + d, c + g],
+            [c - g, b + d, e - a - i, f + h],
+            [d - b, c + g, f + h, i - a - e],
+        ]
+        return tuple(np.linalg.eigh(np.array(k))[1][:, -1].tolist())
+
+
+Sensor = JointState | IMU | Contact | Rays | Camera

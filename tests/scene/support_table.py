@@ -1,0 +1,129 @@
+"""The table of what each back end simulates, ``docs/scene-support.md``.
+
+``python -m tests.scene.support_table`` writes it; a test holds the committed one against what is refused today.
+"""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import fphys
+from fphys.errors import UnsupportedError
+from fphys.particles.materials import Corotated, Liquid, NeoHookean, Sand, Snow, VonMises
+from fphys.scene import (
+    IMU,
+    MJCF,
+    MPM,
+    SPH,
+    URDF,
+    Box,
+    Camera,
+    Capsule,
+    Contact,
+    Cylinder,
+    Domain,
+    JointState,
+    Mesh,
+    Plane,
+    Rays,
+    Rigid,
+    Scene,
+    Sphere,
+    Terrain,
+)
+from fphys.scene.scene import BACKENDS
+from fphys.scene.support import refuse
+
+PAGE = Path(__file__).parents[2] / "docs" / "scene-support.md"
+HEAD = """# What each back end simulates
+
+Written by `python -m tests.scene.support_table`, from what `Scene.build` refuses. A blank is simulated; what is refused
+is refused by name when the scene is built. `tests/scene/` says what is compared with what.
+
+| of a scene | native | genesis |
+|---|---|---|
+"""
+ROOM = Domain((-1.0, -1.0, -1.0), (1.0, 1.0, 1.0), 0.1)
+LAWS = {
+    "Corotated": Corotated(1000.0, 1e4, 0.3),
+    "NeoHookean": NeoHookean(1000.0, 1e4, 0.3),
+    "Liquid": Liquid(1000.0, 1e4),
+    "Snow": Snow(),
+    "Sand": Sand(),
+    "VonMises": VonMises(1000.0, 1e4, 0.3, 1e3),
+}
+RAY = ((0.0, 0.0, 1.0),)
+
+
+class Wedge(Mesh):
+    """A mesh without its file."""
+
+    def __post_init__(self) -> None: ...
+
+
+def scenes() -> dict[str, Scene]:
+    """A scene for each thing that one may ask for."""
+    box, ball = Box((0.4, 0.4, 0.4)), Sphere(0.1, pos=(0, 0, 0.5))
+    morphs: dict[str, tuple[Any, ...]] = {
+        "Plane": (Plane(),),
+        "Box": (box,),
+        "Sphere": (ball,),
+        "Capsule": (Capsule(0.1, 0.2),),
+        "Cylinder": (Cylinder(0.1, 0.2),),
+        "Mesh, as its convex hull": (Wedge("wedge.obj"),),
+        "MJCF": (MJCF("<mujoco/>"),),
+        "URDF": (URDF(fphys.asset("arm-urdf")),),
+        "Terrain": (Terrain(np.zeros((3, 3)), 1.0),),
+        "a mass for each world": (box, Rigid(mass=(1.0, 2.0))),
+        "friction for each world": (box, Rigid(friction=(0.5, 1.0))),
+        "friction of 0": (box, Rigid(friction=0.0)),
+        **{f"MPM({law})": (box, MPM(LAWS[law])) for law in LAWS},
+        "SPH": (box, SPH(10.0)),
+    }
+    sensors = {
+        "JointState": JointState(),
+        "IMU": IMU("box"),
+        "Contact": Contact("box"),
+        "Rays in the world": Rays(RAY),
+        "Rays on a link": Rays(RAY, "box"),
+        "Camera": Camera((1, 0, 1)),
+    }
+    made = {}
+    for name, given in morphs.items():
+        made[name] = Scene(domain=ROOM)
+        made[name].add(*given)
+    for name, sensor in sensors.items():
+        made[name] = Scene()
+        made[name].add(box)
+        made[name].add_sensor(sensor)
+    mixed: dict[str, list[tuple[Any, ...]]] = {
+        "particles and a fixed body": [(box, MPM(LAWS["Snow"])), (Sphere(0.1, fixed=True),)],
+        "particles and a moving body that they push": [(box, MPM(LAWS["Snow"])), (ball,)],
+        "particles and a moving body, `Rigid(pushed=False)`": [(box, MPM(LAWS["Snow"])), (ball, Rigid(pushed=False))],
+    }
+    for name, parts in mixed.items():
+        made[name] = Scene(domain=ROOM)
+        for part in parts:
+            made[name].add(*part)
+    return made
+
+
+def verdict(scene: Scene, backend: str) -> str:
+    """Nothing, or why a back end refuses."""
+    try:
+        refuse(scene, backend)
+    except UnsupportedError as error:
+        reasons = [line.strip() for line in str(error).splitlines()[1:]]
+        return "; ".join(reason.partition(": ")[2] or reason for reason in reasons)
+    return ""
+
+
+def table() -> str:
+    """The page as it is today."""
+    rows = [(name, *(verdict(scene, backend) for backend in BACKENDS)) for name, scene in scenes().items()]
+    return HEAD + "".join(f"| {' | '.join(row)} |\n" for row in rows)
+
+
+if __name__ == "__main__":
+    PAGE.write_text(table())

@@ -1,0 +1,114 @@
+"""Particles in a scene: they fill shapes, rest on bodies are moved by them, and what is not simulated is refused."""
+
+import jax
+import numpy as np
+import pytest
+
+from fphys.errors import ModelError, UnsupportedError
+from fphys.particles.materials import Corotated
+from fphys.scene import (
+    MPM,
+    SPH,
+    Box,
+    Camera,
+    Capsule,
+    Cylinder,
+    Domain,
+    ObservationSpec,
+    Plane,
+    Rigid,
+    Scene,
+    Sphere,
+)
+from fphys.scene.particles import placed
+from fphys.testing import check_grads
+
+JELLY = MPM(Corotated(density=1000.0, young=2e4, poisson=0.3))
+ROOM = Domain((0.0, 0.0, 0.0), (0.8, 0.8, 0.8), spacing=0.05)
+
+
+def jelly(**body) -> Scene:
+    """A jelly cube on a table, and a heavy ball falling beside or on it."""
+    scene = Scene(timestep=0.002, domain=ROOM)
+    scene.add(Plane(pos=(0, 0, 0.1)))
+    scene.add(Box((0.2, 0.2, 0.2), pos=(0.4, 0.4, 0.2)), JELLY, name="jelly")
+    scene.add(Sphere(0.1, pos=(0.4, 0.4, 0.42)), Rigid(**body), name="ball")
+    return scene
+
+
+@pytest.mark.parametrize(
+    ("morph", "volume"),
+    [
+        (Box((0.4, 0.3, 0.2), pos=(1, 2, 3), quat=(1, 1, 0, 0)), 0.024),
+        (Sphere(0.3), 4 / 3 * np.pi * 0.027),
+        (Cylinder(0.2, 0.4, quat=(1, 0, 1, 0)), 0.016 * np.pi),
+        (Capsule(0.2, 0.4), 0.016 * np.pi + 4 / 3 * np.pi * 0.008),
+    ],
+)
+def test_a_shape_is_filled(morph, volume):
+    """The lattice has the shape's volume, its centre, and lies within it."""
+    points = placed(morph, 0.02)
+    assert len(points) * 0.02**3 == pytest.approx(volume, rel=0.03)
+    assert points.mean(0) == pytest.approx(morph.pos, abs=1e-9)
+    if isinstance(morph, Box):  # turned by a quarter about x: y is z
+        assert np.ptp(points, axis=0) + 0.02 == pytest.approx([0.4, 0.2, 0.3])
+
+
+def test_bodies_move_particles_and_not_the_other_way():
+    """A ball falls as if alone, and the jelly under it gives way; beside the ball it would stand."""
+    world = jelly(pushed=False, mass=5.0).build(2)
+    assert world.filling.substeps == 1 and world.particles(world.init(), "jelly").shape == (2, 64, 3)
+    move = jax.jit(lambda s: jax.lax.fori_loop(0, 80, lambda _, s: world.step(s), s))
+    after = move(world.init())
+    world.check(after)
+    z = world.observe(after, ObservationSpec(links=("ball",)))[:, 2]
+    assert np.allclose(z, 0.42 - 0.5 * 9.81 * 0.16 * 0.162, atol=1e-9)
+    x = world.particles(after, "jelly")
+    start = world.particles(world.init(), "jelly")
+    top = np.argmax(start[0, :, 2] - np.hypot(start[0, :, 0] - 0.4, start[0, :, 1] - 0.4))
+    assert x[0, top, 2] < start[0, top, 2] - 0.03  # under the ball
+    centre = np.linalg.norm(np.asarray(x) - np.array([0.4, 0.4, float(z[0])]), axis=-1)
+    assert float(centre.min()) > 0.1 - 0.06  # a cell is 0.1
+    assert float(x[..., 2].min()) > 0.1 - 0.03  # nothing falls through the table
+
+
+def test_gradients_through_a_body_that_moves_particles(full):
+    world = jelly(pushed=False, mass=5.0).build(1)
+    start = world.init()
+    near = start.rigid.qpos.at[:, 2].set(0.38)
+
+    def loss(height, speed):
+        rigid = start.rigid.replace(qpos=near.at[:, 2].add(height), qvel=start.rigid.qvel.at[:, 2].set(speed))
+        state = start.replace(rigid=rigid)
+        for _ in range(3 if full else 1):
+            state = world.step(state)
+        return (state.particles.x**2).sum()
+
+    check_grads(loss, (np.array(0.0), np.array(-1.0)), tol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("make", "fault"),
+    [
+        (lambda: jelly().build(1), "'ball' moves and particles would push it, which needs coupling both ways"),
+        (lambda: Scene().add(Box((1, 1, 1)), JELLY), "Domain"),
+        (lambda: jelly().add(Plane(), JELLY), "particles fill Box"),
+        (lambda: Domain((0, 0, 0), (1, 1, 0.1), 0.05), "longer than four"),
+        (lambda: jelly().build(1, backend="genesis"), "'jelly', MPM: particles are not passed on"),
+    ],
+)
+def test_what_cannot_be_is_refused(make, fault):
+    with pytest.raises(ModelError, match=fault):
+        make()
+
+
+def test_what_the_native_back_end_lacks_beside_particles():
+    scene = jelly(pushed=False)
+    scene.add(Sphere(0.1, pos=(0.2, 0.2, 0.6)), SPH(sound_speed=10.0), name="drop")
+    scene.add_sensor(Camera((2, 0, 1)), name="camera")
+    with pytest.raises(UnsupportedError, match=r"'drop', SPH: the walls(.|\n)*'camera', Camera: it would not see"):
+        scene.build(1)
+    scene = jelly(pushed=False)
+    scene.add(Cylinder(0.1, 0.1, fixed=True), name="post")
+    with pytest.raises(UnsupportedError, match="geom 'post' of 'post'"):
+        scene.build(1)

@@ -1,0 +1,158 @@
+"""The description: what is refused, and by which words."""
+
+import numpy as np
+import pytest
+
+import fphys
+from fphys.errors import ModelError, UnsupportedError
+from fphys.scene import (
+    IMU,
+    MJCF,
+    URDF,
+    ActionSpec,
+    Box,
+    Camera,
+    Capsule,
+    Contact,
+    Cylinder,
+    Mesh,
+    ObservationSpec,
+    Plane,
+    Rays,
+    Rigid,
+    Scene,
+    Sphere,
+    Surface,
+    Terrain,
+)
+
+from .things import ARM, box_and_arm
+
+OPTION = '<mujoco><option impratio="{}"/></mujoco>'
+WEDGE = "v 0 0 0\nv 1 0 0\nv 0 1 0\nv 0 0 1\nf 1 3 2\nf 1 2 4\nf 1 4 3\nf 2 3 4\n"
+
+
+@pytest.mark.parametrize(
+    ("make", "fault"),
+    [
+        (lambda: Box((1, 2)), "three edges"),
+        (lambda: Box((1, 2, 0)), "positive, in metres"),
+        (lambda: Sphere(np.nan), "positive, in metres"),
+        (lambda: Sphere(1.0, pos=(1, 2)), "pos is"),
+        (lambda: Sphere(1.0, quat=(0, 0, 0, 0)), "quat is zero"),
+        (lambda: Mesh("nothing.obj"), "there is no file"),
+        (lambda: Mesh("nothing.ply"), "must end in"),
+        (lambda: Terrain(np.zeros(3), 1.0), "must be \\(nx, ny\\)"),
+        (lambda: Rigid(density=1.0, mass=1.0), "one of the two"),
+        (lambda: Rigid(mass=-1.0), "mass is -1.0"),
+        (lambda: Rigid(friction=(0.1, -0.1)), "friction is"),
+        (lambda: Surface((2, 0, 0)), "0 to 1"),
+        (lambda: Rays((0, 0, 0)), "none of them zero"),
+        (lambda: Rays((0, 0, 1), origins=((0, 0),)), "origins have shape"),
+        (lambda: Camera((0, 0, 1)), "parallel"),
+        (lambda: Camera((1, 0, 1), fov=200.0), "no such picture"),
+        (lambda: ActionSpec("jump"), "must be one of torque"),
+        (lambda: ActionSpec(joints="elbow"), 'must be "all"'),
+        (lambda: ObservationSpec(links="tip"), "tuple of names"),
+        (lambda: Scene(timestep=0.0), "timestep is 0.0"),
+        (lambda: Scene(gravity=(0, 0)), "gravity is"),
+        (lambda: Scene().build(0), "num_worlds is 0"),
+        (lambda: Scene().build(1, backend="bullet"), "must be one of native, genesis"),
+        (lambda: Scene().add(ARM), "morph is str"),
+        (lambda: Scene().add(Plane(), name="a/b"), "slash"),
+        (lambda: Scene().add(Plane(), material=Surface()), "material is Surface"),
+        (lambda: Scene().add(MJCF(ARM), Rigid(mass=1.0)), "says its mass"),
+        (lambda: Scene().add(MJCF(ARM), surface=Surface()), "says its surface"),
+        (lambda: Scene().add_sensor(Plane()), "sensor is Plane"),
+    ],
+)
+def test_what_cannot_be_is_refused(make, fault):
+    with pytest.raises(ModelError, match=fault):
+        make()
+
+
+@pytest.mark.parametrize(
+    ("change", "fault"),
+    [
+        (lambda s: s.add(Plane(), name="box"), "'box' is taken"),
+        (lambda s: s.add_sensor(IMU("elbw")), "no link 'elbw'"),
+        (lambda s: s.add_sensor(Contact("tip")), "no link 'tip'"),
+        (lambda s: s.add(Sphere(0.1), Rigid(mass=(1.0, 2.0, 3.0))), "num_worlds is 2"),
+        (lambda s: [s.add(MJCF(OPTION.format(i))) for i in "32"], "impratio is 3.0 in 'mjcf'"),
+        (lambda s: s.add(MJCF(ARM, fixed=True)), "free joint"),
+        (lambda s: s.add(MJCF("<mujoco><worldbody><geom/></worldbody></mujoco>")), "size 0 must be positive"),
+    ],
+)  # fmt: skip
+def test_what_is_found_when_built(change, fault):
+    scene = box_and_arm()
+
+    def build() -> None:
+        change(scene)
+        scene.build(2)
+
+    with pytest.raises(ModelError, match=fault):
+        build()
+
+
+def test_names_are_resolved():
+    scene = box_and_arm()
+    scene.add(MJCF(ARM, pos=(0, 2, 0)), name="other")
+    scene.sensors.clear()
+    world = scene.build(2)
+    assert world.joints == ("arm/shoulder", "arm/elbow", "other/shoulder", "other/elbow")
+    with pytest.raises(ModelError, match="may be 'arm/tip' or 'other/tip'"):
+        world.columns(ObservationSpec(links=("tip",)))
+    with pytest.raises(ModelError, match="did you mean 'arm/tip'"):
+        world.columns(ObservationSpec(links=("arm/tap",)))
+    with pytest.raises(ModelError, match="3 numbers, there are 1 joints"):
+        scene.build(1, action=ActionSpec(joints=("arm/elbow",), kp=(1.0, 2.0, 3.0)))
+    state = world.init()
+    for control in (np.zeros((2, 3)), np.zeros((1, 4))):
+        with pytest.raises(ValueError, match=r"needs \(num_worlds, joints\) = \(2, 4\)"):
+            world.step(state, control)
+    with pytest.raises(ValueError, match="positions have shape"):
+        world.init(np.zeros(3))
+
+
+def test_a_camera_is_no_number():
+    world = box_and_arm().build(1)
+    with pytest.raises(ModelError, match=r"call world.render\(state, 'camera'\)"):
+        world.observe(world.init(), ObservationSpec(sensors=("camera",)))
+    with pytest.raises(ModelError, match="no camera 'imu'"):
+        world.render(world.init(), "imu")
+
+
+def test_what_the_native_back_end_lacks_is_named_at_once():
+    scene = box_and_arm()
+    scene.add(Terrain(np.zeros((3, 3)), 1.0), name="hills")
+    with pytest.raises(UnsupportedError, match="'native' cannot simulate this scene:\n  'hills', Terrain: contacts"):
+        scene.build(1)
+
+
+def test_rays_do_not_see_meshes(tmp_path):
+    (tmp_path / "wedge.obj").write_text(WEDGE)
+    scene = box_and_arm()
+    scene.add(Mesh(tmp_path / "wedge.obj", 0.1, pos=(3, 0, 1)))
+    with pytest.raises(UnsupportedError, match=r"lidar:0.*meshes"):
+        scene.build(1)
+
+
+def test_every_shape_stands_where_it_should(tmp_path):
+    """Masses and poses of all morphs that the native back end has, and a free base of URDF."""
+    (tmp_path / "wedge.obj").write_text(WEDGE)
+    scene = Scene(gravity=(0, 0, 0))
+    scene.add(Plane(pos=(0, 0, -1)))
+    scene.add(Box((1, 2, 3)), Rigid(density=10.0))
+    scene.add(Sphere(0.5, pos=(3, 0, 0)), Rigid(density=10.0))
+    scene.add(Capsule(0.5, 1.0, pos=(6, 0, 0)), Rigid(mass=7.0))
+    scene.add(Cylinder(0.5, 2.0, pos=(9, 0, 0), fixed=True))
+    scene.add(Mesh(tmp_path / "wedge.obj", 0.6, pos=(12, 0, 0)), Rigid(density=1e4))
+    scene.add(URDF(fphys.asset("arm-urdf"), pos=(0, 5, 0), fixed=False), name="arm")
+    world = scene.build(1)
+    mass = dict(zip(world.model.names("body"), np.asarray(world.model.body.mass[0]), strict=True))
+    assert mass["box"] == pytest.approx(60.0) and mass["sphere"] == pytest.approx(10 * np.pi / 6)
+    assert mass["capsule"] == 7.0 and mass["mesh"] == pytest.approx(1e4 * 0.216 / 6, rel=1e-6)
+    assert world.model.structure.nv == 6 * 5 + len(world.joints)
+    state = world.step(world.init(), None)
+    where = world.observe(state, ObservationSpec(links=("sphere", "cylinder", "arm/base"))).reshape(3, 13)
+    assert np.allclose(where[:, :3], [(3, 0, 0), (9, 0, 0), (0, 5, 0)], atol=1e-6)
