@@ -85,6 +85,12 @@ class Geom(Tree):
 
 
 @pytree
+class HeightField(Tree):
+    size: Array  # Half of the width along x and y, scale of the heights, depth of the base [m], (1 | world, hfield, 4).
+    data: Array  # Heights in units of the scale, row by row along y, one field's after another's, (1 | world, height).
+
+
+@pytree
 class Pair(Tree):
     """Contacts between two geoms that the file names; what it says replaces what the geoms do."""
 
@@ -163,6 +169,7 @@ class Model:
     joint: Joint
     dof: Dof
     geom: Geom
+    hfield: HeightField
     pair: Pair
     equality: Equality
     site: Site
