@@ -47,8 +47,9 @@ def init(
         qpos: generalised position, shape (nq,), (1, nq) or (num_worlds, nq); default the model's ``qpos0``.
         qvel: generalised velocity, shape (nv,), (1, nv) or (num_worlds, nv); default zero. Both may be quantities
             (:mod:`fphys.units`) where all joints are hinges, or all slides.
-        max_contacts: contacts that a world can hold; default all that planes and height fields can make, and of the
-            others all, or four for each geom if that is less. Contacts beyond are dropped and reported in the status.
+        max_contacts: contacts that a world can hold; default all that planes can make, 16 of each geom with each
+            height field, and of the others all, or four for each geom if that is less. Contacts beyond are dropped and
+            reported in the status.
         max_constraints: constraint rows that a world can hold; default all that these contacts, the limits, the
             equalities and dry friction need.
 

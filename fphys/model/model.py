@@ -86,6 +86,12 @@ class Geom(Tree):
 
 
 @pytree
+class HeightField(Tree):
+    size: Array  # Half of the width along x and y, scale of the heights, depth of the base [m], (1 | world, hfield, 4).
+    data: Array  # Heights in units of the scale, row by row along y, one field's after another's, (1 | world, height).
+
+
+@pytree
 class Pair(Tree):
     """Contacts between two geoms that the file names; what it says replaces what the geoms do."""
 
@@ -164,6 +170,7 @@ class Model:
     joint: Joint  # Anchors, axes, springs, limits.
     dof: Dof  # Armature, damping, dry friction.
     geom: Geom  # Shapes and their contact.
+    hfield: HeightField  # Sizes and heights.
     pair: Pair  # Contacts that the file names.
     equality: Equality  # Connections, welds, couplings.
     site: Site  # Marked frames.
