@@ -1,0 +1,42 @@
+"""Every notebook runs from top to bottom and ends in an assertion."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.py"))
+SECONDS = 25  # of each cell and, on a quiet machine, of the whole in test mode
+NEEDS = {"from_torch": ("torch", "sklearn")}
+"""What a notebook needs beyond the core."""
+
+
+@pytest.mark.parametrize(
+    "source",
+    [pytest.param(path, id=path.stem, marks=pytest.mark.extra(*NEEDS.get(path.stem, ()))) for path in NOTEBOOKS],
+)
+@pytest.mark.extra("jupytext", "nbmake", "ipykernel")
+def test_notebook_runs(source, tmp_path, full):
+    import jupytext
+
+    notebook = jupytext.read(source)
+    last = [cell for cell in notebook.cells if cell.cell_type == "code"][-1]
+    assert "assert " in last.source, "a notebook ends in a numeric assertion"
+    jupytext.write(notebook, tmp_path / f"{source.stem}.ipynb")
+    limit = 10 * SECONDS if full or "PYTEST_XDIST_WORKER" in os.environ else 4 * SECONDS
+    child = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "--nbmake", f"--nbmake-timeout={limit}", "-p", "no:cacheprovider", "."],
+        cwd=tmp_path,
+        env={name: value for name, value in os.environ.items() if name not in ("XLA_FLAGS", "PYTEST_ADDOPTS")},
+        capture_output=True,
+        text=True,
+        timeout=2 * limit,
+    )
+    assert child.returncode == 0, child.stdout[-4000:]
+
+
+def test_there_are_notebooks_for_every_start():
+    assert {"first_step", "from_torch", "from_mujoco"} <= {path.stem for path in NOTEBOOKS}
