@@ -15,7 +15,7 @@ test: lint  # reduced sizes
 	.venv/bin/pytest -n 2 --dist worksteal -m "not alone"
 	.venv/bin/pytest -m alone
 
-verify: lint  # full sizes
+verify: lint .venv/browser.stamp  # full sizes
 	FPHYS_FULL=1 .venv/bin/pytest --timeout=7200
 
 lint: .venv/test.stamp
@@ -50,6 +50,10 @@ clean:  # the environments stay: remove .venv and .venv-bare to start afresh
 	@echo "installing fphys and what its site needs into .venv"
 	$(call PIP,.venv) -e ".[docs]"
 	@touch .venv/core.stamp $@
+
+.venv/browser.stamp: $(SOURCES) | .venv/bin/python
+	$(call PIP,.venv) -e ".[browser]"
+	@touch $@
 
 .venv-bare/tools.stamp: .venv-bare/core.stamp
 	$(call PIP,.venv-bare) "pytest>=9.0" "pytest-timeout>=2.4" "hypothesis>=6.130" "setuptools>=77"
