@@ -1,7 +1,7 @@
 """Rollouts of Genesis, in a process of their own: it is configured once for a process, and reseeds what it finds.
 
-``python -m tests.bridge.genesis_rollouts rigid`` (or ``mpm``) prints one JSON object: errors of gradients, and the text
-of what was raised where Genesis would return zero.
+``python -m tests.bridge.genesis_rollouts rigid`` (or ``free``, ``mpm``) prints a JSON object: errors of gradients, and
+the text of what was raised where Genesis would return zero.
 """
 
 import json
@@ -81,15 +81,6 @@ def rigid() -> dict[str, Any]:
             scene.step()
         return state.qpos
 
-    def pushed(gain: Any) -> Any:
-        for _ in range(STEPS):
-            arm.set_dofs_velocity(0.5 * scene.rigid_solver.get_state().dofs_vel + gain)
-            scene.step()
-        return scene.rigid_solver.get_state().qpos
-
-    found["velocities set again"] = raised(
-        lambda: check_grads(as_jax(scene, pushed), (velocity,), tol=1e-4, directions=4)
-    )
     found["closed loop"] = check_grads(as_jax(scene, policy), (velocity,), tol=1e-4, directions=4)
     found["some joints and worlds"] = check_grads(
         as_jax(
@@ -118,6 +109,12 @@ def rigid() -> dict[str, Any]:
     def held(read: Any) -> Any:
         return lambda f: [arm.control_dofs_force(f), scene.step(), read()][2]
 
+    def pushed(gain: Any) -> Any:
+        for _ in range(STEPS):
+            arm.set_dofs_velocity(0.5 * scene.rigid_solver.get_state().dofs_vel + gain)
+            scene.step()
+        return scene.rigid_solver.get_state().qpos
+
     def one_step(set_: Any) -> Any:
         return lambda x: [set_(x), scene.step(), scene.rigid_solver.get_state().qpos][2]
 
@@ -128,6 +125,7 @@ def rigid() -> dict[str, Any]:
         "one column for all joints": refused(after("qpos"), forces[:, :, :1]),
         "one velocity for all worlds": refused(one_step(arm.set_dofs_velocity), velocity[0]),
         "float32": refused(after("qpos"), forces.astype("float32")),
+        "velocities set again": refused(pushed, velocity),
         "accelerations": refused(after("dofs_acc"), forces),
         "accelerations among others": refused(after("qpos", "dofs_acc"), forces),
         "a getter": refused(held(arm.get_dofs_position), velocity),
@@ -145,6 +143,25 @@ def rigid() -> dict[str, Any]:
     fluid.build()
     found["raised"]["SPH"] = raised(lambda: as_jax(fluid, lambda x: x))
     return found
+
+
+def free() -> dict[str, Any]:
+    scene = gs.Scene(sim_options=gs.options.SimOptions(dt=0.01, requires_grad=True), show_viewer=False)
+    box = scene.add_entity(gs.morphs.Box(size=(0.1, 0.2, 0.3), pos=(0, 0, 1)))
+    scene.build(n_envs=WORLDS)
+
+    def run(position: Any, turned: Any, velocity: Any) -> Any:
+        box.set_pos(position)
+        box.set_quat(turned / torch.linalg.vector_norm(turned, dim=1, keepdim=True))
+        box.set_dofs_velocity(velocity)
+        for _ in range(STEPS):
+            scene.step()
+        state = scene.rigid_solver.get_state()
+        return state.qpos, state.dofs_vel
+
+    rng = np.random.default_rng(0)
+    start = tuple(jnp.asarray(rng.standard_normal((WORLDS, size))) for size in (3, 4, 6))
+    return {"gradient": check_grads(as_jax(scene, run), start, tol=1e-4, directions=4)}
 
 
 def mpm() -> dict[str, Any]:
@@ -204,4 +221,4 @@ def mpm() -> dict[str, Any]:
 if __name__ == "__main__":
     jax.config.update("jax_enable_x64", True)
     gs.init(backend=gs.cpu, precision="64", logging_level="error")
-    print(json.dumps({"rigid": rigid, "mpm": mpm}[sys.argv[1]]()))
+    print(json.dumps({"rigid": rigid, "free": free, "mpm": mpm}[sys.argv[1]]()))

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 import torch
 
-from fphys.bridge.genesis import _checked, _watched, as_jax
+from fphys.bridge.genesis import _checked, _first, _watched, as_jax
 from fphys.errors import BridgeError, MissingDependencyError, PrecisionError, UnsupportedError
 
 ROOT = Path(__file__).parents[2]
@@ -39,9 +39,15 @@ def rollouts(kind: str) -> dict[str, Any]:
 def test_gradients_of_rigid_bodies():
     """Both joints' forces and first velocities in two worlds, a policy in the loop; jit, vmap and another thread."""
     found = rollouts("rigid")
-    for what in ("gradient", "closed loop", "velocities set again", "some joints and worlds"):
+    for what in ("gradient", "closed loop", "some joints and worlds"):
         assert found[what] < 1e-4, what
     assert found["repeats"] and found["vmap"] < 1e-12 and found["thread"] < 1e-12
+
+
+@pytest.mark.slow
+@pytest.mark.extra("genesis", "torch")
+def test_gradients_by_the_pose_of_a_free_body():
+    assert rollouts("free")["gradient"] < 1e-4
 
 
 @pytest.mark.slow
@@ -61,6 +67,7 @@ def test_gradients_of_rigid_bodies():
         ("accelerations among others", "the result depends on dofs_acc"),
         ("a getter", "its results are cut off from its arguments"),
         ("a getter among others", "its results are cut off from its arguments"),
+        ("velocities set again", "set_dofs_velocity: called between steps"),
         ("positions set", "set_dofs_position: Genesis has no gradient by joint positions"),
         ("an argument that is not used", "argument 1 does not reach the results"),
         ("targets of PD", "Gradients with respect to PD control targets are not supported"),
@@ -77,7 +84,7 @@ def test_gradients_of_mpm():
     assert found["particles"] > 8 and found["gradient"] < 1e-4
     assert found["stopped by the floor"] > 0.5  # m/s: the gradient is one through contact
     assert "its results are cut off from its arguments" in found["raised"]["a getter"]
-    assert "particles are set between steps" in found["raised"]["velocities set again"]
+    assert "set_velocity: called between steps" in found["raised"]["velocities set again"]
 
 
 # What is refused before Genesis is asked
@@ -90,7 +97,7 @@ class Scene:
 
     def __init__(self, *solvers: str, dofs: int = 2):
         made = [type(name, (), {"n_dofs": dofs, "entities": []})() for name in solvers]
-        self.sim = types.SimpleNamespace(active_solvers=made)
+        self.sim = types.SimpleNamespace(active_solvers=made, cur_step_global=0)
 
 
 @pytest.fixture(autouse=True)
@@ -176,6 +183,22 @@ def test_constants_may_be_broadcast():
     _checked(Scene("RigidSolver"), arm, lambda *args: taped.append(args), key, {"force": torch.ones(4)})
     _checked(Scene("RigidSolver"), arm, lambda *args: taped.append(args), key, {"force": 1.0})
     assert len(taped) == 2
+
+
+def test_states_are_set_before_the_first_step():
+    scene, arm, taped = Scene("RigidSolver"), types.SimpleNamespace(n_dofs=4), []
+    for step in (0, 1):
+        scene.sim.cur_step_global = step
+        _checked(scene, arm, lambda *args: taped.append(args), ("control_dofs_force", None, None), {"force": 1.0})
+    for setter in ("set_pos", "set_quat", "set_dofs_velocity"):
+        with pytest.raises(BridgeError, match=rf"{setter}: called between steps"):
+            _checked(scene, arm, lambda *args: taped.append(args), (setter, None, None), {})
+    with pytest.raises(BridgeError, match="set_velocity: called between steps"):
+        _first(scene, lambda *args: taped.append(args), "vel", torch.ones(3))
+    _first(scene, lambda *args: taped.append(args), "actu", torch.ones(3))
+    with torch.no_grad():
+        _first(scene, lambda *args: taped.append(args), "vel", torch.ones(3))
+    assert len(taped) == 4
 
 
 def test_another_precision():
