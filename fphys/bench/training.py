@@ -1,7 +1,8 @@
 """Steps of training as benchmark cases, beside torch, eager and compiled: one step of Adam in float32.
 
 The number of worlds is the size of the batch. Weights and batches are the same on both sides, and so must be the losses
-of the first steps. Both sides train on as they are timed. Each uses the threads that it takes by itself.
+of the first steps. Both sides train on as they are timed. Each uses the threads that it takes by itself, and both have
+:func:`fphys.train.keep_memory`.
 """
 
 import functools
@@ -99,6 +100,8 @@ def _torch(name: str, peer: str) -> Callable[[int], Workload]:
 
 def same(name: str, size: int, step: Callable[[], float]) -> Callable[[float], None]:
     """The losses of the first steps fall, and are those of eager torch where it is installed."""
+
+    train.keep_memory()
 
     def validate(first: float) -> None:
         found = [first, *(step() for _ in range(STEPS - 1))]

@@ -14,7 +14,8 @@ Array = jax.Array
 def attention(query: Array, key: Array, value: Array, **options: Any) -> Array:
     """softmax(Q Kᵀ / √d) V (Vaswani 2017) in the arrays' precision.
 
-    ``flax.nnx.dot_product_attention``, but for float64, whose scores ``jax.nn`` would round to float32.
+    ``flax.nnx.dot_product_attention``, which rounds the scores to float32, only for smaller types: float64 keeps
+    its digits, and in float32 two plain products are faster on a CPU.
 
     Args:
         query, key, value: shape (..., position, head, d).
@@ -23,7 +24,7 @@ def attention(query: Array, key: Array, value: Array, **options: Any) -> Array:
     Returns:
         Shape (..., position, head, d). Gradients flow to query, key and value.
     """
-    if query.dtype != jnp.float64:
+    if query.dtype.itemsize < 4:
         return nnx.dot_product_attention(query, key, value, **options)
     return jnp.einsum("...hqk,...khd->...qhd", dot_product_attention_weights(query, key, **options), value)
 

@@ -10,6 +10,7 @@
 
 from .checkpoint import CheckpointError, Checkpoints
 from .fit import Result, TrainingError, fit
+from .memory import keep_memory
 from .precision import AS_IT_IS, BFLOAT16, FLOAT16, FLOAT32, Precision
 from .scale import LossScale
 from .step import TrainState, init, step
@@ -30,5 +31,6 @@ __all__ = [
     "TrainingError",
     "fit",
     "init",
+    "keep_memory",
     "step",
 ]

@@ -1,0 +1,31 @@
+"""Freed memory stays where it is wanted again."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+FILE = Path(__file__).parents[2] / "fphys" / "train" / "memory.py"
+PROGRAM = """
+import resource, runpy, sys
+import numpy as np
+keep = runpy.run_path(sys.argv[1])["keep_memory"]
+def faults():
+    np.ones(2**23)  # 64 MiB
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+    for _ in range(5):
+        np.ones(2**23)
+    return resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before
+print(faults(), keep(), faults())
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="the switch is glibc's")
+def test_pages_are_mapped_once():
+    child = subprocess.run(
+        [sys.executable, "-c", PROGRAM, str(FILE)], capture_output=True, text=True, timeout=120, check=True
+    )
+    before, kept, after = child.stdout.split()
+    assert kept == "True"
+    assert int(before) > 100 and int(after) < int(before) / 10
