@@ -6,7 +6,7 @@ UV := $(shell command -v uv 2>/dev/null)
 PIP = $(if $(UV),$(UV) pip install --quiet --python $(1)/bin/python,$(1)/bin/python -m pip install --quiet --disable-pip-version-check)
 SOURCES := pyproject.toml setup.py
 
-.PHONY: demo test verify lint bare bench clean
+.PHONY: demo test verify lint docs bare bench clean
 
 demo: .venv/core.stamp  # the main job: a double pendulum swings up
 	.venv/bin/fphys run swing-up
@@ -25,6 +25,10 @@ lint: .venv/test.stamp
 bare: .venv-bare/tools.stamp  # everything that needs no extra
 	FPHYS_BARE=1 .venv-bare/bin/pytest
 
+docs: .venv/docs.stamp  # the site, in build/site; a warning or a broken link is an error
+	.venv/bin/python -m sphinx -q -W --keep-going -E -c docs -b html . build/site
+	.venv/bin/python docs/check_links.py build/site
+
 bench: .venv/core.stamp
 	.venv/bin/fphys bench
 
@@ -39,7 +43,12 @@ clean:  # the environments stay: remove .venv and .venv-bare to start afresh
 
 .venv/test.stamp: $(SOURCES) | .venv/bin/python
 	@echo "installing fphys and what its tests need into .venv"
-	$(call PIP,.venv) -e ".[test,torch,genesis,onnx]"
+	$(call PIP,.venv) -e ".[test,torch,genesis,onnx,docs,view]"
+	@touch .venv/core.stamp $@
+
+.venv/docs.stamp: $(SOURCES) | .venv/bin/python
+	@echo "installing fphys and what its site needs into .venv"
+	$(call PIP,.venv) -e ".[docs]"
 	@touch .venv/core.stamp $@
 
 .venv-bare/tools.stamp: .venv-bare/core.stamp

@@ -106,7 +106,7 @@ def main(config: Config = Config()) -> dict[str, float]:
         )
         found = {name: float(value) for name, value in score(result.params, result.aux, test).items()}
         run.metrics(**found, steps=int(result.state.step), skipped=int(result.state.skipped))
-        run.plot("accuracy", lambda axes: draw(axes, result.history))
+        run.plot("accuracy", lambda axes: run.curves(axes, "accuracy", "test_accuracy"))
     return found
 
 
@@ -120,12 +120,6 @@ def read(folder: Path | None, split: str) -> data.Arrays:
 def scaled(images: Array) -> Array:
     """Bytes as numbers from 0 to 1."""
     return images.astype(jnp.float32) / 255 if images.dtype == jnp.uint8 else images
-
-
-def draw(axes, history) -> None:
-    for name in ("accuracy", "test_accuracy"):
-        axes.plot([row["step"] for row in history], [row[name] for row in history], label=name.replace("_", " "))
-    axes.set(xlabel="step", ylabel="accuracy")
 
 
 if __name__ == "__main__":

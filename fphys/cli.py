@@ -1,4 +1,4 @@
-"""The command ``fphys``: run, simulate, doctor, bench."""
+"""The command ``fphys``: run, simulate, view, doctor, bench."""
 
 import dataclasses
 import sys
@@ -79,6 +79,27 @@ def simulate(
     return 130 if summary.interrupted else 0
 
 
+def view(model: str, result: Path | None = None, /, port: int = 8080, host: str = "127.0.0.1", world: int = 0) -> int:
+    """Show a model, or a run of it, in the browser: play, pause, scrub. Ends with Ctrl-C.
+
+    Args:
+        model: An MJCF or URDF file, the name of a model that comes with fphys, or a result that holds particles alone.
+        result: A run's result.npz, with qpos, particles x, or both; otherwise the model falls for three seconds.
+        port: Of the page; the next free one is taken where it is in use.
+        host: 0.0.0.0 lets other machines see the page.
+        world: Which world of the run.
+    """
+    from . import view as room
+
+    viewer = room.view(model, result, port, host, world)
+    print(f"{viewer.address}   (Ctrl-C ends it)", flush=True)
+    try:
+        viewer.play()
+    finally:
+        viewer.stop()
+    return 0
+
+
 def doctor() -> int:
     """Say what is here, what works, what is missing and how to get it."""
     from . import doctor
@@ -124,7 +145,7 @@ def _dispatch(arguments: list[str]) -> int:
         return tyro.extras.subcommand_cli_from_dict(
             choices, prog="fphys run", description=run.__doc__, args=arguments[1:] or ["--help"]
         )
-    commands = {"run": run, "simulate": simulate, "doctor": doctor, "bench": bench}
+    commands = {"run": run, "simulate": simulate, "view": view, "doctor": doctor, "bench": bench}
     return tyro.extras.subcommand_cli_from_dict(
         commands, prog="fphys", description=DESCRIPTION, args=arguments or ["--help"]
     )

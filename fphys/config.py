@@ -95,7 +95,7 @@ def config_file(start: str | os.PathLike[str] | None = None) -> Path | None:
 
 
 def read_config(path: str | os.PathLike[str]) -> dict[str, Any]:
-    """The table ``[fphys]`` of a file, checked. Its keys are ``device`` and ``shapes``."""
+    """The table ``[fphys]`` of a file: its keys are ``device`` and ``shapes``; ConfigError says what is wrong."""
     try:
         text = Path(path).read_text(encoding="utf-8")
         content = tomllib.loads(text)

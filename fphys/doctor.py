@@ -16,7 +16,8 @@ GIVES = {
     "genesis": "the Genesis engine; nothing in fphys uses it yet",
     "onnx": "fphys.export: ONNX files out and in, checked in its runtime",
     "test": "the test suite",
-    "docs": "running the notebooks",
+    "docs": "the site (make docs), and running the notebooks",
+    "view": "fphys view: a model or a run in the browser",
 }
 """What each extra of the package gives."""
 

@@ -13,6 +13,10 @@ class PrecisionError(BridgeError, TypeError):
     """An array has another dtype than a kernel takes, or one call mixes precisions; nothing is cast silently."""
 
 
+class PlacementError(BridgeError, TypeError):
+    """An array lies where the other side cannot use it: device, strides, alignment; nothing is moved silently."""
+
+
 class ModelError(FphysError, ValueError):
     """A model cannot be loaded or is not physical; the text names every offending element."""
 
@@ -31,3 +35,7 @@ class MissingDependencyError(FphysError, ImportError):
 
 class DeviceError(FphysError, RuntimeError):
     """The device that was asked for is not there."""
+
+
+class UnitError(FphysError, TypeError):
+    """A quantity is of another kind than is needed; the text says what was expected."""

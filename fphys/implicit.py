@@ -6,19 +6,19 @@ power is straight-line code, differentiated by its adjoint launches; the solver 
 """
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 from jax.ad_checkpoint import checkpoint_name
 
-from .bridge import WarpOp
+from .bridge import WarpOp, flags
 from .bridge.op import dense
 
 Array = jax.Array
 
-__all__ = ["Wanted", "dense", "power_gradient", "primal_values", "recomputed", "solved"]
+__all__ = ["dense", "flags", "power_gradient", "primal_values", "recomputed", "solved"]
 
 _SOLVED = "solved"
 
@@ -35,7 +35,7 @@ def recomputed(fn: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def power_gradient(
-    power: WarpOp, primals: tuple[Any, ...], fixed: tuple[Any, ...], wanted: "Wanted", cotangent: Array
+    power: WarpOp, primals: tuple[Any, ...], fixed: tuple[Any, ...], wanted: Sequence[bool], cotangent: Array
 ) -> tuple[Any, ...]:
     """-dP/d(primals) at fixed accelerations and virtual velocities.
 
@@ -46,7 +46,7 @@ def power_gradient(
     args = (*primals, *(jnp.where(silent, 0, x) if _is_motion(x) else x for x in fixed))
     parts = power.outputs(*args)
     seeds = [-jnp.ones(p.shape, p.dtype) for p in (parts if isinstance(parts, tuple) else (parts,))]
-    mask = [*wanted.flags, *[False] * len(jax.tree.leaves(fixed))]
+    mask = [*wanted, *[False] * len(jax.tree.leaves(fixed))]
     return power.vjp(args, seeds, mask)[: len(primals)]
 
 
@@ -54,25 +54,11 @@ def _is_motion(x: Any) -> bool:
     return hasattr(x, "dtype") and jnp.issubdtype(x.dtype, jnp.floating)
 
 
-def primal_values(primals: tuple[Any, ...]) -> tuple[Any, "Wanted"]:
-    """The values that a ``custom_vjp`` with symbolic zeros is given, and which of them need a gradient."""
+def primal_values(primals: tuple[Any, ...]) -> tuple[Any, list[Array]]:
+    """The values that a ``custom_vjp`` with symbolic zeros is given, and which of them need a gradient, to be saved."""
 
     def is_primal(x: Any) -> bool:
         return hasattr(x, "perturbed")
 
     values = jax.tree.map(lambda p: p.value, primals, is_leaf=is_primal)
-    return values, Wanted(tuple(p.perturbed for p in jax.tree.leaves(primals, is_leaf=is_primal)))
-
-
-@jax.tree_util.register_static
-class Wanted:
-    """Which leaves of the primals need a gradient; structure, not data."""
-
-    def __init__(self, flags: tuple[bool, ...]):
-        self.flags = flags
-
-    def __hash__(self) -> int:
-        return hash(self.flags)
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Wanted) and self.flags == other.flags
+    return values, flags.save([p.perturbed for p in jax.tree.leaves(primals, is_leaf=is_primal)])

@@ -145,6 +145,8 @@ def CosineAnnealingLR(lr: float, T_max: int, eta_min: float = 0.0) -> Schedule:
 def warmup(schedule: Rate, steps: int, start: float = 0.0) -> Schedule:
     """From ``start`` in equal steps to where the schedule (or constant rate) begins, which then takes its course.
 
+    ``start``, and what schedules return for a step, are learning rates, scalars.
+
     Raises:
         ValueError: ``steps`` is negative.
     """

@@ -12,6 +12,7 @@ from jax.tree_util import keystr, tree_leaves_with_path
 from .bridge import reverse_only
 from .model import Model, State
 from .model.arguments import expect
+from .model.kinds import bare_ctrl
 from .rigid.step import step
 
 Array = jax.Array
@@ -95,7 +96,7 @@ def rollout(model: Model, state: State, ctrls: Array, adjoint: Adjoint = Full())
     """The states after each of T steps.
 
     Args:
-        ctrls: controls, shape (T, world, nu).
+        ctrls: controls, shape (T, world, nu) [the actuators' units]; step k lasts ``model.opt.timestep`` [s].
 
     Returns:
         States with a leading time axis T; the initial one is not included. Gradients flow to model,
@@ -105,6 +106,7 @@ def rollout(model: Model, state: State, ctrls: Array, adjoint: Adjoint = Full())
         ValueError, TypeError: as :func:`fphys.step`, and where there is no time axis.
     """
     expect(model, state)
+    ctrls = bare_ctrl(model, ctrls)
     needs = f"(T, num_worlds, nu) = (T, {state.qpos.shape[0]}, {model.structure.nu})"
     if not hasattr(ctrls, "shape"):
         raise TypeError(

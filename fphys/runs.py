@@ -104,6 +104,14 @@ class Run:
         figure.savefig(path, dpi=150, facecolor="white")
         return path
 
+    def curves(self, axes: Any, *names: str) -> None:
+        """Draw logged scalars over their steps, for :meth:`plot`: ``lambda axes: run.curves(axes, "loss")``."""
+        for name in names:  # nothing is logged where training was at its end already
+            axes.plot(
+                self._steps.get(name, []), self.history.get(name, []), linewidth=1.5, label=name.replace("_", " ")
+            )
+        axes.set(xlabel="step")
+
     def video(self, name: str, frames: np.ndarray | Callable[[], np.ndarray], fps: float = 30.0) -> Path | None:
         """Save ``name.mp4`` from frames, uint8 (time, height, width, 3), or from a function that renders them.
 

@@ -198,9 +198,9 @@ def test_an_error_is_said_without_a_traceback(arguments, text, capsys):
 
 
 def test_what_is_not_simulated_can_be_left_out(tmp_path, capsys):
-    model = tmp_path / "hills.xml"
-    model.write_text("""<mujoco><asset><hfield name="h" nrow="2" ncol="2" size="1 1 1 1"/></asset><worldbody>
-        <geom type="hfield" hfield="h"/><body pos="0 0 3"><freejoint/><geom type="ellipsoid" size=".1 .2 .3"/></body>
+    model = tmp_path / "distances.xml"
+    model.write_text("""<mujoco><asset><mesh name="m" vertex="1 0 0 0 1 0 0 0 1 0 0 0"/></asset><worldbody>
+        <geom type="plane" size="1 1 1"/><body pos="0 0 3"><freejoint/><geom type="sdf" mesh="m"/></body>
         </worldbody></mujoco>""")
     assert cli.main(["simulate", str(model), "--steps", "1"]) == 2
     assert "On the command line: --disable" in capsys.readouterr().err

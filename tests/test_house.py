@@ -19,7 +19,7 @@ PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
 OPTIONAL = set(PROJECT["tool"]["ruff"]["lint"]["flake8-tidy-imports"]["banned-module-level-imports"])
 
 ROOMS = (
-    ("errors", "tree", "math", "typing", "config"),
+    ("errors", "tree", "math", "typing", "config", "units"),
     ("bridge", "testing"),
     ("nn", "tensor", "optim", "losses", "metrics"),
     ("implicit",),
@@ -33,7 +33,7 @@ ROOMS = (
     ("data", "train", "export"),
     ("",),  # fphys itself: the public names
     ("experiments",),
-    ("simulate", "doctor", "bench"),
+    ("simulate", "view", "doctor", "bench"),
     ("cli",),
 )
 """A room imports from itself, and from those above it in this list."""

@@ -42,7 +42,11 @@ def test_every_block_is_run_or_said_not_to_be():
     assert [(page, language) for page, run, language, _ in BLOCKS if run != (language == "python")] == []
 
 
-NEEDS = {"docs/export.md": ("jax2onnx", "onnxruntime", "torch"), "docs/train.md": ("sklearn",)}
+NEEDS = {
+    "docs/bridges.md": ("torch",),
+    "docs/export.md": ("jax2onnx", "onnxruntime", "torch"),
+    "docs/train.md": ("sklearn",),
+}
 """What a page's programs need beyond the core."""
 
 

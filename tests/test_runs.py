@@ -25,7 +25,7 @@ def test_a_run_leaves_everything_in_its_folder(tmp_path, capsys):
         for i in run.progress(5, "fit"):
             run.log(i, loss=1.0 / (i + 1))
         run.save(x=np.arange(3))
-        run.plot("loss", lambda axes: axes.plot(run.history["loss"], label="loss"))
+        run.plot("loss", lambda axes: run.curves(axes, "loss"))
         run.video("fit", np.zeros((2, 16, 16, 3), np.uint8))
         run.metrics(final=run.history["loss"][-1])
     names = {file.name.split(".")[0] for file in run.path.iterdir()}

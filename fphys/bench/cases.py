@@ -7,11 +7,13 @@ import jax.numpy as jnp
 import numpy as np
 
 from ..bridge import kernels, warp_op
+from .bridges import bridge_cases
 from .case import Case, Workload
 from .particles_mpm import mpm_cases
 from .particles_sph import sph_cases
 from .physics import rollout_cases, step_cases
 from .scenes import scene_cases
+from .training import training_cases
 
 Array = jax.Array
 
@@ -70,11 +72,13 @@ CASES: list[Case] = [
         relative_to="bridge.relu.jax",
         tags=("bridge",),
     ),
+    *bridge_cases(),
     *step_cases("double-pendulum"),
     *step_cases("franka"),
     *step_cases("ant"),
     *rollout_cases("ant", 100),
     *sph_cases(),
     *mpm_cases(),
+    *training_cases(),
     *scene_cases(),
 ]

@@ -1,8 +1,20 @@
-"""Bridges: Warp launches as JAX operations (the only part of fphys that imports Warp)."""
+"""Bridges: Warp launches as JAX operations (only this room imports Warp); arrays and gradients across to others."""
 
+from . import dlpack, flags, genesis, torch
 from .op import WarpOp, reverse_only, warp_op
 from .precision import kernels
 from .profile import stage_times
 from .workers import num_parts
 
-__all__ = ["WarpOp", "kernels", "num_parts", "reverse_only", "stage_times", "warp_op"]
+__all__ = [
+    "WarpOp",
+    "dlpack",
+    "flags",
+    "genesis",
+    "kernels",
+    "num_parts",
+    "reverse_only",
+    "stage_times",
+    "torch",
+    "warp_op",
+]

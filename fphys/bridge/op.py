@@ -12,7 +12,7 @@ from jax.custom_batching import custom_vmap
 from jax.custom_derivatives import SymbolicZero
 
 from ..errors import BridgeError, FphysError, PrecisionError
-from . import ffi
+from . import ffi, flags
 from .plan import plan_backward, plan_forward
 from .record import Buffer, Recorder
 from .start import run_where_called
@@ -232,15 +232,15 @@ class WarpOp:
         def save(*primals: Any) -> Any:
             xs = tuple(p.value for p in primals)
             select = tuple(bool(p.perturbed) and p.value.dtype.kind == "f" for p in primals)
-            return forward(*xs), (xs, _Static(select))
+            return forward(*xs), (xs, flags.save(select))
 
         def pull(saved: Any, cotangents: Any) -> Any:
-            xs, select = saved
+            xs, select = saved[0], flags.load(saved[1])
             cotangents = [dense(c) for c in cotangents]
-            if not any(select.value):
+            if not any(select):
                 return (None,) * len(xs)
-            grads = iter(self.adjoint(tree, used, select.value)(*xs, *cotangents))
-            return tuple(next(grads) if s else None for s in select.value)
+            grads = iter(self.adjoint(tree, used, select)(*xs, *cotangents))
+            return tuple(next(grads) if s else None for s in select)
 
         operation.defvjp(save, pull, symbolic_zeros=True)
         return reverse_only(operation, self.name)
@@ -279,20 +279,6 @@ def dense(cotangent: Any) -> jax.Array:
         aval: Any = cotangent.aval
         return jnp.zeros(aval.shape, aval.dtype)
     return cotangent
-
-
-@jax.tree_util.register_static
-class _Static:
-    """A hashable value carried through JAX as structure."""
-
-    def __init__(self, value: Any):
-        self.value = value
-
-    def __hash__(self) -> int:
-        return hash(self.value)
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, _Static) and self.value == other.value
 
 
 def _avals(xs: Sequence[jax.Array]) -> Avals:

@@ -33,6 +33,9 @@ def stage_times() -> Iterator[dict[str, float]]:
         operations run inside the context counts, so let it hold nothing but calls that are compiled already and
         blocked on. Counting costs some 20 ns a launch and block.
 
+    Raises:
+        RuntimeError: another one is active: it counts for the whole process.
+
     Example:
         >>> with fphys.bridge.stage_times() as times:  # doctest: +SKIP
         ...     jax.block_until_ready(step(model, state, ctrl))

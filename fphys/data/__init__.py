@@ -11,9 +11,10 @@ from .folder import ImageFolder
 from .idx import mnist, read_idx
 from .loader import loader
 from .source import Arrays, Source, check_labels
-from .transforms import CenterCrop, Compose, Normalize, Resize, ToTensor, read_image
+from .transforms import IMAGENET, CenterCrop, Compose, Normalize, Resize, ToTensor, read_image
 
 __all__ = [
+    "IMAGENET",
     "Arrays",
     "CenterCrop",
     "Compose",

@@ -33,7 +33,7 @@ def read_image(path: str | os.PathLike[str]) -> np.ndarray:
 class Compose:
     """One transform after the other."""
 
-    transforms: Sequence[Callable[[Any], Any]]
+    transforms: Sequence[Callable[[Any], Any]]  # Of one record each, in this order.
 
     def __call__(self, image: Any) -> Any:
         for transform in self.transforms:
@@ -115,6 +115,10 @@ class Normalize:
         shape = (-1, 1, 1) if self.channels_first else (-1,)
         mean, std = (np.asarray(values, image.dtype).reshape(shape) for values in (self.mean, self.std))
         return (image - mean) / std
+
+
+IMAGENET = Normalize(mean=(0.485, 0.456, 0.406), std=(0.229, 0.224, 0.225))
+"""Mean and deviation of ImageNet's images, red, green, blue: what weights of torchvision and Hugging Face expect."""
 
 
 def _image(image: np.ndarray) -> np.ndarray:

@@ -17,6 +17,10 @@ EXPERIMENTS = {
     "push": "a seven-joint arm pushes a box to a pose, its motion found by gradient through the contacts",
     "walk": "a quadruped walks, its gait found by gradient through the contacts of its feet",
     "stiffness": "a soft block's stiffness is found from a recorded fall, by gradient through its particles",
+    "soft-throw": "a soft ball bounces off the floor into a target, its throw found by gradient through its particles",
+    "soft-walk": "a soft body walks, what its muscles do found by gradient through its particles",
+    "jet": "a jet of water is shaped so that it lands in a bucket, by gradient through its particles",
+    "pour": "ten thousand particles of water are poured into a box and settle level",
 }
 """Name of each experiment → what it does, in one line."""
 

@@ -6,13 +6,15 @@ from typing import Any
 import numpy as np
 
 from ..errors import UnsupportedError
-from .pairs import BOX, CAPSULE, CONVEX, CYLINDER, ELLIPSOID, MESH, SPHERE
+from .pairs import BOX, CAPSULE, CONVEX, CYLINDER, ELLIPSOID, HFIELDS, MESH, SPHERE
 from .structure import Hulls
 
 _PARTS = {SPHERE: 1, CAPSULE: 3, ELLIPSOID: 1, CYLINDER: 33, BOX: 26}
 """Parts that a geom can touch with, as ``kernels/rigid/parts.py`` counts them."""
 _PATCHES = 4096 * 5, 2 * 5
 """What a feature tells apart beside the parts: with a curved geom, and without."""
+_PRISM = 20 * 256, 20 * 2
+"""The same of height fields, for each prism."""
 
 
 def read_hulls(m: Any, pair: np.ndarray) -> Hulls:
@@ -77,18 +79,26 @@ def read_hulls(m: Any, pair: np.ndarray) -> Hulls:
 
 
 def _require_countable(m: Any, pair: np.ndarray, parts: np.ndarray) -> None:
-    """Refuse hulls so fine that an int32 does not name all pairs of parts that may touch."""
+    """Refuse hulls and height fields so fine that an int32 does not name all pairs of parts that may touch."""
     for a, b in pair:
         kinds = int(m.geom_type[a]), int(m.geom_type[b])
+        if kinds not in CONVEX and kinds not in HFIELDS:
+            continue
         sizes = [int(parts[g]) if kind == MESH else _PARTS.get(kind, 1) for g, kind in zip((a, b), kinds, strict=True)]
         curved = bool({ELLIPSOID, CYLINDER} & set(kinds))
-        if kinds in CONVEX and sizes[0] * sizes[1] * _PATCHES[0 if curved else 1] >= 2**31:
-            names = " and ".join(
-                f'geom "{m.geom(int(g)).name or g}" ({n} parts)' for g, n in ((a, sizes[0]), (b, sizes[1]))
-            )
+        patches, what, cure = _PATCHES[not curved], "parts", "give the meshes a maxhullvert"
+        if kinds in HFIELDS:
+            field = m.geom_dataid[a]
+            sizes = [
+                2 * int(m.hfield_nrow[field]) * int(m.hfield_ncol[field]),
+                min(sizes[1], 5) if curved else sizes[1],
+            ]
+            patches, what, cure = _PRISM[not curved], "prisms", f"cut the height field into several; {cure}"
+        if sizes[0] * sizes[1] * patches >= 2**31:
+            names = [f'geom "{m.geom(int(g)).name or g}"' for g in (a, b)]
             raise UnsupportedError(
-                f"{names}: the hulls have more pairs of vertices, edges and faces than contacts can name: "
-                "give the meshes a maxhullvert"
+                f"{names[0]} ({sizes[0]} {what}) and {names[1]} ({sizes[1]} parts): they have more pairs of parts "
+                f"than contacts can name: {cure}"
             )
 
 

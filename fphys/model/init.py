@@ -8,7 +8,9 @@ import jax.numpy as jnp
 import numpy as np
 
 from ..errors import StateError
+from ..units import si
 from .arguments import expect, expect_model, whole_number
+from .kinds import kinds
 from .model import Model
 from .pairs import capacity, rows
 from .state import State, Status
@@ -43,14 +45,16 @@ def init(
 
     Args:
         qpos: generalised position, shape (nq,), (1, nq) or (num_worlds, nq); default the model's ``qpos0``.
-        qvel: generalised velocity, shape (nv,), (1, nv) or (num_worlds, nv); default zero.
-        max_contacts: contacts that a world can hold; default all that planes and height fields can make, and of the
-            others all, or four for each geom if that is less. Contacts beyond are dropped and reported in the status.
+        qvel: generalised velocity, shape (nv,), (1, nv) or (num_worlds, nv); default zero. Both may be quantities
+            (:mod:`fphys.units`) where all joints are hinges, or all slides.
+        max_contacts: contacts that a world can hold; default all that planes can make, 16 of each geom with each
+            height field, and of the others all, or four for each geom if that is less. Contacts beyond are dropped and
+            reported in the status.
         max_constraints: constraint rows that a world can hold; default all that these contacts, the limits, the
             equalities and dry friction need.
 
     Raises:
-        ValueError: a shape or number does not fit. TypeError: a type does not.
+        ValueError: a shape or number does not fit. TypeError: a type does not, UnitError a kind.
     """
     expect_model(model)
     s, num_worlds = model.structure, whole_number("num_worlds", num_worlds)
@@ -58,6 +62,7 @@ def init(
         raise ValueError(f"num_worlds is {num_worlds}, must be at least 1")
     contacts, contact_rows = capacity(s.geom.pair, s.geom.type, rows(s.geom.pair_condim, s.elliptic))
     real = model.qpos0.dtype
+    qpos, qvel = si(qpos, kinds(s, "qpos"), "qpos"), si(qvel, kinds(s, "qvel"), "qvel")
     order = np.argsort(s.body.mocap[s.body.mocap >= 0])
     mocap = np.flatnonzero(s.body.mocap >= 0)[order]
     return State(
@@ -75,7 +80,13 @@ def init(
 
 
 def reset(model: Model, state: State, mask: Array) -> State:
-    """Put the worlds where ``mask`` (num_worlds,) is true back to :func:`init`'s default, fault bits cleared."""
+    """Put the worlds where ``mask`` (num_worlds,) is true back to :func:`init`'s default, fault bits cleared.
+
+    Gradients flow through the worlds that stay, and to ``model.qpos0`` [m, rad or unit quaternion] in the others.
+
+    Raises:
+        ValueError: the mask is not bool of that shape. TypeError: no model, no state.
+    """
     expect(model, state)
     worlds = state.qpos.shape[0]
     mask = jnp.asarray(() if mask is None else mask)

@@ -20,7 +20,7 @@ from .arguments import expect
 from .guard import Document, admit
 from .hulls import read_hulls
 from .model import Model
-from .pairs import BOX, CAPSULE, CYLINDER, ELLIPSOID, SPHERE, contact_pairs
+from .pairs import BOX, CAPSULE, CYLINDER, ELLIPSOID, HFIELD, SPHERE, contact_pairs
 from .sensors import read_sensors
 from .state import State
 from .structure import (
@@ -150,6 +150,9 @@ def to_mujoco(model: Model, state: State, world: int = 0) -> tuple[Any, Any]:
 
     Returns:
         ``(mujoco.MjModel, mujoco.MjData)``, independent of ``model`` and ``state``.
+
+    Raises:
+        ValueError: there is no such world. TypeError: no model, no state.
     """
     expect(model, state)
     mujoco = _mujoco()
@@ -320,6 +323,7 @@ def _structure(m: Any, disabled: frozenset[str]) -> Structure:
             pair=pair,
             pair_condim=dim,
             named=index,
+            grid=_grids(m),
         ),
         hull=read_hulls(m, pair),
         limit=_limits(m, "limit" in disabled),
@@ -359,6 +363,14 @@ def _structure(m: Any, disabled: frozenset[str]) -> Structure:
         names={kind: _names(m, kind) for kind in _KINDS},
         source=m,
     )
+
+
+def _grids(m: Any) -> np.ndarray:
+    """Of geoms that are height fields: the field's index, rows and columns, first height, (ngeom, 4); else -1."""
+    out, own = np.full((m.ngeom, 4), -1, np.int32), np.flatnonzero(m.geom_type == HFIELD)
+    field = m.geom_dataid[own]
+    out[own] = np.stack([field, m.hfield_nrow[field], m.hfield_ncol[field], m.hfield_adr[field]], -1)
+    return out
 
 
 def _limits(m: Any, disabled: bool) -> Limits:
@@ -456,6 +468,8 @@ def _follow(m: Any, changed: set[str]) -> None:
         _bound(m)
     if inertial or changed & {"site.pos", "site.quat"}:
         m.site_sameframe[:] = 0
+    if changed & {"hfield.size", "hfield.data"}:
+        m.geom_aabb[m.geom_type == HFIELD, 3:] = m.bvh_aabb[:, 3:] = 1e6
     if changed & {"geom.margin", "geom.gap"}:
         m.body_margin[:] = 0
         np.maximum.at(m.body_margin, m.geom_bodyid, m.geom_margin + m.geom_gap)

@@ -14,6 +14,7 @@ import jax.numpy as jnp
 
 from ..errors import ModelError
 from ..tree import Tree, pytree, static
+from ..units import si
 from .structure import Structure
 
 Array = jax.Array
@@ -82,6 +83,12 @@ class Geom(Tree):
     solmix: Array  # Weight when two geoms' parameters are mixed, shape (1 | world, geom).
     margin: Array  # Distance below which a contact acts [m]; a pair's is the sum of two, shape (1 | world, geom).
     gap: Array  # Distance beyond the margin in which a contact is reported without force [m], shape (1 | world, geom).
+
+
+@pytree
+class HeightField(Tree):
+    size: Array  # Half of the width along x and y, scale of the heights, depth of the base [m], (1 | world, hfield, 4).
+    data: Array  # Heights in units of the scale, row by row along y, one field's after another's, (1 | world, height).
 
 
 @pytree
@@ -156,22 +163,23 @@ class Keyframes(Tree):
 
 @pytree
 class Model:
-    """A mechanism. Load one with :func:`fphys.load`."""
+    """A mechanism. Load one with :func:`fphys.load`. All leaves get gradients; shapes and units stand in the groups."""
 
-    opt: Options
-    body: Body
-    joint: Joint
-    dof: Dof
-    geom: Geom
-    pair: Pair
-    equality: Equality
-    site: Site
-    tendon: Tendon
-    actuator: Actuator
-    key: Keyframes
-    qpos0: Array  # Reference position, shape (1 | world, nq).
-    qpos_spring: Array  # Rest position of joint springs, shape (1 | world, nq).
-    structure: Structure = static()
+    opt: Options  # Time step, gravity, medium, solver.
+    body: Body  # Masses, inertias, frames.
+    joint: Joint  # Anchors, axes, springs, limits.
+    dof: Dof  # Armature, damping, dry friction.
+    geom: Geom  # Shapes and their contact.
+    hfield: HeightField  # Sizes and heights.
+    pair: Pair  # Contacts that the file names.
+    equality: Equality  # Connections, welds, couplings.
+    site: Site  # Marked frames.
+    tendon: Tendon  # Tendons and their wraps.
+    actuator: Actuator  # Gears, gains, ranges.
+    key: Keyframes  # Named states of the file.
+    qpos0: Array  # Reference position [m, rad or unit quaternion], shape (1 | world, nq).
+    qpos_spring: Array  # Rest position of joint springs [m, rad or unit quaternion], shape (1 | world, nq).
+    structure: Structure = static()  # What never changes: topology, names, discrete choices.
 
     def replace(
         self, changes: Mapping[str, Any] | None = None, *, derived: str = "recomputed", **groups: Any
@@ -181,7 +189,8 @@ class Model:
         Args:
             changes: path to value, as in ``{"body.mass": m, "geom.friction": mu}``. A value has the
                 leaf's shape, with a leading axis of 1 (all worlds alike) or num_worlds; the leading 1
-                may be left out. Whole groups may be given by keyword instead.
+                may be left out; it may be a quantity (:mod:`fphys.units`) where the leaf has one unit. Whole groups
+                may be given by keyword instead.
             derived: "recomputed" lets the constants that follow from mass, inertia, geometry and
                 armature follow (``body.invweight0``, ``dof.invweight0``, ``tendon.invweight0``,
                 ``tendon.length0``, ``opt.meaninertia``, muscles' ``actuator.acc0``), as MuJoCo's
@@ -191,7 +200,8 @@ class Model:
         Raises:
             ModelError: no such leaf; or a value that no mechanism can have (not finite, a time step or mass that is
                 not positive), where it is known on the host. Where it is traced, the step holds the worlds that have
-                it, with ``Status.NONFINITE``. ValueError: a shape does not fit. TypeError: a dtype does not.
+                it, with ``Status.NONFINITE``. ValueError: a shape does not fit. TypeError: a dtype does not,
+                UnitError a kind.
         """
         if derived not in ("recomputed", "frozen"):
             raise ValueError(f'derived is {derived!r}, must be "recomputed" or "frozen"')
@@ -199,7 +209,7 @@ class Model:
         for path, value in (changes or {}).items():
             group, _, leaf = path.partition(".")
             old = self._leaf(path)
-            value = _fit(path, value, old)
+            value = _fit(path, _bare(self.structure, path, value), old)
             base = fields.get(group, getattr(self, group))
             fields[group] = dataclasses.replace(base, **{leaf: value}) if leaf else value
         model = dataclasses.replace(self, **fields)
@@ -282,6 +292,12 @@ def derive_by(rule: Callable[[Model], Model]) -> Callable[[Model], Model]:
     """Register the rule that recomputes derived constants; it needs the dynamics, which stand above the model."""
     _recompute[:] = [rule]
     return rule
+
+
+def _bare(structure: Structure, path: str, value: Any) -> Any:
+    from .kinds import kinds  # stands above the model
+
+    return si(value, kinds(structure, path), path)
 
 
 def _fit(path: str, value: Any, old: Array) -> Array:

@@ -21,7 +21,8 @@ SPHERE_MESH = {(SPHERE, MESH): 1}
 CURVED = {(a, ELLIPSOID): 1 for a in (SPHERE, CAPSULE, ELLIPSOID)} | {(ELLIPSOID, b): 1 for b in (CYLINDER, BOX, MESH)}
 FLAT = {(a, b): 4 for b in (CYLINDER, BOX, MESH) for a in (CAPSULE, CYLINDER, BOX, MESH) if a <= b}
 CONVEX = CURVED | {kind: count for kind, count in FLAT.items() if kind not in CLOSED_FORM | BOX_BOX}
-SOURCES = (PLANES, CLOSED_FORM, BOX_BOX, PLANE_MESH, SPHERE_MESH, CONVEX)
+HFIELDS = {(HFIELD, b): 50 for b in (SPHERE, CAPSULE, ELLIPSOID, CYLINDER, BOX, MESH)}
+SOURCES = (PLANES, CLOSED_FORM, BOX_BOX, PLANE_MESH, SPHERE_MESH, CONVEX, HFIELDS)
 """Pairs of geom types that one kernel each finds the contacts of, with the most contact points that a pair makes."""
 
 CONTACTS = {kind: count for source in SOURCES for kind, count in source.items()}
@@ -106,16 +107,19 @@ def slots(pair: np.ndarray, types: np.ndarray) -> Slots:
 
 CROWD = 4
 """Contacts for each geom that :func:`capacity` provides beside those with planes and height fields."""
+TERRAIN = 16
+"""Contacts that it provides for each pair of a height field and a geom, which make at most 50."""
 
 
 def capacity(pair: np.ndarray, types: np.ndarray, rows: np.ndarray) -> tuple[int, int]:
     """Contacts and contact rows that a world holds by default, for the rows of each pair's contact.
 
-    All contacts with planes and height fields, which every geom can make at once; of the others, whose number grows
-    with the square of that of the geoms, at most ``CROWD`` for each geom that can make them: a stack of boxes needs
-    four for each box.
+    All contacts with planes, ``TERRAIN`` of each geom with each height field; of the others, whose number grows with
+    the square of that of the geoms, at most ``CROWD`` for each geom that can make them: a stack of boxes needs four
+    for each box.
     """
     points = slots(pair, types).count.astype(np.int64)
+    points = np.where(types[pair[:, 0]] == HFIELD, np.minimum(points, TERRAIN), points)
     flat = types[pair[:, 0]] <= HFIELD
     every, loose = points[flat].sum(), points[~flat].sum()
     some = min(loose, CROWD * len(np.unique(pair[~flat])))

@@ -33,5 +33,5 @@ class State(Tree):
     warmstart: (
         Array  # Acceleration of the last step, where the constraint solver starts; no gradient, shape (world, nv).
     )
-    max_contacts: int = static(default=0)
-    max_constraints: int = static(default=0)
+    max_contacts: int = static(default=0)  # Contacts that a world can hold.
+    max_constraints: int = static(default=0)  # Constraint rows that a world can hold.

@@ -93,6 +93,7 @@ class Geoms:
     pair: Ints  # (npair, 2) geom pairs that may collide, narrow-phase order (type1 <= type2); those named come last
     pair_condim: Ints  # (npair,) dimension of their contacts: 1, 3, 4 or 6
     named: Ints  # (nnamed,) index in model.pair of the last pairs
+    grid: Ints  # (ngeom, 4) of a height field: its index, rows and columns, first in model.hfield.data; else -1
 
 
 @dataclasses.dataclass(frozen=True, eq=False)

@@ -23,6 +23,7 @@ GROUPS: dict[str, tuple[type, str]] = {
     "joint": (leaves.Joint, "jnt_"),
     "dof": (leaves.Dof, "dof_"),
     "geom": (leaves.Geom, "geom_"),
+    "hfield": (leaves.HeightField, "hfield_"),
     "pair": (leaves.Pair, "pair_"),
     "equality": (leaves.Equality, "eq_"),
     "site": (leaves.Site, "site_"),
@@ -62,7 +63,8 @@ STRUCTURE = _words("""
     body_parentid body_rootid body_mocapid body_weldid body_treeid body_jntnum body_jntadr
     jnt_type jnt_qposadr jnt_dofadr jnt_bodyid dof_jntid dof_bodyid dof_parentid
     geom_type geom_bodyid geom_condim geom_priority geom_contype geom_conaffinity exclude_signature site_bodyid
-    geom_dataid geom_rbound mesh_graph mesh_graphadr mesh_vert mesh_vertadr mesh_vertnum mesh_polyadr mesh_polynum
+    hfield_nrow hfield_ncol hfield_adr geom_dataid geom_rbound
+    mesh_graph mesh_graphadr mesh_vert mesh_vertadr mesh_vertnum mesh_polyadr mesh_polynum
     mesh_polyvertadr mesh_polyvertnum mesh_polyvert mesh_polynormal
     npair pair_dim pair_geom1 pair_geom2 neq eq_type eq_obj1id eq_obj2id eq_objtype eq_active0
     jnt_limited tendon_limited
@@ -117,8 +119,8 @@ _IGNORED_PREFIXES = _words("""
     cam_ light_ mesh_ skin_ mat_ tex_ hfield_
     sensor_ plugin_ numeric_ text_ tuple_
 """)
-# In order: search trees, sparsity, flex (nflex is 0), names; what is only seen, and shapes of geoms whose contacts are
-# refused; sensors (fphys.sensors refuses those that it lacks), plugins (nplugin is 0), user data.
+# In order: search trees, sparsity, flex (nflex is 0), names; what is only seen, and what is not read of shapes; sensors
+# (fphys.sensors refuses those that it lacks), plugins (nplugin is 0), user data.
 
 IGNORED = _words("""
     nB nC nD nM nJfe nJmom nJten nactuator nout ntree nbvh nbvhdynamic nbvhstatic noct ncam nlight nexclude nhistory

@@ -14,7 +14,7 @@ Array = jax.Array
 def attention(query: Array, key: Array, value: Array, **options: Any) -> Array:
     """softmax(Q Kᵀ / √d) V (Vaswani 2017) in the arrays' precision.
 
-    :func:`flax.nnx.dot_product_attention`, but for float64, whose scores ``jax.nn`` would round to float32.
+    ``flax.nnx.dot_product_attention``, but for float64, whose scores ``jax.nn`` would round to float32.
 
     Args:
         query, key, value: shape (..., position, head, d).

@@ -11,6 +11,7 @@ from typing import Any
 
 import jax.numpy as jnp
 
+from .. import units
 from ..tree import Tree, pytree, static
 from .arguments import array, row
 
@@ -43,7 +44,7 @@ class Walls(Tree):
 class Collider(Tree):
     """A rigid shape that holds particles out, at a pose and with a velocity that the caller gives at each step.
 
-    Make one with :func:`plane`, :func:`sphere`, :func:`box`, :func:`capsule` or :func:`field`. Vectors may be (3,), in
+    Make one with ``plane``, ``sphere``, ``box``, ``capsule`` or ``field``. Vectors may be (3,), in
     a plane (2,), or have a world axis first. It acts on nodes inside the shape or at most half a cell away: which
     these are has no derivative, what happens to them has, by pose, size, velocity and friction.
     """
@@ -60,6 +61,9 @@ class Collider(Tree):
     count: tuple[int, int, int] = static(default=(1, 1, 1))  # samples per axis of a field
 
 
+_KINDS = {"pos": units.length, "velocity": units.velocity, "spin": units.angular_velocity, "samples": units.length}
+
+
 def plane(point: Any, normal: Any, contact: str = "separate", friction: Any = 0.0, velocity: Any = 0.0) -> Collider:
     """The half space behind a plane; ``normal`` points out of it and need not have unit length."""
     return Collider(point, _upright(), normal, velocity, 0.0, friction, shape="plane", contact=contact)
@@ -67,7 +71,7 @@ def plane(point: Any, normal: Any, contact: str = "separate", friction: Any = 0.
 
 def sphere(pos: Any, radius: Any, contact: str = "separate", friction: Any = 0.0, **motion: Any) -> Collider:
     """A ball, in a plane a disk. ``motion``: velocity, spin."""
-    size = _stacked(radius, 0.0, 0.0)
+    size = _stacked(units.si(radius, units.length, "radius"), 0.0, 0.0)
     return Collider(pos, _upright(), size, friction=friction, shape="sphere", contact=contact, **motion)
 
 
@@ -76,6 +80,7 @@ def box(
 ) -> Collider:
     """A box of half edges ``half``, in a plane a rectangle."""
     quat = _upright() if quat is None else quat
+    half = units.si(half, units.length, "half")
     return Collider(pos, quat, half, friction=friction, shape="box", contact=contact, **motion)
 
 
@@ -90,6 +95,7 @@ def capsule(
 ) -> Collider:
     """A capsule along its own z axis; ``half_length`` without the caps."""
     quat = _upright() if quat is None else quat
+    radius, half_length = units.si(radius, units.length, "radius"), units.si(half_length, units.length, "half_length")
     size = _stacked(radius, half_length, 0.0)
     return Collider(pos, quat, size, friction=friction, shape="capsule", contact=contact, **motion)
 
@@ -108,6 +114,7 @@ def field(
     Between samples it is interpolated linearly; outside of them there is no shape.
     """
     quat = _upright() if quat is None else quat
+    samples, spacing = units.si(samples, units.length, "samples"), units.si(spacing, units.length, "spacing")
     nx, ny, nz = (*samples.shape, 1)[:3]
     size = (spacing,) * 3
     values = jnp.reshape(samples, (1, -1))
@@ -123,6 +130,7 @@ def prepared(collider: Collider, number: int, dtype: Any) -> Collider:
         ValueError, TypeError: a field that does not fit, by name.
     """
     name = f"colliders[{number}]"
+    collider = units.bare(collider, _KINDS, name)
     shape_number(collider.shape)
     contact_number(collider.contact)
     vectors = {
@@ -144,14 +152,14 @@ def prepared(collider: Collider, number: int, dtype: Any) -> Collider:
 
 
 def contact_number(name: str) -> int:
-    """The kernels' number of a contact."""
+    """The kernels' number of a contact; ValueError where there is no such."""
     if name not in CONTACTS:
         raise ValueError(f"there is no contact {name!r}: it is one of {', '.join(CONTACTS)}")
     return CONTACTS.index(name)
 
 
 def shape_number(name: str) -> int:
-    """The kernels' number of a shape."""
+    """The kernels' number of a shape; ValueError where there is no such."""
     if name not in SHAPES:
         raise ValueError(f"there is no shape {name!r}: it is one of {', '.join(SHAPES)}")
     return SHAPES.index(name)

@@ -1,7 +1,7 @@
 """Materials of the material point method, as plain trees: every number is a leaf and gets a gradient.
 
-A number may be a scalar, or an array of shape (1 | world,). Stresses are gradients of energies, or of one after plastic
-flow; ``kernels/particles/materials.py`` gives the equations.
+A number may be a scalar, an array of shape (1 | world,), or a quantity of one (:mod:`fphys.units`). Stresses are
+gradients of energies, or of one after plastic flow; ``kernels/particles/materials.py`` gives the equations.
 """
 
 import dataclasses
@@ -10,6 +10,7 @@ from typing import Any, ClassVar
 
 import jax.numpy as jnp
 
+from .. import units
 from ..tree import Tree, pytree
 
 COLUMNS = 6
@@ -21,6 +22,11 @@ class Material(Tree):
     density: Any
     kind: ClassVar[int]
     history: ClassVar[float] = 0.0  # what a particle remembers at the start
+    kinds: ClassVar[dict[str, units.Kind]] = {
+        "density": units.density,
+        **dict.fromkeys(("young", "bulk", "strength"), units.pressure),
+        "viscosity": units.viscosity,
+    }
 
     def numbers(self) -> list[Any]:
         """The fields, in order."""
@@ -63,7 +69,7 @@ class Liquid(Material):
 
     density: Any  # [kg/m^3]
     bulk: Any  # Bulk modulus K [Pa]: density times the square of the speed of sound.
-    gamma: Any = 7.0
+    gamma: Any = 7.0  # Exponent of the equation of state
     viscosity: Any = 0.0  # Dynamic viscosity [Pa s]
 
     kind: ClassVar[int] = 2
@@ -87,7 +93,7 @@ class Snow(Material):
     poisson: Any = 0.2  # Poisson's ratio
     compression: Any = 2.5e-2  # Singular values stay above 1 - compression ...
     stretch: Any = 7.5e-3  # ... and below 1 + stretch.
-    hardening: Any = 10.0
+    hardening: Any = 10.0  # Exponent, as above
 
     kind: ClassVar[int] = 3
     history: ClassVar[float] = 1.0
@@ -108,6 +114,7 @@ class Sand(Material):
     cohesion: Any = 0.0  # Volume strain that it bears in expansion
 
     kind: ClassVar[int] = 4
+    kinds: ClassVar[dict[str, units.Kind]] = Material.kinds | {"friction": units.angle}
 
 
 @pytree
@@ -124,6 +131,7 @@ class VonMises(Material):
     hardening: Any = 0.0  # Its growth [Pa] with the equivalent plastic strain
 
     kind: ClassVar[int] = 5
+    kinds: ClassVar[dict[str, units.Kind]] = Material.kinds | {"hardening": units.pressure}
 
 
 def table(materials: tuple[Material, ...], dtype: Any) -> Any:

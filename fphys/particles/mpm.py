@@ -15,6 +15,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from .. import units
 from ..bridge import kernels, num_parts, reverse_only, warp_op
 from ..errors import StateError
 from ..tree import Tree, pytree, static
@@ -58,7 +59,10 @@ class Status(enum.IntFlag):
 
 @pytree
 class Params(Tree):
-    """The domain, what is in it, and how time passes. Leaves may be numbers, or arrays with or without a world axis."""
+    """The domain, what is in it, and how time passes.
+
+    Leaves may be numbers, arrays with or without a world axis, or quantities of either (:mod:`fphys.units`).
+    """
 
     material: Material | tuple[Material, ...]  # one, or those that the particles' numbers refer to
     timestep: Any  # h [s], shape () or (1 | world,)
@@ -67,6 +71,10 @@ class Params(Tree):
     cell: float = static(default=1.0)  # edge of a cell [m]
     shape: tuple[int, ...] = static(default=(64, 64))  # cells per axis
     lower: tuple[float, ...] = static(default=())  # lower corner of the domain [m]; empty: the origin
+
+    def __post_init__(self) -> None:
+        for name in ("cell", "lower"):  # static: no quantities
+            object.__setattr__(self, name, units.si(getattr(self, name), units.length, f"params.{name}"))
 
     @property
     def dim(self) -> int:
@@ -225,7 +233,11 @@ def init(params: Params, positions: Any, velocities: Any = None, material: Any =
     Raises:
         ValueError: a shape does not fit; or, where the numbers are known on the host, a particle lies outside the
             domain, there is no such material, or the time step is above the Courant limit. TypeError: dtypes differ.
+            UnitError: a quantity is of another kind.
     """
+    params = _bare(params)
+    positions = units.si(positions, units.length, "positions")
+    velocities = units.si(velocities, units.velocity, "velocities")
     x = array("positions", positions)
     if x.ndim != 3 or x.shape[2] != params.dim or 0 in x.shape:
         raise ValueError(
@@ -276,9 +288,11 @@ def step(
         is differentiated as one that does.
 
     Raises:
-        ValueError: a shape does not fit, before anything runs. TypeError: dtypes differ.
+        ValueError: a shape does not fit, before anything runs. TypeError: dtypes differ. UnitError: a quantity is of
+            another kind.
     """
-    dtype, (worlds, n, dim) = state.x.dtype, state.x.shape
+    params, dtype, (worlds, n, dim) = _bare(params), state.x.dtype, state.x.shape
+    force, actuation = units.si(force, units.force, "force"), units.si(actuation, units.pressure, "actuation")
     if dim != params.dim:
         raise ValueError(f"state.x has {dim} axes, params.shape has {params.dim}: {params.shape}")
     force = load("force", force, (worlds, n, dim), dtype)
@@ -376,6 +390,15 @@ def _setting(params: Params, dtype: Any) -> _Setting:
         row("walls.friction", params.walls.friction, (2 * dim,), dtype),
         jnp.pad(velocity, ((0, 0), (0, 0), (0, 3 - dim))),
     )
+
+
+def _bare(params: Params) -> Params:
+    """Params without quantities."""
+    given = [units.bare(m, m.kinds, type(m).__name__) for m in params.materials]
+    material = tuple(given) if isinstance(params.material, tuple) else given[0]
+    walls = units.bare(params.walls, {"velocity": units.velocity}, "walls")
+    params = units.bare(params, {"timestep": units.duration, "gravity": units.acceleration}, "params")
+    return params.replace(material=material, walls=walls)
 
 
 def _lower(params: Params) -> tuple[float, float, float]:

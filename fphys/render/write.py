@@ -14,6 +14,9 @@ def write_video(path: str | os.PathLike[str], frames: np.ndarray, fps: float = 3
 
     Sizes that are odd lose their last row or column, which that format cannot hold. The file appears
     under its name only when it is complete.
+
+    Raises:
+        ValueError: another shape or dtype.
     """
     path, frames = Path(path), np.asarray(frames)
     if frames.ndim != 4 or frames.shape[-1] != 3 or frames.dtype != np.uint8 or 0 in frames.shape:
@@ -56,7 +59,11 @@ def _encode(path: Path, frames: np.ndarray, fps: float) -> None:
 
 
 def write_image(path: str | os.PathLike[str], image: np.ndarray) -> Path:
-    """Write a picture, uint8 of shape (height, width, 3), in the format that its name says."""
+    """Write a picture, uint8 of shape (height, width, 3), in the format that its name says.
+
+    Raises:
+        ValueError: another shape or dtype.
+    """
     import imageio.v3 as imageio
 
     path = Path(path)

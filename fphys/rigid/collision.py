@@ -81,6 +81,7 @@ def detect(
     radius = hull.radius.astype(state.qpos.dtype)
     climb = [vert, hull.edge, hull.neighbour]
     solid = [*climb, hull.leaving, hull.ends, *faces, _corner_face(hull), hull.meeting, hull.faces]
+    field = [s.geom.grid, model.geom.size, model.hfield.size, model.hfield.data]
     several = int("multiccd" not in s.disabled)
     sources = (
         ("plane", shapes),
@@ -89,6 +90,7 @@ def detect(
         ("mesh", [hull.first, radius, *climb, *faces, hull.meeting, hull.faces]),
         ("sphere_mesh", [hull.own_edges, hull.own_faces, vert, hull.ends, *faces, model.geom.size]),
         ("convex", [s.geom.type, _numbers(model), radius, *solid, several, model.geom.size]),
+        ("hfield", [s.geom.type, _numbers(model), radius, *solid, *field]),
     )
     features: list[Any] = [np.zeros((1, 0), np.int32) for _ in SOURCES]
     for i, (name, arguments) in enumerate(sources):
@@ -117,7 +119,8 @@ def geometry(launch: Any, model: Model, state: State, ids: Any, poses: L.Frames,
         kernels(state.qpos.dtype, "rigid.collision").contact_geometry,
         dim=(launch.worlds, ids[0].shape[1]),
         inputs=[s.geom.pair, slots(s.geom.pair, s.geom.type).source, s.geom.type, _numbers(model)]
-        + [*_parts(model, state), model.geom.size, ids[0], ids[1], *poses],
+        + [*_parts(model, state), s.geom.grid, model.geom.size, model.hfield.size, model.hfield.data]
+        + [ids[0], ids[1], *poses],
         outputs=out,
     )
 

@@ -17,7 +17,7 @@ import jax
 import jax.numpy as jnp
 
 from ..bridge import WarpOp, kernels, warp_op
-from ..implicit import Wanted, dense, power_gradient, primal_values, solved
+from ..implicit import dense, flags, power_gradient, primal_values, solved
 from ..model import Model, State
 from . import launches as L
 from . import tendon as T
@@ -195,15 +195,20 @@ def _power(launch: Any, model: Model, state: State, loads: L.Loads, given: Param
     equality_power(launch, model, state, given.bonds, whole, (qacc, trial), tendons, rates, outs)
     friction_power(launch, model, state, (qacc, trial), tendons, rates, outs)
     limit_power(launch, model, state, (qacc, trial), tendons, rates, outs)
-    if ids[0].shape[1]:
+    if _capacity(ids):
         shapes = [launch.scratch(ids[0].shape, kind) for kind in (t.real, t.vec3, t.mat33)]
         geometry(launch, model, state, ids, geom_poses(launch, model, state, parts.frames), shapes)
         relative = (parts.frames, parts.velocity, parts.linear, parts.trial)
         contact_power(launch, model, state, given.pairs, ids[0], shapes, relative, outs.pop(0))
 
 
+def _capacity(ids: Any) -> int:
+    """Of a contact set; an operation whose launches use none of it gives None."""
+    return 0 if ids[0] is None else ids[0].shape[1]
+
+
 def _power_shapes(model: Model, state: State, loads: L.Loads, given: Parameters, ids: Any, *_: Any) -> tuple[Any, ...]:
-    sizes = [*equality_sizes(model), *friction_sizes(model), *limit_sizes(model), ids[0].shape[1]]
+    sizes = [*equality_sizes(model), *friction_sizes(model), *limit_sizes(model), _capacity(ids)]
     parts = [jax.ShapeDtypeStruct((state.qpos.shape[0], n), state.qpos.dtype) for n in sizes if n]
     return (*power_parts(model, state, loads, implicit=False), *parts)
 
@@ -246,8 +251,8 @@ def _accelerate_bwd(damping: bool, saved: Any, cotangent: Solution) -> Any:
     model, state, loads, given, kept, ids, qacc, factor, wanted = saved
     trial = _back_solve_op(factor, dense(cotangent.qacc))
     count = len(jax.tree.leaves((model, state, loads, given)))
-    flags, direction = Wanted(wanted.flags[:count]), dense(cotangent.qacc)
-    grads = power_gradient(_power_op, (model, state, loads, given), (ids, qacc, trial), flags, direction)
+    wish, direction = flags.load(wanted)[:count], dense(cotangent.qacc)
+    grads = power_gradient(_power_op, (model, state, loads, given), (ids, qacc, trial), wish, direction)
     return (*grads, jax.tree.map(lambda _: None, kept))
 
 
@@ -314,9 +319,9 @@ def _require_bwd(saved: Any, cotangent: Array) -> Any:
     model, state, given, ids, qacc, wanted = saved
     args = (model, state, _NO_LOADS, given, ids, qacc, dense(cotangent))
     seeds = [jnp.ones(p.shape, p.dtype) for p in _power_op.outputs(*args)]
-    flags = iter(wanted.flags)
-    mask = [[next(flags) for _ in jax.tree.leaves(part)] for part in (model, state, given)]
-    wish = [*mask[0], *mask[1], *mask[2], False, False, next(flags), False]
+    flag = iter(flags.load(wanted))
+    mask = [[next(flag) for _ in jax.tree.leaves(part)] for part in (model, state, given)]
+    wish = [*mask[0], *mask[1], *mask[2], False, False, next(flag), False]
     grads = _power_op.vjp(args, seeds, wish)
     return grads[0], grads[1], grads[3], grads[5]
 

@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 
 from ..bridge import warp_op
-from ..implicit import Wanted, dense, power_gradient, primal_values
+from ..implicit import dense, flags, power_gradient, primal_values
 from ..model import Model, State
 from . import launches as L
 from .damping import implicit_matrix, implicit_power, implicit_sizes, lone_inverses, lone_shape, solve_implicit
@@ -123,7 +123,7 @@ def _bwd(saved: Any, cotangent: Any) -> Any:
     model, state, loads, qacc, damped, wanted = saved
     trial, pulled = _pull_op(model, state, loads, dense(cotangent))
     fixed = (damped - qacc, damped, trial)
-    grads = power_gradient(_power_op, (model, state, loads), fixed, Wanted(wanted.flags[:-2]), dense(cotangent))
+    grads = power_gradient(_power_op, (model, state, loads), fixed, flags.load(wanted)[:-2], dense(cotangent))
     return (*grads, jnp.where((dense(cotangent) == 0).all(1, keepdims=True), 0, pulled), None)
 
 

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import jax
 
 from ..bridge import WarpOp, kernels, warp_op
-from ..implicit import dense, power_gradient, primal_values, solved
+from ..implicit import dense, flags, power_gradient, primal_values, solved
 from ..model import Model, State
 from . import actuation as A
 from . import launches as L
@@ -318,7 +318,9 @@ def _acceleration_fwd(implicit: bool, model: Any, state: Any, loads: Any) -> Any
 def _acceleration_bwd(implicit: bool, saved: Any, cotangent: Any) -> Any:
     model, state, loads, qacc, factors, wanted = saved
     trial = _ops(implicit).backward(model, factors, dense(cotangent))
-    return power_gradient(_ops(implicit).power, (model, state, loads), (qacc, trial), wanted, dense(cotangent))
+    return power_gradient(
+        _ops(implicit).power, (model, state, loads), (qacc, trial), flags.load(wanted), dense(cotangent)
+    )
 
 
 _acceleration.defvjp(_acceleration_fwd, _acceleration_bwd, symbolic_zeros=True)

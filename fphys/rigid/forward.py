@@ -9,9 +9,11 @@ import numpy as np
 from ..bridge import reverse_only
 from ..model import Model, State, Status
 from ..model.arguments import expect, expect_array
+from ..model.kinds import bare_ctrl, kinds
 from ..model.sound import screen_model
 from ..model.structure import Integrator
 from ..tree import Tree, pytree
+from ..units import si
 from .collision import Contacts
 from .collision import contacts as contact_geometry
 from .constraint import constrained, constrained_acceleration
@@ -97,11 +99,15 @@ def check_inputs(model: Model, state: State, loads: Loads) -> Loads:
     """Shapes and dtypes of what a step takes, on the host, before anything runs.
 
     Raises:
-        ValueError: naming the argument, its shape and the one that is needed. TypeError: naming types.
+        ValueError: naming the argument, its shape and the one that is needed. TypeError: naming types. UnitError:
+            naming kinds.
     """
     expect(model, state)
     s, worlds, real = model.structure, state.qpos.shape[0], state.qpos.dtype
     wanted = {"ctrl": (worlds, s.nu), "wrench": (worlds, s.nbody, 6), "force": (worlds, s.nv)}
+    loads = Loads(
+        bare_ctrl(model, loads.ctrl), si(loads.wrench, (), "wrench"), si(loads.force, kinds(s, "force"), "force")
+    )
     given = {
         name: None if value is None else _expect(name, value, wanted[name], real)
         for name, value in loads._asdict().items()

@@ -8,6 +8,7 @@ import jax.numpy as jnp
 from ..bridge import kernels, reverse_only, warp_op
 from ..model import Model, State
 from ..model.arguments import expect
+from ..model.kinds import bare_ctrl
 from .integrate import integrate_positions
 from .step import step
 
@@ -47,16 +48,18 @@ def linearize(model: Model, state: State, ctrl: Array | None = None) -> tuple[Ar
     more right-hand side. MuJoCo's ``mjd_transitionFD`` approximates the same matrices.
 
     Args:
-        ctrl: shape (world, nu); may be left out only where the model has no actuators.
+        ctrl: shape (world, nu) in the actuators' units; may be left out only where the model has no actuators.
 
     Returns:
-        A of shape (world, 2 nv + na, 2 nv + na) and B of shape (world, 2 nv + na, nu). They get no
+        A of shape (world, 2 nv + na, 2 nv + na) and B of shape (world, 2 nv + na, nu), in the units of x
+        [m or rad, m/s or rad/s, -] over those of x and of the controls. They get no
         gradients themselves. Those of a faulty world are zero.
 
     Raises:
         ValueError, TypeError: as :func:`fphys.step`, and where the control is left out.
     """
     expect(model, state)
+    ctrl = bare_ctrl(model, ctrl)
     if ctrl is None and model.structure.nu:
         raise ValueError(
             "linearize needs the control to linearise at, for None switches the actuators off: pass jnp.zeros of shape "

@@ -26,6 +26,9 @@ def softened(model: Model, width: Any) -> Model:
         width: distance [m], a number or of shape (1 | world,); 0 is MuJoCo's contact. Bodies that come closer than
             ``width`` are slowed before they touch, rest where they would, and do not pull.
 
+    Raises:
+        ValueError: a width is negative, where that is known.
+
     Softened contact is a choice of the field's own (Suh et al. 2022, "Do differentiable simulators give better policy
     gradients?"): it trades the truth of the simulation near contact for a gradient that sees it coming.
     """

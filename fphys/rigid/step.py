@@ -30,7 +30,9 @@ def step(
         ctrl: controls, shape (world, nu) in the actuators' units; None switches the actuators off.
         wrench: force [N] and torque [N m] on every body at its centre of mass, world axes, shape
             (world, nbody, 6), as MuJoCo's ``xfrc_applied``.
-        force: generalised force [N or N m], shape (world, nv), as MuJoCo's ``qfrc_applied``.
+        force: generalised force [N or N m], shape (world, nv), as MuJoCo's ``qfrc_applied``. Quantities
+            (:mod:`fphys.units`) are checked: a force where all joints are slides, a torque where none is; controls of
+            motors and servos of one kind without gear; a wrench is made by ``units.wrench``.
 
     Returns:
         The next state. A world whose state, input or parameters are not finite, or whose mass or time step is not
@@ -38,7 +40,7 @@ def step(
         says so, it passes no gradient, and the other worlds do not notice.
 
     Raises:
-        ValueError: a shape does not fit, before anything runs. TypeError: a dtype does not.
+        ValueError: a shape does not fit, before anything runs. TypeError: a dtype does not, UnitError a kind.
     """
     loads = check_inputs(model, state, Loads(ctrl, wrench, force))
     model, clean, loads, bits = screen(model, state, loads)

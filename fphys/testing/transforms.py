@@ -39,8 +39,8 @@ def check_transforms(
     Compared with the plain loop, values and (where ``differentiable``) gradients: all worlds in one
     call against one call per world; ``jit``; ``vmap`` over each batch size and each pattern of mapped
     and unmapped arguments; ``vmap`` of the gradient and gradient of the ``vmap``; ``scan`` and its
-    gradient; ``jax.checkpoint``; nested ``vmap``. The gradient of what all worlds share (leading
-    size 1) must be the sum over the worlds.
+    gradient; ``jax.checkpoint``; the gradient by one part and by another of one traced function; nested
+    ``vmap``. The gradient of what all worlds share (leading size 1) must be the sum over the worlds.
 
     Args:
         fn: ``fn(*args)``, an array or a tree of arrays with the world axis first.
@@ -228,8 +228,23 @@ def _check_plain(op: _Operation, check: _Comparison, leaves: Leaves) -> None:
         "checkpoint": (lambda xs, _: saved(xs), values),
         "jit of grad": (op.pull, grads),
         "grad of checkpoint": (lambda xs, cs: op.grad(lambda xs: op.dot(cs, saved(xs)), xs), grads),
+        "grad by one part, then by another": (lambda xs, cs: _by_parts(op, saved, xs, cs), grads),
     }
     check(op, "", (leaves, cotangents), runs)
+
+
+def _by_parts(op: _Operation, saved: Callable[[Leaves], Leaves], leaves: Leaves, cotangents: Leaves) -> Leaves:
+    """By the first float leaf alone and by the others alone, of one traced function, both traced before either runs."""
+    pulls = []
+    for part in filter(None, (op.floats[:1], op.floats[1:])):
+
+        def moved(xs: Leaves, part: list[int] = part) -> Any:
+            given = dict(zip(part, xs, strict=True))
+            return op.dot(cotangents, saved([given.get(i, leaf) for i, leaf in enumerate(leaves)]))
+
+        value, pull = jax.vjp(moved, [leaves[i] for i in part])
+        pulls.append((pull, jnp.ones_like(value)))
+    return [grad for pull, one in pulls for grad in pull(one)[0]]
 
 
 def _check_vmap(

@@ -28,7 +28,9 @@ class Result:
     """What training left."""
 
     params: Any
+    """The trained parameters."""
     aux: Any
+    """What the loss passed on beside them."""
     state: TrainState
     """The whole state; ``state.skipped`` counts updates that were not finite."""
     history: list[dict[str, float]]

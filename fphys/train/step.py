@@ -24,11 +24,13 @@ class TrainState(Tree):
     """All that the next step depends on, and so all that a checkpoint must hold besides the data's position."""
 
     params: Any
+    """What is trained."""
     aux: Any
     """What the model changes as it goes and is not trained: running statistics of batches, say."""
     opt: Any
     """The optimizer's state."""
     scale: LossScale | None
+    """The loss's scale in float16."""
     key: Array
     """Random key; step i draws from ``fold_in(key, i)``."""
     step: Array
@@ -52,7 +54,7 @@ def init(
     """Where training starts. Arrays are copied, so that a jitted step may take the state's memory (donate it).
 
     Args:
-        params: any pytree of arrays; floating-point leaves are trained.
+        params: any pytree of arrays, of any shape; floating-point leaves are trained.
         optimizer: of optax.
         aux: any pytree that ``loss_fn`` takes and returns beside the parameters.
         key: for randomness in the loss; ``jax.random.key(0)`` by default.

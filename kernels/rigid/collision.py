@@ -10,14 +10,15 @@ pairs at once; gathering then walks through the pairs of a world in order.
 
 import warp as wp
 
-from .._precision import mat33, quat, real, vec3
+from .._precision import mat33, quat, real, vec3, vec4
 from ..math import quat_mul, quat_unit, rotate
 from .box_box import box_box
 from .convex import convex_contact
+from .hfield import height_contact
 from .mesh import plane_vertex
 from .plane import plane_contact
 from .primitives import closed_form
-from .shapes import BOX, CAPSULE, MESH, PLANE, along_surface, contact_frame, tangent_hint, z_axis
+from .shapes import BOX, CAPSULE, HFIELD, MESH, PLANE, along_surface, contact_frame, tangent_hint, z_axis
 from .sphere_mesh import sphere_part
 
 CONTACT_OVERFLOW = wp.constant(8)
@@ -61,6 +62,7 @@ def gather_contacts(
     mesh_feature: wp.array2d(dtype=int),
     sphere_mesh_feature: wp.array2d(dtype=int),
     convex_feature: wp.array2d(dtype=int),
+    hfield_feature: wp.array2d(dtype=int),
     # Out:
     pair_out: wp.array2d(dtype=int),
     feature_out: wp.array2d(dtype=int),
@@ -89,8 +91,10 @@ def gather_contacts(
                 f = mesh_feature[world, k]
             elif source == 4:
                 f = sphere_mesh_feature[world, k]
-            else:
+            elif source == 5:
                 f = convex_feature[world, k]
+            else:
+                f = hfield_feature[world, k]
             if f < 0:
                 break
             if count >= capacity:
@@ -121,8 +125,11 @@ def contact_geometry(
     hull_direction: wp.array(dtype=vec3),
     hull_part: wp.array(dtype=int),
     hull_corner: wp.array2d(dtype=vec3),
+    geom_grid: wp.array2d(dtype=int),
     # Model:
     geom_size: wp.array2d(dtype=vec3),
+    hfield_size: wp.array2d(dtype=vec4),
+    hfield_data: wp.array2d(dtype=real),
     # In:
     contact_pair: wp.array2d(dtype=int),
     contact_feature: wp.array2d(dtype=int),
@@ -151,6 +158,12 @@ def contact_geometry(
                 geom_type[a], p1, q1, s1, a,
                 geom_type[b], p2, q2, s2, b,
                 f, geom_hull, hull_point, hull_direction, hull_part, hull_corner,
+            )  # fmt: skip
+        elif geom_type[a] == HFIELD:
+            grid = wp.vec4i(geom_grid[a, 0], geom_grid[a, 1], geom_grid[a, 2], geom_grid[a, 3])
+            n, distance, x = height_contact(
+                p1, q1, grid, hfield_size[world, grid[0]], hfield_data, world,
+                geom_type[b], p2, q2, s2, b, f, geom_hull, hull_point, hull_direction, hull_part,
             )  # fmt: skip
         elif geom_type[b] == MESH:
             if geom_type[a] == PLANE:

@@ -22,8 +22,8 @@ from .overlap import KINDS, overlap, overlap_point
 from .parts import (
     EDGE,
     FACE,
-    PATCHES,
     RIM,
+    SIDE,
     Part,
     part_of,
     parts_number,
@@ -34,9 +34,11 @@ from .parts import (
     touch,
 )
 from .polytope import FAR, farthest_apart
-from .shapes import CYLINDER, ELLIPSOID, MESH, bounding_radius
+from .shapes import CYLINDER, ELLIPSOID, HFIELD, MESH, bounding_radius
 from .solids import NEARBY, Hulls, Solid, ball_of, gap_along, outside, parts_near, solid_part
 
+COARSE = wp.constant(16)
+"""The root of the number of patches of directions where a height field takes part."""
 TIE = wp.constant(tolerance(1.0e-9, 1.0e-5))
 """Difference of two gaps that is lost in rounding or in the search, in units of the smaller geom."""
 FLAT = wp.constant(tolerance(1.0e-14, 1.0e-10))
@@ -57,10 +59,16 @@ class Touch:
 
 
 @wp.func
+def patch_side(kind: int) -> int:
+    """The root of the number of patches: a height field has many prisms to name beside them."""
+    return wp.where(kind == HFIELD, COARSE, SIDE)
+
+
+@wp.func
 def patches(kind1: int, kind2: int) -> int:
     """How many patches the feature of a pair tells apart; without a curved geom, the two sides of the parts."""
     curved = kind1 == ELLIPSOID or kind2 == ELLIPSOID or kind1 == CYLINDER or kind2 == CYLINDER
-    return wp.where(curved, PATCHES, 2)
+    return wp.where(curved, patch_side(kind1) * patch_side(kind1), 2)
 
 
 @wp.func
@@ -70,16 +78,16 @@ def reference(a: Part, b: Part) -> vec3:
 
 
 @wp.func
-def start_of(a: Part, b: Part, q1: quat, patch: int, number: int) -> vec3:
+def start_of(a: Part, b: Part, q1: quat, patch: int, number: int, side: int) -> vec3:
     """The direction from which the normal of two parts is sought."""
     start = reference(a, b) * wp.where(patch == 0, real(1.0), real(-1.0))
     if number > 2:
         if a.kind == RIM:
-            start = rim_patch_middle(a, patch)
+            start = rim_patch_middle(a, patch, side)
         elif b.kind == RIM:
-            start = -rim_patch_middle(b, patch)
+            start = -rim_patch_middle(b, patch, side)
         else:
-            start = rotate(q1, patch_middle(patch))
+            start = rotate(q1, patch_middle(patch, side))
     return start
 
 
@@ -139,11 +147,12 @@ def settled(a: Solid, b: Solid, hulls: Hulls, start: vec3, size: real) -> Touch:
                             moved = int(1)
     p = solid_part(a, hulls, best.first, 0)
     q = solid_part(b, hulls, best.second, 0)
-    best.patch = patch_of(rotate_back(a.turn, best.n))
+    side = patch_side(a.kind)
+    best.patch = patch_of(rotate_back(a.turn, best.n), side)
     if p.kind == RIM:
-        best.patch = rim_patch(p, best.n)
+        best.patch = rim_patch(p, best.n, side)
     elif q.kind == RIM:
-        best.patch = rim_patch(q, -best.n)
+        best.patch = rim_patch(q, -best.n, side)
     if patches(a.kind, b.kind) == 2:
         best.patch = wp.where(wp.dot(reference(p, q), best.n) >= real(0.0), 0, 1)
     return best
@@ -300,7 +309,7 @@ def convex_contact(
         j = hull_row(hull, g2, second)
         a = part_of(kind1, vec3(), q1, size1, first, feature % number, point[i], direction[i], form[i])
         b = part_of(kind2, p2 - p1, q2, size2, second, feature % number, point[j], direction[j], form[j])
-        n, distance, pos = touch(a, b, start_of(a, b, q1, feature % number, number))
+        n, distance, pos = touch(a, b, start_of(a, b, q1, feature % number, number, patch_side(kind1)))
     else:
         i = wp.where(hull[g1, 5] == 0, 0, hull[g1, 8] + first)
         j = wp.where(hull[g2, 5] == 0, 0, hull[g2, 8] + second)

@@ -17,7 +17,7 @@ import warp as wp
 from .._precision import quat, real, tolerance, vec3
 from ..math import rotate, rotate_back, unit
 from .box_box import edge_middle
-from .shapes import BOX, CAPSULE, CYLINDER, ELLIPSOID, MIN_SQUARED, PARALLEL, corner, end
+from .shapes import BOX, CAPSULE, CYLINDER, ELLIPSOID, MIN_SQUARED, PARALLEL, SPHERE, corner, end
 
 VERTEX = wp.constant(0)
 EDGE = wp.constant(1)
@@ -25,10 +25,8 @@ FACE = wp.constant(2)
 RIM = wp.constant(3)
 SURFACE = wp.constant(4)
 
-PATCHES = wp.constant(4096)
-"""Into how many patches the sphere of directions is divided; a feature names the one that a search starts in."""
 SIDE = wp.constant(64)
-WIDTH = wp.constant(real(64.0))
+"""The sphere of directions is divided into this many patches squared; a feature names the one a search starts in."""
 TURN = wp.constant(real(6.283185307179586))
 CONVERGED = wp.constant(tolerance(1.0e-15, 1.0e-7))
 """A turn of the normal that is lost in rounding [rad]."""
@@ -75,7 +73,7 @@ def cylinder_part(size: vec3, index: int, patch: int):
     axis = unit(2)
     if index >= 1:
         kind = wp.where(index <= 2, FACE, wp.where(index <= 4, RIM, VERTEX))
-        angle = TURN * real(patch) / (WIDTH * WIDTH)
+        angle = TURN * real(patch) / real(SIDE * SIDE)
         rim = wp.where(index >= 5, size[0], real(0.0))
         point = vec3(rim * wp.cos(angle), rim * wp.sin(angle), up * size[1])
         axis = unit(2) * up
@@ -99,7 +97,7 @@ def part_of(
     elif shape == ELLIPSOID:
         form = SURFACE
         local = vec3()
-    elif shape <= CAPSULE:
+    elif shape == SPHERE or shape == CAPSULE:
         form = wp.where(shape == CAPSULE and index == 0, EDGE, VERTEX)
         local = unit(2) * (end(index) * size[1])
         axis = unit(2)
@@ -329,23 +327,23 @@ def touch(a: Part, b: Part, start: vec3):
 
 
 @wp.func
-def rim_patch(rim: Part, n: vec3) -> int:
+def rim_patch(rim: Part, n: vec3, side: int) -> int:
     """The patch of directions that holds n, about a rim's axis: by azimuth, and finest near the axis."""
     l = rotate_back(rim.turn, n)
     up = wp.dot(rim.axis, n)
     turn = wp.atan2(l[1], l[0]) / TURN
     tilt = wp.sqrt(wp.atan2(wp.sqrt(l[0] * l[0] + l[1] * l[1]), wp.abs(up)) * real(4.0) / TURN)
-    i = wp.clamp(int((turn - wp.floor(turn)) * WIDTH), 0, SIDE - 1)
-    return i * SIDE + wp.clamp(int(tilt * WIDTH), 0, SIDE - 1)
+    i = wp.clamp(int((turn - wp.floor(turn)) * real(side)), 0, side - 1)
+    return i * side + wp.clamp(int(tilt * real(side)), 0, side - 1)
 
 
 @wp.func
-def rim_patch_middle(rim: Part, patch: int) -> vec3:
+def rim_patch_middle(rim: Part, patch: int, side: int) -> vec3:
     """The direction in the middle of a patch about a rim's axis."""
-    row = patch // SIDE
-    column = patch - row * SIDE
-    turn = TURN * (real(row) + real(0.5)) / WIDTH
-    part = (real(column) + real(0.5)) / WIDTH
+    row = patch // side
+    column = patch - row * side
+    turn = TURN * (real(row) + real(0.5)) / real(side)
+    part = (real(column) + real(0.5)) / real(side)
     tilt = part * part * TURN * real(0.25)
     across = rotate(rim.turn, vec3(wp.cos(turn), wp.sin(turn), real(0.0)))
     return across * wp.sin(tilt) + rim.axis * wp.cos(tilt)
@@ -358,7 +356,7 @@ def fold(x: real, y: real) -> real:
 
 
 @wp.func
-def patch_of(n: vec3) -> int:
+def patch_of(n: vec3, side: int) -> int:
     """The patch of directions that holds n, in octahedral coordinates (Cigolle et al. 2014)."""
     s = wp.abs(n[0]) + wp.abs(n[1]) + wp.abs(n[2])
     x = n[0] / s
@@ -367,18 +365,18 @@ def patch_of(n: vec3) -> int:
         folded = fold(x, y)
         y = fold(y, x)
         x = folded
-    i = wp.clamp(int((x * real(0.5) + real(0.5)) * WIDTH), 0, SIDE - 1)
-    j = wp.clamp(int((y * real(0.5) + real(0.5)) * WIDTH), 0, SIDE - 1)
-    return i * SIDE + j
+    i = wp.clamp(int((x * real(0.5) + real(0.5)) * real(side)), 0, side - 1)
+    j = wp.clamp(int((y * real(0.5) + real(0.5)) * real(side)), 0, side - 1)
+    return i * side + j
 
 
 @wp.func
-def patch_middle(patch: int) -> vec3:
+def patch_middle(patch: int, side: int) -> vec3:
     """The direction in the middle of a patch."""
-    row = patch // SIDE
-    column = patch - row * SIDE
-    x = (real(2 * row + 1) - WIDTH) / WIDTH
-    y = (real(2 * column + 1) - WIDTH) / WIDTH
+    row = patch // side
+    column = patch - row * side
+    x = (real(2 * row + 1) - real(side)) / real(side)
+    y = (real(2 * column + 1) - real(side)) / real(side)
     z = real(1.0) - wp.abs(x) - wp.abs(y)
     if z < real(0.0):
         folded = fold(x, y)

@@ -9,6 +9,17 @@ from .._precision import quat, real, tolerance, vec3, vec4
 from ..math import rotate, rotate_back, unit
 from .mesh import flattest, foremost
 from .parts import Part, part_of
+from .prism import (
+    EDGES,
+    VERTICES,
+    Prism,
+    edge_ends,
+    face_normal,
+    outside_prism,
+    prism_farthest,
+    prism_part,
+    prism_vertex,
+)
 from .shapes import BOX, CAPSULE, CYLINDER, ELLIPSOID, HFIELD, MESH, MIN_SQUARED, corner
 
 LEVEL = wp.constant(tolerance(0.05, 0.05))
@@ -49,6 +60,7 @@ class Solid:
     faces: int
     edge_base: int  # the numbers of its first edge and face among its parts
     face_base: int
+    prism: Prism  # of a height field
 
 
 @wp.func
@@ -64,6 +76,8 @@ def farthest(s: Solid, hulls: Hulls, n: vec3) -> vec3:
     x = vec3()
     if s.kind == MESH:
         x = hulls.vert[foremost(hulls.vert, hulls.edge, hulls.neighbour, s.verts, l)]
+    elif s.kind == HFIELD:
+        x = prism_vertex(s.prism, prism_farthest(s.prism, l))
     elif s.kind == BOX:
         x = corner(s.size, box_corner(l))
     elif s.kind == CYLINDER:
@@ -131,6 +145,32 @@ def hull_parts(s: Solid, hulls: Hulls, l: vec3) -> choices:
 
 
 @wp.func
+def prism_parts(p: Prism, l: vec3) -> choices:
+    """The vertex farthest along l, the three edges that meet there, and the two of its faces that are flattest."""
+    v = prism_farthest(p, l)
+    found = choices(v, -1, -1, -1, -1, -1)
+    count = int(1)
+    for e in range(EDGES):
+        ends = edge_ends(e)
+        if ends[0] == v or ends[1] == v:
+            found[count] = VERTICES + e
+            count = count + 1
+    least = real(2.0)
+    steepest = int(0)
+    for k in range(3):  # top or bottom, and the two sides that meet at the corner
+        f = wp.where(k == 0, v // 3, 2 + (v + k + 1) % 3)
+        along = wp.dot(face_normal(p, f), l)
+        if along < least:
+            least = along
+            steepest = k
+    for k in range(3):
+        if k != steepest:
+            found[count] = VERTICES + EDGES + wp.where(k == 0, v // 3, 2 + (v + k + 1) % 3)
+            count = count + 1
+    return found
+
+
+@wp.func
 def parts_near(s: Solid, hulls: Hulls, n: vec3) -> choices:
     """Parts of a geom that may touch along n, -1 after the last."""
     l = rotate_back(s.turn, n)
@@ -148,6 +188,8 @@ def parts_near(s: Solid, hulls: Hulls, n: vec3) -> choices:
         found = box_parts(l)
     elif s.kind == MESH:
         found = hull_parts(s, hulls, l)
+    elif s.kind == HFIELD:
+        found = prism_parts(s.prism, l)
     return found
 
 
@@ -170,6 +212,8 @@ def solid_part(s: Solid, hulls: Hulls, index: int, patch: int) -> Part:
             point = hulls.vert[hulls.corners[hulls.corner[f]]]
             direction = hulls.normal[f]
             kind = 2
+    elif s.kind == HFIELD:
+        kind, point, direction = prism_part(s.prism, index)
     return part_of(s.kind, s.pos, s.turn, s.size, index, patch, point, direction, kind)
 
 
@@ -215,6 +259,8 @@ def outside(s: Solid, hulls: Hulls, index: int, x: vec3) -> real:
             length = wp.length(along)
             t = wp.dot(l - a, along) / length
             beyond = wp.max(-t, t - length)
+    elif s.kind == HFIELD:
+        beyond = outside_prism(s.prism, index, l)
     return wp.max(beyond, real(0.0))
 
 

@@ -23,8 +23,8 @@ from fphys.rigid.linearize import difference
 STEPS = (1e-5, 1e-6, 1e-7)
 RELATIVE = ("body.mass", "body.inertia", "dof.damping", "dof.armature", "geom.friction", "geom.solref", "geom.solimp")
 LEAVES = (
-    *RELATIVE, "body.pos", "body.ipos", "geom.size", "geom.pos", "actuator.gear", "actuator.gainprm",
-    "actuator.biasprm", "opt.gravity", "opt.timestep", "opt.impratio",
+    *RELATIVE, "body.pos", "body.ipos", "geom.size", "geom.pos", "hfield.data", "hfield.size", "actuator.gear",
+    "actuator.gainprm", "actuator.biasprm", "opt.gravity", "opt.timestep", "opt.impratio",
 )  # fmt: skip
 BATCH = 1024
 FLOOR = 2e-10

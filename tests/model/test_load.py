@@ -22,6 +22,7 @@ ASSETS = list(gymnasium_models().values())
 SCENE = """
 <mujoco>
   <option timestep="0.004" gravity="0 0 -3" integrator="implicitfast"/>
+  <asset><hfield name="hill" nrow="2" ncol="2" size="1 1 1 1" elevation="0 1 1 0"/></asset>
   <worldbody>
     <geom name="floor" type="plane" size="1 1 1"/>
     <body name="ball" pos="0 0 1"><freejoint name="free"/><geom name="ball" size="0.1"/>
@@ -55,9 +56,9 @@ SCENE = """
 REFUSED = """
 <mujoco>
   <option integrator="implicit" cone="elliptic" noslip_iterations="2"><flag override="enable" sleep="enable"/></option>
-  <asset><hfield name="hill" nrow="2" ncol="2" size="1 1 1 1"/></asset>
+  <asset><mesh name="hill" vertex="1 0 0 0 1 0 0 0 1 0 0 0"/></asset>
   <worldbody>
-    <geom name="floor" type="plane" size="1 1 1"/><geom name="hill" type="hfield" hfield="hill"/>
+    <geom name="floor" type="plane" size="1 1 1"/><geom name="hill" type="sdf" mesh="hill"/>
     <body name="a">
       <joint name="hip" range="0 1"/><joint name="knee" axis="1 0 0" frictionloss="1" actuatorfrcrange="-1 1"/>
       <geom name="soft" size=".1" condim="4"/><geom name="can" type="cylinder" size=".1 .1"/>
@@ -153,7 +154,7 @@ def test_everything_refused_is_named_at_once():
         'flag sleep="enable"',
         'geom "fin": fluid',
         'tendon "belt": armature',
-        'contact of hfield and cylinder: "hill" - "can"',
+        'contact of cylinder and sdf: "can" - "hill"',
         'actuator "biceps": dynamics user',
         'actuator "biceps": gain user',
         'actuator "sucker": transmission body (adhesion)',

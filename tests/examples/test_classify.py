@@ -1,27 +1,18 @@
 """The example that classifies digits learns, resumes, and reads the formats of files."""
 
 import json
-import runpy
-import subprocess
-import sys
-from pathlib import Path
 
-import jax
 import numpy as np
 import pytest
 
 from ..data.test_readers import write_cifar, write_mnist
 
 pytestmark = pytest.mark.extra("sklearn")
-EXAMPLE = Path(__file__).parents[2] / "examples" / "classify.py"
 
 
 @pytest.fixture
-def main(x32):
-    """The example as users run it: float32, nothing strict."""
-    module = runpy.run_path(str(EXAMPLE))
-    with jax.numpy_dtype_promotion("standard"), jax.numpy_rank_promotion("allow"):
-        yield lambda **options: module["main"](module["Config"](quiet=True, **options))
+def main(example):
+    return example("classify")
 
 
 @pytest.mark.parametrize("model", ["mlp", "cnn"])
@@ -50,8 +41,3 @@ def test_it_reads_mnist_and_cifar(tmp_path, main):
         write(tmp_path / name) if write else write_cifar(tmp_path / name, images, labels)
         found = main(data=tmp_path / name, root=tmp_path, model="mlp", epochs=1, batch_size=8)
         assert 0 <= found["test_accuracy"] <= 1
-
-
-def test_help():
-    child = subprocess.run([sys.executable, EXAMPLE, "--help"], capture_output=True, text=True, timeout=60, check=True)
-    assert "--checkpoints" in child.stdout and "--model {mlp,cnn}" in child.stdout

@@ -1,0 +1,120 @@
+"""How Sphinx builds the site: guides in Markdown, and a reference written from the docstrings of every public name."""
+
+import inspect
+import re
+import sys
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(Path(__file__).parent))
+
+import reference
+
+import fphys
+
+project = "fphys"
+version = release = fphys.__version__
+extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon"]
+root_doc = "docs/index"
+include_patterns = ["*.md", "docs/**.md", "docs/api/*.rst", "notebooks/*.md", "examples/*.md", "benchmarks/*.md"]
+exclude_patterns = ["**/.*", "build/**", "runs/**"]
+suppress_warnings = ["myst.header"]  # GitHub's pages may begin at any level
+html_theme = "furo"
+html_title = "fphys"
+html_show_copyright = False
+html_copy_source = False
+myst_heading_anchors = 3
+myst_enable_extensions = ["dollarmath"]
+highlight_language = "none"
+autodoc_typehints = "signature"
+autodoc_preserve_defaults = True
+nitpicky = True  # what the docstrings refer to must exist
+nitpick_ignore_regex = [("py:(class|data|obj|exc)", ".*")]  # types of other packages
+
+MENU = {
+    "Start": "/README\nguide\nconcepts\nexperiments\nassets\n/notebooks/README\n/examples/README",
+    "Physics": "features\ncontact-gradients\nmpm\nsph\nunits",
+    "Learning": "tensor\nnn\ndata\ntrain\ndevices\nexport",
+    "Help": "migration\ntroubleshooting\ncompatibility",
+    "Reference": "api/index",
+    "Project": "/CHANGELOG\n/CONTRIBUTING\ndecisions/README\n/benchmarks/README",
+}
+"""The menu; a page that is missing from it fails the build."""
+
+LINK = re.compile(r"(?<!!)\[([^\]]*)\]\(([^)\s]+)\)")
+LITERAL = re.compile(r"(``.+?``|:\w+:`[^`]+`|\S*://\S*|(?<!\w)\*\w+(?: \w+)*\*(?!\w))", re.DOTALL)
+
+
+def plain_links(app: Any, name: str, text: list[str]) -> None:
+    """On the site, folders and sources of the repository are named without a link; pages and pictures keep theirs."""
+    folder = (ROOT / name).parent
+
+    def replaced(match: re.Match[str]) -> str:
+        words, target = match[1], match[2].partition("#")[0]
+        page = "://" in target or not target or (target.endswith(".md") and (folder / target).exists())
+        return match[0] if page else words
+
+    text[0] = LINK.sub(replaced, text[0])
+    if name == root_doc:
+        text[0] += "".join(
+            f"\n```{{toctree}}\n:hidden:\n:caption: {title}\n\n{pages}\n```\n" for title, pages in MENU.items()
+        )
+    if name == "docs/decisions/README":
+        text[0] += "\n```{toctree}\n:glob:\n:hidden:\n\n0*\n```\n"
+
+
+def escaped(app: Any, what: str, name: str, value: Any, options: Any, lines: list[str]) -> None:
+    """Docstrings are prose with ``literals`` and roles; their stars, bars and underscores mean themselves."""
+    if reference.is_data(value) and f"{value.__module__}".startswith("fphys"):
+        lines += ["", *(f"* **{field}** (``{kind}``): {text}" for field, kind, text in reference.fields(value)), ""]
+    code = False
+    for i, line in enumerate(lines):
+        code = (code and (not line.strip() or line.startswith("    "))) or line.lstrip().startswith(">>>")
+        if re.match(r"\* \*\*|:(param|type|returns?|raises?|rtype)|\s*>>>", line) or code:
+            head, mark, tail = line.partition(": ") if not code else (line, "", "")
+            lines[i] = head + mark + _escape(tail)
+        else:
+            lines[i] = _escape(line)
+
+
+def _escape(text: str) -> str:
+    parts = LITERAL.split(text)
+    return "".join(part if i % 2 else re.sub(r"([*|`]|_(?=\W|$))", r"\\\1", part) for i, part in enumerate(parts))
+
+
+def write_reference(app: Any) -> None:
+    """A page for each room, under docs/api/, which git ignores."""
+    folder = ROOT / "docs/api"
+    folder.mkdir(exist_ok=True)
+    for old in folder.glob("*.rst"):
+        old.unlink()
+    for room in reference.ROOMS:
+        own = dict(reference.public(room))
+        lines = [
+            room,
+            "=" * len(room),
+            "",
+            f".. automodule:: {room}",
+            "   :no-members:",
+            "",
+            f".. currentmodule:: {room}",
+        ]
+        for name, value in own.items():
+            kind = "exception" if inspect.isclass(value) and issubclass(value, BaseException) else None
+            kind = kind or ("class" if inspect.isclass(value) else "function")
+            lines += ["", f".. auto{kind}:: {name}"] + (["   :members:"] if kind == "class" else [])
+        others = [name for name in reference.listed(room) if name not in own]
+        if others:
+            lines += ["", ".. rubric:: Also here", "", ", ".join(f"``{name}``" for name in others)]
+        (folder / f"{room}.rst").write_text("\n".join(lines) + "\n")
+    rooms = "\n".join(f"   {room}" for room in reference.ROOMS)
+    title = "Reference\n=========\n\nEvery public name, room by room.\n\n.. toctree::\n   :maxdepth: 1\n\n"
+    (folder / "index.rst").write_text(title + rooms + "\n")
+
+
+def setup(app: Any) -> None:
+    """Called by Sphinx."""
+    app.connect("builder-inited", write_reference)
+    app.connect("source-read", plain_links)
+    app.connect("autodoc-process-docstring", escaped)

@@ -1,0 +1,68 @@
+"""What the reference documents: every public name of every room, and the fields of its classes."""
+
+import ast
+import dataclasses
+import importlib
+import inspect
+import re
+import textwrap
+from collections.abc import Iterator
+from types import ModuleType
+from typing import Any
+
+import fphys
+
+ROOMS = [
+    "fphys",
+    *sorted(f"fphys.{name}" for name in fphys.__all__ if isinstance(getattr(fphys, name), ModuleType)),
+    *(f"fphys.particles.{name}" for name in ("boundary", "materials", "mpm", "sph")),
+    "fphys.model.model",
+    "fphys.nn.models",
+    "fphys.nn.weights",
+    "fphys.render",
+    "fphys.runs",
+    "fphys.config",
+]
+
+
+def listed(room: str) -> list[str]:
+    """A room's public names, modules left out."""
+    module = importlib.import_module(room)
+    names = getattr(module, "__all__", None) or [
+        name
+        for name, value in vars(module).items()
+        if not name.startswith("_") and getattr(value, "__module__", None) == room
+    ]
+    return [name for name in names if not isinstance(getattr(module, name), ModuleType)]
+
+
+def public(room: str) -> Iterator[tuple[str, Any]]:
+    """A room's own classes and functions; what is passed on from jax, flax or optax is documented there."""
+    module = importlib.import_module(room)
+    for name in listed(room):
+        value = getattr(module, name)
+        ours = (getattr(value, "__module__", None) or "").startswith("fphys.")
+        if ours and (inspect.isclass(value) or inspect.isfunction(value)):
+            yield name, value
+
+
+def fields(cls: type) -> Iterator[tuple[str, str, str]]:
+    """Name, type and what the source says beside it, of each field of a dataclass."""
+    source = textwrap.dedent(inspect.getsource(cls))
+    (tree,), lines = ast.parse(source).body, source.splitlines()
+    assert isinstance(tree, ast.ClassDef)
+    for node, after in zip(tree.body, [*tree.body[1:], None], strict=True):
+        if not isinstance(node, ast.AnnAssign) or "ClassVar" in ast.unparse(node.annotation):
+            continue
+        beside = " ".join(re.findall(r"#\s*(.*)", "\n".join(lines[node.lineno - 1 : node.end_lineno])))
+        above = lines[node.lineno - 2].strip()
+        said = [above.lstrip("# ")] if above.startswith("#") else []
+        said += [beside] if beside else []
+        if isinstance(after, ast.Expr) and isinstance(after.value, ast.Constant):
+            said.append(" ".join(str(after.value.value).split()))
+        yield ast.unparse(node.target), ast.unparse(node.annotation), " ".join(said)
+
+
+def is_data(value: Any) -> bool:
+    """Whether a name is a dataclass, whose fields are part of what is public."""
+    return inspect.isclass(value) and dataclasses.is_dataclass(value)

@@ -1,0 +1,119 @@
+"""Steps of training as benchmark cases, beside torch, eager and compiled: one step of Adam in float32.
+
+The number of worlds is the size of the batch. Weights and batches are the same on both sides, and so must be the losses
+of the first steps. Both sides train on as they are timed. Each uses the threads that it takes by itself.
+"""
+
+import functools
+import importlib.util
+import shutil
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import numpy as np
+
+from .. import losses, nn, optim, train
+from .case import Case, Workload
+
+RATE = 1e-3
+STEPS = 5  # whose losses are compared
+IMAGE, TOKENS, LENGTH, WIDE = 28, 128, 64, 128  # pixels along an edge; vocabulary, positions and features
+
+MODELS: dict[str, Callable[..., nn.Module]] = {
+    "mlp": lambda rngs: nn.models.MLP(IMAGE**2, (512, 512), 10, rngs=rngs),
+    "cnn": lambda rngs: nn.models.CNN((IMAGE, IMAGE, 1), 10, rngs=rngs),
+    "lstm": lambda rngs: nn.models.LSTMLanguageModel(TOKENS, features=WIDE, hidden=WIDE, num_layers=1, rngs=rngs),
+    "gpt": lambda rngs: nn.models.GPT2(TOKENS, LENGTH, features=WIDE, depth=1, num_heads=4, dropout=0.0, rngs=rngs),
+}
+
+
+PEERS = ["torch_eager"] if importlib.util.find_spec("torch") else []
+PEERS += ["torch_compile"] if PEERS and shutil.which("c++") else []
+
+
+def training_cases() -> list[Case]:
+    """Each model; beside it, where torch is installed, torch's, and compiled where there is a C++ compiler."""
+    cases = []
+    for name in MODELS:
+        made: dict[str, Any] = {"unit": "examples", "worlds": (64, 256), "tags": ("train", name)}
+        cases += [Case(f"train.{name}.{peer}", _torch(name, peer), **made) for peer in PEERS]
+        made |= {"relative_to": f"train.{name}.{PEERS[0]}", "target": 1 / 0.95} if PEERS else {}
+        cases.append(Case(f"train.{name}.fphys", _fphys(name), **made))
+    return cases
+
+
+def built(name: str) -> tuple[Any, Any, Any]:
+    """``module, params, aux`` of a model, in float32 and the same at each call."""
+    with jax.enable_x64(False):
+        return nn.init(MODELS[name], jax.random.key(0))
+
+
+def batch(name: str, size: int) -> tuple[np.ndarray, np.ndarray]:
+    """Inputs and labels that are learned: shapes (size, ...) float32 and (size,), or (size, LENGTH) int32 each."""
+    rng = np.random.default_rng(0)
+    if name in ("lstm", "gpt"):
+        text = rng.integers(0, TOKENS, (size, LENGTH + 1)).astype(np.int32)
+        return text[:, :-1], text[:, 1:]
+    images = rng.random((size, IMAGE, IMAGE, 1), np.float32)
+    return images if name == "cnn" else images.reshape(size, -1), rng.integers(0, 10, size).astype(np.int32)
+
+
+def _fphys(name: str) -> Callable[[int], Workload]:
+    def setup(size: int) -> Workload:
+        module, params, aux = built(name)
+        optimizer = optim.Adam(RATE)
+
+        def loss_fn(params: Any, aux: Any, pair: Any, key: Any) -> tuple[Any, Any, dict[str, Any]]:
+            found, aux = nn.apply(module, params, aux, pair[0], train=True)
+            return losses.cross_entropy(found[0] if name == "lstm" else found, pair[1]), aux, {}
+
+        with jax.enable_x64(False), jax.numpy_dtype_promotion("standard"), jax.numpy_rank_promotion("allow"):
+            state = train.init(params, optimizer, aux=aux)
+            pair = jax.device_put(batch(name, size))
+            update = (
+                jax.jit(lambda state, pair: train.step(loss_fn, optimizer, state, pair), donate_argnums=0)
+                .lower(state, pair)
+                .compile()
+            )
+
+        def step() -> float:
+            nonlocal state
+            state, row = update(state, pair)
+            return float(row["loss"])
+
+        return Workload(step, (), same(name, size, step), jit=False)
+
+    return setup
+
+
+def _torch(name: str, peer: str) -> Callable[[int], Workload]:
+    def setup(size: int) -> Workload:
+        from .training_torch import stepper
+
+        step = stepper(name, size, compiled=peer == "torch_compile")
+        return Workload(step, (), same(name, size, step), jit=False)
+
+    return setup
+
+
+def same(name: str, size: int, step: Callable[[], float]) -> Callable[[float], None]:
+    """The losses of the first steps fall, and are those of eager torch where it is installed."""
+
+    def validate(first: float) -> None:
+        found = [first, *(step() for _ in range(STEPS - 1))]
+        if not found[-1] < found[0]:
+            raise ValueError(f"the loss does not fall: {found}")
+        if PEERS and not np.allclose(found, wanted := reference(name, size), rtol=1e-4, atol=0):
+            raise ValueError(f"the losses of the first {STEPS} steps are {found}, torch's {wanted}")
+
+    return validate
+
+
+@functools.lru_cache
+def reference(name: str, size: int) -> list[float]:
+    """Losses of the first steps by eager torch."""
+    from .training_torch import stepper
+
+    step = stepper(name, size)
+    return [step() for _ in range(STEPS)]

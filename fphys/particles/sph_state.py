@@ -1,0 +1,312 @@
+"""A fluid of smoothed particles: its parameters, its state, and what is refused before anything runs."""
+
+import enum
+from typing import Any
+
+import jax
+import jax.core
+import jax.numpy as jnp
+import numpy as np
+
+from .. import units
+from ..errors import StateError
+from ..tree import Tree, pytree, static
+from .neighbors import Grid, Periods, make_grid, wrap
+
+Array = jax.Array
+
+FLUID, WALL, SLIP_WALL = 0, 1, 2
+"""What a particle is: ``material`` of :func:`init`."""
+
+ACOUSTIC, VISCOUS, BODY = 0.4, 0.125, 0.25
+"""Courant numbers: a time step is at most 0.4 h / (c + |v|), 0.125 h^2 rho / mu and 0.25 (h / |g|)^(1/2)."""
+
+HUGE = 1e10
+"""A state larger than this is a fault."""
+
+_SHOWN = 5  # worlds that an error names
+
+
+class Status(enum.IntFlag):
+    """Fault bits of ``state.status``, sticky."""
+
+    NONFINITE = 1  # the state or a parameter became NaN, infinite or larger than 1e10: the world stands still
+    BADFORCE = 2  # a force or a wall's velocity is NaN, infinite or larger than 1e10: the world skips the step
+    CFL = 4  # the time step is above the Courant limit
+    NEIGHBOR_OVERFLOW = 8  # a particle had more neighbours than max_neighbors
+
+
+_CAUSES = {
+    Status.NONFINITE: "the state or a parameter is NaN, infinite or above 1e10: a smaller timestep may help",
+    Status.BADFORCE: "force or wall_velocity was NaN, infinite or larger than 1e10: look at what computes them",
+    Status.CFL: "the timestep is above the Courant limit (see sph.limit): make it smaller, or sound_speed",
+    Status.NEIGHBOR_OVERFLOW: (
+        "a particle had {0} neighbours, max_neighbors is {1}: raise it in sph.init, unless particles are clumped that "
+        "should not be"
+    ),
+}
+
+
+@pytree
+class Params(Tree):
+    """A fluid and how it is simulated.
+
+    Numbers are scalars, or arrays with one row for all worlds or one for each, (1 | world,); all but the static ones
+    may be traced and get gradients, and may be quantities (:mod:`fphys.units`). A sound speed of ten times the fastest
+    flow keeps the density within one percent.
+    """
+
+    spacing: float = static()  # distance of particles at rest [m]; their mass is density * spacing^dim
+    timestep: Any  # [s]
+    sound_speed: Any  # c [m/s]
+    density: Any = 1000.0  # rho_0, at rest [kg/m^3]
+    gravity: Any = 0.0  # [m/s^2], (dim,), (1 | world, dim) or 0
+    viscosity: Any = 0.0  # mu, dynamic [Pa s]
+    artificial: Any = 0.0  # alpha of the artificial viscosity, often 0.02
+    diffusion: Any = 0.1  # delta of the density diffusion
+    background: Any = 1.0  # background pressure of the transport velocity, as a multiple of rho_0 c^2
+    smoothing: float = static(default=1.5)  # h / spacing; neighbours are nearer than 2 h
+    exponent: float = static(default=7.0)  # gamma of the equation of state, 1 for a linear one
+    transport: bool = static(default=False)  # transport velocity: for fluid without a free surface
+    periodic: Periods | None = static(default=None)  # for each axis its two ends [m], or None where space is open
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "spacing", units.si(self.spacing, units.length, "params.spacing"))
+
+    @property
+    def h(self) -> float:
+        """Smoothing length [m]."""
+        return self.smoothing * self.spacing
+
+
+@pytree
+class State(Tree):
+    """Particles of many worlds. Make one with :func:`init`."""
+
+    x: Array  # Position [m], shape (world, particle, dim).
+    v: Array  # Velocity [m/s], shape (world, particle, dim); walls move along theirs.
+    rho: Array  # Density [kg/m^3], shape (world, particle).
+    p: Array  # Pressure [Pa], shape (world, particle); of walls, that of the last step.
+    shift: Array  # By how much faster than v a particle has moved [m/s], of the transport velocity, like v.
+    kind: Array  # FLUID, WALL or SLIP_WALL, int32, shape (world, particle); no gradient.
+    time: Array  # Simulated time [s], shape (world,).
+    status: Array  # Fault bits (Status), uint32, shape (world,); no gradient.
+    most_neighbors: Array  # The most neighbours that a particle has had, int32, shape (world,); no gradient.
+    grid: Grid = static()
+    walls: bool = static(default=False)  # whether there are any
+    max_neighbors: int = static(default=0)
+
+
+def init(
+    params: Params,
+    positions: Any,
+    velocities: Any = None,
+    material: Any = None,
+    pressure: Any = None,
+    extent: Any = None,
+    max_neighbors: int | None = None,
+) -> State:
+    """The state of particles at a pressure.
+
+    Args:
+        positions: [m], shape (num_worlds, particle, dim), dim 2 or 3; its dtype is that of the simulation.
+        velocities: [m/s], like positions; default zero.
+        material: FLUID (default), WALL or SLIP_WALL, int, shape (particle,) or (num_worlds, particle).
+        pressure: [Pa], shape (num_worlds, particle); default zero. A column at rest begins best at its own.
+        extent: what particles will span along each axis [m], (dim,), by default what they span now; it is no bound,
+            but beyond it neighbours are found less quickly.
+        max_neighbors: of one particle, for which there is room; by default half as many again as at rest. What is
+            beyond is left out and reported in the status.
+
+    Raises:
+        ValueError: a shape does not fit, a number is not positive, or the time step is above the Courant limit.
+        TypeError: a dtype does not fit, UnitError a kind.
+    """
+    params, x = bare(params), _positions(units.si(positions, units.length, "positions"))
+    velocities = units.si(velocities, units.velocity, "velocities")
+    pressure = units.si(pressure, units.pressure, "pressure")
+    worlds, particles, dim = x.shape
+    _check_params(params, worlds, dim, x.dtype, velocities)
+    like = {"velocities": velocities, "pressure": pressure}
+    shapes = {"velocities": x.shape, "pressure": x.shape[:2]}
+    given = {
+        name: jnp.zeros(shapes[name], x.dtype) if value is None else expect(name, value, shapes[name], x.dtype)
+        for name, value in like.items()
+    }
+    material = np.zeros(particles, np.int32) if material is None else np.asarray(material)
+    if material.shape not in ((particles,), (worlds, particles)) or not np.isin(material, (0, 1, 2)).all():
+        raise ValueError(
+            f"material has shape {material.shape} and values {np.unique(material)[:5].tolist()}, needs (particle,) = "
+            f"({particles},) or (num_worlds, particle) of FLUID (0), WALL (1) or SLIP_WALL (2)"
+        )
+    periodic = params.periodic or (None,) * dim
+    if extent is None:
+        extent = [1.0] * dim if isinstance(x, jax.core.Tracer) else np.ptp(np.nan_to_num(np.asarray(x)), axis=1).max(0)
+    return State(
+        x=wrap(periodic, x),
+        v=given["velocities"],
+        rho=density_at(params, given["pressure"]),
+        p=given["pressure"],
+        shift=jnp.zeros_like(x),
+        kind=jnp.broadcast_to(jnp.asarray(material, jnp.int32), x.shape[:2]),
+        time=jnp.zeros(worlds, x.dtype),
+        status=jnp.zeros(worlds, jnp.uint32),
+        most_neighbors=jnp.zeros(worlds, jnp.int32),
+        grid=make_grid(2 * params.h, periodic, [float(e) for e in extent], particles),
+        walls=bool(material.any()),
+        max_neighbors=_room(params, dim) if max_neighbors is None else int(max_neighbors),
+    )
+
+
+def pressure_at(params: Params, rho: Array) -> Array:
+    """Pressure [Pa] of a density [kg/m^3], (world, particle), with gradients: the equation of state of :mod:`.sph`."""
+    rho0, stiffness = _stiffness(params, rho)
+    return stiffness * ((rho / rho0) ** params.exponent - 1)
+
+
+def density_at(params: Params, p: Array) -> Array:
+    """Density [kg/m^3] of a pressure [Pa], (world, particle), with gradients; the inverse of :func:`pressure_at`."""
+    rho0, stiffness = _stiffness(params, p)
+    return rho0 * jnp.maximum(p / stiffness + 1, 1e-6) ** (1 / params.exponent)
+
+
+def limit(params: Params, speed: Any = 0.0) -> Array:
+    """The longest time step [s], shape (1 | world,), for a fastest particle of ``speed`` [m/s].
+
+    The least of 0.4 h / (c + |v|), 0.125 h^2 rho_0 / mu and 0.25 (h / |g|)^(1/2). The artificial viscosity counts as
+    alpha c h rho_0 / 4.
+    """
+    params, speed = bare(params), units.si(speed, units.velocity, "speed")
+    h, c, rho0 = params.h, jnp.atleast_1d(params.sound_speed), jnp.atleast_1d(params.density)
+    mu = jnp.atleast_1d(params.viscosity) + 0.25 * jnp.atleast_1d(params.artificial) * c * h * rho0
+    gravity = jnp.atleast_2d(params.gravity)
+    g = jnp.sqrt(jnp.sum(gravity**2, axis=-1))
+    viscous = VISCOUS * h**2 * rho0 / jnp.maximum(mu, 1e-30)
+    return jnp.minimum(jnp.minimum(ACOUSTIC * h / (c + speed), viscous), BODY * jnp.sqrt(h / jnp.maximum(g, 1e-30)))
+
+
+def check(state: State) -> None:
+    """Raise StateError on the host if a world is faulty: which, why, and what to change."""
+    if isinstance(state.status, jax.core.Tracer):
+        raise TypeError("check reads the state on the host: call it on what the jitted function returns")
+    status = np.asarray(state.status)
+    faulty = np.flatnonzero(status)
+    if not len(faulty):
+        return
+    lines = [f"{len(faulty)} of {len(status)} worlds are faulty:"]
+    for world in faulty[:_SHOWN]:
+        found = [bit for bit in _CAUSES if bit in Status(int(status[world]))]
+        most = int(state.most_neighbors[world]), state.max_neighbors
+        lines += [f"  world {world}: {bit.name}: {_CAUSES[bit].format(*most)}" for bit in found]
+    raise StateError("\n".join(lines))
+
+
+def rows(value: Array, ndim: int) -> Array:
+    """A number of each world, beside arrays of ``ndim`` axes."""
+    return value.reshape(-1, *[1] * (ndim - 1))
+
+
+def _room(params: Params, dim: int) -> int:
+    """Neighbours at rest, and half as many again for the crowded, to a whole eight."""
+    reach = 2 * params.smoothing
+    at_rest = np.pi * reach**2 if dim == 2 else 4 / 3 * np.pi * reach**3
+    return 8 * int(np.ceil((1.5 * at_rest + 8) / 8))
+
+
+def filling(params: Params, dim: int) -> float:
+    """Sum of the kernel over a lattice at rest, times a particle's volume: near one."""
+    reach = int(2 * params.smoothing)
+    axes = np.meshgrid(*[np.arange(-reach, reach + 1) / params.smoothing] * dim)
+    q = np.minimum(np.sqrt(sum(a**2 for a in axes)), 2)
+    scale = (7 / (4 * np.pi) if dim == 2 else 21 / (16 * np.pi)) / params.smoothing**dim
+    return float(scale * ((1 - q / 2) ** 4 * (2 * q + 1)).sum())
+
+
+def particle_mass(params: Params, state: State) -> Array:
+    return params.density * params.spacing ** state.x.shape[-1]
+
+
+def _stiffness(params: Params, like: Array) -> tuple[Array, Array]:
+    """rho_0 and rho_0 c^2 / gamma as columns."""
+    params = bare(params)
+    rho0, c = (jnp.asarray(v, like.dtype).reshape(-1, 1) for v in (params.density, params.sound_speed))
+    return rho0, rho0 * c**2 / params.exponent
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Arguments
+
+
+def bare(params: Params) -> Params:
+    """Params without quantities."""
+    if not isinstance(params, Params):
+        raise TypeError(f"params is of type {type(params).__name__}, must be a sph.Params")
+    kinds = {"timestep": units.duration, "sound_speed": units.velocity, "density": units.density}
+    return units.bare(params, kinds | {"gravity": units.acceleration, "viscosity": units.viscosity}, "params")
+
+
+def typed(params: Params, state: State) -> Params:
+    """Parameters as arrays of the state's precision with a row for all worlds or one for each."""
+    real, dim = state.x.dtype, state.x.shape[-1]
+    leaves = {name: jnp.asarray(getattr(params, name), real) for name in _NUMBERS}
+    rows = {name: leaf.reshape(-1) for name, leaf in leaves.items()}
+    gravity = jnp.asarray(params.gravity, real)
+    gravity = jnp.broadcast_to(gravity, (*gravity.shape[:-1], dim)) if gravity.ndim < 2 else gravity
+    return params.replace(**rows, gravity=gravity.reshape(-1, dim))
+
+
+_NUMBERS = ("timestep", "sound_speed", "density", "viscosity", "artificial", "diffusion", "background")
+_POSITIVE = ("timestep", "sound_speed", "density")
+
+
+def _positions(positions: Any) -> Array:
+    x = jnp.asarray(positions)
+    if x.ndim != 3 or x.shape[-1] not in (2, 3) or 0 in x.shape:
+        raise ValueError(f"positions has shape {x.shape}, needs (num_worlds, particle, dim) with dim 2 or 3")
+    if not jnp.issubdtype(x.dtype, jnp.floating):
+        raise TypeError(f"positions is {x.dtype}, must be float32 or float64")
+    return x
+
+
+def expect(name: str, value: Any, shape: tuple[int, ...], real: Any) -> Array:
+    value = jnp.asarray(value, real) if not isinstance(value, jax.Array) else value
+    if tuple(value.shape) != shape:
+        raise ValueError(f"{name} has shape {tuple(value.shape)}, needs {shape}: axis 0 is the world axis")
+    if value.dtype != real:
+        raise TypeError(f"{name} is {value.dtype}, the particles are {real}: cast it, for nothing is cast silently")
+    return value
+
+
+def expect_state(params: Any, state: Any) -> None:
+    if not isinstance(params, Params) or not isinstance(state, State):
+        raise TypeError(
+            f"step takes (sph.Params, sph.State, ...), got ({type(params).__name__}, {type(state).__name__})"
+        )
+
+
+def _check_params(params: Params, worlds: int, dim: int, real: Any, velocities: Any) -> None:
+    if not (params.spacing > 0 and params.smoothing >= 1):
+        raise ValueError(f"spacing is {params.spacing}, smoothing {params.smoothing}: must be > 0, and at least 1")
+    if params.periodic is not None and len(params.periodic) != dim:
+        raise ValueError(
+            f"periodic has {len(params.periodic)} axes, positions have {dim}: give two ends or None for each"
+        )
+    for name in (*_NUMBERS, "gravity"):
+        value = getattr(params, name)
+        shape, last = np.shape(value), (dim,) if name == "gravity" else ()
+        if shape not in ((), last, (1, *last), (worlds, *last)):
+            raise ValueError(f"params.{name} has shape {shape}, needs {last} or (num_worlds, ...) = {(worlds, *last)}")
+        if isinstance(value, jax.core.Tracer):
+            continue
+        least = 0 if name in _POSITIVE else -np.inf if name == "gravity" else -1e-300
+        if not (np.isfinite(value).all() and (np.asarray(value) > least).all()):
+            raise ValueError(f"params.{name} is {value}: must be finite{' and positive' if least == 0 else ''}")
+    if any(isinstance(leaf, jax.core.Tracer) for leaf in (*jax.tree.leaves(params), velocities)):
+        return
+    speed = 0.0 if velocities is None else float(np.sqrt((np.asarray(velocities) ** 2).sum(-1)).max())
+    longest, dt = np.asarray(limit(params, speed)), np.asarray(params.timestep)
+    if (dt > longest * (1 + 1e-6)).any():
+        raise ValueError(
+            f"params.timestep is {dt.max():g} s, above the Courant limit {longest.min():g} s (see sph.limit): make it "
+            "smaller, the spacing larger, or sound_speed smaller"
+        )

@@ -1,0 +1,75 @@
+"""Units by name: SI with its prefixes, imperial, degrees."""
+
+import functools
+import math
+import re
+from typing import Any
+
+from ..errors import UnitError
+from .kinds import (
+    Kind,
+    angle,
+    angular_velocity,
+    duration,
+    energy,
+    force,
+    frequency,
+    length,
+    mass,
+    number,
+    power,
+    pressure,
+    velocity,
+)
+from .quantity import labelled
+
+_PREFIXED: dict[str, tuple[float, Kind]] = {
+    "m": (1.0, length), "g": (1e-3, mass), "s": (1.0, duration), "rad": (1.0, angle), "Hz": (1.0, frequency),
+    "N": (1.0, force), "J": (1.0, energy), "W": (1.0, power), "Pa": (1.0, pressure), "bar": (1e5, pressure),
+}  # fmt: skip
+_OTHERS = {
+    "t": (1e3, mass), "lb": (0.45359237, mass), "oz": (0.028349523125, mass),
+    "slug": (4.4482216152605 / 0.3048, mass), "in": (0.0254, length), "ft": (0.3048, length), "yd": (0.9144, length),
+    "mi": (1609.344, length), "min": (60.0, duration), "h": (3600.0, duration), "deg": (math.pi / 180, angle),
+    "°": (math.pi / 180, angle), "rev": (2 * math.pi, angle), "rpm": (2 * math.pi / 60, angular_velocity),
+    "mph": (0.44704, velocity), "lbf": (4.4482216152605, force), "psi": (4.4482216152605 / 0.0254**2, pressure),
+    "hp": (550 * 0.3048 * 4.4482216152605, power), "atm": (101325.0, pressure), "1": (1.0, number),
+}  # fmt: skip
+_PREFIXES = {"n": 1e-9, "u": 1e-6, "µ": 1e-6, "m": 1e-3, "c": 1e-2, "d": 0.1, "h": 100.0, "k": 1e3, "M": 1e6, "G": 1e9}
+_UNITS = {prefix + unit: (x * y, kind) for unit, (y, kind) in _PREFIXED.items() for prefix, x in _PREFIXES.items()}
+_UNITS |= _PREFIXED | _OTHERS | {"kg": (1.0, mass), "mg": (1e-6, mass)}
+_LISTED = f"{', '.join(_PREFIXED)} with or without one of {' '.join(_PREFIXES)}, and {', '.join(_OTHERS)}"
+_TEXT = re.compile(r"\s*([+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?)\s*(.*?)\s*")
+_FACTOR = re.compile(r"\s*([*·/]?)\s*([^\W\d²³]+|°|1)(?:(?:\^|\*\*)?([+-]?\d+)|([²³]))?")
+
+
+def parse(text: str) -> Any:
+    """``"2.5 cm"``, ``"9.81 m/s^2"``, ``"30 deg"``: a quantity, or without unit a number.
+
+    Units follow one another with a space, ``*`` or ``·``; each ``/`` divides by the one unit after it.
+
+    Raises:
+        UnitError: the text is not a number and units, or names a unit that is not known.
+    """
+    found = _TEXT.fullmatch(text)
+    if not found:
+        raise UnitError(f'{text!r} does not begin with a number: write it as "2.5 cm" or "3 N m"')
+    return float(found[1]) * one(found[2]) if found[2] else float(found[1])
+
+
+@functools.cache
+def one(text: str) -> Any:
+    """A unit as a quantity, 1 deg being 0.0174 rad; a product of units has its kind as any product."""
+    result, at = 1.0, 0
+    while at < len(text):
+        found = _FACTOR.match(text, at)
+        if not found or found[2] not in _UNITS:
+            what = found[2] if found else text[at:]
+            raise UnitError(f"{text!r}: no unit {what!r} is known; there are {_LISTED}")
+        scale, kind = _UNITS[found[2]]
+        exponent = int(found[3] or {"²": 2, "³": 3}.get(found[4], 1))
+        for _ in range(abs(exponent)):  # one by one, so that rad/s^2 is an angular acceleration
+            factor = labelled(scale, kind)
+            result = result / factor if (found[1] == "/") == (exponent > 0) else result * factor
+        at = found.end()
+    return result

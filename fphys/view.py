@@ -1,0 +1,239 @@
+"""A model or a run in the browser, to turn around, play and scrub: what ``fphys view`` does."""
+
+import threading
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from .errors import MissingDependencyError, ModelError
+from .tree import Tree, pytree, static
+
+PLANE, SPHERE, CAPSULE, ELLIPSOID, CYLINDER, BOX, MESH = 0, 2, 3, 4, 5, 6, 7
+"""MuJoCo's mjtGeom."""
+
+SIDES = 24  # of what is round
+
+
+@pytree
+class Motion(Tree):
+    """What is shown, NumPy arrays: poses of geoms and positions of particles at each time."""
+
+    pos: np.ndarray  # Position of each geom [m], shape (time, geom, 3).
+    mat: np.ndarray  # Axes of each geom, shape (time, geom, 3, 3).
+    particles: np.ndarray  # Position of each particle [m], shape (time, particle, 3).
+    timestep: float = static(default=1 / 30)  # Between two pictures [s].
+
+
+def motion(model: Any, qpos: Any = None, particles: Any = None, world: int = 0) -> Motion:
+    """The motion of one world.
+
+    Args:
+        model: a fphys.Model, or None where there are particles alone.
+        qpos: generalised positions, shape (time, nq) or (time, world, nq); the reference position by default.
+        particles: positions [m], shape (time, particle, dim) or (time, world, particle, dim); a plane stands upright.
+
+    Raises:
+        ModelError: shapes do not fit the model or one another, or there is no such world.
+    """
+    x = _one_world("x", particles, 3, world)
+    if x is not None and x.shape[-1] == 2:
+        x = np.stack([x[..., 0], np.zeros(x.shape[:-1]), x[..., 1]], -1)
+    q = _one_world("qpos", qpos, 2, world)
+    times = [len(array) for array in (q, x) if array is not None]
+    if len(set(times)) > 1:
+        raise ModelError(f"the bodies have {times[0]} times, the particles {times[1]}: they must be of one run")
+    length = times[0] if times else 1
+    x = np.zeros((length, 0, 3)) if x is None else x
+    if model is None:
+        return Motion(np.zeros((length, 0, 3)), np.zeros((length, 0, 3, 3)), x)
+    import jax
+
+    import fphys
+
+    state = fphys.init(model, 1)
+    q = np.broadcast_to(state.qpos, (length, *state.qpos.shape[1:])) if q is None else q
+    if q.shape[1] != model.structure.nq:
+        raise ModelError(f"qpos has {q.shape[1]} coordinates, the model {model.structure.nq}: another model's result?")
+    posed = lambda q: fphys.kinematics(model, state.replace(qpos=q[None])).geom  # noqa: E731
+    geoms = jax.jit(jax.vmap(posed))(np.asarray(q, state.qpos.dtype))
+    step = float(model.opt.timestep[0])
+    return Motion(np.asarray(geoms.pos)[:, 0], np.asarray(geoms.mat)[:, 0].reshape(length, -1, 3, 3), x, step)
+
+
+class Viewer:
+    """A running page. ``show(frame)`` turns to a picture, ``play(seconds)`` plays, ``stop()`` ends it."""
+
+    def __init__(self, model: Any, shown: Motion, port: int, host: str) -> None:
+        viser = _viser()
+        self.motion, self._stopped = shown, threading.Event()
+        self.server = viser.ViserServer(host=host, port=port, label="fphys", verbose=False)
+        self.address = f"http://{host}:{self.server.get_port()}"
+        scene, gui, count = self.server.scene, self.server.gui, len(shown.pos)
+        scene.set_up_direction("+z")
+        self._quat = viser.transforms.SO3.from_matrix(np.asarray(shown.mat, float)).wxyz if shown.mat.size else None
+        self._geoms = {} if model is None else _geoms(scene, model)
+        self._cloud: Any = None
+        if shown.particles.shape[1]:
+            size = np.ptp(shown.particles[0], axis=0).max() / max(len(shown.particles[0]) ** 0.5, 2)
+            cloud = np.asarray(shown.particles[0], np.float32)
+            self._cloud = scene.add_point_cloud(
+                "particles", cloud, (42, 109, 181), point_size=float(size), point_shape="circle", precision="float32"
+            )
+        points = np.concatenate([shown.pos, shown.particles], 1).reshape(-1, 3)
+        low, high = points.min(0, initial=np.inf), points.max(0, initial=-np.inf)
+        middle, reach = (low + high) / 2, max(1.2 * float(np.linalg.norm(high - low)), 1.5)
+        self.server.initial_camera.position = tuple(middle + reach * np.array([0.6, -0.9, 0.45]))
+        self.server.initial_camera.look_at = tuple(middle)
+        self.playing: Any = gui.add_checkbox("play", count > 1)
+        self.time: Any = gui.add_slider("picture", 0, max(count - 1, 1), 1, 0, disabled=count == 1)
+        self.speed: Any = gui.add_slider("speed", 0.05, 4.0, 0.05, 1.0)
+        self.time.on_update(lambda event: self._draw(int(self.time.value)))
+        self._draw(0)
+
+    def show(self, frame: int) -> None:
+        """Turn to a picture, as the slider does."""
+        self.time.value = int(frame) % len(self.motion.pos)
+
+    def play(self, seconds: float | None = None, fps: float = 30.0) -> None:
+        """Play until :meth:`stop`, or for some seconds; pictures are left out where time steps are short."""
+        at, pause, left = float(self.time.value), 1 / fps, np.inf if seconds is None else seconds
+        while left > 0 and not self._stopped.wait(pause):
+            left -= pause
+            if self.playing.value:
+                at = at if int(at) == int(self.time.value) else float(self.time.value)
+                at = (at + pause * self.speed.value / self.motion.timestep) % len(self.motion.pos)
+                self.show(int(at))
+
+    def stop(self) -> None:
+        """Close the page and free the port."""
+        self._stopped.set()
+        self.server.stop()
+
+    def _draw(self, frame: int) -> None:
+        with self.server.atomic():
+            for index, handle in self._geoms.items():
+                handle.position = self.motion.pos[frame, index]
+                handle.wxyz = self._quat[frame, index]  # type: ignore[index]
+            if self._cloud is not None:
+                self._cloud.points = np.asarray(self.motion.particles[frame], np.float32)
+
+
+def view(source: str, result: Path | None = None, port: int = 8080, host: str = "127.0.0.1", world: int = 0) -> Viewer:
+    """Serve a model and, where there is one, a run's ``result.npz``.
+
+    Args:
+        source: path of a model, an asset's name, or of a result that holds particles alone.
+        result: a file of arrays: ``qpos`` (time, [world,] nq), ``x`` (time, [world,] particle, dim), or both.
+            Without, the model falls for three seconds, its actuators at zero.
+
+    Raises:
+        ModelError: the file holds neither, or another model's. MissingDependencyError: viser is not installed.
+    """
+    _viser()
+    alone = result is None and Path(source).suffix == ".npz"
+    found = _arrays(Path(source) if alone or result is None else result) if alone or result is not None else {}
+    if alone:
+        return Viewer(None, motion(None, None, found.get("x"), world), port, host)
+    import fphys
+
+    model = fphys.load(source if Path(source).exists() or Path(source).suffix else fphys.asset(source))
+    qpos = found.get("qpos") if found else _fallen(model)
+    return Viewer(model, motion(model, qpos, found.get("x"), world), port, host)
+
+
+def _viser() -> Any:
+    try:
+        import viser
+        import viser.transforms
+    except ImportError as cause:
+        raise MissingDependencyError('fphys view needs viser: pip install "fphys[view]"') from cause
+    return viser
+
+
+def _arrays(path: Path) -> dict[str, np.ndarray]:
+    with np.load(path, allow_pickle=False) as file:
+        found = {name: file[name] for name in ("qpos", "x") if name in file.files}
+        if not found:
+            raise ModelError(f"{path} holds {', '.join(file.files)}; to be shown it needs qpos or x")
+    return found
+
+
+def _fallen(model: Any, seconds: float = 3.0) -> np.ndarray:
+    import jax
+
+    import fphys
+
+    steps = max(int(seconds / float(model.opt.timestep[0])), 1)
+    advance = lambda s, _: ((after := fphys.step(model, s, jax.numpy.zeros((1, model.structure.nu)))), after.qpos[0])  # noqa: E731
+    return np.asarray(jax.jit(lambda s: jax.lax.scan(advance, s, length=steps)[1])(fphys.init(model, 1)))
+
+
+def _one_world(name: str, value: Any, ndim: int, world: int) -> np.ndarray | None:
+    if value is None:
+        return None
+    value = np.asarray(value)
+    if value.ndim == ndim + 1:
+        if not 0 <= world < value.shape[1]:
+            raise ModelError(f"world is {world}, {name} holds worlds 0 to {value.shape[1] - 1}")
+        value = value[:, world]
+    if value.ndim != ndim or not len(value):
+        raise ModelError(f"{name} has shape {value.shape}: it needs a time axis first, then perhaps a world axis")
+    return value
+
+
+def _geoms(scene: Any, model: Any) -> dict[int, Any]:
+    """The visible geoms' handles, by index."""
+    source, sizes = model.structure.source, np.asarray(model.geom.size)[0]
+    handles = {}
+    for i, kind in enumerate(model.structure.geom.type):
+        color = source.geom_rgba[i] if source.geom_matid[i] < 0 else source.mat_rgba[source.geom_matid[i]]
+        if source.geom_group[i] > 2 or color[3] == 0:
+            continue
+        name, size, rgb = f"geom{i}", sizes[i], tuple(int(255 * c) for c in color[:3])
+        if kind == PLANE:
+            width, height = (float(2 * s) if s > 0 else 20.0 for s in size[:2])
+            handles[i] = scene.add_grid(name, width, height, plane="xy", plane_opacity=0.4)
+        elif (shape := _shape(int(kind), size, source, int(source.geom_dataid[i]))) is not None:
+            opacity = None if color[3] == 1 else float(color[3])
+            handles[i] = scene.add_mesh_simple(
+                name, *shape, color=rgb, opacity=opacity, flat_shading=kind in (BOX, MESH)
+            )
+    return handles
+
+
+def _shape(kind: int, size: np.ndarray, source: Any, mesh: int) -> tuple[np.ndarray, np.ndarray] | None:
+    """Vertices [m] and triangles of a geom in its own frame; None for what is not drawn (height fields)."""
+    if kind == MESH:
+        first, count = source.mesh_vertadr[mesh], source.mesh_vertnum[mesh]
+        face = source.mesh_faceadr[mesh]
+        return source.mesh_vert[first : first + count], source.mesh_face[face : face + source.mesh_facenum[mesh]]
+    if kind == BOX:
+        return _rings(np.array([[1.0, -1], [1, 1]]), 4, np.pi / 4, np.array([2**0.5, 2**0.5, 1]) * size)
+    if kind == CYLINDER:
+        return _rings(np.array([[1.0, -1], [1, 1]]), SIDES, 0.0, np.array([size[0], size[0], size[1]]))
+    if kind in (SPHERE, CAPSULE, ELLIPSOID):
+        angle = np.linspace(-np.pi / 2, np.pi / 2, SIDES)
+        angle = np.sort(np.append(angle, [-1e-9, 1e-9]))  # the equator twice: a capsule's sides
+        radius = size if kind == ELLIPSOID else np.full(3, size[0])
+        vertices, faces = _rings(np.stack([np.cos(angle), np.sin(angle)], 1), SIDES, 0.0, radius)
+        if kind == CAPSULE:
+            vertices = vertices + np.sign(vertices[:, 2:]) * [0.0, 0.0, size[1]]
+        return vertices, faces
+    return None
+
+
+def _rings(profile: np.ndarray, sides: int, turn: float, scale: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """A profile (radius, height) turned about z, closed at both ends."""
+    angle = turn + np.arange(sides) * 2 * np.pi / sides
+    ring = np.stack([np.cos(angle), np.sin(angle)], -1)
+    body = np.concatenate([np.concatenate([r * ring, np.full((sides, 1), h)], 1) for r, h in profile])
+    ends = np.array([[0, 0, profile[0, 1]], [0, 0, profile[-1, 1]]])
+    k, n = np.arange(sides), len(profile)
+    after, faces = (k + 1) % sides, []
+    for i in range(n - 1):
+        a, b, c, d = i * sides + k, i * sides + after, (i + 1) * sides + k, (i + 1) * sides + after
+        faces += [np.stack([a, b, d], 1), np.stack([a, d, c], 1)]
+    faces += [np.stack([after, k, np.full(sides, n * sides)], 1)]
+    faces += [np.stack([(n - 1) * sides + k, (n - 1) * sides + after, np.full(sides, n * sides + 1)], 1)]
+    return np.concatenate([body, ends]) * scale, np.concatenate(faces)

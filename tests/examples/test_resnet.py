@@ -1,0 +1,76 @@
+"""ResNet trains on a folder in ImageNet's layout, and what it leaves classifies images."""
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from fphys import data, nn
+from fphys.nn import weights
+
+pytestmark = pytest.mark.extra("sklearn")
+
+
+@pytest.fixture(autouse=True)
+def small(monkeypatch, full):
+    """Four narrow blocks in the place of eight."""
+
+    def resnet18(num_classes, pretrained=None, *, rngs):
+        model = nn.models.ResNet(nn.models.BasicBlock, (1,) * 4, num_classes, widths=(4, 8, 8, 8), rngs=rngs)
+        return weights.pretrained(model, "resnet18", pretrained)
+
+    if not full:
+        monkeypatch.setattr(nn.models, "resnet18", resnet18)
+
+
+@pytest.fixture
+def folder(tmp_path, full):
+    """Digits as pictures, 32 x 32."""
+    classes, held_out = (10, None) if full else (2, 8)
+    for split in ("train", "val"):
+        digits = data.digits("train" if split == "train" else "test").columns
+        kept = digits["label"] < classes
+        images, labels = digits["image"][kept], digits["label"][kept]
+        count = None if full else held_out * (4 if split == "train" else 1)
+        for i, (image, label) in enumerate(zip(images[:count], labels[:count])):
+            place = tmp_path / split / f"digit-{label}"
+            place.mkdir(parents=True, exist_ok=True)
+            Image.fromarray((255 * image[..., 0]).astype(np.uint8)).resize((32, 32)).save(place / f"{i:04}.png")
+    return tmp_path
+
+
+def test_a_folder_is_learned_and_the_weights_classify(folder, tmp_path, example, full):
+    size = 32
+    options = {"epochs": 6, "batch_size": 64} if full else {"epochs": 1, "batch_size": 16, "workers": 0}
+    options |= {"size": size, "flip": False, "learning_rate": 0.05, "root": tmp_path / "runs"}
+    found = example("train_resnet")(folder=folder, **options)
+    assert np.isfinite(found["val_loss"]) and found["val_accuracy"] > (0.95 if full else -1)
+    (run,) = (tmp_path / "runs" / "train-resnet18").iterdir()
+    assert (run / "accuracy.png").exists()
+
+    picture = min((folder / "val" / "digit-1").iterdir())
+    answer = example("classify_image")(
+        images=(picture,),
+        model="resnet18",
+        weights=str(run / "weights.safetensors"),
+        classes=run / "classes.txt",
+        size=size,
+        root=tmp_path / "runs",
+    )
+    likely = answer[str(picture)]
+    assert set(likely) <= {f"digit-{i}" for i in range(10)} and sum(likely.values()) <= 1 + 1e-5
+    assert list(likely.values()) == sorted(likely.values(), reverse=True)
+    assert not full or next(iter(likely)) == "digit-1"
+    (seen,) = (tmp_path / "runs" / "classify-image").iterdir()
+    assert (seen / "classes.png").exists()
+
+
+def test_classes_that_differ_are_named(folder, tmp_path, example):
+    (folder / "val" / "digit-1").rename(folder / "val" / "other")
+    with pytest.raises(SystemExit, match="only one of them has digit-1, other"):
+        example("train_resnet")(folder=folder, root=tmp_path / "runs")
+
+
+def test_missing_weights_say_what_to_put_where(tmp_path, example, monkeypatch):
+    monkeypatch.setenv("FPHYS_CACHE", str(tmp_path))
+    with pytest.raises(FileNotFoundError, match=r"put them there as resnet18-imagenet\.safetensors"):
+        example("classify_image")(images=(), model="resnet18", root=tmp_path)

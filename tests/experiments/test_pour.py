@@ -1,0 +1,28 @@
+import numpy as np
+
+from fphys.experiments import pour
+from fphys.experiments.pour import Config
+
+SMALL = Config(particles=432, across=8, duration=1.6)
+
+
+def test_the_water_settles_level_and_none_is_lost(play, full):
+    config = Config() if full else SMALL
+    metrics, result = play(pour, config)
+    assert metrics["success"] and metrics["lost"] == 0
+    assert abs(metrics["twice_centre_error"]) < 0.03 and abs(metrics["height_error"]) < 0.03
+    x = result["x"]
+    assert len(x) == metrics["particles"] == config.particles
+    assert ((x > 0) & (x < [1, 1, 1.1])).all()
+
+
+def test_without_renewal_the_water_stands_too_high():
+    """And what is measured notices it, and a lost particle."""
+    params, state = pour.beginning(SMALL)
+    state = pour.advance(params, state, 432, 0.0, round(1.6 / params.timestep) // 10)
+    water = np.asarray(state.x[0, :432])
+    wanted = 432 / 8**3
+    assert 2 * water[:, 2].mean() > 1.05 * wanted
+    assert pour.surface(water, params.spacing) > 1.05 * wanted
+    assert pour.inside(water).all()
+    assert not pour.inside(water - np.array([0.0, 0.0, 1.0])).all()

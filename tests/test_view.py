@@ -1,0 +1,136 @@
+"""fphys view: what the page shows is the motion; it is served, scrubbed and played; looked at in a browser."""
+
+import socket
+import subprocess
+import sys
+import urllib.request
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import fphys
+from fphys import cli, view
+from fphys.errors import ModelError
+
+
+@pytest.fixture(scope="module")
+def pendulum():
+    model = fphys.load(fphys.asset("double-pendulum"))
+    state = fphys.init(model, 2, qpos=np.array([[0.5, 0.0], [1.0, -1.0]]))
+    return model, jax.jit(fphys.rollout)(model, state, jnp.zeros((20, 2, 2)))
+
+
+@pytest.fixture
+def port():
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        return free.getsockname()[1]
+
+
+def test_the_motion_is_the_rollouts(pendulum):
+    model, states = pendulum
+    particles = np.random.default_rng(0).uniform(size=(20, 7, 2))
+    shown = view.motion(model, states.qpos, particles, world=1)
+    poses = jax.jit(jax.vmap(fphys.kinematics, (None, 0)))(model, states).geom
+    np.testing.assert_allclose(shown.pos, poses.pos[:, 1], atol=1e-12)
+    np.testing.assert_allclose(shown.mat, poses.mat[:, 1].reshape(shown.mat.shape), atol=1e-12)
+    assert (shown.particles[..., [0, 2]] == particles).all() and (shown.particles[..., 1] == 0).all()
+    assert view.motion(model).pos.shape == shown.pos[:1].shape
+
+
+@pytest.mark.parametrize(
+    ("qpos", "x", "world", "message"),
+    [
+        (np.zeros((5, 3)), None, 0, "qpos has 3 coordinates, the model 2"),
+        (np.zeros((5, 4, 2)), None, 4, "world is 4, qpos holds worlds 0 to 3"),
+        (np.zeros(2), None, 0, "qpos has shape .*time axis first"),
+        (np.zeros((5, 2)), np.zeros((4, 3, 3)), 0, "5 times, the particles 4"),
+    ],
+)
+def test_what_does_not_fit_is_refused(pendulum, qpos, x, world, message):
+    with pytest.raises(ModelError, match=message):
+        view.motion(pendulum[0], qpos, x, world)
+
+
+@pytest.mark.parametrize(
+    ("kind", "size", "volume"),
+    [
+        (view.BOX, [0.1, 0.2, 0.3], 8 * 0.1 * 0.2 * 0.3),
+        (view.CYLINDER, [0.1, 0.2, 0.0], np.pi * 0.1**2 * 0.4),
+        (view.SPHERE, [0.1, 0.0, 0.0], 4 / 3 * np.pi * 0.1**3),
+        (view.ELLIPSOID, [0.1, 0.2, 0.3], 4 / 3 * np.pi * 0.1 * 0.2 * 0.3),
+        (view.CAPSULE, [0.1, 0.2, 0.0], np.pi * 0.1**2 * (0.4 + 4 / 3 * 0.1)),
+    ],
+)
+def test_shapes_are_closed_and_face_outwards(kind, size, volume):
+    vertices, faces = view._shape(kind, np.array(size), None, -1)
+    a, b, c = vertices[faces].transpose(1, 0, 2)
+    found = np.einsum("fi,fi->", a, np.cross(b, c)) / 6  # the divergence theorem: wrong if one triangle is turned
+    assert found == pytest.approx(volume, rel=0.03)  # of 24-sided rounds
+    edges = np.sort(faces[:, [[0, 1], [1, 2], [2, 0]]].reshape(-1, 2), 1)
+    assert (np.unique(edges, axis=0, return_counts=True)[1] == 2).all()
+
+
+@pytest.mark.extra("viser")
+def test_a_page_is_served_scrubbed_and_played(pendulum, port, tmp_path):
+    model, states = pendulum
+    np.savez(tmp_path / "result.npz", qpos=states.qpos, x=np.zeros((20, 5, 3)))
+    viewer = view.view("double-pendulum", tmp_path / "result.npz", port, world=1)
+    try:
+        with urllib.request.urlopen(viewer.address, timeout=20) as page:
+            assert page.status == 200 and b"<html" in page.read()
+        viewer.playing.value = False
+        for frame in (0, 13):
+            viewer.show(frame)
+            for index, handle in viewer._geoms.items():
+                np.testing.assert_allclose(handle.position, viewer.motion.pos[frame, index], atol=1e-6)
+                turned = fphys.math.rotation(jnp.asarray(handle.wxyz, jnp.float64))
+                np.testing.assert_allclose(turned, viewer.motion.mat[frame, index], atol=1e-6)
+        assert viewer._geoms.keys() == set(range(model.structure.ngeom))
+        viewer.play(0.1)
+        assert viewer.time.value == 13  # paused
+        viewer.playing.value, viewer.speed.value = True, 0.5
+        viewer.play(0.1)
+        assert viewer.time.value != 13
+    finally:
+        viewer.stop()
+    with pytest.raises(OSError, match="refused"):
+        urllib.request.urlopen(viewer.address, timeout=5)
+
+
+@pytest.mark.extra("viser")
+def test_particles_alone_and_a_model_alone(port, tmp_path):
+    np.savez(tmp_path / "x.npz", x=np.random.default_rng(0).uniform(size=(3, 2, 10, 2)))
+    for source in (str(tmp_path / "x.npz"), "ball"):
+        viewer = view.view(source, None, port)
+        assert (viewer._cloud is None) == (source == "ball") and len(viewer.motion.pos) >= 3
+        viewer.stop()
+
+
+def test_without_viser_it_says_what_to_install(monkeypatch, capsys):
+    monkeypatch.setitem(sys.modules, "viser", None)
+    assert cli.main(["view", "double-pendulum"]) == 2
+    assert 'pip install "fphys[view]"' in capsys.readouterr().err
+
+
+def test_a_file_without_motion(tmp_path, capsys):
+    np.savez(tmp_path / "other.npz", loss=np.zeros(3))
+    assert cli.main(["view", "double-pendulum", str(tmp_path / "other.npz")]) == 2
+    assert "holds loss; to be shown it needs qpos or x" in capsys.readouterr().err
+
+
+@pytest.mark.slow
+@pytest.mark.extra("viser", "PyQt6")
+def test_it_is_seen_in_a_browser(port, tmp_path):
+    model = "<mujoco><worldbody><body><geom size='1' rgba='1 0.5 0 1'/></body></worldbody></mujoco>"
+    (tmp_path / "ball.xml").write_text(model)
+    viewer = view.view(str(tmp_path / "ball.xml"), None, port)
+    look = [sys.executable, Path(__file__).parent / "browser.py", viewer.address, tmp_path / "page.png"]
+    try:
+        child = subprocess.run([*map(str, look), "255", "150", "50"], capture_output=True, text=True, timeout=200)
+    finally:
+        viewer.stop()
+    assert child.returncode == 0, child.stderr[-2000:]
