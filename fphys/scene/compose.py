@@ -18,7 +18,7 @@ from .sensors import IMU, Camera, JointState, Rays
 from .specs import ActionSpec, ObservationSpec
 
 SITE = 6  # mjtObj
-GEOM = {Plane: 0, Sphere: 2, Capsule: 3, Cylinder: 5, Box: 6, Mesh: 7}  # mjtGeom
+GEOM = {Plane: 0, Terrain: 1, Sphere: 2, Capsule: 3, Cylinder: 5, Box: 6, Mesh: 7}  # mjtGeom
 _SINGLE = (2, 3)  # joints of one coordinate: slide and hinge, mjtJoint
 _CONVEX = 0  # mjtMeshInertia
 _OWN = ("timestep", "gravity")  # options that the scene states itself
@@ -93,7 +93,7 @@ def resolve(kind: str, name: str, known: Sequence[str]) -> str:
 
 
 def compose(parts: Sequence[Part], sensors: dict[str, Any], timestep: float, gravity: Sequence[float]) -> Any:
-    """The ``mujoco.MjSpec`` of all rigid things but terrains, with the sensors that MuJoCo has.
+    """The ``mujoco.MjSpec`` of all rigid things, with the sensors that MuJoCo has.
 
     Options that files state, other than time step and gravity, hold for the whole scene.
 
@@ -104,7 +104,7 @@ def compose(parts: Sequence[Part], sensors: dict[str, Any], timestep: float, gra
     spec.option.timestep, spec.option.gravity = timestep, gravity
     stated: dict[str, tuple[str, Any]] = {}
     for part in parts:
-        if not isinstance(part.material, Rigid) or isinstance(part.morph, Terrain):
+        if not isinstance(part.material, Rigid):
             continue
         if isinstance(part.morph, MECHANISMS):
             _attach(spec, part, stated)
@@ -170,6 +170,8 @@ def _add_body(spec: Any, part: Part) -> None:
             geom["size"] = (radius, 0.0, 0.0)
         case Capsule(radius=radius, length=length) | Cylinder(radius=radius, length=length):
             geom["size"] = (radius, length / 2, 0.0)
+        case Terrain():
+            geom |= _terrain(spec, part.name, morph)
         case Mesh(file=file, scale=scale):
             path = str(Path(file).absolute())
             spec.add_mesh(name=part.name, file=path, scale=(scale,) * 3, inertia=_CONVEX)
@@ -179,8 +181,24 @@ def _add_body(spec: Any, part: Part) -> None:
     else:
         geom["density"] = 1000.0 if material.density is None else material.density
     body.add_geom(**geom)
-    if not (morph.fixed or isinstance(morph, Plane)):
+    if not (morph.fixed or isinstance(morph, Plane | Terrain)):
         body.add_freejoint(name=part.name)
+
+
+def _terrain(spec: Any, name: str, morph: Terrain) -> dict[str, Any]:
+    """A height field, whose geom has its origin in the middle and its rows along y."""
+    heights = np.asarray(morph.heights, float)
+    low, size = heights.min(), max(np.ptp(heights), _POINT)
+    reach = (np.array(heights.shape) - 1) * morph.spacing / 2
+    scaled = ((heights - low) / size).T
+    spec.add_hfield(
+        name=name,
+        nrow=scaled.shape[0],
+        ncol=scaled.shape[1],
+        size=(*reach, size, morph.spacing),
+        userdata=scaled.ravel(),
+    )
+    return {"hfieldname": name, "pos": (*reach, low)}
 
 
 def _attach(spec: Any, part: Part, stated: dict[str, tuple[str, Any]]) -> None:

@@ -17,7 +17,7 @@ import numpy as np
 
 from ..errors import MissingDependencyError, StateError, UnsupportedError
 from . import observe
-from .compose import Layout, Part, layout, resolve
+from .compose import Layout, layout, resolve
 from .genesis_things import lay, sense, things
 from .materials import Rigid
 from .sensors import IMU, Camera, Contact, JointState, Rays
@@ -53,6 +53,7 @@ class World:
             if joint.name in layout.joints
         }
         self._links = _links(entities)
+        self._friction: list[tuple[Any, np.ndarray]] = []  # of things whose friction differs from world to world
         self._driven: list[int] = []  # the engine's numbers of the dofs that controls drive
         self._held = False
         self._numbers = itertools.count()
@@ -79,6 +80,8 @@ class World:
         """
         n = len(self.joints)
         self.scene.reset()
+        for entity, ratio in self._friction:  # which a reset forgets
+            entity.set_friction_ratio(ratio, range(entity.n_links))
         self._release()
         if positions is not None:
             given = self._tensor("positions", np.asarray(positions, np.float64).astype(_real()))
@@ -304,9 +307,16 @@ def build(scene: Any, spec: Any, num_worlds: int, action: ActionSpec, dtype: Any
         sensors = {name: sense(stage, named.get(name), s) for name, s in scene.sensors.items()}
         stage.build(n_envs=num_worlds)
     for part in scene.parts:
-        _individual(entities[part.name], part, num_worlds)
+        if movable(part) and part.material.mass is not None:
+            entities[part.name].set_mass(np.asarray(part.material.mass))
     world = World(stage, entities, sensors, found)
+    world._friction = [
+        (entities[part.name], np.repeat(np.reshape(part.material.friction, (-1, 1)), entities[part.name].n_links, 1))
+        for part in scene.parts
+        if isinstance(part.material, Rigid) and isinstance(part.material.friction, tuple)
+    ]
     world.set_action(action)
+    world.init()
     return world
 
 
@@ -342,15 +352,3 @@ def _links(entities: dict[str, Any]) -> dict[str, Any]:
 
 def _motion(entity: Any) -> list[Any]:
     return [entity.get_links_pos(), entity.get_links_quat(), entity.get_links_vel(), entity.get_links_ang()]
-
-
-def _individual(entity: Any, part: Part, num_worlds: int) -> None:
-    """Masses and friction that a material states, world by world."""
-    material = part.material
-    if not isinstance(material, Rigid):
-        return
-    if movable(part) and material.mass is not None:
-        entity.set_mass(np.asarray(material.mass))
-    if isinstance(material.friction, tuple):
-        ratio = np.broadcast_to(np.reshape(material.friction, (-1, 1)), (num_worlds, entity.n_links))
-        entity.set_friction_ratio(np.array(ratio), range(entity.n_links))

@@ -12,7 +12,6 @@ from .sensors import Camera, Rays
 
 LACKS: dict[str, dict[type, str]] = {
     "native": {
-        Terrain: "contacts with height fields are not simulated",
         SPH: "the walls of a fluid do not move with bodies yet; fphys.particles.sph has fluids by themselves",
     },
     "genesis": {

@@ -49,11 +49,11 @@ def test_the_same_scene_moves_the_same_way(found):
 
 
 def test_every_morph_stands_where_the_native_back_end_has_it(found):
-    """A capsule, a ball, a cylinder, a mesh and the tip of a URDF; and a ball on a terrain, which native refuses."""
+    """A capsule, a ball, a cylinder and the tip of a URDF; and what native refuses beside rays: a terrain, a mesh."""
     native, genesis = np.array(found["solids"])
     assert np.abs(native - genesis)[:, 2].max() < 1e-3
     assert np.abs(native - genesis)[1:3, :2].max() < 1e-3
-    assert found["walker"] == pytest.approx(0.5, abs=2e-3)
+    assert found["walker and wedge"] == pytest.approx([0.5, 0.0], abs=2e-3)
 
 
 def test_sensors(found):

@@ -1,6 +1,8 @@
 """The native back end: motion, actions, observations, sensors, gradients and transforms."""
 
 import functools
+import math
+import time
 from typing import Any
 
 import jax
@@ -10,7 +12,7 @@ import numpy as np
 import pytest
 
 import fphys
-from fphys.scene import ActionSpec, Box, Camera, ObservationSpec, Plane, Rigid, Scene, Sphere, Surface
+from fphys.scene import MJCF, ActionSpec, Box, Camera, ObservationSpec, Plane, Rigid, Scene, Sphere, Surface
 from fphys.testing import check_grads, check_transforms
 
 from .things import alone, box_and_arm
@@ -217,3 +219,21 @@ def test_a_picture():
     assert depth[green] == pytest.approx(2.85, rel=0.01)
     rows, columns = np.nonzero(green)
     assert abs(rows.mean() - 239.5) < 2 and abs(columns.mean() - 319.5) < 2
+
+
+@pytest.mark.alone
+def test_observation_of_many_worlds_is_quick(x32):
+    """Joints of 4,096 arms in less than a millisecond, on one core of a machine of today."""
+    worlds = 4096
+    scene = Scene()
+    scene.add(MJCF(fphys.asset("franka")), name="arm")
+    world = scene.build(worlds)
+    state = world.init()
+    see = jax.jit(lambda state: world.observe(state, ObservationSpec("all")))
+    assert see(state).shape == (worlds, 14)
+    best = math.inf
+    for _ in range(100):
+        start = time.perf_counter()
+        see(state).block_until_ready()
+        best = min(best, time.perf_counter() - start)
+    assert best < 1e-3

@@ -1,5 +1,6 @@
 """The description: what is refused, and by which words."""
 
+import mujoco
 import numpy as np
 import pytest
 
@@ -122,11 +123,30 @@ def test_a_camera_is_no_number():
         world.render(world.init(), "imu")
 
 
-def test_what_the_native_back_end_lacks_is_named_at_once():
+def test_what_a_back_end_lacks_is_named_at_once():
     scene = box_and_arm()
-    scene.add(Terrain(np.zeros((3, 3)), 1.0), name="hills")
-    with pytest.raises(UnsupportedError, match="'native' cannot simulate this scene:\n  'hills', Terrain: contacts"):
-        scene.build(1)
+    scene.add(Sphere(0.1), Rigid(friction=0.0), name="ice")
+    with pytest.raises(
+        UnsupportedError, match=r"'genesis' cannot simulate this scene:\n  'ice', Rigid(.|\n)*'lidar', Rays"
+    ):
+        scene.build(1, backend="genesis")
+
+
+def test_a_terrain_has_its_heights():
+    """Rays of MuJoCo meet it where it was said to be, and nothing of it moves."""
+    heights = np.random.default_rng(0).uniform(-0.2, 0.3, (4, 3))
+    scene = Scene()
+    scene.add(Terrain(heights, 0.5, pos=(1.0, 2.0, 0.1)), name="hills")
+    scene.add(Sphere(0.1, pos=(1.6, 2.4, 0.8)))
+    world = scene.build(1)
+    m, d = fphys.to_mujoco(world.model, world.init().rigid)
+    assert m.nv == 6
+    down, geom = np.array([0.0, 0.0, -1.0]), np.zeros(1, np.int32)
+    for i, j in ((0, 0), (1, 2), (3, 1), (2, 0)):
+        inward = np.clip([i, j], 1e-6, np.array(heights.shape) - 1 - 1e-6) * 0.5
+        start = np.array([1.0 + inward[0], 2.0 + inward[1], 5.0])
+        found = mujoco.mj_ray(m, d, start, down, None, 1, -1, geom, None)
+        assert 5.0 - found == pytest.approx(0.1 + heights[i, j], abs=1e-4)
 
 
 def test_rays_do_not_see_meshes(tmp_path):
