@@ -20,8 +20,6 @@ SensorType = enum.IntEnum(
 """MuJoCo's ``mjtSensor``, under the names that a file gives the sensors."""
 
 _S = SensorType
-_LIMITS = {_S.JOINTLIMITPOS, _S.JOINTLIMITVEL, _S.JOINTLIMITFRC}
-_LIMITS |= {_S.TENDONLIMITPOS, _S.TENDONLIMITVEL, _S.TENDONLIMITFRC}
 _NEVER = {_S.CAMPROJECTION, _S.DISTANCE, _S.NORMAL, _S.FROMTO, _S.CONTACT, _S.TACTILE, _S.PLUGIN, _S.USER}
 _SITE, _CAMERA = 6, 7  # mjtObj
 _POSITIVE = 1  # mjDATATYPE_POSITIVE; mjDATATYPE_REAL is 0
@@ -69,8 +67,6 @@ def _missing(m: Any, i: int, disabled: frozenset[str], visible: np.ndarray) -> I
     kind = SensorType(int(m.sensor_type[i]))
     if kind in _NEVER:
         yield "not simulated"
-    if kind in _LIMITS and "limit" not in disabled:
-        yield "readings of limits are not simulated"
     if _CAMERA in (m.sensor_objtype[i], m.sensor_reftype[i]):
         yield "attached to a camera"
     if kind == _S.RANGEFINDER:

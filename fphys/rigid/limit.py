@@ -1,8 +1,10 @@
-"""Limits of joints and tendons: the rows of the solve, and their virtual power."""
+"""Limits of joints and tendons: the rows of the solve, their virtual power, and what sensors read of them."""
 
-from typing import Any
+from typing import Any, NamedTuple
 
-from ..bridge import kernels
+import jax
+
+from ..bridge import kernels, warp_op
 from ..model import Model, State
 from . import launches as L
 
@@ -55,3 +57,45 @@ def limit_power(
         structure, parameters = _tendon_arguments(model)
         inputs = [*structure, *parameters, *tendons, *rates]
         launch(k.tendon_limit_power, dim=(launch.worlds, ends), inputs=inputs, outputs=[outs.pop(0)])
+
+
+class Readings(NamedTuple):
+    """Of limits that are reached, zero of the others, each (world, limit)."""
+
+    violation: Any  # distance to the limit less its margin, negative [m or rad]
+    rate: Any  # of the distance [m/s or rad/s]
+    force: Any  # that pushes back [N or N m]
+
+
+def _measure(launch: Any, model: Model, state: State, tendons: Any, qacc: Any, *outs: Any) -> None:
+    k = kernels(state.qpos.dtype, "rigid.limit")
+    joints, ends = limit_sizes(model)
+    if joints:
+        structure, parameters = _joint_arguments(model)
+        inputs = [*structure, *parameters, state.qpos, state.qvel, qacc]
+        launch(k.joint_limit_readings, dim=(launch.worlds, joints), inputs=inputs, outputs=list(outs[:3]))
+    if ends:
+        structure, parameters = _tendon_arguments(model)
+        inputs = [*structure, *parameters, *tendons]
+        launch(k.tendon_limit_readings, dim=(launch.worlds, ends), inputs=inputs, outputs=list(outs[3:]))
+
+
+def _shapes(model: Model, state: State, tendons: Any, qacc: Any) -> tuple[Any, ...]:
+    return tuple(jax.ShapeDtypeStruct((qacc.shape[0], n), qacc.dtype) for n in limit_sizes(model) for _ in range(3))
+
+
+_measure_op = warp_op(_measure, _shapes, name="readings of limits")
+
+
+def limit_readings(model: Model, state: State, tendons: tuple[Any, Any, Any], qacc: Any) -> tuple[Readings, Readings]:
+    """What the limits of joints and of tendons do at given accelerations.
+
+    Args:
+        tendons: length [m], velocity [m/s] and J qacc [m/s^2] of the tendons, each (world, ntendon).
+        qacc: accelerations, (world, nv); at those of :func:`fphys.forward` the forces are the solution's.
+
+    Returns:
+        In the order of ``structure.limit``. Gradients flow to all arguments, at the limits that are reached.
+    """
+    found = _measure_op(model, state, tendons, qacc)
+    return Readings(*found[:3]), Readings(*found[3:])

@@ -15,6 +15,7 @@ from .actuation import Transmissions, actuator_force, transmissions
 from .forward import Info, forward
 from .inverse import energy
 from .kinematics import Motions, motions
+from .limit import Readings, limit_readings
 
 Array = jax.Array
 
@@ -175,6 +176,13 @@ class Scene:
     @functools.cached_property
     def transmissions(self) -> Transmissions:
         return transmissions(self.model, self.state)
+
+    @functools.cached_property
+    def limits(self) -> tuple[Readings, Readings]:
+        """Of joints and of tendons, at the solution."""
+        moved, qacc = self.transmissions, self._solution[0]
+        velocity, rate = (jnp.einsum("wij,wj->wi", moved.tendon_jacobian, x) for x in (self.state.qvel, qacc))
+        return limit_readings(self.model, self.state, (moved.tendon_length, velocity, rate), qacc)
 
     @functools.cached_property
     def actuator_force(self) -> Array:

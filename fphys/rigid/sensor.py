@@ -47,10 +47,11 @@ def sensors(
         names: the sensors to read, in this order; by default all, in the order of the file.
 
     Returns:
-        Shape (world, nsensordata) [each sensor's unit]; :meth:`fphys.Model.sensor_slice` says which columns are whose.
-        Gradients flow from every reading to all that it depends on: those of accelerations, forces, torques and touch
-        through the implicit rule of :func:`fphys.forward`, at a frozen contact set. They do not flow into insidesite,
-        nor through which contacts lie in a touch sensor's volume; a rangefinder's are those of the geom that it hits.
+        Shape (world, nsensordata) [each sensor's unit]; :meth:`fphys.Model.sensor_slice` says which columns are whose. Gradients flow from
+        every reading to all that it depends on: those of accelerations, forces, torques and touch through the implicit
+        rule of :func:`fphys.forward`, at a frozen contact set, those of limits at the limits that are reached. They do
+        not flow into insidesite, nor through which contacts lie in a touch sensor's volume; a rangefinder's are those
+        of the geom that it hits.
 
     Raises:
         UnsupportedError: a sensor that is read is not simulated (cameras, tactile sensors, plug-ins, distances between
@@ -190,6 +191,24 @@ def _tendon_actuator_force(scene: Scene, which: np.ndarray) -> Array:
     return jnp.einsum("ki,wi->wk", scene.constant(pulls), scene.actuator_force)
 
 
+def _limit(kind: int, name: str) -> Rule:
+    """Of the first side of a joint's (kind 0) or tendon's (1) limit that is reached; 0 where none is."""
+
+    def rule(scene: Scene, which: np.ndarray) -> Array:
+        s = scene.model.structure
+        owner = (s.limit.joint, s.limit.tendon)[kind]
+        out = []
+        for target in s.sensor.target[which]:
+            value = jnp.zeros((scene.worlds,), scene.real)
+            for i in np.flatnonzero(owner == target)[::-1]:
+                found = scene.limits[kind]
+                value = jnp.where(found.violation[:, i] < 0, getattr(found, name)[:, i], value)
+            out.append(value)
+        return jnp.stack(out, 1)
+
+    return rule
+
+
 # --- bodies and subtrees ------------------------------------------------------------------------
 
 
@@ -309,11 +328,6 @@ def _rangefinder(scene: Scene, which: np.ndarray) -> Array:
     return jnp.where(jnp.isfinite(nearest), nearest, -1.0)
 
 
-def _nothing(scene: Scene, which: np.ndarray) -> Array:
-    """Limits and contacts that the model disables."""
-    return jnp.zeros((scene.worlds, which.size), scene.real)
-
-
 def _of_world(value: Callable[[Scene], Array]) -> Rule:
     return lambda scene, which: jnp.broadcast_to(value(scene)[:, None], (scene.worlds, which.size))
 
@@ -354,11 +368,11 @@ RULES: dict[SensorType, Rule] = {
     SensorType.CLOCK: _of_world(lambda scene: scene.state.time),
     SensorType.E_POTENTIAL: _of_world(lambda scene: scene.energy[0]),
     SensorType.E_KINETIC: _of_world(lambda scene: scene.energy[1]),
-    SensorType.JOINTLIMITPOS: _nothing,
-    SensorType.JOINTLIMITVEL: _nothing,
-    SensorType.JOINTLIMITFRC: _nothing,
-    SensorType.TENDONLIMITPOS: _nothing,
-    SensorType.TENDONLIMITVEL: _nothing,
-    SensorType.TENDONLIMITFRC: _nothing,
+    SensorType.JOINTLIMITPOS: _limit(0, "violation"),
+    SensorType.JOINTLIMITVEL: _limit(0, "rate"),
+    SensorType.JOINTLIMITFRC: _limit(0, "force"),
+    SensorType.TENDONLIMITPOS: _limit(1, "violation"),
+    SensorType.TENDONLIMITVEL: _limit(1, "rate"),
+    SensorType.TENDONLIMITFRC: _limit(1, "force"),
 }
 """For each type, the readings of all its sensors: (scene, sensors (k,)) to (world, k) or (world, k, dim)."""

@@ -122,6 +122,50 @@ def joint_limit_power(
         power_out[world, i] = restoring(error, r, -UNBOUNDED, real(0.0)) * joint_rate(t, slope, trial, world, d)
 
 
+@wp.kernel
+def joint_limit_readings(
+    # Structure:
+    limit_joint: wp.array(dtype=int),
+    limit_side: wp.array(dtype=int),
+    joint_type: wp.array(dtype=int),
+    joint_qpos: wp.array(dtype=int),
+    joint_dof: wp.array(dtype=int),
+    refsafe: int,
+    # Model:
+    joint_range: wp.array2d(dtype=vec2),
+    joint_margin: wp.array2d(dtype=real),
+    joint_solref: wp.array2d(dtype=vec2),
+    joint_solimp: wp.array2d(dtype=vec5),
+    dof_invweight0: wp.array2d(dtype=real),
+    timestep: wp.array(dtype=real),
+    # State in:
+    qpos: wp.array2d(dtype=real),
+    qvel: wp.array2d(dtype=real),
+    # In:
+    qacc: wp.array2d(dtype=real),
+    # Out:
+    violation_out: wp.array2d(dtype=real),
+    rate_out: wp.array2d(dtype=real),
+    force_out: wp.array2d(dtype=real),
+):
+    """Of the limits that are reached: distance less margin, its rate, and the force that pushes back."""
+    world, i = wp.tid()
+    j = limit_joint[i]
+    t = joint_type[j]
+    d = joint_dof[j]
+    slope = joint_distance(t, limit_side[i], joint_range[world, j], qpos, world, joint_qpos[j])
+    violation = slope[0] - joint_margin[world, j]
+    if violation < real(0.0):
+        z = impedance(joint_solimp[world, j], violation)
+        kb = spring_damper(joint_solref[world, j], joint_solimp[world, j], timestep[world], refsafe)
+        r = resistance(z, dof_invweight0[world, d])
+        rate = joint_rate(t, slope, qvel, world, d)
+        error = joint_rate(t, slope, qacc, world, d) + kb[1] * rate + kb[0] * z * violation
+        violation_out[world, i] = violation
+        rate_out[world, i] = rate
+        force_out[world, i] = -restoring(error, r, -UNBOUNDED, real(0.0))
+
+
 @wp.func
 def tendon_distance(side: int, bounds: vec2, length: real) -> real:
     """Distance to a limit, negative beyond it."""
@@ -200,3 +244,40 @@ def tendon_limit_power(
         r = resistance(z, tendon_invweight0[world, t])
         error = sign * (rate[world, t] + kb[1] * velocity[world, t]) + kb[0] * z * violation
         power_out[world, i] = restoring(error, r, -UNBOUNDED, real(0.0)) * sign * trial[world, t]
+
+
+@wp.kernel
+def tendon_limit_readings(
+    # Structure:
+    limit_tendon: wp.array(dtype=int),
+    limit_side: wp.array(dtype=int),
+    refsafe: int,
+    # Model:
+    tendon_range: wp.array2d(dtype=vec2),
+    tendon_margin: wp.array2d(dtype=real),
+    tendon_solref: wp.array2d(dtype=vec2),
+    tendon_solimp: wp.array2d(dtype=vec5),
+    tendon_invweight0: wp.array2d(dtype=real),
+    timestep: wp.array(dtype=real),
+    # In:
+    length: wp.array2d(dtype=real),
+    velocity: wp.array2d(dtype=real),
+    rate: wp.array2d(dtype=real),
+    # Out:
+    violation_out: wp.array2d(dtype=real),
+    rate_out: wp.array2d(dtype=real),
+    force_out: wp.array2d(dtype=real),
+):
+    """The same of tendons; ``rate`` is J a."""
+    world, i = wp.tid()
+    t = limit_tendon[i]
+    sign = -real(limit_side[i])
+    violation = tendon_distance(limit_side[i], tendon_range[world, t], length[world, t]) - tendon_margin[world, t]
+    if violation < real(0.0):
+        z = impedance(tendon_solimp[world, t], violation)
+        kb = spring_damper(tendon_solref[world, t], tendon_solimp[world, t], timestep[world], refsafe)
+        r = resistance(z, tendon_invweight0[world, t])
+        error = sign * (rate[world, t] + kb[1] * velocity[world, t]) + kb[0] * z * violation
+        violation_out[world, i] = violation
+        rate_out[world, i] = sign * velocity[world, t]
+        force_out[world, i] = -restoring(error, r, -UNBOUNDED, real(0.0))

@@ -119,6 +119,15 @@ def on_a_block(*shapes: str) -> tuple[str, str]:
     return tuple(ON_A_BLOCK.format(flag, *shapes) for flag in ('<flag multiccd="disable"/>', ""))
 
 
+HILLS = """
+<mujoco><option timestep="0.004" cone="elliptic"/><asset><hfield name="hills" nrow="6" ncol="7" size="0.6 0.5 0.06 0.1"
+  elevation="3 1 0 2 4 1 0 2 0 1 3 1 0 2 4 2 0 0 1 3 2 1 0 2 1 0 2 4 0 3 1 0 2 1 0 2 1 0 3 4 2 1"/></asset>
+  <worldbody><geom type="hfield" hfield="hills" margin="0.001"/><geom type="plane" size="9 9 1" pos="0 0 -1"/>
+  <body pos="-0.2 0.1 0.3"><freejoint/><geom size="0.08" mass="0.4"/></body>
+  <body pos="0.2 -0.1 0.3"><freejoint/><geom type="capsule" size="0.05 0.1" euler="20 70 0" mass="0.3"/></body>
+  </worldbody></mujoco>"""
+"""A ball and a capsule that roll over the ground and off it."""
+
 MUSCLE = chain(
     tendon=ROPE.format("", ""),
     actuator='<muscle tendon="rope" lengthrange="0.5 0.8" force="60"/>'
@@ -187,6 +196,7 @@ FEATURES: dict[str, str] = {
     "cylinder on a plane": SHAPES.format("cylinder", 'size="0.1 0.12"'),
     "ellipsoid on a plane": SHAPES.format("ellipsoid", 'size="0.1 0.12 0.08"'),
     "mesh on a plane": SHAPES.format("mesh", 'mesh="rock"'),
+    "height field": HILLS,
 }
 """One small mechanism for each feature; the table of ``docs/features.md`` has its rows from here."""
 

@@ -382,12 +382,9 @@ def test_sensors_that_are_not_simulated_are_refused_when_read():
     assert fphys.sensors(model, state, names=["gyro"]).shape == (1, 3)
 
 
-def test_sensors_of_constraints_are_refused_unless_these_are_disabled():
+def test_sensors_of_constraints_are_simulated():
     m = measured().source
-    lacking = read_sensors(m, frozenset()).missing
-    limits = [SensorType(int(kind)).name.find("LIMIT") >= 0 for kind in m.sensor_type]
-    assert [bool(reason) for reason in lacking] == limits
-    assert not any(read_sensors(m, frozenset({"limit"})).missing)
+    assert not any(read_sensors(m, frozenset()).missing)
 
 
 def test_a_faulty_world_spoils_no_other():
