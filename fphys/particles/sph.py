@@ -10,10 +10,12 @@ left out as in Fourtakas 2019), Morris's physical viscosity (1997), and walls of
 2013): for fluid without a free surface.
 """
 
+import functools
 from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from .. import units
 from ..bridge import reverse_only
@@ -62,6 +64,9 @@ Array = jax.Array
 
 SURFACE = 0.4
 """Where h |sum_j V grad W| is as large, a particle lies at a surface; in the outermost row it is about 0.7."""
+
+FAINT = 0.2
+"""Where h |n| is less, with n the sum of V grad W, there is no surface that has a normal and a curvature."""
 
 _FIELDS = ("x", "v", "rho", "p", "shift")
 
@@ -160,15 +165,7 @@ def renew(params: Params, state: State, share: Any = 0.1) -> State:
     params, dim, fluid = typed(bare(params), state), state.x.shape[-1], state.kind == FLUID
     near = _neighbors(state, state.status & jnp.uint32(Status.NONFINITE))
     found = rows(particle_mass(params, state), 2) * sums.densities(near, _moving(state)) / filling(params, dim)
-    unit = sums.Particles(
-        in_space(state.x),
-        jnp.zeros_like(in_space(state.x)),
-        jnp.ones_like(state.rho),
-        jnp.full_like(state.rho, 0.5),
-        state.kind,
-    )
-    none = jnp.zeros((1, 2), state.x.dtype)
-    surface = jnp.sum((params.h * params.spacing**dim * sums.forces(near, unit, none)) ** 2, -1)
+    surface = jnp.sum((params.h * _edge(params, state, near)) ** 2, -1)
     inside = jnp.maximum(1 - surface / SURFACE**2, 0) ** 2
     share = rows(jnp.atleast_1d(jnp.asarray(share, state.x.dtype)), 2)
     moving = fluid & (near.number.max(axis=1, keepdims=True) > 0)
@@ -216,6 +213,7 @@ def _pair_forces(params: Params, state: State, near: Neighbors) -> Array:
 def _acceleration(params: Params, state: State, near: Neighbors, force: Array | None) -> Array:
     mass = rows(particle_mass(params, state), 3)
     a = mass * _pair_forces(params, state, near) + params.gravity[:, None]
+    a = a if params.tension is None else a + _tension(params, state, near)
     return a if force is None else a + force / mass
 
 
@@ -223,6 +221,42 @@ def _density_rate(params: Params, state: State, v: Array, near: Neighbors) -> Ar
     diffusion = 2 * params.diffusion * params.h * params.sound_speed
     stratification = rows(params.density / params.sound_speed**2, 2) * in_space(params.gravity)
     return rows(particle_mass(params, state), 2) * sums.rates(near, _particles(state, v), diffusion, stratification)
+
+
+def _edge(params: Params, state: State, near: Neighbors) -> Array:
+    """-sum_j V grad W [1/m], shape (world, particle, 3): it points out of the fluid, and is zero inside."""
+    x, one = in_space(state.x), jnp.ones_like(state.rho)
+    unit = sums.Particles(x, jnp.zeros_like(x), one, 0.5 * one, state.kind)
+    return params.spacing ** state.x.shape[-1] * sums.forces(near, unit, jnp.zeros((1, 2), x.dtype))
+
+
+def _tension(params: Params, state: State, near: Neighbors) -> Array:
+    """Acceleration by surface tension, -sigma kappa n / (s rho_0), shape (world, particle, dim).
+
+    n is the gradient of the share of space that particles fill. Across a flat surface it adds up to s, on the fluid's
+    side and where it is not too faint for a normal. Walls count as fluid, so that there is no tension along them.
+    """
+    n = _edge(params, state, near)
+    size = params.h**2 * jnp.sum(n**2, -1)
+    unit = n / jnp.sqrt(jnp.sum(n**2, -1, keepdims=True) + (FAINT**2 / params.h) ** 2)
+    weight = jnp.where(state.kind == FLUID, size**2 / (size**2 + FAINT**4), 0)
+    sides = sums.Particles(in_space(state.x), unit, weight, state.p, state.kind)
+    total = sums.curvatures(near, sides)
+    _, scale = sums.smoothing(near.grid)
+    curvature = weight * total[..., 0] / (total[..., 1] + weight * scale + 1e-6 * scale)
+    push = -rows(params.tension / params.density, 3) / seen(state.x.shape[-1]) * curvature[..., None] * n
+    return push[..., : state.x.shape[-1]]
+
+
+@functools.cache
+def seen(dim: int) -> float:
+    """Integral of the weighted gradient of the filled share across a flat surface, on the fluid's side: near 1/2."""
+    depth, radius = np.linspace(0, 2, 400), np.linspace(0, 2, 801)
+    q = np.minimum(np.hypot(depth[:, None], radius), 2)
+    kernel = (7 / (4 * np.pi) if dim == 2 else 21 / (16 * np.pi)) * (1 - q / 2) ** 4 * (2 * q + 1)
+    around = 2 if dim == 2 else 2 * np.pi * radius
+    slope = (around * kernel).sum(1) * radius[1]
+    return float((slope**5 / (slope**4 + FAINT**4)).sum() * depth[1])
 
 
 def _moving(state: State) -> sums.Moving:

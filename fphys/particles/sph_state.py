@@ -18,7 +18,7 @@ Array = jax.Array
 FLUID, WALL, SLIP_WALL = 0, 1, 2
 """What a particle is: ``material`` of :func:`init`."""
 
-ACOUSTIC, VISCOUS, BODY = 0.4, 0.125, 0.25
+ACOUSTIC, VISCOUS, BODY, CAPILLARY = 0.4, 0.125, 0.25, 0.25
 """Courant numbers: a time step is at most 0.4 h / (c + |v|), 0.125 h^2 rho / mu and 0.25 (h / |g|)^(1/2)."""
 
 HUGE = 1e10
@@ -65,6 +65,7 @@ class Params(Tree):
     artificial: Any = 0.0  # alpha of the artificial viscosity, often 0.02
     diffusion: Any = 0.1  # delta of the density diffusion
     background: Any = 1.0  # background pressure of the transport velocity, as a multiple of rho_0 c^2
+    tension: Any = None  # sigma, surface tension [N/m]; None leaves its sums out
     smoothing: float = static(default=1.5)  # h / spacing; neighbours are nearer than 2 h
     exponent: float = static(default=7.0)  # gamma of the equation of state, 1 for a linear one
     transport: bool = static(default=False)  # transport velocity: for fluid without a free surface
@@ -173,8 +174,8 @@ def density_at(params: Params, p: Array) -> Array:
 def limit(params: Params, speed: Any = 0.0) -> Array:
     """The longest time step [s], shape (1 | world,), for a fastest particle of ``speed`` [m/s].
 
-    The least of 0.4 h / (c + |v|), 0.125 h^2 rho_0 / mu and 0.25 (h / |g|)^(1/2). The artificial viscosity counts as
-    alpha c h rho_0 / 4.
+    The least of 0.4 h / (c + |v|), 0.125 h^2 rho_0 / mu, 0.25 (h / |g|)^(1/2) and, with surface tension, 0.25
+    (rho_0 h^3 / (2 pi sigma))^(1/2) (Adami, Hu and Adams 2010). The artificial viscosity counts as alpha c h rho_0 / 4.
     """
     params, speed = bare(params), units.si(speed, units.velocity, "speed")
     h, c, rho0 = params.h, jnp.atleast_1d(params.sound_speed), jnp.atleast_1d(params.density)
@@ -182,7 +183,11 @@ def limit(params: Params, speed: Any = 0.0) -> Array:
     gravity = jnp.atleast_2d(params.gravity)
     g = jnp.sqrt(jnp.sum(gravity**2, axis=-1))
     viscous = VISCOUS * h**2 * rho0 / jnp.maximum(mu, 1e-30)
-    return jnp.minimum(jnp.minimum(ACOUSTIC * h / (c + speed), viscous), BODY * jnp.sqrt(h / jnp.maximum(g, 1e-30)))
+    longest = jnp.minimum(jnp.minimum(ACOUSTIC * h / (c + speed), viscous), BODY * jnp.sqrt(h / jnp.maximum(g, 1e-30)))
+    if params.tension is None:
+        return longest
+    sigma = jnp.maximum(jnp.atleast_1d(params.tension), 1e-30)
+    return jnp.minimum(longest, CAPILLARY * jnp.sqrt(rho0 * h**3 / (2 * np.pi * sigma)))
 
 
 def check(state: State) -> None:
@@ -248,14 +253,15 @@ def bare(params: Params) -> Params:
 def typed(params: Params, state: State) -> Params:
     """Parameters as arrays of the state's precision with a row for all worlds or one for each."""
     real, dim = state.x.dtype, state.x.shape[-1]
-    leaves = {name: jnp.asarray(getattr(params, name), real) for name in _NUMBERS}
+    numbers = [name for name in _NUMBERS if getattr(params, name) is not None]
+    leaves = {name: jnp.asarray(getattr(params, name), real) for name in numbers}
     rows = {name: leaf.reshape(-1) for name, leaf in leaves.items()}
     gravity = jnp.asarray(params.gravity, real)
     gravity = jnp.broadcast_to(gravity, (*gravity.shape[:-1], dim)) if gravity.ndim < 2 else gravity
     return params.replace(**rows, gravity=gravity.reshape(-1, dim))
 
 
-_NUMBERS = ("timestep", "sound_speed", "density", "viscosity", "artificial", "diffusion", "background")
+_NUMBERS = ("timestep", "sound_speed", "density", "viscosity", "artificial", "diffusion", "background", "tension")
 _POSITIVE = ("timestep", "sound_speed", "density")
 
 
@@ -292,7 +298,7 @@ def _check_params(params: Params, worlds: int, dim: int, real: Any, velocities: 
             f"periodic has {len(params.periodic)} axes, positions have {dim}: give two ends or None for each"
         )
     for name in (*_NUMBERS, "gravity"):
-        value = getattr(params, name)
+        value = 0.0 if getattr(params, name) is None else getattr(params, name)
         shape, last = np.shape(value), (dim,) if name == "gravity" else ()
         if shape not in ((), last, (1, *last), (worlds, *last)):
             raise ValueError(f"params.{name} has shape {shape}, needs {last} or (num_worlds, ...) = {(worlds, *last)}")
