@@ -77,9 +77,9 @@ def goal(knot):
 
 
 slope = jax.jit(jax.value_and_grad(goal, has_aux=True))
-knot, optimizer, history = jnp.zeros(knots), optax.adam(0.7), []
+knot, optimizer, history = jnp.zeros(knots), optax.adam(0.5), []
 memory = optimizer.init(knot)
-for _ in range(14):
+for _ in range(16):
     (value, (centre, speed)), gradient = slope(knot)
     change, memory = optimizer.update(gradient, memory)
     knot, history = knot + change, [*history, float(value)]

@@ -73,7 +73,7 @@ print(f"thrown with {velocity.round(2)} m/s it misses by {history[-1] * 1000:.1f
 final, path = jax.jit(thrown)(4e4, velocity)
 mpm.check(params(4e4), final)
 figure, (left, right) = plt.subplots(1, 2, figsize=(9, 4), layout="constrained")
-for k in range(0, steps, 50):
+for k in (*range(0, steps, 60), steps - 1):
     left.scatter(*path[k, 0].T, s=2, label=f"{k * h:.2f} s")
 left.plot(*target, "k+", ms=12)
 left.set(xlim=(0, 1), ylim=(0, 1), aspect="equal", title="the throw that comes back")
