@@ -194,7 +194,7 @@ def _with_walls(params: Params, state: State, near: Neighbors) -> State:
         return state.replace(p=p)
     fluid = state.kind == FLUID
     total = sums.extensions(near, _particles(state.replace(p=p)), in_space(params.gravity))
-    wet = total[..., 0] > 0
+    wet = total[..., 0] > 1e-18 * sums.smoothing(state.grid)[1]  # a neighbour at 2 h weighs 1e-30 by rounding
     weight = jnp.where(wet, total[..., 0], 1)
     taken = total[..., 1] / weight
     p = jnp.where(fluid, p, taken if params.transport else jnp.maximum(taken, 0))

@@ -47,11 +47,11 @@ def sensors(
         names: the sensors to read, in this order; by default all, in the order of the file.
 
     Returns:
-        Shape (world, nsensordata) [each sensor's unit]; :meth:`fphys.Model.sensor_slice` says which columns are whose. Gradients flow from
-        every reading to all that it depends on: those of accelerations, forces, torques and touch through the implicit
-        rule of :func:`fphys.forward`, at a frozen contact set, those of limits at the limits that are reached. They do
-        not flow into insidesite, nor through which contacts lie in a touch sensor's volume; a rangefinder's are those
-        of the geom that it hits.
+        Shape (world, nsensordata) [each sensor's unit]; :meth:`fphys.Model.sensor_slice` says which columns are whose.
+        Gradients flow from every reading to all that it depends on: those of accelerations, forces, torques and touch
+        through the implicit rule of :func:`fphys.forward`, at a frozen contact set, those of limits at the limits that
+        are reached. They do not flow into insidesite, nor through which contacts lie in a touch sensor's volume; a
+        rangefinder's are those of the geom that it hits.
 
     Raises:
         UnsupportedError: a sensor that is read is not simulated (cameras, tactile sensors, plug-ins, distances between
