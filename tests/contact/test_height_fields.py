@@ -1,7 +1,7 @@
 """Height fields: which prisms a geom touches, where, and the gradients, against MuJoCo C.
 
-At a margin of exactly zero MuJoCo 4.0.0 gives boxes and meshes depths that are not those along its own normals (those
-of a margin of 1e-12 are, and ours); so the field here has a margin.
+At a margin of exactly zero MuJoCo 4.0.0 gives boxes depths that are not those along its own normals (those of a margin
+of 1e-12 are, and ours); so the field here has a margin.
 """
 
 import dataclasses
