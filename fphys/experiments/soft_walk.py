@@ -155,10 +155,11 @@ def _figure(path: np.ndarray, muscle: np.ndarray, doing: np.ndarray) -> Any:
     figure = Figure(figsize=(9.0, 3.4), layout="constrained")
     left, right = figure.subplots(1, 2, width_ratios=(2, 1))
     colors = np.array(["#6b7280", "#2a6db5", "#ec6a29", "#3a9d6e", "#8a5fb0"])
-    for k, when in enumerate(np.linspace(0, len(path) - 1, 4).astype(int)):
+    shown = np.linspace(0, len(path) - 1, 4).astype(int)
+    for k, when in enumerate(shown):
         left.scatter(*(path[when] + [0, 0.3 * k]).T, s=2.0, color=colors[muscle + 1])
-        left.text(0.0, 0.3 * k + 0.02, f"{when * STEP:.1f} s", fontsize=8)
-    left.set(aspect="equal", xlabel="x [m]", title=f"the body, {LENGTH:.2f} m long", yticks=[])
+    left.set(aspect="equal", xlabel="x [m]", title=f"the body, {LENGTH:.2f} m long")
+    left.set_yticks(0.3 * np.arange(4) + 0.02, [f"{when * STEP:.1f} s" for when in shown])
     t = STEP * np.arange(len(doing))
     for number, line in enumerate(doing.T):
         right.plot(t, line, color=colors[number + 1], linewidth=1.0)
