@@ -180,7 +180,7 @@ def limit(params: Params, speed: Any = 0.0) -> Array:
     params, speed = bare(params), units.si(speed, units.velocity, "speed")
     h, c, rho0 = params.h, jnp.atleast_1d(params.sound_speed), jnp.atleast_1d(params.density)
     mu = jnp.atleast_1d(params.viscosity) + 0.25 * jnp.atleast_1d(params.artificial) * c * h * rho0
-    gravity = jnp.atleast_2d(params.gravity)
+    gravity = jnp.atleast_2d(jnp.asarray(params.gravity))
     g = jnp.sqrt(jnp.sum(gravity**2, axis=-1))
     viscous = VISCOUS * h**2 * rho0 / jnp.maximum(mu, 1e-30)
     longest = jnp.minimum(jnp.minimum(ACOUSTIC * h / (c + speed), viscous), BODY * jnp.sqrt(h / jnp.maximum(g, 1e-30)))

@@ -181,6 +181,12 @@ def test_the_courant_limit(factor: float, fits: bool):
         sph.check(faulty)
 
 
+def test_gravity_may_be_a_tuple():
+    params, _ = pool()
+    given = tuple(map(float, np.ravel(params.gravity)))
+    assert sph.limit(params.replace(gravity=given)) == sph.limit(params)
+
+
 def test_the_limit_knows_the_fastest_particle():
     params, state = pool()
     params = params.replace(timestep=0.95 * sph.limit(params))
