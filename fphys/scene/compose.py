@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from .. import units
 from ..errors import ModelError
 from ..model.load import read_spec
 from ..model.sensors import SensorType
@@ -20,9 +21,19 @@ from .specs import ActionSpec, ObservationSpec
 SITE = 6  # mjtObj
 GEOM = {Plane: 0, Terrain: 1, Sphere: 2, Capsule: 3, Cylinder: 5, Box: 6, Mesh: 7}  # mjtGeom
 _SINGLE = (2, 3)  # joints of one coordinate: slide and hinge, mjtJoint
+_HINGE = 3
 _CONVEX = 0  # mjtMeshInertia
 _OWN = ("timestep", "gravity")  # options that the scene states itself
 _DISTANCE = 1  # what a rangefinder reports: distances only
+_KINDS = {
+    "kp": (units.stiffness, units.angular_stiffness),
+    "kd": (units.damping, units.angular_damping),
+    "limit": (units.force, units.torque),
+    "torque": (units.force, units.torque),
+    "position": (units.length, units.angle),
+    "velocity": (units.velocity, units.angular_velocity),
+}
+"""Kinds of an action's numbers and of controls, by mode: along slides, and about hinges."""
 _POINT = 1e-3  # radius of a sensor's site [m]: drawn only
 
 
@@ -41,6 +52,7 @@ class Layout:
     """Names of a scene, and where what they name lies: the same for every back end."""
 
     joints: tuple[str, ...]  # hinges and slides, in the order of the file
+    turning: tuple[bool, ...]  # whether each is a hinge
     limits: tuple[float, ...]  # largest force or torque of each that its file allows [N or N m]
     frames: dict[str, tuple[str, tuple[float, ...], tuple[float, ...]]]  # body, position [m] and orientation in it
     sensors: dict[str, Any]
@@ -48,6 +60,23 @@ class Layout:
     def pick_joints(self, names: tuple[str, ...] | str) -> tuple[str, ...]:
         """Full names of joints; "all" is all of them."""
         return self.joints if names == "all" else tuple(resolve("joint", name, self.joints) for name in names)
+
+    def kinds(self, what: str, joints: Sequence[str]) -> tuple[units.Kind, ...]:
+        """The kind of gains, limits or controls of some joints; none where hinges and slides are among them."""
+        turning = {turns for name, turns in zip(self.joints, self.turning, strict=True) if name in joints}
+        return tuple(_KINDS[what][turns] for turns in turning) if len(turning) == 1 else ()
+
+    def settled(self, action: ActionSpec) -> ActionSpec:
+        """An action's spec that fits the joints, without quantities; otherwise ModelError or UnitError."""
+        self.require(action)
+        joints = self.pick_joints(action.joints)
+        changes: dict[str, Any] = {}
+        for name in ("kp", "kd", "limit"):
+            given = getattr(action, name)
+            number = units.si(given, self.kinds(name, joints), f"ActionSpec.{name}")
+            if number is not given:
+                changes[name] = tuple(np.ravel(number).tolist())
+        return dataclasses.replace(action, **changes)
 
     def pick_frame(self, name: str) -> str:
         """Full name of a body or site."""
@@ -66,7 +95,8 @@ class Layout:
         joints = self.pick_joints(spec.joints)
         if isinstance(spec, ActionSpec):
             for name in ("kp", "kd", "limit"):
-                count = np.size(getattr(spec, name))
+                value = getattr(spec, name)
+                count = np.size(value.value if isinstance(value, units.Quantity) else value)
                 if count not in (1, len(joints)):
                     raise ModelError(f"ActionSpec: {name} has {count} numbers, there are {len(joints)} joints")
             return
@@ -135,6 +165,7 @@ def layout(source: Any, sensors: dict[str, Any]) -> Layout:
             frames[name] = (body, tuple(m.site_pos[s].tolist()), tuple(m.site_quat[s].tolist()))
     found = Layout(
         joints=tuple(m.joint(j).name for j in joints),
+        turning=tuple(bool(m.jnt_type[j] == _HINGE) for j in joints),
         limits=tuple(_limit(m, j) for j in joints),
         frames=frames,
         sensors=sensors,

@@ -15,6 +15,7 @@ import jax
 import jax.core
 import numpy as np
 
+from .. import units
 from ..errors import MissingDependencyError, StateError, UnsupportedError
 from . import observe
 from .compose import Layout, layout, resolve
@@ -40,8 +41,10 @@ class World:
     Whatever is done to ``scene`` directly, tickets do not notice.
     """
 
-    def __init__(self, scene: Any, entities: dict[str, Any], sensors: dict[str, Any], layout: Layout) -> None:
-        self.scene, self.layout = scene, layout
+    def __init__(
+        self, scene: Any, entities: dict[str, Any], sensors: dict[str, Any], layout: Layout, max_force: float
+    ) -> None:
+        self.scene, self.layout, self.max_force = scene, layout, max_force
         self.num_worlds: int = scene.n_envs
         self.action = ActionSpec()
         self._entities, self._sensors = entities, sensors
@@ -197,6 +200,9 @@ class World:
 
     def _control(self, control: Any) -> None:
         wanted = (self.num_worlds, len(self.controls))
+        control = units.si(control, self.layout.kinds(self.action.mode, self.controls), "control")
+        if self.action.mode == "torque" and not (np.abs(np.asarray(control)) <= self.max_force).all():
+            raise ValueError(f"control is above max_force, {self.max_force:g} N or N m: are its units right?")
         if not hasattr(control, "dtype"):
             control = np.asarray(control, _real())
         if tuple(control.shape) != wanted:
@@ -216,7 +222,7 @@ class World:
 
     def set_action(self, action: ActionSpec) -> None:
         """Set what controls mean, and the gains and limits of the engine's own PD law."""
-        self.layout.require(action)
+        action = self.layout.settled(action)
         self._release()
         self.action = action
         pairs = [self._dofs[name] for name in self.controls]
@@ -297,7 +303,7 @@ def build(scene: Any, spec: Any, num_worlds: int, action: ActionSpec, dtype: Any
     if dtype is not None:
         raise UnsupportedError("dtype is for the native back end: Genesis runs in the precision of gs.init")
     found = layout(spec.compile(), dict(scene.sensors))
-    found.require(action)
+    action = found.settled(action)
     start()
     with tempfile.TemporaryDirectory() as folder:
         stage = lay(scene)
@@ -309,7 +315,7 @@ def build(scene: Any, spec: Any, num_worlds: int, action: ActionSpec, dtype: Any
     for part in scene.parts:
         if movable(part) and part.material.mass is not None:
             entities[part.name].set_mass(np.asarray(part.material.mass))
-    world = World(stage, entities, sensors, found)
+    world = World(stage, entities, sensors, found, scene.max_force)
     world._friction = [
         (entities[part.name], np.repeat(np.reshape(part.material.friction, (-1, 1)), entities[part.name].n_links, 1))
         for part in scene.parts

@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 
+from .. import units
 from ..errors import ModelError
 from ..particles.materials import Material
 
@@ -19,6 +20,7 @@ class Rigid:
     pushed: bool = True  # False: particles do not move it, it moves them
 
     def __post_init__(self) -> None:
+        units.settle(self, density=units.density, mass=units.mass)
         if self.density is not None and self.mass is not None:
             raise ModelError(f"Rigid: density {self.density} and mass {self.mass}: give one of the two")
         for name in ("density", "mass", "friction"):
@@ -49,6 +51,7 @@ class SPH:
     artificial: float = 0.05  # alpha of the artificial viscosity
 
     def __post_init__(self) -> None:
+        units.settle(self, sound_speed=units.velocity, density=units.density, viscosity=units.viscosity)
         for name in ("sound_speed", "density"):
             if not getattr(self, name) > 0:
                 raise ModelError(f"SPH: {name} is {getattr(self, name)}, must be positive")

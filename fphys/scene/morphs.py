@@ -6,6 +6,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from .. import units
 from ..errors import ModelError
 
 Vector = tuple[float, ...]
@@ -13,7 +14,7 @@ Vector = tuple[float, ...]
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Morph:
-    """Base of all morphs: a pose in the world, and whether the thing may move from it."""
+    """Base of all morphs: a pose in the world, and whether the thing may move from it. Lengths may be quantities."""
 
     pos: Vector = (0.0, 0.0, 0.0)  # Position of its origin [m].
     quat: Vector = (1.0, 0.0, 0.0, 0.0)  # Orientation (w, x, y, z); its length is of no matter.
@@ -22,6 +23,7 @@ class Morph:
     lengths: ClassVar[tuple[str, ...]] = ()  # fields that must be positive
 
     def __post_init__(self) -> None:
+        units.settle(self, pos=units.length, **dict.fromkeys(self.lengths, units.length))
         for name, size in (("pos", 3), ("quat", 4)):
             value = np.asarray(getattr(self, name), float)
             if value.shape != (size,) or not np.isfinite(value).all():
@@ -131,6 +133,7 @@ class Terrain(Morph):
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        units.settle(self, heights=units.length)
         heights = np.asarray(self.heights, float)
         if heights.ndim != 2 or min(heights.shape) < 2 or not np.isfinite(heights).all():
             raise ModelError(f"Terrain: heights have shape {heights.shape}, must be (nx, ny), at least 2 x 2, finite")

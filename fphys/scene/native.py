@@ -7,6 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from .. import units
 from ..bridge import reverse_only
 from ..control import pd
 from ..errors import ModelError, UnsupportedError
@@ -46,6 +47,7 @@ class World(Tree):
     kp: Array  # Stiffness of the PD law [N/m or N m/rad], shape (control,).
     kd: Array  # Damping of the PD law [N s/m or N m s/rad], shape (control,).
     limit: Array  # Largest force or torque [N or N m], shape (control,), infinite where there is none.
+    max_force: float = static()  # What a control of torques may ask for [N or N m].
     num_worlds: int = static()
     action: ActionSpec = static()
     layout: Layout = static()
@@ -92,7 +94,8 @@ class World(Tree):
             and the control, and stop where a limit holds.
 
         Raises:
-            ValueError: a shape does not fit. TypeError: a dtype does not.
+            ValueError: a shape does not fit, or a force is above the scene's ``max_force``. TypeError: a dtype does
+                not fit, UnitError a kind.
         """
         model, held, force = self._driven(state.rigid, control)
         particles = state.particles
@@ -160,6 +163,7 @@ class World(Tree):
             return self.model, jnp.zeros_like(v), jnp.zeros_like(v)
         at, dof = observe.addresses(self.model, self.controls)
         wanted = (self.num_worlds, len(dof))
+        control = units.si(control, self.layout.kinds(self.action.mode, self.controls), "control")
         if not isinstance(control, jax.Array):
             control = jnp.asarray(control, v.dtype)
         if control.shape != wanted:
@@ -168,6 +172,8 @@ class World(Tree):
             raise TypeError(f"control is {control.dtype}, the world is {v.dtype}: cast it")
         kp, kd, limit = self.kp[None], self.kd[None], self.limit[None]
         if self.action.mode == "torque":
+            kind = next(iter(self.layout.kinds("torque", self.controls)), units.force)
+            control = kind(control).within(kind(-self.max_force), kind(self.max_force)).value
             force = jnp.zeros_like(v).at[:, dof].set(jnp.clip(control, -limit, limit))
             return self.model, force, force
         if self.action.mode == "position":
@@ -192,7 +198,7 @@ def build(scene: Any, spec: Any, num_worlds: int, action: ActionSpec, dtype: Any
     """The world of a composed scene."""
     model = _individual(load(spec, dtype=dtype), scene.parts, num_worlds)
     found = layout(model.structure.source, dict(scene.sensors))
-    found.require(action)
+    action = found.settled(action)
     unread = [
         f"  {name!r}: {why}"
         for name, why in zip(model.names("sensor"), model.structure.sensor.missing, strict=True)
@@ -205,7 +211,8 @@ def build(scene: Any, spec: Any, num_worlds: int, action: ActionSpec, dtype: Any
     limits = dict(zip(found.joints, found.limits, strict=True))
     limit = [limits[name] for name in joints] if action.limit is None else action.limit
     row = lambda value: jnp.broadcast_to(jnp.asarray(value, real), (len(joints),))  # noqa: E731
-    return World(model, fill(scene, model), row(action.kp), row(action.kd), row(limit), num_worlds, action, found)
+    rows = row(action.kp), row(action.kd), row(limit)
+    return World(model, fill(scene, model), *rows, scene.max_force, num_worlds, action, found)
 
 
 def _individual(model: Model, parts: list[Part], num_worlds: int) -> Model:

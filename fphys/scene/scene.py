@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from .. import units
 from ..errors import ModelError
 from .compose import Part, compose
 from .materials import MPM, SPH, Rigid, Substance, Surface
@@ -28,6 +29,7 @@ class Domain:
     spacing: float  # of particles at rest [m]; a cell of MPM's grid is two of them
 
     def __post_init__(self) -> None:
+        units.settle(self, lower=units.length, upper=units.length, spacing=units.length)
         size = np.subtract(self.upper, self.lower)
         if size.shape != (3,) or not (self.spacing > 0 and (size > 4 * self.spacing).all()):
             raise ModelError(
@@ -42,9 +44,14 @@ class Scene:
         timestep: of :meth:`World.step` [s].
         gravity: [m/s^2].
         domain: of the particles, where there are any.
+        max_force: the largest force or torque that a control may ask for [N or N m]. What is beyond is a mistake of
+            units more often than a strong robot: it is refused where numbers are known, and under ``jit`` its world is
+            held as by a NaN (status BADCTRL).
+
+    All may be quantities (:mod:`fphys.units`), as may sizes, poses, masses, gains and controls.
 
     Raises:
-        ModelError: a number is not finite, or the time step not positive.
+        ModelError: a number is not finite, or the time step not positive. UnitError: a quantity of another kind.
     """
 
     def __init__(
@@ -52,13 +59,20 @@ class Scene:
         timestep: float = 0.002,
         gravity: Sequence[float] = (0.0, 0.0, -9.81),
         domain: Domain | None = None,
+        max_force: float = 1e6,
     ) -> None:
+        timestep = units.si(timestep, units.duration, "timestep")
+        gravity = units.si(gravity, units.acceleration, "gravity")
+        max_force = units.si(max_force, (units.force, units.torque), "max_force")
         numbers = np.asarray(gravity, float)
         if numbers.shape != (3,) or not np.isfinite(numbers).all():
             raise ModelError(f"gravity is {gravity}, must be three numbers [m/s^2]")
         if not (np.isfinite(timestep) and timestep > 0):
             raise ModelError(f"timestep is {timestep}, must be positive [s]")
+        if not max_force > 0:
+            raise ModelError(f"max_force is {max_force}, must be positive [N or N m]")
         self.timestep, self.gravity, self.domain = float(timestep), tuple(numbers.tolist()), domain
+        self.max_force = float(max_force)
         self.parts: list[Part] = []
         self.sensors: dict[str, Any] = {}
 

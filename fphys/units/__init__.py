@@ -41,7 +41,7 @@ from .kinds import (
     viscosity,
     volume,
 )
-from .quantity import Quantity, Reading, bare, si
+from .quantity import Quantity, Reading, bare, settle, si
 from .text import parse
 
 __all__ = [
@@ -77,6 +77,7 @@ __all__ = [
     "parse",
     "power",
     "pressure",
+    "settle",
     "si",
     "sin",
     "sqrt",

@@ -172,6 +172,15 @@ def si(value: Any, kinds: Kind | tuple[Kind, ...], name: str) -> Any:
     return value.value
 
 
+def settle(thing: Any, **kinds: Kind) -> None:
+    """Put SI numbers and tuples in the place of a frozen dataclass's quantities; for its ``__post_init__``."""
+    for name, kind in kinds.items():
+        value = getattr(thing, name)
+        if isinstance(value, Quantity | Reading):
+            numbers = np.asarray(si(value, kind, f"{type(thing).__name__}.{name}"))
+            object.__setattr__(thing, name, tuple(numbers.tolist()) if numbers.ndim == 1 else numbers[()])
+
+
 def bare(tree: Any, kinds: dict[str, Kind], name: str) -> Any:
     """A dataclass whose fields may be quantities, with their SI numbers in place; ``kinds`` by field."""
     values = {field.name: getattr(tree, field.name) for field in dataclasses.fields(tree)}

@@ -1,10 +1,13 @@
 """The description: what is refused, and by which words."""
 
+import jax
+import jax.numpy as jnp
 import mujoco
 import numpy as np
 import pytest
 
 import fphys
+from fphys import units
 from fphys.errors import ModelError, UnsupportedError
 from fphys.scene import (
     IMU,
@@ -27,7 +30,7 @@ from fphys.scene import (
     Terrain,
 )
 
-from .things import ARM, box_and_arm
+from .things import ARM, alone, box_and_arm
 
 OPTION = '<mujoco><option impratio="{}"/></mujoco>'
 WEDGE = "v 0 0 0\nv 1 0 0\nv 0 1 0\nv 0 0 1\nf 1 3 2\nf 1 2 4\nf 1 4 3\nf 2 3 4\n"
@@ -176,3 +179,64 @@ def test_every_shape_stands_where_it_should(tmp_path):
     state = world.step(world.init(), None)
     where = world.observe(state, ObservationSpec(links=("sphere", "cylinder", "arm/base"))).reshape(3, 13)
     assert np.allclose(where[:, :3], [(3, 0, 0), (9, 0, 0), (0, 5, 0)], atol=1e-6)
+
+
+CM = units.parse("1 cm")
+
+
+def test_quantities_are_taken_where_their_kind_fits():
+    given = Scene(timestep=units.parse("2 ms"), gravity=units.parse("9.81 m/s^2") * np.array([0.0, 0.0, -1.0]))
+    given.add(
+        Box(CM * np.array([20.0, 20.0, 20.0]), pos=CM * np.array([0.0, 0.0, 50.0])), Rigid(mass=units.parse("2 kg"))
+    )
+    plain = Scene()
+    plain.add(Box((0.2, 0.2, 0.2), pos=(0.0, 0.0, 0.5)), Rigid(mass=2.0))
+    one, other = (scene.build(1).model for scene in (given, plain))
+    for a, b in zip(jax.tree.leaves(one), jax.tree.leaves(other), strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("make", "text"),
+    [
+        (lambda: Scene(timestep=CM), "timestep is a length .*must be a duration"),
+        (lambda: Scene(gravity=units.parse("9.81 m/s")), "gravity is a velocity"),
+        (lambda: Scene(max_force=units.energy(3.0)), "max_force is an energy .*must be a force .* or a torque"),
+        (lambda: Sphere(units.parse("30 deg")), "Sphere.radius is an angle"),
+        (lambda: Box((1, 1, 1), pos=units.parse("1 kg") * np.ones(3)), "Box.pos is a mass"),
+        (lambda: Rigid(mass=CM), "Rigid.mass is a length"),
+        (lambda: alone().build(1, action=ActionSpec(kp=units.parse("5 N/m"))), "ActionSpec.kp is a stiffness"),
+        (lambda: alone().build(1, action=ActionSpec(limit=units.parse("5 N"))), "ActionSpec.limit is a force"),
+    ],
+)
+def test_a_wrong_kind_is_refused_by_name(make, text):
+    with pytest.raises(units.UnitError, match=text):
+        make()
+
+
+def test_controls_are_torques_targets_or_speeds():
+    torques = alone().build(1)
+    step = jax.jit(torques.step)
+    pushed = step(torques.init(), units.torque(jnp.array([[0.3, 0.1]])))
+    np.testing.assert_array_equal(pushed.rigid.qvel, step(torques.init(), jnp.array([[0.3, 0.1]])).rigid.qvel)
+    with pytest.raises(units.UnitError, match=r"control is a force .*must be a torque"):
+        torques.step(torques.init(), units.force(jnp.ones((1, 2))))
+    servo = alone().build(1, action=ActionSpec("position", kp=units.angular_stiffness(5.0), kd=1.0))
+    assert servo.kp.tolist() == [5.0, 5.0]
+    servo.step(servo.init(), units.parse("10 deg") * jnp.ones((1, 2)))
+    with pytest.raises(units.UnitError, match=r"control is a torque .*must be an angle"):
+        servo.step(servo.init(), units.torque(jnp.ones((1, 2))))
+
+
+def test_excessive_forces_are_refused_or_hold_their_world():
+    scene = alone()
+    scene.max_force = 50.0
+    world = scene.build(2)
+    too_much = jnp.array([[1.0, 0.0], [51.0, 0.0]])
+    with pytest.raises(ValueError, match=r"51 .*\(1, 0\) is outside"):
+        world.step(world.init(), too_much)
+    after = jax.jit(world.step)(world.init(), too_much)
+    assert after.rigid.status.tolist() == [0, fphys.Status.BADCTRL]
+    assert np.isfinite(after.rigid.qvel).all() and np.abs(after.rigid.qvel[0]).max() > 0
+    with pytest.raises(ModelError, match="max_force is 0"):
+        Scene(max_force=0.0)
