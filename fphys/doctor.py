@@ -12,12 +12,13 @@ from .runs import versions
 
 GIVES = {
     "cuda": "NVIDIA GPUs",
-    "torch": "PyTorch: weights into its modules; the tests compare with it",
-    "genesis": "the Genesis engine; nothing in fphys uses it yet",
+    "torch": "PyTorch: gradients across (fphys.bridge.torch), weights into its modules",
+    "genesis": "the Genesis engine: a back end of scenes, and gradients through it",
     "onnx": "fphys.export: ONNX files out and in, checked in its runtime",
     "test": "the test suite",
     "docs": "the site (make docs), and running the notebooks",
     "view": "fphys view: a model or a run in the browser",
+    "browser": "a headless browser, by which make verify looks at fphys view",
 }
 """What each extra of the package gives."""
 

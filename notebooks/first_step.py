@@ -82,7 +82,7 @@ def improve(gains, memory):
 
 
 history = []
-for _ in range(40):
+for _ in range(30):
     gains, memory, value = improve(gains, memory)
     history.append(float(value))
 print("gains", gains.round(2), "cost", round(history[0], 3), "->", round(history[-1], 3))

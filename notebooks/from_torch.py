@@ -22,7 +22,7 @@ import fphys
 from fphys.bridge.torch import as_torch
 
 model = fphys.load(fphys.asset("cartpole"))
-worlds, steps, iterations = 64, 40, 25
+worlds, steps, iterations = 64, 30, 20
 lean = jnp.linspace(-0.2, 0.2, worlds)
 start = fphys.init(model, worlds, qpos=jnp.stack([jnp.zeros(worlds), lean], 1))
 

@@ -162,6 +162,8 @@ def leaf_title(m: Any, name: str, row: Any) -> str:
         return f"{_element(m, 'joint', int(m.dof_jntid[row]))}: {bare}"
     if name == "wrap_prm":
         return f"{_element(m, 'tendon', int(np.searchsorted(m.tendon_adr, row, 'right')) - 1)}: coef"
+    if name == "hfield_data":
+        return f"{_element(m, 'hfield', int(np.searchsorted(m.hfield_adr, row, 'right')) - 1)}: data"
     kind = _KINDS.get(owner, owner)
     try:
         return f"{_element(m, kind, row)}: {bare}"

@@ -11,6 +11,7 @@ from fphys.model.whitelist import LEAVES, numeric_fields
 
 SCENE = """
 <mujoco>
+  <asset><hfield name="hills" nrow="2" ncol="2" size="1 1 1 .1"/></asset>
   <worldbody>
     <body name="slab" pos="0 0 1"><geom name="slab" type="box" size=".1 .2 .3" contype="0" conaffinity="0"/></body>
     <body name="hand" mocap="true"/>
@@ -32,6 +33,7 @@ ELEMENTS = {  # MuJoCo's prefix -> how the last element of the scene is called
     "qpos0": 'joint "turn"',
     "qpos": 'joint "turn"',
     "geom": 'geom "rod"',
+    "hfield": 'hfield "hills"',
     "site": 'site "tip"',
     "pair": 'pair "touch"',
     "eq": 'equality "hold"',
