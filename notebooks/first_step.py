@@ -69,7 +69,7 @@ def balanced(gains):
 
 import optax
 
-optimizer = optax.adam(1.0)
+optimizer = optax.adam(1.5)
 gains = jnp.array([0.0, 1.0, 0.0, 1.0])
 memory = optimizer.init(gains)
 
@@ -82,7 +82,7 @@ def improve(gains, memory):
 
 
 history = []
-for _ in range(30):
+for _ in range(40):
     gains, memory, value = improve(gains, memory)
     history.append(float(value))
 print("gains", gains.round(2), "cost", round(history[0], 3), "->", round(history[-1], 3))
