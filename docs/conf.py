@@ -33,8 +33,8 @@ nitpicky = True  # what the docstrings refer to must exist
 nitpick_ignore_regex = [("py:(class|data|obj|exc)", ".*")]  # types of other packages
 
 MENU = {
-    "Start": "/README\nguide\nconcepts\nexperiments\nassets\n/notebooks/README\n/examples/README",
-    "Physics": "features\ncontact-gradients\nmpm\nsph\nunits",
+    "Start": "/README\nguide\nconcepts\nexperiments\nexamples\nassets\n/notebooks/README\n/examples/README",
+    "Physics": "features\ncontact-gradients\nmpm\nsph\nscene\nscene-support\nunits\nbridges",
     "Learning": "tensor\nnn\ndata\ntrain\ndevices\nexport",
     "Help": "migration\ntroubleshooting\ncompatibility",
     "Reference": "api/index",
@@ -89,8 +89,10 @@ def write_reference(app: Any) -> None:
     folder.mkdir(exist_ok=True)
     for old in folder.glob("*.rst"):
         old.unlink()
+    written: list[Any] = []
     for room in reference.ROOMS:
-        own = dict(reference.public(room))
+        own = {name: value for name, value in reference.public(room) if value not in written}
+        written += own.values()
         lines = [
             room,
             "=" * len(room),

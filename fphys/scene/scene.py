@@ -41,7 +41,7 @@ class Scene:
     """What there is, before anything runs: add things and sensors, then :meth:`build` a world on a back end.
 
     Args:
-        timestep: of :meth:`World.step` [s].
+        timestep: of ``World.step`` [s].
         gravity: [m/s^2].
         domain: of the particles, where there are any.
         max_force: the largest force or torque that a control may ask for [N or N m]. What is beyond is a mistake of
@@ -119,7 +119,7 @@ class Scene:
         return name
 
     def add_sensor(self, sensor: Sensor, name: str | None = None) -> str:
-        """Add a sensor of :mod:`fphys.scene.sensors`.
+        """Add a sensor of ``fphys.scene``.
 
         Returns:
             Its name, by default its kind, numbered where there are several.
