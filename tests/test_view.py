@@ -116,6 +116,7 @@ def test_without_viser_it_says_what_to_install(monkeypatch, capsys):
     assert 'pip install "fphys[view]"' in capsys.readouterr().err
 
 
+@pytest.mark.extra("viser")
 def test_a_file_without_motion(tmp_path, capsys):
     np.savez(tmp_path / "other.npz", loss=np.zeros(3))
     assert cli.main(["view", "double-pendulum", str(tmp_path / "other.npz")]) == 2
