@@ -29,7 +29,7 @@ _LEAVES = {
 _LENGTHS = ("body.pos", "body.ipos", "joint.pos", "geom.pos", "geom.size", "geom.margin", "geom.gap", "pair.margin")
 _LENGTHS += ("pair.gap", "site.pos", "tendon.lengthspring", "tendon.range", "tendon.margin", "tendon.length0")
 _LENGTHS += ("actuator.cranklength", "actuator.lengthrange")
-_BY_JOINT = {
+BY_JOINT = {
     "joint.stiffness": (units.stiffness, units.angular_stiffness),
     "joint.range": (units.length, units.angle),
     "joint.margin": (units.length, units.angle),
@@ -54,7 +54,7 @@ def kinds(structure: Structure, path: str) -> Kinds:
         return (units.length,)
     if path in _LEAVES:
         return (_LEAVES[path],)
-    slide, hinge = _BY_JOINT.get(path, (None, None))
+    slide, hinge = BY_JOINT.get(path, (None, None))
     types = {JointType(int(joint)) for joint in structure.joint.type}
     turning = {JointType.HINGE} if path == "qpos" else {JointType.HINGE, JointType.BALL}
     if not types or slide is None or hinge is None:

@@ -11,6 +11,7 @@ import numpy as np
 
 from .. import units
 from ..errors import ModelError
+from ..model.kinds import BY_JOINT
 from ..model.load import read_spec
 from ..model.sensors import SensorType
 from .materials import Rigid, Surface
@@ -25,15 +26,15 @@ _HINGE = 3
 _CONVEX = 0  # mjtMeshInertia
 _OWN = ("timestep", "gravity")  # options that the scene states itself
 _DISTANCE = 1  # what a rangefinder reports: distances only
-_KINDS = {
-    "kp": (units.stiffness, units.angular_stiffness),
-    "kd": (units.damping, units.angular_damping),
-    "limit": (units.force, units.torque),
-    "torque": (units.force, units.torque),
-    "position": (units.length, units.angle),
-    "velocity": (units.velocity, units.angular_velocity),
+_LIKE = {
+    "kp": "joint.stiffness",
+    "kd": "dof.damping",
+    "limit": "force",
+    "torque": "force",
+    "position": "qpos",
+    "velocity": "qvel",
 }
-"""Kinds of an action's numbers and of controls, by mode: along slides, and about hinges."""
+"""An action's numbers, and controls by mode, are of the same kind as these arrays of a model."""
 _POINT = 1e-3  # radius of a sensor's site [m]: drawn only
 
 
@@ -64,7 +65,7 @@ class Layout:
     def kinds(self, what: str, joints: Sequence[str]) -> tuple[units.Kind, ...]:
         """The kind of gains, limits or controls of some joints; none where hinges and slides are among them."""
         turning = {turns for name, turns in zip(self.joints, self.turning, strict=True) if name in joints}
-        return tuple(_KINDS[what][turns] for turns in turning) if len(turning) == 1 else ()
+        return tuple(BY_JOINT[_LIKE[what]][turns] for turns in turning) if len(turning) == 1 else ()
 
     def settled(self, action: ActionSpec) -> ActionSpec:
         """An action's spec that fits the joints, without quantities; otherwise ModelError or UnitError."""

@@ -149,7 +149,7 @@ def test_no_term_of_the_backward_pass_can_be_left_out(integrator: str, mutate: A
     assert check.error(honest) <= GATE
     survivors, every = [], list(terms(plans))
     assert len(every) > 50
-    for label, change in every if full else every[::50]:
+    for label, change in every if full else every[::20]:
         mutate(change)
         grads = check.gradients()
         same = all(jnp.array_equal(a, b) for a, b in zip(grads, honest, strict=True))
