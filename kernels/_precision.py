@@ -8,6 +8,7 @@ import warp as wp
 
 real = wp.float64 if __name__.split(".")[0].endswith("f64") else wp.float32
 integer = wp.int32
+bits = wp.uint32
 double = wp.float64
 """For the few results that must not depend on the precision, such as the cell that a point is in."""
 vec2 = wp.types.vector(length=2, dtype=real)

@@ -357,6 +357,7 @@ def _structure(m: Any, disabled: frozenset[str]) -> Structure:
         sensor=read_sensors(m, disabled),
         integrator=Integrator(m.opt.integrator),
         cone=int(m.opt.cone),
+        jacobian=int(m.opt.jacobian),
         iterations=int(m.opt.iterations),
         ls_iterations=int(m.opt.ls_iterations),
         disabled=disabled,

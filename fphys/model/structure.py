@@ -214,6 +214,7 @@ class Structure:
     sensor: Sensors
     integrator: Integrator
     cone: int  # mujoco.mjtCone: 0 pyramidal, 1 elliptic
+    jacobian: int  # mujoco.mjtJacobian: 0 dense, 1 sparse, 2 by size
     iterations: int
     ls_iterations: int
     disabled: frozenset[
@@ -249,6 +250,17 @@ class Structure:
     def elliptic(self) -> bool:
         """Whether friction cones are elliptic."""
         return self.cone == 1
+
+    @property
+    def sparse(self) -> bool:
+        """Whether no matrix is stored, as MuJoCo decides: the file says so, or the mechanism is large.
+
+        Elliptic cones, equalities, tendons, named pairs, ball limits and implicitfast need matrices as yet.
+        """
+        explicit = self.integrator in (Integrator.EULER, Integrator.RK4)
+        rows = self.elliptic or self.equality.type.size or self.geom.named.size or self.dims["ntendon"]
+        balls = (self.joint.type[self.limit.joint] == JointType.BALL).any()
+        return explicit and not rows and not balls and (self.jacobian == 1 or (self.jacobian == 2 and self.nv >= 60))
 
     @property
     def nrow(self) -> int:

@@ -12,7 +12,7 @@ import numpy as np
 
 from ..bridge import kernels, warp_op
 from ..model import Model, State
-from ..model.pairs import SOURCES, slots
+from ..model.pairs import HFIELD, SOURCES, slots
 from ..model.structure import Hulls
 from . import launches as L
 
@@ -53,6 +53,7 @@ def detect(
     launch: Any,
     model: Model,
     state: State,
+    candidate: Any,
     detection_distance: Any,
     pair_rows: Any,
     poses: L.Frames,
@@ -62,7 +63,8 @@ def detect(
     """The contact set of every world, or a given one.
 
     Args:
-        detection_distance: distance at which a pair's contact is reported, (world, pair).
+        candidate: pairs that may touch, (world, candidate): all, or those that :func:`near_pairs` found.
+        detection_distance: distance at which a candidate's contact is reported, (world, candidate).
         pair_rows: constraint rows of a contact of each pair, (pair,).
         given: None, or (pair, feature) of a contact set to keep.
         out: pair, feature and first row of every contact, each (world, contact), and the status, (world,).
@@ -93,21 +95,30 @@ def detect(
         ("hfield", [s.geom.type, _numbers(model), radius, *solid, *field]),
     )
     features: list[Any] = [np.zeros((1, 0), np.int32) for _ in SOURCES]
+    first = np.zeros((len(sources) if s.sparse else 1, candidate.shape[1]), np.int32)
     for i, (name, arguments) in enumerate(sources):
-        own = np.flatnonzero(table.source == i).astype(np.int32)
-        if own.size:
-            slot = np.append(table.first[own], table.count[own].sum()).astype(np.int32)
-            features[i] = launch.scratch((launch.worlds, int(slot[-1])), t.integer)
-            launch(
-                kernels(state.qpos.dtype, f"rigid.{name}").features,
-                dim=(launch.worlds, own.size),
-                inputs=[s.geom.pair, own, slot, *arguments, detection_distance, *poses],
-                outputs=[features[i]],
-            )
+        mine = np.where(table.source == i, table.count, 0).astype(np.int32)
+        if not mine.any():
+            continue
+        if s.sparse:  # a candidate may be of any kind
+            own = np.arange(candidate.shape[1], dtype=np.int32)
+            slot = own * mine.max()
+            first[i], size = slot, own.size * mine.max()
+        else:
+            own = np.flatnonzero(mine).astype(np.int32)
+            slot = table.first[own]
+            first[0, own], size = slot, mine.sum()
+        features[i] = launch.scratch((launch.worlds, int(size)), t.integer)
+        launch(
+            kernels(state.qpos.dtype, f"rigid.{name}").features,
+            dim=(launch.worlds, own.size),
+            inputs=[s.geom.pair, mine, own, slot, *arguments, detection_distance, candidate, *poses],
+            outputs=[features[i]],
+        )
     launch(
         k.gather_contacts,
         dim=launch.worlds,
-        inputs=[*table, pair_rows, row_capacity(model, state), *features],
+        inputs=[table.source, table.count, first, pair_rows, row_capacity(model, state), candidate, *features],
         outputs=out,
     )
 
@@ -169,15 +180,61 @@ def _vectors(values: np.ndarray, state: State) -> np.ndarray:
     return values.astype(state.qpos.dtype)
 
 
-def detection_distance(model: Model) -> Array:
-    """Distance below which a contact of each pair is reported [m]: margins and gaps, (1 | world, pair)."""
+def detection_distance(model: Model, candidate: Array | None = None) -> Array:
+    """Distance below which a contact of each pair is reported [m]: margins and gaps, (1 | world, pair).
+
+    Args:
+        candidate: of these pairs only, (world, candidate).
+    """
     s = model.structure
-    a, b = s.geom.pair[: len(s.geom.pair) - s.geom.named.size].T
     reach = model.geom.margin + model.geom.gap
+    if candidate is not None:
+        pair = jnp.asarray(s.geom.pair)[jnp.maximum(candidate, 0)]
+        return jax.vmap(lambda r, p: r[p].sum(-1))(jnp.broadcast_to(reach, (len(pair), s.ngeom)), pair)
+    a, b = s.geom.pair[: len(s.geom.pair) - s.geom.named.size].T
     named = (model.pair.margin + model.pair.gap)[:, s.geom.named]
     worlds = max(reach.shape[0], named.shape[0])
     mixed = reach[:, a] + reach[:, b]
     return jnp.concatenate([jnp.broadcast_to(x, (worlds, x.shape[1])) for x in (mixed, named)], 1)
+
+
+def near_pairs(model: Model, state: State) -> tuple[Array, Array]:
+    """The broad phase: pairs whose boxes along the axes overlap, ascending, then -1; and the fault bits.
+
+    A time and memory that are linear in the geoms, where few of them are near each other.
+    """
+    return _near_op(*jax.lax.stop_gradient((model, state)))
+
+
+def _near(launch: Any, model: Model, state: State, candidate: Any, status: Any) -> None:
+    s, t, w = model.structure, L.types(state.qpos), launch.worlds
+    k = kernels(state.qpos.dtype, "rigid.broad_phase")
+    poses = geom_poses(launch, model, state, L.frame_poses(launch, model, state))
+    half = launch.scratch((w, s.ngeom), t.vec3)
+    radius = s.hull.radius.astype(state.qpos.dtype)
+    parameters = [model.geom.size, model.geom.margin, model.geom.gap, model.opt.softness]
+    launch(k.bounds, dim=(w, s.ngeom), inputs=[s.geom.type, radius, *parameters, poses.quat], outputs=[half])
+    low, high = np.sort(s.geom.pair, axis=1).T
+    first = np.searchsorted(low, np.arange(s.ngeom + 1)).astype(np.int32)
+    sizes = (1 + (1 << max(0, s.ngeom - 1).bit_length()), s.ngeom, s.ngeom)
+    scratch = [launch.scratch((w, n), t.integer) for n in sizes]
+    inputs = [first, high.astype(np.int32), poses.pos, half]
+    launch(k.near_pairs, dim=w, inputs=inputs, outputs=[*scratch, candidate, status])
+
+
+def _near_shapes(model: Model, state: State) -> tuple[Any, ...]:
+    w, shape = state.qpos.shape[0], jax.ShapeDtypeStruct
+    return shape((w, _candidates(model, state)), jnp.int32), shape((w,), jnp.uint32)
+
+
+def _candidates(model: Model, state: State) -> int:
+    """Pairs that the broad phase may find: all with what has no end, four for each contact of the others."""
+    s = model.structure
+    endless = int((s.geom.type[s.geom.pair] <= HFIELD).any(1).sum())
+    return min(len(s.geom.pair), endless + 4 * state.max_contacts)
+
+
+_near_op = warp_op(_near, _near_shapes, differentiable=False, zeroed=False, name="broad phase")
 
 
 def contacts(model: Model, state: State, given: Contacts | None = None) -> Contacts:
@@ -192,19 +249,22 @@ def contacts(model: Model, state: State, given: Contacts | None = None) -> Conta
         has no derivative.
     """
     if given is None:
-        pair, feature, _, _ = _detect_op(*jax.lax.stop_gradient((model, state, detection_distance(model))))
+        candidate = near_pairs(model, state)[0] if model.structure.sparse else None
+        distance = detection_distance(model, candidate)
+        candidate = jnp.arange(distance.shape[1], dtype=jnp.int32)[None] if candidate is None else candidate
+        pair, feature, _, _ = _detect_op(*jax.lax.stop_gradient((model, state, candidate, distance)))
     else:
         pair, feature = given.pair, given.feature
     return Contacts(pair, feature, *_geometry_op(model, state, (pair, feature)))
 
 
-def _detect(launch: Any, model: Model, state: State, distance: Any, *outs: Any) -> None:
+def _detect(launch: Any, model: Model, state: State, candidate: Any, distance: Any, *outs: Any) -> None:
     poses = geom_poses(launch, model, state, L.frame_poses(launch, model, state))
     rows = np.zeros(len(model.structure.geom.pair), np.int32)
-    detect(launch, model, state, distance, rows, poses, None, list(outs))
+    detect(launch, model, state, candidate, distance, rows, poses, None, list(outs))
 
 
-def _detect_shapes(_: Model, state: State, __: Any) -> tuple[Any, ...]:
+def _detect_shapes(_: Model, state: State, *__: Any) -> tuple[Any, ...]:
     ids = jax.ShapeDtypeStruct((state.qpos.shape[0], state.max_contacts), jnp.int32)
     return ids, ids, ids, jax.ShapeDtypeStruct(state.qpos.shape[:1], jnp.uint32)
 

@@ -19,11 +19,13 @@ import jax.numpy as jnp
 from ..bridge import WarpOp, kernels, warp_op
 from ..implicit import dense, flags, power_gradient, primal_values, solved
 from ..model import Model, State
+from . import articulated as AB
+from . import conjugate
 from . import launches as L
 from . import tendon as T
-from .collision import Contacts, detect, geom_poses, geometry, row_capacity
+from .collision import Contacts, detect, geom_poses, geometry, near_pairs, row_capacity
 from .contact import Pairs, contact_power, contact_rows, mix_pairs, pair_rows
-from .damped import damp
+from .damped import damp, damp_sparse
 from .dynamics import (
     applied_force,
     bias_force,
@@ -65,18 +67,9 @@ def constrained(model: Model, state: State) -> bool:
     return model.structure.nrow > 0 or state.max_contacts > 0
 
 
-class Setting(NamedTuple):
-    """What the solve, and the forces at given accelerations, start from."""
-
-    frames: L.Frames
-    axes: Any
-    row: Any  # first row of each contact, (world, contact)
-    rows: L.Rows
-
-
 def _set_up(
     launch: Any, model: Model, state: State, given: Parameters, kept: Any, ids: tuple[Any, Any], status: Any
-) -> Setting:
+) -> L.Setting:
     """Poses, contacts and the rows of all constraints; writes the contacts' pairs and features, ``ids``."""
     t, dim = L.types(state.qpos), ids[0].shape
     frames = L.frame_poses(launch, model, state)
@@ -84,12 +77,22 @@ def _set_up(
     velocity = L.frame_motion(launch, model, state, axes, state.qvel)
     poses = geom_poses(launch, model, state, frames)
     row = launch.scratch(dim, t.integer)
-    detect(launch, model, state, given.pairs.detection, pair_rows(model), poses, kept, [*ids, row, status])
+    detect(
+        launch,
+        model,
+        state,
+        given.pairs.candidate,
+        given.pairs.detection,
+        pair_rows(model),
+        poses,
+        kept,
+        [*ids, row, status],
+    )
     contacts = Contacts(*ids, *(launch.scratch(dim, kind) for kind in (t.real, t.vec3, t.mat33)))
     geometry(launch, model, state, ids, poses, list(contacts[2:]))
     room = row_capacity(model, state) if kept is None else dim[1] * int(pair_rows(model).max(initial=0))
     rows = _rows(launch, model, state, given, contacts, row, (frames, axes, velocity), room)
-    return Setting(frames, axes, row, rows)
+    return L.Setting(frames, axes, contacts, row, rows)
 
 
 def _solve(
@@ -100,13 +103,21 @@ def _solve(
     real = L.types(state.qpos).real
     w, n = launch.worlds, model.structure.nv
     k = L.modules(state.qpos)
-    frames, axes, row, rows = _set_up(launch, model, state, given, kept, (pair, feature), detected)
+    setting = _set_up(launch, model, state, given, kept, (pair, feature), detected)
+    frames, axes, _, row, rows = setting
     bias, net = launch.scratch((w, n), real), launch.scratch((w, n), real)
-    matrix = launch.scratch((w, L.packed_size(n)), real, zeroed=True)
     zero = launch.scratch((w, n), real, zeroed=True)
     bias_force(launch, model, state, frames, axes, L.applied_wrench(launch, model, state, loads), zero, bias)
     force_applied = applied_force(launch, model, state, loads, frames, axes)
     launch(k.forces.subtract, dim=(w, n), inputs=[force_applied, bias], outputs=[net])
+    if model.structure.sparse:
+        mass = AB.inertias(launch, model, state, frames, implicit=False)
+        found = [residual, iterations, status]
+        conjugate.newton(launch, model, state, given.pairs, mass, setting, net, qacc, found)
+        if damping:
+            damp_sparse(launch, model, state, frames, mass, qacc, damped)
+        return
+    matrix = launch.scratch((w, L.packed_size(n)), real, zeroed=True)
     mass_matrix_launch(launch, model, state, frames, axes, model.dof.armature, matrix)
     row_force = launch.scratch(rows.weight.shape, real)
     found = [row_force, residual, iterations, status]
@@ -122,7 +133,7 @@ def _rows(
     s, t = model.structure, L.types(state.qpos)
     size = (launch.worlds, s.nrow + room)
     weight = launch.scratch(size, t.real, zeroed=True)
-    jacobian = launch.scratch((*size, s.nv), t.real)
+    jacobian = launch.scratch((*size, 1 if s.sparse else s.nv), t.real)
     rows = L.Rows(jacobian, weight, launch.scratch(size, t.real), launch.scratch(size, t.vec2))
     ten = T.tendons(launch, model, state, *motions[:2])
     tendons = L.Tendons(ten.length, ten.velocity)
@@ -170,7 +181,8 @@ def _solve_shapes(
     shape = jax.ShapeDtypeStruct
     ids = [shape((w, nc), jnp.int32) for _ in range(2)]
     flags = [shape((w,), kind) for kind in (real, jnp.int32, jnp.uint32, jnp.uint32)]
-    rates = [shape((w, n), real) for n in (nv, nv * damping, L.packed_size(nv))]
+    factor = 0 if model.structure.sparse else L.packed_size(nv)
+    rates = [shape((w, n), real) for n in (nv, nv * damping, factor)]
     return (*rates, *ids, *flags)
 
 
@@ -216,7 +228,17 @@ def _power_shapes(model: Model, state: State, loads: L.Loads, given: Parameters,
 _power_op = warp_op(_power, _power_shapes, name="constraint's power")
 
 
-def _back_solve(launch: Any, factor: Any, cotangent: Any, out: Any) -> None:
+def _back_solve(
+    launch: Any, model: Model, state: State, given: Parameters, ids: Any, solved: Any, cotangent: Any, out: Any
+) -> None:
+    """Solve with the Hessian; ``solved``: accelerations and the Hessian's factor."""
+    qacc, factor = solved
+    if model.structure.sparse:
+        outs = [launch.scratch(cotangent.shape[:1], L.types(cotangent).bits)]
+        copies = tuple(launch.scratch(i.shape, L.types(cotangent).integer) for i in ids)
+        setting = _set_up(launch, model, state, given, ids, copies, *outs)
+        conjugate.solve(launch, model, state, given.pairs, setting, qacc, cotangent, out)
+        return
     launch(
         kernels(cotangent.dtype, "rigid.dense").solve_dense,
         dim=launch.worlds,
@@ -225,9 +247,7 @@ def _back_solve(launch: Any, factor: Any, cotangent: Any, out: Any) -> None:
     )
 
 
-_back_solve_op = warp_op(
-    _back_solve, lambda factor, cotangent: cotangent, differentiable=False, zeroed=False, name="solve"
-)
+_back_solve_op = warp_op(_back_solve, lambda *args: args[-1], differentiable=False, zeroed=False, name="solve")
 
 
 def _solution(damping: bool, *args: Any) -> Solution:
@@ -249,7 +269,7 @@ def _accelerate_fwd(damping: bool, *primals: Any) -> Any:
 
 def _accelerate_bwd(damping: bool, saved: Any, cotangent: Solution) -> Any:
     model, state, loads, given, kept, ids, qacc, factor, wanted = saved
-    trial = _back_solve_op(factor, dense(cotangent.qacc))
+    trial = _back_solve_op(model, state, given, ids, (qacc, factor), dense(cotangent.qacc))
     count = len(jax.tree.leaves((model, state, loads, given)))
     wish, direction = flags.load(wanted)[:count], dense(cotangent.qacc)
     grads = power_gradient(_power_op, (model, state, loads, given), (ids, qacc, trial), wish, direction)
@@ -272,7 +292,18 @@ def constrained_acceleration(
         Solution; gradients flow from ``qacc`` alone, to model, state and loads.
     """
     kept = None if given is None else (given.pair, given.feature)
-    return _accelerate(damping, model, state, loads, Parameters(mix_pairs(model), bonds(model)), kept)
+    pairs, status = _pairs(model, state, kept)
+    found: Solution = _accelerate(damping, model, state, loads, Parameters(pairs, bonds(model)), kept)
+    return found._replace(status=found.status | status)
+
+
+def _pairs(model: Model, state: State, kept: Any = None) -> tuple[Pairs, Array]:
+    """Pairs that may touch, and the fault bits of finding them: of a sparse model those that are near each other."""
+    fine = jnp.zeros(state.qpos.shape[0], jnp.uint32)
+    if not model.structure.sparse:
+        return mix_pairs(model), fine
+    candidate, status = near_pairs(model, state) if kept is None else (kept[0], fine)
+    return mix_pairs(model, candidate), status
 
 
 def _restore(launch: Any, model: Model, state: State, given: Parameters, qacc: Any, *outs: Any) -> None:
@@ -280,7 +311,11 @@ def _restore(launch: Any, model: Model, state: State, given: Parameters, qacc: A
     total, pair, feature, status = outs
     s, t = model.structure, L.types(state.qpos)
     w, nc = launch.worlds, pair.shape[1]
-    _, _, row, rows = _set_up(launch, model, state, given, None, (pair, feature), status)
+    setting = _set_up(launch, model, state, given, None, (pair, feature), status)
+    if s.sparse:
+        conjugate.restore(launch, model, state, given.pairs, setting, qacc, total)
+        return
+    *_, row, rows = setting
     nr = rows.weight.shape[1]
     scratch = [launch.scratch((w, n), kind) for n, kind in ((nr, t.real), (nr, t.integer), (nc, t.integer))]
     scratch += [launch.scratch((w, 2, s.nv), t.real)]
@@ -333,4 +368,4 @@ _NO_LOADS = L.Loads(None, None, None)
 
 def constrained_inverse(model: Model, state: State, qacc: Array) -> Array:
     """M a + b - passive - J^T f(a), shape (world, nv); gradients flow to model, state and qacc."""
-    return _require(model, state, Parameters(mix_pairs(model), bonds(model)), qacc)
+    return _require(model, state, Parameters(_pairs(model, state)[0], bonds(model)), qacc)

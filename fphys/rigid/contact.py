@@ -19,8 +19,12 @@ MIN_FRICTION = 1e-5
 
 
 class Pairs(NamedTuple):
-    """Contact parameters of every pair, mixed from its geoms or named by the file, each (1 | world, pair, ...)."""
+    """Contact parameters of pairs that may touch, mixed from their geoms or named by the file.
 
+    Each (1 | world, candidate, ...); candidates are all pairs, or those that a broad phase has found.
+    """
+
+    candidate: Any  # the pairs, ascending, then -1
     friction: Any  # two sliding, torsional, two rolling
     solref: Any
     solreffriction: Any
@@ -29,28 +33,44 @@ class Pairs(NamedTuple):
     detection: Any  # distance at which a contact is reported
 
 
-def mix_pairs(model: Model) -> Pairs:
-    """Parameters of every pair, as MuJoCo combines those of two geoms. Gradients flow to the geoms' and pairs'."""
+def mix_pairs(model: Model, candidate: Array | None = None) -> Pairs:
+    """Parameters of pairs, as MuJoCo combines those of two geoms. Gradients flow to the geoms' and pairs'.
+
+    Args:
+        candidate: pairs that may touch, (world, candidate), -1 for none; None for all.
+    """
     s, g = model.structure, model.geom
     mixed = len(s.geom.pair) - s.geom.named.size
-    a, b = s.geom.pair[:mixed, 0], s.geom.pair[:mixed, 1]
-    first, second = s.geom.priority[a] > s.geom.priority[b], s.geom.priority[a] < s.geom.priority[b]
+    if candidate is None:
+        a, b = s.geom.pair[:mixed].T
+        candidate = jnp.arange(len(s.geom.pair), dtype=jnp.int32)[None]
+        first, second = (
+            x[None] for x in (s.geom.priority[a] > s.geom.priority[b], s.geom.priority[a] < s.geom.priority[b])
+        )
+    else:
+        a, b = jnp.moveaxis(jnp.asarray(s.geom.pair)[jnp.maximum(candidate, 0)], -1, 0)
+        priority = jnp.asarray(s.geom.priority)
+        first, second = priority[a] > priority[b], priority[a] < priority[b]
+
+    def of(x: Array, index: Any) -> Array:
+        return x[:, index] if index.ndim == 1 else _by_world(x, index)
 
     def pick(x: Array, mixed: Array) -> Array:
-        shape = (1, -1, *[1] * (x.ndim - 2))
-        return jnp.where(first.reshape(shape), x[:, a], jnp.where(second.reshape(shape), x[:, b], mixed))
+        shape = (*first.shape, *[1] * (x.ndim - 2))
+        return jnp.where(first.reshape(shape), of(x, a), jnp.where(second.reshape(shape), of(x, b), mixed))
 
-    total = g.solmix[:, a] + g.solmix[:, b]
-    share = jnp.where(total > 1e-15, g.solmix[:, a] / jnp.where(total > 1e-15, total, 1.0), 0.5)[..., None]
-    standard = (g.solref[:, a, :1] > 0) & (g.solref[:, b, :1] > 0)
-    blend = lambda x: share * x[:, a] + (1.0 - share) * x[:, b]  # noqa: E731
-    solref = pick(g.solref, jnp.where(standard, blend(g.solref), jnp.minimum(g.solref[:, a], g.solref[:, b])))
-    friction = pick(g.friction, jnp.maximum(g.friction[:, a], g.friction[:, b]))[..., np.array([0, 0, 1, 2, 2])]
-    margin = g.margin[:, a] + g.margin[:, b]
-    gap = g.gap[:, a] + g.gap[:, b]
+    total = of(g.solmix, a) + of(g.solmix, b)
+    share = jnp.where(total > 1e-15, of(g.solmix, a) / jnp.where(total > 1e-15, total, 1.0), 0.5)[..., None]
+    standard = (of(g.solref, a)[..., :1] > 0) & (of(g.solref, b)[..., :1] > 0)
+    blend = lambda x: share * of(x, a) + (1.0 - share) * of(x, b)  # noqa: E731
+    solref = pick(g.solref, jnp.where(standard, blend(g.solref), jnp.minimum(of(g.solref, a), of(g.solref, b))))
+    friction = pick(g.friction, jnp.maximum(of(g.friction, a), of(g.friction, b)))[..., np.array([0, 0, 1, 2, 2])]
+    margin = of(g.margin, a) + of(g.margin, b)
+    gap = of(g.gap, a) + of(g.gap, b)
     none = jnp.zeros_like(solref)
     p = model.pair.replace(**{n: getattr(model.pair, n)[:, s.geom.named] for n in _NAMED})
     return Pairs(
+        candidate=candidate,
         friction=jnp.maximum(_joined(friction, p.friction), _least_friction(model)),
         solref=_joined(solref, p.solref),
         solreffriction=_joined(none, p.solreffriction),
@@ -58,6 +78,11 @@ def mix_pairs(model: Model) -> Pairs:
         margin=_joined(margin, p.margin),
         detection=_joined(margin + gap, p.margin + p.gap) + model.opt.softness[:, None],
     )
+
+
+def _by_world(x: Array, index: Array) -> Array:
+    """x[w, index[w]] for every world w; x may be shared by all worlds."""
+    return x[0][index] if x.shape[0] == 1 else jax.vmap(lambda x, i: x[i])(x, index)
 
 
 def _least_friction(model: Model) -> float:
@@ -89,7 +114,7 @@ def _arguments(model: Model) -> list[Any]:
 
 
 def _parameters(model: Model, pairs: Pairs) -> list[Any]:
-    return [model.body.invweight0, *pairs[:5], model.opt.timestep, model.opt.impratio, model.opt.softness]
+    return [model.body.invweight0, *pairs[1:6], model.opt.timestep, model.opt.impratio, model.opt.softness]
 
 
 def contact_rows(
@@ -106,12 +131,23 @@ def contact_rows(
     """Write the rows of every contact from row ``first``; ``motions``: frames, dofs' axes, velocity."""
     s = model.structure
     frames, axes, velocity = motions
-    structure = [*_arguments(model), pair_rows(model), L.last_dof(model), s.dof.parent, L.dof_origin(model), first]
+    last = np.full(s.nbody, -1, np.int32) if s.sparse else L.last_dof(model)  # no entry of a sparse model is stored
+    structure = [*_arguments(model), pair_rows(model), last, s.dof.parent, L.dof_origin(model), first]
     geometry = [contacts.distance, contacts.pos, contacts.frame]
     launch(
         kernels(state.qpos.dtype, "rigid.contact").contact_rows,
         dim=(launch.worlds, row.shape[1]),
-        inputs=[*structure, *_parameters(model, pairs), contacts.pair, row, *geometry, frames.pos, axes, velocity],
+        inputs=[
+            *structure,
+            *_parameters(model, pairs),
+            pairs.candidate,
+            contacts.pair,
+            row,
+            *geometry,
+            frames.pos,
+            axes,
+            velocity,
+        ],
         outputs=list(out),
     )
 
@@ -131,7 +167,7 @@ def contact_power(
     launch(
         kernels(state.qpos.dtype, "rigid.contact").contact_power,
         dim=(launch.worlds, pair.shape[1]),
-        inputs=[*_arguments(model), *_parameters(model, pairs), pair, *geometry, frames.pos, *moved],
+        inputs=[*_arguments(model), *_parameters(model, pairs), pairs.candidate, pair, *geometry, frames.pos, *moved],
         outputs=[out],
     )
 
@@ -144,7 +180,15 @@ def _force(launch: Any, model: Model, state: State, pairs: Pairs, contacts: Cont
     launch(
         kernels(state.qpos.dtype, "rigid.contact").contact_forces,
         dim=(launch.worlds, contacts.pair.shape[1]),
-        inputs=[*_arguments(model), *_parameters(model, pairs), contacts.pair, *geometry, frames.pos, *motions],
+        inputs=[
+            *_arguments(model),
+            *_parameters(model, pairs),
+            pairs.candidate,
+            contacts.pair,
+            *geometry,
+            frames.pos,
+            *motions,
+        ],
         outputs=[out],
     )
 
@@ -164,4 +208,4 @@ def contact_forces(model: Model, state: State, contacts: Contacts, qacc: Array) 
         In each contact's frame, normal first, shape (world, contact, 6). Gradients flow to all arguments; at the
         accelerations of :func:`fphys.forward`, and through them, they are those of the solution.
     """
-    return _force_op(model, state, mix_pairs(model), contacts, qacc)
+    return _force_op(model, state, mix_pairs(model, contacts.pair if model.structure.sparse else None), contacts, qacc)

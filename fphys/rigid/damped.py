@@ -12,6 +12,7 @@ import jax.numpy as jnp
 from ..bridge import warp_op
 from ..implicit import dense, flags, power_gradient, primal_values
 from ..model import Model, State
+from . import articulated as AB
 from . import launches as L
 from .damping import implicit_matrix, implicit_power, implicit_sizes, lone_inverses, lone_shape, solve_implicit
 from .dynamics import mass_matrix_launch
@@ -53,11 +54,42 @@ def damp(
     solve_implicit(launch, model, factor, inverse, force, out)
 
 
+def damp_sparse(
+    launch: Any, model: Model, state: State, frames: L.Frames, mass: AB.Inertias, qacc: Any, out: Any
+) -> None:
+    """The same where M is applied rather than stored."""
+    force = launch.scratch(qacc.shape, L.types(state.qpos).real)
+    AB.multiply(launch, model, mass, qacc, force)
+    AB.solve(
+        launch, model, AB.articulate(launch, model, state, _with_damping(launch, model, state, frames)), force, out
+    )
+
+
+def _with_damping(launch: Any, model: Model, state: State, frames: L.Frames) -> AB.Inertias:
+    return AB.inertias(launch, model, state, frames, implicit=True)
+
+
 def _damp(launch: Any, model: Model, state: State, loads: L.Loads, qacc: Any, out: Any) -> None:
-    damp(launch, model, state, loads, *_mass(launch, model, state), qacc, out)
+    if model.structure.sparse:
+        frames = L.frame_poses(launch, model, state)
+        mass = AB.inertias(launch, model, state, frames, implicit=False)
+        damp_sparse(launch, model, state, frames, mass, qacc, out)
+    else:
+        damp(launch, model, state, loads, *_mass(launch, model, state), qacc, out)
 
 
 def _pull(launch: Any, model: Model, state: State, loads: L.Loads, cotangent: Any, trial: Any, pulled: Any) -> None:
+    if model.structure.sparse:
+        frames = L.frame_poses(launch, model, state)
+        AB.solve(
+            launch,
+            model,
+            AB.articulate(launch, model, state, _with_damping(launch, model, state, frames)),
+            cotangent,
+            trial,
+        )
+        AB.multiply(launch, model, AB.inertias(launch, model, state, frames, implicit=False), trial, pulled)
+        return
     poses, mass = _mass(launch, model, state)
     factor, inverse = _factors(launch, model, state, loads, poses, mass)
     solve_implicit(launch, model, factor, inverse, cotangent, trial, transposed=True)

@@ -15,6 +15,7 @@ from ..bridge import WarpOp, kernels, warp_op
 from ..implicit import dense, flags, power_gradient, primal_values, solved
 from ..model import Model, State
 from . import actuation as A
+from . import articulated as AB
 from . import launches as L
 from . import tendon as T
 from .damping import implicit_matrix, implicit_power, implicit_sizes, lone_inverses, lone_shape, solve_implicit
@@ -115,7 +116,7 @@ def _smooth(
     state: State,
     loads: L.Loads,
     qacc: Any,
-    factor: Any,
+    factor: Any = None,
     inverse: Any = None,
     *,
     implicit: bool,
@@ -126,11 +127,15 @@ def _smooth(
     w = launch.worlds
     frames = L.frame_poses(launch, model, state)
     axes = L.dof_axes(launch, model, state, frames)
-    bias, net, matrix = (launch.scratch((w, n), t.real) for n in (s.nv, s.nv, L.packed_size(s.nv)))
+    bias, net = (launch.scratch((w, s.nv), t.real) for _ in range(2))
     zero = launch.scratch((w, s.nv), t.real, zeroed=True)
     bias_force(launch, model, state, frames, axes, L.applied_wrench(launch, model, state, loads), zero, bias)
     force = applied_force(launch, model, state, loads, frames, axes)
     launch(k.forces.subtract, dim=(w, s.nv), inputs=[force, bias], outputs=[net])
+    if s.sparse:
+        _solve_sparse(launch, model, state, frames, net, qacc, implicit=implicit)
+        return
+    matrix = launch.scratch((w, L.packed_size(s.nv)), t.real)
     mass_matrix_launch(launch, model, state, frames, axes, model.dof.armature, matrix)
     if implicit:
         matrix = implicit_matrix(launch, model, state, loads, frames, axes, matrix)
@@ -140,6 +145,13 @@ def _smooth(
         solve_implicit(launch, model, factor, inverse, net, qacc)
     else:
         launch(k.dynamics.solve, dim=w, inputs=[s.dof.parent, factor, net], outputs=[qacc])
+
+
+def _solve_sparse(
+    launch: Any, model: Model, state: State, frames: L.Frames, force: Any, out: Any, *, implicit: bool
+) -> None:
+    mass = AB.inertias(launch, model, state, frames, implicit=implicit)
+    AB.solve(launch, model, AB.articulate(launch, model, state, mass), force, out)
 
 
 # --- backward -----------------------------------------------------------------------------------
@@ -263,8 +275,13 @@ def packed_matrix(model: Model, state: State) -> Array:
     return _packed_matrix(model, state)
 
 
-def _back_solve(launch: Any, model: Model, factors: Sequence[Any], cotangent: Any, out: Any, *, implicit: bool) -> None:
-    if implicit:
+def _back_solve(
+    launch: Any, model: Model, state: State, factors: Sequence[Any], cotangent: Any, out: Any, *, implicit: bool
+) -> None:
+    if model.structure.sparse:
+        frames = L.frame_poses(launch, model, state)
+        _solve_sparse(launch, model, state, frames, cotangent, out, implicit=implicit)
+    elif implicit:
         factor, inverse = factors
         solve_implicit(launch, model, factor, inverse, cotangent, out, transposed=True)
     else:
@@ -283,11 +300,11 @@ def _ops(implicit: bool) -> _Operations:
     part = functools.partial
 
     def shapes(model: Model, state: State, loads: L.Loads) -> Any:
-        nv = model.structure.nv
+        nv, sparse = model.structure.nv, model.structure.sparse
         factors = [_shape(state, L.packed_size(nv))] + [_shape(state, *lone_shape(model))] * implicit
-        return (_shape(state, nv), *factors)
+        return (_shape(state, nv), *([] if sparse else factors))
 
-    def like(model: Model, factors: Any, cotangent: Any) -> Any:
+    def like(model: Model, state: State, factors: Any, cotangent: Any) -> Any:
         return cotangent
 
     return _Operations(
@@ -306,18 +323,18 @@ def power_operation(*, implicit: bool) -> WarpOp:
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(0,))
 def _acceleration(implicit: bool, model: Model, state: State, loads: L.Loads) -> Array:
-    return _ops(implicit).forward(model, state, loads)[0]
+    return jax.tree.leaves(_ops(implicit).forward(model, state, loads))[0]
 
 
 def _acceleration_fwd(implicit: bool, model: Any, state: Any, loads: Any) -> Any:
     (model, state, loads), wanted = primal_values((model, state, loads))
-    qacc, *factors = solved(_ops(implicit).forward(model, state, loads))
+    qacc, *factors = solved(jax.tree.leaves(_ops(implicit).forward(model, state, loads)))
     return qacc, (model, state, loads, qacc, factors, wanted)
 
 
 def _acceleration_bwd(implicit: bool, saved: Any, cotangent: Any) -> Any:
     model, state, loads, qacc, factors, wanted = saved
-    trial = _ops(implicit).backward(model, factors, dense(cotangent))
+    trial = _ops(implicit).backward(model, state, factors, dense(cotangent))
     return power_gradient(
         _ops(implicit).power, (model, state, loads), (qacc, trial), flags.load(wanted), dense(cotangent)
     )

@@ -32,6 +32,7 @@ def friction_rows(
     dofs, ends = friction_sizes(model)
     if dofs:
         structure, parameters = _dof_arguments(model)
+        structure.insert(-1, L.columns(model, structure[0]))
         inputs = [*structure, first, *parameters, state.qvel]
         launch(k.dof_friction_rows, dim=(launch.worlds, dofs), inputs=inputs, outputs=list(out))
     if ends:

@@ -32,10 +32,25 @@ class Loads(NamedTuple):
 class Rows(NamedTuple):
     """Rows of the constraint Jacobian, each family's in its own place."""
 
-    jacobian: Buffer  # (world, row, nv)
+    jacobian: Buffer  # (world, row, nv); of a sparse model (world, row, 1), a joint's row's only entry
     weight: Buffer  # 1 / R, zero for a row that does not act, (world, row)
     reference: Buffer  # (world, row)
     bound: Buffer  # least and greatest value of minus its force, (world, row, 2)
+
+
+class Setting(NamedTuple):
+    """What the solve, and the forces at given accelerations, start from."""
+
+    frames: Frames
+    axes: Buffer
+    contacts: Any  # collision.Contacts
+    row: Buffer  # first row of each contact, (world, contact)
+    rows: Rows
+
+
+def columns(model: Model, dof: np.ndarray) -> np.ndarray:
+    """Where the entries of dofs stand in the rows of the constraint Jacobian."""
+    return np.zeros_like(dof) if model.structure.sparse else dof
 
 
 def packed_size(nv: int) -> int:
@@ -97,8 +112,10 @@ def frame_poses(launch: Any, model: Model, state: State, out: Frames | None = No
     return frames
 
 
-def dof_axes(launch: Any, model: Model, state: State, frames: Frames, out: Buffer | None = None) -> Buffer:
-    """The motion that each dof causes, (world, nv, 6)."""
+def dof_axes(
+    launch: Any, model: Model, state: State, frames: Frames, out: Buffer | None = None, origin: Any = None
+) -> Buffer:
+    """The motion that each dof causes, (world, nv, 6), about its tree's origin, or those of the frames ``origin``."""
     s = model.structure
     k = modules(state.qpos)
     t = types(state.qpos)
@@ -106,7 +123,14 @@ def dof_axes(launch: Any, model: Model, state: State, frames: Frames, out: Buffe
     launch(
         k.kinematics.dof_axes,
         dim=(launch.worlds, s.nv),
-        inputs=[s.dof.joint, dof_origin(model), s.joint.type, s.joint.dof, s.joint.frame, s.frame.parent]
+        inputs=[
+            s.dof.joint,
+            dof_origin(model) if origin is None else origin,
+            s.joint.type,
+            s.joint.dof,
+            s.joint.frame,
+            s.frame.parent,
+        ]
         + [model.joint.pos, model.joint.axis, frames.pos, frames.quat],
         outputs=[axes],
     )

@@ -35,6 +35,7 @@ def limit_rows(
     joints, ends = limit_sizes(model)
     if joints:
         structure, parameters = _joint_arguments(model)
+        structure.insert(-1, L.columns(model, model.structure.joint.dof))
         inputs = [*structure, first, *parameters, state.qpos, state.qvel]
         launch(k.joint_limit_rows, dim=(launch.worlds, joints), inputs=inputs, outputs=list(out))
     if ends:

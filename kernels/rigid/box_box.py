@@ -13,7 +13,7 @@ import warp as wp
 
 from .._precision import mat33, quat, real, tolerance, vec3
 from ..math import rotate, rotate_back, rotation, unit
-from .shapes import against_plane, end
+from .shapes import against_plane, chosen, end
 
 EDGES = wp.constant(2048)
 TINY = wp.constant(real(1.0e-15))
@@ -365,6 +365,7 @@ def fresh(kept: corners, count: int, f: Faces, x: vec3) -> bool:
 def features(
     # Structure:
     pair: wp.array2d(dtype=int),
+    mine: wp.array(dtype=int),
     own: wp.array(dtype=int),
     slot: wp.array(dtype=int),
     geom_type: wp.array(dtype=int),
@@ -372,22 +373,26 @@ def features(
     geom_size: wp.array2d(dtype=vec3),
     detection: wp.array2d(dtype=real),
     # In:
+    candidate: wp.array2d(dtype=int),
     geom_pos: wp.array2d(dtype=vec3),
     geom_quat: wp.array2d(dtype=quat),
     # Out:
     feature_out: wp.array2d(dtype=int),
 ):
-    """Features of the pairs ``own`` of boxes, in the slots ``slot[i]:slot[i + 1]`` of each."""
+    """Features of candidates ``own`` that are pairs of boxes, ``mine`` slots from ``slot[i]``."""
     world, i = wp.tid()
-    a = pair[own[i], 0]
-    b = pair[own[i], 1]
+    pair_number = chosen(world, own[i], mine, candidate)
+    if pair_number < 0:
+        return
+    a = pair[pair_number, 0]
+    b = pair[pair_number, 1]
     p1 = geom_pos[world, a]
     p2 = geom_pos[world, b]
     s1 = geom_size[world, a]
     s2 = geom_size[world, b]
     margin = detection[world, own[i]]
     count = slot[i]
-    last = slot[i + 1]
+    last = count + mine[pair_number]
     r = p2 - p1
     reach = wp.length(s1) + wp.length(s2) + margin
     if wp.dot(r, r) <= reach * reach:

@@ -51,11 +51,12 @@ def geom_poses(
 def gather_contacts(
     # Structure:
     pair_source: wp.array(dtype=int),
-    pair_slot: wp.array(dtype=int),
     pair_slots: wp.array(dtype=int),
+    slot: wp.array2d(dtype=int),
     pair_rows: wp.array(dtype=int),
     max_rows: int,
     # In:
+    candidate: wp.array2d(dtype=int),
     plane_feature: wp.array2d(dtype=int),
     closed_form_feature: wp.array2d(dtype=int),
     box_box_feature: wp.array2d(dtype=int),
@@ -69,15 +70,21 @@ def gather_contacts(
     row_out: wp.array2d(dtype=int),
     status_out: wp.array(dtype=wp.uint32),
 ):
-    """Contacts of every world, in the order of the pairs; what does not fit is dropped and reported."""
+    """Contacts of every world, in the order of the pairs; what does not fit is dropped and reported.
+
+    ``slot`` is the first slot of each candidate; where its source is not known beforehand, for each source.
+    """
     world = wp.tid()
     capacity = pair_out.shape[1]
     count = int(0)
     rows = int(0)
     status = wp.uint32(0)
-    for p in range(pair_slot.shape[0]):
+    for i in range(candidate.shape[1]):
+        p = candidate[world, i]
+        if p < 0:
+            break
         source = pair_source[p]
-        first = pair_slot[p]
+        first = slot[wp.min(source, slot.shape[0] - 1), i]
         own = pair_rows[p]
         for k in range(first, first + pair_slots[p]):
             f = int(-1)

@@ -19,6 +19,7 @@ from .constraint import (
     set_row,
     spring_damper,
 )
+from .shapes import place
 
 FAINT = wp.constant(real(1.0e-6))
 """Least impedance of a contact that fades."""
@@ -110,6 +111,7 @@ def contact_rows(
     impratio: wp.array(dtype=real),
     softness: wp.array(dtype=real),
     # In:
+    candidate: wp.array2d(dtype=int),
     contact_pair: wp.array2d(dtype=int),
     contact_row: wp.array2d(dtype=int),
     distance: wp.array2d(dtype=real),
@@ -127,13 +129,14 @@ def contact_rows(
     """The rows of every contact within its margin; ``first`` is the row of the first contact's first."""
     world, c = wp.tid()
     p = contact_pair[world, c]
-    if p >= 0:
-        violation = distance[world, c] - pair_margin[world, p]
+    k = place(world, p, candidate)
+    if k >= 0:
+        violation = distance[world, c] - pair_margin[world, k]
         if violation < softness[world]:
             b1 = geom_body[pair[p, 0]]
             b2 = geom_body[pair[p, 1]]
             dim = pair_dim[p]
-            mu = pair_friction[world, p]
+            mu = pair_friction[world, k]
             x = pos[world, c]
             u = relative_rate(
                 frame[world, c],
@@ -143,7 +146,7 @@ def contact_rows(
                 frame_vel[world, body_frame[b2]],
                 frame_pos[world, body_origin[b2]],
             )
-            z = fading_impedance(pair_solimp[world, p], violation, softness[world])
+            z = fading_impedance(pair_solimp[world, k], violation, softness[world])
             depth = wp.min(violation, real(0.0))
             weight = body_invweight0[world, b1][0] + body_invweight0[world, b2][0]
             high = wp.where(elliptic != 0 and dim > 1, UNBOUNDED, real(0.0))
@@ -151,9 +154,9 @@ def contact_rows(
             for row in range(pair_rows[p]):
                 r = row_resistance(z, weight, mu, impratio[world], dim, elliptic, row)
                 kb = row_spring_damper(
-                    pair_solref[world, p],
-                    pair_solreffriction[world, p],
-                    pair_solimp[world, p],
+                    pair_solref[world, k],
+                    pair_solreffriction[world, k],
+                    pair_solimp[world, k],
                     timestep[world],
                     refsafe,
                     elliptic,
@@ -299,6 +302,7 @@ def contact_power(
     impratio: wp.array(dtype=real),
     softness: wp.array(dtype=real),
     # In:
+    candidate: wp.array2d(dtype=int),
     contact_pair: wp.array2d(dtype=int),
     distance: wp.array2d(dtype=real),
     pos: wp.array2d(dtype=vec3),
@@ -316,8 +320,9 @@ def contact_power(
     """
     world, c = wp.tid()
     p = contact_pair[world, c]
-    if p >= 0:
-        violation = distance[world, c] - pair_margin[world, p]
+    k = place(world, p, candidate)
+    if k >= 0:
+        violation = distance[world, c] - pair_margin[world, k]
         if violation < softness[world]:
             b1 = geom_body[pair[p, 0]]
             b2 = geom_body[pair[p, 1]]
@@ -334,10 +339,10 @@ def contact_power(
                 u,
                 violation,
                 body_invweight0[world, b1][0] + body_invweight0[world, b2][0],
-                pair_friction[world, p],
-                pair_solref[world, p],
-                pair_solreffriction[world, p],
-                pair_solimp[world, p],
+                pair_friction[world, k],
+                pair_solref[world, k],
+                pair_solreffriction[world, k],
+                pair_solimp[world, k],
                 timestep[world],
                 impratio[world],
                 softness[world],
@@ -369,6 +374,7 @@ def contact_forces(
     impratio: wp.array(dtype=real),
     softness: wp.array(dtype=real),
     # In:
+    candidate: wp.array2d(dtype=int),
     contact_pair: wp.array2d(dtype=int),
     distance: wp.array2d(dtype=real),
     pos: wp.array2d(dtype=vec3),
@@ -383,8 +389,9 @@ def contact_forces(
     world, c = wp.tid()
     p = contact_pair[world, c]
     force = vec6()
-    if p >= 0:
-        violation = distance[world, c] - pair_margin[world, p]
+    k = place(world, p, candidate)
+    if k >= 0:
+        violation = distance[world, c] - pair_margin[world, k]
         if violation < softness[world]:
             b1 = geom_body[pair[p, 0]]
             b2 = geom_body[pair[p, 1]]
@@ -400,10 +407,10 @@ def contact_forces(
                 u,
                 violation,
                 body_invweight0[world, b1][0] + body_invweight0[world, b2][0],
-                pair_friction[world, p],
-                pair_solref[world, p],
-                pair_solreffriction[world, p],
-                pair_solimp[world, p],
+                pair_friction[world, k],
+                pair_solref[world, k],
+                pair_solreffriction[world, k],
+                pair_solimp[world, k],
                 timestep[world],
                 impratio[world],
                 softness[world],

@@ -34,7 +34,7 @@ from .parts import (
     touch,
 )
 from .polytope import FAR, farthest_apart
-from .shapes import CYLINDER, ELLIPSOID, HFIELD, MESH, bounding_radius
+from .shapes import CYLINDER, ELLIPSOID, HFIELD, MESH, bounding_radius, chosen
 from .solids import NEARBY, Hulls, Solid, ball_of, gap_along, outside, parts_near, solid_part
 
 COARSE = wp.constant(16)
@@ -190,6 +190,7 @@ def extent(kind: int, size: vec3, hull_radius: real) -> real:
 def features(
     # Structure:
     pair: wp.array2d(dtype=int),
+    mine: wp.array(dtype=int),
     own: wp.array(dtype=int),
     slot: wp.array(dtype=int),
     geom_type: wp.array(dtype=int),
@@ -211,19 +212,23 @@ def features(
     geom_size: wp.array2d(dtype=vec3),
     detection: wp.array2d(dtype=real),
     # In:
+    candidate: wp.array2d(dtype=int),
     geom_pos: wp.array2d(dtype=vec3),
     geom_quat: wp.array2d(dtype=quat),
     # Out:
     feature_out: wp.array2d(dtype=int),
 ):
-    """Features of the pairs ``own`` of convex geoms, in the slots ``slot[i]:slot[i + 1]`` of each; ``several``: of flat
-    sides not only the deepest point."""
+    """Features of candidates ``own`` that are pairs of convex geoms, ``mine`` slots from ``slot[i]``; ``several``: of
+    flat sides not only the deepest point."""
     world, i = wp.tid()
-    g1 = pair[own[i], 0]
-    g2 = pair[own[i], 1]
+    pair_number = chosen(world, own[i], mine, candidate)
+    if pair_number < 0:
+        return
+    g1 = pair[pair_number, 0]
+    g2 = pair[pair_number, 1]
     margin = detection[world, own[i]]
     count = slot[i]
-    last = slot[i + 1]
+    last = count + mine[pair_number]
     kind1 = geom_type[g1]
     kind2 = geom_type[g2]
     r1 = extent(kind1, geom_size[world, g1], geom_radius[g1])

@@ -10,6 +10,7 @@ from .constraint import impedance, resistance, restoring, set_row, spring_damper
 def dof_friction_rows(
     # Structure:
     friction_dof: wp.array(dtype=int),
+    friction_column: wp.array(dtype=int),
     refsafe: int,
     first: int,
     # Model:
@@ -34,7 +35,7 @@ def dof_friction_rows(
     r = resistance(impedance(dof_solimp[world, d], real(0.0)), dof_invweight0[world, d])
     row = first + i
     set_row(world, row, r, -kb[1] * qvel[world, d], -loss, loss, jacobian_out, weight_out, reference_out, bound_out)
-    jacobian_out[world, row, d] = real(1.0)
+    jacobian_out[world, row, friction_column[i]] = real(1.0)
 
 
 @wp.kernel

@@ -12,7 +12,7 @@ from .convex import extent, hull_row, patch_side, patches, settled, solid, start
 from .parts import part_of, parts_number, touch
 from .polytope import farthest_apart
 from .prism import PARTS, prism_of, prism_part
-from .shapes import CYLINDER, HFIELD
+from .shapes import CYLINDER, HFIELD, chosen
 from .solids import Hulls, ball_of, farthest
 
 TOUCHING = wp.constant(5)
@@ -38,6 +38,7 @@ def cells(low: real, high: real, half: real, lines: int) -> wp.vec2i:
 def features(
     # Structure:
     pair: wp.array2d(dtype=int),
+    mine: wp.array(dtype=int),
     own: wp.array(dtype=int),
     slot: wp.array(dtype=int),
     geom_type: wp.array(dtype=int),
@@ -61,18 +62,22 @@ def features(
     hfield_data: wp.array2d(dtype=real),
     detection: wp.array2d(dtype=real),
     # In:
+    candidate: wp.array2d(dtype=int),
     geom_pos: wp.array2d(dtype=vec3),
     geom_quat: wp.array2d(dtype=quat),
     # Out:
     feature_out: wp.array2d(dtype=int),
 ):
-    """Features of the pairs ``own`` of a height field and a convex geom, in the slots ``slot[i]:slot[i + 1]``."""
+    """Features of candidates ``own`` that are a height field and a convex geom, ``mine`` slots from ``slot[i]``."""
     world, i = wp.tid()
-    g1 = pair[own[i], 0]
-    g2 = pair[own[i], 1]
+    pair_number = chosen(world, own[i], mine, candidate)
+    if pair_number < 0:
+        return
+    g1 = pair[pair_number, 0]
+    g2 = pair[pair_number, 1]
     margin = detection[world, own[i]]
     count = slot[i]
-    last = slot[i + 1]
+    last = count + mine[pair_number]
     rows = geom_grid[g1, 1]
     columns = geom_grid[g1, 2]
     size = hfield_size[world, geom_grid[g1, 0]]

@@ -43,6 +43,7 @@ def joint_limit_rows(
     joint_type: wp.array(dtype=int),
     joint_qpos: wp.array(dtype=int),
     joint_dof: wp.array(dtype=int),
+    joint_column: wp.array(dtype=int),
     refsafe: int,
     first: int,
     # Model:
@@ -75,10 +76,11 @@ def joint_limit_rows(
         reference = -kb[1] * joint_rate(t, slope, qvel, world, d) - kb[0] * z * violation
         row = first + i
         set_row(world, row, r, reference, -UNBOUNDED, real(0.0), jacobian_out, weight_out, reference_out, bound_out)
-        jacobian_out[world, row, d] = slope[1]
+        column = joint_column[j]
+        jacobian_out[world, row, column] = slope[1]
         if t == BALL:
-            jacobian_out[world, row, d + 1] = slope[2]
-            jacobian_out[world, row, d + 2] = slope[3]
+            jacobian_out[world, row, column + 1] = slope[2]
+            jacobian_out[world, row, column + 2] = slope[3]
 
 
 @wp.kernel

@@ -8,7 +8,7 @@ import warp as wp
 
 from .._precision import quat, real, vec3
 from ..math import rotate, rotate_back
-from .shapes import against_plane, z_axis
+from .shapes import against_plane, chosen, z_axis
 
 
 @wp.func
@@ -55,6 +55,7 @@ def plane_vertex(origin: vec3, q1: quat, p: vec3, q: quat, vertex: vec3):
 def features(
     # Structure:
     pair: wp.array2d(dtype=int),
+    mine: wp.array(dtype=int),
     own: wp.array(dtype=int),
     slot: wp.array(dtype=int),
     geom_vert: wp.array(dtype=int),
@@ -70,18 +71,22 @@ def features(
     # Model:
     detection: wp.array2d(dtype=real),
     # In:
+    candidate: wp.array2d(dtype=int),
     geom_pos: wp.array2d(dtype=vec3),
     geom_quat: wp.array2d(dtype=quat),
     # Out:
     feature_out: wp.array2d(dtype=int),
 ):
-    """Features of the pairs ``own`` of a plane and a mesh, in the slots ``slot[i]:slot[i + 1]`` of each."""
+    """Features of candidates ``own`` that are pairs of a plane and a mesh, ``mine`` slots from ``slot[i]``."""
     world, i = wp.tid()
-    a = pair[own[i], 0]
-    b = pair[own[i], 1]
+    pair_number = chosen(world, own[i], mine, candidate)
+    if pair_number < 0:
+        return
+    a = pair[pair_number, 0]
+    b = pair[pair_number, 1]
     margin = detection[world, own[i]]
     count = slot[i]
-    last = slot[i + 1]
+    last = count + mine[pair_number]
     axis = z_axis(geom_quat[world, a])
     height = wp.dot(geom_pos[world, b] - geom_pos[world, a], axis)
     if height <= margin + geom_radius[b]:

@@ -14,6 +14,7 @@ from .shapes import (
     SPHERE,
     against_plane,
     bounding_radius,
+    chosen,
     corner,
     z_axis,
 )
@@ -90,6 +91,7 @@ def plane_contact(origin: vec3, q1: quat, kind: int, p: vec3, q: quat, size: vec
 def features(
     # Structure:
     pair: wp.array2d(dtype=int),
+    mine: wp.array(dtype=int),
     own: wp.array(dtype=int),
     slot: wp.array(dtype=int),
     geom_type: wp.array(dtype=int),
@@ -97,22 +99,26 @@ def features(
     geom_size: wp.array2d(dtype=vec3),
     detection: wp.array2d(dtype=real),
     # In:
+    candidate: wp.array2d(dtype=int),
     geom_pos: wp.array2d(dtype=vec3),
     geom_quat: wp.array2d(dtype=quat),
     # Out:
     feature_out: wp.array2d(dtype=int),
 ):
-    """Features of the pairs ``own`` of a plane and another geom, in the slots ``slot[i]:slot[i + 1]`` of each."""
+    """Features of candidates ``own`` that are pairs of a plane and another geom, ``mine`` slots from ``slot[i]``."""
     world, i = wp.tid()
-    a = pair[own[i], 0]
-    b = pair[own[i], 1]
+    pair_number = chosen(world, own[i], mine, candidate)
+    if pair_number < 0:
+        return
+    a = pair[pair_number, 0]
+    b = pair[pair_number, 1]
     kind = geom_type[b]
     size = geom_size[world, b]
     n = z_axis(geom_quat[world, a])
     margin = detection[world, own[i]]
     height = wp.dot(geom_pos[world, b] - geom_pos[world, a], n)
     count = slot[i]
-    last = slot[i + 1]
+    last = count + mine[pair_number]
     if height <= margin + bounding_radius(kind, size):
         up = n
         if kind != SPHERE:

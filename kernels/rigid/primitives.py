@@ -19,6 +19,7 @@ from .shapes import (
     SPHERE,
     against_plane,
     bounding_radius,
+    chosen,
     end,
     two_balls,
     z_axis,
@@ -221,6 +222,7 @@ def near(type1: int, type2: int, p1: vec3, size1: vec3, p2: vec3, size2: vec3, m
 def features(
     # Structure:
     pair: wp.array2d(dtype=int),
+    mine: wp.array(dtype=int),
     own: wp.array(dtype=int),
     slot: wp.array(dtype=int),
     geom_type: wp.array(dtype=int),
@@ -228,22 +230,26 @@ def features(
     geom_size: wp.array2d(dtype=vec3),
     detection: wp.array2d(dtype=real),
     # In:
+    candidate: wp.array2d(dtype=int),
     geom_pos: wp.array2d(dtype=vec3),
     geom_quat: wp.array2d(dtype=quat),
     # Out:
     feature_out: wp.array2d(dtype=int),
 ):
-    """Features of the pairs ``own`` that have a closed form, in the slots ``slot[i]:slot[i + 1]`` of each."""
+    """Features of candidates ``own`` that are pairs with a closed form, ``mine`` slots from ``slot[i]``."""
     world, i = wp.tid()
-    a = pair[own[i], 0]
-    b = pair[own[i], 1]
+    pair_number = chosen(world, own[i], mine, candidate)
+    if pair_number < 0:
+        return
+    a = pair[pair_number, 0]
+    b = pair[pair_number, 1]
     p1 = geom_pos[world, a]
     s1 = geom_size[world, a]
     p2 = geom_pos[world, b]
     s2 = geom_size[world, b]
     margin = detection[world, own[i]]
     count = slot[i]
-    last = slot[i + 1]
+    last = count + mine[pair_number]
     if near(geom_type[a], geom_type[b], p1, s1, p2, s2, margin):
         q1 = geom_quat[world, a]
         q2 = geom_quat[world, b]

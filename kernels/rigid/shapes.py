@@ -105,3 +105,36 @@ def contact_frame(n: vec3, hint: vec3) -> mat33:
     t1 = wp.normalize(t - n * wp.dot(n, t))  # again: a hint near the normal loses its right angle to rounding
     t2 = wp.cross(n, t1)
     return mat33(n[0], n[1], n[2], t1[0], t1[1], t1[2], t2[0], t2[1], t2[2])
+
+
+@wp.func
+def chosen(world: int, k: int, mine: wp.array(dtype=int), candidate: wp.array2d(dtype=int)) -> int:
+    """The pair that candidate k stands for, or -1 where there is none or ``mine`` has no slots for it."""
+    p = candidate[world, k]
+    if p >= 0:
+        p = wp.where(mine[p] != 0, p, -1)
+    return p
+
+
+@wp.func
+def place(world: int, p: int, candidate: wp.array2d(dtype=int)) -> int:
+    """Where a pair stands among the candidates, which ascend and end with -1s; -1 if it is not there."""
+    count = candidate.shape[1]
+    if p < 0:
+        return -1
+    if p < count:
+        if candidate[world, p] == p:
+            return p
+    low = int(0)
+    high = int(count)
+    while low < high:
+        middle = (low + high) // 2
+        q = candidate[world, middle]
+        if q >= 0 and q < p:
+            low = middle + 1
+        else:
+            high = middle
+    if low < count:
+        if candidate[world, low] == p:
+            return low
+    return -1

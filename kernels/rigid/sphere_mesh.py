@@ -8,7 +8,7 @@ import warp as wp
 
 from .._precision import quat, real, vec3
 from ..math import rotate, rotate_back
-from .shapes import MIN_SQUARED, against_plane, two_balls
+from .shapes import MIN_SQUARED, against_plane, chosen, two_balls
 
 
 @wp.func
@@ -50,6 +50,7 @@ def over_face(
 def features(
     # Structure:
     pair: wp.array2d(dtype=int),
+    mine: wp.array(dtype=int),
     own: wp.array(dtype=int),
     slot: wp.array(dtype=int),
     geom_edge: wp.array2d(dtype=int),
@@ -63,15 +64,19 @@ def features(
     geom_size: wp.array2d(dtype=vec3),
     detection: wp.array2d(dtype=real),
     # In:
+    candidate: wp.array2d(dtype=int),
     geom_pos: wp.array2d(dtype=vec3),
     geom_quat: wp.array2d(dtype=quat),
     # Out:
     feature_out: wp.array2d(dtype=int),
 ):
-    """Features of the pairs ``own`` of a sphere and a mesh, in the slot ``slot[i]`` of each."""
+    """Features of candidates ``own`` that are pairs of a sphere and a mesh, in slot ``slot[i]``."""
     world, i = wp.tid()
-    a = pair[own[i], 0]
-    b = pair[own[i], 1]
+    pair_number = chosen(world, own[i], mine, candidate)
+    if pair_number < 0:
+        return
+    a = pair[pair_number, 0]
+    b = pair[pair_number, 1]
     reach = detection[world, own[i]] + geom_size[world, a][0]
     x = rotate_back(geom_quat[world, b], geom_pos[world, a] - geom_pos[world, b])
     highest = real(-1.0e10)

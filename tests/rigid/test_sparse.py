@@ -1,0 +1,233 @@
+"""Mechanisms without matrices: articulated inertias, conjugate gradients and the broad phase.
+
+They must give what MuJoCo gives, and what the dense solve gives, for every mechanism that they can be used for.
+"""
+
+import itertools
+
+import jax
+import jax.numpy as jnp
+import mujoco
+import numpy as np
+import pytest
+
+import fphys
+from fphys.rigid.collision import _near_op, contacts
+from fphys.testing import check_grads, check_transforms
+
+BRANCHES = """
+<mujoco><option timestep="0.002" jacobian="{jacobian}" integrator="{integrator}"/>
+  <default><joint damping="0.3" armature="0.02"/><geom mass="0.4"/></default>
+  <worldbody>
+    <geom type="plane" size="9 9 1"/>
+    <body pos="0 0 0.25"><freejoint/><geom type="box" size="0.2 0.12 0.05"/>
+      <body pos="0.2 0.1 0"><joint axis="0 1 0" limited="true" range="-20 40" frictionloss="0.3"/>
+        <geom type="capsule" fromto="0 0 0 0.1 0.05 -0.2" size="0.04"/>
+        <body pos="0.1 0.05 -0.2"><joint type="ball"/><geom size="0.06" friction="0.5 0.01 0.001" condim="6"/></body>
+      </body>
+      <body pos="-0.2 0 0"><joint type="slide" axis="1 0 1" limited="true" range="-0.05 0.05"/>
+        <joint axis="0 1 0"/><geom type="capsule" fromto="0 0 0 -0.1 0 -0.22" size="0.05" condim="1"/>
+        <body pos="0 0 0.1"><geom size="0.05"/></body>
+      </body>
+    </body>
+    <body pos="0.45 0.2 0.1"><freejoint/><geom size="0.12" condim="4"/></body>
+    <body pos="-0.2 0.4 0.1"><geom type="box" size="0.1 0.1 0.1"/></body>
+  </worldbody>
+  <actuator><position joint="" kp="3"/></actuator>
+</mujoco>""".replace('  <actuator><position joint="" kp="3"/></actuator>\n', "")
+"""A tree with every kind of joint, limits, dry friction, two joints on one body, a welded body, all condims."""
+
+ROPE = """<body pos="0.1 0 0"><joint axis="0 {a} {b}" damping="0.01"/>
+<geom type="capsule" size="0.02" fromto="0 0 0 0.1 0 0"/>"""
+
+
+def rope(n: int, jacobian: str) -> str:
+    """A hanging chain whose hinges are turned against each other."""
+    links = "".join(ROPE.format(a=k % 2, b=1 - k % 2) for k in range(n)) + "</body>" * n
+    flag = "<flag contact='disable'/>"
+    return f"<mujoco><option jacobian='{jacobian}'>{flag}</option><worldbody>{links}</worldbody></mujoco>"
+
+
+def pile(shape: tuple[int, int, int], jacobian: str, kinds: tuple[str, ...] = ("sphere", "box", "capsule")) -> str:
+    """Free bodies over a plane and against a wall, in layers."""
+    size = {"sphere": "0.1", "box": "0.09 0.1 0.08", "capsule": "0.07 0.05"}
+    rng, bodies = np.random.default_rng(0), ""
+    for k, place in enumerate(itertools.product(*map(range, shape))):
+        x, y, z = np.array([0.19, 0.2, 0.17]) * place + rng.normal(size=3) * 0.004
+        kind = kinds[k % len(kinds)]
+        bodies += f"<body pos='{x:.4f} {y:.4f} {z + 0.09:.4f}'><freejoint/>"
+        bodies += f"<geom type='{kind}' size='{size[kind]}' mass='0.5'/></body>"
+    wall = "<geom type='plane' size='9 9 1'/><geom type='box' size='1 0.05 1' pos='0 -0.14 0.5'/>"
+    option = f"<option timestep='0.002' jacobian='{jacobian}'/>"
+    return f"<mujoco>{option}<worldbody>{wall}{bodies}</worldbody></mujoco>"
+
+
+SCENES = {
+    "branches": lambda j: BRANCHES.format(jacobian=j, integrator="Euler"),
+    "branches-rk4": lambda j: BRANCHES.format(jacobian=j, integrator="RK4"),
+    "rope": lambda j: rope(20, j),
+    "pile": lambda j: pile((2, 2, 2), j),
+}
+
+
+def settled(xml: str, steps: int, disturb: float = 0.3) -> tuple[mujoco.MjModel, mujoco.MjData]:
+    """MuJoCo's state after some steps, its velocities disturbed."""
+    m = mujoco.MjModel.from_xml_string(xml)
+    m.opt.tolerance, m.opt.iterations = 0, 200
+    m.opt.disableflags |= mujoco.mjtDisableBit.mjDSBL_ISLAND | mujoco.mjtDisableBit.mjDSBL_WARMSTART
+    d = mujoco.MjData(m)
+    for _ in range(steps):
+        mujoco.mj_step(m, d)
+    d.qvel += disturb * np.random.default_rng(1).normal(size=m.nv)
+    mujoco.mj_forward(m, d)
+    return m, d
+
+
+def state_of(model: fphys.Model, d: mujoco.MjData) -> fphys.State:
+    real = model.qpos0.dtype
+    return fphys.init(model, 1).replace(qpos=jnp.array(d.qpos, real)[None], qvel=jnp.array(d.qvel, real)[None])
+
+
+def pair(name: str, steps: int = 60) -> tuple[fphys.Model, fphys.Model, fphys.State]:
+    """The same mechanism without matrices and with, in a state with contacts."""
+    _, d = settled(SCENES[name]("sparse"), steps)
+    sparse, dense = (fphys.load(SCENES[name](j)) for j in ("sparse", "dense"))
+    assert sparse.structure.sparse and not dense.structure.sparse
+    return sparse, dense, state_of(sparse, d)
+
+
+def close(a: jax.Array, b: jax.Array, part: float) -> None:
+    scale = max(1.0, float(jnp.abs(b).max()))
+    np.testing.assert_allclose(a, b, rtol=0, atol=part * scale)
+
+
+@pytest.mark.parametrize("steps", [0, 40, 150])
+@pytest.mark.parametrize("name", SCENES)
+def test_accelerations_are_mujocos(name: str, steps: int) -> None:
+    m, d = settled(SCENES[name]("sparse"), steps)
+    m.opt.iterations = 200
+    model = fphys.load(m)
+    assert model.structure.sparse
+    state = state_of(model, d)
+    qacc, info = fphys.forward(model, state)
+    close(qacc[0], d.qacc, 1e-8)
+    assert int(info.status[0]) == 0
+    assert info.contacts is None or int((info.contacts.pair >= 0).sum()) == d.ncon
+    mujoco.mj_step(m, d)
+    close(fphys.step(model, state).qvel[0], d.qvel, 1e-9)
+
+
+@pytest.mark.parametrize("name", SCENES)
+def test_gradients_are_those_of_the_dense_solve(name: str) -> None:
+    sparse, dense, state = pair(name)
+    force = 0.1 * jnp.ones((1, sparse.structure.nv))
+    weight = jnp.cos(1.7 * jnp.arange(sparse.structure.nv, dtype=float))[None]
+
+    def loss(model: fphys.Model, state: fphys.State, force: jax.Array) -> jax.Array:
+        after = fphys.step(model, fphys.step(model, state, force=force), force=force)
+        return (after.qvel * weight).sum() + (after.qpos**2).sum()
+
+    found, wanted = (jax.jit(jax.grad(loss, (0, 1, 2), allow_int=True))(m, state, force) for m in (sparse, dense))
+    leaves = zip(jax.tree.leaves_with_path(found), jax.tree.leaves(wanted), strict=True)
+    for (path, a), b in leaves:
+        if b.size and jnp.issubdtype(b.dtype, jnp.floating):
+            scale = max(1e-3, float(jnp.abs(b).max()))
+            np.testing.assert_allclose(a, b, rtol=0, atol=1e-7 * scale, err_msg=jax.tree_util.keystr(path))
+
+
+def test_gradient_is_that_of_differences() -> None:
+    sparse, _, state = pair("branches")
+
+    def velocity(mass: jax.Array, qpos: jax.Array, qvel: jax.Array) -> jax.Array:
+        model = sparse.replace(body=sparse.body.replace(mass=mass))
+        return fphys.step(model, state.replace(qpos=qpos, qvel=qvel)).qvel
+
+    check_grads(velocity, (sparse.body.mass, state.qpos, state.qvel))
+
+
+@pytest.mark.parametrize("name", ["branches", "pile"])
+def test_inverse_dynamics_undo_forward_ones(name: str) -> None:
+    sparse, dense, state = pair(name)
+    force = jnp.sin(jnp.arange(sparse.structure.nv, dtype=float))[None]
+    qacc, _ = fphys.forward(sparse, state, force=force)
+    close(fphys.inverse(sparse, state, qacc), force, 1e-7)
+    close(fphys.inverse(sparse, state, qacc), fphys.inverse(dense, state, qacc), 1e-9)
+
+
+def test_transforms() -> None:
+    sparse, _, state = pair("pile")
+    state = jax.tree.map(lambda x: jnp.concatenate([x, x]), state)
+    slippery = sparse.geom.friction.at[:, 1:].mul(0.5)
+    model = sparse.replace(geom=sparse.geom.replace(friction=jnp.concatenate([sparse.geom.friction, slippery])))
+    check_transforms(lambda m, s: fphys.step(m, s).qvel, (model, state), perturb=1e-3, batches=(2,), max_patterns=3)
+
+
+def test_single_precision() -> None:
+    for name in SCENES:
+        _, d = settled(SCENES[name]("sparse"), 60)
+        double, single = (fphys.load(SCENES[name]("sparse"), dtype=x) for x in ("float64", "float32"))
+        exact, found = (fphys.step(m, state_of(m, d)) for m in (double, single))
+        close(found.qvel, exact.qvel, 1e-4)
+
+
+def test_contact_sets_are_those_of_all_pairs() -> None:
+    """Wherever the bodies are: the broad phase loses no pair, and orders them as a walk through all pairs does."""
+    sparse, dense = (fphys.load(pile((3, 2, 2), j)) for j in ("sparse", "dense"))
+    rng = np.random.default_rng(3)
+    worlds, seen = 40, 0
+    state = fphys.init(sparse, worlds, max_contacts=200, max_constraints=2000)
+    spread = np.geomspace(0.05, 3.0, worlds)[:, None]
+    qpos = np.array(state.qpos)
+    for k in range(sparse.structure.njnt):
+        qpos[:, 7 * k : 7 * k + 3] = spread * rng.normal(size=(worlds, 3)) + rng.normal(size=(worlds, 1)) * 5
+        turn = rng.normal(size=(worlds, 4))
+        qpos[:, 7 * k + 3 : 7 * k + 7] = turn / np.linalg.norm(turn, axis=1, keepdims=True)
+    state = state.replace(qpos=jnp.array(qpos))
+    found, wanted = contacts(sparse, state), contacts(dense, state)
+    for a, b in zip(found, wanted, strict=True):
+        np.testing.assert_array_equal(a, b)
+    seen = int((wanted.pair >= 0).sum())
+    assert seen > 200
+    candidate, status = _near_op(sparse, state)
+    pairs = np.asarray(candidate)
+    assert not np.asarray(status).any()
+    assert all((np.diff(row[row >= 0]) > 0).all() and (row[np.argmax(row < 0) :] < 0).all() for row in pairs[-5:])
+    near, every = int((pairs[-1] >= 0).sum()), len(sparse.structure.geom.pair)
+    assert near < every / 2  # where bodies are spread, most pairs are never looked at
+
+
+def test_broad_phase_that_overflows_is_reported() -> None:
+    model = fphys.load(pile((3, 3, 2), "sparse"))
+    state = fphys.init(model, 1, max_contacts=1)
+    assert int(fphys.step(model, state).status[0]) & fphys.Status.CONTACT_OVERFLOW
+
+
+def test_a_given_contact_set_is_kept() -> None:
+    sparse, dense, state = pair("pile")
+    _, info = fphys.forward(sparse, state)
+    moved = state.replace(qpos=state.qpos.at[:, 2].add(0.001))
+    found, wanted = (fphys.forward(m, moved, contacts=info.contacts) for m in (sparse, dense))
+    np.testing.assert_array_equal(found[1].contacts.pair, info.contacts.pair)
+    close(found[0], wanted[0], 1e-8)
+
+
+def test_large_mechanisms_are_sparse_and_the_file_may_say_otherwise() -> None:
+    assert fphys.load(rope(60, "auto")).structure.sparse
+    assert not fphys.load(rope(59, "auto")).structure.sparse
+    assert not fphys.load(rope(60, "dense")).structure.sparse
+    elliptic = pile((2, 1, 1), "sparse").replace("timestep", "cone='elliptic' timestep")
+    assert not fphys.load(elliptic).structure.sparse
+
+
+def test_one_bad_world_leaves_the_others_alone() -> None:
+    sparse, _, state = pair("pile")
+    alone = fphys.step(sparse, state)
+    three = jax.tree.map(lambda x: jnp.concatenate([x, x, x]), state)
+    fine = jnp.array([0, 2])
+    for bad in (jnp.nan, 1e9):
+        broken = three.replace(qpos=three.qpos.at[1, 0].set(bad), qvel=three.qvel.at[1, 3].set(bad))
+        after = fphys.step(sparse, broken)
+        for world in (0, 2):
+            np.testing.assert_array_equal(after.qpos[world], alone.qpos[0])
+        gradient = jax.grad(lambda q, s=broken: fphys.step(sparse, s.replace(qpos=q)).qvel[fine].sum())(broken.qpos)
+        assert bool(jnp.isfinite(gradient[fine]).all())
