@@ -58,6 +58,7 @@ def block(worlds: int, edge: int) -> tuple[sph.Params, sph.State]:
         gravity=jnp.asarray([[0.0, 0.0, -9.81]], real),
         viscosity=0.5,
         artificial=0.02,
+        diffusion=0.1,
         smoothing=1.0,
         exponent=7.0,
     )
