@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from ..particles import sph
-from . import plain_sph
+from . import genesis_sph, plain_sph
 from .case import Case, Workload
 
 Array = jax.Array
@@ -21,7 +21,7 @@ _GRADIENT_BELOW = 70  # particles along an edge up to which the gradient is chec
 
 
 def sph_cases() -> list[Case]:
-    """A step for each size, its gradient, and the same step in plain JAX; many small worlds beside one large."""
+    """A step for each size, its gradient, the same in plain JAX and in Genesis; many small worlds beside one large."""
     cases = []
     for size, edge in SIZES.items():
         name, worlds = f"particles.sph.{size}.step", (1, 256) if size == "1k" else (1,)
@@ -40,6 +40,9 @@ def sph_cases() -> list[Case]:
         ]
         if size in ("4k", "32k"):
             cases.append(Case(f"{name}_jax", lambda w, e=edge: _plain(e), relative_to=name, tags=tags, **made))
+        if size in ("4k", "32k", "262k") and genesis_sph.INSTALLED:
+            genesis = Case(f"{name}_genesis", lambda w, e=edge: _genesis(e), relative_to=name, tags=tags, **made)
+            cases.append(genesis)
     return cases
 
 
@@ -58,6 +61,7 @@ def block(worlds: int, edge: int) -> tuple[sph.Params, sph.State]:
         gravity=jnp.asarray([[0.0, 0.0, -9.81]], real),
         viscosity=0.5,
         artificial=0.02,
+        diffusion=0.1,
         smoothing=1.0,
         exponent=7.0,
     )
@@ -109,6 +113,11 @@ def _plain(edge: int) -> Workload:
         _plain_agrees(params, state, jax.jit(sph.step)(params, state))
 
     return Workload(_plain_fn(params), (state.x[0], state.v[0], state.rho[0], params.gravity[0]), validate)
+
+
+def _genesis(edge: int) -> Workload:
+    params, state = block(1, edge)
+    return genesis_sph.genesis(params, state)
 
 
 def _backward(worlds: int, edge: int) -> Workload:

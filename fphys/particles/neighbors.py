@@ -34,11 +34,6 @@ class Grid:
     def cells(self) -> int:
         return math.prod(self.counts)
 
-    @property
-    def runs(self) -> int:
-        """Runs of slots around a cell."""
-        return 18 if self.counts[2] > 1 else 6
-
 
 def make_grid(radius: float, periodic: Periods, extent: Sequence[float], particles: int) -> Grid:
     """Choose the cells.
@@ -163,7 +158,7 @@ def _build(grid: Grid, capacity: int) -> Any:
         launch(
             k.list_neighbors,
             dim=valid.shape,
-            inputs=[grid.counts, grid.period, grid.radius, grid.runs, cell, start, gathered],
+            inputs=[grid.counts, grid.period, grid.radius, cell, start, gathered],
             outputs=[index, number],
         )
 

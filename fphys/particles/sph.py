@@ -62,11 +62,11 @@ __all__ = [
 
 Array = jax.Array
 
+DIFFUSION = 0.1
+"""Density diffusion where none is given (Marrone 2011)."""
+
 SURFACE = 0.4
 """Where h |sum_j V grad W| is as large, a particle lies at a surface; in the outermost row it is about 0.7."""
-
-FAINT = 0.2
-"""Where h |n| is less, with n the sum of V grad W, there is no surface that has a normal and a curvature."""
 
 _FIELDS = ("x", "v", "rho", "p", "shift")
 
@@ -207,56 +207,64 @@ def _pair_forces(params: Params, state: State, near: Neighbors) -> Array:
     """Sum of forces for unit masses, shape (world, particle, dim)."""
     rough = params.artificial * params.h * params.sound_speed * params.density
     coefficients = jnp.stack(jnp.broadcast_arrays(params.viscosity, rough), -1)
-    return sums.forces(near, _particles(state), coefficients)[..., : state.x.shape[-1]]
+    total = sums.forces(near, _particles(state), coefficients)[..., : state.x.shape[-1]]
+    return total if params.tension is None else total + _tension(params, state, near) / rows(params.density, 3) ** 2
 
 
 def _acceleration(params: Params, state: State, near: Neighbors, force: Array | None) -> Array:
     mass = rows(particle_mass(params, state), 3)
     a = mass * _pair_forces(params, state, near) + params.gravity[:, None]
-    a = a if params.tension is None else a + _tension(params, state, near)
     return a if force is None else a + force / mass
 
 
 def _density_rate(params: Params, state: State, v: Array, near: Neighbors) -> Array:
-    diffusion = 2 * params.diffusion * params.h * params.sound_speed
+    delta = (DIFFUSION if params.tension is None else 0.0) if params.diffusion is None else params.diffusion
+    diffusion = 2 * delta * params.h * params.sound_speed
     stratification = rows(params.density / params.sound_speed**2, 2) * in_space(params.gravity)
     return rows(particle_mass(params, state), 2) * sums.rates(near, _particles(state, v), diffusion, stratification)
 
 
-def _edge(params: Params, state: State, near: Neighbors) -> Array:
-    """-sum_j V grad W [1/m], shape (world, particle, 3): it points out of the fluid, and is zero inside."""
-    x, one = in_space(state.x), jnp.ones_like(state.rho)
-    unit = sums.Particles(x, jnp.zeros_like(x), one, 0.5 * one, state.kind)
+def _edge(params: Params, state: State, near: Neighbors, walls: bool = True) -> Array:
+    """-sum_j V grad W [1/m], shape (world, particle, 3): it points out of the fluid, and is zero inside.
+
+    Without ``walls`` the sum is over fluid alone, and zero for walls.
+    """
+    x, half = in_space(state.x), jnp.full_like(state.rho, 0.5)
+    share = half if walls else jnp.where(state.kind == FLUID, half, -half)
+    unit = sums.Particles(x, jnp.zeros_like(x), 2 * half, share, state.kind)
     return params.spacing ** state.x.shape[-1] * sums.forces(near, unit, jnp.zeros((1, 2), x.dtype))
 
 
 def _tension(params: Params, state: State, near: Neighbors) -> Array:
-    """Acceleration by surface tension, -sigma kappa n / (s rho_0), shape (world, particle, dim).
+    """Force by surface tension over the volumes of both particles, shape (world, particle, dim).
 
-    n is the gradient of the share of space that particles fill. Across a flat surface it adds up to s, on the fluid's
-    side and where it is not too faint for a normal. Walls count as fluid, so that there is no tension along them.
+    The stress is h (|n|^2 I - n n) sigma / s, with n the gradient of the share of space that fluid fills; across a flat
+    surface it adds up to sigma. Walls are no fluid: along them there is tension, too, and nothing adheres.
     """
-    n = _edge(params, state, near)
-    size = params.h**2 * jnp.sum(n**2, -1)
-    unit = n / jnp.sqrt(jnp.sum(n**2, -1, keepdims=True) + (FAINT**2 / params.h) ** 2)
-    weight = jnp.where(state.kind == FLUID, size**2 / (size**2 + FAINT**4), 0)
-    sides = sums.Particles(in_space(state.x), unit, weight, state.p, state.kind)
-    total = sums.curvatures(near, sides)
-    _, scale = sums.smoothing(near.grid)
-    curvature = weight * total[..., 0] / (total[..., 1] + weight * scale + 1e-6 * scale)
-    push = -rows(params.tension / params.density, 3) / seen(state.x.shape[-1]) * curvature[..., None] * n
-    return push[..., : state.x.shape[-1]]
+    dim = state.x.shape[-1]
+    n = _edge(params, state, near, walls=False) * (params.h / stretched(dim, params.smoothing)) ** 0.5
+    none = jnp.zeros_like(state.rho)
+    total = sums.tensions(near, sums.Particles(in_space(state.x), n, none, none, state.kind))
+    return rows(params.tension, 3) * total[..., :dim]
 
 
 @functools.cache
-def seen(dim: int) -> float:
-    """Integral of the weighted gradient of the filled share across a flat surface, on the fluid's side: near 1/2."""
-    depth, radius = np.linspace(0, 2, 400), np.linspace(0, 2, 801)
-    q = np.minimum(np.hypot(depth[:, None], radius), 2)
-    kernel = (7 / (4 * np.pi) if dim == 2 else 21 / (16 * np.pi)) * (1 - q / 2) ** 4 * (2 * q + 1)
-    around = 2 if dim == 2 else 2 * np.pi * radius
-    slope = (around * kernel).sum(1) * radius[1]
-    return float((slope**5 / (slope**4 + FAINT**4)).sum() * depth[1])
+def stretched(dim: int, smoothing: float) -> float:
+    """What h^2 (|n|^2 I - n n) does where a flat surface of a lattice is stretched, over h, without a unit.
+
+    It is sum_i h |n_i|^2 w_i dx over a column of particles below the surface, with w the rate of stretching that the
+    pairs' sum sees: one inside, about a half at the surface.
+    """
+    depth = np.arange(int(2 * smoothing) + 2)
+    along = np.arange(-depth[-1], depth[-1] + 1)
+    axes = np.meshgrid(np.arange(-depth[-1], 2 * depth[-1]), *[along] * (dim - 1), indexing="ij")
+    q = np.sqrt(sum(a**2 for a in axes)) / smoothing
+    scale = (7 / (4 * np.pi) if dim == 2 else 21 / (16 * np.pi)) / smoothing ** (dim + 2)
+    slope, pull = 5 * scale * np.maximum(1 - q / 2, 0) ** 3, 1.5 * scale * np.maximum(1 - q**2 / 4, 0) ** 2
+    fluid = [axes[0] >= -d for d in depth]  # of the neighbours of a particle below so many rows
+    normal = np.array([(slope * axes[0])[f].sum() for f in fluid]) * smoothing
+    tangent = np.array([(pull * axes[1] ** 2)[f].sum() for f in fluid])
+    return float((normal**2 * tangent).sum() / smoothing)
 
 
 def _moving(state: State) -> sums.Moving:

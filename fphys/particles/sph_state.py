@@ -63,7 +63,7 @@ class Params(Tree):
     gravity: Any = 0.0  # [m/s^2], (dim,), (1 | world, dim) or 0
     viscosity: Any = 0.0  # mu, dynamic [Pa s]
     artificial: Any = 0.0  # alpha of the artificial viscosity, often 0.02
-    diffusion: Any = 0.1  # delta of the density diffusion
+    diffusion: Any = None  # delta of the density diffusion; None: 0.1, or 0 with tension, whose pressure it spreads
     background: Any = 1.0  # background pressure of the transport velocity, as a multiple of rho_0 c^2
     tension: Any = None  # sigma, surface tension [N/m]; None leaves its sums out
     smoothing: float = static(default=1.5)  # h / spacing; neighbours are nearer than 2 h

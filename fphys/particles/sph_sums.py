@@ -57,7 +57,7 @@ class Sum:
 forces = Sum("forces", 3, (2,))
 rates = Sum("rates", 1, (1, 3))
 extensions = Sum("extensions", 5, (3,))
-curvatures = Sum("curvatures", 2, (), "sph_tension")
+tensions = Sum("tensions", 3, (), "sph_tension")
 densities = Sum("densities", 1, (), "sph_transport", 8)
 transports = Sum("transports", 6, (), "sph_transport", 8)
 

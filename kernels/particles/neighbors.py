@@ -84,54 +84,6 @@ def counting_sort(
         slot_cell_out[world, slot] = wp.where(c < cells, c, -1)
 
 
-@wp.func
-def run(
-    world: int, k: int, cell: int, count: vec3i, period: vec3, start: wp.array2d(dtype=int)
-) -> tuple[int, int, vec3]:
-    """The k-th run of slots around a cell, begin and end, and by what its particles are moved to be near.
-
-    Cells that follow one another along the first axis are one run; where the three of them cross the seam of the
-    torus they are two, so there are six runs in a plane and eighteen in space.
-    """
-    cx = cell % count[0]
-    cy = (cell // count[0]) % count[1]
-    cz = cell // (count[0] * count[1])
-    row = k // 2
-    y = cy + row % 3 - 1
-    z = cz
-    if count[2] > 1:
-        z = cz + row // 3 - 1
-    moved = vec3()
-    if y < 0:
-        y = y + count[1]
-        moved = vec3(moved[0], -period[1], moved[2])
-    elif y >= count[1]:
-        y = y - count[1]
-        moved = vec3(moved[0], period[1], moved[2])
-    if z < 0:
-        z = z + count[2]
-        moved = vec3(moved[0], moved[1], -period[2])
-    elif z >= count[2]:
-        z = z - count[2]
-        moved = vec3(moved[0], moved[1], period[2])
-    first = wp.max(cx - 1, 0)
-    last = wp.min(cx + 1, count[0] - 1)
-    if k % 2 == 1:
-        if cx == 0:
-            first = count[0] - 1
-            last = first
-            moved = vec3(-period[0], moved[1], moved[2])
-        elif cx == count[0] - 1:
-            first = 0
-            last = 0
-            moved = vec3(period[0], moved[1], moved[2])
-        else:
-            first = 1
-            last = 0
-    base = (z * count[1] + y) * count[0]
-    return start[world, base + first], start[world, base + last + 1], moved
-
-
 @wp.kernel(enable_backward=False)
 def gather_positions(
     # Cells:
@@ -147,31 +99,53 @@ def gather_positions(
 
 
 @wp.func_native("""
+    const int nx = count[0], ny = count[1], nz = count[2];
+    const int cx = cell % nx, cy = (cell / nx) % ny, cz = cell / (nx * ny);
+    const int* first = start.data + world * (start.strides[0] / sizeof(int));
     const auto* X = x.data + world * (x.strides[0] / sizeof(*x.data));
     int* to = index.data + (world * index.strides[0] + slot * index.strides[1]) / sizeof(int);
     const int last = index.shape[2] - 1;
-    for (int s = begin; s < end; ++s) {
-        const auto d0 = centre[0] - X[s][0], d1 = centre[1] - X[s][1], d2 = centre[2] - X[s][2];
-        to[found < last ? found : last] = s;
-        found += (d0 * d0 + d1 * d1 + d2 * d2 < reach) & (s != slot);
-    }
+    const auto reach = radius * radius;
+    const auto centre = X[slot];
+    int found = 0;
+    for (int dz = nz > 1 ? -1 : 0; dz <= (nz > 1 ? 1 : 0); ++dz)
+        for (int dy = -1; dy <= 1; ++dy) {
+            const int wz = cz + dz < 0 ? nz : cz + dz >= nz ? -nz : 0;
+            const int wy = cy + dy < 0 ? ny : cy + dy >= ny ? -ny : 0;
+            const int* row = first + ((cz + dz + wz) * ny + cy + dy + wy) * nx;
+            const auto c1 = centre[1] + (wy > 0) * period[1] - (wy < 0) * period[1];
+            const auto c2 = centre[2] + (wz > 0) * period[2] - (wz < 0) * period[2];
+            const int across = cx == 0 ? nx - 1 : cx == nx - 1 ? 0 : -1;
+            for (int part = 0; part < (across < 0 ? 1 : 2); ++part) {
+                const int from = part ? across : cx == 0 ? 0 : cx - 1;
+                const int end = part ? across : cx == nx - 1 ? cx : cx + 1;
+                const auto c0 = centre[0] + part * (cx == 0 ? period[0] : -period[0]);
+                for (int s = row[from]; s < row[end + 1]; ++s) {
+                    const auto d0 = c0 - X[s][0], d1 = c1 - X[s][1], d2 = c2 - X[s][2];
+                    to[found < last ? found : last] = s;
+                    found += (d0 * d0 + d1 * d1 + d2 * d2 < reach) & (s != slot);
+                }
+            }
+        }
     return found;
 """)
 def append_near(
     world: int,
     slot: int,
-    begin: int,
-    end: int,
-    found: int,
-    centre: vec3,
-    reach: real,
+    cell: int,
+    count: vec3i,
+    period: vec3,
+    radius: real,
+    start: wp.array2d(dtype=int),
     x: wp.array2d(dtype=vec3),
     index: wp.array3d(dtype=int),
 ) -> int:
-    """Append the slots of a run that are near a centre to a row, and return how many the row has.
+    """Write the slots near one in a cell into its row, and return how many they are.
 
-    Every candidate is written and the place moves on if it is near, so there is no branch to predict. Native, for
-    Warp's own indexing multiplies by strides at every access.
+    Cells that follow one another along the first axis are one run of slots; where the three of them cross the seam of
+    the torus they are two. Beyond a seam the centre is moved by the period. Every candidate is written and the place
+    moves on if it is near, so there is no branch to predict. Native, for Warp's own indexing multiplies by strides at
+    every access.
     """
 
 
@@ -181,7 +155,6 @@ def list_neighbors(
     count: vec3i,
     period: vec3,
     radius: real,
-    runs: int,
     # Cells:
     cell: wp.array2d(dtype=int),
     start: wp.array2d(dtype=int),
@@ -197,12 +170,9 @@ def list_neighbors(
     """
     world, slot = wp.tid()
     found = int(0)
-    if cell[world, slot] >= 0:
-        xi = x[world, slot]
-        reach = radius * radius
-        for k in range(runs):
-            begin, end, moved = run(world, k, cell[world, slot], count, period, start)
-            found = append_near(world, slot, begin, end, found, xi - moved, reach, x, index_out)
+    c = cell[world, slot]
+    if c >= 0:
+        found = append_near(world, slot, c, count, period, radius, start, x, index_out)
     number_out[world, slot] = found
 
 

@@ -22,7 +22,7 @@ from .neighbors import separation
 @wp.func
 def distance_ratio(d: vec3, h: real) -> real:
     """q = r / h; a millionth is added so that the root has a derivative where particles coincide."""
-    return wp.sqrt(wp.dot(d, d) / (h * h) + real(1.0e-12))
+    return wp.sqrt(wp.dot(d, d) * (real(1.0) / (h * h)) + real(1.0e-12))
 
 
 @wp.func
@@ -61,11 +61,12 @@ def pair_force(d: vec3, a: vec6, b: vec6, viscosity: vec2, h: real, scale: real)
     Pressure -(p_i + p_j) grad W / (rho_i rho_j); viscosity 2 mu F (v_i - v_j) / (rho_i rho_j) (Morris 1997); and the
     artificial one, along the line between them, without a switch (Marrone 2011).
     """
-    slope = kernel_slope(d, h, scale) / (a[3] * b[3])
     u = velocity_of(a) - velocity_of(b)
-    along = viscosity[1] * wp.dot(u, d) / (wp.dot(d, d) + real(0.01) * h * h)
+    soft = wp.dot(d, d) + real(0.01) * h * h
+    slope = kernel_slope(d, h, scale) / (a[3] * b[3] * soft)
     rough = wp.where(a[5] < real(1.5) and b[5] < real(1.5), real(1.0), real(0.0))
-    return slope * ((rough * along - a[4] - b[4]) * d + rough * real(2.0) * viscosity[0] * u)
+    radial = rough * viscosity[1] * wp.dot(u, d) - (a[4] + b[4]) * soft
+    return slope * (radial * d + rough * real(2.0) * viscosity[0] * soft * u)
 
 
 @wp.func

@@ -1,35 +1,61 @@
-"""Curvature of a free surface, for surface tension as a force on it (Brackbill 1992; Morris 2000).
+"""Surface tension as the divergence of a stress.
 
-The divergence of the unit normals, kappa_i = sum_j w_j (u_j - u_i) . grad W / sum_j w_j W, over those neighbours that
-have a normal: w is one at the surface and zero inside. Divided by the same sum, it is right along a surface that has
-neighbours on one side only. How gradients are made is told in ``sph.py``, whose ``state`` this is too, with the normal
-u in the place of the velocity and w in that of the density.
+The stress of a surface is tangential, T = sigma delta (I - n n) (Lafaurie et al. 1994). Here n is the gradient of the
+share of space that fluid fills, and |n|^2 takes the place of delta: T = |n|^2 I - n n, a polynomial, which fades inside
+without a threshold. The force is antisymmetric in the pair, so that momentum is kept to rounding (Hu and Adams 2006).
+How gradients are made is told in ``sph.py``, whose ``state`` this is too, with n in the place of the velocity.
+
+Particles under tension clump where a kernel's slope falls with distance, and Wendland's does from 0.5 h on. That of
+W = scale (1 - q^2 / 4)^3 does from 0.89 h on, farther than nearest neighbours are.
 """
 
 import warp as wp
 
-from .._precision import real, vec2, vec3, vec6
+from .._precision import real, vec3, vec6
 from .neighbors import separation
-from .sph import gather_states, kernel_slope, kernel_value, velocity_of
+from .sph import gather_states, velocity_of
 
-__all__ = ["curvatures", "curvatures_adjoint", "gather_states"]
-
-
-@wp.func
-def pair_curvature(d: vec3, a: vec6, b: vec6, h: real, scale: real) -> vec2:
-    """What b gives to a: numerator and denominator."""
-    turn = wp.dot(velocity_of(b) - velocity_of(a), d)
-    return b[3] * vec2(kernel_slope(d, h, scale) * turn, kernel_value(d, h, scale))
+__all__ = ["gather_states", "tensions", "tensions_adjoint"]
 
 
 @wp.func
-def curvature_power(d: vec3, a: vec6, b: vec6, h: real, scale: real, la: vec2, lb: vec2) -> real:
-    """A pair's power."""
-    return wp.dot(la, pair_curvature(d, a, b, h, scale)) + wp.dot(lb, pair_curvature(-d, b, a, h, scale))
+def tension_slope(d: vec3, h: real, scale: real) -> real:
+    """W' / r."""
+    u = real(1.0) - wp.dot(d, d) / (real(4.0) * h * h)
+    return real(-1.5) * scale / (h * h) * u * u
 
 
-@wp.kernel
-def curvatures(
+@wp.func
+def tension_bend(d: vec3, h: real, scale: real) -> real:
+    """(W' / r)' / r."""
+    return real(1.5) * scale / (h * h * h * h) * (real(1.0) - wp.dot(d, d) / (real(4.0) * h * h))
+
+
+@wp.func
+def pair_tension(d: vec3, a: vec6, b: vec6, h: real, scale: real) -> vec3:
+    """Force on a by b, (T_a + T_b) grad W."""
+    m = velocity_of(a)
+    n = velocity_of(b)
+    stress = (wp.dot(m, m) + wp.dot(n, n)) * d - wp.dot(m, d) * m - wp.dot(n, d) * n
+    return tension_slope(d, h, scale) * stress
+
+
+@wp.func
+def tension_gradient(d: vec3, a: vec6, b: vec6, h: real, scale: real, l: vec3) -> tuple[vec3, vec3]:
+    """Gradient of l . pair_tension by d and by n of a."""
+    m = velocity_of(a)
+    n = velocity_of(b)
+    slope = tension_slope(d, h, scale)
+    ld = wp.dot(l, d)
+    size = wp.dot(m, m) + wp.dot(n, n)
+    power = size * ld - wp.dot(m, d) * wp.dot(m, l) - wp.dot(n, d) * wp.dot(n, l)
+    by_d = tension_bend(d, h, scale) * power * d
+    by_d += slope * (size * l - wp.dot(m, l) * m - wp.dot(n, l) * n)
+    return by_d, slope * (real(2.0) * ld * m - wp.dot(m, d) * l - wp.dot(m, l) * d)
+
+
+@wp.kernel(enable_backward=False)
+def tensions(
     # Grid:
     period: vec3,
     h: real,
@@ -42,20 +68,23 @@ def curvatures(
     x: wp.array2d(dtype=vec3),
     state: wp.array2d(dtype=vec6),
     # Out:
-    sum_out: wp.array2d(dtype=vec2),
+    force_out: wp.array2d(dtype=vec3),
 ):
-    """Both sums, without the particle's own share."""
+    """Sum of forces between fluid."""
     world, slot = wp.tid()
-    total = vec2()
+    total = vec3()
+    xi = x[world, slot]
     a = state[world, slot]
     for k in range(wp.min(number[world, slot], index.shape[2] - 1)):
         s = index[world, slot, k]
-        total += pair_curvature(separation(x[world, slot], x[world, s], period), a, state[world, s], h, scale)
-    sum_out[world, order[world, slot]] = total
+        b = state[world, s]
+        if a[5] + b[5] == real(0.0):
+            total += pair_tension(separation(xi, x[world, s], period), a, b, h, scale)
+    force_out[world, order[world, slot]] = total
 
 
 @wp.kernel(enable_backward=False)
-def curvatures_adjoint(
+def tensions_adjoint(
     # Grid:
     period: vec3,
     h: real,
@@ -68,25 +97,27 @@ def curvatures_adjoint(
     x: wp.array2d(dtype=vec3),
     state: wp.array2d(dtype=vec6),
     # Cotangents:
-    cotangent: wp.array2d(dtype=vec2),
+    cotangent: wp.array2d(dtype=vec3),
     # Out:
     x_out: wp.array2d(dtype=vec3),
     state_out: wp.array2d(dtype=vec6),
 ):
-    """Gradients of the curvatures' power."""
+    """Gradients of the tensions' power."""
     world, slot = wp.tid()
     by_x = vec3()
-    by_state = vec6()
+    by_n = vec3()
     i = order[world, slot]
     xi = x[world, slot]
     a = state[world, slot]
     li = cotangent[world, i]
     for k in range(wp.min(number[world, slot], index.shape[2] - 1)):
         s = index[world, slot, k]
-        d = separation(xi, x[world, s], period)
-        lj = cotangent[world, order[world, s]]
-        gd, ga, _b, _h, _s, _la, _lb = wp.grad(curvature_power)(d, a, state[world, s], h, scale, li, lj)
-        by_x += gd
-        by_state += ga
+        b = state[world, s]
+        if a[5] + b[5] == real(0.0):
+            l = li - cotangent[world, order[world, s]]
+            d = separation(xi, x[world, s], period)
+            gd, gn = tension_gradient(d, a, b, h, scale, l)
+            by_x += gd
+            by_n += gn
     x_out[world, i] = by_x
-    state_out[world, i] = by_state
+    state_out[world, i] = vec6(by_n[0], by_n[1], by_n[2], real(0.0), real(0.0), real(0.0))

@@ -49,13 +49,13 @@ def test_gradients_by_everything(dim: int, steps: int, full: bool):
         pytest.param("forces", 1, marks=pytest.mark.slow),
         pytest.param("forces", 2, marks=pytest.mark.slow),
         pytest.param("rates", 2, marks=pytest.mark.slow),
-        pytest.param("curvatures", 0, marks=pytest.mark.slow),
-        pytest.param("curvatures", 1, marks=pytest.mark.slow),
+        pytest.param("tensions", 0, marks=pytest.mark.slow),
+        pytest.param("tensions", 1, marks=pytest.mark.slow),
     ],
 )
 def test_a_gradient_without_one_part_is_noticed(name: str, part: int, monkeypatch: pytest.MonkeyPatch):
     """Each kernel's gradient by position, by state and by parameter, left out in turn."""
-    params, state = pool(worlds=1, tension=70.0 if name == "curvatures" else None)
+    params, state = pool(worlds=1, tension=70.0 if name == "tensions" else None)
     args = (params, state.x, state.v)
 
     def moved(params: Any, x: Any, v: Any) -> Any:

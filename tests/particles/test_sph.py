@@ -79,7 +79,7 @@ def test_a_step_is_the_plain_sum_over_pairs(dim: int, dtype: str):
 def test_a_periodic_step_is_the_plain_sum_over_pairs():
     rng = np.random.default_rng(0)
     x = rng.uniform(0, 1, (1, 100, 2))
-    params = sph.Params(0.1, 1e-3, 20.0, viscosity=1.0, periodic=((0.0, 1.0), (0.0, 1.0)))
+    params = sph.Params(0.1, 1e-3, 20.0, viscosity=1.0, diffusion=0.1, periodic=((0.0, 1.0), (0.0, 1.0)))
     state = sph.init(params, x, 0.1 * rng.standard_normal(x.shape), max_neighbors=99)
     got, wanted = step(params, state), plain_step(params, state)
     assert np.abs(np.asarray(got.x[0]) - wanted["x"] % 1.0).max() < 1e-13
