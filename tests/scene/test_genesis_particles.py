@@ -78,6 +78,14 @@ def test_water_stays_in_its_tank_with_its_volume(found):
         assert (lower > -0.025).all() and (upper < np.array([0.825, 0.425, 0.6])).all(), backend
 
 
+@pytest.mark.slow
+@pytest.mark.extra("genesis", "torch")
+def test_a_camera_sees_particles(found):
+    """A cube of 0.4 m, its face 2 m away, drawn as balls."""
+    side = 120 / np.tan(np.radians(15.0)) * 0.4 / 2.0
+    assert found["pixels"] == pytest.approx(side**2, rel=0.15)
+
+
 def scene(*substances: Any, **body: Any) -> Scene:
     made = Scene(timestep=0.01, domain=Domain((0, 0, 0), (1, 1, 1), 0.05))
     for i, substance in enumerate(substances):
