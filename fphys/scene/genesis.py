@@ -289,7 +289,7 @@ class World:
                 own = self._links[self.layout.pick_body(link)]
                 return own.entity.get_links_net_contact_force()[:, own.idx_local]
             case Rays():
-                return self._sensors[name].distances()
+                return self._sensors[name].read().distances.reshape(self.num_worlds, -1)
         raise AssertionError(name)
 
     def _picture(self, state: State, camera: str, world: int) -> tuple[np.ndarray, np.ndarray]:
@@ -320,7 +320,7 @@ def build(scene: Any, spec: Any, num_worlds: int, action: ActionSpec, dtype: Any
         entities = things(stage, scene, Path(folder))
         links = _links(entities)
         named = {name: links[found.pick_body(s.link)] for name, s in scene.sensors.items() if getattr(s, "link", None)}
-        sensors = {name: sense(stage, name, named.get(name), s) for name, s in scene.sensors.items()}
+        sensors = {name: sense(stage, named.get(name), s) for name, s in scene.sensors.items()}
         stage.build(n_envs=num_worlds)
     for part in scene.parts:
         if movable(part) and part.material.mass is not None:

@@ -8,7 +8,6 @@ import numpy as np
 
 from .compose import compose
 from .genesis_particles import material, options, substeps
-from .genesis_rays import cast
 from .lattice import placed
 from .materials import MPM, SPH
 from .morphs import MECHANISMS, Box, Cylinder, Mesh, Plane, Sphere, Terrain
@@ -97,7 +96,7 @@ def _morph(part: Any, folder: Path) -> Any:
     return morphs.MJCF(file=str(path), default_armature=None)
 
 
-def sense(stage: Any, name: str, link: Any, sensor: Any) -> Any:
+def sense(stage: Any, link: Any, sensor: Any) -> Any:
     """Add a sensor to a stage, on a link or None for the world; None where it needs no device of Genesis."""
     gs: Any = importlib.import_module("genesis")
     place = {} if link is None else {"entity_idx": link.entity.idx, "link_idx_local": link.idx_local}
@@ -105,7 +104,9 @@ def sense(stage: Any, name: str, link: Any, sensor: Any) -> Any:
         case IMU():
             return stage.add_sensor(gs.sensors.IMU(pos_offset=sensor.pos, euler_offset=_euler(sensor.quat), **place))
         case Rays():
-            return cast(stage, name, link, sensor, place)
+            return stage.add_sensor(
+                gs.sensors.Raycaster(pattern=_pattern(sensor), max_range=sensor.max_range, return_points=False)
+            )
         case Camera():
             camera = stage.add_camera(
                 res=(sensor.width, sensor.height),
@@ -122,6 +123,24 @@ def sense(stage: Any, name: str, link: Any, sensor: Any) -> Any:
                 camera.attach(link, mount)
             return camera
     return None
+
+
+def _pattern(sensor: Rays) -> Any:
+    """A pattern of rays of our own."""
+    torch = importlib.import_module("torch")
+    base: Any = importlib.import_module("genesis.options.sensors.raycaster").RaycastPattern
+
+    class Listed(base):
+        def _get_return_shape(self) -> tuple[int, ...]:
+            return (len(sensor.directions),)
+
+        def compute_ray_dirs(self) -> None:
+            self._ray_dirs[:] = torch.as_tensor(sensor.directions, dtype=self._ray_dirs.dtype)
+
+        def compute_ray_starts(self) -> None:
+            self._ray_starts[:] = torch.as_tensor(sensor.origins, dtype=self._ray_starts.dtype)
+
+    return Listed()
 
 
 def _euler(quat: Any) -> tuple[float, ...]:

@@ -61,6 +61,12 @@ def _genesis(scene: Any) -> Iterator[str]:
             friction = 1.0 if part.material.friction is None else part.material.friction
             if not 0.01 <= np.min(friction) <= np.max(friction) <= 5.0:
                 yield f"{part.name!r}, Rigid(friction={part.material.friction}): Genesis takes 0.01 to 5"
+    for name, sensor in scene.sensors.items():
+        if isinstance(sensor, Rays) and sensor.link is not None:
+            yield (
+                f"{name!r}, Rays on a link: Genesis's rays hit the link that they start from, and those that start "
+                "beyond it miss what it rests on; link=None is possible"
+            )
 
 
 _RULES = {"native": _native, "genesis": _genesis}

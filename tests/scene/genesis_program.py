@@ -66,7 +66,6 @@ def scene() -> fphys.Scene:
     s.add_sensor(IMU("box"), name="imu")
     s.add_sensor(Contact("box"), name="touch")
     s.add_sensor(Rays(((0, 0, -1), (0, -1, 0)), origins=((0.0, -2.0, 1.0), (0.0, -2.0, 1.0))), name="rays")
-    s.add_sensor(Rays(((0, 0, -1), (1, 2, -0.3), (0, 0, 1)), "box", origins=(0.02, 0.0, 0.05)), name="lidar")
     s.add_sensor(JointState(("franka/joint1",)), name="encoder")
     s.add_sensor(Camera((0.0, -1.0, 0.5), (0.0, -4.0, 0.5), link="franka/link0", fov=30.0), name="mounted")
     s.add_sensor(Camera((0.0, -1.0, 1.0), (0.0, -4.0, 1.0), fov=30.0), name="camera")
@@ -95,7 +94,7 @@ def measure() -> dict[str, Any]:
     return found
 
 
-EVERYTHING = ObservationSpec("all", ("box", "end_effector", "arm/tip"), ("imu", "touch", "rays", "lidar", "encoder"))
+EVERYTHING = ObservationSpec("all", ("box", "end_effector", "arm/tip"), ("imu", "touch", "rays", "encoder"))
 BOX = ObservationSpec(links=("box",))
 SWINGING = ObservationSpec(("arm/shoulder", "arm/elbow"))
 
@@ -128,7 +127,6 @@ def motion(world: Any, native: Any) -> dict[str, Any]:
         "height": [x[:, column["box:z"]].tolist() for x in (a, b)],
         "imu": b[:, column["imu:acceleration.x"] : column["imu:acceleration.x"] + 3].tolist(),
         "touch": b[:, column["touch:force.z"]].tolist(),
-        "lidar": [x[:, column["lidar:0"] : column["lidar:0"] + 3].tolist() for x in (a, b)],
         "rays": b[0, column["rays:0"] : column["rays:0"] + 2].tolist(),
     }
     entity = world._entities["box"]

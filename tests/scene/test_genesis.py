@@ -60,9 +60,6 @@ def test_sensors(found):
     assert np.allclose(found["imu"], [[0, 0, 9.81]] * WORLDS, atol=0.05)
     assert np.allclose(found["touch"], 9.81 * MASS, rtol=0.01)
     assert np.allclose(found["rays"], [1.0, 1.85], atol=2e-3)
-    native, genesis = np.array(found["lidar"])  # of rays that start inside of the box: to the ground, and to nothing
-    assert np.allclose(genesis[:, 0], 0.15, atol=2e-3) and (genesis[:, 2] == 20.0).all()
-    assert np.allclose(genesis, native, atol=2e-3)
 
 
 def test_friction_of_each_world(found):
