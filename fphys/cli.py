@@ -115,6 +115,7 @@ def bench(
     quick: bool = False,
     worlds: tuple[int, ...] = (),
     profile: bool = False,
+    peers: bool = False,
     device: str | None = None,
 ) -> int:
     """Run the benchmarks, or those that FILTER chooses; every result is validated before it is timed.
@@ -126,13 +127,16 @@ def bench(
         quick: At most 64 worlds and few samples: shows that the cases run, not how fast.
         worlds: Numbers of worlds, instead of each case's own.
         profile: Write a trace of each case under runs/profile, for TensorBoard or Perfetto.
+        peers: Instead, fphys beside MuJoCo, MuJoCo Warp, Genesis, Gymnasium and torch, as far as they are installed.
         device: Where to compute: cpu, cuda or cuda:N; otherwise FPHYS_DEVICE or fphys.toml decides.
     """
     from . import bench
     from .config import use_device
 
     use_device(device)
-    return bench.main(filter, json_path=json, list_only=list, quick=quick, worlds=worlds or None, profile=profile)
+    return bench.main(
+        filter, json_path=json, list_only=list, quick=quick, worlds=worlds or None, profile=profile, peers=peers
+    )
 
 
 def _dispatch(arguments: list[str]) -> int:

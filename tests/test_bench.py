@@ -5,7 +5,6 @@ import json
 import subprocess
 import sys
 import time
-from pathlib import Path
 
 import jax
 import jax.numpy as jnp
@@ -295,16 +294,13 @@ def test_what_is_not_jax_is_called_as_it_is(tmp_path):
 
 
 @pytest.mark.extra("gymnasium")
-def test_peers_start_from_the_same_states_and_are_compared():
+def test_peers_start_from_the_same_states_and_are_compared(tmp_path, capsys):
     """MuJoCo in C against itself, and ours beside it."""
-    program = Path(__file__).parents[1] / "benchmarks" / "peers.py"
-    child = subprocess.run(
-        [sys.executable, program, "ant.euler.mujoco_1_thread", "--worlds", "8", "--quick"],
-        capture_output=True,
-        text=True,
-        timeout=300,
-    )
-    assert child.returncode == 0, child.stderr
-    assert "fphys: one step within 0.001 in 100.0%" in child.stdout
-    assert "mujoco: one step within 0.001 in 100.0%" in child.stdout
-    assert "x ant.euler.fphys" in child.stdout
+    file = tmp_path / "found.json"
+    code = main("ant.euler.mujoco_1_thread", worlds=(8,), quick=True, peers=True, json_path=file)
+    printed, found = capsys.readouterr().out, json.loads(file.read_text())
+    assert code == 0 and [r["accuracy"] for r in found["results"]] == [1.0, 1.0]
+    assert "100.0% agree" in printed and "x ant.euler.fphys" in printed
+    placed = found["fphys"]["leads"] | found["fphys"]["follows"]
+    assert placed == {"ant.euler.mujoco_1_thread, 8": found["results"][1]["ratio"]}
+    assert "fphys is" in printed and ("left out: ovphysx" in printed) == ("ovphysx" in found["absent"])

@@ -10,14 +10,19 @@ import pytest
 ROOT = Path(__file__).parents[1]
 NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.py"))
 CELL = 100  # seconds after which a cell is stopped; in full size, or beside another worker, 250
-NEEDS = {"from_torch": ("torch", "sklearn")}
+NEEDS = {"from_torch": ("torch", "sklearn"), "from_genesis": ("genesis", "torch")}
 """What a notebook needs beyond the core."""
+LONG = {"from_genesis"}
+"""Those that run in full size only: Genesis compiles its kernels for a minute and more, the first time."""
 
 
-@pytest.mark.parametrize(
-    "source",
-    [pytest.param(path, id=path.stem, marks=pytest.mark.extra(*NEEDS.get(path.stem, ()))) for path in NOTEBOOKS],
-)
+def marked(path: Path):
+    """A notebook and what its test needs."""
+    marks = [pytest.mark.extra(*NEEDS.get(path.stem, ())), *([pytest.mark.slow] if path.stem in LONG else [])]
+    return pytest.param(path, id=path.stem, marks=marks)
+
+
+@pytest.mark.parametrize("source", [marked(path) for path in NOTEBOOKS])
 @pytest.mark.extra("jupytext", "nbmake", "ipykernel")
 def test_notebook_runs(source, tmp_path, full):
     import jupytext
@@ -39,4 +44,4 @@ def test_notebook_runs(source, tmp_path, full):
 
 
 def test_there_are_notebooks_for_every_start():
-    assert {"first_step", "from_torch", "from_mujoco"} <= {path.stem for path in NOTEBOOKS}
+    assert {"first_step", "from_torch", "from_mujoco", "from_genesis"} <= {path.stem for path in NOTEBOOKS}

@@ -15,7 +15,7 @@ class Workload:
 
     fn: Callable[..., Any]
     args: tuple[Any, ...]
-    validate: Callable[[Any], None]  # raises if the result is wrong; called before anything is timed
+    validate: Callable[[Any], float | None]  # raises if the result is wrong, before anything is timed; its accuracy
     jit: bool = True  # False: not JAX's; called as it is, and done when it returns
 
 

@@ -38,6 +38,7 @@ class Result:
     unit: str
     valid: bool
     error: str | None = None
+    accuracy: float | None = None  # what the validation says of it: the share of worlds that agree with a reference
     median_s: float | None = None
     q1: float | None = None
     q3: float | None = None
@@ -61,6 +62,7 @@ class Prepared:
     call: Callable[[], Any]
     compile_s: float
     bytes: dict[str, int] | None
+    accuracy: float | None = None
 
 
 def measure(cases: Sequence[Case], worlds: int, effort: Effort, profile: str | None = None) -> list[Result]:
@@ -94,6 +96,7 @@ def measure(cases: Sequence[Case], worlds: int, effort: Effort, profile: str | N
                 worlds=worlds,
                 unit=case.unit,
                 valid=True,
+                accuracy=prepared[case.name].accuracy,
                 median_s=median,
                 q1=q1,
                 q3=q3,
@@ -120,15 +123,15 @@ def prepare(case: Case, worlds: int) -> Prepared:
         start = time.perf_counter()
         result = workload.fn(*workload.args)
         compile_s = time.perf_counter() - start
-        workload.validate(result)
-        return Prepared(lambda: workload.fn(*workload.args), compile_s, None)
+        found = workload.validate(result)
+        return Prepared(lambda: workload.fn(*workload.args), compile_s, None, found)
     args = jax.block_until_ready(jax.device_put(workload.args))
     start = time.perf_counter()
     compiled = jax.jit(workload.fn).lower(*args).compile()
     result = jax.block_until_ready(compiled(*args))
     compile_s = time.perf_counter() - start
-    workload.validate(result)
-    return Prepared(lambda: jax.block_until_ready(compiled(*args)), compile_s, _program_bytes(compiled))
+    found = workload.validate(result)
+    return Prepared(lambda: jax.block_until_ready(compiled(*args)), compile_s, _program_bytes(compiled), found)
 
 
 def _take_turns(prepared: dict[str, Prepared], effort: Effort) -> tuple[dict[str, list[float]], dict[str, int]]:

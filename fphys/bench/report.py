@@ -50,6 +50,11 @@ def stage_rows(result: Result, most: int = 15) -> str:
 
 
 def _ratio(result: Result) -> str:
+    agreed = "" if result.accuracy is None else f"{result.accuracy:.1%} agree  "
+    return agreed + _compared(result)
+
+
+def _compared(result: Result) -> str:
     if result.relative_to is None:
         return ""
     if result.ratio is None:
@@ -74,11 +79,14 @@ def prefixed(value: float) -> str:
     return f"{value:.3g} "
 
 
-def write_json(path: str | os.PathLike[str], results: Sequence[Result], complete: bool) -> None:
+def write_json(
+    path: str | os.PathLike[str], results: Sequence[Result], complete: bool, more: dict[str, Any] | None = None
+) -> None:
     """Write the results so far; a reader finds the old file or the new one, never half of one."""
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
-    report = environment() | {"complete": complete, "results": [dataclasses.asdict(result) for result in results]}
+    report = environment() | {"complete": complete} | (more or {})
+    report |= {"results": [dataclasses.asdict(result) for result in results]}
     draft = path.with_name(f".{path.name}.part")
     draft.write_text(json.dumps(report, indent=1) + "\n", encoding="utf-8")
     draft.replace(path)

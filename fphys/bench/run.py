@@ -19,6 +19,7 @@ def main(
     worlds: Sequence[int] | None = None,
     profile: bool = False,
     cases: Sequence[Case] | None = None,
+    peers: bool = False,
 ) -> int:
     """Run the benchmark; a table on standard output, progress on standard error.
 
@@ -33,11 +34,16 @@ def main(
         profile: also print the time of each stage of fphys's operations, and write a trace of each case under
             ``runs/profile``, for TensorBoard or Perfetto.
         cases: the cases to choose from; fphys's own by default.
+        peers: choose from those of :mod:`.peers` instead; say at the end, and in the file, where fphys leads.
 
     Returns:
         0 if every result was valid; 1 if one was wrong or failed; 2 if no case matches.
     """
-    if cases is None:
+    if peers:
+        from .peers import peer_cases, summary, verdict
+
+        cases = peer_cases()
+    elif cases is None:
         from .cases import CASES as cases
     chosen = [case for case in select(cases, pattern) if not (quick and "large" in case.tags)]
     if not chosen:
@@ -69,7 +75,9 @@ def main(
             print("\n".join(filter(None, (row(result), stage_rows(result)))), flush=True)
         results += new
         if json_path is not None:
-            write_json(json_path, results, complete=done == total)
+            write_json(json_path, results, complete=done == total, more=verdict(results) if peers else None)
+    if peers:
+        print(f"\n{summary(results)}")
     invalid = [result for result in results if not result.valid]
     for result in invalid:
         print(f"\nINVALID {result.case}, {result.worlds:,} worlds: {result.error}", file=sys.stderr)

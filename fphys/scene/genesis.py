@@ -19,7 +19,9 @@ from .. import units
 from ..errors import MissingDependencyError, StateError, UnsupportedError
 from . import observe
 from .compose import Layout, layout, resolve
+from .genesis_particles import particulate
 from .genesis_things import lay, sense, things
+from .lattice import placed
 from .materials import Rigid
 from .sensors import IMU, Camera, Contact, JointState, Rays
 from .specs import ActionSpec, ObservationSpec
@@ -57,6 +59,7 @@ class World:
         }
         self._links = _links(entities)
         self._friction: list[tuple[Any, np.ndarray]] = []  # of things whose friction differs from world to world
+        self._points: list[tuple[Any, np.ndarray]] = []  # things made of particles, and where these are at first
         self._driven: list[int] = []  # the engine's numbers of the dofs that controls drive
         self._held = False
         self._numbers = itertools.count()
@@ -85,6 +88,9 @@ class World:
         self.scene.reset()
         for entity, ratio in self._friction:  # which a reset forgets
             entity.set_friction_ratio(ratio, range(entity.n_links))
+        for entity, points in self._points:
+            entity.set_particles_pos(points)
+            entity.set_particles_active(True)
         self._release()
         if positions is not None:
             given = self._tensor("positions", np.asarray(positions, np.float64).astype(_real()))
@@ -135,9 +141,15 @@ class World:
         return observe.columns(self.layout, spec)
 
     def particles(self, state: State, name: str) -> Array:
-        """Positions of the particles of a thing [m], shape (num_worlds, particle, 3), a copy."""
+        """Positions of the particles of a thing [m], shape (num_worlds, particle, 3), a copy.
+
+        Raises:
+            StateError: an old state. ModelError: no thing of that name is made of particles.
+        """
         self._require_present(state)
-        return jax.dlpack.from_dlpack(self._entities[name].get_particles_pos().clone().contiguous())
+        made = {entity.name: entity for entity, _ in self._points}
+        name = resolve("thing of particles", name, tuple(made))
+        return jax.dlpack.from_dlpack(made[name].get_particles_pos().clone().contiguous())
 
     def render(self, state: State, camera: str, world: int = 0) -> np.ndarray:
         """What a camera of world 0 sees: uint8, shape (height, width, 3).
@@ -155,11 +167,9 @@ class World:
         return self._picture(state, camera, world)[1]
 
     def check(self, state: State) -> None:
-        """Raise StateError if a body's pose or velocity is not finite, naming body and worlds."""
+        """Raise StateError if a pose, a velocity or a particle is not finite, naming thing and worlds."""
         self._require_present(state)
         for name, entity in self._entities.items():
-            if not hasattr(entity, "links"):
-                continue
             values = np.concatenate([x.cpu().numpy().reshape(self.num_worlds, -1) for x in _motion(entity)], 1)
             bad = np.flatnonzero(~np.isfinite(values).all(1))
             if bad.size:
@@ -307,7 +317,7 @@ def build(scene: Any, spec: Any, num_worlds: int, action: ActionSpec, dtype: Any
     start()
     with tempfile.TemporaryDirectory() as folder:
         stage = lay(scene)
-        entities = things(stage, scene.parts, Path(folder))
+        entities = things(stage, scene, Path(folder))
         links = _links(entities)
         named = {name: links[found.pick_body(s.link)] for name, s in scene.sensors.items() if getattr(s, "link", None)}
         sensors = {name: sense(stage, named.get(name), s) for name, s in scene.sensors.items()}
@@ -320,6 +330,9 @@ def build(scene: Any, spec: Any, num_worlds: int, action: ActionSpec, dtype: Any
         (entities[part.name], np.repeat(np.reshape(part.material.friction, (-1, 1)), entities[part.name].n_links, 1))
         for part in scene.parts
         if isinstance(part.material, Rigid) and isinstance(part.material.friction, tuple)
+    ]
+    world._points = [
+        (entities[part.name], placed(part.morph, scene.domain.spacing).astype(_real())) for part in particulate(scene)
     ]
     world.set_action(action)
     world.init()
@@ -357,4 +370,6 @@ def _links(entities: dict[str, Any]) -> dict[str, Any]:
 
 
 def _motion(entity: Any) -> list[Any]:
+    if not hasattr(entity, "links"):
+        return [entity.get_particles_pos(), entity.get_particles_vel()]
     return [entity.get_links_pos(), entity.get_links_quat(), entity.get_links_vel(), entity.get_links_ang()]

@@ -7,6 +7,9 @@ from typing import Any
 import numpy as np
 
 from .compose import compose
+from .genesis_particles import material, options, substeps
+from .lattice import placed
+from .materials import MPM, SPH
 from .morphs import MECHANISMS, Box, Cylinder, Mesh, Plane, Sphere, Terrain
 from .sensors import IMU, Camera, Rays
 
@@ -18,32 +21,46 @@ def lay(scene: Any) -> Any:
     """An empty ``genesis.Scene`` with the options of a scene."""
     gs: Any = importlib.import_module("genesis")
     return gs.Scene(
-        sim_options=gs.options.SimOptions(dt=scene.timestep, gravity=scene.gravity),
+        sim_options=gs.options.SimOptions(dt=scene.timestep, substeps=substeps(scene), gravity=scene.gravity),
         rigid_options=gs.options.RigidOptions(constraint_timeconst=TIMECONST, batch_links_info=True),
         vis_options=gs.options.VisOptions(rendered_envs_idx=[0], show_world_frame=False),
         show_viewer=False,
+        **options(scene),
     )
 
 
-def things(stage: Any, parts: list[Any], folder: Path) -> dict[str, Any]:
+def things(stage: Any, scene: Any, folder: Path) -> dict[str, Any]:
     """Add all things to a stage; files are written to ``folder``, which must last until the stage is built."""
     gs: Any = importlib.import_module("genesis")
     made = {}
-    for part in parts:
+    for part in scene.parts:
+        if isinstance(part.material, MPM | SPH):
+            count, spacing = len(placed(part.morph, scene.domain.spacing)), scene.domain.spacing
+            made[part.name] = stage.add_entity(
+                gs.morphs.Nowhere(n_particles=count),
+                material=material(part.material, spacing),
+                surface=gs.surfaces.Default(color=part.surface.rgba, vis_mode="particle"),
+                name=part.name,
+            )
+            continue
         color = gs.surfaces.Default(color=part.surface.rgba)
         surface = {} if isinstance(part.morph, MECHANISMS) else {"surface": color}
-        made[part.name] = stage.add_entity(_morph(part, folder), material=_material(part), name=part.name, **surface)
+        made[part.name] = stage.add_entity(_morph(part, folder), material=_rigid(part), name=part.name, **surface)
     return made
 
 
-def _material(part: Any) -> Any:
+def _rigid(part: Any) -> Any:
     gs: Any = importlib.import_module("genesis")
-    material = part.material
-    several = isinstance(material.friction, tuple)
-    friction = 1.0 if several or material.friction is None else material.friction
-    if material.friction is None and isinstance(part.morph, MECHANISMS):
+    given = part.material
+    several = isinstance(given.friction, tuple)
+    friction = 1.0 if several or given.friction is None else given.friction
+    if given.friction is None and isinstance(part.morph, MECHANISMS):
         friction = None  # the file's
-    return gs.materials.Rigid(rho=1000.0 if material.density is None else material.density, friction=friction)
+    return gs.materials.Rigid(
+        rho=1000.0 if given.density is None else given.density,
+        friction=friction,
+        coup_friction=1.0 if friction is None else friction,
+    )
 
 
 def _morph(part: Any, folder: Path) -> Any:

@@ -13,13 +13,15 @@ from ..control import pd
 from ..errors import ModelError, UnsupportedError
 from ..model import Model, check, init, load
 from ..model import State as RigidState
-from ..particles import mpm
+from ..particles import mpm, sph
 from ..render import sight
 from ..rigid.step import step
 from ..tree import Tree, pytree, static
 from . import observe
 from .compose import Layout, Part, layout, resolve
-from .particles import Filling, fill
+from .fluid import Fluid, pour
+from .materials import MPM, SPH
+from .particles import Filling, fill, holding
 from .sensors import Camera
 from .specs import ActionSpec, ObservationSpec
 
@@ -31,7 +33,7 @@ class State(Tree):
     """All that changes. Make one with :meth:`World.init`."""
 
     rigid: RigidState  # Bodies, as :func:`fphys.init` makes them.
-    particles: mpm.State | None  # Of MPM things, as :func:`fphys.particles.mpm.init` makes them.
+    particles: mpm.State | sph.State | None  # As :func:`fphys.particles.mpm.init`, or that of SPH, makes them.
     force: Array  # Of the last step's control [N or N m], shape (world, nv); what accelerometers measure holds it.
 
 
@@ -43,7 +45,7 @@ class World(Tree):
     """
 
     model: Model  # The rigid part.
-    filling: Filling | None  # The particles, as they were described.
+    filling: Filling | Fluid | None  # The particles, as they were described.
     kp: Array  # Stiffness of the PD law [N/m or N m/rad], shape (control,).
     kd: Array  # Damping of the PD law [N s/m or N m s/rad], shape (control,).
     limit: Array  # Largest force or torque [N or N m], shape (control,), infinite where there is none.
@@ -79,7 +81,7 @@ class World(Tree):
                 raise ValueError(f"positions have shape {given.shape}, need ({n},) or ({self.num_worlds}, {n})")
             at = observe.addresses(self.model, self.joints)[0]
             rigid = rigid.replace(qpos=rigid.qpos.at[:, at].set(jnp.broadcast_to(given, (self.num_worlds, n))))
-        particles = self.filling.init(self.num_worlds) if self.filling else None
+        particles = self.filling.init(self.model, rigid) if self.filling else None
         return State(rigid, particles, jnp.zeros_like(rigid.qvel))
 
     @reverse_only
@@ -100,7 +102,7 @@ class World(Tree):
         model, held, force = self._driven(state.rigid, control)
         particles = state.particles
         if self.filling is not None and particles is not None:
-            particles = self.filling.step(model, state.rigid, particles)
+            particles = self.filling.step(model, state.rigid, particles)  # pyright: ignore[reportArgumentType]
         return State(step(model, state.rigid, None, force=held), particles, force)
 
     def particles(self, state: State, name: str) -> Array:
@@ -111,8 +113,9 @@ class World(Tree):
         """
         spans = () if self.filling is None else self.filling.spans
         name = resolve("thing of particles", name, tuple(other for other, *_ in spans))
-        assert self.filling is not None and state.particles is not None
-        return state.particles.x[:, self.filling.span(name)]
+        assert state.particles is not None
+        first, end = next(span for other, *span in spans if other == name)
+        return state.particles.x[:, first:end]
 
     def observe(self, state: State, spec: ObservationSpec) -> Array:
         """What a spec asks for, side by side, shape (num_worlds, len(columns(spec))); pure.
@@ -147,10 +150,10 @@ class World(Tree):
         return self._picture(state, camera, world)[1]
 
     def check(self, state: State) -> None:
-        """Raise StateError on the host if a world is faulty: see :func:`fphys.check`, and MPM's own."""
+        """Raise StateError on the host if a world is faulty: see :func:`fphys.check`, and the particles' own."""
         check(state.rigid)
         if self.filling is not None and state.particles is not None:
-            mpm.check(self.filling.params, state.particles)
+            self.filling.check(state.particles)  # pyright: ignore[reportArgumentType]
 
     def _driven(self, rigid: RigidState, control: Array | None) -> tuple[Model, Array, Array]:
         """The model and the generalised force (world, nv) that a step takes, and the force that a control makes now.
@@ -212,7 +215,9 @@ def build(scene: Any, spec: Any, num_worlds: int, action: ActionSpec, dtype: Any
     limit = [limits[name] for name in joints] if action.limit is None else action.limit
     row = lambda value: jnp.broadcast_to(jnp.asarray(value, real), (len(joints),))  # noqa: E731
     rows = row(action.kp), row(action.kd), row(limit)
-    return World(model, fill(scene, model), *rows, scene.max_force, num_worlds, action, found)
+    geoms = holding(model) if any(isinstance(part.material, MPM | SPH) for part in scene.parts) else ()
+    particles = fill(scene, model, geoms) or pour(scene, model, geoms)
+    return World(model, particles, *rows, scene.max_force, num_worlds, action, found)
 
 
 def _individual(model: Model, parts: list[Part], num_worlds: int) -> Model:

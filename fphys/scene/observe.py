@@ -9,7 +9,7 @@ import numpy as np
 from ..math import quat_mul, rotate
 from ..model import Model, State
 from ..rigid.forward import check_inputs, screen
-from ..rigid.kinematics import kinematics
+from ..rigid.kinematics import motions
 from ..rigid.launches import Loads
 from ..rigid.measure import Scene as Measured
 from ..rigid.sensor import sensors
@@ -68,13 +68,13 @@ def _joints(model: Model, state: State, joints: tuple[str, ...]) -> Array:
 def _links(model: Model, state: State, frames: list[tuple[str, Any, Any]]) -> Array:
     """Poses and velocities of frames that are fixed to bodies, shape (world, 13 frames)."""
     body = np.array([0 if name == "world" else model.id("body", name) for name, *_ in frames])
-    k, worlds, real = kinematics(model, state).body, state.qpos.shape[0], state.qpos.dtype
+    m, worlds, real = motions(model, state), state.qpos.shape[0], state.qpos.dtype
     offset, turn = (jnp.asarray([frame[i] for frame in frames], real) for i in (1, 2))
     offset, turn = (jnp.broadcast_to(x, (worlds, *x.shape)) for x in (offset, turn))
-    arm = rotate(k.quat[:, body], offset)
-    linear, angular = k.vel[:, body, :3], k.vel[:, body, 3:]
-    parts = [k.pos[:, body] + arm, quat_mul(k.quat[:, body], turn), linear + jnp.cross(angular, arm), angular]
-    return jnp.concatenate(parts, -1).reshape(worlds, -1)
+    quat, angular = m.quat[:, body], m.velocity[:, body, :3]
+    pos = m.pos[:, body] + rotate(quat, offset)
+    linear = m.velocity[:, body, 3:] + jnp.cross(angular, pos - m.origin[:, body])
+    return jnp.concatenate([pos, quat_mul(quat, turn), linear, angular], -1).reshape(worlds, -1)
 
 
 def _sensor(model: Model, layout: Layout, state: State, force: Array, name: str) -> Array:

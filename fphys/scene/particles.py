@@ -1,4 +1,4 @@
-"""Particles of the native back end: MPM bodies that fill morphs, held by the rigid bodies, which they do not push."""
+"""MPM of the native back end: particles that fill morphs and are held by the rigid bodies, which they do not push."""
 
 import math
 from typing import Any
@@ -8,15 +8,15 @@ import jax.numpy as jnp
 import numpy as np
 
 from ..errors import UnsupportedError
-from ..math import quat_mul, rotate
+from ..math import quat_mul
 from ..model import Model
 from ..model import State as RigidState
 from ..particles import mpm
 from ..particles.boundary import Collider, Walls
 from ..rigid.kinematics import kinematics
 from ..tree import Tree, pytree, static
+from .lattice import placed
 from .materials import MPM
-from .morphs import Box, Capsule, Cylinder, Sphere
 
 Array = jax.Array
 
@@ -39,9 +39,9 @@ class Filling(Tree):
     spans: tuple[tuple[str, int, int], ...] = static()  # of each thing its name, first particle and the one after
     geoms: tuple[int, ...] = static()  # that hold particles
 
-    def init(self, num_worlds: int) -> mpm.State:
+    def init(self, model: Model, rigid: RigidState) -> mpm.State:
         """All particles at rest."""
-        x = jnp.broadcast_to(self.positions, (num_worlds, *self.positions.shape))
+        x = jnp.broadcast_to(self.positions, (rigid.qpos.shape[0], *self.positions.shape))
         return mpm.init(self.params, x, material=self.material, volume=(self.params.cell / 2) ** 3)
 
     def step(self, model: Model, rigid: RigidState, state: mpm.State) -> mpm.State:
@@ -55,17 +55,13 @@ class Filling(Tree):
 
         return jax.lax.scan(substep, state, jnp.arange(self.substeps, dtype=state.x.dtype))[0]
 
-    def span(self, name: str) -> slice:
-        """Which particles a thing has."""
-        return next(slice(start, stop) for other, start, stop in self.spans if other == name)
+    def check(self, state: mpm.State) -> None:
+        """Raise StateError on the host if a world is faulty."""
+        mpm.check(self.params, state)
 
 
-def fill(scene: Any, model: Model) -> Filling | None:
-    """The particles of a scene, or None where it has none.
-
-    Raises:
-        UnsupportedError: a rigid body of a shape that cannot hold particles; every one is named.
-    """
+def fill(scene: Any, model: Model, geoms: tuple[int, ...]) -> Filling | None:
+    """The MPM particles of a scene, or None where it has none; ``geoms`` hold them."""
     parts = [part for part in scene.parts if isinstance(part.material, MPM)]
     if not parts:
         return None
@@ -91,48 +87,16 @@ def fill(scene: Any, model: Model) -> Filling | None:
         material=np.repeat(np.arange(len(parts)), [len(p) for p in points]).astype(np.int32),
         substeps=substeps,
         spans=tuple(zip((part.name for part in parts), [0, *ends], ends, strict=False)),
-        geoms=_holding(model),
+        geoms=geoms,
     )
 
 
-def placed(morph: Any, spacing: float) -> np.ndarray:
-    """Points of a square lattice that lie in a morph [m], world axes, shape (particle, 3)."""
-    half = _half(morph)
-    counts = np.maximum(np.round(2 * half / spacing).astype(int), 1)
-    axes = [(np.arange(n) + 0.5 - n / 2) * spacing for n in counts]
-    points = np.stack(np.meshgrid(*axes, indexing="ij"), -1).reshape(-1, 3)
-    points = points[_inside(morph, points)]
-    turned = rotate(jnp.broadcast_to(jnp.asarray(morph.quat, float), (len(points), 4)), jnp.asarray(points, float))
-    return np.asarray(turned, float) + np.asarray(morph.pos)
+def holding(model: Model) -> tuple[int, ...]:
+    """Geoms that collide.
 
-
-def _half(morph: Any) -> np.ndarray:
-    match morph:
-        case Box(size=size):
-            return np.asarray(size) / 2
-        case Sphere(radius=r):
-            return np.full(3, r)
-        case Cylinder(radius=r, length=length):
-            return np.array([r, r, length / 2])
-        case Capsule(radius=r, length=length):
-            return np.array([r, r, length / 2 + r])
-    raise AssertionError(morph)
-
-
-def _inside(morph: Any, points: np.ndarray) -> np.ndarray:
-    across = np.hypot(points[:, 0], points[:, 1])
-    match morph:
-        case Sphere(radius=r):
-            return np.linalg.norm(points, axis=1) <= r
-        case Cylinder(radius=r):
-            return across <= r
-        case Capsule(radius=r, length=length):
-            return np.hypot(across, np.maximum(np.abs(points[:, 2]) - length / 2, 0)) <= r
-    return np.ones(len(points), bool)
-
-
-def _holding(model: Model) -> tuple[int, ...]:
-    """Geoms that collide."""
+    Raises:
+        UnsupportedError: a rigid body of a shape that cannot hold particles; every one is named.
+    """
     m = model.structure.source
     solid = np.flatnonzero((m.geom_contype != 0) | (m.geom_conaffinity != 0))
     faults = [

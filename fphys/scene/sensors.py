@@ -24,7 +24,7 @@ class IMU:
     As if the control of the last step were held: an accelerometer measures what forces do.
     """
 
-    link: str
+    link: str  # body that it is fixed to
     pos: Vector = (0.0, 0.0, 0.0)  # in the link's frame [m]
     quat: Vector = (1.0, 0.0, 0.0, 0.0)  # in the link's frame
 
@@ -33,7 +33,7 @@ class IMU:
 class Contact:
     """The sum of the forces [N] of all contacts on a link, in world axes: 3 numbers."""
 
-    link: str
+    link: str  # body that is touched
 
 
 @dataclasses.dataclass(frozen=True)
@@ -65,7 +65,7 @@ class Camera:
 
     pos: Vector  # in the link's frame, or the world's [m]
     lookat: Vector = (0.0, 0.0, 0.0)  # point at the picture's centre, in the same frame [m]
-    up: Vector = (0.0, 0.0, 1.0)
+    up: Vector = (0.0, 0.0, 1.0)  # what points up in the picture, in the same frame
     link: str | None = None  # None: fixed in the world
     fov: float = 45.0  # vertical field of view [deg]
     width: int = 640  # [pixels]
@@ -89,7 +89,7 @@ class Camera:
 
     @property
     def quat(self) -> tuple[float, ...]:
-        """The rotation that turns x to the right, y up and z backward: the eigenvector of Bar-Itzhack (2000)."""
+        """The rotation that turns x to the right, y up and z backward, an eigenvector (Bar-Itzhack 2000)."""
         (a, b, c), (d, e, f), (g, h, i) = self.axes.T
         k = [
             [a + e + i, h - f, c - g, d - b],

@@ -36,7 +36,7 @@ class ActionSpec:
     Files' own actuators take no part.
     """
 
-    mode: str = "torque"
+    mode: str = "torque"  # or "position", or "velocity"
     joints: tuple[str, ...] | str = "all"  # hinges and slides, in the order of the columns
     kp: float | tuple[float, ...] = 100.0  # [N/m or N m/rad], a number or one for each joint
     kd: float | tuple[float, ...] = 10.0  # [N s/m or N m s/rad], a number or one for each joint

@@ -6,39 +6,31 @@ from typing import Any
 import numpy as np
 
 from ..errors import UnsupportedError
-from .materials import MPM, SPH, Rigid
+from . import genesis_particles
+from .genesis_particles import particulate
+from .materials import SPH, Rigid
 from .morphs import Plane, Terrain
 from .sensors import Camera, Rays
-
-LACKS: dict[str, dict[type, str]] = {
-    "native": {
-        SPH: "the walls of a fluid do not move with bodies yet; fphys.particles.sph has fluids by themselves",
-    },
-    "genesis": {
-        MPM: "particles are not passed on to Genesis yet",
-        SPH: "particles are not passed on to Genesis yet",
-    },
-}
-"""Of each back end, the morphs, materials and sensors that it lacks, and why."""
 
 
 def refuse(scene: Any, backend: str) -> None:
     """Raise UnsupportedError with all that a back end lacks of what a scene asks for."""
-    faults = [*_kinds(scene, backend), *_RULES[backend](scene)]
+    faults = [*_common(scene), *_RULES[backend](scene)]
     if faults:
         listed = "\n".join(f"  {fault}" for fault in faults)
         raise UnsupportedError(f"the back end {backend!r} cannot simulate this scene:\n{listed}")
 
 
-def _kinds(scene: Any, backend: str) -> Iterator[str]:
-    lacks = LACKS[backend]
-    for part in scene.parts:
-        for what in (part.morph, part.material):
-            if type(what) in lacks:
-                yield f"{part.name!r}, {type(what).__name__}: {lacks[type(what)]}"
+def _common(scene: Any) -> Iterator[str]:
+    """What no back end simulates."""
+    parts = particulate(scene)
+    if len({type(part.material) for part in parts}) > 1:
+        yield "MPM and SPH in one scene: nothing couples them yet"
+    elif len({part.material for part in parts if isinstance(part.material, SPH)}) > 1:
+        yield "SPH of several substances: a scene has one fluid"
     for name, sensor in scene.sensors.items():
-        if type(sensor) in lacks:
-            yield f"{name!r}, {type(sensor).__name__}: {lacks[type(sensor)]}"
+        if parts and isinstance(sensor, Rays):
+            yield f"{name!r}, Rays: they would not see the particles"
 
 
 def movable(part: Any) -> bool:
@@ -47,7 +39,7 @@ def movable(part: Any) -> bool:
 
 
 def _native(scene: Any) -> Iterator[str]:
-    if not any(isinstance(part.material, MPM) for part in scene.parts):
+    if not particulate(scene):
         return
     for part in scene.parts:
         if movable(part) and part.material.pushed:
@@ -56,11 +48,12 @@ def _native(scene: Any) -> Iterator[str]:
                 "Rigid(pushed=False) if they need not, or fix it"
             )
     for name, sensor in scene.sensors.items():
-        if isinstance(sensor, Camera | Rays):
-            yield f"{name!r}, {type(sensor).__name__}: it would not see the particles"
+        if isinstance(sensor, Camera):
+            yield f"{name!r}, Camera: it would not see the particles"
 
 
 def _genesis(scene: Any) -> Iterator[str]:
+    yield from genesis_particles.faults(scene)
     for part in scene.parts:
         if isinstance(part.material, Rigid):
             if not part.material.pushed:
@@ -70,7 +63,10 @@ def _genesis(scene: Any) -> Iterator[str]:
                 yield f"{part.name!r}, Rigid(friction={part.material.friction}): Genesis takes 0.01 to 5"
     for name, sensor in scene.sensors.items():
         if isinstance(sensor, Rays) and sensor.link is not None:
-            yield f"{name!r}, Rays on a link: Genesis's rays hit the link that they start from; link=None is possible"
+            yield (
+                f"{name!r}, Rays on a link: Genesis's rays hit the link that they start from, and those that start "
+                "beyond it miss what it rests on; link=None is possible"
+            )
 
 
 _RULES = {"native": _native, "genesis": _genesis}

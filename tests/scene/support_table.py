@@ -38,8 +38,8 @@ from fphys.scene.support import refuse
 PAGE = Path(__file__).parents[2] / "docs" / "scene-support.md"
 HEAD = """# What each back end simulates
 
-Written by `python -m tests.scene.support_table`, from what `Scene.build` refuses. A blank is simulated; what is refused
-is refused by name when the scene is built. `tests/scene/` says what is compared with what.
+Written by `python -m tests.scene.support_table`, from what `Scene.build` refuses, by name, when the scene is built.
+`tests/scene/` says what is compared with what.
 
 | of a scene | native | genesis |
 |---|---|---|
@@ -53,6 +53,7 @@ LAWS = {
     "Sand": Sand(),
     "VonMises": VonMises(1000.0, 1e4, 0.3, 1e3),
 }
+YES = "yes"
 RAY = ((0.0, 0.0, 1.0),)
 
 
@@ -102,21 +103,26 @@ def scenes() -> dict[str, Scene]:
         "particles and a moving body that they push": [(box, MPM(LAWS["Snow"])), (ball,)],
         "particles and a moving body, `Rigid(pushed=False)`": [(box, MPM(LAWS["Snow"])), (ball, Rigid(pushed=False))],
     }
+    mixed["MPM and SPH"] = [(box, MPM(LAWS["Snow"])), (ball, SPH(10.0))]
+    seen = {"particles seen by a camera": Camera((1, 0, 1)), "particles seen by rays": Rays(RAY)}
+    mixed |= {name: [(box, SPH(10.0))] for name in seen}
     for name, parts in mixed.items():
         made[name] = Scene(domain=ROOM)
         for part in parts:
             made[name].add(*part)
+        if name in seen:
+            made[name].add_sensor(seen[name])
     return made
 
 
 def verdict(scene: Scene, backend: str) -> str:
-    """Nothing, or why a back end refuses."""
+    """Yes, or why a back end refuses."""
     try:
         refuse(scene, backend)
     except UnsupportedError as error:
         reasons = [line.strip() for line in str(error).splitlines()[1:]]
         return "; ".join(reason.partition(": ")[2] or reason for reason in reasons)
-    return ""
+    return YES
 
 
 def table() -> str:

@@ -129,8 +129,9 @@ def test_a_camera_is_no_number():
 def test_what_a_back_end_lacks_is_named_at_once():
     scene = box_and_arm()
     scene.add(Sphere(0.1), Rigid(friction=0.0), name="ice")
+    scene.add(Sphere(0.1), Rigid(pushed=False), name="ball")
     with pytest.raises(
-        UnsupportedError, match=r"'genesis' cannot simulate this scene:\n  'ice', Rigid(.|\n)*'lidar', Rays"
+        UnsupportedError, match=r"'genesis' cannot simulate this scene:\n  'ice', Rigid(.|\n)*'ball', Rigid"
     ):
         scene.build(1, backend="genesis")
 

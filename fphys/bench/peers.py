@@ -1,0 +1,86 @@
+"""``fphys bench --peers``: ours beside what others use for the same, in one run on one machine.
+
+Rigid engines in :mod:`.engines`; torch beside our steps of training. Who is not installed is named, and left out.
+"""
+
+import functools
+import importlib.util
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from . import engines
+from .case import Case, Workload
+from .measure import Result
+from .training import training_cases
+
+ENGINES: dict[str, tuple[str, Callable[..., Workload]]] = {
+    "mujoco_warp": ("mujoco_warp", engines.mujoco_warp),
+    "genesis": ("genesis", engines.genesis),
+    "gymnasium": ("gymnasium", engines.gymnasium),
+}
+"""Beside MuJoCo in C, which is always there: what a peer is called, its package, and its workload."""
+
+ABSENT = {
+    "gymnasium": "pip install gymnasium; its models are what all engines run",
+    "mujoco_warp": "pip install mujoco-warp==4.0.0",
+    "mujoco.mjx": "pip install mujoco-mjx; of it there is no case yet",
+    "newton": "pip install newton; of it there is no case yet",
+    "genesis": "pip install 'fphys[genesis]'",
+    "ovphysx": "PhysX needs NVIDIA's ovphysx and a GPU; of it there is no case yet",
+    "torch": "pip install 'fphys[torch]'",
+}
+"""Peers, and how to get them."""
+
+
+def installed(package: str) -> bool:
+    """Whether a package can be imported, by what its folders say."""
+    try:
+        return importlib.util.find_spec(package) is not None
+    except ModuleNotFoundError:
+        return False
+
+
+def absent() -> dict[str, str]:
+    """The peers that are not here, and what would change that."""
+    return {name: how for name, how in ABSENT.items() if not installed(name)}
+
+
+def peer_cases() -> list[Case]:
+    """Ours first in each group, then the peers that are installed."""
+    rigid = [case for name in ("ant", "humanoid") for kind in ("euler", "shipped") for case in _rigid(name, kind)]
+    return [*(rigid if installed("gymnasium") else []), *training_cases()]
+
+
+def _rigid(name: str, integrator: str) -> list[Case]:
+    base, sizes = f"{name}.{integrator}", (64, 1024, 8192)
+
+    def case(engine: str, setup: Any) -> Case:
+        setup, beside = functools.partial(setup, name, integrator), None if engine == "fphys" else f"{base}.fphys"
+        return Case(f"{base}.{engine}", setup, engines.STEPS, worlds=sizes, relative_to=beside, tags=(name, engine))
+
+    found = [case("fphys", engines.ours), case("fphys_grad", engines.ours_gradient)]
+    for count in sorted({1, engines.threads()}):
+        setup = functools.partial(engines.mujoco_c, count=count)
+        found.append(case(f"mujoco_{count}_threads" if count > 1 else "mujoco_1_thread", setup))
+    return found + [case(peer, setup) for peer, (package, setup) in ENGINES.items() if installed(package)]
+
+
+def verdict(results: Sequence[Result]) -> dict[str, Any]:
+    """Where fphys leads and where it does not: by case and worlds, a peer's time as a multiple of ours."""
+    found: dict[str, dict[str, Any]] = {"leads": {}, "follows": {}}
+    for result in results:
+        peer = result.case.rpartition(".")[2]
+        if result.ratio is not None and not peer.startswith("fphys"):
+            found["leads" if result.ratio > 1 else "follows"][f"{result.case}, {result.worlds:,}"] = result.ratio
+    return {"fphys": found, "absent": absent()}
+
+
+def summary(results: Sequence[Result]) -> str:
+    """The verdict, to be read."""
+    found = verdict(results)
+    lines = []
+    for word, text in (("leads", "fphys is faster than"), ("follows", "fphys is slower than")):
+        for case, ratio in sorted(found["fphys"][word].items(), key=lambda item: -abs(item[1] - 1)):
+            lines.append(f"{text} {case} worlds: {max(ratio, 1 / ratio):.2f} times")
+    lines += [f"left out: {name} is not installed ({how})" for name, how in found["absent"].items()]
+    return "\n".join(lines)

@@ -1,0 +1,139 @@
+"""Fluids of the native back end: SPH that fills morphs, between walls of particles. Bodies move some of these walls;
+the fluid does not push bodies."""
+
+import math
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from ..math import rotate
+from ..model import Model, init
+from ..model import State as RigidState
+from ..particles import sph
+from ..rigid.kinematics import kinematics
+from ..tree import Tree, pytree, static
+from .lattice import grid, placed, turned
+from .materials import SPH
+from .morphs import Box, Capsule, Sphere
+
+Array = jax.Array
+
+LAYERS = 3
+"""Of wall particles: as far as the kernel reaches, which is twice the smoothing length of 1.5 spacings."""
+
+FASTEST = 0.5
+"""Speed that substeps are short enough for, as a share of the sound's."""
+
+
+@pytree
+class Fluid(Tree):
+    """The fluids of a scene, and the walls that hold them, as they were described."""
+
+    params: sph.Params
+    positions: Array  # of the fluid's particles [m], shape (particle, 3)
+    walls: Array  # positions of wall particles in their body's frame [m], shape (wall, 3)
+    body: np.ndarray  # that each wall particle belongs to, 0 the world, shape (wall,)
+    kind: np.ndarray  # of all particles, fluid first, shape (particle + wall,)
+    substeps: int = static()
+    spans: tuple[tuple[str, int, int], ...] = static()  # of each thing its name, first particle and the one after
+
+    def init(self, model: Model, rigid: RigidState) -> sph.State:
+        """The fluid at rest, at no pressure."""
+        walls, _ = self._moved(model, rigid)
+        fluid = jnp.broadcast_to(self.positions, (walls.shape[0], *self.positions.shape))
+        room = 2 * math.ceil(4 / 3 * math.pi * (2 * self.params.smoothing) ** 3)
+        x = jnp.concatenate([fluid, walls], 1)
+        return sph.init(self.params, x, material=self.kind, max_neighbors=room)
+
+    def step(self, model: Model, rigid: RigidState, state: sph.State) -> sph.State:
+        """One step of the scene, in substeps; bodies keep the velocity that they have at its beginning."""
+        walls, velocity = self._moved(model, rigid)
+        first = self.positions.shape[0]
+        held = state.replace(x=state.x.at[:, first:].set(walls), v=state.v.at[:, first:].set(velocity))
+        return jax.lax.scan(lambda s, _: (sph.step(self.params, s), None), held, None, length=self.substeps)[0]
+
+    def check(self, state: sph.State) -> None:
+        """Raise StateError on the host if a world is faulty."""
+        sph.check(state)
+
+    def _moved(self, model: Model, rigid: RigidState) -> tuple[Array, Array]:
+        """Positions [m] and velocities [m/s] of wall particles, each (world, wall, 3). Gradients flow to both."""
+        k = kinematics(model, rigid).body
+        shape = (rigid.qpos.shape[0], *self.walls.shape)
+        arm = rotate(k.quat[:, self.body], jnp.broadcast_to(self.walls, shape))
+        return k.pos[:, self.body] + arm, k.vel[:, self.body, :3] + jnp.cross(k.vel[:, self.body, 3:], arm)
+
+
+def pour(scene: Any, model: Model, geoms: tuple[int, ...]) -> Fluid | None:
+    """The fluids of a scene, or None where it has none; ``geoms`` hold them, and so do the domain's faces."""
+    parts = [part for part in scene.parts if isinstance(part.material, SPH)]
+    if not parts:
+        return None
+    real, substance, spacing = model.qpos0.dtype, parts[0].material, scene.domain.spacing
+    points = [placed(part.morph, spacing) for part in parts]
+    ends = np.cumsum([len(p) for p in points]).tolist()
+    params = sph.Params(
+        spacing=spacing,
+        timestep=scene.timestep,
+        sound_speed=substance.sound_speed,
+        density=substance.density,
+        gravity=jnp.asarray(scene.gravity, real),
+        viscosity=substance.viscosity,
+        artificial=substance.artificial,
+    )
+    longest = float(sph.limit(params, FASTEST * substance.sound_speed).min())
+    substeps = max(1, math.ceil(scene.timestep / longest))
+    solids, planes = _solids(model, geoms, scene.domain)
+    faces = _faces(scene.domain)
+    behind = [((faces - at) @ normal < 0) for at, normal in planes]
+    walls = [(0, faces[~np.any([np.zeros(len(faces), bool), *behind], 0)], sph.SLIP_WALL), *solids]
+    kinds = [np.full(ends[-1], sph.FLUID), *(np.full(len(x), kind) for _, x, kind in walls)]
+    return Fluid(
+        params=params.replace(timestep=scene.timestep / substeps),
+        positions=jnp.asarray(np.concatenate(points), real),
+        walls=jnp.asarray(np.concatenate([x for _, x, _ in walls]), real),
+        body=np.repeat([body for body, *_ in walls], [len(x) for _, x, _ in walls]),
+        kind=np.concatenate(kinds).astype(np.int32),
+        substeps=substeps,
+        spans=tuple(zip((part.name for part in parts), [0, *ends], ends, strict=False)),
+    )
+
+
+def _faces(domain: Any) -> np.ndarray:
+    """Layers around the domain [m], shape (wall, 3)."""
+    lower, upper, reach = np.asarray(domain.lower), np.asarray(domain.upper), LAYERS * domain.spacing
+    counts = np.round((upper - lower) / domain.spacing).astype(int) + 2 * LAYERS
+    points = (lower + upper) / 2 + grid(counts, (upper - lower + 2 * reach) / counts)
+    return points[((points < lower) | (points > upper)).any(1)]
+
+
+def _solids(
+    model: Model, geoms: tuple[int, ...], domain: Any
+) -> tuple[list[tuple[int, np.ndarray, int]], list[tuple[np.ndarray, np.ndarray]]]:
+    """Of each geom its body, its wall particles in the body's frame [m], and their kind; of planes a point and normal.
+
+    Planes, which are fixed, get their layers where these are near the domain.
+    """
+    m, dx, made, planes = model.structure.source, domain.spacing, [], []
+    places, centre = kinematics(model, init(model, 1)).geom, np.add(domain.lower, domain.upper) / 2
+    across = math.ceil(math.dist(domain.lower, domain.upper) / dx) + 2 * LAYERS
+    for g in geoms:
+        size, pose = m.geom_size[g], {"pos": m.geom_pos[g], "quat": m.geom_quat[g]}
+        match int(m.geom_type[g]):
+            case 0:
+                at, turn = np.asarray(places.pos[0, g]), np.asarray(places.mat[0, g])
+                planes.append((at, turn[:, 2]))
+                points = grid(np.array([across, across, LAYERS]), np.full(3, dx))
+                points += [*((centre - at) @ turn)[:2], -LAYERS * dx / 2]
+                apart = np.abs(at + points @ turn.T - centre) - np.subtract(domain.upper, domain.lower) / 2
+                points = pose["pos"] + turned(pose["quat"], points[(apart < LAYERS * dx).all(1)])
+            case 2:
+                points = placed(Sphere(size[0], **pose), dx)
+            case 3:
+                points = placed(Capsule(size[0], 2 * size[1], **pose), dx)
+            case _:
+                points = placed(Box(tuple(2 * size), **pose), dx)
+        made.append((int(m.geom_bodyid[g]), points, sph.WALL))
+    return made, planes
