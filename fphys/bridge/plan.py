@@ -141,8 +141,8 @@ def _reads_own(code: Any, labels: frozenset[str]) -> bool:
     }
     augmented = {node.target for node in nodes if isinstance(node, ast.AugAssign)}
     harmless -= {id(t.value) for t in augmented if isinstance(t, ast.Subscript)}
-    for call in (node for node in nodes if isinstance(node, ast.Call) and isinstance(node.func, ast.Name)):
-        callee = code.adj.func.__globals__.get(call.func.id)
+    for call in (node for node in nodes if isinstance(node, ast.Call)):
+        callee = code.adj.func.__globals__.get(call.func.id) if isinstance(call.func, ast.Name) else None
         if isinstance(callee, wp.Function) and callee.native_snippet is None and hasattr(callee, "adj"):
             passed = zip(call.args, callee.adj.args, strict=False)
             given = {a: p.label for a, p in passed if isinstance(a, ast.Name) and a.id in labels}
