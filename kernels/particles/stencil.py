@@ -16,12 +16,15 @@ import warp as wp
 from .._precision import mat33, mat44, mat54, real, vec3, vec4
 
 _AXES = """
+#ifdef __CUDACC__
+    typedef decltype(f[0] * f[0]) number;
+    typedef wp::vec_t<4, number> four;
+    auto times = [](const four a, const four b) -> four { return wp::cw_mul(a, b); };
+#else
 #pragma clang fp contract(fast)
     typedef decltype(f[0] * f[0]) number;
-#ifdef __CUDACC__
-    typedef wp::vec_t<4, number> four;
-#else
     typedef number four __attribute__((ext_vector_type(4)));
+    auto times = [](const four a, const four b) -> four { return a * b; };
 #endif
     const bool flat = nodes[2] == 1;
     const number one = 1, half = number(0.5), none = 0;
@@ -121,7 +124,7 @@ def collect_lines(
         for (int j = 0; j < 3; ++j) {
             const four* const line = corner + i * to_plane + j * to_line;
             const four a = line[0], b = line[1], c = line[2];
-            const four ea = row * a, eb = (row + qi) * b, ec = (row + number(2) * qi) * c;
+            const four ea = times(row, a), eb = times(row + qi, b), ec = times(row + number(2) * qi, c);
             const four wa = wi[0] * a, wb = wi[1] * b, wc = wi[2] * c, l = wa + wb + wc;
             const four le = wi[0] * ea + wi[1] * eb + wi[2] * ec;
             m = m + wm[j] * l;
@@ -141,7 +144,7 @@ def collect_lines(
         z = z + wo[i] * e_inner;
         start = start + qo;
     }
-    x = x - sum * qo, y = y - sum * qm, z = z - sum * qi;
+    x = x - times(sum, qo), y = y - times(sum, qm), z = z - times(sum, qi);
     auto out = blank;
     four* const to = (four*)out.data;
     to[0] = sum;
