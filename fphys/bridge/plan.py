@@ -81,18 +81,20 @@ def plan_backward(
     """The plan of the adjoint: inputs and cotangents in, gradients of ``wanted`` out.
 
     Runs again the launches whose outputs somebody reads, then all adjoints in reverse order, but of those that write
-    integers only. Cotangents are copied, because an output that a later launch reads collects more of them.
+    integers only. Cotangents of outputs that are read again are copied, for they collect more of them.
     """
     first_output = len(inputs) + len(outputs)
     arena = Arena(first_output + len(wanted))
     values = {b: Place(i) for i, b in enumerate(inputs)}
     values |= {b: arena.place(b) for b in [*outputs, *record.buffers]}
     floating = [b for b in [*outputs, *record.buffers] if b.dtype.kind == "f"]
-    adjoints = {b: arena.place(b) for b in floating}
+    cotangents = {b: Place(len(inputs) + i) for i, b in enumerate(outputs) if b in floating}
+    collecting = {b for b in cotangents if any(_reads(launch, {b}) for launch in record.launches)}
+    adjoints = cotangents | {b: arena.place(b) for b in floating if b not in cotangents or b in collecting}
     adjoints |= {b: Place(first_output + i) for i, b in enumerate(wanted)}
     clears = [(values[b], b) for b in record.zeroed]
     clears += [(adjoints[b], b) for b in [*(b for b in floating if b.role == "scratch"), *wanted]]
-    copies = [(adjoints[b], Place(len(inputs) + i), b) for i, b in enumerate(outputs) if b in adjoints]
+    copies = [(adjoints[b], cotangents[b], b) for b in cotangents if b in collecting]
     launches = [(launch, False) for launch in record.launches if _is_read(launch, record.launches)]
     launches += [(launch, True) for launch in reversed(record.launches) if any(b in adjoints for b in launch.outputs)]
     return _plan(record, values, adjoints, clears, copies, launches, arena), arena.size
@@ -114,25 +116,39 @@ def _plan(
 
 def _is_read(launch: Launch, launches: list[Launch]) -> bool:
     """Whether another launch, or the kernel itself, reads what a launch writes."""
-    written = set(launch.outputs)
-    if any(written & {a for a in other.args if isinstance(a, Buffer)} for other in launches if other is not launch):
-        return True
-    labels = {a.label for a, value in zip(launch.kernel.adj.args, launch.args, strict=True) if value in written}
-    return _reads_own(launch.kernel, frozenset(labels))
+    return any(_reads(other, set(launch.outputs)) for other in launches)
+
+
+def _reads(launch: Launch, buffers: set[Buffer]) -> bool:
+    """Whether a launch is given one of the buffers to read, or reads what it has written there itself."""
+    named = {a.label: value for a, value in zip(launch.kernel.adj.args, launch.args, strict=True) if value in buffers}
+    own = frozenset(label for label, value in named.items() if value in launch.outputs)
+    return len(own) < len(named) or (bool(own) and _reads_own(launch.kernel, own))
 
 
 @functools.cache
-def _reads_own(kernel: Any, labels: frozenset[str]) -> bool:
-    """Whether a kernel uses some of its arrays otherwise than by assigning to their elements."""
-    stores = {
+def _reads_own(code: Any, labels: frozenset[str]) -> bool:
+    """Whether a kernel or function uses some of its arrays otherwise than by assigning to their elements.
+
+    It may ask for their shapes, and pass them on to functions that do no more.
+    """
+    nodes = list(ast.walk(code.adj.tree))
+    harmless = {
         id(node.value)
-        for node in ast.walk(kernel.adj.tree)
-        if isinstance(node, ast.Subscript) and isinstance(node.ctx, ast.Store)
+        for node in nodes
+        if (isinstance(node, ast.Subscript) and isinstance(node.ctx, ast.Store))
+        or (isinstance(node, ast.Attribute) and node.attr == "shape")
     }
-    augmented = {node.target for node in ast.walk(kernel.adj.tree) if isinstance(node, ast.AugAssign)}
-    stores -= {id(t.value) for t in augmented if isinstance(t, ast.Subscript)}
-    names = (node for node in ast.walk(kernel.adj.tree) if isinstance(node, ast.Name) and node.id in labels)
-    return any(id(node) not in stores for node in names)
+    augmented = {node.target for node in nodes if isinstance(node, ast.AugAssign)}
+    harmless -= {id(t.value) for t in augmented if isinstance(t, ast.Subscript)}
+    for call in (node for node in nodes if isinstance(node, ast.Call)):
+        callee = code.adj.func.__globals__.get(call.func.id) if isinstance(call.func, ast.Name) else None
+        if isinstance(callee, wp.Function) and callee.native_snippet is None and hasattr(callee, "adj"):
+            passed = zip(call.args, callee.adj.args, strict=False)
+            given = {a: p.label for a, p in passed if isinstance(a, ast.Name) and a.id in labels}
+            harmless |= {id(a) for a, label in given.items() if not _reads_own(callee, frozenset([label]))}
+    names = (node for node in nodes if isinstance(node, ast.Name) and node.id in labels)
+    return any(id(node) not in harmless for node in names)
 
 
 class Program:

@@ -71,6 +71,7 @@ class Params(Tree):
     cell: float = static(default=1.0)  # edge of a cell [m]
     shape: tuple[int, ...] = static(default=(64, 64))  # cells per axis
     lower: tuple[float, ...] = static(default=())  # lower corner of the domain [m]; empty: the origin
+    parts: int = static(default=0)  # of one large world, each with a grid: 0 for one a thread; see :func:`step`
 
     def __post_init__(self) -> None:
         for name in ("cell", "lower"):  # static: no quantities
@@ -280,6 +281,10 @@ def step(
             have size 1. It adds F S F^T to Kirchhoff's stress; a muscle along a fibre d has S = a d d^T.
         colliders: shapes of :mod:`fphys.particles.boundary`, which act on the nodes one after another.
 
+    A world of 8,192 particles and more is cut into as many parts as there are threads; the order of its sums, and so
+    their rounding, depends on how many. With ``params.parts`` given the state is bitwise the same on any machine of one
+    kind, however many threads it has; 1 is the sum in the particles' own order.
+
     Returns:
         The next state. A particle that is not finite or lies more than half a cell outside the domain stays as it
         is, touches no node and passes no gradient; its world's status says so, and no other particle notices.
@@ -308,7 +313,9 @@ def step(
     given = (colliders,) if isinstance(colliders, Collider) else tuple(colliders or ())
     shapes = tuple(prepared(c, i, dtype) for i, c in enumerate(given))
     moving = state.replace(status=None)
-    parts = num_parts(worlds, n)
+    parts = params.parts if params.parts and worlds == 1 else num_parts(worlds, n)
+    if n % parts:
+        raise ValueError(f"params.parts is {parts}, which does not divide {n} particles: take a divisor, or 0")
     advance = _advance if parts == 1 else functools.partial(_advance_in_parts, parts)
     moved, fault = advance(layout, _setting(params, dtype), moving, force, actuation, shapes)
     bits = jax.lax.reduce(fault, np.int32(0), jax.lax.bitwise_or, (1,)).astype(jnp.uint32)

@@ -9,7 +9,7 @@ import warp as wp
 
 from .._precision import mat33, real, vec3
 from ..spectral import clamping, cofactor, exponential, half_log, identity, polar, pull_polar, symmetric
-from .screen import fault_of, point
+from .screen import fault_of
 
 COROTATED = wp.constant(0)
 NEO_HOOKEAN = wp.constant(1)
@@ -187,9 +187,23 @@ def deform(
     q0 = history[world, p]
     c = rate[world, p]
     s = actuation[world, p * each_actuation]
-    push = point(force, world, p * each_force)
-    fault = fault_of(point(x, world, p), point(v, world, p), c, f0, q0, push, s, lower, dx, nodes)
-    fault_out[world, p] = fault
+    fault = fault_of(
+        world,
+        p,
+        x,
+        v,
+        rate,
+        gradient,
+        history,
+        force,
+        each_force,
+        actuation,
+        each_actuation,
+        lower,
+        dx,
+        nodes,
+        fault_out,
+    )
     if fault != 0:
         answer(world, p, f0, q0, mat33(), s, 0, gradient_out, history_out, stress_out)
     else:

@@ -111,13 +111,14 @@ def gather(
         h = timestep[world]
         y = place(at, lower, dx)
         base = corner(y, nodes)
-        m = collect(world, base, offset(y, base), nodes, grid)
+        m = collect(world, base, offset(y, base), h, nodes, grid)
         u = vec3(m[0, 0], m[0, 1], m[0, 2])
+        way = vec3(m[4, 0], m[4, 1], m[4, 2])
         c = (real(4.0) / dx) * mat33(m[1, 0], m[2, 0], m[3, 0], m[1, 1], m[2, 1], m[3, 1], m[1, 2], m[2, 2], m[3, 2])
-        put(at + h * u, world, p, x_out)
+        put(at + way, world, p, x_out)
         put(u, world, p, v_out)
         rate_out[world, p] = flat(c, nodes)
-        fault_out[world, p] = wp.where(h * wp.max(wp.abs(u)) > dx, COURANT, 0)
+        fault_out[world, p] = wp.where(wp.max(wp.abs(way)) > dx, COURANT, 0)
     else:
         put(at, world, p, x_out)
         put(point(v, world, p), world, p, v_out)

@@ -41,40 +41,79 @@ def square(m: mat33) -> real:
 
 @wp.func
 def fault_of(
-    x: vec3,
-    v: vec3,
-    rate: mat33,
-    gradient: mat33,
-    history: real,
-    force: vec3,
-    actuation: mat33,
+    world: int,
+    p: int,
+    x: wp.array3d(dtype=real),
+    v: wp.array3d(dtype=real),
+    rate: wp.array2d(dtype=mat33),
+    gradient: wp.array2d(dtype=mat33),
+    history: wp.array2d(dtype=real),
+    force: wp.array3d(dtype=real),
+    each_force: int,
+    actuation: wp.array2d(dtype=mat33),
+    each_actuation: int,
     lower: vec3,
     dx: real,
     nodes: wp.vec3i,
+    fault_out: wp.array2d(dtype=int),
 ) -> int:
-    """Fault bits of a particle; 0 where it takes part."""
-    y = place(x, lower, dx)
-    if not (wp.dot(x, x) + wp.dot(v, v) + square(rate) + square(gradient) + history * history < HUGE_SQUARED):
-        return NONFINITE
-    if not (wp.dot(force, force) + square(actuation) < HUGE_SQUARED):
-        return BADCTRL
-    if not (within(y[0], nodes[0]) and within(y[1], nodes[1]) and (nodes[2] == 1 or within(y[2], nodes[2]))):
-        return OUTSIDE
-    return 0
+    """Find and store the fault bits of a particle; 0 where it takes part. Arrays come whole, to take no cotangents."""
+    at = point(x, world, p)
+    u = point(v, world, p)
+    push = point(force, world, p * each_force)
+    q = history[world, p]
+    y = place(at, lower, dx)
+    fault = int(0)
+    size = wp.dot(at, at) + wp.dot(u, u) + square(rate[world, p]) + square(gradient[world, p]) + q * q
+    if not (size < HUGE_SQUARED):
+        fault = NONFINITE
+    elif not (wp.dot(push, push) + square(actuation[world, p * each_actuation]) < HUGE_SQUARED):
+        fault = BADCTRL
+    elif not (within(y[0], nodes[0]) and within(y[1], nodes[1]) and (nodes[2] == 1 or within(y[2], nodes[2]))):
+        fault = OUTSIDE
+    fault_out[world, p] = fault
+    return fault_out[world, p]
+
+
+@wp.func_replay(fault_of)
+def fault_found(
+    world: int,
+    p: int,
+    x: wp.array3d(dtype=real),
+    v: wp.array3d(dtype=real),
+    rate: wp.array2d(dtype=mat33),
+    gradient: wp.array2d(dtype=mat33),
+    history: wp.array2d(dtype=real),
+    force: wp.array3d(dtype=real),
+    each_force: int,
+    actuation: wp.array2d(dtype=mat33),
+    each_actuation: int,
+    lower: vec3,
+    dx: real,
+    nodes: wp.vec3i,
+    fault_out: wp.array2d(dtype=int),
+):
+    """A backward pass reads what the kernel has found: being read, it has run again before its adjoint does."""
+    return fault_out[world, p]
 
 
 @wp.func_grad(fault_of)
 def no_slope_of_fault_of(
-    x: vec3,
-    v: vec3,
-    rate: mat33,
-    gradient: mat33,
-    history: real,
-    force: vec3,
-    actuation: mat33,
+    world: int,
+    p: int,
+    x: wp.array3d(dtype=real),
+    v: wp.array3d(dtype=real),
+    rate: wp.array2d(dtype=mat33),
+    gradient: wp.array2d(dtype=mat33),
+    history: wp.array2d(dtype=real),
+    force: wp.array3d(dtype=real),
+    each_force: int,
+    actuation: wp.array2d(dtype=mat33),
+    each_actuation: int,
     lower: vec3,
     dx: real,
     nodes: wp.vec3i,
+    fault_out: wp.array2d(dtype=int),
     adj_ret: int,
 ):
     """An event."""

@@ -5,51 +5,169 @@ its stencil (3 x 3 in a plane), where it stands at f, and collects from them the
 so on. Each is the other's transpose; their adjoints are written out, in one pass over the nodes. A node holds four
 numbers (momentum or velocity, mass), which a processor adds at once; in a plane the third is zero.
 
-Arrays are indexed [world, node], nodes in row-major order; ``nodes`` counts them per axis, 1 along z in a plane.
+Arrays are indexed [world, node], nodes in row-major order; ``nodes`` counts them per axis, 1 along z in a plane. The
+sums are native code, for Warp's own vectors and indices do not stay in a processor's registers here: they go along
+lines of three nodes that follow one another in memory, lines along the middle axis, and planes along the outer one. A
+scene in a plane is one plane.
 """
 
 import warp as wp
 
-from .._precision import mat33, mat44, real, vec3, vec4
+from .._precision import mat33, mat44, mat54, real, vec3, vec4
+
+_AXES = """
+#ifdef __CUDACC__
+    typedef decltype(f[0] * f[0]) number;
+    typedef wp::vec_t<4, number> four;
+    auto times = [](const four a, const four b) -> four { return wp::cw_mul(a, b); };
+#else
+#pragma clang fp contract(fast)
+    typedef decltype(f[0] * f[0]) number;
+    typedef number four __attribute__((ext_vector_type(4)));
+    auto times = [](const four a, const four b) -> four { return a * b; };
+#endif
+    const bool flat = nodes[2] == 1;
+    const number one = 1, half = number(0.5), none = 0;
+    const number fo = flat ? one : f[0], fm = flat ? f[0] : f[1], fi = flat ? f[1] : f[2];
+    const int planes = flat ? 1 : 3, to_plane = flat ? 0 : nodes[1] * nodes[2], to_line = flat ? nodes[1] : nodes[2];
+    auto weigh = [&](number x, number* w) {  // Steffen et al. 2008
+        const number l = number(1.5) - x, m = x - one, r = x - half;
+        w[0] = half * l * l, w[1] = number(0.75) - m * m, w[2] = half * r * r;
+    };
+    number wo[3], wm[3], wi[3];
+    weigh(fo, wo), weigh(fm, wm), weigh(fi, wi);
+    if (flat) wo[0] = one;
+    const auto* world_grid = grid.data + world * (grid.strides[0] / sizeof(*grid.data));
+    four* const corner = (four*)(world_grid + (base[0] * nodes[1] + base[1]) * nodes[2] + base[2]);
+"""
+"""Weights along the outer, middle and inner axis, and the first of a stencil's nodes."""
+
+_ROWS = """
+    const four* rows = (const four*)q.data;
+    const four qo = rows[1], qm = flat ? rows[1] : rows[2], qi = flat ? rows[2] : rows[3];
+    four start = rows[0] - fm * qm - fi * qi;
+    if (!flat) start = start - fo * qo;
+"""
+"""The affine field at the first node, and by how much it grows along the axes."""
 
 
-@wp.func
-def weights(f: real) -> vec3:
-    """Weights of the nodes at 0, 1 and 2 for a particle at f in [1/2, 3/2) (Steffen et al. 2008)."""
-    a = real(1.5) - f
-    b = f - real(1.0)
-    c = f - real(0.5)
-    return vec3(real(0.5) * a * a, real(0.75) - b * b, real(0.5) * c * c)
+@wp.func_native(
+    _AXES
+    + _ROWS
+    + """
+    auto add = [](four* node, const four value) {
+#ifdef __CUDACC__
+        wp::atomic_add(node, value);
+#else
+        *node += value;
+#endif
+    };
+    for (int i = 0; i < planes; ++i) {
+        four row = start;
+        for (int j = 0; j < 3; ++j) {
+            four* const line = corner + i * to_plane + j * to_line;
+            const number w = wo[i] * wm[j];
+            add(line, (w * wi[0]) * row);
+            add(line + 1, (w * wi[1]) * (row + qi));
+            add(line + 2, (w * wi[2]) * (row + number(2) * qi));
+            row = row + qm;
+        }
+        start = start + qo;
+    }
+"""
+)
+def spread_lines(world: int, base: wp.vec3i, f: vec3, q: mat44, nodes: wp.vec3i, grid: wp.array2d(dtype=vec4)):
+    """Add w times the affine field of rows q to every node of the stencil."""
 
 
-@wp.func
-def slopes(f: real) -> vec3:
-    """Derivatives of the weights by f."""
-    return vec3(f - real(1.5), real(2.0) * (real(1.0) - f), f - real(0.5))
+@wp.func_native(
+    _AXES
+    + """
+    four sum = none * corner[0], sum_outer = sum, sum_middle = sum, sum_inner = sum;
+    for (int i = 0; i < planes; ++i) {
+        for (int j = 0; j < 3; ++j) {
+            const four* const line = corner + i * to_plane + j * to_line;
+            const number w = wo[i] * wm[j];
+            const four a = (w * wi[0]) * line[0], b = (w * wi[1]) * line[1], c = (w * wi[2]) * line[2];
+            const four m = a + b + c;
+            sum = sum + m;
+            sum_outer = sum_outer + (number(i) - fo) * m;
+            sum_middle = sum_middle + (number(j) - fm) * m;
+            sum_inner = sum_inner + b + number(2) * c - fi * m;
+        }
+    }
+    auto out = blank;
+    four* const rows = (four*)out.data;
+    rows[0] = sum;
+    rows[1] = flat ? sum_middle : sum_outer;
+    rows[2] = flat ? sum_inner : sum_middle;
+    if (!flat) rows[3] = sum_inner;
+    return out;
+"""
+)
+def collect_lines(
+    world: int, base: wp.vec3i, f: vec3, nodes: wp.vec3i, grid: wp.array2d(dtype=vec4), blank: mat44
+) -> mat44:
+    """The moments of a field g, rows sum(w g), sum(w (i - f) g), along j and k likewise; ``blank`` is zero."""
+
+
+@wp.func_native(
+    _AXES
+    + _ROWS
+    + """
+    number dO[3] = {fo - number(1.5), number(2) * (one - fo), fo - half};
+    number dm[3] = {fm - number(1.5), number(2) * (one - fm), fm - half};
+    number di[3] = {fi - number(1.5), number(2) * (one - fi), fi - half};
+    four sum = none * qm, sum_outer = sum, sum_middle = sum, sum_inner = sum, x = sum, y = sum, z = sum;
+    for (int i = 0; i < planes; ++i) {
+        four row = start, m = none * qm, m_middle = m, m_inner = m, e = m, e_middle = m, e_inner = m;
+        for (int j = 0; j < 3; ++j) {
+            const four* const line = corner + i * to_plane + j * to_line;
+            const four a = line[0], b = line[1], c = line[2];
+            const four ea = times(row, a), eb = times(row + qi, b), ec = times(row + number(2) * qi, c);
+            const four wa = wi[0] * a, wb = wi[1] * b, wc = wi[2] * c, l = wa + wb + wc;
+            const four le = wi[0] * ea + wi[1] * eb + wi[2] * ec;
+            m = m + wm[j] * l;
+            m_middle = m_middle + (wm[j] * (number(j) - fm)) * l;
+            m_inner = m_inner + wm[j] * (wb + number(2) * wc - fi * l);
+            e = e + wm[j] * le;
+            e_middle = e_middle + dm[j] * le;
+            e_inner = e_inner + wm[j] * (di[0] * ea + di[1] * eb + di[2] * ec);
+            row = row + qm;
+        }
+        sum = sum + wo[i] * m;
+        sum_outer = sum_outer + (wo[i] * (number(i) - fo)) * m;
+        sum_middle = sum_middle + wo[i] * m_middle;
+        sum_inner = sum_inner + wo[i] * m_inner;
+        x = x + dO[i] * e;
+        y = y + wo[i] * e_middle;
+        z = z + wo[i] * e_inner;
+        start = start + qo;
+    }
+    x = x - times(sum, qo), y = y - times(sum, qm), z = z - times(sum, qi);
+    auto out = blank;
+    four* const to = (four*)out.data;
+    to[0] = sum;
+    to[1] = flat ? sum_middle : sum_outer;
+    to[2] = flat ? sum_inner : sum_middle;
+    if (!flat) to[3] = sum_inner;
+    auto total = [](const four v) { return (v[0] + v[1]) + (v[2] + v[3]); };
+    out.data[4][0] = total(flat ? y : x);
+    out.data[4][1] = total(flat ? z : y);
+    out.data[4][2] = flat ? none : total(z);
+    return out;
+"""
+)
+def moments(
+    world: int, base: wp.vec3i, f: vec3, q: mat44, nodes: wp.vec3i, grid: wp.array2d(dtype=vec4), blank: mat54
+) -> mat54:
+    """The moments of a field g, and in a fifth row the derivative by f of sum(w q(i) g), q affine."""
 
 
 @wp.func
 def spread(world: int, base: wp.vec3i, f: vec3, q: mat44, nodes: wp.vec3i, grid_out: wp.array2d(dtype=vec4)):
     """Add w times the affine field of rows q to every node of the stencil that begins at ``base``."""
-    wx = weights(f[0])
-    wy = weights(f[1])
-    wz = weights(f[2])
-    plane = q[0] - f[0] * q[1] - f[1] * q[2]
-    if nodes[2] != 1:
-        plane = plane - f[2] * q[3]
-    for i in range(3):
-        row = plane
-        for j in range(3):
-            first = ((base[0] + i) * nodes[1] + base[1] + j) * nodes[2] + base[2]
-            w = wx[i] * wy[j]
-            if nodes[2] == 1:
-                wp.atomic_add(grid_out, world, first, w * row)
-            else:
-                wp.atomic_add(grid_out, world, first, (w * wz[0]) * row)
-                wp.atomic_add(grid_out, world, first + 1, (w * wz[1]) * (row + q[3]))
-                wp.atomic_add(grid_out, world, first + 2, (w * wz[2]) * (row + real(2.0) * q[3]))
-            row = row + q[2]
-        plane = plane + q[1]
+    spread_lines(world, base, f, q, nodes, grid_out)
 
 
 @wp.func_replay(spread)
@@ -60,139 +178,39 @@ def no_replay_of_spread(
 
 
 @wp.func
-def collect(world: int, base: wp.vec3i, f: vec3, nodes: wp.vec3i, grid: wp.array2d(dtype=vec4)) -> mat44:
-    """The moments of a field on the nodes of the stencil, rows sum(w g), sum(w (i - f) g), along j and k likewise."""
-    wx = weights(f[0])
-    wy = weights(f[1])
-    wz = weights(f[2])
-    moment = vec4()
-    moment_i = vec4()
-    moment_j = vec4()
-    moment_k = vec4()
-    far = -f[0]
-    for i in range(3):
-        aside = -f[1]
-        for j in range(3):
-            first = ((base[0] + i) * nodes[1] + base[1] + j) * nodes[2] + base[2]
-            w = wx[i] * wy[j]
-            if nodes[2] == 1:
-                row = w * grid[world, first]
-            else:
-                a = (w * wz[0]) * grid[world, first]
-                b = (w * wz[1]) * grid[world, first + 1]
-                c = (w * wz[2]) * grid[world, first + 2]
-                row = a + b + c
-                moment_k = moment_k + b + real(2.0) * c - f[2] * row
-            moment = moment + row
-            moment_i = moment_i + far * row
-            moment_j = moment_j + aside * row
-            aside = aside + real(1.0)
-        far = far + real(1.0)
-    return wp.matrix_from_rows(moment, moment_i, moment_j, moment_k)
+def collect(world: int, base: wp.vec3i, f: vec3, h: real, nodes: wp.vec3i, grid: wp.array2d(dtype=vec4)) -> mat54:
+    """The moments of a field on the nodes of the stencil, rows sum(w g), sum(w (i - f) g), along j and k likewise.
+
+    In a fifth row h times the first: with a field of velocities, the way that is gone.
+    """
+    m = collect_lines(world, base, f, nodes, grid, mat44())
+    return wp.matrix_from_rows(m[0], m[1], m[2], m[3], h * m[0])
+
+
+@wp.func_replay(collect)
+def no_replay_of_collect(world: int, base: wp.vec3i, f: vec3, h: real, nodes: wp.vec3i, grid: wp.array2d(dtype=vec4)):
+    """A backward pass has no use for the moments: what becomes of them is linear."""
+    return mat54()
 
 
 @wp.func_grad(spread)
 def adj_spread(world: int, base: wp.vec3i, f: vec3, q: mat44, nodes: wp.vec3i, grid_out: wp.array2d(dtype=vec4)):
     """What is spread is collected; moving the particle turns the weights, and shifts the field."""
-    wx = weights(f[0])
-    wy = weights(f[1])
-    wz = weights(f[2])
-    dx = slopes(f[0])
-    dy = slopes(f[1])
-    dz = slopes(f[2])
-    moment = vec4()
-    moment_i = vec4()
-    moment_j = vec4()
-    moment_k = vec4()
-    x = real(0.0)
-    y = real(0.0)
-    z = real(0.0)
-    far = -f[0]
-    plane = q[0] - f[0] * q[1] - f[1] * q[2]
-    if nodes[2] != 1:
-        plane -= f[2] * q[3]
-    for i in range(3):
-        aside = -f[1]
-        row = plane
-        for j in range(3):
-            first = ((base[0] + i) * nodes[1] + base[1] + j) * nodes[2] + base[2]
-            w = wx[i] * wy[j]
-            a = wp.adjoint[grid_out][world, first]
-            line = w * a
-            e = wp.dot(row, a)
-            if nodes[2] != 1:
-                b = wp.adjoint[grid_out][world, first + 1]
-                c = wp.adjoint[grid_out][world, first + 2]
-                row_b = row + q[3]
-                eb = wp.dot(row_b, b)
-                ec = wp.dot(row_b + q[3], c)
-                z += w * (dz[0] * e + dz[1] * eb + dz[2] * ec)
-                e = wz[0] * e + wz[1] * eb + wz[2] * ec
-                b = (w * wz[1]) * b
-                c = (w * wz[2]) * c
-                line = wz[0] * line + b + c
-                moment_k += b + real(2.0) * c - f[2] * line
-            x += dx[i] * wy[j] * e
-            y += wx[i] * dy[j] * e
-            moment += line
-            moment_i += far * line
-            moment_j += aside * line
-            aside += real(1.0)
-            row += q[2]
-        far += real(1.0)
-        plane += q[1]
-    wp.adjoint[q] += wp.matrix_from_rows(moment, moment_i, moment_j, moment_k)
-    wp.adjoint[f] += vec3(x - wp.dot(moment, q[1]), y - wp.dot(moment, q[2]), z - wp.dot(moment, q[3]))
+    m = moments(world, base, f, q, nodes, wp.adjoint[grid_out], mat54())
+    wp.adjoint[q] += wp.matrix_from_rows(m[0], m[1], m[2], m[3])
+    wp.adjoint[f] += vec3(m[4, 0], m[4, 1], m[4, 2])
 
 
 @wp.func_grad(collect)
-def adj_collect(world: int, base: wp.vec3i, f: vec3, nodes: wp.vec3i, grid: wp.array2d(dtype=vec4), adj_ret: mat44):
+def adj_collect(
+    world: int, base: wp.vec3i, f: vec3, h: real, nodes: wp.vec3i, grid: wp.array2d(dtype=vec4), adj_ret: mat54
+):
     """What is collected is spread; moving the particle turns the weights, and shifts the first moments."""
-    wx = weights(f[0])
-    wy = weights(f[1])
-    wz = weights(f[2])
-    dx = slopes(f[0])
-    dy = slopes(f[1])
-    dz = slopes(f[2])
-    x = real(0.0)
-    y = real(0.0)
-    z = real(0.0)
-    moment = vec4()
-    # in a plane there is no moment along z
-    plane = adj_ret[0] - f[0] * adj_ret[1] - f[1] * adj_ret[2]
-    if nodes[2] != 1:
-        plane -= f[2] * adj_ret[3]
-    for i in range(3):
-        row = plane
-        for j in range(3):
-            first = ((base[0] + i) * nodes[1] + base[1] + j) * nodes[2] + base[2]
-            w = wx[i] * wy[j]
-            a = grid[world, first]
-            line = a
-            e = wp.dot(row, a)
-            if nodes[2] == 1:
-                wp.atomic_add(wp.adjoint[grid], world, first, w * row)
-            else:
-                b = grid[world, first + 1]
-                c = grid[world, first + 2]
-                row_b = row + adj_ret[3]
-                row_c = row_b + adj_ret[3]
-                wp.atomic_add(wp.adjoint[grid], world, first, (w * wz[0]) * row)
-                wp.atomic_add(wp.adjoint[grid], world, first + 1, (w * wz[1]) * row_b)
-                wp.atomic_add(wp.adjoint[grid], world, first + 2, (w * wz[2]) * row_c)
-                eb = wp.dot(row_b, b)
-                ec = wp.dot(row_c, c)
-                z += w * (dz[0] * e + dz[1] * eb + dz[2] * ec)
-                e = wz[0] * e + wz[1] * eb + wz[2] * ec
-                line = wz[0] * a + wz[1] * b + wz[2] * c
-            x += dx[i] * wy[j] * e
-            y += wx[i] * dy[j] * e
-            moment += w * line
-            row += adj_ret[2]
-        plane += adj_ret[1]
-    wp.adjoint[f] += vec3(
-        x - wp.dot(moment, adj_ret[1]), y - wp.dot(moment, adj_ret[2]), z - wp.dot(moment, adj_ret[3])
-    )
+    q = wp.matrix_from_rows(adj_ret[0] + h * adj_ret[4], adj_ret[1], adj_ret[2], adj_ret[3])
+    m = moments(world, base, f, q, nodes, grid, mat54())
+    spread_lines(world, base, f, q, nodes, wp.adjoint[grid])
+    wp.adjoint[f] += vec3(m[4, 0], m[4, 1], m[4, 2])
+    wp.adjoint[h] += wp.dot(m[0], adj_ret[4])
 
 
 @wp.func

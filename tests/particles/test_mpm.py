@@ -103,6 +103,7 @@ def test_checkpoint_gives_the_gradient_of_full():
         ({"params": {"gravity": np.zeros(3)}}, "gravity has shape"),
         ({"params": {"walls": mpm.Walls("sticki")}}, "there is no contact 'sticki'"),
         ({"params": {"walls": mpm.Walls(("slip", "slip"))}}, "4 faces"),
+        ({"params": {"parts": 2}}, "does not divide 5 particles"),
     ],
 )
 def test_what_does_not_fit_is_refused(change: dict[str, Any], says: str):
@@ -155,3 +156,24 @@ def test_a_large_world_in_parts_is_that_in_one(monkeypatch: pytest.MonkeyPatch):
     for other in found[1:]:
         for a, b in zip(found[0], other, strict=True):
             np.testing.assert_allclose(a, b, rtol=0, atol=1e-10 * max(1.0, float(np.abs(a).max())))
+
+
+@pytest.mark.parametrize("parts", [1, 4])
+def test_a_number_of_parts_gives_the_same_bits_with_any_number_of_threads(parts: int, monkeypatch: pytest.MonkeyPatch):
+    """States after many steps, and their gradients; in parts of another number the sums round otherwise."""
+    params, state = scene("all", 3, n=240)
+    found = []
+    for threads, cut in (("1", parts), ("2", parts), ("3", parts), ("1", 3)):
+        monkeypatch.setenv("FPHYS_THREADS", threads)
+
+        def loss(x: Any, young: Any, cut: int = cut) -> Any:
+            first, *rest = params.materials
+            given = params.replace(material=(first.replace(young=young), *rest), parts=cut)
+            final = jax.lax.scan(lambda s, _: (mpm.step(given, s), None), state.replace(x=x), None, length=3)[0]
+            return (final.v**2).sum(), final
+
+        _, pull, final = jax.vjp(loss, state.x, jnp.asarray(1e4), has_aux=True)
+        found.append(jax.tree.leaves((final, pull(jnp.ones(())))))
+    for other in found[1:3]:
+        assert all(np.array_equal(a, b) for a, b in zip(found[0], other, strict=True))
+    assert not np.array_equal(found[0][0], found[3][0])

