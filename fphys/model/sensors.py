@@ -22,6 +22,7 @@ SensorType = enum.IntEnum(
 _S = SensorType
 _NEVER = {_S.CAMPROJECTION, _S.DISTANCE, _S.NORMAL, _S.FROMTO, _S.CONTACT, _S.TACTILE, _S.PLUGIN, _S.USER}
 _SITE, _CAMERA = 6, 7  # mjtObj
+_BODY = 5  # mjTRN_BODY: adhesion
 _POSITIVE = 1  # mjDATATYPE_POSITIVE; mjDATATYPE_REAL is 0
 _DISTANCE = 1  # bit of mjRAYDATA_DIST
 _SHAPES = (0, 2, 3, 4, 5, 6)  # mjtGeom that rays are simulated against: all but height fields, meshes and SDFs
@@ -74,5 +75,7 @@ def _missing(m: Any, i: int, visible: np.ndarray) -> Iterator[str]:
         meshes = [int(g) for g in visible if m.geom_type[g] not in _SHAPES]
         if meshes:
             yield f"rays on height fields, meshes and SDFs (geom {m.geom(meshes[0]).name or meshes[0]})"
+    if kind in (_S.ACTUATORVEL, _S.JOINTACTUATORFRC) and (m.actuator_trntype == _BODY).any():
+        yield "beside adhesion, whose moments are those of contacts"
     if m.sensor_delay[i] or m.sensor_interval[i].any() or m.sensor_history[i].any():
         yield "delay, interval and history"

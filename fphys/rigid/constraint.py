@@ -21,6 +21,7 @@ from ..implicit import dense, flags, power_gradient, primal_values, solved
 from ..model import Model, State
 from . import launches as L
 from . import tendon as T
+from .adhesion import add_adhesion, adheres, adhesion_power
 from .collision import Contacts, detect, geom_poses, geometry, row_capacity
 from .contact import Pairs, contact_power, contact_rows, mix_pairs, pair_rows
 from .damped import damp
@@ -70,6 +71,7 @@ class Setting(NamedTuple):
 
     frames: L.Frames
     axes: Any
+    contacts: Contacts
     row: Any  # first row of each contact, (world, contact)
     rows: L.Rows
 
@@ -89,7 +91,7 @@ def _set_up(
     geometry(launch, model, state, ids, poses, list(contacts[2:]))
     room = row_capacity(model, state) if kept is None else dim[1] * int(pair_rows(model).max(initial=0))
     rows = _rows(launch, model, state, given, contacts, row, (frames, axes, velocity), room)
-    return Setting(frames, axes, row, rows)
+    return Setting(frames, axes, contacts, row, rows)
 
 
 def _solve(
@@ -100,12 +102,13 @@ def _solve(
     real = L.types(state.qpos).real
     w, n = launch.worlds, model.structure.nv
     k = L.modules(state.qpos)
-    frames, axes, row, rows = _set_up(launch, model, state, given, kept, (pair, feature), detected)
+    frames, axes, contacts, row, rows = _set_up(launch, model, state, given, kept, (pair, feature), detected)
     bias, net = launch.scratch((w, n), real), launch.scratch((w, n), real)
     matrix = launch.scratch((w, L.packed_size(n)), real, zeroed=True)
     zero = launch.scratch((w, n), real, zeroed=True)
     bias_force(launch, model, state, frames, axes, L.applied_wrench(launch, model, state, loads), zero, bias)
     force_applied = applied_force(launch, model, state, loads, frames, axes)
+    force_applied = add_adhesion(launch, model, state, loads, (frames, axes), contacts, force_applied)
     launch(k.forces.subtract, dim=(w, n), inputs=[force_applied, bias], outputs=[net])
     mass_matrix_launch(launch, model, state, frames, axes, model.dof.armature, matrix)
     row_force = launch.scratch(rows.weight.shape, real)
@@ -200,6 +203,8 @@ def _power(launch: Any, model: Model, state: State, loads: L.Loads, given: Param
         geometry(launch, model, state, ids, geom_poses(launch, model, state, parts.frames), shapes)
         relative = (parts.frames, parts.velocity, parts.linear, parts.trial)
         contact_power(launch, model, state, given.pairs, ids[0], shapes, relative, outs.pop(0))
+        if adheres(model, loads):
+            adhesion_power(launch, model, state, loads, ids[0], shapes, (parts.frames, parts.trial), outs.pop(0))
 
 
 def _capacity(ids: Any) -> int:
@@ -209,6 +214,7 @@ def _capacity(ids: Any) -> int:
 
 def _power_shapes(model: Model, state: State, loads: L.Loads, given: Parameters, ids: Any, *_: Any) -> tuple[Any, ...]:
     sizes = [*equality_sizes(model), *friction_sizes(model), *limit_sizes(model), _capacity(ids)]
+    sizes += [_capacity(ids)] if adheres(model, loads) else []
     parts = [jax.ShapeDtypeStruct((state.qpos.shape[0], n), state.qpos.dtype) for n in sizes if n]
     return (*power_parts(model, state, loads, implicit=False), *parts)
 
@@ -280,7 +286,7 @@ def _restore(launch: Any, model: Model, state: State, given: Parameters, qacc: A
     total, pair, feature, status = outs
     s, t = model.structure, L.types(state.qpos)
     w, nc = launch.worlds, pair.shape[1]
-    _, _, row, rows = _set_up(launch, model, state, given, None, (pair, feature), status)
+    *_, row, rows = _set_up(launch, model, state, given, None, (pair, feature), status)
     nr = rows.weight.shape[1]
     scratch = [launch.scratch((w, n), kind) for n, kind in ((nr, t.real), (nr, t.integer), (nc, t.integer))]
     scratch += [launch.scratch((w, 2, s.nv), t.real)]
