@@ -53,7 +53,6 @@ def row(name: str) -> str:
     gradient = (
         mark(name in gradients.STEPPED) if name in (*contact_scenes.NAMES, *corpus.FEATURES, *corpus.searched()) else ""
     )
-    gradient = MISSED if name in gradients.MISSED else gradient
     gradient += mark(name == gradients.QUICK) if name in contact_scenes.NAMES else ""
     return f"| {name} | {motion} | {single} | {gradient} |"
 

@@ -354,7 +354,7 @@ def _structure(m: Any, disabled: frozenset[str]) -> Structure:
             actlimited=flags(m.actuator_actlimited),
             actearly=flags(m.actuator_actearly),
         ),
-        sensor=read_sensors(m, disabled),
+        sensor=read_sensors(m),
         integrator=Integrator(m.opt.integrator),
         cone=int(m.opt.cone),
         jacobian=int(m.opt.jacobian),

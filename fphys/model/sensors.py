@@ -22,13 +22,13 @@ SensorType = enum.IntEnum(
 _S = SensorType
 _NEVER = {_S.CAMPROJECTION, _S.DISTANCE, _S.NORMAL, _S.FROMTO, _S.CONTACT, _S.TACTILE, _S.PLUGIN, _S.USER}
 _SITE, _CAMERA = 6, 7  # mjtObj
+_BODY = 5  # mjTRN_BODY: adhesion
 _POSITIVE = 1  # mjDATATYPE_POSITIVE; mjDATATYPE_REAL is 0
 _DISTANCE = 1  # bit of mjRAYDATA_DIST
-_CONNECT, _WELD = 0, 1  # mjtEq
 _SHAPES = (0, 2, 3, 4, 5, 6)  # mjtGeom that rays are simulated against: all but height fields, meshes and SDFs
 
 
-def read_sensors(m: Any, disabled: frozenset[str]) -> Sensors:
+def read_sensors(m: Any) -> Sensors:
     """The sensors of a compiled model."""
     bounded = (m.sensor_cutoff > 0) & (m.sensor_datatype <= _POSITIVE)  # neither axes nor quaternions
     cutoff = np.where(bounded, m.sensor_cutoff, np.inf)
@@ -50,7 +50,7 @@ def read_sensors(m: Any, disabled: frozenset[str]) -> Sensors:
         zone=ints([m.site_type[i] if i >= 0 else -1 for i in watched]),
         zone_size=np.array([m.site_size[i] if i >= 0 else np.zeros(3) for i in watched]).reshape(-1, 3),
         visible=visible,
-        missing=tuple(", ".join(_missing(m, i, disabled, visible)) for i in range(m.nsensor)),
+        missing=tuple(", ".join(_missing(m, i, visible)) for i in range(m.nsensor)),
     )
 
 
@@ -62,7 +62,7 @@ def _visible(m: Any) -> np.ndarray:
     return np.flatnonzero(alpha != 0).astype(np.int32)
 
 
-def _missing(m: Any, i: int, disabled: frozenset[str], visible: np.ndarray) -> Iterator[str]:
+def _missing(m: Any, i: int, visible: np.ndarray) -> Iterator[str]:
     """Why a sensor is not simulated."""
     kind = SensorType(int(m.sensor_type[i]))
     if kind in _NEVER:
@@ -75,7 +75,7 @@ def _missing(m: Any, i: int, disabled: frozenset[str], visible: np.ndarray) -> I
         meshes = [int(g) for g in visible if m.geom_type[g] not in _SHAPES]
         if meshes:
             yield f"rays on height fields, meshes and SDFs (geom {m.geom(meshes[0]).name or meshes[0]})"
-    if kind in (_S.FORCE, _S.TORQUE) and "equality" not in disabled and np.isin(m.eq_type, (_CONNECT, _WELD)).any():
-        yield "forces of connect and weld constraints"
+    if kind in (_S.ACTUATORVEL, _S.JOINTACTUATORFRC) and (m.actuator_trntype == _BODY).any():
+        yield "beside adhesion, whose moments are those of contacts"
     if m.sensor_delay[i] or m.sensor_interval[i].any() or m.sensor_history[i].any():
         yield "delay, interval and history"

@@ -162,8 +162,8 @@ class Tendons:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Actuators:
-    transmission: Ints  # (nu,) mujoco.mjtTrn: JOINT, JOINTINPARENT, SLIDERCRANK, TENDON or SITE
-    target: Ints  # (nu,) joint, tendon or site
+    transmission: Ints  # (nu,) mujoco.mjtTrn: JOINT, JOINTINPARENT, SLIDERCRANK, TENDON, SITE or BODY
+    target: Ints  # (nu,) joint, tendon, site or body
     reference: Ints  # (nu,) reference site or slider site, or -1
     dynamics: Ints  # (nu,) mujoco.mjtDyn
     gain: Ints  # (nu,) mujoco.mjtGain

@@ -17,12 +17,13 @@ _KINDS = {"jnt": "joint", "eq": "equality", "cam": "camera", "mat": "material", 
 _GEOMS = ("plane", "hfield", "sphere", "capsule", "ellipsoid", "cylinder", "box", "mesh", "sdf")
 _ENABLED = {1: "override", 8: "invdiscrete", 16: "sleep", 32: "diagexact", 64: "ipc", 128: "speculative"}
 _INTEGRATORS = {2: "implicit", 4: "discrete"}
-_TRANSMISSIONS = {5: "body (adhesion)", 6: "so3"}
+_TRANSMISSIONS = {6: "so3"}
 _DYNAMICS = {5: "dcmotor", 6: "pid", 7: "user"}
 _GAINS = {3: "dcmotor", 4: "so3", 5: "pid", 6: "user"}
 _BIASES = {3: "dcmotor", 4: "so3", 5: "user"}
 _EQUALITIES = {4: "flex", 5: "flexvert", 6: "flexstrain", 7: "distance"}
 _INTEGRATED = 1  # mjDYN_INTEGRATOR
+_BODY = 5  # mjTRN_BODY
 
 
 def require_finite(m: Any, label: str) -> None:
@@ -123,6 +124,11 @@ def _actuation(m: Any) -> Iterator[str]:
         for name in short:
             if short[name] and getattr(m, f"actuator_{name}")[i, 3:].any():
                 yield f"{title}: {name} beyond the first three"
+        if m.actuator_trntype[i] == _BODY:
+            if m.actuator_gaintype[i] or m.actuator_biastype[i]:
+                yield f"{title}: adhesion with a gain or bias by velocity"
+            if m.jnt_actfrclimited.any():
+                yield f"{title}: adhesion beside a joint's actuatorfrcrange"
         if m.actuator_dyntype[i] == _INTEGRATED and _is_rotational_servo(m, i):
             yield f"{title}: integrated setpoint of a rotation (integrate it in the controller, and use position)"
 

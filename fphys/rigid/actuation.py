@@ -15,8 +15,8 @@ from . import tendon as T
 Array = jax.Array
 Buffer = Any
 
-SLIDER_CRANK, TENDON, SITE = 2, 3, 4
-"""MuJoCo's mjtTrn; 0 and 1 are a joint, in its own and in its parent's frame."""
+SLIDER_CRANK, TENDON, SITE, BODY = 2, 3, 4, 5
+"""MuJoCo's mjtTrn; 0 and 1 are a joint, in its own and in its parent's frame. That of a body is adhesion."""
 FIXED, AFFINE = 0, 1
 """MuJoCo's mjGAIN_FIXED and mjBIAS_AFFINE."""
 
@@ -62,7 +62,7 @@ def moments(structure: Structure) -> Moments:
             ends = moves[own.body[own.number[i]]]
             # MuJoCo drops the dofs that move a site and its reference alike
             mask[i] = ends.any(0) & ~ends.all(0) if kind == SITE else ends.any(0)
-        else:
+        elif kind != BODY:  # whose moments are those of its contacts
             mask[i] = s.dof.joint == target
     pattern = L.make_pattern(mask)
     where = {(t, d): e for e, (t, d) in enumerate(zip(tendon.row, tendon.dof, strict=True))}

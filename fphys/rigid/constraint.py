@@ -23,6 +23,7 @@ from . import articulated as AB
 from . import conjugate
 from . import launches as L
 from . import tendon as T
+from .adhesion import add_adhesion, adheres, adhesion_power
 from .collision import Contacts, detect, geom_poses, geometry, near_pairs, row_capacity
 from .contact import Pairs, contact_power, contact_rows, mix_pairs, pair_rows
 from .damped import damp, damp_sparse
@@ -104,11 +105,12 @@ def _solve(
     w, n = launch.worlds, model.structure.nv
     k = L.modules(state.qpos)
     setting = _set_up(launch, model, state, given, kept, (pair, feature), detected)
-    frames, axes, _, row, rows = setting
+    frames, axes, contacts, row, rows = setting
     bias, net = launch.scratch((w, n), real), launch.scratch((w, n), real)
     zero = launch.scratch((w, n), real, zeroed=True)
     bias_force(launch, model, state, frames, axes, L.applied_wrench(launch, model, state, loads), zero, bias)
     force_applied = applied_force(launch, model, state, loads, frames, axes)
+    force_applied = add_adhesion(launch, model, state, loads, (frames, axes), contacts, force_applied)
     launch(k.forces.subtract, dim=(w, n), inputs=[force_applied, bias], outputs=[net])
     if model.structure.sparse:
         mass = AB.inertias(launch, model, state, frames, implicit=False)
@@ -212,6 +214,8 @@ def _power(launch: Any, model: Model, state: State, loads: L.Loads, given: Param
         geometry(launch, model, state, ids, geom_poses(launch, model, state, parts.frames), shapes)
         relative = (parts.frames, parts.velocity, parts.linear, parts.trial)
         contact_power(launch, model, state, given.pairs, ids[0], shapes, relative, outs.pop(0))
+        if adheres(model, loads):
+            adhesion_power(launch, model, state, loads, ids[0], shapes, (parts.frames, parts.trial), outs.pop(0))
 
 
 def _capacity(ids: Any) -> int:
@@ -221,6 +225,7 @@ def _capacity(ids: Any) -> int:
 
 def _power_shapes(model: Model, state: State, loads: L.Loads, given: Parameters, ids: Any, *_: Any) -> tuple[Any, ...]:
     sizes = [*equality_sizes(model), *friction_sizes(model), *limit_sizes(model), _capacity(ids)]
+    sizes += [_capacity(ids)] if adheres(model, loads) else []
     parts = [jax.ShapeDtypeStruct((state.qpos.shape[0], n), state.qpos.dtype) for n in sizes if n]
     return (*power_parts(model, state, loads, implicit=False), *parts)
 

@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from ..bridge import kernels
+from ..bridge import kernels, warp_op
 from ..model import Model, State
 from ..model.structure import CONNECT, EQUALITY_ROWS, JOINT, TENDON, WELD
 from . import launches as L
@@ -135,6 +135,20 @@ def equality_rows(
         launch(k.tendon_coupling_rows, dim=(launch.worlds, tied), inputs=inputs, outputs=list(out))
 
 
+def _weld_loads(
+    launch: Any, model: Model, state: State, given: Welds, motions: tuple[L.Frames, Any, Any], out: Any
+) -> None:
+    """Wrenches on the first bodies of all connections and welds; ``motions``: frames, velocity, acceleration."""
+    frames, *moved = motions
+    structure = [*_weld_arguments(model), model.structure.body.frame, L.body_origin(model), L.refsafe(model)]
+    launch(
+        kernels(state.qpos.dtype, "rigid.equality").weld_loads,
+        dim=(launch.worlds, equality_sizes(model)[0]),
+        inputs=[*structure, *given, model.body.invweight0, model.opt.timestep, *frames, *moved],
+        outputs=[out],
+    )
+
+
 def equality_power(
     launch: Any,
     model: Model,
@@ -152,9 +166,10 @@ def equality_power(
     welded, coupled, tied = equality_sizes(model)
     h, refsafe = model.opt.timestep, L.refsafe(model)
     if welded:
-        frames, *moved = motions
-        structure = [*_weld_arguments(model), s.body.frame, L.body_origin(model), refsafe]
-        inputs = [*structure, *given.weld, model.body.invweight0, h, *frames, *moved]
+        frames, *moved, trial = motions
+        load = launch.scratch((launch.worlds, welded), L.types(state.qpos).wrench)
+        _weld_loads(launch, model, state, given.weld, (frames, *moved), load)
+        inputs = [_weld_arguments(model)[0], s.body.frame, L.body_origin(model), *given.weld[:2], load, *frames, trial]
         launch(k.weld_power, dim=(launch.worlds, welded), inputs=inputs, outputs=[outs.pop(0)])
     if coupled:
         structure = [s.equality.object[_which(model, JOINT)], s.joint.qpos, s.joint.dof, refsafe]
@@ -164,3 +179,42 @@ def equality_power(
         parameters = [*given.tendon, model.tendon.invweight0, model.tendon.length0, h]
         inputs = [s.equality.object[_which(model, TENDON)], refsafe, *parameters, *tendons, *rates]
         launch(k.tendon_coupling_power, dim=(launch.worlds, tied), inputs=inputs, outputs=[outs.pop(0)])
+
+
+class Pulls(NamedTuple):
+    """What connections and welds do to their first bodies; the second ones feel the opposite."""
+
+    body: np.ndarray  # (weld, 2)
+    anchor: tuple[Array, Array]  # where, in either body's frame, each (1 | world, weld, 3) [m]
+    torque: Array  # world axes, (world, weld, 3) [N m]
+    force: Array  # world axes, (world, weld, 3) [N]
+
+
+def _pull(launch: Any, model: Model, state: State, given: Welds, acceleration: Any, out: Any) -> None:
+    frames = L.frame_poses(launch, model, state)
+    velocity = L.frame_motion(launch, model, state, L.dof_axes(launch, model, state, frames), state.qvel)
+    _weld_loads(launch, model, state, given, (frames, velocity, acceleration), out)
+
+
+def _pull_shape(model: Model, state: State, given: Welds, acceleration: Any) -> Any:
+    return jax.ShapeDtypeStruct((acceleration.shape[0], equality_sizes(model)[0], 6), acceleration.dtype)
+
+
+_pull_op = warp_op(_pull, _pull_shape, zeroed=False, name="loads of welds")
+
+
+def weld_pulls(model: Model, state: State, acceleration: Array) -> Pulls | None:
+    """Forces and torques of the active connections and welds, or None where the model has none.
+
+    Args:
+        acceleration: of every frame, (world, frame, 6), gravity included or not; at those of :func:`fphys.forward` the
+            forces are the solution's.
+
+    Returns:
+        Gradients flow to all arguments.
+    """
+    if not equality_sizes(model)[0]:
+        return None
+    given = _welds(model)
+    load = _pull_op(model, state, given, acceleration)
+    return Pulls(_weld_arguments(model)[0], (given.anchor1, given.anchor2), load[..., :3], load[..., 3:])

@@ -12,6 +12,7 @@ from ..math import quat_mul, quat_unit, rotate
 from ..model import Model, State
 from . import launches as L
 from .actuation import Transmissions, actuator_force, transmissions
+from .equality import weld_pulls
 from .forward import Info, forward
 from .inverse import energy
 from .kinematics import Motions, motions
@@ -70,6 +71,15 @@ class Contacts(NamedTuple):
     pressing: Array  # force along the normal [N], (world, contact)
     force: Array  # [N], (world, contact, 3)
     torque: Array  # about the point of contact [N m], (world, contact, 3)
+
+
+class Pulls(NamedTuple):
+    """Forces and torques on bodies at points, world axes."""
+
+    body: np.ndarray  # (k,)
+    pos: Array  # (world, k, 3)
+    force: Array  # [N], (world, k, 3)
+    torque: Array  # about the point [N m], (world, k, 3)
 
 
 class Scene:
@@ -206,6 +216,17 @@ class Scene:
         turn = parts[..., 3:] if parts.shape[-1] > 3 else jnp.zeros_like(parts)
         force, torque = (jnp.einsum("wcij,wci->wcj", found.frame, part) for part in (parts[..., :3], turn))
         return Contacts(body, found.pos, found.frame[..., 0, :], parts[..., 0], force, torque)
+
+    @functools.cached_property
+    def bonds(self) -> Pulls | None:
+        """What connections and welds do to both of their bodies, or None where the model has none."""
+        found, m = weld_pulls(self.model, self.state, self._accelerations), self.motions
+        if found is None:
+            return None
+        body = np.concatenate(list(found.body.T))
+        arm = jnp.concatenate([self.leaf(anchor) for anchor in found.anchor], 1)
+        force, torque = (jnp.concatenate([x, -x], 1) for x in (found.force, found.torque))
+        return Pulls(body, m.pos[:, body] + rotate(m.quat[:, body], arm), force, torque)
 
 
 def _accelerate(launch: Any, model: Model, state: State, qacc: Any, out: Any) -> None:

@@ -273,6 +273,11 @@ def _interaction(scene: Scene, which: np.ndarray) -> tuple[Array, Array]:
         arm = c.pos[:, None] - at.pos[:, :, None]
         moment = c.torque[:, None] + jnp.cross(arm, jnp.broadcast_to(c.force[:, None], arm.shape))
         total, moments = total - (sign * c.force[:, None]).sum(2), moments - (sign * moment).sum(2)
+    if scene.bonds is not None:
+        c, on = scene.bonds, scene.constant(member[:, scene.bonds.body])
+        arm = c.pos[:, None] - at.pos[:, :, None]
+        moment = c.torque[:, None] + jnp.cross(arm, jnp.broadcast_to(c.force[:, None], arm.shape))
+        total, moments = total - on @ c.force, moments - (on[None, :, :, None] * moment).sum(2)
     return at.local(total), at.local(moments)
 
 

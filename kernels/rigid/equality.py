@@ -2,8 +2,8 @@
 
 import warp as wp
 
-from .._precision import motion, quat, real, vec2, vec3, vec5
-from ..math import quat_conj, quat_mul, quat_unit, rotate
+from .._precision import motion, quat, real, vec2, vec3, vec5, wrench
+from ..math import quat_conj, quat_mul, quat_unit, rotate, spatial
 from .constraint import (
     UNBOUNDED,
     impedance,
@@ -46,6 +46,41 @@ def turned_bias(back: quat, w1: vec3, w2: vec3, turn: quat) -> vec3:
 def point_acceleration(a: motion, v: motion, r: vec3) -> vec3:
     """Acceleration of the point at r: the spatial acceleration's field and w x the point's velocity."""
     return point_rate(a, r) + wp.cross(wp.spatial_top(v), point_rate(v, r))
+
+
+@wp.func
+def weld_load(
+    rows: int,
+    scale: real,
+    weight: vec2,
+    solimp: vec5,
+    kb: vec2,
+    turn: quat,
+    back: quat,
+    shift: vec3,
+    v1: motion,
+    v2: motion,
+    a1: motion,
+    a2: motion,
+    r1: vec3,
+    r2: vec3,
+) -> wrench:
+    """What a connection or a weld does to its first body at the anchor r1, and the opposite to the second at r2."""
+    tilt = scale * vector_part(quat_mul(back, turn))
+    violation = wp.dot(shift, shift)
+    if rows == 6:
+        violation += wp.dot(tilt, tilt)
+    z = impedance(solimp, wp.sqrt(violation + real(1.0e-30)))
+    along = point_acceleration(a1, v1, r1) - point_acceleration(a2, v2, r2)
+    along += kb[1] * (point_rate(v1, r1) - point_rate(v2, r2)) + (kb[0] * z) * shift
+    torque = vec3()
+    if rows == 6:
+        w1 = wp.spatial_top(v1)
+        w2 = wp.spatial_top(v2)
+        about = turned_bias(back, w1, w2, turn) + turned(back, wp.spatial_top(a1) - wp.spatial_top(a2), turn)
+        about = scale * (about + kb[1] * turned(back, w1 - w2, turn)) + (kb[0] * z) * tilt
+        torque = -scale / resistance(z, weight[1]) * turned(quat_conj(back), about, quat_conj(turn))
+    return spatial(torque, -along / resistance(z, weight[0]))
 
 
 @wp.kernel(enable_backward=False)
@@ -148,7 +183,7 @@ def weld_rows(
 
 
 @wp.kernel
-def weld_power(
+def weld_loads(
     # Structure:
     body: wp.array2d(dtype=int),
     rows: wp.array(dtype=int),
@@ -170,11 +205,10 @@ def weld_power(
     frame_quat: wp.array2d(dtype=quat),
     frame_vel: wp.array2d(dtype=motion),
     frame_acc: wp.array2d(dtype=motion),
-    frame_trial: wp.array2d(dtype=motion),
     # Out:
-    power_out: wp.array2d(dtype=real),
+    load_out: wp.array2d(dtype=wrench),
 ):
-    """Virtual power of the constraint's forces, negative as all that acts on the joints.
+    """Torque and force on the first body at its anchor; the second body feels the opposite at its own.
 
     ``frame_acc`` is the whole acceleration of the frames.
     """
@@ -185,34 +219,55 @@ def weld_power(
     p2 = frame_pos[world, f2] + rotate(frame_quat[world, f2], anchor2[world, e])
     r1 = p1 - frame_pos[world, body_origin[body[e, 0]]]
     r2 = p2 - frame_pos[world, body_origin[body[e, 1]]]
-    v1 = frame_vel[world, f1]
-    v2 = frame_vel[world, f2]
-    a1 = frame_acc[world, f1]
-    a2 = frame_acc[world, f2]
+    load_out[world, e] = weld_load(
+        rows[e],
+        torquescale[world, e],
+        body_invweight0[world, body[e, 0]] + body_invweight0[world, body[e, 1]],
+        solimp[world, e],
+        spring_damper(solref[world, e], solimp[world, e], timestep[world], refsafe),
+        quat_mul(frame_quat[world, f1], quat_unit(turn1[world, e])),
+        quat_conj(quat_mul(frame_quat[world, f2], quat_unit(turn2[world, e]))),
+        p1 - p2,
+        frame_vel[world, f1],
+        frame_vel[world, f2],
+        frame_acc[world, f1],
+        frame_acc[world, f2],
+        r1,
+        r2,
+    )
+
+
+@wp.kernel
+def weld_power(
+    # Structure:
+    body: wp.array2d(dtype=int),
+    body_frame: wp.array(dtype=int),
+    body_origin: wp.array(dtype=int),
+    # Model:
+    anchor1: wp.array2d(dtype=vec3),
+    anchor2: wp.array2d(dtype=vec3),
+    # In:
+    load: wp.array2d(dtype=wrench),
+    frame_pos: wp.array2d(dtype=vec3),
+    frame_quat: wp.array2d(dtype=quat),
+    frame_trial: wp.array2d(dtype=motion),
+    # Out:
+    power_out: wp.array2d(dtype=real),
+):
+    """Virtual power of the constraint's forces, negative as all that acts on the joints."""
+    world, e = wp.tid()
+    f1 = body_frame[body[e, 0]]
+    f2 = body_frame[body[e, 1]]
+    p1 = frame_pos[world, f1] + rotate(frame_quat[world, f1], anchor1[world, e])
+    p2 = frame_pos[world, f2] + rotate(frame_quat[world, f2], anchor2[world, e])
     l1 = frame_trial[world, f1]
     l2 = frame_trial[world, f2]
-    scale = torquescale[world, e]
-    turn = quat_mul(frame_quat[world, f1], quat_unit(turn1[world, e]))
-    back = quat_conj(quat_mul(frame_quat[world, f2], quat_unit(turn2[world, e])))
-    shift = p1 - p2
-    tilt = scale * vector_part(quat_mul(back, turn))
-    w1 = wp.spatial_top(v1)
-    w2 = wp.spatial_top(v2)
-    violation = wp.dot(shift, shift)
-    if rows[e] == 6:
-        violation += wp.dot(tilt, tilt)
-    z = impedance(solimp[world, e], wp.sqrt(violation + real(1.0e-30)))
-    kb = spring_damper(solref[world, e], solimp[world, e], timestep[world], refsafe)
-    weight = body_invweight0[world, body[e, 0]] + body_invweight0[world, body[e, 1]]
-    along = point_acceleration(a1, v1, r1) - point_acceleration(a2, v2, r2)
-    along += kb[1] * (point_rate(v1, r1) - point_rate(v2, r2)) + (kb[0] * z) * shift
-    power = wp.dot(along, point_rate(l1, r1) - point_rate(l2, r2)) / resistance(z, weight[0])
-    if rows[e] == 6:
-        about = turned_bias(back, w1, w2, turn) + turned(back, wp.spatial_top(a1) - wp.spatial_top(a2), turn)
-        about = scale * (about + kb[1] * turned(back, w1 - w2, turn)) + (kb[0] * z) * tilt
-        spin = scale * turned(back, wp.spatial_top(l1) - wp.spatial_top(l2), turn)
-        power += wp.dot(about, spin) / resistance(z, weight[1])
-    power_out[world, e] = power
+    rate = point_rate(l1, p1 - frame_pos[world, body_origin[body[e, 0]]])
+    rate -= point_rate(l2, p2 - frame_pos[world, body_origin[body[e, 1]]])
+    spin = wp.spatial_top(l1) - wp.spatial_top(l2)
+    power_out[world, e] = -wp.dot(wp.spatial_bottom(load[world, e]), rate) - wp.dot(
+        wp.spatial_top(load[world, e]), spin
+    )
 
 
 @wp.func

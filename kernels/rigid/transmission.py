@@ -14,6 +14,7 @@ from .tendon import site_point
 
 SLIDER_CRANK = wp.constant(2)
 TENDON = wp.constant(3)
+BODY = wp.constant(5)
 
 
 @wp.func
@@ -234,7 +235,7 @@ def actuator_lengths(
         length = gear[0] * tendon_length[world, k]
     elif number[i] >= 0:
         length = site_length[world, number[i]]
-    else:
+    elif transmission[i] != BODY:
         t = joint_type[k]
         g = joint_gear(t, transmission[i], gear, qpos, world, joint_qpos[k])
         length = joint_length(t, g, qpos, world, joint_qpos[k])

@@ -27,31 +27,25 @@ def marked(*quick: str) -> list[Any]:
     return [pytest.param(name, marks=[] if name in quick else pytest.mark.slow) for name in NAMES]
 
 
-ROUND = "box and ellipsoid on an ellipsoid"
-MISSED = {name: "geom.friction: 1.0e-5 in one window, just above the bar" for name in searched() if ROUND in name}
-"""Bars that are not reached."""
-EACH = [
-    pytest.param(
-        name,
-        marks=[
-            pytest.mark.slow,
-            *([pytest.mark.xfail(reason=MISSED[name], strict=True)] if name in MISSED else []),
-        ],
-    )
-    for name in (*FEATURES, *searched())
-    if name not in NAMES
-]
+EACH = [pytest.param(name, marks=pytest.mark.slow) for name in (*FEATURES, *searched()) if name not in NAMES]
 """Every feature by itself: eight windows, one step."""
 
 
 def windows(name: str, steps: int, start: Start, seed: int = 0) -> Windows:
     """Steps under controls that change; they and activations stay off the ends of their ranges, which have no slope."""
-    model, rng = case(name), np.random.default_rng(seed)
+    model, rng = untied(case(name)), np.random.default_rng(seed)
     half = 0.5 * np.ptp(model.structure.source.actuator_ctrlrange, axis=1)
     jitter = 0.02 * half * rng.uniform(-1, 1, (steps, *start.ctrl.shape))
     state = start.state(model)
     state = state.replace(act=state.act + 0.3)
     return Windows(model, state, inside(model, start.ctrl) + jitter)
+
+
+def untied(model: fphys.Model) -> fphys.Model:
+    """With geoms' frictions a thousandth or more apart. Of two the larger counts: where they are equal, the error of a
+    centred difference falls with its step only, and not with the square."""
+    ways = 1 + 1e-3 * np.arange(model.structure.ngeom)[None, :, None]
+    return model.replace({"geom.friction": np.asarray(model.geom.friction) * ways})
 
 
 def inside(model: fphys.Model, ctrl: np.ndarray) -> np.ndarray:

@@ -200,7 +200,7 @@ def _marks(launch: Any, model: Any, state: Any, given: Any, qacc: Any, *outs: An
     pair, feature, error, weight, force, status = outs
     s, t = model.structure, L.types(state.qpos)
     w, nc = launch.worlds, pair.shape[1]
-    _, _, row, rows = constraint._set_up(launch, model, state, given, None, (pair, feature), status)
+    *_, row, rows = constraint._set_up(launch, model, state, given, None, (pair, feature), status)
     nr = rows.weight.shape[1]
     scratch = [launch.scratch((w, n), t.integer) for n in (nr, nc)] + [launch.scratch((w, 2, s.nv), t.real)]
     scratch += [launch.scratch((w, L.packed_size(s.nv)), t.real)]

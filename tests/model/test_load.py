@@ -157,7 +157,7 @@ def test_everything_refused_is_named_at_once():
         'contact of cylinder and sdf: "can" - "hill"',
         'actuator "biceps": dynamics user',
         'actuator "biceps": gain user',
-        'actuator "sucker": transmission body (adhesion)',
+        'actuator "sucker": adhesion beside a joint\'s actuatorfrcrange',
         'actuator "spin": integrated setpoint of a rotation',
         'actuator "long": biasprm',
         'disable=("contact",)',

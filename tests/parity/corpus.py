@@ -134,6 +134,13 @@ MUSCLE = chain(
     '<muscle joint="a" lengthrange="-1 2" force="20"/>',
 )
 
+ADHESION = chain(
+    geom='margin="0.02" gap="0.01"',
+    actuator='<adhesion body="tip" ctrlrange="0 2" gain="20"/><adhesion body="load" ctrlrange="0 1" gain="30"/>'
+    '<general body="load" dyntype="filter" dynprm="0.05" ctrlrange="0 1" gainprm="10"/>',
+)
+"""Where tip and load touch one another, three adhesions share their contact."""
+
 
 def stack(option: str = "") -> str:
     boxes = "".join(
@@ -189,6 +196,7 @@ FEATURES: dict[str, str] = {
         tendon=ROPE.format("", ""), equality='<tendon tendon1="sum" tendon2="rope" polycoef="-0.4 0.5 0.2 0 0"/>'
     ),
     "muscle in contact": MUSCLE,
+    "adhesion": ADHESION,
     "pushed by a mocap body": PUSHER,
     "stack of boxes": stack(),
     "stack of boxes, elliptic": stack('cone="elliptic"'),

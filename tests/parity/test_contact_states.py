@@ -32,7 +32,7 @@ GRAZING = 1e-12
 """A contact so near the distance at which it is made is there or not by rounding [m]."""
 UPRIGHT = 2e-6
 """A cylinder whose rim is this even on its plane [m] stands so nearly upright that MuJoCo's own tilt, the difference of
-two numbers near one, is off by 1e-8."""
+two numbers near one, is off by 1e-8. One that cannot tilt at all, as the pusher's, is compared."""
 CAUSE = {"gymnasium-point": 1.0, "cylinder on a plane": 0.2}
 """Share of states that rounding may leave out, where it is more than 1 %: point.xml's ball rests on its plane at a
 distance of zero, exactly, in every state (the same file with its floor raised takes its place); a cylinder comes to
@@ -125,7 +125,8 @@ def compare(name: str, row: Row, info: fphys.Info, w: int, reach: np.ndarray) ->
             normal = np.abs(frame[deep[0], 0] - row.contacts.frame[j[deep[1]], 0]).max()
             boxes.append([depth, normal, net_wrench(info, w, i, row, j)])
             continue
-        if (g.type[list(key)] == (PLANE, CYLINDER)).all() and len(j) > 2 and np.ptp(row.contacts.distance[j]) < UPRIGHT:
+        tilt = np.ptp(row.contacts.distance[j])
+        if (g.type[list(key)] == (PLANE, CYLINDER)).all() and len(j) > 2 and GRAZING < tilt < UPRIGHT:
             rounding = True
             continue
         gap = np.abs(distance - row.contacts.distance[j])

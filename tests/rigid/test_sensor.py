@@ -384,7 +384,7 @@ def test_sensors_that_are_not_simulated_are_refused_when_read():
 
 def test_sensors_of_constraints_are_simulated():
     m = measured().source
-    assert not any(read_sensors(m, frozenset()).missing)
+    assert not any(read_sensors(m).missing)
 
 
 def test_a_faulty_world_spoils_no_other():

@@ -1,0 +1,106 @@
+"""Adhesion actuators: their pulls at contacts, and the virtual power of these.
+
+An adhesion's force acts in equal parts at all contacts of its body, those within the gap included, against their
+normals and whatever the gear: MuJoCo's transmission ``body``. It is one of the smooth forces; what it pulls in, the
+contacts push back.
+"""
+
+import functools
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ..bridge import kernels
+from ..model import Model, State
+from ..model.structure import Structure
+from . import actuation as A
+from . import launches as L
+from . import tendon as T
+from .collision import Contacts
+
+Buffer = Any
+
+
+class Adhesions(NamedTuple):
+    """Which actuators adhere, and the bodies that they pull on."""
+
+    actuator: np.ndarray  # (n,)
+    body: np.ndarray  # (n,)
+
+
+@functools.cache
+def adhesions(structure: Structure) -> Adhesions:
+    a = structure.actuator
+    index = np.flatnonzero(a.transmission == A.BODY).astype(np.int32)
+    return Adhesions(index, a.target[index])
+
+
+def adheres(model: Model, loads: L.Loads) -> bool:
+    """Whether any actuator that acts is an adhesion."""
+    return L.actuated(model, loads) and adhesions(model.structure).actuator.size > 0
+
+
+def _pulls(
+    launch: Any, model: Model, state: State, loads: L.Loads, frames: L.Frames, axes: Buffer, pair: Buffer
+) -> Buffer:
+    """Pull of every contact, (world, contact) [N]."""
+    g = model.structure.geom
+    force = A.drives(
+        launch, model, state, loads.ctrl, frames, axes, T.tendons(launch, model, state, frames, axes)
+    ).force
+    pull = launch.scratch(pair.shape, L.types(force).real)
+    launch(
+        kernels(state.qpos.dtype, "rigid.adhesion").contact_pulls,
+        dim=pair.shape,
+        inputs=[*adhesions(model.structure), g.pair, g.body, pair, force],
+        outputs=[pull],
+    )
+    return pull
+
+
+def add_adhesion(
+    launch: Any,
+    model: Model,
+    state: State,
+    loads: L.Loads,
+    motions: tuple[L.Frames, Buffer],
+    contacts: Contacts,
+    force: Buffer,
+) -> Buffer:
+    """Generalised forces with those of adhesions added, (world, nv); ``motions``: frames, dofs' axes."""
+    s, (frames, axes) = model.structure, motions
+    if not (adheres(model, loads) and contacts.pair.shape[1]):
+        return force
+    out = launch.scratch(force.shape, L.types(force).real)
+    pull = _pulls(launch, model, state, loads, frames, axes, contacts.pair)
+    launch(
+        kernels(state.qpos.dtype, "rigid.adhesion").add_pulls,
+        dim=launch.worlds,
+        inputs=[s.geom.pair, s.geom.body, L.last_dof(model), s.dof.parent, L.dof_origin(model)]
+        + [contacts.pair, contacts.pos, contacts.frame, pull, frames.pos, axes, force],
+        outputs=[out],
+    )
+    return out
+
+
+def adhesion_power(
+    launch: Any,
+    model: Model,
+    state: State,
+    loads: L.Loads,
+    pair: Buffer,
+    geometry: list[Buffer],
+    motions: tuple[L.Frames, Buffer],
+    out: Buffer,
+) -> None:
+    """Virtual power of the pulls, (world, contact); ``geometry`` as of contacts, ``motions``: frames, trial."""
+    s, (frames, trial) = model.structure, motions
+    axes = L.dof_axes(launch, model, state, frames)
+    pull = _pulls(launch, model, state, loads, frames, axes, pair)
+    launch(
+        kernels(state.qpos.dtype, "rigid.adhesion").pull_power,
+        dim=pair.shape,
+        inputs=[s.geom.pair, s.geom.body, s.body.frame, L.body_origin(model)]
+        + [pair, *geometry[1:], pull, frames.pos, trial],
+        outputs=[out],
+    )
