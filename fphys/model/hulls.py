@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from ..errors import UnsupportedError
-from .pairs import BOX, CAPSULE, CONVEX, CYLINDER, ELLIPSOID, HFIELDS, MESH, SPHERE
+from .pairs import BOX, CAPSULE, CONVEX, CYLINDER, ELLIPSOID, HFIELD, HFIELDS, MESH, SPHERE
 from .structure import Hulls
 
 _PARTS = {SPHERE: 1, CAPSULE: 3, ELLIPSOID: 1, CYLINDER: 33, BOX: 26}
@@ -80,7 +80,8 @@ def read_hulls(m: Any, pair: np.ndarray) -> Hulls:
 
 def _require_countable(m: Any, pair: np.ndarray, parts: np.ndarray) -> None:
     """Refuse hulls and height fields so fine that an int32 does not name all pairs of parts that may touch."""
-    for a, b in pair:
+    fine = np.isin(m.geom_type[pair], (HFIELD, MESH)).any(1)
+    for a, b in pair[fine]:
         kinds = int(m.geom_type[a]), int(m.geom_type[b])
         if kinds not in CONVEX and kinds not in HFIELDS:
             continue

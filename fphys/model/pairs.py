@@ -41,20 +41,21 @@ def candidates(m: Any, filterparent: bool = True) -> np.ndarray:
     parent = m.body_weldid[m.body_parentid[weld]]
     static = m.body_treeid[body] < 0
     flat = (m.geom_type == PLANE) | (m.geom_type == HFIELD)
-    excluded = set(m.exclude_signature.tolist())
-    apart = {frozenset(pair) for pair in zip(m.pair_geom1.tolist(), m.pair_geom2.tolist(), strict=True)}
-    pairs = []
+    code = lambda a, b, base: np.minimum(a, b).astype(np.int64) * base + np.maximum(a, b)  # noqa: E731
+    apart = code(m.pair_geom1, m.pair_geom2, m.ngeom)
+    pairs = [np.zeros((0, 2), np.int32)]
     for i in range(m.ngeom):
         j = slice(i + 1, m.ngeom)
         may = ((m.geom_contype[i] & m.geom_conaffinity[j]) | (m.geom_contype[j] & m.geom_conaffinity[i])) != 0
         may &= (weld[i] != weld[j]) & ~(static[i] & static[j]) & ~(flat[i] & flat[j])
         if filterparent:
             may &= (weld[i] == 0) | (weld[j] == 0) | ((weld[i] != parent[j]) & (weld[j] != parent[i]))
-        for k in np.flatnonzero(may) + i + 1:
-            low, high = sorted((int(body[i]), int(body[k])))
-            if (low << 16) + high not in excluded and frozenset((i, int(k))) not in apart:
-                pairs.append((i, k) if m.geom_type[i] <= m.geom_type[k] else (k, i))
-    return np.array(pairs, np.int32).reshape(-1, 2)
+        other = np.flatnonzero(may) + i + 1
+        left_out = np.isin(code(body[i], body[other], 1 << 16), m.exclude_signature)
+        other = other[~left_out & ~np.isin(code(i, other, m.ngeom), apart)]
+        found = np.stack([np.full_like(other, i), other], 1).astype(np.int32)
+        pairs.append(np.where((m.geom_type[i] <= m.geom_type[other])[:, None], found, found[:, ::-1]))
+    return np.concatenate(pairs)
 
 
 def condim(pair: np.ndarray, condims: np.ndarray, priority: np.ndarray) -> np.ndarray:
@@ -93,11 +94,18 @@ class Slots(NamedTuple):
     count: np.ndarray
 
 
+def of_kinds(pair: np.ndarray, types: np.ndarray) -> np.ndarray:
+    """Source of each pair, and the contact points that it makes at most, 0 if it is not simulated, shape (2, pair)."""
+    table = np.zeros((2, MESH + 1, MESH + 1), np.int32)
+    for i, kinds in enumerate(SOURCES):
+        for (a, b), number in kinds.items():
+            table[:, a, b] = i, number
+    return table[:, types[pair[:, 0]], types[pair[:, 1]]]
+
+
 def slots(pair: np.ndarray, types: np.ndarray) -> Slots:
     """Slots of every pair: as many as it can make contacts, one pair's after another's, apart for each source."""
-    kinds = [(int(types[a]), int(types[b])) for a, b in pair]
-    source = np.array([next(i for i, s in enumerate(SOURCES) if kind in s) for kind in kinds], np.int32)
-    count = np.array([CONTACTS[kind] for kind in kinds], np.int32)
+    source, count = of_kinds(pair, types)
     first = np.zeros_like(count)
     for i in range(len(SOURCES)):
         own = count[source == i]

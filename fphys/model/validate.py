@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from ..errors import ModelError, UnsupportedError
-from .pairs import CONTACTS, contact_pairs
+from .pairs import contact_pairs, of_kinds
 from .structure import MUSCLE
 from .whitelist import DEFAULT, numeric_fields
 
@@ -145,11 +145,9 @@ def _is_rotational_servo(m: Any, i: int) -> bool:
 def _contacts(m: Any, disabled: frozenset[str]) -> Iterator[str]:
     """Contacts that the model may make and that are not simulated, one line for each kind."""
     found: dict[str, list[str]] = {}
-    for a, b in contact_pairs(m, disabled)[0]:
-        types = (int(m.geom_type[a]), int(m.geom_type[b]))
-        kind = f"contact of {_GEOMS[types[0]]} and {_GEOMS[types[1]]}"
-        if types in CONTACTS:
-            continue
+    pair = contact_pairs(m, disabled)[0]
+    for a, b in pair[of_kinds(pair, m.geom_type)[1] == 0]:
+        kind = f"contact of {_GEOMS[m.geom_type[a]]} and {_GEOMS[m.geom_type[b]]}"
         names = (_element(m, "geom", i).removeprefix("geom ") for i in (a, b))
         found.setdefault(kind, []).append(" - ".join(names))
     yield from (f"{kind}: {', '.join(names)}" for kind, names in found.items())
