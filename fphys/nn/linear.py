@@ -41,4 +41,5 @@ class Linear(nnx.Linear):
     """:class:`flax.nnx.Linear` by :func:`dot_general`: x W + b, ``kernel`` of shape (in, out), ``bias`` (out,)."""
 
     def __init__(self, in_features: int, out_features: int, *, rngs: nnx.Rngs, **options: Any):
-        super().__init__(in_features, out_features, rngs=rngs, **{"dot_general": dot_general} | options)
+        options = {"dot_general": dot_general} | options
+        super().__init__(in_features, out_features, rngs=rngs, **options)

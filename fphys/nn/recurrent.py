@@ -96,7 +96,7 @@ class _Recurrent(nnx.Module):
     def _run(self, cell: Any, x: Array, carry: Carry | None, reverse: bool) -> tuple[Carry, Array]:
         given, hidden = cell["input"](x.swapaxes(0, 1)), cell["hidden"]
         if self.added:
-            given, kernel = given + hidden.bias[...], hidden.kernel[...]
+            given, kernel = given + hidden.bias[...][None, None], hidden.kernel[...]
             hidden = lambda h: h @ kernel  # noqa: E731
         if carry is None:
             carry = self._zeros(jnp.zeros((x.shape[0], self.hidden_features), given.dtype))
