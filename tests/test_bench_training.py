@@ -9,7 +9,7 @@ from fphys.bench import main, training
 pytestmark = pytest.mark.extra("torch")
 
 
-@pytest.mark.parametrize("name", ["mlp", *(pytest.param(x, marks=pytest.mark.slow) for x in ("cnn", "lstm", "gpt"))])
+@pytest.mark.parametrize("name", training.MODELS)
 def test_both_sides_have_the_same_losses(tmp_path, name):
     path = tmp_path / "bench.json"
     assert main(f"train.{name}.fphys", json_path=path, quick=True, worlds=(8,)) == 0

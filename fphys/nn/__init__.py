@@ -17,7 +17,6 @@ from flax.nnx import (
     GRUCell,
     InstanceNorm,
     LayerNorm,
-    Linear,
     LinearGeneral,
     List,
     LSTMCell,
@@ -65,6 +64,7 @@ from jax.nn import mish, one_hot
 
 from . import models
 from .layers import AdaptiveAvgPool2d, AvgPool2d, Conv1d, Conv2d, Conv3d, Embedding, Flatten, Identity, MaxPool2d
+from .linear import Linear
 from .pure import Aux, Params, Structure, apply, init, split
 from .recurrent import GRU, LSTM, RNN
 from .transformer import TransformerBlock, attention

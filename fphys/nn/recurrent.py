@@ -4,11 +4,14 @@ Flax has the cells, one step each (``LSTMCell`` and others, re-exported); run by
 input step by step. Here one large product comes before the loop, and only the recurrent one stays in it.
 """
 
+from collections.abc import Callable
 from typing import Any, ClassVar
 
 import jax
 import jax.numpy as jnp
 from flax import nnx
+
+from .linear import Linear
 
 Array = jax.Array
 Carry = Any
@@ -19,6 +22,8 @@ class _Recurrent(nnx.Module):
     """What the three have in common; a subclass says how many gates there are and how a step goes."""
 
     gates: ClassVar[int]
+    added: ClassVar[bool] = True
+    """Whether U h + d is only added to the input's share, and so d before the loop."""
 
     def __init__(
         self,
@@ -50,8 +55,8 @@ class _Recurrent(nnx.Module):
         self.layers = nnx.List(
             nnx.List(
                 nnx.Dict(
-                    input=nnx.Linear(wide if layer else in_features, out, rngs=rngs),
-                    hidden=nnx.Linear(hidden_features, out, kernel_init=nnx.initializers.orthogonal(), rngs=rngs),
+                    input=Linear(wide if layer else in_features, out, rngs=rngs),
+                    hidden=Linear(hidden_features, out, kernel_init=nnx.initializers.orthogonal(), rngs=rngs),
                 )
                 for _ in range(self.directions)
             )
@@ -89,12 +94,15 @@ class _Recurrent(nnx.Module):
         return x, jax.tree.map(lambda *leaves: jnp.stack(leaves), *last)
 
     def _run(self, cell: Any, x: Array, carry: Carry | None, reverse: bool) -> tuple[Carry, Array]:
-        given = cell["input"](x).swapaxes(0, 1)
+        given, hidden = cell["input"](x.swapaxes(0, 1)), cell["hidden"]
+        if self.added:
+            given, kernel = given + hidden.bias[...][None, None], hidden.kernel[...]
+            hidden = lambda h: h @ kernel  # noqa: E731
         if carry is None:
             carry = self._zeros(jnp.zeros((x.shape[0], self.hidden_features), given.dtype))
 
         def step(state: Carry, row: Array) -> tuple[Carry, Array]:
-            state = self._step(state, row, cell["hidden"])
+            state = self._step(state, row, hidden)
             return state, jax.tree.leaves(state)[0]
 
         end, out = jax.lax.scan(step, carry, given, reverse=reverse, unroll=self.unroll)
@@ -103,7 +111,7 @@ class _Recurrent(nnx.Module):
     def _zeros(self, h: Array) -> Carry:
         return h
 
-    def _step(self, carry: Carry, given: Array, hidden: nnx.Linear) -> Carry:
+    def _step(self, carry: Carry, given: Array, hidden: Callable[[Array], Array]) -> Carry:
         raise NotImplementedError
 
 
@@ -112,7 +120,7 @@ class RNN(_Recurrent):
 
     gates = 1
 
-    def _step(self, carry: Carry, given: Array, hidden: nnx.Linear) -> Carry:
+    def _step(self, carry: Carry, given: Array, hidden: Callable[[Array], Array]) -> Carry:
         return jnp.tanh(given + hidden(carry))
 
 
@@ -120,8 +128,9 @@ class GRU(_Recurrent):
     """r, z = sigmoid(...), n = tanh(W x + b + r (U h + d)), h' = (1 - z) n + z h (Cho 2014, in cuDNN's form)."""
 
     gates = 3
+    added = False
 
-    def _step(self, carry: Carry, given: Array, hidden: nnx.Linear) -> Carry:
+    def _step(self, carry: Carry, given: Array, hidden: Callable[[Array], Array]) -> Carry:
         (xr, xz, xn), (hr, hz, hn) = (jnp.split(part, 3, -1) for part in (given, hidden(carry)))
         r, z = jax.nn.sigmoid(xr + hr), jax.nn.sigmoid(xz + hz)
         n = jnp.tanh(xn + r * hn)
@@ -136,7 +145,7 @@ class LSTM(_Recurrent):
     def _zeros(self, h: Array) -> Carry:
         return h, h
 
-    def _step(self, carry: Carry, given: Array, hidden: nnx.Linear) -> Carry:
+    def _step(self, carry: Carry, given: Array, hidden: Callable[[Array], Array]) -> Carry:
         h, c = carry
         i, f, g, o = jnp.split(given + hidden(h), 4, -1)
         c = jax.nn.sigmoid(f) * c + jax.nn.sigmoid(i) * jnp.tanh(g)

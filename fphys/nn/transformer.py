@@ -8,6 +8,8 @@ import jax.numpy as jnp
 from flax import nnx
 from flax.nnx.nn.attention import dot_product_attention_weights
 
+from .linear import Linear, dot_general
+
 Array = jax.Array
 
 
@@ -70,12 +72,14 @@ class TransformerBlock(nnx.Module):
             dropout_rate=dropout,
             broadcast_dropout=False,
             attention_fn=attention,
+            qkv_dot_general=dot_general,
+            out_dot_general=dot_general,
             decode=False,
             rngs=rngs,
         )
         self.norm2 = nnx.LayerNorm(features, epsilon=epsilon, rngs=rngs)
-        self.up = nnx.Linear(features, wide, rngs=rngs)
-        self.down = nnx.Linear(wide, features, rngs=rngs)
+        self.up = Linear(features, wide, rngs=rngs)
+        self.down = Linear(wide, features, rngs=rngs)
         self.dropout = nnx.Dropout(dropout, rngs=rngs)
 
     def __call__(self, x: Array, mask: Array | None = None) -> Array:

@@ -6,6 +6,7 @@ from flax import nnx
 
 from ...typing import Array, Float, shaped
 from ..layers import Conv2d, Flatten, MaxPool2d
+from ..linear import Linear
 
 
 class CNN(nnx.Module):
@@ -42,9 +43,9 @@ class CNN(nnx.Module):
             )
         sizes = [channels, *widths]
         self.features = nnx.List(Conv2d(a, b, 3, padding=1, rngs=rngs) for a, b in zip(sizes, widths, strict=False))
-        self.hidden = nnx.Linear((height // halvings) * (width // halvings) * sizes[-1], hidden, rngs=rngs)
+        self.hidden = Linear((height // halvings) * (width // halvings) * sizes[-1], hidden, rngs=rngs)
         self.dropout = nnx.Dropout(dropout, rngs=rngs)
-        self.head = nnx.Linear(hidden, num_classes, rngs=rngs)
+        self.head = Linear(hidden, num_classes, rngs=rngs)
 
     @shaped
     def __call__(self, x: Float[Array, "batch height width channels"]) -> Float[Array, "batch classes"]:

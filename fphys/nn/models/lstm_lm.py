@@ -7,6 +7,7 @@ from flax import nnx
 
 from ...typing import Array, Int, shaped
 from ..layers import Embedding
+from ..linear import Linear
 from ..recurrent import LSTM
 
 
@@ -36,7 +37,7 @@ class LSTMLanguageModel(nnx.Module):
         self.tokens = Embedding(vocabulary, features, rngs=rngs)
         self.dropout = nnx.Dropout(dropout, rngs=rngs)
         self.lstm = LSTM(features, hidden, num_layers, dropout=dropout, unroll=unroll, rngs=rngs)
-        self.head = nnx.Linear(hidden, vocabulary, rngs=rngs)
+        self.head = Linear(hidden, vocabulary, rngs=rngs)
 
     @shaped
     def __call__(self, tokens: Int[Array, "batch time"], carry: Any = None) -> tuple[jax.Array, Any]:

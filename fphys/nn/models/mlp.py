@@ -6,6 +6,7 @@ import jax
 from flax import nnx
 
 from ...typing import Array, Float, shaped
+from ..linear import Linear
 
 _INIT = nnx.initializers.lecun_normal()
 
@@ -29,7 +30,7 @@ class MLP(nnx.Module):
         sizes = [in_features, *hidden, out_features]
         inits = [kernel_init] * len(hidden) + [last_init or kernel_init]
         self.layers = nnx.List(
-            nnx.Linear(a, b, kernel_init=init, rngs=rngs) for a, b, init in zip(sizes, sizes[1:], inits, strict=False)
+            Linear(a, b, kernel_init=init, rngs=rngs) for a, b, init in zip(sizes, sizes[1:], inits, strict=False)
         )
         self.activation = activation
         self.dropout = nnx.Dropout(dropout, rngs=rngs)

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from flax import nnx
 
 from ...typing import Array, Float, shaped
+from ..linear import Linear
 from .mlp import MLP
 
 
@@ -14,8 +15,8 @@ class QNetwork(nnx.Module):
     def __init__(self, observation: int, actions: int, *, hidden: Sequence[int] = (128, 128), rngs: nnx.Rngs):
         """Args: the sizes of an observation, of the choice, and of the hidden layers."""
         self.trunk = MLP(observation, hidden[:-1], hidden[-1], rngs=rngs)
-        self.value = nnx.Linear(hidden[-1], 1, rngs=rngs)
-        self.advantage = nnx.Linear(hidden[-1], actions, rngs=rngs)
+        self.value = Linear(hidden[-1], 1, rngs=rngs)
+        self.advantage = Linear(hidden[-1], actions, rngs=rngs)
 
     @shaped
     def __call__(self, x: Float[Array, "*batch observation"]) -> Float[Array, "*batch actions"]:

@@ -9,6 +9,7 @@ from flax import nnx
 
 from ...typing import Array, Float, shaped
 from ..layers import Conv2d, MaxPool2d
+from ..linear import Linear
 from ..weights import Rule, Weights, translate
 from ..weights import pretrained as _with
 
@@ -84,7 +85,7 @@ class ResNet(nnx.Module):
                 features = width * block.expansion
             groups.append(blocks)
         self.layer1, self.layer2, self.layer3, self.layer4 = groups
-        self.fc = nnx.Linear(features, num_classes, rngs=rngs)
+        self.fc = Linear(features, num_classes, rngs=rngs)
 
     @shaped
     def __call__(self, x: Float[Array, "batch height width channels"]) -> Float[Array, "batch classes"]:

@@ -7,6 +7,7 @@ from flax import nnx
 
 from ...typing import Array, Float, shaped
 from ..layers import AdaptiveAvgPool2d, Conv2d, Flatten, MaxPool2d
+from ..linear import Linear
 from ..weights import Weights, translate
 from ..weights import pretrained as _with
 
@@ -35,13 +36,13 @@ class VGG(nnx.Module):
             layers.append(MaxPool2d(2))
         self.features = nnx.Sequential(*layers)
         self.classifier = nnx.Sequential(
-            nnx.Linear(features * 49, hidden, rngs=rngs),
+            Linear(features * 49, hidden, rngs=rngs),
             nnx.relu,
             nnx.Dropout(dropout, rngs=rngs),
-            nnx.Linear(hidden, hidden, rngs=rngs),
+            Linear(hidden, hidden, rngs=rngs),
             nnx.relu,
             nnx.Dropout(dropout, rngs=rngs),
-            nnx.Linear(hidden, num_classes, rngs=rngs),
+            Linear(hidden, num_classes, rngs=rngs),
         )
 
     @shaped

@@ -8,6 +8,7 @@ from flax import nnx
 
 from ...typing import Array, Float, shaped
 from ..layers import Conv2d
+from ..linear import Linear
 from ..transformer import TransformerBlock
 from ..weights import Rule, Weights, translate
 from ..weights import pretrained as _with
@@ -62,7 +63,7 @@ class ViT(nnx.Module):
             for _ in range(depth)
         )
         self.norm = nnx.LayerNorm(features, epsilon=epsilon, rngs=rngs)
-        self.head = nnx.Linear(features, num_classes, rngs=rngs)
+        self.head = Linear(features, num_classes, rngs=rngs)
 
     @shaped
     def __call__(self, x: Float[Array, "batch height width channels"]) -> Float[Array, "batch classes"]:
