@@ -9,6 +9,7 @@ import numpy as np
 from ..bridge import kernels, warp_op
 from .bridges import bridge_cases
 from .case import Case, Workload
+from .crowds import crowd_cases
 from .particles_mpm import mpm_cases
 from .particles_sph import sph_cases
 from .physics import rollout_cases, step_cases
@@ -77,6 +78,7 @@ CASES: list[Case] = [
     *step_cases("franka"),
     *step_cases("ant"),
     *rollout_cases("ant", 100),
+    *crowd_cases(),
     *sph_cases(),
     *mpm_cases(),
     *training_cases(),

@@ -1,5 +1,6 @@
 """Time, as bars wide enough for a noisy machine; ratios are taken within one run."""
 
+import functools
 import time
 from collections.abc import Callable
 from typing import Any
@@ -11,6 +12,7 @@ import pytest
 import warp as wp
 
 import fphys
+from fphys.bench import crowds
 
 pytestmark = pytest.mark.alone
 
@@ -100,3 +102,13 @@ def test_compiling_a_rollout(ant: tuple[Any, Any, Any]):
     start = time.perf_counter()
     jax.jit(jax.grad(lambda u: fphys.rollout(model, state, u).qpos.sum())).lower(ctrls).compile()
     assert time.perf_counter() - start <= 10
+
+
+@pytest.mark.parametrize("name", ["chain", "pile"])
+def test_time_of_many_bodies_is_linear(name: str, full: bool):
+    """From a hundred bodies on, an exponent of at most 1.2; the sizes take turns, so that both see one machine."""
+    sizes = (100, 1000 if full else 300)
+    starts = [getattr(crowds, name)(n) for n in sizes]
+    step = jax.jit(fphys.step)
+    small, large = fastest(*(functools.partial(step, *start) for start in starts), rounds=15)
+    assert large / small <= (sizes[1] / sizes[0]) ** crowds.EXPONENT
