@@ -6,10 +6,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from ..math import quat_mul, rotate
 from ..model import Model, State
 from ..rigid.forward import check_inputs, screen
-from ..rigid.kinematics import motions
+from ..rigid.kinematics import fixed_frames
 from ..rigid.launches import Loads
 from ..rigid.measure import Scene as Measured
 from ..rigid.sensor import sensors
@@ -67,14 +66,9 @@ def _joints(model: Model, state: State, joints: tuple[str, ...]) -> Array:
 
 def _links(model: Model, state: State, frames: list[tuple[str, Any, Any]]) -> Array:
     """Poses and velocities of frames that are fixed to bodies, shape (world, 13 frames)."""
-    body = np.array([0 if name == "world" else model.id("body", name) for name, *_ in frames])
-    m, worlds, real = motions(model, state), state.qpos.shape[0], state.qpos.dtype
-    offset, turn = (jnp.asarray([frame[i] for frame in frames], real) for i in (1, 2))
-    offset, turn = (jnp.broadcast_to(x, (worlds, *x.shape)) for x in (offset, turn))
-    quat, angular = m.quat[:, body], m.velocity[:, body, :3]
-    pos = m.pos[:, body] + rotate(quat, offset)
-    linear = m.velocity[:, body, 3:] + jnp.cross(angular, pos - m.origin[:, body])
-    return jnp.concatenate([pos, quat_mul(quat, turn), linear, angular], -1).reshape(worlds, -1)
+    body = [0 if name == "world" else model.id("body", name) for name, *_ in frames]
+    offset, turn = (jnp.asarray([frame[i] for frame in frames], state.qpos.dtype)[None] for i in (1, 2))
+    return fixed_frames(model, state, body, offset, turn).reshape(state.qpos.shape[0], -1)
 
 
 def _sensor(model: Model, layout: Layout, state: State, force: Array, name: str) -> Array:
