@@ -16,6 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from ..model import check, init, load
+from ..model.assets import asset
 from ..rigid.step import step
 from ..rollout import scan
 from .case import Workload
@@ -37,13 +38,18 @@ class Problem(NamedTuple):
 
 
 def described(name: str, integrator: str) -> Any:
-    """Gymnasium's model, with the Newton solver, which all engines have."""
-    mujoco, gymnasium = _mujoco(), importlib.import_module("gymnasium")
-    spec = mujoco.MjSpec.from_file(str(Path(str(gymnasium.__file__)).parent / "envs/mujoco/assets" / f"{name}.xml"))
+    """Gymnasium's model, or the arm of ours, with the Newton solver, which all engines have."""
+    mujoco = _mujoco()
+    spec = mujoco.MjSpec.from_file(str(asset(name) if name == "franka" else _gymnasiums(name)))
     spec.option.solver = mujoco.mjtSolver.mjSOL_NEWTON
     if integrator == "euler":
         spec.option.integrator = mujoco.mjtIntegrator.mjINT_EULER
     return spec
+
+
+def _gymnasiums(name: str) -> Path:
+    gymnasium = importlib.import_module("gymnasium")
+    return Path(str(gymnasium.__file__)).parent / "envs/mujoco/assets" / f"{name}.xml"
 
 
 @functools.lru_cache(maxsize=2)

@@ -48,11 +48,13 @@ def absent() -> dict[str, str]:
 def peer_cases() -> list[Case]:
     """Ours first in each group, then the peers that are installed."""
     rigid = [case for name in ("ant", "humanoid") for kind in ("euler", "shipped") for case in _rigid(name, kind)]
-    return [*(rigid if installed("gymnasium") else []), *training_cases()]
+    return [*(rigid if installed("gymnasium") else []), *_rigid("franka", "shipped", (1024,)), *training_cases()]
 
 
-def _rigid(name: str, integrator: str) -> list[Case]:
-    base, sizes = f"{name}.{integrator}", (64, 1024, 8192)
+def _rigid(name: str, integrator: str, sizes: tuple[int, ...] = (64, 1024, 8192)) -> list[Case]:
+    base, peers = f"{name}.{integrator}", dict(ENGINES)
+    if name == "franka":
+        del peers["gymnasium"]  # which has none
 
     def case(engine: str, setup: Any) -> Case:
         setup, beside = functools.partial(setup, name, integrator), None if engine == "fphys" else f"{base}.fphys"
@@ -62,7 +64,7 @@ def _rigid(name: str, integrator: str) -> list[Case]:
     for count in sorted({1, engines.threads()}):
         setup = functools.partial(engines.mujoco_c, count=count)
         found.append(case(f"mujoco_{count}_threads" if count > 1 else "mujoco_1_thread", setup))
-    return found + [case(peer, setup) for peer, (package, setup) in ENGINES.items() if installed(package)]
+    return found + [case(peer, setup) for peer, (package, setup) in peers.items() if installed(package)]
 
 
 def verdict(results: Sequence[Result]) -> dict[str, Any]:
