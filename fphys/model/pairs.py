@@ -4,7 +4,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-PLANE, HFIELD, SPHERE, CAPSULE, ELLIPSOID, CYLINDER, BOX, MESH = range(8)
+PLANE, HFIELD, SPHERE, CAPSULE, ELLIPSOID, CYLINDER, BOX, MESH, SDF = range(9)
 
 PLANES = {(PLANE, SPHERE): 1, (PLANE, CAPSULE): 2, (PLANE, ELLIPSOID): 1, (PLANE, CYLINDER): 4, (PLANE, BOX): 4}
 CLOSED_FORM = {
@@ -96,7 +96,7 @@ class Slots(NamedTuple):
 
 def of_kinds(pair: np.ndarray, types: np.ndarray) -> np.ndarray:
     """Source of each pair, and the contact points that it makes at most, 0 if it is not simulated, shape (2, pair)."""
-    table = np.zeros((2, MESH + 1, MESH + 1), np.int32)
+    table = np.zeros((2, SDF + 1, SDF + 1), np.int32)
     for i, kinds in enumerate(SOURCES):
         for (a, b), number in kinds.items():
             table[:, a, b] = i, number

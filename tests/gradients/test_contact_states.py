@@ -88,7 +88,7 @@ def test_thirty_two_steps(name: str, full: bool):
 @pytest.mark.usefixtures("fresh_traces")
 def test_a_thousandth_too_much_is_noticed(monkeypatch: pytest.MonkeyPatch):
     solve = constraint._back_solve_op
-    monkeypatch.setattr(constraint, "_back_solve_op", lambda factor, cotangent: 1.001 * solve(factor, cotangent))
+    monkeypatch.setattr(constraint, "_back_solve_op", lambda *args: 1.001 * solve(*args))
     with pytest.raises(AssertionError, match="window"):
         judge(windows(QUICK, 1, states(QUICK, 4)).check(), 1e-5, needed=3)
 
