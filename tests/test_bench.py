@@ -244,7 +244,9 @@ def test_import_is_light():
 
 
 @pytest.mark.parametrize(
-    "pattern", ["device", "bridge", "rigid.*.step*", "*.1k.step*", pytest.param("rollout", marks=pytest.mark.slow)]
+    "pattern",
+    ["device", "bridge", "rigid.[dfa]*.step*", "rigid.*.100.step*", "*.1k.step*"]
+    + [pytest.param("rollout", marks=pytest.mark.slow)],
 )
 def test_own_cases_run_and_are_valid(tmp_path, pattern):
     """fphys's cases in float64, where their validation holds the gradients to 1e-6."""
