@@ -38,7 +38,7 @@ def dot_general(x: Array, kernel: Array, dimension_numbers: Any, precision: Any 
 
 
 class Linear(nnx.Linear):
-    """:class:`flax.nnx.Linear` by :func:`dot_general`: x W + b, ``kernel`` of shape (in, out), ``bias`` (out,)."""
+    """:class:`flax.nnx.Linear` by products of matrices: x W + b, ``kernel`` of shape (in, out), ``bias`` (out,)."""
 
     def __init__(self, in_features: int, out_features: int, *, rngs: nnx.Rngs, **options: Any):
         options = {"dot_general": dot_general} | options
