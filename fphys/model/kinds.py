@@ -23,6 +23,7 @@ _LEAVES = {
     "body.inertia": units.inertia,
     "tendon.stiffness": units.stiffness,
     "tendon.damping": units.damping,
+    "tendon.armature": units.mass,
     "tendon.frictionloss": units.force,
     "tendon.actfrcrange": units.force,
 }

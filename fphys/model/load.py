@@ -340,6 +340,7 @@ def _structure(m: Any, disabled: frozenset[str]) -> Structure:
             side=ints(np.where(np.isin(m.wrap_type, _GEOMS), m.wrap_prm, -1).round()),
             actfrclimited=flags(m.tendon_actfrclimited),
             follows=flags(_at_rest(m)),
+            heavy=flags(m.tendon_armature),
         ),
         actuator=Actuators(
             transmission=ints(m.actuator_trntype),

@@ -121,6 +121,7 @@ class Tendon(Tree):
     coef: Array  # Coefficient of a joint [m or m/rad], divisor of a pulley; else unused, shape (1 | world, wrap).
     stiffness: Array  # Stiffness [N/m], shape (1 | world, tendon).
     damping: Array  # Damping [N s/m], shape (1 | world, tendon).
+    armature: Array  # Inertia that moves with the length [kg]; acts where not zero at loading, (1 | world, tendon).
     lengthspring: Array  # Rest length interval [m]; derived where the file gives none, shape (1 | world, tendon, 2).
     range: Array  # Limits of the length [m], shape (1 | world, tendon, 2).
     margin: Array  # Distance from a limit at which it begins to act [m], shape (1 | world, tendon).
@@ -275,7 +276,7 @@ DERIVED_SOURCES = frozenset(
 )
 """Leaves that the derived constants of every model depend on."""
 
-_PATHS = frozenset({"site.pos", "geom.pos", "geom.quat", "geom.size", "qpos_spring"})
+_PATHS = frozenset({"tendon.armature", "site.pos", "geom.pos", "geom.quat", "geom.size", "qpos_spring"})
 _TRANSMISSIONS = frozenset({"site.pos", "site.quat", "actuator.gear", "actuator.cranklength"})
 
 

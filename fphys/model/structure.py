@@ -158,6 +158,7 @@ class Tendons:
     side: Ints  # (nwrap,) site that says on which side of the geom the tendon passes, or -1
     actfrclimited: np.ndarray  # (ntendon,) bool: the sum of the actuators' forces has a range
     follows: np.ndarray  # (ntendon,) bool: the file gave no rest length, so that it is the length at qpos_spring
+    heavy: np.ndarray  # (ntendon,) bool: the file gave armature
 
 
 @dataclasses.dataclass(frozen=True, eq=False)

@@ -97,7 +97,6 @@ DEFAULT = {
     "pair_adhesion": 0,
     "geom_surfacevel": 0,
     "tendon_actuatorid": -1,
-    "tendon_armature": 0,
     "tendon_dampingpoly": 0,
     "tendon_plasticadr": -1,
     "tendon_springyield": 0,

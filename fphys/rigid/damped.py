@@ -14,6 +14,8 @@ from ..implicit import dense, flags, power_gradient, primal_values
 from ..model import Model, State
 from . import articulated as AB
 from . import launches as L
+from . import tendon as T
+from .armature import armature_power, count
 from .damping import implicit_matrix, implicit_power, implicit_sizes, lone_inverses, lone_shape, solve_implicit
 from .dynamics import mass_matrix_launch
 
@@ -115,13 +117,16 @@ def _power(
     )
     dim = (launch.worlds, s.nv)
     launch(k.forces.dof_product, dim=dim, inputs=[model.dof.armature, change, trial], outputs=[dofs])
+    if count(s):
+        ten = T.tendons(launch, model, state, frames, axes)
+        armature_power(launch, model, ten, None, (change, trial), damping.pop(0))
     velocity, linear = (L.frame_motion(launch, model, state, axes, x) for x in (state.qvel, damped))
     implicit_power(launch, model, state, loads, frames, axes, (velocity, linear, tried), (damped, trial), damping)
 
 
 def _parts(model: Model, state: State, loads: L.Loads, change: Any, *_: Any) -> tuple[Any, ...]:
     s, worlds = model.structure, change.shape[0]
-    sizes = [s.nbody, s.nv, *implicit_sizes(model, loads)]
+    sizes = [s.nbody, s.nv, *([count(s)] if count(s) else []), *implicit_sizes(model, loads)]
     return tuple(jax.ShapeDtypeStruct((worlds, n), change.dtype) for n in sizes)
 
 

@@ -18,6 +18,7 @@ from . import actuation as A
 from . import articulated as AB
 from . import launches as L
 from . import tendon as T
+from .armature import add_force, add_inertia, armature_power, count, drifts
 from .damping import implicit_matrix, implicit_power, implicit_sizes, lone_inverses, lone_shape, solve_implicit
 
 Array = jax.Array
@@ -38,14 +39,17 @@ def mass_matrix_launch(
     t = L.types(state.qpos)
     w = launch.worlds
     composite = [launch.scratch((w, s.nbody), kind) for kind in (t.real, t.vec3, t.mat33)]
+    matrix = launch.scratch((w, L.packed_size(s.nv)), t.real) if count(s) else out
     launch(
         k.dynamics.composite_inertia,
         dim=w,
         inputs=[s.body.parent, s.body.frame, L.body_origin(model), s.dof.body, s.dof.parent]
         + [model.body.ipos, model.body.iquat, model.body.mass, model.body.inertia, armature]
         + [frames.pos, frames.quat, axes],
-        outputs=[*composite, out],
+        outputs=[*composite, matrix],
     )
+    if count(s):
+        add_inertia(launch, model, state, frames, axes, matrix, out)
 
 
 def frame_accelerations(launch: Any, model: Model, state: State, axes: Any, velocity: Any, qacc: Any = None) -> Any:
@@ -60,7 +64,7 @@ def frame_accelerations(launch: Any, model: Model, state: State, axes: Any, velo
 def bias_force(
     launch: Any, model: Model, state: State, frames: L.Frames, axes: Any, wrench: Any, qacc: Any, out: Any
 ) -> None:
-    """Generalised force of inertia, gravity, medium and applied wrenches (without armature)."""
+    """Generalised force of inertia, gravity, medium and applied wrenches (without joints' armature)."""
     s = model.structure
     k = L.modules(state.qpos)
     t = L.types(state.qpos)
@@ -75,7 +79,10 @@ def bias_force(
         + [frames.pos, frames.quat, velocity, acceleration],
         outputs=[load],
     )
-    launch(k.dynamics.project_loads, dim=w, inputs=[s.body.parent, s.dof.body, axes, load], outputs=[total, out])
+    force = launch.scratch((w, s.nv), t.real) if count(s) else out
+    launch(k.dynamics.project_loads, dim=w, inputs=[s.body.parent, s.dof.body, axes, load], outputs=[total, force])
+    if count(s):
+        add_force(launch, model, state, (frames, axes), velocity, qacc, force, out)
 
 
 def applied_force(launch: Any, model: Model, state: State, loads: L.Loads, frames: L.Frames, axes: Any) -> Any:
@@ -179,7 +186,8 @@ def body_and_joint_power(
     *,
     implicit: bool,
 ) -> PowerParts:
-    """Virtual power of everything but constraints, in parts: bodies, joints, tendons, actuators, damping."""
+    """Virtual power of everything but constraints, in parts: bodies, joints, tendons and their armature, actuators,
+    damping."""
     s = model.structure
     k = L.modules(state.qpos)
     w = launch.worlds
@@ -213,6 +221,9 @@ def body_and_joint_power(
             + [ten.length, ten.velocity, T.rates(launch, model, ten, trial)],
             outputs=[next(parts)],
         )
+    if count(s):
+        drift = drifts(launch, model, state, frames, axes, velocity)
+        armature_power(launch, model, ten, drift, (qacc, trial), next(parts))
     if L.actuated(model, loads):
         drive = A.drives(launch, model, state, loads.ctrl, frames, axes, ten)
         A.drive_power(launch, model, drive, trial, next(parts))
@@ -231,7 +242,7 @@ def _power(
 def power_parts(model: Model, state: State, loads: L.Loads, *_: Any, implicit: bool) -> tuple[Any, ...]:
     s = model.structure
     sizes = [s.nbody, s.njnt]
-    sizes += [s.ntendon] if s.ntendon else []
+    sizes += [n for n in (s.ntendon, count(s)) if n]
     sizes += [s.nv] if L.actuated(model, loads) else []
     sizes += implicit_sizes(model, loads) if implicit else []
     return tuple(_shape(state, n) for n in sizes)

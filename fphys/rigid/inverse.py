@@ -13,6 +13,7 @@ from ..model import Model, State
 from ..model.arguments import expect, expect_array
 from . import launches as L
 from . import tendon as T
+from .armature import armature_power, count
 from .constraint import constrained, constrained_inverse
 from .dynamics import packed_matrix, power_operation, required_force
 
@@ -113,7 +114,9 @@ def _mass_matrix_bwd(saved: Any, cotangent: Array) -> Any:
 _mass_matrix.defvjp(lambda *args: (_mass_matrix(*args), args), _mass_matrix_bwd)
 
 
-def _pair(launch: Any, model: Model, state: State, rate: Any, trial: Any, bodies: Any, dofs: Any) -> None:
+def _pair(
+    launch: Any, model: Model, state: State, rate: Any, trial: Any, bodies: Any, dofs: Any, *tendons: Any
+) -> None:
     s = model.structure
     k = L.modules(state.qpos)
     frames = L.frame_poses(launch, model, state)
@@ -126,11 +129,14 @@ def _pair(launch: Any, model: Model, state: State, rate: Any, trial: Any, bodies
         outputs=[bodies],
     )
     launch(k.forces.dof_product, dim=(launch.worlds, s.nv), inputs=[model.dof.armature, rate, trial], outputs=[dofs])
+    if tendons:
+        ten = T.tendons(launch, model, state, frames, axes)
+        armature_power(launch, model, ten, None, (rate, trial), *tendons)
 
 
 def _pair_shapes(model: Model, state: State, rate: Any, trial: Any) -> Any:
     s = model.structure
-    return tuple(jax.ShapeDtypeStruct((rate.shape[0], n), rate.dtype) for n in (s.nbody, s.nv))
+    return tuple(jax.ShapeDtypeStruct((rate.shape[0], n), rate.dtype) for n in (s.nbody, s.nv, count(s)) if n)
 
 
 _pairing = warp_op(_pair, _pair_shapes, name="inertia's power")
@@ -138,8 +144,7 @@ _pairing = warp_op(_pair, _pair_shapes, name="inertia's power")
 
 def inertia_power(model: Model, state: State, rate: Array, trial: Array) -> Array:
     """trial . M rate of every world, shape (world,); all arguments get gradients."""
-    bodies, dofs = _pairing(model, state, rate, trial)
-    return bodies.sum(1) + dofs.sum(1)
+    return functools.reduce(jnp.add, [part.sum(1) for part in _pairing(model, state, rate, trial)])
 
 
 def _potential(launch: Any, model: Model, state: State, *outs: Any) -> None:

@@ -39,7 +39,7 @@ XML = """
   <tendon>
     <fixed name="rope" limited="true" range="-0.01 0.01" frictionloss="2">
       <joint joint="left" coef="0.5"/><joint joint="right" coef="-0.3"/></fixed>
-    <fixed name="wire"><joint joint="hinge" coef="0.5"/><joint joint="slide" coef="-0.3"/></fixed>
+    <fixed name="wire" armature="0.3"><joint joint="hinge" coef="0.5"/><joint joint="slide" coef="-0.3"/></fixed>
   </tendon>
   <equality>{equality}</equality>
 </mujoco>"""

@@ -29,7 +29,17 @@ LEAVES = {
     "geom": ("friction", "solref", "solimp", "margin", "size", "pos", "quat"),
     "pair": ("friction", "solref", "solreffriction", "solimp", "margin"),
     "site": ("pos", "quat"),
-    "tendon": ("coef", "range", "margin", "solref_lim", "solimp_lim", "frictionloss", "solref_fri", "solimp_fri")
+    "tendon": (
+        "coef",
+        "armature",
+        "range",
+        "margin",
+        "solref_lim",
+        "solimp_lim",
+        "frictionloss",
+        "solref_fri",
+        "solimp_fri",
+    )
     + ("length0", "invweight0"),
     "equality": ("data", "solref", "solimp"),
 }

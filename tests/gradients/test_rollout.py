@@ -16,7 +16,7 @@ from ..rigid.mechanisms import INTEGRATORS, case, in_own_units, random_inputs, t
 STEPS = 100
 LEAVES = (
     "body.mass", "body.inertia", "dof.damping", "dof.armature", "joint.stiffness", "tendon.stiffness", "tendon.damping",
-    "actuator.gainprm", "actuator.biasprm", "opt.gravity", "opt.timestep",
+    "tendon.armature", "actuator.gainprm", "actuator.biasprm", "opt.gravity", "opt.timestep",
 )  # fmt: skip
 
 

@@ -195,6 +195,14 @@ FEATURES: dict[str, str] = {
     "tendon equality": chain(
         tendon=ROPE.format("", ""), equality='<tendon tendon1="sum" tendon2="rope" polycoef="-0.4 0.5 0.2 0 0"/>'
     ),
+    "armature of tendons": chain(
+        option='cone="elliptic"',
+        tendon=ROPE.format('armature="0.4" limited="true" range="0.3 0.65"', 'armature="0.3"')
+        + '<spatial armature="0.2"><site site="tip"/><site site="load"/></spatial>',
+    ).replace('name="load"><freejoint/>', 'name="load"><freejoint/><site name="load" pos="0.1 0 0.1"/>'),
+    "armature of tendons, implicitfast": chain(
+        option='integrator="implicitfast"', tendon=ROPE.format('armature="0.4" damping="0.3"', 'armature="0.3"')
+    ),
     "muscle in contact": MUSCLE,
     "adhesion": ADHESION,
     "pushed by a mocap body": PUSHER,

@@ -109,8 +109,8 @@ SMALL = """
     </body>
   </worldbody>
   <tendon>
-    <fixed name="line" stiffness="14" damping="0.5" springlength="-0.2 -0.1"><joint joint="hinge" coef="1.5"/><joint
-            joint="slide" coef="-0.7"/></fixed>
+    <fixed name="line" stiffness="14" damping="0.5" springlength="-0.2 -0.1" armature="0.1">
+      <joint joint="hinge" coef="1.5"/><joint joint="slide" coef="-0.7"/></fixed>
   </tendon>
   <actuator>
     <position joint="slide" kp="30" kv="2"/>
@@ -155,7 +155,7 @@ SPATIAL = """
     </body>
   </worldbody>
   <tendon>
-    <spatial name="straight" stiffness="30" damping="0.5" springlength="0.2 0.3">
+    <spatial name="straight" stiffness="30" damping="0.5" springlength="0.2 0.3" armature="0.4">
       <site site="wall"/><site site="palm"/><site site="pin"/>
     </spatial>
     <spatial name="around" stiffness="50">
@@ -169,7 +169,7 @@ SPATIAL = """
       <site site="wall"/><site site="tip"/><pulley divisor="2"/><site site="tip"/><site site="pin"/>
       <pulley divisor="3"/><site site="shoulder"/><geom geom="drum"/><site site="tip"/>
     </spatial>
-    <fixed name="fixed" stiffness="4" damping="0.3"><joint joint="hinge" coef="1.5"/><joint joint="rail"
+    <fixed name="fixed" stiffness="4" damping="0.3" armature="0.2"><joint joint="hinge" coef="1.5"/><joint joint="rail"
             coef="-0.7"/></fixed>
   </tendon>
   <actuator>
