@@ -109,8 +109,8 @@ SMALL = """
     </body>
   </worldbody>
   <tendon>
-    <fixed name="line" stiffness="14" damping="0.5" springlength="-0.2 -0.1" armature="0.1">
-      <joint joint="hinge" coef="1.5"/><joint joint="slide" coef="-0.7"/></fixed>
+    <fixed name="line" stiffness="14" damping="0.5" springlength="-0.2 -0.1"><joint joint="hinge" coef="1.5"/><joint
+            joint="slide" coef="-0.7"/></fixed>
   </tendon>
   <actuator>
     <position joint="slide" kp="30" kv="2"/>
