@@ -38,10 +38,12 @@ class Start(NamedTuple):
 
 @functools.cache
 def along(name: str, count: int, seed: int = 0) -> Start:
-    """States in contact along MuJoCo's trajectories under random actions."""
+    """States in contact along MuJoCo's trajectories under random actions; where cones are elliptic, in a quarter at
+    least a contact slides."""
     m = corpus.case(name).structure.source
-    rng, d, rows = np.random.default_rng(seed), mujoco.MjData(m), []
-    while len(rows) < count:
+    few = max(1, count // 4) if m.opt.cone == mujoco.mjtCone.mjCONE_ELLIPTIC else 0
+    rng, d, rows, sliding = np.random.default_rng(seed), mujoco.MjData(m), [], []
+    while len(rows) < count or sum(sliding) < few:
         begin(name, m, d, rng)
         first = int(rng.integers(0, 10))
         for t in range(150):
@@ -53,8 +55,17 @@ def along(name: str, count: int, seed: int = 0) -> Start:
             mujoco.mj_step(m, d)
             if t % 10 == first and d.ncon and d.efc_force[d.contact.efc_address[d.contact.efc_address >= 0]].any():
                 rows.append(before)
-    keep = rng.permutation(len(rows))[:count]
+                sliding.append(slides(d))
+    order = rng.permutation(len(rows)).tolist()
+    needed = [i for i in order if sliding[i]][:few]
+    keep = sorted([*needed, *(i for i in order if i not in needed)][:count], key=order.index)
     return Start(*(np.array([rows[i][k] for i in keep]) for k in range(3)))
+
+
+def slides(d: mujoco.MjData) -> bool:
+    """Whether a contact with an elliptic cone slides."""
+    rows = d.contact.efc_address[d.contact.efc_address >= 0]
+    return bool((d.efc_state[rows] == mujoco.mjtConstraintState.mjCNSTRSTATE_CONE).any())
 
 
 def begin(name: str, m: mujoco.MjModel, d: mujoco.MjData, rng: np.random.Generator) -> None:
@@ -68,6 +79,8 @@ def begin(name: str, m: mujoco.MjModel, d: mujoco.MjData, rng: np.random.Generat
         d.qvel[:] = (0.3 if name in STEADY else 0.5) * rng.standard_normal(m.nv)
         if name.startswith("box"):
             d.qvel[:2] += rng.uniform(0.5, 1.5, 2)
+        if name.startswith("franka"):
+            d.qvel[-5] += rng.uniform(0.5, 1.5)  # of the box, along the fist
 
 
 KINDS = ("penetration", "edge", "lift-off", "symmetry")
