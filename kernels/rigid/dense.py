@@ -142,6 +142,21 @@ def solve_in_place(world: int, n: int, factor: wp.array2d(dtype=real), x: wp.arr
 
 
 @wp.kernel(enable_backward=False)
+def factor_dense(
+    # Structure:
+    n: int,
+    # In:
+    matrix: wp.array2d(dtype=real),
+    # Out:
+    factor_out: wp.array2d(dtype=real),
+):
+    """L^T L = matrix."""
+    world = wp.tid()
+    copy_packed(world, n, matrix, factor_out)
+    factorise(world, n, factor_out)
+
+
+@wp.kernel(enable_backward=False)
 def solve_dense(
     # In:
     factor: wp.array2d(dtype=real),
@@ -155,3 +170,15 @@ def solve_dense(
     for i in range(n):
         x_out[world, i] = force[world, i]
     solve_in_place(world, n, factor, x_out)
+
+
+@wp.kernel(enable_backward=False)
+def multiply_dense(
+    # In:
+    matrix: wp.array2d(dtype=real),
+    x: wp.array2d(dtype=real),
+    # Out:
+    y_out: wp.array2d(dtype=real),
+):
+    """y = matrix x."""
+    multiply_symmetric(wp.tid(), x.shape[1], matrix, x, y_out)

@@ -239,8 +239,7 @@ def composite_inertia(
     """The mass matrix, packed lower triangle: M_ij = s_j . (composite inertia beyond i) s_i, armature on the diagonal.
 
     A composite's inertia is kept about its own centre of mass: about a point far away, the inertia of a light wrist
-    would drown in that of its moment arm. Only entries of dofs on one branch are written: the others are zero and
-    never read.
+    would drown in that of its moment arm. Only entries of dofs on one branch are written: the others are zero.
     """
     world = wp.tid()
     n = body_parent.shape[0]
@@ -282,86 +281,3 @@ def composite_inertia(
             matrix_out[world, lower(d, j)] = wp.dot(u, spin) + wp.dot(v, momentum)
             j = dof_parent[j]
         matrix_out[world, lower(d, d)] = matrix_out[world, lower(d, d)] + dof_armature[world, d]
-
-
-@wp.kernel(enable_backward=False)
-def factor(
-    # Structure:
-    dof_parent: wp.array(dtype=int),
-    # In:
-    matrix: wp.array2d(dtype=real),
-    # Out:
-    factor_out: wp.array2d(dtype=real),
-):
-    """M = L^T D L with the sparsity of the tree (Featherstone 2008, table 6.3); D stands on the diagonal."""
-    world = wp.tid()
-    n = dof_parent.shape[0]
-    for k in range(n):
-        j = k
-        while j >= 0:
-            factor_out[world, lower(k, j)] = matrix[world, lower(k, j)]
-            j = dof_parent[j]
-    for s in range(n):
-        k = n - 1 - s
-        i = dof_parent[k]
-        while i >= 0:
-            a = factor_out[world, lower(k, i)] / factor_out[world, lower(k, k)]
-            j = i
-            while j >= 0:
-                factor_out[world, lower(i, j)] = factor_out[world, lower(i, j)] - a * factor_out[world, lower(k, j)]
-                j = dof_parent[j]
-            factor_out[world, lower(k, i)] = a
-            i = dof_parent[i]
-
-
-@wp.kernel(enable_backward=False)
-def solve(
-    # Structure:
-    dof_parent: wp.array(dtype=int),
-    # In:
-    factor: wp.array2d(dtype=real),
-    force: wp.array2d(dtype=real),
-    # Out:
-    x_out: wp.array2d(dtype=real),
-):
-    """Solve L^T D L x = force."""
-    world = wp.tid()
-    n = dof_parent.shape[0]
-    for i in range(n):
-        x_out[world, i] = force[world, i]
-    for s in range(n):
-        i = n - 1 - s
-        x = x_out[world, i]
-        j = dof_parent[i]
-        while j >= 0:
-            x_out[world, j] = x_out[world, j] - factor[world, lower(i, j)] * x
-            j = dof_parent[j]
-    for i in range(n):
-        x = x_out[world, i] / factor[world, lower(i, i)]
-        j = dof_parent[i]
-        while j >= 0:
-            x -= factor[world, lower(i, j)] * x_out[world, j]
-            j = dof_parent[j]
-        x_out[world, i] = x
-
-
-@wp.kernel(enable_backward=False)
-def multiply(
-    # Structure:
-    dof_parent: wp.array(dtype=int),
-    # In:
-    matrix: wp.array2d(dtype=real),
-    x: wp.array2d(dtype=real),
-    # Out:
-    y_out: wp.array2d(dtype=real),
-):
-    """y = M x for a packed matrix with the sparsity of the tree."""
-    world = wp.tid()
-    n = dof_parent.shape[0]
-    for i in range(n):
-        y_out[world, i] = matrix[world, lower(i, i)] * x[world, i]
-        j = dof_parent[i]
-        while j >= 0:
-            y_out[world, i] = y_out[world, i] + matrix[world, lower(i, j)] * x[world, j]
-            y_out[world, j] = y_out[world, j] + matrix[world, lower(i, j)] * x[world, i]
-            j = dof_parent[j]

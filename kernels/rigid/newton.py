@@ -75,26 +75,36 @@ def list_cones(
 
 
 @wp.func
-def add_row(
+def add_row_forces(
     world: int,
-    r: int,
+    rows: int,
+    active: wp.array2d(dtype=int),
     error: wp.array2d(dtype=real),
     weight: wp.array2d(dtype=real),
     bound: wp.array2d(dtype=vec2),
     jacobian: wp.array3d(dtype=real),
     gradient_out: wp.array2d(dtype=real),
-    hessian_out: wp.array2d(dtype=real),
+    inside_out: wp.array2d(dtype=int),
     force_out: wp.array2d(dtype=real),
-):
-    """The force of a row that acts by itself, and what it adds to the gradient and the Hessian."""
-    low = bound[world, r][0]
-    high = bound[world, r][1]
-    s = wp.clamp(weight[world, r] * error[world, r], low, high)
-    force_out[world, r] = -s
-    if s > low and s < high:
-        add_outer(world, r, jacobian.shape[2], weight[world, r], jacobian, hessian_out)
-    if s != real(0.0):
-        add_scaled(world, r, jacobian.shape[2], s, jacobian, gradient_out)
+) -> int:
+    """The forces of the rows that act by themselves, what they add to the gradient, and which are within their bounds.
+
+    Returns how many have left their bounds, or come to them, since the last call.
+    """
+    changes = int(0)
+    for k in range(rows):
+        r = active[world, k]
+        low = bound[world, r][0]
+        high = bound[world, r][1]
+        s = wp.clamp(weight[world, r] * error[world, r], low, high)
+        force_out[world, r] = -s
+        inside = wp.where(s > low and s < high, 1, 0)
+        if inside != inside_out[world, r]:
+            inside_out[world, r] = inside
+            changes = changes + 1
+        if s != real(0.0):
+            add_scaled(world, r, jacobian.shape[2], s, jacobian, gradient_out)
+    return changes
 
 
 @wp.func
@@ -165,6 +175,7 @@ def newton(
     error_out: wp.array2d(dtype=real),
     change_out: wp.array2d(dtype=real),
     active_out: wp.array2d(dtype=int),
+    inside_out: wp.array2d(dtype=int),
     cone_out: wp.array2d(dtype=int),
     work_out: wp.array3d(dtype=real),
     row_force_out: wp.array2d(dtype=real),
@@ -197,6 +208,7 @@ def newton(
     for k in range(acting):
         r = active_out[world, k]
         error_out[world, r] = error_out[world, r] - reference[world, r]
+        inside_out[world, r] = 0
     scale_squared = real(0.0)
     for i in range(n):
         free = force[world, i] / matrix[world, lower(i, i)]
@@ -205,13 +217,19 @@ def newton(
     still = int(0)
     residual = real(0.0)
     while count <= max_iterations:
-        # gradient, Hessian and its factor
+        # gradient, Hessian and its factor, which stays where no row came to its bound or left it
         for i in range(n):
             gradient_out[world, i] = net_out[world, i]
-        copy_packed(world, n, matrix, factor_out)
-        for k in range(rows):
-            r = active_out[world, k]
-            add_row(world, r, error_out, weight, bound, jacobian, gradient_out, factor_out, row_force_out)
+        changes = add_row_forces(
+            world, rows, active_out, error_out, weight, bound, jacobian, gradient_out, inside_out, row_force_out
+        )
+        renewed = count == 0 or changes > 0 or cones > 0
+        if renewed:
+            copy_packed(world, n, matrix, factor_out)
+            for k in range(rows):
+                r = active_out[world, k]
+                if inside_out[world, r] != 0:
+                    add_outer(world, r, n, weight[world, r], jacobian, factor_out)
         for k in range(cones):
             c = cone_out[world, k]
             mu = pair_friction[world, contact_pair[world, c]]
@@ -230,7 +248,8 @@ def newton(
                 row_force_out,
                 work_out,
             )
-        factorise(world, n, factor_out)
+        if renewed:
+            factorise(world, n, factor_out)
         norm = real(0.0)
         for i in range(n):
             norm += gradient_out[world, i] * gradient_out[world, i]
@@ -314,6 +333,7 @@ def restoring_forces(
     total_out: wp.array2d(dtype=real),
     error_out: wp.array2d(dtype=real),
     active_out: wp.array2d(dtype=int),
+    inside_out: wp.array2d(dtype=int),
     cone_out: wp.array2d(dtype=int),
     work_out: wp.array3d(dtype=real),
     stiffness_out: wp.array2d(dtype=real),
@@ -332,9 +352,10 @@ def restoring_forces(
     for k in range(listed[1]):
         r = active_out[world, k]
         error_out[world, r] = error_out[world, r] - reference[world, r]
-    for k in range(listed[0]):
-        r = active_out[world, k]
-        add_row(world, r, error_out, weight, bound, jacobian, total_out, stiffness_out, row_force_out)
+        inside_out[world, r] = 0
+    add_row_forces(
+        world, listed[0], active_out, error_out, weight, bound, jacobian, total_out, inside_out, row_force_out
+    )
     if elliptic != 0:
         for k in range(list_cones(world, first, pair_dim, contact_pair, contact_row, weight, cone_out)):
             c = cone_out[world, k]

@@ -117,6 +117,15 @@ def chosen(world: int, k: int, mine: wp.array(dtype=int), candidate: wp.array2d(
 
 
 @wp.func
+def num_contacts(world: int, contact_pair: wp.array2d(dtype=int)) -> int:
+    """How many contacts a world has: beyond them stands -1."""
+    count = int(contact_pair.shape[1])
+    while count > 0 and contact_pair[world, wp.max(count - 1, 0)] < 0:
+        count = count - 1
+    return count
+
+
+@wp.func
 def place(world: int, p: int, candidate: wp.array2d(dtype=int)) -> int:
     """Where a pair stands among the candidates, which ascend and end with -1s; -1 if it is not there."""
     count = candidate.shape[1]

@@ -99,7 +99,7 @@ def test_mutations_are_noticed(mutation: str, monkeypatch: pytest.MonkeyPatch):
         _patch(monkeypatch, lambda grads_parts: grads_parts, drop_last=True)
     elif mutation == "mass matrix for the Hessian":
         solve = constraint._back_solve_op
-        monkeypatch.setattr(constraint, "_back_solve_op", lambda *args: 0.9 * solve(*args))
+        monkeypatch.setattr(constraint, "_back_solve_op", lambda damping: lambda *args: 0.9 * solve(damping)(*args))
     else:
         _stop_tangents(monkeypatch)
     mutant, args = qacc_of("euler")
