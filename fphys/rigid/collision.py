@@ -111,8 +111,8 @@ def detect(
         features[i] = launch.scratch((launch.worlds, int(size)), t.integer)
         launch(
             kernels(state.qpos.dtype, f"rigid.{name}").features,
-            dim=(launch.worlds, own.size),
-            inputs=[s.geom.pair, mine, own, slot, *arguments, detection_distance, candidate, *poses],
+            dim=(launch.worlds, L.lanes(own.size)),
+            inputs=[L.lanes(own.size), s.geom.pair, mine, own, slot, *arguments, detection_distance, candidate, *poses],
             outputs=[features[i]],
         )
     launch(

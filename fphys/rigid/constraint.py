@@ -122,8 +122,7 @@ def _solve(
         return
     matrix = launch.scratch((w, L.packed_size(n)), real, zeroed=True)
     mass_matrix_launch(launch, model, state, frames, axes, model.dof.armature, matrix)
-    row_force = launch.scratch(rows.weight.shape, real)
-    found = [row_force, residual, iterations, status]
+    found = [residual, iterations, status]
     _newton(launch, model, state, given.pairs, (matrix, net), rows, (pair, row), [qacc, factor], found)
     if damping:
         D.damp(launch, model, state, loads, (frames, axes), matrix, qacc, damped)
@@ -255,10 +254,11 @@ def _back_solve(
     out: Any,
     *slowed: Any,
 ) -> None:
-    """Solve with the Hessian; ``solved``: accelerations and the Hessian's factor, ``slowed``: of damping, if any."""
-    qacc, factor = solved
+    """Solve with the Hessian; ``solved``: accelerations, damped ones, the Hessian's factor; ``slowed``: of damping."""
+    qacc, damped, factor = solved
     if slowed:
-        cotangent = D.pull(launch, model, state, loads, qacc, cotangent, slowed)
+        cotangent = D.pull(launch, model, state, loads, (qacc, damped), cotangent, slowed)
+        qacc = slowed[-1]
     if model.structure.sparse:
         outs = [launch.scratch(cotangent.shape[:1], L.types(cotangent).bits)]
         copies = tuple(launch.scratch(i.shape, L.types(cotangent).integer) for i in ids)
@@ -293,18 +293,23 @@ def _accelerate(damping: bool, model: Model, state: State, loads: L.Loads, given
 
 def _accelerate_fwd(damping: bool, *primals: Any) -> Any:
     (model, state, loads, given, kept), wanted = primal_values(primals)
-    solution = solved(_solution(damping, model, state, loads, given, kept))
-    ids = (solution.pair, solution.feature)
-    return solution, (model, state, loads, given, kept, ids, solution.qacc, solution.factor, wanted)
+    found = solved(_solution(damping, model, state, loads, given, kept))
+    ids = (found.pair, found.feature)
+    known = (None if damping and D.invertible(model) else found.qacc, found.damped if damping else None, found.factor)
+    return found, (model, state, loads, given, kept, ids, known, wanted)
 
 
 def _accelerate_bwd(damping: bool, saved: Any, cotangent: Solution) -> Any:
-    model, state, loads, given, kept, ids, qacc, factor, wanted = saved
+    model, state, loads, given, kept, ids, known, wanted = saved
     direction = dense(cotangent.damped if damping else cotangent.qacc)
-    found = _back_solve_op(damping)(model, state, loads, given, ids, (qacc, factor), direction)
-    trial, *slowed = found if damping else (found,)
+    found = _back_solve_op(damping)(model, state, loads, given, ids, known, direction)
+    if damping:
+        trial, slowed, change, qacc = found
+        fixed = (ids, (known[1], slowed, change), qacc, trial)
+    else:
+        fixed = (ids, (), known[0], found)
     wish = flags.load(wanted)[: len(jax.tree.leaves((model, state, loads, given)))]
-    grads = power_gradient(_power_op, (model, state, loads, given), (ids, tuple(slowed), qacc, trial), wish, direction)
+    grads = power_gradient(_power_op, (model, state, loads, given), fixed, wish, direction)
     return (*grads, jax.tree.map(lambda _: None, kept))
 
 
@@ -353,7 +358,7 @@ def _restore(launch: Any, model: Model, state: State, given: Parameters, qacc: A
         launch.scratch((w, n), kind) for n, kind in ((nr, t.real), (nr, t.integer), (nr, t.integer), (nc, t.integer))
     ]
     scratch += [launch.scratch((w, 2, s.nv), t.real)]
-    scratch += [launch.scratch((w, n), t.real) for n in (L.packed_size(s.nv), nr)]
+    scratch += [launch.scratch((w, L.packed_size(s.nv)), t.real)]
     launch(
         kernels(state.qpos.dtype, "rigid.newton").restoring_forces,
         dim=w,

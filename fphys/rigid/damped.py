@@ -3,6 +3,8 @@
 (M + h D) a2 = M a. With l2 the solution of (M + h D)^T l2 = cotangent of a2, the cotangent of a is M l2 and that of
 any other input x is -(dP/dx) of P = l2 . (M (a2 - a) + h D a2) at fixed a, a2. These are launches within the
 operations of the constrained solve, which has poses, axes and M.
+
+For the backward pass a2 is kept, from which M (a2 - a) = -h D a2 gives a.
 """
 
 from typing import Any
@@ -10,14 +12,23 @@ from typing import Any
 from ..model import Model, State
 from . import articulated as AB
 from . import launches as L
-from .damping import fast, implicit_matrix, implicit_power, implicit_sizes, lone_inverses, lone_shape, solve_implicit
+from .damping import (
+    fast,
+    gyroscopic,
+    implicit_matrix,
+    implicit_power,
+    implicit_sizes,
+    lone_inverses,
+    lone_shape,
+    solve_implicit,
+)
 from .dynamics import PowerParts, mass_matrix_launch
 
 
 def _factors(
     launch: Any, model: Model, state: State, loads: L.Loads, poses: tuple[L.Frames, Any], mass: Any
-) -> tuple[Any, Any]:
-    """The factor of M + h D, and the inverses of the blocks that it does not cover."""
+) -> tuple[Any, Any, Any]:
+    """M + h D, its factor, and the inverses of the blocks that it does not cover."""
     t = L.types(state.qpos)
     damped = implicit_matrix(launch, model, state, loads, *poses, mass)
     factor = launch.scratch(mass.shape, t.real)
@@ -25,18 +36,14 @@ def _factors(
     launch(L.modules(state.qpos).dense.factor_dense, dim=launch.worlds, inputs=inputs, outputs=[factor])
     inverse = launch.scratch((launch.worlds, lone_shape(model)[0]), t.mat66)
     lone_inverses(launch, model, state, *poses, damped, inverse)
-    return factor, inverse
+    return damped, factor, inverse
 
 
 def damp(
     launch: Any, model: Model, state: State, loads: L.Loads, poses: tuple[L.Frames, Any], mass: Any, qacc: Any, out: Any
 ) -> None:
     """Launch the solve where poses, axes and M are known."""
-    _solve(launch, model, mass, _factors(launch, model, state, loads, poses, mass), qacc, out)
-
-
-def _solve(launch: Any, model: Model, mass: Any, factors: tuple[Any, Any], qacc: Any, out: Any) -> None:
-    """a2 = (M + h D)^-1 M a."""
+    _, *factors = _factors(launch, model, state, loads, poses, mass)
     force = launch.scratch(qacc.shape, L.types(qacc).real)
     launch(L.modules(qacc).dense.multiply_dense, dim=launch.worlds, inputs=[mass, qacc], outputs=[force])
     solve_implicit(launch, model, *factors, force, out)
@@ -46,7 +53,9 @@ def damp_sparse(
     launch: Any, model: Model, state: State, frames: L.Frames, mass: AB.Inertias, qacc: Any, out: Any
 ) -> None:
     """The same where M is applied rather than stored."""
-    _solve_sparse(launch, model, mass, _articulated(launch, model, state, frames), qacc, out)
+    force = launch.scratch(qacc.shape, L.types(qacc).real)
+    AB.multiply(launch, model, mass, qacc, force)
+    AB.solve(launch, model, _articulated(launch, model, state, frames), force, out)
 
 
 def _articulated(launch: Any, model: Model, state: State, frames: L.Frames) -> Any:
@@ -54,44 +63,51 @@ def _articulated(launch: Any, model: Model, state: State, frames: L.Frames) -> A
     return AB.articulate(launch, model, state, AB.inertias(launch, model, state, frames, implicit=True))
 
 
-def _solve_sparse(launch: Any, model: Model, mass: AB.Inertias, whole: Any, qacc: Any, out: Any) -> None:
-    force = launch.scratch(qacc.shape, L.types(qacc).real)
-    AB.multiply(launch, model, mass, qacc, force)
-    AB.solve(launch, model, whole, force, out)
+def invertible(model: Model) -> bool:
+    """Whether a follows from a2: gyroscopic forces of lone bodies are not in M + h D as it is stored."""
+    return not gyroscopic(model)
 
 
 def pull(
-    launch: Any, model: Model, state: State, loads: L.Loads, qacc: Any, cotangent: Any, outs: tuple[Any, Any, Any]
+    launch: Any, model: Model, state: State, loads: L.Loads, solved: tuple[Any, Any], cotangent: Any, outs: Any
 ) -> Any:
-    """Launch the backward solve: the cotangent of a. ``outs``: l2, a2, which is solved for again, and a2 - a."""
-    trial, damped, change = outs
+    """Launch the backward solve: the cotangent of a. ``solved``: a, or None, and a2; ``outs``: l2, a2 - a and a."""
+    known, damped = solved
+    trial, change, qacc = outs
     s, real = model.structure, L.types(state.qpos).real
     k = L.modules(state.qpos)
-    pulled = launch.scratch(qacc.shape, real)
+    pulled, force = (launch.scratch(damped.shape, real) for _ in range(2))
+    if known is not None:
+        launch(k.forces.subtract, dim=damped.shape, inputs=[damped, known], outputs=[change])
     frames = L.frame_poses(launch, model, state)
     if s.sparse:
         mass = AB.inertias(launch, model, state, frames, implicit=False)
-        whole = _articulated(launch, model, state, frames)
-        _solve_sparse(launch, model, mass, whole, qacc, damped)
-        AB.solve(launch, model, whole, cotangent, trial)
+        AB.solve(launch, model, _articulated(launch, model, state, frames), cotangent, trial)
         AB.multiply(launch, model, mass, trial, pulled)
+        inputs = [L.switches(model)[1], model.dof.damping, model.opt.timestep, damped]
+        launch(k.damping.damping_force, dim=damped.shape, inputs=inputs, outputs=[force])
+        AB.solve(launch, model, AB.articulate(launch, model, state, mass), force, change)
     else:
         poses = (frames, L.dof_axes(launch, model, state, frames))
         mass = launch.scratch((launch.worlds, L.packed_size(s.nv)), real, zeroed=True)
         mass_matrix_launch(launch, model, state, *poses, model.dof.armature, mass)
-        factor, inverse = _factors(launch, model, state, loads, poses, mass)
-        _solve(launch, model, mass, (factor, inverse), qacc, damped)
+        whole, factor, inverse = _factors(launch, model, state, loads, poses, mass)
         solve_implicit(launch, model, factor, inverse, cotangent, trial, transposed=True)
         launch(k.dense.multiply_dense, dim=launch.worlds, inputs=[mass, trial], outputs=[pulled])
-    launch(k.forces.subtract, dim=qacc.shape, inputs=[damped, qacc], outputs=[change])
+        if known is None:
+            launch(k.dense.multiply_change, dim=launch.worlds, inputs=[mass, whole, damped], outputs=[force])
+            factor = launch.scratch(mass.shape, real)
+            launch(k.dense.factor_dense, dim=launch.worlds, inputs=[s.nv, mass], outputs=[factor])
+            launch(k.dense.solve_dense, dim=launch.worlds, inputs=[factor, force], outputs=[change])
+    launch(k.forces.subtract, dim=damped.shape, inputs=[damped, change], outputs=[qacc])
     return pulled
 
 
 def power(
     launch: Any, model: Model, state: State, loads: L.Loads, parts: PowerParts, given: tuple[Any, Any, Any], outs: Any
 ) -> None:
-    """Launch l2 . (M (a2 - a) + h D a2), in the parts of :func:`power_sizes`; ``given``: l2, a2 and a2 - a."""
-    s, (trial, damped, change) = model.structure, given
+    """Launch l2 . (M (a2 - a) + h D a2), in the parts of :func:`power_sizes`; ``given``: a2, l2 and a2 - a."""
+    s, (damped, trial, change) = model.structure, given
     bodies, dofs, *damping = outs
     k = L.modules(state.qpos)
     moved, tried = (L.frame_motion(launch, model, state, parts.axes, x) for x in (change, trial))

@@ -70,8 +70,8 @@ def bias_force(
     load, total = launch.scratch((w, s.nbody), t.wrench), launch.scratch((w, s.nbody), t.wrench)
     launch(
         k.dynamics.body_loads,
-        dim=(w, s.nbody),
-        inputs=[*L.body_arguments(model), *L.medium_arguments(launch, model, state), wrench]
+        dim=(w, L.lanes(s.nbody)),
+        inputs=[L.lanes(s.nbody), *L.body_arguments(model), *L.medium_arguments(launch, model, state), wrench]
         + [frames.pos, frames.quat, velocity, acceleration],
         outputs=[load],
     )

@@ -28,6 +28,23 @@ def add_joint_damping(
         matrix_out[world, e] = matrix_out[world, e] + timestep[world] * dof_damping[world, k] * real(damper)
 
 
+@wp.kernel(enable_backward=False)
+def damping_force(
+    # Structure:
+    damper: int,
+    # Model:
+    dof_damping: wp.array2d(dtype=real),
+    timestep: wp.array(dtype=real),
+    # In:
+    qacc: wp.array2d(dtype=real),
+    # Out:
+    force_out: wp.array2d(dtype=real),
+):
+    """-h D a with D the joints' damping."""
+    world, d = wp.tid()
+    force_out[world, d] = -timestep[world] * dof_damping[world, d] * real(damper) * qacc[world, d]
+
+
 @wp.kernel
 def damping_power(
     # Structure:

@@ -54,6 +54,7 @@ def body_load(
 @wp.kernel(enable_backward=False)
 def body_loads(
     # Structure:
+    lanes: int,
     body_frame: wp.array(dtype=int),
     body_origin: wp.array(dtype=int),
     # Model:
@@ -76,29 +77,34 @@ def body_loads(
     load_out: wp.array2d(dtype=wrench),
 ):
     """Load of every body as a wrench about the tree's reference point."""
-    world, b = wp.tid()
-    f = body_frame[b]
-    if b == 0:
-        load_out[world, b] = wrench()
-    else:
-        com = frame_pos[world, f] + rotate(frame_quat[world, f], body_ipos[world, b]) - frame_pos[world, body_origin[b]]
-        axes = quat_mul(frame_quat[world, f], quat_unit(body_iquat[world, b]))
-        load = body_load(
-            frame_vel[world, f],
-            frame_acc[world, f],
-            com,
-            axes,
-            body_mass[world, b],
-            body_inertia[world, b],
-            body_gravcomp[world, b],
-            gravity[world],
-            wind[world],
-            density[world],
-            viscosity[world],
-            applied[world, b],
-        )
-        force = wp.spatial_bottom(load)
-        load_out[world, b] = spatial(wp.spatial_top(load) + wp.cross(com, force), force)
+    world, lane = wp.tid()
+    for b in range(lane, body_frame.shape[0], lanes):
+        f = body_frame[b]
+        if b == 0:
+            load_out[world, b] = wrench()
+        else:
+            com = (
+                frame_pos[world, f]
+                + rotate(frame_quat[world, f], body_ipos[world, b])
+                - frame_pos[world, body_origin[b]]
+            )
+            axes = quat_mul(frame_quat[world, f], quat_unit(body_iquat[world, b]))
+            load = body_load(
+                frame_vel[world, f],
+                frame_acc[world, f],
+                com,
+                axes,
+                body_mass[world, b],
+                body_inertia[world, b],
+                body_gravcomp[world, b],
+                gravity[world],
+                wind[world],
+                density[world],
+                viscosity[world],
+                applied[world, b],
+            )
+            force = wp.spatial_bottom(load)
+            load_out[world, b] = spatial(wp.spatial_top(load) + wp.cross(com, force), force)
 
 
 @wp.kernel

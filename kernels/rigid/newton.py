@@ -21,7 +21,10 @@ from .dense import (
     multiply_symmetric,
     solve_in_place,
 )
+from .shapes import num_contacts
 
+CONTACT_ROWS = wp.constant(10)
+"""Most rows that a contact has."""
 UNCONVERGED = wp.constant(4)
 SLOPE_TOLERANCE = wp.constant(real(0.01))
 """The line search stops where the slope has fallen to this part: the next Newton step is exact anyway."""
@@ -36,17 +39,23 @@ def list_rows(
     elliptic: int,
     weight: wp.array2d(dtype=real),
     bound: wp.array2d(dtype=vec2),
+    contact_pair: wp.array2d(dtype=int),
+    contact_row: wp.array2d(dtype=int),
     active_out: wp.array2d(dtype=int),
 ) -> vec2i:
     """The rows that act, those that do so by themselves first, then cones': the numbers of the first and of all."""
+    end = first
+    contacts = num_contacts(world, contact_pair)
+    if contacts > 0:
+        end = wp.min(first + contact_row[world, contacts - 1] + CONTACT_ROWS, weight.shape[1])
     count = int(0)
-    for r in range(weight.shape[1]):
+    for r in range(end):
         if weight[world, r] > real(0.0) and (elliptic == 0 or r < first or bound[world, r][1] < UNBOUNDED):
             active_out[world, count] = r
             count = count + 1
     rows = count
     if elliptic != 0:
-        for r in range(first, weight.shape[1]):
+        for r in range(first, end):
             if weight[world, r] > real(0.0) and bound[world, r][1] == UNBOUNDED:
                 active_out[world, count] = r
                 count = count + 1
@@ -75,7 +84,7 @@ def list_cones(
 
 
 @wp.func
-def add_row_forces(
+def add_rows(
     world: int,
     rows: int,
     active: wp.array2d(dtype=int),
@@ -85,9 +94,8 @@ def add_row_forces(
     jacobian: wp.array3d(dtype=real),
     gradient_out: wp.array2d(dtype=real),
     inside_out: wp.array2d(dtype=int),
-    force_out: wp.array2d(dtype=real),
 ) -> int:
-    """The forces of the rows that act by themselves, what they add to the gradient, and which are within their bounds.
+    """Rows that act by themselves: what they add to the gradient, and which are within their bounds.
 
     Returns how many have left their bounds, or come to them, since the last call.
     """
@@ -97,7 +105,6 @@ def add_row_forces(
         low = bound[world, r][0]
         high = bound[world, r][1]
         s = wp.clamp(weight[world, r] * error[world, r], low, high)
-        force_out[world, r] = -s
         inside = wp.where(s > low and s < high, 1, 0)
         if inside != inside_out[world, r]:
             inside_out[world, r] = inside
@@ -178,7 +185,6 @@ def newton(
     inside_out: wp.array2d(dtype=int),
     cone_out: wp.array2d(dtype=int),
     work_out: wp.array3d(dtype=real),
-    row_force_out: wp.array2d(dtype=real),
     residual_out: wp.array(dtype=real),
     iterations_out: wp.array(dtype=int),
     status_out: wp.array(dtype=wp.uint32),
@@ -192,14 +198,12 @@ def newton(
     n = force.shape[1]
     scale = real(1.0) / (meaninertia[world] * real(wp.max(n, 1)))
     ratio = wp.sqrt(wp.max(TINY, impratio[world]))
-    listed = list_rows(world, first, elliptic, weight, bound, active_out)
+    listed = list_rows(world, first, elliptic, weight, bound, contact_pair, contact_row, active_out)
     rows = listed[0]
     acting = listed[1]
     cones = int(0)
     if elliptic != 0:
         cones = list_cones(world, first, pair_dim, contact_pair, contact_row, weight, cone_out)
-    for r in range(weight.shape[1]):
-        row_force_out[world, r] = real(0.0)
     multiply_symmetric(world, n, matrix, start, net_out)
     multiply_rows(world, acting, n, active_out, jacobian, start, error_out)
     for i in range(n):
@@ -220,9 +224,7 @@ def newton(
         # gradient, Hessian and its factor, which stays where no row came to its bound or left it
         for i in range(n):
             gradient_out[world, i] = net_out[world, i]
-        changes = add_row_forces(
-            world, rows, active_out, error_out, weight, bound, jacobian, gradient_out, inside_out, row_force_out
-        )
+        changes = add_rows(world, rows, active_out, error_out, weight, bound, jacobian, gradient_out, inside_out)
         renewed = count == 0 or changes > 0 or cones > 0
         if renewed:
             copy_packed(world, n, matrix, factor_out)
@@ -245,7 +247,6 @@ def newton(
                 jacobian,
                 gradient_out,
                 factor_out,
-                row_force_out,
                 work_out,
             )
         if renewed:
@@ -337,13 +338,12 @@ def restoring_forces(
     cone_out: wp.array2d(dtype=int),
     work_out: wp.array3d(dtype=real),
     stiffness_out: wp.array2d(dtype=real),
-    row_force_out: wp.array2d(dtype=real),
 ):
     """-J^T f of the constraints at given accelerations; ``stiffness`` is scratch."""
     world = wp.tid()
     n = qacc.shape[1]
     ratio = wp.sqrt(wp.max(TINY, impratio[world]))
-    listed = list_rows(world, first, elliptic, weight, bound, active_out)
+    listed = list_rows(world, first, elliptic, weight, bound, contact_pair, contact_row, active_out)
     for i in range(n):
         total_out[world, i] = real(0.0)
         for j in range(i + 1):
@@ -353,9 +353,7 @@ def restoring_forces(
         r = active_out[world, k]
         error_out[world, r] = error_out[world, r] - reference[world, r]
         inside_out[world, r] = 0
-    add_row_forces(
-        world, listed[0], active_out, error_out, weight, bound, jacobian, total_out, inside_out, row_force_out
-    )
+    add_rows(world, listed[0], active_out, error_out, weight, bound, jacobian, total_out, inside_out)
     if elliptic != 0:
         for k in range(list_cones(world, first, pair_dim, contact_pair, contact_row, weight, cone_out)):
             c = cone_out[world, k]
@@ -371,6 +369,5 @@ def restoring_forces(
                 jacobian,
                 total_out,
                 stiffness_out,
-                row_force_out,
                 work_out,
             )
