@@ -43,10 +43,10 @@ def damp(
     launch: Any, model: Model, state: State, loads: L.Loads, poses: tuple[L.Frames, Any], mass: Any, qacc: Any, out: Any
 ) -> None:
     """Launch the solve where poses, axes and M are known."""
-    _, *factors = _factors(launch, model, state, loads, poses, mass)
+    _, factor, inverse = _factors(launch, model, state, loads, poses, mass)
     force = launch.scratch(qacc.shape, L.types(qacc).real)
     launch(L.modules(qacc).dense.multiply_dense, dim=launch.worlds, inputs=[mass, qacc], outputs=[force])
-    solve_implicit(launch, model, *factors, force, out)
+    solve_implicit(launch, model, factor, inverse, force, out)
 
 
 def damp_sparse(
