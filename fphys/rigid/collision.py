@@ -111,8 +111,8 @@ def detect(
         features[i] = launch.scratch((launch.worlds, int(size)), t.integer)
         launch(
             kernels(state.qpos.dtype, f"rigid.{name}").features,
-            dim=(launch.worlds, own.size),
-            inputs=[s.geom.pair, mine, own, slot, *arguments, detection_distance, candidate, *poses],
+            dim=(launch.worlds, L.lanes(own.size)),
+            inputs=[L.lanes(own.size), s.geom.pair, mine, own, slot, *arguments, detection_distance, candidate, *poses],
             outputs=[features[i]],
         )
     launch(
@@ -126,10 +126,11 @@ def detect(
 def geometry(launch: Any, model: Model, state: State, ids: Any, poses: L.Frames, out: list[Any]) -> None:
     """Distance, position and frame of every contact of a set ``ids``: (pair, feature, ...), each (world, contact)."""
     s = model.structure
+    lanes = L.lanes(ids[0].shape[1])
     launch(
         kernels(state.qpos.dtype, "rigid.collision").contact_geometry,
-        dim=(launch.worlds, ids[0].shape[1]),
-        inputs=[s.geom.pair, slots(s.geom.pair, s.geom.type).source, s.geom.type, _numbers(model)]
+        dim=(launch.worlds, lanes),
+        inputs=[lanes, s.geom.pair, slots(s.geom.pair, s.geom.type).source, s.geom.type, _numbers(model)]
         + [*_parts(model, state), s.geom.grid, model.geom.size, model.hfield.size, model.hfield.data]
         + [ids[0], ids[1], *poses],
         outputs=out,

@@ -4,7 +4,8 @@ Forward: M(q) a + b = tau + J^T f(J a), the minimum of MuJoCo's convex problem, 
 those of equalities, dry friction, limits and contacts, in this order.
 Backward: with H the Hessian at the solution and H l = cotangent of a, the cotangent of any input x is
 -(dP/dx) of the virtual power P(l) = l . (M a + b - tau - J^T f) at fixed a and fixed contact set. No
-iteration and no factorisation is differentiated.
+iteration and no factorisation is differentiated. Where the integrator damps, the gradient is that of the damped
+acceleration, which :mod:`damped` pulls back to a and whose power is added.
 
 What the gradient leaves out: the jump of the force when a contact is made or broken, changes in the
 number of contact points, and the choice of the frame's tangents.
@@ -21,12 +22,12 @@ from ..implicit import dense, flags, power_gradient, primal_values, solved
 from ..model import Model, State
 from . import articulated as AB
 from . import conjugate
+from . import damped as D
 from . import launches as L
 from . import tendon as T
 from .adhesion import add_adhesion, adheres, adhesion_power
 from .collision import Contacts, detect, geom_poses, geometry, near_pairs, row_capacity
 from .contact import Pairs, contact_power, contact_rows, mix_pairs, pair_rows
-from .damped import damp, damp_sparse
 from .dynamics import (
     applied_force,
     bias_force,
@@ -117,15 +118,14 @@ def _solve(
         found = [residual, iterations, status]
         conjugate.newton(launch, model, state, given.pairs, mass, setting, net, qacc, found)
         if damping:
-            damp_sparse(launch, model, state, frames, mass, qacc, damped)
+            D.damp_sparse(launch, model, state, frames, mass, qacc, damped)
         return
     matrix = launch.scratch((w, L.packed_size(n)), real, zeroed=True)
     mass_matrix_launch(launch, model, state, frames, axes, model.dof.armature, matrix)
-    row_force = launch.scratch(rows.weight.shape, real)
-    found = [row_force, residual, iterations, status]
+    found = [residual, iterations, status]
     _newton(launch, model, state, given.pairs, (matrix, net), rows, (pair, row), [qacc, factor], found)
     if damping:
-        damp(launch, model, state, loads, (frames, axes), matrix, qacc, damped)
+        D.damp(launch, model, state, loads, (frames, axes), matrix, qacc, damped)
 
 
 def _rows(
@@ -164,7 +164,7 @@ def _newton(
     s, t = model.structure, L.types(state.qpos)
     w, nr, nc = launch.worlds, rows.weight.shape[1], contacts[0].shape[1]
     scratch = [launch.scratch((w, n), t.real) for n in (s.nv, s.nv, s.nv, s.nv, nr, nr)]
-    scratch += [launch.scratch((w, n), t.integer) for n in (nr, nc)] + [launch.scratch((w, 2, s.nv), t.real)]
+    scratch += [launch.scratch((w, n), t.integer) for n in (nr, nr, nc)] + [launch.scratch((w, 2, s.nv), t.real)]
     structure = [s.iterations, s.ls_iterations, s.nrow, int(s.elliptic), s.geom.pair_condim]
     parameters = [model.opt.tolerance, model.opt.meaninertia, pairs.friction, model.opt.impratio]
     launch(
@@ -194,13 +194,19 @@ def _solve_op(damping: bool) -> WarpOp:
     return warp_op(fn, shapes, differentiable=False, name="constraint")
 
 
-def _power(launch: Any, model: Model, state: State, loads: L.Loads, given: Parameters, ids: Any, *rest: Any) -> None:
-    """Virtual power of everything, constraint forces last."""
+def _power(
+    launch: Any, model: Model, state: State, loads: L.Loads, given: Parameters, ids: Any, slowed: Any, *rest: Any
+) -> None:
+    """Virtual power of everything, constraint forces last; ``slowed``: what the power of damping is made of, if any."""
     qacc, trial, *outs = rest
     t = L.types(state.qpos)
     smooth = len(power_parts(model, state, loads, implicit=False))
     parts = body_and_joint_power(launch, model, state, loads, qacc, trial, outs[:smooth], implicit=False)
     outs = outs[smooth:]
+    if slowed:
+        count = len(D.power_sizes(model, loads))
+        D.power(launch, model, state, loads, parts, slowed, outs[:count])
+        outs = outs[count:]
     ten, rates = parts.tendons, None
     tendons = L.Tendons(ten.length, ten.velocity)
     if model.structure.ntendon:
@@ -223,8 +229,11 @@ def _capacity(ids: Any) -> int:
     return 0 if ids[0] is None else ids[0].shape[1]
 
 
-def _power_shapes(model: Model, state: State, loads: L.Loads, given: Parameters, ids: Any, *_: Any) -> tuple[Any, ...]:
-    sizes = [*equality_sizes(model), *friction_sizes(model), *limit_sizes(model), _capacity(ids)]
+def _power_shapes(
+    model: Model, state: State, loads: L.Loads, given: Parameters, ids: Any, slowed: Any, *_: Any
+) -> tuple[Any, ...]:
+    sizes = D.power_sizes(model, loads) if slowed else []
+    sizes += [*equality_sizes(model), *friction_sizes(model), *limit_sizes(model), _capacity(ids)]
     sizes += [_capacity(ids)] if adheres(model, loads) else []
     parts = [jax.ShapeDtypeStruct((state.qpos.shape[0], n), state.qpos.dtype) for n in sizes if n]
     return (*power_parts(model, state, loads, implicit=False), *parts)
@@ -234,10 +243,22 @@ _power_op = warp_op(_power, _power_shapes, name="constraint's power")
 
 
 def _back_solve(
-    launch: Any, model: Model, state: State, given: Parameters, ids: Any, solved: Any, cotangent: Any, out: Any
+    launch: Any,
+    model: Model,
+    state: State,
+    loads: L.Loads,
+    given: Parameters,
+    ids: Any,
+    solved: Any,
+    cotangent: Any,
+    out: Any,
+    *slowed: Any,
 ) -> None:
-    """Solve with the Hessian; ``solved``: accelerations and the Hessian's factor."""
-    qacc, factor = solved
+    """Solve with the Hessian; ``solved``: accelerations, damped ones, the Hessian's factor; ``slowed``: of damping."""
+    qacc, damped, factor = solved
+    if slowed:
+        cotangent = D.pull(launch, model, state, loads, (qacc, damped), cotangent, slowed)
+        qacc = slowed[-1]
     if model.structure.sparse:
         outs = [launch.scratch(cotangent.shape[:1], L.types(cotangent).bits)]
         copies = tuple(launch.scratch(i.shape, L.types(cotangent).integer) for i in ids)
@@ -252,7 +273,12 @@ def _back_solve(
     )
 
 
-_back_solve_op = warp_op(_back_solve, lambda *args: args[-1], differentiable=False, zeroed=False, name="solve")
+@functools.cache
+def _back_solve_op(damping: bool) -> WarpOp:
+    def shapes(*args: Any) -> tuple[Any, ...]:
+        return (args[-1],) * (4 if damping else 1)
+
+    return warp_op(_back_solve, shapes, differentiable=False, zeroed=False, name="solve")
 
 
 def _solution(damping: bool, *args: Any) -> Solution:
@@ -267,17 +293,23 @@ def _accelerate(damping: bool, model: Model, state: State, loads: L.Loads, given
 
 def _accelerate_fwd(damping: bool, *primals: Any) -> Any:
     (model, state, loads, given, kept), wanted = primal_values(primals)
-    solution = solved(_solution(damping, model, state, loads, given, kept))
-    ids = (solution.pair, solution.feature)
-    return solution, (model, state, loads, given, kept, ids, solution.qacc, solution.factor, wanted)
+    found = solved(_solution(damping, model, state, loads, given, kept))
+    ids = (found.pair, found.feature)
+    known = (None if damping and D.invertible(model) else found.qacc, found.damped if damping else None, found.factor)
+    return found, (model, state, loads, given, kept, ids, known, wanted)
 
 
 def _accelerate_bwd(damping: bool, saved: Any, cotangent: Solution) -> Any:
-    model, state, loads, given, kept, ids, qacc, factor, wanted = saved
-    trial = _back_solve_op(model, state, given, ids, (qacc, factor), dense(cotangent.qacc))
-    count = len(jax.tree.leaves((model, state, loads, given)))
-    wish, direction = flags.load(wanted)[:count], dense(cotangent.qacc)
-    grads = power_gradient(_power_op, (model, state, loads, given), (ids, qacc, trial), wish, direction)
+    model, state, loads, given, kept, ids, known, wanted = saved
+    direction = dense(cotangent.damped if damping else cotangent.qacc)
+    found = _back_solve_op(damping)(model, state, loads, given, ids, known, direction)
+    if damping:
+        trial, slowed, change, qacc = found
+        fixed = (ids, (known[1], slowed, change), qacc, trial)
+    else:
+        fixed = (ids, (), known[0], found)
+    wish = flags.load(wanted)[: len(jax.tree.leaves((model, state, loads, given)))]
+    grads = power_gradient(_power_op, (model, state, loads, given), fixed, wish, direction)
     return (*grads, jax.tree.map(lambda _: None, kept))
 
 
@@ -294,7 +326,7 @@ def constrained_acceleration(
         damping: whether to solve for the accelerations after implicit damping, too.
 
     Returns:
-        Solution; gradients flow from ``qacc`` alone, to model, state and loads.
+        Solution; gradients flow from ``qacc`` alone, or with damping from ``damped`` alone, to model, state and loads.
     """
     kept = None if given is None else (given.pair, given.feature)
     pairs, status = _pairs(model, state, kept)
@@ -322,9 +354,11 @@ def _restore(launch: Any, model: Model, state: State, given: Parameters, qacc: A
         return
     *_, row, rows = setting
     nr = rows.weight.shape[1]
-    scratch = [launch.scratch((w, n), kind) for n, kind in ((nr, t.real), (nr, t.integer), (nc, t.integer))]
+    scratch = [
+        launch.scratch((w, n), kind) for n, kind in ((nr, t.real), (nr, t.integer), (nr, t.integer), (nc, t.integer))
+    ]
     scratch += [launch.scratch((w, 2, s.nv), t.real)]
-    scratch += [launch.scratch((w, n), t.real) for n in (L.packed_size(s.nv), nr)]
+    scratch += [launch.scratch((w, L.packed_size(s.nv)), t.real)]
     launch(
         kernels(state.qpos.dtype, "rigid.newton").restoring_forces,
         dim=w,
@@ -357,13 +391,13 @@ def _require_fwd(*primals: Any) -> Any:
 
 def _require_bwd(saved: Any, cotangent: Array) -> Any:
     model, state, given, ids, qacc, wanted = saved
-    args = (model, state, _NO_LOADS, given, ids, qacc, dense(cotangent))
+    args = (model, state, _NO_LOADS, given, ids, (), qacc, dense(cotangent))
     seeds = [jnp.ones(p.shape, p.dtype) for p in _power_op.outputs(*args)]
     flag = iter(flags.load(wanted))
     mask = [[next(flag) for _ in jax.tree.leaves(part)] for part in (model, state, given)]
     wish = [*mask[0], *mask[1], *mask[2], False, False, next(flag), False]
     grads = _power_op.vjp(args, seeds, wish)
-    return grads[0], grads[1], grads[3], grads[5]
+    return grads[0], grads[1], grads[3], grads[6]
 
 
 _require.defvjp(_require_fwd, _require_bwd, symbolic_zeros=True)

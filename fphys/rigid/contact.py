@@ -136,8 +136,9 @@ def contact_rows(
     geometry = [contacts.distance, contacts.pos, contacts.frame]
     launch(
         kernels(state.qpos.dtype, "rigid.contact").contact_rows,
-        dim=(launch.worlds, row.shape[1]),
+        dim=(launch.worlds, L.lanes(row.shape[1])),
         inputs=[
+            L.lanes(row.shape[1]),
             *structure,
             *_parameters(model, pairs),
             pairs.candidate,
@@ -164,10 +165,12 @@ def contact_power(
 ) -> None:
     """Virtual power of the contact forces; ``motions``: frames, velocity, J a, trial."""
     frames, *moved = motions
+    lanes = L.lanes(pair.shape[1])
     launch(
         kernels(state.qpos.dtype, "rigid.contact").contact_power,
-        dim=(launch.worlds, pair.shape[1]),
-        inputs=[*_arguments(model), *_parameters(model, pairs), pairs.candidate, pair, *geometry, frames.pos, *moved],
+        dim=(launch.worlds, lanes),
+        inputs=[lanes, *_arguments(model), *_parameters(model, pairs)]
+        + [pairs.candidate, pair, *geometry, frames.pos, *moved],
         outputs=[out],
     )
 

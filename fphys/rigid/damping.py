@@ -17,7 +17,8 @@ from . import launches as L
 from . import tendon as T
 
 
-def _fast(model: Model) -> bool:
+def fast(model: Model) -> bool:
+    """Whether all that depends on velocity is implicit."""
     return model.structure.integrator == Integrator.IMPLICITFAST
 
 
@@ -31,17 +32,16 @@ def implicit_matrix(
     w, size = launch.worlds, (launch.worlds, L.packed_size(s.nv))
     matrix = launch.scratch(size, t.real)
     damper = L.switches(model)[1]
-    inputs = [s.dof.parent, damper, model.dof.damping, model.opt.timestep, mass]
+    inputs = [damper, model.dof.damping, model.opt.timestep, mass]
     launch(k.damping.add_joint_damping, dim=w, inputs=inputs, outputs=[matrix])
-    if not _fast(model):
+    if not fast(model):
         return matrix
     for pattern, entry, damping in _damped_rows(launch, model, state, loads, frames, axes):
         before, matrix = matrix, launch.scratch(size, t.real)
         launch(
             k.damping.add_row_damping,
             dim=w,
-            inputs=[s.dof.parent, L.branches(model), pattern.adr, pattern.dof]
-            + [model.opt.timestep, entry, damping, before],
+            inputs=[L.branches(model), pattern.adr, pattern.dof] + [model.opt.timestep, entry, damping, before],
             outputs=[matrix],
         )
     velocity = L.frame_motion(launch, model, state, axes, state.qvel)
@@ -89,7 +89,7 @@ def lone_bodies(model: Model) -> tuple[np.ndarray, np.ndarray]:
 
 def gyroscopic(model: Model) -> bool:
     """Whether some bodies' gyroscopic forces are implicit."""
-    return _fast(model) and lone_bodies(model)[0].size > 0
+    return fast(model) and lone_bodies(model)[0].size > 0
 
 
 def _lone_arguments(model: Model, state: State, frames: L.Frames, axes: Any) -> list[Any]:
@@ -101,15 +101,14 @@ def _lone_arguments(model: Model, state: State, frames: L.Frames, axes: Any) -> 
 def solve_implicit(
     launch: Any, model: Model, factor: Any, inverse: Any, force: Any, out: Any, *, transposed: bool = False
 ) -> None:
-    """x = (M + h D)^-1 force from the tree's factor and, where there are lone bodies, their inverses."""
+    """x = (M + h D)^-1 force from its factor and, where there are lone bodies, their inverses."""
     k = L.modules(force)
-    parent = model.structure.dof.parent
     if not gyroscopic(model):
-        launch(k.dynamics.solve, dim=launch.worlds, inputs=[parent, factor, force], outputs=[out])
+        launch(k.dense.solve_dense, dim=launch.worlds, inputs=[factor, force], outputs=[out])
         return
     g = kernels(force.dtype, "rigid.gyroscopic")
     others = launch.scratch((launch.worlds, model.structure.nv), g.real)
-    launch(k.dynamics.solve, dim=launch.worlds, inputs=[parent, factor, force], outputs=[others])
+    launch(k.dense.solve_dense, dim=launch.worlds, inputs=[factor, force], outputs=[others])
     inputs = [lone_bodies(model)[1], int(transposed), inverse, force, others]
     launch(g.solve_free, dim=launch.worlds, inputs=inputs, outputs=[out])
 
@@ -129,7 +128,7 @@ def lone_shape(model: Model) -> tuple[int, ...]:
 def implicit_sizes(model: Model, loads: L.Loads) -> list[int]:
     """Parts of the power of h D a: dofs, then bodies, tendons, actuators, lone bodies."""
     s = model.structure
-    if not _fast(model):
+    if not fast(model):
         return [s.nv]
     lone = lone_bodies(model)[0].size
     tendons, actuators = _damps(model, loads)
@@ -160,7 +159,7 @@ def implicit_power(
     damper = L.switches(model)[1]
     inputs = [damper, model.dof.damping, model.opt.timestep, *rates]
     launch(k.damping.damping_power, dim=(w, s.nv), inputs=inputs, outputs=[next(parts)])
-    if not _fast(model):
+    if not fast(model):
         return
     launch(
         k.fluid.body_fluid_damping_power,

@@ -74,8 +74,8 @@ def bias_force(
     load, total = launch.scratch((w, s.nbody), t.wrench), launch.scratch((w, s.nbody), t.wrench)
     launch(
         k.dynamics.body_loads,
-        dim=(w, s.nbody),
-        inputs=[*L.body_arguments(model), *L.medium_arguments(launch, model, state), wrench]
+        dim=(w, L.lanes(s.nbody)),
+        inputs=[L.lanes(s.nbody), *L.body_arguments(model), *L.medium_arguments(launch, model, state), wrench]
         + [frames.pos, frames.quat, velocity, acceleration],
         outputs=[load],
     )
@@ -142,16 +142,16 @@ def _smooth(
     if s.sparse:
         _solve_sparse(launch, model, state, frames, net, qacc, implicit=implicit)
         return
-    matrix = launch.scratch((w, L.packed_size(s.nv)), t.real)
+    matrix = launch.scratch((w, L.packed_size(s.nv)), t.real, zeroed=True)
     mass_matrix_launch(launch, model, state, frames, axes, model.dof.armature, matrix)
     if implicit:
         matrix = implicit_matrix(launch, model, state, loads, frames, axes, matrix)
-    launch(k.dynamics.factor, dim=w, inputs=[s.dof.parent, matrix], outputs=[factor])
+    launch(k.dense.factor_dense, dim=w, inputs=[s.nv, matrix], outputs=[factor])
     if implicit:
         lone_inverses(launch, model, state, frames, axes, matrix, inverse)
         solve_implicit(launch, model, factor, inverse, net, qacc)
     else:
-        launch(k.dynamics.solve, dim=w, inputs=[s.dof.parent, factor, net], outputs=[qacc])
+        launch(k.dense.solve_dense, dim=w, inputs=[factor, net], outputs=[qacc])
 
 
 def _solve_sparse(
@@ -165,9 +165,10 @@ def _solve_sparse(
 
 
 class PowerParts(NamedTuple):
-    """Motions that further parts of the power are made of, each (world, frame, 6)."""
+    """Poses, and motions (world, frame, 6), that further parts of the power are made of."""
 
     frames: L.Frames
+    axes: Any  # of the dofs, (world, nv, 6)
     velocity: Any
     linear: Any  # J a
     acceleration: Any  # J a and what velocities and gravity add
@@ -230,7 +231,7 @@ def body_and_joint_power(
     if implicit:
         motions = (velocity, linear, motion)
         implicit_power(launch, model, state, loads, frames, axes, motions, (qacc, trial), list(parts))
-    return PowerParts(frames, velocity, linear, acceleration, motion, ten)
+    return PowerParts(frames, axes, velocity, linear, acceleration, motion, ten)
 
 
 def _power(
@@ -296,8 +297,8 @@ def _back_solve(
         factor, inverse = factors
         solve_implicit(launch, model, factor, inverse, cotangent, out, transposed=True)
     else:
-        d = kernels(cotangent.dtype, "rigid.dynamics")
-        launch(d.solve, dim=launch.worlds, inputs=[model.structure.dof.parent, factors[0], cotangent], outputs=[out])
+        d = kernels(cotangent.dtype, "rigid.dense")
+        launch(d.solve_dense, dim=launch.worlds, inputs=[factors[0], cotangent], outputs=[out])
 
 
 class _Operations(NamedTuple):

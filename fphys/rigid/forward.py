@@ -18,7 +18,6 @@ from .collision import Contacts
 from .collision import contacts as contact_geometry
 from .constraint import constrained, constrained_acceleration
 from .contact import contact_forces
-from .damped import damped_acceleration
 from .dynamics import smooth_acceleration
 from .launches import Loads
 
@@ -83,7 +82,7 @@ def accelerate(
     qacc, status = _finite(found.qacc)
     info = jax.lax.stop_gradient(Info(qacc, found.status | status, found.residual, found.iterations))
     if implicit:
-        damped, status = _finite(damped_acceleration(model, state, loads, qacc, found.damped))
+        damped, status = _finite(found.damped)
         return damped, info.replace(status=info.status | status)
     touching = contact_geometry(model, state, Contacts(found.pair, found.feature, None, None, None))
     return qacc, info.replace(contacts=touching, force=contact_forces(model, state, touching, qacc))

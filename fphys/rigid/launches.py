@@ -7,6 +7,7 @@ for its kernels, and returns the arrays it wrote. Operations compose them; their
 import functools
 from typing import Any, NamedTuple
 
+import jax
 import numpy as np
 
 from ..bridge import kernels
@@ -48,6 +49,12 @@ class Setting(NamedTuple):
     rows: Rows
 
 
+def lanes(count: int) -> int:
+    """Threads among which ``count`` things of a world are dealt: one on a CPU, where a launch spends some 40 ns on each
+    thread, even one that has nothing to do; on a GPU as many as there are things."""
+    return 1 if jax.default_backend() == "cpu" else count
+
+
 def columns(model: Model, dof: np.ndarray) -> np.ndarray:
     """Where the entries of dofs stand in the rows of the constraint Jacobian."""
     return np.zeros_like(dof) if model.structure.sparse else dof
@@ -63,6 +70,7 @@ class Kernels(NamedTuple):
 
     kinematics: Any
     dynamics: Any
+    dense: Any
     forces: Any
     tendon: Any
     activation: Any

@@ -36,12 +36,12 @@ def limit_rows(
     if joints:
         structure, parameters = _joint_arguments(model)
         structure.insert(-1, L.columns(model, model.structure.joint.dof))
-        inputs = [*structure, first, *parameters, state.qpos, state.qvel]
-        launch(k.joint_limit_rows, dim=(launch.worlds, joints), inputs=inputs, outputs=list(out))
+        inputs = [L.lanes(joints), *structure, first, *parameters, state.qpos, state.qvel]
+        launch(k.joint_limit_rows, dim=(launch.worlds, L.lanes(joints)), inputs=inputs, outputs=list(out))
     if ends:
         structure, parameters = _tendon_arguments(model)
-        inputs = [*structure, first + joints, *parameters, *tendons, moment]
-        launch(k.tendon_limit_rows, dim=(launch.worlds, ends), inputs=inputs, outputs=list(out))
+        inputs = [L.lanes(ends), *structure, first + joints, *parameters, *tendons, moment]
+        launch(k.tendon_limit_rows, dim=(launch.worlds, L.lanes(ends)), inputs=inputs, outputs=list(out))
 
 
 def limit_power(

@@ -364,6 +364,7 @@ def fresh(kept: corners, count: int, f: Faces, x: vec3) -> bool:
 @wp.kernel(enable_backward=False)
 def features(
     # Structure:
+    lanes: int,
     pair: wp.array2d(dtype=int),
     mine: wp.array(dtype=int),
     own: wp.array(dtype=int),
@@ -380,48 +381,49 @@ def features(
     feature_out: wp.array2d(dtype=int),
 ):
     """Features of candidates ``own`` that are pairs of boxes, ``mine`` slots from ``slot[i]``."""
-    world, i = wp.tid()
-    pair_number = chosen(world, own[i], mine, candidate)
-    if pair_number < 0:
-        return
-    a = pair[pair_number, 0]
-    b = pair[pair_number, 1]
-    p1 = geom_pos[world, a]
-    p2 = geom_pos[world, b]
-    s1 = geom_size[world, a]
-    s2 = geom_size[world, b]
-    margin = detection[world, own[i]]
-    count = slot[i]
-    last = count + mine[pair_number]
-    r = p2 - p1
-    reach = wp.length(s1) + wp.length(s2) + margin
-    if wp.dot(r, r) <= reach * reach:
-        q1 = geom_quat[world, a]
-        q2 = geom_quat[world, b]
-        r1 = rotate_back(q1, r)
-        r2 = -rotate_back(q2, r)
-        rot = wp.transpose(rotation(q1)) * rotation(q2)
-        limit = margin + SEPARATION * (s1[0] + s1[1] + s1[2] + s2[0] + s2[1] + s2[2])
-        best = best_axis(rot, r1, r2, s1, s2, limit)
-        if best.apart == 0 and best.code >= 6:
-            edges = edge_feature(p1, q1, s1, p2, q2, s2, rot, r1, best.code - 6)
-            _n, distance, _x = edge_contact(p1, q1, s1, p2, q2, s2, edges - EDGES)
-            if distance <= limit:
-                feature_out[world, count] = edges
-                count = count + 1
-        elif best.apart == 0 and best.code >= 0:
-            base = face_code(rot, r1, r2, best.code)
-            f = faces(p1, q1, s1, p2, q2, s2, base)
-            kept = corners()
-            n = int(0)
-            for k in range(24):
-                if count < last and within(f, k):
-                    x = face_point(f, k)
-                    if x[f.axis] * f.up - f.size[f.axis] <= margin and fresh(kept, n, f, x):
-                        kept[n, 0] = x[(f.axis + 1) % 3]
-                        kept[n, 1] = x[(f.axis + 2) % 3]
-                        feature_out[world, count] = base + 72 * k
-                        n = n + 1
-                        count = count + 1
-    for k in range(count, last):
-        feature_out[world, k] = -1
+    world, lane = wp.tid()
+    for i in range(lane, own.shape[0], lanes):
+        pair_number = chosen(world, own[i], mine, candidate)
+        if pair_number < 0:
+            continue
+        a = pair[pair_number, 0]
+        b = pair[pair_number, 1]
+        p1 = geom_pos[world, a]
+        p2 = geom_pos[world, b]
+        s1 = geom_size[world, a]
+        s2 = geom_size[world, b]
+        margin = detection[world, own[i]]
+        count = slot[i]
+        last = count + mine[pair_number]
+        r = p2 - p1
+        reach = wp.length(s1) + wp.length(s2) + margin
+        if wp.dot(r, r) <= reach * reach:
+            q1 = geom_quat[world, a]
+            q2 = geom_quat[world, b]
+            r1 = rotate_back(q1, r)
+            r2 = -rotate_back(q2, r)
+            rot = wp.transpose(rotation(q1)) * rotation(q2)
+            limit = margin + SEPARATION * (s1[0] + s1[1] + s1[2] + s2[0] + s2[1] + s2[2])
+            best = best_axis(rot, r1, r2, s1, s2, limit)
+            if best.apart == 0 and best.code >= 6:
+                edges = edge_feature(p1, q1, s1, p2, q2, s2, rot, r1, best.code - 6)
+                _n, distance, _x = edge_contact(p1, q1, s1, p2, q2, s2, edges - EDGES)
+                if distance <= limit:
+                    feature_out[world, count] = edges
+                    count = count + 1
+            elif best.apart == 0 and best.code >= 0:
+                base = face_code(rot, r1, r2, best.code)
+                f = faces(p1, q1, s1, p2, q2, s2, base)
+                kept = corners()
+                n = int(0)
+                for k in range(24):
+                    if count < last and within(f, k):
+                        x = face_point(f, k)
+                        if x[f.axis] * f.up - f.size[f.axis] <= margin and fresh(kept, n, f, x):
+                            kept[n, 0] = x[(f.axis + 1) % 3]
+                            kept[n, 1] = x[(f.axis + 2) % 3]
+                            feature_out[world, count] = base + 72 * k
+                            n = n + 1
+                            count = count + 1
+        for k in range(count, last):
+            feature_out[world, k] = -1

@@ -18,7 +18,7 @@ from .hfield import height_contact
 from .mesh import plane_vertex
 from .plane import plane_contact
 from .primitives import closed_form
-from .shapes import BOX, CAPSULE, HFIELD, MESH, PLANE, along_surface, contact_frame, tangent_hint, z_axis
+from .shapes import BOX, CAPSULE, HFIELD, MESH, PLANE, along_surface, contact_frame, num_contacts, tangent_hint, z_axis
 from .sphere_mesh import sphere_part
 
 CONTACT_OVERFLOW = wp.constant(8)
@@ -124,6 +124,7 @@ def gather_contacts(
 @wp.kernel
 def contact_geometry(
     # Structure:
+    lanes: int,
     pair: wp.array2d(dtype=int),
     pair_source: wp.array(dtype=int),
     geom_type: wp.array(dtype=int),
@@ -148,47 +149,48 @@ def contact_geometry(
     frame_out: wp.array2d(dtype=mat33),
 ):
     """Signed distance, midpoint and frame of every contact."""
-    world, c = wp.tid()
-    p = contact_pair[world, c]
-    if p >= 0:
-        a = pair[p, 0]
-        b = pair[p, 1]
-        q1 = geom_quat[world, a]
-        q2 = geom_quat[world, b]
-        p1 = geom_pos[world, a]
-        p2 = geom_pos[world, b]
-        s1 = geom_size[world, a]
-        s2 = geom_size[world, b]
-        f = contact_feature[world, c]
-        if pair_source[p] == 5:
-            n, distance, x = convex_contact(
-                geom_type[a], p1, q1, s1, a,
-                geom_type[b], p2, q2, s2, b,
-                f, geom_hull, hull_point, hull_direction, hull_part, hull_corner,
-            )  # fmt: skip
-        elif geom_type[a] == HFIELD:
-            grid = wp.vec4i(geom_grid[a, 0], geom_grid[a, 1], geom_grid[a, 2], geom_grid[a, 3])
-            n, distance, x = height_contact(
-                p1, q1, grid, hfield_size[world, grid[0]], hfield_data, world,
-                geom_type[b], p2, q2, s2, b, f, geom_hull, hull_point, hull_direction, hull_part,
-            )  # fmt: skip
-        elif geom_type[b] == MESH:
-            if geom_type[a] == PLANE:
-                n, distance, x = plane_vertex(p1, q1, p2, q2, hull_point[f])
+    world, lane = wp.tid()
+    for c in range(lane, num_contacts(world, contact_pair), lanes):
+        p = contact_pair[world, c]
+        if p >= 0:
+            a = pair[p, 0]
+            b = pair[p, 1]
+            q1 = geom_quat[world, a]
+            q2 = geom_quat[world, b]
+            p1 = geom_pos[world, a]
+            p2 = geom_pos[world, b]
+            s1 = geom_size[world, a]
+            s2 = geom_size[world, b]
+            f = contact_feature[world, c]
+            if pair_source[p] == 5:
+                n, distance, x = convex_contact(
+                    geom_type[a], p1, q1, s1, a,
+                    geom_type[b], p2, q2, s2, b,
+                    f, geom_hull, hull_point, hull_direction, hull_part, hull_corner,
+                )  # fmt: skip
+            elif geom_type[a] == HFIELD:
+                grid = wp.vec4i(geom_grid[a, 0], geom_grid[a, 1], geom_grid[a, 2], geom_grid[a, 3])
+                n, distance, x = height_contact(
+                    p1, q1, grid, hfield_size[world, grid[0]], hfield_data, world,
+                    geom_type[b], p2, q2, s2, b, f, geom_hull, hull_point, hull_direction, hull_part,
+                )  # fmt: skip
+            elif geom_type[b] == MESH:
+                if geom_type[a] == PLANE:
+                    n, distance, x = plane_vertex(p1, q1, p2, q2, hull_point[f])
+                else:
+                    n, distance, x = sphere_part(p1, s1[0], p2, q2, hull_point[f], hull_direction[f], hull_part[f])
+            elif geom_type[a] == PLANE:
+                n, distance, x = plane_contact(p1, q1, geom_type[b], p2, q2, s2, f)
+            elif geom_type[a] == BOX:
+                n, distance, x = box_box(p1, q1, s1, p2, q2, s2, f)
             else:
-                n, distance, x = sphere_part(p1, s1[0], p2, q2, hull_point[f], hull_direction[f], hull_part[f])
-        elif geom_type[a] == PLANE:
-            n, distance, x = plane_contact(p1, q1, geom_type[b], p2, q2, s2, f)
-        elif geom_type[a] == BOX:
-            n, distance, x = box_box(p1, q1, s1, p2, q2, s2, f)
-        else:
-            n, distance, x = closed_form(geom_type[a], geom_type[b], p1, q1, s1, p2, q2, s2, f)
-        hint = tangent_hint(n)
-        if geom_type[a] == PLANE and geom_type[b] == CAPSULE:
-            hint = along_surface(n, z_axis(q2))
-        distance_out[world, c] = distance
-        pos_out[world, c] = x
-        frame_out[world, c] = contact_frame(n, hint)
+                n, distance, x = closed_form(geom_type[a], geom_type[b], p1, q1, s1, p2, q2, s2, f)
+            hint = tangent_hint(n)
+            if geom_type[a] == PLANE and geom_type[b] == CAPSULE:
+                hint = along_surface(n, z_axis(q2))
+            distance_out[world, c] = distance
+            pos_out[world, c] = x
+            frame_out[world, c] = contact_frame(n, hint)
 
 
 @wp.kernel(enable_backward=False)

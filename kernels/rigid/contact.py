@@ -19,7 +19,7 @@ from .constraint import (
     set_row,
     spring_damper,
 )
-from .shapes import place
+from .shapes import num_contacts, place
 
 FAINT = wp.constant(real(1.0e-6))
 """Least impedance of a contact that fades."""
@@ -88,6 +88,7 @@ def row_spring_damper(
 @wp.kernel(enable_backward=False)
 def contact_rows(
     # Structure:
+    lanes: int,
     pair: wp.array2d(dtype=int),
     pair_dim: wp.array(dtype=int),
     geom_body: wp.array(dtype=int),
@@ -127,67 +128,68 @@ def contact_rows(
     bound_out: wp.array2d(dtype=vec2),
 ):
     """The rows of every contact within its margin; ``first`` is the row of the first contact's first."""
-    world, c = wp.tid()
-    p = contact_pair[world, c]
-    k = place(world, p, candidate)
-    if k >= 0:
-        violation = distance[world, c] - pair_margin[world, k]
-        if violation < softness[world]:
-            b1 = geom_body[pair[p, 0]]
-            b2 = geom_body[pair[p, 1]]
-            dim = pair_dim[p]
-            mu = pair_friction[world, k]
-            x = pos[world, c]
-            u = relative_rate(
-                frame[world, c],
-                x,
-                frame_vel[world, body_frame[b1]],
-                frame_pos[world, body_origin[b1]],
-                frame_vel[world, body_frame[b2]],
-                frame_pos[world, body_origin[b2]],
-            )
-            z = fading_impedance(pair_solimp[world, k], violation, softness[world])
-            depth = wp.min(violation, real(0.0))
-            weight = body_invweight0[world, b1][0] + body_invweight0[world, b2][0]
-            high = wp.where(elliptic != 0 and dim > 1, UNBOUNDED, real(0.0))
-            start = first + contact_row[world, c]
-            for row in range(pair_rows[p]):
-                r = row_resistance(z, weight, mu, impratio[world], dim, elliptic, row)
-                kb = row_spring_damper(
-                    pair_solref[world, k],
-                    pair_solreffriction[world, k],
-                    pair_solimp[world, k],
-                    timestep[world],
-                    refsafe,
-                    elliptic,
-                    row,
+    world, lane = wp.tid()
+    for c in range(lane, num_contacts(world, contact_pair), lanes):
+        p = contact_pair[world, c]
+        k = place(world, p, candidate)
+        if k >= 0:
+            violation = distance[world, c] - pair_margin[world, k]
+            if violation < softness[world]:
+                b1 = geom_body[pair[p, 0]]
+                b2 = geom_body[pair[p, 1]]
+                dim = pair_dim[p]
+                mu = pair_friction[world, k]
+                x = pos[world, c]
+                u = relative_rate(
+                    frame[world, c],
+                    x,
+                    frame_vel[world, body_frame[b1]],
+                    frame_pos[world, body_origin[b1]],
+                    frame_vel[world, body_frame[b2]],
+                    frame_pos[world, body_origin[b2]],
                 )
-                reference = -kb[1] * edge_rate(u, mu, dim, elliptic, row) - kb[0] * z * depth
-                set_row(
-                    world,
-                    start + row,
-                    r,
-                    reference,
-                    -UNBOUNDED,
-                    high,
-                    jacobian_out,
-                    weight_out,
-                    reference_out,
-                    bound_out,
-                )
-            for side in range(2):
-                sign = wp.where(side == 0, real(-1.0), real(1.0))
-                i = body_lastdof[wp.where(side == 0, b1, b2)]
-                while i >= 0:
-                    m = axis[world, i]
-                    v = frame[world, c] * point_rate(m, x - frame_pos[world, dof_origin[i]])
-                    w = frame[world, c] * wp.spatial_top(m)
-                    rate = sign * vec6(v[0], v[1], v[2], w[0], w[1], w[2])
-                    for row in range(pair_rows[p]):
-                        jacobian_out[world, start + row, i] = jacobian_out[world, start + row, i] + edge_rate(
-                            rate, mu, dim, elliptic, row
-                        )
-                    i = dof_parent[i]
+                z = fading_impedance(pair_solimp[world, k], violation, softness[world])
+                depth = wp.min(violation, real(0.0))
+                weight = body_invweight0[world, b1][0] + body_invweight0[world, b2][0]
+                high = wp.where(elliptic != 0 and dim > 1, UNBOUNDED, real(0.0))
+                start = first + contact_row[world, c]
+                for row in range(pair_rows[p]):
+                    r = row_resistance(z, weight, mu, impratio[world], dim, elliptic, row)
+                    kb = row_spring_damper(
+                        pair_solref[world, k],
+                        pair_solreffriction[world, k],
+                        pair_solimp[world, k],
+                        timestep[world],
+                        refsafe,
+                        elliptic,
+                        row,
+                    )
+                    reference = -kb[1] * edge_rate(u, mu, dim, elliptic, row) - kb[0] * z * depth
+                    set_row(
+                        world,
+                        start + row,
+                        r,
+                        reference,
+                        -UNBOUNDED,
+                        high,
+                        jacobian_out,
+                        weight_out,
+                        reference_out,
+                        bound_out,
+                    )
+                for side in range(2):
+                    sign = wp.where(side == 0, real(-1.0), real(1.0))
+                    i = body_lastdof[wp.where(side == 0, b1, b2)]
+                    while i >= 0:
+                        m = axis[world, i]
+                        v = frame[world, c] * point_rate(m, x - frame_pos[world, dof_origin[i]])
+                        w = frame[world, c] * wp.spatial_top(m)
+                        rate = sign * vec6(v[0], v[1], v[2], w[0], w[1], w[2])
+                        for row in range(pair_rows[p]):
+                            jacobian_out[world, start + row, i] = jacobian_out[world, start + row, i] + edge_rate(
+                                rate, mu, dim, elliptic, row
+                            )
+                        i = dof_parent[i]
 
 
 @wp.func
@@ -284,6 +286,7 @@ def contact_force(
 @wp.kernel
 def contact_power(
     # Structure:
+    lanes: int,
     pair: wp.array2d(dtype=int),
     pair_dim: wp.array(dtype=int),
     geom_body: wp.array(dtype=int),
@@ -318,39 +321,40 @@ def contact_power(
 
     ``frame_acc`` is the part J a of the acceleration that is linear in the dofs'.
     """
-    world, c = wp.tid()
-    p = contact_pair[world, c]
-    k = place(world, p, candidate)
-    if k >= 0:
-        violation = distance[world, c] - pair_margin[world, k]
-        if violation < softness[world]:
-            b1 = geom_body[pair[p, 0]]
-            b2 = geom_body[pair[p, 1]]
-            f1 = body_frame[b1]
-            f2 = body_frame[b2]
-            o1 = frame_pos[world, body_origin[b1]]
-            o2 = frame_pos[world, body_origin[b2]]
-            x = pos[world, c]
-            u = relative_rate(frame[world, c], x, frame_vel[world, f1], o1, frame_vel[world, f2], o2)
-            a = relative_rate(frame[world, c], x, frame_acc[world, f1], o1, frame_acc[world, f2], o2)
-            l = relative_rate(frame[world, c], x, frame_trial[world, f1], o1, frame_trial[world, f2], o2)
-            force = contact_force(
-                a,
-                u,
-                violation,
-                body_invweight0[world, b1][0] + body_invweight0[world, b2][0],
-                pair_friction[world, k],
-                pair_solref[world, k],
-                pair_solreffriction[world, k],
-                pair_solimp[world, k],
-                timestep[world],
-                impratio[world],
-                softness[world],
-                pair_dim[p],
-                elliptic,
-                refsafe,
-            )
-            power_out[world, c] = -wp.dot(force, l)
+    world, lane = wp.tid()
+    for c in range(lane, num_contacts(world, contact_pair), lanes):
+        p = contact_pair[world, c]
+        k = place(world, p, candidate)
+        if k >= 0:
+            violation = distance[world, c] - pair_margin[world, k]
+            if violation < softness[world]:
+                b1 = geom_body[pair[p, 0]]
+                b2 = geom_body[pair[p, 1]]
+                f1 = body_frame[b1]
+                f2 = body_frame[b2]
+                o1 = frame_pos[world, body_origin[b1]]
+                o2 = frame_pos[world, body_origin[b2]]
+                x = pos[world, c]
+                u = relative_rate(frame[world, c], x, frame_vel[world, f1], o1, frame_vel[world, f2], o2)
+                a = relative_rate(frame[world, c], x, frame_acc[world, f1], o1, frame_acc[world, f2], o2)
+                l = relative_rate(frame[world, c], x, frame_trial[world, f1], o1, frame_trial[world, f2], o2)
+                force = contact_force(
+                    a,
+                    u,
+                    violation,
+                    body_invweight0[world, b1][0] + body_invweight0[world, b2][0],
+                    pair_friction[world, k],
+                    pair_solref[world, k],
+                    pair_solreffriction[world, k],
+                    pair_solimp[world, k],
+                    timestep[world],
+                    impratio[world],
+                    softness[world],
+                    pair_dim[p],
+                    elliptic,
+                    refsafe,
+                )
+                power_out[world, c] = -wp.dot(force, l)
 
 
 @wp.kernel

@@ -189,6 +189,7 @@ def extent(kind: int, size: vec3, hull_radius: real) -> real:
 @wp.kernel(enable_backward=False)
 def features(
     # Structure:
+    lanes: int,
     pair: wp.array2d(dtype=int),
     mine: wp.array(dtype=int),
     own: wp.array(dtype=int),
@@ -220,52 +221,53 @@ def features(
 ):
     """Features of candidates ``own`` that are pairs of convex geoms, ``mine`` slots from ``slot[i]``; ``several``: of
     flat sides not only the deepest point."""
-    world, i = wp.tid()
-    pair_number = chosen(world, own[i], mine, candidate)
-    if pair_number < 0:
-        return
-    g1 = pair[pair_number, 0]
-    g2 = pair[pair_number, 1]
-    margin = detection[world, own[i]]
-    count = slot[i]
-    last = count + mine[pair_number]
-    kind1 = geom_type[g1]
-    kind2 = geom_type[g2]
-    r1 = extent(kind1, geom_size[world, g1], geom_radius[g1])
-    r2 = extent(kind2, geom_size[world, g2], geom_radius[g2])
-    gap = geom_pos[world, g2] - geom_pos[world, g1]
-    if wp.dot(gap, gap) <= (r1 + r2 + margin) * (r1 + r2 + margin):
-        hulls = Hulls()
-        hulls.vert = vert
-        hulls.edge = edge
-        hulls.neighbour = neighbour
-        hulls.leaving = leaving
-        hulls.ends = ends
-        hulls.normal = normal
-        hulls.corner = corner
-        hulls.corners = corners
-        hulls.face = corner_face
-        hulls.meeting = meeting
-        hulls.faces = faces
-        a = solid(kind1, vec3(), geom_quat[world, g1], geom_size[world, g1], geom_hull, g1)
-        b = solid(kind2, gap, geom_quat[world, g2], geom_size[world, g2], geom_hull, g2)
-        size = wp.min(r1, r2)
-        reach = margin + ball_of(a) + ball_of(b)
-        far = farthest_apart(a, b, hulls, reach)
-        if far.gap <= reach:
-            first = settled(a, b, hulls, far.n, size)
-            if first.gap < margin:
-                number = patches(kind1, kind2)
-                total = parts_number(kind1, geom_hull[g1, 5])
-                found = int(0)
-                if several == 1 and last - count > 1:
-                    found = overlap(a, b, hulls, first.n, margin, total, number, feature_out, world, count)
-                if found == 0:
-                    feature_out[world, count] = feature_of(first.first, first.second, 0, first.patch, total, number)
-                    found = int(1)
-                count = count + found
-    for k in range(count, last):
-        feature_out[world, k] = -1
+    world, lane = wp.tid()
+    for i in range(lane, own.shape[0], lanes):
+        pair_number = chosen(world, own[i], mine, candidate)
+        if pair_number < 0:
+            continue
+        g1 = pair[pair_number, 0]
+        g2 = pair[pair_number, 1]
+        margin = detection[world, own[i]]
+        count = slot[i]
+        last = count + mine[pair_number]
+        kind1 = geom_type[g1]
+        kind2 = geom_type[g2]
+        r1 = extent(kind1, geom_size[world, g1], geom_radius[g1])
+        r2 = extent(kind2, geom_size[world, g2], geom_radius[g2])
+        gap = geom_pos[world, g2] - geom_pos[world, g1]
+        if wp.dot(gap, gap) <= (r1 + r2 + margin) * (r1 + r2 + margin):
+            hulls = Hulls()
+            hulls.vert = vert
+            hulls.edge = edge
+            hulls.neighbour = neighbour
+            hulls.leaving = leaving
+            hulls.ends = ends
+            hulls.normal = normal
+            hulls.corner = corner
+            hulls.corners = corners
+            hulls.face = corner_face
+            hulls.meeting = meeting
+            hulls.faces = faces
+            a = solid(kind1, vec3(), geom_quat[world, g1], geom_size[world, g1], geom_hull, g1)
+            b = solid(kind2, gap, geom_quat[world, g2], geom_size[world, g2], geom_hull, g2)
+            size = wp.min(r1, r2)
+            reach = margin + ball_of(a) + ball_of(b)
+            far = farthest_apart(a, b, hulls, reach)
+            if far.gap <= reach:
+                first = settled(a, b, hulls, far.n, size)
+                if first.gap < margin:
+                    number = patches(kind1, kind2)
+                    total = parts_number(kind1, geom_hull[g1, 5])
+                    found = int(0)
+                    if several == 1 and last - count > 1:
+                        found = overlap(a, b, hulls, first.n, margin, total, number, feature_out, world, count)
+                    if found == 0:
+                        feature_out[world, count] = feature_of(first.first, first.second, 0, first.patch, total, number)
+                        found = int(1)
+                    count = count + found
+        for k in range(count, last):
+            feature_out[world, k] = -1
 
 
 @wp.func

@@ -4,12 +4,12 @@ import warp as wp
 
 from .._precision import real
 from ..math import lower
+from .dense import copy_packed
 
 
 @wp.kernel(enable_backward=False)
 def add_joint_damping(
     # Structure:
-    dof_parent: wp.array(dtype=int),
     damper: int,
     # Model:
     dof_damping: wp.array2d(dtype=real),
@@ -21,13 +21,28 @@ def add_joint_damping(
 ):
     """M + h D with D the joints' damping."""
     world = wp.tid()
-    for k in range(dof_parent.shape[0]):
-        j = k
-        while j >= 0:
-            matrix_out[world, lower(k, j)] = matrix[world, lower(k, j)]
-            j = dof_parent[j]
+    n = dof_damping.shape[1]
+    copy_packed(world, n, matrix, matrix_out)
+    for k in range(n):
         e = lower(k, k)
         matrix_out[world, e] = matrix_out[world, e] + timestep[world] * dof_damping[world, k] * real(damper)
+
+
+@wp.kernel(enable_backward=False)
+def damping_force(
+    # Structure:
+    damper: int,
+    # Model:
+    dof_damping: wp.array2d(dtype=real),
+    timestep: wp.array(dtype=real),
+    # In:
+    qacc: wp.array2d(dtype=real),
+    # Out:
+    force_out: wp.array2d(dtype=real),
+):
+    """-h D a with D the joints' damping."""
+    world, d = wp.tid()
+    force_out[world, d] = -timestep[world] * dof_damping[world, d] * real(damper) * qacc[world, d]
 
 
 @wp.kernel
@@ -51,7 +66,6 @@ def damping_power(
 @wp.kernel(enable_backward=False)
 def add_row_damping(
     # Structure:
-    dof_parent: wp.array(dtype=int),
     branch: wp.array2d(dtype=int),
     row_adr: wp.array(dtype=int),
     entry_dof: wp.array(dtype=int),
@@ -66,11 +80,7 @@ def add_row_damping(
 ):
     """M + h J^T d J for the rows J of tendons or actuators, entries of dofs on one branch only, as in MuJoCo."""
     world = wp.tid()
-    for k in range(dof_parent.shape[0]):
-        j = k
-        while j >= 0:
-            matrix_out[world, lower(k, j)] = matrix[world, lower(k, j)]
-            j = dof_parent[j]
+    copy_packed(world, branch.shape[0], matrix, matrix_out)
     for r in range(row_adr.shape[0] - 1):
         c = timestep[world] * damping[world, r]
         if c != real(0.0):

@@ -92,6 +92,31 @@ def multiply_symmetric(
 
 
 @wp.func_native("""
+    const auto* A = first.data + world * (first.strides[0] / sizeof(*first.data));
+    const auto* B = second.data + world * (second.strides[0] / sizeof(*second.data));
+    const auto* X = x.data + world * (x.strides[0] / sizeof(*x.data));
+    auto* __restrict to = out.data + world * (out.strides[0] / sizeof(*out.data));
+    for (int i = 0, e = 0; i < n; ++i) {
+        to[i] = 0;
+        for (int j = 0; j <= i; ++j, ++e) {
+            const auto d = A[e] - B[e];
+            to[i] += d * X[j];
+            if (j < i) to[j] += d * X[i];
+        }
+    }
+""")
+def multiply_difference(
+    world: int,
+    n: int,
+    first: wp.array2d(dtype=real),
+    second: wp.array2d(dtype=real),
+    x: wp.array2d(dtype=real),
+    out: wp.array2d(dtype=real),
+):
+    """out = (first - second) x, symmetric matrices both; what is equal in them adds no rounding."""
+
+
+@wp.func_native("""
     auto* M = matrix.data + world * (matrix.strides[0] / sizeof(*matrix.data));
     for (int k = n - 1; k >= 0; --k) {
         auto* row = M + k * (k + 1) / 2;
@@ -142,6 +167,21 @@ def solve_in_place(world: int, n: int, factor: wp.array2d(dtype=real), x: wp.arr
 
 
 @wp.kernel(enable_backward=False)
+def factor_dense(
+    # Structure:
+    n: int,
+    # In:
+    matrix: wp.array2d(dtype=real),
+    # Out:
+    factor_out: wp.array2d(dtype=real),
+):
+    """L^T L = matrix."""
+    world = wp.tid()
+    copy_packed(world, n, matrix, factor_out)
+    factorise(world, n, factor_out)
+
+
+@wp.kernel(enable_backward=False)
 def solve_dense(
     # In:
     factor: wp.array2d(dtype=real),
@@ -155,3 +195,28 @@ def solve_dense(
     for i in range(n):
         x_out[world, i] = force[world, i]
     solve_in_place(world, n, factor, x_out)
+
+
+@wp.kernel(enable_backward=False)
+def multiply_dense(
+    # In:
+    matrix: wp.array2d(dtype=real),
+    x: wp.array2d(dtype=real),
+    # Out:
+    y_out: wp.array2d(dtype=real),
+):
+    """y = matrix x."""
+    multiply_symmetric(wp.tid(), x.shape[1], matrix, x, y_out)
+
+
+@wp.kernel(enable_backward=False)
+def multiply_change(
+    # In:
+    before: wp.array2d(dtype=real),
+    after: wp.array2d(dtype=real),
+    x: wp.array2d(dtype=real),
+    # Out:
+    y_out: wp.array2d(dtype=real),
+):
+    """y = (before - after) x."""
+    multiply_difference(wp.tid(), x.shape[1], before, after, x, y_out)

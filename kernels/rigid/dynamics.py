@@ -54,6 +54,7 @@ def body_load(
 @wp.kernel(enable_backward=False)
 def body_loads(
     # Structure:
+    lanes: int,
     body_frame: wp.array(dtype=int),
     body_origin: wp.array(dtype=int),
     # Model:
@@ -76,29 +77,34 @@ def body_loads(
     load_out: wp.array2d(dtype=wrench),
 ):
     """Load of every body as a wrench about the tree's reference point."""
-    world, b = wp.tid()
-    f = body_frame[b]
-    if b == 0:
-        load_out[world, b] = wrench()
-    else:
-        com = frame_pos[world, f] + rotate(frame_quat[world, f], body_ipos[world, b]) - frame_pos[world, body_origin[b]]
-        axes = quat_mul(frame_quat[world, f], quat_unit(body_iquat[world, b]))
-        load = body_load(
-            frame_vel[world, f],
-            frame_acc[world, f],
-            com,
-            axes,
-            body_mass[world, b],
-            body_inertia[world, b],
-            body_gravcomp[world, b],
-            gravity[world],
-            wind[world],
-            density[world],
-            viscosity[world],
-            applied[world, b],
-        )
-        force = wp.spatial_bottom(load)
-        load_out[world, b] = spatial(wp.spatial_top(load) + wp.cross(com, force), force)
+    world, lane = wp.tid()
+    for b in range(lane, body_frame.shape[0], lanes):
+        f = body_frame[b]
+        if b == 0:
+            load_out[world, b] = wrench()
+        else:
+            com = (
+                frame_pos[world, f]
+                + rotate(frame_quat[world, f], body_ipos[world, b])
+                - frame_pos[world, body_origin[b]]
+            )
+            axes = quat_mul(frame_quat[world, f], quat_unit(body_iquat[world, b]))
+            load = body_load(
+                frame_vel[world, f],
+                frame_acc[world, f],
+                com,
+                axes,
+                body_mass[world, b],
+                body_inertia[world, b],
+                body_gravcomp[world, b],
+                gravity[world],
+                wind[world],
+                density[world],
+                viscosity[world],
+                applied[world, b],
+            )
+            force = wp.spatial_bottom(load)
+            load_out[world, b] = spatial(wp.spatial_top(load) + wp.cross(com, force), force)
 
 
 @wp.kernel
@@ -239,8 +245,7 @@ def composite_inertia(
     """The mass matrix, packed lower triangle: M_ij = s_j . (composite inertia beyond i) s_i, armature on the diagonal.
 
     A composite's inertia is kept about its own centre of mass: about a point far away, the inertia of a light wrist
-    would drown in that of its moment arm. Only entries of dofs on one branch are written: the others are zero and
-    never read.
+    would drown in that of its moment arm. Only entries of dofs on one branch are written: the others are zero.
     """
     world = wp.tid()
     n = body_parent.shape[0]
@@ -282,86 +287,3 @@ def composite_inertia(
             matrix_out[world, lower(d, j)] = wp.dot(u, spin) + wp.dot(v, momentum)
             j = dof_parent[j]
         matrix_out[world, lower(d, d)] = matrix_out[world, lower(d, d)] + dof_armature[world, d]
-
-
-@wp.kernel(enable_backward=False)
-def factor(
-    # Structure:
-    dof_parent: wp.array(dtype=int),
-    # In:
-    matrix: wp.array2d(dtype=real),
-    # Out:
-    factor_out: wp.array2d(dtype=real),
-):
-    """M = L^T D L with the sparsity of the tree (Featherstone 2008, table 6.3); D stands on the diagonal."""
-    world = wp.tid()
-    n = dof_parent.shape[0]
-    for k in range(n):
-        j = k
-        while j >= 0:
-            factor_out[world, lower(k, j)] = matrix[world, lower(k, j)]
-            j = dof_parent[j]
-    for s in range(n):
-        k = n - 1 - s
-        i = dof_parent[k]
-        while i >= 0:
-            a = factor_out[world, lower(k, i)] / factor_out[world, lower(k, k)]
-            j = i
-            while j >= 0:
-                factor_out[world, lower(i, j)] = factor_out[world, lower(i, j)] - a * factor_out[world, lower(k, j)]
-                j = dof_parent[j]
-            factor_out[world, lower(k, i)] = a
-            i = dof_parent[i]
-
-
-@wp.kernel(enable_backward=False)
-def solve(
-    # Structure:
-    dof_parent: wp.array(dtype=int),
-    # In:
-    factor: wp.array2d(dtype=real),
-    force: wp.array2d(dtype=real),
-    # Out:
-    x_out: wp.array2d(dtype=real),
-):
-    """Solve L^T D L x = force."""
-    world = wp.tid()
-    n = dof_parent.shape[0]
-    for i in range(n):
-        x_out[world, i] = force[world, i]
-    for s in range(n):
-        i = n - 1 - s
-        x = x_out[world, i]
-        j = dof_parent[i]
-        while j >= 0:
-            x_out[world, j] = x_out[world, j] - factor[world, lower(i, j)] * x
-            j = dof_parent[j]
-    for i in range(n):
-        x = x_out[world, i] / factor[world, lower(i, i)]
-        j = dof_parent[i]
-        while j >= 0:
-            x -= factor[world, lower(i, j)] * x_out[world, j]
-            j = dof_parent[j]
-        x_out[world, i] = x
-
-
-@wp.kernel(enable_backward=False)
-def multiply(
-    # Structure:
-    dof_parent: wp.array(dtype=int),
-    # In:
-    matrix: wp.array2d(dtype=real),
-    x: wp.array2d(dtype=real),
-    # Out:
-    y_out: wp.array2d(dtype=real),
-):
-    """y = M x for a packed matrix with the sparsity of the tree."""
-    world = wp.tid()
-    n = dof_parent.shape[0]
-    for i in range(n):
-        y_out[world, i] = matrix[world, lower(i, i)] * x[world, i]
-        j = dof_parent[i]
-        while j >= 0:
-            y_out[world, i] = y_out[world, i] + matrix[world, lower(i, j)] * x[world, j]
-            y_out[world, j] = y_out[world, j] + matrix[world, lower(i, j)] * x[world, i]
-            j = dof_parent[j]

@@ -4,6 +4,7 @@ import warp as wp
 
 from .._precision import motion, quat, real, vec2, vec3, vec6, wrench
 from ..math import lower, quat_mul, quat_unit, rotate, rotate_back, spatial
+from .dense import copy_packed
 
 TINY = wp.constant(real(1.0e-15))
 
@@ -166,11 +167,7 @@ def add_fluid_damping(
 ):
     """M - h d(drag)/d(qvel)."""
     world = wp.tid()
-    for k in range(dof_parent.shape[0]):
-        j = k
-        while j >= 0:
-            matrix_out[world, lower(k, j)] = matrix[world, lower(k, j)]
-            j = dof_parent[j]
+    copy_packed(world, dof_parent.shape[0], matrix, matrix_out)
     if density[world] > real(0.0) or viscosity[world] > real(0.0):
         for b in range(body_frame.shape[0]):
             mass = body_mass[world, b]

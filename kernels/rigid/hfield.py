@@ -37,6 +37,7 @@ def cells(low: real, high: real, half: real, lines: int) -> wp.vec2i:
 @wp.kernel(enable_backward=False)
 def features(
     # Structure:
+    lanes: int,
     pair: wp.array2d(dtype=int),
     mine: wp.array(dtype=int),
     own: wp.array(dtype=int),
@@ -69,72 +70,73 @@ def features(
     feature_out: wp.array2d(dtype=int),
 ):
     """Features of candidates ``own`` that are a height field and a convex geom, ``mine`` slots from ``slot[i]``."""
-    world, i = wp.tid()
-    pair_number = chosen(world, own[i], mine, candidate)
-    if pair_number < 0:
-        return
-    g1 = pair[pair_number, 0]
-    g2 = pair[pair_number, 1]
-    margin = detection[world, own[i]]
-    count = slot[i]
-    last = count + mine[pair_number]
-    rows = geom_grid[g1, 1]
-    columns = geom_grid[g1, 2]
-    size = hfield_size[world, geom_grid[g1, 0]]
-    turn = geom_quat[world, g1]
-    hulls = Hulls()
-    hulls.vert = vert
-    hulls.edge = edge
-    hulls.neighbour = neighbour
-    hulls.leaving = leaving
-    hulls.ends = ends
-    hulls.normal = normal
-    hulls.corner = corner
-    hulls.corners = corners
-    hulls.face = corner_face
-    hulls.meeting = meeting
-    hulls.faces = faces
-    kind = geom_type[g2]
-    gap = geom_pos[world, g2] - geom_pos[world, g1]
-    b = solid(kind, gap, geom_quat[world, g2], geom_size[world, g2], geom_hull, g2)
-    low = vec3()
-    high = vec3()
-    for k in range(3):  # the geom's box in the field's frame
-        axis = rotate(turn, unit(k))
-        low = low + unit(k) * (wp.dot(axis, farthest(b, hulls, -axis)) - ball_of(b) - margin)
-        high = high + unit(k) * (wp.dot(axis, farthest(b, hulls, axis)) + ball_of(b) + margin)
-    across = low[0] <= size[0] and high[0] >= -size[0] and low[1] <= size[1] and high[1] >= -size[1]
-    if across and high[2] >= -size[3]:
-        of_x = cells(low[0], high[0], size[0], columns)
-        of_y = cells(low[1], high[1], size[1], rows)
-        step = vec3(real(2.0) * size[0] / real(columns - 1), real(2.0) * size[1] / real(rows - 1), real(0.0))
-        least = wp.min(extent(kind, geom_size[world, g2], geom_radius[g2]), real(0.5) * wp.length(step))
-        reach = margin + ball_of(b)
-        number = patches(HFIELD, kind)
-        total = geom_parts(kind, geom_hull[g2, 5])
-        for row in range(of_y[0], of_y[1]):
-            for column in range(of_x[0], of_x[1]):
-                for lower in range(2):
-                    cell = 2 * (row * columns + column) + lower
-                    p = prism_of(size, rows, columns, geom_grid[g1, 3], hfield_data, world, cell)
-                    top = wp.max(p.a[2], wp.max(p.b[2], p.c[2]))
-                    if count < last and low[2] <= top:
-                        middle = (p.a + p.b + p.c) / real(3.0)
-                        a = solid(HFIELD, rotate(turn, middle), turn, vec3(), geom_hull, g1)
-                        p.a = p.a - middle
-                        p.b = p.b - middle
-                        p.c = p.c - middle
-                        p.base = p.base + middle[2]
-                        a.prism = p
-                        far = farthest_apart(a, b, hulls, reach)
-                        if far.gap <= reach:
-                            found = settled(a, b, hulls, far.n, least)
-                            if found.gap < margin:
-                                parts = (cell * total + found.second) * PARTS + found.first
-                                feature_out[world, count] = parts * number + found.patch
-                                count = count + 1
-    for k in range(count, last):
-        feature_out[world, k] = -1
+    world, lane = wp.tid()
+    for i in range(lane, own.shape[0], lanes):
+        pair_number = chosen(world, own[i], mine, candidate)
+        if pair_number < 0:
+            continue
+        g1 = pair[pair_number, 0]
+        g2 = pair[pair_number, 1]
+        margin = detection[world, own[i]]
+        count = slot[i]
+        last = count + mine[pair_number]
+        rows = geom_grid[g1, 1]
+        columns = geom_grid[g1, 2]
+        size = hfield_size[world, geom_grid[g1, 0]]
+        turn = geom_quat[world, g1]
+        hulls = Hulls()
+        hulls.vert = vert
+        hulls.edge = edge
+        hulls.neighbour = neighbour
+        hulls.leaving = leaving
+        hulls.ends = ends
+        hulls.normal = normal
+        hulls.corner = corner
+        hulls.corners = corners
+        hulls.face = corner_face
+        hulls.meeting = meeting
+        hulls.faces = faces
+        kind = geom_type[g2]
+        gap = geom_pos[world, g2] - geom_pos[world, g1]
+        b = solid(kind, gap, geom_quat[world, g2], geom_size[world, g2], geom_hull, g2)
+        low = vec3()
+        high = vec3()
+        for k in range(3):  # the geom's box in the field's frame
+            axis = rotate(turn, unit(k))
+            low = low + unit(k) * (wp.dot(axis, farthest(b, hulls, -axis)) - ball_of(b) - margin)
+            high = high + unit(k) * (wp.dot(axis, farthest(b, hulls, axis)) + ball_of(b) + margin)
+        across = low[0] <= size[0] and high[0] >= -size[0] and low[1] <= size[1] and high[1] >= -size[1]
+        if across and high[2] >= -size[3]:
+            of_x = cells(low[0], high[0], size[0], columns)
+            of_y = cells(low[1], high[1], size[1], rows)
+            step = vec3(real(2.0) * size[0] / real(columns - 1), real(2.0) * size[1] / real(rows - 1), real(0.0))
+            least = wp.min(extent(kind, geom_size[world, g2], geom_radius[g2]), real(0.5) * wp.length(step))
+            reach = margin + ball_of(b)
+            number = patches(HFIELD, kind)
+            total = geom_parts(kind, geom_hull[g2, 5])
+            for row in range(of_y[0], of_y[1]):
+                for column in range(of_x[0], of_x[1]):
+                    for lower in range(2):
+                        cell = 2 * (row * columns + column) + lower
+                        p = prism_of(size, rows, columns, geom_grid[g1, 3], hfield_data, world, cell)
+                        top = wp.max(p.a[2], wp.max(p.b[2], p.c[2]))
+                        if count < last and low[2] <= top:
+                            middle = (p.a + p.b + p.c) / real(3.0)
+                            a = solid(HFIELD, rotate(turn, middle), turn, vec3(), geom_hull, g1)
+                            p.a = p.a - middle
+                            p.b = p.b - middle
+                            p.c = p.c - middle
+                            p.base = p.base + middle[2]
+                            a.prism = p
+                            far = farthest_apart(a, b, hulls, reach)
+                            if far.gap <= reach:
+                                found = settled(a, b, hulls, far.n, least)
+                                if found.gap < margin:
+                                    parts = (cell * total + found.second) * PARTS + found.first
+                                    feature_out[world, count] = parts * number + found.patch
+                                    count = count + 1
+        for k in range(count, last):
+            feature_out[world, k] = -1
 
 
 @wp.func

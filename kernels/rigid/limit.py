@@ -38,6 +38,7 @@ def joint_rate(joint_type: int, slope: vec4, rate: wp.array2d(dtype=real), world
 @wp.kernel(enable_backward=False)
 def joint_limit_rows(
     # Structure:
+    lanes: int,
     limit_joint: wp.array(dtype=int),
     limit_side: wp.array(dtype=int),
     joint_type: wp.array(dtype=int),
@@ -63,24 +64,25 @@ def joint_limit_rows(
     bound_out: wp.array2d(dtype=vec2),
 ):
     """The rows of the limits that are reached; ``first`` is the row of the first limit."""
-    world, i = wp.tid()
-    j = limit_joint[i]
-    t = joint_type[j]
-    d = joint_dof[j]
-    slope = joint_distance(t, limit_side[i], joint_range[world, j], qpos, world, joint_qpos[j])
-    violation = slope[0] - joint_margin[world, j]
-    if violation < real(0.0):
-        z = impedance(joint_solimp[world, j], violation)
-        kb = spring_damper(joint_solref[world, j], joint_solimp[world, j], timestep[world], refsafe)
-        r = resistance(z, dof_invweight0[world, d])
-        reference = -kb[1] * joint_rate(t, slope, qvel, world, d) - kb[0] * z * violation
-        row = first + i
-        set_row(world, row, r, reference, -UNBOUNDED, real(0.0), jacobian_out, weight_out, reference_out, bound_out)
-        column = joint_column[j]
-        jacobian_out[world, row, column] = slope[1]
-        if t == BALL:
-            jacobian_out[world, row, column + 1] = slope[2]
-            jacobian_out[world, row, column + 2] = slope[3]
+    world, lane = wp.tid()
+    for i in range(lane, limit_joint.shape[0], lanes):
+        j = limit_joint[i]
+        t = joint_type[j]
+        d = joint_dof[j]
+        slope = joint_distance(t, limit_side[i], joint_range[world, j], qpos, world, joint_qpos[j])
+        violation = slope[0] - joint_margin[world, j]
+        if violation < real(0.0):
+            z = impedance(joint_solimp[world, j], violation)
+            kb = spring_damper(joint_solref[world, j], joint_solimp[world, j], timestep[world], refsafe)
+            r = resistance(z, dof_invweight0[world, d])
+            reference = -kb[1] * joint_rate(t, slope, qvel, world, d) - kb[0] * z * violation
+            row = first + i
+            set_row(world, row, r, reference, -UNBOUNDED, real(0.0), jacobian_out, weight_out, reference_out, bound_out)
+            column = joint_column[j]
+            jacobian_out[world, row, column] = slope[1]
+            if t == BALL:
+                jacobian_out[world, row, column + 1] = slope[2]
+                jacobian_out[world, row, column + 2] = slope[3]
 
 
 @wp.kernel
@@ -177,6 +179,7 @@ def tendon_distance(side: int, bounds: vec2, length: real) -> real:
 @wp.kernel(enable_backward=False)
 def tendon_limit_rows(
     # Structure:
+    lanes: int,
     limit_tendon: wp.array(dtype=int),
     limit_side: wp.array(dtype=int),
     refsafe: int,
@@ -199,19 +202,20 @@ def tendon_limit_rows(
     bound_out: wp.array2d(dtype=vec2),
 ):
     """The rows of the limits that are reached; ``moment`` is the tendons' Jacobian."""
-    world, i = wp.tid()
-    t = limit_tendon[i]
-    sign = -real(limit_side[i])
-    violation = tendon_distance(limit_side[i], tendon_range[world, t], length[world, t]) - tendon_margin[world, t]
-    if violation < real(0.0):
-        z = impedance(tendon_solimp[world, t], violation)
-        kb = spring_damper(tendon_solref[world, t], tendon_solimp[world, t], timestep[world], refsafe)
-        r = resistance(z, tendon_invweight0[world, t])
-        reference = -kb[1] * sign * velocity[world, t] - kb[0] * z * violation
-        row = first + i
-        set_row(world, row, r, reference, -UNBOUNDED, real(0.0), jacobian_out, weight_out, reference_out, bound_out)
-        for d in range(moment.shape[2]):
-            jacobian_out[world, row, d] = sign * moment[world, t, d]
+    world, lane = wp.tid()
+    for i in range(lane, limit_tendon.shape[0], lanes):
+        t = limit_tendon[i]
+        sign = -real(limit_side[i])
+        violation = tendon_distance(limit_side[i], tendon_range[world, t], length[world, t]) - tendon_margin[world, t]
+        if violation < real(0.0):
+            z = impedance(tendon_solimp[world, t], violation)
+            kb = spring_damper(tendon_solref[world, t], tendon_solimp[world, t], timestep[world], refsafe)
+            r = resistance(z, tendon_invweight0[world, t])
+            reference = -kb[1] * sign * velocity[world, t] - kb[0] * z * violation
+            row = first + i
+            set_row(world, row, r, reference, -UNBOUNDED, real(0.0), jacobian_out, weight_out, reference_out, bound_out)
+            for d in range(moment.shape[2]):
+                jacobian_out[world, row, d] = sign * moment[world, t, d]
 
 
 @wp.kernel

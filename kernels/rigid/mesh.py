@@ -54,6 +54,7 @@ def plane_vertex(origin: vec3, q1: quat, p: vec3, q: quat, vertex: vec3):
 @wp.kernel(enable_backward=False)
 def features(
     # Structure:
+    lanes: int,
     pair: wp.array2d(dtype=int),
     mine: wp.array(dtype=int),
     own: wp.array(dtype=int),
@@ -78,33 +79,34 @@ def features(
     feature_out: wp.array2d(dtype=int),
 ):
     """Features of candidates ``own`` that are pairs of a plane and a mesh, ``mine`` slots from ``slot[i]``."""
-    world, i = wp.tid()
-    pair_number = chosen(world, own[i], mine, candidate)
-    if pair_number < 0:
-        return
-    a = pair[pair_number, 0]
-    b = pair[pair_number, 1]
-    margin = detection[world, own[i]]
-    count = slot[i]
-    last = count + mine[pair_number]
-    axis = z_axis(geom_quat[world, a])
-    height = wp.dot(geom_pos[world, b] - geom_pos[world, a], axis)
-    if height <= margin + geom_radius[b]:
-        up = rotate_back(geom_quat[world, b], axis)
-        lowest = foremost(vert, edge, neighbour, geom_vert[b], -up)
-        if height + wp.dot(up, vert[lowest]) <= margin:
-            f = flattest(normal, meeting, faces, lowest, -up)
-            start = corner[f]
-            n = corner[f + 1] - start
-            at = int(0)
-            for k in range(n):
-                if corners[start + k] == lowest:
-                    at = k
-            kept = wp.min(n, last - count)
-            for k in range(kept):
-                v = corners[start + (at + (k * n) // kept) % n]
-                if height + wp.dot(up, vert[v]) <= margin:
-                    feature_out[world, count] = v
-                    count = count + 1
-    for k in range(count, last):
-        feature_out[world, k] = -1
+    world, lane = wp.tid()
+    for i in range(lane, own.shape[0], lanes):
+        pair_number = chosen(world, own[i], mine, candidate)
+        if pair_number < 0:
+            continue
+        a = pair[pair_number, 0]
+        b = pair[pair_number, 1]
+        margin = detection[world, own[i]]
+        count = slot[i]
+        last = count + mine[pair_number]
+        axis = z_axis(geom_quat[world, a])
+        height = wp.dot(geom_pos[world, b] - geom_pos[world, a], axis)
+        if height <= margin + geom_radius[b]:
+            up = rotate_back(geom_quat[world, b], axis)
+            lowest = foremost(vert, edge, neighbour, geom_vert[b], -up)
+            if height + wp.dot(up, vert[lowest]) <= margin:
+                f = flattest(normal, meeting, faces, lowest, -up)
+                start = corner[f]
+                n = corner[f + 1] - start
+                at = int(0)
+                for k in range(n):
+                    if corners[start + k] == lowest:
+                        at = k
+                kept = wp.min(n, last - count)
+                for k in range(kept):
+                    v = corners[start + (at + (k * n) // kept) % n]
+                    if height + wp.dot(up, vert[v]) <= margin:
+                        feature_out[world, count] = v
+                        count = count + 1
+        for k in range(count, last):
+            feature_out[world, k] = -1

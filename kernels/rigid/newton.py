@@ -21,7 +21,10 @@ from .dense import (
     multiply_symmetric,
     solve_in_place,
 )
+from .shapes import num_contacts
 
+CONTACT_ROWS = wp.constant(10)
+"""Most rows that a contact has."""
 UNCONVERGED = wp.constant(4)
 SLOPE_TOLERANCE = wp.constant(real(0.01))
 """The line search stops where the slope has fallen to this part: the next Newton step is exact anyway."""
@@ -36,17 +39,23 @@ def list_rows(
     elliptic: int,
     weight: wp.array2d(dtype=real),
     bound: wp.array2d(dtype=vec2),
+    contact_pair: wp.array2d(dtype=int),
+    contact_row: wp.array2d(dtype=int),
     active_out: wp.array2d(dtype=int),
 ) -> vec2i:
     """The rows that act, those that do so by themselves first, then cones': the numbers of the first and of all."""
+    end = first
+    contacts = num_contacts(world, contact_pair)
+    if contacts > 0:
+        end = wp.min(first + contact_row[world, contacts - 1] + CONTACT_ROWS, weight.shape[1])
     count = int(0)
-    for r in range(weight.shape[1]):
+    for r in range(end):
         if weight[world, r] > real(0.0) and (elliptic == 0 or r < first or bound[world, r][1] < UNBOUNDED):
             active_out[world, count] = r
             count = count + 1
     rows = count
     if elliptic != 0:
-        for r in range(first, weight.shape[1]):
+        for r in range(first, end):
             if weight[world, r] > real(0.0) and bound[world, r][1] == UNBOUNDED:
                 active_out[world, count] = r
                 count = count + 1
@@ -75,26 +84,34 @@ def list_cones(
 
 
 @wp.func
-def add_row(
+def add_rows(
     world: int,
-    r: int,
+    rows: int,
+    active: wp.array2d(dtype=int),
     error: wp.array2d(dtype=real),
     weight: wp.array2d(dtype=real),
     bound: wp.array2d(dtype=vec2),
     jacobian: wp.array3d(dtype=real),
     gradient_out: wp.array2d(dtype=real),
-    hessian_out: wp.array2d(dtype=real),
-    force_out: wp.array2d(dtype=real),
-):
-    """The force of a row that acts by itself, and what it adds to the gradient and the Hessian."""
-    low = bound[world, r][0]
-    high = bound[world, r][1]
-    s = wp.clamp(weight[world, r] * error[world, r], low, high)
-    force_out[world, r] = -s
-    if s > low and s < high:
-        add_outer(world, r, jacobian.shape[2], weight[world, r], jacobian, hessian_out)
-    if s != real(0.0):
-        add_scaled(world, r, jacobian.shape[2], s, jacobian, gradient_out)
+    inside_out: wp.array2d(dtype=int),
+) -> int:
+    """Rows that act by themselves: what they add to the gradient, and which are within their bounds.
+
+    Returns how many have left their bounds, or come to them, since the last call.
+    """
+    changes = int(0)
+    for k in range(rows):
+        r = active[world, k]
+        low = bound[world, r][0]
+        high = bound[world, r][1]
+        s = wp.clamp(weight[world, r] * error[world, r], low, high)
+        inside = wp.where(s > low and s < high, 1, 0)
+        if inside != inside_out[world, r]:
+            inside_out[world, r] = inside
+            changes = changes + 1
+        if s != real(0.0):
+            add_scaled(world, r, jacobian.shape[2], s, jacobian, gradient_out)
+    return changes
 
 
 @wp.func
@@ -165,9 +182,9 @@ def newton(
     error_out: wp.array2d(dtype=real),
     change_out: wp.array2d(dtype=real),
     active_out: wp.array2d(dtype=int),
+    inside_out: wp.array2d(dtype=int),
     cone_out: wp.array2d(dtype=int),
     work_out: wp.array3d(dtype=real),
-    row_force_out: wp.array2d(dtype=real),
     residual_out: wp.array(dtype=real),
     iterations_out: wp.array(dtype=int),
     status_out: wp.array(dtype=wp.uint32),
@@ -181,14 +198,12 @@ def newton(
     n = force.shape[1]
     scale = real(1.0) / (meaninertia[world] * real(wp.max(n, 1)))
     ratio = wp.sqrt(wp.max(TINY, impratio[world]))
-    listed = list_rows(world, first, elliptic, weight, bound, active_out)
+    listed = list_rows(world, first, elliptic, weight, bound, contact_pair, contact_row, active_out)
     rows = listed[0]
     acting = listed[1]
     cones = int(0)
     if elliptic != 0:
         cones = list_cones(world, first, pair_dim, contact_pair, contact_row, weight, cone_out)
-    for r in range(weight.shape[1]):
-        row_force_out[world, r] = real(0.0)
     multiply_symmetric(world, n, matrix, start, net_out)
     multiply_rows(world, acting, n, active_out, jacobian, start, error_out)
     for i in range(n):
@@ -197,6 +212,7 @@ def newton(
     for k in range(acting):
         r = active_out[world, k]
         error_out[world, r] = error_out[world, r] - reference[world, r]
+        inside_out[world, r] = 0
     scale_squared = real(0.0)
     for i in range(n):
         free = force[world, i] / matrix[world, lower(i, i)]
@@ -205,13 +221,17 @@ def newton(
     still = int(0)
     residual = real(0.0)
     while count <= max_iterations:
-        # gradient, Hessian and its factor
+        # gradient, Hessian and its factor, which stays where no row came to its bound or left it
         for i in range(n):
             gradient_out[world, i] = net_out[world, i]
-        copy_packed(world, n, matrix, factor_out)
-        for k in range(rows):
-            r = active_out[world, k]
-            add_row(world, r, error_out, weight, bound, jacobian, gradient_out, factor_out, row_force_out)
+        changes = add_rows(world, rows, active_out, error_out, weight, bound, jacobian, gradient_out, inside_out)
+        renewed = count == 0 or changes > 0 or cones > 0
+        if renewed:
+            copy_packed(world, n, matrix, factor_out)
+            for k in range(rows):
+                r = active_out[world, k]
+                if inside_out[world, r] != 0:
+                    add_outer(world, r, n, weight[world, r], jacobian, factor_out)
         for k in range(cones):
             c = cone_out[world, k]
             mu = pair_friction[world, contact_pair[world, c]]
@@ -227,10 +247,10 @@ def newton(
                 jacobian,
                 gradient_out,
                 factor_out,
-                row_force_out,
                 work_out,
             )
-        factorise(world, n, factor_out)
+        if renewed:
+            factorise(world, n, factor_out)
         norm = real(0.0)
         for i in range(n):
             norm += gradient_out[world, i] * gradient_out[world, i]
@@ -314,16 +334,16 @@ def restoring_forces(
     total_out: wp.array2d(dtype=real),
     error_out: wp.array2d(dtype=real),
     active_out: wp.array2d(dtype=int),
+    inside_out: wp.array2d(dtype=int),
     cone_out: wp.array2d(dtype=int),
     work_out: wp.array3d(dtype=real),
     stiffness_out: wp.array2d(dtype=real),
-    row_force_out: wp.array2d(dtype=real),
 ):
     """-J^T f of the constraints at given accelerations; ``stiffness`` is scratch."""
     world = wp.tid()
     n = qacc.shape[1]
     ratio = wp.sqrt(wp.max(TINY, impratio[world]))
-    listed = list_rows(world, first, elliptic, weight, bound, active_out)
+    listed = list_rows(world, first, elliptic, weight, bound, contact_pair, contact_row, active_out)
     for i in range(n):
         total_out[world, i] = real(0.0)
         for j in range(i + 1):
@@ -332,9 +352,8 @@ def restoring_forces(
     for k in range(listed[1]):
         r = active_out[world, k]
         error_out[world, r] = error_out[world, r] - reference[world, r]
-    for k in range(listed[0]):
-        r = active_out[world, k]
-        add_row(world, r, error_out, weight, bound, jacobian, total_out, stiffness_out, row_force_out)
+        inside_out[world, r] = 0
+    add_rows(world, listed[0], active_out, error_out, weight, bound, jacobian, total_out, inside_out)
     if elliptic != 0:
         for k in range(list_cones(world, first, pair_dim, contact_pair, contact_row, weight, cone_out)):
             c = cone_out[world, k]
@@ -350,6 +369,5 @@ def restoring_forces(
                 jacobian,
                 total_out,
                 stiffness_out,
-                row_force_out,
                 work_out,
             )

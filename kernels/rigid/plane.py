@@ -90,6 +90,7 @@ def plane_contact(origin: vec3, q1: quat, kind: int, p: vec3, q: quat, size: vec
 @wp.kernel(enable_backward=False)
 def features(
     # Structure:
+    lanes: int,
     pair: wp.array2d(dtype=int),
     mine: wp.array(dtype=int),
     own: wp.array(dtype=int),
@@ -106,38 +107,39 @@ def features(
     feature_out: wp.array2d(dtype=int),
 ):
     """Features of candidates ``own`` that are pairs of a plane and another geom, ``mine`` slots from ``slot[i]``."""
-    world, i = wp.tid()
-    pair_number = chosen(world, own[i], mine, candidate)
-    if pair_number < 0:
-        return
-    a = pair[pair_number, 0]
-    b = pair[pair_number, 1]
-    kind = geom_type[b]
-    size = geom_size[world, b]
-    n = z_axis(geom_quat[world, a])
-    margin = detection[world, own[i]]
-    height = wp.dot(geom_pos[world, b] - geom_pos[world, a], n)
-    count = slot[i]
-    last = count + mine[pair_number]
-    if height <= margin + bounding_radius(kind, size):
-        up = n
-        if kind != SPHERE:
-            up = rotate_back(geom_quat[world, b], n)
-        if kind == BOX:
-            reach = wp.cw_mul(size, up)
-            for k in range(8):
-                offset = wp.dot(reach, corner(ONES, k))
-                if height + offset <= margin and offset <= real(0.0) and count < last:
-                    feature_out[world, count] = k
-                    count = count + 1
-        else:
-            branch = int(0)
-            if kind == CYLINDER:
-                branch = cylinder_branch(up)
-            for k in range(branch, branch + last - count):
-                offset = wp.dot(up, named_point(kind, up, size, k)) - ball_radius(kind, size)
-                if height + offset <= margin:
-                    feature_out[world, count] = k
-                    count = count + 1
-    for k in range(count, last):
-        feature_out[world, k] = -1
+    world, lane = wp.tid()
+    for i in range(lane, own.shape[0], lanes):
+        pair_number = chosen(world, own[i], mine, candidate)
+        if pair_number < 0:
+            continue
+        a = pair[pair_number, 0]
+        b = pair[pair_number, 1]
+        kind = geom_type[b]
+        size = geom_size[world, b]
+        n = z_axis(geom_quat[world, a])
+        margin = detection[world, own[i]]
+        height = wp.dot(geom_pos[world, b] - geom_pos[world, a], n)
+        count = slot[i]
+        last = count + mine[pair_number]
+        if height <= margin + bounding_radius(kind, size):
+            up = n
+            if kind != SPHERE:
+                up = rotate_back(geom_quat[world, b], n)
+            if kind == BOX:
+                reach = wp.cw_mul(size, up)
+                for k in range(8):
+                    offset = wp.dot(reach, corner(ONES, k))
+                    if height + offset <= margin and offset <= real(0.0) and count < last:
+                        feature_out[world, count] = k
+                        count = count + 1
+            else:
+                branch = int(0)
+                if kind == CYLINDER:
+                    branch = cylinder_branch(up)
+                for k in range(branch, branch + last - count):
+                    offset = wp.dot(up, named_point(kind, up, size, k)) - ball_radius(kind, size)
+                    if height + offset <= margin:
+                        feature_out[world, count] = k
+                        count = count + 1
+        for k in range(count, last):
+            feature_out[world, k] = -1

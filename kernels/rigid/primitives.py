@@ -221,6 +221,7 @@ def near(type1: int, type2: int, p1: vec3, size1: vec3, p2: vec3, size2: vec3, m
 @wp.kernel(enable_backward=False)
 def features(
     # Structure:
+    lanes: int,
     pair: wp.array2d(dtype=int),
     mine: wp.array(dtype=int),
     own: wp.array(dtype=int),
@@ -237,28 +238,29 @@ def features(
     feature_out: wp.array2d(dtype=int),
 ):
     """Features of candidates ``own`` that are pairs with a closed form, ``mine`` slots from ``slot[i]``."""
-    world, i = wp.tid()
-    pair_number = chosen(world, own[i], mine, candidate)
-    if pair_number < 0:
-        return
-    a = pair[pair_number, 0]
-    b = pair[pair_number, 1]
-    p1 = geom_pos[world, a]
-    s1 = geom_size[world, a]
-    p2 = geom_pos[world, b]
-    s2 = geom_size[world, b]
-    margin = detection[world, own[i]]
-    count = slot[i]
-    last = count + mine[pair_number]
-    if near(geom_type[a], geom_type[b], p1, s1, p2, s2, margin):
-        q1 = geom_quat[world, a]
-        q2 = geom_quat[world, b]
-        found = candidates(geom_type[a], geom_type[b], p1, q1, s1, p2, q2, s2, margin)
-        for k in range(4):
-            if found[k] >= 0 and count < last:
-                _n, distance, _x = closed_form(geom_type[a], geom_type[b], p1, q1, s1, p2, q2, s2, found[k])
-                if distance <= margin:
-                    feature_out[world, count] = found[k]
-                    count = count + 1
-    for k in range(count, last):
-        feature_out[world, k] = -1
+    world, lane = wp.tid()
+    for i in range(lane, own.shape[0], lanes):
+        pair_number = chosen(world, own[i], mine, candidate)
+        if pair_number < 0:
+            continue
+        a = pair[pair_number, 0]
+        b = pair[pair_number, 1]
+        p1 = geom_pos[world, a]
+        s1 = geom_size[world, a]
+        p2 = geom_pos[world, b]
+        s2 = geom_size[world, b]
+        margin = detection[world, own[i]]
+        count = slot[i]
+        last = count + mine[pair_number]
+        if near(geom_type[a], geom_type[b], p1, s1, p2, s2, margin):
+            q1 = geom_quat[world, a]
+            q2 = geom_quat[world, b]
+            found = candidates(geom_type[a], geom_type[b], p1, q1, s1, p2, q2, s2, margin)
+            for k in range(4):
+                if found[k] >= 0 and count < last:
+                    _n, distance, _x = closed_form(geom_type[a], geom_type[b], p1, q1, s1, p2, q2, s2, found[k])
+                    if distance <= margin:
+                        feature_out[world, count] = found[k]
+                        count = count + 1
+        for k in range(count, last):
+            feature_out[world, k] = -1

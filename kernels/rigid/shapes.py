@@ -116,6 +116,16 @@ def chosen(world: int, k: int, mine: wp.array(dtype=int), candidate: wp.array2d(
     return p
 
 
+@wp.func_native("""
+    const int* pair = contact_pair.data + world * (contact_pair.strides[0] / sizeof(int));
+    int count = contact_pair.shape[1];
+    while (count > 0 && pair[count - 1] < 0) --count;
+    return count;
+""")
+def num_contacts(world: int, contact_pair: wp.array2d(dtype=int)) -> int:
+    """How many contacts a world has: beyond them stands -1."""
+
+
 @wp.func
 def place(world: int, p: int, candidate: wp.array2d(dtype=int)) -> int:
     """Where a pair stands among the candidates, which ascend and end with -1s; -1 if it is not there."""

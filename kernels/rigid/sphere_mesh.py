@@ -49,6 +49,7 @@ def over_face(
 @wp.kernel(enable_backward=False)
 def features(
     # Structure:
+    lanes: int,
     pair: wp.array2d(dtype=int),
     mine: wp.array(dtype=int),
     own: wp.array(dtype=int),
@@ -71,43 +72,44 @@ def features(
     feature_out: wp.array2d(dtype=int),
 ):
     """Features of candidates ``own`` that are pairs of a sphere and a mesh, in slot ``slot[i]``."""
-    world, i = wp.tid()
-    pair_number = chosen(world, own[i], mine, candidate)
-    if pair_number < 0:
-        return
-    a = pair[pair_number, 0]
-    b = pair[pair_number, 1]
-    reach = detection[world, own[i]] + geom_size[world, a][0]
-    x = rotate_back(geom_quat[world, b], geom_pos[world, a] - geom_pos[world, b])
-    highest = real(-1.0e10)
-    found = int(-1)
-    faces = vert.shape[0] + edge_ends.shape[0]
-    for f in range(geom_face[b, 0], geom_face[b, 1]):
-        height = wp.dot(x - vert[corners[corner[f]]], normal[f])
-        if height > highest:
-            highest = height
-            found = faces + f
-        if height > reach:
-            break
-    if highest > real(0.0) and highest <= reach:
-        nearest = reach * reach
+    world, lane = wp.tid()
+    for i in range(lane, own.shape[0], lanes):
+        pair_number = chosen(world, own[i], mine, candidate)
+        if pair_number < 0:
+            continue
+        a = pair[pair_number, 0]
+        b = pair[pair_number, 1]
+        reach = detection[world, own[i]] + geom_size[world, a][0]
+        x = rotate_back(geom_quat[world, b], geom_pos[world, a] - geom_pos[world, b])
+        highest = real(-1.0e10)
         found = int(-1)
+        faces = vert.shape[0] + edge_ends.shape[0]
         for f in range(geom_face[b, 0], geom_face[b, 1]):
             height = wp.dot(x - vert[corners[corner[f]]], normal[f])
-            if height > real(0.0) and height * height <= nearest:
-                if over_face(vert, corner, corners, f, normal[f], x):
-                    nearest = height * height
-                    found = faces + f
-        for e in range(geom_edge[b, 0], geom_edge[b, 1]):
-            first = vert[edge_ends[e, 0]]
-            along = vert[edge_ends[e, 1]] - first
-            t = wp.dot(x - first, along) / wp.dot(along, along)
-            gap = first + along * wp.clamp(t, real(0.0), real(1.0)) - x
-            if wp.dot(gap, gap) <= nearest:
-                nearest = wp.dot(gap, gap)
-                found = vert.shape[0] + e
-                if t <= real(0.0):
-                    found = edge_ends[e, 0]
-                if t >= real(1.0):
-                    found = edge_ends[e, 1]
-    feature_out[world, slot[i]] = wp.where(highest <= reach, found, -1)
+            if height > highest:
+                highest = height
+                found = faces + f
+            if height > reach:
+                break
+        if highest > real(0.0) and highest <= reach:
+            nearest = reach * reach
+            found = int(-1)
+            for f in range(geom_face[b, 0], geom_face[b, 1]):
+                height = wp.dot(x - vert[corners[corner[f]]], normal[f])
+                if height > real(0.0) and height * height <= nearest:
+                    if over_face(vert, corner, corners, f, normal[f], x):
+                        nearest = height * height
+                        found = faces + f
+            for e in range(geom_edge[b, 0], geom_edge[b, 1]):
+                first = vert[edge_ends[e, 0]]
+                along = vert[edge_ends[e, 1]] - first
+                t = wp.dot(x - first, along) / wp.dot(along, along)
+                gap = first + along * wp.clamp(t, real(0.0), real(1.0)) - x
+                if wp.dot(gap, gap) <= nearest:
+                    nearest = wp.dot(gap, gap)
+                    found = vert.shape[0] + e
+                    if t <= real(0.0):
+                        found = edge_ends[e, 0]
+                    if t >= real(1.0):
+                        found = edge_ends[e, 1]
+        feature_out[world, slot[i]] = wp.where(highest <= reach, found, -1)

@@ -1,6 +1,7 @@
 """The gradient through contact: against finite differences at a frozen contact set, and mutations of it."""
 
 import dataclasses
+import functools
 from typing import Any
 
 import jax
@@ -9,7 +10,8 @@ import numpy as np
 import pytest
 
 import fphys
-from fphys.rigid import constraint
+from fphys.bridge import warp_op
+from fphys.rigid import constraint, launches
 from fphys.testing import check_grads, check_transforms
 
 from .scenes import VARIANTS, scene
@@ -99,7 +101,7 @@ def test_mutations_are_noticed(mutation: str, monkeypatch: pytest.MonkeyPatch):
         _patch(monkeypatch, lambda grads_parts: grads_parts, drop_last=True)
     elif mutation == "mass matrix for the Hessian":
         solve = constraint._back_solve_op
-        monkeypatch.setattr(constraint, "_back_solve_op", lambda *args: 0.9 * solve(*args))
+        monkeypatch.setattr(constraint, "_back_solve_op", lambda damping: lambda *args: 0.9 * solve(damping)(*args))
     else:
         _stop_tangents(monkeypatch)
     mutant, args = qacc_of("euler")
@@ -135,6 +137,39 @@ def _stop_tangents(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(op, "plan_backward", mutant)
     fresh = op.warp_op(constraint._power, constraint._power_shapes, name="mutant")
     monkeypatch.setattr(constraint, "_power_op", fresh)
+
+
+@pytest.mark.parametrize("lanes", [3, None])
+def test_threads_of_a_world_share_its_contacts(lanes: int | None, monkeypatch: pytest.MonkeyPatch):
+    """What a CPU gives one thread a GPU deals to many: the same numbers, bit by bit, a step and its gradient."""
+
+    def results() -> list[Any]:
+        s = scene("euler", worlds=2)
+
+        def loss(model: Any, state: Any, ctrl: Any) -> Any:
+            after = fphys.step(model, state, ctrl)
+            return (after.qpos**2).sum() + (after.qvel**2).sum()
+
+        leaves, tree = jax.tree.flatten((s.model, s.state, s.ctrl))
+        floats = [x for x in leaves if jnp.issubdtype(x.dtype, jnp.floating)]
+
+        def of_floats(floats: list[Any]) -> Any:
+            given = iter(floats)
+            return loss(*tree.unflatten([next(given) if jnp.issubdtype(x.dtype, jnp.floating) else x for x in leaves]))
+
+        value, grads = jax.value_and_grad(of_floats)(floats)
+        return [value, *grads]
+
+    alone = results()
+    asked = []
+    monkeypatch.setattr(launches, "lanes", lambda count: asked.append(count) or lanes or count)
+    for name in ("_solve_op", "_back_solve_op"):
+        monkeypatch.setattr(constraint, name, functools.cache(getattr(constraint, name).__wrapped__))
+    fresh = warp_op(constraint._power, constraint._power_shapes, name="constraint's power")
+    monkeypatch.setattr(constraint, "_power_op", fresh)
+    for one, other in zip(alone, results(), strict=True):
+        np.testing.assert_array_equal(one, other)
+    assert max(asked) > 3
 
 
 def test_transforms():
