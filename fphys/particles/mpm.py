@@ -22,7 +22,7 @@ from ..tree import Tree, pytree, static
 from . import materials
 from .arguments import array, each, known, load, row
 from .boundary import Collider, Walls, contact_number, prepared, shape_number
-from .materials import Corotated, Liquid, Material, NeoHookean, Sand, Snow, VonMises
+from .materials import Corotated, Liquid, Material, NeoHookean, Sand, Snow, VonMises, matched_in_shear
 
 __all__ = [
     "Collider",
@@ -39,6 +39,7 @@ __all__ = [
     "Walls",
     "check",
     "init",
+    "matched_in_shear",
     "step",
 ]
 
