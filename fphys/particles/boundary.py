@@ -1,8 +1,8 @@
 """What particles meet: the walls of the domain, and colliders that move.
 
-Both act on the nodes of the grid, by one of four contacts. *sticky*: what touches moves with the surface (of a
-domain's face, the node half a cell inside slips, lest it hold a whole layer). *slip*: it
-moves along the surface only. *separate*: it may also leave. *open*: nothing happens. Where friction is given, what the
+Both act on the nodes of the grid, by one of four contacts. *sticky*: what touches moves with the surface (at a face
+of the domain the field itself is held, half a cell from the nearest nodes, so that no whole layer is). *slip*: it moves
+along the surface only. *separate*: it may also leave. *open*: nothing happens. Where friction is given, what the
 surface takes of the velocity along its normal, it also takes, times the coefficient, along itself (Coulomb's law for
 an impulse), on slip and separate.
 """

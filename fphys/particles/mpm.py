@@ -22,7 +22,7 @@ from ..tree import Tree, pytree, static
 from . import materials
 from .arguments import array, each, known, load, row
 from .boundary import Collider, Walls, contact_number, prepared, shape_number
-from .materials import Corotated, Liquid, Material, NeoHookean, Sand, Snow, VonMises
+from .materials import Corotated, Liquid, Material, NeoHookean, Sand, Snow, VonMises, matched_in_shear
 
 __all__ = [
     "Collider",
@@ -39,6 +39,7 @@ __all__ = [
     "Walls",
     "check",
     "init",
+    "matched_in_shear",
     "step",
 ]
 
@@ -129,6 +130,12 @@ class _Layout(NamedTuple):
         return [self.lower, self.cell, self.nodes]
 
     @property
+    def held(self) -> list[int]:
+        """Axes with a face that holds matter."""
+        faces = [contact_number("sticky") == kind for kind in self.walls]
+        return [axis for axis in range(len(self.shape)) if any(faces[2 * axis : 2 * axis + 2])]
+
+    @property
     def nodes(self) -> tuple[int, int, int]:
         """Nodes per axis, in the middle of cells: two more on each side."""
         x, y, *z = (n + 4 for n in self.shape)
@@ -136,24 +143,29 @@ class _Layout(NamedTuple):
 
 
 def _deform(launch: Any, layout: _Layout, setting: _Setting, state: State, force: Any, actuation: Any, *outs: Any):
-    size = state.x.shape[:2]
     inputs = [*layout.at, np.array(layout.kinds, np.int32), setting.table, setting.timestep, state.x, state.v]
-    inputs += [state.material, state.C, state.F, state.history, force, int(force.shape[1] > 1)]
+    inputs += [state.material, state.C, state.F, state.history, state.volume, force, int(force.shape[1] > 1)]
     inputs += [actuation, int(actuation.shape[1] > 1), int(layout.actuated)]
-    launch(kernels(state.x.dtype, "particles.materials").deform, dim=size, inputs=inputs, outputs=list(outs))
+    launch(kernels(state.x.dtype, "particles.deform").deform, dim=outs[-1].shape, inputs=inputs, outputs=list(outs))
 
 
 def _deformed(layout: _Layout, setting: _Setting, state: State, force: Any, actuation: Any) -> tuple[Any, ...]:
-    return state.F, state.history, state.F, jax.ShapeDtypeStruct(state.x.shape[:2], np.int32)
+    size, dtype = state.x.shape[:2], state.x.dtype
+    fault, batches = (jax.ShapeDtypeStruct(shape, np.int32) for shape in (size, _batches(state)))
+    return state.F, state.history, jax.ShapeDtypeStruct((*size, 4, 4), dtype), fault, batches
 
 
-def _scatter(launch: Any, layout: _Layout, setting: _Setting, state: State, force: Any, fault: Any, tau: Any, out: Any):
-    inputs = [*layout.at, setting.table, setting.timestep, state.x, state.v, state.C, state.volume, state.material]
-    inputs += [force, int(force.shape[1] > 1), fault, tau]
-    launch(kernels(state.x.dtype, "particles.mpm").scatter, dim=state.x.shape[:2], inputs=inputs, outputs=[out])
+def _batches(state: State) -> tuple[int, int]:
+    """A thread takes eight particles."""
+    return state.x.shape[0], -(-state.x.shape[1] // 8)
 
 
-def _scattered(layout: _Layout, setting: _Setting, state: State, *_: Any) -> Any:
+def _scatter(launch: Any, layout: _Layout, state: State, field: Any, fault: Any, batches: Any, out: Any):
+    inputs = [*layout.at, state.x, fault, field, batches]
+    launch(kernels(state.x.dtype, "particles.mpm").scatter, dim=batches.shape, inputs=inputs, outputs=[out])
+
+
+def _scattered(layout: _Layout, state: State, *_: Any) -> Any:
     return jax.ShapeDtypeStruct((state.x.shape[0], math.prod(layout.nodes), 4), state.x.dtype)
 
 
@@ -163,14 +175,21 @@ def _gather(
     setting: _Setting,
     state: State,
     fault: Any,
+    batches: Any,
     colliders: tuple[Collider, ...],
     momentum: Any,
     *outs: Any,
 ):
-    dtype, size, cells = state.x.dtype, state.x.shape[:2], (state.x.shape[0], math.prod(layout.nodes))
+    dtype, cells = state.x.dtype, (state.x.shape[0], math.prod(layout.nodes))
     vec4 = kernels(dtype, "_precision").vec4
+    walls = np.array(layout.walls, np.int32)
+    for axis in layout.held:
+        before, momentum = momentum, launch.scratch(cells, vec4)
+        inputs = [layout.nodes, len(layout.shape), axis, walls, setting.wall_velocity, setting.gravity]
+        inputs += [setting.timestep, before]
+        launch(kernels(dtype, "particles.grid").hold, dim=cells, inputs=inputs, outputs=[momentum])
     velocity = launch.scratch(cells, vec4)
-    inputs = [layout.nodes, len(layout.shape), np.array(layout.walls, np.int32), setting.wall_friction]
+    inputs = [layout.nodes, len(layout.shape), walls, setting.wall_friction]
     inputs += [setting.wall_velocity, setting.gravity, setting.timestep, momentum]
     launch(kernels(dtype, "particles.grid").move, dim=cells, inputs=inputs, outputs=[velocity])
     for c in colliders:
@@ -178,8 +197,8 @@ def _gather(
         inputs = [*layout.at, shape_number(c.shape), contact_number(c.contact), c.count]
         inputs += [c.pos, c.quat, c.size, c.velocity, c.spin, c.friction, c.samples, before]
         launch(kernels(dtype, "particles.collider").collide, dim=cells, inputs=inputs, outputs=[velocity])
-    inputs = [*layout.at, setting.timestep, state.x, state.v, state.C, fault, velocity]
-    launch(kernels(dtype, "particles.mpm").gather, dim=size, inputs=inputs, outputs=list(outs))
+    inputs = [*layout.at, setting.timestep, state.x, state.v, state.C, fault, velocity, batches]
+    launch(kernels(dtype, "particles.mpm").gather, dim=batches.shape, inputs=inputs, outputs=list(outs))
 
 
 def _gathered(layout: _Layout, setting: _Setting, state: State, fault: Any, *_: Any) -> tuple[Any, ...]:
@@ -199,11 +218,12 @@ def _step(
     x_out, v_out, rate_out, gradient_out, history_out, fault_out = outs
     t = kernels(state.x.dtype, "_precision")
     size = state.x.shape[:2]
-    stress, fault = launch.scratch(size, t.mat33), launch.scratch(size, t.integer)
+    field = launch.scratch(size, t.mat44)
+    marks = launch.scratch(size, t.integer), launch.scratch(_batches(state), t.integer)
     momentum = launch.scratch((size[0], math.prod(layout.nodes)), t.vec4, zeroed=True)
-    _deform(launch, layout, setting, state, force, actuation, gradient_out, history_out, stress, fault)
-    _scatter(launch, layout, setting, state, force, fault, stress, momentum)
-    _gather(launch, layout, setting, state, fault, colliders, momentum, x_out, v_out, rate_out, fault_out)
+    _deform(launch, layout, setting, state, force, actuation, gradient_out, history_out, field, *marks)
+    _scatter(launch, layout, state, field, *marks, momentum)
+    _gather(launch, layout, setting, state, *marks, colliders, momentum, x_out, v_out, rate_out, fault_out)
 
 
 def _stepped(layout: _Layout, setting: _Setting, state: State, *_: Any) -> tuple[Any, ...]:
@@ -345,9 +365,9 @@ def _advance_in_parts(
     """
     n = state.x.shape[1]
     state, force, actuation = jax.tree.map(lambda a: _cut(a, n, parts), (state, force, actuation))
-    gradient, history, stress, fault = _deformation(layout, setting, state, force, actuation)
-    momentum = _scattering(layout, setting, state, force, fault, stress).sum(0, keepdims=True)
-    x, v, rate, fault = _gathering(layout, setting, state, fault, colliders, momentum)
+    gradient, history, field, *marks = _deformation(layout, setting, state, force, actuation)
+    momentum = _scattering(layout, state, field, *marks).sum(0, keepdims=True)
+    x, v, rate, fault = _gathering(layout, setting, state, *marks, colliders, momentum)
     state = state.replace(x=x, v=v, C=rate, F=gradient, history=history)
     return jax.tree.map(lambda a: a.reshape(1, n, *a.shape[2:]), (state, fault))
 

@@ -57,11 +57,57 @@ def axis(i: int, sign: real) -> vec3:
 
 
 @wp.func
-def within(kind: int, first: bool) -> int:
-    """The contact of a node: the one half a cell inside a sticky face slips. Held, it would hold a whole layer."""
-    if kind == STICKY and first:
-        return SLIP
+def within(kind: int, depth: int) -> int:
+    """The contact of a node: none for the two beside a sticky face, which ``hold`` has made opposite to each other."""
+    if kind == STICKY and depth <= 1:
+        return OPEN
     return kind
+
+
+@wp.kernel
+def hold(
+    # Model:
+    nodes: wp.vec3i,
+    dim: int,
+    along: int,
+    wall_kind: wp.array(dtype=int),
+    wall_velocity: wp.array2d(dtype=vec3),
+    gravity: wp.array2d(dtype=real),
+    timestep: wp.array(dtype=real),
+    # In:
+    grid: wp.array2d(dtype=vec4),
+    # Out:
+    grid_out: wp.array2d(dtype=vec4),
+):
+    """At a sticky face the field itself vanishes: its nodes half a cell inside and outside move oppositely.
+
+    With one unknown for the two, u = -u', its momentum is that of both, m u - m' u', its mass m + m' (Galerkin, mass
+    lumped): the wall takes what it must to hold the matter on its face, and no more. Along one axis.
+    """
+    world, node = wp.tid()
+    g = grid[world, node]
+    stride = int(1)
+    if along == 0:
+        stride = nodes[1] * nodes[2]
+    if along == 1:
+        stride = nodes[2]
+    at = (node // stride) % nodes[along]
+    face = int(-1)
+    if wall_kind[2 * along] == STICKY and (at == 1 or at == 2):
+        face = 2 * along
+    if wall_kind[2 * along + 1] == STICKY and (at == nodes[along] - 3 or at == nodes[along] - 2):
+        face = 2 * along + 1
+    if face >= 0:
+        across = wp.where(face == 2 * along, 3 - at, 2 * nodes[along] - 5 - at)
+        other = grid[world, node + (across - at) * stride]
+        z = real(0.0)
+        if dim == 3:
+            z = gravity[world, 2]
+        rest = wall_velocity[world, face] - timestep[world] * vec3(gravity[world, 0], gravity[world, 1], z)
+        p = vec3(g[0] - other[0], g[1] - other[1], g[2] - other[2]) + (real(2.0) * other[3]) * rest
+        grid_out[world, node] = vec4(p[0], p[1], p[2], g[3] + other[3])
+    else:
+        grid_out[world, node] = g
 
 
 @wp.kernel
@@ -98,10 +144,10 @@ def move(
             if a < dim:
                 if at <= 2:
                     w = wall_velocity[world, 2 * a]
-                    kind = within(wall_kind[2 * a], at == 2)
+                    kind = within(wall_kind[2 * a], 2 - at)
                     u = w + against(u - w, axis(a, real(1.0)), kind, wall_friction[world, 2 * a])
                 if at >= nodes[a] - 3:
                     w = wall_velocity[world, 2 * a + 1]
-                    kind = within(wall_kind[2 * a + 1], at == nodes[a] - 3)
+                    kind = within(wall_kind[2 * a + 1], at - nodes[a] + 3)
                     u = w + against(u - w, axis(a, real(-1.0)), kind, wall_friction[world, 2 * a + 1])
     velocity_out[world, node] = vec4(u[0], u[1], u[2], mass)

@@ -54,14 +54,19 @@ def one(params, x, v, c, f, history, volume, material, force, actuation):
         u = np.where(grid_mass[..., None] > 0, momentum / grid_mass[..., None], 0.0)
     gravity = np.broadcast_to(np.asarray(params.gravity, float).reshape(-1), (dim,))
     u = np.where(grid_mass[..., None] > 0, u + h * gravity, 0.0)
+    sticky = params.walls.contact == "sticky"
+    for axis in range(dim if sticky else 0):  # the nodes on both sides of a face move oppositely
+        m, w = np.moveaxis(grid_mass, axis, 0), np.moveaxis(u, axis, 0)
+        for inside, outside in ((2, 1), (-3, -2)):
+            both = np.maximum(m[inside] + m[outside], 1e-300)
+            mean = (m[inside][..., None] * w[inside] - m[outside][..., None] * w[outside]) / both[..., None]
+            w[inside], w[outside], m[inside], m[outside] = mean, -mean, both, both
     for axis in range(dim):
         for side in (0, 1):
-            for node in range(3):  # the third is inside the face, and slips where the face is sticky
+            for node in range(1 if sticky else 3):
                 index: list[Any] = [slice(None)] * dim
                 index[axis] = slice(node, node + 1) if side == 0 else slice(shape[axis] - 1 - node, shape[axis] - node)
-                inside = node == 2 and params.walls.contact == "sticky"
-                contact = "slip" if inside else params.walls.contact
-                held(u[tuple(index)], axis, 1 - 2 * side, contact, float(params.walls.friction))
+                held(u[tuple(index)], axis, 1 - 2 * side, params.walls.contact, float(params.walls.friction))
 
     v, rate = np.zeros_like(v), np.zeros_like(c)
     for node in np.ndindex(*(3,) * dim):

@@ -76,8 +76,9 @@ def test_a_particle_that_is_not_finite_touches_no_cell(field: str, value: float)
 def test_a_load_that_is_not_finite_acts_on_nothing(load: str):
     params, state = scene("all", 3, worlds=3)
     shape = state.x.shape if load == "force" else state.F.shape
-    bad = jnp.zeros(shape).at[WORLD, WHO, 0].set(jnp.nan)
-    check_alone(after(params, state, **{load: bad}), after(params, without(state)), mpm.Status.BADCTRL)
+    none = jnp.zeros(shape)
+    bad = none.at[WORLD, WHO, 0].set(jnp.nan)
+    check_alone(after(params, state, **{load: bad}), after(params, without(state), **{load: none}), mpm.Status.BADCTRL)
 
 
 def test_a_particle_just_inside_is_not_reported():

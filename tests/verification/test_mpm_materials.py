@@ -109,16 +109,29 @@ def test_snow_hardens_on_recompression():
     assert np.linalg.svd(np.asarray(state.F[0, 0]))[1].min() == pytest.approx(1 - material.compression, rel=1e-9)
 
 
+def sheared(params: mpm.Params, state: mpm.State) -> np.ndarray:
+    """Principal stresses of sand that is pressed, and then sheared in a plane until it flows."""
+    state = deformed(params, state, stretched(0.999, 0.999, 0.999))
+    for _ in range(20):
+        state = deformed(params, state, stretched(1.002, 1 / 1.002, 1.0))
+    return np.array([float(stress(params, state, axis)) for axis in range(3)])
+
+
+def test_sand_matched_in_shear_slides_at_the_angle_given():
+    """(s1 - s3) / (s1 + s3) = sin(31 degrees), Mohr and Coulomb's circle in the plane."""
+    angle = np.radians(31.0)
+    parts = sheared(*block(mpm.Sand(young=1e5, friction=mpm.matched_in_shear(angle))))
+    circle = (parts.max() - parts.min()) / -(parts.max() + parts.min())
+    assert circle == pytest.approx(np.sin(angle), rel=1e-3)
+
+
 def test_sand_bears_no_tension_and_slides_at_its_angle():
     """Pulled, nothing; sheared under pressure, |dev| / p at the cone of 31 degrees."""
     params, state = block(mpm.Sand(young=1e5))
     pulled = deformed(params, state, stretched(1.01, 1.01, 1.01))
     assert abs(float(stress(params, pulled, 0))) < 1e-6 * 1e5
     assert float(pulled.history.mean()) == pytest.approx(3 * np.log(1.01), rel=1e-9)
-    pressed = deformed(params, state, stretched(0.999, 0.999, 0.999))
-    for _ in range(20):
-        pressed = deformed(params, pressed, stretched(1.002, 1 / 1.002, 1.0))
-    parts = np.array([float(stress(params, pressed, axis)) for axis in range(3)])
+    parts = sheared(params, state)
     pressure = -parts.mean()
     sine = np.sin(np.radians(31.0))
     wanted = np.sqrt(2 / 3) * 2 * sine / (3 - sine) * 3 * pressure  # |dev tau| = alpha (-tr tau), Klar et al. 2016
