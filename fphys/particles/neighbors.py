@@ -20,6 +20,10 @@ _MARGIN = 1 + 1e-5
 """Cells are larger than the radius by this, so that rounding of a difference cannot reach past the next one."""
 
 
+ROW_END = 8
+"""Columns at the end of a row that hold no neighbour, so that neighbours are read eight at a time."""
+
+
 @dataclasses.dataclass(frozen=True)
 class Grid:
     """The cells of space: a torus, which an open axis is wound around and a periodic one fits. Hashable, static."""
@@ -87,7 +91,7 @@ class Neighbors(Tree):
     """
 
     order: Array  # The particle in each slot, int32, shape (world, particle).
-    index: Array  # The slots of a slot's neighbours, int32, shape (world, particle, capacity + 1), the last no one's.
+    index: Array  # The slots of a slot's neighbours, then its own, int32, shape (world, particle, capacity + 8).
     number: Array  # How many they are, those without room included, int32, shape (world, particle).
     grid: Grid = static()
 
@@ -149,7 +153,7 @@ def _build(grid: Grid, capacity: int) -> Any:
             launch.scratch(valid.shape, t.integer),
             launch.scratch(valid.shape, t.integer),
             launch.scratch((launch.worlds, grid.cells + 3), t.integer, zeroed=True),
-            launch.scratch(valid.shape, t.vec3),
+            launch.scratch((launch.worlds, 3, valid.shape[1] + ROW_END), t.real),
         )
         torus = [grid.counts, grid.size, grid.lower, grid.period]
         launch(k.locate, dim=valid.shape, inputs=[*torus, x, valid], outputs=[located])
@@ -163,7 +167,7 @@ def _build(grid: Grid, capacity: int) -> Any:
         )
 
     def outputs(x: Any, valid: Any) -> Any:
-        shapes = (valid.shape, (*valid.shape, capacity + 1), valid.shape)
+        shapes = (valid.shape, (*valid.shape, capacity + ROW_END), valid.shape)
         return tuple(jax.ShapeDtypeStruct(shape, np.int32) for shape in shapes)
 
     return warp_op(launches, outputs, differentiable=False, zeroed=False, name="neighbors")

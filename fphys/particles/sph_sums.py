@@ -42,7 +42,9 @@ class Sum:
     width: int  # numbers that a particle gets
     params: tuple[int, ...]  # numbers of each parameter that a world has
     module: str = "sph"
-    record: int = 6  # numbers that are gathered of a particle: velocity, density, what else it reads, kind
+    record: int = 6  # numbers of a particle's state, by which there is a gradient: velocity, density, another, kind
+    slots: tuple[str, ...] = ("vec4", "vec4", "real")  # what is gathered of a particle
+    pull: tuple[str, str] | None = None  # the kernel that gathers cotangents, and what they are in a slot
 
     def __call__(self, neighbors: Neighbors, particles: Particles | Moving, *params: Array) -> Array:
         """The sum for every particle, shape (world, particle) or (world, particle, width).
@@ -54,12 +56,12 @@ class Sum:
         return _operation(self, neighbors.grid)(neighbors, particles, params)
 
 
-forces = Sum("forces", 3, (2,))
-rates = Sum("rates", 1, (1, 3))
+forces = Sum("forces", 3, (2,), pull=("gather_pulls", "vec4"))
+rates = Sum("rates", 1, (1, 3), pull=("gather_rate_pulls", "real"))
 extensions = Sum("extensions", 5, (3,))
 tensions = Sum("tensions", 3, (), "sph_tension")
-densities = Sum("densities", 1, (), "sph_transport", 8)
-transports = Sum("transports", 6, (), "sph_transport", 8)
+densities = Sum("densities", 1, (), "sph_transport", 8, ("vec3", "vec8"))
+transports = Sum("transports", 6, (), "sph_transport", 8, ("vec3", "vec8"))
 
 
 def smoothing(grid: Grid) -> tuple[float, float]:
@@ -103,7 +105,7 @@ def _inputs(
     """What both kernels of a sum take; particles are copied into the order of slots first."""
     x = particles.x
     k, t = kernels(x.dtype, f"particles.{what.module}"), kernels(x.dtype, "_precision")
-    slots = [launch.scratch(x.shape[:2], v) for v in (t.vec3, getattr(t, f"vec{what.record}"))]
+    slots = [launch.scratch(x.shape[:2], getattr(t, kind)) for kind in what.slots]
     launch(k.gather_states, dim=x.shape[:2], inputs=[neighbors.order, *particles], outputs=slots)
     found = [neighbors.order, neighbors.index, neighbors.number]
     return [grid.period, *smoothing(grid), *found, *slots, *params]
@@ -132,9 +134,15 @@ def _backward(what: Sum, grid: Grid) -> Any:
         cotangent: Any,
         *outs: Any,
     ) -> None:
-        kernel = getattr(kernels(particles.x.dtype, f"particles.{what.module}"), f"{what.name}_adjoint")
+        k, shape = kernels(particles.x.dtype, f"particles.{what.module}"), particles.x.shape[:2]
         inputs = _inputs(what, grid, launch, neighbors, particles, params)
-        launch(kernel, dim=particles.x.shape[:2], inputs=[*inputs, cotangent], outputs=list(outs))
+        if what.pull is not None:
+            gather, kind = what.pull
+            pull = launch.scratch(shape, getattr(kernels(particles.x.dtype, "_precision"), kind))
+            read = [neighbors.order] if what is forces else [neighbors.order, inputs[6]]
+            launch(getattr(k, gather), dim=shape, inputs=[*read, cotangent], outputs=[pull])
+            cotangent = pull
+        launch(getattr(k, f"{what.name}_adjoint"), dim=shape, inputs=[*inputs, cotangent], outputs=list(outs))
 
     def outputs(neighbors: Neighbors, particles: Particles | Moving, params: tuple[Any, ...], cotangent: Any) -> Any:
         return tuple(_shape(particles.x, width) for width in (3, what.record, *what.params))

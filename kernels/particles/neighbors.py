@@ -91,42 +91,80 @@ def gather_positions(
     # State in:
     x: wp.array2d(dtype=vec3),
     # Out:
-    x_out: wp.array2d(dtype=vec3),
+    x_out: wp.array3d(dtype=real),
 ):
-    """Positions in the order of slots."""
+    """Positions in the order of slots, each axis on its own, (world, axis, slot)."""
     world, slot = wp.tid()
-    x_out[world, slot] = x[world, order[world, slot]]
+    at = x[world, order[world, slot]]
+    for axis in range(3):
+        x_out[world, axis, slot] = at[axis]
 
 
 @wp.func_native("""
+    typedef decltype(radius * radius) number;
     const int nx = count[0], ny = count[1], nz = count[2];
     const int cx = cell % nx, cy = (cell / nx) % ny, cz = cell / (nx * ny);
     const int* first = start.data + world * (start.strides[0] / sizeof(int));
-    const auto* X = x.data + world * (x.strides[0] / sizeof(*x.data));
+    const number* X = x.data + world * (x.strides[0] / sizeof(number));
+    const number *Y = X + x.shape[2], *Z = Y + x.shape[2];
     int* to = index.data + (world * index.strides[0] + slot * index.strides[1]) / sizeof(int);
-    const int last = index.shape[2] - 1;
-    const auto reach = radius * radius;
-    const auto centre = X[slot];
+    const int room = index.shape[2] - 8;
+    const number reach = radius * radius;
     int found = 0;
+#ifdef __CUDACC__
+    auto append = [&](int from, int end, number c0, number c1, number c2) {
+        for (int s = from; s < end; ++s) {
+            const number d0 = c0 - X[s], d1 = c1 - Y[s], d2 = c2 - Z[s];
+            to[found < room ? found : room] = s;
+            found += (d0 * d0 + d1 * d1 + d2 * d2 < reach) & (s != slot);
+        }
+    };
+#else
+    typedef number many __attribute__((ext_vector_type(8)));
+    typedef int lanes __attribute__((ext_vector_type(8)));
+    typedef bool mask __attribute__((ext_vector_type(8)));
+    typedef unsigned char bytes __attribute__((ext_vector_type(8)));
+    struct Table { unsigned char lane[256][8]; };
+    static constexpr Table near_first = [] {  // for every mask, its lanes
+        Table table{};
+        for (int bits = 0; bits < 256; ++bits)
+            for (int lane = 0, place = 0; lane < 8; ++lane)
+                if (bits >> lane & 1) table.lane[bits][place++] = lane;
+        return table;
+    }();
+    auto append = [&](int from, int end, number c0, number c1, number c2) {
+        for (int s = from; s < end; s += 8) {
+            many d0, d1, d2;
+            __builtin_memcpy(&d0, X + s, sizeof(many));
+            __builtin_memcpy(&d1, Y + s, sizeof(many));
+            __builtin_memcpy(&d2, Z + s, sizeof(many));
+            d0 = c0 - d0, d1 = c1 - d1, d2 = c2 - d2;
+            const lanes at = s + lanes{0, 1, 2, 3, 4, 5, 6, 7};
+            const lanes near = __builtin_convertvector(d0 * d0 + d1 * d1 + d2 * d2 < reach, lanes);
+            const mask kept = __builtin_convertvector(near & (at < end) & (at != slot), mask);
+            const unsigned char bits = __builtin_bit_cast(unsigned char, kept);
+            bytes chosen;
+            __builtin_memcpy(&chosen, near_first.lane[bits], sizeof(bytes));
+            const lanes slots = s + __builtin_convertvector(chosen, lanes);
+            __builtin_memcpy(to + (found < room ? found : room), &slots, sizeof(lanes));
+            found += __builtin_popcount(bits);
+        }
+    };
+#endif
     for (int dz = nz > 1 ? -1 : 0; dz <= (nz > 1 ? 1 : 0); ++dz)
         for (int dy = -1; dy <= 1; ++dy) {
             const int wz = cz + dz < 0 ? nz : cz + dz >= nz ? -nz : 0;
             const int wy = cy + dy < 0 ? ny : cy + dy >= ny ? -ny : 0;
             const int* row = first + ((cz + dz + wz) * ny + cy + dy + wy) * nx;
-            const auto c1 = centre[1] + (wy > 0) * period[1] - (wy < 0) * period[1];
-            const auto c2 = centre[2] + (wz > 0) * period[2] - (wz < 0) * period[2];
+            const number c1 = Y[slot] + (wy > 0) * period[1] - (wy < 0) * period[1];
+            const number c2 = Z[slot] + (wz > 0) * period[2] - (wz < 0) * period[2];
             const int across = cx == 0 ? nx - 1 : cx == nx - 1 ? 0 : -1;
-            for (int part = 0; part < (across < 0 ? 1 : 2); ++part) {
-                const int from = part ? across : cx == 0 ? 0 : cx - 1;
-                const int end = part ? across : cx == nx - 1 ? cx : cx + 1;
-                const auto c0 = centre[0] + part * (cx == 0 ? period[0] : -period[0]);
-                for (int s = row[from]; s < row[end + 1]; ++s) {
-                    const auto d0 = c0 - X[s][0], d1 = c1 - X[s][1], d2 = c2 - X[s][2];
-                    to[found < last ? found : last] = s;
-                    found += (d0 * d0 + d1 * d1 + d2 * d2 < reach) & (s != slot);
-                }
-            }
+            append(row[cx == 0 ? 0 : cx - 1], row[cx == nx - 1 ? nx : cx + 2], X[slot], c1, c2);
+            if (across >= 0)
+                append(row[across], row[across + 1], X[slot] + (cx == 0 ? period[0] : -period[0]), c1, c2);
         }
+    for (int k = 0; k < 8; ++k)
+        to[(found < room ? found : room) + k] = slot;
     return found;
 """)
 def append_near(
@@ -137,15 +175,14 @@ def append_near(
     period: vec3,
     radius: real,
     start: wp.array2d(dtype=int),
-    x: wp.array2d(dtype=vec3),
+    x: wp.array3d(dtype=real),
     index: wp.array3d(dtype=int),
 ) -> int:
-    """Write the slots near one in a cell into its row, and return how many they are.
+    """Write the slots near one in a cell into its row, then eight times its own, and return how many are near.
 
     Cells that follow one another along the first axis are one run of slots; where the three of them cross the seam of
-    the torus they are two. Beyond a seam the centre is moved by the period. Every candidate is written and the place
-    moves on if it is near, so there is no branch to predict. Native, for Warp's own indexing multiplies by strides at
-    every access.
+    the torus they are two. Beyond a seam the centre is moved by the period. A processor looks at eight candidates at
+    once: a table says which lanes of a mask are set, and as many are written, so there is no branch to predict.
     """
 
 
@@ -159,14 +196,15 @@ def list_neighbors(
     cell: wp.array2d(dtype=int),
     start: wp.array2d(dtype=int),
     # Slots in:
-    x: wp.array2d(dtype=vec3),
+    x: wp.array3d(dtype=real),
     # Out:
     index_out: wp.array3d(dtype=int),
     number_out: wp.array2d(dtype=int),
 ):
     """For each slot the others within the radius; those for which there is no room are counted alone.
 
-    The last column is no neighbour's, but where the candidates are written that come after.
+    Behind its neighbours a slot stands itself, up to a whole eight of them and in the last eight columns, which are
+    where candidates are written that come after.
     """
     world, slot = wp.tid()
     found = int(0)

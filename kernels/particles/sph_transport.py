@@ -73,7 +73,7 @@ def densities(
     """Sum of W over all particles, walls and the particle itself included."""
     world, slot = wp.tid()
     total = kernel_value(vec3(), h, scale)
-    for k in range(wp.min(number[world, slot], index.shape[2] - 1)):
+    for k in range(wp.min(number[world, slot], index.shape[2] - 8)):
         d = separation(x[world, slot], x[world, index[world, slot, k]], period)
         total += kernel_value(d, h, scale)
     density_out[world, order[world, slot]] = total
@@ -102,7 +102,7 @@ def densities_adjoint(
     world, slot = wp.tid()
     by_x = vec3()
     i = order[world, slot]
-    for k in range(wp.min(number[world, slot], index.shape[2] - 1)):
+    for k in range(wp.min(number[world, slot], index.shape[2] - 8)):
         s = index[world, slot, k]
         d = separation(x[world, slot], x[world, s], period)
         by_x += (cotangent[world, i] + cotangent[world, order[world, s]]) * kernel_slope(d, h, scale) * d
@@ -131,7 +131,7 @@ def transports(
     total = vec6()
     xi = x[world, slot]
     a = state[world, slot]
-    for k in range(wp.min(number[world, slot], index.shape[2] - 1)):
+    for k in range(wp.min(number[world, slot], index.shape[2] - 8)):
         s = index[world, slot, k]
         b = state[world, s]
         if a[7] == real(0.0) or b[7] == real(0.0):
@@ -166,7 +166,7 @@ def transports_adjoint(
     xi = x[world, slot]
     a = state[world, slot]
     li = cotangent[world, i]
-    for k in range(wp.min(number[world, slot], index.shape[2] - 1)):
+    for k in range(wp.min(number[world, slot], index.shape[2] - 8)):
         s = index[world, slot, k]
         b = state[world, s]
         if a[7] == real(0.0) or b[7] == real(0.0):
