@@ -193,7 +193,19 @@ def forces_adjoint(
     world, slot = wp.tid()
     i = order[world, slot]
     by = sum_force_gradients(
-        world, slot, number[world, slot], period, h, scale, index, place, motion, pressure, viscosity[world], pull, vec10()
+        world,
+        slot,
+        number[world, slot],
+        period,
+        h,
+        scale,
+        index,
+        place,
+        motion,
+        pressure,
+        viscosity[world],
+        pull,
+        vec10(),
     )
     x_out[world, i] = vec3(by[0], by[1], by[2])
     state_out[world, i] = vec6(by[3], by[4], by[5], by[6], by[7], real(0.0))
@@ -225,7 +237,17 @@ def rates(
     total = real(0.0)
     if place[world, slot][3] == real(0.0):
         total = sum_rates(
-            world, slot, number[world, slot], period, h, scale, index, place, motion, diffusion[world], stratification[world]
+            world,
+            slot,
+            number[world, slot],
+            period,
+            h,
+            scale,
+            index,
+            place,
+            motion,
+            diffusion[world],
+            stratification[world],
         )
     rate_out[world, order[world, slot]] = total
 
@@ -259,7 +281,19 @@ def rates_adjoint(
     world, slot = wp.tid()
     i = order[world, slot]
     by = sum_rate_gradients(
-        world, slot, number[world, slot], period, h, scale, index, place, motion, diffusion[world], stratification[world], pull, vec11()
+        world,
+        slot,
+        number[world, slot],
+        period,
+        h,
+        scale,
+        index,
+        place,
+        motion,
+        diffusion[world],
+        stratification[world],
+        pull,
+        vec11(),
     )
     x_out[world, i] = vec3(by[0], by[1], by[2])
     state_out[world, i] = vec6(by[3], by[4], by[5], by[6], real(0.0), real(0.0))
