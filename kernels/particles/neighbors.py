@@ -62,10 +62,11 @@ def counting_sort(
     cell: wp.array2d(dtype=int),
     # Out:
     order_out: wp.array2d(dtype=int),
+    slot_out: wp.array2d(dtype=int),
     slot_cell_out: wp.array2d(dtype=int),
     start_out: wp.array2d(dtype=int),
 ):
-    """Particles by cell, and by their number within a cell; ``start`` must be zero before.
+    """Particles by cell, and by their number within a cell, and the slot of each; ``start`` must be zero before.
 
     Cell c's slots are start[c] to start[c + 1]. Particles without a cell stand last, their cell -1.
     """
@@ -81,6 +82,7 @@ def counting_sort(
         slot = start_out[world, c + 1]
         start_out[world, c + 1] = slot + 1
         order_out[world, slot] = i
+        slot_out[world, i] = slot
         slot_cell_out[world, slot] = wp.where(c < cells, c, -1)
 
 
@@ -101,13 +103,37 @@ def gather_positions(
 
 
 @wp.func_native("""
+    const int width = value.shape[2];
+    const auto* from = value.data + world * (value.strides[0] / sizeof(*value.data)) + source * width;
+    auto* to = copy.data + world * (copy.strides[0] / sizeof(*copy.data)) + row * width;
+    for (int k = 0; k < width; ++k) to[k] = from[k];
+""")
+def copy_row(world: int, source: int, row: int, value: wp.array3d(dtype=real), copy: wp.array3d(dtype=real)):
+    """Copy one row's numbers."""
+
+
+@wp.kernel(enable_backward=False)
+def gather_rows(
+    # Order:
+    order: wp.array2d(dtype=int),
+    # In:
+    value: wp.array3d(dtype=real),
+    # Out:
+    value_out: wp.array3d(dtype=real),
+):
+    """What stands in other places."""
+    world, row = wp.tid()
+    copy_row(world, order[world, row], row, value, value_out)
+
+
+@wp.func_native("""
     typedef decltype(radius * radius) number;
     const int nx = count[0], ny = count[1], nz = count[2];
     const int cx = cell % nx, cy = (cell / nx) % ny, cz = cell / (nx * ny);
     const int* first = start.data + world * (start.strides[0] / sizeof(int));
     const number* X = x.data + world * (x.strides[0] / sizeof(number));
     const number *Y = X + x.shape[2], *Z = Y + x.shape[2];
-    int* to = index.data + (world * index.strides[0] + slot * index.strides[1]) / sizeof(int);
+    int* to = index.data + (world * index.strides[0] + row * index.strides[1]) / sizeof(int);
     const int room = index.shape[2] - 8;
     const number reach = radius * radius;
     int found = 0;
@@ -151,24 +177,25 @@ def gather_positions(
         }
     };
 #endif
-    for (int dz = nz > 1 ? -1 : 0; dz <= (nz > 1 ? 1 : 0); ++dz)
+    for (int dz = nz > 1 ? -1 : 0; cell >= 0 && dz <= (nz > 1 ? 1 : 0); ++dz)
         for (int dy = -1; dy <= 1; ++dy) {
             const int wz = cz + dz < 0 ? nz : cz + dz >= nz ? -nz : 0;
             const int wy = cy + dy < 0 ? ny : cy + dy >= ny ? -ny : 0;
-            const int* row = first + ((cz + dz + wz) * ny + cy + dy + wy) * nx;
+            const int* line = first + ((cz + dz + wz) * ny + cy + dy + wy) * nx;
             const number c1 = Y[slot] + (wy > 0) * period[1] - (wy < 0) * period[1];
             const number c2 = Z[slot] + (wz > 0) * period[2] - (wz < 0) * period[2];
             const int across = cx == 0 ? nx - 1 : cx == nx - 1 ? 0 : -1;
-            append(row[cx == 0 ? 0 : cx - 1], row[cx == nx - 1 ? nx : cx + 2], X[slot], c1, c2);
+            append(line[cx == 0 ? 0 : cx - 1], line[cx == nx - 1 ? nx : cx + 2], X[slot], c1, c2);
             if (across >= 0)
-                append(row[across], row[across + 1], X[slot] + (cx == 0 ? period[0] : -period[0]), c1, c2);
+                append(line[across], line[across + 1], X[slot] + (cx == 0 ? period[0] : -period[0]), c1, c2);
         }
-    for (int k = 0; k < 8; ++k)
-        to[(found < room ? found : room) + k] = slot;
+    for (int k = 0; k < 8; ++k) to[(found < room ? found : room) + k] = slot;
+    to[room + 7] = slot;
     return found;
 """)
 def append_near(
     world: int,
+    row: int,
     slot: int,
     cell: int,
     count: vec3i,
@@ -178,7 +205,7 @@ def append_near(
     x: wp.array3d(dtype=real),
     index: wp.array3d(dtype=int),
 ) -> int:
-    """Write the slots near one in a cell into its row, then eight times its own, and return how many are near.
+    """Write the slots near one in a cell into its row, then its own, and return how many are near; -1 is no cell.
 
     Cells that follow one another along the first axis are one run of slots; where the three of them cross the seam of
     the torus they are two. Beyond a seam the centre is moved by the period. A processor looks at eight candidates at
@@ -193,6 +220,7 @@ def list_neighbors(
     period: vec3,
     radius: real,
     # Cells:
+    first: wp.array(dtype=int),
     cell: wp.array2d(dtype=int),
     start: wp.array2d(dtype=int),
     # Slots in:
@@ -201,17 +229,26 @@ def list_neighbors(
     index_out: wp.array3d(dtype=int),
     number_out: wp.array2d(dtype=int),
 ):
-    """For each slot the others within the radius; those for which there is no room are counted alone.
+    """For each slot, from the first on, the others within the radius; those without room are counted alone.
 
-    Behind its neighbours a slot stands itself, up to a whole eight of them and in the last eight columns, which are
-    where candidates are written that come after.
+    Behind its neighbours a slot stands itself, up to a whole eight of them. The last eight columns are where candidates
+    are written that come after; the very last is always the slot's own.
     """
-    world, slot = wp.tid()
-    found = int(0)
-    c = cell[world, slot]
-    if c >= 0:
-        found = append_near(world, slot, c, count, period, radius, start, x, index_out)
-    number_out[world, slot] = found
+    world, row = wp.tid()
+    slot = first[world] + row
+    number_out[world, row] = append_near(world, row, slot, cell[world, row], count, period, radius, start, x, index_out)
+
+
+@wp.func
+def listed(index: wp.array3d(dtype=int), number: wp.array2d(dtype=int), world: int, row: int) -> int:
+    """How many neighbours there are in a row."""
+    return wp.min(number[world, row], index.shape[2] - 8)
+
+
+@wp.func
+def own_slot(index: wp.array3d(dtype=int), world: int, row: int) -> int:
+    """The slot whose neighbours stand in a row."""
+    return index[world, row, index.shape[2] - 1]
 
 
 @wp.func

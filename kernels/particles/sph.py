@@ -1,24 +1,25 @@
 """Sums over pairs of particles: density and its rate, forces, what walls feel of the fluid.
 
-A sum is a gather: the thread of particle i runs over its neighbours j and writes i's value, in a fixed order. So is
-its gradient. With cotangents l the sums have the *power* L = sum_i l_i . sum_j f(i, j). A pair's share of it,
-l_i . f(i, j) + l_j . f(j, i), is differentiated by what i is, and the thread of i adds that up. Nothing is stored per
-pair, and no two threads write to one place. The two sums that take the time stand in ``sph_pairs.py``, with their
-gradients written out; those of the others are ``wp.grad`` of the pair's power. For these the kernel of the sum is built
-with an adjoint although nobody calls it: Warp 1.19 gives a function that ``wp.grad`` reaches through another one an
-empty adjoint otherwise.
+Particles stand in slots. A sum is a gather: the thread of i's row runs over its neighbours j and writes i's value, in a
+fixed order. So is its gradient. With cotangents l the sums have the *power* L = sum_i l_i . sum_j f(i, j). A pair's
+share of it, l_i . f(i, j) + l_j . f(j, i), is differentiated by what i is, and the thread of i adds that up. Nothing is
+stored per pair, and no two threads write to one place; a row names its own slot, so that the rows of one world may be
+cut into parts. The two sums that take the time stand in ``sph_pairs.py``, with their gradients written out; those of
+the others are ``wp.grad`` of the pair's power. For these the kernel of the sum is built with an adjoint although nobody
+calls it: Warp 1.19 gives a function that ``wp.grad`` reaches through another one an empty adjoint otherwise.
 
 Kernel: Wendland C2 (Wendland 1995), W = a (1 - q/2)^4 (2 q + 1) with q = r / h; grad_i W = F (x_i - x_j) with
 F = W'/r, which is finite where particles coincide.
 
 A slot's particle is read as ``place``, (position, kind), ``motion``, (velocity, density), and ``pressure``: kind 0
-fluid, 1 wall, 2 wall without friction. The gradient of its state is (by velocity, density, pressure, kind).
+fluid, 1 wall, 2 wall without friction. The gradient of its state is (by velocity, density,
+pressure).
 """
 
 import warp as wp
 
-from .._precision import real, vec2, vec3, vec4, vec5, vec6, vec10, vec11
-from .neighbors import separation
+from .._precision import real, vec2, vec3, vec4, vec5, vec10, vec11
+from .neighbors import listed, own_slot, separation
 from .sph_pairs import sum_force_gradients, sum_forces, sum_rate_gradients, sum_rates
 
 
@@ -84,70 +85,12 @@ def extension_power(d: vec3, fluid: vec5, gravity: vec3, h: real, scale: real, l
 
 
 @wp.kernel(enable_backward=False)
-def gather_states(
-    # Neighbors:
-    order: wp.array2d(dtype=int),
-    # State in:
-    x: wp.array2d(dtype=vec3),
-    v: wp.array2d(dtype=vec3),
-    rho: wp.array2d(dtype=real),
-    p: wp.array2d(dtype=real),
-    kind: wp.array2d(dtype=int),
-    # Out:
-    place_out: wp.array2d(dtype=vec4),
-    motion_out: wp.array2d(dtype=vec4),
-    pressure_out: wp.array2d(dtype=real),
-):
-    """In the order of slots: position and kind, velocity and density, pressure."""
-    world, slot = wp.tid()
-    i = order[world, slot]
-    at = x[world, i]
-    u = v[world, i]
-    place_out[world, slot] = vec4(at[0], at[1], at[2], real(kind[world, i]))
-    motion_out[world, slot] = vec4(u[0], u[1], u[2], rho[world, i])
-    pressure_out[world, slot] = p[world, i]
-
-
-@wp.kernel(enable_backward=False)
-def gather_pulls(
-    # Neighbors:
-    order: wp.array2d(dtype=int),
-    # Cotangents:
-    cotangent: wp.array2d(dtype=vec3),
-    # Out:
-    pull_out: wp.array2d(dtype=vec4),
-):
-    """Cotangents of forces in the order of slots."""
-    world, slot = wp.tid()
-    l = cotangent[world, order[world, slot]]
-    pull_out[world, slot] = vec4(l[0], l[1], l[2], real(0.0))
-
-
-@wp.kernel(enable_backward=False)
-def gather_rate_pulls(
-    # Neighbors:
-    order: wp.array2d(dtype=int),
-    # Slots in:
-    place: wp.array2d(dtype=vec4),
-    # Cotangents:
-    cotangent: wp.array2d(dtype=real),
-    # Out:
-    pull_out: wp.array2d(dtype=real),
-):
-    """Cotangents of rates in the order of slots; those of walls do not count."""
-    world, slot = wp.tid()
-    l = cotangent[world, order[world, slot]]
-    pull_out[world, slot] = wp.where(place[world, slot][3] == real(0.0), l, real(0.0))
-
-
-@wp.kernel(enable_backward=False)
 def forces(
     # Grid:
     period: vec3,
     h: real,
     scale: real,
     # Neighbors:
-    order: wp.array2d(dtype=int),
     index: wp.array3d(dtype=int),
     number: wp.array2d(dtype=int),
     # Slots in:
@@ -160,9 +103,10 @@ def forces(
     force_out: wp.array2d(dtype=vec3),
 ):
     """Sum of forces; between walls there is none."""
-    world, slot = wp.tid()
-    force_out[world, order[world, slot]] = sum_forces(
-        world, slot, number[world, slot], period, h, scale, index, place, motion, pressure, viscosity[world], vec3()
+    world, row = wp.tid()
+    found = listed(index, number, world, row)
+    force_out[world, row] = sum_forces(
+        world, row, found, period, h, scale, index, place, motion, pressure, viscosity[world], vec3()
     )
 
 
@@ -173,7 +117,6 @@ def forces_adjoint(
     h: real,
     scale: real,
     # Neighbors:
-    order: wp.array2d(dtype=int),
     index: wp.array3d(dtype=int),
     number: wp.array2d(dtype=int),
     # Slots in:
@@ -186,30 +129,18 @@ def forces_adjoint(
     pull: wp.array2d(dtype=vec4),
     # Out:
     x_out: wp.array2d(dtype=vec3),
-    state_out: wp.array2d(dtype=vec6),
+    state_out: wp.array2d(dtype=vec5),
     viscosity_out: wp.array2d(dtype=vec2),
 ):
     """Gradients of the forces' power."""
-    world, slot = wp.tid()
-    i = order[world, slot]
+    world, row = wp.tid()
+    found = listed(index, number, world, row)
     by = sum_force_gradients(
-        world,
-        slot,
-        number[world, slot],
-        period,
-        h,
-        scale,
-        index,
-        place,
-        motion,
-        pressure,
-        viscosity[world],
-        pull,
-        vec10(),
+        world, row, found, period, h, scale, index, place, motion, pressure, viscosity[world], pull, vec10()
     )
-    x_out[world, i] = vec3(by[0], by[1], by[2])
-    state_out[world, i] = vec6(by[3], by[4], by[5], by[6], by[7], real(0.0))
-    viscosity_out[world, i] = real(0.5) * vec2(by[8], by[9])
+    x_out[world, row] = vec3(by[0], by[1], by[2])
+    state_out[world, row] = vec5(by[3], by[4], by[5], by[6], by[7])
+    viscosity_out[world, row] = real(0.5) * vec2(by[8], by[9])
 
 
 @wp.kernel(enable_backward=False)
@@ -219,7 +150,6 @@ def rates(
     h: real,
     scale: real,
     # Neighbors:
-    order: wp.array2d(dtype=int),
     index: wp.array3d(dtype=int),
     number: wp.array2d(dtype=int),
     # Slots in:
@@ -233,23 +163,14 @@ def rates(
     rate_out: wp.array2d(dtype=real),
 ):
     """Sum of rates of density; that of a wall is zero."""
-    world, slot = wp.tid()
+    world, row = wp.tid()
+    found = listed(index, number, world, row)
     total = real(0.0)
-    if place[world, slot][3] == real(0.0):
+    if place[world, own_slot(index, world, row)][3] == real(0.0):
         total = sum_rates(
-            world,
-            slot,
-            number[world, slot],
-            period,
-            h,
-            scale,
-            index,
-            place,
-            motion,
-            diffusion[world],
-            stratification[world],
+            world, row, found, period, h, scale, index, place, motion, diffusion[world], stratification[world]
         )
-    rate_out[world, order[world, slot]] = total
+    rate_out[world, row] = total
 
 
 @wp.kernel(enable_backward=False)
@@ -259,7 +180,6 @@ def rates_adjoint(
     h: real,
     scale: real,
     # Neighbors:
-    order: wp.array2d(dtype=int),
     index: wp.array3d(dtype=int),
     number: wp.array2d(dtype=int),
     # Slots in:
@@ -273,17 +193,17 @@ def rates_adjoint(
     pull: wp.array2d(dtype=real),
     # Out:
     x_out: wp.array2d(dtype=vec3),
-    state_out: wp.array2d(dtype=vec6),
+    state_out: wp.array2d(dtype=vec5),
     diffusion_out: wp.array2d(dtype=real),
     stratification_out: wp.array2d(dtype=vec3),
 ):
     """Gradients of the rates' power; walls' cotangents do not count."""
-    world, slot = wp.tid()
-    i = order[world, slot]
+    world, row = wp.tid()
+    found = listed(index, number, world, row)
     by = sum_rate_gradients(
         world,
-        slot,
-        number[world, slot],
+        row,
+        found,
         period,
         h,
         scale,
@@ -295,10 +215,10 @@ def rates_adjoint(
         pull,
         vec11(),
     )
-    x_out[world, i] = vec3(by[0], by[1], by[2])
-    state_out[world, i] = vec6(by[3], by[4], by[5], by[6], real(0.0), real(0.0))
-    diffusion_out[world, i] = real(0.5) * by[7]
-    stratification_out[world, i] = real(0.5) * vec3(by[8], by[9], by[10])
+    x_out[world, row] = vec3(by[0], by[1], by[2])
+    state_out[world, row] = vec5(by[3], by[4], by[5], by[6], real(0.0))
+    diffusion_out[world, row] = real(0.5) * by[7]
+    stratification_out[world, row] = real(0.5) * vec3(by[8], by[9], by[10])
 
 
 @wp.kernel
@@ -308,7 +228,6 @@ def extensions(
     h: real,
     scale: real,
     # Neighbors:
-    order: wp.array2d(dtype=int),
     index: wp.array3d(dtype=int),
     number: wp.array2d(dtype=int),
     # Slots in:
@@ -321,16 +240,17 @@ def extensions(
     sum_out: wp.array2d(dtype=vec5),
 ):
     """Sums over the fluid around each wall particle, zero for the fluid itself."""
-    world, slot = wp.tid()
+    world, row = wp.tid()
+    slot = own_slot(index, world, row)
     total = vec5()
     if place[world, slot][3] > real(0.0):
         xi = position_of(place[world, slot])
-        for k in range(wp.min(number[world, slot], index.shape[2] - 8)):
-            s = index[world, slot, k]
+        for k in range(listed(index, number, world, row)):
+            s = index[world, row, k]
             if place[world, s][3] == real(0.0):
                 d = separation(xi, position_of(place[world, s]), period)
                 total += pair_extension(d, state_of(motion[world, s], pressure[world, s]), gravity[world], h, scale)
-    sum_out[world, order[world, slot]] = total
+    sum_out[world, row] = total
 
 
 @wp.kernel(enable_backward=False)
@@ -340,7 +260,6 @@ def extensions_adjoint(
     h: real,
     scale: real,
     # Neighbors:
-    order: wp.array2d(dtype=int),
     index: wp.array3d(dtype=int),
     number: wp.array2d(dtype=int),
     # Slots in:
@@ -353,33 +272,35 @@ def extensions_adjoint(
     cotangent: wp.array2d(dtype=vec5),
     # Out:
     x_out: wp.array2d(dtype=vec3),
-    state_out: wp.array2d(dtype=vec6),
+    state_out: wp.array2d(dtype=vec5),
     gravity_out: wp.array2d(dtype=vec3),
 ):
     """Gradients of the extensions' power: by a wall particle's place, and by all of a fluid one."""
-    world, slot = wp.tid()
+    world, row = wp.tid()
+    slot = own_slot(index, world, row)
     by_x = vec3()
     by_state = vec5()
     by_gravity = vec3()
-    i = order[world, slot]
     xi = position_of(place[world, slot])
     a = state_of(motion[world, slot], pressure[world, slot])
     wall = place[world, slot][3] > real(0.0)
-    for k in range(wp.min(number[world, slot], index.shape[2] - 8)):
-        s = index[world, slot, k]
+    for k in range(listed(index, number, world, row)):
+        s = index[world, row, k]
         d = separation(xi, position_of(place[world, s]), period)
         b = state_of(motion[world, s], pressure[world, s])
         if wall != (place[world, s][3] > real(0.0)):
             if wall:
-                gd, _a, _g, _h, _s, _l = wp.grad(extension_power)(d, b, gravity[world], h, scale, cotangent[world, i])
+                gd, _a, _g, _h, _s, _l = wp.grad(extension_power)(
+                    d, b, gravity[world], h, scale, cotangent[world, slot]
+                )
                 by_x += gd
             else:
                 fd, fa, fg, _fh, _fs, _fl = wp.grad(extension_power)(
-                    -d, a, gravity[world], h, scale, cotangent[world, order[world, s]]
+                    -d, a, gravity[world], h, scale, cotangent[world, s]
                 )
                 by_x += -fd
                 by_state += fa
                 by_gravity += fg
-    x_out[world, i] = by_x
-    state_out[world, i] = vec6(by_state[0], by_state[1], by_state[2], by_state[3], by_state[4], real(0.0))
-    gravity_out[world, i] = by_gravity
+    x_out[world, row] = by_x
+    state_out[world, row] = by_state
+    gravity_out[world, row] = by_gravity

@@ -56,8 +56,8 @@ _LANES = """
     };
 #endif
     const many none = number(0), one = number(1);
-    const int* row = index.data + (world * index.strides[0] + slot * index.strides[1]) / sizeof(int);
-    const int found = listed < index.shape[2] - 8 ? listed : index.shape[2] - 8;
+    const int* near = index.data + (world * index.strides[0] + row * index.strides[1]) / sizeof(int);
+    const int slot = near[index.shape[2] - 1];
     const number* places = (const number*)place.data + world * (place.strides[0] / sizeof(number));
     const number* motions = (const number*)motion.data + world * (motion.strides[0] / sizeof(number));
     const number *x = places + 4 * slot, *v = motions + 4 * slot, kind = x[3], rho = v[3];
@@ -71,8 +71,8 @@ _LANES = """
 
 _PAIR = """
         many there[4], moving[4], d[3], u[3];
-        gather_four(places, row + k, there);
-        gather_four(motions, row + k, moving);
+        gather_four(places, near + k, there);
+        gather_four(motions, near + k, moving);
         for (int c = 0; c < 3; ++c) d[c] = x[c] - there[c], u[c] = v[c] - moving[c];
         if (wound)
             for (int c = 0; c < 3; ++c) d[c] = d[c] - period[c] * nearest(turn[c] * d[c]);
@@ -85,7 +85,7 @@ _FRICTION = """
         const many share = there[3] == none ? one : none;
         const many acting = kind == number(0) ? one : share;
         const many rough = there[3] < number(1.5) && kind < number(1.5) ? one : none;
-        const many p = gather(pressures, row + k);
+        const many p = gather(pressures, near + k);
 """
 """Whether one of the two is fluid; whether neither is a wall without friction; pressures."""
 
@@ -114,8 +114,8 @@ _FRICTION = """
 )
 def sum_forces(
     world: int,
-    slot: int,
-    listed: int,
+    row: int,
+    found: int,
     period: vec3,
     h: real,
     scale: real,
@@ -147,7 +147,7 @@ def sum_forces(
     + _FRICTION
     + """
         many l[4];
-        gather_four(pulls, row + k, l);
+        gather_four(pulls, near + k, l);
         for (int c = 0; c < 3; ++c) l[c] = pulls[4 * slot + c] - l[c];
         const many soft = one / (square + soften), ld = dot(l, d), lu = dot(l, u);
         const many art = rough * viscosity[1] * soft, drag = rough * (number(2) * viscosity[0]);
@@ -171,8 +171,8 @@ def sum_forces(
 )
 def sum_force_gradients(
     world: int,
-    slot: int,
-    listed: int,
+    row: int,
+    found: int,
     period: vec3,
     h: real,
     scale: real,
@@ -212,8 +212,8 @@ _STRATA = """
 )
 def sum_rates(
     world: int,
-    slot: int,
-    listed: int,
+    row: int,
+    found: int,
     period: vec3,
     h: real,
     scale: real,
@@ -234,6 +234,7 @@ def sum_rates(
     _LANES
     + """
     const number* pulls = pull.data + world * (pull.strides[0] / sizeof(number));
+    const number own = kind == number(0) ? pulls[slot] : number(0);
     many by[11];
     for (int c = 0; c < 11; ++c) by[c] = none;
     for (int k = 0; k < found; k += LANES) {
@@ -241,8 +242,8 @@ def sum_rates(
     + _PAIR
     + _STRATA
     + """
-        const many l = gather(pulls, row + k), slope = w * w * w;
-        const many less = number(1) / moving[3], mine = pulls[slot] * less, yours = l * (number(1) / rho);
+        const many l = there[3] == none ? gather(pulls, near + k) : none, slope = w * w * w;
+        const many less = number(1) / moving[3], mine = own * less, yours = l * (number(1) / rho);
         const many squeeze = mine * rho + yours * moving[3], spread = mine - yours;
         const many bend = number(-1.5) * closer * w * w / q * (along * squeeze - diffusion * excess * spread);
         const many apart = slope * both_fluid * spread * diffusion;
@@ -262,8 +263,8 @@ def sum_rates(
 )
 def sum_rate_gradients(
     world: int,
-    slot: int,
-    listed: int,
+    row: int,
+    found: int,
     period: vec3,
     h: real,
     scale: real,
@@ -275,4 +276,7 @@ def sum_rate_gradients(
     pull: wp.array2d(dtype=real),
     blank: vec11,
 ) -> vec11:
-    """Gradient of both rates' power by a slot's position, velocity, density, by diffusion and stratification."""
+    """Gradient of both rates' power by a slot's position, velocity, density, by diffusion and stratification.
+
+    Walls' cotangents do not count.
+    """

@@ -11,11 +11,9 @@ W = scale (1 - q^2 / 4)^3 does from 0.89 h on, farther than nearest neighbours a
 
 import warp as wp
 
-from .._precision import real, vec3, vec4, vec6
-from .neighbors import separation
-from .sph import gather_states, position_of, velocity_of
-
-__all__ = ["gather_states", "tensions", "tensions_adjoint"]
+from .._precision import real, vec3, vec4, vec5
+from .neighbors import listed, own_slot, separation
+from .sph import position_of, velocity_of
 
 
 @wp.func
@@ -57,7 +55,6 @@ def tensions(
     h: real,
     scale: real,
     # Neighbors:
-    order: wp.array2d(dtype=int),
     index: wp.array3d(dtype=int),
     number: wp.array2d(dtype=int),
     # Slots in:
@@ -68,17 +65,18 @@ def tensions(
     force_out: wp.array2d(dtype=vec3),
 ):
     """Sum of forces between fluid."""
-    world, slot = wp.tid()
+    world, row = wp.tid()
+    slot = own_slot(index, world, row)
     total = vec3()
     xi = position_of(place[world, slot])
     m = velocity_of(motion[world, slot])
     kind = place[world, slot][3]
-    for k in range(wp.min(number[world, slot], index.shape[2] - 8)):
-        s = index[world, slot, k]
+    for k in range(listed(index, number, world, row)):
+        s = index[world, row, k]
         if kind + place[world, s][3] == real(0.0):
             d = separation(xi, position_of(place[world, s]), period)
             total += pair_tension(d, m, velocity_of(motion[world, s]), h, scale)
-    force_out[world, order[world, slot]] = total
+    force_out[world, row] = total
 
 
 @wp.kernel(enable_backward=False)
@@ -88,7 +86,6 @@ def tensions_adjoint(
     h: real,
     scale: real,
     # Neighbors:
-    order: wp.array2d(dtype=int),
     index: wp.array3d(dtype=int),
     number: wp.array2d(dtype=int),
     # Slots in:
@@ -99,24 +96,24 @@ def tensions_adjoint(
     cotangent: wp.array2d(dtype=vec3),
     # Out:
     x_out: wp.array2d(dtype=vec3),
-    state_out: wp.array2d(dtype=vec6),
+    state_out: wp.array2d(dtype=vec5),
 ):
     """Gradients of the tensions' power."""
-    world, slot = wp.tid()
+    world, row = wp.tid()
+    slot = own_slot(index, world, row)
     by_x = vec3()
     by_n = vec3()
-    i = order[world, slot]
     xi = position_of(place[world, slot])
     m = velocity_of(motion[world, slot])
     kind = place[world, slot][3]
-    li = cotangent[world, i]
-    for k in range(wp.min(number[world, slot], index.shape[2] - 8)):
-        s = index[world, slot, k]
+    li = cotangent[world, slot]
+    for k in range(listed(index, number, world, row)):
+        s = index[world, row, k]
         if kind + place[world, s][3] == real(0.0):
-            l = li - cotangent[world, order[world, s]]
+            l = li - cotangent[world, s]
             d = separation(xi, position_of(place[world, s]), period)
             gd, gn = tension_gradient(d, m, velocity_of(motion[world, s]), h, scale, l)
             by_x += gd
             by_n += gn
-    x_out[world, i] = by_x
-    state_out[world, i] = vec6(by_n[0], by_n[1], by_n[2], real(0.0), real(0.0), real(0.0))
+    x_out[world, row] = by_x
+    state_out[world, row] = vec5(by_n[0], by_n[1], by_n[2], real(0.0), real(0.0))
