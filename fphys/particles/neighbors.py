@@ -205,7 +205,7 @@ def _cells(grid: Grid) -> Any:
         integers = tuple(jax.ShapeDtypeStruct(shape, np.int32) for shape in shapes)
         return *integers, jax.ShapeDtypeStruct((valid.shape[0], 3, valid.shape[1] + ROW_END), x.dtype)
 
-    return warp_op(launches, outputs, differentiable=False, name="cells")
+    return warp_op(launches, outputs, differentiable=False, zeroed=False, name="cells")
 
 
 @functools.cache
