@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from ..bridge import kernels, warp_op
+from ..bridge import kernels, num_parts, warp_op
 from ..tree import Tree, pytree, static
 
 Array = jax.Array
@@ -18,6 +18,10 @@ Periods = tuple[tuple[float, float] | None, ...]
 
 _MARGIN = 1 + 1e-5
 """Cells are larger than the radius by this, so that rounding of a difference cannot reach past the next one."""
+
+
+ROW_END = 8
+"""Columns at the end of a row that hold no neighbour, so that neighbours are read eight at a time."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -87,9 +91,18 @@ class Neighbors(Tree):
     """
 
     order: Array  # The particle in each slot, int32, shape (world, particle).
-    index: Array  # The slots of a slot's neighbours, int32, shape (world, particle, capacity + 1), the last no one's.
+    slot: Array  # The slot of each particle, int32, shape (world, particle).
+    index: Array  # The slots of a slot's neighbours, then its own, int32, shape (world, particle, capacity + 8).
     number: Array  # How many they are, those without room included, int32, shape (world, particle).
     grid: Grid = static()
+
+    def to_slots(self, *values: Array) -> list[Array]:
+        """Arrays of one dtype, shape (world, particle, ...), in the order of slots, with gradients."""
+        return _moved(self.order, self.slot, values)
+
+    def to_particles(self, *values: Array) -> list[Array]:
+        """The way back."""
+        return _moved(self.slot, self.order, values)
 
 
 def build(grid: Grid, x: Array, valid: Array, capacity: int) -> Neighbors:
@@ -100,7 +113,42 @@ def build(grid: Grid, x: Array, valid: Array, capacity: int) -> Neighbors:
         valid: which particles take part, int32, shape (world, particle). One that is not finite takes none.
         capacity: most neighbours of a particle for which there is room.
     """
-    return Neighbors(*_build(grid, capacity)(jax.lax.stop_gradient(x), valid), grid=grid)
+    order, slot, cell, start, places = _cells(grid)(jax.lax.stop_gradient(x), valid)
+    cell = parted(cell)
+    first = jnp.arange(len(cell), dtype=jnp.int32) * (cell.shape[1] if len(order) < len(cell) else 0)
+    index, number = _lists(grid, capacity)(first, cell, start, places)
+    return Neighbors(order, slot, whole(index, len(order)), whole(number, len(order)), grid=grid)
+
+
+def parted(rows: Array) -> Array:
+    """The rows of one large world as those of several, each of which has a thread; shape (part, rows, ...)."""
+    parts = num_parts(*rows.shape[:2])
+    return rows.reshape(parts * len(rows), rows.shape[1] // parts, *rows.shape[2:])
+
+
+def whole(rows: Array, worlds: int) -> Array:
+    """Rows of parts as those of their worlds."""
+    return rows.reshape(worlds, -1, *rows.shape[2:])
+
+
+def _moved(to: Array, back: Array, values: Sequence[Array]) -> list[Array]:
+    """Values in another order, gathered as one record for each particle."""
+    flat = [v.reshape(*v.shape[:2], -1) for v in values]
+    record = _permute(to, back, jnp.concatenate(flat, axis=-1))
+    ends = np.cumsum([v.shape[-1] for v in flat])[:-1]
+    return [v.reshape(old.shape) for v, old in zip(jnp.split(record, ends, axis=-1), values, strict=True)]
+
+
+@jax.custom_vjp
+def _permute(to: Array, back: Array, record: Array) -> Array:
+    """record[w, to[w, i]]; its gradient is gathered the other way."""
+    return whole(_gather(parted(to), record), len(to))
+
+
+_permute.defvjp(
+    lambda to, back, record: (_permute(to, back, record), (to, back)),
+    lambda saved, cotangent: (None, None, _permute(*saved[::-1], cotangent)),
+)
 
 
 def wrap(periodic: Periods, x: Array) -> Array:
@@ -136,34 +184,55 @@ def neighbors(grid: Grid, x: Array, capacity: int) -> tuple[Array, Array, Array]
     index = found.index[..., :capacity]
     rows = jnp.where(listed, index, 0).reshape(len(x), -1)
     particle = jnp.take_along_axis(found.order, rows, axis=1).reshape(index.shape)
-    slot = jnp.argsort(found.order, axis=1).astype(jnp.int32)
-    index = jnp.take_along_axis(jnp.where(listed, particle, -1), slot[..., None], axis=1)
-    return index, jnp.take_along_axis(found.number, slot, axis=1), found.number.max(axis=1)
+    index = jnp.take_along_axis(jnp.where(listed, particle, -1), found.slot[..., None], axis=1)
+    return index, jnp.take_along_axis(found.number, found.slot, axis=1), found.number.max(axis=1)
 
 
 @functools.cache
-def _build(grid: Grid, capacity: int) -> Any:
-    def launches(launch: Any, x: Any, valid: Any, order: Any, index: Any, number: Any) -> None:
+def _cells(grid: Grid) -> Any:
+    """Particles by cell: order, slot, the cell of each slot, where cells begin, and positions in the order of slots."""
+
+    def launches(launch: Any, x: Any, valid: Any, order: Any, slot: Any, cell: Any, start: Any, places: Any) -> None:
         k, t = kernels(x.dtype, "particles.neighbors"), kernels(x.dtype, "_precision")
-        located, cell, start, gathered = (
-            launch.scratch(valid.shape, t.integer),
-            launch.scratch(valid.shape, t.integer),
-            launch.scratch((launch.worlds, grid.cells + 3), t.integer, zeroed=True),
-            launch.scratch(valid.shape, t.vec3),
-        )
+        located = launch.scratch(valid.shape, t.integer)
         torus = [grid.counts, grid.size, grid.lower, grid.period]
         launch(k.locate, dim=valid.shape, inputs=[*torus, x, valid], outputs=[located])
-        launch(k.counting_sort, dim=launch.worlds, inputs=[grid.cells, located], outputs=[order, cell, start])
-        launch(k.gather_positions, dim=valid.shape, inputs=[order, x], outputs=[gathered])
-        launch(
-            k.list_neighbors,
-            dim=valid.shape,
-            inputs=[grid.counts, grid.period, grid.radius, cell, start, gathered],
-            outputs=[index, number],
-        )
+        launch(k.counting_sort, dim=launch.worlds, inputs=[grid.cells, located], outputs=[order, slot, cell, start])
+        launch(k.gather_positions, dim=valid.shape, inputs=[order, x], outputs=[places])
 
     def outputs(x: Any, valid: Any) -> Any:
-        shapes = (valid.shape, (*valid.shape, capacity + 1), valid.shape)
+        shapes = (valid.shape, valid.shape, valid.shape, (valid.shape[0], grid.cells + 3))
+        integers = tuple(jax.ShapeDtypeStruct(shape, np.int32) for shape in shapes)
+        return *integers, jax.ShapeDtypeStruct((valid.shape[0], 3, valid.shape[1] + ROW_END), x.dtype)
+
+    return warp_op(launches, outputs, differentiable=False, zeroed=False, name="cells")
+
+
+@functools.cache
+def _lists(grid: Grid, capacity: int) -> Any:
+    """The rows of neighbours, from the first slot of each part on."""
+
+    def launches(launch: Any, first: Any, cell: Any, start: Any, places: Any, index: Any, number: Any) -> None:
+        inputs = [grid.counts, grid.period, grid.radius, first, cell, start, places]
+        kernel = kernels(places.dtype, "particles.neighbors").list_neighbors
+        launch(kernel, dim=cell.shape, inputs=inputs, outputs=[index, number])
+
+    def outputs(first: Any, cell: Any, start: Any, places: Any) -> Any:
+        shapes = ((*cell.shape, capacity + ROW_END), cell.shape)
         return tuple(jax.ShapeDtypeStruct(shape, np.int32) for shape in shapes)
 
     return warp_op(launches, outputs, differentiable=False, zeroed=False, name="neighbors")
+
+
+def _gather_launches(launch: Any, order: Any, record: Any, out: Any) -> None:
+    kernel = kernels(record.dtype, "particles.neighbors").gather_rows
+    launch(kernel, dim=order.shape, inputs=[order, record], outputs=[out])
+
+
+_gather = warp_op(
+    _gather_launches,
+    lambda order, record: jax.ShapeDtypeStruct((*order.shape, record.shape[2]), record.dtype),
+    differentiable=False,
+    zeroed=False,
+    name="gather",
+)

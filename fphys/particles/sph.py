@@ -100,24 +100,30 @@ def step(params: Params, state: State, force: Any = None, wall_velocity: Any = N
 def _step(params: Params, state: State, force: Array | None, wall_velocity: Array | None) -> State:
     params, clean, loads, bits = _screen(params, state, (force, wall_velocity))
     force, wall_velocity = loads
-    fluid, dt = _fluid(state), rows(params.timestep, 3)
+    dt = rows(params.timestep, 3)
     if wall_velocity is not None:
-        clean = clean.replace(v=jnp.where(fluid, clean.v, wall_velocity))
+        clean = clean.replace(v=jnp.where(_fluid(state), clean.v, wall_velocity))
     near = _neighbors(clean, bits)
+    slots = _in_slots(params, near, clean)
+    if force is not None:
+        (force,) = near.to_slots(force)
     if params.transport:
-        clean = clean.replace(rho=_density(params, clean, near))
-    boundary = _with_walls(params, clean, near)
-    push = _acceleration(params, boundary, near, force)
-    shift = clean.shift
+        slots = slots.replace(rho=_density(params, slots, near))
+    boundary = _with_walls(params, slots, near)
+    push, inside = _acceleration(params, boundary, near, force), _fluid(slots)
+    carried = []
     if params.transport:
         background, stress = _transport(params, boundary, near)
-        push, shift = push + stress, jnp.where(fluid, dt * background, 0)
-    v = clean.v + dt * jnp.where(fluid, push, 0)
-    rho, p = boundary.rho, boundary.p
+        push, carried = push + stress, [jnp.where(inside, dt * background, 0)]
+    v = slots.v + dt * jnp.where(inside, push, 0)
+    rho = boundary.rho
     if not params.transport:
-        rho = clean.rho + dt[..., 0] * _density_rate(params, boundary, v, near)
-        rho = jnp.where(fluid[..., 0], rho, boundary.rho)
-        p = jnp.where(fluid[..., 0], pressure_at(params, rho), boundary.p)
+        rho = slots.rho + dt[..., 0] * _density_rate(params, boundary, v, near)
+        rho = jnp.where(inside[..., 0], rho, boundary.rho)
+    v, rho, p, *carried = near.to_particles(v, rho, boundary.p, *carried)
+    if not params.transport:
+        p = jnp.where(_fluid(state)[..., 0], pressure_at(params, rho), p)
+    shift = carried[0] if carried else clean.shift
     x = wrap(params.periodic or (None,), clean.x + dt * (v + shift))
     fast = jnp.sqrt(jax.lax.stop_gradient(jnp.sum(v**2, -1).max(1)))
     above = params.timestep > jax.lax.stop_gradient(limit(params, fast))
@@ -137,8 +143,8 @@ def forces(params: Params, state: State) -> Array:
     """
     params = typed(bare(params), state)
     near = _neighbors(state, jnp.zeros(state.x.shape[0], jnp.uint32))
-    boundary = _with_walls(params, state, near)
-    return rows(particle_mass(params, state), 3) ** 2 * _pair_forces(params, boundary, near)
+    boundary = _with_walls(params, _in_slots(params, near, state), near)
+    return near.to_particles(rows(particle_mass(params, state), 3) ** 2 * _pair_forces(params, boundary, near))[0]
 
 
 def renew(params: Params, state: State, share: Any = 0.1) -> State:
@@ -164,8 +170,10 @@ def renew(params: Params, state: State, share: Any = 0.1) -> State:
     expect_state(params, state)
     params, dim, fluid = typed(bare(params), state), state.x.shape[-1], state.kind == FLUID
     near = _neighbors(state, state.status & jnp.uint32(Status.NONFINITE))
-    found = rows(particle_mass(params, state), 2) * sums.densities(near, _moving(state)) / filling(params, dim)
-    surface = jnp.sum((params.h * _edge(params, state, near)) ** 2, -1)
+    slots = _in_slots(params, near, state)
+    found = rows(particle_mass(params, state), 2) * sums.densities(near, _moving(slots)) / filling(params, dim)
+    surface = jnp.sum((params.h * _edge(params, slots, near)) ** 2, -1)
+    found, surface = near.to_particles(found, surface)
     inside = jnp.maximum(1 - surface / SURFACE**2, 0) ** 2
     share = rows(jnp.atleast_1d(jnp.asarray(share, state.x.dtype)), 2)
     moving = fluid & (near.number.max(axis=1, keepdims=True) > 0)
@@ -181,6 +189,13 @@ def _neighbors(state: State, bits: Array) -> Neighbors:
     """Who is near whom; in a world that stands still, nobody."""
     moving = jnp.broadcast_to((bits == 0)[:, None], state.kind.shape).astype(jnp.int32)
     return build(state.grid, in_space(state.x), moving, state.max_neighbors)
+
+
+def _in_slots(params: Params, near: Neighbors, state: State) -> State:
+    """The particles in the order of slots, as which a step reads them; neighbours are near in memory then."""
+    names = ("x", "v", "rho", "shift") if params.transport else ("x", "v", "rho")
+    *found, kind = near.to_slots(*(getattr(state, n) for n in names), state.kind.astype(state.x.dtype))
+    return state.replace(**dict(zip(names, found)), kind=kind.astype(jnp.int32))
 
 
 def _particles(state: State, v: Array | None = None) -> sums.Particles:

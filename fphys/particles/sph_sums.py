@@ -7,15 +7,16 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
+import jax.numpy as jnp
 
 from ..bridge import kernels, warp_op
-from .neighbors import Grid, Neighbors
+from .neighbors import Grid, Neighbors, parted, whole
 
 Array = jax.Array
 
 
 class Particles(NamedTuple):
-    """What a sum reads of each particle."""
+    """What a sum reads of each particle; particles stand in slots."""
 
     x: Array  # position [m], shape (world, particle, 3)
     v: Array  # velocity [m/s], shape (world, particle, 3)
@@ -42,10 +43,10 @@ class Sum:
     width: int  # numbers that a particle gets
     params: tuple[int, ...]  # numbers of each parameter that a world has
     module: str = "sph"
-    record: int = 6  # numbers that are gathered of a particle: velocity, density, what else it reads, kind
+    state: int = 5  # numbers of a particle beside its place by which there is a gradient: velocity, density, another
 
     def __call__(self, neighbors: Neighbors, particles: Particles | Moving, *params: Array) -> Array:
-        """The sum for every particle, shape (world, particle) or (world, particle, width).
+        """The sum for every slot, shape (world, particle) or (world, particle, width).
 
         Args:
             params: arrays of shape (1 | world,) or (1 | world, size). They and all of ``particles`` that is not
@@ -58,8 +59,8 @@ forces = Sum("forces", 3, (2,))
 rates = Sum("rates", 1, (1, 3))
 extensions = Sum("extensions", 5, (3,))
 tensions = Sum("tensions", 3, (), "sph_tension")
-densities = Sum("densities", 1, (), "sph_transport", 8)
-transports = Sum("transports", 6, (), "sph_transport", 8)
+densities = Sum("densities", 1, (), "sph_transport", 7)
+transports = Sum("transports", 6, (), "sph_transport", 7)
 
 
 def smoothing(grid: Grid) -> tuple[float, float]:
@@ -83,7 +84,7 @@ def _operation(what: Sum, grid: Grid) -> Callable[..., Array]:
     def pull(saved: Any, cotangent: Array) -> Any:
         neighbors, particles, params = saved
         by_x, by_state, *by_params = backward(neighbors, particles, params, cotangent)
-        else_read = by_state[..., 4:-1].reshape(particles[3].shape)
+        else_read = by_state[..., 4:].reshape(particles[3].shape)
         grads = type(particles)(by_x, by_state[..., :3], by_state[..., 3], else_read, None)  # type: ignore[arg-type]
         totals = (g.sum(axis=1) for g in by_params)
         own = (t if len(t) == len(p) else t.sum(axis=0, keepdims=True) for t, p in zip(totals, params))
@@ -93,50 +94,50 @@ def _operation(what: Sum, grid: Grid) -> Callable[..., Array]:
     return operation
 
 
-def _shape(like: Array, width: int) -> Any:
-    return jax.ShapeDtypeStruct((*like.shape[:2], *([width] if width > 1 else [])), like.dtype)
+def _records(particles: Particles | Moving) -> tuple[Array, Array, Array]:
+    """What kernels read of a slot: (position, kind), (velocity, density), and pressure or shift."""
+    x, v, rho, other, kind = particles
+    kind = kind.astype(x.dtype)
+    return jnp.concatenate([x, kind[..., None]], -1), jnp.concatenate([v, rho[..., None]], -1), other
 
 
-def _inputs(
-    what: Sum, grid: Grid, launch: Any, neighbors: Neighbors, particles: Particles | Moving, params: tuple[Any, ...]
-) -> list[Any]:
-    """What both kernels of a sum take; particles are copied into the order of slots first."""
-    x = particles.x
-    k, t = kernels(x.dtype, f"particles.{what.module}"), kernels(x.dtype, "_precision")
-    slots = [launch.scratch(x.shape[:2], v) for v in (t.vec3, getattr(t, f"vec{what.record}"))]
-    launch(k.gather_states, dim=x.shape[:2], inputs=[neighbors.order, *particles], outputs=slots)
-    found = [neighbors.order, neighbors.index, neighbors.number]
-    return [grid.period, *smoothing(grid), *found, *slots, *params]
+def _shape(like: Any, width: int, dtype: Any) -> Any:
+    return jax.ShapeDtypeStruct((*like.shape[:2], *([width] if width > 1 else [])), dtype)
 
 
-def _forward(what: Sum, grid: Grid) -> Any:
-    def launches(
-        launch: Any, neighbors: Neighbors, particles: Particles | Moving, params: tuple[Any, ...], out: Any
-    ) -> None:
-        kernel = getattr(kernels(particles.x.dtype, f"particles.{what.module}"), what.name)
-        inputs = _inputs(what, grid, launch, neighbors, particles, params)
-        launch(kernel, dim=particles.x.shape[:2], inputs=inputs, outputs=[out])
-
-    def outputs(neighbors: Neighbors, particles: Particles | Moving, params: tuple[Any, ...]) -> Any:
-        return _shape(particles.x, what.width)
-
-    return warp_op(launches, outputs, differentiable=False, zeroed=False, name=f"sph {what.name}")
+def _rows(near: Neighbors) -> tuple[Array, Array]:
+    """The rows of neighbours, in parts."""
+    return parted(near.index), parted(near.number)
 
 
-def _backward(what: Sum, grid: Grid) -> Any:
-    def launches(
-        launch: Any,
-        neighbors: Neighbors,
-        particles: Particles | Moving,
-        params: tuple[Any, ...],
-        cotangent: Any,
-        *outs: Any,
-    ) -> None:
-        kernel = getattr(kernels(particles.x.dtype, f"particles.{what.module}"), f"{what.name}_adjoint")
-        inputs = _inputs(what, grid, launch, neighbors, particles, params)
-        launch(kernel, dim=particles.x.shape[:2], inputs=[*inputs, cotangent], outputs=list(outs))
+def _forward(what: Sum, grid: Grid) -> Callable[..., Array]:
+    def launches(launch: Any, index: Any, number: Any, slots: Any, params: Any, out: Any) -> None:
+        kernel = getattr(kernels(slots[0].dtype, f"particles.{what.module}"), what.name)
+        inputs = [grid.period, *smoothing(grid), index, number, *slots, *params]
+        launch(kernel, dim=number.shape, inputs=inputs, outputs=[out])
 
-    def outputs(neighbors: Neighbors, particles: Particles | Moving, params: tuple[Any, ...], cotangent: Any) -> Any:
-        return tuple(_shape(particles.x, width) for width in (3, what.record, *what.params))
+    def outputs(index: Any, number: Any, slots: Any, params: Any) -> Any:
+        return _shape(number, what.width, slots[0].dtype)
 
-    return warp_op(launches, outputs, differentiable=False, zeroed=False, name=f"gradient of sph {what.name}")
+    op = warp_op(launches, outputs, differentiable=False, zeroed=False, name=f"sph {what.name}")
+    return lambda near, particles, params: whole(op(*_rows(near), _records(particles), params), len(near.order))
+
+
+def _backward(what: Sum, grid: Grid) -> Callable[..., tuple[Array, ...]]:
+    def launches(launch: Any, index: Any, number: Any, slots: Any, params: Any, cotangent: Any, *outs: Any) -> None:
+        kernel = getattr(kernels(slots[0].dtype, f"particles.{what.module}"), f"{what.name}_adjoint")
+        inputs = [grid.period, *smoothing(grid), index, number, *slots, *params, cotangent]
+        launch(kernel, dim=number.shape, inputs=inputs, outputs=list(outs))
+
+    def outputs(index: Any, number: Any, slots: Any, params: Any, cotangent: Any) -> Any:
+        return tuple(_shape(number, width, slots[0].dtype) for width in (3, what.state, *what.params))
+
+    op = warp_op(launches, outputs, differentiable=False, zeroed=False, name=f"gradient of sph {what.name}")
+
+    def gradients(near: Neighbors, particles: Any, params: Any, cotangent: Array) -> tuple[Array, ...]:
+        if what is forces:  # read as vectors of four
+            cotangent = jnp.pad(cotangent, ((0, 0), (0, 0), (0, 1)))
+        found = op(*_rows(near), _records(particles), params, cotangent)
+        return tuple(whole(g, len(near.order)) for g in found)
+
+    return gradients

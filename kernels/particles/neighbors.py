@@ -62,15 +62,18 @@ def counting_sort(
     cell: wp.array2d(dtype=int),
     # Out:
     order_out: wp.array2d(dtype=int),
+    slot_out: wp.array2d(dtype=int),
     slot_cell_out: wp.array2d(dtype=int),
     start_out: wp.array2d(dtype=int),
 ):
-    """Particles by cell, and by their number within a cell; ``start`` must be zero before.
+    """Particles by cell, and by their number within a cell, and the slot of each.
 
     Cell c's slots are start[c] to start[c + 1]. Particles without a cell stand last, their cell -1.
     """
     world = wp.tid()
     n = cell.shape[1]
+    for c in range(cells + 3):
+        start_out[world, c] = 0
     for i in range(n):
         c = cell[world, i] + 2
         start_out[world, c] = start_out[world, c] + 1
@@ -81,6 +84,7 @@ def counting_sort(
         slot = start_out[world, c + 1]
         start_out[world, c + 1] = slot + 1
         order_out[world, slot] = i
+        slot_out[world, i] = slot
         slot_cell_out[world, slot] = wp.where(c < cells, c, -1)
 
 
@@ -91,61 +95,146 @@ def gather_positions(
     # State in:
     x: wp.array2d(dtype=vec3),
     # Out:
-    x_out: wp.array2d(dtype=vec3),
+    x_out: wp.array3d(dtype=real),
 ):
-    """Positions in the order of slots."""
+    """Positions in the order of slots, each axis on its own, (world, axis, slot)."""
     world, slot = wp.tid()
-    x_out[world, slot] = x[world, order[world, slot]]
+    at = x[world, order[world, slot]]
+    for axis in range(3):
+        x_out[world, axis, slot] = at[axis]
 
 
 @wp.func_native("""
-    const int nx = count[0], ny = count[1], nz = count[2];
-    const int cx = cell % nx, cy = (cell / nx) % ny, cz = cell / (nx * ny);
-    const int* first = start.data + world * (start.strides[0] / sizeof(int));
-    const auto* X = x.data + world * (x.strides[0] / sizeof(*x.data));
-    int* to = index.data + (world * index.strides[0] + slot * index.strides[1]) / sizeof(int);
-    const int last = index.shape[2] - 1;
-    const auto reach = radius * radius;
-    const auto centre = X[slot];
-    int found = 0;
-    for (int dz = nz > 1 ? -1 : 0; dz <= (nz > 1 ? 1 : 0); ++dz)
-        for (int dy = -1; dy <= 1; ++dy) {
-            const int wz = cz + dz < 0 ? nz : cz + dz >= nz ? -nz : 0;
-            const int wy = cy + dy < 0 ? ny : cy + dy >= ny ? -ny : 0;
-            const int* row = first + ((cz + dz + wz) * ny + cy + dy + wy) * nx;
-            const auto c1 = centre[1] + (wy > 0) * period[1] - (wy < 0) * period[1];
-            const auto c2 = centre[2] + (wz > 0) * period[2] - (wz < 0) * period[2];
-            const int across = cx == 0 ? nx - 1 : cx == nx - 1 ? 0 : -1;
-            for (int part = 0; part < (across < 0 ? 1 : 2); ++part) {
-                const int from = part ? across : cx == 0 ? 0 : cx - 1;
-                const int end = part ? across : cx == nx - 1 ? cx : cx + 1;
-                const auto c0 = centre[0] + part * (cx == 0 ? period[0] : -period[0]);
-                for (int s = row[from]; s < row[end + 1]; ++s) {
-                    const auto d0 = c0 - X[s][0], d1 = c1 - X[s][1], d2 = c2 - X[s][2];
-                    to[found < last ? found : last] = s;
-                    found += (d0 * d0 + d1 * d1 + d2 * d2 < reach) & (s != slot);
+    const int width = value.shape[2];
+    const auto* from = value.data + world * (value.strides[0] / sizeof(*value.data)) + source * width;
+    auto* to = copy.data + world * (copy.strides[0] / sizeof(*copy.data)) + row * width;
+    for (int k = 0; k < width; ++k) to[k] = from[k];
+""")
+def copy_row(world: int, source: int, row: int, value: wp.array3d(dtype=real), copy: wp.array3d(dtype=real)):
+    """Copy one row's numbers."""
+
+
+@wp.kernel(enable_backward=False)
+def gather_rows(
+    # Order:
+    order: wp.array2d(dtype=int),
+    # In:
+    value: wp.array3d(dtype=real),
+    # Out:
+    value_out: wp.array3d(dtype=real),
+):
+    """What stands in other places."""
+    world, row = wp.tid()
+    copy_row(world, order[world, row], row, value, value_out)
+
+
+@wp.func_native("""
+    typedef decltype(radius * radius) number;
+    const int* cells = cell.data + world * (cell.strides[0] / sizeof(int));
+    const int* starts = start.data + world * (start.strides[0] / sizeof(int));
+    const number* X = x.data + world * (x.strides[0] / sizeof(number));
+    const number *Y = X + x.shape[2], *Z = Y + x.shape[2];
+    const int here = cells[row], width = index.shape[2], room = width - 8;
+    int* rows = index.data + (world * index.strides[0] + row * index.strides[1]) / sizeof(int);
+    int* numbers = found.data + world * (found.strides[0] / sizeof(int)) + row;
+    const number reach = radius * radius;
+#ifdef __CUDACC__
+    constexpr int MOST = 1;
+    const int rest = 1;
+#else
+    constexpr int MOST = 16;
+    if (here >= 0 && row > 0 && cells[row - 1] == here) return;  // with the first of its cell
+    int rest = 1;
+    while (here >= 0 && row + rest < cell.shape[1] && cells[row + rest] == here) ++rest;
+    typedef number many __attribute__((ext_vector_type(8)));
+    typedef int lanes __attribute__((ext_vector_type(8)));
+    typedef bool mask __attribute__((ext_vector_type(8)));
+    typedef unsigned char bytes __attribute__((ext_vector_type(8)));
+    struct Table { unsigned char lane[256][8]; };
+    static constexpr Table near_first = [] {  // for every mask, its lanes
+        Table table{};
+        for (int bits = 0; bits < 256; ++bits)
+            for (int lane = 0, place = 0; lane < 8; ++lane)
+                if (bits >> lane & 1) table.lane[bits][place++] = lane;
+        return table;
+    }();
+#endif
+    for (int done = 0; done < rest; done += MOST) {
+        const int members = rest - done < MOST ? rest - done : MOST, slot = first + row + done;
+        int* const lists = rows + done * width;
+        int number_near[MOST] = {0};
+        auto append = [&](int from, int end, number turn0, number turn1, number turn2) {
+            number c0[MOST], c1[MOST], c2[MOST];
+            for (int k = 0; k < members; ++k)
+                c0[k] = X[slot + k] + turn0, c1[k] = Y[slot + k] + turn1, c2[k] = Z[slot + k] + turn2;
+#ifdef __CUDACC__
+            for (int s = from; s < end; ++s) {
+                const number d0 = c0[0] - X[s], d1 = c1[0] - Y[s], d2 = c2[0] - Z[s];
+                lists[number_near[0] < room ? number_near[0] : room] = s;
+                number_near[0] += (d0 * d0 + d1 * d1 + d2 * d2 < reach) & (s != slot);
+            }
+#else
+            for (int s = from; s < end; s += 8) {
+                many x0, x1, x2;
+                __builtin_memcpy(&x0, X + s, sizeof(many));
+                __builtin_memcpy(&x1, Y + s, sizeof(many));
+                __builtin_memcpy(&x2, Z + s, sizeof(many));
+                const lanes at = s + lanes{0, 1, 2, 3, 4, 5, 6, 7};
+                for (int k = 0; k < members; ++k) {
+                    const many d0 = c0[k] - x0, d1 = c1[k] - x1, d2 = c2[k] - x2;
+                    const lanes near = __builtin_convertvector(d0 * d0 + d1 * d1 + d2 * d2 < reach, lanes);
+                    const mask kept = __builtin_convertvector(near & (at < end) & (at != slot + k), mask);
+                    const unsigned char bits = __builtin_bit_cast(unsigned char, kept);
+                    bytes chosen;
+                    __builtin_memcpy(&chosen, near_first.lane[bits], sizeof(bytes));
+                    const lanes slots = s + __builtin_convertvector(chosen, lanes);
+                    const int place = number_near[k] < room ? number_near[k] : room;
+                    __builtin_memcpy(lists + k * width + place, &slots, sizeof(lanes));
+                    number_near[k] += __builtin_popcount(bits);
                 }
             }
+#endif
+        };
+        const int nx = count[0], ny = count[1], nz = count[2];
+        const int cx = here % nx, cy = (here / nx) % ny, cz = here / (nx * ny);
+        for (int dz = nz > 1 ? -1 : 0; here >= 0 && dz <= (nz > 1 ? 1 : 0); ++dz)
+            for (int dy = -1; dy <= 1; ++dy) {
+                const int wz = cz + dz < 0 ? nz : cz + dz >= nz ? -nz : 0;
+                const int wy = cy + dy < 0 ? ny : cy + dy >= ny ? -ny : 0;
+                const int* line = starts + ((cz + dz + wz) * ny + cy + dy + wy) * nx;
+                const number turn1 = (wy > 0) * period[1] - (wy < 0) * period[1];
+                const number turn2 = (wz > 0) * period[2] - (wz < 0) * period[2];
+                append(line[cx == 0 ? 0 : cx - 1], line[cx == nx - 1 ? nx : cx + 2], number(0), turn1, turn2);
+                if (cx == 0) append(line[nx - 1], line[nx], period[0], turn1, turn2);
+                if (cx == nx - 1) append(line[0], line[1], -period[0], turn1, turn2);
+            }
+        for (int k = 0; k < members; ++k) {
+            int* const list = lists + k * width;
+            numbers[done + k] = number_near[k];
+            for (int e = 0; e < 8; ++e) list[(number_near[k] < room ? number_near[k] : room) + e] = slot + k;
+            list[width - 1] = slot + k;
         }
-    return found;
+    }
 """)
-def append_near(
+def list_cell(
     world: int,
-    slot: int,
-    cell: int,
+    row: int,
+    first: int,
     count: vec3i,
     period: vec3,
     radius: real,
+    cell: wp.array2d(dtype=int),
     start: wp.array2d(dtype=int),
-    x: wp.array2d(dtype=vec3),
+    x: wp.array3d(dtype=real),
     index: wp.array3d(dtype=int),
-) -> int:
-    """Write the slots near one in a cell into its row, and return how many they are.
+    found: wp.array2d(dtype=int),
+):
+    """Write the slots near one into its row, then its own, and how many are near; -1 is no cell.
 
     Cells that follow one another along the first axis are one run of slots; where the three of them cross the seam of
-    the torus they are two. Beyond a seam the centre is moved by the period. Every candidate is written and the place
-    moves on if it is near, so there is no branch to predict. Native, for Warp's own indexing multiplies by strides at
-    every access.
+    the torus they are two. Beyond a seam the centre is moved by the period. A processor looks at eight candidates at
+    once, for all of a cell in its turn: a table says which lanes of a mask are set, and as many are written, so there
+    is no branch to predict. On a GPU each slot looks for itself.
     """
 
 
@@ -156,24 +245,34 @@ def list_neighbors(
     period: vec3,
     radius: real,
     # Cells:
+    first: wp.array(dtype=int),
     cell: wp.array2d(dtype=int),
     start: wp.array2d(dtype=int),
     # Slots in:
-    x: wp.array2d(dtype=vec3),
+    x: wp.array3d(dtype=real),
     # Out:
     index_out: wp.array3d(dtype=int),
     number_out: wp.array2d(dtype=int),
 ):
-    """For each slot the others within the radius; those for which there is no room are counted alone.
+    """For each slot, from the first on, the others within the radius; those without room are counted alone.
 
-    The last column is no neighbour's, but where the candidates are written that come after.
+    Behind its neighbours a slot stands itself, up to a whole eight of them. The last eight columns are where candidates
+    are written that come after; the very last is always the slot's own.
     """
-    world, slot = wp.tid()
-    found = int(0)
-    c = cell[world, slot]
-    if c >= 0:
-        found = append_near(world, slot, c, count, period, radius, start, x, index_out)
-    number_out[world, slot] = found
+    world, row = wp.tid()
+    list_cell(world, row, first[world], count, period, radius, cell, start, x, index_out, number_out)
+
+
+@wp.func
+def listed(index: wp.array3d(dtype=int), number: wp.array2d(dtype=int), world: int, row: int) -> int:
+    """How many neighbours there are in a row."""
+    return wp.min(number[world, row], index.shape[2] - 8)
+
+
+@wp.func
+def own_slot(index: wp.array3d(dtype=int), world: int, row: int) -> int:
+    """The slot whose neighbours stand in a row."""
+    return index[world, row, index.shape[2] - 1]
 
 
 @wp.func

@@ -3,7 +3,7 @@
 The stress of a surface is tangential, T = sigma delta (I - n n) (Lafaurie et al. 1994). Here n is the gradient of the
 share of space that fluid fills, and |n|^2 takes the place of delta: T = |n|^2 I - n n, a polynomial, which fades inside
 without a threshold. The force is antisymmetric in the pair, so that momentum is kept to rounding (Hu and Adams 2006).
-How gradients are made is told in ``sph.py``, whose ``state`` this is too, with n in the place of the velocity.
+How gradients are made, and what is read of a slot, is told in ``sph.py``; n is in the place of the velocity here.
 
 Particles under tension clump where a kernel's slope falls with distance, and Wendland's does from 0.5 h on. That of
 W = scale (1 - q^2 / 4)^3 does from 0.89 h on, farther than nearest neighbours are.
@@ -11,11 +11,9 @@ W = scale (1 - q^2 / 4)^3 does from 0.89 h on, farther than nearest neighbours a
 
 import warp as wp
 
-from .._precision import real, vec3, vec6
-from .neighbors import separation
-from .sph import gather_states, velocity_of
-
-__all__ = ["gather_states", "tensions", "tensions_adjoint"]
+from .._precision import real, vec3, vec4, vec5
+from .neighbors import listed, own_slot, separation
+from .sph import position_of, velocity_of
 
 
 @wp.func
@@ -32,19 +30,15 @@ def tension_bend(d: vec3, h: real, scale: real) -> real:
 
 
 @wp.func
-def pair_tension(d: vec3, a: vec6, b: vec6, h: real, scale: real) -> vec3:
+def pair_tension(d: vec3, m: vec3, n: vec3, h: real, scale: real) -> vec3:
     """Force on a by b, (T_a + T_b) grad W."""
-    m = velocity_of(a)
-    n = velocity_of(b)
     stress = (wp.dot(m, m) + wp.dot(n, n)) * d - wp.dot(m, d) * m - wp.dot(n, d) * n
     return tension_slope(d, h, scale) * stress
 
 
 @wp.func
-def tension_gradient(d: vec3, a: vec6, b: vec6, h: real, scale: real, l: vec3) -> tuple[vec3, vec3]:
+def tension_gradient(d: vec3, m: vec3, n: vec3, h: real, scale: real, l: vec3) -> tuple[vec3, vec3]:
     """Gradient of l . pair_tension by d and by n of a."""
-    m = velocity_of(a)
-    n = velocity_of(b)
     slope = tension_slope(d, h, scale)
     ld = wp.dot(l, d)
     size = wp.dot(m, m) + wp.dot(n, n)
@@ -61,26 +55,28 @@ def tensions(
     h: real,
     scale: real,
     # Neighbors:
-    order: wp.array2d(dtype=int),
     index: wp.array3d(dtype=int),
     number: wp.array2d(dtype=int),
     # Slots in:
-    x: wp.array2d(dtype=vec3),
-    state: wp.array2d(dtype=vec6),
+    place: wp.array2d(dtype=vec4),
+    motion: wp.array2d(dtype=vec4),
+    pressure: wp.array2d(dtype=real),
     # Out:
     force_out: wp.array2d(dtype=vec3),
 ):
     """Sum of forces between fluid."""
-    world, slot = wp.tid()
+    world, row = wp.tid()
+    slot = own_slot(index, world, row)
     total = vec3()
-    xi = x[world, slot]
-    a = state[world, slot]
-    for k in range(wp.min(number[world, slot], index.shape[2] - 1)):
-        s = index[world, slot, k]
-        b = state[world, s]
-        if a[5] + b[5] == real(0.0):
-            total += pair_tension(separation(xi, x[world, s], period), a, b, h, scale)
-    force_out[world, order[world, slot]] = total
+    xi = position_of(place[world, slot])
+    m = velocity_of(motion[world, slot])
+    kind = place[world, slot][3]
+    for k in range(listed(index, number, world, row)):
+        s = index[world, row, k]
+        if kind + place[world, s][3] == real(0.0):
+            d = separation(xi, position_of(place[world, s]), period)
+            total += pair_tension(d, m, velocity_of(motion[world, s]), h, scale)
+    force_out[world, row] = total
 
 
 @wp.kernel(enable_backward=False)
@@ -90,34 +86,34 @@ def tensions_adjoint(
     h: real,
     scale: real,
     # Neighbors:
-    order: wp.array2d(dtype=int),
     index: wp.array3d(dtype=int),
     number: wp.array2d(dtype=int),
     # Slots in:
-    x: wp.array2d(dtype=vec3),
-    state: wp.array2d(dtype=vec6),
+    place: wp.array2d(dtype=vec4),
+    motion: wp.array2d(dtype=vec4),
+    pressure: wp.array2d(dtype=real),
     # Cotangents:
     cotangent: wp.array2d(dtype=vec3),
     # Out:
     x_out: wp.array2d(dtype=vec3),
-    state_out: wp.array2d(dtype=vec6),
+    state_out: wp.array2d(dtype=vec5),
 ):
     """Gradients of the tensions' power."""
-    world, slot = wp.tid()
+    world, row = wp.tid()
+    slot = own_slot(index, world, row)
     by_x = vec3()
     by_n = vec3()
-    i = order[world, slot]
-    xi = x[world, slot]
-    a = state[world, slot]
-    li = cotangent[world, i]
-    for k in range(wp.min(number[world, slot], index.shape[2] - 1)):
-        s = index[world, slot, k]
-        b = state[world, s]
-        if a[5] + b[5] == real(0.0):
-            l = li - cotangent[world, order[world, s]]
-            d = separation(xi, x[world, s], period)
-            gd, gn = tension_gradient(d, a, b, h, scale, l)
+    xi = position_of(place[world, slot])
+    m = velocity_of(motion[world, slot])
+    kind = place[world, slot][3]
+    li = cotangent[world, slot]
+    for k in range(listed(index, number, world, row)):
+        s = index[world, row, k]
+        if kind + place[world, s][3] == real(0.0):
+            l = li - cotangent[world, s]
+            d = separation(xi, position_of(place[world, s]), period)
+            gd, gn = tension_gradient(d, m, velocity_of(motion[world, s]), h, scale, l)
             by_x += gd
             by_n += gn
-    x_out[world, i] = by_x
-    state_out[world, i] = vec6(by_n[0], by_n[1], by_n[2], real(0.0), real(0.0), real(0.0))
+    x_out[world, row] = by_x
+    state_out[world, row] = vec5(by_n[0], by_n[1], by_n[2], real(0.0), real(0.0))

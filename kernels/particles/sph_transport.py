@@ -2,18 +2,18 @@
 
 Density is summed over neighbours instead of integrated, and particles move with a velocity of their own, v + shift,
 which a constant background pressure keeps them regular by; what they so carry across is a stress. How the gradients
-are made is told in ``sph.py``. ``state`` of a particle is (velocity, density, shift, kind).
+are made is told in ``sph.py``; what is read of a slot is told there, too, with the shift in the place of the pressure.
 """
 
 import warp as wp
 
-from .._precision import real, vec3, vec6, vec8
-from .neighbors import separation
-from .sph import kernel_slope, kernel_value
+from .._precision import real, vec3, vec4, vec6, vec7
+from .neighbors import listed, own_slot, separation
+from .sph import kernel_slope, kernel_value, position_of
 
 
 @wp.func
-def pair_transport(d: vec3, a: vec8, b: vec8, h: real, scale: real) -> vec6:
+def pair_transport(d: vec3, a: vec7, b: vec7, h: real, scale: real) -> vec6:
     """Background pressure w grad W and stress w (A_i + A_j) / 2 grad W, antisymmetric.
 
     w = 1 / rho_i^2 + 1 / rho_j^2, and A = rho v (x) shift.
@@ -26,32 +26,15 @@ def pair_transport(d: vec3, a: vec8, b: vec8, h: real, scale: real) -> vec6:
 
 
 @wp.func
-def transport_power(d: vec3, a: vec8, b: vec8, h: real, scale: real, l: vec6) -> real:
+def transport_power(d: vec3, a: vec7, b: vec7, h: real, scale: real, l: vec6) -> real:
     """A pair's power; l is the difference of their cotangents."""
     return wp.dot(l, pair_transport(d, a, b, h, scale))
 
 
-@wp.kernel(enable_backward=False)
-def gather_states(
-    # Neighbors:
-    order: wp.array2d(dtype=int),
-    # State in:
-    x: wp.array2d(dtype=vec3),
-    v: wp.array2d(dtype=vec3),
-    rho: wp.array2d(dtype=real),
-    shift: wp.array2d(dtype=vec3),
-    kind: wp.array2d(dtype=int),
-    # Out:
-    x_out: wp.array2d(dtype=vec3),
-    state_out: wp.array2d(dtype=vec8),
-):
-    """Positions and states in the order of slots."""
-    world, slot = wp.tid()
-    i = order[world, slot]
-    x_out[world, slot] = x[world, i]
-    v_i = v[world, i]
-    u = shift[world, i]
-    state_out[world, slot] = vec8(v_i[0], v_i[1], v_i[2], rho[world, i], u[0], u[1], u[2], real(kind[world, i]))
+@wp.func
+def carrier_of(motion: vec4, shift: vec3) -> vec7:
+    """What the stress takes: velocity, density, shift."""
+    return vec7(motion[0], motion[1], motion[2], motion[3], shift[0], shift[1], shift[2])
 
 
 @wp.kernel
@@ -61,22 +44,23 @@ def densities(
     h: real,
     scale: real,
     # Neighbors:
-    order: wp.array2d(dtype=int),
     index: wp.array3d(dtype=int),
     number: wp.array2d(dtype=int),
     # Slots in:
-    x: wp.array2d(dtype=vec3),
-    state: wp.array2d(dtype=vec8),
+    place: wp.array2d(dtype=vec4),
+    motion: wp.array2d(dtype=vec4),
+    shift: wp.array2d(dtype=vec3),
     # Out:
     density_out: wp.array2d(dtype=real),
 ):
     """Sum of W over all particles, walls and the particle itself included."""
-    world, slot = wp.tid()
+    world, row = wp.tid()
+    slot = own_slot(index, world, row)
     total = kernel_value(vec3(), h, scale)
-    for k in range(wp.min(number[world, slot], index.shape[2] - 1)):
-        d = separation(x[world, slot], x[world, index[world, slot, k]], period)
+    for k in range(listed(index, number, world, row)):
+        d = separation(position_of(place[world, slot]), position_of(place[world, index[world, row, k]]), period)
         total += kernel_value(d, h, scale)
-    density_out[world, order[world, slot]] = total
+    density_out[world, row] = total
 
 
 @wp.kernel(enable_backward=False)
@@ -86,28 +70,28 @@ def densities_adjoint(
     h: real,
     scale: real,
     # Neighbors:
-    order: wp.array2d(dtype=int),
     index: wp.array3d(dtype=int),
     number: wp.array2d(dtype=int),
     # Slots in:
-    x: wp.array2d(dtype=vec3),
-    state: wp.array2d(dtype=vec8),
+    place: wp.array2d(dtype=vec4),
+    motion: wp.array2d(dtype=vec4),
+    shift: wp.array2d(dtype=vec3),
     # Cotangents:
     cotangent: wp.array2d(dtype=real),
     # Out:
     x_out: wp.array2d(dtype=vec3),
-    state_out: wp.array2d(dtype=vec8),
+    state_out: wp.array2d(dtype=vec7),
 ):
     """Gradients of the densities' power (l_i + l_j) W."""
-    world, slot = wp.tid()
+    world, row = wp.tid()
+    slot = own_slot(index, world, row)
     by_x = vec3()
-    i = order[world, slot]
-    for k in range(wp.min(number[world, slot], index.shape[2] - 1)):
-        s = index[world, slot, k]
-        d = separation(x[world, slot], x[world, s], period)
-        by_x += (cotangent[world, i] + cotangent[world, order[world, s]]) * kernel_slope(d, h, scale) * d
-    x_out[world, i] = by_x
-    state_out[world, i] = vec8()
+    for k in range(listed(index, number, world, row)):
+        s = index[world, row, k]
+        d = separation(position_of(place[world, slot]), position_of(place[world, s]), period)
+        by_x += (cotangent[world, slot] + cotangent[world, s]) * kernel_slope(d, h, scale) * d
+    x_out[world, row] = by_x
+    state_out[world, row] = vec7()
 
 
 @wp.kernel
@@ -117,26 +101,28 @@ def transports(
     h: real,
     scale: real,
     # Neighbors:
-    order: wp.array2d(dtype=int),
     index: wp.array3d(dtype=int),
     number: wp.array2d(dtype=int),
     # Slots in:
-    x: wp.array2d(dtype=vec3),
-    state: wp.array2d(dtype=vec8),
+    place: wp.array2d(dtype=vec4),
+    motion: wp.array2d(dtype=vec4),
+    shift: wp.array2d(dtype=vec3),
     # Out:
     transport_out: wp.array2d(dtype=vec6),
 ):
     """Sums of background pressure and of stress; between walls there is none."""
-    world, slot = wp.tid()
+    world, row = wp.tid()
+    slot = own_slot(index, world, row)
     total = vec6()
-    xi = x[world, slot]
-    a = state[world, slot]
-    for k in range(wp.min(number[world, slot], index.shape[2] - 1)):
-        s = index[world, slot, k]
-        b = state[world, s]
-        if a[7] == real(0.0) or b[7] == real(0.0):
-            total += pair_transport(separation(xi, x[world, s], period), a, b, h, scale)
-    transport_out[world, order[world, slot]] = total
+    xi = position_of(place[world, slot])
+    a = carrier_of(motion[world, slot], shift[world, slot])
+    kind = place[world, slot][3]
+    for k in range(listed(index, number, world, row)):
+        s = index[world, row, k]
+        b = carrier_of(motion[world, s], shift[world, s])
+        if kind == real(0.0) or place[world, s][3] == real(0.0):
+            total += pair_transport(separation(xi, position_of(place[world, s]), period), a, b, h, scale)
+    transport_out[world, row] = total
 
 
 @wp.kernel(enable_backward=False)
@@ -146,34 +132,35 @@ def transports_adjoint(
     h: real,
     scale: real,
     # Neighbors:
-    order: wp.array2d(dtype=int),
     index: wp.array3d(dtype=int),
     number: wp.array2d(dtype=int),
     # Slots in:
-    x: wp.array2d(dtype=vec3),
-    state: wp.array2d(dtype=vec8),
+    place: wp.array2d(dtype=vec4),
+    motion: wp.array2d(dtype=vec4),
+    shift: wp.array2d(dtype=vec3),
     # Cotangents:
     cotangent: wp.array2d(dtype=vec6),
     # Out:
     x_out: wp.array2d(dtype=vec3),
-    state_out: wp.array2d(dtype=vec8),
+    state_out: wp.array2d(dtype=vec7),
 ):
     """Gradients of the transports' power."""
-    world, slot = wp.tid()
+    world, row = wp.tid()
+    slot = own_slot(index, world, row)
     by_x = vec3()
-    by_state = vec8()
-    i = order[world, slot]
-    xi = x[world, slot]
-    a = state[world, slot]
-    li = cotangent[world, i]
-    for k in range(wp.min(number[world, slot], index.shape[2] - 1)):
-        s = index[world, slot, k]
-        b = state[world, s]
-        if a[7] == real(0.0) or b[7] == real(0.0):
-            d = separation(xi, x[world, s], period)
-            l = li - cotangent[world, order[world, s]]
+    by_state = vec7()
+    xi = position_of(place[world, slot])
+    a = carrier_of(motion[world, slot], shift[world, slot])
+    kind = place[world, slot][3]
+    li = cotangent[world, slot]
+    for k in range(listed(index, number, world, row)):
+        s = index[world, row, k]
+        b = carrier_of(motion[world, s], shift[world, s])
+        if kind == real(0.0) or place[world, s][3] == real(0.0):
+            d = separation(xi, position_of(place[world, s]), period)
+            l = li - cotangent[world, s]
             gd, ga, _b, _h, _s, _l = wp.grad(transport_power)(d, a, b, h, scale, l)
             by_x += gd
             by_state += ga
-    x_out[world, i] = by_x
-    state_out[world, i] = by_state
+    x_out[world, row] = by_x
+    state_out[world, row] = by_state
