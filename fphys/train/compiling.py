@@ -4,10 +4,12 @@ import functools
 
 import jax
 
-_OPTIONS = {"xla_cpu_experimental_ynn_fusion_type": "LIBRARY_FUSION_TYPE_INDIVIDUAL_DOT,LIBRARY_FUSION_TYPE_REDUCE"}
+_OPTIONS: dict[str, str | bool] = {
+    "xla_cpu_experimental_ynn_fusion_type": "LIBRARY_FUSION_TYPE_INDIVIDUAL_DOT,LIBRARY_FUSION_TYPE_REDUCE"
+}
 
 
-def compiler_options() -> dict[str, str]:
+def compiler_options() -> dict[str, str | bool]:
     """What :func:`fphys.train.fit` compiles with, for loops of your own: ``jax.jit(step, compiler_options=...)``.
 
     On a CPU, XLA leaves products of matrices, sums and convolutions to a library whose convolutions run on one thread.
