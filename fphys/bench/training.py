@@ -75,7 +75,7 @@ def _fphys(name: str) -> Callable[[int], Workload]:
             update = (
                 jax.jit(lambda state, pair: train.step(loss_fn, optimizer, state, pair), donate_argnums=0)
                 .lower(state, pair)
-                .compile()
+                .compile(train.compiler_options())
             )
 
         def step() -> float:

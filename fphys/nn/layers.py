@@ -5,6 +5,7 @@ pretrained weights needs the latter: with a stride, ``"SAME"`` pads other sides 
 """
 
 import dataclasses
+import functools
 import math
 from collections.abc import Sequence
 from typing import Any
@@ -16,6 +17,8 @@ from flax import nnx
 
 Array = jax.Array
 Size = int | Sequence[int]
+
+_FEW = 16  # cells of a window, up to which they are compared one by one
 
 
 class _Conv(nnx.Conv):
@@ -82,7 +85,8 @@ class Embedding(nnx.Embed):
 class MaxPool2d:
     """The largest of each window of (batch, height, width, channel); ``stride`` is the window's size by default.
 
-    The gradient goes to the largest element of each window.
+    The gradient goes to the largest element of each window: to the first of equals, as torch's, where windows
+    do not overlap.
     """
 
     kernel_size: Size
@@ -92,7 +96,8 @@ class MaxPool2d:
     def __call__(self, x: Array) -> Array:
         window, stride, padding = _window(self)
         if stride == window and not any(padding):
-            return _blocks(x, window).max((2, 4))
+            blocks = _blocks(x, window)
+            return _largest(blocks) if math.prod(window) <= _FEW else blocks.max((2, 4))
         return nnx.pool(x, -jnp.inf, jax.lax.max, window, stride, [(p, p) for p in padding])
 
 
@@ -157,6 +162,30 @@ def _blocks(x: Array, window: tuple[int, ...]) -> Array:
     (h, w), (rows, columns) = window, (x.shape[-3] // window[0], x.shape[-2] // window[1])
     x = x[..., : rows * h, : columns * w, :]
     return x.reshape(math.prod(x.shape[:-3]), rows, h, columns, w, x.shape[-1])
+
+
+@jax.custom_jvp
+def _largest(blocks: Array) -> Array:
+    """Over axes 2 and 4; not by a reduction, whose gradient keeps a convolution on one thread (docs/decisions, 12)."""
+    return functools.reduce(jnp.maximum, _cells(blocks))
+
+
+@_largest.defjvp
+def _(primals: tuple[Array], tangents: tuple[Array]) -> tuple[Array, Array]:
+    (blocks,), (tangent,) = primals, tangents
+    blocks = jax.lax.optimization_barrier(blocks)  # or what comes before is computed again for every cell
+    largest, cells = _largest(blocks), _cells(blocks)
+    first = jnp.full(largest.shape, len(cells) - 1, jnp.int8)
+    for number in reversed(range(len(cells) - 1)):
+        first = jnp.where(cells[number] == largest, jnp.int8(number), first)
+    first = jax.lax.optimization_barrier(first)
+    h, w = blocks.shape[2], blocks.shape[4]
+    numbers = jnp.arange(h * w, dtype=jnp.int8).reshape(1, 1, h, 1, w, 1)
+    return largest, jnp.where(first[:, :, None, :, None] == numbers, tangent, 0).sum((2, 4))
+
+
+def _cells(blocks: Array) -> list[Array]:
+    return [blocks[:, :, i, :, j] for i in range(blocks.shape[2]) for j in range(blocks.shape[4])]
 
 
 def _means(size: int, cells: int, dtype: Any) -> Array:

@@ -11,6 +11,7 @@ import jax
 from ..errors import FphysError
 from ..runs import Run
 from .checkpoint import Checkpoints
+from .compiling import compiler_options
 from .precision import AS_IT_IS, Precision
 from .step import LossFn, TrainState, init, step
 from .stop import NEVER, EarlyStop
@@ -87,7 +88,7 @@ def fit(
 
     optimizer = optimizer if clip is None else optax.chain(optax.clip_by_global_norm(clip), optimizer)
     update = functools.partial(step, loss_fn, optimizer, precision=precision, accumulate=accumulate, remat=remat)
-    update = jax.jit(update, donate_argnums=0)
+    update = jax.jit(update, donate_argnums=0, compiler_options=compiler_options())
     state = init(params, optimizer, aux=aux, key=key, precision=precision)
     stream: Any = iter(data)
     stop, stopping, rows = stop or NEVER, (stop or NEVER).init(), list[dict[str, float]]()

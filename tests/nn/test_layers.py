@@ -52,6 +52,7 @@ POOLS = [
     (nn.MaxPool2d(2), torch.nn.MaxPool2d(2)),
     (nn.MaxPool2d(3, 2, 1), torch.nn.MaxPool2d(3, 2, 1)),
     (nn.MaxPool2d((2, 3)), torch.nn.MaxPool2d((2, 3))),
+    (nn.MaxPool2d(5), torch.nn.MaxPool2d(5)),  # of too many cells to compare them one by one
     (nn.AvgPool2d(2), torch.nn.AvgPool2d(2)),
     (nn.AvgPool2d(3, 2, 1), torch.nn.AvgPool2d(3, 2, 1)),
     (nn.AdaptiveAvgPool2d(1), torch.nn.AdaptiveAvgPool2d(1)),
@@ -69,6 +70,26 @@ def test_pools(ours, theirs):
     (theirs(moved) * first(weights)).sum().backward()
     grad = jax.grad(lambda x: (ours(x) * weights).sum())(jnp.asarray(x))
     np.testing.assert_allclose(grad, last(moved.grad), **TIGHT)
+
+
+@pytest.mark.parametrize("size", [2, (2, 3)])
+def test_equals_and_what_is_no_number(size):
+    x = RNG.integers(0, 2, (2, 10, 11, 3)).astype(float)
+    ours, theirs = nn.MaxPool2d(size), torch.nn.MaxPool2d(size)
+    moved = first(x).requires_grad_()
+    theirs(moved).sum().backward()
+    np.testing.assert_array_equal(jax.grad(lambda x: ours(x).sum())(jnp.asarray(x)), last(moved.grad))
+    x[0, 1, 1, 0] = np.nan
+    np.testing.assert_array_equal(ours(jnp.asarray(x)), last(theirs(first(x))))
+
+
+def test_a_pool_is_transformed():
+    pool, x = nn.MaxPool2d(2), jnp.asarray(RNG.permutation(2 * 5 * 4 * 3).reshape(2, 5, 4, 3) / 10)
+    check_transforms(pool, (x,))
+    check_grads(lambda x: pool(x) ** 3, (x,))
+    np.testing.assert_array_equal(jax.jvp(pool, (x,), (2 * x,))[1], 2 * pool(x))  # the tangent of the largest
+    np.testing.assert_allclose(jax.hessian(lambda x: (pool(x) ** 3).sum())(x).sum(), 6 * pool(x).sum(), rtol=1e-12)
+    assert pool(jnp.arange(16).reshape(1, 4, 4, 1)).dtype == jnp.arange(1).dtype
 
 
 def recurrent(kind, reference, **options):
