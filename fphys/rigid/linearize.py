@@ -40,7 +40,7 @@ def difference(model: Model, base: Array, qpos: Array) -> Array:
     ``mj_differentiatePos``.
 
     Args:
-        base: positions as :attr:`State.qpos`, shape (1 | world, nq) [m or rad].
+        base: positions as ``state.qpos``, shape (1 | world, nq) [m or rad].
         qpos: shape (world, nq).
 
     Returns:
