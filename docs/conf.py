@@ -112,7 +112,7 @@ def write_reference(app: Any) -> None:
             kind = kind or ("class" if inspect.isclass(value) else "function")
             lines += ["", f".. auto{kind}:: {name}"] + (["   :members:"] if kind == "class" else [])
             if reference.is_tuple(value):
-                lines += [f"   :exclude-members: {', '.join(value._fields)}"]
+                lines += [f"   :exclude-members: {', '.join(name for name, *_ in reference.fields(value))}"]
         others = [name for name in reference.listed(room) if name not in own]
         if others:
             lines += ["", ".. rubric:: Also here", "", ", ".join(f"``{name}``" for name in others)]

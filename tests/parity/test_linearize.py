@@ -67,17 +67,18 @@ def test_differences_of_positions_are_mujocos():
     """Every joint's: what leads from one position to the next, shared by the worlds and not; shapes are refused."""
     model, m = case("everything", "euler")
     rng = np.random.default_rng(5)
-    qpos = np.stack([m.qpos0, m.qpos0, m.qpos0])
-    for row in qpos[1:]:
+    rows = np.stack([m.qpos0, m.qpos0, m.qpos0])
+    for row in rows[1:]:
         mujoco.mj_integratePos(m, row, rng.normal(size=m.nv), 1.0)
+    qpos = jax.numpy.asarray(rows)
     found = fphys.difference(model, qpos[:1], qpos)
     assert np.abs(found[0]).max() < 1e-15 < np.abs(found[1:]).max() and found.shape == (3, m.nv)
-    for base, after, ours in zip(qpos[[0, 0, 0]], qpos, found, strict=True):
+    for base, after, ours in zip(rows[[0, 0, 0]], rows, found, strict=True):
         wanted = np.zeros(m.nv)
         mujoco.mj_differentiatePos(m, wanted, 1.0, base, after)
         np.testing.assert_allclose(ours, wanted, rtol=0, atol=1e-12)
-    np.testing.assert_array_equal(fphys.difference(model, qpos[[0, 0, 0]], qpos), found)
+    np.testing.assert_array_equal(fphys.difference(model, jax.numpy.tile(qpos[:1], (3, 1)), qpos), found)
     for base in (qpos[:2], qpos[:1, 1:]):
         with pytest.raises(ValueError, match="base has shape"):
             fphys.difference(model, base, qpos)
-    check_grads(lambda a, b: fphys.difference(model, a, b), (jax.numpy.asarray(qpos[:1]), jax.numpy.asarray(qpos[1:])))
+    check_grads(lambda a, b: fphys.difference(model, a, b), (qpos[:1], qpos[1:]))
