@@ -61,13 +61,18 @@ def plain_links(app: Any, name: str, text: list[str]) -> None:
             f"\n```{{toctree}}\n:hidden:\n:caption: {title}\n\n{pages}\n```\n" for title, pages in MENU.items()
         )
     if name == "docs/decisions/README":
-        text[0] += "\n```{toctree}\n:glob:\n:hidden:\n\n0*\n```\n"
+        text[0] += "\n```{toctree}\n:glob:\n\n0*\n```\n"
 
 
 def escaped(app: Any, what: str, name: str, value: Any, options: Any, lines: list[str]) -> None:
     """Docstrings are prose with ``literals`` and roles; their stars, bars and underscores mean themselves."""
     if reference.is_data(value) and f"{value.__module__}".startswith("fphys"):
-        lines += ["", *(f"* **{field}** (``{kind}``): {text}" for field, kind, text in reference.fields(value)), ""]
+        fields = reference.fields(value)
+        lines += [
+            "",
+            *(f"* **{name}** (``{kind}``)" + (f": {text}" if text else "") for name, kind, text in fields),
+            "",
+        ]
     code = False
     for i, line in enumerate(lines):
         code = (code and (not line.strip() or line.startswith("    "))) or line.lstrip().startswith(">>>")
@@ -106,6 +111,8 @@ def write_reference(app: Any) -> None:
             kind = "exception" if inspect.isclass(value) and issubclass(value, BaseException) else None
             kind = kind or ("class" if inspect.isclass(value) else "function")
             lines += ["", f".. auto{kind}:: {name}"] + (["   :members:"] if kind == "class" else [])
+            if reference.is_tuple(value):
+                lines += [f"   :exclude-members: {', '.join(name for name, *_ in reference.fields(value))}"]
         others = [name for name in reference.listed(room) if name not in own]
         if others:
             lines += ["", ".. rubric:: Also here", "", ", ".join(f"``{name}``" for name in others)]
@@ -115,8 +122,16 @@ def write_reference(app: Any) -> None:
     (folder / "index.rst").write_text(title + rooms + "\n")
 
 
+def write_entrance(app: Any, error: Exception | None) -> None:
+    """The page that opens where the site is served leads to the first one."""
+    first = f"{root_doc}.html"
+    page = f'<!doctype html><title>fphys</title><meta http-equiv="refresh" content="0; url={first}">'
+    (Path(app.outdir) / "index.html").write_text(f'{page}<a href="{first}">fphys</a>\n')
+
+
 def setup(app: Any) -> None:
     """Called by Sphinx."""
     app.connect("builder-inited", write_reference)
     app.connect("source-read", plain_links)
     app.connect("autodoc-process-docstring", escaped)
+    app.connect("build-finished", write_entrance)

@@ -47,7 +47,7 @@ def public(room: str) -> Iterator[tuple[str, Any]]:
 
 
 def fields(cls: type) -> Iterator[tuple[str, str, str]]:
-    """Name, type and what the source says beside it, of each field of a dataclass."""
+    """Name, type and what the source says beside it, of each field of a dataclass or named tuple."""
     source = textwrap.dedent(inspect.getsource(cls))
     (tree,), lines = ast.parse(source).body, source.splitlines()
     assert isinstance(tree, ast.ClassDef)
@@ -64,5 +64,10 @@ def fields(cls: type) -> Iterator[tuple[str, str, str]]:
 
 
 def is_data(value: Any) -> bool:
-    """Whether a name is a dataclass, whose fields are part of what is public."""
-    return inspect.isclass(value) and dataclasses.is_dataclass(value)
+    """Whether a name is a dataclass or a named tuple, whose fields are part of what is public."""
+    return inspect.isclass(value) and (dataclasses.is_dataclass(value) or is_tuple(value))
+
+
+def is_tuple(value: Any) -> bool:
+    """Whether a name is a named tuple."""
+    return inspect.isclass(value) and issubclass(value, tuple) and hasattr(value, "_fields")

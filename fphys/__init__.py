@@ -14,7 +14,7 @@ from .rigid import derived  # noqa: F401  (registers how derived constants follo
 from .rigid.forward import Info, forward
 from .rigid.inverse import bias, energy, inverse, mass_matrix
 from .rigid.kinematics import Kinematics, jacobian, kinematics
-from .rigid.linearize import linearize
+from .rigid.linearize import difference, linearize
 from .rigid.sensor import sensors
 from .rigid.soften import contacts_from_distance, softened
 from .rigid.step import step
@@ -46,6 +46,7 @@ __all__ = [
     "contacts_from_distance",
     "control",
     "data",
+    "difference",
     "energy",
     "errors",
     "export",

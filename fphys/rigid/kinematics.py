@@ -32,9 +32,11 @@ class Poses(NamedTuple):
 
 
 class Kinematics(NamedTuple):
-    body: BodyPoses
-    site: Poses
-    geom: Poses
+    """Where everything is, in world axes: what :func:`fphys.kinematics` gives. Gradients flow to every field."""
+
+    body: BodyPoses  # .pos [m], shape (world, body, 3); .quat (w, x, y, z); .vel, linear then angular [m/s, rad/s]
+    site: Poses  # .pos [m], shape (world, site, 3); .mat, orientation (world, site, 3, 3)
+    geom: Poses  # .pos [m], shape (world, geom, 3); .mat, orientation (world, geom, 3, 3)
 
 
 def _motions(

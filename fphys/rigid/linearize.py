@@ -7,7 +7,7 @@ import jax.numpy as jnp
 
 from ..bridge import kernels, reverse_only, warp_op
 from ..model import Model, State
-from ..model.arguments import expect
+from ..model.arguments import expect, expect_array, expect_model
 from ..model.kinds import bare_ctrl
 from .integrate import integrate_positions
 from .step import step
@@ -34,8 +34,26 @@ _difference_op = warp_op(
 )
 
 
+@reverse_only
 def difference(model: Model, base: Array, qpos: Array) -> Array:
-    """The velocity from ``base`` to ``qpos`` in unit time, shape (world, nv); MuJoCo's ``mj_differentiatePos``."""
+    """The velocity that leads from ``base`` to ``qpos`` in unit time: dx of :func:`linearize`; MuJoCo's
+    ``mj_differentiatePos``.
+
+    Args:
+        base: positions as ``state.qpos``, shape (1 | world, nq) [m or rad].
+        qpos: shape (world, nq).
+
+    Returns:
+        Shape (world, nv) [m or rad]. A free or ball joint gives its rotation vector in its own axes. Gradients flow to
+        both positions.
+
+    Raises:
+        ValueError: a shape is not that.
+    """
+    expect_model(model)
+    worlds, nq = jnp.shape(qpos)[:1], model.structure.nq
+    expect_array("qpos", qpos, (*worlds, nq), "nq")
+    expect_array("base", base, (*((1,) if jnp.shape(base)[:1] == (1,) else worlds), nq), "nq")
     return _difference_op(model, base, qpos)
 
 

@@ -37,7 +37,7 @@ class Result:
     history: list[dict[str, float]]
     """The logged rows, each with its ``step``, since the start or the resumption."""
     reason: str
-    """Why it ended: "steps", "data" (exhausted) or "early stop"."""
+    """Why it ended, "steps", "data" (exhausted) or "early stop"."""
 
 
 def fit(

@@ -16,7 +16,7 @@ class Precision:
     """
 
     compute: Any = None
-    """A floating dtype, or None: nothing is cast."""
+    """A floating dtype; None casts nothing."""
     scaled: bool = False
     """Whether the loss is multiplied by a dynamic :class:`LossScale`, so that small gradients do not vanish."""
 

@@ -26,7 +26,7 @@ class TrainState(Tree):
     params: Any
     """What is trained."""
     aux: Any
-    """What the model changes as it goes and is not trained: running statistics of batches, say."""
+    """What the model changes as it goes and is not trained, running statistics of batches, say."""
     opt: Any
     """The optimizer's state."""
     scale: LossScale | None

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import fphys
+from fphys.testing import check_grads
 
 from ..rigid.mechanisms import INTEGRATORS, case, corpus, put, random_inputs, relative, to_state
 
@@ -60,3 +61,24 @@ def test_linearize_equals_mujocos_differences(name: str, integrator: str):
     ours = jax.jit(fphys.linearize)(model, to_state(model, x), x.ctrl)
     assert relative(ours[0], a) <= 1e-5
     assert relative(ours[1], b) <= 1e-5
+
+
+def test_differences_of_positions_are_mujocos():
+    """Every joint's: what leads from one position to the next, shared by the worlds and not; shapes are refused."""
+    model, m = case("everything", "euler")
+    rng = np.random.default_rng(5)
+    rows = np.stack([m.qpos0, m.qpos0, m.qpos0])
+    for row in rows[1:]:
+        mujoco.mj_integratePos(m, row, rng.normal(size=m.nv), 1.0)
+    qpos = jax.numpy.asarray(rows)
+    found = fphys.difference(model, qpos[:1], qpos)
+    assert np.abs(found[0]).max() < 1e-15 < np.abs(found[1:]).max() and found.shape == (3, m.nv)
+    for base, after, ours in zip(rows[[0, 0, 0]], rows, found, strict=True):
+        wanted = np.zeros(m.nv)
+        mujoco.mj_differentiatePos(m, wanted, 1.0, base, after)
+        np.testing.assert_allclose(ours, wanted, rtol=0, atol=1e-12)
+    np.testing.assert_array_equal(fphys.difference(model, jax.numpy.tile(qpos[:1], (3, 1)), qpos), found)
+    for base in (qpos[:2], qpos[:1, 1:]):
+        with pytest.raises(ValueError, match="base has shape"):
+            fphys.difference(model, base, qpos)
+    check_grads(lambda a, b: fphys.difference(model, a, b), (qpos[:1], qpos[1:]))

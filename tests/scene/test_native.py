@@ -42,9 +42,17 @@ def pressed() -> tuple[Any, Any, Any]:
     return world, state.replace(rigid=rigid, force=jnp.asarray(force)), jnp.asarray([[0.5, 0.1], [-0.1, 0.7]])
 
 
+@jax.jit
 def run(world: Any, state: Any, control: Any, steps: int) -> Any:
-    move = jax.jit(lambda world, s: jax.lax.fori_loop(0, steps, lambda _, s: world.step(s, control), s))
-    return move(world, state)
+    return jax.lax.fori_loop(0, steps, lambda _, s: world.step(s, control), state)
+
+
+@functools.partial(jax.jit, static_argnums=2)
+def observe(world: Any, state: Any, spec: ObservationSpec) -> Any:
+    return world.observe(state, spec)
+
+
+step = jax.jit(lambda world, state, control: world.step(state, control))
 
 
 def test_a_box_falls_and_settles():
@@ -57,12 +65,12 @@ def test_a_box_falls_and_settles():
     assert np.allclose(world.model.geom.friction[:, 1, 0], [0.3, 0.9])
     spec = ObservationSpec(links=("box",))
     falling = run(world, world.init(), None, 100)
-    z, vz = world.observe(falling, spec)[:, 2], world.observe(falling, spec)[:, 9]
+    z, vz = observe(world, falling, spec)[:, 2], observe(world, falling, spec)[:, 9]
     assert np.allclose(z, 0.5 - 0.5 * 9.81 * 0.2**2, atol=9.81 * 0.2 * 0.002)  # the scheme is of first order
     assert np.allclose(vz, -9.81 * 0.2, rtol=1e-12)
     resting = run(world, falling, None, 500)
     world.check(resting)
-    found = world.observe(resting, spec)
+    found = observe(world, resting, spec)
     assert np.abs(found[:, 2] - 0.15).max() < 1e-3
     assert np.abs(found[:, 7:]).max() < 1e-3
 
@@ -91,16 +99,16 @@ def test_a_limit_holds():
     world = servo()
     assert world.layout.limits == (80.0, float("inf"))
     state = world.init()
-    after = world.step(state, jnp.array([[100.0, 0.1], [-100.0, 0.1]]))
+    after = step(world, state, jnp.array([[100.0, 0.1], [-100.0, 0.1]]))
     assert np.allclose(after.force[:, 6], [80.0, -80.0])
     tight = box_and_arm().build(1, action=ActionSpec("torque", joints=("elbow",), limit=0.5))
-    assert np.allclose(tight.step(tight.init(), jnp.array([[3.0]])).force[0], [0] * 7 + [0.5])
+    assert np.allclose(step(tight, tight.init(), jnp.array([[3.0]])).force[0], [0] * 7 + [0.5])
 
 
 def test_columns_name_what_is_there():
     world, state, _ = pressed()
     names = world.columns(SPEC)
-    found = dict(zip(names, np.asarray(world.observe(state, SPEC))[1], strict=True))
+    found = dict(zip(names, np.asarray(observe(world, state, SPEC))[1], strict=True))
     kin = fphys.kinematics(world.model, state.rigid)
     tip, box = world.model.id("site", "arm/tip"), world.model.id("body", "box")
     assert [found[f"arm/{j}:{w}"] for w in ("position", "velocity") for j in ("shoulder", "elbow")] == pytest.approx(
@@ -123,7 +131,7 @@ def test_sensors_are_those_of_mujoco():
     """In a state with contact, under the force of the last control."""
     world, state, _ = pressed()
     spec = ObservationSpec(sensors=("imu", "lidar", "touch"))
-    found = np.asarray(world.observe(state, spec))
+    found = np.asarray(observe(world, state, spec))
     for w in range(2):
         m, d = fphys.to_mujoco(world.model, state.rigid, w)
         d.qfrc_applied[:] = state.force[w]
@@ -189,7 +197,7 @@ def test_vmap_of_grad_and_scan():
 
 def test_float32(x32):
     world = alone().build(3, action=SERVO)
-    state = world.step(world.init(), jnp.zeros((3, 2)))
+    state = step(world, world.init(), jnp.zeros((3, 2)))
     assert {x.dtype for x in jax.tree.leaves(state)} <= {jnp.dtype("float32"), jnp.dtype("uint32")}
     assert world.observe(state, ObservationSpec("all", ("tip",))).dtype == jnp.float32
     with pytest.raises(TypeError, match="control is float16"):
