@@ -140,7 +140,7 @@ def _worlds(name: str, value: Any, worlds: int, size: int | tuple[int, ...], rea
         needs = ", ".join(map(str, ("num_worlds", *size)))
         why = f", num_worlds = {worlds}" if given.shape[1:] == size else why
         raise ValueError(f"{name} has shape {given.shape}, the model needs ({needs}){why}")
-    return jnp.broadcast_to(jnp.asarray(given, real), (worlds, *size))
+    return jnp.broadcast_to(jnp.array(given, real), (worlds, *size))  # a copy: asarray would alias NumPy's memory
 
 
 def _coordinates(structure: Structure) -> str:

@@ -304,7 +304,7 @@ def _bare(structure: Structure, path: str, value: Any) -> Any:
 def _fit(path: str, value: Any, old: Array) -> Array:
     """The value as an array with a world axis, checked against the leaf that it replaces."""
     if not isinstance(value, jax.Array):
-        value = jnp.asarray(value, old.dtype)
+        value = jnp.array(value, old.dtype)  # a copy: asarray would alias NumPy's memory
     if value.dtype != old.dtype:
         raise TypeError(f"{path} is {value.dtype}, the model is {old.dtype}: cast it, for nothing is cast silently")
     if value.shape == old.shape[1:]:

@@ -206,7 +206,8 @@ def multiply_dense(
     y_out: wp.array2d(dtype=real),
 ):
     """y = matrix x."""
-    multiply_symmetric(wp.tid(), x.shape[1], matrix, x, y_out)
+    world = wp.tid()
+    multiply_symmetric(world, x.shape[1], matrix, x, y_out)
 
 
 @wp.kernel(enable_backward=False)
@@ -219,4 +220,5 @@ def multiply_change(
     y_out: wp.array2d(dtype=real),
 ):
     """y = (before - after) x."""
-    multiply_difference(wp.tid(), x.shape[1], before, after, x, y_out)
+    world = wp.tid()
+    multiply_difference(world, x.shape[1], before, after, x, y_out)

@@ -29,6 +29,18 @@ def test_init_broadcasts_and_traces():
     assert init(model, 1, max_contacts=3, max_constraints=12).max_constraints == 12
 
 
+def test_init_does_not_share_numpys_memory():
+    model = load(SCENE)
+    size, nq = 64, model.structure.nq
+    raw = np.zeros(size * nq + 8)
+    start = -raw.ctypes.data // 8 % 8  # where JAX takes an array over without a copy, aligned to 64 bytes
+    given = raw[start : start + size * nq].reshape(size, nq)
+    given[:] = model.qpos0
+    state = init(model, size, qpos=given)
+    given[:] = 7.0
+    np.testing.assert_array_equal(state.qpos, np.tile(model.qpos0, (size, 1)))
+
+
 def test_init_follows_the_models_precision():
     model = load(SCENE, disable=("contact",), dtype="float32")
     state = init(model, 2, qpos=np.asarray(model.qpos0, np.float64))
