@@ -118,7 +118,7 @@ _AXES = {"ctrl": "nu", "force": "nv", "wrench": "nbody, 6"}
 
 
 def _expect(name: str, value: Any, shape: tuple[int, ...], real: Any) -> Array:
-    value = jnp.asarray(value, real) if isinstance(value, int | float | list | np.ndarray) else value
+    value = jnp.array(value, real) if isinstance(value, int | float | list | np.ndarray) else value
     expect_array(name, value, shape, _AXES[name])
     if value.dtype != real:
         raise TypeError(f"{name} is {value.dtype}, the state is {real}: cast it, for nothing is cast silently")
