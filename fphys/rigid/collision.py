@@ -42,8 +42,8 @@ def geom_poses(launch: Any, model: Model, state: State, frames: L.Frames) -> L.F
     poses = L.Frames(launch.scratch(shape, t.vec3), launch.scratch(shape, t.quat))
     launch(
         kernels(state.qpos.dtype, "rigid.collision").geom_poses,
-        dim=shape,
-        inputs=[s.geom.body, s.body.frame, model.geom.pos, model.geom.quat, *frames],
+        dim=(launch.worlds, L.lanes(s.ngeom)),
+        inputs=[L.lanes(s.ngeom), s.geom.body, s.body.frame, model.geom.pos, model.geom.quat, *frames],
         outputs=list(poses),
     )
     return poses

@@ -114,8 +114,8 @@ def power(
     moved, tried = (L.frame_motion(launch, model, state, parts.axes, x) for x in (change, trial))
     launch(
         k.dynamics.body_inertia_power,
-        dim=(launch.worlds, s.nbody),
-        inputs=[*L.body_arguments(model), *parts.frames, moved, tried],
+        dim=(launch.worlds, L.lanes(s.nbody)),
+        inputs=[L.lanes(s.nbody), *L.body_arguments(model), *parts.frames, moved, tried],
         outputs=[bodies],
     )
     dim = (launch.worlds, s.nv)

@@ -94,8 +94,8 @@ def applied_force(launch: Any, model: Model, state: State, loads: L.Loads, frame
     force = launch.scratch((w, s.nv), t.real)
     launch(
         k.forces.joint_forces,
-        dim=(w, s.njnt),
-        inputs=[s.joint.type, s.joint.qpos, s.joint.dof, *L.switches(model)]
+        dim=(w, L.lanes(s.njnt)),
+        inputs=[L.lanes(s.njnt), s.joint.type, s.joint.qpos, s.joint.dof, *L.switches(model)]
         + [model.joint.stiffness, model.qpos_spring, model.dof.damping]
         + [state.qpos, state.qvel, L.applied_force(launch, model, state, loads)],
         outputs=[force],
@@ -201,14 +201,24 @@ def body_and_joint_power(
     wrench = L.applied_wrench(launch, model, state, loads)
     launch(
         k.dynamics.body_power,
-        dim=(w, s.nbody),
-        inputs=[*L.body_arguments(model), *medium, wrench, frames.pos, frames.quat, velocity, acceleration, motion],
+        dim=(w, L.lanes(s.nbody)),
+        inputs=[
+            L.lanes(s.nbody),
+            *L.body_arguments(model),
+            *medium,
+            wrench,
+            frames.pos,
+            frames.quat,
+            velocity,
+            acceleration,
+            motion,
+        ],
         outputs=[next(parts)],
     )
     launch(
         k.forces.joint_power,
-        dim=(w, s.njnt),
-        inputs=[s.joint.type, s.joint.qpos, s.joint.dof, *L.switches(model)]
+        dim=(w, L.lanes(s.njnt)),
+        inputs=[L.lanes(s.njnt), s.joint.type, s.joint.qpos, s.joint.dof, *L.switches(model)]
         + [model.joint.stiffness, model.qpos_spring, model.dof.damping, model.dof.armature]
         + [state.qpos, state.qvel, L.applied_force(launch, model, state, loads), qacc, trial],
         outputs=[next(parts)],

@@ -130,8 +130,9 @@ def dof_axes(
     axes = out or launch.scratch((launch.worlds, s.nv), t.motion)
     launch(
         k.kinematics.dof_axes,
-        dim=(launch.worlds, s.nv),
+        dim=(launch.worlds, lanes(s.nv)),
         inputs=[
+            lanes(s.nv),
             s.dof.joint,
             dof_origin(model) if origin is None else origin,
             s.joint.type,

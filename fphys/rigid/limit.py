@@ -52,12 +52,12 @@ def limit_power(
     joints, ends = limit_sizes(model)
     if joints:
         structure, parameters = _joint_arguments(model)
-        inputs = [*structure, *parameters, state.qpos, state.qvel, *motion]
-        launch(k.joint_limit_power, dim=(launch.worlds, joints), inputs=inputs, outputs=[outs.pop(0)])
+        inputs = [L.lanes(joints), *structure, *parameters, state.qpos, state.qvel, *motion]
+        launch(k.joint_limit_power, dim=(launch.worlds, L.lanes(joints)), inputs=inputs, outputs=[outs.pop(0)])
     if ends:
         structure, parameters = _tendon_arguments(model)
-        inputs = [*structure, *parameters, *tendons, *rates]
-        launch(k.tendon_limit_power, dim=(launch.worlds, ends), inputs=inputs, outputs=[outs.pop(0)])
+        inputs = [L.lanes(ends), *structure, *parameters, *tendons, *rates]
+        launch(k.tendon_limit_power, dim=(launch.worlds, L.lanes(ends)), inputs=inputs, outputs=[outs.pop(0)])
 
 
 class Readings(NamedTuple):

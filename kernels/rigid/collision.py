@@ -28,6 +28,7 @@ CONSTRAINT_OVERFLOW = wp.constant(16)
 @wp.kernel
 def geom_poses(
     # Structure:
+    lanes: int,
     geom_body: wp.array(dtype=int),
     body_frame: wp.array(dtype=int),
     # Model:
@@ -41,10 +42,11 @@ def geom_poses(
     quat_out: wp.array2d(dtype=quat),
 ):
     """Pose of every geom."""
-    world, g = wp.tid()
-    f = body_frame[geom_body[g]]
-    pos_out[world, g] = frame_pos[world, f] + rotate(frame_quat[world, f], geom_pos[world, g])
-    quat_out[world, g] = quat_mul(frame_quat[world, f], quat_unit(geom_quat[world, g]))
+    world, lane = wp.tid()
+    for g in range(lane, geom_body.shape[0], lanes):
+        f = body_frame[geom_body[g]]
+        pos_out[world, g] = frame_pos[world, f] + rotate(frame_quat[world, f], geom_pos[world, g])
+        quat_out[world, g] = quat_mul(frame_quat[world, f], quat_unit(geom_quat[world, g]))
 
 
 @wp.kernel(enable_backward=False)

@@ -110,6 +110,7 @@ def body_loads(
 @wp.kernel
 def body_power(
     # Structure:
+    lanes: int,
     body_frame: wp.array(dtype=int),
     body_origin: wp.array(dtype=int),
     # Model:
@@ -133,33 +134,39 @@ def body_power(
     power_out: wp.array2d(dtype=real),
 ):
     """Virtual power of every body's load."""
-    world, b = wp.tid()
-    f = body_frame[b]
-    if b > 0:
-        com = frame_pos[world, f] + rotate(frame_quat[world, f], body_ipos[world, b]) - frame_pos[world, body_origin[b]]
-        axes = quat_mul(frame_quat[world, f], quat_unit(body_iquat[world, b]))
-        load = body_load(
-            frame_vel[world, f],
-            frame_acc[world, f],
-            com,
-            axes,
-            body_mass[world, b],
-            body_inertia[world, b],
-            body_gravcomp[world, b],
-            gravity[world],
-            wind[world],
-            density[world],
-            viscosity[world],
-            applied[world, b],
-        )
-        w = wp.spatial_top(frame_trial[world, f])
-        v = wp.spatial_bottom(frame_trial[world, f]) + wp.cross(w, com)
-        power_out[world, b] = wp.dot(w, wp.spatial_top(load)) + wp.dot(v, wp.spatial_bottom(load))
+    world, lane = wp.tid()
+    for b in range(lane, body_frame.shape[0], lanes):
+        f = body_frame[b]
+        if b > 0:
+            com = (
+                frame_pos[world, f]
+                + rotate(frame_quat[world, f], body_ipos[world, b])
+                - frame_pos[world, body_origin[b]]
+            )
+            axes = quat_mul(frame_quat[world, f], quat_unit(body_iquat[world, b]))
+            load = body_load(
+                frame_vel[world, f],
+                frame_acc[world, f],
+                com,
+                axes,
+                body_mass[world, b],
+                body_inertia[world, b],
+                body_gravcomp[world, b],
+                gravity[world],
+                wind[world],
+                density[world],
+                viscosity[world],
+                applied[world, b],
+            )
+            w = wp.spatial_top(frame_trial[world, f])
+            v = wp.spatial_bottom(frame_trial[world, f]) + wp.cross(w, com)
+            power_out[world, b] = wp.dot(w, wp.spatial_top(load)) + wp.dot(v, wp.spatial_bottom(load))
 
 
 @wp.kernel
 def body_inertia_power(
     # Structure:
+    lanes: int,
     body_frame: wp.array(dtype=int),
     body_origin: wp.array(dtype=int),
     # Model:
@@ -176,15 +183,20 @@ def body_inertia_power(
     power_out: wp.array2d(dtype=real),
 ):
     """Every body's share of l . M a: motion by l times momentum by a."""
-    world, b = wp.tid()
-    f = body_frame[b]
-    if b > 0:
-        com = frame_pos[world, f] + rotate(frame_quat[world, f], body_ipos[world, b]) - frame_pos[world, body_origin[b]]
-        axes = quat_mul(frame_quat[world, f], quat_unit(body_iquat[world, b]))
-        x = local_motion(frame_rate[world, f], com, axes, vec3())
-        y = local_motion(frame_trial[world, f], com, axes, vec3())
-        turn = wp.dot(wp.spatial_top(y), wp.cw_mul(body_inertia[world, b], wp.spatial_top(x)))
-        power_out[world, b] = turn + body_mass[world, b] * wp.dot(wp.spatial_bottom(y), wp.spatial_bottom(x))
+    world, lane = wp.tid()
+    for b in range(lane, body_frame.shape[0], lanes):
+        f = body_frame[b]
+        if b > 0:
+            com = (
+                frame_pos[world, f]
+                + rotate(frame_quat[world, f], body_ipos[world, b])
+                - frame_pos[world, body_origin[b]]
+            )
+            axes = quat_mul(frame_quat[world, f], quat_unit(body_iquat[world, b]))
+            x = local_motion(frame_rate[world, f], com, axes, vec3())
+            y = local_motion(frame_trial[world, f], com, axes, vec3())
+            turn = wp.dot(wp.spatial_top(y), wp.cw_mul(body_inertia[world, b], wp.spatial_top(x)))
+            power_out[world, b] = turn + body_mass[world, b] * wp.dot(wp.spatial_bottom(y), wp.spatial_bottom(x))
 
 
 @wp.kernel(enable_backward=False)

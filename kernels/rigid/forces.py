@@ -54,6 +54,7 @@ def displacement(
 @wp.kernel(enable_backward=False)
 def joint_forces(
     # Structure:
+    lanes: int,
     joint_type: wp.array(dtype=int),
     joint_qpos: wp.array(dtype=int),
     joint_dof: wp.array(dtype=int),
@@ -72,22 +73,24 @@ def joint_forces(
     force_out: wp.array2d(dtype=real),
 ):
     """Springs -k (q - q_rest), dampers -d v and the force applied from outside."""
-    world, j = wp.tid()
-    t = joint_type[j]
-    d = joint_dof[j]
-    x = displacement(t, qpos, qpos_spring, world, joint_qpos[j])
-    for k in range(dof_count(t)):
-        f = applied[world, d + k]
-        if spring != 0:
-            f -= joint_stiffness[world, j] * x[k]
-        if damper != 0:
-            f -= dof_damping[world, d + k] * qvel[world, d + k]
-        force_out[world, d + k] = f
+    world, lane = wp.tid()
+    for j in range(lane, joint_type.shape[0], lanes):
+        t = joint_type[j]
+        d = joint_dof[j]
+        x = displacement(t, qpos, qpos_spring, world, joint_qpos[j])
+        for k in range(dof_count(t)):
+            f = applied[world, d + k]
+            if spring != 0:
+                f -= joint_stiffness[world, j] * x[k]
+            if damper != 0:
+                f -= dof_damping[world, d + k] * qvel[world, d + k]
+            force_out[world, d + k] = f
 
 
 @wp.kernel
 def joint_power(
     # Structure:
+    lanes: int,
     joint_type: wp.array(dtype=int),
     joint_qpos: wp.array(dtype=int),
     joint_dof: wp.array(dtype=int),
@@ -109,23 +112,24 @@ def joint_power(
     power_out: wp.array2d(dtype=real),
 ):
     """Virtual power of armature, springs, dampers and applied forces: l . (m a + k (q - q_rest) + d v - f)."""
-    world, j = wp.tid()
-    t = joint_type[j]
-    d = joint_dof[j]
-    p = real(0.0)
-    for k in range(dof_count(t)):
-        p += trial[world, d + k] * (dof_armature[world, d + k] * qacc[world, d + k] - applied[world, d + k])
-        if damper != 0:
-            p += trial[world, d + k] * dof_damping[world, d + k] * qvel[world, d + k]
-    if spring != 0:
-        x = displacement(t, qpos, qpos_spring, world, joint_qpos[j])
-        k0 = joint_stiffness[world, j]
-        p += k0 * x[0] * trial[world, d]
-        if dof_count(t) > 1:
-            p += k0 * (x[1] * trial[world, d + 1] + x[2] * trial[world, d + 2])
-        if t == FREE:
-            p += k0 * (x[3] * trial[world, d + 3] + x[4] * trial[world, d + 4] + x[5] * trial[world, d + 5])
-    power_out[world, j] = p
+    world, lane = wp.tid()
+    for j in range(lane, joint_type.shape[0], lanes):
+        t = joint_type[j]
+        d = joint_dof[j]
+        p = real(0.0)
+        for k in range(dof_count(t)):
+            p += trial[world, d + k] * (dof_armature[world, d + k] * qacc[world, d + k] - applied[world, d + k])
+            if damper != 0:
+                p += trial[world, d + k] * dof_damping[world, d + k] * qvel[world, d + k]
+        if spring != 0:
+            x = displacement(t, qpos, qpos_spring, world, joint_qpos[j])
+            k0 = joint_stiffness[world, j]
+            p += k0 * x[0] * trial[world, d]
+            if dof_count(t) > 1:
+                p += k0 * (x[1] * trial[world, d + 1] + x[2] * trial[world, d + 2])
+            if t == FREE:
+                p += k0 * (x[3] * trial[world, d + 3] + x[4] * trial[world, d + 4] + x[5] * trial[world, d + 5])
+        power_out[world, j] = p
 
 
 @wp.kernel(enable_backward=False)

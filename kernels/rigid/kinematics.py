@@ -82,6 +82,7 @@ def frame_poses(
 @wp.kernel
 def dof_axes(
     # Structure:
+    lanes: int,
     dof_joint: wp.array(dtype=int),
     dof_origin: wp.array(dtype=int),
     joint_type: wp.array(dtype=int),
@@ -98,32 +99,33 @@ def dof_axes(
     axis_out: wp.array2d(dtype=motion),
 ):
     """The motion that a unit velocity of each dof causes: (w, w x (o - anchor)) or (0, axis)."""
-    world, d = wp.tid()
-    j = dof_joint[d]
-    f = joint_frame[j]
-    t = joint_type[j]
-    k = d - joint_dof[j]
-    origin = frame_pos[world, dof_origin[d]]
-    if t == SLIDE:
-        axis_out[world, d] = spatial(vec3(), rotate(frame_quat[world, f], joint_axis[world, j]))
-    elif t == HINGE:
-        p = frame_parent[f]
-        w = rotate(frame_quat[world, p], joint_axis[world, j])
-        anchor = frame_pos[world, p] + rotate(frame_quat[world, p], joint_pos[world, j])
-        axis_out[world, d] = spatial(w, wp.cross(w, origin - anchor))
-    elif t == FREE and k < 3:
-        e = unit(k)
-        axis_out[world, d] = spatial(vec3(), e)
-    else:
-        i = k
-        anchor = frame_pos[world, f]
-        if t == FREE:
-            i = k - 3
+    world, lane = wp.tid()
+    for d in range(lane, dof_joint.shape[0], lanes):
+        j = dof_joint[d]
+        f = joint_frame[j]
+        t = joint_type[j]
+        k = d - joint_dof[j]
+        origin = frame_pos[world, dof_origin[d]]
+        if t == SLIDE:
+            axis_out[world, d] = spatial(vec3(), rotate(frame_quat[world, f], joint_axis[world, j]))
+        elif t == HINGE:
+            p = frame_parent[f]
+            w = rotate(frame_quat[world, p], joint_axis[world, j])
+            anchor = frame_pos[world, p] + rotate(frame_quat[world, p], joint_pos[world, j])
+            axis_out[world, d] = spatial(w, wp.cross(w, origin - anchor))
+        elif t == FREE and k < 3:
+            e = unit(k)
+            axis_out[world, d] = spatial(vec3(), e)
         else:
-            anchor = frame_pos[world, f] + rotate(frame_quat[world, f], joint_pos[world, j])
-        e = unit(i)
-        w = rotate(frame_quat[world, f], e)
-        axis_out[world, d] = spatial(w, wp.cross(w, origin - anchor))
+            i = k
+            anchor = frame_pos[world, f]
+            if t == FREE:
+                i = k - 3
+            else:
+                anchor = frame_pos[world, f] + rotate(frame_quat[world, f], joint_pos[world, j])
+            e = unit(i)
+            w = rotate(frame_quat[world, f], e)
+            axis_out[world, d] = spatial(w, wp.cross(w, origin - anchor))
 
 
 @wp.kernel

@@ -88,6 +88,7 @@ def joint_limit_rows(
 @wp.kernel
 def joint_limit_power(
     # Structure:
+    lanes: int,
     limit_joint: wp.array(dtype=int),
     limit_side: wp.array(dtype=int),
     joint_type: wp.array(dtype=int),
@@ -111,19 +112,20 @@ def joint_limit_power(
     power_out: wp.array2d(dtype=real),
 ):
     """Virtual power of the limits' forces, negative as all that acts on the joints."""
-    world, i = wp.tid()
-    j = limit_joint[i]
-    t = joint_type[j]
-    d = joint_dof[j]
-    slope = joint_distance(t, limit_side[i], joint_range[world, j], qpos, world, joint_qpos[j])
-    violation = slope[0] - joint_margin[world, j]
-    if violation < real(0.0):
-        z = impedance(joint_solimp[world, j], violation)
-        kb = spring_damper(joint_solref[world, j], joint_solimp[world, j], timestep[world], refsafe)
-        r = resistance(z, dof_invweight0[world, d])
-        error = joint_rate(t, slope, qacc, world, d) + kb[1] * joint_rate(t, slope, qvel, world, d)
-        error += kb[0] * z * violation
-        power_out[world, i] = restoring(error, r, -UNBOUNDED, real(0.0)) * joint_rate(t, slope, trial, world, d)
+    world, lane = wp.tid()
+    for i in range(lane, limit_joint.shape[0], lanes):
+        j = limit_joint[i]
+        t = joint_type[j]
+        d = joint_dof[j]
+        slope = joint_distance(t, limit_side[i], joint_range[world, j], qpos, world, joint_qpos[j])
+        violation = slope[0] - joint_margin[world, j]
+        if violation < real(0.0):
+            z = impedance(joint_solimp[world, j], violation)
+            kb = spring_damper(joint_solref[world, j], joint_solimp[world, j], timestep[world], refsafe)
+            r = resistance(z, dof_invweight0[world, d])
+            error = joint_rate(t, slope, qacc, world, d) + kb[1] * joint_rate(t, slope, qvel, world, d)
+            error += kb[0] * z * violation
+            power_out[world, i] = restoring(error, r, -UNBOUNDED, real(0.0)) * joint_rate(t, slope, trial, world, d)
 
 
 @wp.kernel
@@ -221,6 +223,7 @@ def tendon_limit_rows(
 @wp.kernel
 def tendon_limit_power(
     # Structure:
+    lanes: int,
     limit_tendon: wp.array(dtype=int),
     limit_side: wp.array(dtype=int),
     refsafe: int,
@@ -240,16 +243,17 @@ def tendon_limit_power(
     power_out: wp.array2d(dtype=real),
 ):
     """Virtual power of the limits' forces; ``rate`` is J a of the tendons, ``trial`` J l."""
-    world, i = wp.tid()
-    t = limit_tendon[i]
-    sign = -real(limit_side[i])
-    violation = tendon_distance(limit_side[i], tendon_range[world, t], length[world, t]) - tendon_margin[world, t]
-    if violation < real(0.0):
-        z = impedance(tendon_solimp[world, t], violation)
-        kb = spring_damper(tendon_solref[world, t], tendon_solimp[world, t], timestep[world], refsafe)
-        r = resistance(z, tendon_invweight0[world, t])
-        error = sign * (rate[world, t] + kb[1] * velocity[world, t]) + kb[0] * z * violation
-        power_out[world, i] = restoring(error, r, -UNBOUNDED, real(0.0)) * sign * trial[world, t]
+    world, lane = wp.tid()
+    for i in range(lane, limit_tendon.shape[0], lanes):
+        t = limit_tendon[i]
+        sign = -real(limit_side[i])
+        violation = tendon_distance(limit_side[i], tendon_range[world, t], length[world, t]) - tendon_margin[world, t]
+        if violation < real(0.0):
+            z = impedance(tendon_solimp[world, t], violation)
+            kb = spring_damper(tendon_solref[world, t], tendon_solimp[world, t], timestep[world], refsafe)
+            r = resistance(z, tendon_invweight0[world, t])
+            error = sign * (rate[world, t] + kb[1] * velocity[world, t]) + kb[0] * z * violation
+            power_out[world, i] = restoring(error, r, -UNBOUNDED, real(0.0)) * sign * trial[world, t]
 
 
 @wp.kernel
