@@ -141,7 +141,7 @@ def _stop_tangents(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize("lanes", [3, None])
 def test_threads_of_a_world_share_its_contacts(lanes: int | None, monkeypatch: pytest.MonkeyPatch):
-    """What a CPU gives one thread a GPU deals to many: the same numbers, bit by bit, a step and its gradient."""
+    """What a CPU gives one thread a GPU deals to many: the same step bit by bit, its gradient but for the order of sums."""
 
     def results() -> list[Any]:
         s = scene("euler", worlds=2)
@@ -167,9 +167,13 @@ def test_threads_of_a_world_share_its_contacts(lanes: int | None, monkeypatch: p
         monkeypatch.setattr(constraint, name, functools.cache(getattr(constraint, name).__wrapped__))
     fresh = warp_op(constraint._power, constraint._power_shapes, name="constraint's power")
     monkeypatch.setattr(constraint, "_power_op", fresh)
-    for one, other in zip(alone, results(), strict=True):
-        np.testing.assert_array_equal(one, other)
-    assert max(asked) > 3
+    jax.clear_caches()  # a checkpointed function is traced once
+    many = results()
+    assert alone[0] == many[0]
+    for one, other in zip(alone[1:], many[1:], strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-12, atol=1e-14 * float(jnp.abs(one).max(initial=0.0)))
+    assert max(asked) > 3, asked
+    jax.clear_caches()
 
 
 def test_transforms():

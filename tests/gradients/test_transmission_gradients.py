@@ -44,7 +44,8 @@ def steps(count: int) -> Any:
 )
 @pytest.mark.parametrize("name", MODELS)
 def test_gradient_of_steps_by_every_leaf(name: str, integrator: str, full: bool):
-    check(steps(2), arguments(case(name, integrator), worlds=1), directions=16 if full else 3)
+    sizes = (1e-5, 1e-6, 1e-7, 2e-8)  # some directions by a muscle's biasprm are so curved: error 1e8 h^2
+    check(steps(2), arguments(case(name, integrator), worlds=1), directions=16 if full else 3, steps=sizes)
 
 
 @pytest.mark.parametrize("shape", ["sphere", pytest.param("cylinder", marks=pytest.mark.slow)])
