@@ -141,7 +141,7 @@ def _stop_tangents(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize("lanes", [3, None])
 def test_threads_of_a_world_share_its_contacts(lanes: int | None, monkeypatch: pytest.MonkeyPatch):
-    """What a CPU gives one thread a GPU deals to many: the same step bit by bit, its gradient but for the order of sums."""
+    """What a CPU gives one thread a GPU deals to many: the same step bit by bit, its gradient but for sums' order."""
 
     def results() -> list[Any]:
         s = scene("euler", worlds=2)
