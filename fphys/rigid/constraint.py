@@ -122,7 +122,7 @@ def _solve(
         return
     matrix = launch.scratch((w, L.packed_size(n)), real, zeroed=True)
     mass_matrix_launch(launch, model, state, frames, axes, model.dof.armature, matrix)
-    found = [residual, iterations, status]
+    found = [launch.scratch(rows.weight.shape, real), residual, iterations, status]
     _newton(launch, model, state, given.pairs, (matrix, net), rows, (pair, row), [qacc, factor], found)
     if damping:
         D.damp(launch, model, state, loads, (frames, axes), matrix, qacc, damped)
@@ -358,7 +358,7 @@ def _restore(launch: Any, model: Model, state: State, given: Parameters, qacc: A
         launch.scratch((w, n), kind) for n, kind in ((nr, t.real), (nr, t.integer), (nr, t.integer), (nc, t.integer))
     ]
     scratch += [launch.scratch((w, 2, s.nv), t.real)]
-    scratch += [launch.scratch((w, L.packed_size(s.nv)), t.real)]
+    scratch += [launch.scratch((w, n), t.real) for n in (L.packed_size(s.nv), nr)]
     launch(
         kernels(state.qpos.dtype, "rigid.newton").restoring_forces,
         dim=w,

@@ -74,9 +74,10 @@ def add_cone(
     jacobian: wp.array3d(dtype=real),
     gradient_out: wp.array2d(dtype=real),
     hessian_out: wp.array2d(dtype=real),
+    force_out: wp.array2d(dtype=real),
     work_out: wp.array3d(dtype=real),
 ):
-    """What a cone adds to the gradient and the Hessian.
+    """A cone's force, and what it adds to the gradient and the Hessian.
 
     On the side, with u_i = mu_i x_i, t = |u| and c the derivative of mu (x_0 - t) by the errors, the Hessian is
     D c c^T - mu d Hess(t); c and grad(t) are projected on the dofs once, in ``work``.
@@ -109,6 +110,7 @@ def add_cone(
                 work_out[world, 0, k] = work_out[world, 0, k] - mu * q * jacobian[world, start + i, k]
                 work_out[world, 1, k] = work_out[world, 1, k] + q * jacobian[world, start + i, k]
             add_outer(world, start + i, n, -mu * stiff * height / t * f, jacobian, hessian_out)
+        force_out[world, start + i] = -s
         if s != real(0.0):
             add_scaled(world, start + i, n, s, jacobian, gradient_out)
     if zone == MIDDLE:

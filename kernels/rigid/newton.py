@@ -94,8 +94,9 @@ def add_rows(
     jacobian: wp.array3d(dtype=real),
     gradient_out: wp.array2d(dtype=real),
     inside_out: wp.array2d(dtype=int),
+    force_out: wp.array2d(dtype=real),
 ) -> int:
-    """Rows that act by themselves: what they add to the gradient, and which are within their bounds.
+    """Rows that act by themselves: their forces, what they add to the gradient, and which are within their bounds.
 
     Returns how many have left their bounds, or come to them, since the last call.
     """
@@ -105,6 +106,7 @@ def add_rows(
         low = bound[world, r][0]
         high = bound[world, r][1]
         s = wp.clamp(weight[world, r] * error[world, r], low, high)
+        force_out[world, r] = -s
         inside = wp.where(s > low and s < high, 1, 0)
         if inside != inside_out[world, r]:
             inside_out[world, r] = inside
@@ -185,6 +187,7 @@ def newton(
     inside_out: wp.array2d(dtype=int),
     cone_out: wp.array2d(dtype=int),
     work_out: wp.array3d(dtype=real),
+    force_out: wp.array2d(dtype=real),
     residual_out: wp.array(dtype=real),
     iterations_out: wp.array(dtype=int),
     status_out: wp.array(dtype=wp.uint32),
@@ -224,7 +227,9 @@ def newton(
         # gradient, Hessian and its factor, which stays where no row came to its bound or left it
         for i in range(n):
             gradient_out[world, i] = net_out[world, i]
-        changes = add_rows(world, rows, active_out, error_out, weight, bound, jacobian, gradient_out, inside_out)
+        changes = add_rows(
+            world, rows, active_out, error_out, weight, bound, jacobian, gradient_out, inside_out, force_out
+        )
         renewed = count == 0 or changes > 0 or cones > 0
         if renewed:
             copy_packed(world, n, matrix, factor_out)
@@ -247,6 +252,7 @@ def newton(
                 jacobian,
                 gradient_out,
                 factor_out,
+                force_out,
                 work_out,
             )
         if renewed:
@@ -338,6 +344,7 @@ def restoring_forces(
     cone_out: wp.array2d(dtype=int),
     work_out: wp.array3d(dtype=real),
     stiffness_out: wp.array2d(dtype=real),
+    force_out: wp.array2d(dtype=real),
 ):
     """-J^T f of the constraints at given accelerations; ``stiffness`` is scratch."""
     world = wp.tid()
@@ -353,7 +360,7 @@ def restoring_forces(
         r = active_out[world, k]
         error_out[world, r] = error_out[world, r] - reference[world, r]
         inside_out[world, r] = 0
-    add_rows(world, listed[0], active_out, error_out, weight, bound, jacobian, total_out, inside_out)
+    add_rows(world, listed[0], active_out, error_out, weight, bound, jacobian, total_out, inside_out, force_out)
     if elliptic != 0:
         for k in range(list_cones(world, first, pair_dim, contact_pair, contact_row, weight, cone_out)):
             c = cone_out[world, k]
@@ -369,5 +376,6 @@ def restoring_forces(
                 jacobian,
                 total_out,
                 stiffness_out,
+                force_out,
                 work_out,
             )

@@ -99,8 +99,16 @@ def test_windows_slide_and_stick(name: str):
 
 @pytest.mark.usefixtures("fresh_traces")
 def test_a_thousandth_too_much_is_noticed(monkeypatch: pytest.MonkeyPatch):
-    solve = constraint._back_solve_op
-    monkeypatch.setattr(constraint, "_back_solve_op", lambda *args: 1.001 * solve(*args))
+    operation = constraint._back_solve_op
+
+    def too_much(damping: bool) -> Any:
+        def solve(*args: Any) -> Any:
+            trial, *rest = jax.tree.leaves(operation(damping)(*args))
+            return (1.001 * trial, *rest) if rest else 1.001 * trial
+
+        return solve
+
+    monkeypatch.setattr(constraint, "_back_solve_op", too_much)
     with pytest.raises(AssertionError, match="window"):
         judge(windows(QUICK, 1, states(QUICK, 4)).check(), 1e-5, needed=3)
 

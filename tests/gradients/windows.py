@@ -202,7 +202,7 @@ def _marks(launch: Any, model: Any, state: Any, given: Any, qacc: Any, *outs: An
     w, nc = launch.worlds, pair.shape[1]
     *_, row, rows = constraint._set_up(launch, model, state, given, None, (pair, feature), status)
     nr = rows.weight.shape[1]
-    scratch = [launch.scratch((w, n), t.integer) for n in (nr, nc)] + [launch.scratch((w, 2, s.nv), t.real)]
+    scratch = [launch.scratch((w, n), t.integer) for n in (nr, nr, nc)] + [launch.scratch((w, 2, s.nv), t.real)]
     scratch += [launch.scratch((w, L.packed_size(s.nv)), t.real)]
     total, zero = launch.scratch((w, s.nv), t.real), launch.scratch((w, nr), t.real, zeroed=True)
     launch(
