@@ -82,8 +82,9 @@ def warp_op(
         >>> relu = warp_op(lambda launch, x, y: launch(relu_kernel, dim=x.shape, inputs=[x], outputs=[y]),
         ...                outputs=lambda x: x)  # doctest: +SKIP
 
-    Raises (when called, before anything is launched):
-        BridgeError: a launch does not fit its arrays, overwrites one, or the function itself raised.
+    Raises:
+        BridgeError: when called, before anything is launched: a launch does not fit its arrays, overwrites one, or the
+            function itself raised.
         TypeError: inputs mix float32 and float64, or have another floating type.
         ValueError: world axes differ.
     """

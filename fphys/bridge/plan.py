@@ -128,9 +128,10 @@ def _reads(launch: Launch, buffers: set[Buffer]) -> bool:
 
 @functools.cache
 def _reads_own(code: Any, labels: frozenset[str]) -> bool:
-    """Whether a kernel or function uses some of its arrays otherwise than by assigning to their elements.
+    """Whether a backward pass through a kernel or function needs the values of some of its arrays.
 
-    It may ask for their shapes, and pass them on to functions that do no more.
+    It does not where the code only assigns to their elements, asks for their shapes or adjoints, and passes them on to
+    functions of which the same is true; of one with an adjoint by hand, its replay and that adjoint count.
     """
     nodes = list(ast.walk(code.adj.tree))
     harmless = {
@@ -141,14 +142,24 @@ def _reads_own(code: Any, labels: frozenset[str]) -> bool:
     }
     augmented = {node.target for node in nodes if isinstance(node, ast.AugAssign)}
     harmless -= {id(t.value) for t in augmented if isinstance(t, ast.Subscript)}
+    adjoints = (n for n in nodes if isinstance(n, ast.Subscript) and ast.unparse(n.value).endswith(".adjoint"))
+    harmless |= {id(node.slice) for node in adjoints}
     for call in (node for node in nodes if isinstance(node, ast.Call)):
         callee = code.adj.func.__globals__.get(call.func.id) if isinstance(call.func, ast.Name) else None
-        if isinstance(callee, wp.Function) and callee.native_snippet is None and hasattr(callee, "adj"):
-            passed = zip(call.args, callee.adj.args, strict=False)
-            given = {a: p.label for a, p in passed if isinstance(a, ast.Name) and a.id in labels}
-            harmless |= {id(a) for a, label in given.items() if not _reads_own(callee, frozenset([label]))}
+        if isinstance(callee, wp.Function):
+            given = [(i, a) for i, a in enumerate(call.args) if isinstance(a, ast.Name) and a.id in labels]
+            harmless |= {id(a) for i, a in given if not _reads_argument(callee, i)}
     names = (node for node in nodes if isinstance(node, ast.Name) and node.id in labels)
     return any(id(node) not in harmless for node in names)
+
+
+def _reads_argument(callee: Any, i: int) -> bool:
+    """Whether a backward pass through a function needs the values of its i-th argument."""
+    parts = [p for p in (callee.custom_replay_func or callee, callee.custom_grad_func) if p is not None]
+    return any(
+        p.native_snippet is not None or not hasattr(p, "adj") or _reads_own(p, frozenset([p.adj.args[i].label]))
+        for p in parts
+    )
 
 
 class Program:

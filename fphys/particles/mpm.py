@@ -189,9 +189,10 @@ def _gather(
         inputs += [setting.timestep, before]
         launch(kernels(dtype, "particles.grid").hold, dim=cells, inputs=inputs, outputs=[momentum])
     velocity = launch.scratch(cells, vec4)
-    inputs = [layout.nodes, len(layout.shape), walls, setting.wall_friction]
+    lanes = -(-cells[1] // 16)
+    inputs = [layout.nodes, lanes, len(layout.shape), walls, setting.wall_friction]
     inputs += [setting.wall_velocity, setting.gravity, setting.timestep, momentum]
-    launch(kernels(dtype, "particles.grid").move, dim=cells, inputs=inputs, outputs=[velocity])
+    launch(kernels(dtype, "particles.grid").move, dim=(cells[0], lanes), inputs=inputs, outputs=[velocity])
     for c in colliders:
         before, velocity = velocity, launch.scratch(cells, vec4)
         inputs = [*layout.at, shape_number(c.shape), contact_number(c.contact), c.count]

@@ -42,6 +42,7 @@ from .friction import friction_power, friction_rows, friction_sizes
 from .limit import limit_power, limit_rows, limit_sizes
 
 Array = jax.Array
+_STACK = 1 << 20  # bytes of its stack that a thread may use to solve eight worlds
 
 
 class Parameters(NamedTuple):
@@ -122,7 +123,7 @@ def _solve(
         return
     matrix = launch.scratch((w, L.packed_size(n)), real, zeroed=True)
     mass_matrix_launch(launch, model, state, frames, axes, model.dof.armature, matrix)
-    found = [launch.scratch(rows.weight.shape, real), residual, iterations, status]
+    found = [residual, iterations, status]
     _newton(launch, model, state, given.pairs, (matrix, net), rows, (pair, row), [qacc, factor], found)
     if damping:
         D.damp(launch, model, state, loads, (frames, axes), matrix, qacc, damped)
@@ -149,6 +150,13 @@ def _rows(
     return rows
 
 
+def _side_by_side(model: Model, nr: int, itemsize: int) -> bool:
+    """Whether eight worlds are solved at once: on a processor, without cones, where a thread's stack has the room."""
+    n = model.structure.nv
+    room = 8 * itemsize * (nr * (n + 7) + 7 * n + 2 * L.packed_size(n))
+    return jax.default_backend() == "cpu" and not model.structure.elliptic and room <= _STACK
+
+
 def _newton(
     launch: Any,
     model: Model,
@@ -163,8 +171,18 @@ def _newton(
     """The solver, with its scratch memory; ``problem``: mass matrix and net force, ``contacts``: pairs and rows."""
     s, t = model.structure, L.types(state.qpos)
     w, nr, nc = launch.worlds, rows.weight.shape[1], contacts[0].shape[1]
+    if _side_by_side(model, nr, state.qpos.dtype.itemsize):
+        launch(
+            kernels(state.qpos.dtype, "rigid.newton_lanes").newton_lanes,
+            dim=w,
+            inputs=[s.iterations, s.ls_iterations, s.nrow, model.opt.tolerance, model.opt.meaninertia]
+            + [*problem, state.warmstart, *rows, *contacts],
+            outputs=[*out, *found],
+        )
+        return
     scratch = [launch.scratch((w, n), t.real) for n in (s.nv, s.nv, s.nv, s.nv, nr, nr)]
     scratch += [launch.scratch((w, n), t.integer) for n in (nr, nr, nc)] + [launch.scratch((w, 2, s.nv), t.real)]
+    scratch += [launch.scratch((w, nr), t.real)]
     structure = [s.iterations, s.ls_iterations, s.nrow, int(s.elliptic), s.geom.pair_condim]
     parameters = [model.opt.tolerance, model.opt.meaninertia, pairs.friction, model.opt.impratio]
     launch(
@@ -201,7 +219,8 @@ def _power(
     qacc, trial, *outs = rest
     t = L.types(state.qpos)
     smooth = len(power_parts(model, state, loads, implicit=False))
-    parts = body_and_joint_power(launch, model, state, loads, qacc, trial, outs[:smooth], implicit=False)
+    second = (slowed[2], slowed[1]) if slowed else None
+    parts = body_and_joint_power(launch, model, state, loads, qacc, trial, outs[:smooth], implicit=False, slowed=second)
     outs = outs[smooth:]
     if slowed:
         count = len(D.power_sizes(model, loads))

@@ -85,10 +85,12 @@ def _by_world(x: Array, index: Array) -> Array:
     return x[0][index] if x.shape[0] == 1 else jax.vmap(lambda x, i: x[i])(x, index)
 
 
-def _least_friction(model: Model) -> float:
-    """In float32 a pyramid takes no less than half a percent: its stiffness, as 1 / mu^2, must fit beside M."""
+def _least_friction(model: Model) -> Array:
+    """In float32 a pyramid slides with no less than half a percent: its stiffness, as 1 / mu^2 of the first of the five
+    coefficients, must fit beside M. Torsion and rolling have no part in it. Shape (1, 1, 5)."""
     single = model.qpos0.dtype == np.float32 and not model.structure.elliptic
-    return 5e-3 if single else MIN_FRICTION
+    sliding = 5e-3 if single else MIN_FRICTION
+    return jnp.asarray([[[sliding] * 2 + [MIN_FRICTION] * 3]], model.qpos0.dtype)
 
 
 _NAMED = ("friction", "solref", "solreffriction", "solimp", "margin", "gap")

@@ -107,27 +107,21 @@ def pull(
 def power(
     launch: Any, model: Model, state: State, loads: L.Loads, parts: PowerParts, given: tuple[Any, Any, Any], outs: Any
 ) -> None:
-    """Launch l2 . (M (a2 - a) + h D a2), in the parts of :func:`power_sizes`; ``given``: a2, l2 and a2 - a."""
+    """Launch l2 . (M (a2 - a) + h D a2) but for the bodies, in the parts of :func:`power_sizes`; ``given``: a2, l2 and
+    a2 - a."""
     s, (damped, trial, change) = model.structure, given
-    bodies, dofs, *damping = outs
+    dofs, *damping = outs
     k = L.modules(state.qpos)
-    moved, tried = (L.frame_motion(launch, model, state, parts.axes, x) for x in (change, trial))
-    launch(
-        k.dynamics.body_inertia_power,
-        dim=(launch.worlds, L.lanes(s.nbody)),
-        inputs=[L.lanes(s.nbody), *L.body_arguments(model), *parts.frames, moved, tried],
-        outputs=[bodies],
-    )
     dim = (launch.worlds, s.nv)
     launch(k.forces.dof_product, dim=dim, inputs=[model.dof.armature, change, trial], outputs=[dofs])
     if count(s):
         armature_power(launch, model, parts.tendons, None, (change, trial), damping.pop(0))
     linear = L.frame_motion(launch, model, state, parts.axes, damped) if fast(model) else None
-    motions = (parts.velocity, linear, tried)
+    motions = (parts.velocity, linear, parts.slowed)
     implicit_power(launch, model, state, loads, parts.frames, parts.axes, motions, (damped, trial), damping)
 
 
 def power_sizes(model: Model, loads: L.Loads) -> list[int]:
-    """Parts of the power: bodies, dofs, and what damps."""
+    """Parts of the power: dofs, and what damps."""
     s = model.structure
-    return [s.nbody, s.nv, *([count(s)] if count(s) else []), *implicit_sizes(model, loads)]
+    return [s.nv, *([count(s)] if count(s) else []), *implicit_sizes(model, loads)]

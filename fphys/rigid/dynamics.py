@@ -174,6 +174,7 @@ class PowerParts(NamedTuple):
     acceleration: Any  # J a and what velocities and gravity add
     trial: Any  # J l
     tendons: T.Tendons
+    slowed: Any  # J l2, where damping slows
 
 
 def body_and_joint_power(
@@ -186,9 +187,10 @@ def body_and_joint_power(
     outs: Sequence[Any],
     *,
     implicit: bool,
+    slowed: tuple[Any, Any] | None = None,
 ) -> PowerParts:
     """Virtual power of everything but constraints, in parts: bodies, joints, tendons and their armature, actuators,
-    damping."""
+    damping. ``slowed``: a2 - a and l2 (:mod:`damped`), by which bodies have a second power, in their part."""
     s = model.structure
     k = L.modules(state.qpos)
     w = launch.worlds
@@ -199,11 +201,13 @@ def body_and_joint_power(
     medium = L.medium_arguments(launch, model, state)
     acceleration = L.frame_acceleration(launch, model, state, medium[1], axes, velocity, linear)
     wrench = L.applied_wrench(launch, model, state, loads)
+    second = [L.frame_motion(launch, model, state, axes, x) for x in slowed or ()]
     launch(
         k.dynamics.body_power,
         dim=(w, L.lanes(s.nbody)),
         inputs=[
             L.lanes(s.nbody),
+            int(bool(slowed)),
             *L.body_arguments(model),
             *medium,
             wrench,
@@ -212,6 +216,7 @@ def body_and_joint_power(
             velocity,
             acceleration,
             motion,
+            *(second or (linear, motion)),
         ],
         outputs=[next(parts)],
     )
@@ -241,7 +246,7 @@ def body_and_joint_power(
     if implicit:
         motions = (velocity, linear, motion)
         implicit_power(launch, model, state, loads, frames, axes, motions, (qacc, trial), list(parts))
-    return PowerParts(frames, axes, velocity, linear, acceleration, motion, ten)
+    return PowerParts(frames, axes, velocity, linear, acceleration, motion, ten, second[1] if second else None)
 
 
 def _power(

@@ -1,14 +1,13 @@
 """Where bodies, sites and geoms are, how they move, and their Jacobians."""
 
 import functools
-from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from ..bridge import WarpOp, reverse_only, warp_op
+from ..bridge import reverse_only, warp_op
 from ..errors import ModelError
 from ..math import quat_mul, quat_unit, rotate, rotation
 from ..model import Model, State
@@ -73,39 +72,6 @@ def motions(model: Model, state: State) -> Motions:
     pos, quat, axes, velocity = _operation(model, state)
     frame = s.body.frame
     return Motions(pos[:, frame], quat[:, frame], pos[:, frame[s.body.root]], axes, velocity[:, frame])
-
-
-@functools.cache
-def _fixed_op(body: tuple[int, ...]) -> WarpOp:
-    def places(launch: Any, model: Model, state: State, offset: Any, turn: Any, *outs: Any) -> None:
-        s, index = model.structure, np.array(body)
-        frames = L.frame_poses(launch, model, state)
-        velocity = L.frame_motion(launch, model, state, L.dof_axes(launch, model, state, frames), state.qvel)
-        launch(
-            L.modules(state.qpos).kinematics.fixed_frames,
-            dim=(launch.worlds, index.size),
-            inputs=[s.body.frame[index], s.body.frame[s.body.root[index]], offset, turn, *frames, velocity],
-            outputs=list(outs),
-        )
-
-    def shapes(model: Model, state: State, *_: Any) -> tuple[Any, ...]:
-        shape = (state.qpos.shape[0], len(body))
-        return tuple(jax.ShapeDtypeStruct((*shape, n), state.qpos.dtype) for n in (3, 4, 3, 3))
-
-    return warp_op(places, shapes, zeroed=False, name="fixed frames")
-
-
-def fixed_frames(model: Model, state: State, body: Sequence[int], offset: Array, turn: Array) -> Array:
-    """Position, quaternion, velocity and angular velocity of places that are fixed to bodies, (world, place, 13).
-
-    Args:
-        body: of each place.
-        offset: of a place from its body's origin, in the body's axes [m], shape (1 | world, place, 3).
-        turn: unit quaternions from the body's axes, shape (1 | world, place, 4).
-
-    Gradients flow to positions, velocities, geometry, offset and turn.
-    """
-    return jnp.concatenate(_fixed_op(tuple(int(b) for b in body))(model, state, offset, turn), -1)
 
 
 @reverse_only

@@ -39,7 +39,8 @@ def sensors(
     Lengths in m, angles in rad, velocities in m/s and rad/s, accelerations in m/s^2 and rad/s^2, forces in N, torques
     in N m, angular momentum in kg m^2/s, energies in J, the clock in s. Accelerations include gravity as an upward
     acceleration: an accelerometer at rest reads +9.81 along the vertical. Force and torque are what the site's body
-    and all that hangs on it exchange with the parent, in the site's frame. A rangefinder without a hit reads -1.
+    and all that hangs on it exchange with the parent, in the site's frame; on the ground all trees, whose torques are
+    about the site (MuJoCo adds up each about its own centre of mass). A rangefinder without a hit reads -1.
     A sensor's ``cutoff`` bounds its readings. A faulty world reads as one at the reference position, at rest.
 
     Args:

@@ -7,8 +7,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from ..model import Model, State
+from ..rigid.chain import places
 from ..rigid.forward import check_inputs, screen
-from ..rigid.kinematics import fixed_frames
 from ..rigid.launches import Loads
 from ..rigid.measure import Scene as Measured
 from ..rigid.sensor import sensors
@@ -68,7 +68,7 @@ def _links(model: Model, state: State, frames: list[tuple[str, Any, Any]]) -> Ar
     """Poses and velocities of frames that are fixed to bodies, shape (world, 13 frames)."""
     body = [0 if name == "world" else model.id("body", name) for name, *_ in frames]
     offset, turn = (jnp.asarray([frame[i] for frame in frames], state.qpos.dtype)[None] for i in (1, 2))
-    return fixed_frames(model, state, body, offset, turn).reshape(state.qpos.shape[0], -1)
+    return places(model, state, body, offset, turn).reshape(state.qpos.shape[0], -1)
 
 
 def _sensor(model: Model, layout: Layout, state: State, force: Array, name: str) -> Array:

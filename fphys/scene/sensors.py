@@ -16,6 +16,10 @@ class JointState:
 
     joints: tuple[str, ...] = ()  # hinges and slides by name; none given: all
 
+    def __post_init__(self) -> None:
+        if isinstance(self.joints, str):
+            raise TypeError(f"joints is {self.joints!r}, must be a tuple of names: ({self.joints!r},)")
+
 
 @dataclasses.dataclass(frozen=True)
 class IMU:

@@ -2,6 +2,8 @@
 
 Nodes lie in the middle of cells, and a wall acts on those up to half a cell inside its face. A particle on the face
 then sees no node that moves through it, and matter fills the domain up to the face and no farther.
+
+A thread takes sixteen nodes, ``lanes`` threads a world: where none of them has mass, as in most of a grid, it is done.
 """
 
 import warp as wp
@@ -64,6 +66,44 @@ def within(kind: int, depth: int) -> int:
     return kind
 
 
+_NODES = """
+    const int n = grid.shape[1];
+#ifdef __CUDACC__
+    const int first = batch, stride = lanes;  // neighbours in memory go to neighbours among the threads
+#else
+    const int first = 16 * batch, stride = 1;
+#endif
+"""
+"""Which nodes are a thread's."""
+
+
+@wp.func_native(
+    _NODES
+    + """
+    const auto* const from = grid.data + world * (grid.strides[0] / sizeof(*grid.data));
+    int last = 0;
+    bool massive = false;
+    for (int node = first; last < 16 && node < n; ++last, node += stride) massive |= from[node][3] > 0;
+    if (massive) return last;
+    for (int k = 0; k < last; ++k) {
+        auto still = from[first + k * stride];
+        still[0] = still[1] = still[2] = 0;
+        velocity_out.data[world * n + first + k * stride] = still;
+    }
+    return 0;
+"""
+)
+def moving(
+    world: int, batch: int, lanes: int, grid: wp.array2d(dtype=vec4), velocity_out: wp.array2d(dtype=vec4)
+) -> int:
+    """How many nodes of a batch are to be moved: all, or none, where none has mass; these are stored, at rest."""
+
+
+@wp.func_native(_NODES + "    return first + k * stride;\n")
+def node_of(batch: int, k: int, lanes: int, grid: wp.array2d(dtype=vec4)) -> int:
+    """The k-th node of a batch."""
+
+
 @wp.kernel
 def hold(
     # Model:
@@ -110,9 +150,11 @@ def hold(
         grid_out[world, node] = g
 
 
-@wp.kernel
-def move(
-    # Model:
+@wp.func
+def moved(
+    world: int,
+    node: int,
+    g: vec4,
     nodes: wp.vec3i,
     dim: int,
     wall_kind: wp.array(dtype=int),
@@ -120,22 +162,14 @@ def move(
     wall_velocity: wp.array2d(dtype=vec3),
     gravity: wp.array2d(dtype=real),
     timestep: wp.array(dtype=real),
-    # In:
-    grid: wp.array2d(dtype=vec4),
-    # Out:
-    velocity_out: wp.array2d(dtype=vec4),
-):
-    """v_i = (m v)_i / m_i + h g, then each face of the domain that is at most half a cell away; the mass goes along."""
-    world, node = wp.tid()
-    g = grid[world, node]
-    mass = g[3]
+) -> vec3:
+    """v_i = (m v)_i / m_i + h g, then each face of the domain that is at most half a cell away."""
     u = vec3()
-    if mass > real(0.0):
-        h = timestep[world]
+    if g[3] > real(0.0):
         z = real(0.0)
         if dim == 3:
             z = gravity[world, 2]
-        u = ratio(vec3(g[0], g[1], g[2]), mass) + h * vec3(gravity[world, 0], gravity[world, 1], z)
+        u = ratio(vec3(g[0], g[1], g[2]), g[3]) + timestep[world] * vec3(gravity[world, 0], gravity[world, 1], z)
         k = node % nodes[2]
         j = (node // nodes[2]) % nodes[1]
         i = node // (nodes[2] * nodes[1])
@@ -150,4 +184,29 @@ def move(
                     w = wall_velocity[world, 2 * a + 1]
                     kind = within(wall_kind[2 * a + 1], at - nodes[a] + 3)
                     u = w + against(u - w, axis(a, real(-1.0)), kind, wall_friction[world, 2 * a + 1])
-    velocity_out[world, node] = vec4(u[0], u[1], u[2], mass)
+    return u
+
+
+@wp.kernel
+def move(
+    # Model:
+    nodes: wp.vec3i,
+    lanes: int,
+    dim: int,
+    wall_kind: wp.array(dtype=int),
+    wall_friction: wp.array2d(dtype=real),
+    wall_velocity: wp.array2d(dtype=vec3),
+    gravity: wp.array2d(dtype=real),
+    timestep: wp.array(dtype=real),
+    # In:
+    grid: wp.array2d(dtype=vec4),
+    # Out:
+    velocity_out: wp.array2d(dtype=vec4),
+):
+    """Velocity of the nodes, from their momentum; the mass goes along."""
+    world, batch = wp.tid()
+    for m in range(moving(world, batch, lanes, grid, velocity_out)):
+        node = node_of(batch, m, lanes, grid)
+        g = grid[world, node]
+        u = moved(world, node, g, nodes, dim, wall_kind, wall_friction, wall_velocity, gravity, timestep)
+        velocity_out[world, node] = vec4(u[0], u[1], u[2], g[3])

@@ -7,6 +7,7 @@ not go so, particles of another material, with faults, actuated or turned inside
 import warp as wp
 
 from .._precision import mat33, mat44, real, vec3
+from ..vectors import EIGHT
 from .stencil import BATCH
 
 _LANES = (
@@ -14,32 +15,14 @@ _LANES = (
     + BATCH
     + """
     typedef decltype(dx + dx) number;
-    typedef number lanes __attribute__((ext_vector_type(8)));
-    typedef decltype(lanes() < lanes()) mask;
-    struct packed { lanes v; } __attribute__((packed, aligned(sizeof(number)), may_alias));
+"""
+    + EIGHT
+    + """
     struct mat { lanes e[9]; };
     const number one = 1, two = 2;
     const lanes none = number(0);
     int at[8];
     for (int k = 0; k < 8; ++k) at[k] = first + (k < count ? k : count - 1);
-    auto flip = [](lanes* m) {  // transpose
-        for (int i = 0; i < 8; i += 2) {
-            const lanes a = m[i], b = m[i + 1];
-            m[i] = __builtin_shufflevector(a, b, 0, 8, 2, 10, 4, 12, 6, 14);
-            m[i + 1] = __builtin_shufflevector(a, b, 1, 9, 3, 11, 5, 13, 7, 15);
-        }
-        for (int i = 0; i < 8; ++i) {
-            if (i & 2) continue;
-            const lanes a = m[i], b = m[i + 2];
-            m[i] = __builtin_shufflevector(a, b, 0, 1, 8, 9, 4, 5, 12, 13);
-            m[i + 2] = __builtin_shufflevector(a, b, 2, 3, 10, 11, 6, 7, 14, 15);
-        }
-        for (int i = 0; i < 4; ++i) {
-            const lanes a = m[i], b = m[i + 4];
-            m[i] = __builtin_shufflevector(a, b, 0, 1, 2, 3, 8, 9, 10, 11);
-            m[i + 4] = __builtin_shufflevector(a, b, 4, 5, 6, 7, 12, 13, 14, 15);
-        }
-    };
     auto number_of = [&](auto& a, int each, int i) -> lanes {  // the i-th number of a particle's
         lanes v;
         for (int k = 0; k < 8; ++k) v[k] = ((const number*)row(a, at[k] * each))[i];
@@ -80,7 +63,6 @@ _LANES = (
     auto first_row = [](const mat& a, const mat& c) -> lanes {  // determinant, from the cofactors
         return a.e[0] * c.e[0] + a.e[1] * c.e[1] + a.e[2] * c.e[2];
     };
-    auto any = [](const mask m) -> bool { return __builtin_reduce_or(m) != 0; };
     auto rotation = [&](const mat& f, mask active) -> mat {  // Higham 1986; a lane that has converged stays
         mat r = f;
         for (int step = 0; step < 24 && any(active); ++step) {

@@ -50,6 +50,12 @@ TYPES = (
         wp::atomic_add(node, v.a), wp::atomic_add(node + 1, v.b), wp::atomic_add(node + 2, c);
     };
     auto sum_up = [](number* to, const number value) { wp::atomic_add(to, value); };
+    const int wide = 1;
+    typedef number lanes;
+    typedef int whole;
+    auto truncated = [](const number v) -> int { return (int)v; };
+    auto widened = [](const int v) -> number { return number(v); };
+    auto set = [](auto& v, int, auto value) { v = value; };
 #else
     typedef number four __attribute__((ext_vector_type(4)));
     typedef number eight __attribute__((ext_vector_type(8)));
@@ -63,38 +69,55 @@ TYPES = (
     auto get = [](const four* node) -> eight { return ((const two*)node)->v; };
     auto add = [](four* node, const eight v, const four c) { ((two*)node)->v += v, node[2] += c; };
     auto sum_up = [](number* to, const number value) { *to += value; };
+    const int wide = 8;
+    typedef eight lanes;
+    typedef int whole __attribute__((ext_vector_type(8)));
+    auto truncated = [](const lanes v) -> whole { return __builtin_convertvector(v, whole); };
+    auto widened = [](const whole v) -> lanes { return __builtin_convertvector(v, lanes); };
+    auto set = [](auto& v, int k, auto value) { v[k] = value; };
 #endif
     const bool flat = nodes[2] == 1;
     const number z = flat ? 0 : 1, one = 1, half = number(0.5), none = 0;
     const four zero = make(none, none, none, none);
     const int to_plane = flat ? 0 : nodes[1] * nodes[2], to_line = flat ? nodes[1] : nodes[2];
-    auto weigh = [&](number x, number* w) {  // Steffen et al. 2008
-        const number l = number(1.5) - x, m = x - one, r = x - half;
-        w[0] = half * l * l, w[1] = number(0.75) - m * m, w[2] = half * r * r;
-    };
     auto each = [&](const number a, const number b) -> eight { return pair(make(a, a, a, a), make(b, b, b, b)); };
+    lanes places[3], weight[9];  // of as many particles as are wide, along the outer, middle and inner axis
+    whole nodes_first;
+    auto locate = [&](int begin) {
+        whole base[3];
+        for (int a = 0; a < 3; ++a) {
+            lanes away;
+            for (int k = 0; k < wide; ++k) {
+                const int p = first + (begin + k < count ? begin + k : begin) * stride;
+                set(away, k, a < 2 || !flat ? row(x, p)[a] - lower[a] : -dx);
+            }
+            const lanes y = away / dx + number(1.5);
+            base[a] = truncated(y - half);
+            places[a] = y - widened(base[a]);
+        }
+        nodes_first = (base[0] * nodes[1] + base[1]) * nodes[2] + base[2];
+        if (flat) places[2] = places[1], places[1] = places[0], places[0] = lanes(one);
+        for (int a = 0; a < 3; ++a) {  // Steffen et al. 2008
+            const lanes l = number(1.5) - places[a], m = places[a] - one, r = places[a] - half;
+            weight[3 * a] = half * l * l, weight[3 * a + 1] = number(0.75) - m * m, weight[3 * a + 2] = half * r * r;
+        }
+        if (flat) weight[0] = lanes(one);
+    };
+    auto of = [&](auto& v, int k) { return ((const decltype(one + one)*)&v)[k % wide]; };
 """
 )
 """Two nodes beside each other are eight numbers."""
 
 PLACE = """
         const number* const at = row(x, p);
-        const number away[3] = {at[0] - lower[0], at[1] - lower[1], flat ? -dx : at[2] - lower[2]};
-        int base[3];
-        number f[3];
-        for (int a = 0; a < 3; ++a) {
-            const number y = away[a] / dx + number(1.5);
-            base[a] = (int)(y - half);
-            f[a] = y - number(base[a]);
-        }
-        const number fo = flat ? one : f[0], fm = flat ? f[0] : f[1], fi = flat ? f[1] : f[2];
-        number wo[3], wm[3], wi[3];
-        weigh(fo, wo), weigh(fm, wm), weigh(fi, wi);
-        if (flat) wo[0] = one;
-        const int first_node = (base[0] * nodes[1] + base[1]) * nodes[2] + base[2];
+        const number fo = of(places[0], k), fm = of(places[1], k), fi = of(places[2], k);
+        const number wo[3] = {of(weight[0], k), of(weight[1], k), of(weight[2], k)};
+        const number wm[3] = {of(weight[3], k), of(weight[4], k), of(weight[5], k)};
+        const number wi[3] = {of(weight[6], k), of(weight[7], k), of(weight[8], k)};
+        const int first_node = ((const int*)&nodes_first)[k % wide];
         const eight weights = each(wi[0], wi[1]);
 """
-"""Weights along the outer, middle and inner axis, and the first of a stencil's nodes."""
+"""Where a particle stands, its weights along the axes, and the first of its stencil's nodes."""
 
 ROWS = """
         const four qm = flat ? rows[1] : rows[2], qi = flat ? rows[2] : rows[3], qo = rows[1];
@@ -204,4 +227,5 @@ MOMENTS = """
 PARTICLES = """
     for (int k = 0; k < count; ++k) {
         const int p = first + k * stride;
+        if (k % wide == 0) locate(k);
 """

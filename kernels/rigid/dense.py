@@ -11,6 +11,7 @@ import warp as wp
 
 from .._precision import real, tolerance
 from .constraint import TINY
+from .lanes import native
 
 ROUNDING = wp.constant(tolerance(1.0e-16, 1.0e-7))
 
@@ -166,6 +167,61 @@ def solve_in_place(world: int, n: int, factor: wp.array2d(dtype=real), x: wp.arr
     """Solve L^T L y = x, and put y where x was."""
 
 
+_FIT = """
+    const int size = n * (n + 1) / 2;
+    if ((size + 2 * n) * sizeof(lanes) > stack) return false;
+    if (world % 8) return true;
+    lanes* const L = (lanes*)__builtin_alloca_with_align((size + 2 * n + 1) * sizeof(lanes), 8 * sizeof(lanes));
+    lanes *const inverse = L + size, *const X = inverse + n;
+"""
+
+
+@wp.func_native(
+    native(
+        _FIT
+        + """
+    begin(matrix);
+    load(matrix, L, size);
+    factorise(n, L, inverse);
+    store(L, factor_out, size);
+    return true;
+""",
+        "return false;",
+    )
+)
+def factor_lanes(
+    world: int, n: int, rounding: real, tiny: real, matrix: wp.array2d(dtype=real), factor_out: wp.array2d(dtype=real)
+) -> bool:  # type: ignore[empty-body]
+    """Whether eight worlds were factored side by side, by this thread or another's."""
+
+
+@wp.func_native(
+    native(
+        _FIT
+        + """
+    begin(x_out);
+    load(factor, L, size);
+    load(force, X, n);
+    for (int k = 0; k < n; ++k) inverse[k] = all / L[k * (k + 1) / 2 + k];
+    solve(n, L, inverse, X);
+    store(X, x_out, n);
+    return true;
+""",
+        "return false;",
+    )
+)
+def solve_lanes(
+    world: int,
+    n: int,
+    rounding: real,
+    tiny: real,
+    factor: wp.array2d(dtype=real),
+    force: wp.array2d(dtype=real),
+    x_out: wp.array2d(dtype=real),
+) -> bool:  # type: ignore[empty-body]
+    """Whether eight worlds were solved side by side, by this thread or another's."""
+
+
 @wp.kernel(enable_backward=False)
 def factor_dense(
     # Structure:
@@ -177,8 +233,9 @@ def factor_dense(
 ):
     """L^T L = matrix."""
     world = wp.tid()
-    copy_packed(world, n, matrix, factor_out)
-    factorise(world, n, factor_out)
+    if not factor_lanes(world, n, ROUNDING, TINY, matrix, factor_out):
+        copy_packed(world, n, matrix, factor_out)
+        factorise(world, n, factor_out)
 
 
 @wp.kernel(enable_backward=False)
@@ -192,9 +249,10 @@ def solve_dense(
     """Solve L^T L x = force."""
     world = wp.tid()
     n = force.shape[1]
-    for i in range(n):
-        x_out[world, i] = force[world, i]
-    solve_in_place(world, n, factor, x_out)
+    if not solve_lanes(world, n, ROUNDING, TINY, factor, force, x_out):
+        for i in range(n):
+            x_out[world, i] = force[world, i]
+        solve_in_place(world, n, factor, x_out)
 
 
 @wp.kernel(enable_backward=False)

@@ -12,7 +12,7 @@ import warp as wp
 
 from .._precision import mat33, motion, quat, real, vec3, vec6, wrench
 from ..math import lower, quat_mul, quat_unit, rotate, rotate_back, rotation, spatial
-from .fluid import TINY, fluid_wrench, local_motion
+from .fluid import TINY, fluid_wrench
 
 
 @wp.func
@@ -107,10 +107,22 @@ def body_loads(
             load_out[world, b] = spatial(wp.spatial_top(load) + wp.cross(com, force), force)
 
 
+@wp.func
+def inertia_power(rate: motion, trial: motion, com: vec3, axes: quat, mass: real, inertia: vec3) -> real:
+    """A body's share of l . M a: motion by l times momentum by a."""
+    x = wp.spatial_top(rate)
+    y = wp.spatial_top(trial)
+    turn = wp.dot(rotate_back(axes, y), wp.cw_mul(inertia, rotate_back(axes, x)))
+    u = wp.spatial_bottom(rate) + wp.cross(x, com)
+    v = wp.spatial_bottom(trial) + wp.cross(y, com)
+    return turn + mass * wp.dot(u, v)
+
+
 @wp.kernel
 def body_power(
     # Structure:
     lanes: int,
+    slowed: int,
     body_frame: wp.array(dtype=int),
     body_origin: wp.array(dtype=int),
     # Model:
@@ -130,10 +142,12 @@ def body_power(
     frame_vel: wp.array2d(dtype=motion),
     frame_acc: wp.array2d(dtype=motion),
     frame_trial: wp.array2d(dtype=motion),
+    frame_change: wp.array2d(dtype=motion),
+    frame_trial_change: wp.array2d(dtype=motion),
     # Out:
     power_out: wp.array2d(dtype=real),
 ):
-    """Virtual power of every body's load."""
+    """Virtual power of every body's load; where damping slows the bodies also l2 . M (a2 - a), by a second trial l2."""
     world, lane = wp.tid()
     for b in range(lane, body_frame.shape[0], lanes):
         f = body_frame[b]
@@ -160,7 +174,17 @@ def body_power(
             )
             w = wp.spatial_top(frame_trial[world, f])
             v = wp.spatial_bottom(frame_trial[world, f]) + wp.cross(w, com)
-            power_out[world, b] = wp.dot(w, wp.spatial_top(load)) + wp.dot(v, wp.spatial_bottom(load))
+            p = wp.dot(w, wp.spatial_top(load)) + wp.dot(v, wp.spatial_bottom(load))
+            if slowed != 0:
+                p += inertia_power(
+                    frame_change[world, f],
+                    frame_trial_change[world, f],
+                    com,
+                    axes,
+                    body_mass[world, b],
+                    body_inertia[world, b],
+                )
+            power_out[world, b] = p
 
 
 @wp.kernel
@@ -182,7 +206,7 @@ def body_inertia_power(
     # Out:
     power_out: wp.array2d(dtype=real),
 ):
-    """Every body's share of l . M a: motion by l times momentum by a."""
+    """Every body's share of l . M a."""
     world, lane = wp.tid()
     for b in range(lane, body_frame.shape[0], lanes):
         f = body_frame[b]
@@ -193,10 +217,9 @@ def body_inertia_power(
                 - frame_pos[world, body_origin[b]]
             )
             axes = quat_mul(frame_quat[world, f], quat_unit(body_iquat[world, b]))
-            x = local_motion(frame_rate[world, f], com, axes, vec3())
-            y = local_motion(frame_trial[world, f], com, axes, vec3())
-            turn = wp.dot(wp.spatial_top(y), wp.cw_mul(body_inertia[world, b], wp.spatial_top(x)))
-            power_out[world, b] = turn + body_mass[world, b] * wp.dot(wp.spatial_bottom(y), wp.spatial_bottom(x))
+            power_out[world, b] = inertia_power(
+                frame_rate[world, f], frame_trial[world, f], com, axes, body_mass[world, b], body_inertia[world, b]
+            )
 
 
 @wp.kernel(enable_backward=False)

@@ -217,33 +217,3 @@ def frame_acceleration(
             step = frame_vel[world, f] - frame_vel[world, p]
             bias_out[world, f] = bias_out[world, p] + cross_motion(frame_vel[world, p], step)
         acc_out[world, f] = bias_out[world, f] + frame_acc_lin[world, f]
-
-
-@wp.kernel
-def fixed_frames(
-    # Structure:
-    fixed_frame: wp.array(dtype=int),
-    fixed_origin: wp.array(dtype=int),
-    # In:
-    offset: wp.array2d(dtype=vec3),
-    turn: wp.array2d(dtype=quat),
-    frame_pos: wp.array2d(dtype=vec3),
-    frame_quat: wp.array2d(dtype=quat),
-    frame_vel: wp.array2d(dtype=motion),
-    # Out:
-    pos_out: wp.array2d(dtype=vec3),
-    quat_out: wp.array2d(dtype=quat),
-    linear_out: wp.array2d(dtype=vec3),
-    angular_out: wp.array2d(dtype=vec3),
-):
-    """Pose and velocity, in world axes, of places at an ``offset`` and a ``turn`` from their frames."""
-    world, i = wp.tid()
-    f = fixed_frame[i]
-    pos = frame_pos[world, f] + rotate(frame_quat[world, f], offset[world, i])
-    angular = wp.spatial_top(frame_vel[world, f])
-    pos_out[world, i] = pos
-    quat_out[world, i] = quat_mul(frame_quat[world, f], turn[world, i])
-    angular_out[world, i] = angular
-    linear_out[world, i] = wp.spatial_bottom(frame_vel[world, f]) + wp.cross(
-        angular, pos - frame_pos[world, fixed_origin[i]]
-    )

@@ -35,6 +35,37 @@ def joint_rate(joint_type: int, slope: vec4, rate: wp.array2d(dtype=real), world
     return s
 
 
+@wp.func
+def passed(
+    world: int,
+    j: int,
+    side: int,
+    joint_type: wp.array(dtype=int),
+    joint_qpos: wp.array(dtype=int),
+    joint_range: wp.array2d(dtype=vec2),
+    joint_margin: wp.array2d(dtype=real),
+    qpos: wp.array2d(dtype=real),
+) -> bool:
+    """Whether a joint is beyond its limit. Arrays come whole, to take no cotangents."""
+    slope = joint_distance(joint_type[j], side, joint_range[world, j], qpos, world, joint_qpos[j])
+    return slope[0] < joint_margin[world, j]
+
+
+@wp.func_grad(passed)
+def no_slope_of_passed(
+    world: int,
+    j: int,
+    side: int,
+    joint_type: wp.array(dtype=int),
+    joint_qpos: wp.array(dtype=int),
+    joint_range: wp.array2d(dtype=vec2),
+    joint_margin: wp.array2d(dtype=real),
+    qpos: wp.array2d(dtype=real),
+    adj_ret: bool,
+):
+    """An event: a limit that is not reached costs a backward pass no more than to see it."""
+
+
 @wp.kernel(enable_backward=False)
 def joint_limit_rows(
     # Structure:
@@ -115,11 +146,11 @@ def joint_limit_power(
     world, lane = wp.tid()
     for i in range(lane, limit_joint.shape[0], lanes):
         j = limit_joint[i]
-        t = joint_type[j]
-        d = joint_dof[j]
-        slope = joint_distance(t, limit_side[i], joint_range[world, j], qpos, world, joint_qpos[j])
-        violation = slope[0] - joint_margin[world, j]
-        if violation < real(0.0):
+        if passed(world, j, limit_side[i], joint_type, joint_qpos, joint_range, joint_margin, qpos):
+            t = joint_type[j]
+            d = joint_dof[j]
+            slope = joint_distance(t, limit_side[i], joint_range[world, j], qpos, world, joint_qpos[j])
+            violation = slope[0] - joint_margin[world, j]
             z = impedance(joint_solimp[world, j], violation)
             kb = spring_damper(joint_solref[world, j], joint_solimp[world, j], timestep[world], refsafe)
             r = resistance(z, dof_invweight0[world, d])

@@ -16,6 +16,8 @@ ALIGNED = wp.constant(real(0.996))
 """Cosine of the angle between two faces, or a face and the normal, below which they do not lie on one another."""
 LEVEL_EDGE = wp.constant(real(0.0893532))
 """Sine of the same angle."""
+SAME_HEIGHT = wp.constant(real(1.0e-6))
+"""Sine of a side between two corners of the same height, but for rounding."""
 POLYGON = wp.constant(128)
 """Corners that two faces may have together; where they have more, the pair has one contact."""
 
@@ -116,22 +118,28 @@ def face_part(s: Solid, f: int) -> int:
 
 @wp.func
 def side_towards(s: Solid, hulls: Hulls, n: vec3) -> int:
-    """The corner from which a side runs that is level to n and lies foremost along it, or -1."""
+    """The corner from which a side runs that is level to n, holds the foremost corner along it and lies foremost of
+    those, or -1."""
     best = int(-1)
     if s.kind == CAPSULE or s.kind == CYLINDER:
         if wp.abs(wp.dot(rotate(s.turn, unit(2)), n)) < LEVEL_EDGE:
             best = wp.where(s.kind == CYLINDER, LINE, 0)
     elif s.kind == BOX or s.kind == MESH:
         f = face_towards(s, hulls, n)
+        top = real(-1.0e10)
+        for k in range(face_corners(s, hulls, f)):
+            top = wp.max(top, wp.dot(n, solid_corner(s, hulls, corner_index(s, hulls, f, k), n).here))
         highest = real(-1.0e10)
         for k in range(face_corners(s, hulls, f)):
             index = corner_index(s, hulls, f, k)
             c = solid_corner(s, hulls, index, n)
-            along = c.next - c.here
-            height = wp.dot(n, c.here + c.next)
-            if wp.abs(wp.dot(along, n)) < LEVEL_EDGE * wp.length(along) and height > highest:
-                best = index
-                highest = height
+            length = wp.length(c.next - c.here)
+            here = wp.dot(n, c.here)
+            next = wp.dot(n, c.next)
+            if wp.max(here, next) >= top - SAME_HEIGHT * length and wp.abs(next - here) < LEVEL_EDGE * length:
+                if here + next > highest:
+                    best = index
+                    highest = here + next
     return best
 
 
@@ -168,9 +176,13 @@ def overlap_of_side(
     world: int,
     slot: int,
 ) -> int:
-    """Contacts of a side of s over the face f of r, with normal n; how many they are."""
+    """Contacts of a side of s over the face f of r, with normal n; how many they are.
+
+    Where all that touches is a point at which the side is cut off, MuJoCo has two contacts there, and so have we.
+    """
     index = side_towards(s, hulls, -n)
     count = int(0)
+    crossings = int(0)
     if index >= 0:
         c = solid_corner(s, hulls, index, -n)
         low = real(0.0)
@@ -215,6 +227,10 @@ def overlap_of_side(
                         code = written(first_is, corner_index(r, hulls, f, k), index, 1, 0, total, number)
                     feature_out[world, slot + count] = code
                     count = count + 1
+                    crossings = crossings + wp.where(k < 0, 0, 1)
+            if count == 1 and crossings == 1:
+                feature_out[world, slot + 1] = feature_out[world, slot]
+                count = int(2)
     return count
 
 

@@ -110,6 +110,35 @@ def test_a_cylinder_lies_on_another():
         assert np.abs(np.abs(a.frame[:, 2]) - 1).max() < 1e-12
 
 
+@pytest.mark.parametrize("depth", [2e-3, 1.2e-2, 3e-2])
+def test_the_deepest_corner_is_among_them(depth: float):
+    """A blunt pyramid on its tip: sides of its base are as level as can be, and not where it is deepest."""
+    base = "1 1 -.85 -1 1 -.85 1 -1 -.8 -1 -1 -.8"
+    m = fphys.load(
+        f'<mujoco><asset><mesh name="tip" scale=".1 .1 .1" vertex="0 0 -1 0 0 1 {base}"/></asset><worldbody>'
+        f'<geom {LOWER["box"]} pos="0 0 -0.1"/>'
+        '<body><freejoint/><geom type="mesh" mesh="tip"/></body></worldbody></mujoco>'
+    )
+    qpos = resting(True, 1e-3, 40)
+    qpos[:, 2] = 0.1 - depth
+    key = tuple(m.structure.geom.pair[0].tolist())
+    ours, theirs = of_ours(m, contacts(m, fphys.init(m, 40, qpos=qpos))), of_mujoco(m.structure.source, qpos)
+    for a, b in zip(ours, theirs, strict=True):
+        assert abs(a[key].distance.min() - b[key].distance.min()) < 1e-9 and a[key].distance.min() < 1e-3 - depth
+
+
+def test_a_side_that_is_cut_off_at_its_only_point_touches_there_twice():
+    """A capsule that leans outwards over an edge: as in MuJoCo."""
+    lean = np.linspace(0.02, 0.06, 10)
+    turn = np.stack([np.cos(np.pi / 4 + lean / 2), np.zeros(10), np.sin(np.pi / 4 + lean / 2), np.zeros(10)], -1)
+    height = 0.1 / np.cos(lean) - DEPTH + 0.05 * np.tan(lean)
+    place = np.stack([np.full(10, 0.45), np.linspace(-0.2, 0.2, 10), height], -1)
+    for a, b in both(("mesh", "capsule"), np.concatenate([place, turn], 1)):
+        assert len(a.pos) == len(b.pos) == 2
+        assert np.ptp(a.pos, axis=0).max() < 1e-12 and np.ptp(b.pos, axis=0).max() < 1e-12
+        assert np.abs(a.pos - b.pos).max() < 1e-4
+
+
 @functools.cache
 def differentiated(pair: tuple[str, str]) -> Any:
     m = scene(pair)

@@ -9,11 +9,22 @@ import pytest
 import fphys
 from fphys.testing import check_grads
 
-from ..rigid.mechanisms import INTEGRATORS, Case, case, in_own_units, loads, random_inputs, to_state, with_leaves
+from ..rigid.mechanisms import (
+    INTEGRATORS,
+    Case,
+    at_sites,
+    case,
+    in_own_units,
+    loads,
+    random_inputs,
+    to_state,
+    with_leaves,
+)
 
 OPERATIONS: dict[str, Callable[..., Any]] = {
     "forward": lambda model, state, ctrl, wrench, force: fphys.forward(model, state, ctrl, wrench, force)[0],
     "kinematics": lambda model, state, *_: fphys.kinematics(model, state),
+    "places": lambda model, state, *_: at_sites(model, state),
     "jacobian": lambda model, state, *_: fphys.jacobian(model, state, "site", "tip"),
     "mass_matrix": lambda model, state, *_: fphys.mass_matrix(model, state),
     "bias": lambda model, state, *_: fphys.bias(model, state),
@@ -37,7 +48,7 @@ def check(operation: Callable[..., Any], args: tuple[Any, ...], **options: Any) 
     check_grads(*in_own_units(on_sphere, args), tol=1e-6, **options)
 
 
-REDUCED = {(name, "small") for name in ("forward", "mass_matrix", "bias", "inverse", "energy")}
+REDUCED = {(name, "small") for name in ("forward", "places", "mass_matrix", "bias", "inverse", "energy")}
 CASES = [
     pytest.param(operation, name, marks=[] if (operation, name) in REDUCED else pytest.mark.slow)
     for operation in OPERATIONS

@@ -424,11 +424,8 @@ def answer(m: mujoco.MjModel, d: "mujoco.MjData | Row") -> Row:
     for name in given:
         getattr(e, name)[:] = getattr(d, name)
     mujoco.mj_forward(m, e)
-    force = np.zeros((e.ncon, 6))
-    for i in range(e.ncon):
-        mujoco.mj_contactForce(m, e, i, force[i])
     c = e.contact
-    touch = Touch(c.geom.copy(), c.dist.copy(), c.pos.copy(), c.frame.reshape(-1, 3, 3).copy(), force)
+    touch = Touch(c.geom.copy(), c.dist.copy(), c.pos.copy(), c.frame.reshape(-1, 3, 3).copy(), forces(m, e))
     kind = e.efc_type[: e.nefc]
     counted = kind >= int(mujoco.mjtConstraint.mjCNSTR_CONTACT_FRICTIONLESS)
     if not touchable(m):
@@ -438,6 +435,14 @@ def answer(m: mujoco.MjModel, d: "mujoco.MjData | Row") -> Row:
     qacc = e.qacc.copy()
     mujoco.mj_step(m, e)
     return Row(*state, qacc, e.qvel.copy(), touch, active)
+
+
+def forces(m: mujoco.MjModel, d: mujoco.MjData) -> np.ndarray:
+    """Force and torque of every contact in its frame, shape (contact, 6)."""
+    force = np.zeros((d.ncon, 6))
+    for i in range(d.ncon):
+        mujoco.mj_contactForce(m, d, i, force[i])
+    return force
 
 
 @functools.cache

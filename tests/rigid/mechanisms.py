@@ -13,6 +13,8 @@ import mujoco
 import numpy as np
 
 import fphys
+from fphys.math import quat_unit
+from fphys.rigid.chain import places
 
 from ..gymnasium_models import gymnasium_models
 
@@ -324,6 +326,11 @@ def to_state(model: fphys.Model, x: Inputs) -> fphys.State:
 def loads(model: fphys.Model, x: Inputs) -> tuple[Any, Any, Any]:
     """Control, wrench and force in the model's precision."""
     return tuple(jnp.asarray(value, model.qpos0.dtype) for value in (x.ctrl, x.wrench, x.force))  # type: ignore[return-value]
+
+
+def at_sites(model: fphys.Model, state: fphys.State) -> Any:
+    """Position, quaternion, velocity and angular velocity of every site, as an observation has them."""
+    return places(model, state, model.structure.site.body.tolist(), model.site.pos, quat_unit(model.site.quat))
 
 
 def with_leaves(model: fphys.Model, leaves: dict[str, Any]) -> fphys.Model:

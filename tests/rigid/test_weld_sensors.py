@@ -14,11 +14,12 @@ from fphys.rigid import equality
 from fphys.testing import check_grads
 
 from ..contact.mechanism import EQUALITIES, XML
+from .test_ground_sensors import on_the_ground
 
 GIVEN = {"cone": "elliptic", "impratio": 3, "condim": 3, "pair": ""}
 READ = "".join(f'<force site="{site}"/><torque site="{site}"/>' for site in ("shoulder", "tip", "end"))
-READ += '<force site="post"/>'
-"""On the ground MuJoCo adds up torques about several points, those of the trees: no torque is read there."""
+READ += '<force site="post"/><torque site="post"/>'
+"""On the ground MuJoCo adds up torques about several points, those of the trees: there its wrenches are moved first."""
 
 
 @functools.cache
@@ -41,7 +42,8 @@ def states(name: str, count: int) -> tuple[np.ndarray, ...]:
         mujoco.mj_integratePos(m, d.qpos, 0.2 * rng.standard_normal(m.nv), 1)
         d.qvel[:] = rng.standard_normal(m.nv)
         mujoco.mj_forward(m, d)
-        rows.append((d.qpos.copy(), d.qvel.copy(), d.sensordata.copy()))
+        ground = on_the_ground(m, d, model(name).id("site", "post"))
+        rows.append((d.qpos.copy(), d.qvel.copy(), np.concatenate([d.sensordata[:-6], ground])))
     return tuple(np.array(x) for x in zip(*rows, strict=True))
 
 

@@ -12,7 +12,7 @@ import fphys
 from fphys.rigid.integrate import integrate_positions
 from fphys.testing import check_transforms
 
-from ..rigid.mechanisms import INTEGRATORS, case, random_inputs, to_state, with_leaves
+from ..rigid.mechanisms import INTEGRATORS, at_sites, case, random_inputs, to_state, with_leaves
 
 WORLDS, STEPS = 3, 3
 
@@ -33,6 +33,7 @@ OPERATIONS: dict[str, Callable[..., Any]] = {
     "step": lambda m, s, given: after(fphys.step(m, s, **given)),
     "rollout": unrolled,
     "kinematics": lambda m, s, _: fphys.kinematics(m, s),
+    "places": lambda m, s, _: at_sites(m, s),
     "jacobian": lambda m, s, _: fphys.jacobian(m, s, "site", "tip"),
     "mass_matrix": lambda m, s, _: fphys.mass_matrix(m, s),
     "bias": lambda m, s, _: fphys.bias(m, s),

@@ -1,0 +1,95 @@
+"""Where a few places on a mechanism are and how they move, from the bodies that they hang on and no others."""
+
+import functools
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from ..bridge import WarpOp, kernels, warp_op
+from ..math import quat_unit
+from ..model import Model, State
+from ..model.structure import Structure
+from . import launches as L
+
+Array = jax.Array
+
+
+class Links(NamedTuple):
+    """A fixed displacement and at most one joint each, from the root outwards; the places come last."""
+
+    parent: np.ndarray  # the link that it hangs on; -1 is the world
+    body: np.ndarray  # the body whose displacement it has; -1: none, or a place's
+    joint: np.ndarray  # or -1
+
+
+def links(structure: Structure, body: tuple[int, ...]) -> Links:
+    """The links that lead to places on bodies."""
+    s, needed = structure, set(body)
+    for b in range(s.nbody - 1, 0, -1):
+        if b in needed:
+            needed.add(int(s.body.parent[b]))
+    found, last = [], {0: -1}
+    for b in sorted(needed - {0}):
+        owner, parent = b, last[int(s.body.parent[b])]
+        for joint in np.flatnonzero(s.joint.body == b) if (s.joint.body == b).any() else [-1]:
+            found.append((parent, owner, joint))
+            owner, parent = -1, len(found) - 1
+        last[b] = parent
+    found += [(last[b], -1, -1) for b in body]
+    return Links(*np.array(found, np.int32).T.copy())
+
+
+def places(model: Model, state: State, body: Sequence[int], offset: Array, turn: Array) -> Array:
+    """Position, quaternion, velocity and angular velocity of places that are fixed to bodies, (world, place, 13).
+
+    Args:
+        body: of each place.
+        offset: of a place from its body's origin, in the body's axes [m], shape (1 | world, place, 3).
+        turn: unit quaternions from the body's axes, shape (1 | world, place, 4).
+
+    Gradients flow to positions, velocities, geometry, offset and turn.
+    """
+    body = tuple(int(b) for b in body)
+    owner = links(model.structure, body).body[: -len(body)]
+    mocap = np.where(owner < 0, -1, model.structure.body.mocap[owner])
+    fixed = _displacements(model.body.pos, state.mocap_pos, np.zeros(3), owner, mocap)
+    fixed_turn = _displacements(quat_unit(model.body.quat), state.mocap_quat, np.eye(4)[0], owner, mocap)
+    found = _operation(body)(model, state, _beside(fixed, offset), _beside(fixed_turn, turn))
+    return jnp.concatenate(found, -1)
+
+
+def _displacements(own: Array, held: Array, none: np.ndarray, owner: np.ndarray, mocap: np.ndarray) -> Array:
+    """Of each link: its body's own, what a state holds of a mocap body, or none, (1 | world, link, ...)."""
+    out = jnp.where((owner < 0)[None, :, None], jnp.asarray(none, own.dtype), own[:, owner])
+    if (mocap >= 0).any():
+        out = jnp.where((mocap >= 0)[None, :, None], held[:, mocap], out)
+    return out
+
+
+def _beside(a: Array, b: Array) -> Array:
+    """Two arrays of links side by side, for all worlds or for each."""
+    worlds = max(a.shape[0], b.shape[0])
+    return jnp.concatenate([jnp.broadcast_to(x, (worlds, *x.shape[1:])) for x in (a, b)], 1)
+
+
+@functools.cache
+def _operation(body: tuple[int, ...]) -> WarpOp:
+    def launch_chain(launch: Any, model: Model, state: State, offset: Any, turn: Any, *outs: Any) -> None:
+        s, t, found = model.structure, L.types(state.qpos), links(model.structure, body)
+        inner = (launch.worlds, found.parent.size - len(body))
+        launch(
+            kernels(state.qpos.dtype, "rigid.chain").chain_places,
+            dim=launch.worlds,
+            inputs=[found.parent, found.joint, s.joint.type, s.joint.qpos, s.joint.dof]
+            + [offset, turn, model.joint.pos, model.joint.axis, model.qpos0, state.qpos, state.qvel],
+            outputs=[launch.scratch(inner, kind) for kind in (t.vec3, t.quat, t.vec3, t.vec3)] + list(outs),
+        )
+
+    def shapes(model: Model, state: State, *_: Any) -> tuple[Any, ...]:
+        shape = (state.qpos.shape[0], len(body))
+        return tuple(jax.ShapeDtypeStruct((*shape, n), state.qpos.dtype) for n in (3, 4, 3, 3))
+
+    return warp_op(launch_chain, shapes, zeroed=False, name="places")

@@ -1,0 +1,39 @@
+"""Places on links: the poses and velocities that kinematics and Jacobians have, from the bodies on the way alone."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import fphys
+from fphys.rigid.chain import links
+
+from .mechanisms import at_sites, case, random_inputs, to_state
+
+
+@pytest.mark.parametrize("name", ["everything", "small", "franka", "hand"])
+def test_places_are_where_kinematics_has_them(name: str):
+    """Free, ball, slide and hinge joints, several on one body, off its origin; a mocap body and the world."""
+    model, m = case(name)
+    state = to_state(model, random_inputs(m, 3, seed=5))
+    found = jax.jit(at_sites)(model, state)
+    kin = fphys.kinematics(model, state)
+    assert found.shape == (3, m.nsite, 13) and m.nsite
+    assert np.allclose(found[..., :3], kin.site.pos, atol=1e-13)
+    assert np.allclose(fphys.math.rotation(found[..., 3:7]), kin.site.mat, atol=1e-13)
+    for i in range(m.nsite):
+        moved = jnp.einsum("wij,wj->wi", fphys.jacobian(model, state, "site", i), state.qvel)
+        assert np.allclose(found[:, i, 7:], moved, atol=1e-12)
+
+
+def test_a_chain_has_the_bodies_on_the_way_and_no_others():
+    model, _ = case("everything")
+    names = model.names("body")
+    chain = links(model.structure, (names.index("leg"), names.index("forearm"), 0))
+    assert [names[b] if b >= 0 else "" for b in chain.body] == (
+        ["torso", "shoulder", "forearm", "", "", "leg", "", "", ""]
+    )
+    assert chain.parent.tolist() == [-1, 0, 1, 2, 3, 0, 5, 4, -1]
+    assert [model.names("joint")[j] if j >= 0 else "" for j in chain.joint] == (
+        ["float", "socket", "bend", "reach", "twist", "hip", "", "", ""]
+    )
