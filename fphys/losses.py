@@ -98,6 +98,8 @@ def cross_entropy(
     log_probs = jax.nn.log_softmax(logits)
     if jnp.issubdtype(labels.dtype, jnp.integer):
         return _pick(log_probs, labels, weight, ignore_index, label_smoothing, reduction)
+    if labels.shape == logits.shape[:-1] != logits.shape:
+        raise ValueError(f"labels are {labels.dtype}, must be integers, or probabilities of shape {logits.shape}")
     _same("logits", logits, "labels", labels)
     target = (1 - label_smoothing) * labels + label_smoothing / logits.shape[-1]
     losses: jax.Array = -jnp.sum(target * (log_probs if weight is None else log_probs * _row(weight, logits)), -1)

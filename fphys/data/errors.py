@@ -17,4 +17,5 @@ def find(folder: Path, names: Iterable[str], get: str) -> Path:
         if (folder / name).is_file():
             return folder / name
     there = "is no folder" if not folder.is_dir() else "holds neither" if len(names) > 1 else "does not hold"
-    raise DataError(f"{folder} {there}{'; needed is' if not folder.is_dir() else ''} {' nor '.join(names)}. {get}")
+    needed = f"; needed is {' or '.join(names)}" if not folder.is_dir() else f" {' nor '.join(names)}"
+    raise DataError(f"{folder} {there}{needed}. {get}")

@@ -43,3 +43,13 @@ class Linear(nnx.Linear):
     def __init__(self, in_features: int, out_features: int, *, rngs: nnx.Rngs, **options: Any):
         options = {"dot_general": dot_general} | options
         super().__init__(in_features, out_features, rngs=rngs, **options)
+
+    def __call__(self, inputs: jax.Array, **options: Any) -> jax.Array:
+        """Shape (..., in) to (..., out).
+
+        Raises:
+            ValueError: the last axis of the input has another size.
+        """
+        if inputs.ndim < 1 or inputs.shape[-1] != self.in_features:
+            raise ValueError(f"Linear takes {self.in_features} features on the last axis, the input is {inputs.shape}")
+        return super().__call__(inputs, **options)

@@ -54,6 +54,19 @@ class Checkpoints:
         names = os.listdir(self.folder) if os.path.isdir(self.folder) else []
         return sorted(int(name) for name in names if name.isdecimal())
 
+    def prepare(self) -> None:
+        """Make the folder.
+
+        Raises:
+            CheckpointError: it cannot be made, or not be written.
+        """
+        try:
+            os.makedirs(self.folder, exist_ok=True)
+        except OSError as error:
+            raise CheckpointError(f"{self.folder} cannot be made: {error}; choose another folder") from error
+        if not os.access(self.folder, os.W_OK | os.X_OK):
+            raise CheckpointError(f"{self.folder} cannot be written: choose another folder, or change its permissions")
+
     def save(self, step: int, state: Any, extra: dict[str, Any] | None = None) -> Path:
         """Save a pytree of arrays, and ``extra``, which JSON can hold; then remove what is too old.
 

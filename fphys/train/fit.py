@@ -7,13 +7,14 @@ from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
 import jax
+import numpy as np
 
 from ..errors import FphysError
 from ..runs import Run
 from .checkpoint import Checkpoints
 from .compiling import compiler_options
 from .precision import AS_IT_IS, Precision
-from .step import LossFn, TrainState, init, step
+from .step import LossFn, TrainState, expect_optimizer, init, step
 from .stop import NEVER, EarlyStop
 
 if TYPE_CHECKING:
@@ -81,37 +82,51 @@ def fit(
         patience: skipped updates in a row that end the training with an error (seen when a row is logged).
 
     Raises:
-        TrainingError: ``patience`` updates in a row were not finite. ValueError: no data, or data that cannot be
-        resumed. CheckpointError: see :class:`Checkpoints`. TypeError: see :func:`init` and :func:`step`.
+        TrainingError: ``patience`` updates in a row were not finite. ValueError: no data, data that cannot be
+        resumed or whose batches are not those of the checkpoint, or ``steps`` is no number of batches.
+        CheckpointError: see :class:`Checkpoints`. TypeError: see :func:`init` and :func:`step`.
     """
     import optax
 
+    if not (steps is None or (isinstance(steps, (int, np.integer)) and steps >= 0)):
+        raise ValueError(f"steps is {steps!r}, must be a whole number of batches, none below zero")
+    expect_optimizer(optimizer)
     optimizer = optimizer if clip is None else optax.chain(optax.clip_by_global_norm(clip), optimizer)
     update = functools.partial(step, loss_fn, optimizer, precision=precision, accumulate=accumulate, remat=remat)
     update = jax.jit(update, donate_argnums=0, compiler_options=compiler_options())
     state = init(params, optimizer, aux=aux, key=key, precision=precision)
     stream: Any = iter(data)
     stop, stopping, rows = stop or NEVER, (stop or NEVER).init(), list[dict[str, float]]()
+    form = None  # of the batches
     if checkpoints:
+        checkpoints.prepare()  # a folder that cannot be written is found now, not when it is to be
         _position(stream)  # an iterator that cannot be resumed is refused now, not when it is saved
         if saved := checkpoints.restore(state):
             state, extra = saved
             stream.set_state(extra["data"] if isinstance(extra["data"], dict) else extra["data"].encode())
             stopping = tuple(extra["stop"]) if extra["rule"] == repr(stop) else stopping
+            form = extra.get("form")
     done = start = saved_at = int(state.step)
     numbers = range(0) if stop.done(stopping) else itertools.count(start) if steps is None else range(start, steps)
+
+    def save() -> None:
+        assert checkpoints
+        extra = {"data": _position(stream), "stop": stopping, "rule": repr(stop), "form": form}
+        checkpoints.save(done, state, extra)
+
     for i, batch in zip(run.progress(numbers) if run else numbers, stream):
+        form = _expect_form(form, batch) if i == start else form
         state, metrics = update(state, batch)
         done = i + 1
         if done % every == 0 or done == steps:
             row = jax.device_get(metrics) | (evaluate(state.params, state.aux) if evaluate else {})
-            rows.append({"step": done} | {name: float(value) for name, value in row.items()})
+            rows.append({"step": done} | {name: _number(name, value) for name, value in row.items()})
             if run:
                 run.log(done, **{name: value for name, value in rows[-1].items() if name != "step"})
             _healthy(state, patience)
             stopping = stop.update(stopping, _metric(rows[-1], stop))
         if checkpoints and done % checkpoints.every == 0:
-            checkpoints.save(done, state, {"data": _position(stream), "stop": stopping, "rule": repr(stop)})
+            save()
             saved_at = done
         if stop.done(stopping):
             break
@@ -119,8 +134,8 @@ def fit(
     if done == 0 and steps != 0:
         raise ValueError("data gave no batch: it is empty, or an iterator that has ended; fphys.data.loader makes one")
     if checkpoints and done > saved_at:
-        checkpoints.save(done, state, {"data": _position(stream), "stop": stopping, "rule": repr(stop)})
-    reason = "early stop" if stop.done(stopping) else "steps" if done == steps else "data"
+        save()
+    reason = "early stop" if stop.done(stopping) else "steps" if steps is not None and done >= steps else "data"
     return Result(state.params, state.aux, state, rows, reason)
 
 
@@ -134,6 +149,25 @@ def _position(stream: Any) -> Any:
             "set_state; fphys.data.loader makes one that has"
         ) from None
     return position.decode() if isinstance(position, bytes) else position
+
+
+def _expect_form(form: list[Any] | None, batch: Any) -> list[Any]:
+    """Path, type and shape of each array of a batch; ValueError where a checkpoint's were others, or had fewer records.
+
+    An epoch's last batch may have fewer itself.
+    """
+    leaves = jax.tree_util.tree_leaves_with_path(batch)
+    found = [[jax.tree_util.keystr(path), str(np.asarray(x).dtype), list(np.shape(x))] for path, x in leaves]
+    one = lambda form: [[path, dtype, shape[1:]] for path, dtype, shape in form]  # noqa: E731
+    if form and (one(form) != one(found) or any(b[2][:1] > a[2][:1] for a, b in zip(form, found, strict=True))):
+        raise ValueError(f"the checkpoint is of batches of {form}, the data gives {found}: resume with the same")
+    return found
+
+
+def _number(name: str, value: Any) -> float:
+    if np.size(value) != 1:
+        raise ValueError(f"{name} has shape {np.shape(value)}: what is logged is a number; take its mean, say")
+    return float(value)
 
 
 def _healthy(state: TrainState, patience: int) -> None:

@@ -43,6 +43,12 @@ class TrainState(Tree):
     """The step of the last of them, -1 if there was none, int32, shape ()."""
 
 
+def expect_optimizer(optimizer: Any) -> None:
+    """Raise a TypeError unless it is one."""
+    if not (hasattr(optimizer, "init") and hasattr(optimizer, "update")):
+        raise TypeError(f"optimizer is {optimizer!r}, must be one of optax: fphys.optim.adam(1e-3), say")
+
+
 def init(
     params: Any,
     optimizer: "optax.GradientTransformation",
@@ -61,8 +67,10 @@ def init(
         precision: as it will be given to :func:`step`.
 
     Raises:
-        TypeError: ``params`` holds no array, or something else than arrays (a module; split it first).
+        TypeError: ``params`` holds no array, or something else than arrays (a module; split it first), or the
+            optimizer is none.
     """
+    expect_optimizer(optimizer)
     leaves = jax.tree_util.tree_leaves_with_path(params)
     wrong = [jax.tree_util.keystr(path) or "params" for path, leaf in leaves if not hasattr(leaf, "dtype")]
     if wrong or not leaves:

@@ -43,6 +43,38 @@ def test_convolutions(rank, options):
     np.testing.assert_allclose(nn.apply(module, params, aux, x)[0], last(reference(first(x))), **TIGHT)
 
 
+@pytest.mark.parametrize("rank", [1, 2, 3])
+@pytest.mark.parametrize("options", [{"padding": 1}, {"stride": 2, "padding": 1}, {"padding": 2, "dilation": 2}])
+@pytest.mark.parametrize("size", [1, 2])
+def test_convolutions_of_images_smaller_than_the_kernel_are_products(rank, options, size):
+    reference = getattr(torch.nn, f"Conv{rank}d")(4, 6, 3, **options).double()
+    ours = getattr(nn, f"Conv{rank}d")
+    module, _, aux = nn.init(lambda rngs: ours(4, 6, 3, **options, rngs=rngs), jax.random.key(0))
+    kernel = np.moveaxis(reference.weight.detach().numpy(), (0, 1), (-1, -2))
+    params = {"kernel": jnp.asarray(kernel), "bias": jnp.asarray(reference.bias.detach().numpy())}
+    x = normal(2, *[size] * rank, 4)
+    run = lambda params, x: nn.apply(module, params, aux, x)[0]  # noqa: E731
+    np.testing.assert_allclose(run(params, x), last(reference(first(x))), **TIGHT)
+    if rank == 2:
+        check_grads(run, (params, x), directions=1)
+    assert "conv_general_dilated" not in str(jax.make_jaxpr(jax.grad(lambda p: run(p, x).sum()))(params))
+
+
+@pytest.mark.parametrize("padding", ["SAME", "VALID"])
+def test_padding_by_name_of_a_small_image(padding):
+    x, kernel = jnp.asarray(normal(2, 2, 5, 4)), jnp.asarray(normal(2, 6, 4, 3))
+    numbers = ("NHWC", "HWIO", "NHWC")
+    expected = jax.lax.conv_general_dilated(x, kernel, (1, 2), padding, dimension_numbers=numbers)
+    found = nn.layers.convolve(x, kernel, (1, 2), padding, dimension_numbers=numbers)
+    np.testing.assert_allclose(found, expected, **TIGHT)
+
+
+def test_a_linear_layer_says_how_many_features_it_takes():
+    layer = nn.Linear(4, 2, rngs=nn.Rngs(0))
+    with pytest.raises(ValueError, match=r"takes 4 features on the last axis, the input is \(2, 3\)"):
+        layer(jnp.ones((2, 3)))
+
+
 def test_sizes_must_fit_the_axes():
     with pytest.raises(ValueError, match=r"stride is \(1, 2, 3\), must be one number or 2"):
         nn.Conv2d(1, 1, 3, stride=(1, 2, 3), rngs=nn.Rngs(0))
@@ -136,6 +168,30 @@ def test_recurrence_goes_on_where_it_stopped(kind):
 def test_gradients_through_time(kind):
     module, params, aux = recurrent(kind, getattr(torch.nn, kind)(3, 5).double())
     check_grads(lambda p, x: nn.apply(module, p, aux, x)[0], (params, normal(2, 4, 3)), directions=2)
+
+
+@pytest.mark.parametrize("backwards", [False, True])
+def test_gradients_of_both_orders_and_of_the_start(backwards):
+    module, params, aux = recurrent("LSTM", torch.nn.LSTM(3, 5, bidirectional=True).double(), bidirectional=True)
+    weights = np.repeat([0.0, 1.0] if backwards else [1.0, 0.0], 5)  # of one direction
+
+    def run(params, x, carry):
+        y, (h, c) = nn.apply(module, params, aux, x, carry=carry)[0]
+        return (y**2 * weights[None, None]).sum(), h, c
+
+    check_grads(run, (params, normal(2, 4, 3), (normal(2, 2, 5), normal(2, 2, 5))), directions=2)
+    loss = lambda x: run(params, x, None)[0]  # noqa: E731
+    check_grads(jax.grad(loss), (normal(2, 4, 3),), directions=2)
+
+
+def test_the_gradient_of_a_recurrent_kernel_is_one_product():
+    module, params, aux = nn.init(lambda rngs: nn.LSTM(3, 5, rngs=rngs), jax.random.key(0))
+    loss = lambda p: nn.apply(module, p, aux, jnp.ones((2, 4, 3), jnp.float32))[0][0].sum()  # noqa: E731
+    loops = [eq for eq in jax.make_jaxpr(jax.grad(loss))(params).eqns if eq.primitive.name == "scan"]
+    assert len(loops) == 2
+    for loop in loops:
+        products = [eq for eq in loop.params["jaxpr"].eqns if eq.primitive.name == "dot_general"]
+        assert len(products) == 1 and products[0].outvars[0].aval.shape != (5, 20)
 
 
 @pytest.mark.slow

@@ -103,3 +103,8 @@ def test_wrong_arguments_are_named():
         losses.cross_entropy(jnp.asarray(X), jnp.zeros(3, int))
     with pytest.raises(ValueError, match="reduction is 'avg'"):
         losses.mse_loss(jnp.ones(3), jnp.ones(3), reduction="avg")
+
+
+def test_labels_of_a_floating_type_are_named():
+    with pytest.raises(ValueError, match="labels are float64, must be integers"):
+        losses.cross_entropy(jnp.ones((3, 4)), jnp.ones(3))

@@ -79,8 +79,8 @@ def test_early_stop_upwards_and_not_a_number():
         train.EarlyStop(patience=0)
 
 
-def resumed(folder, steps, **options):
-    loader = data.loader(source(), 8, seed=1)
+def resumed(folder, steps, size=8, **options):
+    loader = data.loader(source(), size, seed=1)
     saving = train.Checkpoints(folder, every=4, keep=2)
     return train.fit(loss_fn, start(), optax.adam(0.1), loader, steps=steps, every=3, checkpoints=saving, **options)
 
@@ -128,6 +128,26 @@ def test_data_that_cannot_be_resumed_is_refused_before_training(tmp_path):
     with pytest.raises(ValueError, match=r"list_iterator.*fphys\.data\.loader"):
         fit(checkpoints=train.Checkpoints(tmp_path))
     assert train.Checkpoints(tmp_path).steps == []
+
+
+def test_what_cannot_be_resumed_with_is_said(tmp_path):
+    resumed(tmp_path, 8)
+    assert resumed(tmp_path, 5).reason == "steps"  # it is beyond them
+    with pytest.raises(ValueError, match=r"of batches of .*'float32', \[8, 3\].*gives .*'float32', \[10, 3\]"):
+        resumed(tmp_path, 12, size=10)
+
+
+def test_arguments_that_make_no_sense_are_refused_before_training(tmp_path):
+    for steps in (-3, 10.5):
+        with pytest.raises(ValueError, match=f"steps is {steps}, must be a whole number of batches"):
+            fit(steps=steps)
+    with pytest.raises(TypeError, match=r"optimizer is 0.001, must be one of optax: fphys\.optim\.adam"):
+        train.fit(loss_fn, start(), 1e-3, batches(3))
+    with pytest.raises(ValueError, match=r"gap has shape \(2,\): what is logged is a number"):
+        fit(evaluate=lambda params, aux: {"gap": np.zeros(2)})
+    (tmp_path / "file").touch()
+    with pytest.raises(train.CheckpointError, match="cannot be made"):
+        resumed(tmp_path / "file" / "inside", 8)
 
 
 def test_a_data_loader_of_grain_is_resumed(tmp_path):
