@@ -128,6 +128,27 @@ def test_short_calls_share_a_sample():
     assert result.calls_per_sample > 1
 
 
+def test_what_a_case_leaves_running_is_not_in_the_next_sample():
+    """As threads do that wait for work: the first is busy for 15 ms more, and the second has to wait for it."""
+    until = 0.0
+
+    def first():
+        nonlocal until
+        time.sleep(0.005)
+        until = time.perf_counter() + 0.015
+
+    def second():
+        time.sleep(max(0.005, until - time.perf_counter()))
+
+    cases = [
+        Case(name, lambda worlds, fn=fn: Workload(fn, (), lambda y: None, jit=False))
+        for name, fn in (("first", first), ("second", second))
+    ]
+    _, result = measure(cases, 1, Effort(warmup=0, budget=0.3))
+    assert result.median_s is not None
+    assert result.median_s < 0.01
+
+
 def test_compilation_is_not_in_the_samples():
     def setup(worlds):
         def fn(x):
@@ -196,6 +217,14 @@ def test_worlds(tmp_path):
     assert [r["worlds"] for r in run(tmp_path, [RIGHT])[1]["results"]] == [1, 4]  # quick: at most 64
     assert [r["worlds"] for r in run(tmp_path, [RIGHT], worlds=(3, 100))[1]["results"]] == [3, 100]
     assert [r["worlds"] for r in run(tmp_path, CASES[-1:], worlds=(3, 100))[1]["results"]] == [1]
+
+
+def test_memory_stays_between_calls(tmp_path, monkeypatch):
+    """Else what is measured of a large case is a third the system's: pages mapped and cleared at every call."""
+    kept = []
+    monkeypatch.setattr("fphys.train.keep_memory", lambda: kept.append(True))
+    run(tmp_path, [RIGHT])
+    assert kept == [True]
 
 
 def test_what_was_measured_survives_an_interruption(tmp_path):

@@ -12,7 +12,7 @@ from .case import Case, Workload
 from .crowds import crowd_cases
 from .particles_mpm import mpm_cases
 from .particles_sph import sph_cases
-from .physics import rollout_cases, step_cases
+from .physics import episode_cases, rollout_cases, step_cases
 from .scenes import scene_cases
 from .training import training_cases
 
@@ -78,6 +78,7 @@ CASES: list[Case] = [
     *step_cases("franka"),
     *step_cases("ant"),
     *rollout_cases("ant", 100),
+    *episode_cases("ant", 100),
     *crowd_cases(),
     *sph_cases(),
     *mpm_cases(),

@@ -4,10 +4,12 @@ Every engine runs with its default solver settings. Before it is timed, its firs
 float64; the share of worlds in which the next ``qvel`` is within 1e-3 is its accuracy.
 """
 
+import contextlib
 import functools
 import importlib
 import os
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -141,14 +143,8 @@ def mujoco_warp(name: str, integrator: str, worlds: int) -> Workload:
     """MuJoCo Warp."""
     mujoco, engine, wp = _mujoco(), importlib.import_module("mujoco_warp"), importlib.import_module("warp")
     given = problem(name, integrator, worlds)
-    data, contacts, rows = mujoco.MjData(given.model), 0, 0
-    for qpos, qvel in zip(given.qpos[:256], given.qvel[:256], strict=True):
-        data.qpos[:], data.qvel[:] = qpos, qvel
-        mujoco.mj_forward(given.model, data)
-        contacts, rows = max(contacts, data.ncon), max(rows, data.nefc)
     model = engine.put_model(given.model)
-    mujoco.mj_resetData(given.model, data)
-    state = engine.put_data(given.model, data, nworld=worlds, nconmax=2 * contacts, njmax=2 * rows)
+    state = engine.put_data(given.model, mujoco.MjData(given.model), nworld=worlds, **_room(given))
     start = [wp.array(x, dtype=wp.float32) for x in (given.qpos, given.qvel, np.zeros_like(given.qvel))]
     ctrl = [wp.array(np.ascontiguousarray(given.ctrl[:, i]), dtype=wp.float32) for i in range(STEPS)]
 
@@ -162,6 +158,60 @@ def mujoco_warp(name: str, integrator: str, worlds: int) -> Workload:
         return state.qvel
 
     return Workload(fn, (ctrl,), lambda _: accuracy(given, fn(ctrl[:1]).numpy()), jit=False)
+
+
+def newton(name: str, integrator: str, worlds: int) -> Workload:
+    """Newton, by its solver that steps with MuJoCo Warp; the XML comes through Newton's own reader."""
+    engine, wp = importlib.import_module("newton"), importlib.import_module("warp")
+    given, solver_of = problem(name, integrator, worlds), engine.solvers.SolverMuJoCo
+    robot, whole = engine.ModelBuilder(), engine.ModelBuilder()
+    for builder in (robot, whole):
+        solver_of.register_custom_attributes(builder)
+    with _xml(name, integrator) as path:
+        robot.add_mjcf(path)
+    whole.replicate(robot, worlds)
+    model = whole.finalize(device="cuda" if jax.default_backend() == "gpu" else "cpu")
+    scheme = {0: "euler", 1: "rk4", 3: "implicitfast"}[int(given.model.opt.integrator)]
+    solver = solver_of(model, integrator=scheme, **_room(given))
+    data, step = solver.mjw_data, float(given.model.opt.timestep)
+    start, control = model.state(), model.control()
+    for array, value in ((data.qpos, given.qpos), (data.qvel, given.qvel)):
+        array.assign(value.astype(np.float32))
+    solver._update_newton_state(model, start, data, start)
+    states = [model.state(), model.state()]
+    ctrl = [wp.array(given.ctrl[:, i].ravel().astype(np.float32), device=model.device) for i in range(STEPS)]
+
+    def fn(controls: list[Any]) -> Any:
+        data.qacc_warmstart.zero_()
+        states[0].assign(start)
+        for now in controls:
+            wp.copy(control.mujoco.ctrl, now)
+            solver.step(*states, control, None, step)
+            states.reverse()
+        wp.synchronize()
+        return data.qvel
+
+    return Workload(fn, (ctrl,), lambda _: accuracy(given, fn(ctrl[:1]).numpy()), jit=False)
+
+
+def mjx(name: str, integrator: str, worlds: int) -> Workload:
+    """MuJoCo's own port to JAX."""
+    engine, given = importlib.import_module("mujoco.mjx"), problem(name, integrator, worlds)
+    model, blank = engine.put_model(given.model), engine.make_data(given.model)
+    real = blank.qpos.dtype
+    qpos, qvel = jnp.asarray(given.qpos, real), jnp.asarray(given.qvel, real)
+    ctrls = jnp.asarray(given.ctrl.swapaxes(0, 1), real)
+    advance = jax.vmap(engine.step, in_axes=(None, 0))
+
+    def fn(model: Any, qpos: Any, qvel: Any, ctrls: Any) -> Any:
+        start = jax.vmap(lambda q, v: blank.replace(qpos=q, qvel=v))(qpos, qvel)
+        one = lambda data, ctrl: (advance(model, data.replace(ctrl=ctrl)), None)  # noqa: E731
+        return jax.lax.scan(one, start, ctrls)[0].qvel
+
+    def validate(_: Any) -> float:
+        return accuracy(given, jax.jit(fn)(model, qpos, qvel, ctrls[:1]))
+
+    return Workload(fn, (model, qpos, qvel, ctrls), validate)
 
 
 def gymnasium(name: str, integrator: str, worlds: int) -> Workload:
@@ -186,15 +236,12 @@ def gymnasium(name: str, integrator: str, worlds: int) -> Workload:
 def genesis(name: str, integrator: str, worlds: int) -> Workload:
     """Genesis, which reads the same XML; its own integrator and contacts. Motors are forces on joints there."""
     gs: Any = importlib.import_module("genesis")
-    given, spec = problem(name, integrator, worlds), described(name, integrator)
+    given = problem(name, integrator, worlds)
     if not getattr(gs, "_initialized", False):
         gs.init(backend=gs.gpu if jax.default_backend() == "gpu" else gs.cpu, logging_level="error")
     scene = gs.Scene(sim_options=gs.options.SimOptions(dt=given.model.opt.timestep), show_viewer=False)
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "model.xml"
-        spec.compile()
-        path.write_text(spec.to_xml())
-        robot = scene.add_entity(gs.morphs.MJCF(file=str(path), default_armature=None))
+    with _xml(name, integrator) as path:
+        robot = scene.add_entity(gs.morphs.MJCF(file=path, default_armature=None))
         scene.build(n_envs=worlds)
     joints = given.model.actuator_trnid[:, 0]
     dofs = [robot.get_joint(given.model.joint(int(j)).name).dofs_idx_local[0] for j in joints]
@@ -215,6 +262,28 @@ def genesis(name: str, integrator: str, worlds: int) -> Workload:
         return accuracy(given, fn(forces[:, :1]).cpu().numpy())
 
     return Workload(fn, (forces,), validate, jit=False)
+
+
+def _room(given: Problem) -> dict[str, int]:
+    """Contacts and rows of a world that an engine is to make room for: twice as many as the first worlds have."""
+    mujoco = _mujoco()
+    data, contacts, rows = mujoco.MjData(given.model), 0, 0
+    for qpos, qvel in zip(given.qpos[:256], given.qvel[:256], strict=True):
+        data.qpos[:], data.qvel[:] = qpos, qvel
+        mujoco.mj_forward(given.model, data)
+        contacts, rows = max(contacts, data.ncon), max(rows, data.nefc)
+    return {"nconmax": 2 * contacts, "njmax": 2 * rows}
+
+
+@contextlib.contextmanager
+def _xml(name: str, integrator: str) -> Iterator[str]:
+    """The model as a file."""
+    spec = described(name, integrator)
+    spec.compile()
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "model.xml"
+        path.write_text(spec.to_xml())
+        yield str(path)
 
 
 def _packed(model: Any, qpos: np.ndarray, qvel: np.ndarray) -> np.ndarray:

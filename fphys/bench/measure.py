@@ -14,6 +14,7 @@ from ..bridge import stage_times
 from .case import Case
 
 _SAMPLE = 5e-3  # seconds that one sample lasts at least: shorter calls are repeated within it
+_REST = 2e-2  # seconds between two samples: torch's threads spin on for up to 7 ms, on cores that the next case needs
 
 
 @dataclasses.dataclass(frozen=True)
@@ -135,7 +136,7 @@ def prepare(case: Case, worlds: int) -> Prepared:
 
 
 def _take_turns(prepared: dict[str, Prepared], effort: Effort) -> tuple[dict[str, list[float]], dict[str, int]]:
-    """Seconds per call of each case, one sample each per round; and the calls that one sample holds."""
+    """Seconds per call of each case, one sample each per round, after a rest; and the calls that one sample holds."""
     calls = {name: max(1, math.ceil(_SAMPLE / _warm_up(case.call, effort.warmup))) for name, case in prepared.items()}
     times: dict[str, list[float]] = {name: [] for name in prepared}
     end = time.perf_counter() + effort.budget * len(prepared)
@@ -143,6 +144,7 @@ def _take_turns(prepared: dict[str, Prepared], effort: Effort) -> tuple[dict[str
         if rounds >= effort.fewest and time.perf_counter() > end:
             break
         for name, case in prepared.items():
+            time.sleep(_REST)
             start = time.perf_counter()
             for _ in range(calls[name]):
                 case.call()

@@ -49,6 +49,14 @@ def rollout_cases(asset: str, steps: int) -> list[Case]:
     ]
 
 
+def episode_cases(asset: str, steps: int) -> list[Case]:
+    """Many steps of worlds that start again by themselves, each when its time is up, beside the same without."""
+    name = f"rigid.{asset}.episodes"
+    setup = functools.partial(_episodes, asset, steps=steps)
+    tags = ("rigid", asset)
+    return [Case(name, setup, steps, relative_to=f"rigid.{asset}.rollout", target=1.1, tags=tags)]
+
+
 def _start(asset: str, worlds: int, steps: int) -> tuple[fphys.Model, fphys.State, Array]:
     """The mechanism in free motion, every world with velocities and controls of its own."""
     model = fphys.load(fphys.asset(asset), disable=_SMOOTH)
@@ -82,6 +90,31 @@ def _forward(asset: str, worlds: int, steps: int, adjoint: Any) -> Workload:
         force = jnp.ones_like(few.qvel)
         qacc, _ = fphys.forward(model, few, None, force=force)
         _close("the inverse dynamics of forward", fphys.inverse(model, few, qacc), force)
+
+    return Workload(fn, (model, state, ctrls), validate)
+
+
+def _episodes(asset: str, worlds: int, steps: int) -> Workload:
+    model, state, ctrls = _start(asset, worlds, steps)
+    period = 1 + jnp.arange(worlds) % steps  # steps of an episode, another in each world
+    limit = (period - 0.5).astype(state.time.dtype) * model.opt.timestep
+
+    def fn(model: fphys.Model, state: fphys.State, ctrls: Array) -> fphys.State:
+        def play(state: fphys.State, ctrl: Array) -> tuple[fphys.State, fphys.State]:
+            state = fphys.step(model, state, ctrl)
+            state = fphys.reset(model, state, (state.time > limit) | (state.status != 0))
+            return state, state
+
+        return fphys.scan(play, state, ctrls)[1]
+
+    def validate(states: fphys.State) -> None:
+        age = 1 + jnp.arange(steps)[:, None]
+        _close("time since an episode began", states.time, age % period * model.opt.timestep)
+        begun = np.asarray(age % period == 0)
+        fresh = fphys.init(model, 1)
+        qpos, qvel = np.asarray(states.qpos)[begun], np.asarray(states.qvel)[begun]
+        _close("qpos where one begins", jnp.asarray(qpos), fresh.qpos)
+        _close("qvel where one begins", jnp.asarray(qvel) + 1.0, fresh.qvel + 1.0)
 
     return Workload(fn, (model, state, ctrls), validate)
 

@@ -55,9 +55,11 @@ def main(
             print(f"{case.name:36} {' '.join(f'{w:,}' for w in case.worlds):20} {' '.join(case.tags)}")
         return 0
 
+    from ..train import keep_memory
     from .measure import QUICK, Effort, measure
     from .report import HEADER, row, stage_rows, write_json
 
+    keep_memory()
     effort = QUICK if quick else Effort()
     plan = [
         (members, count)

@@ -5,26 +5,38 @@ import jax.numpy as jnp
 import numpy as np
 
 import fphys
-from fphys.scene import MJCF, ObservationSpec, Scene
+from fphys.math import rotate
+from fphys.scene import IMU, MJCF, JointState, ObservationSpec, Scene
 
 from .case import Case, Workload
 
 Array = jax.Array
 
+TIP = ("end_effector",)
+SPECS = {
+    "joints": ObservationSpec("all"),
+    "end_effector": ObservationSpec("all", TIP),
+    "all": ObservationSpec("all", TIP, ("encoder",)),
+    "imu": ObservationSpec(sensors=("imu",)),
+}
+
 
 def scene_cases() -> list[Case]:
-    """An arm's joints alone, and with the pose and velocity of its end effector, in 4,096 worlds."""
-    specs = {"joints": ObservationSpec("all"), "end_effector": ObservationSpec("all", ("end_effector",))}
+    """Of 4,096 arms: joints; and the end effector's pose and velocity; and a sensor. An accelerometer, which asks for
+    the forces of a step, beside them."""
     return [
-        Case(f"scene.franka.observe_{name}", lambda worlds, spec=spec: _observed(spec, worlds), 1, "observations",
+        Case(f"scene.franka.observe_{name}", lambda worlds, spec=spec: observed(spec, worlds), 1, "observations",
              worlds=(4096,), tags=("scene", "franka"))
-        for name, spec in specs.items()
+        for name, spec in SPECS.items()
     ]  # fmt: skip
 
 
-def _observed(spec: ObservationSpec, worlds: int) -> Workload:
+def observed(spec: ObservationSpec, worlds: int) -> Workload:
+    """An observation of arms that move."""
     scene = Scene()
     scene.add(MJCF(fphys.asset("franka")), name="arm")
+    scene.add_sensor(JointState(), name="encoder")
+    scene.add_sensor(IMU("arm/link7"), name="imu")
     world = scene.build(worlds)
     rng = np.random.default_rng(0)
     real = world.model.qpos0.dtype
@@ -33,12 +45,22 @@ def _observed(spec: ObservationSpec, worlds: int) -> Workload:
     state = state.replace(rigid=state.rigid.replace(qvel=v))
 
     def validate(found: Array) -> None:
-        wanted = [state.rigid.qpos, state.rigid.qvel]
-        if spec.links:
-            site = fphys.kinematics(world.model, state.rigid).site.pos[:, world.model.id("site", "arm/end_effector")]
-            wanted.append(site)
-        columns = jnp.concatenate(wanted, 1)
-        if not np.allclose(found[:, : columns.shape[1]], columns, atol=1e-5):
+        model, rigid = world.model, state.rigid
+        columns = dict(zip(world.columns(spec), np.asarray(found).T, strict=True))
+        poses = fphys.kinematics(model, rigid)
+        where = poses.site.pos[:, model.id("site", "arm/end_effector")]
+        body = model.id("body", "arm/link7")
+        back = poses.body.quat[:, body] * jnp.array([[1.0, -1.0, -1.0, -1.0]], real)
+        spin = rotate(back, poses.body.vel[:, body, 3:])
+        wanted: dict[str, Array] = dict(
+            zip(("arm/end_effector:x", "arm/end_effector:y", "arm/end_effector:z"), where.T)
+        )
+        wanted |= dict(zip(("imu:spin.x", "imu:spin.y", "imu:spin.z"), spin.T))
+        for i, joint in enumerate(world.joints):
+            for given in (joint, f"encoder:{joint}"):
+                wanted |= {f"{given}:position": rigid.qpos[:, i], f"{given}:velocity": rigid.qvel[:, i]}
+        checked = wanted.keys() & columns.keys()
+        if not checked or not all(np.allclose(columns[name], wanted[name], atol=1e-5) for name in checked):
             raise ValueError("the observation is not what state and kinematics say")
 
     return Workload(lambda world, state: world.observe(state, spec), (world, state), validate)
