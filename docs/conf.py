@@ -22,6 +22,7 @@ exclude_patterns = ["**/.*", "build/**", "runs/**"]
 suppress_warnings = ["myst.header"]  # GitHub's pages may begin at any level
 html_theme = "furo"
 html_title = "fphys"
+html_theme_options = {"light_css_variables": {"code-font-size": "75%"}}  # so that most lines of code fit
 html_show_copyright = False
 html_copy_source = False
 myst_heading_anchors = 3
@@ -94,10 +95,10 @@ def write_reference(app: Any) -> None:
     folder.mkdir(exist_ok=True)
     for old in folder.glob("*.rst"):
         old.unlink()
-    written: list[Any] = []
+    written: dict[int, str] = {}  # where what a room passes on is documented
     for room in reference.ROOMS:
-        own = {name: value for name, value in reference.public(room) if value not in written}
-        written += own.values()
+        own = {name: value for name, value in reference.public(room) if id(value) not in written}
+        written |= {id(value): f"{room}.{name}" for name, value in own.items()}
         lines = [
             room,
             "=" * len(room),
@@ -113,9 +114,10 @@ def write_reference(app: Any) -> None:
             lines += ["", f".. auto{kind}:: {name}"] + (["   :members:"] if kind == "class" else [])
             if reference.is_tuple(value):
                 lines += [f"   :exclude-members: {', '.join(name for name, *_ in reference.fields(value))}"]
-        others = [name for name in reference.listed(room) if name not in own]
+        others = {name: written.get(id(value)) for name, value in reference.named(room) if name not in own}
         if others:
-            lines += ["", ".. rubric:: Also here", "", ", ".join(f"``{name}``" for name in others)]
+            links = (f":py:obj:`{name} <{where}>`" if where else f"``{name}``" for name, where in others.items())
+            lines += ["", ".. rubric:: Also here", "", ", ".join(links)]
         (folder / f"{room}.rst").write_text("\n".join(lines) + "\n")
     rooms = "\n".join(f"   {room}" for room in reference.ROOMS)
     title = "Reference\n=========\n\nEvery public name, room by room.\n\n.. toctree::\n   :maxdepth: 1\n\n"

@@ -20,7 +20,7 @@ jax.config.update("jax_enable_x64", True)
 import matplotlib.pyplot as plt  # noqa: E402, TID253
 
 import fphys  # noqa: E402
-from fphys.particles import mpm  # noqa: E402
+from fphys.particles import mpm, sph  # noqa: E402
 from tests.verification import test_mpm as solids  # noqa: E402
 from tests.verification import test_sph as fluids  # noqa: E402
 
@@ -105,7 +105,7 @@ def solid() -> Any:
 def fluid() -> Any:
     """A dam that breaks, beside the experiment, and flow between plates, beside its series."""
     figure, (left, right) = panels()
-    front, _ = fluids.dam_break(40)
+    front, _ = fluids.dam_break(40, sph.WALL, 2.3, **fluids.ROUGH)
     points = np.array(fluids.KOSHIZUKA_OKA)
     left.plot(*points.T, "o", color=ORANGE, label="Koshizuka and Oka 1996")
     left.plot(points[:, 0], front, color=BLUE, label="SPH, 40 particles high")

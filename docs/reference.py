@@ -15,6 +15,7 @@ import fphys
 ROOMS = [
     "fphys",
     *sorted(f"fphys.{name}" for name in fphys.__all__ if isinstance(getattr(fphys, name), ModuleType)),
+    *(f"fphys.bridge.{name}" for name in ("dlpack", "torch", "genesis")),
     *(f"fphys.particles.{name}" for name in ("boundary", "materials", "mpm", "sph")),
     "fphys.model.model",
     "fphys.nn.models",
@@ -25,22 +26,21 @@ ROOMS = [
 ]
 
 
-def listed(room: str) -> list[str]:
-    """A room's public names, modules left out."""
+def named(room: str) -> Iterator[tuple[str, Any]]:
+    """A room's public names and what they name, modules left out."""
     module = importlib.import_module(room)
     names = getattr(module, "__all__", None) or [
         name
         for name, value in vars(module).items()
         if not name.startswith("_") and getattr(value, "__module__", None) == room
     ]
-    return [name for name in names if not isinstance(getattr(module, name), ModuleType)]
+    values = ((name, getattr(module, name)) for name in names)
+    return ((name, value) for name, value in values if not isinstance(value, ModuleType))
 
 
 def public(room: str) -> Iterator[tuple[str, Any]]:
     """A room's own classes and functions; what is passed on from jax, flax or optax is documented there."""
-    module = importlib.import_module(room)
-    for name in listed(room):
-        value = getattr(module, name)
+    for name, value in named(room):
         ours = (getattr(value, "__module__", None) or "").startswith("fphys.")
         if ours and (inspect.isclass(value) or inspect.isfunction(value)):
             yield name, value

@@ -127,7 +127,7 @@ def bench(
         quick: At most 64 worlds and few samples: shows that the cases run, not how fast.
         worlds: Numbers of worlds, instead of each case's own.
         profile: Write a trace of each case under runs/profile, for TensorBoard or Perfetto.
-        peers: Instead, fphys beside MuJoCo, MuJoCo Warp, Genesis, Gymnasium and torch, as far as they are installed.
+        peers: Instead, fphys beside MuJoCo, MuJoCo Warp, MJX, Newton, Genesis, Gymnasium and torch, as installed.
         device: Where to compute: cpu, cuda or cuda:N; otherwise FPHYS_DEVICE or fphys.toml decides.
     """
     from . import bench
@@ -180,12 +180,14 @@ def _run(name: str, arguments: list[str]) -> int:
     from . import experiments
     from .config import use_device
     from .runs import Run
+    from .train import keep_memory
 
     module = experiments.load(name)
     flat = tyro.conf.OmitArgPrefixes
     options = dataclasses.make_dataclass("Options", [("config", flat[module.Config]), ("common", flat[Common])])
     chosen: Any = tyro.cli(options, prog=f"fphys run {name}", description=module.__doc__, args=arguments)
     use_device(chosen.common.device)
+    keep_memory()
     with Run(name, root=chosen.common.out, config=chosen.config) as record:
         metrics = module.main(chosen.config, record)
         record.metrics(**metrics)

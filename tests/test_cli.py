@@ -95,6 +95,14 @@ def test_an_experiment_takes_its_own_options(experiment, tmp_path, capsys):
     assert "swing-up: ok" in capsys.readouterr().out
 
 
+def test_a_run_keeps_its_memory(experiment, monkeypatch, tmp_path):
+    kept = []
+    monkeypatch.setattr("fphys.train.keep_memory", lambda: kept.append(True))
+    monkeypatch.setattr(experiments.load("swing-up"), "main", lambda config, run: {"kept": list(kept)})
+    assert cli.main(["run", "swing-up", "--out", str(tmp_path)]) == 0
+    assert kept == [True]
+
+
 def test_a_missed_goal_is_said_and_is_the_exit_code(experiment, monkeypatch, tmp_path, capsys):
     module = experiments.load("swing-up")
     monkeypatch.setattr(module, "main", lambda config, run: {"success": False})

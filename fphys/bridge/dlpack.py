@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     import torch
     import warp as wp
 
+__all__ = ["empty", "from_cupy", "from_numpy", "from_torch", "from_warp", "to_cupy", "to_numpy", "to_torch", "to_warp"]
+
 ALIGNMENT = 64
 """Bytes: XLA's kernels take arrays that begin at a multiple of it."""
 
@@ -42,7 +44,7 @@ def empty(shape: "int | tuple[int, ...]", dtype: Any) -> np.ndarray:
 
 
 def to_numpy(x: jax.Array, *, copy: bool = True) -> np.ndarray:
-    """A NumPy array of the same shape and dtype.
+    """A NumPy array of the same shape and dtype [any unit]; no gradient crosses.
 
     Args:
         x: on any device.
@@ -62,7 +64,7 @@ def to_numpy(x: jax.Array, *, copy: bool = True) -> np.ndarray:
 
 
 def to_torch(x: jax.Array, *, copy: bool = True) -> "torch.Tensor":
-    """A tensor of the same shape and dtype, on the same device; it requires no gradient.
+    """A tensor of the same shape and dtype [any unit], on the same device; it requires no gradient.
 
     Args:
         x: on a CPU or a CUDA device.
@@ -87,7 +89,7 @@ def to_torch(x: jax.Array, *, copy: bool = True) -> "torch.Tensor":
 
 
 def to_warp(x: jax.Array, *, dtype: Any = None, copy: bool = True) -> "wp.array":
-    """A Warp array on the same device; it requires no gradient.
+    """A Warp array of the same numbers [any unit] on the same device; it requires no gradient.
 
     Args:
         x: on a CPU or a CUDA device.
@@ -115,7 +117,9 @@ def to_warp(x: jax.Array, *, dtype: Any = None, copy: bool = True) -> "wp.array"
 
 
 def to_cupy(x: jax.Array, *, copy: bool = True) -> Any:
-    """A CuPy array of the same shape and dtype on the same CUDA device; ``copy`` and errors as with :func:`to_torch`.
+    """A CuPy array of the same shape and dtype [any unit] on the same CUDA device; no gradient crosses.
+
+    ``copy`` and errors as with :func:`to_torch`.
 
     Raises:
         PlacementError: ``x`` is not on a CUDA device.

@@ -74,6 +74,11 @@ def _floats(leaves: Sequence[Any]) -> list[int]:
 # JAX inside torch
 
 
+def _expect_callable(name: str, fn: Any) -> None:
+    if not callable(fn):
+        raise TypeError(f"{name} wraps a function, got {fn!r}")
+
+
 def as_torch(fn: Callable[..., Any]) -> Callable[..., Any]:
     """A pure JAX function as a function of torch tensors, through which ``backward()`` goes.
 
@@ -97,7 +102,7 @@ def as_torch(fn: Callable[..., Any]) -> Callable[..., Any]:
     Raises:
         MissingDependencyError: torch is not installed.
         PrecisionError: (when called) a tensor has a dtype that JAX does not have, or is float64 while x64 is off.
-        TypeError: (when called) a leaf is neither an array nor hashable.
+        TypeError: ``fn`` is no function; (when called) a leaf is neither an array nor hashable.
         BridgeError: (when called) from a torch function that JAX itself called (:func:`as_jax`): it would deadlock.
 
     Example:
@@ -107,6 +112,7 @@ def as_torch(fn: Callable[..., Any]) -> Callable[..., Any]:
     Source: https://docs.pytorch.org/docs/stable/notes/extending.html.
     """
     torch = import_torch()
+    _expect_callable("as_torch", fn)
     label = f"as_torch({getattr(fn, '__name__', type(fn).__name__)})"
 
     def is_array(leaf: Any) -> bool:
@@ -219,6 +225,7 @@ def as_jax(fn: Callable[..., Any], outputs: Callable[..., Any] | None = None) ->
             what does not depend on its arguments in a way that torch can differentiate.
         PrecisionError: (when called) a result or parameter is of 64 bits, and x64 is off.
         RuntimeError: (when it runs under ``jit``) with the text of what ``fn`` raised.
+        TypeError: ``fn`` is no function.
 
     Example:
         >>> net = as_jax(torch.nn.Linear(3, 2))  # doctest: +SKIP
@@ -234,6 +241,7 @@ class TorchFunction:
 
     def __init__(self, fn: Callable[..., Any], outputs: Callable[..., Any] | None, *, strict: bool = False):
         torch = import_torch()
+        _expect_callable("as_jax", fn)
         self.fn, self.outputs = fn, outputs
         self.strict = strict  # every result depends on some argument, and on every one some result
         self.label = f"as_jax({getattr(fn, '__name__', type(fn).__name__)})"

@@ -49,7 +49,7 @@ def init(
             (:mod:`fphys.units`) where all joints are hinges, or all slides.
         max_contacts: contacts that a world can hold; default all that planes can make, 16 of each geom with each
             height field, and of the others all, or four for each geom if that is less. Contacts beyond are dropped and
-            reported in the status.
+            reported in the status. None at all is refused where geoms may touch.
         max_constraints: constraint rows that a world can hold; default all that these contacts, the limits, the
             equalities and dry friction need.
 
@@ -61,6 +61,11 @@ def init(
     if num_worlds < 1:
         raise ValueError(f"num_worlds is {num_worlds}, must be at least 1")
     contacts, contact_rows = capacity(s.geom.pair, s.geom.type, rows(s.geom.pair_condim, s.elliptic))
+    if max_contacts == 0 and contacts:
+        raise ValueError(
+            "max_contacts is 0, but geoms of the model may touch: give it room, or switch contact off by "
+            'fphys.load(..., disable=("contact",))'
+        )
     real = model.qpos0.dtype
     qpos, qvel = si(qpos, kinds(s, "qpos"), "qpos"), si(qvel, kinds(s, "qvel"), "qvel")
     order = np.argsort(s.body.mocap[s.body.mocap >= 0])
@@ -103,7 +108,9 @@ def reset(model: Model, state: State, mask: Array) -> State:
 def check(state: State) -> None:
     """Raise StateError on the host if a world is faulty: which, why, and what to change."""
     if not isinstance(state, State):
-        raise TypeError(f"state is of type {type(state).__name__}, must be a fphys.State")
+        kind = type(state)
+        scenes = "; world.check looks at a scene's" if kind.__name__ == "State" else ""
+        raise TypeError(f"state is of type {kind.__module__}.{kind.__name__}, must be a fphys.State{scenes}")
     if isinstance(state.status, jax.core.Tracer):
         raise TypeError("check reads the state on the host: call it on what the jitted function returns")
     status = np.asarray(state.status)

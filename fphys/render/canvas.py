@@ -66,6 +66,7 @@ class Canvas:
         mujoco.mjr_setBuffer(mujoco.mjtFramebuffer.mjFB_OFFSCREEN.value, self._context)
         self._has_sky = mujoco.mjtTexture.mjTEXTURE_SKYBOX in model.tex_type
         self._option = mujoco.MjvOption()
+        self._option.flags[mujoco.mjtVisFlag.mjVIS_RANGEFINDER] = False  # no part of what there is to see
         if not visible_geoms(model).any():  # a mechanism without shapes: draw inertias and joints instead
             self._option.flags[mujoco.mjtVisFlag.mjVIS_INERTIA] = True
             self._option.flags[mujoco.mjtVisFlag.mjVIS_JOINT] = True

@@ -153,6 +153,12 @@ for name in names:
     for copy in (True, False):
         for _ in range(500):
             around(small, copy, name)
+for name in names:
+    for copy in (True, False):
+        before = resident()
+        for _ in range(int(sys.argv[1])):
+            around(small, copy, name)
+        grown[f"{name}, {'copied' if copy else 'shared'} often"] = resident() - before
 large = jnp.full(1 << 28, 3.0, "float32").block_until_ready()
 for name in names:
     before = resident()
@@ -161,13 +167,6 @@ for name in names:
     grown[name] = resident() - before
     assert back.unsafe_buffer_pointer() == large.unsafe_buffer_pointer() and float(back[-1]) == 3
     del there, back
-del large
-for name in names:
-    for copy in (True, False):
-        before = resident()
-        for _ in range(int(sys.argv[1])):
-            around(small, copy, name)
-        grown[f"{name}, {'copied' if copy else 'shared'} often"] = resident() - before
 print(json.dumps(grown))
 """
 

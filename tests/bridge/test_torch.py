@@ -487,3 +487,9 @@ def test_no_deadlock_from_threads(cores):
         timeout=120,
     )
     assert child.stdout.strip() == "done []", child.stderr
+
+
+@pytest.mark.parametrize("wrap", ["as_jax", "as_torch"])
+def test_what_is_no_function_is_refused_at_once(wrap):
+    with pytest.raises(TypeError, match=f"{wrap} wraps a function, got 3"):
+        getattr(fphys.bridge.torch, wrap)(3)

@@ -58,7 +58,7 @@ REFUSED: dict[str, tuple[Any, type[Exception], str]] = {
     "traced worlds": (lambda: jax.jit(lambda n: fphys.init(model, n))(2), TypeError, "num_worlds is traced, .* static"),
     "contacts": (lambda: fphys.init(model, 2, max_contacts=1.5), TypeError, r"max_contacts is 1\.5"),
     "init": (lambda: fphys.init(state, 2), TypeError, "model is of type State"),
-    "check": (lambda: fphys.check(model), TypeError, "state is of type Model"),
+    "check": (lambda: fphys.check(model), TypeError, r"state is of type fphys\.\S+\.Model, must be a fphys\.State"),
     "mask": (lambda: fphys.reset(model, state, None), ValueError, r"reset needs \(3,\) of bool"),
     "text as ctrl": (lambda: fphys.step(model, state, "fast"), TypeError, r"ctrl is 'fast', must be an array .*\(3, 2"),
     "ctrl": (lambda: fphys.step(model, state, 1.0), ValueError, r"ctrl has shape \(\), the model needs .* \(3, 2\)"),

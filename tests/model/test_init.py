@@ -72,6 +72,14 @@ def test_init_refuses_wrong_shapes_and_types():
     assert init(randomised, 3).qpos.shape == (3, 13)
 
 
+def test_a_state_without_room_for_contacts_is_refused_where_there_may_be_some():
+    model = load(DROP.format(floor=""))
+    with pytest.raises(ValueError, match=r"max_contacts is 0.*disable=\(\"contact\",\)"):
+        init(model, 1, max_contacts=0)
+    free = load(DROP.format(floor=""), disable=("contact",))
+    assert init(free, 1, max_contacts=0).max_contacts == 0
+
+
 def test_reset_puts_the_masked_worlds_back_and_no_other():
     model = load(SCENE, disable=("contact",))
     start = init(model, 3, max_contacts=7)
