@@ -15,93 +15,184 @@ Layout, all counts and addresses being words::
 
 A place is (buffer, byte offset, bytes from one block to the next). Buffers are numbered inputs first,
 then outputs; ``inputs`` and ``outputs`` are the addresses of XLA's arrays of ``XLA_FFI_Buffer*``, whose
-data pointer stands at byte 24. Without a program, the processor's tick is written to ``inputs``.
+data pointer stands at byte 24. A *job* is the count of a thread's programs and their addresses.
+
+Threads meet at a *mailbox*: state, job, inputs, number of inputs, outputs, and the state before the job came. Each
+watches it for a while before it goes to sleep, for to be woken takes longer than a small job.
 """
 
 import ctypes
 import functools
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import warp as wp
 
 from . import modules
 
-SNIPPET = """
+ASLEEP, IDLE, POSTED = 0, 1, 2
+"""States of a mailbox: its thread waits to be woken, watches the mailbox, has a job."""
+
+RUN = """
     typedef unsigned long long word;
     typedef void (*forward)(void*, void*);
     typedef void (*backward)(void*, void*, void*);
-    if (!program) {
-        *(word*)inputs = __builtin_readcyclecounter();
-        return;
-    }
-    const word* start = (const word*)program;
-    const word blocks = *start++;
-    word* const ticks = (word*)*start++;
-    for (word block = 0; block < blocks; ++block) {
-        const word* p = start;
-        auto at = [&](const word* place) -> char* {
-            const word i = place[0];
-            const char* buffer =
-                i < num_inputs ? ((char* const*)inputs)[i] : ((char* const*)outputs)[i - num_inputs];
-            return *(char* const*)(buffer + 24) + place[1] + block * place[2];
-        };
-        for (word n = *p++; n > 0; --n, p += 4)
-            *(char**)p[0] = at(p + 1);
-        for (word n = *p++; n > 0; --n, p += 4)
-            __builtin_memset(at(p), 0, p[3]);
-        for (word n = *p++; n > 0; --n, p += 7)
-            __builtin_memcpy(at(p), at(p + 3), p[6]);
-        word* tick = ticks;
-        for (word n = *p++; n > 0; --n, p += 4) {
-            if (tick) *tick -= __builtin_readcyclecounter();
-            if (p[3]) ((backward)p[0])((void*)p[1], (void*)p[2], (void*)p[3]);
-            else ((forward)p[0])((void*)p[1], (void*)p[2]);
-            if (tick) *tick++ += __builtin_readcyclecounter();
+    auto run = [](const word* job, word inputs, word num_inputs, word outputs) {
+        for (word programs = *job++; programs > 0; --programs) {
+            const word* start = (const word*)*job++;
+            const word blocks = *start++;
+            word* const ticks = (word*)*start++;
+            for (word block = 0; block < blocks; ++block) {
+                const word* p = start;
+                auto at = [&](const word* place) -> char* {
+                    const word i = place[0];
+                    const char* buffer =
+                        i < num_inputs ? ((char* const*)inputs)[i] : ((char* const*)outputs)[i - num_inputs];
+                    return *(char* const*)(buffer + 24) + place[1] + block * place[2];
+                };
+                for (word n = *p++; n > 0; --n, p += 4)
+                    *(char**)p[0] = at(p + 1);
+                for (word n = *p++; n > 0; --n, p += 4)
+                    __builtin_memset(at(p), 0, p[3]);
+                for (word n = *p++; n > 0; --n, p += 7)
+                    __builtin_memcpy(at(p), at(p + 3), p[6]);
+                word* tick = ticks;
+                for (word n = *p++; n > 0; --n, p += 4) {
+                    if (tick) *tick -= __builtin_readcyclecounter();
+                    if (p[3]) ((backward)p[0])((void*)p[1], (void*)p[2], (void*)p[3]);
+                    else ((forward)p[0])((void*)p[1], (void*)p[2]);
+                    if (tick) *tick++ += __builtin_readcyclecounter();
+                }
+            }
+        }
+    };
+"""
+WATCH = f"""
+    enum {{ ASLEEP = {ASLEEP}, IDLE = {IDLE}, POSTED = {POSTED} }};
+    auto* const box = (unsigned long long*)mailbox;
+    auto posted = [&] {{ return __atomic_load_n(box, __ATOMIC_ACQUIRE) == POSTED; }};
+    auto watch = [&](bool until) {{
+        for (auto looks = patience; posted() != until && looks > 0; --looks) {{
+#if defined(__x86_64__)
+            __builtin_ia32_pause();
+#endif
+        }}
+        return posted() == until;
+    }};
+"""
+SERVE = """
+    for (unsigned long long idle = IDLE;; idle = IDLE) {
+        if (watch(true)) {
+            run((const word*)box[1], box[2], box[3], box[4]);
+            __atomic_store_n(box, IDLE, __ATOMIC_RELEASE);
+        } else if (__atomic_compare_exchange_n(box, &idle, ASLEEP, false, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE)) {
+            return;
         }
     }
 """
 
 
-@wp.func_native(SNIPPET)
-def run_program(program: wp.uint64, inputs: wp.uint64, num_inputs: wp.uint64, outputs: wp.uint64):  # type: ignore[empty-body]
+@wp.func_native(RUN + "    run((const word*)job, inputs, num_inputs, outputs);\n")
+def run_job(job: wp.uint64, inputs: wp.uint64, num_inputs: wp.uint64, outputs: wp.uint64):  # type: ignore[empty-body]
+    ...
+
+
+@wp.func_native(RUN + WATCH + SERVE)
+def serve_mailbox(mailbox: wp.uint64, patience: wp.uint64):  # type: ignore[empty-body]
+    ...
+
+
+@wp.func_native(WATCH + "    watch(false);\n")
+def watch_mailbox(mailbox: wp.uint64, patience: wp.uint64):  # type: ignore[empty-body]
+    ...
+
+
+@wp.func_native(f"""
+    auto* const box = (unsigned long long*)mailbox;
+    box[1] = job, box[2] = inputs, box[3] = num_inputs, box[4] = outputs;
+    box[5] = __atomic_exchange_n(box, {POSTED}, __ATOMIC_ACQ_REL);
+""")
+def post_job(mailbox: wp.uint64, job: wp.uint64, inputs: wp.uint64, num_inputs: wp.uint64, outputs: wp.uint64): ...  # type: ignore[empty-body]
+
+
+@wp.func_native("    *(unsigned long long*)now = __builtin_readcyclecounter();\n")
+def read_ticks(now: wp.uint64):  # type: ignore[empty-body]
     ...
 
 
 @wp.kernel(enable_backward=False)
-def drive(program: wp.uint64, inputs: wp.uint64, num_inputs: wp.uint64, outputs: wp.uint64):
-    """Run a program on the buffers of one XLA call."""
+def drive(job: wp.uint64, inputs: wp.uint64, num_inputs: wp.uint64, outputs: wp.uint64):
+    """Run a job on the buffers of one XLA call."""
     wp.tid()
-    run_program(program, inputs, num_inputs, outputs)
+    run_job(job, inputs, num_inputs, outputs)
 
 
-class _Arguments(ctypes.Structure):
-    _fields_ = [(name, ctypes.c_uint64) for name in ("program", "inputs", "num_inputs", "outputs")]
+@wp.kernel(enable_backward=False)
+def serve(mailbox: wp.uint64, patience: wp.uint64):
+    """Do the jobs that are posted in a mailbox, until none has come in ``patience`` looks: then it says ASLEEP."""
+    wp.tid()
+    serve_mailbox(mailbox, patience)
+
+
+@wp.kernel(enable_backward=False)
+def post(mailbox: wp.uint64, job: wp.uint64, inputs: wp.uint64, num_inputs: wp.uint64, outputs: wp.uint64):
+    """Post a job in a mailbox, and in its last word in which state it was: a sleeper has to be woken."""
+    wp.tid()
+    post_job(mailbox, job, inputs, num_inputs, outputs)
+
+
+@wp.kernel(enable_backward=False)
+def watch(mailbox: wp.uint64, patience: wp.uint64):
+    """Look at a mailbox until its job is done, at most ``patience`` times."""
+    wp.tid()
+    watch_mailbox(mailbox, patience)
+
+
+@wp.kernel(enable_backward=False)
+def tick(now: wp.uint64):
+    """Write the processor's tick."""
+    wp.tid()
+    read_ticks(now)
+
+
+class Driver(NamedTuple):
+    """The kernels as functions of whole numbers. They release the GIL while they run."""
+
+    drive: Callable[..., None]
+    serve: Callable[..., None]
+    post: Callable[..., None]
+    watch: Callable[..., None]
+    tick: Callable[..., None]
 
 
 @functools.cache
-def load() -> Callable[[int, int, int, int], None]:
-    """Compile the driver and return ``run(program, inputs, num_inputs, outputs)``, which releases the GIL."""
+def load() -> Driver:
+    """Compile the driver."""
+    kernels = [drive, serve, post, watch, tick]
     device = wp.get_device("cpu")
-    _, code = modules.load([drive], device, "the bridge's driver")
-    command: Any = wp.launch(drive, dim=1, inputs=[wp.uint64(0)] * 4, device=device, record_cmd=True)
+    _, code = modules.load(kernels, device, "the bridge's driver")
+    return Driver(*(_callable(kernel, device, code) for kernel in kernels))
+
+
+def _callable(kernel: Any, device: Any, code: Any) -> Callable[..., None]:
+    count = len(kernel.adj.args)
+    command: Any = wp.launch(kernel, dim=1, inputs=[wp.uint64(0)] * count, device=device, record_cmd=True)
     address = ctypes.cast(command.hooks.forward, ctypes.c_void_p).value
     assert address is not None
     function = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p)(address)
     bounds = command.bounds
-    bounds_address = ctypes.addressof(bounds)
-    keep = (command, bounds, code)
+    bounds_address, arguments = ctypes.addressof(bounds), ctypes.c_uint64 * count
 
-    def run(program: int, inputs: int, num_inputs: int, outputs: int) -> None:
-        arguments = _Arguments(program, inputs, num_inputs, outputs)
-        function(bounds_address, ctypes.addressof(arguments))
+    def call(*words: int) -> None:
+        packed = arguments(*words)
+        function(bounds_address, ctypes.addressof(packed))
 
-    setattr(run, "keep", keep)
-    return run
+    setattr(call, "keep", (command, bounds, code))
+    return call
 
 
 def ticks() -> int:
     """The processor's tick."""
     now = ctypes.c_uint64()
-    load()(0, ctypes.addressof(now), 0, 0)
+    load().tick(ctypes.addressof(now))
     return now.value

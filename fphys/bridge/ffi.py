@@ -1,7 +1,6 @@
 """The XLA side: one FFI target, which runs the plan that the call's attribute names."""
 
 import ctypes
-import functools
 import itertools
 import threading
 import traceback
@@ -13,10 +12,10 @@ import numpy as np
 import warp as wp
 from warp._src.jax import xla_ffi
 
-from . import driver, profile
+from . import profile
 from .plan import Plan, Program
 from .start import start_warp
-from .workers import Blocks, Pool, refuse_fork, shares
+from .workers import Blocks, Team, refuse_fork, shares
 
 TARGET = "fphys_warp"
 
@@ -24,7 +23,7 @@ _plans: dict[int, Plan] = {}
 _runners: dict[tuple[int, str], Callable[[Any], None]] = {}
 _numbers = itertools.count()
 _lock = threading.RLock()
-_pool = Pool()
+_team = Team()
 _keep: list[Any] = []
 
 
@@ -47,10 +46,11 @@ def prepare(number: int, platform: str) -> None:
 
 
 def _cpu_runner(plan: Plan) -> Callable[[Any], None]:
-    run_program = driver.load()
     device = wp.get_device("cpu")
     programs = [[Program(plan, device, run) for run in share] for share in shares(plan.worlds, plan.blocks)]
     tables = [[program.table() for program in share] for share in programs]
+    jobs = [np.array([len(share), *(t.ctypes.data for t in share)], np.uint64) for share in tables]
+    addresses = [job.ctypes.data for job in jobs]
     lock = threading.Lock()  # the packed arguments serve one call at a time
     profile.add(itertools.chain(*programs), itertools.chain(*tables))
 
@@ -58,16 +58,10 @@ def _cpu_runner(plan: Plan) -> Callable[[Any], None]:
         refuse_fork()
         inputs = ctypes.cast(frame.args.args, ctypes.c_void_p).value or 0
         outputs = ctypes.cast(frame.rets.rets, ctypes.c_void_p).value or 0
-        count = frame.args.size
-
-        def run_share(share: list[np.ndarray]) -> None:
-            for table in share:
-                run_program(table.ctypes.data, inputs, count, outputs)
-
         with lock:
-            _pool.run([functools.partial(run_share, share) for share in tables])
+            _team.run(addresses, inputs, frame.args.size, outputs)
 
-    setattr(run, "keep", (programs, tables))
+    setattr(run, "keep", (programs, tables, jobs))
     return run
 
 

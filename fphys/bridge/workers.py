@@ -1,13 +1,15 @@
-"""How the worlds of one call are split into blocks, and a private pool of threads that runs them side by side."""
+"""How the worlds of one call are split into blocks, and a private team of threads that runs them side by side."""
 
+import ctypes
 import itertools
 import os
-import queue
 import threading
-from collections.abc import Callable, Sequence
-from typing import NamedTuple
+import time
+from collections.abc import Sequence
+from typing import Any, NamedTuple
 
 from ..errors import BridgeError
+from . import driver
 
 WORLDS_PER_THREAD = 64
 """Fewest worlds worth a thread: below it, handing over costs more than it saves."""
@@ -15,6 +17,10 @@ LANES_PER_PART = 4096
 """Fewest particles, say, of one world worth a thread."""
 BLOCK_BYTES = 1 << 18
 """Memory of one block's worlds: what one launch writes is still in the core's cache when the next one reads it."""
+PATIENCE = 2000
+"""Looks at a mailbox before a thread goes to sleep: some 50 microseconds, about as long as it takes to be woken."""
+NAP = 5e-5
+"""Seconds between two looks of a caller whose patience is over."""
 
 _forked = False
 
@@ -83,43 +89,45 @@ def num_parts(worlds: int, lanes: int) -> int:
     return next(parts for parts in range(threads, 0, -1) if lanes % parts == 0)
 
 
-class Pool:
-    """Threads that wait for jobs; the caller does the first job itself."""
+class Team:
+    """Threads that do a call's jobs with its caller, who does the first. They stay awake for a moment after each."""
 
     def __init__(self) -> None:
-        self._jobs: queue.SimpleQueue[tuple[Callable[[], None], queue.SimpleQueue]] = queue.SimpleQueue()
-        self._threads = 0
+        self._members: list[tuple[Any, threading.Semaphore]] = []  # mailbox, and what wakes its thread
         self._lock = threading.Lock()
 
-    def run(self, jobs: Sequence[Callable[[], None]]) -> None:
-        """Run all jobs and wait for them; the first error of any is raised."""
-        if len(jobs) == 1:
-            jobs[0]()
+    def run(self, jobs: Sequence[int], *buffers: int) -> None:
+        """Run all jobs, given by their addresses, on one XLA call's buffers, and wait for them.
+
+        While the team works for another caller, this one does all of its jobs itself.
+        """
+        native = driver.load()
+        if len(jobs) == 1 or not self._lock.acquire(blocking=False):
+            for job in jobs:
+                native.drive(job, *buffers)
             return
-        self._grow(len(jobs) - 1)
-        done: queue.SimpleQueue[Exception | None] = queue.SimpleQueue()
-        for job in jobs[1:]:
-            self._jobs.put((job, done))
-        errors = []
         try:
-            jobs[0]()
-        finally:
-            errors = [done.get() for _ in jobs[1:]]
-        for error in errors:
-            if error is not None:
-                raise error
+            self._grow(len(jobs) - 1)
+            for (box, wake), job in zip(self._members, jobs[1:], strict=False):
+                native.post(ctypes.addressof(box), job, *buffers)
+                if box[-1] == driver.ASLEEP:
+                    wake.release()
+            native.drive(jobs[0], *buffers)
+        finally:  # an interrupt, too, leaves no thread at work on XLA's buffers
+            for box, _ in self._members:
+                native.watch(ctypes.addressof(box), PATIENCE)
+                while box[0] == driver.POSTED:  # its thread may wait for a processor
+                    time.sleep(NAP)
+            self._lock.release()
 
     def _grow(self, threads: int) -> None:
-        with self._lock:
-            while self._threads < threads:
-                threading.Thread(target=self._work, name=f"fphys-{self._threads}", daemon=True).start()
-                self._threads += 1
+        while len(self._members) < threads:
+            box, wake = (ctypes.c_uint64 * 6)(driver.ASLEEP), threading.Semaphore(0)
+            name = f"fphys-{len(self._members)}"
+            threading.Thread(target=self._serve, args=(box, wake), name=name, daemon=True).start()
+            self._members.append((box, wake))
 
-    def _work(self) -> None:
-        while True:
-            job, done = self._jobs.get()
-            try:
-                job()
-                done.put(None)
-            except Exception as error:
-                done.put(error)
+    def _serve(self, box: Any, wake: threading.Semaphore) -> None:
+        native = driver.load()
+        while wake.acquire():
+            native.serve(ctypes.addressof(box), PATIENCE)

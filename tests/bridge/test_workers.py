@@ -1,5 +1,10 @@
-"""How worlds are split into blocks: all of them, once, in order."""
+"""How worlds are split into blocks: all of them, once, in order; and the threads that do them, awake or asleep."""
 
+import ctypes
+import threading
+import time
+
+import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -31,3 +36,56 @@ def test_work_is_shared_where_it_is_worth_a_thread(monkeypatch):
     assert len(workers.shares(few, workers.num_blocks(few, 1))) == 1
     assert len(workers.shares(enough, workers.num_blocks(enough, 1))) == 4
     assert len(workers.shares(2, workers.num_blocks(2, workers.BLOCK_BYTES))) == 2  # few worlds, each of them large
+
+
+class Clearing:
+    """A call whose i-th job clears the i-th row of an array."""
+
+    def __init__(self, rows: int):
+        self.array = np.empty((rows, 1000), np.float32)
+        self.buffer = (ctypes.c_uint64 * 4)(0, 0, 0, self.array.ctypes.data)
+        self.inputs = (ctypes.c_uint64 * 1)(ctypes.addressof(self.buffer))
+        size = self.array[0].nbytes
+        self.tables = [np.array([1, 0, 0, 1, 0, i * size, 0, size, 0, 0], np.uint64) for i in range(rows)]
+        self.jobs = [np.array([1, table.ctypes.data], np.uint64) for table in self.tables]
+
+    def run(self, team: workers.Team) -> None:
+        self.array.fill(1)
+        team.run([job.ctypes.data for job in self.jobs], ctypes.addressof(self.inputs), 1, 0)
+        np.testing.assert_array_equal(self.array, 0)
+
+
+def test_a_team_does_every_job_before_it_returns():
+    team, calls = workers.Team(), [Clearing(3), Clearing(1), Clearing(2)]
+    for pause in [0.0] * 200 + [1e-4] * 50 + [0.01] * 5:  # its threads are awake, about to sleep, asleep
+        time.sleep(pause)
+        for call in calls:
+            call.run(team)
+
+
+def test_a_sleeping_team_uses_no_processor():
+    team, call = workers.Team(), Clearing(2)
+    call.run(team)
+    time.sleep(0.1)
+    start = time.process_time()
+    time.sleep(0.5)
+    assert time.process_time() - start < 0.05
+
+
+def test_callers_who_find_the_team_busy_do_their_jobs_themselves():
+    team, errors = workers.Team(), []
+
+    def caller() -> None:
+        call = Clearing(3)
+        try:
+            for _ in range(300):
+                call.run(team)
+        except AssertionError as error:
+            errors.append(error)
+
+    threads = [threading.Thread(target=caller) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    assert not errors and not any(thread.is_alive() for thread in threads)
