@@ -185,11 +185,11 @@ def _newton(
     scratch += [launch.scratch((w, nr), t.real)]
     structure = [s.iterations, s.ls_iterations, s.nrow, int(s.elliptic), s.geom.pair_condim]
     parameters = [model.opt.tolerance, model.opt.meaninertia, pairs.friction, model.opt.impratio]
-    launch(
+    L.shared(
+        launch,
         kernels(state.qpos.dtype, "rigid.newton").newton,
-        dim=w,
-        inputs=[*structure, *parameters, *problem, state.warmstart, *rows, *contacts],
-        outputs=[*out, *scratch, *found],
+        [*structure, *parameters, *problem, state.warmstart, *rows, *contacts],
+        [*out, *scratch, *found],
     )
 
 
@@ -284,12 +284,7 @@ def _back_solve(
         setting = _set_up(launch, model, state, given, ids, copies, *outs)
         conjugate.solve(launch, model, state, given.pairs, setting, qacc, cotangent, out)
         return
-    launch(
-        kernels(cotangent.dtype, "rigid.dense").solve_dense,
-        dim=launch.worlds,
-        inputs=[factor, cotangent],
-        outputs=[out],
-    )
+    L.shared(launch, kernels(cotangent.dtype, "rigid.dense").solve_dense, [factor, cotangent], [out])
 
 
 @functools.cache

@@ -34,7 +34,7 @@ def _factors(
     damped = implicit_matrix(launch, model, state, loads, *poses, mass)
     factor = launch.scratch(mass.shape, t.real)
     inputs = [model.structure.nv, damped]
-    launch(L.modules(state.qpos).dense.factor_dense, dim=launch.worlds, inputs=inputs, outputs=[factor])
+    L.shared(launch, L.modules(state.qpos).dense.factor_dense, inputs, [factor])
     inverse = launch.scratch((launch.worlds, lone_shape(model)[0]), t.mat66)
     lone_inverses(launch, model, state, *poses, damped, inverse)
     return damped, factor, inverse
@@ -46,7 +46,7 @@ def damp(
     """Launch the solve where poses, axes and M are known."""
     _, factor, inverse = _factors(launch, model, state, loads, poses, mass)
     force = launch.scratch(qacc.shape, L.types(qacc).real)
-    launch(L.modules(qacc).dense.multiply_dense, dim=launch.worlds, inputs=[mass, qacc], outputs=[force])
+    L.shared(launch, L.modules(qacc).dense.multiply_dense, [mass, qacc], [force])
     solve_implicit(launch, model, factor, inverse, force, out)
 
 
@@ -94,12 +94,12 @@ def pull(
         mass_matrix_launch(launch, model, state, *poses, model.dof.armature, mass)
         whole, factor, inverse = _factors(launch, model, state, loads, poses, mass)
         solve_implicit(launch, model, factor, inverse, cotangent, trial, transposed=True)
-        launch(k.dense.multiply_dense, dim=launch.worlds, inputs=[mass, trial], outputs=[pulled])
+        L.shared(launch, k.dense.multiply_dense, [mass, trial], [pulled])
         if known is None:
             launch(k.dense.multiply_change, dim=launch.worlds, inputs=[mass, whole, damped], outputs=[force])
             factor = launch.scratch(mass.shape, real)
-            launch(k.dense.factor_dense, dim=launch.worlds, inputs=[s.nv, mass], outputs=[factor])
-            launch(k.dense.solve_dense, dim=launch.worlds, inputs=[factor, force], outputs=[change])
+            L.shared(launch, k.dense.factor_dense, [s.nv, mass], [factor])
+            L.shared(launch, k.dense.solve_dense, [factor, force], [change])
     launch(k.forces.subtract, dim=damped.shape, inputs=[damped, change], outputs=[qacc])
     return pulled
 

@@ -104,11 +104,11 @@ def solve_implicit(
     """x = (M + h D)^-1 force from its factor and, where there are lone bodies, their inverses."""
     k = L.modules(force)
     if not gyroscopic(model):
-        launch(k.dense.solve_dense, dim=launch.worlds, inputs=[factor, force], outputs=[out])
+        L.shared(launch, k.dense.solve_dense, [factor, force], [out])
         return
     g = kernels(force.dtype, "rigid.gyroscopic")
     others = launch.scratch((launch.worlds, model.structure.nv), g.real)
-    launch(k.dense.solve_dense, dim=launch.worlds, inputs=[factor, force], outputs=[others])
+    L.shared(launch, k.dense.solve_dense, [factor, force], [others])
     inputs = [lone_bodies(model)[1], int(transposed), inverse, force, others]
     launch(g.solve_free, dim=launch.worlds, inputs=inputs, outputs=[out])
 

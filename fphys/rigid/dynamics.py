@@ -146,12 +146,12 @@ def _smooth(
     mass_matrix_launch(launch, model, state, frames, axes, model.dof.armature, matrix)
     if implicit:
         matrix = implicit_matrix(launch, model, state, loads, frames, axes, matrix)
-    launch(k.dense.factor_dense, dim=w, inputs=[s.nv, matrix], outputs=[factor])
+    L.shared(launch, k.dense.factor_dense, [s.nv, matrix], [factor])
     if implicit:
         lone_inverses(launch, model, state, frames, axes, matrix, inverse)
         solve_implicit(launch, model, factor, inverse, net, qacc)
     else:
-        launch(k.dense.solve_dense, dim=w, inputs=[factor, net], outputs=[qacc])
+        L.shared(launch, k.dense.solve_dense, [factor, net], [qacc])
 
 
 def _solve_sparse(
@@ -313,7 +313,7 @@ def _back_solve(
         solve_implicit(launch, model, factor, inverse, cotangent, out, transposed=True)
     else:
         d = kernels(cotangent.dtype, "rigid.dense")
-        launch(d.solve_dense, dim=launch.worlds, inputs=[factors[0], cotangent], outputs=[out])
+        L.shared(launch, d.solve_dense, [factors[0], cotangent], [out])
 
 
 class _Operations(NamedTuple):

@@ -55,6 +55,12 @@ def lanes(count: int) -> int:
     return 1 if jax.default_backend() == "cpu" else count
 
 
+def shared(launch: Any, kernel: Any, inputs: list[Any], outputs: list[Any]) -> None:
+    """Launch a kernel of which a team has each world: a warp of threads on a GPU, one on a CPU."""
+    team = 1 if jax.default_backend() == "cpu" else 32
+    launch(kernel, dim=(launch.worlds, team), inputs=[team, *inputs], outputs=outputs)
+
+
 def columns(model: Model, dof: np.ndarray) -> np.ndarray:
     """Where the entries of dofs stand in the rows of the constraint Jacobian."""
     return np.zeros_like(dof) if model.structure.sparse else dof

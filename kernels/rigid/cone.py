@@ -4,6 +4,7 @@ import warp as wp
 
 from .._precision import real, vec2, vec5
 from .dense import add_outer, add_scaled
+from .team import wait
 
 TOP = wp.constant(0)
 MIDDLE = wp.constant(1)
@@ -65,6 +66,8 @@ def cone_slope(
 @wp.func
 def add_cone(
     world: int,
+    lane: int,
+    lanes: int,
     start: int,
     dim: int,
     mu: real,
@@ -80,7 +83,7 @@ def add_cone(
     """A cone's force, and what it adds to the gradient and the Hessian.
 
     On the side, with u_i = mu_i x_i, t = |u| and c the derivative of mu (x_0 - t) by the errors, the Hessian is
-    D c c^T - mu d Hess(t); c and grad(t) are projected on the dofs once, in ``work``.
+    D c c^T - mu d Hess(t); c and grad(t) are projected on the dofs once, in ``work``. Each thread has dofs of its own.
     """
     n = jacobian.shape[2]
     uu = real(0.0)
@@ -92,27 +95,30 @@ def add_cone(
     stiff = weight[world, start] / (mu * mu * (real(1.0) + mu * mu))
     height = mu * (error[world, start] - t)
     if zone == MIDDLE:
-        for k in range(n):
+        for k in range(lane, n, lanes):
             work_out[world, 0, k] = mu * jacobian[world, start, k]
             work_out[world, 1, k] = real(0.0)
     for i in range(dim):
         s = real(0.0)
         if zone == BOTTOM:
             s = weight[world, start + i] * error[world, start + i]
-            add_outer(world, start + i, n, weight[world, start + i], jacobian, hessian_out)
+            add_outer(world, lane, lanes, start + i, n, weight[world, start + i], jacobian, hessian_out)
         elif zone == MIDDLE and i == 0:
             s = stiff * height * mu
         elif zone == MIDDLE:
             f = friction[i - 1] * friction[i - 1]
             q = f * error[world, start + i] / t
             s = -stiff * height * mu * q
-            for k in range(n):
+            for k in range(lane, n, lanes):
                 work_out[world, 0, k] = work_out[world, 0, k] - mu * q * jacobian[world, start + i, k]
                 work_out[world, 1, k] = work_out[world, 1, k] + q * jacobian[world, start + i, k]
-            add_outer(world, start + i, n, -mu * stiff * height / t * f, jacobian, hessian_out)
-        force_out[world, start + i] = -s
+            add_outer(world, lane, lanes, start + i, n, -mu * stiff * height / t * f, jacobian, hessian_out)
+        if lane == 0:
+            force_out[world, start + i] = -s
         if s != real(0.0):
-            add_scaled(world, start + i, n, s, jacobian, gradient_out)
+            add_scaled(world, lane, lanes, start + i, n, s, jacobian, gradient_out)
     if zone == MIDDLE:
-        add_outer(world, 0, n, stiff, work_out, hessian_out)
-        add_outer(world, 1, n, mu * stiff * height / t, work_out, hessian_out)
+        wait(lanes)
+        add_outer(world, lane, lanes, 0, n, stiff, work_out, hessian_out)
+        add_outer(world, lane, lanes, 1, n, mu * stiff * height / t, work_out, hessian_out)
+        wait(lanes)

@@ -22,7 +22,7 @@ def add_joint_damping(
     """M + h D with D the joints' damping."""
     world = wp.tid()
     n = dof_damping.shape[1]
-    copy_packed(world, n, matrix, matrix_out)
+    copy_packed(world, 0, 1, n, matrix, matrix_out)
     for k in range(n):
         e = lower(k, k)
         matrix_out[world, e] = matrix_out[world, e] + timestep[world] * dof_damping[world, k] * real(damper)
@@ -80,7 +80,7 @@ def add_row_damping(
 ):
     """M + h J^T d J for the rows J of tendons or actuators, entries of dofs on one branch only, as in MuJoCo."""
     world = wp.tid()
-    copy_packed(world, branch.shape[0], matrix, matrix_out)
+    copy_packed(world, 0, 1, branch.shape[0], matrix, matrix_out)
     for r in range(row_adr.shape[0] - 1):
         c = timestep[world] * damping[world, r]
         if c != real(0.0):

@@ -167,7 +167,7 @@ def add_fluid_damping(
 ):
     """M - h d(drag)/d(qvel)."""
     world = wp.tid()
-    copy_packed(world, dof_parent.shape[0], matrix, matrix_out)
+    copy_packed(world, 0, 1, dof_parent.shape[0], matrix, matrix_out)
     if density[world] > real(0.0) or viscosity[world] > real(0.0):
         for b in range(body_frame.shape[0]):
             mass = body_mass[world, b]

@@ -4,6 +4,8 @@ minimise (a - a0) . M (a - a0) / 2 + sum of the constraints' costs of J a - a_re
 
 with a dense Cholesky factor of the Hessian H = M + J^T s'' J and a line search along each step. The cost's gradient
 by a row is the clamp of :mod:`constraint`, that of an elliptic contact its cone's.
+
+On a GPU the threads of a team (:mod:`team`) share a world: the acting rows are dealt, as are a vector's entries.
 """
 
 import warp as wp
@@ -22,6 +24,7 @@ from .dense import (
     solve_in_place,
 )
 from .shapes import num_contacts
+from .team import total, wait
 
 CONTACT_ROWS = wp.constant(10)
 """Most rows that a contact has."""
@@ -35,6 +38,7 @@ STILL = wp.constant(tolerance(1.0e-12, 1.0e-5))
 @wp.func
 def list_rows(
     world: int,
+    lane: int,
     first: int,
     elliptic: int,
     weight: wp.array2d(dtype=real),
@@ -43,7 +47,10 @@ def list_rows(
     contact_row: wp.array2d(dtype=int),
     active_out: wp.array2d(dtype=int),
 ) -> vec2i:
-    """The rows that act, those that do so by themselves first, then cones': the numbers of the first and of all."""
+    """The rows that act, those that do so by themselves first, then cones': the numbers of the first and of all.
+
+    All threads of a team count, the first writes.
+    """
     end = first
     contacts = num_contacts(world, contact_pair)
     if contacts > 0:
@@ -51,13 +58,15 @@ def list_rows(
     count = int(0)
     for r in range(end):
         if weight[world, r] > real(0.0) and (elliptic == 0 or r < first or bound[world, r][1] < UNBOUNDED):
-            active_out[world, count] = r
+            if lane == 0:
+                active_out[world, count] = r
             count = count + 1
     rows = count
     if elliptic != 0:
         for r in range(first, end):
             if weight[world, r] > real(0.0) and bound[world, r][1] == UNBOUNDED:
-                active_out[world, count] = r
+                if lane == 0:
+                    active_out[world, count] = r
                 count = count + 1
     return vec2i(rows, count)
 
@@ -65,6 +74,7 @@ def list_rows(
 @wp.func
 def list_cones(
     world: int,
+    lane: int,
     first: int,
     pair_dim: wp.array(dtype=int),
     contact_pair: wp.array2d(dtype=int),
@@ -78,7 +88,8 @@ def list_cones(
         p = contact_pair[world, c]
         if p >= 0:
             if pair_dim[p] > 1 and weight[world, first + contact_row[world, c]] > real(0.0):
-                cone_out[world, count] = c
+                if lane == 0:
+                    cone_out[world, count] = c
                 count = count + 1
     return count
 
@@ -86,6 +97,8 @@ def list_cones(
 @wp.func
 def add_rows(
     world: int,
+    lane: int,
+    lanes: int,
     rows: int,
     active: wp.array2d(dtype=int),
     error: wp.array2d(dtype=real),
@@ -95,13 +108,13 @@ def add_rows(
     gradient_out: wp.array2d(dtype=real),
     inside_out: wp.array2d(dtype=int),
     force_out: wp.array2d(dtype=real),
-) -> int:
+) -> real:
     """Rows that act by themselves: their forces, what they add to the gradient, and which are within their bounds.
 
     Returns how many have left their bounds, or come to them, since the last call.
     """
-    changes = int(0)
-    for k in range(rows):
+    changes = real(0.0)
+    for k in range(lane, rows, lanes):
         r = active[world, k]
         low = bound[world, r][0]
         high = bound[world, r][1]
@@ -110,10 +123,13 @@ def add_rows(
         inside = wp.where(s > low and s < high, 1, 0)
         if inside != inside_out[world, r]:
             inside_out[world, r] = inside
-            changes = changes + 1
-        if s != real(0.0):
-            add_scaled(world, r, jacobian.shape[2], s, jacobian, gradient_out)
-    return changes
+            changes += real(1.0)
+    wait(lanes)
+    for k in range(rows):
+        f = force_out[world, active[world, k]]
+        if f != real(0.0):
+            add_scaled(world, lane, lanes, active[world, k], jacobian.shape[2], -f, jacobian, gradient_out)
+    return total(lanes, changes)
 
 
 @wp.func
@@ -154,6 +170,7 @@ def bracketed(t: real, slope: vec2, bracket: vec3) -> vec4:
 @wp.kernel(enable_backward=False)
 def newton(
     # Structure:
+    lanes: int,
     max_iterations: int,
     ls_iterations: int,
     first: int,
@@ -197,52 +214,69 @@ def newton(
     ``net`` is M a - force, ``error`` J a - a_ref. Ends where the gradient is within the tolerance, where a step changes
     nothing but rounding (of it or of the accelerations that balance), or at the limit of iterations, which is reported.
     """
-    world = wp.tid()
+    world, lane = wp.tid()
     n = force.shape[1]
     scale = real(1.0) / (meaninertia[world] * real(wp.max(n, 1)))
     ratio = wp.sqrt(wp.max(TINY, impratio[world]))
-    listed = list_rows(world, first, elliptic, weight, bound, contact_pair, contact_row, active_out)
+    listed = list_rows(world, lane, first, elliptic, weight, bound, contact_pair, contact_row, active_out)
     rows = listed[0]
     acting = listed[1]
     cones = int(0)
     if elliptic != 0:
-        cones = list_cones(world, first, pair_dim, contact_pair, contact_row, weight, cone_out)
-    multiply_symmetric(world, n, matrix, start, net_out)
-    multiply_rows(world, acting, n, active_out, jacobian, start, error_out)
-    for i in range(n):
+        cones = list_cones(world, lane, first, pair_dim, contact_pair, contact_row, weight, cone_out)
+    wait(lanes)
+    multiply_symmetric(world, lane, lanes, n, matrix, start, net_out)
+    multiply_rows(world, lane, lanes, acting, n, active_out, jacobian, start, error_out)
+    for i in range(lane, n, lanes):
         qacc_out[world, i] = start[world, i]
         net_out[world, i] = net_out[world, i] - force[world, i]
-    for k in range(acting):
+    for k in range(lane, acting, lanes):
         r = active_out[world, k]
         error_out[world, r] = error_out[world, r] - reference[world, r]
         inside_out[world, r] = 0
     scale_squared = real(0.0)
-    for i in range(n):
+    for i in range(lane, n, lanes):
         free = force[world, i] / matrix[world, lower(i, i)]
         scale_squared += free * free
+    scale_squared = total(lanes, scale_squared)
     count = int(0)
     still = int(0)
     residual = real(0.0)
     while count <= max_iterations:
         # gradient, Hessian and its factor, which stays where no row came to its bound or left it
-        for i in range(n):
+        wait(lanes)
+        for i in range(lane, n, lanes):
             gradient_out[world, i] = net_out[world, i]
         changes = add_rows(
-            world, rows, active_out, error_out, weight, bound, jacobian, gradient_out, inside_out, force_out
+            world,
+            lane,
+            lanes,
+            rows,
+            active_out,
+            error_out,
+            weight,
+            bound,
+            jacobian,
+            gradient_out,
+            inside_out,
+            force_out,
         )
-        renewed = count == 0 or changes > 0 or cones > 0
+        renewed = count == 0 or changes > real(0.0) or cones > 0
         if renewed:
-            copy_packed(world, n, matrix, factor_out)
+            copy_packed(world, lane, lanes, n, matrix, factor_out)
+            wait(lanes)
             for k in range(rows):
                 r = active_out[world, k]
                 if inside_out[world, r] != 0:
-                    add_outer(world, r, n, weight[world, r], jacobian, factor_out)
+                    add_outer(world, lane, lanes, r, n, weight[world, r], jacobian, factor_out)
         for k in range(cones):
             c = cone_out[world, k]
             mu = pair_friction[world, contact_pair[world, c]]
             dim = pair_dim[contact_pair[world, c]]
             add_cone(
                 world,
+                lane,
+                lanes,
                 first + contact_row[world, c],
                 dim,
                 mu[0] / ratio,
@@ -255,42 +289,49 @@ def newton(
                 force_out,
                 work_out,
             )
+        wait(lanes)
         if renewed:
-            factorise(world, n, factor_out)
+            factorise(world, lane, lanes, n, factor_out)
         norm = real(0.0)
-        for i in range(n):
+        for i in range(lane, n, lanes):
             norm += gradient_out[world, i] * gradient_out[world, i]
-        residual = scale * wp.sqrt(norm)
+        residual = scale * wp.sqrt(total(lanes, norm))
         if residual <= tolerance[world] or count == max_iterations or still == 1:
             break
         # search direction: -H^-1 gradient
         count = count + 1
-        for i in range(n):
+        for i in range(lane, n, lanes):
             search_out[world, i] = -gradient_out[world, i]
-        solve_in_place(world, n, factor_out, search_out)
-        multiply_symmetric(world, n, matrix, search_out, change_net_out)
-        multiply_rows(world, acting, n, active_out, jacobian, search_out, change_out)
+        wait(lanes)
+        solve_in_place(world, lane, lanes, n, factor_out, search_out)
+        multiply_symmetric(world, lane, lanes, n, matrix, search_out, change_net_out)
+        multiply_rows(world, lane, lanes, acting, n, active_out, jacobian, search_out, change_out)
+        wait(lanes)
         quad = real(0.0)
         lin = real(0.0)
         descent = real(0.0)
-        for i in range(n):
+        for i in range(lane, n, lanes):
             quad += search_out[world, i] * change_net_out[world, i]
             lin += search_out[world, i] * net_out[world, i]
             descent += search_out[world, i] * gradient_out[world, i]
+        quad = total(lanes, quad)
+        lin = total(lanes, lin)
+        descent = total(lanes, descent)
         # the step at which the slope along it vanishes
         t = real(1.0)
         bracket = vec3()
         for _i in range(ls_iterations):
-            slope = vec2(lin + t * quad, quad)
-            for k in range(rows):
-                slope += row_slope(world, active_out[world, k], t, error_out, change_out, weight, bound)
-            for k in range(cones):
+            own = vec2()
+            for k in range(lane, rows, lanes):
+                own += row_slope(world, active_out[world, k], t, error_out, change_out, weight, bound)
+            for k in range(lane, cones, lanes):
                 c = cone_out[world, k]
                 mu = pair_friction[world, contact_pair[world, c]]
                 dim = pair_dim[contact_pair[world, c]]
-                slope += cone_slope(
+                own += cone_slope(
                     world, first + contact_row[world, c], dim, mu[0] / ratio, mu, t, error_out, change_out, weight
                 )
+            slope = vec2(lin + t * quad + total(lanes, own[0]), quad + total(lanes, own[1]))
             if wp.abs(slope[0]) <= SLOPE_TOLERANCE * wp.abs(descent):
                 break
             new = bracketed(t, slope, bracket)
@@ -300,23 +341,24 @@ def newton(
             t = new[0]
         # take it
         moved = real(0.0)
-        size = scale_squared
-        for i in range(n):
+        size = real(0.0)
+        for i in range(lane, n, lanes):
             da = t * search_out[world, i]
             qacc_out[world, i] = qacc_out[world, i] + da
             net_out[world, i] = net_out[world, i] + t * change_net_out[world, i]
             moved += da * da
             size += qacc_out[world, i] * qacc_out[world, i]
-        for k in range(acting):
+        for k in range(lane, acting, lanes):
             r = active_out[world, k]
             error_out[world, r] = error_out[world, r] + t * change_out[world, r]
-        if moved <= STILL * STILL * size:
+        if total(lanes, moved) <= STILL * STILL * (scale_squared + total(lanes, size)):
             still = 1
-    residual_out[world] = residual
-    iterations_out[world] = count
-    status_out[world] = wp.uint32(0)
-    if residual > tolerance[world] and still == 0:
-        status_out[world] = wp.uint32(UNCONVERGED)
+    if lane == 0:
+        residual_out[world] = residual
+        iterations_out[world] = count
+        status_out[world] = wp.uint32(0)
+        if residual > tolerance[world] and still == 0:
+            status_out[world] = wp.uint32(UNCONVERGED)
 
 
 @wp.kernel(enable_backward=False)
@@ -350,23 +392,25 @@ def restoring_forces(
     world = wp.tid()
     n = qacc.shape[1]
     ratio = wp.sqrt(wp.max(TINY, impratio[world]))
-    listed = list_rows(world, first, elliptic, weight, bound, contact_pair, contact_row, active_out)
+    listed = list_rows(world, 0, first, elliptic, weight, bound, contact_pair, contact_row, active_out)
     for i in range(n):
         total_out[world, i] = real(0.0)
         for j in range(i + 1):
             stiffness_out[world, lower(i, j)] = real(0.0)
-    multiply_rows(world, listed[1], n, active_out, jacobian, qacc, error_out)
+    multiply_rows(world, 0, 1, listed[1], n, active_out, jacobian, qacc, error_out)
     for k in range(listed[1]):
         r = active_out[world, k]
         error_out[world, r] = error_out[world, r] - reference[world, r]
         inside_out[world, r] = 0
-    add_rows(world, listed[0], active_out, error_out, weight, bound, jacobian, total_out, inside_out, force_out)
+    add_rows(world, 0, 1, listed[0], active_out, error_out, weight, bound, jacobian, total_out, inside_out, force_out)
     if elliptic != 0:
-        for k in range(list_cones(world, first, pair_dim, contact_pair, contact_row, weight, cone_out)):
+        for k in range(list_cones(world, 0, first, pair_dim, contact_pair, contact_row, weight, cone_out)):
             c = cone_out[world, k]
             mu = pair_friction[world, contact_pair[world, c]]
             add_cone(
                 world,
+                0,
+                1,
                 first + contact_row[world, c],
                 pair_dim[contact_pair[world, c]],
                 mu[0] / ratio,

@@ -55,8 +55,8 @@ def _alone(launch, tolerance, inertia, *rest):
     friction = launch.scratch((w, 1, 5), real, zeroed=True)
     launch(
         kernels(qacc.dtype, "rigid.newton").newton,
-        dim=w,
-        inputs=[LIMIT, LINE, FIRST, 0, np.zeros(1, np.int32), tolerance, inertia, friction, inertia, *problem],
+        dim=(w, 1),
+        inputs=[1, LIMIT, LINE, FIRST, 0, np.zeros(1, np.int32), tolerance, inertia, friction, inertia, *problem],
         outputs=[qacc, factor, *scratch, *found],
     )
 
