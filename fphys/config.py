@@ -18,7 +18,7 @@ import tomllib
 from pathlib import Path
 from typing import Any
 
-from .errors import DeviceError, FphysError
+from .errors import DeviceError, FphysError, install
 
 VARIABLE = "FPHYS_DEVICE"
 FILE = "fphys.toml"
@@ -140,7 +140,7 @@ def _remedy(platform: str) -> str:
     if "cuda" not in (allowed := os.environ.get("JAX_PLATFORMS", "cuda")):
         return f"JAX_PLATFORMS={allowed} excludes GPUs: unset it, or choose cpu"
     if not any(importlib.util.find_spec(f"jax_cuda{version}_plugin") for version in (12, 13)):
-        return 'JAX has no CUDA support here: pip install "fphys[cuda]", or choose cpu'
+        return f"JAX has no CUDA support here: {install('cuda')}, or choose cpu"
     if not Path("/proc/driver/nvidia/version").exists():
         return "There is no NVIDIA driver: install one (nvidia-smi must work), or choose cpu"
     return "JAX cannot use the NVIDIA driver: see that it is recent enough (nvidia-smi), or choose cpu"

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from .errors import FphysError
+from .errors import FphysError, install
 from .runs import versions
 
 GIVES = {
@@ -135,7 +135,7 @@ def _extras() -> list[Row]:
     for extra in names:
         absent = missing("fphys", extra)
         gives = GIVES.get(extra, "")
-        fix = f'missing {", ".join(absent)}: pip install "fphys[{extra}]"'
+        fix = f"missing {', '.join(absent)}: {install(extra)}"
         rows.append((extra, f"{gives} — {fix}" if absent else f"{gives} — installed"))
     return rows
 

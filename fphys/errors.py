@@ -33,6 +33,11 @@ class MissingDependencyError(FphysError, ImportError):
     """An optional package is not installed; the text says what to install."""
 
 
+def install(extra: str) -> str:
+    """How to get the packages of an extra. fphys is on no index: pip finds its extras in a checkout."""
+    return f'pip install -e ".[{extra}]" in a checkout of fphys'
+
+
 class DeviceError(FphysError, RuntimeError):
     """The device that was asked for is not there."""
 

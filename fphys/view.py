@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from .errors import MissingDependencyError, ModelError
+from .errors import MissingDependencyError, ModelError, install
 from .tree import Tree, pytree, static
 
 PLANE, SPHERE, CAPSULE, ELLIPSOID, CYLINDER, BOX, MESH = 0, 2, 3, 4, 5, 6, 7
@@ -147,7 +147,7 @@ def _viser() -> Any:
         import viser
         import viser.transforms
     except ImportError as cause:
-        raise MissingDependencyError('fphys view needs viser: pip install "fphys[view]"') from cause
+        raise MissingDependencyError(f"fphys view needs viser: {install('view')}") from cause
     return viser
 
 

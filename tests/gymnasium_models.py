@@ -10,7 +10,7 @@ def gymnasium_models() -> dict[str, Path]:
     found = importlib.util.find_spec("gymnasium")
     if found is None and os.environ.get("FPHYS_BARE"):
         return {}
-    assert found is not None and found.origin is not None, "Gymnasium is missing: pip install fphys[test]"
+    assert found is not None and found.origin is not None, "Gymnasium is missing: pip install -e .[test]"
     files = sorted((Path(found.origin).parent / "envs" / "mujoco" / "assets").glob("*.xml"))
     assert len(files) == 14, f"Gymnasium's assets changed: {files}"
     return {f"gymnasium-{path.stem}": path for path in files}

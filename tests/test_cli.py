@@ -240,7 +240,7 @@ def test_doctor_says_how_to_get_what_is_missing(monkeypatch):
 
     monkeypatch.setattr(doctor.importlib.metadata, "version", version)
     rows = dict(doctor._extras())
-    assert 'missing torch: pip install "fphys[torch]"' in rows["torch"]
+    assert 'missing torch: pip install -e ".[torch]"' in rows["torch"]
 
 
 def test_doctor_describes_every_extra():

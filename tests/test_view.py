@@ -113,7 +113,7 @@ def test_particles_alone_and_a_model_alone(port, tmp_path):
 def test_without_viser_it_says_what_to_install(monkeypatch, capsys):
     monkeypatch.setitem(sys.modules, "viser", None)
     assert cli.main(["view", "double-pendulum"]) == 2
-    assert 'pip install "fphys[view]"' in capsys.readouterr().err
+    assert 'pip install -e ".[view]"' in capsys.readouterr().err
 
 
 @pytest.mark.extra("viser")

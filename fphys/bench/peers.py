@@ -8,6 +8,7 @@ import importlib.util
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from ..errors import install
 from . import engines
 from .case import Case, Workload
 from .measure import Result
@@ -27,9 +28,9 @@ ABSENT = {
     "mujoco_warp": "pip install mujoco-warp==4.0.0",
     "mujoco.mjx": "pip install --no-deps mujoco-mjx==3.17.0, which would bring an older mujoco; etils, scipy",
     "newton": "pip install --no-deps newton==1.8.0, beside mujoco-warp; its [sim] extra would bring an older mujoco",
-    "genesis": "pip install 'fphys[genesis]'",
+    "genesis": install("genesis"),
     "ovphysx": "PhysX needs NVIDIA's ovphysx and a GPU; of it there is no case yet",
-    "torch": "pip install 'fphys[torch]'",
+    "torch": install("torch"),
 }
 """Peers, and how to get them."""
 

@@ -18,7 +18,7 @@ import numpy as np
 from jax.core import Tracer
 from jax.dtypes import canonicalize_dtype, extended
 
-from ..errors import BridgeError, MissingDependencyError, PlacementError, PrecisionError
+from ..errors import BridgeError, MissingDependencyError, PlacementError, PrecisionError, install
 from .start import start_warp
 
 if TYPE_CHECKING:
@@ -248,7 +248,7 @@ def import_torch() -> Any:
     try:
         import torch
     except ImportError as cause:
-        raise MissingDependencyError('torch is not installed: pip install "fphys[torch]"') from cause
+        raise MissingDependencyError(f"torch is not installed: {install('torch')}") from cause
     return torch
 
 
@@ -366,7 +366,7 @@ def _reachable(function: str, name: str, device: str) -> None:
     if not found:
         raise PlacementError(
             f"{function}: {name} lies on {device}, wanted is one of JAX's devices ({jax.default_backend()}): "
-            "move it there first, or install fphys[cuda]"
+            f"move it there first, or {install('cuda')}"
         )
 
 

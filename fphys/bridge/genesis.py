@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from ..errors import BridgeError, MissingDependencyError, PrecisionError, UnsupportedError
+from ..errors import BridgeError, MissingDependencyError, PrecisionError, UnsupportedError, install
 from .dlpack import import_torch
 from .torch import TorchFunction
 
@@ -191,5 +191,5 @@ def _genesis() -> Any:
     try:
         import genesis
     except ImportError as cause:
-        raise MissingDependencyError('Genesis is not installed: pip install "fphys[genesis]"') from cause
+        raise MissingDependencyError(f"Genesis is not installed: {install('genesis')}") from cause
     return genesis

@@ -3,7 +3,7 @@
 import os
 from pathlib import Path
 
-from ..errors import MissingDependencyError
+from ..errors import MissingDependencyError, install
 from .errors import ExportError
 
 
@@ -18,7 +18,7 @@ def to_ort(onnx: str | os.PathLike[str], path: str | os.PathLike[str] | None = N
     try:
         import onnxruntime
     except ImportError as cause:
-        raise MissingDependencyError('onnxruntime is not installed: pip install "fphys[onnx]"') from cause
+        raise MissingDependencyError(f"onnxruntime is not installed: {install('onnx')}") from cause
     onnx = Path(onnx)
     path = Path(path) if path else onnx.with_suffix(".ort")
     options = onnxruntime.SessionOptions()

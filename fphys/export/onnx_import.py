@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from ..errors import MissingDependencyError
+from ..errors import MissingDependencyError, install
 from .errors import ExportError
 from .onnx_ops import OPERATIONS
 
@@ -32,7 +32,7 @@ def from_onnx(path: str | os.PathLike[str]) -> tuple[Callable[..., Any], dict[st
         import onnx
         from onnx import numpy_helper
     except ImportError as cause:
-        raise MissingDependencyError('onnx is not installed: pip install "fphys[onnx]"') from cause
+        raise MissingDependencyError(f"onnx is not installed: {install('onnx')}") from cause
     path = Path(path)
     try:
         model = onnx.load(str(path))

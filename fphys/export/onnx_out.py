@@ -12,7 +12,7 @@ import numpy as np
 from jax.core import eval_jaxpr
 from jax.extend.core import Jaxpr, Literal
 
-from ..errors import MissingDependencyError
+from ..errors import MissingDependencyError, install
 from .errors import ExportError
 from .trace import inner_program, trace
 
@@ -43,7 +43,7 @@ def to_onnx(
         import jax2onnx
         import onnxruntime  # noqa: F401
     except ImportError as cause:
-        raise MissingDependencyError(f'{cause.name} is not installed: pip install "fphys[onnx]"') from cause
+        raise MissingDependencyError(f"{cause.name} is not installed: {install('onnx')}") from cause
     path, examples = Path(path), tuple(map(jnp.asarray, examples))
     specs = [jax.ShapeDtypeStruct(_shape(x, batch), x.dtype) for x in examples]
     program, _ = trace(fn, tuple(specs))

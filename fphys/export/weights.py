@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from ..errors import MissingDependencyError
+from ..errors import MissingDependencyError, install
 from .errors import ExportError
 
 T = TypeVar("T")
@@ -74,7 +74,7 @@ def torch_state(*trees: Any, rename: Callable[[str], str] = str) -> dict[str, An
     try:
         import torch
     except ImportError as cause:
-        raise MissingDependencyError('torch is not installed: pip install "fphys[torch]"') from cause
+        raise MissingDependencyError(f"torch is not installed: {install('torch')}") from cause
 
     state = {}
     for name, leaf in (item for tree in trees for item in _named(tree).items()):

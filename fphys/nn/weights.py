@@ -16,7 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 from flax import nnx
 
-from ..errors import FphysError, MissingDependencyError
+from ..errors import FphysError, MissingDependencyError, install
 from .pure import Aux, Params, Structure, split
 
 VARIABLE = "FPHYS_CACHE"
@@ -195,7 +195,7 @@ def _from_torch(path: Path) -> Weights:
         import torch
     except ImportError as cause:
         raise MissingDependencyError(
-            f'{path}: torch reads this format and is not installed: pip install "fphys[torch]", or convert the file to '
+            f"{path}: torch reads this format and is not installed: {install('torch')}, or convert the file to "
             "safetensors elsewhere"
         ) from cause
     import pickle

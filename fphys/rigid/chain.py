@@ -42,23 +42,36 @@ def links(structure: Structure, body: tuple[int, ...]) -> Links:
     return Links(*np.array(found, np.int32).T.copy())
 
 
-def places(model: Model, state: State, body: Sequence[int], offset: Array, turn: Array) -> Array:
-    """Position, quaternion, velocity and angular velocity of places that are fixed to bodies, (world, place, 13).
+class Places(NamedTuple):
+    """Where places are and how they move, world axes."""
+
+    pos: Array  # [m], (world, place, 3)
+    quat: Array  # (world, place, 4)
+    velocity: Array  # [m/s], (world, place, 3)
+    spin: Array  # angular velocity [rad/s], (world, place, 3)
+    acceleration: Array | None = None  # gravity included, as an upward one [m/s^2], (world, place, 3)
+    spin_rate: Array | None = None  # angular acceleration [rad/s^2], (world, place, 3)
+
+
+def places(
+    model: Model, state: State, body: Sequence[int], offset: Array, turn: Array, qacc: Array | None = None
+) -> Places:
+    """Places that are fixed to bodies: poses and velocities, and accelerations where those of the dofs are given.
 
     Args:
         body: of each place.
         offset: of a place from its body's origin, in the body's axes [m], shape (1 | world, place, 3).
         turn: unit quaternions from the body's axes, shape (1 | world, place, 4).
+        qacc: accelerations of the dofs [m/s^2 or rad/s^2], shape (world, nv).
 
-    Gradients flow to positions, velocities, geometry, offset and turn.
+    Gradients flow to positions, velocities, accelerations, gravity, geometry, offset and turn.
     """
     body = tuple(int(b) for b in body)
     owner = links(model.structure, body).body[: -len(body)]
     mocap = np.where(owner < 0, -1, model.structure.body.mocap[owner])
     fixed = _displacements(model.body.pos, state.mocap_pos, np.zeros(3), owner, mocap)
     fixed_turn = _displacements(quat_unit(model.body.quat), state.mocap_quat, np.eye(4)[0], owner, mocap)
-    found = _operation(body)(model, state, _beside(fixed, offset), _beside(fixed_turn, turn))
-    return jnp.concatenate(found, -1)
+    return Places(*_operation(body)(model, state, _beside(fixed, offset), _beside(fixed_turn, turn), qacc))
 
 
 def _displacements(own: Array, held: Array, none: np.ndarray, owner: np.ndarray, mocap: np.ndarray) -> Array:
@@ -77,19 +90,25 @@ def _beside(a: Array, b: Array) -> Array:
 
 @functools.cache
 def _operation(body: tuple[int, ...]) -> WarpOp:
-    def launch_chain(launch: Any, model: Model, state: State, offset: Any, turn: Any, *outs: Any) -> None:
+    def launch_chain(launch: Any, model: Model, state: State, offset: Any, turn: Any, qacc: Any, *outs: Any) -> None:
         s, t, found = model.structure, L.types(state.qpos), links(model.structure, body)
-        inner = (launch.worlds, found.parent.size - len(body))
-        launch(
-            kernels(state.qpos.dtype, "rigid.chain").chain_places,
-            dim=launch.worlds,
-            inputs=[found.parent, found.joint, s.joint.type, s.joint.qpos, s.joint.dof]
-            + [offset, turn, model.joint.pos, model.joint.axis, model.qpos0, state.qpos, state.qvel],
-            outputs=[launch.scratch(inner, kind) for kind in (t.vec3, t.quat, t.vec3, t.vec3)] + list(outs),
-        )
+        k, inner = kernels(state.qpos.dtype, "rigid.chain"), (launch.worlds, found.parent.size - len(body))
+        structure = [found.parent, found.joint, s.joint.type, s.joint.qpos, s.joint.dof]
+        given = [offset, turn, model.joint.pos, model.joint.axis, model.qpos0, state.qpos, state.qvel]
+        pos, quat, linear, angular = (launch.scratch(inner, kind) for kind in (t.vec3, t.quat, t.vec3, t.vec3))
+        outputs = [pos, quat, linear, angular, *outs[:4]]
+        launch(k.chain_places, dim=launch.worlds, inputs=structure + given, outputs=outputs)
+        if qacc is not None:
+            launch(
+                k.chain_accelerations,
+                dim=launch.worlds,
+                inputs=[*structure, L.gravity(launch, model, state), *given, qacc, quat, angular],
+                outputs=[launch.scratch(inner, t.vec3), launch.scratch(inner, t.vec3), *outs[4:]],
+            )
 
-    def shapes(model: Model, state: State, *_: Any) -> tuple[Any, ...]:
+    def shapes(model: Model, state: State, offset: Any, turn: Any, qacc: Any) -> tuple[Any, ...]:
         shape = (state.qpos.shape[0], len(body))
-        return tuple(jax.ShapeDtypeStruct((*shape, n), state.qpos.dtype) for n in (3, 4, 3, 3))
+        sizes = (3, 4, 3, 3) if qacc is None else (3, 4, 3, 3, 3, 3)
+        return tuple(jax.ShapeDtypeStruct((*shape, n), state.qpos.dtype) for n in sizes)
 
     return warp_op(launch_chain, shapes, zeroed=False, name="places")

@@ -8,30 +8,39 @@ import jax.numpy as jnp
 import numpy as np
 
 from ..bridge import warp_op
-from ..math import quat_mul, quat_unit, rotate
+from ..math import quat_unit, rotate
 from ..model import Model, State
+from ..model.sensors import SensorType
 from . import launches as L
 from .actuation import Transmissions, actuator_force, transmissions
+from .chain import places
 from .equality import weld_pulls
 from .forward import Info, forward
 from .inverse import energy
-from .kinematics import Motions, motions
+from .kinematics import motions
 from .limit import Readings, limit_readings
 
 Array = jax.Array
 
 BODY, XBODY, GEOM, SITE = 1, 2, 5, 6  # mjtObj: a body's inertial frame, its frame, a geom, a site
+ACCELERATED = (SensorType.ACCELEROMETER, SensorType.FRAMELINACC, SensorType.FRAMEANGACC)
+WEIGHED = (SensorType.FORCE, SensorType.TORQUE)
 
 
 class Placed(NamedTuple):
-    """Frames in the world."""
+    """Frames that are fixed to bodies, where they are and how they move, world axes."""
 
     body: np.ndarray  # the body that each is fixed to, (k,)
     pos: Array  # (world, k, 3)
     quat: Array  # (world, k, 4)
+    velocity: Array  # (world, k, 3)
+    spin: Array  # angular velocity, (world, k, 3)
+    acceleration: Array | None  # gravity included, as an upward one, (world, k, 3); None where nothing asks for it
+    spin_rate: Array | None  # angular acceleration, (world, k, 3)
 
-    def __getitem__(self, rows: np.ndarray) -> Self:  # type: ignore[override]
-        return type(self)(self.body[rows], self.pos[:, rows], self.quat[:, rows])
+    def __getitem__(self, rows: np.ndarray | slice) -> Self:  # type: ignore[override]
+        body, *arrays = self
+        return type(self)(body[rows], *(None if x is None else x[:, rows] for x in arrays))  # pyright: ignore[reportArgumentType]
 
     def local(self, vectors: Array) -> Array:
         """Vectors of shape (world, k, ..., 3), world axes, in the frames' own."""
@@ -43,22 +52,11 @@ class Placed(NamedTuple):
         return jnp.concatenate([self.quat[..., :1], -self.quat[..., 1:]], -1)
 
 
-class Twist(NamedTuple):
-    """A velocity or an acceleration of frames, world axes, each (world, k, 3)."""
-
-    angular: Array
-    linear: Array
-
-    def __getitem__(self, rows: np.ndarray) -> Self:  # type: ignore[override]
-        return type(self)(self.angular[:, rows], self.linear[:, rows])
-
-
 class Bodies(NamedTuple):
     """Inertial frames and momenta of all bodies, world axes."""
 
     frame: Placed
     mass: Array  # (world, body)
-    motion: Twist
     turning: Array  # angular momentum about the centre of mass [kg m^2/s], (world, body, 3)
 
 
@@ -90,6 +88,8 @@ class Scene:
         self.worlds, self.real = state.qpos.shape[0], state.qpos.dtype
         sensor = model.structure.sensor
         self._spatial = np.unique(wanted[np.isin(sensor.kind[wanted], (BODY, XBODY, GEOM, SITE))])
+        self._felt = bool(np.isin(sensor.type[wanted], ACCELERATED).any())
+        self._weighed = bool(np.isin(sensor.type[wanted], WEIGHED).any())
 
     def rows(self, which: np.ndarray) -> np.ndarray:
         """Places of sensors among ``attached``, ``reference`` and their motions."""
@@ -102,75 +102,49 @@ class Scene:
     def constant(self, values: np.ndarray) -> Array:
         return jnp.asarray(values, self.real)
 
-    def place(self, kind: np.ndarray, index: np.ndarray) -> Placed:
-        """Frames of bodies, geoms and sites."""
-        s, model, m = self.model.structure, self.model, self.motions
+    def place(self, kind: np.ndarray, index: np.ndarray, accelerated: bool) -> Placed:
+        """Bodies, geoms and sites, and how they move; each is computed once."""
+        s, model = self.model.structure, self.model
         every = np.arange(s.nbody)
-        upright = jnp.broadcast_to(self.constant(np.eye(4)[0]), (1, s.nbody, 4))
+        none = self.constant(np.zeros((1, s.nbody, 3))), self.constant(np.tile(np.eye(4)[0], (1, s.nbody, 1)))
         tables = {
             BODY: (every, model.body.ipos, model.body.iquat),
-            XBODY: (every, jnp.zeros((1, s.nbody, 3), self.real), upright),
+            XBODY: (every, *none),
             GEOM: (s.geom.body, model.geom.pos, model.geom.quat),
             SITE: (s.site.body, model.site.pos, model.site.quat),
         }
-        body, parts, rows = np.zeros(kind.size, np.int32), [], []
-        for k in np.unique(kind):
-            owner, *leaves = tables[int(k)]
-            row = np.flatnonzero(kind == k)
-            rows.append(row)
-            body[row] = owner[index[row]]
-            parts.append([self.leaf(leaf[:, index[row]]) for leaf in leaves])
-        back = np.argsort(np.concatenate(rows), kind="stable")
-        pos, quat = (jnp.concatenate([part[n] for part in parts], 1)[:, back] for n in (0, 1))
-        turn = m.quat[:, body]
-        return Placed(body, m.pos[:, body] + rotate(turn, pos), quat_mul(turn, quat_unit(quat)))
-
-    def velocity_of(self, at: Placed) -> Twist:
-        m = self.motions
-        angular, linear = m.velocity[:, at.body, :3], m.velocity[:, at.body, 3:]
-        return Twist(angular, linear + jnp.cross(angular, at.pos - m.origin[:, at.body]))
-
-    def acceleration_of(self, at: Placed, velocity: Twist) -> Twist:
-        """Gravity included, as an upward acceleration."""
-        frames = self.model.structure.body.frame[at.body]
-        angular, linear = self._accelerations[:, frames, :3], self._accelerations[:, frames, 3:]
-        arm = at.pos - self.motions.origin[:, at.body]
-        turning = jnp.cross(angular, arm) + jnp.cross(velocity.angular, velocity.linear)
-        return Twist(angular, linear + turning)
+        pairs, back = np.unique(np.stack([kind, index], 1), axis=0, return_inverse=True)
+        groups = [(tables[k], pairs[pairs[:, 0] == k, 1]) for k in np.unique(pairs[:, 0])]  # in the order of the pairs
+        body = np.concatenate([table[0][i] for table, i in groups]).astype(np.int32)
+        leaves = [[table[n][:, i] for table, i in groups] for n in (1, 2)]
+        rows = max(leaf.shape[0] for leaf in leaves[0] + leaves[1])
+        pos, quat = (jnp.concatenate([jnp.broadcast_to(x, (rows, *x.shape[1:])) for x in part], 1) for part in leaves)
+        qacc = self._solution[0] if accelerated else None
+        found = places(model, self.state, body.tolist(), pos, quat_unit(quat), qacc)
+        return Placed(body, *found)[back.reshape(-1)]
 
     def turn_inertia(self, frame: Placed, vectors: Array) -> Array:
         """The bodies' inertia about their centres of mass times vectors, world axes."""
         return rotate(frame.quat, self.leaf(self.model.body.inertia) * frame.local(vectors))
 
     @functools.cached_property
-    def motions(self) -> Motions:
-        return motions(self.model, self.state)
+    def _sensed(self) -> Placed:
+        """What sensors are attached to, then their reference frames: the world where there is none."""
+        s, own = self.model.structure.sensor, self._spatial
+        given = s.reference[own] >= 0
+        kind = np.where(given, s.reference_kind[own], XBODY), np.where(given, s.reference[own], 0)
+        kind, index = (np.concatenate(x) for x in zip((s.kind[own], s.target[own]), kind))
+        return self.place(kind, index, self._felt)
 
     @functools.cached_property
     def attached(self) -> Placed:
-        """Frames that sensors are attached to."""
-        s = self.model.structure.sensor
-        return self.place(s.kind[self._spatial], s.target[self._spatial])
+        """What sensors are attached to."""
+        return self._sensed[: self._spatial.size]
 
     @functools.cached_property
     def reference(self) -> Placed:
-        """Reference frames; the world where there is none."""
-        s, own = self.model.structure.sensor, self._spatial
-        given = s.reference[own] >= 0
-        return self.place(np.where(given, s.reference_kind[own], XBODY), np.where(given, s.reference[own], 0))
-
-    @functools.cached_property
-    def velocity(self) -> Twist:
-        return self.velocity_of(self.attached)
-
-    @functools.cached_property
-    def acceleration(self) -> Twist:
-        return self.acceleration_of(self.attached, self.velocity)
-
-    @functools.cached_property
-    def _accelerations(self) -> Array:
-        """Spatial acceleration (angular, linear) of every frame about its tree's origin, (world, frame, 6)."""
-        return _accelerations(self.model, self.state, self._solution[0])
+        """Their reference frames."""
+        return self._sensed[self._spatial.size :]
 
     @functools.cached_property
     def _solution(self) -> tuple[Array, Info]:
@@ -179,9 +153,8 @@ class Scene:
     @functools.cached_property
     def bodies(self) -> Bodies:
         every = np.arange(self.model.structure.nbody)
-        frame = self.place(np.full(every.size, BODY), every)
-        motion = self.velocity_of(frame)
-        return Bodies(frame, self.leaf(self.model.body.mass), motion, self.turn_inertia(frame, motion.angular))
+        frame = self.place(np.full(every.size, BODY), every, self._weighed)
+        return Bodies(frame, self.leaf(self.model.body.mass), self.turn_inertia(frame, frame.spin))
 
     @functools.cached_property
     def transmissions(self) -> Transmissions:
@@ -220,10 +193,10 @@ class Scene:
     @functools.cached_property
     def bonds(self) -> Pulls | None:
         """What connections and welds do to both of their bodies, or None where the model has none."""
-        found, m = weld_pulls(self.model, self.state, self._accelerations), self.motions
+        found = weld_pulls(self.model, self.state, _accelerations(self.model, self.state, self._solution[0]))
         if found is None:
             return None
-        body = np.concatenate(list(found.body.T))
+        body, m = np.concatenate(list(found.body.T)), motions(self.model, self.state)
         arm = jnp.concatenate([self.leaf(anchor) for anchor in found.anchor], 1)
         force, torque = (jnp.concatenate([x, -x], 1) for x in (found.force, found.torque))
         return Pulls(body, m.pos[:, body] + rotate(m.quat[:, body], arm), force, torque)

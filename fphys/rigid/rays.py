@@ -1,32 +1,55 @@
-"""Rays against primitive shapes: how far along a ray its first crossing with a surface is.
+"""Rays against simple shapes on bodies: which of them a ray meets first, and how far along."""
 
-Distances are in units of the ray's direction. Gradients flow to origin, direction and size; at the rim of a
-shape, where another surface becomes the first, they jump.
-"""
-
-from collections.abc import Callable
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
+
+from ..bridge import kernels, warp_op
+from ..model import Model, State
+from . import launches as L
 
 Array = jax.Array
 
 PLANE, SPHERE, CAPSULE, ELLIPSOID, CYLINDER, BOX = 0, 2, 3, 4, 5, 6  # mjtGeom
-_TINY = 1e-15
 
 
-def ray_distance(shape: int, size: Array, origin: Array, direction: Array) -> Array:
-    """Distance to the first crossing with a shape's surface, from outside or inside; infinite where there is none.
+class Shapes(NamedTuple):
+    """Shapes that are fixed to bodies."""
+
+    kind: Any  # mjtGeom, int32, (1, shape)
+    frame: Any  # the body's, int32, (1, shape)
+    pos: Any  # in the body's frame [m], (1 | world, shape, 3)
+    quat: Any  # in the body's frame, (1 | world, shape, 4)
+    size: Any  # MuJoCo's size parameters [m], (1 | world, shape, 3)
+
+
+def shapes(model: Model, kind: np.ndarray, body: np.ndarray, pos: Array, quat: Array, size: Array) -> Shapes:
+    """Shapes of ``mjtGeom`` (shape,) that are fixed to bodies (shape,)."""
+    kinds, frames = (jnp.asarray(x, jnp.int32)[None] for x in (kind, model.structure.body.frame[body]))
+    return Shapes(kinds, frames, pos, quat, size)
+
+
+def first_met(model: Model, state: State, found: Shapes, own: np.ndarray, origin: Array, direction: Array) -> Array:
+    """Which shape each ray meets first, int32, (world, ray); -1 where it meets none. Without gradients.
 
     Args:
-        shape: mujoco.mjtGeom.
-        size: MuJoCo's size parameters [m], shape (..., 3).
-        origin, direction: of the ray in the shape's frame, shape (..., 3); shapes broadcast.
-
-    Returns:
-        Shape (...).
+        own: shapes that a ray does not see, bool, (ray, shape).
+        origin, direction: of the rays, world axes [m], (world, ray, 3).
     """
-    return _RAYS[shape](size, origin, direction)
+    args = jax.lax.stop_gradient((model, state, found, jnp.asarray(own, jnp.int32)[None], origin, direction))
+    return _first(*args)[1]
+
+
+def ray_lengths(model: Model, state: State, found: Shapes, which: Array, origin: Array, direction: Array) -> Array:
+    """How far along each ray the surface of one shape is, from outside or inside, (world, ray).
+
+    In units of the direction; -1 where a ray misses, or where ``which``, int32, (world, ray), is -1. A plane is seen
+    from its front. Gradients flow to the shapes, to origin and direction, and through the bodies' poses; at the rim of
+    a shape, where another surface becomes the first, they jump.
+    """
+    return _lengths(model, state, found, which, origin, direction)
 
 
 def inside(shape: int, size: Array, point: Array) -> Array:
@@ -44,93 +67,39 @@ def inside(shape: int, size: Array, point: Array) -> Array:
     return ((point / scale) ** 2).sum(-1) <= 1.0
 
 
-def _first(candidates: list[tuple[Array, Array]]) -> Array:
-    """The smallest distance that is valid and ahead."""
-    found = [jnp.where(ok & (t >= 0), t, jnp.inf) for t, ok in candidates]
-    out = found[0]
-    for t in found[1:]:
-        out = jnp.minimum(out, t)
-    return out
+def _launch_first(
+    launch: Any, model: Model, state: State, found: Shapes, own: Any, origin: Any, direction: Any, *outs: Any
+) -> None:
+    frames, lanes = L.frame_poses(launch, model, state), L.lanes(own.shape[1])
+    launch(
+        kernels(state.qpos.dtype, "rigid.rays").first_shapes,
+        dim=(launch.worlds, lanes),
+        inputs=[lanes, *found, own, *frames, origin, direction],
+        outputs=list(outs),
+    )
 
 
-def _roots(a: Array, b: Array, c: Array) -> list[tuple[Array, Array]]:
-    """Both solutions of a t^2 + 2 b t + c = 0, and whether they exist."""
-    square = b * b - a * c
-    real = (square >= _TINY) & (a >= _TINY)
-    root = jnp.sqrt(jnp.where(real, square, 1.0))
-    a = jnp.where(real, a, 1.0)
-    return [((-b - root) / a, real), ((-b + root) / a, real)]
+def _first_shapes(model: Model, state: State, found: Shapes, own: Any, origin: Any, direction: Any) -> tuple[Any, ...]:
+    shape = origin.shape[:2]
+    return jax.ShapeDtypeStruct(shape, state.qpos.dtype), jax.ShapeDtypeStruct(shape, np.int32)
 
 
-def _dot(a: Array, b: Array) -> Array:
-    return (a * b).sum(-1)
+def _launch_lengths(
+    launch: Any, model: Model, state: State, found: Shapes, which: Any, origin: Any, direction: Any, out: Any
+) -> None:
+    frames = L.frame_poses(launch, model, state)
+    launch(
+        kernels(state.qpos.dtype, "rigid.rays").ray_lengths,
+        dim=launch.worlds,
+        inputs=[*found, *frames, which, origin, direction],
+        outputs=[out],
+    )
 
 
-def _divide(x: Array, y: Array) -> tuple[Array, Array]:
-    ok = jnp.abs(y) > _TINY
-    return x / jnp.where(ok, y, 1.0), ok
-
-
-def _sphere(size: Array, p: Array, d: Array) -> Array:
-    return _first(_roots(_dot(d, d), _dot(p, d), _dot(p, p) - size[..., 0] ** 2))
-
-
-def _ellipsoid(size: Array, p: Array, d: Array) -> Array:
-    p, d = p / size, d / size
-    return _first(_roots(_dot(d, d), _dot(p, d), _dot(p, p) - 1.0))
-
-
-def _plane(size: Array, p: Array, d: Array) -> Array:
-    """Seen from its front; a positive size bounds what is drawn and what is hit."""
-    t, ok = _divide(-p[..., 2], d[..., 2])
-    for i in range(2):
-        ok &= (size[..., i] <= 0) | (jnp.abs(p[..., i] + t * d[..., i]) <= size[..., i])
-    return _first([(t, ok & (d[..., 2] < 0))])
-
-
-def _side(size: Array, p: Array, d: Array) -> list[tuple[Array, Array]]:
-    """Crossings with the round side of a cylinder along z."""
-    q, e = p[..., :2], d[..., :2]
-    roots = _roots(_dot(e, e), _dot(q, e), _dot(q, q) - size[..., 0] ** 2)
-    return [(t, ok & (jnp.abs(p[..., 2] + t * d[..., 2]) <= size[..., 1])) for t, ok in roots]
-
-
-def _capsule(size: Array, p: Array, d: Array) -> Array:
-    found = _side(size, p, d)
-    for sign in (-1.0, 1.0):
-        shift = jnp.stack([jnp.zeros_like(size[..., 1])] * 2 + [sign * size[..., 1]], -1)
-        q = p - shift
-        roots = _roots(_dot(d, d), _dot(q, d), _dot(q, q) - size[..., 0] ** 2)
-        found += [(t, ok & (sign * (q[..., 2] + t * d[..., 2]) >= 0)) for t, ok in roots]
-    return _first(found)
-
-
-def _cylinder(size: Array, p: Array, d: Array) -> Array:
-    found = _side(size, p, d)
-    for sign in (-1.0, 1.0):
-        t, ok = _divide(sign * size[..., 1] - p[..., 2], d[..., 2])
-        at = p[..., :2] + t[..., None] * d[..., :2]
-        found.append((t, ok & (_dot(at, at) <= size[..., 0] ** 2)))
-    return _first(found)
-
-
-def _box(size: Array, p: Array, d: Array) -> Array:
-    found = []
-    for i in range(3):
-        others = [j for j in range(3) if j != i]
-        for sign in (-1.0, 1.0):
-            t, ok = _divide(sign * size[..., i] - p[..., i], d[..., i])
-            for j in others:
-                ok &= jnp.abs(p[..., j] + t * d[..., j]) <= size[..., j]
-            found.append((t, ok))
-    return _first(found)
-
-
-_RAYS: dict[int, Callable[[Array, Array, Array], Array]] = {
-    PLANE: _plane,
-    SPHERE: _sphere,
-    CAPSULE: _capsule,
-    ELLIPSOID: _ellipsoid,
-    CYLINDER: _cylinder,
-    BOX: _box,
-}
+_first = warp_op(_launch_first, _first_shapes, differentiable=False, zeroed=False, name="first shapes on rays")
+_lengths = warp_op(
+    _launch_lengths,
+    lambda model, state, found, which, origin, direction: jax.ShapeDtypeStruct(which.shape, origin.dtype),
+    zeroed=False,
+    name="lengths of rays",
+)

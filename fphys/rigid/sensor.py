@@ -15,8 +15,8 @@ from ..model import Model, State
 from ..model.sensors import SensorType
 from .forward import check_inputs, screen
 from .launches import Loads
-from .measure import GEOM, Placed, Scene
-from .rays import inside, ray_distance
+from .measure import Placed, Scene
+from .rays import first_met, inside, ray_lengths, shapes
 
 Array = jax.Array
 Rule = Callable[[Scene, np.ndarray], Array]
@@ -129,22 +129,25 @@ def _axis(scene: Scene, at: Placed, axis: int) -> Array:
 def _frame_linear_velocity(scene: Scene, which: np.ndarray) -> Array:
     """As seen from the reference frame, which may turn."""
     at, reference = _frames(scene, which)
-    drift = scene.velocity_of(reference)
-    turned = jnp.cross(drift.angular, at.pos - reference.pos)
-    return reference.local(scene.velocity[scene.rows(which)].linear - drift.linear - turned)
+    turned = jnp.cross(reference.spin, at.pos - reference.pos)
+    return reference.local(at.velocity - reference.velocity - turned)
 
 
 def _frame_angular_velocity(scene: Scene, which: np.ndarray) -> Array:
-    _, reference = _frames(scene, which)
-    return reference.local(scene.velocity[scene.rows(which)].angular - scene.velocity_of(reference).angular)
+    at, reference = _frames(scene, which)
+    return reference.local(at.spin - reference.spin)
 
 
-def _in_world(motion: Callable[[Scene], Array]) -> Rule:
-    return lambda scene, which: motion(scene)[:, scene.rows(which)]
+def _in_world(motion: str) -> Rule:
+    return lambda scene, which: getattr(_frames(scene, which)[0], motion)
 
 
-def _in_own_axes(motion: Callable[[Scene], Array]) -> Rule:
-    return lambda scene, which: _frames(scene, which)[0].local(motion(scene)[:, scene.rows(which)])
+def _in_own_axes(motion: str) -> Rule:
+    def rule(scene: Scene, which: np.ndarray) -> Array:
+        at, _ = _frames(scene, which)
+        return at.local(getattr(at, motion))
+
+    return rule
 
 
 def _magnetometer(scene: Scene, which: np.ndarray) -> Array:
@@ -230,7 +233,7 @@ def _subtree_means(scene: Scene, which: np.ndarray) -> tuple[Array, Array, Array
     empty = total < _TINY
     share = weight / jnp.where(empty, 1.0, total)[..., None]
     centre = jnp.where(empty[..., None], b.frame.pos[:, body], share @ b.frame.pos)
-    return weight, centre, share @ b.motion.linear
+    return weight, centre, share @ b.frame.velocity
 
 
 def _subtree_com(scene: Scene, which: np.ndarray) -> Array:
@@ -245,7 +248,7 @@ def _subtree_angular_momentum(scene: Scene, which: np.ndarray) -> Array:
     """About the subtree's centre of mass."""
     weight, centre, mean = _subtree_means(scene, which)
     b, member = scene.bodies, _hanging(scene, scene.model.structure.sensor.target[which])
-    arm, relative = b.frame.pos[:, None] - centre[:, :, None], b.motion.linear[:, None] - mean[:, :, None]
+    arm, relative = b.frame.pos[:, None] - centre[:, :, None], b.frame.velocity[:, None] - mean[:, :, None]
     return (weight[..., None] * jnp.cross(arm, relative)).sum(2) + scene.constant(member) @ b.turning
 
 
@@ -255,9 +258,9 @@ def _interaction(scene: Scene, which: np.ndarray) -> tuple[Array, Array]:
     Newton and Euler for the site's body and all that hangs on it, less what acts on these from outside.
     """
     at, b = scene.attached[scene.rows(which)], scene.bodies
-    acceleration = scene.acceleration_of(b.frame, b.motion)
-    force = b.mass[..., None] * acceleration.linear
-    torque = scene.turn_inertia(b.frame, acceleration.angular) + jnp.cross(b.motion.angular, b.turning)
+    assert b.frame.acceleration is not None and b.frame.spin_rate is not None
+    force = b.mass[..., None] * b.frame.acceleration
+    torque = scene.turn_inertia(b.frame, b.frame.spin_rate) + jnp.cross(b.frame.spin, b.turning)
     if scene.loads.wrench is not None:
         force, torque = force - scene.loads.wrench[..., :3], torque - scene.loads.wrench[..., 3:]
     member = _hanging(scene, at.body)
@@ -293,8 +296,12 @@ def _touch(scene: Scene, which: np.ndarray) -> Array:
     at, _ = _frames(scene, which)
     first, second = (c.body[:, None, :, side] == jnp.asarray(at.body)[None, :, None] for side in (0, 1))
     outward = jnp.where(second[..., None], -c.normal[:, None], c.normal[:, None])
-    point, ray = at.local(c.pos[:, None] - at.pos[:, :, None]), at.local(outward)
-    meets = _by_zone(scene, which, lambda *args: jnp.isfinite(ray_distance(*args)), point, ray)
+    s, model, (k, slots) = scene.model.structure, scene.model, outward.shape[1:3]
+    site, size = s.sensor.target[which], scene.constant(s.sensor.zone_size[which])[None]
+    zones = shapes(model, s.sensor.zone[which], at.body, model.site.pos[:, site], model.site.quat[:, site], size)
+    rays = (jnp.broadcast_to(x, outward.shape).reshape(-1, k * slots, 3) for x in (c.pos[:, None], outward))
+    zone = jnp.broadcast_to(jnp.repeat(jnp.arange(k, dtype=jnp.int32), slots)[None], (scene.worlds, k * slots))
+    meets = ray_lengths(model, scene.state, zones, zone, *jax.lax.stop_gradient(tuple(rays))).reshape(-1, k, slots) >= 0
     return jnp.where((first | second) & meets, jnp.maximum(c.pressing, 0.0)[:, None], 0.0).sum(2)
 
 
@@ -318,20 +325,13 @@ def _inside_site(scene: Scene, which: np.ndarray) -> Array:
 
 def _rangefinder(scene: Scene, which: np.ndarray) -> Array:
     """Distance along the site's z axis to the first geom that is not its own body's; -1 where there is none."""
-    s, (at, _) = scene.model.structure, _frames(scene, which)
-    direction = _axis(scene, at, 2)
-    nearest = jnp.full((scene.worlds, which.size), jnp.inf, scene.real)
-    for shape in np.unique(s.geom.type[s.sensor.visible]):
-        geoms = s.sensor.visible[s.geom.type[s.sensor.visible] == shape]
-        geom = scene.place(np.full(geoms.size, GEOM), geoms)
-        turn = jnp.broadcast_to(geom.conjugate[:, None], (scene.worlds, which.size, geoms.size, 4))
-        origin = rotate(turn, at.pos[:, :, None] - geom.pos[:, None])
-        ray = rotate(turn, jnp.broadcast_to(direction[:, :, None], origin.shape))
-        size = scene.leaf(scene.model.geom.size[:, geoms])[:, None]
-        distance = ray_distance(int(shape), size, origin, ray)
-        own = jnp.asarray(at.body[:, None] == geom.body)[None]
-        nearest = jnp.minimum(nearest, jnp.where(own, jnp.inf, distance).min(2))
-    return jnp.where(jnp.isfinite(nearest), nearest, -1.0)
+    s, model, (at, _) = scene.model.structure, scene.model, _frames(scene, which)
+    seen, geom = s.sensor.visible, model.geom
+    body = s.geom.body[seen]
+    geoms = shapes(model, s.geom.type[seen], body, geom.pos[:, seen], geom.quat[:, seen], geom.size[:, seen])
+    rays = at.pos, _axis(scene, at, 2)
+    first = first_met(model, scene.state, geoms, at.body[:, None] == body, *rays)
+    return ray_lengths(model, scene.state, geoms, first, *rays)
 
 
 def _of_world(value: Callable[[Scene], Array]) -> Rule:
@@ -357,11 +357,11 @@ RULES: dict[SensorType, Rule] = {
     SensorType.FRAMEZAXIS: _frame_axis(2),
     SensorType.FRAMELINVEL: _frame_linear_velocity,
     SensorType.FRAMEANGVEL: _frame_angular_velocity,
-    SensorType.FRAMELINACC: _in_world(lambda scene: scene.acceleration.linear),
-    SensorType.FRAMEANGACC: _in_world(lambda scene: scene.acceleration.angular),
-    SensorType.VELOCIMETER: _in_own_axes(lambda scene: scene.velocity.linear),
-    SensorType.GYRO: _in_own_axes(lambda scene: scene.velocity.angular),
-    SensorType.ACCELEROMETER: _in_own_axes(lambda scene: scene.acceleration.linear),
+    SensorType.FRAMELINACC: _in_world("acceleration"),
+    SensorType.FRAMEANGACC: _in_world("spin_rate"),
+    SensorType.VELOCIMETER: _in_own_axes("velocity"),
+    SensorType.GYRO: _in_own_axes("spin"),
+    SensorType.ACCELEROMETER: _in_own_axes("acceleration"),
     SensorType.FORCE: lambda scene, which: _interaction(scene, which)[0],
     SensorType.TORQUE: lambda scene, which: _interaction(scene, which)[1],
     SensorType.MAGNETOMETER: _magnetometer,

@@ -16,7 +16,7 @@ import jax.core
 import numpy as np
 
 from .. import units
-from ..errors import MissingDependencyError, StateError, UnsupportedError
+from ..errors import MissingDependencyError, StateError, UnsupportedError, install
 from . import observe
 from .compose import Layout, layout, resolve
 from .genesis_particles import particulate
@@ -355,7 +355,7 @@ def _gs() -> Any:
         return importlib.import_module("genesis")
     except ImportError as error:
         raise MissingDependencyError(
-            f"backend='genesis' needs Genesis: pip install 'fphys[genesis]' ({type(error).__name__}: {error})"
+            f"backend='genesis' needs Genesis: {install('genesis')} ({type(error).__name__}: {error})"
         ) from error
 
 

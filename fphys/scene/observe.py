@@ -68,7 +68,8 @@ def _links(model: Model, state: State, frames: list[tuple[str, Any, Any]]) -> Ar
     """Poses and velocities of frames that are fixed to bodies, shape (world, 13 frames)."""
     body = [0 if name == "world" else model.id("body", name) for name, *_ in frames]
     offset, turn = (jnp.asarray([frame[i] for frame in frames], state.qpos.dtype)[None] for i in (1, 2))
-    return places(model, state, body, offset, turn).reshape(state.qpos.shape[0], -1)
+    found = places(model, state, body, offset, turn)
+    return jnp.concatenate(found[:4], -1).reshape(state.qpos.shape[0], -1)
 
 
 def _sensor(model: Model, layout: Layout, state: State, force: Array, name: str) -> Array:

@@ -175,9 +175,11 @@ def si(value: Any, kinds: Kind | tuple[Kind, ...], name: str) -> Any:
 def settle(thing: Any, **kinds: Kind) -> None:
     """Put SI numbers and tuples in the place of a frozen dataclass's quantities; for its ``__post_init__``."""
     for name, kind in kinds.items():
-        value = getattr(thing, name)
-        if isinstance(value, Quantity | Reading):
-            numbers = np.asarray(si(value, kind, f"{type(thing).__name__}.{name}"))
+        value, label = getattr(thing, name), f"{type(thing).__name__}.{name}"
+        if isinstance(value, tuple | list) and any(isinstance(x, Quantity | Reading) for x in value):
+            object.__setattr__(thing, name, tuple(np.asarray(si(x, kind, label))[()] for x in value))
+        elif isinstance(value, Quantity | Reading):
+            numbers = np.asarray(si(value, kind, label))
             object.__setattr__(thing, name, tuple(numbers.tolist()) if numbers.ndim == 1 else numbers[()])
 
 

@@ -127,8 +127,8 @@ def test_packages_that_are_not_there(monkeypatch):
     monkeypatch.setitem(sys.modules, "torch", None)
     monkeypatch.setitem(sys.modules, "cupy", None)
     for call, text in [
-        (dlpack.to_torch, r"fphys\[torch\]"),
-        (dlpack.from_torch, r"fphys\[torch\]"),
+        (dlpack.to_torch, r"\.\[torch\]"),
+        (dlpack.from_torch, r"\.\[torch\]"),
         (dlpack.to_cupy, "cupy"),
         (dlpack.from_cupy, "cupy"),
     ]:

@@ -36,7 +36,7 @@ def test_an_absent_gpu_names_who_asked_what_is_there_and_the_fix(project, no_gpu
     monkeypatch.delenv("JAX_PLATFORMS", raising=False)
     monkeypatch.setattr(config.importlib.util, "find_spec", lambda name: None)
     with pytest.raises(
-        DeviceError, match=r"'cuda' \(asked for by argument\).*JAX finds cpu.*pip install \"fphys\[cuda\]"
+        DeviceError, match=r"'cuda' \(asked for by argument\).*JAX finds cpu.*pip install -e \"\.\[cuda\]"
     ):
         config.select_device("cuda")
     monkeypatch.setenv(config.VARIABLE, "cuda:1")

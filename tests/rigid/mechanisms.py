@@ -329,8 +329,10 @@ def loads(model: fphys.Model, x: Inputs) -> tuple[Any, Any, Any]:
 
 
 def at_sites(model: fphys.Model, state: fphys.State) -> Any:
-    """Position, quaternion, velocity and angular velocity of every site, as an observation has them."""
-    return places(model, state, model.structure.site.body.tolist(), model.site.pos, quat_unit(model.site.quat))
+    """Position, quaternion, velocity and angular velocity of every site, as an observation has them; and accelerations,
+    linear and angular, where those of the dofs are 0.7 their velocities: shape (world, site, 19)."""
+    sites = model.structure.site.body.tolist(), model.site.pos, quat_unit(model.site.quat)
+    return jnp.concatenate(places(model, state, *sites, 0.7 * state.qvel), -1)  # type: ignore[arg-type]
 
 
 def with_leaves(model: fphys.Model, leaves: dict[str, Any]) -> fphys.Model:

@@ -2,13 +2,14 @@
 
 import jax
 import jax.numpy as jnp
+import mujoco
 import numpy as np
 import pytest
 
 import fphys
 from fphys.rigid.chain import links
 
-from .mechanisms import at_sites, case, random_inputs, to_state
+from .mechanisms import at_sites, case, put, random_inputs, to_state
 
 
 @pytest.mark.parametrize("name", ["everything", "small", "franka", "hand"])
@@ -18,12 +19,30 @@ def test_places_are_where_kinematics_has_them(name: str):
     state = to_state(model, random_inputs(m, 3, seed=5))
     found = jax.jit(at_sites)(model, state)
     kin = fphys.kinematics(model, state)
-    assert found.shape == (3, m.nsite, 13) and m.nsite
+    assert found.shape == (3, m.nsite, 19) and m.nsite
     assert np.allclose(found[..., :3], kin.site.pos, atol=1e-13)
     assert np.allclose(fphys.math.rotation(found[..., 3:7]), kin.site.mat, atol=1e-13)
     for i in range(m.nsite):
         moved = jnp.einsum("wij,wj->wi", fphys.jacobian(model, state, "site", i), state.qvel)
-        assert np.allclose(found[:, i, 7:], moved, atol=1e-12)
+        assert np.allclose(found[:, i, 7:13], moved, atol=1e-12)
+
+
+@pytest.mark.parametrize("name", ["everything", "small", "franka", "hand"])
+def test_places_accelerate_as_mujocos(name: str):
+    """Gravity included, for any accelerations of the dofs."""
+    model, m = case(name)
+    x = random_inputs(m, 3, seed=6)
+    found = at_sites(model, to_state(model, x))
+    d, felt = mujoco.MjData(m), np.zeros(6)
+    for w in range(3):
+        put(d, x, w)
+        mujoco.mj_fwdPosition(m, d)
+        mujoco.mj_fwdVelocity(m, d)
+        d.qacc[:] = 0.7 * d.qvel
+        mujoco.mj_rnePostConstraint(m, d)
+        for i in range(m.nsite):
+            mujoco.mj_objectAcceleration(m, d, mujoco.mjtObj.mjOBJ_SITE, i, felt, 0)
+            np.testing.assert_allclose(found[w, i, 13:], np.roll(felt, 3), rtol=1e-10, atol=1e-10)
 
 
 def test_a_chain_has_the_bodies_on_the_way_and_no_others():

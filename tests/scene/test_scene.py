@@ -185,6 +185,10 @@ def test_every_shape_stands_where_it_should(tmp_path):
 CM = units.parse("1 cm")
 
 
+def test_an_edge_may_be_a_quantity_of_its_own():
+    assert Box((20 * CM, units.parse("1 ft"), 0.5)) == Box((0.2, 0.3048, 0.5))
+
+
 def test_quantities_are_taken_where_their_kind_fits():
     given = Scene(timestep=units.parse("2 ms"), gravity=units.parse("9.81 m/s^2") * np.array([0.0, 0.0, -1.0]))
     given.add(
@@ -205,6 +209,7 @@ def test_quantities_are_taken_where_their_kind_fits():
         (lambda: Scene(max_force=units.energy(3.0)), "max_force is an energy .*must be a force .* or a torque"),
         (lambda: Sphere(units.parse("30 deg")), "Sphere.radius is an angle"),
         (lambda: Box((1, 1, 1), pos=units.parse("1 kg") * np.ones(3)), "Box.pos is a mass"),
+        (lambda: Box((CM, CM, units.parse("30 deg"))), "Box.size is an angle"),
         (lambda: Rigid(mass=CM), "Rigid.mass is a length"),
         (lambda: alone().build(1, action=ActionSpec(kp=units.parse("5 N/m"))), "ActionSpec.kp is a stiffness"),
         (lambda: alone().build(1, action=ActionSpec(limit=units.parse("5 N"))), "ActionSpec.limit is a force"),
