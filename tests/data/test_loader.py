@@ -212,7 +212,7 @@ def test_a_record_that_is_not_finite_is_named_once(tmp_path, listed, options):
 
 def test_a_single_number_that_is_not_finite_is_named():
     records = [{"label": i, "y": np.float32(i), "name": str(i)} for i in range(4)]
-    assert len(list(data.loader(records, 2, epochs=1))) == 2
+    assert len(list(data.loader(Listed(records), 2, epochs=1))) == 2
     records[2]["y"] = np.float32("nan")
-    with pytest.warns(RuntimeWarning, match=r"record 2 of the data \(list\) holds nan at \['y'\]: an update"):
-        list(data.loader(records, 2, epochs=1))
+    with pytest.warns(RuntimeWarning, match=r"record 2 of the data \(Listed\) holds nan at \['y'\]: an update"):
+        list(data.loader(Listed(records), 2, epochs=1))
