@@ -1,6 +1,6 @@
 """An LSTM over all times in one launch, and its transposed derivative: native code, in float32, on a processor.
 
-A thread takes a tile, some rows of the batch, through time. What the rows share, the recurrent kernel, comes packed in
+A thread takes a world, some rows of the batch, through time. What the rows share, the recurrent kernel, comes packed in
 panels of 64 columns, so that six rows by four vector registers are summed without leaving them; gates follow at once,
 while the sums are still there.
 """
@@ -17,7 +17,7 @@ _BEGIN = """
     auto load = [](const number* from) -> lanes { return ((const packed*)from)->v; };
     auto store = [](number* to, const lanes x) { ((packed*)to)->v = x; };
     auto fma = [](const lanes a, const lanes b, const lanes c) { return __builtin_elementwise_fma(a, b, c); };
-    auto row = [&](auto& a) { return (number*)((char*)a.data + tile * a.strides[0]); };
+    auto row = [&](auto& a) { return (number*)((char*)a.data + world * a.strides[0]); };
     // sums[m * 4 + g] += rows of x times a panel's vector g, for as many rows as the type of sums says
     auto multiply = [&](auto& sums, const number* x, size_t stride, const number* panel, int count) {
         constexpr int rows = sizeof(sums) / sizeof(lanes) / 4;
@@ -156,7 +156,7 @@ def _native(body: str) -> str:
 
 @wp.func_native(_native(_FORWARD))
 def _forward(
-    tile: int,
+    world: int,
     backwards: int,
     one: real,
     given: wp.array4d(dtype=real),
@@ -172,7 +172,7 @@ def _forward(
 
 @wp.func_native(_native(_TRANSPOSED))
 def _transposed(
-    tile: int,
+    world: int,
     backwards: int,
     one: real,
     slopes: wp.array4d(dtype=real),
@@ -200,14 +200,14 @@ def lstm(
     c_out: wp.array3d(dtype=real),
     slopes_out: wp.array4d(dtype=real),
 ):
-    """Hidden states at all times, the last c, and the slopes, of a tile of rows.
+    """Hidden states at all times, the last c, and the slopes, of a world, a tile of rows.
 
-    Shapes by tile and row: ``given`` (time, 4 hidden), ``h_out`` (time, hidden), ``slopes_out`` (time, 6 hidden), the
+    Shapes by world and row: ``given`` (time, 4 hidden), ``h_out`` (time, hidden), ``slopes_out`` (time, 6 hidden), the
     others (hidden,). ``panels``, shared, has the recurrent kernel's columns 16 j of each gate in panel j, shape
     (hidden / 16, hidden, 64).
     """
-    tile = wp.tid()
-    _forward(tile, backwards, real(1.0), given, panels, h_in, c_in, h_out, c_out, slopes_out)
+    world = wp.tid()
+    _forward(world, backwards, real(1.0), given, panels, h_in, c_in, h_out, c_out, slopes_out)
 
 
 @wp.kernel(enable_backward=False)
@@ -228,5 +228,5 @@ def lstm_transposed(
 
     ``panels`` has the recurrent kernel transposed, in blocks of 64 columns: (hidden / 64, 4 hidden, 64).
     """
-    tile = wp.tid()
-    _transposed(tile, backwards, real(1.0), slopes, panels, h_in, c_in, share_out, h_out, c_out)
+    world = wp.tid()
+    _transposed(world, backwards, real(1.0), slopes, panels, h_in, c_in, share_out, h_out, c_out)
