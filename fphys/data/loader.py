@@ -4,7 +4,7 @@ from typing import Any
 
 import numpy as np
 
-from .source import Arrays, Source
+from .source import Arrays, Source, Watched
 
 
 def loader(
@@ -25,7 +25,7 @@ def loader(
 
     Its iterators have ``get_state`` and ``set_state``, exact in the middle of an epoch whatever is prefetched;
     :func:`fphys.train.fit` saves and sets them. The order depends on ``seed``, the epoch and the source's length only,
-    not on workers and threads.
+    not on workers and threads. Of the first record drawn that holds NaN or infinity a RuntimeWarning names the index.
 
     Args:
         source: a length, and records by index: :class:`Arrays`, a reader of this package, or your own. Those of
@@ -48,14 +48,14 @@ def loader(
     import grain
 
     _check(source, batch_size, drop_remainder, shard, workers, threads, prefetch, epochs)
-    gathered = isinstance(source, Arrays)
-    records = grain.MapDataset.range(len(source)) if gathered else grain.MapDataset.source(source)  # type: ignore[arg-type]
+    gathered, watched = isinstance(source, Arrays), Watched(source)
+    records = grain.MapDataset.range(len(source)) if gathered else grain.MapDataset.source(watched)  # type: ignore[arg-type]
     records = records.seed(seed)
     records = records.shuffle() if shuffle else records
     index, count = shard
     end = len(source) - len(source) % count if drop_remainder else len(source)
     records = records.slice(slice(index, end, count)).batch(batch_size, drop_remainder=drop_remainder)
-    records = records.map(_Gather(source)) if gathered else records
+    records = records.map(_Gather(watched)) if gathered else records
     read = grain.ReadOptions(num_threads=threads, prefetch_buffer_size=threads and max(threads, prefetch))
     batches = records.repeat(epochs).to_iter_dataset(read)
     if workers:
@@ -73,7 +73,7 @@ def loader(
 class _Gather:
     """Records at an array of indices."""
 
-    def __init__(self, source: Arrays) -> None:
+    def __init__(self, source: Watched) -> None:
         self.source = source
 
     def __call__(self, indices: np.ndarray) -> Any:

@@ -1,7 +1,9 @@
 """Records by index."""
 
+import warnings
 from typing import Any, Protocol
 
+import jax
 import numpy as np
 
 Record = dict[str, Any]
@@ -39,6 +41,46 @@ class Arrays:
 
     def __repr__(self) -> str:  # grain compares it on resuming
         return f"Arrays({', '.join(f'{name}={v.dtype}{v.shape}' for name, v in self.columns.items())})"
+
+
+class Watched:
+    """A source that warns of the first record drawn that holds NaN or infinity: which, and where; of one only.
+
+    Training goes on: an update that is not finite for it is left out and counted (:func:`fphys.train.step`).
+    """
+
+    def __init__(self, source: Source) -> None:
+        self.source, self.told = source, False
+
+    def __len__(self) -> int:
+        return len(self.source)
+
+    def __getitem__(self, index: Any) -> Record:
+        record = self.source[index]
+        for path, values in [] if self.told else jax.tree_util.tree_leaves_with_path(record):
+            if not isinstance(values, (np.ndarray, np.floating, float)) or np.asarray(values).dtype.kind != "f":
+                continue
+            finite = np.isfinite(values)
+            if not finite.all():
+                where = np.argwhere(~np.atleast_1d(finite))[0].tolist()
+                number, within = (index, where) if np.ndim(index) == 0 else (index[where[0]], where[1:])
+                name = jax.tree_util.keystr(path) + (str(within) if within and np.ndim(values) else "")
+                self._tell(int(number), name, np.asarray(values)[tuple(where) if np.ndim(values) else ()])
+                break
+        return record
+
+    def _tell(self, number: int, name: str, value: Any) -> None:
+        self.told = True
+        warnings.warn(
+            f"record {number} of the data ({type(self.source).__name__}) holds {value} at {name}: an update on it that "
+            "is not finite is left out and counted in state.skipped; mend the record or leave it out. Other such "
+            "records are not named",
+            RuntimeWarning,
+            stacklevel=2,
+        )
+
+    def __repr__(self) -> str:  # grain compares it on resuming
+        return repr(self.source)
 
 
 def check_labels(labels: Any, num_classes: int) -> None:

@@ -180,3 +180,39 @@ def test_arrays_of_different_lengths_are_refused():
         data.Arrays()
     with pytest.raises(ValueError, match="label has None"):
         data.Arrays(label=3)
+
+
+@pytest.mark.parametrize("options", [{}, {"threads": 2}, {"workers": 1}])
+@pytest.mark.parametrize("listed", [False, True])
+def test_a_record_that_is_not_finite_is_named_once(tmp_path, listed, options):
+    program = f"""
+        import numpy as np
+        from fphys import data
+
+        def make():
+            columns = {{"id": np.arange(12), "x": np.zeros((12, 3)), "y": np.zeros(12, np.float32)}}
+            columns["x"][5, 1], columns["y"][9] = np.inf, np.nan
+            source = data.Arrays(**columns)
+            return source if not {listed} else [source[i] for i in range(12)]
+
+        if __name__ == "__main__":
+            for batch in data.loader(make(), 4, shuffle=False, epochs=3, **{options}):
+                print(batch["id"].tolist())
+    """
+    (tmp_path / "program.py").write_text(textwrap.dedent(program))
+    child = subprocess.run(
+        [sys.executable, tmp_path / "program.py"], capture_output=True, text=True, timeout=120, check=False
+    )
+    assert child.returncode == 0, child.stderr
+    assert len(child.stdout.splitlines()) == 9
+    assert child.stderr.count("RuntimeWarning: record") == 1
+    kind = "list" if listed else "Arrays"
+    assert f"RuntimeWarning: record 5 of the data ({kind}) holds inf at ['x'][1]: " in child.stderr
+
+
+def test_a_single_number_that_is_not_finite_is_named():
+    records = [{"label": i, "y": np.float32(i), "name": str(i)} for i in range(4)]
+    assert len(list(data.loader(Listed(records), 2, epochs=1))) == 2
+    records[2]["y"] = np.float32("nan")
+    with pytest.warns(RuntimeWarning, match=r"record 2 of the data \(Listed\) holds nan at \['y'\]: an update"):
+        list(data.loader(Listed(records), 2, epochs=1))

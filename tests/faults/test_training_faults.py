@@ -47,7 +47,9 @@ def fit(x, label, rate=0.1, **options):
 def test_nan_in_the_input_is_a_counted_skip():
     x, label = problem()
     x[7, 2] = np.nan
-    result = fit(x, label)
+    with pytest.warns(RuntimeWarning, match=r"record 7 of the data \(Arrays\) holds nan at \['x'\]\[2\]") as said:
+        result = fit(x, label)
+    assert len(said) == 1
     assert int(result.state.skipped) == 5 and int(result.state.last_skipped) >= 20  # once an epoch
     assert np.isfinite(result.params["w"]).all() and np.abs(result.params["w"]).max() > 0
     assert result.history[-1]["skipped"] == 5
