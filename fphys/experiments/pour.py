@@ -4,9 +4,10 @@ A jet of smoothed particles falls into a box, splashes, and comes to rest. What 
 particles that move down at the jet's speed; each becomes fluid where it passes the spout. What is judged is that no
 particle is lost, and that the surface stands at the height V / A of the volume poured over the box's area.
 
-Two things matter. Sound has to be several times as fast as the jet: at four times, with a jet of 5 m/s, one particle
-in two hundred went through the floor. And density has to be renewed (:func:`fphys.particles.sph.renew`): without, the
-water stands a seventh too high.
+Three things matter. Sound has to be several times as fast as the jet: at four times, with a jet of 5 m/s, one particle
+in two hundred went through the floor. Walls have to repel (``Params.repulsion``): without, sheets that the splash
+presses along them get behind their faces. And density has to be renewed (:func:`fphys.particles.sph.renew`): without,
+the water stands a seventh too high.
 """
 
 import dataclasses
@@ -31,6 +32,7 @@ RIM = 1.1  # m, height of its walls
 SPOUT = 1.0  # m, height of the spout
 GRAVITY = 9.81  # m/s^2
 SMOOTHING = 1.0  # h / spacing
+REPULSION = 1.0  # of the walls, over rho_0 c^2
 LAYERS = 2  # of wall particles: as far as the kernel reaches
 SHOWN = 20  # pictures a second
 
@@ -115,6 +117,7 @@ def beginning(config: Config) -> tuple[sph.Params, sph.State]:
         sound_speed=config.sound_speed,
         gravity=np.array([0.0, 0.0, -GRAVITY]),
         artificial=config.artificial,
+        repulsion=REPULSION,
         smoothing=SMOOTHING,
     )
     fastest = 1.2 * np.sqrt(config.speed**2 + 2 * GRAVITY * SPOUT)

@@ -5,9 +5,13 @@
     p = rho_0 c^2 / gamma ((rho / rho_0)^gamma - 1)
 
 with Wendland's C2 kernel, delta-SPH's density diffusion and artificial viscosity (Marrone 2011, the difference at rest
-left out as in Fourtakas 2019), Morris's physical viscosity (1997), and walls of dummy particles (Adami 2012). With
-``transport`` density is a sum, rho_i = sum_j m W, and particles move along a transport velocity (Adami, Hu and Adams
-2013): for fluid without a free surface.
+left out as in Fourtakas 2019), Morris's physical viscosity (1997), and walls of dummy particles (Adami 2012). These
+push by the density that fluid carries, and a sheet pressed along a wall may get through: with ``repulsion``, pairs of
+fluid and wall nearer than a spacing have the pressure repulsion rho_0 c^2 (1 - (r / spacing)^2)^2 more, a short force
+along the line between them like Monaghan and Kajtar's (2009), equal and opposite.
+
+With ``transport`` density is a sum, rho_i = sum_j m W, and particles move along a transport velocity (Adami, Hu and
+Adams 2013): for fluid without a free surface.
 """
 
 import functools
@@ -221,8 +225,9 @@ def _with_walls(params: Params, state: State, near: Neighbors) -> State:
 def _pair_forces(params: Params, state: State, near: Neighbors) -> Array:
     """Sum of forces for unit masses, shape (world, particle, dim)."""
     rough = params.artificial * params.h * params.sound_speed * params.density
-    coefficients = jnp.stack(jnp.broadcast_arrays(params.viscosity, rough), -1)
-    total = sums.forces(near, _particles(state), coefficients)[..., : state.x.shape[-1]]
+    push = params.repulsion * params.density * params.sound_speed**2
+    coefficients = jnp.broadcast_arrays(params.viscosity, rough, push, jnp.full_like(rough, params.spacing**-2))
+    total = sums.forces(near, _particles(state), jnp.stack(coefficients, -1))[..., : state.x.shape[-1]]
     return total if params.tension is None else total + _tension(params, state, near) / rows(params.density, 3) ** 2
 
 
@@ -247,7 +252,7 @@ def _edge(params: Params, state: State, near: Neighbors, walls: bool = True) -> 
     x, half = in_space(state.x), jnp.full_like(state.rho, 0.5)
     share = half if walls else jnp.where(state.kind == FLUID, half, -half)
     unit = sums.Particles(x, jnp.zeros_like(x), 2 * half, share, state.kind)
-    return params.spacing ** state.x.shape[-1] * sums.forces(near, unit, jnp.zeros((1, 2), x.dtype))
+    return params.spacing ** state.x.shape[-1] * sums.forces(near, unit, jnp.zeros((1, 4), x.dtype))
 
 
 def _tension(params: Params, state: State, near: Neighbors) -> Array:

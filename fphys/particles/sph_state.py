@@ -66,6 +66,7 @@ class Params(Tree):
     diffusion: Any = None  # delta of the density diffusion; None: 0.1, or 0 with tension, whose pressure it spreads
     background: Any = 1.0  # background pressure of the transport velocity, as a multiple of rho_0 c^2
     tension: Any = None  # sigma, surface tension [N/m]; None leaves its sums out
+    repulsion: Any = 0.0  # of fluid nearer to a wall than a spacing, as a multiple of rho_0 c^2; 1 holds splashes
     smoothing: float = static(default=1.5)  # h / spacing; neighbours are nearer than 2 h
     exponent: float = static(default=7.0)  # gamma of the equation of state, 1 for a linear one
     transport: bool = static(default=False)  # transport velocity: for fluid without a free surface
@@ -261,8 +262,8 @@ def typed(params: Params, state: State) -> Params:
     return params.replace(**rows, gravity=gravity.reshape(-1, dim))
 
 
-_NUMBERS = ("timestep", "sound_speed", "density", "viscosity", "artificial", "diffusion", "background", "tension")
 _POSITIVE = ("timestep", "sound_speed", "density")
+_NUMBERS = (*_POSITIVE, "viscosity", "artificial", "diffusion", "background", "tension", "repulsion")
 
 
 def _positions(positions: Any) -> Array:

@@ -55,7 +55,7 @@ class Sum:
         return _operation(self, neighbors.grid)(neighbors, particles, params)
 
 
-forces = Sum("forces", 3, (2,))
+forces = Sum("forces", 3, (4,))  # viscosities, repulsion of walls, 1 / its range^2
 rates = Sum("rates", 1, (1, 3))
 extensions = Sum("extensions", 5, (3,))
 tensions = Sum("tensions", 3, (), "sph_tension")

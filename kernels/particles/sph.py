@@ -18,7 +18,7 @@ pressure).
 
 import warp as wp
 
-from .._precision import real, vec2, vec3, vec4, vec5, vec10, vec11
+from .._precision import real, vec3, vec4, vec5, vec11
 from .neighbors import listed, own_slot, separation
 from .sph_pairs import sum_force_gradients, sum_forces, sum_rate_gradients, sum_rates
 
@@ -98,7 +98,7 @@ def forces(
     motion: wp.array2d(dtype=vec4),
     pressure: wp.array2d(dtype=real),
     # Params:
-    viscosity: wp.array(dtype=vec2),
+    coefficients: wp.array(dtype=vec4),
     # Out:
     force_out: wp.array2d(dtype=vec3),
 ):
@@ -106,7 +106,7 @@ def forces(
     world, row = wp.tid()
     found = listed(index, number, world, row)
     force_out[world, row] = sum_forces(
-        world, row, found, period, h, scale, index, place, motion, pressure, viscosity[world], vec3()
+        world, row, found, period, h, scale, index, place, motion, pressure, coefficients[world], vec3()
     )
 
 
@@ -124,23 +124,23 @@ def forces_adjoint(
     motion: wp.array2d(dtype=vec4),
     pressure: wp.array2d(dtype=real),
     # Params:
-    viscosity: wp.array(dtype=vec2),
+    coefficients: wp.array(dtype=vec4),
     # Cotangents:
     pull: wp.array2d(dtype=vec4),
     # Out:
     x_out: wp.array2d(dtype=vec3),
     state_out: wp.array2d(dtype=vec5),
-    viscosity_out: wp.array2d(dtype=vec2),
+    coefficients_out: wp.array2d(dtype=vec4),
 ):
     """Gradients of the forces' power."""
     world, row = wp.tid()
     found = listed(index, number, world, row)
     by = sum_force_gradients(
-        world, row, found, period, h, scale, index, place, motion, pressure, viscosity[world], pull, vec10()
+        world, row, found, period, h, scale, index, place, motion, pressure, coefficients[world], pull, vec11()
     )
     x_out[world, row] = vec3(by[0], by[1], by[2])
     state_out[world, row] = vec5(by[3], by[4], by[5], by[6], by[7])
-    viscosity_out[world, row] = real(0.5) * vec2(by[8], by[9])
+    coefficients_out[world, row] = real(0.5) * vec4(by[8], by[9], by[10], real(0.0))
 
 
 @wp.kernel(enable_backward=False)

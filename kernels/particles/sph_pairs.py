@@ -7,7 +7,7 @@ order. A GPU, whose threads are its lanes, reads one neighbour at a time by the 
 
 import warp as wp
 
-from .._precision import real, vec2, vec3, vec4, vec10, vec11
+from .._precision import real, vec3, vec4, vec11
 
 _LANES = """
 #ifdef __CUDACC__
@@ -86,8 +86,11 @@ _FRICTION = """
         const many acting = kind == number(0) ? one : share;
         const many rough = there[3] < number(1.5) && kind < number(1.5) ? one : none;
         const many p = gather(pressures, near + k);
+        const many gap = one - coefficients[3] * square, close = gap > none ? gap : none;
+        const many wall = kind + there[3] > number(0.5) ? one : none;
+        const many push = coefficients[2] * wall * close;
 """
-"""Whether one of the two is fluid; whether neither is a wall without friction; pressures."""
+"""Whether one of the two is fluid; whether neither is a wall without friction; pressures; how close a wall is."""
 
 
 @wp.func_native(
@@ -103,8 +106,8 @@ _FRICTION = """
     + """
         const many soft = square + soften;
         const many slope = acting * w * w * w / (moving[3] * soft);
-        const many radial = rough * viscosity[1] * along - (here + p) * soft;
-        const many drag = rough * (number(2) * viscosity[0]) * soft;
+        const many radial = rough * coefficients[1] * along - (here + p + push * close) * soft;
+        const many drag = rough * (number(2) * coefficients[0]) * soft;
         for (int c = 0; c < 3; ++c) f[c] = f[c] + slope * (radial * d[c] + drag * u[c]);
     }
     auto out = blank;
@@ -123,13 +126,14 @@ def sum_forces(
     place: wp.array2d(dtype=vec4),
     motion: wp.array2d(dtype=vec4),
     pressure: wp.array2d(dtype=real),
-    viscosity: vec2,
+    coefficients: vec4,
     blank: vec3,
 ) -> vec3:
     """Force for unit masses, antisymmetric in a pair.
 
     Pressure -(p_i + p_j) grad W / (rho_i rho_j); viscosity 2 mu F (v_i - v_j) / (rho_i rho_j) (Morris 1997); and the
-    artificial one, along the line between them, without a switch (Marrone 2011).
+    artificial one, along the line between them, without a switch (Marrone 2011). Between fluid and wall the pressures
+    get coefficients[2] max(0, 1 - coefficients[3] r^2)^2 more.
     """
 
 
@@ -139,8 +143,8 @@ def sum_forces(
     const number* pressures = pressure.data + world * (pressure.strides[0] / sizeof(number));
     const number* pulls = (const number*)pull.data + world * (pull.strides[0] / sizeof(number));
     const number here = pressures[slot];
-    many by[10];
-    for (int c = 0; c < 10; ++c) by[c] = none;
+    many by[11];
+    for (int c = 0; c < 11; ++c) by[c] = none;
     for (int k = 0; k < found; k += LANES) {
 """
     + _PAIR
@@ -150,10 +154,11 @@ def sum_forces(
         gather_four(pulls, near + k, l);
         for (int c = 0; c < 3; ++c) l[c] = pulls[4 * slot + c] - l[c];
         const many soft = one / (square + soften), ld = dot(l, d), lu = dot(l, u);
-        const many art = rough * viscosity[1] * soft, drag = rough * (number(2) * viscosity[0]);
-        const many radial = art * along - here - p, power = radial * ld + drag * lu;
+        const many art = rough * coefficients[1] * soft, drag = rough * (number(2) * coefficients[0]);
+        const many radial = art * along - here - p - push * close, power = radial * ld + drag * lu;
         const many weight = acting * w * w / moving[3], slope = weight * w, lean = ld * art;
-        const many bend = number(-1.5) * closer * weight * power / q - number(2) * slope * lean * along * soft;
+        const many bend = number(-1.5) * closer * weight * power / q
+                          - number(2) * slope * (lean * along * soft - number(2) * coefficients[3] * push * ld);
         for (int c = 0; c < 3; ++c) {
             by[c] = by[c] + bend * d[c] + slope * (radial * l[c] + lean * u[c]);
             by[3 + c] = by[3 + c] + slope * (lean * d[c] + drag * l[c]);
@@ -162,9 +167,10 @@ def sum_forces(
         by[7] = by[7] - slope * ld;
         by[8] = by[8] + slope * rough * number(2) * lu;
         by[9] = by[9] + slope * rough * ld * along * soft;
+        by[10] = by[10] - slope * wall * ld * close * close;
     }
     auto out = blank;
-    for (int c = 0; c < 10; ++c) out[c] = number(-5) * scale * closer / rho * total(by[c]);
+    for (int c = 0; c < 11; ++c) out[c] = number(-5) * scale * closer / rho * total(by[c]);
     out[6] = out[6] / rho;
     return out;
 """
@@ -180,11 +186,11 @@ def sum_force_gradients(
     place: wp.array2d(dtype=vec4),
     motion: wp.array2d(dtype=vec4),
     pressure: wp.array2d(dtype=real),
-    viscosity: vec2,
+    coefficients: vec4,
     pull: wp.array2d(dtype=vec4),
-    blank: vec10,
-) -> vec10:
-    """Gradient of the forces' power by a slot's position, velocity, density, pressure, and by both viscosities."""
+    blank: vec11,
+) -> vec11:
+    """Gradient of the forces' power by a slot's position, velocity, density, pressure, and by three coefficients."""
 
 
 _STRATA = """

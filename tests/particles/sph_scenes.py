@@ -39,7 +39,7 @@ def pool(dtype: Any = "float64", dim: int = 2, worlds: int = 2, noise: float = 0
     kind[-len(walls) // 3 :] = sph.SLIP_WALL
     gravity = np.zeros(dim)
     gravity[-1] = -9.81
-    given = {"viscosity": 1.0, "artificial": 0.05, "diffusion": 0.1, "gravity": gravity}
+    given = {"viscosity": 1.0, "artificial": 0.05, "diffusion": 0.1, "gravity": gravity, "repulsion": 1.0}
     given |= {"smoothing": 1.5 if dim == 2 else 1.0}
     params = sph.Params(spacing=spacing, timestep=1e-3, sound_speed=20.0, **given | changes)
     params = jax.tree.map(lambda leaf: jnp.atleast_1d(jnp.asarray(leaf, dtype)), params)

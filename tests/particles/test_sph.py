@@ -28,7 +28,7 @@ def wendland(r: np.ndarray, h: float, dim: int) -> tuple[np.ndarray, np.ndarray]
 def plain_step(params: sph.Params, state: sph.State) -> dict[str, np.ndarray]:
     """One step of world 0 by sums over all pairs."""
     p = {k: float(np.ravel(getattr(params, k))[0]) for k in ("timestep", "sound_speed", "density", "viscosity")}
-    p |= {k: float(np.ravel(getattr(params, k))[0]) for k in ("artificial", "diffusion")}
+    p |= {k: float(np.ravel(getattr(params, k))[0]) for k in ("artificial", "diffusion", "repulsion")}
     dt, c, rho0 = p["timestep"], p["sound_speed"], p["density"]
     g = np.zeros(state.x.shape[-1]) if np.ndim(params.gravity) == 0 else np.asarray(params.gravity)[0]
     x, v, rho, kind = (np.asarray(getattr(state, k))[0] for k in ("x", "v", "rho", "kind"))
@@ -54,7 +54,9 @@ def plain_step(params: sph.Params, state: sph.State) -> dict[str, np.ndarray]:
     both = slope / (density[:, None] * density[None])
     rough = (kind[:, None] < 2) & (kind[None] < 2)
     along = p["artificial"] * h * c * rho0 * (u * d).sum(-1) / (r**2 + 0.01 * h**2) * rough
-    force = (both * (along - pressure[:, None] - pressure[None]))[..., None] * d
+    close = np.maximum(1 - (r / params.spacing) ** 2, 0) * (fluid[:, None] != fluid[None])
+    push = p["repulsion"] * rho0 * c**2 * close**2
+    force = (both * (along - pressure[:, None] - pressure[None] - push))[..., None] * d
     force = force + (2 * p["viscosity"] * both * rough)[..., None] * u
     v_new = v + dt * np.where(fluid[:, None], mass * force.sum(1) + g, 0)
 

@@ -16,7 +16,7 @@ def runout(aspect: float, cells: int) -> float:
     """
     radius, gravity = 0.1, 9.81
     cell = radius / cells
-    wide = int(np.ceil(cells * (1.4 + (1.24 * aspect if aspect < 1.7 else 1.6 * np.sqrt(aspect)))))
+    wide = int(np.ceil(cells * (3.4 + (1.24 * aspect if aspect < 1.7 else 1.6 * np.sqrt(aspect)))))  # room for spray
     high = int(np.ceil(cells * aspect)) + 2
     young, density, friction = 2e5, 1600.0, mpm.matched_in_shear(np.radians(31.0))
     step = 0.4 * cell / np.sqrt(young * 1.35 / density)
@@ -31,7 +31,7 @@ def runout(aspect: float, cells: int) -> float:
     duration = 4.0 * np.sqrt(aspect * radius / gravity) + 2.0 * np.sqrt(radius / gravity)
     steps = int(duration / step)
     final = jax.jit(lambda s: jax.lax.fori_loop(0, steps, lambda _, s: mpm.step(params, s), s))(state)
-    assert jnp.isfinite(final.x).all() and not int(final.status[0]) & ~int(mpm.Status.OOB)
+    assert jnp.isfinite(final.x).all() and int(final.status[0]) == 0
     assert np.linalg.norm(final.v[0], axis=1).mean() < 5e-3  # no sheet slides on
     distance = np.linalg.norm(np.asarray(final.x[0, :, :2]), axis=1)
     rings = np.arange(0.0, wide) * cell
@@ -40,12 +40,7 @@ def runout(aspect: float, cells: int) -> float:
     return float(rings[1:][height > 0.5 * cell].max() / radius - 1)
 
 
-CREEPS = pytest.mark.xfail(strict=True, raises=AssertionError, reason="the high column creeps on at 7 mm/s: open")
-
-
-@pytest.mark.parametrize(
-    ("aspect", "cells", "theory"), [(0.9, 16, 1.24 * 0.9), pytest.param(3.0, 8, 1.6 * 3.0**0.5, marks=CREEPS)]
-)
+@pytest.mark.parametrize(("aspect", "cells", "theory"), [(0.9, 16, 1.24 * 0.9), (3.0, 8, 1.6 * 3.0**0.5)])
 def test_columns_run_out(aspect: float, cells: int, theory: float, full: bool):
     """1.24 a below 1.7, 1.6 sqrt(a) above: within 15 % at 30 cells per radius; so coarse a column within 25 %."""
     cells, tolerance = (30, 0.15) if full else (cells, 0.25)
