@@ -47,8 +47,7 @@ def inertias(launch: Any, model: Model, state: State, frames: L.Frames, *, impli
     """The mass matrix; ``implicit``: with the joints' damping over a time step."""
     s, t, w = model.structure, L.types(state.qpos), launch.worlds
     k = kernels(state.qpos.dtype, "rigid.articulated")
-    own = s.body.frame[s.dof.body]
-    axis = L.dof_axes(launch, model, state, frames, origin=own)
+    axis = L.dof_axes(launch, model, state, frames, own=True)
     diagonal = launch.scratch((w, s.nv), t.real)
     parameters = [model.dof.armature, model.dof.damping, model.opt.timestep]
     damper = L.switches(model)[1] * implicit

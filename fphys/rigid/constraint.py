@@ -110,7 +110,8 @@ def _solve(
     frames, axes, contacts, row, rows = setting
     bias, net = launch.scratch((w, n), real), launch.scratch((w, n), real)
     zero = launch.scratch((w, n), real, zeroed=True)
-    bias_force(launch, model, state, frames, axes, L.applied_wrench(launch, model, state, loads), zero, bias)
+    both = axes, L.dof_axes(launch, model, state, frames, own=True)
+    bias_force(launch, model, state, frames, both, L.applied_wrench(launch, model, state, loads), zero, bias)
     force_applied = applied_force(launch, model, state, loads, frames, axes)
     force_applied = add_adhesion(launch, model, state, loads, (frames, axes), contacts, force_applied)
     launch(k.forces.subtract, dim=(w, n), inputs=[force_applied, bias], outputs=[net])
@@ -122,7 +123,7 @@ def _solve(
             D.damp_sparse(launch, model, state, frames, mass, qacc, damped)
         return
     matrix = launch.scratch((w, L.packed_size(n)), real, zeroed=True)
-    mass_matrix_launch(launch, model, state, frames, axes, model.dof.armature, matrix)
+    mass_matrix_launch(launch, model, state, frames, both, model.dof.armature, matrix)
     found = [residual, iterations, status]
     _newton(launch, model, state, given.pairs, (matrix, net), rows, (pair, row), [qacc, factor], found)
     if damping:

@@ -89,10 +89,10 @@ def pull(
         launch(k.damping.damping_force, dim=damped.shape, inputs=inputs, outputs=[force])
         AB.solve(launch, model, AB.articulate(launch, model, state, mass), force, change)
     else:
-        poses = (frames, L.dof_axes(launch, model, state, frames))
+        axes = L.both_axes(launch, model, state, frames)
         mass = launch.scratch((launch.worlds, L.packed_size(s.nv)), real, zeroed=True)
-        mass_matrix_launch(launch, model, state, *poses, model.dof.armature, mass)
-        whole, factor, inverse = _factors(launch, model, state, loads, poses, mass)
+        mass_matrix_launch(launch, model, state, frames, axes, model.dof.armature, mass)
+        whole, factor, inverse = _factors(launch, model, state, loads, (frames, axes[0]), mass)
         solve_implicit(launch, model, factor, inverse, cotangent, trial, transposed=True)
         L.shared(launch, k.dense.multiply_dense, [mass, trial], [pulled])
         if known is None:

@@ -32,8 +32,9 @@ def _shape(state: State, *rest: int) -> jax.ShapeDtypeStruct:
 
 
 def mass_matrix_launch(
-    launch: Any, model: Model, state: State, frames: L.Frames, axes: Any, armature: Any, out: Any
+    launch: Any, model: Model, state: State, frames: L.Frames, axes: tuple[Any, Any], armature: Any, out: Any
 ) -> None:
+    """Launch the mass matrix; ``axes``: of the dofs about their trees' origins and about their bodies'."""
     s = model.structure
     k = L.modules(state.qpos)
     t = L.types(state.qpos)
@@ -43,13 +44,13 @@ def mass_matrix_launch(
     launch(
         k.dynamics.composite_inertia,
         dim=w,
-        inputs=[s.body.parent, s.body.frame, L.body_origin(model), s.dof.body, s.dof.parent]
+        inputs=[s.body.parent, s.body.frame, s.dof.body, s.dof.parent]
         + [model.body.ipos, model.body.iquat, model.body.mass, model.body.inertia, armature]
-        + [frames.pos, frames.quat, axes],
+        + [frames.pos, frames.quat, axes[1]],
         outputs=[*composite, matrix],
     )
     if count(s):
-        add_inertia(launch, model, state, frames, axes, matrix, out)
+        add_inertia(launch, model, state, frames, axes[0], matrix, out)
 
 
 def frame_accelerations(launch: Any, model: Model, state: State, axes: Any, velocity: Any, qacc: Any = None) -> Any:
@@ -62,15 +63,16 @@ def frame_accelerations(launch: Any, model: Model, state: State, axes: Any, velo
 
 
 def bias_force(
-    launch: Any, model: Model, state: State, frames: L.Frames, axes: Any, wrench: Any, qacc: Any, out: Any
+    launch: Any, model: Model, state: State, frames: L.Frames, axes: tuple[Any, Any], wrench: Any, qacc: Any, out: Any
 ) -> None:
-    """Generalised force of inertia, gravity, medium and applied wrenches (without joints' armature)."""
+    """Generalised force of inertia, gravity, medium and applied wrenches (without joints' armature); ``axes`` as for
+    the mass matrix."""
     s = model.structure
     k = L.modules(state.qpos)
     t = L.types(state.qpos)
     w = launch.worlds
-    velocity = L.frame_motion(launch, model, state, axes, state.qvel)
-    acceleration = frame_accelerations(launch, model, state, axes, velocity, qacc)
+    velocity = L.frame_motion(launch, model, state, axes[0], state.qvel)
+    acceleration = frame_accelerations(launch, model, state, axes[0], velocity, qacc)
     load, total = launch.scratch((w, s.nbody), t.wrench), launch.scratch((w, s.nbody), t.wrench)
     launch(
         k.dynamics.body_loads,
@@ -80,9 +82,10 @@ def bias_force(
         outputs=[load],
     )
     force = launch.scratch((w, s.nv), t.real) if count(s) else out
-    launch(k.dynamics.project_loads, dim=w, inputs=[s.body.parent, s.dof.body, axes, load], outputs=[total, force])
+    inputs = [s.body.parent, s.body.frame, s.dof.body, frames.pos, axes[1], load]
+    launch(k.dynamics.project_loads, dim=w, inputs=inputs, outputs=[total, force])
     if count(s):
-        add_force(launch, model, state, (frames, axes), velocity, qacc, force, out)
+        add_force(launch, model, state, (frames, axes[0]), velocity, qacc, force, out)
 
 
 def applied_force(launch: Any, model: Model, state: State, loads: L.Loads, frames: L.Frames, axes: Any) -> Any:
@@ -133,17 +136,17 @@ def _smooth(
     t = L.types(state.qpos)
     w = launch.worlds
     frames = L.frame_poses(launch, model, state)
-    axes = L.dof_axes(launch, model, state, frames)
+    axes, own = L.both_axes(launch, model, state, frames)
     bias, net = (launch.scratch((w, s.nv), t.real) for _ in range(2))
     zero = launch.scratch((w, s.nv), t.real, zeroed=True)
-    bias_force(launch, model, state, frames, axes, L.applied_wrench(launch, model, state, loads), zero, bias)
+    bias_force(launch, model, state, frames, (axes, own), L.applied_wrench(launch, model, state, loads), zero, bias)
     force = applied_force(launch, model, state, loads, frames, axes)
     launch(k.forces.subtract, dim=(w, s.nv), inputs=[force, bias], outputs=[net])
     if s.sparse:
         _solve_sparse(launch, model, state, frames, net, qacc, implicit=implicit)
         return
     matrix = launch.scratch((w, L.packed_size(s.nv)), t.real, zeroed=True)
-    mass_matrix_launch(launch, model, state, frames, axes, model.dof.armature, matrix)
+    mass_matrix_launch(launch, model, state, frames, (axes, own), model.dof.armature, matrix)
     if implicit:
         matrix = implicit_matrix(launch, model, state, loads, frames, axes, matrix)
     L.shared(launch, k.dense.factor_dense, [s.nv, matrix], [factor])
@@ -271,9 +274,9 @@ def _required(launch: Any, model: Model, state: State, loads: L.Loads, qacc: Any
     t = L.types(state.qpos)
     w = launch.worlds
     frames = L.frame_poses(launch, model, state)
-    axes = L.dof_axes(launch, model, state, frames)
+    axes, own = L.both_axes(launch, model, state, frames)
     bias = launch.scratch((w, s.nv), t.real)
-    bias_force(launch, model, state, frames, axes, L.applied_wrench(launch, model, state, loads), qacc, bias)
+    bias_force(launch, model, state, frames, (axes, own), L.applied_wrench(launch, model, state, loads), qacc, bias)
     force = applied_force(launch, model, state, loads, frames, axes)
     launch(k.forces.missing_force, dim=(w, s.nv), inputs=[model.dof.armature, bias, qacc, force], outputs=[out])
 
@@ -288,7 +291,7 @@ def required_force(model: Model, state: State, loads: L.Loads, qacc: Array) -> A
 
 def _packed(launch: Any, model: Model, state: State, out: Any) -> None:
     frames = L.frame_poses(launch, model, state)
-    axes = L.dof_axes(launch, model, state, frames)
+    axes = L.both_axes(launch, model, state, frames)
     mass_matrix_launch(launch, model, state, frames, axes, model.dof.armature, out)
 
 

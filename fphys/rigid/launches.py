@@ -127,9 +127,9 @@ def frame_poses(launch: Any, model: Model, state: State, out: Frames | None = No
 
 
 def dof_axes(
-    launch: Any, model: Model, state: State, frames: Frames, out: Buffer | None = None, origin: Any = None
+    launch: Any, model: Model, state: State, frames: Frames, out: Buffer | None = None, own: bool = False
 ) -> Buffer:
-    """The motion that each dof causes, (world, nv, 6), about its tree's origin, or those of the frames ``origin``."""
+    """The motion that each dof causes, (world, nv, 6), about its tree's origin, or ``own``: about its body's."""
     s = model.structure
     k = modules(state.qpos)
     t = types(state.qpos)
@@ -140,7 +140,7 @@ def dof_axes(
         inputs=[
             lanes(s.nv),
             s.dof.joint,
-            dof_origin(model) if origin is None else origin,
+            s.body.frame[s.dof.body] if own else dof_origin(model),
             s.joint.type,
             s.joint.dof,
             s.joint.frame,
@@ -150,6 +150,11 @@ def dof_axes(
         outputs=[axes],
     )
     return axes
+
+
+def both_axes(launch: Any, model: Model, state: State, frames: Frames) -> tuple[Buffer, Buffer]:
+    """The motion that each dof causes, about its tree's origin and about its body's."""
+    return dof_axes(launch, model, state, frames), dof_axes(launch, model, state, frames, own=True)
 
 
 def frame_motion(

@@ -1,7 +1,8 @@
 """Newton-Euler dynamics of a tree of bodies.
 
 Forward: the mass matrix M by composite inertias and the generalised bias force b by the recursive
-Newton-Euler pass (Featherstone 2008, tables 6.2 and 5.1), both about the tree's reference point.
+Newton-Euler pass (Featherstone 2008, tables 6.2 and 5.1). Velocities are about the tree's origin, wrenches and centres
+of mass about each body's own: seen from far away, a light wrist's lever has no digits left in float32.
 
 Backward: the *virtual power* of the inertial and external loads. For virtual velocities l,
 P = l . (M a + b - J^T f) = sum over bodies of (motion of the body by l) . (wrench on the body), so
@@ -76,18 +77,15 @@ def body_loads(
     # Out:
     load_out: wp.array2d(dtype=wrench),
 ):
-    """Load of every body as a wrench about the tree's reference point."""
+    """Load of every body as a wrench about its own origin."""
     world, lane = wp.tid()
     for b in range(lane, body_frame.shape[0], lanes):
         f = body_frame[b]
         if b == 0:
             load_out[world, b] = wrench()
         else:
-            com = (
-                frame_pos[world, f]
-                + rotate(frame_quat[world, f], body_ipos[world, b])
-                - frame_pos[world, body_origin[b]]
-            )
+            lever = rotate(frame_quat[world, f], body_ipos[world, b])
+            com = frame_pos[world, f] - frame_pos[world, body_origin[b]] + lever
             axes = quat_mul(frame_quat[world, f], quat_unit(body_iquat[world, b]))
             load = body_load(
                 frame_vel[world, f],
@@ -104,7 +102,7 @@ def body_loads(
                 applied[world, b],
             )
             force = wp.spatial_bottom(load)
-            load_out[world, b] = spatial(wp.spatial_top(load) + wp.cross(com, force), force)
+            load_out[world, b] = spatial(wp.spatial_top(load) + wp.cross(lever, force), force)
 
 
 @wp.func
@@ -226,15 +224,20 @@ def body_inertia_power(
 def project_loads(
     # Structure:
     body_parent: wp.array(dtype=int),
+    body_frame: wp.array(dtype=int),
     dof_body: wp.array(dtype=int),
     # In:
+    frame_pos: wp.array2d(dtype=vec3),
     axis: wp.array2d(dtype=motion),
     load: wp.array2d(dtype=wrench),
     # Out:
     total_out: wp.array2d(dtype=wrench),
     force_out: wp.array2d(dtype=real),
 ):
-    """Generalised force of the loads: each body passes its subtree's load to its parent, each dof takes its share."""
+    """Generalised force of the loads: each body passes its subtree's load to its parent, each dof takes its share.
+
+    ``axis``: motion of each dof about its own body's origin.
+    """
     world = wp.tid()
     n = body_parent.shape[0]
     for b in range(n):
@@ -242,7 +245,12 @@ def project_loads(
     for i in range(n - 1):
         b = n - 1 - i
         p = body_parent[b]
-        total_out[world, p] = total_out[world, p] + total_out[world, b]
+        if p > 0:
+            force = wp.spatial_bottom(total_out[world, b])
+            r = frame_pos[world, body_frame[b]] - frame_pos[world, body_frame[p]]
+            total_out[world, p] = total_out[world, p] + spatial(
+                wp.spatial_top(total_out[world, b]) + wp.cross(r, force), force
+            )
     for d in range(dof_body.shape[0]):
         force_out[world, d] = wp.dot(axis[world, d], total_out[world, dof_body[d]])
 
@@ -258,7 +266,6 @@ def composite_inertia(
     # Structure:
     body_parent: wp.array(dtype=int),
     body_frame: wp.array(dtype=int),
-    body_origin: wp.array(dtype=int),
     dof_body: wp.array(dtype=int),
     dof_parent: wp.array(dtype=int),
     # Model:
@@ -279,46 +286,48 @@ def composite_inertia(
 ):
     """The mass matrix, packed lower triangle: M_ij = s_j . (composite inertia beyond i) s_i, armature on the diagonal.
 
-    A composite's inertia is kept about its own centre of mass: about a point far away, the inertia of a light wrist
-    would drown in that of its moment arm. Only entries of dofs on one branch are written: the others are zero.
+    A composite's inertia is kept about its own centre of mass, and that and ``axis`` about the body's own origin:
+    about a point far away, the inertia of a light wrist would drown in that of its moment arm. Only entries of dofs
+    on one branch are written: the others are zero.
     """
     world = wp.tid()
     n = body_parent.shape[0]
     for b in range(n):
-        f = body_frame[b]
-        com = frame_pos[world, f] + rotate(frame_quat[world, f], body_ipos[world, b]) - frame_pos[world, body_origin[b]]
         mass_out[world, b] = body_mass[world, b]
-        com_out[world, b] = body_mass[world, b] * com
+        com_out[world, b] = body_mass[world, b] * rotate(frame_quat[world, body_frame[b]], body_ipos[world, b])
     for i in range(n - 1):
         b = n - 1 - i
         p = body_parent[b]
         if p > 0:
+            r = frame_pos[world, body_frame[b]] - frame_pos[world, body_frame[p]]
             mass_out[world, p] = mass_out[world, p] + mass_out[world, b]
-            com_out[world, p] = com_out[world, p] + com_out[world, b]
+            com_out[world, p] = com_out[world, p] + com_out[world, b] + mass_out[world, b] * r
     for b in range(n):
         f = body_frame[b]
-        com = frame_pos[world, f] + rotate(frame_quat[world, f], body_ipos[world, b]) - frame_pos[world, body_origin[b]]
-        r = rotation(quat_mul(frame_quat[world, f], quat_unit(body_iquat[world, b])))
+        axes = rotation(quat_mul(frame_quat[world, f], quat_unit(body_iquat[world, b])))
         com_out[world, b] = com_out[world, b] / wp.max(mass_out[world, b], TINY)
-        offset = com - com_out[world, b]
-        own = r * wp.diag(body_inertia[world, b]) * wp.transpose(r)
+        offset = rotate(frame_quat[world, f], body_ipos[world, b]) - com_out[world, b]
+        own = axes * wp.diag(body_inertia[world, b]) * wp.transpose(axes)
         inertia_out[world, b] = own + body_mass[world, b] * arm(offset)
     for i in range(n - 1):
         b = n - 1 - i
         p = body_parent[b]
         if p > 0:
-            offset = com_out[world, b] - com_out[world, p]
+            r = frame_pos[world, body_frame[b]] - frame_pos[world, body_frame[p]]
+            offset = com_out[world, b] + r - com_out[world, p]
             inertia_out[world, p] = inertia_out[world, p] + inertia_out[world, b] + mass_out[world, b] * arm(offset)
     for d in range(dof_body.shape[0]):
         b = dof_body[d]
         c = com_out[world, b]
         w = wp.spatial_top(axis[world, d])
         momentum = mass_out[world, b] * (wp.spatial_bottom(axis[world, d]) + wp.cross(w, c))
-        spin = inertia_out[world, b] * w
+        spin = inertia_out[world, b] * w + wp.cross(c, momentum)
         j = d
         while j >= 0:
-            u = wp.spatial_top(axis[world, j])
-            v = wp.spatial_bottom(axis[world, j]) + wp.cross(u, c)
-            matrix_out[world, lower(d, j)] = wp.dot(u, spin) + wp.dot(v, momentum)
+            p = dof_body[j]
+            if p != b:  # about the next body's origin
+                spin += wp.cross(frame_pos[world, body_frame[b]] - frame_pos[world, body_frame[p]], momentum)
+                b = p
+            matrix_out[world, lower(d, j)] = wp.dot(axis[world, j], spatial(spin, momentum))
             j = dof_parent[j]
         matrix_out[world, lower(d, d)] = matrix_out[world, lower(d, d)] + dof_armature[world, d]

@@ -38,10 +38,11 @@ class Start(NamedTuple):
 
 @functools.cache
 def along(name: str, count: int, seed: int = 0) -> Start:
-    """States in contact along MuJoCo's trajectories under random actions; where cones are elliptic, in a quarter at
-    least a contact slides."""
+    """States in contact along MuJoCo's trajectories under random actions; where cones are elliptic and there is
+    friction, in a quarter at least a contact slides."""
     m = corpus.case(name).structure.source
-    few = max(1, count // 4) if m.opt.cone == mujoco.mjtCone.mjCONE_ELLIPTIC else 0
+    slippery = m.opt.cone == mujoco.mjtCone.mjCONE_ELLIPTIC and (m.geom_condim > 1).any()
+    few = max(1, count // 4) if slippery else 0
     rng, d, rows, sliding = np.random.default_rng(seed), mujoco.MjData(m), [], []
     while len(rows) < count or sum(sliding) < few:
         begin(name, m, d, rng)

@@ -70,7 +70,7 @@ STEPS = [
 
 @pytest.mark.parametrize(("name", "integrator"), STEPS)
 def test_gradient_of_a_step_by_every_leaf(name: str, integrator: str, full: bool):
-    """A long step, so that forces show in the velocities."""
+    """A long step, so that forces show in the velocities; the widest difference is for those that hardly do."""
 
     def step(model: Any, state: Any, ctrl: Any, wrench: Any, force: Any) -> Any:
         after = fphys.step(model, state, ctrl, wrench, force)
@@ -78,7 +78,7 @@ def test_gradient_of_a_step_by_every_leaf(name: str, integrator: str, full: bool
 
     model, *rest = arguments(case(name, integrator), worlds=1)
     model = with_leaves(model, {"opt.timestep": jnp.full(1, 0.004)})
-    check(step, (model, *rest), directions=16 if full else 3)
+    check(step, (model, *rest), directions=16 if full else 3, steps=(1e-4, 1e-5, 1e-6, 1e-7))
 
 
 @pytest.mark.parametrize(

@@ -17,12 +17,18 @@ ROUNDING = 64 * np.finfo(float).eps
 """What rounding may have done to 1 - cos² t."""
 
 
-def levelled(m: mujoco.MjModel, row: Row) -> tuple[Row, float]:
-    """The answer with the heights of such rims computed without cancellation, and by how much that moved one [m]."""
-    d, moved = mujoco.MjData(m), 0.0
+def at(m: mujoco.MjModel, row: Row) -> mujoco.MjData:
+    """MuJoCo in a state."""
+    d = mujoco.MjData(m)
     for name in ("qpos", "qvel", "act", "ctrl", "mocap_pos"):
         getattr(d, name)[:] = getattr(row, name)
     mujoco.mj_forward(m, d)
+    return d
+
+
+def levelled(m: mujoco.MjModel, row: Row) -> tuple[Row, float]:
+    """The answer with the heights of such rims computed without cancellation, and by how much that moved one [m]."""
+    d, moved = at(m, row), 0.0
     for i, (plane, cylinder) in enumerate(d.contact.geom):
         if (m.geom_type[plane], m.geom_type[cylinder]) != (PLANE, CYLINDER):
             continue
@@ -42,14 +48,17 @@ def levelled(m: mujoco.MjModel, row: Row) -> tuple[Row, float]:
         assert abs(distance - d.contact.dist[i]) <= radius * ROUNDING / sine, "more than rounding"
         moved = max(moved, abs(distance - d.contact.dist[i]))
         d.contact.dist[i], d.contact.pos[i] = distance, centre + turn @ rim[k] - 0.5 * distance * normal
-    if not moved:
-        return row, 0.0
+    return (solved_again(m, d, row), moved) if moved else (row, 0.0)
+
+
+def solved_again(m: mujoco.MjModel, d: mujoco.MjData, row: Row) -> Row:
+    """MuJoCo's answer with the contacts that ``d`` now holds."""
     assert m.opt.integrator == mujoco.mjtIntegrator.mjINT_EULER
     for part in (mujoco.mj_makeConstraint, mujoco.mj_projectConstraint, mujoco.mj_referenceConstraint):
         part(m, d)
     mujoco.mj_fwdConstraint(m, d)
     c = d.contact
-    contacts = Touch(c.geom.copy(), c.dist.copy(), c.pos.copy(), row.contacts.frame, forces(m, d))
+    contacts = Touch(c.geom.copy(), c.dist.copy(), c.pos.copy(), c.frame.reshape(-1, 3, 3).copy(), forces(m, d))
     qacc = d.qacc.copy()
     mujoco.mj_Euler(m, d)
-    return row._replace(qacc=qacc, after=d.qvel.copy(), contacts=contacts), moved
+    return row._replace(qacc=qacc, after=d.qvel.copy(), contacts=contacts)

@@ -30,14 +30,12 @@ QUICK = {
     "limit of a spatial tendon",
     "weld",
 }
-SINGLE = {"ant", "elliptic cone, condim 4", "pyramidal cone, condim 6"}
+SINGLE = {"ant", "arm-urdf", "elliptic cone, condim 4", "pyramidal cone, condim 6"}
 GRAZING = 1e-12
 """A contact so near the distance at which it is made is there or not by rounding [m]."""
 CAUSE = {"gymnasium-point": 1.0}
 """Share of states that rounding may leave out, where it is more than 1 %: point.xml's ball rests on its plane at a
 distance of zero, exactly, in every state (the same file with its floor raised takes its place)."""
-MISSED = {"arm-urdf": "float32: median 1.4e-5; this arm's mass matrix has a condition of 1e5"}
-"""Bars of float32 that are not reached."""
 
 
 class Answer(NamedTuple):
@@ -68,12 +66,7 @@ def marked(quick: set[str]) -> list[Any]:
 
 
 def marked_single() -> list[Any]:
-    params = [p for p in marked(SINGLE) if p.values[0] != "gymnasium-point"]
-    missed = {name: pytest.mark.xfail(reason=reason, strict=True) for name, reason in MISSED.items()}
-    return [
-        pytest.param(*p.values, marks=[*p.marks, *([missed[p.values[0]]] if p.values[0] in missed else [])])
-        for p in params
-    ]
+    return [p for p in marked(SINGLE) if p.values[0] != "gymnasium-point"]
 
 
 def loaded(name: str) -> None:

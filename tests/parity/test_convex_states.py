@@ -5,7 +5,6 @@ for them. Two hulls have no curved surface, and agree to rounding.
 """
 
 import copy
-import functools
 from typing import Any
 
 import mujoco
@@ -16,7 +15,8 @@ from fphys.model.pairs import CAPSULE, CYLINDER, PLANE
 from fphys.rigid.collision import detection_distance
 
 from .corpus import CONVEX, Row, answer, case, searched, states, strict
-from .test_contact_states import compare, error, ours
+from .rims import at, solved_again
+from .test_contact_states import compare, error, nearest, ours
 
 NORMALS = 3e-5
 """Largest error of MuJoCo's normals in these states: measured 1.3e-5."""
@@ -24,6 +24,10 @@ AGREE = 0.88
 """Share of states in which flat sides make the same accelerations; measured 0.9 to 1."""
 COUNTED = 0.8
 """Share of states that none of the causes below leaves out."""
+POINTS = 2e-6
+"""Largest error of its points [m]: measured 8.8e-7."""
+ALIGNED = 0.996
+"""Cosine between normals that MuJoCo takes for one, where it gives a pair several contacts."""
 TURNED = "MuJoCo's edge or line is that of its single contact's normal, its normal that of a face"
 ORDER = "MuJoCo's contacts depend on the order of the geoms"
 
@@ -75,6 +79,24 @@ def last_first(text: str) -> str:
     return (text[:start] + text[end:]).replace("</worldbody>", f"<body>{text[start:end]}</body></worldbody>")
 
 
+def with_ours(name: str, row: Row, info: Any, w: int) -> Row:
+    """MuJoCo's answer from contacts that lie where ours do, which is within the error of its search."""
+    g, m = case(name).structure.geom, case(name).structure.source
+    d, here = at(m, row), np.flatnonzero(info.contacts.pair[w] >= 0)
+    mine = np.sort(g.pair[info.contacts.pair[w][here]], 1)
+    for key in np.unique(mine, axis=0):
+        i = here[(mine == key).all(1)]
+        j = np.flatnonzero((np.sort(d.contact.geom, 1) == key).all(1))
+        assert len(i) == len(j)
+        j = j[nearest(info.contacts.pos[w][i], d.contact.pos[j])]
+        pos, frame, distance = info.contacts.pos[w][i], info.contacts.frame[w][i], info.contacts.distance[w][i]
+        assert np.abs(d.contact.dist[j] - distance).max() < 1e-11, "the depth is known to MuJoCo's tolerance"
+        assert np.abs(d.contact.pos[j] - pos).max() < POINTS
+        assert np.abs(d.contact.frame[j] - frame.reshape(-1, 9)).max() < NORMALS
+        d.contact.dist[j], d.contact.pos[j], d.contact.frame[j] = distance, pos, frame.reshape(-1, 9)
+    return solved_again(m, d, row)
+
+
 @pytest.mark.parametrize("name", list(CONVEX))
 def test_flat_sides(name: str, full: bool):
     """Where nothing is amiss with MuJoCo's own contacts, ours make the same accelerations."""
@@ -86,7 +108,10 @@ def test_flat_sides(name: str, full: bool):
     print(f"  {counted.mean():.1%} that count, of which {agree[counted].mean():.2%} agree; left out, and disagree:")
     for why in set(causes) - {""}:
         print(f"  {why}: {np.mean(causes == why):.1%}, {np.mean((causes == why) & ~agree):.1%}")
-    print(*(f"  state {w}: {errors[w]:.1e}, no cause found" for w in np.flatnonzero(counted & ~agree)), sep="\n")
+    rows, rest = states(name, len(errors)), np.flatnonzero(counted & ~agree).tolist()
+    exact = {w: error(answer.qacc[[w]], with_ours(name, rows[w], answer.info, w).qacc[None])[0] for w in rest}
+    print(*(f"  state {w}: {errors[w]:.1e}; from our points and normals {e:.1e}" for w, e in exact.items()), sep="\n")
+    assert all(e < 1e-9 for e in exact.values())
     assert agree[counted].mean() >= 0.99 and counted.mean() >= COUNTED
     assert agree.mean() >= AGREE
     assert np.isfinite(answer.qacc).all()
@@ -112,30 +137,34 @@ def pushing(name: str, count: int) -> list[Any]:
     return rows
 
 
-@functools.cache
-def pusher(count: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Of each state: the error, whether the contacts are the same, and whether nothing is amiss with MuJoCo's own."""
+def contradicts(name: str, row: Row) -> bool:
+    """Whether MuJoCo's contacts of a pair lie along another normal than the one along which it says that the pair is
+    least deep, apart by more than its own tolerance."""
+    m = case(name).structure.source
+    single = copy.copy(m)
+    single.opt.disableflags |= int(mujoco.mjtDisableBit.mjDSBL_MULTICCD)
+    alone, all_ = answer(single, row).contacts, row.contacts
+    same = (np.sort(alone.geom, 1)[:, None] == np.sort(all_.geom, 1)).all(2)
+    cosine = np.einsum("ik,jk->ij", alone.frame[:, 0], all_.frame[:, 0])
+    searched_for = ~(m.geom_type[alone.geom] == PLANE).any(1)
+    return bool((same & (cosine < ALIGNED))[searched_for].any())
+
+
+@pytest.mark.extra("gymnasium")
+def test_the_pusher_touches_its_object(full: bool):
+    """As many contacts in 99 % of the states, or in all but five times those in which MuJoCo contradicts itself."""
     name = "gymnasium-pusher_v5"
-    rows = pushing(name, count)
+    rows = pushing(name, 500 if full else 60)
     found = ours(name, rows)
     reach = np.asarray(detection_distance(case(name)))[0]
-    same = [compare(name, row, found.info, w, reach).same for w, row in enumerate(rows)]
+    same = np.array([compare(name, row, found.info, w, reach).same for w, row in enumerate(rows)])
     errors = error(found.qacc, np.array([row.qacc for row in rows]))
-    return errors, np.array(same), np.array(left_out(name, rows)) == ""
-
-
-@pytest.mark.extra("gymnasium")
-def test_the_pusher_touches_its_object(full: bool, request: pytest.FixtureRequest):
-    if full:  # as many contacts in 97 % of the states: an edge of MuJoCo's follows a normal that the contact has not
-        request.applymarker(pytest.mark.xfail(strict=True, reason="not in 99 % of all states, see the test below"))
-    errors, same, _ = pusher(500 if full else 60)
-    assert np.mean(same) >= 0.99
-    assert np.median(errors) < 1e-8 and np.quantile(errors, 0.99) < NORMALS
-
-
-@pytest.mark.extra("gymnasium")
-def test_the_pusher_where_mujocos_contacts_agree_with_one_another(full: bool):
-    errors, same, counted = pusher(500 if full else 60)
-    print(f"pusher: {counted.mean():.1%} count; MuJoCo's normal is not its single contact's in the others")
-    assert counted.mean() >= 0.9
-    assert np.mean(same[counted]) >= 0.99 and np.quantile(errors[counted], 0.99) < NORMALS
+    apart = np.array([contradicts(name, row) for row in rows])
+    print(f"pusher: as many contacts in {same.mean():.1%}; MuJoCo contradicts itself in {apart.mean():.1%};")
+    print(
+        f"  as many in {same[~apart].mean():.2%} of the others; errors {np.quantile(errors[~apart], 0.99):.1e} at 99 %"
+    )
+    assert np.mean(~same) <= max(0.01, 5 * apart.mean())
+    assert apart.mean() <= 0.05, "the oracle is too blunt to judge anything"
+    assert np.mean(same[~apart]) >= 0.99
+    assert np.median(errors) < 1e-8 and np.quantile(errors[~apart], 0.99) < NORMALS
