@@ -215,6 +215,8 @@ def test_list_runs_nothing(capsys):
 
 def test_worlds(tmp_path):
     assert [r["worlds"] for r in run(tmp_path, [RIGHT])[1]["results"]] == [1, 4]  # quick: at most 64
+    large = dataclasses.replace(RIGHT, worlds=(4096,))
+    assert [r["worlds"] for r in run(tmp_path, [large])[1]["results"]] == [64]
     assert [r["worlds"] for r in run(tmp_path, [RIGHT], worlds=(3, 100))[1]["results"]] == [3, 100]
     assert [r["worlds"] for r in run(tmp_path, CASES[-1:], worlds=(3, 100))[1]["results"]] == [1]
 

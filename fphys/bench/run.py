@@ -122,9 +122,13 @@ def groups(cases: Iterable[Case]) -> list[list[Case]]:
 
 def _by_worlds(group: list[Case], asked: Sequence[int] | None, most: int | None) -> list[tuple[int, list[Case]]]:
     """For each number of worlds, the cases of the group to run with it."""
-    counts = {case.name: (tuple(asked) if asked else case.worlds) if case.worlds else (1,) for case in group}
-    every = sorted({count for each in counts.values() for count in each if most is None or asked or count <= most})
-    return [(count, [case for case in group if count in counts[case.name]]) for count in every]
+    limit = most if most is not None and not asked else sys.maxsize
+
+    def own(case: Case) -> set[int]:
+        return ({n for n in asked or case.worlds if n <= limit} or {limit}) if case.worlds else {1}
+
+    counts = {case.name: own(case) for case in group}
+    return [(n, [case for case in group if n in counts[case.name]]) for n in sorted(set().union(*counts.values()))]
 
 
 def _progress(text: str) -> None:
