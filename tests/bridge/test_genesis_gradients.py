@@ -136,7 +136,7 @@ def test_what_is_no_scene(monkeypatch):
     with pytest.raises(TypeError, match=r"scene is str, wanted is genesis\.Scene"):
         as_jax("scene", lambda x: x)
     monkeypatch.setitem(sys.modules, "genesis", None)
-    with pytest.raises(MissingDependencyError, match=r"fphys\[genesis\]"):
+    with pytest.raises(MissingDependencyError, match=r'install -e "\.\[genesis\]"'):
         as_jax("scene", lambda x: x)
 
 
