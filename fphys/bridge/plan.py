@@ -66,12 +66,13 @@ class Arena:
 
 
 def plan_forward(record: Recorder, inputs: list[Buffer], outputs: list[Buffer]) -> tuple[Plan, int]:
-    """The plan of the operation itself, and the bytes of scratch it needs."""
+    """The plan of the operation itself, without launches of which nothing comes, and the bytes of scratch it needs."""
     arena = Arena(len(inputs) + len(outputs))
+    launches = [(launch, False) for launch in _needed(record.launches, set(outputs))]
+    used = {a for launch, _ in launches for a in launch.args if isinstance(a, Buffer)}
     values = {b: Place(i) for i, b in enumerate([*inputs, *outputs])}
-    values |= {b: arena.place(b) for b in record.buffers}
-    clears = [(values[b], b) for b in record.zeroed]
-    launches = [(launch, False) for launch in record.launches]
+    values |= {b: arena.place(b) for b in record.buffers if b in used}
+    clears = [(values[b], b) for b in record.zeroed if b in values]
     return _plan(record, values, {}, clears, [], launches, arena), arena.size
 
 
@@ -112,6 +113,16 @@ def _plan(
     used = sum(b.row_bytes for places in (values, adjoints) for b in places if not b.shared)
     blocks = num_blocks(record.worlds, used)
     return Plan(record.name, record.worlds, blocks, values, adjoints, clears, copies, launches, arena.index)
+
+
+def _needed(launches: list[Launch], wanted: set[Buffer]) -> list[Launch]:
+    """The launches on which the wanted buffers depend, in their order."""
+    kept: list[Launch] = []
+    for launch in reversed(launches):
+        if not wanted.isdisjoint(launch.outputs):
+            kept.append(launch)
+            wanted |= {a for a in launch.args if isinstance(a, Buffer)}
+    return kept[::-1]
 
 
 def _is_read(launch: Launch, launches: list[Launch]) -> bool:

@@ -1,4 +1,4 @@
-"""Which launches a backward pass runs again: those whose values it needs, and no other."""
+"""Which launches a pass runs: forward those on which its outputs depend, and backward those whose values it needs."""
 
 from typing import Any
 
@@ -88,3 +88,23 @@ def test_an_adjoint_by_hand_says_what_it_reads(kernel: Any, value: Any, again: l
     np.testing.assert_allclose(op(x), value(np.asarray(x)), rtol=1e-14)
     check_grads(op, (x,), tol=1e-7)
     assert [launch.kernel.key for launch, adjoint in plans[0][0].launches if not adjoint] == again
+
+
+def test_launches_of_which_nothing_comes_are_left_out(monkeypatch: Any):
+    """Neither one that nobody reads, nor one that only it reads; what they would write has no memory."""
+    plans = []
+    build = bridge_op.plan_forward
+    monkeypatch.setattr(bridge_op, "plan_forward", lambda *args: plans.append(build(*args)) or plans[-1])
+
+    def launches(launch: Any, x: Any, y: Any) -> None:
+        kept, first, second = (launch.scratch(x.shape, f64, zeroed=True) for _ in range(3))
+        for kernel, given, out in ((square, x, first), (square, x, kept), (exponential, first, second)):
+            launch(kernel, dim=x.shape, inputs=[given], outputs=[out])
+        launch(exponential, dim=x.shape, inputs=[kept], outputs=[y])
+
+    op = warp_op(launches, outputs=lambda x: x, zeroed=False, differentiable=False, name="of which one")
+    x = jnp.asarray(np.random.default_rng(0).normal(size=(3, 4)))
+    np.testing.assert_allclose(op(x), np.exp(np.square(np.asarray(x))), rtol=1e-14)
+    plan, scratch = plans[0]
+    assert [launch.kernel.key for launch, _ in plan.launches] == ["square", "exponential"]
+    assert len(plan.clears) == 1 and scratch == 128  # one array of 96 bytes, aligned
