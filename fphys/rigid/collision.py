@@ -123,16 +123,20 @@ def detect(
     )
 
 
-def geometry(launch: Any, model: Model, state: State, ids: Any, poses: L.Frames, out: list[Any]) -> None:
-    """Distance, position and frame of every contact of a set ``ids``: (pair, feature, ...), each (world, contact)."""
+def geometry(launch: Any, model: Model, state: State, ids: Any, frames: L.Frames, out: list[Any]) -> None:
+    """Distance, position and frame of every contact of a set ``ids``: (pair, feature, ...), each (world, contact).
+
+    Of the geoms that touch it finds the poses itself: they are few.
+    """
     s = model.structure
     lanes = L.lanes(ids[0].shape[1])
     launch(
         kernels(state.qpos.dtype, "rigid.collision").contact_geometry,
         dim=(launch.worlds, lanes),
         inputs=[lanes, s.geom.pair, slots(s.geom.pair, s.geom.type).source, s.geom.type, _numbers(model)]
-        + [*_parts(model, state), s.geom.grid, model.geom.size, model.hfield.size, model.hfield.data]
-        + [ids[0], ids[1], *poses],
+        + [*_parts(model, state), s.geom.grid, s.geom.body, s.body.frame]
+        + [model.geom.pos, model.geom.quat, model.geom.size, model.hfield.size, model.hfield.data]
+        + [ids[0], ids[1], *frames],
         outputs=out,
     )
 
@@ -274,8 +278,7 @@ _detect_op = warp_op(_detect, _detect_shapes, differentiable=False, zeroed=False
 
 
 def _geometry(launch: Any, model: Model, state: State, ids: Any, *outs: Any) -> None:
-    poses = geom_poses(launch, model, state, L.frame_poses(launch, model, state))
-    geometry(launch, model, state, ids, poses, list(outs))
+    geometry(launch, model, state, ids, L.frame_poses(launch, model, state), list(outs))
 
 
 def _geometry_shapes(_: Model, state: State, ids: Any) -> tuple[Any, ...]:

@@ -92,7 +92,7 @@ def _set_up(
         [*ids, row, status],
     )
     contacts = Contacts(*ids, *(launch.scratch(dim, kind) for kind in (t.real, t.vec3, t.mat33)))
-    geometry(launch, model, state, ids, poses, list(contacts[2:]))
+    geometry(launch, model, state, ids, frames, list(contacts[2:]))
     room = row_capacity(model, state) if kept is None else dim[1] * int(pair_rows(model).max(initial=0))
     rows = _rows(launch, model, state, given, contacts, row, (frames, axes, velocity), room)
     return L.Setting(frames, axes, contacts, row, rows)
@@ -237,7 +237,7 @@ def _power(
     limit_power(launch, model, state, (qacc, trial), tendons, rates, outs)
     if _capacity(ids):
         shapes = [launch.scratch(ids[0].shape, kind) for kind in (t.real, t.vec3, t.mat33)]
-        geometry(launch, model, state, ids, geom_poses(launch, model, state, parts.frames), shapes)
+        geometry(launch, model, state, ids, parts.frames, shapes)
         relative = (parts.frames, parts.velocity, parts.linear, parts.trial)
         contact_power(launch, model, state, given.pairs, ids[0], shapes, relative, outs.pop(0))
         if adheres(model, loads):

@@ -25,6 +25,18 @@ CONTACT_OVERFLOW = wp.constant(8)
 CONSTRAINT_OVERFLOW = wp.constant(16)
 
 
+@wp.func
+def geom_place(frame_pos: vec3, frame_quat: quat, geom_pos: vec3) -> vec3:
+    """Position of a geom that is fixed in a frame."""
+    return frame_pos + rotate(frame_quat, geom_pos)
+
+
+@wp.func
+def geom_turn(frame_quat: quat, geom_quat: quat) -> quat:
+    """Orientation of a geom that is fixed in a frame."""
+    return quat_mul(frame_quat, quat_unit(geom_quat))
+
+
 @wp.kernel
 def geom_poses(
     # Structure:
@@ -45,8 +57,8 @@ def geom_poses(
     world, lane = wp.tid()
     for g in range(lane, geom_body.shape[0], lanes):
         f = body_frame[geom_body[g]]
-        pos_out[world, g] = frame_pos[world, f] + rotate(frame_quat[world, f], geom_pos[world, g])
-        quat_out[world, g] = quat_mul(frame_quat[world, f], quat_unit(geom_quat[world, g]))
+        pos_out[world, g] = geom_place(frame_pos[world, f], frame_quat[world, f], geom_pos[world, g])
+        quat_out[world, g] = geom_turn(frame_quat[world, f], geom_quat[world, g])
 
 
 @wp.kernel(enable_backward=False)
@@ -136,15 +148,19 @@ def contact_geometry(
     hull_part: wp.array(dtype=int),
     hull_corner: wp.array2d(dtype=vec3),
     geom_grid: wp.array2d(dtype=int),
+    geom_body: wp.array(dtype=int),
+    body_frame: wp.array(dtype=int),
     # Model:
+    geom_pos: wp.array2d(dtype=vec3),
+    geom_quat: wp.array2d(dtype=quat),
     geom_size: wp.array2d(dtype=vec3),
     hfield_size: wp.array2d(dtype=vec4),
     hfield_data: wp.array2d(dtype=real),
     # In:
     contact_pair: wp.array2d(dtype=int),
     contact_feature: wp.array2d(dtype=int),
-    geom_pos: wp.array2d(dtype=vec3),
-    geom_quat: wp.array2d(dtype=quat),
+    frame_pos: wp.array2d(dtype=vec3),
+    frame_quat: wp.array2d(dtype=quat),
     # Out:
     distance_out: wp.array2d(dtype=real),
     pos_out: wp.array2d(dtype=vec3),
@@ -157,10 +173,12 @@ def contact_geometry(
         if p >= 0:
             a = pair[p, 0]
             b = pair[p, 1]
-            q1 = geom_quat[world, a]
-            q2 = geom_quat[world, b]
-            p1 = geom_pos[world, a]
-            p2 = geom_pos[world, b]
+            f1 = body_frame[geom_body[a]]
+            f2 = body_frame[geom_body[b]]
+            q1 = geom_turn(frame_quat[world, f1], geom_quat[world, a])
+            q2 = geom_turn(frame_quat[world, f2], geom_quat[world, b])
+            p1 = geom_place(frame_pos[world, f1], frame_quat[world, f1], geom_pos[world, a])
+            p2 = geom_place(frame_pos[world, f2], frame_quat[world, f2], geom_pos[world, b])
             s1 = geom_size[world, a]
             s2 = geom_size[world, b]
             f = contact_feature[world, c]

@@ -12,20 +12,20 @@ that its derivatives are those of l . r, without forming r: one sweep outwards, 
 import warp as wp
 
 from .._precision import mat33, motion, quat, real, vec3, vec6, wrench
-from ..math import lower, quat_mul, quat_unit, rotate, rotate_back, rotation, spatial
+from ..math import lower, quat_mul, quat_unit, rotate, rotation, spatial
 from .fluid import TINY, fluid_wrench
 
 
 @wp.func
-def newton_euler(vel: motion, acc: motion, com: vec3, axes: quat, mass: real, inertia: vec3) -> wrench:
-    """Wrench at the centre of mass that moves a body: f = m a_c, n = I al + w x I w."""
+def newton_euler(vel: motion, acc: motion, com: vec3, axes: mat33, mass: real, inertia: vec3) -> tuple[vec3, vec3]:
+    """Torque and force at the centre of mass that move a body: n = I al + w x I w, in principal axes, f = m a_c."""
     w = wp.spatial_top(vel)
     al = wp.spatial_top(acc)
     v_c = wp.spatial_bottom(vel) + wp.cross(w, com)
     a_c = wp.spatial_bottom(acc) + wp.cross(al, com) + wp.cross(w, v_c)
-    spin = rotate(axes, wp.cw_mul(inertia, rotate_back(axes, w)))
-    turn = rotate(axes, wp.cw_mul(inertia, rotate_back(axes, al)))
-    return spatial(turn + wp.cross(w, spin), mass * a_c)
+    spin = w * axes
+    turn = wp.cw_mul(inertia, al * axes) + wp.cross(spin, wp.cw_mul(inertia, spin))
+    return axes * turn, mass * a_c
 
 
 @wp.func
@@ -33,7 +33,7 @@ def body_load(
     vel: motion,
     acc: motion,
     com: vec3,
-    axes: quat,
+    axes: mat33,
     mass: real,
     inertia: vec3,
     gravcomp: real,
@@ -42,14 +42,16 @@ def body_load(
     density: real,
     viscosity: real,
     applied: vec6,
-) -> wrench:
-    """Wrench at the centre of mass that the joints must supply: inertia less external loads."""
-    load = newton_euler(vel, acc, com, axes, mass, inertia)
-    load += spatial(vec3(), gravity * (mass * gravcomp))
-    load -= spatial(vec3(applied[3], applied[4], applied[5]), vec3(applied[0], applied[1], applied[2]))
+) -> tuple[vec3, vec3]:
+    """Torque and force at the centre of mass that the joints must supply: inertia less external loads."""
+    torque, force = newton_euler(vel, acc, com, axes, mass, inertia)
+    torque -= vec3(applied[3], applied[4], applied[5])
+    force += gravity * (mass * gravcomp) - vec3(applied[0], applied[1], applied[2])
     if mass > TINY and (density > real(0.0) or viscosity > real(0.0)):
-        load -= fluid_wrench(vel, com, axes, mass, inertia, wind, density, viscosity)
-    return load
+        drag = fluid_wrench(vel, com, axes, mass, inertia, wind, density, viscosity)
+        torque -= wp.spatial_top(drag)
+        force -= wp.spatial_bottom(drag)
+    return torque, force
 
 
 @wp.kernel(enable_backward=False)
@@ -86,8 +88,8 @@ def body_loads(
         else:
             lever = rotate(frame_quat[world, f], body_ipos[world, b])
             com = frame_pos[world, f] - frame_pos[world, body_origin[b]] + lever
-            axes = quat_mul(frame_quat[world, f], quat_unit(body_iquat[world, b]))
-            load = body_load(
+            axes = rotation(quat_mul(frame_quat[world, f], quat_unit(body_iquat[world, b])))
+            torque, force = body_load(
                 frame_vel[world, f],
                 frame_acc[world, f],
                 com,
@@ -101,16 +103,15 @@ def body_loads(
                 viscosity[world],
                 applied[world, b],
             )
-            force = wp.spatial_bottom(load)
-            load_out[world, b] = spatial(wp.spatial_top(load) + wp.cross(lever, force), force)
+            load_out[world, b] = spatial(torque + wp.cross(lever, force), force)
 
 
 @wp.func
-def inertia_power(rate: motion, trial: motion, com: vec3, axes: quat, mass: real, inertia: vec3) -> real:
+def inertia_power(rate: motion, trial: motion, com: vec3, axes: mat33, mass: real, inertia: vec3) -> real:
     """A body's share of l . M a: motion by l times momentum by a."""
     x = wp.spatial_top(rate)
     y = wp.spatial_top(trial)
-    turn = wp.dot(rotate_back(axes, y), wp.cw_mul(inertia, rotate_back(axes, x)))
+    turn = wp.dot(y * axes, wp.cw_mul(inertia, x * axes))
     u = wp.spatial_bottom(rate) + wp.cross(x, com)
     v = wp.spatial_bottom(trial) + wp.cross(y, com)
     return turn + mass * wp.dot(u, v)
@@ -150,19 +151,18 @@ def body_power(
     for b in range(lane, body_frame.shape[0], lanes):
         f = body_frame[b]
         if b > 0:
-            com = (
-                frame_pos[world, f]
-                + rotate(frame_quat[world, f], body_ipos[world, b])
-                - frame_pos[world, body_origin[b]]
-            )
-            axes = quat_mul(frame_quat[world, f], quat_unit(body_iquat[world, b]))
-            load = body_load(
+            q = frame_quat[world, f]
+            com = frame_pos[world, f] + rotate(q, body_ipos[world, b]) - frame_pos[world, body_origin[b]]
+            axes = rotation(quat_mul(q, quat_unit(body_iquat[world, b])))
+            mass = body_mass[world, b]
+            inertia = body_inertia[world, b]
+            torque, force = body_load(
                 frame_vel[world, f],
                 frame_acc[world, f],
                 com,
                 axes,
-                body_mass[world, b],
-                body_inertia[world, b],
+                mass,
+                inertia,
                 body_gravcomp[world, b],
                 gravity[world],
                 wind[world],
@@ -170,18 +170,12 @@ def body_power(
                 viscosity[world],
                 applied[world, b],
             )
-            w = wp.spatial_top(frame_trial[world, f])
-            v = wp.spatial_bottom(frame_trial[world, f]) + wp.cross(w, com)
-            p = wp.dot(w, wp.spatial_top(load)) + wp.dot(v, wp.spatial_bottom(load))
+            trial = frame_trial[world, f]
+            w = wp.spatial_top(trial)
+            v = wp.spatial_bottom(trial) + wp.cross(w, com)
+            p = wp.dot(w, torque) + wp.dot(v, force)
             if slowed != 0:
-                p += inertia_power(
-                    frame_change[world, f],
-                    frame_trial_change[world, f],
-                    com,
-                    axes,
-                    body_mass[world, b],
-                    body_inertia[world, b],
-                )
+                p += inertia_power(frame_change[world, f], frame_trial_change[world, f], com, axes, mass, inertia)
             power_out[world, b] = p
 
 
@@ -214,7 +208,7 @@ def body_inertia_power(
                 + rotate(frame_quat[world, f], body_ipos[world, b])
                 - frame_pos[world, body_origin[b]]
             )
-            axes = quat_mul(frame_quat[world, f], quat_unit(body_iquat[world, b]))
+            axes = rotation(quat_mul(frame_quat[world, f], quat_unit(body_iquat[world, b])))
             power_out[world, b] = inertia_power(
                 frame_rate[world, f], frame_trial[world, f], com, axes, body_mass[world, b], body_inertia[world, b]
             )

@@ -2,8 +2,8 @@
 
 import warp as wp
 
-from .._precision import motion, quat, real, vec2, vec3, vec6, wrench
-from ..math import lower, quat_mul, quat_unit, rotate, rotate_back, spatial
+from .._precision import mat33, motion, quat, real, vec2, vec3, vec6, wrench
+from ..math import lower, quat_mul, quat_unit, rotate, rotation, spatial
 from .dense import copy_packed
 
 TINY = wp.constant(real(1.0e-15))
@@ -44,16 +44,16 @@ def viscous_coefficients(box: vec3, viscosity: real) -> vec2:
 
 
 @wp.func
-def local_motion(vel: motion, com: vec3, axes: quat, wind: vec3) -> motion:
+def local_motion(vel: motion, com: vec3, axes: mat33, wind: vec3) -> motion:
     """Velocity relative to the medium, at the centre of mass, in the body's principal axes."""
     w = wp.spatial_top(vel)
     v = wp.spatial_bottom(vel) + wp.cross(w, com) - wind
-    return spatial(rotate_back(axes, w), rotate_back(axes, v))
+    return spatial(w * axes, v * axes)
 
 
 @wp.func
 def fluid_wrench(
-    vel: motion, com: vec3, axes: quat, mass: real, inertia: vec3, wind: vec3, density: real, viscosity: real
+    vel: motion, com: vec3, axes: mat33, mass: real, inertia: vec3, wind: vec3, density: real, viscosity: real
 ) -> wrench:
     """Drag of the medium on the box of equal inertia, at the centre of mass (MuJoCo's inertia-box model)."""
     box = box_size(mass, inertia)
@@ -66,7 +66,7 @@ def fluid_wrench(
     force = vec3(
         -(s[1] + q[3] * wp.abs(u[3])) * u[3], -(s[1] + q[4] * wp.abs(u[4])) * u[4], -(s[1] + q[5] * wp.abs(u[5])) * u[5]
     )
-    return spatial(rotate(axes, torque), rotate(axes, force))
+    return spatial(axes * torque, axes * force)
 
 
 @wp.func
@@ -75,7 +75,7 @@ def fluid_damping_power(
     rate: motion,
     trial: motion,
     com: vec3,
-    axes: quat,
+    axes: mat33,
     mass: real,
     inertia: vec3,
     wind: vec3,
@@ -125,7 +125,7 @@ def body_fluid_damping_power(
     mass = body_mass[world, b]
     if b > 0 and mass > TINY and (density[world] > real(0.0) or viscosity[world] > real(0.0)):
         com = frame_pos[world, f] + rotate(frame_quat[world, f], body_ipos[world, b]) - frame_pos[world, body_origin[b]]
-        axes = quat_mul(frame_quat[world, f], quat_unit(body_iquat[world, b]))
+        axes = rotation(quat_mul(frame_quat[world, f], quat_unit(body_iquat[world, b])))
         power_out[world, b] = -timestep[world] * fluid_damping_power(
             frame_vel[world, f],
             frame_rate[world, f],
@@ -179,7 +179,7 @@ def add_fluid_damping(
                     + rotate(frame_quat[world, f], body_ipos[world, b])
                     - frame_pos[world, body_origin[b]]
                 )
-                axes = quat_mul(frame_quat[world, f], quat_unit(body_iquat[world, b]))
+                axes = rotation(quat_mul(frame_quat[world, f], quat_unit(body_iquat[world, b])))
                 while i >= 0:
                     j = i
                     while j >= 0:

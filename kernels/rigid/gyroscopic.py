@@ -7,17 +7,16 @@ quadratic in the velocity, so its derivative along x is exactly (b(v + x) - b(v 
 
 import warp as wp
 
-from .._precision import mat66, motion, quat, real, vec3, vec6, wrench
-from ..math import cross_motion, lower, quat_mul, quat_unit, rotate, spatial
+from .._precision import mat33, mat66, motion, quat, real, vec3, vec6, wrench
+from ..math import cross_motion, lower, quat_mul, quat_unit, rotate, rotation, spatial
 from .dynamics import newton_euler
 
 
 @wp.func
-def free_load(shift: motion, turn: motion, com: vec3, axes: quat, mass: real, inertia: vec3) -> wrench:
+def free_load(shift: motion, turn: motion, com: vec3, axes: mat33, mass: real, inertia: vec3) -> wrench:
     """Load of a lone body that moves at constant velocity, about the reference point."""
-    load = newton_euler(shift + turn, cross_motion(shift, turn), com, axes, mass, inertia)
-    force = wp.spatial_bottom(load)
-    return spatial(wp.spatial_top(load) + wp.cross(com, force), force)
+    torque, force = newton_euler(shift + turn, cross_motion(shift, turn), com, axes, mass, inertia)
+    return spatial(torque + wp.cross(com, force), force)
 
 
 @wp.func
@@ -57,7 +56,7 @@ def free_inverses(
     d = free_dof[i]
     f = body_frame[b]
     com = rotate(frame_quat[world, f], body_ipos[world, b])
-    axes = quat_mul(frame_quat[world, f], quat_unit(body_iquat[world, b]))
+    axes = rotation(quat_mul(frame_quat[world, f], quat_unit(body_iquat[world, b])))
     v = vec3(qvel[world, d], qvel[world, d + 1], qvel[world, d + 2])
     w = vec3(qvel[world, d + 3], qvel[world, d + 4], qvel[world, d + 5])
     m = mat66()
@@ -159,7 +158,7 @@ def gyroscopic_power(
     d = free_dof[i]
     f = body_frame[b]
     com = rotate(frame_quat[world, f], body_ipos[world, b])
-    axes = quat_mul(frame_quat[world, f], quat_unit(body_iquat[world, b]))
+    axes = rotation(quat_mul(frame_quat[world, f], quat_unit(body_iquat[world, b])))
     v = (
         axis[world, d] * qvel[world, d]
         + axis[world, d + 1] * qvel[world, d + 1]
