@@ -65,26 +65,33 @@ Adjoint = Full | Checkpoint | Truncated
 
 
 @reverse_only
-def scan(step_fn: StepFn, state: Any, inputs: Any, adjoint: Adjoint = Full()) -> tuple[Any, Any]:
+def scan(
+    step_fn: StepFn, state: Any, inputs: Any, adjoint: Adjoint = Full(), length: int | None = None
+) -> tuple[Any, Any]:
     """Drive any solver through time: ``jax.lax.scan`` with a strategy for reverse mode.
 
     Args:
         step_fn: ``(state, input) -> (state, out)``, pure.
         state: where to start, any pytree.
-        inputs: a pytree whose leaves have a leading time axis T.
+        inputs: a pytree whose leaves have a leading time axis T, or None.
         adjoint: :class:`Full`, :class:`Checkpoint` or :class:`Truncated`.
+        length: T, needed where there are no inputs.
 
     Returns:
         The final state, and the outs stacked on a leading axis T.
 
     Raises:
-        ValueError: the inputs' time axes differ, or there is none. TypeError: ``adjoint`` is no strategy.
+        ValueError: the time axes and ``length`` differ, or there is neither. TypeError: ``adjoint`` is no strategy.
     """
     if isinstance(adjoint, type) or not callable(getattr(adjoint, "scan", None)):
         raise TypeError(f"adjoint is {adjoint!r}, must be fphys.Full(), Checkpoint(every=...) or Truncated(window=...)")
     lengths = {f"inputs{keystr(path)}": np.shape(leaf)[:1] for path, leaf in tree_leaves_with_path(inputs)}
+    if not lengths and length is None:
+        raise ValueError("inputs hold no array, so the number of steps is unknown: pass length=T")
     if not lengths:
-        raise ValueError("inputs hold no array, so the number of steps is unknown: pass jnp.arange(T), say")
+        return adjoint.scan(lambda s, _: step_fn(s, inputs), state, jnp.arange(length))
+    if length is not None:
+        lengths["length"] = (length,)
     if () in lengths.values() or len(set(lengths.values())) > 1:
         listed = ", ".join(f"{name} has {size[0] if size else 'none'}" for name, size in lengths.items())
         raise ValueError(f"the inputs need one leading time axis of the same length: {listed}")

@@ -1,5 +1,6 @@
 """States: make one, reset worlds of one, check one on the host."""
 
+import functools
 from typing import Any
 
 import jax
@@ -48,8 +49,9 @@ def init(
         qvel: generalised velocity, shape (nv,), (1, nv) or (num_worlds, nv); default zero. Both may be quantities
             (:mod:`fphys.units`) where all joints are hinges, or all slides.
         max_contacts: contacts that a world can hold; default all that planes can make, 16 of each geom with each
-            height field, and of the others all, or four for each geom if that is less. Contacts beyond are dropped and
-            reported in the status. None at all is refused where geoms may touch.
+            height field, and of the others all, or if that is less, for each geom four, or twice what a pair of its
+            kind makes (a box sixteen). Contacts beyond are dropped and reported in the status. None at all is refused
+            where geoms may touch.
         max_constraints: constraint rows that a world can hold; default all that these contacts, the limits, the
             equalities and dry friction need.
 
@@ -60,8 +62,10 @@ def init(
     s, num_worlds = model.structure, whole_number("num_worlds", num_worlds)
     if num_worlds < 1:
         raise ValueError(f"num_worlds is {num_worlds}, must be at least 1")
-    contacts, contact_rows = capacity(s.geom.pair, s.geom.type, rows(s.geom.pair_condim, s.elliptic))
-    if max_contacts == 0 and contacts:
+    asked = None if max_contacts is None else _whole("max_contacts", max_contacts)
+    room = functools.partial(capacity, s.geom.pair, s.geom.type, rows(s.geom.pair_condim, s.elliptic))
+    contacts, contact_rows = room(asked)
+    if asked == 0 and room()[0]:
         raise ValueError(
             "max_contacts is 0, but geoms of the model may touch: give it room, or switch contact off by "
             'fphys.load(..., disable=("contact",))'
@@ -79,8 +83,10 @@ def init(
         mocap_pos=_worlds("body.pos", model.body.pos[:, mocap], num_worlds, (len(mocap), 3), real),
         mocap_quat=_worlds("body.quat", model.body.quat[:, mocap], num_worlds, (len(mocap), 4), real),
         warmstart=jnp.zeros((num_worlds, s.nv), real),
-        max_contacts=_capacity("max_contacts", max_contacts, contacts),
-        max_constraints=_capacity("max_constraints", max_constraints, s.nrow + contact_rows),
+        max_contacts=contacts,
+        max_constraints=s.nrow + contact_rows
+        if max_constraints is None
+        else _whole("max_constraints", max_constraints),
     )
 
 
@@ -156,10 +162,10 @@ def _coordinates(structure: Structure) -> str:
     return "".join(f": a {kind.name.lower()} joint takes {_COORDINATES[kind]} numbers" for kind in kinds[:1])
 
 
-def _capacity(name: str, asked: int | None, default: int) -> int:
-    if asked is not None and whole_number(name, asked) < 0:
+def _whole(name: str, asked: int) -> int:
+    if whole_number(name, asked) < 0:
         raise ValueError(f"{name} is {asked}, must not be negative")
-    return default if asked is None else int(asked)
+    return int(asked)
 
 
 def _nonfinite(state: State, world: int) -> str:

@@ -114,22 +114,28 @@ def slots(pair: np.ndarray, types: np.ndarray) -> Slots:
 
 
 CROWD = 4
-"""Contacts for each geom that :func:`capacity` provides beside those with planes and height fields."""
+"""Fewest contacts for each geom that :func:`capacity` provides beside those with planes and height fields."""
 TERRAIN = 16
 """Contacts that it provides for each pair of a height field and a geom, which make at most 50."""
 
 
-def capacity(pair: np.ndarray, types: np.ndarray, rows: np.ndarray) -> tuple[int, int]:
-    """Contacts and contact rows that a world holds by default, for the rows of each pair's contact.
+def capacity(pair: np.ndarray, types: np.ndarray, rows: np.ndarray, contacts: int | None = None) -> tuple[int, int]:
+    """Contacts and contact rows that a world holds by default, or ``contacts`` and their rows.
 
-    All contacts with planes, ``TERRAIN`` of each geom with each height field; of the others, whose number grows with
-    the square of that of the geoms, at most ``CROWD`` for each geom that can make them: a stack of boxes needs four
-    for each box.
+    All contacts with planes, ``TERRAIN`` of each geom with each height field. The number of the others grows with the
+    square of that of the geoms: for each geom there are at most ``CROWD``, or twice what one of its pairs makes. A box
+    has four below it in a stack, and in a block of boxes a share of some sixteen with its neighbours.
+
+    Args:
+        rows: of each pair's contact, (pair,).
     """
     points = slots(pair, types).count.astype(np.int64)
+    if contacts is not None:
+        return contacts, int(min((points * rows).sum(), contacts * rows.max(initial=0)))
     points = np.where(types[pair[:, 0]] == HFIELD, np.minimum(points, TERRAIN), points)
     flat = types[pair[:, 0]] <= HFIELD
-    every, loose = points[flat].sum(), points[~flat].sum()
-    some = min(loose, CROWD * len(np.unique(pair[~flat])))
+    crowd = np.zeros(len(types), np.int64)
+    np.maximum.at(crowd, pair[~flat], np.maximum(CROWD, 2 * points[~flat, None]))
+    every, some = points[flat].sum(), min(points[~flat].sum(), crowd.sum())
     most = min((points * rows)[~flat].sum(), some * rows[~flat].max(initial=0))
     return int(every + some), int((points * rows)[flat].sum() + most)

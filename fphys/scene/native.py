@@ -64,16 +64,17 @@ class World(Tree):
         """The joints that controls drive, in the order of their columns."""
         return self.layout.pick_joints(self.action.joints)
 
-    def init(self, positions: Any = None) -> State:
+    def init(self, positions: Any = None, max_contacts: int | None = None, max_constraints: int | None = None) -> State:
         """The scene as it was described, at rest; traceable.
 
         Args:
             positions: of :attr:`joints` [m or rad], shape (joint,) or (num_worlds, joint); by default what files say.
+            max_contacts, max_constraints: what a world can hold, as in :func:`fphys.init`.
 
         Raises:
             ValueError: another shape.
         """
-        rigid = init(self.model, self.num_worlds)
+        rigid = init(self.model, self.num_worlds, max_contacts=max_contacts, max_constraints=max_constraints)
         if positions is not None:
             n = len(self.joints)
             given = jnp.asarray(positions, rigid.qpos.dtype)

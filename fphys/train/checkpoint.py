@@ -154,8 +154,8 @@ def _same(path: Path, held: dict[str, Any], wanted: dict[str, Any]) -> None:
     if faults:
         shown = "; ".join(faults[:5]) + (f"; and {len(faults) - 5} more" if len(faults) > 5 else "")
         raise CheckpointError(
-            f"{path} was saved from another model, optimizer or precision: {shown}. Use those it was saved with, or "
-            "another folder"
+            f"{path} was saved from another model, optimizer, clip or precision: {shown}. Use those it was saved with, "
+            "or another folder"
         )
 
 

@@ -97,7 +97,7 @@ def fit(
     state = init(params, optimizer, aux=aux, key=key, precision=precision)
     stream: Any = iter(data)
     stop, stopping, rows = stop or NEVER, (stop or NEVER).init(), list[dict[str, float]]()
-    form = None  # of the batches
+    form, fewer = None, False  # of the batches, and whether the last one had fewer records
     if checkpoints:
         checkpoints.prepare()  # a folder that cannot be written is found now, not when it is to be
         _position(stream)  # an iterator that cannot be resumed is refused now, not when it is saved
@@ -107,6 +107,7 @@ def fit(
             stopping = tuple(extra["stop"]) if extra["rule"] == repr(stop) else stopping
             form = extra.get("form")
     done = start = saved_at = int(state.step)
+    watched = 2 if form else 1  # batches: the first after a resumption may be an epoch's last, the next may not
     numbers = range(0) if stop.done(stopping) else itertools.count(start) if steps is None else range(start, steps)
 
     def save() -> None:
@@ -115,7 +116,7 @@ def fit(
         checkpoints.save(done, state, extra)
 
     for i, batch in zip(run.progress(numbers) if run else numbers, stream):
-        form = _expect_form(form, batch) if i == start else form
+        form, fewer = _expect_form(form, batch, fewer) if i < start + watched else (form, fewer)
         state, metrics = update(state, batch)
         done = i + 1
         if done % every == 0 or done == steps:
@@ -151,17 +152,20 @@ def _position(stream: Any) -> Any:
     return position.decode() if isinstance(position, bytes) else position
 
 
-def _expect_form(form: list[Any] | None, batch: Any) -> list[Any]:
-    """Path, type and shape of each array of a batch; ValueError where a checkpoint's were others, or had fewer records.
+def _expect_form(form: list[Any] | None, batch: Any, fewer: bool) -> tuple[list[Any], bool]:
+    """Path, type and shape of each array of a full batch, and whether this one has fewer records.
 
-    An epoch's last batch may have fewer itself.
+    Raises ValueError where a checkpoint's were others, or had fewer records, or more than two in a row: an epoch's last
+    batch may have fewer.
     """
     leaves = jax.tree_util.tree_leaves_with_path(batch)
     found = [[jax.tree_util.keystr(path), str(np.asarray(x).dtype), list(np.shape(x))] for path, x in leaves]
     one = lambda form: [[path, dtype, shape[1:]] for path, dtype, shape in form]  # noqa: E731
-    if form and (one(form) != one(found) or any(b[2][:1] > a[2][:1] for a, b in zip(form, found, strict=True))):
+    if not form or form == found:
+        return found, False
+    if one(form) != one(found) or fewer or any(b[2][:1] > a[2][:1] for a, b in zip(form, found, strict=True)):
         raise ValueError(f"the checkpoint is of batches of {form}, the data gives {found}: resume with the same")
-    return found
+    return form, True
 
 
 def _number(name: str, value: Any) -> float:

@@ -6,6 +6,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import mujoco
 import numpy as np
 import pytest
 
@@ -168,15 +169,30 @@ def test_transforms():
     check_transforms(geometry, (jnp.asarray(poses(3, seed=4)),), batches=(3,), max_patterns=2)
 
 
-@pytest.mark.parametrize(("boxes", "contacts"), [(2, 2 * 4 + 8), (10, 10 * 4 + 10 * 4)])
+@pytest.mark.parametrize(("boxes", "contacts"), [(2, 2 * 4 + 8), (10, 10 * 4 + 10 * 16)])
 def test_the_default_capacity_grows_with_the_geoms_not_with_their_pairs(boxes: int, contacts: int):
-    """Every box has its four contacts with the plane, and four for those with its fellows."""
+    """Every box has its four contacts with the plane, and those with its fellows, or sixteen if that is less."""
     body = '<body pos="0 0 {}"><freejoint/><geom type="box" size=".1 .1 .1"/></body>'
     stack = "".join(body.format(0.1999 * i) for i in range(boxes))
     m = fphys.load(f'<mujoco><worldbody><geom type="plane" size="1 1 1" pos="0 0 -.1"/>{stack}</worldbody></mujoco>')
     state = fphys.init(m, 1)
     assert (state.max_contacts, state.max_constraints) == (contacts, 4 * contacts)
     assert (np.asarray(collision.contacts(m, state).pair) >= 0).sum() >= 4 * (boxes - 1)
+
+
+@pytest.mark.parametrize("side", [2, 3])
+def test_a_block_of_boxes_has_room_for_its_contacts(side: int):
+    """Boxes that overlap by half a millimetre with all of their neighbours: 6 faces, 12 edges, 8 corners."""
+    body = '<body pos="{} {} {}"><freejoint/><geom type="box" size=".05 .05 .05" mass="1"/></body>'
+    at = [0.0995 * (i + 0.5) for i in range(side)]
+    block = "".join(body.format(x, y, z) for x in at for y in at for z in at)
+    text = f'<mujoco><worldbody><geom type="plane" size="1 1 1"/>{block}</worldbody></mujoco>'
+    m, oracle = fphys.load(text), mujoco.MjModel.from_xml_string(text)
+    data = mujoco.MjData(oracle)
+    mujoco.mj_forward(oracle, data)
+    state = fphys.init(m, 1)
+    assert (np.asarray(contacts(m, state).pair) >= 0).sum() == data.ncon > 6 * side**3
+    fphys.check(jax.jit(fphys.step)(m, state))
 
 
 @pytest.mark.parametrize("broken", ["a face's sign", "a clamped end", "the tangents"])

@@ -75,7 +75,12 @@ REFUSED: dict[str, tuple[Any, type[Exception], str]] = {
         r"inputs\['a'\] has 3, inputs\['b'\] has 4",
     ),
     "a number": (lambda: fphys.scan(lambda c, x: (c, x), 0.0, (1.0,)), ValueError, r"inputs\[0\] has none"),
-    "nothing": (lambda: fphys.scan(lambda c, x: (c, x), 0.0, None), ValueError, r"pass jnp\.arange\(T\)"),
+    "nothing": (lambda: fphys.scan(lambda c, x: (c, x), 0.0, None), ValueError, r"pass length=T"),
+    "another length": (
+        lambda: fphys.scan(lambda c, x: (c, x), 0.0, np.ones(3), length=4),
+        ValueError,
+        "inputs has 3, length has 4",
+    ),
     "linearize": (lambda: fphys.linearize(model, state, None), ValueError, r"switches the .* off: .*= \(3, 2\)"),
     "no qacc": (lambda: fphys.inverse(model, state, None), TypeError, r"qacc is None, .*\(num_worlds, nv\) = \(3, 2\)"),
     "kind": (lambda: fphys.jacobian(model, state, "joint", 0), ValueError, "kind is 'joint'"),

@@ -57,6 +57,17 @@ class Problem:
         return jax.jit(jax.grad(loss))(self.args)
 
 
+@pytest.mark.parametrize("adjoint", [fphys.Full(), fphys.Checkpoint(2), fphys.Truncated(3)])
+def test_scan_without_inputs_takes_a_length(adjoint: Any):
+    def logistic(x: Any, given: Any) -> tuple[Any, Any]:
+        assert given is None
+        return 3.7 * x * (1.0 - x), x
+
+    run = jax.value_and_grad(lambda x: fphys.scan(logistic, x, None, adjoint, length=5)[0])
+    want = jax.value_and_grad(lambda x: fphys.scan(lambda x, _: logistic(x, None), x, jnp.arange(5), adjoint)[0])
+    np.testing.assert_array_equal(run(0.3), want(0.3))
+
+
 CASES = [
     ("small", "euler", 16), ("everything", "euler", 2), ("double-pendulum", "rk4", 4),
     ("franka", "euler", 3),

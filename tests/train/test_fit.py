@@ -135,6 +135,8 @@ def test_what_cannot_be_resumed_with_is_said(tmp_path):
     assert resumed(tmp_path, 5).reason == "steps"  # it is beyond them
     with pytest.raises(ValueError, match=r"of batches of .*'float32', \[8, 3\].*gives .*'float32', \[10, 3\]"):
         resumed(tmp_path, 12, size=10)
+    with pytest.raises(ValueError, match=r"of batches of .*'float32', \[8, 3\].*gives .*'float32', \[4, 3\]"):
+        resumed(tmp_path, 12, size=4)
 
 
 def test_arguments_that_make_no_sense_are_refused_before_training(tmp_path):
