@@ -49,9 +49,9 @@ def init(
         qvel: generalised velocity, shape (nv,), (1, nv) or (num_worlds, nv); default zero. Both may be quantities
             (:mod:`fphys.units`) where all joints are hinges, or all slides.
         max_contacts: contacts that a world can hold; default all that planes can make, 16 of each geom with each
-            height field, and of the others all, or if that is less, for each geom four, or twice what a pair of its
-            kind makes (a box sixteen). Contacts beyond are dropped and reported in the status. None at all is refused
-            where geoms may touch.
+            height field, and of the others all, or if that is less, for each geom 4 to 28: for spheres and capsules 4,
+            where flat sides may meet 12, for boxes among boxes 28. Contacts beyond are dropped and reported in the
+            status. None at all is refused where geoms may touch.
         max_constraints: constraint rows that a world can hold; default all that these contacts, the limits, the
             equalities and dry friction need.
 

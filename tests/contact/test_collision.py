@@ -169,9 +169,9 @@ def test_transforms():
     check_transforms(geometry, (jnp.asarray(poses(3, seed=4)),), batches=(3,), max_patterns=2)
 
 
-@pytest.mark.parametrize(("boxes", "contacts"), [(2, 2 * 4 + 8), (10, 10 * 4 + 10 * 16)])
+@pytest.mark.parametrize(("boxes", "contacts"), [(2, 2 * 4 + 8), (10, 10 * 4 + 10 * 28)])
 def test_the_default_capacity_grows_with_the_geoms_not_with_their_pairs(boxes: int, contacts: int):
-    """Every box has its four contacts with the plane, and those with its fellows, or sixteen if that is less."""
+    """Every box has its four contacts with the plane, and those with its fellows, or 28 if that is less."""
     body = '<body pos="0 0 {}"><freejoint/><geom type="box" size=".1 .1 .1"/></body>'
     stack = "".join(body.format(0.1999 * i) for i in range(boxes))
     m = fphys.load(f'<mujoco><worldbody><geom type="plane" size="1 1 1" pos="0 0 -.1"/>{stack}</worldbody></mujoco>')

@@ -30,15 +30,12 @@ def test_init_broadcasts_and_traces():
 
 
 def test_rows_follow_the_contacts_that_are_asked_for():
-    """Four for each contact of a pyramid, until all that the pair can make have theirs."""
-    model = load(DROP.format(floor='<geom type="plane" size="1 1 1"/>'))
-    default = init(model, 1)
-    free = default.max_constraints - 4 * default.max_contacts
-    for contacts in (1, default.max_contacts, 100):
+    """Four for each contact of a pyramid, until the ball's one and the box's four have theirs."""
+    model = load(DROP.format(floor=""))
+    assert (init(model, 1).max_contacts, init(model, 1).max_constraints) == (5, 20)
+    for contacts, rows in ((1, 4), (3, 12), (5, 20), (100, 20)):
         state = init(model, 1, max_contacts=contacts)
-        most = model.structure.geom.pair.shape[0] * 4
-        assert state.max_contacts == contacts
-        assert state.max_constraints == free + 4 * min(contacts, most)
+        assert (state.max_contacts, state.max_constraints) == (contacts, rows)
 
 
 def test_init_does_not_share_numpys_memory():
