@@ -15,9 +15,10 @@ Layout, all counts and addresses being words::
 
 A place is (buffer, byte offset, bytes from one block to the next). Buffers are numbered inputs first,
 then outputs; ``inputs`` and ``outputs`` are the addresses of XLA's arrays of ``XLA_FFI_Buffer*``, whose
-data pointer stands at byte 24. A *job* is the count of a thread's programs and their addresses.
+data pointer stands at byte 24. A *job* is the count of its programs and their addresses; a *queue* says how many of its
+jobs were begun, how many there are, and their addresses.
 
-Threads meet at a *mailbox*: state, job, inputs, number of inputs, outputs, and the state before the job came. Each
+Threads meet at a *mailbox*: state, queue, inputs, number of inputs, outputs, and the state before the queue came. Each
 watches it for a while before it goes to sleep, for to be woken takes longer than a small job.
 """
 
@@ -30,14 +31,14 @@ import warp as wp
 
 from . import modules
 
-ASLEEP, IDLE, POSTED = 0, 1, 2
-"""States of a mailbox: its thread waits to be woken, watches the mailbox, has a job."""
+ASLEEP, IDLE, POSTED, BUSY = 0, 1, 2, 3
+"""States of a mailbox: its thread waits to be woken, watches the mailbox, may come to work at a queue, works at it."""
 
 RUN = """
     typedef unsigned long long word;
     typedef void (*forward)(void*, void*);
     typedef void (*backward)(void*, void*, void*);
-    auto run = [](const word* job, word inputs, word num_inputs, word outputs) {
+    auto do_job = [](const word* job, word inputs, word num_inputs, word outputs) {
         for (word programs = *job++; programs > 0; --programs) {
             const word* start = (const word*)*job++;
             const word blocks = *start++;
@@ -66,34 +67,41 @@ RUN = """
             }
         }
     };
+    auto run = [&](word* queue, word inputs, word num_inputs, word outputs) {
+        for (word i; (i = __atomic_fetch_add(queue, 1, __ATOMIC_RELAXED)) < queue[1];)
+            do_job((const word*)queue[2 + i], inputs, num_inputs, outputs);
+    };
 """
 WATCH = f"""
-    enum {{ ASLEEP = {ASLEEP}, IDLE = {IDLE}, POSTED = {POSTED} }};
+    enum : unsigned long long {{ ASLEEP = {ASLEEP}, IDLE = {IDLE}, POSTED = {POSTED}, BUSY = {BUSY} }};
     auto* const box = (unsigned long long*)mailbox;
-    auto posted = [&] {{ return __atomic_load_n(box, __ATOMIC_ACQUIRE) == POSTED; }};
-    auto watch = [&](bool until) {{
-        for (auto looks = patience; posted() != until && looks > 0; --looks) {{
+    auto change = [&](unsigned long long from, unsigned long long to) {{
+        return __atomic_compare_exchange_n(box, &from, to, false, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE);
+    }};
+    auto watch = [&](unsigned long long state, bool until) {{
+        auto is = [&] {{ return __atomic_load_n(box, __ATOMIC_ACQUIRE) == state; }};
+        for (auto looks = patience; is() != until && looks > 0; --looks) {{
 #if defined(__x86_64__)
             __builtin_ia32_pause();
 #endif
         }}
-        return posted() == until;
+        return is() == until;
     }};
 """
 SERVE = """
-    for (unsigned long long idle = IDLE;; idle = IDLE) {
-        if (watch(true)) {
-            run((const word*)box[1], box[2], box[3], box[4]);
+    for (;;) {
+        if (!watch(POSTED, true)) {
+            if (change(IDLE, ASLEEP)) return;
+        } else if (change(POSTED, BUSY)) {
+            run((word*)box[1], box[2], box[3], box[4]);
             __atomic_store_n(box, IDLE, __ATOMIC_RELEASE);
-        } else if (__atomic_compare_exchange_n(box, &idle, ASLEEP, false, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE)) {
-            return;
         }
     }
 """
 
 
-@wp.func_native(RUN + "    run((const word*)job, inputs, num_inputs, outputs);\n")
-def run_job(job: wp.uint64, inputs: wp.uint64, num_inputs: wp.uint64, outputs: wp.uint64):  # type: ignore[empty-body]
+@wp.func_native(RUN + "    run((word*)queue, inputs, num_inputs, outputs);\n")
+def run_queue(queue: wp.uint64, inputs: wp.uint64, num_inputs: wp.uint64, outputs: wp.uint64):  # type: ignore[empty-body]
     ...
 
 
@@ -102,17 +110,17 @@ def serve_mailbox(mailbox: wp.uint64, patience: wp.uint64):  # type: ignore[empt
     ...
 
 
-@wp.func_native(WATCH + "    watch(false);\n")
+@wp.func_native(WATCH + "    change(POSTED, IDLE) || watch(BUSY, false);\n")
 def watch_mailbox(mailbox: wp.uint64, patience: wp.uint64):  # type: ignore[empty-body]
     ...
 
 
 @wp.func_native(f"""
     auto* const box = (unsigned long long*)mailbox;
-    box[1] = job, box[2] = inputs, box[3] = num_inputs, box[4] = outputs;
+    box[1] = queue, box[2] = inputs, box[3] = num_inputs, box[4] = outputs;
     box[5] = __atomic_exchange_n(box, {POSTED}, __ATOMIC_ACQ_REL);
 """)
-def post_job(mailbox: wp.uint64, job: wp.uint64, inputs: wp.uint64, num_inputs: wp.uint64, outputs: wp.uint64): ...  # type: ignore[empty-body]
+def post_queue(mailbox: wp.uint64, queue: wp.uint64, inputs: wp.uint64, num_inputs: wp.uint64, outputs: wp.uint64): ...  # type: ignore[empty-body]
 
 
 @wp.func_native("    *(unsigned long long*)now = __builtin_readcyclecounter();\n")
@@ -121,29 +129,29 @@ def read_ticks(now: wp.uint64):  # type: ignore[empty-body]
 
 
 @wp.kernel(enable_backward=False)
-def drive(job: wp.uint64, inputs: wp.uint64, num_inputs: wp.uint64, outputs: wp.uint64):
-    """Run a job on the buffers of one XLA call."""
+def drive(queue: wp.uint64, inputs: wp.uint64, num_inputs: wp.uint64, outputs: wp.uint64):
+    """Run the jobs of a queue that nobody has begun, on the buffers of one XLA call."""
     wp.tid()
-    run_job(job, inputs, num_inputs, outputs)
+    run_queue(queue, inputs, num_inputs, outputs)
 
 
 @wp.kernel(enable_backward=False)
 def serve(mailbox: wp.uint64, patience: wp.uint64):
-    """Do the jobs that are posted in a mailbox, until none has come in ``patience`` looks: then it says ASLEEP."""
+    """Work at the queues posted in a mailbox, until none has come in ``patience`` looks: then it says ASLEEP."""
     wp.tid()
     serve_mailbox(mailbox, patience)
 
 
 @wp.kernel(enable_backward=False)
-def post(mailbox: wp.uint64, job: wp.uint64, inputs: wp.uint64, num_inputs: wp.uint64, outputs: wp.uint64):
-    """Post a job in a mailbox, and in its last word in which state it was: a sleeper has to be woken."""
+def post(mailbox: wp.uint64, queue: wp.uint64, inputs: wp.uint64, num_inputs: wp.uint64, outputs: wp.uint64):
+    """Post a queue in a mailbox, and in its last word in which state it was: a sleeper has to be woken."""
     wp.tid()
-    post_job(mailbox, job, inputs, num_inputs, outputs)
+    post_queue(mailbox, queue, inputs, num_inputs, outputs)
 
 
 @wp.kernel(enable_backward=False)
 def watch(mailbox: wp.uint64, patience: wp.uint64):
-    """Look at a mailbox until its job is done, at most ``patience`` times."""
+    """Take a queue back that nobody came for; otherwise look until its thread is done, at most ``patience`` times."""
     wp.tid()
     watch_mailbox(mailbox, patience)
 

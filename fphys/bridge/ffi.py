@@ -15,7 +15,7 @@ from warp._src.jax import xla_ffi
 from . import profile
 from .plan import Plan, Program
 from .start import start_warp
-from .workers import Blocks, Team, refuse_fork, shares
+from .workers import Blocks, Team, make_queue, refuse_fork, shares
 
 TARGET = "fphys_warp"
 
@@ -50,7 +50,7 @@ def _cpu_runner(plan: Plan) -> Callable[[Any], None]:
     programs = [[Program(plan, device, run) for run in share] for share in shares(plan.worlds, plan.blocks)]
     tables = [[program.table() for program in share] for share in programs]
     jobs = [np.array([len(share), *(t.ctypes.data for t in share)], np.uint64) for share in tables]
-    addresses = [job.ctypes.data for job in jobs]
+    queue = make_queue([job.ctypes.data for job in jobs])
     lock = threading.Lock()  # the packed arguments serve one call at a time
     profile.add(itertools.chain(*programs), itertools.chain(*tables))
 
@@ -59,7 +59,7 @@ def _cpu_runner(plan: Plan) -> Callable[[Any], None]:
         inputs = ctypes.cast(frame.args.args, ctypes.c_void_p).value or 0
         outputs = ctypes.cast(frame.rets.rets, ctypes.c_void_p).value or 0
         with lock:
-            _team.run(addresses, inputs, frame.args.size, outputs)
+            _team.run(queue, inputs, frame.args.size, outputs)
 
     setattr(run, "keep", (programs, tables, jobs))
     return run

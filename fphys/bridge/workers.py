@@ -19,6 +19,8 @@ BLOCK_BYTES = 1 << 18
 """Memory of one block's worlds: what one launch writes is still in the core's cache when the next one reads it."""
 PATIENCE = 2000
 """Looks at a mailbox before a thread goes to sleep: some 50 microseconds, about as long as it takes to be woken."""
+PARTS_PER_THREAD = 4
+"""Jobs that a call's blocks are dealt into for each thread: one that is held up leaves its share to the others."""
 NAP = 5e-5
 """Seconds between two looks of a caller whose patience is over."""
 
@@ -66,10 +68,11 @@ def num_blocks(worlds: int, bytes_per_world: int) -> int:
 
 
 def shares(worlds: int, blocks: int) -> list[list[Blocks]]:
-    """The blocks of each thread. The first blocks may be one world larger than the others."""
+    """The blocks of each job. The first blocks may be one world larger than the others."""
     size, larger = divmod(worlds, blocks)
-    threads = min(num_threads(), blocks)
-    bounds = [i * blocks // threads for i in range(threads + 1)]
+    threads = num_threads()
+    count = min(blocks, threads * PARTS_PER_THREAD) if threads > 1 else 1
+    bounds = [i * blocks // count for i in range(count + 1)]
     parts = []
     for first, last in itertools.pairwise(bounds):
         middle = min(max(first, larger), last)
@@ -89,34 +92,48 @@ def num_parts(worlds: int, lanes: int) -> int:
     return next(parts for parts in range(threads, 0, -1) if lanes % parts == 0)
 
 
+class Queue(NamedTuple):
+    """Jobs, as :mod:`fphys.bridge.driver` reads them, and how many threads may work at them."""
+
+    words: Any
+    threads: int
+
+
+def make_queue(jobs: Sequence[int]) -> Queue:
+    """A queue of jobs that are given by their addresses."""
+    words = (ctypes.c_uint64 * (2 + len(jobs)))(0, len(jobs), *jobs)
+    return Queue(words, min(len(jobs), num_threads()))
+
+
 class Team:
-    """Threads that do a call's jobs with its caller, who does the first. They stay awake for a moment after each."""
+    """Threads that do a call's jobs with its caller. They stay awake for a moment after each call."""
 
     def __init__(self) -> None:
         self._members: list[tuple[Any, threading.Semaphore]] = []  # mailbox, and what wakes its thread
         self._lock = threading.Lock()
 
-    def run(self, jobs: Sequence[int], *buffers: int) -> None:
-        """Run all jobs, given by their addresses, on one XLA call's buffers, and wait for them.
+    def run(self, queue: Queue, *buffers: int) -> None:
+        """Run all jobs of a queue on one XLA call's buffers, each by whoever comes to it first, and wait for them.
 
-        While the team works for another caller, this one does all of its jobs itself.
+        While the team works for another caller, this one does all of its jobs itself. A queue serves one call at a
+        time.
         """
-        native = driver.load()
-        if len(jobs) == 1 or not self._lock.acquire(blocking=False):
-            for job in jobs:
-                native.drive(job, *buffers)
+        native, address, helpers = driver.load(), ctypes.addressof(queue.words), queue.threads - 1
+        queue.words[0] = 0
+        if helpers < 1 or not self._lock.acquire(blocking=False):
+            native.drive(address, *buffers)
             return
         try:
-            self._grow(len(jobs) - 1)
-            for (box, wake), job in zip(self._members, jobs[1:], strict=False):
-                native.post(ctypes.addressof(box), job, *buffers)
+            self._grow(helpers)
+            for box, wake in self._members[:helpers]:
+                native.post(ctypes.addressof(box), address, *buffers)
                 if box[-1] == driver.ASLEEP:
                     wake.release()
-            native.drive(jobs[0], *buffers)
+            native.drive(address, *buffers)
         finally:  # an interrupt, too, leaves no thread at work on XLA's buffers
             for box, _ in self._members:
                 native.watch(ctypes.addressof(box), PATIENCE)
-                while box[0] == driver.POSTED:  # its thread may wait for a processor
+                while box[0] == driver.BUSY:  # its thread may wait for a processor
                     time.sleep(NAP)
             self._lock.release()
 

@@ -20,7 +20,7 @@ def test_blocks_cover_every_world_once(worlds: int, bytes_per_world: int, thread
         parts = workers.shares(worlds, blocks)
     finally:
         workers.num_threads = patched
-    assert 1 <= len(parts) <= threads
+    assert min(threads, blocks) <= len(parts) <= (threads * workers.PARTS_PER_THREAD if threads > 1 else 1)
     number = start = largest = 0
     for run in (run for part in parts for run in part):
         assert (run.number, run.start) == (number, start) and run.size >= 1 and run.count >= 1
@@ -48,10 +48,11 @@ class Clearing:
         size = self.array[0].nbytes
         self.tables = [np.array([1, 0, 0, 1, 0, i * size, 0, size, 0, 0], np.uint64) for i in range(rows)]
         self.jobs = [np.array([1, table.ctypes.data], np.uint64) for table in self.tables]
+        self.queue = workers.make_queue([job.ctypes.data for job in self.jobs])
 
     def run(self, team: workers.Team) -> None:
         self.array.fill(1)
-        team.run([job.ctypes.data for job in self.jobs], ctypes.addressof(self.inputs), 1, 0)
+        team.run(self.queue, ctypes.addressof(self.inputs), 1, 0)
         np.testing.assert_array_equal(self.array, 0)
 
 
