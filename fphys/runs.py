@@ -260,7 +260,7 @@ def _plain(value: Any) -> Any:
         return value if math.isfinite(value) else repr(value)
     if value is None or isinstance(value, bool | int | str):
         return value
-    if hasattr(value, "__array__"):
+    if hasattr(value, "__array__") and hasattr(value, "dtype"):  # a quantity has no dtype, and is written as it prints
         return _plain(np.asarray(value).tolist())
     return str(value)
 

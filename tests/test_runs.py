@@ -138,9 +138,13 @@ def test_without_opengl_the_run_goes_on(tmp_path, capsys):
 def test_values_are_written_as_json_has_them(tmp_path):
     import jax.numpy as jnp
 
+    from fphys import units
+
+    some = {"e": (True, -np.inf), "q": units.length(2.0)}
     with Run("fit", root=tmp_path, quiet=True) as run:
-        run.metrics(a=np.float32(0.5), b=jnp.arange(2), c=float("nan"), d={"e": (True, -np.inf)}, f=np.bool_(True))
-    assert metrics(run)["metrics"] == {"a": 0.5, "b": [0, 1], "c": "nan", "d": {"e": [True, "-inf"]}, "f": True}
+        run.metrics(a=np.float32(0.5), b=jnp.arange(2), c=float("nan"), d=some, f=np.bool_(True))
+    some = {"e": [True, "-inf"], "q": "<length 2 m>"}
+    assert metrics(run)["metrics"] == {"a": 0.5, "b": [0, 1], "c": "nan", "d": some, "f": True}
 
 
 def test_a_full_disk_leaves_the_old_result(tmp_path):

@@ -47,6 +47,10 @@ def test_every_kind_has_its_name():
         (units.parse("1 g/cm^3"), units.density, 1000.0),
         (units.parse("1 lbf/in^2"), units.pressure, 6894.757293168361),
         (units.parse("1 psi"), units.pressure, 6894.757293168361),
+        (units.parse("5 \u00b5m"), units.length, 5e-6),
+        (units.parse("5 \u03bcm"), units.length, 5e-6),
+        (units.parse("3 N m/rad"), units.angular_stiffness, 3.0),
+        (units.parse("180 N m s/deg"), units.angular_damping, 180 * 180 / math.pi),
         (units.parse("1 slug"), units.mass, 14.593902937206364),
         (units.parse("1 hp"), units.power, 745.6998715822702),
         (units.parse("3 kW h"), units.energy, 1.08e7),
@@ -82,6 +86,31 @@ def test_units_out():
         units.torque(1.0).to("J")
     with pytest.raises(UnitError, match=r"a frequency \[Hz\] cannot be read in rad/s, an angular velocity"):
         units.frequency(1.0).to("rad/s")
+    for quantity, unit in ((units.angular_stiffness(1.0), "N m"), (units.torque(1.0), "N m/rad")):
+        with pytest.raises(UnitError, match=f"cannot be read in {unit}, a"):
+            quantity.to(unit)
+
+
+def test_a_format_is_of_the_number():
+    assert f"{units.length('2.5 cm'):.2f}" == "0.03 m" and f"{units.length(2.0)}" == "<length 2 m>"
+    assert f"{units.force([1.0, 2.5]):.2f}" == "[1.00 2.50] N"
+    assert f"{units.angle('90 deg').to('deg'):.1f}" == "90.0 deg"
+    shown = []
+    jax.jit(lambda q: shown.append(f"{q:.2f}"))(units.length(1.0))
+    assert shown[0].endswith(" m")
+
+
+def test_a_second_derivative_is_shown():
+    """``jax.hessian`` gives a quantity of quantities."""
+    curvature = jax.hessian(lambda x: (0.5 * units.stiffness(3.0) * x**2).value)(units.length(2.0))
+    assert curvature.value.value == 3.0
+    assert repr(curvature) == "<length <length 3 m> m>" and f"{curvature:.2f}" == "<length 3 m> m"
+
+
+@pytest.mark.parametrize("take", [float, int, math.sin, np.asarray, lambda q: np.asarray([q, q], float)])
+def test_it_passes_for_no_bare_number(take):
+    with pytest.raises(UnitError, match=r"a length does not pass for a bare number or array: \.value has the SI"):
+        take(units.length(1.0))
 
 
 @given(st.floats(-1e6, 1e6), st.sampled_from(["cm", "ft", "mi", "nm", "yd"]))
@@ -96,11 +125,35 @@ def test_out_and_in_again(x, unit):
         ("2.5 furlong", "no unit 'furlong' is known"),
         ("2.5 Nm", "no unit 'Nm' is known"),
         ("2.5 N m/", "no unit '/' is known"),
+        (3, "3 is no text"),
     ],
 )
 def test_what_cannot_be_read(text, message):
     with pytest.raises(UnitError, match=message):
         units.parse(text)
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: units.torque("3 N m/rad"), "is an angular stiffness, not a torque"),
+        (lambda: units.torque("3 N m/deg"), "is an angular stiffness, not a torque"),
+        (lambda: units.torque(np.ones(2), "N m/rad"), "is an angular stiffness, not a torque"),
+        (lambda: units.length("3 m deg"), r"'3 m deg' has the power 1 of angle .*, a length \[m\] has 0"),
+        (lambda: units.length("3 m", "deg"), "'3 m deg' has the power 1 of angle"),
+        (lambda: units.mass("3 kg rpm s"), "has the power 1 of angle"),
+        (lambda: units.angular_stiffness("3 N m"), r"the power 0 of angle .*, an angular stiffness \[N m/rad\] has -1"),
+        (lambda: units.angular_acceleration("3 s^-2"), "the power 0 of angle"),
+        (lambda: units.angular_velocity("3 /s"), "is a frequency, not an angular velocity"),
+        (lambda: units.angle("3"), "'3' has no unit, an angle needs one"),
+        (lambda: units.angle("3 rad^2"), "the power 2 of angle"),
+        (lambda: units.length(None), r'None is not a length: give a number, .* or a text as "2.5 m"'),
+        (lambda: units.length(3.0, 2), "2 is no unit"),
+    ],
+)
+def test_what_a_kind_cannot_be_made_of(make, message):
+    with pytest.raises(UnitError, match=message):
+        make()
 
 
 def test_torque_is_not_energy():
@@ -331,6 +384,9 @@ def test_a_border_lets_pass():
     array = jnp.ones(3)
     assert units.si(array, units.force, "force") is array and units.si(None, units.force, "force") is None
     assert units.si(units.force(array), (units.torque, units.force), "force") is array
+    several = [0.5, units.length(1.0), [units.length("1 ft")]]
+    assert units.si(several, units.length, "edges") == (0.5, 1.0, (0.3048,))
+    assert units.si(several[:1], units.length, "edges") == [0.5]
 
 
 def test_a_wrench():

@@ -3,7 +3,7 @@ names, limits and frames. Things are bodies of their own name; those of mechanis
 
 import dataclasses
 import difflib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +17,7 @@ from ..model.sensors import SensorType
 from .materials import Rigid, Surface
 from .morphs import MECHANISMS, MJCF, URDF, Box, Capsule, Cylinder, Mesh, Morph, Plane, Sphere, Terrain
 from .sensors import IMU, Camera, JointState, Rays
-from .specs import ActionSpec, ObservationSpec
+from .specs import GAINS, LIKE, ActionSpec, ObservationSpec
 
 SITE = 6  # mjtObj
 GEOM = {Plane: 0, Terrain: 1, Sphere: 2, Capsule: 3, Cylinder: 5, Box: 6, Mesh: 7}  # mjtGeom
@@ -26,15 +26,6 @@ _HINGE = 3
 _CONVEX = 0  # mjtMeshInertia
 _OWN = ("timestep", "gravity")  # options that the scene states itself
 _DISTANCE = 1  # what a rangefinder reports: distances only
-_LIKE = {
-    "kp": "joint.stiffness",
-    "kd": "dof.damping",
-    "limit": "force",
-    "torque": "force",
-    "position": "qpos",
-    "velocity": "qvel",
-}
-"""An action's numbers, and controls by mode, are of the same kind as these arrays of a model."""
 _POINT = 1e-3  # radius of a sensor's site [m]: drawn only
 
 
@@ -63,20 +54,25 @@ class Layout:
         return self.joints if names == "all" else tuple(resolve("joint", name, self.joints) for name in names)
 
     def kinds(self, what: str, joints: Sequence[str]) -> tuple[units.Kind, ...]:
-        """The kind of gains, limits or controls of some joints; none where hinges and slides are among them."""
+        """The kind of gains, limits or controls of some joints; none where hinges and slides are among them.
+
+        Args:
+            what: a key of LIKE.
+        """
         turning = {turns for name, turns in zip(self.joints, self.turning, strict=True) if name in joints}
-        return tuple(BY_JOINT[_LIKE[what]][turns] for turns in turning) if len(turning) == 1 else ()
+        return tuple(BY_JOINT[LIKE[what]][turns] for turns in turning) if len(turning) == 1 else ()
 
     def settled(self, action: ActionSpec) -> ActionSpec:
-        """An action's spec that fits the joints, without quantities; otherwise ModelError or UnitError."""
-        self.require(action)
+        """An action's spec that fits the joints, gains and limits as tuples; otherwise ModelError or UnitError."""
         joints = self.pick_joints(action.joints)
         changes: dict[str, Any] = {}
-        for name in ("kp", "kd", "limit"):
+        for name in GAINS:
             given = getattr(action, name)
-            number = units.si(given, self.kinds(name, joints), f"ActionSpec.{name}")
-            if number is not given:
-                changes[name] = tuple(np.ravel(number).tolist())
+            numbers = units.si(given, self.kinds(name, joints), f"ActionSpec.{name}")
+            if np.size(numbers) not in (1, len(joints)):
+                raise ModelError(f"ActionSpec: {name} has {np.size(numbers)} numbers, there are {len(joints)} joints")
+            if given is not None:
+                changes[name] = tuple(np.ravel(numbers).tolist())
         return dataclasses.replace(action, **changes)
 
     def pick_frame(self, name: str) -> str:
@@ -85,22 +81,19 @@ class Layout:
 
     def pick_body(self, name: str) -> str:
         """Full name of a body."""
-        return resolve("link", name, tuple(full for full, (body, *_) in self.frames.items() if full == body))
+        return resolve_body(
+            name,
+            [full for full, (body, *_) in self.frames.items() if full == body],
+            {full: body for full, (body, *_) in self.frames.items() if full != body},
+        )
 
     def joints_of(self, sensor: Any) -> tuple[str, ...]:
         """Joints that a JointState reads."""
         return self.pick_joints(sensor.joints or "all")
 
-    def require(self, spec: ObservationSpec | ActionSpec) -> None:
-        """Raise ModelError for a name that the scene does not have, or numbers that do not fit its joints."""
-        joints = self.pick_joints(spec.joints)
-        if isinstance(spec, ActionSpec):
-            for name in ("kp", "kd", "limit"):
-                value = getattr(spec, name)
-                count = np.size(value.value if isinstance(value, units.Quantity) else value)
-                if count not in (1, len(joints)):
-                    raise ModelError(f"ActionSpec: {name} has {count} numbers, there are {len(joints)} joints")
-            return
+    def require(self, spec: ObservationSpec) -> None:
+        """Raise ModelError for a name that the scene does not have."""
+        self.pick_joints(spec.joints)
         for name in spec.links:
             self.pick_frame(name)
         for name in spec.sensors:
@@ -121,6 +114,21 @@ def resolve(kind: str, name: str, known: Sequence[str]) -> str:
     near = difflib.get_close_matches(name, known, n=1)
     hint = f"did you mean {near[0]!r}?" if near else f"it has {', '.join(known) or 'none'}"
     raise ModelError(f"the scene has no {kind} {name!r}: {hint}")
+
+
+def resolve_body(name: str, bodies: Sequence[str], sites: Mapping[str, str]) -> str:
+    """The full name of the body that a sensor is fixed to; ``sites`` by name, with the body of each."""
+    found = _called(name, sites)
+    if found and not _called(name, bodies):
+        raise ModelError(
+            f"the scene has no link {name!r}: {found[0]!r} is a site of {sites[found[0]]!r}; fix the sensor to that "
+            "link, and say where on it by pos= and quat= of an IMU, pos= of a camera, origins= of rays"
+        )
+    return resolve("link", name, bodies)
+
+
+def _called(name: str, known: Iterable[str]) -> list[str]:
+    return [full for full in known if full == name or full.endswith(f"/{name}")]
 
 
 def compose(parts: Sequence[Part], sensors: dict[str, Any], timestep: float, gravity: Sequence[float]) -> Any:
@@ -292,8 +300,9 @@ def _site(spec: Any, name: str, link: str | None, pos: Any, quat: Any) -> None:
 def _body(spec: Any, link: str | None) -> Any:
     if link in (None, "world"):
         return spec.worldbody
-    names = [body.name for body in spec.bodies if body.name != "world"]
-    return spec.body(resolve("link", link, names))
+    bodies = [body.name for body in spec.bodies if body.name != "world"]
+    sites = {site.name: site.parent.name for site in spec.sites if site.name}
+    return spec.body(resolve_body(link, bodies, sites))
 
 
 def _along(direction: Sequence[float]) -> tuple[float, ...]:

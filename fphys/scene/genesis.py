@@ -62,6 +62,7 @@ class World:
         self._points: list[tuple[Any, np.ndarray]] = []  # things made of particles, and where these are at first
         self._driven: list[int] = []  # the engine's numbers of the dofs that controls drive
         self._held = False
+        self._unsound = np.zeros(self.num_worlds, bool)  # worlds that got a control that is not finite
         self._numbers = itertools.count()
         self._state = State(next(self._numbers))
 
@@ -80,9 +81,10 @@ class World:
 
         Args:
             positions: of :attr:`joints` [m or rad], shape (joint,) or (num_worlds, joint); by default what files say.
+                A quantity where all joints are hinges, or all slides.
 
         Raises:
-            ValueError: another shape.
+            ValueError: another shape. UnitError: a quantity of another kind.
         """
         n = len(self.joints)
         self.scene.reset()
@@ -92,7 +94,9 @@ class World:
             entity.set_particles_pos(points)
             entity.set_particles_active(True)
         self._release()
+        self._unsound = np.zeros(self.num_worlds, bool)
         if positions is not None:
+            positions = units.si(positions, self.layout.kinds("position", self.joints), "positions")
             given = self._tensor("positions", np.asarray(positions, np.float64).astype(_real()))
             if tuple(given.shape) not in ((n,), (1, n), (self.num_worlds, n)):
                 raise ValueError(f"positions have shape {tuple(given.shape)}, need ({n},) or ({self.num_worlds}, {n})")
@@ -167,8 +171,11 @@ class World:
         return self._picture(state, camera, world)[1]
 
     def check(self, state: State) -> None:
-        """Raise StateError if a pose, a velocity or a particle is not finite, naming thing and worlds."""
+        """Raise StateError if a pose, a velocity, a particle, or a control since :meth:`init`, is not finite."""
         self._require_present(state)
+        if self._unsound.any():
+            bad = np.flatnonzero(self._unsound)[:5].tolist()
+            raise StateError(f"a control was not finite in worlds {bad}: look at what computes it")
         for name, entity in self._entities.items():
             values = np.concatenate([x.cpu().numpy().reshape(self.num_worlds, -1) for x in _motion(entity)], 1)
             bad = np.flatnonzero(~np.isfinite(values).all(1))
@@ -211,13 +218,14 @@ class World:
     def _control(self, control: Any) -> None:
         wanted = (self.num_worlds, len(self.controls))
         control = units.si(control, self.layout.kinds(self.action.mode, self.controls), "control")
-        if self.action.mode == "torque" and not (np.abs(np.asarray(control)) <= self.max_force).all():
-            raise ValueError(f"control is above max_force, {self.max_force:g} N or N m: are its units right?")
-        if not hasattr(control, "dtype"):
+        if not isinstance(control, jax.Array):
             control = np.asarray(control, _real())
         if tuple(control.shape) != wanted:
             raise ValueError(f"control has shape {tuple(control.shape)}, needs (num_worlds, joints) = {wanted}")
-        tensor = self._tensor("control", control)
+        tensor, numbers = self._tensor("control", control), np.asarray(control)
+        if self.action.mode == "torque" and not (np.abs(numbers) <= self.max_force).all():
+            raise ValueError(f"control is NaN or above max_force, {self.max_force:g} N or N m: are its units right?")
+        self._unsound |= ~np.isfinite(numbers).all(1)
         if not self._driven:
             return
         solver = self.scene.rigid_solver

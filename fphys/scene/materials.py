@@ -20,7 +20,7 @@ class Rigid:
     pushed: bool = True  # False: particles do not move it, it moves them
 
     def __post_init__(self) -> None:
-        units.settle(self, density=units.density, mass=units.mass)
+        units.settle(self, density=units.density, mass=units.mass, friction=())
         if self.density is not None and self.mass is not None:
             raise ModelError(f"Rigid: density {self.density} and mass {self.mass}: give one of the two")
         for name in ("density", "mass", "friction"):
@@ -40,6 +40,11 @@ class MPM:
 
     law: Material  # of fphys.particles.materials: Corotated, NeoHookean, Liquid, Snow, Sand or VonMises
 
+    def __post_init__(self) -> None:
+        if not isinstance(self.law, Material):
+            raise ModelError(f"MPM: law is {type(self.law).__name__}, must be one of fphys.particles.materials")
+        object.__setattr__(self, "law", units.bare(self.law, self.law.kinds, type(self.law).__name__))
+
 
 @dataclasses.dataclass(frozen=True)
 class SPH:
@@ -51,7 +56,8 @@ class SPH:
     artificial: float = 0.05  # alpha of the artificial viscosity
 
     def __post_init__(self) -> None:
-        units.settle(self, sound_speed=units.velocity, density=units.density, viscosity=units.viscosity)
+        kinds = {"sound_speed": units.velocity, "density": units.density, "viscosity": units.viscosity}
+        units.settle(self, **kinds, artificial=())
         for name in ("sound_speed", "density"):
             if not getattr(self, name) > 0:
                 raise ModelError(f"SPH: {name} is {getattr(self, name)}, must be positive")
@@ -67,6 +73,7 @@ class Surface:
     color: tuple[float, ...] = (0.6, 0.63, 0.67)  # red, green, blue, and opacity if it is not 1; each 0 to 1
 
     def __post_init__(self) -> None:
+        units.settle(self, color=())
         values: Any = np.asarray(self.color, float)
         if values.shape not in ((3,), (4,)) or not ((values >= 0) & (values <= 1)).all():
             raise ModelError(f"Surface: color is {self.color}, must be 3 or 4 numbers from 0 to 1")

@@ -23,7 +23,7 @@ class Morph:
     lengths: ClassVar[tuple[str, ...]] = ()  # fields that must be positive
 
     def __post_init__(self) -> None:
-        units.settle(self, pos=units.length, **dict.fromkeys(self.lengths, units.length))
+        units.settle(self, pos=units.length, quat=(), **dict.fromkeys(self.lengths, units.length))
         for name, size in (("pos", 3), ("quat", 4)):
             value = np.asarray(getattr(self, name), float)
             if value.shape != (size,) or not np.isfinite(value).all():
@@ -53,7 +53,7 @@ class Box(Morph):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if len(self.size) != 3:
+        if np.shape(self.size) != (3,):
             raise ModelError(f"Box: size is {self.size}, must be three edges [m]")
         object.__setattr__(self, "size", tuple(map(float, self.size)))
 

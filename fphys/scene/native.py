@@ -1,7 +1,7 @@
 """The native back end: fphys's own solvers, pure and differentiable."""
 
 import dataclasses
-from typing import Any
+from typing import Any, Self
 
 import jax
 import jax.numpy as jnp
@@ -23,7 +23,7 @@ from .fluid import Fluid, pour
 from .materials import MPM, SPH
 from .particles import Filling, fill, holding
 from .sensors import Camera
-from .specs import ActionSpec, ObservationSpec
+from .specs import GAINS, ActionSpec, ObservationSpec
 
 Array = jax.Array
 
@@ -64,19 +64,35 @@ class World(Tree):
         """The joints that controls drive, in the order of their columns."""
         return self.layout.pick_joints(self.action.joints)
 
+    def replace(self, **changes: Any) -> Self:
+        """A copy with some fields changed; traceable and differentiable.
+
+        Args:
+            changes: by field. ``kp``, ``kd`` and ``limit`` are a number, or one for each of :attr:`controls`, shape
+                (control,); they may be quantities where all of these are hinges, or all slides.
+
+        Raises:
+            ValueError: another shape. TypeError: another dtype. UnitError: a quantity of another kind.
+        """
+        new, real = super().replace(**changes), self.kp.dtype
+        rows = {name: _row(name, changes[name], new.layout, new.controls, real) for name in GAINS if name in changes}
+        return dataclasses.replace(new, **rows)
+
     def init(self, positions: Any = None, max_contacts: int | None = None, max_constraints: int | None = None) -> State:
         """The scene as it was described, at rest; traceable.
 
         Args:
             positions: of :attr:`joints` [m or rad], shape (joint,) or (num_worlds, joint); by default what files say.
+                A quantity where all joints are hinges, or all slides.
             max_contacts, max_constraints: what a world can hold, as in :func:`fphys.init`.
 
         Raises:
-            ValueError: another shape.
+            ValueError: another shape. UnitError: a quantity of another kind.
         """
         rigid = init(self.model, self.num_worlds, max_contacts=max_contacts, max_constraints=max_constraints)
         if positions is not None:
             n = len(self.joints)
+            positions = units.si(positions, self.layout.kinds("position", self.joints), "positions")
             given = jnp.asarray(positions, rigid.qpos.dtype)
             if given.shape not in ((n,), (1, n), (self.num_worlds, n)):
                 raise ValueError(f"positions have shape {given.shape}, need ({n},) or ({self.num_worlds}, {n})")
@@ -100,6 +116,7 @@ class World(Tree):
             ValueError: a shape does not fit, or a force is above the scene's ``max_force``. TypeError: a dtype does
                 not fit, UnitError a kind.
         """
+        self._require_own(state)
         model, held, force = self._driven(state.rigid, control)
         particles = state.particles
         if self.filling is not None and particles is not None:
@@ -125,8 +142,9 @@ class World(Tree):
         flow to world and state, as :func:`fphys.sensors` says of sensors.
 
         Raises:
-            ModelError: a name is not there, or is a camera's.
+            ModelError: a name is not there, or is a camera's. ValueError: a state of another number of worlds.
         """
+        self._require_own(state)
         return observe.observe(self.model, self.layout, state.rigid, state.force, spec)
 
     def columns(self, spec: ObservationSpec) -> tuple[str, ...]:
@@ -155,6 +173,11 @@ class World(Tree):
         check(state.rigid)
         if self.filling is not None and state.particles is not None:
             self.filling.check(state.particles)  # pyright: ignore[reportArgumentType]
+
+    def _require_own(self, state: State) -> None:
+        worlds = state.rigid.qpos.shape[0]
+        if worlds != self.num_worlds:
+            raise ValueError(f"state has {worlds} worlds, this world has {self.num_worlds}: make one with world.init()")
 
     def _driven(self, rigid: RigidState, control: Array | None) -> tuple[Model, Array, Array]:
         """The model and the generalised force (world, nv) that a step takes, and the force that a control makes now.
@@ -214,11 +237,22 @@ def build(scene: Any, spec: Any, num_worlds: int, action: ActionSpec, dtype: Any
     joints = found.pick_joints(action.joints)
     limits = dict(zip(found.joints, found.limits, strict=True))
     limit = [limits[name] for name in joints] if action.limit is None else action.limit
-    row = lambda value: jnp.broadcast_to(jnp.asarray(value, real), (len(joints),))  # noqa: E731
-    rows = row(action.kp), row(action.kd), row(limit)
+    row = lambda name, value: _row(name, value, found, joints, real)  # noqa: E731
+    rows = row("kp", action.kp), row("kd", action.kd), row("limit", limit)
     geoms = holding(model) if any(isinstance(part.material, MPM | SPH) for part in scene.parts) else ()
     particles = fill(scene, model, geoms) or pour(scene, model, geoms)
     return World(model, particles, *rows, scene.max_force, num_worlds, action, found)
+
+
+def _row(name: str, value: Any, layout: Layout, joints: tuple[str, ...], real: Any) -> Array:
+    """Gains or limits of joints, shape (control,), of a number or as many as there are joints, maybe a quantity."""
+    value = units.si(value, layout.kinds(name, joints), f"world.{name}")
+    if isinstance(value, jax.Array) and value.dtype != real:
+        raise TypeError(f"world.{name} is {value.dtype}, the world is {real}: cast it")
+    row = jnp.asarray(value, real)
+    if row.shape not in ((), (1,), (len(joints),)):
+        raise ValueError(f"world.{name} has shape {row.shape}, needs (joints,) = ({len(joints)},), or a number")
+    return jnp.broadcast_to(row, (len(joints),))
 
 
 def _individual(model: Model, parts: list[Part], num_worlds: int) -> Model:

@@ -1,13 +1,24 @@
 """Sensors of a scene: what they measure and where they sit. The back ends read them."""
 
 import dataclasses
+import math
 from typing import Any
 
 import numpy as np
 
+from .. import units
 from ..errors import ModelError
 
 Vector = tuple[float, ...]
+
+
+def _require_pose(sensor: Any, **sizes: int) -> None:
+    """Raise ModelError unless fields are so many finite numbers, which then are a tuple of floats."""
+    for name, size in sizes.items():
+        value = np.asarray(getattr(sensor, name), float)
+        if value.shape != (size,) or not np.isfinite(value).all():
+            raise ModelError(f"{type(sensor).__name__}: {name} is {getattr(sensor, name)}, must be {size} numbers")
+        object.__setattr__(sensor, name, tuple(value.tolist()))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -32,6 +43,12 @@ class IMU:
     pos: Vector = (0.0, 0.0, 0.0)  # in the link's frame [m]
     quat: Vector = (1.0, 0.0, 0.0, 0.0)  # in the link's frame
 
+    def __post_init__(self) -> None:
+        units.settle(self, pos=units.length, quat=())
+        _require_pose(self, pos=3, quat=4)
+        if not any(self.quat):
+            raise ModelError("IMU: quat is zero, must be an orientation (w, x, y, z)")
+
 
 @dataclasses.dataclass(frozen=True)
 class Contact:
@@ -50,6 +67,7 @@ class Rays:
     max_range: float = 20.0  # [m]
 
     def __post_init__(self) -> None:
+        units.settle(self, directions=(), origins=units.length, max_range=units.length)
         directions = np.atleast_2d(np.asarray(self.directions, float))
         if directions.shape[1:] != (3,) or not (np.linalg.norm(directions, axis=-1) > 0).all():
             raise ModelError(f"Rays: directions have shape {directions.shape}, must be (ray, 3), none of them zero")
@@ -71,11 +89,15 @@ class Camera:
     lookat: Vector = (0.0, 0.0, 0.0)  # point at the picture's centre, in the same frame [m]
     up: Vector = (0.0, 0.0, 1.0)  # what points up in the picture, in the same frame
     link: str | None = None  # None: fixed in the world
-    fov: float = 45.0  # vertical field of view [deg]
+    fov: float = 45.0  # vertical field of view, as a number in degrees (MuJoCo's fovy), or a quantity of angle
     width: int = 640  # [pixels]
     height: int = 480  # [pixels]
 
     def __post_init__(self) -> None:
+        units.settle(self, pos=units.length, lookat=units.length, up=(), width=(), height=())
+        if isinstance(self.fov, units.Quantity | units.Reading):
+            object.__setattr__(self, "fov", math.degrees(units.si(self.fov, units.angle, "Camera.fov")))
+        _require_pose(self, pos=3, lookat=3, up=3)
         view = np.subtract(self.lookat, self.pos)
         if not np.linalg.norm(np.cross(view, self.up)) > 1e-9:
             raise ModelError(f"Camera: it looks along {view.tolist()}, which up = {self.up} must not be parallel to")

@@ -2,11 +2,27 @@
 
 import dataclasses
 
+import numpy as np
+
+from .. import units
 from ..errors import ModelError
+from ..model.kinds import BY_JOINT
 
 MODES = ("torque", "position", "velocity")
 LINK = ("x", "y", "z", "qw", "qx", "qy", "qz", "vx", "vy", "vz", "wx", "wy", "wz")
 """Columns of a link: position [m], orientation, velocity of its origin [m/s], angular velocity [rad/s], world axes."""
+
+LIKE = {
+    "kp": "joint.stiffness",
+    "kd": "dof.damping",
+    "limit": "force",
+    "torque": "force",
+    "position": "qpos",
+    "velocity": "qvel",
+}
+"""An action's numbers, and controls by mode, are of the same kind as these arrays of a model."""
+
+GAINS = ("kp", "kd", "limit")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -47,3 +63,8 @@ class ActionSpec:
             raise ModelError(f"ActionSpec: mode is {self.mode!r}, must be one of {', '.join(MODES)}")
         if isinstance(self.joints, str) and self.joints != "all":
             raise ModelError(f'ActionSpec: joints is {self.joints!r}, must be "all" or a tuple of names')
+        for name in GAINS:
+            given = getattr(self, name)
+            numbers = units.si(given, BY_JOINT[LIKE[name]], f"ActionSpec.{name}")
+            if given is not None and not (np.asarray(numbers, float) >= 0).all():
+                raise ModelError(f"ActionSpec: {name} is {given}, must be zero or more")

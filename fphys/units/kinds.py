@@ -27,7 +27,8 @@ class Kind:
                 quantity of this kind, or of no kind and this dimension. It gets gradients.
 
         Raises:
-            UnitError: what is given has another dimension, or is of another kind.
+            UnitError: what is given has another dimension, or is of another kind; a text has no unit, or another power
+                of angle than the kind's unit.
         """
         from .quantity import made  # stands above
 

@@ -14,6 +14,8 @@ from ..errors import UnitError
 from ..tree import Tree, pytree, static
 from .kinds import Kind, article, compared, fits, minus, naming, number, over, plus, power_of, times
 
+_NUMBERS = (int, float, complex, np.ndarray, np.generic, jax.Array)
+
 
 def _binary(op: Callable[..., Any], kind: Callable[[Kind, Kind], Kind], *, swap: bool = False) -> Any:
     def method(self: "Quantity", other: Any) -> Any:
@@ -27,18 +29,29 @@ def _binary(op: Callable[..., Any], kind: Callable[[Kind, Kind], Kind], *, swap:
 
 def made(kind: Kind, value: Any, unit: str | None) -> Any:
     """What a kind returns when it is called."""
-    from .text import one, parse  # stands above
+    from .text import one, parse, turns  # stands above
 
     given = parse(value) if isinstance(value, str) else value
     given = jnp.asarray(given) if isinstance(given, list | tuple) else given
+    if not (isinstance(given, int | float | complex | Quantity | Reading) or hasattr(given, "dtype")):
+        like = f'"2.5 {kind.unit}"'
+        raise UnitError(f"{value!r} is not {article(kind)}: give a number, an array, a quantity, or a text as {like}")
     given = given if unit is None else given * one(unit)
     if isinstance(given, Reading):
         raise UnitError(f"{given} is a reading, for people: make {article(kind)} of the quantity it was read of")
-    if not isinstance(given, Quantity) and isinstance(value, str) and kind.dims != number.dims:
+    if not isinstance(given, Quantity) and isinstance(value, str) and kind != number:
         raise UnitError(f"{value!r} has no unit, {article(kind)} needs one, as [{kind.unit}]")
     if isinstance(given, Quantity) and not fits(given.kind, kind):
         text = repr(value) if isinstance(value, str) else _show(given)
         raise UnitError(f"{text} is {article(given.kind)}, not {article(kind)}")
+    texts = [text for text in (value, unit) if isinstance(text, str)]
+    if texts and kind.name and not isinstance(value, Quantity):
+        angles, wanted = sum(map(turns, texts)), turns(kind.unit)
+        if angles != wanted:
+            raise UnitError(
+                f"{' '.join(texts)!r} has the power {angles} of angle (rad, deg, rev, rpm), {article(kind)} "
+                f"[{kind.unit}] has {wanted}"
+            )
     return labelled(value_of(given), kind)
 
 
@@ -91,16 +104,21 @@ class Quantity(Tree):
         """The array's shape."""
         return np.shape(self.value)
 
+    @property
+    def ndim(self) -> int:
+        """How many axes the array has."""
+        return len(self.shape)
+
     def to(self, unit: str) -> "Reading":
         """What it reads in a unit, for people to look at: ``angle.to("deg").value``.
 
         Raises:
             UnitError: the unit is another kind's.
         """
-        from .text import one  # stands above
+        from .text import one, turns  # stands above
 
         scale, kind = value_of(one(unit)), kind_of(one(unit))
-        if not fits(kind, self.kind):
+        if not fits(kind, self.kind) or (self.kind.name and turns(unit) != turns(self.kind.unit)):
             raise UnitError(f"{article(self.kind)} [{self.kind.unit}] cannot be read in {unit}, {article(kind)}")
         return Reading(self.value if scale == 1 else self.value / scale, unit, self.kind)
 
@@ -131,6 +149,18 @@ class Quantity(Tree):
             )
         return self
 
+    def _refuse(self, *_: Any, **__: Any) -> Any:
+        raise UnitError(
+            f"{article(self.kind)} does not pass for a bare number or array: .value has the SI numbers, "
+            f".to({self.kind.unit!r}).value those in a unit"
+        )
+
+    __float__ = __int__ = __array__ = _refuse  # NumPy would make an array of one object
+
+    def __format__(self, spec: str) -> str:
+        """``f"{force:.2f}"``: SI numbers so, and the unit."""
+        return f"{_written(self.value, spec)} {self.kind.unit}" if spec else str(self)
+
     def __repr__(self) -> str:
         return f"<{self.kind.name or 'quantity'} {_show(self)}>"
 
@@ -143,12 +173,16 @@ class Reading(Tree):
     unit: str = static()  # As it was written.
     kind: Kind = static()
 
+    def __format__(self, spec: str) -> str:
+        """``f"{angle.to('deg'):.1f}"``: numbers so, and the unit."""
+        return f"{_written(self.value, spec)} {self.unit}" if spec else str(self)
+
     def __repr__(self) -> str:
         return f"{self.value} {self.unit}"
 
 
 def si(value: Any, kinds: Kind | tuple[Kind, ...], name: str) -> Any:
-    """The SI number of an argument; whatever is no quantity passes unchanged.
+    """The SI number of an argument, or a tuple of those in a list or tuple; whatever is no quantity passes unchanged.
 
     Args:
         kinds: what the argument may be; none at all where only bare arrays make sense.
@@ -157,6 +191,9 @@ def si(value: Any, kinds: Kind | tuple[Kind, ...], name: str) -> Any:
     Raises:
         UnitError: a quantity of another kind, or a reading.
     """
+    if isinstance(value, list | tuple):
+        numbers = tuple(si(x, kinds, name) for x in value)
+        return value if all(x is y for x, y in zip(numbers, value, strict=True)) else numbers
     if not isinstance(value, Quantity | Reading):
         return value
     kinds = (kinds,) if isinstance(kinds, Kind) else kinds
@@ -172,14 +209,13 @@ def si(value: Any, kinds: Kind | tuple[Kind, ...], name: str) -> Any:
     return value.value
 
 
-def settle(thing: Any, **kinds: Kind) -> None:
+def settle(thing: Any, **kinds: Kind | tuple[Kind, ...]) -> None:
     """Put SI numbers and tuples in the place of a frozen dataclass's quantities; for its ``__post_init__``."""
     for name, kind in kinds.items():
-        value, label = getattr(thing, name), f"{type(thing).__name__}.{name}"
-        if isinstance(value, tuple | list) and any(isinstance(x, Quantity | Reading) for x in value):
-            object.__setattr__(thing, name, tuple(np.asarray(si(x, kind, label))[()] for x in value))
-        elif isinstance(value, Quantity | Reading):
-            numbers = np.asarray(si(value, kind, label))
+        given = getattr(thing, name)
+        found = si(given, kind, f"{type(thing).__name__}.{name}")
+        if found is not given:
+            numbers = np.asarray(found)
             object.__setattr__(thing, name, tuple(numbers.tolist()) if numbers.ndim == 1 else numbers[()])
 
 
@@ -207,5 +243,12 @@ def kind_of(x: Any) -> Kind:
 
 
 def _show(q: Quantity) -> str:
-    value = q.value if isinstance(q.value, jax.core.Tracer) or np.ndim(q.value) else f"{np.asarray(q.value):g}"
-    return f"{value} {q.kind.unit}"
+    return f"{_written(q.value, 'g' if np.shape(q.value) == () else '')} {q.kind.unit}"
+
+
+def _written(value: Any, spec: str) -> str:
+    """Numbers by a format specification; what has none (traced, or a second derivative's own quantity) as it is."""
+    if not spec or isinstance(value, jax.core.Tracer) or not isinstance(value, _NUMBERS):
+        return str(value)
+    numbers, one = np.asarray(value), lambda x: format(x, spec)
+    return np.array2string(numbers, formatter={"all": one}) if numbers.ndim else one(numbers)

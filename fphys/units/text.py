@@ -9,6 +9,8 @@ from ..errors import UnitError
 from .kinds import (
     Kind,
     angle,
+    angular_damping,
+    angular_stiffness,
     angular_velocity,
     duration,
     energy,
@@ -21,7 +23,7 @@ from .kinds import (
     pressure,
     velocity,
 )
-from .quantity import labelled
+from .quantity import kind_of, labelled, value_of
 
 _PREFIXED: dict[str, tuple[float, Kind]] = {
     "m": (1.0, length), "g": (1e-3, mass), "s": (1.0, duration), "rad": (1.0, angle), "Hz": (1.0, frequency),
@@ -36,9 +38,12 @@ _OTHERS = {
     "hp": (550 * 0.3048 * 4.4482216152605, power), "atm": (101325.0, pressure), "1": (1.0, number),
 }  # fmt: skip
 _PREFIXES = {"n": 1e-9, "u": 1e-6, "µ": 1e-6, "m": 1e-3, "c": 1e-2, "d": 0.1, "h": 100.0, "k": 1e3, "M": 1e6, "G": 1e9}
+_LISTED = f"{', '.join(_PREFIXED)} with or without one of {' '.join(_PREFIXES)}, and {', '.join(_OTHERS)}"
+_PREFIXES["\u03bc"] = _PREFIXES["\u00b5"]  # the Greek letter, and the sign that looks the same
 _UNITS = {prefix + unit: (x * y, kind) for unit, (y, kind) in _PREFIXED.items() for prefix, x in _PREFIXES.items()}
 _UNITS |= _PREFIXED | _OTHERS | {"kg": (1.0, mass), "mg": (1e-6, mass)}
-_LISTED = f"{', '.join(_PREFIXED)} with or without one of {' '.join(_PREFIXES)}, and {', '.join(_OTHERS)}"
+_TURNS = {angle: 1, angular_velocity: 1}  # powers of angle; other units have none
+_BY_TURNS = {(kind.dims, -1): kind for kind in (angular_stiffness, angular_damping)}  # else without a kind
 _TEXT = re.compile(r"\s*([+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?)\s*(.*?)\s*")
 _FACTOR = re.compile(r"\s*([*·/]?)\s*([^\W\d²³]+|°|1)(?:(?:\^|\*\*)?([+-]?\d+)|([²³]))?")
 
@@ -51,25 +56,43 @@ def parse(text: str) -> Any:
     Raises:
         UnitError: the text is not a number and units, or names a unit that is not known.
     """
+    if not isinstance(text, str):
+        raise UnitError(f'{text!r} is no text, as "2.5 cm" is: a kind makes a quantity of it, units.length(...) say')
     found = _TEXT.fullmatch(text)
     if not found:
         raise UnitError(f'{text!r} does not begin with a number: write it as "2.5 cm" or "3 N m"')
     return float(found[1]) * one(found[2]) if found[2] else float(found[1])
 
 
-@functools.cache
 def one(text: str) -> Any:
     """A unit as a quantity, 1 deg being 0.0174 rad; a product of units has its kind as any product."""
-    result, at = 1.0, 0
+    return _read(text)[0]
+
+
+def turns(text: str) -> int:
+    """The power of angle in a unit, with or without a number before it: 1 of "rad/s", -1 of "3 N m/deg", 0 of "m"."""
+    found = _TEXT.fullmatch(text)
+    return _read(found[2] if found else text)[1]
+
+
+@functools.cache
+def _read(text: str) -> tuple[Any, int]:
+    """A unit as a quantity, and its power of angle, which dimensions do not have: by it N m/rad has a kind."""
+    if not isinstance(text, str):
+        raise UnitError(f'{text!r} is no unit, as "cm" or "N m" is')
+    result, angles, at = 1.0, 0, 0
     while at < len(text):
         found = _FACTOR.match(text, at)
         if not found or found[2] not in _UNITS:
             what = found[2] if found else text[at:]
             raise UnitError(f"{text!r}: no unit {what!r} is known; there are {_LISTED}")
         scale, kind = _UNITS[found[2]]
-        exponent = int(found[3] or {"²": 2, "³": 3}.get(found[4], 1))
+        exponent = int(found[3] or {"²": 2, "³": 3}.get(found[4], 1)) * (-1 if found[1] == "/" else 1)
         for _ in range(abs(exponent)):  # one by one, so that rad/s^2 is an angular acceleration
             factor = labelled(scale, kind)
-            result = result / factor if (found[1] == "/") == (exponent > 0) else result * factor
+            result = result * factor if exponent > 0 else result / factor
+        angles += exponent * _TURNS.get(kind, 0)
         at = found.end()
-    return result
+    kind = kind_of(result)
+    kind = kind if kind.name else _BY_TURNS.get((kind.dims, angles), kind)
+    return labelled(value_of(result), kind), angles

@@ -13,7 +13,7 @@ import pytest
 import torch
 
 import fphys
-from fphys.bridge.dlpack import to_torch
+from fphys.bridge.dlpack import from_torch, to_torch
 from fphys.bridge.torch import as_jax, as_torch
 from fphys.errors import BridgeError, MissingDependencyError, PrecisionError
 from fphys.testing import check_grads, check_transforms
@@ -400,6 +400,21 @@ def test_a_module_keeps_its_parameters_and_buffers():
 
 def cut_off(x: Any) -> Any:
     return x.detach() * 2
+
+
+def test_a_frozen_parameter_has_no_gradient():
+    """And what torch does to a module after it was wrapped is not seen."""
+    net = torch.nn.Linear(3, 2).double()
+    net.weight.requires_grad_(False)
+    fn, x = as_jax(net), jnp.ones(3)
+    before = fn(x)
+    grads = jax.grad(lambda params: fn(x, params=params).sum())(fn.params)
+    assert (grads["weight"] == 0).all() and (grads["bias"] == 1).all()
+    with torch.no_grad():
+        net.bias += 1.0
+    assert (fn(x) == before).all()
+    now = {name: from_torch(p.detach()) for name, p in net.named_parameters()}
+    np.testing.assert_allclose(fn(x, params=now), before + 1.0, rtol=1e-14)
 
 
 def test_what_torch_cannot_differentiate_raises_instead_of_giving_zero():

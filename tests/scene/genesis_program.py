@@ -15,6 +15,7 @@ import numpy as np
 import torch
 
 import fphys
+from fphys.errors import StateError
 from fphys.scene import (
     IMU,
     MJCF,
@@ -200,7 +201,7 @@ def faults(world: Any) -> dict[str, Any]:
         "jit": lambda: jax.jit(lambda u: world.step(later, u))(control),
         "ticket": lambda: jax.jit(world.step)(later),
         "shape": lambda: world.step(later, control[:3]),
-        "dtype": lambda: world.step(later, control.astype(np.float64)),
+        "dtype": lambda: world.step(later, jnp.asarray(control, jnp.float16)),
         "world": lambda: world.render(later, "camera", world=1),
     }
     found = {}
@@ -210,6 +211,13 @@ def faults(world: Any) -> dict[str, Any]:
             found[name] = "no error"
         except Exception as error:
             found[name] = f"{type(error).__name__}: {error}"
+    later = world.step(later, control.astype(np.float64))  # NumPy's numbers are cast, as natively
+    world.check(later)
+    control[3] = np.nan
+    try:
+        world.check(world.step(later, control))
+    except StateError as error:
+        found["nan"] = f"StateError: {error}"
     return {"faults": found}
 
 

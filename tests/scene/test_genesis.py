@@ -95,7 +95,8 @@ def test_a_picture(found):
         ("jit", "TypeError: control is traced: Genesis is neither pure nor differentiable"),
         ("ticket", "TypeError"),
         ("shape", "ValueError: control has shape (3, 2)"),
-        ("dtype", "TypeError: control is float64, Genesis runs in float32"),
+        ("dtype", "TypeError: control is float16, Genesis runs in float32"),
+        ("nan", "StateError: a control was not finite in worlds [3]"),
         ("world", "UnsupportedError: world is 1"),
     ],
 )

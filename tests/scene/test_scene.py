@@ -9,9 +9,12 @@ import pytest
 import fphys
 from fphys import units
 from fphys.errors import ModelError, UnsupportedError
+from fphys.particles.materials import Corotated
 from fphys.scene import (
     IMU,
     MJCF,
+    MPM,
+    SPH,
     URDF,
     ActionSpec,
     Box,
@@ -19,6 +22,7 @@ from fphys.scene import (
     Capsule,
     Contact,
     Cylinder,
+    Domain,
     Mesh,
     ObservationSpec,
     Plane,
@@ -40,6 +44,14 @@ WEDGE = "v 0 0 0\nv 1 0 0\nv 0 1 0\nv 0 0 1\nf 1 3 2\nf 1 2 4\nf 1 4 3\nf 2 3 4\
     ("make", "fault"),
     [
         (lambda: Box((1, 2)), "three edges"),
+        (lambda: Box(1.0), "size is 1.0, must be three edges"),
+        (lambda: IMU("box", pos=(1, 2)), "IMU: pos is"),
+        (lambda: IMU("box", quat=(0, 0, 0, 0)), "IMU: quat is zero"),
+        (lambda: Camera((0, 1)), "Camera: pos is"),
+        (lambda: ActionSpec("position", kp=-100.0), "kp is -100.0, must be zero or more"),
+        (lambda: ActionSpec(kd=(1.0, np.nan)), "kd is .*, must be zero or more"),
+        (lambda: ActionSpec(limit=units.torque(-1.0)), "limit is .*, must be zero or more"),
+        (lambda: MPM(1000.0), "law is float"),
         (lambda: Box((1, 2, 0)), "positive, in metres"),
         (lambda: Sphere(np.nan), "positive, in metres"),
         (lambda: Sphere(1.0, pos=(1, 2)), "pos is"),
@@ -80,7 +92,8 @@ def test_what_cannot_be_is_refused(make, fault):
     [
         (lambda s: s.add(Plane(), name="box"), "'box' is taken"),
         (lambda s: s.add_sensor(IMU("elbw")), "no link 'elbw'"),
-        (lambda s: s.add_sensor(Contact("tip")), "no link 'tip'"),
+        (lambda s: s.add_sensor(Contact("tip")), "no link 'tip': 'arm/tip' is a site of 'arm/lower'"),
+        (lambda s: s.add_sensor(IMU("tip")), "no link 'tip': 'arm/tip' is a site of 'arm/lower'; .* by pos="),
         (lambda s: s.add(Sphere(0.1), Rigid(mass=(1.0, 2.0, 3.0))), "num_worlds is 2"),
         (lambda s: [s.add(MJCF(OPTION.format(i))) for i in "32"], "impratio is 3.0 in 'mjcf'"),
         (lambda s: s.add(MJCF(ARM, fixed=True)), "free joint"),
@@ -116,6 +129,15 @@ def test_names_are_resolved():
             world.step(state, control)
     with pytest.raises(ValueError, match="positions have shape"):
         world.init(np.zeros(3))
+    with pytest.raises(ValueError, match=r"world.kp has shape \(3,\), needs \(joints,\) = \(4,\)"):
+        world.replace(kp=jnp.ones(3))
+    with pytest.raises(TypeError, match=r"world\.kd is float16"):
+        world.replace(kd=jnp.ones(4, jnp.float16))
+    assert world.replace(kp=3.0).kp.tolist() == [3.0] * 4
+    three = world.replace(num_worlds=3).init()
+    for call in (world.step, lambda state: world.observe(state, ObservationSpec("all"))):
+        with pytest.raises(ValueError, match=r"state has 3 worlds, this world has 2: make one with world.init\(\)"):
+            call(three)
 
 
 def test_a_camera_is_no_number():
@@ -189,6 +211,29 @@ def test_an_edge_may_be_a_quantity_of_its_own():
     assert Box((20 * CM, units.parse("1 ft"), 0.5)) == Box((0.2, 0.3048, 0.5))
 
 
+def test_sensors_take_quantities():
+    one, up = CM * np.array([1.0, 2.0, 3.0]), (0.01, 0.02, 0.03)
+    assert IMU("box", pos=one) == IMU("box", pos=up)
+    rays = Rays(np.eye(3), origins=one, max_range=units.length("3 m"))
+    assert rays == Rays(np.eye(3), origins=(CM, 2 * CM, 3 * CM), max_range=3.0) == Rays(np.eye(3), None, up, 3.0)
+    camera = Camera(one, lookat=(1 * CM, CM, 0.0), fov=units.angle("60 deg"))
+    assert camera.fov == pytest.approx(60.0, rel=1e-15)
+    assert camera == Camera(up, (0.01, 0.01, 0.0), fov=camera.fov)
+
+
+def test_positions_and_gains_take_quantities():
+    given = alone().build(2, action=ActionSpec("position", kp=(units.angular_stiffness(5.0), 3.0)))
+    assert given.kp.tolist() == [5.0, 3.0]
+    assert given.replace(kp=units.angular_stiffness("2 N m/rad")).kp.tolist() == [2.0, 2.0]
+    for positions in (units.angle([30.0, -60.0], "deg"), [units.angle("30 deg"), units.angle("-60 deg")]):
+        np.testing.assert_allclose(given.init(positions).rigid.qpos, np.deg2rad([[30.0, -60.0]] * 2), rtol=1e-15)
+
+
+def test_a_law_takes_quantities():
+    law = MPM(Corotated(units.density("1 g/cm^3"), units.pressure("20 kPa"), 0.3)).law
+    assert law.numbers() == pytest.approx([1000.0, 20000.0, 0.3], rel=1e-15)
+
+
 def test_quantities_are_taken_where_their_kind_fits():
     given = Scene(timestep=units.parse("2 ms"), gravity=units.parse("9.81 m/s^2") * np.array([0.0, 0.0, -1.0]))
     given.add(
@@ -211,6 +256,23 @@ def test_quantities_are_taken_where_their_kind_fits():
         (lambda: Box((1, 1, 1), pos=units.parse("1 kg") * np.ones(3)), "Box.pos is a mass"),
         (lambda: Box((CM, CM, units.parse("30 deg"))), "Box.size is an angle"),
         (lambda: Rigid(mass=CM), "Rigid.mass is a length"),
+        (lambda: Rigid(friction=CM), "Rigid.friction is a length, must be a bare array"),
+        (lambda: Surface(CM * np.ones(3)), "Surface.color is a length"),
+        (lambda: Sphere(1.0, quat=CM * np.ones(4)), "Sphere.quat is a length"),
+        (lambda: SPH(CM), "SPH.sound_speed is a length"),
+        (lambda: MPM(Corotated(1000.0, CM, 0.3)), "Corotated.young is a length"),
+        (lambda: Domain((0, 0, 0), (1, 1, 1), units.angle(0.1)), "Domain.spacing is an angle"),
+        (lambda: IMU("box", pos=units.angle(np.ones(3))), "IMU.pos is an angle"),
+        (lambda: Rays(CM * np.eye(3)), "Rays.directions is a length, must be a bare array"),
+        (lambda: Rays((0, 0, 1), origins=units.force(np.ones(3))), "Rays.origins is a force"),
+        (lambda: Rays((0, 0, 1), max_range=units.duration(1.0)), "Rays.max_range is a duration"),
+        (lambda: Camera(units.force(np.ones(3))), "Camera.pos is a force"),
+        (lambda: Camera((1, 0, 1), up=CM * np.ones(3)), "Camera.up is a length"),
+        (lambda: Camera((1, 0, 1), fov=CM), "Camera.fov is a length"),
+        (lambda: Camera((1, 0, 1), width=CM), "Camera.width is a length"),
+        (lambda: ActionSpec(kp=CM), "ActionSpec.kp is a length"),
+        (lambda: alone().build(1).init(CM * np.ones(2)), "positions is a length .*must be an angle"),
+        (lambda: alone().build(1).replace(kp=units.parse("5 N/m")), "kp is a stiffness .*must be an angular stiffness"),
         (lambda: alone().build(1, action=ActionSpec(kp=units.parse("5 N/m"))), "ActionSpec.kp is a stiffness"),
         (lambda: alone().build(1, action=ActionSpec(limit=units.parse("5 N"))), "ActionSpec.limit is a force"),
     ],
