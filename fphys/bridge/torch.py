@@ -215,9 +215,11 @@ def as_jax(fn: Callable[..., Any], outputs: Callable[..., Any] | None = None) ->
 
     Returns:
         A function with ``params``, a dict from the names of a module's parameters to JAX's arrays (empty for a
-        function). ``f(*args)`` uses them, ``f(*args, params=p)`` others, so that ``jax.grad`` by ``p`` trains the
-        module. Gradients flow in reverse mode to every floating-point argument and parameter, once: a gradient has no
-        gradient. A module is not changed: ``module.load_state_dict`` of ``params`` brings trained ones back.
+        function): copies of what they are now, which later steps of torch's do not change. ``f(*args)`` uses them,
+        ``f(*args, params=p)`` others, so that ``jax.grad`` by ``p`` trains the module. Gradients flow in reverse mode
+        to every floating-point argument and parameter, once: a gradient has no gradient; that of a parameter without
+        ``requires_grad``, as it is now, is zero. A module is not changed: ``module.load_state_dict`` of ``params``
+        brings trained ones back.
 
     Raises:
         MissingDependencyError: torch is not installed.
@@ -249,12 +251,14 @@ class TorchFunction:
         named = dict(self.module.named_parameters()) if self.module else {}
         self.device = next((p.device for p in named.values()), torch.device("cpu"))
         self.params = {name: _jax(self.label, name, p.detach()) for name, p in named.items()}
+        self.frozen = {name for name, p in named.items() if not p.requires_grad}
         self._results = functools.cache(self._learn)
 
     def __call__(self, *args: Any, params: dict[str, Any] | None = None) -> Any:
         params = self.params if params is None else params
         if missing := sorted(self.params.keys() ^ params.keys()):
             raise BridgeError(f"{self.label}: params has not the module's parameters: {', '.join(missing)} differ")
+        params = {name: jax.lax.stop_gradient(p) if name in self.frozen else p for name, p in params.items()}
         statics = _Statics(self.label, (args, params), lambda leaf: isinstance(leaf, _ARRAYS))
         arrays = [jnp.asarray(x) for x in statics.arrays]
         bare = statics.bare()
