@@ -396,6 +396,10 @@ def test_a_module_keeps_its_parameters_and_buffers():
     assert all(p.grad is None for p in net.parameters())
     with pytest.raises(BridgeError, match=r"params has not the module's parameters: 0.weight differ"):
         fn(X[0], params={name: p for name, p in fn.params.items() if name != "0.weight"})
+    net[0].weight.requires_grad_(False)
+    frozen = as_jax(net)
+    grads = jax.grad(lambda p: jnp.sum(frozen(X[0], params=p) ** 3))(frozen.params)
+    assert (grads["0.weight"] == 0).all() and (grads["1.bias"] != 0).all()
 
 
 def cut_off(x: Any) -> Any:
