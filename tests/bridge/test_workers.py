@@ -8,7 +8,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fphys.bridge import workers
+from fphys.bridge import driver, workers
 
 
 @given(st.integers(1, 70_000), st.integers(1, 1 << 24), st.integers(1, 64))
@@ -71,6 +71,28 @@ def test_a_sleeping_team_uses_no_processor():
     start = time.process_time()
     time.sleep(0.5)
     assert time.process_time() - start < 0.05
+
+
+def test_a_queue_that_nobody_came_for_is_taken_back():
+    """And of one that a thread works at, the caller waits for the end."""
+    native, call, box = driver.load(), Clearing(2), (ctypes.c_uint64 * 6)(driver.ASLEEP)
+    queue = ctypes.addressof(call.queue.words)
+    native.post(ctypes.addressof(box), queue, ctypes.addressof(call.inputs), 1, 0)
+    assert (box[0], box[1], box[5]) == (driver.POSTED, queue, driver.ASLEEP)
+    native.watch(ctypes.addressof(box), workers.PATIENCE)
+    assert box[0] == driver.IDLE
+    native.serve(ctypes.addressof(box), 1)
+    assert box[0] == driver.ASLEEP and call.queue.words[0] == 0  # no job was begun
+    box[0] = driver.BUSY
+    native.watch(ctypes.addressof(box), 1)
+    assert box[0] == driver.BUSY
+
+
+def test_many_blocks_are_dealt_into_more_jobs_than_threads(monkeypatch):
+    monkeypatch.setenv("FPHYS_THREADS", "2")
+    per_job = workers.BLOCKS_PER_PART
+    for blocks, jobs in ((2, 2), (2 * per_job, 2), (5 * per_job, 5), (100 * per_job, 2 * workers.PARTS_PER_THREAD)):
+        assert len(workers.shares(10**6, blocks)) == jobs
 
 
 def test_callers_who_find_the_team_busy_do_their_jobs_themselves():
