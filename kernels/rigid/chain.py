@@ -8,7 +8,12 @@ import warp as wp
 
 from .._precision import quat, real, vec3
 from ..math import quat_axis_angle, quat_mul, quat_unit, rotate
+from .chain_lanes import places_of_eight, side_by_side
 from .kinematics import BALL, FREE, SLIDE
+from .lanes import LANES
+
+ZERO_NORM = wp.constant(real(1.0e-30))
+"""The square of a quaternion's norm below which it counts as none, as in :func:`quat_unit`."""
 
 
 @wp.func
@@ -49,6 +54,36 @@ def chain_places(
     The last links are the places; ``link_..._out`` has the others. A parent of -1 is the world.
     """
     world = wp.tid()
+    if side_by_side(13 * link_parent.shape[0], ZERO_NORM):
+        if world % LANES == 0:
+            places_of_eight(
+                world,
+                FREE,
+                BALL,
+                SLIDE,
+                ZERO_NORM,
+                link_parent,
+                link_joint,
+                joint_type,
+                joint_qpos,
+                joint_dof,
+                offset,
+                turn,
+                joint_pos,
+                joint_axis,
+                qpos0,
+                qpos,
+                qvel,
+                link_pos_out,
+                link_quat_out,
+                link_linear_out,
+                link_angular_out,
+                pos_out,
+                quat_out,
+                linear_out,
+                angular_out,
+            )
+        return
     for f in range(link_parent.shape[0]):
         p = link_parent[f]
         j = link_joint[f]

@@ -13,7 +13,7 @@ import warp as wp
 
 from .._precision import real, tolerance
 from .constraint import TINY
-from .lanes import native
+from .lanes import DENSE, native
 from .team import DEAL, WAIT, wait
 
 REASSOCIATE = "    #pragma clang fp reassociate(on)\n"  # has to come first
@@ -268,7 +268,8 @@ _FIT = """
 
 @wp.func_native(
     native(
-        _FIT
+        DENSE
+        + _FIT
         + """
     begin(matrix);
     load(matrix, L, size);
@@ -287,7 +288,8 @@ def factor_lanes(
 
 @wp.func_native(
     native(
-        _FIT
+        DENSE
+        + _FIT
         + """
     begin(x_out);
     load(factor, L, size);

@@ -5,7 +5,7 @@ A mechanism's rows are too short to fill vector registers, so each loop over the
 the stack has no room, the general code does its part. What a lane computes does not depend on what the others hold.
 
 The text below is native code that such functions begin with. They have an argument ``world``, the first of eight, and
-one named ``tiny``, the least pivot of a factor.
+one named ``tiny``, a real number: what is small to them.
 """
 
 from ..vectors import EIGHT
@@ -91,9 +91,9 @@ DENSE = """
         }
     };
 """
-"""Factor and solve; needs the argument ``rounding``, the part of a pivot that is rounding."""
+"""Factor and solve. ``tiny`` is the least pivot, ``rounding``, an argument too, the part of one that is rounding."""
 
 
 def native(body: str, otherwise: str = "") -> str:
     """A native function's text: the body on a processor, ``otherwise`` on a GPU."""
-    return f"#ifndef __CUDACC__\n{BEGIN}{DENSE}{body}\n#else\n{otherwise}\n#endif\n"
+    return f"#ifndef __CUDACC__\n{BEGIN}{body}\n#else\n{otherwise}\n#endif\n"

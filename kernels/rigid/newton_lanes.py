@@ -9,7 +9,7 @@ import warp as wp
 from .._precision import real, vec2
 from .constraint import TINY
 from .dense import ROUNDING
-from .lanes import LANES, native
+from .lanes import DENSE, LANES, native
 from .newton import CONTACT_ROWS, SLOPE_TOLERANCE, STILL, UNCONVERGED
 
 _NEWTON = """
@@ -215,7 +215,7 @@ _NEWTON = """
 """
 
 
-@wp.func_native(native(_NEWTON))
+@wp.func_native(native(DENSE + _NEWTON))
 def solve_eight(
     world: int,
     max_iterations: int,

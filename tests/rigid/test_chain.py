@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import fphys
-from fphys.rigid.chain import links
+from fphys.rigid.chain import links, places
 
 from .mechanisms import at_sites, case, put, random_inputs, to_state
 
@@ -43,6 +43,32 @@ def test_places_accelerate_as_mujocos(name: str):
         for i in range(m.nsite):
             mujoco.mj_objectAcceleration(m, d, mujoco.mjtObj.mjOBJ_SITE, i, felt, 0)
             np.testing.assert_allclose(found[w, i, 13:], np.roll(felt, 3), rtol=1e-10, atol=1e-10)
+
+
+def test_eight_mechanisms_side_by_side_move_as_each_alone():
+    """More places than a thread's stack has room for take the general code, one world at a time."""
+    model, m = case("everything")
+    rng = np.random.default_rng(8)
+    state = to_state(model, random_inputs(m, 19, seed=7))
+    state = state.replace(qpos=state.qpos.at[4, 3:7].set(0.0))  # no rotation, which counts as none
+
+    def each(x: jax.Array) -> jax.Array:
+        return x + jnp.asarray(rng.normal(size=(19, *x.shape[1:])))
+
+    body, joint = model.body, model.joint
+    model = model.replace(
+        body=body.replace(pos=each(body.pos), quat=each(body.quat)),
+        joint=joint.replace(pos=each(joint.pos), axis=each(joint.axis)),
+        qpos0=each(model.qpos0),
+    )
+    sites, turn = model.structure.site.body.tolist(), fphys.math.quat_unit(model.site.quat)
+    many = 1 + (1 << 20) // (13 * 8 * 8 * len(sites))
+    found = places(model, state, sites, model.site.pos, turn)
+    one = places(model, state, many * sites, jnp.tile(model.site.pos, (1, many, 1)), jnp.tile(turn, (1, many, 1)))
+    for mine, general in zip(found[:4], one[:4], strict=True):
+        assert mine.shape[:2] == (19, len(sites)) and np.isfinite(mine).all()
+        general = np.asarray(general).reshape(19, many, len(sites), -1)
+        np.testing.assert_allclose(general, np.repeat(mine[:, None], many, 1), rtol=1e-12, atol=1e-12)
 
 
 def test_a_chain_has_the_bodies_on_the_way_and_no_others():
