@@ -111,13 +111,15 @@ def test_an_invalid_reference_leaves_the_ratio_open(tmp_path):
 def test_times_and_ratio_are_right():
     """20 ms and 60 ms of sleep, each blocked on: not the time of the dispatch."""
     cases = [Case("short", sleeping(0.02)), Case("long", sleeping(0.06), steps=3, relative_to="short")]
-    short, long = measure(cases, 2, Effort(warmup=0, budget=0.5))
+    short, long = measure(cases, 2, Effort(warmup=0, budget=0.5, sample=5e-3))
     assert short.error is None
     assert long.error is None
     assert 0.02 < short.median_s < 0.04
     assert 2 < long.ratio < 4
     assert long.steps_per_s == pytest.approx(3 * 2 / long.median_s)
     assert short.calls_per_sample == 1
+    (several,) = measure(cases[:1], 2, Effort(warmup=0, budget=0, sample=0.09, fewest=2))
+    assert several.calls_per_sample == 5 and 0.02 < several.median_s < 0.04
 
 
 @pytest.mark.alone
@@ -144,7 +146,7 @@ def test_what_a_case_leaves_running_is_not_in_the_next_sample():
         Case(name, lambda worlds, fn=fn: Workload(fn, (), lambda y: None, jit=False))
         for name, fn in (("first", first), ("second", second))
     ]
-    _, result = measure(cases, 1, Effort(warmup=0, budget=0.3))
+    _, result = measure(cases, 1, Effort(warmup=0, budget=0.3, sample=5e-3))
     assert result.median_s is not None
     assert result.median_s < 0.01
 

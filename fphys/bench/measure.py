@@ -13,7 +13,6 @@ import jax
 from ..bridge import stage_times
 from .case import Case
 
-_SAMPLE = 5e-3  # seconds that one sample lasts at least: shorter calls are repeated within it
 _REST = 2e-2  # seconds between two samples: torch's threads spin on for up to 7 ms, on cores that the next case needs
 
 
@@ -23,11 +22,12 @@ class Effort:
 
     warmup: float = 0.2  # seconds of warm-up per case
     budget: float = 2.0  # seconds of samples per case
+    sample: float = 5e-2  # seconds that a sample lasts at least, by calls one after another, as a program makes them
     fewest: int = 5
     most: int = 200
 
 
-QUICK = Effort(warmup=0.0, budget=0.2, fewest=3, most=20)
+QUICK = Effort(warmup=0.0, budget=0.2, sample=5e-3, fewest=3, most=20)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -137,7 +137,7 @@ def prepare(case: Case, worlds: int) -> Prepared:
 
 def _take_turns(prepared: dict[str, Prepared], effort: Effort) -> tuple[dict[str, list[float]], dict[str, int]]:
     """Seconds per call of each case, one sample each per round, after a rest; and the calls that one sample holds."""
-    calls = {name: max(1, math.ceil(_SAMPLE / _warm_up(case.call, effort.warmup))) for name, case in prepared.items()}
+    calls = {name: max(1, math.ceil(effort.sample / _warm_up(case.call, effort))) for name, case in prepared.items()}
     times: dict[str, list[float]] = {name: [] for name in prepared}
     end = time.perf_counter() + effort.budget * len(prepared)
     for rounds in range(effort.most if prepared else 0):
@@ -152,10 +152,10 @@ def _take_turns(prepared: dict[str, Prepared], effort: Effort) -> tuple[dict[str
     return times, calls
 
 
-def _warm_up(call: Callable[[], Any], seconds: float) -> float:
+def _warm_up(call: Callable[[], Any], effort: Effort) -> float:
     """Call until the time is up, at least twice, and short calls for a sample's length; the fastest call's time."""
     fastest, start, count = math.inf, time.perf_counter(), 0
-    while count < 2 or time.perf_counter() - start < max(seconds, _SAMPLE):
+    while count < 2 or time.perf_counter() - start < max(effort.warmup, effort.sample):
         begin = time.perf_counter()
         call()
         fastest, count = min(fastest, time.perf_counter() - begin), count + 1

@@ -170,7 +170,7 @@ def convolve(x: Array, kernel: Array, strides: Sequence[int], padding: Any, **op
     small = max(math.prod(image), math.prod(out)) <= math.prod(window) > math.prod(image)
     plain = options.get("feature_group_count", 1) == 1 and tuple(options.get("lhs_dilation") or ones) == ones
     if not (small and plain) or options.get("preferred_element_type") or options.get("out_sharding"):
-        return jax.lax.conv_general_dilated(x, kernel, strides, padding, **options)
+        return jax.lax.conv_general_dilated(_stored(x), kernel, strides, padding, **options)
     for reach in reaches:  # (window, ..., in, out) to (in, out, cell of the image, cell of the result, ...)
         cells = jnp.asarray(reach, kernel.dtype)
         kernel = jnp.tensordot(kernel, cells, ((0,), (0,)), precision=jax.lax.Precision.HIGHEST)
@@ -178,6 +178,20 @@ def convolve(x: Array, kernel: Array, strides: Sequence[int], padding: Any, **op
     inner, outer = math.prod(x.shape[1:]), math.prod(out) * kernel.shape[-1]
     y = jnp.dot(x.reshape(len(x), inner), kernel.reshape(inner, outer), precision=options.get("precision"))
     return y.reshape(len(x), *out, kernel.shape[-1])
+
+
+@jax.custom_jvp
+def _stored(x: Array) -> Array:
+    """x. Where derivatives are taken it is stored: the kernel's turns it, and would compute it anew in a poor order.
+
+    XLA on a CPU keeps to this under :func:`fphys.train.compiler_options` (docs/decisions, page 12).
+    """
+    return x
+
+
+@_stored.defjvp
+def _(primals: tuple[Array], tangents: tuple[Array]) -> tuple[Array, Array]:
+    return jax.lax.optimization_barrier(primals[0]), tangents[0]
 
 
 def _reach(size: int, window: int, stride: int, padding: tuple[int, int], dilation: int) -> np.ndarray:

@@ -33,6 +33,16 @@ def test_convolutions_are_not_the_library_s():
     assert " convolution(" in text and not any(" convolution(" in part for part in fused)
 
 
+@pytest.mark.skipif(jax.default_backend() != "cpu", reason="what XLA does on a CPU")
+@pytest.mark.parametrize("options", [train.compiler_options(), {}])
+def test_an_image_is_stored_before_it_is_turned(options):
+    """The kernel's gradient turns it, element by element from afar where its pool is computed on the way."""
+    fused = [part for part in compiled(options).split("\n\n") if part.lstrip().startswith("%fused_computation")]
+    turned = [part for part in fused if " transpose(" in part or " copy(" in part]
+    assert turned
+    assert any(" maximum(" in part for part in turned) != bool(options)
+
+
 def test_elsewhere_there_are_none(monkeypatch):
     monkeypatch.setattr(compiling, "_OPTIONS", {"xla_no_such_option": "1"})
     compiling._known.cache_clear()
