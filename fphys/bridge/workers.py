@@ -17,8 +17,8 @@ LANES_PER_PART = 4096
 """Fewest particles, say, of one world worth a thread."""
 BLOCK_BYTES = 1 << 18
 """Memory of one block's worlds: what one launch writes is still in the core's cache when the next one reads it."""
-PATIENCE = 2000
-"""Looks at a mailbox before a thread goes to sleep: some 50 microseconds, about as long as it takes to be woken."""
+PATIENCE = 8000
+"""Looks at a mailbox before a thread goes to sleep: some 200 microseconds, longer than XLA takes between two calls."""
 PARTS_PER_THREAD = 4
 """Most jobs that a call's blocks are dealt into for each thread: one that is held up leaves its share to the others."""
 BLOCKS_PER_PART = 8

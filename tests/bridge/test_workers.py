@@ -58,7 +58,7 @@ class Clearing:
 
 def test_a_team_does_every_job_before_it_returns():
     team, calls = workers.Team(), [Clearing(3), Clearing(1), Clearing(2)]
-    for pause in [0.0] * 200 + [1e-4] * 50 + [0.01] * 5:  # its threads are awake, about to sleep, asleep
+    for pause in [0.0] * 200 + [1e-4] * 25 + [2e-4] * 25 + [0.01] * 5:  # its threads are awake, about to sleep, asleep
         time.sleep(pause)
         for call in calls:
             call.run(team)
