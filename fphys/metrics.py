@@ -28,7 +28,13 @@ def accuracy(predictions: Num[Array, "..."], labels: Int[Array, "*batch"], top_k
 
     Raises:
         ValueError: the shapes do not fit.
+        TypeError: labels are no whole numbers, but one-hot, say.
     """
+    if not (jnp.issubdtype(labels.dtype, jnp.integer) or labels.dtype == bool):
+        raise TypeError(
+            f"labels are {labels.dtype} of shape {labels.shape}, must be classes, whole numbers: of probabilities or "
+            "one-hot labels take labels.argmax(-1)"
+        )
     if predictions.shape == labels.shape:
         return jnp.mean(predictions == labels)
     if predictions.shape[:-1] != labels.shape:

@@ -84,7 +84,7 @@ class Embedding(nnx.Embed):
 
 @dataclasses.dataclass(frozen=True)
 class MaxPool2d:
-    """The largest of each window of (batch, height, width, channel); ``stride`` is the window's size by default.
+    """The largest of each window of (..., height, width, channel); ``stride`` is the window's size by default.
 
     The gradient goes to the largest element of each window: to the first of equals, as torch's, where windows
     do not overlap.
@@ -96,15 +96,18 @@ class MaxPool2d:
 
     def __call__(self, x: Array) -> Array:
         window, stride, padding = _window(self)
+        images = _images(x)
         if stride == window and not any(padding):
-            blocks = _blocks(x, window)
-            return _largest(blocks) if math.prod(window) <= _FEW else blocks.max((2, 4))
-        return nnx.pool(x, -jnp.inf, jax.lax.max, window, stride, [(p, p) for p in padding])
+            blocks = _blocks(images, window)
+            y = _largest(blocks) if math.prod(window) <= _FEW else blocks.max((2, 4))
+        else:
+            y = nnx.pool(images, -jnp.inf, jax.lax.max, window, stride, [(p, p) for p in padding])
+        return y.reshape(*x.shape[:-3], *y.shape[1:])
 
 
 @dataclasses.dataclass(frozen=True)
 class AvgPool2d:
-    """The mean of each window of (batch, height, width, channel), padding counted as zeros, as torch does."""
+    """The mean of each window of (..., height, width, channel), padding counted as zeros, as torch does."""
 
     kernel_size: Size
     stride: Size | None = None
@@ -112,8 +115,8 @@ class AvgPool2d:
 
     def __call__(self, x: Array) -> Array:
         window, stride, padding = _window(self)
-        total = nnx.pool(x, 0.0, jax.lax.add, window, stride, [(p, p) for p in padding])
-        return total / float(math.prod(window))
+        total = nnx.pool(_images(x), 0.0, jax.lax.add, window, stride, [(p, p) for p in padding])
+        return total.reshape(*x.shape[:-3], *total.shape[1:]) / float(math.prod(window))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -213,11 +216,17 @@ def _window(pool: MaxPool2d | AvgPool2d) -> tuple[tuple[int, ...], tuple[int, ..
     return window, _axes("stride", pool.stride or window, 2), _axes("padding", pool.padding, 2)
 
 
+def _images(x: Array) -> Array:
+    """Pictures along one axis, (picture, height, width, channel)."""
+    if x.ndim < 3:
+        raise ValueError(f"a pool takes arrays of shape (..., height, width, channel), got {x.shape}")
+    return x.reshape(math.prod(x.shape[:-3]), *x.shape[-3:])
+
+
 def _blocks(x: Array, window: tuple[int, ...]) -> Array:
     """(batch, H / h, h, W / w, w, channel); what is left over at the end of an axis is dropped."""
     (h, w), (rows, columns) = window, (x.shape[-3] // window[0], x.shape[-2] // window[1])
-    x = x[..., : rows * h, : columns * w, :]
-    return x.reshape(math.prod(x.shape[:-3]), rows, h, columns, w, x.shape[-1])
+    return x[:, : rows * h, : columns * w].reshape(x.shape[0], rows, h, columns, w, x.shape[-1])
 
 
 @jax.custom_jvp
@@ -241,7 +250,8 @@ def _(primals: tuple[Array], tangents: tuple[Array]) -> tuple[Array, Array]:
 
 
 def _cells(blocks: Array) -> list[Array]:
-    return [blocks[:, :, i, :, j] for i in range(blocks.shape[2]) for j in range(blocks.shape[4])]
+    rows = [jax.lax.index_in_dim(blocks, i, 2, keepdims=False) for i in range(blocks.shape[2])]
+    return [jax.lax.index_in_dim(row, j, 3, keepdims=False) for row in rows for j in range(blocks.shape[4])]
 
 
 def _means(size: int, cells: int, dtype: Any) -> Array:

@@ -1,11 +1,10 @@
 """Observations of the native back end: joints, links and sensors as one array."""
 
-from typing import Any
-
 import jax
 import jax.numpy as jnp
 import numpy as np
 
+from ..math import quat_unit
 from ..model import Model, State
 from ..rigid.chain import places
 from ..rigid.forward import check_inputs, screen
@@ -52,7 +51,7 @@ def observe(model: Model, layout: Layout, state: State, force: Array, spec: Obse
     layout.require(spec)
     parts = [_joints(model, state, layout.pick_joints(spec.joints))]
     if spec.links:
-        parts.append(_links(model, state, [layout.frames[layout.pick_frame(link)] for link in spec.links]))
+        parts.append(_links(model, state, layout, [layout.pick_frame(link) for link in spec.links]))
     for given in spec.sensors:
         name = resolve("sensor", given, tuple(layout.sensors))
         parts.append(_sensor(model, layout, state, force, name))
@@ -64,12 +63,16 @@ def _joints(model: Model, state: State, joints: tuple[str, ...]) -> Array:
     return jnp.concatenate([state.qpos[:, at], state.qvel[:, dof]], 1)
 
 
-def _links(model: Model, state: State, frames: list[tuple[str, Any, Any]]) -> Array:
-    """Poses and velocities of frames that are fixed to bodies, shape (world, 13 frames)."""
-    body = [0 if name == "world" else model.id("body", name) for name, *_ in frames]
-    offset, turn = (jnp.asarray([frame[i] for frame in frames], state.qpos.dtype)[None] for i in (1, 2))
-    found = places(model, state, body, offset, turn)
-    return jnp.concatenate(found[:4], -1).reshape(state.qpos.shape[0], -1)
+def _links(model: Model, state: State, layout: Layout, names: list[str]) -> Array:
+    """Poses and velocities of bodies and of sites, which are fixed to bodies, shape (world, 13 names)."""
+    owners = [layout.frames[name][0] for name in names]
+    body = [0 if owner == "world" else model.id("body", owner) for owner in owners]
+    site = [None if name == owner else model.id("site", name) for name, owner in zip(names, owners, strict=True)]
+    real = state.qpos.dtype
+    offset = [jnp.zeros((1, 3), real) if s is None else model.site.pos[:, s] for s in site]
+    turn = [jnp.eye(1, 4, dtype=real) if s is None else quat_unit(model.site.quat[:, s]) for s in site]
+    offsets, turns = (jnp.stack(jnp.broadcast_arrays(*each), 1) for each in (offset, turn))
+    return jnp.concatenate(places(model, state, body, offsets, turns)[:4], -1).reshape(state.qpos.shape[0], -1)
 
 
 def _sensor(model: Model, layout: Layout, state: State, force: Array, name: str) -> Array:

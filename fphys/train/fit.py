@@ -3,6 +3,7 @@
 import dataclasses
 import functools
 import itertools
+import warnings
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
@@ -132,12 +133,20 @@ def fit(
         if stop.done(stopping):
             break
     _healthy(state, patience)
+    if done > start and state.skipped_in_a_row >= done - start:
+        warnings.warn(f"all {done - start} updates were skipped, nothing is learned: {_WHY}", stacklevel=2)
     if done == 0 and steps != 0:
         raise ValueError("data gave no batch: it is empty, or an iterator that has ended; fphys.data.loader makes one")
     if checkpoints and done > saved_at:
         save()
     reason = "early stop" if stop.done(stopping) else "steps" if steps is not None and done >= steps else "data"
     return Result(state.params, state.aux, state, rows, reason)
+
+
+_WHY = (
+    "loss, gradient or update is not finite. Look for a learning rate that is too large, labels out of range, or NaN "
+    "in the data"
+)
 
 
 def _position(stream: Any) -> Any:
@@ -177,8 +186,7 @@ def _number(name: str, value: Any) -> float:
 def _healthy(state: TrainState, patience: int) -> None:
     if (count := int(state.skipped_in_a_row)) >= patience:
         raise TrainingError(
-            f"the last {count} updates were skipped, up to step {int(state.last_skipped)}: loss, gradient or update is "
-            "not finite. Look for a learning rate that is too large, labels out of range, or NaN in the data; "
+            f"the last {count} updates were skipped, up to step {int(state.last_skipped)}: {_WHY}; "
             "patience= sets how many are borne"
         )
 

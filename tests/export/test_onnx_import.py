@@ -9,6 +9,7 @@ import pytest
 import torch
 from onnx import TensorProto, helper
 
+from fphys import nn
 from fphys.export import ExportError, from_onnx, to_onnx
 from fphys.testing import check_grads
 
@@ -77,6 +78,16 @@ def test_what_we_export_comes_back(tmp_path, kind):
     again, params = from_onnx(to_onnx(tmp_path / "net.onnx", fn, INPUTS[kind](2), batch=None))
     x = INPUTS[kind](2)
     np.testing.assert_allclose(jax.jit(again)(params, x), fn(x), rtol=1e-5, atol=1e-5)
+
+
+def test_a_pooled_picture_comes_back(tmp_path):
+    """Of any batch."""
+    net = lambda rngs: nn.Sequential(nn.Conv2d(1, 4, 3, rngs=rngs), nn.MaxPool2d(2), nn.Flatten(), nn.Linear(36, 3, rngs=rngs))  # noqa: E731, E501
+    module, weights, aux = nn.init(net, jax.random.key(0))
+    path = to_onnx(tmp_path / "net.onnx", lambda x: nn.apply(module, weights, aux, x)[0], f32(2, 8, 8, 1))
+    again, params = from_onnx(path)
+    x = f32(5, 8, 8, 1)
+    np.testing.assert_allclose(again(params, x), nn.apply(module, weights, aux, x)[0], rtol=1e-5, atol=1e-5)
 
 
 RNG = np.random.default_rng(0)

@@ -58,7 +58,8 @@ def test_nan_in_the_input_is_a_counted_skip():
 def test_an_infinite_learning_rate_ends_with_an_error():
     with pytest.raises(TrainingError, match=r"last 10 updates were skipped, up to step 9: .*learning rate"):
         fit(*problem(), rate=float("inf"), patience=10)
-    result = fit(*problem(), rate=float("inf"))
+    with pytest.warns(UserWarning, match="all 25 updates were skipped, nothing is learned: .*learning rate"):
+        result = fit(*problem(), rate=float("inf"))
     assert int(result.state.skipped) == 25
     np.testing.assert_array_equal(result.params["w"], 0)
 

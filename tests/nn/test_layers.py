@@ -115,6 +115,19 @@ def test_equals_and_what_is_no_number(size):
     np.testing.assert_array_equal(ours(jnp.asarray(x)), last(theirs(first(x))))
 
 
+@pytest.mark.parametrize(
+    "pool", [nn.MaxPool2d(2), nn.MaxPool2d(3), nn.MaxPool2d(2, 1), nn.AvgPool2d(2), nn.MaxPool2d(5)]
+)
+def test_a_pool_takes_any_batch(pool):
+    """None, or several axes of one."""
+    x = jnp.asarray(np.random.default_rng(0).standard_normal((2, 5, 7, 8, 3)))
+    each = [[pool(x[i, j]) for j in range(5)] for i in range(2)]
+    np.testing.assert_array_equal(pool(x), np.array(each))
+    np.testing.assert_array_equal(jax.vmap(pool)(x[0]), pool(x[0]))
+    with pytest.raises(ValueError, match=r"height, width, channel\), got \(7, 8\)"):
+        pool(x[0, 0, :, :, 0])
+
+
 def test_a_pool_is_transformed():
     pool, x = nn.MaxPool2d(2), jnp.asarray(RNG.permutation(2 * 5 * 4 * 3).reshape(2, 5, 4, 3) / 10)
     check_transforms(pool, (x,))

@@ -128,6 +128,24 @@ def test_columns_name_what_is_there():
     assert found["encoder:arm/elbow:position"] == found["arm/elbow:position"]
 
 
+def test_a_link_that_is_a_site_is_where_the_model_has_it():
+    """In each world elsewhere; and gradients flow to its place."""
+    world, state, _ = pressed()
+    rng, site = np.random.default_rng(2), world.model.site
+    moved = [jnp.asarray(x + 0.2 * rng.standard_normal((2, *x.shape[1:]))) for x in (site.pos, site.quat)]
+
+    def seen(pos: Any, quat: Any) -> Any:
+        model = world.model.replace({"site.pos": pos, "site.quat": quat})
+        return model, world.replace(model=model).observe(state, ObservationSpec(links=("tip", "box")))
+
+    model, found = seen(*moved)
+    kin, tip = fphys.kinematics(model, state.rigid), model.id("site", "arm/tip")
+    assert np.allclose(found[:, :3], kin.site.pos[:, tip], atol=1e-14)
+    assert np.allclose(fphys.math.rotation(found[:, 3:7]), kin.site.mat[:, tip], atol=1e-14)
+    assert np.allclose(found[:, 13:16], kin.body.pos[:, model.id("body", "box")], atol=1e-14)
+    check_grads(lambda *args: seen(*args)[1], moved, tol=1e-6)
+
+
 def test_sensors_are_those_of_mujoco():
     """In a state with contact, under the force of the last control."""
     world, state, _ = pressed()
