@@ -82,9 +82,10 @@ def test_what_we_export_comes_back(tmp_path, kind):
 
 def test_a_pooled_picture_comes_back(tmp_path):
     """Of any batch."""
-    net = lambda rngs: nn.Sequential(
-        nn.Conv2d(1, 4, 3, rngs=rngs), nn.MaxPool2d(2), nn.Flatten(), nn.Linear(36, 3, rngs=rngs)
-    )  # noqa: E731, E501
+
+    def net(rngs):
+        return nn.Sequential(nn.Conv2d(1, 4, 3, rngs=rngs), nn.MaxPool2d(2), nn.Flatten(), nn.Linear(36, 3, rngs=rngs))
+
     module, weights, aux = nn.init(net, jax.random.key(0))
     path = to_onnx(tmp_path / "net.onnx", lambda x: nn.apply(module, weights, aux, x)[0], f32(2, 8, 8, 1))
     again, params = from_onnx(path)
