@@ -15,6 +15,7 @@ import ast
 import ctypes
 import dataclasses
 import functools
+import math
 from typing import Any
 
 import numpy as np
@@ -29,10 +30,40 @@ from .workers import Blocks, num_blocks
 
 @dataclasses.dataclass(frozen=True)
 class Place:
-    """Where a buffer lives: the number of the XLA buffer (inputs first, then outputs) and a byte offset."""
+    """Where a buffer lives: the number of the XLA buffer (inputs first, then outputs) and a byte offset in it."""
 
     index: int
-    offset: int = 0
+    offset: int = 0  # of scratch memory, of a block of one world
+
+
+Life = tuple[float, float]
+"""The first and the last launch that need a buffer."""
+ALWAYS: Life = (-math.inf, math.inf)
+
+
+class Arena:
+    """Lays out the scratch memory of a world. Buffers that are never needed at one time may have one place.
+
+    A block has its worlds' memory in one piece, in which each buffer's rows follow one another.
+    """
+
+    ALIGNMENT = 64  # of a vector register
+
+    def __init__(self, index: int):
+        self.index = index
+        self.row_bytes = 0  # of a world
+        self.bytes_in_all = 0  # if nothing shared a place
+        self._taken: list[tuple[int, int, Life]] = []  # first byte, the one after the last, when
+
+    def place(self, buffer: Buffer, life: Life = ALWAYS) -> Place:
+        """The lowest place that is free as long as it is needed."""
+        size, start = -(-buffer.row_bytes // self.ALIGNMENT) * self.ALIGNMENT, 0
+        for first, end, other in sorted(self._taken):
+            if start + size > first and start < end and life[0] <= other[1] and other[0] <= life[1]:
+                start = end
+        self._taken.append((start, start + size, life))
+        self.row_bytes, self.bytes_in_all = max(self.row_bytes, start + size), self.bytes_in_all + size
+        return Place(self.index, start)
 
 
 @dataclasses.dataclass(eq=False)
@@ -47,33 +78,19 @@ class Plan:
     clears: list[tuple[Place, Buffer]]
     copies: list[tuple[Place, Place, Buffer]]  # to, from
     launches: list[tuple[Launch, bool]]  # launch, adjoint?
-    arena: int  # the number of the buffer that holds all scratch memory
-
-
-class Arena:
-    """Lays out one block of scratch memory."""
-
-    ALIGNMENT = 64
-
-    def __init__(self, index: int):
-        self.index = index
-        self.size = 0
-
-    def place(self, buffer: Buffer) -> Place:
-        place = Place(self.index, self.size)
-        self.size += -(-buffer.shape[0] * buffer.row_bytes // self.ALIGNMENT) * self.ALIGNMENT
-        return place
+    arena: Arena  # the buffer that holds all scratch memory
 
 
 def plan_forward(record: Recorder, inputs: list[Buffer], outputs: list[Buffer]) -> tuple[Plan, int]:
     """The plan of the operation itself, without launches of which nothing comes, and the bytes of scratch it needs."""
     arena = Arena(len(inputs) + len(outputs))
     launches = [(launch, False) for launch in _needed(record.launches, set(outputs))]
-    used = {a for launch, _ in launches for a in launch.args if isinstance(a, Buffer)}
+    lives = _lives([launch for launch, _ in launches], set(record.zeroed))
     values = {b: Place(i) for i, b in enumerate([*inputs, *outputs])}
-    values |= {b: arena.place(b) for b in record.buffers if b in used}
+    largest = sorted((b for b in record.buffers if b in lives), key=lambda b: -b.row_bytes)
+    values |= {b: arena.place(b, lives[b]) for b in largest}
     clears = [(values[b], b) for b in record.zeroed if b in values]
-    return _plan(record, values, {}, clears, [], launches, arena), arena.size
+    return _plan(record, values, {}, clears, [], launches, arena), arena.row_bytes * record.worlds
 
 
 def plan_backward(
@@ -98,7 +115,7 @@ def plan_backward(
     copies = [(adjoints[b], cotangents[b], b) for b in cotangents if b in collecting]
     launches = [(launch, False) for launch in record.launches if _is_read(launch, record.launches)]
     launches += [(launch, True) for launch in reversed(record.launches) if any(b in adjoints for b in launch.outputs)]
-    return _plan(record, values, adjoints, clears, copies, launches, arena), arena.size
+    return _plan(record, values, adjoints, clears, copies, launches, arena), arena.row_bytes * record.worlds
 
 
 def _plan(
@@ -110,9 +127,19 @@ def _plan(
     launches: list[tuple[Launch, bool]],
     arena: Arena,
 ) -> Plan:
-    used = sum(b.row_bytes for places in (values, adjoints) for b in places if not b.shared)
-    blocks = num_blocks(record.worlds, used)
-    return Plan(record.name, record.worlds, blocks, values, adjoints, clears, copies, launches, arena.index)
+    passed = ((b, place) for places in (values, adjoints) for b, place in places.items() if place.index != arena.index)
+    passed_bytes = sum(b.row_bytes for b, _ in passed if not b.shared)
+    blocks = num_blocks(record.worlds, passed_bytes + arena.row_bytes, passed_bytes + arena.bytes_in_all)
+    return Plan(record.name, record.worlds, blocks, values, adjoints, clears, copies, launches, arena)
+
+
+def _lives(launches: list[Launch], zeroed: set[Buffer]) -> dict[Buffer, Life]:
+    """From which to which launch buffers are needed; those that are zeroed, from the beginning."""
+    lives: dict[Buffer, Life] = {}
+    for i, launch in enumerate(launches):
+        for b in (a for a in launch.args if isinstance(a, Buffer)):
+            lives[b] = (lives[b][0] if b in lives else -1 if b in zeroed else i, i)
+    return lives
 
 
 def _needed(launches: list[Launch], wanted: set[Buffer]) -> list[Launch]:
@@ -191,9 +218,9 @@ class Program:
         Scratch memory serves one block after another. A shared value has one row, a shared gradient one per block.
         """
         first, step = self.blocks.start * buffer.row_bytes, self.blocks.size * buffer.row_bytes
-        if place.index == self.plan.arena:
-            step = 0
-        elif buffer.shared and self.plan.values.get(buffer) is place:
+        if place.index == self.plan.arena.index:
+            return place.index, self.blocks.start * self.plan.arena.row_bytes + self.blocks.size * place.offset, 0
+        if buffer.shared and self.plan.values.get(buffer) is place:
             first, step = 0, 0
         elif buffer.shared:
             first, step = self.blocks.number * buffer.row_bytes, buffer.row_bytes

@@ -21,7 +21,7 @@ PATIENCE = 8000
 """Looks at a mailbox before a thread goes to sleep: some 200 microseconds, longer than XLA takes between two calls."""
 PARTS_PER_THREAD = 4
 """Most jobs that a call's blocks are dealt into for each thread: one that is held up leaves its share to the others."""
-BLOCKS_PER_PART = 8
+BLOCKS_PER_PART = 4
 """Fewest blocks worth such a job: each has scratch memory of its own, which its first block brings into the cache."""
 NAP = 5e-5
 """Seconds between two looks of a caller whose patience is over."""
@@ -60,21 +60,27 @@ def num_threads() -> int:
     return int(os.environ.get("FPHYS_THREADS", 0)) or len(os.sched_getaffinity(0))
 
 
-def num_blocks(worlds: int, bytes_per_world: int) -> int:
-    """How many blocks ``worlds`` are split into: a fixed function of the machine, so results repeat bitwise."""
+def num_blocks(worlds: int, held: int, touched: int) -> int:
+    """How many blocks ``worlds`` are split into: a fixed function of the machine, so results repeat bitwise.
+
+    Args:
+        held: bytes of a world at one time, which are to fit the cache.
+        touched: bytes of a world in all, which say how much there is to do.
+    """
     threads = num_threads()
-    fitting = -(-worlds * bytes_per_world // BLOCK_BYTES)
+    fitting = -(-worlds * held // BLOCK_BYTES)
     if fitting > threads:
         fitting = -(-fitting // threads) * threads  # the same number for each
-    return min(worlds, max(1, fitting, min(threads, worlds // WORLDS_PER_THREAD)))
+    worthwhile = max(worlds // WORLDS_PER_THREAD, -(-worlds * touched // BLOCK_BYTES))
+    return min(worlds, max(1, fitting, min(threads, worthwhile)))
 
 
 def shares(worlds: int, blocks: int) -> list[list[Blocks]]:
     """The blocks of each job. The first blocks may be one world larger than the others."""
     size, larger = divmod(worlds, blocks)
     threads = num_threads()
-    most = threads * PARTS_PER_THREAD if threads > 1 else 1
-    count = min(most, max(min(threads, blocks), blocks // BLOCKS_PER_PART))
+    each = min(PARTS_PER_THREAD, blocks // BLOCKS_PER_PART // threads) if threads > 1 else 1
+    count = min(blocks, threads * max(1, each))  # the same number for each
     bounds = [i * blocks // count for i in range(count + 1)]
     parts = []
     for first, last in itertools.pairwise(bounds):

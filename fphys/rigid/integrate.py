@@ -7,17 +7,17 @@ import numpy as np
 
 from ..bridge import kernels, warp_op
 from ..model import Model
+from . import launches as L
 
 Array = jax.Array
 
 
 def _positions(launch: Any, model: Model, qpos: Any, velocity: Any, duration: Any, out: Any) -> None:
-    joint = model.structure.joint
-    k = kernels(qpos.dtype, "rigid.integrate")
+    joint, count = model.structure.joint, L.lanes(model.structure.njnt)
     launch(
-        k.integrate_positions,
-        dim=(launch.worlds, joint.type.size),
-        inputs=[joint.type, joint.qpos, joint.dof, qpos, velocity, duration],
+        kernels(qpos.dtype, "rigid.integrate").integrate_positions,
+        dim=(launch.worlds, count),
+        inputs=[count, joint.type, joint.qpos, joint.dof, qpos, velocity, duration],
         outputs=[out],
     )
 
@@ -39,30 +39,39 @@ def integrate_positions(model: Model, qpos: Array, velocity: Array, duration: Ar
     return _integrate(model, qpos, velocity, duration)
 
 
-def _rates(launch: Any, model: Model, displacement: Any, velocity: Any, out: Any) -> None:
-    joint = model.structure.joint
-    k = kernels(velocity.dtype, "rigid.integrate")
+def _stage(
+    launch: Any, model: Model, qpos: Any, qvel: Any, velocity: Any, qacc: Any, duration: Any, *outs: Any
+) -> None:
+    joint, count = model.structure.joint, L.lanes(model.structure.njnt)
     launch(
-        k.chart_rates,
-        dim=(launch.worlds, joint.type.size),
-        inputs=[joint.type, joint.dof, displacement, velocity],
-        outputs=[out],
+        kernels(qpos.dtype, "rigid.integrate").stage,
+        dim=(launch.worlds, count),
+        inputs=[count, joint.type, joint.qpos, joint.dof, qpos, qvel, velocity, qacc, duration],
+        outputs=list(outs),
     )
 
 
-_chart_rates = warp_op(_rates, lambda model, displacement, velocity: velocity, zeroed=False, name="chart_rates")
+_stage_op = warp_op(_stage, lambda model, qpos, qvel, *_: (qpos, qvel, qvel), zeroed=False, name="Runge-Kutta stage")
 
 
-def chart_rates(model: Model, displacement: Array, velocity: Array) -> Array:
-    """Rate of a displacement in the tangent space of a base position, for a velocity at the displaced position.
+def runge_kutta_stage(
+    model: Model, qpos: Array, qvel: Array, velocity: Array, qacc: Array, duration: Array
+) -> tuple[Array, Array, Array]:
+    """Positions and velocities a while after a base, and the rate at which they go on.
 
-    For orientations this is the inverse of the differential of the exponential map, which a
-    Runge-Kutta method on a manifold needs to keep its order (Munthe-Kaas 1998).
+    The rate is that of the displacement from the base in its tangent space. For orientations this takes the inverse of
+    the differential of the exponential map, which a Runge-Kutta method on a manifold needs to keep its order
+    (Munthe-Kaas 1998).
 
     Args:
-        displacement, velocity: shape (world, nv).
+        qpos, qvel: of the base, shape (world, nq) and (world, nv).
+        velocity, qacc: along which positions and velocities go, constant, shape (world, nv).
+        duration: of shape (1 | world,) [s].
+
+    Returns:
+        qpos, qvel and rate, shape (world, nq), (world, nv), (world, nv). All but the model's structure gets gradients.
     """
-    return _chart_rates(model, displacement, velocity)
+    return _stage_op(model, qpos, qvel, velocity, qacc, duration)
 
 
 def _activation_rates(launch: Any, model: Model, act: Any, ctrl: Any, out: Any) -> None:

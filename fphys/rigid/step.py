@@ -8,7 +8,7 @@ from ..implicit import recomputed
 from ..model import Model, State, Status
 from ..model.structure import Integrator
 from .forward import HUGE, Info, accelerate, check_inputs, held, screen, where_world
-from .integrate import activation_rate, chart_rates, integrate_activations, integrate_positions
+from .integrate import activation_rate, integrate_activations, integrate_positions, runge_kutta_stage
 from .launches import Loads
 
 Array = jax.Array
@@ -64,17 +64,14 @@ def runge_kutta(model: Model, state: State, loads: Loads) -> State:
     stage, velocities, accelerations, rates, info = state, [state.qvel], [], [], None
     for fraction in (0.5, 0.5, 1.0, None):
         qacc, stage_info = accelerate(model, stage, loads, implicit=False)
-        info = stage_info if info is None else info.replace(status=info.status | stage_info.status)
+        info = stage_info if info is None else stage_info.replace(status=info.status | stage_info.status)
         accelerations.append(qacc)
         rates.append(_rate(model, stage, loads))
         if fraction is not None:
-            displacement = fraction * h[:, None] * velocities[-1]
-            stage = stage.replace(
-                qpos=integrate_positions(model, state.qpos, velocities[-1], fraction * h),
-                qvel=state.qvel + fraction * h[:, None] * qacc,
-                act=state.act + fraction * h[:, None] * rates[-1],
-            )
-            velocities.append(chart_rates(model, displacement, stage.qvel))
+            qpos, qvel, rate = runge_kutta_stage(model, state.qpos, state.qvel, velocities[-1], qacc, fraction * h)
+            act, near = state.act + fraction * h[:, None] * rates[-1], jax.lax.stop_gradient(qacc)
+            stage = stage.replace(qpos=qpos, qvel=qvel, act=act, warmstart=near)
+            velocities.append(rate)
     mean = lambda x: (x[0] + 2.0 * x[1] + 2.0 * x[2] + x[3]) / 6.0  # noqa: E731
     qvel = state.qvel + h[:, None] * mean(accelerations)
     act = integrate_activations(model, state.act, mean(rates)) if _activates(model, loads) else state.act

@@ -8,9 +8,23 @@ from .forces import displacement
 from .kinematics import BALL, FREE
 
 
+@wp.func
+def turned(qpos: wp.array2d(dtype=real), world: int, a: int, w: vec3, h: real) -> quat:
+    """The orientation at ``a`` after turning at w about its own axes for a time: quat exp(w h), made unit again."""
+    q = quat(qpos[world, a], qpos[world, a + 1], qpos[world, a + 2], qpos[world, a + 3])
+    return quat_unit(quat_mul(q, quat_exp(w * h)))
+
+
+@wp.func
+def three(x: wp.array2d(dtype=real), world: int, i: int) -> vec3:
+    """Three numbers in a row."""
+    return vec3(x[world, i], x[world, i + 1], x[world, i + 2])
+
+
 @wp.kernel
 def integrate_positions(
     # Structure:
+    lanes: int,
     joint_type: wp.array(dtype=int),
     joint_qpos: wp.array(dtype=int),
     joint_dof: wp.array(dtype=int),
@@ -22,30 +36,25 @@ def integrate_positions(
     # Out:
     qpos_out: wp.array2d(dtype=real),
 ):
-    """q + v h; orientations turn about their own axes: quat exp(w h), made unit again."""
-    world, j = wp.tid()
-    t = joint_type[j]
-    a = joint_qpos[j]
-    d = joint_dof[j]
+    """q + v h; orientations turn about their own axes."""
+    world, lane = wp.tid()
     h = duration[world]
-    if t == FREE:
-        qpos_out[world, a] = qpos[world, a] + h * velocity[world, d]
-        qpos_out[world, a + 1] = qpos[world, a + 1] + h * velocity[world, d + 1]
-        qpos_out[world, a + 2] = qpos[world, a + 2] + h * velocity[world, d + 2]
-    if t == FREE or t == BALL:
-        o = 0
-        if t == FREE:
-            o = 3
-        w = vec3(velocity[world, d + o], velocity[world, d + o + 1], velocity[world, d + o + 2])
-        a = a + o
-        q = quat(qpos[world, a], qpos[world, a + 1], qpos[world, a + 2], qpos[world, a + 3])
-        r = quat_unit(quat_mul(q, quat_exp(w * h)))
-        qpos_out[world, a] = r[0]
-        qpos_out[world, a + 1] = r[1]
-        qpos_out[world, a + 2] = r[2]
-        qpos_out[world, a + 3] = r[3]
-    else:
-        qpos_out[world, a] = qpos[world, a] + h * velocity[world, d]
+    for j in range(lane, joint_type.shape[0], lanes):
+        t = joint_type[j]
+        a = joint_qpos[j]
+        d = joint_dof[j]
+        if t != BALL:
+            straight = 1
+            if t == FREE:
+                straight = 3
+            for i in range(straight):
+                qpos_out[world, a + i] = qpos[world, a + i] + h * velocity[world, d + i]
+            a = a + straight
+            d = d + straight
+        if t == FREE or t == BALL:
+            r = turned(qpos, world, a, three(velocity, world, d), h)
+            for i in range(4):
+                qpos_out[world, a + i] = r[i]
 
 
 @wp.func
@@ -64,37 +73,53 @@ def dexp_inverse(u: vec3, w: vec3) -> vec3:
 
 
 @wp.kernel
-def chart_rates(
+def stage(
     # Structure:
+    lanes: int,
     joint_type: wp.array(dtype=int),
+    joint_qpos: wp.array(dtype=int),
     joint_dof: wp.array(dtype=int),
+    # State in:
+    qpos: wp.array2d(dtype=real),
+    qvel: wp.array2d(dtype=real),
     # In:
-    displacement: wp.array2d(dtype=real),
     velocity: wp.array2d(dtype=real),
+    qacc: wp.array2d(dtype=real),
+    duration: wp.array(dtype=real),
     # Out:
+    qpos_out: wp.array2d(dtype=real),
+    qvel_out: wp.array2d(dtype=real),
     rate_out: wp.array2d(dtype=real),
 ):
-    """Rate of the displacement from a base configuration, for a velocity at the displaced one."""
-    world, j = wp.tid()
-    t = joint_type[j]
-    d = joint_dof[j]
-    if t == FREE:
-        rate_out[world, d] = velocity[world, d]
-        rate_out[world, d + 1] = velocity[world, d + 1]
-        rate_out[world, d + 2] = velocity[world, d + 2]
-    if t == FREE or t == BALL:
-        o = d
-        if t == FREE:
-            o = d + 3
-        r = dexp_inverse(
-            vec3(displacement[world, o], displacement[world, o + 1], displacement[world, o + 2]),
-            vec3(velocity[world, o], velocity[world, o + 1], velocity[world, o + 2]),
-        )
-        rate_out[world, o] = r[0]
-        rate_out[world, o + 1] = r[1]
-        rate_out[world, o + 2] = r[2]
-    else:
-        rate_out[world, d] = velocity[world, d]
+    """Positions along ``velocity``, velocities along accelerations; and, as a rate of the displacement from the base,
+    that velocity."""
+    world, lane = wp.tid()
+    h = duration[world]
+    for j in range(lane, joint_type.shape[0], lanes):
+        t = joint_type[j]
+        a = joint_qpos[j]
+        d = joint_dof[j]
+        if t != BALL:
+            straight = 1
+            if t == FREE:
+                straight = 3
+            for i in range(straight):
+                qpos_out[world, a + i] = qpos[world, a + i] + h * velocity[world, d + i]
+                v = qvel[world, d + i] + h * qacc[world, d + i]
+                qvel_out[world, d + i] = v
+                rate_out[world, d + i] = v
+            a = a + straight
+            d = d + straight
+        if t == FREE or t == BALL:
+            u = three(velocity, world, d)
+            r = turned(qpos, world, a, u, h)
+            for i in range(4):
+                qpos_out[world, a + i] = r[i]
+            w = three(qvel, world, d) + h * three(qacc, world, d)
+            rate = dexp_inverse(h * u, w)
+            for i in range(3):
+                qvel_out[world, d + i] = w[i]
+                rate_out[world, d + i] = rate[i]
 
 
 @wp.kernel

@@ -107,4 +107,4 @@ def test_launches_of_which_nothing_comes_are_left_out(monkeypatch: Any):
     np.testing.assert_allclose(op(x), np.exp(np.square(np.asarray(x))), rtol=1e-14)
     plan, scratch = plans[0]
     assert [launch.kernel.key for launch, _ in plan.launches] == ["square", "exponential"]
-    assert len(plan.clears) == 1 and scratch == 128  # one array of 96 bytes, aligned
+    assert len(plan.clears) == 1 and scratch == 3 * 64  # one array, of 32 bytes a world, aligned

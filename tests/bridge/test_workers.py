@@ -11,16 +11,17 @@ from hypothesis import strategies as st
 from fphys.bridge import driver, workers
 
 
-@given(st.integers(1, 70_000), st.integers(1, 1 << 24), st.integers(1, 64))
-def test_blocks_cover_every_world_once(worlds: int, bytes_per_world: int, threads: int):
+@given(st.integers(1, 70_000), st.integers(1, 1 << 24), st.integers(1, 4), st.integers(1, 64))
+def test_blocks_cover_every_world_once(worlds: int, bytes_per_world: int, more: int, threads: int):
     patched = workers.num_threads
     workers.num_threads = lambda: threads
     try:
-        blocks = workers.num_blocks(worlds, bytes_per_world)
+        blocks = workers.num_blocks(worlds, bytes_per_world, more * bytes_per_world)
         parts = workers.shares(worlds, blocks)
     finally:
         workers.num_threads = patched
     assert min(threads, blocks) <= len(parts) <= (threads * workers.PARTS_PER_THREAD if threads > 1 else 1)
+    assert len(parts) < threads or len(parts) % threads == 0  # nobody has one more than another
     number = start = largest = 0
     for run in (run for part in parts for run in part):
         assert (run.number, run.start) == (number, start) and run.size >= 1 and run.count >= 1
@@ -33,9 +34,12 @@ def test_blocks_cover_every_world_once(worlds: int, bytes_per_world: int, thread
 def test_work_is_shared_where_it_is_worth_a_thread(monkeypatch):
     monkeypatch.setenv("FPHYS_THREADS", "4")
     few, enough = workers.WORLDS_PER_THREAD, 4 * workers.WORLDS_PER_THREAD
-    assert len(workers.shares(few, workers.num_blocks(few, 1))) == 1
-    assert len(workers.shares(enough, workers.num_blocks(enough, 1))) == 4
-    assert len(workers.shares(2, workers.num_blocks(2, workers.BLOCK_BYTES))) == 2  # few worlds, each of them large
+    assert len(workers.shares(few, workers.num_blocks(few, 1, 1))) == 1
+    assert len(workers.shares(enough, workers.num_blocks(enough, 1, 1))) == 4
+    assert (
+        len(workers.shares(2, workers.num_blocks(2, workers.BLOCK_BYTES, workers.BLOCK_BYTES))) == 2
+    )  # few worlds, each of them large
+    assert workers.num_blocks(few, 1, workers.BLOCK_BYTES) == 4  # small ones, with much to do
 
 
 class Clearing:
@@ -91,7 +95,7 @@ def test_a_queue_that_nobody_came_for_is_taken_back():
 def test_many_blocks_are_dealt_into_more_jobs_than_threads(monkeypatch):
     monkeypatch.setenv("FPHYS_THREADS", "2")
     per_job = workers.BLOCKS_PER_PART
-    for blocks, jobs in ((2, 2), (2 * per_job, 2), (5 * per_job, 5), (100 * per_job, 2 * workers.PARTS_PER_THREAD)):
+    for blocks, jobs in ((2, 2), (2 * per_job, 2), (5 * per_job, 4), (100 * per_job, 2 * workers.PARTS_PER_THREAD)):
         assert len(workers.shares(10**6, blocks)) == jobs
 
 

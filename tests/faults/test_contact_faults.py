@@ -171,7 +171,7 @@ def test_ten_runs_give_the_same_bits(threads: Any):  # noqa: F811
     """Some steps of an ant in contact and their gradient, the worlds split over threads."""
     threads(2)
     worlds = 200
-    assert len(workers.shares(worlds, workers.num_blocks(worlds, 1))) == 2
+    assert len(workers.shares(worlds, workers.num_blocks(worlds, 1, 1))) == 2
     model = case("ant")
     rng = np.random.default_rng(0)
     qpos = np.repeat(np.asarray(model.qpos0), worlds, 0)

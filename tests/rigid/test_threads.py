@@ -47,7 +47,7 @@ def test_a_step_does_not_depend_on_the_number_of_threads(threads: Any):
     results = []
     for count in (1, 2, 3):
         threads(count)
-        assert len(workers.shares(200, workers.num_blocks(200, 1))) == count
+        assert len(workers.shares(200, workers.num_blocks(200, 1, 1))) == count
         gradient = jax.jit(jax.grad(lambda *args: loss_of(*args), (0, 1, 2), has_aux=True, allow_int=True))
         grads, after = gradient(model, state, given)
         results.append((jax.tree.leaves((after, grads[1:])), jax.tree.leaves(grads[0])))

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import fphys
-from fphys.rigid.integrate import integrate_positions
+from fphys.rigid.integrate import integrate_positions, runge_kutta_stage
 from fphys.testing import check_transforms
 
 from ..rigid.mechanisms import INTEGRATORS, at_sites, case, random_inputs, to_state, with_leaves
@@ -40,8 +40,9 @@ OPERATIONS: dict[str, Callable[..., Any]] = {
     "inverse": lambda m, s, given: fphys.inverse(m, s, given["force"]),
     "energy": lambda m, s, _: fphys.energy(m, s),
     "integrate": lambda m, s, _: integrate_positions(m, s.qpos, s.qvel, m.opt.timestep),
+    "stage": lambda m, s, given: runge_kutta_stage(m, s.qpos, s.qvel, 0.5 * s.qvel, given["force"], m.opt.timestep),
 }
-REDUCED = {("inverse", "euler"), ("integrate", "euler")}
+REDUCED = {("inverse", "euler"), ("stage", "euler")}
 CASES = [
     pytest.param(name, integrator, marks=[] if (name, integrator) in REDUCED else pytest.mark.slow)
     for name in OPERATIONS

@@ -95,3 +95,14 @@ def test_order_of_convergence(integrator: str, order: int):
         return jnp.concatenate([states.qpos[-1, 0], states.qvel[-1, 0]])
 
     check_order(end, None, [0.04, 0.02, 0.01, 0.005, 0.0025], order, tol=0.3)
+
+
+def test_a_solve_starts_where_the_last_stage_ended():
+    """The fourth stage is at the time of the next step's first, and so its acceleration nearly that step's."""
+    model = fphys.load(
+        PENDULUM.format(h=0.01, integrator="RK4").replace("<joint ", '<joint limited="true" range="-90 90" ')
+    )
+    state = fphys.init(model, 1, np.array([1.0]), np.array([2.0]))
+    after = fphys.step(model, state)
+    before, then = (fphys.forward(model, s)[0] for s in (state, after))
+    assert jnp.abs(after.warmstart - then) < 0.01 * jnp.abs(then - before)
