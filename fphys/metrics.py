@@ -19,7 +19,8 @@ def accuracy(predictions: Num[Array, "..."], labels: Int[Array, "*batch"], top_k
     """The share of labels that were predicted.
 
     Args:
-        predictions: classes, of the shape of the labels, or scores, shape (..., class).
+        predictions: classes, of the shape of the labels, or scores, shape (..., class); where one of these is NaN, it
+            is wrong.
         labels: shape (...).
         top_k: with scores, how many of the highest count as predictions.
 
@@ -43,7 +44,8 @@ def accuracy(predictions: Num[Array, "..."], labels: Int[Array, "*batch"], top_k
             "more, with a score for each class"
         )
     best = jax.lax.top_k(predictions, top_k)[1]
-    return jnp.mean(jnp.any(best.astype(labels.dtype) == labels[..., None], -1))
+    scored = ~jnp.isnan(predictions).any(-1)
+    return jnp.mean(jnp.any(best.astype(labels.dtype) == labels[..., None], -1) & scored)
 
 
 @shaped

@@ -3,6 +3,7 @@
 Rigid engines in :mod:`.engines`; torch beside our steps of training. Who is not installed is named, and left out.
 """
 
+import contextlib
 import functools
 import importlib.util
 from collections.abc import Callable, Sequence
@@ -50,6 +51,8 @@ def absent() -> dict[str, str]:
 
 def peer_cases() -> list[Case]:
     """Ours first in each group, then the peers that are installed."""
+    with contextlib.suppress(ImportError):  # torch.compile wants it before somebody imports distutils, as a peer does
+        importlib.import_module("setuptools")
     rigid = [case for name in ("ant", "humanoid") for kind in ("euler", "shipped") for case in _rigid(name, kind)]
     return [*(rigid if installed("gymnasium") else []), *_rigid("franka", "shipped", (1024,)), *training_cases()]
 

@@ -99,6 +99,7 @@ def to_warp(x: jax.Array, *, dtype: Any = None, copy: bool = True) -> "wp.array"
 
     Raises:
         TypeError: ``x`` is not a JAX array, or is traced.
+        ValueError: ``x`` has no axis, and Warp's arrays have one at least.
         PrecisionError: Warp has no such dtype (complex numbers), or it is not that of ``dtype``'s components.
         BridgeError: ``x`` has been deleted.
         PlacementError: ``x`` lies on several devices.
@@ -107,6 +108,8 @@ def to_warp(x: jax.Array, *, dtype: Any = None, copy: bool = True) -> "wp.array"
 
     start_warp()
     platform = _leaving("to_warp", x)
+    if not x.ndim:
+        raise ValueError("to_warp: x has no axis, Warp's arrays have one at least: give x[None]")
     alias = _crossing("to_warp", x, lambda x: wp.from_dlpack(x, dtype=dtype))
     if not copy:
         return alias
@@ -150,12 +153,14 @@ def from_numpy(array: np.ndarray, *, copy: bool = True) -> jax.Array:
             holds immutable. It must be row-major and begin at a multiple of 64 bytes: see :func:`empty`.
 
     Raises:
-        TypeError: ``array`` is not a NumPy array.
+        TypeError: ``array`` is not a NumPy array, or is a masked one.
         PrecisionError: JAX has no such dtype, or it is one of 64 bits and x64 is off.
         PlacementError: without a copy, strides or alignment do not allow it.
     """
     if not isinstance(array, np.ndarray):
         raise TypeError(f"from_numpy: array is {_kind(array)}, wanted is numpy.ndarray")
+    if isinstance(array, np.ma.MaskedArray):
+        raise TypeError("from_numpy: array is masked, and JAX has no masks: give array.filled(value), or array.data")
     _arriving("from_numpy", "array", array.dtype)
     if copy:
         own = empty(array.shape, array.dtype)

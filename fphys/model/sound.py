@@ -62,7 +62,7 @@ def require_sound(model: Model, paths: Iterable[str]) -> None:
         raise ModelError("the model is not physical:\n" + "\n".join(f"  {fault}" for fault in faults))
 
 
-@functools.partial(jax.jit, inline=True)
+@jax.jit
 def screen_model(model: Model) -> tuple[Model, Array]:
     """Take worlds with unsound parameters out of the computation.
 

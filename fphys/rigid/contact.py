@@ -33,6 +33,7 @@ class Pairs(NamedTuple):
     detection: Any  # distance at which a contact is reported
 
 
+@jax.jit
 def mix_pairs(model: Model, candidate: Array | None = None) -> Pairs:
     """Parameters of pairs, as MuJoCo combines those of two geoms. Gradients flow to the geoms' and pairs'.
 

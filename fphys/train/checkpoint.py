@@ -80,7 +80,7 @@ class Checkpoints:
                 shutil.rmtree(old)
             part.mkdir(parents=True)
             _write(part, state, extra or {})
-            if final.exists():
+            if final.is_dir():
                 shutil.rmtree(final)
             os.rename(part, final)
             for old in self.steps[: -self.keep]:
@@ -88,9 +88,9 @@ class Checkpoints:
         except Exception as cause:
             shutil.rmtree(part, ignore_errors=True)
             held = f"; step {self.steps[-1]} can still be loaded" if self.steps else ""
-            raise CheckpointError(
-                f"could not save step {step} in {self.folder}: {_short(cause)}. Is the disk full or read-only?{held}"
-            ) from cause
+            file = final.exists() and not final.is_dir()
+            why = f"{final} is a file: move it away" if file else f"{_short(cause)}. Is the disk full or read-only?"
+            raise CheckpointError(f"could not save step {step} in {self.folder}: {why}{held}") from cause
         return final
 
     def restore(self, like: T) -> tuple[T, dict[str, Any]] | None:

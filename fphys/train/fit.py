@@ -91,6 +91,9 @@ def fit(
 
     if not (steps is None or (isinstance(steps, (int, np.integer)) and steps >= 0)):
         raise ValueError(f"steps is {steps!r}, must be a whole number of batches, none below zero")
+    if hasattr(data, "__getitem__") and not hasattr(data, "__iter__"):
+        kind = type(data).__name__
+        raise TypeError(f"data is {kind}, of single records: give fphys.data.loader({kind}, ...)")
     expect_optimizer(optimizer)
     optimizer = optimizer if clip is None else optax.chain(optax.clip_by_global_norm(clip), optimizer)
     update = functools.partial(step, loss_fn, optimizer, precision=precision, accumulate=accumulate, remat=remat)

@@ -95,6 +95,13 @@ def test_a_view_of_jax_is_read_only_in_numpy():
         dlpack.to_numpy(numbers((4,)), copy=False)[0] = 1
 
 
+def test_what_the_other_side_has_not_is_refused():
+    with pytest.raises(TypeError, match=r"array is masked.*array.filled"):
+        dlpack.from_numpy(np.ma.masked_array([1.0, 2.0], [True, False]))
+    with pytest.raises(ValueError, match=r"x has no axis.*x\[None\]"):
+        dlpack.to_warp(jnp.float32(1.0))
+
+
 def test_memory_for_numpy_is_aligned():
     for shape in (7, (3, 5), (), (0,)):
         memory = dlpack.empty(shape, "float32")

@@ -15,6 +15,11 @@ def labels(seed, classes=5, n=200):
     return jnp.asarray(rng.integers(0, classes - 1, n)), jnp.asarray(rng.integers(1, classes, n))
 
 
+def test_scores_that_are_not_numbers_are_no_predictions():
+    scores = jnp.array([[0.1, 0.9], [jnp.nan, jnp.nan], [jnp.nan, 2.0], [1.0, 0.0]])
+    assert metrics.accuracy(scores, jnp.array([1, 0, 1, 0])) == 0.5
+
+
 @pytest.mark.parametrize("average", ["macro", "micro", "weighted", None])
 @pytest.mark.parametrize("name", ["precision", "recall", "f1"])
 @pytest.mark.parametrize("seed", range(3))

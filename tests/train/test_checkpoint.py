@@ -113,3 +113,10 @@ def test_training_states_are_trees(tmp_path):
     state = train.init({"w": jnp.ones(3)}, optax.adam(0.1), precision=train.FLOAT16)
     Checkpoints(tmp_path).save(0, state)
     same(Checkpoints(tmp_path).restore(state)[0], state)
+
+
+def test_a_file_in_the_place_of_a_checkpoint_is_named(tmp_path):
+    (tmp_path / "3").write_text("mine")
+    with pytest.raises(CheckpointError, match=r"3 is a file: move it away"):
+        Checkpoints(tmp_path).save(3, tree())
+    assert (tmp_path / "3").read_text() == "mine"

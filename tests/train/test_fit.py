@@ -31,6 +31,11 @@ def test_it_learns_and_says_so():
     assert set(result.history[0]) == {"step", "loss", "grad_norm", "skipped", "bias"}
 
 
+def test_a_source_is_no_loader():
+    with pytest.raises(TypeError, match=r"data is Arrays, of single records: give fphys.data.loader\(Arrays"):
+        train.fit(loss_fn, start(), optax.adam(0.2), source(), steps=7)
+
+
 def test_steps_end_it_without_drawing_a_batch_more():
     drawn = iter(batches(9))
     result = train.fit(loss_fn, start(), optax.adam(0.2), drawn, steps=7, every=2)
