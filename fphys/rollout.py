@@ -114,6 +114,8 @@ def rollout(model: Model, state: State, ctrls: Array, adjoint: Adjoint = Full())
     """
     expect(model, state)
     ctrls = bare_ctrl(model, ctrls)
+    if isinstance(ctrls, list | np.ndarray):
+        ctrls = jnp.asarray(ctrls, state.qpos.dtype)
     needs = f"(T, num_worlds, nu) = (T, {state.qpos.shape[0]}, {model.structure.nu})"
     if not hasattr(ctrls, "shape"):
         raise TypeError(

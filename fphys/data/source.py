@@ -23,10 +23,13 @@ class Arrays:
     An index may be an integer or an integer array: a loader gathers a whole batch at once.
 
     Raises:
-        ValueError: no array is given, or their first axes differ.
+        ValueError: no array is given, or their first axes differ. TypeError: one is masked.
     """
 
     def __init__(self, **columns: Any) -> None:
+        for name, values in columns.items():
+            if isinstance(values, np.ma.MaskedArray):
+                raise TypeError(f"{name} is masked, which records are not: give {name}.filled(value)")
         self.columns = {name: np.asarray(values) for name, values in columns.items()}
         sizes = {name: values.shape[0] if values.ndim else None for name, values in self.columns.items()}
         if not sizes or None in sizes.values() or len(set(sizes.values())) > 1:

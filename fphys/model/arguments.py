@@ -7,10 +7,14 @@ import jax
 import jax.core
 import numpy as np
 
-from .model import Model
+from .model import Model, world_counts
 from .state import State
 
 _STACKED = "; a rollout's states have a time axis first: take one time, or jax.vmap over it"
+
+_MAPPED = "; under jax.vmap over worlds, leave the vmap away: every function takes all worlds at once"
+_FOLLOWING = ("opt.meaninertia", "invweight0", "tendon.length", "actuator.acc0")
+"""Leaves that follow from others, which are named in their place."""
 
 
 def expect_model(model: Any) -> None:
@@ -34,8 +38,8 @@ def expect(model: Any, state: Any) -> None:
         ("mocap_quat", "nmocap, 4", (s.nmocap, 4)),
     ):
         value = getattr(state, name)
-        worlds = np.shape(state.qpos)[:1] if name != "qpos" else np.shape(value)[:1] or (1,)
-        why = _STACKED if np.ndim(value) == 2 + len(size) else ""
+        worlds = np.shape(state.qpos)[:1] if name != "qpos" else np.shape(value)[:1] if np.ndim(value) > 1 else (1,)
+        why = _STACKED if np.ndim(value) == 2 + len(size) else _MAPPED if np.ndim(value) == len(size) else ""
         expect_array(f"state.{name}", value, (*worlds, *size), axes, why)
     if state.qpos.dtype != real:
         raise TypeError(
@@ -43,13 +47,13 @@ def expect(model: Any, state: Any) -> None:
             f"load the model with dtype={state.qpos.dtype.name!r} or make the state with fphys.init(model, ...)"
         )
     worlds = state.qpos.shape[0]
-    for path, leaf in jax.tree_util.tree_leaves_with_path(model):
-        name = jax.tree_util.keystr(path, simple=True, separator=".")
-        if not name.startswith("key.") and leaf.shape[0] not in (1, worlds):
-            raise ValueError(
-                f"model.{name} has {leaf.shape[0]} worlds, the state has {worlds}: a leaf has one row for all worlds, "
-                "or one for each"
-            )
+    others = {name: count for name, count in world_counts(model).items() if count not in (1, worlds)}
+    if others:
+        name = min(others, key=lambda name: any(part in name for part in _FOLLOWING))
+        raise ValueError(
+            f"model.{name} has {others[name]} worlds, the state has {worlds}: a leaf has one row for all worlds, "
+            "or one for each"
+        )
     if state.qvel.dtype != real:
         raise TypeError(f"state.qvel is {state.qvel.dtype}, the state is {real}: cast it, for nothing is cast silently")
 

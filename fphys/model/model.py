@@ -11,6 +11,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from ..errors import ModelError
 from ..tree import Tree, pytree, static
@@ -207,6 +208,11 @@ class Model:
         if derived not in ("recomputed", "frozen"):
             raise ValueError(f'derived is {derived!r}, must be "recomputed" or "frozen"')
         fields: dict[str, Any] = dict(groups)
+        for group in fields:
+            if group not in {f.name for f in dataclasses.fields(self)}:
+                raise ModelError(
+                    f"the model has no group {group!r}: leaves are given by path, as in {{'body.mass': m}}"
+                )
         for path, value in (changes or {}).items():
             group, _, leaf = path.partition(".")
             old = self._leaf(path)
@@ -215,6 +221,10 @@ class Model:
             fields[group] = dataclasses.replace(base, **{leaf: value}) if leaf else value
         model = dataclasses.replace(self, **fields)
         touched = {*(changes or {}), *groups}
+        many = {name: count for name, count in world_counts(model).items() if count > 1}
+        if len(set(many.values())) > 1:
+            (one, few), (other, more) = min(many.items(), key=lambda x: x[1]), max(many.items(), key=lambda x: x[1])
+            raise ValueError(f"{one} has {few} worlds and {other} {more}: all leaves of one row a world have as many")
         _require_sound(model, touched)
         if derived == "frozen":
             return model
@@ -234,6 +244,11 @@ class Model:
                 jax.tree_util.keystr(p, simple=True, separator=".")
                 for p, _ in jax.tree_util.tree_leaves_with_path(self)
             ]
+            if hasattr(self.structure, part):
+                raise ModelError(
+                    f"{path} is static, a part of the compiled program: change it in the file, or in the mujoco.MjSpec "
+                    "that fphys.load is given"
+                )
             near = difflib.get_close_matches(path, paths, n=1)
             raise ModelError(
                 f"the model has no leaf {path!r}"
@@ -299,6 +314,15 @@ def _bare(structure: Structure, path: str, value: Any) -> Any:
     from .kinds import kinds  # stands above the model
 
     return si(value, kinds(structure, path), path)
+
+
+def world_counts(model: Model) -> dict[str, int]:
+    """Rows of every leaf that may have one for each world, by path; keyframes have none."""
+    leaves = {
+        jax.tree_util.keystr(path, simple=True, separator="."): leaf
+        for path, leaf in jax.tree_util.tree_leaves_with_path(model)
+    }
+    return {name: leaf.shape[0] for name, leaf in leaves.items() if not name.startswith("key.") and np.ndim(leaf)}
 
 
 def _fit(path: str, value: Any, old: Array) -> Array:

@@ -59,7 +59,7 @@ def require_sound(model: Model, paths: Iterable[str]) -> None:
             if len(faults) >= _SHOWN:
                 break
     if faults:
-        raise ModelError("the model is not physical:\n" + "\n".join(f"  {fault}" for fault in faults))
+        raise ModelError("the model is not physical:\n" + "\n".join(f"  {fault}" for fault in dict.fromkeys(faults)))
 
 
 @jax.jit

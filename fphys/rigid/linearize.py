@@ -4,6 +4,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from ..bridge import kernels, reverse_only, warp_op
 from ..model import Model, State
@@ -84,6 +85,7 @@ def linearize(model: Model, state: State, ctrl: Array | None = None) -> tuple[Ar
             f"(num_worlds, nu) = {(len(state.qpos), model.structure.nu)}"
         )
     ctrl = jnp.zeros((len(state.qpos), 0), state.qpos.dtype) if ctrl is None else ctrl
+    ctrl = jnp.asarray(ctrl, state.qpos.dtype) if isinstance(ctrl, list | np.ndarray) else ctrl
     nv, size = model.structure.nv, 2 * model.structure.nv + model.structure.na
     reached = step(model, state, ctrl)
 

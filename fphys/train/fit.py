@@ -94,6 +94,8 @@ def fit(
     if hasattr(data, "__getitem__") and not hasattr(data, "__iter__"):
         kind = type(data).__name__
         raise TypeError(f"data is {kind}, of single records: give fphys.data.loader({kind}, ...)")
+    if isinstance(data, dict) or not hasattr(data, "__iter__"):
+        raise TypeError(f"data is of type {type(data).__name__}, must be an iterable of batches: [batch], if it is one")
     expect_optimizer(optimizer)
     optimizer = optimizer if clip is None else optax.chain(optax.clip_by_global_norm(clip), optimizer)
     update = functools.partial(step, loss_fn, optimizer, precision=precision, accumulate=accumulate, remat=remat)

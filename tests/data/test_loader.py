@@ -180,6 +180,8 @@ def test_arrays_of_different_lengths_are_refused():
         data.Arrays()
     with pytest.raises(ValueError, match="label has None"):
         data.Arrays(label=3)
+    with pytest.raises(TypeError, match="label is masked"):
+        data.Arrays(label=np.ma.masked_array([1, 2], [True, False]))
 
 
 @pytest.mark.parametrize("options", [{}, {"threads": 2}, {"workers": 1}])

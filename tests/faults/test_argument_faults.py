@@ -64,6 +64,27 @@ REFUSED: dict[str, tuple[Any, type[Exception], str]] = {
     "ctrl": (lambda: fphys.step(model, state, 1.0), ValueError, r"ctrl has shape \(\), the model needs .* \(3, 2\)"),
     "no ctrls": (lambda: fphys.rollout(model, state, None), TypeError, r"ctrls is None, .*\(T, 3, 2\): .* jnp\.zeros"),
     "ctrls": (lambda: fphys.rollout(model, state, ctrl), ValueError, r"ctrls has shape \(3, 2\), needs .*\(T, 3, 2\)"),
+    "mapped": (
+        lambda: jax.vmap(lambda s, c: fphys.step(model, s, c))(state, ctrl),
+        ValueError,
+        r"state\.qpos has shape \(2,\), .* = \(1, 2\).*jax\.vmap over worlds, leave the vmap away",
+    ),
+    "other worlds": (
+        lambda: fphys.step(model.replace({"body.mass": jnp.ones((5, 3))}), state, ctrl),
+        ValueError,
+        r"model\.body\.mass has 5 worlds, the state has 3",
+    ),
+    "worlds of two leaves": (
+        lambda: model.replace({"body.mass": jnp.ones((5, 3)), "dof.damping": jnp.ones((6, 2))}),
+        ValueError,
+        r"body\.mass has 5 worlds and dof\.damping 6",
+    ),
+    "integrator": (
+        lambda: model.replace({"opt.integrator": 1}),
+        ModelError,
+        r"opt\.integrator is static, .*in the file",
+    ),
+    "group": (lambda: model.replace(body_mass=1.0), ModelError, r"no group 'body_mass': .* \{'body\.mass': m\}"),
     "adjoint": (
         lambda: fphys.rollout(model, state, ctrl[None], adjoint=fphys.Full),
         TypeError,
@@ -133,3 +154,13 @@ def test_forward_mode_names_the_function(name: str):
     calls: dict[str, Any] = {**PUBLIC, "scan": PUBLIC["rollout"]}
     with pytest.raises(TypeError, match=f"{name} is differentiable once and in reverse mode only"):
         jax.jvp(lambda qpos: calls[name](model, state.replace(qpos=qpos)), (state.qpos,), (state.qpos,))
+
+
+def test_numbers_of_numpy_become_what_the_call_runs_in():
+    """In a rollout and a linearisation as in a step; lists, too."""
+    single = fphys.load(fphys.asset("double-pendulum"), dtype="float32")
+    start, wide = fphys.init(single, 3), 0.1 * np.arange(6.0).reshape(3, 2)
+    after = fphys.step(single, start, wide)
+    for ctrls in (wide[None], wide[None].tolist()):
+        assert (fphys.rollout(single, start, ctrls).qvel[0] == after.qvel).all()
+    assert fphys.linearize(single, start, wide)[0].dtype == jnp.float32

@@ -36,6 +36,12 @@ def test_a_source_is_no_loader():
         train.fit(loss_fn, start(), optax.adam(0.2), source(), steps=7)
 
 
+@pytest.mark.parametrize("given", [{"x": np.ones(3)}, batches])
+def test_what_is_no_series_of_batches_is_refused(given):
+    with pytest.raises(TypeError, match=r"data is of type (dict|function), must be an iterable of batches: \[batch\]"):
+        train.fit(loss_fn, start(), optax.adam(0.2), given, steps=7)
+
+
 def test_steps_end_it_without_drawing_a_batch_more():
     drawn = iter(batches(9))
     result = train.fit(loss_fn, start(), optax.adam(0.2), drawn, steps=7, every=2)

@@ -105,6 +105,27 @@ def test_a_column_without_friction_falls_as_it_was_measured():
     assert np.abs(height / [h for _, h in MARTIN_MOYCE] - 1)[:16].max() <= 0.1
 
 
+@pytest.mark.slow
+def test_pressure_at_the_foot_of_a_wall_that_a_dam_runs_into():
+    """0.57 rho g H within 15 % from t (g / H)^(1/2) = 3.5 on, 0.01 H up the wall (Lobovsky et al. 2014).
+
+    A column 2 H long, a wall 3.37 H beyond it; no slip on the bed, the viscosity of water, nothing chosen.
+    """
+    dx, length = 1 / 40, round(161 / 30 * 40) / 40
+    fluid, walls = lattice([0, 0], [2.0, 1.0], dx), tank([length, 2.0], dx)
+    x = np.concatenate([fluid, walls])[None].astype("float32")
+    kind = np.repeat([sph.FLUID, sph.WALL], [len(fluid), len(walls)])
+    kind[(x[0, :, 0] < 0) | (x[0, :, 0] > length)] = sph.SLIP_WALL
+    friction = {"viscosity": 1e-3, "artificial": 0.02}
+    params = sph.Params(dx, 1.0, 10 * np.sqrt(2), gravity=np.array([0.0, -1.0]), **friction)
+    params = timed(params, 2 * np.sqrt(2))
+    weight = np.where(x[..., 0] > 0, 1000 * np.maximum(1 - x[..., 1], 0), 0).astype("float32")
+    foot = np.flatnonzero((x[0, :, 0] > length) & (x[0, :, 0] < length + dx) & (x[0, :, 1] > 0))[:1]
+    _, p = march(params, sph.init(params, x, None, kind, weight), 5.5, lambda s: s.p[0, foot])
+    late = params.timestep * np.arange(1, len(p) + 1) > 3.5
+    assert x[0, foot[0], 1] < dx and p[late].mean() == pytest.approx(570, rel=0.15)
+
+
 def decay(number: int) -> tuple[float, float, float]:
     """Relative errors of the decay rates of u_max and of kinetic energy in a Taylor-Green vortex at Re = 100.
 
