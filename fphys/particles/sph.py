@@ -1,5 +1,7 @@
 """Smoothed particle hydrodynamics of weakly compressible fluids.
 
+::
+
     d rho_i / dt = sum_j m rho_i / rho_j (v_i - v_j) . grad W + diffusion
     d v_i / dt = -sum_j m (p_i + p_j) / (rho_i rho_j) grad W + viscosity + g
     p = rho_0 c^2 / gamma ((rho / rho_0)^gamma - 1)
