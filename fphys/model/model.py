@@ -244,7 +244,7 @@ class Model:
                 jax.tree_util.keystr(p, simple=True, separator=".")
                 for p, _ in jax.tree_util.tree_leaves_with_path(self)
             ]
-            if hasattr(self.structure, part):
+            if path.startswith("opt.") and hasattr(self.structure, part):
                 raise ModelError(
                     f"{path} is static, a part of the compiled program: change it in the file, or in the mujoco.MjSpec "
                     "that fphys.load is given"

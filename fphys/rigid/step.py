@@ -59,7 +59,10 @@ def euler(model: Model, state: State, loads: Loads) -> State:
 
 @recomputed
 def runge_kutta(model: Model, state: State, loads: Loads) -> State:
-    """The classical fourth-order method, positions on their manifold (Munthe-Kaas 1998)."""
+    """The classical fourth-order method, positions on their manifold (Munthe-Kaas 1998).
+
+    Each stage's solve starts where the last one ended; the fourth is at the time of the next step's first.
+    """
     h = model.opt.timestep
     stage, velocities, accelerations, rates, info = state, [state.qvel], [], [], None
     for fraction in (0.5, 0.5, 1.0, None):

@@ -9,6 +9,16 @@ from .kinematics import BALL, FREE
 
 
 @wp.func
+def straight_count(joint_type: int) -> int:
+    """How many of a joint's dofs are no part of an orientation; they come first."""
+    if joint_type == FREE:
+        return 3
+    if joint_type == BALL:
+        return 0
+    return 1
+
+
+@wp.func
 def turned(qpos: wp.array2d(dtype=real), world: int, a: int, w: vec3, h: real) -> quat:
     """The orientation at ``a`` after turning at w about its own axes for a time: quat exp(w h), made unit again."""
     q = quat(qpos[world, a], qpos[world, a + 1], qpos[world, a + 2], qpos[world, a + 3])
@@ -43,14 +53,11 @@ def integrate_positions(
         t = joint_type[j]
         a = joint_qpos[j]
         d = joint_dof[j]
-        if t != BALL:
-            straight = 1
-            if t == FREE:
-                straight = 3
-            for i in range(straight):
-                qpos_out[world, a + i] = qpos[world, a + i] + h * velocity[world, d + i]
-            a = a + straight
-            d = d + straight
+        count = straight_count(t)
+        for i in range(count):
+            qpos_out[world, a + i] = qpos[world, a + i] + h * velocity[world, d + i]
+        a = a + count
+        d = d + count
         if t == FREE or t == BALL:
             r = turned(qpos, world, a, three(velocity, world, d), h)
             for i in range(4):
@@ -99,17 +106,14 @@ def stage(
         t = joint_type[j]
         a = joint_qpos[j]
         d = joint_dof[j]
-        if t != BALL:
-            straight = 1
-            if t == FREE:
-                straight = 3
-            for i in range(straight):
-                qpos_out[world, a + i] = qpos[world, a + i] + h * velocity[world, d + i]
-                v = qvel[world, d + i] + h * qacc[world, d + i]
-                qvel_out[world, d + i] = v
-                rate_out[world, d + i] = v
-            a = a + straight
-            d = d + straight
+        count = straight_count(t)
+        for i in range(count):
+            qpos_out[world, a + i] = qpos[world, a + i] + h * velocity[world, d + i]
+            v = qvel[world, d + i] + h * qacc[world, d + i]
+            qvel_out[world, d + i] = v
+            rate_out[world, d + i] = v
+        a = a + count
+        d = d + count
         if t == FREE or t == BALL:
             u = three(velocity, world, d)
             r = turned(qpos, world, a, u, h)

@@ -42,7 +42,7 @@ OPERATIONS: dict[str, Callable[..., Any]] = {
     "integrate": lambda m, s, _: integrate_positions(m, s.qpos, s.qvel, m.opt.timestep),
     "stage": lambda m, s, given: runge_kutta_stage(m, s.qpos, s.qvel, 0.5 * s.qvel, given["force"], m.opt.timestep),
 }
-REDUCED = {("inverse", "euler"), ("stage", "euler")}
+REDUCED = {("inverse", "euler"), ("integrate", "euler"), ("stage", "euler")}
 CASES = [
     pytest.param(name, integrator, marks=[] if (name, integrator) in REDUCED else pytest.mark.slow)
     for name in OPERATIONS
