@@ -24,8 +24,12 @@ LEFT_OUT: dict[str, str] = {}
 def pytest_configure(config: pytest.Config) -> None:
     if config.getoption("markexpr") != "gpu":
         os.environ.setdefault("JAX_PLATFORMS", "cpu")
+    import hypothesis
     import jax
 
+    slow = {"deadline": None, "suppress_health_check": [hypothesis.HealthCheck.too_slow]}  # a busy machine is no fault
+    hypothesis.settings.register_profile("fphys", hypothesis.settings(), **slow)
+    hypothesis.settings.load_profile("fphys")
     jax.config.update("jax_enable_x64", True)
     jax.config.update("jax_numpy_rank_promotion", "raise")
     jax.config.update("jax_numpy_dtype_promotion", "strict")

@@ -13,6 +13,7 @@ from ..errors import install
 from . import engines
 from .case import Case, Workload
 from .measure import Result
+from .physx import physx
 from .training import training_cases
 
 ENGINES: dict[str, tuple[str, Callable[..., Workload]]] = {
@@ -20,6 +21,7 @@ ENGINES: dict[str, tuple[str, Callable[..., Workload]]] = {
     "newton": ("newton", engines.newton),
     "mjx": ("mujoco.mjx", engines.mjx),
     "genesis": ("genesis", engines.genesis),
+    "physx": ("ovphysx", physx),
     "gymnasium": ("gymnasium", engines.gymnasium),
 }
 """Beside MuJoCo in C, which is always there: what a peer is called, its package, and its workload."""
@@ -30,7 +32,8 @@ ABSENT = {
     "mujoco.mjx": "pip install --no-deps mujoco-mjx==3.17.0, which would bring an older mujoco; etils, scipy",
     "newton": "pip install --no-deps newton==1.8.0, beside mujoco-warp; its [sim] extra would bring an older mujoco",
     "genesis": install("genesis"),
-    "ovphysx": "PhysX needs NVIDIA's ovphysx and a GPU; of it there is no case yet",
+    "ovphysx": "pip install --no-deps ovphysx ovstage physx-usd-schemas newton-usd-schemas mujoco-usd-converter "
+    "usd-exchange numpy-stl python-utils tinyobjloader, which would bring an older mujoco",
     "torch": install("torch"),
 }
 """Peers, and how to get them."""
@@ -61,6 +64,8 @@ def _rigid(name: str, integrator: str, sizes: tuple[int, ...] = (64, 1024, 8192)
     base, peers = f"{name}.{integrator}", dict(ENGINES)
     if name == "franka":
         del peers["gymnasium"], peers["mjx"]  # which has none; which takes 25 s for ten steps of 64 worlds
+    if (name, integrator) != ("ant", "euler"):
+        del peers["physx"]  # tried with the ant alone; it has an integrator of its own
 
     def case(engine: str, setup: Any) -> Case:
         setup, beside = functools.partial(setup, name, integrator), None if engine == "fphys" else f"{base}.fphys"

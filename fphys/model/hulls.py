@@ -15,6 +15,8 @@ _PATCHES = 4096 * 5, 2 * 5
 """What a feature tells apart beside the parts: with a curved geom, and without."""
 _PRISM = 20 * 256, 20 * 2
 """The same of height fields, for each prism."""
+_FLAT = 2e-7
+"""How far corners may lie off their plane for a side to be flat, in units of the hull: what float32 leaves of it."""
 
 
 def read_hulls(m: Any, pair: np.ndarray) -> Hulls:
@@ -23,59 +25,69 @@ def read_hulls(m: Any, pair: np.ndarray) -> Hulls:
     geoms = touching[m.geom_type[touching] == MESH]
     first, radius = np.full(m.ngeom, -1, np.int32), np.zeros(m.ngeom)
     radius[geoms] = m.geom_rbound[geoms]
-    own_verts, own_edges, own_faces = (np.zeros((m.ngeom, 2), np.int32) for _ in range(3))
+    own_verts, own_edges, own_faces = (np.zeros((m.ngeom, n), np.int32) for n in (2, 2, 3))
     ends: list[tuple[int, int]] = []
-    vert, outward = [np.zeros((0, 3))], [np.zeros((0, 3))]
+    vert, normal = [np.zeros((0, 3))], [np.zeros((0, 3))]
     neighbours: list[np.ndarray] = []  # of every vertex
+    meeting: list[list[int]] = []  # faces of every vertex
     corners: list[np.ndarray] = []  # of every face
+    merged: list[int] = []
     for mesh in np.unique(m.geom_dataid[geoms]):
-        base = len(neighbours)
+        base, below, edges_below = len(neighbours), len(corners), len(ends)
         users = geoms[m.geom_dataid[geoms] == mesh]
-        first[users] = base
-        own_edges[users, 0], own_faces[users, 0] = len(ends), len(corners)
-        graph = m.mesh_graph[m.mesh_graphadr[mesh] :]  # vertices, faces, then for each vertex: edges, its id; edges
+        graph = m.mesh_graph[m.mesh_graphadr[mesh] :]  # vertices, triangles; edges and id of each vertex; both lists
         n, (start, ids) = graph[0], graph[2 : 2 + 2 * graph[0]].reshape(2, -1)
-        vert.append(m.mesh_vert[m.mesh_vertadr[mesh] + ids])
-        edges = (graph[2 + 2 * n + a :] for a in start)
-        own_verts[users] = base, base + n
-        neighbours += [e[: np.argmax(e < 0)] + base for e in edges]
-        own = slice(m.mesh_polyadr[mesh], m.mesh_polyadr[mesh] + m.mesh_polynum[mesh])
-        outward.append(m.mesh_polynormal[own])
+        edges, triangles = np.split(graph[2 + 2 * n :][: n + 6 * graph[1]], [n + 3 * graph[1]])
         local = np.full(m.mesh_vertnum[mesh], -1)
-        local[ids] = np.arange(n) + base
+        local[ids] = np.arange(n)
+        own = slice(m.mesh_polyadr[mesh], m.mesh_polyadr[mesh] + m.mesh_polynum[mesh])
         sizes = zip(m.mesh_polyvertadr[own], m.mesh_polyvertnum[own], strict=True)
-        ends += [(v, int(w)) for v in range(base, base + n) for w in neighbours[v] if v < w]
-        corners += [local[m.mesh_polyvert[a : a + k]] for a, k in sizes]
-        own_edges[users, 1], own_faces[users, 1] = len(ends), len(corners)
-    faces: list[list[int]] = [[] for _ in neighbours]
-    for f, around in enumerate(corners):
-        for v in around:
-            faces[v].append(f)
-    sizes = [own[:, 1] - own[:, 0] for own in (own_verts, own_edges, own_faces)]
-    _require_countable(m, pair, np.sum(sizes, axis=0))
+        sides = [local[m.mesh_polyvert[a : a + k]] for a, k in sizes]
+        points = m.mesh_vert[m.mesh_vertadr[mesh] + ids].astype(np.float64)
+        flat, bent, normals, side = _faces(points - points.mean(axis=0), sides, local[triangles].reshape(-1, 3))
+        vert.append(points)
+        normal.append(normals)
+        neighbours += [e[: np.argmax(e < 0)] + base for e in (edges[a:] for a in start)]
+        ends += [(v, int(w)) for v in range(base, len(neighbours)) for w in neighbours[v] if v < w]
+        meeting += [[] for _ in range(n)]
+        for f, around in enumerate(flat):
+            for v in around:
+                meeting[base + v].append(below + f)
+        for v in range(n):
+            if not meeting[base + v]:  # of slivers alone, which have no normal: the face that it is nearest to
+                gaps = [abs((points[v] - points[around[0]]) @ out) for around, out in zip(flat, normals, strict=False)]
+                meeting[base + v].append(below + int(np.argmin(gaps)))
+        corners += [around + base for around in [*flat, *bent]]
+        merged += [below + f for f in side]
+        first[users] = base
+        own_verts[users] = base, len(neighbours)
+        own_edges[users] = edges_below, len(ends)
+        own_faces[users] = below, below + len(flat), len(corners)
     edge, neighbour = _ragged(neighbours)
     number = {pair: e for e, pair in enumerate(ends)}
     leaving = [number[min(v, int(w)), max(v, int(w))] for v, row in enumerate(neighbours) for w in row]
-    corner, flat = _ragged(corners)
-    meeting, found = _ragged(faces)
-    points = np.concatenate(vert).astype(np.float64)
-    return Hulls(
-        vert=points,
+    corner, around = _ragged(corners)
+    at, faces = _ragged(meeting)
+    hulls = Hulls(
+        vert=np.concatenate(vert),
         edge=edge,
         neighbour=neighbour,
         leaving=np.array(leaving, np.int32),
         ends=np.array(ends, np.int32).reshape(-1, 2),
-        normal=_normals(points, corners, np.concatenate(outward)),
+        normal=np.concatenate(normal),
         corner=corner,
-        corners=flat,
-        meeting=meeting,
-        faces=found,
+        corners=around,
+        meeting=at,
+        faces=faces,
+        merged=np.array(merged, np.int32),
         first=first,
         own_verts=own_verts,
         own_edges=own_edges,
         own_faces=own_faces,
         radius=radius,
     )
+    _require_countable(m, pair, hulls.names)
+    return hulls
 
 
 def _require_countable(m: Any, pair: np.ndarray, parts: np.ndarray) -> None:
@@ -103,14 +115,44 @@ def _require_countable(m: Any, pair: np.ndarray, parts: np.ndarray) -> None:
             )
 
 
-def _normals(vert: np.ndarray, corners: list[np.ndarray], outward: np.ndarray) -> np.ndarray:
-    """Unit normals of the faces as the vertices lie; MuJoCo rounds these to float32 after it makes its normals."""
-    out = np.zeros((len(corners), 3))
-    for f, around in enumerate(corners):
-        x = vert[around] - vert[around[0]]
-        normal = np.cross(x, np.roll(x, -1, axis=0)).sum(axis=0)
-        out[f] = normal / np.linalg.norm(normal) * np.sign(normal @ outward[f])
-    return out
+def _faces(
+    vert: np.ndarray, sides: list[np.ndarray], triangles: np.ndarray
+) -> tuple[list[np.ndarray], list[np.ndarray], np.ndarray, list[int]]:
+    """The faces of a hull about the origin, its sides that are not quite flat, the normals of both, the side of each.
+
+    MuJoCo makes one side of triangles that turn by 1e-3 rad or so. It touches along the normals of the triangles, and
+    takes the side for flat where another lies on it. Faces are its flat sides, and the triangles of none of them.
+    """
+    slack = _FLAT * float(np.ptp(vert, axis=0).max())
+    flat, bent, within = [], [], np.zeros(len(triangles), bool)
+    for side in sides:
+        height = np.abs(_heights(vert, side))
+        if height[side].max() <= slack:
+            flat.append(side)
+            within |= (height[triangles] <= slack).all(axis=1)
+        else:
+            bent.append(side)
+    loose = [t for t in triangles[~within] if _heights(vert, t).max() <= slack]  # not one without an area, NaN
+    faces = [*flat, *loose]
+    normals = np.stack([_normal(vert, f) for f in [*faces, *bent]])
+    of = np.arange(len(normals))
+    whole = np.concatenate([of[: len(flat)], of[len(faces) :]])
+    for k in range(len(flat), len(faces)):
+        of[k] = whole[np.argmax(normals[whole] @ normals[k])]
+    return faces, bent, normals, of.tolist()
+
+
+def _heights(vert: np.ndarray, face: np.ndarray) -> np.ndarray:
+    """How far the vertices of a hull lie above one of its faces."""
+    return (vert - vert[face[0]]) @ _normal(vert, face)
+
+
+def _normal(vert: np.ndarray, face: np.ndarray) -> np.ndarray:
+    """Unit normal of a face of a hull about the origin; MuJoCo rounds corners to float32 after it makes its normals."""
+    x = vert[face] - vert[face[0]]
+    normal = np.cross(x, np.roll(x, -1, axis=0)).sum(axis=0)
+    length = np.linalg.norm(normal)
+    return normal * (np.sign(normal @ vert[face[0]]) / length) if length > 0 else np.full(3, np.nan)
 
 
 def _ragged(rows: Sequence[Any]) -> tuple[np.ndarray, np.ndarray]:

@@ -12,6 +12,7 @@ import numpy as np
 from ..errors import ModelError
 from .load import leaf_values
 from .model import Model
+from .pairs import HFIELD, MESH
 from .validate import MINIMUM, body_faults, leaf_title
 from .whitelist import LEAVES, OWN
 
@@ -19,6 +20,7 @@ Array = jax.Array
 
 _SHOWN = 5  # faults of a leaf that an error names; a body's, at least
 _NOT_NEGATIVE = ("geom.friction", "pair.friction", "opt.softness")
+_POSITIVE = ("opt.timestep", "opt.impratio", "geom.size")
 _BODY = ("body.mass", "body.inertia")
 _STEPPED = (*(path for path in LEAVES if not path.startswith("key.")), *OWN)
 """Leaves that a step reads."""
@@ -46,9 +48,10 @@ def require_sound(model: Model, paths: Iterable[str]) -> None:
             for bad in np.argwhere(values < 0)[:_SHOWN]:
                 title = leaf_title(m, LEAVES.get(path, path), None if path.startswith("opt.") else bad[1])
                 report(bad[0], len(values), f"{title} is {values[tuple(bad)]}, must not be negative")
-        if path == "opt.timestep":
-            for world in np.flatnonzero(values <= 0)[:_SHOWN]:
-                report(world, len(values), f"option timestep is {values[world]}, must be positive")
+        if path in _POSITIVE:
+            for bad in np.argwhere((values <= 0) & _positive(m, path))[:_SHOWN]:
+                title = leaf_title(m, LEAVES.get(path, path), None if path.startswith("opt.") else bad[1])
+                report(bad[0], len(values), f"{title} is {values[tuple(bad)]}, must be positive")
     if not faults and set(_BODY) & set(paths) and known.keys() >= set(_BODY):
         mass, inertia = (known[path] for path in _BODY)
         least = [np.where(x >= MINIMUM, MINIMUM, 0.0) for x in (m.body_mass, m.body_inertia)]
@@ -62,12 +65,18 @@ def require_sound(model: Model, paths: Iterable[str]) -> None:
         raise ModelError("the model is not physical:\n" + "\n".join(f"  {fault}" for fault in dict.fromkeys(faults)))
 
 
+def _positive(m: Any, path: str) -> np.ndarray:
+    """Which numbers of a leaf must be positive: all, and of sizes those that were, a plane's or mesh's aside."""
+    solid = (m.geom_type > HFIELD) & (m.geom_type < MESH)
+    return ((m.geom_size > 0) & solid[:, None])[None] if path == "geom.size" else np.array(True)
+
+
 @jax.jit
 def screen_model(model: Model) -> tuple[Model, Array]:
     """Take worlds with unsound parameters out of the computation.
 
-    Unsound is a parameter that is not finite, a time step that is not positive, a mass or inertia that is negative,
-    or vanishes where a body has nothing else to move by.
+    Unsound is a parameter that is not finite, a time step, impratio or size that is not positive, a mass or inertia
+    that is negative, or vanishes where a body has nothing else to move by.
 
     Returns:
         The model, made harmless; and which worlds are unsound, bool, shape (1 | world,). A world's own parameters,
@@ -102,7 +111,7 @@ def _marked(model: Model) -> dict[str, Array]:
     least = np.select([body.weld == 0, alone], [-np.inf, MINIMUM], 0.0).astype(model.qpos0.dtype)  # static: any
     values = {path: x for path in _STEPPED if (x := leaf(model, path)).size}
     for path, sound in {
-        "opt.timestep": model.opt.timestep > 0,
+        **{p: (x > 0) | ~_positive(model.structure.source, p) for p in _POSITIVE if (x := leaf(model, p)).size},
         "body.mass": model.body.mass >= least[None],
         "body.inertia": model.body.inertia >= least[None, :, None],
     }.items():

@@ -110,11 +110,19 @@ class Hulls:
     corners: Ints
     meeting: Ints  # (nvert + 1,) faces that meet at vertex v are faces[meeting[v]:meeting[v + 1]]
     faces: Ints
+    merged: Ints  # (nface,) the nearly flat side that each face is of, for most itself
     first: Ints  # (ngeom,) first vertex of each geom's hull, or -1
     own_verts: Ints  # (ngeom, 2) first vertex of each geom's hull, and the one after the last
     own_edges: Ints  # (ngeom, 2) first edge of each geom's hull, and the one after the last
-    own_faces: Ints  # (ngeom, 2) the same of faces
+    own_faces: Ints  # (ngeom, 3) the same of faces, and after the sides that several of them make
     radius: np.ndarray  # (ngeom,) float64, of a ball about the geom's origin that holds its hull, or 0 [m]
+
+    @property
+    def names(self) -> np.ndarray:
+        """(ngeom,) how many numbers a contact needs to tell apart the parts of each geom's hull, or their corners."""
+        own = self.own_verts, self.own_edges, self.own_faces
+        start, end = self.corner[self.own_faces[:, 0]], self.corner[self.own_faces[:, -1]]
+        return np.maximum(sum(x[:, -1] - x[:, 0] for x in own), end - start)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)

@@ -39,7 +39,8 @@ def require_finite(m: Any, label: str) -> None:
 
 def require_physical(m: Any, label: str) -> None:
     """Raise ModelError naming every body whose mass or inertia cannot be, and what else cannot be."""
-    faults = [] if m.opt.timestep > 0 else [f"option timestep is {m.opt.timestep}, must be positive"]
+    numbers = {name: getattr(m.opt, name) for name in ("timestep", "impratio")}
+    faults = [f"option {name} is {value}, must be positive" for name, value in numbers.items() if not value > 0]
     faults += body_faults(m, m.body_mass, m.body_inertia, solid=True)
     for kind, name in (("body", "quat"), ("body", "iquat"), ("geom", "quat"), ("site", "quat")):
         off = np.abs(np.linalg.norm(getattr(m, f"{kind}_{name}"), axis=1) - 1) > 1e-6

@@ -79,17 +79,18 @@ def detect(
     shapes = [s.geom.type, model.geom.size]
     hull = s.hull
     faces = [_vectors(hull.normal, state), hull.corner, hull.corners]
+    sides = _vectors(hull.normal[hull.merged], state)
     vert = _vectors(hull.vert, state)
     radius = hull.radius.astype(state.qpos.dtype)
     climb = [vert, hull.edge, hull.neighbour]
-    solid = [*climb, hull.leaving, hull.ends, *faces, _corner_face(hull), hull.meeting, hull.faces]
+    solid = [*climb, hull.leaving, hull.ends, *faces, _corner_face(hull), hull.meeting, hull.faces, hull.merged]
     field = [s.geom.grid, model.geom.size, model.hfield.size, model.hfield.data]
     several = int("multiccd" not in s.disabled)
     sources = (
         ("plane", shapes),
         ("primitives", shapes),
         ("box_box", shapes),
-        ("mesh", [hull.first, radius, *climb, *faces, hull.meeting, hull.faces]),
+        ("mesh", [hull.first, radius, *climb, sides, *faces[1:], hull.meeting, hull.faces, hull.merged]),
         ("sphere_mesh", [hull.own_edges, hull.own_faces, vert, hull.ends, *faces, model.geom.size]),
         ("convex", [s.geom.type, _numbers(model), radius, *solid, several, model.geom.size]),
         ("hfield", [s.geom.type, _numbers(model), radius, *solid, *field]),
@@ -144,14 +145,15 @@ def geometry(launch: Any, model: Model, state: State, ids: Any, frames: L.Frames
 def _numbers(model: Model) -> np.ndarray:
     """How the parts of every geom's hull are numbered, (ngeom, 9).
 
-    Its first vertex, edge and face; the numbers, among its parts, of its first edge and face, and of all; the rows
-    of its first edge, face and corner in :func:`_parts`.
+    Its first vertex, edge and face; the numbers, among its parts, of its first edge and face, and how many to tell
+    apart; the rows of its first edge, face and corner in :func:`_parts`.
     """
     h = model.structure.hull
     verts, edges, faces = h.own_verts, h.own_edges, h.own_faces
-    count = np.stack([own[:, 1] - own[:, 0] for own in (verts, edges, faces)], 1).cumsum(axis=1)
+    edge_base = verts[:, 1] - verts[:, 0]
+    bases = edge_base, edge_base + edges[:, 1] - edges[:, 0], h.names
     rows = edges[:, 0] + len(h.vert), faces[:, 0] + len(h.vert) + len(h.ends)
-    return np.stack([verts[:, 0], edges[:, 0], faces[:, 0], *count.T, *rows, h.corner[faces[:, 0]]], 1).astype(np.int32)
+    return np.stack([verts[:, 0], edges[:, 0], faces[:, 0], *bases, *rows, h.corner[faces[:, 0]]], 1).astype(np.int32)
 
 
 def _corner_face(hull: Hulls) -> np.ndarray:

@@ -13,7 +13,7 @@ import jax.core
 import jax.numpy as jnp
 import numpy as np
 
-from ..model import Model, State
+from ..model import Model, State, Status
 from .step import step
 
 Array = jax.Array
@@ -24,16 +24,15 @@ def softened(model: Model, width: Any) -> Model:
 
     Args:
         width: distance [m], a number or of shape (1 | world,); 0 is MuJoCo's contact. Bodies that come closer than
-            ``width`` are slowed before they touch, rest where they would, and do not pull.
+            ``width`` are slowed before they touch, and come to rest where they would.
 
     Raises:
-        ValueError: a width is negative, where that is known.
+        ValueError: a width is not a number, or negative, where that is known.
 
     Softened contact is a choice of the field's own (Suh et al. 2022, "Do differentiable simulators give better policy
     gradients?"): it trades the truth of the simulation near contact for a gradient that sees it coming.
     """
-    if not isinstance(width, jax.core.Tracer) and np.any(np.asarray(width) < 0):
-        raise ValueError(f"width is {width}: a distance over which contacts fade must not be negative")
+    _require_width(width)
     return model.replace({"opt.softness": jnp.broadcast_to(jnp.asarray(width, model.qpos0.dtype), _shape(width))})
 
 
@@ -43,20 +42,28 @@ def contacts_from_distance(width: Any) -> Callable[..., State]:
     Args:
         width: distance [m] over which contacts are felt by the gradient alone.
 
+    Raises:
+        ValueError: as of :func:`softened`.
+
     Returns:
         ``step(model, state, ctrl, wrench, force)`` as :func:`fphys.step`. It takes two steps, one for the result and
-        one for the gradient ("contacts from distance", Paulus et al. 2025, "Hard contacts with soft gradients").
+        one for the gradient ("contacts from distance", Paulus et al. 2025, "Hard contacts with soft gradients"). The
+        status says so where the softened contacts had no room, and the gradient misses some.
 
     Example:
         >>> step = fphys.contacts_from_distance(0.02)  # doctest: +SKIP
         >>> final, states = fphys.scan(lambda s, u: (step(model, s, u),) * 2, state, ctrls)  # doctest: +SKIP
     """
 
+    _require_width(width)
+
     def soft_step(
         model: Model, state: State, ctrl: Array | None = None, wrench: Array | None = None, force: Array | None = None
     ) -> State:
         exact = jax.lax.stop_gradient(step(model, state, ctrl, wrench, force))
         soft = step(softened(model, width), state, ctrl, wrench, force)
+        crowded = soft.status & (Status.CONTACT_OVERFLOW | Status.CONSTRAINT_OVERFLOW)
+        exact = exact.replace(status=exact.status | crowded)
         return jax.tree.map(_value_and_gradient, exact, soft)
 
     return soft_step
@@ -65,6 +72,16 @@ def contacts_from_distance(width: Any) -> Callable[..., State]:
 def _value_and_gradient(value: Array, gradient: Array) -> Array:
     """The one's value with the other's gradient."""
     return value + (gradient - jax.lax.stop_gradient(gradient)) if jnp.issubdtype(value.dtype, jnp.floating) else value
+
+
+def _require_width(width: Any) -> None:
+    """Raise ValueError where a width is known not to be one."""
+    if not isinstance(width, jax.core.Tracer) and not (
+        np.asarray(width).dtype.kind in "fiu" and np.all(np.asarray(width) >= 0)
+    ):
+        raise ValueError(
+            f"width is {width!r}: the distance over which contacts fade must be a number, and not negative"
+        )
 
 
 def _shape(width: Any) -> tuple[int, ...]:

@@ -46,7 +46,9 @@ def check_grads(
     retract: Retract | None = None,
     atol: float = 0.0,
 ) -> float:
-    """Check the reverse-mode gradient of ``fn`` at ``args`` by the gradient error defined above.
+    """Check the reverse-mode gradient of ``fn`` at ``args`` against centred differences, along random directions d.
+
+    The gradient error is |g.d - fd| / max(|fd|, 1e-3 |g| |d|), fd = (f(x + h d) - f(x - h d)) / 2h, the best over h.
 
     Args:
         fn: maps pytrees of float64 arrays to a scalar or to a pytree of arrays, which is projected

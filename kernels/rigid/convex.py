@@ -43,6 +43,8 @@ TIE = wp.constant(tolerance(1.0e-9, 1.0e-5))
 """Difference of two gaps that is lost in rounding or in the search, in units of the smaller geom."""
 FLAT = wp.constant(tolerance(1.0e-14, 1.0e-10))
 """Squared sine below which a disc lies flat on a face."""
+SAME = wp.constant(tolerance(1.0e-12, 1.0e-6))
+"""Squared difference below which two normals are one."""
 
 
 @wp.struct
@@ -89,6 +91,24 @@ def start_of(a: Part, b: Part, q1: quat, patch: int, number: int, side: int) -> 
         else:
             start = rotate(q1, patch_middle(patch, side))
     return start
+
+
+@wp.func
+def leading(a: Part, b: Part, q1: quat, n: vec3, patch: int, number: int, side: int) -> int:
+    """The patch from which the search for the normal of two parts finds n: that which holds it, or one beside it where
+    that leads to another normal."""
+    found = int(patch)
+    searching = int(1)
+    for k in range(25):
+        if searching == 1:
+            i = (k + 12) % 25  # the patch itself, then the 24 about it
+            row = (patch // side + i // 5 - 2 + side) % side
+            column = wp.clamp(patch % side + i % 5 - 2, 0, side - 1)
+            m, _d, _x = touch(a, b, start_of(a, b, q1, row * side + column, number, side))
+            if wp.dot(m - n, m - n) < SAME:
+                found = row * side + column
+                searching = int(0)
+    return found
 
 
 @wp.func
@@ -153,8 +173,11 @@ def settled(a: Solid, b: Solid, hulls: Hulls, start: vec3, size: real) -> Touch:
         best.patch = rim_patch(p, best.n, side)
     elif q.kind == RIM:
         best.patch = rim_patch(q, -best.n, side)
-    if patches(a.kind, b.kind) == 2:
+    number = patches(a.kind, b.kind)
+    if number == 2:
         best.patch = wp.where(wp.dot(reference(p, q), best.n) >= real(0.0), 0, 1)
+    else:
+        best.patch = leading(p, q, a.turn, best.n, best.patch, number, side)
     return best
 
 
@@ -208,6 +231,7 @@ def features(
     corner_face: wp.array(dtype=int),
     meeting: wp.array(dtype=int),
     faces: wp.array(dtype=int),
+    merged: wp.array(dtype=int),
     several: int,
     # Model:
     geom_size: wp.array2d(dtype=vec3),
@@ -249,6 +273,7 @@ def features(
             hulls.face = corner_face
             hulls.meeting = meeting
             hulls.faces = faces
+            hulls.merged = merged
             a = solid(kind1, vec3(), geom_quat[world, g1], geom_size[world, g1], geom_hull, g1)
             b = solid(kind2, gap, geom_quat[world, g2], geom_size[world, g2], geom_hull, g2)
             size = wp.min(r1, r2)

@@ -56,6 +56,7 @@ def features(
     corner_face: wp.array(dtype=int),
     meeting: wp.array(dtype=int),
     faces: wp.array(dtype=int),
+    merged: wp.array(dtype=int),
     geom_grid: wp.array2d(dtype=int),
     # Model:
     geom_size: wp.array2d(dtype=vec3),
@@ -96,6 +97,7 @@ def features(
         hulls.face = corner_face
         hulls.meeting = meeting
         hulls.faces = faces
+        hulls.merged = merged
         kind = geom_type[g2]
         gap = geom_pos[world, g2] - geom_pos[world, g1]
         b = solid(kind, gap, geom_quat[world, g2], geom_size[world, g2], geom_hull, g2)

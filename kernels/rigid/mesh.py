@@ -1,5 +1,5 @@
-"""A plane and the convex hull of a mesh: the corners of the face that lies flattest on the plane, of those at the
-lowest vertex. Of more than four corners every other one or so is kept, the lowest vertex among them.
+"""A plane and the convex hull of a mesh: the corners of the side that lies flattest on the plane, of those at the
+lowest vertex. Of more than four corners the lowest vertex and three that span much of the side with it are kept.
 
 A feature is the index of a vertex of the hull.
 """
@@ -45,6 +45,41 @@ def flattest(
 
 
 @wp.func
+def spanned(vert: wp.array(dtype=vec3), corners: wp.array(dtype=int), start: int, n: int, k: wp.vec4i) -> real:
+    """Twice the area of the quadrilateral of four corners of a side, counted on around it."""
+    a = vert[corners[start + k[0] % n]]
+    b = vert[corners[start + k[1] % n]]
+    c = vert[corners[start + k[2] % n]]
+    d = vert[corners[start + k[3] % n]]
+    return wp.length(wp.cross(a - c, b - d))
+
+
+@wp.func
+def four_of(vert: wp.array(dtype=vec3), corners: wp.array(dtype=int), start: int, n: int, at: int) -> wp.vec4i:
+    """Four corners of a side, the first at ``at``: the last moves on while the area grows, and after each of its steps
+    the third, then the second (rotating calipers, Shamos 1978). So does MuJoCo, whose quadrilateral need not be the
+    largest of all."""
+    best = wp.vec4i(at, at + 1, at + 2, at + 3)
+    most = spanned(vert, corners, start, n, best)
+    growing = int(n > 4)
+    while growing == 1:
+        growing = int(0)
+        for turn in range(3):
+            moving = int(turn == 0 or growing == 1)
+            while moving == 1:
+                moving = int(0)
+                k = best
+                k[3 - turn] = k[3 - turn] + 1
+                area = spanned(vert, corners, start, n, k)
+                if area > most:
+                    most = area
+                    best = k
+                    growing = int(1)
+                    moving = int(turn > 0)
+    return best
+
+
+@wp.func
 def plane_vertex(origin: vec3, q1: quat, p: vec3, q: quat, vertex: vec3):
     """The plane's normal, signed distance and midpoint of the contact of a plane and a vertex of a geom."""
     normal, distance, pos = against_plane(z_axis(q1), origin, p + rotate(q, vertex), real(0.0))
@@ -69,6 +104,7 @@ def features(
     corners: wp.array(dtype=int),
     meeting: wp.array(dtype=int),
     faces: wp.array(dtype=int),
+    merged: wp.array(dtype=int),
     # Model:
     detection: wp.array2d(dtype=real),
     # In:
@@ -95,17 +131,18 @@ def features(
             up = rotate_back(geom_quat[world, b], axis)
             lowest = foremost(vert, edge, neighbour, geom_vert[b], -up)
             if height + wp.dot(up, vert[lowest]) <= margin:
-                f = flattest(normal, meeting, faces, lowest, -up)
+                f = merged[flattest(normal, meeting, faces, lowest, -up)]
                 start = corner[f]
                 n = corner[f + 1] - start
-                at = int(0)
+                at = int(-1)
                 for k in range(n):
                     if corners[start + k] == lowest:
                         at = k
-                kept = wp.min(n, last - count)
-                for k in range(kept):
-                    v = corners[start + (at + (k * n) // kept) % n]
-                    if height + wp.dot(up, vert[v]) <= margin:
+                chosen_four = four_of(vert, corners, start, n, wp.max(at, 0))
+                for k in range(wp.where(at < 0, 1, wp.min(n, 4))):  # alone, where it bulges out of a side nearly flat
+                    v = wp.where(at < 0, lowest, corners[start + chosen_four[k] % n])
+                    below = wp.dot(up, vert[v]) <= real(0.0)
+                    if (below or v == lowest) and height + wp.dot(up, vert[v]) <= margin and count < last:
                         feature_out[world, count] = v
                         count = count + 1
         for k in range(count, last):

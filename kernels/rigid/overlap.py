@@ -46,7 +46,7 @@ def face_towards(s: Solid, hulls: Hulls, n: vec3) -> int:
         f = wp.where(l[2] > real(0.0), 0, 1)
     elif s.kind == MESH:
         v = foremost(hulls.vert, hulls.edge, hulls.neighbour, s.verts, l)
-        f = flattest(hulls.normal, hulls.meeting, hulls.faces, v, l) - s.faces
+        f = hulls.merged[flattest(hulls.normal, hulls.meeting, hulls.faces, v, l)] - s.faces
     return f
 
 

@@ -189,8 +189,8 @@ def first_tangent(n: vec3, e: vec3) -> vec3:
 
 
 @wp.func
-def newton_step(a: Part, b: Part, n: vec3, e: vec3, least: real) -> vec3:
-    """How n turns to make the gap parallel to it; ``least`` bounds the curvature that is divided by."""
+def newton_step(a: Part, b: Part, n: vec3, e: vec3, least: real):
+    """How n turns to make the gap parallel to it, and the least curvature; ``least`` bounds what is divided by."""
     r = support(b, -n) - support(a, n)
     d = wp.dot(n, r)
     t = first_tangent(n, e)
@@ -200,6 +200,7 @@ def newton_step(a: Part, b: Part, n: vec3, e: vec3, least: real) -> vec3:
     tt = wp.dot(t, kt) + d
     f = wp.dot(t, r)
     step = t * (f / wp.max(tt, least))
+    lowest = tt
     if wp.dot(e, e) == real(0.0):
         uu = wp.dot(u, ku) + d
         tu = wp.dot(t, ku)
@@ -212,7 +213,7 @@ def newton_step(a: Part, b: Part, n: vec3, e: vec3, least: real) -> vec3:
             uu = uu + least - lowest
         det = wp.max(tt * uu - tu * tu, MIN_SQUARED)
         step = t * ((f * uu - g * tu) / det) + u * ((g * tt - f * tu) / det)
-    return step
+    return step, lowest
 
 
 @wp.func
@@ -240,7 +241,7 @@ def solve(a: Part, b: Part, start: vec3) -> vec3:
     size = real(1.0)
     for _k in range(40):
         if size > CONVERGED:
-            step = newton_step(a, b, n, e, least)
+            step, _lowest = newton_step(a, b, n, e, least)
             length = wp.length(step)
             scale = wp.min(real(1.0), real(0.5) / wp.max(length, MIN_SQUARED))
             size = real(0.0)
@@ -302,7 +303,11 @@ def normal_of(a: Part, b: Part, start: vec3) -> vec3:
     else:
         e = edge_of(a, b)
         found = solve(a, b, start)
-        n = upright(found + newton_step(a, b, upright(found, e), e, FLOOR * largest(a, b)), e)
+        least = FLOOR * largest(a, b)
+        step, lowest = newton_step(a, b, upright(found, e), e, least)
+        n = upright(found, e)
+        if lowest > least:  # else every normal near this one serves as well: it has no derivative
+            n = upright(found + step, e)
     return n
 
 

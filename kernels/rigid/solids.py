@@ -45,6 +45,7 @@ class Hulls:
     face: wp.array(dtype=int)
     meeting: wp.array(dtype=int)
     faces: wp.array(dtype=int)
+    merged: wp.array(dtype=int)
 
 
 @wp.struct

@@ -87,3 +87,22 @@ def test_the_jump_at_touch_becomes_a_ramp():
     assert np.diff(exact).max() > 50
     assert np.diff(soft).max() < 10
     assert soft[0] == exact[0] == pytest.approx(-9.81)
+
+
+def test_room_for_softened_contacts_is_reported():
+    """The exact contacts fit, those within the width do not: the gradient misses some, and the status says so."""
+    ball = '<body pos="{} 0 {}"><freejoint/><geom size="0.1"/></body>'
+    balls = ball.format(0, 0.099) + ball.format(1, 0.11)
+    model = fphys.load(f'<mujoco><worldbody><geom type="plane" size="5 5 1"/>{balls}</worldbody></mujoco>')
+    state = fphys.init(model, 1, max_contacts=1)
+    near, far = (jax.jit(fphys.contacts_from_distance(width))(model, state) for width in (1e-3, 0.05))
+    assert near.status.tolist() == [0] and far.status.tolist() == [int(fphys.Status.CONTACT_OVERFLOW)]
+    np.testing.assert_array_equal(near.qvel, far.qvel)
+
+
+@pytest.mark.parametrize("width", [-0.1, "wide", True])
+def test_widths_are_looked_at_at_once(width: Any):
+    model, _ = falling()
+    for make in (fphys.contacts_from_distance, lambda width: fphys.softened(model, width)):
+        with pytest.raises(ValueError, match="width"):
+            make(width)

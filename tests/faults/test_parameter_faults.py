@@ -124,3 +124,23 @@ def test_an_unsound_parameter_of_all_holds_all(path: str):
         assert after.status.tolist() == status.tolist() == [int(Status.NONFINITE)] * WORLDS
         np.testing.assert_array_equal(after.qpos, state.qpos)
         assert not qacc.any() and not any(g.any() for g in jax.tree.leaves(grads)), "zero, and never NaN"
+
+
+@pytest.mark.parametrize("path", ["geom.size", "opt.impratio"])
+def test_what_must_be_positive(path: str):
+    """A radius and impratio; the size of a plane, and the sizes that a sphere has not, may be anything."""
+    model = fphys.load(fphys.asset("ball"))
+    x = jnp.repeat(leaf(model, path), WORLDS, 0)
+    ball_size = (int(model.structure.source.geom("ball").id), 0) if path == "geom.size" else ()
+    for value in (0.0, -0.1):
+        wrong = x.at[(WORLD, *ball_size)].set(value)
+        with pytest.raises(ModelError, match=f"world {WORLD}: .*(size|impratio) is .*, must be positive"):
+            model.replace({path: wrong})
+        after = jax.jit(lambda x: fphys.step(model.replace({path: x}), fphys.init(model, WORLDS)).status)(wrong)
+        assert after.tolist() == [0, int(Status.NONFINITE), 0]
+    if path == "opt.impratio":
+        with pytest.raises(ModelError, match=r"option impratio is 0\.0, must be positive"):
+            fphys.load('<mujoco><option impratio="0"/></mujoco>')
+    else:
+        unused = x.at[:, ball_size[0], 2].set(-1.0)
+        assert fphys.step(model.replace({path: unused}), fphys.init(model, WORLDS)).status.tolist() == [0, 0, 0]
