@@ -2,6 +2,7 @@
 
 import dataclasses
 import functools
+import itertools
 from typing import Any
 
 import jax
@@ -214,6 +215,27 @@ def test_hulls_too_fine_are_refused():
     geoms = f'<geom name="ball" type="mesh" mesh="fine"/><body><freejoint/>{can}</body>'
     with pytest.raises(UnsupportedError, match=r'"can".*"ball".*maxhullvert'):
         fphys.load(f"<mujoco>{fine}<worldbody>{geoms}</worldbody></mujoco>")
+
+
+def test_a_corner_of_slivers_alone_meets_the_face_that_it_is_nearest_to(monkeypatch: pytest.MonkeyPatch):
+    """Triangles without an area have no normal and are left out: here all at the first corner but its neighbours'."""
+    faces_of = hulls._faces
+
+    def without(vert: Any, sides: Any, triangles: Any) -> Any:
+        keep = [not (t == 0).any() for t in triangles]
+        return faces_of(vert, [side for side in sides if 0 not in side], triangles[np.array(keep)])
+
+    body = '<body><freejoint/><geom type="mesh" mesh="gem"/></body><geom type="plane" size="1 1 1"/>'
+    xml = f"<mujoco>{stone('gem', 2, 20, (0.1, 0.1, 0.1))}<worldbody>{body}</worldbody></mujoco>"
+    whole = fphys.load(xml).structure.hulls
+    monkeypatch.setattr(hulls, "_faces", without)
+    h = fphys.load(xml).structure.hulls
+    of = [set(h.faces[a:b].tolist()) for a, b in itertools.pairwise(h.meeting)]
+    assert len(of) == len(whole.vert) and all(of), "a corner without a face"
+    assert len(h.normal) < len(whole.normal) and len(of[0]) == 1
+    around = {int(v) for v in h.neighbour[h.edge[0] : h.edge[1]]}
+    (nearest,) = of[0]
+    assert around & {int(v) for v in h.corners[h.corner[nearest] : h.corner[nearest + 1]]}, "a face far away"
 
 
 def test_transforms():

@@ -13,6 +13,7 @@ import fphys
 from fphys.rigid import constraint
 from fphys.testing import check_grads, check_transforms
 
+from ..rigid.mechanisms import in_own_units
 from .mechanism import EQUALITIES, data, scene
 
 CASES = [("none", "pyramidal", condim, False) for condim in (1, 3, 4, 6)]
@@ -98,7 +99,7 @@ GRADIENTS += [("joints", "elliptic", 4, False), ("tendons", "elliptic", 3, False
 def test_gradients(equality: str, cone: str, condim: int, pair: bool, full: bool):
     """By state, loads and every continuous leaf of the model."""
     f, args = qacc_of(equality, cone, condim, pair)
-    check_grads(f, args, tol=1e-5, directions=16 if full else 3)
+    check_grads(*in_own_units(f, args), tol=1e-5, directions=16 if full else 3)
 
 
 def test_gradients_through_the_derived_constants():
