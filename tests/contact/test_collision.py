@@ -227,9 +227,9 @@ def test_a_corner_of_slivers_alone_meets_the_face_that_it_is_nearest_to(monkeypa
 
     body = '<body><freejoint/><geom type="mesh" mesh="gem"/></body><geom type="plane" size="1 1 1"/>'
     xml = f"<mujoco>{stone('gem', 2, 20, (0.1, 0.1, 0.1))}<worldbody>{body}</worldbody></mujoco>"
-    whole = fphys.load(xml).structure.hulls
+    whole = fphys.load(xml).structure.hull
     monkeypatch.setattr(hulls, "_faces", without)
-    h = fphys.load(xml).structure.hulls
+    h = fphys.load(xml).structure.hull
     of = [set(h.faces[a:b].tolist()) for a, b in itertools.pairwise(h.meeting)]
     assert len(of) == len(whole.vert) and all(of), "a corner without a face"
     assert len(h.normal) < len(whole.normal) and len(of[0]) == 1
