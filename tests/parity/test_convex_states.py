@@ -32,6 +32,17 @@ TURNED = "MuJoCo's edge or line is that of its single contact's normal, its norm
 ORDER = "MuJoCo's contacts depend on the order of the geoms"
 
 
+def bar(name: str, rows: list[Row]) -> float:
+    """What 99 % of the accelerations must agree to: 1e-6, or five times MuJoCo's own disagreement, in as many of these
+    states, with its search to a tenth of its tolerance; never more than its normals account for."""
+    finer = copy.copy(case(name).structure.source)
+    finer.opt.ccd_tolerance *= 0.1
+    again, first = (np.array([r.qacc for r in found]) for found in ([answer(finer, row) for row in rows], rows))
+    own = np.quantile(error(again, first), 0.99)
+    print(f"{name}: MuJoCo disagrees with itself by {own:.1e}")
+    return min(max(1e-6, 5 * own), NORMALS)
+
+
 def compared(name: str, full: bool) -> tuple[np.ndarray, list[Any], Any]:
     rows = states(name, 2000 if full else 100)
     answer = ours(name, rows)
@@ -50,7 +61,8 @@ def test_one_contact_for_each_pair(name: str, full: bool):
     assert len(geometry) > 40
     assert np.quantile(geometry[:, 0], 0.99) < 1e-9 and geometry[:, 0].max() < 1e-5
     assert np.quantile(geometry[:, 1], 0.99) < NORMALS and geometry[:, 1].max() < 1e-3
-    assert np.median(errors) < 1e-9 and np.quantile(errors, 0.99) < NORMALS
+    assert np.median(errors) < 1e-9
+    assert np.quantile(errors, 0.99) < bar(f"{name}, one contact", states(f"{name}, one contact", len(errors)))
     if "mesh" in name:
         assert np.quantile(errors, 0.99) < 1e-8
 
@@ -102,18 +114,20 @@ def test_flat_sides(name: str, full: bool):
     """Where nothing is amiss with MuJoCo's own contacts, ours make the same accelerations."""
     name = f"{name}, flat sides"
     errors, sets, answer = compared(name, full)
-    causes = np.array(left_out(name, states(name, len(errors))))
-    agree, counted, same = errors < NORMALS, causes == "", np.array([c.same for c in sets])
-    print(f"{name}: {agree.mean():.1%} agree, {same.mean():.1%} have as many contacts, {same[counted].mean():.2%} of")
+    rows = states(name, len(errors))
+    causes, limit = np.array(left_out(name, rows)), bar(name, rows)
+    agree, counted, same = errors < limit, causes == "", np.array([c.same for c in sets])
+    print(f"  {agree.mean():.1%} agree to {limit:.1e}, {np.mean(errors < NORMALS):.1%} to {NORMALS}")
+    print(f"  {same.mean():.1%} have as many contacts, {same[counted].mean():.2%} of")
     print(f"  {counted.mean():.1%} that count, of which {agree[counted].mean():.2%} agree; left out, and disagree:")
     for why in set(causes) - {""}:
         print(f"  {why}: {np.mean(causes == why):.1%}, {np.mean((causes == why) & ~agree):.1%}")
-    rows, rest = states(name, len(errors)), np.flatnonzero(counted & ~agree).tolist()
+    rest = np.flatnonzero(counted & ~agree).tolist()
     exact = {w: error(answer.qacc[[w]], with_ours(name, rows[w], answer.info, w).qacc[None])[0] for w in rest}
     print(*(f"  state {w}: {errors[w]:.1e}; from our points and normals {e:.1e}" for w, e in exact.items()), sep="\n")
     assert all(e < 1e-9 for e in exact.values())
     assert agree[counted].mean() >= 0.99 and counted.mean() >= COUNTED
-    assert agree.mean() >= AGREE
+    assert np.mean(errors < NORMALS) >= AGREE
     assert np.isfinite(answer.qacc).all()
 
 
