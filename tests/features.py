@@ -23,9 +23,9 @@ test. ✓ runs under `make test`, in a reduced size, and under `make verify`; �
   of Gymnasium's point.xml rounding decides whether its ball touches the floor; the same file with the floor a
   millimetre higher stands for it. ≈: MuJoCo finds these contacts by a search, here to ccd_tolerance 1e-12 (its default
   is 1e-6, and accelerations then differ by 1e-4 to 1e-2); accelerations agree on at least 99 % of the states to
-  five times what MuJoCo's differ by when its search goes on to 1e-13, 3e-5 at most, and to 1e-6 where no side is curved;
-  where flat sides make several contacts, on at least 99 % of the states in which its own contacts agree with one another,
-  88 % of all (`tests/parity/test_convex_states.py`).
+  five times what MuJoCo's differ by when its search goes on to 1e-13 (3e-5 at most; to 1e-6 where no side is curved),
+  and where flat sides make several contacts, on at least 99 % of those in which its own contacts agree with one
+  another, 88 % of all (`tests/parity/test_convex_states.py`).
 - *float32*: the same states in float32, median 1e-5, 99th percentile 1e-3.
 - *Gradient*: one step within 1e-5 of centred differences by state, control and every parameter
   (`tests/gradients/test_contact_states.py`). A second mark: 32 steps within 1e-4; `linearize` within 1e-5 of
