@@ -65,7 +65,7 @@ def _rigid(name: str, integrator: str, sizes: tuple[int, ...] = (64, 1024, 8192)
     if name == "franka":
         del peers["gymnasium"], peers["mjx"]  # which has none; which takes 25 s for ten steps of 64 worlds
     if (name, integrator) != ("ant", "euler"):
-        del peers["physx"]  # tried with the ant alone; it has an integrator of its own
+        del peers["physx"]  # the only one that it runs; its integrator is its own
 
     def case(engine: str, setup: Any) -> Case:
         setup, beside = functools.partial(setup, name, integrator), None if engine == "fphys" else f"{base}.fphys"
