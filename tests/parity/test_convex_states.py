@@ -11,7 +11,7 @@ import mujoco
 import numpy as np
 import pytest
 
-from fphys.model.pairs import CAPSULE, CYLINDER, PLANE
+from fphys.model.pairs import CAPSULE, CYLINDER, MESH, PLANE
 from fphys.rigid.collision import detection_distance
 
 from .corpus import CONVEX, Row, answer, case, searched, states, strict
@@ -26,6 +26,8 @@ COUNTED = 0.8
 """Share of states that none of the causes below leaves out."""
 POINTS = 2e-6
 """Largest error of its points [m]: measured 8.8e-7."""
+ROUNDED = 1e-8
+"""How far MuJoCo's corners lie off its sides of a mesh [m]: it rounds them to float32 after it has the normals."""
 ALIGNED = 0.996
 """Cosine between normals that MuJoCo takes for one, where it gives a pair several contacts."""
 TURNED = "MuJoCo's edge or line is that of its single contact's normal, its normal that of a face"
@@ -102,7 +104,8 @@ def with_ours(name: str, row: Row, info: Any, w: int) -> Row:
         assert len(i) == len(j)
         j = j[nearest(info.contacts.pos[w][i], d.contact.pos[j])]
         pos, frame, distance = info.contacts.pos[w][i], info.contacts.frame[w][i], info.contacts.distance[w][i]
-        assert np.abs(d.contact.dist[j] - distance).max() < 1e-11, "the depth is known to MuJoCo's tolerance"
+        known = ROUNDED if MESH in m.geom_type[key] else 1e-11
+        assert np.abs(d.contact.dist[j] - distance).max() < known, "the depth is known to MuJoCo's tolerance"
         assert np.abs(d.contact.pos[j] - pos).max() < POINTS
         assert np.abs(d.contact.frame[j] - frame.reshape(-1, 9)).max() < NORMALS
         d.contact.dist[j], d.contact.pos[j], d.contact.frame[j] = distance, pos, frame.reshape(-1, 9)
