@@ -84,6 +84,12 @@ def escaped(app: Any, what: str, name: str, value: Any, options: Any, lines: lis
             lines[i] = _escape(line)
 
 
+def short(app: Any, what: str, name: str, value: Any, options: Any, signature: str, returns: str) -> tuple[str, str]:
+    """Signatures without the place where JAX keeps its array."""
+    plain = (text and re.sub(r"(jax\.)?jaxlib\._jax\.Array", "Array", text) for text in (signature, returns))
+    return next(plain), next(plain)
+
+
 def _escape(text: str) -> str:
     parts = LITERAL.split(text)
     return "".join(part if i % 2 else re.sub(r"([*|`]|_(?=\W|$))", r"\\\1", part) for i, part in enumerate(parts))
@@ -112,7 +118,7 @@ def write_reference(app: Any) -> None:
             kind = "exception" if inspect.isclass(value) and issubclass(value, BaseException) else None
             kind = kind or ("class" if inspect.isclass(value) else "function")
             lines += ["", f".. auto{kind}:: {name}"] + (["   :members:"] if kind == "class" else [])
-            if reference.is_tuple(value):
+            if reference.is_data(value):
                 lines += [f"   :exclude-members: {', '.join(name for name, *_ in reference.fields(value))}"]
         others = {name: written.get(id(value)) for name, value in reference.named(room) if name not in own}
         if others:
@@ -136,4 +142,5 @@ def setup(app: Any) -> None:
     app.connect("builder-inited", write_reference)
     app.connect("source-read", plain_links)
     app.connect("autodoc-process-docstring", escaped)
+    app.connect("autodoc-process-signature", short)
     app.connect("build-finished", write_entrance)

@@ -84,7 +84,7 @@ def fit(
 
     Raises:
         TrainingError: ``patience`` updates in a row were not finite. ValueError: no data, data that cannot be
-        resumed or whose batches are not those of the checkpoint, or ``steps`` is no number of batches.
+            resumed or whose batches are not those of the checkpoint, or ``steps`` is no number of batches.
         CheckpointError: see :class:`Checkpoints`. TypeError: see :func:`init` and :func:`step`.
     """
     import optax
