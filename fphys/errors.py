@@ -1,5 +1,9 @@
 """The errors that fphys raises: each says what is wrong, why, and how to mend it."""
 
+from pathlib import Path
+
+_CHECKOUT = Path(__file__).parents[1]
+
 
 class FphysError(Exception):
     """Base of every error that fphys raises on purpose."""
@@ -34,8 +38,10 @@ class MissingDependencyError(FphysError, ImportError):
 
 
 def install(extra: str) -> str:
-    """How to get the packages of an extra. fphys is on no index: pip finds its extras in a checkout."""
-    return f'pip install -e ".[{extra}]" in a checkout of fphys'
+    """How to get the packages of an extra: in a checkout, or from the address that pip had; fphys is on no index."""
+    if (_CHECKOUT / "pyproject.toml").is_file():
+        return f'pip install -e ".[{extra}]" in a checkout of fphys'
+    return f'pip install "fphys[{extra}] @ git+URL", the URL from which fphys was installed'
 
 
 class DeviceError(FphysError, RuntimeError):

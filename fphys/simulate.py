@@ -31,12 +31,13 @@ class Summary:
         seconds = max(self.seconds, 1e-9)
         rate, speed = self.steps * self.worlds / seconds, self.simulated * self.worlds / seconds
         start, end = self.energy
+        all_, first = (" of all worlds", " (world 0)") if self.worlds > 1 else ("", "")
         lines = [
             f"{self.steps} steps of {self.worlds} world{'s' * (self.worlds > 1)}: {self.simulated:.3f} s simulated"
             + (", then interrupted" if self.interrupted else ""),
             f"  wall time  {self.seconds:.3f} s, and {self.compiling:.2f} s to compile and load",
-            f"  speed      {rate:,.0f} steps/s, {speed:,.1f} x real time",
-            f"  energy     {start:.6g} J -> {end:.6g} J, changed by {end - start:+.3g} J",
+            f"  speed      {rate:,.0f} steps/s{all_}, {speed:,.1f} x real time",
+            f"  energy     {start:.6g} J -> {end:.6g} J, changed by {end - start:+.3g} J{first}",
         ]
         return "\n".join([*lines, f"  video      {self.video}"] if self.video else lines)
 
@@ -112,6 +113,9 @@ def simulate(
     )
     print(summary, flush=True)
     fphys.check(state)
+    if np.array_equal(start.qpos, state.qpos) and ctrl != "random":
+        keys = "".join(f", or --keyframe {name}" for name in model.structure.names["key"][:1] if name != keyframe)
+        print(f"  nothing moved: it is in equilibrium; try --ctrl random{keys}", flush=True)
     return summary
 
 

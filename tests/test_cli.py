@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import fphys
-from fphys import cli, doctor, experiments
+from fphys import cli, doctor, errors, experiments
 
 EXPERIMENT = '''
 """Fit a number."""
@@ -183,7 +183,22 @@ def test_simulate_takes_the_steps_asked_for(capsys, tmp_path):
     assert film.parent.is_dir(), "made before the steps, whether there is OpenGL for the film or not"
     out = capsys.readouterr().out
     assert "10 steps of 3 worlds: 0.100 s simulated" in out
-    assert "energy" in out
+    assert "steps/s of all worlds" in out and "J (world 0)" in out
+    assert "nothing moved" not in out
+
+
+def test_simulate_says_that_nothing_moved(capsys):
+    """Upright, a double pendulum is in equilibrium: its video would be a picture."""
+    assert cli.main(["simulate", "double-pendulum", "--steps", "10"]) == 0
+    assert "nothing moved: it is in equilibrium; try --ctrl random, or --keyframe hanging" in capsys.readouterr().out
+    assert cli.main(["simulate", "ball", "--steps", "10"]) == 0
+    assert "nothing moved" not in capsys.readouterr().out
+
+
+def test_extras_are_got_as_fphys_was(monkeypatch, tmp_path):
+    assert errors.install("view") == 'pip install -e ".[view]" in a checkout of fphys'
+    monkeypatch.setattr(errors, "_CHECKOUT", tmp_path)
+    assert errors.install("view").startswith('pip install "fphys[view] @ git+URL"')
 
 
 def test_simulate_starts_and_ends_where_mujoco_does():
