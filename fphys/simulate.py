@@ -113,7 +113,7 @@ def simulate(
     )
     print(summary, flush=True)
     fphys.check(state)
-    if np.array_equal(start.qpos, state.qpos) and ctrl != "random":
+    if done and np.array_equal(start.qpos, state.qpos) and ctrl != "random":
         keys = "".join(f", or --keyframe {name}" for name in model.structure.names["key"][:1] if name != keyframe)
         print(f"  nothing moved: it is in equilibrium; try --ctrl random{keys}", flush=True)
     return summary

@@ -65,15 +65,15 @@ def processor_time(*arguments):
 
 @pytest.mark.alone
 def test_help_names_the_commands_and_is_quick():
-    """Two seconds where JAX alone takes 0.8 to import: in its time, as machines differ by more than we could add."""
+    """In the time that JAX alone takes to import, as machines differ by a factor of two: 2 s where that is 0.87."""
     helps, jaxes = [], []
-    for _ in range(3):
+    for _ in range(5):
         seconds, out = processor_time("-m", "fphys.cli", "--help")
         helps.append(seconds)
         jaxes.append(processor_time("-c", "import jax")[0])
         for name in ("run", "simulate", "view", "doctor", "bench"):
             assert name in out
-    assert min(helps) < 2.5 * min(jaxes), (helps, jaxes)
+    assert min(helps) < 2.3 * min(jaxes), (helps, jaxes)
 
 
 def test_help_imports_no_learning_and_no_rendering():
