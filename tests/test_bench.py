@@ -210,6 +210,11 @@ def test_no_match_says_what_there_is(capsys):
     assert "b.other" in capsys.readouterr().err
 
 
+def test_quick_says_that_it_leaves_large_cases_out(capsys):
+    assert main(quick=True, cases=[Case("big", broken, tags=("large",))]) == 2
+    assert "without --quick" in capsys.readouterr().err
+
+
 def test_list_runs_nothing(capsys):
     assert main(list_only=True, cases=[Case("bad", broken)]) == 0
     assert capsys.readouterr().out.split()[0] == "bad"

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from ..particles import sph
-from . import genesis_sph, plain_sph
+from . import genesis_particles, plain_sph
 from .case import Case, Workload
 
 Array = jax.Array
@@ -38,9 +38,9 @@ def sph_cases() -> list[Case]:
                 **made,
             ),
         ]
-        if size in ("4k", "32k"):
+        if size != "1k":
             cases.append(Case(f"{name}_jax", lambda w, e=edge: _plain(e), relative_to=name, tags=tags, **made))
-        if size in ("4k", "32k", "262k") and genesis_sph.INSTALLED:
+        if size != "1k" and genesis_particles.INSTALLED:
             genesis = Case(f"{name}_genesis", lambda w, e=edge: _genesis(e), relative_to=name, tags=tags, **made)
             cases.append(genesis)
     return cases
@@ -117,7 +117,7 @@ def _plain(edge: int) -> Workload:
 
 def _genesis(edge: int) -> Workload:
     params, state = block(1, edge)
-    return genesis_sph.genesis(params, state)
+    return genesis_particles.sph_step(params, state)
 
 
 def _backward(worlds: int, edge: int) -> Workload:

@@ -37,7 +37,8 @@ def main(
         peers: choose from those of :mod:`.peers` instead; say at the end, and in the file, where fphys leads.
 
     Returns:
-        0 if every result was valid; 1 if one was wrong or failed; 2 if no case matches.
+        0 if every result was valid; 1 if one was wrong or failed; 2 if no case matches, or none but large ones with
+        ``quick``.
     """
     if peers:
         from .peers import peer_cases, summary, verdict
@@ -45,7 +46,11 @@ def main(
         cases = peer_cases()
     elif cases is None:
         from .cases import CASES as cases
-    chosen = [case for case in select(cases, pattern) if not (quick and "large" in case.tags)]
+    matching = select(cases, pattern)
+    chosen = [case for case in matching if not (quick and "large" in case.tags)]
+    if matching and not chosen:
+        print(f"every benchmark case that matches {pattern!r} is large: run them without --quick", file=sys.stderr)
+        return 2
     if not chosen:
         names = "\n".join(f"  {case.name}" for case in cases)
         print(f"no benchmark case matches {pattern!r}; there are:\n{names}", file=sys.stderr)

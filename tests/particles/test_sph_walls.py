@@ -78,4 +78,4 @@ def test_gradients_through_an_impact(full: bool):
     args = (jnp.array([1.0]), state.x[:, :count], state.v[:, :count])
     by = jax.jit(jax.grad(lambda *a: jnp.sum(thrown(*a)[1] ** 2)))(*args)
     assert np.abs(by) > 1e-3  # it was felt
-    check_grads(thrown, args, tol=1e-6, directions=16 if full else 2, steps=(1e-6, 1e-5, 1e-4, 1e-7, 1e-8))
+    check_grads(thrown, args, tol=1e-6, directions=16 if full else 2)

@@ -20,7 +20,7 @@ def runout(aspect: float, cells: int) -> float:
     high = int(np.ceil(cells * aspect)) + 2
     young, density, friction = 2e5, 1600.0, mpm.matched_in_shear(np.radians(31.0))
     step = 0.4 * cell / np.sqrt(young * 1.35 / density)
-    walls = mpm.Walls(("slip", "open", "slip", "open", "sticky", "open"))
+    walls = mpm.Walls(("slip", "separate", "slip", "separate", "sticky", "open"))  # the far ones stop spray alone
     params = mpm.Params(
         mpm.Sand(density, young, 0.3, friction), step, (0.0, 0.0, -gravity), walls, cell=cell, shape=(wide, wide, high)
     )
