@@ -27,7 +27,7 @@ STEP = 2e-3  # s
 RADIUS = 0.11  # m
 RELEASE = (0.3, 0.4)  # m
 NEAR, FAR = (1.0, 0.35), (1.5, 0.6)  # m, corners of the targets' field
-GUESS = (2.0, -3.0, 0.0)  # m/s and rad/s
+GUESS = (2.0, -2.0, 0.0)  # m/s and rad/s
 FPS = 25.0
 
 

@@ -8,7 +8,7 @@ from fphys.experiments.soft_throw import Config
 
 @pytest.mark.parametrize("seed", [0, pytest.param(1, marks=pytest.mark.slow)])
 def test_the_ball_bounces_into_the_target_within_a_cell(play, full, seed):
-    config = Config(seed=seed) if full else Config(seed=seed, targets=1, iterations=16, duration=0.6)
+    config = Config(seed=seed) if full else Config(seed=seed, targets=1, iterations=20, duration=0.6)
     metrics, result = play(soft_throw, config)
     assert metrics["success"]
     assert metrics["bounced"] == config.targets
