@@ -7,7 +7,6 @@ float64; the share of worlds in which the next ``qvel`` is within 1e-3 is its ac
 import contextlib
 import functools
 import importlib
-import os
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,6 +16,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from ..bridge.workers import num_threads
 from ..model import check, init, load
 from ..model.assets import asset
 from ..rigid.step import step
@@ -66,18 +66,13 @@ def problem(name: str, integrator: str, worlds: int) -> Problem:
     first = np.empty(mujoco.mj_stateSize(model, kind))
     mujoco.mj_getState(model, data, first, kind)
     start, _ = rollout.rollout(
-        model, [mujoco.MjData(model) for _ in range(threads())], np.tile(first, (worlds, 1)), ctrl[:, :SETTLE]
+        model, [mujoco.MjData(model) for _ in range(num_threads())], np.tile(first, (worlds, 1)), ctrl[:, :SETTLE]
     )
     qpos, qvel = start[:, -1, 1 : 1 + model.nq], start[:, -1, 1 + model.nq : 1 + model.nq + model.nv]
     held = (x.astype(np.float32).astype(float) for x in (qpos, qvel, ctrl[:, SETTLE:]))  # as float32 has them
     qpos, qvel, ctrl = held
     after, _ = rollout.rollout(model, data, _packed(model, qpos, qvel), ctrl[:, :1])
     return Problem(model, qpos, qvel, ctrl, after[:, 0, 1 + model.nq : 1 + model.nq + model.nv])
-
-
-def threads() -> int:
-    """As many as ours uses."""
-    return int(os.environ.get("FPHYS_THREADS", 0)) or len(os.sched_getaffinity(0))
 
 
 def accuracy(given: Problem, qvel: Any, least: float = 0.0) -> float:

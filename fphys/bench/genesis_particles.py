@@ -10,9 +10,9 @@ from typing import Any
 import jax
 import numpy as np
 
+from ..bridge.workers import num_threads
 from ..particles import mpm, sph
 from .case import Workload
-from .engines import threads
 
 INSTALLED = importlib.util.find_spec("genesis") is not None
 
@@ -135,7 +135,7 @@ def _filled(scene: Any, box: Any, material: Any, count: int) -> Any:
 @functools.cache
 def _started() -> Any:
     """Genesis where JAX computes, on as many threads as ours; it can be started once in a process."""
-    os.environ.setdefault("QD_NUM_THREADS", str(threads()))
+    os.environ.setdefault("QD_NUM_THREADS", str(num_threads()))
     gs: Any = importlib.import_module("genesis")
     gs.init(backend=gs.gpu if jax.default_backend() == "gpu" else gs.cpu, precision="32", logging_level="error")
     return gs

@@ -9,6 +9,7 @@ import importlib.util
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from ..bridge.workers import num_threads
 from ..errors import install
 from . import engines
 from .case import Case, Workload
@@ -73,7 +74,7 @@ def _rigid(name: str, integrator: str, sizes: tuple[int, ...] = (64, 1024, 8192)
         return Case(f"{base}.{engine}", setup, engines.STEPS, worlds=some, relative_to=beside, tags=(name, engine))
 
     found = [case("fphys", engines.ours), case("fphys_grad", engines.ours_gradient)]
-    for count in sorted({1, engines.threads()}):
+    for count in sorted({1, num_threads()}):
         setup = functools.partial(engines.mujoco_c, count=count)
         found.append(case(f"mujoco_{count}_threads" if count > 1 else "mujoco_1_thread", setup))
     return found + [case(peer, setup) for peer, (package, setup) in peers.items() if installed(package)]

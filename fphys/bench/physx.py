@@ -16,9 +16,10 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 
+from ..bridge.workers import num_threads
 from ..math import rotate
 from .case import Workload
-from .engines import STEPS, accuracy, described, problem, threads
+from .engines import STEPS, accuracy, described, problem
 
 APART = 4.0  # between neighbouring worlds, which one scene holds [m]
 SCENE = """#usda 1.0
@@ -119,7 +120,7 @@ def _attached(scene: Path) -> Any:
         before.destroy()
     else:
         library.PhysX.set_cpu_mode(True)
-        library.set_global_config(library.GlobalConfigKey.NUM_THREADS, threads())
+        library.set_global_config(library.GlobalConfigKey.NUM_THREADS, num_threads())
         support = importlib.import_module("ovphysx.samples.python_samples.schema_support")
         schemas = [*map(str, support.physx_schema_paths()), str(library.newton_schema_root())]
         stages.population.register_usd_schemas(schemas)

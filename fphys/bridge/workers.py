@@ -57,7 +57,10 @@ class Blocks(NamedTuple):
 
 def num_threads() -> int:
     """Threads that one call may use: ``FPHYS_THREADS``, or the cores that this process may run on."""
-    return int(os.environ.get("FPHYS_THREADS", 0)) or len(os.sched_getaffinity(0))
+    asked = os.environ.get("FPHYS_THREADS", "0")
+    if not asked.isdecimal():
+        raise ValueError(f"FPHYS_THREADS is {asked!r}: give a number of threads, or 0 for one a core")
+    return int(asked) or len(os.sched_getaffinity(0))
 
 
 def num_blocks(worlds: int, held: int, touched: int) -> int:

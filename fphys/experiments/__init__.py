@@ -5,8 +5,10 @@ among them) and ``main(config, run) -> dict``, which returns its metrics and put
 :class:`fphys.runs.Run`.
 """
 
+import dataclasses
 import importlib
 from types import ModuleType
+from typing import Any
 
 EXPERIMENTS = {
     "swing-up": "a double pendulum swings up, its torques found by gradient through the simulation",
@@ -30,3 +32,16 @@ def load(name: str) -> ModuleType:
     if name not in EXPERIMENTS:
         raise ValueError(f"there is no experiment {name!r}; there are {', '.join(EXPERIMENTS)}")
     return importlib.import_module(f"{__name__}.{name.replace('-', '_')}")
+
+
+def expect_positive(config: Any, *zero: str) -> None:
+    """Refuse a configuration with a number that is not positive; the seed and those of ``zero`` may be 0.
+
+    Raises:
+        ValueError: naming the option.
+    """
+    for field in dataclasses.fields(config):
+        value, may = getattr(config, field.name), field.name in ("seed", *zero)
+        if isinstance(value, int | float) and not (value >= 0 if may else value > 0):
+            option = f"--{field.name.replace('_', '-')}"
+            raise ValueError(f"{option} is {value}: it must be {'0 or more' if may else 'positive'}")

@@ -22,6 +22,7 @@ from fphys.particles import sph
 from fphys.render import Camera, splat
 from fphys.runs import Run
 
+from . import expect_positive
 from .lattice import lattice
 
 Array = jax.Array
@@ -59,6 +60,7 @@ class Config:
 
 def main(config: Config, run: Run) -> dict[str, Any]:
     """Pour, in float32."""
+    expect_positive(config, "speed", "artificial", "renewal")
     params, state = beginning(config)
     count = round(1 / (SHOWN * 10 * params.timestep))  # tens of steps between pictures
     times = round(config.duration / (count * 10 * params.timestep))

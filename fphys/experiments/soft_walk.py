@@ -18,6 +18,7 @@ from fphys.particles import mpm
 from fphys.render import splat
 from fphys.runs import Run
 
+from . import expect_positive
 from .lattice import lattice
 
 Array = jax.Array
@@ -50,6 +51,7 @@ class Config:
 
 def main(config: Config, run: Run) -> dict[str, Any]:
     """Find the gait; computed in float64."""
+    expect_positive(config, "iterations")
     with jax.enable_x64(True):
         return _main(config, run)
 

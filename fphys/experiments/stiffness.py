@@ -17,6 +17,8 @@ from fphys.particles import mpm
 from fphys.render import splat
 from fphys.runs import Run
 
+from . import expect_positive
+
 Array = jax.Array
 
 BAR = 0.02  # relative
@@ -50,6 +52,9 @@ class Config:
 
 def main(config: Config, run: Run) -> dict[str, Any]:
     """Find the two numbers; computed in float64."""
+    expect_positive(config, "poisson", "noise", "iterations")
+    if config.steps < config.records:
+        raise ValueError(f"--steps is {config.steps}, --records {config.records}: there must be a step for each record")
     with jax.enable_x64(True):
         return _main(config, run)
 

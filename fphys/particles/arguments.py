@@ -24,14 +24,19 @@ def array(name: str, value: Any, dtype: Any = None) -> Array:
     return jnp.asarray(value)
 
 
-def row(name: str, value: Any, tail: tuple[int, ...], dtype: Any) -> Array:
+def row(name: str, value: Any, tail: tuple[int, ...], dtype: Any, vector: bool = False) -> Array:
     """A parameter with its world axis, shape (1 | world, *tail), from a number, (*tail) or that shape.
+
+    Args:
+        vector: it has a direction, so that the one number it may be is zero.
 
     Raises:
         ValueError: another shape. TypeError: another dtype.
     """
     value = array(name, value, dtype)
     if value.ndim == 0:
+        if vector and (number := known(value)) is not None and number[0] != 0:
+            raise ValueError(f"{name} is {number[0]}, and has a direction: give a vector of shape {tail[-1:]}")
         return jnp.broadcast_to(value, (1, *tail))
     if value.shape == tail:
         return value[None]
@@ -62,6 +67,30 @@ def load(name: str, value: Any, shape: tuple[int, ...], dtype: Any) -> Array:
     if value.ndim != len(shape) or any(n not in allowed for n, allowed in zip(value.shape, sizes, strict=True)):
         raise ValueError(f"{name} has shape {value.shape}, must be {shape}; axes 0 and 1 may have size 1")
     return value
+
+
+def expect_fields(state: Any, tails: dict[str, tuple[int, ...]], integers: tuple[str, ...], init: str) -> None:
+    """Refuse a state whose fields are not of the worlds and particles of its positions.
+
+    Args:
+        tails: of each field, the shape behind (world, particle).
+        integers: which of them are int32; the others have the positions' dtype.
+
+    Raises:
+        ValueError: a shape. TypeError: a dtype.
+    """
+    size, real = state.x.shape[:2], state.x.dtype
+    for name, tail in tails.items():
+        value, wanted = getattr(state, name), (*size, *tail)
+        if np.shape(value) != wanted:
+            raise ValueError(
+                f"state.{name} has shape {np.shape(value)}, needs {wanted}, like state.x: change every field of a "
+                f"state together, or begin with {init}"
+            )
+        if value.dtype != (np.int32 if name in integers else real):
+            raise TypeError(f"state.{name} is {value.dtype}, needs {np.dtype(np.int32 if name in integers else real)}")
+    if np.shape(state.status) != size[:1]:
+        raise ValueError(f"state.status has shape {np.shape(state.status)}, needs {size[:1]}, one for each world")
 
 
 def known(*values: Any) -> list[np.ndarray] | None:

@@ -10,10 +10,11 @@ an impulse), on slip and separate.
 from typing import Any
 
 import jax.numpy as jnp
+import numpy as np
 
 from .. import units
 from ..tree import Tree, pytree, static
-from .arguments import array, row
+from .arguments import array, known, row
 
 CONTACTS = ("open", "sticky", "slip", "separate")
 SHAPES = ("plane", "sphere", "box", "capsule", "field")
@@ -44,9 +45,10 @@ class Walls(Tree):
 class Collider(Tree):
     """A rigid shape that holds particles out, at a pose and with a velocity that the caller gives at each step.
 
-    Make one with ``plane``, ``sphere``, ``box``, ``capsule`` or ``field``. Vectors may be (3,), in
-    a plane (2,), or have a world axis first. It acts on nodes inside the shape or at most half a cell away: which
-    these are has no derivative, what happens to them has, by pose, size, velocity and friction.
+    Make one with ``plane``, ``sphere``, ``box``, ``capsule`` or ``field``. Vectors are (3,), in a plane also (2,), or
+    have a world axis first; the spin in a plane may be a number. It acts on nodes inside the shape or at most half a
+    cell away: which these are has no derivative, what happens to them has, by pose, velocity and friction. A size
+    decides only which nodes, so that its gradient is zero, but for a capsule's half length.
     """
 
     pos: Any  # Position of its origin [m], shape (3,).
@@ -115,6 +117,8 @@ def field(
     """
     quat = _upright() if quat is None else quat
     samples, spacing = units.si(samples, units.length, "samples"), units.si(spacing, units.length, "spacing")
+    if np.ndim(samples) not in (2, 3):
+        raise ValueError(f"samples have shape {np.shape(samples)}, need (nx, ny) or (nx, ny, nz)")
     nx, ny, nz = (*samples.shape, 1)[:3]
     size = (spacing,) * 3
     values = jnp.reshape(samples, (1, -1))
@@ -123,32 +127,52 @@ def field(
     )
 
 
-def prepared(collider: Collider, number: int, dtype: Any) -> Collider:
+def prepared(collider: Collider, number: int, dtype: Any, dim: int, worlds: int) -> Collider:
     """A collider as the kernels take it, every array with the world axis first.
 
     Raises:
         ValueError, TypeError: a field that does not fit, by name.
     """
     name = f"colliders[{number}]"
+    if not isinstance(collider, Collider):
+        raise TypeError(f"{name} is a {type(collider).__name__}: make one with boundary.sphere, plane, box, capsule")
     collider = units.bare(collider, _KINDS, name)
     shape_number(collider.shape)
     contact_number(collider.contact)
-    vectors = {
-        key: row(
-            f"{name}.{key}",
-            _padded(getattr(collider, key), key == "size" and collider.shape == "box", dtype),
-            (3,),
-            dtype,
-        )
-        for key in ("pos", "size", "velocity", "spin")
-    }
+    if dim == 2:
+        collider = collider.replace(spin=_about_z(collider.spin, dtype))
     samples = array(f"{name}.samples", collider.samples, dtype)
-    return collider.replace(
-        **vectors,
-        quat=row(f"{name}.quat", collider.quat, (4,), dtype),
-        friction=row(f"{name}.friction", collider.friction, (), dtype),
-        samples=samples.reshape(1, 1) if samples.ndim == 0 else samples,
-    )
+    found = {
+        key: row(f"{name}.{key}", _padded(f"{name}.{key}", collider, key, dim, dtype), (3,), dtype, vector=True)
+        for key in ("pos", "size", "velocity", "spin")
+    } | {
+        "quat": row(f"{name}.quat", collider.quat, (4,), dtype, vector=True),
+        "friction": row(f"{name}.friction", collider.friction, (), dtype),
+        "samples": samples.reshape(1, 1) if samples.ndim == 0 else samples,
+    }
+    for key, value in found.items():
+        if value.shape[0] not in (1, worlds):
+            raise ValueError(
+                f"{name}.{key} is of {value.shape[0]} worlds, there are {worlds}: give one for all, or each"
+            )
+    _refuse(name, collider.shape, found)
+    return collider.replace(**found)
+
+
+def _refuse(name: str, shape: str, found: dict[str, Any]) -> None:
+    """Refuse what can be seen to be no shape; ValueError."""
+    values = {key: value[0] for key, x in found.items() if (value := known(x)) is not None}
+    for key, value in values.items():
+        if not np.isfinite(value).all():
+            raise ValueError(f"{name}.{key} is {value[0]}: it must be finite")
+    used = {"sphere": 1, "capsule": 2, "box": 3, "field": 3}.get(shape, 0)
+    if "size" in values and not (values["size"][:, :used] > 0).all():
+        raise ValueError(f"{name}.size of a {shape} is {values['size'][0, :used]} m: every length must be positive")
+    for key in ("size",) * (shape == "plane") + ("quat",):
+        if key in values and not np.linalg.norm(values[key], axis=-1).all():
+            raise ValueError(f"{name}: its {'normal' if key == 'size' else 'quaternion'} has no length")
+    if "friction" in values and not (values["friction"] >= 0).all():
+        raise ValueError(f"{name}.friction is {values['friction'].min()}: it must not be negative")
 
 
 def contact_number(name: str) -> int:
@@ -177,10 +201,19 @@ def _stacked(*numbers: Any) -> Any:
     return jnp.stack(jnp.broadcast_arrays(*(jnp.asarray(x, dtype) for x in numbers)), -1)
 
 
-def _padded(value: Any, endless: bool, dtype: Any) -> Any:
+def _about_z(spin: Any, dtype: Any) -> Any:
+    """In a plane the spin may be a number."""
+    spin = spin if hasattr(spin, "ndim") else jnp.asarray(spin, dtype)
+    return spin if spin.ndim else jnp.zeros(3, spin.dtype).at[2].set(spin)
+
+
+def _padded(name: str, collider: Collider, key: str, dim: int, dtype: Any) -> Any:
     """A vector of a plane scene in space, where a box goes on for ever."""
+    value, endless = getattr(collider, key), key == "size" and collider.shape == "box"
     if isinstance(value, tuple | list):
         value = jnp.stack([jnp.asarray(x, dtype) for x in value], -1)
     if not hasattr(value, "ndim") or not value.ndim or value.shape[-1] != 2:
         return value
+    if dim == 3:
+        raise ValueError(f"{name} has shape {value.shape}, the scene is in space: give three numbers")
     return jnp.pad(value, [(0, 0)] * (value.ndim - 1) + [(0, 1)], constant_values=1e6 if endless else 0.0)

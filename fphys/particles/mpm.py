@@ -20,9 +20,10 @@ from ..bridge import kernels, num_parts, reverse_only, warp_op
 from ..errors import StateError
 from ..tree import Tree, pytree, static
 from . import materials
-from .arguments import array, each, known, load, row
+from .arguments import array, each, load, row
 from .boundary import Collider, Walls, contact_number, prepared, shape_number
 from .materials import Corotated, Liquid, Material, NeoHookean, Sand, Snow, VonMises, matched_in_shear
+from .mpm_arguments import expect_layout, expect_state, expect_worlds, refuse, simulable
 
 __all__ = [
     "Collider",
@@ -45,9 +46,6 @@ __all__ = [
 
 Array = jax.Array
 
-COURANT = 0.5
-"""Largest Courant number that :func:`init` accepts: time step times speed of sound over cell."""
-
 
 class Status(enum.IntFlag):
     """Fault bits of ``state.status``; sticky."""
@@ -56,6 +54,7 @@ class Status(enum.IntFlag):
     BADCTRL = 2  # a force or actuation is not finite: that particle took no part in the step
     OOB = 32  # a particle is more than half a cell outside the domain: it stands still and touches nothing
     CFL = 64  # a particle moved farther than a cell in one step
+    BADPARAM = 128  # a number of the parameters, a volume or a material is not one to simulate: the world stands still
 
 
 @pytree
@@ -77,6 +76,7 @@ class Params(Tree):
     def __post_init__(self) -> None:
         for name in ("cell", "lower"):  # static: no quantities
             object.__setattr__(self, name, units.si(getattr(self, name), units.length, f"params.{name}"))
+        expect_layout(self.shape, self.cell, self.lower, self.parts)
 
     @property
     def dim(self) -> int:
@@ -271,8 +271,11 @@ def init(params: Params, positions: Any, velocities: Any = None, material: Any =
     v = jnp.zeros_like(x) if velocities is None else array("velocities", velocities, dtype)
     if v.shape != x.shape:
         raise ValueError(f"velocities have shape {v.shape}, positions {x.shape}: both need one row for each particle")
-    number = each("material", jnp.asarray(0 if material is None else material, jnp.int32), (worlds, n), jnp.int32)
-    _refuse(params, x, number)
+    number = jnp.asarray(0 if material is None else material)
+    if not jnp.issubdtype(number.dtype, jnp.integer):
+        raise TypeError(f"material is {number.dtype}: give whole numbers, places in params.material")
+    number = each("material", number.astype(jnp.int32), (worlds, n), jnp.int32)
+    refuse(params, x, number, _bounds(params))
     eye = jnp.broadcast_to(jnp.eye(3, dtype=dtype), (worlds, n, 3, 3))
     return State(
         x=x,
@@ -308,7 +311,8 @@ def step(
 
     Returns:
         The next state. A particle that is not finite or lies more than half a cell outside the domain stays as it
-        is, touches no node and passes no gradient; its world's status says so, and no other particle notices.
+        is, touches no node and passes no gradient to others; its world's status says so, and no other particle
+        notices. So do all particles of a world that has a number in ``params`` which cannot be simulated.
         Gradients flow to all of params, positions, velocities, C, F, history, volume, force, actuation and
         colliders, but not through which nodes a collider holds, nor through yielding as an event: a step that yields
         is differentiated as one that does.
@@ -317,10 +321,13 @@ def step(
         ValueError: a shape does not fit, before anything runs. TypeError: dtypes differ. UnitError: a quantity is of
             another kind.
     """
+    if not isinstance(params, Params) or not isinstance(state, State):
+        raise TypeError(
+            f"step takes (mpm.Params, mpm.State, ...), got ({type(params).__name__}, {type(state).__name__})"
+        )
+    expect_state(params, state)
     params, dtype, (worlds, n, dim) = _bare(params), state.x.dtype, state.x.shape
     force, actuation = units.si(force, units.force, "force"), units.si(actuation, units.pressure, "actuation")
-    if dim != params.dim:
-        raise ValueError(f"state.x has {dim} axes, params.shape has {params.dim}: {params.shape}")
     force = load("force", force, (worlds, n, dim), dtype)
     layout = _Layout(
         tuple(m.kind for m in params.materials),
@@ -331,16 +338,23 @@ def step(
         actuation is not None,
     )
     actuation = load("actuation", actuation, (worlds, n, 3, 3), dtype)
-    given = (colliders,) if isinstance(colliders, Collider) else tuple(colliders or ())
-    shapes = tuple(prepared(c, i, dtype) for i, c in enumerate(given))
-    moving = state.replace(status=None)
+    given = tuple(colliders or ()) if isinstance(colliders, Sequence | None) else (colliders,)
+    shapes = tuple(prepared(c, i, dtype, dim, worlds) for i, c in enumerate(given))
+    setting = _setting(params, dtype)
+    expect_worlds(params, worlds, **{f"params.{name}": value for name, value in setting._asdict().items()})
+    rest = (setting.gravity, setting.wall_friction, setting.wall_velocity)
+    fine = simulable(setting.table, setting.timestep, rest, state)
+    force = jnp.where(fine[:, None, None], force, jnp.nan)  # which no particle takes part with
+    number = jnp.clip(state.material, 0, len(params.materials) - 1)
+    moving = state.replace(status=None, material=number)
     parts = params.parts if params.parts and worlds == 1 else num_parts(worlds, n)
     if n % parts:
         raise ValueError(f"params.parts is {parts}, which does not divide {n} particles: take a divisor, or 0")
     advance = _advance if parts == 1 else functools.partial(_advance_in_parts, parts)
-    moved, fault = advance(layout, _setting(params, dtype), moving, force, actuation, shapes)
+    moved, fault = advance(layout, setting, moving, force, actuation, shapes)
     bits = jax.lax.reduce(fault, np.int32(0), jax.lax.bitwise_or, (1,)).astype(jnp.uint32)
-    return moved.replace(status=state.status | bits)
+    bits = jnp.where(fine, bits, jnp.uint32(Status.BADPARAM))
+    return moved.replace(status=state.status | bits, material=state.material)
 
 
 def _advance(layout: _Layout, setting: _Setting, state: State, *given: Any) -> tuple[State, Array]:
@@ -388,7 +402,8 @@ def check(params: Params, state: State) -> None:
     lower, upper = _bounds(params)
     for world in np.flatnonzero(status):
         bits = Status(int(status[world]))
-        finite = np.isfinite(x[world]).all(-1)
+        fields = (x, state.v, state.C, state.F, state.history)
+        finite = np.all([np.isfinite(a[world]).reshape(len(x[world]), -1).all(-1) for a in map(np.asarray, fields)], 0)
         with np.errstate(invalid="ignore"):
             out = finite & ((x[world] < lower) | (x[world] > upper)).any(-1)
         causes = [_CAUSES[bit].format(_some(~finite if bit == Status.NONFINITE else out)) for bit in bits]
@@ -399,7 +414,14 @@ _CAUSES = {
     Status.NONFINITE: "NONFINITE: particles became NaN, infinite or huge{}; lower params.timestep",
     Status.BADCTRL: "BADCTRL: force or actuation was not finite; the particle took no part in that step",
     Status.OOB: "OOB: particles left the domain{}; enlarge params.shape, close params.walls, or lower params.timestep",
-    Status.CFL: "CFL: a particle crossed more than a cell in a step; lower params.timestep or enlarge params.cell",
+    Status.BADPARAM: (
+        "BADPARAM: a number is not one to simulate: all must be finite, time step, densities and stiffnesses positive, "
+        "Poisson's ratio between -1 and 0.5, volumes not negative, materials among those of params.material"
+    ),
+    Status.CFL: (
+        "CFL: a particle crossed more than a cell in a step; lower params.timestep, above all if viscous, or "
+        "enlarge params.cell"
+    ),
 }
 
 
@@ -410,11 +432,11 @@ def _some(which: np.ndarray) -> str:
 
 def _setting(params: Params, dtype: Any) -> _Setting:
     dim = params.dim
-    velocity = row("walls.velocity", params.walls.velocity, (2 * dim, dim), dtype)
+    velocity = row("walls.velocity", params.walls.velocity, (2 * dim, dim), dtype, vector=True)
     return _Setting(
         materials.table(params.materials, dtype),
         row("timestep", params.timestep, (), dtype),
-        row("gravity", params.gravity, (dim,), dtype),
+        row("gravity", params.gravity, (dim,), dtype, vector=True),
         row("walls.friction", params.walls.friction, (2 * dim,), dtype),
         jnp.pad(velocity, ((0, 0), (0, 0), (0, 3 - dim))),
     )
@@ -422,6 +444,11 @@ def _setting(params: Params, dtype: Any) -> _Setting:
 
 def _bare(params: Params) -> Params:
     """Params without quantities."""
+    for m in params.materials:
+        if not isinstance(m, Material):
+            raise TypeError(f"params.material has a {type(m).__name__}: give mpm.Corotated(...) or another material")
+    if not isinstance(params.walls, Walls):
+        raise TypeError(f"params.walls is a {type(params.walls).__name__}: give mpm.Walls('sticky'), for example")
     given = [units.bare(m, m.kinds, type(m).__name__) for m in params.materials]
     material = tuple(given) if isinstance(params.material, tuple) else given[0]
     walls = units.bare(params.walls, {"velocity": units.velocity}, "walls")
@@ -438,35 +465,3 @@ def _bounds(params: Params) -> tuple[np.ndarray, np.ndarray]:
     """Where particles may be [m]: half a cell beyond the domain."""
     lower = np.array(_lower(params))[: params.dim]
     return lower - params.cell / 2, lower + params.cell * (np.array(params.shape) + 0.5)
-
-
-def _refuse(params: Params, x: Array, number: Array) -> None:
-    """Refuse what can be seen to be wrong before anything runs."""
-    kinds = params.materials
-    places = known(x, number)
-    if places is not None:
-        at, numbers = places
-        lower, upper = _bounds(params)
-        outside = ~((at >= lower) & (at < upper)).all(-1)
-        if outside.any():
-            world, p = np.argwhere(outside)[0]
-            raise ValueError(
-                f"{outside.sum()} particles are outside the domain, which ends at {upper - params.cell / 2}: the "
-                f"first is particle {p} of world {world}, at {at[world, p]}"
-            )
-        if numbers.min() < 0 or numbers.max() >= len(kinds):
-            raise ValueError(
-                f"material names {numbers.max()}, but params.material has {len(kinds)}: 0 to {len(kinds) - 1}"
-            )
-    for m in kinds:
-        values = known(params.timestep, m.density, *(x for x in m.numbers()))
-        if values is None:
-            continue
-        speed = np.sqrt(np.asarray(m.modulus()) / values[1]).max()
-        courant = values[0].max() * speed / params.cell
-        if not courant <= COURANT:
-            raise ValueError(
-                f"the time step is {values[0].max():.3g} s, too long for {type(m).__name__}: sound travels at "
-                f"{speed:.3g} m/s, {courant:.2g} cells a step, and the limit is {COURANT}. Take "
-                f"{COURANT * params.cell / speed:.2g} s at most, or larger cells, or a softer material"
-            )

@@ -50,15 +50,15 @@ def make_grid(radius: float, periodic: Periods, extent: Sequence[float], particl
         particles: how many there are; memory for cells is at most about four times that.
 
     Raises:
-        ValueError: a period is shorter than three radii.
+        ValueError: a period is shorter than three radii, or the radius not positive.
     """
-    size, counts, lower, period = [], [], [], []
+    if not radius > 0:
+        raise ValueError(f"radius is {radius}: within which particles are neighbours [m] must be positive")
+    size, counts = [], []
     for axis, ends in enumerate(periodic):
         if ends is None:
             size.append(radius * _MARGIN)
             counts.append(max(3, math.ceil(extent[axis] / size[-1]) + 1))
-            lower.append(0.0)
-            period.append(0.0)
             continue
         length = ends[1] - ends[0]
         number = math.floor(length / (radius * _MARGIN))
@@ -69,8 +69,6 @@ def make_grid(radius: float, periodic: Periods, extent: Sequence[float], particl
             )
         size.append(length / number)
         counts.append(number)
-        lower.append(float(ends[0]))
-        period.append(float(length))
     most = max(4 * particles, 27)
     widest = [c for c, ends in zip(counts, periodic) if ends is None]
     while math.prod(counts) > most and max(widest, default=3) > 3:
@@ -78,9 +76,15 @@ def make_grid(radius: float, periodic: Periods, extent: Sequence[float], particl
         counts[longest] = max(3, counts[longest] // 2)
         widest = [c for c, ends in zip(counts, periodic) if ends is None]
     if len(counts) == 2:
-        counts, size, lower, period = [*counts, 1], [*size, radius * _MARGIN], [*lower, 0.0], [*period, 0.0]
-    shape = (counts[0], counts[1], counts[2])
-    return Grid(float(radius), shape, *((float(v[0]), float(v[1]), float(v[2])) for v in (size, lower, period)))
+        counts, size = [*counts, 1], [*size, radius * _MARGIN]
+    shape, cell = (counts[0], counts[1], counts[2]), (float(size[0]), float(size[1]), float(size[2]))
+    return Grid(float(radius), shape, cell, *ends_of(periodic))
+
+
+def ends_of(periodic: Periods) -> tuple[tuple[float, float, float], tuple[float, float, float]]:
+    """Lower ends and lengths of the periodic axes [m]; zero along the others."""
+    x, y, z = (*((0.0, 0.0) if ends is None else ends for ends in periodic), (0.0, 0.0))[:3]
+    return (float(x[0]), float(y[0]), float(z[0])), (float(x[1] - x[0]), float(y[1] - y[0]), float(z[1] - z[0]))
 
 
 @pytree

@@ -30,6 +30,7 @@ from .neighbors import Neighbors, build, in_space, wrap
 from .sph_state import (
     FLUID,
     HUGE,
+    POSITIVE,
     SLIP_WALL,
     WALL,
     Params,
@@ -181,7 +182,10 @@ def renew(params: Params, state: State, share: Any = 0.1) -> State:
     surface = jnp.sum((params.h * _edge(params, slots, near)) ** 2, -1)
     found, surface = near.to_particles(found, surface)
     inside = jnp.maximum(1 - surface / SURFACE**2, 0) ** 2
-    share = rows(jnp.atleast_1d(jnp.asarray(share, state.x.dtype)), 2)
+    share = jnp.atleast_1d(jnp.asarray(share, state.x.dtype))
+    if share.shape not in ((1,), state.x.shape[:1]):
+        raise ValueError(f"share has shape {share.shape}, needs () or (num_worlds,) = {state.x.shape[:1]}")
+    share = rows(share, 2)
     moving = fluid & (near.number.max(axis=1, keepdims=True) > 0)
     rho = jnp.where(moving, state.rho + share * inside * (found - state.rho), state.rho)
     return state.replace(rho=rho, p=jnp.where(moving, pressure_at(params, rho), state.p))
@@ -311,10 +315,12 @@ def _screen(params: Params, state: State, loads: tuple[Array | None, ...]) -> tu
     """Parameters as rows, faulty worlds out of the computation, and the fault bits, uint32, (world,)."""
     params = typed(params, state)
     worlds = state.x.shape[0]
-    broken = ~(
-        _sound([state.x, state.v, state.rho, state.shift])
-        & jnp.broadcast_to(_sound(jax.tree.leaves(params), worlds), (worlds,))
-    )
+    possible = jax.tree.map(lambda leaf: _sound([leaf]), params)
+    for name in POSITIVE:
+        possible = possible.replace(**{name: getattr(possible, name) & (getattr(params, name) > 0)})
+    params = jax.tree.map(lambda leaf, ok: _where(ok, leaf, jnp.ones_like(leaf)), params, possible)
+    fine = _sound([state.x, state.v, state.rho, state.shift]) & ((state.kind >= 0) & (state.kind <= SLIP_WALL)).all(1)
+    broken = ~functools.reduce(jnp.logical_and, jax.tree.leaves(possible), fine)
     bad = ~_sound([f for f in loads if f is not None], worlds)
     bits = jnp.where(broken, jnp.uint32(Status.NONFINITE), jnp.uint32(0))
     bits |= jnp.where(bad, jnp.uint32(Status.BADFORCE), jnp.uint32(0))

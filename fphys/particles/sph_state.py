@@ -11,7 +11,8 @@ import numpy as np
 from .. import units
 from ..errors import StateError
 from ..tree import Tree, pytree, static
-from .neighbors import Grid, Periods, make_grid, wrap
+from .arguments import expect_fields, known
+from .neighbors import Grid, Periods, ends_of, make_grid, wrap
 
 Array = jax.Array
 
@@ -37,7 +38,10 @@ class Status(enum.IntFlag):
 
 
 _CAUSES = {
-    Status.NONFINITE: "the state or a parameter is NaN, infinite or above 1e10: a smaller timestep may help",
+    Status.NONFINITE: (
+        "the state or a parameter is NaN, infinite or above 1e10, or time step, sound speed or density not positive: a "
+        "smaller timestep may help"
+    ),
     Status.BADFORCE: "force or wall_velocity was NaN, infinite or larger than 1e10: look at what computes them",
     Status.CFL: "the timestep is above the Courant limit (see sph.limit): make it smaller, or sound_speed",
     Status.NEIGHBOR_OVERFLOW: (
@@ -135,12 +139,18 @@ def init(
         name: jnp.zeros(shapes[name], x.dtype) if value is None else expect(name, value, shapes[name], x.dtype)
         for name, value in like.items()
     }
+    if isinstance(material, jax.core.Tracer):
+        raise TypeError(
+            "material is traced: give what particles are as NumPy's integers, for walls have code of their own"
+        )
     material = np.zeros(particles, np.int32) if material is None else np.asarray(material)
     if material.shape not in ((particles,), (worlds, particles)) or not np.isin(material, (0, 1, 2)).all():
         raise ValueError(
             f"material has shape {material.shape} and values {np.unique(material)[:5].tolist()}, needs (particle,) = "
             f"({particles},) or (num_worlds, particle) of FLUID (0), WALL (1) or SLIP_WALL (2)"
         )
+    if max_neighbors is not None and not (max_neighbors >= 1 and int(max_neighbors) == max_neighbors):
+        raise ValueError(f"max_neighbors is {max_neighbors}: it must be a whole number, and positive")
     periodic = params.periodic or (None,) * dim
     if extent is None:
         extent = [1.0] * dim if isinstance(x, jax.core.Tracer) else np.ptp(np.nan_to_num(np.asarray(x)), axis=1).max(0)
@@ -178,7 +188,7 @@ def limit(params: Params, speed: Any = 0.0) -> Array:
     The least of 0.4 h / (c + |v|), 0.125 h^2 rho_0 / mu, 0.25 (h / |g|)^(1/2) and, with surface tension, 0.25
     (rho_0 h^3 / (2 pi sigma))^(1/2) (Adami, Hu and Adams 2010). The artificial viscosity counts as alpha c h rho_0 / 4.
     """
-    params, speed = bare(params), units.si(speed, units.velocity, "speed")
+    params, speed = bare(params), jnp.abs(units.si(speed, units.velocity, "speed"))
     h, c, rho0 = params.h, jnp.atleast_1d(params.sound_speed), jnp.atleast_1d(params.density)
     mu = jnp.atleast_1d(params.viscosity) + 0.25 * jnp.atleast_1d(params.artificial) * c * h * rho0
     gravity = jnp.atleast_2d(jnp.asarray(params.gravity))
@@ -248,7 +258,10 @@ def bare(params: Params) -> Params:
     if not isinstance(params, Params):
         raise TypeError(f"params is of type {type(params).__name__}, must be a sph.Params")
     kinds = {"timestep": units.duration, "sound_speed": units.velocity, "density": units.density}
-    return units.bare(params, kinds | {"gravity": units.acceleration, "viscosity": units.viscosity}, "params")
+    params = units.bare(params, kinds | {"gravity": units.acceleration, "viscosity": units.viscosity}, "params")
+    if np.ndim(params.gravity) == 0 and (gravity := known(params.gravity)) is not None and gravity[0] != 0:
+        raise ValueError(f"params.gravity is {gravity[0]}, and has a direction: give a vector, (0, -9.81) in a plane")
+    return params
 
 
 def typed(params: Params, state: State) -> Params:
@@ -262,14 +275,18 @@ def typed(params: Params, state: State) -> Params:
     return params.replace(**rows, gravity=gravity.reshape(-1, dim))
 
 
-_POSITIVE = ("timestep", "sound_speed", "density")
-_NUMBERS = (*_POSITIVE, "viscosity", "artificial", "diffusion", "background", "tension", "repulsion")
+POSITIVE = ("timestep", "sound_speed", "density")
+"""Of the parameters, those that cannot be zero."""
+
+_NUMBERS = (*POSITIVE, "viscosity", "artificial", "diffusion", "background", "tension", "repulsion")
 
 
 def _positions(positions: Any) -> Array:
     x = jnp.asarray(positions)
     if x.ndim != 3 or x.shape[-1] not in (2, 3) or 0 in x.shape:
-        raise ValueError(f"positions has shape {x.shape}, needs (num_worlds, particle, dim) with dim 2 or 3")
+        raise ValueError(
+            f"positions has shape {x.shape}, needs (num_worlds, particle, dim) with dim 2 or 3, none empty"
+        )
     if not jnp.issubdtype(x.dtype, jnp.floating):
         raise TypeError(f"positions is {x.dtype}, must be float32 or float64")
     return x
@@ -289,9 +306,22 @@ def expect_state(params: Any, state: Any) -> None:
         raise TypeError(
             f"step takes (sph.Params, sph.State, ...), got ({type(params).__name__}, {type(state).__name__})"
         )
+    dim = state.x.shape[-1]
+    tails = {"v": (dim,), "rho": (), "p": (), "shift": (dim,), "kind": ()}
+    expect_fields(state, tails, ("kind",), "sph.init")
+    reach, ends = 2 * params.h, ends_of(params.periodic or (None,) * dim)
+    if not np.isclose(state.grid.radius, reach, rtol=1e-6) or (state.grid.lower, state.grid.period) != ends:
+        raise ValueError(
+            f"params.spacing, smoothing or periodic are not those that the state was made with (neighbours within "
+            f"{state.grid.radius:g} m, now {reach:g} m): make it anew with sph.init"
+        )
 
 
 def _check_params(params: Params, worlds: int, dim: int, real: Any, velocities: Any) -> None:
+    if not params.exponent > 0:
+        raise ValueError(
+            f"params.exponent is {params.exponent}: must be positive, 7 for water, 1 for a linear equation"
+        )
     if not (params.spacing > 0 and params.smoothing >= 1):
         raise ValueError(f"spacing is {params.spacing}, smoothing {params.smoothing}: must be > 0, and at least 1")
     if params.periodic is not None and len(params.periodic) != dim:
@@ -305,15 +335,17 @@ def _check_params(params: Params, worlds: int, dim: int, real: Any, velocities: 
             raise ValueError(f"params.{name} has shape {shape}, needs {last} or (num_worlds, ...) = {(worlds, *last)}")
         if isinstance(value, jax.core.Tracer):
             continue
-        least = 0 if name in _POSITIVE else -np.inf if name == "gravity" else -1e-300
+        least = 0 if name in POSITIVE else -np.inf if name == "gravity" else -1e-300
         if not (np.isfinite(value).all() and (np.asarray(value) > least).all()):
-            raise ValueError(f"params.{name} is {value}: must be finite{' and positive' if least == 0 else ''}")
+            which = {0: " and positive", -np.inf: ""}.get(least, " and not negative")
+            raise ValueError(f"params.{name} is {value}: must be finite{which}")
     if any(isinstance(leaf, jax.core.Tracer) for leaf in (*jax.tree.leaves(params), velocities)):
         return
     speed = 0.0 if velocities is None else float(np.sqrt((np.asarray(velocities) ** 2).sum(-1)).max())
-    longest, dt = np.asarray(limit(params, speed)), np.asarray(params.timestep)
+    with jax.ensure_compile_time_eval():
+        longest, dt = np.asarray(limit(params, speed)), np.asarray(params.timestep)
     if (dt > longest * (1 + 1e-6)).any():
         raise ValueError(
-            f"params.timestep is {dt.max():g} s, above the Courant limit {longest.min():g} s (see sph.limit): make it "
-            "smaller, the spacing larger, or sound_speed smaller"
+            f"params.timestep is {dt.max():g} s, above the Courant limit {longest.min():g} s of particles at "
+            f"{speed:g} m/s (see sph.limit): make it smaller, the spacing larger, or sound_speed smaller"
         )

@@ -33,15 +33,19 @@ def splat(
         uint8, shape (time, height, width, 3).
 
     Raises:
-        ValueError: positions or colors of another shape.
+        ValueError: positions or colors of another shape, a size that is not positive, or no position is finite.
     """
     x = np.asarray(positions, np.float32)
     if x.ndim != 3 or x.shape[2] not in (2, 3) or 0 in x.shape:
         raise ValueError(f"positions have shape {x.shape}, must be (time, particle, 2 or 3)")
+    if not (radius > 0 and height > 0 and width > 0):
+        raise ValueError(f"radius is {radius}, height {height}, width {width}: all must be positive")
     paint = _colors(colors, x.shape[1])
     if x.shape[2] == 2:  # a plane stands upright: its y is up
         x = np.stack([x[..., 0], np.zeros(x.shape[:2], np.float32), x[..., 1]], -1)
     sound: np.ndarray = np.asarray(np.isfinite(x).all(-1))
+    if not sound.any():
+        raise ValueError("no position is finite: there is nothing to see")
     low, high = (f(x[sound], axis=0) for f in (np.min, np.max))
     times = len(x)
     low, high = (np.broadcast_to(v, (times, 3)) for v in (low - radius, high + radius))

@@ -62,7 +62,7 @@ def write_image(path: str | os.PathLike[str], image: np.ndarray) -> Path:
     """Write a picture, uint8 of shape (height, width, 3), in the format that its name says.
 
     Raises:
-        ValueError: another shape or dtype.
+        ValueError: another shape or dtype, or a name without a format.
     """
     import imageio.v3 as imageio
 
@@ -70,6 +70,8 @@ def write_image(path: str | os.PathLike[str], image: np.ndarray) -> Path:
     image = np.asarray(image)
     if image.ndim != 3 or image.shape[-1] != 3 or image.dtype != np.uint8:
         raise ValueError(f"the image is {image.dtype} {image.shape}, it must be uint8 (height, width, 3)")
+    if not path.suffix:
+        raise ValueError(f"{path.name}: a picture's name ends in .png, .jpg or another format")
     path.parent.mkdir(parents=True, exist_ok=True)
     imageio.imwrite(path, image)
     return path

@@ -5,6 +5,7 @@ import threading
 import time
 
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -40,6 +41,13 @@ def test_work_is_shared_where_it_is_worth_a_thread(monkeypatch):
         len(workers.shares(2, workers.num_blocks(2, workers.BLOCK_BYTES, workers.BLOCK_BYTES))) == 2
     )  # few worlds, each of them large
     assert workers.num_blocks(few, 1, workers.BLOCK_BYTES) == 4  # small ones, with much to do
+
+
+@pytest.mark.parametrize("asked", ["-1", "many", "1.5"])
+def test_a_number_of_threads_that_is_none_is_refused(monkeypatch, asked):
+    monkeypatch.setenv("FPHYS_THREADS", asked)
+    with pytest.raises(ValueError, match=f"FPHYS_THREADS is '{asked}'"):
+        workers.num_threads()
 
 
 class Clearing:

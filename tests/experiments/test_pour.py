@@ -1,6 +1,10 @@
-import numpy as np
+import dataclasses
 
-from fphys.experiments import pour
+import numpy as np
+import pytest
+
+from fphys import experiments
+from fphys.experiments import pour, stiffness
 from fphys.experiments.pour import Config
 
 SMALL = Config(particles=432, across=8, duration=1.6)
@@ -26,3 +30,17 @@ def test_without_renewal_the_water_stands_too_high():
     assert pour.surface(water, params.spacing) > 1.05 * wanted
     assert pour.inside(water).all()
     assert not pour.inside(water - np.array([0.0, 0.0, 1.0])).all()
+
+
+@pytest.mark.parametrize("name", ["pour", "jet", "stiffness", "soft-walk", "soft-throw"])
+def test_numbers_that_cannot_be_are_refused(name):
+    module = experiments.load(name)
+    for field in dataclasses.fields(module.Config):
+        if isinstance(field.default, int | float):
+            with pytest.raises(ValueError, match=f"--{field.name.replace('_', '-')} is -1"):
+                module.main(module.Config(**{field.name: -1}), None)
+
+
+def test_there_is_a_step_for_each_record():
+    with pytest.raises(ValueError, match="--steps is 3, --records 6"):
+        stiffness.main(stiffness.Config(steps=3), None)

@@ -33,7 +33,7 @@ def case(name: str, dim: int, contact: str = "slip", worlds: int = 1) -> Case:
     params = with_worlds(params, dim)
     speeds = jnp.asarray(0.1 * rng.normal(size=params.walls.velocity.shape))  # no two faces that move alike
     params = params.replace(walls=params.walls.replace(velocity=speeds))
-    colliders = tuple(boundary.prepared(c, i, float) for i, c in enumerate((ball, floor)))
+    colliders = tuple(boundary.prepared(c, i, float, dim, worlds) for i, c in enumerate((ball, floor)))
     return params, state, force, muscle, colliders
 
 

@@ -55,3 +55,14 @@ def test_a_hundred_thousand_in_less_than_a_second():
         splat(x, 0.004)
         used.append(time.process_time() - begun)
     assert min(used) < 1.0
+
+
+@pytest.mark.parametrize(("change", "says"), [({"radius": 0.0}, "radius is 0.0"), ({"height": 0}, "height 0")])
+def test_sizes_are_positive(change, says):
+    with pytest.raises(ValueError, match=says):
+        splat(**({"positions": np.zeros((1, 2, 3)), "radius": 0.1} | change))
+
+
+def test_nothing_to_see_is_said():
+    with pytest.raises(ValueError, match="no position is finite"):
+        splat(np.full((1, 2, 3), np.nan), 0.1)

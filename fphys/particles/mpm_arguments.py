@@ -1,0 +1,137 @@
+"""What the material point method is given: what is refused before anything runs, and what a step finds to be wrong."""
+
+import dataclasses
+import operator
+from typing import TYPE_CHECKING, Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from .arguments import expect_fields, known
+
+if TYPE_CHECKING:
+    from .mpm import Params, State
+
+Array = jax.Array
+
+COURANT = 0.5
+"""Largest Courant number that :func:`.mpm.init` accepts: time step times speed of sound over cell."""
+
+_RANGES: dict[str, tuple[float, float]] = {
+    **dict.fromkeys(("density", "young", "bulk", "gamma", "strength"), (0.0, np.inf)),
+    **dict.fromkeys(("viscosity", "stretch", "hardening", "cohesion"), (-1e-300, np.inf)),
+    "compression": (-1e-300, 1.0),
+    "poisson": (-1.0, 0.5),
+    "friction": (-1e-300, np.pi / 2),
+}
+"""Between what a material's numbers lie, the ends left out."""
+
+
+def expect_layout(shape: Any, cell: Any, lower: Any, parts: Any) -> None:
+    """Refuse a domain that is none; ValueError."""
+    try:
+        good = len(shape) in (2, 3) and all(operator.index(n) > 0 for n in shape)
+    except TypeError:
+        good = False
+    if not good:
+        raise ValueError(
+            f"params.shape is {shape!r}: give the number of cells of each axis, (64, 64) in a plane, (64, 64, 64) in "
+            "space"
+        )
+    if not (cell > 0 and np.isfinite(cell)):
+        raise ValueError(f"params.cell is {cell!r}: the edge of a cell [m] must be positive and finite")
+    if len(lower) not in (0, len(shape)):
+        raise ValueError(f"params.lower has {len(lower)} numbers, the domain {len(shape)} axes: give one for each axis")
+    if parts < 0:
+        raise ValueError(f"params.parts is {parts}: give how many, or 0 for one a thread")
+
+
+def expect_state(params: "Params", state: "State") -> None:
+    """Refuse a state whose fields are not of the same particles, for kernels would read beyond them.
+
+    Raises:
+        ValueError: a shape. TypeError: a dtype.
+    """
+    dim = state.x.shape[-1]
+    if state.x.ndim != 3 or dim != params.dim:
+        raise ValueError(f"state.x has {dim} axes, params.shape has {params.dim}: {params.shape}")
+    matrix = (3, 3)
+    tails = {"v": (dim,), "C": matrix, "F": matrix, "history": (), "volume": (), "material": ()}
+    expect_fields(state, tails, ("material",), "mpm.init")
+
+
+def expect_worlds(params: "Params", worlds: int, **rows: Array) -> None:
+    """Refuse a parameter whose world axis is another; ValueError by name."""
+    shapes = {f"{type(m).__name__}.{name}": np.shape(getattr(m, name)) for m in params.materials for name in _fields(m)}
+    shapes |= {name: value.shape[:1] for name, value in rows.items()}
+    for name, shape in shapes.items():
+        if shape not in ((), (1,), (worlds,)):
+            raise ValueError(
+                f"{name} has the shape {shape}, there are {worlds} worlds: give a number, or an array of (1,) or "
+                "(num_worlds,)"
+            )
+
+
+def simulable(table: Array, timestep: Array, rest: tuple[Array, ...], state: "State") -> Array:
+    """Worlds of whose numbers a step can be made, bool, (1 | world,): the others stand still, and say so."""
+    table, timestep = jax.lax.stop_gradient((table, timestep))
+    young, poisson = table[..., 1], table[..., 2]  # of a liquid its bulk modulus, and zero
+    modulus = young * (1 - poisson) / ((1 + poisson) * (1 - 2 * poisson))
+    fine = ((table[..., 0] > 0) & (modulus > 0) & jnp.isfinite(modulus)).all(1) & jnp.isfinite(table).all((1, 2))
+    fine = fine & (timestep > 0) & jnp.isfinite(timestep)
+    for value in jax.lax.stop_gradient(rest):
+        fine = fine & jnp.isfinite(value).all(tuple(range(1, value.ndim)))
+    volume = jax.lax.stop_gradient(state.volume)
+    particles = (volume >= 0) & jnp.isfinite(volume) & (state.material >= 0) & (state.material < table.shape[1])
+    return fine & particles.all(1)
+
+
+def refuse(params: "Params", x: Array, number: Array, bounds: tuple[np.ndarray, np.ndarray]) -> None:
+    """Refuse what can be seen to be wrong before anything runs; ValueError."""
+    kinds = params.materials
+    places = known(x, number)
+    if places is not None:
+        at, numbers = places
+        lower, upper = bounds
+        outside = ~((at >= lower) & (at < upper)).all(-1)
+        if outside.any():
+            world, p = np.argwhere(outside)[0]
+            raise ValueError(
+                f"{outside.sum()} particles are outside the domain, which ends at {upper - params.cell / 2}: the "
+                f"first is particle {p} of world {world}, at {at[world, p]}"
+            )
+        if numbers.min() < 0 or numbers.max() >= len(kinds):
+            wrong = numbers.min() if numbers.min() < 0 else numbers.max()
+            raise ValueError(f"material names {wrong}, but params.material has {len(kinds)}: 0 to {len(kinds) - 1}")
+    step = known(params.timestep)
+    if step is not None and not ((step[0] > 0) & np.isfinite(step[0])).all():
+        raise ValueError(f"params.timestep is {step[0]}: it must be positive and finite")
+    for m in kinds:
+        name = type(m).__name__
+        numbers = {field: known(getattr(m, field)) for field in _fields(m)}
+        for field, value in numbers.items():
+            low, high = (-1e-300, np.inf) if (name, field) == ("VonMises", "hardening") else _RANGES[field]
+            if value is not None and not ((value[0] > low) & (value[0] < high)).all():
+                least = f"above {low:g}" if low in (0.0, -1.0) else "not negative"
+                most = f"below {high:.4g}" if high < np.inf else "finite"
+                raise ValueError(f"{name}.{field} is {value[0]}: it must be {least} and {most}")
+        if step is None or any(value is None for value in numbers.values()):
+            continue
+        _refuse_long(params, name, m, step[0].max(), {field: value[0] for field, value in numbers.items() if value})
+
+
+def _refuse_long(params: "Params", name: str, material: Any, step: float, numbers: dict[str, np.ndarray]) -> None:
+    """Refuse a time step above the Courant limit, by sound and by viscosity."""
+    speed = np.sqrt(np.asarray(material.modulus()) / numbers["density"]).max()
+    courant = step * speed / params.cell
+    if not courant <= COURANT:
+        raise ValueError(
+            f"the time step is {step:.3g} s, too long for {name}: sound travels at {speed:.3g} m/s, {courant:.2g} "
+            f"cells a step, and the limit is {COURANT}. Take {COURANT * params.cell / speed:.2g} s at most, or larger "
+            "cells, or a softer material"
+        )
+
+
+def _fields(material: Any) -> tuple[str, ...]:
+    return tuple(field.name for field in dataclasses.fields(material))
