@@ -104,7 +104,7 @@ class Sand(Material):
     """Sand (Klar et al. 2016): Hencky elasticity, Drucker and Prager's cone, no hardening.
 
     The cone is Mohr and Coulomb's at triaxial compression. Sheared in a plane at constant volume, as where sand runs
-    out in layers, it bears more: 46 degrees where the angle is 31; see :func:`matched_in_shear`.
+    out in layers, it bears more: 46 degrees where the angle is 31; see :class:`MohrCoulomb`, :func:`matched_in_shear`.
 
     A particle's history is the volume gained while it was apart (Tampubolon et al. 2017): it is paid back before it
     carries load again.
@@ -118,6 +118,17 @@ class Sand(Material):
 
     kind: ClassVar[int] = 4
     kinds: ClassVar[dict[str, units.Kind]] = Material.kinds | {"friction": units.angle}
+
+
+@pytree
+class MohrCoulomb(Sand):
+    """Sand that yields at its angle of internal friction however it is deformed; its numbers are :class:`Sand`'s.
+
+    Mohr and Coulomb's pyramid, s1 - s3 = -(s1 + s3) sin(friction) by the largest and the least principal stress, with
+    the edges rounded (Podgorski 1985), where it is up to 1.5 % inside. Flow keeps volume and the deviator's direction.
+    """
+
+    kind: ClassVar[int] = 6
 
 
 def matched_in_shear(friction: Any) -> Any:

@@ -22,7 +22,7 @@ from ..tree import Tree, pytree, static
 from . import materials
 from .arguments import array, each, load, row
 from .boundary import Collider, Walls, contact_number, prepared, shape_number
-from .materials import Corotated, Liquid, Material, NeoHookean, Sand, Snow, VonMises, matched_in_shear
+from .materials import Corotated, Liquid, Material, MohrCoulomb, NeoHookean, Sand, Snow, VonMises, matched_in_shear
 from .mpm_arguments import expect_layout, expect_state, expect_worlds, refuse, simulable
 
 __all__ = [
@@ -30,6 +30,7 @@ __all__ = [
     "Corotated",
     "Liquid",
     "Material",
+    "MohrCoulomb",
     "NeoHookean",
     "Params",
     "Sand",

@@ -2,8 +2,8 @@
 
 import ctypes
 
-_TRIM_THRESHOLD, _TOP_PAD, _MMAP_THRESHOLD, _MMAP_MAX = -1, -2, -3, -4  # of mallopt
-_MOST = 2**31 - 1
+_TRIM_THRESHOLD, _TOP_PAD, _MMAP_MAX = -1, -2, -4  # of mallopt
+_NEVER = -1
 
 
 def keep_memory() -> bool:
@@ -20,5 +20,5 @@ def keep_memory() -> bool:
         mallopt = ctypes.CDLL(None).mallopt
     except (AttributeError, OSError, TypeError):
         return False
-    kept = mallopt(_MMAP_THRESHOLD, 2**30) or mallopt(_MMAP_MAX, 0)  # some versions allow at most 32 MiB
-    return bool(kept and mallopt(_TRIM_THRESHOLD, _MOST) and mallopt(_TOP_PAD, 2**26))
+    own = mallopt(_MMAP_MAX, 0)  # no block has pages of its own, however large, which would go when it is freed
+    return bool(own and mallopt(_TRIM_THRESHOLD, _NEVER) and mallopt(_TOP_PAD, 2**26))

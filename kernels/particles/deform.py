@@ -11,15 +11,18 @@ from .lanes import deform_lanes, member, pull_lanes
 from .materials import (
     COROTATED,
     LIQUID,
+    MOHR_COULOMB,
     NEO_HOOKEAN,
     SAND,
     SNOW,
     STIFFEST,
+    cone,
     corotated,
     hencky,
     liquid,
     neo_hookean,
     norm,
+    pyramid,
     settled,
     volume_ratio,
     yielded,
@@ -175,11 +178,13 @@ def deform_one(
             tau = corotated(f, mu * hard, lam * hard)
             rows = spreading(world, p, f, tau, s, actuated, m, dx, nodes, h, table, v, rate, volume, force, each_force)
             answer(world, p, f, q, rows, gradient_out, history_out, field_out)
-        elif k == SAND:
+        elif k == SAND or k == MOHR_COULOMB:
             e0 = half_log(trial * wp.transpose(trial))
             moved = e0 + q0 / real(3.0) * identity()
             sine = wp.sin(table[world, m, 3])
-            slope = wp.sqrt(real(2.0) / real(3.0)) * real(2.0) * sine / (real(3.0) - sine)
+            slope = cone(sine)
+            if k == MOHR_COULOMB:
+                slope = pyramid(moved, sine)
             e = settled(moved, mu, lam, slope, table[world, m, 4])
             q = q0 + wp.trace(e0) - wp.trace(e)
             f = exponential(e - e0) * trial

@@ -15,9 +15,13 @@ NEO_HOOKEAN = wp.constant(1)
 LIQUID = wp.constant(2)
 SNOW = wp.constant(3)
 SAND = wp.constant(4)
+MOHR_COULOMB = wp.constant(6)
 
 SMALL = wp.constant(real(1.0e-12))
 """Smallest determinant, and smallest norm of a deviator, that is divided by."""
+
+ROUND = wp.constant(real(0.999))
+"""How far into the edges of Mohr and Coulomb's pyramid its direction is followed: there it is 1.5 % inside at most."""
 
 STIFFEST = wp.constant(real(10.0))
 """Snow hardens by at most e to this."""
@@ -88,6 +92,24 @@ def yielded(h: mat33, mu: real, strength: real) -> real:
     if size <= radius:
         return real(1.0)
     return radius / size
+
+
+@wp.func
+def cone(sine: real) -> real:
+    """Drucker and Prager's slope |dev tau| / -tr(tau), which is Mohr and Coulomb's at triaxial compression."""
+    return wp.sqrt(real(2.0) / real(3.0)) * real(2.0) * sine / (real(3.0) - sine)
+
+
+@wp.func
+def pyramid(h: mat33, sine: real) -> real:
+    """Mohr and Coulomb's slope |dev tau| / -tr(tau) along the deviator of h, its edges rounded (Podgorski 1985).
+
+    sqrt(2/3) sin(f) / (sqrt(3) cos(t) + sin(t) sin(f)), sin(3 t) = 3 sqrt(6) det(n), n = dev h / |dev h|.
+    """
+    dev = h - wp.trace(h) / real(3.0) * identity()
+    n = dev / norm(dev)
+    t = wp.asin(ROUND * wp.clamp(real(3.0) * wp.sqrt(real(6.0)) * wp.determinant(n), real(-1.0), real(1.0))) / real(3.0)
+    return wp.sqrt(real(2.0) / real(3.0)) * sine / (wp.sqrt(real(3.0)) * wp.cos(t) + wp.sin(t) * sine)
 
 
 @wp.func

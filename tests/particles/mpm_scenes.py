@@ -14,6 +14,7 @@ MATERIALS: dict[str, mpm.Material] = {
     "liquid": mpm.Liquid(1000.0, 1e4, 7.0, 10.0),
     "snow": mpm.Snow(young=1e4, compression=1e-3, stretch=1e-3),
     "sand": mpm.Sand(young=1e4),
+    "mohr-coulomb": mpm.MohrCoulomb(young=1e4),
     "von-mises": mpm.VonMises(1000.0, 1e4, 0.3, 20.0, 100.0),
 }
 """Soft, and quick to yield."""

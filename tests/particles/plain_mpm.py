@@ -125,7 +125,11 @@ def respond(m: Any, trial: Array, f0: Array, c: Array, history: float, h: float)
         moved = e + history / 3
         dev = moved - moved.mean()
         size, pull = np.sqrt((dev**2).sum()), moved.sum() - m.cohesion
-        slope = np.sqrt(2 / 3) * 2 * np.sin(m.friction) / (3 - np.sin(m.friction))
+        sine = np.sin(m.friction)
+        slope = np.sqrt(2 / 3) * 2 * sine / (3 - sine)
+        if isinstance(m, mpm.MohrCoulomb):
+            t = np.arcsin(0.999 * 3 * np.sqrt(6) * np.prod(dev / size)) / 3 if size > 0 else 0.0
+            slope = np.sqrt(2 / 3) * sine / (np.sqrt(3) * np.cos(t) + np.sin(t) * sine)
         excess = size + (3 * lam + 2 * mu) / (2 * mu) * slope * pull
         if pull >= 0:
             new = np.full(3, m.cohesion / 3)

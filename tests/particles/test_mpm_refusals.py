@@ -25,9 +25,9 @@ def test_fields_of_other_particles_are_refused(name: str):
     state = block(worlds=2)
     field = getattr(state, name)
     for wrong in (field[:, :10], field[:1], jnp.concatenate([field, field])):
-        with pytest.raises(ValueError, match=f"state.{name} has shape"):
+        with pytest.raises(ValueError, match=rf"state\.{name} has shape"):
             mpm.step(PARAMS, state.replace(**{name: wrong}))
-    with pytest.raises(TypeError, match=f"state.{name} is"):
+    with pytest.raises(TypeError, match=rf"state\.{name} is"):
         mpm.step(PARAMS, state.replace(**{name: field.astype(jnp.int16 if name == "material" else jnp.float32)}))
 
 
@@ -114,9 +114,12 @@ def test_check_names_the_particle_whose_velocity_is_not_finite():
     ],
 )
 def test_numbers_that_cannot_be_are_refused(change: dict[str, Any], says: str):
-    with pytest.raises(ValueError, match=says):
+    def begun() -> mpm.State:
         params = PARAMS.replace(**change)
-        mpm.step(params, block(params))
+        return mpm.step(params, block(params))
+
+    with pytest.raises(ValueError, match=says):
+        begun()
 
 
 @pytest.mark.parametrize(("change", "says"), [({"material": None}, "Corotated"), ({"walls": "slip"}, "mpm.Walls")])
@@ -151,7 +154,7 @@ def test_colliders_that_cannot_be_are_refused(collider: boundary.Collider, says:
 def test_a_collider_of_a_plane_is_refused_in_space():
     with pytest.raises(ValueError, match=r"pos has shape \(2,\), the scene is in space"):
         mpm.step(SPACE, block(SPACE), colliders=boundary.sphere((0.4, 0.3), 0.1))
-    with pytest.raises(ValueError, match="spin is 2.0, and has a direction"):
+    with pytest.raises(ValueError, match=r"spin is 2\.0, and has a direction"):
         mpm.step(SPACE, block(SPACE), colliders=boundary.sphere((0.4, 0.3, 0.4), 0.1, spin=2.0))
     with pytest.raises(ValueError, match="need"):
         boundary.field(np.ones(3), 0.1, (0.0, 0.0))

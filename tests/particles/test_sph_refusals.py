@@ -20,14 +20,14 @@ def cloud(worlds: int = 3, params: sph.Params = PARAMS, **given: Any) -> sph.Sta
 @pytest.mark.parametrize("name", ["v", "rho", "p", "shift", "kind", "status"])
 def test_fields_of_other_particles_are_refused(name: str):
     state = cloud()
-    with pytest.raises(ValueError, match=f"state.{name} has shape"):
+    with pytest.raises(ValueError, match=rf"state\.{name} has shape"):
         sph.step(PARAMS, state.replace(**{name: getattr(state, name)[:1]}))
 
 
 @pytest.mark.parametrize("change", [{"smoothing": 2.0}, {"spacing": 0.2}, {"periodic": ((0.0, 2.0), None, None)}])
 def test_a_state_of_another_reach_is_refused(change: dict[str, Any]):
     """It would miss neighbours."""
-    with pytest.raises(ValueError, match="make it anew with sph.init"):
+    with pytest.raises(ValueError, match=r"make it anew with sph\.init"):
         sph.step(PARAMS.replace(**change), cloud())
 
 

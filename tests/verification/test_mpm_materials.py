@@ -109,11 +109,11 @@ def test_snow_hardens_on_recompression():
     assert np.linalg.svd(np.asarray(state.F[0, 0]))[1].min() == pytest.approx(1 - material.compression, rel=1e-9)
 
 
-def sheared(params: mpm.Params, state: mpm.State) -> np.ndarray:
-    """Principal stresses of sand that is pressed, and then sheared in a plane until it flows."""
+def sheared(params: mpm.Params, state: mpm.State, way: tuple[float, ...] = (1.0, -1.0, 0.0)) -> np.ndarray:
+    """Principal stresses of sand that is pressed, and then deformed, in a plane if not told else, until it flows."""
     state = deformed(params, state, stretched(0.999, 0.999, 0.999))
     for _ in range(20):
-        state = deformed(params, state, stretched(1.002, 1 / 1.002, 1.0))
+        state = deformed(params, state, stretched(*(1.002**rate for rate in way)))
     return np.array([float(stress(params, state, axis)) for axis in range(3)])
 
 
@@ -123,6 +123,20 @@ def test_sand_matched_in_shear_slides_at_the_angle_given():
     parts = sheared(*block(mpm.Sand(young=1e5, friction=mpm.matched_in_shear(angle))))
     circle = (parts.max() - parts.min()) / -(parts.max() + parts.min())
     assert circle == pytest.approx(np.sin(angle), rel=1e-3)
+
+
+@pytest.mark.parametrize(
+    ("way", "tolerance"),
+    [((1.0, -1.0, 0.0), 1e-3), ((0.5, -1.0, 0.5), 0.02), ((1.0, -0.5, -0.5), 0.02), ((1.0, -0.75, -0.25), 0.02)],
+)
+def test_mohr_and_coulombs_sand_slides_at_its_angle_however_it_is_deformed(way: tuple[float, ...], tolerance: float):
+    """In plane shear, compressed and pulled along an axis, where the pyramid's edges are rounded, and between."""
+    angle = np.radians(31.0)
+    parts = sheared(*block(mpm.MohrCoulomb(young=1e5, friction=angle)), way)
+    circle = (parts.max() - parts.min()) / -(parts.max() + parts.min())
+    assert circle == pytest.approx(np.sin(angle), rel=tolerance)
+    cone = sheared(*block(mpm.Sand(young=1e5, friction=angle)), (0.5, -1.0, 0.5))  # what Klar's has in common
+    assert (cone.max() - cone.min()) / -(cone.max() + cone.min()) == pytest.approx(np.sin(angle), rel=1e-3)
 
 
 def test_sand_bears_no_tension_and_slides_at_its_angle():
@@ -138,7 +152,7 @@ def test_sand_bears_no_tension_and_slides_at_its_angle():
     assert np.linalg.norm(parts + pressure) == pytest.approx(wanted, rel=1e-3)
 
 
-@pytest.mark.parametrize("material", [mpm.Corotated, mpm.NeoHookean, mpm.Snow, mpm.Sand, mpm.VonMises])
+@pytest.mark.parametrize("material", [mpm.Corotated, mpm.NeoHookean, mpm.Snow, mpm.Sand, mpm.MohrCoulomb, mpm.VonMises])
 def test_a_rotation_leaves_no_stress(material: Any):
     extra = (1e9,) if material is mpm.VonMises else ()
     params, state = block(material(1000.0, 1e5, 0.3, *extra))
