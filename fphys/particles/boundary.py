@@ -114,6 +114,9 @@ def field(
     """A shape given by samples of its signed distance [m], shape (nx, ny, nz) or (nx, ny); ``pos`` is sample (0, 0, 0).
 
     Between samples it is interpolated linearly; outside of them there is no shape.
+
+    Raises:
+        ValueError: samples of another number of axes.
     """
     quat = _upright() if quat is None else quat
     samples, spacing = units.si(samples, units.length, "samples"), units.si(spacing, units.length, "spacing")

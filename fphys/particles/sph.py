@@ -173,6 +173,9 @@ def renew(params: Params, state: State, share: Any = 0.1) -> State:
     Returns:
         The state with other densities and pressures of the fluid. Gradients flow to params, positions, densities and
         ``share``. A world that stands still stays as it is.
+
+    Raises:
+        ValueError: ``share`` is for another number of worlds, or the state does not fit. TypeError: a dtype does not.
     """
     expect_state(params, state)
     params, dim, fluid = typed(bare(params), state), state.x.shape[-1], state.kind == FLUID
