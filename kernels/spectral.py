@@ -19,6 +19,15 @@ ROUNDING_SQUARED = wp.constant(tolerance(1.0e-32, 1.0e-15))
 CLOSE = wp.constant(tolerance(1.0e-6, 1.0e-3))
 """Relative gap below which a divided difference is taken as the mean of the two slopes."""
 
+NEAR = wp.constant(real(0.01))
+"""Squared size of a matrix below which the series for its logarithm and exponential are cut off by rounding alone."""
+
+LOG_TERMS = wp.constant(6 if real is wp.float64 else 2)
+"""(|X| / 2)^(2 n) / (2 n + 1) is rounding where the series of the logarithm of 1 + X ends."""
+
+EXP_TERMS = wp.constant(10 if real is wp.float64 else 6)
+"""|H|^n / n! is rounding where the series of the exponential ends."""
+
 HALF_THE_DIGITS = wp.constant(tolerance(1.0e-17, 1.0e-8))
 """Squared step after which Newton's method, which doubles the digits, has all of them."""
 
@@ -122,8 +131,31 @@ def symmetric(m: mat33) -> mat33:
 
 
 @wp.func
+def half_log_near_one(b: mat33) -> mat33:
+    """ln(B) / 2 = Z + Z^3 / 3 + Z^5 / 5 + ..., Z = (B - 1) (B + 1)^-1, for B near 1."""
+    z = (b - identity()) * wp.inverse(b + identity())
+    w = z * z
+    y = real(1.0) / real(2 * LOG_TERMS + 1) * identity()
+    for k in range(LOG_TERMS):
+        y = w * y + real(1.0) / real(2 * (LOG_TERMS - k) - 1) * identity()
+    return z * y
+
+
+@wp.func
+def exponential_near_one(h: mat33) -> mat33:
+    """exp(H) = 1 + H (1 + H / 2 (1 + H / 3 (1 + ...))) of a small matrix."""
+    y = identity()
+    for k in range(EXP_TERMS):
+        y = identity() + real(1.0) / real(EXP_TERMS - k) * (h * y)
+    return y
+
+
+@wp.func
 def half_log(b: mat33) -> mat33:
     """ln(B) / 2 of a symmetric positive matrix: the Hencky strain where B = F F^T."""
+    x = b - identity()
+    if wp.ddot(x, x) < NEAR:
+        return half_log_near_one(b)
     d, q = eigen(b)
     return assembled(
         vec3(
@@ -149,6 +181,8 @@ def adj_half_log(b: mat33, adj_ret: mat33):
 @wp.func
 def exponential(h: mat33) -> mat33:
     """exp(H) of a symmetric matrix."""
+    if wp.ddot(h, h) < NEAR:
+        return exponential_near_one(h)
     d, q = eigen(h)
     return assembled(vec3(wp.exp(d[0]), wp.exp(d[1]), wp.exp(d[2])), q)
 

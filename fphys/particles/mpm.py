@@ -255,8 +255,8 @@ def init(params: Params, positions: Any, velocities: Any = None, material: Any =
 
     Raises:
         ValueError: a shape does not fit; or, where the numbers are known on the host, a particle lies outside the
-            domain, there is no such material, or the time step is above the Courant limit. TypeError: dtypes differ.
-            UnitError: a quantity is of another kind.
+            domain, there is no such material, or the time step is above the limit by sound (half a cell a step) or by
+            viscosity (nu dt / dx^2 = 0.35). TypeError: dtypes differ. UnitError: a quantity is of another kind.
     """
     params = _bare(params)
     positions = units.si(positions, units.length, "positions")

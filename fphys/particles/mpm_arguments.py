@@ -18,6 +18,9 @@ Array = jax.Array
 COURANT = 0.5
 """Largest Courant number that :func:`.mpm.init` accepts: time step times speed of sound over cell."""
 
+DIFFUSION = 0.35
+"""Largest kinematic viscosity times time step over cell squared that it accepts: at 0.45 motion grows without bound."""
+
 _RANGES: dict[str, tuple[float, float]] = {
     **dict.fromkeys(("density", "young", "bulk", "gamma", "strength"), (0.0, np.inf)),
     **dict.fromkeys(("viscosity", "stretch", "hardening", "cohesion"), (-1e-300, np.inf)),
@@ -130,6 +133,13 @@ def _refuse_long(params: "Params", name: str, material: Any, step: float, number
             f"the time step is {step:.3g} s, too long for {name}: sound travels at {speed:.3g} m/s, {courant:.2g} "
             f"cells a step, and the limit is {COURANT}. Take {COURANT * params.cell / speed:.2g} s at most, or larger "
             "cells, or a softer material"
+        )
+    diffused = step * (numbers.get("viscosity", np.zeros(1)) / numbers["density"]).max() / params.cell**2
+    if not diffused <= DIFFUSION:
+        raise ValueError(
+            f"the time step is {step:.3g} s, too long for {name}: its viscosity spreads momentum over {diffused:.3g} "
+            f"cells' areas a step, and the limit is {DIFFUSION}. Take {DIFFUSION / diffused * step:.2g} s at most, or "
+            "larger cells, or a thinner liquid"
         )
 
 

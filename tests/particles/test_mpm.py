@@ -139,6 +139,28 @@ def test_the_courant_limit(factor: float, passes: bool):
             mpm.init(params, np.full((1, 5, 2), 0.5))
 
 
+@pytest.mark.parametrize("dim", [2, 3])
+def test_the_limit_by_viscosity(dim: int, monkeypatch: pytest.MonkeyPatch):
+    """nu dt / dx^2: random motion dies away below the limit, also beside sound at its own; a third above it grows."""
+    step, cell, rng = 1e-4, 1 / 32, np.random.default_rng(0)
+    line = (np.arange(12) + 0.5) * cell / 2 + 0.3
+    x = np.stack(np.meshgrid(*[line] * dim, indexing="ij"), -1).reshape(1, -1, dim)
+    v = rng.normal(0.0, 1e-3 * cell / step, x.shape)
+
+    def moving(share: float) -> float:
+        liquid = mpm.Liquid(1e3, 1e3 * (0.49 * cell / step) ** 2, 7.0, 1e3 * share * 0.35 * cell**2 / step)
+        params = mpm.Params(liquid, step, (0.0,) * dim, cell=cell, shape=(32,) * dim)
+        state = mpm.init(params, x, v)
+        final = jax.jit(lambda s: jax.lax.fori_loop(0, 60, lambda _, s: mpm.step(params, s), s))(state)
+        return float(jnp.abs(final.v).mean() / np.abs(v).mean())
+
+    assert moving(0.99) < 0.2
+    with pytest.raises(ValueError, match=r"viscosity spreads momentum.* Take 9.1e-05 s at most"):
+        moving(1.1)
+    monkeypatch.setattr("fphys.particles.mpm_arguments.DIFFUSION", 1.0)
+    assert not moving(1.33) < 1.0
+
+
 def test_a_large_world_in_parts_is_that_in_one(monkeypatch: pytest.MonkeyPatch):
     """Cut for two threads or three: the same but for the order of the sums, and so is its gradient."""
     params, state = scene("all", 3, n=12288 * 2)

@@ -19,6 +19,7 @@ __all__ = ["quick_compilation"]
 GAPS = [0.0, 1e-8, 1e-4, 0.33]
 k = kernels(np.float64, "spectral")
 mat33, real = k.mat33, k.real
+single = kernels(np.float32, "spectral")
 
 
 @wp.kernel
@@ -43,6 +44,15 @@ def exponential(f: wp.array2d(dtype=mat33), y_out: wp.array2d(dtype=mat33)):
 def clamping(f: wp.array2d(dtype=mat33), y_out: wp.array2d(dtype=mat33)):
     world, i = wp.tid()
     y_out[world, i] = k.clamping(f[world, i] * wp.transpose(f[world, i]), real(0.9), real(1.1)) * f[world, i]
+
+
+@wp.kernel
+def in_float32(f: wp.array2d(dtype=single.mat33), y_out: wp.array2d(dtype=single.mat33)):
+    world, i = wp.tid()
+    if world == 0:
+        y_out[world, i] = single.half_log(f[world, i])
+    else:
+        y_out[world, i] = single.exponential(f[world, i])
 
 
 KERNELS = {"polar": polar, "half_log": half_log, "exponential": exponential, "clamping": clamping}
@@ -86,6 +96,46 @@ def test_values(name: str, gap: float):
         f = matrices(gap, centre)
         wanted = np.stack([plain(name, m) for m in f[0]])
         np.testing.assert_allclose(operation(name)(f)[0], wanted, rtol=0, atol=2e-14 * np.abs(wanted).max())
+
+
+@pytest.mark.parametrize("size", [1e-12, 1e-6, 1e-3, 0.03, 0.049, 0.0499, 0.0501, 0.06, 0.1])
+@pytest.mark.parametrize("name", ["half_log", "exponential"])
+def test_small_strains(name: str, size: float):
+    """Series up to a size of 0.1 of F F^T - 1 and of F + F^T, eigenvalues beyond: the same digits on both sides.
+
+    The logarithm loses no digit of the strain but those that F F^T has lost by being near 1.
+    """
+    rng = np.random.default_rng(1)
+    e = rng.normal(size=(40, 3, 3))
+    e = (e + e.transpose(0, 2, 1)) / 2
+    e *= size / np.linalg.norm(e, axis=(1, 2), keepdims=True)
+    f = np.eye(3) + e if name == "half_log" else e
+    d, q = np.linalg.eigh(f - np.eye(3) if name == "half_log" else f)
+    y = np.log1p(d) if name == "half_log" else np.exp(2 * d)
+    wanted = (q * y[:, None]) @ q.transpose(0, 2, 1)
+    np.testing.assert_allclose(operation(name)(f[None])[0], wanted, rtol=0, atol=2e-15)
+
+
+@pytest.mark.parametrize("size", [1e-6, 1e-3, 0.03, 0.099, 0.1001, 0.2])
+def test_small_strains_in_float32(size: float):
+    """The series err by one rounding, of the strain itself; beyond them Jacobi's rotations by six."""
+    error = 3e-7 if size < 0.1 else 1.5e-6
+    rng = np.random.default_rng(2)
+    e = rng.normal(size=(40, 3, 3))
+    e = (e + e.transpose(0, 2, 1)) / 2
+    e *= size / np.linalg.norm(e, axis=(1, 2), keepdims=True)
+    b, h = (np.eye(3) + e).astype(np.float32), e.astype(np.float32)
+
+    def launches(launch: Any, f: Any, out: Any) -> None:
+        launch(in_float32, dim=f.shape[:2], inputs=[f], outputs=[out])
+
+    log, exp = warp_op(launches, outputs=lambda f: f, name="in_float32")(np.stack([b, h]))
+    values, vectors = np.linalg.eigh(b.astype(np.float64))
+    wanted = (vectors * np.log(values)[:, None]) @ vectors.transpose(0, 2, 1) / 2
+    np.testing.assert_allclose(log, wanted, rtol=0, atol=error * size)
+    values, vectors = np.linalg.eigh(h.astype(np.float64))
+    wanted = (vectors * np.exp(values)[:, None]) @ vectors.transpose(0, 2, 1)
+    np.testing.assert_allclose(exp, wanted, rtol=0, atol=error)
 
 
 @pytest.mark.parametrize("gap", GAPS)

@@ -18,7 +18,7 @@ def runout(aspect: float, cells: int) -> float:
     cell = radius / cells
     wide = int(np.ceil(cells * (3.4 + (1.24 * aspect if aspect < 1.7 else 1.6 * np.sqrt(aspect)))))  # room for spray
     high = int(np.ceil(cells * aspect)) + 2
-    young, density, friction = 2e5, 1600.0, np.radians(31.0)
+    young, density, friction = 1.25e4 * cells, 1600.0, np.radians(31.0)  # towards rigid grains with the cells
     step = 0.4 * cell / np.sqrt(young * 1.35 / density)
     walls = mpm.Walls(("slip", "separate", "slip", "separate", "sticky", "open"))  # the far ones stop spray alone
     params = mpm.Params(
