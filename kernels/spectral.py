@@ -142,12 +142,39 @@ def half_log_near_one(b: mat33) -> mat33:
 
 
 @wp.func
+def half_log_near_one_along(b: mat33, g: mat33) -> mat33:
+    """Its derivative along a symmetric G, term by term; between symmetric matrices that is its own adjoint."""
+    m = wp.inverse(b + identity())
+    z = (b - identity()) * m
+    dz = real(2.0) * m * g * m
+    w = z * z
+    dw = dz * z + z * dz
+    y = real(1.0) / real(2 * LOG_TERMS + 1) * identity()
+    dy = mat33()
+    for k in range(LOG_TERMS):
+        dy = dw * y + w * dy
+        y = w * y + real(1.0) / real(2 * (LOG_TERMS - k) - 1) * identity()
+    return dz * y + z * dy
+
+
+@wp.func
 def exponential_near_one(h: mat33) -> mat33:
     """exp(H) = 1 + H (1 + H / 2 (1 + H / 3 (1 + ...))) of a small matrix."""
     y = identity()
     for k in range(EXP_TERMS):
         y = identity() + real(1.0) / real(EXP_TERMS - k) * (h * y)
     return y
+
+
+@wp.func
+def exponential_near_one_along(h: mat33, g: mat33) -> mat33:
+    """Its derivative along a symmetric G, term by term; between symmetric matrices that is its own adjoint."""
+    y = identity()
+    dy = mat33()
+    for k in range(EXP_TERMS):
+        dy = real(1.0) / real(EXP_TERMS - k) * (g * y + h * dy)
+        y = identity() + real(1.0) / real(EXP_TERMS - k) * (h * y)
+    return dy
 
 
 @wp.func
@@ -170,12 +197,16 @@ def half_log(b: mat33) -> mat33:
 @wp.func_grad(half_log)
 def adj_half_log(b: mat33, adj_ret: mat33):
     """Divided differences of ln(d) / 2."""
-    d, q = eigen(b)
-    m = wp.transpose(q) * symmetric(adj_ret) * q
-    for i in range(3):
-        for j in range(3):
-            m[i, j] = m[i, j] * real(0.5) * log_slope(wp.max(d[i], TINY), wp.max(d[j], TINY))
-    wp.adjoint[b] += q * m * wp.transpose(q)
+    x = b - identity()
+    if wp.ddot(x, x) < NEAR:
+        wp.adjoint[b] += half_log_near_one_along(b, symmetric(adj_ret))
+    else:
+        d, q = eigen(b)
+        m = wp.transpose(q) * symmetric(adj_ret) * q
+        for i in range(3):
+            for j in range(3):
+                m[i, j] = m[i, j] * real(0.5) * log_slope(wp.max(d[i], TINY), wp.max(d[j], TINY))
+        wp.adjoint[b] += q * m * wp.transpose(q)
 
 
 @wp.func
@@ -190,12 +221,15 @@ def exponential(h: mat33) -> mat33:
 @wp.func_grad(exponential)
 def adj_exponential(h: mat33, adj_ret: mat33):
     """Divided differences of e^d."""
-    d, q = eigen(h)
-    m = wp.transpose(q) * symmetric(adj_ret) * q
-    for i in range(3):
-        for j in range(3):
-            m[i, j] = m[i, j] * exp_slope(d[i], d[j])
-    wp.adjoint[h] += q * m * wp.transpose(q)
+    if wp.ddot(h, h) < NEAR:
+        wp.adjoint[h] += exponential_near_one_along(h, symmetric(adj_ret))
+    else:
+        d, q = eigen(h)
+        m = wp.transpose(q) * symmetric(adj_ret) * q
+        for i in range(3):
+            for j in range(3):
+                m[i, j] = m[i, j] * exp_slope(d[i], d[j])
+        wp.adjoint[h] += q * m * wp.transpose(q)
 
 
 @wp.func

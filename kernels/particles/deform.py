@@ -6,7 +6,7 @@ Most go eight at once (lanes.py); the general code here knows every material, fa
 import warp as wp
 
 from .._precision import mat33, mat44, real, vec3, vec4
-from ..spectral import HALF_THE_DIGITS, clamping, exponential, half_log, identity
+from ..spectral import HALF_THE_DIGITS, identity
 from .lanes import deform_lanes, member, pull_lanes
 from .materials import (
     COROTATED,
@@ -15,17 +15,12 @@ from .materials import (
     NEO_HOOKEAN,
     SAND,
     SNOW,
-    STIFFEST,
-    cone,
     corotated,
-    hencky,
     liquid,
+    metal,
     neo_hookean,
-    norm,
-    pyramid,
-    settled,
-    volume_ratio,
-    yielded,
+    sand,
+    snow,
 )
 from .screen import fault_of, point
 from .spread import affine
@@ -170,35 +165,15 @@ def deform_one(
             rows = spreading(world, p, f, tau, s, actuated, m, dx, nodes, h, table, v, rate, volume, force, each_force)
             answer(world, p, f, q0, rows, gradient_out, history_out, field_out)
         elif k == SNOW:
-            low = real(1.0) - table[world, m, 3]
-            high = real(1.0) + table[world, m, 4]
-            f = clamping(trial * wp.transpose(trial), low, high) * trial
-            q = q0 * wp.determinant(trial) / volume_ratio(f)
-            hard = wp.exp(wp.min(table[world, m, 5] * (real(1.0) - q), STIFFEST))
-            tau = corotated(f, mu * hard, lam * hard)
+            f, q, tau = snow(trial, q0, mu, lam, table[world, m, 3], table[world, m, 4], table[world, m, 5])
             rows = spreading(world, p, f, tau, s, actuated, m, dx, nodes, h, table, v, rate, volume, force, each_force)
             answer(world, p, f, q, rows, gradient_out, history_out, field_out)
         elif k == SAND or k == MOHR_COULOMB:
-            e0 = half_log(trial * wp.transpose(trial))
-            moved = e0 + q0 / real(3.0) * identity()
-            sine = wp.sin(table[world, m, 3])
-            slope = cone(sine)
-            if k == MOHR_COULOMB:
-                slope = pyramid(moved, sine)
-            e = settled(moved, mu, lam, slope, table[world, m, 4])
-            q = q0 + wp.trace(e0) - wp.trace(e)
-            f = exponential(e - e0) * trial
-            tau = hencky(e, mu, lam)
+            f, q, tau = sand(trial, q0, mu, lam, table[world, m, 3], table[world, m, 4], k)
             rows = spreading(world, p, f, tau, s, actuated, m, dx, nodes, h, table, v, rate, volume, force, each_force)
             answer(world, p, f, q, rows, gradient_out, history_out, field_out)
         else:
-            e0 = half_log(trial * wp.transpose(trial))
-            keep = yielded(e0, mu, table[world, m, 3] + table[world, m, 4] * q0)
-            dev = e0 - wp.trace(e0) / real(3.0) * identity()
-            flow = (real(1.0) - keep) * dev
-            q = q0 + wp.sqrt(real(2.0) / real(3.0)) * norm(flow)
-            f = exponential(-flow) * trial
-            tau = hencky(e0 - flow, mu, lam)
+            f, q, tau = metal(trial, q0, mu, lam, table[world, m, 3], table[world, m, 4])
             rows = spreading(world, p, f, tau, s, actuated, m, dx, nodes, h, table, v, rate, volume, force, each_force)
             answer(world, p, f, q, rows, gradient_out, history_out, field_out)
 

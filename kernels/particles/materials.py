@@ -8,7 +8,7 @@ strain, so that its materials yield as those in space do.
 import warp as wp
 
 from .._precision import mat33, real
-from ..spectral import cofactor, identity, polar, pull_polar, symmetric
+from ..spectral import clamping, cofactor, exponential, half_log, identity, polar, pull_polar, symmetric
 
 COROTATED = wp.constant(0)
 NEO_HOOKEAN = wp.constant(1)
@@ -128,3 +128,34 @@ def settled(h: mat33, mu: real, lam: real, slope: real, cohesion: real) -> mat33
     if size <= bound:
         return h
     return wp.trace(h) / real(3.0) * identity() + dev * (bound / size)
+
+
+@wp.func
+def snow(trial: mat33, q0: real, mu: real, lam: real, compression: real, stretch: real, hardening: real):
+    """Snow: F with its singular values held, the plastic volume ratio, and tau."""
+    f = clamping(trial * wp.transpose(trial), real(1.0) - compression, real(1.0) + stretch) * trial
+    q = q0 * wp.determinant(trial) / volume_ratio(f)
+    hard = wp.exp(wp.min(hardening * (real(1.0) - q), STIFFEST))
+    return f, q, corotated(f, mu * hard, lam * hard)
+
+
+@wp.func
+def sand(trial: mat33, q0: real, mu: real, lam: real, friction: real, cohesion: real, kind: int):
+    """Sand: F that it can bear, the volume gained while apart, and tau."""
+    e0 = half_log(trial * wp.transpose(trial))
+    moved = e0 + q0 / real(3.0) * identity()
+    sine = wp.sin(friction)
+    slope = cone(sine)
+    if kind == MOHR_COULOMB:
+        slope = pyramid(moved, sine)
+    e = settled(moved, mu, lam, slope, cohesion)
+    return exponential(e - e0) * trial, q0 + wp.trace(e0) - wp.trace(e), hencky(e, mu, lam)
+
+
+@wp.func
+def metal(trial: mat33, q0: real, mu: real, lam: real, strength: real, hardening: real):
+    """Metal: F whose stress has yielded, the plastic strain, and tau."""
+    e0 = half_log(trial * wp.transpose(trial))
+    keep = yielded(e0, mu, strength + hardening * q0)
+    flow = (real(1.0) - keep) * (e0 - wp.trace(e0) / real(3.0) * identity())
+    return exponential(-flow) * trial, q0 + wp.sqrt(real(2.0) / real(3.0)) * norm(flow), hencky(e0 - flow, mu, lam)
