@@ -22,10 +22,10 @@ CLOSE = wp.constant(tolerance(1.0e-6, 1.0e-3))
 NEAR = wp.constant(real(0.01))
 """Squared size of a matrix below which the series for its logarithm and exponential are cut off by rounding alone."""
 
-LOG_TERMS = wp.constant(6 if real is wp.float64 else 2)
+LOG_TERMS = wp.constant(int(tolerance(6, 2).value))
 """(|X| / 2)^(2 n) / (2 n + 1) is rounding where the series of the logarithm of 1 + X ends."""
 
-EXP_TERMS = wp.constant(10 if real is wp.float64 else 6)
+EXP_TERMS = wp.constant(int(tolerance(10, 6).value))
 """|H|^n / n! is rounding where the series of the exponential ends."""
 
 HALF_THE_DIGITS = wp.constant(tolerance(1.0e-17, 1.0e-8))
