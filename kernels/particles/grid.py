@@ -3,7 +3,8 @@
 Nodes lie in the middle of cells, and a wall acts on those up to half a cell inside its face. A particle on the face
 then sees no node that moves through it, and matter fills the domain up to the face and no farther.
 
-A thread takes sixteen nodes, ``lanes`` threads a world: where none of them has mass, as in most of a grid, it is done.
+A thread takes sixteen nodes, ``lanes`` threads a world. Those without mass, as are most of a grid, and those that no
+wall is near are moved in one go; what is left is for the general code.
 """
 
 import warp as wp
@@ -76,27 +77,195 @@ _NODES = """
 """
 """Which nodes are a thread's."""
 
-
-@wp.func_native(
+_FREE = (
     _NODES
     + """
-    const auto* const from = grid.data + world * (grid.strides[0] / sizeof(*grid.data));
-    int last = 0;
+    auto row = [&](auto& a) { return (decltype(a.data))((char*)a.data + world * a.strides[0]); };
+    auto free = [&](int node) -> bool {
+        const int line = node / nodes[2], k = node - line * nodes[2], i = line / nodes[1], j = line - i * nodes[1];
+        auto inner = [&](int at, int a) -> bool { return at > 2 && at < nodes[a] - 3; };
+        return inner(i, 0) && inner(j, 1) && (dim == 2 || inner(k, 2));
+    };
+    const auto* const from = row(grid);
+    const auto* const g = row(gravity);
+    const auto h = *row(timestep);
+    typedef decltype(h + h) number;
+    const int last = (n - first + stride - 1) / stride < 16 ? (n - first + stride - 1) / stride : 16;
+    int left = 0;
     bool massive = false;
-    for (int node = first; last < 16 && node < n; ++last, node += stride) massive |= from[node][3] > 0;
-    if (massive) return last;
-    for (int k = 0; k < last; ++k) {
-        auto still = from[first + k * stride];
-        still[0] = still[1] = still[2] = 0;
-        velocity_out.data[world * n + first + k * stride] = still;
-    }
-    return 0;
+    for (int m = 0; m < last; ++m) massive |= from[first + m * stride][3] > 0;
 """
 )
-def moving(
-    world: int, batch: int, lanes: int, grid: wp.array2d(dtype=vec4), velocity_out: wp.array2d(dtype=vec4)
+"""Nodes that no wall is near, and which of them have mass."""
+
+
+@wp.func_native(
+    _FREE
+    + """
+    auto* const to = row(velocity_out);
+    for (int m = 0; m < last; ++m) {
+        auto u = from[first + m * stride];
+        u[0] = u[1] = u[2] = 0;
+        to[first + m * stride] = u;
+    }
+    if (!massive) return 0;
+    const number fall[3] = {h * g[0], h * g[1], dim == 3 ? h * g[2] : 0};
+    for (int m = 0; m < last; ++m) {
+        const int node = first + m * stride;
+        const auto p = from[node];
+        if (!(p[3] > 0)) continue;
+        for (int a = 0; a < 3; ++a) to[node][a] = p[a] / p[3] + fall[a];
+        if (!free(node)) left |= 1 << m;
+    }
+    return left;
+"""
+)
+def move_free(
+    world: int,
+    batch: int,
+    lanes: int,
+    nodes: wp.vec3i,
+    dim: int,
+    gravity: wp.array2d(dtype=real),
+    timestep: wp.array(dtype=real),
+    grid: wp.array2d(dtype=vec4),
+    velocity_out: wp.array2d(dtype=vec4),
 ) -> int:
-    """How many nodes of a batch are to be moved: all, or none, where none has mass; these are stored, at rest."""
+    """Which nodes of a batch, as bits, are near a wall and have mass; the others are done."""
+
+
+@wp.func_native(
+    _FREE
+    + """
+    if (massive)
+        for (int m = 0; m < last; ++m)
+            if (from[first + m * stride][3] > 0 && !free(first + m * stride)) left |= 1 << m;
+    return left;
+"""
+)
+def which_walled(
+    world: int,
+    batch: int,
+    lanes: int,
+    nodes: wp.vec3i,
+    dim: int,
+    gravity: wp.array2d(dtype=real),
+    timestep: wp.array(dtype=real),
+    grid: wp.array2d(dtype=vec4),
+) -> int:
+    """Which nodes of a batch, as bits, are near a wall and have mass."""
+
+
+@wp.func_native(
+    _FREE
+    + """
+    if (!massive) return;
+    const auto* const bars = row(velocity_out_bar);
+    number push_0 = 0, push_1 = 0, push_2 = 0;
+    for (int m = 0; m < last; ++m) {
+        const int node = first + m * stride;
+        const auto at = from[node], bar = bars[node];
+        const auto mass = at[3];
+        if (!(mass > 0) || !free(node)) continue;
+        auto* const to = row(grid_bar) + node;
+        auto by_mass = bar[3];
+        for (int a = 0; a < dim; ++a) {
+            const auto per_mass = bar[a] / mass;
+            by_mass -= at[a] / mass * per_mass;
+            (*to)[a] += per_mass;
+        }
+        (*to)[3] += by_mass;
+        push_0 += bar[0], push_1 += bar[1];
+        if (dim == 3) push_2 += bar[2];
+    }
+    if (timestep_bar.data) {
+        number h_bar = g[0] * push_0 + g[1] * push_1;
+        if (dim == 3) h_bar += g[2] * push_2;
+        wp::atomic_add(row(timestep_bar), h_bar);
+    }
+    if (gravity_bar.data) {
+        wp::atomic_add(row(gravity_bar), h * push_0), wp::atomic_add(row(gravity_bar) + 1, h * push_1);
+        if (dim == 3) wp::atomic_add(row(gravity_bar) + 2, h * push_2);
+    }
+"""
+)
+def pull_free(
+    world: int,
+    batch: int,
+    lanes: int,
+    nodes: wp.vec3i,
+    dim: int,
+    gravity: wp.array2d(dtype=real),
+    timestep: wp.array(dtype=real),
+    grid: wp.array2d(dtype=vec4),
+    velocity_out_bar: wp.array2d(dtype=vec4),
+    gravity_bar: wp.array2d(dtype=real),
+    timestep_bar: wp.array(dtype=real),
+    grid_bar: wp.array2d(dtype=vec4),
+):
+    """The adjoint of the nodes that no wall is near: v = p / m + h g; :func:`ratio_grad` says why it divides twice."""
+
+
+@wp.func
+def freely(
+    world: int,
+    batch: int,
+    lanes: int,
+    nodes: wp.vec3i,
+    dim: int,
+    gravity: wp.array2d(dtype=real),
+    timestep: wp.array(dtype=real),
+    grid: wp.array2d(dtype=vec4),
+    velocity_out: wp.array2d(dtype=vec4),
+) -> int:
+    """Move the nodes of a batch that no wall is near; which are left, as bits."""
+    return move_free(world, batch, lanes, nodes, dim, gravity, timestep, grid, velocity_out)
+
+
+@wp.func_replay(freely)
+def freely_before(
+    world: int,
+    batch: int,
+    lanes: int,
+    nodes: wp.vec3i,
+    dim: int,
+    gravity: wp.array2d(dtype=real),
+    timestep: wp.array(dtype=real),
+    grid: wp.array2d(dtype=vec4),
+    velocity_out: wp.array2d(dtype=vec4),
+):
+    """A backward pass only asks which were left."""
+    return which_walled(world, batch, lanes, nodes, dim, gravity, timestep, grid)
+
+
+@wp.func_grad(freely)
+def adj_freely(
+    world: int,
+    batch: int,
+    lanes: int,
+    nodes: wp.vec3i,
+    dim: int,
+    gravity: wp.array2d(dtype=real),
+    timestep: wp.array(dtype=real),
+    grid: wp.array2d(dtype=vec4),
+    velocity_out: wp.array2d(dtype=vec4),
+    adj_ret: int,
+):
+    """By hand."""
+    pull_free(
+        world,
+        batch,
+        lanes,
+        nodes,
+        dim,
+        gravity,
+        timestep,
+        grid,
+        wp.adjoint[velocity_out],
+        wp.adjoint[gravity],
+        wp.adjoint[timestep],
+        wp.adjoint[grid],
+    )
 
 
 @wp.func_native(_NODES + "    return first + k * stride;\n")
@@ -205,8 +374,11 @@ def move(
 ):
     """Velocity of the nodes, from their momentum; the mass goes along."""
     world, batch = wp.tid()
-    for m in range(moving(world, batch, lanes, grid, velocity_out)):
-        node = node_of(batch, m, lanes, grid)
-        g = grid[world, node]
-        u = moved(world, node, g, nodes, dim, wall_kind, wall_friction, wall_velocity, gravity, timestep)
-        velocity_out[world, node] = vec4(u[0], u[1], u[2], g[3])
+    left = freely(world, batch, lanes, nodes, dim, gravity, timestep, grid, velocity_out)
+    if left != 0:
+        for m in range(wp.min(16, grid.shape[1])):
+            if (left >> m) % 2 == 1:
+                node = node_of(batch, m, lanes, grid)
+                g = grid[world, node]
+                u = moved(world, node, g, nodes, dim, wall_kind, wall_friction, wall_velocity, gravity, timestep)
+                velocity_out[world, node] = vec4(u[0], u[1], u[2], g[3])
