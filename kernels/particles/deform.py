@@ -295,9 +295,11 @@ def adj_together(
     pull_lanes(
         world,
         batch,
+        COROTATED,
         HALF_THE_DIGITS,
         dx,
         nodes,
+        kind,
         table,
         timestep,
         x,

@@ -2,6 +2,9 @@
 
 On a processor the vector instructions take one number of each of eight particles, which stand in its lanes. What does
 not go so, particles of another material, with faults, actuated or turned inside out, is left to the general code.
+
+The eight follow one another in memory. Where fewer than eight are left at the end, the last eight are taken, of which
+those that the batch before has done are skipped.
 """
 
 import warp as wp
@@ -11,28 +14,46 @@ from ..vectors import EIGHT
 from .stencil import BATCH
 
 _LANES = (
-    "{"
-    + BATCH
-    + """
+    """{
+#pragma clang fp contract(fast)
     typedef decltype(dx + dx) number;
 """
     + EIGHT
     + """
     struct mat { lanes e[9]; };
+    const int first = 8 * batch + 8 <= x.shape[1] ? 8 * batch : x.shape[1] - 8, skipped = 8 * batch - first;
+    const bool flat = nodes[2] == 1;
+    const int dim = flat ? 2 : 3;
     const number one = 1, two = 2;
     const lanes none = number(0);
-    int at[8];
-    for (int k = 0; k < 8; ++k) at[k] = first + (k < count ? k : count - 1);
-    auto number_of = [&](auto& a, int each, int i) -> lanes {  // the i-th number of a particle's
-        lanes v;
-        for (int k = 0; k < 8; ++k) v[k] = ((const number*)row(a, at[k] * each))[i];
-        return v;
+    auto numbers = [&](auto& a) -> number* { return (number*)((char*)a.data + world * a.strides[0]); };
+    auto scalars_of = [&](auto& a) -> packed* { return (packed*)(numbers(a) + first); };
+    auto points_of = [&](auto& a) -> packed* { return (packed*)(numbers(a) + dim * first); };
+    auto get_points = [&](auto& a, int each, lanes* to) {
+        to[2] = none;
+        if (!each) {
+            for (int i = 0; i < dim; ++i) to[i] = lanes(numbers(a)[i]);
+            return;
+        }
+        const packed* const from = points_of(a);
+        const lanes p = from[0].v, q = from[1].v;
+        if (flat) {
+            to[0] = __builtin_shufflevector(p, q, 0, 2, 4, 6, 8, 10, 12, 14);
+            to[1] = __builtin_shufflevector(p, q, 1, 3, 5, 7, 9, 11, 13, 15);
+            return;
+        }
+        const lanes r = from[2].v, a_0 = __builtin_shufflevector(p, q, 0, 3, 6, 9, 12, 15, -1, -1);
+        const lanes a_1 = __builtin_shufflevector(p, q, 1, 4, 7, 10, 13, -1, -1, -1);
+        const lanes a_2 = __builtin_shufflevector(p, q, 2, 5, 8, 11, 14, -1, -1, -1);
+        to[0] = __builtin_shufflevector(a_0, r, 0, 1, 2, 3, 4, 5, 10, 13);
+        to[1] = __builtin_shufflevector(a_1, r, 0, 1, 2, 3, 4, 8, 11, 14);
+        to[2] = __builtin_shufflevector(a_2, r, 0, 1, 2, 3, 4, 9, 12, 15);
     };
-    auto matrix_of = [&](auto& a) -> mat {
+    auto get_matrix = [&](auto& a) -> mat {
         mat m;
-        for (int k = 0; k < 8; ++k) m.e[k] = ((const packed*)row(a, at[k]))->v;
+        const number* const from = numbers(a) + 9 * first;
+        for (int k = 0; k < 8; ++k) m.e[k] = ((const packed*)(from + 9 * k))->v, m.e[8][k] = from[9 * k + 8];
         flip(m.e);
-        m.e[8] = number_of(a, 1, 8);
         return m;
     };
     auto times = [](const mat& a, const mat& b) -> mat {
@@ -78,24 +99,35 @@ _LANES = (
         }
         return r;
     };
-    const bool flat = nodes[2] == 1;
-    const int dim = flat ? 2 : 3;
-    const number h = *row(timestep, 0);
+    const number h = *numbers(timestep);
+    const int* const kinds = (const int*)((const char*)material.data + world * material.strides[0]) + first;
+    bool same = true;
+    for (int k = 1; k < 8; ++k) same &= kinds[k] == kinds[0];
     lanes density, young, poisson;
-    for (int k = 0; k < 8; ++k) {
-        const number* const t = row(table, *row(material, at[k]));
+    mask good;
+    for (int k = 0; k < (same ? 1 : 8); ++k) {
+        const number* const t = numbers(table) + kinds[k] * table.shape[2];
         density[k] = t[0], young[k] = t[1], poisson[k] = t[2];
+        good[k] = -(kind.data[kinds[k]] == corotated);
     }
+    if (same) {
+        density = lanes(density[0]), young = lanes(young[0]), poisson = lanes(poisson[0]);
+        for (int k = 1; k < 8; ++k) good[k] = good[0];
+    }
+    for (int k = 0; k < skipped; ++k) good[k] = 0;
+"""
+)
+
+_TRIAL = """
     const lanes mu = young / (two * (one + poisson));
     const lanes lam = young * poisson / ((one + poisson) * (one - two * poisson));
-    const mat c = matrix_of(rate), f0 = matrix_of(gradient), cf = times(c, f0);
+    const mat c = get_matrix(rate), f0 = get_matrix(gradient), cf = times(c, f0);
     mat f;
     for (int i = 0; i < 9; ++i) f.e[i] = f0.e[i] + h * cf.e[i];
     const mat cof = cofactor(f);
-    const lanes j = first_row(f, cof), volumes = number_of(volume, 1, 0), mass = density * volumes;
+    const lanes j = first_row(f, cof), volumes = scalars_of(volume)->v, mass = density * volumes;
     const lanes per_stress = (number(4) * h / (dx * dx)) * volumes;
 """
-)
 
 _STRESS = """
     mat strain;
@@ -111,32 +143,28 @@ _STRESS = """
 #ifdef __CUDACC__
     return 255;
 #else
-    {
-        const int n = x.shape[1], last = 8 * batch + 8 < n ? 8 * batch + 8 : n;
-        bool found = false;
-        for (int p = 8 * batch; p < last; ++p)
-            found |= kind.data[wp::load(wp::address(material, world, p))] == corotated;
-        left_out.data[world * left_out.shape[1] + batch] = 255;
-        if (actuated || !found) return 255;
-    }
+    int& left = left_out.data[world * left_out.shape[1] + batch];
+    left = 255;
+    if (actuated || x.shape[1] < 8) return 255;
 """
     + _LANES
     + """
+    if (!any(good)) return 255;
+"""
+    + _TRIAL
+    + """
     const number huge = number(1e20);
-    lanes size = none, push = none, u[3] = {none, none, none};
-    mask inside = size == size;
+    lanes size = none, push = none, places[3], u[3], pushes[3];
+    get_points(x, 1, places), get_points(v, 1, u), get_points(force, each_force, pushes);
     for (int a = 0; a < dim; ++a) {
-        const lanes place = number_of(x, 1, a), v_a = number_of(v, 1, a), f_a = number_of(force, each_force, a);
-        const lanes y = (place - lower[a]) / dx + number(1.5);
-        inside = inside & (y >= lanes(one)) & (y < lanes(number(nodes[a]) - two));
-        size += place * place + v_a * v_a, push += f_a * f_a;
-        u[a] = mass * v_a + h * f_a;
+        const lanes y = (places[a] - lower[a]) / dx + number(1.5);
+        good = good & (y >= lanes(one)) & (y < lanes(number(nodes[a]) - two));
+        size += places[a] * places[a] + u[a] * u[a], push += pushes[a] * pushes[a];
+        u[a] = mass * u[a] + h * pushes[a];
     }
-    const lanes q = number_of(history, 1, 0);
+    const lanes q = scalars_of(history)->v;
     size += dot(c, c) + dot(f0, f0) + q * q;
-    mask good = inside & (size < lanes(huge)) & (push < lanes(huge)) & (j > lanes(number(1e-6)));
-    for (int k = 0; k < 8; ++k)
-        if (k >= count || kind.data[*row(material, at[k])] != corotated) good[k] = 0;
+    good = good & (size < lanes(huge)) & (push < lanes(huge)) & (j > lanes(number(1e-6)));
     const mat r = rotation(f, good);
 """
     + _STRESS
@@ -147,20 +175,20 @@ _STRESS = """
             rows[4 * k + 4 + i] = dx * (mass * c.e[3 * i + k] - per_stress * tau.e[3 * i + k]);
     const lanes f_8 = f.e[8];
     flip(rows), flip(rows + 8), flip(f.e);
-    int left = 0;
-    for (int k = 0; k < count; ++k) {
+    packed* const fields = (packed*)(numbers(field_out) + 16 * first);
+    number* const gradients = numbers(gradient_out) + 9 * first;
+    number* const histories = numbers(history_out) + first;
+    int* const faults = (int*)((char*)fault_out.data + world * fault_out.strides[0]) + first;
+    left = 0;
+    for (int k = skipped; k < 8; ++k) {
         if (!good[k]) {
-            left |= 1 << k;
+            left |= 1 << (k - skipped);
             continue;
         }
-        packed* const to = (packed*)row(field_out, at[k]);
-        to[0].v = rows[k], to[1].v = rows[8 + k];
-        ((packed*)row(gradient_out, at[k]))->v = f.e[k];
-        ((number*)row(gradient_out, at[k]))[8] = f_8[k];
-        *row(history_out, at[k]) = q[k];
-        *row(fault_out, at[k]) = 0;
+        fields[2 * k].v = rows[k], fields[2 * k + 1].v = rows[8 + k];
+        ((packed*)(gradients + 9 * k))->v = f.e[k];
+        gradients[9 * k + 8] = f_8[k], histories[k] = q[k], faults[k] = 0;
     }
-    left_out.data[world * left_out.shape[1] + batch] = left;
     return left;
 }
 #endif
@@ -204,18 +232,18 @@ def deform_lanes(
 """
     + _LANES
     + """
-    mask good = none == none;
-    for (int k = 0; k < 8; ++k)
-        if (k >= count || (left >> k & 1)) good[k] = 0;
+    for (int k = skipped; k < 8; ++k)
+        if (left >> (k - skipped) & 1) good[k] = 0;
+"""
+    + _TRIAL
+    + """
     const mat r = rotation(f, good);
 """
     + _STRESS
     + """
     lanes rows[16];
-    for (int k = 0; k < 8; ++k) {
-        const packed* const from = (const packed*)row(field_out_bar, at[k]);
-        rows[k] = from[0].v, rows[8 + k] = from[1].v;
-    }
+    const packed* const fields = (const packed*)(numbers(field_out_bar) + 16 * first);
+    for (int k = 0; k < 8; ++k) rows[k] = fields[2 * k].v, rows[8 + k] = fields[2 * k + 1].v;
     flip(rows), flip(rows + 8);
     mat slope_bar, tau_bar, f_bar;
     for (int i = 0; i < 3; ++i)
@@ -246,7 +274,7 @@ def deform_lanes(
     for (int i = 0; i < 9; ++i)
         f_bar.e[i] = two * mu * (pulled.e[i] + other.e[i] - spin.e[i]) + by_volume * cof.e[i];
     if (gradient_out_bar.data) {
-        const mat add = matrix_of(gradient_out_bar);
+        const mat add = get_matrix(gradient_out_bar);
         for (int i = 0; i < 9; ++i) f_bar.e[i] += add.e[i];
     }
 
@@ -256,48 +284,65 @@ def deform_lanes(
         for (int k = 0; k < 8; ++k) t += good[k] ? v[k] : number(0);
         return t;
     };
-    auto add_to = [&](auto& a, int each, int i, const lanes v) {
+    auto add = [&](packed* to, const lanes v) { to->v += v; };
+    auto add_scalars = [&](auto& a, const lanes v) {
+        if (a.data) add(scalars_of(a), good ? v : none);
+    };
+    auto add_points = [&](auto& a, int each, const lanes* given) {
         if (!a.data) return;
-        for (int k = 0; k < count; ++k)
-            if (good[k]) ((number*)row(a, at[k] * each))[i] += v[k];
+        if (!each) {
+            for (int i = 0; i < dim; ++i) numbers(a)[i] += total(given[i]);
+            return;
+        }
+        const lanes p = good ? given[0] : none, q = good ? given[1] : none, r = good ? given[2] : none;
+        packed* const to = points_of(a);
+        if (flat) {
+            add(to, __builtin_shufflevector(p, q, 0, 8, 1, 9, 2, 10, 3, 11));
+            add(to + 1, __builtin_shufflevector(p, q, 4, 12, 5, 13, 6, 14, 7, 15));
+            return;
+        }
+        const lanes a_0 = __builtin_shufflevector(p, q, 0, 8, -1, 1, 9, -1, 2, 10);
+        const lanes a_1 = __builtin_shufflevector(p, q, -1, 3, 11, -1, 4, 12, -1, 5);
+        const lanes a_2 = __builtin_shufflevector(p, q, 13, -1, 6, 14, -1, 7, 15, -1);
+        add(to, __builtin_shufflevector(a_0, r, 0, 1, 8, 3, 4, 9, 6, 7));
+        add(to + 1, __builtin_shufflevector(a_1, r, 10, 1, 2, 11, 4, 5, 12, 7));
+        add(to + 2, __builtin_shufflevector(a_2, r, 0, 13, 2, 3, 14, 5, 6, 15));
     };
     auto add_matrix = [&](auto& a, const mat& given) {
         if (!a.data) return;
-        mat m = given;
-        const lanes m_8 = m.e[8];
+        mat m;
+        for (int i = 0; i < 9; ++i) m.e[i] = good ? given.e[i] : none;
         flip(m.e);
-        for (int k = 0; k < count; ++k) {
-            if (!good[k]) continue;
-            ((packed*)row(a, at[k]))->v += m.e[k];
-            ((number*)row(a, at[k]))[8] += m_8[k];
-        }
+        number* const to = numbers(a) + 9 * first;
+        for (int k = 0; k < 8; ++k) add((packed*)(to + 9 * k), m.e[k]), to[9 * k + 8] += m.e[8][k];
     };
+    lanes velocities[3], pushes[3], by_velocity[3] = {none, none, none}, by_push[3] = {none, none, none};
+    get_points(v, 1, velocities), get_points(force, each_force, pushes);
     lanes mass_bar = rows[3] + dot(c, slope_bar);
     lanes h_bar = dot(f_bar, cf) + per_stress_bar * (number(4) / (dx * dx)) * volumes;
     for (int a = 0; a < dim; ++a) {
-        mass_bar += number_of(v, 1, a) * rows[a];
-        h_bar += number_of(force, each_force, a) * rows[a];
-        add_to(v_bar, 1, a, mass * rows[a]);
-        add_to(force_bar, each_force, a, h * rows[a]);
+        mass_bar += velocities[a] * rows[a], h_bar += pushes[a] * rows[a];
+        by_velocity[a] = mass * rows[a], by_push[a] = h * rows[a];
     }
+    add_points(v_bar, 1, by_velocity), add_points(force_bar, each_force, by_push);
     mat by_rate = times(f_bar, turned(f0)), by_gradient = times(turned(c), f_bar);
     for (int i = 0; i < 9; ++i) {
         by_rate.e[i] = h * by_rate.e[i] + mass * slope_bar.e[i];
         by_gradient.e[i] = f_bar.e[i] + h * by_gradient.e[i];
     }
     add_matrix(rate_bar, by_rate), add_matrix(gradient_bar, by_gradient);
-    if (history_out_bar.data) add_to(history_bar, 1, 0, number_of(history_out_bar, 1, 0));
-    add_to(volume_bar, 1, 0, density * mass_bar + per_stress_bar * (number(4) * h / (dx * dx)));
-    if (timestep_bar.data) *row(timestep_bar, 0) += total(h_bar);
+    if (history_out_bar.data) add_scalars(history_bar, scalars_of(history_out_bar)->v);
+    add_scalars(volume_bar, density * mass_bar + per_stress_bar * (number(4) * h / (dx * dx)));
+    if (timestep_bar.data) *numbers(timestep_bar) += total(h_bar);
     if (table_bar.data) {
         const lanes mu_bar = two * dot(tau_bar, times(strain, turned(f))), lam_bar = j * (j - one) * trace;
         const lanes a = one + poisson, b = one - two * poisson;
         const lanes by_young = mu_bar / (two * a) + lam_bar * poisson / (a * b);
         const lanes by_poisson = lam_bar * young * (one + two * poisson * poisson) / (a * a * b * b) - mu_bar * mu / a;
         const lanes by_density = volumes * mass_bar;
-        for (int k = 0; k < count; ++k) {
+        for (int k = 0; k < 8; ++k) {
             if (!good[k]) continue;
-            number* const t = row(table_bar, *row(material, at[k]));
+            number* const t = numbers(table_bar) + kinds[k] * table.shape[2];
             t[0] += by_density[k], t[1] += by_young[k], t[2] += by_poisson[k];
         }
     }
@@ -308,9 +353,11 @@ def deform_lanes(
 def pull_lanes(
     world: int,
     batch: int,
+    corotated: int,
     half_the_digits: real,
     dx: real,
     nodes: wp.vec3i,
+    kind: wp.array(dtype=int),
     table: wp.array3d(dtype=real),
     timestep: wp.array(dtype=real),
     x: wp.array3d(dtype=real),
