@@ -233,10 +233,10 @@ class WarpOp:
         def save(*primals: Any) -> Any:
             xs = tuple(p.value for p in primals)
             select = tuple(bool(p.perturbed) and p.value.dtype.kind == "f" for p in primals)
-            return forward(*xs), (xs, flags.save(select))
+            return forward(*xs), ([_flat(x) for x in xs], flags.save(select))
 
         def pull(saved: Any, cotangents: Any) -> Any:
-            xs, select = saved[0], flags.load(saved[1])
+            xs, select = tuple(flat.reshape(like.shape[1:]) for flat, like in saved[0]), flags.load(saved[1])
             cotangents = [dense(c) for c in cotangents]
             if not any(select):
                 return (None,) * len(xs)
@@ -272,6 +272,11 @@ class WarpOp:
             return grads, (True,) * len(grads)
 
         return backward
+
+
+def _flat(x: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """An array to keep, without its inner axes, which a scan would store by the row; and one that has its shape."""
+    return x.reshape(x.shape[0], -1), jnp.zeros((0, *x.shape), bool)
 
 
 def dense(cotangent: Any) -> jax.Array:

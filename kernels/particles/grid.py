@@ -92,8 +92,9 @@ _FREE = (
     typedef decltype(h + h) number;
     const int last = (n - first + stride - 1) / stride < 16 ? (n - first + stride - 1) / stride : 16;
     int left = 0;
-    bool massive = false;
-    for (int m = 0; m < last; ++m) massive |= from[first + m * stride][3] > 0;
+    auto sum = from[first];
+    for (int m = 1; m < last; ++m) sum = wp::add(sum, from[first + m * stride]);
+    const bool massive = sum[3] > 0;
 """
 )
 """Nodes that no wall is near, and which of them have mass."""
