@@ -52,7 +52,7 @@ def warp_op(
     outputs: Callable[..., Any],
     *,
     differentiable: bool = True,
-    zeroed: bool = True,
+    zeroed: bool | tuple[int, ...] = True,
     name: str | None = None,
 ) -> "WarpOp":
     """Wrap a function that launches Warp kernels as a pure JAX operation.
@@ -66,7 +66,8 @@ def warp_op(
             ``shape`` and ``dtype``.
         differentiable: whether reverse mode is defined. It replays the launches and runs their
             adjoints in reverse order, with respect to every floating-point input that is wanted.
-        zeroed: fill outputs with zeros first. Switch it off where the kernels write every element.
+        zeroed: fill outputs with zeros first, all or those of these numbers. Switch it off where the kernels write
+            every element.
         name: for error messages; the function's name by default.
 
     Every array has the world axis first; an input of leading size 1 is shared by all worlds, inside
@@ -95,7 +96,13 @@ class WarpOp:
     """A wrapped function; see :func:`warp_op`."""
 
     def __init__(
-        self, fn: Callable[..., None], outputs: Callable[..., Any], *, differentiable: bool, zeroed: bool, name: str
+        self,
+        fn: Callable[..., None],
+        outputs: Callable[..., Any],
+        *,
+        differentiable: bool,
+        zeroed: bool | tuple[int, ...],
+        name: str,
     ):
         self.fn, self.outputs, self.name = fn, outputs, name
         self.differentiable, self.zeroed = differentiable, zeroed
@@ -181,8 +188,7 @@ class WarpOp:
             raise BridgeError(f"{self.name} launched nothing: call the `launch` given as first argument, not wp.launch")
         bound = tuple(i for i in numbers if given[i] in probe.used)
         self._check([given[i] for i in bound], worlds)
-        if self.zeroed:
-            probe.zeroed.extend(outs)
+        probe.zeroed.extend(b for i, b in enumerate(outs) if self.zeroed is True or i in (self.zeroed or ()))
         return probe, [given[i] for i in bound], outs, bound
 
     def _check(self, inputs: list[Buffer], worlds: int) -> None:

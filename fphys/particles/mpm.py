@@ -143,31 +143,24 @@ class _Layout(NamedTuple):
         return (x, y, *(z or [1]))  # type: ignore[return-value]
 
 
-def _deform(launch: Any, layout: _Layout, setting: _Setting, state: State, force: Any, actuation: Any, *outs: Any):
-    inputs = [*layout.at, np.array(layout.kinds, np.int32), setting.table, setting.timestep, state.x, state.v]
-    inputs += [state.material, state.C, state.F, state.history, state.volume, force, int(force.shape[1] > 1)]
-    inputs += [actuation, int(actuation.shape[1] > 1), int(layout.actuated)]
-    launch(kernels(state.x.dtype, "particles.deform").deform, dim=outs[-1].shape, inputs=inputs, outputs=list(outs))
+def _scatter(launch: Any, layout: _Layout, setting: _Setting, state: State, force: Any, actuation: Any, *outs: Any):
+    dim = _batches(state)
+    inputs = [*layout.at, dim[1], np.array(layout.kinds, np.int32), setting.table, setting.timestep]
+    inputs += [state.x, state.v, state.material, state.C, state.F, state.history, state.volume]
+    inputs += [force, int(force.shape[1] > 1), actuation, int(actuation.shape[1] > 1), int(layout.actuated)]
+    launch(kernels(state.x.dtype, "particles.mpm").scatter, dim=dim, inputs=inputs, outputs=list(outs))
 
 
-def _deformed(layout: _Layout, setting: _Setting, state: State, force: Any, actuation: Any) -> tuple[Any, ...]:
-    size, dtype = state.x.shape[:2], state.x.dtype
-    fault, batches = (jax.ShapeDtypeStruct(shape, np.int32) for shape in (size, _batches(state)))
-    return state.F, state.history, jax.ShapeDtypeStruct((*size, 4, 4), dtype), fault, batches
+def _scattered(layout: _Layout, setting: _Setting, state: State, *_: Any) -> tuple[Any, ...]:
+    size = state.x.shape[:2]
+    momentum = jax.ShapeDtypeStruct((size[0], math.prod(layout.nodes), 4), state.x.dtype)
+    fault, left = (jax.ShapeDtypeStruct(shape, np.int32) for shape in (size, _batches(state)))
+    return state.F, state.history, fault, left, momentum
 
 
 def _batches(state: State) -> tuple[int, int]:
     """A thread takes eight particles."""
     return state.x.shape[0], -(-state.x.shape[1] // 8)
-
-
-def _scatter(launch: Any, layout: _Layout, state: State, field: Any, fault: Any, batches: Any, out: Any):
-    inputs = [*layout.at, state.x, fault, field, batches]
-    launch(kernels(state.x.dtype, "particles.mpm").scatter, dim=batches.shape, inputs=inputs, outputs=[out])
-
-
-def _scattered(layout: _Layout, state: State, *_: Any) -> Any:
-    return jax.ShapeDtypeStruct((state.x.shape[0], math.prod(layout.nodes), 4), state.x.dtype)
 
 
 def _gather(
@@ -176,7 +169,6 @@ def _gather(
     setting: _Setting,
     state: State,
     fault: Any,
-    batches: Any,
     colliders: tuple[Collider, ...],
     momentum: Any,
     *outs: Any,
@@ -199,8 +191,9 @@ def _gather(
         inputs = [*layout.at, shape_number(c.shape), contact_number(c.contact), c.count]
         inputs += [c.pos, c.quat, c.size, c.velocity, c.spin, c.friction, c.samples, before]
         launch(kernels(dtype, "particles.collider").collide, dim=cells, inputs=inputs, outputs=[velocity])
-    inputs = [*layout.at, setting.timestep, state.x, state.v, state.C, fault, velocity, batches]
-    launch(kernels(dtype, "particles.mpm").gather, dim=batches.shape, inputs=inputs, outputs=list(outs))
+    dim = _batches(state)
+    inputs = [*layout.at, dim[1], setting.timestep, state.x, state.v, state.C, fault, velocity]
+    launch(kernels(dtype, "particles.mpm").gather, dim=dim, inputs=inputs, outputs=list(outs))
 
 
 def _gathered(layout: _Layout, setting: _Setting, state: State, fault: Any, *_: Any) -> tuple[Any, ...]:
@@ -220,12 +213,10 @@ def _step(
     x_out, v_out, rate_out, gradient_out, history_out, fault_out = outs
     t = kernels(state.x.dtype, "_precision")
     size = state.x.shape[:2]
-    field = launch.scratch(size, t.mat44)
-    marks = launch.scratch(size, t.integer), launch.scratch(_batches(state), t.integer)
+    fault, left = launch.scratch(size, t.integer), launch.scratch(_batches(state), t.integer)
     momentum = launch.scratch((size[0], math.prod(layout.nodes)), t.vec4, zeroed=True)
-    _deform(launch, layout, setting, state, force, actuation, gradient_out, history_out, field, *marks)
-    _scatter(launch, layout, state, field, *marks, momentum)
-    _gather(launch, layout, setting, state, *marks, colliders, momentum, x_out, v_out, rate_out, fault_out)
+    _scatter(launch, layout, setting, state, force, actuation, gradient_out, history_out, fault, left, momentum)
+    _gather(launch, layout, setting, state, fault, colliders, momentum, x_out, v_out, rate_out, fault_out)
 
 
 def _stepped(layout: _Layout, setting: _Setting, state: State, *_: Any) -> tuple[Any, ...]:
@@ -234,8 +225,7 @@ def _stepped(layout: _Layout, setting: _Setting, state: State, *_: Any) -> tuple
 
 
 _whole = warp_op(_step, _stepped, zeroed=False, name="mpm.step")
-_deformation = warp_op(_deform, _deformed, zeroed=False, name="mpm.step: deform")
-_scattering = warp_op(_scatter, _scattered, name="mpm.step: scatter")
+_scattering = warp_op(_scatter, _scattered, zeroed=(4,), name="mpm.step: scatter")
 _gathering = warp_op(_gather, _gathered, zeroed=False, name="mpm.step: gather")
 
 
@@ -381,9 +371,8 @@ def _advance_in_parts(
     """
     n = state.x.shape[1]
     state, force, actuation = jax.tree.map(lambda a: _cut(a, n, parts), (state, force, actuation))
-    gradient, history, field, *marks = _deformation(layout, setting, state, force, actuation)
-    momentum = _scattering(layout, state, field, *marks).sum(0, keepdims=True)
-    x, v, rate, fault = _gathering(layout, setting, state, *marks, colliders, momentum)
+    gradient, history, fault, _, momentum = _scattering(layout, setting, state, force, actuation)
+    x, v, rate, fault = _gathering(layout, setting, state, fault, colliders, momentum.sum(0, keepdims=True))
     state = state.replace(x=x, v=v, C=rate, F=gradient, history=history)
     return jax.tree.map(lambda a: a.reshape(1, n, *a.shape[2:]), (state, fault))
 

@@ -3,11 +3,13 @@
 import warp as wp
 
 from .._precision import mat33, real, vec3, vec4
-from .stencil import COLLECT, MOMENTS, PARTICLES, PLACE, ROWS, SPREAD, TYPES
+from .stencil import BATCH, COLLECT, MOMENTS, PARTICLES, PLACE, ROW, ROWS, SPREAD, TYPES
 
 
 @wp.func_native(
-    TYPES
+    BATCH
+    + ROW
+    + TYPES
     + """
     const number h = *row(timestep, 0);
 """
@@ -67,7 +69,9 @@ def collect_batch(
 
 
 @wp.func_native(
-    TYPES
+    BATCH
+    + ROW
+    + TYPES
     + """
     const number h = *row(timestep, 0), scale = number(4) / dx;
     number h_bar = none;

@@ -9,9 +9,9 @@ those that the batch before has done are skipped.
 
 import warp as wp
 
-from .._precision import mat33, mat44, real, vec3
+from .._precision import mat33, real, vec3, vec4
 from ..vectors import EIGHT
-from .stencil import BATCH
+from .stencil import BATCH, MOMENTS, PARTICLES, PLACE, ROW, ROWS, SPREAD, TYPES
 
 _LANES = (
     """{
@@ -127,6 +127,8 @@ _TRIAL = """
     const mat cof = cofactor(f);
     const lanes j = first_row(f, cof), volumes = scalars_of(volume)->v, mass = density * volumes;
     const lanes per_stress = (number(4) * h / (dx * dx)) * volumes;
+    lanes velocities[3], pushes[3];
+    get_points(v, 1, velocities), get_points(force, each_force, pushes);
 """
 
 _STRESS = """
@@ -136,6 +138,33 @@ _STRESS = """
     for (int i = 0; i < 9; ++i) tau.e[i] = two * mu * tau.e[i];
     for (int i = 0; i < 9; i += 4) tau.e[i] += lam * j * (j - one);
 """
+
+
+_FIELDS = (
+    """
+    lanes fields[16] = {none, none, none, mass};
+    for (int k = 0; k < dim; ++k) {
+        fields[k] = mass * velocities[k] + h * pushes[k];
+        for (int i = 0; i < dim; ++i)
+            fields[4 * k + 4 + i] = dx * (mass * c.e[3 * i + k] - per_stress * tau.e[3 * i + k]);
+    }
+    flip(fields), flip(fields + 8);
+    {
+        const int count = 8, stride = 1;
+"""
+    + ROW
+    + TYPES
+    + PARTICLES
+    + """
+            if (!good[k]) continue;
+"""
+    + PLACE
+    + """
+            const four rows[4] = {fields[k].lo, fields[k].hi, fields[8 + k].lo, fields[8 + k].hi};
+"""
+    + ROWS
+)
+"""What each of them spreads, one after another."""
 
 
 @wp.func_native(
@@ -154,13 +183,12 @@ _STRESS = """
     + _TRIAL
     + """
     const number huge = number(1e20);
-    lanes size = none, push = none, places[3], u[3], pushes[3];
-    get_points(x, 1, places), get_points(v, 1, u), get_points(force, each_force, pushes);
+    lanes size = none, push = none, places[3];
+    get_points(x, 1, places);
     for (int a = 0; a < dim; ++a) {
         const lanes y = (places[a] - lower[a]) / dx + number(1.5);
         good = good & (y >= lanes(one)) & (y < lanes(number(nodes[a]) - two));
-        size += places[a] * places[a] + u[a] * u[a], push += pushes[a] * pushes[a];
-        u[a] = mass * u[a] + h * pushes[a];
+        size += places[a] * places[a] + velocities[a] * velocities[a], push += pushes[a] * pushes[a];
     }
     const lanes q = scalars_of(history)->v;
     size += dot(c, c) + dot(f0, f0) + q * q;
@@ -169,13 +197,8 @@ _STRESS = """
 """
     + _STRESS
     + """
-    lanes rows[16] = {u[0], u[1], u[2], mass};
-    for (int k = 0; k < dim; ++k)
-        for (int i = 0; i < dim; ++i)
-            rows[4 * k + 4 + i] = dx * (mass * c.e[3 * i + k] - per_stress * tau.e[3 * i + k]);
     const lanes f_8 = f.e[8];
-    flip(rows), flip(rows + 8), flip(f.e);
-    packed* const fields = (packed*)(numbers(field_out) + 16 * first);
+    flip(f.e);
     number* const gradients = numbers(gradient_out) + 9 * first;
     number* const histories = numbers(history_out) + first;
     int* const faults = (int*)((char*)fault_out.data + world * fault_out.strides[0]) + first;
@@ -185,9 +208,17 @@ _STRESS = """
             left |= 1 << (k - skipped);
             continue;
         }
-        fields[2 * k].v = rows[k], fields[2 * k + 1].v = rows[8 + k];
         ((packed*)(gradients + 9 * k))->v = f.e[k];
         gradients[9 * k + 8] = f_8[k], histories[k] = q[k], faults[k] = 0;
+    }
+"""
+    + _FIELDS
+    + """
+            four* const to = (four*)row(grid_out, first_node);
+"""
+    + SPREAD
+    + """
+        }
     }
     return left;
 }
@@ -217,9 +248,9 @@ def deform_lanes(
     actuated: int,
     gradient_out: wp.array2d(dtype=mat33),
     history_out: wp.array2d(dtype=real),
-    field_out: wp.array2d(dtype=mat44),
     fault_out: wp.array2d(dtype=int),
     left_out: wp.array2d(dtype=int),
+    grid_out: wp.array2d(dtype=vec4),
 ) -> int:
     """Which of eight particles, as bits, are left to the general code; the others are done."""
 
@@ -241,14 +272,26 @@ def deform_lanes(
 """
     + _STRESS
     + """
-    lanes rows[16];
-    const packed* const fields = (const packed*)(numbers(field_out_bar) + 16 * first);
-    for (int k = 0; k < 8; ++k) rows[k] = fields[2 * k].v, rows[8 + k] = fields[2 * k + 1].v;
-    flip(rows), flip(rows + 8);
+    lanes bars[16] = {};
+"""
+    + _FIELDS
+    + """
+            const four* const from = (const four*)row(grid_out_bar, first_node);
+"""
+    + MOMENTS
+    + """
+            bars[k] = pair(total, moment_1), bars[8 + k] = pair(moment_2, moment_3);
+            if (!x_bar.data) continue;
+            number* const turned = row(x_bar, p);
+            turned[0] += slope[0] / dx, turned[1] += slope[1] / dx;
+            if (!flat) turned[2] += slope[2] / dx;
+        }
+    }
+    flip(bars), flip(bars + 8);
     mat slope_bar, tau_bar, f_bar;
     for (int i = 0; i < 3; ++i)
         for (int k = 0; k < 3; ++k)
-            slope_bar.e[3 * i + k] = i < dim && k < dim ? dx * rows[4 * k + 4 + i] : none;
+            slope_bar.e[3 * i + k] = i < dim && k < dim ? dx * bars[4 * k + 4 + i] : none;
     for (int i = 0; i < 9; ++i) tau_bar.e[i] = -per_stress * slope_bar.e[i];
     const lanes per_stress_bar = -dot(tau, slope_bar), trace = tau_bar.e[0] + tau_bar.e[4] + tau_bar.e[8];
 
@@ -316,13 +359,12 @@ def deform_lanes(
         number* const to = numbers(a) + 9 * first;
         for (int k = 0; k < 8; ++k) add((packed*)(to + 9 * k), m.e[k]), to[9 * k + 8] += m.e[8][k];
     };
-    lanes velocities[3], pushes[3], by_velocity[3] = {none, none, none}, by_push[3] = {none, none, none};
-    get_points(v, 1, velocities), get_points(force, each_force, pushes);
-    lanes mass_bar = rows[3] + dot(c, slope_bar);
+    lanes by_velocity[3] = {none, none, none}, by_push[3] = {none, none, none};
+    lanes mass_bar = bars[3] + dot(c, slope_bar);
     lanes h_bar = dot(f_bar, cf) + per_stress_bar * (number(4) / (dx * dx)) * volumes;
     for (int a = 0; a < dim; ++a) {
-        mass_bar += velocities[a] * rows[a], h_bar += pushes[a] * rows[a];
-        by_velocity[a] = mass * rows[a], by_push[a] = h * rows[a];
+        mass_bar += velocities[a] * bars[a], h_bar += pushes[a] * bars[a];
+        by_velocity[a] = mass * bars[a], by_push[a] = h * bars[a];
     }
     add_points(v_bar, 1, by_velocity), add_points(force_bar, each_force, by_push);
     mat by_rate = times(f_bar, turned(f0)), by_gradient = times(turned(c), f_bar);
@@ -355,6 +397,7 @@ def pull_lanes(
     batch: int,
     corotated: int,
     half_the_digits: real,
+    lower: vec3,
     dx: real,
     nodes: wp.vec3i,
     kind: wp.array(dtype=int),
@@ -365,15 +408,18 @@ def pull_lanes(
     material: wp.array2d(dtype=int),
     rate: wp.array2d(dtype=mat33),
     gradient: wp.array2d(dtype=mat33),
+    history: wp.array2d(dtype=real),
     volume: wp.array2d(dtype=real),
     force: wp.array3d(dtype=real),
     each_force: int,
+    actuated: int,
     left_out: wp.array2d(dtype=int),
     gradient_out_bar: wp.array2d(dtype=mat33),
     history_out_bar: wp.array2d(dtype=real),
-    field_out_bar: wp.array2d(dtype=mat44),
+    grid_out_bar: wp.array2d(dtype=vec4),
     table_bar: wp.array3d(dtype=real),
     timestep_bar: wp.array(dtype=real),
+    x_bar: wp.array3d(dtype=real),
     v_bar: wp.array3d(dtype=real),
     rate_bar: wp.array2d(dtype=mat33),
     gradient_bar: wp.array2d(dtype=mat33),

@@ -2,9 +2,10 @@
 
 import warp as wp
 
-from .._precision import mat33, mat44, real, vec3, vec4
+from .._precision import mat33, real, vec3, vec4
 from .collect import collect
-from .spread import spread
+from .deform import deform_one, together
+from .lanes import member
 
 COURANT = wp.constant(64)
 """A particle moved farther than a cell in one step."""
@@ -16,21 +17,92 @@ def scatter(
     lower: vec3,
     dx: real,
     nodes: wp.vec3i,
+    lanes: int,
+    kind: wp.array(dtype=int),
+    table: wp.array3d(dtype=real),
+    timestep: wp.array(dtype=real),
     # State in:
     x: wp.array3d(dtype=real),
+    v: wp.array3d(dtype=real),
+    material: wp.array2d(dtype=int),
+    rate: wp.array2d(dtype=mat33),
+    gradient: wp.array2d(dtype=mat33),
+    history: wp.array2d(dtype=real),
+    volume: wp.array2d(dtype=real),
     # In:
-    fault: wp.array2d(dtype=int),
-    field: wp.array2d(dtype=mat44),
-    batches: wp.array2d(dtype=int),
+    force: wp.array3d(dtype=real),
+    each_force: int,
+    actuation: wp.array2d(dtype=mat33),
+    each_actuation: int,
+    actuated: int,
     # Out:
+    gradient_out: wp.array2d(dtype=mat33),
+    history_out: wp.array2d(dtype=real),
+    fault_out: wp.array2d(dtype=int),
+    left_out: wp.array2d(dtype=int),
     grid_out: wp.array2d(dtype=vec4),
 ):
-    """Momentum and mass of the nodes: what the particles of a batch spread, added to what others have.
+    """F and history after the step's deformation, and what the nodes get, added to what others have spread.
 
-    ``batches`` has the extent of the launch, here and below.
+    m_i = sum(w m), (m v)_i = sum(w (m v + h f + (m C - 4 h V / dx^2 tau) (x_i - x))); actuation adds F S F^T to tau,
+    with S in the material's own axes.
     """
     world, batch = wp.tid()
-    spread(world, batch, lower, dx, nodes, x, fault, field, grid_out)
+    left = together(
+        world,
+        batch,
+        lower,
+        dx,
+        nodes,
+        kind,
+        table,
+        timestep,
+        x,
+        v,
+        material,
+        rate,
+        gradient,
+        history,
+        volume,
+        force,
+        each_force,
+        actuated,
+        gradient_out,
+        history_out,
+        fault_out,
+        left_out,
+        grid_out,
+    )
+    if left != 0:
+        for k in range(wp.min(8, x.shape[1])):
+            p = member(batch, k, x, world)
+            if p >= 0 and (left >> k) % 2 == 1:
+                deform_one(
+                    world,
+                    p,
+                    lower,
+                    dx,
+                    nodes,
+                    kind,
+                    table,
+                    timestep,
+                    x,
+                    v,
+                    material,
+                    rate,
+                    gradient,
+                    history,
+                    volume,
+                    force,
+                    each_force,
+                    actuation,
+                    each_actuation,
+                    actuated,
+                    gradient_out,
+                    history_out,
+                    fault_out,
+                    grid_out,
+                )
 
 
 @wp.kernel
@@ -39,6 +111,7 @@ def gather(
     lower: vec3,
     dx: real,
     nodes: wp.vec3i,
+    lanes: int,
     timestep: wp.array(dtype=real),
     # State in:
     x: wp.array3d(dtype=real),
@@ -47,7 +120,6 @@ def gather(
     # In:
     fault: wp.array2d(dtype=int),
     grid: wp.array2d(dtype=vec4),
-    batches: wp.array2d(dtype=int),
     # Out:
     x_out: wp.array3d(dtype=real),
     v_out: wp.array3d(dtype=real),

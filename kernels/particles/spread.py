@@ -1,107 +1,105 @@
-"""From particles to nodes: what a batch of particles spreads, and its adjoint by hand."""
+"""From a particle to nodes: what it spreads, and the adjoint by hand."""
 
 import warp as wp
 
 from .._precision import mat33, mat44, real, vec3, vec4
-from .stencil import MOMENTS, PARTICLES, PLACE, ROWS, SPREAD, TYPES
+from .stencil import ALONE, MOMENTS, PLACE, ROW, ROWS, SPREAD, TYPES
+
+_FIELD = """
+        locate(0);
+        four rows[4];
+        for (int i = 0; i < 4; ++i)
+            rows[i] = make(field.data[i][0], field.data[i][1], field.data[i][2], field.data[i][3]);
+"""
 
 
 @wp.func_native(
-    TYPES
-    + PARTICLES
-    + """
-        if (*row(fault, p)) continue;
-"""
+    ALONE
+    + ROW
+    + TYPES
+    + _FIELD
     + PLACE
     + """
-        const four* const rows = (const four*)row(field, p);
         four* const to = (four*)row(grid_out, first_node);
 """
     + ROWS
     + SPREAD
-    + "    }\n"
 )
-def spread_batch(
+def spread_one(
     world: int,
-    batch: int,
+    p: int,
     lower: vec3,
     dx: real,
     nodes: wp.vec3i,
     x: wp.array3d(dtype=real),
-    fault: wp.array2d(dtype=int),
-    field: wp.array2d(dtype=mat44),
+    field: mat44,
     grid_out: wp.array2d(dtype=vec4),
 ):
-    """Add w times the affine field of rows q to every node of the stencil, of eight particles."""
+    """Add w times the affine field of rows q to every node of the stencil."""
 
 
 @wp.func_native(
-    TYPES
-    + PARTICLES
-    + """
-        if (*row(fault, p)) continue;
-"""
+    ALONE
+    + ROW
+    + TYPES
+    + _FIELD
     + PLACE
     + """
-        const four* const rows = (const four*)row(field, p);
         const four* const from = (const four*)row(grid_out_bar, first_node);
 """
     + ROWS
     + MOMENTS
     + """
-        if (field_bar.data) {
-            four* const to = (four*)row(field_bar, p);
-            to[0] += total, to[1] += moment_1, to[2] += moment_2, to[3] += moment_3;
+        if (x_bar.data) {
+            number* const turned = row(x_bar, p);
+            turned[0] += slope[0] / dx, turned[1] += slope[1] / dx;
+            if (!flat) turned[2] += slope[2] / dx;
         }
-        if (!x_bar.data) continue;
-        number* const turned = row(x_bar, p);
-        turned[0] += slope[0] / dx, turned[1] += slope[1] / dx;
-        if (!flat) turned[2] += slope[2] / dx;
-    }
+        const four moments[4] = {total, moment_1, moment_2, moment_3};
+        auto found = field;
+        for (int i = 0; i < 4; ++i)
+            for (int j = 0; j < 4; ++j) found.data[i][j] = moments[i][j];
+        return found;
 """
 )
 def pull_spread(
     world: int,
-    batch: int,
+    p: int,
     lower: vec3,
     dx: real,
     nodes: wp.vec3i,
     x: wp.array3d(dtype=real),
-    fault: wp.array2d(dtype=int),
-    field: wp.array2d(dtype=mat44),
+    field: mat44,
     grid_out_bar: wp.array2d(dtype=vec4),
     x_bar: wp.array3d(dtype=real),
-    field_bar: wp.array2d(dtype=mat44),
-):
+) -> mat44:
     """What is spread is collected; moving the particle turns the weights, and shifts the field."""
 
 
 @wp.func
 def spread(
     world: int,
-    batch: int,
+    p: int,
     lower: vec3,
     dx: real,
     nodes: wp.vec3i,
     x: wp.array3d(dtype=real),
-    fault: wp.array2d(dtype=int),
-    field: wp.array2d(dtype=mat44),
+    field: mat44,
     grid_out: wp.array2d(dtype=vec4),
 ):
-    """Add what a batch of particles spreads to the nodes."""
-    spread_batch(world, batch, lower, dx, nodes, x, fault, field, grid_out)
+    """Add what a particle spreads to the nodes."""
+    spread_one(world, p, lower, dx, nodes, x, field, grid_out)
 
 
 @wp.func_replay(spread)
 def no_replay_of_spread(
     world: int,
-    batch: int,
+    p: int,
     lower: vec3,
     dx: real,
     nodes: wp.vec3i,
     x: wp.array3d(dtype=real),
-    fault: wp.array2d(dtype=int),
-    field: wp.array2d(dtype=mat44),
+    field: mat44,
     grid_out: wp.array2d(dtype=vec4),
 ):
     """A backward pass has no use for the sums."""
@@ -110,17 +108,16 @@ def no_replay_of_spread(
 @wp.func_grad(spread)
 def adj_spread(
     world: int,
-    batch: int,
+    p: int,
     lower: vec3,
     dx: real,
     nodes: wp.vec3i,
     x: wp.array3d(dtype=real),
-    fault: wp.array2d(dtype=int),
-    field: wp.array2d(dtype=mat44),
+    field: mat44,
     grid_out: wp.array2d(dtype=vec4),
 ):
     """By hand, in one pass."""
-    pull_spread(world, batch, lower, dx, nodes, x, fault, field, wp.adjoint[grid_out], wp.adjoint[x], wp.adjoint[field])
+    wp.adjoint[field] += pull_spread(world, p, lower, dx, nodes, x, field, wp.adjoint[grid_out], wp.adjoint[x])
 
 
 @wp.func

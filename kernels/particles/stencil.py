@@ -23,15 +23,25 @@ BATCH = """
     const int first = 8 * batch, stride = 1;
 #endif
     const int count = first + 7 * stride < n ? 8 : (n - first + stride - 1) / stride;
+"""
+"""Which particles are a thread's: ``count`` of them from ``first`` on."""
+
+ALONE = """
+#ifndef __CUDACC__
+#pragma clang fp contract(fast)
+#endif
+    const int first = p, stride = 1, count = 1, k = 0;
+"""
+"""One particle, ``p``."""
+
+ROW = """
     auto row = [&](auto& a, int p) {
         return (decltype(a.data))((char*)a.data + world * a.strides[0] + p * a.strides[1]);
     };
 """
-"""Which particles are a thread's: ``count`` of them from ``first`` on; and where an array keeps a particle's."""
+"""Where an array keeps a particle's, or a node's."""
 
-TYPES = (
-    BATCH
-    + """
+TYPES = """
     typedef decltype(dx + dx) number;
 #ifdef __CUDACC__
     typedef wp::vec_t<4, number> four;
@@ -105,7 +115,6 @@ TYPES = (
     };
     auto of = [&](auto& v, int k) { return ((const decltype(one + one)*)&v)[k % wide]; };
 """
-)
 """Two nodes beside each other are eight numbers."""
 
 PLACE = """
