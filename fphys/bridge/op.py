@@ -1,6 +1,7 @@
 """Warp launches as a JAX operation that survives ``jit``, ``grad``, ``vmap``, ``scan`` and ``checkpoint``."""
 
 import functools
+import operator
 import traceback
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
@@ -262,9 +263,7 @@ class WarpOp:
         def backward(*xs: jax.Array) -> tuple[jax.Array, ...]:
             grads = _call(self.name, *self.backward_plan(tree, used, select, _avals(xs[:n])), xs)
             shapes = [x.shape for x, s in zip(xs[:n], select, strict=True) if s]
-            return tuple(
-                g if g.shape == s else g.sum(axis=0, keepdims=True) for g, s in zip(grads, shapes, strict=True)
-            )
+            return tuple(g if g.shape == s else sum_rows(g) for g, s in zip(grads, shapes, strict=True))
 
         @backward.def_vmap
         def _(size: int, mapped: Sequence[bool], *xs: jax.Array) -> Any:
@@ -278,6 +277,13 @@ class WarpOp:
             return grads, (True,) * len(grads)
 
         return backward
+
+
+def sum_rows(a: jax.Array) -> jax.Array:
+    """The sum over axis 0, which is kept; a few rows are added whole, for a processor's reductions go by the number."""
+    if a.shape[0] > 32:
+        return a.sum(axis=0, keepdims=True)
+    return functools.reduce(operator.add, jnp.split(a, a.shape[0]))
 
 
 def _flat(x: jax.Array) -> tuple[jax.Array, jax.Array]:

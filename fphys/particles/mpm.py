@@ -16,7 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from .. import units
-from ..bridge import kernels, num_parts, reverse_only, warp_op
+from ..bridge import kernels, num_parts, reverse_only, sum_rows, warp_op
 from ..errors import StateError
 from ..tree import Tree, pytree, static
 from . import materials
@@ -372,7 +372,7 @@ def _advance_in_parts(
     n = state.x.shape[1]
     state, force, actuation = jax.tree.map(lambda a: _cut(a, n, parts), (state, force, actuation))
     gradient, history, fault, _, momentum = _scattering(layout, setting, state, force, actuation)
-    x, v, rate, fault = _gathering(layout, setting, state, fault, colliders, momentum.sum(0, keepdims=True))
+    x, v, rate, fault = _gathering(layout, setting, state, fault, colliders, sum_rows(momentum))
     state = state.replace(x=x, v=v, C=rate, F=gradient, history=history)
     return jax.tree.map(lambda a: a.reshape(1, n, *a.shape[2:]), (state, fault))
 
