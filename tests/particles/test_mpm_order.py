@@ -44,15 +44,16 @@ def spread(order: np.ndarray) -> tuple[Any, Any]:
     """
     rng = np.random.default_rng(3)
     place = rng.integers(16, 40, (len(order), 3)) / 8
-    value = rng.normal(size=(len(order), 4)).astype(np.float32).astype(float) * 2.0 ** rng.integers(-12, 12, (1, 4))
-    place, value = place[order], value[order]
+    mass = 2.0 ** rng.integers(-12, 12, (len(order), 1))
+    value = mass * np.append(rng.normal(size=(len(order), 3)).astype(np.float32).astype(float), np.ones_like(mass), 1)
+    place, mass, value = place[order], mass[order], value[order]
     params, state = scene("corotated", 3, n=len(order))
-    state = state.replace(x=jnp.asarray((place - 1.5) * params.cell)[None], status=None)
+    rest = jnp.broadcast_to(jnp.eye(3), state.F.shape)
+    state = state.replace(F=rest, C=0.0 * rest, volume=jnp.asarray(mass.T), status=None)
+    state = state.replace(x=jnp.asarray((place - 1.5) * params.cell)[None], v=jnp.asarray(value[:, :3] / mass)[None])
     layout = mpm._Layout((0,), params.walls.kinds(3), params.cell, params.shape, (0.0, 0.0, 0.0), False)
-    field = np.zeros((1, len(order), 4, 4))
-    field[0, :, 0] = value
-    none = [np.zeros(shape, np.int32) for shape in ((1, len(order)), mpm._batches(state))]
-    ours = mpm._scattering(layout, state, jnp.asarray(field), *none)[0]
+    setting = mpm._setting(params.replace(material=mpm.Corotated(1.0, 0.0, 0.0)), jnp.float64)  # without stress
+    ours = mpm._scattering(layout, setting, state, jnp.zeros((1, 1, 3)), jnp.zeros((1, 1, 3, 3)))[-1][0]
     grid = wp.zeros(len(ours), dtype=wp.vec4d, device="cpu")
     given = [wp.array(place, dtype=wp.vec3d, device="cpu"), wp.array(value, dtype=wp.vec4d, device="cpu")]
     wp.launch(spread_plainly, dim=len(order), inputs=[*given, wp.vec3i(*layout.nodes)], outputs=[grid], device="cpu")
