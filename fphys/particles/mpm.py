@@ -298,7 +298,7 @@ def step(
 
     A world of 8,192 particles and more is cut into as many parts as there are threads; the order of its sums, and so
     their rounding, depends on how many. With ``params.parts`` given the state is bitwise the same on any machine of one
-    kind, however many threads it has; 1 is the sum in the particles' own order.
+    kind, however many threads it has; 1 is the sum in the particles' own order, eight by eight.
 
     Returns:
         The next state. A particle that is not finite or lies more than half a cell outside the domain stays as it
