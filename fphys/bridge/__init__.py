@@ -1,7 +1,7 @@
 """Bridges: Warp launches as JAX operations (only this room imports Warp); arrays and gradients across to others."""
 
 from . import dlpack, flags, genesis, torch
-from .op import WarpOp, reverse_only, sum_rows, warp_op
+from .op import WarpOp, reverse_only, warp_op
 from .precision import kernels
 from .profile import stage_times
 from .workers import num_parts
@@ -15,7 +15,6 @@ __all__ = [
     "num_parts",
     "reverse_only",
     "stage_times",
-    "sum_rows",
     "torch",
     "warp_op",
 ]

@@ -280,7 +280,10 @@ class WarpOp:
 
 
 def sum_rows(a: jax.Array) -> jax.Array:
-    """The sum over axis 0, which is kept; a few rows are added whole, for a processor's reductions go by the number."""
+    """The sum of an array of shape (rows, ...) over its first axis, which is kept: (1, ...). Gradients flow to it.
+
+    A few rows are added as wholes, for XLA's reduction along the first axis goes by the number on a processor.
+    """
     if a.shape[0] > 32:
         return a.sum(axis=0, keepdims=True)
     return functools.reduce(operator.add, jnp.split(a, a.shape[0]))

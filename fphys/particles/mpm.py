@@ -16,7 +16,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from .. import units
-from ..bridge import kernels, num_parts, reverse_only, sum_rows, warp_op
+from ..bridge import kernels, num_parts, reverse_only, warp_op
+from ..bridge.op import sum_rows
 from ..errors import StateError
 from ..tree import Tree, pytree, static
 from . import materials

@@ -146,6 +146,17 @@ def test_gradients_where_singular_values_meet(name: str, gap: float):
         check_grads(operation(name), (matrices(gap, centre),), tol=1e-7, directions=6, steps=(1e-4, 1e-5, 1e-6))
 
 
+@pytest.mark.parametrize("size", [0.0, 1e-6, 0.03, 0.049, 0.06])
+@pytest.mark.parametrize("name", ["half_log", "exponential"])
+def test_gradients_of_small_strains(name: str, size: float):
+    """Of the series up to 0.05, of the eigenvalues beyond."""
+    e = np.random.default_rng(3).normal(size=(6, 3, 3))
+    e = (e + e.transpose(0, 2, 1)) / 2
+    e *= size / np.linalg.norm(e, axis=(1, 2), keepdims=True)
+    f = e + np.eye(3) if name == "half_log" else e
+    check_grads(operation(name), (f[None],), tol=1e-7, directions=6, steps=(1e-4, 1e-5, 1e-6))
+
+
 def test_the_rotation_of_an_inverted_matrix():
     f = np.stack([m @ np.diag([1.0, 1.2, -0.7]) for m in matrices(0.3)[0]])[None]
     r = np.asarray(operation("polar")(f)[0])
