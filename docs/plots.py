@@ -105,7 +105,7 @@ def solid() -> Any:
 def fluid() -> Any:
     """A dam that breaks, beside the experiment, and flow between plates, beside its series."""
     figure, (left, right) = panels()
-    front, _ = fluids.dam_break(40, sph.WALL, 2.3, **fluids.ROUGH)
+    front, *_ = fluids.dam_break(40, sph.WALL, 2.3, **fluids.ROUGH)
     points = np.array(fluids.KOSHIZUKA_OKA)
     left.plot(*points.T, "o", color=ORANGE, label="Koshizuka and Oka 1996")
     left.plot(points[:, 0], front, color=BLUE, label="SPH, 40 particles high")

@@ -68,10 +68,12 @@ ROUGH = {"viscosity": 5.0, "artificial": 0.02}
 
 def dam_break(
     number: int, bed: int, seconds: float, gate: float = 0.0, drag: float = 0.0, **friction: float
-) -> tuple[np.ndarray, np.ndarray]:
-    """Front over L and height over 2 L at the times of the experiments; ``number`` particles along the height.
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Front over L, height and depth over 2 L at the times of the experiments; ``number`` particles along the height.
 
-    A ``gate`` is drawn up at this speed over sqrt(g L); the lowest row bears ``drag`` rho u^2 / 2, as on a rough bed.
+    The height is where the highest particle at the wall ends, the depth what the mass there amounts to, weighted from
+    one to nothing at 0.4 L. A ``gate`` is drawn up at this speed over sqrt(g L); the lowest row bears ``drag``
+    rho u^2 / 2, as on a rough bed.
     """
     height, length = 2.0, 4.0 if seconds < 3 else 16.0
     dx, c = height / number, 10 * np.sqrt(2 * height)
@@ -87,7 +89,8 @@ def dam_break(
 
     def shape(s: sph.State) -> Any:
         water = s.x[0, : len(fluid)]
-        return water[:, 0].max(), jnp.where(water[:, 0] < 2 * dx, water[:, 1], 0).max()
+        highest = jnp.where(water[:, 0] < 2 * dx, water[:, 1], 0).max()
+        return water[:, 0].max(), highest, 2 * dx**2 / 0.4 * jnp.maximum(1 - water[:, 0] / 0.4, 0).sum()
 
     def friction_below(s: sph.State) -> Any:
         lowest = (s.x[..., 1] < dx) & (kind == sph.FLUID)[None]
@@ -95,10 +98,11 @@ def dam_break(
         return jnp.zeros_like(s.x).at[..., 0].set(jnp.where(lowest, pull, 0))
 
     state = sph.init(params, x, v, kind, weight)
-    _, (front, column) = march(params, state, seconds, shape, friction_below if drag else None)
+    _, (front, column, depth) = march(params, state, seconds, shape, friction_below if drag else None)
     t = params.timestep * np.arange(1, len(front) + 1)
     z = np.interp([point[0] for point in KOSHIZUKA_OKA], t * np.sqrt(2), front + dx / 2)
-    return z, np.interp([point[0] for point in MARTIN_MOYCE], t, column + dx / 2) / height
+    times = [point[0] for point in MARTIN_MOYCE]
+    return z, np.interp(times, t, column + dx / 2) / height, np.interp(times, t, depth) / height
 
 
 def test_dam_break(full: bool):
@@ -107,11 +111,11 @@ def test_dam_break(full: bool):
     It depends on the bed's friction, which was chosen: between slip walls, without it, it is up to a fifth too fast.
     The height with it is right up to the tenth point; then the layer is thin, and this viscosity holds it back.
     """
-    front, height = dam_break(40, sph.WALL, 2.3, **ROUGH)
+    front, height, _ = dam_break(40, sph.WALL, 2.3, **ROUGH)
     assert np.abs(front / [z for _, z in KOSHIZUKA_OKA] - 1).max() <= 0.1
     assert np.abs(height / [h for _, h in MARTIN_MOYCE] - 1)[:10].max() <= 0.1
     if full:
-        finer, _ = dam_break(80, sph.WALL, 2.3, **ROUGH)
+        finer, *_ = dam_break(80, sph.WALL, 2.3, **ROUGH)
         assert np.abs(finer / [z for _, z in KOSHIZUKA_OKA] - 1).max() <= 0.1
         assert np.abs(finer / front - 1).max() <= 0.03
 
@@ -121,16 +125,22 @@ def test_a_dam_behind_a_gate():
 
     The gate's speed and the bed's drag, which stands in the place of ROUGH's viscosity, were chosen among 48 sets.
     """
-    front, height = dam_break(40, sph.SLIP_WALL, 7.45, gate=6.0, drag=0.06, artificial=0.005)
+    front, height, _ = dam_break(40, sph.SLIP_WALL, 7.45, gate=6.0, drag=0.06, artificial=0.005)
     assert np.abs(front / [z for _, z in KOSHIZUKA_OKA] - 1).max() <= 0.1
     assert np.abs(height / [h for _, h in MARTIN_MOYCE] - 1)[:16].max() <= 0.1
 
 
 @pytest.mark.slow
 def test_a_column_without_friction_falls_as_it_was_measured():
-    """The height within 10 % at the first sixteen points; the last, which is given to 8 %, is 11 % too high."""
-    _, height = dam_break(40, sph.SLIP_WALL, 7.45, artificial=0.02)
-    assert np.abs(height / [h for _, h in MARTIN_MOYCE] - 1)[:16].max() <= 0.1
+    """The height within 10 % at the first sixteen points, at two resolutions.
+
+    The last is out of reach: the depth there, which does not depend on single particles, is a quarter above the
+    experiment's one digit at both, and friction, which holds water back, only adds to it.
+    """
+    for number in (40, 80):
+        _, height, depth = dam_break(number, sph.SLIP_WALL, 7.45, artificial=0.02)
+        assert np.abs(height / [h for _, h in MARTIN_MOYCE] - 1)[:16].max() <= 0.1
+        assert abs(depth[-1] / MARTIN_MOYCE[-1][1] - 1.25) <= 0.03
 
 
 @pytest.mark.slow
