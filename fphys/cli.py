@@ -178,6 +178,7 @@ def _run(name: str, arguments: list[str]) -> int:
     import tyro
 
     from . import experiments
+    from .bridge import interruptible
     from .config import use_device
     from .runs import Run
     from .train import keep_memory
@@ -189,7 +190,8 @@ def _run(name: str, arguments: list[str]) -> int:
     use_device(chosen.common.device)
     keep_memory()
     with Run(name, root=chosen.common.out, config=chosen.config) as record:
-        metrics = module.main(chosen.config, record)
+        with interruptible():
+            metrics = module.main(chosen.config, record)
         record.metrics(**metrics)
     if metrics.get("success") is False:
         print(f"{name} did not reach its goal: metrics.json says by how much", file=sys.stderr)

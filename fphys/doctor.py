@@ -5,7 +5,6 @@ import os
 import platform
 import time
 from collections.abc import Callable, Iterator
-from pathlib import Path
 
 from .errors import FphysError, install
 from .runs import versions
@@ -109,9 +108,11 @@ def _first_step() -> list[Row]:
 
 
 def _kernel_cache() -> list[Row]:
-    from .bridge.modules import cache_folder
+    from .bridge import cache
+    from .bridge.start import start_warp
 
-    folder = Path(cache_folder())
+    start_warp()
+    folder = cache.folder()
     files = [path for path in folder.rglob("*") if path.is_file()] if folder.is_dir() else []
     modules = sum(path.is_dir() for path in folder.iterdir()) if folder.is_dir() else 0
     size = sum(path.stat().st_size for path in files) / 2**20

@@ -61,6 +61,7 @@ def simulate(
     import jax
 
     import fphys
+    from fphys.bridge import interruptible
 
     if steps < 1 or worlds < 1:
         raise ModelError(f"{steps} steps of {worlds} worlds: both must be at least 1")
@@ -86,10 +87,11 @@ def simulate(
     jax.block_until_ready([advance(state, controls(0)), step(state, controls(0)) if steps % every else None])
     compiling = time.perf_counter() - begun
 
-    film, done, interrupted = [_first_world(state)], 0, False
+    film, done, interrupted, energy = [_first_world(state)], 0, False, _energy(model)
+    at_start = float(energy(start))
     begun = time.perf_counter()
     try:
-        with _bar(steps) as bar:
+        with _bar(steps) as bar, interruptible():
             while done < steps:
                 block = every if steps - done >= every else 1
                 state = jax.block_until_ready((advance if block == every else step)(state, controls(done // every)))
@@ -107,7 +109,7 @@ def simulate(
         simulated=done * timestep,
         seconds=seconds,
         compiling=compiling,
-        energy=(_energy(model, start), _energy(model, state)),
+        energy=(at_start, float(energy(state))),
         video=_film(model, film, out, camera, 1 / (every * timestep)) if out else None,
         interrupted=interrupted,
     )
@@ -160,11 +162,13 @@ def _controls(model: Any, worlds: int, kind: str, keyframe: str | None, seed: in
     return lambda k: constant
 
 
-def _energy(model: Any, state: Any) -> float:
-    """Total energy of world 0 [J]."""
+def _energy(model: Any) -> Any:
+    """Total energy of world 0 [J], as a function of the state."""
+    import jax
+
     import fphys
 
-    return sum(float(part[0]) for part in fphys.energy(model, state))
+    return jax.jit(lambda state: sum(part[0] for part in fphys.energy(model, state)))
 
 
 def _first_world(state: Any) -> Any:

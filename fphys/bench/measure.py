@@ -10,7 +10,7 @@ from typing import Any
 
 import jax
 
-from ..bridge import stage_times
+from ..bridge import interruptible, stage_times
 from .case import Case
 
 _LONG = 10.0  # seconds of a call beside which those of waiting for pages do not count
@@ -74,10 +74,12 @@ def measure(cases: Sequence[Case], worlds: int, effort: Effort, profile: str | N
     errors: dict[str, str] = {}
     for case in cases:
         try:
-            prepared[case.name] = prepare(case, worlds)
+            with interruptible():
+                prepared[case.name] = prepare(case, worlds)
         except Exception as error:
             errors[case.name] = f"{type(error).__name__}: {error}"
-    times, calls = _take_turns(prepared, effort)
+    with interruptible():
+        times, calls = _take_turns(prepared, effort)
     stages: dict[str, dict[str, float]] = {}
     if profile:
         for name, case in prepared.items():

@@ -1,6 +1,7 @@
 """Bridges: Warp launches as JAX operations (only this room imports Warp); arrays and gradients across to others."""
 
 from . import dlpack, flags, genesis, torch
+from .interrupts import interruptible
 from .op import WarpOp, reverse_only, warp_op
 from .precision import kernels
 from .profile import stage_times
@@ -11,6 +12,7 @@ __all__ = [
     "dlpack",
     "flags",
     "genesis",
+    "interruptible",
     "kernels",
     "num_parts",
     "reverse_only",

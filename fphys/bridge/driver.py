@@ -1,206 +1,144 @@
-"""The native driver: one call runs all launches of a program, outside Python.
+"""The native half of the bridge: the functions of ``native.h``, compiled by Warp, and what they share with Python.
 
-Python would spend a microsecond on every argument of every launch. Instead a *program*, a flat
-table of 64-bit words made once per set of shapes, says which pointers of the XLA call go where,
-what to clear, what to copy and which compiled kernels to run; a Warp kernel of one thread reads it.
-
-Layout, all counts and addresses being words::
-
-    blocks:  how often all that follows is done, each time for the next block of worlds
-    ticks:   where to add the processor's ticks of each call, or 0
-    patches: count, then (field address, place)
-    clears:  count, then (place, bytes)
-    copies:  count, then (to place, from place, bytes)
-    calls:   count, then (function, bounds, arguments, adjoint arguments or 0)
-
-A place is (buffer, byte offset, bytes from one block to the next). Buffers are numbered inputs first,
-then outputs; ``inputs`` and ``outputs`` are the addresses of XLA's arrays of ``XLA_FFI_Buffer*``, whose
-data pointer stands at byte 24. A *job* is the count of its programs and their addresses; a *queue* says how many of its
-jobs were begun, how many there are, and their addresses.
-
-Threads meet at a *mailbox*: state, queue, inputs, number of inputs, outputs, and the state before the queue came. Each
-watches it for a while before it goes to sleep, for to be woken takes longer than a small job.
+Python would spend a microsecond on every argument of every launch, and would run signal handlers in the middle of a
+call. So XLA, and the threads that help it, call native code only.
 """
 
 import ctypes
 import functools
-from collections.abc import Callable
-from typing import Any, NamedTuple
+from ctypes import POINTER, Structure, c_char, c_char_p, c_int64, c_uint64, c_void_p, py_object
+from pathlib import Path
+from typing import Any
 
 import warp as wp
 
 from . import modules
 
 ASLEEP, IDLE, POSTED, BUSY = 0, 1, 2, 3
-"""States of a mailbox: its thread waits to be woken, watches the mailbox, may come to work at a queue, works at it."""
-
-RUN = """
-    typedef unsigned long long word;
-    typedef void (*forward)(void*, void*);
-    typedef void (*backward)(void*, void*, void*);
-    auto do_job = [](const word* job, word inputs, word num_inputs, word outputs) {
-        for (word programs = *job++; programs > 0; --programs) {
-            const word* start = (const word*)*job++;
-            const word blocks = *start++;
-            word* const ticks = (word*)*start++;
-            for (word block = 0; block < blocks; ++block) {
-                const word* p = start;
-                auto at = [&](const word* place) -> char* {
-                    const word i = place[0];
-                    const char* buffer =
-                        i < num_inputs ? ((char* const*)inputs)[i] : ((char* const*)outputs)[i - num_inputs];
-                    return *(char* const*)(buffer + 24) + place[1] + block * place[2];
-                };
-                for (word n = *p++; n > 0; --n, p += 4)
-                    *(char**)p[0] = at(p + 1);
-                for (word n = *p++; n > 0; --n, p += 4)
-                    __builtin_memset(at(p), 0, p[3]);
-                for (word n = *p++; n > 0; --n, p += 7)
-                    __builtin_memcpy(at(p), at(p + 3), p[6]);
-                word* tick = ticks;
-                for (word n = *p++; n > 0; --n, p += 4) {
-                    if (tick) *tick -= __builtin_readcyclecounter();
-                    if (p[3]) ((backward)p[0])((void*)p[1], (void*)p[2], (void*)p[3]);
-                    else ((forward)p[0])((void*)p[1], (void*)p[2]);
-                    if (tick) *tick++ += __builtin_readcyclecounter();
-                }
-            }
-        }
-    };
-    auto run = [&](word* queue, word inputs, word num_inputs, word outputs) {
-        for (word i; (i = __atomic_fetch_add(queue, 1, __ATOMIC_RELAXED)) < queue[1];)
-            do_job((const word*)queue[2 + i], inputs, num_inputs, outputs);
-    };
-"""
-WATCH = f"""
-    enum : unsigned long long {{ ASLEEP = {ASLEEP}, IDLE = {IDLE}, POSTED = {POSTED}, BUSY = {BUSY} }};
-    auto* const box = (unsigned long long*)mailbox;
-    auto change = [&](unsigned long long from, unsigned long long to) {{
-        return __atomic_compare_exchange_n(box, &from, to, false, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE);
-    }};
-    auto watch = [&](unsigned long long state, bool until) {{
-        auto is = [&] {{ return __atomic_load_n(box, __ATOMIC_ACQUIRE) == state; }};
-        for (auto looks = patience; is() != until && looks > 0; --looks) {{
-#if defined(__x86_64__)
-            __builtin_ia32_pause();
-#endif
-        }}
-        return is() == until;
-    }};
-"""
-SERVE = """
-    for (;;) {
-        if (!watch(POSTED, true)) {
-            if (change(IDLE, ASLEEP)) return;
-        } else if (change(POSTED, BUSY)) {
-            run((word*)box[1], box[2], box[3], box[4]);
-            __atomic_store_n(box, IDLE, __ATOMIC_RELEASE);
-        }
-    }
-"""
+"""States of a mailbox: its thread waits to be woken, watches the mailbox, may come to work at a call, works at it."""
+PATIENCE = 8000
+"""Looks at a mailbox before a thread goes to sleep: some 200 microseconds, longer than XLA takes between two calls."""
 
 
-@wp.func_native(RUN + "    run((word*)queue, inputs, num_inputs, outputs);\n")
-def run_queue(queue: wp.uint64, inputs: wp.uint64, num_inputs: wp.uint64, outputs: wp.uint64):  # type: ignore[empty-body]
-    ...
-
-
-@wp.func_native(RUN + WATCH + SERVE)
-def serve_mailbox(mailbox: wp.uint64, patience: wp.uint64):  # type: ignore[empty-body]
-    ...
-
-
-@wp.func_native(WATCH + "    change(POSTED, IDLE) || watch(BUSY, false);\n")
-def watch_mailbox(mailbox: wp.uint64, patience: wp.uint64):  # type: ignore[empty-body]
-    ...
-
-
-@wp.func_native(f"""
-    auto* const box = (unsigned long long*)mailbox;
-    box[1] = queue, box[2] = inputs, box[3] = num_inputs, box[4] = outputs;
-    box[5] = __atomic_exchange_n(box, {POSTED}, __ATOMIC_ACQ_REL);
-""")
-def post_queue(mailbox: wp.uint64, queue: wp.uint64, inputs: wp.uint64, num_inputs: wp.uint64, outputs: wp.uint64): ...  # type: ignore[empty-body]
-
-
-@wp.func_native("    *(unsigned long long*)now = __builtin_readcyclecounter();\n")
-def read_ticks(now: wp.uint64):  # type: ignore[empty-body]
+@wp.func_native((Path(__file__).parent / "native.h").read_text(encoding="utf-8"))
+def start(address: wp.uint64):  # type: ignore[empty-body]
     ...
 
 
 @wp.kernel(enable_backward=False)
-def drive(queue: wp.uint64, inputs: wp.uint64, num_inputs: wp.uint64, outputs: wp.uint64):
-    """Run the jobs of a queue that nobody has begun, on the buffers of one XLA call."""
+def start_bridge(address: wp.uint64):
+    """Write the addresses of the native functions into a ``Bridge``, which they will use from here on."""
     wp.tid()
-    run_queue(queue, inputs, num_inputs, outputs)
+    start(address)
 
 
-@wp.kernel(enable_backward=False)
-def serve(mailbox: wp.uint64, patience: wp.uint64):
-    """Work at the queues posted in a mailbox, until none has come in ``patience`` looks: then it says ASLEEP."""
-    wp.tid()
-    serve_mailbox(mailbox, patience)
+class Call(Structure):
+    """One XLA call: the queue of its jobs, and XLA's buffers."""
+
+    _fields_ = (("queue", c_void_p), ("arguments", c_void_p), ("num_arguments", c_uint64), ("results", c_void_p))
 
 
-@wp.kernel(enable_backward=False)
-def post(mailbox: wp.uint64, queue: wp.uint64, inputs: wp.uint64, num_inputs: wp.uint64, outputs: wp.uint64):
-    """Post a queue in a mailbox, and in its last word in which state it was: a sleeper has to be woken."""
-    wp.tid()
-    post_queue(mailbox, queue, inputs, num_inputs, outputs)
+class Mailbox(Structure):
+    """Where a thread finds the call that it shall help with."""
+
+    _fields_ = (("state", c_uint64), ("call", Call), ("semaphore", c_char * 64))
 
 
-@wp.kernel(enable_backward=False)
-def watch(mailbox: wp.uint64, patience: wp.uint64):
-    """Take a queue back that nobody came for; otherwise look until its thread is done, at most ``patience`` times."""
-    wp.tid()
-    watch_mailbox(mailbox, patience)
+class Team(Structure):
+    """Threads that help one caller at a time."""
+
+    _fields_ = (("busy", c_uint64), ("size", c_uint64), ("members", POINTER(POINTER(Mailbox))))
 
 
-@wp.kernel(enable_backward=False)
-def tick(now: wp.uint64):
-    """Write the processor's tick."""
-    wp.tid()
-    read_ticks(now)
+class PlanEntry(Structure):
+    """A plan as the native code sees it: how many executables hold it, and what a call of it does."""
+
+    _fields_ = (("references", c_uint64), ("busy", c_uint64), ("queue", c_void_p), ("helpers", c_uint64))
 
 
-class Driver(NamedTuple):
-    """The kernels as functions of whole numbers. They release the GIL while they run."""
+class Slot(Structure):
+    """A plan and the number that names it; empty where there is no plan."""
 
-    drive: Callable[..., None]
-    serve: Callable[..., None]
-    post: Callable[..., None]
-    watch: Callable[..., None]
-    tick: Callable[..., None]
+    _fields_ = (("number", c_int64), ("plan", c_void_p))
+
+
+class TypeInfo(Structure):
+    """XLA_FFI_TypeInfo: how XLA deletes a state."""
+
+    _fields_ = (("size", c_uint64), ("extension", c_void_p), ("delete", c_void_p))
+
+
+_OUT = ("instantiate", "execute", "execute_cuda", "destroy", "run", "serve", "post", "recall", "ticks", "leave")
+_PYTHON = ("PyErr_SetInterrupt", "PyErr_CheckSignals", "PyObject_CallFunctionObjArgs", "Py_DecRef")
+_LIBRARY = ("sem_wait", "sem_post", "clock_gettime", "nanosleep", "read", "write")
+
+
+class Bridge(Structure):
+    """All that the native code knows; ``native.h`` says what each field is."""
+
+    _fields_ = (
+        *((name, c_void_p) for name in _OUT),
+        ("type", c_int64),
+        ("slots", POINTER(Slot)),
+        ("num_slots", c_uint64),
+        ("team", Team),
+        ("patience", c_uint64),
+        ("running", c_uint64),
+        ("closed", c_char_p),
+        ("reader", c_int64),
+        ("writer", c_int64),
+        ("previous", c_int64),
+        ("set_wakeup_fd", py_object),
+        ("before", py_object),
+        ("interruptible", c_uint64),
+        ("checked", c_uint64),
+        ("abandoned", c_uint64),
+        ("unknown", c_char_p),
+        ("interrupted", c_char_p),
+        ("failure", c_char_p),
+        ("prepare", c_void_p),
+        ("python", c_void_p),
+        *((name, c_void_p) for name in _PYTHON),
+        *((name, c_void_p) for name in _LIBRARY),
+    )
+
+
+class Driver:
+    """The native functions that Python calls itself. They release the GIL."""
+
+    def __init__(self, bridge: Bridge):
+        def function(name: str, *arguments: Any) -> Any:
+            return ctypes.CFUNCTYPE(None, *arguments)(getattr(bridge, name))
+
+        self.bridge = bridge
+        self.run = function("run", POINTER(Team), c_uint64, POINTER(Call))
+        self.serve = function("serve", POINTER(Mailbox))
+        self.post = function("post", POINTER(Mailbox), POINTER(Call))
+        self.recall = function("recall", POINTER(Mailbox))
+        self._ticks = function("ticks", POINTER(c_uint64))
+
+    def ticks(self) -> int:
+        """The processor's tick."""
+        now = c_uint64()
+        self._ticks(now)
+        return now.value
 
 
 @functools.cache
 def load() -> Driver:
-    """Compile the driver."""
-    kernels = [drive, serve, post, watch, tick]
+    """Compile the driver. What XLA may still call at the interpreter's end is never freed."""
+    bridge = Bridge(patience=PATIENCE)
+    for functions, names in ((ctypes.pythonapi, _PYTHON), (ctypes.CDLL(None), _LIBRARY)):
+        for name in names:
+            setattr(bridge, name, ctypes.cast(getattr(functions, name), c_void_p).value)
     device = wp.get_device("cpu")
-    _, code = modules.load(kernels, device, "the bridge's driver")
-    return Driver(*(_callable(kernel, device, code) for kernel in kernels))
+    _, code = modules.load([start_bridge], device, "the bridge's driver")
+    wp.launch(start_bridge, dim=1, inputs=[wp.uint64(ctypes.addressof(bridge))], device=device)
+    for kept in (bridge, code):
+        ctypes.pythonapi.Py_IncRef(ctypes.py_object(kept))
+    return Driver(bridge)
 
 
-def _callable(kernel: Any, device: Any, code: Any) -> Callable[..., None]:
-    count = len(kernel.adj.args)
-    command: Any = wp.launch(kernel, dim=1, inputs=[wp.uint64(0)] * count, device=device, record_cmd=True)
-    address = ctypes.cast(command.hooks.forward, ctypes.c_void_p).value
-    assert address is not None
-    function = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p)(address)
-    bounds = command.bounds
-    bounds_address, arguments = ctypes.addressof(bounds), ctypes.c_uint64 * count
-
-    def call(*words: int) -> None:
-        packed = arguments(*words)
-        function(bounds_address, ctypes.addressof(packed))
-
-    setattr(call, "keep", (command, bounds, code))
-    return call
-
-
-def ticks() -> int:
-    """The processor's tick."""
-    now = ctypes.c_uint64()
-    load().tick(ctypes.addressof(now))
-    return now.value
+def make_semaphore(box: Mailbox) -> None:
+    """Initialise the semaphore on which a mailbox's thread sleeps."""
+    ctypes.CDLL(None).sem_init(c_void_p(ctypes.addressof(box) + Mailbox.semaphore.offset), 0, 0)

@@ -1,106 +1,143 @@
-"""The XLA side: one FFI target, which runs the plan that the call's attribute names."""
+"""The XLA side: one FFI target, which runs the plan that the call's attribute names.
 
+On the CPU a call is native from end to end (``native.h``), so no Python runs in it. A signal that arrives meanwhile
+waits until the program ends, or ends it inside :func:`fphys.bridge.interruptible`.
+"""
+
+import atexit
 import ctypes
-import itertools
-import threading
+import functools
+import os
+import time
 import traceback
-from collections.abc import Callable
 from typing import Any
 
 import jax
-import numpy as np
 import warp as wp
+from jax._src import xla_bridge
 from warp._src.jax import xla_ffi
 
-from . import profile
-from .plan import Plan, Program
+from ..errors import BridgeError
+from . import driver
+from .plans import Plans
 from .start import start_warp
-from .workers import Blocks, Team, make_queue, refuse_fork, shares
 
 TARGET = "fphys_warp"
+FORKED = (
+    "this process was forked after JAX had started, and JAX and its threads do not survive a fork: "
+    'start workers with multiprocessing.get_context("spawn")'
+)
+EXITING = "the interpreter is shutting down"
+INTERRUPTED = "interrupted"
+UNKNOWN = (
+    "this program names operations of another process, or of traces that are gone: trace and compile it in the process "
+    "that runs it"
+)
+SECONDS_TO_CLOSE = 10.0
+"""How long the interpreter waits, at its end, for calls in other threads."""
 
-_plans: dict[int, Plan] = {}
-_runners: dict[tuple[int, str], Callable[[Any], None]] = {}
-_numbers = itertools.count()
-_lock = threading.RLock()
-_team = Team()
-_keep: list[Any] = []
-
-
-def register(plan: Plan) -> int:
-    """Give a plan the number by which calls name it. Plans live as long as the process, as compiled calls may."""
-    with _lock:
-        start_warp()
-        _register_target()
-        number = next(_numbers)
-        _plans[number] = plan
-        return number
+_kept: list[Any] = []  # what XLA and the native code point to
 
 
-def prepare(number: int, platform: str) -> None:
-    """Compile and pack a plan before its first call, so that the call does nothing but run."""
-    with _lock:
-        if (number, platform) not in _runners:
-            make = _cpu_runner if platform == "cpu" else _cuda_runner
-            _runners[number, platform] = make(_plans[number])
+@functools.cache
+def plans() -> Plans:
+    """The plans of this process. The first call starts Warp and tells XLA of the target."""
+    start_warp()
+    bridge = driver.load().bridge
+    bridge.unknown, bridge.interrupted = _text(UNKNOWN), _text(INTERRUPTED)
+    made = Plans(bridge)
+    _register_target(bridge, made)
+    atexit.register(_close, bridge, made)
+    return made
 
 
-def _cpu_runner(plan: Plan) -> Callable[[Any], None]:
-    device = wp.get_device("cpu")
-    programs = [[Program(plan, device, run) for run in share] for share in shares(plan.worlds, plan.blocks)]
-    tables = [[program.table() for program in share] for share in programs]
-    jobs = [np.array([len(share), *(t.ctypes.data for t in share)], np.uint64) for share in tables]
-    queue = make_queue([job.ctypes.data for job in jobs])
-    lock = threading.Lock()  # the packed arguments serve one call at a time
-    profile.add(itertools.chain(*programs), itertools.chain(*tables))
+class ForkedDevice:
+    """The default device of a forked child. JAX asks it whatever it is about to do there, and gets an error."""
 
-    def run(frame: Any) -> None:
-        refuse_fork()
-        inputs = ctypes.cast(frame.args.args, ctypes.c_void_p).value or 0
-        outputs = ctypes.cast(frame.rets.rets, ctypes.c_void_p).value or 0
-        with lock:
-            _team.run(queue, inputs, frame.args.size, outputs)
-
-    setattr(run, "keep", (programs, tables, jobs))
-    return run
+    def __getattr__(self, name: str) -> Any:
+        raise BridgeError(FORKED)
 
 
-def _cuda_runner(plan: Plan) -> Callable[[Any], None]:
+def _after_fork() -> None:
+    if not xla_bridge.backends_are_initialized():
+        return  # no thread was lost
+    jax.config.update("jax_default_device", ForkedDevice())
+    if plans.cache_info().currsize:
+        plans().bridge.closed = _text(FORKED)
+
+
+os.register_at_fork(after_in_child=_after_fork)
+
+
+def _close(bridge: driver.Bridge, made: Plans) -> None:
+    """End the calls of other threads before Python frees the memory that they use."""
+    bridge.closed = _text(EXITING)
+    end = time.monotonic() + SECONDS_TO_CLOSE
+    while (bridge.running or not made.team.asleep()) and time.monotonic() < end:
+        time.sleep(1e-4)
+
+
+def _register_target(bridge: driver.Bridge, made: Plans) -> None:
+    prepare = ctypes.CFUNCTYPE(None, ctypes.c_int64)(functools.partial(_prepare, bridge, made))
+    python = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.POINTER(ctypes.c_uint64))(
+        functools.partial(_launch, bridge, made)
+    )
+    bridge.prepare, bridge.python = (ctypes.cast(function, ctypes.c_void_p).value for function in (prepare, python))
+    state = driver.TypeInfo(ctypes.sizeof(driver.TypeInfo), None, bridge.destroy)
+    _kept.extend((prepare, python, state))
+    capsule = jax.ffi.pycapsule
+    number, info = ctypes.addressof(bridge) + driver.Bridge.type.offset, ctypes.addressof(state)
+    jax.ffi.register_ffi_type(TARGET, {"type_id": capsule(number), "type_info": capsule(info)}, platform="cpu")
+    stages = {"instantiate": capsule(bridge.instantiate), "execute": capsule(bridge.execute)}
+    jax.ffi.register_ffi_target(TARGET, stages, platform="cpu")
+    jax.ffi.register_ffi_target(TARGET, capsule(bridge.execute_cuda), platform="CUDA")
+
+
+def _prepare(bridge: driver.Bridge, made: Plans, number: int) -> None:
+    """Pack a plan that was traced for another platform, when XLA compiles it for the CPU."""
+    try:
+        made.prepare(number)
+    except BaseException as error:
+        bridge.failure = _describe(error)
+
+
+def _launch(bridge: driver.Bridge, made: Plans, address: int, done: Any) -> None:
+    """One call on a GPU: 1 in ``done`` says that it was launched, 2 that it failed, 0 that a signal came between."""
+    try:
+        frame = xla_ffi.XLA_FFI_CallFrame.from_address(address)
+        attribute = ctypes.cast(frame.attrs.attrs[0], ctypes.POINTER(xla_ffi.XLA_FFI_Scalar)).contents
+        _launch_all(made.held[ctypes.c_int64.from_address(attribute.value).value], frame)
+        done[0] = 1
+    except Exception as error:
+        bridge.failure = _describe(error)
+        done[0] = 2
+
+
+def _launch_all(held: Any, frame: Any) -> None:
     """Launch on XLA's stream. Nothing is allocated or synchronised, so XLA may capture the call in a graph."""
     from warp._src.context import runtime
 
-    programs: dict[int, Program] = {}
-    lock = threading.Lock()
-
-    def run(frame: Any) -> None:
-        ordinal = xla_ffi.get_device_ordinal_from_callframe(ctypes.pointer(frame))
-        stream = xla_ffi.get_stream_from_callframe(ctypes.pointer(frame))
-        device = wp.get_cuda_device(ordinal)
-        count = frame.args.size
-        pointers = [_pointer(frame.args.args, i) for i in range(count)]
-        pointers += [_pointer(frame.rets.rets, i) for i in range(frame.rets.size)]
-        with lock:
-            if ordinal not in programs:
-                programs[ordinal] = Program(plan, device, Blocks(0, 0, plan.worlds, 1))
-            program = programs[ordinal]
-            with wp.ScopedStream(wp.Stream(device, cuda_stream=stream), sync_enter=False):
-                for address, index, offset, _ in program.patches:
-                    ctypes.c_uint64.from_address(address).value = pointers[index] + offset
-                for index, offset, _, size in program.clears:
-                    runtime.core.wp_memset_device(device.context, pointers[index] + offset, 0, size, stream)
-                for to, to_offset, _, source, offset, _, size in program.copies:
-                    runtime.core.wp_memcpy_d2d(
-                        device.context, pointers[to] + to_offset, pointers[source] + offset, size, stream
-                    )
-                for (hooks, bounds, arguments, adjoints), (launch, _) in zip(
-                    program.commands, plan.launches, strict=True
-                ):
-                    _launch_cuda(runtime, device, stream, launch.kernel, hooks, bounds, arguments, adjoints)
-
-    return run
+    ordinal = xla_ffi.get_device_ordinal_from_callframe(ctypes.pointer(frame))
+    stream = xla_ffi.get_stream_from_callframe(ctypes.pointer(frame))
+    device = wp.get_cuda_device(ordinal)
+    pointers = [_pointer(frame.args.args, i) for i in range(frame.args.size)]
+    pointers += [_pointer(frame.rets.rets, i) for i in range(frame.rets.size)]
+    with held.lock:
+        program = held.on_gpu(ordinal)
+        with wp.ScopedStream(wp.Stream(device, cuda_stream=stream), sync_enter=False):
+            for address, index, offset, _ in program.patches:
+                ctypes.c_uint64.from_address(address).value = pointers[index] + offset
+            for index, offset, _, size in program.clears:
+                runtime.core.wp_memset_device(device.context, pointers[index] + offset, 0, size, stream)
+            for to, to_offset, _, source, offset, _, size in program.copies:
+                runtime.core.wp_memcpy_d2d(
+                    device.context, pointers[to] + to_offset, pointers[source] + offset, size, stream
+                )
+            for command, (launch, _) in zip(program.commands, held.plan.launches, strict=True):
+                _launch_one(runtime, device, stream, launch.kernel, *command)
 
 
-def _launch_cuda(
+def _launch_one(
     runtime: Any, device: Any, stream: int, kernel: Any, hooks: Any, bounds: Any, args: Any, adj: Any
 ) -> None:
     fields = [ctypes.addressof(bounds)]
@@ -133,45 +170,11 @@ def _pointer(buffers: Any, index: int) -> int:
     return ctypes.cast(buffers[index], ctypes.POINTER(xla_ffi.XLA_FFI_Buffer)).contents.data or 0
 
 
-def _callback(platform: str) -> Callable[[Any], Any]:
-    def callback(call_frame: Any) -> Any:
-        frame = call_frame.contents
-        try:
-            extension = frame.extension_start
-            if extension:
-                if extension.contents.type == xla_ffi.XLA_FFI_Extension_Type.Metadata:
-                    metadata = ctypes.cast(
-                        extension, ctypes.POINTER(xla_ffi.XLA_FFI_Metadata_Extension)
-                    ).contents.metadata
-                    metadata.contents.api_version.major_version = 0
-                    metadata.contents.api_version.minor_version = 1
-                    if platform == "cuda":
-                        metadata.contents.traits = xla_ffi.XLA_FFI_Handler_TraitsBits.COMMAND_BUFFER_COMPATIBLE
-                return None
-            attribute = ctypes.cast(frame.attrs.attrs[0], ctypes.POINTER(xla_ffi.XLA_FFI_Scalar)).contents
-            number = ctypes.c_int64.from_address(attribute.value).value
-            runner = _runners.get((number, platform))
-            if runner is None:
-                prepare(number, platform)
-                runner = _runners[number, platform]
-            runner(frame)
-        except Exception as error:
-            return xla_ffi.create_ffi_error(
-                frame.api,
-                xla_ffi.XLA_FFI_Error_Code.INTERNAL,
-                f"fphys.BridgeError: {type(error).__name__}: {error}\n{traceback.format_exc(limit=3)}",
-            )
-        return None
-
-    return callback
+def _describe(error: BaseException) -> bytes:
+    return _text(f"{type(error).__name__}: {error}\n{traceback.format_exc(limit=3)}")
 
 
-def _register_target() -> None:
-    if _keep:
-        return
-    prototype = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.POINTER(xla_ffi.XLA_FFI_CallFrame))
-    for platform, name in (("cpu", "cpu"), ("cuda", "CUDA")):
-        function = prototype(_callback(platform))
-        capsule = jax.ffi.pycapsule(ctypes.cast(function, ctypes.c_void_p).value)
-        _keep.append((function, capsule))
-        jax.ffi.register_ffi_target(TARGET, capsule, platform=name)
+def _text(message: str) -> bytes:
+    """A message as the native code may keep it: it is never freed."""
+    _kept.append(f"fphys.BridgeError: {message}".encode())
+    return _kept[-1]

@@ -1,16 +1,13 @@
 """Compiling and loading kernel modules: with progress, and with a second try when the cache is broken."""
 
-import os
-import shutil
 import sys
 import threading
 from collections.abc import Iterable
+from pathlib import Path
 from typing import Any
 
-import warp as wp
-
 from ..errors import BridgeError
-from .start import start_warp
+from . import cache
 
 _LOCK = threading.RLock()
 
@@ -20,18 +17,18 @@ def load(kernels: Iterable[Any], device: Any, name: str) -> tuple[dict[Any, Any]
 
     A module that gains a kernel later is compiled anew, and Warp unloads the old code once nobody holds it.
 
-    Modules that are not in Warp's cache are compiled, with ``compiling i/n`` on standard error. A
-    cached binary that does not load (a write cut short, a full disk) is removed and built once more.
+    Modules that are not in Warp's cache are compiled, with ``compiling i/n`` on standard error. A cached binary that
+    was damaged or does not load (a write cut short, a full disk) is removed and built once more.
 
     Raises:
-        BridgeError: if a module does not compile; every later launch of it raises again.
+        BridgeError: a module does not compile; every later launch of it raises again. Or no folder can be written.
     """
     kernels = list(kernels)
     block_dim = 1 if device.is_cpu else 256
     with _LOCK:
         modules = list(dict.fromkeys(k.module for k in kernels))
         loaded = {m: m.execs.get((device.context, block_dim)) for m in modules}
-        missing = [m for m in modules if loaded[m] is None and not _cached(m, device, block_dim)]
+        missing = [m for m in modules if loaded[m] is None and not cache.is_whole(_binary(m, device, block_dim))]
         for module in modules:
             if module in missing:
                 short = module.name.split(".", 1)[-1]
@@ -41,35 +38,36 @@ def load(kernels: Iterable[Any], device: Any, name: str) -> tuple[dict[Any, Any]
         return {k: loaded[k.module].get_kernel_hooks(k) for k in kernels}, list(loaded.values())
 
 
-def cache_folder() -> str:
-    """Where compiled kernels are kept; each is named by its content and compiled once."""
-    start_warp()
-    return str(wp.config.kernel_cache_dir)
+def kernel_hash(kernel: Any) -> str:
+    """A hash of a kernel's source and of all that it calls, equal in every process."""
+    kernel.module.get_module_hash(1)
+    return kernel.module.hashers[1].kernel_hashes[kernel].hex()
 
 
-def _folder(module: Any, block_dim: int) -> str:
-    return os.path.join(str(wp.config.kernel_cache_dir), module.get_module_identifier(block_dim))
-
-
-def _cached(module: Any, device: Any, block_dim: int) -> bool:
+def _binary(module: Any, device: Any, block_dim: int) -> Path:
+    """Where the cache has a module, or will have it."""
     module.get_module_hash(block_dim)
-    return os.path.exists(
-        os.path.join(_folder(module, block_dim), module._get_compile_output_name(device, block_dim=block_dim))
-    )
+    name = module._get_compile_output_name(device, block_dim=block_dim)
+    return cache.folder() / module.get_module_identifier(block_dim) / name
 
 
 def _load(module: Any, kernels: list[Any], device: Any, block_dim: int, name: str) -> Any:
+    if module.execs.get((device.context, block_dim)) is None and not cache.is_whole(_binary(module, device, block_dim)):
+        cache.discard(_binary(module, device, block_dim))
     try:
         return _complete(module, kernels, device, block_dim)
+    except OSError as error:
+        cache.use_temporary(str(error))
     except Exception as first:
         if (device.context, block_dim) in module.failed_builds:
             raise BridgeError(f"{name}: kernel module {module.name} does not compile: {first}") from first
-        shutil.rmtree(_folder(module, block_dim), ignore_errors=True)
-        module.unload()
-        try:
-            return _complete(module, kernels, device, block_dim)
-        except Exception as second:
-            raise BridgeError(f"{name}: kernel module {module.name} does not load on {device}: {second}") from second
+        cache.discard(_binary(module, device, block_dim))
+    module.failed_builds.pop((device.context, block_dim), None)
+    module.unload()
+    try:
+        return _complete(module, kernels, device, block_dim)
+    except Exception as second:
+        raise BridgeError(f"{name}: kernel module {module.name} does not load on {device}: {second}") from second
 
 
 def _complete(module: Any, kernels: list[Any], device: Any, block_dim: int) -> Any:
@@ -78,4 +76,5 @@ def _complete(module: Any, kernels: list[Any], device: Any, block_dim: int) -> A
     for kernel in kernels:
         if loaded.get_kernel_hooks(kernel).forward is None:
             raise RuntimeError(f"kernel {kernel.key} is missing from the compiled module")
+    cache.seal(_binary(module, device, block_dim))
     return loaded

@@ -15,6 +15,7 @@ from jax.custom_derivatives import SymbolicZero
 from ..errors import BridgeError, FphysError, PrecisionError
 from . import ffi, flags
 from .plan import plan_backward, plan_forward
+from .plans import PlanNumber
 from .record import Buffer, Recorder
 from .start import run_where_called
 
@@ -22,6 +23,11 @@ run_where_called()
 
 Avals = tuple[jax.ShapeDtypeStruct, ...]
 F = TypeVar("F", bound=Callable[..., Any])
+
+MOST_TRACES = 64
+"""Sets of arguments for which an operation keeps the function that JAX traces."""
+MOST_RECORDS = 8
+"""Sets of shapes for which an operation keeps what it recorded. What JAX has traced needs none of it."""
 
 REVERSE_ONLY = (
     "is differentiable once and in reverse mode only: jax.grad, jax.vjp or jax.jacrev, and fphys.linearize for the "
@@ -107,11 +113,10 @@ class WarpOp:
     ):
         self.fn, self.outputs, self.name = fn, outputs, name
         self.differentiable, self.zeroed = differentiable, zeroed
-        self.recorded = functools.cache(self._record)
-        self.operation = functools.cache(self._operation)
-        self.adjoint = functools.cache(self._adjoint)
-        self.forward_plan = functools.cache(self._forward_plan)
-        self.backward_plan = functools.cache(self._backward_plan)
+        traced, recorded = functools.lru_cache(MOST_TRACES), functools.lru_cache(MOST_RECORDS)
+        self.operation, self.adjoint = traced(self._operation), traced(self._adjoint)
+        self.recorded = recorded(self._record)
+        self.forward_plan, self.backward_plan = recorded(self._forward_plan), recorded(self._backward_plan)
 
     def __call__(self, *args: Any) -> Any:
         leaves, tree, used = self._prepare(args)
@@ -204,14 +209,14 @@ class WarpOp:
                     f"{worlds}, or 1 for a value that all worlds share"
                 )
 
-    def _forward_plan(self, tree: Any, used: tuple[int, ...], avals: Avals) -> tuple[int, tuple[Any, ...], int]:
+    def _forward_plan(self, tree: Any, used: tuple[int, ...], avals: Avals) -> tuple[PlanNumber, tuple[Any, ...], int]:
         record, inputs, outputs, _ = self.recorded(tree, used, avals)
         plan, scratch = plan_forward(record, inputs, outputs)
         return _finish(plan), tuple(jax.ShapeDtypeStruct(b.shape, b.dtype) for b in outputs), scratch
 
     def _backward_plan(
         self, tree: Any, used: tuple[int, ...], select: tuple[bool, ...], avals: Avals
-    ) -> tuple[int, tuple[Any, ...], int]:
+    ) -> tuple[PlanNumber, tuple[Any, ...], int]:
         record, inputs, outputs, _ = self.recorded(tree, used, avals)
         wanted = [b for b, s in zip(inputs, select, strict=True) if s]
         plan, scratch = plan_backward(record, inputs, outputs, wanted)
@@ -306,22 +311,23 @@ def _avals(xs: Sequence[jax.Array]) -> Avals:
     return tuple(jax.ShapeDtypeStruct(x.shape, x.dtype) for x in xs)
 
 
-def _finish(plan: Any) -> int:
-    number = ffi.register(plan)
+def _finish(plan: Any) -> PlanNumber:
+    plans = ffi.plans()
+    number = plans.register(plan)
     if jax.default_backend() == "cpu":
-        ffi.prepare(number, "cpu")
+        plans.prepare(int(number))
     return number
 
 
 def _call(
-    name: str, number: int, outputs: tuple[Any, ...], scratch: int, xs: Sequence[jax.Array]
+    name: str, number: PlanNumber, outputs: tuple[Any, ...], scratch: int, xs: Sequence[jax.Array]
 ) -> tuple[jax.Array, ...]:
     """One XLA call. Scratch is one more output, so XLA owns it and may reuse it after the call."""
     results = (*outputs, jax.ShapeDtypeStruct((scratch,), jnp.uint8))
 
     @jax.custom_jvp
     def call(*xs: jax.Array) -> tuple[jax.Array, ...]:
-        return tuple(jax.ffi.ffi_call(ffi.TARGET, results)(*xs, plan=np.int64(number)))
+        return tuple(jax.ffi.ffi_call(ffi.TARGET, results)(*xs, plan=number))
 
     @call.defjvp
     def _(*_: Any) -> Any:  # the first derivative does not come here: custom_vjp stands before it

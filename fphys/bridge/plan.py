@@ -15,6 +15,7 @@ import ast
 import ctypes
 import dataclasses
 import functools
+import hashlib
 import math
 from typing import Any
 
@@ -200,6 +201,33 @@ def _reads_argument(callee: Any, i: int) -> bool:
     )
 
 
+def fingerprint(plan: Plan) -> int:
+    """A number of 63 bits, never 0, that equal plans have in every process, and different plans do not."""
+    digest, numbers = hashlib.blake2b(digest_size=8), {}
+
+    def put(*parts: Any) -> None:
+        for part in parts:
+            if isinstance(part, Buffer):
+                number = numbers.setdefault(part, len(numbers))
+                part = (number, part.shape, str(part.dtype), part.shared)
+            elif isinstance(part, Constant):
+                put(part.value.shape, str(part.value.dtype))
+                part = part.value.tobytes()
+            digest.update(part if isinstance(part, bytes) else repr(part).encode())
+            digest.update(b"|")
+
+    put(plan.name, plan.worlds, plan.blocks, plan.arena.index, plan.arena.row_bytes)
+    for places in (plan.values, plan.adjoints):
+        for buffer, place in places.items():
+            put(buffer, place)
+        put("after places")
+    put(*(part for clear in plan.clears for part in clear), "after clears")
+    put(*(part for copy in plan.copies for part in copy), "after copies")
+    for launch, adjoint in plan.launches:
+        put(modules.kernel_hash(launch.kernel), launch.dim, adjoint, *launch.args)
+    return int.from_bytes(digest.digest(), "little") >> 1 | 1
+
+
 class Program:
     """A plan with its arguments packed, for blocks of worlds of one size on one device."""
 
@@ -276,8 +304,9 @@ class Program:
         self.keep.append(array)
         return array.__ctype__()
 
-    def table(self) -> np.ndarray:
-        """The program in the words that :mod:`fphys.bridge.driver` reads; CPU only."""
+    @functools.cached_property
+    def words(self) -> np.ndarray:
+        """The program as the words that ``native.h`` reads; CPU only."""
         calls = []
         for hooks, bounds, arguments, adjoints in self.commands:
             function = hooks.forward if adjoints is None else hooks.backward

@@ -2,6 +2,7 @@
 
 import contextlib
 import time
+import weakref
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
 
@@ -10,17 +11,17 @@ import numpy as np
 from . import driver
 from .plan import Program
 
-_TICKS = 1  # the word of a program's table that says where its ticks are added
-_known: list[tuple[Program, np.ndarray]] = []
-_counts: dict[int, np.ndarray] | None = None
+_TICKS = 1  # the word of a program that says where its ticks are added
+_known: weakref.WeakSet[Program] = weakref.WeakSet()
+_counts: dict[Program, np.ndarray] | None = None
 
 
-def add(programs: Iterable[Program], tables: Iterable[np.ndarray]) -> None:
-    """Make programs and their tables known."""
-    for program, table in zip(programs, tables, strict=True):
-        _known.append((program, table))
+def add(programs: Iterable[Program]) -> None:
+    """Make programs known."""
+    for program in programs:
+        _known.add(program)
         if _counts is not None:
-            _count(len(_known) - 1)
+            _count(program)
 
 
 @contextlib.contextmanager
@@ -45,19 +46,19 @@ def stage_times() -> Iterator[dict[str, float]]:
         raise RuntimeError("stage_times is active already: it counts for the whole process, one at a time")
     times: dict[str, float] = {}
     _counts = {}
-    for number in range(len(_known)):
-        _count(number)
-    probe, start = driver.ticks(), time.perf_counter()
+    for program in list(_known):
+        _count(program)
+    ticks = driver.load().ticks
+    probe, start = ticks(), time.perf_counter()
     try:
         yield times
     finally:
-        per_second = (driver.ticks() - probe) / (time.perf_counter() - start)
+        per_second = (ticks() - probe) / (time.perf_counter() - start)
         counts, _counts = _counts, None
         total: dict[str, int] = defaultdict(int)
-        for number, ticks in counts.items():
-            program, table = _known[number]
-            table[_TICKS] = 0
-            for (launch, adjoint), n in zip(program.plan.launches, ticks.tolist(), strict=True):
+        for program, count in counts.items():
+            program.words[_TICKS] = 0
+            for (launch, adjoint), n in zip(program.plan.launches, count.tolist(), strict=True):
                 module = launch.kernel.module.name.split(".", 1)[-1]
                 stage = f"{program.plan.name}.{module}.{launch.kernel.key}" + ".adjoint" * adjoint
                 total[stage] += n
@@ -65,8 +66,7 @@ def stage_times() -> Iterator[dict[str, float]]:
         times.update((stage, n / per_second) for stage, n in ranked if n)
 
 
-def _count(number: int) -> None:
+def _count(program: Program) -> None:
     assert _counts is not None
-    program, table = _known[number]
-    _counts[number] = np.zeros(len(program.plan.launches), np.uint64)
-    table[_TICKS] = _counts[number].ctypes.data
+    _counts[program] = np.zeros(len(program.plan.launches), np.uint64)
+    program.words[_TICKS] = _counts[program].ctypes.data

@@ -8,6 +8,8 @@ import tempfile
 import jax
 import warp as wp
 
+from . import cache
+
 _NO_DRIVER = b"Could not find or load the NVIDIA CUDA driver"
 
 
@@ -27,12 +29,12 @@ def start_warp() -> None:
     try:
         saved = os.dup(2)
     except OSError:  # no standard error to keep clean
-        wp.init()
+        cache.start()
         return
     with tempfile.TemporaryFile() as told:
         os.dup2(told.fileno(), 2)
         try:
-            wp.init()
+            cache.start()
         finally:
             os.dup2(saved, 2)
             os.close(saved)

@@ -4,11 +4,9 @@ import ctypes
 import itertools
 import os
 import threading
-import time
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from ..errors import BridgeError
 from . import driver
 
 WORLDS_PER_THREAD = 64
@@ -17,33 +15,12 @@ LANES_PER_PART = 4096
 """Fewest particles, say, of one world worth a thread."""
 BLOCK_BYTES = 1 << 18
 """Memory of one block's worlds: what one launch writes is still in the core's cache when the next one reads it."""
-PATIENCE = 8000
-"""Looks at a mailbox before a thread goes to sleep: some 200 microseconds, longer than XLA takes between two calls."""
 PARTS_PER_THREAD = 4
 """Most jobs that a call's blocks are dealt into for each thread: one that is held up leaves its share to the others."""
 BLOCKS_PER_PART = 4
 """Fewest blocks worth such a job: each has scratch memory of its own, which its first block brings into the cache."""
-NAP = 5e-5
-"""Seconds between two looks of a caller whose patience is over."""
-
-_forked = False
-
-
-def _after_fork() -> None:
-    global _forked
-    _forked = True
-
-
-os.register_at_fork(after_in_child=_after_fork)
-
-
-def refuse_fork() -> None:
-    """Raise in a process forked from one that has used the bridge: its threads are gone and it would hang."""
-    if _forked:
-        raise BridgeError(
-            "this process was forked after fphys was imported, and JAX and its threads do not survive a fork: "
-            'start workers with multiprocessing.get_context("spawn")'
-        )
+MOST_HELPERS = 1024
+"""Threads of a team, at most."""
 
 
 class Blocks(NamedTuple):
@@ -105,58 +82,41 @@ def num_parts(worlds: int, lanes: int) -> int:
 
 
 class Queue(NamedTuple):
-    """Jobs, as :mod:`fphys.bridge.driver` reads them, and how many threads may work at them."""
+    """Jobs, as ``native.h`` reads them, and how many threads may help the caller with them."""
 
     words: Any
-    threads: int
+    helpers: int
 
 
 def make_queue(jobs: Sequence[int]) -> Queue:
     """A queue of jobs that are given by their addresses."""
     words = (ctypes.c_uint64 * (2 + len(jobs)))(0, len(jobs), *jobs)
-    return Queue(words, min(len(jobs), num_threads()))
+    return Queue(words, min(len(jobs), num_threads()) - 1)
 
 
 class Team:
-    """Threads that do a call's jobs with its caller. They stay awake for a moment after each call."""
+    """Threads that do a call's jobs with its caller. They stay awake for a moment after each call.
 
-    def __init__(self) -> None:
-        self._members: list[tuple[Any, threading.Semaphore]] = []  # mailbox, and what wakes its thread
+    The native code finds them in ``table``.
+    """
+
+    def __init__(self, table: driver.Team | None = None) -> None:
+        self.table = driver.Team() if table is None else table
+        self._members = (ctypes.POINTER(driver.Mailbox) * MOST_HELPERS)()
+        self.table.members = ctypes.cast(self._members, type(self.table.members))
         self._lock = threading.Lock()
 
-    def run(self, queue: Queue, *buffers: int) -> None:
-        """Run all jobs of a queue on one XLA call's buffers, each by whoever comes to it first, and wait for them.
+    def grow(self, helpers: int) -> None:
+        """Have as many threads, at least."""
+        with self._lock:
+            for number in range(self.table.size, min(helpers, MOST_HELPERS)):
+                box = driver.Mailbox(driver.ASLEEP)
+                driver.make_semaphore(box)
+                self._members[number] = ctypes.pointer(box)
+                serve = driver.load().serve
+                threading.Thread(target=serve, args=(box,), name=f"fphys-{number}", daemon=True).start()
+                self.table.size = number + 1
 
-        While the team works for another caller, this one does all of its jobs itself. A queue serves one call at a
-        time.
-        """
-        native, address, helpers = driver.load(), ctypes.addressof(queue.words), queue.threads - 1
-        queue.words[0] = 0
-        if helpers < 1 or not self._lock.acquire(blocking=False):
-            native.drive(address, *buffers)
-            return
-        try:
-            self._grow(helpers)
-            for box, wake in self._members[:helpers]:
-                native.post(ctypes.addressof(box), address, *buffers)
-                if box[-1] == driver.ASLEEP:
-                    wake.release()
-            native.drive(address, *buffers)
-        finally:  # an interrupt, too, leaves no thread at work on XLA's buffers
-            for box, _ in self._members:
-                native.watch(ctypes.addressof(box), PATIENCE)
-                while box[0] == driver.BUSY:  # its thread may wait for a processor
-                    time.sleep(NAP)
-            self._lock.release()
-
-    def _grow(self, threads: int) -> None:
-        while len(self._members) < threads:
-            box, wake = (ctypes.c_uint64 * 6)(driver.ASLEEP), threading.Semaphore(0)
-            name = f"fphys-{len(self._members)}"
-            threading.Thread(target=self._serve, args=(box, wake), name=name, daemon=True).start()
-            self._members.append((box, wake))
-
-    def _serve(self, box: Any, wake: threading.Semaphore) -> None:
-        native = driver.load()
-        while wake.acquire():
-            native.serve(ctypes.addressof(box), PATIENCE)
+    def asleep(self) -> bool:
+        """Whether no thread is awake."""
+        return all(self._members[i].contents.state == driver.ASLEEP for i in range(self.table.size))

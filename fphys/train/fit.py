@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import jax
 import numpy as np
 
+from ..bridge.interrupts import Deferred
 from ..errors import FphysError
 from ..runs import Run
 from .checkpoint import Checkpoints
@@ -86,6 +87,8 @@ def fit(
         TrainingError: ``patience`` updates in a row were not finite. ValueError: no data, data that cannot be
             resumed or whose batches are not those of the checkpoint, or ``steps`` is no number of batches.
         CheckpointError: see :class:`Checkpoints`. TypeError: see :func:`init` and :func:`step`.
+        KeyboardInterrupt: on Ctrl-C, after the update that is under way, and after saving it where there are
+            ``checkpoints``. A second Ctrl-C does not save.
     """
     import optax
 
@@ -121,22 +124,25 @@ def fit(
         extra = {"data": _position(stream), "stop": stopping, "rule": repr(stop), "form": form}
         checkpoints.save(done, state, extra)
 
-    for i, batch in zip(run.progress(numbers) if run else numbers, stream):
-        form, fewer = _expect_form(form, batch, fewer) if i < start + watched else (form, fewer)
-        state, metrics = update(state, batch)
-        done = i + 1
-        if done % every == 0 or done == steps:
-            row = jax.device_get(metrics) | (evaluate(state.params, state.aux) if evaluate else {})
-            rows.append({"step": done} | {name: _number(name, value) for name, value in row.items()})
-            if run:
-                run.log(done, **{name: value for name, value in rows[-1].items() if name != "step"})
-            _healthy(state, patience)
-            stopping = stop.update(stopping, _metric(rows[-1], stop))
-        if checkpoints and done % checkpoints.every == 0:
-            save()
-            saved_at = done
-        if stop.done(stopping):
-            break
+    with Deferred() as interrupt:
+        for i, batch in zip(run.progress(numbers) if run else numbers, stream):
+            form, fewer = _expect_form(form, batch, fewer) if i < start + watched else (form, fewer)
+            state, metrics = update(state, batch)
+            done = i + 1
+            if done % every == 0 or done == steps:
+                row = jax.device_get(metrics) | (evaluate(state.params, state.aux) if evaluate else {})
+                rows.append({"step": done} | {name: _number(name, value) for name, value in row.items()})
+                if run:
+                    run.log(done, **{name: value for name, value in rows[-1].items() if name != "step"})
+                _healthy(state, patience)
+                stopping = stop.update(stopping, _metric(rows[-1], stop))
+            if checkpoints and (done % checkpoints.every == 0 or (interrupt.asked and done > saved_at)):
+                save()
+                saved_at = done
+            if interrupt.asked:
+                raise KeyboardInterrupt
+            if stop.done(stopping):
+                break
     _healthy(state, patience)
     if done > start and state.skipped_in_a_row >= done - start:
         warnings.warn(f"all {done - start} updates were skipped, nothing is learned: {_WHY}", stacklevel=2)

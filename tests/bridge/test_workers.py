@@ -56,15 +56,17 @@ class Clearing:
     def __init__(self, rows: int):
         self.array = np.empty((rows, 1000), np.float32)
         self.buffer = (ctypes.c_uint64 * 4)(0, 0, 0, self.array.ctypes.data)
-        self.inputs = (ctypes.c_uint64 * 1)(ctypes.addressof(self.buffer))
+        self.arguments = (ctypes.c_uint64 * 1)(ctypes.addressof(self.buffer))
         size = self.array[0].nbytes
         self.tables = [np.array([1, 0, 0, 1, 0, i * size, 0, size, 0, 0], np.uint64) for i in range(rows)]
         self.jobs = [np.array([1, table.ctypes.data], np.uint64) for table in self.tables]
         self.queue = workers.make_queue([job.ctypes.data for job in self.jobs])
+        self.call = driver.Call(ctypes.addressof(self.queue.words), ctypes.addressof(self.arguments), 1, None)
 
     def run(self, team: workers.Team) -> None:
         self.array.fill(1)
-        team.run(self.queue, ctypes.addressof(self.inputs), 1, 0)
+        team.grow(self.queue.helpers)
+        driver.load().run(team.table, self.queue.helpers, self.call)
         np.testing.assert_array_equal(self.array, 0)
 
 
@@ -85,19 +87,22 @@ def test_a_sleeping_team_uses_no_processor():
     assert time.process_time() - start < 0.05
 
 
-def test_a_queue_that_nobody_came_for_is_taken_back():
+def test_a_call_that_nobody_came_for_is_taken_back():
     """And of one that a thread works at, the caller waits for the end."""
-    native, call, box = driver.load(), Clearing(2), (ctypes.c_uint64 * 6)(driver.ASLEEP)
-    queue = ctypes.addressof(call.queue.words)
-    native.post(ctypes.addressof(box), queue, ctypes.addressof(call.inputs), 1, 0)
-    assert (box[0], box[1], box[5]) == (driver.POSTED, queue, driver.ASLEEP)
-    native.watch(ctypes.addressof(box), workers.PATIENCE)
-    assert box[0] == driver.IDLE
-    native.serve(ctypes.addressof(box), 1)
-    assert box[0] == driver.ASLEEP and call.queue.words[0] == 0  # no job was begun
-    box[0] = driver.BUSY
-    native.watch(ctypes.addressof(box), 1)
-    assert box[0] == driver.BUSY
+    native, clearing, box = driver.load(), Clearing(2), driver.Mailbox(driver.ASLEEP)
+    driver.make_semaphore(box)
+    native.post(box, clearing.call)
+    assert box.state == driver.POSTED and box.call.queue == clearing.call.queue
+    native.recall(box)
+    assert box.state == driver.IDLE and clearing.queue.words[0] == 0  # no job was begun
+    box.state = driver.BUSY
+    waiting = threading.Thread(target=native.recall, args=(box,))
+    waiting.start()
+    time.sleep(0.05)
+    assert waiting.is_alive()
+    box.state = driver.IDLE
+    waiting.join(10)
+    assert not waiting.is_alive()
 
 
 def test_many_blocks_are_dealt_into_more_jobs_than_threads(monkeypatch):

@@ -1,9 +1,10 @@
-"""Forks, races for the kernel cache, broken caches, exits and threads: faults 34, 36 and 37.
+"""Forks, races for the kernel cache, broken caches, exits and threads: faults 34, 36, 37 and 45.
 
 Every case runs in processes of its own, under a time limit: a process that hangs is killed, and fails the test.
 """
 
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -61,25 +62,63 @@ def output(command: list[str], timeout: float = 60, **env: str) -> str:
 # Fault 36: forks
 
 
-def test_a_forked_child_is_told_to_use_spawn(script):
-    program = script("""
+FORK = """
 import os, warnings
-assert right([[1, 2]])
+import fphys
 warnings.simplefilter("ignore")
-run = jax.jit(lambda x: cube(x) + 1)
-run(np.ones((1, 2), "float32"))
-child = os.fork()
-if child == 0:
-    told = 0
-    for attempt in (lambda: cube(np.ones((1, 2), "float32")), lambda: run(np.ones((1, 2), "float32"))):
+model = fphys.load(fphys.asset("double-pendulum"))
+state, ctrl = fphys.init(model, 2), jnp.zeros((2, 2))
+x = np.ones((1, 2), "float32")
+assert right([[1, 2]])
+run, plain = jax.jit(lambda x: cube(x) + 1), jax.jit(lambda x: x + 1)
+run(x), plain(x), fphys.step(model, state, ctrl)
+attempts = [
+    lambda: cube(x),
+    lambda: run(x),
+    lambda: plain(x),
+    lambda: jax.jit(lambda x: cube(x) + 2)(x),
+    lambda: jax.jit(lambda x: x + 2)(x),
+    lambda: jnp.ones(3),
+    lambda: fphys.load(fphys.asset("double-pendulum")),
+    lambda: fphys.init(model, 2),
+    lambda: fphys.init(model, 3),
+    lambda: model.replace({"body.mass": 2 * model.body.mass}),
+    lambda: fphys.step(model, state, ctrl),
+    lambda: jax.jit(lambda s: fphys.step(model, s, ctrl).qvel)(state),
+]
+"""
+
+
+def test_a_forked_child_is_told_to_use_spawn(script):
+    """Whatever it tries: compiled before or not, of fphys or of JAX. The parent goes on."""
+    program = script(
+        FORK
+        + """
+children = []
+for attempt in attempts:
+    children.append(os.fork())
+    if children[-1] == 0:
         try:
             attempt()
         except Exception as error:
-            told += "BridgeError" in str(error) + type(error).__name__ and 'get_context("spawn")' in str(error)
-    os._exit(told)
+            told = str(error) + type(error).__name__
+            os._exit(7 if "BridgeError" in told and 'get_context("spawn")' in told else 1)
+        os._exit(0)
+print([os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) for child in children], right([[3, 4]]))
+"""
+    )
+    assert output(program) == f"{[7] * 12} True\n"
+
+
+def test_a_fork_before_jax_is_used_is_free(script):
+    program = script("""
+import os
+child = os.fork()
+if child == 0:
+    os._exit(7 if right([[1, 2]]) else 1)
 print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), right([[3, 4]]))
 """)
-    assert output(program) == "2 True\n"
+    assert output(program) == "7 True\n"
 
 
 def test_spawned_workers_compute(script):
@@ -130,14 +169,19 @@ def test_cold_processes_compile_into_one_cache(script, tmp_path, full):
 
 
 @pytest.mark.parametrize("name", ["operation", "driver"])
-@pytest.mark.parametrize("damage", ["half", *(pytest.param(d, marks=pytest.mark.slow) for d in ("empty", "zeros"))])
+@pytest.mark.parametrize(
+    "damage", ["half", "flipped", *(pytest.param(d, marks=pytest.mark.slow) for d in ("empty", "zeros"))]
+)
 def test_a_broken_binary_is_built_again(script, filled, tmp_path, name, damage):
     cache = shutil.copytree(filled, tmp_path / "cache")
     whole, ours = objects(cache), objects(cache, name)
     assert len(whole) == 2 and len(ours) == 1
     for file, size in ours.items():
         content = file.read_bytes()
-        file.write_bytes({"half": content[: size // 2], "empty": b"", "zeros": bytes(size)}[damage])
+        third = size // 3
+        flipped = content[:third] + bytes(255 - byte for byte in content[third : 2 * third]) + content[2 * third :]
+        damaged = {"half": content[: size // 2], "flipped": flipped, "empty": b"", "zeros": bytes(size)}
+        file.write_bytes(damaged[damage])
     for _ in range(2):
         assert output(script(CASE), WARP_CACHE_PATH=str(cache)) == "True\n"
         assert objects(cache) == whole
@@ -151,6 +195,54 @@ def test_a_build_that_was_killed_is_taken_up_again(script, filled, tmp_path):
         file.unlink()
     assert output(script(CASE), WARP_CACHE_PATH=str(cache)) == "True\n"
     assert objects(cache) == whole
+
+
+def test_a_cache_that_cannot_be_written_is_read(script, filled, tmp_path):
+    """What it holds is used; what it lacks goes to a temporary folder, which says why and how to mend it."""
+    cache = shutil.copytree(filled, tmp_path / "cache")
+    for file in objects(cache, "operation"):
+        shutil.rmtree(file.parent)
+    before = sorted(cache.rglob("*"))
+    program = script(CASE)
+    for folder in (cache, tmp_path):
+        folder.chmod(0o755)
+    for path in cache.rglob("*"):
+        path.chmod(0o555 if path.is_dir() else 0o444)
+    done = subprocess.run(
+        [sys.executable, "-c", READ_ONLY, program[1]],
+        env=environment(WARP_CACHE_PATH=str(cache), TMPDIR=str(tmp_path)),
+        timeout=120, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0 and done.stdout == "True\n", done.stderr
+    assert f"the kernel cache {cache}" in done.stderr and "WARP_CACHE_PATH" in done.stderr
+    assert re.findall(r"compiling .*", done.stderr) == ["compiling 1/1 operation"]
+    assert sorted(cache.rglob("*")) == before and not list(tmp_path.glob("fphys-kernels-*"))
+
+
+READ_ONLY = """
+import runpy, sys, tempfile
+honest = tempfile.TemporaryFile
+
+def refuse(*args, dir=None, **more):  # as on a read-only disk, for root too
+    if dir is not None:
+        raise OSError(30, "Read-only file system", str(dir))
+    return honest(*args, **more)
+
+tempfile.TemporaryFile = refuse
+sys.path.insert(0, sys.argv[1].rsplit("/", 1)[0])
+runpy.run_path(sys.argv[1], run_name="__main__")
+"""
+
+
+@pytest.mark.parametrize("home", ["", "/proc/nowhere"])
+def test_without_a_home_kernels_are_compiled_all_the_same(script, tmp_path, home):
+    """HOME unset, or a folder that cannot be made."""
+    program = script("import fphys.bridge.start as start\nstart.start_warp()\nprint('ok')")
+    environ = {k: v for k, v in environment(TMPDIR=str(tmp_path)).items() if k not in ("HOME", "WARP_CACHE_PATH")}
+    environ |= {"XDG_CACHE_HOME": home, "HOME": home} if home else {}
+    done = subprocess.run(program, env=environ, timeout=60, capture_output=True, text=True, check=False)
+    assert done.returncode == 0 and done.stdout == "ok\n", done.stderr
+    assert ("cannot be used" in done.stderr and "WARP_CACHE_PATH" in done.stderr) == bool(home)
 
 
 # Fault 34: threads and exits

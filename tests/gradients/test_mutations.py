@@ -21,6 +21,7 @@ import fphys
 from fphys.bridge import WarpOp, ffi
 from fphys.bridge import op as bridge_op
 from fphys.bridge.plan import Plan
+from fphys.bridge.plans import Held, PlanNumber
 
 from ..rigid.mechanisms import INTEGRATORS, case, in_own_units, loads, random_inputs, to_state, with_leaves
 
@@ -42,10 +43,10 @@ def plans(monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[int, Plan]]:
     found, honest = {}, bridge_op._finish
     operations = [op for op in gc.get_objects() if type(op) is WarpOp]
 
-    def finish(plan: Plan) -> int:
+    def finish(plan: Plan) -> PlanNumber:
         number = honest(plan)
         if plan.adjoints:
-            found[number] = plan
+            found[int(number)] = plan
         return number
 
     monkeypatch.setattr(bridge_op, "_finish", finish)
@@ -68,14 +69,17 @@ def mutated(plans: dict[int, Plan], change: Change) -> Iterator[None]:
     """Compiled calls run changed plans: nothing is traced or compiled again."""
     changed = {number: mutant for number, plan in plans.items() if (mutant := change(plan)) is not plan}
     assert changed
-    kept = {number: ffi._runners[number, "cpu"] for number in changed}
+    registry, kept = ffi.plans(), {}
     try:
         for number, plan in changed.items():
-            ffi._runners[number, "cpu"] = ffi._cpu_runner(plan)
+            entry, mutant = registry.held[number].entry, Held(plan)
+            mutant.pack(registry.team)
+            kept[number] = mutant, entry.queue
+            entry.queue = mutant.entry.queue
         yield
     finally:
-        for number, runner in kept.items():
-            ffi._runners[number, "cpu"] = runner
+        for number, (_, queue) in kept.items():
+            registry.held[number].entry.queue = queue
 
 
 class Check:

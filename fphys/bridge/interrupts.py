@@ -1,0 +1,86 @@
+"""Ctrl-C while a compiled program runs: it waits for the program's end, ends it, or waits until asked for."""
+
+import contextlib
+import ctypes
+import functools
+import os
+import signal
+import threading
+from typing import Any
+
+from . import ffi
+
+
+def interruptible() -> "contextlib.AbstractContextManager[Any]":
+    """A context in which Ctrl-C ends a running program, rather than wait for its end.
+
+    Python handles no signals while a compiled program runs: KeyboardInterrupt is raised when the program is over, and
+    a long ``scan`` is not over soon. Inside this context, SIGINT abandons a program that runs on the CPU: within a
+    twentieth of a second, or after the fphys operation that is under way. The program's results are lost, and the
+    context raises KeyboardInterrupt when it ends. Other signals wait as before.
+
+    The context does nothing outside the main thread, inside another such context, or where SIGINT has a handler of
+    yours. It sets ``signal.set_wakeup_fd``, and passes on what arrives to the file that was set before.
+
+    Raises:
+        KeyboardInterrupt: at the end of the context, when SIGINT arrived.
+
+    Example:
+        >>> with fphys.bridge.interruptible():  # doctest: +SKIP
+        ...     states = jax.block_until_ready(jax.jit(long_rollout)(state))
+    """
+    if _handled_by_default() and not ffi.plans().bridge.interruptible:
+        return _context()()
+    return contextlib.nullcontext()
+
+
+@functools.cache
+def _context() -> Any:
+    """The class of the context. Its end is native: Python code there could be interrupted itself."""
+    bridge = ffi.plans().bridge
+    bridge.reader, bridge.writer = os.pipe()
+    for end in (bridge.reader, bridge.writer):
+        os.set_blocking(end, False)
+    bridge.set_wakeup_fd = signal.set_wakeup_fd
+
+    def enter(_: Any) -> None:
+        bridge.before = signal.set_wakeup_fd(bridge.writer, warn_on_full_buffer=False)
+        bridge.previous = bridge.before
+        bridge.interruptible = 1  # last: an interrupt that comes before finds nothing to undo
+
+    leave = ctypes.PYFUNCTYPE(ctypes.c_int, *(ctypes.py_object,) * 3)(bridge.leave)
+    return type("Interruptible", (), {"__enter__": enter, "__exit__": leave})
+
+
+class Deferred:
+    """A context in which Ctrl-C sets ``asked``, and does nothing else. A second one raises KeyboardInterrupt.
+
+    For loops that keep their state in arrays that a program consumes: they ask between two programs, save, and raise.
+    No program is abandoned meanwhile. In another thread, or where SIGINT has a handler of the user's, ``asked`` stays
+    False.
+    """
+
+    def __init__(self) -> None:
+        self.asked = False
+        self._restore = contextlib.ExitStack()
+
+    def __enter__(self) -> "Deferred":
+        if _handled_by_default():
+            bridge = ffi.plans().bridge
+            self._restore.callback(setattr, bridge, "interruptible", bridge.interruptible)
+            bridge.interruptible = 0
+            self._restore.callback(signal.signal, signal.SIGINT, signal.signal(signal.SIGINT, self._note))
+        return self
+
+    def __exit__(self, *_: Any) -> None:
+        self._restore.close()
+
+    def _note(self, number: int, frame: Any) -> None:
+        if self.asked:
+            signal.default_int_handler(number, frame)
+        self.asked = True
+
+
+def _handled_by_default() -> bool:
+    main = threading.current_thread() is threading.main_thread()
+    return main and signal.getsignal(signal.SIGINT) is signal.default_int_handler

@@ -1,0 +1,117 @@
+"""The plans that calls may name: packed for the processor, and freed when nobody can call them any more.
+
+A call names its plan by a number. Traces hold the number, so JAX's own caches decide how long a trace keeps its plan.
+Executables are counted: XLA tells the native code when it makes and when it deletes one.
+"""
+
+import ctypes
+import threading
+import weakref
+from typing import Any
+
+import numpy as np
+import warp as wp
+
+from . import driver, profile
+from .plan import Plan, Program, fingerprint
+from .workers import Blocks, Team, make_queue, shares
+
+FEW = 64
+"""Plans that are kept without looking whether anybody still needs them."""
+
+
+class PlanNumber(np.int64):
+    """The number that names a plan: a hash of it, so that every process compiles the same module from one trace."""
+
+
+class Held:
+    """A plan and all that is packed for it."""
+
+    def __init__(self, plan: Plan):
+        self.plan = plan
+        self.number: Any = None  # a weak reference
+        self.entry = driver.PlanEntry()
+        self.packed: tuple[Any, ...] = ()  # what the entry points to
+        self.lock = threading.Lock()  # of what is packed for GPUs: it serves one call at a time
+        self.on_gpus: dict[int, Program] = {}  # by the device's ordinal
+
+    def pack(self, team: Team) -> None:
+        """Compile and pack the plan for the CPU."""
+        plan, device = self.plan, wp.get_device("cpu")
+        programs = [[Program(plan, device, run) for run in share] for share in shares(plan.worlds, plan.blocks)]
+        jobs = [np.array([len(share), *(p.words.ctypes.data for p in share)], np.uint64) for share in programs]
+        queue = make_queue([job.ctypes.data for job in jobs])
+        team.grow(queue.helpers)
+        for share in programs:
+            profile.add(share)
+        self.packed = (programs, jobs, queue)
+        self.entry.helpers = queue.helpers
+        self.entry.queue = ctypes.addressof(queue.words)
+
+    def on_gpu(self, ordinal: int) -> Program:
+        """The plan packed for a GPU; it is kept from then on, for GPUs do not count executables."""
+        if ordinal not in self.on_gpus:
+            self.on_gpus[ordinal] = Program(self.plan, wp.get_cuda_device(ordinal), Blocks(0, 0, self.plan.worlds, 1))
+        return self.on_gpus[ordinal]
+
+    def is_free(self) -> bool:
+        """Whether neither a trace nor an executable names the plan."""
+        return self.number() is None and not self.entry.references and not self.on_gpus
+
+
+class Plans:
+    """All plans of a process, and the slots in which the native code looks for them."""
+
+    def __init__(self, bridge: driver.Bridge):
+        self.bridge, self.team = bridge, Team(bridge.team)
+        self.held: dict[int, Held] = {}
+        self.lock = threading.RLock()
+        self._limit = FEW
+        self._slots = self._before = (driver.Slot * FEW)()
+        self._show(self._slots)
+
+    def register(self, plan: Plan) -> PlanNumber:
+        """Give a plan the number by which calls name it. Equal plans have one number."""
+        with self.lock:
+            value = fingerprint(plan)
+            held = self.held.get(value)
+            number = None if held is None else held.number()
+            if number is None:
+                number = PlanNumber(value)
+                if held is None:
+                    held = self._hold(value, plan)
+                held.number = weakref.ref(number)
+            return number
+
+    def prepare(self, number: int) -> None:
+        """Compile and pack a plan for the CPU before its first call, so that the call does nothing but run."""
+        with self.lock:
+            if not self.held[number].entry.queue:
+                self.held[number].pack(self.team)
+
+    def sweep(self) -> None:
+        """Free the plans that nobody can call any more.
+
+        The native code may be looking through the slots: they change place, and the old ones are left for a while.
+        """
+        with self.lock:
+            self.held = {value: held for value, held in self.held.items() if not held.is_free()}
+            self._limit = max(FEW, 2 * len(self.held))
+            slots = (driver.Slot * max(len(self._slots), self._limit))()
+            for slot, (value, held) in zip(slots, self.held.items()):
+                slot.number, slot.plan = value, ctypes.addressof(held.entry)
+            self._before, self._slots = self._slots, slots
+            self._show(slots)
+
+    def _hold(self, value: int, plan: Plan) -> Held:
+        if len(self.held) >= self._limit:
+            self.sweep()
+        held = self.held[value] = Held(plan)
+        slot = self._slots[len(self.held) - 1]
+        slot.plan, slot.number = ctypes.addressof(held.entry), value
+        self.bridge.num_slots = len(self.held)
+        return held
+
+    def _show(self, slots: Any) -> None:
+        self.bridge.slots = ctypes.cast(slots, type(self.bridge.slots))
+        self.bridge.num_slots = len(self.held)
