@@ -1,6 +1,7 @@
 """The command ``fphys``: run, simulate, view, doctor, bench."""
 
 import dataclasses
+import io
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -18,6 +19,9 @@ DESCRIPTION = (
 def main(argv: Sequence[str] | None = None) -> int:
     """Run a command; 0 if it went well, 1 if a run misses its goal, 2 for an error that fphys explains, 130 when
     interrupted."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):  # a path may hold any byte, and a terminal know ASCII alone
+            stream.reconfigure(errors="backslashreplace")
     arguments = list(sys.argv[1:] if argv is None else argv)
     if arguments == ["--version"]:
         from . import __version__

@@ -1,11 +1,14 @@
 """Which device computes: chosen by argument, by the environment, or by a file.
 
-In this order: a name passed in (``--device``), the variable ``FPHYS_DEVICE``, and ``fphys.toml`` in the
-working directory or the nearest directory above it::
+In this order: a name passed in (``--device``), the variable ``FPHYS_DEVICE``, and a configuration file::
 
     [fphys]
     device = "cuda:1"     # "cpu", "cuda" or "cuda:N"
     shapes = true         # check the shapes of arguments against signatures (fphys.typing)
+
+One file is read: the one that ``FPHYS_CONFIG`` names, else ``fphys.toml`` in the working folder, else
+``fphys/fphys.toml`` in the user's folder of configuration (``$XDG_CONFIG_HOME``, by default ``~/.config``). The folders
+above are not searched: who writes there is not always who runs the program.
 
 Where nothing is said JAX decides: the first GPU if there is one, else the CPU.
 """
@@ -14,6 +17,7 @@ import dataclasses
 import importlib.util
 import os
 import re
+import sys
 import tomllib
 from pathlib import Path
 from typing import Any
@@ -21,6 +25,7 @@ from typing import Any
 from .errors import DeviceError, FphysError, install
 
 VARIABLE = "FPHYS_DEVICE"
+FILE_VARIABLE = "FPHYS_CONFIG"
 FILE = "fphys.toml"
 Device = Any
 """A ``jax.Device``: JAX is imported only where it is used."""
@@ -88,10 +93,26 @@ def describe(device: Device) -> str:
     return platform + (f":{device.id}" if platform != "cpu" or device.id else "") + kind
 
 
-def config_file(start: str | os.PathLike[str] | None = None) -> Path | None:
-    """The nearest ``fphys.toml``, from ``start`` (the working directory) upwards."""
-    folder = Path(start or Path.cwd()).resolve()
-    return next((path for parent in (folder, *folder.parents) if (path := parent / FILE).is_file()), None)
+def config_file(folder: str | os.PathLike[str] | None = None) -> Path | None:
+    """The file that is read: the one that FPHYS_CONFIG names, else the first in :func:`config_places`, if any.
+
+    Raises:
+        ConfigError: FPHYS_CONFIG names no file.
+    """
+    if named := os.environ.get(FILE_VARIABLE):
+        if not os.path.exists(named) or os.path.isdir(named):
+            raise ConfigError(f"{FILE_VARIABLE} names {named}, which is no file: name one, or unset {FILE_VARIABLE}")
+        return Path(named)
+    return next(filter(os.path.isfile, config_places(folder)), None)
+
+
+def config_places(folder: str | os.PathLike[str] | None = None) -> list[Path]:
+    """Where ``fphys.toml`` is looked for, in this order: ``folder`` (the working folder), the user's configuration."""
+    usual = {"win32": "~/AppData/Roaming", "darwin": "~/Library/Application Support"}.get(sys.platform, "~/.config")
+    users = os.environ.get("XDG_CONFIG_HOME", "")
+    users = users if os.path.isabs(users) else os.path.expanduser(usual)  # stays as it is where there is no home
+    here = [Path(os.path.abspath(folder or os.curdir), FILE)]
+    return here + [Path(users, "fphys", FILE)] * os.path.isabs(users)
 
 
 def read_config(path: str | os.PathLike[str]) -> dict[str, Any]:

@@ -29,6 +29,7 @@ def report() -> Iterator[tuple[str, list[Row], bool]]:
     for title, section in {
         "System": _system,
         "Versions": _versions,
+        "Configuration": _configuration,
         "Devices": _devices,
         "Precision": _precision,
         "First step": _first_step,
@@ -65,6 +66,17 @@ def _system() -> list[Row]:
 
 def _versions() -> list[Row]:
     return [(name, version or "not installed") for name, version in versions().items()]
+
+
+def _configuration() -> list[Row]:
+    from .config import FILE_VARIABLE, config_file, config_places, read_config
+
+    path = config_file()
+    if path is None:
+        places = ", ".join(map(str, config_places()))
+        return [("file", f"none: {FILE_VARIABLE} is not set, and there is no {places}")]
+    settings = ", ".join(f"{key} = {value!r}" for key, value in read_config(path).items())
+    return [("file", str(path)), ("says", settings or "nothing")]
 
 
 def _devices() -> list[Row]:

@@ -1,6 +1,16 @@
-"""A model or a run in the browser, to turn around, play and scrub: what ``fphys view`` does."""
+"""A model or a run in the browser, to turn around, play and scrub: what ``fphys view`` does.
 
+The page is for whom it is served to. A request is refused whose ``Host`` is not the address served, as when a foreign
+name was made to lead here, and so is one that a foreign page sends, as its ``Origin`` says.
+"""
+
+import inspect
+import ipaddress
+import math
+import re
+import socket
 import threading
+import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +23,10 @@ PLANE, SPHERE, CAPSULE, ELLIPSOID, CYLINDER, BOX, MESH = 0, 2, 3, 4, 5, 6, 7
 """MuJoCo's mjtGeom."""
 
 SIDES = 24  # of what is round
+MAX_BYTES = 2**32  # of an array that is read, or of the poses of what is shown
+VISER = "viser>=1.1,<1.2"
+_HOST = re.compile(r"(\[[0-9a-f:.]+\]|[a-z0-9._-]+)(?::([0-9]{1,5}))?")
+_STARTING = threading.Lock()
 
 
 @pytree
@@ -34,9 +48,11 @@ def motion(model: Any, qpos: Any = None, particles: Any = None, world: int = 0) 
         particles: positions [m], shape (time, particle, dim) or (time, world, particle, dim); a plane stands upright.
 
     Raises:
-        ModelError: shapes do not fit the model or one another, or there is no such world.
+        ModelError: shapes do not fit the model or one another, numbers are not finite, or there is no such world.
     """
     x = _one_world("x", particles, 3, world)
+    if x is not None and (x.shape[1] == 0 or x.shape[2] not in (2, 3)):
+        raise ModelError(f"x has shape {x.shape}: it must be (time, particle, dim), with particles of dimension 2 or 3")
     if x is not None and x.shape[-1] == 2:
         x = np.stack([x[..., 0], np.zeros(x.shape[:-1]), x[..., 1]], -1)
     q = _one_world("qpos", qpos, 2, world)
@@ -47,6 +63,10 @@ def motion(model: Any, qpos: Any = None, particles: Any = None, world: int = 0) 
     x = np.zeros((length, 0, 3)) if x is None else x
     if model is None:
         return Motion(np.zeros((length, 0, 3)), np.zeros((length, 0, 3, 3)), x)
+    if length * model.structure.ngeom * 96 > MAX_BYTES:  # twelve numbers of eight bytes
+        raise ModelError(
+            f"{length} pictures of {model.structure.ngeom} geoms are too many: keep each tenth, qpos[::10]"
+        )
     import jax
 
     import fphys
@@ -67,8 +87,8 @@ class Viewer:
     def __init__(self, model: Any, shown: Motion, port: int, host: str) -> None:
         viser = _viser()
         self.motion, self._stopped = shown, threading.Event()
-        self.server = viser.ViserServer(host=host, port=port, label="fphys", verbose=False)
-        self.address = f"http://{host}:{self.server.get_port()}"
+        self.server = _serve(viser, host, port)
+        self.address = f"http://{f'[{host}]' if ':' in host else host}:{self.server.get_port()}"
         scene, gui, count = self.server.scene, self.server.gui, len(shown.pos)
         scene.set_up_direction("+z")
         self._quat = viser.transforms.SO3.from_matrix(np.asarray(shown.mat, float)).wxyz if shown.mat.size else None
@@ -126,13 +146,19 @@ def view(source: str, result: Path | None = None, port: int = 8080, host: str = 
         source: path of a model, an asset's name, or of a result that holds particles alone.
         result: a file of arrays: ``qpos`` (time, [world,] nq), ``x`` (time, [world,] particle, dim), or both.
             Without, the model falls for three seconds, its actuators at zero.
+        port: of the page; the next free one is taken where it is in use.
+        host: whose address is served, by default to this machine alone. Requests must be for it: for ``localhost`` and
+            loopback addresses; elsewhere for any numeric address, this host or the machine's name.
 
     Raises:
-        ModelError: the file holds neither, or another model's. MissingDependencyError: viser is not installed.
+        ModelError: the file is damaged, holds neither, or another model's; the address cannot be served.
+        MissingDependencyError: viser is not installed, or is one that cannot be guarded.
     """
     _viser()
     alone = result is None and Path(source).suffix == ".npz"
     found = _arrays(Path(source) if alone or result is None else result) if alone or result is not None else {}
+    if alone and "x" not in found:
+        raise ModelError(f"{source} holds qpos, of a model: fphys view MODEL {source}")
     if alone:
         return Viewer(None, motion(None, None, found.get("x"), world), port, host)
     import fphys
@@ -151,12 +177,133 @@ def _viser() -> Any:
     return viser
 
 
+def refusal(hosts: list[str], origins: list[str], served: str, port: int) -> str | None:
+    """Why a request to the page is refused; None if it is not.
+
+    Args:
+        hosts, origins: all its headers ``Host`` and ``Origin``. The latter is the address of the page that asks; absent
+            where a program or the user does, and ``null`` of a file.
+        served: the host that is served.
+    """
+    asked, near = _HOST.fullmatch(hosts[0].lower()) if len(hosts) == 1 else None, _is_near(served)
+    if asked is None or int(asked[2] or 80) != port or not _is_own(asked[1].strip("[]"), served.lower(), near):
+        names = "localhost" if near else f"{socket.gethostname()} or its numeric address"
+        return (
+            f"refused: the request is for {hosts}, and the page is served on {names}, port {port}. Open it there; a "
+            "tunnel must keep the port, and another name of this machine must be given as --host"
+        )
+    if origins and [origin.lower() for origin in origins] != [f"http://{hosts[0].lower()}"]:
+        return f"refused: a page of {origins} asks for what http://{hosts[0]} shows; open that one itself"
+    return None
+
+
+def _is_own(name: str, served: str, near: bool) -> bool:
+    """Whether a name cannot but mean this page: names of others can be made to lead here, numeric addresses cannot."""
+    if address := _address(name):
+        return address.is_loopback or not near
+    machine = socket.gethostname().lower()
+    short = machine.split(".")[0]
+    return name in ("localhost", served) or (not near and name in (machine, short, f"{short}.local"))
+
+
+def _is_near(served: str) -> bool:
+    """Whether a host is this machine's loopback."""
+    address = _address(served)
+    return address.is_loopback if address else served.lower() == "localhost"
+
+
+def _address(name: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
+    try:
+        return ipaddress.ip_address(name)
+    except ValueError:
+        return None
+
+
+def _serve(viser: Any, host: str, port: int) -> Any:
+    """viser's server, which asks :func:`refusal` before it answers.
+
+    viser has no hook for that: while it starts, it is given another ``serve`` of websockets' to call.
+    """
+    import websockets.asyncio.server as websockets
+
+    try:  # or viser would try forever
+        socket.create_server((host, 0), family=socket.AF_INET6 if ":" in host else socket.AF_INET).close()
+    except OSError as cause:
+        raise ModelError(
+            f"--host {host} cannot be served ({cause}): must be an address or a name of this machine"
+        ) from cause
+    if not 0 <= port < 2**16:
+        raise ModelError(f"--port is {port}: must be 0 to 65535")
+    guarded = []
+
+    def guarding(*args: Any, process_request: Any = None, **kwargs: Any) -> Any:
+        async def check(connection: Any, request: Any) -> Any:
+            asked, origins = (request.headers.get_all(name) for name in ("Host", "Origin"))
+            if reason := refusal(asked, origins, host, connection.local_address[1]):
+                return connection.respond(403, reason + "\n")
+            answer = process_request and process_request(connection, request)
+            return await answer if inspect.isawaitable(answer) else answer
+
+        guarded.append(True)
+        return serve(*args, process_request=check, **kwargs)
+
+    with _STARTING:
+        serve, websockets.serve = websockets.serve, guarding
+        try:
+            server = viser.ViserServer(host=host, port=port, label="fphys", verbose=False)
+        finally:
+            websockets.serve = serve
+    if not guarded:
+        server.stop()
+        raise MissingDependencyError(
+            f"viser {viser.__version__} starts its server in another way than fphys can guard from foreign pages: "
+            f'pip install "{VISER}"'
+        )
+    return server
+
+
 def _arrays(path: Path) -> dict[str, np.ndarray]:
-    with np.load(path, allow_pickle=False) as file:
-        found = {name: file[name] for name in ("qpos", "x") if name in file.files}
-        if not found:
-            raise ModelError(f"{path} holds {', '.join(file.files)}; to be shown it needs qpos or x")
+    """What of a result is shown: numbers alone are read, and nothing larger than it says and than can be shown."""
+    try:
+        if not path.is_file():
+            raise FileNotFoundError("there is no such file")
+        with zipfile.ZipFile(path) as archive:
+            names = [name for name in ("qpos", "x") if f"{name}.npy" in archive.namelist()]
+            found = {name: _array(archive, f"{name}.npy") for name in names}
+            held = ", ".join(name.removesuffix(".npy") for name in archive.namelist())
+    except ModelError as cause:
+        raise ModelError(f"{path}: {cause}") from cause
+    except Exception as cause:  # whatever the readers of archives and of headers stumble over
+        reason = " ".join(f"{type(cause).__name__}: {cause}".split())
+        raise ModelError(
+            f"{path} cannot be read as a result ({reason[:200]}): absent, damaged, or no .npz of numpy's; give a run's "
+            "result.npz, or run it again"
+        ) from cause
+    if not found:
+        raise ModelError(f"{path} holds {held[:200]!r}; to be shown it needs qpos or x")
     return found
+
+
+def _array(archive: zipfile.ZipFile, name: str) -> np.ndarray:
+    """A member of a .npz as numpy writes it, whose size and type are seen before anything is made of it."""
+    info = archive.getinfo(name)
+    if info.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
+        raise ModelError(f"{name} is compressed as numpy never does; write it by numpy.savez")
+    if info.file_size > MAX_BYTES:
+        raise ModelError(f"{name} is of {info.file_size} bytes, shown are {MAX_BYTES}; keep each tenth picture, [::10]")
+    with archive.open(info) as file:
+        if np.lib.format.read_magic(file) != (1, 0):
+            raise ModelError(f"{name} is no plain array; write it by numpy.savez")
+        shape, _, dtype = np.lib.format.read_array_header_1_0(file)
+        held = info.file_size - file.tell()
+    if dtype.kind not in "fiu":
+        raise ModelError(
+            f"{name} is of type {str(dtype)[:80]}, must be of real numbers; write it by numpy.savez, of float arrays"
+        )
+    if min(shape, default=0) < 0 or math.prod(shape) * dtype.itemsize != held:
+        raise ModelError(f"{name} claims the shape {shape} of {dtype}, and holds {held} bytes: damaged; run it again")
+    with archive.open(info) as file:
+        return np.lib.format.read_array(file, allow_pickle=False)
 
 
 def _fallen(model: Any, seconds: float = 3.0) -> np.ndarray:
@@ -179,6 +326,8 @@ def _one_world(name: str, value: Any, ndim: int, world: int) -> np.ndarray | Non
         value = value[:, world]
     if value.ndim != ndim or not len(value):
         raise ModelError(f"{name} has shape {value.shape}: it needs a time axis first, then perhaps a world axis")
+    if len(bad := np.argwhere(~np.isfinite(value))):
+        raise ModelError(f"{name} is not finite from picture {bad[0, 0]} on: keep those before, {name}[:{bad[0, 0]}]")
     return value
 
 

@@ -242,6 +242,69 @@ def test_an_error_is_said_without_a_traceback(arguments, text, capsys):
     assert "Traceback" not in captured.err
 
 
+NAMES = [b"\xff", "é".encode(), "模型".encode()]
+"""Of folders: no UTF-8, and what ASCII lacks."""
+ASCII = {"PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0", "LC_ALL": "C", "LANG": "C"}
+NAMED = """
+    import os, sys
+    from pathlib import Path
+    import jax.numpy as jnp
+    import numpy as np
+    import fphys
+    from fphys import cli, export, nn, view
+
+    for folder in map(os.fsencode, sys.argv[1:]):
+        path = lambda name: os.path.join(os.fsdecode(folder), name)
+        assert fphys.load(path("a.xml")).structure.ngeom == fphys.load(path("a.urdf")).structure.ngeom == 1
+        tree = {"w": jnp.ones(3, jnp.float32)}
+        assert export.load_weights(export.save_weights(path("w"), tree), tree)["w"].sum() == 3
+        assert export.load_program(export.save_program(path("p"), jnp.sin, np.ones(3)))(np.zeros(3)).sum() == 0
+        nn.write_weights(path("n.safetensors"), tree, {})
+        assert nn.read_weights(path("n.safetensors"))["w"].sum() == 3
+        np.savez(path("run.npz"), qpos=np.zeros((3, 7)))
+        assert view._arrays(Path(path("run.npz")))["qpos"].shape == (3, 7)
+        assert cli.main(["simulate", path("a.xml"), "--steps", "2"]) == 0
+        assert cli.main(["simulate", path("\\u20ac.xml")]) == 2
+    gone = "\\u20ac/a.safetensors"
+    for act in (
+        lambda: fphys.load(gone), lambda: view._arrays(Path(gone)), lambda: nn.write_weights(gone, tree, {}),
+        lambda: export.save_weights(gone, tree), lambda: export.load_weights(gone, tree),
+        lambda: export.save_program(gone, jnp.sin, np.ones(3)), lambda: export.load_program(gone),
+    ):
+        try:
+            act()
+        except fphys.errors.FphysError as error:
+            print(error)
+        else:
+            raise AssertionError("there is no such folder")
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="where a name is bytes")
+@pytest.mark.parametrize("environment", [{}, ASCII, {"PYTHONIOENCODING": "ascii:strict"}], ids=["utf-8", "C", "ascii"])
+def test_names_are_any_bytes_whatever_the_locale(tmp_path, environment):
+    mesh = "v 0 0 0\nv 1 0 0\nv 0 1 0\nv 0 0 1\nf 1 3 2\nf 1 2 4\nf 1 4 3\nf 2 3 4\n"
+    mjcf = """<mujoco><asset><mesh name="m" file="m.obj"/></asset><worldbody><body><freejoint/>
+        <geom type="mesh" mesh="m"/></body></worldbody></mujoco>"""
+    urdf = """<robot name="r"><link name="base"/><link name="l"><inertial><mass value="1"/><inertia ixx="1" iyy="1"
+        izz="1" ixy="0" ixz="0" iyz="0"/></inertial><collision><geometry><mesh filename="package://r/m.obj"/></geometry>
+        </collision></link><joint name="j" type="floating"><parent link="base"/><child link="l"/></joint></robot>"""
+    folders = [os.path.join(os.fsencode(tmp_path), name) for name in NAMES]
+    for folder in folders:
+        os.mkdir(folder)
+        for name, text in ((b"m.obj", mesh), (b"a.xml", mjcf), (b"a.urdf", urdf)):
+            with open(os.path.join(folder, name), "w") as file:
+                file.write(text)
+    child = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(NAMED), *folders],
+        capture_output=True,
+        timeout=300,
+        env=os.environ | environment,
+        cwd=tmp_path,
+    )
+    assert child.returncode == 0, child.stderr.decode(errors="replace")
+
+
 def test_what_is_not_simulated_can_be_left_out(tmp_path, capsys):
     model = tmp_path / "distances.xml"
     model.write_text("""<mujoco><asset><mesh name="m" vertex="1 0 0 0 1 0 0 0 1 0 0 0"/></asset><worldbody>
@@ -262,7 +325,7 @@ def test_debug_shows_where_an_error_comes_from():
 def test_doctor_reports_on_everything(capsys):
     assert cli.main(["doctor"]) == 0
     out = capsys.readouterr().out
-    titles = "System Versions Devices Precision Rendering Extras".split()
+    titles = "System Versions Configuration Devices Precision Rendering Extras".split()
     assert all(f"\n{title}\n" in f"\n{out}" for title in [*titles, "First step", "Kernel cache"])
     assert "All of the core works." in out
 

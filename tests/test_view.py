@@ -120,7 +120,7 @@ def test_without_viser_it_says_what_to_install(monkeypatch, capsys):
 def test_a_file_without_motion(tmp_path, capsys):
     np.savez(tmp_path / "other.npz", loss=np.zeros(3))
     assert cli.main(["view", "double-pendulum", str(tmp_path / "other.npz")]) == 2
-    assert "holds loss; to be shown it needs qpos or x" in capsys.readouterr().err
+    assert "holds 'loss'; to be shown it needs qpos or x" in capsys.readouterr().err
 
 
 @pytest.mark.slow

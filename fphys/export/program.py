@@ -23,33 +23,47 @@ def save_program(
         platforms: where it is to run, ``("cpu", "cuda")``; by default where it is now.
 
     Raises:
-        ExportError: the function contains a Warp operation or a callback.
+        ExportError: the function contains a Warp operation or a callback; or the file cannot be written.
     """
     from jax import export
 
     trace(fn, examples)
     content = export.export(jax.jit(fn), platforms=platforms)(*examples).serialize()
     path = Path(path)
-    path.write_bytes(_HEAD + hashlib.sha256(content).digest() + bytes(content))
+    try:
+        path.write_bytes(_HEAD + hashlib.sha256(content).digest() + bytes(content))
+    except (OSError, ValueError) as cause:  # a name that the system's encoding lacks is a ValueError
+        raise ExportError(f"{path} cannot be written: {cause}; choose another folder or name") from cause
     return path
 
 
 def load_program(path: str | os.PathLike[str]) -> Callable[..., Any]:
     """The function that :func:`save_program` wrote: jitted, for inputs of those shapes and types.
 
+    Nothing is unpickled, and damage is seen by a checksum before anything is read. But a program is code: one that was
+    forged, its checksum too, can end the process when it is read and do anything when it is called.
+
     Raises:
-        ExportError: the file is missing, damaged, or something else; nothing of it is run or unpickled.
+        ExportError: the file is missing, damaged, of a JAX that this one does not read, or something else.
     """
     from jax import export
 
     path = Path(path)
     try:
         content = path.read_bytes()
-    except OSError as cause:
-        raise ExportError(f"{path} cannot be read: {cause}") from cause
+    except (OSError, ValueError) as cause:
+        raise ExportError(f"{path} cannot be read: {cause}; see that the path is right") from cause
     if not content.startswith(_HEAD):
-        raise ExportError(f"{path} was not written by fphys.export.save_program: it begins with {content[:8]!r}")
+        raise ExportError(
+            f"{path} was not written by fphys.export.save_program: it begins with {content[:8]!r}; save it so"
+        )
     digest, program = content[len(_HEAD) : len(_HEAD) + 32], content[len(_HEAD) + 32 :]
     if hashlib.sha256(program).digest() != digest:
         raise ExportError(f"{path} is truncated or damaged ({len(content)} bytes): export the function again")
-    return jax.jit(export.deserialize(bytearray(program)).call)
+    try:
+        return jax.jit(export.deserialize(bytearray(program)).call)
+    except Exception as cause:  # whatever its reader stumbles over
+        raise ExportError(
+            f"{path} holds no program that JAX {jax.__version__} reads ({type(cause).__name__}: {cause}): export the "
+            "function again with this version"
+        ) from cause

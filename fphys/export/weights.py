@@ -20,11 +20,18 @@ _LAYOUTS = {2: (1, 0), 3: (2, 1, 0), 4: (3, 2, 0, 1), 5: (4, 3, 0, 1, 2)}
 
 
 def save_weights(path: str | os.PathLike[str], tree: Any) -> Path:
-    """Write a pytree's arrays as safetensors, named by their path ("layers.0.kernel")."""
-    from safetensors.numpy import save_file
+    """Write a pytree's arrays as safetensors, named by their path ("layers.0.kernel").
+
+    Raises:
+        ExportError: the file cannot be written.
+    """
+    from ..nn.weights import WeightsError, write_safetensors
 
     path = Path(path)
-    save_file({name: np.asarray(leaf, order="C") for name, leaf in _named(tree).items()}, path)
+    try:
+        write_safetensors(path, {name: np.asarray(leaf, order="C") for name, leaf in _named(tree).items()})
+    except WeightsError as cause:
+        raise ExportError(str(cause)) from cause
     return path
 
 
@@ -34,13 +41,12 @@ def load_weights(path: str | os.PathLike[str], like: T) -> T:
     Raises:
         ExportError: the file is missing, damaged or no safetensors; or names, shapes or types differ.
     """
-    from safetensors import SafetensorError
-    from safetensors.numpy import load_file
+    from ..nn.weights import WeightsError, read_safetensors
 
     try:
-        found = load_file(path)
-    except (OSError, SafetensorError) as cause:
-        raise ExportError(f"{path} cannot be read as safetensors ({cause}); a pickle (.pt, .bin) never is") from cause
+        found = read_safetensors(path)
+    except WeightsError as cause:
+        raise ExportError(str(cause)) from cause
     wanted = _named(like)
     faults = [f"{name} is missing" for name in wanted if name not in found]
     faults += [f"{name} is not wanted" for name in found if name not in wanted]

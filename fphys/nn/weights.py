@@ -21,6 +21,7 @@ from .pure import Aux, Params, Structure, split
 
 VARIABLE = "FPHYS_CACHE"
 SUFFIXES = (".safetensors", ".pth", ".pt", ".bin")
+_TYPES = "F64 F32 F16 BF16 I64 I32 I16 I8 U64 U32 U16 U8 BOOL C64".split()  # safetensors'
 Weights = dict[str, np.ndarray]
 Rule = tuple[str, str | Callable[[re.Match[str]], str]]
 M = TypeVar("M", bound=nnx.Module)
@@ -45,23 +46,60 @@ def read_weights(path: str | os.PathLike[str]) -> Weights:
     if not path.is_file():
         raise FileNotFoundError(f"{path}: there is no such file of weights")
     if path.suffix == ".safetensors":
-        from safetensors import SafetensorError
-        from safetensors.numpy import load_file
-
-        try:
-            return load_file(path)
-        except SafetensorError as cause:
-            raise WeightsError(f"{path}: damaged, or not in safetensors' format: {cause}. Fetch it anew") from cause
+        return read_safetensors(path)
     if path.suffix not in SUFFIXES:
         raise WeightsError(f"{path}: {path.suffix!r} is no format of weights; known are {', '.join(SUFFIXES)}")
     return _from_torch(path)
 
 
 def write_weights(path: str | os.PathLike[str], params: Params, aux: Aux) -> None:
-    """Write parameters and statistics in safetensors' format, under our names: :func:`load_weights` takes them."""
+    """Write parameters and statistics in safetensors' format, under our names: :func:`load_weights` takes them.
+
+    Raises:
+        WeightsError: the file cannot be written.
+    """
+    write_safetensors(path, {name: np.ascontiguousarray(leaf) for name, leaf in {**flat(params), **flat(aux)}.items()})
+
+
+def read_safetensors(path: str | os.PathLike[str]) -> Weights:
+    """The arrays of a safetensors file, by name, whatever the file is called. No code is run from it.
+
+    Raises:
+        WeightsError: it is missing, damaged, no safetensors, or holds tensors of a type that NumPy lacks.
+    """
+    from safetensors import SafetensorError, safe_open
+
+    try:
+        with safe_open(path, framework="np") as file:
+            types = {name: file.get_slice(name).get_dtype() for name in file.keys()}
+            if strange := [f"{name} is {kind}" for name, kind in types.items() if kind not in _TYPES]:
+                raise WeightsError(
+                    f"{path}: {len(strange)} tensors are of types that are not read: {'; '.join(strange[:5])}; "
+                    f"save them as one of {', '.join(_TYPES)}"
+                )
+            return {name: file.get_tensor(name) for name in types}
+    except WeightsError:
+        raise
+    except (OSError, SafetensorError, ValueError) as cause:
+        raise WeightsError(
+            f"{path}: cannot be read as safetensors ({cause}): absent, damaged, or of another format; a pickle (.pt, "
+            ".bin) never is. Fetch or write it anew"
+        ) from cause
+
+
+def write_safetensors(path: str | os.PathLike[str], arrays: Weights) -> None:
+    """Write arrays, of contiguous memory, in safetensors' format.
+
+    Raises:
+        WeightsError: the file cannot be written.
+    """
+    from safetensors import SafetensorError
     from safetensors.numpy import save_file
 
-    save_file({name: np.ascontiguousarray(leaf) for name, leaf in {**flat(params), **flat(aux)}.items()}, path)
+    try:
+        save_file(arrays, path)
+    except (OSError, SafetensorError, ValueError) as cause:  # a name that the system's encoding lacks is a ValueError
+        raise WeightsError(f"{path}: cannot be written: {cause}; choose another folder or name") from cause
 
 
 def load_weights(

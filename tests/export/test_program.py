@@ -1,5 +1,7 @@
 """Programs called in a fresh process, weights by name, and networks rebuilt in torch."""
 
+import hashlib
+import json
 import pickle
 import subprocess
 import sys
@@ -12,7 +14,9 @@ import pytest
 import torch
 
 import fphys
+from fphys import nn
 from fphys.export import ExportError, load_program, load_weights, save_program, save_weights, torch_state
+from fphys.export.program import _HEAD
 
 from .nets import CNN, INPUTS, MLP, Block, function
 
@@ -67,6 +71,35 @@ def test_a_damaged_program_is_refused(tmp_path):
         load_program(tmp_path / "absent")
 
 
+FORGED = """
+    import sys
+    import numpy as np
+    from fphys.export import ExportError, load_program
+
+    for path in sys.argv[1:]:
+        try:
+            load_program(path)
+        except ExportError as error:
+            print("refused" if path in str(error) else error)
+"""
+
+
+def test_a_forged_program_is_refused_and_ends_no_process(tmp_path):
+    """Bytes at random, another flatbuffer, a program of jax.export alone; each with a right head, and without."""
+    rng = np.random.default_rng(0)
+    alone = jax.export.export(jax.jit(jnp.sin))(np.ones(3)).serialize()
+    contents = [b"", rng.bytes(2000), b"\x10\0\0\0TFL3" + bytes(60), bytes(alone[: len(alone) // 2])]
+    paths = [tmp_path / str(k) for k in range(2 * len(contents) + 1)]
+    for path, content in zip(paths, [*contents, bytes(alone)]):
+        path.write_bytes(content)
+    for path, content in zip(paths[len(contents) + 1 :], contents):
+        path.write_bytes(_HEAD + hashlib.sha256(content).digest() + content)
+    child = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(FORGED), *paths], capture_output=True, text=True, timeout=60
+    )
+    assert (child.returncode, child.stdout) == (0, "refused\n" * len(paths)), child.stderr
+
+
 @pytest.mark.parametrize("kind", [MLP, CNN, Block])
 def test_weights_come_back(tmp_path, kind):
     _, params, aux = function(kind)
@@ -104,12 +137,65 @@ def test_other_files_are_refused(tmp_path):
             load_weights(path, like)
 
 
+def safetensors(path, header: dict, content: bytes = b"", size: int | None = None):
+    text = json.dumps(header).encode()
+    path.write_bytes((len(text) if size is None else size).to_bytes(8, "little") + text + content)
+    return path
+
+
+def tensor(dtype: str, shape: list[int], end: int) -> dict:
+    return {"dtype": dtype, "shape": shape, "data_offsets": [0, end]}
+
+
+@pytest.mark.parametrize("dtype", ["F8_E4M3", "F8_E5M2", "F8_E8M0"])
+def test_tensors_of_a_type_that_is_not_read_are_named(tmp_path, dtype):
+    path = safetensors(tmp_path / "net.safetensors", {"layer.w": tensor(dtype, [4], 4)}, bytes(4))
+    for load, error in ((lambda path: load_weights(path, {}), ExportError), (nn.read_weights, nn.WeightsError)):
+        with pytest.raises(
+            error, match=rf"net\.safetensors: 1 tensors are of .*layer\.w is {dtype}; save them as .*BF16"
+        ):
+            load(path)
+
+
+@pytest.mark.parametrize(
+    ("header", "content", "size"),
+    [
+        ({}, b"", 2**60),
+        ({}, b"", 90_000_000),
+        ({"w": tensor("F32", [10**10], 4 * 10**10)}, bytes(4), None),
+        ({"w": tensor("F32", [2**62, 4], 4)}, bytes(4), None),
+        ({"w": tensor("F32", [2], 4)}, bytes(4), None),
+        ({"w": tensor("F32", [1] * 70, 4)}, bytes(4), None),
+        ({"w": tensor("Q7", [1], 4)}, bytes(4), None),
+    ],
+)
+def test_a_header_that_claims_what_is_not_there_is_refused(tmp_path, header, content, size):
+    path = safetensors(tmp_path / "net.safetensors", header, content, size)
+    for load, error in ((lambda path: load_weights(path, {}), ExportError), (nn.read_weights, nn.WeightsError)):
+        with pytest.raises(error, match=r"net\.safetensors: cannot be read as safetensors"):
+            load(path)
+
+
+def test_what_cannot_be_written_or_is_no_file_is_named(tmp_path):
+    absent = tmp_path / "absent" / "net.safetensors"
+    for act, error in (
+        (lambda: save_weights(absent, {"w": jnp.ones(3)}), ExportError),
+        (lambda: save_program(absent, jnp.sin, np.ones(3)), ExportError),
+        (lambda: nn.write_weights(absent, {"w": jnp.ones(3)}, {}), nn.WeightsError),
+    ):
+        with pytest.raises(error, match=r"absent/net\.safetensors:? cannot be written"):
+            act()
+    for load in (load_program, lambda path: load_weights(path, {})):
+        with pytest.raises(ExportError, match=f"{tmp_path}:? cannot be read"):
+            load(tmp_path)
+
+
 class TorchCNN(torch.nn.Module):
     def __init__(self):
         super().__init__()
-        nn = torch.nn
-        self.conv, self.norm = nn.Conv2d(1, 8, 3, padding=1), nn.BatchNorm2d(8)
-        self.down, self.out = nn.Conv2d(8, 8, 3, 2, 1), nn.Linear(32, 10)
+        layers = torch.nn
+        self.conv, self.norm = layers.Conv2d(1, 8, 3, padding=1), layers.BatchNorm2d(8)
+        self.down, self.out = layers.Conv2d(8, 8, 3, 2, 1), layers.Linear(32, 10)
 
     def forward(self, x):
         x = torch.relu(self.norm(self.conv(x)))
@@ -131,8 +217,7 @@ def test_weights_in_a_plain_torch_module():
 @pytest.mark.extra("torch")
 def test_torch_s_names_by_renaming():
     fn, params, _ = function(MLP)
-    nn = torch.nn
-    net = nn.Sequential(nn.Linear(6, 16), nn.Tanh(), nn.Linear(16, 4))
+    net = torch.nn.Sequential(torch.nn.Linear(6, 16), torch.nn.Tanh(), torch.nn.Linear(16, 4))
     numbers = {"hidden": "0", "out": "2"}
     net.load_state_dict(
         torch_state(params, rename=lambda name: name.replace(*next(i for i in numbers.items() if i[0] in name)))
