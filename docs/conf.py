@@ -37,7 +37,7 @@ MENU = {
     "Start": "/README\nguide\nconcepts\nexperiments\nexamples\nassets\n/notebooks/README\n/examples/README",
     "Physics": "features\ncontact-gradients\nmpm\nsph\nscene\nscene-support\nunits\nbridges",
     "Learning": "tensor\nnn\ndata\ntrain\ndevices\nexport",
-    "Help": "migration\ntroubleshooting\ncompatibility",
+    "Help": "migration\ntroubleshooting\nreliability\ncompatibility",
     "Reference": "api/index",
     "Project": "/CHANGELOG\n/CONTRIBUTING\ndecisions/README\n/benchmarks/README",
 }

@@ -7,31 +7,87 @@ power is straight-line code, differentiated by its adjoint launches; the solver 
 
 import functools
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
-from jax.ad_checkpoint import checkpoint_name
+from jax.custom_derivatives import SymbolicZero
 
 from .bridge import WarpOp, flags
 from .bridge.op import dense
 
 Array = jax.Array
 
-__all__ = ["dense", "flags", "power_gradient", "primal_values", "recomputed", "solved"]
-
-_SOLVED = "solved"
+__all__ = ["Found", "dense", "flags", "power_gradient", "primal_values", "recomputed"]
 
 
-def solved(values: Any) -> Any:
-    """Mark what a solve found: this, and the arguments, are all that :func:`recomputed` keeps for the backward pass."""
-    return jax.tree.map(lambda x: checkpoint_name(x, _SOLVED), values)
+class Found(NamedTuple):
+    """What the solves of a world found: this, and the arguments, are all that a backward pass needs.
+
+    Arrays have the world axis first; None is what the solve has not, or what follows from the rest.
+    """
+
+    qacc: Any = None  # accelerations [m/s^2 or rad/s^2], (world, nv)
+    damped: Any = None  # after the integrator's implicit damping, (world, nv)
+    factor: Any = None  # of the matrix that was solved with
+    pair: Any = None  # the contact set, each (world, contact)
+    feature: Any = None
+
+    def without(self, worlds: Array) -> "Found":
+        """No contact and no acceleration in these worlds. The factor stays: only worlds with a cotangent use it."""
+        qacc, damped = (None if x is None else jnp.where(worlds[:, None], 0, x) for x in (self.qacc, self.damped))
+        pair = None if self.pair is None else jnp.where(worlds[:, None], -1, self.pair)
+        return self._replace(qacc=qacc, damped=damped, pair=pair)
 
 
-def recomputed(fn: Callable[..., Any]) -> Callable[..., Any]:
-    """Decorator: the backward pass runs ``fn`` again, all but its solves."""
-    policy = jax.checkpoint_policies.save_only_these_names(_SOLVED)
-    return functools.wraps(fn)(jax.checkpoint(fn, policy=policy, prevent_cse=False))
+def recomputed(unused: Callable[..., Array], harmless: Callable[..., Any]) -> Callable[..., Any]:
+    """Decorator for ``fn(known, *args) -> (result, known)``: the backward pass runs ``fn`` again, all but its solves.
+
+    The function is then called without ``known``, which is what its solves find (:class:`Found`, or a tree of them). It
+    is None where they are to be solved.
+
+    A world whose result is not used has no cotangent. What overflowed in it would still turn the gradient of shared
+    leaves into NaN, because zero times infinity is NaN. So the backward pass gives that world other arguments.
+
+    Args:
+        unused: ``unused(result)``, the worlds whose result is not used, bool, shape (world,).
+        harmless: ``harmless(worlds, *args)``, the arguments, with such as do not overflow in these worlds.
+    """
+
+    def decorate(fn: Callable[..., Any]) -> Callable[..., Any]:
+        @jax.custom_vjp
+        def call(*args: Any) -> Any:
+            return fn(None, *args)[0]
+
+        def forward(*primals: Any) -> Any:
+            args, wanted = primal_values(primals)
+            result, known = fn(None, *args)
+            return result, (unused(result), known, args, wanted)
+
+        def backward(saved: Any, cotangent: Any) -> Any:
+            worlds, known, args, wanted = saved
+            known = jax.tree.map(lambda found: found.without(worlds), known, is_leaf=lambda x: isinstance(x, Found))
+            leaves, tree = jax.tree.flatten(harmless(worlds, *args))
+            chosen = [i for i, wish in enumerate(flags.load(wanted)) if wish]
+            cotangents = jax.tree.leaves(cotangent)
+            used = [i for i, c in enumerate(cotangents) if not isinstance(c, SymbolicZero)]
+
+            def again(*values: Array) -> list[Array]:
+                given = dict(zip(chosen, values, strict=True))
+                result, _ = fn(known, *tree.unflatten([given.get(i, leaf) for i, leaf in enumerate(leaves)]))
+                return [jax.tree.leaves(result)[i] for i in used]
+
+            found: list[Any] = [None] * len(leaves)
+            if used and chosen:
+                _, pull = jax.vjp(again, *(leaves[i] for i in chosen))
+                for i, gradient in zip(chosen, pull([cotangents[i] for i in used]), strict=True):
+                    found[i] = gradient
+            return tree.unflatten(found)
+
+        call.defvjp(forward, backward, symbolic_zeros=True)
+        return functools.wraps(fn)(call)
+
+    return decorate
 
 
 def power_gradient(
@@ -43,7 +99,7 @@ def power_gradient(
     what is not finite must not reach the gradient of what worlds share.
     """
     silent = (cotangent == 0).all(1, keepdims=True)
-    args = (*primals, *(jnp.where(silent, 0, x) if _is_motion(x) else x for x in fixed))
+    args = (*primals, *jax.tree.map(lambda x: jnp.where(silent, 0, x) if _is_motion(x) else x, fixed))
     parts = power.outputs(*args)
     seeds = [-jnp.ones(p.shape, p.dtype) for p in (parts if isinstance(parts, tuple) else (parts,))]
     mask = [*wanted, *[False] * len(jax.tree.leaves(fixed))]

@@ -231,6 +231,7 @@ class Model:
         if not any(s in touched or s.split(".")[0] in touched for s in derived_sources(self.structure)):
             return model
         new = _recompute[0](model)
+        _require_sound(new, {"opt.meaninertia", "dof.invweight0"})
         if "tendon.lengthspring" in touched:
             new = dataclasses.replace(new, tendon=new.tendon.replace(lengthspring=model.tendon.lengthspring))
         return new

@@ -19,8 +19,8 @@ from .whitelist import LEAVES, OWN
 Array = jax.Array
 
 _SHOWN = 5  # faults of a leaf that an error names; a body's, at least
-_NOT_NEGATIVE = ("geom.friction", "pair.friction", "opt.softness")
-_POSITIVE = ("opt.timestep", "opt.impratio", "geom.size")
+_NOT_NEGATIVE = ("geom.friction", "pair.friction", "dof.frictionloss", "tendon.frictionloss", "opt.softness")
+_POSITIVE = ("opt.timestep", "opt.impratio", "opt.meaninertia", "dof.invweight0", "geom.size")
 _BODY = ("body.mass", "body.inertia")
 _STEPPED = (*(path for path in LEAVES if not path.startswith("key.")), *OWN)
 """Leaves that a step reads."""
@@ -71,18 +71,23 @@ def _positive(m: Any, path: str) -> np.ndarray:
     return ((m.geom_size > 0) & solid[:, None])[None] if path == "geom.size" else np.array(True)
 
 
+def _least_frictions(model: Model) -> dict[str, np.ndarray]:
+    """The least that frictions may be: zero, and anything where there is no row for it, so that it acts nowhere."""
+    loaded = {p: leaf_values(model.structure.source, p) for p in _NOT_NEGATIVE}
+    least = {p: np.where((x > 0) | p.endswith(".friction"), 0.0, -np.inf) for p, x in loaded.items() if x.size}
+    return {p: x.astype(model.qpos0.dtype) for p, x in least.items()}
+
+
 @jax.jit
 def screen_model(model: Model) -> tuple[Model, Array]:
-    """Take worlds with unsound parameters out of the computation.
+    """Find worlds with unsound parameters.
 
-    Unsound is a parameter that is not finite, a time step, impratio or size that is not positive, a mass or inertia
-    that is negative, or vanishes where a body has nothing else to move by.
+    Unsound is a parameter that is not finite, a time step, impratio, size or inverse inertia that is not positive, a
+    friction that is negative, a mass or inertia that is, or that vanishes where a body has nothing else to move by.
 
     Returns:
-        The model, made harmless; and which worlds are unsound, bool, shape (1 | world,). A world's own parameters,
-        where it is unsound, are those that the model was loaded with: they get no gradient, and spoil none of what
-        worlds share. What all worlds share, where it is unsound, keeps its values and gets no gradient (nothing to
-        compute forward; no world's result is used then).
+        The model, and which worlds are unsound, bool, shape (1 | world,). What all worlds share, where it is unsound,
+        keeps its values and gets no gradient: all worlds are unsound then, and no world's result is used.
     """
     values = _marked(jax.lax.stop_gradient(model))
     shared = jnp.isfinite(jnp.concatenate([x.reshape(-1) for x in values.values() if len(x) == 1])).all()
@@ -92,19 +97,34 @@ def screen_model(model: Model) -> tuple[Model, Array]:
         every = every & jnp.isfinite(sum(x @ jnp.ones(x.shape[1], x.dtype) for x in own))
 
     def screened(path: Any, x: Array) -> Array:
-        name = jax.tree_util.keystr(path, simple=True, separator=".")
-        if name not in values:
+        if len(x) > 1 or _name(path) not in values:
             return x
-        if len(x) == 1:
-            return jnp.where(shared, x, jax.lax.stop_gradient(x))
-        loaded = np.asarray(leaf_values(model.structure.source, name), x.dtype)
-        return jnp.where(every.reshape(-1, *[1] * (x.ndim - 1)), x, loaded)
+        return jnp.where(shared, x, jax.lax.stop_gradient(x))
 
     return jax.tree_util.tree_map_with_path(screened, model), ~every
 
 
+def as_loaded(model: Model, worlds: Array) -> Model:
+    """The model with the parameters that it was loaded with in these worlds, as far as worlds have their own.
+
+    There they get no gradient, and spoil none of what worlds share.
+    """
+
+    def replaced(path: Any, x: Array) -> Array:
+        if len(x) == 1 or (name := _name(path)) not in _STEPPED:
+            return x
+        loaded = np.asarray(leaf_values(model.structure.source, name), x.dtype)
+        return jnp.where(worlds.reshape(-1, *[1] * (x.ndim - 1)), loaded, x)
+
+    return jax.tree_util.tree_map_with_path(replaced, model)
+
+
+def _name(path: Any) -> str:
+    return jax.tree_util.keystr(path, simple=True, separator=".")
+
+
 def _marked(model: Model) -> dict[str, Array]:
-    """Every leaf that a step reads, NaN in the place of what is not positive and must be."""
+    """Every leaf that a step reads, NaN in the place of what is negative or zero and must not be."""
     body = model.structure.body
     moving = np.isin(np.arange(body.weld.size), model.structure.joint.body)
     alone = moving & (np.bincount(body.weld, minlength=body.weld.size) == 1)
@@ -112,6 +132,7 @@ def _marked(model: Model) -> dict[str, Array]:
     values = {path: x for path in _STEPPED if (x := leaf(model, path)).size}
     for path, sound in {
         **{p: (x > 0) | ~_positive(model.structure.source, p) for p in _POSITIVE if (x := leaf(model, p)).size},
+        **{p: leaf(model, p) >= least for p, least in _least_frictions(model).items()},
         "body.mass": model.body.mass >= least[None],
         "body.inertia": model.body.inertia >= least[None, :, None],
     }.items():

@@ -24,6 +24,7 @@ _BIASES = {3: "dcmotor", 4: "so3", 5: "user"}
 _EQUALITIES = {4: "flex", 5: "flexvert", 6: "flexstrain", 7: "distance"}
 _INTEGRATED = 1  # mjDYN_INTEGRATOR
 _BODY = 5  # mjTRN_BODY
+_FREE, _SLIDE, _HINGE = 0, 2, 3  # mjtJoint
 
 
 def require_finite(m: Any, label: str) -> None:
@@ -42,6 +43,12 @@ def require_physical(m: Any, label: str) -> None:
     numbers = {name: getattr(m.opt, name) for name in ("timestep", "impratio")}
     faults = [f"option {name} is {value}, must be positive" for name, value in numbers.items() if not value > 0]
     faults += body_faults(m, m.body_mass, m.body_inertia, solid=True)
+    for name in ("geom_friction", "pair_friction", "dof_frictionloss", "tendon_frictionloss"):
+        values = getattr(m, name)
+        faults += [
+            f"{leaf_title(m, name, row)} is {values[row].min()}, must not be negative"
+            for row in np.unique(np.argwhere(values < 0)[:, 0])
+        ]
     for kind, name in (("body", "quat"), ("body", "iquat"), ("geom", "quat"), ("site", "quat")):
         off = np.abs(np.linalg.norm(getattr(m, f"{kind}_{name}"), axis=1) - 1) > 1e-6
         faults += [f"{_element(m, kind, i)}: {name} is not of unit length" for i in np.flatnonzero(off)]
@@ -49,7 +56,62 @@ def require_physical(m: Any, label: str) -> None:
     faults += [
         f"{_element(m, 'joint', i)}: axis is not of unit length" for i in np.flatnonzero(off & (m.jnt_type >= 2))
     ]
-    _raise(faults, f"{label}: the model is not physical")
+    _raise(faults or list(_lost_inertia(m)), f"{label}: the model is not physical")
+
+
+def _lost_inertia(m: Any) -> Iterator[str]:
+    """Degrees of freedom of whose inertia MuJoCo's mass matrix keeps no digits, and constants that it made negative.
+
+    MuJoCo adds inertias up about the centre of the whole tree. Where bodies are far apart, light ones are lost.
+    """
+    for name in ("dof_M0", "dof_invweight0"):
+        for row in np.flatnonzero(getattr(m, name) <= 0):
+            yield f"{leaf_title(m, name, row)} is {getattr(m, name)[row]}, must be positive"
+    for name in ("body_invweight0", "tendon_invweight0", "actuator_acc0"):
+        for row in np.unique(np.argwhere(getattr(m, name) < 0)[:, 0]):
+            yield f"{leaf_title(m, name, row)} is {getattr(m, name)[row].min()}, must not be negative"
+    if m.nv and not m.stat.meaninertia > 0:
+        yield f"statistic meaninertia is {m.stat.meaninertia}, must be positive"
+    pos, turn = np.zeros((m.nbody, 3)), np.tile(np.eye(3), (m.nbody, 1, 1))
+    moves = np.zeros((m.nbody, m.nv), bool)
+    for b in range(1, m.nbody):
+        parent, first = m.body_parentid[b], m.body_dofadr[b]
+        pos[b] = pos[parent] + turn[parent] @ m.body_pos[b]
+        turn[b] = turn[parent] @ _rotation(m.body_quat[b])
+        moves[b] = moves[parent]
+        moves[b, first : first + m.body_dofnum[b]] = True
+    centre = pos + np.einsum("bij,bj->bi", turn, m.body_ipos)
+    axes = np.einsum("bij,bjk->bik", turn, [_rotation(quat) for quat in m.body_iquat])
+    for d in range(m.nv):
+        joint, moved = m.dof_jntid[d], moves[:, d]
+        body, k = m.jnt_bodyid[joint], d - m.jnt_dofadr[joint]
+        if m.jnt_type[joint] == _SLIDE or (m.jnt_type[joint] == _FREE and k < 3):
+            continue  # a mass: added up it loses nothing
+        axis = turn[body] @ (m.jnt_axis[joint] if m.jnt_type[joint] == _HINGE else np.eye(3)[k % 3])
+        arm = np.cross(axis, centre[moved] - (pos[body] + turn[body] @ m.jnt_pos[joint]))
+        own = np.einsum("bij,i->bj", axes[moved], axis)
+        inertia = (m.body_mass[moved] * (arm**2).sum(1)).sum() + (m.body_inertia[moved] * own**2).sum()
+        inertia += m.dof_armature[d]
+        tree = (m.body_rootid == m.body_rootid[body]) & (m.body_weldid != 0)
+        mass, at = m.body_mass[tree], centre[tree]
+        whole = (mass * ((at - mass @ at / max(mass.sum(), MINIMUM)) ** 2).sum(1)).sum()
+        if whole * np.finfo(float).eps > 1e-3 * inertia:
+            yield (
+                f"{_element(m, 'joint', int(joint))}: its inertia {inertia:.3g} is lost in rounding beside that of the "
+                f"whole mechanism, {whole:.3g}: bring bodies that are far away nearer"
+            )
+
+
+def _rotation(quat: np.ndarray) -> np.ndarray:
+    """The matrix of a unit quaternion."""
+    w, x, y, z = quat
+    return np.array(
+        [
+            [1 - 2 * (y * y + z * z), 2 * (x * y - w * z), 2 * (x * z + w * y)],
+            [2 * (x * y + w * z), 1 - 2 * (x * x + z * z), 2 * (y * z - w * x)],
+            [2 * (x * z - w * y), 2 * (y * z + w * x), 1 - 2 * (x * x + y * y)],
+        ]
+    )
 
 
 def body_faults(m: Any, mass: np.ndarray, inertia: np.ndarray, solid: bool = False) -> Iterator[str]:

@@ -57,6 +57,7 @@ class Status(enum.IntFlag):
     OOB = 32  # a particle is more than half a cell outside the domain: it stands still and touches nothing
     CFL = 64  # a particle moved farther than a cell in one step
     BADPARAM = 128  # a number of the parameters, a volume or a material is not one to simulate: the world stands still
+    INVERTED = 256  # a particle is inside out, det F <= 0: it goes on, but no material is made for that
 
 
 @pytree
@@ -246,8 +247,9 @@ def init(params: Params, positions: Any, velocities: Any = None, material: Any =
 
     Raises:
         ValueError: a shape does not fit; or, where the numbers are known on the host, a particle lies outside the
-            domain, there is no such material, or the time step is above the limit by sound (half a cell a step) or by
-            viscosity (nu dt / dx^2 = 0.35). TypeError: dtypes differ. UnitError: a quantity is of another kind.
+            domain, a number, volume or wall's friction is not one to simulate, there is no such material, or the time
+            step is above the limit by sound (half a cell a step) or by viscosity (nu dt / dx^2 = 0.35).
+        TypeError: dtypes differ. UnitError: a quantity is of another kind.
     """
     params = _bare(params)
     positions = units.si(positions, units.length, "positions")
@@ -267,7 +269,8 @@ def init(params: Params, positions: Any, velocities: Any = None, material: Any =
     if not jnp.issubdtype(number.dtype, jnp.integer):
         raise TypeError(f"material is {number.dtype}: give whole numbers, places in params.material")
     number = each("material", number.astype(jnp.int32), (worlds, n), jnp.int32)
-    refuse(params, x, number, _bounds(params))
+    volume = each("volume", (params.cell / 2) ** dim if volume is None else volume, (worlds, n), dtype)
+    refuse(params, x, number, volume, _bounds(params))
     eye = jnp.broadcast_to(jnp.eye(3, dtype=dtype), (worlds, n, 3, 3))
     return State(
         x=x,
@@ -275,7 +278,7 @@ def init(params: Params, positions: Any, velocities: Any = None, material: Any =
         C=jnp.zeros_like(eye),
         F=eye,
         history=jnp.asarray([m.history for m in params.materials], dtype)[number],
-        volume=each("volume", (params.cell / 2) ** dim if volume is None else volume, (worlds, n), dtype),
+        volume=volume,
         material=number,
         status=jnp.zeros(worlds, jnp.uint32),
     )
@@ -335,7 +338,7 @@ def step(
     setting = _setting(params, dtype)
     expect_worlds(params, worlds, **{f"params.{name}": value for name, value in setting._asdict().items()})
     rest = (setting.gravity, setting.wall_friction, setting.wall_velocity)
-    fine = simulable(setting.table, setting.timestep, rest, state)
+    fine = simulable(setting.table, setting.timestep, rest, state) & (setting.wall_friction >= 0).all(1)
     force = jnp.where(fine[:, None, None], force, jnp.nan)  # which no particle takes part with
     number = jnp.clip(state.material, 0, len(params.materials) - 1)
     moving = state.replace(status=None, material=number)
@@ -397,7 +400,9 @@ def check(params: Params, state: State) -> None:
         finite = np.all([np.isfinite(a[world]).reshape(len(x[world]), -1).all(-1) for a in map(np.asarray, fields)], 0)
         with np.errstate(invalid="ignore"):
             out = finite & ((x[world] < lower) | (x[world] > upper)).any(-1)
-        causes = [_CAUSES[bit].format(_some(~finite if bit == Status.NONFINITE else out)) for bit in bits]
+            inverted = finite & (np.linalg.det(np.asarray(state.F[world])) <= 0)
+        which = {Status.NONFINITE: ~finite, Status.OOB: out, Status.INVERTED: inverted}
+        causes = [_CAUSES[bit].format(_some(which.get(bit, out))) for bit in bits]
         raise StateError(f"world {world}: {'; '.join(causes)}")
 
 
@@ -407,7 +412,12 @@ _CAUSES = {
     Status.OOB: "OOB: particles left the domain{}; enlarge params.shape, close params.walls, or lower params.timestep",
     Status.BADPARAM: (
         "BADPARAM: a number is not one to simulate: all must be finite, time step, densities and stiffnesses positive, "
-        "Poisson's ratio between -1 and 0.5, volumes not negative, materials among those of params.material"
+        "Poisson's ratio between -1 and 0.5, volumes and walls' friction not negative, materials among those of "
+        "params.material"
+    ),
+    Status.INVERTED: (
+        "INVERTED: particles were inside out{}, det F <= 0, where stress is not that of the material; lower "
+        "params.timestep, or take a stiffer material or a smaller load"
     ),
     Status.CFL: (
         "CFL: a particle crossed more than a cell in a step; lower params.timestep, above all if viscous, or "

@@ -90,9 +90,16 @@ def simulable(table: Array, timestep: Array, rest: tuple[Array, ...], state: "St
     return fine & particles.all(1)
 
 
-def refuse(params: "Params", x: Array, number: Array, bounds: tuple[np.ndarray, np.ndarray]) -> None:
+def refuse(
+    params: "Params", x: Array, number: Array, volume: Array, bounds: tuple[np.ndarray, np.ndarray]
+) -> None:
     """Refuse what can be seen to be wrong before anything runs; ValueError."""
     kinds = params.materials
+    for name, value in (("volume", volume), ("walls.friction", params.walls.friction)):
+        if (given := known(value)) is not None:
+            numbers = np.ravel(given[0])
+            if (wrong := numbers[~((numbers >= 0) & np.isfinite(numbers))]).size:
+                raise ValueError(f"{name} is {wrong[0]}: it must be finite and not negative")
     places = known(x, number)
     if places is not None:
         at, numbers = places

@@ -25,6 +25,7 @@ import numpy as np
 
 from .. import units
 from ..bridge import reverse_only
+from ..implicit import recomputed
 from . import sph_sums as sums
 from .neighbors import Neighbors, build, in_space, wrap
 from .sph_state import (
@@ -101,10 +102,20 @@ def step(params: Params, state: State, force: Any = None, wall_velocity: Any = N
     wall_velocity = units.si(wall_velocity, units.velocity, "wall_velocity")
     given = {"force": units.si(force, units.force, "force"), "wall_velocity": wall_velocity}
     loads = {k: None if f is None else expect(k, f, state.x.shape, state.x.dtype) for k, f in given.items()}
-    return jax.checkpoint(_step)(bare(params), state, loads["force"], loads["wall_velocity"])
+    return _step(bare(params), state, loads["force"], loads["wall_velocity"])[0]
 
 
-def _step(params: Params, state: State, force: Array | None, wall_velocity: Array | None) -> State:
+def _held(worlds: Array, params: Params, state: State, *loads: Array | None) -> tuple[Any, ...]:
+    """Arguments with which these worlds stand still."""
+    bits = jnp.where(worlds, jnp.uint32(Status.NONFINITE), jnp.uint32(0))
+    return params, state.replace(status=state.status | bits), *loads
+
+
+@recomputed(lambda result: result[1], _held)
+def _step(
+    _: None, params: Params, state: State, force: Array | None, wall_velocity: Array | None
+) -> tuple[tuple[State, Array], None]:
+    """The next state, and the worlds that stand still."""
     params, clean, loads, bits = _screen(params, state, (force, wall_velocity))
     force, wall_velocity = loads
     dt = rows(params.timestep, 3)
@@ -139,7 +150,7 @@ def _step(params: Params, state: State, force: Array | None, wall_velocity: Arra
     bits = bits | jnp.where(most > state.max_neighbors, jnp.uint32(Status.NEIGHBOR_OVERFLOW), jnp.uint32(0))
     most = jnp.maximum(most, state.most_neighbors)
     new = state.replace(time=state.time + params.timestep, x=x, v=v, rho=rho, p=p, shift=shift, most_neighbors=most)
-    return _freeze(state, new, bits)
+    return _freeze(state, new, bits), None
 
 
 def forces(params: Params, state: State) -> Array:
@@ -322,7 +333,7 @@ def _screen(params: Params, state: State, loads: tuple[Array | None, ...]) -> tu
     for name in POSITIVE:
         possible = possible.replace(**{name: getattr(possible, name) & (getattr(params, name) > 0)})
     params = jax.tree.map(lambda leaf, ok: _where(ok, leaf, jnp.ones_like(leaf)), params, possible)
-    fine = _sound([state.x, state.v, state.rho, state.shift]) & ((state.kind >= 0) & (state.kind <= SLIP_WALL)).all(1)
+    fine = _possible(state) & ((state.kind >= 0) & (state.kind <= SLIP_WALL)).all(1)
     broken = ~functools.reduce(jnp.logical_and, jax.tree.leaves(possible), fine)
     bad = ~_sound([f for f in loads if f is not None], worlds)
     bits = jnp.where(broken, jnp.uint32(Status.NONFINITE), jnp.uint32(0))
@@ -343,13 +354,17 @@ def _sound(values: list[Array], worlds: int = 1) -> Array:
     return ok
 
 
-def _freeze(old: State, new: State, bits: Array) -> State:
-    """Keep the last state of worlds that are faulty, or became it."""
-    fine = _sound([new.x, new.v, new.rho, new.shift])
-    bits = bits | jnp.where(fine, jnp.uint32(0), jnp.uint32(Status.NONFINITE))
+def _possible(state: State) -> Array:
+    """Worlds whose particles are finite and have a density, shape (world,)."""
+    return _sound([state.x, state.v, state.rho, state.shift]) & (state.rho > 0).all(1)
+
+
+def _freeze(old: State, new: State, bits: Array) -> tuple[State, Array]:
+    """Keep the last state of worlds that are faulty, or became it; and which these are."""
+    bits = bits | jnp.where(_possible(new), jnp.uint32(0), jnp.uint32(Status.NONFINITE))
     held = (bits & jnp.uint32(Status.NONFINITE | Status.BADFORCE)) != 0
     kept = {k: _where(held, jax.lax.stop_gradient(getattr(old, k)), getattr(new, k)) for k in _FIELDS}
-    return new.replace(**kept, time=jnp.where(held, old.time, new.time), status=old.status | bits)
+    return new.replace(**kept, time=jnp.where(held, old.time, new.time), status=old.status | bits), held
 
 
 def _where(mask: Array, a: Any, b: Array) -> Array:

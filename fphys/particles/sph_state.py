@@ -31,7 +31,7 @@ _SHOWN = 5  # worlds that an error names
 class Status(enum.IntFlag):
     """Fault bits of ``state.status``, sticky."""
 
-    NONFINITE = 1  # the state or a parameter became NaN, infinite or larger than 1e10: the world stands still
+    NONFINITE = 1  # state or parameters are NaN, infinite or above 1e10, or a density is not positive: it stands still
     BADFORCE = 2  # a force or a wall's velocity is NaN, infinite or larger than 1e10: the world skips the step
     CFL = 4  # the time step is above the Courant limit
     NEIGHBOR_OVERFLOW = 8  # a particle had more neighbours than max_neighbors
@@ -39,8 +39,8 @@ class Status(enum.IntFlag):
 
 _CAUSES = {
     Status.NONFINITE: (
-        "the state or a parameter is NaN, infinite or above 1e10, or time step, sound speed or density not positive: a "
-        "smaller timestep may help"
+        "the state or a parameter is NaN, infinite or above 1e10, or a time step, sound speed or density is not "
+        "positive: a smaller timestep may help"
     ),
     Status.BADFORCE: "force or wall_velocity was NaN, infinite or larger than 1e10: look at what computes them",
     Status.CFL: "the timestep is above the Courant limit (see sph.limit): make it smaller, or sound_speed",

@@ -18,7 +18,7 @@ import jax
 import jax.numpy as jnp
 
 from ..bridge import WarpOp, kernels, warp_op
-from ..implicit import dense, flags, power_gradient, primal_values, solved
+from ..implicit import Found, dense, flags, power_gradient, primal_values
 from ..model import Model, State
 from . import articulated as AB
 from . import conjugate
@@ -53,14 +53,10 @@ class Parameters(NamedTuple):
 
 
 class Solution(NamedTuple):
-    """What the operation returns besides what stays private."""
+    """What a solve found, and how."""
 
-    qacc: Array
-    damped: Array  # after the integrator's implicit damping, (world, nv), or (world, 0) where it was not asked for
-    factor: Array
-    pair: Array  # the contact set, each (world, contact)
-    feature: Array
-    residual: Array
+    found: Found
+    residual: Array  # these are zero where the solution was known
     iterations: Array
     status: Array
 
@@ -296,57 +292,74 @@ def _back_solve_op(damping: bool) -> WarpOp:
     return warp_op(_back_solve, shapes, differentiable=False, zeroed=False, name="solve")
 
 
-def _solution(damping: bool, *args: Any) -> Solution:
-    *found, status, detected = _solve_op(damping)(*args)
-    return Solution._make([*found, status | detected])
-
-
 @functools.partial(jax.custom_vjp, nondiff_argnums=(0,))
-def _accelerate(damping: bool, model: Model, state: State, loads: L.Loads, given: Parameters, kept: Any) -> Solution:
-    return _solution(damping, model, state, loads, given, kept)
+def _accelerate(
+    damping: bool, known: Found | None, model: Model, state: State, loads: L.Loads, given: Parameters, kept: Any
+) -> Solution:
+    if known is not None:
+        none = [jnp.zeros(len(state.qpos), kind) for kind in (state.qpos.dtype, jnp.int32, jnp.uint32)]
+        return Solution(known if known.qacc is not None else known._replace(qacc=known.damped), *none)
+    *found, residual, iterations, status, detected = _solve_op(damping)(model, state, loads, given, kept)
+    return Solution(Found(*found), residual, iterations, status | detected)
 
 
 def _accelerate_fwd(damping: bool, *primals: Any) -> Any:
-    (model, state, loads, given, kept), wanted = primal_values(primals)
-    found = solved(_solution(damping, model, state, loads, given, kept))
-    ids = (found.pair, found.feature)
-    known = (None if damping and D.invertible(model) else found.qacc, found.damped if damping else None, found.factor)
-    return found, (model, state, loads, given, kept, ids, known, wanted)
+    (known, model, state, loads, given, kept), wanted = primal_values(primals)
+    solution: Solution = _accelerate(damping, known, model, state, loads, given, kept)
+    wanted = flags.save(flags.load(wanted)[len(jax.tree.leaves(known)) :])
+    return solution, (known, model, state, loads, given, kept, needed(model, damping, solution.found), wanted)
+
+
+def needed(model: Model, damping: bool, found: Found) -> Found:
+    """What a backward pass needs of what was found."""
+    return found._replace(
+        qacc=None if damping and D.invertible(model) else found.qacc, damped=found.damped if damping else None
+    )
 
 
 def _accelerate_bwd(damping: bool, saved: Any, cotangent: Solution) -> Any:
-    model, state, loads, given, kept, ids, known, wanted = saved
-    direction = dense(cotangent.damped if damping else cotangent.qacc)
-    found = _back_solve_op(damping)(model, state, loads, given, ids, known, direction)
+    known, model, state, loads, given, kept, found, wanted = saved
+    ids, solved = (found.pair, found.feature), (found.qacc, found.damped, found.factor)
+    direction = dense(cotangent.found.damped if damping else cotangent.found.qacc)
+    pulled = _back_solve_op(damping)(model, state, loads, given, ids, solved, direction)
     if damping:
-        trial, slowed, change, qacc = found
-        fixed = (ids, (known[1], slowed, change), qacc, trial)
+        trial, slowed, change, qacc = pulled
+        fixed = (ids, (found.damped, slowed, change), qacc, trial)
     else:
-        fixed = (ids, (), known[0], found)
+        fixed = (ids, (), found.qacc, pulled)
     wish = flags.load(wanted)[: len(jax.tree.leaves((model, state, loads, given)))]
     grads = power_gradient(_power_op, (model, state, loads, given), fixed, wish, direction)
-    return (*grads, jax.tree.map(lambda _: None, kept))
+    none = functools.partial(jax.tree.map, lambda _: None)
+    return (none(known), *grads, none(kept))
 
 
 _accelerate.defvjp(_accelerate_fwd, _accelerate_bwd, symbolic_zeros=True)
 
 
 def constrained_acceleration(
-    model: Model, state: State, loads: L.Loads, given: Contacts | None = None, *, damping: bool = False
+    model: Model,
+    state: State,
+    loads: L.Loads,
+    given: Contacts | None = None,
+    known: Found | None = None,
+    *,
+    damping: bool = False,
 ) -> Solution:
     """Accelerations under constraints, and the contact set.
 
     Args:
         given: a contact set to use instead of detecting one.
+        known: what the solve found, where that is known already.
         damping: whether to solve for the accelerations after implicit damping, too.
 
     Returns:
-        Solution; gradients flow from ``qacc`` alone, or with damping from ``damped`` alone, to model, state and loads.
+        Solution; gradients flow from ``found.qacc`` alone, or with damping from ``found.damped`` alone, to model, state
+        and loads.
     """
     kept = None if given is None else (given.pair, given.feature)
     pairs, status = _pairs(model, state, kept)
-    found: Solution = _accelerate(damping, model, state, loads, Parameters(pairs, bonds(model)), kept)
-    return found._replace(status=found.status | status)
+    solution: Solution = _accelerate(damping, known, model, state, loads, Parameters(pairs, bonds(model)), kept)
+    return solution._replace(status=solution.status | status)
 
 
 def _pairs(model: Model, state: State, kept: Any = None) -> tuple[Pairs, Array]:

@@ -13,7 +13,7 @@ import numpy as np
 from ..math import rotate
 from ..model import Model, State, init
 from ..model.model import derive_by, derived_sources
-from ..model.sound import screen_model
+from ..model.sound import as_loaded, screen_model
 from ..model.structure import CONNECT, JointType
 from .actuation import Transmissions, transmissions
 from .inverse import mass_matrix
@@ -36,6 +36,7 @@ def recompute(model: Model) -> Model:
     if s.nv == 0:
         return model
     model, unsound = screen_model(model)
+    model = as_loaded(model, unsound)
     state = _reference(model)
     m = motions(model, state)
     mass = mass_matrix(model, state)

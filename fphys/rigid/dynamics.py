@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import jax
 
 from ..bridge import WarpOp, kernels, warp_op
-from ..implicit import dense, flags, power_gradient, primal_values, solved
+from ..implicit import Found, dense, flags, power_gradient, primal_values
 from ..model import Model, State
 from . import actuation as A
 from . import articulated as AB
@@ -352,32 +352,43 @@ def power_operation(*, implicit: bool) -> WarpOp:
 
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(0,))
-def _acceleration(implicit: bool, model: Model, state: State, loads: L.Loads) -> Array:
-    return jax.tree.leaves(_ops(implicit).forward(model, state, loads))[0]
+def _acceleration(implicit: bool, known: Found | None, model: Model, state: State, loads: L.Loads) -> Found:
+    if known is not None:
+        return known
+    qacc, *factors = jax.tree.leaves(_ops(implicit).forward(model, state, loads))
+    return Found(qacc, factor=factors)
 
 
-def _acceleration_fwd(implicit: bool, model: Any, state: Any, loads: Any) -> Any:
-    (model, state, loads), wanted = primal_values((model, state, loads))
-    qacc, *factors = solved(jax.tree.leaves(_ops(implicit).forward(model, state, loads)))
-    return qacc, (model, state, loads, qacc, factors, wanted)
+def _acceleration_fwd(implicit: bool, *primals: Any) -> Any:
+    (known, model, state, loads), wanted = primal_values(primals)
+    found = _acceleration(implicit, known, model, state, loads)
+    count = len(jax.tree.leaves(known))
+    return found, (known, model, state, loads, found, flags.save(flags.load(wanted)[count:]))
 
 
-def _acceleration_bwd(implicit: bool, saved: Any, cotangent: Any) -> Any:
-    model, state, loads, qacc, factors, wanted = saved
-    trial = _ops(implicit).backward(model, state, factors, dense(cotangent))
-    return power_gradient(
-        _ops(implicit).power, (model, state, loads), (qacc, trial), flags.load(wanted), dense(cotangent)
+def _acceleration_bwd(implicit: bool, saved: Any, cotangents: Found) -> Any:
+    known, model, state, loads, found, wanted = saved
+    cotangent = dense(cotangents.qacc)
+    trial = _ops(implicit).backward(model, state, found.factor, cotangent)
+    grads = power_gradient(
+        _ops(implicit).power, (model, state, loads), (found.qacc, trial), flags.load(wanted), cotangent
     )
+    return (jax.tree.map(lambda _: None, known), *grads)
 
 
 _acceleration.defvjp(_acceleration_fwd, _acceleration_bwd, symbolic_zeros=True)
 
 
-def smooth_acceleration(model: Model, state: State, loads: L.Loads, *, implicit: bool = False) -> Array:
+def smooth_acceleration(
+    model: Model, state: State, loads: L.Loads, known: Found | None = None, *, implicit: bool = False
+) -> Found:
     """Acceleration without constraints: M a = tau - b, or with implicit damping (M + h D) a = tau - b.
 
+    Args:
+        known: what the solve found, where that is known already.
+
     Returns:
-        qacc [m/s^2 or rad/s^2], shape (world, nv). Gradients flow to every continuous leaf of the
+        Found, with qacc [m/s^2 or rad/s^2] of shape (world, nv). Gradients flow from it to every continuous leaf of the
         model, to state and loads.
     """
-    return _acceleration(implicit, model, state, loads)
+    return _acceleration(implicit, known, model, state, loads)

@@ -7,16 +7,17 @@ import jax.numpy as jnp
 import numpy as np
 
 from ..bridge import reverse_only
+from ..implicit import Found, recomputed
 from ..model import Model, State, Status
 from ..model.arguments import expect, expect_array
 from ..model.kinds import bare_ctrl, kinds
-from ..model.sound import screen_model
+from ..model.sound import as_loaded, screen_model
 from ..model.structure import Integrator
 from ..tree import Tree, pytree
 from ..units import si
 from .collision import Contacts
 from .collision import contacts as contact_geometry
-from .constraint import constrained, constrained_acceleration
+from .constraint import constrained, constrained_acceleration, needed
 from .contact import contact_forces
 from .dynamics import smooth_acceleration
 from .launches import Loads
@@ -63,29 +64,64 @@ def forward(
     """
     loads = check_inputs(model, state, Loads(ctrl, wrench, force))
     model, clean, loads, bits = screen(model, state, loads)
-    qacc, info = accelerate(model, clean, loads, implicit=False, contacts=contacts)
+    qacc, info = _forward(model, clean, loads, contacts)
     return where_world(held(state, bits), 0, qacc), info.replace(status=info.status | bits)
 
 
+def at_rest(worlds: Array, model: Model, state: State, loads: Loads, *rest: Any) -> tuple[Any, ...]:
+    """These worlds at rest in the reference position, free of loads, with the parameters that were loaded."""
+    state = state.replace(
+        qpos=where_world(worlds, model.qpos0, state.qpos),
+        **{name: where_world(worlds, 0, getattr(state, name)) for name in ("qvel", "act", "warmstart", "mocap_pos")},
+        mocap_quat=where_world(worlds, jnp.eye(4, dtype=state.qpos.dtype)[0], state.mocap_quat),
+    )
+    loads = Loads(*(None if v is None else where_world(worlds, 0, v) for v in loads))
+    return as_loaded(model, worlds), state, loads, *rest
+
+
+@recomputed(lambda result: is_nonfinite(result[1].status), at_rest)
+def _forward(
+    known: Found | None, model: Model, state: State, loads: Loads, contacts: Contacts | None
+) -> tuple[tuple[Array, Info], Found]:
+    qacc, info, known = accelerate(known, model, state, loads, contacts, implicit=False)
+    return (qacc, info), known
+
+
 def accelerate(
-    model: Model, state: State, loads: Loads, *, implicit: bool, contacts: Contacts | None = None
-) -> tuple[Array, Info]:
-    """Accelerations of already checked inputs; ``implicit``: those by which the integrator moves velocities."""
+    known: Found | None,
+    model: Model,
+    state: State,
+    loads: Loads,
+    contacts: Contacts | None = None,
+    *,
+    implicit: bool,
+) -> tuple[Array, Info, Found]:
+    """Accelerations of already checked inputs; ``implicit``: those by which the integrator moves velocities.
+
+    Args:
+        known: what the solve finds, where that is known; Info is then of no use.
+
+    Returns:
+        Accelerations, Info, and what the solve found, as far as a backward pass needs it.
+    """
+    worlds = state.qpos.shape[0]
     fast = model.structure.integrator == Integrator.IMPLICITFAST
     implicit = implicit and (fast or "eulerdamp" not in model.structure.disabled)
     if not constrained(model, state) and contacts is None:
-        qacc, status = _finite(smooth_acceleration(model, state, loads, implicit=implicit))
-        worlds = state.qpos.shape[0]
+        found = smooth_acceleration(model, state, loads, known, implicit=implicit)
+        qacc, status = _finite(found.qacc)
         info = Info(qacc, status, jnp.zeros(worlds, qacc.dtype), jnp.zeros(worlds, jnp.int32))
-        return qacc, jax.lax.stop_gradient(info)
-    found = constrained_acceleration(model, state, loads, contacts, damping=implicit)
+        return qacc, jax.lax.stop_gradient(info), found
+    solution = constrained_acceleration(model, state, loads, contacts, known, damping=implicit)
+    found = solution.found
     qacc, status = _finite(found.qacc)
-    info = jax.lax.stop_gradient(Info(qacc, found.status | status, found.residual, found.iterations))
+    info = jax.lax.stop_gradient(Info(qacc, solution.status | status, solution.residual, solution.iterations))
+    needs = needed(model, implicit, found)
     if implicit:
         damped, status = _finite(found.damped)
-        return damped, info.replace(status=info.status | status)
+        return damped, info.replace(status=info.status | status), needs
     touching = contact_geometry(model, state, Contacts(found.pair, found.feature, None, None, None))
-    return qacc, info.replace(contacts=touching, force=contact_forces(model, state, touching, qacc))
+    return qacc, info.replace(contacts=touching, force=contact_forces(model, state, touching, qacc)), needs
 
 
 def _finite(qacc: Array) -> tuple[Array, Array]:
@@ -138,18 +174,18 @@ def screen(model: Model, state: State, loads: Loads) -> tuple[Model, State, Load
     uncontrolled = ~_sound([v for v in loads if v is not None], broken.size)
     bits = jnp.where(broken, jnp.uint32(Status.NONFINITE), jnp.uint32(0))
     bits |= jnp.where(uncontrolled, jnp.uint32(Status.BADCTRL), jnp.uint32(0))
-    out = held(state, bits)
-    state = state.replace(
-        qpos=where_world(out, model.qpos0, state.qpos),
-        **{name: where_world(out, 0, getattr(state, name)) for name in ("qvel", "act", "warmstart", "mocap_pos")},
-        mocap_quat=where_world(out, jnp.eye(4, dtype=state.qpos.dtype)[0], state.mocap_quat),
-    )
-    return model, state, Loads(*(None if v is None else where_world(out, 0, v) for v in loads)), bits
+    model, state, loads = at_rest(held(state, bits), model, state, loads)
+    return model, state, loads, bits
 
 
 def held(state: State, bits: Array) -> Array:
     """Worlds that stand still: those with faults found now, and those that wait for a reset."""
-    return (bits | (state.status & jnp.uint32(Status.NONFINITE))) != 0
+    return (bits != 0) | is_nonfinite(state.status)
+
+
+def is_nonfinite(status: Array) -> Array:
+    """Worlds whose status says so."""
+    return (status & jnp.uint32(Status.NONFINITE)) != 0
 
 
 def _sound(values: list[Array], worlds: int = 0) -> Array:

@@ -4,10 +4,10 @@ import jax
 import jax.numpy as jnp
 
 from ..bridge import reverse_only
-from ..implicit import recomputed
+from ..implicit import Found, recomputed
 from ..model import Model, State, Status
 from ..model.structure import Integrator
-from .forward import HUGE, Info, accelerate, check_inputs, held, screen, where_world
+from .forward import HUGE, Info, accelerate, at_rest, check_inputs, held, is_nonfinite, screen, where_world
 from .integrate import activation_rate, integrate_activations, integrate_positions, runge_kutta_stage
 from .launches import Loads
 
@@ -48,26 +48,33 @@ def step(
     return _freeze(state, move(model, clean, loads), bits)
 
 
-@recomputed
-def euler(model: Model, state: State, loads: Loads) -> State:
+def overflowed(state: State) -> Array:
+    """Worlds in which a step left what is finite, or came near to its end, bool, shape (world,)."""
+    huge = jnp.stack([~(jnp.abs(x) <= HUGE).all(1) for x in (state.qpos, state.qvel, state.act)])
+    return huge.any(0) | is_nonfinite(state.status)
+
+
+@recomputed(overflowed, at_rest)
+def euler(known: Found | None, model: Model, state: State, loads: Loads) -> tuple[State, Found]:
     """Semi-implicit Euler: velocities first, positions along the new velocities."""
-    qacc, info = accelerate(model, state, loads, implicit=True)
+    qacc, info, found = accelerate(known, model, state, loads, implicit=True)
     h = model.opt.timestep
     qvel = state.qvel + h[:, None] * qacc
-    return _advanced(model, state, qvel, qvel, _activations(model, state, loads), info)
+    return _advanced(model, state, qvel, qvel, _activations(model, state, loads), info), found
 
 
-@recomputed
-def runge_kutta(model: Model, state: State, loads: Loads) -> State:
+@recomputed(overflowed, at_rest)
+def runge_kutta(known: list[Found] | None, model: Model, state: State, loads: Loads) -> tuple[State, list[Found]]:
     """The classical fourth-order method, positions on their manifold (Munthe-Kaas 1998).
 
     Each stage's solve starts where the last one ended; the fourth is at the time of the next step's first.
     """
     h = model.opt.timestep
-    stage, velocities, accelerations, rates, info = state, [state.qvel], [], [], None
-    for fraction in (0.5, 0.5, 1.0, None):
-        qacc, stage_info = accelerate(model, stage, loads, implicit=False)
+    stage, velocities, accelerations, rates, found, info = state, [state.qvel], [], [], [], None
+    for k, fraction in enumerate((0.5, 0.5, 1.0, None)):
+        qacc, stage_info, solved = accelerate(known[k] if known else None, model, stage, loads, implicit=False)
         info = stage_info if info is None else stage_info.replace(status=info.status | stage_info.status)
+        found.append(solved)
         accelerations.append(qacc)
         rates.append(_rate(model, stage, loads))
         if fraction is not None:
@@ -79,7 +86,7 @@ def runge_kutta(model: Model, state: State, loads: Loads) -> State:
     qvel = state.qvel + h[:, None] * mean(accelerations)
     act = integrate_activations(model, state.act, mean(rates)) if _activates(model, loads) else state.act
     assert info is not None
-    return _advanced(model, state, qvel, mean(velocities), act, info)
+    return _advanced(model, state, qvel, mean(velocities), act, info), found
 
 
 def _advanced(model: Model, state: State, qvel: Array, velocity: Array, act: Array, info: Info) -> State:
@@ -112,9 +119,6 @@ def _activations(model: Model, state: State, loads: Loads) -> Array:
 
 def _freeze(old: State, new: State, bits: Array) -> State:
     """Keep the last state of worlds that were or became faulty; NONFINITE holds a world until its reset."""
-    arrays = (new.qpos, new.qvel, new.act)
-    fine = jnp.stack([(jnp.abs(x) <= HUGE).all(1) for x in arrays]).all(0)
-    bits = bits | jnp.where(fine, jnp.uint32(0), jnp.uint32(Status.NONFINITE))
-    bits = bits | (new.status & jnp.uint32(Status.NONFINITE))
+    bits = bits | jnp.where(overflowed(new), jnp.uint32(Status.NONFINITE), jnp.uint32(0))
     kept = jax.tree.map(lambda o, n: where_world(held(old, bits), o, n), jax.lax.stop_gradient(old), new)
     return kept.replace(status=new.status | bits)

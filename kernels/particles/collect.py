@@ -3,6 +3,7 @@
 import warp as wp
 
 from .._precision import mat33, real, vec3, vec4
+from .screen import INVERTED
 from .stencil import BATCH, COLLECT, MOMENTS, PARTICLES, PLACE, ROW, ROWS, SPREAD, TYPES
 
 
@@ -19,7 +20,7 @@ from .stencil import BATCH, COLLECT, MOMENTS, PARTICLES, PLACE, ROW, ROWS, SPREA
         number* const v_to = row(v_out, p);
         number* const rate_to = (number*)row(rate_out, p);
         const int bits = *row(fault, p);
-        if (bits) {
+        if (bits & ~inverted) {
             for (int a = 0; a < (flat ? 2 : 3); ++a) x_to[a] = row(x, p)[a], v_to[a] = row(v, p)[a];
             for (int a = 0; a < 9; ++a) rate_to[a] = ((const number*)row(rate, p))[a];
             *row(fault_out, p) = bits;
@@ -43,7 +44,7 @@ from .stencil import BATCH, COLLECT, MOMENTS, PARTICLES, PLACE, ROW, ROWS, SPREA
             rate_to[3 * a] = scale * moment_1[a], rate_to[3 * a + 1] = scale * moment_2[a];
             rate_to[3 * a + 2] = scale * moment_3[a];
         }
-        *row(fault_out, p) = far ? too_far : 0;
+        *row(fault_out, p) = bits | (far ? too_far : 0);
     }
 """
 )
@@ -55,6 +56,7 @@ def collect_batch(
     nodes: wp.vec3i,
     timestep: wp.array(dtype=real),
     too_far: int,
+    inverted: int,
     x: wp.array3d(dtype=real),
     v: wp.array3d(dtype=real),
     rate: wp.array2d(dtype=mat33),
@@ -85,7 +87,7 @@ def collect_batch(
         if (x_out_bar.data) at_bar[0] = from_x[0], at_bar[1] = from_x[1], at_bar[2] = flat ? none : from_x[2];
         if (v_out_bar.data) u_bar[0] = from_v[0], u_bar[1] = from_v[1], u_bar[2] = flat ? none : from_v[2];
         for (int a = 0; a < 9; ++a) c_bar[a] = rate_out_bar.data ? from_rate[a] : none;
-        if (*row(fault, p)) {
+        if (*row(fault, p) & ~inverted) {
             for (int a = 0; a < (flat ? 2 : 3); ++a) {
                 if (x_bar.data) row(x_bar, p)[a] += at_bar[a];
                 if (v_bar.data) row(v_bar, p)[a] += u_bar[a];
@@ -129,6 +131,7 @@ def pull_collect(
     lower: vec3,
     dx: real,
     nodes: wp.vec3i,
+    inverted: int,
     timestep: wp.array(dtype=real),
     x: wp.array3d(dtype=real),
     fault: wp.array2d(dtype=int),
@@ -166,7 +169,23 @@ def collect(
 ):
     """Where a batch of particles is after the step, and how it moves."""
     collect_batch(
-        world, batch, lower, dx, nodes, timestep, too_far, x, v, rate, fault, grid, x_out, v_out, rate_out, fault_out
+        world,
+        batch,
+        lower,
+        dx,
+        nodes,
+        timestep,
+        too_far,
+        INVERTED,
+        x,
+        v,
+        rate,
+        fault,
+        grid,
+        x_out,
+        v_out,
+        rate_out,
+        fault_out,
     )
 
 
@@ -218,6 +237,7 @@ def adj_collect(
         lower,
         dx,
         nodes,
+        INVERTED,
         timestep,
         x,
         fault,

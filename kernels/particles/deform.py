@@ -22,7 +22,7 @@ from .materials import (
     sand,
     snow,
 )
-from .screen import fault_of, point
+from .screen import INVERTED, fault_of, point
 from .spread import affine, spread
 
 
@@ -138,7 +138,7 @@ def deform_one(
         nodes,
         fault_out,
     )
-    if fault != 0:
+    if fault != 0 and fault != INVERTED:
         answer(world, p, f0, q0, gradient_out, history_out)
     else:
         m = material[world, p]

@@ -7,6 +7,8 @@ from .._precision import mat33, real, vec3
 NONFINITE = wp.constant(1)
 BADCTRL = wp.constant(2)
 OUTSIDE = wp.constant(32)
+INVERTED = wp.constant(256)
+"""The particle takes part all the same."""
 
 HUGE_SQUARED = wp.constant(real(1.0e20))
 """A number beyond 1e10 counts as infinite."""
@@ -57,7 +59,10 @@ def fault_of(
     nodes: wp.vec3i,
     fault_out: wp.array2d(dtype=int),
 ) -> int:
-    """Find and store the fault bits of a particle; 0 where it takes part. Arrays come whole, to take no cotangents."""
+    """Find and store the fault bits of a particle. It takes part where there are none, or INVERTED alone.
+
+    Arrays come whole, to take no cotangents.
+    """
     at = point(x, world, p)
     u = point(v, world, p)
     push = point(force, world, p * each_force)
@@ -71,6 +76,8 @@ def fault_of(
         fault = BADCTRL
     elif not (within(y[0], nodes[0]) and within(y[1], nodes[1]) and (nodes[2] == 1 or within(y[2], nodes[2]))):
         fault = OUTSIDE
+    elif wp.determinant(gradient[world, p]) <= real(0.0):
+        fault = INVERTED
     fault_out[world, p] = fault
     return fault_out[world, p]
 

@@ -5,6 +5,7 @@ import mujoco
 import numpy as np
 import pytest
 
+import fphys
 from fphys.errors import ModelError
 from fphys.model import load
 from fphys.model.whitelist import LEAVES, numeric_fields
@@ -213,6 +214,54 @@ def test_a_direction_of_no_length_is_refused(field):
 def test_a_time_step_that_is_not_positive_is_refused(timestep):
     with pytest.raises(ModelError, match="timestep"):
         load(f'<mujoco><option timestep="{timestep}"/></mujoco>')
+
+
+@pytest.mark.parametrize(
+    ("xml", "named"),
+    [
+        ('<geom name="brick" size=".1" friction="-0.3"/>', 'geom "brick": friction'),
+        ('<geom name="brick" size=".1" friction="1 -0.1 0"/>', 'geom "brick": friction'),
+        ('<joint name="brick" frictionloss="-1"/><geom size=".1"/>', 'joint "brick": frictionloss'),
+    ],
+)
+def test_a_negative_friction_is_refused_by_name(xml, named):
+    """``replace`` refuses it, too; where it is traced its world is held."""
+    text = f"<mujoco><worldbody><body>{xml}</body></worldbody></mujoco>"
+    with pytest.raises(ModelError, match=f"{named} is -.*must not be negative"):
+        load(text, disable=("frictionloss",))
+    model = load(text.replace("-", ""), disable=("frictionloss",))
+    path = "geom.friction" if "geom" in named else "dof.frictionloss"
+    leaf = model.geom.friction if "geom" in named else model.dof.frictionloss
+    if model.structure.nv:
+        with pytest.raises(ModelError, match=f"{named} is -.*must not be negative"):
+            model.replace({path: leaf - 2.0})
+        step = jax.jit(lambda x: fphys.step(model.replace({path: x}), fphys.init(model, 1)).status)
+        assert step(leaf).tolist() == [0] and step(leaf - 2.0).tolist() == [int(fphys.Status.NONFINITE)]
+
+
+FAR = """<mujoco><worldbody><body><joint axis="0 1 0"/><geom type="capsule" fromto="0 0 0 .5 0 0" size=".05"/>
+    <body pos="{} 0 0"><geom size=".1"/></body>
+    <body pos=".5 0 0"><joint name="tip" axis="0 1 0"/><geom type="capsule" fromto="0 0 0 .5 0 0" size=".05"/></body>
+    </body></worldbody></mujoco>"""
+
+
+@pytest.mark.parametrize("distance", [2e9, 5e8, 1e8, -3e10])
+def test_an_inertia_that_rounding_ate_is_refused_by_name(distance):
+    with pytest.raises(ModelError, match='joint "tip"'):
+        load(FAR.format(distance))
+    load(FAR.format(1e3))
+
+
+def test_constants_that_no_mechanism_has_are_refused():
+    m = mujoco.MjModel.from_xml_string(SCENE)
+    m.stat.meaninertia = -5015.0
+    with pytest.raises(ModelError, match=r"statistic meaninertia is -5015\.0, must be positive"):
+        load(m)
+    model = load(SCENE)
+    with pytest.raises(ModelError, match=r"statistic meaninertia is .*, must be positive"):
+        model.replace({"opt.meaninertia": -model.opt.meaninertia})
+    step = jax.jit(lambda x: fphys.step(model.replace({"opt.meaninertia": x}), fphys.init(model, 1)).status)
+    assert int(step(-model.opt.meaninertia)[0]) & int(fphys.Status.NONFINITE)
 
 
 # --- fault 17: float64 with x64 off

@@ -31,10 +31,9 @@ def found(x: np.ndarray, periodic: tuple, capacity: int = 64, extent: float = 1.
 
 
 @pytest.mark.parametrize("dim", [2, 3])
-@pytest.mark.parametrize("shift", [0.0, -0.5, 6e4, -6e4])
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
-def test_neighbors_are_those_of_brute_force(dim: int, shift: float, dtype: str):
-    x = (np.random.default_rng(0).uniform(0, 0.8, (2, 300, dim)) + shift).astype(dtype)
+def test_neighbors_are_those_of_brute_force(dim: int, dtype: str):
+    x = np.random.default_rng(0).uniform(0, 0.8, (2, 300, dim)).astype(dtype)
     open_axes = (None,) * dim
     assert found(x, open_axes, 128)[0] == [row for world in x for row in brute_force(world, R, open_axes)]
 
@@ -52,28 +51,6 @@ def test_space_is_wound_around_the_cells():
     rng = np.random.default_rng(2)
     x = np.concatenate([rng.uniform(-5, 5, (200, 2)), rng.uniform(6e4, 6e4 + 0.5, (200, 2))])[None]
     assert found(x, (None, None), 128, extent=0.3)[0] == brute_force(x[0], R, (None, None))
-
-
-def test_overflow_says_what_is_needed():
-    x = np.random.default_rng(3).uniform(0, 0.15, (1, 100, 2))
-    wanted = brute_force(x[0], R, (None, None))
-    some, needed = found(x, (None, None), capacity=8)
-    assert needed == max(map(len, wanted)) > 8
-    assert all(a <= b and len(a) == min(8, len(b)) for a, b in zip(some, wanted))
-    assert found(x, (None, None), capacity=needed)[0] == wanted
-
-
-@pytest.mark.parametrize("bad", [np.nan, np.inf, 1e30, -1e30])
-def test_a_particle_that_is_nowhere_is_nobodys_neighbour(bad: float):
-    x = np.random.default_rng(4).uniform(0, 0.5, (2, 100, 2))
-    broken = x.copy()
-    broken[0, 7, 1] = bad
-    wanted = brute_force(np.delete(x[0], 7, axis=0), R, (None, None))
-    got, _ = found(broken, (None, None))
-    kept = np.delete(np.arange(100), 7)
-    assert got[7] == set()
-    assert [got[i] for i in kept] == [set(kept[list(row)]) for row in wanted]
-    assert got[100:] == brute_force(x[1], R, (None, None))
 
 
 def test_a_short_period_is_refused():

@@ -1,0 +1,167 @@
+"""Fault 43: a world that is held adds nothing to a gradient, above all to that of what worlds share."""
+
+import functools
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import mujoco
+import numpy as np
+import pytest
+
+import fphys
+from fphys.particles import mpm, sph
+
+WORLDS = 64
+INTEGRATORS = {
+    "Euler": mujoco.mjtIntegrator.mjINT_EULER,
+    "implicitfast": mujoco.mjtIntegrator.mjINT_IMPLICITFAST,
+    "RK4": mujoco.mjtIntegrator.mjINT_RK4,
+}
+CASES = [(name, integrator, dtype) for name in ("ant", "humanoid", "franka") for integrator in INTEGRATORS
+         for dtype in ("float32", "float64")]  # fmt: skip
+QUICK = [("ant", "RK4", "float32"), ("humanoid", "implicitfast", "float32"), ("franka", "Euler", "float64")]
+
+
+def extreme(model: Any, rng: np.random.Generator) -> tuple[Any, Any]:
+    """Every world has one thing that is far too large: all positions, all velocities, one of them, or the controls."""
+    s, state = model.structure, fphys.init(model, WORLDS)
+    qpos, qvel = np.array(state.qpos), 0.3 * rng.normal(size=state.qvel.shape)
+    ctrl = rng.uniform(-1, 1, (WORLDS, s.nu))
+    for world in range(WORLDS):
+        size = 10 ** rng.uniform(1, 9.9)
+        match rng.integers(6):
+            case 0:
+                qvel[world] = size * rng.normal(size=s.nv)
+            case 1:
+                qpos[world] += size * rng.normal(size=s.nq)
+            case 2:
+                qvel[world, rng.integers(s.nv)] = size
+            case 3:
+                qpos[world, rng.integers(s.nq)] = size
+            case 4:
+                ctrl[world] = size * rng.normal(size=s.nu)
+            case 5:
+                qvel[world] = size * rng.normal(size=s.nv)
+                qpos[world] += size * rng.normal(size=s.nq)
+    real = state.qpos.dtype
+    return state.replace(qpos=jnp.asarray(qpos, real), qvel=jnp.asarray(qvel, real)), jnp.asarray(ctrl, real)
+
+
+def finite(tree: Any) -> bool:
+    leaves = [x for x in jax.tree.leaves(tree) if x.dtype != jax.dtypes.float0]
+    return all(bool(jnp.isfinite(x).all()) for x in leaves)
+
+
+@pytest.mark.parametrize(("name", "integrator", "dtype"), CASES)
+def test_extreme_states_have_finite_gradients(name: str, integrator: str, dtype: str, full: bool):
+    """By the model that all worlds share, the states and the controls; in full size over five steps, too."""
+    if not full and (name, integrator, dtype) not in QUICK:
+        pytest.skip("full size only")
+    spec = mujoco.MjSpec.from_file(str(fphys.asset(name)))
+    spec.option.integrator = INTEGRATORS[integrator]
+    model, rng = fphys.load(spec, dtype=dtype), np.random.default_rng(0)
+
+    def loss(model: Any, state: Any, ctrl: Any, steps: int) -> Any:
+        after = jax.lax.fori_loop(0, steps, lambda _, s: fphys.step(model, s, ctrl), state)
+        return jnp.sum(0.3 * after.qpos) + jnp.sum(0.7 * after.qvel), after.status
+
+    for steps in (1, 5) if full else (1,):
+        gradient = jax.jit(
+            jax.grad(lambda *args: loss(*args, steps), argnums=(0, 1, 2), has_aux=True, allow_int=True)  # noqa: B023
+        )
+        held = 0
+        for _ in range(10_000 // (2 * len(CASES) * WORLDS) + 1 if full else 2):
+            found, status = gradient(model, *extreme(model, rng))
+            assert finite(found)
+            held += int((status & fphys.Status.NONFINITE).astype(bool).sum())
+        assert held, "some states must be extreme enough"
+
+
+def test_a_world_that_is_held_in_the_end_adds_exactly_nothing():
+    """What worlds share has the gradient that it has without that world, to the rounding of a sum."""
+    model = fphys.load(fphys.asset("ant"), dtype="float32")
+    rng = np.random.default_rng(1)
+    state = fphys.init(model, 8, qvel=0.3 * rng.normal(size=(8, model.structure.nv)))
+    ctrl = jnp.asarray(rng.uniform(-1, 1, (8, model.structure.nu)), jnp.float32)
+    wild = state.replace(qvel=state.qvel.at[3].set(1e9))
+
+    @jax.jit
+    def gradient(state: Any, ctrl: Any) -> Any:
+        def loss(mass: Any) -> Any:
+            heavier = model.replace({"body.mass": mass}, derived="frozen")
+            return jnp.sum(fphys.step(heavier, state, ctrl).qvel)
+
+        return jax.grad(loss)(model.body.mass)
+
+    others = np.delete(np.arange(8), 3)
+    without = gradient(jax.tree.map(lambda x: x[others], state), ctrl[others])
+    np.testing.assert_allclose(gradient(wild, ctrl), without, rtol=2e-4, atol=1e-5 * float(jnp.abs(without).max()))
+    assert fphys.step(model, wild, ctrl).status.tolist() == [0, 0, 0, 1, 0, 0, 0, 0]
+
+
+@functools.cache
+def fluid(dtype: str) -> tuple[Any, Any, Any]:
+    """Three drops, and the gradient of two steps by what they share, their states and forces."""
+    line = np.arange(8) * 0.1
+    x = np.stack(np.meshgrid(line, line, indexing="ij"), -1).reshape(1, -1, 2).astype(dtype)
+    x = np.repeat(x + 0.003 * np.random.default_rng(0).normal(size=x.shape).astype(dtype), 3, 0)
+    params = sph.Params(0.1, 1e-3, 10.0, viscosity=0.1, gravity=(0.0, -9.81))
+
+    @functools.partial(jax.grad, argnums=(0, 1, 2), has_aux=True, allow_int=True)
+    def gradient(values: Any, state: Any, force: Any) -> Any:
+        for _ in range(2):
+            state = sph.step(params.replace(**values), state, force)
+        return jnp.sum(0.3 * state.v + state.x) + 1e-3 * jnp.sum(state.rho), state.status
+
+    values = {name: jnp.asarray(getattr(params, name), dtype) for name in ("density", "viscosity", "sound_speed")}
+    return sph.init(params, x), values, jax.jit(gradient)
+
+
+@pytest.mark.parametrize("bad", ["density 0", "density -1", "fast", "far", "force"])
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_a_fluid_that_is_held_adds_nothing(bad: str, dtype: str):
+    """Where the state is not possible, and where a step makes it so: as if it had been held from the start."""
+    state, values, gradient = fluid(dtype)
+    force = jnp.zeros_like(state.x)
+    held = state.replace(status=state.status.at[1].set(int(sph.Status.NONFINITE)))
+    wave = jnp.asarray(np.sin(np.arange(128.0)), dtype).reshape(64, 2)
+    wrong = {
+        "density 0": state.replace(rho=state.rho.at[1, 5].set(0.0)),
+        "density -1": state.replace(rho=state.rho.at[1].set(-1.0)),
+        "fast": state.replace(v=state.v.at[1].set(9e9 * wave)),
+        "far": state.replace(x=state.x.at[1, 3].set(9e9), rho=state.rho.at[1, 4].set(1e-30)),
+        "force": state,
+    }[bad]
+    found, status = gradient(values, wrong, force.at[1, 2].set(1e9) if bad == "force" else force)
+    assert finite(found)
+    if bad.startswith("density"):
+        assert status.tolist() == [0, int(sph.Status.NONFINITE), 0]
+        expected, _ = gradient(values, held, force)
+        for ours, alone in zip(jax.tree.leaves(found), jax.tree.leaves(expected), strict=True):
+            np.testing.assert_array_equal(ours, alone)
+
+
+def test_extreme_particles_have_finite_gradients():
+    """MPM: one world of three has velocities, strains or forces that are far too large."""
+    params = mpm.Params(mpm.NeoHookean(1e3, 1e4, 0.3), 1e-3, (0.0, -9.81), cell=1 / 16, shape=(16, 16))
+    rng, dtype = np.random.default_rng(0), jnp.float32
+    state = mpm.init(params, np.repeat(rng.uniform(0.3, 0.6, (1, 40, 2)), 3, 0).astype(dtype))
+
+    @jax.jit
+    @functools.partial(jax.grad, argnums=(0, 1, 2), allow_int=True)
+    def gradient(young: Any, state: Any, force: Any) -> Any:
+        changed = params.replace(material=params.material.replace(young=young))
+        for _ in range(3):
+            state = mpm.step(changed, state, force)
+        return jnp.sum(jnp.where((state.status == 0)[:, None, None], state.v + state.x, 0))
+
+    for case in range(60):
+        size, force = 10 ** rng.uniform(1, 9.9), jnp.zeros_like(state.x)
+        wrong = [
+            state.replace(v=state.v.at[1].set(jnp.asarray(size * rng.normal(size=(40, 2)), dtype))),
+            state.replace(F=state.F.at[1].multiply(size)),
+            state.replace(C=state.C.at[1, :5].set(size)),
+            state,
+        ][case % 4]
+        assert finite(gradient(jnp.asarray(1e4, dtype), wrong, force.at[1].set(size) if case % 4 == 3 else force))

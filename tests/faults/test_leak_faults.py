@@ -1,0 +1,143 @@
+"""Fault 41: memory, plans and modules do not grow with steps, shapes or models."""
+
+import gc
+import os
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import warp as wp
+
+import fphys
+from fphys.bridge import ffi
+from fphys.particles import mpm, sph
+
+from ..particles.sph_scenes import lattice, pool
+
+
+def resident() -> int:
+    """Memory of this process [bytes]."""
+    with open("/proc/self/statm") as file:
+        return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+
+def slope(run: Any, rounds: int) -> float:
+    """Bytes by which memory grows in a call of ``run``: that of the line through what it is after each."""
+    at = []
+    for _ in range(rounds):
+        run()
+        jax.clear_caches()
+        gc.collect()
+        at.append(resident())
+    return float(np.polyfit(np.arange(len(at)), at, 1)[0])
+
+
+# Steps
+
+
+def solid() -> tuple[Any, Any, Any]:
+    params = mpm.Params(mpm.Corotated(1000.0, 1e4, 0.3), 2e-3, (0.0, -9.81), cell=1 / 16, shape=(8, 8))
+    return mpm.step, params, mpm.init(params, lattice([0.1, 0.1], [0.3, 0.3], 1 / 32)[None].astype("float32"))
+
+
+def fluid() -> tuple[Any, Any, Any]:
+    return sph.step, *pool("float32", worlds=1)
+
+
+def rigid() -> tuple[Any, Any, Any]:
+    model = fphys.load(fphys.asset("ant"), dtype="float32")
+    step = lambda model, state: fphys.step(model, state, jnp.zeros((1, 8), jnp.float32))  # noqa: E731
+    return step, model, fphys.init(model, 1)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("made", [solid, fluid, rigid])
+def test_a_hundred_thousand_steps(made: Any):
+    """In calls of ten thousand steps, and of one; what the first calls allocate is not counted."""
+    step, params, state = made()
+    one = jax.jit(step)
+    many = jax.jit(lambda s: jax.lax.fori_loop(0, 10_000, lambda _, s: step(params, s), s))
+    for _ in range(2000):
+        state = one(params, state)
+    state = jax.block_until_ready(many(state))
+    before = resident()
+    for _ in range(8):
+        state = many(state)
+    for _ in range(10_000):
+        state = one(params, state)
+    jax.block_until_ready(state)
+    assert resident() - before < 8e6
+    assert all(bool(jnp.isfinite(x).all()) for x in jax.tree.leaves(state)) and not np.asarray(state.status).any()
+
+
+# Shapes and models
+
+
+@wp.kernel
+def cube(x: wp.array2d(dtype=wp.float32), y_out: wp.array2d(dtype=wp.float32)):
+    world, i = wp.tid()
+    y_out[world, i] = x[world, i] * x[world, i] * x[world, i]
+
+
+def test_two_thousand_shapes(full: bool):
+    """The plans of shapes that nothing traced or compiled needs any more are freed."""
+    operation = fphys.bridge.warp_op(
+        lambda launch, x, y: launch(cube, dim=x.shape, inputs=[x], outputs=[y]), outputs=lambda x: x
+    )
+    gradient = jax.jit(jax.grad(lambda x: operation(x).sum()))
+    size, rounds = 0, 20 if full else 6
+
+    def some_shapes() -> None:
+        nonlocal size
+        for _ in range(100 if full else 20):
+            size += 1
+            x = jnp.full((1, size), 2.0, jnp.float32)
+            assert gradient(x)[0, -1] == 12.0
+
+    for _ in range(2):
+        some_shapes()
+    grown = slope(some_shapes, rounds)
+    plans = ffi.plans()
+    plans.sweep()
+    assert len(plans.held) < 200 and grown < (100 if full else 20) * 10e3
+
+
+def test_many_models(full: bool):
+    """Models that are loaded, jitted and forgotten."""
+    count = 0
+
+    def a_model() -> None:
+        nonlocal count
+        count += 1
+        links = "".join(
+            f"<body pos='0 0 -.3'><joint axis='0 1 0' damping='{count + i}e-3'/><geom size='.05'/></body>"
+            for i in range(2)
+        )
+        model = fphys.load(f"<mujoco><worldbody>{links}</worldbody></mujoco>", disable=("contact",))
+        state = fphys.init(model, 1)
+        after = jax.jit(lambda state: fphys.step(model, state))(state)
+        assert not after.status.any()
+
+    for _ in range(3):
+        a_model()
+    grown = slope(a_model, 500 if full else 8)
+    assert len(ffi.plans().held) < 200 and grown < (30e3 if full else 1e6)
+
+
+@pytest.mark.slow
+def test_a_thousand_rebuilds():
+    """Of one model's program: neither memory nor Warp's modules grow."""
+    model = fphys.load(fphys.asset("double-pendulum"))
+    state, ctrl = fphys.init(model, 2), jnp.zeros((2, 2))
+
+    def rebuilt() -> None:
+        jax.clear_caches()
+        fphys.step(model, state, ctrl).qpos.block_until_ready()
+
+    for _ in range(10):
+        rebuilt()
+    modules = len(wp._src.context.user_modules)
+    assert slope(rebuilt, 1000) < 10e3
+    assert len(wp._src.context.user_modules) == modules
