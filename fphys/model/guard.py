@@ -9,27 +9,28 @@ import itertools
 import math
 import os
 import re
+import stat
 import xml.parsers.expat
 from collections.abc import Iterator
 from pathlib import Path
 from xml.sax.saxutils import escape
 
 from ..errors import ModelError
+from .caps import MAX_ELEMENTS, Element, Part, check, element, number, weight
 
-MAX_BYTES = 2**26  # of one XML document
+MAX_XML = 2**26  # bytes of all XML documents; the largest robots have some 10 MB
 MAX_DEPTH = 490  # of nested elements; MuJoCo's own reader stops at 500
-MAX_ELEMENTS = 100_000  # after <replicate>, <composite> and the like are expanded
 MAX_FILES = 200  # XML files that one model may include
-MAX_CELLS = 2**26  # of one texture or height field
+MAX_LOOKS = 100_000  # at where files may lie, 40 us each; 300 meshes in 5 folders take 15,000
 
 _DIRECTORIES = ("meshdir", "texturedir", "assetdir")
 _TEXT = re.compile(
     r"(name|class|childclass|model|prefix|type|content_type|objname|refname|key|value|data|link|target|instance|plugin"
     r"|material|mesh|hfield|texture|camera|actuator|\w*dir|file\w*|joint\w*|body\w*|geom\w*|tendon\w*|\w*site\w*)$"
 )
-_SUSPECT = re.compile(r"nan|inf|e\+?\d{3}|\d{300}", re.IGNORECASE)
+_SUSPECT = re.compile(r"nan|inf|e\+?\d{3}|\d{300}|0x", re.IGNORECASE)
 _SCHEME = re.compile(r"[A-Za-z][\w+.-]+:")
-_EXPANDED = ("replicate", "composite", "flexcomp")
+_DOCUMENTS = ("include", "model")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -45,14 +46,22 @@ class Document:
 class _Reference:
     """A file that a document names."""
 
-    tag: str
+    element: Element
     value: str
-    line: int
     visual: bool  # inside a URDF's <visual>, which MuJoCo drops unless told otherwise
+
+    @property
+    def tag(self) -> str:
+        return self.element.tag
+
+    @property
+    def line(self) -> int:
+        return self.element.line
 
 
 @dataclasses.dataclass
 class _Scan:
+    elements: list[Element] = dataclasses.field(default_factory=list)
     files: list[_Reference] = dataclasses.field(default_factory=list)
     directories: list[str] = dataclasses.field(default_factory=list)
 
@@ -87,32 +96,48 @@ def _admit_files(data: bytes, label: str, path: Path | None, roots: list[Path]) 
     """
     scans: list[tuple[str, _Scan]] = []
     homes: set[Path] = set()
-    seen: set[Path] = set()
+    parts: dict[Path, Part] = {}
+    size = 0
 
-    def visit(data: bytes, label: str, main: Path, here: Path) -> None:
-        found = scan(data, label)
-        scans.append((label, found))
+    def visit(part: Part, data: bytes, main: Path, here: Path) -> None:
+        nonlocal size
+        size += len(data)
+        if size > MAX_XML:
+            raise ModelError(f"{part.label}: with it the model has {size} bytes of XML, more than the {MAX_XML} read")
+        found = scan(data, part.label)
+        part.elements = found.elements
+        scans.append((part.label, found))
         homes.update((main, here))
         for reference in found.files:
-            if reference.tag in ("include", "model"):
+            if reference.tag in _DOCUMENTS:
                 file = _posix(reference.value)
-                for nested in _allowed([main / file, here / file], roots, label, reference):
-                    if nested not in seen:
-                        seen.add(nested)
-                        if len(seen) > MAX_FILES:
-                            raise ModelError(f"{label}: the model includes more than {MAX_FILES} files")
+                for nested in _allowed([main / file, here / file], roots, part.label, reference):
+                    if nested not in parts:
+                        parts[nested] = Part(str(nested), [])
+                        if len(parts) > MAX_FILES:
+                            raise ModelError(f"{part.label}: the model includes more than {MAX_FILES} files")
                         home = main if reference.tag == "include" else nested.parent
-                        visit(_read(nested, str(nested)), str(nested), home, nested.parent)
+                        visit(parts[nested], _read(nested, str(nested)), home, nested.parent)
+                    reference.element.parts.append(parts[nested])
 
     if path is None:
-        for reference in scan(data, label).files:
+        found = scan(data, label)
+        for reference in found.files:
             raise ModelError(
-                f"{label}:{reference.line}: <{reference.tag}> names the file {reference.value!r}, but a model given as "
-                "text opens no files: pass root= with the folder that holds them"
+                f"{label}:{reference.line}: <{reference.tag}> names the file {reference.value!r}, but a "
+                "model given as text opens no files: pass root= with the folder that holds them"
             )
+        check(Part(label, found.elements))
         return data
-    visit(data, label, path.parent, path.parent)
+    part = Part(label, [])
+    visit(part, data, path.parent, path.parent)
     directories = {"", *(_posix(directory) for _, found in scans for directory in found.directories)}
+    looks = 2 * len(homes) * len(directories) * sum(len(found.files) for _, found in scans)
+    if looks > MAX_LOOKS:
+        raise ModelError(
+            f"{label}: its files may lie in {looks} places, more than the {MAX_LOOKS} that are looked at: name fewer "
+            "directories in <compiler>, or fewer files"
+        )
     for name, found in scans:
         for reference in found.files:
             if reference.value.startswith("package://"):
@@ -124,21 +149,23 @@ def _admit_files(data: bytes, label: str, path: Path | None, roots: list[Path]) 
             else:
                 file = Path(_posix(reference.value))
                 folders = [home / directory for home, directory in itertools.product(homes, directories)]
-                _allowed([folder / f for folder in folders for f in {file, Path(file.name)}], roots, name, reference)
+                paths = [folder / f for folder in folders for f in {file, Path(file.name)}]
+                _keep(reference, _allowed(paths, roots, name, reference))
+    check(part)
     return data
 
 
 def scan(data: bytes, label: str) -> _Scan:
     """One pass over a document: raises ModelError with file and line, or lists the files that it names."""
-    if len(data) > MAX_BYTES:
-        raise ModelError(f"{label}: {len(data)} bytes of XML, more than the {MAX_BYTES} that are read")
+    if len(data) > MAX_XML:
+        raise ModelError(f"{label}: {len(data)} bytes of XML, more than the {MAX_XML} that are read")
     try:
         data.decode("utf-8")
     except UnicodeDecodeError as error:
         line = data.count(b"\n", 0, error.start) + 1
         raise ModelError(f"{label}:{line}: the file is not UTF-8: {error.reason}; save it as UTF-8") from None
     parser = xml.parsers.expat.ParserCreate("utf-8")
-    result, tags, copies, elements = _Scan(), [], [1.0], 0.0
+    result, tags, elements = _Scan(), [], 0.0
 
     def refuse(message: str) -> None:
         raise ModelError(f"{label}:{parser.CurrentLineNumber}: {message}")
@@ -149,35 +176,29 @@ def scan(data: bytes, label: str) -> _Scan:
 
     def start(tag: str, attributes: dict[str, str]) -> None:
         nonlocal elements
-        elements += copies[-1] * (_product(attributes, "count") if tag in _EXPANDED[1:] else 1)
-        copies.append(copies[-1] * (_product(attributes, "count") if tag in _EXPANDED else 1))
+        tag = tag.lower()  # MuJoCo follows an <INCLUDE> before it refuses it
+        own = element(tag, attributes, parser.CurrentLineNumber, len(tags))
         tags.append(tag)
+        result.elements.append(own)
         if len(tags) > MAX_DEPTH:
             refuse(f"elements are nested more than {MAX_DEPTH} deep")
+        elements += weight(own)
         if elements > MAX_ELEMENTS:
-            refuse(f"the model expands to more than {MAX_ELEMENTS} elements")
-        if max(_product(attributes, "width", "height"), _product(attributes, "nrow", "ncol")) > MAX_CELLS:
-            refuse(f"<{tag}> has more than {MAX_CELLS} cells")
-        if tag == "size" and any(
-            _product(attributes, name) > MAX_ELEMENTS for name in attributes if name[:5] == "nuser"
-        ):
-            refuse(f"<size> reserves more than {MAX_ELEMENTS} numbers of user data")
+            refuse(f"the model has more than {MAX_ELEMENTS} elements, heavy ones counted several times: use fewer")
         for name, value in attributes.items():
-            if _SUSPECT.search(value) and not _TEXT.match(name) and not all(map(_is_finite, value.split())):
-                refuse(f"{_title(tag, attributes)}: {name}={value[:80]!r} is not finite")
+            if _is_suspect(value) and not _TEXT.match(name) and not all(map(_is_finite, value.split())):
+                refuse(f"{own.title}: {name}={value[:80]!r} is not finite")
             if not value.strip() and not _TEXT.match(name):  # an empty anchor makes MuJoCo 4.0.0 hang in the next load
-                refuse(f"{_title(tag, attributes)}: {name} is empty")
+                refuse(f"{own.title}: {name} is empty")
             if "%" in value:  # an unknown class is printed by printf(class), which kills the process
-                refuse(f"{_title(tag, attributes)}: {name}={value[:80]!r}: a percent sign is not safe in a model")
+                refuse(f"{own.title}: {name}={value[:80]!r}: a percent sign is not safe in a model")
             if name.startswith("file"):
-                line, visual = parser.CurrentLineNumber, "visual" in tags
-                result.files.append(_Reference(tag, value, line, visual))
+                result.files.append(_Reference(own, value, "visual" in tags))
             if tag == "compiler" and name in _DIRECTORIES:
                 result.directories.append(value)
 
     def end(_: str) -> None:
         tags.pop()
-        copies.pop()
 
     parser.StartElementHandler, parser.EndElementHandler = start, end
     parser.StartDoctypeDeclHandler = parser.EntityDeclHandler = parser.ExternalEntityRefHandler = declaration
@@ -195,7 +216,8 @@ def _resolve_package(data: bytes, reference: _Reference, label: str, roots: list
     for base in roots:
         for tail in _tails(name):
             for file in _allowed([base / tail], roots, label, reference):
-                return data.replace(escape(reference.value).encode(), escape(str(file)).encode())
+                _keep(reference, [file])
+                return data.replace(escape(reference.value).encode(), os.fsencode(escape(str(file))))
     if reference.visual:
         return data
     raise ModelError(
@@ -216,12 +238,24 @@ def _allowed(candidates: list[Path], roots: list[Path], label: str, reference: _
     real = {_real(path, f"{label}:{reference.line}"): None for path in candidates}
     inside = [path for path in real if any(path.is_relative_to(base) for base in roots)]
     found = [path for path in inside if os.path.exists(path)]
+    for path in found:
+        if not stat.S_ISREG(mode := path.stat().st_mode) and not stat.S_ISDIR(mode):
+            raise ModelError(
+                f"{label}:{reference.line}: <{reference.tag}> names {reference.value!r}, which is a pipe, "
+                "socket or device: a model's files must be regular ones"
+            )
     if len(inside) < len(real) and (not found or any(os.path.exists(path) for path in real if path not in inside)):
         raise ModelError(
             f"{label}:{reference.line}: <{reference.tag}> names {reference.value!r}, which lies outside "
             f"{_folders(roots)}: pass root= with a folder that holds both, if you trust the model"
         )
     return found
+
+
+def _keep(reference: _Reference, found: list[Path]) -> None:
+    """Note where a file was found: what it holds is counted."""
+    if reference.tag not in _DOCUMENTS and (files := [path for path in found if path.is_file()]):
+        reference.element.files.append(files)
 
 
 def _folders(roots: list[Path]) -> str:
@@ -242,7 +276,7 @@ def _read(path: Path, label: str) -> bytes:
         if not path.is_file():
             raise ModelError(f"{label[:200]}: there is no such file")
         with path.open("rb") as file:
-            return file.read(MAX_BYTES + 1)
+            return file.read(MAX_XML + 1)
     except (OSError, ValueError) as error:
         if isinstance(error, ModelError):
             raise
@@ -254,23 +288,16 @@ def _posix(value: str) -> str:
     return value.replace("\\", "/")
 
 
+def _is_suspect(value: str) -> bool:
+    """Whether a value may hold a number that is not finite. Long ones of short decimals are seen through fast."""
+    odd = value.encode("utf-8", "surrogatepass").translate(None, b" 0123456789.+-")
+    if odd or any(" " not in value[i : i + 150] for i in range(0, len(value) - 149, 150)):
+        return _SUSPECT.search(value) is not None
+    return False
+
+
 def _is_finite(token: str) -> bool:
     try:
-        return math.isfinite(float(token))
+        return math.isfinite(number(token))
     except ValueError:
         return True  # not a number: MuJoCo's reader says so
-
-
-def _product(attributes: dict[str, str], *names: str) -> float:
-    """Product of all numbers in the named attributes, each at least 1."""
-    product = 1.0
-    for token in " ".join(attributes.get(name, "") for name in names).split():
-        try:
-            product *= max(float(token), 1.0)
-        except ValueError:
-            pass
-    return product
-
-
-def _title(tag: str, attributes: dict[str, str]) -> str:
-    return f'{tag} "{attributes["name"]}"' if "name" in attributes else f"<{tag}>"

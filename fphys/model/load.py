@@ -5,6 +5,7 @@ import copy
 import dataclasses
 import importlib
 import logging
+import os
 import re
 import warnings
 from collections.abc import Iterable, Iterator
@@ -39,6 +40,7 @@ from .structure import (
     Structure,
     Tendons,
 )
+from .tractable import require_tractable
 from .validate import CONSTRAINTS, require_finite, require_physical, require_supported
 from .whitelist import GROUPS, LEAVES, OWN
 
@@ -104,6 +106,7 @@ def load(
     disabled = _disabled(m.opt.disableflags)
     require_finite(m, label)
     require_physical(m, label)
+    require_tractable(m, disabled, label)
     require_supported(m, disabled, label)
     if m.opt.solver != _NEWTON:
         if not disabled.issuperset(CONSTRAINTS):
@@ -134,7 +137,7 @@ def read_spec(source: Any = None, root: str | Path | None = None) -> Any:
         with _logged_warnings():
             if document.path is None:
                 return mujoco.MjSpec.from_string(document.xml.decode())
-            path = str(document.path)
+            path = os.fsencode(document.path)  # a name need not be Unicode
             return mujoco.MjSpec.from_file(path, include={path: document.xml})
     except Exception as error:
         raise ModelError(_where(document, str(error).strip())) from error
@@ -227,7 +230,7 @@ def _compile_quietly(source: Any, root: str | Path | None) -> tuple[Any, str]:
     try:
         if document.path is None:
             return mujoco.MjModel.from_xml_string(document.xml.decode()), document.label
-        path = str(document.path)
+        path = os.fsencode(document.path)  # a name need not be Unicode
         return mujoco.MjModel.from_xml_path(path, {path: document.xml}), document.label
     except Exception as error:
         raise ModelError(_where(document, str(error).strip())) from error

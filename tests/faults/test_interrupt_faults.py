@@ -259,6 +259,13 @@ def test_bench_ends_and_keeps_the_results_so_far(command, tmp_path):
     assert results["results"] and not results["complete"]
 
 
+@pytest.mark.alone
+@pytest.mark.extra("viser")
+def test_view_ends(command):
+    status, told, seconds = command("view", "double-pendulum", "--port", "0", after="http://")
+    assert status == 130 and seconds < 2, (status, seconds, told)
+
+
 def test_fit_ends_after_the_update_and_saves_it(tmp_path):
     """What is resumed from there ends where an uninterrupted training ends, bit for bit."""
     out = python(

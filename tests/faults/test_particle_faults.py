@@ -165,7 +165,7 @@ def test_a_walls_friction_that_cannot_be(bad: float):
 def test_a_volume_that_cannot_be_is_refused(bad: float):
     params, state = scene("corotated", 2)
     with pytest.raises(ValueError, match=rf"volume is {bad}: it must be finite and not negative"):
-        mpm.init(params, state.x, volume=np.full(state.x.shape[1], 1e-3) * np.where(np.arange(20) == 3, bad, 1.0))
+        mpm.init(params, state.x, volume=np.where(np.arange(20) == 3, bad, 1e-3))
 
 
 def test_a_colliders_friction_that_cannot_be_is_refused():
