@@ -7,44 +7,25 @@ power is straight-line code, differentiated by its adjoint launches; the solver 
 
 import functools
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 from jax.custom_derivatives import SymbolicZero
 
 from .bridge import WarpOp, flags
-from .bridge.op import dense
+from .bridge.op import dense, differentiable_once
 
 Array = jax.Array
 
-__all__ = ["Found", "dense", "flags", "power_gradient", "primal_values", "recomputed"]
-
-
-class Found(NamedTuple):
-    """What the solves of a world found: this, and the arguments, are all that a backward pass needs.
-
-    Arrays have the world axis first; None is what the solve has not, or what follows from the rest.
-    """
-
-    qacc: Any = None  # accelerations [m/s^2 or rad/s^2], (world, nv)
-    damped: Any = None  # after the integrator's implicit damping, (world, nv)
-    factor: Any = None  # of the matrix that was solved with
-    pair: Any = None  # the contact set, each (world, contact)
-    feature: Any = None
-
-    def without(self, worlds: Array) -> "Found":
-        """No contact and no acceleration in these worlds. The factor stays: only worlds with a cotangent use it."""
-        qacc, damped = (None if x is None else jnp.where(worlds[:, None], 0, x) for x in (self.qacc, self.damped))
-        pair = None if self.pair is None else jnp.where(worlds[:, None], -1, self.pair)
-        return self._replace(qacc=qacc, damped=damped, pair=pair)
+__all__ = ["dense", "flags", "power_gradient", "primal_values", "recomputed"]
 
 
 def recomputed(unused: Callable[..., Array], harmless: Callable[..., Any]) -> Callable[..., Any]:
     """Decorator for ``fn(known, *args) -> (result, known)``: the backward pass runs ``fn`` again, all but its solves.
 
-    The function is then called without ``known``, which is what its solves find (:class:`Found`, or a tree of them). It
-    is None where they are to be solved.
+    The function is then called without ``known``, a tree of what its solves find, which is None where they are to be
+    solved. The arguments and ``known`` are all that is kept.
 
     A world whose result is not used has no cotangent. What overflowed in it would still turn the gradient of shared
     leaves into NaN, because zero times infinity is NaN. So the backward pass gives that world other arguments.
@@ -61,12 +42,11 @@ def recomputed(unused: Callable[..., Array], harmless: Callable[..., Any]) -> Ca
 
         def forward(*primals: Any) -> Any:
             args, wanted = primal_values(primals)
-            result, known = fn(None, *args)
+            result, known = fn(None, *differentiable_once(args, fn.__name__))
             return result, (unused(result), known, args, wanted)
 
         def backward(saved: Any, cotangent: Any) -> Any:
             worlds, known, args, wanted = saved
-            known = jax.tree.map(lambda found: found.without(worlds), known, is_leaf=lambda x: isinstance(x, Found))
             leaves, tree = jax.tree.flatten(harmless(worlds, *args))
             chosen = [i for i, wish in enumerate(flags.load(wanted)) if wish]
             cotangents = jax.tree.leaves(cotangent)

@@ -68,8 +68,9 @@ class TypeInfo(Structure):
     _fields_ = (("size", c_uint64), ("extension", c_void_p), ("delete", c_void_p))
 
 
-_OUT = ("instantiate", "execute", "execute_cuda", "destroy", "run", "serve", "post", "recall", "ticks", "leave")
-_PYTHON = ("PyErr_SetInterrupt", "PyErr_CheckSignals", "PyObject_CallFunctionObjArgs", "Py_DecRef")
+_STAGES = ("instantiate", "execute", "execute_cuda", "destroy")
+_OUT = (*_STAGES, "run", "serve", "post", "recall", "ticks", "enter", "leave")
+_PYTHON = ("PyErr_SetInterrupt", "PyErr_CheckSignals", "PyObject_CallFunctionObjArgs", "Py_DecRef", "PyLong_AsLongLong")
 _LIBRARY = ("sem_wait", "sem_post", "clock_gettime", "nanosleep", "read", "write")
 
 
@@ -89,7 +90,8 @@ class Bridge(Structure):
         ("writer", c_int64),
         ("previous", c_int64),
         ("set_wakeup_fd", py_object),
-        ("before", py_object),
+        ("ours", py_object),
+        ("before", c_void_p),
         ("interruptible", c_uint64),
         ("checked", c_uint64),
         ("abandoned", c_uint64),

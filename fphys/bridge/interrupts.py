@@ -36,18 +36,14 @@ def interruptible() -> "contextlib.AbstractContextManager[Any]":
 
 @functools.cache
 def _context() -> Any:
-    """The class of the context. Its end is native: Python code there could be interrupted itself."""
+    """The class of the context. Its ends are native: Python code there could be interrupted itself."""
     bridge = ffi.plans().bridge
     bridge.reader, bridge.writer = os.pipe()
     for end in (bridge.reader, bridge.writer):
         os.set_blocking(end, False)
-    bridge.set_wakeup_fd = signal.set_wakeup_fd
-
-    def enter(_: Any) -> None:
-        bridge.before = signal.set_wakeup_fd(bridge.writer, warn_on_full_buffer=False)
-        bridge.previous = bridge.before
-        bridge.interruptible = 1  # last: an interrupt that comes before finds nothing to undo
-
+    bridge.set_wakeup_fd = functools.partial(signal.set_wakeup_fd, warn_on_full_buffer=False)
+    bridge.ours = bridge.writer
+    enter = ctypes.PYFUNCTYPE(ctypes.c_int)(bridge.enter)
     leave = ctypes.PYFUNCTYPE(ctypes.c_int, *(ctypes.py_object,) * 3)(bridge.leave)
     return type("Interruptible", (), {"__enter__": enter, "__exit__": leave})
 

@@ -52,7 +52,7 @@ struct Plan { word references, busy; Queue* queue; word helpers; };  // of the e
 struct Slot { integer number; Plan* plan; };
 struct Bridge {
     // Out:
-    void *instantiate, *execute, *execute_cuda, *destroy, *run, *serve, *post, *recall, *ticks, *leave;
+    void *instantiate, *execute, *execute_cuda, *destroy, *run, *serve, *post, *recall, *ticks, *enter, *leave;
     // In and out:
     integer type;  // XLA's number for the type of an executable's state, a Plan
     Slot* slots;
@@ -63,7 +63,7 @@ struct Bridge {
     const char* closed;  // why no call may run any more
     integer reader, writer;  // the ends of a pipe, to which Python writes the signals that arrive
     integer previous;        // the file to which it wrote them before, or -1
-    void *set_wakeup_fd, *before;  // Python's function, and that file as its argument
+    void *set_wakeup_fd, *ours, *before;  // Python's function, and as its arguments the writer and that file
     word interruptible;      // whether an interrupt ends programs
     word checked;            // when the pipe was last looked at [s / 20]
     word abandoned;          // whether the programs that run now shall end
@@ -75,6 +75,7 @@ struct Bridge {
     status (*check_signals)();
     void* (*call)(void* function, void* argument, void* end);
     void (*release)(void*);
+    integer (*number)(void*);
     status (*wait)(void* semaphore), (*wake)(void* semaphore), (*clock)(status, word*), (*sleep)(const word*, word*);
     integer (*read)(status, void*, word), (*write)(status, const void*, word);
 };
@@ -203,11 +204,12 @@ static auto destroy = [](void* plan) { __atomic_fetch_sub(&((Plan*)plan)->refere
 // Read the signals that have arrived, and pass them on to the file that Python wrote them to before.
 static auto read_signals = []() {
     enum { INTERRUPT = 2 };
-    char signals[64];
-    const integer count = bridge->read(bridge->reader, signals, sizeof(signals));
-    for (integer i = 0; i < count; ++i)
-        if (signals[i] == INTERRUPT) bridge->abandoned = 1;
-    if (count > 0 && bridge->previous >= 0) bridge->write(bridge->previous, signals, count);
+    char signals[4096];
+    for (integer count; (count = bridge->read(bridge->reader, signals, sizeof(signals))) > 0;) {
+        for (integer i = 0; i < count; ++i)
+            if (signals[i] == INTERRUPT) bridge->abandoned = 1;
+        if (bridge->previous >= 0) bridge->write(bridge->previous, signals, count);
+    }
 };
 // Whether an interrupt shall end the running programs. It is looked for twenty times a second.
 static auto interrupted = []() -> bool {
@@ -222,10 +224,18 @@ static auto interrupted = []() -> bool {
     }
     return bridge->abandoned;
 };
-// The end of the context `interruptible`. Python code there could be interrupted itself.
+// The two ends of the context `interruptible`. Python code there could be interrupted itself.
+static auto enter = []() -> status {
+    bridge->before = bridge->call(bridge->set_wakeup_fd, bridge->ours, nullptr);
+    if (!bridge->before) return 0;  // ctypes raises what Python has set
+    bridge->previous = bridge->number(bridge->before);
+    bridge->interruptible = 1;
+    return 0;
+};
 static auto leave = [](void*, void*, void*) -> status {
     bridge->interruptible = 0;
     bridge->release(bridge->call(bridge->set_wakeup_fd, bridge->before, nullptr));
+    bridge->release(bridge->before);
     read_signals();
     bridge->abandoned = 0;
     bridge->check_signals();  // what a handler raises, ctypes passes on
@@ -271,4 +281,5 @@ bridge->serve = (void*)(void (*)(Mailbox*))serve;
 bridge->post = (void*)(void (*)(Mailbox*, const Call*))post;
 bridge->recall = (void*)(void (*)(Mailbox*))recall;
 bridge->ticks = (void*)(void (*)(word*))ticks;
+bridge->enter = (void*)(status (*)())enter;
 bridge->leave = (void*)(status (*)(void*, void*, void*))leave;

@@ -325,15 +325,27 @@ def _call(
     """One XLA call. Scratch is one more output, so XLA owns it and may reuse it after the call."""
     results = (*outputs, jax.ShapeDtypeStruct((scratch,), jnp.uint8))
 
-    @jax.custom_jvp
+    @functools.partial(_without_derivative, name)
     def call(*xs: jax.Array) -> tuple[jax.Array, ...]:
         return tuple(jax.ffi.ffi_call(ffi.TARGET, results)(*xs, plan=number))
 
+    return call(*xs)[: len(outputs)]
+
+
+def differentiable_once(values: Any, name: str) -> Any:
+    """The values, for a forward rule: they raise where the gradient is differentiated once more, and say why."""
+    return _without_derivative(name, lambda x: x)(values)
+
+
+def _without_derivative(name: str, fn: Callable[..., Any]) -> Callable[..., Any]:
+    """The function, with a derivative that raises. The first does not come here: custom_vjp stands before it."""
+    call = jax.custom_jvp(fn)
+
     @call.defjvp
-    def _(*_: Any) -> Any:  # the first derivative does not come here: custom_vjp stands before it
+    def _(*_: Any) -> Any:
         raise TypeError(f"{name} {REVERSE_ONLY}. An operation made with differentiable=False has none at all")
 
-    return call(*xs)[: len(outputs)]
+    return call
 
 
 def _fold(size: int, mapped: Sequence[bool], xs: Sequence[jax.Array]) -> tuple[list[jax.Array], int]:

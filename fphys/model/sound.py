@@ -13,13 +13,13 @@ from ..errors import ModelError
 from .load import leaf_values
 from .model import Model
 from .pairs import HFIELD, MESH
-from .validate import MINIMUM, body_faults, leaf_title
+from .validate import FRICTIONS, MINIMUM, body_faults, leaf_title
 from .whitelist import LEAVES, OWN
 
 Array = jax.Array
 
 _SHOWN = 5  # faults of a leaf that an error names; a body's, at least
-_NOT_NEGATIVE = ("geom.friction", "pair.friction", "dof.frictionloss", "tendon.frictionloss", "opt.softness")
+_NOT_NEGATIVE = (*FRICTIONS, "opt.softness")
 _POSITIVE = ("opt.timestep", "opt.impratio", "opt.meaninertia", "dof.invweight0", "geom.size")
 _BODY = ("body.mass", "body.inertia")
 _STEPPED = (*(path for path in LEAVES if not path.startswith("key.")), *OWN)
@@ -73,7 +73,7 @@ def _positive(m: Any, path: str) -> np.ndarray:
 
 def _least_frictions(model: Model) -> dict[str, np.ndarray]:
     """The least that frictions may be: zero, and anything where there is no row for it, so that it acts nowhere."""
-    loaded = {p: leaf_values(model.structure.source, p) for p in _NOT_NEGATIVE}
+    loaded = {p: leaf_values(model.structure.source, p) for p in FRICTIONS}
     least = {p: np.where((x > 0) | p.endswith(".friction"), 0.0, -np.inf) for p, x in loaded.items() if x.size}
     return {p: x.astype(model.qpos0.dtype) for p, x in least.items()}
 

@@ -7,11 +7,13 @@ import numpy as np
 
 from ..errors import ModelError, UnsupportedError
 from .pairs import contact_pairs, of_kinds
-from .structure import MUSCLE
-from .whitelist import DEFAULT, numeric_fields
+from .structure import MUSCLE, JointType
+from .whitelist import DEFAULT, LEAVES, numeric_fields
 
 CONSTRAINTS = ("contact", "limit", "equality", "frictionloss")
 
+FRICTIONS = ("geom.friction", "pair.friction", "dof.frictionloss", "tendon.frictionloss")
+"""Leaves that may not be negative."""
 MINIMUM = 1e-15  # MuJoCo's mjMINVAL
 _KINDS = {"jnt": "joint", "eq": "equality", "cam": "camera", "mat": "material", "tex": "texture"}
 _GEOMS = ("plane", "hfield", "sphere", "capsule", "ellipsoid", "cylinder", "box", "mesh", "sdf")
@@ -24,7 +26,6 @@ _BIASES = {3: "dcmotor", 4: "so3", 5: "user"}
 _EQUALITIES = {4: "flex", 5: "flexvert", 6: "flexstrain", 7: "distance"}
 _INTEGRATED = 1  # mjDYN_INTEGRATOR
 _BODY = 5  # mjTRN_BODY
-_FREE, _SLIDE, _HINGE = 0, 2, 3  # mjtJoint
 
 
 def require_finite(m: Any, label: str) -> None:
@@ -43,7 +44,7 @@ def require_physical(m: Any, label: str) -> None:
     numbers = {name: getattr(m.opt, name) for name in ("timestep", "impratio")}
     faults = [f"option {name} is {value}, must be positive" for name, value in numbers.items() if not value > 0]
     faults += body_faults(m, m.body_mass, m.body_inertia, solid=True)
-    for name in ("geom_friction", "pair_friction", "dof_frictionloss", "tendon_frictionloss"):
+    for name in (LEAVES[path] for path in FRICTIONS):
         values = getattr(m, name)
         faults += [
             f"{leaf_title(m, name, row)} is {values[row].min()}, must not be negative"
@@ -85,9 +86,10 @@ def _lost_inertia(m: Any) -> Iterator[str]:
     for d in range(m.nv):
         joint, moved = m.dof_jntid[d], moves[:, d]
         body, k = m.jnt_bodyid[joint], d - m.jnt_dofadr[joint]
-        if m.jnt_type[joint] == _SLIDE or (m.jnt_type[joint] == _FREE and k < 3):
+        kind = m.jnt_type[joint]
+        if kind == JointType.SLIDE or (kind == JointType.FREE and k < 3):
             continue  # a mass: added up it loses nothing
-        axis = turn[body] @ (m.jnt_axis[joint] if m.jnt_type[joint] == _HINGE else np.eye(3)[k % 3])
+        axis = turn[body] @ (m.jnt_axis[joint] if kind == JointType.HINGE else np.eye(3)[k % 3])
         arm = np.cross(axis, centre[moved] - (pos[body] + turn[body] @ m.jnt_pos[joint]))
         own = np.einsum("bij,i->bj", axes[moved], axis)
         inertia = (m.body_mass[moved] * (arm**2).sum(1)).sum() + (m.body_inertia[moved] * own**2).sum()

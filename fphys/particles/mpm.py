@@ -402,7 +402,7 @@ def check(params: Params, state: State) -> None:
             out = finite & ((x[world] < lower) | (x[world] > upper)).any(-1)
             inverted = finite & (np.linalg.det(np.asarray(state.F[world])) <= 0)
         which = {Status.NONFINITE: ~finite, Status.OOB: out, Status.INVERTED: inverted}
-        causes = [_CAUSES[bit].format(_some(which.get(bit, out))) for bit in bits]
+        causes = [_CAUSES[bit].format(_some(which[bit]) if bit in which else "") for bit in bits]
         raise StateError(f"world {world}: {'; '.join(causes)}")
 
 

@@ -18,7 +18,7 @@ import jax
 import jax.numpy as jnp
 
 from ..bridge import WarpOp, kernels, warp_op
-from ..implicit import Found, dense, flags, power_gradient, primal_values
+from ..implicit import dense, flags, power_gradient, primal_values
 from ..model import Model, State
 from . import articulated as AB
 from . import conjugate
@@ -29,6 +29,7 @@ from .adhesion import add_adhesion, adheres, adhesion_power
 from .collision import Contacts, detect, geom_poses, geometry, near_pairs, row_capacity
 from .contact import Pairs, contact_power, contact_rows, mix_pairs, pair_rows
 from .dynamics import (
+    Found,
     applied_force,
     bias_force,
     body_and_joint_power,
@@ -294,7 +295,7 @@ def _back_solve_op(damping: bool) -> WarpOp:
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(0,))
 def _accelerate(
-    damping: bool, known: Found | None, model: Model, state: State, loads: L.Loads, given: Parameters, kept: Any
+    damping: bool, model: Model, state: State, loads: L.Loads, given: Parameters, kept: Any, known: Found | None
 ) -> Solution:
     if known is not None:
         none = [jnp.zeros(len(state.qpos), kind) for kind in (state.qpos.dtype, jnp.int32, jnp.uint32)]
@@ -304,10 +305,9 @@ def _accelerate(
 
 
 def _accelerate_fwd(damping: bool, *primals: Any) -> Any:
-    (known, model, state, loads, given, kept), wanted = primal_values(primals)
-    solution: Solution = _accelerate(damping, known, model, state, loads, given, kept)
-    wanted = flags.save(flags.load(wanted)[len(jax.tree.leaves(known)) :])
-    return solution, (known, model, state, loads, given, kept, needed(model, damping, solution.found), wanted)
+    (model, state, loads, given, kept, known), wanted = primal_values(primals)
+    solution: Solution = _accelerate(damping, model, state, loads, given, kept, known)
+    return solution, (model, state, loads, given, needed(model, damping, solution.found), wanted)
 
 
 def needed(model: Model, damping: bool, found: Found) -> Found:
@@ -318,7 +318,7 @@ def needed(model: Model, damping: bool, found: Found) -> Found:
 
 
 def _accelerate_bwd(damping: bool, saved: Any, cotangent: Solution) -> Any:
-    known, model, state, loads, given, kept, found, wanted = saved
+    model, state, loads, given, found, wanted = saved
     ids, solved = (found.pair, found.feature), (found.qacc, found.damped, found.factor)
     direction = dense(cotangent.found.damped if damping else cotangent.found.qacc)
     pulled = _back_solve_op(damping)(model, state, loads, given, ids, solved, direction)
@@ -329,8 +329,7 @@ def _accelerate_bwd(damping: bool, saved: Any, cotangent: Solution) -> Any:
         fixed = (ids, (), found.qacc, pulled)
     wish = flags.load(wanted)[: len(jax.tree.leaves((model, state, loads, given)))]
     grads = power_gradient(_power_op, (model, state, loads, given), fixed, wish, direction)
-    none = functools.partial(jax.tree.map, lambda _: None)
-    return (none(known), *grads, none(kept))
+    return (*grads, None, None)
 
 
 _accelerate.defvjp(_accelerate_fwd, _accelerate_bwd, symbolic_zeros=True)
@@ -358,7 +357,7 @@ def constrained_acceleration(
     """
     kept = None if given is None else (given.pair, given.feature)
     pairs, status = _pairs(model, state, kept)
-    solution: Solution = _accelerate(damping, known, model, state, loads, Parameters(pairs, bonds(model)), kept)
+    solution: Solution = _accelerate(damping, model, state, loads, Parameters(pairs, bonds(model)), kept, known)
     return solution._replace(status=solution.status | status)
 
 

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import jax
 
 from ..bridge import WarpOp, kernels, warp_op
-from ..implicit import Found, dense, flags, power_gradient, primal_values
+from ..implicit import dense, flags, power_gradient, primal_values
 from ..model import Model, State
 from . import actuation as A
 from . import articulated as AB
@@ -22,6 +22,19 @@ from .armature import add_force, add_inertia, armature_power, count, drifts
 from .damping import implicit_matrix, implicit_power, implicit_sizes, lone_inverses, lone_shape, solve_implicit
 
 Array = jax.Array
+
+
+class Found(NamedTuple):
+    """What the solves of a world found: this, and the arguments, are all that a backward pass needs.
+
+    Arrays have the world axis first; None is what the solve has not, or what follows from the rest.
+    """
+
+    qacc: Any = None  # accelerations [m/s^2 or rad/s^2], (world, nv)
+    damped: Any = None  # after the integrator's implicit damping, (world, nv)
+    factor: Any = None  # of the matrix that was solved with
+    pair: Any = None  # the contact set, each (world, contact)
+    feature: Any = None
 
 
 def _shape(state: State, *rest: int) -> jax.ShapeDtypeStruct:
@@ -352,7 +365,7 @@ def power_operation(*, implicit: bool) -> WarpOp:
 
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(0,))
-def _acceleration(implicit: bool, known: Found | None, model: Model, state: State, loads: L.Loads) -> Found:
+def _acceleration(implicit: bool, model: Model, state: State, loads: L.Loads, known: Found | None) -> Found:
     if known is not None:
         return known
     qacc, *factors = jax.tree.leaves(_ops(implicit).forward(model, state, loads))
@@ -360,20 +373,18 @@ def _acceleration(implicit: bool, known: Found | None, model: Model, state: Stat
 
 
 def _acceleration_fwd(implicit: bool, *primals: Any) -> Any:
-    (known, model, state, loads), wanted = primal_values(primals)
-    found = _acceleration(implicit, known, model, state, loads)
-    count = len(jax.tree.leaves(known))
-    return found, (known, model, state, loads, found, flags.save(flags.load(wanted)[count:]))
+    (model, state, loads, known), wanted = primal_values(primals)
+    found = _acceleration(implicit, model, state, loads, known)
+    return found, (model, state, loads, found, wanted)
 
 
 def _acceleration_bwd(implicit: bool, saved: Any, cotangents: Found) -> Any:
-    known, model, state, loads, found, wanted = saved
+    model, state, loads, found, wanted = saved
     cotangent = dense(cotangents.qacc)
+    wish = flags.load(wanted)[: len(jax.tree.leaves((model, state, loads)))]
     trial = _ops(implicit).backward(model, state, found.factor, cotangent)
-    grads = power_gradient(
-        _ops(implicit).power, (model, state, loads), (found.qacc, trial), flags.load(wanted), cotangent
-    )
-    return (jax.tree.map(lambda _: None, known), *grads)
+    grads = power_gradient(_ops(implicit).power, (model, state, loads), (found.qacc, trial), wish, cotangent)
+    return (*grads, None)
 
 
 _acceleration.defvjp(_acceleration_fwd, _acceleration_bwd, symbolic_zeros=True)
@@ -391,4 +402,4 @@ def smooth_acceleration(
         Found, with qacc [m/s^2 or rad/s^2] of shape (world, nv). Gradients flow from it to every continuous leaf of the
         model, to state and loads.
     """
-    return _acceleration(implicit, known, model, state, loads)
+    return _acceleration(implicit, model, state, loads, known)

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from ..bridge import reverse_only
-from ..implicit import Found, recomputed
+from ..implicit import recomputed
 from ..model import Model, State, Status
 from ..model.arguments import expect, expect_array
 from ..model.kinds import bare_ctrl, kinds
@@ -19,7 +19,7 @@ from .collision import Contacts
 from .collision import contacts as contact_geometry
 from .constraint import constrained, constrained_acceleration, needed
 from .contact import contact_forces
-from .dynamics import smooth_acceleration
+from .dynamics import Found, smooth_acceleration
 from .launches import Loads
 
 Array = jax.Array

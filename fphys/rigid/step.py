@@ -4,9 +4,10 @@ import jax
 import jax.numpy as jnp
 
 from ..bridge import reverse_only
-from ..implicit import Found, recomputed
+from ..implicit import recomputed
 from ..model import Model, State, Status
 from ..model.structure import Integrator
+from .dynamics import Found
 from .forward import HUGE, Info, accelerate, at_rest, check_inputs, held, is_nonfinite, screen, where_world
 from .integrate import activation_rate, integrate_activations, integrate_positions, runge_kutta_stage
 from .launches import Loads

@@ -3,7 +3,7 @@
 import warp as wp
 
 from .._precision import mat33, real, vec3, vec4
-from .screen import INVERTED
+from .screen import INVERTED, NONFINITE
 from .stencil import BATCH, COLLECT, MOMENTS, PARTICLES, PLACE, ROW, ROWS, SPREAD, TYPES
 
 
@@ -37,14 +37,15 @@ from .stencil import BATCH, COLLECT, MOMENTS, PARTICLES, PLACE, ROW, ROWS, SPREA
         x_to[0] = at[0] + way[0], x_to[1] = at[1] + way[1];
         v_to[0] = total[0], v_to[1] = total[1];
         if (!flat) x_to[2] = at[2] + way[2], v_to[2] = total[2];
-        bool far = false;
+        bool near = true;  // false for NaN, too
         for (int a = 0; a < 3; ++a) {
-            far = far || way[a] > dx || -way[a] > dx;
+            near = near && way[a] <= dx && -way[a] <= dx;
             const number scale = number(4) / dx * (a == 2 ? z : one);
             rate_to[3 * a] = scale * moment_1[a], rate_to[3 * a + 1] = scale * moment_2[a];
             rate_to[3 * a + 2] = scale * moment_3[a];
         }
-        *row(fault_out, p) = bits | (far ? too_far : 0);
+        const bool lost = !(way[0] * way[0] + way[1] * way[1] + way[2] * way[2] < number(1e20));
+        *row(fault_out, p) = bits | (near ? 0 : lost ? nonfinite : too_far);
     }
 """
 )
@@ -56,6 +57,7 @@ def collect_batch(
     nodes: wp.vec3i,
     timestep: wp.array(dtype=real),
     too_far: int,
+    nonfinite: int,
     inverted: int,
     x: wp.array3d(dtype=real),
     v: wp.array3d(dtype=real),
@@ -176,6 +178,7 @@ def collect(
         nodes,
         timestep,
         too_far,
+        NONFINITE,
         INVERTED,
         x,
         v,

@@ -161,6 +161,70 @@ with fphys.bridge.interruptible():
     assert sorted(out.split("\n")) == sorted(["handled", "interrupted True True", "own", "True", ""])
 
 
+def test_an_interrupt_at_the_entrance_leaves_nothing_behind(full: bool):
+    """Python may raise anywhere in the context's own code: the file that listened to signals listens again."""
+    out = python(
+        LONG
+        + """
+import sys
+reader, writer = os.pipe()
+os.set_blocking(reader, False), os.set_blocking(writer, False)
+with fphys.bridge.interruptible():
+    pass
+came, kept, asked, over = 0, 0, threading.Event(), threading.Event()
+
+def send():
+    while not over.is_set():
+        if asked.wait(0.1):
+            asked.clear()
+            time.sleep(0.0005)
+            os.kill(os.getpid(), signal.SIGINT)
+
+sender = threading.Thread(target=send)
+sender.start()
+for _ in range(int(sys.argv[1])):
+    signal.set_wakeup_fd(writer)
+    try:
+        asked.set()
+        while True:
+            with fphys.bridge.interruptible():
+                pass
+    except KeyboardInterrupt:
+        came += 1
+    kept += signal.set_wakeup_fd(-1) == writer
+over.set()
+sender.join()
+with fphys.bridge.interruptible():
+    print(came, kept, bool((short(start).qpos == expected).all()))
+""",
+        count := str(4000 if full else 500),
+    )
+    assert out == f"{count} {count} True\n"
+
+
+def test_many_other_signals_do_not_delay_an_interrupt():
+    """A profiler's alarms, ten thousand, came in the context before the program began."""
+    out = python(
+        LONG
+        + """
+alarms = [0]
+signal.signal(signal.SIGALRM, lambda *_: alarms.__setitem__(0, alarms[0] + 1))
+signal.setitimer(signal.ITIMER_REAL, 0.0002, 0.0002)
+try:
+    with fphys.bridge.interruptible():
+        while alarms[0] < 10000:
+            pass
+        threading.Timer(0.5, os.kill, (os.getpid(), signal.SIGINT)).start()
+        begun = time.perf_counter()
+        run(start)
+except KeyboardInterrupt:
+    print(time.perf_counter() - begun < 1.5)
+signal.setitimer(signal.ITIMER_REAL, 0)
+"""
+    )
+    assert out == "True\n"
+
+
 def test_a_second_thread_goes_on(full: bool):
     """Interrupts of the main thread leave a call of another thread alone, inside the context too where it can."""
     out = python(

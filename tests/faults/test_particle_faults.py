@@ -86,6 +86,21 @@ def test_a_load_that_is_not_finite_acts_on_nothing(load: str):
     check_alone(after(params, state, **{load: bad}), after(params, without(state), **{load: none}), mpm.Status.BADCTRL)
 
 
+def test_what_a_step_makes_infinite_is_reported_at_once():
+    """Stress that overflows reaches the nodes, and so the neighbours: their world says so after that very step."""
+    params = mpm.Params(mpm.Snow(), 5e-4, (0.0, -9.81), cell=1 / 16, shape=(16, 16))
+    x = np.random.default_rng(11).uniform(0.3, 0.6, (3, 40, 2)).astype("float32")
+    state = mpm.init(params, x)
+    wild = state.replace(C=state.C.at[WORLD, WHO].set(1e7))
+    ours, good = mpm.step(params, wild), mpm.step(params, state)
+    assert not np.isfinite(ours.x[WORLD]).all(), "it must overflow"
+    assert int(ours.status[WORLD]) & int(mpm.Status.NONFINITE) and ours.status[::2].tolist() == [0, 0]
+    for name in ("x", "v", "C", "F"):
+        np.testing.assert_array_equal(getattr(ours, name)[::2], getattr(good, name)[::2])
+    with pytest.raises(StateError, match=rf"world {WORLD}: NONFINITE"):
+        mpm.check(params, ours)
+
+
 def test_a_particle_just_inside_is_not_reported():
     params, state = scene("corotated", 3, worlds=3)
     edge = state.replace(x=state.x.at[WORLD, WHO, 0].set(-0.49 * params.cell))
