@@ -1,7 +1,10 @@
 """The command ``fphys``: run, simulate, view, doctor, bench."""
 
+import atexit
 import dataclasses
+import gc
 import io
+import signal
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -41,6 +44,17 @@ def main(argv: Sequence[str] | None = None) -> int:
         if isinstance(error, UnsupportedError):
             print("On the command line: --disable, followed by these names.", file=sys.stderr)
         return 2
+
+
+def command() -> None:
+    """The console's command: :func:`main` in a process of its own."""
+    atexit.register(gc.freeze)  # or the interpreter's end takes a second to collect what ends with the process
+    try:
+        status = main()
+    except KeyboardInterrupt:  # while it said that it was interrupted
+        status = 130
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # a second Ctrl-C changes nothing any more
+    sys.exit(status)
 
 
 def run(experiment: str, /) -> int:
@@ -204,4 +218,4 @@ def _run(name: str, arguments: list[str]) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    command()

@@ -23,7 +23,9 @@ import json
 import math
 import os
 import platform
+import signal
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
@@ -187,12 +189,13 @@ class Run:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
-        try:
-            self.close(error)
-        except Exception as second:
-            if error is None:
-                raise
-            self._say(f"could not finish {self.path}: {second}")  # the first error is the one to see
+        with _undisturbed():
+            try:
+                self.close(error)
+            except Exception as second:
+                if error is None:
+                    raise
+                self._say(f"could not finish {self.path}: {second}")  # the first error is the one to see
 
     def _say(self, text: str) -> None:
         if not self.quiet:
@@ -219,6 +222,23 @@ def _new_folder(parent: Path) -> Path:
             path.mkdir()
             return path
     raise FileExistsError(f"{parent} has ten thousand runs of {stamp}")
+
+
+@contextlib.contextmanager
+def _undisturbed() -> Iterator[None]:
+    """A context at whose end Ctrl-C arrives, however often it was pressed meanwhile."""
+    main = threading.current_thread() is threading.main_thread()
+    if not main or signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
+        yield
+        return
+    pressed: list[int] = []
+    try:
+        signal.signal(signal.SIGINT, lambda number, _: pressed.append(number))
+        yield
+    finally:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+    if pressed:
+        raise KeyboardInterrupt
 
 
 @contextlib.contextmanager

@@ -12,6 +12,8 @@ import numpy as np
 from .errors import MissingDependencyError, ModelError
 
 FPS = 30.0
+LAPSE = 12
+"""Pictures in the video of an interrupted simulation: they are drawn in a second."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -39,7 +41,8 @@ class Summary:
             f"  speed      {rate:,.0f} steps/s{all_}, {speed:,.1f} x real time",
             f"  energy     {start:.6g} J -> {end:.6g} J, changed by {end - start:+.3g} J{first}",
         ]
-        return "\n".join([*lines, f"  video      {self.video}"] if self.video else lines)
+        lapse = ", a time lapse: the simulation was interrupted" if self.interrupted else ""
+        return "\n".join([*lines, f"  video      {self.video}{lapse}"] if self.video else lines)
 
 
 def simulate(
@@ -103,6 +106,8 @@ def simulate(
         interrupted = True
     seconds = time.perf_counter() - begun
 
+    if interrupted:
+        film = [film[i] for i in np.unique(np.linspace(0, len(film) - 1, LAPSE).round().astype(int))]
     summary = Summary(
         steps=done,
         worlds=worlds,
@@ -110,7 +115,7 @@ def simulate(
         seconds=seconds,
         compiling=compiling,
         energy=(at_start, float(energy(state))),
-        video=_film(model, film, out, camera, 1 / (every * timestep)) if out else None,
+        video=_film(model, film, out, camera, LAPSE / 2.0 if interrupted else 1 / (every * timestep)) if out else None,
         interrupted=interrupted,
     )
     print(summary, flush=True)
@@ -186,7 +191,9 @@ def _film(model: Any, states: list[Any], out: Path, camera: str | None, fps: flo
         return write_video(out, frames(model, jax.tree.map(lambda *x: np.stack(x), *states), camera), fps)
     except MissingDependencyError as cause:
         print(f"no video: {cause}", file=sys.stderr)
-        return None
+    except KeyboardInterrupt:  # a second one: the simulation is over, and its summary is printed
+        print("no video: interrupted", file=sys.stderr)
+    return None
 
 
 def _bar(steps: int) -> Any:

@@ -92,6 +92,7 @@ class Bridge(Structure):
         ("set_wakeup_fd", py_object),
         ("ours", py_object),
         ("before", c_void_p),
+        ("find_lost", py_object),
         ("interruptible", c_uint64),
         ("checked", c_uint64),
         ("abandoned", c_uint64),

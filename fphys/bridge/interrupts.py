@@ -8,6 +8,7 @@ import signal
 import threading
 from typing import Any
 
+from ..errors import BridgeError
 from . import ffi
 
 
@@ -42,10 +43,19 @@ def _context() -> Any:
     for end in (bridge.reader, bridge.writer):
         os.set_blocking(end, False)
     bridge.set_wakeup_fd = functools.partial(signal.set_wakeup_fd, warn_on_full_buffer=False)
-    bridge.ours = bridge.writer
+    bridge.ours, bridge.find_lost = bridge.writer, _find_lost
     enter = ctypes.PYFUNCTYPE(ctypes.c_int)(bridge.enter)
     leave = ctypes.PYFUNCTYPE(ctypes.c_int, *(ctypes.py_object,) * 3)(bridge.leave)
     return type("Interruptible", (), {"__enter__": enter, "__exit__": leave})
+
+
+def _find_lost(error: BaseException | None) -> None:
+    """Raise the interrupt that ended a program, where Python has lost it.
+
+    Python prints and forgets what is raised while an object is deleted, and a generator's end is such code.
+    """
+    if f"{BridgeError.__name__}: {ffi.INTERRUPTED}" in str(error):
+        raise KeyboardInterrupt
 
 
 class Deferred:

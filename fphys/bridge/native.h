@@ -64,6 +64,7 @@ struct Bridge {
     integer reader, writer;  // the ends of a pipe, to which Python writes the signals that arrive
     integer previous;        // the file to which it wrote them before, or -1
     void *set_wakeup_fd, *ours, *before;  // Python's function, and as its arguments the writer and that file
+    void* find_lost;         // Python's function that raises an interrupt which the program itself has lost
     word interruptible;      // whether an interrupt ends programs
     word checked;            // when the pipe was last looked at [s / 20]
     word abandoned;          // whether the programs that run now shall end
@@ -232,13 +233,16 @@ static auto enter = []() -> status {
     bridge->interruptible = 1;
     return 0;
 };
-static auto leave = [](void*, void*, void*) -> status {
+static auto leave = [](void*, void* exception, void*) -> status {
     bridge->interruptible = 0;
     bridge->release(bridge->call(bridge->set_wakeup_fd, bridge->before, nullptr));
     bridge->release(bridge->before);
     read_signals();
+    const bool abandoned = bridge->abandoned;
     bridge->abandoned = 0;
-    bridge->check_signals();  // what a handler raises, ctypes passes on
+    // What these two raise, ctypes passes on.
+    if (bridge->check_signals() == 0 && abandoned)
+        bridge->release(bridge->call(bridge->find_lost, exception, nullptr));
     return 0;
 };
 static auto execute = [](Frame* frame) -> void* {

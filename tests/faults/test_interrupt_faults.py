@@ -202,6 +202,47 @@ with fphys.bridge.interruptible():
     assert out == f"{count} {count} True\n"
 
 
+def test_an_interrupt_that_python_loses_is_found_again():
+    """What is raised in a generator's end is printed and forgotten: then the program's own error tells."""
+    out = python(
+        LONG
+        + """
+def forever():
+    try:
+        while True:
+            yield
+    finally:
+        for _ in range(100):
+            pass
+
+came, run = [], jax.jit(lambda state, n: jax.lax.fori_loop(0, n, lambda _, s: fphys.step(model, s, ctrl), state))
+run(start, 1)  # or JAX looks for the program, in Python, which does not lose interrupts
+for _ in range(10):
+    threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGINT)).start()
+    try:
+        with fphys.bridge.interruptible():
+            for _ in forever():
+                run(start, 10**7)
+    except BaseException as error:
+        came.append(type(error).__name__)
+try:
+    with fphys.bridge.interruptible():  # an error of the user's own stays what it is
+        threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGINT)).start()
+        try:
+            try:
+                run(start, 10**7)
+            finally:
+                time.sleep(1)
+        except KeyboardInterrupt:
+            raise LookupError("mine") from None
+except LookupError as error:
+    came.append(str(error))
+print(came)
+"""
+    )
+    assert out == f"{['KeyboardInterrupt'] * 10 + ['mine']}\n"
+
+
 def test_many_other_signals_do_not_delay_an_interrupt():
     """A profiler's alarms, ten thousand, came in the context before the program began."""
     out = python(
@@ -268,10 +309,13 @@ print(came, failures, len(calls) > 30)
 
 @pytest.fixture
 def command(tmp_path: Path) -> Iterator[Callable[..., tuple[int, str, float]]]:
-    """Start ``fphys ...``, interrupt it after it printed a text; its exit status, output and seconds to its end."""
+    """Start ``fphys ...``, interrupt it after it printed a text, and once more after ``again`` seconds.
+
+    Gives its exit status, output, and seconds to its end.
+    """
     running: list[subprocess.Popen[str]] = []
 
-    def interrupt(*arguments: str, after: str, number: int = signal.SIGINT) -> tuple[int, str, float]:
+    def interrupt(*arguments: str, after: str, again: float = 0.0) -> tuple[int, str, float]:
         told = tmp_path / "told"
         with told.open("w") as file:
             process = subprocess.Popen(
@@ -289,7 +333,10 @@ def command(tmp_path: Path) -> Iterator[Callable[..., tuple[int, str, float]]]:
             time.sleep(0.05)
         time.sleep(0.5)
         begun = time.monotonic()
-        os.killpg(process.pid, number)
+        os.killpg(process.pid, signal.SIGINT)
+        if again:
+            time.sleep(again)
+            os.killpg(process.pid, signal.SIGINT)
         status = process.wait(60)
         return status, told.read_text(), time.monotonic() - begun
 
@@ -306,12 +353,26 @@ def test_simulate_ends_and_says_how_far_it_came(command):
 
 
 @pytest.mark.alone
-def test_run_ends_and_keeps_its_folder(command, tmp_path):
+def test_simulate_films_what_there_is(command, tmp_path):
+    """A hundred seconds of motion would take a hundred seconds to draw; a second interrupt gives the film up."""
+    arguments = ("simulate", "humanoid", "--steps", "100000000", "--out", "film.mp4")
+    status, told, seconds = command(*arguments, after=r"simulate: .*[2-9]\d\.\dk")
+    assert status == 130 and seconds < 2, (status, seconds, told)
+    assert "film.mp4, a time lapse" in told and (tmp_path / "film.mp4").exists()
+    status, told, seconds = command(*arguments[:-1], "none.mp4", after=r"simulate: .*[2-9]\d\.\dk", again=0.3)
+    assert status == 130 and seconds < 2, (status, seconds, told)
+    assert "no video: interrupted" in told and "energy" in told and not (tmp_path / "none.mp4").exists()
+
+
+@pytest.mark.alone
+@pytest.mark.parametrize("again", [0.0, 0.02, 0.05, 0.2])
+def test_run_ends_and_keeps_its_folder(command, tmp_path, again):
     """Torques are optimised by gradients through 500 steps: each is one program."""
-    status, told, seconds = command("run", "swing-up", after=r"swing-up:.* [1-9]\d*/")
+    status, told, seconds = command("run", "swing-up", after=r"swing-up:.* [1-9]\d*/", again=again)
     assert status == 130 and seconds < 2, (status, seconds, told)
     (metrics,) = tmp_path.glob("runs/swing-up/*/metrics.json")
     assert json.loads(metrics.read_text())["status"] == "interrupted"
+    assert (metrics.parent / "result.npz").exists()
 
 
 @pytest.mark.alone
