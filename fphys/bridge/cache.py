@@ -8,6 +8,7 @@ import os
 import shutil
 import sys
 import tempfile
+import time
 from pathlib import Path
 
 import warp as wp
@@ -18,21 +19,18 @@ from ..errors import BridgeError
 LEAST_FREE = 2**24
 """Free bytes that a folder needs: about what all kernels of one model take."""
 
+SECONDS_TO_SEAL = 60.0
+"""How long a binary without a checksum is used: its process loads it, and seals it then."""
+
 _read_only: list[Path] = []
 
 
 def start() -> None:
-    """Start Warp with a cache that can be written: its own, or else a temporary one that ends with the process.
-
-    Kernels that its own cache holds are still used.
-    """
+    """Start Warp, with a temporary cache where its own cannot be had."""
     try:
         init_kernel_cache(wp.config.kernel_cache_dir)
-        problem = _problem(folder())
     except OSError as error:
-        problem = str(error)
-    if problem:
-        use_temporary(problem)
+        use_temporary(str(error))
     wp.init()
 
 
@@ -41,19 +39,32 @@ def folder() -> Path:
     return Path(str(wp.config.kernel_cache_dir))
 
 
+def make_room() -> None:
+    """See that kernels can be compiled: on a full disk the compiler would end the process.
+
+    Raises:
+        BridgeError: neither the cache nor a temporary folder can be written.
+    """
+    if problem := _problem(folder()):
+        use_temporary(problem)
+
+
 @functools.cache
 def use_temporary(problem: str) -> None:
-    """Compile into a temporary folder from here on, and say why."""
+    """Compile into a temporary folder from here on, and say why. What the cache holds is still used."""
     unusable = folder()
     try:
         temporary = tempfile.mkdtemp(prefix="fphys-kernels-")
+        atexit.register(shutil.rmtree, temporary, ignore_errors=True)
+        second_problem = _problem(Path(temporary))
     except OSError as error:
+        second_problem = str(error)
+    if second_problem:
         raise BridgeError(
-            f"neither the kernel cache {unusable} ({problem}) nor a temporary folder ({error}) can be written: give "
-            "WARP_CACHE_PATH a folder that can"
-        ) from error
+            f"neither the kernel cache {unusable} ({problem}) nor a temporary folder ({second_problem}) can be "
+            "used: give WARP_CACHE_PATH a folder that can be written"
+        )
     _read_only.append(unusable)
-    atexit.register(shutil.rmtree, temporary, ignore_errors=True)
     init_kernel_cache(temporary)
     print(
         f"fphys: the kernel cache {unusable} cannot be used ({problem}): this process compiles kernels into a "
@@ -100,8 +111,16 @@ def _matches(binary: Path) -> bool:
     try:
         return _checksum_file(binary).read_text(encoding="ascii") == _checksum(binary)
     except FileNotFoundError:
-        return binary.exists()  # built, but not sealed yet
+        return _is_new(binary)
     except (OSError, UnicodeDecodeError):
+        return False
+
+
+def _is_new(binary: Path) -> bool:
+    """Whether another process may have built it just now, and will seal it."""
+    try:
+        return time.time() - binary.stat().st_mtime < SECONDS_TO_SEAL
+    except OSError:
         return False
 
 

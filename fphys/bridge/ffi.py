@@ -7,26 +7,19 @@ waits until the program ends, or ends it inside :func:`fphys.bridge.interruptibl
 import atexit
 import ctypes
 import functools
-import os
 import time
 import traceback
 from typing import Any
 
 import jax
 import warp as wp
-from jax._src import xla_bridge
 from warp._src.jax import xla_ffi
 
-from ..errors import BridgeError
 from . import driver
 from .plans import Plans
 from .start import start_warp
 
 TARGET = "fphys_warp"
-FORKED = (
-    "this process was forked after JAX had started, and JAX and its threads do not survive a fork: "
-    'start workers with multiprocessing.get_context("spawn")'
-)
 EXITING = "the interpreter is shutting down"
 INTERRUPTED = "interrupted"
 UNKNOWN = (
@@ -51,22 +44,10 @@ def plans() -> Plans:
     return made
 
 
-class ForkedDevice:
-    """The default device of a forked child. JAX asks it whatever it is about to do there, and gets an error."""
-
-    def __getattr__(self, name: str) -> Any:
-        raise BridgeError(FORKED)
-
-
-def _after_fork() -> None:
-    if not xla_bridge.backends_are_initialized():
-        return  # no thread was lost
-    jax.config.update("jax_default_device", ForkedDevice())
+def close(reason: str) -> None:
+    """Refuse all calls from here on, where there could be any."""
     if plans.cache_info().currsize:
-        plans().bridge.closed = _text(FORKED)
-
-
-os.register_at_fork(after_in_child=_after_fork)
+        plans().bridge.closed = _text(reason)
 
 
 def _close(bridge: driver.Bridge, made: Plans) -> None:

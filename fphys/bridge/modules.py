@@ -53,6 +53,7 @@ def _binary(module: Any, device: Any, block_dim: int) -> Path:
 
 def _load(module: Any, kernels: list[Any], device: Any, block_dim: int, name: str) -> Any:
     if module.execs.get((device.context, block_dim)) is None and not cache.is_whole(_binary(module, device, block_dim)):
+        cache.make_room()
         cache.discard(_binary(module, device, block_dim))
     try:
         return _complete(module, kernels, device, block_dim)

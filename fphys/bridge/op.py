@@ -13,13 +13,14 @@ from jax.custom_batching import custom_vmap
 from jax.custom_derivatives import SymbolicZero
 
 from ..errors import BridgeError, FphysError, PrecisionError
-from . import ffi, flags
+from . import ffi, flags, fork
 from .plan import plan_backward, plan_forward
 from .plans import PlanNumber
 from .record import Buffer, Recorder
 from .start import run_where_called
 
 run_where_called()
+fork.guard()
 
 Avals = tuple[jax.ShapeDtypeStruct, ...]
 F = TypeVar("F", bound=Callable[..., Any])

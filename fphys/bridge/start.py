@@ -1,5 +1,6 @@
 """Starting JAX and Warp so that they get on with each other and with the terminal."""
 
+import contextlib
 import functools
 import os
 import sys
@@ -26,12 +27,13 @@ def start_warp() -> None:
     """
     wp.config.log_level = max(wp.config.log_level, wp.LOG_WARNING)
     sys.stderr.flush()
-    try:
-        saved = os.dup(2)
-    except OSError:  # no standard error to keep clean
-        cache.start()
-        return
-    with tempfile.TemporaryFile() as told:
+    with contextlib.ExitStack() as opened:
+        try:
+            told = opened.enter_context(tempfile.TemporaryFile())
+            saved = os.dup(2)
+        except OSError:  # no standard error to keep clean, or no folder for what is told
+            cache.start()
+            return
         os.dup2(told.fileno(), 2)
         try:
             cache.start()

@@ -90,9 +90,7 @@ def simulable(table: Array, timestep: Array, rest: tuple[Array, ...], state: "St
     return fine & particles.all(1)
 
 
-def refuse(
-    params: "Params", x: Array, number: Array, volume: Array, bounds: tuple[np.ndarray, np.ndarray]
-) -> None:
+def refuse(params: "Params", x: Array, number: Array, volume: Array, bounds: tuple[np.ndarray, np.ndarray]) -> None:
     """Refuse what can be seen to be wrong before anything runs; ValueError."""
     kinds = params.materials
     for name, value in (("volume", volume), ("walls.friction", params.walls.friction)):

@@ -133,6 +133,7 @@ def test_a_bad_particle_passes_no_gradient():
         assert np.isfinite(np.delete(np.asarray(ours)[WORLD], WHO, 0)).all()
         np.testing.assert_array_equal(rest, np.delete(np.asarray(other), WORLD, 0))
 
+
 # --- fault 48: inside out
 
 

@@ -8,6 +8,7 @@ import re
 import shutil
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -63,7 +64,7 @@ def output(command: list[str], timeout: float = 60, **env: str) -> str:
 
 
 FORK = """
-import os, warnings
+import os, signal, warnings
 import fphys
 warnings.simplefilter("ignore")
 model = fphys.load(fphys.asset("double-pendulum"))
@@ -72,6 +73,17 @@ x = np.ones((1, 2), "float32")
 assert right([[1, 2]])
 run, plain = jax.jit(lambda x: cube(x) + 1), jax.jit(lambda x: x + 1)
 run(x), plain(x), fphys.step(model, state, ctrl)
+device = jax.devices()[0]
+placed, placed_state = jax.device_put((x, state), device)
+placed_step = jax.jit(lambda s: fphys.step(model, s, ctrl).qvel)
+placed_step(placed_state), plain(placed)
+ahead = jax.jit(lambda x: cube(x) + 3).lower(x).compile()
+ahead(x)
+
+def inside(attempt):
+    with jax.default_device(device):
+        attempt()
+
 attempts = [
     lambda: cube(x),
     lambda: run(x),
@@ -85,29 +97,67 @@ attempts = [
     lambda: model.replace({"body.mass": 2 * model.body.mass}),
     lambda: fphys.step(model, state, ctrl),
     lambda: jax.jit(lambda s: fphys.step(model, s, ctrl).qvel)(state),
+    lambda: cube(placed),
+    lambda: run(placed),
+    lambda: plain(placed),
+    lambda: placed * 3,
+    lambda: placed_step(placed_state),
+    lambda: fphys.step(model, placed_state, ctrl),
+    lambda: jax.jit(lambda x: x + 4)(placed),
+    lambda: ahead(x),
+    lambda: inside(lambda: jnp.ones(5) + 1),
+    lambda: inside(lambda: fphys.init(model, 4)),
+    lambda: inside(lambda: fphys.load(fphys.asset("double-pendulum"))),
 ]
 """
 
 
-def test_a_forked_child_is_told_to_use_spawn(script):
-    """Whatever it tries: compiled before or not, of fphys or of JAX. The parent goes on."""
+@pytest.mark.parametrize("where", ["", "with jax.default_device(device): "])
+def test_a_forked_child_is_told_to_use_spawn(script, where):
+    """Whatever it tries: compiled before or not, of fphys or of JAX, on a device of the user's. The parent goes on."""
     program = script(
         FORK
         + """
 children = []
 for attempt in attempts:
-    children.append(os.fork())
+    WHEREchildren.append(os.fork())
     if children[-1] == 0:
+        signal.alarm(20)
         try:
-            attempt()
+            WHEREattempt()
         except Exception as error:
             told = str(error) + type(error).__name__
             os._exit(7 if "BridgeError" in told and 'get_context("spawn")' in told else 1)
         os._exit(0)
 print([os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) for child in children], right([[3, 4]]))
+""".replace("WHERE", where)
+    )
+    assert output(program) == f"{[7] * 23} True\n"
+
+
+def test_a_fork_while_another_thread_starts_jax(script):
+    program = script(
+        """
+import os, signal, warnings
+from jax._src import xla_bridge
+warnings.simplefilter("ignore")
+assert not xla_bridge.backends_are_initialized()
+starting = threading.Thread(target=lambda: jnp.ones(3))
+starting.start()
+while not xla_bridge._backend_lock.locked() and not xla_bridge._backends:
+    pass
+child = os.fork()
+if child == 0:
+    signal.alarm(20)
+    try:
+        jnp.ones(3)
+    except Exception as error:
+        os._exit(7 if 'get_context("spawn")' in str(error) else 1)
+    os._exit(0)
+print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
 """
     )
-    assert output(program) == f"{[7] * 12} True\n"
+    assert output(program) == "7\n"
 
 
 def test_a_fork_before_jax_is_used_is_free(script):
@@ -187,6 +237,19 @@ def test_a_broken_binary_is_built_again(script, filled, tmp_path, name, damage):
         assert objects(cache) == whole
 
 
+def test_a_broken_binary_without_a_checksum_is_built_again(script, filled, tmp_path):
+    """Its process seals a binary soon after it was built: one that is older was left behind."""
+    cache = shutil.copytree(filled, tmp_path / "cache")
+    whole = objects(cache)
+    for file, size in whole.items():
+        next(file.parent.glob("*.checksum")).unlink()
+        file.write_bytes(bytes(255 - byte for byte in file.read_bytes()))
+        os.utime(file, (0, time.time() - 100))
+        assert file.stat().st_size == size
+    assert output(script(CASE), WARP_CACHE_PATH=str(cache)) == "True\n"
+    assert objects(cache) == whole and len(list(cache.rglob("*.checksum"))) == 2
+
+
 def test_a_build_that_was_killed_is_taken_up_again(script, filled, tmp_path):
     """What it leaves behind, sources without a binary, is in nobody's way."""
     cache = shutil.copytree(filled, tmp_path / "cache")
@@ -209,7 +272,7 @@ def test_a_cache_that_cannot_be_written_is_read(script, filled, tmp_path):
     for path in cache.rglob("*"):
         path.chmod(0o555 if path.is_dir() else 0o444)
     done = subprocess.run(
-        [sys.executable, "-c", READ_ONLY, program[1]],
+        [sys.executable, "-c", READ_ONLY + RUN, program[1]],
         env=environment(WARP_CACHE_PATH=str(cache), TMPDIR=str(tmp_path)),
         timeout=120, capture_output=True, text=True, check=False,
     )  # fmt: skip
@@ -220,17 +283,15 @@ def test_a_cache_that_cannot_be_written_is_read(script, filled, tmp_path):
 
 
 READ_ONLY = """
-import runpy, sys, tempfile
+import tempfile
 honest = tempfile.TemporaryFile
 
 def refuse(*args, dir=None, **more):  # as on a read-only disk, for root too
-    if dir is not None:
+    if dir is not None and "fphys-kernels-" not in str(dir):
         raise OSError(30, "Read-only file system", str(dir))
     return honest(*args, **more)
 
 tempfile.TemporaryFile = refuse
-sys.path.insert(0, sys.argv[1].rsplit("/", 1)[0])
-runpy.run_path(sys.argv[1], run_name="__main__")
 """
 
 
@@ -243,6 +304,29 @@ def test_without_a_home_kernels_are_compiled_all_the_same(script, tmp_path, home
     done = subprocess.run(program, env=environ, timeout=60, capture_output=True, text=True, check=False)
     assert done.returncode == 0 and done.stdout == "ok\n", done.stderr
     assert ("cannot be used" in done.stderr and "WARP_CACHE_PATH" in done.stderr) == bool(home)
+
+
+@pytest.mark.parametrize(("folder", "told"), [("/proc/nowhere", "nowhere"), (None, "MiB are free")])
+def test_without_any_folder_a_full_cache_works_and_an_empty_one_says_so(script, filled, tmp_path, folder, told):
+    """No folder for temporary files, or a full disk: the compiler would end the process."""
+    disturb = f"import tempfile\ntempfile.tempdir = {folder!r}\n" if folder else FULL_DISK
+    program = [sys.executable, "-c", disturb + RUN, script(CASE)[1]]
+    assert output(program, WARP_CACHE_PATH=str(filled)) == "True\n"
+    env = environment(WARP_CACHE_PATH="/proc/none/cache" if folder else str(tmp_path / "empty"))
+    done = subprocess.run(program, env=env, timeout=60, capture_output=True, text=True, check=False)
+    (error,) = (line for line in done.stderr.splitlines() if line.startswith("fphys.errors.BridgeError"))
+    assert done.returncode == 1 and "WARP_CACHE_PATH" in error and told in error, done.stderr
+
+
+RUN = """
+import runpy, sys
+sys.path.insert(0, sys.argv[1].rsplit("/", 1)[0])
+runpy.run_path(sys.argv[1], run_name="__main__")
+"""
+FULL_DISK = """
+import collections, shutil
+shutil.disk_usage = lambda path: collections.namedtuple("usage", "total used free")(10**9, 10**9, 0)
+"""
 
 
 # Fault 34: threads and exits
