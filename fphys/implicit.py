@@ -21,7 +21,9 @@ Array = jax.Array
 __all__ = ["dense", "flags", "power_gradient", "primal_values", "recomputed"]
 
 
-def recomputed(unused: Callable[..., Array], harmless: Callable[..., Any]) -> Callable[..., Any]:
+def recomputed(
+    unused: Callable[..., Array], harmless: Callable[..., Any], if_silent: bool = False
+) -> Callable[..., Any]:
     """Decorator for ``fn(known, *args) -> (result, known)``: the backward pass runs ``fn`` again, all but its solves.
 
     The function is then called without ``known``, a tree of what its solves find, which is None where they are to be
@@ -33,6 +35,7 @@ def recomputed(unused: Callable[..., Array], harmless: Callable[..., Any]) -> Ca
     Args:
         unused: ``unused(result)``, the worlds whose result is not used, bool, shape (world,).
         harmless: ``harmless(worlds, *args)``, the arguments, with such as do not overflow in these worlds.
+        if_silent: of the unused worlds, only those without a cotangent get harmless arguments.
     """
 
     def decorate(fn: Callable[..., Any]) -> Callable[..., Any]:
@@ -47,10 +50,13 @@ def recomputed(unused: Callable[..., Array], harmless: Callable[..., Any]) -> Ca
 
         def backward(saved: Any, cotangent: Any) -> Any:
             worlds, known, args, wanted = saved
-            leaves, tree = jax.tree.flatten(harmless(worlds, *args))
-            chosen = [i for i, wish in enumerate(flags.load(wanted)) if wish]
             cotangents = jax.tree.leaves(cotangent)
             used = [i for i, c in enumerate(cotangents) if not isinstance(c, SymbolicZero)]
+            if if_silent and used:
+                given = [cotangents[i] for i in used]
+                worlds = jax.lax.cond(worlds.any(), lambda: worlds & _silent(given), lambda: worlds)
+            leaves, tree = jax.tree.flatten(harmless(worlds, *args))
+            chosen = [i for i, wish in enumerate(flags.load(wanted)) if wish]
 
             def again(*values: Array) -> list[Array]:
                 given = dict(zip(chosen, values, strict=True))
@@ -68,6 +74,11 @@ def recomputed(unused: Callable[..., Array], harmless: Callable[..., Any]) -> Ca
         return functools.wraps(fn)(call)
 
     return decorate
+
+
+def _silent(cotangents: list[Array]) -> Array:
+    """Worlds whose cotangents are all zero, bool, shape (world,)."""
+    return jnp.stack([(c == 0).reshape(len(c), -1).all(1) for c in cotangents]).all(0)
 
 
 def power_gradient(

@@ -6,7 +6,6 @@ velocity and its gradient, and move along. The gradient recomputes all but the p
 """
 
 import enum
-import functools
 import math
 from collections.abc import Sequence
 from typing import Any, NamedTuple
@@ -19,6 +18,7 @@ from .. import units
 from ..bridge import kernels, num_parts, reverse_only, warp_op
 from ..bridge.op import sum_rows
 from ..errors import StateError
+from ..implicit import recomputed
 from ..tree import Tree, pytree, static
 from . import materials
 from .arguments import array, each, load, row
@@ -57,7 +57,7 @@ class Status(enum.IntFlag):
     OOB = 32  # a particle is more than half a cell outside the domain: it stands still and touches nothing
     CFL = 64  # a particle moved farther than a cell in one step
     BADPARAM = 128  # a number of the parameters, a volume or a material is not one to simulate: the world stands still
-    INVERTED = 256  # a particle is inside out, det F <= 0: it goes on, but no material is made for that
+    INVERTED = 256  # a particle is inside out, or too flat for the precision: it goes on, but has no material
 
 
 @pytree
@@ -126,6 +126,7 @@ class _Layout(NamedTuple):
     shape: tuple[int, ...]
     lower: tuple[float, ...]
     actuated: bool
+    parts: int = 1
 
     @property
     def at(self) -> list[Any]:
@@ -345,40 +346,43 @@ def step(
     parts = params.parts if params.parts and worlds == 1 else num_parts(worlds, n)
     if n % parts:
         raise ValueError(f"params.parts is {parts}, which does not divide {n} particles: take a divisor, or 0")
-    advance = _advance if parts == 1 else functools.partial(_advance_in_parts, parts)
-    moved, fault = advance(layout, setting, moving, force, actuation, shapes)
-    bits = jax.lax.reduce(fault, np.int32(0), jax.lax.bitwise_or, (1,)).astype(jnp.uint32)
+    moved, bits = _advance(layout._replace(parts=parts), setting, moving, force, actuation, shapes)
     bits = jnp.where(fine, bits, jnp.uint32(Status.BADPARAM))
     return moved.replace(status=state.status | bits, material=state.material)
 
 
-def _advance(layout: _Layout, setting: _Setting, state: State, *given: Any) -> tuple[State, Array]:
-    """The next state and the particles' faults, in one call."""
-    x, v, rate, gradient, history, fault = _whole(layout, setting, state, *given)
-    return state.replace(x=x, v=v, C=rate, F=gradient, history=history), fault
+def _idle(worlds: Array, layout: _Layout, setting: _Setting, state: State, force: Array, *rest: Any) -> tuple[Any, ...]:
+    """Arguments with which no particle of these worlds takes part."""
+    return layout, setting, state, jnp.where(worlds[:, None, None], jnp.nan, force), *rest
 
 
-@functools.partial(jax.checkpoint, static_argnums=(0, 1))
-def _advance_in_parts(
-    parts: int,
+@recomputed(lambda result: result[1] != 0, _idle, if_silent=True)
+def _advance(
+    _: None,
     layout: _Layout,
     setting: _Setting,
     state: State,
     force: Array,
     actuation: Array,
     colliders: tuple[Collider, ...],
-) -> tuple[State, Array]:
-    """The same for one large world, cut into parts that have a thread each.
+) -> tuple[tuple[State, Array], None]:
+    """The next state, and each world's fault bits. Only the arguments are kept for the backward pass.
 
-    Each part spreads its particles on a grid of its own, the grids are added, and each part collects from their sum.
-    A backward pass runs it again, and stores its arguments only.
+    A large world is cut into parts that have a thread each. Each part spreads its particles on a grid of its own, the
+    grids are added, and each part collects from their sum.
     """
-    n = state.x.shape[1]
-    state, force, actuation = jax.tree.map(lambda a: _cut(a, n, parts), (state, force, actuation))
-    gradient, history, fault, _, momentum = _scattering(layout, setting, state, force, actuation)
-    x, v, rate, fault = _gathering(layout, setting, state, fault, colliders, sum_rows(momentum))
-    state = state.replace(x=x, v=v, C=rate, F=gradient, history=history)
-    return jax.tree.map(lambda a: a.reshape(1, n, *a.shape[2:]), (state, fault))
+    if layout.parts == 1:
+        x, v, rate, gradient, history, fault = _whole(layout, setting, state, force, actuation, colliders)
+    else:
+        n, parts = state.x.shape[1], layout.parts
+        state, force, actuation = jax.tree.map(lambda a: _cut(a, n, parts), (state, force, actuation))
+        gradient, history, fault, _, momentum = _scattering(layout, setting, state, force, actuation)
+        x, v, rate, fault = _gathering(layout, setting, state, fault, colliders, sum_rows(momentum))
+    moved = state.replace(x=x, v=v, C=rate, F=gradient, history=history)
+    if layout.parts > 1:
+        moved, fault = jax.tree.map(lambda a: a.reshape(1, n, *a.shape[2:]), (moved, fault))
+    bits = jax.lax.reduce(fault, np.int32(0), jax.lax.bitwise_or, (1,)).astype(jnp.uint32)
+    return (moved, bits), None
 
 
 def _cut(a: Array, n: int, parts: int) -> Array:
@@ -400,7 +404,7 @@ def check(params: Params, state: State) -> None:
         finite = np.all([np.isfinite(a[world]).reshape(len(x[world]), -1).all(-1) for a in map(np.asarray, fields)], 0)
         with np.errstate(invalid="ignore"):
             out = finite & ((x[world] < lower) | (x[world] > upper)).any(-1)
-            inverted = finite & (np.linalg.det(np.asarray(state.F[world])) <= 0)
+            inverted = ~_is_solid(np.where(finite[:, None, None], state.F[world], np.eye(3, dtype=x.dtype)))
         which = {Status.NONFINITE: ~finite, Status.OOB: out, Status.INVERTED: inverted}
         causes = [_CAUSES[bit].format(_some(which[bit]) if bit in which else "") for bit in bits]
         raise StateError(f"world {world}: {'; '.join(causes)}")
@@ -416,7 +420,8 @@ _CAUSES = {
         "params.material"
     ),
     Status.INVERTED: (
-        "INVERTED: particles were inside out{}, det F <= 0, where stress is not that of the material; lower "
+        "INVERTED: particles were inside out{}, det F <= 0, or stretched beyond what the precision can tell from flat, "
+        "where stress is not that of the material; lower "
         "params.timestep, or take a stiffer material or a smaller load"
     ),
     Status.CFL: (
@@ -424,6 +429,14 @@ _CAUSES = {
         "enlarge params.cell"
     ),
 }
+
+
+def _is_solid(F: np.ndarray) -> np.ndarray:
+    """Whether deformations are neither inside out nor too flat for their precision, as the kernel has it."""
+    values = np.linalg.svd(F.astype(float), compute_uv=False)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        flatness = np.linalg.norm(values, axis=-1) * np.linalg.norm(1 / values, axis=-1)
+    return (np.linalg.det(F) > 0) & (flatness < 0.01 / np.finfo(F.dtype).eps)
 
 
 def _some(which: np.ndarray) -> str:
