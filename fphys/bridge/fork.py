@@ -5,6 +5,7 @@ from typing import Any
 
 from jax._src import pjit, xla_bridge
 from jax._src.interpreters import pxla
+from jaxlib import _jax
 
 from ..errors import BridgeError
 from . import ffi
@@ -30,9 +31,9 @@ def _in_child() -> None:
     # JAX calls what it has compiled from native code. Once that is forgotten, every call comes through Python.
     pjit._cpp_pjit_cache_fun_only.clear()
     pjit._cpp_pjit_cache_explicit_attributes.clear()
-    pjit._jax.PjitFunctionCache.clear_all()
-    pjit._resolve_and_lower = _refuse
-    pxla.ExecuteReplicated.__call__ = _refuse
+    _jax.PjitFunctionCache.clear_all()
+    setattr(pjit, "_resolve_and_lower", _refuse)
+    setattr(pxla.ExecuteReplicated, "__call__", _refuse)
     ffi.close(FORKED)
 
 
