@@ -1,11 +1,11 @@
 """A forked child has lost JAX's threads, and would wait for them for ever: there it gets an error instead."""
 
+import importlib
 import os
 from typing import Any
 
 from jax._src import pjit, xla_bridge
 from jax._src.interpreters import pxla
-from jaxlib import _jax
 
 from ..errors import BridgeError
 from . import ffi
@@ -31,7 +31,7 @@ def _in_child() -> None:
     # JAX calls what it has compiled from native code. Once that is forgotten, every call comes through Python.
     pjit._cpp_pjit_cache_fun_only.clear()
     pjit._cpp_pjit_cache_explicit_attributes.clear()
-    _jax.PjitFunctionCache.clear_all()
+    importlib.import_module("jaxlib._jax").PjitFunctionCache.clear_all()
     setattr(pjit, "_resolve_and_lower", _refuse)
     setattr(pxla.ExecuteReplicated, "__call__", _refuse)
     ffi.close(FORKED)
