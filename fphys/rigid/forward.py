@@ -12,7 +12,7 @@ from ..model import Model, State, Status
 from ..model.arguments import expect, expect_array
 from ..model.kinds import bare_ctrl, kinds
 from ..model.sound import as_loaded, screen_model
-from ..model.structure import Integrator
+from ..model.structure import Integrator, JointType, Structure
 from ..tree import Tree, pytree
 from ..units import si
 from .collision import Contacts
@@ -26,6 +26,8 @@ Array = jax.Array
 
 HUGE = 1e10
 """A state larger than this is a fault: MuJoCo's mjMAXVAL."""
+RESOLUTION = 0.01
+"""A place [m] that floating point resolves more coarsely than this is one, too: in float32 beyond 84 km."""
 
 
 @pytree
@@ -170,7 +172,8 @@ def screen(model: Model, state: State, loads: Loads) -> tuple[Model, State, Load
         0 * NaN); and the fault bits found, uint32, shape (world,).
     """
     model, unsound = screen_model(model)
-    broken = unsound | ~_sound([state.qpos, state.qvel, state.act, state.mocap_pos, state.mocap_quat])
+    broken = unsound | ~_sound([state.qvel, state.act, state.mocap_pos, state.mocap_quat])
+    broken |= ~(jnp.abs(state.qpos) <= _largest(model.structure, state.qpos.dtype)).all(1)  # false for NaN
     uncontrolled = ~_sound([v for v in loads if v is not None], broken.size)
     bits = jnp.where(broken, jnp.uint32(Status.NONFINITE), jnp.uint32(0))
     bits |= jnp.where(uncontrolled, jnp.uint32(Status.BADCTRL), jnp.uint32(0))
@@ -194,6 +197,16 @@ def _sound(values: list[Array], worlds: int = 0) -> Array:
     for v in values:
         ok &= (jnp.abs(v) <= HUGE).reshape(ok.size, -1).all(1)  # false for NaN
     return ok
+
+
+def _largest(structure: Structure, dtype: Any) -> np.ndarray:
+    """Of each coordinate, shape (1, nq)."""
+    largest, joint = np.full((1, structure.nq), HUGE, dtype), structure.joint
+    for first, kind in zip(joint.qpos, joint.type):
+        if kind in (JointType.FREE, JointType.SLIDE):
+            places = slice(first, first + (3 if kind == JointType.FREE else 1))
+            largest[0, places] = min(HUGE, RESOLUTION / np.finfo(dtype).eps)
+    return largest
 
 
 @jax.custom_vjp

@@ -90,8 +90,12 @@ def environment() -> dict[str, str]:
     return os.environ | {"NPROC": "32", "JAX_PLATFORMS": "cpu"}
 
 
+# A background job of a shell ignores interrupts, and so would the programs that it starts.
+HEED = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)\n"
+
+
 def python(program: str, *arguments: str, timeout: float = 120) -> str:
-    command = [sys.executable, "-c", program, *arguments]
+    command = [sys.executable, "-c", HEED + program, *arguments]
     done = subprocess.run(command, env=environment(), timeout=timeout, capture_output=True, text=True, check=False)
     assert done.returncode == 0, f"exit status {done.returncode}\n{done.stdout}\n{done.stderr}"
     return done.stdout
@@ -319,7 +323,7 @@ def command(tmp_path: Path) -> Iterator[Callable[..., tuple[int, str, float]]]:
         told = tmp_path / "told"
         with told.open("w") as file:
             process = subprocess.Popen(
-                [sys.executable, "-m", "fphys.cli", *arguments],
+                [sys.executable, "-c", f"{HEED}from fphys.cli import command; command()", *arguments],
                 env=environment() | {"PYTHONUNBUFFERED": "1"},
                 cwd=tmp_path,
                 stdout=file,

@@ -47,6 +47,29 @@ def test_a_bad_state_freezes_its_world_only(field: str, value: float, name: str)
     assert fphys.check(step(model, again, ctrl)) is None
 
 
+FAR = """
+<mujoco>
+  <worldbody>
+    <body><joint type="slide"/><geom size="0.1"/></body>
+    <body pos="0 0 9"><freejoint/><geom size="0.1"/></body>
+    <body pos="0 0 5"><joint axis="1 0 0"/><geom type="box" size="0.1 0.2 0.3"/></body>
+  </worldbody>
+</mujoco>
+"""
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_a_place_that_is_not_resolved_is_reported_and_an_angle_is_not(dtype: str):
+    """float32 resolves 100 km to 8 mm, and no more. A wheel may turn further; float64 resolves it all."""
+    model = fphys.load(FAR, dtype=dtype)
+    start = np.tile(np.asarray(model.qpos0), (5, 1))
+    for world, (i, value) in enumerate([(0, 8e4), (0, 9e4), (3, -9e4), (4, 1.0), (8, 9e7)]):
+        start[world, i] = value
+    after = fphys.step(model, fphys.init(model, 5, qpos=start))
+    lost = dtype == "float32"
+    assert [bool(s & Status.NONFINITE) for s in after.status] == [False, lost, lost, False, False]
+
+
 @pytest.fixture(scope="module")
 def ant() -> Any:
     return scene()
