@@ -21,9 +21,7 @@ Array = jax.Array
 __all__ = ["dense", "flags", "power_gradient", "primal_values", "recomputed"]
 
 
-def recomputed(
-    unused: Callable[..., Array], harmless: Callable[..., Any], if_silent: bool = False
-) -> Callable[..., Any]:
+def recomputed(unused: Callable[..., Any], harmless: Callable[..., Any]) -> Callable[..., Any]:
     """Decorator for ``fn(known, *args) -> (result, known)``: the backward pass runs ``fn`` again, all but its solves.
 
     The function is then called without ``known``, a tree of what its solves find, which is None where they are to be
@@ -33,9 +31,9 @@ def recomputed(
     leaves into NaN, because zero times infinity is NaN. So the backward pass gives that world other arguments.
 
     Args:
-        unused: ``unused(result)``, the worlds whose result is not used, bool, shape (world,).
+        unused: ``unused(result)``, worlds whose result is not used whatever their cotangent, bool, shape (world,); or
+            None.
         harmless: ``harmless(worlds, *args)``, the arguments, with such as do not overflow in these worlds.
-        if_silent: of the unused worlds, only those without a cotangent get harmless arguments.
     """
 
     def decorate(fn: Callable[..., Any]) -> Callable[..., Any]:
@@ -52,10 +50,10 @@ def recomputed(
             worlds, known, args, wanted = saved
             cotangents = jax.tree.leaves(cotangent)
             used = [i for i, c in enumerate(cotangents) if not isinstance(c, SymbolicZero)]
-            if if_silent and used:
-                given = [cotangents[i] for i in used]
-                worlds = jax.lax.cond(worlds.any(), lambda: worlds & _silent(given), lambda: worlds)
-            leaves, tree = jax.tree.flatten(harmless(worlds, *args))
+            if used:
+                silent = _silent([cotangents[i] for i in used])
+                worlds = silent if worlds is None else worlds | silent
+            leaves, tree = jax.tree.flatten(harmless(worlds, *args) if used else args)
             chosen = [i for i, wish in enumerate(flags.load(wanted)) if wish]
 
             def again(*values: Array) -> list[Array]:
@@ -77,8 +75,15 @@ def recomputed(
 
 
 def _silent(cotangents: list[Array]) -> Array:
-    """Worlds whose cotangents are all zero, bool, shape (world,)."""
-    return jnp.stack([(c == 0).reshape(len(c), -1).all(1) for c in cotangents]).all(0)
+    """Worlds whose cotangents are all zero, bool, shape (world,). Mostly the first ones tell that there are none."""
+
+    def silent(some: list[Array]) -> Array:
+        return jnp.stack([(c == 0).reshape(len(c), -1).all(1) for c in some]).all(0)
+
+    first = silent(cotangents[:1])
+    if len(cotangents) == 1:
+        return first
+    return jax.lax.cond(first.any(), lambda: first & silent(cotangents[1:]), lambda: first)
 
 
 def power_gradient(

@@ -27,7 +27,7 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sized
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -53,7 +53,7 @@ class Run:
         self._arrays: dict[str, np.ndarray] = {}
         self._values: dict[str, Any] = {}
         self._video: dict[str, Any] = {}
-        self._bar: Any = None
+        self._bars: list[Any] = []  # one in another
         self._writer: Any = None
         self._start = time.time()
         self._end: float | None = None
@@ -61,31 +61,22 @@ class Run:
 
     def log(self, step: int, **scalars: Any) -> None:
         """Record scalars at a step: in TensorBoard, in ``history``, and on the bar in progress."""
-        if self._writer is None:
-            import tensorboardX
-
-            self._writer = tensorboardX.SummaryWriter(str(self.path), write_to_disk=True)
         values = {key: float(value) for key, value in scalars.items()}
-        for key, value in values.items():
-            self._writer.add_scalar(key, value, int(step))
-            self.history.setdefault(key, []).append(value)
-            self._steps.setdefault(key, []).append(int(step))
-        if self._bar is not None:
-            self._bar.set_postfix({key: f"{value:.4g}" for key, value in values.items()}, refresh=False)
+        with _undisturbed():
+            if self._writer is None:
+                import tensorboardX
+
+                self._writer = tensorboardX.SummaryWriter(str(self.path), write_to_disk=True)
+            for key, value in values.items():
+                self._writer.add_scalar(key, value, int(step))
+                self.history.setdefault(key, []).append(value)
+                self._steps.setdefault(key, []).append(int(step))
+            if self._bars:
+                self._bars[-1].set_postfix({key: f"{value:.4g}" for key, value in values.items()}, refresh=False)
 
     def progress(self, over: int | Iterable[Any], desc: str | None = None) -> Iterator[Any]:
         """Iterate over an iterable, or over range(n), with a bar on standard error that shows what is logged."""
-        import tqdm
-
-        items = range(over) if isinstance(over, int) else over
-        with tqdm.tqdm(
-            items, desc=desc or self.name, file=sys.stderr, disable=self.quiet, dynamic_ncols=True, smoothing=0.1
-        ) as bar:
-            outer, self._bar = self._bar, bar
-            try:
-                yield from bar
-            finally:
-                self._bar = outer
+        return _Progress(range(over) if isinstance(over, int) else over, self._bars, desc or self.name, self.quiet)
 
     def plot(self, name: str, figure: Any) -> Path:
         """Save ``name.png``: a matplotlib figure, or a function that draws on the axes it is given."""
@@ -164,6 +155,8 @@ class Run:
         self._end = time.time()
         self._status = "ok" if error is None else "interrupted" if isinstance(error, KeyboardInterrupt) else "failed"
         self._error = f"{type(error).__name__}: {error}" if self._status == "failed" else None
+        for bar in self._bars:
+            bar.close()
         if self._writer is not None:
             self._writer.close()
         self.metrics()
@@ -200,6 +193,40 @@ class Run:
     def _say(self, text: str) -> None:
         if not self.quiet:
             print(text, file=sys.stderr, flush=True)
+
+
+class _Progress:
+    """An iterator with a bar, and not a generator: its end is no code of Python's that could swallow Ctrl-C.
+
+    A bar that the loop leaves is closed by the next one outside it, or by the run's end.
+    """
+
+    def __init__(self, over: Iterable[Any], bars: list[Any], desc: str, quiet: bool) -> None:
+        import tqdm
+
+        total = len(over) if isinstance(over, Sized) else None
+        with _undisturbed():
+            bar = tqdm.tqdm(total=total, desc=desc, file=sys.stderr, disable=quiet, dynamic_ncols=True, smoothing=0.1)
+            bars.append(bar)
+        self._items, self._bars, self._bar, self._begun = iter(over), bars, bar, False
+
+    def __iter__(self) -> "_Progress":
+        return self
+
+    def __next__(self) -> Any:
+        with _undisturbed():
+            while self._bar in self._bars and self._bars[-1] is not self._bar:
+                self._bars.pop().close()
+            self._bar.update(self._begun)
+            self._begun = True
+        try:
+            return next(self._items)
+        except StopIteration:
+            with _undisturbed():
+                self._bar.close()
+                if self._bars and self._bars[-1] is self._bar:
+                    self._bars.pop()
+            raise
 
 
 def versions() -> dict[str, str | None]:

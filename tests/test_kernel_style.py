@@ -15,6 +15,7 @@ KERNELS = sorted((Path(__file__).parents[1] / "kernels").rglob("*.py"))
 GROUP = re.compile(r"\s*# ([A-Z][\w ]*):$")
 OUT = re.compile(r"(?:.* )?out", re.IGNORECASE)
 FLOATING = re.compile(r"float|wp\.(float\d+|(vec[2-6]|mat[2-6]{2}|quat|transform|spatial_(vector|matrix))[fdh]?)")
+STORE = re.compile(r"wp\.array|[A-Z]\w*$")
 ATOMIC = re.compile(r"wp\.atomic_\w+")
 
 
@@ -52,8 +53,8 @@ def signature(function: ast.FunctionDef, lines: list[str]) -> Iterator[str]:
         out = bool(OUT.fullmatch(group))
         if out != argument.arg.endswith("_out"):
             yield f"{argument.arg}: an output ends in _out and is under '# Out:'; nothing else is"
-        if out and not ast.unparse(argument.annotation or ast.Constant(None)).startswith("wp.array"):
-            yield f"{argument.arg}: an output is an array"
+        if out and not STORE.match(ast.unparse(argument.annotation or ast.Constant(None))):
+            yield f"{argument.arg}: an output is an array or a structure"
         if last and not out:
             yield f"{argument.arg}: stands after the output {last}"
         last = argument.arg if out else None
@@ -137,7 +138,7 @@ def test_good_code_passes():
         ("    # Out:\n", "", "velocity_out: an output ends in _out"),
         ("    # State in:\n", "    # Out:\n", "velocity: an output ends in _out"),
         ("# Model:", "# Out:", "gravity: an output ends in _out"),
-        ("total_out: wp.array(dtype=real)", "total_out: real", "total_out: an output is an array"),
+        ("total_out: wp.array(dtype=real)", "total_out: real", "total_out: an output is an array or a structure"),
         ("),\n):", "),\n    # In:\n    late: int,\n):", "late: stands after the output total_out"),
         ('"""v + g."""', "pass", "says nothing"),
         ('"""x squared."""', "pass", "says nothing"),

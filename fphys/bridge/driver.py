@@ -96,6 +96,7 @@ class Bridge(Structure):
         ("interruptible", c_uint64),
         ("checked", c_uint64),
         ("abandoned", c_uint64),
+        ("ended", c_uint64),
         ("unknown", c_char_p),
         ("interrupted", c_char_p),
         ("failure", c_char_p),

@@ -30,7 +30,7 @@ def interruptible() -> "contextlib.AbstractContextManager[Any]":
         >>> with fphys.bridge.interruptible():  # doctest: +SKIP
         ...     states = jax.block_until_ready(jax.jit(long_rollout)(state))
     """
-    if _handled_by_default() and not ffi.plans().bridge.interruptible:
+    if _handled_by_default():
         return _context()()
     return contextlib.nullcontext()
 
@@ -44,17 +44,19 @@ def _context() -> Any:
         os.set_blocking(end, False)
     bridge.set_wakeup_fd = functools.partial(signal.set_wakeup_fd, warn_on_full_buffer=False)
     bridge.ours, bridge.find_lost = bridge.writer, _find_lost
-    enter = ctypes.PYFUNCTYPE(ctypes.c_int)(bridge.enter)
-    leave = ctypes.PYFUNCTYPE(ctypes.c_int, *(ctypes.py_object,) * 3)(bridge.leave)
-    return type("Interruptible", (), {"__enter__": enter, "__exit__": leave})
+    method = ctypes.pythonapi.PyInstanceMethod_New
+    method.restype, method.argtypes = ctypes.py_object, [ctypes.py_object]
+    enter = method(ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.py_object)(bridge.enter))
+    leave = method(ctypes.PYFUNCTYPE(ctypes.c_int, *(ctypes.py_object,) * 4)(bridge.leave))
+    return type("Interruptible", (contextlib.AbstractContextManager,), {"__enter__": enter, "__exit__": leave})
 
 
 def _find_lost(error: BaseException | None) -> None:
-    """Raise the interrupt that ended a program, where Python has lost it.
+    """Raise the interrupt that ended a program, unless the user's own error ends the context.
 
     Python prints and forgets what is raised while an object is deleted, and a generator's end is such code.
     """
-    if f"{BridgeError.__name__}: {ffi.INTERRUPTED}" in str(error):
+    if error is None or f"{BridgeError.__name__}: {ffi.INTERRUPTED}" in str(error):
         raise KeyboardInterrupt
 
 

@@ -65,9 +65,10 @@ struct Bridge {
     integer previous;        // the file to which it wrote them before, or -1
     void *set_wakeup_fd, *ours, *before;  // Python's function, and as its arguments the writer and that file
     void* find_lost;         // Python's function that raises an interrupt which the program itself has lost
-    word interruptible;      // whether an interrupt ends programs
+    word interruptible;      // contexts in which an interrupt ends programs, one in another
     word checked;            // when the pipe was last looked at [s / 20]
     word abandoned;          // whether the programs that run now shall end
+    word ended;              // whether one did
     const char *unknown, *interrupted, *failure;
     // Functions of Python and of the C library:
     void (*prepare)(integer number);
@@ -226,22 +227,23 @@ static auto interrupted = []() -> bool {
     return bridge->abandoned;
 };
 // The two ends of the context `interruptible`. Python code there could be interrupted itself.
-static auto enter = []() -> status {
+static auto enter = [](void*) -> status {
+    if (bridge->interruptible) return ++bridge->interruptible, 0;
     bridge->before = bridge->call(bridge->set_wakeup_fd, bridge->ours, nullptr);
     if (!bridge->before) return 0;  // ctypes raises what Python has set
     bridge->previous = bridge->number(bridge->before);
+    bridge->ended = 0;
     bridge->interruptible = 1;
     return 0;
 };
-static auto leave = [](void*, void* exception, void*) -> status {
-    bridge->interruptible = 0;
+static auto leave = [](void*, void*, void* exception, void*) -> status {
+    if (!bridge->interruptible || --bridge->interruptible) return 0;
     bridge->release(bridge->call(bridge->set_wakeup_fd, bridge->before, nullptr));
     bridge->release(bridge->before);
     read_signals();
-    const bool abandoned = bridge->abandoned;
     bridge->abandoned = 0;
     // What these two raise, ctypes passes on.
-    if (bridge->check_signals() == 0 && abandoned)
+    if (bridge->check_signals() == 0 && bridge->ended)
         bridge->release(bridge->call(bridge->find_lost, exception, nullptr));
     return 0;
 };
@@ -255,6 +257,7 @@ static auto execute = [](Frame* frame) -> void* {
     if (bridge->closed) {
         result = error(frame, bridge->closed, INTERNAL);
     } else if (interrupted()) {
+        bridge->ended = 1;
         result = error(frame, bridge->interrupted, ABORTED);
     } else {
         const Call call = {plan->queue, frame->arguments.items, (word)frame->arguments.count, frame->results.items};
@@ -285,5 +288,5 @@ bridge->serve = (void*)(void (*)(Mailbox*))serve;
 bridge->post = (void*)(void (*)(Mailbox*, const Call*))post;
 bridge->recall = (void*)(void (*)(Mailbox*))recall;
 bridge->ticks = (void*)(void (*)(word*))ticks;
-bridge->enter = (void*)(status (*)())enter;
-bridge->leave = (void*)(status (*)(void*, void*, void*))leave;
+bridge->enter = (void*)(status (*)(void*))enter;
+bridge->leave = (void*)(status (*)(void*, void*, void*, void*))leave;

@@ -21,11 +21,12 @@ from typing import Any
 
 import numpy as np
 import warp as wp
+from warp._src.codegen import Struct
 from warp._src.context import pack_arg
 from warp._src.types import array_t, type_size_in_bytes
 
 from . import modules
-from .record import Buffer, Constant, Launch, Recorder
+from .record import Buffer, Constant, Launch, Recorder, parameters
 from .workers import Blocks, num_blocks
 
 
@@ -160,7 +161,8 @@ def _is_read(launch: Launch, launches: list[Launch]) -> bool:
 
 def _reads(launch: Launch, buffers: set[Buffer]) -> bool:
     """Whether a launch is given one of the buffers to read, or reads what it has written there itself."""
-    named = {a.label: value for a, value in zip(launch.kernel.adj.args, launch.args, strict=True) if value in buffers}
+    passed = zip(parameters(launch.kernel), launch.args, strict=True)
+    named = {p.label: value for p, value in passed if value in buffers}
     own = frozenset(label for label, value in named.items() if value in launch.outputs)
     return len(own) < len(named) or (bool(own) and _reads_own(launch.kernel, own))
 
@@ -170,7 +172,8 @@ def _reads_own(code: Any, labels: frozenset[str]) -> bool:
     """Whether a backward pass through a kernel or function needs the values of some of its arrays.
 
     It does not where the code only assigns to their elements, asks for their shapes or adjoints, and passes them on to
-    functions of which the same is true; of one with an adjoint by hand, its replay and that adjoint count.
+    functions of which the same is true; of one with an adjoint by hand, its replay and that adjoint count. An array may
+    be a field of a structure, "structure.field", and is passed on with it.
     """
     nodes = list(ast.walk(code.adj.tree))
     harmless = {
@@ -186,17 +189,27 @@ def _reads_own(code: Any, labels: frozenset[str]) -> bool:
     for call in (node for node in nodes if isinstance(node, ast.Call)):
         callee = code.adj.func.__globals__.get(call.func.id) if isinstance(call.func, ast.Name) else None
         if isinstance(callee, wp.Function):
-            given = [(i, a) for i, a in enumerate(call.args) if isinstance(a, ast.Name) and a.id in labels]
-            harmless |= {id(a) for i, a in given if not _reads_argument(callee, i)}
-    names = (node for node in nodes if isinstance(node, ast.Name) and node.id in labels)
-    return any(id(node) not in harmless for node in names)
+            given = [(i, a, _fields(a, labels)) for i, a in enumerate(call.args)]
+            harmless |= {id(a) for i, a, fields in given if fields and not _reads_argument(callee, i, fields)}
+    heads = {id(n.value) for n in nodes if isinstance(n, ast.Attribute) and ast.unparse(n.value) not in labels}
+    return any(_fields(node, labels) and id(node) not in harmless | heads for node in nodes)
 
 
-def _reads_argument(callee: Any, i: int) -> bool:
-    """Whether a backward pass through a function needs the values of its i-th argument."""
+def _fields(node: ast.AST, labels: frozenset[str]) -> frozenset[str]:
+    """What of ``labels`` an expression stands for: an array itself, "", or a structure, the fields in it."""
+    if not isinstance(node, ast.Name | ast.Attribute):
+        return frozenset()
+    name = ast.unparse(node)
+    return frozenset(label[len(name) :] for label in labels if label == name or label.startswith(f"{name}."))
+
+
+def _reads_argument(callee: Any, i: int, fields: frozenset[str]) -> bool:
+    """Whether a backward pass through a function needs the values of these fields of its i-th argument."""
     parts = [p for p in (callee.custom_replay_func or callee, callee.custom_grad_func) if p is not None]
     return any(
-        p.native_snippet is not None or not hasattr(p, "adj") or _reads_own(p, frozenset([p.adj.args[i].label]))
+        p.native_snippet is not None
+        or not hasattr(p, "adj")
+        or _reads_own(p, frozenset(p.adj.args[i].label + field for field in fields))
         for p in parts
     )
 
@@ -226,6 +239,15 @@ def fingerprint(plan: Plan) -> int:
     for launch, adjoint in plan.launches:
         put(modules.kernel_hash(launch.kernel), launch.dim, adjoint, *launch.args)
     return int.from_bytes(digest.digest(), "little") >> 1 | 1
+
+
+def _offset(structure: Any, path: tuple[str, ...]) -> int:
+    """Bytes to a field of a structure's field's field."""
+    offset = 0
+    for name in path:
+        field = getattr(structure, name)
+        offset, structure = offset + field.offset, dict(structure._fields_)[name]
+    return offset
 
 
 class Program:
@@ -263,31 +285,43 @@ class Program:
 
         dim = (self.blocks.size, *launch.dim[1:])
         bounds = _build_launch_bounds_from_tuple(dim, launch.kernel.adj.kernel_dim)
-        arguments = self._pack(launch, self.plan.values, False)
-        adjoints = self._pack(launch, self.plan.adjoints, True) if adjoint else None
+        arguments = self._pack(launch, self.plan.values, self.plan.adjoints if adjoint else {}, False)
+        adjoints = self._pack(launch, self.plan.adjoints, {}, True) if adjoint else None
         self.keep += [bounds, arguments, adjoints]
         return hooks, bounds, arguments, adjoints
 
-    def _pack(self, launch: Launch, places: dict[Buffer, Place], adjoint: bool) -> ctypes.Structure:
-        fields, values = [], []
-        for arg, value in zip(launch.kernel.adj.args, launch.args, strict=True):
+    def _pack(
+        self, launch: Launch, places: dict[Buffer, Place], grads: dict[Buffer, Place], adjoint: bool
+    ) -> ctypes.Structure:
+        """Arguments as the compiled kernel takes them.
+
+        Of the fields of structures, the adjoints stand in the ``grad`` of the arrays themselves: so Warp has it.
+        """
+        values = iter(zip(parameters(launch.kernel), launch.args, strict=True))
+        patches: list[tuple[tuple[str, ...], Place, Buffer]] = []
+
+        def packed(path: tuple[str, ...], kind: Any) -> Any:
+            if isinstance(kind, Struct):
+                return kind.ctype(**{name: packed((*path, name), field.type) for name, field in kind.vars.items()})
+            parameter, value = next(values)
             if isinstance(value, Constant):
-                packed = array_t() if adjoint else self._constant(arg, value)
-            elif not isinstance(value, Buffer):
-                value = None if adjoint else value
-                packed = pack_arg(launch.kernel, arg.type, arg.label, value, self.device, adjoint)
-            else:
-                packed = self._view(arg, value) if value in places else array_t()
-            fields.append((arg.label, type(packed)))
-            values.append(packed)
-        structure = type("Arguments", (ctypes.Structure,), {"_fields_": fields})
-        arguments = structure(*values)
-        address = ctypes.addressof(arguments)
-        for arg, value in zip(launch.kernel.adj.args, launch.args, strict=True):
-            if isinstance(value, Buffer) and value in places:
-                field = address + getattr(structure, arg.label).offset + array_t.data.offset
-                self.patches.append((field, *self._place(places[value], value)))
-        return arguments
+                return array_t() if adjoint else self._constant(parameter, value)
+            if not isinstance(value, Buffer):
+                value = pack_arg(launch.kernel, kind, parameter.label, None if adjoint else value, self.device, adjoint)
+                return value.value if len(path) > 1 else value
+            if value not in places:
+                return array_t()
+            patches.append(((*path, "data"), places[value], value))
+            if len(path) > 1 and value in grads:
+                patches.append(((*path, "grad"), grads[value], value))
+            return self._view(parameter, value)
+
+        arguments = [(arg.label, packed((arg.label,), arg.type)) for arg in launch.kernel.adj.args]
+        structure = type("Arguments", (ctypes.Structure,), {"_fields_": [(name, type(v)) for name, v in arguments]})
+        made = structure(*(value for _, value in arguments))
+        for path, place, buffer in patches:
+            self.patches.append((ctypes.addressof(made) + _offset(structure, path), *self._place(place, buffer)))
+        return made
 
     def _view(self, arg: Any, buffer: Buffer) -> array_t:
         """The buffer as the kernel sees it, its address left open."""

@@ -9,11 +9,12 @@ is the adjoint.
 import ast
 import dataclasses
 import functools
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import Any, TypeGuard
 
 import numpy as np
 import warp as wp
+from warp._src.codegen import Struct
 from warp._src.types import is_array, type_scalar_type, type_size_in_bytes
 
 from ..errors import BridgeError, PrecisionError
@@ -71,9 +72,44 @@ class Constant:
     value: np.ndarray
 
 
+@dataclasses.dataclass(frozen=True)
+class Parameter:
+    """A kernel's parameter, or a field of one that is a ``wp.struct``, whose label is then "parameter.field"."""
+
+    label: str
+    type: Any
+
+
+@functools.cache
+def parameters(kernel: Any) -> tuple[Parameter, ...]:
+    """All that a kernel takes, in its order, with structures taken apart."""
+    return tuple(leaf for arg in kernel.adj.args for leaf in _leaves(arg.label, arg.type))
+
+
+def _leaves(label: str, kind: Any) -> list[Parameter]:
+    if not isinstance(kind, Struct):
+        return [Parameter(label, kind)]
+    return [leaf for name, field in kind.vars.items() for leaf in _leaves(f"{label}.{name}", field.type)]
+
+
+def _taken_apart(label: str, arg: Any, value: Any) -> list[Any]:
+    """The values of a parameter's leaves. A structure is given by a mapping, or by an object with its fields' names."""
+    if not isinstance(arg.type, Struct):
+        return [value]
+    found: list[Any] = []
+    for name, field in arg.type.vars.items():
+        if name not in value if isinstance(value, Mapping) else not hasattr(value, name):
+            raise BridgeError(
+                f"{label}: argument {arg.label} is a {arg.type.key}, and the {type(value).__name__} passed for it has "
+                f"no {name}: it needs {', '.join(arg.type.vars)}"
+            )
+        found += _taken_apart(label, field, value[name] if isinstance(value, Mapping) else getattr(value, name))
+    return found
+
+
 @dataclasses.dataclass(frozen=True, eq=False)
 class Launch:
-    """One kernel launch: ``args`` are buffers, constants or scalars, in the kernel's order."""
+    """One kernel launch: ``args`` are buffers, constants or scalars, of all that :func:`parameters` lists."""
 
     kernel: Any
     dim: tuple[int, ...]
@@ -125,25 +161,34 @@ class Recorder:
             raise BridgeError(
                 f"{label} is launched without outputs: pass what it writes as outputs=[...], the rest as inputs=[...]"
             )
-        args = [*inputs, *outputs]
+        args: list[Any] = [*inputs, *outputs]
         if len(args) != len(kernel.adj.args):
             names = ", ".join(a.label for a in kernel.adj.args)
             raise BridgeError(
                 f"{label} takes {len(kernel.adj.args)} arguments ({names}), the launch passes {len(args)}"
             )
+        if self.differentiable and (found := _lost_adjoint(kernel)):
+            raise BridgeError(
+                f"{label}: the adjoint by hand of {found[0]} writes to wp.adjoint[{found[1]}], a structure's field, "
+                "and Warp loses what is written there once the kernel has read that field itself: pass the array as a "
+                "parameter of its own"
+            )
         if kernel.is_generic:
             kernel = kernel.add_overload([_concrete(a.type, v) for a, v in zip(kernel.adj.args, args, strict=True)])
-        args = [self._bind(label, a, value) for a, value in zip(kernel.adj.args, args, strict=True)]
-        for value in outputs:
+        apart = [_taken_apart(label, a, value) for a, value in zip(kernel.adj.args, args, strict=True)]
+        written = [value for values in apart[len(inputs) :] for value in values]
+        args = [value for values in apart for value in values]
+        args = [self._bind(label, p, value) for p, value in zip(parameters(kernel), args, strict=True)]
+        for value in written:
             self._claim(label, value)
-        for arg, value in zip(kernel.adj.args[: len(inputs)], args, strict=False):
-            if arg.label in _written(kernel) and isinstance(value, Buffer | Constant):
+        for p, value in zip(parameters(kernel)[: len(args) - len(written)], args, strict=False):
+            if p.label in _written(kernel) and isinstance(value, Buffer | Constant):
                 raise BridgeError(
-                    f"{label} writes {arg.label}, which the launch passes among its inputs: inputs are immutable; "
+                    f"{label} writes {p.label}, which the launch passes among its inputs: inputs are immutable; "
                     "pass an output or launch.scratch under outputs="
                 )
         self._check_dims(label, dims, kernel, args)
-        self.launches.append(Launch(kernel, dims, tuple(args), tuple(outputs)))
+        self.launches.append(Launch(kernel, dims, tuple(args), tuple(written)))
         self.used.update(a for a in args if isinstance(a, Buffer))
 
     def _bind(self, label: str, arg: Any, value: Any) -> Any:
@@ -187,13 +232,13 @@ class Recorder:
             )
         views = {
             arg.label: (a.shape if isinstance(a, Buffer) else a.value.shape)[: arg.type.ndim]
-            for arg, a in zip(kernel.adj.args, args, strict=True)
+            for arg, a in zip(parameters(kernel), args, strict=True)
             if isinstance(a, Buffer | Constant)
         }
         for axis, extent in enumerate(dims[1:], start=1):
             sizes = {view[axis] for view in views.values() if len(view) > axis}
             sizes |= {n for a in args if isinstance(a, Constant) for n in a.value.shape}
-            sizes |= {a for arg, a in zip(kernel.adj.args, args, strict=True) if arg.label == "lanes"}  # a stride
+            sizes |= {a for arg, a in zip(parameters(kernel), args, strict=True) if arg.label == "lanes"}  # a stride
             if extent not in sizes:
                 raise BridgeError(
                     f"{label} is launched over {list(dims)}, but no array has size {extent} on axis {axis} "
@@ -214,11 +259,30 @@ def _written(kernel: Any) -> frozenset[str]:
     """Arrays whose elements a kernel assigns or adds to."""
     found = set()
     for node in ast.walk(kernel.adj.tree):
-        if isinstance(node, ast.Subscript) and isinstance(node.ctx, ast.Store) and isinstance(node.value, ast.Name):
-            found.add(node.value.id)
-        elif isinstance(node, ast.Call) and ".atomic_" in ast.unparse(node.func) and isinstance(node.args[0], ast.Name):
-            found.add(node.args[0].id)
+        if isinstance(node, ast.Subscript) and isinstance(node.ctx, ast.Store):
+            found.add(ast.unparse(node.value))
+        elif isinstance(node, ast.Call) and ".atomic_" in ast.unparse(node.func):
+            found.add(ast.unparse(node.args[0]))
     return frozenset(found)
+
+
+@functools.cache
+def _lost_adjoint(code: Any) -> tuple[str, str] | None:
+    """An adjoint by hand, of a function that is called here, that addresses a structure's field; and the field."""
+    for node in ast.walk(code.adj.tree):
+        if isinstance(node, ast.Subscript) and ast.unparse(node.value).endswith(".adjoint"):
+            if isinstance(node.slice, ast.Attribute):
+                return code.key, ast.unparse(node.slice)
+        callee = code.adj.func.__globals__.get(node.func.id) if _is_named_call(node) else None
+        if isinstance(callee, wp.Function):
+            for part in (callee, callee.custom_grad_func):
+                if part is not None and hasattr(part, "adj") and part is not code and (found := _lost_adjoint(part)):
+                    return found
+    return None
+
+
+def _is_named_call(node: ast.AST) -> TypeGuard[Any]:
+    return isinstance(node, ast.Call) and isinstance(node.func, ast.Name)
 
 
 @functools.cache
@@ -233,11 +297,11 @@ def _thread_indices(kernel: Any) -> tuple[tuple[str, int, int], ...]:
     stores = [n.id for n in ast.walk(kernel.adj.tree) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)]
     found = set()
     for node in ast.walk(kernel.adj.tree):
-        if isinstance(node, ast.Subscript) and isinstance(node.value, ast.Name):
+        if isinstance(node, ast.Subscript) and isinstance(node.value, ast.Name | ast.Attribute):
             indices = node.slice.elts if isinstance(node.slice, ast.Tuple) else [node.slice]
             for axis, index in enumerate(indices):
                 if isinstance(index, ast.Name) and index.id in threads and stores.count(index.id) == 1:
-                    found.add((node.value.id, axis, threads[index.id]))
+                    found.add((ast.unparse(node.value), axis, threads[index.id]))
     return tuple(sorted(found))
 
 

@@ -356,7 +356,7 @@ def _idle(worlds: Array, layout: _Layout, setting: _Setting, state: State, force
     return layout, setting, state, jnp.where(worlds[:, None, None], jnp.nan, force), *rest
 
 
-@recomputed(lambda result: result[1] != 0, _idle, if_silent=True)
+@recomputed(lambda result: None, _idle)
 def _advance(
     _: None,
     layout: _Layout,
@@ -433,10 +433,11 @@ _CAUSES = {
 
 def _is_solid(F: np.ndarray) -> np.ndarray:
     """Whether deformations are neither inside out nor too flat for their precision, as the kernel has it."""
-    values = np.linalg.svd(F.astype(float), compute_uv=False)
+    values, eps = np.linalg.svd(F.astype(float), compute_uv=False), np.finfo(F.dtype).eps
     with np.errstate(divide="ignore", invalid="ignore"):
         flatness = np.linalg.norm(values, axis=-1) * np.linalg.norm(1 / values, axis=-1)
-    return (np.linalg.det(F) > 0) & (flatness < 0.01 / np.finfo(F.dtype).eps)
+    least = 8 * eps * np.linalg.norm(values, axis=-1) ** 3
+    return (np.linalg.det(F.astype(float)) > least) & (flatness < eps**-0.5)
 
 
 def _some(which: np.ndarray) -> str:

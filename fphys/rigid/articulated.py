@@ -22,13 +22,27 @@ class Inertias(NamedTuple):
     shift: Any
 
 
-class Articulation(NamedTuple):
-    """What takes the place of a factor of the mass matrix."""
+class Tree(NamedTuple):
+    """Bodies and dofs, as the kernels have it."""
 
+    parent: np.ndarray
+    dofs: np.ndarray
     axis: Any
     offset: Any
+
+
+class Factor(NamedTuple):
+    """What takes the place of a factor of the mass matrix."""
+
     gain: Any  # (world, nv)
     pivot: Any  # (world, nv)
+
+
+class Articulation(NamedTuple):
+    """A mass matrix to solve with."""
+
+    tree: Tree
+    factor: Factor
 
 
 @functools.cache
@@ -38,9 +52,15 @@ def body_dofs(structure: Structure) -> np.ndarray:
     return np.stack([np.cumsum(count) - count, count], 1).astype(np.int32)
 
 
-def tree(model: Model) -> list[np.ndarray]:
-    """What the kernels start with."""
-    return [model.structure.body.parent, body_dofs(model.structure)]
+def tree(model: Model, given: Inertias) -> Tree:
+    """The tree that the inertias are of."""
+    return Tree(model.structure.body.parent, body_dofs(model.structure), given.axis, given.offset)
+
+
+def factor(launch: Any, model: Model, like: Any) -> Factor:
+    """Room for a factor."""
+    t, shape = L.types(like), (launch.worlds, model.structure.nv)
+    return Factor(launch.scratch(shape, t.wrench), launch.scratch(shape, t.real))
 
 
 def inertias(launch: Any, model: Model, state: State, frames: L.Frames, *, implicit: bool) -> Inertias:
@@ -61,19 +81,19 @@ def inertias(launch: Any, model: Model, state: State, frames: L.Frames, *, impli
 
 def articulate(launch: Any, model: Model, state: State, given: Inertias) -> Articulation:
     """The articulated inertias."""
-    s, t, w = model.structure, L.types(state.qpos), launch.worlds
-    scratch = [launch.scratch((w, s.nbody), t.mat33) for _ in range(3)]
-    found = [launch.scratch((w, s.nv), kind) for kind in (t.wrench, t.real)]
+    t, shape = L.types(state.qpos), (launch.worlds, model.structure.nbody)
+    blocks = [launch.scratch(shape, t.mat33) for _ in range(3)]
+    found = Articulation(tree(model, given), factor(launch, model, state.qpos))
     kernel = kernels(state.qpos.dtype, "rigid.articulated").articulate
-    launch(kernel, dim=w, inputs=[*tree(model), *given], outputs=[*scratch, *found])
-    return Articulation(given.axis, given.offset, *found)
+    launch(kernel, dim=launch.worlds, inputs=[found.tree, given], outputs=[*blocks, found.factor])
+    return found
 
 
-def solve(launch: Any, model: Model, factor: Articulation, force: Any, out: Any) -> None:
+def solve(launch: Any, model: Model, given: Articulation, force: Any, out: Any) -> None:
     """out = M^-1 force."""
     scratch = launch.scratch((launch.worlds, model.structure.nbody), L.types(force).motion)
     kernel = kernels(force.dtype, "rigid.articulated").solve
-    launch(kernel, dim=launch.worlds, inputs=[*tree(model), *factor, force], outputs=[scratch, out])
+    launch(kernel, dim=launch.worlds, inputs=[*given, force], outputs=[scratch, out])
 
 
 def multiply(launch: Any, model: Model, given: Inertias, x: Any, out: Any) -> None:
@@ -81,4 +101,4 @@ def multiply(launch: Any, model: Model, given: Inertias, x: Any, out: Any) -> No
     t, shape = L.types(x), (launch.worlds, model.structure.nbody)
     scratch = [launch.scratch(shape, t.motion), launch.scratch(shape, t.wrench)]
     kernel = kernels(x.dtype, "rigid.articulated").multiply
-    launch(kernel, dim=launch.worlds, inputs=[*tree(model), *given, x], outputs=[*scratch, out])
+    launch(kernel, dim=launch.worlds, inputs=[tree(model, given), given, x], outputs=[*scratch, out])

@@ -1,6 +1,6 @@
 """The constraint solver of mechanisms too large for matrices, and the solve with its Hessian for the backward pass."""
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -11,24 +11,47 @@ from . import launches as L
 from .contact import Pairs
 
 
-def _arguments(
-    model: Model, mass: AB.Inertias, candidate: Any, setting: L.Setting
-) -> tuple[list[np.ndarray], list[Any]]:
-    """Structure and inputs that both kernels take."""
-    s, contacts = model.structure, setting.contacts
-    row_dof = np.concatenate([s.friction.dof, s.joint.dof[s.limit.joint]]).astype(np.int32)
-    structure = [*AB.tree(model), row_dof, s.geom.pair, s.geom.pair_condim, s.geom.body, s.body.frame]
-    inputs = [*mass, setting.frames.pos, *setting.rows]
-    return structure, [*inputs, candidate, contacts.pair, setting.row, contacts.pos, contacts.frame]
+class Problem(NamedTuple):
+    """What the kernels are given, as structures of theirs."""
+
+    tree: AB.Tree
+    inertia: AB.Inertias
+    rows: dict[str, Any]
+
+    @classmethod
+    def of(
+        cls, launch: Any, model: Model, state: State, pairs: Pairs, mass: AB.Inertias, setting: L.Setting
+    ) -> "Problem":
+        """The constraints' rows: those of single joints first, then contacts'."""
+        s, contacts = model.structure, setting.contacts
+        slot = launch.scratch(setting.row.shape, L.types(state.qpos).integer)
+        locate = kernels(state.qpos.dtype, "rigid.matrix_free").locate
+        launch(locate, dim=setting.row.shape, inputs=[pairs.candidate, contacts.pair], outputs=[slot])
+        rows = {
+            "row_dof": np.concatenate([s.friction.dof, s.joint.dof[s.limit.joint]]).astype(np.int32),
+            "pair": s.geom.pair,
+            "pair_dim": s.geom.pair_condim,
+            "geom_body": s.geom.body,
+            "body_frame": s.body.frame,
+            "friction": pairs.friction,
+            "frame_pos": setting.frames.pos,
+            "contact_pair": contacts.pair,
+            "contact_slot": slot,
+            "contact_row": setting.row,
+            "pos": contacts.pos,
+            "frame": contacts.frame,
+        }
+        return cls(AB.tree(model, mass), mass, rows | setting.rows._asdict())
 
 
-def _scratch(launch: Any, model: Model, state: State, setting: L.Setting) -> list[Any]:
+def _scratch(launch: Any, model: Model, state: State, setting: L.Setting) -> dict[str, Any]:
+    """What a solve works with."""
     s, t, w, nr = model.structure, L.types(state.qpos), launch.worlds, setting.rows.weight.shape[1]
-    vectors = [launch.scratch((w, n), t.real) for n in (s.nv, s.nv, s.nv, s.nv, nr, nr, s.nv)]
-    bodies = [launch.scratch((w, s.nbody), kind) for kind in (t.motion, t.wrench, t.mat33, t.mat33, t.mat33)]
-    factor = [launch.scratch((w, s.nv), kind) for kind in (t.wrench, t.real)]
-    slot = launch.scratch(setting.row.shape, t.integer)
-    return [*vectors, *bodies, *factor, slot, launch.scratch((w, nr), t.real)]
+    dofs = dict.fromkeys(("residual", "preconditioned", "direction", "product", "diagonal"), (s.nv, t.real))
+    rows = dict.fromkeys(("stiffness", "change"), (nr, t.real))
+    blocks = dict.fromkeys(("turn", "mixed", "shift"), (s.nbody, t.mat33))
+    bodies = {"body": (s.nbody, t.motion), "load": (s.nbody, t.wrench)}
+    return {name: launch.scratch((w, n), kind) for name, (n, kind) in (dofs | rows | blocks | bodies).items()}
 
 
 def newton(
@@ -43,15 +66,15 @@ def newton(
     found: list[Any],
 ) -> None:
     """Launch the solver; ``found``: residual, iterations and status."""
-    s, t, w = model.structure, L.types(state.qpos), launch.worlds
-    structure, inputs = _arguments(model, mass, pairs.candidate, setting)
-    rest = [launch.scratch((w, n), t.real) for n in (s.nv, s.nv, s.nv, s.nv, setting.rows.weight.shape[1])]
+    s, t, nr = model.structure, L.types(state.qpos), setting.rows.weight.shape[1]
+    problem = Problem.of(launch, model, state, pairs, mass, setting)
+    rest = [launch.scratch((launch.worlds, n), t.real) for n in (nr, s.nv, s.nv, s.nv, s.nv, nr)]
     launch(
         kernels(state.qpos.dtype, "rigid.conjugate").newton,
-        dim=w,
-        inputs=[*structure, s.iterations, s.ls_iterations, model.opt.tolerance, model.opt.meaninertia, pairs.friction]
-        + [*inputs, force, state.warmstart],
-        outputs=[qacc, *_scratch(launch, model, state, setting), *rest, *found],
+        dim=launch.worlds,
+        inputs=[s.iterations, s.ls_iterations, model.opt.tolerance, model.opt.meaninertia, *problem, force]
+        + [state.warmstart],
+        outputs=[AB.factor(launch, model, state.qpos), _scratch(launch, model, state, setting), qacc, *rest, *found],
     )
 
 
@@ -60,22 +83,22 @@ def solve(
 ) -> None:
     """out = H^-1 right with the Hessian at the accelerations ``qacc``."""
     mass = AB.inertias(launch, model, state, setting.frames, implicit=False)
-    structure, inputs = _arguments(model, mass, pairs.candidate, setting)
+    error = launch.scratch(setting.rows.weight.shape, L.types(state.qpos).real)
     launch(
         kernels(state.qpos.dtype, "rigid.conjugate").solve,
         dim=launch.worlds,
-        inputs=[*structure, pairs.friction, *inputs, qacc, right],
-        outputs=[out, *_scratch(launch, model, state, setting)],
+        inputs=[*Problem.of(launch, model, state, pairs, mass, setting), qacc, right],
+        outputs=[AB.factor(launch, model, state.qpos), _scratch(launch, model, state, setting), out, error],
     )
 
 
 def restore(launch: Any, model: Model, state: State, pairs: Pairs, setting: L.Setting, qacc: Any, out: Any) -> None:
     """out = -J^T f at the accelerations ``qacc``."""
     mass = AB.inertias(launch, model, state, setting.frames, implicit=False)
-    structure, inputs = _arguments(model, mass, pairs.candidate, setting)
+    error = launch.scratch(setting.rows.weight.shape, L.types(state.qpos).real)
     launch(
         kernels(state.qpos.dtype, "rigid.conjugate").restoring_forces,
         dim=launch.worlds,
-        inputs=[*structure, pairs.friction, *inputs, qacc],
-        outputs=[out, *_scratch(launch, model, state, setting)],
+        inputs=[*Problem.of(launch, model, state, pairs, mass, setting), qacc],
+        outputs=[_scratch(launch, model, state, setting), out, error],
     )

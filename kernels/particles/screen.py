@@ -9,8 +9,10 @@ BADCTRL = wp.constant(2)
 OUTSIDE = wp.constant(32)
 INVERTED = wp.constant(256)
 """The particle takes part all the same."""
-FLATTEST = wp.constant(tolerance(4.5e13, 8.4e4))
-"""Most of |F| |F^-1|: 0.01 over the precision. Beyond it the thinnest direction is lost in rounding."""
+FLATTEST = wp.constant(tolerance(6.7e7, 2.9e3))
+"""Most of |F| |F^-1|: beyond it F^T F, of which the stretches are the roots, is singular to rounding."""
+ROUNDING = wp.constant(tolerance(1.8e-15, 9.5e-7))
+"""Of |F|^3, what det F is known to."""
 
 HUGE_SQUARED = wp.constant(real(1.0e20))
 """A number beyond 1e10 counts as infinite."""
@@ -45,13 +47,15 @@ def square(m: mat33) -> real:
 
 @wp.func
 def is_solid(f: mat33) -> bool:
-    """Whether |F| |F^-1| < FLATTEST and det F > 0, where F^-1 is the cofactors' transpose over det F."""
+    """Whether det F is positive beyond rounding, and |F| |F^-1| < FLATTEST; det F F^-1 is the cofactors' transpose."""
     a = vec3(f[0, 0], f[1, 0], f[2, 0])
     b = vec3(f[0, 1], f[1, 1], f[2, 1])
     c = vec3(f[0, 2], f[1, 2], f[2, 2])
     bc, ca, ab = wp.cross(b, c), wp.cross(c, a), wp.cross(a, b)
     cofactors = wp.sqrt(wp.dot(bc, bc) + wp.dot(ca, ca) + wp.dot(ab, ab))
-    return wp.sqrt(square(f)) * cofactors < FLATTEST * wp.dot(a, bc)
+    size = wp.sqrt(square(f))
+    det = wp.dot(a, bc)
+    return det > ROUNDING * size * size * size and size * cofactors < FLATTEST * det
 
 
 @wp.func

@@ -13,19 +13,31 @@ from .dynamics import arm
 
 
 @wp.struct
-class Mechanism:
-    """Bodies and dofs, their inertia, and how it gives way."""
+class Tree:
+    """Bodies and dofs."""
 
-    body_parent: wp.array(dtype=int)
-    body_dofs: wp.array2d(dtype=int)  # first dof, and how many
+    parent: wp.array(dtype=int)  # of each body
+    dofs: wp.array2d(dtype=int)  # of each body the first, and how many
     axis: wp.array2d(dtype=motion)  # motion that each dof causes
-    diagonal: wp.array2d(dtype=real)  # armature and the like
     offset: wp.array2d(dtype=vec3)  # of a body's origin from its parent's
+
+
+@wp.struct
+class Inertia:
+    """The mass matrix, body by body."""
+
+    diagonal: wp.array2d(dtype=real)  # armature and the like, of each dof
     turn: wp.array2d(dtype=mat33)  # blocks of a body's spatial inertia: [turn, mixed; mixed^T, shift]
     mixed: wp.array2d(dtype=mat33)
     shift: wp.array2d(dtype=mat33)
-    gain: wp.array2d(dtype=wrench)  # what :func:`articulate` finds
-    pivot: wp.array2d(dtype=real)
+
+
+@wp.struct
+class Factor:
+    """What takes the place of a factor of the mass matrix."""
+
+    gain: wp.array2d(dtype=wrench)  # I s / D, at which each dof's force is felt
+    pivot: wp.array2d(dtype=real)  # D = s . I s, the inertia that resists each dof
 
 
 @wp.func
@@ -99,35 +111,36 @@ def diagonal(
 @wp.func
 def articulate_tree(
     world: int,
-    m: Mechanism,
+    t: Tree,
+    f: Factor,
     diagonal: wp.array2d(dtype=real),
     turn: wp.array2d(dtype=mat33),
     mixed: wp.array2d(dtype=mat33),
     shift: wp.array2d(dtype=mat33),
 ):
-    """Find m's gain and pivot for inertias [turn, mixed; mixed^T, shift], which become articulated ones."""
-    n = m.body_parent.shape[0]
+    """Find the factor of inertias [turn, mixed; mixed^T, shift], which become articulated ones."""
+    n = t.parent.shape[0]
     for i in range(n - 1):
         b = n - 1 - i
         a = turn[world, b]
         h = mixed[world, b]
         c = shift[world, b]
-        first = m.body_dofs[b, 0]
-        count = m.body_dofs[b, 1]
+        first = t.dofs[b, 0]
+        count = t.dofs[b, 1]
         for k in range(count):
             d = first + count - 1 - k
-            felt = momentum(a, h, c, m.axis[world, d])
-            pivot = wp.dot(m.axis[world, d], felt) + diagonal[world, d]
+            felt = momentum(a, h, c, t.axis[world, d])
+            pivot = wp.dot(t.axis[world, d], felt) + diagonal[world, d]
             top = wp.spatial_top(felt)
             bottom = wp.spatial_bottom(felt)
             a -= wp.outer(top, top) / pivot
             h -= wp.outer(top, bottom) / pivot
             c -= wp.outer(bottom, bottom) / pivot
-            m.gain[world, d] = felt / pivot
-            m.pivot[world, d] = pivot
-        p = m.body_parent[b]
+            f.gain[world, d] = felt / pivot
+            f.pivot[world, d] = pivot
+        p = t.parent[b]
         if p > 0:
-            r = wp.skew(m.offset[world, b])
+            r = wp.skew(t.offset[world, b])
             reach = h + r * c
             turn[world, p] = turn[world, p] + a - h * r + r * wp.transpose(reach)
             mixed[world, p] = mixed[world, p] + reach
@@ -136,122 +149,108 @@ def articulate_tree(
 
 @wp.kernel(enable_backward=False)
 def articulate(
-    # Structure:
-    body_parent: wp.array(dtype=int),
-    body_dofs: wp.array2d(dtype=int),
     # In:
-    axis: wp.array2d(dtype=motion),
-    diagonal: wp.array2d(dtype=real),
-    offset: wp.array2d(dtype=vec3),
-    turn: wp.array2d(dtype=mat33),
-    mixed: wp.array2d(dtype=mat33),
-    shift: wp.array2d(dtype=mat33),
+    t: Tree,
+    m: Inertia,
     # Out:
     turn_out: wp.array2d(dtype=mat33),
     mixed_out: wp.array2d(dtype=mat33),
     shift_out: wp.array2d(dtype=mat33),
-    gain_out: wp.array2d(dtype=wrench),
-    pivot_out: wp.array2d(dtype=real),
+    factor_out: Factor,
 ):
-    """For every dof the inertia D = s . I s that resists it, and the gain I s / D at which its force is felt."""
+    """Articulated inertias, and the factor."""
     world = wp.tid()
-    m = Mechanism()
-    m.body_parent = body_parent
-    m.body_dofs = body_dofs
-    m.axis = axis
-    m.offset = offset
-    m.gain = gain_out
-    m.pivot = pivot_out
-    for b in range(body_parent.shape[0]):
-        turn_out[world, b] = turn[world, b]
-        mixed_out[world, b] = mixed[world, b]
-        shift_out[world, b] = shift[world, b]
-    articulate_tree(world, m, diagonal, turn_out, mixed_out, shift_out)
+    for b in range(t.parent.shape[0]):
+        turn_out[world, b] = m.turn[world, b]
+        mixed_out[world, b] = m.mixed[world, b]
+        shift_out[world, b] = m.shift[world, b]
+    articulate_tree(world, t, factor_out, m.diagonal, turn_out, mixed_out, shift_out)
 
 
 @wp.func
 def solve_tree(
-    world: int, m: Mechanism, force: wp.array2d(dtype=real), body: wp.array2d(dtype=motion), x: wp.array2d(dtype=real)
+    world: int,
+    t: Tree,
+    f: Factor,
+    force: wp.array2d(dtype=real),
+    body: wp.array2d(dtype=motion),
+    x: wp.array2d(dtype=real),
 ):
     """M x = force, in place of x: forces inwards, accelerations outwards; ``body`` is scratch."""
-    n = m.body_parent.shape[0]
+    n = t.parent.shape[0]
     for b in range(n):
         body[world, b] = wrench()
     for i in range(n - 1):
         b = n - 1 - i
         felt = body[world, b]
-        first = m.body_dofs[b, 0]
-        count = m.body_dofs[b, 1]
+        first = t.dofs[b, 0]
+        count = t.dofs[b, 1]
         for k in range(count):
             d = first + count - 1 - k
-            left = force[world, d] - wp.dot(m.axis[world, d], felt)
+            left = force[world, d] - wp.dot(t.axis[world, d], felt)
             x[world, d] = left
-            felt += left * m.gain[world, d]
-        p = m.body_parent[b]
+            felt += left * f.gain[world, d]
+        p = t.parent[b]
         if p > 0:
-            body[world, p] = body[world, p] + handed_on(felt, m.offset[world, b])
+            body[world, p] = body[world, p] + handed_on(felt, t.offset[world, b])
     for b in range(1, n):
-        moved = carried(body[world, m.body_parent[b]], m.offset[world, b])
-        first = m.body_dofs[b, 0]
-        for k in range(m.body_dofs[b, 1]):
+        moved = carried(body[world, t.parent[b]], t.offset[world, b])
+        first = t.dofs[b, 0]
+        for k in range(t.dofs[b, 1]):
             d = first + k
-            a = x[world, d] / m.pivot[world, d] - wp.dot(m.gain[world, d], moved)
+            a = x[world, d] / f.pivot[world, d] - wp.dot(f.gain[world, d], moved)
             x[world, d] = a
-            moved += a * m.axis[world, d]
+            moved += a * t.axis[world, d]
         body[world, b] = moved
 
 
 @wp.func
-def spread(world: int, m: Mechanism, rate: wp.array2d(dtype=real), body: wp.array2d(dtype=motion)):
+def spread(world: int, t: Tree, rate: wp.array2d(dtype=real), body: wp.array2d(dtype=motion)):
     """The motion of every body, in place of ``body``, for given rates of the dofs."""
     body[world, 0] = motion()
-    for b in range(1, m.body_parent.shape[0]):
-        moved = carried(body[world, m.body_parent[b]], m.offset[world, b])
-        first = m.body_dofs[b, 0]
-        for k in range(m.body_dofs[b, 1]):
-            moved += rate[world, first + k] * m.axis[world, first + k]
+    for b in range(1, t.parent.shape[0]):
+        moved = carried(body[world, t.parent[b]], t.offset[world, b])
+        first = t.dofs[b, 0]
+        for k in range(t.dofs[b, 1]):
+            moved += rate[world, first + k] * t.axis[world, first + k]
         body[world, b] = moved
 
 
 @wp.func
 def resist(
     world: int,
-    m: Mechanism,
+    t: Tree,
+    m: Inertia,
     rate: wp.array2d(dtype=real),
     body: wp.array2d(dtype=motion),
     load: wp.array2d(dtype=wrench),
     force: wp.array2d(dtype=real),
 ):
     """Momenta of the bodies for their motions, in place of ``load``, and what the diagonal adds, of ``force``."""
-    for b in range(m.body_parent.shape[0]):
+    for b in range(t.parent.shape[0]):
         load[world, b] = momentum(m.turn[world, b], m.mixed[world, b], m.shift[world, b], body[world, b])
     for d in range(rate.shape[1]):
         force[world, d] = m.diagonal[world, d] * rate[world, d]
 
 
 @wp.func
-def collect(world: int, m: Mechanism, load: wp.array2d(dtype=wrench), force: wp.array2d(dtype=real)):
+def collect(world: int, t: Tree, load: wp.array2d(dtype=wrench), force: wp.array2d(dtype=real)):
     """Add the dofs' shares of the loads on the bodies to ``force``; each body's subtree's load is left in ``load``."""
-    n = m.body_parent.shape[0]
+    n = t.parent.shape[0]
     for i in range(n - 1):
         b = n - 1 - i
-        first = m.body_dofs[b, 0]
-        for k in range(m.body_dofs[b, 1]):
-            force[world, first + k] = force[world, first + k] + wp.dot(m.axis[world, first + k], load[world, b])
-        p = m.body_parent[b]
-        load[world, p] = load[world, p] + handed_on(load[world, b], m.offset[world, b])
+        first = t.dofs[b, 0]
+        for k in range(t.dofs[b, 1]):
+            force[world, first + k] = force[world, first + k] + wp.dot(t.axis[world, first + k], load[world, b])
+        p = t.parent[b]
+        load[world, p] = load[world, p] + handed_on(load[world, b], t.offset[world, b])
 
 
 @wp.kernel(enable_backward=False)
 def solve(
-    # Structure:
-    body_parent: wp.array(dtype=int),
-    body_dofs: wp.array2d(dtype=int),
     # In:
-    axis: wp.array2d(dtype=motion),
-    offset: wp.array2d(dtype=vec3),
-    gain: wp.array2d(dtype=wrench),
-    pivot: wp.array2d(dtype=real),
+    t: Tree,
+    f: Factor,
     force: wp.array2d(dtype=real),
     # Out:
     body_out: wp.array2d(dtype=motion),
@@ -259,28 +258,14 @@ def solve(
 ):
     """M x = force."""
     world = wp.tid()
-    m = Mechanism()
-    m.body_parent = body_parent
-    m.body_dofs = body_dofs
-    m.axis = axis
-    m.offset = offset
-    m.gain = gain
-    m.pivot = pivot
-    solve_tree(world, m, force, body_out, x_out)
+    solve_tree(world, t, f, force, body_out, x_out)
 
 
 @wp.kernel(enable_backward=False)
 def multiply(
-    # Structure:
-    body_parent: wp.array(dtype=int),
-    body_dofs: wp.array2d(dtype=int),
     # In:
-    axis: wp.array2d(dtype=motion),
-    diagonal: wp.array2d(dtype=real),
-    offset: wp.array2d(dtype=vec3),
-    turn: wp.array2d(dtype=mat33),
-    mixed: wp.array2d(dtype=mat33),
-    shift: wp.array2d(dtype=mat33),
+    t: Tree,
+    m: Inertia,
     x: wp.array2d(dtype=real),
     # Out:
     body_out: wp.array2d(dtype=motion),
@@ -289,15 +274,6 @@ def multiply(
 ):
     """y = M x."""
     world = wp.tid()
-    m = Mechanism()
-    m.body_parent = body_parent
-    m.body_dofs = body_dofs
-    m.axis = axis
-    m.diagonal = diagonal
-    m.offset = offset
-    m.turn = turn
-    m.mixed = mixed
-    m.shift = shift
-    spread(world, m, x, body_out)
-    resist(world, m, x, body_out, load_out, y_out)
-    collect(world, m, load_out, y_out)
+    spread(world, t, x, body_out)
+    resist(world, t, m, x, body_out, load_out, y_out)
+    collect(world, t, load_out, y_out)

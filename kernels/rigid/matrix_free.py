@@ -11,7 +11,7 @@ import warp as wp
 
 from .._precision import mat33, motion, real, vec2, vec3, vec5, vec6, wrench
 from ..math import spatial
-from .articulated import Mechanism, articulate_tree, collect, resist, solve_tree, spread
+from .articulated import Factor, Inertia, Tree, articulate_tree, collect, resist, solve_tree, spread
 from .contact import edge_rate, relative_rate
 from .shapes import place
 
@@ -30,7 +30,7 @@ class Rows:
     body_frame: wp.array(dtype=int)
     friction: wp.array2d(dtype=vec5)
     frame_pos: wp.array2d(dtype=vec3)
-    entry: wp.array3d(dtype=real)  # of the Jacobian in a joint's row
+    jacobian: wp.array3d(dtype=real)  # the only entry of a row of a joint
     weight: wp.array2d(dtype=real)
     reference: wp.array2d(dtype=real)
     bound: wp.array2d(dtype=vec2)
@@ -41,11 +41,17 @@ class Rows:
     frame: wp.array2d(dtype=mat33)
 
 
-@wp.func
-def locate(world: int, candidate: wp.array2d(dtype=int), pair: wp.array2d(dtype=int), slot: wp.array2d(dtype=int)):
-    """Where the parameters of every contact's pair stand, in place of ``slot``."""
-    for c in range(pair.shape[1]):
-        slot[world, c] = place(world, pair[world, c], candidate)
+@wp.kernel(enable_backward=False)
+def locate(
+    # In:
+    candidate: wp.array2d(dtype=int),
+    pair: wp.array2d(dtype=int),
+    # Out:
+    slot_out: wp.array2d(dtype=int),
+):
+    """Where the parameters of every contact's pair stand."""
+    world, c = wp.tid()
+    slot_out[world, c] = place(world, pair[world, c], candidate)
 
 
 @wp.func
@@ -71,7 +77,7 @@ def rates(world: int, r: Rows, x: wp.array2d(dtype=real), body: wp.array2d(dtype
     for i in range(first):
         rate = real(0.0)
         if r.weight[world, i] > real(0.0):
-            rate = r.entry[world, i, 0] * x[world, r.row_dof[i]]
+            rate = r.jacobian[world, i, 0] * x[world, r.row_dof[i]]
         out[world, i] = rate
     for c in range(r.contact_pair.shape[1]):
         p = r.contact_pair[world, c]
@@ -105,7 +111,7 @@ def push(world: int, r: Rows, s: wp.array2d(dtype=real), load: wp.array2d(dtype=
     for i in range(first):
         if r.weight[world, i] > real(0.0):
             d = r.row_dof[i]
-            force[world, d] = force[world, d] + s[world, i] * r.entry[world, i, 0]
+            force[world, d] = force[world, d] + s[world, i] * r.jacobian[world, i, 0]
     for c in range(r.contact_pair.shape[1]):
         p = r.contact_pair[world, c]
         if p < 0:
@@ -151,7 +157,7 @@ def respond(
 
 @wp.struct
 class Scratch:
-    """What the solve works with, of dofs, rows and bodies."""
+    """What a solve works with, of dofs, rows and bodies."""
 
     residual: wp.array2d(dtype=real)
     preconditioned: wp.array2d(dtype=real)
@@ -168,19 +174,19 @@ class Scratch:
 
 
 @wp.func
-def precondition(world: int, m: Mechanism, r: Rows, s: Scratch):
+def precondition(world: int, t: Tree, m: Inertia, r: Rows, f: Factor, s: Scratch):
     """Articulate the bodies' inertias, the stiffness of their contacts and joints added."""
-    for b in range(m.body_parent.shape[0]):
+    for b in range(t.parent.shape[0]):
         s.turn[world, b] = m.turn[world, b]
         s.mixed[world, b] = m.mixed[world, b]
         s.shift[world, b] = m.shift[world, b]
-    for d in range(m.axis.shape[1]):
+    for d in range(t.axis.shape[1]):
         s.diagonal[world, d] = m.diagonal[world, d]
     first = r.row_dof.shape[0]
     for i in range(first):
         if s.stiffness[world, i] > real(0.0):
             d = r.row_dof[i]
-            entry = r.entry[world, i, 0]
+            entry = r.jacobian[world, i, 0]
             s.diagonal[world, d] = s.diagonal[world, d] + s.stiffness[world, i] * entry * entry
     for c in range(r.contact_pair.shape[1]):
         p = r.contact_pair[world, c]
@@ -191,21 +197,29 @@ def precondition(world: int, m: Mechanism, r: Rows, s: Scratch):
             stiff = s.stiffness[world, start + row]
             if stiff > real(0.0):
                 mu = r.friction[world, r.contact_slot[world, c]]
-                f = edge_force(real(1.0), mu, r.pair_dim[p], row)
+                force = edge_force(real(1.0), mu, r.pair_dim[p], row)
                 for side in range(2):
                     b = r.geom_body[r.pair[p, side]]
-                    w = contact_wrench(world, r, c, b, f)
+                    w = contact_wrench(world, r, c, b, force)
                     top = wp.spatial_top(w)
                     bottom = wp.spatial_bottom(w)
                     s.turn[world, b] = s.turn[world, b] + stiff * wp.outer(top, top)
                     s.mixed[world, b] = s.mixed[world, b] + stiff * wp.outer(top, bottom)
                     s.shift[world, b] = s.shift[world, b] + stiff * wp.outer(bottom, bottom)
-    articulate_tree(world, m, s.diagonal, s.turn, s.mixed, s.shift)
+    articulate_tree(world, t, f, s.diagonal, s.turn, s.mixed, s.shift)
 
 
 @wp.func
 def conjugate_gradients(
-    world: int, m: Mechanism, r: Rows, s: Scratch, part: real, right: wp.array2d(dtype=real), x: wp.array2d(dtype=real)
+    world: int,
+    t: Tree,
+    m: Inertia,
+    r: Rows,
+    f: Factor,
+    s: Scratch,
+    part: real,
+    right: wp.array2d(dtype=real),
+    x: wp.array2d(dtype=real),
 ) -> int:
     """H x = right, in place of x, until ``part`` of the right side is left (Hestenes & Stiefel 1952); the sweeps."""
     n = right.shape[1]
@@ -213,27 +227,27 @@ def conjugate_gradients(
         x[world, i] = real(0.0)
         s.residual[world, i] = right[world, i]
     enough = part * part * dot(world, right, right)
-    solve_tree(world, m, s.residual, s.body, s.preconditioned)
+    solve_tree(world, t, f, s.residual, s.body, s.preconditioned)
     for i in range(n):
         s.direction[world, i] = s.preconditioned[world, i]
     fall = dot(world, s.residual, s.preconditioned)
     count = int(0)
     while count < SWEEPS and fall > real(0.0):
         count = count + 1
-        spread(world, m, s.direction, s.body)
+        spread(world, t, s.direction, s.body)
         rates(world, r, s.direction, s.body, s.change)
         for i in range(r.weight.shape[1]):
             s.change[world, i] = s.stiffness[world, i] * s.change[world, i]
-        resist(world, m, s.direction, s.body, s.load, s.product)
+        resist(world, t, m, s.direction, s.body, s.load, s.product)
         push(world, r, s.change, s.load, s.product)
-        collect(world, m, s.load, s.product)
+        collect(world, t, s.load, s.product)
         along = fall / dot(world, s.direction, s.product)
         for i in range(n):
             x[world, i] = x[world, i] + along * s.direction[world, i]
             s.residual[world, i] = s.residual[world, i] - along * s.product[world, i]
         if dot(world, s.residual, s.residual) <= enough:
             break
-        solve_tree(world, m, s.residual, s.body, s.preconditioned)
+        solve_tree(world, t, f, s.residual, s.body, s.preconditioned)
         before = fall
         fall = dot(world, s.residual, s.preconditioned)
         for i in range(n):

@@ -247,6 +247,49 @@ print(came)
     assert out == f"{['KeyboardInterrupt'] * 10 + ['mine']}\n"
 
 
+def test_contexts_in_one_another_and_in_stacks_and_programs_in_what_is_deleted():
+    """The outermost one decides, whichever was made first. Python prints what is raised in a deletion, and goes on."""
+    out = python(
+        LONG
+        + """
+import contextlib
+
+def at_its_end():
+    try:
+        yield
+    finally:
+        run(start)
+
+def deleted():
+    with fphys.bridge.interruptible():
+        generator = at_its_end()
+        next(generator)
+        del generator
+        print("goes on")
+
+def stacked():
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(fphys.bridge.interruptible())
+        run(start)
+
+def nested():
+    outer, inner = fphys.bridge.interruptible(), fphys.bridge.interruptible()
+    with outer:
+        with inner:
+            short(start)
+        run(start)
+
+for case in (deleted, stacked, nested):
+    threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGINT)).start()
+    try:
+        case()
+    except KeyboardInterrupt:
+        print(case.__name__, bool((short(start).qpos == expected).all()), signal.set_wakeup_fd(-1))
+"""
+    )
+    assert out == "goes on\ndeleted True -1\nstacked True -1\nnested True -1\n"
+
+
 def test_many_other_signals_do_not_delay_an_interrupt():
     """A profiler's alarms, ten thousand, came in the context before the program began."""
     out = python(

@@ -157,15 +157,15 @@ def test_a_particle_inside_out_is_reported_and_goes_on(which: int, dim: int):
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
-@pytest.mark.parametrize("shear", [50.0, 5e3, 1e8])
+@pytest.mark.parametrize("shear", [20.0, 5e3, 1e8])
 def test_a_particle_too_flat_for_the_precision_is_reported(shear: float, dtype: str):
-    """Singular values shear and 1 / shear: the error of the smaller one is the precision times the larger."""
+    """Its stretches are shear and 1 / shear, the roots of F^T F."""
     params, state = scene("sand", 2, worlds=3)
     state = jax.tree.map(lambda x: x.astype(dtype) if jnp.issubdtype(x.dtype, jnp.floating) else x, state)
     params = params.replace(gravity=np.asarray(params.gravity, dtype))
     sheared = jnp.eye(3, dtype=dtype).at[0, 1].set(shear)
     flat = mpm.step(params, state.replace(F=state.F.at[WORLD, WHO].set(sheared)))
-    lost = shear**2 * np.finfo(dtype).eps > 0.01
+    lost = shear**4 * np.finfo(dtype).eps > 1
     assert [bool(s & mpm.Status.INVERTED) for s in flat.status] == [False, lost, False]
 
 
