@@ -18,6 +18,9 @@ from .bridge.op import dense, differentiable_once
 
 Array = jax.Array
 
+MUCH = 2**17
+"""Numbers that take longer to read than a branch."""
+
 __all__ = ["dense", "flags", "power_gradient", "primal_values", "recomputed"]
 
 
@@ -75,14 +78,14 @@ def recomputed(unused: Callable[..., Any], harmless: Callable[..., Any]) -> Call
 
 
 def _silent(cotangents: list[Array]) -> Array:
-    """Worlds whose cotangents are all zero, bool, shape (world,). Mostly the first ones tell that there are none."""
+    """Worlds whose cotangents are all zero, bool, shape (world,). Of much, mostly the first one tells: there are none."""
 
     def silent(some: list[Array]) -> Array:
         return jnp.stack([(c == 0).reshape(len(c), -1).all(1) for c in some]).all(0)
 
+    if sum(c.size for c in cotangents) < MUCH:
+        return silent(cotangents)
     first = silent(cotangents[:1])
-    if len(cotangents) == 1:
-        return first
     return jax.lax.cond(first.any(), lambda: first & silent(cotangents[1:]), lambda: first)
 
 
