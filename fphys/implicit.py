@@ -81,7 +81,7 @@ def _silent(cotangents: list[Array]) -> Array:
     """Worlds whose cotangents are all zero, bool, shape (world,). Mostly the first one tells that there are none."""
 
     def silent(some: list[Array]) -> Array:
-        return sum(jnp.abs(c).reshape(len(c), -1).sum(1) for c in some) == 0
+        return functools.reduce(jnp.add, [jnp.abs(c).reshape(len(c), -1).sum(1) for c in some]) == 0
 
     if sum(c.size for c in cotangents) < MUCH:
         return silent(cotangents)
