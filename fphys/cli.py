@@ -21,11 +21,22 @@ DESCRIPTION = (
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run a command; 0 if it went well, 1 if a run misses its goal, 2 for an error that fphys explains, 130 when
-    interrupted."""
+    interrupted. Without ``argv``, the command of this process, which ends with it."""
+    if argv is not None:
+        return _main(list(argv))
+    atexit.register(gc.freeze)  # or the interpreter's end takes a second to collect what ends with the process
+    try:
+        status = _main(sys.argv[1:])
+    except KeyboardInterrupt:  # while it said that it was interrupted
+        status = 130
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # a second Ctrl-C changes nothing any more
+    return status
+
+
+def _main(arguments: list[str]) -> int:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):  # a path may hold any byte, and a terminal know ASCII alone
             stream.reconfigure(errors="backslashreplace")
-    arguments = list(sys.argv[1:] if argv is None else argv)
     if arguments == ["--version"]:
         from . import __version__
 
@@ -44,17 +55,6 @@ def main(argv: Sequence[str] | None = None) -> int:
         if isinstance(error, UnsupportedError):
             print("On the command line: --disable, followed by these names.", file=sys.stderr)
         return 2
-
-
-def command() -> None:
-    """The console's command: :func:`main` in a process of its own."""
-    atexit.register(gc.freeze)  # or the interpreter's end takes a second to collect what ends with the process
-    try:
-        status = main()
-    except KeyboardInterrupt:  # while it said that it was interrupted
-        status = 130
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # a second Ctrl-C changes nothing any more
-    sys.exit(status)
 
 
 def run(experiment: str, /) -> int:
@@ -218,4 +218,4 @@ def _run(name: str, arguments: list[str]) -> int:
 
 
 if __name__ == "__main__":
-    command()
+    sys.exit(main())

@@ -54,7 +54,7 @@ def recomputed(unused: Callable[..., Any], harmless: Callable[..., Any]) -> Call
             cotangents = jax.tree.leaves(cotangent)
             used = [i for i, c in enumerate(cotangents) if not isinstance(c, SymbolicZero)]
             if used:
-                silent = _silent([cotangents[i] for i in used])
+                silent = _silent([cotangents[i] for i in used if cotangents[i].dtype != jax.dtypes.float0])
                 worlds = silent if worlds is None else worlds | silent
             leaves, tree = jax.tree.flatten(harmless(worlds, *args) if used else args)
             chosen = [i for i, wish in enumerate(flags.load(wanted)) if wish]

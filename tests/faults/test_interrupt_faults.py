@@ -91,7 +91,7 @@ def environment() -> dict[str, str]:
 
 
 # A background job of a shell ignores interrupts, and so would the programs that it starts.
-HEED = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)\n"
+HEED = "import signal, sys; signal.signal(signal.SIGINT, signal.default_int_handler)\n"
 
 
 def python(program: str, *arguments: str, timeout: float = 120) -> str:
@@ -366,7 +366,7 @@ def command(tmp_path: Path) -> Iterator[Callable[..., tuple[int, str, float]]]:
         told = tmp_path / "told"
         with told.open("w") as file:
             process = subprocess.Popen(
-                [sys.executable, "-c", f"{HEED}from fphys.cli import command; command()", *arguments],
+                [sys.executable, "-c", f"{HEED}from fphys.cli import main; sys.exit(main())", *arguments],
                 env=environment() | {"PYTHONUNBUFFERED": "1"},
                 cwd=tmp_path,
                 stdout=file,
