@@ -34,8 +34,8 @@ def recomputed(unused: Callable[..., Any], harmless: Callable[..., Any]) -> Call
     leaves into NaN, because zero times infinity is NaN. So the backward pass gives that world other arguments.
 
     Args:
-        unused: ``unused(result)``, worlds whose result is not used whatever their cotangent, bool, shape (world,); or
-            None.
+        unused: ``unused(result)``, the worlds whose result is not used, bool, shape (world,); or None, for those that
+            have no cotangent.
         harmless: ``harmless(worlds, *args)``, the arguments, with such as do not overflow in these worlds.
     """
 
@@ -53,9 +53,8 @@ def recomputed(unused: Callable[..., Any], harmless: Callable[..., Any]) -> Call
             worlds, known, args, wanted = saved
             cotangents = jax.tree.leaves(cotangent)
             used = [i for i, c in enumerate(cotangents) if not isinstance(c, SymbolicZero)]
-            if used:
-                silent = _silent([cotangents[i] for i in used if cotangents[i].dtype != jax.dtypes.float0])
-                worlds = silent if worlds is None else worlds | silent
+            if used and worlds is None:
+                worlds = _silent([cotangents[i] for i in used if cotangents[i].dtype != jax.dtypes.float0])
             leaves, tree = jax.tree.flatten(harmless(worlds, *args) if used else args)
             chosen = [i for i, wish in enumerate(flags.load(wanted)) if wish]
 
