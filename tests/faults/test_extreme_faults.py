@@ -199,3 +199,31 @@ def test_extreme_particles_have_finite_gradients(name: str, parts: int):
             after = mpm.step(params, state, none.at[which].set(size) if k == 7 else none)
             if k != 7 and after.status[which]:
                 np.testing.assert_array_equal(found[0], whole)
+
+
+@pytest.mark.parametrize("shape", ["thin", "needle", "rank 1"])
+@pytest.mark.parametrize("name", MATERIALS)
+def test_flat_particles_are_reported_or_have_gradients(name: str, shape: str):
+    """MPM, float32: F whose stretches are up to 1e5 apart, and of rank 1, where rounding decides the determinant."""
+    rng, worlds, dtype = np.random.default_rng(5), 100, jnp.float32
+    params = mpm.Params(MATERIALS[name], 1e-4, (0.0, 0.0, -9.81), cell=1 / 8, shape=(8, 8, 8))
+    state = mpm.init(params, np.repeat(rng.uniform(0.3, 0.6, (1, 6, 3)), worlds, 0).astype(dtype))
+    first, last = (np.linalg.qr(rng.normal(size=(worlds, 3, 3)))[0] for _ in range(2))
+    stretches = np.ones((worlds, 3))
+    stretches[:, 1 if shape == "needle" else 2 :] = 10 ** rng.uniform(-5, -3, (worlds, 1))
+    flat = first * stretches[:, None] @ last
+    flat *= np.sign(np.linalg.det(flat))[:, None, None]
+    if shape == "rank 1":
+        flat = rng.normal(size=(worlds, 3, 1)) * rng.normal(size=(worlds, 1, 3))
+    state = state.replace(F=state.F.at[:, 0].set(jnp.asarray(flat, dtype)))
+
+    @jax.jit
+    @functools.partial(jax.grad, argnums=(0, 1), has_aux=True, allow_int=True)
+    def gradient(young: Any, state: Any) -> Any:
+        changed = params.replace(material=params.material.replace(young=young))
+        after = mpm.step(changed, mpm.step(changed, state))
+        return jnp.sum(jnp.where((after.status == 0)[:, None, None], after.v + after.x, 0)), after.status
+
+    found, status = gradient(jnp.asarray(1e4, dtype), state)
+    assert finite(found)
+    assert shape != "rank 1" or (status & mpm.Status.INVERTED).all()
