@@ -23,8 +23,8 @@ _SHOWN = 5  # worlds that an error names
 _COORDINATES = {JointType.FREE: 7, JointType.BALL: 4}
 _CAUSES = {
     Status.NONFINITE: (
-        "the state was or became NaN, infinite or larger than 1e10, or a joint came so far away that its place is not "
-        "resolved to a centimetre (84 km in float32), or a parameter of the world's model not finite, or a mass or "
+        "the state was or became NaN, infinite or larger than 1e10, or in float32 a joint came farther than 84 km or "
+        "became faster than 2.6e6 m/s or rad/s, or a parameter of the world's model not finite, or a mass or "
         "time step not positive: look at what fphys.init and model.replace were given, then try a smaller "
         "model.opt.timestep, or more damping"
     ),

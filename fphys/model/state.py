@@ -12,7 +12,7 @@ Array = jax.Array
 class Status(enum.IntFlag):
     """Fault bits of ``state.status``: sticky until :func:`fphys.reset`."""
 
-    NONFINITE = 1  # the state became NaN, infinite, larger than 1e10 or too far away, or a parameter is unsound
+    NONFINITE = 1  # the state became NaN, infinite, too large, too far or too fast, or a parameter is unsound
     BADCTRL = 2  # control, wrench or force is NaN or infinite
     UNCONVERGED = 4  # the constraint solver stopped at its iteration limit
     CONTACT_OVERFLOW = 8  # more contacts than max_contacts

@@ -7,10 +7,15 @@ axis. Names follow MuJoCo.
 
 import dataclasses
 import enum
+import functools
 import hashlib
-from typing import Any
+import weakref
+from collections.abc import Callable
+from typing import Any, TypeVar
 
 import numpy as np
+
+T = TypeVar("T")
 
 Ints = np.ndarray
 """A read-only ``int32`` array."""
@@ -293,3 +298,17 @@ class Structure:
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Structure) and self._digest == other._digest  # type: ignore[attr-defined]
+
+
+def memo(fn: Callable[[Structure], T]) -> Callable[[Structure], T]:
+    """Decorate a function of a structure so that it computes once, and forgets when the structure is freed."""
+    known: weakref.WeakKeyDictionary[Structure, T] = weakref.WeakKeyDictionary()
+
+    @functools.wraps(fn)
+    def remembered(structure: Structure) -> T:
+        value = known.get(structure)
+        if value is None:
+            value = known[structure] = fn(structure)
+        return value
+
+    return remembered

@@ -192,7 +192,7 @@ def neighbors(grid: Grid, x: Array, capacity: int) -> tuple[Array, Array, Array]
     return index, jnp.take_along_axis(found.number, found.slot, axis=1), found.number.max(axis=1)
 
 
-@functools.cache
+@functools.lru_cache
 def _cells(grid: Grid) -> Any:
     """Particles by cell: order, slot, the cell of each slot, where cells begin, and positions in the order of slots."""
 
@@ -212,7 +212,7 @@ def _cells(grid: Grid) -> Any:
     return warp_op(launches, outputs, differentiable=False, zeroed=False, name="cells")
 
 
-@functools.cache
+@functools.lru_cache
 def _lists(grid: Grid, capacity: int) -> Any:
     """The rows of neighbours, from the first slot of each part on."""
 

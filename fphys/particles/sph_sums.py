@@ -69,7 +69,7 @@ def smoothing(grid: Grid) -> tuple[float, float]:
     return h, 7 / (4 * math.pi * h**2) if grid.counts[2] == 1 else 21 / (16 * math.pi * h**3)
 
 
-@functools.cache
+@functools.lru_cache
 def _operation(what: Sum, grid: Grid) -> Callable[..., Array]:
     """The sum as a function of (neighbors, particles, params), differentiable by the last two."""
     forward, backward = _forward(what, grid), _backward(what, grid)

@@ -1,6 +1,5 @@
 """Actuators: the launches of their transmissions and forces, and what can be asked of them."""
 
-import functools
 from typing import Any, NamedTuple
 
 import jax
@@ -8,7 +7,7 @@ import numpy as np
 
 from ..bridge import warp_op
 from ..model import Model, State
-from ..model.structure import JointType, Structure
+from ..model.structure import JointType, Structure, memo
 from . import launches as L
 from . import tendon as T
 
@@ -29,7 +28,7 @@ class SiteActuators(NamedTuple):
     number: np.ndarray  # (nu,) place of each actuator among these, or -1
 
 
-@functools.cache
+@memo
 def site_actuators(structure: Structure) -> SiteActuators:
     a = structure.actuator
     own = np.isin(a.transmission, (SLIDER_CRANK, SITE))
@@ -49,7 +48,7 @@ class Moments(NamedTuple):
     column: np.ndarray  # (entry,)
 
 
-@functools.cache
+@memo
 def moments(structure: Structure) -> Moments:
     """Which dofs move which actuator."""
     s, a, own = structure, structure.actuator, site_actuators(structure)
@@ -72,7 +71,7 @@ def moments(structure: Structure) -> Moments:
     return Moments(pattern, np.array(entry, np.int32), adr, order)
 
 
-@functools.cache
+@memo
 def turning(structure: Structure) -> np.ndarray:
     """Servos for rotations, whose setpoint counts up to whole turns: 1 by ball joint, 2 by reference site, 0 others."""
     a = structure.actuator

@@ -5,14 +5,13 @@ normals and whatever the gear: MuJoCo's transmission ``body``. It is one of the 
 contacts push back.
 """
 
-import functools
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from ..bridge import kernels
 from ..model import Model, State
-from ..model.structure import Structure
+from ..model.structure import Structure, memo
 from . import actuation as A
 from . import launches as L
 from . import tendon as T
@@ -28,7 +27,7 @@ class Adhesions(NamedTuple):
     body: np.ndarray  # (n,)
 
 
-@functools.cache
+@memo
 def adhesions(structure: Structure) -> Adhesions:
     a = structure.actuator
     index = np.flatnonzero(a.transmission == A.BODY).astype(np.int32)

@@ -5,14 +5,13 @@ loading. MuJoCo leaves out the matrix's entries for dofs on different branches o
 one branch to another keeps each branch's own part alone. The tendon passes no geom on its way.
 """
 
-import functools
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from ..bridge import kernels
 from ..model import Model, State
-from ..model.structure import Structure
+from ..model.structure import Structure, memo
 from . import launches as L
 from . import tendon as T
 
@@ -27,7 +26,7 @@ class Heavy(NamedTuple):
     segment: np.ndarray
 
 
-@functools.cache
+@memo
 def heavy(structure: Structure) -> Heavy:
     """The tendons that had armature when the model was loaded."""
     which, adr = np.flatnonzero(structure.tendon.heavy), T.segments(structure).adr

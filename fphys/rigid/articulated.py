@@ -1,13 +1,12 @@
 """Articulated inertias of mechanisms too large for a dense mass matrix: M x = f and M x, linear in the bodies."""
 
-import functools
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from ..bridge import kernels
 from ..model import Model, State
-from ..model.structure import Structure
+from ..model.structure import Structure, memo
 from . import launches as L
 
 
@@ -45,7 +44,7 @@ class Articulation(NamedTuple):
     factor: Factor
 
 
-@functools.cache
+@memo
 def body_dofs(structure: Structure) -> np.ndarray:
     """First dof and number of dofs of every body, (nbody, 2)."""
     count = np.bincount(structure.dof.body, minlength=structure.nbody)

@@ -88,7 +88,7 @@ def _beside(a: Array, b: Array) -> Array:
     return jnp.concatenate([jnp.broadcast_to(x, (worlds, *x.shape[1:])) for x in (a, b)], 1)
 
 
-@functools.cache
+@functools.lru_cache
 def _operation(body: tuple[int, ...]) -> WarpOp:
     def launch_chain(launch: Any, model: Model, state: State, offset: Any, turn: Any, qacc: Any, *outs: Any) -> None:
         s, t, found = model.structure, L.types(state.qpos), links(model.structure, body)

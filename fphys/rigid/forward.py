@@ -172,7 +172,8 @@ def screen(model: Model, state: State, loads: Loads) -> tuple[Model, State, Load
         0 * NaN); and the fault bits found, uint32, shape (world,).
     """
     model, unsound = screen_model(model)
-    broken = unsound | ~_sound([state.qvel, state.act, state.mocap_pos, state.mocap_quat])
+    broken = unsound | ~_sound([state.act, state.mocap_pos, state.mocap_quat])
+    broken |= ~(jnp.abs(state.qvel) <= fastest(state.qvel.dtype)).all(1)
     broken |= ~(jnp.abs(state.qpos) <= _largest(model.structure, state.qpos.dtype)).all(1)  # false for NaN
     uncontrolled = ~_sound([v for v in loads if v is not None], broken.size)
     bits = jnp.where(broken, jnp.uint32(Status.NONFINITE), jnp.uint32(0))
@@ -197,6 +198,11 @@ def _sound(values: list[Array], worlds: int = 0) -> Array:
     for v in values:
         ok &= (jnp.abs(v) <= HUGE).reshape(ok.size, -1).all(1)  # false for NaN
     return ok
+
+
+def fastest(dtype: Any) -> float:
+    """Of a velocity [m/s or rad/s]: 1e10, and 2.6e6 in float32, for a gradient multiplies up to six of them."""
+    return min(HUGE, float(np.finfo(dtype).max) ** (1 / 6))
 
 
 def _largest(structure: Structure, dtype: Any) -> np.ndarray:

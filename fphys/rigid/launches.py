@@ -4,7 +4,6 @@ Each function takes ``launch`` (see :func:`fphys.bridge.warp_op`), symbolic arra
 for its kernels, and returns the arrays it wrote. Operations compose them; their adjoints follow.
 """
 
-import functools
 from typing import Any, NamedTuple
 
 import jax
@@ -12,7 +11,7 @@ import numpy as np
 
 from ..bridge import kernels
 from ..model import Model, State
-from ..model.structure import Structure
+from ..model.structure import Structure, memo
 
 Buffer = Any
 
@@ -271,7 +270,7 @@ def branches(model: Model) -> np.ndarray:
     return out
 
 
-@functools.cache
+@memo
 def ancestry(structure: Structure) -> np.ndarray:
     """Which dofs move which bodies, int, (nbody, nv)."""
     out = np.zeros((structure.nbody, structure.nv), np.int32)

@@ -8,7 +8,7 @@ from ..implicit import recomputed
 from ..model import Model, State, Status
 from ..model.structure import Integrator
 from .dynamics import Found
-from .forward import HUGE, Info, accelerate, at_rest, check_inputs, held, is_nonfinite, screen, where_world
+from .forward import HUGE, Info, accelerate, at_rest, check_inputs, fastest, held, is_nonfinite, screen, where_world
 from .integrate import activation_rate, integrate_activations, integrate_positions, runge_kutta_stage
 from .launches import Loads
 
@@ -51,7 +51,8 @@ def step(
 
 def overflowed(state: State) -> Array:
     """Worlds in which a step left what is finite, or came near to its end, bool, shape (world,)."""
-    huge = jnp.stack([~(jnp.abs(x) <= HUGE).all(1) for x in (state.qpos, state.qvel, state.act)])
+    limits = ((state.qpos, HUGE), (state.qvel, fastest(state.qvel.dtype)), (state.act, HUGE))
+    huge = jnp.stack([~(jnp.abs(x) <= limit).all(1) for x, limit in limits])
     return huge.any(0) | is_nonfinite(state.status)
 
 

@@ -1,12 +1,11 @@
 """The launches of tendons: lengths, velocities and Jacobians, of fixed and of spatial ones."""
 
-import functools
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from ..model import Model, State
-from ..model.structure import Structure
+from ..model.structure import Structure, memo
 from . import launches as L
 
 Buffer = Any
@@ -27,7 +26,7 @@ class Segments(NamedTuple):
     adr: np.ndarray  # (ntendon + 1,) segments of tendon t are adr[t]:adr[t + 1]
 
 
-@functools.cache
+@memo
 def segments(structure: Structure) -> Segments:
     """Cut the paths into segments; a pulley starts a new branch of its tendon."""
     s, tendon = structure, structure.tendon
@@ -57,7 +56,7 @@ def segments(structure: Structure) -> Segments:
     return Segments(ends, geom, shape, side, pulley, body, np.array(adr, np.int32))
 
 
-@functools.cache
+@memo
 def pattern(structure: Structure) -> L.Pattern:
     """Which dofs change which tendon's length."""
     s, cut = structure, segments(structure)

@@ -106,6 +106,27 @@ def test_a_world_that_is_held_in_the_end_adds_exactly_nothing(integrator: str):
     assert held > 20
 
 
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_a_hinge_that_turns_too_fast_is_held(dtype: str):
+    """Before the squares and products of its speed, which a backward pass forms, leave the range of the numbers."""
+    body = "<body><joint axis='1 2 3' damping='.1'/><geom type='capsule' size='.05 .2' pos='.1 .2 .3'/></body>"
+    option = "<option integrator='RK4'><flag contact='disable'/></option>"
+    model = fphys.load(f"<mujoco>{option}<worldbody>{body}</worldbody></mujoco>", dtype=dtype)
+    speeds, limit = np.logspace(4, 9.99, 200), 2.7e6 if dtype == "float32" else 1e9
+
+    @functools.partial(jax.grad, argnums=(0, 1), has_aux=True)
+    def gradient(mass: Any, qvel: Any) -> Any:
+        state = fphys.init(model, 200).replace(qvel=qvel)
+        for _ in range(3):
+            state = fphys.step(model.replace({"body.mass": mass}, derived="frozen"), state)
+        return jnp.sum(state.qpos**2) + jnp.sum(state.qvel**2), state.status
+
+    found, status = jax.jit(gradient)(model.body.mass, jnp.asarray(speeds[:, None], dtype))
+    held = np.asarray(status) != 0
+    assert finite(found) and not held[speeds < limit].any()
+    assert held[speeds > limit].all() or dtype == "float64"
+
+
 @functools.cache
 def fluid(dtype: str) -> tuple[Any, Any, Any]:
     """Three drops, and the gradient of two steps by what they share, their states and forces."""
