@@ -87,7 +87,7 @@ print(f"centre of the water at {centre:.3f} m, root mean square speed {speed**0.
 
 # %%
 final, path = jax.jit(sloshed)(knot)
-sph.check(final)
+sph.check(params, final)
 figure, axes = plt.subplots(1, 3, figsize=(11, 3), layout="constrained")
 axes[0].semilogy(history)
 axes[0].set(xlabel="iteration", title="goal")

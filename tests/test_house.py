@@ -22,7 +22,7 @@ ROOMS = (
     ("errors", "tree", "math", "typing", "config", "units"),
     ("bridge", "testing"),
     ("nn", "tensor", "optim", "losses", "metrics"),
-    ("implicit",),
+    ("worlds", "implicit"),
     ("model",),
     ("rigid",),
     ("particles",),

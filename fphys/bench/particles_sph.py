@@ -72,7 +72,7 @@ def _forward(worlds: int, edge: int) -> Workload:
     params, state = block(worlds, edge)
 
     def validate(after: sph.State) -> None:
-        sph.check(after)
+        sph.check(params, after)
         _plain_agrees(params, state, after)
 
     return Workload(sph.step, (params, state), validate)

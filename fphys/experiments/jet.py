@@ -91,7 +91,7 @@ def _main(config: Config, run: Run) -> dict[str, Any]:
     velocity, play = best, jax.jit(shoot, static_argnums=3)
     (_, before), (last, path) = (play(params, state, v, steps) for v in (first, velocity))
     seconds = time.perf_counter() - begun
-    sph.check(last)
+    sph.check(params, last)
     share, first_share = (float(inside(np.asarray(p[-1])).mean()) for p in (path, before))
     run.save(velocity=velocity, first_velocity=first, x=path[-1])
     walls = np.asarray(state.x[0, LONG * THICK :])

@@ -73,7 +73,7 @@ def main(config: Config, run: Run) -> dict[str, Any]:
         speeds.append(float(jnp.sqrt(jnp.mean(state.v[0, water] ** 2) * 3)))
         run.log(i, speed=speeds[-1], twice_centre=2 * shown[-1][:, 2].mean())
     seconds = time.perf_counter() - begun
-    sph.check(state)
+    sph.check(params, state)
     last = shown[-1]
     wanted = config.particles * params.spacing**3 / EDGE**2
     found, middle = surface(last, params.spacing), 2 * float(last[:, 2].mean())

@@ -4,31 +4,33 @@ import functools
 from typing import Any
 
 import jax
-import jax.core
 import jax.numpy as jnp
 import numpy as np
 
-from ..errors import StateError
+from .. import worlds
 from ..units import si
+from ..worlds import HUGE, Status
 from .arguments import expect, expect_model, whole_number
 from .kinds import kinds
 from .model import Model
 from .pairs import capacity, rows
-from .state import State, Status
+from .state import State
 from .structure import JointType, Structure
 
 Array = jax.Array
 
-_SHOWN = 5  # worlds that an error names
 _COORDINATES = {JointType.FREE: 7, JointType.BALL: 4}
 _CAUSES = {
     Status.NONFINITE: (
         "the state was or became NaN, infinite or larger than 1e10, or in float32 a joint came farther than 84 km or "
-        "became faster than 2.6e6 m/s or rad/s, or a parameter of the world's model not finite, or a mass or "
-        "time step not positive: look at what fphys.init and model.replace were given, then try a smaller "
+        "became faster than 2.6e6 m/s or rad/s: look at what fphys.init was given, then try a smaller "
         "model.opt.timestep, or more damping"
     ),
     Status.BADCTRL: "control, wrench or force was NaN or infinite: look at what computes them",
+    Status.BADPARAM: (
+        "a parameter of the world's model was not finite, a friction negative, or a mass or time step not positive: "
+        "look at what model.replace was given"
+    ),
     Status.UNCONVERGED: "the constraint solver stopped at its iteration limit: raise iterations in <option>",
     Status.CONTACT_OVERFLOW: "more contacts than max_contacts={0}: raise max_contacts in fphys.init",
     Status.CONSTRAINT_OVERFLOW: "more constraint rows than max_constraints={1}: raise max_constraints in fphys.init",
@@ -91,25 +93,20 @@ def init(
     )
 
 
-def reset(model: Model, state: State, mask: Array) -> State:
-    """Put the worlds where ``mask`` (num_worlds,) is true back to :func:`init`'s default, fault bits cleared.
+def reset(model: Model, state: State, mask: Array, start: State | None = None) -> State:
+    """Put the worlds where ``mask`` (num_worlds,) is true back to ``start``, and clear their fault bits.
 
-    Gradients flow through the worlds that stay, and to ``model.qpos0`` [m, rad or unit quaternion] in the others.
+    The default of ``start`` is that of :func:`init`. Gradients flow through the worlds that stay, and in the others to
+    ``start``, by default to ``model.qpos0`` [m, rad or unit quaternion].
 
     Raises:
         ValueError: the mask is not bool of that shape. TypeError: no model, no state.
     """
     expect(model, state)
-    worlds = state.qpos.shape[0]
-    mask = jnp.asarray(() if mask is None else mask)
-    if mask.shape != (worlds,) or mask.dtype != jnp.bool_:
-        raise ValueError(f"mask has shape {mask.shape} and type {mask.dtype}, reset needs ({worlds},) of bool")
-    fresh = init(model, worlds, max_contacts=state.max_contacts, max_constraints=state.max_constraints)
-
-    def choose(new: Array, old: Array) -> Array:
-        return jnp.where(mask.reshape(worlds, *[1] * (old.ndim - 1)), new, old)
-
-    return jax.tree.map(choose, fresh, state)
+    if start is None:
+        sizes = {"max_contacts": state.max_contacts, "max_constraints": state.max_constraints}
+        start = init(model, state.qpos.shape[0], **sizes)
+    return worlds.reset(state, mask, start)
 
 
 def check(state: State) -> None:
@@ -118,28 +115,12 @@ def check(state: State) -> None:
         kind = type(state)
         scenes = "; world.check looks at a scene's" if kind.__name__ == "State" else ""
         raise TypeError(f"state is of type {kind.__module__}.{kind.__name__}, must be a fphys.State{scenes}")
-    if isinstance(state.status, jax.core.Tracer):
-        raise TypeError("check reads the state on the host: call it on what the jitted function returns")
-    status = np.asarray(state.status)
-    if status.ndim != 1:
-        raise ValueError(
-            f"state.status has shape {status.shape}, check takes (num_worlds,): a rollout's states have a time axis "
-            "first: check the last time, whose status holds all that went before"
-        )
-    faulty = np.flatnonzero(status)
-    if not len(faulty):
-        return
-    lines = [f"{len(faulty)} of {len(status)} worlds are faulty (fphys.reset clears them):"]
-    for world in faulty[:_SHOWN]:
-        bits = Status(int(status[world]))
-        for bit, cause in _CAUSES.items():
-            if bit in bits:
-                text = cause.format(state.max_contacts, state.max_constraints)
-                where = _nonfinite(state, world) if bit is Status.NONFINITE else ""
-                lines.append(f"  world {world}: {bit.name}: {text}{where}")
-    if len(faulty) > _SHOWN:
-        lines.append(f"  and {len(faulty) - _SHOWN} more")
-    raise StateError("\n".join(lines))
+
+    def cause(world: int, bit: Status) -> str:
+        where = _nonfinite(state, world) if bit is Status.NONFINITE else ""
+        return _CAUSES[bit].format(state.max_contacts, state.max_constraints) + where
+
+    worlds.report(state.status, cause, "fphys.reset")
 
 
 def _worlds(name: str, value: Any, worlds: int, size: int | tuple[int, ...], real: Any, why: str = "") -> Array:
@@ -172,6 +153,6 @@ def _whole(name: str, asked: int) -> int:
 def _nonfinite(state: State, world: int) -> str:
     for name in ("qpos", "qvel", "act"):
         values = np.asarray(getattr(state, name)[world])
-        for i in np.flatnonzero(~(np.abs(values) < 1e10)):
+        for i in np.flatnonzero(~(np.abs(values) <= HUGE)):
             return f" ({name}[{i}] is {values[i]})"
     return ""

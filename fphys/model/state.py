@@ -1,22 +1,10 @@
 """The state of many worlds: a pytree whose every array has the world axis first."""
 
-import enum
-
 import jax
 
 from ..tree import Tree, pytree, static
 
 Array = jax.Array
-
-
-class Status(enum.IntFlag):
-    """Fault bits of ``state.status``: sticky until :func:`fphys.reset`."""
-
-    NONFINITE = 1  # the state became NaN, infinite, too large, too far or too fast, or a parameter is unsound
-    BADCTRL = 2  # control, wrench or force is NaN or infinite
-    UNCONVERGED = 4  # the constraint solver stopped at its iteration limit
-    CONTACT_OVERFLOW = 8  # more contacts than max_contacts
-    CONSTRAINT_OVERFLOW = 16  # more constraint rows than max_constraints
 
 
 @pytree

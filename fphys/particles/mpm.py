@@ -3,9 +3,10 @@
 A step (Hu et al. 2018; Jiang et al. 2015): particles deform, F = (I + h C) F, and flow where they yield; they spread
 mass, momentum and stress to the nodes around them; nodes move, under gravity, walls and colliders; particles collect
 velocity and its gradient, and move along. The gradient recomputes all but the particles' states.
+
+A fault is a particle's: NONFINITE, BADCTRL and OOB stop that particle, which touches no other, and its world goes on.
 """
 
-import enum
 import math
 from collections.abc import Sequence
 from typing import Any, NamedTuple
@@ -14,12 +15,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from .. import units
+from .. import units, worlds
 from ..bridge import kernels, num_parts, reverse_only, warp_op
 from ..bridge.op import sum_rows
-from ..errors import StateError
 from ..implicit import recomputed
 from ..tree import Tree, pytree, static
+from ..worlds import Status, flag
 from . import materials
 from .arguments import array, each, load, row
 from .boundary import Collider, Walls, contact_number, prepared, shape_number
@@ -43,21 +44,11 @@ __all__ = [
     "check",
     "init",
     "matched_in_shear",
+    "reset",
     "step",
 ]
 
 Array = jax.Array
-
-
-class Status(enum.IntFlag):
-    """Fault bits of ``state.status``; sticky."""
-
-    NONFINITE = 1  # a particle is NaN, infinite or beyond 1e10: it stands still and touches nothing
-    BADCTRL = 2  # a force or actuation is not finite: that particle took no part in the step
-    OOB = 32  # a particle is more than half a cell outside the domain: it stands still and touches nothing
-    CFL = 64  # a particle moved farther than a cell in one step
-    BADPARAM = 128  # a number of the parameters, a volume or a material is not one to simulate: the world stands still
-    INVERTED = 256  # a particle is inside out, or too flat for the precision: it goes on, but has no material
 
 
 @pytree
@@ -307,8 +298,8 @@ def step(
 
     Returns:
         The next state. A particle that is not finite or lies more than half a cell outside the domain stays as it
-        is, touches no node and passes no gradient to others; its world's status says so, and no other particle
-        notices. So do all particles of a world that has a number in ``params`` which cannot be simulated.
+        is, touches no node and passes no gradient; its world's status says so, and no other particle notices. So do
+        all particles of a world that has a number in ``params`` which cannot be simulated.
         Gradients flow to all of params, positions, velocities, C, F, history, volume, force, actuation and
         colliders, but not through which nodes a collider holds, nor through yielding as an event: a step that yields
         is differentiated as one that does.
@@ -347,7 +338,7 @@ def step(
     if n % parts:
         raise ValueError(f"params.parts is {parts}, which does not divide {n} particles: take a divisor, or 0")
     moved, bits = _advance(layout._replace(parts=parts), setting, moving, force, actuation, shapes)
-    bits = jnp.where(fine, bits, jnp.uint32(Status.BADPARAM))
+    bits = jnp.where(fine, bits, flag(Status.BADPARAM, ~fine))
     return moved.replace(status=state.status | bits, material=state.material)
 
 
@@ -396,36 +387,43 @@ def check(params: Params, state: State) -> None:
     Raises:
         StateError: naming world, fault, the particles that are outside or not finite now, and the number to change.
     """
-    status, x = np.asarray(state.status), np.asarray(state.x)
     lower, upper = _bounds(params)
-    for world in np.flatnonzero(status):
-        bits = Status(int(status[world]))
-        fields = (x, state.v, state.C, state.F, state.history)
-        finite = np.all([np.isfinite(a[world]).reshape(len(x[world]), -1).all(-1) for a in map(np.asarray, fields)], 0)
+
+    def cause(world: int, bit: Status) -> str:
+        fields = [np.asarray(getattr(state, name)[world]) for name in ("x", "v", "C", "F", "history")]
+        x, F = fields[0], fields[3]
+        finite = np.all([np.isfinite(a).reshape(len(x), -1).all(-1) for a in fields], 0)
         with np.errstate(invalid="ignore"):
-            out = finite & ((x[world] < lower) | (x[world] > upper)).any(-1)
-            inverted = ~_is_solid(np.where(finite[:, None, None], state.F[world], np.eye(3, dtype=x.dtype)))
+            out = finite & ((x < lower) | (x > upper)).any(-1)
+            inverted = ~_is_solid(np.where(finite[:, None, None], F, np.eye(3, dtype=x.dtype)))
         which = {Status.NONFINITE: ~finite, Status.OOB: out, Status.INVERTED: inverted}
-        causes = [_CAUSES[bit].format(_some(which[bit]) if bit in which else "") for bit in bits]
-        raise StateError(f"world {world}: {'; '.join(causes)}")
+        return _CAUSES[bit].format(_some(which[bit]) if bit in which else "")
+
+    worlds.report(state.status, cause, "mpm.reset")
+
+
+def reset(params: Params, state: State, mask: Array, start: State) -> State:
+    """The worlds of ``mask``, bool, shape (num_worlds,), as in ``start``; see :func:`fphys.worlds.reset`."""
+    expect_state(params, start)
+    return worlds.reset(state, mask, start)
 
 
 _CAUSES = {
-    Status.NONFINITE: "NONFINITE: particles became NaN, infinite or huge{}; lower params.timestep",
-    Status.BADCTRL: "BADCTRL: force or actuation was not finite; the particle took no part in that step",
-    Status.OOB: "OOB: particles left the domain{}; enlarge params.shape, close params.walls, or lower params.timestep",
+    Status.NONFINITE: "particles became NaN, infinite or huge{}; lower params.timestep",
+    Status.BADCTRL: "force or actuation was not finite; the particle took no part in that step",
+    Status.OOB: "particles left the domain{}; enlarge params.shape, close params.walls, or lower params.timestep",
     Status.BADPARAM: (
-        "BADPARAM: a number is not one to simulate: all must be finite, time step, densities and stiffnesses positive, "
+        "a number is not one to simulate: all must be finite, time step, densities and stiffnesses positive, "
         "Poisson's ratio between -1 and 0.5, volumes and walls' friction not negative, materials among those of "
         "params.material"
     ),
     Status.INVERTED: (
-        "INVERTED: particles were inside out{}, det F <= 0, or stretched beyond what the precision can tell from flat, "
+        "particles were inside out{}, det F <= 0, or stretched beyond what the precision can tell from flat, "
         "where stress is not that of the material; lower "
         "params.timestep, or take a stiffer material or a smaller load"
     ),
     Status.CFL: (
-        "CFL: a particle crossed more than a cell in a step; lower params.timestep, above all if viscous, or "
+        "a particle crossed more than a cell in a step; lower params.timestep, above all if viscous, or "
         "enlarge params.cell"
     ),
 }

@@ -26,17 +26,16 @@ import numpy as np
 from .. import units
 from ..bridge import reverse_only
 from ..implicit import recomputed
+from ..worlds import Status, choose, flag, freeze, idle, is_nonfinite, sound
 from . import sph_sums as sums
 from .neighbors import Neighbors, build, in_space, wrap
 from .sph_state import (
     FLUID,
-    HUGE,
     POSITIVE,
     SLIP_WALL,
     WALL,
     Params,
     State,
-    Status,
     bare,
     check,
     density_at,
@@ -47,6 +46,7 @@ from .sph_state import (
     limit,
     particle_mass,
     pressure_at,
+    reset,
     rows,
     typed,
 )
@@ -65,6 +65,7 @@ __all__ = [
     "limit",
     "pressure_at",
     "renew",
+    "reset",
     "step",
 ]
 
@@ -75,8 +76,6 @@ DIFFUSION = 0.1
 
 SURFACE = 0.4
 """Where h |sum_j V grad W| is as large, a particle lies at a surface; in the outermost row it is about 0.7."""
-
-_FIELDS = ("x", "v", "rho", "p", "shift")
 
 
 @reverse_only
@@ -107,8 +106,7 @@ def step(params: Params, state: State, force: Any = None, wall_velocity: Any = N
 
 def _held(worlds: Array, params: Params, state: State, *loads: Array | None) -> tuple[Any, ...]:
     """Arguments with which these worlds stand still."""
-    bits = jnp.where(worlds, jnp.uint32(Status.NONFINITE), jnp.uint32(0))
-    return params, state.replace(status=state.status | bits), *loads
+    return params, state.replace(status=state.status | flag(Status.NONFINITE, worlds)), *loads
 
 
 @recomputed(lambda result: result[1], _held)
@@ -144,13 +142,13 @@ def _step(
     shift = carried[0] if carried else clean.shift
     x = wrap(params.periodic or (None,), clean.x + dt * (v + shift))
     fast = jnp.sqrt(jax.lax.stop_gradient(jnp.sum(v**2, -1).max(1)))
-    above = params.timestep > jax.lax.stop_gradient(limit(params, fast))
-    bits = bits | jnp.where(above, jnp.uint32(Status.CFL), jnp.uint32(0))
+    above = ~idle(bits) & (params.timestep > jax.lax.stop_gradient(limit(params, fast)))
+    bits = bits | flag(Status.CFL, above)
     most = near.number.max(axis=1)
-    bits = bits | jnp.where(most > state.max_neighbors, jnp.uint32(Status.NEIGHBOR_OVERFLOW), jnp.uint32(0))
+    bits = bits | flag(Status.NEIGHBOR_OVERFLOW, most > state.max_neighbors)
     most = jnp.maximum(most, state.most_neighbors)
     new = state.replace(time=state.time + params.timestep, x=x, v=v, rho=rho, p=p, shift=shift, most_neighbors=most)
-    return _freeze(state, new, bits), None
+    return freeze(state, new, bits, ~_possible(new)), None
 
 
 def forces(params: Params, state: State) -> Array:
@@ -328,48 +326,25 @@ def _transport(params: Params, state: State, near: Neighbors) -> tuple[Array, Ar
 def _screen(params: Params, state: State, loads: tuple[Array | None, ...]) -> tuple[Params, State, Any, Array]:
     """Parameters as rows, faulty worlds out of the computation, and the fault bits, uint32, (world,)."""
     params = typed(params, state)
-    worlds = state.x.shape[0]
-    possible = jax.tree.map(lambda leaf: _sound([leaf]), params)
+    possible = jax.tree.map(lambda leaf: sound([leaf]), params)
     for name in POSITIVE:
         possible = possible.replace(**{name: getattr(possible, name) & (getattr(params, name) > 0)})
-    params = jax.tree.map(lambda leaf, ok: _where(ok, leaf, jnp.ones_like(leaf)), params, possible)
-    fine = _possible(state) & ((state.kind >= 0) & (state.kind <= SLIP_WALL)).all(1)
-    broken = ~functools.reduce(jnp.logical_and, jax.tree.leaves(possible), fine)
-    bad = ~_sound([f for f in loads if f is not None], worlds)
-    bits = jnp.where(broken, jnp.uint32(Status.NONFINITE), jnp.uint32(0))
-    bits |= jnp.where(bad, jnp.uint32(Status.BADFORCE), jnp.uint32(0))
-    bits |= state.status & jnp.uint32(Status.NONFINITE)
-    out = bits != 0
+    params = jax.tree.map(lambda leaf, ok: choose(~ok, 1, leaf), params, possible)
+    unsound = ~functools.reduce(jnp.logical_and, jax.tree.leaves(possible))
+    broken = ~(_possible(state) & ((state.kind >= 0) & (state.kind <= SLIP_WALL)).all(1))
+    uncontrolled = ~sound([f for f in loads if f is not None], broken.size)
+    bits = flag(Status.NONFINITE, broken | is_nonfinite(state.status))
+    bits |= flag(Status.BADPARAM, unsound) | flag(Status.BADCTRL, uncontrolled)
+    out = idle(bits)
     rest = jnp.broadcast_to(params.density[:, None], state.rho.shape)
-    clean = {name: _where(out, 0, getattr(state, name)) for name in ("x", "v", "shift")}
-    state = state.replace(**clean, rho=_where(out, jax.lax.stop_gradient(rest), state.rho))
-    return params, state, tuple(None if f is None else _where(out, 0, f) for f in loads), bits
-
-
-def _sound(values: list[Array], worlds: int = 1) -> Array:
-    """Worlds whose values are all finite and not huge, shape (1 | world,)."""
-    ok = jnp.ones(worlds, bool)
-    for value in values:
-        ok = ok & (jnp.abs(value) <= HUGE).reshape(value.shape[0], -1).all(1)  # false for NaN
-    return ok
+    clean = {name: choose(out, 0, getattr(state, name)) for name in ("x", "v", "shift")}
+    state = state.replace(**clean, rho=choose(out, jax.lax.stop_gradient(rest), state.rho))
+    return params, state, tuple(None if f is None else choose(out, 0, f) for f in loads), bits
 
 
 def _possible(state: State) -> Array:
     """Worlds whose particles are finite and have a density, shape (world,)."""
-    return _sound([state.x, state.v, state.rho, state.shift]) & (state.rho > 0).all(1)
-
-
-def _freeze(old: State, new: State, bits: Array) -> tuple[State, Array]:
-    """Keep the last state of worlds that are faulty, or became it; and which these are."""
-    bits = bits | jnp.where(_possible(new), jnp.uint32(0), jnp.uint32(Status.NONFINITE))
-    held = (bits & jnp.uint32(Status.NONFINITE | Status.BADFORCE)) != 0
-    kept = {k: _where(held, jax.lax.stop_gradient(getattr(old, k)), getattr(new, k)) for k in _FIELDS}
-    return new.replace(**kept, time=jnp.where(held, old.time, new.time), status=old.status | bits), held
-
-
-def _where(mask: Array, a: Any, b: Array) -> Array:
-    """``a`` in the worlds where the mask holds."""
-    return jnp.where(mask.reshape(-1, *[1] * (b.ndim - 1)), a, b)
+    return sound([state.x, state.v, state.rho, state.shift]) & (state.rho > 0).all(1)
 
 
 def _fluid(state: State) -> Array:

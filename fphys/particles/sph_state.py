@@ -1,6 +1,5 @@
 """A fluid of smoothed particles: its parameters, its state, and what is refused before anything runs."""
 
-import enum
 from typing import Any
 
 import jax
@@ -8,9 +7,9 @@ import jax.core
 import jax.numpy as jnp
 import numpy as np
 
-from .. import units
-from ..errors import StateError
+from .. import units, worlds
 from ..tree import Tree, pytree, static
+from ..worlds import Status
 from .arguments import expect_fields, known
 from .neighbors import Grid, Periods, ends_of, make_grid, wrap
 
@@ -22,27 +21,16 @@ FLUID, WALL, SLIP_WALL = 0, 1, 2
 ACOUSTIC, VISCOUS, BODY, CAPILLARY = 0.4, 0.125, 0.25, 0.25
 """Courant numbers: a time step is at most 0.4 h / (c + |v|), 0.125 h^2 rho / mu and 0.25 (h / |g|)^(1/2)."""
 
-HUGE = 1e10
-"""A state larger than this is a fault."""
-
-_SHOWN = 5  # worlds that an error names
-
-
-class Status(enum.IntFlag):
-    """Fault bits of ``state.status``, sticky."""
-
-    NONFINITE = 1  # state or parameters are NaN, infinite or above 1e10, or a density is not positive: it stands still
-    BADFORCE = 2  # a force or a wall's velocity is NaN, infinite or larger than 1e10: the world skips the step
-    CFL = 4  # the time step is above the Courant limit
-    NEIGHBOR_OVERFLOW = 8  # a particle had more neighbours than max_neighbors
-
-
 _CAUSES = {
     Status.NONFINITE: (
-        "the state or a parameter is NaN, infinite or above 1e10, or a time step, sound speed or density is not "
-        "positive: a smaller timestep may help"
+        "the state was or became NaN, infinite or above 1e10, or a particle's density not positive: a smaller timestep "
+        "may help"
     ),
-    Status.BADFORCE: "force or wall_velocity was NaN, infinite or larger than 1e10: look at what computes them",
+    Status.BADPARAM: (
+        "a parameter was NaN, infinite or above 1e10, or a time step, sound speed or density not positive: look at "
+        "params"
+    ),
+    Status.BADCTRL: "force or wall_velocity was NaN, infinite or larger than 1e10: look at what computes them",
     Status.CFL: "the timestep is above the Courant limit (see sph.limit): make it smaller, or sound_speed",
     Status.NEIGHBOR_OVERFLOW: (
         "a particle had {0} neighbours, max_neighbors is {1}: raise it in sph.init, unless particles are clumped that "
@@ -201,20 +189,20 @@ def limit(params: Params, speed: Any = 0.0) -> Array:
     return jnp.minimum(longest, CAPILLARY * jnp.sqrt(rho0 * h**3 / (2 * np.pi * sigma)))
 
 
-def check(state: State) -> None:
+def check(params: Params, state: State) -> None:
     """Raise StateError on the host if a world is faulty: which, why, and what to change."""
-    if isinstance(state.status, jax.core.Tracer):
-        raise TypeError("check reads the state on the host: call it on what the jitted function returns")
-    status = np.asarray(state.status)
-    faulty = np.flatnonzero(status)
-    if not len(faulty):
-        return
-    lines = [f"{len(faulty)} of {len(status)} worlds are faulty:"]
-    for world in faulty[:_SHOWN]:
-        found = [bit for bit in _CAUSES if bit in Status(int(status[world]))]
-        most = int(state.most_neighbors[world]), state.max_neighbors
-        lines += [f"  world {world}: {bit.name}: {_CAUSES[bit].format(*most)}" for bit in found]
-    raise StateError("\n".join(lines))
+
+    def cause(world: int, bit: Status) -> str:
+        return _CAUSES[bit].format(int(state.most_neighbors[world]), state.max_neighbors)
+
+    _expect_kinds("check", params, state)
+    worlds.report(state.status, cause, "sph.reset")
+
+
+def reset(params: Params, state: State, mask: Array, start: State) -> State:
+    """The worlds of ``mask``, bool, shape (num_worlds,), as in ``start``; see :func:`fphys.worlds.reset`."""
+    expect_state(params, start)
+    return worlds.reset(state, mask, start)
 
 
 def rows(value: Array, ndim: int) -> Array:
@@ -259,7 +247,12 @@ def bare(params: Params) -> Params:
         raise TypeError(f"params is of type {type(params).__name__}, must be a sph.Params")
     kinds = {"timestep": units.duration, "sound_speed": units.velocity, "density": units.density}
     params = units.bare(params, kinds | {"gravity": units.acceleration, "viscosity": units.viscosity}, "params")
-    if np.ndim(params.gravity) == 0 and (gravity := known(params.gravity)) is not None and gravity[0] != 0:
+    if (
+        not isinstance(params.gravity, tuple | list)
+        and np.ndim(params.gravity) == 0
+        and (gravity := known(params.gravity)) is not None
+        and gravity[0] != 0
+    ):
         raise ValueError(f"params.gravity is {gravity[0]}, and has a direction: give a vector, (0, -9.81) in a plane")
     return params
 
@@ -301,11 +294,15 @@ def expect(name: str, value: Any, shape: tuple[int, ...], real: Any) -> Array:
     return value
 
 
-def expect_state(params: Any, state: Any) -> None:
+def _expect_kinds(verb: str, params: Any, state: Any) -> None:
     if not isinstance(params, Params) or not isinstance(state, State):
         raise TypeError(
-            f"step takes (sph.Params, sph.State, ...), got ({type(params).__name__}, {type(state).__name__})"
+            f"{verb} takes (sph.Params, sph.State, ...), got ({type(params).__name__}, {type(state).__name__})"
         )
+
+
+def expect_state(params: Any, state: Any) -> None:
+    _expect_kinds("step", params, state)
     dim = state.x.shape[-1]
     tails = {"v": (dim,), "rho": (), "p": (), "shift": (dim,), "kind": ()}
     expect_fields(state, tails, ("kind",), "sph.init")

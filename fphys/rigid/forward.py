@@ -8,13 +8,14 @@ import numpy as np
 
 from ..bridge import reverse_only
 from ..implicit import recomputed
-from ..model import Model, State, Status
+from ..model import Model, State
 from ..model.arguments import expect, expect_array
 from ..model.kinds import bare_ctrl, kinds
 from ..model.sound import as_loaded, screen_model
 from ..model.structure import Integrator, JointType, Structure
 from ..tree import Tree, pytree
 from ..units import si
+from ..worlds import HUGE, Status, choose, flag, idle, is_nonfinite, sound
 from .collision import Contacts
 from .collision import contacts as contact_geometry
 from .constraint import constrained, constrained_acceleration, needed
@@ -24,8 +25,6 @@ from .launches import Loads
 
 Array = jax.Array
 
-HUGE = 1e10
-"""A state larger than this is a fault: MuJoCo's mjMAXVAL."""
 RESOLUTION = 0.01
 """A place [m] that floating point resolves more coarsely than this is one, too: in float32 beyond 84 km."""
 
@@ -67,17 +66,17 @@ def forward(
     loads = check_inputs(model, state, Loads(ctrl, wrench, force))
     model, clean, loads, bits = screen(model, state, loads)
     qacc, info = _forward(model, clean, loads, contacts)
-    return where_world(held(state, bits), 0, qacc), info.replace(status=info.status | bits)
+    return choose(idle(bits), 0, qacc), info.replace(status=bits | jnp.where(idle(bits), 0, info.status))
 
 
 def at_rest(worlds: Array, model: Model, state: State, loads: Loads, *rest: Any) -> tuple[Any, ...]:
     """These worlds at rest in the reference position, free of loads, with the parameters that were loaded."""
     state = state.replace(
-        qpos=where_world(worlds, model.qpos0, state.qpos),
-        **{name: where_world(worlds, 0, getattr(state, name)) for name in ("qvel", "act", "warmstart", "mocap_pos")},
-        mocap_quat=where_world(worlds, jnp.eye(4, dtype=state.qpos.dtype)[0], state.mocap_quat),
+        qpos=choose(worlds, model.qpos0, state.qpos),
+        **{name: choose(worlds, 0, getattr(state, name)) for name in ("qvel", "act", "warmstart", "mocap_pos")},
+        mocap_quat=choose(worlds, jnp.eye(4, dtype=state.qpos.dtype)[0], state.mocap_quat),
     )
-    loads = Loads(*(None if v is None else where_world(worlds, 0, v) for v in loads))
+    loads = Loads(*(None if v is None else choose(worlds, 0, v) for v in loads))
     return as_loaded(model, worlds), state, loads, *rest
 
 
@@ -128,8 +127,8 @@ def accelerate(
 
 def _finite(qacc: Array) -> tuple[Array, Array]:
     """Accelerations with zeros, which pass no gradient, in the worlds where they overflowed; and the fault bits."""
-    fine = _sound([qacc])
-    return where_world(~fine, 0, qacc), jnp.where(fine, jnp.uint32(0), jnp.uint32(Status.NONFINITE))
+    wrong = ~sound([qacc])
+    return choose(wrong, 0, qacc), flag(Status.NONFINITE, wrong)
 
 
 def check_inputs(model: Model, state: State, loads: Loads) -> Loads:
@@ -172,32 +171,14 @@ def screen(model: Model, state: State, loads: Loads) -> tuple[Model, State, Load
         0 * NaN); and the fault bits found, uint32, shape (world,).
     """
     model, unsound = screen_model(model)
-    broken = unsound | ~_sound([state.act, state.mocap_pos, state.mocap_quat])
+    broken = ~sound([state.act, state.mocap_pos, state.mocap_quat])
     broken |= ~(jnp.abs(state.qvel) <= fastest(state.qvel.dtype)).all(1)
     broken |= ~(jnp.abs(state.qpos) <= _largest(model.structure, state.qpos.dtype)).all(1)  # false for NaN
-    uncontrolled = ~_sound([v for v in loads if v is not None], broken.size)
-    bits = jnp.where(broken, jnp.uint32(Status.NONFINITE), jnp.uint32(0))
-    bits |= jnp.where(uncontrolled, jnp.uint32(Status.BADCTRL), jnp.uint32(0))
-    model, state, loads = at_rest(held(state, bits), model, state, loads)
+    uncontrolled = ~sound([v for v in loads if v is not None], broken.size)
+    bits = flag(Status.NONFINITE, broken | is_nonfinite(state.status))
+    bits |= flag(Status.BADPARAM, unsound) | flag(Status.BADCTRL, uncontrolled)
+    model, state, loads = at_rest(idle(bits), model, state, loads)
     return model, state, loads, bits
-
-
-def held(state: State, bits: Array) -> Array:
-    """Worlds that stand still: those with faults found now, and those that wait for a reset."""
-    return (bits != 0) | is_nonfinite(state.status)
-
-
-def is_nonfinite(status: Array) -> Array:
-    """Worlds whose status says so."""
-    return (status & jnp.uint32(Status.NONFINITE)) != 0
-
-
-def _sound(values: list[Array], worlds: int = 0) -> Array:
-    """Worlds whose values are all finite and not huge."""
-    ok = jnp.ones(worlds or values[0].shape[0], bool)
-    for v in values:
-        ok &= (jnp.abs(v) <= HUGE).reshape(ok.size, -1).all(1)  # false for NaN
-    return ok
 
 
 def fastest(dtype: Any) -> float:
@@ -213,17 +194,3 @@ def _largest(structure: Structure, dtype: Any) -> np.ndarray:
             places = slice(first, first + (3 if kind == JointType.FREE else 1))
             largest[0, places] = min(HUGE, RESOLUTION / np.finfo(dtype).eps)
     return largest
-
-
-@jax.custom_vjp
-def where_world(mask: Array, a: Any, b: Array) -> Array:
-    """``a`` in the worlds where the mask holds, ``b`` in the others. Only ``b`` gets a gradient.
-
-    For the backward pass a bit a world is kept, where ``jnp.where`` alone would keep one for every number.
-    """
-    return jnp.where(mask.reshape(-1, *[1] * (b.ndim - 1)), a, b)
-
-
-where_world.defvjp(
-    lambda mask, a, b: (where_world(mask, a, b), mask), lambda mask, g: (None, None, where_world(mask, 0, g))
-)

@@ -5,10 +5,11 @@ import jax.numpy as jnp
 
 from ..bridge import reverse_only
 from ..implicit import recomputed
-from ..model import Model, State, Status
+from ..model import Model, State
 from ..model.structure import Integrator
+from ..worlds import HUGE, freeze, is_nonfinite
 from .dynamics import Found
-from .forward import HUGE, Info, accelerate, at_rest, check_inputs, fastest, held, is_nonfinite, screen, where_world
+from .forward import Info, accelerate, at_rest, check_inputs, fastest, screen
 from .integrate import activation_rate, integrate_activations, integrate_positions, runge_kutta_stage
 from .launches import Loads
 
@@ -46,7 +47,8 @@ def step(
     loads = check_inputs(model, state, Loads(ctrl, wrench, force))
     model, clean, loads, bits = screen(model, state, loads)
     move = runge_kutta if model.structure.integrator == Integrator.RK4 else euler
-    return _freeze(state, move(model, clean, loads), bits)
+    new = move(model, clean, loads)
+    return freeze(state, new, bits, overflowed(new))[0]
 
 
 def overflowed(state: State) -> Array:
@@ -117,10 +119,3 @@ def _activations(model: Model, state: State, loads: Loads) -> Array:
     if not _activates(model, loads):
         return state.act
     return integrate_activations(model, state.act, _rate(model, state, loads))
-
-
-def _freeze(old: State, new: State, bits: Array) -> State:
-    """Keep the last state of worlds that were or became faulty; NONFINITE holds a world until its reset."""
-    bits = bits | jnp.where(overflowed(new), jnp.uint32(Status.NONFINITE), jnp.uint32(0))
-    kept = jax.tree.map(lambda o, n: where_world(held(old, bits), o, n), jax.lax.stop_gradient(old), new)
-    return kept.replace(status=new.status | bits)

@@ -2,7 +2,7 @@
 the fluid does not push bodies."""
 
 import math
-from typing import Any
+from typing import Any, ClassVar
 
 import jax
 import jax.numpy as jnp
@@ -13,10 +13,12 @@ from ..model import Model, init
 from ..model import State as RigidState
 from ..particles import sph
 from ..rigid.kinematics import kinematics
-from ..tree import Tree, pytree, static
+from ..tree import pytree, static
+from ..worlds import Solver
 from .lattice import grid, placed, turned
 from .materials import SPH
 from .morphs import Box, Capsule, Sphere
+from .particles import Filling
 
 Array = jax.Array
 
@@ -28,9 +30,10 @@ FASTEST = 0.5
 
 
 @pytree
-class Fluid(Tree):
+class Fluid(Filling):
     """The fluids of a scene, and the walls that hold them, as they were described."""
 
+    solver: ClassVar[Solver] = sph
     params: sph.Params
     positions: Array  # of the fluid's particles [m], shape (particle, 3)
     walls: Array  # positions of wall particles in their body's frame [m], shape (wall, 3)
@@ -53,10 +56,6 @@ class Fluid(Tree):
         first = self.positions.shape[0]
         held = state.replace(x=state.x.at[:, first:].set(walls), v=state.v.at[:, first:].set(velocity))
         return jax.lax.scan(lambda s, _: (sph.step(self.params, s), None), held, None, length=self.substeps)[0]
-
-    def check(self, state: sph.State) -> None:
-        """Raise StateError on the host if a world is faulty."""
-        sph.check(state)
 
     def _moved(self, model: Model, rigid: RigidState) -> tuple[Array, Array]:
         """Positions [m] and velocities [m/s] of wall particles, each (world, wall, 3). Gradients flow to both."""

@@ -11,7 +11,7 @@ from .. import units
 from ..bridge import reverse_only
 from ..control import pd
 from ..errors import ModelError, UnsupportedError
-from ..model import Model, check, init, load
+from ..model import Model, check, init, load, reset
 from ..model import State as RigidState
 from ..particles import mpm, sph
 from ..render import sight
@@ -19,7 +19,7 @@ from ..rigid.step import step
 from ..tree import Tree, pytree, static
 from . import observe
 from .compose import Layout, Part, layout, resolve
-from .fluid import Fluid, pour
+from .fluid import pour
 from .materials import MPM, SPH
 from .particles import Filling, fill, holding
 from .sensors import Camera
@@ -45,7 +45,7 @@ class World(Tree):
     """
 
     model: Model  # The rigid part.
-    filling: Filling | Fluid | None  # The particles, as they were described.
+    filling: Filling | None  # The particles, as they were described.
     kp: Array  # Stiffness of the PD law [N/m or N m/rad], shape (control,).
     kd: Array  # Damping of the PD law [N s/m or N m s/rad], shape (control,).
     limit: Array  # Largest force or torque [N or N m], shape (control,), infinite where there is none.
@@ -120,7 +120,7 @@ class World(Tree):
         model, held, force = self._driven(state.rigid, control)
         particles = state.particles
         if self.filling is not None and particles is not None:
-            particles = self.filling.step(model, state.rigid, particles)  # pyright: ignore[reportArgumentType]
+            particles = self.filling.step(model, state.rigid, particles)
         return State(step(model, state.rigid, None, force=held), particles, force)
 
     def particles(self, state: State, name: str) -> Array:
@@ -172,7 +172,18 @@ class World(Tree):
         """Raise StateError on the host if a world is faulty: see :func:`fphys.check`, and the particles' own."""
         check(state.rigid)
         if self.filling is not None and state.particles is not None:
-            self.filling.check(state.particles)  # pyright: ignore[reportArgumentType]
+            self.filling.solver.check(self.filling.params, state.particles)
+
+    def reset(self, state: State, mask: Array, start: State | None = None) -> State:
+        """Put the worlds where ``mask`` (num_worlds,) is true back to ``start``, by default :meth:`init`'s."""
+        self._require_own(state)
+        rigid, particles, filling = state.rigid, None, self.filling
+        if start is None:
+            start = self.init(max_contacts=rigid.max_contacts, max_constraints=rigid.max_constraints)
+        if filling is not None:
+            particles = filling.solver.reset(filling.params, state.particles, mask, start.particles)
+        force = jnp.where(mask[:, None], start.force, state.force)
+        return State(reset(self.model, rigid, mask, start.rigid), particles, force)
 
     def _require_own(self, state: State) -> None:
         worlds = state.rigid.qpos.shape[0]

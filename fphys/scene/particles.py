@@ -1,7 +1,7 @@
 """MPM of the native back end: particles that fill morphs and are held by the rigid bodies, which they do not push."""
 
 import math
-from typing import Any
+from typing import Any, ClassVar
 
 import jax
 import jax.numpy as jnp
@@ -15,6 +15,7 @@ from ..particles import mpm
 from ..particles.boundary import Collider, Walls
 from ..rigid.kinematics import kinematics
 from ..tree import Tree, pytree, static
+from ..worlds import Solver
 from .lattice import placed
 from .materials import MPM
 
@@ -28,24 +29,41 @@ COURANT = 0.4
 """Courant number of a substep; of MPM's limit of 0.5, the rest is left to the motion of the particles."""
 
 
-@pytree
 class Filling(Tree):
-    """The particles of a scene as they were described."""
+    """Particles of a scene as they were described, and the solver that moves them."""
 
+    solver: ClassVar[Solver]
+    params: Any  # the solver's
+    positions: Array  # [m], shape (particle, 3)
+    substeps: int
+    spans: tuple[tuple[str, int, int], ...]  # of each thing its name, first particle and the one after
+
+    def init(self, model: Model, rigid: RigidState) -> Any:
+        """All particles at rest."""
+        raise NotImplementedError
+
+    def step(self, model: Model, rigid: RigidState, state: Any) -> Any:
+        """One step of the scene, in substeps; bodies keep the velocity that they have at its beginning."""
+        raise NotImplementedError
+
+
+@pytree
+class Solids(Filling):
+    """What is made of material points, and the bodies that hold it."""
+
+    solver: ClassVar[Solver] = mpm
     params: mpm.Params
     positions: Array  # [m], shape (particle, 3)
     material: np.ndarray  # number of each particle's material, shape (particle,)
     substeps: int = static()
-    spans: tuple[tuple[str, int, int], ...] = static()  # of each thing its name, first particle and the one after
+    spans: tuple[tuple[str, int, int], ...] = static()
     geoms: tuple[int, ...] = static()  # that hold particles
 
     def init(self, model: Model, rigid: RigidState) -> mpm.State:
-        """All particles at rest."""
         x = jnp.broadcast_to(self.positions, (rigid.qpos.shape[0], *self.positions.shape))
         return mpm.init(self.params, x, material=self.material, volume=(self.params.cell / 2) ** 3)
 
     def step(self, model: Model, rigid: RigidState, state: mpm.State) -> mpm.State:
-        """One step of the scene, in substeps; bodies keep the velocity that they have at its beginning."""
         bodies = colliders(model, rigid, self.geoms)
         h = jnp.asarray(self.params.timestep, state.x.dtype)
 
@@ -55,12 +73,8 @@ class Filling(Tree):
 
         return jax.lax.scan(substep, state, jnp.arange(self.substeps, dtype=state.x.dtype))[0]
 
-    def check(self, state: mpm.State) -> None:
-        """Raise StateError on the host if a world is faulty."""
-        mpm.check(self.params, state)
 
-
-def fill(scene: Any, model: Model, geoms: tuple[int, ...]) -> Filling | None:
+def fill(scene: Any, model: Model, geoms: tuple[int, ...]) -> Solids | None:
     """The MPM particles of a scene, or None where it has none; ``geoms`` hold them."""
     parts = [part for part in scene.parts if isinstance(part.material, MPM)]
     if not parts:
@@ -81,7 +95,7 @@ def fill(scene: Any, model: Model, geoms: tuple[int, ...]) -> Filling | None:
         shape=tuple(np.ceil(np.subtract(domain.upper, domain.lower) / cell - 1e-9).astype(int).tolist()),
         lower=tuple(map(float, domain.lower)),
     )
-    return Filling(
+    return Solids(
         params=params,
         positions=jnp.asarray(np.concatenate(points), real),
         material=np.repeat(np.arange(len(parts)), [len(p) for p in points]).astype(np.int32),

@@ -89,15 +89,7 @@ def collect_batch(
         if (x_out_bar.data) at_bar[0] = from_x[0], at_bar[1] = from_x[1], at_bar[2] = flat ? none : from_x[2];
         if (v_out_bar.data) u_bar[0] = from_v[0], u_bar[1] = from_v[1], u_bar[2] = flat ? none : from_v[2];
         for (int a = 0; a < 9; ++a) c_bar[a] = rate_out_bar.data ? from_rate[a] : none;
-        if (*row(fault, p) & ~inverted) {
-            for (int a = 0; a < (flat ? 2 : 3); ++a) {
-                if (x_bar.data) row(x_bar, p)[a] += at_bar[a];
-                if (v_bar.data) row(v_bar, p)[a] += u_bar[a];
-            }
-            if (rate_bar.data)
-                for (int a = 0; a < 9; ++a) ((number*)row(rate_bar, p))[a] += c_bar[a];
-            continue;
-        }
+        if (*row(fault, p) & ~inverted) continue;  // it stays as it is, and passes no gradient
 """
     + PLACE
     + """

@@ -53,6 +53,32 @@ def no_replay_of_answer(
 
 
 @wp.func
+def stay(
+    world: int,
+    p: int,
+    gradient: wp.array2d(dtype=mat33),
+    history: wp.array2d(dtype=real),
+    gradient_out: wp.array2d(dtype=mat33),
+    history_out: wp.array2d(dtype=real),
+):
+    """A particle that takes no part stays as it is."""
+    gradient_out[world, p] = gradient[world, p]
+    history_out[world, p] = history[world, p]
+
+
+@wp.func_grad(stay)
+def no_slope_of_stay(
+    world: int,
+    p: int,
+    gradient: wp.array2d(dtype=mat33),
+    history: wp.array2d(dtype=real),
+    gradient_out: wp.array2d(dtype=mat33),
+    history_out: wp.array2d(dtype=real),
+):
+    """It passes no gradient."""
+
+
+@wp.func
 def respond(
     world: int,
     p: int,
@@ -139,7 +165,7 @@ def deform_one(
         fault_out,
     )
     if fault != 0 and fault != INVERTED:
-        answer(world, p, f0, q0, gradient_out, history_out)
+        stay(world, p, gradient, history, gradient_out, history_out)
     else:
         m = material[world, p]
         h = timestep[world]

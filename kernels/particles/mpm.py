@@ -7,7 +7,7 @@ from .collect import collect
 from .deform import deform_one, together
 from .lanes import member
 
-COURANT = wp.constant(64)
+CFL = wp.constant(64)
 """A particle moved farther than a cell in one step."""
 
 
@@ -128,6 +128,4 @@ def gather(
 ):
     """v = sum(w v_i), C = 4 / dx^2 sum(w v_i (x_i - x)^T), x + h v. What does not take part stays as it is."""
     world, batch = wp.tid()
-    collect(
-        world, batch, lower, dx, nodes, timestep, COURANT, x, v, rate, fault, grid, x_out, v_out, rate_out, fault_out
-    )
+    collect(world, batch, lower, dx, nodes, timestep, CFL, x, v, rate, fault, grid, x_out, v_out, rate_out, fault_out)

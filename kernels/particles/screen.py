@@ -6,7 +6,7 @@ from .._precision import mat33, real, tolerance, vec3
 
 NONFINITE = wp.constant(1)
 BADCTRL = wp.constant(2)
-OUTSIDE = wp.constant(32)
+OOB = wp.constant(32)
 INVERTED = wp.constant(256)
 """The particle takes part all the same."""
 FLATTEST = wp.constant(tolerance(6.7e7, 2.9e3))
@@ -92,7 +92,7 @@ def fault_of(
     elif not (wp.dot(push, push) + square(actuation[world, p * each_actuation]) < HUGE_SQUARED):
         fault = BADCTRL
     elif not (within(y[0], nodes[0]) and within(y[1], nodes[1]) and (nodes[2] == 1 or within(y[2], nodes[2]))):
-        fault = OUTSIDE
+        fault = OOB
     elif not is_solid(gradient[world, p]):
         fault = INVERTED
     fault_out[world, p] = fault

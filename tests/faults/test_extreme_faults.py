@@ -151,7 +151,7 @@ def test_a_fluid_that_is_held_adds_nothing(bad: str, dtype: str):
     """Where the state is not possible, and where a step makes it so: as if it had been held from the start."""
     state, values, gradient = fluid(dtype)
     force = jnp.zeros_like(state.x)
-    held = state.replace(status=state.status.at[1].set(int(sph.Status.NONFINITE)))
+    held = state.replace(status=state.status.at[1].set(int(fphys.Status.NONFINITE)))
     wave = jnp.asarray(np.sin(np.arange(128.0)), dtype).reshape(64, 2)
     wrong = {
         "density 0": state.replace(rho=state.rho.at[1, 5].set(0.0)),
@@ -163,7 +163,7 @@ def test_a_fluid_that_is_held_adds_nothing(bad: str, dtype: str):
     found, status = gradient(values, wrong, force.at[1, 2].set(1e9) if bad == "force" else force)
     assert finite(found)
     if bad.startswith("density"):
-        assert status.tolist() == [0, int(sph.Status.NONFINITE), 0]
+        assert status.tolist() == [0, int(fphys.Status.NONFINITE), 0]
         expected, _ = gradient(values, held, force)
         for ours, alone in zip(jax.tree.leaves(found), jax.tree.leaves(expected), strict=True):
             np.testing.assert_array_equal(ours, alone)
@@ -247,4 +247,4 @@ def test_flat_particles_are_reported_or_have_gradients(name: str, shape: str):
 
     found, status = gradient(jnp.asarray(1e4, dtype), state)
     assert finite(found)
-    assert shape != "rank 1" or (status & mpm.Status.INVERTED).all()
+    assert shape != "rank 1" or (status & fphys.Status.INVERTED).all()

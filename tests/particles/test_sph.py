@@ -7,6 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+import fphys
 from fphys import Checkpoint, Full, scan
 from fphys.particles import sph
 from fphys.particles.neighbors import parted
@@ -171,7 +172,7 @@ def test_the_limit_knows_the_fastest_particle():
     params, state = pool()
     params = params.replace(timestep=0.95 * sph.limit(params))
     fast = state.replace(v=state.v.at[0, 0, 0].set(30.0))
-    assert step(params, fast).status.tolist() == [sph.Status.CFL, 0]
+    assert step(params, fast).status.tolist() == [fphys.Status.CFL, 0]
     with pytest.raises(ValueError, match="Courant"):
         sph.init(params, state.x, fast.v)
 

@@ -7,6 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+import fphys
 from fphys.particles import sph
 from fphys.testing import check_grads, check_transforms
 
@@ -66,7 +67,7 @@ def test_gradients_and_transforms(full: bool):
 
 def test_a_world_that_stands_still_is_left_as_it_is():
     params, state = pool()
-    state = state.replace(status=jnp.array([sph.Status.NONFINITE, 0], jnp.uint32))
+    state = state.replace(status=jnp.array([fphys.Status.NONFINITE, 0], jnp.uint32))
     got = sph.renew(params, state)
     assert (got.rho[0] == state.rho[0]).all() and (got.rho[1] != state.rho[1]).any()
     assert np.isfinite(jax.grad(lambda x: sph.renew(params, state.replace(x=x)).rho.sum())(state.x)).all()

@@ -50,7 +50,7 @@ def nearest(params: Any, state: sph.State, count: int) -> float:
         return s, jnp.where((jnp.abs(x[..., :-1]) < (WIDE - 2) * SPACING).all(-1), x[..., -1], 1.0).min()
 
     last, lowest = jax.jit(lambda s: jax.lax.scan(one, s, None, length=round(0.25 / params.timestep)))(state)
-    sph.check(last)
+    sph.check(params, last)
     return float(lowest.min()) / SPACING
 
 

@@ -23,7 +23,7 @@ def march(
 
     steps = round(seconds / params.timestep)
     last, seen = jax.jit(lambda s: jax.lax.scan(one, s, None, length=steps))(state)
-    sph.check(last)
+    sph.check(params, last)
     return last, jax.tree.map(np.asarray, seen)
 
 

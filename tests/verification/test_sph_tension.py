@@ -43,7 +43,7 @@ def test_the_pressure_in_a_drop_is_tension_over_radius(number: int, dim: int):
 
     steps = round((1.0 if dim == 2 else 0.6) / params.timestep)
     last, p = jax.jit(lambda s: jax.lax.scan(one, s, None, length=steps))(state)
-    sph.check(last)
+    sph.check(params, last)
     assert float(p[steps // 2 :].mean()) == pytest.approx(wanted, rel=0.05)
     assert float(jnp.abs(last.v).max()) < 0.1  # of the capillary speed, (sigma / (rho R))^(1/2) = 1.4
     gained = jnp.abs((last.v - state.v).sum(1)).max() / jnp.abs(last.v).sum()
