@@ -12,9 +12,9 @@ import time
 from pathlib import Path
 
 import warp as wp
-from warp._src.build import init_kernel_cache
 
 from ..errors import BridgeError
+from .private import init_kernel_cache
 
 LEAST_FREE = 2**24
 """Free bytes that a folder needs: about what all kernels of one model take."""

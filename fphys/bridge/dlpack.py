@@ -206,7 +206,8 @@ def from_warp(array: "wp.array", *, copy: bool = True) -> jax.Array:
         PlacementError: JAX has no such device; or without a copy, strides or alignment do not allow it.
     """
     import warp as wp
-    from warp._src.types import type_size_in_bytes
+
+    from .private import type_size_in_bytes
 
     start_warp()
     if not isinstance(array, wp.array):
@@ -352,7 +353,8 @@ def _numpy_dtype(function: str, name: str, tensor: Any) -> np.dtype:
 def _warp_dtype(array: Any) -> np.dtype:
     """The dtype of a Warp array's components."""
     import warp as wp
-    from warp._src.types import type_scalar_type
+
+    from .private import type_scalar_type
 
     try:
         return np.dtype(wp.dtype_to_numpy(type_scalar_type(array.dtype)))

@@ -62,12 +62,6 @@ class Slot(Structure):
     _fields_ = (("number", c_int64), ("plan", c_void_p))
 
 
-class TypeInfo(Structure):
-    """XLA_FFI_TypeInfo: how XLA deletes a state."""
-
-    _fields_ = (("size", c_uint64), ("extension", c_void_p), ("delete", c_void_p))
-
-
 _STAGES = ("instantiate", "execute", "execute_cuda", "destroy")
 _OUT = (*_STAGES, "run", "serve", "post", "recall", "ticks", "enter", "leave")
 _PYTHON = ("PyErr_SetInterrupt", "PyErr_CheckSignals", "PyObject_CallFunctionObjArgs", "Py_DecRef", "PyLong_AsLongLong")

@@ -13,10 +13,10 @@ from typing import Any
 
 import jax
 import warp as wp
-from warp._src.jax import xla_ffi
 
 from . import driver
 from .plans import Plans
+from .private import TypeInfo, runtime, xla_ffi
 from .start import start_warp
 
 TARGET = "fphys_warp"
@@ -64,7 +64,7 @@ def _register_target(bridge: driver.Bridge, made: Plans) -> None:
         functools.partial(_launch, bridge, made)
     )
     bridge.prepare, bridge.python = (ctypes.cast(function, ctypes.c_void_p).value for function in (prepare, python))
-    state = driver.TypeInfo(ctypes.sizeof(driver.TypeInfo), None, bridge.destroy)
+    state = TypeInfo(ctypes.sizeof(TypeInfo), None, bridge.destroy)
     _kept.extend((prepare, python, state))
     capsule = jax.ffi.pycapsule
     number, info = ctypes.addressof(bridge) + driver.Bridge.type.offset, ctypes.addressof(state)
@@ -96,8 +96,7 @@ def _launch(bridge: driver.Bridge, made: Plans, address: int, done: Any) -> None
 
 def _launch_all(held: Any, frame: Any) -> None:
     """Launch on XLA's stream. Nothing is allocated or synchronised, so XLA may capture the call in a graph."""
-    from warp._src.context import runtime
-
+    warp = runtime()
     ordinal = xla_ffi.get_device_ordinal_from_callframe(ctypes.pointer(frame))
     stream = xla_ffi.get_stream_from_callframe(ctypes.pointer(frame))
     device = wp.get_cuda_device(ordinal)
@@ -109,18 +108,16 @@ def _launch_all(held: Any, frame: Any) -> None:
             for address, index, offset, _ in program.patches:
                 ctypes.c_uint64.from_address(address).value = pointers[index] + offset
             for index, offset, _, size in program.clears:
-                runtime.core.wp_memset_device(device.context, pointers[index] + offset, 0, size, stream)
+                warp.core.wp_memset_device(device.context, pointers[index] + offset, 0, size, stream)
             for to, to_offset, _, source, offset, _, size in program.copies:
-                runtime.core.wp_memcpy_d2d(
+                warp.core.wp_memcpy_d2d(
                     device.context, pointers[to] + to_offset, pointers[source] + offset, size, stream
                 )
             for command, (launch, _) in zip(program.commands, held.plan.launches, strict=True):
-                _launch_one(runtime, device, stream, launch.kernel, *command)
+                _launch_one(warp, device, stream, launch.kernel, *command)
 
 
-def _launch_one(
-    runtime: Any, device: Any, stream: int, kernel: Any, hooks: Any, bounds: Any, args: Any, adj: Any
-) -> None:
+def _launch_one(warp: Any, device: Any, stream: int, kernel: Any, hooks: Any, bounds: Any, args: Any, adj: Any) -> None:
     fields = [ctypes.addressof(bounds)]
     for structure in (args, adj):
         if structure is not None:
@@ -130,7 +127,7 @@ def _launch_one(
     hook, smem = (
         (hooks.forward, hooks.forward_smem_bytes) if adj is None else (hooks.backward, hooks.backward_smem_bytes)
     )
-    failed = runtime.core.wp_cuda_launch_kernel(
+    failed = warp.core.wp_cuda_launch_kernel(
         device.context,
         hook,
         bounds.size,
@@ -144,7 +141,7 @@ def _launch_one(
         None,
     )
     if failed:
-        raise RuntimeError(f"kernel {kernel.key} failed on {device}: {runtime.get_error_string()}")
+        raise RuntimeError(f"kernel {kernel.key} failed on {device}: {warp.get_error_string()}")
 
 
 def _pointer(buffers: Any, index: int) -> int:

@@ -69,7 +69,8 @@ def warp_op(
         fn: ``fn(launch, *inputs, *outputs)``. It is called on symbolic arrays, once per set of
             shapes, and calls ``launch(kernel, dim=..., inputs=[...], outputs=[...])`` as it would
             call ``wp.launch``. ``launch.scratch(shape, dtype)`` declares scratch memory, NumPy arrays
-            serve as constants, and inputs may be any pytree of arrays.
+            serve as constants, and inputs may be any pytree of arrays. ``launch.worlds`` is their number, and
+            ``launch.platform``, "cpu" or "cuda", says what it records for.
         outputs: ``outputs(*inputs)`` gives the output, or a tuple of outputs, as anything that has
             ``shape`` and ``dtype``.
         differentiable: whether reverse mode is defined. It replays the launches and runs their
@@ -153,10 +154,11 @@ class WarpOp:
         leaves, tree = jax.tree.flatten(tuple(args))
         leaves = [jnp.asarray(leaf) for leaf in leaves]
         avals = tuple(jax.ShapeDtypeStruct(leaf.shape, leaf.dtype) for leaf in leaves)
-        return leaves, tree, self.recorded(tree, None, avals)[3]
+        used = {i for platform in _platforms() for i in self.recorded(tree, None, avals, platform)[3]}
+        return leaves, tree, tuple(sorted(used))
 
     def _record(
-        self, tree: Any, used: tuple[int, ...] | None, avals: Avals
+        self, tree: Any, used: tuple[int, ...] | None, avals: Avals, platform: str
     ) -> tuple[Recorder, list[Buffer], list[Buffer], tuple[int, ...]]:
         """Run the function on symbolic arrays. ``avals`` are all leaves, or those in ``used``."""
         count = tree.num_leaves
@@ -169,7 +171,7 @@ class WarpOp:
             for i, a in zip(numbers, avals, strict=True)
         }
         args = tree.unflatten([given.get(i) for i in range(count)])
-        worlds, probe = 1, Recorder(self.name, 1, self.differentiable)
+        worlds, probe = 1, Recorder(self.name, 1, self.differentiable, platform)
         try:
             shapes = self.outputs(*args)
             shapes = shapes if isinstance(shapes, tuple | list) else (shapes,)
@@ -183,7 +185,7 @@ class WarpOp:
                 out.shape = (worlds, *out.shape[1:])
             for buffer in given.values():
                 buffer.present(worlds)
-            probe = Recorder(self.name, worlds, self.differentiable)
+            probe = Recorder(self.name, worlds, self.differentiable, platform)
             self.fn(probe, *args, *outs)
         except FphysError:
             raise
@@ -210,27 +212,31 @@ class WarpOp:
                     f"{worlds}, or 1 for a value that all worlds share"
                 )
 
-    def _forward_plan(self, tree: Any, used: tuple[int, ...], avals: Avals) -> tuple[PlanNumber, tuple[Any, ...], int]:
-        record, inputs, outputs, _ = self.recorded(tree, used, avals)
+    def _forward_plan(
+        self, tree: Any, used: tuple[int, ...], avals: Avals, platform: str
+    ) -> tuple[PlanNumber, tuple[Any, ...], int]:
+        record, inputs, outputs, _ = self.recorded(tree, used, avals, platform)
         plan, scratch = plan_forward(record, inputs, outputs)
-        return _finish(plan), tuple(jax.ShapeDtypeStruct(b.shape, b.dtype) for b in outputs), scratch
+        return _finish(plan, platform), tuple(jax.ShapeDtypeStruct(b.shape, b.dtype) for b in outputs), scratch
 
     def _backward_plan(
-        self, tree: Any, used: tuple[int, ...], select: tuple[bool, ...], avals: Avals
+        self, tree: Any, used: tuple[int, ...], select: tuple[bool, ...], avals: Avals, platform: str
     ) -> tuple[PlanNumber, tuple[Any, ...], int]:
-        record, inputs, outputs, _ = self.recorded(tree, used, avals)
+        record, inputs, outputs, _ = self.recorded(tree, used, avals, platform)
         wanted = [b for b, s in zip(inputs, select, strict=True) if s]
         plan, scratch = plan_backward(record, inputs, outputs, wanted)
         rows = [plan.blocks if b.shared else record.worlds for b in wanted]
         shapes = tuple(jax.ShapeDtypeStruct((r, *b.shape[1:]), b.dtype) for r, b in zip(rows, wanted, strict=True))
-        return _finish(plan), shapes, scratch
+        return _finish(plan, platform), shapes, scratch
 
     def _operation(self, tree: Any, used: tuple[int, ...]) -> Callable[..., tuple[jax.Array, ...]]:
         """The differentiable operation on the used leaves."""
 
         @custom_vmap
         def forward(*xs: jax.Array) -> tuple[jax.Array, ...]:
-            return _call(self.name, *self.forward_plan(tree, used, _avals(xs)), xs)
+            return _where_lowered(
+                lambda platform, *xs: _call(self.name, *self.forward_plan(tree, used, _avals(xs), platform), xs), xs
+            )
 
         @forward.def_vmap
         def _(size: int, mapped: Sequence[bool], *xs: jax.Array) -> Any:
@@ -265,11 +271,14 @@ class WarpOp:
         """The adjoint operation: inputs and cotangents to the gradients of the selected inputs."""
         n = len(used)
 
-        @custom_vmap
-        def backward(*xs: jax.Array) -> tuple[jax.Array, ...]:
-            grads = _call(self.name, *self.backward_plan(tree, used, select, _avals(xs[:n])), xs)
+        def run(platform: str, *xs: jax.Array) -> tuple[jax.Array, ...]:
+            grads = _call(self.name, *self.backward_plan(tree, used, select, _avals(xs[:n]), platform), xs)
             shapes = [x.shape for x, s in zip(xs[:n], select, strict=True) if s]
             return tuple(g if g.shape == s else sum_rows(g) for g, s in zip(grads, shapes, strict=True))
+
+        @custom_vmap
+        def backward(*xs: jax.Array) -> tuple[jax.Array, ...]:
+            return _where_lowered(run, xs)
 
         @backward.def_vmap
         def _(size: int, mapped: Sequence[bool], *xs: jax.Array) -> Any:
@@ -312,10 +321,21 @@ def _avals(xs: Sequence[jax.Array]) -> Avals:
     return tuple(jax.ShapeDtypeStruct(x.shape, x.dtype) for x in xs)
 
 
-def _finish(plan: Any) -> PlanNumber:
+def _platforms() -> tuple[str, ...]:
+    """For what operations are recorded: the CPU, and GPUs where this process has any."""
+    return ("cpu",) if jax.default_backend() == "cpu" else ("cpu", "cuda")
+
+
+def _where_lowered(run: Callable[..., Any], xs: Sequence[jax.Array]) -> Any:
+    """``run(platform, *xs)`` for the platform that the program is lowered for."""
+    ways = {platform: functools.partial(run, platform) for platform in _platforms()}
+    return jax.lax.platform_dependent(*xs, **ways) if len(ways) > 1 else run("cpu", *xs)
+
+
+def _finish(plan: Any, platform: str) -> PlanNumber:
     plans = ffi.plans()
     number = plans.register(plan)
-    if jax.default_backend() == "cpu":
+    if platform == "cpu" and _platforms() == ("cpu",):
         plans.prepare(int(number))
     return number
 

@@ -21,11 +21,9 @@ from typing import Any
 
 import numpy as np
 import warp as wp
-from warp._src.codegen import Struct
-from warp._src.context import pack_arg
-from warp._src.types import array_t, type_size_in_bytes
 
 from . import modules
+from .private import Struct, array_t, launch_bounds, pack_arg, type_size_in_bytes
 from .record import Buffer, Constant, Launch, Recorder, parameters
 from .workers import Blocks, num_blocks
 
@@ -281,10 +279,8 @@ class Program:
 
     def _command(self, launch: Launch, adjoint: bool, hooks: Any) -> tuple[Any, Any, Any, Any]:
         """Pack one launch: hooks, bounds, arguments and adjoint arguments, as C structures."""
-        from warp._src.context import _build_launch_bounds_from_tuple
-
         dim = (self.blocks.size, *launch.dim[1:])
-        bounds = _build_launch_bounds_from_tuple(dim, launch.kernel.adj.kernel_dim)
+        bounds = launch_bounds(dim, launch.kernel.adj.kernel_dim)
         arguments = self._pack(launch, self.plan.values, self.plan.adjoints if adjoint else {}, False)
         adjoints = self._pack(launch, self.plan.adjoints, {}, True) if adjoint else None
         self.keep += [bounds, arguments, adjoints]

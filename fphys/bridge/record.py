@@ -14,10 +14,9 @@ from typing import Any, TypeGuard
 
 import numpy as np
 import warp as wp
-from warp._src.codegen import Struct
-from warp._src.types import is_array, type_scalar_type, type_size_in_bytes
 
 from ..errors import BridgeError, PrecisionError
+from .private import Struct, is_array, type_scalar_type, type_size_in_bytes
 
 _SYMBOL = (
     "inside a launch function arrays are symbols with shape, dtype and ndim, and no values; compute in a kernel, or in "
@@ -120,8 +119,9 @@ class Launch:
 class Recorder:
     """What the wrapped function sees as ``launch``."""
 
-    def __init__(self, name: str, worlds: int, differentiable: bool = True):
+    def __init__(self, name: str, worlds: int, differentiable: bool = True, platform: str = "cpu"):
         self.name = name
+        self.platform = platform
         self.worlds = worlds
         self.differentiable = differentiable
         self.launches: list[Launch] = []

@@ -102,14 +102,14 @@ def _plain(reverse: bool, unroll: int) -> tuple[Function, Function]:
 def _rows(given: Array, *others: Array) -> int:
     """Rows of a tile of native code; 0 where it is not for these arrays."""
     (batch, _, wide), dtypes = given.shape, {x.dtype for x in (given, *others)}
-    if jax.default_backend() != "cpu" or dtypes != {jnp.dtype("float32")} or wide % 256 or not batch:
+    if dtypes != {jnp.dtype("float32")} or wide % 256 or not batch:
         return 0
     return next((rows for rows in ROWS if batch % rows == 0), 0)
 
 
 @functools.cache
 def _native(reverse: bool, unroll: int, rows: int) -> tuple[Function, Function]:
-    """The same by native code; slopes are one array, shape (batch, time, 6 x hidden)."""
+    """The same, on a processor by native code; slopes are one array, shape (batch, time, 6 x hidden)."""
     from ..bridge.linear import instead, linear
 
     (noted, moved), (forward, transposed) = _plain(reverse, unroll), _operations(reverse)
@@ -140,8 +140,11 @@ def _native(reverse: bool, unroll: int, rows: int) -> tuple[Function, Function]:
         panels = kernel.T.reshape(1, kernel.shape[1], -1, 64).swapaxes(1, 2)
         return whole(transposed(tiled(slopes), panels, tiled(dout), tiled(dc)))
 
-    back = instead(natively_back, plainly_back)
-    return instead(natively_noted, plainly_noted), lambda slopes, kernel, *inputs: linear(
+    def where_lowered(native: Function, plain: Function) -> Function:
+        return instead(lambda *args: jax.lax.platform_dependent(*args, cpu=native, default=plain), plain)
+
+    back = where_lowered(natively_back, plainly_back)
+    return where_lowered(natively_noted, plainly_noted), lambda slopes, kernel, *inputs: linear(
         plainly_moved, back, (slopes, kernel), inputs
     )
 

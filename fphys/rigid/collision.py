@@ -42,8 +42,8 @@ def geom_poses(launch: Any, model: Model, state: State, frames: L.Frames) -> L.F
     poses = L.Frames(launch.scratch(shape, t.vec3), launch.scratch(shape, t.quat))
     launch(
         kernels(state.qpos.dtype, "rigid.collision").geom_poses,
-        dim=(launch.worlds, L.lanes(s.ngeom)),
-        inputs=[L.lanes(s.ngeom), s.geom.body, s.body.frame, model.geom.pos, model.geom.quat, *frames],
+        dim=(launch.worlds, L.lanes(launch, s.ngeom)),
+        inputs=[L.lanes(launch, s.ngeom), s.geom.body, s.body.frame, model.geom.pos, model.geom.quat, *frames],
         outputs=list(poses),
     )
     return poses
@@ -112,8 +112,18 @@ def detect(
         features[i] = launch.scratch((launch.worlds, int(size)), t.integer)
         launch(
             kernels(state.qpos.dtype, f"rigid.{name}").features,
-            dim=(launch.worlds, L.lanes(own.size)),
-            inputs=[L.lanes(own.size), s.geom.pair, mine, own, slot, *arguments, detection_distance, candidate, *poses],
+            dim=(launch.worlds, L.lanes(launch, own.size)),
+            inputs=[
+                L.lanes(launch, own.size),
+                s.geom.pair,
+                mine,
+                own,
+                slot,
+                *arguments,
+                detection_distance,
+                candidate,
+                *poses,
+            ],
             outputs=[features[i]],
         )
     launch(
@@ -130,7 +140,7 @@ def geometry(launch: Any, model: Model, state: State, ids: Any, frames: L.Frames
     Of the geoms that touch it finds the poses itself: they are few.
     """
     s = model.structure
-    lanes = L.lanes(ids[0].shape[1])
+    lanes = L.lanes(launch, ids[0].shape[1])
     launch(
         kernels(state.qpos.dtype, "rigid.collision").contact_geometry,
         dim=(launch.worlds, lanes),

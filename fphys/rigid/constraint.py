@@ -148,11 +148,11 @@ def _rows(
     return rows
 
 
-def _side_by_side(model: Model, nr: int, itemsize: int) -> bool:
+def _side_by_side(launch: Any, model: Model, nr: int, itemsize: int) -> bool:
     """Whether eight worlds are solved at once: on a processor, without cones, where a thread's stack has the room."""
     n = model.structure.nv
     room = 8 * itemsize * (nr * (n + 7) + 7 * n + 2 * L.packed_size(n))
-    return jax.default_backend() == "cpu" and not model.structure.elliptic and room <= _STACK
+    return launch.platform == "cpu" and not model.structure.elliptic and room <= _STACK
 
 
 def _newton(
@@ -169,7 +169,7 @@ def _newton(
     """The solver, with its scratch memory; ``problem``: mass matrix and net force, ``contacts``: pairs and rows."""
     s, t = model.structure, L.types(state.qpos)
     w, nr, nc = launch.worlds, rows.weight.shape[1], contacts[0].shape[1]
-    if _side_by_side(model, nr, state.qpos.dtype.itemsize):
+    if _side_by_side(launch, model, nr, state.qpos.dtype.itemsize):
         launch(
             kernels(state.qpos.dtype, "rigid.newton_lanes").newton_lanes,
             dim=w,

@@ -139,9 +139,9 @@ def contact_rows(
     geometry = [contacts.distance, contacts.pos, contacts.frame]
     launch(
         kernels(state.qpos.dtype, "rigid.contact").contact_rows,
-        dim=(launch.worlds, L.lanes(row.shape[1])),
+        dim=(launch.worlds, L.lanes(launch, row.shape[1])),
         inputs=[
-            L.lanes(row.shape[1]),
+            L.lanes(launch, row.shape[1]),
             *structure,
             *_parameters(model, pairs),
             pairs.candidate,
@@ -168,7 +168,7 @@ def contact_power(
 ) -> None:
     """Virtual power of the contact forces; ``motions``: frames, velocity, J a, trial."""
     frames, *moved = motions
-    lanes = L.lanes(pair.shape[1])
+    lanes = L.lanes(launch, pair.shape[1])
     launch(
         kernels(state.qpos.dtype, "rigid.contact").contact_power,
         dim=(launch.worlds, lanes),

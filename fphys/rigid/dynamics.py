@@ -89,8 +89,8 @@ def bias_force(
     load, total = launch.scratch((w, s.nbody), t.wrench), launch.scratch((w, s.nbody), t.wrench)
     launch(
         k.dynamics.body_loads,
-        dim=(w, L.lanes(s.nbody)),
-        inputs=[L.lanes(s.nbody), *L.body_arguments(model), *L.medium_arguments(launch, model, state), wrench]
+        dim=(w, L.lanes(launch, s.nbody)),
+        inputs=[L.lanes(launch, s.nbody), *L.body_arguments(model), *L.medium_arguments(launch, model, state), wrench]
         + [frames.pos, frames.quat, velocity, acceleration],
         outputs=[load],
     )
@@ -110,8 +110,8 @@ def applied_force(launch: Any, model: Model, state: State, loads: L.Loads, frame
     force = launch.scratch((w, s.nv), t.real)
     launch(
         k.forces.joint_forces,
-        dim=(w, L.lanes(s.njnt)),
-        inputs=[L.lanes(s.njnt), s.joint.type, s.joint.qpos, s.joint.dof, *L.switches(model)]
+        dim=(w, L.lanes(launch, s.njnt)),
+        inputs=[L.lanes(launch, s.njnt), s.joint.type, s.joint.qpos, s.joint.dof, *L.switches(model)]
         + [model.joint.stiffness, model.qpos_spring, model.dof.damping]
         + [state.qpos, state.qvel, L.applied_force(launch, model, state, loads)],
         outputs=[force],
@@ -220,9 +220,9 @@ def body_and_joint_power(
     second = [L.frame_motion(launch, model, state, axes, x) for x in slowed or ()]
     launch(
         k.dynamics.body_power,
-        dim=(w, L.lanes(s.nbody)),
+        dim=(w, L.lanes(launch, s.nbody)),
         inputs=[
-            L.lanes(s.nbody),
+            L.lanes(launch, s.nbody),
             int(bool(slowed)),
             *L.body_arguments(model),
             *medium,
@@ -238,8 +238,8 @@ def body_and_joint_power(
     )
     launch(
         k.forces.joint_power,
-        dim=(w, L.lanes(s.njnt)),
-        inputs=[L.lanes(s.njnt), s.joint.type, s.joint.qpos, s.joint.dof, *L.switches(model)]
+        dim=(w, L.lanes(launch, s.njnt)),
+        inputs=[L.lanes(launch, s.njnt), s.joint.type, s.joint.qpos, s.joint.dof, *L.switches(model)]
         + [model.joint.stiffness, model.qpos_spring, model.dof.damping, model.dof.armature]
         + [state.qpos, state.qvel, L.applied_force(launch, model, state, loads), qacc, trial],
         outputs=[next(parts)],

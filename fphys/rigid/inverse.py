@@ -124,8 +124,8 @@ def _pair(
     motions = [L.frame_motion(launch, model, state, axes, x) for x in (rate, trial)]
     launch(
         k.dynamics.body_inertia_power,
-        dim=(launch.worlds, L.lanes(s.nbody)),
-        inputs=[L.lanes(s.nbody), *L.body_arguments(model), frames.pos, frames.quat, *motions],
+        dim=(launch.worlds, L.lanes(launch, s.nbody)),
+        inputs=[L.lanes(launch, s.nbody), *L.body_arguments(model), frames.pos, frames.quat, *motions],
         outputs=[bodies],
     )
     launch(k.forces.dof_product, dim=(launch.worlds, s.nv), inputs=[model.dof.armature, rate, trial], outputs=[dofs])

@@ -6,7 +6,6 @@ for its kernels, and returns the arrays it wrote. Operations compose them; their
 
 from typing import Any, NamedTuple
 
-import jax
 import numpy as np
 
 from ..bridge import kernels
@@ -48,15 +47,15 @@ class Setting(NamedTuple):
     rows: Rows
 
 
-def lanes(count: int) -> int:
+def lanes(launch: Any, count: int) -> int:
     """Threads among which ``count`` things of a world are dealt: one on a CPU, where a launch spends some 40 ns on each
     thread, even one that has nothing to do; on a GPU as many as there are things."""
-    return 1 if jax.default_backend() == "cpu" else count
+    return 1 if launch.platform == "cpu" else count
 
 
 def shared(launch: Any, kernel: Any, inputs: list[Any], outputs: list[Any]) -> None:
     """Launch a kernel of which a team has each world: a warp of threads on a GPU, one on a CPU."""
-    team = 1 if jax.default_backend() == "cpu" else 32
+    team = 1 if launch.platform == "cpu" else 32
     launch(kernel, dim=(launch.worlds, team), inputs=[team, *inputs], outputs=outputs)
 
 
@@ -135,9 +134,9 @@ def dof_axes(
     axes = out or launch.scratch((launch.worlds, s.nv), t.motion)
     launch(
         k.kinematics.dof_axes,
-        dim=(launch.worlds, lanes(s.nv)),
+        dim=(launch.worlds, lanes(launch, s.nv)),
         inputs=[
-            lanes(s.nv),
+            lanes(launch, s.nv),
             s.dof.joint,
             s.body.frame[s.dof.body] if own else dof_origin(model),
             s.joint.type,

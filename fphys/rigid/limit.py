@@ -36,12 +36,12 @@ def limit_rows(
     if joints:
         structure, parameters = _joint_arguments(model)
         structure.insert(-1, L.columns(model, model.structure.joint.dof))
-        inputs = [L.lanes(joints), *structure, first, *parameters, state.qpos, state.qvel]
-        launch(k.joint_limit_rows, dim=(launch.worlds, L.lanes(joints)), inputs=inputs, outputs=list(out))
+        inputs = [L.lanes(launch, joints), *structure, first, *parameters, state.qpos, state.qvel]
+        launch(k.joint_limit_rows, dim=(launch.worlds, L.lanes(launch, joints)), inputs=inputs, outputs=list(out))
     if ends:
         structure, parameters = _tendon_arguments(model)
-        inputs = [L.lanes(ends), *structure, first + joints, *parameters, *tendons, moment]
-        launch(k.tendon_limit_rows, dim=(launch.worlds, L.lanes(ends)), inputs=inputs, outputs=list(out))
+        inputs = [L.lanes(launch, ends), *structure, first + joints, *parameters, *tendons, moment]
+        launch(k.tendon_limit_rows, dim=(launch.worlds, L.lanes(launch, ends)), inputs=inputs, outputs=list(out))
 
 
 def limit_power(
@@ -52,12 +52,12 @@ def limit_power(
     joints, ends = limit_sizes(model)
     if joints:
         structure, parameters = _joint_arguments(model)
-        inputs = [L.lanes(joints), *structure, *parameters, state.qpos, state.qvel, *motion]
-        launch(k.joint_limit_power, dim=(launch.worlds, L.lanes(joints)), inputs=inputs, outputs=[outs.pop(0)])
+        inputs = [L.lanes(launch, joints), *structure, *parameters, state.qpos, state.qvel, *motion]
+        launch(k.joint_limit_power, dim=(launch.worlds, L.lanes(launch, joints)), inputs=inputs, outputs=[outs.pop(0)])
     if ends:
         structure, parameters = _tendon_arguments(model)
-        inputs = [L.lanes(ends), *structure, *parameters, *tendons, *rates]
-        launch(k.tendon_limit_power, dim=(launch.worlds, L.lanes(ends)), inputs=inputs, outputs=[outs.pop(0)])
+        inputs = [L.lanes(launch, ends), *structure, *parameters, *tendons, *rates]
+        launch(k.tendon_limit_power, dim=(launch.worlds, L.lanes(launch, ends)), inputs=inputs, outputs=[outs.pop(0)])
 
 
 class Readings(NamedTuple):

@@ -70,7 +70,7 @@ def inside(shape: int, size: Array, point: Array) -> Array:
 def _launch_first(
     launch: Any, model: Model, state: State, found: Shapes, own: Any, origin: Any, direction: Any, *outs: Any
 ) -> None:
-    frames, lanes = L.frame_poses(launch, model, state), L.lanes(own.shape[1])
+    frames, lanes = L.frame_poses(launch, model, state), L.lanes(launch, own.shape[1])
     launch(
         kernels(state.qpos.dtype, "rigid.rays").first_shapes,
         dim=(launch.worlds, lanes),

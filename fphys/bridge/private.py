@@ -1,0 +1,67 @@
+"""The private parts of Warp, JAX and XLA that the bridge stands on, all in one place.
+
+``tests/bridge/test_private.py`` states what each of them promises, so that a release that moves one names it.
+"""
+
+import ctypes
+import importlib
+from typing import Any
+
+from jax._src import pjit, xla_bridge
+from jax._src.interpreters import pxla
+from warp._src import context
+from warp._src.build import init_kernel_cache
+from warp._src.codegen import Struct
+from warp._src.context import _build_launch_bounds_from_tuple as launch_bounds
+from warp._src.context import pack_arg
+from warp._src.jax import xla_ffi
+from warp._src.types import array_t, is_array, type_scalar_type, type_size_in_bytes
+
+__all__ = [
+    "Struct",
+    "TypeInfo",
+    "array_t",
+    "forget_compiled",
+    "init_kernel_cache",
+    "is_array",
+    "jax_has_started",
+    "launch_bounds",
+    "pack_arg",
+    "refuse_calls",
+    "runtime",
+    "type_scalar_type",
+    "type_size_in_bytes",
+    "xla_ffi",
+]
+
+
+class TypeInfo(ctypes.Structure):
+    """XLA_FFI_TypeInfo: how XLA deletes a state."""
+
+    _fields_ = (("size", ctypes.c_uint64), ("extension", ctypes.c_void_p), ("delete", ctypes.c_void_p))
+
+
+def runtime() -> Any:
+    """Warp's native library, once Warp has started: ``runtime.core`` has its functions."""
+    return context.runtime
+
+
+def jax_has_started() -> bool:
+    """Whether JAX has its threads, or another thread is about to start them: that one holds the lock."""
+    free = xla_bridge._backend_lock.acquire(blocking=False)
+    if free:
+        xla_bridge._backend_lock.release()
+    return bool(xla_bridge._backends) or not free
+
+
+def forget_compiled() -> None:
+    """Have every call of a jitted function come through Python: what JAX has compiled is called from native code."""
+    pjit._cpp_pjit_cache_fun_only.clear()
+    pjit._cpp_pjit_cache_explicit_attributes.clear()
+    importlib.import_module("jaxlib._jax").PjitFunctionCache.clear_all()
+
+
+def refuse_calls(refuse: Any) -> None:
+    """Call ``refuse`` in place of whatever JAX would compile or run."""
+    setattr(pjit, "_resolve_and_lower", refuse)
+    setattr(pxla.ExecuteReplicated, "__call__", refuse)

@@ -1,0 +1,103 @@
+"""A program is lowered for a platform: which one decides what is launched, not the devices that a process has."""
+
+import os
+import re
+import subprocess
+import sys
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import warp as wp
+
+import fphys
+from fphys.bridge import op as bridge
+from fphys.bridge import warp_op
+
+
+@wp.kernel
+def cubes(lanes: int, x: wp.array2d(dtype=wp.float64), y_out: wp.array2d(dtype=wp.float64)):
+    world, lane = wp.tid()
+    for i in range(lane, x.shape[1], lanes):
+        y_out[world, i] = x[world, i] * x[world, i] * x[world, i]
+
+
+def cube(launch: Any, x: Any, y: Any) -> None:
+    lanes = 1 if launch.platform == "cpu" else x.shape[1]
+    launch(cubes, dim=(launch.worlds, lanes), inputs=[lanes, x], outputs=[y])
+
+
+def numbers(text: str) -> set[str]:
+    """The plans that a module names."""
+    return set(re.findall(r"plan = (-?\d+)", text))
+
+
+@pytest.fixture
+def with_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As in a process that has a GPU."""
+    monkeypatch.setattr(bridge, "_platforms", lambda: ("cpu", "cuda"))
+
+
+def test_each_platform_has_its_own_plan(with_gpu: None):
+    operation = warp_op(cube, lambda x: x)
+    x = jnp.arange(15.0).reshape(3, 5)
+    step = jax.jit(lambda x: jax.vjp(operation, x)[1](x)[0])
+    np.testing.assert_array_equal(step(x), 3 * x**3)
+    np.testing.assert_array_equal(jax.vmap(step)(jnp.stack([x, 2 * x])), 3 * jnp.stack([x, 2 * x]) ** 3)
+    assert operation(x).shape == x.shape, "outside jit, too"
+    traced = jax.jit(operation).trace(x)
+    cpu, cuda, both = (
+        numbers(traced.lower(lowering_platforms=p).as_text()) for p in (("cpu",), ("cuda",), ("cpu", "cuda"))
+    )
+    assert len(cpu) == len(cuda) == 1 and cpu != cuda and both == cpu | cuda
+
+
+def test_what_worlds_share_has_one_gradient(with_gpu: None):
+    """The rows that a plan adds up are its own matter: a shared input's gradient has one, on each platform."""
+    operation = warp_op(cube, lambda x: jax.ShapeDtypeStruct((4, 5), x.dtype))
+    shared = jnp.arange(5.0)[None]
+    gradient = jax.jit(jax.grad(lambda x: operation(x).sum()))(shared)
+    np.testing.assert_array_equal(gradient, 12 * shared**2)
+
+
+def test_a_step_on_the_processor_beside_a_gpu(with_gpu: None):
+    """The ant's step and gradient have the bits that they have in a process without."""
+    model = fphys.load(fphys.asset("ant"))
+    state, ctrl = fphys.init(model, 3), jnp.full((3, 8), 0.3)
+
+    def loss(state: Any) -> Any:
+        return jnp.sum(fphys.step(model, state, ctrl).qvel ** 2)
+
+    def found() -> Any:
+        value, gradient = jax.jit(jax.value_and_grad(loss, allow_int=True))(state)
+        return value, gradient.qpos, gradient.qvel
+
+    beside = found()
+    bridge._platforms = lambda: ("cpu",)
+    jax.clear_caches()
+    for a, b in zip(found(), beside, strict=True):
+        np.testing.assert_array_equal(a, b)
+
+
+ORDER = """
+import sys
+import jax, jax.numpy as jnp
+import fphys
+
+from tests.faults.test_leak_faults import rigid, solid
+texts = {}
+for made in sys.argv[1].split():
+    step, params, state = globals()[made]()
+    texts[made] = jax.jit(step).lower(params, state).as_text()
+print(hash(tuple(sorted(texts.items()))))
+"""
+
+
+def test_programs_are_named_by_what_they_are():
+    """Two processes that trace in another order emit the same modules."""
+    env = {**os.environ, "PYTHONHASHSEED": "0"}
+    commands = [[sys.executable, "-c", ORDER, order] for order in ("rigid solid", "solid rigid")]
+    found = [subprocess.run(c, capture_output=True, text=True, env=env, timeout=300, check=True) for c in commands]
+    assert found[0].stdout == found[1].stdout != ""

@@ -1,0 +1,120 @@
+"""What the bridge takes for granted of private parts of Warp, JAX and XLA: a release that moves one fails by name."""
+
+import ast
+import ctypes
+import inspect
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import warp as wp
+from jax._src import pjit
+from jax._src.interpreters import pxla
+
+import fphys  # noqa: F401
+from fphys.bridge import private
+from fphys.bridge.start import start_warp
+
+ROOT = Path(__file__).parents[2]
+start_warp()
+
+
+@wp.struct
+class Pair:
+    mass: wp.array2d(dtype=wp.float64)
+    count: int
+
+
+@wp.kernel
+def product(pair: Pair, x: wp.array2d(dtype=wp.vec3d), y_out: wp.array2d(dtype=wp.vec3d)):
+    world, i = wp.tid()
+    y_out[world, i] = pair.mass[world, i] * x[world, i]
+
+
+def test_nothing_private_is_used_elsewhere():
+    """Of all files of the package, one names ``warp._src`` or ``jax._src``."""
+    private_parts = ("warp._src", "jax._src", "jaxlib._", "wp._src")
+    found = [
+        path.relative_to(ROOT / "fphys").as_posix()
+        for path in sorted((ROOT / "fphys").rglob("*.py"))
+        if any(part in ast.unparse(ast.parse(path.read_text())) for part in private_parts)
+    ]
+    assert found == ["bridge/private.py"]
+
+
+def test_arrays_are_packed_as_six_fields():
+    """``array_t``: data and grad are pointers; strides are in bytes, and 0 shares one row among worlds."""
+    names = [field[0] for field in private.array_t._fields_]
+    assert names == ["data", "grad", "shape", "strides", "ndim", "flags"]
+    x = wp.array(np.zeros((4, 3)), dtype=wp.float64, device="cpu")
+    packed = x.__ctype__()
+    assert isinstance(packed, private.array_t)
+    assert (packed.data, packed.ndim, list(packed.shape[:2]), list(packed.strides[:2])) == (x.ptr, 2, [4, 3], [24, 8])
+
+
+def test_types_know_their_sizes():
+    vector = wp.types.vector(3, wp.float64)
+    assert private.type_scalar_type(vector) is wp.float64 and private.type_size_in_bytes(vector) == 24
+    assert private.is_array(wp.array2d(dtype=float)) and not private.is_array(3)
+
+
+def test_a_structure_names_its_fields_and_their_types():
+    assert isinstance(Pair, private.Struct)
+    assert list(Pair.vars) == ["mass", "count"] and Pair.vars["count"].type is wp.int32
+    assert [field[0] for field in Pair.ctype._fields_] == ["mass", "count"]
+
+
+def test_a_kernel_names_its_arguments_and_their_types():
+    assert [arg.label for arg in product.adj.args] == ["pair", "x", "y_out"]
+    assert product.adj.args[1].type.dtype is wp.vec3d
+    value = private.pack_arg(product, wp.int32, "count", 3, wp.get_device("cpu"), False)
+    assert ctypes.c_int32.from_buffer_copy(bytes(value)).value == 3
+
+
+def test_the_bounds_of_a_launch():
+    bounds = private.launch_bounds((2, 3), 2)
+    assert (bounds.size, list(bounds.shape)) == (6, [2, 3])
+
+
+def test_the_native_library_has_what_a_gpu_needs():
+    core = private.runtime().core
+    for name in ("wp_memset_device", "wp_memcpy_d2d", "wp_cuda_launch_kernel"):
+        assert hasattr(core, name), name
+    assert len(core.wp_cuda_launch_kernel.argtypes) == 11
+
+
+def test_the_call_frame_of_xla():
+    """Sizes and offsets of XLA's C structures, of version 0 of its FFI."""
+    frame, buffer = private.xla_ffi.XLA_FFI_CallFrame, private.xla_ffi.XLA_FFI_Buffer
+    assert {name: getattr(frame, name).offset for name in ("args", "rets", "attrs")} == {
+        "args": 40,
+        "rets": 80,
+        "attrs": 120,
+    }
+    assert buffer.data.offset == 24
+    assert private.xla_ffi.XLA_FFI_Scalar.value.offset == 8
+    assert ctypes.sizeof(private.TypeInfo) == 24
+
+
+def test_what_jax_compiled_can_be_forgotten_and_refused(monkeypatch: pytest.MonkeyPatch):
+    """The guard of forked children: a compiled call comes through Python again, and through these functions."""
+    monkeypatch.setattr(pjit, "_resolve_and_lower", pjit._resolve_and_lower)
+    monkeypatch.setattr(pxla.ExecuteReplicated, "__call__", pxla.ExecuteReplicated.__call__)
+    assert "_resolve_and_lower(" in inspect.getsource(pjit)
+    double = jax.jit(lambda x: 2.0 * x)
+    assert double(jnp.ones(3))[0] == 2.0 and private.jax_has_started()
+    calls = []
+
+    def refuse(*args: object, **kwargs: object) -> None:
+        calls.append(args)
+        raise RuntimeError("refused")
+
+    private.forget_compiled()
+    private.refuse_calls(refuse)
+    with pytest.raises(RuntimeError, match="refused"):
+        double(jnp.ones(3))
+    with pytest.raises(RuntimeError, match="refused"):
+        jax.jit(lambda x: 3.0 * x)(jnp.ones(3))
+    assert calls
