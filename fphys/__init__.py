@@ -7,7 +7,7 @@ Pure functions on pytrees: ``model = load(...)``, ``state = init(model, num_worl
 import importlib
 from typing import TYPE_CHECKING, Any
 
-from . import bridge, control, errors, math, testing, units
+from . import bridge, control, errors, math, testing, units, worlds
 from .model import Model, State, Status, check, init, load, reset, to_mujoco
 from .model.assets import asset
 from .rigid import derived  # noqa: F401  (registers how derived constants follow)
@@ -77,6 +77,7 @@ __all__ = [
     "train",
     "typing",
     "units",
+    "worlds",
 ]
 
 

@@ -255,6 +255,7 @@ class Program:
         self.plan, self.device, self.blocks = plan, device, blocks
         hooks, code = modules.load([launch.kernel for launch, _ in plan.launches], device, plan.name)
         self.keep: list[Any] = [hooks, code]
+        self.constants: dict[Any, Any] = {}  # one copy of each, however many launches take it
         self.patches: list[tuple[int, ...]] = []
         self.commands = [self._command(launch, adjoint, hooks[launch.kernel]) for launch, adjoint in plan.launches]
         self.clears = [(*self._place(p, b), self._bytes(b)) for p, b in plan.clears]
@@ -330,9 +331,11 @@ class Program:
         return array_t(ndim=ndim, shape=(self.blocks.size, *buffer.shape[1:ndim]), strides=strides)
 
     def _constant(self, arg: Any, constant: Constant) -> array_t:
-        array = wp.array(np.ascontiguousarray(constant.value), dtype=arg.type.dtype, device=self.device)
-        self.keep.append(array)
-        return array.__ctype__()
+        key = id(constant.value), arg.type.dtype
+        if key not in self.constants:
+            value = np.ascontiguousarray(constant.value)
+            self.constants[key] = wp.array(value, dtype=arg.type.dtype, device=self.device)
+        return self.constants[key].__ctype__()
 
     @functools.cached_property
     def words(self) -> np.ndarray:

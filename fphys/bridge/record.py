@@ -238,7 +238,8 @@ class Recorder:
         for axis, extent in enumerate(dims[1:], start=1):
             sizes = {view[axis] for view in views.values() if len(view) > axis}
             sizes |= {n for a in args if isinstance(a, Constant) for n in a.value.shape}
-            sizes |= {a for arg, a in zip(parameters(kernel), args, strict=True) if arg.label == "lanes"}  # a stride
+            strides = zip(parameters(kernel), args, strict=True)
+            sizes |= {a for arg, a in strides if arg.label.split(".")[-1] == "lanes"}
             if extent not in sizes:
                 raise BridgeError(
                     f"{label} is launched over {list(dims)}, but no array has size {extent} on axis {axis} "

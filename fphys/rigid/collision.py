@@ -76,24 +76,17 @@ def detect(
         return
     table = slots(s.geom.pair, s.geom.type)
     t = L.types(state.qpos)
-    shapes = [s.geom.type, model.geom.size]
-    hull = s.hull
-    faces = [_vectors(hull.normal, state), hull.corner, hull.corners]
-    sides = _vectors(hull.normal[hull.merged], state)
-    vert = _vectors(hull.vert, state)
-    radius = hull.radius.astype(state.qpos.dtype)
-    climb = [vert, hull.edge, hull.neighbour]
-    solid = [*climb, hull.leaving, hull.ends, *faces, _corner_face(hull), hull.meeting, hull.faces, hull.merged]
-    field = [s.geom.grid, model.geom.size, model.hfield.size, model.hfield.data]
+    geoms = {"kind": s.geom.type, "size": model.geom.size, "pos": poses.pos, "quat": poses.quat}
+    hulls = _hulls(model, state)
     several = int("multiccd" not in s.disabled)
     sources = (
-        ("plane", shapes),
-        ("primitives", shapes),
-        ("box_box", shapes),
-        ("mesh", [hull.first, radius, *climb, sides, *faces[1:], hull.meeting, hull.faces, hull.merged]),
-        ("sphere_mesh", [hull.own_edges, hull.own_faces, vert, hull.ends, *faces, model.geom.size]),
-        ("convex", [s.geom.type, _numbers(model), radius, *solid, several, model.geom.size]),
-        ("hfield", [s.geom.type, _numbers(model), radius, *solid, *field]),
+        ("plane", [geoms]),
+        ("primitives", [geoms]),
+        ("box_box", [geoms]),
+        ("mesh", [geoms, hulls]),
+        ("sphere_mesh", [geoms, hulls, s.hull.own_edges, s.hull.own_faces]),
+        ("convex", [geoms, hulls, several]),
+        ("hfield", [geoms, hulls, s.geom.grid, model.hfield.size, model.hfield.data]),
     )
     features: list[Any] = [np.zeros((1, 0), np.int32) for _ in SOURCES]
     first = np.zeros((len(sources) if s.sparse else 1, candidate.shape[1]), np.int32)
@@ -110,20 +103,13 @@ def detect(
             slot = table.first[own]
             first[0, own], size = slot, mine.sum()
         features[i] = launch.scratch((launch.worlds, int(size)), t.integer)
+        lanes = L.lanes(launch, own.size)
+        search = {"lanes": lanes, "pair": s.geom.pair, "mine": mine, "own": own, "slot": slot}
+        search |= {"candidate": candidate, "detection": detection_distance}
         launch(
             kernels(state.qpos.dtype, f"rigid.{name}").features,
-            dim=(launch.worlds, L.lanes(launch, own.size)),
-            inputs=[
-                L.lanes(launch, own.size),
-                s.geom.pair,
-                mine,
-                own,
-                slot,
-                *arguments,
-                detection_distance,
-                candidate,
-                *poses,
-            ],
+            dim=(launch.worlds, lanes),
+            inputs=[search, *arguments],
             outputs=[features[i]],
         )
     launch(
@@ -150,6 +136,15 @@ def geometry(launch: Any, model: Model, state: State, ids: Any, frames: L.Frames
         + [ids[0], ids[1], *frames],
         outputs=out,
     )
+
+
+def _hulls(model: Model, state: State) -> dict[str, np.ndarray]:
+    """The hulls of all meshes, as kernels take them."""
+    h = model.structure.hull
+    real = {"vert": h.vert, "normal": h.normal, "side": h.normal[h.merged], "radius": h.radius}
+    same = "first edge neighbour ends leaving corner corners meeting faces merged".split()
+    found = {"number": _numbers(model), "face": _corner_face(h)} | {name: getattr(h, name) for name in same}
+    return found | {name: _vectors(values, state) for name, values in real.items()}
 
 
 def _numbers(model: Model) -> np.ndarray:

@@ -13,7 +13,8 @@ import warp as wp
 
 from .._precision import mat33, quat, real, tolerance, vec3
 from ..math import rotate, rotate_back, rotation, unit
-from .shapes import against_plane, chosen, end
+from .search import Geoms, Search, chosen
+from .shapes import against_plane, end
 
 EDGES = wp.constant(2048)
 TINY = wp.constant(real(1.0e-15))
@@ -363,43 +364,32 @@ def fresh(kept: corners, count: int, f: Faces, x: vec3) -> bool:
 
 @wp.kernel(enable_backward=False)
 def features(
-    # Structure:
-    lanes: int,
-    pair: wp.array2d(dtype=int),
-    mine: wp.array(dtype=int),
-    own: wp.array(dtype=int),
-    slot: wp.array(dtype=int),
-    geom_type: wp.array(dtype=int),
-    # Model:
-    geom_size: wp.array2d(dtype=vec3),
-    detection: wp.array2d(dtype=real),
     # In:
-    candidate: wp.array2d(dtype=int),
-    geom_pos: wp.array2d(dtype=vec3),
-    geom_quat: wp.array2d(dtype=quat),
+    s: Search,
+    g: Geoms,
     # Out:
     feature_out: wp.array2d(dtype=int),
 ):
-    """Features of candidates ``own`` that are pairs of boxes, ``mine`` slots from ``slot[i]``."""
+    """Features of the candidates that are pairs of boxes."""
     world, lane = wp.tid()
-    for i in range(lane, own.shape[0], lanes):
-        pair_number = chosen(world, own[i], mine, candidate)
+    for i in range(lane, s.own.shape[0], s.lanes):
+        pair_number = chosen(world, i, s)
         if pair_number < 0:
             continue
-        a = pair[pair_number, 0]
-        b = pair[pair_number, 1]
-        p1 = geom_pos[world, a]
-        p2 = geom_pos[world, b]
-        s1 = geom_size[world, a]
-        s2 = geom_size[world, b]
-        margin = detection[world, own[i]]
-        count = slot[i]
-        last = count + mine[pair_number]
+        a = s.pair[pair_number, 0]
+        b = s.pair[pair_number, 1]
+        p1 = g.pos[world, a]
+        p2 = g.pos[world, b]
+        s1 = g.size[world, a]
+        s2 = g.size[world, b]
+        margin = s.detection[world, s.own[i]]
+        count = s.slot[i]
+        last = count + s.mine[pair_number]
         r = p2 - p1
         reach = wp.length(s1) + wp.length(s2) + margin
         if wp.dot(r, r) <= reach * reach:
-            q1 = geom_quat[world, a]
-            q2 = geom_quat[world, b]
+            q1 = g.quat[world, a]
+            q2 = g.quat[world, b]
             r1 = rotate_back(q1, r)
             r2 = -rotate_back(q2, r)
             rot = wp.transpose(rotation(q1)) * rotation(q2)

@@ -34,8 +34,9 @@ from .parts import (
     touch,
 )
 from .polytope import FAR, farthest_apart
-from .shapes import CYLINDER, ELLIPSOID, HFIELD, MESH, bounding_radius, chosen
-from .solids import NEARBY, Hulls, Solid, ball_of, gap_along, outside, parts_near, solid_part
+from .search import Geoms, Hulls, Search, chosen
+from .shapes import CYLINDER, ELLIPSOID, HFIELD, MESH, bounding_radius
+from .solids import NEARBY, Solid, ball_of, gap_along, outside, parts_near, solid_part
 
 COARSE = wp.constant(16)
 """The root of the number of patches of directions where a height field takes part."""
@@ -211,82 +212,44 @@ def extent(kind: int, size: vec3, hull_radius: real) -> real:
 
 @wp.kernel(enable_backward=False)
 def features(
-    # Structure:
-    lanes: int,
-    pair: wp.array2d(dtype=int),
-    mine: wp.array(dtype=int),
-    own: wp.array(dtype=int),
-    slot: wp.array(dtype=int),
-    geom_type: wp.array(dtype=int),
-    geom_hull: wp.array2d(dtype=int),
-    geom_radius: wp.array(dtype=real),
-    vert: wp.array(dtype=vec3),
-    edge: wp.array(dtype=int),
-    neighbour: wp.array(dtype=int),
-    leaving: wp.array(dtype=int),
-    ends: wp.array2d(dtype=int),
-    normal: wp.array(dtype=vec3),
-    corner: wp.array(dtype=int),
-    corners: wp.array(dtype=int),
-    corner_face: wp.array(dtype=int),
-    meeting: wp.array(dtype=int),
-    faces: wp.array(dtype=int),
-    merged: wp.array(dtype=int),
-    several: int,
-    # Model:
-    geom_size: wp.array2d(dtype=vec3),
-    detection: wp.array2d(dtype=real),
     # In:
-    candidate: wp.array2d(dtype=int),
-    geom_pos: wp.array2d(dtype=vec3),
-    geom_quat: wp.array2d(dtype=quat),
+    s: Search,
+    g: Geoms,
+    h: Hulls,
+    several: int,
     # Out:
     feature_out: wp.array2d(dtype=int),
 ):
-    """Features of candidates ``own`` that are pairs of convex geoms, ``mine`` slots from ``slot[i]``; ``several``: of
-    flat sides not only the deepest point."""
+    """Features of the candidates that are pairs of convex geoms; ``several``: of flat sides not only the deepest."""
     world, lane = wp.tid()
-    for i in range(lane, own.shape[0], lanes):
-        pair_number = chosen(world, own[i], mine, candidate)
+    for i in range(lane, s.own.shape[0], s.lanes):
+        pair_number = chosen(world, i, s)
         if pair_number < 0:
             continue
-        g1 = pair[pair_number, 0]
-        g2 = pair[pair_number, 1]
-        margin = detection[world, own[i]]
-        count = slot[i]
-        last = count + mine[pair_number]
-        kind1 = geom_type[g1]
-        kind2 = geom_type[g2]
-        r1 = extent(kind1, geom_size[world, g1], geom_radius[g1])
-        r2 = extent(kind2, geom_size[world, g2], geom_radius[g2])
-        gap = geom_pos[world, g2] - geom_pos[world, g1]
+        g1 = s.pair[pair_number, 0]
+        g2 = s.pair[pair_number, 1]
+        margin = s.detection[world, s.own[i]]
+        count = s.slot[i]
+        last = count + s.mine[pair_number]
+        kind1 = g.kind[g1]
+        kind2 = g.kind[g2]
+        r1 = extent(kind1, g.size[world, g1], h.radius[g1])
+        r2 = extent(kind2, g.size[world, g2], h.radius[g2])
+        gap = g.pos[world, g2] - g.pos[world, g1]
         if wp.dot(gap, gap) <= (r1 + r2 + margin) * (r1 + r2 + margin):
-            hulls = Hulls()
-            hulls.vert = vert
-            hulls.edge = edge
-            hulls.neighbour = neighbour
-            hulls.leaving = leaving
-            hulls.ends = ends
-            hulls.normal = normal
-            hulls.corner = corner
-            hulls.corners = corners
-            hulls.face = corner_face
-            hulls.meeting = meeting
-            hulls.faces = faces
-            hulls.merged = merged
-            a = solid(kind1, vec3(), geom_quat[world, g1], geom_size[world, g1], geom_hull, g1)
-            b = solid(kind2, gap, geom_quat[world, g2], geom_size[world, g2], geom_hull, g2)
+            a = solid(kind1, vec3(), g.quat[world, g1], g.size[world, g1], h.number, g1)
+            b = solid(kind2, gap, g.quat[world, g2], g.size[world, g2], h.number, g2)
             size = wp.min(r1, r2)
             reach = margin + ball_of(a) + ball_of(b)
-            far = farthest_apart(a, b, hulls, reach)
+            far = farthest_apart(a, b, h, reach)
             if far.gap <= reach:
-                first = settled(a, b, hulls, far.n, size)
+                first = settled(a, b, h, far.n, size)
                 if first.gap < margin:
                     number = patches(kind1, kind2)
-                    total = parts_number(kind1, geom_hull[g1, 5])
+                    total = parts_number(kind1, h.number[g1, 5])
                     found = int(0)
                     if several == 1 and last - count > 1:
-                        found = overlap(a, b, hulls, first.n, margin, total, number, feature_out, world, count)
+                        found = overlap(a, b, h, first.n, margin, total, number, feature_out, world, count)
                     if found == 0:
                         feature_out[world, count] = feature_of(first.first, first.second, 0, first.patch, total, number)
                         found = int(1)

@@ -12,8 +12,9 @@ from .convex import extent, hull_row, patch_side, patches, settled, solid, start
 from .parts import part_of, parts_number, touch
 from .polytope import farthest_apart
 from .prism import PARTS, prism_of, prism_part
-from .shapes import CYLINDER, HFIELD, chosen
-from .solids import Hulls, ball_of, farthest
+from .search import Geoms, Hulls, Search, chosen
+from .shapes import CYLINDER, HFIELD
+from .solids import ball_of, farthest
 
 TOUCHING = wp.constant(5)
 """Parts that a cylinder touches a prism with: its side, two discs, two rims."""
@@ -36,86 +37,49 @@ def cells(low: real, high: real, half: real, lines: int) -> wp.vec2i:
 
 @wp.kernel(enable_backward=False)
 def features(
-    # Structure:
-    lanes: int,
-    pair: wp.array2d(dtype=int),
-    mine: wp.array(dtype=int),
-    own: wp.array(dtype=int),
-    slot: wp.array(dtype=int),
-    geom_type: wp.array(dtype=int),
-    geom_hull: wp.array2d(dtype=int),
-    geom_radius: wp.array(dtype=real),
-    vert: wp.array(dtype=vec3),
-    edge: wp.array(dtype=int),
-    neighbour: wp.array(dtype=int),
-    leaving: wp.array(dtype=int),
-    ends: wp.array2d(dtype=int),
-    normal: wp.array(dtype=vec3),
-    corner: wp.array(dtype=int),
-    corners: wp.array(dtype=int),
-    corner_face: wp.array(dtype=int),
-    meeting: wp.array(dtype=int),
-    faces: wp.array(dtype=int),
-    merged: wp.array(dtype=int),
+    # In:
+    s: Search,
+    g: Geoms,
+    h: Hulls,
     geom_grid: wp.array2d(dtype=int),
-    # Model:
-    geom_size: wp.array2d(dtype=vec3),
     hfield_size: wp.array2d(dtype=vec4),
     hfield_data: wp.array2d(dtype=real),
-    detection: wp.array2d(dtype=real),
-    # In:
-    candidate: wp.array2d(dtype=int),
-    geom_pos: wp.array2d(dtype=vec3),
-    geom_quat: wp.array2d(dtype=quat),
     # Out:
     feature_out: wp.array2d(dtype=int),
 ):
-    """Features of candidates ``own`` that are a height field and a convex geom, ``mine`` slots from ``slot[i]``."""
+    """Features of the candidates that are a height field and a convex geom."""
     world, lane = wp.tid()
-    for i in range(lane, own.shape[0], lanes):
-        pair_number = chosen(world, own[i], mine, candidate)
+    for i in range(lane, s.own.shape[0], s.lanes):
+        pair_number = chosen(world, i, s)
         if pair_number < 0:
             continue
-        g1 = pair[pair_number, 0]
-        g2 = pair[pair_number, 1]
-        margin = detection[world, own[i]]
-        count = slot[i]
-        last = count + mine[pair_number]
+        g1 = s.pair[pair_number, 0]
+        g2 = s.pair[pair_number, 1]
+        margin = s.detection[world, s.own[i]]
+        count = s.slot[i]
+        last = count + s.mine[pair_number]
         rows = geom_grid[g1, 1]
         columns = geom_grid[g1, 2]
         size = hfield_size[world, geom_grid[g1, 0]]
-        turn = geom_quat[world, g1]
-        hulls = Hulls()
-        hulls.vert = vert
-        hulls.edge = edge
-        hulls.neighbour = neighbour
-        hulls.leaving = leaving
-        hulls.ends = ends
-        hulls.normal = normal
-        hulls.corner = corner
-        hulls.corners = corners
-        hulls.face = corner_face
-        hulls.meeting = meeting
-        hulls.faces = faces
-        hulls.merged = merged
-        kind = geom_type[g2]
-        gap = geom_pos[world, g2] - geom_pos[world, g1]
-        b = solid(kind, gap, geom_quat[world, g2], geom_size[world, g2], geom_hull, g2)
+        turn = g.quat[world, g1]
+        kind = g.kind[g2]
+        gap = g.pos[world, g2] - g.pos[world, g1]
+        b = solid(kind, gap, g.quat[world, g2], g.size[world, g2], h.number, g2)
         low = vec3()
         high = vec3()
         for k in range(3):  # the geom's box in the field's frame
             axis = rotate(turn, unit(k))
-            low = low + unit(k) * (wp.dot(axis, farthest(b, hulls, -axis)) - ball_of(b) - margin)
-            high = high + unit(k) * (wp.dot(axis, farthest(b, hulls, axis)) + ball_of(b) + margin)
+            low = low + unit(k) * (wp.dot(axis, farthest(b, h, -axis)) - ball_of(b) - margin)
+            high = high + unit(k) * (wp.dot(axis, farthest(b, h, axis)) + ball_of(b) + margin)
         across = low[0] <= size[0] and high[0] >= -size[0] and low[1] <= size[1] and high[1] >= -size[1]
         if across and high[2] >= -size[3]:
             of_x = cells(low[0], high[0], size[0], columns)
             of_y = cells(low[1], high[1], size[1], rows)
             step = vec3(real(2.0) * size[0] / real(columns - 1), real(2.0) * size[1] / real(rows - 1), real(0.0))
-            least = wp.min(extent(kind, geom_size[world, g2], geom_radius[g2]), real(0.5) * wp.length(step))
+            least = wp.min(extent(kind, g.size[world, g2], h.radius[g2]), real(0.5) * wp.length(step))
             reach = margin + ball_of(b)
             number = patches(HFIELD, kind)
-            total = geom_parts(kind, geom_hull[g2, 5])
+            total = geom_parts(kind, h.number[g2, 5])
             for row in range(of_y[0], of_y[1]):
                 for column in range(of_x[0], of_x[1]):
                     for lower in range(2):
@@ -124,15 +88,15 @@ def features(
                         top = wp.max(p.a[2], wp.max(p.b[2], p.c[2]))
                         if count < last and low[2] <= top:
                             middle = (p.a + p.b + p.c) / real(3.0)
-                            a = solid(HFIELD, rotate(turn, middle), turn, vec3(), geom_hull, g1)
+                            a = solid(HFIELD, rotate(turn, middle), turn, vec3(), h.number, g1)
                             p.a = p.a - middle
                             p.b = p.b - middle
                             p.c = p.c - middle
                             p.base = p.base + middle[2]
                             a.prism = p
-                            far = farthest_apart(a, b, hulls, reach)
+                            far = farthest_apart(a, b, h, reach)
                             if far.gap <= reach:
-                                found = settled(a, b, hulls, far.n, least)
+                                found = settled(a, b, h, far.n, least)
                                 if found.gap < margin:
                                     parts = (cell * total + found.second) * PARTS + found.first
                                     feature_out[world, count] = parts * number + found.patch

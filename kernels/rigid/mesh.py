@@ -8,7 +8,8 @@ import warp as wp
 
 from .._precision import quat, real, vec3
 from ..math import rotate, rotate_back
-from .shapes import against_plane, chosen, z_axis
+from .search import Geoms, Hulls, Search, chosen
+from .shapes import against_plane, z_axis
 
 
 @wp.func
@@ -88,61 +89,42 @@ def plane_vertex(origin: vec3, q1: quat, p: vec3, q: quat, vertex: vec3):
 
 @wp.kernel(enable_backward=False)
 def features(
-    # Structure:
-    lanes: int,
-    pair: wp.array2d(dtype=int),
-    mine: wp.array(dtype=int),
-    own: wp.array(dtype=int),
-    slot: wp.array(dtype=int),
-    geom_vert: wp.array(dtype=int),
-    geom_radius: wp.array(dtype=real),
-    vert: wp.array(dtype=vec3),
-    edge: wp.array(dtype=int),
-    neighbour: wp.array(dtype=int),
-    normal: wp.array(dtype=vec3),
-    corner: wp.array(dtype=int),
-    corners: wp.array(dtype=int),
-    meeting: wp.array(dtype=int),
-    faces: wp.array(dtype=int),
-    merged: wp.array(dtype=int),
-    # Model:
-    detection: wp.array2d(dtype=real),
     # In:
-    candidate: wp.array2d(dtype=int),
-    geom_pos: wp.array2d(dtype=vec3),
-    geom_quat: wp.array2d(dtype=quat),
+    s: Search,
+    g: Geoms,
+    h: Hulls,
     # Out:
     feature_out: wp.array2d(dtype=int),
 ):
-    """Features of candidates ``own`` that are pairs of a plane and a mesh, ``mine`` slots from ``slot[i]``."""
+    """Features of the candidates that are pairs of a plane and a mesh."""
     world, lane = wp.tid()
-    for i in range(lane, own.shape[0], lanes):
-        pair_number = chosen(world, own[i], mine, candidate)
+    for i in range(lane, s.own.shape[0], s.lanes):
+        pair_number = chosen(world, i, s)
         if pair_number < 0:
             continue
-        a = pair[pair_number, 0]
-        b = pair[pair_number, 1]
-        margin = detection[world, own[i]]
-        count = slot[i]
-        last = count + mine[pair_number]
-        axis = z_axis(geom_quat[world, a])
-        height = wp.dot(geom_pos[world, b] - geom_pos[world, a], axis)
-        if height <= margin + geom_radius[b]:
-            up = rotate_back(geom_quat[world, b], axis)
-            lowest = foremost(vert, edge, neighbour, geom_vert[b], -up)
-            if height + wp.dot(up, vert[lowest]) <= margin:
-                f = merged[flattest(normal, meeting, faces, lowest, -up)]
-                start = corner[f]
-                n = corner[f + 1] - start
+        a = s.pair[pair_number, 0]
+        b = s.pair[pair_number, 1]
+        margin = s.detection[world, s.own[i]]
+        count = s.slot[i]
+        last = count + s.mine[pair_number]
+        axis = z_axis(g.quat[world, a])
+        height = wp.dot(g.pos[world, b] - g.pos[world, a], axis)
+        if height <= margin + h.radius[b]:
+            up = rotate_back(g.quat[world, b], axis)
+            lowest = foremost(h.vert, h.edge, h.neighbour, h.first[b], -up)
+            if height + wp.dot(up, h.vert[lowest]) <= margin:
+                f = h.merged[flattest(h.side, h.meeting, h.faces, lowest, -up)]
+                start = h.corner[f]
+                n = h.corner[f + 1] - start
                 at = int(-1)
                 for k in range(n):
-                    if corners[start + k] == lowest:
+                    if h.corners[start + k] == lowest:
                         at = k
-                chosen_four = four_of(vert, corners, start, n, wp.max(at, 0))
+                chosen_four = four_of(h.vert, h.corners, start, n, wp.max(at, 0))
                 for k in range(wp.where(at < 0, 1, wp.min(n, 4))):  # alone, where it bulges out of a side nearly flat
-                    v = wp.where(at < 0, lowest, corners[start + chosen_four[k] % n])
-                    below = wp.dot(up, vert[v]) <= real(0.0)
-                    if (below or v == lowest) and height + wp.dot(up, vert[v]) <= margin and count < last:
+                    v = wp.where(at < 0, lowest, h.corners[start + chosen_four[k] % n])
+                    below = wp.dot(up, h.vert[v]) <= real(0.0)
+                    if (below or v == lowest) and height + wp.dot(up, h.vert[v]) <= margin and count < last:
                         feature_out[world, count] = v
                         count = count + 1
         for k in range(count, last):

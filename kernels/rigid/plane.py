@@ -4,6 +4,7 @@ import warp as wp
 
 from .._precision import quat, real, vec3
 from ..math import rotate, rotate_back
+from .search import Geoms, Search, chosen
 from .shapes import (
     BOX,
     CAPSULE,
@@ -14,7 +15,6 @@ from .shapes import (
     SPHERE,
     against_plane,
     bounding_radius,
-    chosen,
     corner,
     z_axis,
 )
@@ -89,42 +89,31 @@ def plane_contact(origin: vec3, q1: quat, kind: int, p: vec3, q: quat, size: vec
 
 @wp.kernel(enable_backward=False)
 def features(
-    # Structure:
-    lanes: int,
-    pair: wp.array2d(dtype=int),
-    mine: wp.array(dtype=int),
-    own: wp.array(dtype=int),
-    slot: wp.array(dtype=int),
-    geom_type: wp.array(dtype=int),
-    # Model:
-    geom_size: wp.array2d(dtype=vec3),
-    detection: wp.array2d(dtype=real),
     # In:
-    candidate: wp.array2d(dtype=int),
-    geom_pos: wp.array2d(dtype=vec3),
-    geom_quat: wp.array2d(dtype=quat),
+    s: Search,
+    g: Geoms,
     # Out:
     feature_out: wp.array2d(dtype=int),
 ):
-    """Features of candidates ``own`` that are pairs of a plane and another geom, ``mine`` slots from ``slot[i]``."""
+    """Features of the candidates that are pairs of a plane and another geom."""
     world, lane = wp.tid()
-    for i in range(lane, own.shape[0], lanes):
-        pair_number = chosen(world, own[i], mine, candidate)
+    for i in range(lane, s.own.shape[0], s.lanes):
+        pair_number = chosen(world, i, s)
         if pair_number < 0:
             continue
-        a = pair[pair_number, 0]
-        b = pair[pair_number, 1]
-        kind = geom_type[b]
-        size = geom_size[world, b]
-        n = z_axis(geom_quat[world, a])
-        margin = detection[world, own[i]]
-        height = wp.dot(geom_pos[world, b] - geom_pos[world, a], n)
-        count = slot[i]
-        last = count + mine[pair_number]
+        a = s.pair[pair_number, 0]
+        b = s.pair[pair_number, 1]
+        kind = g.kind[b]
+        size = g.size[world, b]
+        n = z_axis(g.quat[world, a])
+        margin = s.detection[world, s.own[i]]
+        height = wp.dot(g.pos[world, b] - g.pos[world, a], n)
+        count = s.slot[i]
+        last = count + s.mine[pair_number]
         if height <= margin + bounding_radius(kind, size):
             up = n
             if kind != SPHERE:
-                up = rotate_back(geom_quat[world, b], n)
+                up = rotate_back(g.quat[world, b], n)
             if kind == BOX:
                 reach = wp.cw_mul(size, up)
                 for k in range(8):

@@ -10,6 +10,7 @@ import warp as wp
 from .._precision import quat, real, vec3
 from ..math import rotate_back, unit
 from .capsule_box import capsule_box_candidates, capsule_box_parameter
+from .search import Geoms, Search, chosen
 from .shapes import (
     BOX,
     CAPSULE,
@@ -19,7 +20,6 @@ from .shapes import (
     SPHERE,
     against_plane,
     bounding_radius,
-    chosen,
     end,
     two_balls,
     z_axis,
@@ -220,45 +220,34 @@ def near(type1: int, type2: int, p1: vec3, size1: vec3, p2: vec3, size2: vec3, m
 
 @wp.kernel(enable_backward=False)
 def features(
-    # Structure:
-    lanes: int,
-    pair: wp.array2d(dtype=int),
-    mine: wp.array(dtype=int),
-    own: wp.array(dtype=int),
-    slot: wp.array(dtype=int),
-    geom_type: wp.array(dtype=int),
-    # Model:
-    geom_size: wp.array2d(dtype=vec3),
-    detection: wp.array2d(dtype=real),
     # In:
-    candidate: wp.array2d(dtype=int),
-    geom_pos: wp.array2d(dtype=vec3),
-    geom_quat: wp.array2d(dtype=quat),
+    s: Search,
+    g: Geoms,
     # Out:
     feature_out: wp.array2d(dtype=int),
 ):
-    """Features of candidates ``own`` that are pairs with a closed form, ``mine`` slots from ``slot[i]``."""
+    """Features of the candidates that are pairs with a closed form."""
     world, lane = wp.tid()
-    for i in range(lane, own.shape[0], lanes):
-        pair_number = chosen(world, own[i], mine, candidate)
+    for i in range(lane, s.own.shape[0], s.lanes):
+        pair_number = chosen(world, i, s)
         if pair_number < 0:
             continue
-        a = pair[pair_number, 0]
-        b = pair[pair_number, 1]
-        p1 = geom_pos[world, a]
-        s1 = geom_size[world, a]
-        p2 = geom_pos[world, b]
-        s2 = geom_size[world, b]
-        margin = detection[world, own[i]]
-        count = slot[i]
-        last = count + mine[pair_number]
-        if near(geom_type[a], geom_type[b], p1, s1, p2, s2, margin):
-            q1 = geom_quat[world, a]
-            q2 = geom_quat[world, b]
-            found = candidates(geom_type[a], geom_type[b], p1, q1, s1, p2, q2, s2, margin)
+        a = s.pair[pair_number, 0]
+        b = s.pair[pair_number, 1]
+        p1 = g.pos[world, a]
+        s1 = g.size[world, a]
+        p2 = g.pos[world, b]
+        s2 = g.size[world, b]
+        margin = s.detection[world, s.own[i]]
+        count = s.slot[i]
+        last = count + s.mine[pair_number]
+        if near(g.kind[a], g.kind[b], p1, s1, p2, s2, margin):
+            q1 = g.quat[world, a]
+            q2 = g.quat[world, b]
+            found = candidates(g.kind[a], g.kind[b], p1, q1, s1, p2, q2, s2, margin)
             for k in range(4):
                 if found[k] >= 0 and count < last:
-                    _n, distance, _x = closed_form(geom_type[a], geom_type[b], p1, q1, s1, p2, q2, s2, found[k])
+                    _n, distance, _x = closed_form(g.kind[a], g.kind[b], p1, q1, s1, p2, q2, s2, found[k])
                     if distance <= margin:
                         feature_out[world, count] = found[k]
                         count = count + 1

@@ -107,15 +107,6 @@ def contact_frame(n: vec3, hint: vec3) -> mat33:
     return mat33(n[0], n[1], n[2], t1[0], t1[1], t1[2], t2[0], t2[1], t2[2])
 
 
-@wp.func
-def chosen(world: int, k: int, mine: wp.array(dtype=int), candidate: wp.array2d(dtype=int)) -> int:
-    """The pair that candidate k stands for, or -1 where there is none or ``mine`` has no slots for it."""
-    p = candidate[world, k]
-    if p >= 0:
-        p = wp.where(mine[p] != 0, p, -1)
-    return p
-
-
 @wp.func_native("""
     const int* pair = contact_pair.data + world * (contact_pair.strides[0] / sizeof(int));
     int count = contact_pair.shape[1];

@@ -20,6 +20,7 @@ from .prism import (
     prism_part,
     prism_vertex,
 )
+from .search import Hulls
 from .shapes import BOX, CAPSULE, CYLINDER, ELLIPSOID, HFIELD, MESH, MIN_SQUARED, corner
 
 LEVEL = wp.constant(tolerance(0.05, 0.05))
@@ -28,24 +29,6 @@ NEARBY = wp.constant(6)
 """Parts that a search tries near one direction, at most."""
 
 choices = wp.types.vector(length=6, dtype=int)
-
-
-@wp.struct
-class Hulls:
-    """The hulls of all meshes; see ``fphys.model.structure.Hulls``."""
-
-    vert: wp.array(dtype=vec3)
-    edge: wp.array(dtype=int)
-    neighbour: wp.array(dtype=int)
-    ends: wp.array2d(dtype=int)
-    leaving: wp.array(dtype=int)
-    normal: wp.array(dtype=vec3)
-    corner: wp.array(dtype=int)
-    corners: wp.array(dtype=int)
-    face: wp.array(dtype=int)
-    meeting: wp.array(dtype=int)
-    faces: wp.array(dtype=int)
-    merged: wp.array(dtype=int)
 
 
 @wp.struct

@@ -8,7 +8,8 @@ import warp as wp
 
 from .._precision import quat, real, vec3
 from ..math import rotate, rotate_back
-from .shapes import MIN_SQUARED, against_plane, chosen, two_balls
+from .search import Geoms, Hulls, Search, chosen
+from .shapes import MIN_SQUARED, against_plane, two_balls
 
 
 @wp.func
@@ -48,44 +49,30 @@ def over_face(
 
 @wp.kernel(enable_backward=False)
 def features(
-    # Structure:
-    lanes: int,
-    pair: wp.array2d(dtype=int),
-    mine: wp.array(dtype=int),
-    own: wp.array(dtype=int),
-    slot: wp.array(dtype=int),
+    # In:
+    s: Search,
+    g: Geoms,
+    h: Hulls,
     geom_edge: wp.array2d(dtype=int),
     geom_face: wp.array2d(dtype=int),
-    vert: wp.array(dtype=vec3),
-    edge_ends: wp.array2d(dtype=int),
-    normal: wp.array(dtype=vec3),
-    corner: wp.array(dtype=int),
-    corners: wp.array(dtype=int),
-    # Model:
-    geom_size: wp.array2d(dtype=vec3),
-    detection: wp.array2d(dtype=real),
-    # In:
-    candidate: wp.array2d(dtype=int),
-    geom_pos: wp.array2d(dtype=vec3),
-    geom_quat: wp.array2d(dtype=quat),
     # Out:
     feature_out: wp.array2d(dtype=int),
 ):
-    """Features of candidates ``own`` that are pairs of a sphere and a mesh, in slot ``slot[i]``."""
+    """Features of the candidates that are pairs of a sphere and a mesh."""
     world, lane = wp.tid()
-    for i in range(lane, own.shape[0], lanes):
-        pair_number = chosen(world, own[i], mine, candidate)
+    for i in range(lane, s.own.shape[0], s.lanes):
+        pair_number = chosen(world, i, s)
         if pair_number < 0:
             continue
-        a = pair[pair_number, 0]
-        b = pair[pair_number, 1]
-        reach = detection[world, own[i]] + geom_size[world, a][0]
-        x = rotate_back(geom_quat[world, b], geom_pos[world, a] - geom_pos[world, b])
+        a = s.pair[pair_number, 0]
+        b = s.pair[pair_number, 1]
+        reach = s.detection[world, s.own[i]] + g.size[world, a][0]
+        x = rotate_back(g.quat[world, b], g.pos[world, a] - g.pos[world, b])
         highest = real(-1.0e10)
         found = int(-1)
-        faces = vert.shape[0] + edge_ends.shape[0]
+        faces = h.vert.shape[0] + h.ends.shape[0]
         for f in range(geom_face[b, 0], geom_face[b, 1]):
-            height = wp.dot(x - vert[corners[corner[f]]], normal[f])
+            height = wp.dot(x - h.vert[h.corners[h.corner[f]]], h.normal[f])
             if height > highest:
                 highest = height
                 found = faces + f
@@ -95,21 +82,21 @@ def features(
             nearest = reach * reach
             found = int(-1)
             for f in range(geom_face[b, 0], geom_face[b, 1]):
-                height = wp.dot(x - vert[corners[corner[f]]], normal[f])
+                height = wp.dot(x - h.vert[h.corners[h.corner[f]]], h.normal[f])
                 if height > real(0.0) and height * height <= nearest:
-                    if over_face(vert, corner, corners, f, normal[f], x):
+                    if over_face(h.vert, h.corner, h.corners, f, h.normal[f], x):
                         nearest = height * height
                         found = faces + f
             for e in range(geom_edge[b, 0], geom_edge[b, 1]):
-                first = vert[edge_ends[e, 0]]
-                along = vert[edge_ends[e, 1]] - first
+                first = h.vert[h.ends[e, 0]]
+                along = h.vert[h.ends[e, 1]] - first
                 t = wp.dot(x - first, along) / wp.dot(along, along)
                 gap = first + along * wp.clamp(t, real(0.0), real(1.0)) - x
                 if wp.dot(gap, gap) <= nearest:
                     nearest = wp.dot(gap, gap)
-                    found = vert.shape[0] + e
+                    found = h.vert.shape[0] + e
                     if t <= real(0.0):
-                        found = edge_ends[e, 0]
+                        found = h.ends[e, 0]
                     if t >= real(1.0):
-                        found = edge_ends[e, 1]
-        feature_out[world, slot[i]] = wp.where(highest <= reach, found, -1)
+                        found = h.ends[e, 1]
+        feature_out[world, s.slot[i]] = wp.where(highest <= reach, found, -1)
