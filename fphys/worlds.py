@@ -20,6 +20,8 @@ import numpy as np
 
 from .errors import StateError
 
+__all__ = ["HUGE", "Solver", "Status", "report", "reset"]
+
 Array = jax.Array
 State = TypeVar("State")
 

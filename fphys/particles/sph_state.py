@@ -200,7 +200,17 @@ def check(params: Params, state: State) -> None:
 
 
 def reset(params: Params, state: State, mask: Array, start: State) -> State:
-    """The worlds of ``mask``, bool, shape (num_worlds,), as in ``start``; see :func:`fphys.worlds.reset`."""
+    """Put the worlds of ``mask`` back to those of ``start``, and clear their fault bits.
+
+    Args:
+        mask: which, bool, shape (num_worlds,).
+        start: a state of as many worlds and particles, positions in [m], such as :func:`init` made.
+
+    Gradients flow to ``start`` in the worlds that are reset, and to ``state`` in the others.
+
+    Raises:
+        ValueError: the mask or ``start`` has another shape. TypeError: they are no parameters and state of this solver.
+    """
     expect_state(params, start)
     return worlds.reset(state, mask, start)
 
