@@ -19,24 +19,24 @@ from .bridge.op import dense, differentiable_once
 Array = jax.Array
 
 MUCH = 2**17
-"""Numbers that take longer to read than a branch."""
+"""Array size at which reading takes longer than a branch."""
 
 __all__ = ["dense", "flags", "power_gradient", "primal_values", "recomputed"]
 
 
 def recomputed(unused: Callable[..., Any], harmless: Callable[..., Any]) -> Callable[..., Any]:
-    """Decorator for ``fn(known, *args) -> (result, known)``: the backward pass runs ``fn`` again, all but its solves.
+    """Decorator for ``fn(known, *args) -> (result, known)``: the backward pass runs ``fn`` again, except its solves.
 
-    The function is then called without ``known``, a tree of what its solves find, which is None where they are to be
-    solved. The arguments and ``known`` are all that is kept.
+    ``known`` is a tree of what the solves find. The decorated function is called without it; ``fn`` gets None where it
+    must solve. Only the arguments and ``known`` are stored.
 
-    A world whose result is not used has no cotangent. What overflowed in it would still turn the gradient of shared
-    leaves into NaN, because zero times infinity is NaN. So the backward pass gives that world other arguments.
+    A world whose result is not used has no cotangent. An overflow in it would still turn the gradient of shared
+    leaves into NaN, because zero times infinity is NaN. So the backward pass replaces that world's arguments.
 
     Args:
         unused: ``unused(result)``, the worlds whose result is not used, bool, shape (world,); or None, for those that
             have no cotangent.
-        harmless: ``harmless(worlds, *args)``, the arguments, with such as do not overflow in these worlds.
+        harmless: ``harmless(worlds, *args)``, the arguments, replaced in these worlds by values that do not overflow.
     """
 
     def decorate(fn: Callable[..., Any]) -> Callable[..., Any]:
@@ -77,7 +77,7 @@ def recomputed(unused: Callable[..., Any], harmless: Callable[..., Any]) -> Call
 
 
 def _silent(cotangents: list[Array]) -> Array:
-    """Worlds whose cotangents are all zero, bool, shape (world,). Mostly the first one tells that there are none."""
+    """Worlds whose cotangents are all zero, bool, shape (world,). Usually the first cotangent shows there are none."""
 
     def silent(some: list[Array]) -> Array:
         return functools.reduce(jnp.add, [jnp.abs(c).reshape(len(c), -1).sum(1) for c in some]) == 0
@@ -93,8 +93,8 @@ def power_gradient(
 ) -> tuple[Any, ...]:
     """-dP/d(primals) at fixed accelerations and virtual velocities.
 
-    A world without a cotangent has no gradient, whatever the solve left there: where it overflowed, zero times
-    what is not finite must not reach the gradient of what worlds share.
+    A world without a cotangent has no gradient, whatever the solve left there: if it overflowed, zero times a
+    non-finite value must not reach the gradient of leaves that worlds share.
     """
     silent = (cotangent == 0).all(1, keepdims=True)
     args = (*primals, *jax.tree.map(lambda x: jnp.where(silent, 0, x) if _is_motion(x) else x, fixed))
@@ -109,7 +109,8 @@ def _is_motion(x: Any) -> bool:
 
 
 def primal_values(primals: tuple[Any, ...]) -> tuple[Any, list[Array]]:
-    """The values that a ``custom_vjp`` with symbolic zeros is given, and which of them need a gradient, to be saved."""
+    """The values that a ``custom_vjp`` with symbolic zeros is given, and flags, to be saved, for those that need a
+    gradient."""
 
     def is_primal(x: Any) -> bool:
         return hasattr(x, "perturbed")

@@ -1,4 +1,4 @@
-"""Many steps, and how reverse mode goes back through them: the strategy is a value."""
+"""Rollouts of many steps, and how reverse mode goes back through them: the strategy is a value."""
 
 import dataclasses
 from collections.abc import Callable
@@ -29,10 +29,10 @@ class Full:
 
 @dataclasses.dataclass(frozen=True)
 class Checkpoint:
-    """Store the state of every ``every``-th step and run the steps between again on the way back.
+    """Store the state of every ``every``-th step and recompute the steps between in the backward pass.
 
     The gradient is that of :class:`Full`; memory falls from T steps to T / every states and ``every``
-    steps, for one more forward pass (Griewank and Walther 2000).
+    steps, at the cost of one more forward pass (Griewank and Walther 2000).
     """
 
     every: int = 16
@@ -48,7 +48,7 @@ class Checkpoint:
 class Truncated:
     """Cut the gradient of the state at the start of every window of ``window`` steps (truncated backpropagation).
 
-    The result is the same; gradients reach back at most ``window`` steps, so they are biased and do
+    The result is the same; gradients reach back at most ``window`` steps, so they are biased but do
     not explode with the length of the rollout.
     """
 
@@ -68,20 +68,20 @@ Adjoint = Full | Checkpoint | Truncated
 def scan(
     step_fn: StepFn, state: Any, inputs: Any, adjoint: Adjoint = Full(), length: int | None = None
 ) -> tuple[Any, Any]:
-    """Drive any solver through time: ``jax.lax.scan`` with a strategy for reverse mode.
+    """Run any solver through time: ``jax.lax.scan`` with a strategy for reverse mode.
 
     Args:
         step_fn: ``(state, input) -> (state, out)``, pure.
-        state: where to start, any pytree.
+        state: the initial state, any pytree.
         inputs: a pytree whose leaves have a leading time axis T, or None.
         adjoint: :class:`Full`, :class:`Checkpoint` or :class:`Truncated`.
-        length: T, needed where there are no inputs.
+        length: T, required if there are no inputs.
 
     Returns:
         The final state, and the outs stacked on a leading axis T.
 
     Raises:
-        ValueError: the time axes and ``length`` differ, or there is neither. TypeError: ``adjoint`` is no strategy.
+        ValueError: the time axes and ``length`` differ, or neither is given. TypeError: ``adjoint`` is not a strategy.
     """
     if isinstance(adjoint, type) or not callable(getattr(adjoint, "scan", None)):
         raise TypeError(f"adjoint is {adjoint!r}, must be fphys.Full(), Checkpoint(every=...) or Truncated(window=...)")
@@ -110,7 +110,7 @@ def rollout(model: Model, state: State, ctrls: Array, adjoint: Adjoint = Full())
         state and controls.
 
     Raises:
-        ValueError, TypeError: as :func:`fphys.step`, and where there is no time axis.
+        ValueError, TypeError: as :func:`fphys.step`, and if there is no time axis.
     """
     expect(model, state)
     ctrls = bare_ctrl(model, ctrls)
@@ -138,7 +138,7 @@ def _positive(name: str, value: int) -> None:
 
 
 def _in_blocks(step_fn: StepFn, state: Any, inputs: Any, size: int, wrap: Any, enter: Any) -> tuple[Any, Any]:
-    """Scan over blocks of ``size`` steps, and over what is left."""
+    """Scan over blocks of ``size`` steps, and then over the remaining steps."""
     total = jax.tree.leaves(inputs)[0].shape[0]
     blocks, rest = divmod(total, size)
 

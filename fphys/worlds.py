@@ -28,11 +28,16 @@ State = TypeVar("State")
 HUGE = 1e10
 """A number larger than this counts as infinite: MuJoCo's mjMAXVAL."""
 
+UNKNOWN = "this solver does not set it: is the state of another solver or version?"
+
 _SHOWN = 5  # worlds that an error names
 
 
 class Status(enum.IntFlag):
-    """Fault bits of ``state.status``, with one meaning in all solvers: sticky until a reset."""
+    """Fault bits of ``state.status``, with one meaning in all solvers: sticky until a reset.
+
+    In MPM NONFINITE, BADCTRL and OOB stop one particle, and the rest of its world goes on.
+    """
 
     NONFINITE = 1  # the state is or became NaN, infinite, too large, too far or too fast: the world is held
     BADCTRL = 2  # an input, such as a control or a force, is NaN, infinite or too large: the world skips the step
@@ -75,6 +80,11 @@ def sound(values: Iterable[Array], worlds: int = 1) -> Array:
     for value in values:
         fine = fine & (jnp.abs(value) <= HUGE).reshape(value.shape[0], -1).all(1)  # false for NaN
     return fine
+
+
+def largest_velocity(dtype: Any) -> float:
+    """Of a joint [m/s or rad/s]: 1e10, and 2.6e6 in float32, because a gradient multiplies up to six velocities."""
+    return min(HUGE, float(np.finfo(dtype).max) ** (1 / 6))
 
 
 def flag(bit: Status, worlds: Array) -> Array:
@@ -128,8 +138,13 @@ def reset(state: State, mask: Any, start: State) -> State:
     Gradients flow to ``start`` in the worlds that are reset, and to ``state`` in the others.
 
     Raises:
-        ValueError: the mask is not bool of shape (num_worlds,), or the two states differ in shapes.
+        ValueError: the mask is not bool of shape (num_worlds,), or the two states differ in shapes. TypeError: they
+            differ in dtypes, or are of two classes.
     """
+    if type(start) is not type(state):
+        raise TypeError(
+            f"start is a {type(start).__name__}, state a {type(state).__name__}: reset takes two of one kind"
+        )
     worlds = len(state.status)  # type: ignore[attr-defined]
     mask = jnp.asarray(() if mask is None else mask)
     if mask.shape != (worlds,) or mask.dtype != jnp.bool_:
@@ -137,6 +152,9 @@ def reset(state: State, mask: Any, start: State) -> State:
     shapes = [jax.tree.map(jnp.shape, s) for s in (state, start)]
     if shapes[0] != shapes[1] or jax.tree.structure(state) != jax.tree.structure(start):
         raise ValueError("start has other shapes than state: make both with the same init, of as many worlds")
+    dtypes = [[x.dtype for x in jax.tree.leaves(s)] for s in (state, start)]
+    if dtypes[0] != dtypes[1]:
+        raise TypeError("start has other dtypes than state: cast one, for nothing is cast silently")
     return jax.tree.map(lambda s, x: jnp.where(mask.reshape(worlds, *[1] * (x.ndim - 1)), s, x), start, state)
 
 
@@ -145,7 +163,7 @@ def report(status: Any, causes: Callable[[int, Status], str], remedy: str) -> No
 
     Args:
         status: fault bits, shape (world,).
-        causes: ``causes(world, bit)``: why, and what to change.
+        causes: ``causes(world, bit)``: why, and what to change; "" for a bit that the solver never sets.
         remedy: what clears them.
 
     Raises:
@@ -166,7 +184,9 @@ def report(status: Any, causes: Callable[[int, Status], str], remedy: str) -> No
     lines = [f"{len(faulty)} of {len(status)} worlds are faulty ({remedy} clears them):"]
     for world in faulty[:_SHOWN]:
         found = Status(int(status[world]))
-        lines += [f"  world {world}: {bit.name}: {causes(int(world), bit)}" for bit in Status if bit in found]
+        lines += [
+            f"  world {world}: {bit.name}: {causes(int(world), bit) or UNKNOWN}" for bit in Status if bit in found
+        ]
     if len(faulty) > _SHOWN:
         lines.append(f"  and {len(faulty) - _SHOWN} more")
     raise StateError("\n".join(lines))

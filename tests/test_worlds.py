@@ -164,13 +164,50 @@ def test_a_faulty_world_passes_no_gradient(case: Case):
 
 
 def test_a_reset_says_what_does_not_fit(case: Case):
-    for mask in ([True] * 3, np.ones(2, bool), np.ones(3, int), None):
-        if not isinstance(mask, list):
-            with pytest.raises(ValueError, match=r"reset needs \(3,\) of bool"):
-                case.solver.reset(case.params, case.state, mask, case.state)
+    for mask in (np.ones(2, bool), np.ones(3, int), None):
+        with pytest.raises(ValueError, match=r"reset needs \(3,\) of bool"):
+            case.solver.reset(case.params, case.state, mask, case.state)
     fewer = jax.tree.map(lambda x: x[:2], case.state)
     with pytest.raises(ValueError, match="start has other shapes than state"):
         case.solver.reset(case.params, case.state, jnp.ones(3, bool), fewer)
+    half = jax.tree.map(lambda x: x.astype(jnp.float32) if x.dtype == jnp.float64 else x, case.state)
+    with pytest.raises(TypeError, match="nothing is cast silently"):
+        case.solver.reset(case.params, case.state, jnp.ones(3, bool), half)
+    with pytest.raises(TypeError):
+        case.solver.reset(case.params, case.state, jnp.ones(3, bool), "start")
+
+
+def test_a_bit_that_is_not_the_solvers_is_reported_all_the_same(case: Case):
+    for bit in Status:
+        with pytest.raises(StateError, match=f"world 0: {bit.name}: ."):
+            case.solver.check(case.params, case.state.replace(status=jnp.full(WORLDS, int(bit), jnp.uint32)))
+
+
+def test_in_mpm_a_fault_stops_one_particle():
+    """The others move on, and so does the whole world once the particle is mended."""
+    case = of_mpm(jnp.float64)
+    state = case.state.replace(v=case.state.v.at[BAD, 3].set(jnp.nan))
+    after = mpm.step(case.params, state, case.load)
+    assert np.asarray(after.status).tolist() == [0, int(Status.NONFINITE), 0]
+    moved = np.asarray((after.x != state.x).any(-1)[BAD])
+    assert not moved[3] and np.delete(moved, 3).all()
+
+
+def test_a_crowd_that_overflows_says_how_many_neighbours_there_were():
+    case = of_sph(jnp.float64)
+    params = case.params.replace(timestep=1e3)
+    crowd = sph.init(case.params, 0.3 + 0.01 * (case.state.x - 0.3), max_neighbors=8)
+    after = sph.step(params, crowd.replace(v=jnp.full_like(crowd.v, 9e9)))
+    assert np.asarray(after.status).tolist() == [int(Status.NONFINITE | Status.CFL | Status.NEIGHBOR_OVERFLOW)] * 3
+    assert (after.most_neighbors > 8).all()
+
+
+def test_densities_of_an_idle_world_are_not_renewed():
+    case = of_sph(jnp.float64)
+    densities = [1e3, jnp.nan, 1e3], [1e3, 1e3, 1e3]
+    renewed, good = (sph.renew(case.params.replace(density=jnp.array(d)), case.state) for d in densities)
+    same(renewed, case.state, BAD)
+    same(renewed, good, OTHERS)
 
 
 def test_a_reset_passes_the_gradient_of_what_it_takes(case: Case):

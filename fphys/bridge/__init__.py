@@ -1,4 +1,4 @@
-"""Bridges: Warp launches as JAX operations (only this room imports Warp); arrays and gradients across to others."""
+"""Bridges: Warp launches as JAX operations (only this package imports Warp); arrays and gradients to other tools."""
 
 from . import dlpack, flags, genesis, torch
 from .interrupts import interruptible

@@ -1,4 +1,4 @@
-"""The folder of compiled kernels: checksums beside the binaries, and a temporary folder where it cannot be written."""
+"""The folder of compiled kernels: checksums beside the binaries, and a temporary folder if it cannot be written."""
 
 import atexit
 import contextlib
@@ -17,16 +17,16 @@ from ..errors import BridgeError
 from .private import init_kernel_cache
 
 LEAST_FREE = 2**24
-"""Free bytes that a folder needs: about what all kernels of one model take."""
+"""Free bytes that a folder needs: about the size of all kernels of one model."""
 
 SECONDS_TO_SEAL = 60.0
-"""How long a binary without a checksum is used: its process loads it, and seals it then."""
+"""How long a binary without a checksum is trusted: the process that built it is about to load and seal it."""
 
 _read_only: list[Path] = []
 
 
 def start() -> None:
-    """Start Warp, with a temporary cache where its own cannot be had."""
+    """Start Warp, with a temporary cache if its own cannot be used."""
     try:
         init_kernel_cache(wp.config.kernel_cache_dir)
     except OSError as error:
@@ -40,7 +40,7 @@ def folder() -> Path:
 
 
 def make_room() -> None:
-    """See that kernels can be compiled: on a full disk the compiler would end the process.
+    """Make sure that kernels can be compiled: on a full disk the compiler would end the process.
 
     Raises:
         BridgeError: neither the cache nor a temporary folder can be written.
@@ -51,7 +51,7 @@ def make_room() -> None:
 
 @functools.cache
 def use_temporary(problem: str) -> None:
-    """Compile into a temporary folder from here on, and say why. What the cache holds is still used."""
+    """Compile into a temporary folder from now on, and say why. Binaries in the old cache are still used."""
     unusable = folder()
     try:
         temporary = tempfile.mkdtemp(prefix="fphys-kernels-")
@@ -75,7 +75,7 @@ def use_temporary(problem: str) -> None:
 
 
 def is_whole(binary: Path) -> bool:
-    """Whether a binary is there and, as far as can be known, as it was built."""
+    """Whether a binary exists and, as far as we can tell, is intact."""
     found = [source for source in _read_only if _matches(source / binary.relative_to(folder()))]
     if not binary.exists() and found:
         shutil.copytree(found[0] / binary.parent.name, binary.parent, dirs_exist_ok=True)
@@ -83,8 +83,8 @@ def is_whole(binary: Path) -> bool:
 
 
 def seal(binary: Path) -> None:
-    """Write a binary's checksum beside it, where there is none."""
-    with contextlib.suppress(OSError):  # a cache that is read by others only
+    """Write a binary's checksum beside it, unless there is one."""
+    with contextlib.suppress(OSError):  # a cache that this process may only read
         if not _checksum_file(binary).exists():
             part = binary.with_suffix(f".{os.getpid()}.part")
             part.write_text(_checksum(binary), encoding="ascii")
@@ -117,7 +117,7 @@ def _matches(binary: Path) -> bool:
 
 
 def _is_new(binary: Path) -> bool:
-    """Whether another process may have built it just now, and will seal it."""
+    """Whether another process may have just built it and is about to seal it."""
     try:
         return time.time() - binary.stat().st_mtime < SECONDS_TO_SEAL
     except OSError:

@@ -1,11 +1,11 @@
-"""Arrays across the border by DLPack: between JAX and torch, NumPy, Warp and CuPy.
+"""Exchange of arrays through DLPack: between JAX and torch, NumPy, Warp and CuPy.
 
-Every function copies unless it is asked not to. JAX's arrays are immutable and theirs are not, so an alias lets the
-other side change what JAX believes constant: ``copy=False`` asks for it, gives the very same memory, and refuses where
-that cannot be (strides, alignment, device) instead of copying behind one's back. An alias keeps its owner alive, and
-memory that somebody aliases is not donated: JAX then writes its result elsewhere.
+Every function copies by default. JAX arrays are immutable and the others are not, so an alias lets the other side
+change what JAX believes constant. ``copy=False`` asks for an alias: it returns the very same memory, and raises where
+that is impossible (strides, alignment, device) instead of copying silently. An alias keeps its owner alive, and
+aliased memory is not donated: JAX then writes its result elsewhere.
 
-No gradient crosses: ``fphys.bridge.torch`` is for that.
+Gradients do not cross: use ``fphys.bridge.torch`` for that.
 
 Source: the DLPack protocol, https://dmlc.github.io/dlpack/latest/python_spec.html.
 """
@@ -28,11 +28,11 @@ if TYPE_CHECKING:
 __all__ = ["empty", "from_cupy", "from_numpy", "from_torch", "from_warp", "to_cupy", "to_numpy", "to_torch", "to_warp"]
 
 ALIGNMENT = 64
-"""Bytes: XLA's kernels take arrays that begin at a multiple of it."""
+"""Bytes: XLA's kernels need arrays that begin at a multiple of it."""
 
 
 def empty(shape: "int | tuple[int, ...]", dtype: Any) -> np.ndarray:
-    """Uninitialised NumPy memory, aligned so that ``from_numpy(..., copy=False)`` takes it; NumPy's own seldom is."""
+    """Uninitialised NumPy memory, aligned for ``from_numpy(..., copy=False)``; NumPy's own memory seldom is."""
     dtype = np.dtype(dtype)
     size = int(np.prod(shape)) * dtype.itemsize
     memory = np.empty(size + ALIGNMENT, np.uint8)
@@ -48,12 +48,12 @@ def to_numpy(x: jax.Array, *, copy: bool = True) -> np.ndarray:
 
     Args:
         x: on any device.
-        copy: False gives a read-only view of JAX's own memory, which must be the host's.
+        copy: False gives a read-only view of JAX's own memory, which must be on the host.
 
     Raises:
         TypeError: ``x`` is not a JAX array, or is traced.
         BridgeError: ``x`` has been deleted.
-        PlacementError: ``x`` lies on several devices; or without a copy, not on the host.
+        PlacementError: ``x`` lies on several devices, or (without a copy) not on the host.
     """
     platform = _leaving("to_numpy", x)
     if copy:
@@ -68,11 +68,11 @@ def to_torch(x: jax.Array, *, copy: bool = True) -> "torch.Tensor":
 
     Args:
         x: on a CPU or a CUDA device.
-        copy: False gives a tensor in JAX's own memory: who writes to it changes an array that JAX holds immutable.
+        copy: False gives a tensor in JAX's own memory: writing to it changes an array that JAX holds immutable.
 
     Raises:
         TypeError: ``x`` is not a JAX array, or is traced.
-        PrecisionError: torch has no such dtype (int4, say, or random keys).
+        PrecisionError: torch has no such dtype (for example int4, or random keys).
         BridgeError: ``x`` has been deleted.
         PlacementError: ``x`` lies on several devices.
         MissingDependencyError: torch is not installed.
@@ -93,14 +93,14 @@ def to_warp(x: jax.Array, *, dtype: Any = None, copy: bool = True) -> "wp.array"
 
     Args:
         x: on a CPU or a CUDA device.
-        dtype: Warp's, a vector or matrix if the last axes are its components: ``wp.vec3`` of (n, 3) is an array of n.
+        dtype: a Warp type; a vector or matrix if the last axes are its components: ``wp.vec3`` turns (n, 3) into (n,).
         copy: False gives an array in JAX's own memory: a kernel that writes to it changes an array that JAX holds
             immutable.
 
     Raises:
         TypeError: ``x`` is not a JAX array, or is traced.
-        ValueError: ``x`` has no axis, and Warp's arrays have one at least.
-        PrecisionError: Warp has no such dtype (complex numbers), or it is not that of ``dtype``'s components.
+        ValueError: ``x`` has no axis; Warp's arrays have at least one.
+        PrecisionError: Warp has no such dtype (complex numbers), or it differs from that of ``dtype``'s components.
         BridgeError: ``x`` has been deleted.
         PlacementError: ``x`` lies on several devices.
     """
@@ -122,7 +122,7 @@ def to_warp(x: jax.Array, *, dtype: Any = None, copy: bool = True) -> "wp.array"
 def to_cupy(x: jax.Array, *, copy: bool = True) -> Any:
     """A CuPy array of the same shape and dtype [any unit] on the same CUDA device; no gradient crosses.
 
-    ``copy`` and errors as with :func:`to_torch`.
+    ``copy`` and errors are those of :func:`to_torch`.
 
     Raises:
         PlacementError: ``x`` is not on a CUDA device.
@@ -154,8 +154,8 @@ def from_numpy(array: np.ndarray, *, copy: bool = True) -> jax.Array:
 
     Raises:
         TypeError: ``array`` is not a NumPy array, or is a masked one.
-        PrecisionError: JAX has no such dtype, or it is one of 64 bits and x64 is off.
-        PlacementError: without a copy, strides or alignment do not allow it.
+        PrecisionError: JAX has no such dtype, or it has 64 bits and x64 is off.
+        PlacementError: (without a copy) strides or alignment do not allow it.
     """
     if not isinstance(array, np.ndarray):
         raise TypeError(f"from_numpy: array is {_kind(array)}, wanted is numpy.ndarray")
@@ -180,12 +180,12 @@ def from_torch(tensor: "torch.Tensor", *, copy: bool = True) -> jax.Array:
     Args:
         tensor: any strides; it must not require a gradient, which would be lost.
         copy: False lets JAX read torch's own memory, so that a later in-place operation shows in an array that JAX
-            holds immutable. It must be row-major and begin at a multiple of 64 bytes, as a tensor that is no view does.
+            holds immutable. It must be row-major and begin at a multiple of 64 bytes, as tensors do that are not views.
 
     Raises:
         TypeError: ``tensor`` is not a tensor.
-        PrecisionError: JAX has no such dtype (quantised, say), or it is one of 64 bits and x64 is off.
-        PlacementError: JAX has no such device; or without a copy, strides or alignment do not allow it.
+        PrecisionError: JAX has no such dtype (for example quantised), or it has 64 bits and x64 is off.
+        PlacementError: JAX has no such device, or (without a copy) strides or alignment do not allow it.
         BridgeError: ``tensor`` requires a gradient, or is sparse.
         MissingDependencyError: torch is not installed.
     """
@@ -201,9 +201,9 @@ def from_warp(array: "wp.array", *, copy: bool = True) -> jax.Array:
             holds immutable. It must be row-major and begin at a multiple of 64 bytes.
 
     Raises:
-        TypeError: ``array`` is not a ``wp.array``, or one of structures.
-        PrecisionError: it is of 64 bits and x64 is off.
-        PlacementError: JAX has no such device; or without a copy, strides or alignment do not allow it.
+        TypeError: ``array`` is not a ``wp.array``, or is an array of structures.
+        PrecisionError: it has 64 bits and x64 is off.
+        PlacementError: JAX has no such device, or (without a copy) strides or alignment do not allow it.
     """
     import warp as wp
 
@@ -227,7 +227,7 @@ def from_warp(array: "wp.array", *, copy: bool = True) -> jax.Array:
 
 
 def from_cupy(array: Any, *, copy: bool = True) -> jax.Array:
-    """A JAX array on the same CUDA device; ``copy`` and errors as with :func:`from_torch`.
+    """A JAX array on the same CUDA device; ``copy`` and errors are those of :func:`from_torch`.
 
     Raises:
         MissingDependencyError: CuPy is not installed.
@@ -246,11 +246,11 @@ def from_cupy(array: Any, *, copy: bool = True) -> jax.Array:
     return jax.dlpack.from_dlpack(array, copy=False)
 
 
-# What is checked at the border
+# Checks
 
 
 def import_torch() -> Any:
-    """torch, imported when it is first needed."""
+    """Import torch on first use."""
     try:
         import torch
     except ImportError as cause:
@@ -294,7 +294,7 @@ def _kind(value: Any) -> str:
 
 
 def _leaving(function: str, x: Any) -> str:
-    """The platform on which a JAX array lies, if it can leave."""
+    """The platform of a JAX array. Raises if the array cannot leave JAX."""
     if isinstance(x, Tracer):
         raise TypeError(
             f"{function}: x is traced ({x.aval}), it has no memory yet: cross outside of jit, grad and vmap; "
@@ -326,7 +326,7 @@ def _crossing(function: str, x: jax.Array, take: Any) -> Any:
 
 
 def _arriving(function: str, name: str, dtype: Any) -> None:
-    """Refuse a dtype that JAX does not have, or would cut down."""
+    """Refuse a dtype that JAX does not have or would truncate."""
     dtype = np.dtype(dtype)
     if not dtype.isnative:
         raise PrecisionError(
@@ -342,7 +342,7 @@ def _arriving(function: str, name: str, dtype: Any) -> None:
 
 
 def _numpy_dtype(function: str, name: str, tensor: Any) -> np.dtype:
-    """NumPy's or JAX's dtype of a tensor's name for it."""
+    """The NumPy or JAX dtype with the name of a tensor's dtype."""
     dtype = str(tensor.dtype).removeprefix("torch.")
     try:
         return jnp.dtype(dtype)
@@ -378,7 +378,7 @@ def _reachable(function: str, name: str, device: str) -> None:
 
 
 def _refuse_copy(function: str, name: str, shape: Any, strides: Any, contiguous: bool, pointer: int) -> None:
-    """Raise where sharing memory as it lies is impossible."""
+    """Raise if memory cannot be shared with its present layout."""
     if not contiguous:
         wanted = tuple(int(np.prod(shape[i + 1 :])) for i in range(len(shape)))
         raise PlacementError(

@@ -15,9 +15,9 @@ import warp as wp
 from . import modules
 
 ASLEEP, IDLE, POSTED, BUSY = 0, 1, 2, 3
-"""States of a mailbox: its thread waits to be woken, watches the mailbox, may come to work at a call, works at it."""
+"""States of a mailbox: its thread sleeps, watches the mailbox, has been offered a call, or works on one."""
 PATIENCE = 8000
-"""Looks at a mailbox before a thread goes to sleep: some 200 microseconds, longer than XLA takes between two calls."""
+"""How often a thread checks its mailbox before it sleeps: some 200 microseconds, longer than XLA between two calls."""
 
 
 @wp.func_native((Path(__file__).parent / "native.h").read_text(encoding="utf-8"))
@@ -27,7 +27,7 @@ def start(address: wp.uint64):  # type: ignore[empty-body]
 
 @wp.kernel(enable_backward=False)
 def start_bridge(address: wp.uint64):
-    """Write the addresses of the native functions into a ``Bridge``, which they will use from here on."""
+    """Write the addresses of the native functions into a ``Bridge``, which uses them from then on."""
     wp.tid()
     start(address)
 
@@ -39,7 +39,7 @@ class Call(Structure):
 
 
 class Mailbox(Structure):
-    """Where a thread finds the call that it shall help with."""
+    """Where a thread finds the call that it should help with."""
 
     _fields_ = (("state", c_uint64), ("call", Call), ("semaphore", c_char * 64))
 
@@ -57,7 +57,7 @@ class PlanEntry(Structure):
 
 
 class Slot(Structure):
-    """A plan and the number that names it; empty where there is no plan."""
+    """A plan and the number that names it; empty if there is no plan."""
 
     _fields_ = (("number", c_int64), ("plan", c_void_p))
 
@@ -69,7 +69,7 @@ _LIBRARY = ("sem_wait", "sem_post", "clock_gettime", "nanosleep", "read", "write
 
 
 class Bridge(Structure):
-    """All that the native code knows; ``native.h`` says what each field is."""
+    """All that the native code knows; ``native.h`` documents each field."""
 
     _fields_ = (
         *((name, c_void_p) for name in _OUT),
@@ -102,7 +102,7 @@ class Bridge(Structure):
 
 
 class Driver:
-    """The native functions that Python calls itself. They release the GIL."""
+    """The native functions that Python itself calls. They release the GIL."""
 
     def __init__(self, bridge: Bridge):
         def function(name: str, *arguments: Any) -> Any:
@@ -124,7 +124,7 @@ class Driver:
 
 @functools.cache
 def load() -> Driver:
-    """Compile the driver. What XLA may still call at the interpreter's end is never freed."""
+    """Compile the driver. What XLA may still call when the interpreter exits is never freed."""
     bridge = Bridge(patience=PATIENCE)
     for functions, names in ((ctypes.pythonapi, _PYTHON), (ctypes.CDLL(None), _LIBRARY)):
         for name in names:

@@ -1,7 +1,7 @@
-"""The XLA side: one FFI target, which runs the plan that the call's attribute names.
+"""The XLA side: one FFI target, which runs the plan named by the call's attribute.
 
-On the CPU a call is native from end to end (``native.h``), so no Python runs in it. A signal that arrives meanwhile
-waits until the program ends, or ends it inside :func:`fphys.bridge.interruptible`.
+On the CPU a call is native from end to end (``native.h``), so no Python runs in it. A signal that arrives during a
+call waits until the program ends, or ends it inside :func:`fphys.bridge.interruptible`.
 """
 
 import atexit
@@ -27,14 +27,14 @@ UNKNOWN = (
     "that runs it"
 )
 SECONDS_TO_CLOSE = 10.0
-"""How long the interpreter waits, at its end, for calls in other threads."""
+"""How long the interpreter, when it exits, waits for calls in other threads."""
 
 _kept: list[Any] = []  # what XLA and the native code point to
 
 
 @functools.cache
 def plans() -> Plans:
-    """The plans of this process. The first call starts Warp and tells XLA of the target."""
+    """The plans of this process. The first call starts Warp and registers the target with XLA."""
     start_warp()
     bridge = driver.load().bridge
     bridge.unknown, bridge.interrupted = _text(UNKNOWN), _text(INTERRUPTED)
@@ -45,7 +45,7 @@ def plans() -> Plans:
 
 
 def close(reason: str) -> None:
-    """Refuse all calls from here on, where there could be any."""
+    """Refuse all calls from now on."""
     if plans.cache_info().currsize:
         plans().bridge.closed = _text(reason)
 
@@ -153,6 +153,6 @@ def _describe(error: BaseException) -> bytes:
 
 
 def _text(message: str) -> bytes:
-    """A message as the native code may keep it: it is never freed."""
+    """A message that the native code may keep: it is never freed."""
     _kept.append(f"fphys.BridgeError: {message}".encode())
     return _kept[-1]

@@ -1,4 +1,4 @@
-"""A forked child has lost JAX's threads, and would wait for them for ever: there it gets an error instead."""
+"""A forked child has lost JAX's threads and would wait for them forever: it gets an error instead."""
 
 import os
 from typing import Any
@@ -13,7 +13,7 @@ FORKED = (
 
 
 def guard() -> None:
-    """Have every child that is forked from here on guarded."""
+    """Guard every child that is forked from now on."""
     os.register_at_fork(after_in_child=_in_child)
 
 

@@ -1,7 +1,8 @@
 """Gradients through Genesis inside ``jax.grad``, where Genesis has them; and an error where it would return zero.
 
-Genesis (https://genesis-world.readthedocs.io) differentiates its rigid bodies and its MPM through torch's autograd, one
-backward pass for each rollout. ``as_jax`` makes a rollout that begins with ``scene.reset()`` a pure function of JAX.
+Genesis (https://genesis-world.readthedocs.io) differentiates its rigid bodies and its MPM through torch's autograd,
+with one backward pass per rollout. ``as_jax`` turns a rollout that begins with ``scene.reset()`` into a pure function
+of JAX arrays.
 """
 
 import contextlib
@@ -16,10 +17,10 @@ from .dlpack import import_torch
 from .torch import TorchFunction
 
 _SOLVERS = ("RigidSolver", "MPMSolver")
-"""Those whose gradients agree with differences; SPH, PBD and smoke have none, and those of FEM are wrong."""
+"""Solvers whose gradients agree with finite differences; SPH, PBD and smoke have none, and those of FEM are wrong."""
 
 _TAPED = {"set_pos": "pos", "set_quat": "quat", "set_dofs_velocity": "velocity", "control_dofs_force": "force"}
-"""Rigid setters that Genesis differentiates, and the name of the argument."""
+"""Rigid setters that Genesis differentiates, and the name of their argument."""
 
 _UNTAPED = ("set_dofs_position", "set_qpos")
 
@@ -27,31 +28,32 @@ _UNTAPED = ("set_dofs_position", "set_qpos")
 def as_jax(scene: Any, run: Callable[..., Any], outputs: Callable[..., Any] | None = None) -> TorchFunction:
     """A rollout of a Genesis scene as a function of JAX arrays, under ``jit``, ``grad`` and ``vmap``.
 
-    Every call resets the scene and runs ``run`` from there; the backward pass does so once more and lets Genesis go
-    back through its tape. Compiled code calls Genesis on the host as described in :func:`fphys.bridge.torch.as_jax`;
-    the scene is nobody else's meanwhile.
+    Every call resets the scene and runs ``run`` from there; the backward pass does this once more and then runs
+    Genesis's tape backwards. Compiled code calls Genesis on the host as described in
+    :func:`fphys.bridge.torch.as_jax`; nothing else may use the scene meanwhile.
 
-    What reaches the simulation must do so through what Genesis differentiates: ``control_dofs_force`` [N, N·m]; and,
+    Inputs must reach the simulation through setters that Genesis differentiates: ``control_dofs_force`` [N, N·m]; and,
     before the first step, ``set_dofs_velocity`` [m/s, rad/s], ``set_pos`` [m] and ``set_quat`` of rigid bodies,
-    ``set_velocity`` [m/s] and ``set_position`` [m] of MPM. What comes out must come from ``get_state()`` of a solver or
+    ``set_velocity`` [m/s] and ``set_position`` [m] of MPM. Results must come from ``get_state()`` of a solver or
     entity.
 
     Args:
         scene: a built ``genesis.Scene`` with ``SimOptions(requires_grad=True)``, of rigid bodies or of MPM.
         run: takes torch tensors, sets, steps and reads the scene, and returns a pytree of tensors.
-        outputs: as in :func:`fphys.bridge.torch.as_jax`; without it, a rollout on arbitrary numbers tells the shapes.
+        outputs: as in :func:`fphys.bridge.torch.as_jax`; by default, a rollout on arbitrary numbers finds the shapes.
 
     Returns:
         The function. Gradients flow, in reverse mode and once, from every floating-point result to every
-        floating-point argument. They are Genesis's: within 1e-4 of differences where its precision is "64".
+        floating-point argument. They are Genesis's own: within 1e-4 of finite differences if its precision is "64".
 
     Raises:
         MissingDependencyError: Genesis is not installed.
-        UnsupportedError: the scene is not built or not differentiable, or has a solver without a right gradient.
+        UnsupportedError: the scene is not built or not differentiable, or has a solver without a correct gradient.
         BridgeError: (when it is differentiated) a tensor is broadcast over worlds or joints, a state is set between
             steps, an argument does not reach the simulation, a result does not come from it, or is ``dofs_acc``:
-            Genesis gives zero, or something wrong, for these.
-        PrecisionError: (when it is differentiated) a tensor is not of the scene's precision: zero as well.
+            Genesis's gradient is zero or wrong for these.
+        PrecisionError: (when it is differentiated) a tensor does not have the scene's precision: the gradient would be
+            zero as well.
 
     Example:
         >>> def run(forces):  # (T, num_worlds, num_joints)
@@ -99,7 +101,7 @@ def _refuse(scene: Any) -> None:
 
 @contextlib.contextmanager
 def _guarded(scene: Any) -> Iterator[None]:
-    """Inside, what Genesis would give a gradient of zero without a word raises."""
+    """A context that raises where Genesis would silently return a gradient of zero."""
     rigid = scene.rigid_solver
     patches: list[tuple[Any, str, Callable[..., Any]]] = [(rigid, "get_state", _watched)]
     patches += [(rigid, setter, functools.partial(_no_setter, setter)) for setter in _UNTAPED]
@@ -120,7 +122,7 @@ def _guarded(scene: Any) -> Iterator[None]:
 def _checked(
     scene: Any, entity: Any, update: Callable[..., None], key: tuple[Any, ...], values: dict[str, Any]
 ) -> None:
-    """Note a setter's call on Genesis's tape, if its tensor is exactly what is set: a copy's gradient is lost."""
+    """Record a setter's call on Genesis's tape, if its tensor is exactly what is set: a copy's gradient is lost."""
     setter, joints, worlds = key
     argument = _TAPED.get(setter, "")
     if argument and setter != "control_dofs_force":
@@ -143,7 +145,7 @@ def _checked(
 
 
 def _no_setter(setter: str, *_: Any, **__: Any) -> None:
-    """Joint positions: the process may die of them, in a scene with a tape."""
+    """Refuse to set joint positions: in a scene with a tape, the process may crash."""
     raise BridgeError(
         f"{setter}: Genesis has no gradient by joint positions, and may crash when they are set in such a scene: "
         "begin where the scene was built, and move the base by set_pos and set_quat"
@@ -151,14 +153,14 @@ def _no_setter(setter: str, *_: Any, **__: Any) -> None:
 
 
 def _first(scene: Any, set_state: Callable[..., None], key: str, *args: Any, **kwargs: Any) -> None:
-    """Set particles, if no step came before."""
+    """Set particles, unless a step came before."""
     if key in ("pos", "vel"):
         _refuse_between_steps(scene, {"pos": "set_position", "vel": "set_velocity"}[key])
     set_state(key, *args, **kwargs)
 
 
 def _refuse_between_steps(scene: Any, setter: str) -> None:
-    """Measured: an error of 1e-4 for the velocities of joints, of 5e-2 for those of particles."""
+    """Measured error of the gradient: 1e-4 for the velocities of joints, 5e-2 for those of particles."""
     if scene.sim.cur_step_global > 0 and import_torch().is_grad_enabled():
         raise BridgeError(
             f"{setter}: called between steps, where Genesis's gradient is wrong, for it drops some of what came "
@@ -172,7 +174,7 @@ def _count(size: int, chosen: Any) -> int:
 
 
 def _watched(get_state: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-    """A state whose accelerations, which Genesis does not differentiate, refuse a gradient."""
+    """A state that refuses a gradient through its accelerations, which Genesis does not differentiate."""
     state = get_state(*args, **kwargs)
     if state.dofs_acc.requires_grad:
         state.dofs_acc.register_hook(_refuse_acceleration)

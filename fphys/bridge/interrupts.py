@@ -1,4 +1,4 @@
-"""Ctrl-C while a compiled program runs: it waits for the program's end, ends it, or waits until asked for."""
+"""Ctrl-C while a compiled program runs: it waits for the program's end, ends it, or only sets a flag."""
 
 import contextlib
 import ctypes
@@ -13,18 +13,18 @@ from . import ffi
 
 
 def interruptible() -> "contextlib.AbstractContextManager[Any]":
-    """A context in which Ctrl-C ends a running program, rather than wait for its end.
+    """A context in which Ctrl-C ends a running program instead of waiting for its end.
 
-    Python handles no signals while a compiled program runs: KeyboardInterrupt is raised when the program is over, and
-    a long ``scan`` is not over soon. Inside this context, SIGINT abandons a program that runs on the CPU: within a
-    twentieth of a second, or after the fphys operation that is under way. The program's results are lost, and the
-    context raises KeyboardInterrupt when it ends. Other signals wait as before.
+    Python handles no signals while a compiled program runs: it raises KeyboardInterrupt only when the program is over,
+    and a long ``scan`` takes a while. Inside this context, SIGINT abandons a program that runs on the CPU: within a
+    twentieth of a second, or after the current fphys operation. The program's results are lost, and the context raises
+    KeyboardInterrupt when it ends. Other signals wait as before.
 
-    The context does nothing outside the main thread, inside another such context, or where SIGINT has a handler of
-    yours. It sets ``signal.set_wakeup_fd``, and passes on what arrives to the file that was set before.
+    The context does nothing outside the main thread, inside another such context, or if you have installed a handler
+    for SIGINT. It sets ``signal.set_wakeup_fd`` and forwards what arrives to the file descriptor that was set before.
 
     Raises:
-        KeyboardInterrupt: at the end of the context, when SIGINT arrived.
+        KeyboardInterrupt: at the end of the context, if SIGINT arrived.
 
     Example:
         >>> with fphys.bridge.interruptible():  # doctest: +SKIP
@@ -37,7 +37,7 @@ def interruptible() -> "contextlib.AbstractContextManager[Any]":
 
 @functools.cache
 def _context() -> Any:
-    """The class of the context. Its ends are native: Python code there could be interrupted itself."""
+    """The class of the context. Its enter and exit are native: Python code there could itself be interrupted."""
     bridge = ffi.plans().bridge
     bridge.reader, bridge.writer = os.pipe()
     for end in (bridge.reader, bridge.writer):
@@ -54,18 +54,18 @@ def _context() -> Any:
 def _find_lost(error: BaseException | None) -> None:
     """Raise the interrupt that ended a program, unless the user's own error ends the context.
 
-    Python prints and forgets what is raised while an object is deleted, and a generator's end is such code.
+    Python prints and drops what is raised while an object is deleted, and the end of a generator is such code.
     """
     if error is None or f"{BridgeError.__name__}: {ffi.INTERRUPTED}" in str(error):
         raise KeyboardInterrupt
 
 
 class Deferred:
-    """A context in which Ctrl-C sets ``asked``, and does nothing else. A second one raises KeyboardInterrupt.
+    """A context in which the first Ctrl-C only sets ``asked``. A second one raises KeyboardInterrupt.
 
-    For loops that keep their state in arrays that a program consumes: they ask between two programs, save, and raise.
-    No program is abandoned meanwhile. In another thread, or where SIGINT has a handler of the user's, ``asked`` stays
-    False.
+    For loops whose state lives in arrays that a program consumes: they check ``asked`` between two programs,
+    save, and raise. No program is abandoned meanwhile. In another thread, or if the user has installed a handler for
+    SIGINT, ``asked`` stays False.
     """
 
     def __init__(self) -> None:

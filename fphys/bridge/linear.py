@@ -1,6 +1,6 @@
-"""An operation of ours in the place of a function that JAX can differentiate by itself, where that one is slower.
+"""Replaces a function that JAX can differentiate by itself with a faster operation of ours.
 
-The plain function stays: it is what ``vmap``, forward mode and derivatives of higher order go through.
+``vmap``, forward mode and higher derivatives still go through the plain function.
 """
 
 import functools
@@ -16,7 +16,7 @@ Function = Callable[..., tuple[jax.Array, ...]]
 
 
 def instead(fast: Function, plain: Function) -> Function:
-    """``fast(*arrays)``, a tuple of arrays; where it is mapped or differentiated, ``plain``, of the same values."""
+    """``fast(*arrays)``, a tuple of arrays; ``plain``, with the same values, where it is mapped or differentiated."""
     call = custom_vmap(fast)
 
     @call.def_vmap
@@ -32,7 +32,7 @@ def instead(fast: Function, plain: Function) -> Function:
 def linear(plain: Function, transpose: Function, residuals: Sequence[Any], inputs: Sequence[Any]) -> tuple[Any, ...]:
     """``plain(*residuals, *inputs)``, linear in the inputs; in reverse mode ``transpose(*residuals, *cotangents)``.
 
-    As ``jax.custom_derivatives.linear_call``, but that it may be mapped, and differentiated by the residuals.
+    Like ``jax.custom_derivatives.linear_call``, but it may be mapped, and differentiated by the residuals.
     """
     return tuple(_linear.bind(*residuals, *inputs, plain=plain, transpose=transpose, count=len(residuals)))
 

@@ -1,4 +1,4 @@
-"""Compiling and loading kernel modules: with progress, and with a second try when the cache is broken."""
+"""Compiling and loading kernel modules: with progress, and with a second try if the cache is broken."""
 
 import sys
 import threading
@@ -13,15 +13,15 @@ _LOCK = threading.RLock()
 
 
 def load(kernels: Iterable[Any], device: Any, name: str) -> tuple[dict[Any, Any], list[Any]]:
-    """Load the modules of ``kernels`` on ``device``; returns each kernel's hooks, and what keeps their code loaded.
+    """Load the modules of ``kernels`` on ``device``; returns each kernel's hooks, and objects that keep them loaded.
 
-    A module that gains a kernel later is compiled anew, and Warp unloads the old code once nobody holds it.
+    A module that gains a kernel later is compiled again, and Warp unloads the old code once nothing refers to it.
 
-    Modules that are not in Warp's cache are compiled, with ``compiling i/n`` on standard error. A cached binary that
-    was damaged or does not load (a write cut short, a full disk) is removed and built once more.
+    Modules that are not in Warp's cache are compiled, and ``compiling i/n`` is printed on standard error. A cached
+    binary that is damaged or does not load (a write cut short, a full disk) is removed and built once more.
 
     Raises:
-        BridgeError: a module does not compile; every later launch of it raises again. Or no folder can be written.
+        BridgeError: a module does not compile (every later launch of it raises again), or no folder can be written.
     """
     kernels = list(kernels)
     block_dim = 1 if device.is_cpu else 256
@@ -39,13 +39,13 @@ def load(kernels: Iterable[Any], device: Any, name: str) -> tuple[dict[Any, Any]
 
 
 def kernel_hash(kernel: Any) -> str:
-    """A hash of a kernel's source and of all that it calls, equal in every process."""
+    """A hash of a kernel's source and of all functions that it calls, equal in every process."""
     kernel.module.get_module_hash(1)
     return kernel.module.hashers[1].kernel_hashes[kernel].hex()
 
 
 def _binary(module: Any, device: Any, block_dim: int) -> Path:
-    """Where the cache has a module, or will have it."""
+    """Where the cache keeps a module, or will keep it."""
     module.get_module_hash(block_dim)
     name = module._get_compile_output_name(device, block_dim=block_dim)
     return cache.folder() / module.get_module_identifier(block_dim) / name
@@ -72,7 +72,7 @@ def _load(module: Any, kernels: list[Any], device: Any, block_dim: int, name: st
 
 
 def _complete(module: Any, kernels: list[Any], device: Any, block_dim: int) -> Any:
-    """The loaded module, if its binary holds what it should: a damaged one may load without its functions."""
+    """The loaded module, if its binary holds what it should: a damaged binary may load without its functions."""
     loaded = module.load(device, block_dim)
     for kernel in kernels:
         if loaded.get_kernel_hooks(kernel).forward is None:

@@ -1,4 +1,4 @@
-"""Warp launches as a JAX operation that survives ``jit``, ``grad``, ``vmap``, ``scan`` and ``checkpoint``."""
+"""Warp launches as a JAX operation that works under ``jit``, ``grad``, ``vmap``, ``scan`` and ``checkpoint``."""
 
 import functools
 import operator
@@ -26,9 +26,9 @@ Avals = tuple[jax.ShapeDtypeStruct, ...]
 F = TypeVar("F", bound=Callable[..., Any])
 
 MOST_TRACES = 64
-"""Sets of arguments for which an operation keeps the function that JAX traces."""
+"""How many sets of arguments an operation keeps the traced function for."""
 MOST_RECORDS = 8
-"""Sets of shapes for which an operation keeps what it recorded. What JAX has traced needs none of it."""
+"""How many sets of shapes an operation keeps the record for. Programs that JAX has traced do not need it."""
 
 REVERSE_ONLY = (
     "is differentiable once and in reverse mode only: jax.grad, jax.vjp or jax.jacrev, and fphys.linearize for the "
@@ -39,7 +39,7 @@ REVERSE_ONLY = (
 def reverse_only(fn: F, name: str = "") -> F:
     """Decorator: forward mode raises a TypeError that says what to use instead.
 
-    Where the function that is differentiated was jitted, JAX finds out when it compiles, and only its own text is seen.
+    If the differentiated function was jitted, JAX finds out when it compiles, and then shows only its own message.
     """
     label = name or f"fphys.{getattr(fn, '__name__', '')}"
 
@@ -69,23 +69,23 @@ def warp_op(
         fn: ``fn(launch, *inputs, *outputs)``. It is called on symbolic arrays, once per set of
             shapes, and calls ``launch(kernel, dim=..., inputs=[...], outputs=[...])`` as it would
             call ``wp.launch``. ``launch.scratch(shape, dtype)`` declares scratch memory, NumPy arrays
-            serve as constants, and inputs may be any pytree of arrays. ``launch.worlds`` is their number, and
-            ``launch.platform``, "cpu" or "cuda", says what it records for.
-        outputs: ``outputs(*inputs)`` gives the output, or a tuple of outputs, as anything that has
+            serve as constants, and inputs may be any pytree of arrays. ``launch.worlds`` is the number of worlds, and
+            ``launch.platform``, "cpu" or "cuda", is the platform that it records for.
+        outputs: ``outputs(*inputs)`` gives the output, or a tuple of outputs, as anything with
             ``shape`` and ``dtype``.
         differentiable: whether reverse mode is defined. It replays the launches and runs their
-            adjoints in reverse order, with respect to every floating-point input that is wanted.
-        zeroed: fill outputs with zeros first, all or those of these numbers. Switch it off where the kernels write
+            adjoints in reverse order, with respect to every floating-point input that needs a gradient.
+        zeroed: fill all outputs with zeros first, or those with these indices. Switch it off if the kernels write
             every element.
         name: for error messages; the function's name by default.
 
-    Every array has the world axis first; an input of leading size 1 is shared by all worlds, inside
+    Every array has the world axis first. An input of leading size 1 is shared by all worlds: inside
     the kernel it is indexed like any other, and its gradient is summed over the worlds. ``vmap``
     folds the mapped axis into the world axis. Forward mode is not defined.
 
-    Warp's adjoint is right where each array element is written once: an element that is read and then
+    Warp's adjoint is correct if each array element is written once: an element that is read and then
     overwritten in the same kernel gets a wrong gradient, without an error. A kernel must also stay inside
-    its own world: what it reads of ``x[0, i]`` for every world is another batch's under ``vmap``.
+    its own world: if every world reads ``x[0, i]``, it reads another batch's value under ``vmap``.
     ``fphys.testing.check_grads`` and ``check_transforms`` find both.
 
     Example:
@@ -93,10 +93,10 @@ def warp_op(
         ...                outputs=lambda x: x)  # doctest: +SKIP
 
     Raises:
-        BridgeError: when called, before anything is launched: a launch does not fit its arrays, overwrites one, or the
-            function itself raised.
+        BridgeError: when called, before anything is launched: a launch does not fit its arrays or overwrites one, or
+            the function itself raised.
         TypeError: inputs mix float32 and float64, or have another floating type.
-        ValueError: world axes differ.
+        ValueError: the world axes differ.
     """
     return WarpOp(fn, outputs, differentiable=differentiable, zeroed=zeroed, name=name or fn.__name__)
 
@@ -134,7 +134,7 @@ class WarpOp:
             args: the operation's arguments.
             cotangents: one array per output.
             wanted: for each leaf of ``args``, whether its gradient is needed (all by default). Leaves
-                not wanted, unused or of integer type get None.
+                that are not wanted, unused or of integer type get None.
 
         Returns:
             A tree like ``args``, with None where there is no gradient.
@@ -195,7 +195,7 @@ class WarpOp:
             ) from error
         if not probe.launches:
             raise BridgeError(f"{self.name} launched nothing: call the `launch` given as first argument, not wp.launch")
-        bound = tuple(i for i in numbers if given[i] in probe.used)
+        bound = numbers if used is not None else tuple(i for i in numbers if given[i] in probe.used)
         self._check([given[i] for i in bound], worlds)
         probe.zeroed.extend(b for i, b in enumerate(outs) if self.zeroed is True or i in (self.zeroed or ()))
         return probe, [given[i] for i in bound], outs, bound
@@ -232,11 +232,10 @@ class WarpOp:
     def _operation(self, tree: Any, used: tuple[int, ...]) -> Callable[..., tuple[jax.Array, ...]]:
         """The differentiable operation on the used leaves."""
 
-        @custom_vmap
-        def forward(*xs: jax.Array) -> tuple[jax.Array, ...]:
-            return _where_lowered(
-                lambda platform, *xs: _call(self.name, *self.forward_plan(tree, used, _avals(xs), platform), xs), xs
-            )
+        def run(platform: str, *xs: jax.Array) -> tuple[jax.Array, ...]:
+            return _call(self.name, *self.forward_plan(tree, used, _avals(xs), platform), xs)
+
+        forward = custom_vmap(_where_lowered(run))
 
         @forward.def_vmap
         def _(size: int, mapped: Sequence[bool], *xs: jax.Array) -> Any:
@@ -276,9 +275,7 @@ class WarpOp:
             shapes = [x.shape for x, s in zip(xs[:n], select, strict=True) if s]
             return tuple(g if g.shape == s else sum_rows(g) for g, s in zip(grads, shapes, strict=True))
 
-        @custom_vmap
-        def backward(*xs: jax.Array) -> tuple[jax.Array, ...]:
-            return _where_lowered(run, xs)
+        backward = custom_vmap(_where_lowered(run))
 
         @backward.def_vmap
         def _(size: int, mapped: Sequence[bool], *xs: jax.Array) -> Any:
@@ -297,7 +294,7 @@ class WarpOp:
 def sum_rows(a: jax.Array) -> jax.Array:
     """The sum of an array of shape (rows, ...) over its first axis, which is kept: (1, ...). Gradients flow to it.
 
-    A few rows are added as wholes, for XLA's reduction along the first axis goes by the number on a processor.
+    A few rows are added as whole arrays: XLA's reduction along the first axis adds one number at a time on a CPU.
     """
     if a.shape[0] > 32:
         return a.sum(axis=0, keepdims=True)
@@ -305,12 +302,12 @@ def sum_rows(a: jax.Array) -> jax.Array:
 
 
 def _flat(x: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """An array to keep, without its inner axes, which a scan would store by the row; and one that has its shape."""
+    """An array to store, flattened because a scan would store inner axes row by row; and an array with its shape."""
     return x.reshape(x.shape[0], -1), jnp.zeros((0, *x.shape), bool)
 
 
 def dense(cotangent: Any) -> jax.Array:
-    """A cotangent as an array, where it may be a symbolic zero."""
+    """A cotangent as an array; it may be a symbolic zero."""
     if isinstance(cotangent, SymbolicZero):
         aval: Any = cotangent.aval
         return jnp.zeros(aval.shape, aval.dtype)
@@ -322,14 +319,18 @@ def _avals(xs: Sequence[jax.Array]) -> Avals:
 
 
 def _platforms() -> tuple[str, ...]:
-    """For what operations are recorded: the CPU, and GPUs where this process has any."""
+    """The platforms to record operations for: the CPU, and CUDA where it is JAX's default."""
     return ("cpu",) if jax.default_backend() == "cpu" else ("cpu", "cuda")
 
 
-def _where_lowered(run: Callable[..., Any], xs: Sequence[jax.Array]) -> Any:
-    """``run(platform, *xs)`` for the platform that the program is lowered for."""
-    ways = {platform: functools.partial(run, platform) for platform in _platforms()}
-    return jax.lax.platform_dependent(*xs, **ways) if len(ways) > 1 else run("cpu", *xs)
+def _where_lowered(run: Callable[..., Any]) -> Callable[..., Any]:
+    """``run(platform, *xs)`` as a function of ``xs``, for the platform that the program is lowered for."""
+
+    @functools.partial(jax.jit, inline=True)  # outside jit, too, it compiles once
+    def by_platform(*xs: jax.Array) -> Any:
+        return jax.lax.platform_dependent(*xs, **{name: functools.partial(run, name) for name in _platforms()})
+
+    return lambda *xs: by_platform(*xs) if len(_platforms()) > 1 else run("cpu", *xs)
 
 
 def _finish(plan: Any, platform: str) -> PlanNumber:
@@ -354,12 +355,12 @@ def _call(
 
 
 def differentiable_once(values: Any, name: str) -> Any:
-    """The values, for a forward rule: they raise where the gradient is differentiated once more, and say why."""
+    """The values, for a forward rule: they raise, and say why, if the gradient is differentiated again."""
     return _without_derivative(name, lambda x: x)(values)
 
 
 def _without_derivative(name: str, fn: Callable[..., Any]) -> Callable[..., Any]:
-    """The function, with a derivative that raises. The first does not come here: custom_vjp stands before it."""
+    """The function with a derivative that raises. First derivatives do not get here: custom_vjp handles them."""
     call = jax.custom_jvp(fn)
 
     @call.defjvp
@@ -370,7 +371,7 @@ def _without_derivative(name: str, fn: Callable[..., Any]) -> Callable[..., Any]
 
 
 def _fold(size: int, mapped: Sequence[bool], xs: Sequence[jax.Array]) -> tuple[list[jax.Array], int]:
-    """Fold a mapped axis into the world axis; what all worlds share and is not mapped stays shared."""
+    """Fold a mapped axis into the world axis; arrays that all worlds share and that are not mapped stay shared."""
     worlds = max(x.shape[int(m)] for x, m in zip(xs, mapped, strict=True))
     folded = []
     for x, m in zip(xs, mapped, strict=True):

@@ -2,10 +2,10 @@
 
 A :class:`Plan` says where every buffer of a record lives among the buffers of an XLA call, what to
 clear and copy first, and which launches follow, forward or adjoint. A :class:`Program` is that plan
-for one device and a run of blocks of worlds, with every kernel argument packed: running it writes the
-call's pointers into the packed arguments and calls the compiled kernels, nothing else. All launches run
-on one block before the next block starts, in the same scratch memory, so that what they hand on to
-each other stays in the processor's cache.
+for one device and a run of blocks of worlds, with every kernel argument packed: running it only writes
+the call's pointers into the packed arguments and calls the compiled kernels. All launches run on one
+block before the next block starts, in the same scratch memory, so that intermediate results stay in
+the processor's cache.
 
 An input of leading size 1 is shared by all worlds: it is packed with stride 0 on the world axis, so
 kernels index it like any other array. Its gradient gets one row per block.
@@ -30,10 +30,10 @@ from .workers import Blocks, num_blocks
 
 @dataclasses.dataclass(frozen=True)
 class Place:
-    """Where a buffer lives: the number of the XLA buffer (inputs first, then outputs) and a byte offset in it."""
+    """Where a buffer lives: the index of the XLA buffer (inputs first, then outputs) and a byte offset in it."""
 
     index: int
-    offset: int = 0  # of scratch memory, of a block of one world
+    offset: int = 0  # for scratch memory: in a block of one world
 
 
 Life = tuple[float, float]
@@ -42,21 +42,21 @@ ALWAYS: Life = (-math.inf, math.inf)
 
 
 class Arena:
-    """Lays out the scratch memory of a world. Buffers that are never needed at one time may have one place.
+    """Lays out the scratch memory of a world. Buffers that are never needed at the same time may share a place.
 
-    A block has its worlds' memory in one piece, in which each buffer's rows follow one another.
+    The memory of a block's worlds is contiguous; in it, each buffer's rows follow one another.
     """
 
     ALIGNMENT = 64  # of a vector register
 
     def __init__(self, index: int):
         self.index = index
-        self.row_bytes = 0  # of a world
-        self.bytes_in_all = 0  # if nothing shared a place
-        self._taken: list[tuple[int, int, Life]] = []  # first byte, the one after the last, when
+        self.row_bytes = 0  # per world
+        self.bytes_in_all = 0  # if no buffers shared a place
+        self._taken: list[tuple[int, int, Life]] = []  # first byte, one past the last, lifetime
 
     def place(self, buffer: Buffer, life: Life = ALWAYS) -> Place:
-        """The lowest place that is free as long as it is needed."""
+        """The lowest place that is free as long as the buffer is needed."""
         size, start = -(-buffer.row_bytes // self.ALIGNMENT) * self.ALIGNMENT, 0
         for first, end, other in sorted(self._taken):
             if start + size > first and start < end and life[0] <= other[1] and other[0] <= life[1]:
@@ -82,7 +82,7 @@ class Plan:
 
 
 def plan_forward(record: Recorder, inputs: list[Buffer], outputs: list[Buffer]) -> tuple[Plan, int]:
-    """The plan of the operation itself, without launches of which nothing comes, and the bytes of scratch it needs."""
+    """The plan of the forward pass, without launches whose results are never used, and its bytes of scratch memory."""
     arena = Arena(len(inputs) + len(outputs))
     launches = [(launch, False) for launch in _needed(record.launches, set(outputs))]
     lives = _lives([launch for launch, _ in launches], set(record.zeroed))
@@ -98,8 +98,8 @@ def plan_backward(
 ) -> tuple[Plan, int]:
     """The plan of the adjoint: inputs and cotangents in, gradients of ``wanted`` out.
 
-    Runs again the launches whose outputs somebody reads, then all adjoints in reverse order, but of those that write
-    integers only. Cotangents of outputs that are read again are copied, for they collect more of them.
+    It replays the launches whose outputs are read, then runs all adjoints in reverse order, except those of launches
+    that write only integers. Cotangents of outputs that are read again are copied, because more are added to them.
     """
     first_output = len(inputs) + len(outputs)
     arena = Arena(first_output + len(wanted))
@@ -134,7 +134,7 @@ def _plan(
 
 
 def _lives(launches: list[Launch], zeroed: set[Buffer]) -> dict[Buffer, Life]:
-    """From which to which launch buffers are needed; those that are zeroed, from the beginning."""
+    """The first and the last launch that need each buffer; zeroed buffers are needed from the beginning."""
     lives: dict[Buffer, Life] = {}
     for i, launch in enumerate(launches):
         for b in (a for a in launch.args if isinstance(a, Buffer)):
@@ -153,12 +153,12 @@ def _needed(launches: list[Launch], wanted: set[Buffer]) -> list[Launch]:
 
 
 def _is_read(launch: Launch, launches: list[Launch]) -> bool:
-    """Whether another launch, or the kernel itself, reads what a launch writes."""
+    """Whether any launch, including this one, reads what this launch writes."""
     return any(_reads(other, set(launch.outputs)) for other in launches)
 
 
 def _reads(launch: Launch, buffers: set[Buffer]) -> bool:
-    """Whether a launch is given one of the buffers to read, or reads what it has written there itself."""
+    """Whether a launch is given one of the buffers to read, or reads what it has itself written there."""
     passed = zip(parameters(launch.kernel), launch.args, strict=True)
     named = {p.label: value for p, value in passed if value in buffers}
     own = frozenset(label for label, value in named.items() if value in launch.outputs)
@@ -169,9 +169,9 @@ def _reads(launch: Launch, buffers: set[Buffer]) -> bool:
 def _reads_own(code: Any, labels: frozenset[str]) -> bool:
     """Whether a backward pass through a kernel or function needs the values of some of its arrays.
 
-    It does not where the code only assigns to their elements, asks for their shapes or adjoints, and passes them on to
-    functions of which the same is true; of one with an adjoint by hand, its replay and that adjoint count. An array may
-    be a field of a structure, "structure.field", and is passed on with it.
+    It does not if the code only assigns to their elements, asks for their shapes or adjoints, and passes them on to
+    functions for which the same holds; for a function with a custom adjoint, its replay and that adjoint count. An
+    array may be a field of a structure, "structure.field", and is passed on with it.
     """
     nodes = list(ast.walk(code.adj.tree))
     harmless = {
@@ -194,7 +194,7 @@ def _reads_own(code: Any, labels: frozenset[str]) -> bool:
 
 
 def _fields(node: ast.AST, labels: frozenset[str]) -> frozenset[str]:
-    """What of ``labels`` an expression stands for: an array itself, "", or a structure, the fields in it."""
+    """Which of ``labels`` an expression refers to: "" for an array itself, the fields for a structure."""
     if not isinstance(node, ast.Name | ast.Attribute):
         return frozenset()
     name = ast.unparse(node)
@@ -213,7 +213,7 @@ def _reads_argument(callee: Any, i: int, fields: frozenset[str]) -> bool:
 
 
 def fingerprint(plan: Plan) -> int:
-    """A number of 63 bits, never 0, that equal plans have in every process, and different plans do not."""
+    """A number of 63 bits, never 0: the same in every process for equal plans, and different for different plans."""
     digest, numbers = hashlib.blake2b(digest_size=8), {}
 
     def put(*parts: Any) -> None:
@@ -240,7 +240,7 @@ def fingerprint(plan: Plan) -> int:
 
 
 def _offset(structure: Any, path: tuple[str, ...]) -> int:
-    """Bytes to a field of a structure's field's field."""
+    """Byte offset of a nested field in a structure."""
     offset = 0
     for name in path:
         field = getattr(structure, name)
@@ -255,14 +255,14 @@ class Program:
         self.plan, self.device, self.blocks = plan, device, blocks
         hooks, code = modules.load([launch.kernel for launch, _ in plan.launches], device, plan.name)
         self.keep: list[Any] = [hooks, code]
-        self.constants: dict[Any, Any] = {}  # one copy of each, however many launches take it
+        self.constants: dict[Any, Any] = {}  # one copy of each, however many launches use it
         self.patches: list[tuple[int, ...]] = []
         self.commands = [self._command(launch, adjoint, hooks[launch.kernel]) for launch, adjoint in plan.launches]
         self.clears = [(*self._place(p, b), self._bytes(b)) for p, b in plan.clears]
         self.copies = [(*self._place(to, b), *self._place(source, b), self._bytes(b)) for to, source, b in plan.copies]
 
     def _place(self, place: Place, buffer: Buffer) -> tuple[int, int, int]:
-        """Buffer, byte offset of the first block's first row, bytes to the next block's.
+        """Buffer, byte offset of the first block's first row, and stride in bytes from block to block.
 
         Scratch memory serves one block after another. A shared value has one row, a shared gradient one per block.
         """
@@ -292,7 +292,7 @@ class Program:
     ) -> ctypes.Structure:
         """Arguments as the compiled kernel takes them.
 
-        Of the fields of structures, the adjoints stand in the ``grad`` of the arrays themselves: so Warp has it.
+        As in Warp, the adjoints of a structure's fields are in the ``grad`` of the arrays themselves.
         """
         values = iter(zip(parameters(launch.kernel), launch.args, strict=True))
         patches: list[tuple[tuple[str, ...], Place, Buffer]] = []
@@ -321,7 +321,7 @@ class Program:
         return made
 
     def _view(self, arg: Any, buffer: Buffer) -> array_t:
-        """The buffer as the kernel sees it, its address left open."""
+        """The buffer as the kernel sees it, with its address left open."""
         ndim = arg.type.ndim
         strides = [type_size_in_bytes(arg.type.dtype)]
         for extent in reversed(buffer.shape[1:ndim]):

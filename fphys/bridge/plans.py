@@ -1,7 +1,7 @@
-"""The plans that calls may name: packed for the processor, and freed when nobody can call them any more.
+"""The plans that calls may name: packed for the CPU, and freed once nothing can call them any more.
 
 A call names its plan by a number. Traces hold the number, so JAX's own caches decide how long a trace keeps its plan.
-Executables are counted: XLA tells the native code when it makes and when it deletes one.
+Executables are counted: XLA tells the native code when it creates one and when it deletes one.
 """
 
 import ctypes
@@ -17,7 +17,7 @@ from .plan import Plan, Program, fingerprint
 from .workers import Blocks, Team, make_queue, shares
 
 FEW = 64
-"""Plans that are kept without looking whether anybody still needs them."""
+"""How many plans are kept without checking whether they are still needed."""
 
 
 class PlanNumber(np.int64):
@@ -32,7 +32,7 @@ class Held:
         self.number: Any = None  # a weak reference
         self.entry = driver.PlanEntry()
         self.packed: tuple[Any, ...] = ()  # what the entry points to
-        self.lock = threading.Lock()  # of what is packed for GPUs: it serves one call at a time
+        self.lock = threading.Lock()  # for what is packed for GPUs: it serves one call at a time
         self.on_gpus: dict[int, Program] = {}  # by the device's ordinal
 
     def pack(self, team: Team) -> None:
@@ -49,7 +49,7 @@ class Held:
         self.entry.queue = ctypes.addressof(queue.words)
 
     def on_gpu(self, ordinal: int) -> Program:
-        """The plan packed for a GPU; it is kept from then on, for GPUs do not count executables."""
+        """The plan packed for a GPU; it is kept from then on, because executables on GPUs are not counted."""
         if ordinal not in self.on_gpus:
             self.on_gpus[ordinal] = Program(self.plan, wp.get_cuda_device(ordinal), Blocks(0, 0, self.plan.worlds, 1))
         return self.on_gpus[ordinal]
@@ -71,7 +71,7 @@ class Plans:
         self._show(self._slots)
 
     def register(self, plan: Plan) -> PlanNumber:
-        """Give a plan the number by which calls name it. Equal plans have one number."""
+        """Give a plan the number by which calls name it. Equal plans share one number."""
         with self.lock:
             value = fingerprint(plan)
             held = self.held.get(value)
@@ -84,15 +84,15 @@ class Plans:
             return number
 
     def prepare(self, number: int) -> None:
-        """Compile and pack a plan for the CPU before its first call, so that the call does nothing but run."""
+        """Compile and pack a plan for the CPU before its first call, so that the call only runs it."""
         with self.lock:
             if not self.held[number].entry.queue:
                 self.held[number].pack(self.team)
 
     def sweep(self) -> None:
-        """Free the plans that nobody can call any more.
+        """Free the plans that nothing can call any more.
 
-        The native code may be looking through the slots: they change place, and the old ones are left for a while.
+        The native code may be searching the slots, so they are replaced, and the old ones are kept for a while.
         """
         with self.lock:
             self.held = {value: held for value, held in self.held.items() if not held.is_free()}

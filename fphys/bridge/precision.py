@@ -19,7 +19,7 @@ def kernels(dtype: Any, name: str) -> ModuleType:
         name: dotted name inside ``fphys.kernels``, such as ``"rigid.kinematics"``.
 
     The folder is loaded under one package name per precision; ``kernels/_precision.py`` derives
-    ``real`` and its vectors from that name, so both live in one process with caches of their own.
+    ``real`` and its vectors from that name, so both live in one process, each with its own caches.
 
     Raises:
         TypeError: if ``dtype`` is neither ``float32`` nor ``float64``.

@@ -1,6 +1,6 @@
-"""The private parts of Warp, JAX and XLA that the bridge stands on, all in one place.
+"""The private parts of Warp, JAX and XLA that the bridge relies on, all in one place.
 
-``tests/bridge/test_private.py`` states what each of them promises, so that a release that moves one names it.
+``tests/bridge/test_private.py`` states what each of them promises, so that a failure names the part that changed.
 """
 
 import ctypes
@@ -47,7 +47,7 @@ def runtime() -> Any:
 
 
 def jax_has_started() -> bool:
-    """Whether JAX has its threads, or another thread is about to start them: that one holds the lock."""
+    """Whether JAX has started its threads, or another thread, which holds the lock, is about to start them."""
     free = xla_bridge._backend_lock.acquire(blocking=False)
     if free:
         xla_bridge._backend_lock.release()
@@ -55,7 +55,7 @@ def jax_has_started() -> bool:
 
 
 def forget_compiled() -> None:
-    """Have every call of a jitted function come through Python: what JAX has compiled is called from native code."""
+    """Make every call of a jitted function go through Python: native code calls what JAX has already compiled."""
     pjit._cpp_pjit_cache_fun_only.clear()
     pjit._cpp_pjit_cache_explicit_attributes.clear()
     importlib.import_module("jaxlib._jax").PjitFunctionCache.clear_all()

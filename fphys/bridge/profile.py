@@ -1,4 +1,4 @@
-"""Time of every stage: the driver counts the processor's ticks of each launch while it is asked to."""
+"""Time of every stage: on request, the driver counts the processor's ticks of each launch."""
 
 import contextlib
 import time
@@ -17,7 +17,7 @@ _counts: dict[Program, np.ndarray] | None = None
 
 
 def add(programs: Iterable[Program]) -> None:
-    """Make programs known."""
+    """Register programs."""
     for program in programs:
         _known.add(program)
         if _counts is not None:
@@ -30,12 +30,12 @@ def stage_times() -> Iterator[dict[str, float]]:
 
     Yields:
         A dictionary that is filled when the context ends: name of the stage ("operation.module.kernel", with
-        ".adjoint" where it runs backwards) to seconds of processor time, over all threads, longest first. What
-        operations run inside the context counts, so let it hold nothing but calls that are compiled already and
-        blocked on. Counting costs some 20 ns a launch and block.
+        ".adjoint" if it runs backwards) to seconds of processor time, summed over all threads, longest first. All
+        operations that run inside the context count, so call only functions that are already compiled, and block on
+        their results. Counting costs some 20 ns per launch and block.
 
     Raises:
-        RuntimeError: another one is active: it counts for the whole process.
+        RuntimeError: another such context is active: it counts for the whole process.
 
     Example:
         >>> with fphys.bridge.stage_times() as times:  # doctest: +SKIP

@@ -1,9 +1,8 @@
 """Symbolic arrays and the record of the launches that a function asks for.
 
 A function given to :func:`fphys.bridge.warp_op` runs once per set of shapes, on :class:`Buffer`
-objects instead of arrays, and calls ``launch`` instead of ``wp.launch``. What it asks for is
-checked here, against the shapes, before anything is launched; the same record, read backwards,
-is the adjoint.
+objects instead of arrays, and calls ``launch`` instead of ``wp.launch``. Its launches are checked
+here, against the shapes, before anything runs; the same record, read backwards, is the adjoint.
 """
 
 import ast
@@ -66,14 +65,14 @@ class Buffer:
 
 @dataclasses.dataclass(eq=False)
 class Constant:
-    """An array of the structure, the same for every world: an index table, a list of types."""
+    """An array that is part of the model's structure, the same for every world: an index table, a list of types."""
 
     value: np.ndarray
 
 
 @dataclasses.dataclass(frozen=True)
 class Parameter:
-    """A kernel's parameter, or a field of one that is a ``wp.struct``, whose label is then "parameter.field"."""
+    """A kernel's parameter, or a field of a ``wp.struct`` parameter, whose label is then "parameter.field"."""
 
     label: str
     type: Any
@@ -81,7 +80,7 @@ class Parameter:
 
 @functools.cache
 def parameters(kernel: Any) -> tuple[Parameter, ...]:
-    """All that a kernel takes, in its order, with structures taken apart."""
+    """All parameters of a kernel, in order, with structures flattened into their fields."""
     return tuple(leaf for arg in kernel.adj.args for leaf in _leaves(arg.label, arg.type))
 
 
@@ -108,7 +107,7 @@ def _taken_apart(label: str, arg: Any, value: Any) -> list[Any]:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Launch:
-    """One kernel launch: ``args`` are buffers, constants or scalars, of all that :func:`parameters` lists."""
+    """One kernel launch: ``args`` are buffers, constants or scalars, one for each that :func:`parameters` lists."""
 
     kernel: Any
     dim: tuple[int, ...]
@@ -213,7 +212,7 @@ class Recorder:
         return value
 
     def _claim(self, label: str, buffer: Any) -> None:
-        """On a differentiated path an array has one writer: overwritten, it would give wrong gradients."""
+        """On a differentiated path an array has one writer: overwriting it would give wrong gradients."""
         if not isinstance(buffer, Buffer) or buffer.role == "input":
             raise BridgeError(f"{label} writes {buffer}: inputs are immutable, write to an output or to launch.scratch")
         if buffer.writer is not None and self.differentiable:
@@ -247,7 +246,7 @@ class Recorder:
                 )
         for array, axis, thread in _thread_indices(kernel):
             if axis == thread == 0:
-                continue  # the world axis, of which all arrays must agree
+                continue  # the world axis, on which all arrays must agree
             if array in views and thread < len(dims) and views[array][axis] < dims[thread]:
                 raise BridgeError(
                     f"{label} is launched over {list(dims)} and indexes axis {axis} of {array} by thread, but {array} "
@@ -269,7 +268,7 @@ def _written(kernel: Any) -> frozenset[str]:
 
 @functools.cache
 def _lost_adjoint(code: Any) -> tuple[str, str] | None:
-    """An adjoint by hand, of a function that is called here, that addresses a structure's field; and the field."""
+    """A called function's custom adjoint that addresses a structure's field, and the name of that field."""
     for node in ast.walk(code.adj.tree):
         if isinstance(node, ast.Subscript) and ast.unparse(node.value).endswith(".adjoint"):
             if isinstance(node.slice, ast.Attribute):
@@ -288,7 +287,7 @@ def _is_named_call(node: ast.AST) -> TypeGuard[Any]:
 
 @functools.cache
 def _thread_indices(kernel: Any) -> tuple[tuple[str, int, int], ...]:
-    """Where a kernel indexes an array by ``wp.tid()`` as it is: (array, its axis, axis of the launch)."""
+    """Where a kernel indexes an array directly by ``wp.tid()``: (array, its axis, axis of the launch)."""
     threads: dict[str, int] = {}
     for node in ast.walk(kernel.adj.tree):
         if isinstance(node, ast.Assign) and ast.unparse(node.value).endswith(".tid()"):

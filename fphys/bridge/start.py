@@ -1,4 +1,4 @@
-"""Starting JAX and Warp so that they get on with each other and with the terminal."""
+"""Starting JAX and Warp so that they get along with each other and with the terminal."""
 
 import contextlib
 import functools
@@ -15,15 +15,15 @@ _NO_DRIVER = b"Could not find or load the NVIDIA CUDA driver"
 
 
 def run_where_called() -> None:
-    """Run CPU programs in the thread that calls them: one in flight at the interpreter's exit would hang it."""
+    """Run CPU programs in the thread that calls them: a program in flight at the interpreter's exit would hang it."""
     jax.config.update("jax_cpu_enable_async_dispatch", False)
 
 
 @functools.cache
 def start_warp() -> None:
-    """Initialise Warp without its greeting, its load times and its warning that there is no CUDA driver.
+    """Initialise Warp without its greeting, its load times and its warning about a missing CUDA driver.
 
-    ``modules.py`` announces compiling, and ``fphys doctor`` says what devices there are.
+    ``modules.py`` reports compilation, and ``fphys doctor`` lists the devices.
     """
     wp.config.log_level = max(wp.config.log_level, wp.LOG_WARNING)
     sys.stderr.flush()

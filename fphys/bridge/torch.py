@@ -1,6 +1,6 @@
-"""Gradients across the border: JAX functions inside torch's autograd, torch functions inside ``jax.grad``.
+"""Gradients between JAX and torch: JAX functions inside torch's autograd, torch functions inside ``jax.grad``.
 
-Both directions copy what crosses, so that in-place operations of torch never change what was saved for a gradient.
+Both directions copy what crosses, so that in-place operations in torch never change what was saved for a gradient.
 """
 
 import contextlib
@@ -46,13 +46,13 @@ class _Statics:
         return hash(self.key)
 
     def bare(self) -> "_Statics":
-        """Itself without the arrays, which whoever keeps it would keep alive."""
+        """A copy without the arrays, which would otherwise be kept alive."""
         bare = object.__new__(_Statics)
         bare.__dict__ = self.__dict__ | {"arrays": []}
         return bare
 
     def fill(self, arrays: Sequence[Any]) -> Any:
-        """The pytree with other arrays in their places."""
+        """The pytree with the given arrays in their places."""
         leaves: Leaves = [None] * self.tree.num_leaves
         for i, _, leaf in self.others:
             leaves[i] = leaf
@@ -67,7 +67,7 @@ def _name(path: Any) -> str:
 
 
 def _floats(leaves: Sequence[Any]) -> list[int]:
-    """The places of those that have a gradient."""
+    """The indices of the leaves that have a gradient."""
     return [i for i, leaf in enumerate(leaves) if jnp.issubdtype(leaf.dtype, np.inexact)]
 
 
@@ -80,30 +80,31 @@ def _expect_callable(name: str, fn: Any) -> None:
 
 
 def as_torch(fn: Callable[..., Any]) -> Callable[..., Any]:
-    """A pure JAX function as a function of torch tensors, through which ``backward()`` goes.
+    """A pure JAX function as a function of torch tensors that ``backward()`` can go through.
 
-    It is compiled once for each set of shapes, dtypes and leaves that are no arrays, and once more for each set of
-    tensors that require a gradient. What it saves for the backward pass are JAX's arrays, which nobody can change:
-    ``backward(retain_graph=True)`` may be repeated. Where no tensor requires a gradient, and under
-    ``torch.no_grad()``, nothing is saved. The backward pass has itself no gradient, as a simulated step has none:
-    ``create_graph=True`` raises.
+    It is compiled once for each set of shapes, dtypes and leaves that are not arrays, and once more for each set of
+    tensors that require a gradient. What it saves for the backward pass are JAX arrays, which are immutable:
+    ``backward(retain_graph=True)`` may be repeated. If no tensor requires a gradient, and under ``torch.no_grad()``,
+    nothing is saved. Like a simulated step, the backward pass cannot be differentiated again: ``create_graph=True``
+    raises.
 
     Args:
         fn: takes and returns pytrees (dicts, tuples, registered dataclasses such as ``fphys.State``) of arrays.
-            A whole simulation may be in it: ``fphys.rollout`` with contact, say.
+            It may contain a whole simulation, for example ``fphys.rollout`` with contact.
 
     Returns:
-        A function of the same arguments with torch tensors for the arrays, which returns tensors. Gradients flow to
-        every floating-point or complex tensor that requires one; not through integers and booleans. JAX's and NumPy's
+        A function of the same arguments, with torch tensors for the arrays, that returns tensors. Gradients flow to
+        every floating-point or complex tensor that requires one, but not through integers and booleans. JAX and NumPy
         arrays are passed as they are and get no gradient. Any other leaf (a number, a string) must be hashable and is
-        part of the compiled program, so that another value compiles anew. Tensors are copied on their way in and out;
-        results lie where ``fn`` leaves them, on the device of its tensors.
+        part of the compiled program, so that another value recompiles it. Tensors are copied on their way in and out;
+        results stay where ``fn`` puts them, on the device of its tensors.
 
     Raises:
         MissingDependencyError: torch is not installed.
         PrecisionError: (when called) a tensor has a dtype that JAX does not have, or is float64 while x64 is off.
-        TypeError: ``fn`` is no function; (when called) a leaf is neither an array nor hashable.
-        BridgeError: (when called) from a torch function that JAX itself called (:func:`as_jax`): it would deadlock.
+        TypeError: ``fn`` is not a function; (when called) a leaf is neither an array nor hashable.
+        BridgeError: (when called) it is called from a torch function that JAX itself called (:func:`as_jax`), which
+            would deadlock.
 
     Example:
         >>> sine = as_torch(lambda x: {"sin": jnp.sin(x)})  # doctest: +SKIP
@@ -160,7 +161,7 @@ def as_torch(fn: Callable[..., Any]) -> Callable[..., Any]:
 
 @functools.cache
 def _node() -> Any:
-    """The node of torch's graph, a class that can only be made where torch is there."""
+    """The node of torch's graph: a class that can be defined only if torch is installed."""
     torch = import_torch()
 
     class JaxFunction(torch.autograd.Function):
@@ -191,7 +192,7 @@ def _node() -> Any:
 
 @jax.jit
 def _pull(pullback: Any, cotangents: Leaves) -> Leaves:
-    """torch's gradient by a complex number is the conjugate of JAX's."""
+    """torch's gradient with respect to a complex number is the conjugate of JAX's."""
     return [jnp.conj(grad) for grad in pullback([jnp.conj(c) for c in cotangents])[0]]
 
 
@@ -201,33 +202,34 @@ def _pull(pullback: Any, cotangents: Leaves) -> Leaves:
 def as_jax(fn: Callable[..., Any], outputs: Callable[..., Any] | None = None) -> "TorchFunction":
     """A torch function or ``nn.Module`` as a function of JAX arrays, under ``jit``, ``grad``, ``scan`` and ``vmap``.
 
-    Compiled code calls torch back on the host (``jax.pure_callback``) with NumPy's copies of the arguments; no part of
-    JAX is used in there, which is what makes callbacks deadlock. One call runs at a time. Backwards, torch runs ``fn``
-    once more and differentiates it; nothing is stored but the arguments. ``vmap`` calls once for each element, one
-    after another: pass a function that takes batches its batch instead.
+    Compiled code calls back to torch on the host (``jax.pure_callback``) with NumPy copies of the arguments; the
+    callback does not use JAX, which could deadlock. One call runs at a time. The backward pass runs ``fn`` once more
+    and lets torch differentiate it; only the arguments are stored. ``vmap`` calls ``fn`` once for each element, one
+    after another: if ``fn`` takes batches, pass it the batch instead.
 
     Args:
         fn: a pure torch function of tensors, or a module. Its arguments and results are pytrees. A module runs in the
             mode it is in; buffers are constants, and what ``forward`` writes to them (running statistics) is dropped.
-            What draws random numbers (dropout in training mode) is refused, for the backward pass would draw others.
-        outputs: ``outputs(*args)`` gives the results, as anything that has ``shape`` and ``dtype`` (as ``warp_op``'s).
-            Without it, ``fn`` is called once for each set of shapes, on numbers between 1/2 and 3/2 and integers 0.
+            A function that draws random numbers (dropout in training mode) is refused, because the backward pass
+            would draw different ones.
+        outputs: ``outputs(*args)`` gives the results, as anything with ``shape`` and ``dtype`` (as in ``warp_op``).
+            By default, ``fn`` is called once for each set of shapes, on numbers between 1/2 and 3/2 and integers 0.
 
     Returns:
-        A function with ``params``, a dict from the names of a module's parameters to JAX's arrays (empty for a
-        function): copies of what they are now, which later steps of torch's do not change. ``f(*args)`` uses them,
-        ``f(*args, params=p)`` others, so that ``jax.grad`` by ``p`` trains the module. Gradients flow in reverse mode
-        to every floating-point argument and parameter, once: a gradient has no gradient; that of a parameter without
-        ``requires_grad``, as it is now, is zero. A module is not changed: ``module.load_state_dict`` of ``params``
-        brings trained ones back.
+        A function with ``params``, a dict from the names of a module's parameters to JAX arrays (empty for a
+        function): copies of their present values, which later training in torch does not change. ``f(*args)`` uses
+        them, ``f(*args, params=p)`` uses others, so that ``jax.grad`` by ``p`` trains the module. Gradients flow in
+        reverse mode to every floating-point argument and parameter, but only once: gradients cannot be differentiated
+        again. A parameter without ``requires_grad`` at the time of this call has a gradient of zero. The module is not
+        changed: load trained ``params`` back with ``module.load_state_dict``.
 
     Raises:
         MissingDependencyError: torch is not installed.
-        BridgeError: (when called) ``fn`` raised while its results' shapes were learnt, draws random numbers, or returns
-            what does not depend on its arguments in a way that torch can differentiate.
-        PrecisionError: (when called) a result or parameter is of 64 bits, and x64 is off.
-        RuntimeError: (when it runs under ``jit``) with the text of what ``fn`` raised.
-        TypeError: ``fn`` is no function.
+        BridgeError: (when called) ``fn`` raised while the shapes of its results were found, draws random numbers, or
+            returns something that does not depend on its arguments in a way that torch can differentiate.
+        PrecisionError: (when called) a result or parameter has 64 bits, and x64 is off.
+        RuntimeError: (when it runs under ``jit``) ``fn`` raised; the text of its error is included.
+        TypeError: ``fn`` is not a function.
 
     Example:
         >>> net = as_jax(torch.nn.Linear(3, 2))  # doctest: +SKIP
@@ -245,7 +247,7 @@ class TorchFunction:
         torch = import_torch()
         _expect_callable("as_jax", fn)
         self.fn, self.outputs = fn, outputs
-        self.strict = strict  # every result depends on some argument, and on every one some result
+        self.strict = strict  # every result depends on some argument, and every argument affects some result
         self.label = f"as_jax({getattr(fn, '__name__', type(fn).__name__)})"
         self.module = fn if isinstance(fn, torch.nn.Module) else None
         named = dict(self.module.named_parameters()) if self.module else {}
@@ -287,18 +289,18 @@ class TorchFunction:
         return tuple(found), tree
 
     def tensor(self, x: Any) -> Any:
-        """A tensor of its own, from NumPy's or JAX's numbers."""
+        """A separate tensor with the values of a NumPy or JAX array."""
         torch = import_torch()
         own = empty(x.shape, x.dtype)
         own[...] = x
-        if own.dtype.isbuiltin != 1:  # bfloat16 and the like, which torch knows and its from_numpy does not
+        if own.dtype.isbuiltin != 1:  # bfloat16 and the like, which torch knows but its from_numpy does not
             tensor = torch.from_numpy(own.view(f"u{own.itemsize}")).view(getattr(torch, own.dtype.name))
         else:
             tensor = torch.from_numpy(own)
         return tensor.to(self.device)
 
     def run(self, statics: _Statics, tensors: Leaves) -> Any:
-        """Call torch, and see that it drew no random numbers."""
+        """Call torch, and check that it drew no random numbers."""
         torch = import_torch()
         state = torch.cuda.get_rng_state if self.device.type == "cuda" else torch.get_rng_state
         args, params = statics.fill(tensors)
@@ -317,7 +319,7 @@ class TorchFunction:
 
 
 class _Call:
-    """What a callback calls: hashable and equal by identity of the function and by the static arguments."""
+    """What a callback calls: hashable, and equal if the function is identical and the static arguments are equal."""
 
     def __init__(self, function: TorchFunction, statics: _Statics, results: tuple[jax.ShapeDtypeStruct, ...]):
         self.function, self.statics, self.results = function, statics, results
@@ -397,7 +399,7 @@ _lock = threading.RLock()
 
 @contextlib.contextmanager
 def _one_at_a_time() -> Iterator[None]:
-    """Inside a callback: modules swap their parameters in place while they are called, so threads take turns."""
+    """Inside a callback: modules swap their parameters in place during a call, so threads take turns."""
     with _lock:
         _running.depth = getattr(_running, "depth", 0) + 1
         try:
@@ -411,13 +413,13 @@ def _in_callback() -> bool:
 
 
 def _probe(rng: np.random.Generator, shape: tuple[int, ...], dtype: Any) -> np.ndarray:
-    """Numbers that most functions take: between 1/2 and 3/2; integers 0, which index anything."""
+    """Numbers that most functions accept: between 1/2 and 3/2; integers 0, which index anything."""
     size = rng.uniform(0.5, 1.5, shape) if jnp.issubdtype(dtype, np.inexact) else np.zeros(shape)
     return np.asarray(size).astype(dtype)
 
 
 def _numpy(tensor: Any) -> np.ndarray:
-    """NumPy's array of a tensor's numbers."""
+    """A NumPy array of a tensor's numbers."""
     torch = import_torch()
     tensor = tensor.detach().resolve_conj().resolve_neg().cpu().contiguous()
     if (dtype := jnp.dtype(str(tensor.dtype).removeprefix("torch."))).isbuiltin != 1:

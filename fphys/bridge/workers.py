@@ -1,4 +1,4 @@
-"""How the worlds of one call are split into blocks, and a private team of threads that runs them side by side."""
+"""How the worlds of one call are split into blocks, and a private team of threads that runs the blocks in parallel."""
 
 import ctypes
 import itertools
@@ -10,23 +10,23 @@ from typing import Any, NamedTuple
 from . import driver
 
 WORLDS_PER_THREAD = 64
-"""Fewest worlds worth a thread: below it, handing over costs more than it saves."""
+"""Fewest worlds worth a thread: below it, handing over work costs more than it saves."""
 LANES_PER_PART = 4096
-"""Fewest particles, say, of one world worth a thread."""
+"""Fewest lanes (for example particles) of one world worth a thread."""
 BLOCK_BYTES = 1 << 18
-"""Memory of one block's worlds: what one launch writes is still in the core's cache when the next one reads it."""
+"""Memory of one block's worlds: what one launch writes is still in the core's cache when the next launch reads it."""
 PARTS_PER_THREAD = 4
-"""Most jobs that a call's blocks are dealt into for each thread: one that is held up leaves its share to the others."""
+"""Most jobs per thread that a call's blocks are dealt into: a thread that is held up leaves its share to the others."""
 BLOCKS_PER_PART = 4
-"""Fewest blocks worth such a job: each has scratch memory of its own, which its first block brings into the cache."""
+"""Fewest blocks worth such a job: each job has its own scratch memory, which its first block brings into the cache."""
 MOST_HELPERS = 1024
-"""Threads of a team, at most."""
+"""Most threads in a team."""
 
 
 class Blocks(NamedTuple):
     """Blocks of equal size, one after another."""
 
-    number: int  # of the first block
+    number: int  # index of the first block
     start: int  # its first world
     size: int  # worlds in a block
     count: int
@@ -44,13 +44,13 @@ def num_blocks(worlds: int, held: int, touched: int) -> int:
     """How many blocks ``worlds`` are split into: a fixed function of the machine, so results repeat bitwise.
 
     Args:
-        held: bytes of a world at one time, which are to fit the cache.
-        touched: bytes of a world in all, which say how much there is to do.
+        held: bytes of a world that are in use at one time, which should fit the cache.
+        touched: bytes of a world in total, a measure of the work.
     """
     threads = num_threads()
     fitting = -(-worlds * held // BLOCK_BYTES)
     if fitting > threads:
-        fitting = -(-fitting // threads) * threads  # the same number for each
+        fitting = -(-fitting // threads) * threads  # the same number for each thread
     worthwhile = max(worlds // WORLDS_PER_THREAD, -(-worlds * touched // BLOCK_BYTES))
     return min(worlds, max(1, fitting, min(threads, worthwhile)))
 
@@ -60,7 +60,7 @@ def shares(worlds: int, blocks: int) -> list[list[Blocks]]:
     size, larger = divmod(worlds, blocks)
     threads = num_threads()
     each = min(PARTS_PER_THREAD, blocks // BLOCKS_PER_PART // threads) if threads > 1 else 1
-    count = min(blocks, threads * max(1, each))  # the same number for each
+    count = min(blocks, threads * max(1, each))  # the same number for each thread
     bounds = [i * blocks // count for i in range(count + 1)]
     parts = []
     for first, last in itertools.pairwise(bounds):
@@ -74,7 +74,7 @@ def shares(worlds: int, blocks: int) -> list[list[Blocks]]:
 
 
 def num_parts(worlds: int, lanes: int) -> int:
-    """Into how many equal parts one large world may be cut, that each may have a thread; 1 for several worlds."""
+    """How many equal parts one large world may be cut into, so that each may have a thread; 1 for several worlds."""
     threads = num_threads()
     if worlds > 1 or lanes < threads * LANES_PER_PART:
         return 1
@@ -89,13 +89,13 @@ class Queue(NamedTuple):
 
 
 def make_queue(jobs: Sequence[int]) -> Queue:
-    """A queue of jobs that are given by their addresses."""
+    """A queue of the jobs at these addresses."""
     words = (ctypes.c_uint64 * (2 + len(jobs)))(0, len(jobs), *jobs)
     return Queue(words, min(len(jobs), num_threads()) - 1)
 
 
 class Team:
-    """Threads that do a call's jobs with its caller. They stay awake for a moment after each call.
+    """Threads that do a call's jobs together with its caller. They stay awake for a moment after each call.
 
     The native code finds them in ``table``.
     """
@@ -107,7 +107,7 @@ class Team:
         self._lock = threading.Lock()
 
     def grow(self, helpers: int) -> None:
-        """Have as many threads, at least."""
+        """Start threads until there are at least this many helpers."""
         with self._lock:
             for number in range(self.table.size, min(helpers, MOST_HELPERS)):
                 box = driver.Mailbox(driver.ASLEEP)

@@ -1,4 +1,4 @@
-"""What public functions are given: refused on the host, before anything runs."""
+"""Checks of the arguments of public functions: invalid ones are refused on the host, before anything runs."""
 
 import operator
 from typing import Any
@@ -14,16 +14,16 @@ _STACKED = "; a rollout's states have a time axis first: take one time, or jax.v
 
 _MAPPED = "; under jax.vmap over worlds, leave the vmap away: every function takes all worlds at once"
 _FOLLOWING = ("opt.meaninertia", "invweight0", "tendon.length", "actuator.acc0")
-"""Leaves that follow from others, which are named in their place."""
+"""Leaves derived from others; an error names one of the others instead."""
 
 
 def expect_model(model: Any) -> None:
-    """Raise TypeError where a model must be and is not."""
+    """Raise TypeError unless this is a model."""
     _expect_type("model", model, Model, "as fphys.load returns it")
 
 
 def expect(model: Any, state: Any) -> None:
-    """Raise TypeError unless these are a model and a state, ValueError unless the state is one of the model's."""
+    """Raise TypeError unless these are a model and a state, ValueError unless the state belongs to the model."""
     expect_model(model)
     _expect_type("state", state, State, "as fphys.init returns it")
     s, real = model.structure, model.qpos0.dtype
@@ -59,7 +59,7 @@ def expect(model: Any, state: Any) -> None:
 
 
 def expect_array(name: str, value: Any, shape: tuple[int, ...], axes: str, why: str = "") -> None:
-    """Raise unless the value is an array of a shape; ``axes`` names those after the world axis."""
+    """Raise unless the value is an array of this shape; ``axes`` names the axes after the world axis."""
     needs = f"(num_worlds, {axes})" if axes else "(num_worlds,)"
     if not hasattr(value, "shape") or not hasattr(value, "dtype"):
         raise TypeError(f"{name} is {_described(value)}, must be an array of shape {needs} = {shape}")
@@ -70,7 +70,7 @@ def expect_array(name: str, value: Any, shape: tuple[int, ...], axes: str, why: 
 
 
 def whole_number(name: str, value: Any) -> int:
-    """The value as an int; TypeError where it is none, or is traced."""
+    """The value as an int; TypeError if it is not one, or is traced."""
     if isinstance(value, jax.core.Tracer):
         raise TypeError(f"{name} is traced, must be known when the function is compiled: mark it static under jit")
     try:

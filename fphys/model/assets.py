@@ -8,7 +8,7 @@ from ..errors import ModelError
 
 
 def asset(name: str) -> str:
-    """Path of one of our own models, to be given to :func:`fphys.load`: ``asset("franka")``."""
+    """Path of one of our own models, for :func:`fphys.load`: ``asset("franka")``."""
     return _find("model", name, _room().glob("*.xml"), _room().glob("*.urdf"))
 
 

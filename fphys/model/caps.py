@@ -1,7 +1,7 @@
-"""How much a model may ask for in all: sums over its documents, every copy counted, before MuJoCo sees them.
+"""Limits on the total size of a model: sums over its documents, counting every copy, before MuJoCo sees them.
 
-A sum that passes its cap is refused at the element that brought it there. What a class sets for an element is taken
-from the class that sets most; what cannot be known without MuJoCo is counted too high, never too low.
+A sum that exceeds its cap is refused at the element that made it do so. Values that an element takes from a class are
+bounded by the class that sets the most; what cannot be known without MuJoCo is counted too high, never too low.
 """
 
 import dataclasses
@@ -16,24 +16,24 @@ from ..errors import ModelError
 from . import sizes
 
 MAX_ELEMENTS = 100_000
-"""Elements, heavy ones counted several times, see ``_WEIGHTS``: of 12,000 bodies or geoms, or copies of a geom half as
-many. A Franka arm comes to 1,500, a body of 4,000 sites to 30,000. So many load in ten seconds at worst."""
+"""Elements; heavy ones count several times, see ``_WEIGHTS``. Equals 12,000 bodies or geoms, or half as many copies of
+a geom. A Franka arm counts 1,500, a body of 4,000 sites 30,000. So many load in ten seconds at worst."""
 MAX_DOFS = 2**14
-"""Degrees of freedom: of 2,700 free bodies. A dense mass matrix of them has 2 GB."""
+"""Degrees of freedom: those of 2,700 free bodies. Their dense mass matrix has 2 GB."""
 MAX_PIXELS = 2**29
-"""Bytes of all textures and height fields: ten textures of 4096 x 4096. MuJoCo takes two or three times as much."""
+"""Bytes of all textures and height fields: ten textures of 4096 x 4096. MuJoCo uses two or three times as much."""
 MAX_TRIANGLES = 2**22
-"""Triangles of all meshes, 1 kB each in MuJoCo: of ten Franka arms as Genesis has them. One STL may have 200,000."""
+"""Triangles of all meshes, 1 kB each in MuJoCo: ten Franka arms as in Genesis. One STL may have 200,000."""
 MAX_BYTES = 2**29
 """Bytes of all files that are not XML."""
 MAX_NUMBERS = 2**24
-"""Numbers of keyframes, user data, sensors, activations and histories: 10,000 keyframes of a humanoid are a million."""
+"""Numbers in keyframes, user data, sensors, activations and histories: 10,000 keyframes of a humanoid are a million."""
 MAX_ARENA = 2**34
-"""Bytes that <size> asks for as working memory: untouched, it takes none. MuJoCo's own largest example has 1 GB."""
+"""Bytes of working memory that <size> asks for: untouched memory costs nothing. MuJoCo's largest example has 1 GB."""
 MAX_MATCHES = 2**19
-"""Copies of bodies, times elements that refer to some: MuJoCo looks through these for each copy, 13 us each."""
+"""Copies of bodies, times elements that refer to bodies: MuJoCo searches these for each copy, 13 us each."""
 MAX_MUSCLE_STEPS = 2**27
-"""Muscles without a lengthrange, times the steps that MuJoCo takes to find one, times elements: 0.5 us each."""
+"""Muscles without a lengthrange, times the steps that MuJoCo takes to find it, times elements: 0.5 us each."""
 
 _CAPS = {
     "elements": (MAX_ELEMENTS, "elements (heavy ones count several times)", "use fewer, or fewer copies"),
@@ -48,17 +48,17 @@ _CAPS = {
 }
 _WEIGHTS: dict[str, float] = dict.fromkeys(("site", "camera", "light", "frame", "mesh"), 4)
 _WEIGHTS |= dict.fromkeys(("body", "link", "geom", "collision", "visual", "attach"), 8)
-_WEIGHTS |= {"default": 40, "replicate": 40}  # 17 kB each; time that goes with the square even of empty ones
-_COPY = 8  # elements that a copy of a replicate counts for, beside what is in it
+_WEIGHTS |= {"default": 40, "replicate": 40}  # 17 kB each; even empty ones take time that grows with their square
+_COPY = 8  # elements that each copy of a replicate counts for, besides its contents
 _REFERRING = ("contact", "equality", "tendon", "actuator", "sensor", "deformable")
 _DOFS = {"free": 6, "floating": 6, "ball": 3, "planar": 3}
 _USER = {tag: f"nuser_{tag}" for tag in ("body", "geom", "site", "tendon", "actuator", "sensor")}
 _USER |= {"joint": "nuser_jnt", "camera": "nuser_cam"}
-_ARENA = {"nstack": 2**3, "nconmax": 2**10, "njmax": 2**12}  # bytes each, about
+_ARENA = {"nstack": 2**3, "nconmax": 2**10, "njmax": 2**12}  # about so many bytes each
 _SUFFIXES = {letter: 2.0 ** (10 * (i + 1)) for i, letter in enumerate("kmgtpe")}
 _IMPLICIT = 2**17  # triangles that a mesh of a plugin's distance function counts for: it takes 1.5 s
-_FIELDS = 17  # numbers of one contact or ray that a sensor reports, at most
-_LONG = 256  # letters; longer attributes are cut, but for those that give sizes
+_FIELDS = 17  # most numbers that a sensor reports of one contact or ray
+_LONG = 256  # characters; longer attributes are cut, except those that give sizes
 _SIZED = frozenset(
     "count cellcount nrow ncol width height nchannel params num dim nsample actdim size resolution memory inttotal "
     "timestep value nkey nuserdata nstack nconmax njmax".split()
@@ -67,14 +67,14 @@ _SIZED = frozenset(
 
 @dataclasses.dataclass(slots=True)
 class Element:
-    """An element of a document, and what of it matters here."""
+    """An element of a document, reduced to what matters here."""
 
     tag: str
     attributes: dict[str, str]
-    numbers: dict[str, int]  # how many a long attribute holds
+    numbers: dict[str, int]  # how many numbers each long attribute holds
     line: int
     depth: int  # 0: the root
-    files: list[list[Path]] = dataclasses.field(default_factory=list)  # of each file, all places where it is found
+    files: list[list[Path]] = dataclasses.field(default_factory=list)  # for each file, all places where it exists
     parts: list["Part"] = dataclasses.field(default_factory=list)  # documents that it includes
 
     @property
@@ -98,7 +98,7 @@ def element(tag: str, attributes: dict[str, str], line: int, depth: int) -> Elem
 
 
 def weight(own: Element) -> float:
-    """For how many elements one counts."""
+    """How many elements this one counts for."""
     return _WEIGHTS.get(own.tag, 1.0)
 
 
@@ -111,7 +111,7 @@ class Part:
 
 
 def number(token: str) -> float:
-    """As MuJoCo reads it, decimal or hexadecimal; ValueError if it is none."""
+    """A number as MuJoCo reads it, decimal or hexadecimal; ValueError if it is not one."""
     try:
         return float(token)
     except ValueError:
@@ -128,7 +128,7 @@ def product(text: str) -> float:
         try:
             result *= max(number(token), 1.0)
         except ValueError:
-            pass  # not a number: MuJoCo's reader says so
+            pass  # not a number: MuJoCo's reader reports it
     return result
 
 
@@ -136,7 +136,7 @@ _Sums = defaultdict[str, float]
 
 
 class _Place(NamedTuple):
-    """An element where it stands in the model, after includes."""
+    """An element at its place in the model, after includes."""
 
     element: Element
     label: str
@@ -148,20 +148,20 @@ class _Place(NamedTuple):
 
     @property
     def kind(self) -> str:
-        """Its tag; of tendons, actuators and sensors, which have many tags, the section's."""
+        """Its tag, or the section's for tendons, actuators and sensors, which have many tags."""
         if self.section in ("tendon", "actuator", "sensor") and self.level < 3:
             return self.section if self.level == 2 else ""
         return self.element.tag
 
 
 def check(part: Part) -> None:
-    """Raise ModelError if a model, given by its first document, asks for more than the caps."""
+    """Raise ModelError if a model, given by its first document, exceeds the caps."""
     try:
         model = _Model()
         total = model.total(part, ())
     except OSError as error:
         raise ModelError(f"{part.label}: a file that the model names cannot be read: {error}") from None
-    users = {name: (1 + total[name]) * model.most[name] for name in _USER.values()}  # the world is a body, too
+    users = {name: (1 + total[name]) * model.most[name] for name in _USER.values()}  # the world is a body too
     state = 1 + 3 * total["dofs"] + 7 * total["mocap"] + 2 * total["nuser_actuator"] + total["states"]
     tactile = 3 * total["triangles"] * total["tactile"]
     for cause, numbers in {**users, "keys": total["keys"] * state, "tactile": tactile}.items():
@@ -174,12 +174,12 @@ class _Model:
     """Sums over a model."""
 
     def __init__(self) -> None:
-        self.most: defaultdict[str, float] = defaultdict(float, steps=1000)  # largest of what does not add up
-        self._chief: dict[str, tuple[float, _Place]] = {}  # who adds most to a sum
-        self._totals: dict[int, _Sums] = {}  # of sub-models that are done
+        self.most: defaultdict[str, float] = defaultdict(float, steps=1000)  # maxima, for what does not add up
+        self._chief: dict[str, tuple[float, _Place]] = {}  # the largest contributor to each sum
+        self._totals: dict[int, _Sums] = {}  # of sub-models already counted
 
     def add(self, total: _Sums, cost: Mapping[str, float], where: _Place | str) -> None:
-        """Add to a sum what an element costs, or what follows from a sum, which its chief cause answers for."""
+        """Add an element's cost to the sums, or a cost derived from another sum, blamed on its largest contributor."""
         for name, amount in cost.items():
             total[name] += amount
             if isinstance(where, _Place) and amount >= self._chief.get(name, (0,))[0]:
@@ -203,15 +203,15 @@ class _Model:
         attached: set[str] = set()
         places = list(_unrolled(part, _root(part), {id(part)}, itertools.count(1)))
         classes, times, subtrees = _classes(places), _times(places), _Subtrees(places)
-        for place in sorted(places, key=lambda place: place.section in _REFERRING):  # what refers to bodies: last
+        for place in sorted(places, key=lambda place: place.section in _REFERRING):  # references to bodies come last
             tag, attributes = place.element.tag, place.element.attributes
             count = place.copies * times.get(place.group, 1) + total["own"] * (place.section in _REFERRING)
             subtrees.enter(place, total)
             size = sum(max(path.stat().st_size for path in paths) for paths in place.element.files)
-            self.add(total, {"bytes": size * count}, place)  # first: what is too large is not read
+            self.add(total, {"bytes": size * count}, place)  # first: a file that is too large is not read
             cost = self._cost(place, classes)
             if tag == "attach" and "model" not in attributes:
-                cost["own"] = 1  # one more copy, perhaps, of each name
+                cost["own"] = 1  # possibly one more copy of each name
                 for name, amount in subtrees.attach(attributes, total).items():
                     cost[name] = cost.get(name, 0) + amount
             self.add(total, {name: amount * count for name, amount in cost.items()}, place)
@@ -223,14 +223,14 @@ class _Model:
             elif tag == "attach" and "model" in attributes:
                 name = attributes["model"]
                 largest = max(models.values(), key=lambda own: own["elements"], default={})
-                more = count - (name not in attached)  # once it was counted where it was named
+                more = count - (name not in attached)  # one was already counted where the model was named
                 attached.add(name)
                 self.add(total, {k: amount * more for k, amount in models.get(name, largest).items()}, place)
         self._totals[id(part)] = total
         return total
 
     def _cost(self, place: _Place, classes: dict[str, float]) -> dict[str, float]:
-        """What an element adds to the sums, once; what classes may set for it is in ``classes``."""
+        """What an element adds to the sums, once; ``classes`` has the values that it may take from classes."""
         own, kind = place.element, place.kind
         get = own.attributes.get
 
@@ -302,7 +302,7 @@ class _Model:
 
 
 def _texture(own: Element, largest: Callable[..., float]) -> float:
-    """Bytes of a texture, of six sides unless it is known to have one."""
+    """Bytes of a texture; it has six sides unless it is known to have one."""
     channels, width, height = largest("nchannel", "3"), largest("width"), largest("height")
     kind = own.attributes.get("type")
     if own.files:
@@ -313,7 +313,7 @@ def _texture(own: Element, largest: Callable[..., float]) -> float:
 
 
 def _heights(own: Element) -> float:
-    """Bytes of a height field: its floats twice."""
+    """Bytes of a height field: twice its floats."""
     if not own.files:
         return 8 * product(own.attributes.get("nrow", "")) * product(own.attributes.get("ncol", ""))
     return sum(max(sizes.heights(path, MAX_PIXELS) for path in paths) for paths in own.files)
@@ -330,7 +330,7 @@ def _triangles(own: Element) -> float:
 
 
 def _is_muscle(own: Element) -> bool:
-    """Whether MuJoCo looks for an actuator's lengthrange."""
+    """Whether MuJoCo computes an actuator's lengthrange."""
     return own.tag == "muscle" or not {"muscle", "user"}.isdisjoint(own.attributes.values())
 
 
@@ -344,7 +344,7 @@ def _float(text: str | None, otherwise: float) -> float:
     try:
         return number(text) if text else otherwise
     except ValueError:
-        return otherwise  # not a number: MuJoCo's reader says so
+        return otherwise  # not a number: MuJoCo's reader reports it
 
 
 def _root(part: Part) -> _Place:
@@ -352,8 +352,8 @@ def _root(part: Part) -> _Place:
 
 
 def _unrolled(part: Part, parent: _Place, seen: set[int], groups: Iterator[int]) -> Iterator[_Place]:
-    """Elements of a document where they stand, included ones in the place of their <include>; each document once."""
-    outermost = min(parent.level, 0)  # depth of what stands for the parent: an included root gives way to it
+    """The elements of a document in place, included ones instead of their <include>; each document once."""
+    outermost = min(parent.level, 0)  # depth of the parent's stand-in: it replaces an included root
     stack = [(outermost, parent)]
     for own in part.elements:
         if own.depth <= outermost:
@@ -363,7 +363,7 @@ def _unrolled(part: Part, parent: _Place, seen: set[int], groups: Iterator[int])
         up = stack[-1][1]
         if own.tag == "include":
             for nested in own.parts:
-                if id(nested) not in seen:  # MuJoCo refuses it the second time
+                if id(nested) not in seen:  # MuJoCo refuses a second time
                     seen.add(id(nested))
                     yield from _unrolled(nested, up, seen, groups)
             continue
@@ -377,7 +377,7 @@ def _unrolled(part: Part, parent: _Place, seen: set[int], groups: Iterator[int])
 
 
 def _classes(places: list[_Place]) -> defaultdict[str, float]:
-    """The most that any class sets of an attribute."""
+    """The largest value of each attribute in any class."""
     most: defaultdict[str, float] = defaultdict(float)
     for own in (place.element for place in places if place.default):
         found = {name: product(value) for name, value in own.attributes.items() if name in _SIZED}
@@ -391,7 +391,7 @@ def _classes(places: list[_Place]) -> defaultdict[str, float]:
 
 
 def _times(places: list[_Place]) -> dict[int, float]:
-    """How often the elements of each group are copied, because they refer to something that is."""
+    """How often the elements of each group are copied because they refer to something that is copied."""
     copied: dict[str, float] = {}
     for place in places:
         if place.copies > 1 and (name := place.element.attributes.get("name")):
@@ -410,7 +410,7 @@ def _less(total: _Sums, before: Mapping[str, float]) -> dict[str, float]:
 
 
 class _Subtrees:
-    """What bodies and frames add to the sums, where a document attaches some to itself."""
+    """What bodies and frames add to the sums, for documents that attach some of them to themselves."""
 
     def __init__(self, places: list[_Place]) -> None:
         self._needed = any(p.element.tag == "attach" and "model" not in p.element.attributes for p in places)
@@ -425,7 +425,7 @@ class _Subtrees:
             self._open.append((place.level, place.element.attributes.get("name", ""), total.copy()))
 
     def attach(self, attributes: dict[str, str], total: _Sums) -> Mapping[str, float]:
-        """Of the body or frame that is attached: all there is, if it is not known."""
+        """What the attached body or frame adds: the whole total if it is not known."""
         name = attributes.get("body") or attributes.get("frame", "")
         before = next((before for _, opened, before in self._open if opened == name), None)
         size = _less(total, before) if before is not None else self._done.get(name, dict(total))

@@ -1,7 +1,7 @@
-"""Safety of untrusted XML: what a model file may say before MuJoCo sees it.
+"""Safety of untrusted XML: what a model file may contain before MuJoCo sees it.
 
-One pass of expat refuses entities, bombs and numbers that are empty or not finite, and collects the
-files that the model would open; these must lie under an allowed root, symbolic links resolved.
+One pass of expat refuses entities, XML bombs and numbers that are empty or not finite, and collects the
+files that the model would open; these must lie under an allowed root, with symbolic links resolved.
 """
 
 import dataclasses
@@ -21,7 +21,7 @@ from .caps import MAX_ELEMENTS, Element, Part, check, element, number, weight
 MAX_XML = 2**26  # bytes of all XML documents; the largest robots have some 10 MB
 MAX_DEPTH = 490  # of nested elements; MuJoCo's own reader stops at 500
 MAX_FILES = 200  # XML files that one model may include
-MAX_LOOKS = 100_000  # at where files may lie, 40 us each; 300 meshes in 5 folders take 15,000
+MAX_LOOKS = 100_000  # file look-ups, 40 us each; 300 meshes in 5 folders take 15,000
 
 _DIRECTORIES = ("meshdir", "texturedir", "assetdir")
 _TEXT = re.compile(
@@ -35,10 +35,10 @@ _DOCUMENTS = ("include", "model")
 
 @dataclasses.dataclass(frozen=True)
 class Document:
-    """A model's XML that passed."""
+    """A model's XML that has passed the checks."""
 
-    label: str  # what errors call it: the file's path, or "XML text"
-    path: Path | None  # where MuJoCo shall believe it lies; None: it names no files
+    label: str  # its name in errors: the file's path, or "XML text"
+    path: Path | None  # the path that MuJoCo is given; None if it names no files
     xml: bytes
 
 
@@ -89,10 +89,10 @@ def admit(source: str | Path, root: str | Path | None = None) -> Document:
 
 
 def _admit_files(data: bytes, label: str, path: Path | None, roots: list[Path]) -> bytes:
-    """Check every file that a document and the documents it includes name; resolve ``package://``.
+    """Check every file named by a document and the documents it includes; resolve ``package://``.
 
-    MuJoCo looks for a file beside the main document and beside the included one, under the compiler's directories
-    or not: wherever it might look must lie under the roots.
+    MuJoCo looks for a file beside the main document and beside the included one, with or without the compiler's
+    directories: every place where it might look must lie under the roots.
     """
     scans: list[tuple[str, _Scan]] = []
     homes: set[Path] = set()
@@ -211,7 +211,7 @@ def scan(data: bytes, label: str) -> _Scan:
 
 
 def _resolve_package(data: bytes, reference: _Reference, label: str, roots: list[Path]) -> bytes:
-    """Put the path of a file under a root in the place of ``package://name/path``."""
+    """Replace ``package://name/path`` by the path of a file under a root."""
     name = _posix(reference.value.removeprefix("package://"))
     for base in roots:
         for tail in _tails(name):
@@ -227,14 +227,14 @@ def _resolve_package(data: bytes, reference: _Reference, label: str, roots: list
 
 
 def _tails(name: str) -> Iterator[str]:
-    """The path with the package's folder, and without it where the root is that folder."""
+    """The path with the package's folder, and without it in case the root is that folder."""
     yield name
     if "/" in name:
         yield name.split("/", 1)[1]
 
 
 def _allowed(candidates: list[Path], roots: list[Path], label: str, reference: _Reference) -> list[Path]:
-    """Of the paths where MuJoCo might look, those that exist, links resolved: all must lie under the roots."""
+    """The existing files among the paths where MuJoCo might look, links resolved: all paths must be under the roots."""
     real = {_real(path, f"{label}:{reference.line}"): None for path in candidates}
     inside = [path for path in real if any(path.is_relative_to(base) for base in roots)]
     found = [path for path in inside if os.path.exists(path)]
@@ -253,7 +253,7 @@ def _allowed(candidates: list[Path], roots: list[Path], label: str, reference: _
 
 
 def _keep(reference: _Reference, found: list[Path]) -> None:
-    """Note where a file was found: what it holds is counted."""
+    """Record where a file was found, so that its contents are counted."""
     if reference.tag not in _DOCUMENTS and (files := [path for path in found if path.is_file()]):
         reference.element.files.append(files)
 
@@ -284,12 +284,12 @@ def _read(path: Path, label: str) -> bytes:
 
 
 def _posix(value: str) -> str:
-    """MuJoCo takes a backslash for a separator too."""
+    """Replace backslashes: MuJoCo takes them for separators too."""
     return value.replace("\\", "/")
 
 
 def _is_suspect(value: str) -> bool:
-    """Whether a value may hold a number that is not finite. Long ones of short decimals are seen through fast."""
+    """Whether a value may hold a number that is not finite. Long lists of short decimals are cleared quickly."""
     odd = value.encode("utf-8", "surrogatepass").translate(None, b" 0123456789.+-")
     if odd or any(" " not in value[i : i + 150] for i in range(0, len(value) - 149, 150)):
         return _SUSPECT.search(value) is not None
@@ -300,4 +300,4 @@ def _is_finite(token: str) -> bool:
     try:
         return math.isfinite(number(token))
     except ValueError:
-        return True  # not a number: MuJoCo's reader says so
+        return True  # not a number: MuJoCo's reader reports it

@@ -10,13 +10,13 @@ from .pairs import BOX, CAPSULE, CONVEX, CYLINDER, ELLIPSOID, HFIELD, HFIELDS, M
 from .structure import Hulls
 
 _PARTS = {SPHERE: 1, CAPSULE: 3, ELLIPSOID: 1, CYLINDER: 33, BOX: 26}
-"""Parts that a geom can touch with, as ``kernels/rigid/parts.py`` counts them."""
+"""Parts with which a geom can touch, as counted in ``kernels/rigid/parts.py``."""
 _PATCHES = 4096 * 5, 2 * 5
-"""What a feature tells apart beside the parts: with a curved geom, and without."""
+"""How many cases a feature distinguishes for each pair of parts: with a curved geom, and without."""
 _PRISM = 20 * 256, 20 * 2
-"""The same of height fields, for each prism."""
+"""The same for height fields, for each prism."""
 _FLAT = 2e-7
-"""How far corners may lie off their plane for a side to be flat, in units of the hull: what float32 leaves of it."""
+"""How far corners of a flat side may lie off its plane, in units of the hull: the accuracy of float32."""
 
 
 def read_hulls(m: Any, pair: np.ndarray) -> Hulls:
@@ -54,7 +54,7 @@ def read_hulls(m: Any, pair: np.ndarray) -> Hulls:
             for v in around:
                 meeting[base + v].append(below + f)
         for v in range(n):
-            if not meeting[base + v]:  # of slivers alone, which have no normal: the face that it is nearest to
+            if not meeting[base + v]:  # only slivers meet here, which have no normal: take the nearest face
                 gaps = [abs((points[v] - points[around[0]]) @ out) for around, out in zip(flat, normals, strict=False)]
                 meeting[base + v].append(below + int(np.argmin(gaps)))
         corners += [around + base for around in [*flat, *bent]]
@@ -91,7 +91,7 @@ def read_hulls(m: Any, pair: np.ndarray) -> Hulls:
 
 
 def _require_countable(m: Any, pair: np.ndarray, parts: np.ndarray) -> None:
-    """Refuse hulls and height fields so fine that an int32 does not name all pairs of parts that may touch."""
+    """Refuse hulls and height fields so fine that an int32 cannot number all pairs of parts that may touch."""
     fine = np.isin(m.geom_type[pair], (HFIELD, MESH)).any(1)
     for a, b in pair[fine]:
         kinds = int(m.geom_type[a]), int(m.geom_type[b])
@@ -120,8 +120,9 @@ def _faces(
 ) -> tuple[list[np.ndarray], list[np.ndarray], np.ndarray, list[int]]:
     """The faces of a hull about the origin, its sides that are not quite flat, the normals of both, the side of each.
 
-    MuJoCo makes one side of triangles that turn by 1e-3 rad or so. It touches along the normals of the triangles, and
-    takes the side for flat where another lies on it. Faces are its flat sides, and the triangles of none of them.
+    MuJoCo merges triangles into one side if they turn by no more than about 1e-3 rad. Contacts on it use the normals of
+    the triangles, but the side counts as flat where another rests on it. Faces are the flat sides, and the triangles
+    that belong to none of them.
     """
     slack = _FLAT * float(np.ptp(vert, axis=0).max())
     flat, bent, within = [], [], np.zeros(len(triangles), bool)
@@ -132,7 +133,7 @@ def _faces(
             within |= (height[triangles] <= slack).all(axis=1)
         else:
             bent.append(side)
-    loose = [t for t in triangles[~within] if _heights(vert, t).max() <= slack]  # not one without an area, NaN
+    loose = [t for t in triangles[~within] if _heights(vert, t).max() <= slack]  # excludes those without area (NaN)
     faces = [*flat, *loose]
     normals = np.stack([_normal(vert, f) for f in [*faces, *bent]])
     of = np.arange(len(normals))
@@ -148,7 +149,7 @@ def _heights(vert: np.ndarray, face: np.ndarray) -> np.ndarray:
 
 
 def _normal(vert: np.ndarray, face: np.ndarray) -> np.ndarray:
-    """Unit normal of a face of a hull about the origin; MuJoCo rounds corners to float32 after it makes its normals."""
+    """Unit normal of a face of a hull about the origin; MuJoCo rounds corners to float32 after it computes normals."""
     x = vert[face] - vert[face[0]]
     normal = np.cross(x, np.roll(x, -1, axis=0)).sum(axis=0)
     length = np.linalg.norm(normal)
@@ -156,6 +157,6 @@ def _normal(vert: np.ndarray, face: np.ndarray) -> np.ndarray:
 
 
 def _ragged(rows: Sequence[Any]) -> tuple[np.ndarray, np.ndarray]:
-    """Rows of different lengths, one after another: where each starts, and their elements."""
+    """Rows of different lengths, concatenated: where each starts, and their elements."""
     start = np.cumsum([0, *map(len, rows)])
     return start.astype(np.int32), np.concatenate([np.zeros(0), *rows]).astype(np.int32)

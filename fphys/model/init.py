@@ -1,4 +1,4 @@
-"""States: make one, reset worlds of one, check one on the host."""
+"""States: create them, reset worlds, and check them on the host."""
 
 import functools
 from typing import Any
@@ -9,7 +9,7 @@ import numpy as np
 
 from .. import worlds
 from ..units import si
-from ..worlds import HUGE, Status
+from ..worlds import HUGE, Status, largest_velocity
 from .arguments import expect, expect_model, whole_number
 from .kinds import kinds
 from .model import Model
@@ -51,15 +51,15 @@ def init(
         qpos: generalised position, shape (nq,), (1, nq) or (num_worlds, nq); default the model's ``qpos0``.
         qvel: generalised velocity, shape (nv,), (1, nv) or (num_worlds, nv); default zero. Both may be quantities
             (:mod:`fphys.units`) where all joints are hinges, or all slides.
-        max_contacts: contacts that a world can hold; default all that planes can make, 16 of each geom with each
-            height field, and of the others all, or if that is less, for each geom 4 to 28: for spheres and capsules 4,
-            where flat sides may meet 12, for boxes among boxes 28. Contacts beyond are dropped and reported in the
-            status. None at all is refused where geoms may touch.
-        max_constraints: constraint rows that a world can hold; default all that these contacts, the limits, the
+        max_contacts: contacts that a world can hold; by default all that planes can make, 16 for each geom with each
+            height field, and for the other pairs all or, if that is less, 4 to 28 per geom: 4 for spheres and capsules,
+            12 if flat sides may meet, 28 for boxes among boxes. Further contacts are dropped and reported in the
+            status. Zero is refused if geoms may touch.
+        max_constraints: constraint rows that a world can hold; by default all that these contacts, the limits, the
             equalities and dry friction need.
 
     Raises:
-        ValueError: a shape or number does not fit. TypeError: a type does not, UnitError a kind.
+        ValueError: a shape or number does not fit. TypeError: a type does not fit; UnitError: a kind.
     """
     expect_model(model)
     s, num_worlds = model.structure, whole_number("num_worlds", num_worlds)
@@ -94,13 +94,13 @@ def init(
 
 
 def reset(model: Model, state: State, mask: Array, start: State | None = None) -> State:
-    """Put the worlds where ``mask`` (num_worlds,) is true back to ``start``, and clear their fault bits.
+    """Reset the worlds where ``mask`` (num_worlds,) is true to ``start``, and clear their fault bits.
 
-    The default of ``start`` is that of :func:`init`. Gradients flow through the worlds that stay, and in the others to
-    ``start``, by default to ``model.qpos0`` [m, rad or unit quaternion].
+    By default, ``start`` is the default of :func:`init`. Gradients flow through the worlds that stay, and in the others
+    to ``start``, or by default to ``model.qpos0`` [m, rad or unit quaternion].
 
     Raises:
-        ValueError: the mask is not bool of that shape. TypeError: no model, no state.
+        ValueError: the mask is not bool of that shape. TypeError: not a model or not a state.
     """
     expect(model, state)
     if start is None:
@@ -118,7 +118,7 @@ def check(state: State) -> None:
 
     def cause(world: int, bit: Status) -> str:
         where = _nonfinite(state, world) if bit is Status.NONFINITE else ""
-        return _CAUSES[bit].format(state.max_contacts, state.max_constraints) + where
+        return _CAUSES.get(bit, "").format(state.max_contacts, state.max_constraints) + where
 
     worlds.report(state.status, cause, "fphys.reset")
 
@@ -139,7 +139,7 @@ def _worlds(name: str, value: Any, worlds: int, size: int | tuple[int, ...], rea
 
 
 def _coordinates(structure: Structure) -> str:
-    """How many numbers the joints take, for those that take more than one."""
+    """How many numbers the joints take, for joints that take more than one."""
     kinds = [kind for kind in _COORDINATES if (structure.joint.type == kind).any()]
     return "".join(f": a {kind.name.lower()} joint takes {_COORDINATES[kind]} numbers" for kind in kinds[:1])
 
@@ -153,6 +153,6 @@ def _whole(name: str, asked: int) -> int:
 def _nonfinite(state: State, world: int) -> str:
     for name in ("qpos", "qvel", "act"):
         values = np.asarray(getattr(state, name)[world])
-        for i in np.flatnonzero(~(np.abs(values) <= HUGE)):
+        for i in np.flatnonzero(~(np.abs(values) <= (largest_velocity(values.dtype) if name == "qvel" else HUGE))):
             return f" ({name}[{i}] is {values[i]})"
     return ""

@@ -1,4 +1,4 @@
-"""Of which kind a model's numbers and loads are, where all of an array are of one: quantities are checked by it."""
+"""Kinds of a model's numbers and loads, for arrays whose numbers share one kind; quantities are checked by them."""
 
 from typing import Any
 
@@ -42,14 +42,14 @@ BY_JOINT = {
     "qvel": (units.velocity, units.angular_velocity),
     "force": (units.force, units.torque),
 }
-"""Kinds along slides, and about hinges."""
+"""Kinds for slides, and for hinges."""
 
 _ALIASES = {"qpos0": "qpos", "qpos_spring": "qpos"}
 _NONE, _FIXED, _AFFINE, _DIRECT = 0, 0, 1, (0, 1)  # MuJoCo's mjDYN_NONE, mjGAIN_FIXED, mjBIAS_AFFINE, mjTRN_JOINT*
 
 
 def kinds(structure: Structure, path: str) -> Kinds:
-    """The kind of a model's leaf or of a state's or load's array; empty where its parts differ, or have no unit."""
+    """The kind of a leaf of a model, or of an array of a state or load; empty if its parts differ or have no unit."""
     path = _ALIASES.get(path, path)
     if path in _LENGTHS:
         return (units.length,)
@@ -64,10 +64,10 @@ def kinds(structure: Structure, path: str) -> Kinds:
 
 
 def bare_ctrl(model: Model, ctrl: Any) -> Any:
-    """Controls as a bare array: forces or torques of motors, targets of servos, all of one kind, and none geared.
+    """Controls as a bare array: forces or torques of motors, targets of servos, all of one kind and without gears.
 
     Raises:
-        UnitError: a quantity of another kind, or where the actuators' gains and gears are not known to be such.
+        UnitError: the quantity is of another kind, or the actuators' gains and gears are not known to be like that.
     """
     if not isinstance(ctrl, units.Quantity | units.Reading):
         return ctrl

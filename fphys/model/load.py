@@ -1,4 +1,4 @@
-"""Models from MJCF, URDF and MuJoCo, and back: the one file of the framework's core that imports mujoco."""
+"""Models from MJCF, URDF and MuJoCo, and back: the only file of the framework's core that imports mujoco."""
 
 import contextlib
 import copy
@@ -88,16 +88,16 @@ def load(
     Args:
         source: path of a file, XML text, a ``mujoco.MjModel`` or a ``mujoco.MjSpec``; the last two are copied.
         disable: constraints to leave out: any of "contact", "limit", "equality", "frictionloss".
-        root: folder that the model's meshes and includes may lie in, besides the folder of the file itself. XML text
-            opens no file without it.
-        dtype: float32 or float64; by default float64 where JAX's x64 is on.
+        root: folder that the model's meshes and includes may lie in, besides the folder of the file itself. Without it,
+            XML text opens no files.
+        dtype: float32 or float64; by default float64 if JAX's x64 is on.
 
     Returns:
         The model, every leaf with a leading world axis of size 1.
 
     Raises:
         ModelError: the file is malformed, names files outside ``root``, or is not physical.
-        UnsupportedError: it uses what is not simulated; every element is named at once.
+        UnsupportedError: it uses features that are not simulated; the error names every such element.
     """
     real = _dtype(dtype)
     flags = _disable_flags(disable)
@@ -116,14 +116,14 @@ def load(
 
 
 def read_spec(source: Any = None, root: str | Path | None = None) -> Any:
-    """A ``mujoco.MjSpec`` to compose a model of, for :func:`load`: of MJCF or URDF, by default empty.
+    """A ``mujoco.MjSpec`` to compose a model from, for :func:`load`: from MJCF or URDF, by default empty.
 
     Args:
         source: path of a file, XML text, or a ``mujoco.MjSpec``, which is copied; None for an empty one.
         root: as in :func:`load`.
 
     Raises:
-        ModelError: as :func:`load`; a compiled ``MjModel`` cannot be taken apart again.
+        ModelError: as :func:`load`; a compiled ``MjModel`` cannot be decompiled.
     """
     mujoco = _mujoco()
     if source is None:
@@ -144,7 +144,7 @@ def read_spec(source: Any = None, root: str | Path | None = None) -> Any:
 
 
 def to_mujoco(model: Model, state: State, world: int = 0) -> tuple[Any, Any]:
-    """One world as MuJoCo's own model and data, ``mj_forward`` done: for viewers, and to compare.
+    """One world as a MuJoCo model and data, after ``mj_forward``: for viewers, and for comparison.
 
     Args:
         model: its leaves go into a copy of the compiled model that it was loaded from.
@@ -155,7 +155,7 @@ def to_mujoco(model: Model, state: State, world: int = 0) -> tuple[Any, Any]:
         ``(mujoco.MjModel, mujoco.MjData)``, independent of ``model`` and ``state``.
 
     Raises:
-        ValueError: there is no such world. TypeError: no model, no state.
+        ValueError: there is no such world. TypeError: not a model or not a state.
     """
     expect(model, state)
     mujoco = _mujoco()
@@ -210,7 +210,7 @@ def _disabled(flags: int) -> frozenset[str]:
 
 
 def _compile(source: Any, root: str | Path | None) -> tuple[Any, str]:
-    """The compiled model, our own copy, and what errors call it."""
+    """The compiled model, our own copy, and its name in errors."""
     with _logged_warnings():
         return _compile_quietly(source, root)
 
@@ -238,7 +238,7 @@ def _compile_quietly(source: Any, root: str | Path | None) -> tuple[Any, str]:
 
 @contextlib.contextmanager
 def _logged_warnings() -> Iterator[None]:
-    """MuJoCo's warnings go to Python's log rather than into MUJOCO_LOG.TXT in the working folder."""
+    """Send MuJoCo's warnings to Python's log rather than to MUJOCO_LOG.TXT in the working folder."""
     mujoco = _mujoco()
     before = mujoco.get_mju_user_warning()
     mujoco.set_mju_user_warning(logging.getLogger(__name__).warning)
@@ -249,7 +249,7 @@ def _logged_warnings() -> Iterator[None]:
 
 
 def _where(document: Document, message: str) -> str:
-    """MuJoCo's message with the file, and the line where it gives one."""
+    """MuJoCo's message with the file, and the line if it gives one."""
     line = re.search(r"line(?: number)?[ =]([1-9]\d*)", message, re.IGNORECASE)
     return f"{document.label}:{line[1]}: {message}" if line else f"{document.label}: {message}"
 
@@ -266,7 +266,7 @@ def _model(m: Any, structure: Structure, real: np.dtype) -> Model:
 
 
 def leaf_values(m: Any, path: str) -> np.ndarray:
-    """What a MuJoCo model holds for a leaf, with the leaf's leading axis."""
+    """The values of a leaf in a MuJoCo model, with the leaf's leading axis."""
     if path in OWN:
         return np.full(1, OWN[path])
     group, _, name = path.rpartition(".")
@@ -283,7 +283,7 @@ def _get(m: Any, name: str) -> np.ndarray:
 
 
 def _truncated(name: str, values: np.ndarray) -> np.ndarray:
-    """Of an actuator's ten parameters those are read that a leaf holds."""
+    """Of an actuator's ten parameters, only those that a leaf holds."""
     return values[..., : _READ[name]] if name in _READ and values.ndim == 2 else values
 
 
@@ -371,7 +371,7 @@ def _structure(m: Any, disabled: frozenset[str]) -> Structure:
 
 
 def _grids(m: Any) -> np.ndarray:
-    """Of geoms that are height fields: the field's index, rows and columns, first height, (ngeom, 4); else -1."""
+    """For geoms that are height fields: the field's index, rows and columns, first height, (ngeom, 4); else -1."""
     out, own = np.full((m.ngeom, 4), -1, np.int32), np.flatnonzero(m.geom_type == HFIELD)
     field = m.geom_dataid[own]
     out[own] = np.stack([field, m.hfield_nrow[field], m.hfield_ncol[field], m.hfield_adr[field]], -1)
@@ -379,7 +379,7 @@ def _grids(m: Any) -> np.ndarray:
 
 
 def _limits(m: Any, disabled: bool) -> Limits:
-    """Both sides of each limited joint and tendon; a ball joint's limit is one."""
+    """Both sides of each limited joint and tendon; a ball joint's limit has one side."""
     rows = [
         (j, side)
         for j in np.flatnonzero(m.jnt_limited)
@@ -403,7 +403,7 @@ def _equalities(m: Any, disabled: bool) -> Equalities:
 
 
 def _at_rest(m: Any) -> np.ndarray:
-    """Which tendons have their length at qpos_spring as rest length: MuJoCo puts it where the file gives none."""
+    """Which tendons have their length at qpos_spring as rest length: MuJoCo's default if the file gives none."""
     mujoco = _mujoco()
     d = mujoco.MjData(m)
     d.qpos[:] = m.qpos_spring
@@ -413,7 +413,7 @@ def _at_rest(m: Any) -> np.ndarray:
 
 
 def _frames(m: Any) -> tuple[Frames, np.ndarray, np.ndarray]:
-    """The kinematic frames, each body's last one (nbody,), and the one after each joint (njnt,)."""
+    """The kinematic frames, each body's last frame (nbody,), and the frame after each joint (njnt,)."""
     parent, body, joint = [0], [0], [-1]
     last, after = np.zeros(m.nbody, np.int32), np.zeros(m.njnt, np.int32)
     for b in range(1, m.nbody):
@@ -436,7 +436,7 @@ def _names(m: Any, kind: str) -> tuple[str, ...]:
 
 
 def _write(m: Any, model: Model, path: str, world: int) -> bool:
-    """Put a leaf of one world into MuJoCo's model; whether it differs from what was there, in the leaf's precision."""
+    """Write a leaf of one world into MuJoCo's model; returns whether it changed, in the leaf's precision."""
     group, _, name = path.rpartition(".")
     if group == "key":
         values = np.asarray(getattr(model.key, name))
@@ -456,7 +456,7 @@ def _write(m: Any, model: Model, path: str, world: int) -> bool:
 
 
 def _follow(m: Any, changed: set[str]) -> None:
-    """Bring what MuJoCo caches of changed leaves up to date: shortcuts between frames, and bounds of geoms."""
+    """Update what MuJoCo caches of changed leaves: shortcuts between frames, and bounds of geoms."""
     inertial = bool(changed & {"body.ipos", "body.iquat"})
     if changed & {"body.ipos", "body.iquat", "joint.pos", "joint.axis"} and m.body_simple[1:].any():
         moved = (np.abs(m.body_ipos).max(axis=1) > 0) | (np.abs(m.body_iquat[:, 1:]).max(axis=1) > 0)
@@ -481,7 +481,7 @@ def _follow(m: Any, changed: set[str]) -> None:
 
 
 def _bound(m: Any) -> None:
-    """Bounds of geoms from their sizes; boxes of the search tree so wide that they reject nothing."""
+    """Set the bounds of geoms from their sizes; make boxes of the search tree so large that they reject nothing."""
     size = m.geom_size
     radii = {
         SPHERE: size[:, 0],

@@ -1,7 +1,7 @@
 """A model: everything continuous about a mechanism, as a pytree, beside its static structure.
 
 Every leaf has a leading world axis of size 1 (shared by all worlds) or ``num_worlds`` (domain
-randomisation). MuJoCo's names, its prefix being the group: ``body_mass`` is ``model.body.mass``.
+randomisation). Names are MuJoCo's, with its prefix as the group: ``body_mass`` is ``model.body.mass``.
 """
 
 import dataclasses
@@ -56,7 +56,7 @@ class Joint(Tree):
     pos: Array  # Anchor in the body's frame [m], shape (1 | world, joint, 3).
     axis: Array  # Axis in the body's frame, unit, shape (1 | world, joint, 3).
     stiffness: Array  # Spring stiffness [N/m or N m/rad], shape (1 | world, joint).
-    range: Array  # Limits [m or rad], of a ball joint its greatest angle second, shape (1 | world, joint, 2).
+    range: Array  # Limits [m or rad]; for a ball joint the second is its greatest angle, shape (1 | world, joint, 2).
     margin: Array  # Distance from a limit at which it begins to act [m or rad], shape (1 | world, joint).
     solref: Array  # Reference of the limit's constraint, as a geom's, shape (1 | world, joint, 2).
     solimp: Array  # Impedance of the limit's constraint, shape (1 | world, joint, 5).
@@ -89,12 +89,12 @@ class Geom(Tree):
 @pytree
 class HeightField(Tree):
     size: Array  # Half of the width along x and y, scale of the heights, depth of the base [m], (1 | world, hfield, 4).
-    data: Array  # Heights in units of the scale, row by row along y, one field's after another's, (1 | world, height).
+    data: Array  # Heights in units of the scale, row by row along y, field after field, (1 | world, height).
 
 
 @pytree
 class Pair(Tree):
-    """Contacts between two geoms that the file names; what it says replaces what the geoms do."""
+    """Contacts between two geoms that the file names; these parameters replace those of the geoms."""
 
     friction: Array  # Two sliding [-], torsional [m], two rolling [m] coefficients, shape (1 | world, pair, 5).
     solref: Array  # Reference of the contact, as a geom's, shape (1 | world, pair, 2).
@@ -122,8 +122,8 @@ class Tendon(Tree):
     coef: Array  # Coefficient of a joint [m or m/rad], divisor of a pulley; else unused, shape (1 | world, wrap).
     stiffness: Array  # Stiffness [N/m], shape (1 | world, tendon).
     damping: Array  # Damping [N s/m], shape (1 | world, tendon).
-    armature: Array  # Inertia that moves with the length [kg]; acts where not zero at loading, (1 | world, tendon).
-    lengthspring: Array  # Rest length interval [m]; derived where the file gives none, shape (1 | world, tendon, 2).
+    armature: Array  # Inertia that moves with the length [kg]; acts if not zero at loading, (1 | world, tendon).
+    lengthspring: Array  # Rest length interval [m]; derived if the file gives none, shape (1 | world, tendon, 2).
     range: Array  # Limits of the length [m], shape (1 | world, tendon, 2).
     margin: Array  # Distance from a limit at which it begins to act [m], shape (1 | world, tendon).
     solref_lim: Array  # Reference of the limit's constraint, as a geom's, shape (1 | world, tendon, 2).
@@ -144,7 +144,7 @@ class Actuator(Tree):
     dynprm: Array  # Activation dynamics (first: time constant [s]), shape (1 | world, actuator, 3).
     cranklength: Array  # Length of a slider-crank's rod [m], shape (1 | world, actuator).
     lengthrange: Array  # Range of a muscle's length [m], not derived, shape (1 | world, actuator, 2).
-    acc0: Array  # Acceleration by a unit force at qpos0, derived for muscles, shape (1 | world, actuator).
+    acc0: Array  # Acceleration caused by a unit force at qpos0, derived for muscles, shape (1 | world, actuator).
     ctrlrange: Array  # Range of the control, shape (1 | world, actuator, 2).
     forcerange: Array  # Range of the force [N or N m], shape (1 | world, actuator, 2).
     actrange: Array  # Range of the activation, shape (1 | world, actuator, 2).
@@ -165,7 +165,7 @@ class Keyframes(Tree):
 
 @pytree
 class Model:
-    """A mechanism. Load one with :func:`fphys.load`. All leaves get gradients; shapes and units stand in the groups."""
+    """A mechanism. Load one with :func:`fphys.load`. All leaves get gradients; the groups give shapes and units."""
 
     opt: Options  # Time step, gravity, medium, solver.
     body: Body  # Masses, inertias, frames.
@@ -191,19 +191,19 @@ class Model:
         Args:
             changes: path to value, as in ``{"body.mass": m, "geom.friction": mu}``. A value has the
                 leaf's shape, with a leading axis of 1 (all worlds alike) or num_worlds; the leading 1
-                may be left out; it may be a quantity (:mod:`fphys.units`) where the leaf has one unit. Whole groups
+                may be omitted. It may be a quantity (:mod:`fphys.units`) if the leaf has a single unit. Whole groups
                 may be given by keyword instead.
-            derived: "recomputed" lets the constants that follow from mass, inertia, geometry and
-                armature follow (``body.invweight0``, ``dof.invweight0``, ``tendon.invweight0``,
+            derived: "recomputed" updates the constants that follow from mass, inertia, geometry and
+                armature (``body.invweight0``, ``dof.invweight0``, ``tendon.invweight0``,
                 ``tendon.length0``, ``opt.meaninertia``, muscles' ``actuator.acc0``), as MuJoCo's
                 ``mj_setConst``, and rest lengths ``tendon.lengthspring`` that the file did not give, as
-                loading the changed file would; "frozen" leaves them, as MuJoCo's raw field edits do.
+                loading the changed file would; "frozen" keeps them, as editing MuJoCo's raw fields does.
 
         Raises:
-            ModelError: no such leaf; or a value that no mechanism can have (not finite, a time step or mass that is
-                not positive), where it is known on the host. Where it is traced, the step holds the worlds that have
-                it, with ``Status.NONFINITE``. ValueError: a shape does not fit. TypeError: a dtype does not,
-                UnitError a kind.
+            ModelError: there is no such leaf, or no mechanism can have this value (not finite, a time step or mass
+                that is not positive) and it is known on the host. If it is traced, the affected worlds skip the
+                step, with ``Status.BADPARAM``. ValueError: a shape does not fit. TypeError: a dtype does not fit;
+                UnitError: a kind.
         """
         if derived not in ("recomputed", "frozen"):
             raise ValueError(f'derived is {derived!r}, must be "recomputed" or "frozen"')
@@ -264,7 +264,7 @@ class Model:
         return self.structure.names[kind]
 
     def id(self, kind: str, name: str) -> int:
-        """Index of the element of a kind that has a name: ``model.id("body", "torso")``."""
+        """Index of the element of a kind with this name: ``model.id("body", "torso")``."""
         names = self.names(kind)
         if not name or name not in names:
             near = difflib.get_close_matches(name, names, n=1)
@@ -274,13 +274,13 @@ class Model:
         return names.index(name)
 
     def sensor_slice(self, name: str) -> slice:
-        """Where a sensor's readings lie: ``fphys.sensors(...)[:, model.sensor_slice("gyro")]``."""
+        """The columns of a sensor's readings: ``fphys.sensors(...)[:, model.sensor_slice("gyro")]``."""
         sensor, i = self.structure.sensor, self.id("sensor", name)
         return slice(int(sensor.adr[i]), int(sensor.adr[i] + sensor.dim[i]))
 
 
 def _require_sound(model: Model, touched: set[str]) -> None:
-    from .sound import require_sound  # stands above the model
+    from .sound import require_sound  # imports this module
 
     paths = [jax.tree_util.keystr(p, simple=True, separator=".") for p, _ in jax.tree.leaves_with_path(model)]
     require_sound(model, [path for path in paths if path in touched or path.split(".")[0] in touched])
@@ -297,7 +297,7 @@ _TRANSMISSIONS = frozenset({"site.pos", "site.quat", "actuator.gear", "actuator.
 
 
 def derived_sources(structure: Structure) -> frozenset[str]:
-    """Leaves that the derived constants of a model depend on: those of tendons and muscles where there are any."""
+    """Leaves that a model's derived constants depend on, including those of tendons and muscles if there are any."""
     muscles = structure.muscles.any()
     return DERIVED_SOURCES | (_PATHS if structure.ntendon else set()) | (_TRANSMISSIONS if muscles else set())
 
@@ -306,19 +306,19 @@ _recompute: list[Callable[[Model], Model]] = []
 
 
 def derive_by(rule: Callable[[Model], Model]) -> Callable[[Model], Model]:
-    """Register the rule that recomputes derived constants; it needs the dynamics, which stand above the model."""
+    """Register the rule that recomputes derived constants; it needs the dynamics, which import this module."""
     _recompute[:] = [rule]
     return rule
 
 
 def _bare(structure: Structure, path: str, value: Any) -> Any:
-    from .kinds import kinds  # stands above the model
+    from .kinds import kinds  # imports this module
 
     return si(value, kinds(structure, path), path)
 
 
 def world_counts(model: Model) -> dict[str, int]:
-    """Rows of every leaf that may have one for each world, by path; keyframes have none."""
+    """Number of rows of every leaf that may have one row per world, by path; keyframes have none."""
     leaves = {
         jax.tree_util.keystr(path, simple=True, separator="."): leaf
         for path, leaf in jax.tree_util.tree_leaves_with_path(model)

@@ -1,4 +1,4 @@
-"""Which geoms may touch: MuJoCo's collision filter, and what a pair's contact needs."""
+"""Which geoms may touch: MuJoCo's collision filter, and the sizes of a pair's contacts."""
 
 from typing import Any, NamedTuple
 
@@ -23,17 +23,17 @@ FLAT = {(a, b): 4 for b in (CYLINDER, BOX, MESH) for a in (CAPSULE, CYLINDER, BO
 CONVEX = CURVED | {kind: count for kind, count in FLAT.items() if kind not in CLOSED_FORM | BOX_BOX}
 HFIELDS = {(HFIELD, b): 50 for b in (SPHERE, CAPSULE, ELLIPSOID, CYLINDER, BOX, MESH)}
 SOURCES = (PLANES, CLOSED_FORM, BOX_BOX, PLANE_MESH, SPHERE_MESH, CONVEX, HFIELDS)
-"""Pairs of geom types that one kernel each finds the contacts of, with the most contact points that a pair makes."""
+"""Pairs of geom types, grouped by the kernel that finds their contacts, with the most contact points of a pair."""
 
 CONTACTS = {kind: count for source in SOURCES for kind, count in source.items()}
-"""Contact points that a pair of geom types makes at most; other types are not simulated."""
+"""Most contact points of a pair of geom types; other types are not simulated."""
 
 
 def candidates(m: Any, filterparent: bool = True) -> np.ndarray:
     """Pairs of geoms that MuJoCo could collide, lower geom type first, shape (pair, 2).
 
     Left out: geoms of one rigid piece, of a piece and its parent (unless the parent is static), of two static
-    pieces, of excluded bodies, with contype and conaffinity that do not meet, planes and height fields among
+    pieces, of excluded bodies, with incompatible contype and conaffinity, planes and height fields among
     themselves, and pairs that the file names.
     """
     body = m.geom_bodyid
@@ -73,7 +73,7 @@ def named(m: Any) -> tuple[np.ndarray, np.ndarray]:
 
 
 def contact_pairs(m: Any, disabled: frozenset[str]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Pairs that may collide, named ones last; the dimension of each one's contacts; the named ones' indices."""
+    """Pairs that may collide, named ones last; the dimension of each pair's contacts; the named ones' indices."""
     found, (apart, index) = candidates(m, "filterparent" not in disabled), named(m)
     if "contact" in disabled:
         found, apart, index = found[:0], apart[:0], index[:0]
@@ -82,12 +82,12 @@ def contact_pairs(m: Any, disabled: frozenset[str]) -> tuple[np.ndarray, np.ndar
 
 
 def rows(condims: np.ndarray, elliptic: bool) -> np.ndarray:
-    """Constraint rows of a contact: one without friction, else a pyramid's edges or an ellipse's directions."""
+    """Constraint rows of a contact: one without friction, otherwise a pyramid's edges or an ellipse's directions."""
     return np.where(condims == 1, 1, condims if elliptic else 2 * (condims - 1)).astype(np.int32)
 
 
 class Slots(NamedTuple):
-    """Where each pair keeps the features of its contacts, each (pair,)."""
+    """Where each pair stores the features of its contacts, each (pair,)."""
 
     source: np.ndarray  # index into SOURCES
     first: np.ndarray  # among the slots of that source
@@ -95,7 +95,7 @@ class Slots(NamedTuple):
 
 
 def of_kinds(pair: np.ndarray, types: np.ndarray) -> np.ndarray:
-    """Source of each pair, and the contact points that it makes at most, 0 if it is not simulated, shape (2, pair)."""
+    """Source of each pair, and its most contact points, 0 if it is not simulated, shape (2, pair)."""
     table = np.zeros((2, SDF + 1, SDF + 1), np.int32)
     for i, kinds in enumerate(SOURCES):
         for (a, b), number in kinds.items():
@@ -104,7 +104,7 @@ def of_kinds(pair: np.ndarray, types: np.ndarray) -> np.ndarray:
 
 
 def slots(pair: np.ndarray, types: np.ndarray) -> Slots:
-    """Slots of every pair: as many as it can make contacts, one pair's after another's, apart for each source."""
+    """Slots of every pair: one for each possible contact, consecutive, numbered separately for each source."""
     source, count = of_kinds(pair, types)
     first = np.zeros_like(count)
     for i in range(len(SOURCES)):
@@ -114,20 +114,20 @@ def slots(pair: np.ndarray, types: np.ndarray) -> Slots:
 
 
 CROWD = {1: 4, 2: 4, 4: 12, 8: 28}
-"""Contacts for each geom that :func:`capacity` provides beside those with planes and height fields, by how many points
+"""Contacts per geom that :func:`capacity` reserves besides those with planes and height fields, by the most points that
 one of its pairs makes: a box among boxes shares 24 at its faces, 24 at its edges, 8 at its corners."""
 TERRAIN = 16
-"""Contacts that it provides for each pair of a height field and a geom, which make at most 50."""
+"""Contacts that it reserves for each pair of a height field and a geom; such a pair makes at most 50."""
 
 
 def capacity(pair: np.ndarray, types: np.ndarray, rows: np.ndarray, contacts: int | None = None) -> tuple[int, int]:
     """Contacts and contact rows that a world holds by default, or ``contacts`` and their rows.
 
-    All contacts with planes, ``TERRAIN`` of each geom with each height field. The number of the others grows with the
-    square of that of the geoms: for each geom there are at most ``CROWD``.
+    All contacts with planes, and ``TERRAIN`` for each geom with each height field. The number of other contacts grows
+    with the square of the number of geoms, so at most ``CROWD`` are reserved for each geom.
 
     Args:
-        rows: of each pair's contact, (pair,).
+        rows: number of rows of a contact of each pair, (pair,).
     """
     points = slots(pair, types).count.astype(np.int64)
     if contacts is not None:

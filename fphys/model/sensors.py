@@ -55,7 +55,7 @@ def read_sensors(m: Any) -> Sensors:
 
 
 def _visible(m: Any) -> np.ndarray:
-    """Geoms that are not wholly transparent."""
+    """Geoms that are not fully transparent."""
     alpha = m.geom_rgba[:, 3].copy()
     painted = m.geom_matid >= 0
     alpha[painted] *= m.mat_rgba[m.geom_matid[painted], 3]
@@ -63,7 +63,7 @@ def _visible(m: Any) -> np.ndarray:
 
 
 def _missing(m: Any, i: int, visible: np.ndarray) -> Iterator[str]:
-    """Why a sensor is not simulated."""
+    """The reasons why a sensor is not simulated."""
     kind = SensorType(int(m.sensor_type[i]))
     if kind in _NEVER:
         yield "not simulated"

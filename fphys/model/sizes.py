@@ -1,4 +1,4 @@
-"""What pictures and meshes will hold once MuJoCo reads them: from headers, or piece by piece, in little memory."""
+"""How large pictures and meshes will be once MuJoCo reads them: from headers, or piece by piece, in little memory."""
 
 import math
 import re
@@ -9,20 +9,20 @@ from typing import Any, BinaryIO, NamedTuple
 
 CHUNK = 2**16  # bytes read at a time
 _PNG = b"\x89PNG\r\n\x1a\n"
-_FRONT = {  # what lies before packed text: a name, and in iTXt a flag, a language and a title
+_FRONT = {  # what precedes packed text: a name, and in iTXt a flag, a language and a title
     b"zTXt": (_NAME := re.compile(rb"[^\0]*\0.", re.DOTALL)),
     b"iCCP": _NAME,
     b"iTXt": re.compile(rb"[^\0]*\0(.).[^\0]*\0[^\0]*\0", re.DOTALL),
 }
-_TEXT = 2**24  # bytes at which MuJoCo's reader of PNG gives up a text
+_TEXT = 2**24  # bytes at which MuJoCo's reader of PNG gives up on a text
 _CHANNELS = {0: 1, 2: 3, 3: 1, 4: 2, 6: 4}  # of PNG's colour types
 _FACE = re.compile(rb"\n ?f( [^\n]*)")
 _BLANKS = bytes.maketrans(b"\t\r\v\f", b" \n  ")
-_STL, _TRIANGLE = 50, 12  # bytes of a triangle in STL, and of the least that a triangle or vertex takes elsewhere
+_STL, _TRIANGLE = 50, 12  # bytes of a triangle in STL; the fewest bytes of a triangle or vertex in other formats
 
 
 class Picture(NamedTuple):
-    """A PNG file: its size, and the bytes that all its parts unpack to; counted no further than a limit."""
+    """A PNG file: its size, and the bytes that all its parts unpack to, counted up to a limit."""
 
     width: float
     height: float
@@ -30,7 +30,7 @@ class Picture(NamedTuple):
 
 
 def texture(path: Path, channels: float, sides: float, limit: float) -> float:
-    """Bytes of a texture's file in memory, its picture on so many sides if it does not hold all six."""
+    """Bytes of a texture's file in memory: its picture, times ``sides`` unless it holds all six."""
     picture = _png(path, limit)
     if picture is None:
         return sides * path.stat().st_size
@@ -49,9 +49,9 @@ def heights(path: Path, limit: float) -> float:
 
 
 def triangles(path: Path, content_type: str, limit: float) -> float:
-    """Triangles or vertices of a mesh's file, whichever are more; at most as many as it has room for.
+    """Triangles or vertices of a mesh's file, whichever are more; an upper bound from the file's size.
 
-    Of Wavefront's text, which is read, counted no further than a limit.
+    Wavefront's text is read instead, and counted up to a limit.
     """
     kind = content_type.lower() or path.suffix.lower()
     if "obj" in kind:
@@ -60,7 +60,7 @@ def triangles(path: Path, content_type: str, limit: float) -> float:
 
 
 def _obj(path: Path, limit: float) -> float:
-    """Of Wavefront's text: a face of n corners is n - 2 triangles."""
+    """The same for Wavefront's text: a face with n corners is n - 2 triangles."""
     vertices = triangles = 0
     rest = b"\n"  # begins with the line that is not yet counted
     with path.open("rb") as file:
@@ -71,7 +71,7 @@ def _obj(path: Path, limit: float) -> float:
             done, _, line = text.rpartition(b"\n")
             if len(line) < 64:
                 text, rest = done, b"\n" + line
-            else:  # counted so far, and what is to come of it belongs to the same face
+            else:  # counted so far; the rest of the line belongs to the same face
                 rest = b"\nf " if line.lstrip().startswith(b"f ") else b"\n#"
             vertices += text.count(b"\nv ") + text.count(b"\n v ")
             triangles += sum(max(face.count(b" ") - 2, 1) for face in _FACE.findall(text))
@@ -79,7 +79,7 @@ def _obj(path: Path, limit: float) -> float:
 
 
 def _png(path: Path, limit: float) -> Picture | None:
-    """None if it is no PNG. MuJoCo unpacks texts and profiles beside the pixels, and what goes on after the pixels."""
+    """None if it is not a PNG. MuJoCo unpacks texts and profiles besides the pixels, and data after the pixels."""
     with path.open("rb") as file:
         head = file.read(33)
         if head[:8] != _PNG or len(head) < 33:
@@ -91,7 +91,7 @@ def _png(path: Path, limit: float) -> Picture | None:
         while max(raster, extra) <= limit and len(head := file.read(8)) == 8:
             length, kind = struct.unpack(">I4s", head)
             end = file.tell() + length
-            extra += 2**12  # what a chunk takes beside its data, about
+            extra += 2**12  # about what a chunk takes besides its data
             if kind == b"IDAT":
                 most = 2 * raster + 2**20  # an interlaced picture is a little longer
                 size += _unpacked(file, end, data, most - size)
@@ -103,7 +103,7 @@ def _png(path: Path, limit: float) -> Picture | None:
 
 
 def _text(file: BinaryIO, kind: bytes, end: int) -> float:
-    """What a text or profile unpacks to."""
+    """Bytes that a text or profile unpacks to."""
     start = file.tell()
     front = _FRONT[kind].match(file.read(min(end - start, 2**10)))
     if front is None:
@@ -113,13 +113,13 @@ def _text(file: BinaryIO, kind: bytes, end: int) -> float:
 
 
 def _unpacked(file: BinaryIO, end: int, data: Any, limit: float) -> float:
-    """Bytes that a part of a file unpacks to, one after another: not all at once, and not far beyond the limit."""
+    """Bytes that a part of a file unpacks to, piece by piece: never all in memory, and not far beyond the limit."""
     size = 0.0
     try:
         while size <= limit and not data.eof and (piece := file.read(min(CHUNK, end - file.tell()))):
             while piece and size <= limit:
                 size += len(data.decompress(piece, CHUNK))
                 piece = data.unconsumed_tail
-    except zlib.error:  # MuJoCo says so
+    except zlib.error:  # MuJoCo reports it
         pass
     return size

@@ -1,4 +1,4 @@
-"""Parameters that no mechanism can have: refused where their values are known, taken out where they are traced."""
+"""Parameters that no mechanism can have: refused if their values are known, masked out if they are traced."""
 
 import functools
 from collections.abc import Iterable
@@ -18,7 +18,7 @@ from .whitelist import LEAVES, OWN
 
 Array = jax.Array
 
-_SHOWN = 5  # faults of a leaf that an error names; a body's, at least
+_SHOWN = 5  # how many faults of a leaf an error names, and at least how many of the bodies
 _NOT_NEGATIVE = (*FRICTIONS, "opt.softness")
 _POSITIVE = ("opt.timestep", "opt.impratio", "opt.meaninertia", "dof.invweight0", "geom.size")
 _BODY = ("body.mass", "body.inertia")
@@ -55,7 +55,7 @@ def require_sound(model: Model, paths: Iterable[str]) -> None:
     if not faults and set(_BODY) & set(paths) and known.keys() >= set(_BODY):
         mass, inertia = (known[path] for path in _BODY)
         least = [np.where(x >= MINIMUM, MINIMUM, 0.0) for x in (m.body_mass, m.body_inertia)]
-        light = (mass < least[0]).any(1) | (inertia < least[1]).any((1, 2))  # only these need to be looked at
+        light = (mass < least[0]).any(1) | (inertia < least[1]).any((1, 2))  # only these need a closer look
         for world in np.flatnonzero(light):
             for fault in body_faults(m, mass[world % len(mass)], inertia[world % len(inertia)]):
                 report(world, light.size, fault)
@@ -66,13 +66,13 @@ def require_sound(model: Model, paths: Iterable[str]) -> None:
 
 
 def _positive(m: Any, path: str) -> np.ndarray:
-    """Which numbers of a leaf must be positive: all, and of sizes those that were, a plane's or mesh's aside."""
+    """Which numbers of a leaf must be positive: all; of sizes those that were at loading, not a plane's or mesh's."""
     solid = (m.geom_type > HFIELD) & (m.geom_type < MESH)
     return ((m.geom_size > 0) & solid[:, None])[None] if path == "geom.size" else np.array(True)
 
 
 def _least_frictions(model: Model) -> dict[str, np.ndarray]:
-    """The least that frictions may be: zero, and anything where there is no row for it, so that it acts nowhere."""
+    """Lower bounds of frictions: zero, and none where friction has no constraint row and so no effect."""
     loaded = {p: leaf_values(model.structure.source, p) for p in FRICTIONS}
     least = {p: np.where((x > 0) | p.endswith(".friction"), 0.0, -np.inf) for p, x in loaded.items() if x.size}
     return {p: x.astype(model.qpos0.dtype) for p, x in least.items()}
@@ -82,18 +82,18 @@ def _least_frictions(model: Model) -> dict[str, np.ndarray]:
 def screen_model(model: Model) -> tuple[Model, Array]:
     """Find worlds with unsound parameters.
 
-    Unsound is a parameter that is not finite, a time step, impratio, size or inverse inertia that is not positive, a
-    friction that is negative, a mass or inertia that is, or that vanishes where a body has nothing else to move by.
+    A parameter is unsound if it is not finite; a time step, impratio, size or inverse inertia if it is not positive; a
+    friction if it is negative; a mass or inertia if it is negative, or zero where nothing else gives the body inertia.
 
     Returns:
-        The model, and which worlds are unsound, bool, shape (1 | world,). What all worlds share, where it is unsound,
-        keeps its values and gets no gradient: all worlds are unsound then, and no world's result is used.
+        The model, and which worlds are unsound, bool, shape (1 | world,). If parameters that all worlds share are
+        unsound, they keep their values and get no gradient: all worlds are unsound then, and no result is used.
     """
     values = _marked(jax.lax.stop_gradient(model))
     shared = jnp.isfinite(jnp.concatenate([x.reshape(-1) for x in values.values() if len(x) == 1])).all()
     own = [x.reshape(len(x), -1) for x in values.values() if len(x) > 1]
     every = shared[None]
-    if own:  # sums are finite where their terms are, and a product with ones is XLA's fastest sum
+    if own:  # sums are finite if their terms are, and a product with ones is XLA's fastest sum
         every = every & jnp.isfinite(sum(x @ jnp.ones(x.shape[1], x.dtype) for x in own))
 
     def screened(path: Any, x: Array) -> Array:
@@ -105,9 +105,9 @@ def screen_model(model: Model) -> tuple[Model, Array]:
 
 
 def as_loaded(model: Model, worlds: Array) -> Model:
-    """The model with the parameters that it was loaded with in these worlds, as far as worlds have their own.
+    """The model with the parameters that it was loaded with in these worlds, for leaves with one row per world.
 
-    There they get no gradient, and spoil none of what worlds share.
+    There they get no gradient, and do not spoil what worlds share.
     """
 
     def replaced(path: Any, x: Array) -> Array:
@@ -124,11 +124,11 @@ def _name(path: Any) -> str:
 
 
 def _marked(model: Model) -> dict[str, Array]:
-    """Every leaf that a step reads, NaN in the place of what is negative or zero and must not be."""
+    """Every leaf that a step reads, with NaN in place of values that are negative or zero but must not be."""
     body = model.structure.body
     moving = np.isin(np.arange(body.weld.size), model.structure.joint.body)
     alone = moving & (np.bincount(body.weld, minlength=body.weld.size) == 1)
-    least = np.select([body.weld == 0, alone], [-np.inf, MINIMUM], 0.0).astype(model.qpos0.dtype)  # static: any
+    least = np.select([body.weld == 0, alone], [-np.inf, MINIMUM], 0.0).astype(model.qpos0.dtype)  # static: any value
     values = {path: x for path in _STEPPED if (x := leaf(model, path)).size}
     for path, sound in {
         **{p: (x > 0) | ~_positive(model.structure.source, p) for p in _POSITIVE if (x := leaf(model, p)).size},

@@ -1,4 +1,4 @@
-"""The state of many worlds: a pytree whose every array has the world axis first."""
+"""The state of many worlds: a pytree in which every array has the world axis first."""
 
 import jax
 
@@ -9,7 +9,7 @@ Array = jax.Array
 
 @pytree
 class State(Tree):
-    """Positions, velocities and what the next step needs besides. Make one with :func:`fphys.init`."""
+    """Positions, velocities and whatever else the next step needs. Make one with :func:`fphys.init`."""
 
     qpos: Array  # Generalised position [m, rad or unit quaternion (w, x, y, z)], shape (world, nq).
     qvel: Array  # Generalised velocity [m/s or rad/s], shape (world, nv).
@@ -19,7 +19,7 @@ class State(Tree):
     mocap_pos: Array  # Position of mocap bodies [m], shape (world, nmocap, 3).
     mocap_quat: Array  # Orientation of mocap bodies (w, x, y, z), shape (world, nmocap, 4).
     warmstart: (
-        Array  # Acceleration of the last step, where the constraint solver starts; no gradient, shape (world, nv).
+        Array  # Acceleration of the last step, from which the constraint solver starts; no gradient, shape (world, nv).
     )
     max_contacts: int = static(default=0)  # Contacts that a world can hold.
     max_constraints: int = static(default=0)  # Constraint rows that a world can hold.

@@ -1,4 +1,4 @@
-"""What never changes in a model: its topology, names, and the discrete choices of its file.
+"""The static part of a model: its topology, names, and the discrete choices of its file.
 
 A :class:`Structure` is static under ``jit``: hashable, compared by content, never traced. All
 arrays are read-only NumPy ``int32`` (or ``bool``; bounds of sensors are floats) and carry no world
@@ -40,7 +40,7 @@ class Integrator(enum.IntEnum):
 
 
 CONNECT, WELD, JOINT, TENDON = 0, 1, 2, 3
-"""MuJoCo's ``mjtEq``, the types that are supported."""
+"""The supported types of MuJoCo's ``mjtEq``."""
 
 EQUALITY_ROWS = {CONNECT: 3, WELD: 6, JOINT: 1, TENDON: 1}
 
@@ -62,12 +62,12 @@ class BodyTree:
 class Frames:
     """Kinematic frames in topological order: one fixed to each body, then one after each of its joints.
 
-    Expanding bodies with several joints into one frame a joint lets every kernel write each array
-    element once, which is what reverse mode needs.
+    Expanding bodies with several joints into one frame per joint lets every kernel write each array
+    element once, as reverse mode requires.
     """
 
     parent: Ints  # (nframe,) frame that this one hangs on; the world's is 0 itself
-    body: Ints  # (nframe,) the body it belongs to
+    body: Ints  # (nframe,) the body that it belongs to
     joint: Ints  # (nframe,) the joint that moves it, or -1 for the frame fixed in the parent
 
 
@@ -95,15 +95,15 @@ class Geoms:
     body: Ints  # (ngeom,)
     condim: Ints  # (ngeom,)
     priority: Ints  # (ngeom,)
-    pair: Ints  # (npair, 2) geom pairs that may collide, narrow-phase order (type1 <= type2); those named come last
+    pair: Ints  # (npair, 2) geom pairs that may collide, narrow-phase order (type1 <= type2); named pairs come last
     pair_condim: Ints  # (npair,) dimension of their contacts: 1, 3, 4 or 6
-    named: Ints  # (nnamed,) index in model.pair of the last pairs
-    grid: Ints  # (ngeom, 4) of a height field: its index, rows and columns, first in model.hfield.data; else -1
+    named: Ints  # (nnamed,) index in model.pair of the named pairs, which come last
+    grid: Ints  # (ngeom, 4) for a height field: its index, rows and columns, first in model.hfield.data; else -1
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Hulls:
-    """Convex hulls of the meshes that geoms touch with, one mesh's vertices after another's."""
+    """Convex hulls of the meshes that geoms touch with; the vertices of all meshes are concatenated."""
 
     vert: np.ndarray  # (nvert, 3) float64, position in the geom's frame [m]
     edge: Ints  # (nvert + 1,) neighbours of vertex v are neighbour[edge[v]:edge[v + 1]]
@@ -115,12 +115,12 @@ class Hulls:
     corners: Ints
     meeting: Ints  # (nvert + 1,) faces that meet at vertex v are faces[meeting[v]:meeting[v + 1]]
     faces: Ints
-    merged: Ints  # (nface,) the nearly flat side that each face is of, for most itself
+    merged: Ints  # (nface,) the nearly flat side that each face belongs to, mostly itself
     first: Ints  # (ngeom,) first vertex of each geom's hull, or -1
-    own_verts: Ints  # (ngeom, 2) first vertex of each geom's hull, and the one after the last
-    own_edges: Ints  # (ngeom, 2) first edge of each geom's hull, and the one after the last
-    own_faces: Ints  # (ngeom, 3) the same of faces, and after the sides that several of them make
-    radius: np.ndarray  # (ngeom,) float64, of a ball about the geom's origin that holds its hull, or 0 [m]
+    own_verts: Ints  # (ngeom, 2) first vertex of each geom's hull, and one past the last
+    own_edges: Ints  # (ngeom, 2) first edge of each geom's hull, and one past the last
+    own_faces: Ints  # (ngeom, 3) the same for faces, then one past the sides that several faces make up
+    radius: np.ndarray  # (ngeom,) float64, of a ball about the geom's origin that contains its hull, or 0 [m]
 
     @property
     def names(self) -> np.ndarray:
@@ -132,7 +132,7 @@ class Hulls:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Limits:
-    """Limits in MuJoCo's order: each joint's lower, then upper one; a ball joint has one."""
+    """Limits in MuJoCo's order: each joint's lower, then upper limit; a ball joint has only one."""
 
     joint: Ints  # (nlimit,)
     side: Ints  # (nlimit,) -1 lower, 1 upper
@@ -152,7 +152,7 @@ class Equalities:
 
     index: Ints  # (neq,) index in model.equality
     type: Ints  # (neq,) mujoco.mjtEq: CONNECT, WELD, JOINT or TENDON
-    object: Ints  # (neq, 2) bodies, sites, joints or tendons; the second may be -1 of the last two
+    object: Ints  # (neq, 2) bodies, sites, joints or tendons; the second joint or tendon may be -1
     site: Ints  # (neq,) whether a connection's or weld's objects are sites
 
 
@@ -168,9 +168,9 @@ class Tendons:
     adr: Ints  # (ntendon + 1,) wraps of tendon t are adr[t]:adr[t + 1]
     kind: Ints  # (nwrap,) mujoco.mjtWrap: JOINT, PULLEY, SITE, SPHERE or CYLINDER
     object: Ints  # (nwrap,) joint, site or geom of each wrap, or -1
-    side: Ints  # (nwrap,) site that says on which side of the geom the tendon passes, or -1
+    side: Ints  # (nwrap,) site that marks the side of the geom on which the tendon passes, or -1
     actfrclimited: np.ndarray  # (ntendon,) bool: the sum of the actuators' forces has a range
-    follows: np.ndarray  # (ntendon,) bool: the file gave no rest length, so that it is the length at qpos_spring
+    follows: np.ndarray  # (ntendon,) bool: the file gave no rest length, so it is the length at qpos_spring
     heavy: np.ndarray  # (ntendon,) bool: the file gave armature
 
 
@@ -191,16 +191,16 @@ class Actuators:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Sensors:
-    """What measures. The readings of sensor i are columns adr[i] to adr[i] + dim[i] of :func:`fphys.sensors`."""
+    """Sensors. The readings of sensor i are columns adr[i] to adr[i] + dim[i] of :func:`fphys.sensors`."""
 
     type: Ints  # (nsensor,) SensorType
-    kind: Ints  # (nsensor,) mujoco.mjtObj of what it is attached to
-    target: Ints  # (nsensor,) index of that
+    kind: Ints  # (nsensor,) mujoco.mjtObj of the element that it is attached to
+    target: Ints  # (nsensor,) index of that element
     reference_kind: Ints  # (nsensor,) mujoco.mjtObj of the reference frame
-    reference: Ints  # (nsensor,) index of that, or -1
+    reference: Ints  # (nsensor,) index of that frame, or -1
     adr: Ints  # (nsensor,)
     dim: Ints  # (nsensor,)
-    low: np.ndarray  # (nsensor,) float: readings are held between these
+    low: np.ndarray  # (nsensor,) float: readings are clamped to [low, high]
     high: np.ndarray  # (nsensor,) float
     zone: Ints  # (nsensor,) mujoco.mjtGeom of the volume that a touch or insidesite sensor watches, or -1
     zone_size: np.ndarray  # (nsensor, 3) float, its size [m]
@@ -267,9 +267,9 @@ class Structure:
 
     @property
     def sparse(self) -> bool:
-        """Whether no matrix is stored, as MuJoCo decides: the file says so, or the mechanism is large.
+        """Whether no matrices are stored. As in MuJoCo, the file says so, or the mechanism is large.
 
-        Elliptic cones, equalities, tendons, named pairs, ball limits and implicitfast need matrices as yet.
+        Elliptic cones, equalities, tendons, named pairs, ball limits and implicitfast still need matrices.
         """
         explicit = self.integrator in (Integrator.EULER, Integrator.RK4)
         rows = self.elliptic or self.equality.type.size or self.geom.named.size or self.dims["ntendon"]
@@ -278,7 +278,7 @@ class Structure:
 
     @property
     def nrow(self) -> int:
-        """Constraint rows besides those of contacts: each has its own place, whether it acts or not."""
+        """Constraint rows besides those of contacts: each has its own place, whether it is active or not."""
         equality = np.array([EQUALITY_ROWS[int(t)] for t in self.equality.type], np.int64).sum()
         friction = self.friction.dof.size + self.friction.tendon.size
         return int(equality) + friction + self.limit.joint.size + self.limit.tendon.size
@@ -301,7 +301,7 @@ class Structure:
 
 
 def memo(fn: Callable[[Structure], T]) -> Callable[[Structure], T]:
-    """Decorate a function of a structure so that it computes once, and forgets when the structure is freed."""
+    """Decorator for a function of a structure: computes it once, and forgets it when the structure is freed."""
     known: weakref.WeakKeyDictionary[Structure, T] = weakref.WeakKeyDictionary()
 
     @functools.wraps(fn)

@@ -1,4 +1,4 @@
-"""What takes fphys long to prepare, though MuJoCo compiles it: pairs of very many geoms, and very fine hulls."""
+"""Models that MuJoCo compiles but that fphys takes long to prepare: pairs of very many geoms, and very fine hulls."""
 
 from typing import Any
 
@@ -8,9 +8,9 @@ from ..errors import ModelError
 from .pairs import MESH
 
 MAX_PAIRS = 2**23
-"""Pairs of geoms that may touch, before bodies are excluded: of 4,096 balls. They take 0.5 GB and 7 s."""
+"""Pairs of geoms that may touch, before bodies are excluded: those of 4,096 balls. They take 0.5 GB and 7 s."""
 MAX_SQUARES = 2**27
-"""Squares of the numbers of vertices of all hulls: one of 11,585, or thirty of 2,000. One of 6,000 takes 3 s."""
+"""Sum of the squared vertex counts of all hulls: one of 11,585, or thirty of 2,000. One of 6,000 takes 3 s."""
 
 
 def require_tractable(m: Any, disabled: frozenset[str], label: str) -> None:

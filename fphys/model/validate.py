@@ -1,4 +1,4 @@
-"""What a compiled MuJoCo model must satisfy to be simulated: finite, physical, and within the whitelist."""
+"""Requirements on a compiled MuJoCo model: it must be finite, physical, and within the whitelist."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -40,7 +40,7 @@ def require_finite(m: Any, label: str) -> None:
 
 
 def require_physical(m: Any, label: str) -> None:
-    """Raise ModelError naming every body whose mass or inertia cannot be, and what else cannot be."""
+    """Raise ModelError naming every body with an impossible mass or inertia, and everything else that is impossible."""
     numbers = {name: getattr(m.opt, name) for name in ("timestep", "impratio")}
     faults = [f"option {name} is {value}, must be positive" for name, value in numbers.items() if not value > 0]
     faults += body_faults(m, m.body_mass, m.body_inertia, solid=True)
@@ -61,9 +61,10 @@ def require_physical(m: Any, label: str) -> None:
 
 
 def _lost_inertia(m: Any) -> Iterator[str]:
-    """Degrees of freedom of whose inertia MuJoCo's mass matrix keeps no digits, and constants that it made negative.
+    """Degrees of freedom whose inertia is lost to rounding in MuJoCo's mass matrix, and constants that became negative.
 
-    MuJoCo adds inertias up about the centre of the whole tree. Where bodies are far apart, light ones are lost.
+    MuJoCo adds inertias up about the centre of the whole tree. If bodies are far apart, the inertia of light ones is
+    lost.
     """
     for name in ("dof_M0", "dof_invweight0"):
         for row in np.flatnonzero(getattr(m, name) <= 0):
@@ -88,7 +89,7 @@ def _lost_inertia(m: Any) -> Iterator[str]:
         body, k = m.jnt_bodyid[joint], d - m.jnt_dofadr[joint]
         kind = m.jnt_type[joint]
         if kind == JointType.SLIDE or (kind == JointType.FREE and k < 3):
-            continue  # a mass: added up it loses nothing
+            continue  # a mass: adding it up loses nothing
         axis = turn[body] @ (m.jnt_axis[joint] if kind == JointType.HINGE else np.eye(3)[k % 3])
         arm = np.cross(axis, centre[moved] - (pos[body] + turn[body] @ m.jnt_pos[joint]))
         own = np.einsum("bij,i->bj", axes[moved], axis)
@@ -117,7 +118,7 @@ def _rotation(quat: np.ndarray) -> np.ndarray:
 
 
 def body_faults(m: Any, mass: np.ndarray, inertia: np.ndarray, solid: bool = False) -> Iterator[str]:
-    """Bodies of one world whose mass or inertia cannot be; ``solid``: whose inertia no solid has, too."""
+    """Bodies of one world with impossible mass or inertia; ``solid``: also those whose inertia no solid body has."""
     sound = (mass >= MINIMUM) & (inertia >= MINIMUM).all(axis=1)
     for body in range(1, m.nbody):
         low, middle, high = np.sort(inertia[body])
@@ -134,7 +135,7 @@ def body_faults(m: Any, mass: np.ndarray, inertia: np.ndarray, solid: bool = Fal
 
 
 def require_supported(m: Any, disabled: frozenset[str], label: str) -> None:
-    """Raise UnsupportedError naming everything that the model asks for and that is not simulated."""
+    """Raise UnsupportedError naming every feature of the model that is not simulated."""
     faults = [*_not_default(m), *_options(m), *_actuation(m)]
     constraints = {
         "contact": list(_contacts(m, disabled)),
@@ -208,7 +209,7 @@ def _is_rotational_servo(m: Any, i: int) -> bool:
 
 
 def _contacts(m: Any, disabled: frozenset[str]) -> Iterator[str]:
-    """Contacts that the model may make and that are not simulated, one line for each kind."""
+    """Contacts that the model may make but that are not simulated, one line for each kind."""
     found: dict[str, list[str]] = {}
     pair = contact_pairs(m, disabled)[0]
     for a, b in pair[of_kinds(pair, m.geom_type)[1] == 0]:

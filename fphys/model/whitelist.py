@@ -1,6 +1,6 @@
 """Every numeric field of MuJoCo's model: read, irrelevant to the dynamics, or required to be its default.
 
-A test asserts that the three cover the installed MuJoCo, so that a new field cannot slip past.
+A test asserts that the three cover the installed MuJoCo, so that no new field goes unnoticed.
 Fields of ``MjModel.opt`` are written ``opt.NAME``, those of ``MjModel.stat`` ``stat.NAME``.
 """
 
@@ -111,14 +111,14 @@ DEFAULT = {
     "actuator_historyadr": -1,
     "actuator_plugin": -1,
 }
-"""Must equal this value; each is a feature that is not simulated."""
+"""Fields that must equal this value; each is a feature that is not simulated."""
 
 _IGNORED_PREFIXES = _words("""
     bvh_ oct_ B_ M_ D_ ten_J_ efm0_ efmC_ flexedge_ flex_ name_ names_
     cam_ light_ mesh_ skin_ mat_ tex_ hfield_
     sensor_ plugin_ numeric_ text_ tuple_
 """)
-# In order: search trees, sparsity, flex (nflex is 0), names; what is only seen, and what is not read of shapes; sensors
+# In order: search trees, sparsity, flex (nflex is 0), names; visual data, and shape data that is not read; sensors
 # (fphys.sensors refuses those that it lacks), plugins (nplugin is 0), user data.
 
 IGNORED = _words("""
@@ -147,18 +147,18 @@ IGNORED = _words("""
     opt.sleep_tolerance opt.o_margin opt.o_solref opt.o_solimp opt.o_friction opt.sdf_initpoints opt.sdf_iterations
     stat.center stat.extent stat.meanmass stat.meansize
 """)
-# In order: sizes of the above and of what is refused; what is only seen; what is derived from fields that are read, or
-# serves MuJoCo's own algorithms; parameters of constraints and features that are refused where enabled; options of
-# MuJoCo's solvers and of features that are refused.
+# In order: sizes of the above and of refused features; visual data; data derived from fields that are read, or that
+# serves MuJoCo's own algorithms; parameters of constraints and features that are refused if enabled; options of
+# MuJoCo's solvers and of refused features.
 
 
 def is_ignored(name: str) -> bool:
-    """Whether a field of MuJoCo's has no part in the dynamics that are simulated."""
+    """Whether a MuJoCo field has no part in the simulated dynamics."""
     return name in IGNORED or (name not in READ and name.startswith(tuple(_IGNORED_PREFIXES)))
 
 
 def numeric_fields(m: Any) -> dict[str, np.ndarray]:
-    """Every numeric field of a MuJoCo model, its options and its statistics included."""
+    """Every numeric field of a MuJoCo model, including its options and statistics."""
     found = {}
     for prefix, owner in (("", m), ("opt.", m.opt), ("stat.", m.stat)):
         for name in dir(owner):

@@ -141,7 +141,8 @@ def _native(reverse: bool, unroll: int, rows: int) -> tuple[Function, Function]:
         return whole(transposed(tiled(slopes), panels, tiled(dout), tiled(dc)))
 
     def where_lowered(native: Function, plain: Function) -> Function:
-        return instead(lambda *args: jax.lax.platform_dependent(*args, cpu=native, default=plain), plain)
+        choice = jax.jit(lambda *args: jax.lax.platform_dependent(*args, cpu=native, default=plain), inline=True)
+        return instead(choice, plain)
 
     back = where_lowered(natively_back, plainly_back)
     return where_lowered(natively_noted, plainly_noted), lambda slopes, kernel, *inputs: linear(

@@ -1,4 +1,4 @@
-"""What particle solvers are given: numbers and arrays, with the world axis or without, in one precision."""
+"""Arguments of particle solvers: numbers and arrays, with or without the world axis, in one precision."""
 
 from typing import Any
 
@@ -28,7 +28,7 @@ def row(name: str, value: Any, tail: tuple[int, ...], dtype: Any, vector: bool =
     """A parameter with its world axis, shape (1 | world, *tail), from a number, (*tail) or that shape.
 
     Args:
-        vector: it has a direction, so that the one number it may be is zero.
+        vector: it has a direction, so that the only single number allowed is zero.
 
     Raises:
         ValueError: another shape. TypeError: another dtype.
@@ -70,11 +70,11 @@ def load(name: str, value: Any, shape: tuple[int, ...], dtype: Any) -> Array:
 
 
 def expect_fields(state: Any, tails: dict[str, tuple[int, ...]], integers: tuple[str, ...], init: str) -> None:
-    """Refuse a state whose fields are not of the worlds and particles of its positions.
+    """Refuse a state whose fields do not have the same worlds and particles as its positions.
 
     Args:
-        tails: of each field, the shape behind (world, particle).
-        integers: which of them are int32; the others have the positions' dtype.
+        tails: for each field, the shape after (world, particle).
+        integers: the fields that are int32; the others have the positions' dtype.
 
     Raises:
         ValueError: a shape. TypeError: a dtype.
@@ -94,7 +94,7 @@ def expect_fields(state: Any, tails: dict[str, tuple[int, ...]], integers: tuple
 
 
 def known(*values: Any) -> list[np.ndarray] | None:
-    """The values on the host, or None where one is traced."""
+    """The values on the host, or None if any of them is traced."""
     if any(isinstance(value, jax.core.Tracer) for value in values):
         return None
     return [np.asarray(value) for value in values]

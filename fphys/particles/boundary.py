@@ -1,10 +1,10 @@
-"""What particles meet: the walls of the domain, and colliders that move.
+"""What particles collide with: the walls of the domain, and moving colliders.
 
-Both act on the nodes of the grid, by one of four contacts. *sticky*: what touches moves with the surface (at a face
-of the domain the field itself is held, half a cell from the nearest nodes, so that no whole layer is). *slip*: it moves
-along the surface only. *separate*: it may also leave. *open*: nothing happens. Where friction is given, what the
-surface takes of the velocity along its normal, it also takes, times the coefficient, along itself (Coulomb's law for
-an impulse), on slip and separate.
+Both act on the nodes of the grid, by one of four contacts. *sticky*: matter in contact moves with the surface (at a
+face of the domain the field itself is held, half a cell from the nearest nodes, so that no whole layer is held).
+*slip*: it moves only along the surface. *separate*: it may also leave. *open*: nothing happens. With friction, for slip
+and separate, the surface changes the normal velocity and reduces the tangential velocity by at most that change times
+the coefficient (Coulomb's law for an impulse).
 """
 
 from typing import Any
@@ -22,15 +22,15 @@ SHAPES = ("plane", "sphere", "box", "capsule", "field")
 
 @pytree
 class Walls(Tree):
-    """The faces of the domain, in the order -x, +x, -y, +y (, -z, +z). An open face holds nothing: half a cell outside
-    it a particle stops, and is reported."""
+    """The faces of the domain, in the order -x, +x, -y, +y (, -z, +z). An open face holds nothing: a particle that is
+    half a cell outside it stops, and is reported."""
 
     contact: str | tuple[str, ...] = static(default="slip")  # of all faces, or of each
     friction: Any = 0.0  # Coulomb's coefficient, shape (), (face,) or (1 | world, face)
     velocity: Any = 0.0  # of the faces [m/s], shape (), (face, dim) or (1 | world, face, dim)
 
     def kinds(self, dim: int) -> tuple[int, ...]:
-        """The number of each face's contact.
+        """The number of each face's contact type.
 
         Raises:
             ValueError: an unknown contact, or not one for each face.
@@ -43,12 +43,12 @@ class Walls(Tree):
 
 @pytree
 class Collider(Tree):
-    """A rigid shape that holds particles out, at a pose and with a velocity that the caller gives at each step.
+    """A rigid shape that keeps particles out, with a pose and a velocity that the caller gives at each step.
 
-    Make one with ``plane``, ``sphere``, ``box``, ``capsule`` or ``field``. Vectors are (3,), in a plane also (2,), or
-    have a world axis first; the spin in a plane may be a number. It acts on nodes inside the shape or at most half a
-    cell away: which these are has no derivative, what happens to them has, by pose, velocity and friction. A size
-    decides only which nodes, so that its gradient is zero, but for a capsule's half length.
+    Make one with ``plane``, ``sphere``, ``box``, ``capsule`` or ``field``. Vectors are (3,), in two dimensions also
+    (2,), or have a world axis first; in two dimensions the spin may be a number. It acts on nodes inside the shape or
+    at most half a cell away. The choice of these nodes has no derivative; the effect on them is differentiable by pose,
+    velocity and friction. Sizes only decide which nodes, so their gradients are zero, except a capsule's half length.
     """
 
     pos: Any  # Position of its origin [m], shape (3,).
@@ -57,7 +57,7 @@ class Collider(Tree):
     velocity: Any = 0.0  # of its origin [m/s], shape (3,)
     spin: Any = 0.0  # angular velocity [rad/s], shape (3,)
     friction: Any = 0.0  # Coulomb's coefficient, shape ()
-    samples: Any = 0.0  # of a field: signed distance [m], shape (1 | world, sample)
+    samples: Any = 0.0  # for a field: signed distance [m], shape (1 | world, sample)
     shape: str = static(default="sphere")
     contact: str = static(default="separate")
     count: tuple[int, int, int] = static(default=(1, 1, 1))  # samples per axis of a field
@@ -72,7 +72,7 @@ def plane(point: Any, normal: Any, contact: str = "separate", friction: Any = 0.
 
 
 def sphere(pos: Any, radius: Any, contact: str = "separate", friction: Any = 0.0, **motion: Any) -> Collider:
-    """A ball, in a plane a disk. ``motion``: velocity, spin."""
+    """A ball, in two dimensions a disk. ``motion``: velocity, spin."""
     size = _stacked(units.si(radius, units.length, "radius"), 0.0, 0.0)
     return Collider(pos, _upright(), size, friction=friction, shape="sphere", contact=contact, **motion)
 
@@ -80,7 +80,7 @@ def sphere(pos: Any, radius: Any, contact: str = "separate", friction: Any = 0.0
 def box(
     pos: Any, half: Any, quat: Any = None, contact: str = "separate", friction: Any = 0.0, **motion: Any
 ) -> Collider:
-    """A box of half edges ``half``, in a plane a rectangle."""
+    """A box with half edges ``half``, in two dimensions a rectangle."""
     quat = _upright() if quat is None else quat
     half = units.si(half, units.length, "half")
     return Collider(pos, quat, half, friction=friction, shape="box", contact=contact, **motion)
@@ -95,7 +95,7 @@ def capsule(
     friction: Any = 0.0,
     **motion: Any,
 ) -> Collider:
-    """A capsule along its own z axis; ``half_length`` without the caps."""
+    """A capsule along its own z axis; ``half_length`` does not include the caps."""
     quat = _upright() if quat is None else quat
     radius, half_length = units.si(radius, units.length, "radius"), units.si(half_length, units.length, "half_length")
     size = _stacked(radius, half_length, 0.0)
@@ -113,10 +113,10 @@ def field(
 ) -> Collider:
     """A shape given by samples of its signed distance [m], shape (nx, ny, nz) or (nx, ny); ``pos`` is sample (0, 0, 0).
 
-    Between samples it is interpolated linearly; outside of them there is no shape.
+    The distance is interpolated linearly between samples; there is no shape outside of them.
 
     Raises:
-        ValueError: samples of another number of axes.
+        ValueError: the samples have another number of axes.
     """
     quat = _upright() if quat is None else quat
     samples, spacing = units.si(samples, units.length, "samples"), units.si(spacing, units.length, "spacing")
@@ -131,7 +131,7 @@ def field(
 
 
 def prepared(collider: Collider, number: int, dtype: Any, dim: int, worlds: int) -> Collider:
-    """A collider as the kernels take it, every array with the world axis first.
+    """A collider in the form that the kernels take, every array with the world axis first.
 
     Raises:
         ValueError, TypeError: a field that does not fit, by name.
@@ -163,7 +163,7 @@ def prepared(collider: Collider, number: int, dtype: Any, dim: int, worlds: int)
 
 
 def _refuse(name: str, shape: str, found: dict[str, Any]) -> None:
-    """Refuse what can be seen to be no shape; ValueError."""
+    """Refuse what can be seen not to be a shape; ValueError."""
     values = {key: value[0] for key, x in found.items() if (value := known(x)) is not None}
     for key, value in values.items():
         if not np.isfinite(value).all():
@@ -179,14 +179,14 @@ def _refuse(name: str, shape: str, found: dict[str, Any]) -> None:
 
 
 def contact_number(name: str) -> int:
-    """The kernels' number of a contact; ValueError where there is no such."""
+    """The kernels' number of a contact; ValueError if there is no such contact."""
     if name not in CONTACTS:
         raise ValueError(f"there is no contact {name!r}: it is one of {', '.join(CONTACTS)}")
     return CONTACTS.index(name)
 
 
 def shape_number(name: str) -> int:
-    """The kernels' number of a shape; ValueError where there is no such."""
+    """The kernels' number of a shape; ValueError if there is no such shape."""
     if name not in SHAPES:
         raise ValueError(f"there is no shape {name!r}: it is one of {', '.join(SHAPES)}")
     return SHAPES.index(name)
@@ -197,7 +197,7 @@ def _upright() -> tuple[float, float, float, float]:
 
 
 def _stacked(*numbers: Any) -> Any:
-    """Numbers as one vector along the last axis; those that are arrays may have a world axis."""
+    """Numbers as one vector along the last axis; arrays among them may have a world axis."""
     if all(isinstance(x, int | float) for x in numbers):
         return numbers
     dtype = next(x.dtype for x in numbers if hasattr(x, "dtype"))
@@ -205,13 +205,13 @@ def _stacked(*numbers: Any) -> Any:
 
 
 def _about_z(spin: Any, dtype: Any) -> Any:
-    """In a plane the spin may be a number."""
+    """The spin as a vector: in two dimensions it may be a number, about z."""
     spin = spin if hasattr(spin, "ndim") else jnp.asarray(spin, dtype)
     return spin if spin.ndim else jnp.zeros(3, spin.dtype).at[2].set(spin)
 
 
 def _padded(name: str, collider: Collider, key: str, dim: int, dtype: Any) -> Any:
-    """A vector of a plane scene in space, where a box goes on for ever."""
+    """A vector of a two-dimensional scene, padded to three dimensions, in which a box extends without end."""
     value, endless = getattr(collider, key), key == "size" and collider.shape == "box"
     if isinstance(value, tuple | list):
         value = jnp.stack([jnp.asarray(x, dtype) for x in value], -1)

@@ -1,7 +1,7 @@
 """Materials of the material point method, as plain trees: every number is a leaf and gets a gradient.
 
 A number may be a scalar, an array of shape (1 | world,), or a quantity of one (:mod:`fphys.units`). Stresses are
-gradients of energies, or of one after plastic flow; ``kernels/particles/materials.py`` gives the equations.
+gradients of energies, possibly after plastic flow; ``kernels/particles/materials.py`` gives the equations.
 """
 
 import dataclasses
@@ -17,11 +17,11 @@ COLUMNS = 6
 
 
 class Material(Tree):
-    """Base of all materials: the fields, in their order, are the columns of the kernels' table."""
+    """Base of all materials: the fields, in order, are the columns of the kernels' table."""
 
     density: Any
     kind: ClassVar[int]
-    history: ClassVar[float] = 0.0  # what a particle remembers at the start
+    history: ClassVar[float] = 0.0  # initial value of a particle's history variable
     kinds: ClassVar[dict[str, units.Kind]] = {
         "density": units.density,
         **dict.fromkeys(("young", "bulk", "strength"), units.pressure),
@@ -64,7 +64,7 @@ class NeoHookean(Material):
 class Liquid(Material):
     """A weakly compressible liquid: p = K / gamma (J^-gamma - 1), and a Newtonian viscosity.
 
-    Its deformation gradient holds the volume ratio only, F = J^(1/3) I; J is held above 0.1.
+    Its deformation gradient stores only the volume ratio, F = J^(1/3) I; J is kept above 0.1.
     """
 
     density: Any  # [kg/m^3]
@@ -83,7 +83,7 @@ class Liquid(Material):
 
 @pytree
 class Snow(Material):
-    """Snow (Stomakhin et al. 2013): fixed corotated, singular values held, harder where compacted.
+    """Snow (Stomakhin et al. 2013): fixed corotated, with clamped singular values, harder where compacted.
 
     mu and lambda grow by exp(hardening (1 - Jp)); a particle's history is Jp, the plastic volume ratio.
     """
@@ -101,20 +101,20 @@ class Snow(Material):
 
 @pytree
 class Sand(Material):
-    """Sand (Klar et al. 2016): Hencky elasticity, Drucker and Prager's cone, no hardening.
+    """Sand (Klar et al. 2016): Hencky elasticity, Drucker-Prager cone, no hardening.
 
-    The cone is Mohr and Coulomb's at triaxial compression. Sheared in a plane at constant volume, as where sand runs
-    out in layers, it bears more: 46 degrees where the angle is 31; see :class:`MohrCoulomb`, :func:`matched_in_shear`.
+    The cone matches Mohr-Coulomb in triaxial compression. In plane shear at constant volume, as where sand spreads in
+    layers, it bears more: 46 degrees for an angle of 31; see :class:`MohrCoulomb`, :func:`matched_in_shear`.
 
-    A particle's history is the volume gained while it was apart (Tampubolon et al. 2017): it is paid back before it
-    carries load again.
+    A particle's history is the volume gained while it was separated (Tampubolon et al. 2017): this volume must be lost
+    again before the particle carries load.
     """
 
     density: Any = 1600.0  # [kg/m^3]
     young: Any = 3.5e5  # Young's modulus [Pa]
     poisson: Any = 0.3  # Poisson's ratio
     friction: Any = math.radians(31.0)  # Angle of internal friction [rad]
-    cohesion: Any = 0.0  # Volume strain that it bears in expansion
+    cohesion: Any = 0.0  # Volumetric strain that it bears in expansion
 
     kind: ClassVar[int] = 4
     kinds: ClassVar[dict[str, units.Kind]] = Material.kinds | {"friction": units.angle}
@@ -122,20 +122,20 @@ class Sand(Material):
 
 @pytree
 class MohrCoulomb(Sand):
-    """Sand that yields at its angle of internal friction however it is deformed; its numbers are :class:`Sand`'s.
+    """Sand that yields at its angle of internal friction for any deformation; the parameters are :class:`Sand`'s.
 
-    Mohr and Coulomb's pyramid, s1 - s3 = -(s1 + s3) sin(friction) by the largest and the least principal stress, with
-    the edges rounded (Podgorski 1985), where it is up to 1.5 % inside. Flow keeps volume and the deviator's direction.
+    The Mohr-Coulomb pyramid, s1 - s3 = -(s1 + s3) sin(friction) in the largest and the least principal stress, with
+    rounded edges (Podgorski 1985), where it is up to 1.5 % inside. Flow keeps volume and the deviator's direction.
     """
 
     kind: ClassVar[int] = 6
 
 
 def matched_in_shear(friction: Any) -> Any:
-    """The angle for :class:`Sand` whose cone is Mohr and Coulomb's in plane shear, not in triaxial compression.
+    """The angle for :class:`Sand` whose cone matches Mohr-Coulomb in plane shear, not in triaxial compression.
 
-    Sheared at constant volume the intermediate stress is the mean of the others, so that the cone q = M p,
-    M = 6 sin(a) / (3 - sin(a)), yields at the angle of internal friction f where M = sqrt(3) sin(f).
+    In shear at constant volume, the intermediate stress is the mean of the others. The cone q = M p,
+    M = 6 sin(a) / (3 - sin(a)), then yields at the angle of internal friction f if M = sqrt(3) sin(f).
 
     Args:
         friction: angle of internal friction f, number, array or quantity [rad], any shape.
@@ -149,7 +149,7 @@ def matched_in_shear(friction: Any) -> Any:
 
 @pytree
 class VonMises(Material):
-    """Metal and clay: Hencky elasticity, flow at von Mises's stress sigma_y + hardening times plastic strain.
+    """Metal and clay: Hencky elasticity, flow at the von Mises stress sigma_y + hardening times plastic strain.
 
     A particle's history is its equivalent plastic strain.
     """

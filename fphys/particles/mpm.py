@@ -1,10 +1,11 @@
-"""The material point method: MLS-MPM with quadratic B-splines and APIC transfers, in planes and in space.
+"""The material point method: MLS-MPM with quadratic B-splines and APIC transfers, in two and three dimensions.
 
-A step (Hu et al. 2018; Jiang et al. 2015): particles deform, F = (I + h C) F, and flow where they yield; they spread
-mass, momentum and stress to the nodes around them; nodes move, under gravity, walls and colliders; particles collect
-velocity and its gradient, and move along. The gradient recomputes all but the particles' states.
+A step (Hu et al. 2018; Jiang et al. 2015): particles deform, F = (I + h C) F, and flow where they yield; they scatter
+mass, momentum and stress to the nodes around them; nodes move, under gravity, walls and colliders; particles gather
+velocity and its gradient, and move along. The gradient recomputes everything but the particles' states.
 
-A fault is a particle's: NONFINITE, BADCTRL and OOB stop that particle, which touches no other, and its world goes on.
+Faults belong to particles: NONFINITE, BADCTRL and OOB stop only that particle, which touches no other particle, and its
+world goes on.
 """
 
 import math
@@ -53,19 +54,19 @@ Array = jax.Array
 
 @pytree
 class Params(Tree):
-    """The domain, what is in it, and how time passes.
+    """The domain, its contents, and the time step.
 
     Leaves may be numbers, arrays with or without a world axis, or quantities of either (:mod:`fphys.units`).
     """
 
-    material: Material | tuple[Material, ...]  # one, or those that the particles' numbers refer to
+    material: Material | tuple[Material, ...]  # one, or those that the particles' material numbers refer to
     timestep: Any  # h [s], shape () or (1 | world,)
     gravity: Any = 0.0  # [m/s^2], shape (), (dim,) or (1 | world, dim)
     walls: Walls = Walls()
     cell: float = static(default=1.0)  # edge of a cell [m]
     shape: tuple[int, ...] = static(default=(64, 64))  # cells per axis
     lower: tuple[float, ...] = static(default=())  # lower corner of the domain [m]; empty: the origin
-    parts: int = static(default=0)  # of one large world, each with a grid: 0 for one a thread; see :func:`step`
+    parts: int = static(default=0)  # parts of one large world, each with a grid; 0: one per thread; see :func:`step`
 
     def __post_init__(self) -> None:
         for name in ("cell", "lower"):  # static: no quantities
@@ -89,16 +90,16 @@ class State(Tree):
 
     x: Array  # Position [m], shape (world, particle, dim).
     v: Array  # Velocity [m/s], shape (world, particle, dim).
-    C: Array  # Velocity gradient [1/s], shape (world, particle, 3, 3); in a plane the rest is zero.
-    F: Array  # Deformation gradient, elastic part, shape (world, particle, 3, 3); up to where C acts next.
-    history: Array  # What the material remembers, shape (world, particle).
+    C: Array  # Velocity gradient [1/s], shape (world, particle, 3, 3); in two dimensions the rest is zero.
+    F: Array  # Elastic deformation gradient, shape (world, particle, 3, 3); C is applied to it in the next step.
+    history: Array  # The material's history variable, shape (world, particle).
     volume: Array  # Volume at rest [m^dim], shape (world, particle).
     material: Array  # Number of the material, int32, shape (world, particle).
     status: Array  # Fault bits (Status), uint32, shape (world,); no gradient.
 
 
 class _Setting(NamedTuple):
-    """Parameters as the kernels take them, all with the world axis first."""
+    """Parameters in the form that the kernels take, all with the world axis first."""
 
     table: Any
     timestep: Any
@@ -109,7 +110,7 @@ class _Setting(NamedTuple):
 
 @jax.tree_util.register_static
 class _Layout(NamedTuple):
-    """What is known when the step is compiled."""
+    """Everything that is known when the step is compiled."""
 
     kinds: tuple[int, ...]
     walls: tuple[int, ...]
@@ -126,13 +127,13 @@ class _Layout(NamedTuple):
 
     @property
     def held(self) -> list[int]:
-        """Axes with a face that holds matter."""
+        """Axes with a sticky face."""
         faces = [contact_number("sticky") == kind for kind in self.walls]
         return [axis for axis in range(len(self.shape)) if any(faces[2 * axis : 2 * axis + 2])]
 
     @property
     def nodes(self) -> tuple[int, int, int]:
-        """Nodes per axis, in the middle of cells: two more on each side."""
+        """Nodes per axis, at the centres of cells: two more on each side."""
         x, y, *z = (n + 4 for n in self.shape)
         return (x, y, *(z or [1]))  # type: ignore[return-value]
 
@@ -153,7 +154,7 @@ def _scattered(layout: _Layout, setting: _Setting, state: State, *_: Any) -> tup
 
 
 def _batches(state: State) -> tuple[int, int]:
-    """A thread takes eight particles."""
+    """Worlds, and batches of particles: each thread takes eight particles."""
     return state.x.shape[0], -(-state.x.shape[1] // 8)
 
 
@@ -224,23 +225,23 @@ _gathering = warp_op(_gather, _gathered, zeroed=False, name="mpm.step: gather")
 
 
 def init(params: Params, positions: Any, velocities: Any = None, material: Any = None, volume: Any = None) -> State:
-    """Particles, undeformed, at rest unless velocities are given.
+    """Undeformed particles, at rest unless velocities are given.
 
     Args:
         positions: [m], shape (world, particle, dim); their dtype decides the precision.
         velocities: [m/s], the same shape.
         material: number of each particle's material in ``params.material``, shape (particle,) or (1 | world,
             particle); the first one by default.
-        volume: of each particle at rest [m^dim], shape (), (particle,) or (1 | world, particle); by default of two
-            particles along each edge of a cell.
+        volume: of each particle at rest [m^dim], shape (), (particle,) or (1 | world, particle); by default that of
+            two particles along each edge of a cell.
 
     Returns:
         A state. Gradients flow to positions, velocities and volume.
 
     Raises:
-        ValueError: a shape does not fit; or, where the numbers are known on the host, a particle lies outside the
-            domain, a number, volume or wall's friction is not one to simulate, there is no such material, or the time
-            step is above the limit by sound (half a cell a step) or by viscosity (nu dt / dx^2 = 0.35).
+        ValueError: a shape does not fit; or, if the numbers are known on the host, a particle lies outside the
+            domain, a number, volume or wall's friction cannot be simulated, there is no such material, or the time
+            step is above the limit for sound (half a cell per step) or for viscosity (nu dt / dx^2 = 0.35).
         TypeError: dtypes differ. UnitError: a quantity is of another kind.
     """
     params = _bare(params)
@@ -289,29 +290,26 @@ def step(
     Args:
         force: on every particle [N], shape (world, particle, dim); axes 0 and 1 may have size 1.
         actuation: stress of muscles in the material's own axes [Pa], shape (world, particle, 3, 3); axes 0 and 1 may
-            have size 1. It adds F S F^T to Kirchhoff's stress; a muscle along a fibre d has S = a d d^T.
-        colliders: shapes of :mod:`fphys.particles.boundary`, which act on the nodes one after another.
+            have size 1. It adds F S F^T to the Kirchhoff stress; a muscle along a fibre d has S = a d d^T.
+        colliders: shapes of :mod:`fphys.particles.boundary`, which act on the nodes in this order.
 
-    A world of 8,192 particles and more is cut into as many parts as there are threads; the order of its sums, and so
-    their rounding, depends on how many. With ``params.parts`` given the state is bitwise the same on any machine of one
-    kind, however many threads it has; 1 is the sum in the particles' own order, eight by eight.
+    A world of 8,192 particles or more is cut into as many parts as there are threads; the order of its sums, and so
+    their rounding, depends on the number of parts. If ``params.parts`` is given, the state is bitwise the same on all
+    machines of one kind, whatever their number of threads; 1 sums in the particles' own order, eight at a time.
 
     Returns:
         The next state. A particle that is not finite or lies more than half a cell outside the domain stays as it
-        is, touches no node and passes no gradient; its world's status says so, and no other particle notices. So do
-        all particles of a world that has a number in ``params`` which cannot be simulated.
+        is, touches no node and passes no gradient; its world's status says so, and no other particle is affected. The
+        same holds for all particles of a world with a number in ``params`` that cannot be simulated.
         Gradients flow to all of params, positions, velocities, C, F, history, volume, force, actuation and
-        colliders, but not through which nodes a collider holds, nor through yielding as an event: a step that yields
-        is differentiated as one that does.
+        colliders, but not through the choice of the nodes that a collider holds, nor through the onset of yielding: a
+        step that yields is differentiated as one that does.
 
     Raises:
         ValueError: a shape does not fit, before anything runs. TypeError: dtypes differ. UnitError: a quantity is of
             another kind.
     """
-    if not isinstance(params, Params) or not isinstance(state, State):
-        raise TypeError(
-            f"step takes (mpm.Params, mpm.State, ...), got ({type(params).__name__}, {type(state).__name__})"
-        )
+    _expect_kinds("step", params, state)
     expect_state(params, state)
     params, dtype, (worlds, n, dim) = _bare(params), state.x.dtype, state.x.shape
     force, actuation = units.si(force, units.force, "force"), units.si(actuation, units.pressure, "actuation")
@@ -331,7 +329,7 @@ def step(
     expect_worlds(params, worlds, **{f"params.{name}": value for name, value in setting._asdict().items()})
     rest = (setting.gravity, setting.wall_friction, setting.wall_velocity)
     fine = simulable(setting.table, setting.timestep, rest, state) & (setting.wall_friction >= 0).all(1)
-    force = jnp.where(fine[:, None, None], force, jnp.nan)  # which no particle takes part with
+    force = jnp.where(fine[:, None, None], force, jnp.nan)  # a particle with this force takes no part
     number = jnp.clip(state.material, 0, len(params.materials) - 1)
     moving = state.replace(status=None, material=number)
     parts = params.parts if params.parts and worlds == 1 else num_parts(worlds, n)
@@ -343,7 +341,7 @@ def step(
 
 
 def _idle(worlds: Array, layout: _Layout, setting: _Setting, state: State, force: Array, *rest: Any) -> tuple[Any, ...]:
-    """Arguments with which no particle of these worlds takes part."""
+    """Arguments for which no particle of these worlds takes part."""
     return layout, setting, state, jnp.where(worlds[:, None, None], jnp.nan, force), *rest
 
 
@@ -359,8 +357,8 @@ def _advance(
 ) -> tuple[tuple[State, Array], None]:
     """The next state, and each world's fault bits. Only the arguments are kept for the backward pass.
 
-    A large world is cut into parts that have a thread each. Each part spreads its particles on a grid of its own, the
-    grids are added, and each part collects from their sum.
+    A large world is cut into parts with one thread each. Each part scatters its particles to a grid of its own, the
+    grids are added, and each part gathers from their sum.
     """
     if layout.parts == 1:
         x, v, rate, gradient, history, fault = _whole(layout, setting, state, force, actuation, colliders)
@@ -377,16 +375,24 @@ def _advance(
 
 
 def _cut(a: Array, n: int, parts: int) -> Array:
-    """The particles of one world as those of ``parts`` worlds."""
+    """The particles of one world, as those of ``parts`` worlds."""
     return a.reshape(parts, n // parts, *a.shape[2:]) if a.shape[1] == n else a
 
 
+def _expect_kinds(verb: str, params: Any, state: Any) -> None:
+    if not isinstance(params, Params) or not isinstance(state, State):
+        raise TypeError(
+            f"{verb} takes (mpm.Params, mpm.State, ...), got ({type(params).__name__}, {type(state).__name__})"
+        )
+
+
 def check(params: Params, state: State) -> None:
-    """Raise on the host what the status says.
+    """Raise an error on the host if the status reports a fault.
 
     Raises:
-        StateError: naming world, fault, the particles that are outside or not finite now, and the number to change.
+        StateError: names world, fault, the particles that are outside or not finite now, and the number to change.
     """
+    _expect_kinds("check", params, state)
     lower, upper = _bounds(params)
 
     def cause(world: int, bit: Status) -> str:
@@ -397,24 +403,25 @@ def check(params: Params, state: State) -> None:
             out = finite & ((x < lower) | (x > upper)).any(-1)
             inverted = ~_is_solid(np.where(finite[:, None, None], F, np.eye(3, dtype=x.dtype)))
         which = {Status.NONFINITE: ~finite, Status.OOB: out, Status.INVERTED: inverted}
-        return _CAUSES[bit].format(_some(which[bit]) if bit in which else "")
+        return _CAUSES.get(bit, "").format(_some(which[bit]) if bit in which else "")
 
     worlds.report(state.status, cause, "mpm.reset")
 
 
 def reset(params: Params, state: State, mask: Array, start: State) -> State:
-    """Put the worlds of ``mask`` back to those of ``start``, and clear their fault bits.
+    """Reset the worlds of ``mask`` to those of ``start``, and clear their fault bits.
 
     Args:
-        mask: which, bool, shape (num_worlds,).
-        start: a state of as many worlds and particles, positions in [m], such as :func:`init` made.
+        mask: the worlds to reset, bool, shape (num_worlds,).
+        start: a state with as many worlds and particles, positions in [m], for example from :func:`init`.
 
     Gradients flow to ``start`` in the worlds that are reset, and to ``state`` in the others.
 
     Raises:
-        ValueError: the mask or ``start`` has another shape. TypeError: they are no parameters and state of this solver.
+        ValueError: the mask or ``start`` has another shape. TypeError: not parameters and state of this solver.
     """
-    expect_state(params, start)
+    for given in (state, start):
+        _expect_kinds("reset", params, given)
     return worlds.reset(state, mask, start)
 
 
@@ -440,7 +447,7 @@ _CAUSES = {
 
 
 def _is_solid(F: np.ndarray) -> np.ndarray:
-    """Whether deformations are neither inside out nor too flat for their precision, as the kernel has it."""
+    """Whether deformations are neither inverted nor too flat for their precision, by the same test as the kernel."""
     values, eps = np.linalg.svd(F.astype(float), compute_uv=False), np.finfo(F.dtype).eps
     with np.errstate(divide="ignore", invalid="ignore"):
         flatness = np.linalg.norm(values, axis=-1) * np.linalg.norm(1 / values, axis=-1)

@@ -1,4 +1,4 @@
-"""What the material point method is given: what is refused before anything runs, and what a step finds to be wrong."""
+"""Checks of the material point method: what is refused before anything runs, and what a step finds to be wrong."""
 
 import dataclasses
 import operator
@@ -28,11 +28,11 @@ _RANGES: dict[str, tuple[float, float]] = {
     "poisson": (-1.0, 0.5),
     "friction": (-1e-300, np.pi / 2),
 }
-"""Between what a material's numbers lie, the ends left out."""
+"""Open intervals that a material's numbers must lie in."""
 
 
 def expect_layout(shape: Any, cell: Any, lower: Any, parts: Any) -> None:
-    """Refuse a domain that is none; ValueError."""
+    """Refuse an invalid domain; ValueError."""
     try:
         good = len(shape) in (2, 3) and all(operator.index(n) > 0 for n in shape)
     except TypeError:
@@ -51,7 +51,7 @@ def expect_layout(shape: Any, cell: Any, lower: Any, parts: Any) -> None:
 
 
 def expect_state(params: "Params", state: "State") -> None:
-    """Refuse a state whose fields are not of the same particles, for kernels would read beyond them.
+    """Refuse a state whose fields belong to different particles, because kernels would read beyond them.
 
     Raises:
         ValueError: a shape. TypeError: a dtype.
@@ -65,7 +65,7 @@ def expect_state(params: "Params", state: "State") -> None:
 
 
 def expect_worlds(params: "Params", worlds: int, **rows: Array) -> None:
-    """Refuse a parameter whose world axis is another; ValueError by name."""
+    """Refuse a parameter with a different number of worlds; ValueError by name."""
     shapes = {f"{type(m).__name__}.{name}": np.shape(getattr(m, name)) for m in params.materials for name in _fields(m)}
     shapes |= {name: value.shape[:1] for name, value in rows.items()}
     for name, shape in shapes.items():
@@ -77,9 +77,9 @@ def expect_worlds(params: "Params", worlds: int, **rows: Array) -> None:
 
 
 def simulable(table: Array, timestep: Array, rest: tuple[Array, ...], state: "State") -> Array:
-    """Worlds of whose numbers a step can be made, bool, (1 | world,): the others stand still, and say so."""
+    """Worlds whose numbers can be simulated, bool, (1 | world,): the others stand still, and their status says so."""
     table, timestep = jax.lax.stop_gradient((table, timestep))
-    young, poisson = table[..., 1], table[..., 2]  # of a liquid its bulk modulus, and zero
+    young, poisson = table[..., 1], table[..., 2]  # for a liquid its bulk modulus, and zero
     modulus = young * (1 - poisson) / ((1 + poisson) * (1 - 2 * poisson))
     fine = ((table[..., 0] > 0) & (modulus > 0) & jnp.isfinite(modulus)).all(1) & jnp.isfinite(table).all((1, 2))
     fine = fine & (timestep > 0) & jnp.isfinite(timestep)
@@ -91,7 +91,7 @@ def simulable(table: Array, timestep: Array, rest: tuple[Array, ...], state: "St
 
 
 def refuse(params: "Params", x: Array, number: Array, volume: Array, bounds: tuple[np.ndarray, np.ndarray]) -> None:
-    """Refuse what can be seen to be wrong before anything runs; ValueError."""
+    """Refuse values that are known to be wrong before anything runs; ValueError."""
     kinds = params.materials
     for name, value in (("volume", volume), ("walls.friction", params.walls.friction)):
         if (given := known(value)) is not None:

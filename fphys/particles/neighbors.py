@@ -17,19 +17,19 @@ Array = jax.Array
 Periods = tuple[tuple[float, float] | None, ...]
 
 _MARGIN = 1 + 1e-5
-"""Cells are larger than the radius by this, so that rounding of a difference cannot reach past the next one."""
+"""Factor by which cells are larger than the radius, so that rounding cannot reach past the next cell."""
 
 
 ROW_END = 8
-"""Columns at the end of a row that hold no neighbour, so that neighbours are read eight at a time."""
+"""Columns at the end of a row that hold no neighbours, so that neighbours can be read eight at a time."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Grid:
-    """The cells of space: a torus, which an open axis is wound around and a periodic one fits. Hashable, static."""
+    """The cells of space, as a torus: open axes wrap around it, and periodic axes fit it exactly. Hashable, static."""
 
-    radius: float  # within which particles are neighbours [m]
-    counts: tuple[int, int, int]  # cells along each axis; one along the third in a plane
+    radius: float  # particles within it are neighbours [m]
+    counts: tuple[int, int, int]  # cells along each axis; in two dimensions one along the third
     size: tuple[float, float, float]  # of a cell [m]
     lower: tuple[float, float, float]  # end of the domain [m], 0 along open axes
     period: tuple[float, float, float]  # length of the domain [m], 0 along open axes
@@ -43,14 +43,14 @@ def make_grid(radius: float, periodic: Periods, extent: Sequence[float], particl
     """Choose the cells.
 
     Args:
-        radius: within which particles are neighbours [m].
-        periodic: for each axis its two ends [m], or None where space is open.
-        extent: what the particles span along each axis [m], for the number of cells along open axes. It is no
-            bound: particles beyond it are found too, only less quickly.
-        particles: how many there are; memory for cells is at most about four times that.
+        radius: particles within it are neighbours [m].
+        periodic: for each axis its two ends [m], or None if space is open.
+        extent: range of the particles along each axis [m], for the number of cells along open axes. It is not a
+            bound: particles beyond it are found too, only more slowly.
+        particles: their number; memory for cells is at most about four times that.
 
     Raises:
-        ValueError: a period is shorter than three radii, or the radius not positive.
+        ValueError: a period is shorter than three radii, or the radius is not positive.
     """
     if not radius > 0:
         raise ValueError(f"radius is {radius}: within which particles are neighbours [m] must be positive")
@@ -89,23 +89,23 @@ def ends_of(periodic: Periods) -> tuple[tuple[float, float, float], tuple[float,
 
 @pytree
 class Neighbors(Tree):
-    """Neighbours of each particle in rows of fixed length. Particles stand in *slots*, sorted by cell.
+    """Neighbours of each particle in rows of fixed length. Particles are in *slots*, sorted by cell.
 
-    No gradient: which particles are neighbours has none.
+    There are no gradients: the choice of neighbours has none.
     """
 
     order: Array  # The particle in each slot, int32, shape (world, particle).
     slot: Array  # The slot of each particle, int32, shape (world, particle).
     index: Array  # The slots of a slot's neighbours, then its own, int32, shape (world, particle, capacity + 8).
-    number: Array  # How many they are, those without room included, int32, shape (world, particle).
+    number: Array  # How many neighbours there are, including those without room, int32, shape (world, particle).
     grid: Grid = static()
 
     def to_slots(self, *values: Array) -> list[Array]:
-        """Arrays of one dtype, shape (world, particle, ...), in the order of slots, with gradients."""
+        """Arrays of one dtype, shape (world, particle, ...), permuted from particles to slots, with gradients."""
         return _moved(self.order, self.slot, values)
 
     def to_particles(self, *values: Array) -> list[Array]:
-        """The way back."""
+        """The inverse permutation, from slots to particles."""
         return _moved(self.slot, self.order, values)
 
 
@@ -114,8 +114,8 @@ def build(grid: Grid, x: Array, valid: Array, capacity: int) -> Neighbors:
 
     Args:
         x: positions [m], shape (world, particle, 3), inside the domain along periodic axes.
-        valid: which particles take part, int32, shape (world, particle). One that is not finite takes none.
-        capacity: most neighbours of a particle for which there is room.
+        valid: which particles take part, int32, shape (world, particle). One that is not finite never does.
+        capacity: most neighbours of a particle that there is room for.
     """
     order, slot, cell, start, places = _cells(grid)(jax.lax.stop_gradient(x), valid)
     cell = parted(cell)
@@ -125,18 +125,18 @@ def build(grid: Grid, x: Array, valid: Array, capacity: int) -> Neighbors:
 
 
 def parted(rows: Array) -> Array:
-    """The rows of one large world as those of several, each of which has a thread; shape (part, rows, ...)."""
+    """The rows of one large world, as those of several worlds with one thread each; shape (part, rows, ...)."""
     parts = num_parts(*rows.shape[:2])
     return rows.reshape(parts * len(rows), rows.shape[1] // parts, *rows.shape[2:])
 
 
 def whole(rows: Array, worlds: int) -> Array:
-    """Rows of parts as those of their worlds."""
+    """The inverse: rows of parts, as those of their worlds."""
     return rows.reshape(worlds, -1, *rows.shape[2:])
 
 
 def _moved(to: Array, back: Array, values: Sequence[Array]) -> list[Array]:
-    """Values in another order, gathered as one record for each particle."""
+    """Values in another order, gathered as one record per particle."""
     flat = [v.reshape(*v.shape[:2], -1) for v in values]
     record = _permute(to, back, jnp.concatenate(flat, axis=-1))
     ends = np.cumsum([v.shape[-1] for v in flat])[:-1]
@@ -145,7 +145,7 @@ def _moved(to: Array, back: Array, values: Sequence[Array]) -> list[Array]:
 
 @jax.custom_vjp
 def _permute(to: Array, back: Array, record: Array) -> Array:
-    """record[w, to[w, i]]; its gradient is gathered the other way."""
+    """record[w, to[w, i]]; its gradient is gathered with ``back``."""
     return whole(_gather(parted(to), record), len(to))
 
 
@@ -165,7 +165,7 @@ def wrap(periodic: Periods, x: Array) -> Array:
 
 
 def in_space(x: Array) -> Array:
-    """Vectors of a plane or of space as vectors of space, shape (..., 3)."""
+    """Vectors in two or three dimensions as vectors in three, shape (..., 3)."""
     return jnp.pad(x, [(0, 0)] * (x.ndim - 1) + [(0, 3 - x.shape[-1])])
 
 
@@ -175,12 +175,12 @@ def neighbors(grid: Grid, x: Array, capacity: int) -> tuple[Array, Array, Array]
     Args:
         grid: from :func:`make_grid`.
         x: positions [m], shape (world, particle, dim), inside the domain along periodic axes.
-        capacity: most neighbours for which there is room.
+        capacity: most neighbours that there is room for.
 
     Returns:
-        Indices of neighbours, int32, (world, particle, capacity), -1 where there are no more; how many there are,
-        (world, particle), those without room included; and the capacity that each world needs, (world,): where it is
-        larger than ``capacity``, some are missing. No gradients.
+        Indices of neighbours, int32, (world, particle, capacity), -1 after the last one; their numbers,
+        (world, particle), including those without room; and the capacity that each world needs, (world,): if it is
+        larger than ``capacity``, some neighbours are missing. No gradients.
     """
     x = in_space(x)
     found = build(grid, x, jnp.ones(x.shape[:2], jnp.int32), capacity)
@@ -214,7 +214,7 @@ def _cells(grid: Grid) -> Any:
 
 @functools.lru_cache
 def _lists(grid: Grid, capacity: int) -> Any:
-    """The rows of neighbours, from the first slot of each part on."""
+    """The rows of neighbours, starting at the first slot of each part."""
 
     def launches(launch: Any, first: Any, cell: Any, start: Any, places: Any, index: Any, number: Any) -> None:
         inputs = [grid.counts, grid.period, grid.radius, first, cell, start, places]

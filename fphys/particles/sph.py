@@ -6,13 +6,14 @@
     d v_i / dt = -sum_j m (p_i + p_j) / (rho_i rho_j) grad W + viscosity + g
     p = rho_0 c^2 / gamma ((rho / rho_0)^gamma - 1)
 
-with Wendland's C2 kernel, delta-SPH's density diffusion and artificial viscosity (Marrone 2011, the difference at rest
-left out as in Fourtakas 2019), Morris's physical viscosity (1997), and walls of dummy particles (Adami 2012). These
-push by the density that fluid carries, and a sheet pressed along a wall may get through: with ``repulsion``, pairs of
-fluid and wall nearer than a spacing have the pressure repulsion rho_0 c^2 (1 - (r / spacing)^2)^2 more, a short force
-along the line between them like Monaghan and Kajtar's (2009), equal and opposite.
+with Wendland's C2 kernel, delta-SPH's density diffusion and artificial viscosity (Marrone 2011, without the difference
+at rest as in Fourtakas 2019), Morris's physical viscosity (1997), and walls of dummy particles (Adami 2012). These
+push according to the density that the fluid carries, and a sheet pressed along a wall may get through. With
+``repulsion``, pairs of fluid and wall closer than a spacing have an additional pressure
+repulsion rho_0 c^2 (1 - (r / spacing)^2)^2, a short-range force along the line between them like Monaghan and Kajtar's
+(2009), equal and opposite.
 
-With ``transport`` density is a sum, rho_i = sum_j m W, and particles move along a transport velocity (Adami, Hu and
+With ``transport`` the density is a sum, rho_i = sum_j m W, and particles move with a transport velocity (Adami, Hu and
 Adams 2013): for fluid without a free surface.
 """
 
@@ -72,30 +73,30 @@ __all__ = [
 Array = jax.Array
 
 DIFFUSION = 0.1
-"""Density diffusion where none is given (Marrone 2011)."""
+"""Default density diffusion (Marrone 2011)."""
 
 SURFACE = 0.4
-"""Where h |sum_j V grad W| is as large, a particle lies at a surface; in the outermost row it is about 0.7."""
+"""A particle is at a surface if h |sum_j V grad W| reaches this; in the outermost row it is about 0.7."""
 
 
 @reverse_only
 def step(params: Params, state: State, force: Any = None, wall_velocity: Any = None) -> State:
-    """Advance every world by one time step (semi-implicit Euler: velocity, then density and position by it).
+    """Advance every world by one time step (semi-implicit Euler: first velocity, then density and position from it).
 
     Args:
         params: the fluid.
         state: the particles.
         force: [N] on every particle, shape (world, particle, dim); on walls it has no effect.
-        wall_velocity: [m/s] of wall particles, shape (world, particle, dim); of the fluid's it is not read. By default
-            walls keep their velocity.
+        wall_velocity: [m/s] of wall particles, shape (world, particle, dim); entries of fluid particles are not read.
+            By default walls keep their velocity.
 
     Returns:
         The next state. Gradients flow to all numbers of params, positions, velocities, densities, force and
-        wall_velocity; only these are kept for the backward pass, which finds the neighbours again. A world that is
-        not finite keeps its last state, its status says so, it passes no gradient, and others do not notice.
+        wall_velocity; only these are stored for the backward pass, which finds the neighbours again. A world that is
+        not finite keeps its last state, its status says so, and it passes no gradient; other worlds are not affected.
 
     Raises:
-        ValueError: a shape does not fit. TypeError: a dtype does not, UnitError a kind.
+        ValueError: a shape does not fit. TypeError: a dtype does not fit; UnitError: a kind.
     """
     expect_state(params, state)
     wall_velocity = units.si(wall_velocity, units.velocity, "wall_velocity")
@@ -105,7 +106,7 @@ def step(params: Params, state: State, force: Any = None, wall_velocity: Any = N
 
 
 def _held(worlds: Array, params: Params, state: State, *loads: Array | None) -> tuple[Any, ...]:
-    """Arguments with which these worlds stand still."""
+    """Arguments for which these worlds stand still."""
     return params, state.replace(status=state.status | flag(Status.NONFINITE, worlds)), *loads
 
 
@@ -146,16 +147,16 @@ def _step(
     bits = bits | flag(Status.CFL, above)
     most = near.number.max(axis=1)
     bits = bits | flag(Status.NEIGHBOR_OVERFLOW, most > state.max_neighbors)
-    most = jnp.maximum(most, state.most_neighbors)
-    new = state.replace(time=state.time + params.timestep, x=x, v=v, rho=rho, p=p, shift=shift, most_neighbors=most)
-    return freeze(state, new, bits, ~_possible(new)), None
+    new = state.replace(time=state.time + params.timestep, x=x, v=v, rho=rho, p=p, shift=shift)
+    after, stopped = freeze(state, new, bits, ~_possible(new))
+    return (after.replace(most_neighbors=jnp.maximum(most, state.most_neighbors)), stopped), None
 
 
 def forces(params: Params, state: State) -> Array:
-    """Force [N] on every particle by the others, shape (world, particle, dim); on walls, that of the fluid.
+    """Force [N] on every particle from the others, shape (world, particle, dim); on walls, the force of the fluid.
 
-    Equal and opposite for each pair, so that the sum over all particles is zero to rounding. All of ``params`` and
-    ``state`` that is not integer gets gradients.
+    Forces are equal and opposite for each pair, so that the sum over all particles is zero up to rounding. All of
+    ``params`` and ``state`` that is not integer gets gradients.
     """
     params = typed(bare(params), state)
     near = _neighbors(state, jnp.zeros(state.x.shape[0], jnp.uint32))
@@ -164,11 +165,11 @@ def forces(params: Params, state: State) -> Array:
 
 
 def renew(params: Params, state: State, share: Any = 0.1) -> State:
-    """Move the density inside the fluid towards that of where the particles are, against the gain of volume.
+    """Relax the density inside the fluid towards that given by the particles' positions, to prevent gain of volume.
 
-    Density is integrated, and where two surfaces meet it rises as soon as their particles see one another: fluid that
-    splashed stays looser than its density says, by up to a seventh after a jet (Pilloton et al. 2024). Call this every
-    tenth step or so where much splashes; 0.1 of the difference then fades within a hundred steps.
+    Density is integrated in time, and where two surfaces meet it rises as soon as their particles are neighbours: fluid
+    that splashed stays looser than its density says, by up to a seventh after a jet (Pilloton et al. 2024). Call this
+    about every tenth step in flows with much splashing; with 0.1, the difference then fades within a hundred steps.
 
         rho_i + share g_i (rho_0 sum_j W_ij / sum_j W_ij at rest - rho_i)
         g_i = max(0, 1 - |h sum_j V grad W_ij|^2 / e^2)^2
@@ -176,20 +177,21 @@ def renew(params: Params, state: State, share: Any = 0.1) -> State:
     where g, with e = 0.4, is about one inside and zero at surfaces, which have no neighbours on one side.
 
     Args:
-        params: of a fluid without ``transport``, which has no such gain.
-        share: of the difference that is taken away, shape () or (1 | world,).
+        params: of a fluid without ``transport``, which does not gain volume in this way.
+        share: fraction of the difference that is removed, shape () or (1 | world,).
 
     Returns:
-        The state with other densities and pressures of the fluid. Gradients flow to params, positions, densities and
+        The state with new densities and pressures of the fluid. Gradients flow to params, positions, densities and
         ``share``. A world that stands still stays as it is.
 
     Raises:
-        ValueError: ``share`` is for another number of worlds, or the state does not fit. TypeError: a dtype does not.
+        ValueError: ``share`` has another number of worlds, or the state does not fit. TypeError: a dtype does not fit.
     """
     expect_state(params, state)
-    params, dim, fluid = typed(bare(params), state), state.x.shape[-1], state.kind == FLUID
-    near = _neighbors(state, state.status & jnp.uint32(Status.NONFINITE))
-    slots = _in_slots(params, near, state)
+    params, clean, _, bits = _screen(bare(params), state, ())
+    dim, fluid = state.x.shape[-1], state.kind == FLUID
+    near = _neighbors(clean, bits)
+    slots = _in_slots(params, near, clean)
     found = rows(particle_mass(params, state), 2) * sums.densities(near, _moving(slots)) / filling(params, dim)
     surface = jnp.sum((params.h * _edge(params, slots, near)) ** 2, -1)
     found, surface = near.to_particles(found, surface)
@@ -198,9 +200,9 @@ def renew(params: Params, state: State, share: Any = 0.1) -> State:
     if share.shape not in ((1,), state.x.shape[:1]):
         raise ValueError(f"share has shape {share.shape}, needs () or (num_worlds,) = {state.x.shape[:1]}")
     share = rows(share, 2)
-    moving = fluid & (near.number.max(axis=1, keepdims=True) > 0)
-    rho = jnp.where(moving, state.rho + share * inside * (found - state.rho), state.rho)
-    return state.replace(rho=rho, p=jnp.where(moving, pressure_at(params, rho), state.p))
+    moving = fluid & ~idle(bits)[:, None]
+    rho = jnp.where(moving, clean.rho + share * inside * (found - clean.rho), state.rho)
+    return state.replace(rho=rho, p=jnp.where(moving, pressure_at(params, jnp.where(moving, rho, clean.rho)), state.p))
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -208,13 +210,13 @@ def renew(params: Params, state: State, share: Any = 0.1) -> State:
 
 
 def _neighbors(state: State, bits: Array) -> Neighbors:
-    """Who is near whom; in a world that stands still, nobody."""
+    """The neighbours of each particle; none in a world that stands still."""
     moving = jnp.broadcast_to((bits == 0)[:, None], state.kind.shape).astype(jnp.int32)
     return build(state.grid, in_space(state.x), moving, state.max_neighbors)
 
 
 def _in_slots(params: Params, near: Neighbors, state: State) -> State:
-    """The particles in the order of slots, as which a step reads them; neighbours are near in memory then."""
+    """The particles in the order of slots, in which a step reads them: neighbours are then close in memory."""
     names = ("x", "v", "rho", "shift") if params.transport else ("x", "v", "rho")
     *found, kind = near.to_slots(*(getattr(state, n) for n in names), state.kind.astype(state.x.dtype))
     return state.replace(**dict(zip(names, found)), kind=kind.astype(jnp.int32))
@@ -225,7 +227,7 @@ def _particles(state: State, v: Array | None = None) -> sums.Particles:
 
 
 def _with_walls(params: Params, state: State, near: Neighbors) -> State:
-    """Pressure of the fluid, and what walls take over of it: pressure, density, and the velocity beyond the wall."""
+    """Pressure of the fluid, and what walls take from it: pressure, density, and the velocity beyond the wall."""
     p = pressure_at(params, state.rho)
     if not state.walls:
         return state.replace(p=p)
@@ -241,7 +243,7 @@ def _with_walls(params: Params, state: State, near: Neighbors) -> State:
 
 
 def _pair_forces(params: Params, state: State, near: Neighbors) -> Array:
-    """Sum of forces for unit masses, shape (world, particle, dim)."""
+    """Sum of pair forces for unit masses, shape (world, particle, dim)."""
     rough = params.artificial * params.h * params.sound_speed * params.density
     push = params.repulsion * params.density * params.sound_speed**2
     coefficients = jnp.broadcast_arrays(params.viscosity, rough, push, jnp.full_like(rough, params.spacing**-2))
@@ -265,7 +267,7 @@ def _density_rate(params: Params, state: State, v: Array, near: Neighbors) -> Ar
 def _edge(params: Params, state: State, near: Neighbors, walls: bool = True) -> Array:
     """-sum_j V grad W [1/m], shape (world, particle, 3): it points out of the fluid, and is zero inside.
 
-    Without ``walls`` the sum is over fluid alone, and zero for walls.
+    Without ``walls`` the sum is over fluid particles only, and zero for walls.
     """
     x, half = in_space(state.x), jnp.full_like(state.rho, 0.5)
     share = half if walls else jnp.where(state.kind == FLUID, half, -half)
@@ -274,10 +276,10 @@ def _edge(params: Params, state: State, near: Neighbors, walls: bool = True) -> 
 
 
 def _tension(params: Params, state: State, near: Neighbors) -> Array:
-    """Force by surface tension over the volumes of both particles, shape (world, particle, dim).
+    """Surface tension force divided by the volumes of both particles, shape (world, particle, dim).
 
-    The stress is h (|n|^2 I - n n) sigma / s, with n the gradient of the share of space that fluid fills; across a flat
-    surface it adds up to sigma. Walls are no fluid: along them there is tension, too, and nothing adheres.
+    The stress is h (|n|^2 I - n n) sigma / s, with n the gradient of the volume fraction of fluid; across a flat
+    surface it adds up to sigma. Walls do not count as fluid: there is tension along them too, and nothing adheres.
     """
     dim = state.x.shape[-1]
     n = _edge(params, state, near, walls=False) * (params.h / stretched(dim, params.smoothing)) ** 0.5
@@ -288,10 +290,10 @@ def _tension(params: Params, state: State, near: Neighbors) -> Array:
 
 @functools.cache
 def stretched(dim: int, smoothing: float) -> float:
-    """What h^2 (|n|^2 I - n n) does where a flat surface of a lattice is stretched, over h, without a unit.
+    """Effect of h^2 (|n|^2 I - n n) when a flat surface of a lattice is stretched, divided by h, dimensionless.
 
     It is sum_i h |n_i|^2 w_i dx over a column of particles below the surface, with w the rate of stretching that the
-    pairs' sum sees: one inside, about a half at the surface.
+    sum over pairs sees: one inside, about one half at the surface.
     """
     depth = np.arange(int(2 * smoothing) + 2)
     along = np.arange(-depth[-1], depth[-1] + 1)
@@ -299,7 +301,7 @@ def stretched(dim: int, smoothing: float) -> float:
     q = np.sqrt(sum(a**2 for a in axes)) / smoothing
     scale = (7 / (4 * np.pi) if dim == 2 else 21 / (16 * np.pi)) / smoothing ** (dim + 2)
     slope, pull = 5 * scale * np.maximum(1 - q / 2, 0) ** 3, 1.5 * scale * np.maximum(1 - q**2 / 4, 0) ** 2
-    fluid = [axes[0] >= -d for d in depth]  # of the neighbours of a particle below so many rows
+    fluid = [axes[0] >= -d for d in depth]  # the neighbours of a particle that many rows below the surface
     normal = np.array([(slope * axes[0])[f].sum() for f in fluid]) * smoothing
     tangent = np.array([(pull * axes[1] ** 2)[f].sum() for f in fluid])
     return float((normal**2 * tangent).sum() / smoothing)
@@ -310,13 +312,13 @@ def _moving(state: State) -> sums.Moving:
 
 
 def _density(params: Params, state: State, near: Neighbors) -> Array:
-    """Sum of the masses around [kg/m^3], (world, particle); in a world that stands still, as it was."""
+    """Sum of the masses around [kg/m^3], (world, particle); unchanged in a world that stands still."""
     total = rows(particle_mass(params, state), 2) * sums.densities(near, _moving(state))
     return jnp.where(near.number.max(axis=1, keepdims=True) > 0, total, state.rho)
 
 
 def _transport(params: Params, state: State, near: Neighbors) -> tuple[Array, Array]:
-    """Accelerations by the background pressure and by the stress of what particles carry across."""
+    """Accelerations by the background pressure and by the stress of the momentum that particles carry."""
     mass, dim = rows(particle_mass(params, state), 3), state.x.shape[-1]
     total = mass * sums.transports(near, _moving(state))
     pressure = rows(params.background * params.density * params.sound_speed**2, 3)

@@ -1,4 +1,4 @@
-"""A fluid of smoothed particles: its parameters, its state, and what is refused before anything runs."""
+"""A fluid of SPH particles: its parameters, its state, and what is refused before anything runs."""
 
 from typing import Any
 
@@ -43,8 +43,8 @@ _CAUSES = {
 class Params(Tree):
     """A fluid and how it is simulated.
 
-    Numbers are scalars, or arrays with one row for all worlds or one for each, (1 | world,); all but the static ones
-    may be traced and get gradients, and may be quantities (:mod:`fphys.units`). A sound speed of ten times the fastest
+    Numbers are scalars, or arrays with one row for all worlds or one for each, (1 | world,). All but the static ones
+    may be traced, get gradients, and may be quantities (:mod:`fphys.units`). A sound speed of ten times the fastest
     flow keeps the density within one percent.
     """
 
@@ -55,14 +55,14 @@ class Params(Tree):
     gravity: Any = 0.0  # [m/s^2], (dim,), (1 | world, dim) or 0
     viscosity: Any = 0.0  # mu, dynamic [Pa s]
     artificial: Any = 0.0  # alpha of the artificial viscosity, often 0.02
-    diffusion: Any = None  # delta of the density diffusion; None: 0.1, or 0 with tension, whose pressure it spreads
+    diffusion: Any = None  # delta of the density diffusion; None: 0.1, or 0 with tension, whose pressure it smears
     background: Any = 1.0  # background pressure of the transport velocity, as a multiple of rho_0 c^2
-    tension: Any = None  # sigma, surface tension [N/m]; None leaves its sums out
-    repulsion: Any = 0.0  # of fluid nearer to a wall than a spacing, as a multiple of rho_0 c^2; 1 holds splashes
-    smoothing: float = static(default=1.5)  # h / spacing; neighbours are nearer than 2 h
+    tension: Any = None  # sigma, surface tension [N/m]; None skips its sums
+    repulsion: Any = 0.0  # of fluid closer to a wall than a spacing, as a multiple of rho_0 c^2; 1 stops splashes
+    smoothing: float = static(default=1.5)  # h / spacing; neighbours are closer than 2 h
     exponent: float = static(default=7.0)  # gamma of the equation of state, 1 for a linear one
     transport: bool = static(default=False)  # transport velocity: for fluid without a free surface
-    periodic: Periods | None = static(default=None)  # for each axis its two ends [m], or None where space is open
+    periodic: Periods | None = static(default=None)  # for each axis its two ends [m], or None if space is open
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "spacing", units.si(self.spacing, units.length, "params.spacing"))
@@ -80,12 +80,12 @@ class State(Tree):
     x: Array  # Position [m], shape (world, particle, dim).
     v: Array  # Velocity [m/s], shape (world, particle, dim); walls move along theirs.
     rho: Array  # Density [kg/m^3], shape (world, particle).
-    p: Array  # Pressure [Pa], shape (world, particle); of walls, that of the last step.
-    shift: Array  # By how much faster than v a particle has moved [m/s], of the transport velocity, like v.
+    p: Array  # Pressure [Pa], shape (world, particle); for walls, that of the last step.
+    shift: Array  # How much faster than v a particle has moved [m/s], with the transport velocity; shaped like v.
     kind: Array  # FLUID, WALL or SLIP_WALL, int32, shape (world, particle); no gradient.
     time: Array  # Simulated time [s], shape (world,).
     status: Array  # Fault bits (Status), uint32, shape (world,); no gradient.
-    most_neighbors: Array  # The most neighbours that a particle has had, int32, shape (world,); no gradient.
+    most_neighbors: Array  # The most neighbours that any particle has had, int32, shape (world,); no gradient.
     grid: Grid = static()
     walls: bool = static(default=False)  # whether there are any
     max_neighbors: int = static(default=0)
@@ -100,21 +100,21 @@ def init(
     extent: Any = None,
     max_neighbors: int | None = None,
 ) -> State:
-    """The state of particles at a pressure.
+    """The state of particles with given positions and pressure.
 
     Args:
         positions: [m], shape (num_worlds, particle, dim), dim 2 or 3; its dtype is that of the simulation.
         velocities: [m/s], like positions; default zero.
         material: FLUID (default), WALL or SLIP_WALL, int, shape (particle,) or (num_worlds, particle).
-        pressure: [Pa], shape (num_worlds, particle); default zero. A column at rest begins best at its own.
-        extent: what particles will span along each axis [m], (dim,), by default what they span now; it is no bound,
-            but beyond it neighbours are found less quickly.
-        max_neighbors: of one particle, for which there is room; by default half as many again as at rest. What is
-            beyond is left out and reported in the status.
+        pressure: [Pa], shape (num_worlds, particle); default zero. Start a column at rest with its own pressure.
+        extent: range of the particles along each axis [m], (dim,), by default their present range; it is not a bound,
+            but beyond it neighbours are found more slowly.
+        max_neighbors: most neighbours of one particle that there is room for; by default half as many again as at rest.
+            Further neighbours are left out and reported in the status.
 
     Raises:
         ValueError: a shape does not fit, a number is not positive, or the time step is above the Courant limit.
-        TypeError: a dtype does not fit, UnitError a kind.
+        TypeError: a dtype does not fit; UnitError: a kind.
     """
     params, x = bare(params), _positions(units.si(positions, units.length, "positions"))
     velocities = units.si(velocities, units.velocity, "velocities")
@@ -193,42 +193,43 @@ def check(params: Params, state: State) -> None:
     """Raise StateError on the host if a world is faulty: which, why, and what to change."""
 
     def cause(world: int, bit: Status) -> str:
-        return _CAUSES[bit].format(int(state.most_neighbors[world]), state.max_neighbors)
+        return _CAUSES.get(bit, "").format(int(state.most_neighbors[world]), state.max_neighbors)
 
     _expect_kinds("check", params, state)
     worlds.report(state.status, cause, "sph.reset")
 
 
 def reset(params: Params, state: State, mask: Array, start: State) -> State:
-    """Put the worlds of ``mask`` back to those of ``start``, and clear their fault bits.
+    """Reset the worlds of ``mask`` to those of ``start``, and clear their fault bits.
 
     Args:
-        mask: which, bool, shape (num_worlds,).
-        start: a state of as many worlds and particles, positions in [m], such as :func:`init` made.
+        mask: the worlds to reset, bool, shape (num_worlds,).
+        start: a state with as many worlds and particles, positions in [m], for example from :func:`init`.
 
     Gradients flow to ``start`` in the worlds that are reset, and to ``state`` in the others.
 
     Raises:
-        ValueError: the mask or ``start`` has another shape. TypeError: they are no parameters and state of this solver.
+        ValueError: the mask or ``start`` has another shape. TypeError: not parameters and state of this solver.
     """
-    expect_state(params, start)
+    for given in (state, start):
+        _expect_kinds("reset", params, given)
     return worlds.reset(state, mask, start)
 
 
 def rows(value: Array, ndim: int) -> Array:
-    """A number of each world, beside arrays of ``ndim`` axes."""
+    """One number per world, shaped to broadcast with arrays of ``ndim`` axes."""
     return value.reshape(-1, *[1] * (ndim - 1))
 
 
 def _room(params: Params, dim: int) -> int:
-    """Neighbours at rest, and half as many again for the crowded, to a whole eight."""
+    """Neighbours at rest, and half as many again for crowding, rounded up to a multiple of eight."""
     reach = 2 * params.smoothing
     at_rest = np.pi * reach**2 if dim == 2 else 4 / 3 * np.pi * reach**3
     return 8 * int(np.ceil((1.5 * at_rest + 8) / 8))
 
 
 def filling(params: Params, dim: int) -> float:
-    """Sum of the kernel over a lattice at rest, times a particle's volume: near one."""
+    """Sum of the kernel over a lattice at rest, times a particle's volume: close to one."""
     reach = int(2 * params.smoothing)
     axes = np.meshgrid(*[np.arange(-reach, reach + 1) / params.smoothing] * dim)
     q = np.minimum(np.sqrt(sum(a**2 for a in axes)), 2)
@@ -279,7 +280,7 @@ def typed(params: Params, state: State) -> Params:
 
 
 POSITIVE = ("timestep", "sound_speed", "density")
-"""Of the parameters, those that cannot be zero."""
+"""The parameters that must be positive."""
 
 _NUMBERS = (*POSITIVE, "viscosity", "artificial", "diffusion", "background", "tension", "repulsion")
 

@@ -1,4 +1,4 @@
-"""Sums over pairs of particles as JAX operations, with gradients that are sums over pairs too."""
+"""Sums over pairs of particles as JAX operations, whose gradients are also sums over pairs."""
 
 import dataclasses
 import functools
@@ -16,7 +16,7 @@ Array = jax.Array
 
 
 class Particles(NamedTuple):
-    """What a sum reads of each particle; particles stand in slots."""
+    """The inputs of a sum for each particle; particles are in slots."""
 
     x: Array  # position [m], shape (world, particle, 3)
     v: Array  # velocity [m/s], shape (world, particle, 3)
@@ -26,12 +26,12 @@ class Particles(NamedTuple):
 
 
 class Moving(NamedTuple):
-    """What a sum of the transport-velocity formulation reads of each particle."""
+    """The inputs of a sum of the transport-velocity formulation for each particle."""
 
     x: Array  # as in Particles
     v: Array
     rho: Array
-    shift: Array  # by how much faster than v a particle moves [m/s], shape (world, particle, 3)
+    shift: Array  # how much faster than v a particle moves [m/s], shape (world, particle, 3)
     kind: Array
 
 
@@ -40,17 +40,17 @@ class Sum:
     """A sum over neighbours: its kernels are ``name`` and ``name_adjoint`` of ``particles.{module}``."""
 
     name: str
-    width: int  # numbers that a particle gets
-    params: tuple[int, ...]  # numbers of each parameter that a world has
+    width: int  # how many numbers the sum has for each particle
+    params: tuple[int, ...]  # how many numbers each parameter has for a world
     module: str = "sph"
-    state: int = 5  # numbers of a particle beside its place by which there is a gradient: velocity, density, another
+    state: int = 5  # numbers of a particle, besides its position, that have a gradient: velocity, density, another
 
     def __call__(self, neighbors: Neighbors, particles: Particles | Moving, *params: Array) -> Array:
         """The sum for every slot, shape (world, particle) or (world, particle, width).
 
         Args:
             params: arrays of shape (1 | world,) or (1 | world, size). They and all of ``particles`` that is not
-                integer get gradients; ``neighbors`` have none.
+                integer get gradients; ``neighbors`` get none.
         """
         return _operation(self, neighbors.grid)(neighbors, particles, params)
 
@@ -95,7 +95,7 @@ def _operation(what: Sum, grid: Grid) -> Callable[..., Array]:
 
 
 def _records(particles: Particles | Moving) -> tuple[Array, Array, Array]:
-    """What kernels read of a slot: (position, kind), (velocity, density), and pressure or shift."""
+    """The arrays that kernels read for each slot: (position, kind), (velocity, density), and pressure or shift."""
     x, v, rho, other, kind = particles
     kind = kind.astype(x.dtype)
     return jnp.concatenate([x, kind[..., None]], -1), jnp.concatenate([v, rho[..., None]], -1), other

@@ -8,5 +8,5 @@ __all__ = ["check", "init", "reset", "step"]
 
 
 def check(model: Model, state: State) -> None:
-    """Raise StateError on the host if a world is faulty, as :func:`fphys.check`; of the model nothing is read."""
+    """Raise StateError on the host if a world is faulty, like :func:`fphys.check`; the model is not read."""
     _check(state)

@@ -1,4 +1,4 @@
-"""Actuators: the launches of their transmissions and forces, and what can be asked of them."""
+"""Actuators: the launches of their transmissions and forces, and the quantities derived from them."""
 
 from typing import Any, NamedTuple
 
@@ -15,7 +15,7 @@ Array = jax.Array
 Buffer = Any
 
 SLIDER_CRANK, TENDON, SITE, BODY = 2, 3, 4, 5
-"""MuJoCo's mjtTrn; 0 and 1 are a joint, in its own and in its parent's frame. That of a body is adhesion."""
+"""MuJoCo's mjtTrn; 0 and 1 are a joint, in its own and in its parent's frame. BODY is adhesion."""
 FIXED, AFFINE = 0, 1
 """MuJoCo's mjGAIN_FIXED and mjBIAS_AFFINE."""
 
@@ -25,7 +25,7 @@ class SiteActuators(NamedTuple):
 
     actuator: np.ndarray  # (n,)
     body: np.ndarray  # (n, 2) bodies of the site and of the reference site, or the world
-    number: np.ndarray  # (nu,) place of each actuator among these, or -1
+    number: np.ndarray  # (nu,) index of each actuator among these, or -1
 
 
 @memo
@@ -40,10 +40,10 @@ def site_actuators(structure: Structure) -> SiteActuators:
 
 
 class Moments(NamedTuple):
-    """Where the entries of the actuators' moments are."""
+    """The sparsity pattern of the actuators' moments."""
 
     pattern: L.Pattern
-    tendon: np.ndarray  # (entry,) for an actuator of a tendon, the entry of the tendon's Jacobian
+    tendon: np.ndarray  # (entry,) for an actuator on a tendon, the entry of the tendon's Jacobian
     column_adr: np.ndarray  # (nv + 1,) entries of dof d are column[column_adr[d]:column_adr[d + 1]]
     column: np.ndarray  # (entry,)
 
@@ -59,9 +59,9 @@ def moments(structure: Structure) -> Moments:
             mask[i, tendon.dof[tendon.adr[target] : tendon.adr[target + 1]]] = True
         elif own.number[i] >= 0:
             ends = moves[own.body[own.number[i]]]
-            # MuJoCo drops the dofs that move a site and its reference alike
+            # MuJoCo drops the dofs that move a site and its reference site alike
             mask[i] = ends.any(0) & ~ends.all(0) if kind == SITE else ends.any(0)
-        elif kind != BODY:  # whose moments are those of its contacts
+        elif kind != BODY:  # its moments are those of its contacts
             mask[i] = s.dof.joint == target
     pattern = L.make_pattern(mask)
     where = {(t, d): e for e, (t, d) in enumerate(zip(tendon.row, tendon.dof, strict=True))}
@@ -73,7 +73,7 @@ def moments(structure: Structure) -> Moments:
 
 @memo
 def turning(structure: Structure) -> np.ndarray:
-    """Servos for rotations, whose setpoint counts up to whole turns: 1 by ball joint, 2 by reference site, 0 others."""
+    """Servos for rotations, whose setpoint counts whole turns: 1 by ball joint, 2 by reference site, 0 for others."""
     a = structure.actuator
     servo = (a.gain == FIXED) & (a.bias == AFFINE) & (a.dynamics == 0)
     joint = a.transmission < SLIDER_CRANK
@@ -138,14 +138,14 @@ def actuator_lengths(
 
 
 class Drives(NamedTuple):
-    """What actuators do."""
+    """Moments, signals and forces of all actuators."""
 
     moment: Buffer  # (world, entry)
     signal: Buffer  # control or activation, (world, nu)
     length: Buffer  # (world, nu)
     velocity: Buffer  # (world, nu)
     force: Buffer  # within all limits, (world, nu)
-    total: Buffer  # of unlimited forces on each tendon, where some tendon has a range, (world, ntendon)
+    total: Buffer  # unlimited forces summed over each tendon, if some tendon has a range, (world, ntendon)
 
 
 def drives(
@@ -158,7 +158,7 @@ def drives(
     ten: T.Tendons,
     out: Buffer | None = None,
 ) -> Drives:
-    """Moments and forces of every actuator; ``out`` for the forces."""
+    """Moments and forces of every actuator; ``out`` receives the forces."""
     s, a, p = model.structure, model.structure.actuator, model.actuator
     k, real, dim = L.modules(state.qpos), L.types(state.qpos).real, (launch.worlds, s.nu)
     signal = launch.scratch(dim, real)
@@ -199,20 +199,20 @@ def drives(
 
 
 def _if_used(launch: Any, force: Buffer, index: np.ndarray, ranges: Buffer) -> Buffer:
-    """Ranges of forces that an index points to, (world, n, 2), or none where it is -1 everywhere."""
+    """Force ranges that an index refers to, (world, n, 2), or an empty buffer if the index is -1 everywhere."""
     if index.max(initial=-1) >= 0:
         return ranges
     return launch.scratch((launch.worlds, 0), L.types(force).vec2)
 
 
 def ranged_tendon(structure: Structure) -> np.ndarray:
-    """The tendon that an actuator acts on where it limits the sum of forces, or -1."""
+    """The tendon that each actuator acts on if that tendon limits the sum of its actuators' forces, or -1."""
     a, limited = structure.actuator, np.flatnonzero(structure.tendon.actfrclimited)
     return np.where((a.transmission == TENDON) & np.isin(a.target, limited), a.target, -1).astype(np.int32)
 
 
 def ranged_joint(structure: Structure) -> np.ndarray:
-    """The joint that an actuator acts on where it limits the sum of forces, or -1."""
+    """The joint that each actuator acts on if that joint limits the sum of its actuators' forces, or -1."""
     a, limited = structure.actuator, np.flatnonzero(structure.joint.actfrclimited)
     return np.where((a.transmission < SLIDER_CRANK) & np.isin(a.target, limited), a.target, -1).astype(np.int32)
 
@@ -243,7 +243,7 @@ def damping(launch: Any, model: Model, drive: Drives) -> Buffer:
     s, a, p = model.structure, model.structure.actuator, model.actuator
     out = launch.scratch((launch.worlds, s.nu), L.types(drive.force).real)
     tendon, joint = ranged_tendon(s), ranged_joint(s)
-    at_joints = joint_drives(launch, model, drive) if joint.max(initial=-1) >= 0 else drive.force  # or not read
+    at_joints = joint_drives(launch, model, drive) if joint.max(initial=-1) >= 0 else drive.force  # else not read
     launch(
         L.modules(drive.force).actuation.actuator_damping,
         dim=(launch.worlds, s.nu),
@@ -261,7 +261,7 @@ def damping(launch: Any, model: Model, drive: Drives) -> Buffer:
 
 
 class Transmissions(NamedTuple):
-    """Lengths and their gradients by the dofs; differentiable."""
+    """Lengths and their gradients with respect to the dofs; differentiable."""
 
     tendon_length: Array  # [m], MuJoCo's ten_length, shape (world, ntendon)
     tendon_jacobian: Array  # MuJoCo's ten_J, shape (world, ntendon, nv)
@@ -297,7 +297,7 @@ def transmissions(model: Model, state: State) -> Transmissions:
 
     Returns:
         Transmissions. Gradients flow to qpos, mocap poses, sites, geoms that tendons wrap around, coefficients, gears
-        and the joints' geometry; which way a tendon wraps, and whether it does, are held.
+        and the joints' geometry; whether a tendon wraps, and which way, is held fixed.
     """
     return Transmissions(*_transmissions(model, state))
 

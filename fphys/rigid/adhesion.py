@@ -1,8 +1,8 @@
-"""Adhesion actuators: their pulls at contacts, and the virtual power of these.
+"""Adhesion actuators: their pulls at contacts, and the virtual power of these pulls.
 
-An adhesion's force acts in equal parts at all contacts of its body, those within the gap included, against their
-normals and whatever the gear: MuJoCo's transmission ``body``. It is one of the smooth forces; what it pulls in, the
-contacts push back.
+An adhesion's force is split equally among all contacts of its body, including those within the gap, and acts against
+their normals whatever the gear: MuJoCo's transmission ``body``. It is one of the smooth forces; the contacts push back
+against it.
 """
 
 from typing import Any, NamedTuple
@@ -35,7 +35,7 @@ def adhesions(structure: Structure) -> Adhesions:
 
 
 def adheres(model: Model, loads: L.Loads) -> bool:
-    """Whether any actuator that acts is an adhesion."""
+    """Whether any active actuator is an adhesion."""
     return L.actuated(model, loads) and adhesions(model.structure).actuator.size > 0
 
 
@@ -66,7 +66,7 @@ def add_adhesion(
     contacts: Contacts,
     force: Buffer,
 ) -> Buffer:
-    """Generalised forces with those of adhesions added, (world, nv); ``motions``: frames, dofs' axes."""
+    """Generalised forces plus those of adhesions, (world, nv); ``motions``: frames, dofs' axes."""
     s, (frames, axes) = model.structure, motions
     if not (adheres(model, loads) and contacts.pair.shape[1]):
         return force
@@ -92,7 +92,7 @@ def adhesion_power(
     motions: tuple[L.Frames, Buffer],
     out: Buffer,
 ) -> None:
-    """Virtual power of the pulls, (world, contact); ``geometry`` as of contacts, ``motions``: frames, trial."""
+    """Virtual power of the pulls, (world, contact); ``geometry`` as for contacts, ``motions``: frames, trial."""
     s, (frames, trial) = model.structure, motions
     axes = L.dof_axes(launch, model, state, frames)
     pull = _pulls(launch, model, state, loads, frames, axes, pair)

@@ -1,8 +1,8 @@
 """The launches of tendons' armature: inertia m that moves with a length l(q), l' = J v.
 
-It adds J^T m J to the mass matrix and J^T m J' v to the bias (MuJoCo's ``tendon_armature``), where it is not zero at
-loading. MuJoCo leaves out the matrix's entries for dofs on different branches of the tree, and so do we: a tendon from
-one branch to another keeps each branch's own part alone. The tendon passes no geom on its way.
+It adds J^T m J to the mass matrix and J^T m J' v to the bias (MuJoCo's ``tendon_armature``), for tendons whose armature
+is not zero at loading. Like MuJoCo, we leave out the matrix's entries for dofs on different branches of the tree: a
+tendon between two branches keeps only each branch's own part. Such a tendon wraps around no geom.
 """
 
 from typing import Any, NamedTuple
@@ -22,7 +22,7 @@ class Heavy(NamedTuple):
     """The tendons that have armature, and their segments."""
 
     tendon: np.ndarray  # (heavy,)
-    adr: np.ndarray  # (heavy + 1,) segments of the r-th are segment[adr[r]:adr[r + 1]]
+    adr: np.ndarray  # (heavy + 1,) segments of tendon r are segment[adr[r]:adr[r + 1]]
     segment: np.ndarray
 
 
@@ -41,14 +41,14 @@ def count(structure: Structure) -> int:
 
 
 def _rows(model: Model, ten: T.Tendons) -> tuple[list[Any], list[Any]]:
-    """What names the entries of the rows, and their values."""
+    """The indices of the entries of the rows, and their values."""
     s = model.structure
     names = [L.branches(model), heavy(s).tendon, T.pattern(s).adr, T.pattern(s).dof]
     return names, [model.tendon.armature, ten.jacobian]
 
 
 def drifts(launch: Any, model: Model, state: State, frames: L.Frames, axes: Buffer, velocity: Buffer) -> Buffer:
-    """J' v: how the lengths accelerate when no dof does, (world, heavy)."""
+    """J' v: the acceleration of the lengths when no dof accelerates, (world, heavy)."""
     s, t, w = model.structure, L.types(state.qpos), launch.worlds
     k = kernels(state.qpos.dtype, "rigid.armature")
     own, cut = heavy(s), T.segments(s)

@@ -1,4 +1,4 @@
-"""Articulated inertias of mechanisms too large for a dense mass matrix: M x = f and M x, linear in the bodies."""
+"""Articulated inertias for mechanisms too large for a dense mass matrix: M x = f and M x, linear in the bodies."""
 
 from typing import Any, NamedTuple
 
@@ -22,7 +22,7 @@ class Inertias(NamedTuple):
 
 
 class Tree(NamedTuple):
-    """Bodies and dofs, as the kernels have it."""
+    """Bodies and dofs, in the form that the kernels take."""
 
     parent: np.ndarray
     dofs: np.ndarray
@@ -31,7 +31,7 @@ class Tree(NamedTuple):
 
 
 class Factor(NamedTuple):
-    """What takes the place of a factor of the mass matrix."""
+    """What replaces a factor of the mass matrix."""
 
     gain: Any  # (world, nv)
     pivot: Any  # (world, nv)
@@ -52,12 +52,12 @@ def body_dofs(structure: Structure) -> np.ndarray:
 
 
 def tree(model: Model, given: Inertias) -> Tree:
-    """The tree that the inertias are of."""
+    """The tree that the inertias belong to."""
     return Tree(model.structure.body.parent, body_dofs(model.structure), given.axis, given.offset)
 
 
 def factor(launch: Any, model: Model, like: Any) -> Factor:
-    """Room for a factor."""
+    """Buffers for a factor."""
     t, shape = L.types(like), (launch.worlds, model.structure.nv)
     return Factor(launch.scratch(shape, t.wrench), launch.scratch(shape, t.real))
 

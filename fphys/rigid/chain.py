@@ -1,4 +1,4 @@
-"""Where a few places on a mechanism are and how they move, from the bodies that they hang on and no others."""
+"""Poses and motions of a few places on a mechanism, computed only from the bodies that they hang on."""
 
 import functools
 from collections.abc import Sequence
@@ -18,10 +18,10 @@ Array = jax.Array
 
 
 class Links(NamedTuple):
-    """A fixed displacement and at most one joint each, from the root outwards; the places come last."""
+    """Links with a fixed displacement and at most one joint each, from the root outwards; the places come last."""
 
     parent: np.ndarray  # the link that it hangs on; -1 is the world
-    body: np.ndarray  # the body whose displacement it has; -1: none, or a place's
+    body: np.ndarray  # the body whose displacement it has, or -1: no displacement, or a place's own
     joint: np.ndarray  # or -1
 
 
@@ -56,7 +56,7 @@ class Places(NamedTuple):
 def places(
     model: Model, state: State, body: Sequence[int], offset: Array, turn: Array, qacc: Array | None = None
 ) -> Places:
-    """Places that are fixed to bodies: poses and velocities, and accelerations where those of the dofs are given.
+    """Places that are fixed to bodies: poses and velocities, and accelerations if those of the dofs are given.
 
     Args:
         body: of each place.
@@ -75,7 +75,7 @@ def places(
 
 
 def _displacements(own: Array, held: Array, none: np.ndarray, owner: np.ndarray, mocap: np.ndarray) -> Array:
-    """Of each link: its body's own, what a state holds of a mocap body, or none, (1 | world, link, ...)."""
+    """Displacement of each link: its body's, a mocap body's from the state, or none, (1 | world, link, ...)."""
     out = jnp.where((owner < 0)[None, :, None], jnp.asarray(none, own.dtype), own[:, owner])
     if (mocap >= 0).any():
         out = jnp.where((mocap >= 0)[None, :, None], held[:, mocap], out)
@@ -83,7 +83,7 @@ def _displacements(own: Array, held: Array, none: np.ndarray, owner: np.ndarray,
 
 
 def _beside(a: Array, b: Array) -> Array:
-    """Two arrays of links side by side, for all worlds or for each."""
+    """Two arrays of links joined along the link axis; either may be shared by all worlds."""
     worlds = max(a.shape[0], b.shape[0])
     return jnp.concatenate([jnp.broadcast_to(x, (worlds, *x.shape[1:])) for x in (a, b)], 1)
 

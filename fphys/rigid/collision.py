@@ -20,7 +20,7 @@ Array = jax.Array
 
 
 class Contacts(NamedTuple):
-    """A contact set; slots without a contact have pair -1. To name one, pair and feature are enough."""
+    """A contact set; slots without a contact have pair -1. Pair and feature identify a contact."""
 
     pair: Array  # index into structure.geom.pair, int32, shape (world, contact)
     feature: Array  # branch of the pair's geometry, int32, shape (world, contact)
@@ -60,7 +60,7 @@ def detect(
     given: Any,
     out: list[Any],
 ) -> None:
-    """The contact set of every world, or a given one.
+    """The contact set of every world, detected or given.
 
     Args:
         candidate: pairs that may touch, (world, candidate): all, or those that :func:`near_pairs` found.
@@ -123,7 +123,7 @@ def detect(
 def geometry(launch: Any, model: Model, state: State, ids: Any, frames: L.Frames, out: list[Any]) -> None:
     """Distance, position and frame of every contact of a set ``ids``: (pair, feature, ...), each (world, contact).
 
-    Of the geoms that touch it finds the poses itself: they are few.
+    It computes the poses of the touching geoms itself: they are few.
     """
     s = model.structure
     lanes = L.lanes(launch, ids[0].shape[1])
@@ -139,7 +139,7 @@ def geometry(launch: Any, model: Model, state: State, ids: Any, frames: L.Frames
 
 
 def _hulls(model: Model, state: State) -> dict[str, np.ndarray]:
-    """The hulls of all meshes, as kernels take them."""
+    """The hulls of all meshes, in the form that kernels take."""
     h = model.structure.hull
     real = {"vert": h.vert, "normal": h.normal, "side": h.normal[h.merged], "radius": h.radius}
     same = "first edge neighbour ends leaving corner corners meeting faces merged".split()
@@ -150,8 +150,8 @@ def _hulls(model: Model, state: State) -> dict[str, np.ndarray]:
 def _numbers(model: Model) -> np.ndarray:
     """How the parts of every geom's hull are numbered, (ngeom, 9).
 
-    Its first vertex, edge and face; the numbers, among its parts, of its first edge and face, and how many to tell
-    apart; the rows of its first edge, face and corner in :func:`_parts`.
+    Columns: its first vertex, edge and face; among its parts, the numbers of its first edge and face, and how many
+    numbers tell them apart; the rows of its first edge, face and corner in :func:`_parts`.
     """
     h = model.structure.hull
     verts, edges, faces = h.own_verts, h.own_edges, h.own_faces
@@ -167,7 +167,7 @@ def _corner_face(hull: Hulls) -> np.ndarray:
 
 
 def _parts(model: Model, state: State) -> list[np.ndarray]:
-    """A point and a direction of every vertex, edge and face of the hulls, and which of the three it is."""
+    """A point and a direction for every vertex, edge and face of the hulls, and which of the three it is."""
     h = model.structure.hull
     sizes = len(h.vert), len(h.ends), len(h.normal)
     point = np.concatenate([h.vert, h.vert[h.ends[:, 0]], h.vert[h.corners[h.corner[:-1]]], np.zeros((1, 3))])
@@ -179,7 +179,7 @@ def _parts(model: Model, state: State) -> list[np.ndarray]:
 
 
 def _corners(hull: Hulls) -> np.ndarray:
-    """Every corner of the hulls' faces, the one after it, and the face's normal, (corner + 1, 3, 3)."""
+    """Every corner of the hulls' faces, the next corner, and the face's normal, (corner + 1, 3, 3)."""
     face = _corner_face(hull)
     start, size = hull.corner[face], np.diff(hull.corner)[face]
     after = start + (np.arange(len(face)) - start + 1) % np.maximum(size, 1)
@@ -196,7 +196,7 @@ def detection_distance(model: Model, candidate: Array | None = None) -> Array:
     """Distance below which a contact of each pair is reported [m]: margins and gaps, (1 | world, pair).
 
     Args:
-        candidate: of these pairs only, (world, candidate).
+        candidate: only these pairs, (world, candidate).
     """
     s = model.structure
     reach = model.geom.margin + model.geom.gap
@@ -211,9 +211,9 @@ def detection_distance(model: Model, candidate: Array | None = None) -> Array:
 
 
 def near_pairs(model: Model, state: State) -> tuple[Array, Array]:
-    """The broad phase: pairs whose boxes along the axes overlap, ascending, then -1; and the fault bits.
+    """The broad phase: pairs whose axis-aligned boxes overlap, ascending, then -1; and the fault bits.
 
-    A time and memory that are linear in the geoms, where few of them are near each other.
+    Time and memory are linear in the number of geoms if few of them are near each other.
     """
     return _near_op(*jax.lax.stop_gradient((model, state)))
 
@@ -240,7 +240,7 @@ def _near_shapes(model: Model, state: State) -> tuple[Any, ...]:
 
 
 def _candidates(model: Model, state: State) -> int:
-    """Pairs that the broad phase may find: all with what has no end, four for each contact of the others."""
+    """Capacity of the broad phase: all pairs with an infinite geom or height field, and four per contact for others."""
     s = model.structure
     endless = int((s.geom.type[s.geom.pair] <= HFIELD).any(1).sum())
     return min(len(s.geom.pair), endless + 4 * state.max_contacts)
@@ -253,12 +253,12 @@ def contacts(model: Model, state: State, given: Contacts | None = None) -> Conta
     """The contacts of a state, without solving for their forces.
 
     Args:
-        given: a contact set whose pairs and features to keep instead of detecting them.
+        given: a contact set; its pairs and features are kept instead of being detected.
 
     Returns:
         Contacts. Gradients flow from distance, position and frame, tangents included, to the state and to the
-        geoms' poses and sizes, at the contact set as it is: that a contact appears, vanishes or changes its feature
-        has no derivative.
+        geoms' poses and sizes, for the contact set as it is: the appearance or disappearance of a contact, or a change
+        of its feature, has no derivative.
     """
     if given is None:
         candidate = near_pairs(model, state)[0] if model.structure.sparse else None

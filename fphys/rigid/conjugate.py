@@ -1,4 +1,4 @@
-"""The constraint solver of mechanisms too large for matrices, and the solve with its Hessian for the backward pass."""
+"""The constraint solver for mechanisms too large for matrices, and the solve with its Hessian for the backward pass."""
 
 from typing import Any, NamedTuple
 
@@ -12,7 +12,7 @@ from .contact import Pairs
 
 
 class Problem(NamedTuple):
-    """What the kernels are given, as structures of theirs."""
+    """What the kernels take, as their structures."""
 
     tree: AB.Tree
     inertia: AB.Inertias
@@ -22,7 +22,7 @@ class Problem(NamedTuple):
     def of(
         cls, launch: Any, model: Model, state: State, pairs: Pairs, mass: AB.Inertias, setting: L.Setting
     ) -> "Problem":
-        """The constraints' rows: those of single joints first, then contacts'."""
+        """The constraints' rows: first those of single joints, then those of contacts."""
         s, contacts = model.structure, setting.contacts
         slot = launch.scratch(setting.row.shape, L.types(state.qpos).integer)
         locate = kernels(state.qpos.dtype, "rigid.matrix_free").locate
@@ -45,7 +45,7 @@ class Problem(NamedTuple):
 
 
 def _scratch(launch: Any, model: Model, state: State, setting: L.Setting) -> dict[str, Any]:
-    """What a solve works with."""
+    """Working memory of a solve."""
     s, t, w, nr = model.structure, L.types(state.qpos), launch.worlds, setting.rows.weight.shape[1]
     dofs = dict.fromkeys(("residual", "preconditioned", "direction", "product", "diagonal"), (s.nv, t.real))
     rows = dict.fromkeys(("stiffness", "change"), (nr, t.real))

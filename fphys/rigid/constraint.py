@@ -4,8 +4,8 @@ Forward: M(q) a + b = tau + J^T f(J a), the minimum of MuJoCo's convex problem, 
 those of equalities, dry friction, limits and contacts, in this order.
 Backward: with H the Hessian at the solution and H l = cotangent of a, the cotangent of any input x is
 -(dP/dx) of the virtual power P(l) = l . (M a + b - tau - J^T f) at fixed a and fixed contact set. No
-iteration and no factorisation is differentiated. Where the integrator damps, the gradient is that of the damped
-acceleration, which :mod:`damped` pulls back to a and whose power is added.
+iteration and no factorisation is differentiated. If the integrator damps, the gradient is that of the damped
+acceleration: :mod:`damped` pulls it back to a and adds its own power.
 
 What the gradient leaves out: the jump of the force when a contact is made or broken, changes in the
 number of contact points, and the choice of the frame's tangents.
@@ -43,21 +43,21 @@ from .friction import friction_power, friction_rows, friction_sizes
 from .limit import limit_power, limit_rows, limit_sizes
 
 Array = jax.Array
-_STACK = 1 << 20  # bytes of its stack that a thread may use to solve eight worlds
+_STACK = 1 << 20  # bytes of its stack that a thread may use to solve eight worlds at once
 
 
 class Parameters(NamedTuple):
-    """What the constraints' parameters amount to."""
+    """The parameters of the constraints, combined."""
 
     pairs: Pairs
     bonds: Bonds
 
 
 class Solution(NamedTuple):
-    """What a solve found, and how."""
+    """The result of a solve, and how it was found."""
 
     found: Found
-    residual: Array  # these are zero where the solution was known
+    residual: Array  # this and the following are zero if the solution was known
     iterations: Array
     status: Array
 
@@ -98,7 +98,7 @@ def _set_up(
 def _solve(
     damping: bool, launch: Any, model: Model, state: State, loads: L.Loads, given: Parameters, kept: Any, *outs: Any
 ) -> None:
-    """Everything from poses to the constrained acceleration; ``damping``: and to the damped one."""
+    """Everything from poses to the constrained acceleration, and with ``damping`` to the damped one."""
     qacc, damped, factor, pair, feature, residual, iterations, status, detected = outs
     real = L.types(state.qpos).real
     w, n = launch.worlds, model.structure.nv
@@ -130,7 +130,7 @@ def _solve(
 def _rows(
     launch: Any, model: Model, state: State, given: Parameters, contacts: Contacts, row: Any, motions: Any, room: int
 ) -> L.Rows:
-    """The rows of all constraints; those of contacts have ``room``."""
+    """The rows of all constraints; ``room`` is the number of rows for contacts."""
     s, t = model.structure, L.types(state.qpos)
     size = (launch.worlds, s.nrow + room)
     weight = launch.scratch(size, t.real, zeroed=True)
@@ -149,7 +149,7 @@ def _rows(
 
 
 def _side_by_side(launch: Any, model: Model, nr: int, itemsize: int) -> bool:
-    """Whether eight worlds are solved at once: on a processor, without cones, where a thread's stack has the room."""
+    """Whether eight worlds are solved at once: on a CPU, without elliptic cones, if a thread's stack has the room."""
     n = model.structure.nv
     room = 8 * itemsize * (nr * (n + 7) + 7 * n + 2 * L.packed_size(n))
     return launch.platform == "cpu" and not model.structure.elliptic and room <= _STACK
@@ -213,7 +213,7 @@ def _solve_op(damping: bool) -> WarpOp:
 def _power(
     launch: Any, model: Model, state: State, loads: L.Loads, given: Parameters, ids: Any, slowed: Any, *rest: Any
 ) -> None:
-    """Virtual power of everything, constraint forces last; ``slowed``: what the power of damping is made of, if any."""
+    """Virtual power of everything, constraint forces last; ``slowed``: the inputs of the power of damping, if any."""
     qacc, trial, *outs = rest
     t = L.types(state.qpos)
     smooth = len(power_parts(model, state, loads, implicit=False))
@@ -242,7 +242,7 @@ def _power(
 
 
 def _capacity(ids: Any) -> int:
-    """Of a contact set; an operation whose launches use none of it gives None."""
+    """Capacity of a contact set, which is None in an operation whose launches do not use it."""
     return 0 if ids[0] is None else ids[0].shape[1]
 
 
@@ -271,7 +271,7 @@ def _back_solve(
     out: Any,
     *slowed: Any,
 ) -> None:
-    """Solve with the Hessian; ``solved``: accelerations, damped ones, the Hessian's factor; ``slowed``: of damping."""
+    """Solve with the Hessian; ``solved``: accelerations, damped ones, the Hessian's factor; ``slowed``: for damping."""
     qacc, damped, factor = solved
     if slowed:
         cotangent = D.pull(launch, model, state, loads, (qacc, damped), cotangent, slowed)
@@ -311,7 +311,7 @@ def _accelerate_fwd(damping: bool, *primals: Any) -> Any:
 
 
 def needed(model: Model, damping: bool, found: Found) -> Found:
-    """What a backward pass needs of what was found."""
+    """The part of what was found that a backward pass needs."""
     return found._replace(
         qacc=None if damping and D.invertible(model) else found.qacc, damped=found.damped if damping else None
     )
@@ -348,11 +348,11 @@ def constrained_acceleration(
 
     Args:
         given: a contact set to use instead of detecting one.
-        known: what the solve found, where that is known already.
-        damping: whether to solve for the accelerations after implicit damping, too.
+        known: what the solve found, if that is already known.
+        damping: whether to solve also for the accelerations after implicit damping.
 
     Returns:
-        Solution; gradients flow from ``found.qacc`` alone, or with damping from ``found.damped`` alone, to model, state
+        Solution; gradients flow only from ``found.qacc``, or with damping only from ``found.damped``, to model, state
         and loads.
     """
     kept = None if given is None else (given.pair, given.feature)
@@ -362,7 +362,7 @@ def constrained_acceleration(
 
 
 def _pairs(model: Model, state: State, kept: Any = None) -> tuple[Pairs, Array]:
-    """Pairs that may touch, and the fault bits of finding them: of a sparse model those that are near each other."""
+    """Pairs that may touch, and the fault bits of the search; for a sparse model only pairs near each other."""
     fine = jnp.zeros(state.qpos.shape[0], jnp.uint32)
     if not model.structure.sparse:
         return mix_pairs(model), fine

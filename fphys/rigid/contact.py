@@ -19,7 +19,7 @@ MIN_FRICTION = 1e-5
 
 
 class Pairs(NamedTuple):
-    """Contact parameters of pairs that may touch, mixed from their geoms or named by the file.
+    """Contact parameters of pairs that may touch, mixed from their geoms or given for named pairs.
 
     Each (1 | world, candidate, ...); candidates are all pairs, or those that a broad phase has found.
     """
@@ -35,7 +35,7 @@ class Pairs(NamedTuple):
 
 @jax.jit
 def mix_pairs(model: Model, candidate: Array | None = None) -> Pairs:
-    """Parameters of pairs, as MuJoCo combines those of two geoms. Gradients flow to the geoms' and pairs'.
+    """Parameters of pairs, combined from those of two geoms as in MuJoCo. Gradients flow to geoms and pairs.
 
     Args:
         candidate: pairs that may touch, (world, candidate), -1 for none; None for all.
@@ -87,8 +87,9 @@ def _by_world(x: Array, index: Array) -> Array:
 
 
 def _least_friction(model: Model) -> Array:
-    """In float32 a pyramid slides with no less than half a percent: its stiffness, as 1 / mu^2 of the first of the five
-    coefficients, must fit beside M. Torsion and rolling have no part in it. Shape (1, 1, 5)."""
+    """Least friction coefficients: in float32 a pyramid's sliding friction is at least half a percent. Its stiffness
+    grows as 1 / mu^2 of the first of the five coefficients and must be representable beside M. Torsional and rolling
+    friction do not matter here. Shape (1, 1, 5)."""
     single = model.qpos0.dtype == np.float32 and not model.structure.elliptic
     sliding = 5e-3 if single else MIN_FRICTION
     return jnp.asarray([[[sliding] * 2 + [MIN_FRICTION] * 3]], model.qpos0.dtype)
@@ -98,7 +99,7 @@ _NAMED = ("friction", "solref", "solreffriction", "solimp", "margin", "gap")
 
 
 def _joined(mixed: Array, named: Array) -> Array:
-    """Parameters of the mixed pairs, then of the named ones, of either in as many worlds as the other."""
+    """Parameters of the mixed pairs, then of the named ones; either may be shared by all worlds."""
     if not named.shape[1]:
         return mixed
     worlds = max(mixed.shape[0], named.shape[0])
@@ -106,7 +107,7 @@ def _joined(mixed: Array, named: Array) -> Array:
 
 
 def pair_rows(model: Model) -> np.ndarray:
-    """Rows of each pair's contacts."""
+    """Number of constraint rows of a contact of each pair."""
     return rows(model.structure.geom.pair_condim, model.structure.elliptic)
 
 
@@ -134,7 +135,7 @@ def contact_rows(
     """Write the rows of every contact from row ``first``; ``motions``: frames, dofs' axes, velocity."""
     s = model.structure
     frames, axes, velocity = motions
-    last = np.full(s.nbody, -1, np.int32) if s.sparse else L.last_dof(model)  # no entry of a sparse model is stored
+    last = np.full(s.nbody, -1, np.int32) if s.sparse else L.last_dof(model)  # a sparse model stores no entries
     structure = [*_arguments(model), pair_rows(model), last, s.dof.parent, L.dof_origin(model), first]
     geometry = [contacts.distance, contacts.pos, contacts.frame]
     launch(
@@ -211,7 +212,7 @@ def contact_forces(model: Model, state: State, contacts: Contacts, qacc: Array) 
     """Force [N] and torque [N m] of every contact on its second geom, at given accelerations.
 
     Returns:
-        In each contact's frame, normal first, shape (world, contact, 6). Gradients flow to all arguments; at the
-        accelerations of :func:`fphys.forward`, and through them, they are those of the solution.
+        In each contact's frame, normal first, shape (world, contact, 6). Gradients flow to all arguments. With the
+        accelerations of :func:`fphys.forward`, and through them, they are the gradients of the solution.
     """
     return _force_op(model, state, mix_pairs(model, contacts.pair if model.structure.sparse else None), contacts, qacc)

@@ -1,10 +1,10 @@
-"""The integrator's own solve: velocities moved by accelerations that damping has already slowed.
+"""The integrator's own solve: velocities are moved by accelerations that damping has already reduced.
 
 (M + h D) a2 = M a. With l2 the solution of (M + h D)^T l2 = cotangent of a2, the cotangent of a is M l2 and that of
 any other input x is -(dP/dx) of P = l2 . (M (a2 - a) + h D a2) at fixed a, a2. These are launches within the
 operations of the constrained solve, which has poses, axes and M.
 
-For the backward pass a2 is kept, from which M (a2 - a) = -h D a2 gives a.
+For the backward pass a2 is stored; then M (a2 - a) = -h D a2 gives a.
 """
 
 from typing import Any
@@ -43,7 +43,7 @@ def _factors(
 def damp(
     launch: Any, model: Model, state: State, loads: L.Loads, poses: tuple[L.Frames, Any], mass: Any, qacc: Any, out: Any
 ) -> None:
-    """Launch the solve where poses, axes and M are known."""
+    """Launch the solve, given poses, axes and M."""
     _, factor, inverse = _factors(launch, model, state, loads, poses, mass)
     force = launch.scratch(qacc.shape, L.types(qacc).real)
     L.shared(launch, L.modules(qacc).dense.multiply_dense, [mass, qacc], [force])
@@ -53,26 +53,26 @@ def damp(
 def damp_sparse(
     launch: Any, model: Model, state: State, frames: L.Frames, mass: AB.Inertias, qacc: Any, out: Any
 ) -> None:
-    """The same where M is applied rather than stored."""
+    """The same for mechanisms where M is applied rather than stored."""
     force = launch.scratch(qacc.shape, L.types(qacc).real)
     AB.multiply(launch, model, mass, qacc, force)
     AB.solve(launch, model, _articulated(launch, model, state, frames), force, out)
 
 
 def _articulated(launch: Any, model: Model, state: State, frames: L.Frames) -> Any:
-    """M + h D, ready to be solved with."""
+    """M + h D, ready for solves."""
     return AB.articulate(launch, model, state, AB.inertias(launch, model, state, frames, implicit=True))
 
 
 def invertible(model: Model) -> bool:
-    """Whether a follows from a2: gyroscopic forces of lone bodies are not in M + h D as it is stored."""
+    """Whether a follows from a2: the stored M + h D lacks the gyroscopic forces of lone bodies."""
     return not gyroscopic(model)
 
 
 def pull(
     launch: Any, model: Model, state: State, loads: L.Loads, solved: tuple[Any, Any], cotangent: Any, outs: Any
 ) -> Any:
-    """Launch the backward solve: the cotangent of a. ``solved``: a, or None, and a2; ``outs``: l2, a2 - a and a."""
+    """Launch the backward solve: the cotangent of a. ``solved``: a or None, and a2; ``outs``: l2, a2 - a and a."""
     known, damped = solved
     trial, change, qacc = outs
     s, real = model.structure, L.types(state.qpos).real
@@ -107,8 +107,8 @@ def pull(
 def power(
     launch: Any, model: Model, state: State, loads: L.Loads, parts: PowerParts, given: tuple[Any, Any, Any], outs: Any
 ) -> None:
-    """Launch l2 . (M (a2 - a) + h D a2) but for the bodies, in the parts of :func:`power_sizes`; ``given``: a2, l2 and
-    a2 - a."""
+    """Launch l2 . (M (a2 - a) + h D a2) without the bodies' part, split as in :func:`power_sizes`; ``given``: a2, l2
+    and a2 - a."""
     s, (damped, trial, change) = model.structure, given
     dofs, *damping = outs
     k = L.modules(state.qpos)
@@ -122,6 +122,6 @@ def power(
 
 
 def power_sizes(model: Model, loads: L.Loads) -> list[int]:
-    """Parts of the power: dofs, and what damps."""
+    """Sizes of the parts of the power: dofs, and everything that damps."""
     s = model.structure
     return [s.nv, *([count(s)] if count(s) else []), *implicit_sizes(model, loads)]

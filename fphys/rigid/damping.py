@@ -1,7 +1,7 @@
 """Damping that the integrator treats implicitly: the matrix M + h D, and the power of h D a.
 
-Euler: D is the joints' viscous damping. implicitfast: D is minus the derivative by velocity of all
-passive and actuator forces, symmetric, and sparse as the tree is.
+Euler: D is the joints' viscous damping. implicitfast: D is minus the derivative of all passive and
+actuator forces with respect to velocity, symmetric, with the tree's sparsity.
 """
 
 from collections.abc import Sequence
@@ -18,7 +18,7 @@ from . import tendon as T
 
 
 def fast(model: Model) -> bool:
-    """Whether all that depends on velocity is implicit."""
+    """Whether all forces that depend on velocity are implicit."""
     return model.structure.integrator == Integrator.IMPLICITFAST
 
 
@@ -88,12 +88,12 @@ def lone_bodies(model: Model) -> tuple[np.ndarray, np.ndarray]:
 
 
 def gyroscopic(model: Model) -> bool:
-    """Whether some bodies' gyroscopic forces are implicit."""
+    """Whether the gyroscopic forces of some bodies are implicit."""
     return fast(model) and lone_bodies(model)[0].size > 0
 
 
 def _lone_arguments(model: Model, state: State, frames: L.Frames, axes: Any) -> list[Any]:
-    """Each lone body is the root of its tree, so its own frame is the reference point."""
+    """Arguments for lone bodies. Each is the root of its tree, so its own frame is the reference point."""
     body = [model.body.ipos, model.body.iquat, model.body.mass, model.body.inertia]
     return [*lone_bodies(model), model.structure.body.frame, *body, model.opt.timestep, frames.quat, state.qvel, axes]
 
@@ -101,7 +101,7 @@ def _lone_arguments(model: Model, state: State, frames: L.Frames, axes: Any) -> 
 def solve_implicit(
     launch: Any, model: Model, factor: Any, inverse: Any, force: Any, out: Any, *, transposed: bool = False
 ) -> None:
-    """x = (M + h D)^-1 force from its factor and, where there are lone bodies, their inverses."""
+    """x = (M + h D)^-1 force from its factor and, for lone bodies, their inverses."""
     k = L.modules(force)
     if not gyroscopic(model):
         L.shared(launch, k.dense.solve_dense, [factor, force], [out])
@@ -114,7 +114,7 @@ def solve_implicit(
 
 
 def lone_inverses(launch: Any, model: Model, state: State, frames: L.Frames, axes: Any, matrix: Any, out: Any) -> None:
-    """Inverses of the lone bodies' blocks, (world, lone, 6, 6), where there are any."""
+    """Inverses of the lone bodies' blocks, (world, lone, 6, 6), if there are any."""
     if gyroscopic(model):
         g = kernels(state.qpos.dtype, "rigid.gyroscopic")
         dim = (launch.worlds, lone_bodies(model)[0].size)
@@ -126,7 +126,7 @@ def lone_shape(model: Model) -> tuple[int, ...]:
 
 
 def implicit_sizes(model: Model, loads: L.Loads) -> list[int]:
-    """Parts of the power of h D a: dofs, then bodies, tendons, actuators, lone bodies."""
+    """Sizes of the parts of the power of h D a: dofs, then bodies, tendons, actuators, lone bodies."""
     s = model.structure
     if not fast(model):
         return [s.nv]

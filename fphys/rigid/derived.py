@@ -1,7 +1,7 @@
-"""Constants that follow from others: inverse weights and mean inertia at the reference position.
+"""Constants derived from others: inverse weights and mean inertia at the reference position.
 
 MuJoCo's ``mj_setConst``, differentiable: a ball at rest on a plane must not accelerate when its mass
-changes, and does if the inverse weights that regularise its contact stay behind.
+changes, but it does if the inverse weights that regularise its contact are not updated.
 """
 
 import dataclasses
@@ -30,7 +30,7 @@ def recompute(model: Model) -> Model:
     rotation), ``dof.invweight0`` (diagonal of M^-1, averaged over each joint's translations and
     rotations), ``tendon.length0``, ``tendon.invweight0``, muscles' ``actuator.acc0``, ``opt.meaninertia`` (mean
     diagonal of M) and the second anchor of connected bodies, all at ``qpos0``; and ``tendon.lengthspring`` at
-    ``qpos_spring`` where the file gave none.
+    ``qpos_spring`` if the file did not give it.
     """
     s, given = model.structure, model
     if s.nv == 0:
@@ -61,7 +61,7 @@ def recompute(model: Model) -> Model:
     body = dataclasses.replace(given.body, invweight0=jnp.stack(weights, -1))
     invweight0 = jnp.where(sliding[s.dof.body], light[:, s.dof.body], diagonal)
     dof = dataclasses.replace(given.dof, invweight0=invweight0)
-    mean = jnp.where(unsound, jnp.nan, jnp.einsum("wii->w", mass) / s.nv)  # NaN: the step shall find these worlds, too
+    mean = jnp.where(unsound, jnp.nan, jnp.einsum("wii->w", mass) / s.nv)  # NaN: the step must find these worlds too
     opt = dataclasses.replace(given.opt, meaninertia=mean)
     equality = given.equality.replace(**_connections(model, m))
     actuator, tendon = given.actuator, given.tendon
@@ -87,7 +87,7 @@ def _connections(model: Model, m: Motions) -> dict[str, Array]:
 
 
 def _tendons(model: Model, moved: Transmissions, inverse: Array) -> dict[str, Array]:
-    """Tendons' length and inverse inertia J M^-1 J^T at the reference position, and rest lengths that follow."""
+    """Tendons' length and inverse inertia J M^-1 J^T at the reference position, and the rest lengths that follow."""
     jacobian = moved.tendon_jacobian
     found = {"length0": moved.tendon_length}
     found["invweight0"] = jnp.einsum("wti,wij,wtj->wt", jacobian, inverse, jacobian)
@@ -100,7 +100,7 @@ def _tendons(model: Model, moved: Transmissions, inverse: Array) -> dict[str, Ar
 
 
 def _muscles(model: Model, moved: Transmissions, inverse: Array) -> dict[str, Array]:
-    """The acceleration |M^-1 moment| by a unit force, which scales muscles."""
+    """The acceleration |M^-1 moment| caused by a unit force, which scales muscles."""
     muscle = model.structure.muscles
     if not muscle.any():
         return {}
@@ -122,7 +122,7 @@ def _averaging(model: Model) -> np.ndarray:
 
 
 def _reference(model: Model) -> State:
-    """The reference position, in as many worlds as the model has."""
+    """The reference position, for as many worlds as the model has."""
     sources = (path.split(".") for path in derived_sources(model.structure) if "." in path)
     worlds = max(getattr(getattr(model, group), leaf).shape[0] for group, leaf in sources)
     return init(model, max(worlds, model.qpos0.shape[0], model.qpos_spring.shape[0]))

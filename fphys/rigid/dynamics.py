@@ -25,9 +25,9 @@ Array = jax.Array
 
 
 class Found(NamedTuple):
-    """What the solves of a world found: this, and the arguments, are all that a backward pass needs.
+    """What the solves of a world found: a backward pass needs only this and the arguments.
 
-    Arrays have the world axis first; None is what the solve has not, or what follows from the rest.
+    Arrays have the world axis first; None marks what the solve does not have, or what follows from the rest.
     """
 
     qacc: Any = None  # accelerations [m/s^2 or rad/s^2], (world, nv)
@@ -67,7 +67,7 @@ def mass_matrix_launch(
 
 
 def frame_accelerations(launch: Any, model: Model, state: State, axes: Any, velocity: Any, qacc: Any = None) -> Any:
-    """Acceleration of every frame, gravity as an upward one of the world; without ``qacc``, when no dof accelerates."""
+    """Acceleration of every frame, gravity as an upward acceleration; without ``qacc``, as if no dof accelerated."""
     if qacc is None:
         qacc = launch.scratch((launch.worlds, model.structure.nv), L.types(state.qpos).real, zeroed=True)
     linear = L.frame_motion(launch, model, state, axes, qacc)
@@ -102,7 +102,7 @@ def bias_force(
 
 
 def applied_force(launch: Any, model: Model, state: State, loads: L.Loads, frames: L.Frames, axes: Any) -> Any:
-    """Generalised force of joints, tendons and actuators, and what is applied."""
+    """Generalised force of joints, tendons and actuators, plus the applied force."""
     s = model.structure
     k = L.modules(state.qpos)
     t = L.types(state.qpos)
@@ -181,16 +181,16 @@ def _solve_sparse(
 
 
 class PowerParts(NamedTuple):
-    """Poses, and motions (world, frame, 6), that further parts of the power are made of."""
+    """Poses, and motions (world, frame, 6), from which further parts of the power are computed."""
 
     frames: L.Frames
     axes: Any  # of the dofs, (world, nv, 6)
     velocity: Any
     linear: Any  # J a
-    acceleration: Any  # J a and what velocities and gravity add
+    acceleration: Any  # J a plus the terms from velocities and gravity
     trial: Any  # J l
     tendons: T.Tendons
-    slowed: Any  # J l2, where damping slows
+    slowed: Any  # J l2, if the integrator damps
 
 
 def body_and_joint_power(
@@ -206,7 +206,7 @@ def body_and_joint_power(
     slowed: tuple[Any, Any] | None = None,
 ) -> PowerParts:
     """Virtual power of everything but constraints, in parts: bodies, joints, tendons and their armature, actuators,
-    damping. ``slowed``: a2 - a and l2 (:mod:`damped`), by which bodies have a second power, in their part."""
+    damping. ``slowed``: a2 - a and l2 (:mod:`damped`), which add a second power to the bodies' part."""
     s = model.structure
     k = L.modules(state.qpos)
     w = launch.worlds
@@ -298,7 +298,7 @@ _required_force = warp_op(_required, lambda m, s, loads, qacc: qacc, differentia
 
 
 def required_force(model: Model, state: State, loads: L.Loads, qacc: Array) -> Array:
-    """M a + b - tau, shape (world, nv): what is missing for the accelerations; no gradients of its own."""
+    """M a + b - tau, shape (world, nv): the missing force for the accelerations; it has no gradients of its own."""
     return _required_force(model, state, loads, qacc)
 
 
@@ -314,7 +314,7 @@ _packed_matrix = warp_op(
 
 
 def packed_matrix(model: Model, state: State) -> Array:
-    """The mass matrix as a packed lower triangle, shape (world, nv (nv + 1) / 2); no gradients of its own."""
+    """The mass matrix as a packed lower triangle, shape (world, nv (nv + 1) / 2); it has no gradients of its own."""
     return _packed_matrix(model, state)
 
 
@@ -396,10 +396,10 @@ def smooth_acceleration(
     """Acceleration without constraints: M a = tau - b, or with implicit damping (M + h D) a = tau - b.
 
     Args:
-        known: what the solve found, where that is known already.
+        known: what the solve found, if that is already known.
 
     Returns:
         Found, with qacc [m/s^2 or rad/s^2] of shape (world, nv). Gradients flow from it to every continuous leaf of the
-        model, to state and loads.
+        model, and to state and loads.
     """
     return _acceleration(implicit, model, state, loads, known)

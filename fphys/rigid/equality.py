@@ -15,7 +15,7 @@ Array = jax.Array
 
 
 class Welds(NamedTuple):
-    """What holds two bodies together, in the bodies' frames, each (1 | world, weld, ...)."""
+    """Connections and welds between two bodies, in the bodies' frames, each (1 | world, weld, ...)."""
 
     anchor1: Any
     anchor2: Any
@@ -43,7 +43,7 @@ class Bonds(NamedTuple):
 
 
 def _which(model: Model, *types: int) -> np.ndarray:
-    """Places of some types among the active equalities."""
+    """Indices of the active equalities of some types."""
     return np.flatnonzero(np.isin(model.structure.equality.type, types))
 
 
@@ -182,7 +182,7 @@ def equality_power(
 
 
 class Pulls(NamedTuple):
-    """What connections and welds do to their first bodies; the second ones feel the opposite."""
+    """What connections and welds do to their first bodies; the second bodies feel the opposite."""
 
     body: np.ndarray  # (weld, 2)
     anchor: tuple[Array, Array]  # where, in either body's frame, each (1 | world, weld, 3) [m]
@@ -204,11 +204,11 @@ _pull_op = warp_op(_pull, _pull_shape, zeroed=False, name="loads of welds")
 
 
 def weld_pulls(model: Model, state: State, acceleration: Array) -> Pulls | None:
-    """Forces and torques of the active connections and welds, or None where the model has none.
+    """Forces and torques of the active connections and welds, or None if the model has none.
 
     Args:
-        acceleration: of every frame, (world, frame, 6), gravity included or not; at those of :func:`fphys.forward` the
-            forces are the solution's.
+        acceleration: of every frame, (world, frame, 6), with or without gravity; with the accelerations of
+            :func:`fphys.forward` the forces are the solution's.
 
     Returns:
         Gradients flow to all arguments.

@@ -15,7 +15,7 @@ from ..model.sound import as_loaded, screen_model
 from ..model.structure import Integrator, JointType, Structure
 from ..tree import Tree, pytree
 from ..units import si
-from ..worlds import HUGE, Status, choose, flag, idle, is_nonfinite, sound
+from ..worlds import HUGE, Status, choose, flag, idle, is_nonfinite, largest_velocity, sound
 from .collision import Contacts
 from .collision import contacts as contact_geometry
 from .constraint import constrained, constrained_acceleration, needed
@@ -26,14 +26,14 @@ from .launches import Loads
 Array = jax.Array
 
 RESOLUTION = 0.01
-"""A place [m] that floating point resolves more coarsely than this is one, too: in float32 beyond 84 km."""
+"""Positions [m] that floating point resolves more coarsely than this also count as faulty: in float32 beyond 84 km."""
 
 
 @pytree
 class Info(Tree):
-    """What a solve tells besides its result. Gradients flow to ``force`` and ``contacts`` alone."""
+    """What a solve reports besides its result. Gradients flow only to ``force`` and ``contacts``."""
 
-    qacc: Array  # acceleration, where the next solve may start, shape (world, nv)
+    qacc: Array  # acceleration, from which the next solve may start, shape (world, nv)
     status: Array  # fault bits, uint32, shape (world,)
     residual: Array  # norm of the solver's gradient [N or N m], scaled as MuJoCo's, shape (world,)
     iterations: Array  # Newton iterations, int32, shape (world,)
@@ -70,7 +70,7 @@ def forward(
 
 
 def at_rest(worlds: Array, model: Model, state: State, loads: Loads, *rest: Any) -> tuple[Any, ...]:
-    """These worlds at rest in the reference position, free of loads, with the parameters that were loaded."""
+    """Put these worlds at rest in the reference position, free of loads, with the parameters that were loaded."""
     state = state.replace(
         qpos=choose(worlds, model.qpos0, state.qpos),
         **{name: choose(worlds, 0, getattr(state, name)) for name in ("qvel", "act", "warmstart", "mocap_pos")},
@@ -97,13 +97,13 @@ def accelerate(
     *,
     implicit: bool,
 ) -> tuple[Array, Info, Found]:
-    """Accelerations of already checked inputs; ``implicit``: those by which the integrator moves velocities.
+    """Accelerations for inputs that are already checked; ``implicit``: those that the integrator uses.
 
     Args:
-        known: what the solve finds, where that is known; Info is then of no use.
+        known: what the solve finds, if that is already known; Info is then meaningless.
 
     Returns:
-        Accelerations, Info, and what the solve found, as far as a backward pass needs it.
+        Accelerations, Info, and the part of what the solve found that a backward pass needs.
     """
     worlds = state.qpos.shape[0]
     fast = model.structure.integrator == Integrator.IMPLICITFAST
@@ -126,16 +126,16 @@ def accelerate(
 
 
 def _finite(qacc: Array) -> tuple[Array, Array]:
-    """Accelerations with zeros, which pass no gradient, in the worlds where they overflowed; and the fault bits."""
+    """Accelerations, set to zero (without gradient) in the worlds where they overflowed; and the fault bits."""
     wrong = ~sound([qacc])
     return choose(wrong, 0, qacc), flag(Status.NONFINITE, wrong)
 
 
 def check_inputs(model: Model, state: State, loads: Loads) -> Loads:
-    """Shapes and dtypes of what a step takes, on the host, before anything runs.
+    """Check shapes and dtypes of a step's arguments, on the host, before anything runs.
 
     Raises:
-        ValueError: naming the argument, its shape and the one that is needed. TypeError: naming types. UnitError:
+        ValueError: naming the argument, its shape and the required one. TypeError: naming types. UnitError:
             naming kinds.
     """
     expect(model, state)
@@ -167,12 +167,12 @@ def screen(model: Model, state: State, loads: Loads) -> tuple[Model, State, Load
 
     Returns:
         The model with the faulty worlds' parameters replaced by those that it was loaded with; state and loads
-        with theirs replaced by the reference position at rest and zero (a frozen world passes zero gradient, never
+        with those worlds at the reference position, at rest and unloaded (a frozen world passes zero gradient, never
         0 * NaN); and the fault bits found, uint32, shape (world,).
     """
     model, unsound = screen_model(model)
     broken = ~sound([state.act, state.mocap_pos, state.mocap_quat])
-    broken |= ~(jnp.abs(state.qvel) <= fastest(state.qvel.dtype)).all(1)
+    broken |= ~(jnp.abs(state.qvel) <= largest_velocity(state.qvel.dtype)).all(1)
     broken |= ~(jnp.abs(state.qpos) <= _largest(model.structure, state.qpos.dtype)).all(1)  # false for NaN
     uncontrolled = ~sound([v for v in loads if v is not None], broken.size)
     bits = flag(Status.NONFINITE, broken | is_nonfinite(state.status))
@@ -181,13 +181,8 @@ def screen(model: Model, state: State, loads: Loads) -> tuple[Model, State, Load
     return model, state, loads, bits
 
 
-def fastest(dtype: Any) -> float:
-    """Of a velocity [m/s or rad/s]: 1e10, and 2.6e6 in float32, for a gradient multiplies up to six of them."""
-    return min(HUGE, float(np.finfo(dtype).max) ** (1 / 6))
-
-
 def _largest(structure: Structure, dtype: Any) -> np.ndarray:
-    """Of each coordinate, shape (1, nq)."""
+    """Greatest magnitude of each coordinate, shape (1, nq)."""
     largest, joint = np.full((1, structure.nq), HUGE, dtype), structure.joint
     for first, kind in zip(joint.qpos, joint.type):
         if kind in (JointType.FREE, JointType.SLIDE):

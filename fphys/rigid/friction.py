@@ -8,7 +8,7 @@ from . import launches as L
 
 
 def friction_sizes(model: Model) -> list[int]:
-    """Places of dofs' and of tendons' friction."""
+    """Numbers of dofs and of tendons with friction."""
     return [model.structure.friction.dof.size, model.structure.friction.tendon.size]
 
 
@@ -27,7 +27,7 @@ def _tendon_arguments(model: Model) -> tuple[list[Any], list[Any]]:
 def friction_rows(
     launch: Any, model: Model, state: State, tendons: L.Tendons, moment: Any, first: int, out: L.Rows
 ) -> None:
-    """Write a row for each dof, then each tendon with friction, from row ``first``."""
+    """Write one row for each dof with friction, then one for each tendon with friction, from row ``first``."""
     k = kernels(state.qpos.dtype, "rigid.friction")
     dofs, ends = friction_sizes(model)
     if dofs:
@@ -44,7 +44,7 @@ def friction_rows(
 def friction_power(
     launch: Any, model: Model, state: State, motion: tuple[Any, Any], tendons: L.Tendons, rates: Any, outs: list[Any]
 ) -> None:
-    """Virtual power of the friction; ``motion`` is (qacc, trial), ``rates`` the same of the tendons."""
+    """Virtual power of the friction; ``motion`` is (qacc, trial), ``rates`` the same for the tendons."""
     k = kernels(state.qpos.dtype, "rigid.friction")
     dofs, ends = friction_sizes(model)
     if dofs:

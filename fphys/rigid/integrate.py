@@ -57,16 +57,16 @@ _stage_op = warp_op(_stage, lambda model, qpos, qvel, *_: (qpos, qvel, qvel), ze
 def runge_kutta_stage(
     model: Model, qpos: Array, qvel: Array, velocity: Array, qacc: Array, duration: Array
 ) -> tuple[Array, Array, Array]:
-    """Positions and velocities a while after a base, and the rate at which they go on.
+    """Positions and velocities a given time after a base point, and the rate of change there.
 
-    The rate is that of the displacement from the base in its tangent space. For orientations this takes the inverse of
-    the differential of the exponential map, which a Runge-Kutta method on a manifold needs to keep its order
+    The rate is that of the displacement from the base in its tangent space. For orientations this needs the inverse of
+    the differential of the exponential map, so that a Runge-Kutta method on a manifold keeps its order
     (Munthe-Kaas 1998).
 
     Args:
         qpos, qvel: of the base, shape (world, nq) and (world, nv).
-        velocity, qacc: along which positions and velocities go, constant, shape (world, nv).
-        duration: of shape (1 | world,) [s].
+        velocity, qacc: constant rates of positions and velocities, shape (world, nv).
+        duration: shape (1 | world,) [s].
 
     Returns:
         qpos, qvel and rate, shape (world, nq), (world, nv), (world, nv). All but the model's structure gets gradients.
@@ -92,8 +92,8 @@ _rate_op = warp_op(_activation_rates, lambda model, act, ctrl: act, zeroed=False
 def activation_rate(model: Model, act: Array, ctrl: Array) -> Array:
     """d(act)/dt of every activation [1/s], shape (world, na).
 
-    Integrator: u; filters: (u - act) / tau; muscle: the same with tau by the sign of u - act. A control or
-    activation outside its range gets no gradient there. All arguments get gradients.
+    Integrator: u; filters: (u - act) / tau; muscle: the same with tau chosen by the sign of u - act. A control or
+    activation outside its range gets no gradient. All arguments get gradients.
     """
     return _rate_op(model, act, ctrl)
 
@@ -113,7 +113,7 @@ _next_op = warp_op(_next_activations, lambda model, act, rate: act, zeroed=False
 
 
 def integrate_activations(model: Model, act: Array, rate: Array) -> Array:
-    """Activations after one time step; ``filterexact`` by its exponential, the others explicitly."""
+    """Activations after one time step; ``filterexact`` by the exact exponential, the others explicitly."""
     return _next_op(model, act, rate)
 
 

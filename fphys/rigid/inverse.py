@@ -24,10 +24,10 @@ NO_LOADS = L.Loads(None, None, None)
 
 @reverse_only
 def inverse(model: Model, state: State, qacc: Array) -> Array:
-    """The generalised force that gives the accelerations: M a + b - passive, as MuJoCo's ``mj_inverse``.
+    """The generalised force that produces given accelerations: M a + b - passive, as MuJoCo's ``mj_inverse``.
 
-    It equals the sum of actuator, applied and projected external forces of the forward problem: what constraints
-    supply, contacts included, is taken off.
+    It equals the sum of actuator, applied and projected external forces of the forward problem: the forces of
+    constraints, contacts included, are subtracted.
 
     Args:
         qacc: shape (world, nv) [m/s^2 or rad/s^2].

@@ -67,7 +67,7 @@ class Motions(NamedTuple):
 
 
 def motions(model: Model, state: State) -> Motions:
-    """The quantities that everything kinematic is made of. Gradients flow to positions, velocities and geometry."""
+    """The quantities that all kinematics is computed from. Gradients flow to positions, velocities and geometry."""
     s = model.structure
     pos, quat, axes, velocity = _operation(model, state)
     frame = s.body.frame
@@ -113,7 +113,7 @@ def jacobian(model: Model, state: State, kind: str, name: str | int) -> Array:
         velocity of each dof (MuJoCo's ``mj_jac`` family). Gradients flow as in :func:`kinematics`.
 
     Raises:
-        ModelError: there is no such element. ValueError: no such kind.
+        ModelError: there is no such element. ValueError: there is no such kind.
     """
     expect(model, state)
     if kind not in ("body", "site", "geom"):

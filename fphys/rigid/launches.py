@@ -1,7 +1,7 @@
-"""The launches that rigid-body operations are made of, one function a stage.
+"""The launches that make up the rigid-body operations, one function per stage.
 
-Each function takes ``launch`` (see :func:`fphys.bridge.warp_op`), symbolic arrays and the model, asks
-for its kernels, and returns the arrays it wrote. Operations compose them; their adjoints follow.
+Each function takes ``launch`` (see :func:`fphys.bridge.warp_op`), symbolic arrays and the model, records
+its kernel launches, and returns the arrays that they write. Operations compose them; their adjoints follow.
 """
 
 from typing import Any, NamedTuple
@@ -21,7 +21,7 @@ class Frames(NamedTuple):
 
 
 class Loads(NamedTuple):
-    """What acts on the mechanism from outside; None is nothing."""
+    """External loads on the mechanism; None is no load."""
 
     ctrl: Buffer | None  # (world, nu)
     wrench: Buffer | None  # (world, nbody, 6): force, torque at the centre of mass, world axes
@@ -29,16 +29,16 @@ class Loads(NamedTuple):
 
 
 class Rows(NamedTuple):
-    """Rows of the constraint Jacobian, each family's in its own place."""
+    """Rows of the constraint Jacobian, with a fixed range of rows for each family."""
 
-    jacobian: Buffer  # (world, row, nv); of a sparse model (world, row, 1), a joint's row's only entry
+    jacobian: Buffer  # (world, row, nv); in a sparse model (world, row, 1), the only entry of a joint's row
     weight: Buffer  # 1 / R, zero for a row that does not act, (world, row)
     reference: Buffer  # (world, row)
     bound: Buffer  # least and greatest value of minus its force, (world, row, 2)
 
 
 class Setting(NamedTuple):
-    """What the solve, and the forces at given accelerations, start from."""
+    """The common inputs of the solve and of the forces at given accelerations."""
 
     frames: Frames
     axes: Buffer
@@ -48,24 +48,24 @@ class Setting(NamedTuple):
 
 
 def lanes(launch: Any, count: int) -> int:
-    """Threads among which ``count`` things of a world are dealt: one on a CPU, where a launch spends some 40 ns on each
-    thread, even one that has nothing to do; on a GPU as many as there are things."""
+    """Number of threads that share ``count`` items of a world: one on a CPU, where a launch spends some 40 ns on each
+    thread, even an idle one; on a GPU one per item."""
     return 1 if launch.platform == "cpu" else count
 
 
 def shared(launch: Any, kernel: Any, inputs: list[Any], outputs: list[Any]) -> None:
-    """Launch a kernel of which a team has each world: a warp of threads on a GPU, one on a CPU."""
+    """Launch a kernel that gives each world to a team of threads: a warp on a GPU, one thread on a CPU."""
     team = 1 if launch.platform == "cpu" else 32
     launch(kernel, dim=(launch.worlds, team), inputs=[team, *inputs], outputs=outputs)
 
 
 def columns(model: Model, dof: np.ndarray) -> np.ndarray:
-    """Where the entries of dofs stand in the rows of the constraint Jacobian."""
+    """The columns where the entries of dofs are in the rows of the constraint Jacobian."""
     return np.zeros_like(dof) if model.structure.sparse else dof
 
 
 def packed_size(nv: int) -> int:
-    """Numbers in a packed lower triangle."""
+    """Number of entries in a packed lower triangle."""
     return nv * (nv + 1) // 2
 
 
@@ -101,7 +101,7 @@ def dof_origin(model: Model) -> np.ndarray:
 
 
 def body_origin(model: Model) -> np.ndarray:
-    """The frame of each body's tree root."""
+    """The frame of the root of each body's tree."""
     s = model.structure
     return s.body.frame[s.body.root]
 
@@ -127,7 +127,7 @@ def frame_poses(launch: Any, model: Model, state: State, out: Frames | None = No
 def dof_axes(
     launch: Any, model: Model, state: State, frames: Frames, out: Buffer | None = None, own: bool = False
 ) -> Buffer:
-    """The motion that each dof causes, (world, nv, 6), about its tree's origin, or ``own``: about its body's."""
+    """The motion that each dof causes, (world, nv, 6), about its tree's origin, or with ``own`` about its body's."""
     s = model.structure
     k = modules(state.qpos)
     t = types(state.qpos)
@@ -175,7 +175,7 @@ def frame_motion(
 def frame_acceleration(
     launch: Any, model: Model, state: State, gravity: Buffer, axes: Buffer, velocity: Buffer, linear: Buffer
 ) -> Buffer:
-    """Acceleration of every frame: the part that is linear in the dofs' accelerations, and the rest."""
+    """Acceleration of every frame: the part that is linear in the dofs' accelerations, plus the rest."""
     s = model.structure
     k = modules(state.qpos)
     t = types(state.qpos)
@@ -192,20 +192,21 @@ def frame_acceleration(
 
 
 def gravity(launch: Any, model: Model, state: State) -> Buffer:
-    """Gravity, or nothing where the model disables it."""
+    """Gravity, or zeros if the model disables it."""
     if "gravity" in model.structure.disabled:
         return launch.scratch((launch.worlds,), types(state.qpos).vec3, zeroed=True)
     return model.opt.gravity
 
 
 def body_arguments(model: Model) -> list[Any]:
-    """What every kernel over bodies starts with."""
+    """The first arguments of every kernel over bodies."""
     s = model.structure
     return [s.body.frame, body_origin(model), model.body.ipos, model.body.iquat, model.body.mass, model.body.inertia]
 
 
 def medium_arguments(launch: Any, model: Model, state: State) -> list[Any]:
-    """Compensation of gravity, gravity, and the medium; MuJoCo drops what is passive with springs and dampers."""
+    """Gravity compensation, gravity, and the medium; like MuJoCo, without passive forces if springs and dampers are
+    both disabled."""
     g = gravity(launch, model, state)
     if any(switches(model)):
         return [model.body.gravcomp, g, model.opt.wind, model.opt.density, model.opt.viscosity]
@@ -237,7 +238,7 @@ def switches(model: Model) -> list[int]:
 
 
 class Tendons(NamedTuple):
-    """How long tendons are and how fast they lengthen, (world, ntendon)."""
+    """Lengths and velocities of tendons, (world, ntendon)."""
 
     length: Buffer
     velocity: Buffer
@@ -280,7 +281,7 @@ def ancestry(structure: Structure) -> np.ndarray:
 
 
 class Pattern(NamedTuple):
-    """Where the entries of a matrix with a column per dof are that can differ from zero, row by row."""
+    """Sparsity pattern, row by row, of a matrix with one column per dof."""
 
     adr: np.ndarray  # (row + 1,) entries of row r are adr[r]:adr[r + 1]
     row: np.ndarray  # (entry,)
@@ -288,7 +289,7 @@ class Pattern(NamedTuple):
 
 
 def make_pattern(mask: np.ndarray) -> Pattern:
-    """The rows of a boolean matrix, (row, nv)."""
+    """The pattern of a boolean matrix, (row, nv)."""
     row, dof = np.nonzero(mask)
     adr = np.concatenate([[0], np.cumsum(mask.astype(bool).sum(1))])
     return Pattern(*(x.astype(np.int32) for x in (adr, row, dof)))

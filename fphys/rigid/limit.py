@@ -1,4 +1,4 @@
-"""Limits of joints and tendons: the rows of the solve, their virtual power, and what sensors read of them."""
+"""Limits of joints and tendons: the rows of the solve, their virtual power, and the readings of limit sensors."""
 
 from typing import Any, NamedTuple
 
@@ -10,7 +10,7 @@ from . import launches as L
 
 
 def limit_sizes(model: Model) -> list[int]:
-    """Places of joint limits and of tendon limits."""
+    """Numbers of joint limits and of tendon limits."""
     return [model.structure.limit.joint.size, model.structure.limit.tendon.size]
 
 
@@ -30,7 +30,7 @@ def _tendon_arguments(model: Model) -> tuple[list[Any], list[Any]]:
 def limit_rows(
     launch: Any, model: Model, state: State, tendons: L.Tendons, moment: Any, first: int, out: L.Rows
 ) -> None:
-    """Write the rows of the limits that are reached, joints' then tendons', from row ``first``."""
+    """Write the rows of the active limits, first joints', then tendons', from row ``first``."""
     k = kernels(state.qpos.dtype, "rigid.limit")
     joints, ends = limit_sizes(model)
     if joints:
@@ -47,7 +47,7 @@ def limit_rows(
 def limit_power(
     launch: Any, model: Model, state: State, motion: tuple[Any, Any], tendons: L.Tendons, rates: Any, outs: list[Any]
 ) -> None:
-    """Virtual power of the limits; ``motion`` is (qacc, trial), ``rates`` the same of the tendons."""
+    """Virtual power of the limits; ``motion`` is (qacc, trial), ``rates`` the same for the tendons."""
     k = kernels(state.qpos.dtype, "rigid.limit")
     joints, ends = limit_sizes(model)
     if joints:
@@ -61,11 +61,11 @@ def limit_power(
 
 
 class Readings(NamedTuple):
-    """Of limits that are reached, zero of the others, each (world, limit)."""
+    """Readings of active limits, zero for the others, each (world, limit)."""
 
-    violation: Any  # distance to the limit less its margin, negative [m or rad]
+    violation: Any  # distance to the limit minus its margin, negative [m or rad]
     rate: Any  # of the distance [m/s or rad/s]
-    force: Any  # that pushes back [N or N m]
+    force: Any  # restoring force [N or N m]
 
 
 def _measure(launch: Any, model: Model, state: State, tendons: Any, qacc: Any, *outs: Any) -> None:
@@ -89,14 +89,14 @@ _measure_op = warp_op(_measure, _shapes, name="readings of limits")
 
 
 def limit_readings(model: Model, state: State, tendons: tuple[Any, Any, Any], qacc: Any) -> tuple[Readings, Readings]:
-    """What the limits of joints and of tendons do at given accelerations.
+    """Readings of the limits of joints and of tendons at given accelerations.
 
     Args:
         tendons: length [m], velocity [m/s] and J qacc [m/s^2] of the tendons, each (world, ntendon).
-        qacc: accelerations, (world, nv); at those of :func:`fphys.forward` the forces are the solution's.
+        qacc: accelerations, (world, nv); with those of :func:`fphys.forward` the forces are the solution's.
 
     Returns:
-        In the order of ``structure.limit``. Gradients flow to all arguments, at the limits that are reached.
+        In the order of ``structure.limit``. Gradients flow to all arguments, through the active limits.
     """
     found = _measure_op(model, state, tendons, qacc)
     return Readings(*found[:3]), Readings(*found[3:])

@@ -49,7 +49,7 @@ def difference(model: Model, base: Array, qpos: Array) -> Array:
         both positions.
 
     Raises:
-        ValueError: a shape is not that.
+        ValueError: an argument has a different shape.
     """
     expect_model(model)
     worlds, nq = jnp.shape(qpos)[:1], model.structure.nq
@@ -63,19 +63,19 @@ def linearize(model: Model, state: State, ctrl: Array | None = None) -> tuple[Ar
     """The derivatives A, B of one step: dx' = A dx + B du, x = (position, velocity, activation).
 
     Positions are differentiated in tangent space, so a free or ball joint counts its degrees of
-    freedom, not its quaternion. The step is taken and factorised once; each row of A and B is one
+    freedom, not its quaternion. The step is computed and factorised only once; each row of A and B is one
     more right-hand side. MuJoCo's ``mjd_transitionFD`` approximates the same matrices.
 
     Args:
-        ctrl: shape (world, nu) in the actuators' units; may be left out only where the model has no actuators.
+        ctrl: shape (world, nu) in the actuators' units; may be omitted only if the model has no actuators.
 
     Returns:
         A of shape (world, 2 nv + na, 2 nv + na) and B of shape (world, 2 nv + na, nu), in the units of x
-        [m or rad, m/s or rad/s, -] over those of x and of the controls. They get no
-        gradients themselves. Those of a faulty world are zero.
+        [m or rad, m/s or rad/s, -] over those of x and of the controls. They cannot be
+        differentiated themselves (no gradients). Those of a faulty world are zero.
 
     Raises:
-        ValueError, TypeError: as :func:`fphys.step`, and where the control is left out.
+        ValueError, TypeError: as :func:`fphys.step`, and if the control is missing.
     """
     expect(model, state)
     ctrl = bare_ctrl(model, ctrl)

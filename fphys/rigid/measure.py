@@ -1,4 +1,4 @@
-"""What sensors are computed from: frames and how they move, bodies' momenta, forces and contacts."""
+"""The quantities that sensors are computed from: frames and their motion, bodies' momenta, forces and contacts."""
 
 import functools
 from typing import Any, NamedTuple, Self
@@ -28,14 +28,14 @@ WEIGHED = (SensorType.FORCE, SensorType.TORQUE)
 
 
 class Placed(NamedTuple):
-    """Frames that are fixed to bodies, where they are and how they move, world axes."""
+    """Poses and motion of frames that are fixed to bodies, world axes."""
 
     body: np.ndarray  # the body that each is fixed to, (k,)
     pos: Array  # (world, k, 3)
     quat: Array  # (world, k, 4)
     velocity: Array  # (world, k, 3)
     spin: Array  # angular velocity, (world, k, 3)
-    acceleration: Array | None  # gravity included, as an upward one, (world, k, 3); None where nothing asks for it
+    acceleration: Array | None  # gravity included, as an upward one, (world, k, 3); None if no sensor needs it
     spin_rate: Array | None  # angular acceleration, (world, k, 3)
 
     def __getitem__(self, rows: np.ndarray | slice) -> Self:  # type: ignore[override]
@@ -43,7 +43,7 @@ class Placed(NamedTuple):
         return type(self)(body[rows], *(None if x is None else x[:, rows] for x in arrays))  # pyright: ignore[reportArgumentType]
 
     def local(self, vectors: Array) -> Array:
-        """Vectors of shape (world, k, ..., 3), world axes, in the frames' own."""
+        """Vectors of shape (world, k, ..., 3), from world axes to the frames' own axes."""
         turn = self.conjugate.reshape(*self.pos.shape[:2], *[1] * (vectors.ndim - 3), 4)
         return rotate(jnp.broadcast_to(turn, (*self.pos.shape[:2], *vectors.shape[2:-1], 4)), vectors)
 
@@ -81,7 +81,7 @@ class Pulls(NamedTuple):
 
 
 class Scene:
-    """What the sensors of a state are computed from; each part when one first asks for it."""
+    """The quantities that the sensors of a state are computed from; each is computed on first use."""
 
     def __init__(self, model: Model, state: State, loads: L.Loads, wanted: np.ndarray):
         self.model, self.state, self.loads = model, state, loads
@@ -92,18 +92,18 @@ class Scene:
         self._weighed = bool(np.isin(sensor.type[wanted], WEIGHED).any())
 
     def rows(self, which: np.ndarray) -> np.ndarray:
-        """Places of sensors among ``attached``, ``reference`` and their motions."""
+        """Indices of sensors in ``attached``, ``reference`` and their motions."""
         return np.searchsorted(self._spatial, which)
 
     def leaf(self, values: Array) -> Array:
-        """A leaf of the model, one row for every world."""
+        """A leaf of the model, with one row for every world."""
         return jnp.broadcast_to(values, (self.worlds, *values.shape[1:]))
 
     def constant(self, values: np.ndarray) -> Array:
         return jnp.asarray(values, self.real)
 
     def place(self, kind: np.ndarray, index: np.ndarray, accelerated: bool) -> Placed:
-        """Bodies, geoms and sites, and how they move; each is computed once."""
+        """Poses and motion of bodies, geoms and sites; each is computed once."""
         s, model = self.model.structure, self.model
         every = np.arange(s.nbody)
         none = self.constant(np.zeros((1, s.nbody, 3))), self.constant(np.tile(np.eye(4)[0], (1, s.nbody, 1)))
@@ -129,7 +129,7 @@ class Scene:
 
     @functools.cached_property
     def _sensed(self) -> Placed:
-        """What sensors are attached to, then their reference frames: the world where there is none."""
+        """The frames that sensors are attached to, then their reference frames (the world if there is none)."""
         s, own = self.model.structure.sensor, self._spatial
         given = s.reference[own] >= 0
         kind = np.where(given, s.reference_kind[own], XBODY), np.where(given, s.reference[own], 0)
@@ -138,7 +138,7 @@ class Scene:
 
     @functools.cached_property
     def attached(self) -> Placed:
-        """What sensors are attached to."""
+        """The frames that sensors are attached to."""
         return self._sensed[: self._spatial.size]
 
     @functools.cached_property
@@ -162,7 +162,7 @@ class Scene:
 
     @functools.cached_property
     def limits(self) -> tuple[Readings, Readings]:
-        """Of joints and of tendons, at the solution."""
+        """Readings of the limits of joints and of tendons, at the solution."""
         moved, qacc = self.transmissions, self._solution[0]
         velocity, rate = (jnp.einsum("wij,wj->wi", moved.tendon_jacobian, x) for x in (self.state.qvel, qacc))
         return limit_readings(self.model, self.state, (moved.tendon_length, velocity, rate), qacc)
@@ -179,7 +179,7 @@ class Scene:
 
     @functools.cached_property
     def contacts(self) -> Contacts | None:
-        """The contacts that act, or None where model or state have none."""
+        """The active contacts, or None if model or state have none."""
         found, force = self._solution[1].contacts, self._solution[1].force
         if found is None:
             return None
@@ -192,7 +192,7 @@ class Scene:
 
     @functools.cached_property
     def bonds(self) -> Pulls | None:
-        """What connections and welds do to both of their bodies, or None where the model has none."""
+        """Forces of connections and welds on both of their bodies, or None if the model has none."""
         found = weld_pulls(self.model, self.state, _accelerations(self.model, self.state, self._solution[0]))
         if found is None:
             return None

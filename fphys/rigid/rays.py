@@ -1,4 +1,4 @@
-"""Rays against simple shapes on bodies: which of them a ray meets first, and how far along."""
+"""Rays against simple shapes on bodies: which shape a ray hits first, and how far along."""
 
 from typing import Any, NamedTuple
 
@@ -32,7 +32,7 @@ def shapes(model: Model, kind: np.ndarray, body: np.ndarray, pos: Array, quat: A
 
 
 def first_met(model: Model, state: State, found: Shapes, own: np.ndarray, origin: Array, direction: Array) -> Array:
-    """Which shape each ray meets first, int32, (world, ray); -1 where it meets none. Without gradients.
+    """Which shape each ray hits first, int32, (world, ray); -1 if it hits none. Without gradients.
 
     Args:
         own: shapes that a ray does not see, bool, (ray, shape).
@@ -43,17 +43,17 @@ def first_met(model: Model, state: State, found: Shapes, own: np.ndarray, origin
 
 
 def ray_lengths(model: Model, state: State, found: Shapes, which: Array, origin: Array, direction: Array) -> Array:
-    """How far along each ray the surface of one shape is, from outside or inside, (world, ray).
+    """Distance along each ray to the surface of one shape, from outside or inside, (world, ray).
 
-    In units of the direction; -1 where a ray misses, or where ``which``, int32, (world, ray), is -1. A plane is seen
-    from its front. Gradients flow to the shapes, to origin and direction, and through the bodies' poses; at the rim of
-    a shape, where another surface becomes the first, they jump.
+    In units of the direction; -1 if a ray misses, or if ``which``, int32, (world, ray), is -1. A plane is seen
+    only from its front. Gradients flow to the shapes, to origin and direction, and through the bodies' poses; they jump
+    at the rim of a shape, where another surface becomes the first.
     """
     return _lengths(model, state, found, which, origin, direction)
 
 
 def inside(shape: int, size: Array, point: Array) -> Array:
-    """Whether points in the shape's frame lie in it; bool, shape (...)."""
+    """Whether points in the shape's frame lie inside it; bool, shape (...)."""
     radius, half = size[..., 0], size[..., 1]
     across = jnp.hypot(point[..., 0], point[..., 1])
     if shape == BOX:

@@ -1,6 +1,6 @@
-"""Sensors: what a model's file says is measured, as MuJoCo's ``sensordata``.
+"""Sensors: the measurements that a model's file defines, as MuJoCo's ``sensordata``.
 
-One rule for each type of sensor, on all sensors of that type at once.
+There is one rule for each type of sensor, applied to all sensors of that type at once.
 """
 
 from collections.abc import Callable, Sequence
@@ -38,26 +38,27 @@ def sensors(
 
     Lengths in m, angles in rad, velocities in m/s and rad/s, accelerations in m/s^2 and rad/s^2, forces in N, torques
     in N m, angular momentum in kg m^2/s, energies in J, the clock in s. Accelerations include gravity as an upward
-    acceleration: an accelerometer at rest reads +9.81 along the vertical. Force and torque are what the site's body
-    and all that hangs on it exchange with the parent, in the site's frame; on the ground all trees, whose torques are
-    about the site (MuJoCo adds up each about its own centre of mass). A rangefinder without a hit reads -1.
-    A sensor's ``cutoff`` bounds its readings. A faulty world reads as one at the reference position, at rest.
+    acceleration: an accelerometer at rest reads +9.81 along the vertical. Force and torque are the interaction between
+    the subtree of the site's body and its parent, in the site's frame; for a site on the world body, that of all trees,
+    with torques about the site (MuJoCo adds up torques about each tree's own centre of mass). A rangefinder without a
+    hit reads -1. A sensor's ``cutoff`` bounds its readings. A faulty world reads as if it were at the reference
+    position, at rest.
 
     Args:
-        model, state, ctrl, wrench, force: as in :func:`fphys.step`; loads matter to accelerations and forces only.
+        model, state, ctrl, wrench, force: as in :func:`fphys.step`; loads affect only accelerations and forces.
         names: the sensors to read, in this order; by default all, in the order of the file.
 
     Returns:
-        Shape (world, nsensordata) [each sensor's unit]; :meth:`fphys.Model.sensor_slice` says which columns are whose.
-        Gradients flow from every reading to all that it depends on: those of accelerations, forces, torques and touch
-        through the implicit rule of :func:`fphys.forward`, at a frozen contact set, those of limits at the limits that
-        are reached. They do not flow into insidesite, nor through which contacts lie in a touch sensor's volume; a
-        rangefinder's are those of the geom that it hits.
+        Shape (world, nsensordata) [each sensor's unit]; :meth:`fphys.Model.sensor_slice` gives a sensor's columns.
+        Gradients flow from every reading to everything that it depends on: those of accelerations, forces, torques and
+        touch through the implicit rule of :func:`fphys.forward`, at a frozen contact set, those of limits through the
+        active limits. They do not flow through insidesite, nor through the choice of the contacts that lie in a touch
+        sensor's volume; a rangefinder's gradients are those of the geom that it hits.
 
     Raises:
-        UnsupportedError: a sensor that is read is not simulated (cameras, tactile sensors, plug-ins, distances between
-            geoms, delays); every one is named. Loading such a model raises nothing.
-        ModelError: no sensor of that name.
+        UnsupportedError: a requested sensor is not simulated (cameras, tactile sensors, plug-ins, distances between
+            geoms, delays); the error names all of them. Loading such a model raises no error.
+        ModelError: there is no sensor of that name.
     """
     loads = check_inputs(model, state, Loads(ctrl, wrench, force))
     model, state, loads, _ = screen(model, state, loads)
@@ -127,7 +128,7 @@ def _axis(scene: Scene, at: Placed, axis: int) -> Array:
 
 
 def _frame_linear_velocity(scene: Scene, which: np.ndarray) -> Array:
-    """As seen from the reference frame, which may turn."""
+    """Linear velocity as seen from the reference frame, which may rotate."""
     at, reference = _frames(scene, which)
     turned = jnp.cross(reference.spin, at.pos - reference.pos)
     return reference.local(at.velocity - reference.velocity - turned)
@@ -174,7 +175,7 @@ def _ball_quaternion(scene: Scene, which: np.ndarray) -> Array:
 
 
 def _targets(values: Callable[[Scene], Array]) -> Rule:
-    """Entries of an array over what sensors are attached to."""
+    """Entries of an array, at the indices of the elements that sensors are attached to."""
     return lambda scene, which: values(scene)[:, scene.model.structure.sensor.target[which]]
 
 
@@ -196,7 +197,7 @@ def _tendon_actuator_force(scene: Scene, which: np.ndarray) -> Array:
 
 
 def _limit(kind: int, name: str) -> Rule:
-    """Of the first side of a joint's (kind 0) or tendon's (1) limit that is reached; 0 where none is."""
+    """Reading of the first active side of a joint's (kind 0) or tendon's (1) limit; 0 if none is active."""
 
     def rule(scene: Scene, which: np.ndarray) -> Array:
         s = scene.model.structure
@@ -217,7 +218,7 @@ def _limit(kind: int, name: str) -> Rule:
 
 
 def _hanging(scene: Scene, body: np.ndarray) -> np.ndarray:
-    """Which bodies hang on which, the root included, bool, shape (k, body)."""
+    """The bodies in each subtree, the root included, bool, shape (k, body)."""
     parent = scene.model.structure.body.parent
     member = np.eye(parent.size, dtype=bool)
     for b in range(parent.size - 1, 0, -1):
@@ -245,7 +246,7 @@ def _subtree_velocity(scene: Scene, which: np.ndarray) -> Array:
 
 
 def _subtree_angular_momentum(scene: Scene, which: np.ndarray) -> Array:
-    """About the subtree's centre of mass."""
+    """Angular momentum about the subtree's centre of mass."""
     weight, centre, mean = _subtree_means(scene, which)
     b, member = scene.bodies, _hanging(scene, scene.model.structure.sensor.target[which])
     arm, relative = b.frame.pos[:, None] - centre[:, :, None], b.frame.velocity[:, None] - mean[:, :, None]
@@ -255,7 +256,7 @@ def _subtree_angular_momentum(scene: Scene, which: np.ndarray) -> Array:
 def _interaction(scene: Scene, which: np.ndarray) -> tuple[Array, Array]:
     """Force and torque about the site that the parent exerts on the site's body, in the site's frame, (world, k, 3).
 
-    Newton and Euler for the site's body and all that hangs on it, less what acts on these from outside.
+    Newton-Euler for the site's body and its subtree, minus the external loads on these bodies.
     """
     at, b = scene.attached[scene.rows(which)], scene.bodies
     assert b.frame.acceleration is not None and b.frame.spin_rate is not None
@@ -264,10 +265,10 @@ def _interaction(scene: Scene, which: np.ndarray) -> tuple[Array, Array]:
     if scene.loads.wrench is not None:
         force, torque = force - scene.loads.wrench[..., :3], torque - scene.loads.wrench[..., 3:]
     member = _hanging(scene, at.body)
-    member[:, 0] = False  # what acts on the world is not counted
+    member[:, 0] = False  # loads on the world body do not count
     share = scene.constant(member)
     total = share @ force
-    # moments about the site: each body's own, and its force on its arm
+    # moments about the site: each body's own, and that of its force
     arm = b.frame.pos[:, None] - at.pos[:, :, None]
     moment = jnp.cross(arm, jnp.broadcast_to(force[:, None], arm.shape))
     moments = share @ torque + (share[None, :, :, None] * moment).sum(2)
@@ -289,7 +290,7 @@ def _interaction(scene: Scene, which: np.ndarray) -> tuple[Array, Array]:
 
 
 def _touch(scene: Scene, which: np.ndarray) -> Array:
-    """Normal forces of the contacts of the site's body whose outward normal meets the site's volume."""
+    """Normal forces of the contacts of the site's body whose outward normal hits the site's volume."""
     c = scene.contacts
     if c is None:
         return jnp.zeros((scene.worlds, which.size), scene.real)
@@ -324,7 +325,7 @@ def _inside_site(scene: Scene, which: np.ndarray) -> Array:
 
 
 def _rangefinder(scene: Scene, which: np.ndarray) -> Array:
-    """Distance along the site's z axis to the first geom that is not its own body's; -1 where there is none."""
+    """Distance along the site's z axis to the first geom that is not on its own body; -1 if there is none."""
     s, model, (at, _) = scene.model.structure, scene.model, _frames(scene, which)
     seen, geom = s.sensor.visible, model.geom
     body = s.geom.body[seen]

@@ -1,8 +1,8 @@
-"""Gradients before contact: two ways to let a contact be felt at a distance.
+"""Gradients before contact: two ways to let a contact act at a distance.
 
-The gradient of a step is exact for its contact set, and zero with respect to what touches nothing yet. A contact that
-fades in over a distance has a gradient there: its impedance falls from d(0) at the surface to nothing, as
-d(0) (1 - r / width)^2, so that the force of approach, -b v, is no jump but a ramp.
+The gradient of a step is exact for its contact set, and zero with respect to everything that is not yet in contact. A
+contact that fades in over a distance has a gradient there: its impedance falls from d(0) at the surface to zero, as
+d(0) (1 - r / width)^2, so that the approach force, -b v, is a ramp and not a jump.
 """
 
 from collections.abc import Callable
@@ -24,13 +24,13 @@ def softened(model: Model, width: Any) -> Model:
 
     Args:
         width: distance [m], a number or of shape (1 | world,); 0 is MuJoCo's contact. Bodies that come closer than
-            ``width`` are slowed before they touch, and come to rest where they would.
+            ``width`` are slowed before they touch, but come to rest at the same place.
 
     Raises:
-        ValueError: a width is not a number, or negative, where that is known.
+        ValueError: a width is not a number, or is negative (if its value is known).
 
-    Softened contact is a choice of the field's own (Suh et al. 2022, "Do differentiable simulators give better policy
-    gradients?"): it trades the truth of the simulation near contact for a gradient that sees it coming.
+    Softening contacts is an established choice (Suh et al. 2022, "Do differentiable simulators give better policy
+    gradients?"): it trades accuracy near contact for a gradient that anticipates the contact.
     """
     _require_width(width)
     return model.replace({"opt.softness": jnp.broadcast_to(jnp.asarray(width, model.qpos0.dtype), _shape(width))})
@@ -40,15 +40,15 @@ def contacts_from_distance(width: Any) -> Callable[..., State]:
     """A step whose result is exact and whose gradient is that of softened contacts.
 
     Args:
-        width: distance [m] over which contacts are felt by the gradient alone.
+        width: distance [m] over which only the gradient feels contacts.
 
     Raises:
-        ValueError: as of :func:`softened`.
+        ValueError: as for :func:`softened`.
 
     Returns:
         ``step(model, state, ctrl, wrench, force)`` as :func:`fphys.step`. It takes two steps, one for the result and
-        one for the gradient ("contacts from distance", Paulus et al. 2025, "Hard contacts with soft gradients"). The
-        status says so where the softened contacts had no room, and the gradient misses some.
+        one for the gradient ("contacts from distance", Paulus et al. 2025, "Hard contacts with soft gradients"). If
+        there was no room for all softened contacts, the status says so, and the gradient misses some of them.
 
     Example:
         >>> step = fphys.contacts_from_distance(0.02)  # doctest: +SKIP
@@ -70,12 +70,12 @@ def contacts_from_distance(width: Any) -> Callable[..., State]:
 
 
 def _value_and_gradient(value: Array, gradient: Array) -> Array:
-    """The one's value with the other's gradient."""
+    """The first argument's value with the second's gradient."""
     return value + (gradient - jax.lax.stop_gradient(gradient)) if jnp.issubdtype(value.dtype, jnp.floating) else value
 
 
 def _require_width(width: Any) -> None:
-    """Raise ValueError where a width is known not to be one."""
+    """Raise ValueError if a width is known to be invalid."""
     if not isinstance(width, jax.core.Tracer) and not (
         np.asarray(width).dtype.kind in "fiu" and np.all(np.asarray(width) >= 0)
     ):

@@ -7,9 +7,9 @@ from ..bridge import reverse_only
 from ..implicit import recomputed
 from ..model import Model, State
 from ..model.structure import Integrator
-from ..worlds import HUGE, freeze, is_nonfinite
+from ..worlds import HUGE, freeze, is_nonfinite, largest_velocity
 from .dynamics import Found
-from .forward import Info, accelerate, at_rest, check_inputs, fastest, screen
+from .forward import Info, accelerate, at_rest, check_inputs, screen
 from .integrate import activation_rate, integrate_activations, integrate_positions, runge_kutta_stage
 from .launches import Loads
 
@@ -23,7 +23,7 @@ def step(
     """Advance every world by one time step. Pure; composes with jit, grad, vmap, scan and checkpoint.
 
     M(q) a + b(q, v) = tau(q, v, u) + J^T f, then v' = v + h a and q' = q (+) h v' (Euler, implicit in
-    the joints' damping; implicitfast, implicit in all that depends on velocity; or RK4), with
+    the joints' damping; implicitfast, implicit in all forces that depend on velocity; or RK4), with
     MuJoCo's semantics.
 
     Args:
@@ -33,16 +33,15 @@ def step(
         wrench: force [N] and torque [N m] on every body at its centre of mass, world axes, shape
             (world, nbody, 6), as MuJoCo's ``xfrc_applied``.
         force: generalised force [N or N m], shape (world, nv), as MuJoCo's ``qfrc_applied``. Quantities
-            (:mod:`fphys.units`) are checked: a force where all joints are slides, a torque where none is; controls of
-            motors and servos of one kind without gear; a wrench is made by ``units.wrench``.
+            (:mod:`fphys.units`) are checked: a force if all joints are slides, a torque if none is; controls if they
+            are those of motors or servos of one kind without gears; make a wrench with ``units.wrench``.
 
     Returns:
         The next state. A world whose state, input or parameters are not finite, or whose mass or time step is not
-        positive, keeps its last state, its status
-        says so, it passes no gradient, and the other worlds do not notice.
+        positive, keeps its last state, its status says so, and it passes no gradient; other worlds are not affected.
 
     Raises:
-        ValueError: a shape does not fit, before anything runs. TypeError: a dtype does not, UnitError a kind.
+        ValueError: a shape does not fit, before anything runs. TypeError: a dtype does not fit; UnitError: a kind.
     """
     loads = check_inputs(model, state, Loads(ctrl, wrench, force))
     model, clean, loads, bits = screen(model, state, loads)
@@ -52,15 +51,15 @@ def step(
 
 
 def overflowed(state: State) -> Array:
-    """Worlds in which a step left what is finite, or came near to its end, bool, shape (world,)."""
-    limits = ((state.qpos, HUGE), (state.qvel, fastest(state.qvel.dtype)), (state.act, HUGE))
+    """Worlds in which a step overflowed or came close to it, bool, shape (world,)."""
+    limits = ((state.qpos, HUGE), (state.qvel, largest_velocity(state.qvel.dtype)), (state.act, HUGE))
     huge = jnp.stack([~(jnp.abs(x) <= limit).all(1) for x, limit in limits])
     return huge.any(0) | is_nonfinite(state.status)
 
 
 @recomputed(overflowed, at_rest)
 def euler(known: Found | None, model: Model, state: State, loads: Loads) -> tuple[State, Found]:
-    """Semi-implicit Euler: velocities first, positions along the new velocities."""
+    """Semi-implicit Euler: first velocities, then positions along the new velocities."""
     qacc, info, found = accelerate(known, model, state, loads, implicit=True)
     h = model.opt.timestep
     qvel = state.qvel + h[:, None] * qacc
@@ -71,7 +70,7 @@ def euler(known: Found | None, model: Model, state: State, loads: Loads) -> tupl
 def runge_kutta(known: list[Found] | None, model: Model, state: State, loads: Loads) -> tuple[State, list[Found]]:
     """The classical fourth-order method, positions on their manifold (Munthe-Kaas 1998).
 
-    Each stage's solve starts where the last one ended; the fourth is at the time of the next step's first.
+    Each stage's solve starts from the last one's solution; the fourth stage is at the time of the next step's first.
     """
     h = model.opt.timestep
     stage, velocities, accelerations, rates, found, info = state, [state.qvel], [], [], [], None

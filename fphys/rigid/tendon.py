@@ -1,4 +1,4 @@
-"""The launches of tendons: lengths, velocities and Jacobians, of fixed and of spatial ones."""
+"""The launches of tendons: lengths, velocities and Jacobians of fixed and spatial tendons."""
 
 from typing import Any, NamedTuple
 
@@ -68,12 +68,12 @@ def pattern(structure: Structure) -> L.Pattern:
                 mask[t, s.joint.dof[s.tendon.object[i]]] = True
         for n in range(cut.adr[t], cut.adr[t + 1]):
             ends = moves[cut.body[n]]
-            mask[t] |= ends.any(0) & ~ends.all(0)  # what moves all ends alike moves none apart
+            mask[t] |= ends.any(0) & ~ends.all(0)  # a dof that moves all ends alike does not change the length
     return L.make_pattern(mask)
 
 
 def _of_joints(structure: Structure, index: np.ndarray) -> np.ndarray:
-    """An index of each wrap's joint, -1 for wraps that are no joints."""
+    """A per-joint index (for example the first dof) for each wrap; -1 for wraps that are not joints."""
     tendon = structure.tendon
     joint = tendon.kind == JOINT
     return np.where(joint, index[np.where(joint, tendon.object, 0)], -1).astype(np.int32)
@@ -139,7 +139,7 @@ def _sum(launch: Any, model: Model, state: State, segment_length: Buffer, out: B
 
 
 def lengths(launch: Any, model: Model, state: State, frames: L.Frames) -> Buffer:
-    """Length of every tendon alone, (world, ntendon)."""
+    """Only the length of every tendon, (world, ntendon)."""
     length = launch.scratch((launch.worlds, model.structure.ntendon), L.types(state.qpos).real)
     _sum(launch, model, state, _segments(launch, model, state, frames)[0], length)
     return length
@@ -151,7 +151,7 @@ def rates(launch: Any, model: Model, ten: Tendons, rate: Buffer) -> Buffer:
 
 
 def dense_jacobian(launch: Any, model: Model, ten: Tendons, out: Buffer | None = None) -> Buffer:
-    """d(length)/d(dof) with its zeros, (world, ntendon, nv); an output given must be zero before."""
+    """d(length)/d(dof) with its zeros, (world, ntendon, nv); an output that is given must be zeroed before."""
     s = model.structure
     if out is None:
         out = launch.scratch((launch.worlds, s.ntendon, s.nv), L.types(ten.length).real, zeroed=True)

@@ -1,5 +1,5 @@
-"""The rigid part of a scene as one MuJoCo model, which the native back end loads and from which every back end takes
-names, limits and frames. Things are bodies of their own name; those of mechanisms get it as a prefix, "arm/elbow"."""
+"""The rigid part of a scene as one MuJoCo model: the native back end loads it, and every back end takes names, limits
+and frames from it. A simple thing is one body of its name; in mechanisms that name is a prefix, as in "arm/elbow"."""
 
 import dataclasses
 import difflib
@@ -21,12 +21,12 @@ from .specs import GAINS, LIKE, ActionSpec, ObservationSpec
 
 SITE = 6  # mjtObj
 GEOM = {Plane: 0, Terrain: 1, Sphere: 2, Capsule: 3, Cylinder: 5, Box: 6, Mesh: 7}  # mjtGeom
-_SINGLE = (2, 3)  # joints of one coordinate: slide and hinge, mjtJoint
+_SINGLE = (2, 3)  # joints with one coordinate: slide and hinge, mjtJoint
 _HINGE = 3
 _CONVEX = 0  # mjtMeshInertia
-_OWN = ("timestep", "gravity")  # options that the scene states itself
-_DISTANCE = 1  # what a rangefinder reports: distances only
-_POINT = 1e-3  # radius of a sensor's site [m]: drawn only
+_OWN = ("timestep", "gravity")  # options that the scene itself sets
+_DISTANCE = 1  # rangefinders report only distances
+_POINT = 1e-3  # radius of a sensor's site [m], only for drawing
 
 
 @dataclasses.dataclass(frozen=True)
@@ -41,20 +41,20 @@ class Part:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Layout:
-    """Names of a scene, and where what they name lies: the same for every back end."""
+    """Names of a scene, and the places of what they name: the same for every back end."""
 
     joints: tuple[str, ...]  # hinges and slides, in the order of the file
     turning: tuple[bool, ...]  # whether each is a hinge
-    limits: tuple[float, ...]  # largest force or torque of each that its file allows [N or N m]
+    limits: tuple[float, ...]  # largest force or torque that the file allows for each [N or N m]
     frames: dict[str, tuple[str, tuple[float, ...], tuple[float, ...]]]  # body, position [m] and orientation in it
     sensors: dict[str, Any]
 
     def pick_joints(self, names: tuple[str, ...] | str) -> tuple[str, ...]:
-        """Full names of joints; "all" is all of them."""
+        """Full names of joints; "all" means all of them."""
         return self.joints if names == "all" else tuple(resolve("joint", name, self.joints) for name in names)
 
     def kinds(self, what: str, joints: Sequence[str]) -> tuple[units.Kind, ...]:
-        """The kind of gains, limits or controls of some joints; none where hinges and slides are among them.
+        """The kind of gains, limits or controls of some joints; none if there are both hinges and slides among them.
 
         Args:
             what: a key of LIKE.
@@ -63,7 +63,7 @@ class Layout:
         return tuple(BY_JOINT[LIKE[what]][turns] for turns in turning) if len(turning) == 1 else ()
 
     def settled(self, action: ActionSpec) -> ActionSpec:
-        """An action's spec that fits the joints, gains and limits as tuples; otherwise ModelError or UnitError."""
+        """An action's spec that fits the joints, with gains and limits as tuples; otherwise ModelError or UnitError."""
         joints = self.pick_joints(action.joints)
         changes: dict[str, Any] = {}
         for name in GAINS:
@@ -103,7 +103,7 @@ class Layout:
 
 
 def resolve(kind: str, name: str, known: Sequence[str]) -> str:
-    """The full name: as given, or the only one that ends in it after a slash."""
+    """The full name: as given, or the only known name that ends with it after a slash."""
     if name in known:
         return name
     found = [full for full in known if full.endswith(f"/{name}")]
@@ -117,7 +117,7 @@ def resolve(kind: str, name: str, known: Sequence[str]) -> str:
 
 
 def resolve_body(name: str, bodies: Sequence[str], sites: Mapping[str, str]) -> str:
-    """The full name of the body that a sensor is fixed to; ``sites`` by name, with the body of each."""
+    """The full name of the body that a sensor is fixed to; ``sites`` maps names of sites to their bodies."""
     found = _called(name, sites)
     if found and not _called(name, bodies):
         raise ModelError(
@@ -132,12 +132,12 @@ def _called(name: str, known: Iterable[str]) -> list[str]:
 
 
 def compose(parts: Sequence[Part], sensors: dict[str, Any], timestep: float, gravity: Sequence[float]) -> Any:
-    """The ``mujoco.MjSpec`` of all rigid things, with the sensors that MuJoCo has.
+    """The ``mujoco.MjSpec`` of all rigid things, with those sensors that MuJoCo has.
 
-    Options that files state, other than time step and gravity, hold for the whole scene.
+    Options that files set, other than time step and gravity, hold for the whole scene.
 
     Raises:
-        ModelError: a file is refused, or two files state different options.
+        ModelError: a file is refused, or two files set different options.
     """
     spec = read_spec()
     spec.option.timestep, spec.option.gravity = timestep, gravity
@@ -160,7 +160,7 @@ def layout(source: Any, sensors: dict[str, Any]) -> Layout:
     """Names and frames of a compiled scene, a ``mujoco.MjModel``.
 
     Raises:
-        ModelError: a sensor names a link or joint that is not there.
+        ModelError: a sensor names a link or joint that does not exist.
     """
     m = source
     joints = [j for j in range(m.njnt) if m.jnt_type[j] in _SINGLE]
@@ -188,7 +188,7 @@ def layout(source: Any, sensors: dict[str, Any]) -> Layout:
 
 
 def _limit(m: Any, joint: int) -> float:
-    """The largest force or torque on a joint: its own, or the sum of its actuators' where all of them have one."""
+    """The largest force or torque on a joint: its own limit, or the sum of its actuators' limits if all have one."""
     found = [float(np.abs(m.jnt_actfrcrange[joint]).max())] if m.jnt_actfrclimited[joint] else []
     own = np.flatnonzero((m.actuator_trntype == 0) & (m.actuator_trnid[:, 0] == joint))
     if own.size and m.actuator_forcelimited[own].all():
@@ -257,14 +257,14 @@ def _attach(spec: Any, part: Part, stated: dict[str, tuple[str, Any]]) -> None:
         base.add_freejoint(name="root")
     if isinstance(morph, MJCF) and morph.fixed:
         raise ModelError(f"{part.name!r}: fixed=True has no meaning for MJCF: take the free joint out of the file")
-    for name in _names(child.option):  # what they state is kept above; MuJoCo would warn of each
+    for name in _names(child.option):  # the options that it sets are kept above; MuJoCo would warn of each
         setattr(child.option, name, getattr(spec.option, name))
     frame = spec.worldbody.add_frame(pos=morph.pos, quat=morph.quat)
     spec.attach(child, prefix=f"{part.name}/", frame=frame)
 
 
 def _options(spec: Any) -> Iterator[tuple[str, Any]]:
-    """Options that a file states otherwise than MuJoCo's defaults, but those of the scene."""
+    """Options that a file sets to other values than MuJoCo's defaults, except those that the scene sets."""
     default = read_spec().option
     for name in set(_names(default)) - set(_OWN):
         value = getattr(spec.option, name)
@@ -306,7 +306,7 @@ def _body(spec: Any, link: str | None) -> Any:
 
 
 def _along(direction: Sequence[float]) -> tuple[float, ...]:
-    """A rotation that turns z to a unit vector."""
+    """A rotation that turns the z axis to a unit vector."""
     x, y, z = direction
     if z < -1 + 1e-12:
         return (0.0, 1.0, 0.0, 0.0)
@@ -315,5 +315,5 @@ def _along(direction: Sequence[float]) -> tuple[float, ...]:
 
 
 def first(value: float | tuple[float, ...]) -> float:
-    """A number, of several the first."""
+    """A number, or the first of several."""
     return value[0] if isinstance(value, tuple) else value

@@ -1,5 +1,5 @@
-"""Fluids of the native back end: SPH that fills morphs, between walls of particles. Bodies move some of these walls;
-the fluid does not push bodies."""
+"""Fluids of the native back end: SPH particles that fill morphs, between walls of particles. Bodies move some of these
+walls; the fluid does not push bodies."""
 
 import math
 from typing import Any, ClassVar
@@ -23,10 +23,10 @@ from .particles import Filling
 Array = jax.Array
 
 LAYERS = 3
-"""Of wall particles: as far as the kernel reaches, which is twice the smoothing length of 1.5 spacings."""
+"""Layers of wall particles: as far as the kernel reaches, which is twice the smoothing length of 1.5 spacings."""
 
 FASTEST = 0.5
-"""Speed that substeps are short enough for, as a share of the sound's."""
+"""Largest speed that the substeps allow for, as a fraction of the speed of sound."""
 
 
 @pytree
@@ -37,13 +37,13 @@ class Fluid(Filling):
     params: sph.Params
     positions: Array  # of the fluid's particles [m], shape (particle, 3)
     walls: Array  # positions of wall particles in their body's frame [m], shape (wall, 3)
-    body: np.ndarray  # that each wall particle belongs to, 0 the world, shape (wall,)
+    body: np.ndarray  # body of each wall particle, 0 for the world, shape (wall,)
     kind: np.ndarray  # of all particles, fluid first, shape (particle + wall,)
     substeps: int = static()
-    spans: tuple[tuple[str, int, int], ...] = static()  # of each thing its name, first particle and the one after
+    spans: tuple[tuple[str, int, int], ...] = static()  # for each thing: name, first particle, one past the last
 
     def init(self, model: Model, rigid: RigidState) -> sph.State:
-        """The fluid at rest, at no pressure."""
+        """The fluid at rest, at zero pressure."""
         walls, _ = self._moved(model, rigid)
         fluid = jnp.broadcast_to(self.positions, (walls.shape[0], *self.positions.shape))
         room = 2 * math.ceil(4 / 3 * math.pi * (2 * self.params.smoothing) ** 3)
@@ -51,7 +51,7 @@ class Fluid(Filling):
         return sph.init(self.params, x, material=self.kind, max_neighbors=room)
 
     def step(self, model: Model, rigid: RigidState, state: sph.State) -> sph.State:
-        """One step of the scene, in substeps; bodies keep the velocity that they have at its beginning."""
+        """One step of the scene, in substeps; bodies keep the velocity that they have at the start of the step."""
         walls, velocity = self._moved(model, rigid)
         first = self.positions.shape[0]
         held = state.replace(x=state.x.at[:, first:].set(walls), v=state.v.at[:, first:].set(velocity))
@@ -66,7 +66,7 @@ class Fluid(Filling):
 
 
 def pour(scene: Any, model: Model, geoms: tuple[int, ...]) -> Fluid | None:
-    """The fluids of a scene, or None where it has none; ``geoms`` hold them, and so do the domain's faces."""
+    """The fluids of a scene, or None if it has none; ``geoms`` and the domain's faces contain them."""
     parts = [part for part in scene.parts if isinstance(part.material, SPH)]
     if not parts:
         return None
@@ -111,9 +111,9 @@ def _faces(domain: Any) -> np.ndarray:
 def _solids(
     model: Model, geoms: tuple[int, ...], domain: Any
 ) -> tuple[list[tuple[int, np.ndarray, int]], list[tuple[np.ndarray, np.ndarray]]]:
-    """Of each geom its body, its wall particles in the body's frame [m], and their kind; of planes a point and normal.
+    """For each geom its body, its wall particles in the body's frame [m], and their kind; for planes, point and normal.
 
-    Planes, which are fixed, get their layers where these are near the domain.
+    Planes, which are fixed, get only those layers that are near the domain.
     """
     m, dx, made, planes = model.structure.source, domain.spacing, [], []
     places, centre = kinematics(model, init(model, 1)).geom, np.add(domain.lower, domain.upper) / 2

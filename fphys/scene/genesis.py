@@ -1,6 +1,6 @@
-"""The back end of Genesis, an engine with a state of its own: neither pure nor differentiable, never to be traced.
+"""The back end of Genesis, an engine with its own state: neither pure nor differentiable, and never traced.
 
-A state here is a ticket for the engine's present: a step takes it and gives the next one, and an old one raises.
+A state here is a ticket for the engine's present state: a step takes it and returns the next one; an old one raises.
 """
 
 import dataclasses
@@ -32,15 +32,15 @@ Array = jax.Array
 
 @dataclasses.dataclass(frozen=True)
 class State:
-    """A ticket for the present of a world. Not a pytree: it cannot enter jit, scan or grad."""
+    """A ticket for the present state of a world. It is not a pytree: it cannot enter jit, scan or grad."""
 
     number: int
 
 
 class World:
-    """Many copies of a scene in Genesis. ``scene`` is the ``genesis.Scene``, for what this class does not do.
+    """Many copies of a scene in Genesis. ``scene`` is the ``genesis.Scene``, for what this class does not cover.
 
-    Whatever is done to ``scene`` directly, tickets do not notice.
+    Tickets do not notice changes made directly to ``scene``.
     """
 
     def __init__(
@@ -58,9 +58,9 @@ class World:
             if joint.name in layout.joints
         }
         self._links = _links(entities)
-        self._friction: list[tuple[Any, np.ndarray]] = []  # of things whose friction differs from world to world
-        self._points: list[tuple[Any, np.ndarray]] = []  # things made of particles, and where these are at first
-        self._driven: list[int] = []  # the engine's numbers of the dofs that controls drive
+        self._friction: list[tuple[Any, np.ndarray]] = []  # things whose friction differs from world to world
+        self._points: list[tuple[Any, np.ndarray]] = []  # things made of particles, and their initial positions
+        self._driven: list[int] = []  # the engine's indices of the dofs that controls drive
         self._held = False
         self._unsound = np.zeros(self.num_worlds, bool)  # worlds that got a control that is not finite
         self._numbers = itertools.count()
@@ -77,18 +77,18 @@ class World:
         return self.layout.pick_joints(self.action.joints)
 
     def init(self, positions: Any = None) -> State:
-        """Put the engine back to the scene as it was described, at rest; every earlier state becomes invalid.
+        """Reset the engine to the scene as described, at rest; every earlier state becomes invalid.
 
         Args:
-            positions: of :attr:`joints` [m or rad], shape (joint,) or (num_worlds, joint); by default what files say.
-                A quantity where all joints are hinges, or all slides.
+            positions: of :attr:`joints` [m or rad], shape (joint,) or (num_worlds, joint); by default those of the
+                files. May be a quantity if all joints are hinges, or all slides.
 
         Raises:
             ValueError: another shape. UnitError: a quantity of another kind.
         """
         n = len(self.joints)
         self.scene.reset()
-        for entity, ratio in self._friction:  # which a reset forgets
+        for entity, ratio in self._friction:  # a reset forgets it
             entity.set_friction_ratio(ratio, range(entity.n_links))
         for entity, points in self._points:
             entity.set_particles_pos(points)
@@ -109,8 +109,8 @@ class World:
         """Advance every world by one time step, in place.
 
         Args:
-            state: of the last call; it is used up.
-            control: shape (num_worlds, len(controls)), as the :class:`ActionSpec` says; None: none.
+            state: from the last call; it becomes invalid.
+            control: shape (num_worlds, len(controls)), as in the :class:`ActionSpec`; None for no control.
 
         Returns:
             The next state.
@@ -127,10 +127,10 @@ class World:
         return self._next()
 
     def observe(self, state: State, spec: ObservationSpec) -> Array:
-        """What a spec asks for, side by side, shape (num_worlds, len(columns(spec))): a copy, without a gradient.
+        """The observation of a spec, concatenated, shape (num_worlds, len(columns(spec))): a copy, without a gradient.
 
         Raises:
-            StateError: an old state. ModelError: a name is not there, or is a camera's.
+            StateError: an old state. ModelError: a name does not exist, or is a camera's.
         """
         torch = importlib.import_module("torch")
         self._require_present(state)
@@ -138,14 +138,14 @@ class World:
         parts = [self._joints(self.layout.pick_joints(spec.joints))]
         parts += [self._link(self.layout.pick_frame(link)) for link in spec.links]
         parts += [self._sensor(resolve("sensor", name, tuple(self.layout.sensors))) for name in spec.sensors]
-        return jax.dlpack.from_dlpack(torch.cat(parts, 1).contiguous())  # of a fresh tensor, which nobody else holds
+        return jax.dlpack.from_dlpack(torch.cat(parts, 1).contiguous())  # a fresh tensor, to which nothing else refers
 
     def columns(self, spec: ObservationSpec) -> tuple[str, ...]:
         """The name of each column of an observation."""
         return observe.columns(self.layout, spec)
 
     def particles(self, state: State, name: str) -> Array:
-        """Positions of the particles of a thing [m], shape (num_worlds, particle, 3), a copy.
+        """Positions of the particles of a thing [m], shape (num_worlds, particle, 3), as a copy.
 
         Raises:
             StateError: an old state. ModelError: no thing of that name is made of particles.
@@ -164,9 +164,9 @@ class World:
         return self._picture(state, camera, world)[0]
 
     def depth(self, state: State, camera: str, world: int = 0) -> np.ndarray:
-        """Distance along the camera's axis of what each pixel shows [m]: float32, shape (height, width).
+        """Depth of each pixel along the camera's axis [m]: float32, shape (height, width).
 
-        Infinite where there is nothing.
+        It is infinite where there is nothing.
         """
         return self._picture(state, camera, world)[1]
 
@@ -209,7 +209,7 @@ class World:
         return torch.as_tensor(np.ascontiguousarray(value))
 
     def _release(self) -> None:
-        """Let go: the engine holds the last control until it gets another."""
+        """Release the joints: the engine would hold the last control until it gets another."""
         if self._driven:
             zero = np.zeros((self.num_worlds, len(self._driven)), _real())
             self.scene.rigid_solver.control_dofs_force(zero, self._driven)
@@ -239,7 +239,7 @@ class World:
         self._held = True
 
     def set_action(self, action: ActionSpec) -> None:
-        """Set what controls mean, and the gains and limits of the engine's own PD law."""
+        """Set the meaning of controls, and the gains and limits of the engine's own PD law."""
         action = self.layout.settled(action)
         self._release()
         self.action = action
@@ -348,7 +348,7 @@ def build(scene: Any, spec: Any, num_worlds: int, action: ActionSpec, dtype: Any
 
 
 def start() -> None:
-    """Initialise Genesis if nobody has: on the CPU, or the GPU where JAX uses one. No seed: it would be global.
+    """Initialise Genesis unless this is done: on the CPU, or on the GPU if JAX uses one. No seed: it would be global.
 
     Raises:
         MissingDependencyError: Genesis is not installed.
@@ -372,7 +372,7 @@ def _real() -> np.dtype:
 
 
 def _links(entities: dict[str, Any]) -> dict[str, Any]:
-    """Links by our names: those of a thing of one body have the thing's."""
+    """Links by our names: the link of a thing with one body has the thing's name."""
     rigid = {name: entity for name, entity in entities.items() if hasattr(entity, "links")}
     return {link.name: link for e in rigid.values() for link in e.links} | {n: e.links[0] for n, e in rigid.items()}
 

@@ -1,4 +1,4 @@
-"""The particles of a scene as Genesis has them. They fill the same lattice as those of the native back end."""
+"""The particles of a scene in Genesis. They fill the same lattice as those of the native back end."""
 
 import importlib
 import math
@@ -15,7 +15,7 @@ PADDING = 3
 """Cells that Genesis keeps free inside the bounds of its MPM grid."""
 
 FILL = 0.8
-"""Share of its cube that a particle of Genesis's SPH has as volume."""
+"""The volume of a particle in Genesis's SPH, as a fraction of its cube."""
 
 SMOOTHING = 1.5
 """Smoothing length of the native back end's SPH, in spacings."""
@@ -30,7 +30,7 @@ def particulate(scene: Any) -> list[Any]:
 
 
 def options(scene: Any) -> dict[str, Any]:
-    """What ``genesis.Scene`` is told of a scene's particles: its domain, its resolution and the substeps."""
+    """The arguments of ``genesis.Scene`` for a scene's particles: its domain, its resolution and the substeps."""
     parts = particulate(scene)
     if not parts:
         return {}
@@ -44,14 +44,14 @@ def options(scene: Any) -> dict[str, Any]:
     )
     sph = gs.SPHOptions(
         particle_size=domain.spacing / FILL ** (1 / 3),  # so that its volume is that of the lattice
-        lower_bound=tuple(x + domain.spacing / 2 for x in domain.lower),  # of centres
+        lower_bound=tuple(x + domain.spacing / 2 for x in domain.lower),  # for centres
         upper_bound=tuple(x - domain.spacing / 2 for x in domain.upper),
     )
     return {"mpm_options": mpm, "sph_options": sph}
 
 
 def substeps(scene: Any) -> int:
-    """How many substeps sound asks for in a step of the scene, of all its solvers."""
+    """How many substeps the speed of sound requires in a step of the scene, over all its solvers."""
     longest, spacing = [scene.timestep], scene.domain.spacing if scene.domain else 0.0
     for part in particulate(scene):
         if isinstance(part.material, SPH):
@@ -63,10 +63,10 @@ def substeps(scene: Any) -> int:
 
 
 def material(substance: MPM | SPH, spacing: float) -> Any:
-    """A substance as Genesis has it.
+    """A substance as a Genesis material.
 
-    The viscosity of SPH is kinematic there; an artificial one of alpha, c and h acts as alpha c h / 10 (Monaghan 2005,
-    in space).
+    There the viscosity of SPH is kinematic; an artificial viscosity with alpha, c and h acts as alpha c h / 10
+    (Monaghan 2005, in space).
     """
     gs: Any = importlib.import_module("genesis").materials
     if isinstance(substance, SPH):
@@ -99,11 +99,11 @@ FIXED: dict[type[Material], dict[str, float]] = {
     Sand: {"cohesion": 0.0},
     VonMises: {"hardening": 0.0},
 }
-"""Numbers of the laws that Genesis does not take, and what they are there."""
+"""Parameters of the laws that Genesis does not take, and their values there."""
 
 
 def faults(scene: Any) -> Iterator[str]:
-    """What Genesis lacks of a scene's particles."""
+    """Features of a scene's particles that Genesis lacks."""
     parts = particulate(scene)
     for part in parts:
         law = getattr(part.material, "law", None)

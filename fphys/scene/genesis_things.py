@@ -1,4 +1,4 @@
-"""The things of a scene as Genesis has them: its morphs, materials and surfaces."""
+"""The things of a scene in Genesis: morphs, materials and surfaces."""
 
 import importlib
 from pathlib import Path
@@ -13,7 +13,7 @@ from .materials import MPM, SPH
 from .morphs import MECHANISMS, Box, Cylinder, Mesh, Plane, Sphere, Terrain
 from .sensors import IMU, Camera, Rays
 
-NEAR, FAR = 0.02, 100.0  # what cameras see [m]
+NEAR, FAR = 0.02, 100.0  # clipping distances of cameras [m]
 TIMECONST = 0.02  # of contacts [s]: MuJoCo's default, and so the native back end's
 
 
@@ -55,7 +55,7 @@ def _rigid(part: Any) -> Any:
     several = isinstance(given.friction, tuple)
     friction = 1.0 if several or given.friction is None else given.friction
     if given.friction is None and isinstance(part.morph, MECHANISMS):
-        friction = None  # the file's
+        friction = None  # the file's value
     return gs.materials.Rigid(
         rho=1000.0 if given.density is None else given.density,
         friction=friction,
@@ -64,7 +64,7 @@ def _rigid(part: Any) -> Any:
 
 
 def _morph(part: Any, folder: Path) -> Any:
-    """Simple shapes are Genesis's own; mechanisms, and what it has not, go through MJCF."""
+    """Simple shapes use Genesis's own morphs; mechanisms, and shapes that it lacks, go through MJCF."""
     morphs: Any = importlib.import_module("genesis").morphs
     morph = part.morph
     pose = {"pos": morph.pos, "quat": morph.quat}
@@ -97,7 +97,7 @@ def _morph(part: Any, folder: Path) -> Any:
 
 
 def sense(stage: Any, link: Any, sensor: Any) -> Any:
-    """Add a sensor to a stage, on a link or None for the world; None where it needs no device of Genesis."""
+    """Add a sensor to a stage, on a link, or None for the world; returns None if it needs no device of Genesis."""
     gs: Any = importlib.import_module("genesis")
     place = {} if link is None else {"entity_idx": link.entity.idx, "link_idx_local": link.idx_local}
     match sensor:
@@ -126,7 +126,7 @@ def sense(stage: Any, link: Any, sensor: Any) -> Any:
 
 
 def _pattern(sensor: Rays) -> Any:
-    """A pattern of rays of our own."""
+    """A Genesis pattern for our own rays."""
     torch = importlib.import_module("torch")
     base: Any = importlib.import_module("genesis.options.sensors.raycaster").RaycastPattern
 
@@ -144,7 +144,7 @@ def _pattern(sensor: Rays) -> Any:
 
 
 def _euler(quat: Any) -> tuple[float, ...]:
-    """Angles [deg] about the fixed axes x, y, z, one after the other."""
+    """Angles [deg] of successive rotations about the fixed axes x, y, z."""
     w, x, y, z = np.asarray(quat) / np.linalg.norm(quat)
     roll = np.arctan2(2 * (w * x + y * z), 1 - 2 * (x * x + y * y))
     pitch = np.arcsin(np.clip(2 * (w * y - z * x), -1, 1))

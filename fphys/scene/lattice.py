@@ -1,4 +1,4 @@
-"""Square lattices of points that fill shapes: where the particles of a scene are at first."""
+"""Square lattices of points that fill shapes: the initial positions of a scene's particles."""
 
 from typing import Any
 
@@ -10,20 +10,20 @@ from .morphs import Box, Capsule, Cylinder, Sphere
 
 
 def placed(morph: Any, spacing: float) -> np.ndarray:
-    """Points of a square lattice that lie in a morph [m], world axes, shape (particle, 3)."""
+    """Points of a square lattice that lie inside a morph [m], world axes, shape (particle, 3)."""
     counts = np.maximum(np.round(2 * _half(morph) / spacing).astype(int), 1)
     points = grid(counts, np.full(3, spacing))
     return turned(morph.quat, points[_inside(morph, points)]) + np.asarray(morph.pos)
 
 
 def grid(counts: np.ndarray, spacing: np.ndarray) -> np.ndarray:
-    """Points about the origin, so many along each axis and so far apart [m], shape (point, 3)."""
+    """Points about the origin, with the given count and spacing [m] along each axis, shape (point, 3)."""
     axes = [(np.arange(n) + 0.5 - n / 2) * step for n, step in zip(counts, spacing, strict=True)]
     return np.stack(np.meshgrid(*axes, indexing="ij"), -1).reshape(-1, 3)
 
 
 def turned(quat: Any, points: np.ndarray) -> np.ndarray:
-    """Points turned by an orientation, shape (point, 3)."""
+    """Points rotated by an orientation, shape (point, 3)."""
     many = jnp.broadcast_to(jnp.asarray(quat, float), (len(points), 4))
     return np.asarray(rotate(many, jnp.asarray(points, float)), float)
 

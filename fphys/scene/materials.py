@@ -12,12 +12,12 @@ from ..particles.materials import Material
 
 @dataclasses.dataclass(frozen=True)
 class Rigid:
-    """Does not deform. ``mass`` and ``friction`` are a number, or one for each world."""
+    """A body that does not deform. ``mass`` and ``friction`` are one number, or one for each world."""
 
-    density: float | None = None  # [kg/m^3]; where neither it nor mass is given, 1000
-    mass: float | tuple[float, ...] | None = None  # [kg], shape () or (num_worlds,); in place of a density
+    density: float | None = None  # [kg/m^3]; 1000 if neither density nor mass is given
+    mass: float | tuple[float, ...] | None = None  # [kg], shape () or (num_worlds,); instead of a density
     friction: float | tuple[float, ...] | None = None  # sliding coefficient, shape () or (num_worlds,); default 1
-    pushed: bool = True  # False: particles do not move it, it moves them
+    pushed: bool = True  # False: particles do not move it, but it moves them
 
     def __post_init__(self) -> None:
         units.settle(self, density=units.density, mass=units.mass, friction=())

@@ -1,4 +1,4 @@
-"""Morphs: what shape a thing of a scene has, and where it stands at first."""
+"""Morphs: the shape of a thing of a scene, and its initial pose."""
 
 import dataclasses
 from pathlib import Path
@@ -14,10 +14,10 @@ Vector = tuple[float, ...]
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Morph:
-    """Base of all morphs: a pose in the world, and whether the thing may move from it. Lengths may be quantities."""
+    """Base of all morphs: a pose in the world, and whether the thing is fixed there. Lengths may be quantities."""
 
     pos: Vector = (0.0, 0.0, 0.0)  # Position of its origin [m].
-    quat: Vector = (1.0, 0.0, 0.0, 0.0)  # Orientation (w, x, y, z); its length is of no matter.
+    quat: Vector = (1.0, 0.0, 0.0, 0.0)  # Orientation (w, x, y, z), of any length.
     fixed: bool = False  # Whether it is fixed to the world.
 
     lengths: ClassVar[tuple[str, ...]] = ()  # fields that must be positive
@@ -40,12 +40,12 @@ class Morph:
 
 @dataclasses.dataclass(frozen=True)
 class Plane(Morph):
-    """The ground: an endless plane, its own z axis its normal. Never moves."""
+    """The ground: an infinite plane whose normal is its own z axis. Never moves."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Box(Morph):
-    """A box of three edges."""
+    """A box with three edge lengths."""
 
     size: Vector  # Whole edges [m], (3,).
 
@@ -69,7 +69,7 @@ class Sphere(Morph):
 
 @dataclasses.dataclass(frozen=True)
 class Capsule(Morph):
-    """A cylinder along its own z axis with half balls on its ends."""
+    """A cylinder along its own z axis with half balls at its ends."""
 
     radius: float  # [m]
     length: float  # Of the cylinder, without the half balls [m].
@@ -92,7 +92,7 @@ class Mesh(Morph):
     """A triangle mesh from an OBJ or STL file; it collides as its convex hull."""
 
     file: str | Path
-    scale: float = 1.0  # metres in one unit of the file
+    scale: float = 1.0  # metres per unit of the file
 
     lengths = ("scale",)
 
@@ -107,7 +107,7 @@ class Mesh(Morph):
 
 @dataclasses.dataclass(frozen=True)
 class MJCF(Morph):
-    """A mechanism from an MJCF file or its text. What moves in it, the file says; ``fixed`` has no meaning."""
+    """A mechanism from an MJCF file or its text. The file says which bodies move; ``fixed`` has no meaning."""
 
     source: Any  # path, XML text or mujoco.MjSpec
     root: str | Path | None = None  # folder that its meshes and includes may lie in besides its own
@@ -124,7 +124,7 @@ class URDF(Morph):
 
 @dataclasses.dataclass(frozen=True)
 class Terrain(Morph):
-    """A landscape of heights on a square grid; ``pos`` is its corner of least x and y. Never moves."""
+    """A terrain of heights on a square grid; ``pos`` is its corner with the least x and y. Never moves."""
 
     heights: Any = dataclasses.field(compare=False)  # [m], shape (nx, ny)
     spacing: float  # between heights [m]
@@ -140,7 +140,7 @@ class Terrain(Morph):
 
 
 SHAPES = (Plane, Box, Sphere, Capsule, Cylinder, Mesh, Terrain)
-"""Morphs that are one body of one shape."""
+"""Morphs that are one body with one shape."""
 
 MECHANISMS = (MJCF, URDF)
-"""Morphs whose file says what bodies they have."""
+"""Morphs whose file defines their bodies."""

@@ -30,26 +30,26 @@ Array = jax.Array
 
 @pytree
 class State(Tree):
-    """All that changes. Make one with :meth:`World.init`."""
+    """Everything that changes. Make one with :meth:`World.init`."""
 
     rigid: RigidState  # Bodies, as :func:`fphys.init` makes them.
-    particles: mpm.State | sph.State | None  # As :func:`fphys.particles.mpm.init`, or that of SPH, makes them.
-    force: Array  # Of the last step's control [N or N m], shape (world, nv); what accelerometers measure holds it.
+    particles: mpm.State | sph.State | None  # As made by :func:`fphys.particles.mpm.init`, or by that of SPH.
+    force: Array  # Force of the last step's control [N or N m], shape (world, nv); accelerometers measure its effect.
 
 
 @pytree
 class World(Tree):
-    """Many copies of a scene. Itself a pytree: gradients flow to its leaves as to states and controls.
+    """Many copies of a scene. It is itself a pytree: gradients flow to its leaves as to states and controls.
 
-    ``world.replace(model=world.model.replace({...}))`` changes what :func:`fphys.load` would have read.
+    ``world.replace(model=world.model.replace({...}))`` changes the model that :func:`fphys.load` gave.
     """
 
     model: Model  # The rigid part.
-    filling: Filling | None  # The particles, as they were described.
+    filling: Filling | None  # The particles, as described in the scene.
     kp: Array  # Stiffness of the PD law [N/m or N m/rad], shape (control,).
     kd: Array  # Damping of the PD law [N s/m or N m s/rad], shape (control,).
-    limit: Array  # Largest force or torque [N or N m], shape (control,), infinite where there is none.
-    max_force: float = static()  # What a control of torques may ask for [N or N m].
+    limit: Array  # Largest force or torque [N or N m], shape (control,), infinite if there is no limit.
+    max_force: float = static()  # Largest force or torque that a control may ask for [N or N m].
     num_worlds: int = static()
     action: ActionSpec = static()
     layout: Layout = static()
@@ -68,8 +68,8 @@ class World(Tree):
         """A copy with some fields changed; traceable and differentiable.
 
         Args:
-            changes: by field. ``kp``, ``kd`` and ``limit`` are a number, or one for each of :attr:`controls`, shape
-                (control,); they may be quantities where all of these are hinges, or all slides.
+            changes: by field. ``kp``, ``kd`` and ``limit`` are one number, or one for each of :attr:`controls`, shape
+                (control,); they may be quantities if all of these are hinges, or all slides.
 
         Raises:
             ValueError: another shape. TypeError: another dtype. UnitError: a quantity of another kind.
@@ -79,12 +79,12 @@ class World(Tree):
         return dataclasses.replace(new, **rows)
 
     def init(self, positions: Any = None, max_contacts: int | None = None, max_constraints: int | None = None) -> State:
-        """The scene as it was described, at rest; traceable.
+        """The scene as described, at rest; traceable.
 
         Args:
-            positions: of :attr:`joints` [m or rad], shape (joint,) or (num_worlds, joint); by default what files say.
-                A quantity where all joints are hinges, or all slides.
-            max_contacts, max_constraints: what a world can hold, as in :func:`fphys.init`.
+            positions: of :attr:`joints` [m or rad], shape (joint,) or (num_worlds, joint); by default those of the
+                files. May be a quantity if all joints are hinges, or all slides.
+            max_contacts, max_constraints: capacities of a world, as in :func:`fphys.init`.
 
         Raises:
             ValueError: another shape. UnitError: a quantity of another kind.
@@ -106,15 +106,15 @@ class World(Tree):
         """Advance every world by one time step. Pure; composes with jit, grad, vmap, scan and checkpoint.
 
         Args:
-            control: shape (num_worlds, len(controls)), in the units of the :class:`ActionSpec`; None: no force.
+            control: shape (num_worlds, len(controls)), in the units of the :class:`ActionSpec`; None for no force.
 
         Returns:
-            The next state; a faulty world is held, as :func:`fphys.step` says. Gradients flow to the world, the state
-            and the control, and stop where a limit holds.
+            The next state; a faulty world is held, as in :func:`fphys.step`. Gradients flow to the world, the state
+            and the control, but not where a limit is active.
 
         Raises:
             ValueError: a shape does not fit, or a force is above the scene's ``max_force``. TypeError: a dtype does
-                not fit, UnitError a kind.
+                not fit; UnitError: a kind.
         """
         self._require_own(state)
         model, held, force = self._driven(state.rigid, control)
@@ -136,13 +136,13 @@ class World(Tree):
         return state.particles.x[:, first:end]
 
     def observe(self, state: State, spec: ObservationSpec) -> Array:
-        """What a spec asks for, side by side, shape (num_worlds, len(columns(spec))); pure.
+        """The observation of a spec, concatenated, shape (num_worlds, len(columns(spec))); pure.
 
-        Positions and orientations after the step; IMUs and contacts as if the last control were still held. Gradients
-        flow to world and state, as :func:`fphys.sensors` says of sensors.
+        Positions and orientations are those after the step; IMUs and contacts read as if the last control were still
+        held. Gradients flow to world and state, for sensors as in :func:`fphys.sensors`.
 
         Raises:
-            ModelError: a name is not there, or is a camera's. ValueError: a state of another number of worlds.
+            ModelError: a name does not exist, or is a camera's. ValueError: the state has another number of worlds.
         """
         self._require_own(state)
         return observe.observe(self.model, self.layout, state.rigid, state.force, spec)
@@ -162,28 +162,34 @@ class World(Tree):
         return self._picture(state, camera, world)[0]
 
     def depth(self, state: State, camera: str, world: int = 0) -> np.ndarray:
-        """Distance along the camera's axis of what each pixel shows [m]: float32, shape (height, width).
+        """Depth of each pixel along the camera's axis [m]: float32, shape (height, width).
 
-        Infinite where there is nothing. As :meth:`render`, on the host.
+        It is infinite where there is nothing. Drawn on the host, like :meth:`render`.
         """
         return self._picture(state, camera, world)[1]
 
     def check(self, state: State) -> None:
-        """Raise StateError on the host if a world is faulty: see :func:`fphys.check`, and the particles' own."""
+        """Raise StateError on the host if a world is faulty: see :func:`fphys.check` and the particles' ``check``."""
         check(state.rigid)
         if self.filling is not None and state.particles is not None:
             self.filling.solver.check(self.filling.params, state.particles)
 
     def reset(self, state: State, mask: Array, start: State | None = None) -> State:
-        """Put the worlds where ``mask`` (num_worlds,) is true back to ``start``, by default :meth:`init`'s."""
+        """Reset the worlds where ``mask`` (num_worlds,) is true to ``start``, by default that of :meth:`init`.
+
+        Bodies and particles alike; fault bits are cleared. Gradients flow as in :func:`fphys.reset`.
+
+        Raises:
+            ValueError: the mask is not bool of that shape, or ``start`` does not fit.
+        """
         self._require_own(state)
         rigid, particles, filling = state.rigid, None, self.filling
         if start is None:
             start = self.init(max_contacts=rigid.max_contacts, max_constraints=rigid.max_constraints)
+        rigid = reset(self.model, rigid, mask, start.rigid)
         if filling is not None:
             particles = filling.solver.reset(filling.params, state.particles, mask, start.particles)
-        force = jnp.where(mask[:, None], start.force, state.force)
-        return State(reset(self.model, rigid, mask, start.rigid), particles, force)
+        return State(rigid, particles, jnp.where(jnp.asarray(mask)[:, None], start.force, state.force))
 
     def _require_own(self, state: State) -> None:
         worlds = state.rigid.qpos.shape[0]
@@ -191,10 +197,10 @@ class World(Tree):
             raise ValueError(f"state has {worlds} worlds, this world has {self.num_worlds}: make one with world.init()")
 
     def _driven(self, rigid: RigidState, control: Array | None) -> tuple[Model, Array, Array]:
-        """The model and the generalised force (world, nv) that a step takes, and the force that a control makes now.
+        """The model and the generalised force (world, nv) for a step, and the force of the control at present.
 
-        Where no limit holds, the law's damping is the joint's, which the step integrates implicitly: a stiff law on a
-        light link stays stable.
+        If no limit is active, the PD law's damping is added to the joint's, which the step integrates implicitly: a
+        stiff law on a light link stays stable.
         """
         v = rigid.qvel
         if control is None:
@@ -256,7 +262,7 @@ def build(scene: Any, spec: Any, num_worlds: int, action: ActionSpec, dtype: Any
 
 
 def _row(name: str, value: Any, layout: Layout, joints: tuple[str, ...], real: Any) -> Array:
-    """Gains or limits of joints, shape (control,), of a number or as many as there are joints, maybe a quantity."""
+    """Gains or limits of joints, shape (control,), from one number or one per joint, possibly a quantity."""
     value = units.si(value, layout.kinds(name, joints), f"world.{name}")
     if isinstance(value, jax.Array) and value.dtype != real:
         raise TypeError(f"world.{name} is {value.dtype}, the world is {real}: cast it")
@@ -267,7 +273,7 @@ def _row(name: str, value: Any, layout: Layout, joints: tuple[str, ...], real: A
 
 
 def _individual(model: Model, parts: list[Part], num_worlds: int) -> Model:
-    """Masses and friction that materials state, world by world where they differ."""
+    """Apply masses and friction given by materials, world by world where they differ."""
     bodies = model.names("body")
     mass, inertia, friction = (np.array(x) for x in (model.body.mass, model.body.inertia, model.geom.friction))
     if any(isinstance(getattr(p.material, f, None), tuple) for p in parts for f in ("mass", "friction")):

@@ -19,7 +19,7 @@ Array = jax.Array
 
 
 def addresses(model: Model, joints: tuple[str, ...]) -> tuple[np.ndarray, np.ndarray]:
-    """Where positions and velocities of hinges and slides lie in qpos and qvel, each (joint,)."""
+    """The indices of positions and velocities of hinges and slides in qpos and qvel, each (joint,)."""
     which = np.array([model.id("joint", name) for name in joints], int)
     return model.structure.joint.qpos[which], model.structure.joint.dof[which]
 

@@ -1,4 +1,4 @@
-"""MPM of the native back end: particles that fill morphs and are held by the rigid bodies, which they do not push."""
+"""MPM of the native back end: particles fill morphs and are held by the rigid bodies, but do not push them."""
 
 import math
 from typing import Any, ClassVar
@@ -23,33 +23,33 @@ Array = jax.Array
 
 PLANE = 0
 SHAPES = {PLANE: "plane", 2: "sphere", 3: "capsule", 6: "box"}
-"""Geoms that hold particles, by mjtGeom, and what fphys.particles.boundary calls them."""
+"""Geoms that hold particles, by mjtGeom, and their names in fphys.particles.boundary."""
 
 COURANT = 0.4
-"""Courant number of a substep; of MPM's limit of 0.5, the rest is left to the motion of the particles."""
+"""Courant number of a substep; MPM's limit is 0.5, and the rest is reserved for the motion of the particles."""
 
 
 class Filling(Tree):
-    """Particles of a scene as they were described, and the solver that moves them."""
+    """Particles of a scene as described, and the solver that moves them."""
 
     solver: ClassVar[Solver]
     params: Any  # the solver's
     positions: Array  # [m], shape (particle, 3)
     substeps: int
-    spans: tuple[tuple[str, int, int], ...]  # of each thing its name, first particle and the one after
+    spans: tuple[tuple[str, int, int], ...]  # for each thing: name, first particle, one past the last
 
     def init(self, model: Model, rigid: RigidState) -> Any:
         """All particles at rest."""
         raise NotImplementedError
 
     def step(self, model: Model, rigid: RigidState, state: Any) -> Any:
-        """One step of the scene, in substeps; bodies keep the velocity that they have at its beginning."""
+        """One step of the scene, in substeps; bodies keep the velocity that they have at the start of the step."""
         raise NotImplementedError
 
 
 @pytree
 class Solids(Filling):
-    """What is made of material points, and the bodies that hold it."""
+    """Things made of material points, and the bodies that hold them."""
 
     solver: ClassVar[Solver] = mpm
     params: mpm.Params
@@ -57,7 +57,7 @@ class Solids(Filling):
     material: np.ndarray  # number of each particle's material, shape (particle,)
     substeps: int = static()
     spans: tuple[tuple[str, int, int], ...] = static()
-    geoms: tuple[int, ...] = static()  # that hold particles
+    geoms: tuple[int, ...] = static()  # geoms that hold particles
 
     def init(self, model: Model, rigid: RigidState) -> mpm.State:
         x = jnp.broadcast_to(self.positions, (rigid.qpos.shape[0], *self.positions.shape))
@@ -75,7 +75,7 @@ class Solids(Filling):
 
 
 def fill(scene: Any, model: Model, geoms: tuple[int, ...]) -> Solids | None:
-    """The MPM particles of a scene, or None where it has none; ``geoms`` hold them."""
+    """The MPM particles of a scene, or None if it has none; ``geoms`` hold them."""
     parts = [part for part in scene.parts if isinstance(part.material, MPM)]
     if not parts:
         return None
@@ -109,7 +109,7 @@ def holding(model: Model) -> tuple[int, ...]:
     """Geoms that collide.
 
     Raises:
-        UnsupportedError: a rigid body of a shape that cannot hold particles; every one is named.
+        UnsupportedError: rigid bodies have shapes that cannot hold particles; the error names all of them.
     """
     m = model.structure.source
     solid = np.flatnonzero((m.geom_contype != 0) | (m.geom_conaffinity != 0))
@@ -127,7 +127,7 @@ def holding(model: Model) -> tuple[int, ...]:
 
 
 def colliders(model: Model, rigid: RigidState, geoms: tuple[int, ...]) -> list[Collider]:
-    """Geoms as shapes that hold particles, where they are and as they move. Gradients flow to model and state."""
+    """Geoms as shapes that hold particles, with their present poses and velocities. Gradients flow to model, state."""
     k, s, worlds = kinematics(model, rigid), model.structure, rigid.qpos.shape[0]
     made = []
     for g in geoms:

@@ -22,7 +22,7 @@ FILLED = (Box, Sphere, Capsule, Cylinder)
 
 @dataclasses.dataclass(frozen=True)
 class Domain:
-    """Where particles may be, and how fine they are."""
+    """Where particles may be, and their resolution."""
 
     lower: tuple[float, float, float]  # corner [m]
     upper: tuple[float, float, float]  # corner [m]
@@ -38,20 +38,20 @@ class Domain:
 
 
 class Scene:
-    """What there is, before anything runs: add things and sensors, then :meth:`build` a world on a back end.
+    """The description of a scene: add things and sensors, then :meth:`build` a world on a back end.
 
     Args:
         timestep: of ``World.step`` [s].
         gravity: [m/s^2].
-        domain: of the particles, where there are any.
-        max_force: the largest force or torque that a control may ask for [N or N m]. What is beyond is a mistake of
-            units more often than a strong robot: it is refused where numbers are known, and under ``jit`` its world is
-            held as by a NaN (status BADCTRL).
+        domain: of the particles, if there are any.
+        max_force: the largest force or torque that a control may ask for [N or N m]. A larger one is more often a
+            mistake of units than a strong robot: it is refused if its value is known; under ``jit`` its world is held
+            as for a NaN (status BADCTRL).
 
     All may be quantities (:mod:`fphys.units`), as may sizes, poses, masses, gains and controls.
 
     Raises:
-        ModelError: a number is not finite, or the time step not positive. UnitError: a quantity of another kind.
+        ModelError: a number is not finite, or the time step is not positive. UnitError: a quantity of another kind.
     """
 
     def __init__(
@@ -84,8 +84,8 @@ class Scene:
         Args:
             morph: its shape and pose.
             material: what it is made of; by default :class:`Rigid`.
-            surface: how it looks; the file says it of MJCF and URDF.
-            name: of its body, and prefix of the names in a file; by default its kind, numbered where there are several.
+            surface: how it looks; for MJCF and URDF the file defines it.
+            name: of its body, and prefix of the names in a file; by default its kind, numbered if there are several.
 
         Returns:
             The name.
@@ -122,10 +122,10 @@ class Scene:
         """Add a sensor of ``fphys.scene``.
 
         Returns:
-            Its name, by default its kind, numbered where there are several.
+            Its name, by default its kind, numbered if there are several.
 
         Raises:
-            ModelError: the name is taken. A link that is not there is found when the scene is built.
+            ModelError: the name is taken. A missing link is detected only when the scene is built.
         """
         if not isinstance(sensor, Sensor):
             raise ModelError(f"sensor is {type(sensor).__name__}: it must be one of fphys.scene's, IMU(...) say")
@@ -140,17 +140,17 @@ class Scene:
     def build(
         self, num_worlds: int, backend: str = "native", action: ActionSpec | None = None, dtype: Any = None
     ) -> Any:
-        """The world that simulates this scene, which may be changed afterwards without consequence.
+        """The world that simulates this scene. Later changes of the scene do not affect it.
 
         Args:
-            num_worlds: how many copies.
+            num_worlds: number of copies.
             backend: "native", which is pure and differentiable, or "genesis", which is neither.
             action: what controls mean; by default torques on all hinges and slides.
             dtype: as in :func:`fphys.load`; native only.
 
         Raises:
-            UnsupportedError: the scene has what the back end lacks; every such thing is named.
-            ModelError: a name is not there, a file is refused, a number does not fit.
+            UnsupportedError: the back end lacks features of the scene; the error names all of them.
+            ModelError: a name does not exist, a file is refused, or a number does not fit.
             MissingDependencyError: the back end's package is not installed.
         """
         if backend not in BACKENDS:

@@ -13,7 +13,7 @@ Vector = tuple[float, ...]
 
 
 def _require_pose(sensor: Any, **sizes: int) -> None:
-    """Raise ModelError unless fields are so many finite numbers, which then are a tuple of floats."""
+    """Raise ModelError unless fields are the given number of finite numbers; store them as tuples of floats."""
     for name, size in sizes.items():
         value = np.asarray(getattr(sensor, name), float)
         if value.shape != (size,) or not np.isfinite(value).all():
@@ -23,9 +23,9 @@ def _require_pose(sensor: Any, **sizes: int) -> None:
 
 @dataclasses.dataclass(frozen=True)
 class JointState:
-    """Positions [m or rad] and velocities [m/s or rad/s] of joints: all positions first."""
+    """Positions [m or rad] and velocities [m/s or rad/s] of joints: first all positions."""
 
-    joints: tuple[str, ...] = ()  # hinges and slides by name; none given: all
+    joints: tuple[str, ...] = ()  # hinges and slides by name; empty: all
 
     def __post_init__(self) -> None:
         if isinstance(self.joints, str):
@@ -36,7 +36,7 @@ class JointState:
 class IMU:
     """An accelerometer [m/s^2], gravity included, and a gyroscope [rad/s], in the sensor's axes: 3 + 3 numbers.
 
-    As if the control of the last step were held: an accelerometer measures what forces do.
+    It reads as if the control of the last step were held: an accelerometer measures the effect of forces.
     """
 
     link: str  # body that it is fixed to
@@ -59,7 +59,7 @@ class Contact:
 
 @dataclasses.dataclass(frozen=True)
 class Rays:
-    """Distances [m] along rays to the first surface that is not the link's own; ``max_range`` where there is none."""
+    """Distances [m] along rays to the first surface that is not the link's own; ``max_range`` if there is none."""
 
     directions: Any  # in the link's frame, of any length, (ray, 3)
     link: str | None = None  # None: fixed in the world
@@ -87,7 +87,7 @@ class Camera:
 
     pos: Vector  # in the link's frame, or the world's [m]
     lookat: Vector = (0.0, 0.0, 0.0)  # point at the picture's centre, in the same frame [m]
-    up: Vector = (0.0, 0.0, 1.0)  # what points up in the picture, in the same frame
+    up: Vector = (0.0, 0.0, 1.0)  # direction that is up in the picture, in the same frame
     link: str | None = None  # None: fixed in the world
     fov: float = 45.0  # vertical field of view, as a number in degrees (MuJoCo's fovy), or a quantity of angle
     width: int = 640  # [pixels]

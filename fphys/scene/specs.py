@@ -1,4 +1,4 @@
-"""What an observation holds, and what a control means."""
+"""The contents of an observation, and the meaning of a control."""
 
 import dataclasses
 
@@ -20,16 +20,16 @@ LIKE = {
     "position": "qpos",
     "velocity": "qvel",
 }
-"""An action's numbers, and controls by mode, are of the same kind as these arrays of a model."""
+"""An action's numbers, and controls by mode, have the same kind as these arrays of a model."""
 
 GAINS = ("kp", "kd", "limit")
 
 
 @dataclasses.dataclass(frozen=True)
 class ObservationSpec:
-    """What ``world.observe`` puts side by side: joints' positions, their velocities, links, sensors, in this order.
+    """What ``world.observe`` concatenates: joints' positions, their velocities, links, sensors, in this order.
 
-    A name may leave out the thing that it belongs to, "tip" for "arm/tip", where no other ends so.
+    A name may omit the thing that it belongs to, "tip" for "arm/tip", if no other name ends in the same way.
     """
 
     joints: tuple[str, ...] | str = ()  # hinges and slides by name, or "all": position and velocity of each
@@ -46,10 +46,10 @@ class ObservationSpec:
 
 @dataclasses.dataclass(frozen=True)
 class ActionSpec:
-    """What the columns of a control are: torques, or targets that a PD law of :func:`fphys.control.pd` drives to.
+    """The columns of a control: torques, or targets for the PD law of :func:`fphys.control.pd`.
 
     *torque*: u = control [N or N m]. *position*: u = kp (control - q) - kd qdot. *velocity*: u = kd (control - qdot).
-    Files' own actuators take no part.
+    Actuators in the files are not used.
     """
 
     mode: str = "torque"  # or "position", or "velocity"

@@ -1,4 +1,4 @@
-"""What back ends lack. A scene that asks for it is refused when it is built, with everything named at once."""
+"""What back ends lack. A scene that needs it is refused when it is built; the error names everything at once."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -14,7 +14,7 @@ from .sensors import Camera, Rays
 
 
 def refuse(scene: Any, backend: str) -> None:
-    """Raise UnsupportedError with all that a back end lacks of what a scene asks for."""
+    """Raise UnsupportedError with everything that the back end lacks of what the scene needs."""
     faults = [*_common(scene), *_RULES[backend](scene)]
     if faults:
         listed = "\n".join(f"  {fault}" for fault in faults)
@@ -22,7 +22,7 @@ def refuse(scene: Any, backend: str) -> None:
 
 
 def _common(scene: Any) -> Iterator[str]:
-    """What no back end simulates."""
+    """Features that no back end simulates."""
     parts = particulate(scene)
     if len({type(part.material) for part in parts}) > 1:
         yield "MPM and SPH in one scene: nothing couples them yet"

@@ -54,6 +54,29 @@ def test_each_platform_has_its_own_plan(with_gpu: None):
     assert len(cpu) == len(cuda) == 1 and cpu != cuda and both == cpu | cuda
 
 
+def test_platforms_may_use_different_inputs(with_gpu: None):
+    """An input that the other platform alone reads is passed all the same, and its gradient here is zero."""
+
+    def either(launch: Any, z: Any, x: Any, y: Any) -> None:
+        lanes = 1 if launch.platform == "cpu" else z.shape[1]
+        launch(cubes, dim=(launch.worlds, lanes), inputs=[lanes, x if launch.platform == "cpu" else z], outputs=[y])
+
+    operation = warp_op(either, lambda z, x: x)
+    x = jnp.arange(15.0).reshape(3, 5)
+    np.testing.assert_array_equal(jax.jit(operation)(x + 100, x), x**3)
+    by_z, by_x = jax.jit(jax.grad(lambda z, x: operation(z, x).sum(), argnums=(0, 1)))(x + 100, x)
+    np.testing.assert_array_equal(by_z, 0 * x)
+    np.testing.assert_array_equal(by_x, 3 * x**2)
+
+
+def test_a_call_outside_jit_compiles_once(with_gpu: None, caplog: pytest.LogCaptureFixture):
+    operation, x = warp_op(cube, lambda x: x), jnp.arange(15.0).reshape(3, 5)
+    operation(x)
+    with jax.log_compiles(True):
+        operation(x + 1)
+        assert "Compiling jit(by_platform)" not in caplog.text and "Compiling jit(cond" not in caplog.text
+
+
 def test_what_worlds_share_has_one_gradient(with_gpu: None):
     """The rows that a plan adds up are its own matter: a shared input's gradient has one, on each platform."""
     operation = warp_op(cube, lambda x: jax.ShapeDtypeStruct((4, 5), x.dtype))

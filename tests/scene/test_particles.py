@@ -54,6 +54,24 @@ def test_a_shape_is_filled(morph, volume):
         assert np.ptp(points, axis=0) + 0.02 == pytest.approx([0.4, 0.2, 0.3])
 
 
+def test_a_reset_takes_bodies_and_particles_back():
+    """Of the worlds that are named, and of no other."""
+    world = jelly(pushed=False, mass=5.0).build(2)
+    start = world.init()
+    after = jax.jit(lambda s: jax.lax.fori_loop(0, 20, lambda _, s: world.step(s), s))(start)
+    again = world.reset(after, np.array([False, True]))
+    for name, found, old, new in (
+        ("qpos", again.rigid.qpos, after.rigid.qpos, start.rigid.qpos),
+        ("x", again.particles.x, after.particles.x, start.particles.x),
+        ("time", again.rigid.time, after.rigid.time, start.rigid.time),
+    ):
+        np.testing.assert_array_equal(found[0], old[0], err_msg=name)
+        np.testing.assert_array_equal(found[1], new[1], err_msg=name)
+        assert (old[1] != new[1]).any()
+    with pytest.raises(ValueError, match=r"reset needs \(2,\) of bool"):
+        world.reset(after, None)
+
+
 def test_bodies_move_particles_and_not_the_other_way():
     """A ball falls as if alone, and the jelly under it gives way; beside the ball it would stand."""
     world = jelly(pushed=False, mass=5.0).build(2)
