@@ -162,7 +162,7 @@ def test_threads_of_a_world_share_its_contacts(lanes: int | None, monkeypatch: p
 
     alone = results()
     asked = []
-    monkeypatch.setattr(launches, "lanes", lambda count: asked.append(count) or lanes or count)
+    monkeypatch.setattr(launches, "lanes", lambda _, count: asked.append(count) or lanes or count)
     for name in ("_solve_op", "_back_solve_op"):
         monkeypatch.setattr(constraint, name, functools.cache(getattr(constraint, name).__wrapped__))
     fresh = warp_op(constraint._power, constraint._power_shapes, name="constraint's power")

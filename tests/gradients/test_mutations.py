@@ -43,8 +43,8 @@ def plans(monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[int, Plan]]:
     found, honest = {}, bridge_op._finish
     operations = [op for op in gc.get_objects() if type(op) is WarpOp]
 
-    def finish(plan: Plan) -> PlanNumber:
-        number = honest(plan)
+    def finish(plan: Plan, platform: str) -> PlanNumber:
+        number = honest(plan, platform)
         if plan.adjoints:
             found[int(number)] = plan
         return number

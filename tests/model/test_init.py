@@ -108,7 +108,7 @@ def test_check_names_world_fault_field_and_remedy():
     model = load(DROP.format(floor=""))
     state = init(model, 9)
     assert check(state) is None
-    status = jnp.array([0, 2, 1, 8 + 16, 0, 4, 2, 2, 2], jnp.uint32)
+    status = jnp.array([0, 2, 1, 8 + 16, 0, 4 + 128, 2, 2, 2], jnp.uint32)
     faulty = state.replace(status=status, qvel=state.qvel.at[2, 4].set(jnp.nan))
     with pytest.raises(StateError) as error:
         check(faulty)
@@ -126,4 +126,7 @@ def test_check_names_world_fault_field_and_remedy():
     assert "world 0" not in str(error.value)
     with pytest.raises(TypeError, match="on the host"):
         jax.jit(check)(faulty)
-    assert all(bit.name in str(error.value) for bit in Status)
+    rigid = ("NONFINITE", "BADCTRL", "UNCONVERGED", "CONTACT_OVERFLOW", "CONSTRAINT_OVERFLOW", "BADPARAM")
+    assert all(name in str(error.value) for name in rigid)
+    with pytest.raises(StateError, match="world 0: OOB: this solver does not set it"):
+        check(state.replace(status=jnp.full(9, int(Status.OOB), jnp.uint32)))
