@@ -69,6 +69,18 @@ def load(name: str, value: Any, shape: tuple[int, ...], dtype: Any) -> Array:
     return value
 
 
+def expect_kinds(verb: str, params: Any, state: Any, kind: type, state_kind: type) -> None:
+    """Refuse parameters and states of another solver; ``verb`` is the function's name, such as "mpm.step".
+
+    Raises:
+        TypeError: naming both types.
+    """
+    if not isinstance(params, kind) or not isinstance(state, state_kind):
+        solver, _, name = verb.partition(".")
+        given = f"({type(params).__name__}, {type(state).__name__})"
+        raise TypeError(f"{name} takes ({solver}.Params, {solver}.State, ...), got {given}")
+
+
 def expect_fields(state: Any, tails: dict[str, tuple[int, ...]], integers: tuple[str, ...], init: str) -> None:
     """Refuse a state whose fields do not have the same worlds and particles as its positions.
 

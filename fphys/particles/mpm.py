@@ -23,7 +23,7 @@ from ..implicit import recomputed
 from ..tree import Tree, pytree, static
 from ..worlds import Status, flag
 from . import materials
-from .arguments import array, each, load, row
+from .arguments import array, each, expect_kinds, load, row
 from .boundary import Collider, Walls, contact_number, prepared, shape_number
 from .materials import Corotated, Liquid, Material, MohrCoulomb, NeoHookean, Sand, Snow, VonMises, matched_in_shear
 from .mpm_arguments import expect_layout, expect_state, expect_worlds, refuse, simulable
@@ -309,7 +309,7 @@ def step(
         ValueError: a shape does not fit, before anything runs. TypeError: dtypes differ. UnitError: a quantity is of
             another kind.
     """
-    _expect_kinds("step", params, state)
+    expect_kinds("mpm.step", params, state, Params, State)
     expect_state(params, state)
     params, dtype, (worlds, n, dim) = _bare(params), state.x.dtype, state.x.shape
     force, actuation = units.si(force, units.force, "force"), units.si(actuation, units.pressure, "actuation")
@@ -379,20 +379,13 @@ def _cut(a: Array, n: int, parts: int) -> Array:
     return a.reshape(parts, n // parts, *a.shape[2:]) if a.shape[1] == n else a
 
 
-def _expect_kinds(verb: str, params: Any, state: Any) -> None:
-    if not isinstance(params, Params) or not isinstance(state, State):
-        raise TypeError(
-            f"{verb} takes (mpm.Params, mpm.State, ...), got ({type(params).__name__}, {type(state).__name__})"
-        )
-
-
 def check(params: Params, state: State) -> None:
     """Raise an error on the host if the status reports a fault.
 
     Raises:
         StateError: names world, fault, the particles that are outside or not finite now, and the number to change.
     """
-    _expect_kinds("check", params, state)
+    expect_kinds("mpm.check", params, state, Params, State)
     lower, upper = _bounds(params)
 
     def cause(world: int, bit: Status) -> str:
@@ -420,8 +413,7 @@ def reset(params: Params, state: State, mask: Array, start: State) -> State:
     Raises:
         ValueError: the mask or ``start`` has another shape. TypeError: not parameters and state of this solver.
     """
-    for given in (state, start):
-        _expect_kinds("reset", params, given)
+    expect_kinds("mpm.reset", params, state, Params, State)
     return worlds.reset(state, mask, start)
 
 

@@ -10,7 +10,7 @@ import numpy as np
 from .. import units, worlds
 from ..tree import Tree, pytree, static
 from ..worlds import Status
-from .arguments import expect_fields, known
+from .arguments import expect_fields, expect_kinds, known
 from .neighbors import Grid, Periods, ends_of, make_grid, wrap
 
 Array = jax.Array
@@ -58,7 +58,7 @@ class Params(Tree):
     diffusion: Any = None  # delta of the density diffusion; None: 0.1, or 0 with tension, whose pressure it smears
     background: Any = 1.0  # background pressure of the transport velocity, as a multiple of rho_0 c^2
     tension: Any = None  # sigma, surface tension [N/m]; None skips its sums
-    repulsion: Any = 0.0  # of fluid closer to a wall than a spacing, as a multiple of rho_0 c^2; 1 stops splashes
+    repulsion: Any = 0.0  # of fluid closer to a wall than a spacing, in rho_0 c^2; 1 keeps splashes from passing
     smoothing: float = static(default=1.5)  # h / spacing; neighbours are closer than 2 h
     exponent: float = static(default=7.0)  # gamma of the equation of state, 1 for a linear one
     transport: bool = static(default=False)  # transport velocity: for fluid without a free surface
@@ -195,7 +195,7 @@ def check(params: Params, state: State) -> None:
     def cause(world: int, bit: Status) -> str:
         return _CAUSES.get(bit, "").format(int(state.most_neighbors[world]), state.max_neighbors)
 
-    _expect_kinds("check", params, state)
+    expect_kinds("sph.check", params, state, Params, State)
     worlds.report(state.status, cause, "sph.reset")
 
 
@@ -211,8 +211,7 @@ def reset(params: Params, state: State, mask: Array, start: State) -> State:
     Raises:
         ValueError: the mask or ``start`` has another shape. TypeError: not parameters and state of this solver.
     """
-    for given in (state, start):
-        _expect_kinds("reset", params, given)
+    expect_kinds("sph.reset", params, state, Params, State)
     return worlds.reset(state, mask, start)
 
 
@@ -305,15 +304,8 @@ def expect(name: str, value: Any, shape: tuple[int, ...], real: Any) -> Array:
     return value
 
 
-def _expect_kinds(verb: str, params: Any, state: Any) -> None:
-    if not isinstance(params, Params) or not isinstance(state, State):
-        raise TypeError(
-            f"{verb} takes (sph.Params, sph.State, ...), got ({type(params).__name__}, {type(state).__name__})"
-        )
-
-
 def expect_state(params: Any, state: Any) -> None:
-    _expect_kinds("step", params, state)
+    expect_kinds("sph.step", params, state, Params, State)
     dim = state.x.shape[-1]
     tails = {"v": (dim,), "rho": (), "p": (), "shift": (dim,), "kind": ()}
     expect_fields(state, tails, ("kind",), "sph.init")
