@@ -7,7 +7,7 @@ Pure functions on pytrees: ``model = load(...)``, ``state = init(model, num_worl
 import importlib
 from typing import TYPE_CHECKING, Any
 
-from . import bridge, control, errors, math, testing, units, worlds
+from . import bridge, control, errors, identify, math, testing, units, worlds
 from .model import Model, State, Status, check, init, load, reset, to_mujoco
 from .model.assets import asset
 from .rigid import derived  # noqa: F401  (registers how derived constants follow)
@@ -51,6 +51,7 @@ __all__ = [
     "errors",
     "export",
     "forward",
+    "identify",
     "init",
     "inverse",
     "jacobian",

@@ -18,13 +18,12 @@ import matplotlib.pyplot as plt
 import numpy as np
 
 import fphys
-from fphys.experiments import recording
 
 jax.config.update("jax_enable_x64", True)
 
 model = fphys.load(fphys.asset("double-pendulum"))
 folder = fphys.asset("double-pendulum").rpartition("/")[0] + "/recordings"
-told = recording.read(f"{folder}/double-pendulum.csv", nu=2, nq=2, nv=2)
+told = fphys.identify.read(f"{folder}/double-pendulum.csv", nu=2, nq=2, nv=2)
 truth = json.load(open(f"{folder}/double-pendulum.truth.json"))
 print(f"{len(told.time)} rows, one every {told.interval * 1e3:.0f} ms;", list(truth))
 

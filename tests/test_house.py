@@ -26,7 +26,7 @@ ROOMS = (
     ("model",),
     ("rigid",),
     ("particles",),
-    ("rollout", "control"),
+    ("rollout", "control", "identify"),
     ("render",),
     ("scene",),
     ("runs",),

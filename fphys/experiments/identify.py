@@ -1,9 +1,9 @@
 """A robot's masses and joint friction are found from a recorded motion.
 
-A recording is a CSV file with the columns time, ctrl*, qpos*, qvel* (`fphys.experiments.recording`); replace it and
+A recording is a CSV file with the columns time, ctrl*, qpos*, qvel* (`fphys.identify.read`); replace it and
 the model with your own: `fphys run identify --recording motion.csv --model robot.xml`. What is found is the mass of
 every moving body, its inertia growing with it, and the viscous friction of every joint, by least squares over short
-windows of the motion and then over long ones (`fphys.experiments.least_squares`), with derivatives through the
+windows of the motion and then over long ones (`fphys.identify.least_squares`), with derivatives through the
 simulator. The recording that comes with fphys was made by MuJoCo with 1 % of noise; its truth is known
 (NAME.truth.json beside NAME.csv), so the search begins 50 % off. Without it, it begins at the model's own values.
 """
@@ -23,12 +23,11 @@ import numpy as np
 
 import fphys
 from fphys.errors import ModelError
+from fphys.identify import Estimate, Recording, RecordingError, Step, Windows
 from fphys.model.assets import recording as bundled
 from fphys.runs import Run
 
-from . import least_squares
 from .film import beside
-from .recording import Recording, RecordingError, read
 
 Array = jax.Array
 Put = Callable[[fphys.Model, Array], fphys.Model]
@@ -83,7 +82,7 @@ def _main(config: Config, run: Run) -> dict[str, Any]:
         "began": dict(zip(names, first.tolist(), strict=True)),
     }
     if len(history) > 1:
-        deviation = jax.jit(functools.partial(least_squares.deviations, step))(windows, estimate)
+        deviation = jax.jit(functools.partial(fphys.identify.deviations, step))(windows, estimate)
         metrics["standard_deviation"] = dict(zip(names, np.asarray(deviation).tolist(), strict=True))
     metrics["search_seconds"] = round(time.perf_counter() - begun, 2)
     if truth is not None:
@@ -111,15 +110,15 @@ def _main(config: Config, run: Run) -> dict[str, Any]:
 
 
 def stages(
-    config: Any, step: least_squares.Step, motion: Recording, run: Run, first: np.ndarray
-) -> Iterator[tuple[least_squares.Estimate, least_squares.Windows]]:
+    config: Any, step: Step, motion: Recording, run: Run, first: np.ndarray
+) -> Iterator[tuple[Estimate, Windows]]:
     """The estimate after every iteration, and the windows it is for: from short windows to long ones."""
     parameters = jnp.log(jnp.asarray(first))
     for seconds in config.windows:
         length = min(max(round(seconds / motion.interval), 2), len(motion.time) - 1)
-        windows = least_squares.cut(*channels(motion), length, scale(motion))
-        estimate = least_squares.begin(step, windows, parameters)
-        improve = jax.jit(functools.partial(least_squares.improve, step, windows))
+        windows = fphys.identify.windows(*channels(motion), length, scale(motion))
+        estimate = fphys.identify.estimate(step, windows, parameters)
+        improve = jax.jit(functools.partial(fphys.identify.least_squares, step, windows))
         for _ in run.progress(config.iterations, f"windows of {length * motion.interval:.3g} s"):
             estimate = improve(estimate)
             yield estimate, windows
@@ -139,7 +138,7 @@ def mechanism(source: str) -> fphys.Model:
 def recorded(source: str, model: fphys.Model) -> Recording:
     """A file's recording, or one of ours."""
     s = model.structure
-    return read(recording_path(source), s.nu, s.nq, s.nv)
+    return fphys.identify.read(recording_path(source), s.nu, s.nq, s.nv)
 
 
 def recording_path(source: str) -> Path:
@@ -218,7 +217,7 @@ def with_parameters(model: fphys.Model, values: Array) -> fphys.Model:
     return model.replace(changes, derived="frozen")  # derived constants serve constraints, and there are none
 
 
-def dynamics(model: fphys.Model, motion: Recording, put: Put = with_parameters) -> least_squares.Step:
+def dynamics(model: fphys.Model, motion: Recording, put: Put = with_parameters) -> Step:
     """One interval of the recording, as steps of the simulator; parameters are logarithms of what ``put`` takes."""
     timestep, nq = float(model.opt.timestep[0]), model.structure.nq
     count = round(motion.interval / timestep)
@@ -248,10 +247,10 @@ def scale(motion: Recording) -> Array:
     return jnp.asarray(np.where(spread > 0, spread, 1.0))
 
 
-def predict(step: least_squares.Step, values: np.ndarray, motion: Recording) -> np.ndarray:
+def predict(step: Step, values: np.ndarray, motion: Recording) -> np.ndarray:
     """The whole motion from its first row as measured, with each row of values (n, P): shape (n, rows, nq + nv)."""
     u, y = channels(motion)
-    simulate = functools.partial(least_squares.simulate, step)
+    simulate = functools.partial(fphys.identify.simulate, step)
     start, u = jnp.repeat(y[:1], len(values), axis=0), jnp.repeat(u[:-1, None], len(values), axis=1)
     return np.moveaxis(jax.jit(simulate)(jnp.log(jnp.asarray(values)), start, u), 1, 0)
 

@@ -1,13 +1,13 @@
 """Friction and restitution of a contact are found from a recorded slide and bounce.
 
 A puck is thrown, bounces five times and slides to rest. A recording is a CSV file with the columns time, ctrl*, qpos*,
-qvel* (`fphys.experiments.recording`); replace it and the model with your own: `fphys run identify-contact --recording
+qvel* (`fphys.identify.read`); replace it and the model with your own: `fphys run identify-contact --recording
 throw.csv --model scene.xml`. What is found, of every contact that the model names (`<pair>`), is its sliding friction
 and the second number of its solref: the damping [1/s] where solref is (-stiffness, -damping), which sets the
 restitution, or the damping ratio. The stiffness stays as the model has it.
 
 The method is that of `identify`: least squares over short windows of the motion and then over long ones
-(`fphys.experiments.least_squares`), with derivatives through the simulator, here through every bounce. The recording
+(`fphys.identify.least_squares`), with derivatives through the simulator, here through every bounce. The recording
 that comes with fphys was made by MuJoCo with 1 % of noise; its truth is known, so the search begins 30 % off.
 """
 
@@ -26,7 +26,7 @@ import fphys
 from fphys.errors import ModelError
 from fphys.runs import Run
 
-from . import identify, least_squares
+from . import identify
 from .film import beside
 
 Array = jax.Array
@@ -79,7 +79,7 @@ def _main(config: Config, run: Run) -> dict[str, Any]:
         "began": dict(zip(names, first.tolist(), strict=True)),
     }
     if len(history) > 1:
-        deviation = jax.jit(functools.partial(least_squares.deviations, step))(windows, estimate)
+        deviation = jax.jit(functools.partial(fphys.identify.deviations, step))(windows, estimate)
         metrics["standard_deviation"] = dict(zip(names, np.asarray(deviation).tolist(), strict=True))
     metrics["search_seconds"] = round(time.perf_counter() - begun, 2)
     if truth is not None:

@@ -1,7 +1,7 @@
 """A double pendulum swings up and stands, its torques found by gradient through the simulation.
 
 The motors are too weak to hold the arms level. From several random states near hanging, one world each, the
-torques of all 250 steps are found by iLQR (:mod:`fphys.experiments.ilqr`), which carries the cost's gradient
+torques of all 250 steps are found by iLQR (:func:`fphys.control.ilqr`), which carries the cost's gradient
 and Gauss-Newton curvature back through every step of the simulator. What is judged is one plain rollout of the
 torques found, without feedback: both angles within 0.1 rad of upright for the last half second.
 """
@@ -16,9 +16,9 @@ import jax.numpy as jnp
 import numpy as np
 
 import fphys
+from fphys import control
 from fphys.runs import Run
 
-from . import ilqr
 from .film import film
 
 Array = jax.Array
@@ -51,18 +51,18 @@ def _main(config: Config, run: Run) -> dict[str, Any]:
     model = fphys.load(fphys.asset("double-pendulum"))
     state, guess = beginning(model, config)
     cost = task(model, config.steps)
-    improve = jax.jit(functools.partial(ilqr.improve, model, state, cost))
+    improve = jax.jit(functools.partial(control.ilqr, model, state, cost))
     slope = jax.jit(functools.partial(gradient, model, state, cost))
 
     begun = time.perf_counter()
-    plan = jax.jit(functools.partial(ilqr.begin, model, state, cost))(guess)
+    plan = first = jax.jit(functools.partial(control.plan, model, state, cost))(guess)
     for i in run.progress(config.iterations, "swing-up"):
         plan = improve(plan)
         angle = worst_angle(model, plan.x[..., : model.structure.nq])
-        run.log(i, cost=plan.value.mean(), worst_angle=angle.max(), gradient=slope(plan.z))
+        run.log(i, cost=plan.value.mean(), worst_angle=angle.max(), gradient=slope(plan.ctrl))
     seconds = time.perf_counter() - begun
 
-    ctrl = ilqr.controls(cost, plan.z)
+    ctrl = plan.ctrl
     states = jax.jit(functools.partial(fphys.rollout, model, state))(ctrl)
     angle = np.asarray(worst_angle(model, states.qpos))
     run.save(ctrl=ctrl, qpos=states.qpos, qvel=states.qvel, start_qpos=state.qpos, start_qvel=state.qvel)
@@ -76,32 +76,32 @@ def _main(config: Config, run: Run) -> dict[str, Any]:
         "largest_torque": np.abs(ctrl).max((0, 1)),
         "torque_limit": cost.limit,
         "cost": plan.value,
-        "gradient": float(slope(plan.z)),
-        "first_gradient": float(slope(guess)),
+        "gradient": float(slope(ctrl)),
+        "first_gradient": float(slope(first.ctrl)),
         "search_seconds": round(seconds, 2),
     }
 
 
 def beginning(model: fphys.Model, config: Config) -> tuple[fphys.State, Array]:
-    """States near hanging, and z (T, world, nu) to begin the search with: torques that change four times a second."""
+    """States near hanging, and torques (T, world, nu) to begin the search with, which change four times a second."""
     rng = np.random.default_rng(config.seed)
     s = model.structure
     qpos = np.asarray(model.key.qpos[model.id("key", "hanging")])
     qpos = qpos + rng.uniform(-config.spread, config.spread, (config.starts, s.nq))
     qvel = rng.uniform(-config.spread, config.spread, (config.starts, s.nv))
     levels = rng.normal(0.0, 0.3, (config.steps // 25 + 1, config.starts, s.nu))
-    guess = np.repeat(levels, 25, axis=0)[: config.steps]
-    return fphys.init(model, config.starts, qpos=qpos, qvel=qvel), jnp.asarray(guess)
+    guess = model.actuator.ctrlrange[0, :, 1] * np.tanh(np.repeat(levels, 25, axis=0)[: config.steps])
+    return fphys.init(model, config.starts, qpos=qpos, qvel=qvel), guess
 
 
-def task(model: fphys.Model, steps: int) -> ilqr.Cost:
+def task(model: fphys.Model, steps: int) -> control.Cost:
     """Upright and at rest is zero: weigh it lightly on the way, and fully from shortly before it counts."""
     standing = round((STANDING + 0.05) / float(model.opt.timestep[0]))
     if steps <= standing:
         raise ValueError(f"steps is {steps}: the last {standing} are for standing, choose 200 or more")
     when = jnp.where(jnp.arange(steps) >= steps - standing, 1.0, 0.002)
     weights = jnp.asarray([1.0, 1.0, 0.05, 0.05])
-    return ilqr.Cost(when[:, None] * weights, jnp.full(model.structure.nu, 1e-3), model.actuator.ctrlrange[0, :, 1])
+    return control.Cost(when[:, None] * weights, jnp.full(model.structure.nu, 1e-3), model.actuator.ctrlrange[0, :, 1])
 
 
 def worst_angle(model: fphys.Model, qpos: Array) -> Array:
@@ -110,14 +110,13 @@ def worst_angle(model: fphys.Model, qpos: Array) -> Array:
     return jnp.abs(qpos[-standing - 1 :]).max((0, 2))
 
 
-def gradient(model: fphys.Model, state: fphys.State, cost: ilqr.Cost, z: Array) -> Array:
-    """Norm of the cost's gradient, by reverse mode through the whole rollout: zero where the search has arrived."""
+def gradient(model: fphys.Model, state: fphys.State, cost: control.Cost, ctrl: Array) -> Array:
+    """Norm of the cost's gradient by z, in reverse mode through the whole rollout. It is zero at the optimum."""
 
     def value(z: Array) -> Array:
-        states = fphys.rollout(model, state, ilqr.controls(cost, z))
-        return ilqr.evaluate(cost, ilqr.vector(states), z).sum()
+        return control.plan(model, state, cost, cost.limit * jnp.tanh(z)).value.sum()
 
-    return jnp.linalg.norm(jax.grad(value)(z))
+    return jnp.linalg.norm(jax.grad(value)(jnp.arctanh(ctrl / cost.limit)))
 
 
 def _figure(model: fphys.Model, run: Run, state: Any, states: Any, ctrl: Array) -> Any:

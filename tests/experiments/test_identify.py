@@ -7,9 +7,9 @@ import pytest
 
 import fphys
 from fphys.errors import FphysError
-from fphys.experiments import identify, least_squares
+from fphys.experiments import identify
 from fphys.experiments.identify import Config
-from fphys.experiments.recording import RecordingError, read
+from fphys.identify import RecordingError
 from fphys.model.assets import recording
 
 TRUTH = {"mass/upper": 0.62, "mass/lower": 0.37, "damping/shoulder": 0.08, "damping/elbow": 0.035}
@@ -97,12 +97,10 @@ def fit_slider(folder, model, noise):
         mechanism = identify.mechanism(str(folder / "cart.xml"))
         motion = identify.recorded(str(path), mechanism)
         step = identify.dynamics(mechanism, motion)
-        windows = least_squares.cut(*identify.channels(motion), 100, identify.scale(motion))
-        estimate = least_squares.begin(step, windows, np.log(identify.guess(mechanism)))
-        improve = jax.jit(lambda estimate: least_squares.improve(step, windows, estimate))
-        for _ in range(25):
-            estimate = improve(estimate)
-        return np.exp(estimate.parameters), np.asarray(least_squares.deviations(step, windows, estimate))
+        windows = fphys.identify.windows(*identify.channels(motion), 100, identify.scale(motion))
+        estimate = fphys.identify.estimate(step, windows, np.log(identify.guess(mechanism)))
+        estimate = jax.jit(lambda now: fphys.identify.least_squares(step, windows, now, 25))(estimate)
+        return np.exp(estimate.parameters), np.asarray(fphys.identify.deviations(step, windows, estimate))
 
 
 def test_a_recording_whose_rows_do_not_fit_the_time_step_is_refused(tmp_path):
@@ -117,45 +115,6 @@ def test_a_recording_whose_rows_do_not_fit_the_time_step_is_refused(tmp_path):
 def test_a_model_with_a_free_joint_is_refused():
     with pytest.raises(FphysError, match="hinge and slide"):
         identify.mechanism("ant")
-
-
-@pytest.mark.parametrize(
-    ("change", "where"),
-    [
-        (lambda lines: [], "line 1: empty"),
-        (lambda lines: ["time;ctrl0;qpos0;qvel0", *lines[1:]], "line 1, column 1: 'time;ctrl0"),
-        (lambda lines: ["time,ctrl0,qpos0,speed", *lines[1:]], "line 1, column 4: 'speed'"),
-        (lambda lines: ["time,ctrl0,qpos0,qpos0", *lines[1:]], "line 1, column 4: qpos0 is there twice"),
-        (lambda lines: ["time,ctrl0,qpos0", *lines[1:]], "line 1: no column qvel0"),
-        (lambda lines: [*lines[:2], "0.01,0,abc,0", *lines[3:]], "line 3, column qpos0: 'abc' is not a number"),
-        (lambda lines: [*lines[:2], "0.01,0,,0", *lines[3:]], "line 3, column qpos0: '' is not a number"),
-        (lambda lines: [*lines[:2], "0.01,nan,1,0", *lines[3:]], "line 3, column ctrl0: nan is not finite"),
-        (lambda lines: [*lines[:2], "0.01,0,1", *lines[3:]], "line 3, column qvel0: missing"),
-        (lambda lines: [*lines[:2], "0.01,0,1,0,5", *lines[3:]], "line 3, column 5: 5 values for 4"),
-        (lambda lines: [*lines[:3], "0.01,0,1,0", lines[4]], "line 4, column time: not later"),
-        (lambda lines: [*lines[:4], "0.05,0,1,0"], "line 5, column time: 0.03 s after"),
-        (lambda lines: lines[:3], "line 3: 2 rows of numbers"),
-        (lambda lines: [*lines[:2], "0.01,0,\x00,0", *lines[3:]], "line 3"),
-        (lambda lines: [*lines[:2], "0.01,0," + "9" * 200_000 + ",0", *lines[3:]], "line 3"),
-    ],
-)
-def test_a_malformed_recording_is_refused_by_line_and_column(tmp_path, change, where):
-    path = tmp_path / "bad.csv"
-    path.write_text("\n".join(change([HEADER, *ROWS])))
-    with pytest.raises(RecordingError) as caught:
-        read(path, 1, 1, 1)
-    assert f"{path}, " in str(caught.value)
-    assert where in str(caught.value)
-
-
-def test_columns_may_come_in_any_order(tmp_path):
-    path = tmp_path / "good.csv"
-    path.write_text("﻿qvel0, time,ctrl0,qpos0\r\n-1,0,3,2\r\n\r\n-2,0.5,6,4\r\n-3,1,9,6\r\n")
-    motion = read(path, 1, 1, 1)
-    np.testing.assert_array_equal(motion.time, [0, 0.5, 1])
-    np.testing.assert_array_equal(motion.ctrl[:, 0], [3, 6, 9])
-    np.testing.assert_array_equal(motion.x, [[2, -1], [4, -2], [6, -3]])
-    assert motion.interval == 0.5
 
 
 def test_a_missing_file_says_so():

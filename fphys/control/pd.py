@@ -1,4 +1,4 @@
-"""Feedback laws."""
+"""The proportional-derivative law."""
 
 import jax
 

@@ -1,8 +1,4 @@
-"""Recorded motions: CSV files with the columns ``time``, ``ctrl*``, ``qpos*`` and ``qvel*``.
-
-The first line names the columns, in any order: ``time``, and one for each control, position and velocity of the
-model, counted from 0. Times [s] are evenly spaced. The controls of a row act from that row to the next.
-"""
+"""Recorded motions: CSV files with the columns ``time``, ``ctrl*``, ``qpos*`` and ``qvel*``."""
 
 import csv
 import math
@@ -13,7 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from fphys.errors import FphysError
+from ..errors import FphysError
 
 
 class RecordingError(FphysError, ValueError):
@@ -21,10 +17,12 @@ class RecordingError(FphysError, ValueError):
 
 
 class Recording(NamedTuple):
-    time: np.ndarray  # [s], shape (rows,)
-    ctrl: np.ndarray  # shape (rows, nu)
-    qpos: np.ndarray  # [m or rad], shape (rows, nq)
-    qvel: np.ndarray  # [m/s or rad/s], shape (rows, nv)
+    """A motion that was measured at evenly spaced times, in NumPy arrays. Read one with :func:`read`."""
+
+    time: np.ndarray  # Times [s], shape (rows,).
+    ctrl: np.ndarray  # Controls [the actuators' units], shape (rows, nu); those of a row act until the next.
+    qpos: np.ndarray  # Positions [m or rad], shape (rows, nq).
+    qvel: np.ndarray  # Velocities [m/s or rad/s], shape (rows, nv).
 
     @property
     def interval(self) -> float:
@@ -38,7 +36,20 @@ class Recording(NamedTuple):
 
 
 def read(path: str | os.PathLike[str], nu: int, nq: int, nv: int) -> Recording:
-    """Read a recording of a model with ``nu`` controls, ``nq`` positions and ``nv`` velocities."""
+    """Read a recording from a CSV file.
+
+    The first line names the columns, in any order: ``time`` [s], and ``ctrl0``, ..., ``qpos0``, ..., ``qvel0``, ... for
+    each control, position and velocity of the model. Times are evenly spaced. The controls of a row act from that row
+    to the next.
+
+    Args:
+        path: the file.
+        nu, nq, nv: numbers of controls, positions and velocities, as ``model.structure`` has them.
+
+    Raises:
+        RecordingError: the file cannot be read as such a table; the text names file, line and column.
+            FileNotFoundError: there is no such file.
+    """
     groups = {"ctrl": nu, "qpos": nq, "qvel": nv}
     wanted = ["time", *(f"{group}{i}" for group, count in groups.items() for i in range(count))]
     text = Path(path).read_bytes().decode("utf-8-sig", errors="replace")
