@@ -17,7 +17,7 @@ project = "fphys"
 version = release = fphys.__version__
 extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon"]
 root_doc = "docs/index"
-include_patterns = ["*.md", "docs/**.md", "docs/api/*.rst", "notebooks/*.md", "examples/*.md", "benchmarks/*.md"]
+include_patterns = ["*.md", "docs/**.md", "docs/api/*.rst", "notebooks/*.md", "benchmarks/*.md"]
 exclude_patterns = ["**/.*", "build/**", "runs/**"]
 suppress_warnings = ["myst.header"]  # GitHub's pages may begin at any level
 html_theme = "furo"
@@ -34,7 +34,7 @@ nitpicky = True  # what the docstrings refer to must exist
 nitpick_ignore_regex = [("py:(class|data|obj|exc)", ".*")]  # types of other packages
 
 MENU = {
-    "Start": "/README\nguide\nconcepts\nexperiments\nexamples\nassets\n/notebooks/README\n/examples/README",
+    "Start": "/README\nguide\nconcepts\nexperiments\nassets\n/notebooks/README",
     "Physics": "features\ncontact-gradients\nmpm\nsph\nscene\nscene-support\nunits\nbridges",
     "Learning": "tensor\nnn\ndata\ntrain\ndevices\nexport",
     "Help": "migration\ntroubleshooting\nreliability\ncompatibility",

@@ -1,11 +1,15 @@
+import dataclasses
 import importlib
+import inspect
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
 import textwrap
 import time
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -143,6 +147,42 @@ def test_help_of_an_experiment_explains_its_options(experiment, capsys):
     out = capsys.readouterr().out
     for text in ("--learning-rate", "Step size", "--device", "--out"):
         assert text in out
+
+
+OPTIONS = {
+    "autoencode": "--latent INT",
+    "classify": "--model {mlp,cnn}",
+    "classify-image": "--weights STR",
+    "contact-gradients": "--width FLOAT",
+    "dqn": "--goal FLOAT",
+    "generate-text": "--model {lstm,gpt}",
+    "identify": "--recording STR",
+    "train-resnet": "--workers INT",
+}
+
+
+@pytest.mark.parametrize("name", experiments.EXPERIMENTS)
+def test_every_experiment_explains_every_option(name, capsys):
+    with pytest.raises(SystemExit, match="0"):
+        cli.main(["run", name, "--help"])
+    out = capsys.readouterr().out
+    assert OPTIONS.get(name, "--device") in out and "--out PATH" in out
+    module = experiments.load(name)
+    assert module.__doc__.partition("\n")[0] in " ".join(out.split())
+    source = inspect.getsource(module.Config)
+    fields = dataclasses.fields(module.Config)
+    assert source.count('"""') == 2 * len(fields), "a docstring for each field, and none else"
+
+
+def test_there_is_a_module_for_every_experiment_and_a_section_about_it():
+    page = Path(experiments.__file__).parents[2] / "docs/experiments.md"
+    assert re.findall(r"^## `([\w-]+)`$", page.read_text(), re.MULTILINE) == [*experiments.EXPERIMENTS]
+    modules = {name.replace("-", "_") for name in experiments.EXPERIMENTS}
+    assert {path.stem for path in Path(experiments.__file__).parent.glob("*.py")} == {*modules, "__init__", *HELPERS}
+
+
+HELPERS = {"film", "lattice"}
+"""Modules of the folder that are no experiments."""
 
 
 def test_control_c_keeps_the_partial_result(tmp_path):

@@ -1,8 +1,8 @@
-"""What ``fphys run NAME`` runs, one module each.
+"""The programs that ``fphys run NAME`` runs, one module each.
 
-An experiment's module has a frozen dataclass ``Config`` with a docstring for each field (``seed: int = 0``
-among them) and ``main(config, run) -> dict``, which returns its metrics and puts its files into the
-:class:`fphys.runs.Run`.
+The module of an experiment has a frozen dataclass ``Config``, with a docstring for each field, and a function
+``main(config, run) -> dict``. It returns the metrics, and puts its files into the :class:`fphys.runs.Run`. A metric
+``success`` says whether the goal is reached. Experiments with random numbers have a field ``seed: int = 0``.
 """
 
 import dataclasses
@@ -23,6 +23,13 @@ EXPERIMENTS = {
     "soft-walk": "a soft body walks, what its muscles do found by gradient through its particles",
     "jet": "a jet of water is shaped so that it lands in a bucket, by gradient through its particles",
     "pour": "ten thousand particles of water are poured into a box and settle level",
+    "contact-gradients": "exact gradients, softened contacts and contacts from distance are compared",
+    "classify": "digits, MNIST or CIFAR-10 are classified by a perceptron or a convolutional network",
+    "autoencode": "digits are compressed and drawn again by a variational autoencoder",
+    "generate-text": "an LSTM or GPT learns a text, character by character, and continues it",
+    "dqn": "a pole is balanced on a cart by deep Q-learning, in one compiled loop",
+    "train-resnet": "ResNet learns a folder of images in ImageNet's layout",
+    "classify-image": "ResNet, with a file of weights, says what is in pictures",
 }
 """Name of each experiment → what it does, in one line."""
 

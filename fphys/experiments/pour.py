@@ -40,8 +40,6 @@ SHOWN = 20  # pictures a second
 
 @dataclasses.dataclass(frozen=True)
 class Config:
-    seed: int = 0
-    """Unused: nothing is random."""
     particles: int = 10_000
     """Particles of the water."""
     across: int = 24

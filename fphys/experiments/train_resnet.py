@@ -1,16 +1,16 @@
-"""ResNet on a folder of images in ImageNet's layout: FOLDER/train/CLASS/IMAGE, FOLDER/val/CLASS/IMAGE.
+"""ResNet learns a folder of images in ImageNet's layout: FOLDER/train/CLASS/IMAGE, FOLDER/val/CLASS/IMAGE.
 
-``python examples/train_resnet.py FOLDER`` leaves ``weights.safetensors`` and ``classes.txt`` in the run's folder, which
-``classify_image.py`` takes. It goes on where it was when ``--checkpoints FOLDER`` holds something.
+The run's folder gets `weights.safetensors` and `classes.txt`, which `fphys run classify-image` takes. `--checkpoints
+FOLDER` saves the training there, and resumes what is saved there. The defaults are those of ImageNet for a batch of
+256: K. He et al., "Deep residual learning for image recognition", 2016.
 """
 
 import dataclasses
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Any, Literal
 
 import jax
 import jax.numpy as jnp
-import tyro
 
 from fphys import data, losses, metrics, nn, optim, train
 from fphys.runs import Run
@@ -20,35 +20,36 @@ Array = jax.Array
 
 @dataclasses.dataclass(frozen=True)
 class Config:
-    """Options of the training; the defaults are those of ImageNet (He 2016) for a batch of 256."""
-
-    folder: Annotated[Path, tyro.conf.Positional]
-    """Holds ``train`` and ``val``, and in each a folder for every class."""
+    folder: Path
+    """Holds `train` and `val`, and in each a folder for every class."""
     model: Literal["resnet18", "resnet34", "resnet50"] = "resnet18"
+    """Which ResNet."""
     pretrained: str | None = None
     """Weights to start from, with as many classes: a file, or a name in the cache of weights."""
     epochs: int = 90
+    """Passes over the data."""
     batch_size: int = 256
+    """Images of a gradient step."""
     size: int = 224
     """Height and width that the network sees."""
     learning_rate: float = 0.1
     """Largest step of SGD with momentum: rises for a twentieth of the training, then falls along a cosine."""
     weight_decay: float = 1e-4
+    """Added to the gradient, times the weights."""
     flip: bool = True
     """Mirror images at random; not for letters and digits."""
     precision: Literal["float32", "bfloat16"] = "float32"
+    """Of the network's products; the weights are float32."""
     workers: int = 2
     """Processes that read images."""
     seed: int = 0
+    """Of the weights, the order of the images and their crops."""
     checkpoints: Path | None = None
     """Folder to save to, and to resume from."""
-    root: Path = Path("runs")
-    """Where the run's folder is made: weights, metrics, plot, TensorBoard."""
-    quiet: bool = False
 
 
-def main(config: Config) -> dict[str, float]:
-    """Train, validate, and leave a run's folder; what ``metrics.json`` holds."""
+def main(config: Config, run: Run) -> dict[str, Any]:
+    """Train and validate."""
     margin = config.size * 8 // 7  # the network sees a random part of it
     wide = data.Compose([data.Resize(margin), data.CenterCrop(margin), data.ToTensor(), data.IMAGENET])
     exact = data.Compose([data.Resize(margin), data.CenterCrop(config.size), data.ToTensor(), data.IMAGENET])
@@ -56,7 +57,7 @@ def main(config: Config) -> dict[str, float]:
     held_out = data.ImageFolder(config.folder / "val", exact)
     if images.classes != held_out.classes:
         odd = ", ".join(sorted({*images.classes} ^ {*held_out.classes}))
-        raise SystemExit(f"{config.folder}: train and val must hold the same classes; only one of them has {odd}")
+        raise data.DataError(f"{config.folder}: train and val must hold the same classes; only one of them has {odd}")
     build = getattr(nn.models, config.model)
     module, params, aux = nn.init(
         lambda rngs: build(len(images.classes), pretrained=config.pretrained, rngs=rngs), jax.random.key(config.seed)
@@ -78,34 +79,32 @@ def main(config: Config) -> dict[str, float]:
 
     def validate(params, aux):
         batches = data.loader(held_out, config.batch_size, shuffle=False, epochs=1, drop_remainder=False, threads=2)
-        loss, accuracy = sum(score(params, aux, **batch) for batch in batches) / len(held_out)
+        loss, accuracy = sum((score(params, aux, **batch) for batch in batches), jnp.zeros(2)) / len(held_out)
         return {"val_loss": loss, "val_accuracy": accuracy}
 
     rate = optim.warmup(optim.CosineAnnealingLR(config.learning_rate, max(1, steps * 19 // 20)), steps // 20)
-    with Run(f"train-{config.model}", root=config.root, config=config, quiet=config.quiet) as run:
-        result = train.fit(
-            loss_fn,
-            params,
-            optim.SGD(rate, momentum=0.9, weight_decay=config.weight_decay),
-            data.loader(images, config.batch_size, seed=config.seed, workers=config.workers),
-            steps=steps,
-            aux=aux,
-            key=jax.random.key(config.seed + 1),
-            precision=train.BFLOAT16 if config.precision == "bfloat16" else train.AS_IT_IS,
-            evaluate=validate,
-            every=max(1, steps // min(config.epochs, 10)),
-            checkpoints=train.Checkpoints(config.checkpoints, every=max(1, steps // config.epochs))
-            if config.checkpoints
-            else None,
-            run=run,
-        )
-        nn.write_weights(run.path / "weights.safetensors", result.params, result.aux)
-        (run.path / "classes.txt").write_text("\n".join(images.classes) + "\n", encoding="utf-8")
-        found = {name: float(value) for name, value in validate(result.params, result.aux).items()}
-        run.metrics(**found, images=len(images), classes=len(images.classes), skipped=int(result.state.skipped))
-        run.plot("accuracy", lambda axes: run.curves(axes, "accuracy", "val_accuracy"))
-    return found
-
-
-if __name__ == "__main__":
-    main(tyro.cli(Config, description=__doc__))
+    result = train.fit(
+        loss_fn,
+        params,
+        optim.SGD(rate, momentum=0.9, weight_decay=config.weight_decay),
+        data.loader(images, config.batch_size, seed=config.seed, workers=config.workers),
+        steps=steps,
+        aux=aux,
+        key=jax.random.key(config.seed + 1),
+        precision=train.BFLOAT16 if config.precision == "bfloat16" else train.AS_IT_IS,
+        evaluate=validate,
+        every=max(1, steps // min(config.epochs, 10)),
+        checkpoints=train.Checkpoints(config.checkpoints, every=max(1, steps // config.epochs))
+        if config.checkpoints
+        else None,
+        run=run,
+    )
+    nn.write_weights(run.path / "weights.safetensors", result.params, result.aux)
+    (run.path / "classes.txt").write_text("\n".join(images.classes) + "\n", encoding="utf-8")
+    found = {name: float(value) for name, value in validate(result.params, result.aux).items()}
+    run.plot("train-resnet", lambda axes: run.curves(axes, "accuracy", "val_accuracy"))
+    return found | {
+        "images": len(images),
+        "classes": len(images.classes),
+        "skipped": int(result.state.skipped),
+    }

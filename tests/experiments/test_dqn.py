@@ -1,25 +1,26 @@
-"""The example of deep Q-learning: its cart is Gymnasium's, and its pole stands."""
-
-import json
-import runpy
+"""Deep Q-learning: the cart is Gymnasium's, and the pole stands."""
 
 import numpy as np
 import pytest
 
-from .conftest import FOLDER
+from fphys.experiments import dqn
+from fphys.experiments.dqn import Config
+
+from ..rigid.quick import quick_compilation
+
+__all__ = ["quick_compilation"]
 
 
 @pytest.mark.extra("gymnasium")
-def test_the_cart_moves_as_gymnasiums(x32):
+def test_the_cart_moves_as_gymnasiums():
     import gymnasium
 
-    move = runpy.run_path(str(FOLDER / "dqn.py"))["move"]
     env = gymnasium.make("CartPole-v1").unwrapped
     rng = np.random.default_rng(0)
     for scale in (0.05, 1.0, 3.0):
         x = rng.uniform(-scale, scale, (50, 4)).astype(np.float32)
         actions = rng.integers(0, 2, 50)
-        after, fallen = move(x, actions)
+        after, fallen = dqn.move(x, actions)
         for i in range(50):
             env.reset(seed=0)
             env.state = tuple(x[i].astype(float))
@@ -30,12 +31,10 @@ def test_the_cart_moves_as_gymnasiums(x32):
     env.close()
 
 
-def test_the_pole_stands(tmp_path, example, full):
+def test_the_pole_stands(play, full):
     seeds = 5 if full else 1
     options = {} if full else {"steps": 1500, "every": 300, "goal": 100.0, "memory": 5000, "batch_size": 32}
-    found = [example("dqn")(root=tmp_path, seed=seed, **options) for seed in range(seeds)]
-    reached = [run["mean_return"] for run in found]
+    found = [play(dqn, Config(seed=seed, **options), video=False)[0] for seed in range(seeds)]
+    reached = [metrics["mean_return"] for metrics in found]
     assert sorted(reached)[seeds // 4] > (475 if full else 60), reached  # the fewest of four in five
-    folder = max((tmp_path / "dqn").iterdir())
-    assert (folder / "return.png").exists()
-    assert json.loads((folder / "metrics.json").read_text())["metrics"]["episodes"] == 100
+    assert all(metrics["episodes"] == 100 for metrics in found)

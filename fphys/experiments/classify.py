@@ -1,16 +1,15 @@
-"""Handwritten digits, MNIST or CIFAR-10 with a perceptron or a convolutional network.
+"""Handwritten digits, MNIST or CIFAR-10 are classified by a perceptron or a convolutional network.
 
-``python examples/classify.py`` trains on scikit-learn's digits in seconds; ``--data FOLDER`` takes MNIST's four files
-or CIFAR-10's binary ones. ``--checkpoints FOLDER`` saves, and goes on from there when it is started again.
+The default data are scikit-learn's digits, which take seconds. `--data FOLDER` takes the four files of MNIST or the
+binary files of CIFAR-10. `--checkpoints FOLDER` saves the training there, and resumes what is saved there.
 """
 
 import dataclasses
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import jax
 import jax.numpy as jnp
-import tyro
 
 from fphys import data, losses, metrics, nn, optim, train
 from fphys.runs import Run
@@ -20,23 +19,22 @@ Array = jax.Array
 
 @dataclasses.dataclass(frozen=True)
 class Config:
-    """Options of the training."""
-
     model: Literal["mlp", "cnn"] = "cnn"
     """Perceptron with two hidden layers, or two convolutions and two dense layers."""
     data: Path | None = None
     """Folder of MNIST or CIFAR-10; scikit-learn's digits by default."""
     epochs: int = 40
+    """Passes over the data."""
     batch_size: int = 64
+    """Images of a gradient step."""
     learning_rate: float = 2e-3
     """Largest step of AdamW; falls to zero along a cosine."""
     weight_decay: float = 1e-2
+    """Of AdamW, relative to the step."""
     seed: int = 0
+    """Of the weights, the order of the images and their shifts."""
     checkpoints: Path | None = None
     """Folder to save to, and to resume from."""
-    root: Path = Path("runs")
-    """Where the run's folder is made: metrics, plot, TensorBoard."""
-    quiet: bool = False
 
 
 class MLP(nn.Module):
@@ -65,8 +63,8 @@ class CNN(nn.Module):
         return self.out(nn.relu(self.hidden(x.reshape(x.shape[0], -1))))
 
 
-def main(config: Config = Config()) -> dict[str, float]:
-    """Train, test, and leave a run's folder; what ``metrics.json`` holds."""
+def main(config: Config, run: Run) -> dict[str, Any]:
+    """Train and test."""
     sources = {split: read(config.data, split) for split in ("train", "test")}
     shape = sources["train"].columns["image"].shape[1:]
     kind = {"mlp": MLP, "cnn": CNN}[config.model]
@@ -88,26 +86,22 @@ def main(config: Config = Config()) -> dict[str, float]:
         loss = losses.cross_entropy(logits, batch["label"])
         return {"test_loss": loss, "test_accuracy": metrics.accuracy(logits, batch["label"])}
 
-    with Run(f"classify-{config.model}", root=config.root, config=config, quiet=config.quiet) as run:
-        result = train.fit(
-            loss_fn,
-            params,
-            optim.adamw(optim.cosine_decay_schedule(config.learning_rate, steps), weight_decay=config.weight_decay),
-            data.loader(sources["train"], config.batch_size, seed=config.seed),
-            steps=steps,
-            aux=aux,
-            key=jax.random.key(config.seed + 1),
-            evaluate=lambda params, aux: score(params, aux, test),
-            every=max(1, steps // 20),
-            checkpoints=train.Checkpoints(config.checkpoints, every=max(1, steps // 10))
-            if config.checkpoints
-            else None,
-            run=run,
-        )
-        found = {name: float(value) for name, value in score(result.params, result.aux, test).items()}
-        run.metrics(**found, steps=int(result.state.step), skipped=int(result.state.skipped))
-        run.plot("accuracy", lambda axes: run.curves(axes, "accuracy", "test_accuracy"))
-    return found
+    result = train.fit(
+        loss_fn,
+        params,
+        optim.adamw(optim.cosine_decay_schedule(config.learning_rate, steps), weight_decay=config.weight_decay),
+        data.loader(sources["train"], config.batch_size, seed=config.seed),
+        steps=steps,
+        aux=aux,
+        key=jax.random.key(config.seed + 1),
+        evaluate=lambda params, aux: score(params, aux, test),
+        every=max(1, steps // 20),
+        checkpoints=train.Checkpoints(config.checkpoints, every=max(1, steps // 10)) if config.checkpoints else None,
+        run=run,
+    )
+    found = {name: float(value) for name, value in score(result.params, result.aux, test).items()}
+    run.plot("classify", lambda axes: run.curves(axes, "accuracy", "test_accuracy"))
+    return found | {"steps": int(result.state.step), "skipped": int(result.state.skipped)}
 
 
 def read(folder: Path | None, split: str) -> data.Arrays:
@@ -120,7 +114,3 @@ def read(folder: Path | None, split: str) -> data.Arrays:
 def scaled(images: Array) -> Array:
     """Bytes as numbers from 0 to 1."""
     return images.astype(jnp.float32) / 255 if images.dtype == jnp.uint8 else images
-
-
-if __name__ == "__main__":
-    main(tyro.cli(Config, description=__doc__))

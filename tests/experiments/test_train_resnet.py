@@ -5,8 +5,12 @@ import pytest
 from PIL import Image
 
 from fphys import data, nn
+from fphys.experiments import classify_image, train_resnet
 from fphys.nn import weights
 
+from ..rigid.quick import quick_compilation
+
+__all__ = ["quick_compilation"]
 pytestmark = pytest.mark.extra("sklearn")
 
 
@@ -38,39 +42,32 @@ def folder(tmp_path, full):
     return tmp_path
 
 
-def test_a_folder_is_learned_and_the_weights_classify(folder, tmp_path, example, full):
+def test_a_folder_is_learned_and_the_weights_classify(folder, tmp_path, play, full):
     size = 32
     options = {"epochs": 6, "batch_size": 64} if full else {"epochs": 1, "batch_size": 16, "workers": 0}
-    options |= {"size": size, "flip": False, "learning_rate": 0.05, "root": tmp_path / "runs"}
-    found = example("train_resnet")(folder=folder, **options)
-    assert np.isfinite(found["val_loss"]) and found["val_accuracy"] > (0.95 if full else -1)
-    (run,) = (tmp_path / "runs" / "train-resnet18").iterdir()
-    assert (run / "accuracy.png").exists()
+    config = train_resnet.Config(folder, size=size, flip=False, learning_rate=0.05, **options)
+    metrics, _ = play(train_resnet, config, video=False)
+    assert np.isfinite(metrics["val_loss"]) and metrics["val_accuracy"] > (0.95 if full else -1)
+    (run,) = (tmp_path / "train-resnet").iterdir()
 
     picture = min((folder / "val" / "digit-1").iterdir())
-    answer = example("classify_image")(
-        images=(picture,),
-        model="resnet18",
-        weights=str(run / "weights.safetensors"),
-        classes=run / "classes.txt",
-        size=size,
-        root=tmp_path / "runs",
-    )
+    weights, classes = str(run / "weights.safetensors"), run / "classes.txt"
+    config = classify_image.Config((picture,), model="resnet18", weights=weights, classes=classes, size=size)
+    answer, result = play(classify_image, config, video=False)
     likely = answer[str(picture)]
     assert set(likely) <= {f"digit-{i}" for i in range(10)} and sum(likely.values()) <= 1 + 1e-5
     assert list(likely.values()) == sorted(likely.values(), reverse=True)
     assert not full or next(iter(likely)) == "digit-1"
-    (seen,) = (tmp_path / "runs" / "classify-image").iterdir()
-    assert (seen / "classes.png").exists()
+    np.testing.assert_allclose(result["probability"].sum(1), 1, atol=1e-5)
 
 
-def test_classes_that_differ_are_named(folder, tmp_path, example):
+def test_classes_that_differ_are_named(folder, play):
     (folder / "val" / "digit-1").rename(folder / "val" / "other")
-    with pytest.raises(SystemExit, match="only one of them has digit-1, other"):
-        example("train_resnet")(folder=folder, root=tmp_path / "runs")
+    with pytest.raises(data.DataError, match="only one of them has digit-1, other"):
+        play(train_resnet, train_resnet.Config(folder))
 
 
-def test_missing_weights_say_what_to_put_where(tmp_path, example, monkeypatch):
+def test_missing_weights_say_what_to_put_where(tmp_path, play, monkeypatch):
     monkeypatch.setenv("FPHYS_CACHE", str(tmp_path))
     with pytest.raises(FileNotFoundError, match=r"put them there as resnet18-imagenet\.safetensors"):
-        example("classify_image")(images=(), model="resnet18", root=tmp_path)
+        play(classify_image, classify_image.Config(images=(), model="resnet18"))

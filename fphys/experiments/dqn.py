@@ -1,17 +1,17 @@
-"""A pole balanced on a cart by deep Q-learning, the cart in plain JAX (Mnih 2015, van Hasselt 2016, Wang 2016).
+"""A pole is balanced on a cart by deep Q-learning, the cart in plain JAX.
 
-``python examples/dqn.py`` learns until a hundred episodes of the greedy policy reach the goal, then tests it on a
-hundred others. Carts, memory and updates run together in one compiled loop.
+V. Mnih et al., "Human-level control through deep reinforcement learning", 2015; H. van Hasselt et al., "Deep
+reinforcement learning with double Q-learning", 2016; Z. Wang et al., "Dueling network architectures for deep
+reinforcement learning", 2016. The training ends when a hundred episodes of the greedy policy reach the goal on
+average. Another hundred episodes test it. Carts, memory and updates run together in one compiled loop.
 """
 
 import dataclasses
 import functools
-from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
-import tyro
 
 from fphys import losses, nn, optim, train
 from fphys.runs import Run
@@ -23,17 +23,18 @@ LONGEST = 500  # steps of an episode
 
 @dataclasses.dataclass(frozen=True)
 class Config:
-    """Options of the training."""
-
     steps: int = 30_000
     """Updates of the network at most; each cart acts once between two of them."""
     carts: int = 8
+    """Carts that act side by side."""
     batch_size: int = 128
+    """Transitions of an update."""
     memory: int = 50_000
     """Transitions that are remembered."""
     learning_rate: float = 1e-3
-    """Falls to a tenth."""
+    """Adam's step at the start; it falls to a tenth."""
     discount: float = 0.99
+    """What a value counts one step earlier."""
     follow: float = 0.005
     """Share by which the target network follows the network at each update."""
     explore: float = 0.05
@@ -43,9 +44,7 @@ class Config:
     every: int = 1000
     """Updates between two looks at the greedy policy."""
     seed: int = 0
-    root: Path = Path("runs")
-    """Where the run's folder is made: metrics, plot, TensorBoard."""
-    quiet: bool = False
+    """Of the weights, the starts and the actions."""
 
 
 class Memory(NamedTuple):
@@ -83,8 +82,8 @@ def start(key: Array, count: int) -> Carts:
     return Carts(jax.random.uniform(key, (count, 4), minval=-0.05, maxval=0.05), jnp.zeros(count, jnp.int32))
 
 
-def main(config: Config = Config()) -> dict[str, float]:
-    """Train, test, and leave a run's folder; what ``metrics.json`` holds."""
+def main(config: Config, run: Run) -> dict[str, Any]:
+    """Train and test."""
     keys = jax.random.split(jax.random.key(config.seed), 4)
     module, params, _ = nn.init(lambda rngs: nn.models.QNetwork(4, 2, rngs=rngs), keys[0])
     optimizer = optim.chain(
@@ -142,24 +141,21 @@ def main(config: Config = Config()) -> dict[str, float]:
     memory = Memory(nothing, jnp.zeros(config.memory, jnp.int32), nothing.copy(), jnp.zeros(config.memory, bool))
     carry = train.init(params, optimizer, aux=params), start(keys[1], config.carts), memory
     best, reached = params, -1.0
-    with Run("dqn", root=config.root, config=config, quiet=config.quiet) as run:
-        for i in run.progress(config.steps // config.every):
-            draws = jax.random.split(jax.random.fold_in(keys[2], i), config.every + 1)
-            carry, loss = advance(carry, draws[1:])
-            found = float(returns(carry[0].params, draws[0]).mean())
-            run.log((i + 1) * config.every, mean_return=found, loss=loss)
-            if found > reached:
-                best, reached = jax.tree.map(jnp.copy, carry[0].params), found
-            if reached >= config.goal:
-                break
-        tested = returns(best, keys[3])
-        found = {"mean_return": float(tested.mean()), "worst_return": float(tested.min())}
-        run.metrics(**found, updates=int(carry[0].step), episodes=len(tested))
-        run.plot(
-            "return", lambda axes: (run.curves(axes, "mean_return"), axes.set(ylabel="steps that the pole stands"))
-        )
-    return found
-
-
-if __name__ == "__main__":
-    main(tyro.cli(Config, description=__doc__))
+    for i in run.progress(config.steps // config.every):
+        draws = jax.random.split(jax.random.fold_in(keys[2], i), config.every + 1)
+        carry, loss = advance(carry, draws[1:])
+        found = float(returns(carry[0].params, draws[0]).mean())
+        run.log((i + 1) * config.every, mean_return=found, loss=loss)
+        if found > reached:
+            best, reached = jax.tree.map(jnp.copy, carry[0].params), found
+        if reached >= config.goal:
+            break
+    tested = returns(best, keys[3])
+    run.plot("dqn", lambda axes: (run.curves(axes, "mean_return"), axes.set(ylabel="steps that the pole stands")))
+    return {
+        "success": reached >= config.goal,
+        "mean_return": float(tested.mean()),
+        "worst_return": float(tested.min()),
+        "updates": int(carry[0].step),
+        "episodes": len(tested),
+    }

@@ -1,18 +1,16 @@
-"""A language model of characters, LSTM or GPT, that reads Python's manual and writes on.
+"""A language model of characters, LSTM or GPT, learns a text and continues it.
 
-``python examples/generate_text.py`` trains on the manual that ``help()`` shows, which comes with Python; ``--text``
-takes any other. The last tenth is held out: what is learned is compared with the best that pairs of characters could do
-there.
+The default text is the manual of Python's language that `help()` shows; `--text FILE` takes another. The last tenth is
+held out. The loss there is compared with the best that pairs of characters could do.
 """
 
 import dataclasses
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-import tyro
 
 from fphys import data, losses, nn, optim, train
 from fphys.runs import Run
@@ -22,13 +20,14 @@ Array = jax.Array
 
 @dataclasses.dataclass(frozen=True)
 class Config:
-    """Options of the training."""
-
     model: Literal["lstm", "gpt"] = "gpt"
+    """A recurrent network, or a transformer."""
     text: Path | None = None
     """The text to learn; the manual of Python's language by default."""
     steps: int = 1500
+    """Gradient steps."""
     batch_size: int = 32
+    """Pieces of text of a gradient step."""
     length: int = 64
     """Characters that the model looks back at most."""
     features: int = 64
@@ -40,13 +39,11 @@ class Config:
     temperature: float = 0.8
     """Below one, more of the likely."""
     seed: int = 0
-    root: Path = Path("runs")
-    """Where the run's folder is made: metrics, plot, TensorBoard, and what was written."""
-    quiet: bool = False
+    """Of the weights, the pieces of text and what is written."""
 
 
-def main(config: Config = Config()) -> dict[str, float]:
-    """Train, test, write, and leave a run's folder; what ``metrics.json`` holds."""
+def main(config: Config, run: Run) -> dict[str, Any]:
+    """Train, test, and write."""
     text = config.text.read_text(encoding="utf-8") if config.text else manual()
     alphabet = sorted(set(text))
     tokens = np.searchsorted(alphabet, list(text)).astype(np.int32)
@@ -79,29 +76,33 @@ def main(config: Config = Config()) -> dict[str, float]:
         return jax.lax.scan(following, window, keys)[1]
 
     rate = optim.warmup(optim.CosineAnnealingLR(config.learning_rate, config.steps * 9 // 10), config.steps // 10)
-    with Run(f"generate-text-{config.model}", root=config.root, config=config, quiet=config.quiet) as run:
-        result = train.fit(
-            loss_fn,
-            params,
-            optim.AdamW(rate),
-            data.loader(windows, config.batch_size, seed=config.seed),
-            steps=config.steps,
-            aux=aux,
-            key=jax.random.key(config.seed + 1),
-            clip=1.0,
-            evaluate=lambda params, _: {"held_out_loss": held_out_loss(params)},
-            every=max(1, config.steps // 15),
-            run=run,
-        )
-        bigrams = bigram_entropy(np.asarray(test))
-        keys = jax.random.split(jax.random.key(config.seed + 2), config.characters)
-        written = write(result.params, test[0, :-1], keys)
-        prompt, added = ("".join(alphabet[i] for i in part) for part in (test[0, :-1], written))
-        (run.path / "written.txt").write_text(f"{prompt}|{added}\n", encoding="utf-8")
-        found = {"held_out_loss": result.history[-1]["held_out_loss"], "bigram_entropy": bigrams}
-        run.metrics(**found, characters=len(alphabet), skipped=int(result.state.skipped))
-        run.plot("loss", lambda axes: draw(axes, run, bigrams))
-    return found
+    result = train.fit(
+        loss_fn,
+        params,
+        optim.AdamW(rate),
+        data.loader(windows, config.batch_size, seed=config.seed),
+        steps=config.steps,
+        aux=aux,
+        key=jax.random.key(config.seed + 1),
+        clip=1.0,
+        evaluate=lambda params, _: {"held_out_loss": held_out_loss(params)},
+        every=max(1, config.steps // 15),
+        run=run,
+    )
+    bigrams = bigram_entropy(np.asarray(test))
+    keys = jax.random.split(jax.random.key(config.seed + 2), config.characters)
+    written = write(result.params, test[0, :-1], keys)
+    prompt, added = ("".join(alphabet[i] for i in part) for part in (test[0, :-1], written))
+    (run.path / "written.txt").write_text(f"{prompt}|{added}\n", encoding="utf-8")
+    run.plot("generate-text", lambda axes: draw(axes, run, bigrams))
+    reached = result.history[-1]["held_out_loss"]
+    return {
+        "success": reached < bigrams,
+        "held_out_loss": reached,
+        "bigram_entropy": bigrams,
+        "characters": len(alphabet),
+        "skipped": int(result.state.skipped),
+    }
 
 
 def build(config: Config, vocabulary: int, rngs: nn.Rngs) -> nn.Module:
@@ -130,7 +131,3 @@ def draw(axes, run: Run, bigrams: float) -> None:
     run.curves(axes, "loss", "held_out_loss")
     axes.axhline(bigrams, color="#6b7280", linestyle="--", linewidth=1.0, label="pairs of characters")
     axes.set(ylabel="nats per character", ylim=(0, None))
-
-
-if __name__ == "__main__":
-    main(tyro.cli(Config, description=__doc__))
