@@ -14,7 +14,7 @@ PAUSE = 1.0  # s, the last picture stays
 
 
 def film(run: Run, model: fphys.Model, states: Any, worlds: int = 1, camera: str | Camera = "overview") -> None:
-    """Show the first worlds of ``states``, stacked on a leading time axis, one beside another."""
+    """Show the first worlds of ``states`` side by side. The states are stacked on a leading time axis."""
     beside(run, [(model, states, world) for world in range(worlds)], camera)
 
 

@@ -1,11 +1,11 @@
-"""A robot's masses and joint friction are found from a recorded motion.
+"""The masses and the joint friction of a robot are found from a recorded motion.
 
-A recording is a CSV file with the columns time, ctrl*, qpos*, qvel* (`fphys.identify.read`); replace it and
-the model with your own: `fphys run identify --recording motion.csv --model robot.xml`. What is found is the mass of
-every moving body, its inertia growing with it, and the viscous friction of every joint, by least squares over short
-windows of the motion and then over long ones (`fphys.identify.least_squares`), with derivatives through the
-simulator. The recording that comes with fphys was made by MuJoCo with 1 % of noise; its truth is known
-(NAME.truth.json beside NAME.csv), so the search begins 50 % off. Without it, it begins at the model's own values.
+The unknowns are the mass of every moving body, with its inertia in proportion, and the viscous friction of every
+joint. Least squares (`fphys.identify.least_squares`) fits them to short windows of the motion, then to long ones, with
+derivatives through the simulator. To use your own data: `fphys run identify --recording motion.csv --model robot.xml`.
+A recording is a CSV file with the columns time, ctrl*, qpos*, qvel* (`fphys.identify.read`). MuJoCo made the recording
+that comes with fphys, with 1 % noise. Its true values are known (NAME.truth.json beside NAME.csv), so the search
+begins 50 % off. Without such a file, the search begins at the model's own values.
 """
 
 import dataclasses

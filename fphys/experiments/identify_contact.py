@@ -1,14 +1,12 @@
-"""Friction and restitution of a contact are found from a recorded slide and bounce.
+"""The friction and the restitution of a contact are found from a recorded slide and bounce.
 
-A puck is thrown, bounces five times and slides to rest. A recording is a CSV file with the columns time, ctrl*, qpos*,
-qvel* (`fphys.identify.read`); replace it and the model with your own: `fphys run identify-contact --recording
-throw.csv --model scene.xml`. What is found, of every contact that the model names (`<pair>`), is its sliding friction
-and the second number of its solref: the damping [1/s] where solref is (-stiffness, -damping), which sets the
-restitution, or the damping ratio. The stiffness stays as the model has it.
+A puck is thrown, bounces five times and slides to rest. The unknowns are two numbers of every contact that the model
+names (`<pair>`). The first is the sliding friction. The second is the second number of its solref: the damping [1/s]
+if solref is (-stiffness, -damping), which sets the restitution, otherwise the damping ratio. The stiffness stays as
+the model has it. To use your own data: `fphys run identify-contact --recording throw.csv --model scene.xml`.
 
-The method is that of `identify`: least squares over short windows of the motion and then over long ones
-(`fphys.identify.least_squares`), with derivatives through the simulator, here through every bounce. The recording
-that comes with fphys was made by MuJoCo with 1 % of noise; its truth is known, so the search begins 30 % off.
+The method is that of `fphys run identify`. Here the derivatives go through every bounce. MuJoCo made the recording
+that comes with fphys, with 1 % noise. Its true values are known, so the search begins 30 % off.
 """
 
 import dataclasses

@@ -1,12 +1,13 @@
-"""A jet of water is shaped so that it lands in a bucket: how fast each part of it leaves is found by gradient.
+"""A jet of water is shaped so that it lands in a bucket. Gradients through its particles find its velocities.
 
-The jet is longer than the bucket is wide: thrown as a whole, most of it misses. Velocities are given at a few points
-along it, and `jax.grad` goes back through the flight, all of it sums over smoothed particles whose neighbours change,
-to where each particle comes down to the bucket's rim. Adam moves the velocities. What is judged is one plain simulation
-with impact and splash: which particles are in the bucket at the end.
+The jet is longer than the bucket is wide. If it is thrown with one velocity, most of it misses. The unknowns are the
+velocities at a few points along the jet. `jax.grad` goes back through the flight to the place where each particle
+comes down to the rim of the bucket. The flight consists of sums over smoothed particles, whose neighbours change. Adam
+moves the velocities. The success test is one plain simulation with impact and splash: enough particles must be in the
+bucket at the end.
 
-The gradient of where particles are after the splash was tried first. It is right, and of no use: what hits the bucket
-from outside stays there whatever its velocity was, and what collides in it goes anywhere.
+The gradient of the particles' places after the splash was tried first. It is correct but useless: a particle that hits
+the bucket from outside stays outside whatever its velocity, and particles that collide in the bucket go anywhere.
 """
 
 import dataclasses

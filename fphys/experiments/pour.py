@@ -1,12 +1,13 @@
-"""Water is poured into a box, and settles level.
+"""Water is poured into a box and settles level.
 
-A jet of smoothed particles falls into a box, splashes, and comes to rest. What waits above the spout is of wall
-particles that move down at the jet's speed; each becomes fluid where it passes the spout. What is judged is that no
-particle is lost, and that the surface stands at the height V / A of the volume poured over the box's area.
+A jet of smoothed particles falls into a box, splashes, and comes to rest. The water above the spout consists of wall
+particles, which move down at the speed of the jet. Each becomes fluid where it passes the spout. There is no search.
+The success test: no particle is lost, and the surface stands at the height V / A of the volume poured over the area of
+the box.
 
 Three things matter. Sound has to be several times as fast as the jet: at four times, with a jet of 5 m/s, one particle
-in two hundred went through the floor. Walls have to repel (``Params.repulsion``): without, sheets that the splash
-presses along them get behind their faces. And density has to be renewed (:func:`fphys.particles.sph.renew`): without,
+in two hundred went through the floor. Walls have to repel (`Params.repulsion`): otherwise sheets that the splash
+presses along the walls get behind their faces. The density has to be renewed (`fphys.particles.sph.renew`): otherwise
 the water stands a seventh too high.
 """
 

@@ -1,14 +1,15 @@
-"""A Franka Panda pushes a box on the floor to a pose, its motion found by gradient through the contacts.
+"""A seven-joint arm pushes a box to a pose. Gradients through the contacts find its motion.
 
-The arm holds a fork with two round tips, which push a box that slides on the floor. What is found is the path of the
-fork in the plane and how it turns: the control points of a smooth curve that begins beside the box. Operational-space
-control (O. Khatib, "A unified approach for motion and force control of robot manipulators", 1987) makes the arm follow
-it. The whole is simulated, and `jax.vjp` goes back through arm, tips, box and floor: once for each of the three numbers
-that say where the box ends. Levenberg-Marquardt takes the least change of the points that should bring it to the goal.
-The search begins with a straight push without turning. Many goals at once, one world each.
+A Franka Panda holds a fork with two round tips, which push a box on the floor. The unknowns are the control points of
+a smooth path of the fork in the plane, and of its angle. Operational-space control makes the arm follow the path: O.
+Khatib, "A unified approach for motion and force control of robot manipulators", 1987. `jax.vjp` goes back through arm,
+tips, box and floor, once for each of the three numbers that say where the box ends. Levenberg-Marquardt takes the
+least change of the points that should bring the box to the goal. The search begins with a straight push without
+turning. There are several goals, one per world.
 
-With a single tip the box is in unstable balance before it, and where it ends depends on the path so steeply and so
-unevenly that the search stopped 1.5 to 2 cm from three of four goals; with two tips it comes within 3 mm of all.
+A single tip is not enough. The box is then in unstable balance before the tip. Where it ends depends steeply and
+unevenly on the path, and the search stopped 1.5 to 2 cm from three of four goals. With two tips it comes within 3 mm
+of all.
 """
 
 import dataclasses

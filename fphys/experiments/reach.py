@@ -1,11 +1,11 @@
-"""A seven-joint arm reaches a target, its trajectory found by gradient.
+"""A seven-joint arm reaches a target. Gradients through the simulation find its trajectory.
 
-A Franka Panda under gravity moves from its ready pose so that its flange is at a target after two seconds and
-at rest; many random targets at once, one world each. What is found is the path of the joints: the control
-points of a smooth curve. Computed torque makes the motors follow it, cut off at their limits, and the whole is
-simulated. `jax.value_and_grad` goes back through all steps and optax's Adam moves the control points. The cost
-is the distance to the target and the speed at the end, effort, and the excess over the ranges and speeds of the
-joints, which the simulation does not enforce. No inverse kinematics is used.
+A Franka Panda under gravity moves from its ready pose. Its flange has to be at the target after two seconds, at rest.
+There are many random targets, one per world. The unknowns are the control points of a smooth path of the joints.
+Computed torque makes the motors follow the path, within their limits. `jax.value_and_grad` goes back through all steps
+of control and simulation, and Adam moves the control points. The cost is the distance to the target and the speed at
+the end, the effort, and the excess over the ranges and speeds of the joints, which the simulation does not enforce. No
+inverse kinematics is used.
 """
 
 import dataclasses

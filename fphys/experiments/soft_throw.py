@@ -1,8 +1,9 @@
-"""A soft ball is thrown so that it bounces off the floor into a target, its throw found by gradient through the bounce.
+"""A soft ball bounces off the floor into a target. Gradients through the bounce find its throw.
 
-A disc of elastic particles in a plane, one world for each random target. `jax.grad` goes back through flight, impact
-with friction, and the oscillation that the impact leaves, to the velocity and the spin of the throw, which Adam moves.
-What is judged is one plain simulation: how far the centre is from the target at the end, and that it touched the floor.
+The ball is a disc of elastic particles in the plane. There are several random targets, one per world. `jax.grad` goes
+back through flight, impact with friction, and the oscillation after the impact, to the velocity and the spin of the
+throw. Adam moves both. The success test is one plain simulation: the centre must be within one cell of the target at
+the end, and the ball must have touched the floor.
 """
 
 import dataclasses

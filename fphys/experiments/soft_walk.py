@@ -1,8 +1,9 @@
-"""A soft body walks: what its muscles do is found by gradient through its particles and their friction on the floor.
+"""A soft body walks. Gradients through its particles and their friction on the floor find what its muscles do.
 
-A body with two legs in a plane, each leg with two muscles, one in front and one behind. A muscle's stress along the leg
-is tanh of a sum of sines, whose weights Adam moves so that the body gets far. The gradient goes back through all
-steps. What is judged is one plain simulation: how many times its own length the body's centre has moved forwards.
+The body is in the plane. It has two legs with two muscles each, one in front and one behind. The stress of a muscle
+along the leg is tanh of a sum of sines. Adam moves the weights of the sines so that the body gets far, with gradients
+through all steps. The success test is one plain simulation: the centre of the body must move forwards by more than the
+length of the body.
 """
 
 import dataclasses

@@ -1,8 +1,8 @@
-"""The stiffness of a soft block is found from a recorded motion, by gradient through the simulation.
+"""The stiffness of a soft block is found from a recorded motion.
 
-A block of a plane falls on a floor, flattens and bounces. Where its particles are at a few times is recorded, with
-noise.
-Adam moves the logarithms of Young's modulus and Poisson's ratio until the simulation agrees.
+A block in the plane falls on a floor, flattens and bounces. The recording has the places of its particles at a few
+times, with noise. Adam adjusts the logarithms of Young's modulus and Poisson's ratio, with gradients through the
+simulation.
 """
 
 import dataclasses

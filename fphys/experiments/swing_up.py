@@ -1,9 +1,9 @@
-"""A double pendulum swings up and stands, its torques found by gradient through the simulation.
+"""A double pendulum swings up and balances. Gradients through the simulation find its torques.
 
-The motors are too weak to hold the arms level. From several random states near hanging, one world each, the
-torques of all 250 steps are found by iLQR (:func:`fphys.control.ilqr`), which carries the cost's gradient
-and Gauss-Newton curvature back through every step of the simulator. What is judged is one plain rollout of the
-torques found, without feedback: both angles within 0.1 rad of upright for the last half second.
+The motors are too weak to hold the arms level. The pendulum starts from several random states near hanging, one per
+world. iLQR (`fphys.control.ilqr`) finds the torques of all 250 steps. It carries the gradient and the Gauss-Newton
+curvature of the cost back through every step of the simulator. The success test is one rollout of the torques without
+feedback: both angles must be within 0.1 rad of upright for the last half second.
 """
 
 import dataclasses

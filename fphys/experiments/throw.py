@@ -1,12 +1,13 @@
-"""A ball bounces off a wall onto a target on the floor, its throw found by gradient through the bounce.
+"""A ball bounces off a wall onto a target on the floor. Gradients through the bounce find its throw.
 
-Many random targets at once, one world each. Each begins with a throw that hits the wall and misses its target. What is
-found is the velocity at release. `jax.grad` goes back through the flight, the contact with the wall (friction, which
-gives the ball spin, and restitution by the contact's stiffness and damping) and the flight to where the ball first
-touches the floor, and optax's Adam moves the velocity. What is judged is one plain rollout.
+There are many random targets, one per world. The first throw of each hits the wall and misses the target. The unknown
+is the velocity at release. `jax.grad` goes back through the flight, the contact with the wall (with friction, spin and
+restitution), and the second flight to the place where the ball first touches the floor. Adam moves the velocity. The
+success test is one plain rollout.
 
-The ball meets the wall somewhere between two steps, and where it lands depends on that by a sawtooth that the gradient
-does not see: 1 cm (rms) with steps of 1 ms and a bounce of 18 of them, as here; 4 cm with six steps of 2 ms.
+The ball meets the wall between two steps. The landing place depends on that moment by a sawtooth that the gradient
+does not contain. The sawtooth is 1 cm (rms) with steps of 1 ms, where a bounce takes 18 steps, as here. It is 4 cm
+with steps of 2 ms, where a bounce takes six.
 """
 
 import dataclasses

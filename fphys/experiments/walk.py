@@ -1,10 +1,10 @@
-"""A quadruped walks, its gait found by gradient through the contacts of its feet.
+"""A quadruped walks. Gradients through the contacts of its feet find its gait.
 
-A gait is periodic: the angles that the joints are to have are Fourier series of the phase, the diagonal pairs of legs
-half a period apart (a trot), left and right mirrored, and PD control in every step makes the motors' torques of them.
+A gait is periodic. The target angles of the joints are Fourier series of the phase. Diagonal pairs of legs are half a
+period apart (a trot), and left and right are mirrored. PD control turns the target angles into torques in every step.
 The search begins with stepping on the spot. `jax.value_and_grad` goes back through a second or two of control,
-simulation and contact, in several worlds that begin with different disturbances, and optax's Adam moves the
-coefficients. What is judged is one plain rollout of 4 s from standing, with other disturbances.
+simulation and contact, in several worlds with different disturbances, and Adam moves the coefficients. The success
+test is one plain rollout of 4 s from standing, with other disturbances.
 """
 
 import dataclasses
