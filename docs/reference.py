@@ -18,6 +18,7 @@ ROOMS = [
     *(f"fphys.bridge.{name}" for name in ("dlpack", "torch", "genesis")),
     *(f"fphys.particles.{name}" for name in ("boundary", "materials", "mpm", "sph")),
     "fphys.model.model",
+    "fphys.model.leaves",
     "fphys.nn.models",
     "fphys.nn.weights",
     "fphys.render",

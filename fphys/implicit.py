@@ -98,8 +98,7 @@ def power_gradient(
     """
     silent = (cotangent == 0).all(1, keepdims=True)
     args = (*primals, *jax.tree.map(lambda x: jnp.where(silent, 0, x) if _is_motion(x) else x, fixed))
-    parts = power.outputs(*args)
-    seeds = [-jnp.ones(p.shape, p.dtype) for p in (parts if isinstance(parts, tuple) else (parts,))]
+    seeds = jax.tree.map(lambda part: -jnp.ones(part.shape, part.dtype), power.outputs(*args))
     mask = [*wanted, *[False] * len(jax.tree.leaves(fixed))]
     return power.vjp(args, seeds, mask)[: len(primals)]
 

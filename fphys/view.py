@@ -17,10 +17,8 @@ from typing import Any
 import numpy as np
 
 from .errors import MissingDependencyError, ModelError, install
+from .model.structure import GeomType
 from .tree import Tree, pytree, static
-
-PLANE, SPHERE, CAPSULE, ELLIPSOID, CYLINDER, BOX, MESH = 0, 2, 3, 4, 5, 6, 7
-"""MuJoCo's mjtGeom."""
 
 SIDES = 24  # of what is round
 MAX_BYTES = 2**32  # of an array that is read, or of the poses of what is shown
@@ -340,33 +338,33 @@ def _geoms(scene: Any, model: Any) -> dict[int, Any]:
         if source.geom_group[i] > 2 or color[3] == 0:
             continue
         name, size, rgb = f"geom{i}", sizes[i], tuple(int(255 * c) for c in color[:3])
-        if kind == PLANE:
+        if kind == GeomType.PLANE:
             width, height = (float(2 * s) if s > 0 else 20.0 for s in size[:2])
             handles[i] = scene.add_grid(name, width, height, plane="xy", plane_opacity=0.4)
         elif (shape := _shape(int(kind), size, source, int(source.geom_dataid[i]))) is not None:
             opacity = None if color[3] == 1 else float(color[3])
             handles[i] = scene.add_mesh_simple(
-                name, *shape, color=rgb, opacity=opacity, flat_shading=kind in (BOX, MESH)
+                name, *shape, color=rgb, opacity=opacity, flat_shading=kind in (GeomType.BOX, GeomType.MESH)
             )
     return handles
 
 
 def _shape(kind: int, size: np.ndarray, source: Any, mesh: int) -> tuple[np.ndarray, np.ndarray] | None:
     """Vertices [m] and triangles of a geom in its own frame; None for what is not drawn (height fields)."""
-    if kind == MESH:
+    if kind == GeomType.MESH:
         first, count = source.mesh_vertadr[mesh], source.mesh_vertnum[mesh]
         face = source.mesh_faceadr[mesh]
         return source.mesh_vert[first : first + count], source.mesh_face[face : face + source.mesh_facenum[mesh]]
-    if kind == BOX:
+    if kind == GeomType.BOX:
         return _rings(np.array([[1.0, -1], [1, 1]]), 4, np.pi / 4, np.array([2**0.5, 2**0.5, 1]) * size)
-    if kind == CYLINDER:
+    if kind == GeomType.CYLINDER:
         return _rings(np.array([[1.0, -1], [1, 1]]), SIDES, 0.0, np.array([size[0], size[0], size[1]]))
-    if kind in (SPHERE, CAPSULE, ELLIPSOID):
+    if kind in (GeomType.SPHERE, GeomType.CAPSULE, GeomType.ELLIPSOID):
         angle = np.linspace(-np.pi / 2, np.pi / 2, SIDES)
         angle = np.sort(np.append(angle, [-1e-9, 1e-9]))  # the equator twice: a capsule's sides
-        radius = size if kind == ELLIPSOID else np.full(3, size[0])
+        radius = size if kind == GeomType.ELLIPSOID else np.full(3, size[0])
         vertices, faces = _rings(np.stack([np.cos(angle), np.sin(angle)], 1), SIDES, 0.0, radius)
-        if kind == CAPSULE:
+        if kind == GeomType.CAPSULE:
             vertices = vertices + np.sign(vertices[:, 2:]) * [0.0, 0.0, size[1]]
         return vertices, faces
     return None

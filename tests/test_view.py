@@ -14,6 +14,7 @@ import pytest
 import fphys
 from fphys import cli, view
 from fphys.errors import ModelError
+from fphys.model.structure import GeomType
 
 
 @pytest.fixture(scope="module")
@@ -58,11 +59,11 @@ def test_what_does_not_fit_is_refused(pendulum, qpos, x, world, message):
 @pytest.mark.parametrize(
     ("kind", "size", "volume"),
     [
-        (view.BOX, [0.1, 0.2, 0.3], 8 * 0.1 * 0.2 * 0.3),
-        (view.CYLINDER, [0.1, 0.2, 0.0], np.pi * 0.1**2 * 0.4),
-        (view.SPHERE, [0.1, 0.0, 0.0], 4 / 3 * np.pi * 0.1**3),
-        (view.ELLIPSOID, [0.1, 0.2, 0.3], 4 / 3 * np.pi * 0.1 * 0.2 * 0.3),
-        (view.CAPSULE, [0.1, 0.2, 0.0], np.pi * 0.1**2 * (0.4 + 4 / 3 * 0.1)),
+        (GeomType.BOX, [0.1, 0.2, 0.3], 8 * 0.1 * 0.2 * 0.3),
+        (GeomType.CYLINDER, [0.1, 0.2, 0.0], np.pi * 0.1**2 * 0.4),
+        (GeomType.SPHERE, [0.1, 0.0, 0.0], 4 / 3 * np.pi * 0.1**3),
+        (GeomType.ELLIPSOID, [0.1, 0.2, 0.3], 4 / 3 * np.pi * 0.1 * 0.2 * 0.3),
+        (GeomType.CAPSULE, [0.1, 0.2, 0.0], np.pi * 0.1**2 * (0.4 + 4 / 3 * 0.1)),
     ],
 )
 def test_shapes_are_closed_and_face_outwards(kind, size, volume):

@@ -66,17 +66,18 @@ def warp_op(
     """Wrap a function that launches Warp kernels as a pure JAX operation.
 
     Args:
-        fn: ``fn(launch, *inputs, *outputs)``. It is called on symbolic arrays, once per set of
-            shapes, and calls ``launch(kernel, dim=..., inputs=[...], outputs=[...])`` as it would
-            call ``wp.launch``. ``launch.scratch(shape, dtype)`` declares scratch memory, NumPy arrays
-            serve as constants, and inputs may be any pytree of arrays. ``launch.worlds`` is the number of worlds, and
-            ``launch.platform``, "cpu" or "cuda", is the platform that it records for.
-        outputs: ``outputs(*inputs)`` gives the output, or a tuple of outputs, as anything with
-            ``shape`` and ``dtype``.
+        fn: ``fn(launch, *inputs, *outputs)``, or ``fn(launch, *inputs, outputs)`` if the outputs are a named tuple, a
+            dictionary or another tree. It is called on symbolic arrays, once per set of shapes, and calls
+            ``launch(kernel, dim=..., inputs=[...], outputs=[...])`` as it would call ``wp.launch``.
+            ``launch.scratch(shape, dtype)`` declares scratch memory, NumPy arrays serve as constants, and inputs may be
+            any pytree of arrays. ``launch.worlds`` is the number of worlds, and ``launch.platform``, "cpu" or "cuda",
+            is the platform that it records for.
+        outputs: ``outputs(*inputs)`` gives the output, a tuple of outputs, or a tree of them, as anything with
+            ``shape`` and ``dtype``. The operation returns what has the same form.
         differentiable: whether reverse mode is defined. It replays the launches and runs their
             adjoints in reverse order, with respect to every floating-point input that needs a gradient.
-        zeroed: fill all outputs with zeros first, or those with these indices. Switch it off if the kernels write
-            every element.
+        zeroed: fill all outputs with zeros first, or those with these indices among the leaves. Switch it off if the
+            kernels write every element.
         name: for error messages; the function's name by default.
 
     Every array has the world axis first. An input of leading size 1 is shared by all worlds: inside
@@ -121,41 +122,39 @@ class WarpOp:
         self.forward_plan, self.backward_plan = recorded(self._forward_plan), recorded(self._backward_plan)
 
     def __call__(self, *args: Any) -> Any:
-        leaves, tree, used = self._prepare(args)
+        leaves, tree, used, form = self._prepare(args)
         outs = self.operation(tree, used)(*(leaves[i] for i in used))
-        return outs[0] if len(outs) == 1 else outs
+        return outs[0] if len(outs) == 1 and _is_list(form) else form.unflatten(outs)
 
-    def vjp(
-        self, args: Sequence[Any], cotangents: Sequence[Any], wanted: Sequence[bool] | None = None
-    ) -> tuple[Any, ...]:
+    def vjp(self, args: Sequence[Any], cotangents: Any, wanted: Sequence[bool] | None = None) -> tuple[Any, ...]:
         """Gradients with respect to ``args`` at given output cotangents, without the primal result.
 
         Args:
             args: the operation's arguments.
-            cotangents: one array per output.
+            cotangents: a tree like the outputs, or one array per leaf.
             wanted: for each leaf of ``args``, whether its gradient is needed (all by default). Leaves
                 that are not wanted, unused or of integer type get None.
 
         Returns:
             A tree like ``args``, with None where there is no gradient.
         """
-        leaves, tree, used = self._prepare(args)
+        leaves, tree, used, _ = self._prepare(args)
         wanted = [True] * len(leaves) if wanted is None else list(wanted)
         select = tuple(wanted[i] and leaves[i].dtype.kind == "f" for i in used)
         grads: list[Any] = [None] * len(leaves)
         if any(select):
-            found = self.adjoint(tree, used, select)(*(leaves[i] for i in used), *cotangents)
+            found = self.adjoint(tree, used, select)(*(leaves[i] for i in used), *jax.tree.leaves(cotangents))
             for i, grad in zip([i for i, s in zip(used, select, strict=True) if s], found, strict=True):
                 grads[i] = grad
         return jax.tree.unflatten(tree, grads)
 
-    def _prepare(self, args: Sequence[Any]) -> tuple[list[jax.Array], Any, tuple[int, ...]]:
-        """Flatten the arguments and find, from a record, which leaves the launches use."""
+    def _prepare(self, args: Sequence[Any]) -> tuple[list[jax.Array], Any, tuple[int, ...], Any]:
+        """Flatten the arguments and find, from a record, which leaves the launches use, and the form of the outputs."""
         leaves, tree = jax.tree.flatten(tuple(args))
         leaves = [jnp.asarray(leaf) for leaf in leaves]
         avals = tuple(jax.ShapeDtypeStruct(leaf.shape, leaf.dtype) for leaf in leaves)
-        used = {i for platform in _platforms() for i in self.recorded(tree, None, avals, platform)[3]}
-        return leaves, tree, tuple(sorted(used))
+        records = [self.recorded(tree, None, avals, platform) for platform in _platforms()]
+        return leaves, tree, tuple(sorted({i for *_, used in records for i in used})), records[0][0].form
 
     def _record(
         self, tree: Any, used: tuple[int, ...] | None, avals: Avals, platform: str
@@ -174,8 +173,8 @@ class WarpOp:
         worlds, probe = 1, Recorder(self.name, 1, self.differentiable, platform)
         try:
             shapes = self.outputs(*args)
-            shapes = shapes if isinstance(shapes, tuple | list) else (shapes,)
-            outs = [Buffer(f"output {i}", "output", tuple(s.shape), np.dtype(s.dtype)) for i, s in enumerate(shapes)]
+            leaves, form = jax.tree.flatten(shapes)
+            outs = [Buffer(f"output {i}", "output", tuple(s.shape), np.dtype(s.dtype)) for i, s in enumerate(leaves)]
             worlds = max(o.shape[0] if o.shape else 0 for o in outs)
             if used is not None and worlds == 1:  # folded by vmap: the worlds may come from any input
                 worlds = max(b.shape[0] for b in given.values())
@@ -185,8 +184,9 @@ class WarpOp:
                 out.shape = (worlds, *out.shape[1:])
             for buffer in given.values():
                 buffer.present(worlds)
-            probe = Recorder(self.name, worlds, self.differentiable, platform)
-            self.fn(probe, *args, *outs)
+            probe = Recorder(self.name, worlds, self.differentiable, platform, form)
+            named = form.unflatten(outs)
+            self.fn(probe, *args, *(named if _is_list(form) else (named,)))
         except FphysError:
             raise
         except Exception as error:
@@ -299,6 +299,12 @@ def sum_rows(a: jax.Array) -> jax.Array:
     if a.shape[0] > 32:
         return a.sum(axis=0, keepdims=True)
     return functools.reduce(operator.add, jnp.split(a, a.shape[0]))
+
+
+def _is_list(form: Any) -> bool:
+    """Whether outputs are a plain tuple or list: a function gets them one by one."""
+    node = form.node_data()
+    return node is not None and node[0] in (tuple, list)
 
 
 def _flat(x: jax.Array) -> tuple[jax.Array, jax.Array]:

@@ -118,8 +118,9 @@ class Launch:
 class Recorder:
     """What the wrapped function sees as ``launch``."""
 
-    def __init__(self, name: str, worlds: int, differentiable: bool = True, platform: str = "cpu"):
+    def __init__(self, name: str, worlds: int, differentiable: bool = True, platform: str = "cpu", form: Any = None):
         self.name = name
+        self.form = form  # of the outputs, a tree definition
         self.platform = platform
         self.worlds = worlds
         self.differentiable = differentiable

@@ -6,10 +6,10 @@ from typing import Any
 import numpy as np
 
 from ..errors import UnsupportedError
-from .pairs import BOX, CAPSULE, CONVEX, CYLINDER, ELLIPSOID, HFIELD, HFIELDS, MESH, SPHERE
-from .structure import Hulls
+from .pairs import CONVEX, HFIELDS
+from .structure import GeomType, Hulls
 
-_PARTS = {SPHERE: 1, CAPSULE: 3, ELLIPSOID: 1, CYLINDER: 33, BOX: 26}
+_PARTS = {GeomType.SPHERE: 1, GeomType.CAPSULE: 3, GeomType.ELLIPSOID: 1, GeomType.CYLINDER: 33, GeomType.BOX: 26}
 """Parts with which a geom can touch, as counted in ``kernels/rigid/parts.py``."""
 _PATCHES = 4096 * 5, 2 * 5
 """How many cases a feature distinguishes for each pair of parts: with a curved geom, and without."""
@@ -22,7 +22,7 @@ _FLAT = 2e-7
 def read_hulls(m: Any, pair: np.ndarray) -> Hulls:
     """The hulls of the meshes among the geoms that may touch."""
     touching = np.unique(pair)
-    geoms = touching[m.geom_type[touching] == MESH]
+    geoms = touching[m.geom_type[touching] == GeomType.MESH]
     first, radius = np.full(m.ngeom, -1, np.int32), np.zeros(m.ngeom)
     radius[geoms] = m.geom_rbound[geoms]
     own_verts, own_edges, own_faces = (np.zeros((m.ngeom, n), np.int32) for n in (2, 2, 3))
@@ -92,13 +92,16 @@ def read_hulls(m: Any, pair: np.ndarray) -> Hulls:
 
 def _require_countable(m: Any, pair: np.ndarray, parts: np.ndarray) -> None:
     """Refuse hulls and height fields so fine that an int32 cannot number all pairs of parts that may touch."""
-    fine = np.isin(m.geom_type[pair], (HFIELD, MESH)).any(1)
+    fine = np.isin(m.geom_type[pair], (GeomType.HFIELD, GeomType.MESH)).any(1)
     for a, b in pair[fine]:
-        kinds = int(m.geom_type[a]), int(m.geom_type[b])
+        kinds = GeomType(m.geom_type[a]), GeomType(m.geom_type[b])
         if kinds not in CONVEX and kinds not in HFIELDS:
             continue
-        sizes = [int(parts[g]) if kind == MESH else _PARTS.get(kind, 1) for g, kind in zip((a, b), kinds, strict=True)]
-        curved = bool({ELLIPSOID, CYLINDER} & set(kinds))
+        sizes = [
+            int(parts[g]) if kind == GeomType.MESH else _PARTS.get(kind, 1)
+            for g, kind in zip((a, b), kinds, strict=True)
+        ]
+        curved = bool({GeomType.ELLIPSOID, GeomType.CYLINDER} & set(kinds))
         patches, what, cure = _PATCHES[not curved], "parts", "give the meshes a maxhullvert"
         if kinds in HFIELDS:
             field = m.geom_dataid[a]

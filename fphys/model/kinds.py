@@ -1,14 +1,16 @@
 """Kinds of a model's numbers and loads, for arrays whose numbers share one kind; quantities are checked by them."""
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import jax.core
 import numpy as np
 
 from .. import units
 from ..units import Kind
-from .model import Model
 from .structure import JointType, Structure
+
+if TYPE_CHECKING:
+    from .model import Model
 
 Kinds = tuple[Kind, ...]
 
@@ -63,7 +65,7 @@ def kinds(structure: Structure, path: str) -> Kinds:
     return (slide,) if types == {JointType.SLIDE} else (hinge,) if types <= turning else ()
 
 
-def bare_ctrl(model: Model, ctrl: Any) -> Any:
+def bare_ctrl(model: "Model", ctrl: Any) -> Any:
     """Controls as a bare array: forces or torques of motors, targets of servos, all of one kind and without gears.
 
     Raises:

@@ -21,8 +21,9 @@ from .arguments import expect
 from .guard import Document, admit
 from .hulls import read_hulls
 from .model import Model
-from .pairs import BOX, CAPSULE, CYLINDER, ELLIPSOID, HFIELD, SPHERE, contact_pairs
+from .pairs import contact_pairs
 from .sensors import read_sensors
+from .source import held, leaf_values, read_field
 from .state import State
 from .structure import (
     Actuators,
@@ -32,6 +33,7 @@ from .structure import (
     Frames,
     Frictions,
     Geoms,
+    GeomType,
     Integrator,
     Joints,
     JointType,
@@ -42,7 +44,7 @@ from .structure import (
 )
 from .tractable import require_tractable
 from .validate import CONSTRAINTS, require_finite, require_physical, require_supported
-from .whitelist import GROUPS, LEAVES, OWN
+from .whitelist import GROUPS, LEAVES
 
 _DISABLE_BITS = {
     "constraint": 1,
@@ -72,8 +74,7 @@ _DERIVED = (
     "opt.meaninertia",
 )
 _SITE = 6  # mjOBJ_SITE
-_GEOMS = (4, 5)  # mjWRAP_SPHERE, mjWRAP_CYLINDER
-_READ = {"dynprm": 3, "gainprm": 9, "biasprm": 9}
+_AROUND = (4, 5)  # mjWRAP_SPHERE, mjWRAP_CYLINDER
 _KINDS = ("body", "joint", "geom", "site", "tendon", "actuator", "key", "sensor", "camera")
 
 
@@ -265,28 +266,6 @@ def _model(m: Any, structure: Structure, real: np.dtype) -> Model:
     return Model(**groups, structure=structure)
 
 
-def leaf_values(m: Any, path: str) -> np.ndarray:
-    """The values of a leaf in a MuJoCo model, with the leaf's leading axis."""
-    if path in OWN:
-        return np.full(1, OWN[path])
-    group, _, name = path.rpartition(".")
-    values = _get(m, LEAVES[path])
-    if group == "key":
-        mocap = {"mocap_pos": (m.nkey, m.nmocap, 3), "mocap_quat": (m.nkey, m.nmocap, 4)}
-        return values.reshape(mocap.get(name, values.shape))
-    return _truncated(name, values)[None]
-
-
-def _get(m: Any, name: str) -> np.ndarray:
-    owner, _, bare = name.rpartition(".")
-    return np.asarray(getattr(getattr(m, owner) if owner else m, bare))
-
-
-def _truncated(name: str, values: np.ndarray) -> np.ndarray:
-    """Of an actuator's ten parameters, only those that a leaf holds."""
-    return values[..., : _READ[name]] if name in _READ and values.ndim == 2 else values
-
-
 def _structure(m: Any, disabled: frozenset[str]) -> Structure:
     def ints(values: Any) -> np.ndarray:
         return np.array(values, np.int32)
@@ -340,7 +319,7 @@ def _structure(m: Any, disabled: frozenset[str]) -> Structure:
             adr=ints([*m.tendon_adr, m.nwrap]),
             kind=ints(m.wrap_type),
             object=ints(m.wrap_objid),
-            side=ints(np.where(np.isin(m.wrap_type, _GEOMS), m.wrap_prm, -1).round()),
+            side=ints(np.where(np.isin(m.wrap_type, _AROUND), m.wrap_prm, -1).round()),
             actfrclimited=flags(m.tendon_actfrclimited),
             follows=flags(_at_rest(m)),
             heavy=flags(m.tendon_armature),
@@ -372,7 +351,7 @@ def _structure(m: Any, disabled: frozenset[str]) -> Structure:
 
 def _grids(m: Any) -> np.ndarray:
     """For geoms that are height fields: the field's index, rows and columns, first height, (ngeom, 4); else -1."""
-    out, own = np.full((m.ngeom, 4), -1, np.int32), np.flatnonzero(m.geom_type == HFIELD)
+    out, own = np.full((m.ngeom, 4), -1, np.int32), np.flatnonzero(m.geom_type == GeomType.HFIELD)
     field = m.geom_dataid[own]
     out[own] = np.stack([field, m.hfield_nrow[field], m.hfield_ncol[field], m.hfield_adr[field]], -1)
     return out
@@ -440,11 +419,11 @@ def _write(m: Any, model: Model, path: str, world: int) -> bool:
     group, _, name = path.rpartition(".")
     if group == "key":
         values = np.asarray(getattr(model.key, name))
-        target = _get(m, LEAVES[path]).reshape(values.shape)
+        target = read_field(m, LEAVES[path]).reshape(values.shape)
     else:
         leaf = np.asarray(getattr(getattr(model, group) if group else model, name))
         values = leaf[world if leaf.shape[0] > 1 else 0]
-        target = _truncated(name, _get(m, LEAVES[path]))
+        target = held(name, read_field(m, LEAVES[path]))
     if np.array_equal(target.astype(values.dtype), values):
         return False
     if target.ndim:
@@ -474,7 +453,7 @@ def _follow(m: Any, changed: set[str]) -> None:
     if inertial or changed & {"site.pos", "site.quat"}:
         m.site_sameframe[:] = 0
     if changed & {"hfield.size", "hfield.data"}:
-        m.geom_aabb[m.geom_type == HFIELD, 3:] = m.bvh_aabb[:, 3:] = 1e6
+        m.geom_aabb[m.geom_type == GeomType.HFIELD, 3:] = m.bvh_aabb[:, 3:] = 1e6
     if changed & {"geom.margin", "geom.gap"}:
         m.body_margin[:] = 0
         np.maximum.at(m.body_margin, m.geom_bodyid, m.geom_margin + m.geom_gap)
@@ -484,11 +463,11 @@ def _bound(m: Any) -> None:
     """Set the bounds of geoms from their sizes; make boxes of the search tree so large that they reject nothing."""
     size = m.geom_size
     radii = {
-        SPHERE: size[:, 0],
-        CAPSULE: size[:, 0] + size[:, 1],
-        ELLIPSOID: size.max(axis=1),
-        CYLINDER: np.hypot(size[:, 0], size[:, 1]),
-        BOX: np.linalg.norm(size, axis=1),
+        GeomType.SPHERE: size[:, 0],
+        GeomType.CAPSULE: size[:, 0] + size[:, 1],
+        GeomType.ELLIPSOID: size.max(axis=1),
+        GeomType.CYLINDER: np.hypot(size[:, 0], size[:, 1]),
+        GeomType.BOX: np.linalg.norm(size, axis=1),
     }
     for kind, radius in radii.items():
         own = m.geom_type == kind

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from .structure import Sensors
+from .structure import GeomType, Sensors
 
 SensorType = enum.IntEnum(
     "SensorType",
@@ -25,7 +25,7 @@ _SITE, _CAMERA = 6, 7  # mjtObj
 _BODY = 5  # mjTRN_BODY: adhesion
 _POSITIVE = 1  # mjDATATYPE_POSITIVE; mjDATATYPE_REAL is 0
 _DISTANCE = 1  # bit of mjRAYDATA_DIST
-_SHAPES = (0, 2, 3, 4, 5, 6)  # mjtGeom that rays are simulated against: all but height fields, meshes and SDFs
+_UNSEEN = (GeomType.HFIELD, GeomType.MESH, GeomType.SDF)  # rays are not simulated against these
 
 
 def read_sensors(m: Any) -> Sensors:
@@ -72,7 +72,7 @@ def _missing(m: Any, i: int, visible: np.ndarray) -> Iterator[str]:
     if kind == _S.RANGEFINDER:
         if m.sensor_intprm[i, 0] != _DISTANCE:
             yield "data other than the distance"
-        meshes = [int(g) for g in visible if m.geom_type[g] not in _SHAPES]
+        meshes = [int(g) for g in visible if m.geom_type[g] in _UNSEEN]
         if meshes:
             yield f"rays on height fields, meshes and SDFs (geom {m.geom(meshes[0]).name or meshes[0]})"
     if kind in (_S.ACTUATORVEL, _S.JOINTACTUATORFRC) and (m.actuator_trntype == _BODY).any():

@@ -2,7 +2,7 @@
 
 import functools
 from collections.abc import Iterable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import jax
 import jax.core
@@ -10,11 +10,13 @@ import jax.numpy as jnp
 import numpy as np
 
 from ..errors import ModelError
-from .load import leaf_values
-from .model import Model
-from .pairs import HFIELD, MESH
+from .source import leaf_values
+from .structure import GeomType
 from .validate import FRICTIONS, MINIMUM, body_faults, leaf_title
 from .whitelist import LEAVES, OWN
+
+if TYPE_CHECKING:
+    from .model import Model
 
 Array = jax.Array
 
@@ -26,11 +28,11 @@ _STEPPED = (*(path for path in LEAVES if not path.startswith("key.")), *OWN)
 """Leaves that a step reads."""
 
 
-def leaf(model: Model, path: str) -> Any:
+def leaf(model: "Model", path: str) -> Any:
     return functools.reduce(getattr, path.split("."), model)
 
 
-def require_sound(model: Model, paths: Iterable[str]) -> None:
+def require_sound(model: "Model", paths: Iterable[str]) -> None:
     """Raise ModelError on the host if leaves are not finite, or no time step, mass or inertia; traced ones pass."""
     m, faults = model.structure.source, []
     known = {p: np.asarray(x) for p in (*paths, *_BODY) if not isinstance(x := leaf(model, p), jax.core.Tracer)}
@@ -67,11 +69,11 @@ def require_sound(model: Model, paths: Iterable[str]) -> None:
 
 def _positive(m: Any, path: str) -> np.ndarray:
     """Which numbers of a leaf must be positive: all; of sizes those that were at loading, not a plane's or mesh's."""
-    solid = (m.geom_type > HFIELD) & (m.geom_type < MESH)
+    solid = (m.geom_type > GeomType.HFIELD) & (m.geom_type < GeomType.MESH)
     return ((m.geom_size > 0) & solid[:, None])[None] if path == "geom.size" else np.array(True)
 
 
-def _least_frictions(model: Model) -> dict[str, np.ndarray]:
+def _least_frictions(model: "Model") -> dict[str, np.ndarray]:
     """Lower bounds of frictions: zero, and none where friction has no constraint row and so no effect."""
     loaded = {p: leaf_values(model.structure.source, p) for p in FRICTIONS}
     least = {p: np.where((x > 0) | p.endswith(".friction"), 0.0, -np.inf) for p, x in loaded.items() if x.size}
@@ -79,7 +81,7 @@ def _least_frictions(model: Model) -> dict[str, np.ndarray]:
 
 
 @jax.jit
-def screen_model(model: Model) -> tuple[Model, Array]:
+def screen_model(model: "Model") -> tuple["Model", Array]:
     """Find worlds with unsound parameters.
 
     A parameter is unsound if it is not finite; a time step, impratio, size or inverse inertia if it is not positive; a
@@ -104,7 +106,7 @@ def screen_model(model: Model) -> tuple[Model, Array]:
     return jax.tree_util.tree_map_with_path(screened, model), ~every
 
 
-def as_loaded(model: Model, worlds: Array) -> Model:
+def as_loaded(model: "Model", worlds: Array) -> "Model":
     """The model with the parameters that it was loaded with in these worlds, for leaves with one row per world.
 
     There they get no gradient, and do not spoil what worlds share.
@@ -123,7 +125,7 @@ def _name(path: Any) -> str:
     return jax.tree_util.keystr(path, simple=True, separator=".")
 
 
-def _marked(model: Model) -> dict[str, Array]:
+def _marked(model: "Model") -> dict[str, Array]:
     """Every leaf that a step reads, with NaN in place of values that are negative or zero but must not be."""
     body = model.structure.body
     moving = np.isin(np.arange(body.weld.size), model.structure.joint.body)

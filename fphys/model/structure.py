@@ -30,6 +30,20 @@ class JointType(enum.IntEnum):
     HINGE = 3
 
 
+class GeomType(enum.IntEnum):
+    """MuJoCo's ``mjtGeom``."""
+
+    PLANE = 0
+    HFIELD = 1
+    SPHERE = 2
+    CAPSULE = 3
+    ELLIPSOID = 4
+    CYLINDER = 5
+    BOX = 6
+    MESH = 7
+    SDF = 8
+
+
 class Integrator(enum.IntEnum):
     """MuJoCo's ``mjtIntegrator``."""
 
@@ -91,7 +105,7 @@ class Dofs:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Geoms:
-    type: Ints  # (ngeom,) mujoco.mjtGeom
+    type: Ints  # (ngeom,) GeomType
     body: Ints  # (ngeom,)
     condim: Ints  # (ngeom,)
     priority: Ints  # (ngeom,)
@@ -202,7 +216,7 @@ class Sensors:
     dim: Ints  # (nsensor,)
     low: np.ndarray  # (nsensor,) float: readings are clamped to [low, high]
     high: np.ndarray  # (nsensor,) float
-    zone: Ints  # (nsensor,) mujoco.mjtGeom of the volume that a touch or insidesite sensor watches, or -1
+    zone: Ints  # (nsensor,) GeomType of the volume that a touch or insidesite sensor watches, or -1
     zone_size: np.ndarray  # (nsensor, 3) float, its size [m]
     visible: Ints  # geoms that rays hit
     missing: tuple[str, ...]  # (nsensor,) why the sensor is not simulated, or ""

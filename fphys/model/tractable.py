@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 
 from ..errors import ModelError
-from .pairs import MESH
+from .structure import GeomType
 
 MAX_PAIRS = 2**23
 """Pairs of geoms that may touch, before bodies are excluded: those of 4,096 balls. They take 0.5 GB and 7 s."""
@@ -27,7 +27,7 @@ def require_tractable(m: Any, disabled: frozenset[str], label: str) -> None:
             f"{label}: its {m.ngeom} geoms make {meeting // 2} pairs that may touch, more than the {MAX_PAIRS} "
             "that are looked through: keep those apart that never meet, by contype and conaffinity"
         )
-    own = np.unique(m.geom_dataid[m.geom_type == MESH]) if "contact" not in disabled else []
+    own = np.unique(m.geom_dataid[m.geom_type == GeomType.MESH]) if "contact" not in disabled else []
     vertices = {int(i): int(m.mesh_graph[m.mesh_graphadr[i]]) for i in own if m.mesh_graphadr[i] >= 0}
     if sum(n**2 for n in vertices.values()) > MAX_SQUARES:
         finest = max(vertices, key=lambda i: vertices[i])

@@ -7,7 +7,7 @@ import numpy as np
 
 from ..errors import ModelError, UnsupportedError
 from .pairs import contact_pairs, of_kinds
-from .structure import MUSCLE, JointType
+from .structure import MUSCLE, GeomType, JointType
 from .whitelist import DEFAULT, LEAVES, numeric_fields
 
 CONSTRAINTS = ("contact", "limit", "equality", "frictionloss")
@@ -16,7 +16,6 @@ FRICTIONS = ("geom.friction", "pair.friction", "dof.frictionloss", "tendon.frict
 """Leaves that may not be negative."""
 MINIMUM = 1e-15  # MuJoCo's mjMINVAL
 _KINDS = {"jnt": "joint", "eq": "equality", "cam": "camera", "mat": "material", "tex": "texture"}
-_GEOMS = ("plane", "hfield", "sphere", "capsule", "ellipsoid", "cylinder", "box", "mesh", "sdf")
 _ENABLED = {1: "override", 8: "invdiscrete", 16: "sleep", 32: "diagexact", 64: "ipc", 128: "speculative"}
 _INTEGRATORS = {2: "implicit", 4: "discrete"}
 _TRANSMISSIONS = {6: "so3"}
@@ -213,7 +212,8 @@ def _contacts(m: Any, disabled: frozenset[str]) -> Iterator[str]:
     found: dict[str, list[str]] = {}
     pair = contact_pairs(m, disabled)[0]
     for a, b in pair[of_kinds(pair, m.geom_type)[1] == 0]:
-        kind = f"contact of {_GEOMS[m.geom_type[a]]} and {_GEOMS[m.geom_type[b]]}"
+        first, second = (GeomType(m.geom_type[g]).name.lower() for g in (a, b))
+        kind = f"contact of {first} and {second}"
         names = (_element(m, "geom", i).removeprefix("geom ") for i in (a, b))
         found.setdefault(kind, []).append(" - ".join(names))
     yield from (f"{kind}: {', '.join(names)}" for kind, names in found.items())

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from . import model as leaves
+from . import leaves
 
 
 def _words(text: str) -> frozenset[str]:

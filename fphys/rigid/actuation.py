@@ -8,8 +8,7 @@ import numpy as np
 from ..bridge import warp_op
 from ..model import Model, State
 from ..model.structure import JointType, Structure, memo
-from . import launches as L
-from . import tendon as T
+from . import stages, tendon, topology
 
 Array = jax.Array
 Buffer = Any
@@ -42,7 +41,7 @@ def site_actuators(structure: Structure) -> SiteActuators:
 class Moments(NamedTuple):
     """The sparsity pattern of the actuators' moments."""
 
-    pattern: L.Pattern
+    pattern: topology.Pattern
     tendon: np.ndarray  # (entry,) for an actuator on a tendon, the entry of the tendon's Jacobian
     column_adr: np.ndarray  # (nv + 1,) entries of dof d are column[column_adr[d]:column_adr[d + 1]]
     column: np.ndarray  # (entry,)
@@ -52,19 +51,19 @@ class Moments(NamedTuple):
 def moments(structure: Structure) -> Moments:
     """Which dofs move which actuator."""
     s, a, own = structure, structure.actuator, site_actuators(structure)
-    moves, tendon = L.ancestry(s).astype(bool), T.pattern(s)
+    moves, pulled = topology.ancestry(s).astype(bool), tendon.pattern(s)
     mask = np.zeros((s.nu, s.nv), bool)
     for i, (kind, target) in enumerate(zip(a.transmission, a.target, strict=True)):
         if kind == TENDON:
-            mask[i, tendon.dof[tendon.adr[target] : tendon.adr[target + 1]]] = True
+            mask[i, pulled.dof[pulled.adr[target] : pulled.adr[target + 1]]] = True
         elif own.number[i] >= 0:
             ends = moves[own.body[own.number[i]]]
             # MuJoCo drops the dofs that move a site and its reference site alike
             mask[i] = ends.any(0) & ~ends.all(0) if kind == SITE else ends.any(0)
         elif kind != BODY:  # its moments are those of its contacts
             mask[i] = s.dof.joint == target
-    pattern = L.make_pattern(mask)
-    where = {(t, d): e for e, (t, d) in enumerate(zip(tendon.row, tendon.dof, strict=True))}
+    pattern = topology.make_pattern(mask)
+    where = {(t, d): e for e, (t, d) in enumerate(zip(pulled.row, pulled.dof, strict=True))}
     entry = [where.get((a.target[i], d), -1) for i, d in zip(pattern.row, pattern.dof, strict=True)]
     order = np.argsort(pattern.dof, kind="stable").astype(np.int32)
     adr = np.concatenate([[0], np.cumsum(mask.sum(0))]).astype(np.int32)
@@ -92,11 +91,11 @@ def _ctrllimited(structure: Structure) -> np.ndarray:
 
 
 def transmission(
-    launch: Any, model: Model, state: State, frames: L.Frames, axes: Buffer, ten: T.Tendons
+    launch: Any, model: Model, state: State, frames: stages.Frames, axes: Buffer, ten: tendon.Tendons
 ) -> tuple[Buffer, Buffer]:
     """Lengths of the actuators that act on sites, (world, n), and the entries of all moments, (world, entry)."""
     s, m, own = model.structure, moments(model.structure), site_actuators(model.structure)
-    k, t, w = L.modules(state.qpos).transmission, L.types(state.qpos), launch.worlds
+    k, t, w = stages.modules(state.qpos).transmission, stages.types(state.qpos), launch.worlds
     a, joint = s.actuator, s.joint
     dim = (w, own.actuator.size)
     length, pull = launch.scratch(dim, t.real), launch.scratch((*dim, 2), t.wrench)
@@ -104,7 +103,7 @@ def transmission(
         launch(
             k.site_transmissions,
             dim=dim,
-            inputs=[own.actuator, a.transmission, a.target, a.reference, L.body_origin(model)[own.body]]
+            inputs=[own.actuator, a.transmission, a.target, a.reference, topology.body_origin(model)[own.body]]
             + [s.body.frame[s.site.body], model.site.pos, model.site.quat, model.actuator.gear]
             + [model.actuator.cranklength, *frames],
             outputs=[length, pull],
@@ -115,7 +114,7 @@ def transmission(
             k.actuator_moments,
             dim=w,
             inputs=[m.pattern.row, m.pattern.dof, m.tendon, a.transmission, a.target, own.number, own.body]
-            + [L.ancestry(s), joint.type, joint.qpos, joint.dof, model.actuator.gear, state.qpos]
+            + [topology.ancestry(s), joint.type, joint.qpos, joint.dof, model.actuator.gear, state.qpos]
             + [ten.jacobian, pull, axes],
             outputs=[moment],
         )
@@ -123,12 +122,12 @@ def transmission(
 
 
 def actuator_lengths(
-    launch: Any, model: Model, state: State, ten: T.Tendons, site_length: Buffer, out: Buffer | None = None
+    launch: Any, model: Model, state: State, ten: tendon.Tendons, site_length: Buffer, out: Buffer | None = None
 ) -> Buffer:
     s = model.structure
-    length = out or launch.scratch((launch.worlds, s.nu), L.types(state.qpos).real)
+    length = out or launch.scratch((launch.worlds, s.nu), stages.types(state.qpos).real)
     launch(
-        L.modules(state.qpos).transmission.actuator_lengths,
+        stages.modules(state.qpos).transmission.actuator_lengths,
         dim=(launch.worlds, s.nu),
         inputs=[s.actuator.transmission, s.actuator.target, site_actuators(s).number, s.joint.type, s.joint.qpos]
         + [model.actuator.gear, state.qpos, ten.length, site_length],
@@ -153,20 +152,20 @@ def drives(
     model: Model,
     state: State,
     ctrl: Buffer,
-    frames: L.Frames,
+    frames: stages.Frames,
     axes: Buffer,
-    ten: T.Tendons,
+    ten: tendon.Tendons,
     out: Buffer | None = None,
 ) -> Drives:
     """Moments and forces of every actuator; ``out`` receives the forces."""
     s, a, p = model.structure, model.structure.actuator, model.actuator
-    k, real, dim = L.modules(state.qpos), L.types(state.qpos).real, (launch.worlds, s.nu)
+    k, real, dim = stages.modules(state.qpos), stages.types(state.qpos).real, (launch.worlds, s.nu)
     signal = launch.scratch(dim, real)
     out = out or launch.scratch(dim, real)
-    tendon = ranged_tendon(s)
-    limited = a.forcelimited.any() or tendon.max(initial=-1) >= 0
+    ranged = ranged_tendon(s)
+    limited = a.forcelimited.any() or ranged.max(initial=-1) >= 0
     force = launch.scratch(dim, real) if limited else out
-    total = launch.scratch((launch.worlds, s.ntendon if tendon.max(initial=-1) >= 0 else 0), real)
+    total = launch.scratch((launch.worlds, s.ntendon if ranged.max(initial=-1) >= 0 else 0), real)
     launch(
         k.activation.actuator_signals,
         dim=launch.worlds,
@@ -178,7 +177,7 @@ def drives(
     length = velocity = signal  # with fixed gains and no bias, length and velocity are not read
     if a.gain.any() or a.bias.any():
         length = actuator_lengths(launch, model, state, ten, site_length)
-        velocity = L.row_products(launch, moments(s).pattern, moment, state.qvel)
+        velocity = stages.row_products(launch, moments(s).pattern, moment, state.qvel)
     launch(
         k.actuation.actuator_forces,
         dim=launch.worlds,
@@ -186,14 +185,14 @@ def drives(
         + [signal, length, velocity],
         outputs=[force],
     )
-    if tendon.max(initial=-1) >= 0:
-        launch(k.actuation.tendon_totals, dim=total.shape, inputs=[tendon, force], outputs=[total])
+    if ranged.max(initial=-1) >= 0:
+        launch(k.actuation.tendon_totals, dim=total.shape, inputs=[ranged, force], outputs=[total])
     if limited:
         ranges = [
-            _if_used(launch, force, tendon, model.tendon.actfrcrange),
+            _if_used(launch, force, ranged, model.tendon.actfrcrange),
             _if_used(launch, force, _ints(a.forcelimited) - 1, p.forcerange),
         ]
-        inputs = [tendon, _ints(a.forcelimited), *ranges, total, force]
+        inputs = [ranged, _ints(a.forcelimited), *ranges, total, force]
         launch(k.actuation.limited_forces, dim=dim, inputs=inputs, outputs=[out])
     return Drives(moment, signal, length, velocity, out, total)
 
@@ -202,7 +201,7 @@ def _if_used(launch: Any, force: Buffer, index: np.ndarray, ranges: Buffer) -> B
     """Force ranges that an index refers to, (world, n, 2), or an empty buffer if the index is -1 everywhere."""
     if index.max(initial=-1) >= 0:
         return ranges
-    return launch.scratch((launch.worlds, 0), L.types(force).vec2)
+    return launch.scratch((launch.worlds, 0), stages.types(force).vec2)
 
 
 def ranged_tendon(structure: Structure) -> np.ndarray:
@@ -226,30 +225,30 @@ def _drive_arguments(launch: Any, model: Model, drive: Drives) -> list[Any]:
 
 def joint_drives(launch: Any, model: Model, drive: Drives) -> Buffer:
     """Generalised force of all actuators within the ranges of joints, (world, nv)."""
-    out = launch.scratch((launch.worlds, model.structure.nv), L.types(drive.force).real)
-    kernel = L.modules(drive.force).actuation.joint_drives
+    out = launch.scratch((launch.worlds, model.structure.nv), stages.types(drive.force).real)
+    kernel = stages.modules(drive.force).actuation.joint_drives
     launch(kernel, dim=launch.worlds, inputs=_drive_arguments(launch, model, drive), outputs=[out])
     return out
 
 
 def drive_power(launch: Any, model: Model, drive: Drives, trial: Buffer, out: Buffer) -> None:
     """Virtual power of all actuators, (world, nv)."""
-    kernel = L.modules(drive.force).actuation.drive_power
+    kernel = stages.modules(drive.force).actuation.drive_power
     launch(kernel, dim=launch.worlds, inputs=[*_drive_arguments(launch, model, drive), trial], outputs=[out])
 
 
 def damping(launch: Any, model: Model, drive: Drives) -> Buffer:
     """-d(force)/d(velocity) of every actuator, (world, nu)."""
     s, a, p = model.structure, model.structure.actuator, model.actuator
-    out = launch.scratch((launch.worlds, s.nu), L.types(drive.force).real)
-    tendon, joint = ranged_tendon(s), ranged_joint(s)
+    out = launch.scratch((launch.worlds, s.nu), stages.types(drive.force).real)
+    ranged, joint = ranged_tendon(s), ranged_joint(s)
     at_joints = joint_drives(launch, model, drive) if joint.max(initial=-1) >= 0 else drive.force  # else not read
     launch(
-        L.modules(drive.force).actuation.actuator_damping,
+        stages.modules(drive.force).actuation.actuator_damping,
         dim=(launch.worlds, s.nu),
-        inputs=[a.gain, a.bias, _ints(a.forcelimited), tendon, joint, s.joint.dof]
+        inputs=[a.gain, a.bias, _ints(a.forcelimited), ranged, joint, s.joint.dof]
         + [p.gainprm, p.biasprm, p.lengthrange, p.acc0, p.forcerange]
-        + [_if_used(launch, drive.force, tendon, model.tendon.actfrcrange)]
+        + [_if_used(launch, drive.force, ranged, model.tendon.actfrcrange)]
         + [_if_used(launch, drive.force, joint, model.joint.actfrcrange)]
         + [drive.signal, drive.length, drive.velocity, drive.force, drive.total, at_joints],
         outputs=[out],
@@ -273,14 +272,14 @@ def _transmit(
     launch: Any, model: Model, state: State, length: Any, jacobian: Any, actuator_length: Any, moment: Any
 ) -> None:
     s = model.structure
-    frames = L.frame_poses(launch, model, state)
-    axes = L.dof_axes(launch, model, state, frames)
-    ten = T.tendons(launch, model, state, frames, axes, length)
+    frames = stages.frame_poses(launch, model, state)
+    axes = stages.dof_axes(launch, model, state, frames)
+    ten = tendon.tendons(launch, model, state, frames, axes, length)
     site_length, entries = transmission(launch, model, state, frames, axes, ten)
     if s.nu:
         actuator_lengths(launch, model, state, ten, site_length, actuator_length)
-    L.dense_rows(launch, T.pattern(s), ten.jacobian, jacobian)
-    L.dense_rows(launch, moments(s).pattern, entries, moment)
+    stages.dense_rows(launch, tendon.pattern(s), ten.jacobian, jacobian)
+    stages.dense_rows(launch, moments(s).pattern, entries, moment)
 
 
 def _transmit_shapes(model: Model, state: State) -> Any:
@@ -303,9 +302,9 @@ def transmissions(model: Model, state: State) -> Transmissions:
 
 
 def _act(launch: Any, model: Model, state: State, ctrl: Any, out: Any) -> None:
-    frames = L.frame_poses(launch, model, state)
-    axes = L.dof_axes(launch, model, state, frames)
-    ten = T.tendons(launch, model, state, frames, axes)
+    frames = stages.frame_poses(launch, model, state)
+    axes = stages.dof_axes(launch, model, state, frames)
+    ten = tendon.tendons(launch, model, state, frames, axes)
     drives(launch, model, state, ctrl, frames, axes, ten, out)
 
 

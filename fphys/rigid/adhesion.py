@@ -12,9 +12,7 @@ import numpy as np
 from ..bridge import kernels
 from ..model import Model, State
 from ..model.structure import Structure, memo
-from . import actuation as A
-from . import launches as L
-from . import tendon as T
+from . import actuation, stages, tendon, topology
 from .collision import Contacts
 
 Buffer = Any
@@ -30,24 +28,24 @@ class Adhesions(NamedTuple):
 @memo
 def adhesions(structure: Structure) -> Adhesions:
     a = structure.actuator
-    index = np.flatnonzero(a.transmission == A.BODY).astype(np.int32)
+    index = np.flatnonzero(a.transmission == actuation.BODY).astype(np.int32)
     return Adhesions(index, a.target[index])
 
 
-def adheres(model: Model, loads: L.Loads) -> bool:
+def adheres(model: Model, loads: stages.Loads) -> bool:
     """Whether any active actuator is an adhesion."""
-    return L.actuated(model, loads) and adhesions(model.structure).actuator.size > 0
+    return stages.actuated(model, loads) and adhesions(model.structure).actuator.size > 0
 
 
 def _pulls(
-    launch: Any, model: Model, state: State, loads: L.Loads, frames: L.Frames, axes: Buffer, pair: Buffer
+    launch: Any, model: Model, state: State, loads: stages.Loads, frames: stages.Frames, axes: Buffer, pair: Buffer
 ) -> Buffer:
     """Pull of every contact, (world, contact) [N]."""
     g = model.structure.geom
-    force = A.drives(
-        launch, model, state, loads.ctrl, frames, axes, T.tendons(launch, model, state, frames, axes)
+    force = actuation.drives(
+        launch, model, state, loads.ctrl, frames, axes, tendon.tendons(launch, model, state, frames, axes)
     ).force
-    pull = launch.scratch(pair.shape, L.types(force).real)
+    pull = launch.scratch(pair.shape, stages.types(force).real)
     launch(
         kernels(state.qpos.dtype, "rigid.adhesion").contact_pulls,
         dim=pair.shape,
@@ -61,21 +59,21 @@ def add_adhesion(
     launch: Any,
     model: Model,
     state: State,
-    loads: L.Loads,
-    motions: tuple[L.Frames, Buffer],
+    loads: stages.Loads,
+    motions: stages.Motions,
     contacts: Contacts,
     force: Buffer,
 ) -> Buffer:
-    """Generalised forces plus those of adhesions, (world, nv); ``motions``: frames, dofs' axes."""
-    s, (frames, axes) = model.structure, motions
+    """Generalised forces plus those of adhesions, (world, nv)."""
+    s, frames, axes = model.structure, motions.frames, motions.axes
     if not (adheres(model, loads) and contacts.pair.shape[1]):
         return force
-    out = launch.scratch(force.shape, L.types(force).real)
+    out = launch.scratch(force.shape, stages.types(force).real)
     pull = _pulls(launch, model, state, loads, frames, axes, contacts.pair)
     launch(
         kernels(state.qpos.dtype, "rigid.adhesion").add_pulls,
         dim=launch.worlds,
-        inputs=[s.geom.pair, s.geom.body, L.last_dof(model), s.dof.parent, L.dof_origin(model)]
+        inputs=[s.geom.pair, s.geom.body, topology.last_dof(model), s.dof.parent, topology.dof_origin(model)]
         + [contacts.pair, contacts.pos, contacts.frame, pull, frames.pos, axes, force],
         outputs=[out],
     )
@@ -86,20 +84,19 @@ def adhesion_power(
     launch: Any,
     model: Model,
     state: State,
-    loads: L.Loads,
-    pair: Buffer,
-    geometry: list[Buffer],
-    motions: tuple[L.Frames, Buffer],
+    loads: stages.Loads,
+    contacts: Contacts,
+    motions: stages.Motions,
     out: Buffer,
 ) -> None:
-    """Virtual power of the pulls, (world, contact); ``geometry`` as for contacts, ``motions``: frames, trial."""
-    s, (frames, trial) = model.structure, motions
-    axes = L.dof_axes(launch, model, state, frames)
-    pull = _pulls(launch, model, state, loads, frames, axes, pair)
+    """Virtual power of the pulls, (world, contact)."""
+    s, frames = model.structure, motions.frames
+    axes = stages.dof_axes(launch, model, state, frames)
+    pull = _pulls(launch, model, state, loads, frames, axes, contacts.pair)
     launch(
         kernels(state.qpos.dtype, "rigid.adhesion").pull_power,
-        dim=pair.shape,
-        inputs=[s.geom.pair, s.geom.body, s.body.frame, L.body_origin(model)]
-        + [pair, *geometry[1:], pull, frames.pos, trial],
+        dim=contacts.pair.shape,
+        inputs=[s.geom.pair, s.geom.body, s.body.frame, topology.body_origin(model)]
+        + [contacts.pair, contacts.pos, contacts.frame, pull, frames.pos, motions.trial],
         outputs=[out],
     )

@@ -12,8 +12,7 @@ import numpy as np
 from ..bridge import kernels
 from ..model import Model, State
 from ..model.structure import Structure, memo
-from . import launches as L
-from . import tendon as T
+from . import stages, tendon, topology
 
 Buffer = Any
 
@@ -29,7 +28,7 @@ class Heavy(NamedTuple):
 @memo
 def heavy(structure: Structure) -> Heavy:
     """The tendons that had armature when the model was loaded."""
-    which, adr = np.flatnonzero(structure.tendon.heavy), T.segments(structure).adr
+    which, adr = np.flatnonzero(structure.tendon.heavy), tendon.segments(structure).adr
     segments = [np.arange(adr[t], adr[t + 1]) for t in which]
     ends = np.cumsum([0, *map(len, segments)])
     return Heavy(*(np.asarray(x, np.int32) for x in (which, ends, np.concatenate([[], *segments]))))
@@ -40,29 +39,29 @@ def count(structure: Structure) -> int:
     return int(structure.tendon.heavy.sum())
 
 
-def _rows(model: Model, ten: T.Tendons) -> tuple[list[Any], list[Any]]:
+def _rows(model: Model, ten: tendon.Tendons) -> tuple[list[Any], list[Any]]:
     """The indices of the entries of the rows, and their values."""
     s = model.structure
-    names = [L.branches(model), heavy(s).tendon, T.pattern(s).adr, T.pattern(s).dof]
+    names = [topology.branches(model), heavy(s).tendon, tendon.pattern(s).adr, tendon.pattern(s).dof]
     return names, [model.tendon.armature, ten.jacobian]
 
 
-def drifts(launch: Any, model: Model, state: State, frames: L.Frames, axes: Buffer, velocity: Buffer) -> Buffer:
+def drifts(launch: Any, model: Model, state: State, frames: stages.Frames, axes: Buffer, velocity: Buffer) -> Buffer:
     """J' v: the acceleration of the lengths when no dof accelerates, (world, heavy)."""
-    s, t, w = model.structure, L.types(state.qpos), launch.worlds
+    s, t, w = model.structure, stages.types(state.qpos), launch.worlds
     k = kernels(state.qpos.dtype, "rigid.armature")
-    own, cut = heavy(s), T.segments(s)
+    own, cut = heavy(s), tendon.segments(s)
     drift = launch.scratch((w, own.tendon.size), t.real, zeroed=not own.segment.size)
     if not own.segment.size:
         return drift
     still = launch.scratch((w, s.frame.parent.size), t.motion, zeroed=True)
     weightless = launch.scratch((w,), t.vec3, zeroed=True)
-    bias = L.frame_acceleration(launch, model, state, weightless, axes, velocity, still)
+    bias = stages.frame_acceleration(launch, model, state, weightless, axes, velocity, still)
     each = launch.scratch((w, own.segment.size), t.real)
     launch(
         k.segment_drifts,
         dim=(w, own.segment.size),
-        inputs=[own.segment, cut.site, cut.pulley, L.body_origin(model)[cut.body], s.body.frame[s.site.body]]
+        inputs=[own.segment, cut.site, cut.pulley, topology.body_origin(model)[cut.body], s.body.frame[s.site.body]]
         + [model.tendon.coef, model.site.pos, *frames, velocity, bias],
         outputs=[each],
     )
@@ -70,9 +69,11 @@ def drifts(launch: Any, model: Model, state: State, frames: L.Frames, axes: Buff
     return drift
 
 
-def add_inertia(launch: Any, model: Model, state: State, frames: L.Frames, axes: Buffer, matrix: Any, out: Any) -> None:
+def add_inertia(
+    launch: Any, model: Model, state: State, frames: stages.Frames, axes: Buffer, matrix: Any, out: Any
+) -> None:
     """M + J^T m J, packed."""
-    names, values = _rows(model, T.tendons(launch, model, state, frames, axes))
+    names, values = _rows(model, tendon.tendons(launch, model, state, frames, axes))
     launch(
         kernels(state.qpos.dtype, "rigid.armature").add_inertia,
         dim=launch.worlds,
@@ -82,10 +83,17 @@ def add_inertia(launch: Any, model: Model, state: State, frames: L.Frames, axes:
 
 
 def add_force(
-    launch: Any, model: Model, state: State, poses: tuple[L.Frames, Any], velocity: Any, qacc: Any, force: Any, out: Any
+    launch: Any,
+    model: Model,
+    state: State,
+    poses: tuple[stages.Frames, Any],
+    velocity: Any,
+    qacc: Any,
+    force: Any,
+    out: Any,
 ) -> None:
     """Force + J^T m (J a + J' v), (world, nv)."""
-    names, values = _rows(model, T.tendons(launch, model, state, *poses))
+    names, values = _rows(model, tendon.tendons(launch, model, state, *poses))
     drift = drifts(launch, model, state, *poses, velocity)
     launch(
         kernels(state.qpos.dtype, "rigid.armature").add_inertia_force,
@@ -95,20 +103,20 @@ def add_force(
     )
 
 
-def armature_power(launch: Any, model: Model, ten: T.Tendons, drift: Any, rates: tuple[Any, Any], out: Any) -> None:
+def armature_power(launch: Any, model: Model, ten: tendon.Tendons, drift: Any, rates: stages.Rates, out: Any) -> None:
     """l . J^T m (J a + J' v) of each tendon, (world, heavy).
 
     Args:
         drift: J' v; None leaves it out.
-        rates: a and l.
+        rates: a and l of the dofs.
     """
     names, values = _rows(model, ten)
     size = (launch.worlds, count(model.structure))
     if drift is None:
-        drift = launch.scratch(size, L.types(ten.length).real, zeroed=True)
+        drift = launch.scratch(size, stages.types(ten.length).real, zeroed=True)
     launch(
         kernels(ten.length.dtype, "rigid.armature").armature_power,
         dim=size,
-        inputs=[*names, *values, drift, *rates, T.rates(launch, model, ten, rates[1])],
+        inputs=[*names, *values, drift, *rates, tendon.rates(launch, model, ten, rates.trial)],
         outputs=[out],
     )

@@ -7,7 +7,7 @@ import numpy as np
 from ..bridge import kernels
 from ..model import Model, State
 from ..model.structure import Structure, memo
-from . import launches as L
+from . import stages
 
 
 class Inertias(NamedTuple):
@@ -58,18 +58,18 @@ def tree(model: Model, given: Inertias) -> Tree:
 
 def factor(launch: Any, model: Model, like: Any) -> Factor:
     """Buffers for a factor."""
-    t, shape = L.types(like), (launch.worlds, model.structure.nv)
+    t, shape = stages.types(like), (launch.worlds, model.structure.nv)
     return Factor(launch.scratch(shape, t.wrench), launch.scratch(shape, t.real))
 
 
-def inertias(launch: Any, model: Model, state: State, frames: L.Frames, *, implicit: bool) -> Inertias:
+def inertias(launch: Any, model: Model, state: State, frames: stages.Frames, *, implicit: bool) -> Inertias:
     """The mass matrix; ``implicit``: with the joints' damping over a time step."""
-    s, t, w = model.structure, L.types(state.qpos), launch.worlds
+    s, t, w = model.structure, stages.types(state.qpos), launch.worlds
     k = kernels(state.qpos.dtype, "rigid.articulated")
-    axis = L.dof_axes(launch, model, state, frames, own=True)
+    axis = stages.dof_axes(launch, model, state, frames, own=True)
     diagonal = launch.scratch((w, s.nv), t.real)
     parameters = [model.dof.armature, model.dof.damping, model.opt.timestep]
-    damper = L.switches(model)[1] * implicit
+    damper = stages.switches(model)[1] * implicit
     launch(k.diagonal, dim=(w, s.nv), inputs=[damper, *parameters], outputs=[diagonal])
     blocks = [launch.scratch((w, s.nbody), kind) for kind in (t.vec3, t.mat33, t.mat33, t.mat33)]
     body = [model.body.ipos, model.body.iquat, model.body.mass, model.body.inertia]
@@ -80,7 +80,7 @@ def inertias(launch: Any, model: Model, state: State, frames: L.Frames, *, impli
 
 def articulate(launch: Any, model: Model, state: State, given: Inertias) -> Articulation:
     """The articulated inertias."""
-    t, shape = L.types(state.qpos), (launch.worlds, model.structure.nbody)
+    t, shape = stages.types(state.qpos), (launch.worlds, model.structure.nbody)
     blocks = [launch.scratch(shape, t.mat33) for _ in range(3)]
     found = Articulation(tree(model, given), factor(launch, model, state.qpos))
     kernel = kernels(state.qpos.dtype, "rigid.articulated").articulate
@@ -90,14 +90,14 @@ def articulate(launch: Any, model: Model, state: State, given: Inertias) -> Arti
 
 def solve(launch: Any, model: Model, given: Articulation, force: Any, out: Any) -> None:
     """out = M^-1 force."""
-    scratch = launch.scratch((launch.worlds, model.structure.nbody), L.types(force).motion)
+    scratch = launch.scratch((launch.worlds, model.structure.nbody), stages.types(force).motion)
     kernel = kernels(force.dtype, "rigid.articulated").solve
     launch(kernel, dim=launch.worlds, inputs=[*given, force], outputs=[scratch, out])
 
 
 def multiply(launch: Any, model: Model, given: Inertias, x: Any, out: Any) -> None:
     """out = M x."""
-    t, shape = L.types(x), (launch.worlds, model.structure.nbody)
+    t, shape = stages.types(x), (launch.worlds, model.structure.nbody)
     scratch = [launch.scratch(shape, t.motion), launch.scratch(shape, t.wrench)]
     kernel = kernels(x.dtype, "rigid.articulated").multiply
     launch(kernel, dim=launch.worlds, inputs=[tree(model, given), given, x], outputs=[*scratch, out])

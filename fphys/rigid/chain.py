@@ -12,7 +12,7 @@ from ..bridge import WarpOp, kernels, warp_op
 from ..math import quat_unit
 from ..model import Model, State
 from ..model.structure import Structure
-from . import launches as L
+from . import stages
 
 Array = jax.Array
 
@@ -91,7 +91,7 @@ def _beside(a: Array, b: Array) -> Array:
 @functools.lru_cache
 def _operation(body: tuple[int, ...]) -> WarpOp:
     def launch_chain(launch: Any, model: Model, state: State, offset: Any, turn: Any, qacc: Any, *outs: Any) -> None:
-        s, t, found = model.structure, L.types(state.qpos), links(model.structure, body)
+        s, t, found = model.structure, stages.types(state.qpos), links(model.structure, body)
         k, inner = kernels(state.qpos.dtype, "rigid.chain"), (launch.worlds, found.parent.size - len(body))
         structure = [found.parent, found.joint, s.joint.type, s.joint.qpos, s.joint.dof]
         given = [offset, turn, model.joint.pos, model.joint.axis, model.qpos0, state.qpos, state.qvel]
@@ -102,7 +102,7 @@ def _operation(body: tuple[int, ...]) -> WarpOp:
             launch(
                 k.chain_accelerations,
                 dim=launch.worlds,
-                inputs=[*structure, L.gravity(launch, model, state), *given, qacc, quat, angular],
+                inputs=[*structure, stages.gravity(launch, model, state), *given, qacc, quat, angular],
                 outputs=[launch.scratch(inner, t.vec3), launch.scratch(inner, t.vec3), *outs[4:]],
             )
 

@@ -12,9 +12,9 @@ import numpy as np
 
 from ..bridge import kernels, warp_op
 from ..model import Model, State
-from ..model.pairs import HFIELD, SOURCES, slots
-from ..model.structure import Hulls
-from . import launches as L
+from ..model.pairs import slots
+from ..model.structure import GeomType, Hulls
+from . import stages, team
 
 Array = jax.Array
 
@@ -29,21 +29,29 @@ class Contacts(NamedTuple):
     frame: Any  # rows: normal, two tangents, shape (world, contact, 3, 3)
 
 
+class Shapes(NamedTuple):
+    """The geometry of a contact set, each (world, contact, ...)."""
+
+    distance: Any
+    pos: Any
+    frame: Any
+
+
 def row_capacity(model: Model, state: State) -> int:
     """Rows that the contacts of a world may take: what the other constraints leave of ``max_constraints``."""
     return max(0, state.max_constraints - model.structure.nrow)
 
 
-def geom_poses(launch: Any, model: Model, state: State, frames: L.Frames) -> L.Frames:
+def geom_poses(launch: Any, model: Model, state: State, frames: stages.Frames) -> stages.Frames:
     """Pose of every geom."""
     s = model.structure
-    t = L.types(state.qpos)
+    t = stages.types(state.qpos)
     shape = (launch.worlds, s.ngeom)
-    poses = L.Frames(launch.scratch(shape, t.vec3), launch.scratch(shape, t.quat))
+    poses = stages.Frames(launch.scratch(shape, t.vec3), launch.scratch(shape, t.quat))
     launch(
         kernels(state.qpos.dtype, "rigid.collision").geom_poses,
-        dim=(launch.worlds, L.lanes(launch, s.ngeom)),
-        inputs=[L.lanes(launch, s.ngeom), s.geom.body, s.body.frame, model.geom.pos, model.geom.quat, *frames],
+        dim=(launch.worlds, team.lanes(launch, s.ngeom)),
+        inputs=[team.lanes(launch, s.ngeom), s.geom.body, s.body.frame, model.geom.pos, model.geom.quat, *frames],
         outputs=list(poses),
     )
     return poses
@@ -56,7 +64,7 @@ def detect(
     candidate: Any,
     detection_distance: Any,
     pair_rows: Any,
-    poses: L.Frames,
+    poses: stages.Frames,
     given: Any,
     out: list[Any],
 ) -> None:
@@ -75,7 +83,7 @@ def detect(
         launch(k.keep_contacts, dim=launch.worlds, inputs=[pair_rows, *given], outputs=out)
         return
     table = slots(s.geom.pair, s.geom.type)
-    t = L.types(state.qpos)
+    t = stages.types(state.qpos)
     geoms = {"kind": s.geom.type, "size": model.geom.size, "pos": poses.pos, "quat": poses.quat}
     hulls = _hulls(model, state)
     several = int("multiccd" not in s.disabled)
@@ -88,7 +96,7 @@ def detect(
         ("convex", [geoms, hulls, several]),
         ("hfield", [geoms, hulls, s.geom.grid, model.hfield.size, model.hfield.data]),
     )
-    features: list[Any] = [np.zeros((1, 0), np.int32) for _ in SOURCES]
+    features: dict[str, Any] = {name: np.zeros((1, 0), np.int32) for name, _ in sources}
     first = np.zeros((len(sources) if s.sparse else 1, candidate.shape[1]), np.int32)
     for i, (name, arguments) in enumerate(sources):
         mine = np.where(table.source == i, table.count, 0).astype(np.int32)
@@ -102,40 +110,45 @@ def detect(
             own = np.flatnonzero(mine).astype(np.int32)
             slot = table.first[own]
             first[0, own], size = slot, mine.sum()
-        features[i] = launch.scratch((launch.worlds, int(size)), t.integer)
-        lanes = L.lanes(launch, own.size)
+        features[name] = launch.scratch((launch.worlds, int(size)), t.integer)
+        lanes = team.lanes(launch, own.size)
         search = {"lanes": lanes, "pair": s.geom.pair, "mine": mine, "own": own, "slot": slot}
         search |= {"candidate": candidate, "detection": detection_distance}
         launch(
             kernels(state.qpos.dtype, f"rigid.{name}").features,
             dim=(launch.worlds, lanes),
             inputs=[search, *arguments],
-            outputs=[features[i]],
+            outputs=[features[name]],
         )
     launch(
         k.gather_contacts,
         dim=launch.worlds,
-        inputs=[table.source, table.count, first, pair_rows, row_capacity(model, state), candidate, *features],
+        inputs=[table.source, table.count, first, pair_rows, row_capacity(model, state), candidate, features],
         outputs=out,
     )
 
 
-def geometry(launch: Any, model: Model, state: State, ids: Any, frames: L.Frames, out: list[Any]) -> None:
-    """Distance, position and frame of every contact of a set ``ids``: (pair, feature, ...), each (world, contact).
+def geometry(
+    launch: Any, model: Model, state: State, ids: Any, frames: stages.Frames, out: Shapes | None = None
+) -> Contacts:
+    """Distance, position and frame of every contact of a set ``ids``: pair and feature, each (world, contact).
 
     It computes the poses of the touching geoms itself: they are few.
     """
-    s = model.structure
-    lanes = L.lanes(launch, ids[0].shape[1])
+    s, t = model.structure, stages.types(state.qpos)
+    pair, feature = ids
+    lanes = team.lanes(launch, pair.shape[1])
+    geoms = {"type": s.geom.type, "frame": s.body.frame[s.geom.body], "number": _numbers(model), "grid": s.geom.grid}
+    out = out or Shapes(*(launch.scratch(pair.shape, kind) for kind in (t.real, t.vec3, t.mat33)))
     launch(
         kernels(state.qpos.dtype, "rigid.collision").contact_geometry,
         dim=(launch.worlds, lanes),
-        inputs=[lanes, s.geom.pair, slots(s.geom.pair, s.geom.type).source, s.geom.type, _numbers(model)]
-        + [*_parts(model, state), s.geom.grid, s.geom.body, s.body.frame]
+        inputs=[lanes, s.geom.pair, slots(s.geom.pair, s.geom.type).source, geoms, _parts(model, state)]
         + [model.geom.pos, model.geom.quat, model.geom.size, model.hfield.size, model.hfield.data]
-        + [ids[0], ids[1], *frames],
-        outputs=out,
+        + [pair, feature, frames],
+        outputs=list(out),
     )
+    return Contacts(pair, feature, *out)
 
 
 def _hulls(model: Model, state: State) -> dict[str, np.ndarray]:
@@ -166,7 +179,7 @@ def _corner_face(hull: Hulls) -> np.ndarray:
     return np.repeat(np.arange(len(hull.normal), dtype=np.int32), np.diff(hull.corner))
 
 
-def _parts(model: Model, state: State) -> list[np.ndarray]:
+def _parts(model: Model, state: State) -> dict[str, np.ndarray]:
     """A point and a direction for every vertex, edge and face of the hulls, and which of the three it is."""
     h = model.structure.hull
     sizes = len(h.vert), len(h.ends), len(h.normal)
@@ -175,7 +188,8 @@ def _parts(model: Model, state: State) -> list[np.ndarray]:
     along /= np.linalg.norm(along, axis=1, keepdims=True)
     direction = np.concatenate([np.zeros_like(h.vert), along, h.normal, np.zeros((1, 3))])
     kind = np.repeat(np.arange(4, dtype=np.int32), [*sizes, 1])
-    return [_vectors(point, state), _vectors(direction, state), kind, _vectors(_corners(h), state)]
+    real = {"point": point, "direction": direction, "corner": _corners(h)}
+    return {"kind": kind} | {name: _vectors(values, state) for name, values in real.items()}
 
 
 def _corners(hull: Hulls) -> np.ndarray:
@@ -219,9 +233,9 @@ def near_pairs(model: Model, state: State) -> tuple[Array, Array]:
 
 
 def _near(launch: Any, model: Model, state: State, candidate: Any, status: Any) -> None:
-    s, t, w = model.structure, L.types(state.qpos), launch.worlds
+    s, t, w = model.structure, stages.types(state.qpos), launch.worlds
     k = kernels(state.qpos.dtype, "rigid.broad_phase")
-    poses = geom_poses(launch, model, state, L.frame_poses(launch, model, state))
+    poses = geom_poses(launch, model, state, stages.frame_poses(launch, model, state))
     half = launch.scratch((w, s.ngeom), t.vec3)
     radius = s.hull.radius.astype(state.qpos.dtype)
     parameters = [model.geom.size, model.geom.margin, model.geom.gap, model.opt.softness]
@@ -242,7 +256,7 @@ def _near_shapes(model: Model, state: State) -> tuple[Any, ...]:
 def _candidates(model: Model, state: State) -> int:
     """Capacity of the broad phase: all pairs with an infinite geom or height field, and four per contact for others."""
     s = model.structure
-    endless = int((s.geom.type[s.geom.pair] <= HFIELD).any(1).sum())
+    endless = int((s.geom.type[s.geom.pair] <= GeomType.HFIELD).any(1).sum())
     return min(len(s.geom.pair), endless + 4 * state.max_contacts)
 
 
@@ -271,7 +285,7 @@ def contacts(model: Model, state: State, given: Contacts | None = None) -> Conta
 
 
 def _detect(launch: Any, model: Model, state: State, candidate: Any, distance: Any, *outs: Any) -> None:
-    poses = geom_poses(launch, model, state, L.frame_poses(launch, model, state))
+    poses = geom_poses(launch, model, state, stages.frame_poses(launch, model, state))
     rows = np.zeros(len(model.structure.geom.pair), np.int32)
     detect(launch, model, state, candidate, distance, rows, poses, None, list(outs))
 
@@ -284,13 +298,13 @@ def _detect_shapes(_: Model, state: State, *__: Any) -> tuple[Any, ...]:
 _detect_op = warp_op(_detect, _detect_shapes, differentiable=False, zeroed=False, name="contact detection")
 
 
-def _geometry(launch: Any, model: Model, state: State, ids: Any, *outs: Any) -> None:
-    geometry(launch, model, state, ids, L.frame_poses(launch, model, state), list(outs))
+def _geometry(launch: Any, model: Model, state: State, ids: Any, out: Shapes) -> None:
+    geometry(launch, model, state, ids, stages.frame_poses(launch, model, state), out)
 
 
-def _geometry_shapes(_: Model, state: State, ids: Any) -> tuple[Any, ...]:
+def _geometry_shapes(_: Model, state: State, ids: Any) -> Shapes:
     w, nc = ids[0].shape
-    return tuple(jax.ShapeDtypeStruct((w, nc, *inner), state.qpos.dtype) for inner in ((), (3,), (3, 3)))
+    return Shapes(*(jax.ShapeDtypeStruct((w, nc, *inner), state.qpos.dtype) for inner in ((), (3,), (3, 3))))
 
 
 _geometry_op = warp_op(_geometry, _geometry_shapes, name="contact geometry")

@@ -6,25 +6,24 @@ import numpy as np
 
 from ..bridge import kernels
 from ..model import Model, State
-from . import articulated as AB
-from . import launches as L
+from . import articulated, stages
 from .contact import Pairs
 
 
 class Problem(NamedTuple):
     """What the kernels take, as their structures."""
 
-    tree: AB.Tree
-    inertia: AB.Inertias
+    tree: articulated.Tree
+    inertia: articulated.Inertias
     rows: dict[str, Any]
 
     @classmethod
     def of(
-        cls, launch: Any, model: Model, state: State, pairs: Pairs, mass: AB.Inertias, setting: L.Setting
+        cls, launch: Any, model: Model, state: State, pairs: Pairs, mass: articulated.Inertias, setting: Any
     ) -> "Problem":
         """The constraints' rows: first those of single joints, then those of contacts."""
         s, contacts = model.structure, setting.contacts
-        slot = launch.scratch(setting.row.shape, L.types(state.qpos).integer)
+        slot = launch.scratch(setting.row.shape, stages.types(state.qpos).integer)
         locate = kernels(state.qpos.dtype, "rigid.matrix_free").locate
         launch(locate, dim=setting.row.shape, inputs=[pairs.candidate, contacts.pair], outputs=[slot])
         rows = {
@@ -34,19 +33,19 @@ class Problem(NamedTuple):
             "geom_body": s.geom.body,
             "body_frame": s.body.frame,
             "friction": pairs.friction,
-            "frame_pos": setting.frames.pos,
+            "frame_pos": setting.motions.frames.pos,
             "contact_pair": contacts.pair,
             "contact_slot": slot,
             "contact_row": setting.row,
             "pos": contacts.pos,
             "frame": contacts.frame,
         }
-        return cls(AB.tree(model, mass), mass, rows | setting.rows._asdict())
+        return cls(articulated.tree(model, mass), mass, rows | setting.rows._asdict())
 
 
-def _scratch(launch: Any, model: Model, state: State, setting: L.Setting) -> dict[str, Any]:
+def _scratch(launch: Any, model: Model, state: State, setting: Any) -> dict[str, Any]:
     """Working memory of a solve."""
-    s, t, w, nr = model.structure, L.types(state.qpos), launch.worlds, setting.rows.weight.shape[1]
+    s, t, w, nr = model.structure, stages.types(state.qpos), launch.worlds, setting.rows.weight.shape[1]
     dofs = dict.fromkeys(("residual", "preconditioned", "direction", "product", "diagonal"), (s.nv, t.real))
     rows = dict.fromkeys(("stiffness", "change"), (nr, t.real))
     blocks = dict.fromkeys(("turn", "mixed", "shift"), (s.nbody, t.mat33))
@@ -59,14 +58,14 @@ def newton(
     model: Model,
     state: State,
     pairs: Pairs,
-    mass: AB.Inertias,
-    setting: L.Setting,
+    mass: articulated.Inertias,
+    setting: Any,
     force: Any,
     qacc: Any,
-    found: list[Any],
+    found: Any,
 ) -> None:
-    """Launch the solver; ``found``: residual, iterations and status."""
-    s, t, nr = model.structure, L.types(state.qpos), setting.rows.weight.shape[1]
+    """Launch the solver; ``setting``: constraint.Setting, ``found``: constraint.SolverReport."""
+    s, t, nr = model.structure, stages.types(state.qpos), setting.rows.weight.shape[1]
     problem = Problem.of(launch, model, state, pairs, mass, setting)
     rest = [launch.scratch((launch.worlds, n), t.real) for n in (nr, s.nv, s.nv, s.nv, s.nv, nr)]
     launch(
@@ -74,28 +73,32 @@ def newton(
         dim=launch.worlds,
         inputs=[s.iterations, s.ls_iterations, model.opt.tolerance, model.opt.meaninertia, *problem, force]
         + [state.warmstart],
-        outputs=[AB.factor(launch, model, state.qpos), _scratch(launch, model, state, setting), qacc, *rest, *found],
+        outputs=[
+            articulated.factor(launch, model, state.qpos),
+            _scratch(launch, model, state, setting),
+            qacc,
+            *rest,
+            *found,
+        ],
     )
 
 
-def solve(
-    launch: Any, model: Model, state: State, pairs: Pairs, setting: L.Setting, qacc: Any, right: Any, out: Any
-) -> None:
+def solve(launch: Any, model: Model, state: State, pairs: Pairs, setting: Any, qacc: Any, right: Any, out: Any) -> None:
     """out = H^-1 right with the Hessian at the accelerations ``qacc``."""
-    mass = AB.inertias(launch, model, state, setting.frames, implicit=False)
-    error = launch.scratch(setting.rows.weight.shape, L.types(state.qpos).real)
+    mass = articulated.inertias(launch, model, state, setting.motions.frames, implicit=False)
+    error = launch.scratch(setting.rows.weight.shape, stages.types(state.qpos).real)
     launch(
         kernels(state.qpos.dtype, "rigid.conjugate").solve,
         dim=launch.worlds,
         inputs=[*Problem.of(launch, model, state, pairs, mass, setting), qacc, right],
-        outputs=[AB.factor(launch, model, state.qpos), _scratch(launch, model, state, setting), out, error],
+        outputs=[articulated.factor(launch, model, state.qpos), _scratch(launch, model, state, setting), out, error],
     )
 
 
-def restore(launch: Any, model: Model, state: State, pairs: Pairs, setting: L.Setting, qacc: Any, out: Any) -> None:
+def restore(launch: Any, model: Model, state: State, pairs: Pairs, setting: Any, qacc: Any, out: Any) -> None:
     """out = -J^T f at the accelerations ``qacc``."""
-    mass = AB.inertias(launch, model, state, setting.frames, implicit=False)
-    error = launch.scratch(setting.rows.weight.shape, L.types(state.qpos).real)
+    mass = articulated.inertias(launch, model, state, setting.motions.frames, implicit=False)
+    error = launch.scratch(setting.rows.weight.shape, stages.types(state.qpos).real)
     launch(
         kernels(state.qpos.dtype, "rigid.conjugate").restoring_forces,
         dim=launch.worlds,

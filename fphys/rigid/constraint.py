@@ -20,11 +20,7 @@ import jax.numpy as jnp
 from ..bridge import WarpOp, kernels, warp_op
 from ..implicit import dense, flags, power_gradient, primal_values
 from ..model import Model, State
-from . import articulated as AB
-from . import conjugate
-from . import damped as D
-from . import launches as L
-from . import tendon as T
+from . import articulated, conjugate, damped, dynamics, equality, friction, limit, stages, team, tendon, topology
 from .adhesion import add_adhesion, adheres, adhesion_power
 from .collision import Contacts, detect, geom_poses, geometry, near_pairs, row_capacity
 from .contact import Pairs, contact_power, contact_rows, mix_pairs, pair_rows
@@ -32,15 +28,15 @@ from .dynamics import (
     Found,
     applied_force,
     bias_force,
-    body_and_joint_power,
     frame_accelerations,
     mass_matrix_launch,
-    power_parts,
     required_force,
+    smooth_parts,
+    smooth_power,
 )
-from .equality import Bonds, bonds, equality_power, equality_rows, equality_sizes
-from .friction import friction_power, friction_rows, friction_sizes
-from .limit import limit_power, limit_rows, limit_sizes
+from .equality import Bonds, bonds, equality_parts, equality_power, equality_rows
+from .friction import friction_parts, friction_power, friction_rows, friction_sizes
+from .limit import limit_parts, limit_power, limit_rows, limit_sizes
 
 Array = jax.Array
 _STACK = 1 << 20  # bytes of its stack that a thread may use to solve eight worlds at once
@@ -67,83 +63,99 @@ def constrained(model: Model, state: State) -> bool:
     return model.structure.nrow > 0 or state.max_contacts > 0
 
 
-def _set_up(
-    launch: Any, model: Model, state: State, given: Parameters, kept: Any, ids: tuple[Any, Any], status: Any
-) -> L.Setting:
+class Setting(NamedTuple):
+    """The common inputs of the solve and of the forces at given accelerations."""
+
+    motions: stages.Motions
+    contacts: Contacts
+    row: Any  # first row of each contact, (world, contact)
+    rows: stages.Rows
+
+
+class Ids(NamedTuple):
+    """What identifies a contact set, each (world, contact)."""
+
+    pair: Any
+    feature: Any
+
+
+def _set_up(launch: Any, model: Model, state: State, given: Parameters, kept: Any, ids: Ids, status: Any) -> Setting:
     """Poses, contacts and the rows of all constraints; writes the contacts' pairs and features, ``ids``."""
-    t, dim = L.types(state.qpos), ids[0].shape
-    frames = L.frame_poses(launch, model, state)
-    axes = L.dof_axes(launch, model, state, frames)
-    velocity = L.frame_motion(launch, model, state, axes, state.qvel)
+    t, dim = stages.types(state.qpos), ids.pair.shape
+    frames = stages.frame_poses(launch, model, state)
+    axes = stages.dof_axes(launch, model, state, frames)
+    velocity = stages.frame_motion(launch, model, state, axes, state.qvel)
+    motions = stages.Motions(frames, axes, velocity)
     poses = geom_poses(launch, model, state, frames)
     row = launch.scratch(dim, t.integer)
-    detect(
-        launch,
-        model,
-        state,
-        given.pairs.candidate,
-        given.pairs.detection,
-        pair_rows(model),
-        poses,
-        kept,
-        [*ids, row, status],
-    )
-    contacts = Contacts(*ids, *(launch.scratch(dim, kind) for kind in (t.real, t.vec3, t.mat33)))
-    geometry(launch, model, state, ids, frames, list(contacts[2:]))
+    found = [*ids, row, status]
+    detect(launch, model, state, given.pairs.candidate, given.pairs.detection, pair_rows(model), poses, kept, found)
+    contacts = geometry(launch, model, state, ids, frames)
     room = row_capacity(model, state) if kept is None else dim[1] * int(pair_rows(model).max(initial=0))
-    rows = _rows(launch, model, state, given, contacts, row, (frames, axes, velocity), room)
-    return L.Setting(frames, axes, contacts, row, rows)
+    rows = _rows(launch, model, state, given, contacts, row, motions, room)
+    return Setting(motions, contacts, row, rows)
 
 
 def _solve(
-    damping: bool, launch: Any, model: Model, state: State, loads: L.Loads, given: Parameters, kept: Any, *outs: Any
+    launch: Any,
+    model: Model,
+    state: State,
+    loads: stages.Loads,
+    given: Parameters,
+    kept: Any,
+    out: "Solved",
 ) -> None:
-    """Everything from poses to the constrained acceleration, and with ``damping`` to the damped one."""
-    qacc, damped, factor, pair, feature, residual, iterations, status, detected = outs
-    real = L.types(state.qpos).real
+    """Everything from poses to the constrained acceleration, and to the damped one if that is wanted."""
+    real = stages.types(state.qpos).real
     w, n = launch.worlds, model.structure.nv
-    k = L.modules(state.qpos)
-    setting = _set_up(launch, model, state, given, kept, (pair, feature), detected)
-    frames, axes, contacts, row, rows = setting
+    k = stages.modules(state.qpos)
+    setting = _set_up(launch, model, state, given, kept, out.ids, out.detected)
+    frames, axes = setting.motions.frames, setting.motions.axes
     bias, net = launch.scratch((w, n), real), launch.scratch((w, n), real)
     zero = launch.scratch((w, n), real, zeroed=True)
-    both = axes, L.dof_axes(launch, model, state, frames, own=True)
-    bias_force(launch, model, state, frames, both, L.applied_wrench(launch, model, state, loads), zero, bias)
+    both = axes, stages.dof_axes(launch, model, state, frames, own=True)
+    bias_force(launch, model, state, frames, both, stages.applied_wrench(launch, model, state, loads), zero, bias)
     force_applied = applied_force(launch, model, state, loads, frames, axes)
-    force_applied = add_adhesion(launch, model, state, loads, (frames, axes), contacts, force_applied)
+    force_applied = add_adhesion(launch, model, state, loads, setting.motions, setting.contacts, force_applied)
     launch(k.forces.subtract, dim=(w, n), inputs=[force_applied, bias], outputs=[net])
     if model.structure.sparse:
-        mass = AB.inertias(launch, model, state, frames, implicit=False)
-        found = [residual, iterations, status]
-        conjugate.newton(launch, model, state, given.pairs, mass, setting, net, qacc, found)
-        if damping:
-            D.damp_sparse(launch, model, state, frames, mass, qacc, damped)
+        mass = articulated.inertias(launch, model, state, frames, implicit=False)
+        conjugate.newton(launch, model, state, given.pairs, mass, setting, net, out.qacc, out.found)
+        if out.damped is not None:
+            damped.damp_sparse(launch, model, state, frames, mass, out.qacc, out.damped)
         return
-    matrix = launch.scratch((w, L.packed_size(n)), real, zeroed=True)
+    matrix = launch.scratch((w, topology.packed_size(n)), real, zeroed=True)
     mass_matrix_launch(launch, model, state, frames, both, model.dof.armature, matrix)
-    found = [residual, iterations, status]
-    _newton(launch, model, state, given.pairs, (matrix, net), rows, (pair, row), [qacc, factor], found)
-    if damping:
-        D.damp(launch, model, state, loads, (frames, axes), matrix, qacc, damped)
+    _newton(launch, model, state, given.pairs, matrix, net, setting, out)
+    if out.damped is not None:
+        damped.damp(launch, model, state, loads, (frames, axes), matrix, out.qacc, out.damped)
 
 
 def _rows(
-    launch: Any, model: Model, state: State, given: Parameters, contacts: Contacts, row: Any, motions: Any, room: int
-) -> L.Rows:
+    launch: Any,
+    model: Model,
+    state: State,
+    given: Parameters,
+    contacts: Contacts,
+    row: Any,
+    motions: stages.Motions,
+    room: int,
+) -> stages.Rows:
     """The rows of all constraints; ``room`` is the number of rows for contacts."""
-    s, t = model.structure, L.types(state.qpos)
+    s, t = model.structure, stages.types(state.qpos)
     size = (launch.worlds, s.nrow + room)
     weight = launch.scratch(size, t.real, zeroed=True)
     jacobian = launch.scratch((*size, 1 if s.sparse else s.nv), t.real)
-    rows = L.Rows(jacobian, weight, launch.scratch(size, t.real), launch.scratch(size, t.vec2))
-    ten = T.tendons(launch, model, state, *motions[:2])
-    tendons = L.Tendons(ten.length, ten.velocity)
-    moment = T.dense_jacobian(launch, model, ten) if s.ntendon else None
-    bias = frame_accelerations(launch, model, state, *motions[1:]) if equality_sizes(model)[0] else None
-    equality_rows(launch, model, state, given.bonds, (*motions, bias), tendons, moment, rows)
+    rows = stages.Rows(jacobian, weight, launch.scratch(size, t.real), launch.scratch(size, t.vec2))
+    ten = tendon.tendons(launch, model, state, motions.frames, motions.axes)
+    moment = tendon.dense_jacobian(launch, model, ten) if s.ntendon else None
+    if equality_parts(model, state).weld is not None:
+        bias = frame_accelerations(launch, model, state, motions.axes, motions.velocity)
+        motions = motions._replace(acceleration=bias)
+    equality_rows(launch, model, state, given.bonds, motions, ten, moment, rows)
     first = s.nrow - sum(limit_sizes(model))
-    limit_rows(launch, model, state, tendons, moment, first, rows)
-    friction_rows(launch, model, state, tendons, moment, first - sum(friction_sizes(model)), rows)
+    limit_rows(launch, model, state, ten, moment, first, rows)
+    friction_rows(launch, model, state, ten, moment, first - sum(friction_sizes(model)), rows)
     contact_rows(launch, model, state, given.pairs, contacts, row, motions, s.nrow, rows)
     return rows
 
@@ -151,157 +163,206 @@ def _rows(
 def _side_by_side(launch: Any, model: Model, nr: int, itemsize: int) -> bool:
     """Whether eight worlds are solved at once: on a CPU, without elliptic cones, if a thread's stack has the room."""
     n = model.structure.nv
-    room = 8 * itemsize * (nr * (n + 7) + 7 * n + 2 * L.packed_size(n))
+    room = 8 * itemsize * (nr * (n + 7) + 7 * n + 2 * topology.packed_size(n))
     return launch.platform == "cpu" and not model.structure.elliptic and room <= _STACK
 
 
 def _newton(
-    launch: Any,
-    model: Model,
-    state: State,
-    pairs: Pairs,
-    problem: tuple[Any, Any],
-    rows: L.Rows,
-    contacts: tuple[Any, Any],
-    out: list[Any],
-    found: list[Any],
+    launch: Any, model: Model, state: State, pairs: Pairs, matrix: Any, force: Any, setting: Setting, out: "Solved"
 ) -> None:
-    """The solver, with its scratch memory; ``problem``: mass matrix and net force, ``contacts``: pairs and rows."""
-    s, t = model.structure, L.types(state.qpos)
-    w, nr, nc = launch.worlds, rows.weight.shape[1], contacts[0].shape[1]
-    if _side_by_side(launch, model, nr, state.qpos.dtype.itemsize):
+    """The solver, with its scratch memory."""
+    s, t = model.structure, stages.types(state.qpos)
+    rows, contact_pair = setting.rows, setting.contacts.pair
+    if _side_by_side(launch, model, rows.weight.shape[1], state.qpos.dtype.itemsize):
         launch(
             kernels(state.qpos.dtype, "rigid.newton_lanes").newton_lanes,
-            dim=w,
+            dim=launch.worlds,
             inputs=[s.iterations, s.ls_iterations, s.nrow, model.opt.tolerance, model.opt.meaninertia]
-            + [*problem, state.warmstart, *rows, *contacts],
-            outputs=[*out, *found],
+            + [matrix, force, state.warmstart, *rows, contact_pair, setting.row],
+            outputs=[out.qacc, out.factor, *out.found],
         )
         return
-    scratch = [launch.scratch((w, n), t.real) for n in (s.nv, s.nv, s.nv, s.nv, nr, nr)]
-    scratch += [launch.scratch((w, n), t.integer) for n in (nr, nr, nc)] + [launch.scratch((w, 2, s.nv), t.real)]
-    scratch += [launch.scratch((w, nr), t.real)]
-    structure = [s.iterations, s.ls_iterations, s.nrow, int(s.elliptic), s.geom.pair_condim]
-    parameters = [model.opt.tolerance, model.opt.meaninertia, pairs.friction, model.opt.impratio]
-    L.shared(
+    vectors = {
+        name: launch.scratch((launch.worlds, s.nv), t.real) for name in ("gradient", "search", "net", "change_net")
+    }
+    team.shared(
         launch,
         kernels(state.qpos.dtype, "rigid.newton").newton,
-        [*structure, *parameters, *problem, state.warmstart, *rows, *contacts],
-        [*out, *scratch, *found],
+        [s.iterations, s.ls_iterations, model.opt.tolerance, model.opt.meaninertia]
+        + [matrix, force, state.warmstart, rows, _cones(model, pairs, setting)],
+        [out.qacc, out.factor, out.found, vectors, _work(launch, model, setting)],
     )
 
 
+def _cones(model: Model, pairs: Pairs, setting: Setting) -> dict[str, Any]:
+    """The contacts whose rows may form cones, as kernels take them."""
+    s = model.structure
+    cones = {"elliptic": int(s.elliptic), "first": s.nrow, "pair": setting.contacts.pair, "row": setting.row}
+    return cones | {"dim": s.geom.pair_condim, "friction": pairs.friction, "impratio": model.opt.impratio}
+
+
+def _work(launch: Any, model: Model, setting: Setting) -> dict[str, Any]:
+    """Working memory of the solver."""
+    t, size = stages.types(setting.rows.weight), setting.rows.weight.shape
+    kinds = {"active": t.integer, "inside": t.integer, "error": t.real, "change": t.real, "force": t.real}
+    work = {name: launch.scratch(size, kind) for name, kind in kinds.items()}
+    work["cone"] = launch.scratch(setting.row.shape, t.integer)
+    return work | {"slope": launch.scratch((launch.worlds, 2, model.structure.nv), t.real)}
+
+
+class SolverReport(NamedTuple):
+    """How a solve ended, each (world,)."""
+
+    residual: Any
+    iterations: Any
+    status: Any
+
+
+class Solved(NamedTuple):
+    """What :func:`_solve` writes."""
+
+    qacc: Any  # (world, nv)
+    damped: Any  # (world, nv), or None
+    factor: Any  # of the Hessian, packed, or None
+    ids: Ids
+    found: SolverReport
+    detected: Any  # fault bits of the search for contacts, (world,)
+
+
 def _solve_shapes(
-    damping: bool, model: Model, state: State, loads: L.Loads, given: Parameters, kept: Any
-) -> tuple[Any, ...]:
-    (w, _), real, nv = state.qpos.shape, state.qpos.dtype, model.structure.nv
-    nc = state.max_contacts if kept is None else kept[0].shape[1]
-    shape = jax.ShapeDtypeStruct
-    ids = [shape((w, nc), jnp.int32) for _ in range(2)]
-    flags = [shape((w,), kind) for kind in (real, jnp.int32, jnp.uint32, jnp.uint32)]
-    factor = 0 if model.structure.sparse else L.packed_size(nv)
-    rates = [shape((w, n), real) for n in (nv, nv * damping, factor)]
-    return (*rates, *ids, *flags)
+    damping: bool, model: Model, state: State, loads: stages.Loads, given: Parameters, kept: Any
+) -> Solved:
+    s, w, shape = model.structure, state.qpos.shape[0], jax.ShapeDtypeStruct
+    contact = shape((w, state.max_contacts if kept is None else kept[0].shape[1]), jnp.int32)
+    bits = shape((w,), jnp.uint32)
+    return Solved(
+        stages.part(state, s.nv),
+        stages.part(state, s.nv * damping),
+        None if s.sparse else stages.part(state, topology.packed_size(s.nv)),
+        Ids(contact, contact),
+        SolverReport(shape((w,), state.qpos.dtype), shape((w,), jnp.int32), bits),
+        bits,
+    )
 
 
 @functools.cache
 def _solve_op(damping: bool) -> WarpOp:
-    fn, shapes = functools.partial(_solve, damping), functools.partial(_solve_shapes, damping)
-    return warp_op(fn, shapes, differentiable=False, name="constraint")
+    return warp_op(_solve, functools.partial(_solve_shapes, damping), differentiable=False, name="constraint")
+
+
+class Power(NamedTuple):
+    """Virtual power of everything, one number for each item; None where there are none."""
+
+    smooth: dynamics.Power
+    damped: damped.Power | None
+    equality: equality.Power
+    friction: friction.Power
+    limit: limit.Power
+    contact: Any
+    adhesion: Any
 
 
 def _power(
-    launch: Any, model: Model, state: State, loads: L.Loads, given: Parameters, ids: Any, slowed: Any, *rest: Any
+    launch: Any,
+    model: Model,
+    state: State,
+    loads: stages.Loads,
+    given: Parameters,
+    ids: Ids,
+    slowed: damped.Slowed | None,
+    qacc: Any,
+    trial: Any,
+    out: Power,
 ) -> None:
     """Virtual power of everything, constraint forces last; ``slowed``: the inputs of the power of damping, if any."""
-    qacc, trial, *outs = rest
-    t = L.types(state.qpos)
-    smooth = len(power_parts(model, state, loads, implicit=False))
-    second = (slowed[2], slowed[1]) if slowed else None
-    parts = body_and_joint_power(launch, model, state, loads, qacc, trial, outs[:smooth], implicit=False, slowed=second)
-    outs = outs[smooth:]
-    if slowed:
-        count = len(D.power_sizes(model, loads))
-        D.power(launch, model, state, loads, parts, slowed, outs[:count])
-        outs = outs[count:]
-    ten, rates = parts.tendons, None
-    tendons = L.Tendons(ten.length, ten.velocity)
+    rates = stages.Rates(qacc, trial)
+    second = stages.Rates(slowed.change, slowed.trial) if slowed else None
+    motions, ten = smooth_power(launch, model, state, loads, rates, out.smooth, second)
+    if slowed and out.damped:
+        damped.damped_power(launch, model, state, loads, motions, ten, slowed, out.damped)
+    ten_rates = None
     if model.structure.ntendon:
-        rates = [T.rates(launch, model, ten, x) for x in (qacc, trial)]
-    whole = (parts.frames, parts.velocity, parts.acceleration, parts.trial)
-    equality_power(launch, model, state, given.bonds, whole, (qacc, trial), tendons, rates, outs)
-    friction_power(launch, model, state, (qacc, trial), tendons, rates, outs)
-    limit_power(launch, model, state, (qacc, trial), tendons, rates, outs)
-    if _capacity(ids):
-        shapes = [launch.scratch(ids[0].shape, kind) for kind in (t.real, t.vec3, t.mat33)]
-        geometry(launch, model, state, ids, parts.frames, shapes)
-        relative = (parts.frames, parts.velocity, parts.linear, parts.trial)
-        contact_power(launch, model, state, given.pairs, ids[0], shapes, relative, outs.pop(0))
-        if adheres(model, loads):
-            adhesion_power(launch, model, state, loads, ids[0], shapes, (parts.frames, parts.trial), outs.pop(0))
-
-
-def _capacity(ids: Any) -> int:
-    """Capacity of a contact set, which is None in an operation whose launches do not use it."""
-    return 0 if ids[0] is None else ids[0].shape[1]
+        ten_rates = stages.Rates(*(tendon.rates(launch, model, ten, rate) for rate in rates))
+    equality_power(launch, model, state, given.bonds, motions, rates, ten, ten_rates, out.equality)
+    friction_power(launch, model, state, rates, ten, ten_rates, out.friction)
+    limit_power(launch, model, state, rates, ten, ten_rates, out.limit)
+    if out.contact is not None:
+        contacts = geometry(launch, model, state, ids, motions.frames)
+        contact_power(launch, model, state, given.pairs, contacts, motions, out.contact)
+        if out.adhesion is not None:
+            adhesion_power(launch, model, state, loads, contacts, motions, out.adhesion)
 
 
 def _power_shapes(
-    model: Model, state: State, loads: L.Loads, given: Parameters, ids: Any, slowed: Any, *_: Any
-) -> tuple[Any, ...]:
-    sizes = D.power_sizes(model, loads) if slowed else []
-    sizes += [*equality_sizes(model), *friction_sizes(model), *limit_sizes(model), _capacity(ids)]
-    sizes += [_capacity(ids)] if adheres(model, loads) else []
-    parts = [jax.ShapeDtypeStruct((state.qpos.shape[0], n), state.qpos.dtype) for n in sizes if n]
-    return (*power_parts(model, state, loads, implicit=False), *parts)
+    model: Model, state: State, loads: stages.Loads, given: Parameters, ids: Ids, slowed: Any, *_: Any
+) -> Power:
+    contacts = 0 if ids.pair is None else ids.pair.shape[1]  # None in an operation whose launches do not use it
+    return Power(
+        smooth_parts(model, state, loads, implicit=False),
+        damped.damped_parts(model, state, loads) if slowed else None,
+        equality_parts(model, state),
+        friction_parts(model, state),
+        limit_parts(model, state),
+        stages.part(state, contacts),
+        stages.part(state, contacts * adheres(model, loads)),
+    )
 
 
 _power_op = warp_op(_power, _power_shapes, name="constraint's power")
+
+
+class BackSolved(NamedTuple):
+    """What :func:`_back_solve` writes."""
+
+    trial: Any  # (world, nv)
+    slowed: damped.Pulled | None  # with damping
 
 
 def _back_solve(
     launch: Any,
     model: Model,
     state: State,
-    loads: L.Loads,
+    loads: stages.Loads,
     given: Parameters,
-    ids: Any,
-    solved: Any,
+    found: Found,
     cotangent: Any,
-    out: Any,
-    *slowed: Any,
+    out: BackSolved,
 ) -> None:
-    """Solve with the Hessian; ``solved``: accelerations, damped ones, the Hessian's factor; ``slowed``: for damping."""
-    qacc, damped, factor = solved
-    if slowed:
-        cotangent = D.pull(launch, model, state, loads, (qacc, damped), cotangent, slowed)
-        qacc = slowed[-1]
+    """Solve with the Hessian, after the solve of the implicit damping, if there is any."""
+    qacc = found.qacc
+    if out.slowed is not None:
+        cotangent = damped.pull_damped(launch, model, state, loads, qacc, found.damped, cotangent, out.slowed)
+        qacc = out.slowed.qacc
     if model.structure.sparse:
-        outs = [launch.scratch(cotangent.shape[:1], L.types(cotangent).bits)]
-        copies = tuple(launch.scratch(i.shape, L.types(cotangent).integer) for i in ids)
-        setting = _set_up(launch, model, state, given, ids, copies, *outs)
-        conjugate.solve(launch, model, state, given.pairs, setting, qacc, cotangent, out)
+        status = launch.scratch(cotangent.shape[:1], stages.types(cotangent).bits)
+        ids = Ids(found.pair, found.feature)
+        copies = Ids(*(launch.scratch(i.shape, stages.types(cotangent).integer) for i in ids))
+        setting = _set_up(launch, model, state, given, ids, copies, status)
+        conjugate.solve(launch, model, state, given.pairs, setting, qacc, cotangent, out.trial)
         return
-    L.shared(launch, kernels(cotangent.dtype, "rigid.dense").solve_dense, [factor, cotangent], [out])
+    solve_dense = kernels(cotangent.dtype, "rigid.dense").solve_dense
+    team.shared(launch, solve_dense, [found.factor, cotangent], [out.trial])
 
 
 @functools.cache
 def _back_solve_op(damping: bool) -> WarpOp:
-    def shapes(*args: Any) -> tuple[Any, ...]:
-        return (args[-1],) * (4 if damping else 1)
+    def shapes(*args: Any) -> BackSolved:
+        cotangent = args[-1]
+        return BackSolved(cotangent, damped.Pulled(cotangent, cotangent, cotangent) if damping else None)
 
     return warp_op(_back_solve, shapes, differentiable=False, zeroed=False, name="solve")
 
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(0,))
 def _accelerate(
-    damping: bool, model: Model, state: State, loads: L.Loads, given: Parameters, kept: Any, known: Found | None
+    damping: bool, model: Model, state: State, loads: stages.Loads, given: Parameters, kept: Any, known: Found | None
 ) -> Solution:
     if known is not None:
         none = [jnp.zeros(len(state.qpos), kind) for kind in (state.qpos.dtype, jnp.int32, jnp.uint32)]
         return Solution(known if known.qacc is not None else known._replace(qacc=known.damped), *none)
-    *found, residual, iterations, status, detected = _solve_op(damping)(model, state, loads, given, kept)
-    return Solution(Found(*found), residual, iterations, status | detected)
+    solved: Solved = _solve_op(damping)(model, state, loads, given, kept)
+    found, report = Found(solved.qacc, solved.damped, solved.factor, *solved.ids), solved.found
+    return Solution(found, report.residual, report.iterations, report.status | solved.detected)
 
 
 def _accelerate_fwd(damping: bool, *primals: Any) -> Any:
@@ -313,20 +374,18 @@ def _accelerate_fwd(damping: bool, *primals: Any) -> Any:
 def needed(model: Model, damping: bool, found: Found) -> Found:
     """The part of what was found that a backward pass needs."""
     return found._replace(
-        qacc=None if damping and D.invertible(model) else found.qacc, damped=found.damped if damping else None
+        qacc=None if damping and damped.invertible(model) else found.qacc, damped=found.damped if damping else None
     )
 
 
 def _accelerate_bwd(damping: bool, saved: Any, cotangent: Solution) -> Any:
     model, state, loads, given, found, wanted = saved
-    ids, solved = (found.pair, found.feature), (found.qacc, found.damped, found.factor)
     direction = dense(cotangent.found.damped if damping else cotangent.found.qacc)
-    pulled = _back_solve_op(damping)(model, state, loads, given, ids, solved, direction)
-    if damping:
-        trial, slowed, change, qacc = pulled
-        fixed = (ids, (found.damped, slowed, change), qacc, trial)
-    else:
-        fixed = (ids, (), found.qacc, pulled)
+    pulled: BackSolved = _back_solve_op(damping)(model, state, loads, given, found, direction)
+    qacc, slowed = found.qacc, None
+    if pulled.slowed is not None:
+        qacc, slowed = pulled.slowed.qacc, damped.Slowed(found.damped, pulled.slowed.trial, pulled.slowed.change)
+    fixed = (Ids(found.pair, found.feature), slowed, qacc, pulled.trial)
     wish = flags.load(wanted)[: len(jax.tree.leaves((model, state, loads, given)))]
     grads = power_gradient(_power_op, (model, state, loads, given), fixed, wish, direction)
     return (*grads, None, None)
@@ -338,7 +397,7 @@ _accelerate.defvjp(_accelerate_fwd, _accelerate_bwd, symbolic_zeros=True)
 def constrained_acceleration(
     model: Model,
     state: State,
-    loads: L.Loads,
+    loads: stages.Loads,
     given: Contacts | None = None,
     known: Found | None = None,
     *,
@@ -370,35 +429,34 @@ def _pairs(model: Model, state: State, kept: Any = None) -> tuple[Pairs, Array]:
     return mix_pairs(model, candidate), status
 
 
-def _restore(launch: Any, model: Model, state: State, given: Parameters, qacc: Any, *outs: Any) -> None:
+class Restored(NamedTuple):
+    """What :func:`_restore` writes."""
+
+    force: Any  # (world, nv)
+    ids: Ids
+    status: Any  # (world,)
+
+
+def _restore(launch: Any, model: Model, state: State, given: Parameters, qacc: Any, out: Restored) -> None:
     """-J^T f at given accelerations."""
-    total, pair, feature, status = outs
-    s, t = model.structure, L.types(state.qpos)
-    w, nc = launch.worlds, pair.shape[1]
-    setting = _set_up(launch, model, state, given, None, (pair, feature), status)
+    s, t = model.structure, stages.types(state.qpos)
+    setting = _set_up(launch, model, state, given, None, out.ids, out.status)
     if s.sparse:
-        conjugate.restore(launch, model, state, given.pairs, setting, qacc, total)
+        conjugate.restore(launch, model, state, given.pairs, setting, qacc, out.force)
         return
-    *_, row, rows = setting
-    nr = rows.weight.shape[1]
-    scratch = [
-        launch.scratch((w, n), kind) for n, kind in ((nr, t.real), (nr, t.integer), (nr, t.integer), (nc, t.integer))
-    ]
-    scratch += [launch.scratch((w, 2, s.nv), t.real)]
-    scratch += [launch.scratch((w, n), t.real) for n in (L.packed_size(s.nv), nr)]
+    stiffness = launch.scratch((launch.worlds, topology.packed_size(s.nv)), t.real)
     launch(
         kernels(state.qpos.dtype, "rigid.newton").restoring_forces,
-        dim=w,
-        inputs=[s.nrow, int(s.elliptic), s.geom.pair_condim, given.pairs.friction, model.opt.impratio]
-        + [qacc, *rows, pair, row],
-        outputs=[total, *scratch],
+        dim=launch.worlds,
+        inputs=[qacc, setting.rows, _cones(model, given.pairs, setting)],
+        outputs=[out.force, stiffness, _work(launch, model, setting)],
     )
 
 
-def _restore_shapes(model: Model, state: State, given: Parameters, qacc: Any) -> tuple[Any, ...]:
+def _restore_shapes(model: Model, state: State, given: Parameters, qacc: Any) -> Restored:
     w, shape = qacc.shape[0], jax.ShapeDtypeStruct
-    ids = [shape((w, state.max_contacts), jnp.int32) for _ in range(2)]
-    return (shape(qacc.shape, qacc.dtype), *ids, shape((w,), jnp.uint32))
+    contact = shape((w, state.max_contacts), jnp.int32)
+    return Restored(shape(qacc.shape, qacc.dtype), Ids(contact, contact), shape((w,), jnp.uint32))
 
 
 _restore_op = warp_op(_restore, _restore_shapes, differentiable=False, name="constraint's force")
@@ -406,20 +464,20 @@ _restore_op = warp_op(_restore, _restore_shapes, differentiable=False, name="con
 
 @jax.custom_vjp
 def _require(model: Model, state: State, given: Parameters, qacc: Array) -> Array:
-    return required_force(model, state, _NO_LOADS, qacc) + _restore_op(model, state, given, qacc)[0]
+    return required_force(model, state, _NO_LOADS, qacc) + _restore_op(model, state, given, qacc).force
 
 
 def _require_fwd(*primals: Any) -> Any:
     (model, state, given, qacc), wanted = primal_values(primals)
-    total, pair, feature, _ = _restore_op(model, state, given, qacc)
-    force = required_force(model, state, _NO_LOADS, qacc) + total
-    return force, (model, state, given, (pair, feature), qacc, wanted)
+    restored: Restored = _restore_op(model, state, given, qacc)
+    force = required_force(model, state, _NO_LOADS, qacc) + restored.force
+    return force, (model, state, given, restored.ids, qacc, wanted)
 
 
 def _require_bwd(saved: Any, cotangent: Array) -> Any:
     model, state, given, ids, qacc, wanted = saved
-    args = (model, state, _NO_LOADS, given, ids, (), qacc, dense(cotangent))
-    seeds = [jnp.ones(p.shape, p.dtype) for p in _power_op.outputs(*args)]
+    args = (model, state, _NO_LOADS, given, ids, None, qacc, dense(cotangent))
+    seeds = jax.tree.map(lambda part: jnp.ones(part.shape, part.dtype), _power_op.outputs(*args))
     flag = iter(flags.load(wanted))
     mask = [[next(flag) for _ in jax.tree.leaves(part)] for part in (model, state, given)]
     wish = [*mask[0], *mask[1], *mask[2], False, False, next(flag), False]
@@ -429,7 +487,7 @@ def _require_bwd(saved: Any, cotangent: Array) -> Any:
 
 _require.defvjp(_require_fwd, _require_bwd, symbolic_zeros=True)
 
-_NO_LOADS = L.Loads(None, None, None)
+_NO_LOADS = stages.Loads(None, None, None)
 
 
 def constrained_inverse(model: Model, state: State, qacc: Array) -> Array:

@@ -9,7 +9,7 @@ import numpy as np
 from ..bridge import kernels, warp_op
 from ..model import Model, State
 from ..model.pairs import rows
-from . import launches as L
+from . import stages, team, topology
 from .collision import Contacts
 
 Array = jax.Array
@@ -111,14 +111,13 @@ def pair_rows(model: Model) -> np.ndarray:
     return rows(model.structure.geom.pair_condim, model.structure.elliptic)
 
 
-def _arguments(model: Model) -> list[Any]:
-    s = model.structure
-    body = [s.geom.body, s.body.frame, L.body_origin(model)]
-    return [s.geom.pair, s.geom.pair_condim, *body, int(s.elliptic), L.refsafe(model)]
-
-
-def _parameters(model: Model, pairs: Pairs) -> list[Any]:
-    return [model.body.invweight0, *pairs[1:6], model.opt.timestep, model.opt.impratio, model.opt.softness]
+def _of_pairs(model: Model, pairs: Pairs) -> list[Any]:
+    """The pairs, the bodies, the pairs' parameters and what all contacts have in common, as kernels take them."""
+    g, opt = model.structure.geom, model.opt
+    listed = {"geoms": g.pair, "dim": g.pair_condim, "rows": pair_rows(model), "geom_body": g.body}
+    cones = {"elliptic": int(model.structure.elliptic), "refsafe": stages.refsafe(model)}
+    cones |= {"timestep": opt.timestep, "impratio": opt.impratio, "softness": opt.softness}
+    return [listed, topology.bodies(model), pairs, cones | {"invweight0": model.body.invweight0}]
 
 
 def contact_rows(
@@ -128,74 +127,44 @@ def contact_rows(
     pairs: Pairs,
     contacts: Contacts,
     row: Any,
-    motions: tuple[L.Frames, Any, Any],
+    motions: stages.Motions,
     first: int,
-    out: L.Rows,
+    out: stages.Rows,
 ) -> None:
-    """Write the rows of every contact from row ``first``; ``motions``: frames, dofs' axes, velocity."""
-    s = model.structure
-    frames, axes, velocity = motions
-    last = np.full(s.nbody, -1, np.int32) if s.sparse else L.last_dof(model)  # a sparse model stores no entries
-    structure = [*_arguments(model), pair_rows(model), last, s.dof.parent, L.dof_origin(model), first]
-    geometry = [contacts.distance, contacts.pos, contacts.frame]
+    """Write the rows of every contact from row ``first``."""
+    lanes = team.lanes(launch, row.shape[1])
+    listed, bodies, *parameters = _of_pairs(model, pairs)
     launch(
         kernels(state.qpos.dtype, "rigid.contact").contact_rows,
-        dim=(launch.worlds, L.lanes(launch, row.shape[1])),
-        inputs=[
-            L.lanes(launch, row.shape[1]),
-            *structure,
-            *_parameters(model, pairs),
-            pairs.candidate,
-            contacts.pair,
-            row,
-            *geometry,
-            frames.pos,
-            axes,
-            velocity,
-        ],
-        outputs=list(out),
+        dim=(launch.worlds, lanes),
+        inputs=[lanes, listed, bodies, first, *parameters, contacts, row]
+        + [motions.frames.pos, motions.axes, motions.velocity],
+        outputs=[out],
     )
 
 
 def contact_power(
-    launch: Any,
-    model: Model,
-    state: State,
-    pairs: Pairs,
-    pair: Any,
-    geometry: list[Any],
-    motions: tuple[L.Frames, Any, Any, Any],
-    out: Any,
+    launch: Any, model: Model, state: State, pairs: Pairs, contacts: Contacts, motions: stages.Motions, out: Any
 ) -> None:
-    """Virtual power of the contact forces; ``motions``: frames, velocity, J a, trial."""
-    frames, *moved = motions
-    lanes = L.lanes(launch, pair.shape[1])
+    """Virtual power of the contact forces."""
+    lanes = team.lanes(launch, contacts.pair.shape[1])
     launch(
         kernels(state.qpos.dtype, "rigid.contact").contact_power,
         dim=(launch.worlds, lanes),
-        inputs=[lanes, *_arguments(model), *_parameters(model, pairs)]
-        + [pairs.candidate, pair, *geometry, frames.pos, *moved],
+        inputs=[lanes, *_of_pairs(model, pairs), contacts]
+        + [motions.frames.pos, motions.velocity, motions.linear, motions.trial],
         outputs=[out],
     )
 
 
 def _force(launch: Any, model: Model, state: State, pairs: Pairs, contacts: Contacts, qacc: Any, out: Any) -> None:
-    frames = L.frame_poses(launch, model, state)
-    axes = L.dof_axes(launch, model, state, frames)
-    motions = [L.frame_motion(launch, model, state, axes, rate) for rate in (state.qvel, qacc)]
-    geometry = [contacts.distance, contacts.pos, contacts.frame]
+    frames = stages.frame_poses(launch, model, state)
+    axes = stages.dof_axes(launch, model, state, frames)
+    motions = [stages.frame_motion(launch, model, state, axes, rate) for rate in (state.qvel, qacc)]
     launch(
         kernels(state.qpos.dtype, "rigid.contact").contact_forces,
         dim=(launch.worlds, contacts.pair.shape[1]),
-        inputs=[
-            *_arguments(model),
-            *_parameters(model, pairs),
-            pairs.candidate,
-            contacts.pair,
-            *geometry,
-            frames.pos,
-            *motions,
-        ],
+        inputs=[*_of_pairs(model, pairs), contacts, frames.pos, *motions],
         outputs=[out],
     )
 

@@ -7,61 +7,60 @@ operations of the constrained solve, which has poses, axes and M.
 For the backward pass a2 is stored; then M (a2 - a) = -h D a2 gives a.
 """
 
-from typing import Any
+from typing import Any, NamedTuple
 
 from ..model import Model, State
-from . import articulated as AB
-from . import launches as L
+from . import articulated, damping, stages, team, tendon, topology
 from .armature import armature_power, count
-from .damping import (
-    fast,
-    gyroscopic,
-    implicit_matrix,
-    implicit_power,
-    implicit_sizes,
-    lone_inverses,
-    lone_shape,
-    solve_implicit,
-)
-from .dynamics import PowerParts, mass_matrix_launch
+from .damping import gyroscopic, implicit_matrix, lone_inverses, lone_shape, solve_implicit
+from .dynamics import mass_matrix_launch
 
 
 def _factors(
-    launch: Any, model: Model, state: State, loads: L.Loads, poses: tuple[L.Frames, Any], mass: Any
+    launch: Any, model: Model, state: State, loads: stages.Loads, poses: tuple[stages.Frames, Any], mass: Any
 ) -> tuple[Any, Any, Any]:
     """M + h D, its factor, and the inverses of the blocks that it does not cover."""
-    t = L.types(state.qpos)
+    t = stages.types(state.qpos)
     damped = implicit_matrix(launch, model, state, loads, *poses, mass)
     factor = launch.scratch(mass.shape, t.real)
     inputs = [model.structure.nv, damped]
-    L.shared(launch, L.modules(state.qpos).dense.factor_dense, inputs, [factor])
+    team.shared(launch, stages.modules(state.qpos).dense.factor_dense, inputs, [factor])
     inverse = launch.scratch((launch.worlds, lone_shape(model)[0]), t.mat66)
     lone_inverses(launch, model, state, *poses, damped, inverse)
     return damped, factor, inverse
 
 
 def damp(
-    launch: Any, model: Model, state: State, loads: L.Loads, poses: tuple[L.Frames, Any], mass: Any, qacc: Any, out: Any
+    launch: Any,
+    model: Model,
+    state: State,
+    loads: stages.Loads,
+    poses: tuple[stages.Frames, Any],
+    mass: Any,
+    qacc: Any,
+    out: Any,
 ) -> None:
     """Launch the solve, given poses, axes and M."""
     _, factor, inverse = _factors(launch, model, state, loads, poses, mass)
-    force = launch.scratch(qacc.shape, L.types(qacc).real)
-    L.shared(launch, L.modules(qacc).dense.multiply_dense, [mass, qacc], [force])
+    force = launch.scratch(qacc.shape, stages.types(qacc).real)
+    team.shared(launch, stages.modules(qacc).dense.multiply_dense, [mass, qacc], [force])
     solve_implicit(launch, model, factor, inverse, force, out)
 
 
 def damp_sparse(
-    launch: Any, model: Model, state: State, frames: L.Frames, mass: AB.Inertias, qacc: Any, out: Any
+    launch: Any, model: Model, state: State, frames: stages.Frames, mass: articulated.Inertias, qacc: Any, out: Any
 ) -> None:
     """The same for mechanisms where M is applied rather than stored."""
-    force = launch.scratch(qacc.shape, L.types(qacc).real)
-    AB.multiply(launch, model, mass, qacc, force)
-    AB.solve(launch, model, _articulated(launch, model, state, frames), force, out)
+    force = launch.scratch(qacc.shape, stages.types(qacc).real)
+    articulated.multiply(launch, model, mass, qacc, force)
+    articulated.solve(launch, model, _articulated(launch, model, state, frames), force, out)
 
 
-def _articulated(launch: Any, model: Model, state: State, frames: L.Frames) -> Any:
+def _articulated(launch: Any, model: Model, state: State, frames: stages.Frames) -> Any:
     """M + h D, ready for solves."""
-    return AB.articulate(launch, model, state, AB.inertias(launch, model, state, frames, implicit=True))
+    return articulated.articulate(
+        launch, model, state, articulated.inertias(launch, model, state, frames, implicit=True)
+    )
 
 
 def invertible(model: Model) -> bool:
@@ -69,59 +68,87 @@ def invertible(model: Model) -> bool:
     return not gyroscopic(model)
 
 
-def pull(
-    launch: Any, model: Model, state: State, loads: L.Loads, solved: tuple[Any, Any], cotangent: Any, outs: Any
+class Pulled(NamedTuple):
+    """What the backward solve finds, each (world, nv)."""
+
+    trial: Any  # l2
+    change: Any  # a2 - a
+    qacc: Any  # a
+
+
+def pull_damped(
+    launch: Any, model: Model, state: State, loads: stages.Loads, known: Any, damped: Any, cotangent: Any, out: Pulled
 ) -> Any:
-    """Launch the backward solve: the cotangent of a. ``solved``: a or None, and a2; ``outs``: l2, a2 - a and a."""
-    known, damped = solved
-    trial, change, qacc = outs
-    s, real = model.structure, L.types(state.qpos).real
-    k = L.modules(state.qpos)
+    """Launch the backward solve: the cotangent of a. ``known`` is a, or None; ``damped`` is a2."""
+    trial, change, qacc = out
+    s, real = model.structure, stages.types(state.qpos).real
+    k = stages.modules(state.qpos)
     pulled, force = (launch.scratch(damped.shape, real) for _ in range(2))
     if known is not None:
         launch(k.forces.subtract, dim=damped.shape, inputs=[damped, known], outputs=[change])
-    frames = L.frame_poses(launch, model, state)
+    frames = stages.frame_poses(launch, model, state)
     if s.sparse:
-        mass = AB.inertias(launch, model, state, frames, implicit=False)
-        AB.solve(launch, model, _articulated(launch, model, state, frames), cotangent, trial)
-        AB.multiply(launch, model, mass, trial, pulled)
-        inputs = [L.switches(model)[1], model.dof.damping, model.opt.timestep, damped]
+        mass = articulated.inertias(launch, model, state, frames, implicit=False)
+        articulated.solve(launch, model, _articulated(launch, model, state, frames), cotangent, trial)
+        articulated.multiply(launch, model, mass, trial, pulled)
+        inputs = [stages.switches(model)[1], model.dof.damping, model.opt.timestep, damped]
         launch(k.damping.damping_force, dim=damped.shape, inputs=inputs, outputs=[force])
-        AB.solve(launch, model, AB.articulate(launch, model, state, mass), force, change)
+        articulated.solve(launch, model, articulated.articulate(launch, model, state, mass), force, change)
     else:
-        axes = L.both_axes(launch, model, state, frames)
-        mass = launch.scratch((launch.worlds, L.packed_size(s.nv)), real, zeroed=True)
+        axes = stages.both_axes(launch, model, state, frames)
+        mass = launch.scratch((launch.worlds, topology.packed_size(s.nv)), real, zeroed=True)
         mass_matrix_launch(launch, model, state, frames, axes, model.dof.armature, mass)
         whole, factor, inverse = _factors(launch, model, state, loads, (frames, axes[0]), mass)
         solve_implicit(launch, model, factor, inverse, cotangent, trial, transposed=True)
-        L.shared(launch, k.dense.multiply_dense, [mass, trial], [pulled])
+        team.shared(launch, k.dense.multiply_dense, [mass, trial], [pulled])
         if known is None:
             launch(k.dense.multiply_change, dim=launch.worlds, inputs=[mass, whole, damped], outputs=[force])
             factor = launch.scratch(mass.shape, real)
-            L.shared(launch, k.dense.factor_dense, [s.nv, mass], [factor])
-            L.shared(launch, k.dense.solve_dense, [factor, force], [change])
+            team.shared(launch, k.dense.factor_dense, [s.nv, mass], [factor])
+            team.shared(launch, k.dense.solve_dense, [factor, force], [change])
     launch(k.forces.subtract, dim=damped.shape, inputs=[damped, change], outputs=[qacc])
     return pulled
 
 
-def power(
-    launch: Any, model: Model, state: State, loads: L.Loads, parts: PowerParts, given: tuple[Any, Any, Any], outs: Any
+class Power(NamedTuple):
+    """Parts of l2 . (M (a2 - a) + h D a2) without the bodies'; None for what the model does not have."""
+
+    dof: Any
+    armature: Any
+    damping: damping.Power
+
+
+class Slowed(NamedTuple):
+    """What this power is computed from, each (world, nv)."""
+
+    damped: Any  # a2
+    trial: Any  # l2
+    change: Any  # a2 - a
+
+
+def damped_power(
+    launch: Any,
+    model: Model,
+    state: State,
+    loads: stages.Loads,
+    motions: stages.Motions,
+    ten: tendon.Tendons,
+    given: Slowed,
+    out: Power,
 ) -> None:
-    """Launch l2 . (M (a2 - a) + h D a2) without the bodies' part, split as in :func:`power_sizes`; ``given``: a2, l2
-    and a2 - a."""
-    s, (damped, trial, change) = model.structure, given
-    dofs, *damping = outs
-    k = L.modules(state.qpos)
-    dim = (launch.worlds, s.nv)
-    launch(k.forces.dof_product, dim=dim, inputs=[model.dof.armature, change, trial], outputs=[dofs])
-    if count(s):
-        armature_power(launch, model, parts.tendons, None, (change, trial), damping.pop(0))
-    linear = L.frame_motion(launch, model, state, parts.axes, damped) if fast(model) else None
-    motions = (parts.velocity, linear, parts.slowed)
-    implicit_power(launch, model, state, loads, parts.frames, parts.axes, motions, (damped, trial), damping)
+    """Launch the power; ``motions.slowed`` is J l2."""
+    k = stages.modules(state.qpos)
+    inputs = [model.dof.armature, given.change, given.trial]
+    launch(k.forces.dof_product, dim=out.dof.shape, inputs=inputs, outputs=[out.dof])
+    if out.armature is not None:
+        armature_power(launch, model, ten, None, stages.Rates(given.change, given.trial), out.armature)
+    linear = stages.frame_motion(launch, model, state, motions.axes, given.damped) if damping.fast(model) else None
+    second = motions._replace(linear=linear, trial=motions.slowed)
+    rates = stages.Rates(given.damped, given.trial)
+    damping.damping_power(launch, model, state, loads, second, rates, out.damping)
 
 
-def power_sizes(model: Model, loads: L.Loads) -> list[int]:
-    """Sizes of the parts of the power: dofs, and everything that damps."""
+def damped_parts(model: Model, state: State, loads: stages.Loads) -> Power:
+    """What :func:`damped_power` writes."""
     s = model.structure
-    return [s.nv, *([count(s)] if count(s) else []), *implicit_sizes(model, loads)]
+    return Power(stages.part(state, s.nv), stages.part(state, count(s)), damping.damping_parts(model, state, loads))

@@ -4,17 +4,14 @@ Euler: D is the joints' viscous damping. implicitfast: D is minus the derivative
 actuator forces with respect to velocity, symmetric, with the tree's sparsity.
 """
 
-from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from ..bridge import kernels
 from ..model import Model, State
 from ..model.structure import Integrator, JointType
-from . import actuation as A
-from . import launches as L
-from . import tendon as T
+from . import actuation, stages, team, tendon, topology
 
 
 def fast(model: Model) -> bool:
@@ -23,15 +20,15 @@ def fast(model: Model) -> bool:
 
 
 def implicit_matrix(
-    launch: Any, model: Model, state: State, loads: L.Loads, frames: L.Frames, axes: Any, mass: Any
+    launch: Any, model: Model, state: State, loads: stages.Loads, frames: stages.Frames, axes: Any, mass: Any
 ) -> Any:
     """M + h D, packed, (world, nv (nv + 1) / 2)."""
     s = model.structure
-    k = L.modules(state.qpos)
-    t = L.types(state.qpos)
-    w, size = launch.worlds, (launch.worlds, L.packed_size(s.nv))
+    k = stages.modules(state.qpos)
+    t = stages.types(state.qpos)
+    w, size = launch.worlds, (launch.worlds, topology.packed_size(s.nv))
     matrix = launch.scratch(size, t.real)
-    damper = L.switches(model)[1]
+    damper = stages.switches(model)[1]
     inputs = [damper, model.dof.damping, model.opt.timestep, mass]
     launch(k.damping.add_joint_damping, dim=w, inputs=inputs, outputs=[matrix])
     if not fast(model):
@@ -41,41 +38,40 @@ def implicit_matrix(
         launch(
             k.damping.add_row_damping,
             dim=w,
-            inputs=[L.branches(model), pattern.adr, pattern.dof] + [model.opt.timestep, entry, damping, before],
+            inputs=[topology.branches(model), pattern.adr, pattern.dof] + [model.opt.timestep, entry, damping, before],
             outputs=[matrix],
         )
-    velocity = L.frame_motion(launch, model, state, axes, state.qvel)
+    velocity = stages.frame_motion(launch, model, state, axes, state.qvel)
     before, matrix = matrix, launch.scratch(size, t.real)
-    body = L.body_arguments(model)
     launch(
         k.fluid.add_fluid_damping,
         dim=w,
-        inputs=[*body[:2], L.last_dof(model), s.dof.parent, *body[2:]]
-        + [model.opt.wind, model.opt.density, model.opt.viscosity, model.opt.timestep, *frames, velocity, axes, before],
+        inputs=[topology.last_dof(model), s.dof.parent, stages.masses(model), stages.medium(launch, model, state)]
+        + [model.opt.timestep, frames, velocity, axes, before],
         outputs=[matrix],
     )
     return matrix
 
 
 def _damped_rows(
-    launch: Any, model: Model, state: State, loads: L.Loads, frames: L.Frames, axes: Any
-) -> list[tuple[L.Pattern, Any, Any]]:
+    launch: Any, model: Model, state: State, loads: stages.Loads, frames: stages.Frames, axes: Any
+) -> list[tuple[topology.Pattern, Any, Any]]:
     """Tendons that damp and actuators whose force varies with velocity: rows, entries, damping (world, row)."""
     s, found = model.structure, []
-    ten = T.tendons(launch, model, state, frames, axes)
+    ten = tendon.tendons(launch, model, state, frames, axes)
     if _damps(model, loads)[0]:
-        found.append((T.pattern(s), ten.jacobian, model.tendon.damping))
+        found.append((tendon.pattern(s), ten.jacobian, model.tendon.damping))
     if _damps(model, loads)[1]:
-        drive = A.drives(launch, model, state, loads.ctrl, frames, axes, ten)
-        found.append((A.moments(s).pattern, drive.moment, A.damping(launch, model, drive)))
+        drive = actuation.drives(launch, model, state, loads.ctrl, frames, axes, ten)
+        found.append((actuation.moments(s).pattern, drive.moment, actuation.damping(launch, model, drive)))
     return found
 
 
-def _damps(model: Model, loads: L.Loads) -> tuple[bool, bool]:
+def _damps(model: Model, loads: stages.Loads) -> tuple[bool, bool]:
     """Whether tendons and actuators damp."""
     s = model.structure
     varies = bool(s.actuator.gain.any() or s.actuator.bias.any())
-    return s.ntendon > 0 and bool(L.switches(model)[1]), L.actuated(model, loads) and varies
+    return s.ntendon > 0 and bool(stages.switches(model)[1]), stages.actuated(model, loads) and varies
 
 
 def lone_bodies(model: Model) -> tuple[np.ndarray, np.ndarray]:
@@ -92,7 +88,7 @@ def gyroscopic(model: Model) -> bool:
     return fast(model) and lone_bodies(model)[0].size > 0
 
 
-def _lone_arguments(model: Model, state: State, frames: L.Frames, axes: Any) -> list[Any]:
+def _lone_arguments(model: Model, state: State, frames: stages.Frames, axes: Any) -> list[Any]:
     """Arguments for lone bodies. Each is the root of its tree, so its own frame is the reference point."""
     body = [model.body.ipos, model.body.iquat, model.body.mass, model.body.inertia]
     return [*lone_bodies(model), model.structure.body.frame, *body, model.opt.timestep, frames.quat, state.qvel, axes]
@@ -102,18 +98,20 @@ def solve_implicit(
     launch: Any, model: Model, factor: Any, inverse: Any, force: Any, out: Any, *, transposed: bool = False
 ) -> None:
     """x = (M + h D)^-1 force from its factor and, for lone bodies, their inverses."""
-    k = L.modules(force)
+    k = stages.modules(force)
     if not gyroscopic(model):
-        L.shared(launch, k.dense.solve_dense, [factor, force], [out])
+        team.shared(launch, k.dense.solve_dense, [factor, force], [out])
         return
     g = kernels(force.dtype, "rigid.gyroscopic")
     others = launch.scratch((launch.worlds, model.structure.nv), g.real)
-    L.shared(launch, k.dense.solve_dense, [factor, force], [others])
+    team.shared(launch, k.dense.solve_dense, [factor, force], [others])
     inputs = [lone_bodies(model)[1], int(transposed), inverse, force, others]
     launch(g.solve_free, dim=launch.worlds, inputs=inputs, outputs=[out])
 
 
-def lone_inverses(launch: Any, model: Model, state: State, frames: L.Frames, axes: Any, matrix: Any, out: Any) -> None:
+def lone_inverses(
+    launch: Any, model: Model, state: State, frames: stages.Frames, axes: Any, matrix: Any, out: Any
+) -> None:
     """Inverses of the lone bodies' blocks, (world, lone, 6, 6), if there are any."""
     if gyroscopic(model):
         g = kernels(state.qpos.dtype, "rigid.gyroscopic")
@@ -125,58 +123,60 @@ def lone_shape(model: Model) -> tuple[int, ...]:
     return (lone_bodies(model)[0].size if gyroscopic(model) else 0, 6, 6)
 
 
-def implicit_sizes(model: Model, loads: L.Loads) -> list[int]:
-    """Sizes of the parts of the power of h D a: dofs, then bodies, tendons, actuators, lone bodies."""
+class Power(NamedTuple):
+    """Parts of l . h D a, one number for each item; None where there are none."""
+
+    dof: Any
+    body: Any = None
+    tendon: Any = None
+    actuator: Any = None
+    lone: Any = None
+
+
+def damping_parts(model: Model, state: State, loads: stages.Loads) -> Power:
+    """What :func:`damping_power` writes."""
     s = model.structure
     if not fast(model):
-        return [s.nv]
-    lone = lone_bodies(model)[0].size
+        return Power(stages.part(state, s.nv))
     tendons, actuators = _damps(model, loads)
-    sizes = [s.nv, s.nbody, s.ntendon * tendons, s.nu * actuators, lone]
-    return [n for n in sizes if n]
+    sizes = [s.nv, s.nbody, s.ntendon * tendons, s.nu * actuators, lone_bodies(model)[0].size]
+    return Power(*(stages.part(state, n) for n in sizes))
 
 
-def implicit_power(
+def damping_power(
     launch: Any,
     model: Model,
     state: State,
-    loads: L.Loads,
-    frames: L.Frames,
-    axes: Any,
-    motions: Sequence[Any],
-    rates: Sequence[Any],
-    outs: Sequence[Any],
+    loads: stages.Loads,
+    motions: stages.Motions,
+    rates: stages.Rates,
+    out: Power,
 ) -> None:
-    """l . h D a, in the parts of :func:`implicit_sizes`.
-
-    Args:
-        motions: of the frames, for the velocity, a and l.
-        rates: a and l.
-    """
-    s = model.structure
-    k = L.modules(state.qpos)
-    w, parts = launch.worlds, iter(outs)
-    damper = L.switches(model)[1]
+    """l . h D a; ``motions``: velocity, J a and J l."""
+    s, frames, axes = model.structure, motions.frames, motions.axes
+    k = stages.modules(state.qpos)
+    damper = stages.switches(model)[1]
     inputs = [damper, model.dof.damping, model.opt.timestep, *rates]
-    launch(k.damping.damping_power, dim=(w, s.nv), inputs=inputs, outputs=[next(parts)])
+    launch(k.damping.damping_power, dim=out.dof.shape, inputs=inputs, outputs=[out.dof])
     if not fast(model):
         return
     launch(
         k.fluid.body_fluid_damping_power,
-        dim=(w, s.nbody),
-        inputs=[*L.body_arguments(model), model.opt.wind, model.opt.density, model.opt.viscosity, model.opt.timestep]
-        + [*frames, *motions],
-        outputs=[next(parts)],
+        dim=(launch.worlds, s.nbody),
+        inputs=[stages.masses(model), stages.medium(launch, model, state), model.opt.timestep]
+        + [frames, motions.velocity, motions.linear, motions.trial],
+        outputs=[out.body],
     )
-    for pattern, entry, damping in _damped_rows(launch, model, state, loads, frames, axes):
+    parts = [part for part in (out.tendon, out.actuator) if part is not None]
+    found = _damped_rows(launch, model, state, loads, frames, axes)
+    for (pattern, entry, damping), part in zip(found, parts, strict=True):
         launch(
             k.damping.row_damping_power,
-            dim=(w, pattern.adr.size - 1),
-            inputs=[L.branches(model), pattern.adr, pattern.dof, model.opt.timestep, entry, damping, *rates],
-            outputs=[next(parts)],
+            dim=part.shape,
+            inputs=[topology.branches(model), pattern.adr, pattern.dof, model.opt.timestep, entry, damping, *rates],
+            outputs=[part],
         )
-    if gyroscopic(model):
+    if out.lone is not None:
         g = kernels(state.qpos.dtype, "rigid.gyroscopic")
-        dim = (launch.worlds, lone_bodies(model)[0].size)
         inputs = [*_lone_arguments(model, state, frames, axes), *rates]
-        launch(g.gyroscopic_power, dim=dim, inputs=inputs, outputs=[next(parts)])
+        launch(g.gyroscopic_power, dim=out.lone.shape, inputs=inputs, outputs=[out.lone])

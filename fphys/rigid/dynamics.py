@@ -14,12 +14,9 @@ import jax
 from ..bridge import WarpOp, kernels, warp_op
 from ..implicit import dense, flags, power_gradient, primal_values
 from ..model import Model, State
-from . import actuation as A
-from . import articulated as AB
-from . import launches as L
-from . import tendon as T
+from . import actuation, articulated, damping, stages, team, tendon, topology
 from .armature import add_force, add_inertia, armature_power, count, drifts
-from .damping import implicit_matrix, implicit_power, implicit_sizes, lone_inverses, lone_shape, solve_implicit
+from .damping import implicit_matrix, lone_inverses, lone_shape, solve_implicit
 
 Array = jax.Array
 
@@ -45,21 +42,19 @@ def _shape(state: State, *rest: int) -> jax.ShapeDtypeStruct:
 
 
 def mass_matrix_launch(
-    launch: Any, model: Model, state: State, frames: L.Frames, axes: tuple[Any, Any], armature: Any, out: Any
+    launch: Any, model: Model, state: State, frames: stages.Frames, axes: tuple[Any, Any], armature: Any, out: Any
 ) -> None:
     """Launch the mass matrix; ``axes``: of the dofs about their trees' origins and about their bodies'."""
     s = model.structure
-    k = L.modules(state.qpos)
-    t = L.types(state.qpos)
+    k = stages.modules(state.qpos)
+    t = stages.types(state.qpos)
     w = launch.worlds
     composite = [launch.scratch((w, s.nbody), kind) for kind in (t.real, t.vec3, t.mat33)]
-    matrix = launch.scratch((w, L.packed_size(s.nv)), t.real) if count(s) else out
+    matrix = launch.scratch((w, topology.packed_size(s.nv)), t.real) if count(s) else out
     launch(
         k.dynamics.composite_inertia,
         dim=w,
-        inputs=[s.body.parent, s.body.frame, s.dof.body, s.dof.parent]
-        + [model.body.ipos, model.body.iquat, model.body.mass, model.body.inertia, armature]
-        + [frames.pos, frames.quat, axes[1]],
+        inputs=[s.body.parent, s.dof.body, s.dof.parent, stages.masses(model), armature, frames, axes[1]],
         outputs=[*composite, matrix],
     )
     if count(s):
@@ -69,29 +64,36 @@ def mass_matrix_launch(
 def frame_accelerations(launch: Any, model: Model, state: State, axes: Any, velocity: Any, qacc: Any = None) -> Any:
     """Acceleration of every frame, gravity as an upward acceleration; without ``qacc``, as if no dof accelerated."""
     if qacc is None:
-        qacc = launch.scratch((launch.worlds, model.structure.nv), L.types(state.qpos).real, zeroed=True)
-    linear = L.frame_motion(launch, model, state, axes, qacc)
-    gravity = L.gravity(launch, model, state)
-    return L.frame_acceleration(launch, model, state, gravity, axes, velocity, linear)
+        qacc = launch.scratch((launch.worlds, model.structure.nv), stages.types(state.qpos).real, zeroed=True)
+    linear = stages.frame_motion(launch, model, state, axes, qacc)
+    gravity = stages.gravity(launch, model, state)
+    return stages.frame_acceleration(launch, model, state, gravity, axes, velocity, linear)
 
 
 def bias_force(
-    launch: Any, model: Model, state: State, frames: L.Frames, axes: tuple[Any, Any], wrench: Any, qacc: Any, out: Any
+    launch: Any,
+    model: Model,
+    state: State,
+    frames: stages.Frames,
+    axes: tuple[Any, Any],
+    wrench: Any,
+    qacc: Any,
+    out: Any,
 ) -> None:
     """Generalised force of inertia, gravity, medium and applied wrenches (without joints' armature); ``axes`` as for
     the mass matrix."""
     s = model.structure
-    k = L.modules(state.qpos)
-    t = L.types(state.qpos)
+    k = stages.modules(state.qpos)
+    t = stages.types(state.qpos)
     w = launch.worlds
-    velocity = L.frame_motion(launch, model, state, axes[0], state.qvel)
+    velocity = stages.frame_motion(launch, model, state, axes[0], state.qvel)
     acceleration = frame_accelerations(launch, model, state, axes[0], velocity, qacc)
     load, total = launch.scratch((w, s.nbody), t.wrench), launch.scratch((w, s.nbody), t.wrench)
     launch(
         k.dynamics.body_loads,
-        dim=(w, L.lanes(launch, s.nbody)),
-        inputs=[L.lanes(launch, s.nbody), *L.body_arguments(model), *L.medium_arguments(launch, model, state), wrench]
-        + [frames.pos, frames.quat, velocity, acceleration],
+        dim=(w, team.lanes(launch, s.nbody)),
+        inputs=[team.lanes(launch, s.nbody), stages.masses(model), stages.medium(launch, model, state), wrench]
+        + [frames, velocity, acceleration],
         outputs=[load],
     )
     force = launch.scratch((w, s.nv), t.real) if count(s) else out
@@ -101,33 +103,37 @@ def bias_force(
         add_force(launch, model, state, (frames, axes[0]), velocity, qacc, force, out)
 
 
-def applied_force(launch: Any, model: Model, state: State, loads: L.Loads, frames: L.Frames, axes: Any) -> Any:
+def applied_force(
+    launch: Any, model: Model, state: State, loads: stages.Loads, frames: stages.Frames, axes: Any
+) -> Any:
     """Generalised force of joints, tendons and actuators, plus the applied force."""
     s = model.structure
-    k = L.modules(state.qpos)
-    t = L.types(state.qpos)
+    k = stages.modules(state.qpos)
+    t = stages.types(state.qpos)
     w = launch.worlds
     force = launch.scratch((w, s.nv), t.real)
     launch(
         k.forces.joint_forces,
-        dim=(w, L.lanes(launch, s.njnt)),
-        inputs=[L.lanes(launch, s.njnt), s.joint.type, s.joint.qpos, s.joint.dof, *L.switches(model)]
+        dim=(w, team.lanes(launch, s.njnt)),
+        inputs=[team.lanes(launch, s.njnt), s.joint.type, s.joint.qpos, s.joint.dof, *stages.switches(model)]
         + [model.joint.stiffness, model.qpos_spring, model.dof.damping]
-        + [state.qpos, state.qvel, L.applied_force(launch, model, state, loads)],
+        + [state.qpos, state.qvel, stages.applied_force(launch, model, state, loads)],
         outputs=[force],
     )
-    ten = T.tendons(launch, model, state, frames, axes)
+    ten = tendon.tendons(launch, model, state, frames, axes)
     if s.ntendon:
         before, force = force, launch.scratch((w, s.nv), t.real)
         launch(
             k.tendon.add_tendon_forces,
             dim=w,
-            inputs=[T.pattern(s).adr, T.pattern(s).dof, *L.switches(model)]
+            inputs=[tendon.pattern(s).adr, tendon.pattern(s).dof, *stages.switches(model)]
             + [model.tendon.stiffness, model.tendon.damping, model.tendon.lengthspring, *ten, before],
             outputs=[force],
         )
-    if L.actuated(model, loads):
-        drive = A.joint_drives(launch, model, A.drives(launch, model, state, loads.ctrl, frames, axes, ten))
+    if stages.actuated(model, loads):
+        drive = actuation.joint_drives(
+            launch, model, actuation.drives(launch, model, state, loads.ctrl, frames, axes, ten)
+        )
         before, force = force, launch.scratch((w, s.nv), t.real)
         launch(k.forces.add, dim=(w, s.nv), inputs=[before, drive], outputs=[force])
     return force
@@ -137,7 +143,7 @@ def _smooth(
     launch: Any,
     model: Model,
     state: State,
-    loads: L.Loads,
+    loads: stages.Loads,
     qacc: Any,
     factor: Any = None,
     inverse: Any = None,
@@ -145,151 +151,171 @@ def _smooth(
     implicit: bool,
 ) -> None:
     s = model.structure
-    k = L.modules(state.qpos)
-    t = L.types(state.qpos)
+    k = stages.modules(state.qpos)
+    t = stages.types(state.qpos)
     w = launch.worlds
-    frames = L.frame_poses(launch, model, state)
-    axes, own = L.both_axes(launch, model, state, frames)
+    frames = stages.frame_poses(launch, model, state)
+    axes, own = stages.both_axes(launch, model, state, frames)
     bias, net = (launch.scratch((w, s.nv), t.real) for _ in range(2))
     zero = launch.scratch((w, s.nv), t.real, zeroed=True)
-    bias_force(launch, model, state, frames, (axes, own), L.applied_wrench(launch, model, state, loads), zero, bias)
+    bias_force(
+        launch, model, state, frames, (axes, own), stages.applied_wrench(launch, model, state, loads), zero, bias
+    )
     force = applied_force(launch, model, state, loads, frames, axes)
     launch(k.forces.subtract, dim=(w, s.nv), inputs=[force, bias], outputs=[net])
     if s.sparse:
         _solve_sparse(launch, model, state, frames, net, qacc, implicit=implicit)
         return
-    matrix = launch.scratch((w, L.packed_size(s.nv)), t.real, zeroed=True)
+    matrix = launch.scratch((w, topology.packed_size(s.nv)), t.real, zeroed=True)
     mass_matrix_launch(launch, model, state, frames, (axes, own), model.dof.armature, matrix)
     if implicit:
         matrix = implicit_matrix(launch, model, state, loads, frames, axes, matrix)
-    L.shared(launch, k.dense.factor_dense, [s.nv, matrix], [factor])
+    team.shared(launch, k.dense.factor_dense, [s.nv, matrix], [factor])
     if implicit:
         lone_inverses(launch, model, state, frames, axes, matrix, inverse)
         solve_implicit(launch, model, factor, inverse, net, qacc)
     else:
-        L.shared(launch, k.dense.solve_dense, [factor, net], [qacc])
+        team.shared(launch, k.dense.solve_dense, [factor, net], [qacc])
 
 
 def _solve_sparse(
-    launch: Any, model: Model, state: State, frames: L.Frames, force: Any, out: Any, *, implicit: bool
+    launch: Any, model: Model, state: State, frames: stages.Frames, force: Any, out: Any, *, implicit: bool
 ) -> None:
-    mass = AB.inertias(launch, model, state, frames, implicit=implicit)
-    AB.solve(launch, model, AB.articulate(launch, model, state, mass), force, out)
+    mass = articulated.inertias(launch, model, state, frames, implicit=implicit)
+    articulated.solve(launch, model, articulated.articulate(launch, model, state, mass), force, out)
 
 
 # --- backward -----------------------------------------------------------------------------------
 
 
-class PowerParts(NamedTuple):
-    """Poses, and motions (world, frame, 6), from which further parts of the power are computed."""
+class Power(NamedTuple):
+    """Parts of the virtual power l . (M a + b - tau), one number for each item; None where there are none."""
 
-    frames: L.Frames
-    axes: Any  # of the dofs, (world, nv, 6)
-    velocity: Any
-    linear: Any  # J a
-    acceleration: Any  # J a plus the terms from velocities and gravity
-    trial: Any  # J l
-    tendons: T.Tendons
-    slowed: Any  # J l2, if the integrator damps
+    body: Any
+    joint: Any
+    tendon: Any
+    armature: Any  # of tendons
+    actuator: Any
+    damping: damping.Power | None  # of an acceleration whose damping is implicit
 
 
-def body_and_joint_power(
+def smooth_power(
     launch: Any,
     model: Model,
     state: State,
-    loads: L.Loads,
-    qacc: Any,
-    trial: Any,
-    outs: Sequence[Any],
-    *,
-    implicit: bool,
-    slowed: tuple[Any, Any] | None = None,
-) -> PowerParts:
-    """Virtual power of everything but constraints, in parts: bodies, joints, tendons and their armature, actuators,
-    damping. ``slowed``: a2 - a and l2 (:mod:`damped`), which add a second power to the bodies' part."""
+    loads: stages.Loads,
+    rates: stages.Rates,
+    out: Power,
+    slowed: stages.Rates | None = None,
+) -> tuple[stages.Motions, tendon.Tendons]:
+    """Virtual power of everything but constraints, and the motions and tendons that it is computed from.
+
+    ``slowed``: a2 - a and l2 (:mod:`damped`), which add a second power to the bodies' part.
+    """
     s = model.structure
-    k = L.modules(state.qpos)
-    w = launch.worlds
-    parts = iter(outs)
-    frames = L.frame_poses(launch, model, state)
-    axes = L.dof_axes(launch, model, state, frames)
-    velocity, linear, motion = (L.frame_motion(launch, model, state, axes, x) for x in (state.qvel, qacc, trial))
-    medium = L.medium_arguments(launch, model, state)
-    acceleration = L.frame_acceleration(launch, model, state, medium[1], axes, velocity, linear)
-    wrench = L.applied_wrench(launch, model, state, loads)
-    second = [L.frame_motion(launch, model, state, axes, x) for x in slowed or ()]
-    launch(
-        k.dynamics.body_power,
-        dim=(w, L.lanes(launch, s.nbody)),
-        inputs=[
-            L.lanes(launch, s.nbody),
-            int(bool(slowed)),
-            *L.body_arguments(model),
-            *medium,
-            wrench,
-            frames.pos,
-            frames.quat,
-            velocity,
-            acceleration,
-            motion,
-            *(second or (linear, motion)),
-        ],
-        outputs=[next(parts)],
-    )
-    launch(
-        k.forces.joint_power,
-        dim=(w, L.lanes(launch, s.njnt)),
-        inputs=[L.lanes(launch, s.njnt), s.joint.type, s.joint.qpos, s.joint.dof, *L.switches(model)]
-        + [model.joint.stiffness, model.qpos_spring, model.dof.damping, model.dof.armature]
-        + [state.qpos, state.qvel, L.applied_force(launch, model, state, loads), qacc, trial],
-        outputs=[next(parts)],
-    )
-    ten = T.tendons(launch, model, state, frames, axes)
-    if s.ntendon:
+    k = stages.modules(state.qpos)
+    motions = power_motions(launch, model, state, rates, slowed)
+    frames, axes = motions.frames, motions.axes
+    body_power(launch, model, state, loads, motions, slowed, out.body)
+    if out.joint is not None:
+        lanes = team.lanes(launch, s.njnt)
+        launch(
+            k.forces.joint_power,
+            dim=(launch.worlds, lanes),
+            inputs=[lanes, s.joint.type, s.joint.qpos, s.joint.dof, *stages.switches(model)]
+            + [model.joint.stiffness, model.qpos_spring, model.dof.damping, model.dof.armature]
+            + [state.qpos, state.qvel, stages.applied_force(launch, model, state, loads), *rates],
+            outputs=[out.joint],
+        )
+    ten = tendon.tendons(launch, model, state, frames, axes)
+    if out.tendon is not None:
         launch(
             k.tendon.tendon_power,
-            dim=(w, s.ntendon),
-            inputs=[*L.switches(model), model.tendon.stiffness, model.tendon.damping, model.tendon.lengthspring]
-            + [ten.length, ten.velocity, T.rates(launch, model, ten, trial)],
-            outputs=[next(parts)],
+            dim=out.tendon.shape,
+            inputs=[*stages.switches(model), model.tendon.stiffness, model.tendon.damping, model.tendon.lengthspring]
+            + [ten.length, ten.velocity, tendon.rates(launch, model, ten, rates.trial)],
+            outputs=[out.tendon],
         )
-    if count(s):
-        drift = drifts(launch, model, state, frames, axes, velocity)
-        armature_power(launch, model, ten, drift, (qacc, trial), next(parts))
-    if L.actuated(model, loads):
-        drive = A.drives(launch, model, state, loads.ctrl, frames, axes, ten)
-        A.drive_power(launch, model, drive, trial, next(parts))
-    if implicit:
-        motions = (velocity, linear, motion)
-        implicit_power(launch, model, state, loads, frames, axes, motions, (qacc, trial), list(parts))
-    return PowerParts(frames, axes, velocity, linear, acceleration, motion, ten, second[1] if second else None)
+    if out.armature is not None:
+        drift = drifts(launch, model, state, frames, axes, motions.velocity)
+        armature_power(launch, model, ten, drift, rates, out.armature)
+    if out.actuator is not None:
+        drive = actuation.drives(launch, model, state, loads.ctrl, frames, axes, ten)
+        actuation.drive_power(launch, model, drive, rates.trial, out.actuator)
+    if out.damping is not None:
+        damping.damping_power(launch, model, state, loads, motions, rates, out.damping)
+    return motions, ten
+
+
+def power_motions(
+    launch: Any, model: Model, state: State, rates: stages.Rates, slowed: stages.Rates | None
+) -> stages.Motions:
+    """Poses, and all motions that the power is computed from."""
+    frames = stages.frame_poses(launch, model, state)
+    axes = stages.dof_axes(launch, model, state, frames)
+    velocity, linear, trial = (stages.frame_motion(launch, model, state, axes, rate) for rate in (state.qvel, *rates))
+    gravity = stages.gravity(launch, model, state)
+    acceleration = stages.frame_acceleration(launch, model, state, gravity, axes, velocity, linear)
+    second = stages.frame_motion(launch, model, state, axes, slowed.trial) if slowed else None
+    return stages.Motions(frames, axes, velocity, linear, acceleration, trial, second)
+
+
+def body_power(
+    launch: Any,
+    model: Model,
+    state: State,
+    loads: stages.Loads,
+    motions: stages.Motions,
+    slowed: stages.Rates | None,
+    out: Any,
+) -> None:
+    """Virtual power of the bodies' inertia, weight, medium and applied wrenches."""
+    lanes = team.lanes(launch, model.structure.nbody)
+    second = [motions.linear, motions.trial]  # not read
+    if slowed:
+        change = stages.frame_motion(launch, model, state, motions.axes, slowed.acceleration)
+        second = [change, motions.slowed]
+    launch(
+        stages.modules(state.qpos).dynamics.body_power,
+        dim=(launch.worlds, lanes),
+        inputs=[lanes, int(bool(slowed)), stages.masses(model), stages.medium(launch, model, state)]
+        + [stages.applied_wrench(launch, model, state, loads), motions.frames]
+        + [motions.velocity, motions.acceleration, motions.trial, *second],
+        outputs=[out],
+    )
 
 
 def _power(
-    launch: Any, model: Model, state: State, loads: L.Loads, qacc: Any, trial: Any, *outs: Any, implicit: bool
+    launch: Any, model: Model, state: State, loads: stages.Loads, qacc: Any, trial: Any, out: Power, *, implicit: bool
 ) -> None:
-    body_and_joint_power(launch, model, state, loads, qacc, trial, outs, implicit=implicit)
+    smooth_power(launch, model, state, loads, stages.Rates(qacc, trial), out)
 
 
-def power_parts(model: Model, state: State, loads: L.Loads, *_: Any, implicit: bool) -> tuple[Any, ...]:
+def smooth_parts(model: Model, state: State, loads: stages.Loads, *_: Any, implicit: bool) -> Power:
+    """What :func:`smooth_power` writes; ``implicit``: with the power of implicit damping."""
     s = model.structure
-    sizes = [s.nbody, s.njnt]
-    sizes += [n for n in (s.ntendon, count(s)) if n]
-    sizes += [s.nv] if L.actuated(model, loads) else []
-    sizes += implicit_sizes(model, loads) if implicit else []
-    return tuple(_shape(state, n) for n in sizes)
+    return Power(
+        body=stages.part(state, s.nbody),
+        joint=stages.part(state, s.njnt),
+        tendon=stages.part(state, s.ntendon),
+        armature=stages.part(state, count(s)),
+        actuator=stages.part(state, s.nv * stages.actuated(model, loads)),
+        damping=damping.damping_parts(model, state, loads) if implicit else None,
+    )
 
 
-def _required(launch: Any, model: Model, state: State, loads: L.Loads, qacc: Any, out: Any) -> None:
+def _required(launch: Any, model: Model, state: State, loads: stages.Loads, qacc: Any, out: Any) -> None:
     """M a + b - tau."""
     s = model.structure
-    k = L.modules(state.qpos)
-    t = L.types(state.qpos)
+    k = stages.modules(state.qpos)
+    t = stages.types(state.qpos)
     w = launch.worlds
-    frames = L.frame_poses(launch, model, state)
-    axes, own = L.both_axes(launch, model, state, frames)
+    frames = stages.frame_poses(launch, model, state)
+    axes, own = stages.both_axes(launch, model, state, frames)
     bias = launch.scratch((w, s.nv), t.real)
-    bias_force(launch, model, state, frames, (axes, own), L.applied_wrench(launch, model, state, loads), qacc, bias)
+    bias_force(
+        launch, model, state, frames, (axes, own), stages.applied_wrench(launch, model, state, loads), qacc, bias
+    )
     force = applied_force(launch, model, state, loads, frames, axes)
     launch(k.forces.missing_force, dim=(w, s.nv), inputs=[model.dof.armature, bias, qacc, force], outputs=[out])
 
@@ -297,19 +323,22 @@ def _required(launch: Any, model: Model, state: State, loads: L.Loads, qacc: Any
 _required_force = warp_op(_required, lambda m, s, loads, qacc: qacc, differentiable=False, zeroed=False, name="inverse")
 
 
-def required_force(model: Model, state: State, loads: L.Loads, qacc: Array) -> Array:
+def required_force(model: Model, state: State, loads: stages.Loads, qacc: Array) -> Array:
     """M a + b - tau, shape (world, nv): the missing force for the accelerations; it has no gradients of its own."""
     return _required_force(model, state, loads, qacc)
 
 
 def _packed(launch: Any, model: Model, state: State, out: Any) -> None:
-    frames = L.frame_poses(launch, model, state)
-    axes = L.both_axes(launch, model, state, frames)
+    frames = stages.frame_poses(launch, model, state)
+    axes = stages.both_axes(launch, model, state, frames)
     mass_matrix_launch(launch, model, state, frames, axes, model.dof.armature, out)
 
 
 _packed_matrix = warp_op(
-    _packed, lambda m, state: _shape(state, L.packed_size(m.structure.nv)), differentiable=False, name="mass matrix"
+    _packed,
+    lambda m, state: _shape(state, topology.packed_size(m.structure.nv)),
+    differentiable=False,
+    name="mass matrix",
 )
 
 
@@ -322,14 +351,14 @@ def _back_solve(
     launch: Any, model: Model, state: State, factors: Sequence[Any], cotangent: Any, out: Any, *, implicit: bool
 ) -> None:
     if model.structure.sparse:
-        frames = L.frame_poses(launch, model, state)
+        frames = stages.frame_poses(launch, model, state)
         _solve_sparse(launch, model, state, frames, cotangent, out, implicit=implicit)
     elif implicit:
         factor, inverse = factors
         solve_implicit(launch, model, factor, inverse, cotangent, out, transposed=True)
     else:
         d = kernels(cotangent.dtype, "rigid.dense")
-        L.shared(launch, d.solve_dense, [factors[0], cotangent], [out])
+        team.shared(launch, d.solve_dense, [factors[0], cotangent], [out])
 
 
 class _Operations(NamedTuple):
@@ -342,9 +371,9 @@ class _Operations(NamedTuple):
 def _ops(implicit: bool) -> _Operations:
     part = functools.partial
 
-    def shapes(model: Model, state: State, loads: L.Loads) -> Any:
+    def shapes(model: Model, state: State, loads: stages.Loads) -> Any:
         nv, sparse = model.structure.nv, model.structure.sparse
-        factors = [_shape(state, L.packed_size(nv))] + [_shape(state, *lone_shape(model))] * implicit
+        factors = [_shape(state, topology.packed_size(nv))] + [_shape(state, *lone_shape(model))] * implicit
         return (_shape(state, nv), *([] if sparse else factors))
 
     def like(model: Model, state: State, factors: Any, cotangent: Any) -> Any:
@@ -355,7 +384,7 @@ def _ops(implicit: bool) -> _Operations:
         warp_op(
             part(_back_solve, implicit=implicit), like, differentiable=False, zeroed=False, name="acceleration's solve"
         ),
-        warp_op(part(_power, implicit=implicit), part(power_parts, implicit=implicit), name="acceleration's power"),
+        warp_op(part(_power, implicit=implicit), part(smooth_parts, implicit=implicit), name="acceleration's power"),
     )
 
 
@@ -365,7 +394,7 @@ def power_operation(*, implicit: bool) -> WarpOp:
 
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(0,))
-def _acceleration(implicit: bool, model: Model, state: State, loads: L.Loads, known: Found | None) -> Found:
+def _acceleration(implicit: bool, model: Model, state: State, loads: stages.Loads, known: Found | None) -> Found:
     if known is not None:
         return known
     qacc, *factors = jax.tree.leaves(_ops(implicit).forward(model, state, loads))
@@ -391,7 +420,7 @@ _acceleration.defvjp(_acceleration_fwd, _acceleration_bwd, symbolic_zeros=True)
 
 
 def smooth_acceleration(
-    model: Model, state: State, loads: L.Loads, known: Found | None = None, *, implicit: bool = False
+    model: Model, state: State, loads: stages.Loads, known: Found | None = None, *, implicit: bool = False
 ) -> Found:
     """Acceleration without constraints: M a = tau - b, or with implicit damping (M + h D) a = tau - b.
 

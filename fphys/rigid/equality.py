@@ -9,7 +9,7 @@ import numpy as np
 from ..bridge import kernels, warp_op
 from ..model import Model, State
 from ..model.structure import CONNECT, EQUALITY_ROWS, JOINT, TENDON, WELD
-from . import launches as L
+from . import stages, tendon, topology
 
 Array = jax.Array
 
@@ -32,6 +32,14 @@ class Couplings(NamedTuple):
     coefficients: Any
     solref: Any
     solimp: Any
+
+
+class Power(NamedTuple):
+    """Virtual power of the equalities, by kind; None where there are none."""
+
+    weld: Any
+    joint: Any
+    tendon: Any
 
 
 class Bonds(NamedTuple):
@@ -93,12 +101,32 @@ def _welds(model: Model) -> Welds:
     return Welds(anchor1, anchor2, turn1, turn2, data[..., 10], e.solref[:, index], e.solimp[:, index])
 
 
-def _weld_arguments(model: Model) -> tuple[np.ndarray, np.ndarray]:
-    """Bodies of each connection or weld, and its rows."""
+def _welded(model: Model) -> tuple[np.ndarray, np.ndarray]:
+    """Bodies of each connection or weld, and its number of rows."""
     s, which = model.structure, _which(model, CONNECT, WELD)
     objects, site = s.equality.object[which], s.equality.site[which, None] != 0
     body = np.where(site, s.site.body[np.where(site, objects, 0)], objects) if site.any() else objects
     return body.astype(np.int32), np.array([EQUALITY_ROWS[int(t)] for t in s.equality.type[which]], np.int32)
+
+
+def _of_welds(model: Model, given: Welds) -> list[Any]:
+    body, rows = _welded(model)
+    welds = given._asdict() | {"body": body, "rows": rows, "invweight0": model.body.invweight0}
+    return [welds, stages.soft(model, given.solref, given.solimp)]
+
+
+def _of_couplings(model: Model, kind: int, given: Couplings, invweight0: Any) -> list[Any]:
+    pair = model.structure.equality.object[_which(model, kind)]
+    couplings = {"pair": pair, "coefficients": given.coefficients, "invweight0": invweight0}
+    return [couplings, stages.soft(model, given.solref, given.solimp)]
+
+
+def _of_joints(model: Model, given: Bonds) -> list[Any]:
+    return [*_of_couplings(model, JOINT, given.joint, model.dof.invweight0), model.qpos0]
+
+
+def _of_tendons(model: Model, given: Bonds) -> list[Any]:
+    return [*_of_couplings(model, TENDON, given.tendon, model.tendon.invweight0), model.tendon.length0]
 
 
 def equality_rows(
@@ -106,45 +134,35 @@ def equality_rows(
     model: Model,
     state: State,
     given: Bonds,
-    motions: tuple[L.Frames, Any, Any, Any],
-    tendons: L.Tendons,
+    motions: stages.Motions,
+    ten: tendon.Tendons,
     moment: Any,
-    out: L.Rows,
+    out: stages.Rows,
 ) -> None:
-    """Write the rows of all equalities, in the file's order; ``motions``: frames, dofs' axes, velocity, bias."""
+    """Write the rows of all equalities, in the file's order; ``motions.acceleration`` is that of dofs at rest."""
     s, start = model.structure, _starts(model)
     k = kernels(state.qpos.dtype, "rigid.equality")
     welded, coupled, tied = equality_sizes(model)
-    h, refsafe = model.opt.timestep, L.refsafe(model)
     if welded:
-        frames, axes, velocity, bias = motions
-        body, rows = _weld_arguments(model)
-        structure = [body, rows, start[_which(model, CONNECT, WELD)], s.body.frame, L.body_origin(model)]
-        structure += [L.last_dof(model), s.dof.parent, L.dof_origin(model), refsafe]
-        inputs = [*structure, *given.weld, model.body.invweight0, h, *frames, axes, velocity, bias]
-        launch(k.weld_rows, dim=(launch.worlds, welded), inputs=inputs, outputs=list(out))
+        inputs = [start[_which(model, CONNECT, WELD)], topology.bodies(model), *_of_welds(model, given.weld)]
+        inputs += [motions.frames, motions.axes, motions.velocity, motions.acceleration]
+        launch(k.weld_rows, dim=(launch.worlds, welded), inputs=inputs, outputs=[out])
     if coupled:
-        which = _which(model, JOINT)
-        structure = [s.equality.object[which], start[which], s.joint.qpos, s.joint.dof, refsafe]
-        inputs = [*structure, *given.joint, model.dof.invweight0, model.qpos0, h, state.qpos, state.qvel]
-        launch(k.joint_coupling_rows, dim=(launch.worlds, coupled), inputs=inputs, outputs=list(out))
+        inputs = [start[_which(model, JOINT)], s.joint.qpos, s.joint.dof, *_of_joints(model, given)]
+        inputs += [state.qpos, state.qvel]
+        launch(k.joint_coupling_rows, dim=(launch.worlds, coupled), inputs=inputs, outputs=[out])
     if tied:
-        which = _which(model, TENDON)
-        parameters = [*given.tendon, model.tendon.invweight0, model.tendon.length0, h]
-        inputs = [s.equality.object[which], start[which], refsafe, *parameters, *tendons, moment]
-        launch(k.tendon_coupling_rows, dim=(launch.worlds, tied), inputs=inputs, outputs=list(out))
+        inputs = [start[_which(model, TENDON)], *_of_tendons(model, given), ten.length, ten.velocity, moment]
+        launch(k.tendon_coupling_rows, dim=(launch.worlds, tied), inputs=inputs, outputs=[out])
 
 
-def _weld_loads(
-    launch: Any, model: Model, state: State, given: Welds, motions: tuple[L.Frames, Any, Any], out: Any
-) -> None:
-    """Wrenches on the first bodies of all connections and welds; ``motions``: frames, velocity, acceleration."""
-    frames, *moved = motions
-    structure = [*_weld_arguments(model), model.structure.body.frame, L.body_origin(model), L.refsafe(model)]
+def _weld_loads(launch: Any, model: Model, state: State, given: Welds, motions: stages.Motions, out: Any) -> None:
+    """Wrenches on the first bodies of all connections and welds."""
     launch(
         kernels(state.qpos.dtype, "rigid.equality").weld_loads,
         dim=(launch.worlds, equality_sizes(model)[0]),
-        inputs=[*structure, *given, model.body.invweight0, model.opt.timestep, *frames, *moved],
+        inputs=[topology.bodies(model), *_of_welds(model, given)]
+        + [motions.frames, motions.velocity, motions.acceleration],
         outputs=[out],
     )
 
@@ -154,31 +172,31 @@ def equality_power(
     model: Model,
     state: State,
     given: Bonds,
-    motions: tuple[L.Frames, Any, Any, Any],
-    dofs: tuple[Any, Any],
-    tendons: L.Tendons,
-    rates: Any,
-    outs: list[Any],
+    motions: stages.Motions,
+    rates: stages.Rates,
+    ten: tendon.Tendons,
+    ten_rates: stages.Rates | None,
+    out: Power,
 ) -> None:
-    """Virtual power of the equalities; ``motions``: frames, velocity, acceleration, trial; ``dofs``: qacc, trial."""
+    """Virtual power of the equalities."""
     s = model.structure
     k = kernels(state.qpos.dtype, "rigid.equality")
-    welded, coupled, tied = equality_sizes(model)
-    h, refsafe = model.opt.timestep, L.refsafe(model)
-    if welded:
-        frames, *moved, trial = motions
-        load = launch.scratch((launch.worlds, welded), L.types(state.qpos).wrench)
-        _weld_loads(launch, model, state, given.weld, (frames, *moved), load)
-        inputs = [_weld_arguments(model)[0], s.body.frame, L.body_origin(model), *given.weld[:2], load, *frames, trial]
-        launch(k.weld_power, dim=(launch.worlds, welded), inputs=inputs, outputs=[outs.pop(0)])
-    if coupled:
-        structure = [s.equality.object[_which(model, JOINT)], s.joint.qpos, s.joint.dof, refsafe]
-        inputs = [*structure, *given.joint, model.dof.invweight0, model.qpos0, h, state.qpos, state.qvel, *dofs]
-        launch(k.joint_coupling_power, dim=(launch.worlds, coupled), inputs=inputs, outputs=[outs.pop(0)])
-    if tied:
-        parameters = [*given.tendon, model.tendon.invweight0, model.tendon.length0, h]
-        inputs = [s.equality.object[_which(model, TENDON)], refsafe, *parameters, *tendons, *rates]
-        launch(k.tendon_coupling_power, dim=(launch.worlds, tied), inputs=inputs, outputs=[outs.pop(0)])
+    if out.weld is not None:
+        load = launch.scratch(out.weld.shape, stages.types(state.qpos).wrench)
+        _weld_loads(launch, model, state, given.weld, motions, load)
+        inputs = [topology.bodies(model), _of_welds(model, given.weld)[0], load, motions.frames, motions.trial]
+        launch(k.weld_power, dim=out.weld.shape, inputs=inputs, outputs=[out.weld])
+    if out.joint is not None:
+        inputs = [s.joint.qpos, s.joint.dof, *_of_joints(model, given), state.qpos, state.qvel, *rates]
+        launch(k.joint_coupling_power, dim=out.joint.shape, inputs=inputs, outputs=[out.joint])
+    if out.tendon is not None and ten_rates is not None:
+        inputs = [*_of_tendons(model, given), ten.length, ten.velocity, *ten_rates]
+        launch(k.tendon_coupling_power, dim=out.tendon.shape, inputs=inputs, outputs=[out.tendon])
+
+
+def equality_parts(model: Model, state: State) -> Power:
+    """What :func:`equality_power` writes."""
+    return Power(*(stages.part(state, n) for n in equality_sizes(model)))
 
 
 class Pulls(NamedTuple):
@@ -191,9 +209,11 @@ class Pulls(NamedTuple):
 
 
 def _pull(launch: Any, model: Model, state: State, given: Welds, acceleration: Any, out: Any) -> None:
-    frames = L.frame_poses(launch, model, state)
-    velocity = L.frame_motion(launch, model, state, L.dof_axes(launch, model, state, frames), state.qvel)
-    _weld_loads(launch, model, state, given, (frames, velocity, acceleration), out)
+    frames = stages.frame_poses(launch, model, state)
+    axes = stages.dof_axes(launch, model, state, frames)
+    velocity = stages.frame_motion(launch, model, state, axes, state.qvel)
+    motions = stages.Motions(frames, axes, velocity, acceleration=acceleration)
+    _weld_loads(launch, model, state, given, motions, out)
 
 
 def _pull_shape(model: Model, state: State, given: Welds, acceleration: Any) -> Any:
@@ -217,4 +237,4 @@ def weld_pulls(model: Model, state: State, acceleration: Array) -> Pulls | None:
         return None
     given = _welds(model)
     load = _pull_op(model, state, given, acceleration)
-    return Pulls(_weld_arguments(model)[0], (given.anchor1, given.anchor2), load[..., :3], load[..., 3:])
+    return Pulls(_welded(model)[0], (given.anchor1, given.anchor2), load[..., :3], load[..., 3:])

@@ -21,7 +21,7 @@ from .collision import contacts as contact_geometry
 from .constraint import constrained, constrained_acceleration, needed
 from .contact import contact_forces
 from .dynamics import Found, smooth_acceleration
-from .launches import Loads
+from .stages import Loads
 
 Array = jax.Array
 

@@ -1,10 +1,17 @@
 """Dry friction of dofs and tendons: the rows of the solve, and their virtual power."""
 
-from typing import Any
+from typing import Any, NamedTuple
 
 from ..bridge import kernels
 from ..model import Model, State
-from . import launches as L
+from . import stages, tendon, topology
+
+
+class Power(NamedTuple):
+    """Virtual power of the friction of dofs and of tendons; None where none has friction."""
+
+    dof: Any
+    tendon: Any
 
 
 def friction_sizes(model: Model) -> list[int]:
@@ -12,46 +19,53 @@ def friction_sizes(model: Model) -> list[int]:
     return [model.structure.friction.dof.size, model.structure.friction.tendon.size]
 
 
-def _dof_arguments(model: Model) -> tuple[list[Any], list[Any]]:
+def _of_dofs(model: Model) -> list[Any]:
     d = model.dof
-    structure = [model.structure.friction.dof, L.refsafe(model)]
-    return structure, [d.frictionloss, d.solref, d.solimp, d.invweight0, model.opt.timestep]
+    friction = {"index": model.structure.friction.dof, "frictionloss": d.frictionloss, "invweight0": d.invweight0}
+    return [friction, stages.soft(model, d.solref, d.solimp)]
 
 
-def _tendon_arguments(model: Model) -> tuple[list[Any], list[Any]]:
+def _of_tendons(model: Model) -> list[Any]:
     t = model.tendon
-    structure = [model.structure.friction.tendon, L.refsafe(model)]
-    return structure, [t.frictionloss, t.solref_fri, t.solimp_fri, t.invweight0, model.opt.timestep]
+    friction = {"index": model.structure.friction.tendon, "frictionloss": t.frictionloss, "invweight0": t.invweight0}
+    return [friction, stages.soft(model, t.solref_fri, t.solimp_fri)]
 
 
 def friction_rows(
-    launch: Any, model: Model, state: State, tendons: L.Tendons, moment: Any, first: int, out: L.Rows
+    launch: Any, model: Model, state: State, ten: tendon.Tendons, moment: Any, first: int, out: stages.Rows
 ) -> None:
     """Write one row for each dof with friction, then one for each tendon with friction, from row ``first``."""
     k = kernels(state.qpos.dtype, "rigid.friction")
     dofs, ends = friction_sizes(model)
     if dofs:
-        structure, parameters = _dof_arguments(model)
-        structure.insert(-1, L.columns(model, structure[0]))
-        inputs = [*structure, first, *parameters, state.qvel]
-        launch(k.dof_friction_rows, dim=(launch.worlds, dofs), inputs=inputs, outputs=list(out))
+        column = topology.columns(model, model.structure.friction.dof)
+        inputs = [first, column, *_of_dofs(model), state.qvel]
+        launch(k.dof_friction_rows, dim=(launch.worlds, dofs), inputs=inputs, outputs=[out])
     if ends:
-        structure, parameters = _tendon_arguments(model)
-        inputs = [*structure, first + dofs, *parameters, tendons.velocity, moment]
-        launch(k.tendon_friction_rows, dim=(launch.worlds, ends), inputs=inputs, outputs=list(out))
+        inputs = [first + dofs, *_of_tendons(model), ten.velocity, moment]
+        launch(k.tendon_friction_rows, dim=(launch.worlds, ends), inputs=inputs, outputs=[out])
 
 
 def friction_power(
-    launch: Any, model: Model, state: State, motion: tuple[Any, Any], tendons: L.Tendons, rates: Any, outs: list[Any]
+    launch: Any,
+    model: Model,
+    state: State,
+    rates: stages.Rates,
+    ten: tendon.Tendons,
+    ten_rates: stages.Rates | None,
+    out: Power,
 ) -> None:
-    """Virtual power of the friction; ``motion`` is (qacc, trial), ``rates`` the same for the tendons."""
+    """Virtual power of the friction."""
     k = kernels(state.qpos.dtype, "rigid.friction")
-    dofs, ends = friction_sizes(model)
-    if dofs:
-        structure, parameters = _dof_arguments(model)
-        inputs = [*structure, *parameters, state.qvel, *motion]
-        launch(k.dof_friction_power, dim=(launch.worlds, dofs), inputs=inputs, outputs=[outs.pop(0)])
-    if ends:
-        structure, parameters = _tendon_arguments(model)
-        inputs = [*structure, *parameters, tendons.velocity, *rates]
-        launch(k.tendon_friction_power, dim=(launch.worlds, ends), inputs=inputs, outputs=[outs.pop(0)])
+    if out.dof is not None:
+        launch(
+            k.dof_friction_power, dim=out.dof.shape, inputs=[*_of_dofs(model), state.qvel, *rates], outputs=[out.dof]
+        )
+    if out.tendon is not None and ten_rates is not None:
+        inputs = [*_of_tendons(model), ten.velocity, *ten_rates]
+        launch(k.tendon_friction_power, dim=out.tendon.shape, inputs=inputs, outputs=[out.tendon])
+
+
+def friction_parts(model: Model, state: State) -> Power:
+    """What :func:`friction_power` writes."""
+    return Power(*(stages.part(state, n) for n in friction_sizes(model)))

@@ -7,13 +7,13 @@ import numpy as np
 
 from ..bridge import kernels, warp_op
 from ..model import Model
-from . import launches as L
+from . import team
 
 Array = jax.Array
 
 
 def _positions(launch: Any, model: Model, qpos: Any, velocity: Any, duration: Any, out: Any) -> None:
-    joint, count = model.structure.joint, L.lanes(launch, model.structure.njnt)
+    joint, count = model.structure.joint, team.lanes(launch, model.structure.njnt)
     launch(
         kernels(qpos.dtype, "rigid.integrate").integrate_positions,
         dim=(launch.worlds, count),
@@ -42,7 +42,7 @@ def integrate_positions(model: Model, qpos: Array, velocity: Array, duration: Ar
 def _stage(
     launch: Any, model: Model, qpos: Any, qvel: Any, velocity: Any, qacc: Any, duration: Any, *outs: Any
 ) -> None:
-    joint, count = model.structure.joint, L.lanes(launch, model.structure.njnt)
+    joint, count = model.structure.joint, team.lanes(launch, model.structure.njnt)
     launch(
         kernels(qpos.dtype, "rigid.integrate").stage,
         dim=(launch.worlds, count),

@@ -2,7 +2,7 @@
 
 import dataclasses
 import functools
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -11,15 +11,14 @@ import numpy as np
 from ..bridge import kernels, reverse_only, warp_op
 from ..model import Model, State
 from ..model.arguments import expect, expect_array
-from . import launches as L
-from . import tendon as T
+from . import stages, team, tendon
 from .armature import armature_power, count
 from .constraint import constrained, constrained_inverse
 from .dynamics import packed_matrix, power_operation, required_force
 
 Array = jax.Array
 
-NO_LOADS = L.Loads(None, None, None)
+NO_LOADS = stages.Loads(None, None, None)
 
 
 @reverse_only
@@ -70,7 +69,7 @@ def _inverse_bwd(saved: Any, trial: Array) -> Any:
     model, state, qacc = saved
     power = power_operation(implicit=False)
     args = (model, state, NO_LOADS, qacc, trial)
-    seeds = [jnp.ones(p.shape, p.dtype) for p in power.outputs(*args)]
+    seeds = jax.tree.map(lambda part: jnp.ones(part.shape, part.dtype), power.outputs(*args))
     grads = power.vjp(args, seeds)
     return grads[0], grads[1], grads[3]
 
@@ -114,29 +113,37 @@ def _mass_matrix_bwd(saved: Any, cotangent: Array) -> Any:
 _mass_matrix.defvjp(lambda *args: (_mass_matrix(*args), args), _mass_matrix_bwd)
 
 
-def _pair(
-    launch: Any, model: Model, state: State, rate: Any, trial: Any, bodies: Any, dofs: Any, *tendons: Any
-) -> None:
+class InertiaPower(NamedTuple):
+    """Parts of trial . M rate."""
+
+    body: Any
+    dof: Any
+    tendon: Any  # None if no tendon has armature
+
+
+def _pair(launch: Any, model: Model, state: State, rate: Any, trial: Any, out: InertiaPower) -> None:
     s = model.structure
-    k = L.modules(state.qpos)
-    frames = L.frame_poses(launch, model, state)
-    axes = L.dof_axes(launch, model, state, frames)
-    motions = [L.frame_motion(launch, model, state, axes, x) for x in (rate, trial)]
+    k = stages.modules(state.qpos)
+    frames = stages.frame_poses(launch, model, state)
+    axes = stages.dof_axes(launch, model, state, frames)
+    motions = [stages.frame_motion(launch, model, state, axes, x) for x in (rate, trial)]
+    lanes = team.lanes(launch, s.nbody)
     launch(
         k.dynamics.body_inertia_power,
-        dim=(launch.worlds, L.lanes(launch, s.nbody)),
-        inputs=[L.lanes(launch, s.nbody), *L.body_arguments(model), frames.pos, frames.quat, *motions],
-        outputs=[bodies],
+        dim=(launch.worlds, lanes),
+        inputs=[lanes, stages.masses(model), frames, *motions],
+        outputs=[out.body],
     )
-    launch(k.forces.dof_product, dim=(launch.worlds, s.nv), inputs=[model.dof.armature, rate, trial], outputs=[dofs])
-    if tendons:
-        ten = T.tendons(launch, model, state, frames, axes)
-        armature_power(launch, model, ten, None, (rate, trial), *tendons)
+    launch(k.forces.dof_product, dim=out.dof.shape, inputs=[model.dof.armature, rate, trial], outputs=[out.dof])
+    if out.tendon is not None:
+        ten = tendon.tendons(launch, model, state, frames, axes)
+        armature_power(launch, model, ten, None, stages.Rates(rate, trial), out.tendon)
 
 
-def _pair_shapes(model: Model, state: State, rate: Any, trial: Any) -> Any:
+def _pair_shapes(model: Model, state: State, rate: Any, trial: Any) -> InertiaPower:
     s = model.structure
-    return tuple(jax.ShapeDtypeStruct((rate.shape[0], n), rate.dtype) for n in (s.nbody, s.nv, count(s)) if n)
+    sizes = (s.nbody, s.nv, count(s))
+    return InertiaPower(*(jax.ShapeDtypeStruct((rate.shape[0], n), rate.dtype) if n else None for n in sizes))
 
 
 _pairing = warp_op(_pair, _pair_shapes, name="inertia's power")
@@ -144,42 +151,47 @@ _pairing = warp_op(_pair, _pair_shapes, name="inertia's power")
 
 def inertia_power(model: Model, state: State, rate: Array, trial: Array) -> Array:
     """trial . M rate of every world, shape (world,); all arguments get gradients."""
-    return functools.reduce(jnp.add, [part.sum(1) for part in _pairing(model, state, rate, trial)])
+    return functools.reduce(jnp.add, [part.sum(1) for part in jax.tree.leaves(_pairing(model, state, rate, trial))])
 
 
-def _potential(launch: Any, model: Model, state: State, *outs: Any) -> None:
+class PotentialEnergy(NamedTuple):
+    """Potential energy of each body, joint and tendon; None where there is none."""
+
+    body: Any
+    joint: Any
+    tendon: Any
+
+
+def _potential(launch: Any, model: Model, state: State, out: PotentialEnergy) -> None:
     s = model.structure
     k = kernels(state.qpos.dtype, "rigid.energy")
-    parts = iter(outs)
-    frames = L.frame_poses(launch, model, state)
+    frames = stages.frame_poses(launch, model, state)
     launch(
         k.gravity_energy,
-        dim=(launch.worlds, s.nbody),
-        inputs=[s.body.frame, model.body.ipos, model.body.mass, L.gravity(launch, model, state), *frames],
-        outputs=[next(parts)],
+        dim=out.body.shape,
+        inputs=[s.body.frame, model.body.ipos, model.body.mass, stages.gravity(launch, model, state), *frames],
+        outputs=[out.body],
     )
-    if "spring" in s.disabled:
-        return
-    launch(
-        k.joint_energy,
-        dim=(launch.worlds, s.njnt),
-        inputs=[s.joint.type, s.joint.qpos, model.joint.stiffness, model.qpos_spring, state.qpos],
-        outputs=[next(parts)],
-    )
-    if s.ntendon:
-        length = T.lengths(launch, model, state, frames)
+    if out.joint is not None:
+        launch(
+            k.joint_energy,
+            dim=out.joint.shape,
+            inputs=[s.joint.type, s.joint.qpos, model.joint.stiffness, model.qpos_spring, state.qpos],
+            outputs=[out.joint],
+        )
+    if out.tendon is not None:
+        length = tendon.lengths(launch, model, state, frames)
         launch(
             k.tendon_energy,
-            dim=(launch.worlds, s.ntendon),
+            dim=out.tendon.shape,
             inputs=[model.tendon.stiffness, model.tendon.lengthspring, length],
-            outputs=[next(parts)],
+            outputs=[out.tendon],
         )
 
 
-def _potential_shapes(model: Model, state: State) -> Any:
-    s = model.structure
-    sizes = [s.nbody] if "spring" in s.disabled else [s.nbody, s.njnt] + [s.ntendon] * (s.ntendon > 0)
-    return tuple(jax.ShapeDtypeStruct((state.qpos.shape[0], n), state.qpos.dtype) for n in sizes)
+def _potential_shapes(model: Model, state: State) -> PotentialEnergy:
+    s, springs = model.structure, "spring" not in model.structure.disabled
+    return PotentialEnergy(*(stages.part(state, n) for n in (s.nbody, s.njnt * springs, s.ntendon * springs)))
 
 
 _potential_parts = warp_op(_potential, _potential_shapes, name="energy")
@@ -192,7 +204,5 @@ def energy(model: Model, state: State) -> tuple[Array, Array]:
     MuJoCo's ``d.energy``. Gradients flow to masses, inertias, stiffness, geometry, gravity and state.
     """
     expect(model, state)
-    parts = _potential_parts(model, state)
-    parts = parts if isinstance(parts, tuple) else (parts,)
-    potential = functools.reduce(jnp.add, [p.sum(1) for p in parts])
+    potential = functools.reduce(jnp.add, [part.sum(1) for part in jax.tree.leaves(_potential_parts(model, state))])
     return potential, 0.5 * inertia_power(model, state, state.qvel, state.qvel)

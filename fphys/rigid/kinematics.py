@@ -12,7 +12,7 @@ from ..errors import ModelError
 from ..math import quat_mul, quat_unit, rotate, rotation
 from ..model import Model, State
 from ..model.arguments import expect, whole_number
-from . import launches as L
+from . import stages
 
 Array = jax.Array
 
@@ -41,9 +41,9 @@ class Kinematics(NamedTuple):
 def _motions(
     launch: Any, model: Model, state: State, frame_pos: Any, frame_quat: Any, axes: Any, velocity: Any
 ) -> None:
-    L.frame_poses(launch, model, state, L.Frames(frame_pos, frame_quat))
-    L.dof_axes(launch, model, state, L.Frames(frame_pos, frame_quat), axes)
-    L.frame_motion(launch, model, state, axes, state.qvel, velocity)
+    stages.frame_poses(launch, model, state, stages.Frames(frame_pos, frame_quat))
+    stages.dof_axes(launch, model, state, stages.Frames(frame_pos, frame_quat), axes)
+    stages.frame_motion(launch, model, state, axes, state.qvel, velocity)
 
 
 def _shapes(model: Model, state: State) -> tuple[Any, ...]:

@@ -6,7 +6,7 @@ import jax
 
 from ..bridge import kernels, warp_op
 from ..model import Model, State
-from . import launches as L
+from . import stages, team, tendon, topology
 
 
 def limit_sizes(model: Model) -> list[int]:
@@ -14,50 +14,66 @@ def limit_sizes(model: Model) -> list[int]:
     return [model.structure.limit.joint.size, model.structure.limit.tendon.size]
 
 
-def _joint_arguments(model: Model) -> tuple[list[Any], list[Any]]:
+class Power(NamedTuple):
+    """Virtual power of the limits of joints and of tendons; None where there are none."""
+
+    joint: Any
+    tendon: Any
+
+
+def _of_joints(model: Model) -> list[Any]:
     s, j = model.structure, model.joint
-    structure = [s.limit.joint, s.limit.side, s.joint.type, s.joint.qpos, s.joint.dof, L.refsafe(model)]
-    invweight0 = model.dof.invweight0
-    return structure, [j.range, j.margin, j.solref, j.solimp, invweight0, model.opt.timestep]
+    limits = {"joint": s.limit.joint, "side": s.limit.side, "type": s.joint.type, "qpos": s.joint.qpos}
+    limits |= {"dof": s.joint.dof, "range": j.range, "margin": j.margin, "invweight0": model.dof.invweight0}
+    return [limits, stages.soft(model, j.solref, j.solimp)]
 
 
-def _tendon_arguments(model: Model) -> tuple[list[Any], list[Any]]:
+def _of_tendons(model: Model) -> list[Any]:
     s, t = model.structure, model.tendon
-    structure = [s.limit.tendon, s.limit.tendon_side, L.refsafe(model)]
-    return structure, [t.range, t.margin, t.solref_lim, t.solimp_lim, t.invweight0, model.opt.timestep]
+    limits = {"tendon": s.limit.tendon, "side": s.limit.tendon_side}
+    limits |= {"range": t.range, "margin": t.margin, "invweight0": t.invweight0}
+    return [limits, stages.soft(model, t.solref_lim, t.solimp_lim)]
 
 
 def limit_rows(
-    launch: Any, model: Model, state: State, tendons: L.Tendons, moment: Any, first: int, out: L.Rows
+    launch: Any, model: Model, state: State, ten: tendon.Tendons, moment: Any, first: int, out: stages.Rows
 ) -> None:
     """Write the rows of the active limits, first joints', then tendons', from row ``first``."""
     k = kernels(state.qpos.dtype, "rigid.limit")
     joints, ends = limit_sizes(model)
     if joints:
-        structure, parameters = _joint_arguments(model)
-        structure.insert(-1, L.columns(model, model.structure.joint.dof))
-        inputs = [L.lanes(launch, joints), *structure, first, *parameters, state.qpos, state.qvel]
-        launch(k.joint_limit_rows, dim=(launch.worlds, L.lanes(launch, joints)), inputs=inputs, outputs=list(out))
+        lanes, column = team.lanes(launch, joints), topology.columns(model, model.structure.joint.dof)
+        inputs = [lanes, first, column, *_of_joints(model), state.qpos, state.qvel]
+        launch(k.joint_limit_rows, dim=(launch.worlds, lanes), inputs=inputs, outputs=[out])
     if ends:
-        structure, parameters = _tendon_arguments(model)
-        inputs = [L.lanes(launch, ends), *structure, first + joints, *parameters, *tendons, moment]
-        launch(k.tendon_limit_rows, dim=(launch.worlds, L.lanes(launch, ends)), inputs=inputs, outputs=list(out))
+        lanes = team.lanes(launch, ends)
+        inputs = [lanes, first + joints, *_of_tendons(model), ten.length, ten.velocity, moment]
+        launch(k.tendon_limit_rows, dim=(launch.worlds, lanes), inputs=inputs, outputs=[out])
 
 
 def limit_power(
-    launch: Any, model: Model, state: State, motion: tuple[Any, Any], tendons: L.Tendons, rates: Any, outs: list[Any]
+    launch: Any,
+    model: Model,
+    state: State,
+    rates: stages.Rates,
+    ten: tendon.Tendons,
+    ten_rates: stages.Rates | None,
+    out: Power,
 ) -> None:
-    """Virtual power of the limits; ``motion`` is (qacc, trial), ``rates`` the same for the tendons."""
+    """Virtual power of the limits."""
     k = kernels(state.qpos.dtype, "rigid.limit")
-    joints, ends = limit_sizes(model)
-    if joints:
-        structure, parameters = _joint_arguments(model)
-        inputs = [L.lanes(launch, joints), *structure, *parameters, state.qpos, state.qvel, *motion]
-        launch(k.joint_limit_power, dim=(launch.worlds, L.lanes(launch, joints)), inputs=inputs, outputs=[outs.pop(0)])
-    if ends:
-        structure, parameters = _tendon_arguments(model)
-        inputs = [L.lanes(launch, ends), *structure, *parameters, *tendons, *rates]
-        launch(k.tendon_limit_power, dim=(launch.worlds, L.lanes(launch, ends)), inputs=inputs, outputs=[outs.pop(0)])
+    joints, ends = (team.lanes(launch, n) for n in limit_sizes(model))
+    if out.joint is not None:
+        inputs = [joints, *_of_joints(model), state.qpos, state.qvel, *rates]
+        launch(k.joint_limit_power, dim=(launch.worlds, joints), inputs=inputs, outputs=[out.joint])
+    if out.tendon is not None and ten_rates is not None:
+        inputs = [ends, *_of_tendons(model), ten.length, ten.velocity, *ten_rates]
+        launch(k.tendon_limit_power, dim=(launch.worlds, ends), inputs=inputs, outputs=[out.tendon])
+
+
+def limit_parts(model: Model, state: State) -> Power:
+    """What :func:`limit_power` writes."""
+    return Power(*(stages.part(state, n) for n in limit_sizes(model)))
 
 
 class Readings(NamedTuple):
@@ -68,27 +84,32 @@ class Readings(NamedTuple):
     force: Any  # restoring force [N or N m]
 
 
-def _measure(launch: Any, model: Model, state: State, tendons: Any, qacc: Any, *outs: Any) -> None:
+class Measured(NamedTuple):
+    """Readings of the limits of joints and of tendons; None where there are none."""
+
+    joint: Readings | None
+    tendon: Readings | None
+
+
+def _measure(launch: Any, model: Model, state: State, tendons: Any, qacc: Any, out: Measured) -> None:
     k = kernels(state.qpos.dtype, "rigid.limit")
-    joints, ends = limit_sizes(model)
-    if joints:
-        structure, parameters = _joint_arguments(model)
-        inputs = [*structure, *parameters, state.qpos, state.qvel, qacc]
-        launch(k.joint_limit_readings, dim=(launch.worlds, joints), inputs=inputs, outputs=list(outs[:3]))
-    if ends:
-        structure, parameters = _tendon_arguments(model)
-        inputs = [*structure, *parameters, *tendons]
-        launch(k.tendon_limit_readings, dim=(launch.worlds, ends), inputs=inputs, outputs=list(outs[3:]))
+    if out.joint is not None:
+        inputs = [*_of_joints(model), state.qpos, state.qvel, qacc]
+        launch(k.joint_limit_readings, dim=out.joint.force.shape, inputs=inputs, outputs=list(out.joint))
+    if out.tendon is not None:
+        inputs = [*_of_tendons(model), *tendons]
+        launch(k.tendon_limit_readings, dim=out.tendon.force.shape, inputs=inputs, outputs=list(out.tendon))
 
 
-def _shapes(model: Model, state: State, tendons: Any, qacc: Any) -> tuple[Any, ...]:
-    return tuple(jax.ShapeDtypeStruct((qacc.shape[0], n), qacc.dtype) for n in limit_sizes(model) for _ in range(3))
+def _shapes(model: Model, state: State, tendons: Any, qacc: Any) -> Measured:
+    shapes = [jax.ShapeDtypeStruct((qacc.shape[0], n), qacc.dtype) for n in limit_sizes(model)]
+    return Measured(*(Readings(shape, shape, shape) if shape.shape[1] else None for shape in shapes))
 
 
 _measure_op = warp_op(_measure, _shapes, name="readings of limits")
 
 
-def limit_readings(model: Model, state: State, tendons: tuple[Any, Any, Any], qacc: Any) -> tuple[Readings, Readings]:
+def limit_readings(model: Model, state: State, tendons: tuple[Any, Any, Any], qacc: Any) -> Measured:
     """Readings of the limits of joints and of tendons at given accelerations.
 
     Args:
@@ -98,5 +119,4 @@ def limit_readings(model: Model, state: State, tendons: tuple[Any, Any, Any], qa
     Returns:
         In the order of ``structure.limit``. Gradients flow to all arguments, through the active limits.
     """
-    found = _measure_op(model, state, tendons, qacc)
-    return Readings(*found[:3]), Readings(*found[3:])
+    return _measure_op(model, state, tendons, qacc)

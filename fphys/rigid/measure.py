@@ -11,14 +11,14 @@ from ..bridge import warp_op
 from ..math import quat_unit, rotate
 from ..model import Model, State
 from ..model.sensors import SensorType
-from . import launches as L
+from . import stages
 from .actuation import Transmissions, actuator_force, transmissions
 from .chain import places
 from .equality import weld_pulls
 from .forward import Info, forward
 from .inverse import energy
 from .kinematics import motions
-from .limit import Readings, limit_readings
+from .limit import Measured, limit_readings
 
 Array = jax.Array
 
@@ -83,7 +83,7 @@ class Pulls(NamedTuple):
 class Scene:
     """The quantities that the sensors of a state are computed from; each is computed on first use."""
 
-    def __init__(self, model: Model, state: State, loads: L.Loads, wanted: np.ndarray):
+    def __init__(self, model: Model, state: State, loads: stages.Loads, wanted: np.ndarray):
         self.model, self.state, self.loads = model, state, loads
         self.worlds, self.real = state.qpos.shape[0], state.qpos.dtype
         sensor = model.structure.sensor
@@ -161,7 +161,7 @@ class Scene:
         return transmissions(self.model, self.state)
 
     @functools.cached_property
-    def limits(self) -> tuple[Readings, Readings]:
+    def limits(self) -> Measured:
         """Readings of the limits of joints and of tendons, at the solution."""
         moved, qacc = self.transmissions, self._solution[0]
         velocity, rate = (jnp.einsum("wij,wj->wi", moved.tendon_jacobian, x) for x in (self.state.qvel, qacc))
@@ -169,7 +169,7 @@ class Scene:
 
     @functools.cached_property
     def actuator_force(self) -> Array:
-        if self.loads.ctrl is None or not L.actuated(self.model, self.loads):
+        if self.loads.ctrl is None or not stages.actuated(self.model, self.loads):
             return jnp.zeros((self.worlds, self.model.structure.nu), self.real)
         return actuator_force(self.model, self.state, self.loads.ctrl)
 
@@ -203,14 +203,14 @@ class Scene:
 
 
 def _accelerate(launch: Any, model: Model, state: State, qacc: Any, out: Any) -> None:
-    s, t = model.structure, L.types(state.qpos)
-    axes = L.dof_axes(launch, model, state, L.frame_poses(launch, model, state))
-    velocity, linear = (L.frame_motion(launch, model, state, axes, rate) for rate in (state.qvel, qacc))
+    s, t = model.structure, stages.types(state.qpos)
+    axes = stages.dof_axes(launch, model, state, stages.frame_poses(launch, model, state))
+    velocity, linear = (stages.frame_motion(launch, model, state, axes, rate) for rate in (state.qvel, qacc))
     launch(
-        L.modules(state.qpos).kinematics.frame_acceleration,
+        stages.modules(state.qpos).kinematics.frame_acceleration,
         dim=launch.worlds,
         inputs=[s.frame.parent, s.frame.joint, s.joint.type, s.joint.dof]
-        + [L.gravity(launch, model, state), axes, state.qvel, velocity, linear],
+        + [stages.gravity(launch, model, state), axes, state.qvel, velocity, linear],
         outputs=[launch.scratch(velocity.shape[:2], t.motion), out],
     )
 

@@ -8,17 +8,16 @@ import numpy as np
 
 from ..bridge import kernels, warp_op
 from ..model import Model, State
-from . import launches as L
+from ..model.structure import GeomType
+from . import stages, team
 
 Array = jax.Array
-
-PLANE, SPHERE, CAPSULE, ELLIPSOID, CYLINDER, BOX = 0, 2, 3, 4, 5, 6  # mjtGeom
 
 
 class Shapes(NamedTuple):
     """Shapes that are fixed to bodies."""
 
-    kind: Any  # mjtGeom, int32, (1, shape)
+    kind: Any  # GeomType, int32, (1, shape)
     frame: Any  # the body's, int32, (1, shape)
     pos: Any  # in the body's frame [m], (1 | world, shape, 3)
     quat: Any  # in the body's frame, (1 | world, shape, 4)
@@ -26,7 +25,7 @@ class Shapes(NamedTuple):
 
 
 def shapes(model: Model, kind: np.ndarray, body: np.ndarray, pos: Array, quat: Array, size: Array) -> Shapes:
-    """Shapes of ``mjtGeom`` (shape,) that are fixed to bodies (shape,)."""
+    """Shapes of ``GeomType`` (shape,) that are fixed to bodies (shape,)."""
     kinds, frames = (jnp.asarray(x, jnp.int32)[None] for x in (kind, model.structure.body.frame[body]))
     return Shapes(kinds, frames, pos, quat, size)
 
@@ -56,21 +55,21 @@ def inside(shape: int, size: Array, point: Array) -> Array:
     """Whether points in the shape's frame lie inside it; bool, shape (...)."""
     radius, half = size[..., 0], size[..., 1]
     across = jnp.hypot(point[..., 0], point[..., 1])
-    if shape == BOX:
+    if shape == GeomType.BOX:
         return (jnp.abs(point) <= size).all(-1)
-    if shape == CYLINDER:
+    if shape == GeomType.CYLINDER:
         return (across <= radius) & (jnp.abs(point[..., 2]) <= half)
-    if shape == CAPSULE:
+    if shape == GeomType.CAPSULE:
         beyond = jnp.maximum(jnp.abs(point[..., 2]) - half, 0.0)
         return jnp.hypot(across, beyond) <= radius
-    scale = size if shape == ELLIPSOID else radius[..., None]
+    scale = size if shape == GeomType.ELLIPSOID else radius[..., None]
     return ((point / scale) ** 2).sum(-1) <= 1.0
 
 
 def _launch_first(
     launch: Any, model: Model, state: State, found: Shapes, own: Any, origin: Any, direction: Any, *outs: Any
 ) -> None:
-    frames, lanes = L.frame_poses(launch, model, state), L.lanes(launch, own.shape[1])
+    frames, lanes = stages.frame_poses(launch, model, state), team.lanes(launch, own.shape[1])
     launch(
         kernels(state.qpos.dtype, "rigid.rays").first_shapes,
         dim=(launch.worlds, lanes),
@@ -87,7 +86,7 @@ def _first_shapes(model: Model, state: State, found: Shapes, own: Any, origin: A
 def _launch_lengths(
     launch: Any, model: Model, state: State, found: Shapes, which: Any, origin: Any, direction: Any, out: Any
 ) -> None:
-    frames = L.frame_poses(launch, model, state)
+    frames = stages.frame_poses(launch, model, state)
     launch(
         kernels(state.qpos.dtype, "rigid.rays").ray_lengths,
         dim=launch.worlds,

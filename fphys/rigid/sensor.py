@@ -4,6 +4,7 @@ There is one rule for each type of sensor, applied to all sensors of that type a
 """
 
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -14,9 +15,9 @@ from ..math import quat_mul, quat_unit, rotate
 from ..model import Model, State
 from ..model.sensors import SensorType
 from .forward import check_inputs, screen
-from .launches import Loads
 from .measure import Placed, Scene
 from .rays import first_met, inside, ray_lengths, shapes
+from .stages import Loads
 
 Array = jax.Array
 Rule = Callable[[Scene, np.ndarray], Array]
@@ -206,7 +207,7 @@ def _limit(kind: int, name: str) -> Rule:
         for target in s.sensor.target[which]:
             value = jnp.zeros((scene.worlds,), scene.real)
             for i in np.flatnonzero(owner == target)[::-1]:
-                found = scene.limits[kind]
+                found: Any = scene.limits[kind]
                 value = jnp.where(found.violation[:, i] < 0, getattr(found, name)[:, i], value)
             out.append(value)
         return jnp.stack(out, 1)

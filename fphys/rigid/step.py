@@ -11,7 +11,7 @@ from ..worlds import HUGE, freeze, is_nonfinite, largest_velocity
 from .dynamics import Found
 from .forward import Info, accelerate, at_rest, check_inputs, screen
 from .integrate import activation_rate, integrate_activations, integrate_positions, runge_kutta_stage
-from .launches import Loads
+from .stages import Loads
 
 Array = jax.Array
 

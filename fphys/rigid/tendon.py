@@ -6,7 +6,7 @@ import numpy as np
 
 from ..model import Model, State
 from ..model.structure import Structure, memo
-from . import launches as L
+from . import stages, topology
 
 Buffer = Any
 
@@ -57,10 +57,10 @@ def segments(structure: Structure) -> Segments:
 
 
 @memo
-def pattern(structure: Structure) -> L.Pattern:
+def pattern(structure: Structure) -> topology.Pattern:
     """Which dofs change which tendon's length."""
     s, cut = structure, segments(structure)
-    moves = L.ancestry(s)
+    moves = topology.ancestry(s)
     mask = np.zeros((s.ntendon, s.nv), bool)
     for t in range(s.ntendon):
         for i in range(s.tendon.adr[t], s.tendon.adr[t + 1]):
@@ -69,7 +69,7 @@ def pattern(structure: Structure) -> L.Pattern:
         for n in range(cut.adr[t], cut.adr[t + 1]):
             ends = moves[cut.body[n]]
             mask[t] |= ends.any(0) & ~ends.all(0)  # a dof that moves all ends alike does not change the length
-    return L.make_pattern(mask)
+    return topology.make_pattern(mask)
 
 
 def _of_joints(structure: Structure, index: np.ndarray) -> np.ndarray:
@@ -85,17 +85,17 @@ class Tendons(NamedTuple):
     jacobian: Buffer  # (world, entry), the entries of :func:`pattern`
 
 
-def _segments(launch: Any, model: Model, state: State, frames: L.Frames) -> tuple[Buffer, Buffer]:
+def _segments(launch: Any, model: Model, state: State, frames: stages.Frames) -> tuple[Buffer, Buffer]:
     """Length of each segment and its pulls, (world, segment), (world, segment, 3, 6)."""
     s, cut = model.structure, segments(model.structure)
-    t = L.types(state.qpos)
+    t = stages.types(state.qpos)
     dim = (launch.worlds, cut.geom.size)
     length, pull = launch.scratch(dim, t.real), launch.scratch((*dim, 3), t.wrench)
     if cut.geom.size:
         launch(
-            L.modules(state.qpos).tendon.tendon_segments,
+            stages.modules(state.qpos).tendon.tendon_segments,
             dim=dim,
-            inputs=[cut.site, cut.geom, cut.shape, cut.side, cut.pulley, L.body_origin(model)[cut.body]]
+            inputs=[cut.site, cut.geom, cut.shape, cut.side, cut.pulley, topology.body_origin(model)[cut.body]]
             + [s.body.frame[s.site.body], s.body.frame[s.geom.body]]
             + [model.tendon.coef, model.site.pos, model.geom.pos, model.geom.quat, model.geom.size, *frames],
             outputs=[length, pull],
@@ -104,11 +104,11 @@ def _segments(launch: Any, model: Model, state: State, frames: L.Frames) -> tupl
 
 
 def tendons(
-    launch: Any, model: Model, state: State, frames: L.Frames, axes: Buffer, length: Buffer | None = None
+    launch: Any, model: Model, state: State, frames: stages.Frames, axes: Buffer, length: Buffer | None = None
 ) -> Tendons:
     """Length, velocity and Jacobian of every tendon."""
     s, cut = model.structure, segments(model.structure)
-    real = L.types(state.qpos).real
+    real = stages.types(state.qpos).real
     entry = pattern(s)
     length = length or launch.scratch((launch.worlds, s.ntendon), real)
     jacobian = launch.scratch((launch.worlds, entry.row.size), real)
@@ -118,19 +118,27 @@ def tendons(
     _sum(launch, model, state, segment_length, length)
     if entry.row.size:
         launch(
-            L.modules(state.qpos).tendon.tendon_jacobian,
+            stages.modules(state.qpos).tendon.tendon_jacobian,
             dim=(launch.worlds, entry.row.size),
-            inputs=[entry.row, entry.dof, s.tendon.adr, _of_joints(s, s.joint.dof), cut.adr, cut.body, L.ancestry(s)]
+            inputs=[
+                entry.row,
+                entry.dof,
+                s.tendon.adr,
+                _of_joints(s, s.joint.dof),
+                cut.adr,
+                cut.body,
+                topology.ancestry(s),
+            ]
             + [model.tendon.coef, pull, axes],
             outputs=[jacobian],
         )
-    return Tendons(length, L.row_products(launch, entry, jacobian, state.qvel), jacobian)
+    return Tendons(length, stages.row_products(launch, entry, jacobian, state.qvel), jacobian)
 
 
 def _sum(launch: Any, model: Model, state: State, segment_length: Buffer, out: Buffer) -> None:
     s = model.structure
     launch(
-        L.modules(state.qpos).tendon.tendon_lengths,
+        stages.modules(state.qpos).tendon.tendon_lengths,
         dim=(launch.worlds, s.ntendon),
         inputs=[s.tendon.adr, _of_joints(s, s.joint.qpos), segments(s).adr, model.tendon.coef]
         + [state.qpos, segment_length],
@@ -138,22 +146,22 @@ def _sum(launch: Any, model: Model, state: State, segment_length: Buffer, out: B
     )
 
 
-def lengths(launch: Any, model: Model, state: State, frames: L.Frames) -> Buffer:
+def lengths(launch: Any, model: Model, state: State, frames: stages.Frames) -> Buffer:
     """Only the length of every tendon, (world, ntendon)."""
-    length = launch.scratch((launch.worlds, model.structure.ntendon), L.types(state.qpos).real)
+    length = launch.scratch((launch.worlds, model.structure.ntendon), stages.types(state.qpos).real)
     _sum(launch, model, state, _segments(launch, model, state, frames)[0], length)
     return length
 
 
 def rates(launch: Any, model: Model, ten: Tendons, rate: Buffer) -> Buffer:
     """Rates of the lengths for given rates of the dofs, (world, ntendon)."""
-    return L.row_products(launch, pattern(model.structure), ten.jacobian, rate)
+    return stages.row_products(launch, pattern(model.structure), ten.jacobian, rate)
 
 
 def dense_jacobian(launch: Any, model: Model, ten: Tendons, out: Buffer | None = None) -> Buffer:
     """d(length)/d(dof) with its zeros, (world, ntendon, nv); an output that is given must be zeroed before."""
     s = model.structure
     if out is None:
-        out = launch.scratch((launch.worlds, s.ntendon, s.nv), L.types(ten.length).real, zeroed=True)
-    L.dense_rows(launch, pattern(s), ten.jacobian, out)
+        out = launch.scratch((launch.worlds, s.ntendon, s.nv), stages.types(ten.length).real, zeroed=True)
+    stages.dense_rows(launch, pattern(s), ten.jacobian, out)
     return out

@@ -14,13 +14,22 @@ from ..errors import ModelError
 from ..model.kinds import BY_JOINT
 from ..model.load import read_spec
 from ..model.sensors import SensorType
+from ..model.structure import GeomType
 from .materials import Rigid, Surface
 from .morphs import MECHANISMS, MJCF, URDF, Box, Capsule, Cylinder, Mesh, Morph, Plane, Sphere, Terrain
 from .sensors import IMU, Camera, JointState, Rays
 from .specs import GAINS, LIKE, ActionSpec, ObservationSpec
 
 SITE = 6  # mjtObj
-GEOM = {Plane: 0, Terrain: 1, Sphere: 2, Capsule: 3, Cylinder: 5, Box: 6, Mesh: 7}  # mjtGeom
+GEOM = {
+    Plane: GeomType.PLANE,
+    Terrain: GeomType.HFIELD,
+    Sphere: GeomType.SPHERE,
+    Capsule: GeomType.CAPSULE,
+    Cylinder: GeomType.CYLINDER,
+    Box: GeomType.BOX,
+    Mesh: GeomType.MESH,
+}
 _SINGLE = (2, 3)  # joints with one coordinate: slide and hinge, mjtJoint
 _HINGE = 3
 _CONVEX = 0  # mjtMeshInertia
@@ -200,7 +209,7 @@ def _limit(m: Any, joint: int) -> float:
 def _add_body(spec: Any, part: Part) -> None:
     morph, material = part.morph, part.material
     body = spec.worldbody.add_body(name=part.name, pos=morph.pos, quat=morph.quat)
-    geom: dict[str, Any] = {"type": GEOM[type(morph)], "name": part.name, "rgba": part.surface.rgba}
+    geom: dict[str, Any] = {"type": int(GEOM[type(morph)]), "name": part.name, "rgba": part.surface.rgba}
     match morph:
         case Plane():
             geom["size"] = (0.0, 0.0, 1.0)

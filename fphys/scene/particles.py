@@ -11,6 +11,7 @@ from ..errors import UnsupportedError
 from ..math import quat_mul
 from ..model import Model
 from ..model import State as RigidState
+from ..model.structure import GeomType
 from ..particles import mpm
 from ..particles.boundary import Collider, Walls
 from ..rigid.kinematics import kinematics
@@ -21,9 +22,8 @@ from .materials import MPM
 
 Array = jax.Array
 
-PLANE = 0
-SHAPES = {PLANE: "plane", 2: "sphere", 3: "capsule", 6: "box"}
-"""Geoms that hold particles, by mjtGeom, and their names in fphys.particles.boundary."""
+SHAPES = {t: t.name.lower() for t in (GeomType.PLANE, GeomType.SPHERE, GeomType.CAPSULE, GeomType.BOX)}
+"""Geoms that hold particles, and their names in fphys.particles.boundary."""
 
 COURANT = 0.4
 """Courant number of a substep; MPM's limit is 0.5, and the rest is reserved for the motion of the particles."""
@@ -139,11 +139,11 @@ def colliders(model: Model, rigid: RigidState, geoms: tuple[int, ...]) -> list[C
             Collider(
                 pos=pos,
                 quat=quat_mul(k.body.quat[:, body], own),
-                size=k.geom.mat[:, g, :, 2] if kind == PLANE else size,
+                size=k.geom.mat[:, g, :, 2] if kind == GeomType.PLANE else size,
                 velocity=k.body.vel[:, body, :3] + jnp.cross(spin, pos - k.body.pos[:, body]),
                 spin=spin,
                 friction=jnp.broadcast_to(model.geom.friction[:, g, 0], (worlds,)),
-                shape=SHAPES[kind],
+                shape=SHAPES[GeomType(kind)],
             )
         )
     return made

@@ -12,6 +12,7 @@ import warp as wp
 
 from .._precision import mat33, quat, real, vec3, vec4
 from ..math import quat_mul, quat_unit, rotate
+from .bodies import Frames
 from .box_box import box_box
 from .convex import convex_contact
 from .hfield import height_contact
@@ -23,6 +24,39 @@ from .sphere_mesh import sphere_part
 
 CONTACT_OVERFLOW = wp.constant(8)
 CONSTRAINT_OVERFLOW = wp.constant(16)
+
+
+@wp.struct
+class Features:
+    """What the searches found, one array of slots for each."""
+
+    plane: wp.array2d(dtype=int)
+    primitives: wp.array2d(dtype=int)
+    box_box: wp.array2d(dtype=int)
+    mesh: wp.array2d(dtype=int)
+    sphere_mesh: wp.array2d(dtype=int)
+    convex: wp.array2d(dtype=int)
+    hfield: wp.array2d(dtype=int)
+
+
+@wp.struct
+class GeomList:
+    """What does not change of all geoms."""
+
+    type: wp.array(dtype=int)
+    frame: wp.array(dtype=int)  # of the body that carries it
+    number: wp.array2d(dtype=int)  # how the parts of its hull are numbered
+    grid: wp.array2d(dtype=int)  # of a height field
+
+
+@wp.struct
+class Parts:
+    """Vertices, edges and faces of all hulls; see ``fphys.rigid.collision``."""
+
+    point: wp.array(dtype=vec3)
+    direction: wp.array(dtype=vec3)
+    kind: wp.array(dtype=int)
+    corner: wp.array2d(dtype=vec3)
 
 
 @wp.func
@@ -71,13 +105,7 @@ def gather_contacts(
     max_rows: int,
     # In:
     candidate: wp.array2d(dtype=int),
-    plane_feature: wp.array2d(dtype=int),
-    closed_form_feature: wp.array2d(dtype=int),
-    box_box_feature: wp.array2d(dtype=int),
-    mesh_feature: wp.array2d(dtype=int),
-    sphere_mesh_feature: wp.array2d(dtype=int),
-    convex_feature: wp.array2d(dtype=int),
-    hfield_feature: wp.array2d(dtype=int),
+    features: Features,
     # Out:
     pair_out: wp.array2d(dtype=int),
     feature_out: wp.array2d(dtype=int),
@@ -103,19 +131,19 @@ def gather_contacts(
         for k in range(first, first + pair_slots[p]):
             f = int(-1)
             if source == 0:
-                f = plane_feature[world, k]
+                f = features.plane[world, k]
             elif source == 1:
-                f = closed_form_feature[world, k]
+                f = features.primitives[world, k]
             elif source == 2:
-                f = box_box_feature[world, k]
+                f = features.box_box[world, k]
             elif source == 3:
-                f = mesh_feature[world, k]
+                f = features.mesh[world, k]
             elif source == 4:
-                f = sphere_mesh_feature[world, k]
+                f = features.sphere_mesh[world, k]
             elif source == 5:
-                f = convex_feature[world, k]
+                f = features.convex[world, k]
             else:
-                f = hfield_feature[world, k]
+                f = features.hfield[world, k]
             if f < 0:
                 break
             if count >= capacity:
@@ -141,15 +169,8 @@ def contact_geometry(
     lanes: int,
     pair: wp.array2d(dtype=int),
     pair_source: wp.array(dtype=int),
-    geom_type: wp.array(dtype=int),
-    geom_hull: wp.array2d(dtype=int),
-    hull_point: wp.array(dtype=vec3),
-    hull_direction: wp.array(dtype=vec3),
-    hull_part: wp.array(dtype=int),
-    hull_corner: wp.array2d(dtype=vec3),
-    geom_grid: wp.array2d(dtype=int),
-    geom_body: wp.array(dtype=int),
-    body_frame: wp.array(dtype=int),
+    geoms: GeomList,
+    parts: Parts,
     # Model:
     geom_pos: wp.array2d(dtype=vec3),
     geom_quat: wp.array2d(dtype=quat),
@@ -159,8 +180,7 @@ def contact_geometry(
     # In:
     contact_pair: wp.array2d(dtype=int),
     contact_feature: wp.array2d(dtype=int),
-    frame_pos: wp.array2d(dtype=vec3),
-    frame_quat: wp.array2d(dtype=quat),
+    frames: Frames,
     # Out:
     distance_out: wp.array2d(dtype=real),
     pos_out: wp.array2d(dtype=vec3),
@@ -173,40 +193,40 @@ def contact_geometry(
         if p >= 0:
             a = pair[p, 0]
             b = pair[p, 1]
-            f1 = body_frame[geom_body[a]]
-            f2 = body_frame[geom_body[b]]
-            q1 = geom_turn(frame_quat[world, f1], geom_quat[world, a])
-            q2 = geom_turn(frame_quat[world, f2], geom_quat[world, b])
-            p1 = geom_place(frame_pos[world, f1], frame_quat[world, f1], geom_pos[world, a])
-            p2 = geom_place(frame_pos[world, f2], frame_quat[world, f2], geom_pos[world, b])
+            f1 = geoms.frame[a]
+            f2 = geoms.frame[b]
+            q1 = geom_turn(frames.quat[world, f1], geom_quat[world, a])
+            q2 = geom_turn(frames.quat[world, f2], geom_quat[world, b])
+            p1 = geom_place(frames.pos[world, f1], frames.quat[world, f1], geom_pos[world, a])
+            p2 = geom_place(frames.pos[world, f2], frames.quat[world, f2], geom_pos[world, b])
             s1 = geom_size[world, a]
             s2 = geom_size[world, b]
             f = contact_feature[world, c]
             if pair_source[p] == 5:
                 n, distance, x = convex_contact(
-                    geom_type[a], p1, q1, s1, a,
-                    geom_type[b], p2, q2, s2, b,
-                    f, geom_hull, hull_point, hull_direction, hull_part, hull_corner,
+                    geoms.type[a], p1, q1, s1, a,
+                    geoms.type[b], p2, q2, s2, b,
+                    f, geoms.number, parts.point, parts.direction, parts.kind, parts.corner,
                 )  # fmt: skip
-            elif geom_type[a] == HFIELD:
-                grid = wp.vec4i(geom_grid[a, 0], geom_grid[a, 1], geom_grid[a, 2], geom_grid[a, 3])
+            elif geoms.type[a] == HFIELD:
+                grid = wp.vec4i(geoms.grid[a, 0], geoms.grid[a, 1], geoms.grid[a, 2], geoms.grid[a, 3])
                 n, distance, x = height_contact(
                     p1, q1, grid, hfield_size[world, grid[0]], hfield_data, world,
-                    geom_type[b], p2, q2, s2, b, f, geom_hull, hull_point, hull_direction, hull_part,
+                    geoms.type[b], p2, q2, s2, b, f, geoms.number, parts.point, parts.direction, parts.kind,
                 )  # fmt: skip
-            elif geom_type[b] == MESH:
-                if geom_type[a] == PLANE:
-                    n, distance, x = plane_vertex(p1, q1, p2, q2, hull_point[f])
+            elif geoms.type[b] == MESH:
+                if geoms.type[a] == PLANE:
+                    n, distance, x = plane_vertex(p1, q1, p2, q2, parts.point[f])
                 else:
-                    n, distance, x = sphere_part(p1, s1[0], p2, q2, hull_point[f], hull_direction[f], hull_part[f])
-            elif geom_type[a] == PLANE:
-                n, distance, x = plane_contact(p1, q1, geom_type[b], p2, q2, s2, f)
-            elif geom_type[a] == BOX:
+                    n, distance, x = sphere_part(p1, s1[0], p2, q2, parts.point[f], parts.direction[f], parts.kind[f])
+            elif geoms.type[a] == PLANE:
+                n, distance, x = plane_contact(p1, q1, geoms.type[b], p2, q2, s2, f)
+            elif geoms.type[a] == BOX:
                 n, distance, x = box_box(p1, q1, s1, p2, q2, s2, f)
             else:
-                n, distance, x = closed_form(geom_type[a], geom_type[b], p1, q1, s1, p2, q2, s2, f)
+                n, distance, x = closed_form(geoms.type[a], geoms.type[b], p1, q1, s1, p2, q2, s2, f)
             hint = tangent_hint(n)
-            if geom_type[a] == PLANE and geom_type[b] == CAPSULE:
+            if geoms.type[a] == PLANE and geoms.type[b] == CAPSULE:
                 hint = along_surface(n, z_axis(q2))
             distance_out[world, c] = distance
             pos_out[world, c] = x

@@ -3,6 +3,7 @@
 import warp as wp
 
 from .._precision import real, vec2, vec5
+from .constraint import Rows
 from .dense import add_outer, add_scaled
 from .team import wait
 
@@ -73,8 +74,7 @@ def add_cone(
     mu: real,
     friction: vec5,
     error: wp.array2d(dtype=real),
-    weight: wp.array2d(dtype=real),
-    jacobian: wp.array3d(dtype=real),
+    rows: Rows,
     gradient_out: wp.array2d(dtype=real),
     hessian_out: wp.array2d(dtype=real),
     force_out: wp.array2d(dtype=real),
@@ -85,24 +85,24 @@ def add_cone(
     On the side, with u_i = mu_i x_i, t = |u| and c the derivative of mu (x_0 - t) by the errors, the Hessian is
     D c c^T - mu d Hess(t); c and grad(t) are projected on the dofs once, in ``work``. Each thread has dofs of its own.
     """
-    n = jacobian.shape[2]
+    n = rows.jacobian.shape[2]
     uu = real(0.0)
     for i in range(1, dim):
         u = friction[i - 1] * error[world, start + i]
         uu += u * u
     t = wp.sqrt(uu)
     zone = cone_zone(mu * error[world, start], t, mu)
-    stiff = weight[world, start] / (mu * mu * (real(1.0) + mu * mu))
+    stiff = rows.weight[world, start] / (mu * mu * (real(1.0) + mu * mu))
     height = mu * (error[world, start] - t)
     if zone == MIDDLE:
         for k in range(lane, n, lanes):
-            work_out[world, 0, k] = mu * jacobian[world, start, k]
+            work_out[world, 0, k] = mu * rows.jacobian[world, start, k]
             work_out[world, 1, k] = real(0.0)
     for i in range(dim):
         s = real(0.0)
         if zone == BOTTOM:
-            s = weight[world, start + i] * error[world, start + i]
-            add_outer(world, lane, lanes, start + i, n, weight[world, start + i], jacobian, hessian_out)
+            s = rows.weight[world, start + i] * error[world, start + i]
+            add_outer(world, lane, lanes, start + i, n, rows.weight[world, start + i], rows.jacobian, hessian_out)
         elif zone == MIDDLE and i == 0:
             s = stiff * height * mu
         elif zone == MIDDLE:
@@ -110,13 +110,13 @@ def add_cone(
             q = f * error[world, start + i] / t
             s = -stiff * height * mu * q
             for k in range(lane, n, lanes):
-                work_out[world, 0, k] = work_out[world, 0, k] - mu * q * jacobian[world, start + i, k]
-                work_out[world, 1, k] = work_out[world, 1, k] + q * jacobian[world, start + i, k]
-            add_outer(world, lane, lanes, start + i, n, -mu * stiff * height / t * f, jacobian, hessian_out)
+                work_out[world, 0, k] = work_out[world, 0, k] - mu * q * rows.jacobian[world, start + i, k]
+                work_out[world, 1, k] = work_out[world, 1, k] + q * rows.jacobian[world, start + i, k]
+            add_outer(world, lane, lanes, start + i, n, -mu * stiff * height / t * f, rows.jacobian, hessian_out)
         if lane == 0:
             force_out[world, start + i] = -s
         if s != real(0.0):
-            add_scaled(world, lane, lanes, start + i, n, s, jacobian, gradient_out)
+            add_scaled(world, lane, lanes, start + i, n, s, rows.jacobian, gradient_out)
     if zone == MIDDLE:
         wait(lanes)
         add_outer(world, lane, lanes, 0, n, stiff, work_out, hessian_out)

@@ -98,7 +98,10 @@ def newton(
             slope = vec2(lin + step * quad, quad)
             for i in range(rows):
                 if r.weight[world, i] > real(0.0):
-                    slope += row_slope(world, i, step, error_out, scratch_out.change, r.weight, r.bound)
+                    change = scratch_out.change[world, i]
+                    slope += row_slope(
+                        error_out[world, i] + step * change, change, r.weight[world, i], r.bound[world, i]
+                    )
             if wp.abs(slope[0]) <= SLOPE_TOLERANCE * wp.abs(descent):
                 break
             new = bracketed(step, slope, bracket)

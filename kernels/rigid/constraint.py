@@ -16,6 +16,26 @@ TINY = wp.constant(real(1.0e-15))
 UNBOUNDED = wp.constant(real(1.0e30))
 
 
+@wp.struct
+class Rows:
+    """Rows of the constraint Jacobian."""
+
+    jacobian: wp.array3d(dtype=real)  # in a sparse model only the entry of a joint's row, (world, row, 1)
+    weight: wp.array2d(dtype=real)  # 1 / R, zero for a row that does not act
+    reference: wp.array2d(dtype=real)
+    bound: wp.array2d(dtype=vec2)  # least and greatest value of minus its force
+
+
+@wp.struct
+class Soft:
+    """How soft constraints of one kind are."""
+
+    solref: wp.array2d(dtype=vec2)
+    solimp: wp.array2d(dtype=vec5)
+    timestep: wp.array(dtype=real)
+    refsafe: int  # 1: no constraint is stiffer than the time step allows
+
+
 @wp.func
 def impedance(solimp: vec5, violation: real) -> real:
     """d(r) of MuJoCo's solver parameters: from dmin to dmax along a sigmoid of two powers."""
@@ -65,6 +85,14 @@ def resistance(d: real, weight: real) -> real:
 
 
 @wp.func
+def softened(world: int, i: int, weight: real, violation: real, s: Soft) -> vec3:
+    """k d(r), b and R of the i-th constraint of a kind, whose approximate inverse inertia is ``weight``."""
+    z = impedance(s.solimp[world, i], violation)
+    kb = spring_damper(s.solref[world, i], s.solimp[world, i], s.timestep[world], s.refsafe)
+    return vec3(kb[0] * z, kb[1], resistance(z, weight))
+
+
+@wp.func
 def point_rate(m: motion, r: vec3) -> vec3:
     """Velocity of the point at r, from the reference point, in a field of motion."""
     return wp.spatial_bottom(m) + wp.cross(wp.spatial_top(m), r)
@@ -78,17 +106,14 @@ def set_row(
     reference: real,
     low: real,
     high: real,
-    jacobian_out: wp.array3d(dtype=real),
-    weight_out: wp.array2d(dtype=real),
-    reference_out: wp.array2d(dtype=real),
-    bound_out: wp.array2d(dtype=vec2),
+    rows_out: Rows,
 ):
     """Start a row that acts: its weight 1 / R, reference and bounds, and a Jacobian of zeros."""
-    weight_out[world, row] = real(1.0) / r
-    reference_out[world, row] = reference
-    bound_out[world, row] = vec2(low, high)
-    for i in range(jacobian_out.shape[2]):
-        jacobian_out[world, row, i] = real(0.0)
+    rows_out.weight[world, row] = real(1.0) / r
+    rows_out.reference[world, row] = reference
+    rows_out.bound[world, row] = vec2(low, high)
+    for i in range(rows_out.jacobian.shape[2]):
+        rows_out.jacobian[world, row, i] = real(0.0)
 
 
 @wp.func

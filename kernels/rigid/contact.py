@@ -9,9 +9,11 @@ projection of -x / R onto the cone |f_i / mu_i| <= f_normal, scaled as MuJoCo do
 import warp as wp
 
 from .._precision import mat33, motion, real, vec2, vec3, vec5, vec6
+from .bodies import Bodies
 from .constraint import (
     TINY,
     UNBOUNDED,
+    Rows,
     impedance,
     point_rate,
     resistance,
@@ -23,6 +25,50 @@ from .shapes import num_contacts, place
 
 FAINT = wp.constant(real(1.0e-6))
 """Least impedance of a contact that fades."""
+
+
+@wp.struct
+class PairList:
+    """The pairs of geoms that may touch."""
+
+    geoms: wp.array2d(dtype=int)  # (pair, 2)
+    dim: wp.array(dtype=int)  # of their contacts: 1, 3, 4 or 6
+    rows: wp.array(dtype=int)  # rows of their contacts
+    geom_body: wp.array(dtype=int)  # of every geom
+
+
+@wp.struct
+class Pairs:
+    """Contact parameters of the candidates: all pairs, or those that a broad phase has found."""
+
+    candidate: wp.array2d(dtype=int)  # the pairs, ascending, then -1
+    friction: wp.array2d(dtype=vec5)
+    solref: wp.array2d(dtype=vec2)
+    solreffriction: wp.array2d(dtype=vec2)
+    solimp: wp.array2d(dtype=vec5)
+    margin: wp.array2d(dtype=real)
+
+
+@wp.struct
+class Cones:
+    """What all contacts have in common."""
+
+    elliptic: int
+    refsafe: int  # 1: no constraint is stiffer than the time step allows
+    timestep: wp.array(dtype=real)
+    impratio: wp.array(dtype=real)
+    softness: wp.array(dtype=real)  # distance beyond the margin over which contacts fade in
+    invweight0: wp.array2d(dtype=vec2)  # of all bodies
+
+
+@wp.struct
+class Contacts:
+    """A contact set."""
+
+    pair: wp.array2d(dtype=int)  # -1 beyond the last
+    distance: wp.array2d(dtype=real)
+    pos: wp.array2d(dtype=vec3)
+    frame: wp.array2d(dtype=mat33)
 
 
 @wp.func
@@ -85,111 +131,99 @@ def row_spring_damper(
     return kb
 
 
+@wp.func
+def approach(
+    world: int,
+    c: int,
+    p: int,
+    pairs: PairList,
+    bodies: Bodies,
+    contacts: Contacts,
+    frame_pos: wp.array2d(dtype=vec3),
+    rate: wp.array2d(dtype=motion),
+) -> vec6:
+    """:func:`relative_rate` of the two bodies of contact ``c`` of pair ``p``, for given motions of the frames."""
+    b1 = pairs.geom_body[pairs.geoms[p, 0]]
+    b2 = pairs.geom_body[pairs.geoms[p, 1]]
+    return relative_rate(
+        contacts.frame[world, c],
+        contacts.pos[world, c],
+        rate[world, bodies.frame[b1]],
+        frame_pos[world, bodies.origin[b1]],
+        rate[world, bodies.frame[b2]],
+        frame_pos[world, bodies.origin[b2]],
+    )
+
+
+@wp.func
+def pair_weight(world: int, p: int, pairs: PairList, cones: Cones) -> real:
+    """Approximate inverse inertia of a pair's two bodies."""
+    b1 = pairs.geom_body[pairs.geoms[p, 0]]
+    b2 = pairs.geom_body[pairs.geoms[p, 1]]
+    return cones.invweight0[world, b1][0] + cones.invweight0[world, b2][0]
+
+
 @wp.kernel(enable_backward=False)
 def contact_rows(
     # Structure:
     lanes: int,
-    pair: wp.array2d(dtype=int),
-    pair_dim: wp.array(dtype=int),
-    geom_body: wp.array(dtype=int),
-    body_frame: wp.array(dtype=int),
-    body_origin: wp.array(dtype=int),
-    elliptic: int,
-    refsafe: int,
-    pair_rows: wp.array(dtype=int),
-    body_lastdof: wp.array(dtype=int),
-    dof_parent: wp.array(dtype=int),
-    dof_origin: wp.array(dtype=int),
+    pairs: PairList,
+    bodies: Bodies,
     first: int,
     # Model:
-    body_invweight0: wp.array2d(dtype=vec2),
-    pair_friction: wp.array2d(dtype=vec5),
-    pair_solref: wp.array2d(dtype=vec2),
-    pair_solreffriction: wp.array2d(dtype=vec2),
-    pair_solimp: wp.array2d(dtype=vec5),
-    pair_margin: wp.array2d(dtype=real),
-    timestep: wp.array(dtype=real),
-    impratio: wp.array(dtype=real),
-    softness: wp.array(dtype=real),
+    parameters: Pairs,
+    cones: Cones,
     # In:
-    candidate: wp.array2d(dtype=int),
-    contact_pair: wp.array2d(dtype=int),
+    contacts: Contacts,
     contact_row: wp.array2d(dtype=int),
-    distance: wp.array2d(dtype=real),
-    pos: wp.array2d(dtype=vec3),
-    frame: wp.array2d(dtype=mat33),
     frame_pos: wp.array2d(dtype=vec3),
     axis: wp.array2d(dtype=motion),
     frame_vel: wp.array2d(dtype=motion),
     # Out:
-    jacobian_out: wp.array3d(dtype=real),
-    weight_out: wp.array2d(dtype=real),
-    reference_out: wp.array2d(dtype=real),
-    bound_out: wp.array2d(dtype=vec2),
+    rows_out: Rows,
 ):
     """The rows of every contact within its margin; ``first`` is the row of the first contact's first."""
     world, lane = wp.tid()
-    for c in range(lane, num_contacts(world, contact_pair), lanes):
-        p = contact_pair[world, c]
-        k = place(world, p, candidate)
+    for c in range(lane, num_contacts(world, contacts.pair), lanes):
+        p = contacts.pair[world, c]
+        k = place(world, p, parameters.candidate)
         if k >= 0:
-            violation = distance[world, c] - pair_margin[world, k]
-            if violation < softness[world]:
-                b1 = geom_body[pair[p, 0]]
-                b2 = geom_body[pair[p, 1]]
-                dim = pair_dim[p]
-                mu = pair_friction[world, k]
-                x = pos[world, c]
-                u = relative_rate(
-                    frame[world, c],
-                    x,
-                    frame_vel[world, body_frame[b1]],
-                    frame_pos[world, body_origin[b1]],
-                    frame_vel[world, body_frame[b2]],
-                    frame_pos[world, body_origin[b2]],
-                )
-                z = fading_impedance(pair_solimp[world, k], violation, softness[world])
+            violation = contacts.distance[world, c] - parameters.margin[world, k]
+            if violation < cones.softness[world]:
+                dim = pairs.dim[p]
+                mu = parameters.friction[world, k]
+                u = approach(world, c, p, pairs, bodies, contacts, frame_pos, frame_vel)
+                z = fading_impedance(parameters.solimp[world, k], violation, cones.softness[world])
                 depth = wp.min(violation, real(0.0))
-                weight = body_invweight0[world, b1][0] + body_invweight0[world, b2][0]
-                high = wp.where(elliptic != 0 and dim > 1, UNBOUNDED, real(0.0))
+                weight = pair_weight(world, p, pairs, cones)
+                high = wp.where(cones.elliptic != 0 and dim > 1, UNBOUNDED, real(0.0))
                 start = first + contact_row[world, c]
-                for row in range(pair_rows[p]):
-                    r = row_resistance(z, weight, mu, impratio[world], dim, elliptic, row)
+                for row in range(pairs.rows[p]):
+                    r = row_resistance(z, weight, mu, cones.impratio[world], dim, cones.elliptic, row)
                     kb = row_spring_damper(
-                        pair_solref[world, k],
-                        pair_solreffriction[world, k],
-                        pair_solimp[world, k],
-                        timestep[world],
-                        refsafe,
-                        elliptic,
+                        parameters.solref[world, k],
+                        parameters.solreffriction[world, k],
+                        parameters.solimp[world, k],
+                        cones.timestep[world],
+                        cones.refsafe,
+                        cones.elliptic,
                         row,
                     )
-                    reference = -kb[1] * edge_rate(u, mu, dim, elliptic, row) - kb[0] * z * depth
-                    set_row(
-                        world,
-                        start + row,
-                        r,
-                        reference,
-                        -UNBOUNDED,
-                        high,
-                        jacobian_out,
-                        weight_out,
-                        reference_out,
-                        bound_out,
-                    )
+                    reference = -kb[1] * edge_rate(u, mu, dim, cones.elliptic, row) - kb[0] * z * depth
+                    set_row(world, start + row, r, reference, -UNBOUNDED, high, rows_out)
                 for side in range(2):
                     sign = wp.where(side == 0, real(-1.0), real(1.0))
-                    i = body_lastdof[wp.where(side == 0, b1, b2)]
+                    i = bodies.last_dof[pairs.geom_body[pairs.geoms[p, side]]]
                     while i >= 0:
                         m = axis[world, i]
-                        v = frame[world, c] * point_rate(m, x - frame_pos[world, dof_origin[i]])
-                        w = frame[world, c] * wp.spatial_top(m)
+                        v = point_rate(m, contacts.pos[world, c] - frame_pos[world, bodies.dof_origin[i]])
+                        v = contacts.frame[world, c] * v
+                        w = contacts.frame[world, c] * wp.spatial_top(m)
                         rate = sign * vec6(v[0], v[1], v[2], w[0], w[1], w[2])
-                        for row in range(pair_rows[p]):
-                            jacobian_out[world, start + row, i] = jacobian_out[world, start + row, i] + edge_rate(
-                                rate, mu, dim, elliptic, row
-                            )
-                        i = dof_parent[i]
+                        for row in range(pairs.rows[p]):
+                            own = edge_rate(rate, mu, dim, cones.elliptic, row)
+                            rows_out.jacobian[world, start + row, i] = rows_out.jacobian[world, start + row, i] + own
+                        i = bodies.dof_parent[i]
 
 
 @wp.func
@@ -238,30 +272,28 @@ def direction(i: int) -> vec6:
 
 @wp.func
 def contact_force(
-    a: vec6,
-    u: vec6,
-    violation: real,
-    weight: real,
-    mu: vec5,
-    solref: vec2,
-    solreffriction: vec2,
-    solimp: vec5,
-    timestep: real,
-    impratio: real,
-    softness: real,
-    dim: int,
-    elliptic: int,
-    refsafe: int,
+    world: int, p: int, k: int, violation: real, a: vec6, u: vec6, pairs: PairList, parameters: Pairs, cones: Cones
 ) -> vec6:
-    """Force and torque of a contact on its second geom, in its frame, at accelerations ``a`` and velocities ``u``."""
-    z = fading_impedance(solimp, violation, softness)
-    r = row_resistance(z, weight, mu, impratio, dim, elliptic, 0)
-    kb = spring_damper(solref, solimp, timestep, refsafe)
+    """Force and torque of a contact on its second geom, in its frame, at accelerations ``a`` and velocities ``u``.
+
+    ``p`` is its pair, ``k`` the pair's place among the candidates.
+    """
+    mu = parameters.friction[world, k]
+    solref = parameters.solref[world, k]
+    solimp = parameters.solimp[world, k]
+    timestep = cones.timestep[world]
+    impratio = cones.impratio[world]
+    dim = pairs.dim[p]
+    weight = pair_weight(world, p, pairs, cones)
+    z = fading_impedance(solimp, violation, cones.softness[world])
+    r = row_resistance(z, weight, mu, impratio, dim, cones.elliptic, 0)
+    kb = spring_damper(solref, solimp, timestep, cones.refsafe)
     error = a + kb[1] * u
     normal = error[0] + kb[0] * z * wp.min(violation, real(0.0))
     force = vec6()
-    if elliptic != 0 and dim > 1:
-        kt = row_spring_damper(solref, solreffriction, solimp, timestep, refsafe, elliptic, 1)
+    if cones.elliptic != 0 and dim > 1:
+        sliding = parameters.solreffriction[world, k]
+        kt = row_spring_damper(solref, sliding, solimp, timestep, cones.refsafe, cones.elliptic, 1)
         slip = a + kt[1] * u
         none = real(0.0)
         across = vec5(
@@ -287,29 +319,13 @@ def contact_force(
 def contact_power(
     # Structure:
     lanes: int,
-    pair: wp.array2d(dtype=int),
-    pair_dim: wp.array(dtype=int),
-    geom_body: wp.array(dtype=int),
-    body_frame: wp.array(dtype=int),
-    body_origin: wp.array(dtype=int),
-    elliptic: int,
-    refsafe: int,
+    pairs: PairList,
+    bodies: Bodies,
     # Model:
-    body_invweight0: wp.array2d(dtype=vec2),
-    pair_friction: wp.array2d(dtype=vec5),
-    pair_solref: wp.array2d(dtype=vec2),
-    pair_solreffriction: wp.array2d(dtype=vec2),
-    pair_solimp: wp.array2d(dtype=vec5),
-    pair_margin: wp.array2d(dtype=real),
-    timestep: wp.array(dtype=real),
-    impratio: wp.array(dtype=real),
-    softness: wp.array(dtype=real),
+    parameters: Pairs,
+    cones: Cones,
     # In:
-    candidate: wp.array2d(dtype=int),
-    contact_pair: wp.array2d(dtype=int),
-    distance: wp.array2d(dtype=real),
-    pos: wp.array2d(dtype=vec3),
-    frame: wp.array2d(dtype=mat33),
+    contacts: Contacts,
     frame_pos: wp.array2d(dtype=vec3),
     frame_vel: wp.array2d(dtype=motion),
     frame_acc: wp.array2d(dtype=motion),
@@ -322,67 +338,28 @@ def contact_power(
     ``frame_acc`` is the part J a of the acceleration that is linear in the dofs'.
     """
     world, lane = wp.tid()
-    for c in range(lane, num_contacts(world, contact_pair), lanes):
-        p = contact_pair[world, c]
-        k = place(world, p, candidate)
+    for c in range(lane, num_contacts(world, contacts.pair), lanes):
+        p = contacts.pair[world, c]
+        k = place(world, p, parameters.candidate)
         if k >= 0:
-            violation = distance[world, c] - pair_margin[world, k]
-            if violation < softness[world]:
-                b1 = geom_body[pair[p, 0]]
-                b2 = geom_body[pair[p, 1]]
-                f1 = body_frame[b1]
-                f2 = body_frame[b2]
-                o1 = frame_pos[world, body_origin[b1]]
-                o2 = frame_pos[world, body_origin[b2]]
-                x = pos[world, c]
-                u = relative_rate(frame[world, c], x, frame_vel[world, f1], o1, frame_vel[world, f2], o2)
-                a = relative_rate(frame[world, c], x, frame_acc[world, f1], o1, frame_acc[world, f2], o2)
-                l = relative_rate(frame[world, c], x, frame_trial[world, f1], o1, frame_trial[world, f2], o2)
-                force = contact_force(
-                    a,
-                    u,
-                    violation,
-                    body_invweight0[world, b1][0] + body_invweight0[world, b2][0],
-                    pair_friction[world, k],
-                    pair_solref[world, k],
-                    pair_solreffriction[world, k],
-                    pair_solimp[world, k],
-                    timestep[world],
-                    impratio[world],
-                    softness[world],
-                    pair_dim[p],
-                    elliptic,
-                    refsafe,
-                )
-                power_out[world, c] = -wp.dot(force, l)
+            violation = contacts.distance[world, c] - parameters.margin[world, k]
+            if violation < cones.softness[world]:
+                u = approach(world, c, p, pairs, bodies, contacts, frame_pos, frame_vel)
+                a = approach(world, c, p, pairs, bodies, contacts, frame_pos, frame_acc)
+                l = approach(world, c, p, pairs, bodies, contacts, frame_pos, frame_trial)
+                power_out[world, c] = -wp.dot(contact_force(world, p, k, violation, a, u, pairs, parameters, cones), l)
 
 
 @wp.kernel
 def contact_forces(
     # Structure:
-    pair: wp.array2d(dtype=int),
-    pair_dim: wp.array(dtype=int),
-    geom_body: wp.array(dtype=int),
-    body_frame: wp.array(dtype=int),
-    body_origin: wp.array(dtype=int),
-    elliptic: int,
-    refsafe: int,
+    pairs: PairList,
+    bodies: Bodies,
     # Model:
-    body_invweight0: wp.array2d(dtype=vec2),
-    pair_friction: wp.array2d(dtype=vec5),
-    pair_solref: wp.array2d(dtype=vec2),
-    pair_solreffriction: wp.array2d(dtype=vec2),
-    pair_solimp: wp.array2d(dtype=vec5),
-    pair_margin: wp.array2d(dtype=real),
-    timestep: wp.array(dtype=real),
-    impratio: wp.array(dtype=real),
-    softness: wp.array(dtype=real),
+    parameters: Pairs,
+    cones: Cones,
     # In:
-    candidate: wp.array2d(dtype=int),
-    contact_pair: wp.array2d(dtype=int),
-    distance: wp.array2d(dtype=real),
-    pos: wp.array2d(dtype=vec3),
-    frame: wp.array2d(dtype=mat33),
+    contacts: Contacts,
     frame_pos: wp.array2d(dtype=vec3),
     frame_vel: wp.array2d(dtype=motion),
     frame_acc: wp.array2d(dtype=motion),
@@ -391,35 +368,13 @@ def contact_forces(
 ):
     """Force and torque of every contact on its second geom, in the contact's frame."""
     world, c = wp.tid()
-    p = contact_pair[world, c]
+    p = contacts.pair[world, c]
     force = vec6()
-    k = place(world, p, candidate)
+    k = place(world, p, parameters.candidate)
     if k >= 0:
-        violation = distance[world, c] - pair_margin[world, k]
-        if violation < softness[world]:
-            b1 = geom_body[pair[p, 0]]
-            b2 = geom_body[pair[p, 1]]
-            f1 = body_frame[b1]
-            f2 = body_frame[b2]
-            o1 = frame_pos[world, body_origin[b1]]
-            o2 = frame_pos[world, body_origin[b2]]
-            x = pos[world, c]
-            u = relative_rate(frame[world, c], x, frame_vel[world, f1], o1, frame_vel[world, f2], o2)
-            a = relative_rate(frame[world, c], x, frame_acc[world, f1], o1, frame_acc[world, f2], o2)
-            force = contact_force(
-                a,
-                u,
-                violation,
-                body_invweight0[world, b1][0] + body_invweight0[world, b2][0],
-                pair_friction[world, k],
-                pair_solref[world, k],
-                pair_solreffriction[world, k],
-                pair_solimp[world, k],
-                timestep[world],
-                impratio[world],
-                softness[world],
-                pair_dim[p],
-                elliptic,
-                refsafe,
-            )
+        violation = contacts.distance[world, c] - parameters.margin[world, k]
+        if violation < cones.softness[world]:
+            u = approach(world, c, p, pairs, bodies, contacts, frame_pos, frame_vel)
+            a = approach(world, c, p, pairs, bodies, contacts, frame_pos, frame_acc)
+            force = contact_force(world, p, k, violation, a, u, pairs, parameters, cones)
     force_out[world, c] = force

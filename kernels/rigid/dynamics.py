@@ -11,8 +11,9 @@ that its derivatives are those of l . r, without forming r: one sweep outwards, 
 
 import warp as wp
 
-from .._precision import mat33, motion, quat, real, vec3, vec6, wrench
-from ..math import lower, quat_mul, quat_unit, rotate, rotation, spatial
+from .._precision import mat33, motion, real, vec3, vec6, wrench
+from ..math import lower, rotate, spatial
+from .bodies import Frames, Masses, Medium, centre, principal_axes
 from .fluid import TINY, fluid_wrench
 
 
@@ -30,25 +31,26 @@ def newton_euler(vel: motion, acc: motion, com: vec3, axes: mat33, mass: real, i
 
 @wp.func
 def body_load(
+    world: int,
+    b: int,
     vel: motion,
     acc: motion,
     com: vec3,
     axes: mat33,
-    mass: real,
-    inertia: vec3,
-    gravcomp: real,
-    gravity: vec3,
-    wind: vec3,
-    density: real,
-    viscosity: real,
+    bodies: Masses,
+    medium: Medium,
     applied: vec6,
 ) -> tuple[vec3, vec3]:
     """Torque and force at the centre of mass that the joints must supply: inertia less external loads."""
+    mass = bodies.mass[world, b]
+    inertia = bodies.inertia[world, b]
+    density = medium.density[world]
+    viscosity = medium.viscosity[world]
     torque, force = newton_euler(vel, acc, com, axes, mass, inertia)
     torque -= vec3(applied[3], applied[4], applied[5])
-    force += gravity * (mass * gravcomp) - vec3(applied[0], applied[1], applied[2])
+    force += medium.gravity[world] * (mass * medium.gravcomp[world, b]) - vec3(applied[0], applied[1], applied[2])
     if mass > TINY and (density > real(0.0) or viscosity > real(0.0)):
-        drag = fluid_wrench(vel, com, axes, mass, inertia, wind, density, viscosity)
+        drag = fluid_wrench(vel, com, axes, mass, inertia, medium.wind[world], density, viscosity)
         torque -= wp.spatial_top(drag)
         force -= wp.spatial_bottom(drag)
     return torque, force
@@ -58,22 +60,12 @@ def body_load(
 def body_loads(
     # Structure:
     lanes: int,
-    body_frame: wp.array(dtype=int),
-    body_origin: wp.array(dtype=int),
     # Model:
-    body_ipos: wp.array2d(dtype=vec3),
-    body_iquat: wp.array2d(dtype=quat),
-    body_mass: wp.array2d(dtype=real),
-    body_inertia: wp.array2d(dtype=vec3),
-    body_gravcomp: wp.array2d(dtype=real),
-    gravity: wp.array(dtype=vec3),
-    wind: wp.array(dtype=vec3),
-    density: wp.array(dtype=real),
-    viscosity: wp.array(dtype=real),
+    bodies: Masses,
+    medium: Medium,
     # In:
     applied: wp.array2d(dtype=vec6),
-    frame_pos: wp.array2d(dtype=vec3),
-    frame_quat: wp.array2d(dtype=quat),
+    frames: Frames,
     frame_vel: wp.array2d(dtype=motion),
     frame_acc: wp.array2d(dtype=motion),
     # Out:
@@ -81,27 +73,16 @@ def body_loads(
 ):
     """Load of every body as a wrench about its own origin."""
     world, lane = wp.tid()
-    for b in range(lane, body_frame.shape[0], lanes):
-        f = body_frame[b]
+    for b in range(lane, bodies.frame.shape[0], lanes):
+        f = bodies.frame[b]
         if b == 0:
             load_out[world, b] = wrench()
         else:
-            lever = rotate(frame_quat[world, f], body_ipos[world, b])
-            com = frame_pos[world, f] - frame_pos[world, body_origin[b]] + lever
-            axes = rotation(quat_mul(frame_quat[world, f], quat_unit(body_iquat[world, b])))
+            lever = rotate(frames.quat[world, f], bodies.ipos[world, b])
+            com = frames.pos[world, f] - frames.pos[world, bodies.origin[b]] + lever
+            axes = principal_axes(world, b, bodies, frames)
             torque, force = body_load(
-                frame_vel[world, f],
-                frame_acc[world, f],
-                com,
-                axes,
-                body_mass[world, b],
-                body_inertia[world, b],
-                body_gravcomp[world, b],
-                gravity[world],
-                wind[world],
-                density[world],
-                viscosity[world],
-                applied[world, b],
+                world, b, frame_vel[world, f], frame_acc[world, f], com, axes, bodies, medium, applied[world, b]
             )
             load_out[world, b] = spatial(torque + wp.cross(lever, force), force)
 
@@ -122,22 +103,12 @@ def body_power(
     # Structure:
     lanes: int,
     slowed: int,
-    body_frame: wp.array(dtype=int),
-    body_origin: wp.array(dtype=int),
     # Model:
-    body_ipos: wp.array2d(dtype=vec3),
-    body_iquat: wp.array2d(dtype=quat),
-    body_mass: wp.array2d(dtype=real),
-    body_inertia: wp.array2d(dtype=vec3),
-    body_gravcomp: wp.array2d(dtype=real),
-    gravity: wp.array(dtype=vec3),
-    wind: wp.array(dtype=vec3),
-    density: wp.array(dtype=real),
-    viscosity: wp.array(dtype=real),
+    bodies: Masses,
+    medium: Medium,
     # In:
     applied: wp.array2d(dtype=vec6),
-    frame_pos: wp.array2d(dtype=vec3),
-    frame_quat: wp.array2d(dtype=quat),
+    frames: Frames,
     frame_vel: wp.array2d(dtype=motion),
     frame_acc: wp.array2d(dtype=motion),
     frame_trial: wp.array2d(dtype=motion),
@@ -148,33 +119,21 @@ def body_power(
 ):
     """Virtual power of every body's load; where damping slows the bodies also l2 . M (a2 - a), by a second trial l2."""
     world, lane = wp.tid()
-    for b in range(lane, body_frame.shape[0], lanes):
-        f = body_frame[b]
+    for b in range(lane, bodies.frame.shape[0], lanes):
+        f = bodies.frame[b]
         if b > 0:
-            q = frame_quat[world, f]
-            com = frame_pos[world, f] + rotate(q, body_ipos[world, b]) - frame_pos[world, body_origin[b]]
-            axes = rotation(quat_mul(q, quat_unit(body_iquat[world, b])))
-            mass = body_mass[world, b]
-            inertia = body_inertia[world, b]
+            com = centre(world, b, bodies, frames)
+            axes = principal_axes(world, b, bodies, frames)
             torque, force = body_load(
-                frame_vel[world, f],
-                frame_acc[world, f],
-                com,
-                axes,
-                mass,
-                inertia,
-                body_gravcomp[world, b],
-                gravity[world],
-                wind[world],
-                density[world],
-                viscosity[world],
-                applied[world, b],
+                world, b, frame_vel[world, f], frame_acc[world, f], com, axes, bodies, medium, applied[world, b]
             )
             trial = frame_trial[world, f]
             w = wp.spatial_top(trial)
             v = wp.spatial_bottom(trial) + wp.cross(w, com)
             p = wp.dot(w, torque) + wp.dot(v, force)
             if slowed != 0:
+                mass = bodies.mass[world, b]
+                inertia = bodies.inertia[world, b]
                 p += inertia_power(frame_change[world, f], frame_trial_change[world, f], com, axes, mass, inertia)
             power_out[world, b] = p
 
@@ -183,16 +142,10 @@ def body_power(
 def body_inertia_power(
     # Structure:
     lanes: int,
-    body_frame: wp.array(dtype=int),
-    body_origin: wp.array(dtype=int),
     # Model:
-    body_ipos: wp.array2d(dtype=vec3),
-    body_iquat: wp.array2d(dtype=quat),
-    body_mass: wp.array2d(dtype=real),
-    body_inertia: wp.array2d(dtype=vec3),
+    bodies: Masses,
     # In:
-    frame_pos: wp.array2d(dtype=vec3),
-    frame_quat: wp.array2d(dtype=quat),
+    frames: Frames,
     frame_rate: wp.array2d(dtype=motion),
     frame_trial: wp.array2d(dtype=motion),
     # Out:
@@ -200,18 +153,14 @@ def body_inertia_power(
 ):
     """Every body's share of l . M a."""
     world, lane = wp.tid()
-    for b in range(lane, body_frame.shape[0], lanes):
-        f = body_frame[b]
+    for b in range(lane, bodies.frame.shape[0], lanes):
+        f = bodies.frame[b]
         if b > 0:
-            com = (
-                frame_pos[world, f]
-                + rotate(frame_quat[world, f], body_ipos[world, b])
-                - frame_pos[world, body_origin[b]]
-            )
-            axes = rotation(quat_mul(frame_quat[world, f], quat_unit(body_iquat[world, b])))
-            power_out[world, b] = inertia_power(
-                frame_rate[world, f], frame_trial[world, f], com, axes, body_mass[world, b], body_inertia[world, b]
-            )
+            com = centre(world, b, bodies, frames)
+            axes = principal_axes(world, b, bodies, frames)
+            mass = bodies.mass[world, b]
+            inertia = bodies.inertia[world, b]
+            power_out[world, b] = inertia_power(frame_rate[world, f], frame_trial[world, f], com, axes, mass, inertia)
 
 
 @wp.kernel(enable_backward=False)
@@ -259,18 +208,13 @@ def arm(r: vec3) -> mat33:
 def composite_inertia(
     # Structure:
     body_parent: wp.array(dtype=int),
-    body_frame: wp.array(dtype=int),
     dof_body: wp.array(dtype=int),
     dof_parent: wp.array(dtype=int),
     # Model:
-    body_ipos: wp.array2d(dtype=vec3),
-    body_iquat: wp.array2d(dtype=quat),
-    body_mass: wp.array2d(dtype=real),
-    body_inertia: wp.array2d(dtype=vec3),
+    bodies: Masses,
     dof_armature: wp.array2d(dtype=real),
     # In:
-    frame_pos: wp.array2d(dtype=vec3),
-    frame_quat: wp.array2d(dtype=quat),
+    frames: Frames,
     axis: wp.array2d(dtype=motion),
     # Out:
     mass_out: wp.array2d(dtype=real),
@@ -287,27 +231,27 @@ def composite_inertia(
     world = wp.tid()
     n = body_parent.shape[0]
     for b in range(n):
-        mass_out[world, b] = body_mass[world, b]
-        com_out[world, b] = body_mass[world, b] * rotate(frame_quat[world, body_frame[b]], body_ipos[world, b])
+        mass_out[world, b] = bodies.mass[world, b]
+        com_out[world, b] = bodies.mass[world, b] * rotate(frames.quat[world, bodies.frame[b]], bodies.ipos[world, b])
     for i in range(n - 1):
         b = n - 1 - i
         p = body_parent[b]
         if p > 0:
-            r = frame_pos[world, body_frame[b]] - frame_pos[world, body_frame[p]]
+            r = frames.pos[world, bodies.frame[b]] - frames.pos[world, bodies.frame[p]]
             mass_out[world, p] = mass_out[world, p] + mass_out[world, b]
             com_out[world, p] = com_out[world, p] + com_out[world, b] + mass_out[world, b] * r
     for b in range(n):
-        f = body_frame[b]
-        axes = rotation(quat_mul(frame_quat[world, f], quat_unit(body_iquat[world, b])))
+        f = bodies.frame[b]
+        axes = principal_axes(world, b, bodies, frames)
         com_out[world, b] = com_out[world, b] / wp.max(mass_out[world, b], TINY)
-        offset = rotate(frame_quat[world, f], body_ipos[world, b]) - com_out[world, b]
-        own = axes * wp.diag(body_inertia[world, b]) * wp.transpose(axes)
-        inertia_out[world, b] = own + body_mass[world, b] * arm(offset)
+        offset = rotate(frames.quat[world, f], bodies.ipos[world, b]) - com_out[world, b]
+        own = axes * wp.diag(bodies.inertia[world, b]) * wp.transpose(axes)
+        inertia_out[world, b] = own + bodies.mass[world, b] * arm(offset)
     for i in range(n - 1):
         b = n - 1 - i
         p = body_parent[b]
         if p > 0:
-            r = frame_pos[world, body_frame[b]] - frame_pos[world, body_frame[p]]
+            r = frames.pos[world, bodies.frame[b]] - frames.pos[world, bodies.frame[p]]
             offset = com_out[world, b] + r - com_out[world, p]
             inertia_out[world, p] = inertia_out[world, p] + inertia_out[world, b] + mass_out[world, b] * arm(offset)
     for d in range(dof_body.shape[0]):
@@ -320,7 +264,7 @@ def composite_inertia(
         while j >= 0:
             p = dof_body[j]
             if p != b:  # about the next body's origin
-                spin += wp.cross(frame_pos[world, body_frame[b]] - frame_pos[world, body_frame[p]], momentum)
+                spin += wp.cross(frames.pos[world, bodies.frame[b]] - frames.pos[world, bodies.frame[p]], momentum)
                 b = p
             matrix_out[world, lower(d, j)] = wp.dot(axis[world, j], spatial(spin, momentum))
             j = dof_parent[j]

@@ -4,14 +4,41 @@ import warp as wp
 
 from .._precision import motion, quat, real, vec2, vec3, vec5, wrench
 from ..math import quat_conj, quat_mul, quat_unit, rotate, spatial
+from .bodies import Bodies, Frames
 from .constraint import (
     UNBOUNDED,
+    Rows,
+    Soft,
     impedance,
     point_rate,
     resistance,
     set_row,
+    softened,
     spring_damper,
 )
+
+
+@wp.struct
+class Welds:
+    """Connections and welds between two bodies, in the bodies' frames."""
+
+    body: wp.array2d(dtype=int)  # (weld, 2)
+    rows: wp.array(dtype=int)  # three for a connection, six for a weld
+    anchor1: wp.array2d(dtype=vec3)
+    anchor2: wp.array2d(dtype=vec3)
+    turn1: wp.array2d(dtype=quat)  # orientations that a weld aligns
+    turn2: wp.array2d(dtype=quat)
+    torquescale: wp.array2d(dtype=real)
+    invweight0: wp.array2d(dtype=vec2)  # of all bodies
+
+
+@wp.struct
+class Couplings:
+    """Polynomials that couple two joints or two tendons."""
+
+    pair: wp.array2d(dtype=int)  # the two joints or tendons; the second may be -1
+    coefficients: wp.array2d(dtype=vec5)
+    invweight0: wp.array2d(dtype=real)  # of all dofs or tendons
 
 
 @wp.func
@@ -83,58 +110,59 @@ def weld_load(
     return spatial(torque, -along / resistance(z, weight[0]))
 
 
+@wp.func
+def anchor_point(world: int, e: int, side: int, welds: Welds, bodies: Bodies, frames: Frames) -> vec3:
+    """Where an anchor of the e-th connection or weld is."""
+    f = bodies.frame[welds.body[e, side]]
+    anchor = welds.anchor1[world, e]
+    if side == 1:
+        anchor = welds.anchor2[world, e]
+    return frames.pos[world, f] + rotate(frames.quat[world, f], anchor)
+
+
+@wp.func
+def from_origin(world: int, body: int, p: vec3, bodies: Bodies, frames: Frames) -> vec3:
+    """A point relative to the reference point of a body's motion."""
+    return p - frames.pos[world, bodies.origin[body]]
+
+
 @wp.kernel(enable_backward=False)
 def weld_rows(
     # Structure:
-    body: wp.array2d(dtype=int),
-    rows: wp.array(dtype=int),
     start: wp.array(dtype=int),
-    body_frame: wp.array(dtype=int),
-    body_origin: wp.array(dtype=int),
-    body_lastdof: wp.array(dtype=int),
-    dof_parent: wp.array(dtype=int),
-    dof_origin: wp.array(dtype=int),
-    refsafe: int,
+    bodies: Bodies,
     # Model:
-    anchor1: wp.array2d(dtype=vec3),
-    anchor2: wp.array2d(dtype=vec3),
-    turn1: wp.array2d(dtype=quat),
-    turn2: wp.array2d(dtype=quat),
-    torquescale: wp.array2d(dtype=real),
-    solref: wp.array2d(dtype=vec2),
-    solimp: wp.array2d(dtype=vec5),
-    body_invweight0: wp.array2d(dtype=vec2),
-    timestep: wp.array(dtype=real),
+    welds: Welds,
+    soft: Soft,
     # In:
-    frame_pos: wp.array2d(dtype=vec3),
-    frame_quat: wp.array2d(dtype=quat),
+    frames: Frames,
     axis: wp.array2d(dtype=motion),
     frame_vel: wp.array2d(dtype=motion),
     frame_bias: wp.array2d(dtype=motion),
     # Out:
-    jacobian_out: wp.array3d(dtype=real),
-    weight_out: wp.array2d(dtype=real),
-    reference_out: wp.array2d(dtype=real),
-    bound_out: wp.array2d(dtype=vec2),
+    rows_out: Rows,
 ):
     """Three rows of a connection, six of a weld: anchor 1 less anchor 2, and the orientation between the bodies.
 
     ``frame_bias`` is the acceleration of the frames when no dof accelerates.
     """
     world, e = wp.tid()
-    f1 = body_frame[body[e, 0]]
-    f2 = body_frame[body[e, 1]]
-    p1 = frame_pos[world, f1] + rotate(frame_quat[world, f1], anchor1[world, e])
-    p2 = frame_pos[world, f2] + rotate(frame_quat[world, f2], anchor2[world, e])
-    r1 = p1 - frame_pos[world, body_origin[body[e, 0]]]
-    r2 = p2 - frame_pos[world, body_origin[body[e, 1]]]
+    b1 = welds.body[e, 0]
+    b2 = welds.body[e, 1]
+    f1 = bodies.frame[b1]
+    f2 = bodies.frame[b2]
+    p1 = anchor_point(world, e, 0, welds, bodies, frames)
+    p2 = anchor_point(world, e, 1, welds, bodies, frames)
+    r1 = from_origin(world, b1, p1, bodies, frames)
+    r2 = from_origin(world, b2, p2, bodies, frames)
     v1 = frame_vel[world, f1]
     v2 = frame_vel[world, f2]
     a1 = frame_bias[world, f1]
     a2 = frame_bias[world, f2]
-    scale = torquescale[world, e]
-    turn = quat_mul(frame_quat[world, f1], quat_unit(turn1[world, e]))
-    back = quat_conj(quat_mul(frame_quat[world, f2], quat_unit(turn2[world, e])))
+    # violation, its rate, and its acceleration when no dof accelerates
+    scale = welds.torquescale[world, e]
+    turn = quat_mul(frames.quat[world, f1], quat_unit(welds.turn1[world, e]))
+    back = quat_conj(quat_mul(frames.quat[world, f2], quat_unit(welds.turn2[world, e])))
     shift = p1 - p2
     tilt = scale * vector_part(quat_mul(back, turn))
     w1 = wp.spatial_top(v1)
@@ -144,65 +172,45 @@ def weld_rows(
     bias = point_acceleration(a1, v1, r1) - point_acceleration(a2, v2, r2)
     twist = scale * (turned_bias(back, w1, w2, turn) + turned(back, wp.spatial_top(a1) - wp.spatial_top(a2), turn))
     violation = wp.dot(shift, shift)
-    if rows[e] == 6:
+    if welds.rows[e] == 6:
         violation += wp.dot(tilt, tilt)
-    z = impedance(solimp[world, e], wp.sqrt(violation))
-    kb = spring_damper(solref[world, e], solimp[world, e], timestep[world], refsafe)
-    weight = body_invweight0[world, body[e, 0]] + body_invweight0[world, body[e, 1]]
+    z = impedance(soft.solimp[world, e], wp.sqrt(violation))
+    kb = spring_damper(soft.solref[world, e], soft.solimp[world, e], soft.timestep[world], soft.refsafe)
+    weight = welds.invweight0[world, b1] + welds.invweight0[world, b2]
     along = -kb[1] * rate - kb[0] * z * shift - bias
     about = -kb[1] * spin - kb[0] * z * tilt - twist
-    for i in range(rows[e]):
+    for i in range(welds.rows[e]):
         r = resistance(z, wp.where(i < 3, weight[0], weight[1]))
         reference = wp.where(i < 3, along[i % 3], about[i % 3])
-        set_row(
-            world,
-            start[e] + i,
-            r,
-            reference,
-            -UNBOUNDED,
-            UNBOUNDED,
-            jacobian_out,
-            weight_out,
-            reference_out,
-            bound_out,
-        )
+        set_row(world, start[e] + i, r, reference, -UNBOUNDED, UNBOUNDED, rows_out)
+    # the Jacobian: what each dof of either branch adds
     for side in range(2):
         sign = wp.where(side == 0, real(1.0), real(-1.0))
         p = wp.where(side == 0, p1, p2)
-        d = body_lastdof[body[e, side]]
+        d = bodies.last_dof[welds.body[e, side]]
         while d >= 0:
             m = axis[world, d]
-            u = sign * point_rate(m, p - frame_pos[world, dof_origin[d]])
+            u = sign * point_rate(m, p - frames.pos[world, bodies.dof_origin[d]])
             for i in range(3):
-                jacobian_out[world, start[e] + i, d] = jacobian_out[world, start[e] + i, d] + u[i]
-            if rows[e] == 6:
+                row = start[e] + i
+                rows_out.jacobian[world, row, d] = rows_out.jacobian[world, row, d] + u[i]
+            if welds.rows[e] == 6:
                 s = (sign * scale) * turned(back, wp.spatial_top(m), turn)
                 for i in range(3):
-                    jacobian_out[world, start[e] + 3 + i, d] = jacobian_out[world, start[e] + 3 + i, d] + s[i]
-            d = dof_parent[d]
+                    row = start[e] + 3 + i
+                    rows_out.jacobian[world, row, d] = rows_out.jacobian[world, row, d] + s[i]
+            d = bodies.dof_parent[d]
 
 
 @wp.kernel
 def weld_loads(
     # Structure:
-    body: wp.array2d(dtype=int),
-    rows: wp.array(dtype=int),
-    body_frame: wp.array(dtype=int),
-    body_origin: wp.array(dtype=int),
-    refsafe: int,
+    bodies: Bodies,
     # Model:
-    anchor1: wp.array2d(dtype=vec3),
-    anchor2: wp.array2d(dtype=vec3),
-    turn1: wp.array2d(dtype=quat),
-    turn2: wp.array2d(dtype=quat),
-    torquescale: wp.array2d(dtype=real),
-    solref: wp.array2d(dtype=vec2),
-    solimp: wp.array2d(dtype=vec5),
-    body_invweight0: wp.array2d(dtype=vec2),
-    timestep: wp.array(dtype=real),
+    welds: Welds,
+    soft: Soft,
     # In:
-    frame_pos: wp.array2d(dtype=vec3),
-    frame_quat: wp.array2d(dtype=quat),
+    frames: Frames,
     frame_vel: wp.array2d(dtype=motion),
     frame_acc: wp.array2d(dtype=motion),
     # Out:
@@ -213,57 +221,53 @@ def weld_loads(
     ``frame_acc`` is the whole acceleration of the frames.
     """
     world, e = wp.tid()
-    f1 = body_frame[body[e, 0]]
-    f2 = body_frame[body[e, 1]]
-    p1 = frame_pos[world, f1] + rotate(frame_quat[world, f1], anchor1[world, e])
-    p2 = frame_pos[world, f2] + rotate(frame_quat[world, f2], anchor2[world, e])
-    r1 = p1 - frame_pos[world, body_origin[body[e, 0]]]
-    r2 = p2 - frame_pos[world, body_origin[body[e, 1]]]
+    b1 = welds.body[e, 0]
+    b2 = welds.body[e, 1]
+    f1 = bodies.frame[b1]
+    f2 = bodies.frame[b2]
+    p1 = anchor_point(world, e, 0, welds, bodies, frames)
+    p2 = anchor_point(world, e, 1, welds, bodies, frames)
     load_out[world, e] = weld_load(
-        rows[e],
-        torquescale[world, e],
-        body_invweight0[world, body[e, 0]] + body_invweight0[world, body[e, 1]],
-        solimp[world, e],
-        spring_damper(solref[world, e], solimp[world, e], timestep[world], refsafe),
-        quat_mul(frame_quat[world, f1], quat_unit(turn1[world, e])),
-        quat_conj(quat_mul(frame_quat[world, f2], quat_unit(turn2[world, e]))),
+        welds.rows[e],
+        welds.torquescale[world, e],
+        welds.invweight0[world, b1] + welds.invweight0[world, b2],
+        soft.solimp[world, e],
+        spring_damper(soft.solref[world, e], soft.solimp[world, e], soft.timestep[world], soft.refsafe),
+        quat_mul(frames.quat[world, f1], quat_unit(welds.turn1[world, e])),
+        quat_conj(quat_mul(frames.quat[world, f2], quat_unit(welds.turn2[world, e]))),
         p1 - p2,
         frame_vel[world, f1],
         frame_vel[world, f2],
         frame_acc[world, f1],
         frame_acc[world, f2],
-        r1,
-        r2,
+        from_origin(world, b1, p1, bodies, frames),
+        from_origin(world, b2, p2, bodies, frames),
     )
 
 
 @wp.kernel
 def weld_power(
     # Structure:
-    body: wp.array2d(dtype=int),
-    body_frame: wp.array(dtype=int),
-    body_origin: wp.array(dtype=int),
+    bodies: Bodies,
     # Model:
-    anchor1: wp.array2d(dtype=vec3),
-    anchor2: wp.array2d(dtype=vec3),
+    welds: Welds,
     # In:
     load: wp.array2d(dtype=wrench),
-    frame_pos: wp.array2d(dtype=vec3),
-    frame_quat: wp.array2d(dtype=quat),
+    frames: Frames,
     frame_trial: wp.array2d(dtype=motion),
     # Out:
     power_out: wp.array2d(dtype=real),
 ):
     """Virtual power of the constraint's forces, negative as all that acts on the joints."""
     world, e = wp.tid()
-    f1 = body_frame[body[e, 0]]
-    f2 = body_frame[body[e, 1]]
-    p1 = frame_pos[world, f1] + rotate(frame_quat[world, f1], anchor1[world, e])
-    p2 = frame_pos[world, f2] + rotate(frame_quat[world, f2], anchor2[world, e])
-    l1 = frame_trial[world, f1]
-    l2 = frame_trial[world, f2]
-    rate = point_rate(l1, p1 - frame_pos[world, body_origin[body[e, 0]]])
-    rate -= point_rate(l2, p2 - frame_pos[world, body_origin[body[e, 1]]])
+    b1 = welds.body[e, 0]
+    b2 = welds.body[e, 1]
+    l1 = frame_trial[world, bodies.frame[b1]]
+    l2 = frame_trial[world, bodies.frame[b2]]
+    p1 = anchor_point(world, e, 0, welds, bodies, frames)
+    p2 = anchor_point(world, e, 1, welds, bodies, frames)
+    rate = point_rate(l1, from_origin(world, b1, p1, bodies, frames))
+    rate -= point_rate(l2, from_origin(world, b2, p2, bodies, frames))
     spin = wp.spatial_top(l1) - wp.spatial_top(l2)
     power_out[world, e] = -wp.dot(wp.spatial_bottom(load[world, e]), rate) - wp.dot(
         wp.spatial_top(load[world, e]), spin
@@ -279,80 +283,77 @@ def coupling(c: vec5, x: real) -> vec2:
 
 
 @wp.func
-def coupled(first: real, second: real, alone: int, c: vec5) -> vec2:
+def violation(
+    world: int,
+    e: int,
+    q1: int,
+    q2: int,
+    couplings: Couplings,
+    coordinate: wp.array2d(dtype=real),
+    reference: wp.array2d(dtype=real),
+) -> vec2:
     """Violation of a coupling of two coordinates, and its slope by the second; alone, the first is held."""
-    y = coupling(c, second)
-    if alone != 0:
-        y = vec2(c[0], real(0.0))
-    return vec2(first - y[0], y[1])
+    y = coupling(couplings.coefficients[world, e], coordinate[world, q2] - reference[world, q2])
+    if couplings.pair[e, 1] < 0:
+        y = vec2(couplings.coefficients[world, e][0], real(0.0))
+    return vec2(coordinate[world, q1] - reference[world, q1] - y[0], y[1])
+
+
+@wp.func
+def coupling_weight(world: int, e: int, d1: int, d2: int, couplings: Couplings) -> real:
+    """Approximate inverse inertia along a coupling."""
+    weight = couplings.invweight0[world, d1]
+    if couplings.pair[e, 1] >= 0:
+        weight += couplings.invweight0[world, d2]
+    return weight
+
+
+@wp.func
+def partner(e: int, couplings: Couplings) -> int:
+    """The second joint or tendon of a coupling, or again the first where there is none."""
+    return wp.where(couplings.pair[e, 1] >= 0, couplings.pair[e, 1], couplings.pair[e, 0])
 
 
 @wp.kernel(enable_backward=False)
 def joint_coupling_rows(
     # Structure:
-    joint: wp.array2d(dtype=int),
     start: wp.array(dtype=int),
     joint_qpos: wp.array(dtype=int),
     joint_dof: wp.array(dtype=int),
-    refsafe: int,
     # Model:
-    coefficients: wp.array2d(dtype=vec5),
-    solref: wp.array2d(dtype=vec2),
-    solimp: wp.array2d(dtype=vec5),
-    dof_invweight0: wp.array2d(dtype=real),
+    couplings: Couplings,
+    soft: Soft,
     qpos0: wp.array2d(dtype=real),
-    timestep: wp.array(dtype=real),
     # State in:
     qpos: wp.array2d(dtype=real),
     qvel: wp.array2d(dtype=real),
     # Out:
-    jacobian_out: wp.array3d(dtype=real),
-    weight_out: wp.array2d(dtype=real),
-    reference_out: wp.array2d(dtype=real),
-    bound_out: wp.array2d(dtype=vec2),
+    rows_out: Rows,
 ):
     """One row: q1 - q1_0 = polynomial of q2 - q2_0, or a constant where there is no second joint."""
     world, e = wp.tid()
-    alone = int(0)
-    j1 = joint[e, 0]
-    j2 = joint[e, 1]
-    if j2 < 0:
-        alone = 1
-        j2 = j1
-    q1 = joint_qpos[j1]
-    q2 = joint_qpos[j2]
+    j1 = couplings.pair[e, 0]
+    j2 = partner(e, couplings)
     d1 = joint_dof[j1]
     d2 = joint_dof[j2]
-    y = coupled(qpos[world, q1] - qpos0[world, q1], qpos[world, q2] - qpos0[world, q2], alone, coefficients[world, e])
-    z = impedance(solimp[world, e], y[0])
-    kb = spring_damper(solref[world, e], solimp[world, e], timestep[world], refsafe)
-    weight = dof_invweight0[world, d1]
-    if alone == 0:
-        weight += dof_invweight0[world, d2]
-    rate = qvel[world, d1] - y[1] * qvel[world, d2]
-    r = resistance(z, weight)
-    reference = -kb[1] * rate - kb[0] * z * y[0]
-    row = start[e]
-    set_row(world, row, r, reference, -UNBOUNDED, UNBOUNDED, jacobian_out, weight_out, reference_out, bound_out)
-    jacobian_out[world, row, d1] = real(1.0)
-    if alone == 0:
-        jacobian_out[world, row, d2] = -y[1]
+    y = violation(world, e, joint_qpos[j1], joint_qpos[j2], couplings, qpos, qpos0)
+    kbr = softened(world, e, coupling_weight(world, e, d1, d2, couplings), y[0], soft)
+    reference = -kbr[1] * (qvel[world, d1] - y[1] * qvel[world, d2]) - kbr[0] * y[0]
+    set_row(world, start[e], kbr[2], reference, -UNBOUNDED, UNBOUNDED, rows_out)
+    rows_out.jacobian[world, start[e], d1] = real(1.0)
+    if couplings.pair[e, 1] >= 0:
+        rows_out.jacobian[world, start[e], d2] = -y[1]
 
 
 @wp.kernel
 def joint_coupling_power(
     # Structure:
-    joint: wp.array2d(dtype=int),
     joint_qpos: wp.array(dtype=int),
     joint_dof: wp.array(dtype=int),
-    refsafe: int,
     # Model:
-    coefficients: wp.array2d(dtype=vec5),
-    solref: wp.array2d(dtype=vec2),
-    solimp: wp.array2d(dtype=vec5),
-    dof_invweight0: wp.array2d(dtype=real),
+    couplings: Couplings,
+    soft: Soft,
     qpos0: wp.array2d(dtype=real),
-    timestep: wp.array(dtype=real),
     # State in:
     qpos: wp.array2d(dtype=real),
     qvel: wp.array2d(dtype=real),
@@ -364,89 +365,50 @@ def joint_coupling_power(
 ):
     """Virtual power of the coupling's force, negative as all that acts on the joints."""
     world, e = wp.tid()
-    alone = int(0)
-    j1 = joint[e, 0]
-    j2 = joint[e, 1]
-    if j2 < 0:
-        alone = 1
-        j2 = j1
-    q1 = joint_qpos[j1]
-    q2 = joint_qpos[j2]
+    j1 = couplings.pair[e, 0]
+    j2 = partner(e, couplings)
     d1 = joint_dof[j1]
     d2 = joint_dof[j2]
-    y = coupled(qpos[world, q1] - qpos0[world, q1], qpos[world, q2] - qpos0[world, q2], alone, coefficients[world, e])
-    z = impedance(solimp[world, e], y[0])
-    kb = spring_damper(solref[world, e], solimp[world, e], timestep[world], refsafe)
-    weight = dof_invweight0[world, d1]
-    if alone == 0:
-        weight += dof_invweight0[world, d2]
+    y = violation(world, e, joint_qpos[j1], joint_qpos[j2], couplings, qpos, qpos0)
+    kbr = softened(world, e, coupling_weight(world, e, d1, d2, couplings), y[0], soft)
     error = qacc[world, d1] - y[1] * qacc[world, d2]
-    error += kb[1] * (qvel[world, d1] - y[1] * qvel[world, d2]) + kb[0] * z * y[0]
-    power_out[world, e] = error / resistance(z, weight) * (trial[world, d1] - y[1] * trial[world, d2])
+    error += kbr[1] * (qvel[world, d1] - y[1] * qvel[world, d2]) + kbr[0] * y[0]
+    power_out[world, e] = error / kbr[2] * (trial[world, d1] - y[1] * trial[world, d2])
 
 
 @wp.kernel(enable_backward=False)
 def tendon_coupling_rows(
     # Structure:
-    tendon: wp.array2d(dtype=int),
     start: wp.array(dtype=int),
-    refsafe: int,
     # Model:
-    coefficients: wp.array2d(dtype=vec5),
-    solref: wp.array2d(dtype=vec2),
-    solimp: wp.array2d(dtype=vec5),
-    tendon_invweight0: wp.array2d(dtype=real),
-    tendon_length0: wp.array2d(dtype=real),
-    timestep: wp.array(dtype=real),
+    couplings: Couplings,
+    soft: Soft,
+    length0: wp.array2d(dtype=real),
     # In:
     length: wp.array2d(dtype=real),
     velocity: wp.array2d(dtype=real),
     moment: wp.array3d(dtype=real),
     # Out:
-    jacobian_out: wp.array3d(dtype=real),
-    weight_out: wp.array2d(dtype=real),
-    reference_out: wp.array2d(dtype=real),
-    bound_out: wp.array2d(dtype=vec2),
+    rows_out: Rows,
 ):
     """One row: length less its reference = polynomial of the other's; ``moment`` is the tendons' Jacobian."""
     world, e = wp.tid()
-    alone = int(0)
-    t1 = tendon[e, 0]
-    t2 = tendon[e, 1]
-    if t2 < 0:
-        alone = 1
-        t2 = t1
-    y = coupled(
-        length[world, t1] - tendon_length0[world, t1],
-        length[world, t2] - tendon_length0[world, t2],
-        alone,
-        coefficients[world, e],
-    )
-    z = impedance(solimp[world, e], y[0])
-    kb = spring_damper(solref[world, e], solimp[world, e], timestep[world], refsafe)
-    weight = tendon_invweight0[world, t1]
-    if alone == 0:
-        weight += tendon_invweight0[world, t2]
-    r = resistance(z, weight)
-    reference = -kb[1] * (velocity[world, t1] - y[1] * velocity[world, t2]) - kb[0] * z * y[0]
-    row = start[e]
-    set_row(world, row, r, reference, -UNBOUNDED, UNBOUNDED, jacobian_out, weight_out, reference_out, bound_out)
+    t1 = couplings.pair[e, 0]
+    t2 = partner(e, couplings)
+    y = violation(world, e, t1, t2, couplings, length, length0)
+    kbr = softened(world, e, coupling_weight(world, e, t1, t2, couplings), y[0], soft)
+    reference = -kbr[1] * (velocity[world, t1] - y[1] * velocity[world, t2]) - kbr[0] * y[0]
+    set_row(world, start[e], kbr[2], reference, -UNBOUNDED, UNBOUNDED, rows_out)
     for d in range(moment.shape[2]):
-        jacobian_out[world, row, d] = moment[world, t1, d] - y[1] * moment[world, t2, d]
+        rows_out.jacobian[world, start[e], d] = moment[world, t1, d] - y[1] * moment[world, t2, d]
 
 
 @wp.kernel
 def tendon_coupling_power(
-    # Structure:
-    tendon: wp.array2d(dtype=int),
-    refsafe: int,
     # Model:
-    coefficients: wp.array2d(dtype=vec5),
-    solref: wp.array2d(dtype=vec2),
-    solimp: wp.array2d(dtype=vec5),
-    tendon_invweight0: wp.array2d(dtype=real),
-    tendon_length0: wp.array2d(dtype=real),
-    timestep: wp.array(dtype=real),
+    couplings: Couplings,
+    soft: Soft,
+    length0: wp.array2d(dtype=real),
     # In:
     length: wp.array2d(dtype=real),
     velocity: wp.array2d(dtype=real),
@@ -457,23 +419,10 @@ def tendon_coupling_power(
 ):
     """Virtual power of the coupling's force; ``rate`` is J a of the tendons, ``trial`` J l."""
     world, e = wp.tid()
-    alone = int(0)
-    t1 = tendon[e, 0]
-    t2 = tendon[e, 1]
-    if t2 < 0:
-        alone = 1
-        t2 = t1
-    y = coupled(
-        length[world, t1] - tendon_length0[world, t1],
-        length[world, t2] - tendon_length0[world, t2],
-        alone,
-        coefficients[world, e],
-    )
-    z = impedance(solimp[world, e], y[0])
-    kb = spring_damper(solref[world, e], solimp[world, e], timestep[world], refsafe)
-    weight = tendon_invweight0[world, t1]
-    if alone == 0:
-        weight += tendon_invweight0[world, t2]
+    t1 = couplings.pair[e, 0]
+    t2 = partner(e, couplings)
+    y = violation(world, e, t1, t2, couplings, length, length0)
+    kbr = softened(world, e, coupling_weight(world, e, t1, t2, couplings), y[0], soft)
     error = rate[world, t1] - y[1] * rate[world, t2]
-    error += kb[1] * (velocity[world, t1] - y[1] * velocity[world, t2]) + kb[0] * z * y[0]
-    power_out[world, e] = error / resistance(z, weight) * (trial[world, t1] - y[1] * trial[world, t2])
+    error += kbr[1] * (velocity[world, t1] - y[1] * velocity[world, t2]) + kbr[0] * y[0]
+    power_out[world, e] = error / kbr[2] * (trial[world, t1] - y[1] * trial[world, t2])

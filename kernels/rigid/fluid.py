@@ -2,8 +2,9 @@
 
 import warp as wp
 
-from .._precision import mat33, motion, quat, real, vec2, vec3, vec6, wrench
-from ..math import lower, quat_mul, quat_unit, rotate, rotation, spatial
+from .._precision import mat33, motion, real, vec2, vec3, vec6, wrench
+from ..math import lower, spatial
+from .bodies import Frames, Masses, Medium, centre, principal_axes
 from .dense import copy_packed
 
 TINY = wp.constant(real(1.0e-15))
@@ -99,20 +100,12 @@ def fluid_damping_power(
 @wp.kernel
 def body_fluid_damping_power(
     # Structure:
-    body_frame: wp.array(dtype=int),
-    body_origin: wp.array(dtype=int),
     # Model:
-    body_ipos: wp.array2d(dtype=vec3),
-    body_iquat: wp.array2d(dtype=quat),
-    body_mass: wp.array2d(dtype=real),
-    body_inertia: wp.array2d(dtype=vec3),
-    wind: wp.array(dtype=vec3),
-    density: wp.array(dtype=real),
-    viscosity: wp.array(dtype=real),
+    bodies: Masses,
+    medium: Medium,
     timestep: wp.array(dtype=real),
     # In:
-    frame_pos: wp.array2d(dtype=vec3),
-    frame_quat: wp.array2d(dtype=quat),
+    frames: Frames,
     frame_vel: wp.array2d(dtype=motion),
     frame_rate: wp.array2d(dtype=motion),
     frame_trial: wp.array2d(dtype=motion),
@@ -121,11 +114,11 @@ def body_fluid_damping_power(
 ):
     """-l . h d(drag)/d(qvel) a of every body."""
     world, b = wp.tid()
-    f = body_frame[b]
-    mass = body_mass[world, b]
-    if b > 0 and mass > TINY and (density[world] > real(0.0) or viscosity[world] > real(0.0)):
-        com = frame_pos[world, f] + rotate(frame_quat[world, f], body_ipos[world, b]) - frame_pos[world, body_origin[b]]
-        axes = rotation(quat_mul(frame_quat[world, f], quat_unit(body_iquat[world, b])))
+    f = bodies.frame[b]
+    mass = bodies.mass[world, b]
+    if b > 0 and mass > TINY and (medium.density[world] > real(0.0) or medium.viscosity[world] > real(0.0)):
+        com = centre(world, b, bodies, frames)
+        axes = principal_axes(world, b, bodies, frames)
         power_out[world, b] = -timestep[world] * fluid_damping_power(
             frame_vel[world, f],
             frame_rate[world, f],
@@ -133,32 +126,24 @@ def body_fluid_damping_power(
             com,
             axes,
             mass,
-            body_inertia[world, b],
-            wind[world],
-            density[world],
-            viscosity[world],
+            bodies.inertia[world, b],
+            medium.wind[world],
+            medium.density[world],
+            medium.viscosity[world],
         )
 
 
 @wp.kernel(enable_backward=False)
 def add_fluid_damping(
     # Structure:
-    body_frame: wp.array(dtype=int),
-    body_origin: wp.array(dtype=int),
     body_lastdof: wp.array(dtype=int),
     dof_parent: wp.array(dtype=int),
     # Model:
-    body_ipos: wp.array2d(dtype=vec3),
-    body_iquat: wp.array2d(dtype=quat),
-    body_mass: wp.array2d(dtype=real),
-    body_inertia: wp.array2d(dtype=vec3),
-    wind: wp.array(dtype=vec3),
-    density: wp.array(dtype=real),
-    viscosity: wp.array(dtype=real),
+    bodies: Masses,
+    medium: Medium,
     timestep: wp.array(dtype=real),
     # In:
-    frame_pos: wp.array2d(dtype=vec3),
-    frame_quat: wp.array2d(dtype=quat),
+    frames: Frames,
     frame_vel: wp.array2d(dtype=motion),
     axis: wp.array2d(dtype=motion),
     matrix: wp.array2d(dtype=real),
@@ -168,18 +153,14 @@ def add_fluid_damping(
     """M - h d(drag)/d(qvel)."""
     world = wp.tid()
     copy_packed(world, 0, 1, dof_parent.shape[0], matrix, matrix_out)
-    if density[world] > real(0.0) or viscosity[world] > real(0.0):
-        for b in range(body_frame.shape[0]):
-            mass = body_mass[world, b]
-            f = body_frame[b]
+    if medium.density[world] > real(0.0) or medium.viscosity[world] > real(0.0):
+        for b in range(bodies.frame.shape[0]):
+            mass = bodies.mass[world, b]
+            f = bodies.frame[b]
             i = body_lastdof[b]
             if mass > TINY and i >= 0:
-                com = (
-                    frame_pos[world, f]
-                    + rotate(frame_quat[world, f], body_ipos[world, b])
-                    - frame_pos[world, body_origin[b]]
-                )
-                axes = rotation(quat_mul(frame_quat[world, f], quat_unit(body_iquat[world, b])))
+                com = centre(world, b, bodies, frames)
+                axes = principal_axes(world, b, bodies, frames)
                 while i >= 0:
                     j = i
                     while j >= 0:
@@ -190,10 +171,10 @@ def add_fluid_damping(
                             com,
                             axes,
                             mass,
-                            body_inertia[world, b],
-                            wind[world],
-                            density[world],
-                            viscosity[world],
+                            bodies.inertia[world, b],
+                            medium.wind[world],
+                            medium.density[world],
+                            medium.viscosity[world],
                         )
                         matrix_out[world, lower(i, j)] = matrix_out[world, lower(i, j)] - timestep[world] * p
                         j = dof_parent[j]

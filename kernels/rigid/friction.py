@@ -2,53 +2,60 @@
 
 import warp as wp
 
-from .._precision import real, vec2, vec5
-from .constraint import impedance, resistance, restoring, set_row, spring_damper
+from .._precision import real
+from .constraint import Rows, Soft, restoring, set_row, softened
+
+
+@wp.struct
+class Friction:
+    """What rubs: dofs or tendons."""
+
+    index: wp.array(dtype=int)  # the dofs or tendons with friction
+    frictionloss: wp.array2d(dtype=real)  # of all of them
+    invweight0: wp.array2d(dtype=real)
+
+
+@wp.func
+def friction_force(world: int, i: int, friction: Friction, soft: Soft, acceleration: real, velocity: real) -> real:
+    """Minus the force of the i-th dof or tendon."""
+    loss = friction.frictionloss[world, i]
+    kbr = softened(world, i, friction.invweight0[world, i], real(0.0), soft)
+    return restoring(acceleration + kbr[1] * velocity, kbr[2], -loss, loss)
+
+
+@wp.func
+def friction_row(world: int, row: int, i: int, friction: Friction, soft: Soft, velocity: real, rows_out: Rows):
+    """Start the row of the i-th dof or tendon."""
+    loss = friction.frictionloss[world, i]
+    kbr = softened(world, i, friction.invweight0[world, i], real(0.0), soft)
+    set_row(world, row, kbr[2], -kbr[1] * velocity, -loss, loss, rows_out)
 
 
 @wp.kernel(enable_backward=False)
 def dof_friction_rows(
     # Structure:
-    friction_dof: wp.array(dtype=int),
-    friction_column: wp.array(dtype=int),
-    refsafe: int,
     first: int,
+    column: wp.array(dtype=int),
     # Model:
-    dof_frictionloss: wp.array2d(dtype=real),
-    dof_solref: wp.array2d(dtype=vec2),
-    dof_solimp: wp.array2d(dtype=vec5),
-    dof_invweight0: wp.array2d(dtype=real),
-    timestep: wp.array(dtype=real),
+    friction: Friction,
+    soft: Soft,
     # State in:
     qvel: wp.array2d(dtype=real),
     # Out:
-    jacobian_out: wp.array3d(dtype=real),
-    weight_out: wp.array2d(dtype=real),
-    reference_out: wp.array2d(dtype=real),
-    bound_out: wp.array2d(dtype=vec2),
+    rows_out: Rows,
 ):
-    """One row for each dof with friction; ``first`` is the first one's."""
-    world, i = wp.tid()
-    d = friction_dof[i]
-    loss = dof_frictionloss[world, d]
-    kb = spring_damper(dof_solref[world, d], dof_solimp[world, d], timestep[world], refsafe)
-    r = resistance(impedance(dof_solimp[world, d], real(0.0)), dof_invweight0[world, d])
-    row = first + i
-    set_row(world, row, r, -kb[1] * qvel[world, d], -loss, loss, jacobian_out, weight_out, reference_out, bound_out)
-    jacobian_out[world, row, friction_column[i]] = real(1.0)
+    """One row for each dof with friction, from row ``first`` on."""
+    world, k = wp.tid()
+    d = friction.index[k]
+    friction_row(world, first + k, d, friction, soft, qvel[world, d], rows_out)
+    rows_out.jacobian[world, first + k, column[k]] = real(1.0)
 
 
 @wp.kernel
 def dof_friction_power(
-    # Structure:
-    friction_dof: wp.array(dtype=int),
-    refsafe: int,
     # Model:
-    dof_frictionloss: wp.array2d(dtype=real),
-    dof_solref: wp.array2d(dtype=vec2),
-    dof_solimp: wp.array2d(dtype=vec5),
-    dof_invweight0: wp.array2d(dtype=real),
-    timestep: wp.array(dtype=real),
+    friction: Friction,
+    soft: Soft,
     # State in:
     qvel: wp.array2d(dtype=real),
     # In:
@@ -58,59 +65,37 @@ def dof_friction_power(
     power_out: wp.array2d(dtype=real),
 ):
     """Virtual power of the friction, negative as all that acts on the joints."""
-    world, i = wp.tid()
-    d = friction_dof[i]
-    loss = dof_frictionloss[world, d]
-    kb = spring_damper(dof_solref[world, d], dof_solimp[world, d], timestep[world], refsafe)
-    r = resistance(impedance(dof_solimp[world, d], real(0.0)), dof_invweight0[world, d])
-    error = qacc[world, d] + kb[1] * qvel[world, d]
-    power_out[world, i] = restoring(error, r, -loss, loss) * trial[world, d]
+    world, k = wp.tid()
+    d = friction.index[k]
+    power_out[world, k] = friction_force(world, d, friction, soft, qacc[world, d], qvel[world, d]) * trial[world, d]
 
 
 @wp.kernel(enable_backward=False)
 def tendon_friction_rows(
     # Structure:
-    friction_tendon: wp.array(dtype=int),
-    refsafe: int,
     first: int,
     # Model:
-    tendon_frictionloss: wp.array2d(dtype=real),
-    tendon_solref: wp.array2d(dtype=vec2),
-    tendon_solimp: wp.array2d(dtype=vec5),
-    tendon_invweight0: wp.array2d(dtype=real),
-    timestep: wp.array(dtype=real),
+    friction: Friction,
+    soft: Soft,
     # In:
     velocity: wp.array2d(dtype=real),
     moment: wp.array3d(dtype=real),
     # Out:
-    jacobian_out: wp.array3d(dtype=real),
-    weight_out: wp.array2d(dtype=real),
-    reference_out: wp.array2d(dtype=real),
-    bound_out: wp.array2d(dtype=vec2),
+    rows_out: Rows,
 ):
-    """One row for each tendon with friction; ``moment`` is the tendons' Jacobian."""
-    world, i = wp.tid()
-    t = friction_tendon[i]
-    loss = tendon_frictionloss[world, t]
-    kb = spring_damper(tendon_solref[world, t], tendon_solimp[world, t], timestep[world], refsafe)
-    r = resistance(impedance(tendon_solimp[world, t], real(0.0)), tendon_invweight0[world, t])
-    row = first + i
-    set_row(world, row, r, -kb[1] * velocity[world, t], -loss, loss, jacobian_out, weight_out, reference_out, bound_out)
+    """One row for each tendon with friction, from row ``first`` on; ``moment`` is the tendons' Jacobian."""
+    world, k = wp.tid()
+    t = friction.index[k]
+    friction_row(world, first + k, t, friction, soft, velocity[world, t], rows_out)
     for d in range(moment.shape[2]):
-        jacobian_out[world, row, d] = moment[world, t, d]
+        rows_out.jacobian[world, first + k, d] = moment[world, t, d]
 
 
 @wp.kernel
 def tendon_friction_power(
-    # Structure:
-    friction_tendon: wp.array(dtype=int),
-    refsafe: int,
     # Model:
-    tendon_frictionloss: wp.array2d(dtype=real),
-    tendon_solref: wp.array2d(dtype=vec2),
-    tendon_solimp: wp.array2d(dtype=vec5),
-    tendon_invweight0: wp.array2d(dtype=real),
-    timestep: wp.array(dtype=real),
+    friction: Friction,
+    soft: Soft,
     # In:
     velocity: wp.array2d(dtype=real),
     rate: wp.array2d(dtype=real),
@@ -119,10 +104,6 @@ def tendon_friction_power(
     power_out: wp.array2d(dtype=real),
 ):
     """Virtual power of the friction; ``rate`` is J a of the tendons, ``trial`` J l."""
-    world, i = wp.tid()
-    t = friction_tendon[i]
-    loss = tendon_frictionloss[world, t]
-    kb = spring_damper(tendon_solref[world, t], tendon_solimp[world, t], timestep[world], refsafe)
-    r = resistance(impedance(tendon_solimp[world, t], real(0.0)), tendon_invweight0[world, t])
-    error = rate[world, t] + kb[1] * velocity[world, t]
-    power_out[world, i] = restoring(error, r, -loss, loss) * trial[world, t]
+    world, k = wp.tid()
+    t = friction.index[k]
+    power_out[world, k] = friction_force(world, t, friction, soft, rate[world, t], velocity[world, t]) * trial[world, t]

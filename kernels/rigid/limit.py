@@ -2,10 +2,35 @@
 
 import warp as wp
 
-from .._precision import quat, real, vec2, vec4, vec5
+from .._precision import quat, real, vec2, vec4
 from ..math import quat_log, quat_unit
-from .constraint import UNBOUNDED, impedance, resistance, restoring, set_row, spring_damper
+from .constraint import UNBOUNDED, Rows, Soft, restoring, set_row, softened
 from .kinematics import BALL
+
+
+@wp.struct
+class JointLimits:
+    """The limits of joints."""
+
+    joint: wp.array(dtype=int)  # of every limit
+    side: wp.array(dtype=int)  # -1 for a lower limit, 1 for an upper one
+    type: wp.array(dtype=int)  # of every joint, as the following
+    qpos: wp.array(dtype=int)
+    dof: wp.array(dtype=int)
+    range: wp.array2d(dtype=vec2)
+    margin: wp.array2d(dtype=real)
+    invweight0: wp.array2d(dtype=real)  # of every dof
+
+
+@wp.struct
+class TendonLimits:
+    """The limits of tendons."""
+
+    tendon: wp.array(dtype=int)  # of every limit
+    side: wp.array(dtype=int)
+    range: wp.array2d(dtype=vec2)  # of every tendon, as the following
+    margin: wp.array2d(dtype=real)
+    invweight0: wp.array2d(dtype=real)
 
 
 @wp.func
@@ -36,103 +61,65 @@ def joint_rate(joint_type: int, slope: vec4, rate: wp.array2d(dtype=real), world
 
 
 @wp.func
-def passed(
-    world: int,
-    j: int,
-    side: int,
-    joint_type: wp.array(dtype=int),
-    joint_qpos: wp.array(dtype=int),
-    joint_range: wp.array2d(dtype=vec2),
-    joint_margin: wp.array2d(dtype=real),
-    qpos: wp.array2d(dtype=real),
-) -> bool:
-    """Whether a joint is beyond its limit. Arrays come whole, to take no cotangents."""
-    slope = joint_distance(joint_type[j], side, joint_range[world, j], qpos, world, joint_qpos[j])
-    return slope[0] < joint_margin[world, j]
+def joint_slope(world: int, i: int, limits: JointLimits, qpos: wp.array2d(dtype=real)) -> vec4:
+    """:func:`joint_distance` of the i-th limit, less its margin."""
+    j = limits.joint[i]
+    slope = joint_distance(limits.type[j], limits.side[i], limits.range[world, j], qpos, world, limits.qpos[j])
+    return slope - vec4(limits.margin[world, j], real(0.0), real(0.0), real(0.0))
+
+
+@wp.func
+def passed(world: int, i: int, limits: JointLimits, qpos: wp.array2d(dtype=real)) -> bool:
+    """Whether a joint is beyond its i-th limit."""
+    slope = joint_slope(world, i, limits, qpos)
+    return slope[0] < real(0.0)
 
 
 @wp.func_grad(passed)
-def no_slope_of_passed(
-    world: int,
-    j: int,
-    side: int,
-    joint_type: wp.array(dtype=int),
-    joint_qpos: wp.array(dtype=int),
-    joint_range: wp.array2d(dtype=vec2),
-    joint_margin: wp.array2d(dtype=real),
-    qpos: wp.array2d(dtype=real),
-    adj_ret: bool,
-):
-    """An event: a limit that is not reached costs a backward pass no more than to see it."""
+def no_slope_of_passed(world: int, i: int, limits: JointLimits, qpos: wp.array2d(dtype=real), adj_ret: bool):
+    """An event has no derivative, and a limit that is not reached costs a backward pass almost nothing."""
 
 
 @wp.kernel(enable_backward=False)
 def joint_limit_rows(
     # Structure:
     lanes: int,
-    limit_joint: wp.array(dtype=int),
-    limit_side: wp.array(dtype=int),
-    joint_type: wp.array(dtype=int),
-    joint_qpos: wp.array(dtype=int),
-    joint_dof: wp.array(dtype=int),
-    joint_column: wp.array(dtype=int),
-    refsafe: int,
     first: int,
+    column: wp.array(dtype=int),
     # Model:
-    joint_range: wp.array2d(dtype=vec2),
-    joint_margin: wp.array2d(dtype=real),
-    joint_solref: wp.array2d(dtype=vec2),
-    joint_solimp: wp.array2d(dtype=vec5),
-    dof_invweight0: wp.array2d(dtype=real),
-    timestep: wp.array(dtype=real),
+    limits: JointLimits,
+    soft: Soft,
     # State in:
     qpos: wp.array2d(dtype=real),
     qvel: wp.array2d(dtype=real),
     # Out:
-    jacobian_out: wp.array3d(dtype=real),
-    weight_out: wp.array2d(dtype=real),
-    reference_out: wp.array2d(dtype=real),
-    bound_out: wp.array2d(dtype=vec2),
+    rows_out: Rows,
 ):
-    """The rows of the limits that are reached; ``first`` is the row of the first limit."""
+    """The rows of the limits that are reached; ``first`` is the row of the first limit, ``column`` that of a joint."""
     world, lane = wp.tid()
-    for i in range(lane, limit_joint.shape[0], lanes):
-        j = limit_joint[i]
-        t = joint_type[j]
-        d = joint_dof[j]
-        slope = joint_distance(t, limit_side[i], joint_range[world, j], qpos, world, joint_qpos[j])
-        violation = slope[0] - joint_margin[world, j]
-        if violation < real(0.0):
-            z = impedance(joint_solimp[world, j], violation)
-            kb = spring_damper(joint_solref[world, j], joint_solimp[world, j], timestep[world], refsafe)
-            r = resistance(z, dof_invweight0[world, d])
-            reference = -kb[1] * joint_rate(t, slope, qvel, world, d) - kb[0] * z * violation
+    for i in range(lane, limits.joint.shape[0], lanes):
+        slope = joint_slope(world, i, limits, qpos)
+        if slope[0] < real(0.0):
+            j = limits.joint[i]
+            t = limits.type[j]
+            d = limits.dof[j]
+            kbr = softened(world, j, limits.invweight0[world, d], slope[0], soft)
+            reference = -kbr[1] * joint_rate(t, slope, qvel, world, d) - kbr[0] * slope[0]
             row = first + i
-            set_row(world, row, r, reference, -UNBOUNDED, real(0.0), jacobian_out, weight_out, reference_out, bound_out)
-            column = joint_column[j]
-            jacobian_out[world, row, column] = slope[1]
+            set_row(world, row, kbr[2], reference, -UNBOUNDED, real(0.0), rows_out)
+            rows_out.jacobian[world, row, column[j]] = slope[1]
             if t == BALL:
-                jacobian_out[world, row, column + 1] = slope[2]
-                jacobian_out[world, row, column + 2] = slope[3]
+                rows_out.jacobian[world, row, column[j] + 1] = slope[2]
+                rows_out.jacobian[world, row, column[j] + 2] = slope[3]
 
 
 @wp.kernel
 def joint_limit_power(
     # Structure:
     lanes: int,
-    limit_joint: wp.array(dtype=int),
-    limit_side: wp.array(dtype=int),
-    joint_type: wp.array(dtype=int),
-    joint_qpos: wp.array(dtype=int),
-    joint_dof: wp.array(dtype=int),
-    refsafe: int,
     # Model:
-    joint_range: wp.array2d(dtype=vec2),
-    joint_margin: wp.array2d(dtype=real),
-    joint_solref: wp.array2d(dtype=vec2),
-    joint_solimp: wp.array2d(dtype=vec5),
-    dof_invweight0: wp.array2d(dtype=real),
-    timestep: wp.array(dtype=real),
+    limits: JointLimits,
+    soft: Soft,
     # State in:
     qpos: wp.array2d(dtype=real),
     qvel: wp.array2d(dtype=real),
@@ -144,37 +131,24 @@ def joint_limit_power(
 ):
     """Virtual power of the limits' forces, negative as all that acts on the joints."""
     world, lane = wp.tid()
-    for i in range(lane, limit_joint.shape[0], lanes):
-        j = limit_joint[i]
-        if passed(world, j, limit_side[i], joint_type, joint_qpos, joint_range, joint_margin, qpos):
-            t = joint_type[j]
-            d = joint_dof[j]
-            slope = joint_distance(t, limit_side[i], joint_range[world, j], qpos, world, joint_qpos[j])
-            violation = slope[0] - joint_margin[world, j]
-            z = impedance(joint_solimp[world, j], violation)
-            kb = spring_damper(joint_solref[world, j], joint_solimp[world, j], timestep[world], refsafe)
-            r = resistance(z, dof_invweight0[world, d])
-            error = joint_rate(t, slope, qacc, world, d) + kb[1] * joint_rate(t, slope, qvel, world, d)
-            error += kb[0] * z * violation
-            power_out[world, i] = restoring(error, r, -UNBOUNDED, real(0.0)) * joint_rate(t, slope, trial, world, d)
+    for i in range(lane, limits.joint.shape[0], lanes):
+        if passed(world, i, limits, qpos):
+            j = limits.joint[i]
+            t = limits.type[j]
+            d = limits.dof[j]
+            slope = joint_slope(world, i, limits, qpos)
+            kbr = softened(world, j, limits.invweight0[world, d], slope[0], soft)
+            error = joint_rate(t, slope, qacc, world, d) + kbr[1] * joint_rate(t, slope, qvel, world, d)
+            error += kbr[0] * slope[0]
+            force = restoring(error, kbr[2], -UNBOUNDED, real(0.0))
+            power_out[world, i] = force * joint_rate(t, slope, trial, world, d)
 
 
 @wp.kernel
 def joint_limit_readings(
-    # Structure:
-    limit_joint: wp.array(dtype=int),
-    limit_side: wp.array(dtype=int),
-    joint_type: wp.array(dtype=int),
-    joint_qpos: wp.array(dtype=int),
-    joint_dof: wp.array(dtype=int),
-    refsafe: int,
     # Model:
-    joint_range: wp.array2d(dtype=vec2),
-    joint_margin: wp.array2d(dtype=real),
-    joint_solref: wp.array2d(dtype=vec2),
-    joint_solimp: wp.array2d(dtype=vec5),
-    dof_invweight0: wp.array2d(dtype=real),
-    timestep: wp.array(dtype=real),
+    limits: JointLimits,
+    soft: Soft,
     # State in:
     qpos: wp.array2d(dtype=real),
     qvel: wp.array2d(dtype=real),
@@ -185,86 +159,66 @@ def joint_limit_readings(
     rate_out: wp.array2d(dtype=real),
     force_out: wp.array2d(dtype=real),
 ):
-    """Of the limits that are reached: distance less margin, its rate, and the force that pushes back."""
+    """Distance less margin, its rate, and the force that pushes back, of the limits that are reached."""
     world, i = wp.tid()
-    j = limit_joint[i]
-    t = joint_type[j]
-    d = joint_dof[j]
-    slope = joint_distance(t, limit_side[i], joint_range[world, j], qpos, world, joint_qpos[j])
-    violation = slope[0] - joint_margin[world, j]
-    if violation < real(0.0):
-        z = impedance(joint_solimp[world, j], violation)
-        kb = spring_damper(joint_solref[world, j], joint_solimp[world, j], timestep[world], refsafe)
-        r = resistance(z, dof_invweight0[world, d])
+    slope = joint_slope(world, i, limits, qpos)
+    if slope[0] < real(0.0):
+        j = limits.joint[i]
+        t = limits.type[j]
+        d = limits.dof[j]
+        kbr = softened(world, j, limits.invweight0[world, d], slope[0], soft)
         rate = joint_rate(t, slope, qvel, world, d)
-        error = joint_rate(t, slope, qacc, world, d) + kb[1] * rate + kb[0] * z * violation
-        violation_out[world, i] = violation
+        error = joint_rate(t, slope, qacc, world, d) + kbr[1] * rate + kbr[0] * slope[0]
+        violation_out[world, i] = slope[0]
         rate_out[world, i] = rate
-        force_out[world, i] = -restoring(error, r, -UNBOUNDED, real(0.0))
+        force_out[world, i] = -restoring(error, kbr[2], -UNBOUNDED, real(0.0))
 
 
 @wp.func
-def tendon_distance(side: int, bounds: vec2, length: real) -> real:
-    """Distance to a limit, negative beyond it."""
-    return wp.where(side < 0, length - bounds[0], bounds[1] - length)
+def tendon_distance(world: int, i: int, limits: TendonLimits, length: wp.array2d(dtype=real)) -> real:
+    """Distance of a tendon to its i-th limit, negative beyond it, less the margin."""
+    t = limits.tendon[i]
+    bounds = limits.range[world, t]
+    distance = wp.where(limits.side[i] < 0, length[world, t] - bounds[0], bounds[1] - length[world, t])
+    return distance - limits.margin[world, t]
 
 
 @wp.kernel(enable_backward=False)
 def tendon_limit_rows(
     # Structure:
     lanes: int,
-    limit_tendon: wp.array(dtype=int),
-    limit_side: wp.array(dtype=int),
-    refsafe: int,
     first: int,
     # Model:
-    tendon_range: wp.array2d(dtype=vec2),
-    tendon_margin: wp.array2d(dtype=real),
-    tendon_solref: wp.array2d(dtype=vec2),
-    tendon_solimp: wp.array2d(dtype=vec5),
-    tendon_invweight0: wp.array2d(dtype=real),
-    timestep: wp.array(dtype=real),
+    limits: TendonLimits,
+    soft: Soft,
     # In:
     length: wp.array2d(dtype=real),
     velocity: wp.array2d(dtype=real),
     moment: wp.array3d(dtype=real),
     # Out:
-    jacobian_out: wp.array3d(dtype=real),
-    weight_out: wp.array2d(dtype=real),
-    reference_out: wp.array2d(dtype=real),
-    bound_out: wp.array2d(dtype=vec2),
+    rows_out: Rows,
 ):
     """The rows of the limits that are reached; ``moment`` is the tendons' Jacobian."""
     world, lane = wp.tid()
-    for i in range(lane, limit_tendon.shape[0], lanes):
-        t = limit_tendon[i]
-        sign = -real(limit_side[i])
-        violation = tendon_distance(limit_side[i], tendon_range[world, t], length[world, t]) - tendon_margin[world, t]
+    for i in range(lane, limits.tendon.shape[0], lanes):
+        t = limits.tendon[i]
+        sign = -real(limits.side[i])
+        violation = tendon_distance(world, i, limits, length)
         if violation < real(0.0):
-            z = impedance(tendon_solimp[world, t], violation)
-            kb = spring_damper(tendon_solref[world, t], tendon_solimp[world, t], timestep[world], refsafe)
-            r = resistance(z, tendon_invweight0[world, t])
-            reference = -kb[1] * sign * velocity[world, t] - kb[0] * z * violation
-            row = first + i
-            set_row(world, row, r, reference, -UNBOUNDED, real(0.0), jacobian_out, weight_out, reference_out, bound_out)
+            kbr = softened(world, t, limits.invweight0[world, t], violation, soft)
+            reference = -kbr[1] * sign * velocity[world, t] - kbr[0] * violation
+            set_row(world, first + i, kbr[2], reference, -UNBOUNDED, real(0.0), rows_out)
             for d in range(moment.shape[2]):
-                jacobian_out[world, row, d] = sign * moment[world, t, d]
+                rows_out.jacobian[world, first + i, d] = sign * moment[world, t, d]
 
 
 @wp.kernel
 def tendon_limit_power(
     # Structure:
     lanes: int,
-    limit_tendon: wp.array(dtype=int),
-    limit_side: wp.array(dtype=int),
-    refsafe: int,
     # Model:
-    tendon_range: wp.array2d(dtype=vec2),
-    tendon_margin: wp.array2d(dtype=real),
-    tendon_solref: wp.array2d(dtype=vec2),
-    tendon_solimp: wp.array2d(dtype=vec5),
-    tendon_invweight0: wp.array2d(dtype=real),
-    timestep: wp.array(dtype=real),
+    limits: TendonLimits,
+    soft: Soft,
     # In:
     length: wp.array2d(dtype=real),
     velocity: wp.array2d(dtype=real),
@@ -275,31 +229,21 @@ def tendon_limit_power(
 ):
     """Virtual power of the limits' forces; ``rate`` is J a of the tendons, ``trial`` J l."""
     world, lane = wp.tid()
-    for i in range(lane, limit_tendon.shape[0], lanes):
-        t = limit_tendon[i]
-        sign = -real(limit_side[i])
-        violation = tendon_distance(limit_side[i], tendon_range[world, t], length[world, t]) - tendon_margin[world, t]
+    for i in range(lane, limits.tendon.shape[0], lanes):
+        t = limits.tendon[i]
+        sign = -real(limits.side[i])
+        violation = tendon_distance(world, i, limits, length)
         if violation < real(0.0):
-            z = impedance(tendon_solimp[world, t], violation)
-            kb = spring_damper(tendon_solref[world, t], tendon_solimp[world, t], timestep[world], refsafe)
-            r = resistance(z, tendon_invweight0[world, t])
-            error = sign * (rate[world, t] + kb[1] * velocity[world, t]) + kb[0] * z * violation
-            power_out[world, i] = restoring(error, r, -UNBOUNDED, real(0.0)) * sign * trial[world, t]
+            kbr = softened(world, t, limits.invweight0[world, t], violation, soft)
+            error = sign * (rate[world, t] + kbr[1] * velocity[world, t]) + kbr[0] * violation
+            power_out[world, i] = restoring(error, kbr[2], -UNBOUNDED, real(0.0)) * sign * trial[world, t]
 
 
 @wp.kernel
 def tendon_limit_readings(
-    # Structure:
-    limit_tendon: wp.array(dtype=int),
-    limit_side: wp.array(dtype=int),
-    refsafe: int,
     # Model:
-    tendon_range: wp.array2d(dtype=vec2),
-    tendon_margin: wp.array2d(dtype=real),
-    tendon_solref: wp.array2d(dtype=vec2),
-    tendon_solimp: wp.array2d(dtype=vec5),
-    tendon_invweight0: wp.array2d(dtype=real),
-    timestep: wp.array(dtype=real),
+    limits: TendonLimits,
+    soft: Soft,
     # In:
     length: wp.array2d(dtype=real),
     velocity: wp.array2d(dtype=real),
@@ -311,14 +255,12 @@ def tendon_limit_readings(
 ):
     """The same of tendons; ``rate`` is J a."""
     world, i = wp.tid()
-    t = limit_tendon[i]
-    sign = -real(limit_side[i])
-    violation = tendon_distance(limit_side[i], tendon_range[world, t], length[world, t]) - tendon_margin[world, t]
+    t = limits.tendon[i]
+    sign = -real(limits.side[i])
+    violation = tendon_distance(world, i, limits, length)
     if violation < real(0.0):
-        z = impedance(tendon_solimp[world, t], violation)
-        kb = spring_damper(tendon_solref[world, t], tendon_solimp[world, t], timestep[world], refsafe)
-        r = resistance(z, tendon_invweight0[world, t])
-        error = sign * (rate[world, t] + kb[1] * velocity[world, t]) + kb[0] * z * violation
+        kbr = softened(world, t, limits.invweight0[world, t], violation, soft)
+        error = sign * (rate[world, t] + kbr[1] * velocity[world, t]) + kbr[0] * violation
         violation_out[world, i] = violation
         rate_out[world, i] = sign * velocity[world, t]
-        force_out[world, i] = -restoring(error, r, -UNBOUNDED, real(0.0))
+        force_out[world, i] = -restoring(error, kbr[2], -UNBOUNDED, real(0.0))

@@ -91,14 +91,13 @@ def test_gradients():
 
 @pytest.mark.usefixtures("fresh_traces")
 def test_pulls_without_their_virtual_power_are_noticed(monkeypatch: pytest.MonkeyPatch):
-    """It is the last part of the power."""
     power = constraint._power_op
 
     class Mutant:
         outputs = staticmethod(power.outputs)
 
         def vjp(self, args: Any, seeds: Any, wanted: Any) -> Any:
-            return power.vjp(args, [*seeds[:-1], jnp.zeros_like(seeds[-1])], wanted)
+            return power.vjp(args, seeds._replace(adhesion=jnp.zeros_like(seeds.adhesion)), wanted)
 
     monkeypatch.setattr(constraint, "_power_op", Mutant())
     with pytest.raises(AssertionError):

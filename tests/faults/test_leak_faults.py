@@ -16,7 +16,7 @@ import fphys
 from fphys.bridge import ffi
 from fphys.bridge.op import MOST_RECORDS, MOST_TRACES
 from fphys.particles import mpm, sph
-from fphys.rigid import actuation, adhesion, armature, articulated, launches, tendon
+from fphys.rigid import actuation, adhesion, armature, articulated, tendon, topology
 
 from ..particles.sph_scenes import lattice, pool
 
@@ -175,7 +175,7 @@ def test_what_is_remembered_of_a_structure_goes_with_it():
     """A structure keeps its compiled model, with meshes and textures. Nothing keeps it but those who use it."""
     structure = fphys.load(fphys.asset("double-pendulum")).structure
     remembered = [actuation.moments, actuation.site_actuators, actuation.turning, adhesion.adhesions, armature.heavy]
-    remembered += [articulated.body_dofs, launches.ancestry, tendon.segments, tendon.pattern]
+    remembered += [articulated.body_dofs, topology.ancestry, tendon.segments, tendon.pattern]
     assert all(ask(structure) is ask(structure) for ask in remembered)
     kept = weakref.ref(structure)
     del structure

@@ -15,8 +15,8 @@ import numpy as np
 import fphys
 from fphys.bridge import kernels, warp_op
 from fphys.model.structure import Integrator
-from fphys.rigid import constraint
-from fphys.rigid import launches as L
+from fphys.rigid import constraint, topology
+from fphys.rigid import stages as rigid_stages
 from fphys.rigid.integrate import integrate_positions
 from fphys.rigid.linearize import difference
 
@@ -185,7 +185,7 @@ def signature(model: fphys.Model, state: fphys.State, qacc: Any) -> Any:
         return jnp.zeros(len(state.qpos), jnp.uint64)
     given = constraint.Parameters(constraint.mix_pairs(model), constraint.bonds(model))
     args = jax.lax.stop_gradient((model, state, given, qacc))
-    pair, feature, error, weight, force, _ = _marks_op(*args)
+    (pair, feature), error, weight, force, _ = _marks_op(*args)
     free = -weight * error
     inside = jnp.abs(force - free) <= 1e-12 * jnp.abs(free)
     row = jnp.where(weight > 0, jnp.where(inside, 1, jnp.where(force == 0, 2, 3)), 0)
@@ -195,31 +195,39 @@ def signature(model: fphys.Model, state: fphys.State, qacc: Any) -> Any:
     return (marks * primes[None]).sum(1)
 
 
-def _marks(launch: Any, model: Any, state: Any, given: Any, qacc: Any, *outs: Any) -> None:
+class Marks(NamedTuple):
+    """Contacts, and every row's error, weight and force."""
+
+    ids: constraint.Ids
+    error: Any
+    weight: Any
+    force: Any
+    status: Any
+
+
+def _marks(launch: Any, model: Any, state: Any, given: Any, qacc: Any, out: Marks) -> None:
     """Contacts, and every row's error, weight and force at given accelerations."""
-    pair, feature, error, weight, force, status = outs
-    s, t = model.structure, L.types(state.qpos)
-    w, nc = launch.worlds, pair.shape[1]
-    *_, row, rows = constraint._set_up(launch, model, state, given, None, (pair, feature), status)
-    nr = rows.weight.shape[1]
-    scratch = [launch.scratch((w, n), t.integer) for n in (nr, nr, nc)] + [launch.scratch((w, 2, s.nv), t.real)]
-    scratch += [launch.scratch((w, L.packed_size(s.nv)), t.real)]
-    total, zero = launch.scratch((w, s.nv), t.real), launch.scratch((w, nr), t.real, zeroed=True)
+    s, t = model.structure, rigid_stages.types(state.qpos)
+    setting = constraint._set_up(launch, model, state, given, None, out.ids, out.status)
+    work = constraint._work(launch, model, setting) | {"error": out.error, "force": out.force}
+    total = launch.scratch((launch.worlds, s.nv), t.real)
+    stiffness = launch.scratch((launch.worlds, topology.packed_size(s.nv)), t.real)
     launch(
         kernels(state.qpos.dtype, "rigid.newton").restoring_forces,
-        dim=w,
-        inputs=[s.nrow, int(s.elliptic), s.geom.pair_condim, given.pairs.friction, model.opt.impratio]
-        + [qacc, *rows, pair, row],
-        outputs=[total, error, *scratch, force],
+        dim=launch.worlds,
+        inputs=[qacc, setting.rows, constraint._cones(model, given.pairs, setting)],
+        outputs=[total, stiffness, work],
     )
+    zero = launch.scratch(out.weight.shape, t.real, zeroed=True)
     copy = kernels(state.qpos.dtype, "rigid.forces").subtract
-    launch(copy, dim=(w, nr), inputs=[rows.weight, zero], outputs=[weight])
+    launch(copy, dim=out.weight.shape, inputs=[setting.rows.weight, zero], outputs=[out.weight])
 
 
-def _marks_shapes(model: Any, state: Any, given: Any, qacc: Any) -> tuple[Any, ...]:
+def _marks_shapes(model: Any, state: Any, given: Any, qacc: Any) -> Marks:
     w, shape = qacc.shape[0], jax.ShapeDtypeStruct
-    ids = [shape((w, state.max_contacts), jnp.int32) for _ in range(2)]
-    return (*ids, *[shape((w, state.max_constraints), qacc.dtype) for _ in range(3)], shape((w,), jnp.uint32))
+    contact = shape((w, state.max_contacts), jnp.int32)
+    row = shape((w, state.max_constraints), qacc.dtype)
+    return Marks(constraint.Ids(contact, contact), row, row, row, shape((w,), jnp.uint32))
 
 
 _marks_op = warp_op(_marks, _marks_shapes, differentiable=False, name="signature")

@@ -9,6 +9,8 @@ import pytest
 
 from fphys.bridge import kernels, warp_op
 from fphys.model import Status
+from fphys.rigid.constraint import SolverReport
+from fphys.rigid.stages import Rows
 
 N, FIRST, CONTACTS, WORLDS = 14, 9, 6, 29
 ROWS = FIRST + 4 * CONTACTS + 10
@@ -46,18 +48,21 @@ def _shapes(tolerance, inertia, matrix, *rest):
 
 def _alone(launch, tolerance, inertia, *rest):
     """One world at a time."""
-    problem, (qacc, factor, *found) = rest[:9], rest[9:]
+    (matrix, force, start, *rows, pair, row), (qacc, factor, *found) = rest[:9], rest[9:]
     w, types = launch.worlds, kernels(qacc.dtype, "_precision")
     real, integer = types.real, types.integer
-    sizes = [*((n, real) for n in (N, N, N, N, ROWS, ROWS)), *((n, integer) for n in (ROWS, ROWS, CONTACTS))]
-    scratch = [launch.scratch((w, n), kind) for n, kind in sizes]
-    scratch += [launch.scratch((w, 2, N), real), launch.scratch((w, ROWS), real)]
+    vectors = {name: launch.scratch((w, N), real) for name in ("gradient", "search", "net", "change_net")}
+    work = {name: launch.scratch((w, ROWS), kind) for name, kind in (("active", integer), ("inside", integer))}
+    work |= {name: launch.scratch((w, ROWS), real) for name in ("error", "change", "force")}
+    work |= {"cone": launch.scratch((w, CONTACTS), integer), "slope": launch.scratch((w, 2, N), real)}
     friction = launch.scratch((w, 1, 5), real, zeroed=True)
+    cones = {"elliptic": 0, "first": FIRST, "pair": pair, "row": row, "dim": np.zeros(1, np.int32)}
+    cones |= {"friction": friction, "impratio": inertia}
     launch(
         kernels(qacc.dtype, "rigid.newton").newton,
         dim=(w, 1),
-        inputs=[1, LIMIT, LINE, FIRST, 0, np.zeros(1, np.int32), tolerance, inertia, friction, inertia, *problem],
-        outputs=[qacc, factor, *scratch, *found],
+        inputs=[1, LIMIT, LINE, tolerance, inertia, matrix, force, start, Rows(*rows), cones],
+        outputs=[qacc, factor, SolverReport(*found), vectors, work],
     )
 
 

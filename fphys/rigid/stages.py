@@ -1,4 +1,4 @@
-"""The launches that make up the rigid-body operations, one function per stage.
+"""The stages that the rigid-body operations have in common, one function each.
 
 Each function takes ``launch`` (see :func:`fphys.bridge.warp_op`), symbolic arrays and the model, records
 its kernel launches, and returns the arrays that they write. Operations compose them; their adjoints follow.
@@ -6,11 +6,11 @@ its kernel launches, and returns the arrays that they write. Operations compose 
 
 from typing import Any, NamedTuple
 
-import numpy as np
+import jax
 
 from ..bridge import kernels
 from ..model import Model, State
-from ..model.structure import Structure, memo
+from . import team, topology
 
 Buffer = Any
 
@@ -37,36 +37,23 @@ class Rows(NamedTuple):
     bound: Buffer  # least and greatest value of minus its force, (world, row, 2)
 
 
-class Setting(NamedTuple):
-    """The common inputs of the solve and of the forces at given accelerations."""
+class Motions(NamedTuple):
+    """Poses of the frames and their motions, each (world, frame, 6); None for what is not needed."""
 
     frames: Frames
-    axes: Buffer
-    contacts: Any  # collision.Contacts
-    row: Buffer  # first row of each contact, (world, contact)
-    rows: Rows
+    axes: Buffer  # the motion that each dof causes, (world, nv, 6)
+    velocity: Buffer
+    linear: Buffer | None = None  # J a
+    acceleration: Buffer | None = None  # J a, what velocities cause, and gravity as an upward acceleration
+    trial: Buffer | None = None  # J l
+    slowed: Buffer | None = None  # J l2, if the integrator damps
 
 
-def lanes(launch: Any, count: int) -> int:
-    """Number of threads that share ``count`` items of a world: one on a CPU, where a launch spends some 40 ns on each
-    thread, even an idle one; on a GPU one per item."""
-    return 1 if launch.platform == "cpu" else count
+class Rates(NamedTuple):
+    """Accelerations and the trial direction of the dofs, (world, nv), or of the tendons, (world, ntendon)."""
 
-
-def shared(launch: Any, kernel: Any, inputs: list[Any], outputs: list[Any]) -> None:
-    """Launch a kernel that gives each world to a team of threads: a warp on a GPU, one thread on a CPU."""
-    team = 1 if launch.platform == "cpu" else 32
-    launch(kernel, dim=(launch.worlds, team), inputs=[team, *inputs], outputs=outputs)
-
-
-def columns(model: Model, dof: np.ndarray) -> np.ndarray:
-    """The columns where the entries of dofs are in the rows of the constraint Jacobian."""
-    return np.zeros_like(dof) if model.structure.sparse else dof
-
-
-def packed_size(nv: int) -> int:
-    """Number of entries in a packed lower triangle."""
-    return nv * (nv + 1) // 2
+    acceleration: Buffer
+    trial: Buffer
 
 
 class Kernels(NamedTuple):
@@ -92,18 +79,6 @@ def modules(like: Any) -> Kernels:
 def types(like: Any) -> Any:
     """Scalars, vectors and matrices in the precision of an array."""
     return kernels(like.dtype, "_precision")
-
-
-def dof_origin(model: Model) -> np.ndarray:
-    """The frame at whose origin each dof's motion is expressed: that of its tree's root body."""
-    s = model.structure
-    return s.body.frame[s.body.root[s.dof.body]]
-
-
-def body_origin(model: Model) -> np.ndarray:
-    """The frame of the root of each body's tree."""
-    s = model.structure
-    return s.body.frame[s.body.root]
 
 
 def frame_poses(launch: Any, model: Model, state: State, out: Frames | None = None) -> Frames:
@@ -134,11 +109,11 @@ def dof_axes(
     axes = out or launch.scratch((launch.worlds, s.nv), t.motion)
     launch(
         k.kinematics.dof_axes,
-        dim=(launch.worlds, lanes(launch, s.nv)),
+        dim=(launch.worlds, team.lanes(launch, s.nv)),
         inputs=[
-            lanes(launch, s.nv),
+            team.lanes(launch, s.nv),
             s.dof.joint,
-            s.body.frame[s.dof.body] if own else dof_origin(model),
+            s.body.frame[s.dof.body] if own else topology.dof_origin(model),
             s.joint.type,
             s.joint.dof,
             s.joint.frame,
@@ -198,21 +173,33 @@ def gravity(launch: Any, model: Model, state: State) -> Buffer:
     return model.opt.gravity
 
 
-def body_arguments(model: Model) -> list[Any]:
-    """The first arguments of every kernel over bodies."""
-    s = model.structure
-    return [s.body.frame, body_origin(model), model.body.ipos, model.body.iquat, model.body.mass, model.body.inertia]
+class Masses(NamedTuple):
+    """Mass and inertia of all bodies, as kernels take them."""
+
+    frame: Any
+    origin: Any
+    ipos: Buffer
+    iquat: Buffer
+    mass: Buffer
+    inertia: Buffer
 
 
-def medium_arguments(launch: Any, model: Model, state: State) -> list[Any]:
+def masses(model: Model) -> Masses:
+    """Mass and inertia of all bodies."""
+    own = model.body
+    return Masses(model.structure.body.frame, topology.body_origin(model), own.ipos, own.iquat, own.mass, own.inertia)
+
+
+def medium(launch: Any, model: Model, state: State) -> dict[str, Any]:
     """Gravity compensation, gravity, and the medium; like MuJoCo, without passive forces if springs and dampers are
     both disabled."""
-    g = gravity(launch, model, state)
+    g, opt, real, w = gravity(launch, model, state), model.opt, types(state.qpos).real, launch.worlds
     if any(switches(model)):
-        return [model.body.gravcomp, g, model.opt.wind, model.opt.density, model.opt.viscosity]
-    real, w = types(state.qpos).real, launch.worlds
-    none = [launch.scratch(shape, real, zeroed=True) for shape in ((w, model.structure.nbody), (w,), (w,))]
-    return [none[0], g, model.opt.wind, *none[1:]]
+        gravcomp, density, viscosity = model.body.gravcomp, opt.density, opt.viscosity
+    else:
+        shapes = ((w, model.structure.nbody), (w,), (w,))
+        gravcomp, density, viscosity = (launch.scratch(shape, real, zeroed=True) for shape in shapes)
+    return {"gravcomp": gravcomp, "gravity": g, "wind": opt.wind, "density": density, "viscosity": viscosity}
 
 
 def applied_wrench(launch: Any, model: Model, state: State, loads: Loads) -> Buffer:
@@ -232,70 +219,26 @@ def refsafe(model: Model) -> int:
     return int("refsafe" not in model.structure.disabled)
 
 
+def soft(model: Model, solref: Any, solimp: Any) -> dict[str, Any]:
+    """How soft constraints of one kind are, as kernels take it."""
+    return {"solref": solref, "solimp": solimp, "timestep": model.opt.timestep, "refsafe": refsafe(model)}
+
+
+def part(state: State, count: int) -> jax.ShapeDtypeStruct | None:
+    """An output of one number for each of ``count`` items of a world; None if there are none."""
+    return jax.ShapeDtypeStruct((state.qpos.shape[0], count), state.qpos.dtype) if count else None
+
+
 def switches(model: Model) -> list[int]:
     """Whether springs and dampers act."""
     return [int("spring" not in model.structure.disabled), int("damper" not in model.structure.disabled)]
-
-
-class Tendons(NamedTuple):
-    """Lengths and velocities of tendons, (world, ntendon)."""
-
-    length: Buffer
-    velocity: Buffer
 
 
 def actuated(model: Model, loads: Loads) -> bool:
     return model.structure.nu > 0 and loads.ctrl is not None and "actuation" not in model.structure.disabled
 
 
-def last_dof(model: Model) -> np.ndarray:
-    """The outermost dof that moves each body, or -1."""
-    s = model.structure
-    out = np.full(s.nbody, -1, np.int32)
-    for b in range(1, s.nbody):
-        own = np.flatnonzero(s.dof.body == b)
-        out[b] = own[-1] if own.size else out[s.body.parent[b]]
-    return out
-
-
-def branches(model: Model) -> np.ndarray:
-    """Whether two dofs lie on one branch of the tree, (nv, nv)."""
-    s = model.structure
-    out = np.eye(s.nv, dtype=np.int32)
-    for d in range(s.nv):
-        j = s.dof.parent[d]
-        while j >= 0:
-            out[d, j] = out[j, d] = 1
-            j = s.dof.parent[j]
-    return out
-
-
-@memo
-def ancestry(structure: Structure) -> np.ndarray:
-    """Which dofs move which bodies, int, (nbody, nv)."""
-    out = np.zeros((structure.nbody, structure.nv), np.int32)
-    for b in range(1, structure.nbody):
-        out[b] = out[structure.body.parent[b]]
-        out[b, structure.dof.body == b] = 1
-    return out
-
-
-class Pattern(NamedTuple):
-    """Sparsity pattern, row by row, of a matrix with one column per dof."""
-
-    adr: np.ndarray  # (row + 1,) entries of row r are adr[r]:adr[r + 1]
-    row: np.ndarray  # (entry,)
-    dof: np.ndarray  # (entry,)
-
-
-def make_pattern(mask: np.ndarray) -> Pattern:
-    """The pattern of a boolean matrix, (row, nv)."""
-    row, dof = np.nonzero(mask)
-    adr = np.concatenate([[0], np.cumsum(mask.astype(bool).sum(1))])
-    return Pattern(*(x.astype(np.int32) for x in (adr, row, dof)))
-
-
-def row_products(launch: Any, pattern: Pattern, entry: Buffer, rate: Buffer) -> Buffer:
+def row_products(launch: Any, pattern: topology.Pattern, entry: Buffer, rate: Buffer) -> Buffer:
     """Rows times rates of the dofs, (world, row)."""
     count = pattern.adr.size - 1
     out = launch.scratch((launch.worlds, count), types(rate).real)
@@ -305,7 +248,7 @@ def row_products(launch: Any, pattern: Pattern, entry: Buffer, rate: Buffer) -> 
     return out
 
 
-def dense_rows(launch: Any, pattern: Pattern, entry: Buffer, out: Buffer) -> None:
+def dense_rows(launch: Any, pattern: topology.Pattern, entry: Buffer, out: Buffer) -> None:
     """Write the entries into a matrix of zeros, (world, row, nv)."""
     if pattern.row.size:
         inputs = [pattern.row, pattern.dof, entry]
