@@ -1,4 +1,4 @@
-"""The example that compares gradients of contact finds what docs/contact-gradients.md says."""
+"""The example that compares contact gradients gives the results in docs/contact-gradients.md."""
 
 import runpy
 from pathlib import Path

@@ -72,5 +72,5 @@ def test_classes_that_differ_are_named(folder, tmp_path, example):
 
 def test_missing_weights_say_what_to_put_where(tmp_path, example, monkeypatch):
     monkeypatch.setenv("FPHYS_CACHE", str(tmp_path))
-    with pytest.raises(FileNotFoundError, match=r"put them there as resnet18-imagenet\.safetensors"):
+    with pytest.raises(FileNotFoundError, match=r"save the state dict .* there as resnet18-imagenet\.safetensors"):
         example("classify_image")(images=(), model="resnet18", root=tmp_path)
