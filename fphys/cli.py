@@ -14,28 +14,28 @@ from .errors import FphysError, UnsupportedError
 from .experiments import EXPERIMENTS
 
 DESCRIPTION = (
-    "Differentiable physics on JAX. `fphys COMMAND --help` explains a command; --debug, with any of them, shows "
-    "where an error comes from."
+    "Differentiable physics on JAX. `fphys COMMAND --help` explains a command. With --debug, an error shows its "
+    "traceback."
 )
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run a command; 0 if it went well, 1 if a run misses its goal, 2 for an error that fphys explains, 130 when
-    interrupted. Without ``argv``, the command of this process, which ends with it."""
+    """Run a command. Return 0 on success, 1 if a run misses its goal, 2 for an error that fphys explains, and 130 when
+    interrupted. Without ``argv``, run the command line of this process, which ends afterwards."""
     if argv is not None:
         return _main(list(argv))
-    atexit.register(gc.freeze)  # or the interpreter's end takes a second to collect what ends with the process
+    atexit.register(gc.freeze)  # otherwise the interpreter takes a second to collect garbage at exit
     try:
         status = _main(sys.argv[1:])
-    except KeyboardInterrupt:  # while it said that it was interrupted
+    except KeyboardInterrupt:  # a second Ctrl-C while the first is reported
         status = 130
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # a second Ctrl-C changes nothing any more
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # further Ctrl-C change nothing
     return status
 
 
 def _main(arguments: list[str]) -> int:
     for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, io.TextIOWrapper):  # a path may hold any byte, and a terminal know ASCII alone
+        if isinstance(stream, io.TextIOWrapper):  # a path may hold any byte, but a terminal may know only ASCII
             stream.reconfigure(errors="backslashreplace")
     if arguments == ["--version"]:
         from . import __version__
@@ -58,7 +58,7 @@ def _main(arguments: list[str]) -> int:
 
 
 def run(experiment: str, /) -> int:
-    """Run an experiment: its folder gets metrics, a plot, a video and the result."""
+    """Run an experiment. Its folder gets metrics, a plot, a video and the result."""
     raise NotImplementedError(experiment)  # never called: _dispatch gives every experiment its own options
 
 
@@ -75,19 +75,19 @@ def simulate(
     seed: int = 0,
     device: str | None = None,
 ) -> int:
-    """Simulate a model, and film its first world.
+    """Simulate a model and record a video of its first world.
 
     Args:
         model: An MJCF or URDF file, or the name of a model that comes with fphys, such as double-pendulum.
-        steps: Steps to take.
-        out: The video to write, an mp4; its folder is made where it is missing.
-        worlds: Copies to simulate side by side.
-        ctrl: What the actuators are told: nothing, random values in their ranges, or the keyframe's control.
-        disable: Constraints to leave out.
+        steps: Number of steps.
+        out: The video to write, an mp4. Its folder is created if it is missing.
+        worlds: Number of copies to simulate in parallel.
+        ctrl: Input of the actuators: zero, random values within their ranges, or the keyframe's control.
+        disable: Constraints to ignore.
         keyframe: Name of the keyframe to start from.
-        camera: Name of one of the model's cameras; otherwise one that shows the whole motion.
-        seed: Of the random control.
-        device: Where to compute: cpu, cuda or cuda:N; otherwise FPHYS_DEVICE or fphys.toml decides.
+        camera: Name of one of the model's cameras. By default a camera shows the whole motion.
+        seed: Seed of the random control.
+        device: Device to compute on: cpu, cuda or cuda:N. By default FPHYS_DEVICE or fphys.toml decides.
     """
     from . import simulate
     from .config import use_device
@@ -98,14 +98,14 @@ def simulate(
 
 
 def view(model: str, result: Path | None = None, /, port: int = 8080, host: str = "127.0.0.1", world: int = 0) -> int:
-    """Show a model, or a run of it, in the browser: play, pause, scrub. Ends with Ctrl-C.
+    """Show a model or a run in the browser: play, pause, scrub. Press Ctrl-C to stop.
 
     Args:
-        model: An MJCF or URDF file, the name of a model that comes with fphys, or a result that holds particles alone.
-        result: A run's result.npz, with qpos, particles x, or both; otherwise the model falls for three seconds.
-        port: Of the page; the next free one is taken where it is in use.
+        model: An MJCF or URDF file, the name of a model that comes with fphys, or a result that holds only particles.
+        result: A run's result.npz, with qpos, particles x, or both. By default the model falls for three seconds.
+        port: Port of the page. If it is in use, the next free one is taken.
         host: 0.0.0.0 lets other machines see the page.
-        world: Which world of the run.
+        world: Which world of the run to show.
     """
     from . import view as room
 
@@ -119,7 +119,7 @@ def view(model: str, result: Path | None = None, /, port: int = 8080, host: str 
 
 
 def doctor() -> int:
-    """Say what is here, what works, what is missing and how to get it."""
+    """Show what is installed, what works, what is missing and how to get it."""
     from . import doctor
 
     return doctor.main()
@@ -136,17 +136,17 @@ def bench(
     peers: bool = False,
     device: str | None = None,
 ) -> int:
-    """Run the benchmarks, or those that FILTER chooses; every result is validated before it is timed.
+    """Run the benchmarks, or those that FILTER selects. Every result is validated before it is timed.
 
     Args:
         filter: Part of a case's name, a glob, or a tag.
-        json: File that gets the results.
-        list: Name the cases and run none.
-        quick: At most 64 worlds and few samples: shows that the cases run, not how fast.
+        json: File to write the results to.
+        list: List the cases without running them.
+        quick: At most 64 worlds and few samples. This shows that the cases run, not how fast they are.
         worlds: Numbers of worlds, instead of each case's own.
         profile: Write a trace of each case under runs/profile, for TensorBoard or Perfetto.
-        peers: Instead, fphys beside MuJoCo, MuJoCo Warp, MJX, Newton, Genesis, Gymnasium and torch, as installed.
-        device: Where to compute: cpu, cuda or cuda:N; otherwise FPHYS_DEVICE or fphys.toml decides.
+        peers: Compare fphys with MuJoCo, MuJoCo Warp, MJX, Newton, Genesis, Gymnasium and torch, if installed.
+        device: Device to compute on: cpu, cuda or cuda:N. By default FPHYS_DEVICE or fphys.toml decides.
     """
     from . import bench
     from .config import use_device
@@ -183,16 +183,16 @@ def _described(name: str, text: str) -> Callable[[], int]:
 
 @dataclasses.dataclass(frozen=True)
 class Common:
-    """What every experiment takes."""
+    """Options of every experiment."""
 
     device: str | None = None
-    """Where to compute: cpu, cuda or cuda:N; otherwise FPHYS_DEVICE or fphys.toml decides."""
+    """Device to compute on: cpu, cuda or cuda:N. By default FPHYS_DEVICE or fphys.toml decides."""
     out: Path = Path("runs")
-    """Folder that gets the run's own folder, NAME/DATE-TIME."""
+    """Folder for the run's own folder, NAME/DATE-TIME."""
 
 
 def _run(name: str, arguments: list[str]) -> int:
-    """Run an experiment: its ``Config`` gives the options, its ``main`` the metrics."""
+    """Run an experiment. Its ``Config`` defines the options; its ``main`` returns the metrics."""
     import tyro
 
     from . import experiments
@@ -212,7 +212,7 @@ def _run(name: str, arguments: list[str]) -> int:
             metrics = module.main(chosen.config, record)
         record.metrics(**metrics)
     if metrics.get("success") is False:
-        print(f"{name} did not reach its goal: metrics.json says by how much", file=sys.stderr)
+        print(f"{name} did not reach its goal: see metrics.json", file=sys.stderr)
         return 1
     return 0
 

@@ -1,16 +1,16 @@
-"""Which device computes: chosen by argument, by the environment, or by a file.
+"""Choose the device by argument, by environment variable, or by file.
 
-In this order: a name passed in (``--device``), the variable ``FPHYS_DEVICE``, and a configuration file::
+The order is: a name passed in (``--device``), the variable ``FPHYS_DEVICE``, then a configuration file::
 
     [fphys]
     device = "cuda:1"     # "cpu", "cuda" or "cuda:N"
-    shapes = true         # check the shapes of arguments against signatures (fphys.typing)
+    shapes = true         # check argument shapes against signatures (fphys.typing)
 
-One file is read: the one that ``FPHYS_CONFIG`` names, else ``fphys.toml`` in the working folder, else
-``fphys/fphys.toml`` in the user's folder of configuration (``$XDG_CONFIG_HOME``, by default ``~/.config``). The folders
-above are not searched: who writes there is not always who runs the program.
+One file is read: the one that ``FPHYS_CONFIG`` names, otherwise ``fphys.toml`` in the working folder, otherwise
+``fphys/fphys.toml`` in the user's configuration folder (``$XDG_CONFIG_HOME``, by default ``~/.config``). Parent folders
+are not searched, because other users may be able to write there.
 
-Where nothing is said JAX decides: the first GPU if there is one, else the CPU.
+By default JAX decides: the first GPU if there is one, otherwise the CPU.
 """
 
 import dataclasses
@@ -28,25 +28,25 @@ VARIABLE = "FPHYS_DEVICE"
 FILE_VARIABLE = "FPHYS_CONFIG"
 FILE = "fphys.toml"
 Device = Any
-"""A ``jax.Device``: JAX is imported only where it is used."""
+"""A ``jax.Device``. JAX is imported only when needed."""
 
 _NAME = re.compile(r"(cpu|cuda|gpu)(?::(\d+))?")
 
 
 class ConfigError(FphysError, ValueError):
-    """A configuration file cannot be understood; the text names file and line."""
+    """A configuration file is not valid; the message names file and line."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Choice:
-    """A device's name and who asked for it. ``name`` is None where nobody did."""
+    """A device's name and who asked for it. ``name`` is None if nobody did."""
 
     name: str | None
     source: str
 
 
 def device_choice(name: str | None = None) -> Choice:
-    """What the user asked for, without looking at what is there."""
+    """The device that the user asked for, without checking that it exists."""
     if name:
         return Choice(name, "argument")
     if os.environ.get(VARIABLE):
@@ -58,7 +58,7 @@ def device_choice(name: str | None = None) -> Choice:
 
 
 def select_device(name: str | None = None) -> Device:
-    """The device asked for (see the module); :class:`fphys.errors.DeviceError` if it is not there."""
+    """The requested device (see the module). Raises :class:`fphys.errors.DeviceError` if it is not available."""
     import jax
 
     choice = device_choice(name)
@@ -71,14 +71,14 @@ def select_device(name: str | None = None) -> Device:
     try:
         devices = jax.devices(platform)
     except RuntimeError as cause:
-        raise DeviceError(f"{_asked(choice)} is not there: {_found()}. {_remedy(platform)}") from cause
+        raise DeviceError(f"{_asked(choice)} is not available: {_found()}. {_remedy(platform)}") from cause
     if index >= len(devices):
-        raise DeviceError(f"{_asked(choice)} is not there: {_found()}. Choose {', '.join(map(describe, devices))}")
+        raise DeviceError(f"{_asked(choice)} is not available: {_found()}. Choose {', '.join(map(describe, devices))}")
     return devices[index]
 
 
 def use_device(name: str | None = None) -> Device:
-    """Make the device asked for (see the module) the one that JAX computes on from here on."""
+    """Make the requested device (see the module) JAX's default device, and return it."""
     import jax
 
     device = select_device(name)
@@ -87,36 +87,36 @@ def use_device(name: str | None = None) -> Device:
 
 
 def describe(device: Device) -> str:
-    """A device's name as the user would write it, and its kind: ``cuda:0 (NVIDIA H200)``."""
+    """A device's name as the user writes it, with its kind: ``cuda:0 (NVIDIA H200)``."""
     platform = "cuda" if device.platform == "gpu" else device.platform
     kind = "" if device.device_kind.lower() == platform else f" ({device.device_kind})"
     return platform + (f":{device.id}" if platform != "cpu" or device.id else "") + kind
 
 
 def config_file(folder: str | os.PathLike[str] | None = None) -> Path | None:
-    """The file that is read: the one that FPHYS_CONFIG names, else the first in :func:`config_places`, if any.
+    """The file to read: the one that FPHYS_CONFIG names, otherwise the first that exists of :func:`config_places`.
 
     Raises:
-        ConfigError: FPHYS_CONFIG names no file.
+        ConfigError: FPHYS_CONFIG does not name a file.
     """
     if named := os.environ.get(FILE_VARIABLE):
         if not os.path.exists(named) or os.path.isdir(named):
-            raise ConfigError(f"{FILE_VARIABLE} names {named}, which is no file: name one, or unset {FILE_VARIABLE}")
+            raise ConfigError(f"{FILE_VARIABLE} names {named}, which is not a file: name one, or unset {FILE_VARIABLE}")
         return Path(named)
     return next(filter(os.path.isfile, config_places(folder)), None)
 
 
 def config_places(folder: str | os.PathLike[str] | None = None) -> list[Path]:
-    """Where ``fphys.toml`` is looked for, in this order: ``folder`` (the working folder), the user's configuration."""
+    """Where ``fphys.toml`` may be, in order: ``folder`` (the working folder), the user's configuration folder."""
     usual = {"win32": "~/AppData/Roaming", "darwin": "~/Library/Application Support"}.get(sys.platform, "~/.config")
     users = os.environ.get("XDG_CONFIG_HOME", "")
-    users = users if os.path.isabs(users) else os.path.expanduser(usual)  # stays as it is where there is no home
+    users = users if os.path.isabs(users) else os.path.expanduser(usual)  # unchanged if there is no home folder
     here = [Path(os.path.abspath(folder or os.curdir), FILE)]
     return here + [Path(users, "fphys", FILE)] * os.path.isabs(users)
 
 
 def read_config(path: str | os.PathLike[str]) -> dict[str, Any]:
-    """The table ``[fphys]`` of a file: its keys are ``device`` and ``shapes``; ConfigError says what is wrong."""
+    """The ``[fphys]`` table of a file, with keys ``device`` and ``shapes``. Raises ConfigError if it is not valid."""
     try:
         text = Path(path).read_text(encoding="utf-8")
         content = tomllib.loads(text)
@@ -155,7 +155,7 @@ def _found() -> str:
 
 
 def _remedy(platform: str) -> str:
-    """What to do about a GPU that JAX does not see."""
+    """What to do if JAX does not see a GPU."""
     if platform == "cpu":
         return "JAX_PLATFORMS excludes the CPU: unset it"
     if "cuda" not in (allowed := os.environ.get("JAX_PLATFORMS", "cuda")):
@@ -164,4 +164,4 @@ def _remedy(platform: str) -> str:
         return f"JAX has no CUDA support here: {install('cuda')}, or choose cpu"
     if not Path("/proc/driver/nvidia/version").exists():
         return "There is no NVIDIA driver: install one (nvidia-smi must work), or choose cpu"
-    return "JAX cannot use the NVIDIA driver: see that it is recent enough (nvidia-smi), or choose cpu"
+    return "JAX cannot use the NVIDIA driver: check that it is recent enough (nvidia-smi), or choose cpu"

@@ -1,4 +1,4 @@
-"""What is here, what is missing, and what to do about it: ``fphys doctor``."""
+"""``fphys doctor``: what is installed, what is missing, and how to get it."""
 
 import importlib.metadata
 import os
@@ -11,21 +11,21 @@ from .runs import versions
 
 GIVES = {
     "cuda": "NVIDIA GPUs",
-    "torch": "PyTorch: gradients across (fphys.bridge.torch), weights into its modules",
+    "torch": "PyTorch: gradients between JAX and torch (fphys.bridge.torch), weights for its modules",
     "genesis": "the Genesis engine: a back end of scenes, and gradients through it",
-    "onnx": "fphys.export: ONNX files out and in, checked in its runtime",
+    "onnx": "fphys.export: ONNX export and import, checked in its runtime",
     "test": "the test suite",
     "docs": "the site (make docs), and running the notebooks",
     "view": "fphys view: a model or a run in the browser",
-    "browser": "a headless browser, by which make verify looks at fphys view",
+    "browser": "a headless browser, with which make verify tests fphys view",
 }
-"""What each extra of the package gives."""
+"""What each extra of the package adds."""
 
 Row = tuple[str, str]
 
 
 def report() -> Iterator[tuple[str, list[Row], bool]]:
-    """Sections, one after the other: title, rows, and whether what belongs to the core works."""
+    """Yield sections of title and rows, and whether that part of the core works."""
     for title, section in {
         "System": _system,
         "Versions": _versions,
@@ -39,7 +39,7 @@ def report() -> Iterator[tuple[str, list[Row], bool]]:
     }.items():
         try:
             yield title, section(), True
-        except Exception as error:  # a doctor reports what ails, whatever it is
+        except Exception as error:  # report any error at all
             text = str(error) if isinstance(error, FphysError) else f"{type(error).__name__}: {error}"
             yield title, [("broken", text)], False
 
@@ -54,7 +54,7 @@ def main() -> int:
         for name, text in rows:
             print(f"  {name:<{width}}  {text}")
         print(flush=True)
-    print("All of the core works." if healthy else "Something in the core does not work: see `broken` above.")
+    print("The core works." if healthy else "Part of the core does not work: see `broken` above.")
     return 0 if healthy else 1
 
 
@@ -104,7 +104,7 @@ def _precision() -> list[Row]:
 
 
 def _first_step() -> list[Row]:
-    """A jitted step through Warp kernels, the first time (kernels and program are loaded or built) and again."""
+    """Time a jitted step through Warp kernels: the first call, which loads or builds kernels, and later ones."""
     import jax
     import jax.numpy as jnp
 
@@ -138,7 +138,7 @@ def _rendering() -> list[Row]:
     try:
         seconds = _seconds(lambda: canvas.gl_context(64, 64).free())
     except MissingDependencyError as error:
-        return [("missing", str(error)), ("without it", "everything but pictures and videos works")]
+        return [("missing", str(error)), ("without it", "everything except images and videos works")]
     return [("OpenGL", f"{canvas.backend()}, {seconds:.2f} s to start")]
 
 
@@ -154,7 +154,7 @@ def _extras() -> list[Row]:
 
 
 def missing(package: str, extra: str) -> list[str]:
-    """What an extra of an installed package needs and is not installed, extras of its extras included."""
+    """Packages that an extra of an installed package needs and that are not installed, including nested extras."""
     from packaging.requirements import Requirement
 
     absent: list[str] = []

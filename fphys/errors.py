@@ -1,4 +1,4 @@
-"""The errors that fphys raises: each says what is wrong, why, and how to mend it."""
+"""The errors that fphys raises. Each says what is wrong, why, and how to fix it."""
 
 from pathlib import Path
 
@@ -6,47 +6,47 @@ _CHECKOUT = Path(__file__).parents[1]
 
 
 class FphysError(Exception):
-    """Base of every error that fphys raises on purpose."""
+    """Base class of the errors that fphys raises on purpose."""
 
 
 class BridgeError(FphysError, RuntimeError):
-    """A Warp operation could not be built or launched; the text names the operation and the cause."""
+    """A Warp operation could not be built or launched; the message names the operation and the cause."""
 
 
 class PrecisionError(BridgeError, TypeError):
-    """An array has another dtype than a kernel takes, or one call mixes precisions; nothing is cast silently."""
+    """An array's dtype is not the kernel's, or one call mixes precisions. Nothing is cast silently."""
 
 
 class PlacementError(BridgeError, TypeError):
-    """An array lies where the other side cannot use it: device, strides, alignment; nothing is moved silently."""
+    """An array is where the other side cannot use it: device, strides or alignment. Nothing is moved silently."""
 
 
 class ModelError(FphysError, ValueError):
-    """A model cannot be loaded or is not physical; the text names every offending element."""
+    """A model cannot be loaded or is not physical; the message names every faulty element."""
 
 
 class UnsupportedError(ModelError):
-    """A model asks for a feature that fphys does not simulate; the text names every one of them."""
+    """A model uses features that fphys does not simulate; the message names all of them."""
 
 
 class StateError(FphysError, RuntimeError):
-    """A simulated world is in a faulty state; the text names world, field and the number to change."""
+    """A simulated world is faulty; the message names world and field, and what to change."""
 
 
 class MissingDependencyError(FphysError, ImportError):
-    """An optional package is not installed; the text says what to install."""
+    """An optional package is not installed; the message says what to install."""
 
 
 def install(extra: str) -> str:
-    """How to get the packages of an extra: in a checkout, or from the address that pip had; fphys is on no index."""
+    """The pip command for an extra: in a checkout, or from fphys's URL, because fphys is on no package index."""
     if (_CHECKOUT / "pyproject.toml").is_file():
         return f'pip install -e ".[{extra}]" in a checkout of fphys'
     return f'pip install "fphys[{extra}] @ git+URL", the URL from which fphys was installed'
 
 
 class DeviceError(FphysError, RuntimeError):
-    """The device that was asked for is not there."""
+    """The requested device is not available."""
 
 
 class UnitError(FphysError, TypeError):
-    """A quantity is of another kind than is needed; the text says what was expected."""
+    """A quantity is of the wrong kind; the message says what was expected."""

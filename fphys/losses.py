@@ -1,8 +1,8 @@
-"""Losses with torch's names and numbers, the classes on the last axis; optax's others beside them.
+"""Losses with torch's names and values, and the classes on the last axis; plus optax's other losses.
 
-Every one takes ``reduction``: ``"mean"`` (the default), ``"sum"``, or ``"none"`` for one value per element. A loss of
-your own is a function. Prediction and target have one shape: none is broadcast, for (batch, 1) against (batch,) would
-compare all with all.
+Each takes ``reduction``: ``"mean"`` (the default), ``"sum"``, or ``"none"`` for one value per element. You can write
+your own loss as a function. Prediction and target must have the same shape. Nothing is broadcast, because (batch, 1)
+against (batch,) would compare every element with every other.
 """
 
 from typing import Any
@@ -47,7 +47,7 @@ def mse_loss(prediction: Float[Array, "*shape"], target: Float[Array, "*shape"],
 
 @shaped
 def l1_loss(prediction: Float[Array, "*shape"], target: Float[Array, "*shape"], reduction: str = "mean") -> jax.Array:
-    """|prediction - target|. Gradients flow to both; raises as :func:`mse_loss`."""
+    """|prediction - target|. Gradients flow to both. Raises like :func:`mse_loss`."""
     _same("prediction", prediction, "target", target)
     return _reduce(jnp.abs(prediction - target), reduction)
 
@@ -56,7 +56,10 @@ def l1_loss(prediction: Float[Array, "*shape"], target: Float[Array, "*shape"], 
 def huber_loss(
     prediction: Float[Array, "*shape"], target: Float[Array, "*shape"], delta: float = 1.0, reduction: str = "mean"
 ) -> jax.Array:
-    """d² / 2 up to |d| = δ, δ (|d| - δ / 2) beyond (Huber 1964). Gradients flow to both; raises as :func:`mse_loss`."""
+    """d² / 2 up to |d| = δ, δ (|d| - δ / 2) beyond (Huber 1964). Gradients flow to both.
+
+    Raises like :func:`mse_loss`.
+    """
     _same("prediction", prediction, "target", target)
     return _reduce(optax.huber_loss(prediction, target, delta=delta), reduction)
 
@@ -65,7 +68,7 @@ def huber_loss(
 def smooth_l1_loss(
     prediction: Float[Array, "*shape"], target: Float[Array, "*shape"], beta: float = 1.0, reduction: str = "mean"
 ) -> jax.Array:
-    """:func:`huber_loss` / β, the slope far out being 1 (Girshick 2015)."""
+    """:func:`huber_loss` / β, so that the slope is 1 far out (Girshick 2015). Gradients flow to both."""
     return huber_loss(prediction, target, beta, reduction) / beta
 
 
@@ -81,19 +84,19 @@ def cross_entropy(
     """-log softmax(logits)[label].
 
     Args:
-        logits: shape (..., class): the classes on the last axis, where torch has them on axis 1.
-        labels: integers, shape (...), or probabilities of the shape of the logits.
-        weight: of each class; the mean is then a weighted one.
-        ignore_index: a label that counts for nothing.
-        label_smoothing: the share of the label that is spread over all classes (Szegedy 2016).
+        logits: shape (..., class). The classes are on the last axis; torch has them on axis 1.
+        labels: integers, shape (...), or probabilities with the shape of the logits.
+        weight: of each class. With integer labels the mean is then weighted.
+        ignore_index: rows with this label do not count.
+        label_smoothing: share of the label to spread over all classes (Szegedy 2016).
         reduction: "mean", "sum" or "none".
 
     Returns:
-        A number, or shape (...). Gradients flow to the logits, to the weights and to labels that are probabilities.
+        A scalar, or shape (...). Gradients flow to the logits, the weights, and labels that are probabilities.
 
     Raises:
-        ValueError: the shapes do not fit, or a label is out of range. Under ``jit``, where labels cannot be looked at,
-            the loss and the gradient of such a row are NaN.
+        ValueError: the shapes do not fit, or a label is out of range. Under ``jit`` labels cannot be inspected; the
+            loss and gradient of a row with such a label are then NaN.
     """
     log_probs = jax.nn.log_softmax(logits)
     if jnp.issubdtype(labels.dtype, jnp.integer):
@@ -114,7 +117,7 @@ def nll_loss(
     ignore_index: int = -100,
     reduction: str = "mean",
 ) -> jax.Array:
-    """-log_probs[label]; arguments and errors as :func:`cross_entropy`'s."""
+    """-log_probs[label]. Arguments, gradients and errors are those of :func:`cross_entropy`."""
     return _pick(log_probs, labels, weight, ignore_index, 0.0, reduction)
 
 
@@ -122,9 +125,10 @@ def nll_loss(
 def binary_cross_entropy(
     probability: Float[Array, "*shape"], target: Float[Array, "*shape"], reduction: str = "mean"
 ) -> jax.Array:
-    """-(t log p + (1 - t) log(1 - p)), each logarithm at least -100. From logits, take the next one: it is exact.
+    """-(t log p + (1 - t) log(1 - p)), each logarithm at least -100.
 
-    Gradients flow to both, zero where a logarithm is cut off; raises as :func:`mse_loss`.
+    If you have logits, use :func:`binary_cross_entropy_with_logits`, which is exact. Gradients flow to both, and are
+    zero where a logarithm is cut off. Raises like :func:`mse_loss`.
     """
     _same("probability", probability, "target", target)
     return _reduce(-(target * _log(probability) + (1 - target) * _log(1 - probability)), reduction)
@@ -137,9 +141,9 @@ def binary_cross_entropy_with_logits(
     pos_weight: jax.typing.ArrayLike = 1.0,
     reduction: str = "mean",
 ) -> jax.Array:
-    """-(w t log σ(x) + (1 - t) log(1 - σ(x))); ``pos_weight`` w is a number or of a shape that broadcasts.
+    """-(w t log σ(x) + (1 - t) log(1 - σ(x))). The weight w, ``pos_weight``, is a number or an array that broadcasts.
 
-    Gradients flow to all three; raises as :func:`mse_loss`.
+    Gradients flow to all three. Raises like :func:`mse_loss`.
     """
     _same("logits", logits, "target", target)
     positive = pos_weight * target * jax.nn.log_sigmoid(logits)
@@ -150,16 +154,16 @@ def binary_cross_entropy_with_logits(
 def kl_div(
     log_probs: Float[Array, "*shape"], target: Float[Array, "*shape"], log_target: bool = False, reduction: str = "mean"
 ) -> jax.Array:
-    """t (log t - log_probs), zero where t is.
+    """t (log t - log_probs), and zero where t is zero.
 
     Args:
-        log_probs: the prediction's logarithm.
-        target: probabilities, or their logarithms where ``log_target``.
-        log_target: which of the two.
-        reduction: also "batchmean", the sum divided by the size of the first axis: the divergence itself.
+        log_probs: log probabilities of the prediction.
+        target: probabilities, or log probabilities if ``log_target``.
+        log_target: whether ``target`` holds logarithms.
+        reduction: may also be "batchmean": the sum divided by the size of the first axis, which is the divergence.
 
     Returns:
-        A number, or the shape of the input. Gradients flow to both, to a probability where it is not zero.
+        A scalar, or the shape of the input. Gradients flow to both; to a probability only where it is not zero.
 
     Raises:
         ValueError: the shapes differ, or the reduction is unknown.
@@ -196,7 +200,7 @@ def _pick(log_probs: Any, labels: Any, weight: Any, ignore: int, smoothing: floa
         every = log_probs if weight is None else log_probs * _row(weight, log_probs)
         even = -jnp.sum(every, -1) * jnp.where(counted, one, 0 * one)
         losses = (1 - smoothing) * losses + smoothing / classes * even
-    losses = losses * jnp.where(valid | ~counted, one, jnp.nan * one)  # a product, so that the gradient is NaN, too
+    losses = losses * jnp.where(valid | ~counted, one, jnp.nan * one)  # a product, so the gradient is NaN too
     return jnp.sum(losses) / jnp.sum(weights) if reduction == "mean" else _reduce(losses, reduction)
 
 
@@ -205,7 +209,7 @@ def _row(weight: Any, like: Any) -> jax.Array:
 
 
 def _log(p: jax.Array) -> jax.Array:
-    """log p, at least -100; guarded at its argument, so that the gradient is finite at zero."""
+    """log p, at least -100. The argument is guarded, so that the gradient is finite at zero."""
     positive = p > 0
     return jnp.where(positive, jnp.maximum(jnp.log(jnp.where(positive, p, jnp.ones((), p.dtype))), -100.0), -100.0)
 

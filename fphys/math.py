@@ -1,4 +1,4 @@
-"""Quaternions (w, x, y, z) and rotations [-] on arrays of any leading shape; gradients flow to every argument."""
+"""Quaternions (w, x, y, z) and rotations [-] on arrays of any leading shape. Gradients flow to every argument."""
 
 import jax
 import jax.numpy as jnp
@@ -7,25 +7,25 @@ Array = jax.Array
 
 
 def quat_mul(a: Array, b: Array) -> Array:
-    """Hamilton product [-], shape (..., 4); gradients flow to both."""
+    """Hamilton product [-], shape (..., 4). Gradients flow to both arguments."""
     aw, av, bw, bv = a[..., :1], a[..., 1:], b[..., :1], b[..., 1:]
     w = aw * bw - jnp.sum(av * bv, -1, keepdims=True)
     return jnp.concatenate([w, aw * bv + bw * av + jnp.cross(av, bv)], -1)
 
 
 def quat_unit(q: Array) -> Array:
-    """q / |q| [-], shape (..., 4); the gradient is along the sphere, and there is none at zero."""
+    """q / |q| [-], shape (..., 4). The gradient is tangent to the sphere, and NaN at zero."""
     return q / jnp.linalg.norm(q, axis=-1, keepdims=True)
 
 
 def rotate(q: Array, v: Array) -> Array:
-    """Rotate vectors [any unit] of shape (..., 3) by unit quaternions of shape (..., 4); gradients flow to both."""
+    """Rotate vectors [any unit], shape (..., 3), by unit quaternions, shape (..., 4). Gradients flow to both."""
     u = q[..., 1:]
     t = 2.0 * jnp.cross(u, v)
     return v + q[..., :1] * t + jnp.cross(u, t)
 
 
 def rotation(q: Array) -> Array:
-    """Rotation matrices [-], shape (..., 3, 3), of unit quaternions, shape (..., 4); with gradients."""
+    """Rotation matrices [-], shape (..., 3, 3), of unit quaternions, shape (..., 4). Gradients flow to ``q``."""
     columns = [rotate(q, jnp.broadcast_to(jnp.eye(3, dtype=q.dtype)[i], (*q.shape[:-1], 3))) for i in range(3)]
     return jnp.stack(columns, -1)

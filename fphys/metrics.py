@@ -1,7 +1,7 @@
-"""Accuracy, precision, recall and F1, under ``jit``; zero where nothing was predicted or nothing was there.
+"""Accuracy, precision, recall and F1, all jittable. Ratios with an empty denominator are zero.
 
-For several batches add up their confusion matrices: :func:`precision`, :func:`recall` and :func:`f1` take one, too.
-None has a gradient.
+For several batches, add up their confusion matrices: :func:`precision`, :func:`recall` and :func:`f1` also accept one.
+None of these functions has a gradient.
 """
 
 from typing import Any
@@ -16,32 +16,32 @@ from .typing import Array, Int, Num, shaped
 
 @shaped
 def accuracy(predictions: Num[Array, "..."], labels: Int[Array, "*batch"], top_k: int = 1) -> jax.Array:
-    """The share of labels that were predicted.
+    """The fraction of labels that were predicted.
 
     Args:
-        predictions: classes, of the shape of the labels, or scores, shape (..., class); where one of these is NaN, it
-            is wrong.
-        labels: shape (...).
-        top_k: with scores, how many of the highest count as predictions.
+        predictions: classes with the shape of the labels, or scores, shape (..., class). A row of scores that holds NaN
+            counts as wrong.
+        labels: classes, shape (...).
+        top_k: how many of the highest scores count as predictions.
 
     Returns:
-        A number from 0 to 1.
+        A scalar from 0 to 1.
 
     Raises:
         ValueError: the shapes do not fit.
-        TypeError: labels are no whole numbers, but one-hot, say.
+        TypeError: the labels are not integers, for example one-hot.
     """
     if not (jnp.issubdtype(labels.dtype, jnp.integer) or labels.dtype == bool):
         raise TypeError(
-            f"labels are {labels.dtype} of shape {labels.shape}, must be classes, whole numbers: of probabilities or "
-            "one-hot labels take labels.argmax(-1)"
+            f"labels are {labels.dtype} of shape {labels.shape}, must be integer classes: for probabilities or "
+            "one-hot labels use labels.argmax(-1)"
         )
     if predictions.shape == labels.shape:
         return jnp.mean(predictions == labels)
     if predictions.shape[:-1] != labels.shape:
         raise ValueError(
-            f"predictions have shape {predictions.shape}, must have {labels.shape}, that of the labels, or one axis "
-            "more, with a score for each class"
+            f"predictions have shape {predictions.shape}, must have the labels' shape {labels.shape}, or one more axis "
+            "with a score for each class"
         )
     best = jax.lax.top_k(predictions, top_k)[1]
     scored = ~jnp.isnan(predictions).any(-1)
@@ -50,11 +50,11 @@ def accuracy(predictions: Num[Array, "..."], labels: Int[Array, "*batch"], top_k
 
 @shaped
 def confusion_matrix(predictions: Int[Array, "*batch"], labels: Int[Array, "*batch"], num_classes: int) -> jax.Array:
-    """How often each class (row) was taken for each (column), shape (class, class), int32.
+    """How often each class (row) was predicted as each class (column), shape (class, class), int32.
 
     Raises:
-        ValueError: the shapes differ, or a class is out of range; under ``jit``, where that cannot be seen, it is not
-            counted.
+        ValueError: the shapes differ, or a class is out of range. Under ``jit`` classes cannot be inspected; those out
+            of range are then not counted.
     """
     if predictions.shape != labels.shape:
         raise ValueError(f"predictions have shape {predictions.shape} and labels {labels.shape}: they must be the same")
@@ -68,33 +68,33 @@ def confusion_matrix(predictions: Int[Array, "*batch"], labels: Int[Array, "*bat
 
 
 def precision(predictions: Any, labels: Any = None, num_classes: int | None = None, average: str | None = "macro"):
-    """Of those taken for a class, the share that belong to it.
+    """Of the cases predicted as a class, the fraction that belongs to it.
 
     Args:
-        predictions: integer classes; or a confusion matrix, alone.
+        predictions: integer classes; or only a confusion matrix.
         labels: integer classes, of the same shape.
-        num_classes: how many there are; all of them count, also those that do not occur.
-        average: "macro": the mean over the classes; "weighted": by how often each occurs; "micro": over all cases at
-            once; None: one number for each class.
+        num_classes: the number of classes. All of them count, even those that do not occur.
+        average: "macro": the mean over the classes; "weighted": weighted by how often each class occurs; "micro": over
+            all cases at once; None: one number per class.
 
     Returns:
-        A number, or shape (class,).
+        A scalar, or shape (class,).
 
     Raises:
-        ValueError: as :func:`confusion_matrix`; or the average is unknown.
+        ValueError: as for :func:`confusion_matrix`; or the average is unknown.
     """
     counts = _counts(predictions, labels, num_classes)
     return _average(counts, jnp.diagonal(counts), counts.sum(0), average)
 
 
 def recall(predictions: Any, labels: Any = None, num_classes: int | None = None, average: str | None = "macro"):
-    """Of those that belong to a class, the share that was taken for it; arguments as :func:`precision`'s."""
+    """Of the cases that belong to a class, the fraction predicted as it. Arguments are those of :func:`precision`."""
     counts = _counts(predictions, labels, num_classes)
     return _average(counts, jnp.diagonal(counts), counts.sum(1), average)
 
 
 def f1(predictions: Any, labels: Any = None, num_classes: int | None = None, average: str | None = "macro"):
-    """The harmonic mean of both, 2 TP / (2 TP + FP + FN); arguments as :func:`precision`'s."""
+    """The harmonic mean of precision and recall, 2 TP / (2 TP + FP + FN). Arguments are those of :func:`precision`."""
     counts = _counts(predictions, labels, num_classes)
     return _average(counts, 2 * jnp.diagonal(counts), counts.sum(0) + counts.sum(1), average)
 
@@ -103,7 +103,7 @@ def _counts(predictions: Any, labels: Any, num_classes: int | None) -> jax.Array
     if labels is None:
         return predictions
     if num_classes is None:
-        raise ValueError("num_classes is None, must say how many classes there are: shapes must be known under jit")
+        raise ValueError("num_classes is None, must be the number of classes: shapes must be known under jit")
     return confusion_matrix(predictions, labels, num_classes)
 
 
@@ -119,5 +119,5 @@ def _average(counts: jax.Array, hits: jax.Array, of: jax.Array, average: str | N
 
 
 def _ratio(part: jax.Array, whole: jax.Array) -> jax.Array:
-    """part / whole, zero where there is nothing."""
+    """part / whole, zero if whole is zero."""
     return jnp.where(whole > 0, part.astype(float) / jnp.maximum(whole, 1).astype(float), 0.0)

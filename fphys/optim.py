@@ -1,9 +1,9 @@
-"""Optimizers and schedules: optax's under one roof, and torch's four with torch's arguments and numbers.
+"""Optimizers and schedules: optax's, plus torch's four with torch's arguments and numbers.
 
 ``optimizer = Adam(1e-3)``, ``state = optimizer.init(params)``,
 ``updates, state = optimizer.update(grads, state, params)``,
-``params = apply_updates(params, updates)``. Names in capitals are torch's, with torch's defaults; lower-case ones are
-optax's own. A rate is a number or a schedule, and a schedule a function of the number of updates so far.
+``params = apply_updates(params, updates)``. Capitalised names are torch's, with torch's defaults; lower-case names are
+optax's. A learning rate is a number or a schedule. A schedule is a function of the number of updates so far.
 """
 
 import math
@@ -67,24 +67,24 @@ Rate = float | jax.Array | Schedule
 def SGD(
     lr: Rate, momentum: float = 0.0, weight_decay: float = 0.0, nesterov: bool = False
 ) -> optax.GradientTransformationExtraArgs:
-    """b' = μ b + g + λ p, p' = p - lr b'; with Nesterov's momentum p' = p - lr (g + λ p + μ b') (Sutskever 2013).
+    """b' = μ b + g + λ p, p' = p - lr b'; with Nesterov momentum p' = p - lr (g + λ p + μ b') (Sutskever 2013).
 
     Raises:
-        ValueError: a number is not finite or negative; Nesterov's momentum without momentum.
+        ValueError: a number is not finite or is negative, or ``nesterov`` is True without momentum.
     """
     _numbers(lr=lr, momentum=momentum, weight_decay=weight_decay)
     if nesterov and not momentum:
-        raise ValueError("nesterov is True and momentum 0: Nesterov's momentum needs one, 0.9 say")
+        raise ValueError("nesterov is True but momentum is 0: give a momentum, for example 0.9")
     return optax.chain(_decay(weight_decay), optax.sgd(lr, momentum or None, nesterov))
 
 
 def Adam(
     lr: Rate = 1e-3, betas: tuple[float, float] = (0.9, 0.999), eps: float = 1e-8, weight_decay: float = 0.0
 ) -> optax.GradientTransformationExtraArgs:
-    """Adam (Kingma and Ba 2015); weight decay, if any, is added to the gradient.
+    """Adam (Kingma and Ba 2015). Weight decay is added to the gradient.
 
     Raises:
-        ValueError: a number is not finite or negative, or a beta not below 1.
+        ValueError: a number is not finite or is negative, or a beta is not below 1.
     """
     _numbers(lr=lr, eps=eps, weight_decay=weight_decay)
     _betas(betas)
@@ -97,7 +97,7 @@ def AdamW(
     """Adam with decoupled weight decay, p' = p - lr (adam + λ p) (Loshchilov and Hutter 2019).
 
     Raises:
-        ValueError: a number is not finite or negative, or a beta not below 1.
+        ValueError: a number is not finite or is negative, or a beta is not below 1.
     """
     _numbers(lr=lr, eps=eps, weight_decay=weight_decay)
     _betas(betas)
@@ -115,7 +115,7 @@ def RMSprop(
     """v' = α v + (1 - α) g², b' = μ b + g / (√v' + ε), p' = p - lr b' (Hinton 2012; centred: Graves 2013).
 
     Raises:
-        ValueError: a number is not finite or negative.
+        ValueError: a number is not finite or is negative.
     """
     _numbers(lr=lr, alpha=alpha, eps=eps, weight_decay=weight_decay, momentum=momentum)
     scale = optax.scale_by_stddev if centered else optax.scale_by_rms
@@ -143,15 +143,15 @@ def CosineAnnealingLR(lr: float, T_max: int, eta_min: float = 0.0) -> Schedule:
 
 
 def warmup(schedule: Rate, steps: int, start: float = 0.0) -> Schedule:
-    """From ``start`` in equal steps to where the schedule (or constant rate) begins, which then takes its course.
+    """Rise linearly from ``start`` to the start of the schedule (or constant rate) in ``steps``, then follow it.
 
-    ``start``, and what schedules return for a step, are learning rates, scalars.
+    ``start`` and the values of schedules are learning rates, scalars.
 
     Raises:
         ValueError: ``steps`` is negative.
     """
     if steps < 0:
-        raise ValueError(f"steps is {steps}, must be the number of updates to warm up for")
+        raise ValueError(f"steps is {steps}, must be the number of warm-up updates, 0 or more")
     after = schedule if callable(schedule) else optax.constant_schedule(schedule)
     return optax.join_schedules([optax.linear_schedule(start, after(0), steps), after], [steps])
 
@@ -168,7 +168,7 @@ def _numbers(**numbers: Any) -> None:
 
 def _betas(betas: tuple[float, float]) -> None:
     if not all(0 <= beta < 1 for beta in betas):
-        raise ValueError(f"betas are {betas}, must be from 0 up to, not including, 1")
+        raise ValueError(f"betas are {betas}, must be at least 0 and below 1")
 
 
 __all__ = [

@@ -1,4 +1,4 @@
-"""A run's folder: what an experiment leaves behind.
+"""A run's folder: the output of an experiment.
 
 ::
 
@@ -11,8 +11,8 @@
         run.save(ctrl=ctrl)                       # result.npz
         run.metrics(final_loss=loss)              # metrics.json
 
-makes ``runs/swing-up/20260131-120000/``. ``metrics.json`` and the logged history are written however the
-run ends: its ``status`` is "ok", "failed" or "interrupted".
+makes ``runs/swing-up/20260131-120000/``. ``metrics.json`` and the logged history are written no matter how
+the run ends. Its ``status`` is "ok", "failed" or "interrupted".
 """
 
 import contextlib
@@ -40,12 +40,12 @@ PACKAGES = ("fphys", "jax", "jaxlib", "warp-lang", "mujoco", "numpy", "flax", "o
 
 
 class Run:
-    """A folder ``root/name/DATE-TIME`` and the means to fill it."""
+    """A folder ``root/name/DATE-TIME`` and methods to fill it."""
 
     def __init__(
         self, name: str, root: str | os.PathLike[str] = "runs", config: Any = None, quiet: bool = False
     ) -> None:
-        """``config`` (a dataclass or a mapping) is recorded; ``quiet`` prints neither bars nor summary."""
+        """``config`` (a dataclass or a mapping) is recorded. ``quiet`` turns off bars and summary."""
         self.name, self.config, self.quiet = name, config, quiet
         self.path = _new_folder(Path(root) / name)
         self.history: dict[str, list[float]] = {}
@@ -53,14 +53,14 @@ class Run:
         self._arrays: dict[str, np.ndarray] = {}
         self._values: dict[str, Any] = {}
         self._video: dict[str, Any] = {}
-        self._bars: list[Any] = []  # one in another
+        self._bars: list[Any] = []  # nested bars, the innermost last
         self._writer: Any = None
         self._start = time.time()
         self._end: float | None = None
         self._status, self._error = "running", None
 
     def log(self, step: int, **scalars: Any) -> None:
-        """Record scalars at a step: in TensorBoard, in ``history``, and on the bar in progress."""
+        """Record scalars at a step: in TensorBoard, in ``history``, and on the current progress bar."""
         values = {key: float(value) for key, value in scalars.items()}
         with _undisturbed():
             if self._writer is None:
@@ -75,11 +75,11 @@ class Run:
                 self._bars[-1].set_postfix({key: f"{value:.4g}" for key, value in values.items()}, refresh=False)
 
     def progress(self, over: int | Iterable[Any], desc: str | None = None) -> Iterator[Any]:
-        """Iterate over an iterable, or over range(n), with a bar on standard error that shows what is logged."""
+        """Iterate over an iterable, or over range(n), with a bar on standard error that shows logged values."""
         return _Progress(range(over) if isinstance(over, int) else over, self._bars, desc or self.name, self.quiet)
 
     def plot(self, name: str, figure: Any) -> Path:
-        """Save ``name.png``: a matplotlib figure, or a function that draws on the axes it is given."""
+        """Save ``name.png`` from a matplotlib figure, or from a function that draws on given axes."""
         from matplotlib.backends.backend_agg import FigureCanvasAgg
         from matplotlib.figure import Figure
 
@@ -93,13 +93,13 @@ class Run:
             if axes.get_legend_handles_labels()[1]:
                 axes.legend(frameon=False)
         path = self.path / f"{name}.png"
-        FigureCanvasAgg(figure)  # whatever window system made it, a file needs none
+        FigureCanvasAgg(figure)  # a file needs no window system
         figure.savefig(path, dpi=150, facecolor="white")
         return path
 
     def curves(self, axes: Any, *names: str) -> None:
         """Draw logged scalars over their steps, for :meth:`plot`: ``lambda axes: run.curves(axes, "loss")``."""
-        for name in names:  # nothing is logged where training was at its end already
+        for name in names:  # nothing is logged if training had already ended
             axes.plot(
                 self._steps.get(name, []), self.history.get(name, []), linewidth=1.5, label=name.replace("_", " ")
             )
@@ -108,7 +108,7 @@ class Run:
     def video(self, name: str, frames: np.ndarray | Callable[[], np.ndarray], fps: float = 30.0) -> Path | None:
         """Save ``name.mp4`` from frames, uint8 (time, height, width, 3), or from a function that renders them.
 
-        Where the function cannot draw because OpenGL is missing, the run goes on without a video, and says so.
+        If the function cannot draw because OpenGL is missing, the run continues without a video and reports it.
         """
         from .render import write_video
 
@@ -122,7 +122,7 @@ class Run:
         return path
 
     def save(self, **arrays: Any) -> Path:
-        """Put arrays into ``result.npz``, beside those saved before. The file is whole at any moment."""
+        """Add arrays to ``result.npz``. The file is replaced as a whole, so it is never half written."""
         self._arrays |= {key: np.asarray(value) for key, value in arrays.items()}
         path = self.path / "result.npz"
         with _replacing(path) as part, part.open("wb") as file:
@@ -130,7 +130,7 @@ class Run:
         return path
 
     def metrics(self, **values: Any) -> Path:
-        """Put values into ``metrics.json``, beside those put before, with what it takes to repeat the run."""
+        """Add values to ``metrics.json``, which also records what is needed to repeat the run."""
         self._values |= values
         path = self.path / "metrics.json"
         content = {
@@ -151,7 +151,7 @@ class Run:
         return path
 
     def close(self, error: BaseException | None = None) -> None:
-        """Write what is not written yet and print the summary. Leaving ``with`` does it."""
+        """Write what is not written yet and print the summary. Leaving the ``with`` block calls this."""
         self._end = time.time()
         self._status = "ok" if error is None else "interrupted" if isinstance(error, KeyboardInterrupt) else "failed"
         self._error = f"{type(error).__name__}: {error}" if self._status == "failed" else None
@@ -167,7 +167,7 @@ class Run:
             print(self.summary(), flush=True)
 
     def summary(self) -> str:
-        """What happened and where it lies, in a few lines."""
+        """A few lines about what happened and where the files are."""
         width = max((len(key) for key in self._values), default=0)
         seconds = (self._end or time.time()) - self._start
         lines = [f"{self.name}: {self._status} in {seconds:.1f} s on {_device() or 'no device'}"]
@@ -188,7 +188,7 @@ class Run:
             except Exception as second:
                 if error is None:
                     raise
-                self._say(f"could not finish {self.path}: {second}")  # the first error is the one to see
+                self._say(f"could not finish {self.path}: {second}")  # the first error is the one to raise
 
     def _say(self, text: str) -> None:
         if not self.quiet:
@@ -196,9 +196,9 @@ class Run:
 
 
 class _Progress:
-    """An iterator with a bar, and not a generator: its end is no code of Python's that could swallow Ctrl-C.
+    """An iterator with a bar. It is not a generator, whose closing code could swallow Ctrl-C.
 
-    A bar that the loop leaves is closed by the next one outside it, or by the run's end.
+    If the loop is left early, the next outer step, or the end of the run, closes the bar.
     """
 
     def __init__(self, over: Iterable[Any], bars: list[Any], desc: str, quiet: bool) -> None:
@@ -230,7 +230,7 @@ class _Progress:
 
 
 def versions() -> dict[str, str | None]:
-    """Versions of Python and of the packages that a result depends on; None for one that is not installed."""
+    """Versions of Python and of the packages that a result depends on; None if a package is not installed."""
     found: dict[str, str | None] = {"python": platform.python_version()}
     for package in PACKAGES:
         try:
@@ -245,7 +245,7 @@ def _new_folder(parent: Path) -> Path:
     stamp = time.strftime("%Y%m%d-%H%M%S")
     for k in range(10_000):
         path = parent / (f"{stamp}-{k}" if k else stamp)
-        with contextlib.suppress(FileExistsError):  # another run of the same second
+        with contextlib.suppress(FileExistsError):  # another run in the same second
             path.mkdir()
             return path
     raise FileExistsError(f"{parent} has ten thousand runs of {stamp}")
@@ -253,7 +253,7 @@ def _new_folder(parent: Path) -> Path:
 
 @contextlib.contextmanager
 def _undisturbed() -> Iterator[None]:
-    """A context at whose end Ctrl-C arrives, however often it was pressed meanwhile."""
+    """A block that Ctrl-C does not interrupt. A KeyboardInterrupt is raised at its end instead, once."""
     main = threading.current_thread() is threading.main_thread()
     if not main or signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
         yield
@@ -270,7 +270,7 @@ def _undisturbed() -> Iterator[None]:
 
 @contextlib.contextmanager
 def _replacing(path: Path) -> Iterator[Path]:
-    """A temporary path beside ``path`` that takes its place when all went well; a full disk leaves the old file."""
+    """A temporary path beside ``path`` that replaces it on success. A full disk leaves the old file."""
     part = path.with_name(f".{path.name}.part")
     try:
         yield part
@@ -280,7 +280,7 @@ def _replacing(path: Path) -> Iterator[Path]:
 
 
 def _device() -> str | None:
-    """The device that JAX computes on, or None where JAX was not used."""
+    """The device that JAX computes on; None if JAX was not used."""
     if "jax" not in sys.modules:
         return None
     import jax.numpy as jnp
@@ -298,7 +298,7 @@ def _as_dict(config: Any) -> dict[str, Any]:
 
 
 def _plain(value: Any) -> Any:
-    """``value`` as JSON holds it: arrays as lists, numbers that are not finite as "nan", "inf" or "-inf"."""
+    """``value`` in a form that JSON can hold: arrays as lists, non-finite numbers as "nan", "inf" or "-inf"."""
     if isinstance(value, Mapping):
         return {str(key): _plain(item) for key, item in value.items()}
     if isinstance(value, list | tuple | set | frozenset):
@@ -307,7 +307,7 @@ def _plain(value: Any) -> Any:
         return value if math.isfinite(value) else repr(value)
     if value is None or isinstance(value, bool | int | str):
         return value
-    if hasattr(value, "__array__") and hasattr(value, "dtype"):  # a quantity has no dtype, and is written as it prints
+    if hasattr(value, "__array__") and hasattr(value, "dtype"):  # a quantity has no dtype; it is written as it prints
         return _plain(np.asarray(value).tolist())
     return str(value)
 

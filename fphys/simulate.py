@@ -1,4 +1,4 @@
-"""Simulate any model that loads, without writing code: what ``fphys simulate`` does."""
+"""``fphys simulate``: simulate any model that loads, without writing code."""
 
 import dataclasses
 import sys
@@ -13,19 +13,19 @@ from .errors import MissingDependencyError, ModelError
 
 FPS = 30.0
 LAPSE = 12
-"""Pictures in the video of an interrupted simulation: they are drawn in a second."""
+"""Number of images in the video of an interrupted simulation, few enough to draw within a second."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Summary:
-    """What a simulation did."""
+    """Result of a simulation."""
 
     steps: int  # Steps taken by each world.
     worlds: int
     simulated: float  # Simulated time [s].
-    seconds: float  # Wall time of the steps, without compiling [s].
+    seconds: float  # Wall time of the steps, excluding compilation [s].
     compiling: float  # Wall time of compiling and loading [s].
-    energy: tuple[float, float]  # Total energy of world 0, at the start and at the end [J].
+    energy: tuple[float, float]  # Total energy of world 0 at the start and at the end [J].
     video: Path | None
     interrupted: bool
 
@@ -56,10 +56,10 @@ def simulate(
     camera: str | None = None,
     seed: int = 0,
 ) -> Summary:
-    """Simulate a model, given by its path or an asset's name, and film its first world.
+    """Simulate a model, given by its path or an asset's name, and record a video of its first world.
 
-    ``ctrl`` holds the actuators at zero, at the keyframe's control, or at values drawn anew for each
-    picture of the video, uniformly from the actuators' ranges.
+    ``ctrl`` holds the actuators at zero, at the keyframe's control, or at random values, drawn again for each
+    image of the video, uniformly from the actuators' ranges.
     """
     import jax
 
@@ -69,14 +69,14 @@ def simulate(
     if steps < 1 or worlds < 1:
         raise ModelError(f"{steps} steps of {worlds} worlds: both must be at least 1")
     if out is not None and out.suffix != ".mp4":
-        raise ModelError(f"--out {out}: a video's name ends in .mp4")
+        raise ModelError(f"--out {out}: a video's name must end in .mp4")
     model = fphys.load(source if Path(source).exists() or Path(source).suffix else fphys.asset(source), disable=disable)
     if camera is not None and camera not in model.structure.names["camera"]:
         raise ModelError(f"no camera {camera!r}; the model has {list(model.structure.names['camera']) or 'none'}")
     if out is not None:
-        out.parent.mkdir(parents=True, exist_ok=True)  # or the error comes now, not after the steps
+        out.parent.mkdir(parents=True, exist_ok=True)  # so that an error appears now, not after the steps
     timestep = float(model.opt.timestep[0])
-    every = min(max(round(1 / (FPS * timestep)), 1), steps)  # steps a picture
+    every = min(max(round(1 / (FPS * timestep)), 1), steps)  # steps per image
 
     @jax.jit
     def advance(state: Any, control: Any) -> Any:
@@ -149,7 +149,7 @@ def _key(model: Any, keyframe: str | None) -> int:
 
 
 def _controls(model: Any, worlds: int, kind: str, keyframe: str | None, seed: int) -> Any:
-    """The control held during a picture, as a function of the picture's number: shape (world, nu)."""
+    """The control held during one image, as a function of the image's number: shape (world, nu)."""
     import jax.numpy as jnp
 
     shape, dtype = (worlds, model.structure.nu), model.qpos0.dtype
@@ -191,7 +191,7 @@ def _film(model: Any, states: list[Any], out: Path, camera: str | None, fps: flo
         return write_video(out, frames(model, jax.tree.map(lambda *x: np.stack(x), *states), camera), fps)
     except MissingDependencyError as cause:
         print(f"no video: {cause}", file=sys.stderr)
-    except KeyboardInterrupt:  # a second one: the simulation is over, and its summary is printed
+    except KeyboardInterrupt:  # a second Ctrl-C: the simulation is over, and its summary is still printed
         print("no video: interrupted", file=sys.stderr)
     return None
 

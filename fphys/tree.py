@@ -11,12 +11,12 @@ T = TypeVar("T")
 
 
 def static(**kwargs: Any) -> Any:
-    """Declare a field that is part of the tree's structure: hashable, never traced."""
+    """Declare a field that belongs to the tree's structure: hashable, never traced."""
     return dataclasses.field(metadata={"static": True}, **kwargs)
 
 
 class Tree:
-    """Base of the dataclasses that :func:`pytree` registers."""
+    """Base class of dataclasses that :func:`pytree` registers."""
 
     def replace(self, **changes: Any) -> Self:
         """A copy with some fields changed."""
@@ -25,11 +25,12 @@ class Tree:
 
 @dataclass_transform(frozen_default=True, field_specifiers=(static, dataclasses.field))
 def pytree(cls: type[T]) -> type[T]:
-    """Class decorator: a frozen dataclass, registered as a pytree.
+    """Class decorator: make a frozen dataclass and register it as a pytree.
 
-    Array fields are leaves; fields declared with :func:`static` belong to the structure. Not by JAX's own
-    ``register_dataclass``: to jaxlib 0.10.2 the structures of two such classes are equal if they have as many fields
-    and the same static values, and now and then a jitted function then runs what was compiled for the other class.
+    Array fields are leaves; fields declared with :func:`static` belong to the structure. JAX's own
+    ``register_dataclass`` is not used: in jaxlib 0.10.2 the structures of two such classes are equal if they have the
+    same number of fields and the same static values, and a jitted function then occasionally runs the program that was
+    compiled for the other class.
     """
     frozen = dataclasses.dataclass(frozen=True)(cls)
     fields = dataclasses.fields(frozen)  # type: ignore[arg-type]
@@ -47,7 +48,7 @@ def pytree(cls: type[T]) -> type[T]:
 
 
 def _getter(names: list[str]) -> Callable[[Any], tuple[Any, ...]]:
-    """What gets these attributes of an object, as a tuple."""
+    """A function that returns these attributes of an object as a tuple."""
     if len(names) > 1:
         return operator.attrgetter(*names)
     return lambda tree: tuple(getattr(tree, name) for name in names)

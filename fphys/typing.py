@@ -1,9 +1,9 @@
-"""Shapes in signatures, and checked where the user asks for it.
+"""Shapes in signatures, checked on request.
 
-A function says what it takes in jaxtyping's notation, ``Float[Array, "batch classes"]``, under :func:`shaped`. The
-check is off by default and then costs nothing but a look at a flag. It is switched on by ``FPHYS_SHAPES=1``, by
-``shapes = true`` under ``[fphys]`` in ``fphys.toml``, or for a while by ``with checked():``. It looks at shapes and
-dtypes only, so that under ``jit`` it takes place while tracing.
+A function decorated with :func:`shaped` states its shapes in jaxtyping's notation, ``Float[Array, "batch classes"]``.
+The check is off by default and then costs only a flag's look-up. Turn it on with ``FPHYS_SHAPES=1``, with
+``shapes = true`` under ``[fphys]`` in ``fphys.toml``, or for a block with ``with checked():``. It only uses shapes and
+dtypes, so under ``jit`` it runs while tracing.
 """
 
 import contextlib
@@ -27,7 +27,7 @@ if typing.TYPE_CHECKING:
     Array = jax.Array
 else:
     Array = jax.Array | np.ndarray
-"""What a signature admits: JAX's arrays (traced ones too) and NumPy's."""
+"""What signatures accept: JAX arrays, traced ones too, and NumPy arrays."""
 
 VARIABLE = "FPHYS_SHAPES"
 F = TypeVar("F", bound=Callable[..., Any])
@@ -38,12 +38,12 @@ __all__ = ["Array", "Bool", "Float", "Int", "Num", "ShapeError", "Shaped", "chec
 
 
 class ShapeError(FphysError, ValueError):
-    """An argument's shape or dtype does not fit the signature; the text names it, and the shapes of the others."""
+    """An argument's shape or dtype does not fit the signature; the message names it and the other arguments' shapes."""
 
 
 @contextlib.contextmanager
 def checked(on: bool = True) -> Iterator[None]:
-    """Check shapes inside the block (or, with ``on=False``, do not), whatever environment and file say."""
+    """Check shapes inside the block, or with ``on=False`` do not, regardless of the environment and the file."""
     token = _asked.set(on)
     try:
         yield
@@ -52,12 +52,12 @@ def checked(on: bool = True) -> Iterator[None]:
 
 
 def shaped(function: F) -> F:
-    """Decorator: check arguments and result against their jaxtyping annotations where that is switched on.
+    """Decorator: check arguments and result against their jaxtyping annotations, if the check is on.
 
-    A name such as ``batch`` stands for the same size throughout one call. Annotations of other kinds are not looked at.
+    A name such as ``batch`` stands for the same size throughout one call. Other annotations are ignored.
 
     Raises:
-        ShapeError: when the function is called, checked, with an array that does not fit.
+        ShapeError: the function is called, with the check on, with an array that does not fit.
     """
     signature = inspect.signature(function)
 
@@ -93,7 +93,7 @@ def _file_says(folder: str) -> bool:
 
 
 def _check(function: str, name: str, value: Any, annotation: Any, seen: list[str]) -> None:
-    """Raise if a value does not fit; else note what it is, for the next one's message."""
+    """Raise if a value does not fit; otherwise record it for the messages of later arguments."""
     options = typing.get_args(annotation) or (annotation,)
     shapes = [option for option in options if hasattr(option, "dim_str")]
     if not shapes:

@@ -1,7 +1,7 @@
-"""A model or a run in the browser, to turn around, play and scrub: what ``fphys view`` does.
+"""``fphys view``: show a model or a run in the browser, to turn around, play and scrub.
 
-The page is for whom it is served to. A request is refused whose ``Host`` is not the address served, as when a foreign
-name was made to lead here, and so is one that a foreign page sends, as its ``Origin`` says.
+The page only serves its own user. A request is refused if its ``Host`` is not the address served, as when a foreign
+name was pointed at this machine, or if its ``Origin`` shows that a foreign page sent it.
 """
 
 import inspect
@@ -20,8 +20,8 @@ from .errors import MissingDependencyError, ModelError, install
 from .model.structure import GeomType
 from .tree import Tree, pytree, static
 
-SIDES = 24  # of what is round
-MAX_BYTES = 2**32  # of an array that is read, or of the poses of what is shown
+SIDES = 24  # of round shapes
+MAX_BYTES = 2**32  # largest array to read, and largest array of poses to show
 VISER = "viser>=1.1,<1.2"
 _HOST = re.compile(r"(\[[0-9a-f:.]+\]|[a-z0-9._-]+)(?::([0-9]{1,5}))?")
 _STARTING = threading.Lock()
@@ -29,42 +29,40 @@ _STARTING = threading.Lock()
 
 @pytree
 class Motion(Tree):
-    """What is shown, NumPy arrays: poses of geoms and positions of particles at each time."""
+    """What to show, as NumPy arrays: poses of geoms and positions of particles at each time."""
 
     pos: np.ndarray  # Position of each geom [m], shape (time, geom, 3).
     mat: np.ndarray  # Axes of each geom, shape (time, geom, 3, 3).
     particles: np.ndarray  # Position of each particle [m], shape (time, particle, 3).
-    timestep: float = static(default=1 / 30)  # Between two pictures [s].
+    timestep: float = static(default=1 / 30)  # Time between two frames [s].
 
 
 def motion(model: Any, qpos: Any = None, particles: Any = None, world: int = 0) -> Motion:
     """The motion of one world.
 
     Args:
-        model: a fphys.Model, or None where there are particles alone.
+        model: a fphys.Model, or None if there are only particles.
         qpos: generalised positions, shape (time, nq) or (time, world, nq); the reference position by default.
-        particles: positions [m], shape (time, particle, dim) or (time, world, particle, dim); a plane stands upright.
+        particles: positions [m], shape (time, particle, dim) or (time, world, particle, dim). A plane is shown upright.
 
     Raises:
-        ModelError: shapes do not fit the model or one another, numbers are not finite, or there is no such world.
+        ModelError: shapes do not fit the model or each other, numbers are not finite, or there is no such world.
     """
     x = _one_world("x", particles, 3, world)
     if x is not None and (x.shape[1] == 0 or x.shape[2] not in (2, 3)):
-        raise ModelError(f"x has shape {x.shape}: it must be (time, particle, dim), with particles of dimension 2 or 3")
+        raise ModelError(f"x has shape {x.shape}, must be (time, particle, dim), with particles of dimension 2 or 3")
     if x is not None and x.shape[-1] == 2:
         x = np.stack([x[..., 0], np.zeros(x.shape[:-1]), x[..., 1]], -1)
     q = _one_world("qpos", qpos, 2, world)
     times = [len(array) for array in (q, x) if array is not None]
     if len(set(times)) > 1:
-        raise ModelError(f"the bodies have {times[0]} times, the particles {times[1]}: they must be of one run")
+        raise ModelError(f"the bodies have {times[0]} times, the particles {times[1]}: they must be from one run")
     length = times[0] if times else 1
     x = np.zeros((length, 0, 3)) if x is None else x
     if model is None:
         return Motion(np.zeros((length, 0, 3)), np.zeros((length, 0, 3, 3)), x)
     if length * model.structure.ngeom * 96 > MAX_BYTES:  # twelve numbers of eight bytes
-        raise ModelError(
-            f"{length} pictures of {model.structure.ngeom} geoms are too many: keep each tenth, qpos[::10]"
-        )
+        raise ModelError(f"{length} frames of {model.structure.ngeom} geoms are too many: keep every tenth, qpos[::10]")
     import jax
 
     import fphys
@@ -80,7 +78,7 @@ def motion(model: Any, qpos: Any = None, particles: Any = None, world: int = 0) 
 
 
 class Viewer:
-    """A running page. ``show(frame)`` turns to a picture, ``play(seconds)`` plays, ``stop()`` ends it."""
+    """A running page. ``show(frame)`` shows a frame, ``play(seconds)`` plays, ``stop()`` closes the page."""
 
     def __init__(self, model: Any, shown: Motion, port: int, host: str) -> None:
         viser = _viser()
@@ -110,11 +108,11 @@ class Viewer:
         self._draw(0)
 
     def show(self, frame: int) -> None:
-        """Turn to a picture, as the slider does."""
+        """Show a frame, as the slider does."""
         self.time.value = int(frame) % len(self.motion.pos)
 
     def play(self, seconds: float | None = None, fps: float = 30.0) -> None:
-        """Play until :meth:`stop`, or for some seconds; pictures are left out where time steps are short."""
+        """Play until :meth:`stop`, or for some seconds. Frames are skipped if time steps are short."""
         at, pause, left = float(self.time.value), 1 / fps, np.inf if seconds is None else seconds
         while left > 0 and not self._stopped.wait(pause):
             left -= pause
@@ -138,25 +136,25 @@ class Viewer:
 
 
 def view(source: str, result: Path | None = None, port: int = 8080, host: str = "127.0.0.1", world: int = 0) -> Viewer:
-    """Serve a model and, where there is one, a run's ``result.npz``.
+    """Serve a model, and optionally a run's ``result.npz``.
 
     Args:
-        source: path of a model, an asset's name, or of a result that holds particles alone.
-        result: a file of arrays: ``qpos`` (time, [world,] nq), ``x`` (time, [world,] particle, dim), or both.
-            Without, the model falls for three seconds, its actuators at zero.
-        port: of the page; the next free one is taken where it is in use.
-        host: whose address is served, by default to this machine alone. Requests must be for it: for ``localhost`` and
-            loopback addresses; elsewhere for any numeric address, this host or the machine's name.
+        source: path of a model, an asset's name, or path of a result that holds only particles.
+        result: a file with arrays ``qpos`` (time, [world,] nq), ``x`` (time, [world,] particle, dim), or both.
+            By default the model falls for three seconds with its actuators at zero.
+        port: of the page. If it is in use, the next free one is taken.
+        host: the address to serve, by default this machine only. Requests must name it: ``localhost`` and loopback
+            addresses if it is local; otherwise any numeric address, this host or the machine's name.
 
     Raises:
-        ModelError: the file is damaged, holds neither, or another model's; the address cannot be served.
-        MissingDependencyError: viser is not installed, or is one that cannot be guarded.
+        ModelError: the file is damaged, holds neither array, or is another model's; or the address cannot be served.
+        MissingDependencyError: viser is not installed, or its version cannot be guarded.
     """
     _viser()
     alone = result is None and Path(source).suffix == ".npz"
     found = _arrays(Path(source) if alone or result is None else result) if alone or result is not None else {}
     if alone and "x" not in found:
-        raise ModelError(f"{source} holds qpos, of a model: fphys view MODEL {source}")
+        raise ModelError(f"{source} holds the qpos of a model: use fphys view MODEL {source}")
     if alone:
         return Viewer(None, motion(None, None, found.get("x"), world), port, host)
     import fphys
@@ -176,27 +174,27 @@ def _viser() -> Any:
 
 
 def refusal(hosts: list[str], origins: list[str], served: str, port: int) -> str | None:
-    """Why a request to the page is refused; None if it is not.
+    """Why a request to the page is refused; None if it is accepted.
 
     Args:
-        hosts, origins: all its headers ``Host`` and ``Origin``. The latter is the address of the page that asks; absent
-            where a program or the user does, and ``null`` of a file.
+        hosts, origins: all ``Host`` and ``Origin`` headers. ``Origin`` is the address of the page that sends the
+            request: absent if a program or the user sends it, ``null`` for a file.
         served: the host that is served.
     """
     asked, near = _HOST.fullmatch(hosts[0].lower()) if len(hosts) == 1 else None, _is_near(served)
     if asked is None or int(asked[2] or 80) != port or not _is_own(asked[1].strip("[]"), served.lower(), near):
         names = "localhost" if near else f"{socket.gethostname()} or its numeric address"
         return (
-            f"refused: the request is for {hosts}, and the page is served on {names}, port {port}. Open it there; a "
-            "tunnel must keep the port, and another name of this machine must be given as --host"
+            f"refused: the request is for {hosts}, but the page is served on {names}, port {port}. Open it there. A "
+            "tunnel must keep the port; pass another name of this machine as --host"
         )
     if origins and [origin.lower() for origin in origins] != [f"http://{hosts[0].lower()}"]:
-        return f"refused: a page of {origins} asks for what http://{hosts[0]} shows; open that one itself"
+        return f"refused: a page of {origins} requests data of http://{hosts[0]}; open that page directly"
     return None
 
 
 def _is_own(name: str, served: str, near: bool) -> bool:
-    """Whether a name cannot but mean this page: names of others can be made to lead here, numeric addresses cannot."""
+    """Whether a name can only mean this page. Foreign names can be pointed here; numeric addresses cannot."""
     if address := _address(name):
         return address.is_loopback or not near
     machine = socket.gethostname().lower()
@@ -205,7 +203,7 @@ def _is_own(name: str, served: str, near: bool) -> bool:
 
 
 def _is_near(served: str) -> bool:
-    """Whether a host is this machine's loopback."""
+    """Whether a host is this machine's loopback address."""
     address = _address(served)
     return address.is_loopback if address else served.lower() == "localhost"
 
@@ -218,13 +216,13 @@ def _address(name: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
 
 
 def _serve(viser: Any, host: str, port: int) -> Any:
-    """viser's server, which asks :func:`refusal` before it answers.
+    """Start viser's server so that it calls :func:`refusal` before it answers.
 
-    viser has no hook for that: while it starts, it is given another ``serve`` of websockets' to call.
+    viser has no hook for this, so ``serve`` of websockets is replaced while viser starts.
     """
     import websockets.asyncio.server as websockets
 
-    try:  # or viser would try forever
+    try:  # otherwise viser would retry forever
         socket.create_server((host, 0), family=socket.AF_INET6 if ":" in host else socket.AF_INET).close()
     except OSError as cause:
         raise ModelError(
@@ -254,14 +252,14 @@ def _serve(viser: Any, host: str, port: int) -> Any:
     if not guarded:
         server.stop()
         raise MissingDependencyError(
-            f"viser {viser.__version__} starts its server in another way than fphys can guard from foreign pages: "
+            f"viser {viser.__version__} starts its server in a way that fphys cannot guard against foreign pages: "
             f'pip install "{VISER}"'
         )
     return server
 
 
 def _arrays(path: Path) -> dict[str, np.ndarray]:
-    """What of a result is shown: numbers alone are read, and nothing larger than it says and than can be shown."""
+    """The arrays of a result to show. Only numbers are read, and none larger than its header says or than allowed."""
     try:
         if not path.is_file():
             raise FileNotFoundError("there is no such file")
@@ -271,35 +269,35 @@ def _arrays(path: Path) -> dict[str, np.ndarray]:
             held = ", ".join(name.removesuffix(".npy") for name in archive.namelist())
     except ModelError as cause:
         raise ModelError(f"{path}: {cause}") from cause
-    except Exception as cause:  # whatever the readers of archives and of headers stumble over
+    except Exception as cause:  # whatever the archive and header readers raise
         reason = " ".join(f"{type(cause).__name__}: {cause}".split())
         raise ModelError(
-            f"{path} cannot be read as a result ({reason[:200]}): absent, damaged, or no .npz of numpy's; give a run's "
+            f"{path} cannot be read as a result ({reason[:200]}): absent, damaged, or not a NumPy .npz; give a run's "
             "result.npz, or run it again"
         ) from cause
     if not found:
-        raise ModelError(f"{path} holds {held[:200]!r}; to be shown it needs qpos or x")
+        raise ModelError(f"{path} holds {held[:200]!r}, must hold qpos or x to be shown")
     return found
 
 
 def _array(archive: zipfile.ZipFile, name: str) -> np.ndarray:
-    """A member of a .npz as numpy writes it, whose size and type are seen before anything is made of it."""
+    """An array of a .npz file that numpy wrote. Its size and type are checked before it is read."""
     info = archive.getinfo(name)
     if info.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
-        raise ModelError(f"{name} is compressed as numpy never does; write it by numpy.savez")
+        raise ModelError(f"{name} uses a compression that numpy never writes; write it with numpy.savez")
     if info.file_size > MAX_BYTES:
-        raise ModelError(f"{name} is of {info.file_size} bytes, shown are {MAX_BYTES}; keep each tenth picture, [::10]")
+        raise ModelError(f"{name} has {info.file_size} bytes, at most {MAX_BYTES} can be shown; keep a tenth, [::10]")
     with archive.open(info) as file:
         if np.lib.format.read_magic(file) != (1, 0):
-            raise ModelError(f"{name} is no plain array; write it by numpy.savez")
+            raise ModelError(f"{name} is not a plain array; write it with numpy.savez")
         shape, _, dtype = np.lib.format.read_array_header_1_0(file)
         held = info.file_size - file.tell()
     if dtype.kind not in "fiu":
         raise ModelError(
-            f"{name} is of type {str(dtype)[:80]}, must be of real numbers; write it by numpy.savez, of float arrays"
+            f"{name} has dtype {str(dtype)[:80]}, must hold real numbers; write it with numpy.savez from float arrays"
         )
     if min(shape, default=0) < 0 or math.prod(shape) * dtype.itemsize != held:
-        raise ModelError(f"{name} claims the shape {shape} of {dtype}, and holds {held} bytes: damaged; run it again")
+        raise ModelError(f"{name} claims shape {shape} of {dtype}, but holds {held} bytes: damaged; run it again")
     with archive.open(info) as file:
         return np.lib.format.read_array(file, allow_pickle=False)
 
@@ -320,17 +318,17 @@ def _one_world(name: str, value: Any, ndim: int, world: int) -> np.ndarray | Non
     value = np.asarray(value)
     if value.ndim == ndim + 1:
         if not 0 <= world < value.shape[1]:
-            raise ModelError(f"world is {world}, {name} holds worlds 0 to {value.shape[1] - 1}")
+            raise ModelError(f"world is {world}, {name} has worlds 0 to {value.shape[1] - 1}")
         value = value[:, world]
     if value.ndim != ndim or not len(value):
-        raise ModelError(f"{name} has shape {value.shape}: it needs a time axis first, then perhaps a world axis")
+        raise ModelError(f"{name} has shape {value.shape}, must have a time axis first, then perhaps a world axis")
     if len(bad := np.argwhere(~np.isfinite(value))):
-        raise ModelError(f"{name} is not finite from picture {bad[0, 0]} on: keep those before, {name}[:{bad[0, 0]}]")
+        raise ModelError(f"{name} is not finite from frame {bad[0, 0]} on: keep those before, {name}[:{bad[0, 0]}]")
     return value
 
 
 def _geoms(scene: Any, model: Any) -> dict[int, Any]:
-    """The visible geoms' handles, by index."""
+    """The handles of the visible geoms, by index."""
     source, sizes = model.structure.source, np.asarray(model.geom.size)[0]
     handles = {}
     for i, kind in enumerate(model.structure.geom.type):
@@ -350,7 +348,7 @@ def _geoms(scene: Any, model: Any) -> dict[int, Any]:
 
 
 def _shape(kind: int, size: np.ndarray, source: Any, mesh: int) -> tuple[np.ndarray, np.ndarray] | None:
-    """Vertices [m] and triangles of a geom in its own frame; None for what is not drawn (height fields)."""
+    """Vertices [m] and triangles of a geom in its own frame; None if it is not drawn (height fields)."""
     if kind == GeomType.MESH:
         first, count = source.mesh_vertadr[mesh], source.mesh_vertnum[mesh]
         face = source.mesh_faceadr[mesh]
@@ -361,7 +359,7 @@ def _shape(kind: int, size: np.ndarray, source: Any, mesh: int) -> tuple[np.ndar
         return _rings(np.array([[1.0, -1], [1, 1]]), SIDES, 0.0, np.array([size[0], size[0], size[1]]))
     if kind in (GeomType.SPHERE, GeomType.CAPSULE, GeomType.ELLIPSOID):
         angle = np.linspace(-np.pi / 2, np.pi / 2, SIDES)
-        angle = np.sort(np.append(angle, [-1e-9, 1e-9]))  # the equator twice: a capsule's sides
+        angle = np.sort(np.append(angle, [-1e-9, 1e-9]))  # the equator twice, for a capsule's sides
         radius = size if kind == GeomType.ELLIPSOID else np.full(3, size[0])
         vertices, faces = _rings(np.stack([np.cos(angle), np.sin(angle)], 1), SIDES, 0.0, radius)
         if kind == GeomType.CAPSULE:
@@ -371,7 +369,7 @@ def _shape(kind: int, size: np.ndarray, source: Any, mesh: int) -> tuple[np.ndar
 
 
 def _rings(profile: np.ndarray, sides: int, turn: float, scale: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """A profile (radius, height) turned about z, closed at both ends."""
+    """A profile (radius, height) rotated about z, closed at both ends."""
     angle = turn + np.arange(sides) * 2 * np.pi / sides
     ring = np.stack([np.cos(angle), np.sin(angle)], -1)
     body = np.concatenate([np.concatenate([r * ring, np.full((sides, 1), h)], 1) for r, h in profile])

@@ -1,4 +1,4 @@
-"""A headless browser that photographs a page once a colour is in it: ``python browser.py URL PNG RED GREEN BLUE``."""
+"""Take a screenshot of a page once a colour appears: ``python browser.py URL PNG RED GREEN BLUE``."""
 
 import os
 import sys
@@ -19,7 +19,7 @@ ENOUGH, ATTEMPTS = 100, 90  # pixels of the colour, seconds
 
 
 def photograph(url: str, path: str, color: tuple[int, ...]) -> bool:
-    """Whether the colour has appeared; the picture is saved in any case."""
+    """Whether the colour appeared. The screenshot is saved in any case."""
     app = QApplication(sys.argv)
     page = QWebEngineView()
     page.resize(800, 600)

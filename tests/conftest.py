@@ -1,7 +1,7 @@
-"""Strict numerics for every test, and which tests a machine can run.
+"""Strict numerics for every test, and which tests can run on this machine.
 
-``FPHYS_FULL=1`` runs the full sizes. ``FPHYS_BARE=1`` leaves out the tests that need a package which is
-not installed; without it, a missing package is a failure.
+``FPHYS_FULL=1`` runs the full sizes. With ``FPHYS_BARE=1``, tests that need a package which is not
+installed are skipped; otherwise a missing package is a failure.
 """
 
 import ast
@@ -72,7 +72,7 @@ def imported(path: Path) -> list[str]:
 
 
 def missing(packages: "list[str] | tuple[str, ...]") -> list[str]:
-    """Those that are not installed."""
+    """The packages that are not installed."""
     return [name for name in packages if importlib.util.find_spec(name.split(".")[0]) is None]
 
 
@@ -90,7 +90,7 @@ def full() -> bool:
 
 @pytest.fixture
 def x32() -> Iterator[None]:
-    """JAX as users find it: float64 switched off."""
+    """JAX with float64 off, as users find it."""
     import jax
 
     with jax.enable_x64(False):
@@ -99,7 +99,7 @@ def x32() -> Iterator[None]:
 
 @pytest.fixture
 def fresh_traces() -> Iterator[None]:
-    """For tests that replace a part of the library: a step that JAX has traced is not traced again by itself."""
+    """For tests that replace a part of the library: JAX would otherwise reuse the trace of a step."""
     import jax
 
     jax.clear_caches()

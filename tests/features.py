@@ -1,7 +1,7 @@
-"""The table of features in ``docs/features.md``: what is compared with MuJoCo, and by which tests.
+"""The table in ``docs/features.md``: which features are compared with MuJoCo, and by which tests.
 
-``python -m tests.features`` writes it; a test holds the committed one against the tests that there are. A mark is a
-case of a test: a feature whose test fails fails the suite, or the suite in full size.
+``JAX_ENABLE_X64=1 python -m tests.features`` writes it. A test checks that the committed table is current. Each mark
+stands for a test case, so a feature that stops working fails the suite, or the suite in full size.
 """
 
 from pathlib import Path
@@ -14,22 +14,23 @@ from .parity import test_contact_states as parity
 PAGE = Path(__file__).parents[1] / "docs" / "features.md"
 HEAD = """# Features compared with MuJoCo
 
-Written by `python -m tests.features`. Each row is a mechanism of `tests/parity/corpus.py`; each mark is a case of a
-test. ✓ runs under `make test`, in a reduced size, and under `make verify`; ○ runs under `make verify` alone.
+`JAX_ENABLE_X64=1 python -m tests.features` writes this page. Each row is a mechanism of `tests/parity/corpus.py`, and
+each mark is a test case. ✓ runs in `make test`, in reduced size, and in `make verify`. ○ runs only in `make verify`.
 
-- *Motion*: accelerations and the next velocities within 1e-6 of MuJoCo 4.0.0 on at least 99 % of 2,000 states (100 in
-  the reduced size) along MuJoCo's own trajectories under random actions, and the contacts' sets, distances, frames and
-  forces (`tests/parity/test_contact_states.py`). What is left out there, and why, is said in that file. In every state
-  of Gymnasium's point.xml rounding decides whether its ball touches the floor; the same file with the floor a
-  millimetre higher stands for it. ≈: MuJoCo finds these contacts by a search, here to ccd_tolerance 1e-12 (its default
-  is 1e-6, and accelerations then differ by 1e-4 to 1e-2); accelerations agree on at least 99 % of the states to
-  five times what MuJoCo's differ by when its search goes on to 1e-13 (3e-5 at most; to 1e-6 where no side is curved),
-  and where flat sides make several contacts, on at least 99 % of those in which its own contacts agree with one
-  another, 88 % of all (`tests/parity/test_convex_states.py`).
-- *float32*: the same states in float32, median 1e-5, 99th percentile 1e-3.
-- *Gradient*: one step within 1e-5 of centred differences by state, control and every parameter
-  (`tests/gradients/test_contact_states.py`). A second mark: 32 steps within 1e-4; `linearize` within 1e-5 of
-  `mjd_transitionFD`; no NaN in 1,252 states, pressed in, on an edge, parting and symmetric; float32 within 1e-3.
+- *Motion*: accelerations and the next velocities agree with MuJoCo 4.0.0 to 1e-6 on at least 99 % of 2,000 states (100
+  in reduced size) along MuJoCo's own trajectories under random actions. The sets, distances, frames and forces of
+  contacts are compared too. `tests/parity/test_contact_states.py` lists the exceptions and their reasons. In
+  Gymnasium's point.xml, rounding decides in every state whether the ball touches the floor. The same file with the
+  floor a millimetre higher replaces it.
+- *Motion* with ≈: MuJoCo finds these contacts by a search. Here its ccd_tolerance is 1e-12; with the default of 1e-6,
+  accelerations differ by 1e-4 to 1e-2. Accelerations agree on at least 99 % of the states
+  (`tests/parity/test_convex_states.py`). The tolerance is five times the change of MuJoCo's own accelerations when its
+  search continues to 1e-13, which is at most 3e-5, or 1e-6 if no side is curved. If flat sides make several contacts,
+  only the states in which MuJoCo's own contacts agree with each other count, 88 % of all.
+- *float32*: the same states in float32, with a median error of 1e-5 and a 99th percentile of 1e-3.
+- *Gradient*: one step agrees to 1e-5 with centred differences with respect to state, control and every parameter
+  (`tests/gradients/test_contact_states.py`). A second mark: 32 steps agree to 1e-4; `linearize` agrees to 1e-5 with
+  `mjd_transitionFD`; no NaN in 1,252 states, pressed in, on an edge, separating and symmetric; float32 agrees to 1e-3.
 
 | mechanism or feature | motion | float32 | gradient |
 |---|:-:|:-:|:-:|
@@ -58,7 +59,7 @@ def row(name: str) -> str:
 
 
 def table() -> str:
-    """The page as the tests of today make it."""
+    """The page, from the current tests."""
     names = sorted(corpus.sources(), key=lambda n: (n in corpus.FEATURES, n in corpus.SCENES))
     return HEAD + "\n".join(row(name) for name in [*names, *corpus.searched()]) + "\n"
 

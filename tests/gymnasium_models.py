@@ -1,4 +1,4 @@
-"""Gymnasium's MuJoCo models, a part of the corpus of the parity tests."""
+"""Gymnasium's MuJoCo models, which the parity tests use."""
 
 import importlib.util
 import os
@@ -6,7 +6,7 @@ from pathlib import Path
 
 
 def gymnasium_models() -> dict[str, Path]:
-    """Name -> file; none in the bare environment, where Gymnasium need not be."""
+    """Name -> file; empty in the bare environment, which may lack Gymnasium."""
     found = importlib.util.find_spec("gymnasium")
     if found is None and os.environ.get("FPHYS_BARE"):
         return {}

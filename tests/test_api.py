@@ -1,4 +1,4 @@
-"""Every public name says what it takes: shapes, units, errors, gradients, as far as they apply to it."""
+"""Every public name documents shapes, units, errors and gradients, as far as they apply."""
 
 import ast
 import importlib
@@ -17,7 +17,7 @@ ROOT = Path(__file__).parents[1]
 
 
 def load(path: Path) -> Any:
-    """A file outside of the package as a module."""
+    """Import a file outside the package as a module."""
     spec = importlib.util.spec_from_file_location(path.stem, path)
     assert spec and spec.loader
     module = importlib.util.module_from_spec(spec)
@@ -27,7 +27,7 @@ def load(path: Path) -> Any:
 
 reference, check_links = load(ROOT / "docs/reference.py"), load(ROOT / "docs/check_links.py")
 LEARNING = {"data", "errors", "export", "losses", "metrics", "nn", "optim", "tensor", "train", "typing"}
-"""Rooms whose numbers have no unit, and which say of gradients what is not plain."""
+"""Packages whose numbers have no unit, and whose gradients need no remark if they are obvious."""
 
 NAMES = {f"{room}.{name}": value for room in reference.ROOMS for name, value in reference.public(room)}
 SHAPE = re.compile(r"\([^()]*[,|][^()]*\)|shape|scalar|a number")
@@ -36,7 +36,7 @@ ERROR = re.compile(r"[Rr]aise|Error|refuse|as :func:")
 
 
 def lacks(room: str, value: Any) -> list[str]:
-    """What the documentation of a class or function leaves out."""
+    """What the docstring of a class or function lacks."""
     text = inspect.getdoc(value) if value.__doc__ else None
     if not text:
         return ["a docstring"]
@@ -99,7 +99,7 @@ def bare(x):
     return x
 
 
-def test_what_lacks_is_found():
+def test_missing_documentation_is_found():
     assert lacks("fphys.rigid", bad) == ["errors", "shapes", "units", "gradients"]
     assert lacks("fphys.nn", bad) == ["errors", "shapes"]
     assert lacks("fphys.rigid", good) == [] and lacks("fphys", bare) == ["a docstring"]

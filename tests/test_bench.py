@@ -1,4 +1,4 @@
-"""The benchmark harness: a wrong result is never timed, and what is reported can be relied on."""
+"""The benchmark harness never times a wrong result, and its reports are correct."""
 
 import dataclasses
 import json
@@ -36,7 +36,7 @@ def broken(worlds):
 
 
 def sleeping(sleep):
-    """A case of a known duration: the host sleeps within the call."""
+    """A case with a known duration: the host sleeps during the call."""
 
     def wait(x):
         time.sleep(sleep)
@@ -109,7 +109,7 @@ def test_an_invalid_reference_leaves_the_ratio_open(tmp_path):
 
 
 def test_times_and_ratio_are_right():
-    """20 ms and 60 ms of sleep, each blocked on: not the time of the dispatch."""
+    """20 ms and 60 ms of sleep: the time of the whole call, not of the dispatch."""
     cases = [Case("short", sleeping(0.02)), Case("long", sleeping(0.06), steps=3, relative_to="short")]
     short, long = measure(cases, 2, Effort(warmup=0, budget=0.5, sample=5e-3))
     assert short.error is None
@@ -130,8 +130,8 @@ def test_short_calls_share_a_sample():
     assert result.calls_per_sample > 1
 
 
-def test_what_a_case_leaves_running_is_not_in_the_next_sample():
-    """As threads do that wait for work: the first is busy for 15 ms more, and the second has to wait for it."""
+def test_leftover_work_is_not_in_the_next_sample():
+    """Like threads that spin: the first case stays busy for 15 ms, and the second has to wait for it."""
     until = 0.0
 
     def first():
@@ -201,11 +201,11 @@ def test_cases_that_are_compared_run_together():
 def test_lists_that_contradict_themselves_are_refused():
     with pytest.raises(ValueError, match="two benchmark cases are called a"):
         select([Case("a", doubled), Case("a", doubled)], None)
-    with pytest.raises(ValueError, match="relative to b: no case before it"):
+    with pytest.raises(ValueError, match="relative to b: no earlier case"):
         select([Case("a", doubled, relative_to="b"), Case("b", doubled)], None)
 
 
-def test_no_match_says_what_there_is(capsys):
+def test_no_match_lists_the_cases(capsys):
     assert main("nothing", cases=CASES) == 2
     assert "b.other" in capsys.readouterr().err
 
@@ -229,7 +229,7 @@ def test_worlds(tmp_path):
 
 
 def test_memory_stays_between_calls(tmp_path, monkeypatch):
-    """Else what is measured of a large case is a third the system's: pages mapped and cleared at every call."""
+    """Otherwise a third of a large case's time is the system's, which maps and clears pages at every call."""
     kept = []
     monkeypatch.setattr("fphys.train.keep_memory", lambda: kept.append(True))
     run(tmp_path, [RIGHT])
@@ -264,7 +264,7 @@ def test_profile(tmp_path, monkeypatch):
     assert list((tmp_path / "runs" / "profile" / "array.double-1").rglob("*.xplane.pb"))
 
 
-def test_numbers_for_reading():
+def test_numbers_are_formatted():
     assert [seconds(s) for s in (2.5, 0.0123, 4.56e-5, 7.1e-8)] == ["2.5 s", "12.3 ms", "45.6 us", "71 ns"]
     assert [prefixed(x) + "B" for x in (12, 1.5e3, 2e6, 3.456e9, 4e12)] == ["12 B", "1.5 kB", "2 MB", "3.46 GB", "4 TB"]
 
@@ -287,7 +287,7 @@ def test_import_is_light():
     + [pytest.param("rollout", marks=pytest.mark.slow)],
 )
 def test_own_cases_run_and_are_valid(tmp_path, pattern):
-    """fphys's cases in float64, where their validation holds the gradients to 1e-6."""
+    """fphys's cases in float64, whose validation requires gradients to be right to 1e-6."""
     path = tmp_path / "bench.json"
     code = main(pattern, json_path=path, quick=True, worlds=(5,))
     results = json.loads(path.read_text())["results"]
@@ -317,7 +317,7 @@ def test_validation_of_the_physics_can_fail():
             backward.validate(tuple(scaled))
 
 
-def test_what_is_not_jax_is_called_as_it_is(tmp_path):
+def test_functions_without_jit_are_called_directly(tmp_path):
     def setup(worlds):
         def fn(x):
             assert isinstance(x, list)
@@ -335,7 +335,7 @@ def test_what_is_not_jax_is_called_as_it_is(tmp_path):
 
 @pytest.mark.extra("gymnasium")
 def test_peers_start_from_the_same_states_and_are_compared(tmp_path, capsys):
-    """MuJoCo in C against itself, and ours beside it."""
+    """MuJoCo in C against itself, and fphys next to it."""
     file = tmp_path / "found.json"
     code = main("ant.euler.mujoco_1_thread", worlds=(8,), quick=True, peers=True, json_path=file)
     printed, found = capsys.readouterr().out, json.loads(file.read_text())

@@ -1,4 +1,4 @@
-"""Training is timed beside torch only where both sides compute the same."""
+"""Training is timed against torch only if both sides compute the same."""
 
 import json
 

@@ -45,7 +45,7 @@ def main(config, run):
 
 @pytest.fixture
 def experiment(monkeypatch, tmp_path):
-    """A small experiment in the place of swing-up."""
+    """A small experiment in place of swing-up."""
     (tmp_path / "experiment.py").write_text(EXPERIMENT)
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.delitem(sys.modules, "experiment", raising=False)
@@ -60,7 +60,7 @@ def command(*arguments, **kwargs):
 
 
 def processor_time(*arguments):
-    """Seconds of processor time that Python takes for this, and its output: what else the machine does is not in it."""
+    """Processor time [s] of a Python program, which does not depend on other load, and its output."""
     start = os.times()
     done = subprocess.run([sys.executable, *arguments], capture_output=True, text=True, timeout=120, check=True)
     end = os.times()
@@ -69,7 +69,7 @@ def processor_time(*arguments):
 
 @pytest.mark.alone
 def test_help_names_the_commands_and_is_quick():
-    """In the time that JAX alone takes to import, as machines differ by a factor of two: 2 s where that is 0.87."""
+    """Relative to JAX's own import, because machines differ by a factor of two: 2 s if that takes 0.87 s."""
     helps, jaxes = [], []
     for _ in range(5):
         seconds, out = processor_time("-m", "fphys.cli", "--help")
@@ -129,7 +129,7 @@ def test_a_run_keeps_its_memory(experiment, monkeypatch, tmp_path):
     assert kept == [True]
 
 
-def test_a_missed_goal_is_said_and_is_the_exit_code(experiment, monkeypatch, tmp_path, capsys):
+def test_a_missed_goal_is_reported_and_sets_the_exit_code(experiment, monkeypatch, tmp_path, capsys):
     module = experiments.load("swing-up")
     monkeypatch.setattr(module, "main", lambda config, run: {"success": False})
     assert cli.main(["run", "swing-up", "--out", str(tmp_path)]) == 1
@@ -228,14 +228,14 @@ def test_simulate_takes_the_steps_asked_for(capsys, tmp_path):
 
 
 def test_simulate_says_that_nothing_moved(capsys):
-    """Upright, a double pendulum is in equilibrium: its video would be a picture."""
+    """A double pendulum is in equilibrium upright: its video would be a still image."""
     assert cli.main(["simulate", "double-pendulum", "--steps", "10"]) == 0
     assert "nothing moved: it is in equilibrium; try --ctrl random, or --keyframe hanging" in capsys.readouterr().out
     assert cli.main(["simulate", "ball", "--steps", "10"]) == 0
     assert "nothing moved" not in capsys.readouterr().out
 
 
-def test_extras_are_got_as_fphys_was(monkeypatch, tmp_path):
+def test_extras_are_installed_as_fphys_was(monkeypatch, tmp_path):
     assert errors.install("view") == 'pip install -e ".[view]" in a checkout of fphys'
     monkeypatch.setattr(errors, "_CHECKOUT", tmp_path)
     assert errors.install("view").startswith('pip install "fphys[view] @ git+URL"')
@@ -270,11 +270,11 @@ def test_simulate_starts_and_ends_where_mujoco_does():
         (["double-pendulum", "--keyframe", "sitting"], "hanging"),
         (["double-pendulum", "--camera", "sideways"], "overview"),
         (["double-pendulum", "--ctrl", "keyframe"], "--keyframe NAME"),
-        (["double-pendulum", "--out", "film.gif"], "ends in .mp4"),
+        (["double-pendulum", "--out", "film.gif"], "must end in .mp4"),
         (["double-pendulum", "--out", f"{__file__}/film.mp4"], "test_cli.py"),
     ],
 )
-def test_an_error_is_said_without_a_traceback(arguments, text, capsys):
+def test_an_error_is_printed_without_a_traceback(arguments, text, capsys):
     assert cli.main(["simulate", *arguments]) == 2
     captured = capsys.readouterr()
     assert captured.err.startswith("error: ")
@@ -283,7 +283,7 @@ def test_an_error_is_said_without_a_traceback(arguments, text, capsys):
 
 
 NAMES = [b"\xff", "é".encode(), "模型".encode()]
-"""Of folders: no UTF-8, and what ASCII lacks."""
+"""Names of folders: invalid UTF-8, and characters that ASCII lacks."""
 ASCII = {"PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0", "LC_ALL": "C", "LANG": "C"}
 NAMED = """
     import os, sys
@@ -322,7 +322,7 @@ NAMED = """
 
 @pytest.mark.skipif(sys.platform != "linux", reason="where a name is bytes")
 @pytest.mark.parametrize("environment", [{}, ASCII, {"PYTHONIOENCODING": "ascii:strict"}], ids=["utf-8", "C", "ascii"])
-def test_names_are_any_bytes_whatever_the_locale(tmp_path, environment):
+def test_names_may_be_any_bytes_in_any_locale(tmp_path, environment):
     mesh = "v 0 0 0\nv 1 0 0\nv 0 1 0\nv 0 0 1\nf 1 3 2\nf 1 2 4\nf 1 4 3\nf 2 3 4\n"
     mjcf = """<mujoco><asset><mesh name="m" file="m.obj"/></asset><worldbody><body><freejoint/>
         <geom type="mesh" mesh="m"/></body></worldbody></mujoco>"""
@@ -345,7 +345,7 @@ def test_names_are_any_bytes_whatever_the_locale(tmp_path, environment):
     assert child.returncode == 0, child.stderr.decode(errors="replace")
 
 
-def test_what_is_not_simulated_can_be_left_out(tmp_path, capsys):
+def test_unsupported_features_can_be_disabled(tmp_path, capsys):
     model = tmp_path / "distances.xml"
     model.write_text("""<mujoco><asset><mesh name="m" vertex="1 0 0 0 1 0 0 0 1 0 0 0"/></asset><worldbody>
         <geom type="plane" size="1 1 1"/><body pos="0 0 3"><freejoint/><geom type="sdf" mesh="m"/></body>
@@ -367,7 +367,7 @@ def test_doctor_reports_on_everything(capsys):
     out = capsys.readouterr().out
     titles = "System Versions Configuration Devices Precision Rendering Extras".split()
     assert all(f"\n{title}\n" in f"\n{out}" for title in [*titles, "First step", "Kernel cache"])
-    assert "All of the core works." in out
+    assert "The core works." in out
 
 
 def test_doctor_says_how_to_get_what_is_missing(monkeypatch):
@@ -387,7 +387,7 @@ def test_doctor_describes_every_extra():
     assert set(doctor.importlib.metadata.metadata("fphys").get_all("Provides-Extra")) == set(doctor.GIVES)
 
 
-def test_doctor_outlives_what_is_broken(monkeypatch, capsys):
+def test_doctor_survives_broken_parts(monkeypatch, capsys):
     def broken():
         raise OSError("cache is read-only")
 
@@ -404,7 +404,7 @@ def test_importing_the_command_initialises_no_device():
     assert done.returncode == 0, done.stderr
 
 
-def test_bench_hands_its_options_on(monkeypatch):
+def test_bench_passes_its_options_on(monkeypatch):
     from fphys import bench
 
     given = {}

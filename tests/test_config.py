@@ -9,7 +9,7 @@ from fphys import config, doctor
 
 @pytest.fixture
 def project(tmp_path, monkeypatch):
-    """An empty working folder, a user without configuration, and none of fphys's variables."""
+    """An empty working folder, a user without configuration, and none of fphys's environment variables."""
     folder = tmp_path / "above" / "project"
     folder.mkdir(parents=True)
     monkeypatch.chdir(folder)
@@ -54,7 +54,7 @@ def test_a_parents_file_is_not_read(project):
 def test_a_named_file_must_be_there(project, monkeypatch, named):
     write(project, '[fphys]\ndevice = "cpu"\n')
     monkeypatch.setenv(config.FILE_VARIABLE, named)
-    with pytest.raises(config.ConfigError, match=f"FPHYS_CONFIG names {named}, which is no file: name one, or unset"):
+    with pytest.raises(config.ConfigError, match=f"FPHYS_CONFIG names {named}, which is not a file: name one"):
         config.device_choice()
 
 
@@ -75,12 +75,12 @@ def test_the_users_folder_is_beside_the_home_or_there_is_none(project, tmp_path,
     monkeypatch.setenv("HOME", str(tmp_path / "absent"))
     assert config.config_file() is None
     monkeypatch.delenv("HOME")
-    monkeypatch.setattr("os.path.expanduser", lambda path: path)  # as for a user whom the system does not know
+    monkeypatch.setattr("os.path.expanduser", lambda path: path)  # as for a user unknown to the system
     assert users() == [] and config.config_file() is None
 
 
 @pytest.mark.skipif(not hasattr(os, "geteuid") or os.geteuid() != 0, reason="only root becomes another user")
-def test_a_home_that_cannot_be_read_is_passed_over(tmp_path):
+def test_a_home_that_cannot_be_read_is_skipped(tmp_path):
     write(tmp_path / "home" / ".config" / "fphys", '[fphys]\ndevice = "cuda"\n')
     (tmp_path / "home").chmod(0o700)
     script = "import os; from fphys import config; os.setuid(65534); print(config.config_file())"
@@ -121,5 +121,5 @@ def test_devices_are_described_as_they_are_asked_for():
 
 
 @pytest.mark.parametrize("name", ["cpu", " CPU ", "cpu:0"])
-def test_names_are_read_loosely(project, name):
+def test_device_names_are_read_leniently(project, name):
     assert config.select_device(name).platform == "cpu"

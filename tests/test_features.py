@@ -1,4 +1,4 @@
-"""The table of features says what the tests do."""
+"""The table of features agrees with the tests."""
 
 import pytest
 
@@ -7,4 +7,4 @@ from .features import PAGE, table
 
 @pytest.mark.extra("gymnasium")
 def test_the_table_is_current():
-    assert PAGE.read_text() == table(), "write it anew: python -m tests.features"
+    assert PAGE.read_text() == table(), "regenerate it: JAX_ENABLE_X64=1 python -m tests.features"

@@ -1,4 +1,4 @@
-"""The house: a light import, arrows that point one way, small files, a complete package."""
+"""The house rules: a light import, a layered package, small files, a complete wheel."""
 
 import ast
 import hashlib
@@ -31,12 +31,12 @@ ROOMS = (
     ("scene",),
     ("runs",),
     ("data", "train", "export"),
-    ("",),  # fphys itself: the public names
+    ("",),  # fphys itself: its public names
     ("experiments",),
     ("simulate", "view", "doctor", "bench"),
     ("cli",),
 )
-"""A room imports from itself, and from those above it in this list."""
+"""A room may import from itself and from rooms above it in this list."""
 
 
 def python_files(*folders: str) -> list[Path]:
@@ -44,7 +44,7 @@ def python_files(*folders: str) -> list[Path]:
 
 
 def imports(path: Path, tree: ast.AST | None = None) -> Iterator[tuple[str, bool]]:
-    """Every module that a file imports, absolute, and whether it does when it is itself imported."""
+    """Every module that a file imports, by absolute name, and whether the import is at the top level."""
     package = path.relative_to(ROOT).with_suffix("").parts[:-1]
 
     def visit(node: ast.AST, top: bool) -> Iterator[tuple[str, bool]]:
@@ -70,14 +70,14 @@ def imports(path: Path, tree: ast.AST | None = None) -> Iterator[tuple[str, bool
 
 
 def room(module: str) -> str:
-    """``fphys.model.load`` -> ``model``; a public name such as ``fphys.load`` belongs to fphys itself."""
+    """``fphys.model.load`` -> ``model``. Public names such as ``fphys.load`` belong to fphys itself."""
     parts = module.split(".")
     known = {name for names in ROOMS for name in names}
     return parts[1] if len(parts) > 1 and parts[1] in known else ""
 
 
 def violations(path: Path, tree: ast.AST | None = None) -> list[str]:
-    """What a file of ours imports and must not."""
+    """The imports of a file that break the rules."""
     name = path.relative_to(ROOT).as_posix()
     rank = {room: rank for rank, names in enumerate(ROOMS) for room in names}
     own = Path(name).with_suffix("").parts[1]
@@ -89,7 +89,7 @@ def violations(path: Path, tree: ast.AST | None = None) -> list[str]:
                 found.append(f"{name}: kernels import warp and each other, not {module}")
             continue
         if name == "fphys/bench/engines.py" and package in ("warp", "mujoco") and not top:
-            continue  # others' engines, beside ours
+            continue  # other engines, which are compared with ours
         if package == "warp" and not name.startswith("fphys/bridge/"):
             found.append(f"{name}: only fphys/bridge/ imports warp")
         if package == "mujoco" and not name.startswith(("fphys/model/load.py", "fphys/render/")):
@@ -185,7 +185,7 @@ def test_no_file_is_long():
 
 
 def tracked() -> list[Path]:
-    """The files of the repository, those about to be added included."""
+    """The files of the repository, including those not yet added."""
     listing = subprocess.run(
         ["git", "ls-files", "-co", "--exclude-standard", "-z"], cwd=ROOT, capture_output=True, text=True, check=True
     )

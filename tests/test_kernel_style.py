@@ -1,7 +1,7 @@
-"""A kernel's signature is a contract: this lints every kernel, and the lint itself.
+"""A lint for the signature of every kernel, and tests of the lint.
 
-Arguments stand in groups, each under a comment (``# Model:``, ``# State in:``, ``# Out:``), outputs last.
-What a kernel writes ends in ``_out`` and is in a group of outputs. The body starts ``world, body = wp.tid()``.
+Arguments are grouped under comments (``# Model:``, ``# State in:``, ``# Out:``), with outputs last. Whatever a
+kernel writes ends in ``_out`` and is in a group of outputs. The body starts ``world, body = wp.tid()``.
 """
 
 import ast
@@ -20,7 +20,7 @@ ATOMIC = re.compile(r"wp\.atomic_\w+")
 
 
 def faults(source: str, types: bool = True) -> Iterator[str]:
-    """What is wrong with a file of kernels, one line for each fault; ``types``: whether it must import them."""
+    """The faults of a file of kernels, one line each. ``types``: whether the file must import them."""
     tree, lines = ast.parse(source), source.splitlines()
     functions = [node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)]
     for node in ast.walk(tree):
@@ -42,7 +42,7 @@ def faults(source: str, types: bool = True) -> Iterator[str]:
 
 
 def signature(function: ast.FunctionDef, lines: list[str]) -> Iterator[str]:
-    """Faults of the argument list."""
+    """Faults in the argument list."""
     group, above, last = None, function.lineno, None
     for argument in function.args.args:
         found = [match[1] for line in lines[above - 1 : argument.lineno] if (match := GROUP.match(line))]
@@ -63,7 +63,7 @@ def signature(function: ast.FunctionDef, lines: list[str]) -> Iterator[str]:
 
 
 def body(function: ast.FunctionDef) -> Iterator[str]:
-    """Faults of the code: how it starts, and what it writes."""
+    """Faults in the code: how it starts, and what it writes."""
     code = function.body[1:] if ast.get_docstring(function) else function.body
     if not code or not re.match(r"\(?world(, \w+)*\)? = wp\.tid\(\)$", ast.unparse(code[0])):
         yield "does not start with world, ... = wp.tid()"

@@ -1,4 +1,4 @@
-"""Kernels compile for a GPU: Warp's wheel has the compiler, so that nobody needs a GPU to see it."""
+"""Kernels compile for a GPU. Warp's wheel contains the compiler, so this needs no GPU."""
 
 import sys
 
@@ -18,7 +18,7 @@ QUICK = ["particles.grid", "relu"]
 
 @pytest.mark.parametrize("name", [pytest.param(n, marks=() if n in QUICK else pytest.mark.slow) for n in NAMES])
 def test_kernels_compile_for_cuda(name: str, tmp_path):
-    """For a compute capability of 8.0, with their adjoints; native code has its own branch there."""
+    """For compute capability 8.0, with adjoints. Native code has its own branch there."""
     found = [k for k in vars(kernels(np.float32, name)).values() if isinstance(k, wp.Kernel)]
     for module in {kernel.module for kernel in found if not kernel.is_generic}:
         (path,) = wp.compile_aot_module(module, arch=80, use_ptx=True, module_dir=tmp_path)

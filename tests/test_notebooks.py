@@ -9,11 +9,11 @@ import pytest
 
 ROOT = Path(__file__).parents[1]
 NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.py"))
-CELL = 100  # seconds after which a cell is stopped; in full size, or beside another worker, 250
+CELL = 100  # seconds after which a cell is stopped; 250 in full size, or if another worker runs beside it
 NEEDS = {"from_torch": ("torch", "sklearn"), "from_genesis": ("genesis", "torch")}
-"""What a notebook needs beyond the core."""
+"""What a notebook needs beyond the core packages."""
 LONG = {"from_genesis"}
-"""Those that run in full size only: Genesis compiles its kernels for a minute and more, the first time."""
+"""Notebooks that run in full size only: Genesis needs more than a minute to compile its kernels the first time."""
 
 
 def marked(path: Path):

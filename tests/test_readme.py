@@ -1,4 +1,4 @@
-"""What the documents say is true: their code runs, their links lead somewhere, their commands exist."""
+"""The documents are correct: their code runs, their links work, their commands exist."""
 
 import os
 import re
@@ -15,7 +15,7 @@ LINK = re.compile(r"\]\(([^)#\s]+)[^)]*\)")
 
 
 def blocks(path: Path) -> list[tuple[bool, str, str]]:
-    """Every block of code: whether it is to be run, its language, its text."""
+    """Every code block: whether it is to run, its language, its text."""
     return [(not skip, language, text) for skip, language, text in BLOCK.findall(path.read_text())]
 
 
@@ -24,7 +24,7 @@ RUN = "import runpy, sys\nfor name in sys.argv[1:]:\n    runpy.run_path(name, ru
 
 
 def programs(page: str) -> list[str]:
-    """A page's code: a block that begins with an import begins a program, another one continues it."""
+    """A page's programs. A block that begins with an import starts a program; other blocks continue it."""
     found: list[str] = []
     for where, run, language, text in BLOCKS:
         if (where, run, language) == (page, True, "python"):
@@ -37,7 +37,7 @@ def programs(page: str) -> list[str]:
 PROGRAMS = {page: found for page in dict.fromkeys(page for page, *_ in BLOCKS) if (found := programs(page))}
 
 
-def test_every_block_is_run_or_said_not_to_be():
+def test_every_block_is_run_or_marked():
     assert {"README.md", "docs/guide.md"} <= PROGRAMS.keys() and len(PROGRAMS["README.md"]) == 3
     assert [(page, language) for page, run, language, _ in BLOCKS if run != (language == "python")] == []
 
@@ -47,17 +47,17 @@ NEEDS = {
     "docs/export.md": ("jax2onnx", "onnxruntime", "torch"),
     "docs/train.md": ("sklearn",),
 }
-"""What a page's programs need beyond the core."""
+"""What a page's programs need beyond the core packages."""
 
 
 @pytest.mark.parametrize(
     "page", [pytest.param(page, marks=pytest.mark.extra(*NEEDS.get(page, ()))) for page in PROGRAMS]
 )
 def test_programs(page, tmp_path):
-    """Each in its own namespace, all in one process, for JAX takes longer to start than to run them."""
+    """Each in its own namespace, but all in one process, because starting JAX takes longer than running them."""
     names = [f"program{i}.py" for i in range(len(PROGRAMS[page]))]
     for name, text in zip(names, PROGRAMS[page], strict=True):
-        (tmp_path / name).write_text(text)  # a file: Warp reads the source of kernels
+        (tmp_path / name).write_text(text)  # a file, because Warp reads the source of kernels
     child = subprocess.run(
         [sys.executable, "-W", "error", "-c", RUN, *names],
         cwd=tmp_path,

@@ -1,4 +1,4 @@
-"""The table of faults names tests that exist, one for every fault."""
+"""The table of faults has every fault, and names tests that exist."""
 
 import re
 from pathlib import Path

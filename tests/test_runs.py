@@ -64,7 +64,7 @@ def test_tensorboard_reads_what_was_logged(tmp_path):
     assert found == {("loss", 3): 0.25}
 
 
-def test_runs_of_one_second_get_folders_of_their_own(tmp_path):
+def test_runs_in_the_same_second_get_their_own_folders(tmp_path):
     assert len({Run("fit", root=tmp_path, quiet=True).path for _ in range(5)}) == 5
 
 
@@ -107,7 +107,7 @@ def test_a_failure_is_recorded_and_goes_on(tmp_path, capsys):
         np.testing.assert_array_equal(result["history/loss"], [1.0])
 
 
-def test_an_interruption_keeps_what_there_is(tmp_path):
+def test_an_interruption_keeps_partial_results(tmp_path):
     run = Run("fit", root=tmp_path, quiet=True)
 
     def experiment():
@@ -135,7 +135,7 @@ def test_without_opengl_the_run_goes_on(tmp_path, capsys):
     assert "no video: apt-get install libegl1" in capsys.readouterr().err
 
 
-def test_values_are_written_as_json_has_them(tmp_path):
+def test_values_are_written_as_json(tmp_path):
     import jax.numpy as jnp
 
     from fphys import units

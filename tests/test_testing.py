@@ -1,4 +1,4 @@
-"""The checks themselves: they pass what is right and fail what is wrong."""
+"""Tests of the checks: they pass what is right and fail what is wrong."""
 
 import jax
 import jax.numpy as jnp
@@ -23,7 +23,7 @@ def normal(*shape, seed=0):
 
 
 def spring(x, parameters):
-    """Force of a stiffening spring with damping, and its energy."""
+    """Force and energy of a stiffening spring with damping."""
     k, c = parameters["stiffness"], parameters["damping"]
     return {"force": -k * jnp.sin(x) * jnp.exp(x) - c * x**3, "energy": 0.5 * k * x**2, "count": jnp.int32(3)}
 
@@ -32,7 +32,7 @@ ARGS = (normal(4), {"stiffness": np.abs(normal(4, seed=1)), "damping": np.abs(no
 
 
 def wrong_spring(stiffness_factor=1.0, damping_factor=1.0):
-    """The spring with its gradients by the parameters multiplied by a factor."""
+    """The spring, with gradients by its parameters multiplied by a factor."""
 
     @jax.custom_vjp
     def fn(x, parameters):
@@ -135,7 +135,7 @@ def test_nothing_to_check_is_refused():
 
 
 def test_directions_along_a_manifold():
-    """The gradient of a function that is defined on the circle only: off it the values are wrong."""
+    """The gradient of a function defined only on the circle; off the circle its values are wrong."""
 
     @jax.custom_vjp
     def height(c):
@@ -194,7 +194,7 @@ def test_float32_passes():
 
 
 def batched(rule, fn=None):
-    """An operation on (x, y) with a vmap rule of its own."""
+    """An operation on (x, y) with its own vmap rule."""
     plain = fn or (lambda x, y: jnp.roll(x, 1, axis=1) * y)
     op = custom_vmap(plain)
 
@@ -210,14 +210,14 @@ def right_rule(plain, size, mapped, x, y):
 
 
 def gathers_across_the_batch(plain, size, mapped, x, y):
-    """Warp's own fault: the mapped axis is flattened and neighbours are read across its seams."""
+    """The error of Warp's own rule: the mapped axis is flattened, and neighbours are read across its seams."""
     x, y = (a if m else jnp.broadcast_to(a, (size, *a.shape)) for a, m in zip((x, y), mapped, strict=True))
     flat = jnp.roll(x.reshape(size * x.shape[1], -1).ravel(), 1).reshape(x.shape)
     return flat * y
 
 
 def reads_the_first(plain, size, mapped, x, y):
-    """A mapped second argument is taken from the first element of the batch."""
+    """Takes a mapped second argument from the first element of the batch."""
     y = jnp.broadcast_to(y[:1], y.shape) if mapped[1] else y
     return right_rule(plain, size, mapped, x, y)
 
@@ -317,11 +317,11 @@ def test_a_wrong_world_axis_is_refused():
         check_transforms(lambda x: x.T, (normal(3, 4),))
 
 
-def test_empty_arrays_are_no_worlds():
+def test_empty_arrays_need_no_world_axis():
     check_transforms(lambda x, keys: x + 0.0 * jnp.sum(keys), (normal(3, 4), np.zeros((0, 4))), batches=(2,))
 
 
-def test_a_nan_reference_is_no_pass():
+def test_a_nan_reference_does_not_pass():
     with pytest.raises(AssertionError, match="not finite"):
         check_transforms(jnp.log, (-1 - normal(3, 4) ** 2,))
 
@@ -329,7 +329,7 @@ def test_a_nan_reference_is_no_pass():
 def test_variants_are_used():
     seen = [(np.full((2, 1), float(k)) + np.arange(2.0)[:, None],) for k in range(4)]
     check_transforms(lambda x: jnp.where(x == jnp.round(x), x, jnp.nan), seen[0], variants=seen[1:])
-    with pytest.raises(ValueError, match="3 are needed"):
+    with pytest.raises(ValueError, match="must hold 3"):
         check_transforms(lambda x: x, seen[0], variants=seen[1:2])
 
 
@@ -375,7 +375,7 @@ def test_a_scheme_that_converges_to_something_else_fails():
         check_order(lambda h: np.nan, 1.0, STEPS, 1)
 
 
-def test_steps_that_tell_nothing_are_refused():
+def test_steps_that_show_no_order_are_refused():
     with pytest.raises(ValueError, match="at least 3"):
         check_order(euler, None, (0.1, 0.05), 1)
     with pytest.raises(ValueError, match="same fraction"):

@@ -1,4 +1,4 @@
-"""Frozen dataclasses as pytrees: what makes two structures the same."""
+"""Frozen dataclasses as pytrees, and when their structures are equal."""
 
 import itertools
 from typing import Any
@@ -26,13 +26,13 @@ class Right(Tree):
 
 
 def classes(base: type[Tree]) -> list[type[Tree]]:
-    """All classes below one that are registered."""
+    """All registered subclasses of a class."""
     below = [c for k in base.__subclasses__() for c in (k, *classes(k))]
     return [c for c in below if "__dataclass_params__" in vars(c)]
 
 
 def bare(cls: type[Tree]) -> Any:
-    """The structure of an instance whose every field is 0, whatever its constructor would say."""
+    """The structure of an instance with all fields 0, bypassing its constructor."""
     instance = object.__new__(cls)
     for name in cls.__dataclass_fields__:  # type: ignore[attr-defined]
         object.__setattr__(instance, name, 0)
@@ -40,9 +40,9 @@ def bare(cls: type[Tree]) -> Any:
 
 
 def test_structures_of_two_classes_differ():
-    """Alike in every field and static value; were they equal, jit could run for one what it compiled for the other.
+    """The classes agree in fields and static values. If they were equal, jit could run one's program for the other.
 
-    A cache compares structures whose hashes meet by chance, so that sand flowed like metal once in some ten test runs.
+    JAX's caches compare structures whose hashes collide, which made sand flow like metal in one of ten test runs.
     """
     left, right = Left(1.0, 2.0), Right(1.0, 2.0)
     assert jax.tree.structure(left) != jax.tree.structure(right)

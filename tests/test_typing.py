@@ -1,4 +1,4 @@
-"""Shapes in signatures: checked when asked, also while tracing; a mismatch names both shapes and the argument."""
+"""Shapes in signatures are checked on request, also while tracing; an error names the argument and both shapes."""
 
 import os
 import subprocess
@@ -53,7 +53,7 @@ def test_a_mismatch_names_both_shapes_and_the_argument(call):
         ((LOGITS[:3], LABELS, LABELS), r"mask is int32 of shape \(3,\), must be Bool"),
     ],
 )
-def test_what_is_wrong(arguments, message):
+def test_the_message_says_what_is_wrong(arguments, message):
     with checked(), pytest.raises(ShapeError, match=message):
         loss(*arguments)
 
@@ -102,7 +102,7 @@ def test_environment_and_file(tmp_path, variable, file, expected):
     assert child.stdout.startswith(expected)
 
 
-def test_the_setting_is_a_truth_value(tmp_path):
+def test_the_setting_is_a_boolean(tmp_path):
     from fphys.config import ConfigError, read_config
 
     (tmp_path / "fphys.toml").write_text('[fphys]\nshapes = "yes"\n')

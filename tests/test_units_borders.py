@@ -1,4 +1,4 @@
-"""Quantities where models, states, loads and particles take them: as the bare arrays they are, or refused by name."""
+"""Models, states, loads and particles accept quantities like bare arrays, or refuse them by name."""
 
 import jax
 import jax.numpy as jnp
@@ -130,7 +130,7 @@ def test_controls_of_a_kind(actuator, kind):
 
 def test_a_mixed_model_takes_no_quantity():
     cartpole = fphys.load(fphys.asset("cartpole"))
-    with pytest.raises(UnitError, match="qpos is an angle, must be a bare array in SI units: it has no one kind"):
+    with pytest.raises(UnitError, match="qpos is an angle, must be a bare array in SI units: its entries differ"):
         fphys.init(cartpole, 1, qpos=units.angle(np.ones(2)))
 
 

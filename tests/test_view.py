@@ -1,4 +1,4 @@
-"""fphys view: what the page shows is the motion; it is served, scrubbed and played; looked at in a browser."""
+"""fphys view shows the right motion; the page is served, scrubbed and played, and inspected in a browser."""
 
 import socket
 import subprocess
@@ -46,12 +46,12 @@ def test_the_motion_is_the_rollouts(pendulum):
     ("qpos", "x", "world", "message"),
     [
         (np.zeros((5, 3)), None, 0, "qpos has 3 coordinates, the model 2"),
-        (np.zeros((5, 4, 2)), None, 4, "world is 4, qpos holds worlds 0 to 3"),
+        (np.zeros((5, 4, 2)), None, 4, "world is 4, qpos has worlds 0 to 3"),
         (np.zeros(2), None, 0, "qpos has shape .*time axis first"),
         (np.zeros((5, 2)), np.zeros((4, 3, 3)), 0, "5 times, the particles 4"),
     ],
 )
-def test_what_does_not_fit_is_refused(pendulum, qpos, x, world, message):
+def test_arrays_that_do_not_fit_are_refused(pendulum, qpos, x, world, message):
     with pytest.raises(ModelError, match=message):
         view.motion(pendulum[0], qpos, x, world)
 
@@ -69,8 +69,8 @@ def test_what_does_not_fit_is_refused(pendulum, qpos, x, world, message):
 def test_shapes_are_closed_and_face_outwards(kind, size, volume):
     vertices, faces = view._shape(kind, np.array(size), None, -1)
     a, b, c = vertices[faces].transpose(1, 0, 2)
-    found = np.einsum("fi,fi->", a, np.cross(b, c)) / 6  # the divergence theorem: wrong if one triangle is turned
-    assert found == pytest.approx(volume, rel=0.03)  # of 24-sided rounds
+    found = np.einsum("fi,fi->", a, np.cross(b, c)) / 6  # the divergence theorem: wrong if a triangle is flipped
+    assert found == pytest.approx(volume, rel=0.03)  # round shapes have 24 sides
     edges = np.sort(faces[:, [[0, 1], [1, 2], [2, 0]]].reshape(-1, 2), 1)
     assert (np.unique(edges, axis=0, return_counts=True)[1] == 2).all()
 
@@ -121,7 +121,7 @@ def test_without_viser_it_says_what_to_install(monkeypatch, capsys):
 def test_a_file_without_motion(tmp_path, capsys):
     np.savez(tmp_path / "other.npz", loss=np.zeros(3))
     assert cli.main(["view", "double-pendulum", str(tmp_path / "other.npz")]) == 2
-    assert "holds 'loss'; to be shown it needs qpos or x" in capsys.readouterr().err
+    assert "holds 'loss', must hold qpos or x to be shown" in capsys.readouterr().err
 
 
 @pytest.mark.slow

@@ -1,4 +1,4 @@
-"""The contract of solvers, written once: a faulty world is held, reported, reset and passes no gradient."""
+"""The contract of all solvers: a faulty world is held, reported and reset, and passes no gradient."""
 
 import re
 from pathlib import Path
@@ -17,20 +17,20 @@ from fphys.worlds import Solver, Status
 
 WORLDS, BAD = 3, 1
 CHANGED = ("qpos", "qvel", "x", "v", "C", "F", "history", "rho", "p", "time")
-"""What a step changes, of the fields of all states."""
+"""State fields that a step changes, over all solvers."""
 
 
 class Case(NamedTuple):
     solver: Solver
     params: Any
     state: Any
-    load: Any  # on every world
+    load: Any  # acts on every world
     timed: Any  # timed(params, timestep): with a time step for each world [s]
     gravity: Any  # gravity(params, vector)
 
 
 class Pushed:
-    """Rigid bodies, whose load is a generalised force."""
+    """Rigid bodies, with a generalised force as load."""
 
     init, check, reset = staticmethod(rigid.init), staticmethod(rigid.check), staticmethod(rigid.reset)
 
@@ -81,7 +81,7 @@ def floats(tree: Any) -> list[Any]:
 
 
 def poisoned(state: Any) -> Any:
-    """One world whose velocities are NaN."""
+    """A state in which one world's velocities are NaN."""
     name = "qvel" if hasattr(state, "qvel") else "v"
     return state.replace(**{name: getattr(state, name).at[BAD].set(jnp.nan)})
 
@@ -132,7 +132,7 @@ def test_a_bad_input_or_parameter_skips_the_step(case: Case):
 
 
 def test_a_faulty_world_passes_no_gradient(case: Case):
-    """By the state, the load and what all worlds share, over three steps, whatever the fault."""
+    """With respect to the state, the load and shared parameters, over three steps, for every fault."""
 
     def loss(gravity: Any, h: Any, moving: list[Any], load: Any, state: Any, counted: Any) -> Any:
         leaves, tree = jax.tree.flatten(state)
@@ -156,7 +156,7 @@ def test_a_faulty_world_passes_no_gradient(case: Case):
         (case.state, h.at[BAD].set(jnp.nan), case.load),
         (case.state, h, case.load.at[BAD].set(jnp.nan)),
     ]
-    if case.solver is not mpm:  # where a fault is a particle's, and no world waits for its reset
+    if case.solver is not mpm:  # in MPM a fault belongs to a particle, so no world waits for a reset
         waiting = case.state.status.at[BAD].set(int(Status.NONFINITE))
         faults.append((case.state.replace(status=waiting), h, case.load))
     for state, times, load in faults:
@@ -181,14 +181,14 @@ def test_a_reset_says_what_does_not_fit(case: Case):
         case.solver.reset(case.params, case.state, jnp.ones(3, bool), "start")
 
 
-def test_a_bit_that_is_not_the_solvers_is_reported_all_the_same(case: Case):
+def test_a_bit_of_another_solver_is_reported_too(case: Case):
     for bit in Status:
         with pytest.raises(StateError, match=f"world 0: {bit.name}: ."):
             case.solver.check(case.params, case.state.replace(status=jnp.full(WORLDS, int(bit), jnp.uint32)))
 
 
 def test_in_mpm_a_fault_stops_one_particle():
-    """The others move on, and so does the whole world once the particle is mended."""
+    """The other particles move on, and so does the whole world once the particle is repaired."""
     case = of_mpm(jnp.float64)
     state = case.state.replace(v=case.state.v.at[BAD, 3].set(jnp.nan))
     after = mpm.step(case.params, state, case.load)
@@ -236,7 +236,7 @@ def test_one_status_for_all():
 
 
 def test_kernels_have_the_same_bits():
-    """Kernels import nothing of fphys: they name the bits again."""
+    """Kernels import nothing from fphys, so they define the bits again."""
     found = {
         (name, int(value))
         for path in (Path(__file__).parents[1] / "kernels").rglob("*.py")

@@ -1,4 +1,4 @@
-"""Benchmarks: cases as data, one harness, every result validated before it is timed."""
+"""Benchmarks: cases as data, one harness, and every result validated before it is timed."""
 
 from .case import Case, Workload
 from .run import main

@@ -1,4 +1,4 @@
-"""What a crossing costs: arrays to torch and back, and a JAX function in torch's graph."""
+"""The cost of crossing between JAX and torch: arrays back and forth, and a JAX function in torch's graph."""
 
 import importlib.util
 from collections.abc import Callable
@@ -16,7 +16,7 @@ _WIDTH = 64  # numbers per world
 
 
 def bridge_cases() -> list[Case]:
-    """Those with torch where torch is installed; each for all worlds in one call."""
+    """Cases with torch, if torch is installed; each handles all worlds in one call."""
     if importlib.util.find_spec("torch") is None:
         return []
     return [
@@ -46,7 +46,7 @@ def _crossing(worlds: int, copy: bool) -> Workload:
 
     def validate(y: jax.Array) -> None:
         if not np.array_equal(y, x) or (y.unsafe_buffer_pointer() == x.unsafe_buffer_pointer()) is copy:
-            raise ValueError("other numbers came back, or they are not where they should be")
+            raise ValueError("the numbers changed, or sharing and copying are not as asked")
 
     return Workload(lambda x: dlpack.from_torch(dlpack.to_torch(x, copy=copy), copy=copy), (x,), validate, jit=False)
 

@@ -1,4 +1,4 @@
-"""The benchmark cases. A solver adds its own here."""
+"""The list of benchmark cases. Each solver adds its own."""
 
 from typing import Any
 
@@ -18,9 +18,9 @@ from .training import training_cases
 
 Array = jax.Array
 
-_WIDTH = 64  # numbers per world of the bridge's cases
+_WIDTH = 64  # numbers per world in the bridge's cases
 _MATRIX = 1000
-_COPY = 1 << 24  # numbers copied, well beyond the caches
+_COPY = 1 << 24  # how many numbers to copy, far more than fit into the caches
 
 
 def _relu(launch: Any, x: Any, y: Any) -> None:

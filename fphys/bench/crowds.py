@@ -1,4 +1,4 @@
-"""Mechanisms of many bodies as benchmark cases: how the time of a step grows with their number."""
+"""Mechanisms with many bodies as benchmark cases: how a step's time grows with their number."""
 
 from collections.abc import Callable
 
@@ -15,14 +15,14 @@ Array = jax.Array
 
 SIZES = (100, 300, 1000)
 EXPONENT = 1.2
-"""The time of n bodies is at most that of a hundred times (n / 100) to this power."""
+"""Target: n bodies take at most (n / 100) to this power times as long as a hundred."""
 
 _HINGE, _CAPSULE = 3, 3  # mjJNT_HINGE, mjGEOM_CAPSULE
 _KINDS = {"sphere": "0.1", "box": "0.09 0.1 0.08", "capsule": "0.07 0.05"}
 
 
 def crowd_cases() -> list[Case]:
-    """A step of a chain and of a pile, and its gradient by the state, for every size."""
+    """A step of a chain and of a pile, and the step's gradient with respect to the state, for every size."""
     return [case for name, start in (("chain", chain), ("pile", pile)) for case in _cases(name, start)]
 
 
@@ -41,7 +41,7 @@ def _cases(name: str, start: Callable[[int], tuple[fphys.Model, fphys.State]]) -
 
 
 def chain(bodies: int) -> tuple[fphys.Model, fphys.State]:
-    """A hanging chain whose hinges are turned against each other, moving."""
+    """A moving chain that hangs, its hinges turned against each other."""
     spec = read_spec('<mujoco><option timestep="0.002"><flag contact="disable"/></option></mujoco>')
     body = spec.worldbody
     for k in range(bodies):
@@ -56,7 +56,7 @@ def chain(bodies: int) -> tuple[fphys.Model, fphys.State]:
 
 
 def pile(bodies: int, layers: int = 4, steps: int = 60) -> tuple[fphys.Model, fphys.State]:
-    """Balls, boxes and capsules in layers that have fallen onto each other."""
+    """Balls, boxes and capsules that have fallen onto each other in layers."""
     rng, side, text = np.random.default_rng(0), int(np.ceil(np.sqrt(bodies / layers))), ""
     for k in range(bodies):
         layer, rest = k % layers, k // layers
@@ -86,7 +86,7 @@ def _step(model: fphys.Model, state: fphys.State) -> Workload:
         size = jnp.abs(inverse(model, state, pushed) - inverse(model, state, jnp.zeros_like(pushed))).max()
         if not left < 1e-3 * size:
             raise ValueError(
-                f"the inverse dynamics of forward is off by {float(left / size):.1e} of the inertial forces"
+                f"inverse(forward(force)) differs from force by {float(left / size):.1e} of the inertial forces"
             )
 
     return Workload(fphys.step, (model, state), validate)

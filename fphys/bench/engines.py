@@ -1,7 +1,7 @@
-"""Rigid engines beside ours: the same XML, the same states, the same random actions, ten steps per call.
+"""Other rigid engines compared with fphys: the same XML, states and random actions, ten steps per call.
 
-Every engine runs with its default solver settings. Before it is timed, its first step is compared with MuJoCo's in
-float64; the share of worlds in which the next ``qvel`` is within 1e-3 is its accuracy.
+Every engine uses its default solver settings. Before it is timed, its first step is compared with MuJoCo's in float64.
+Its accuracy is the share of worlds whose next ``qvel`` is within 1e-3.
 """
 
 import contextlib
@@ -25,22 +25,22 @@ from .case import Workload
 
 STEPS = 10
 SETTLE = 200  # steps from the initial pose to the states that are timed
-ERROR = 1e-3  # of the next qvel, relative to its largest entry or to one
-OURS = 0.99  # share of the worlds in which ours, and MuJoCo's own, must be as near
+ERROR = 1e-3  # allowed for the next qvel, relative to its largest entry or to one
+OURS = 0.99  # share of the worlds in which fphys, and MuJoCo itself, must be within ERROR
 
 
 class Problem(NamedTuple):
-    """What every engine is given."""
+    """What every engine gets."""
 
     model: Any
     qpos: np.ndarray  # (world, nq)
     qvel: np.ndarray
     ctrl: np.ndarray  # (world, step, nu)
-    after: np.ndarray  # qvel after the first step, by MuJoCo in float64
+    after: np.ndarray  # qvel after the first step, from MuJoCo in float64
 
 
 def described(name: str, integrator: str) -> Any:
-    """Gymnasium's model, or the arm of ours, with the Newton solver, which all engines have."""
+    """Gymnasium's model, or our arm, with the Newton solver, which all engines have."""
     mujoco = _mujoco()
     spec = mujoco.MjSpec.from_file(str(asset(name) if name == "franka" else _gymnasiums(name)))
     spec.option.solver = mujoco.mjtSolver.mjSOL_NEWTON
@@ -69,19 +69,19 @@ def problem(name: str, integrator: str, worlds: int) -> Problem:
         model, [mujoco.MjData(model) for _ in range(num_threads())], np.tile(first, (worlds, 1)), ctrl[:, :SETTLE]
     )
     qpos, qvel = start[:, -1, 1 : 1 + model.nq], start[:, -1, 1 + model.nq : 1 + model.nq + model.nv]
-    held = (x.astype(np.float32).astype(float) for x in (qpos, qvel, ctrl[:, SETTLE:]))  # as float32 has them
+    held = (x.astype(np.float32).astype(float) for x in (qpos, qvel, ctrl[:, SETTLE:]))  # rounded to float32
     qpos, qvel, ctrl = held
     after, _ = rollout.rollout(model, data, _packed(model, qpos, qvel), ctrl[:, :1])
     return Problem(model, qpos, qvel, ctrl, after[:, 0, 1 + model.nq : 1 + model.nq + model.nv])
 
 
 def accuracy(given: Problem, qvel: Any, least: float = 0.0) -> float:
-    """The share of worlds whose first step is MuJoCo's; ValueError below the least."""
+    """The share of worlds whose first step agrees with MuJoCo's. Raises ValueError if it is below ``least``."""
     scale = np.maximum(1, np.abs(given.after).max(1))
     errors = np.abs(np.asarray(qvel, float) - given.after).max(1) / scale
     good = float((errors <= ERROR).mean())
     if not good >= least:
-        raise ValueError(f"the next qvel is MuJoCo's to {ERROR:g} in only {good:.1%} of the worlds")
+        raise ValueError(f"the next qvel agrees with MuJoCo's to {ERROR:g} in only {good:.1%} of the worlds")
     return good
 
 
@@ -103,7 +103,7 @@ def ours(name: str, integrator: str, worlds: int) -> Workload:
 
 
 def ours_gradient(name: str, integrator: str, worlds: int) -> Workload:
-    """The gradient of the last state by all actions, forward included: what the others have not."""
+    """The gradient of the last state by all actions, including the forward pass. Other engines have none."""
     forward = ours(name, integrator, worlds)
 
     def loss(model: Any, state: Any, ctrls: Any) -> Any:
@@ -118,7 +118,7 @@ def ours_gradient(name: str, integrator: str, worlds: int) -> Workload:
 
 
 def mujoco_c(name: str, integrator: str, worlds: int, count: int) -> Workload:
-    """MuJoCo's own ``rollout``, with a pool of ``count`` threads."""
+    """MuJoCo's own ``rollout`` with a pool of ``count`` threads."""
     mujoco, rollout = _mujoco(), importlib.import_module("mujoco.rollout")
     given = problem(name, integrator, worlds)
     pool = rollout.Rollout(nthread=count)
@@ -156,7 +156,7 @@ def mujoco_warp(name: str, integrator: str, worlds: int) -> Workload:
 
 
 def newton(name: str, integrator: str, worlds: int) -> Workload:
-    """Newton, by its solver that steps with MuJoCo Warp; the XML comes through Newton's own reader."""
+    """Newton with its solver based on MuJoCo Warp. Newton's own reader reads the XML."""
     engine, wp = importlib.import_module("newton"), importlib.import_module("warp")
     given, solver_of = problem(name, integrator, worlds), engine.solvers.SolverMuJoCo
     robot, whole = engine.ModelBuilder(), engine.ModelBuilder()
@@ -190,7 +190,7 @@ def newton(name: str, integrator: str, worlds: int) -> Workload:
 
 
 def mjx(name: str, integrator: str, worlds: int) -> Workload:
-    """MuJoCo's own port to JAX."""
+    """MJX, MuJoCo's own port to JAX."""
     engine, given = importlib.import_module("mujoco.mjx"), problem(name, integrator, worlds)
     model, blank = engine.put_model(given.model), engine.make_data(given.model)
     real = blank.qpos.dtype
@@ -210,7 +210,7 @@ def mjx(name: str, integrator: str, worlds: int) -> Workload:
 
 
 def gymnasium(name: str, integrator: str, worlds: int) -> Workload:
-    """One environment of Gymnasium for all worlds in turn, without frame skip but with observations and rewards."""
+    """One Gymnasium environment for all worlds in turn, without frame skip but with observations and rewards."""
     library, given = importlib.import_module("gymnasium"), problem(name, integrator, worlds)
     env: Any = library.make(f"{name.capitalize()}-v5", frame_skip=1, max_episode_steps=STEPS + 1).unwrapped
     env.model.opt.integrator, env.model.opt.solver = given.model.opt.integrator, given.model.opt.solver
@@ -229,7 +229,7 @@ def gymnasium(name: str, integrator: str, worlds: int) -> Workload:
 
 
 def genesis(name: str, integrator: str, worlds: int) -> Workload:
-    """Genesis, which reads the same XML; its own integrator and contacts. Motors are forces on joints there."""
+    """Genesis reads the same XML, but has its own integrator and contacts. Motors become forces on joints."""
     gs: Any = importlib.import_module("genesis")
     given = problem(name, integrator, worlds)
     if not getattr(gs, "_initialized", False):
@@ -253,14 +253,14 @@ def genesis(name: str, integrator: str, worlds: int) -> Workload:
 
     def validate(_: Any) -> float:
         if order != sorted(order):
-            raise ValueError("its degrees of freedom have another order")
+            raise ValueError("Genesis orders the degrees of freedom differently")
         return accuracy(given, fn(forces[:, :1]).cpu().numpy())
 
     return Workload(fn, (forces,), validate, jit=False)
 
 
 def _room(given: Problem) -> dict[str, int]:
-    """Contacts and rows of a world that an engine is to make room for: twice as many as the first worlds have."""
+    """How many contacts and rows per world an engine allocates: twice as many as the first worlds have."""
     mujoco = _mujoco()
     data, contacts, rows = mujoco.MjData(given.model), 0, 0
     for qpos, qvel in zip(given.qpos[:256], given.qvel[:256], strict=True):
@@ -282,7 +282,7 @@ def _xml(name: str, integrator: str) -> Iterator[str]:
 
 
 def _packed(model: Any, qpos: np.ndarray, qvel: np.ndarray) -> np.ndarray:
-    """Full states of MuJoCo: time, positions, velocities, and zeros."""
+    """MuJoCo's full states: time, positions, velocities, and zeros."""
     mujoco = _mujoco()
     rest = mujoco.mj_stateSize(model, mujoco.mjtState.mjSTATE_FULLPHYSICS) - 1 - model.nq - model.nv
     return np.concatenate([np.zeros((len(qpos), 1)), qpos, qvel, np.zeros((len(qpos), rest))], 1)

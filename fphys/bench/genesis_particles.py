@@ -1,4 +1,4 @@
-"""The blocks of the SPH and MPM cases in Genesis: our particles, substeps, material and number of threads."""
+"""The blocks of the SPH and MPM cases in Genesis, with our particles, substeps, material and number of threads."""
 
 import functools
 import importlib
@@ -18,9 +18,9 @@ INSTALLED = importlib.util.find_spec("genesis") is not None
 
 
 def sph_step(params: sph.Params, state: sph.State) -> Workload:
-    """A step of the same particles: spacing, support 2 h = 2 spacings, time step, sound speed and exponent are ours.
+    """A step of the same particles, with our spacing, support 2 h = 2 spacings, time step, sound speed and exponent.
 
-    Its sums are others: density is summed, not integrated, and there is no density diffusion. It has no gradient.
+    Genesis sums the density instead of integrating it, and has no density diffusion and no gradient.
     """
     gs, dx, count = _started(), params.spacing, state.x.shape[1]
     size = dx * round(count ** (1 / 3))
@@ -47,13 +47,13 @@ def sph_step(params: sph.Params, state: sph.State) -> Workload:
         wanted = np.asarray(jax.jit(sph.step)(params, state).x - state.x)[0]
         error = np.linalg.norm(moved - wanted) / np.linalg.norm(wanted)
         if not error < 0.5:
-            raise ValueError(f"the first step of Genesis is off by {error:.0%} of the way that particles go")
+            raise ValueError(f"Genesis's first step is off by {error:.0%} of the distance that particles move")
 
     return Workload(step, (), validate, jit=False)
 
 
 def mpm_steps(params: mpm.Params, state: mpm.State, steps: int, wanted: Callable[[], Any]) -> Workload:
-    """``steps`` substeps of a block in the middle of the unit cube; velocities ours, ``wanted()``, to 1e-5 m/s."""
+    """``steps`` substeps of a block in the unit cube. Velocities must be within 1e-5 m/s of ours, ``wanted()``."""
     scene, block = _mpm_block(params, state, steps, gradient=False)
     block.set_position(_mpm_positions(params, state))
     block.set_velocity(np.array(state.v[0]))
@@ -66,13 +66,13 @@ def mpm_steps(params: mpm.Params, state: mpm.State, steps: int, wanted: Callable
     def validate(block: Any) -> None:
         error = np.abs(block.get_particles_vel().numpy().reshape(-1, 3) - np.asarray(wanted())[0]).max()
         if not error < 1e-5:
-            raise ValueError(f"after {steps} steps a particle of Genesis is {error:.1e} m/s off ours")
+            raise ValueError(f"after {steps} steps a particle of Genesis differs from ours by {error:.1e} m/s")
 
     return Workload(fn, (), validate, jit=False)
 
 
 def mpm_gradient(params: mpm.Params, state: mpm.State, steps: int, wanted: Callable[[], Any]) -> Workload:
-    """The same and back: the gradient of the sum of positions by where particles begin and how fast."""
+    """The same with gradient: of the sum of positions with respect to initial positions and velocities."""
     scene, block = _mpm_block(params, state, steps, gradient=True)
     torch: Any = importlib.import_module("torch")
     start = [torch.tensor(a) for a in (_mpm_positions(params, state), np.array(state.v[0]))]
@@ -90,18 +90,18 @@ def mpm_gradient(params: mpm.Params, state: mpm.State, steps: int, wanted: Calla
         for found, ours in zip(grads, wanted(), strict=True):
             error = np.abs(found.numpy() - np.asarray(ours)[0]).max() / np.abs(ours).max()
             if not error < 1e-2:
-                raise ValueError(f"a gradient of Genesis is off by {error:.1e} of the largest of ours")
+                raise ValueError(f"a gradient of Genesis is off by {error:.1e} of our largest")
 
     return Workload(fn, (), validate, jit=False)
 
 
 def _mpm_positions(params: mpm.Params, state: mpm.State) -> np.ndarray:
-    """Nodes of Genesis lie at the corners of cells, ours in their middle."""
+    """Positions for Genesis, whose grid nodes are at the corners of cells; ours are at their centres."""
     return np.array(state.x[0] + 0.5 * params.cell)
 
 
 def _mpm_block(params: mpm.Params, state: mpm.State, steps: int, gradient: bool) -> tuple[Any, Any]:
-    """A scene whose step is ``steps`` of ours, and in it a block of as many particles, of the same mass each."""
+    """A scene whose step is ``steps`` of ours, with a block of as many particles, each of the same mass."""
     gs, count = _started(), state.x.shape[1]
     (material,) = params.materials
     assert isinstance(material, mpm.Corotated)
@@ -128,13 +128,13 @@ def _filled(scene: Any, box: Any, material: Any, count: int) -> Any:
     block = scene.add_entity(morph=box, material=material)
     scene.build()
     if block.n_particles != count:
-        raise ValueError(f"Genesis fills the block with {block.n_particles} particles, ours are {count}")
+        raise ValueError(f"Genesis fills the block with {block.n_particles} particles, must be {count}")
     return block
 
 
 @functools.cache
 def _started() -> Any:
-    """Genesis where JAX computes, on as many threads as ours; it can be started once in a process."""
+    """Start Genesis on JAX's device with as many threads as ours. It can start only once per process."""
     os.environ.setdefault("QD_NUM_THREADS", str(num_threads()))
     gs: Any = importlib.import_module("genesis")
     gs.init(backend=gs.gpu if jax.default_backend() == "gpu" else gs.cpu, precision="32", logging_level="error")

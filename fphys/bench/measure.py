@@ -1,4 +1,4 @@
-"""The harness: compile, validate, warm up, time in turns, look at memory."""
+"""The harness: compile, validate, warm up, time in turns, record memory."""
 
 import dataclasses
 import math
@@ -13,8 +13,8 @@ import jax
 from ..bridge import interruptible, stage_times
 from .case import Case
 
-_LONG = 10.0  # seconds of a call beside which those of waiting for pages do not count
-_REST = 2e-2  # seconds between two samples: torch's threads spin on for up to 7 ms, on cores that the next case needs
+_LONG = 10.0  # a call of this many seconds needs no warm call before it: page faults do not matter then
+_REST = 2e-2  # seconds between samples: torch's threads keep spinning for up to 7 ms on cores that the next case needs
 
 
 @dataclasses.dataclass(frozen=True)
@@ -23,7 +23,7 @@ class Effort:
 
     warmup: float = 0.2  # seconds of warm-up per case
     budget: float = 2.0  # seconds of samples per case
-    sample: float = 5e-2  # seconds that a sample lasts at least, by calls one after another, as a program makes them
+    sample: float = 5e-2  # least seconds per sample, filled with consecutive calls, as a program makes them
     fewest: int = 5
     most: int = 200
 
@@ -33,14 +33,14 @@ QUICK = Effort(warmup=0.0, budget=0.2, sample=5e-3, fewest=3, most=20)
 
 @dataclasses.dataclass(frozen=True)
 class Result:
-    """One line of the report. Times in seconds per call, memory in bytes."""
+    """One line of the report. Times are in seconds per call, memory in bytes."""
 
     case: str
     worlds: int
     unit: str
     valid: bool
     error: str | None = None
-    accuracy: float | None = None  # what the validation says of it: the share of worlds that agree with a reference
+    accuracy: float | None = None  # returned by the validation: the share of worlds that agree with a reference
     median_s: float | None = None
     q1: float | None = None
     q3: float | None = None
@@ -48,12 +48,12 @@ class Result:
     calls_per_sample: int = 0
     steps_per_s: float | None = None
     compile_s: float | None = None  # tracing, compiling and the first call
-    bytes: dict[str, int] | None = None  # XLA's argument, output, temp, and their total
+    bytes: dict[str, int] | None = None  # XLA's argument, output and temp sizes, and their total
     rss_peak_bytes: int | None = None  # of the process, so far
     device_peak_bytes: int | None = None  # of the accelerator, so far
-    stages: dict[str, float] | None = None  # seconds of every launch in one call, over all threads, where asked for
+    stages: dict[str, float] | None = None  # seconds of every launch in one call, over all threads, if requested
     relative_to: str | None = None
-    ratio: float | None = None  # median over the rounds of this case's time by the reference's
+    ratio: float | None = None  # median over rounds of this case's time divided by the reference's
     target: float | None = None
 
 
@@ -68,8 +68,8 @@ class Prepared:
 
 
 def measure(cases: Sequence[Case], worlds: int, effort: Effort, profile: str | None = None) -> list[Result]:
-    """Measure cases that are compared with each other. They take turns, so that a machine that
-    slows down slows all of them: the ratios of one run are what counts."""
+    """Measure cases that are compared with each other. They take turns, so a machine that slows down
+    slows all of them. Only the ratios within one run count."""
     prepared: dict[str, Prepared] = {}
     errors: dict[str, str] = {}
     for case in cases:
@@ -121,7 +121,7 @@ def measure(cases: Sequence[Case], worlds: int, effort: Effort, profile: str | N
 
 
 def prepare(case: Case, worlds: int) -> Prepared:
-    """Compile a case, run it once and validate the result; raises if it is wrong."""
+    """Compile a case, run it once and validate the result. Raises if it is wrong."""
     workload = case.setup(worlds)
     if not workload.jit:
         start = time.perf_counter()
@@ -139,10 +139,10 @@ def prepare(case: Case, worlds: int) -> Prepared:
 
 
 def _take_turns(prepared: dict[str, Prepared], effort: Effort) -> tuple[dict[str, list[float]], dict[str, int]]:
-    """Seconds per call of each case, one sample each per round, after a rest; and the calls that one sample holds.
+    """Seconds per call of each case, one sample per round, after a rest; and the number of calls in a sample.
 
-    A call before the sample is not counted, but where it lasts long: it finds memory as another case has left it, and
-    waits for pages. A program makes its calls one after another.
+    An uncounted call precedes each sample unless calls are long. It finds memory as another case left it and waits for
+    page faults. A program that makes its calls one after another does not.
     """
     fastest = {name: _warm_up(case.call, effort) for name, case in prepared.items()}
     calls = {name: max(1, math.ceil(effort.sample / seconds)) for name, seconds in fastest.items()}
@@ -163,7 +163,7 @@ def _take_turns(prepared: dict[str, Prepared], effort: Effort) -> tuple[dict[str
 
 
 def _warm_up(call: Callable[[], Any], effort: Effort) -> float:
-    """Call until the time is up, at least twice, and short calls for a sample's length; the fastest call's time."""
+    """Call for the warm-up time, and at least twice and for a sample's length. Returns the fastest call's time."""
     fastest, start, count = math.inf, time.perf_counter(), 0
     while count < 2 or time.perf_counter() - start < max(effort.warmup, effort.sample):
         begin = time.perf_counter()
@@ -173,7 +173,7 @@ def _warm_up(call: Callable[[], Any], effort: Effort) -> float:
 
 
 def _program_bytes(compiled: Any) -> dict[str, int] | None:
-    """The memory that XLA plans for the program, where the back end says."""
+    """The memory that XLA plans for the program, if the back end reports it."""
     memory = compiled.memory_analysis()
     if memory is None:
         return None

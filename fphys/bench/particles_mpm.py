@@ -1,4 +1,4 @@
-"""The material point method as benchmark cases: a falling elastic block, forwards and backwards."""
+"""The material point method as benchmark cases: a falling elastic block, forward and gradient."""
 
 from collections.abc import Callable
 from typing import Any
@@ -15,13 +15,13 @@ Array = jax.Array
 
 STEPS = 10
 GRAVITY = -1.0
-SQUEEZE = np.array([-1.0, 0.5, 0.5], np.float32)  # rate of strain at the start [1/s]
+SQUEEZE = np.array([-1.0, 0.5, 0.5], np.float32)  # initial rate of strain [1/s]
 SIZES = {"1k": (10, 12), "4k": (16, 20), "32k": (32, 40), "262k": (64, 80), "1M": (100, 125)}
-"""Name of a size: particles along an edge of the block, and cells along an edge of the domain: some eight to a cell."""
+"""Particles along an edge of the block, and cells along an edge of the domain: about eight particles a cell."""
 
 
 def mpm_cases() -> list[Case]:
-    """Steps of one block of each size, and of many small ones; with the gradient by where they begin; in Genesis."""
+    """Steps of one block of each size, and of many small ones; their gradients; and the same in Genesis."""
     found = []
     for name, (edge, _) in SIZES.items():
         tags = ("particles", "mpm", name, "large") if edge > 16 else ("particles", "mpm", name)
@@ -51,7 +51,7 @@ def _setup(name: str, make: Callable[[mpm.Params, mpm.State], Workload]) -> Call
         params = mpm.Params(
             mpm.Corotated(1000.0, 1e4, 0.3), 1e-4, (0.0, 0.0, GRAVITY), cell=cell, shape=(cells, cells, cells)
         )
-        axis = 0.3 + 0.4 / edge * np.arange(edge)  # in the order of a lattice, each anywhere in its cube
+        axis = 0.3 + 0.4 / edge * np.arange(edge)  # in lattice order, each particle anywhere in its cube
         lattice = np.stack(np.meshgrid(axis, axis, axis, indexing="ij"), -1).reshape(-1, 3)
         x = lattice + np.random.default_rng(0).uniform(0, 0.4 / edge, (worlds, edge**3, 3))
         x = x.astype(np.float32)
@@ -81,11 +81,11 @@ def _backward(params: mpm.Params, state: mpm.State) -> Workload:
         return jax.grad(lambda x, v: jnp.sum(_run(params, state.replace(x=x, v=v)).x), argnums=(0, 1))(x, v)
 
     def validate(grads: Any) -> None:
-        """Moved as a whole by d, or thrown by d, the block ends d, or d T, farther."""
+        """Moving the whole block by d, or adding d to its velocity, moves its end by d, or by d T."""
         for grad, wanted in zip(grads, (1.0, STEPS * params.timestep), strict=True):
             mean = np.asarray(grad, np.float64).mean(1)
             if not np.allclose(mean, wanted, rtol=1e-4):
-                raise ValueError(f"the gradient along the whole block is {mean[0]}, not {wanted}")
+                raise ValueError(f"the mean gradient over the block is {mean[0]}, must be {wanted}")
 
     return Workload(fn, (state, state.x, state.v), validate)
 

@@ -1,4 +1,4 @@
-"""SPH as benchmark cases: a jostled block of fluid, in one world or many, forwards and backwards."""
+"""SPH as benchmark cases: a perturbed block of fluid, in one world or many, forward and gradient."""
 
 import dataclasses
 from typing import Any
@@ -17,11 +17,11 @@ SIZES = {"1k": 10, "4k": 16, "32k": 32, "262k": 64, "1M": 100}
 """Particles along each edge of the block."""
 
 _SPACING = 0.02
-_GRADIENT_BELOW = 70  # particles along an edge up to which the gradient is checked by differences
+_GRADIENT_BELOW = 70  # largest edge, in particles, for which the gradient is checked against differences
 
 
 def sph_cases() -> list[Case]:
-    """A step for each size, its gradient, the same in plain JAX and in Genesis; many small worlds beside one large."""
+    """For each size: a step, its gradient, and the step in plain JAX and in Genesis. Also many small worlds."""
     cases = []
     for size, edge in SIZES.items():
         name, worlds = f"particles.sph.{size}.step", (1, 256) if size == "1k" else (1,)
@@ -47,7 +47,7 @@ def sph_cases() -> list[Case]:
 
 
 def block(worlds: int, edge: int) -> tuple[sph.Params, sph.State]:
-    """A block of ``edge``^3 particles off their places by a tenth of the spacing, moving at random."""
+    """A block of ``edge``^3 particles, displaced by a tenth of the spacing and moving at random."""
     rng = np.random.default_rng(0)
     real = jnp.zeros(0).dtype
     axis = np.arange(edge) * _SPACING
@@ -79,13 +79,13 @@ def _forward(worlds: int, edge: int) -> Workload:
 
 
 def _plain_agrees(params: sph.Params, state: sph.State, after: sph.State) -> None:
-    """The first world against the step in plain JAX."""
+    """Compare the first world with a step in plain JAX."""
     x, v, rho = _plain_step(params, state)
     for name, found, wanted in (("v", after.v[0], v), ("rho", after.rho[0], rho), ("x", after.x[0], x)):
         scale = float(jnp.abs(wanted).max())
         error = float(jnp.abs(found - wanted).max()) / scale
         if not error <= (1e-9 if wanted.dtype == jnp.float64 else 1e-4):
-            raise ValueError(f"{name} is off by {error:.1e} of its largest from the step in plain JAX")
+            raise ValueError(f"{name} differs from the step in plain JAX by {error:.1e} of its largest entry")
 
 
 def _plain_step(params: sph.Params, state: sph.State) -> tuple[Array, Array, Array]:
@@ -145,6 +145,6 @@ def _backward(worlds: int, edge: int) -> Workload:
             ends = [value(params, state, (*inputs[:i], inputs[i] + s * size * unit, *inputs[i + 1 :])) for s in (1, -1)]
             slope, difference = float(jnp.sum(grads[i] * unit)), float(ends[0] - ends[1]) / (2 * size)
             if not abs(slope - difference) <= (1e-5 if double else 5e-2) * abs(slope):
-                raise ValueError(f"gradient {i} along itself is {slope:.4e}, its difference {difference:.4e}")
+                raise ValueError(f"gradient {i} along itself is {slope:.4e}, the centred difference {difference:.4e}")
 
     return Workload(fn, (params, state, inputs), validate)

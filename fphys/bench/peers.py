@@ -1,6 +1,6 @@
-"""``fphys bench --peers``: ours beside what others use for the same, in one run on one machine.
+"""``fphys bench --peers``: fphys compared with other libraries, in one run on one machine.
 
-Rigid engines in :mod:`.engines`; torch beside our steps of training. Who is not installed is named, and left out.
+The rigid engines are in :mod:`.engines`; torch is compared in training. Libraries that are not installed are listed.
 """
 
 import contextlib
@@ -25,23 +25,23 @@ ENGINES: dict[str, tuple[str, Callable[..., Workload]]] = {
     "physx": ("ovphysx", physx),
     "gymnasium": ("gymnasium", engines.gymnasium),
 }
-"""Beside MuJoCo in C, which is always there: what a peer is called, its package, and its workload."""
+"""Peers besides MuJoCo in C, which is always there: their package and workload, by name."""
 
 ABSENT = {
-    "gymnasium": "pip install gymnasium; its models are what all engines run",
+    "gymnasium": "pip install gymnasium; all engines run its models",
     "mujoco_warp": "pip install mujoco-warp==4.0.0",
-    "mujoco.mjx": "pip install --no-deps mujoco-mjx==3.17.0, which would bring an older mujoco; etils, scipy",
-    "newton": "pip install --no-deps newton==1.8.0, beside mujoco-warp; its [sim] extra would bring an older mujoco",
+    "mujoco.mjx": "pip install --no-deps mujoco-mjx==3.17.0 etils scipy; its dependencies would bring an older mujoco",
+    "newton": "pip install --no-deps newton==1.8.0, with mujoco-warp; its [sim] extra would bring an older mujoco",
     "genesis": install("genesis"),
     "ovphysx": "pip install --no-deps ovphysx ovstage physx-usd-schemas newton-usd-schemas mujoco-usd-converter "
-    "usd-exchange numpy-stl python-utils tinyobjloader, which would bring an older mujoco",
+    "usd-exchange numpy-stl python-utils tinyobjloader; their dependencies would bring an older mujoco",
     "torch": install("torch"),
 }
-"""Peers, and how to get them."""
+"""Peers, and how to install them."""
 
 
 def installed(package: str) -> bool:
-    """Whether a package can be imported, by what its folders say."""
+    """Whether a package can be found for import."""
     try:
         return importlib.util.find_spec(package) is not None
     except ModuleNotFoundError:
@@ -49,13 +49,13 @@ def installed(package: str) -> bool:
 
 
 def absent() -> dict[str, str]:
-    """The peers that are not here, and what would change that."""
+    """The peers that are not installed, and how to install them."""
     return {name: how for name, how in ABSENT.items() if not installed(name)}
 
 
 def peer_cases() -> list[Case]:
-    """Ours first in each group, then the peers that are installed."""
-    with contextlib.suppress(ImportError):  # torch.compile wants it before somebody imports distutils, as a peer does
+    """The cases of installed peers, with ours first in each group."""
+    with contextlib.suppress(ImportError):  # torch.compile needs it imported before a peer imports distutils
         importlib.import_module("setuptools")
     rigid = [case for name in ("ant", "humanoid") for kind in ("euler", "shipped") for case in _rigid(name, kind)]
     return [*(rigid if installed("gymnasium") else []), *_rigid("franka", "shipped", (1024,)), *training_cases()]
@@ -64,13 +64,13 @@ def peer_cases() -> list[Case]:
 def _rigid(name: str, integrator: str, sizes: tuple[int, ...] = (64, 1024, 8192)) -> list[Case]:
     base, peers = f"{name}.{integrator}", dict(ENGINES)
     if name == "franka":
-        del peers["gymnasium"], peers["mjx"]  # which has none; which takes 25 s for ten steps of 64 worlds
+        del peers["gymnasium"], peers["mjx"]  # Gymnasium has no Franka; MJX takes 25 s for ten steps of 64 worlds
     if (name, integrator) != ("ant", "euler"):
-        del peers["physx"]  # the only one that it runs; its integrator is its own
+        del peers["physx"]  # it runs only the ant; its integrator is its own
 
     def case(engine: str, setup: Any) -> Case:
         setup, beside = functools.partial(setup, name, integrator), None if engine == "fphys" else f"{base}.fphys"
-        some = sizes[:1] if engine == "mjx" else sizes  # XLA with two threads waits for ever in it at 1,024 worlds
+        some = sizes[:1] if engine == "mjx" else sizes  # with two threads, XLA hangs in MJX at 1,024 worlds
         return Case(f"{base}.{engine}", setup, engines.STEPS, worlds=some, relative_to=beside, tags=(name, engine))
 
     found = [case("fphys", engines.ours), case("fphys_grad", engines.ours_gradient)]
@@ -81,7 +81,7 @@ def _rigid(name: str, integrator: str, sizes: tuple[int, ...] = (64, 1024, 8192)
 
 
 def verdict(results: Sequence[Result]) -> dict[str, Any]:
-    """Where fphys leads and where it does not: by case and worlds, a peer's time as a multiple of ours."""
+    """By case and number of worlds, a peer's time as a multiple of ours: where fphys leads and where it follows."""
     found: dict[str, dict[str, Any]] = {"leads": {}, "follows": {}}
     for result in results:
         peer = result.case.rpartition(".")[2]
@@ -91,7 +91,7 @@ def verdict(results: Sequence[Result]) -> dict[str, Any]:
 
 
 def summary(results: Sequence[Result]) -> str:
-    """The verdict, to be read."""
+    """The verdict as text."""
     found = verdict(results)
     lines = []
     for word, text in (("leads", "fphys is faster than"), ("follows", "fphys is slower than")):

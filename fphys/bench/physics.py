@@ -1,4 +1,4 @@
-"""Rigid mechanisms as benchmark cases: steps and rollouts, forwards and backwards."""
+"""Rigid mechanisms as benchmark cases: steps and rollouts, forward and gradient."""
 
 import dataclasses
 import functools
@@ -15,12 +15,12 @@ from .case import Case, Workload
 
 Array = jax.Array
 
-_FEW = 4  # worlds that a validation runs again by themselves
+_FEW = 4  # how many worlds a validation runs again on their own
 _SMOOTH = ("contact", "limit", "equality", "frictionloss")
 
 
 def step_cases(asset: str) -> list[Case]:
-    """One step of a mechanism, and one step with the gradient by state and control."""
+    """One step of a mechanism, and one step with the gradient with respect to state and control."""
     name = f"rigid.{asset}.step"
     return [
         Case(name, lambda worlds: _forward(asset, worlds, 1, fphys.Full()), tags=("rigid", asset)),
@@ -35,7 +35,7 @@ def step_cases(asset: str) -> list[Case]:
 
 
 def rollout_cases(asset: str, steps: int) -> list[Case]:
-    """Many steps; with the gradient, storing every step or every sixteenth."""
+    """Many steps; with the gradient, storing every step or every sixteenth step."""
     name = f"rigid.{asset}.rollout"
 
     def backward(suffix: str, adjoint: Any, target: float) -> Case:
@@ -50,7 +50,7 @@ def rollout_cases(asset: str, steps: int) -> list[Case]:
 
 
 def episode_cases(asset: str, steps: int) -> list[Case]:
-    """Many steps of worlds that start again by themselves, each when its time is up, beside the same without."""
+    """Many steps of worlds that reset themselves when their time is up, compared with a rollout without resets."""
     name = f"rigid.{asset}.episodes"
     setup = functools.partial(_episodes, asset, steps=steps)
     tags = ("rigid", asset)
@@ -58,7 +58,7 @@ def episode_cases(asset: str, steps: int) -> list[Case]:
 
 
 def _start(asset: str, worlds: int, steps: int) -> tuple[fphys.Model, fphys.State, Array]:
-    """The mechanism in free motion, every world with velocities and controls of its own."""
+    """The mechanism in free motion. Every world has its own velocities and controls."""
     model = fphys.load(fphys.asset(asset), disable=_SMOOTH)
     real, s = model.qpos0.dtype, model.structure
     rng = np.random.default_rng(0)
@@ -68,7 +68,7 @@ def _start(asset: str, worlds: int, steps: int) -> tuple[fphys.Model, fphys.Stat
 
 
 def _advance(model: fphys.Model, state: fphys.State, ctrls: Array, adjoint: Any) -> fphys.State:
-    """The states after each step, on a leading axis."""
+    """The states after each step, on a leading time axis."""
     if len(ctrls) == 1:
         return jax.tree.map(lambda x: x[None], fphys.step(model, state, ctrls[0]))
     return fphys.rollout(model, state, ctrls, adjoint=adjoint)
@@ -85,8 +85,8 @@ def _forward(asset: str, worlds: int, steps: int, adjoint: Any) -> Workload:
         _close("state.time", states.time[-1], state.time + steps * model.opt.timestep)
         few = jax.tree.map(lambda x: x[:_FEW], state)
         alone = jax.jit(fn)(model, few, ctrls[:, :_FEW])
-        _close("state.qpos against a few worlds by themselves", states.qpos[:, :_FEW], alone.qpos)
-        _close("state.qvel against a few worlds by themselves", states.qvel[:, :_FEW], alone.qvel)
+        _close("state.qpos against a few worlds on their own", states.qpos[:, :_FEW], alone.qpos)
+        _close("state.qvel against a few worlds on their own", states.qvel[:, :_FEW], alone.qvel)
         force = jnp.ones_like(few.qvel)
         qacc, _ = fphys.forward(model, few, None, force=force)
         _close("the inverse dynamics of forward", fphys.inverse(model, few, qacc), force)
@@ -96,7 +96,7 @@ def _forward(asset: str, worlds: int, steps: int, adjoint: Any) -> Workload:
 
 def _episodes(asset: str, worlds: int, steps: int) -> Workload:
     model, state, ctrls = _start(asset, worlds, steps)
-    period = 1 + jnp.arange(worlds) % steps  # steps of an episode, another in each world
+    period = 1 + jnp.arange(worlds) % steps  # steps per episode, different in each world
     limit = (period - 0.5).astype(state.time.dtype) * model.opt.timestep
 
     def fn(model: fphys.Model, state: fphys.State, ctrls: Array) -> fphys.State:
@@ -109,12 +109,12 @@ def _episodes(asset: str, worlds: int, steps: int) -> Workload:
 
     def validate(states: fphys.State) -> None:
         age = 1 + jnp.arange(steps)[:, None]
-        _close("time since an episode began", states.time, age % period * model.opt.timestep)
+        _close("time since the episode began", states.time, age % period * model.opt.timestep)
         begun = np.asarray(age % period == 0)
         fresh = fphys.init(model, 1)
         qpos, qvel = np.asarray(states.qpos)[begun], np.asarray(states.qvel)[begun]
-        _close("qpos where one begins", jnp.asarray(qpos), fresh.qpos)
-        _close("qvel where one begins", jnp.asarray(qvel) + 1.0, fresh.qvel + 1.0)
+        _close("qpos where an episode begins", jnp.asarray(qpos), fresh.qpos)
+        _close("qvel where an episode begins", jnp.asarray(qvel) + 1.0, fresh.qvel + 1.0)
 
     return Workload(fn, (model, state, ctrls), validate)
 
@@ -123,7 +123,7 @@ def _backward(asset: str, worlds: int, steps: int, adjoint: Any) -> Workload:
     model, state, ctrls = _start(asset, worlds, steps)
 
     def losses(model: fphys.Model, state: fphys.State, inputs: tuple[Array, Array, Array]) -> Array:
-        """One per world: half the square of the last position and velocity."""
+        """One loss per world: half the squared norm of the last position and velocity."""
         qpos, qvel, ctrls = inputs
         states = _advance(model, dataclasses.replace(state, qpos=qpos, qvel=qvel), ctrls, adjoint)
         return 0.5 * (jnp.sum(states.qpos[-1] ** 2, axis=1) + jnp.sum(states.qvel[-1] ** 2, axis=1))
@@ -144,7 +144,7 @@ def _backward(asset: str, worlds: int, steps: int, adjoint: Any) -> Workload:
 
 
 def _along(losses: Callable[[Any], Array], inputs: tuple[Array, ...], grads: tuple[Array, ...]) -> None:
-    """Each input's gradient against the centred difference along itself, world by world."""
+    """Compare each input's gradient with the centred difference along it, world by world."""
     double = inputs[0].dtype == jnp.float64
     step, tol = (1e-6, 1e-6) if double else (3e-3, 2e-2)
     for i, grad in enumerate(grads):
@@ -156,7 +156,7 @@ def _along(losses: Callable[[Any], Array], inputs: tuple[Array, ...], grads: tup
 
 
 def _close(what: str, value: Array, wanted: Array, tol: float | None = None) -> None:
-    """Raise unless the two agree to ``tol`` of the largest entry; by default to rounding, of some operations."""
+    """Raise unless the two agree to ``tol`` of the largest entry; by default to the rounding of some operations."""
     tol = float(1e4 * jnp.finfo(value.dtype).eps) if tol is None else tol
     found, right = np.broadcast_arrays(np.asarray(value), np.asarray(wanted))
     error = float(np.max(np.abs(found - right))) / max(float(np.max(np.abs(right))), 1e-30)

@@ -1,8 +1,8 @@
-"""PhysX on the CPU beside ours, by NVIDIA's ovphysx: Gymnasium's ant, whose XML mujoco-usd-converter writes as USD.
+"""PhysX on the CPU compared with fphys: NVIDIA's ovphysx with Gymnasium's ant, which mujoco-usd-converter turns to USD.
 
-It has equations and contacts of its own, so that no step of it is MuJoCo's to 1e-3. Of the humanoid it leaves out the
-second and third hinge between two links ("excluded from the articulation"); the Franka as converted, whose base is held
-by a joint, goes to 1e4 rad/s and more within a step. Neither is timed.
+PhysX has its own equations and contacts, so none of its steps agrees with MuJoCo's to 1e-3. Two models are not timed.
+In the humanoid it drops the second and third hinge between two links ("excluded from the articulation"). The converted
+Franka, whose base is held by a joint, reaches 1e4 rad/s and more within a step.
 """
 
 import importlib
@@ -21,7 +21,7 @@ from ..math import rotate
 from .case import Workload
 from .engines import STEPS, accuracy, described, problem
 
-APART = 4.0  # between neighbouring worlds, which one scene holds [m]
+APART = 4.0  # distance between neighbouring worlds, which share one scene [m]
 SCENE = """#usda 1.0
 (
     metersPerUnit = 1
@@ -51,7 +51,7 @@ def Xform "World"
     }}
 }}
 """
-_held: list[tuple[Any, Any]] = []  # the engine and the stage that it has: one at a time in a process
+_held: list[tuple[Any, Any]] = []  # the engine and its stage; a process has one at a time
 
 
 def physx(name: str, integrator: str, worlds: int) -> Workload:
@@ -81,7 +81,7 @@ def physx(name: str, integrator: str, worlds: int) -> Workload:
     joints = [model.joint(n) for n in bound["DOF_POSITION"].dof_names]
     qpos_of, dof_of = ([int(getattr(j, name)[0]) for j in joints] for name in ("qposadr", "dofadr"))
     quat = jnp.asarray(given.qpos[:, 3:7])
-    height = np.pad(given.qpos[:, 2:3], ((0, 0), (2, 0)))  # where it stands on the ground makes no difference
+    height = np.pad(given.qpos[:, 2:3], ((0, 0), (2, 0)))  # the horizontal position makes no difference
     spin = rotate(quat, jnp.asarray(given.qvel[:, 3:6]))
     start = {
         "ROOT_POSE": np.concatenate([place + height, np.roll(quat, -1, axis=1)], 1),
@@ -112,7 +112,7 @@ def physx(name: str, integrator: str, worlds: int) -> Workload:
 
 
 def _attached(scene: Path) -> Any:
-    """The engine, with the scene in the place of the one before."""
+    """The engine with this scene instead of the previous one."""
     library, stages = importlib.import_module("ovphysx"), importlib.import_module("ovstage")
     if _held:
         engine, before = _held.pop()
@@ -134,7 +134,7 @@ def _attached(scene: Path) -> Any:
 
 
 def _binding(engine: Any, pattern: str, kind: str) -> Any:
-    """An array of all worlds' articulations, to read or write at once."""
+    """An array over the articulations of all worlds, to read or write at once."""
     kinds = importlib.import_module("ovphysx.types").TensorType
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)

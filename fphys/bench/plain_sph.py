@@ -1,4 +1,4 @@
-"""An SPH step in plain JAX, cells and all: what the kernels are compared with, in speed and in result."""
+"""An SPH step in plain JAX, with cells: the reference for the kernels' speed and results."""
 
 import functools
 from typing import Any
@@ -9,9 +9,9 @@ import jax.numpy as jnp
 Array = jax.Array
 
 CAPACITY = 20
-"""Particles of a cell, at most."""
+"""Largest number of particles in a cell."""
 
-_BLOCK = 1024  # particles whose neighbours are gathered at once
+_BLOCK = 1024  # how many particles gather their neighbours at once
 
 
 @functools.partial(jax.jit, static_argnames=("counts", "h", "mass", "exponent"))
@@ -22,7 +22,7 @@ def step(
     """One step of free fluid in space, as :func:`fphys.particles.sph.step` defines it.
 
     Args:
-        x, v: [m] and [m/s], shape (particle, 3); x inside ``counts`` cells of 2 h from the least of each axis.
+        x, v: [m] and [m/s], shape (particle, 3). From its minimum on each axis, x spans ``counts`` cells of 2 h.
         rho: [kg/m^3], shape (particle,).
     """
     candidates = _candidates(x, counts, 2 * h)
@@ -48,7 +48,7 @@ def step(
 
 
 def _candidates(x: Array, counts: tuple[int, int, int], size: float) -> tuple[Array, Array]:
-    """The particles of each cell, n where there is none, and the cells around each particle; edges are empty."""
+    """The particles of each cell, padded with n, and the cells around each particle. Edge cells are empty."""
     n = len(x)
     shape = jnp.array([c + 2 for c in counts])
     place = ((x - x.min(0, keepdims=True)) / size).astype(jnp.int32)
@@ -65,7 +65,7 @@ def _candidates(x: Array, counts: tuple[int, int, int], size: float) -> tuple[Ar
 
 
 def _sum(pair: Any, x: Array, candidates: tuple[Array, Array], h: float) -> Array:
-    """Sum over neighbours, block by block, so that memory stays bounded."""
+    """Sum over neighbours in blocks, so that memory stays bounded."""
     table, around = candidates
     n = len(x)
     blocks = -(-n // _BLOCK)

@@ -1,4 +1,4 @@
-"""What the benchmark prints and writes."""
+"""The benchmark's printed table and JSON file."""
 
 import dataclasses
 import datetime
@@ -82,7 +82,7 @@ def prefixed(value: float) -> str:
 def write_json(
     path: str | os.PathLike[str], results: Sequence[Result], complete: bool, more: dict[str, Any] | None = None
 ) -> None:
-    """Write the results so far; a reader finds the old file or the new one, never half of one."""
+    """Write the results so far. A reader finds the old file or the new one, never a partial file."""
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
     report = environment() | {"complete": complete} | (more or {})
@@ -93,7 +93,7 @@ def write_json(
 
 
 def environment() -> dict[str, Any]:
-    """Device, versions, precision and date: what a figure means nothing without."""
+    """Device, versions, precision and date, without which a figure means nothing."""
     device = jax.devices()[0]
     return {
         "schema": 1,

@@ -1,4 +1,4 @@
-"""``fphys bench``: choose the cases, measure them, report."""
+"""``fphys bench``: select the cases, measure them, and report."""
 
 import fnmatch
 import os
@@ -21,24 +21,24 @@ def main(
     cases: Sequence[Case] | None = None,
     peers: bool = False,
 ) -> int:
-    """Run the benchmark; a table on standard output, progress on standard error.
+    """Run the benchmark. The table goes to standard output, progress to standard error.
 
     Args:
-        pattern: run only the cases whose name contains it, matches it as a glob, or which have it as
-            a tag; what they are compared with runs too. All by default.
-        json_path: where to write the results, with device, versions and date. It is rewritten after
-            each group of cases, so that what was measured survives an interruption.
-        list_only: name the cases and do nothing else.
-        quick: at most 64 worlds, no case tagged "large", and few samples: shows that the cases run, not how fast.
+        pattern: run only the cases whose name contains it or matches it as a glob, or which have it as
+            a tag; and the cases that they are compared with. All by default.
+        json_path: where to write the results, with device, versions and date. The file is rewritten after
+            each group of cases, so that an interruption does not lose what was measured.
+        list_only: list the cases without running them.
+        quick: at most 64 worlds, no case tagged "large", and few samples. Shows that cases run, not how fast.
         worlds: numbers of worlds to run instead of each case's own.
         profile: also print the time of each stage of fphys's operations, and write a trace of each case under
             ``runs/profile``, for TensorBoard or Perfetto.
         cases: the cases to choose from; fphys's own by default.
-        peers: choose from those of :mod:`.peers` instead; say at the end, and in the file, where fphys leads.
+        peers: choose from the cases of :mod:`.peers` instead, and report where fphys leads.
 
     Returns:
-        0 if every result was valid; 1 if one was wrong or failed; 2 if no case matches, or none but large ones with
-        ``quick``.
+        0 if every result was valid; 1 if one was wrong or failed; 2 if no case matches, or only large ones do and
+        ``quick`` is set.
     """
     if peers:
         from .peers import peer_cases, summary, verdict
@@ -94,15 +94,15 @@ def main(
 
 
 def select(cases: Sequence[Case], pattern: str | None) -> list[Case]:
-    """The cases that match, and those that they are compared with, in the order of the list."""
+    """The cases that match, and those that they are compared with, in their original order."""
     known: dict[str, Case] = {}
     names: set[str | None] = set()
     for case in cases:
         if case.name in known:
-            raise ValueError(f"two benchmark cases are called {case.name}: results are told apart by their name")
+            raise ValueError(f"two benchmark cases are called {case.name}: names must be unique")
         if case.relative_to is not None and case.relative_to not in known:
             raise ValueError(
-                f"benchmark case {case.name} is relative to {case.relative_to}: no case before it is called so"
+                f"benchmark case {case.name} is relative to {case.relative_to}: no earlier case has that name"
             )
         known[case.name] = case
         if pattern is None or pattern in case.name or fnmatch.fnmatch(case.name, pattern) or pattern in case.tags:
@@ -114,7 +114,7 @@ def select(cases: Sequence[Case], pattern: str | None) -> list[Case]:
 
 
 def groups(cases: Iterable[Case]) -> list[list[Case]]:
-    """Cases that are compared with each other, directly or through a third, together."""
+    """Group cases that are compared with each other, directly or through a third."""
     together: list[list[Case]] = []
     for case in cases:
         group = next((g for g in together if any(other.name == case.relative_to for other in g)), None)
@@ -126,7 +126,7 @@ def groups(cases: Iterable[Case]) -> list[list[Case]]:
 
 
 def _by_worlds(group: list[Case], asked: Sequence[int] | None, most: int | None) -> list[tuple[int, list[Case]]]:
-    """For each number of worlds, the cases of the group to run with it."""
+    """For each number of worlds, the cases of the group that run with it."""
     limit = most if most is not None and not asked else sys.maxsize
 
     def own(case: Case) -> set[int]:
@@ -137,6 +137,6 @@ def _by_worlds(group: list[Case], asked: Sequence[int] | None, most: int | None)
 
 
 def _progress(text: str) -> None:
-    """What is running now, on one line that the next one overwrites; on a terminal only."""
+    """Show what is running now, on one line that is overwritten. Only on a terminal."""
     if sys.stderr.isatty():
         print(f"\r\033[K{text}", end="", file=sys.stderr, flush=True)

@@ -25,8 +25,8 @@ RAYS = Rays(np.stack([np.cos(TURNS), np.sin(TURNS), np.ones(8)], 1), "arm/link7"
 
 
 def scene_cases() -> list[Case]:
-    """Of 4,096 arms: joints; and the end effector's pose and velocity; and a sensor. An accelerometer, which asks for
-    the forces of a step, beside them; and eight rays from the last link among 28 geoms."""
+    """Observations of 4,096 arms: joints, the end effector's pose and velocity, and a sensor. Also an accelerometer,
+    which needs the forces of a step, and eight rays from the last link among 28 geoms."""
     return [
         Case(f"scene.franka.observe_{name}", lambda worlds, spec=spec: observed(spec, worlds), 1, "observations",
              worlds=(4096,), tags=("scene", "franka"))
@@ -35,7 +35,7 @@ def scene_cases() -> list[Case]:
 
 
 def observed(spec: ObservationSpec, worlds: int) -> Workload:
-    """An observation of arms that move."""
+    """An observation of moving arms."""
     scene = Scene()
     scene.add(MJCF(fphys.asset("franka")), name="arm")
     scene.add_sensor(JointState(), name="encoder")
@@ -69,21 +69,21 @@ def observed(spec: ObservationSpec, worlds: int) -> Workload:
             far = _to_ground(poses.body.pos[:, body], poses.body.quat[:, body])
             met = np.stack([columns[f"rays:{i}"] for i in range(len(TURNS))], 1)
             if not ((0 <= met) & (met <= 1.001 * far)).all() or (met >= 0.999 * far).mean() < 0.5:
-                raise ValueError("rays go on where the ground is, or end where nothing is")
+                raise ValueError("a ray passes through the ground, or ends where nothing is")
             return
         checked = wanted.keys() & columns.keys()
         if not checked or not all(np.allclose(columns[name], wanted[name], atol=1e-5) for name in checked):
-            raise ValueError("the observation is not what state and kinematics say")
+            raise ValueError("the observation does not agree with state and kinematics")
 
     return Workload(lambda world, state: world.observe(state, spec), (world, state), validate)
 
 
 def _to_ground(pos: Array, quat: Array) -> np.ndarray:
-    """How far rays from a link may go: to the ground, or as far as they reach, (world, ray)."""
+    """How far rays from a link can go: to the ground, or to their maximum range; shape (world, ray)."""
     shape = (*pos.shape[:1], len(TURNS))
     turn = jnp.broadcast_to(quat[:, None], (*shape, 4))
     both = (jnp.broadcast_to(jnp.asarray(x, pos.dtype), (*shape, 3)) for x in (RAYS.directions, RAYS.origins))
     ray, arm = (rotate(turn, x) for x in both)
     drop, height = -ray[..., 2], pos[:, None, 2] + arm[..., 2]
-    seen = (drop > 0) & (height > 0)  # a plane is seen from its front
+    seen = (drop > 0) & (height > 0)  # a plane is visible only from its front
     return np.minimum(np.where(seen, height / np.where(seen, drop, 1.0), np.inf), RAYS.max_range)

@@ -1,7 +1,7 @@
-"""Steps of training as benchmark cases, beside torch, eager and compiled: one step of Adam in float32.
+"""Training steps as benchmark cases, compared with eager and compiled torch: one step of Adam in float32.
 
-The number of worlds is the size of the batch. Weights and batches are the same on both sides, and so must be the losses
-of the first steps. Both sides train on as they are timed. Each uses the threads that it takes by itself, and both have
+The number of worlds is the batch size. Both sides have the same weights and batches, and the losses of the first steps
+must agree. Both keep training while they are timed. Each uses its own default number of threads, and both run with
 :func:`fphys.train.keep_memory`.
 """
 
@@ -18,7 +18,7 @@ from .. import losses, nn, optim, train
 from .case import Case, Workload
 
 RATE = 1e-3
-STEPS = 5  # whose losses are compared
+STEPS = 5  # how many losses are compared
 IMAGE, TOKENS, LENGTH, WIDE = 28, 128, 64, 128  # pixels along an edge; vocabulary, positions and features
 
 MODELS: dict[str, Callable[..., nn.Module]] = {
@@ -34,7 +34,7 @@ PEERS += ["torch_compile"] if PEERS and shutil.which("c++") else []
 
 
 def training_cases() -> list[Case]:
-    """Each model; beside it, where torch is installed, torch's, and compiled where there is a C++ compiler."""
+    """Each model in fphys; in torch if it is installed; and in compiled torch if there is a C++ compiler."""
     cases = []
     for name in MODELS:
         made: dict[str, Any] = {"unit": "examples", "worlds": (64, 256), "tags": ("train", name)}
@@ -51,7 +51,7 @@ def built(name: str) -> tuple[Any, Any, Any]:
 
 
 def batch(name: str, size: int) -> tuple[np.ndarray, np.ndarray]:
-    """Inputs and labels that are learned: shapes (size, ...) float32 and (size,), or (size, LENGTH) int32 each."""
+    """Inputs and labels to learn: shapes (size, ...) float32 and (size,), or (size, LENGTH) int32 each."""
     rng = np.random.default_rng(0)
     if name in ("lstm", "gpt"):
         text = rng.integers(0, TOKENS, (size, LENGTH + 1)).astype(np.int32)
@@ -99,7 +99,7 @@ def _torch(name: str, peer: str) -> Callable[[int], Workload]:
 
 
 def same(name: str, size: int, step: Callable[[], float]) -> Callable[[float], None]:
-    """The losses of the first steps fall, and are those of eager torch where it is installed."""
+    """Check that the losses of the first steps fall, and agree with eager torch if it is installed."""
 
     train.keep_memory()
 
@@ -115,7 +115,7 @@ def same(name: str, size: int, step: Callable[[], float]) -> Callable[[float], N
 
 @functools.lru_cache
 def reference(name: str, size: int) -> list[float]:
-    """Losses of the first steps by eager torch."""
+    """The losses of the first steps in eager torch."""
     from .training_torch import stepper
 
     step = stepper(name, size)

@@ -1,4 +1,4 @@
-"""The same training in torch, as its users write it."""
+"""The same training written in torch, as its users write it."""
 
 from collections.abc import Callable
 from typing import Any
@@ -12,7 +12,7 @@ HEADS = 4
 
 
 def stepper(name: str, size: int, compiled: bool = False) -> Callable[[], float]:
-    """A function that takes one step of Adam and gives the loss before it."""
+    """A function that takes one step of Adam and returns the loss before it."""
     import torch
 
     net, weights, forward = {"mlp": _mlp, "cnn": _cnn, "lstm": _lstm, "gpt": _gpt}[name]()
@@ -43,7 +43,7 @@ def _weights(name: str) -> dict[str, np.ndarray]:
 
 
 def _dense(ours: dict[str, np.ndarray], names: dict[str, str]) -> dict[str, np.ndarray]:
-    """Linear layers, by torch's name and ours: (in..., out...) becomes (out, in)."""
+    """Linear layers, from torch's name to ours: (in..., out...) becomes (out, in)."""
     found = {}
     for theirs, name in names.items():
         bias = ours[f"{name}.bias"].ravel()
@@ -73,7 +73,7 @@ def _cnn() -> tuple[Any, dict[str, np.ndarray], Any]:
             f"{theirs}.weight": ours[f"{name}.kernel"].transpose(3, 2, 0, 1),
             f"{theirs}.bias": ours[f"{name}.bias"],
         }
-    hidden = ours["hidden.kernel"].reshape(IMAGE // 4, IMAGE // 4, 64, 128)  # torch's channel runs slowest
+    hidden = ours["hidden.kernel"].reshape(IMAGE // 4, IMAGE // 4, 64, 128)  # torch's channel varies slowest
     return net, found | {"7.weight": hidden.transpose(3, 2, 0, 1).reshape(128, -1)}, net
 
 

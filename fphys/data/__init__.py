@@ -1,6 +1,6 @@
-"""Data: sources that are indexed, loaders of batches on grain, readers of file formats, and transforms.
+"""Data: indexed sources, batch loaders built on grain, file readers, and transforms.
 
-A *source* has a length and gives a record, a dict of NumPy arrays, for an index. :func:`loader` makes batches of it.
+A *source* has a length and returns a record, a dict of NumPy arrays, for an index. :func:`loader` makes batches of it.
 """
 
 from . import augment

@@ -1,7 +1,7 @@
-"""Random changes of a batch of images on the device, pure and jitted; best inside the loss, with the step's key.
+"""Random image augmentation on the device, pure and jitted. Best used inside the loss, with the step's key.
 
-Images are floating point, (n, height, width, channels), from 0 to 1; every image draws for itself. Gradients flow to
-the images.
+Images are floating point, shape (n, height, width, channels), from 0 to 1. Every image gets its own random numbers.
+Gradients flow to the images.
 """
 
 import functools
@@ -16,7 +16,7 @@ Array = jax.Array
 
 @functools.partial(jax.jit, static_argnames=("size", "padding"))
 def random_crop(key: Array, images: Array, size: tuple[int, int], padding: int = 0) -> Array:
-    """Cut ``size`` (height, width) anywhere, from images with ``padding`` black pixels around.
+    """Cut a random window of ``size`` (height, width) from each image, with ``padding`` black pixels on every side.
 
     Raises:
         ValueError: ``size`` is larger than the padded image.
@@ -24,13 +24,13 @@ def random_crop(key: Array, images: Array, size: tuple[int, int], padding: int =
     edges = ((0, 0), (padding, padding), (padding, padding), (0, 0))
     images = jnp.pad(_batch(images), edges)
     if any(want > have for want, have in zip(size, images.shape[1:3])):
-        raise ValueError(f"random_crop of {size} from images of {images.shape[1:3]}, padding included: too large")
+        raise ValueError(f"random_crop of {size} is larger than the images, {images.shape[1:3]} with padding")
     return _each(lambda pix, k, x: pix.random_crop(k, x, (*size, x.shape[-1])), key, images)
 
 
 @jax.jit
 def random_flip(key: Array, images: Array) -> Array:
-    """Mirror left and right, with probability one half."""
+    """Mirror left to right with probability one half."""
     return _each(lambda pix, k, x: pix.random_flip_left_right(k, x), key, _batch(images))
 
 
@@ -46,17 +46,17 @@ def color_jitter(
     """Change colours at random, then clip to 0 ... 1.
 
     Args:
-        brightness: up to this much is added or subtracted.
+        brightness: at most this much is added or subtracted.
         contrast, saturation: factors are drawn from 1 - value to 1 + value.
-        hue: up to this part of the circle is added or subtracted.
+        hue: at most this fraction of the colour circle is added or subtracted.
 
     Raises:
-        ValueError: saturation or hue of images that do not have three channels, or a value that is out of range.
+        ValueError: saturation or hue for images without three channels, or a value out of range.
     """
     if not (brightness >= 0 and 0 <= contrast < 1 and 0 <= saturation < 1 and 0 <= hue <= 0.5):
         raise ValueError(
-            f"brightness={brightness}, contrast={contrast}, saturation={saturation}, hue={hue}: needs at least 0, "
-            "below 1 for contrast and saturation, at most 0.5 for hue"
+            f"brightness={brightness}, contrast={contrast}, saturation={saturation}, hue={hue}: must be at least 0, "
+            "below 1 for contrast and saturation, and at most 0.5 for hue"
         )
     if (saturation or hue) and images.shape[-1] != 3:
         raise ValueError(f"saturation and hue need three channels (RGB), the images have {images.shape[-1]}")
@@ -74,7 +74,7 @@ def color_jitter(
 
 @functools.partial(jax.jit, static_argnames=("size",))
 def cutout(key: Array, images: Array, size: int) -> Array:
-    """Black out a square with ``size`` pixels a side around a random pixel (DeVries and Taylor 2017)."""
+    """Black out a square of ``size`` pixels a side around a random pixel (DeVries and Taylor 2017)."""
 
     def cut(pix: Any, key: Array, image: Array) -> Array:
         height, width = image.shape[:2]
@@ -87,10 +87,10 @@ def cutout(key: Array, images: Array, size: int) -> Array:
 
 
 def _each(change: Callable[[Any, Array, Array], Array], key: Array, images: Array) -> Array:
-    """``change(dm_pix, key, image)`` of every image, each with a key of its own."""
+    """Apply ``change(dm_pix, key, image)`` to every image, each with its own key."""
     import dm_pix as pix
 
-    with jax.numpy_dtype_promotion("standard"), jax.numpy_rank_promotion("allow"):  # dm_pix relies on them
+    with jax.numpy_dtype_promotion("standard"), jax.numpy_rank_promotion("allow"):  # dm_pix needs them
         changed = jax.vmap(functools.partial(change, pix))(jax.random.split(key, len(images)), images)
     return changed.astype(images.dtype)
 

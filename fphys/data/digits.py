@@ -1,4 +1,4 @@
-"""Real data without a download: the handwritten digits that scikit-learn brings along."""
+"""Real data without a download: scikit-learn's handwritten digits."""
 
 import numpy as np
 
@@ -7,13 +7,13 @@ from .source import Arrays
 
 
 def digits(split: str = "train", seed: int = 0) -> Arrays:
-    """1,797 digits of 8 x 8 pixels (E. Alpaydin and C. Kaynak 1998), 80 % to train on and 20 % to test.
+    """1,797 digits of 8 x 8 pixels (E. Alpaydin and C. Kaynak 1998): 80 % for training and 20 % for testing.
 
     Returns:
         ``image`` float32 (n, 8, 8, 1) from 0 to 1, ``label`` int32 (n,). The split depends on ``seed`` only.
 
     Raises:
-        MissingDependencyError: scikit-learn is not installed. ValueError: another split.
+        MissingDependencyError: scikit-learn is not installed. ValueError: unknown split.
     """
     if split not in ("train", "test"):
         raise ValueError(f'split is {split!r}, must be "train" or "test"')

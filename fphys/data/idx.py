@@ -1,4 +1,4 @@
-"""The IDX format of MNIST (Y. LeCun): big-endian magic number, sizes, then the elements."""
+"""The IDX format of MNIST (Y. LeCun): a big-endian magic number, the sizes, then the elements."""
 
 import gzip
 import math
@@ -14,16 +14,16 @@ from .source import Arrays, check_labels
 
 _DTYPES = {0x08: ">u1", 0x09: ">i1", 0x0B: ">i2", 0x0C: ">i4", 0x0D: ">f4", 0x0E: ">f8"}
 _GET = (
-    "MNIST's four files (train-images-idx3-ubyte and so on, .gz or not) are distributed at "
+    "MNIST's four files (train-images-idx3-ubyte and so on, .gz or not) are available at "
     "https://ossci-datasets.s3.amazonaws.com/mnist/: put them into that folder"
 )
 
 
 def read_idx(path: str | os.PathLike[str]) -> np.ndarray:
-    """The array that an IDX file holds, gzipped (``.gz``) or not, in native byte order.
+    """The array in an IDX file, gzipped (``.gz``) or not, in native byte order.
 
     Raises:
-        DataError: the file is missing, truncated, too long, or no IDX file.
+        DataError: the file is missing, truncated, too long, or not an IDX file.
     """
     path = Path(path)
     try:
@@ -32,9 +32,9 @@ def read_idx(path: str | os.PathLike[str]) -> np.ndarray:
     except FileNotFoundError:
         raise DataError(f"{path} does not exist. {_GET}") from None
     except (EOFError, zlib.error, OSError) as cause:
-        raise DataError(f"{path} cannot be read, truncated or damaged ({cause}): get it again. {_GET}") from cause
+        raise DataError(f"{path} cannot be read: truncated or damaged ({cause}). Download it again. {_GET}") from cause
     if len(content) < 4 or content[:2] != b"\0\0" or content[2] not in _DTYPES:
-        raise DataError(f"{path} is no IDX file: it begins with {content[:4]!r}, not with two zeros and a known type")
+        raise DataError(f"{path} is not an IDX file: it begins with {content[:4]!r}, not two zeros and a known type")
     dtype, ndim = np.dtype(_DTYPES[content[2]]), content[3]
     if len(content) < 4 + 4 * ndim:
         raise DataError(f"{path} is truncated within its header: {len(content)} bytes. {_GET}")
@@ -48,14 +48,14 @@ def read_idx(path: str | os.PathLike[str]) -> np.ndarray:
 
 
 def mnist(folder: str | os.PathLike[str], split: str = "train", num_classes: int = 10) -> Arrays:
-    """MNIST or anything laid out like it (Fashion-MNIST): ``image`` uint8 (n, height, width, 1), ``label`` int32 (n,).
+    """MNIST or a data set in its layout (Fashion-MNIST): ``image`` uint8 (n, height, width, 1), ``label`` int32 (n,).
 
     Args:
-        folder: where ``train-images-idx3-ubyte``, ``train-labels-idx1-ubyte``, ``t10k-...`` lie, ``.gz`` or not.
+        folder: the folder with ``train-images-idx3-ubyte``, ``train-labels-idx1-ubyte``, ``t10k-...``, ``.gz`` or not.
         split: "train" or "test".
 
     Raises:
-        DataError: a file is missing, truncated, or does not fit the other. ValueError: another split.
+        DataError: a file is missing or truncated, or images and labels do not match. ValueError: unknown split.
     """
     if split not in ("train", "test"):
         raise ValueError(f'split is {split!r}, must be "train" or "test"')
@@ -64,7 +64,7 @@ def mnist(folder: str | os.PathLike[str], split: str = "train", num_classes: int
     found = [find(Path(folder), (name, f"{name}.gz"), _GET) for name in names]
     images, labels = map(read_idx, found)
     if images.ndim != 3 or images.dtype != np.uint8:
-        raise DataError(f"{found[0]} has {images.dtype}{images.shape}, images are uint8 (n, height, width)")
+        raise DataError(f"{found[0]} has {images.dtype}{images.shape}, images must be uint8 (n, height, width)")
     if labels.shape != images.shape[:1]:
         raise DataError(f"{found[1]} has labels of shape {labels.shape} for {len(images)} images in {found[0].name}")
     try:

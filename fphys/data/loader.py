@@ -1,4 +1,4 @@
-"""Batches in shuffled order, on grain; where an iterator stands can be saved and set."""
+"""Shuffled batches, built on grain. An iterator's position can be saved and restored."""
 
 from typing import Any
 
@@ -21,29 +21,30 @@ def loader(
     device: Any = None,
     prefetch: int = 2,
 ) -> Any:
-    """Batches of a source's records, stacked: a ``grain.IterDataset``.
+    """Make a ``grain.IterDataset`` of stacked batches of a source's records.
 
-    Its iterators have ``get_state`` and ``set_state``, exact in the middle of an epoch whatever is prefetched;
-    :func:`fphys.train.fit` saves and sets them. The order depends on ``seed``, the epoch and the source's length only,
-    not on workers and threads. Of the first record drawn that holds NaN or infinity a RuntimeWarning names the index.
+    Its iterators have ``get_state`` and ``set_state``, exact even in the middle of an epoch and with prefetching.
+    :func:`fphys.train.fit` saves and restores them. The order depends only on ``seed``, the epoch and the source's
+    length, not on workers and threads. The first record that holds NaN or infinity causes a RuntimeWarning that names
+    its index.
 
     Args:
-        source: a length, and records by index: :class:`Arrays`, a reader of this package, or your own. Those of
+        source: a length, and records by index: :class:`Arrays`, a reader of this package, or your own. Records of
             :class:`Arrays` are gathered a batch at a time.
-        batch_size: records in a batch, of this shard.
-        shuffle: draw every epoch in a random order of its own (without memory: grain's index shuffle).
-        epochs: how many times to go through the source; for ever by default.
-        drop_remainder: leave out, at the end of an epoch, records that do not fill a batch (or a round of shards).
-        shard: which part of how many to draw, ``(jax.process_index(), jax.process_count())``, say. Parts are disjoint
-            in every epoch.
-        workers: processes that read. They are spawned: a script needs ``if __name__ == "__main__"``, and the source
-            must be picklable.
-        threads: threads that read, in each process.
-        device: a ``jax.Device`` or ``Sharding`` to copy batches to while others compute; NumPy arrays by default.
-        prefetch: batches held ready on the device, or by each worker.
+        batch_size: records per batch of this shard.
+        shuffle: whether to draw every epoch in its own random order (grain's index shuffle, which needs no memory).
+        epochs: how often to go through the source; without end by default.
+        drop_remainder: whether to drop records at the end of an epoch that do not fill a batch, or a round of shards.
+        shard: which part to draw, and of how many, for example ``(jax.process_index(), jax.process_count())``. Parts
+            are disjoint in every epoch.
+        workers: number of processes that read. They are spawned: a script needs ``if __name__ == "__main__"``, and the
+            source must be picklable.
+        threads: number of threads that read, in each process.
+        device: a ``jax.Device`` or ``Sharding`` to copy batches to in the background; NumPy arrays by default.
+        prefetch: batches kept ready on the device, or by each worker.
 
     Raises:
-        ValueError: the source is empty, a batch is larger than it, or a number is out of range.
+        ValueError: the source is empty, a batch is larger than the source, or a number is out of range.
     """
     import grain
 
@@ -71,7 +72,7 @@ def loader(
 
 
 class _Gather:
-    """Records at an array of indices."""
+    """The records at an array of indices."""
 
     def __init__(self, source: Watched) -> None:
         self.source = source
@@ -99,17 +100,17 @@ def _check(
             "batch_size and epochs must be at least 1, the others at least 0"
         )
     if not len(source):
-        raise ValueError(f"the source ({type(source).__name__}) is empty: there is nothing to draw")
+        raise ValueError(f"the source ({type(source).__name__}) is empty: it has no records to draw")
     if (held := len(source) // count) < (batch_size if drop else 1):
         of_shard = f" in each of {count} shards" if count > 1 else ""
         raise ValueError(
-            f"batch_size={batch_size} is more than the {held} records{of_shard}: no batch would be full; take a "
+            f"batch_size={batch_size} is more than the {held} records{of_shard}: no batch would be full; use a "
             "smaller one, or drop_remainder=False"
         )
 
 
 def _parse_flags() -> None:
-    """grain's workers copy absl's flags, which a program that is not absl's never parses."""
+    """grain's workers copy absl's flags, which only an absl program parses."""
     from absl import flags
 
     if not flags.FLAGS.is_parsed():

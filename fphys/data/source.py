@@ -10,7 +10,7 @@ Record = dict[str, Any]
 
 
 class Source(Protocol):
-    """What a loader reads: any sequence of records."""
+    """What a loader reads: a sequence of records."""
 
     def __len__(self) -> int: ...
 
@@ -20,21 +20,21 @@ class Source(Protocol):
 class Arrays:
     """Records that are rows of arrays in memory: ``Arrays(image=images, label=labels)``.
 
-    An index may be an integer or an integer array: a loader gathers a whole batch at once.
+    An index may be an integer or an integer array. A loader gathers a whole batch at once.
 
     Raises:
-        ValueError: no array is given, or their first axes differ. TypeError: one is masked.
+        ValueError: no array is given, or their first axes differ. TypeError: an array is masked.
     """
 
     def __init__(self, **columns: Any) -> None:
         for name, values in columns.items():
             if isinstance(values, np.ma.MaskedArray):
-                raise TypeError(f"{name} is masked, which records are not: give {name}.filled(value)")
+                raise TypeError(f"{name} is masked, records must not be: pass {name}.filled(value)")
         self.columns = {name: np.asarray(values) for name, values in columns.items()}
         sizes = {name: values.shape[0] if values.ndim else None for name, values in self.columns.items()}
         if not sizes or None in sizes.values() or len(set(sizes.values())) > 1:
             listed = ", ".join(f"{name} has {size}" for name, size in sizes.items()) or "none is given"
-            raise ValueError(f"arrays of records need a first axis of one length: {listed}")
+            raise ValueError(f"arrays of records must have the same length on the first axis: {listed}")
 
     def __len__(self) -> int:
         return len(next(iter(self.columns.values())))
@@ -42,14 +42,14 @@ class Arrays:
     def __getitem__(self, index: Any) -> Record:
         return {name: values[index] for name, values in self.columns.items()}
 
-    def __repr__(self) -> str:  # grain compares it on resuming
+    def __repr__(self) -> str:  # grain compares this when resuming
         return f"Arrays({', '.join(f'{name}={v.dtype}{v.shape}' for name, v in self.columns.items())})"
 
 
 class Watched:
-    """A source that warns of the first record drawn that holds NaN or infinity: which, and where; of one only.
+    """A source that warns, once, when it reads a record with NaN or infinity, and says which one.
 
-    Training goes on: an update that is not finite for it is left out and counted (:func:`fphys.train.step`).
+    Training goes on: an update that this makes non-finite is skipped and counted (:func:`fphys.train.step`).
     """
 
     def __init__(self, source: Source) -> None:
@@ -76,23 +76,23 @@ class Watched:
         self.told = True
         warnings.warn(
             f"record {number} of the data ({type(self.source).__name__}) holds {value} at {name}: an update on it that "
-            "is not finite is left out and counted in state.skipped; mend the record or leave it out. Other such "
-            "records are not named",
+            "is not finite is skipped and counted in state.skipped; fix or remove the record. Further such records "
+            "are not reported",
             RuntimeWarning,
             stacklevel=2,
         )
 
-    def __repr__(self) -> str:  # grain compares it on resuming
+    def __repr__(self) -> str:  # grain compares this when resuming
         return repr(self.source)
 
 
 def check_labels(labels: Any, num_classes: int) -> None:
-    """Labels are integers of at least 0 and below ``num_classes``.
+    """Check that labels are integers from 0 up to, not including, ``num_classes``.
 
-    Under ``jit`` a label that is too large gives NaN, and a negative one counts from the end, silently.
+    Under ``jit`` a label that is too large silently gives NaN, and a negative one counts from the end.
 
     Raises:
-        ValueError: naming the first record whose label is not.
+        ValueError: a label is not; the message names the first such record.
     """
     labels = np.asarray(labels)
     if labels.dtype.kind not in "iu":

@@ -1,4 +1,4 @@
-"""Images on the host, number for number as torchvision makes them of PIL images: values on arrays, channels last."""
+"""Image transforms on the host, on channels-last arrays. Values equal those of torchvision on PIL images."""
 
 import dataclasses
 import os
@@ -15,7 +15,7 @@ def read_image(path: str | os.PathLike[str]) -> np.ndarray:
     """An image file as RGB, uint8 (height, width, 3).
 
     Raises:
-        DataError: the file is missing, truncated or no image.
+        DataError: the file is missing, truncated or not an image.
     """
     from PIL import Image
 
@@ -26,14 +26,14 @@ def read_image(path: str | os.PathLike[str]) -> np.ndarray:
         with Image.open(path) as image:
             return np.asarray(image.convert("RGB"))
     except (OSError, SyntaxError, ValueError, Image.DecompressionBombError) as cause:
-        raise DataError(f"{path} is truncated or no image ({cause}): replace or remove it") from cause
+        raise DataError(f"{path} is truncated or not an image ({cause}): replace or remove it") from cause
 
 
 @dataclasses.dataclass(frozen=True)
 class Compose:
-    """One transform after the other."""
+    """Apply transforms one after the other."""
 
-    transforms: Sequence[Callable[[Any], Any]]  # Of one record each, in this order.
+    transforms: Sequence[Callable[[Any], Any]]  # Each maps one image; applied in this order.
 
     def __call__(self, image: Any) -> Any:
         for transform in self.transforms:
@@ -43,9 +43,9 @@ class Compose:
 
 @dataclasses.dataclass(frozen=True)
 class Resize:
-    """Resize uint8 (height, width, channels) bilinearly, with antialiasing where it shrinks.
+    """Resize uint8 images (height, width, channels) bilinearly, with antialiasing when shrinking.
 
-    ``size`` is the height and width, or the length of the shorter side: the other one follows, rounded down.
+    ``size`` is the height and width, or the length of the shorter side. The longer side then follows, rounded down.
     """
 
     size: int | tuple[int, int]
@@ -70,7 +70,7 @@ class Resize:
 
 @dataclasses.dataclass(frozen=True)
 class CenterCrop:
-    """Cut ``size``, height and width or the side of a square, from the middle; black around what is smaller."""
+    """Cut ``size`` from the middle: height and width, or a square's side. Smaller images are padded with black."""
 
     size: int | tuple[int, int]
 
@@ -85,9 +85,9 @@ class CenterCrop:
 
 @dataclasses.dataclass(frozen=True)
 class ToTensor:
-    """uint8 from 0 to 255 becomes float32 from 0 to 1; other types are kept.
+    """Convert uint8 from 0 to 255 into float32 from 0 to 1; other types are unchanged.
 
-    Channels stay last, as flax wants them; ``channels_first=True`` gives torch's order.
+    Channels stay last, as flax expects. ``channels_first=True`` gives torch's order.
     """
 
     channels_first: bool = False
@@ -99,7 +99,7 @@ class ToTensor:
 
 @dataclasses.dataclass(frozen=True)
 class Normalize:
-    """(image - mean) / std, a number for each channel."""
+    """(image - mean) / std, with one mean and one std per channel."""
 
     mean: Sequence[float]
     std: Sequence[float]
@@ -111,14 +111,14 @@ class Normalize:
 
     def __call__(self, image: np.ndarray) -> np.ndarray:
         if image.dtype.kind != "f":
-            raise TypeError(f"Normalize was given {image.dtype}, needs floating point: ToTensor() goes before it")
+            raise TypeError(f"Normalize was given {image.dtype}, needs floating point: put ToTensor() before it")
         shape = (-1, 1, 1) if self.channels_first else (-1,)
         mean, std = (np.asarray(values, image.dtype).reshape(shape) for values in (self.mean, self.std))
         return (image - mean) / std
 
 
 IMAGENET = Normalize(mean=(0.485, 0.456, 0.406), std=(0.229, 0.224, 0.225))
-"""Mean and deviation of ImageNet's images, red, green, blue: what weights of torchvision and Hugging Face expect."""
+"""Mean and standard deviation of ImageNet (red, green, blue), for torchvision's and Hugging Face's weights."""
 
 
 def _image(image: np.ndarray) -> np.ndarray:

@@ -1,6 +1,6 @@
-"""Models that leave JAX: ONNX and back, ``jax.export``, ORT's format for phones, weights for torch.
+"""Models outside JAX: ONNX export and import, ``jax.export``, ORT's format for phones, weights for torch.
 
-Nothing here is differentiable but what :func:`from_onnx` returns.
+Nothing here is differentiable except the functions that :func:`from_onnx` returns.
 """
 
 from .errors import ExportError

@@ -1,7 +1,7 @@
-"""What cannot leave, or come in."""
+"""The error of export and import."""
 
 from ..errors import FphysError
 
 
 class ExportError(FphysError, RuntimeError):
-    """A model cannot be exported or imported; the text names the operation or the file, and what to do."""
+    """A model cannot be exported or imported; the message names the operation or file, and what to do."""

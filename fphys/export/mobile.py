@@ -1,4 +1,4 @@
-"""ORT's own format, which onnxruntime's builds for phones read."""
+"""ORT's own format, which onnxruntime's mobile builds read."""
 
 import os
 from pathlib import Path
@@ -8,7 +8,7 @@ from .errors import ExportError
 
 
 def to_ort(onnx: str | os.PathLike[str], path: str | os.PathLike[str] | None = None) -> Path:
-    """Turn an ONNX file into an ``.ort`` file beside it, or at ``path``, its graph optimised and laid out to be mapped.
+    """Convert an ONNX file into an ``.ort`` file beside it, or at ``path``, with its graph optimised for loading.
 
     ``onnxruntime.InferenceSession`` runs it anywhere, without JAX and without ``fphys``.
 
@@ -24,7 +24,7 @@ def to_ort(onnx: str | os.PathLike[str], path: str | os.PathLike[str] | None = N
     options = onnxruntime.SessionOptions()
     options.log_severity_level = 3  # errors
     options.optimized_model_filepath = str(path)
-    # Fusions of the basic level are operators of the standard, so that every build has them.
+    # The basic level fuses into standard operators only, which every build has.
     options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_ENABLE_BASIC
     options.add_session_config_entry("session.save_model_format", "ORT")
     try:

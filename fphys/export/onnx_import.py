@@ -1,4 +1,4 @@
-"""ONNX files as pure functions of their weights: differentiable, jitted, fine-tuned."""
+"""ONNX files as pure functions of their weights: differentiable, jittable, ready for fine-tuning."""
 
 import os
 from collections.abc import Callable
@@ -17,16 +17,16 @@ Array = jax.Array
 
 
 def from_onnx(path: str | os.PathLike[str]) -> tuple[Callable[..., Any], dict[str, Array]]:
-    """A function and its weights: ``fn(params, *inputs)`` gives the file's output, or a tuple of its outputs.
+    """Return a function and its weights. ``fn(params, *inputs)`` gives the file's output, or a tuple of outputs.
 
-    Shapes and layouts are the file's (torch's: channels first). Floating-point initialisers are ``params``, by their
-    names in the file; integers, such as a new shape, stay fixed. Gradients flow to ``params`` and to inputs. Operators
-    are the neural network part of opset 13 and later, for inference: dropout passes through, batch normalisation takes
-    its running statistics.
+    Shapes and layouts are the file's (torch's: channels first). Floating-point initialisers become ``params``, under
+    their names in the file. Integers, such as a target shape, stay fixed. Gradients flow to ``params`` and to inputs.
+    Supported are the neural-network operators of opset 13 and later, for inference: dropout does nothing, and batch
+    normalisation uses its running statistics.
 
     Raises:
-        ExportError: the file is missing or no ONNX, its opset is older, or it has operators without a translation: all
-            are named. MissingDependencyError: onnx is not installed.
+        ExportError: the file is missing or not ONNX, its opset is older, or it has operators without a translation; the
+            message names them all. MissingDependencyError: onnx is not installed.
     """
     try:
         import onnx
@@ -43,7 +43,7 @@ def from_onnx(path: str | os.PathLike[str]) -> tuple[Callable[..., Any], dict[st
     opset = max((entry.version for entry in model.opset_import if entry.domain in ("", "ai.onnx")), default=0)
     if opset < 13:
         raise ExportError(
-            f"{path} is of opset {opset}, needed is 13 or later: export it again, or use onnx.version_converter"
+            f"{path} has opset {opset}, must be 13 or later: export it again, or use onnx.version_converter"
         )
     unknown = sorted({node.op_type for node in graph.node if node.domain or node.op_type not in OPERATIONS})
     if unknown:
@@ -58,7 +58,7 @@ def from_onnx(path: str | os.PathLike[str]) -> tuple[Callable[..., Any], dict[st
     results = [entry.name for entry in graph.output]
 
     def fn(params: dict[str, Array], *inputs: Any) -> Any:
-        """The file's graph: its output, or a tuple of them."""
+        """Run the file's graph and return its output, or a tuple of outputs."""
         if len(inputs) != len(wanted):
             raise ValueError(f"{path.name} takes {len(wanted)} inputs ({', '.join(wanted)}), got {len(inputs)}")
         values: dict[str, Any] = {"": None} | fixed | params | dict(zip(wanted, map(jnp.asarray, inputs)))
@@ -72,7 +72,7 @@ def from_onnx(path: str | os.PathLike[str]) -> tuple[Callable[..., Any], dict[st
 
 
 def _step(node: Any, onnx: Any) -> tuple[str, list[str], list[str], dict[str, Any]]:
-    """Operator, names of inputs and outputs, attributes as Python has them."""
+    """Operator, names of inputs and outputs, and attributes as Python values."""
     attributes = {entry.name: onnx.helper.get_attribute_value(entry) for entry in node.attribute}
     for name, value in attributes.items():
         if isinstance(value, bytes):
@@ -83,7 +83,7 @@ def _step(node: Any, onnx: Any) -> tuple[str, list[str], list[str], dict[str, An
 
 
 def _run(operator: str, inputs: list[Any], attributes: dict[str, Any]) -> tuple[Any, ...]:
-    """An operator's outputs; NumPy arrays where all inputs are, so that shapes stay known under ``jit``."""
+    """An operator's outputs. They are NumPy arrays if all inputs are, so that shapes stay known under ``jit``."""
     if any(isinstance(value, jax.Array) for value in inputs) and operator != "Shape":
         found = OPERATIONS[operator](*inputs, **attributes)
         return found if isinstance(found, tuple) else (found,)

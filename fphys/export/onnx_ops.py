@@ -1,6 +1,6 @@
-"""The operators of ONNX (opset 13 and later) in terms of JAX, each under its name in the standard.
+"""ONNX operators (opset 13 and later) written in JAX, under their standard names.
 
-Source: the operator schemas of ONNX. Inputs are positional, attributes by keyword with the standard's defaults.
+Source: ONNX's operator schemas. Inputs are positional; attributes are keywords with the standard's defaults.
 """
 
 import functools
@@ -18,7 +18,7 @@ Array = jax.Array
 
 
 def relaxed(fn: Callable[..., Any]) -> Callable[..., Any]:
-    """ONNX broadcasts ranks, whatever JAX was told to think of that."""
+    """Let a function broadcast ranks and promote dtypes as ONNX does, whatever JAX's settings."""
 
     @functools.wraps(fn)
     def wrapped(*args: Any, **kwargs: Any) -> Any:
@@ -66,7 +66,7 @@ def batch_normalization(
     momentum: float = 0.9,
     **other,
 ):
-    """With running statistics."""
+    """Batch normalisation with running statistics."""
     if other.get("training_mode"):
         raise ExportError("BatchNormalization is in training mode: export the model in evaluation mode")
     shape = (1, -1, *[1] * (x.ndim - 2))
@@ -92,7 +92,7 @@ def average_pool(
     zero = jnp.zeros((), x.dtype)
     total, padding = _pool(x, lax.add, zero, kernel_shape, strides, pads, **options)
     if options.get("ceil_mode"):
-        count_include_pad = count_include_pad and not any(padding)  # windows beyond the padding do not count
+        count_include_pad = count_include_pad and not any(padding)  # cells beyond the padding do not count
     if count_include_pad:
         return total / np.prod(kernel_shape)
     return total / _pool(jnp.ones_like(x), lax.add, zero, kernel_shape, strides, pads, **options)[0]
@@ -116,7 +116,7 @@ def _pool(x, combine, start, kernel, strides, pads, *, auto_pad="NOTSET", ceil_m
 
 
 def _ceiled(size: int, before: int, after: int, width: int, stride: int) -> tuple[int, int]:
-    """Padding so that the last window, begun inside the input or the padding before it, is not dropped."""
+    """Padding that keeps the last window if it starts inside the input or the padding before it."""
     count = -(-(size + before + after - width) // stride) + 1
     count -= (count - 1) * stride >= size + before
     return before, max(after, (count - 1) * stride + width - size - before)
@@ -147,7 +147,7 @@ def slice_(x: Array, starts: Any, ends: Any, axes: Any = None, steps: Any = None
     index = [slice(None)] * x.ndim
     for axis, start, end, step in zip(axes, starts, ends, steps):
         size = x.shape[axis]
-        beyond = step < 0 and end < -size  # to the first element and with it
+        beyond = step < 0 and end < -size  # down to and including the first element
         index[axis] = slice(start, None if beyond else end, step)
     return x[tuple(index)]
 
@@ -186,7 +186,7 @@ def flatten(x: Array, *, axis: int = 1):
 
 
 def reduction(combine: Callable[..., Array]) -> Callable[..., Array]:
-    """A reduction whose axes are an attribute (until opset 17) or an input."""
+    """A reduction whose axes are an attribute (up to opset 17) or an input."""
 
     def reduce(x: Array, given: Any = None, *, axes: Any = None, keepdims: int = 1, noop_with_empty_axes: int = 0):
         axes = axes if given is None else _static("a reduction", given)
@@ -207,10 +207,10 @@ def _clip(x: Array, low: Any = None, high: Any = None):
 
 
 def _static(operator: str, values: Any) -> list[int]:
-    """Integers that decide shapes, which must not depend on the inputs' values."""
+    """Integers that determine shapes; they must not depend on the inputs' values."""
     if not isinstance(values, np.ndarray):
         raise ExportError(
-            f"{operator} takes a shape or axis that is computed from the inputs' values: XLA needs it fixed"
+            f"{operator} has a shape or axis that is computed from the inputs' values: XLA needs it fixed"
         )
     return [int(value) for value in values.reshape(-1)]
 

@@ -1,4 +1,4 @@
-"""ONNX, by jax2onnx; what it writes is run and compared before it is believed."""
+"""ONNX export with jax2onnx. The file is run and compared with the function after it is written."""
 
 import logging
 import os
@@ -26,18 +26,18 @@ def to_onnx(
     batch: str | None = "batch",
     tol: float = 1e-5,
 ) -> Path:
-    """Write a function of arrays as an ONNX file, and run it in onnxruntime on the examples.
+    """Write a function of arrays as an ONNX file, and check it by running onnxruntime on the examples.
 
     Args:
         path: where to write, ``.onnx``.
-        fn: ``fn(*examples)`` gives an array or a tuple of arrays; parameters that it closes over become constants.
-        examples: arrays that give shapes and types, float32 or integers.
-        batch: the name of the inputs' first axis, which the file leaves open; None fixes it too.
-        tol: how far the file's outputs may be from the function's, of the largest output.
+        fn: ``fn(*examples)`` returns an array or a tuple of arrays. Parameters in its closure become constants.
+        examples: arrays that define shapes and dtypes, float32 or integers.
+        batch: name of the inputs' first axis, whose size stays open in the file; None fixes that axis too.
+        tol: largest difference between the file's and the function's outputs, relative to the largest output or 1.
 
     Raises:
-        ExportError: the function contains a Warp operation or one that has no translation, or the file computes
-            something else. MissingDependencyError: jax2onnx or onnxruntime is not installed.
+        ExportError: the function contains a Warp operation or one without a translation, or the file's outputs are
+            wrong. MissingDependencyError: jax2onnx or onnxruntime is not installed.
     """
     try:
         import jax2onnx
@@ -57,7 +57,7 @@ def to_onnx(
     level = quiet.level
     quiet.setLevel(logging.ERROR)
     try:
-        with jax.numpy_dtype_promotion("standard"), jax.numpy_rank_promotion("allow"):  # flax's pooling relies on them
+        with jax.numpy_dtype_promotion("standard"), jax.numpy_rank_promotion("allow"):  # flax's pooling needs them
             model = jax2onnx.to_onnx(translated, specs, enable_double_precision=double)
         path.write_bytes(model.SerializeToString())  # type: ignore[union-attr]
     except OSError:
@@ -87,11 +87,11 @@ def _symbols(export: Any, batch: str) -> Any:
 
 
 _SCOPE: dict[str, Any] = {}
-"""One symbol for each name: those of two scopes do not compare."""
+"""One symbol per name, because symbols of two scopes cannot be compared."""
 
 
 def _evaluate(jaxpr: Any, consts: Any, inputs: Any) -> list[Any]:
-    """Run a program equation by equation, functions within it inlined, and pooling as jax2onnx translates it well."""
+    """Run a program equation by equation, inlining its inner functions and rewriting pooling for jax2onnx."""
     values: dict[Any, Any] = dict(zip([*jaxpr.constvars, *jaxpr.invars], [*consts, *inputs], strict=True))
 
     def read(atom: Any) -> Any:
@@ -112,7 +112,7 @@ def _evaluate(jaxpr: Any, consts: Any, inputs: Any) -> list[Any]:
 
 
 def _pooling(equation: Any, args: list[Any]) -> Any:
-    """A window's maximum or sum over height and width, as flax's pooling; None for any other equation."""
+    """A window's maximum or sum over height and width, as flax's pooling; None for other equations."""
     from flax import nnx
 
     name, params = equation.primitive.name, equation.params
@@ -123,7 +123,7 @@ def _pooling(equation: Any, args: list[Any]) -> Any:
     dilated = any(n != 1 for key in ("base_dilation", "window_dilation") for n in params[key])
     if dilated or outer != [(1, 1, (0, 0))] * 2:
         return None
-    shapes = {"window_shape": window[1:3], "strides": strides[1:3], "padding": "VALID"}  # it drops explicit padding
+    shapes = {"window_shape": window[1:3], "strides": strides[1:3], "padding": "VALID"}  # jax2onnx drops other padding
     if name == "reduce_window_max":
         lowest = jnp.finfo(args[0].dtype).min
         return nnx.max_pool(_padded(args[0], padding, lambda x: jnp.minimum(x, lowest)), **shapes)
@@ -132,7 +132,7 @@ def _pooling(equation: Any, args: list[Any]) -> Any:
 
 
 def _padded(x: Array, padding: Any, outside: Callable[[Array], Array]) -> Array:
-    """Values outside, made of values inside: jax2onnx pads no array of open size."""
+    """Pad with values computed from the array itself, because jax2onnx cannot pad arrays of open size."""
     for axis in (1, 2):
         before, after = (outside(jax.lax.slice_in_dim(x, 0, n, axis=axis)) for n in padding[axis])
         parts = [part for part in (before, x, after) if part.shape[axis]]
@@ -155,4 +155,4 @@ def _compare(path: Path, fn: Callable[..., Any], examples: tuple[Array, ...], to
         wanted = np.asarray(wanted)
         error = np.abs(np.asarray(value, np.float64) - wanted).max(initial=0.0)
         if not error <= tol * max(1.0, np.abs(wanted).max(initial=0.0)):
-            raise ExportError(f"output {i} of {path} is off by {error:.3g} from the function's: jax2onnx got it wrong")
+            raise ExportError(f"output {i} of {path} is off by {error:.3g} from the function's: jax2onnx failed")

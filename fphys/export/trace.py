@@ -1,4 +1,4 @@
-"""What a function consists of, and that it can live without this process."""
+"""A function's program, and whether it can run outside this process."""
 
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -12,26 +12,26 @@ INLINED = ("jit", "pjit", "closed_call", "custom_jvp_call", "custom_vjp_call", "
 
 
 def trace(fn: Callable[..., Any], inputs: tuple[Any, ...]) -> tuple[ClosedJaxpr, Any]:
-    """The function's program at inputs of these shapes, and the shapes of its outputs.
+    """The function's program for inputs of these shapes, and the shapes of its outputs.
 
     Raises:
-        ExportError: it contains a call out of XLA, of Warp for one, which no other runtime has.
+        ExportError: it calls out of XLA, for example into Warp, which no other runtime has.
     """
     program, shapes = jax.make_jaxpr(fn, return_shape=True)(*inputs)
     foreign = sorted(set(foreign_calls(program.jaxpr)))
     if "fphys_warp" in foreign:
         raise ExportError(
             "the function contains a Warp operation: its kernels are compiled in this process and are not part of "
-            "XLA's program, so neither ONNX nor jax.export can hold them. Export the learned part (the policy) alone, "
-            "and simulate where fphys is"
+            "XLA's program, so neither ONNX nor jax.export can hold them. Export only the learned part (the policy), "
+            "and simulate where fphys is installed"
         )
     if foreign:
-        raise ExportError(f"the function calls out of XLA ({', '.join(foreign)}), to what this process alone has")
+        raise ExportError(f"the function calls out of XLA ({', '.join(foreign)}): only this process can run that")
     return program, shapes
 
 
 def foreign_calls(jaxpr: Jaxpr) -> Iterator[str]:
-    """What a program calls out of XLA, itself or in the programs within it."""
+    """Names of the calls out of XLA that a program makes, including those in inner programs."""
     for equation in jaxpr.eqns:
         if equation.primitive.name == "ffi_call":
             yield str(equation.params["target_name"])
@@ -43,7 +43,7 @@ def foreign_calls(jaxpr: Jaxpr) -> Iterator[str]:
 
 
 def inner_program(equation: Any) -> ClosedJaxpr | None:
-    """The program that an equation merely calls, if it does no more."""
+    """The inner program, if an equation does nothing but call it; else None."""
     if equation.primitive.name not in INLINED:
         return None
     program = next(p for p in map(equation.params.get, ("jaxpr", "call_jaxpr", "fun_jaxpr")) if p is not None)

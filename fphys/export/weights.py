@@ -20,7 +20,7 @@ _LAYOUTS = {2: (1, 0), 3: (2, 1, 0), 4: (3, 2, 0, 1), 5: (4, 3, 0, 1, 2)}
 
 
 def save_weights(path: str | os.PathLike[str], tree: Any) -> Path:
-    """Write a pytree's arrays as safetensors, named by their path ("layers.0.kernel").
+    """Write a pytree's arrays as safetensors, named by their paths ("layers.0.kernel").
 
     Raises:
         ExportError: the file cannot be written.
@@ -36,10 +36,10 @@ def save_weights(path: str | os.PathLike[str], tree: Any) -> Path:
 
 
 def load_weights(path: str | os.PathLike[str], like: T) -> T:
-    """The arrays of a safetensors file in the structure of ``like``, whose random keys stay. No code is run from it.
+    """Load a safetensors file into the structure of ``like``. Random keys keep their values. No code in the file runs.
 
     Raises:
-        ExportError: the file is missing, damaged or no safetensors; or names, shapes or types differ.
+        ExportError: the file is missing, damaged or not safetensors; or names, shapes or dtypes differ.
     """
     from ..nn.weights import WeightsError, read_safetensors
 
@@ -49,9 +49,9 @@ def load_weights(path: str | os.PathLike[str], like: T) -> T:
         raise ExportError(str(cause)) from cause
     wanted = _named(like)
     faults = [f"{name} is missing" for name in wanted if name not in found]
-    faults += [f"{name} is not wanted" for name in found if name not in wanted]
+    faults += [f"{name} is not expected" for name in found if name not in wanted]
     faults += [
-        f"{name} is {found[name].dtype}{found[name].shape}, wanted is {leaf.dtype}{leaf.shape}"
+        f"{name} is {found[name].dtype}{found[name].shape}, must be {leaf.dtype}{leaf.shape}"
         for name, leaf in wanted.items()
         if name in found and (found[name].shape != leaf.shape or found[name].dtype != leaf.dtype)
     ]
@@ -61,18 +61,18 @@ def load_weights(path: str | os.PathLike[str], like: T) -> T:
 
 
 def torch_state(*trees: Any, rename: Callable[[str], str] = str) -> dict[str, Any]:
-    """Weights of flax modules as a torch state dict: ``module.load_state_dict(torch_state(params, aux))``.
+    """Convert weights of flax modules into a torch state dict: ``module.load_state_dict(torch_state(params, aux))``.
 
-    ``kernel`` becomes ``weight`` with outputs first (dense and convolution), ``scale`` and ``embedding`` become
-    ``weight``, ``mean`` and ``var`` the running statistics of batch normalisation, whose count of batches is 0. What
-    else ``aux`` holds (random keys) is left out.
+    ``kernel`` becomes ``weight`` with outputs first (dense and convolution). ``scale`` and ``embedding`` become
+    ``weight``. ``mean`` and ``var`` become batch normalisation's running statistics, with a batch count of 0. Other
+    content of ``aux`` (random keys) is dropped.
 
-    torch's images have channels first: where one is flattened before a dense layer, let torch permute it to
+    torch's images have channels first. If an image is flattened before a dense layer, make torch permute it to
     (height, width, channels) first.
 
     Args:
         trees: parameters and, with batch normalisation, ``aux``.
-        rename: from our path ("layers.0.weight") to torch's.
+        rename: maps our path ("layers.0.weight") to torch's.
 
     Raises:
         MissingDependencyError: torch is not installed.
@@ -96,11 +96,11 @@ def torch_state(*trees: Any, rename: Callable[[str], str] = str) -> dict[str, An
 
 
 def _named(tree: Any) -> dict[str, Any]:
-    """Arrays by path, without random keys."""
+    """Arrays by path, excluding random keys."""
     leaves = jax.tree_util.tree_leaves_with_path(tree)
     return {_name(path): leaf for path, leaf in leaves if not jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key)}
 
 
 def _name(path: Any) -> str:
-    """flax's variables are named as their module names them."""
+    """A leaf's dotted path, without the suffix that flax's variables add."""
     return jax.tree_util.keystr(path, simple=True, separator=".").removesuffix(".value") or "value"

@@ -1,7 +1,7 @@
-"""Neural networks: flax NNX's modules and what they lack, used as pure functions.
+"""Neural networks: flax NNX's modules plus a few layers of our own, used as pure functions.
 
-``module, params, aux = init(constructor, key)``, then ``y, aux = apply(module, params, aux, x)``. Images have their
-channels last, sequences the batch first.
+``module, params, aux = init(constructor, key)``, then ``y, aux = apply(module, params, aux, x)``. Images are
+channels-last. Sequences are batch-first.
 """
 
 from flax.nnx import (

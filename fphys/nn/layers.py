@@ -1,7 +1,7 @@
 """Convolution and pooling with torch's geometry, channels last.
 
-Flax pads by name (``"SAME"``) and takes tuples; torch pads by number and takes one number for all axes. A network with
-pretrained weights needs the latter: with a stride, ``"SAME"`` pads other sides than torch does.
+Flax pads by name (``"SAME"``) and takes tuples. torch pads by number and takes one number for all axes. Pretrained
+weights need torch's convention: with a stride, ``"SAME"`` pads other sides than torch does.
 """
 
 import dataclasses
@@ -18,11 +18,11 @@ from flax import nnx
 Array = jax.Array
 Size = int | Sequence[int]
 
-_FEW = 16  # cells of a window, up to which they are compared one by one
+_FEW = 16  # largest window whose cells are compared one by one
 
 
 class _Conv(nnx.Conv):
-    """A :class:`flax.nnx.Conv` with torch's arguments; kernel of shape (*kernel_size, in / groups, out)."""
+    """A :class:`flax.nnx.Conv` with torch's arguments. The kernel has shape (*kernel_size, in / groups, out)."""
 
     rank: int
 
@@ -40,7 +40,7 @@ class _Conv(nnx.Conv):
         rngs: nnx.Rngs,
         **options: Any,
     ):
-        """Args: as torch's; ``padding`` may be "SAME" or "VALID"; ``options`` go to :class:`flax.nnx.Conv`."""
+        """Args: the same as torch's. ``padding`` may be "SAME" or "VALID". ``options`` go to :class:`flax.nnx.Conv`."""
         options = {"conv_general_dilated": convolve} | options
         super().__init__(
             in_features,
@@ -75,7 +75,10 @@ class Conv3d(_Conv):
 
 
 class Embedding(nnx.Embed):
-    """:class:`flax.nnx.Embed` in the dtype of its table, as all other layers: Flax's stays in the initial one."""
+    """:class:`flax.nnx.Embed` that computes in its table's current dtype, like all other layers.
+
+    Flax's computes in the initial dtype.
+    """
 
     def __init__(self, num_embeddings: int, features: int, *, rngs: nnx.Rngs, **options: Any):
         super().__init__(num_embeddings, features, rngs=rngs, **options)
@@ -84,10 +87,10 @@ class Embedding(nnx.Embed):
 
 @dataclasses.dataclass(frozen=True)
 class MaxPool2d:
-    """The largest of each window of (..., height, width, channel); ``stride`` is the window's size by default.
+    """The maximum of each window of (..., height, width, channel). ``stride`` defaults to the window's size.
 
-    The gradient goes to the largest element of each window: to the first of equals, as torch's, where windows
-    do not overlap.
+    The gradient goes to the largest element of each window. Where windows do not overlap, ties go to the first
+    element, as in torch.
     """
 
     kernel_size: Size
@@ -107,7 +110,7 @@ class MaxPool2d:
 
 @dataclasses.dataclass(frozen=True)
 class AvgPool2d:
-    """The mean of each window of (..., height, width, channel), padding counted as zeros, as torch does."""
+    """The mean of each window of (..., height, width, channel). Padding counts as zeros, as in torch."""
 
     kernel_size: Size
     stride: Size | None = None
@@ -121,7 +124,7 @@ class AvgPool2d:
 
 @dataclasses.dataclass(frozen=True)
 class AdaptiveAvgPool2d:
-    """Mean over (height, width) onto a grid of the given size: cell i of n covers [⌊i H / n⌋, ⌈(i + 1) H / n⌉)."""
+    """Mean over (height, width) onto a grid of the given size. Cell i of n covers [⌊i H / n⌋, ⌈(i + 1) H / n⌉)."""
 
     output_size: Size
 
@@ -135,7 +138,7 @@ class AdaptiveAvgPool2d:
 
 @dataclasses.dataclass(frozen=True)
 class Flatten:
-    """(batch, ...) to (batch, everything). Of an image the channel runs fastest, in torch the width."""
+    """(batch, ...) to (batch, everything). In an image the channel varies fastest; in torch the width does."""
 
     def __call__(self, x: Array) -> Array:
         return x.reshape(x.shape[0], -1)
@@ -143,22 +146,22 @@ class Flatten:
 
 @dataclasses.dataclass(frozen=True)
 class Identity:
-    """x."""
+    """Return x unchanged."""
 
     def __call__(self, x: Array) -> Array:
         return x
 
 
 def convolve(x: Array, kernel: Array, strides: Sequence[int], padding: Any, **options: Any) -> Array:
-    """``jax.lax.conv_general_dilated`` for layers; one product of matrices where the image is smaller than the kernel.
+    """``jax.lax.conv_general_dilated`` for layers. An image smaller than the kernel takes one matrix product.
 
-    There XLA exchanges kernel and image, and has no library on a CPU for what it gets: 230 ms for an image of 2 x 2,
-    256 channels and a batch of 64 (docs/decisions, page 12).
+    For such an image XLA swaps image and kernel, and on a CPU no library runs the result: 230 ms for a 2 x 2 image
+    with 256 channels and a batch of 64 (docs/decisions, page 12).
 
     Args:
         x: shape (batch, *image, in).
         kernel: shape (*window, in / groups, out).
-        strides, padding, options: as ``jax.lax.conv_general_dilated`` has them.
+        strides, padding, options: as in ``jax.lax.conv_general_dilated``.
 
     Returns:
         Shape (batch, *image, out). Gradients flow to ``x`` and ``kernel``.
@@ -185,9 +188,10 @@ def convolve(x: Array, kernel: Array, strides: Sequence[int], padding: Any, **op
 
 @jax.custom_jvp
 def _stored(x: Array) -> Array:
-    """x. Where derivatives are taken it is stored: the kernel's turns it, and would compute it anew in a poor order.
+    """Return x, stored in memory when derivatives are taken.
 
-    XLA on a CPU keeps to this under :func:`fphys.train.compiler_options` (docs/decisions, page 12).
+    The kernel's derivative transposes x. If x were fused into it, it would be computed again in a slow order. XLA on a
+    CPU respects this barrier under :func:`fphys.train.compiler_options` (docs/decisions, page 12).
     """
     return x
 
@@ -198,7 +202,7 @@ def _(primals: tuple[Array], tangents: tuple[Array]) -> tuple[Array, Array]:
 
 
 def _reach(size: int, window: int, stride: int, padding: tuple[int, int], dilation: int) -> np.ndarray:
-    """1 where a cell of the window lies on a cell of the image for a cell of the result, else 0: in this order."""
+    """1 where a window cell reads an image cell for a result cell, else 0; shape (window, image, result)."""
     cells = max(0, (size + sum(padding) - dilation * (window - 1) - 1) // stride + 1)
     k, i, o = np.ogrid[:window, :size, :cells]
     return i == o * stride - padding[0] + k * dilation
@@ -217,28 +221,31 @@ def _window(pool: MaxPool2d | AvgPool2d) -> tuple[tuple[int, ...], tuple[int, ..
 
 
 def _images(x: Array) -> Array:
-    """Pictures along one axis, (picture, height, width, channel)."""
+    """Flatten the leading axes: (image, height, width, channel)."""
     if x.ndim < 3:
         raise ValueError(f"a pool takes arrays of shape (..., height, width, channel), got {x.shape}")
     return x.reshape(math.prod(x.shape[:-3]), *x.shape[-3:])
 
 
 def _blocks(x: Array, window: tuple[int, ...]) -> Array:
-    """(batch, H / h, h, W / w, w, channel); what is left over at the end of an axis is dropped."""
+    """(batch, H / h, h, W / w, w, channel). The remainder at the end of an axis is dropped."""
     (h, w), (rows, columns) = window, (x.shape[-3] // window[0], x.shape[-2] // window[1])
     return x[:, : rows * h, : columns * w].reshape(x.shape[0], rows, h, columns, w, x.shape[-1])
 
 
 @jax.custom_jvp
 def _largest(blocks: Array) -> Array:
-    """Over axes 2 and 4; not by a reduction, whose gradient keeps a convolution on one thread (docs/decisions, 12)."""
+    """The maximum over axes 2 and 4, not as a reduction: its gradient would keep a convolution on one thread.
+
+    See docs/decisions, page 12.
+    """
     return functools.reduce(jnp.maximum, _cells(blocks))
 
 
 @_largest.defjvp
 def _(primals: tuple[Array], tangents: tuple[Array]) -> tuple[Array, Array]:
     (blocks,), (tangent,) = primals, tangents
-    blocks = jax.lax.optimization_barrier(blocks)  # or what comes before is computed again for every cell
+    blocks = jax.lax.optimization_barrier(blocks)  # otherwise the producer is computed again for every cell
     largest, cells = _largest(blocks), _cells(blocks)
     first = jnp.full(largest.shape, len(cells) - 1, jnp.int8)
     for number in reversed(range(len(cells) - 1)):
@@ -255,7 +262,7 @@ def _cells(blocks: Array) -> list[Array]:
 
 
 def _means(size: int, cells: int, dtype: Any) -> Array:
-    """Row i averages what cell i covers, shape (cells, size)."""
+    """Row i averages the inputs that cell i covers, shape (cells, size)."""
     weights = np.zeros((cells, size))
     for i in range(cells):
         start, end = i * size // cells, -(-(i + 1) * size // cells)

@@ -1,4 +1,4 @@
-"""Linear layers whose products, and those of their gradients, are of matrices."""
+"""Linear layers that compute their products and gradients as matrix products."""
 
 import math
 from typing import Any
@@ -11,16 +11,16 @@ Array = jax.Array
 
 
 def dot_general(x: Array, kernel: Array, dimension_numbers: Any, precision: Any = None, **options: Any) -> Array:
-    """``jax.lax.dot_general`` for layers: the axes before those that are summed over are one.
+    """``jax.lax.dot_general`` for layers. It flattens the leading axes of ``x`` into one.
 
-    A kernel's gradient sums over all of them. Over two or more, as in (batch, time, features), XLA writes the
-    incoming gradient once more, transposed, and multiplies that at half the speed on a CPU (docs/decisions, page 12).
+    A kernel's gradient sums over all leading axes. If there are two or more, as in (batch, time, features), XLA writes
+    a transposed copy of the incoming gradient and multiplies it at half the speed on a CPU (docs/decisions, page 12).
 
     Args:
         x: shape (..., in...).
         kernel: shape (in..., out...).
-        dimension_numbers, precision, options: as ``jax.lax.dot_general`` has them. Where there are axes of a batch,
-            or others are summed over than the last of ``x`` and the first of ``kernel``, it is called as it is.
+        dimension_numbers, precision, options: as in ``jax.lax.dot_general``. If there are batch axes, or the summed
+            axes are not the last of ``x`` and the first of ``kernel``, ``jax.lax.dot_general`` is called unchanged.
 
     Returns:
         Shape (..., out...). Gradients flow to ``x`` and ``kernel``.
@@ -38,17 +38,17 @@ def dot_general(x: Array, kernel: Array, dimension_numbers: Any, precision: Any 
 
 
 class Linear(nnx.Linear):
-    """:class:`flax.nnx.Linear` by products of matrices: x W + b, ``kernel`` of shape (in, out), ``bias`` (out,)."""
+    """:class:`flax.nnx.Linear` as one matrix product: x W + b, ``kernel`` of shape (in, out), ``bias`` (out,)."""
 
     def __init__(self, in_features: int, out_features: int, *, rngs: nnx.Rngs, **options: Any):
         options = {"dot_general": dot_general} | options
         super().__init__(in_features, out_features, rngs=rngs, **options)
 
     def __call__(self, inputs: jax.Array, **options: Any) -> jax.Array:
-        """Shape (..., in) to (..., out).
+        """Map shape (..., in) to (..., out). Gradients flow to the input, the kernel and the bias.
 
         Raises:
-            ValueError: the last axis of the input has another size.
+            ValueError: the input's last axis has another size.
         """
         if inputs.ndim < 1 or inputs.shape[-1] != self.in_features:
             raise ValueError(f"Linear takes {self.in_features} features on the last axis, the input is {inputs.shape}")

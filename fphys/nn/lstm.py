@@ -1,9 +1,9 @@
-"""An LSTM over time, with a rule of its own for its derivative, and an operation of ours for training on a processor.
+"""An LSTM over time with its own derivative rule, and native code for training on a CPU.
 
-The rule serves both modes: the gates' slopes are noted on the way, the derivative is a linear recurrence with them, and
-dh' = h' dU, or in reverse mode the recurrent kernel's gradient, is one product outside its loop. XLA's loops run on one
-thread, half of their time between the products; where an LSTM is differentiated in float32 on a processor, both loops
-are therefore native code, on all threads (docs/decisions, page 12).
+One rule serves forward and reverse mode. The forward pass records the gates' slopes. The derivative is a linear
+recurrence with these slopes. The product dh' = h' dU (in reverse mode, the recurrent kernel's gradient) is computed
+once, outside the loop. XLA's loops run on one thread and spend half their time between the products. When an LSTM is
+differentiated in float32 on a CPU, both loops therefore run as native code on all threads (docs/decisions, page 12).
 """
 
 import functools
@@ -18,21 +18,21 @@ Carry = tuple[Array, Array]
 Arrays = tuple[Array, ...]
 Function = Callable[..., Arrays]
 ROWS = range(16, 7, -1)
-"""Rows of the batch that native code takes at once: as many as divide it."""
+"""Batch rows that native code takes at once: the first of these that divides the batch."""
 
 
 @functools.partial(jax.custom_jvp, nondiff_argnums=(0, 1))
 def lstm(reverse: bool, unroll: int, given: Array, kernel: Array, h: Array, c: Array) -> tuple[Carry, Array]:
-    """The last (h, c), and h at all times, shape (batch, time, hidden).
+    """Return the last (h, c), and h at all times, shape (batch, time, hidden).
 
     Args:
         reverse: whether time runs backwards.
         unroll: steps per iteration of XLA's loop.
-        given: the input's share of the gates i, f, g and o, biases included, shape (batch, time, 4 x hidden).
-        kernel: the recurrent one, shape (hidden, 4 x hidden).
-        h: where to start, as ``c``, shape (batch, hidden).
+        given: the input's contribution to the gates i, f, g and o, with biases, shape (batch, time, 4 x hidden).
+        kernel: the recurrent kernel, shape (hidden, 4 x hidden).
+        h, c: initial states, shape (batch, hidden).
 
-    Differentiable in both modes, to any order, by all arrays.
+    Differentiable in both modes, to any order, with respect to all arrays.
     """
 
     def step(carry: Carry, row: Array) -> tuple[Carry, Array]:
@@ -57,7 +57,7 @@ def _(reverse: bool, unroll: int, primals: Arrays, tangents: Arrays) -> Any:
 
 
 def _step(carry: Carry, given: Array, kernel: Array) -> tuple[Array, Array, Arrays]:
-    """The next h and c, and slopes: of c' by i, f and g before their activation, of h' by o, of c' by c, h' by c'."""
+    """The next h and c, and the slopes: of c' by i, f and g before activation, of h' by o, of c' by c, of h' by c'."""
     h, c = carry
     i, f, g, o = jnp.split(given + h @ kernel, 4, -1)
     i, f, g, o = jax.nn.sigmoid(i), jax.nn.sigmoid(f), jnp.tanh(g), jax.nn.sigmoid(o)
@@ -69,9 +69,10 @@ def _step(carry: Carry, given: Array, kernel: Array) -> tuple[Array, Array, Arra
 
 @functools.cache
 def _plain(reverse: bool, unroll: int) -> tuple[Function, Function]:
-    """By XLA's loops: all h, the last c and the slopes; and the derivatives of the first two, linear in the last three.
+    """XLA's loops. The first returns all h, the last c and the slopes.
 
-    Slopes are six arrays of shape (time, batch, hidden).
+    The second returns the tangents of all h and of the last c. It is linear in its last three arguments. Slopes are six
+    arrays of shape (time, batch, hidden).
     """
 
     def noted(given: Array, kernel: Array, h: Array, c: Array) -> Arrays:
@@ -100,7 +101,7 @@ def _plain(reverse: bool, unroll: int) -> tuple[Function, Function]:
 
 
 def _rows(given: Array, *others: Array) -> int:
-    """Rows of a tile of native code; 0 where it is not for these arrays."""
+    """Rows per tile for native code; 0 if it cannot take these arrays."""
     (batch, _, wide), dtypes = given.shape, {x.dtype for x in (given, *others)}
     if dtypes != {jnp.dtype("float32")} or wide % 256 or not batch:
         return 0
@@ -109,7 +110,7 @@ def _rows(given: Array, *others: Array) -> int:
 
 @functools.cache
 def _native(reverse: bool, unroll: int, rows: int) -> tuple[Function, Function]:
-    """The same, on a processor by native code; slopes are one array, shape (batch, time, 6 x hidden)."""
+    """Like :func:`_plain`, but native code on a CPU. The slopes are one array, shape (batch, time, 6 x hidden)."""
     from ..bridge.linear import instead, linear
 
     (noted, moved), (forward, transposed) = _plain(reverse, unroll), _operations(reverse)
@@ -152,7 +153,11 @@ def _native(reverse: bool, unroll: int, rows: int) -> tuple[Function, Function]:
 
 @functools.cache
 def _operations(reverse: bool) -> tuple[Function, Function]:
-    """Native code on tiles of rows: all h, the last c, slopes; and cotangents of shares and of the first h and c."""
+    """Native code on tiles of rows.
+
+    The first operation returns all h, the last c and the slopes. The second returns the cotangents of the gates' shares
+    and of the initial h and c.
+    """
     from ..bridge import kernels, warp_op
 
     code = kernels("float32", "lstm")

@@ -1,4 +1,4 @@
-"""Flax NNX modules as pure functions: what a module remembers travels in and out of :func:`apply`."""
+"""Flax NNX modules as pure functions: a module's state goes into :func:`apply` and comes out of it."""
 
 import dataclasses
 from collections.abc import Callable
@@ -10,15 +10,15 @@ from flax import nnx
 
 Array = jax.Array
 Params = dict[Any, Any]
-"""What is trained: nested dictionaries of arrays, by the names of the module's attributes."""
+"""The trained parameters: nested dictionaries of arrays, keyed by the module's attribute names."""
 Aux = dict[Any, Any]
-"""What changes otherwise: batch statistics, caches. Empty where there is nothing of the kind."""
+"""State that changes without training: batch statistics, caches. Empty if there is none."""
 
 
 @jax.tree_util.register_static
 @dataclasses.dataclass(frozen=True, repr=False)
 class Structure:
-    """A module without its arrays: hashable, and a pytree without leaves, so that ``jit`` takes it as an argument."""
+    """A module without its arrays: hashable, and a pytree without leaves, so ``jit`` accepts it as an argument."""
 
     graph: nnx.GraphDef
     streams: tuple[tuple[tuple[Any, ...], tuple[int, ...]], ...]
@@ -34,25 +34,25 @@ class Structure:
 
 
 def init(constructor: Callable[..., nnx.Module], key: Array) -> tuple[Structure, Params, Aux]:
-    """Build a module, and take it apart into structure, parameters and the rest.
+    """Build a module and split it into structure, parameters and other state.
 
     Args:
-        constructor: called as ``constructor(rngs=nnx.Rngs(key))``; gives an NNX module. Of a class that takes more,
-            make one by ``functools.partial`` or ``lambda rngs: ...``.
-        key: a random key, for the initial parameters.
+        constructor: called as ``constructor(rngs=nnx.Rngs(key))``; returns an NNX module. If your class takes more
+            arguments, wrap it in ``functools.partial`` or ``lambda rngs: ...``.
+        key: a random key for the initial parameters.
 
     Returns:
-        ``module``, ``params``, ``aux``, all of them pytrees: ``jit``, ``vmap`` (over keys: an ensemble) and
-        ``eval_shape`` compose with this function. ``aux`` holds no random keys: :func:`apply` takes a new one.
+        ``module``, ``params``, ``aux``, all pytrees. ``jit``, ``vmap`` (over keys, for an ensemble) and ``eval_shape``
+        compose with this function. ``aux`` holds no random keys: :func:`apply` takes a new one.
 
     Raises:
-        TypeError: the constructor does not give a module.
+        TypeError: the constructor does not return a module.
     """
     return split(_module(constructor(rngs=nnx.Rngs(key))))
 
 
 def split(live: nnx.Module) -> tuple[Structure, Params, Aux]:
-    """A live NNX module as ``module, params, aux``, as :func:`init` gives them; the module itself stays as it is."""
+    """Split a live NNX module into ``module, params, aux``, as :func:`init` does. The module itself is unchanged."""
     graph, params, streams, aux = nnx.split(live, nnx.Param, nnx.RngState, ...)
     shapes = tuple((path[:-1], leaf.shape) for path, leaf in nnx.to_flat_state(streams) if leaf.type is nnx.RngKey)
     return Structure(graph, shapes), nnx.to_pure_dict(params), nnx.to_pure_dict(aux)
@@ -72,21 +72,21 @@ def apply(
     """Run a module: ``y, aux = apply(module, params, aux, x)``.
 
     Args:
-        module, params, aux: from :func:`init`, or later ones of the same structure.
+        module, params, aux: from :func:`init`, or later ones with the same structure.
         x: the module's input.
-        train: whether it trains: dropout drops, batch normalisation uses the batch's statistics and updates its own.
-            Static under ``jit``.
-        key: a random key, for what draws random numbers. The same key gives the same numbers.
-        method: the method to call, if not the module itself: ``"encode"``, say.
-        inputs: what the module takes besides, by name.
+        train: whether to train: dropout is active, and batch normalisation uses the batch's statistics and updates its
+            own. Static under ``jit``.
+        key: a random key for dropout and sampling. The same key gives the same numbers.
+        method: the method to call instead of the module itself, for example ``"encode"``.
+        inputs: the module's other inputs, by name.
 
     Returns:
-        What the module gives, and the new ``aux``, of the structure of the old one; without training it is the old
-        one unless the module itself says otherwise. Gradients flow to ``params``, ``x`` and ``inputs``, and to the
-        statistics in ``aux`` that were used.
+        The module's output, and the new ``aux`` with the old one's structure. Without training, ``aux`` is unchanged
+        unless the module itself changes it. Gradients flow to ``params``, ``x`` and ``inputs``, and to the statistics
+        in ``aux`` that were used.
 
     Raises:
-        ValueError: the module draws random numbers and there is no key; or it makes a variable that :func:`init` did
+        ValueError: the module draws random numbers and there is no key; or it creates a variable that :func:`init` did
             not see.
     """
     counts, streams = _streams(module, jax.random.key(0) if key is None else key)
@@ -111,14 +111,14 @@ def apply(
 def _module(built: Any) -> nnx.Module:
     if not isinstance(built, nnx.Module):
         raise TypeError(
-            f"constructor gave a {type(built).__name__}, must give a fphys.nn.Module (flax.nnx.Module): a subclass "
-            "that takes the keyword rngs, or a function of rngs that returns an instance"
+            f"constructor returned a {type(built).__name__}, must return a fphys.nn.Module (flax.nnx.Module): give a "
+            "subclass that takes the keyword rngs, or a function of rngs that returns an instance"
         )
     return built
 
 
 def _streams(module: Structure, key: Array) -> tuple[dict[tuple[Any, ...], Array], dict[Any, Any]]:
-    """The state of all random streams: each with a key of its own, and a count of zero."""
+    """The state of all random streams: each has its own key, and a count of zero."""
     counts, state = {}, {}
     for number, (path, shape) in enumerate(module.streams):
         own = jax.random.fold_in(key, number)

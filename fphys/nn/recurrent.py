@@ -1,7 +1,7 @@
-"""Recurrent layers as torch has them: stacked, in both directions, the input's share computed for all times at once.
+"""Recurrent layers as in torch: stacked and optionally bidirectional.
 
-Flax has the cells, one step each (``LSTMCell`` and others, re-exported); run by ``flax.nnx.RNN`` they multiply the
-input step by step. Here one large product comes before the loop, and only the recurrent one stays in it.
+Flax has the one-step cells (``LSTMCell`` and others, re-exported). ``flax.nnx.RNN`` multiplies the input step by step.
+Here one large product computes the input's contribution for all times, and only the recurrent product is in the loop.
 """
 
 from collections.abc import Callable
@@ -20,11 +20,11 @@ Carry = Any
 
 
 class _Recurrent(nnx.Module):
-    """What the three have in common; a subclass says how many gates there are and how a step goes."""
+    """What RNN, GRU and LSTM share. A subclass sets the number of gates and defines a step."""
 
     gates: ClassVar[int]
     added: ClassVar[bool] = True
-    """Whether U h + d is only added to the input's share, and so d before the loop."""
+    """Whether U h + d is simply added to the input's contribution, so that d can be added before the loop."""
 
     def __init__(
         self,
@@ -42,10 +42,10 @@ class _Recurrent(nnx.Module):
         Args:
             in_features: size of the input's last axis.
             hidden_features: size of the hidden state.
-            num_layers: layers on top of one another.
-            bidirectional: whether a second set runs from the end to the start.
-            dropout: between layers, when training.
-            unroll: steps per iteration of the compiled loop: time against code size.
+            num_layers: number of stacked layers.
+            bidirectional: whether a second set of layers runs from the end to the start.
+            dropout: rate between layers, when training.
+            unroll: steps per iteration of the compiled loop; more is faster and makes larger code.
             rngs: for the parameters and the dropout.
         """
         self.hidden_features = hidden_features
@@ -69,11 +69,11 @@ class _Recurrent(nnx.Module):
 
         Args:
             x: shape (batch, time, in_features).
-            carry: where to start; zeros by default.
+            carry: initial state; zeros by default.
 
         Returns:
             The last layer's hidden states, shape (batch, time, hidden x directions), and every layer's last carry.
-            Gradients flow to all of them.
+            Gradients flow to ``x``, the carry and the parameters.
 
         Raises:
             ValueError: ``x`` has another rank.
@@ -138,8 +138,8 @@ class GRU(_Recurrent):
 class LSTM(_Recurrent):
     """i, f, o = sigmoid(...), g = tanh(...), c' = f c + i g, h' = o tanh(c') (Hochreiter 1997, Gers 2000).
 
-    In float32 on a CPU, reverse mode runs native code where ``hidden_features`` is a multiple of 64 and a number from
-    8 to 16 divides the batch; the first time on a machine it is compiled for some seconds.
+    In float32 on a CPU, reverse mode runs native code if ``hidden_features`` is a multiple of 64 and a number from 8 to
+    16 divides the batch. It compiles for a few seconds the first time on a machine.
     """
 
     gates = 4

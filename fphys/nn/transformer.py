@@ -1,4 +1,4 @@
-"""The block that vision transformers and GPT are stacks of."""
+"""The transformer block of vision transformers and GPT."""
 
 from collections.abc import Callable
 from typing import Any
@@ -14,14 +14,14 @@ Array = jax.Array
 
 
 def attention(query: Array, key: Array, value: Array, **options: Any) -> Array:
-    """softmax(Q Kᵀ / √d) V (Vaswani 2017) in the arrays' precision.
+    """softmax(Q Kᵀ / √d) V (Vaswani 2017) in the arrays' own precision.
 
-    ``flax.nnx.dot_product_attention``, which rounds the scores to float32, only for smaller types: float64 keeps
-    its digits, and in float32 two plain products are faster on a CPU.
+    ``flax.nnx.dot_product_attention`` rounds the scores to float32, so it is used only for smaller types. Float64 keeps
+    its precision, and in float32 two plain products are faster on a CPU.
 
     Args:
         query, key, value: shape (..., position, head, d).
-        options: what :class:`flax.nnx.MultiHeadAttention` passes on: mask, dropout and the like.
+        options: what :class:`flax.nnx.MultiHeadAttention` passes on, such as mask and dropout.
 
     Returns:
         Shape (..., position, head, d). Gradients flow to query, key and value.
@@ -32,7 +32,7 @@ def attention(query: Array, key: Array, value: Array, **options: Any) -> Array:
 
 
 class TransformerBlock(nnx.Module):
-    """x + attention(norm(x)), then x + mlp(norm(x)): normalised before, not after (Xiong 2020)."""
+    """x + attention(norm(x)), then x + mlp(norm(x)): pre-normalised (Xiong 2020)."""
 
     def __init__(
         self,
@@ -50,11 +50,11 @@ class TransformerBlock(nnx.Module):
 
         Args:
             features: size of the last axis of input and output.
-            num_heads: attention heads, a divisor of ``features``.
-            hidden_features: width of the mlp, four times ``features`` by default.
-            causal: whether a position sees only itself and those before it.
-            activation: of the mlp.
-            dropout: of the attention's weights and of both branches, when training.
+            num_heads: attention heads; must divide ``features``.
+            hidden_features: width of the MLP; four times ``features`` by default.
+            causal: whether a position sees only itself and earlier ones.
+            activation: of the MLP.
+            dropout: rate on the attention weights and on both branches, when training.
             epsilon: added to the variance in both norms.
             rngs: for the parameters and the dropout.
 

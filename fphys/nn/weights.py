@@ -1,7 +1,7 @@
-"""Pretrained weights: reading files of them, finding them by name, and what torch's names are here.
+"""Pretrained weights: read files, find them by name, and convert torch's names to ours.
 
-A model class that can take weights from elsewhere has a static method ``convert(weights)``, from the names of a state
-dict to ours. Ours are the attributes with dots between: ``layer1.0.conv1.kernel``. Nothing is ever downloaded.
+A model class that accepts foreign weights has a static method ``convert(weights)``, which maps a state dict's names to
+ours. Our names are attribute paths: ``layer1.0.conv1.kernel``. Nothing is ever downloaded.
 """
 
 import os
@@ -28,19 +28,19 @@ M = TypeVar("M", bound=nnx.Module)
 
 
 class WeightsError(FphysError, ValueError):
-    """Weights do not fit a model, or a file is not one of weights; the text names every offender."""
+    """Weights do not fit a model, or a file does not hold weights; the message lists the mismatches."""
 
 
 def read_weights(path: str | os.PathLike[str]) -> Weights:
     """The arrays in a file, by name.
 
     Args:
-        path: ``.safetensors``; or ``.pth``, ``.pt``, ``.bin``, torch's format, for which torch must be installed. Of
-            the latter only tensors are read: no code in such a file is run.
+        path: ``.safetensors``; or torch's formats ``.pth``, ``.pt`` and ``.bin``, which need torch. Only tensors are
+            read from the latter; no code in such a file runs.
 
     Raises:
-        FileNotFoundError: there is no such file. WeightsError: it is damaged, or holds something else than tensors.
-        MissingDependencyError: torch is needed and not there.
+        FileNotFoundError: there is no such file. WeightsError: it is damaged, or holds something other than tensors.
+        MissingDependencyError: torch is needed and not installed.
     """
     path = Path(path)
     if not path.is_file():
@@ -48,12 +48,12 @@ def read_weights(path: str | os.PathLike[str]) -> Weights:
     if path.suffix == ".safetensors":
         return read_safetensors(path)
     if path.suffix not in SUFFIXES:
-        raise WeightsError(f"{path}: {path.suffix!r} is no format of weights; known are {', '.join(SUFFIXES)}")
+        raise WeightsError(f"{path}: {path.suffix!r} is not a format of weights; known are {', '.join(SUFFIXES)}")
     return _from_torch(path)
 
 
 def write_weights(path: str | os.PathLike[str], params: Params, aux: Aux) -> None:
-    """Write parameters and statistics in safetensors' format, under our names: :func:`load_weights` takes them.
+    """Write parameters and statistics as safetensors, under our names. :func:`load_weights` accepts the file.
 
     Raises:
         WeightsError: the file cannot be written.
@@ -62,10 +62,10 @@ def write_weights(path: str | os.PathLike[str], params: Params, aux: Aux) -> Non
 
 
 def read_safetensors(path: str | os.PathLike[str]) -> Weights:
-    """The arrays of a safetensors file, by name, whatever the file is called. No code is run from it.
+    """The arrays of a safetensors file, by name. The file's suffix does not matter, and no code in it runs.
 
     Raises:
-        WeightsError: it is missing, damaged, no safetensors, or holds tensors of a type that NumPy lacks.
+        WeightsError: it is missing, damaged, not safetensors, or holds tensors of a type that NumPy lacks.
     """
     from safetensors import SafetensorError, safe_open
 
@@ -74,7 +74,7 @@ def read_safetensors(path: str | os.PathLike[str]) -> Weights:
             types = {name: file.get_slice(name).get_dtype() for name in file.keys()}
             if strange := [f"{name} is {kind}" for name, kind in types.items() if kind not in _TYPES]:
                 raise WeightsError(
-                    f"{path}: {len(strange)} tensors are of types that are not read: {'; '.join(strange[:5])}; "
+                    f"{path}: {len(strange)} tensors are of types that cannot be read: {'; '.join(strange[:5])}; "
                     f"save them as one of {', '.join(_TYPES)}"
                 )
             return {name: file.get_tensor(name) for name in types}
@@ -82,13 +82,13 @@ def read_safetensors(path: str | os.PathLike[str]) -> Weights:
         raise
     except (OSError, SafetensorError, ValueError) as cause:
         raise WeightsError(
-            f"{path}: cannot be read as safetensors ({cause}): absent, damaged, or of another format; a pickle (.pt, "
-            ".bin) never is. Fetch or write it anew"
+            f"{path}: cannot be read as safetensors ({cause}): absent, damaged, or in another format (.pt and .bin are "
+            "pickles). Download or write it again"
         ) from cause
 
 
 def write_safetensors(path: str | os.PathLike[str], arrays: Weights) -> None:
-    """Write arrays, of contiguous memory, in safetensors' format.
+    """Write contiguous arrays as safetensors.
 
     Raises:
         WeightsError: the file cannot be written.
@@ -98,26 +98,26 @@ def write_safetensors(path: str | os.PathLike[str], arrays: Weights) -> None:
 
     try:
         save_file(arrays, path)
-    except (OSError, SafetensorError, ValueError) as cause:  # a name that the system's encoding lacks is a ValueError
+    except (OSError, SafetensorError, ValueError) as cause:  # ValueError: the system cannot encode the file's name
         raise WeightsError(f"{path}: cannot be written: {cause}; choose another folder or name") from cause
 
 
 def load_weights(
     module: Structure, params: Params, aux: Aux, weights: Mapping[str, Any], strict: bool = True
 ) -> tuple[Params, Aux]:
-    """Put weights in the place of a model's own: ``params, aux = load_weights(module, params, aux, weights)``.
+    """Replace a model's parameters by given weights: ``params, aux = load_weights(module, params, aux, weights)``.
 
     Args:
-        module, params, aux: from :func:`fphys.nn.init`, or their shapes, by ``jax.eval_shape``.
-        weights: arrays or torch tensors by name, from :func:`read_weights` or a state dict: of torchvision or Hugging
-            Face for ResNet and ViT, of torchvision for VGG, of Hugging Face for GPT-2; under our own names for all.
-        strict: whether every parameter must be given. What is not keeps its value.
+        module, params, aux: from :func:`fphys.nn.init`, or their shapes from ``jax.eval_shape``.
+        weights: arrays or torch tensors by name, from :func:`read_weights` or a state dict. Names may be our own for
+            every model, torchvision's for ResNet, ViT and VGG, and Hugging Face's for ResNet, ViT and GPT-2.
+        strict: whether every parameter must be given. If not, missing ones keep their value.
 
     Returns:
-        New ``params`` and ``aux``, in the dtypes of the old ones.
+        New ``params`` and ``aux``, in the old dtypes.
 
     Raises:
-        WeightsError: names or shapes do not fit; all of them are listed.
+        WeightsError: names or shapes do not fit; the first ten are listed.
     """
     own = {**flat(params), **flat(aux)}
     given = {name: _array(value) for name, value in weights.items()}
@@ -143,17 +143,17 @@ def load_weights(
 
 
 def pretrained(model: M, name: str, which: str | os.PathLike[str] | bool | None, default: str = "imagenet") -> M:
-    """A model with the weights that its caller asked for.
+    """Load the weights that the caller asked for into a model.
 
     Args:
-        model: just built.
-        name: of its architecture: ``resnet50``.
-        which: a file; or a name, ``imagenet``, of a file ``resnet50-imagenet.safetensors`` in the folder of weights
-            (``FPHYS_CACHE``, else ``~/.cache/fphys``); True for the default name, None or False for none.
+        model: a newly built model.
+        name: the architecture's name, such as ``resnet50``.
+        which: a file; or a name: ``imagenet`` stands for ``resnet50-imagenet.safetensors`` in the ``weights`` folder of
+            ``FPHYS_CACHE``, by default ``~/.cache/fphys``. True takes the default name, None or False loads nothing.
         default: the default name.
 
     Raises:
-        FileNotFoundError: it is not there; the text says what to put where. WeightsError: it does not fit.
+        FileNotFoundError: there is no such file; the message says where to put it. WeightsError: it does not fit.
     """
     if which is None or which is False:
         return model
@@ -165,10 +165,10 @@ def pretrained(model: M, name: str, which: str | os.PathLike[str] | bool | None,
 
 
 def translate(weights: Weights, rules: Sequence[Rule]) -> Weights:
-    """Rename by regular expressions, all of them in order, and turn torch's layouts into ours.
+    """Rename by regular expressions, applied in order, and convert torch's layouts to ours.
 
-    ``weight`` becomes ``kernel`` with the outputs on the last axis, or ``scale`` where it is a vector; the statistics
-    of batch normalisation become ``mean`` and ``var``, its counter is left out. Other last names stay.
+    ``weight`` becomes ``kernel`` with the outputs on the last axis, or ``scale`` if it is a vector. Batch
+    normalisation's statistics become ``mean`` and ``var``; its counter is dropped. Other last names stay.
     """
     found = {}
     for name, value in weights.items():
@@ -185,7 +185,7 @@ def translate(weights: Weights, rules: Sequence[Rule]) -> Weights:
 
 
 def flat(tree: Any) -> dict[str, Any]:
-    """The leaves of nested dictionaries, by their keys with dots between."""
+    """The leaves of nested dictionaries, by dotted path."""
     return {_dotted(path): leaf for path, leaf in jax.tree_util.tree_leaves_with_path(tree)}
 
 
@@ -201,12 +201,12 @@ def _array(value: Any) -> np.ndarray:
 
 
 def _fits(value: np.ndarray, leaf: Any) -> bool:
-    """The same shape; or the same numbers with axes joined or parted, as the heads of attention are."""
+    """Whether the shapes are equal, or equal in size with axes merged or split, as attention heads are."""
     return value.shape == leaf.shape or (value.ndim != leaf.ndim and value.size == leaf.size)
 
 
 def _state(model: nnx.Module, tree: Any) -> nnx.State:
-    """A nested dictionary as the state of those variables of a model."""
+    """A nested dictionary as the state of the model's variables of these names."""
     names = flat(tree)
     state = nnx.filter_state(nnx.state(model), lambda path, _: ".".join(map(str, path)) in names)
     nnx.replace_by_pure_dict(state, tree)
@@ -222,9 +222,9 @@ def _find(name: str, which: str | os.PathLike[str]) -> Path:
         if (path := folder / f"{name}-{which}{suffix}").is_file():
             return path
     raise FileNotFoundError(
-        f"the weights {str(which)!r} of {name} are not in {folder}: put them there as {name}-{which}.safetensors (or "
-        f".pth with torch installed), the state dict of torchvision's or Hugging Face's {name}; or pass a file's path, "
-        f"or set {VARIABLE} to another folder"
+        f"the weights {str(which)!r} of {name} are not in {folder}: save the state dict of torchvision's or Hugging "
+        f"Face's {name} there as {name}-{which}.safetensors (or .pth with torch installed); or pass a file's path; or "
+        f"set {VARIABLE} to another folder"
     )
 
 
@@ -240,10 +240,10 @@ def _from_torch(path: Path) -> Weights:
 
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore", UserWarning)  # that it may be unable to read a strange pickle
+            warnings.simplefilter("ignore", UserWarning)  # it warns that it may fail to read an odd pickle
             content = torch.load(path, map_location="cpu", weights_only=True)
     except (pickle.UnpicklingError, RuntimeError, EOFError, ValueError) as cause:
-        raise WeightsError(f"{path}: refused: damaged, or it holds more than tensors, which could be code") from cause
+        raise WeightsError(f"{path}: damaged, or it holds more than tensors, which could run code: refused") from cause
     if not isinstance(content, dict) or not all(isinstance(value, torch.Tensor) for value in content.values()):
         raise WeightsError(f"{path}: not a state dict: must be a dictionary of tensors by name, model.state_dict()")
     return {name: _array(value) for name, value in content.items()}

@@ -1,4 +1,4 @@
-"""Pictures and videos of a motion: by mujoco, headless, on the host. Not differentiable."""
+"""Images and videos of a motion, rendered by mujoco on the host without a display. Not differentiable."""
 
 from .camera import Camera
 from .motion import frames, sight

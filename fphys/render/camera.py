@@ -1,23 +1,23 @@
-"""Where the camera stands: chosen so that the whole motion is in the picture."""
+"""Camera placement that keeps the whole motion in view."""
 
 import dataclasses
 
 import numpy as np
 
-MARGIN = 1.15  # how much farther away than the distance at which the motion just fits
-FAR = 3.0  # a motion longer than this many times the mechanism's own size is followed
-FLAT = 0.4  # a motion thinner than this, relative to its other sides, is looked at face on
+MARGIN = 1.15  # factor on the distance at which the motion just fits
+FAR = 3.0  # the camera follows a motion longer than this many times the mechanism's own size
+FLAT = 0.4  # a motion thinner than this, relative to its other sides, is viewed face on
 
 
 @dataclasses.dataclass(frozen=True)
 class Camera:
-    """A free camera. A field that is None is chosen to suit the motion."""
+    """A free camera. Fields that are None are chosen to suit the motion."""
 
     azimuth: float | None = None  # Direction of view about z [deg]: 0 looks along +x, 90 along +y.
     elevation: float | None = None  # Angle of the view above the horizon [deg]; negative looks down.
-    distance: float | None = None  # From the point looked at [m].
+    distance: float | None = None  # Distance to the point looked at [m].
     lookat: tuple[float, float, float] | None = None  # Point looked at [m]; with track, an offset from the motion.
-    track: bool | None = None  # Follow the motion; None: follow it only when it travels far.
+    track: bool | None = None  # Whether to follow the motion; None follows it only if it travels far.
 
 
 @dataclasses.dataclass(frozen=True)
@@ -31,9 +31,9 @@ class View:
 
 
 def follow(camera: Camera, low: np.ndarray, high: np.ndarray, fovy: float, aspect: float) -> View:
-    """The view of a motion that fills the axis-aligned boxes ``low``..``high`` [m], shape (time, 3).
+    """The view of a motion that fits the axis-aligned boxes ``low``..``high`` [m], shape (time, 3).
 
-    ``fovy`` is the vertical field of view [deg], ``aspect`` the picture's width over its height.
+    ``fovy`` is the vertical field of view [deg], ``aspect`` the image's width over its height.
     """
     sizes = np.linalg.norm(high - low, axis=-1)
     travelled = np.linalg.norm(high.max(0) - low.min(0))
@@ -53,7 +53,7 @@ def follow(camera: Camera, low: np.ndarray, high: np.ndarray, fovy: float, aspec
 
 
 def _direction(size: np.ndarray) -> tuple[float, float]:
-    """Azimuth and elevation [deg] that show a box of this size [m] well: a planar motion face on."""
+    """Azimuth and elevation [deg] that show a box of this size [m] well; flat boxes are seen face on."""
     x, y, z = size
     if y < FLAT * min(x, z):
         return 90.0, -8.0
@@ -67,7 +67,7 @@ def _direction(size: np.ndarray) -> tuple[float, float]:
 def _fitting_distance(
     low: np.ndarray, high: np.ndarray, azimuth: float, elevation: float, fovy: float, aspect: float
 ) -> float:
-    """Distance [m] from which all corners of a box, relative to the point looked at, are in the picture."""
+    """Distance [m] from which all corners of a box are in view. Corners are relative to the point looked at."""
     az, el = np.radians((azimuth, elevation))
     forward = np.array([np.cos(el) * np.cos(az), np.cos(el) * np.sin(az), np.sin(el)])
     right = np.array([np.sin(az), -np.cos(az), 0.0])
@@ -79,7 +79,7 @@ def _fitting_distance(
 
 
 def _smooth(path: np.ndarray, half: int = 7) -> np.ndarray:
-    """Moving average over time of a path, shape (time, 3); a straight one stays as it is."""
+    """Moving average over time of a path, shape (time, 3). A straight path is unchanged."""
     half = min(half, len(path) // 16)
     window = 2 * half + 1
     padded = np.pad(path, ((half, half), (0, 0)), mode="reflect", reflect_type="odd")

@@ -10,13 +10,13 @@ import numpy as np
 from ..errors import MissingDependencyError
 
 PACKAGES = "libegl1 libegl-mesa0 libgl1-mesa-dri"
-SHADOW_SIZE = 2048  # twice as fast as mujoco's 4096 on a CPU, and as good at 640 x 480; at 1024, shadows speckle
-SAMPLES = 0  # of each pixel: without mujoco's four, edges are a little rougher and a picture takes half the time
-SKY = np.array([[226, 233, 240], [166, 186, 208]], np.float32)  # horizon and zenith, where the model has no sky
+SHADOW_SIZE = 2048  # as good as mujoco's 4096 at 640 x 480, and twice as fast on a CPU; at 1024, shadows speckle
+SAMPLES = 0  # per pixel; without mujoco's four, edges are slightly rougher and an image takes half the time
+SKY = np.array([[226, 233, 240], [166, 186, 208]], np.float32)  # horizon and zenith, for models without a sky
 
 
 def backend() -> str:
-    """Name of the OpenGL backend: the environment's ``MUJOCO_GL``, else one that needs no display."""
+    """Name of the OpenGL backend: ``MUJOCO_GL`` from the environment, or one that needs no display."""
     chosen = os.environ.get("MUJOCO_GL", "").lower().strip()
     if chosen in ("egl", "osmesa", "glfw", "cgl"):
         return chosen
@@ -24,12 +24,12 @@ def backend() -> str:
 
 
 def gl_context(height: int, width: int) -> Any:
-    """A current, off-screen OpenGL context; :class:`MissingDependencyError` where there is none."""
+    """Make an off-screen OpenGL context current. Raises :class:`MissingDependencyError` if there is no OpenGL."""
     name = backend()
     try:
         context = _backend_module(name).GLContext(width, height)
         context.make_current()
-    except Exception as cause:  # without the libraries, PyOpenGL raises anything from ImportError to AttributeError
+    except Exception as cause:  # if libraries are missing, PyOpenGL raises anything from ImportError to AttributeError
         raise MissingDependencyError(
             f"cannot draw: OpenGL is not available through {name} ({type(cause).__name__}: {cause}). "
             f"On Debian and Ubuntu: apt-get install {PACKAGES}"
@@ -50,13 +50,13 @@ def _backend_module(name: str) -> Any:
 
 
 class Canvas:
-    """Draws one mujoco model. Settings of the ``MjModel`` (buffer size, headlight) are changed: pass a copy."""
+    """Draws one mujoco model. It changes settings of the ``MjModel`` (buffer size, headlight), so pass a copy."""
 
     def __init__(self, model: Any, height: int, width: int, max_geom: int = 20_000) -> None:
         import mujoco
 
         if height < 1 or width < 1:
-            raise ValueError(f"a picture of {width} x {height} pixels: both must be at least 1")
+            raise ValueError(f"an image of {width} x {height} pixels: both must be at least 1")
         _prepare(model, height, width)
         self._gl = gl_context(height, width)
         self._model = model
@@ -66,17 +66,17 @@ class Canvas:
         mujoco.mjr_setBuffer(mujoco.mjtFramebuffer.mjFB_OFFSCREEN.value, self._context)
         self._has_sky = mujoco.mjtTexture.mjTEXTURE_SKYBOX in model.tex_type
         self._option = mujoco.MjvOption()
-        self._option.flags[mujoco.mjtVisFlag.mjVIS_RANGEFINDER] = False  # no part of what there is to see
+        self._option.flags[mujoco.mjtVisFlag.mjVIS_RANGEFINDER] = False  # rangefinder rays are not part of the scene
         if not visible_geoms(model).any():  # a mechanism without shapes: draw inertias and joints instead
             self._option.flags[mujoco.mjtVisFlag.mjVIS_INERTIA] = True
             self._option.flags[mujoco.mjtVisFlag.mjVIS_JOINT] = True
 
     def draw(self, data: Any, camera: Any) -> np.ndarray:
-        """The picture of ``MjData`` seen by an ``MjvCamera``: uint8, shape (height, width, 3)."""
+        """The image of ``MjData`` seen by an ``MjvCamera``: uint8, shape (height, width, 3)."""
         return self.look(data, camera)[0]
 
     def look(self, data: Any, camera: Any) -> tuple[np.ndarray, np.ndarray]:
-        """The picture and its depth along the camera's axis [m], float32 (height, width), infinite in the sky."""
+        """The image, and the depth along the camera's axis [m], float32 (height, width), infinite in the sky."""
         import mujoco
 
         everything = mujoco.mjtCatBit.mjCAT_ALL.value
@@ -106,7 +106,7 @@ class Canvas:
 
 
 def visible_geoms(model: Any) -> np.ndarray:
-    """Which geoms are drawn: in groups 0 to 2 and not transparent, shape (ngeom,)."""
+    """Which geoms are drawn: those in groups 0 to 2 that are not transparent, shape (ngeom,)."""
     alpha = np.where(model.geom_matid >= 0, 1.0, model.geom_rgba[:, 3])
     return (model.geom_group <= 2) & (alpha > 0)
 
@@ -116,7 +116,7 @@ def _prepare(model: Any, height: int, width: int) -> None:
     model.vis.global_.offwidth = max(width, model.vis.global_.offwidth)
     model.vis.quality.shadowsize = min(SHADOW_SIZE, model.vis.quality.shadowsize)
     model.vis.quality.offsamples = SAMPLES
-    if model.nlight == 0:  # the headlight alone is too dim to read
+    if model.nlight == 0:  # the headlight alone is too dim
         model.vis.headlight.ambient[:] = 0.35
         model.vis.headlight.diffuse[:] = 0.6
         model.vis.headlight.specular[:] = 0.2

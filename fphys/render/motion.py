@@ -1,4 +1,4 @@
-"""From the states of a rollout to pictures."""
+"""Images of a rollout's states."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -19,16 +19,16 @@ def frames(
     world: int = 0,
     every: int = 1,
 ) -> np.ndarray:
-    """Pictures of one world's motion: uint8, shape (time, height, width, 3).
+    """Images of one world's motion: uint8, shape (time, height, width, 3).
 
     ``states`` is what :func:`fphys.rollout` returns: states stacked on a leading time axis, so that
-    ``states.qpos`` has shape (time, world, nq). One picture is drawn of each ``every``-th state, with
-    the model's leaves of that ``world``. ``camera`` is the name or index of a camera of the model, a
-    :class:`Camera`, or None for one that shows the whole motion. A state that is not finite is drawn
-    as the last finite one before it.
+    ``states.qpos`` has shape (time, world, nq). Every ``every``-th state is drawn, with the model
+    parameters of that ``world``. ``camera`` is the name or index of a camera in the model, a
+    :class:`Camera`, or None for one that shows the whole motion. If a state is not finite, the last
+    finite one before it is drawn instead.
 
-    Drawn by mujoco, on the host, without a display: not traceable and not differentiable. Without
-    OpenGL it raises :class:`fphys.errors.MissingDependencyError`, which says what to install.
+    mujoco draws on the host without a display, so this is not traceable and not differentiable.
+    Without OpenGL it raises :class:`fphys.errors.MissingDependencyError`, which says what to install.
     """
     import jax
 
@@ -50,11 +50,11 @@ def sight(
     """What a camera of the model sees in one world of one state.
 
     Returns:
-        The picture, uint8 (height, width, 3), and its depth along the camera's axis [m], float32 (height, width),
-        infinite in the sky. By mujoco on the host, as :func:`frames`.
+        The image, uint8 (height, width, 3), and its depth along the camera's axis [m], float32 (height, width),
+        infinite in the sky. mujoco draws on the host, so this is not differentiable.
 
     Raises:
-        ModelError: there is no such camera. MissingDependencyError: no OpenGL.
+        ModelError: there is no such camera. MissingDependencyError: there is no OpenGL.
     """
     import mujoco
 
@@ -69,7 +69,7 @@ def sight(
 
 
 class _Motion:
-    """The ``MjData`` of each moment, with the poses of bodies, geoms, lights and cameras (always the same object)."""
+    """``MjData`` at each time, with the poses of bodies, geoms, lights and cameras (always the same object)."""
 
     def __init__(self, source: Any, data: Any, states: Any, world: int) -> None:
         self._source, self._data = source, data
@@ -95,19 +95,19 @@ def _check(states: Any, world: int, every: int) -> None:
     shape = np.shape(states.qpos)
     if len(shape) != 3 or shape[0] == 0:
         raise ValueError(
-            f"states.qpos has shape {shape}, frames needs (time, world, nq) with at least one state: pass what "
-            "fphys.rollout returns, or one state as jax.tree.map(lambda x: x[None], state)"
+            f"states.qpos has shape {shape}, must be (time, world, nq) with at least one state: pass the result of "
+            "fphys.rollout, or one state as jax.tree.map(lambda x: x[None], state)"
         )
     if not 0 <= world < shape[1]:
-        raise ValueError(f"world is {world}, the states hold worlds 0 to {shape[1] - 1}")
+        raise ValueError(f"world is {world}, the states have worlds 0 to {shape[1] - 1}")
     if every < 1:
-        raise ValueError(f"every is {every}, it must be at least 1")
+        raise ValueError(f"every is {every}, must be at least 1")
     if not np.isfinite(np.asarray(states.qpos[0, world])).all():
         raise ValueError(f"the first state of world {world} is not finite: there is nothing to draw")
 
 
 def _cameras(source: Any, motion: _Motion, camera: str | int | Camera | None, aspect: float) -> Iterator[Any]:
-    """An ``MjvCamera`` for each moment."""
+    """An ``MjvCamera`` for each time."""
     import mujoco
 
     view = mujoco.MjvCamera()
@@ -136,7 +136,7 @@ def _camera_id(source: Any, camera: str | int) -> int:
 
 
 def _boxes(source: Any, motion: _Motion) -> tuple[np.ndarray, np.ndarray]:
-    """Lowest and highest corner [m] of what moves at each moment, and of what stands near it; each (time, 3)."""
+    """Lowest and highest corner [m] of moving geoms and of geoms near them, at each time; each (time, 3)."""
     import mujoco
 
     endless = np.isin(source.geom_type, (mujoco.mjtGeom.mjGEOM_PLANE, mujoco.mjtGeom.mjGEOM_HFIELD))
@@ -159,7 +159,7 @@ def _boxes(source: Any, motion: _Motion) -> tuple[np.ndarray, np.ndarray]:
     size = np.linalg.norm(high.max(0) - low.min(0))
     near = np.linalg.norm(source.geom_aabb[:, 3:], axis=-1) < (size if np.isfinite(size) else np.inf)
     low, high = extent(drawn & (moving | near))
-    if not np.isfinite(low).all():  # nothing but planes: look at what the model calls its centre
+    if not np.isfinite(low).all():  # nothing but planes: look at the model's centre
         reach = np.full(3, source.stat.extent / 2)
         low, high = (np.tile(source.stat.center + sign * reach, (len(low), 1)) for sign in (-1, 1))
     return low, high

@@ -1,4 +1,4 @@
-"""Particles as a picture: discs drawn by NumPy, in milliseconds where mujoco takes seconds. Not differentiable."""
+"""Images of particles: discs drawn by NumPy in milliseconds, where mujoco takes seconds. Not differentiable."""
 
 from typing import Any
 
@@ -10,7 +10,7 @@ PALETTE = np.array(
     [[42, 109, 181], [236, 106, 41], [58, 157, 110], [138, 95, 176], [194, 59, 75], [107, 114, 128]], np.float32
 )
 FOVY = 45.0  # vertical field of view [deg]
-SKY = np.array([[236, 240, 244], [198, 210, 222]], np.float32)  # lower and upper edge of the picture
+SKY = np.array([[236, 240, 244], [198, 210, 222]], np.float32)  # lower and upper edge of the image
 
 
 def splat(
@@ -21,19 +21,19 @@ def splat(
     width: int = 640,
     camera: Camera | None = None,
 ) -> np.ndarray:
-    """Pictures of moving particles, one for each time, all seen by one camera that has the whole motion in view.
+    """Images of moving particles, one per time. One camera sees the whole motion.
 
     Args:
-        positions: [m], shape (time, particle, dim), in a plane or in space; those that are not finite are left out.
+        positions: [m], shape (time, particle, 2 or 3). Positions that are not finite are not drawn.
         radius: of a particle [m].
-        colors: uint8 of shape (particle, 3), or a number for each particle, which picks from a palette.
-        camera: where it stands; a plane is always looked at face on.
+        colors: uint8 of shape (particle, 3), or one number per particle, which selects from a palette.
+        camera: where the camera is. Planar positions are always seen face on.
 
     Returns:
         uint8, shape (time, height, width, 3).
 
     Raises:
-        ValueError: positions or colors of another shape, a size that is not positive, or no position is finite.
+        ValueError: positions or colors have another shape, a size is not positive, or no position is finite.
     """
     x = np.asarray(positions, np.float32)
     if x.ndim != 3 or x.shape[2] not in (2, 3) or 0 in x.shape:
@@ -41,11 +41,11 @@ def splat(
     if not (radius > 0 and height > 0 and width > 0):
         raise ValueError(f"radius is {radius}, height {height}, width {width}: all must be positive")
     paint = _colors(colors, x.shape[1])
-    if x.shape[2] == 2:  # a plane stands upright: its y is up
+    if x.shape[2] == 2:  # draw the plane upright, with its y up
         x = np.stack([x[..., 0], np.zeros(x.shape[:2], np.float32), x[..., 1]], -1)
     sound: np.ndarray = np.asarray(np.isfinite(x).all(-1))
     if not sound.any():
-        raise ValueError("no position is finite: there is nothing to see")
+        raise ValueError("no position is finite: there is nothing to draw")
     low, high = (f(x[sound], axis=0) for f in (np.min, np.max))
     times = len(x)
     low, high = (np.broadcast_to(v, (times, 3)) for v in (low - radius, high + radius))
@@ -57,7 +57,7 @@ def splat(
 
 
 def _draw(x: np.ndarray, paint: np.ndarray, radius: float, view: Any, lookat: np.ndarray, empty: np.ndarray) -> Any:
-    """One picture: the nearest disc wins each pixel, and is darker towards its rim."""
+    """One image. The nearest disc wins each pixel; discs are darker towards the rim."""
     height, width, _ = empty.shape
     azimuth, elevation = np.radians((view.azimuth, view.elevation))
     forward = np.array([np.cos(elevation) * np.cos(azimuth), np.cos(elevation) * np.sin(azimuth), np.sin(elevation)])
@@ -74,7 +74,7 @@ def _draw(x: np.ndarray, paint: np.ndarray, radius: float, view: Any, lookat: np
     nearest = np.full(height * width, np.inf, np.float32)
     image = empty.reshape(-1, 3).copy()
     reach = int(np.ceil(size.max(initial=0.5)))
-    order = np.argsort(-depth)  # far ones first: of equal pixels, the last one written stays
+    order = np.argsort(-depth)  # far ones first: the last one written to a pixel stays
     column, row, size, depth, paint = (a[order] for a in (column, row, size, depth, paint))
     for dy in range(-reach, reach + 1):
         for dx in range(-reach, reach + 1):
@@ -94,5 +94,5 @@ def _colors(colors: Any, n: int) -> np.ndarray:
     if given.shape == (n,):
         return PALETTE[given.astype(int) % len(PALETTE)]
     if given.shape != (n, 3):
-        raise ValueError(f"colors have shape {given.shape}, must be ({n}, 3), or ({n},) numbers")
+        raise ValueError(f"colors have shape {given.shape}, must be ({n}, 3), or ({n},) palette numbers")
     return given.astype(np.float32)

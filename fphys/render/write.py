@@ -1,4 +1,4 @@
-"""Pictures and videos on disk."""
+"""Images and videos on disk."""
 
 import contextlib
 import os
@@ -12,19 +12,19 @@ import numpy as np
 def write_video(path: str | os.PathLike[str], frames: np.ndarray, fps: float = 30.0) -> Path:
     """Write frames, uint8 of shape (time, height, width, 3), as an mp4 that plays everywhere (H.264, yuv420p).
 
-    Sizes that are odd lose their last row or column, which that format cannot hold. The file appears
-    under its name only when it is complete.
+    Odd heights and widths lose their last row or column, because the format needs even ones. The file
+    appears under its name only when it is complete.
 
     Raises:
-        ValueError: another shape or dtype.
+        ValueError: the frames have another shape or dtype, or the name does not end in .mp4.
     """
     path, frames = Path(path), np.asarray(frames)
     if frames.ndim != 4 or frames.shape[-1] != 3 or frames.dtype != np.uint8 or 0 in frames.shape:
-        raise ValueError(f"frames are {frames.dtype} {frames.shape}, a video needs uint8 (time, height, width, 3)")
+        raise ValueError(f"frames are {frames.dtype} {frames.shape}, must be uint8 (time, height, width, 3)")
     if min(frames.shape[1:3]) < 2:
         raise ValueError(f"frames of {frames.shape[2]} x {frames.shape[1]} pixels: a video needs at least 2 x 2")
     if path.suffix != ".mp4":
-        raise ValueError(f"{path.name}: a video's name ends in .mp4")
+        raise ValueError(f"{path.name}: a video's name must end in .mp4")
     path.parent.mkdir(parents=True, exist_ok=True)
     part = path.with_name(f".{path.stem}.part.mp4")
     try:
@@ -45,7 +45,7 @@ def _encode(path: Path, frames: np.ndarray, fps: float) -> None:
     command = [imageio_ffmpeg.get_ffmpeg_exe(), "-y", "-loglevel", "error", *source, *target]
     with tempfile.TemporaryFile() as log:
         process = subprocess.Popen(command, stdin=subprocess.PIPE, stderr=log, start_new_session=True)
-        with contextlib.suppress(BrokenPipeError), process:  # broken when ffmpeg gives up: its own words say why
+        with contextlib.suppress(BrokenPipeError), process:  # the pipe breaks if ffmpeg fails; its log says why
             try:
                 for frame in frames:
                     process.stdin.write(frame.tobytes())  # type: ignore[union-attr]
@@ -59,19 +59,19 @@ def _encode(path: Path, frames: np.ndarray, fps: float) -> None:
 
 
 def write_image(path: str | os.PathLike[str], image: np.ndarray) -> Path:
-    """Write a picture, uint8 of shape (height, width, 3), in the format that its name says.
+    """Write an image, uint8 of shape (height, width, 3), in the format of its file name.
 
     Raises:
-        ValueError: another shape or dtype, or a name without a format.
+        ValueError: the image has another shape or dtype, or the name has no suffix.
     """
     import imageio.v3 as imageio
 
     path = Path(path)
     image = np.asarray(image)
     if image.ndim != 3 or image.shape[-1] != 3 or image.dtype != np.uint8:
-        raise ValueError(f"the image is {image.dtype} {image.shape}, it must be uint8 (height, width, 3)")
+        raise ValueError(f"the image is {image.dtype} {image.shape}, must be uint8 (height, width, 3)")
     if not path.suffix:
-        raise ValueError(f"{path.name}: a picture's name ends in .png, .jpg or another format")
+        raise ValueError(f"{path.name}: an image's name must end in .png, .jpg or another format")
     path.parent.mkdir(parents=True, exist_ok=True)
     imageio.imwrite(path, image)
     return path

@@ -1,9 +1,9 @@
-"""Functions on arrays: ``jax.numpy``'s under one roof with what torch has and it lacks.
+"""Array functions: ``jax.numpy``'s, plus those of torch that it lacks, in one namespace.
 
-There is no tensor class: arrays are JAX's. ``docs/tensor.md`` says for each of torch's functions which of these to
-take. Where there are two ways, NumPy's name and meaning hold (``axis``, ``concatenate``); what NumPy lacks has torch's
-name. All functions are pure and work under ``jit``, ``grad`` and ``vmap``, but for those whose result has a shape that
-depends on the data (``nonzero``, ``argwhere``, ``unique``: give them ``size``).
+There is no tensor class; arrays are JAX's. ``docs/tensor.md`` lists the function here for each of torch's. If both
+libraries have a function, NumPy's name and meaning are used (``axis``, ``concatenate``); what NumPy lacks has torch's
+name. All functions are pure and work under ``jit``, ``grad`` and ``vmap``, except those whose result's shape depends on
+the data (``nonzero``, ``argwhere``, ``unique``): give these ``size``.
 """
 
 from jax import random

@@ -1,4 +1,4 @@
-"""What torch has and ``jax.numpy`` lacks, with torch's names and NumPy's ``axis``."""
+"""torch functions that ``jax.numpy`` lacks, with torch's names and NumPy's ``axis``."""
 
 import jax
 import jax.numpy as jnp
@@ -12,7 +12,7 @@ def lerp(start: Float[Array, "*shape"], end: Float[Array, "*shape"], weight: jax
     """start + weight (end - start).
 
     Args:
-        start, end: of one shape.
+        start, end: arrays of the same shape.
         weight: a number, or an array of the same shape.
 
     Returns:
@@ -23,20 +23,22 @@ def lerp(start: Float[Array, "*shape"], end: Float[Array, "*shape"], weight: jax
 
 @shaped
 def frac(x: Float[Array, "*shape"]) -> jax.Array:
-    """x - trunc(x), the part behind the point with the sign of x. The gradient is one."""
+    """x - trunc(x), the fractional part with the sign of x. The gradient is one."""
     return x - jnp.trunc(x)
 
 
 @shaped
 def flatten(x: Shaped[Array, "*shape"], start_axis: int = 0, end_axis: int = -1) -> jax.Array:
-    """Join the axes from ``start_axis`` to ``end_axis``, both included."""
+    """Merge the axes from ``start_axis`` to ``end_axis``, inclusive. Gradients flow to x."""
     start, end = start_axis % x.ndim, end_axis % x.ndim
     return jnp.reshape(x, (*x.shape[:start], -1, *x.shape[end + 1 :]))
 
 
 @shaped
 def chunk(x: Shaped[Array, "*shape"], chunks: int, axis: int = 0) -> list[jax.Array]:
-    """Split into pieces of ceil(size / chunks), the last one smaller; ``split`` wants equal ones.
+    """Split into pieces of size ceil(size / chunks); the last may be smaller. ``split`` needs equal pieces.
+
+    Gradients flow to x.
 
     Raises:
         ValueError: ``chunks`` is not positive.
@@ -52,14 +54,14 @@ def unfold(x: Shaped[Array, "*shape"], axis: int, size: int, step: int) -> jax.A
     """Windows of ``size`` along an axis, one every ``step``.
 
     Returns:
-        The axis counts the windows, and a new last axis of length ``size`` runs inside each. The gradient adds up where
+        The axis counts the windows, and a new last axis of length ``size`` runs within each. Gradients add up where
         windows overlap.
 
     Raises:
         ValueError: the window is longer than the axis.
     """
     if size > x.shape[axis]:
-        raise ValueError(f"size is {size}, but axis {axis} of shape {x.shape} has only {x.shape[axis]}: a smaller size")
+        raise ValueError(f"size is {size}, must be at most {x.shape[axis]}, the size of axis {axis} of shape {x.shape}")
     starts = np.arange(0, x.shape[axis] - size + 1, step)
     windows = jnp.take(x, starts[:, None] + np.arange(size), axis)
     return jnp.moveaxis(windows, axis % x.ndim + 1, -1)
@@ -67,10 +69,10 @@ def unfold(x: Shaped[Array, "*shape"], axis: int, size: int, step: int) -> jax.A
 
 @shaped
 def topk(x: Num[Array, "*shape"], k: int, axis: int = -1, largest: bool = True) -> tuple[jax.Array, jax.Array]:
-    """The k largest (or smallest) along an axis, in order, and where they stood.
+    """The k largest (or smallest) elements along an axis, in order, and their indices.
 
     Returns:
-        Values and int32 indices, both with ``k`` along the axis. The gradient goes to the chosen elements.
+        Values and int32 indices, both with ``k`` elements along the axis. Gradients flow to the chosen elements.
 
     Raises:
         ValueError: ``k`` is larger than the axis.
@@ -84,7 +86,9 @@ def topk(x: Num[Array, "*shape"], k: int, axis: int = -1, largest: bool = True) 
 
 @shaped
 def kthvalue(x: Num[Array, "*shape"], k: int, axis: int = -1) -> tuple[jax.Array, jax.Array]:
-    """The k-th smallest along an axis, counted from one, and where it stands; the axis is gone.
+    """The k-th smallest element along an axis, counted from one, and its index. The axis is removed.
+
+    The gradient flows to the chosen element.
 
     Raises:
         ValueError: ``k`` is not between 1 and the size of the axis.
@@ -97,7 +101,7 @@ def kthvalue(x: Num[Array, "*shape"], k: int, axis: int = -1) -> tuple[jax.Array
 
 @shaped
 def masked_fill(x: Shaped[Array, "*shape"], mask: Bool[Array, "*#shape"], value: jax.typing.ArrayLike) -> jax.Array:
-    """``value`` where the mask is true, else x. Gradients flow to x where it is kept, and to the value."""
+    """``value`` where the mask is true, else x. Gradients flow to ``value`` and to the elements of x that are kept."""
     return jnp.where(mask, jnp.asarray(value, x.dtype), x)
 
 
@@ -106,10 +110,10 @@ def scatter_add(x: Num[Array, "..."], axis: int, index: Int[Array, "*rows"], src
     """Add ``src`` into ``x`` at ``index`` along one axis: x[i, index[i, j]] += src[i, j] for axis 1.
 
     Args:
-        x: what to add to.
-        axis: which axis the index counts along.
-        index: the rank of ``x``; along the other axes at most its size. What lies outside ``x`` is dropped.
-        src: what to add, of the shape of ``index``. The same place may come several times.
+        x: the array to add to.
+        axis: the axis that ``index`` refers to.
+        index: same rank as ``x``, and at most its size along the other axes. Indices outside ``x`` are dropped.
+        src: the values to add, with the shape of ``index``. Values at the same index add up.
 
     Returns:
         The shape of ``x``. Gradients flow to ``x`` and ``src``.
@@ -121,22 +125,22 @@ def scatter_add(x: Num[Array, "..."], axis: int, index: Int[Array, "*rows"], src
 
 @shaped
 def index_add(x: Num[Array, "..."], axis: int, index: Int[Array, " rows"], src: Num[Array, "..."]) -> jax.Array:
-    """Add the slices of ``src`` to those slices of ``x`` that ``index`` names: x[:, index[j]] += src[:, j] for axis 1.
+    """Add the slices of ``src`` to the slices of ``x`` at ``index``: x[:, index[j]] += src[:, j] for axis 1.
 
-    Gradients flow to ``x`` and ``src``; what lies outside ``x`` is dropped.
+    Indices outside ``x`` are dropped. Gradients flow to ``x`` and ``src``.
     """
     return jnp.asarray(x).at[(slice(None),) * (axis % x.ndim) + (index,)].add(src, mode="drop")
 
 
 @shaped
 def index_copy(x: Shaped[Array, "..."], axis: int, index: Int[Array, " rows"], src: Shaped[Array, "..."]) -> jax.Array:
-    """As :func:`index_add`, but put in place of what was there."""
+    """Like :func:`index_add`, but replaces the slices of ``x``."""
     return jnp.asarray(x).at[(slice(None),) * (axis % x.ndim) + (index,)].set(src, mode="drop")
 
 
 @shaped
 def diag_embed(x: Shaped[Array, "*batch size"]) -> Shaped[Array, "*batch size size"]:
-    """Matrices that have the last axis as their diagonal."""
+    """Matrices with the last axis of x as their diagonal. Gradients flow to x."""
     return jnp.where(jnp.eye(x.shape[-1], dtype=bool), x[..., None], jnp.zeros((), x.dtype))
 
 
@@ -150,7 +154,7 @@ def addmm(
 
 @shaped
 def normalize(x: Float[Array, "*shape"], axis: int = -1, eps: float = 1e-12) -> jax.Array:
-    """x / max(|x|, eps) along an axis. At x = 0 the gradient is that of x / eps."""
+    """x / max(|x|, eps) along an axis. Gradients flow to x; at x = 0 the gradient is that of x / eps."""
     return x / jnp.maximum(_length(x, axis, keepdims=True), eps)
 
 
@@ -158,22 +162,22 @@ def normalize(x: Float[Array, "*shape"], axis: int = -1, eps: float = 1e-12) -> 
 def cosine_similarity(
     a: Float[Array, "*shape"], b: Float[Array, "*shape"], axis: int = -1, eps: float = 1e-8
 ) -> jax.Array:
-    """a·b / (max(|a|, eps) max(|b|, eps)) along an axis, which is gone. The gradient is finite at zero."""
+    """a·b / (max(|a|, eps) max(|b|, eps)) along an axis, which is removed. Gradients flow to both; finite at zero."""
     lengths = jnp.maximum(_length(a, axis), eps) * jnp.maximum(_length(b, axis), eps)
     return jnp.sum(a * b, axis) / lengths
 
 
 @shaped
 def cdist(a: Float[Array, "*batch n dim"], b: Float[Array, "*batch m dim"]) -> Float[Array, "*batch n m"]:
-    """Euclidean distances between all pairs, from the differences and not from squares, so that near ones are exact.
+    """Euclidean distances between all pairs. They use differences, not squared norms, so small distances are accurate.
 
-    The gradient of the distance of a point to itself is zero.
+    Gradients flow to both; where two points coincide the gradient is zero.
     """
     return _length(a[..., :, None, :] - b[..., None, :, :], -1)
 
 
 def _length(x, axis, keepdims=False):
-    """|x|; at zero the gradient is zero, not NaN: the root is guarded at its argument."""
+    """|x|. At zero the gradient is zero, not NaN, because the root's argument is guarded."""
     square = jnp.sum(jnp.square(x), axis, keepdims=keepdims)
     nonzero = square > 0
     return jnp.where(nonzero, jnp.sqrt(jnp.where(nonzero, square, jnp.ones((), x.dtype))), jnp.zeros((), x.dtype))

@@ -1,4 +1,4 @@
-"""Checks for differentiable, world-batched operations: gradients, transforms, convergence order."""
+"""Checks for differentiable, world-batched operations: gradients, transforms, order of convergence."""
 
 from .grads import check_grads
 from .order import check_order

@@ -1,10 +1,10 @@
 """Gradients against centred differences.
 
-*Gradient error* has one meaning throughout the project. Along a direction d,
+*Gradient error* has one meaning throughout the project. Along a direction d it is
 
     error = |g.d - fd| / max(|fd|, 1e-3 |g| |d|),    fd = (f(x + h d) - f(x - h d)) / 2h,
 
-the best over the steps h. A gradient passes if the error is within the tolerance along each of
+the smallest over several steps h. A gradient passes if the error is within the tolerance along each of
 16 random directions per input.
 """
 
@@ -19,7 +19,7 @@ import numpy as np
 Array = np.ndarray
 Retract = Callable[[tuple[Any, ...], Any, Any], tuple[Any, ...]]
 
-_SHOWN = 20  # failures that an error lists
+_SHOWN = 20  # how many failures an error lists
 
 
 @dataclasses.dataclass(frozen=True)
@@ -48,29 +48,29 @@ def check_grads(
 ) -> float:
     """Check the reverse-mode gradient of ``fn`` at ``args`` against centred differences, along random directions d.
 
-    The gradient error is |g.d - fd| / max(|fd|, 1e-3 |g| |d|), fd = (f(x + h d) - f(x - h d)) / 2h, the best over h.
+    The gradient error is |g.d - fd| / max(|fd|, 1e-3 |g| |d|), fd = (f(x + h d) - f(x - h d)) / 2h, smallest over h.
 
     Args:
-        fn: maps pytrees of float64 arrays to a scalar or to a pytree of arrays, which is projected
-            to a scalar by a fixed random cotangent. Outputs of other kinds (status bits, ids) are left out.
-        args: the arguments; every floating-point leaf of those that ``argnums`` selects is one input.
+        fn: maps pytrees of float64 arrays to a scalar, or to a pytree of arrays, which a fixed random
+            cotangent projects to a scalar. Outputs that are not floats (status bits, ids) are ignored.
+        args: the arguments. Every floating-point leaf of those that ``argnums`` selects is one input.
         tol: the largest gradient error that passes.
         argnums: which arguments to check; all by default.
-        directions: random directions per input, with standard normal entries.
-        steps: sizes of the centred differences, tried in this order until one is within ``tol``.
+        directions: number of random directions per input, with standard normal entries.
+        steps: step sizes of the centred differences, tried in this order until one is within ``tol``.
         seed: of the directions and the cotangent.
-        elementwise: check along every element of every input instead of random directions.
+        elementwise: check along every element of every input instead of along random directions.
         retract: ``retract(args, direction, step) -> args`` moves the arguments along a manifold, for
-            unit quaternions say; ``direction`` is a tree like ``args``, zero outside the input that is
-            checked. By default raw entries move: args + step * direction.
-        atol: a difference |g.d - fd| up to this counts as none. Only for gradients that are zero but
-            for rounding, which no relative error can judge.
+            example unit quaternions. ``direction`` is a tree like ``args``, zero except in the input
+            that is checked. By default arguments move in a straight line: args + step * direction.
+        atol: a difference |g.d - fd| up to this counts as zero. Use it only for gradients that are zero
+            up to rounding, because relative errors cannot judge them.
 
     Returns:
         The worst error found.
 
     Raises:
-        AssertionError: with a table of input, direction, g.d, fd and error.
+        AssertionError: a gradient is wrong; with a table of input, direction, g.d, fd and error.
         TypeError: an input or output is not float64.
     """
     args = tuple(args)
@@ -85,7 +85,7 @@ def check_grads(
         outs = [y for y in map(jnp.asarray, jax.tree.leaves(fn(*tree.unflatten(moved)))) if _is_float(y)]
         for y in outs:
             if y.dtype != jnp.float64:
-                raise TypeError(f"fn returns {y.dtype}: differences need float64, let fn keep its arguments' precision")
+                raise TypeError(f"fn returns {y.dtype}: differences need float64; keep the arguments' precision in fn")
         return outs
 
     evaluate = jax.jit(call)
@@ -171,14 +171,14 @@ def _is_float(leaf: Any) -> bool:
 
 
 def _paths(args: tuple[Any, ...]) -> tuple[list[str], list[int]]:
-    """Each leaf's name, ``args[0].qpos``, and the argument that it belongs to."""
+    """Each leaf's name, such as ``args[0].qpos``, and the index of its argument."""
     paths = [path for path, _ in jax.tree_util.tree_flatten_with_path(args)[0]]
     return [f"args{jax.tree_util.keystr(path)}" for path in paths], [path[0].idx for path in paths]
 
 
 def _refuse(leaves: list[Any], names: list[str], inputs: list[int]) -> None:
     if not jax.config.read("jax_enable_x64"):
-        raise TypeError('differences need float64: switch it on first with jax.config.update("jax_enable_x64", True)')
+        raise TypeError('differences need float64: turn it on first, jax.config.update("jax_enable_x64", True)')
     if not inputs:
         raise ValueError("no input to check: the selected arguments hold no floating-point array")
     for i in inputs:

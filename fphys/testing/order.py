@@ -1,4 +1,4 @@
-"""The order at which a method converges."""
+"""A method's order of convergence."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -6,7 +6,7 @@ from typing import Any
 import jax
 import numpy as np
 
-_ROUNDING = 1e-13  # errors below this, relative to the solution, are rounding
+_ROUNDING = 1e-13  # errors below this, relative to the solution, count as rounding
 
 
 def check_order(
@@ -19,19 +19,19 @@ def check_order(
     """Check the slope of log(error) over log(step).
 
     Args:
-        solve: ``solve(h)``, the solution with step h at one fixed time: an array or a tree of arrays.
+        solve: ``solve(h)`` returns the solution with step h at one fixed time: an array or a tree of arrays.
         exact: the exact solution; or None to compare successive steps, which must then have a
             constant ratio (Richardson: u(h) - u(rh) is of the order of the error itself).
         steps: step sizes, at least 2 (3 if ``exact`` is None).
         expected: the method's order.
-        tol: by how much the slope may differ from it, on either side.
+        tol: largest difference between the slope and the order.
 
     Returns:
         The slope, by least squares.
 
     Raises:
-        AssertionError: with step and error of each solution, if the slope is not the expected one.
-        ValueError: the steps cannot tell an order: too few, no constant ratio, or errors of rounding.
+        AssertionError: the slope is not as expected; with step and error of each solution.
+        ValueError: the steps cannot show an order: too few, not a constant ratio, or errors at rounding level.
     """
     sizes = np.sort(np.asarray(steps, float))[::-1]
     needed = 2 if exact is not None else 3
@@ -51,7 +51,7 @@ def check_order(
     if not np.all(np.isfinite(errors)):
         raise AssertionError(f"the solution is not finite at every step:\n{listed}")
     if np.any(errors <= _ROUNDING * scale):
-        raise ValueError(f"some errors are rounding and tell no order: take larger steps\n{listed}")
+        raise ValueError(f"some errors are rounding and show no order: use larger steps\n{listed}")
     slope = float(np.polyfit(np.log([h for h, _, _ in pairs]), np.log(errors), 1)[0])
     if not abs(slope - expected) <= tol:
         raise AssertionError(f"the order is {slope:.3f}, expected {expected:g} within {tol:g}:\n{listed}")

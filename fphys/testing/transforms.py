@@ -1,8 +1,8 @@
-"""JAX's transforms against the plain loop, for operations whose arrays have the world axis first.
+"""JAX's transforms compared with a plain loop, for operations whose arrays have the world axis first.
 
 The reference is the operation itself, called once per world and once per element of a batch. Every
-world and every element of a batch holds different data: a rule that reads its neighbour's, or the
-first one's, gives other numbers.
+world and every element of a batch holds different data. A rule that reads the data of its neighbour,
+or of the first element, therefore gives other numbers.
 """
 
 import itertools
@@ -14,8 +14,8 @@ import jax.numpy as jnp
 import numpy as np
 
 Leaves = list[Any]
-Pattern = tuple[bool, ...]  # for each leaf, whether it is mapped
-Runs = dict[str, tuple[Callable[..., Any], Sequence[Any]]]  # a transform's name: function, arrays to expect
+Pattern = tuple[bool, ...]  # whether each leaf is mapped
+Runs = dict[str, tuple[Callable[..., Any], Sequence[Any]]]  # by transform: a function, and the arrays to expect
 
 _RTOL = {"float64": 1e-11, "float32": 2e-5}
 _ATOL = {"float64": 1e-13, "float32": 1e-6}
@@ -36,34 +36,34 @@ def check_transforms(
 ) -> dict[str, float]:
     """Check that a world-batched operation means the same under every transform.
 
-    Compared with the plain loop, values and (where ``differentiable``) gradients: all worlds in one
+    Values and (if ``differentiable``) gradients are compared with the plain loop for: all worlds in one
     call against one call per world; ``jit``; ``vmap`` over each batch size and each pattern of mapped
     and unmapped arguments; ``vmap`` of the gradient and gradient of the ``vmap``; ``scan`` and its
-    gradient; ``jax.checkpoint``; the gradient by one part and by another of one traced function; nested
-    ``vmap``. The gradient of what all worlds share (leading size 1) must be the sum over the worlds.
+    gradient; ``jax.checkpoint``; gradients by two parts of the arguments in one traced function; nested
+    ``vmap``. The gradient of data that all worlds share (leading size 1) must be the sum over the worlds.
 
     Args:
-        fn: ``fn(*args)``, an array or a tree of arrays with the world axis first.
-        args: trees of arrays, the world axis first: two worlds or more, or size 1 for what they share.
+        fn: ``fn(*args)`` returns an array or a tree of arrays with the world axis first.
+        args: trees of arrays with the world axis first: two worlds or more, or size 1 for shared data.
         differentiable: whether to check gradients with respect to every floating-point leaf.
         perturb: first add noise of this size, relative to max(1, |x|), to each world's own floating-point data.
         variants: further arguments of the same shapes for the elements of a batch. By default the worlds
-            roll and every floating-point number is multiplied by its own factor within 5 % of one.
+            are rolled, and every floating-point number is multiplied by its own factor within 5 % of one.
         batches: sizes of the mapped axis.
-        max_patterns: how many patterns to try. First all combinations of whole arguments (of more than
-            four: all, each alone, all but one), then each leaf alone and all but one; the rest are
-            counted in the report under ``patterns_left_out``.
+        max_patterns: how many patterns to try. First come all combinations of whole arguments (for more
+            than four: all, each alone, all but one), then each leaf alone and all but one. The report
+            counts the remaining ones under ``patterns_left_out``.
         rtol: largest difference relative to the largest entry of the array; default by dtype (float64
             1e-11, float32 2e-5).
-        atol: absolute difference allowed besides; default by dtype (1e-13, 1e-6).
+        atol: additional absolute difference allowed; default by dtype (1e-13, 1e-6).
 
     Returns:
         For each transform the worst difference, relative to the largest entry of its array; and
         ``patterns``, ``patterns_left_out``.
 
     Raises:
-        AssertionError: naming transform, batch, pattern and output.
-        ValueError: fewer than two worlds, or two worlds of an argument that hold the same data.
+        AssertionError: a result differs; names transform, batch, pattern and output.
+        ValueError: fewer than two worlds, or two worlds of an argument hold the same data.
     """
     args = tuple(args)
     leaves, tree = jax.tree.flatten(args)
@@ -80,7 +80,7 @@ def check_transforms(
     else:
         sets = [leaves, *([np.asarray(leaf) for leaf in jax.tree.leaves(tuple(v))] for v in variants)]
     if len(sets) < max(*batches, 4):
-        raise ValueError(f"variants hold {len(sets) - 1} sets of arguments, {max(*batches, 4) - 1} are needed")
+        raise ValueError(f"variants hold {len(sets) - 1} sets of arguments, must hold {max(*batches, 4) - 1}")
     operation = _Operation(fn, tree, leaves, worlds, differentiable, rng)
     check = _Comparison(rtol, atol)
     chosen, left_out = _patterns(owners, max_patterns)
@@ -98,7 +98,7 @@ def check_transforms(
 
 
 class _Operation:
-    """The operation on flat lists of leaves, its pullback, and the plain calls that serve as reference."""
+    """The operation on flat lists of leaves, its pullback, and the plain calls used as reference."""
 
     def __init__(self, fn: Any, tree: Any, leaves: Leaves, worlds: int, differentiable: bool, rng: np.random.Generator):
         self.floats = [i for i, leaf in enumerate(leaves) if leaf.dtype.kind == "f"]
@@ -108,7 +108,7 @@ class _Operation:
             return [jnp.asarray(y) for y in jax.tree.leaves(fn(*tree.unflatten(map(jnp.asarray, leaves))))]
 
         def pull(leaves: Leaves, cotangents: Leaves) -> Leaves:
-            """Gradients by the float leaves of sum(cotangent * output)."""
+            """Gradients of sum(cotangent * output) with respect to the float leaves."""
             return self.grad(lambda xs: self.dot(cotangents, value(xs)), leaves)
 
         self.value, self.pull = value, pull
@@ -124,7 +124,7 @@ class _Operation:
                 raise ValueError(f"{name} has shape {y.shape}: axis 0 must be the world axis, of size {worlds}")
 
     def grad(self, loss: Callable[[Leaves], Any], leaves: Leaves) -> Leaves:
-        """Gradient of a function of all leaves by the float ones."""
+        """Gradient of a function of all leaves with respect to the float leaves."""
 
         def of_floats(wanted: Leaves) -> Any:
             moved = list(leaves)
@@ -139,25 +139,26 @@ class _Operation:
         return sum(jnp.sum(w * y) for w, y in zip(cotangents, floats, strict=True))
 
     def loop(self, elements: list[Leaves], cotangents: list[Leaves]) -> tuple[Leaves, Leaves]:
-        """The reference: one plain call per element, values and gradients stacked."""
+        """The reference: one plain call per element, with values and gradients stacked."""
         values = _stack(map(self.plain_value, elements))
         return values, _stack(map(self.plain_pull, elements, cotangents)) if self.differentiable else []
 
     def cotangents(self, *lead: int) -> Leaves:
-        """Random cotangents of the float outputs, with further leading axes."""
+        """Random cotangents of the float outputs, with additional leading axes."""
         return [self.rng.standard_normal((*lead, *y.shape)).astype(y.dtype) for y in self.float_outputs]
 
 
 class _Comparison:
-    """Compares results with the plain loop's and remembers the worst difference of each transform."""
+    """Compares results with those of the plain loop, and records the worst difference of each transform."""
 
     def __init__(self, rtol: float | None, atol: float | None):
         self.rtol, self.atol = rtol, atol
         self.worst: dict[str, float] = {}
 
     def __call__(self, op: "_Operation", where: str, inputs: tuple[Any, ...], runs: Runs) -> None:
-        """Run transformed operations on the inputs, as one program (a compilation each would take most of the
-        time), and compare: ``runs`` maps a transform's name to the function and the arrays to expect."""
+        """Run transformed operations on the inputs as one program, to save compile time, and compare.
+
+        ``runs`` maps a transform's name to the function and the expected arrays."""
         if not op.differentiable:
             runs = {name: run for name, run in runs.items() if "grad" not in name}
         try:
@@ -188,7 +189,7 @@ class _Comparison:
                 raise AssertionError(f"{label} differs from the plain loop: {result} instead of {reference}")
             return
         if not np.isfinite(reference).all():
-            raise AssertionError(f"{label} cannot be judged: the plain loop itself gives values that are not finite")
+            raise AssertionError(f"{label} cannot be checked: the plain loop itself gives values that are not finite")
         kind = reference.dtype.name
         gap = np.abs(result - reference)
         scale = float(np.max(np.abs(reference)))
@@ -219,7 +220,7 @@ def _check_worlds(op: _Operation, check: _Comparison, leaves: Leaves, worlds: in
 
 
 def _check_plain(op: _Operation, check: _Comparison, leaves: Leaves) -> None:
-    """jit and jax.checkpoint against neither."""
+    """jit and jax.checkpoint against the plain function."""
     cotangents = op.cotangents()
     saved = jax.checkpoint(op.value)
     values, grads = op.value(leaves), op.pull(leaves, cotangents) if op.differentiable else []
@@ -234,7 +235,7 @@ def _check_plain(op: _Operation, check: _Comparison, leaves: Leaves) -> None:
 
 
 def _by_parts(op: _Operation, saved: Callable[[Leaves], Leaves], leaves: Leaves, cotangents: Leaves) -> Leaves:
-    """By the first float leaf alone and by the others alone, of one traced function, both traced before either runs."""
+    """Gradients by the first float leaf, then by the others, of one function; both are traced before either runs."""
     pulls = []
     for part in filter(None, (op.floats[:1], op.floats[1:])):
 
@@ -267,7 +268,7 @@ def _check_vmap(
 
 
 def _check_scan(op: _Operation, check: _Comparison, sets: list[Leaves]) -> None:
-    """scan over a leading time axis; what the worlds share stays outside the loop."""
+    """scan over a leading time axis. Data that the worlds share stays outside the loop."""
     inside = [len(leaf) > 1 for leaf in sets[0]]
     elements = [[leaf if m else first for leaf, first, m in zip(s, sets[0], inside, strict=True)] for s in sets]
     stacked = [np.stack([e[i] for e in elements]) if m else sets[0][i] for i, m in enumerate(inside)]
@@ -290,7 +291,7 @@ def _check_scan(op: _Operation, check: _Comparison, sets: list[Leaves]) -> None:
 
 
 def _check_nested(op: _Operation, check: _Comparison, sets: list[Leaves], owners: list[int]) -> None:
-    """vmap of vmap, two by two: both over all leaves; then one over the first argument, one over the rest."""
+    """vmap of vmap, two by two: both over all leaves; then one over the first argument and one over the rest."""
     both = (True,) * len(owners)
     first = tuple(owner == 0 for owner in owners)
     rest = tuple(not m for m in first)
@@ -317,7 +318,7 @@ def _check_nested(op: _Operation, check: _Comparison, sets: list[Leaves], owners
 
 
 def _patterns(owners: list[int], most: int) -> tuple[list[Pattern], int]:
-    """Which leaves to map: by whole arguments, then by single leaves; and how many patterns are left out."""
+    """Which leaves to map: by whole arguments, then by single leaves; and the number of patterns not tried."""
     count, args = len(owners), sorted(set(owners))
     by_argument: Iterator[Pattern] = itertools.product((True, False), repeat=len(args))
     if len(args) > 4:
@@ -328,7 +329,7 @@ def _patterns(owners: list[int], most: int) -> tuple[list[Pattern], int]:
 
 
 def _singles(count: int) -> list[Pattern]:
-    """Each one alone; all but each one."""
+    """Each item alone; all items but one."""
     alone = [tuple(i == k for i in range(count)) for k in range(count)]
     return [*alone, *(tuple(not m for m in p) for p in alone)]
 
@@ -352,7 +353,7 @@ def _num_worlds(leaves: Leaves, paths: list[Any]) -> int:
                 f"{name} has shape {leaf.shape}: axis 0 must be the world axis, of size {worlds} (1: shared)"
             )
     if worlds < 2:
-        raise ValueError("args hold one world: a mix-up of worlds needs at least two, with different data, to show")
+        raise ValueError("args hold one world: at least two worlds with different data are needed to show a mix-up")
     return worlds
 
 
@@ -363,7 +364,7 @@ def _refuse_equal_worlds(leaves: Leaves, owners: list[int]) -> None:
             rows = [b"".join(np.ascontiguousarray(leaf[w]).tobytes() for leaf in own) for w in range(len(own[0]))]
             if len(set(rows)) < len(rows):
                 raise ValueError(
-                    f"args[{owner}] holds the same data in several worlds, so that a mix-up of worlds would not show: "
+                    f"args[{owner}] holds the same data in several worlds, which would hide a mix-up of worlds: "
                     "give every world its own, or pass perturb=0.1"
                 )
 

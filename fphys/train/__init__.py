@@ -1,4 +1,4 @@
-"""Training: ``fit``, and the pieces that it is made of for those who write their own loop.
+"""Training: ``fit``, and its building blocks if you write your own loop.
 
 ::
 

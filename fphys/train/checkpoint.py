@@ -1,8 +1,8 @@
-"""Checkpoints: whole or absent, each file's hash recorded, nothing unpickled.
+"""Checkpoints: complete or absent, with a hash of every file, and never pickled.
 
-A step is saved by orbax into a hidden folder, together with what the loop must know besides (the data's position) and
-a list of the SHA-256 of every file; the folder is then renamed to the number of the step. A process that is killed at
-any moment leaves the checkpoints that were there, and at worst a hidden folder that the next save removes.
+Orbax saves a step into a hidden folder, together with the loop's other state (the data's position) and a list of the
+SHA-256 of every file. The folder is then renamed to the number of the step. If the process is killed at any moment, the
+earlier checkpoints remain. At worst a hidden folder is left over, and the next save removes it.
 """
 
 import dataclasses
@@ -26,12 +26,12 @@ _MANIFEST = "manifest.json"
 
 
 class CheckpointError(FphysError, RuntimeError):
-    """A checkpoint cannot be written or read; the text names the folder and the cause."""
+    """A checkpoint cannot be written or read; the message names the folder and the cause."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Checkpoints:
-    """A folder of checkpoints, the newest ``keep`` of those taken every ``every`` steps.
+    """A folder of checkpoints: one every ``every`` steps, of which the newest ``keep`` stay.
 
     Raises:
         CheckpointError: ``folder`` is a file. ValueError: ``every`` or ``keep`` is below one.
@@ -50,33 +50,33 @@ class Checkpoints:
 
     @property
     def steps(self) -> list[int]:
-        """The steps that were saved, oldest first; whether their files are sound is seen by :meth:`restore`."""
+        """The steps that were saved, oldest first. :meth:`restore` checks whether their files are intact."""
         names = os.listdir(self.folder) if os.path.isdir(self.folder) else []
         return sorted(int(name) for name in names if name.isdecimal())
 
     def prepare(self) -> None:
-        """Make the folder.
+        """Create the folder.
 
         Raises:
-            CheckpointError: it cannot be made, or not be written.
+            CheckpointError: it cannot be created or written to.
         """
         try:
             os.makedirs(self.folder, exist_ok=True)
         except OSError as error:
-            raise CheckpointError(f"{self.folder} cannot be made: {error}; choose another folder") from error
+            raise CheckpointError(f"{self.folder} cannot be created: {error}; choose another folder") from error
         if not os.access(self.folder, os.W_OK | os.X_OK):
             raise CheckpointError(f"{self.folder} cannot be written: choose another folder, or change its permissions")
 
     def save(self, step: int, state: Any, extra: dict[str, Any] | None = None) -> Path:
-        """Save a pytree of arrays, and ``extra``, which JSON can hold; then remove what is too old.
+        """Save a pytree of arrays, and ``extra``, which must fit JSON; then remove checkpoints that are too old.
 
         Raises:
-            CheckpointError: it could not be written (a full disk, say). Those saved before are untouched.
+            CheckpointError: it could not be written, for example to a full disk. Earlier ones are untouched.
         """
         final = Path(self.folder) / str(step)
         part = Path(self.folder) / f".{step}.part"
         try:
-            for old in Path(self.folder).glob(".*.part"):  # what a killed process left
+            for old in Path(self.folder).glob(".*.part"):  # left by a killed process
                 shutil.rmtree(old)
             part.mkdir(parents=True)
             _write(part, state, extra or {})
@@ -94,15 +94,15 @@ class Checkpoints:
         return final
 
     def restore(self, like: T) -> tuple[T, dict[str, Any]] | None:
-        """The newest checkpoint that is sound, and its ``extra``; None where there is none at all.
+        """The newest intact checkpoint and its ``extra``; None if there is none at all.
 
-        One that is damaged is passed over with a warning.
+        Damaged checkpoints are skipped with a warning.
 
         Args:
-            like: a pytree of the structure, shapes, dtypes and shardings to restore.
+            like: a pytree with the structure, shapes, dtypes and shardings to restore.
 
         Raises:
-            CheckpointError: all are damaged, or the newest sound one holds another tree than ``like``.
+            CheckpointError: all are damaged, or the newest intact one does not fit ``like``.
         """
         damaged = []
         for step in reversed(self.steps):
@@ -114,7 +114,7 @@ class Checkpoints:
                 warnings.warn(f"damaged, so step {step} is loaded: {'; '.join(damaged)}", stacklevel=2)
             return _read(path, like)
         if damaged:
-            raise CheckpointError(f"no checkpoint in {self.folder} is sound: {'; '.join(damaged)}")
+            raise CheckpointError(f"no checkpoint in {self.folder} is intact: {'; '.join(damaged)}")
         return None
 
 
@@ -145,22 +145,22 @@ def _read(path: Path, like: T) -> tuple[T, dict[str, Any]]:
 
 def _same(path: Path, held: dict[str, Any], wanted: dict[str, Any]) -> None:
     faults = [f"{name} is missing" for name in wanted if name not in held]
-    faults += [f"{name} is not wanted" for name in held if name not in wanted]
+    faults += [f"{name} is not expected" for name in held if name not in wanted]
     faults += [
-        f"{name} has {held[name][1]}{held[name][0]}, wanted is {wanted[name][1]}{wanted[name][0]}"
+        f"{name} has {held[name][1]}{held[name][0]}, must have {wanted[name][1]}{wanted[name][0]}"
         for name in wanted
         if name in held and held[name] != wanted[name]
     ]
     if faults:
         shown = "; ".join(faults[:5]) + (f"; and {len(faults) - 5} more" if len(faults) > 5 else "")
         raise CheckpointError(
-            f"{path} was saved from another model, optimizer, clip or precision: {shown}. Use those it was saved with, "
+            f"{path} was saved with another model, optimizer, clip or precision: {shown}. Use those it was saved with, "
             "or another folder"
         )
 
 
 def _named(tree: Any) -> dict[str, Any]:
-    """The leaves by their path, random keys as the integers they are made of; without what is empty."""
+    """Leaves by path, with random keys as integers and without empty arrays."""
     leaves = [(_name(path), leaf) for path, leaf in jax.tree_util.tree_leaves_with_path(tree) if np.size(leaf)]
     return {name: jax.random.key_data(leaf) if _is_key(leaf) else leaf for name, leaf in leaves}
 
@@ -178,7 +178,7 @@ def _is_key(leaf: Any) -> bool:
 
 
 def _hashes(path: Path) -> dict[str, str]:
-    """SHA-256 of every file but the manifest."""
+    """The SHA-256 of every file except the manifest."""
     files = sorted(file for file in path.rglob("*") if file.is_file() and file != path / _MANIFEST)
     return {file.relative_to(path).as_posix(): hashlib.sha256(file.read_bytes()).hexdigest() for file in files}
 
@@ -199,10 +199,10 @@ def _damage(path: Path) -> str | None:
 
 
 def _posing(path: Path) -> str:
-    """A word about files that look like a pickle, plain or as torch packs it."""
+    """A note about files that look like a pickle, plain or in torch's zip."""
     head = path.read_bytes()[:4]
     pickled = head[:1] == b"\x80" or head == b"PK\x03\x04"
-    return ", a pickle by its looks, which is never loaded because loading runs its code" if pickled else ""
+    return ", and looks like a pickle, which is never loaded because loading runs its code" if pickled else ""
 
 
 def _short(cause: BaseException) -> str:

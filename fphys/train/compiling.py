@@ -1,4 +1,4 @@
-"""How XLA compiles a step of training, on a CPU."""
+"""How XLA compiles a training step on a CPU."""
 
 import functools
 
@@ -11,14 +11,14 @@ _OPTIONS: dict[str, str | bool] = {
 
 
 def compiler_options() -> dict[str, str | bool]:
-    """What :func:`fphys.train.fit` compiles with, for loops of your own: ``jax.jit(step, compiler_options=...)``.
+    """The options that :func:`fphys.train.fit` compiles with. Pass them to ``jax.jit`` in your own loop.
 
-    On a CPU, XLA leaves products of matrices, sums and convolutions to a library whose convolutions run on one thread.
-    With these options Eigen takes the convolutions, on all threads, and ``jax.lax.optimization_barrier`` holds to the
-    end: XLA takes it away before it decides what is computed together (docs/decisions, page 12).
+    On a CPU, XLA by default gives matrix products, sums and convolutions to a library whose convolutions run on one
+    thread. With these options Eigen runs the convolutions on all threads. They also make XLA keep
+    ``jax.lax.optimization_barrier`` until it has decided what to fuse (docs/decisions, page 12).
 
     Returns:
-        The options; none on other devices, or where XLA does not know them.
+        The options; empty on other devices, and where XLA does not know them.
     """
     return dict(_OPTIONS) if jax.default_backend() == "cpu" and _known() else {}
 

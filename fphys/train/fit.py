@@ -24,23 +24,23 @@ if TYPE_CHECKING:
 
 
 class TrainingError(FphysError, RuntimeError):
-    """Training cannot go on; the text says at which step, and why."""
+    """Training cannot continue; the message says at which step, and why."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Result:
-    """What training left."""
+    """The result of training."""
 
     params: Any
     """The trained parameters."""
     aux: Any
-    """What the loss passed on beside them."""
+    """The final auxiliary state, as the loss returned it."""
     state: TrainState
-    """The whole state; ``state.skipped`` counts updates that were not finite."""
+    """The full training state; ``state.skipped`` counts updates that were not finite."""
     history: list[dict[str, float]]
     """The logged rows, each with its ``step``, since the start or the resumption."""
     reason: str
-    """Why it ended, "steps", "data" (exhausted) or "early stop"."""
+    """Why training ended: "steps", "data" (exhausted) or "early stop"."""
 
 
 def fit(
@@ -63,42 +63,42 @@ def fit(
     run: Run | None = None,
     patience: int = 100,
 ) -> Result:
-    """Train: one jitted :func:`step` per batch, logged, evaluated, saved, and resumed bit for bit where it was saved.
+    """Train, with one jitted :func:`step` per batch; log, evaluate, save, and resume bit for bit from a checkpoint.
 
     Args:
         loss_fn: ``loss_fn(params, aux, batch, key) -> (loss, aux, metrics)``, pure: a scalar, the new ``aux``, and a
             dict of scalars to log. Gradients flow from the loss to ``params`` only.
-        params, aux: pytrees of arrays, as of ``fphys.nn.init`` or ``flax.nnx.split``.
-        optimizer: of optax.
-        data: an iterable of batches, pytrees of arrays of one shape; to resume, its iterator needs ``get_state`` and
-            ``set_state``, as those of :func:`fphys.data.loader` and of grain have.
-        steps: batches to train on, those before a resumption included; until the data ends by default.
+        params, aux: pytrees of arrays, for example from ``fphys.nn.init`` or ``flax.nnx.split``.
+        optimizer: an optax optimizer.
+        data: an iterable of batches, pytrees of arrays with constant shapes. To resume, its iterator needs
+            ``get_state`` and ``set_state``, as iterators of :func:`fphys.data.loader` and of grain have.
+        steps: how many batches to train on, including those before a resumption; by default until the data ends.
         key: for randomness in the loss.
         precision, accumulate, remat: as for :func:`step`.
-        clip: largest global norm of a gradient; longer ones are shortened.
-        evaluate: ``evaluate(params, aux) -> dict`` of scalars, called ``every`` steps; jit what it computes.
+        clip: largest global norm of a gradient; longer ones are scaled down.
+        evaluate: ``evaluate(params, aux) -> dict`` of scalars, called every ``every`` steps. Jit what it computes.
         every: steps between two rows of the log.
-        stop: when to end early.
-        checkpoints: where to save, and to resume from if something is there.
+        stop: when to stop early.
+        checkpoints: where to save, and to resume from if a checkpoint is there.
         run: whose progress bar, TensorBoard and history to use; see :class:`fphys.runs.Run`.
-        patience: skipped updates in a row that end the training with an error (seen when a row is logged).
+        patience: this many skipped updates in a row raise an error (checked when a row is logged).
 
     Raises:
-        TrainingError: ``patience`` updates in a row were not finite. ValueError: no data, data that cannot be
-            resumed or whose batches are not those of the checkpoint, or ``steps`` is no number of batches.
+        TrainingError: ``patience`` updates in a row were not finite. ValueError: there is no data; the data cannot be
+            resumed, or its batches differ from the checkpoint's; or ``steps`` is not a number of batches.
         CheckpointError: see :class:`Checkpoints`. TypeError: see :func:`init` and :func:`step`.
-        KeyboardInterrupt: on Ctrl-C, after the update that is under way, and after saving it where there are
-            ``checkpoints``. A second Ctrl-C does not save.
+        KeyboardInterrupt: on Ctrl-C, after the current update, and after saving it if there are ``checkpoints``. A
+            second Ctrl-C does not save.
     """
     import optax
 
     if not (steps is None or (isinstance(steps, (int, np.integer)) and steps >= 0)):
-        raise ValueError(f"steps is {steps!r}, must be a whole number of batches, none below zero")
+        raise ValueError(f"steps is {steps!r}, must be a whole number of batches, zero or more")
     if hasattr(data, "__getitem__") and not hasattr(data, "__iter__"):
         kind = type(data).__name__
-        raise TypeError(f"data is {kind}, of single records: give fphys.data.loader({kind}, ...)")
+        raise TypeError(f"data is {kind}, which gives single records: use fphys.data.loader({kind}, ...)")
     if isinstance(data, dict) or not hasattr(data, "__iter__"):
-        raise TypeError(f"data is of type {type(data).__name__}, must be an iterable of batches: [batch], if it is one")
+        raise TypeError(f"data is of type {type(data).__name__}, must be an iterable of batches: [batch] for one batch")
     expect_optimizer(optimizer)
     optimizer = optimizer if clip is None else optax.chain(optax.clip_by_global_norm(clip), optimizer)
     update = functools.partial(step, loss_fn, optimizer, precision=precision, accumulate=accumulate, remat=remat)
@@ -106,17 +106,17 @@ def fit(
     state = init(params, optimizer, aux=aux, key=key, precision=precision)
     stream: Any = iter(data)
     stop, stopping, rows = stop or NEVER, (stop or NEVER).init(), list[dict[str, float]]()
-    form, fewer = None, False  # of the batches, and whether the last one had fewer records
+    form, fewer = None, False  # of the batches, and whether the last one had fewer records than a full one
     if checkpoints:
-        checkpoints.prepare()  # a folder that cannot be written is found now, not when it is to be
-        _position(stream)  # an iterator that cannot be resumed is refused now, not when it is saved
+        checkpoints.prepare()  # fails now if the folder cannot be written, not at the first save
+        _position(stream)  # fails now if the iterator cannot be resumed, not at the first save
         if saved := checkpoints.restore(state):
             state, extra = saved
             stream.set_state(extra["data"] if isinstance(extra["data"], dict) else extra["data"].encode())
             stopping = tuple(extra["stop"]) if extra["rule"] == repr(stop) else stopping
             form = extra.get("form")
     done = start = saved_at = int(state.step)
-    watched = 2 if form else 1  # batches: the first after a resumption may be an epoch's last, the next may not
+    watched = 2 if form else 1  # batches to check; after a resumption the first may be the last of an epoch
     numbers = range(0) if stop.done(stopping) else itertools.count(start) if steps is None else range(start, steps)
 
     def save() -> None:
@@ -147,7 +147,7 @@ def fit(
     if done > start and state.skipped_in_a_row >= done - start:
         warnings.warn(f"all {done - start} updates were skipped, nothing is learned: {_WHY}", stacklevel=2)
     if done == 0 and steps != 0:
-        raise ValueError("data gave no batch: it is empty, or an iterator that has ended; fphys.data.loader makes one")
+        raise ValueError("data gave no batch: it is empty, or an exhausted iterator; fphys.data.loader makes a new one")
     if checkpoints and done > saved_at:
         save()
     reason = "early stop" if stop.done(stopping) else "steps" if steps is not None and done >= steps else "data"
@@ -161,22 +161,22 @@ _WHY = (
 
 
 def _position(stream: Any) -> Any:
-    """Where an iterator of grain stands, as JSON holds it."""
+    """The position of a grain iterator, in a form that JSON can hold."""
     try:
         position = stream.get_state()
     except AttributeError:
         raise ValueError(
             f"checkpoints need data that can be resumed: the iterator ({type(stream).__name__}) has no get_state and "
-            "set_state; fphys.data.loader makes one that has"
+            "set_state; use fphys.data.loader"
         ) from None
     return position.decode() if isinstance(position, bytes) else position
 
 
 def _expect_form(form: list[Any] | None, batch: Any, fewer: bool) -> tuple[list[Any], bool]:
-    """Path, type and shape of each array of a full batch, and whether this one has fewer records.
+    """Path, dtype and shape of each array of a full batch, and whether this batch has fewer records.
 
-    Raises ValueError where a checkpoint's were others, or had fewer records, or more than two in a row: an epoch's last
-    batch may have fewer.
+    Raises ValueError if the checkpoint's batches differ. Only the last batch of an epoch may have fewer records, so two
+    such batches in a row, or a batch with more records, are errors too.
     """
     leaves = jax.tree_util.tree_leaves_with_path(batch)
     found = [[jax.tree_util.keystr(path), str(np.asarray(x).dtype), list(np.shape(x))] for path, x in leaves]
@@ -184,13 +184,13 @@ def _expect_form(form: list[Any] | None, batch: Any, fewer: bool) -> tuple[list[
     if not form or form == found:
         return found, False
     if one(form) != one(found) or fewer or any(b[2][:1] > a[2][:1] for a, b in zip(form, found, strict=True)):
-        raise ValueError(f"the checkpoint is of batches of {form}, the data gives {found}: resume with the same")
+        raise ValueError(f"the checkpoint has batches of {form}, the data gives {found}: resume with the same data")
     return form, True
 
 
 def _number(name: str, value: Any) -> float:
     if np.size(value) != 1:
-        raise ValueError(f"{name} has shape {np.shape(value)}: what is logged is a number; take its mean, say")
+        raise ValueError(f"{name} has shape {np.shape(value)}, must be a scalar to be logged: take its mean, say")
     return float(value)
 
 
@@ -198,11 +198,11 @@ def _healthy(state: TrainState, patience: int) -> None:
     if (count := int(state.skipped_in_a_row)) >= patience:
         raise TrainingError(
             f"the last {count} updates were skipped, up to step {int(state.last_skipped)}: {_WHY}; "
-            "patience= sets how many are borne"
+            "patience= sets how many are allowed"
         )
 
 
 def _metric(row: dict[str, float], stop: EarlyStop) -> float:
     if stop.metric not in row:
-        raise ValueError(f"EarlyStop(metric={stop.metric!r}): what is logged is {', '.join(row)}")
+        raise ValueError(f"EarlyStop(metric={stop.metric!r}): must be one of the logged metrics, {', '.join(row)}")
     return row[stop.metric]

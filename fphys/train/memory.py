@@ -1,4 +1,4 @@
-"""Where memory goes between two steps, on a CPU."""
+"""Keep memory between training steps on a CPU."""
 
 import ctypes
 
@@ -7,18 +7,18 @@ _NEVER = -1
 
 
 def keep_memory() -> bool:
-    """Keep freed memory in the process, for the next step to take: call it once, before training on a CPU.
+    """Keep freed memory in the process for the next step. Call it once before training on a CPU.
 
-    XLA asks for a step's scratch at each call anew, and glibc gives large blocks back to the system at once: every step
-    then waits for the same pages to be mapped and cleared again. That took a third of a GPT's step (docs/decisions,
-    page 12). The process keeps its largest footprint until it ends.
+    XLA allocates a step's scratch memory anew at each call, and glibc returns large blocks to the system at once. Every
+    step then waits for the same pages to be mapped and cleared again, which took a third of a GPT's step
+    (docs/decisions, page 12). The process keeps its largest footprint until it ends.
 
     Returns:
-        Whether it is so now; False where the C library is not glibc, and nothing was changed.
+        True if this worked; False, with nothing changed, if the C library is not glibc.
     """
     try:
         mallopt = ctypes.CDLL(None).mallopt
     except (AttributeError, OSError, TypeError):
         return False
-    own = mallopt(_MMAP_MAX, 0)  # no block has pages of its own, however large, which would go when it is freed
+    own = mallopt(_MMAP_MAX, 0)  # large blocks get no mapping of their own, which would be unmapped when freed
     return bool(own and mallopt(_TRIM_THRESHOLD, _NEVER) and mallopt(_TOP_PAD, 2**26))

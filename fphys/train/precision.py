@@ -1,4 +1,4 @@
-"""In which precision the loss is computed; parameters and optimizer keep their own."""
+"""The precision of the loss. Parameters and optimizer state keep their own."""
 
 import dataclasses
 from typing import Any
@@ -9,19 +9,19 @@ import jax.numpy as jnp
 
 @dataclasses.dataclass(frozen=True)
 class Precision:
-    """What floating-point parameters and batches are cast to before the loss sees them.
+    """The dtype that floating-point parameters and batches are cast to before the loss sees them.
 
-    The master copy of the parameters, their gradients and the optimizer's state keep the dtype that the parameters
-    came in: gradients flow through the cast and arrive in it (Micikevicius et al. 2018, Mixed precision training).
+    The parameters' master copy, their gradients and the optimizer's state keep the parameters' own dtype. Gradients
+    flow through the cast and arrive in that dtype (Micikevicius et al. 2018, Mixed precision training).
     """
 
     compute: Any = None
-    """A floating dtype; None casts nothing."""
+    """A floating dtype; None means no cast."""
     scaled: bool = False
     """Whether the loss is multiplied by a dynamic :class:`LossScale`, so that small gradients do not vanish."""
 
     def cast(self, tree: Any) -> Any:
-        """``tree`` with its floating-point leaves in ``compute``; integers, keys and anything else as they are."""
+        """``tree`` with its floating-point leaves in ``compute``; integers, keys and other leaves are unchanged."""
         if self.compute is None:
             return tree
         return jax.tree.map(lambda x: x.astype(self.compute) if is_floating(x) else x, tree)

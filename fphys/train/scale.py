@@ -1,4 +1,4 @@
-"""A loss scale that backs off where gradients overflow, and grows again."""
+"""A loss scale that shrinks when gradients overflow and grows again."""
 
 import jax
 import jax.numpy as jnp
@@ -10,20 +10,20 @@ Array = jax.Array
 
 @pytree
 class LossScale(Tree):
-    """The factor between the loss and what is differentiated (Micikevicius et al. 2018; torch's ``GradScaler``).
+    """The factor on the loss before it is differentiated (Micikevicius et al. 2018; torch's ``GradScaler``).
 
-    After ``interval`` finite gradients in a row the factor doubles; a gradient that is not finite halves it, down to
-    one. Powers of two, so that scaling costs no accuracy.
+    After ``interval`` finite gradients in a row the factor doubles. A gradient that is not finite halves it, down to
+    one. It is a power of two, so scaling loses no accuracy.
     """
 
     value: Array
     """The factor, float32, shape ()."""
     finite_in_a_row: Array
-    """Finite gradients since it last changed, int32, shape ()."""
+    """Finite gradients since the last change, int32, shape ()."""
     interval: int = static(default=2000)
 
     def update(self, finite: Array) -> "LossScale":
-        """The scale after a gradient that was ``finite``, bool, shape (), or was not."""
+        """The next scale. ``finite``, bool of shape (), says whether the gradient was finite."""
         grown = self.finite_in_a_row + 1 >= self.interval
         up = jnp.where(grown, 2 * self.value, self.value)
         down = jnp.maximum(self.value / 2, 1.0)
@@ -34,7 +34,7 @@ class LossScale(Tree):
 
 
 def init(value: float = 2.0**15, interval: int = 2000) -> LossScale:
-    """A scale to start from.
+    """The initial scale.
 
     Raises:
         ValueError: ``value`` or ``interval`` is below one.

@@ -1,4 +1,4 @@
-"""One step of training: gradients of micro-batches, in some precision, and an update that is skipped if not finite."""
+"""One training step: gradients of micro-batches in a given precision, and an update, skipped if it is not finite."""
 
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
@@ -21,32 +21,32 @@ LossFn = Callable[[Any, Any, Any, Array], tuple[Array, Any, dict[str, Array]]]
 
 @pytree
 class TrainState(Tree):
-    """All that the next step depends on, and so all that a checkpoint must hold besides the data's position."""
+    """Everything the next step depends on. A checkpoint holds this and the data's position."""
 
     params: Any
-    """What is trained."""
+    """The trained parameters."""
     aux: Any
-    """What the model changes as it goes and is not trained, running statistics of batches, say."""
+    """State that the model updates without training, for example running batch statistics."""
     opt: Any
     """The optimizer's state."""
     scale: LossScale | None
-    """The loss's scale in float16."""
+    """The loss scale, in float16 only."""
     key: Array
     """Random key; step i draws from ``fold_in(key, i)``."""
     step: Array
     """Batches seen, int32, shape ()."""
     skipped: Array
-    """Updates left out because they were not finite, int32, shape ()."""
+    """Updates skipped because they were not finite, int32, shape ()."""
     skipped_in_a_row: Array
-    """Of these, the last ones without an update between them, int32, shape ()."""
+    """How many of the latest updates were skipped in a row, int32, shape ()."""
     last_skipped: Array
-    """The step of the last of them, -1 if there was none, int32, shape ()."""
+    """The step of the last skipped update, -1 if there was none, int32, shape ()."""
 
 
 def expect_optimizer(optimizer: Any) -> None:
-    """Raise a TypeError unless it is one."""
+    """Raise a TypeError unless this is an optimizer."""
     if not (hasattr(optimizer, "init") and hasattr(optimizer, "update")):
-        raise TypeError(f"optimizer is {optimizer!r}, must be one of optax: fphys.optim.adam(1e-3), say")
+        raise TypeError(f"optimizer is {optimizer!r}, must be an optax optimizer such as fphys.optim.adam(1e-3)")
 
 
 def init(
@@ -57,24 +57,24 @@ def init(
     key: Array | None = None,
     precision: Precision = AS_IT_IS,
 ) -> TrainState:
-    """Where training starts. Arrays are copied, so that a jitted step may take the state's memory (donate it).
+    """The initial training state. Arrays are copied, so that a jitted step may donate the state's memory.
 
     Args:
         params: any pytree of arrays, of any shape; floating-point leaves are trained.
-        optimizer: of optax.
+        optimizer: an optax optimizer.
         aux: any pytree that ``loss_fn`` takes and returns beside the parameters.
         key: for randomness in the loss; ``jax.random.key(0)`` by default.
-        precision: as it will be given to :func:`step`.
+        precision: the same as for :func:`step`.
 
     Raises:
-        TypeError: ``params`` holds no array, or something else than arrays (a module; split it first), or the
-            optimizer is none.
+        TypeError: ``params`` holds no array, or something other than arrays (a module; split it first); or
+            ``optimizer`` is not an optimizer.
     """
     expect_optimizer(optimizer)
     leaves = jax.tree_util.tree_leaves_with_path(params)
     wrong = [jax.tree_util.keystr(path) or "params" for path, leaf in leaves if not hasattr(leaf, "dtype")]
     if wrong or not leaves:
-        what = f"{', '.join(wrong[:3])} in params is no array" if wrong else "params holds no array"
+        what = f"{', '.join(wrong[:3])} in params is not an array" if wrong else "params holds no array"
         raise TypeError(f"{what}: give the parameters as a pytree of arrays (flax: nnx.split(model, nnx.Param, ...))")
     zero = jnp.int32(0)
     return TrainState(
@@ -100,32 +100,33 @@ def step(
     accumulate: int = 1,
     remat: Callable[..., bool] | None = None,
 ) -> tuple[TrainState, dict[str, Array]]:
-    """One update of the parameters, pure; ``jax.jit(partial(step, loss_fn, optimizer), donate_argnums=0)``.
+    """One update of the parameters, pure. Jit it: ``jax.jit(partial(step, loss_fn, optimizer), donate_argnums=0)``.
 
-    An update counts as skipped where loss, gradient or update hold a number that is not finite: parameters, ``aux``
-    and the optimizer's state stay as they were, and the state says how many and which was the last.
+    If the loss, gradient or update is not finite, the update is skipped: parameters, ``aux`` and the optimizer's state
+    stay as they were. The state counts skipped updates and records the last one.
 
     Args:
         loss_fn: as for :func:`fphys.train.fit`.
         batch: a pytree of arrays with the examples on the first axis.
-        precision: what the loss is computed in.
-        accumulate: micro-batches that the batch is cut into, one after the other in memory; the gradient is their
-            mean, which is the whole batch's where the loss is a mean over examples.
-        remat: one of ``jax.checkpoint_policies``: what the backward pass keeps of the forward pass, and computes
-            again otherwise. None keeps what it needs. For single layers put ``flax.nnx.remat`` into the model.
+        precision: the precision of the loss.
+        accumulate: how many micro-batches to split the batch into, processed one after the other to save memory. The
+            gradient is their mean. It equals the whole batch's gradient if the loss is a mean over examples.
+        remat: one of ``jax.checkpoint_policies``: what the forward pass saves for the backward pass, which computes
+            the rest again. By default it saves all it needs. For single layers use ``flax.nnx.remat`` in the model.
 
     Returns:
-        The next state, and scalars: ``loss``, ``grad_norm`` (global 2-norm, unscaled), ``skipped``, those of
-        ``loss_fn``, and ``loss_scale`` where there is one.
+        The next state, and scalars: ``loss``, ``grad_norm`` (global 2-norm, unscaled), ``skipped``, the metrics of
+        ``loss_fn``, and ``loss_scale`` if there is one.
 
     Raises (when traced):
-        ValueError: the batch cannot be cut into ``accumulate`` equal parts. TypeError: ``loss_fn`` gives another form.
+        ValueError: the batch does not split into ``accumulate`` equal parts. TypeError: ``loss_fn`` returns another
+            structure.
     """
     import optax
 
     key = jax.random.fold_in(state.key, state.step)
     grads, loss, aux, metrics = _accumulated(loss_fn, state, batch, key, precision, accumulate, remat)
-    with jax.numpy_dtype_promotion("standard"):  # optax counts in int32 and raises floats to it
+    with jax.numpy_dtype_promotion("standard"):  # optax raises floats to an int32 count
         updates, opt = optimizer.update(grads, state.opt, state.params)
     finite = all_finite((loss, grads, updates))
 
@@ -154,7 +155,7 @@ def all_finite(tree: Any) -> Array:
 
 
 def copied(tree: Any) -> Any:
-    """The tree in memory of its own."""
+    """A copy of the tree in its own memory."""
     return jax.tree.map(lambda x: x.copy() if isinstance(x, jax.Array) else jnp.array(x), tree)
 
 
@@ -203,12 +204,12 @@ def _checked(result: Any) -> tuple[Array, Any, dict[str, Array]]:
     if not (isinstance(result, tuple) and len(result) == 3 and isinstance(result[2], dict)):
         given = f"a tuple of {len(result)}" if isinstance(result, tuple) else type(result).__name__
         raise TypeError(
-            f"loss_fn returned {given}, must return (loss, aux, metrics): a scalar, the aux it was given (changed or "
-            "not; None without one) and a dict of scalars to log ({} for none)"
+            f"loss_fn returned {given}, must return (loss, aux, metrics): a scalar, the new aux (None if it was given "
+            "None) and a dict of scalars to log ({} for none)"
         )
     if jnp.shape(result[0]) != ():
         raise TypeError(
-            f"loss_fn returned a loss of shape {jnp.shape(result[0])}, must be a scalar: take the mean, say"
+            f"loss_fn returned a loss of shape {jnp.shape(result[0])}, must be a scalar: take the mean, for example"
         )
     return jnp.asarray(result[0]), result[1], {name: jnp.asarray(value) for name, value in result[2].items()}
 
@@ -217,7 +218,7 @@ def _cut(batch: Any, parts: int) -> Any:
     sizes = {x.shape[0] if x.ndim else 0 for x in map(jnp.asarray, jax.tree.leaves(batch))}
     if parts < 1 or any(size % parts or not size for size in sizes):
         raise ValueError(
-            f"accumulate={parts} micro-batches of a batch whose arrays have {sorted(sizes)} examples on the first "
+            f"accumulate={parts} does not divide the batch, whose arrays have {sorted(sizes)} examples on the first "
             "axis: they must divide evenly"
         )
     return jax.tree.map(lambda x: jnp.reshape(x, (parts, x.shape[0] // parts, *x.shape[1:])), batch)

@@ -1,4 +1,4 @@
-"""Stop where a metric no longer improves."""
+"""Stop when a metric no longer improves."""
 
 import dataclasses
 import math
@@ -9,8 +9,8 @@ import sys
 class EarlyStop:
     """Stop after ``patience`` evaluations in a row without an improvement of more than ``delta``.
 
-    ``metric`` is a name that ``evaluate`` returns, or one of the training step's. A value that is not a number
-    is no improvement.
+    ``metric`` is a name that ``evaluate`` returns, or one of the training step's metrics. NaN counts as no
+    improvement.
     """
 
     metric: str = "loss"
@@ -20,10 +20,10 @@ class EarlyStop:
 
     def __post_init__(self) -> None:
         if self.patience < 1 or self.delta < 0:
-            raise ValueError(f"patience={self.patience}, delta={self.delta}: needs at least 1, and at least 0")
+            raise ValueError(f"patience={self.patience}, delta={self.delta}: must be at least 1 and at least 0")
 
     def init(self) -> tuple[float, int]:
-        """The best value so far, and evaluations since it."""
+        """The best value so far, and the number of evaluations since then."""
         return (-math.inf if self.maximise else math.inf), 0
 
     def update(self, state: tuple[float, int], value: float) -> tuple[float, int]:

@@ -1,12 +1,12 @@
-"""Quantities: numbers that know what they are, checked while JAX traces, gone when it compiles.
+"""Quantities: numbers with a kind, checked while JAX traces and free of cost once it has compiled.
 
-A quantity is an SI number with a *kind*. The kind has a dimension and says what the dimension does not: a torque and
-an energy are both kg m^2/s^2, and neither passes for the other. Products find their kind by the laws of mechanics, or
-by their dimension where one kind alone has it; what stays ambiguous, as force times length, has none until it is
-named: ``units.energy(force * length)``. Kinds are static, so that programs with units compile to those without.
+A quantity is an SI number with a *kind*. The kind has a dimension, and also says what the dimension does not: torque
+and energy are both kg m^2/s^2, but neither is accepted as the other. A product's kind follows from the laws of
+mechanics, or from its dimension if only one kind has it. An ambiguous product, such as force times length, has no kind
+until you name it: ``units.energy(force * length)``. Kinds are static, so units do not change the compiled program.
 
-The dimensions are those of the SI (BIPM 2019), an angle's being one; inches, pounds and their like are exact by the
-agreement of 1959.
+Dimensions are those of the SI (BIPM 2019), in which an angle is dimensionless. Inches, pounds and related units are
+exact by the 1959 agreement.
 """
 
 from ..errors import UnitError

@@ -34,59 +34,62 @@ _CROSS = {
 
 
 def dot(a: Any, b: Any) -> Any:
-    """Inner products along the last axis, shape (..., n) to (...): a force's with a displacement is an energy [J]."""
+    """Inner products along the last axis, shape (..., n) to (...). Force by displacement gives energy [J].
+
+    Gradients flow to both.
+    """
     kinds = kind_of(a), kind_of(b)
     return labelled((value_of(a) * value_of(b)).sum(-1), _DOT.get(kinds) or times(*kinds))
 
 
 def cross(a: Any, b: Any) -> Any:
-    """Cross products, shape (..., 3): of a lever and a force, in this order, a torque [N m]."""
+    """Cross products, shape (..., 3). Lever arm by force, in this order, gives torque [N m]. Gradients flow to both."""
     kinds = kind_of(a), kind_of(b)
     return labelled(jnp.cross(value_of(a), value_of(b)), _CROSS.get(kinds) or times(*kinds))
 
 
 def norm(a: Any) -> Any:
-    """Lengths of vectors along the last axis, shape (..., n) to (...); no gradient at zero."""
+    """Lengths of vectors along the last axis, shape (..., n) to (...). The gradient is NaN at zero."""
     return labelled(jnp.linalg.norm(value_of(a), axis=-1), kind_of(a))
 
 
 def sqrt(a: Any) -> Any:
-    """Square roots; of m^2/s^2, a velocity."""
+    """Square roots; of m^2/s^2, a velocity. Gradients flow to the argument."""
     if kind_of(a) == number:
         return jnp.sqrt(a)
     return labelled(jnp.sqrt(value_of(a)), known(tuple(Fraction(x) / 2 for x in kind_of(a).dims)))
 
 
 def sin(a: Any) -> Any:
-    """Sine of an angle; UnitError of anything else."""
+    """Sine of an angle [rad]. Raises UnitError for other kinds. Gradients flow to the angle."""
     return jnp.sin(si(a, angle, "the argument of sin"))
 
 
 def cos(a: Any) -> Any:
-    """Cosine of an angle; UnitError of anything else."""
+    """Cosine of an angle [rad]. Raises UnitError for other kinds. Gradients flow to the angle."""
     return jnp.cos(si(a, angle, "the argument of cos"))
 
 
 def wrench(force_part: Any, torque_part: Any) -> jax.Array:
-    """Force and torque, both (..., 3), as the bare (..., 6) that :func:`fphys.step` takes; gradients flow to both.
+    """Join force and torque, both (..., 3), to the bare (..., 6) that :func:`fphys.step` takes. Gradients flow to both.
 
     Raises:
-        UnitError: they are no force [N] and torque [N m].
+        UnitError: the arguments are not a force [N] and a torque [N m].
     """
     parts = si(force_part, force, "the wrench's force"), si(torque_part, torque, "the wrench's torque")
     return jnp.concatenate(jnp.broadcast_arrays(*map(jnp.asarray, parts)), -1)
 
 
 def value_and_grad(fn: Callable[..., Any], argnums: int | tuple[int, ...] = 0, has_aux: bool = False) -> Any:
-    """``jax.value_and_grad`` with units: the gradient of an energy by a length is a force, by an angle a torque.
+    """``jax.value_and_grad`` with units: energy differentiated by length is a force, by angle a torque.
 
     ``jax.grad`` itself would give each gradient the kind of its argument.
 
     Args:
-        fn: to a scalar, a quantity or bare; arguments are trees of quantities and arrays.
+        fn: returns a scalar, a quantity or bare. Its arguments are trees of quantities and arrays.
 
     Returns:
-        As ``jax.value_and_grad``; each gradient is of the value's kind over its argument's.
+        As ``jax.value_and_grad``. Each gradient has the value's kind divided by its argument's.
     """
 
     def plain(*args: Any, **kwargs: Any) -> Any:

@@ -1,4 +1,4 @@
-"""Kinds: what quantities are, and by which laws one follows from two others."""
+"""Kinds of quantities, and the laws by which two kinds give a third."""
 
 import dataclasses
 import functools
@@ -10,27 +10,27 @@ from ..errors import UnitError
 
 @dataclasses.dataclass(frozen=True)
 class Kind:
-    """What a quantity is; called, it makes one: ``length(2.5)``, ``length("2.5 cm")``, ``length(array, "ft")``.
+    """What a quantity is. A kind is callable: ``length(2.5)``, ``length("2.5 cm")``, ``length(array, "ft")``.
 
-    ``torque(force * lever)`` names a product that is ambiguous.
+    ``torque(force * lever)`` names an ambiguous product.
     """
 
-    name: str  # Empty: known by its dimension alone.
+    name: str  # Empty if only the dimension is known.
     dims: tuple[int | Fraction, ...]  # Exponents of metre, kilogram and second.
     unit: str
 
     def __call__(self, value: Any, unit: str | None = None) -> Any:
-        """A quantity of this kind, in SI units from here on.
+        """Make a quantity of this kind, stored in SI units.
 
         Args:
-            value: a number or an array of any shape, in ``unit`` or else in SI units; a text such as "2.5 cm"; or a
-                quantity of this kind, or of no kind and this dimension. It gets gradients.
+            value: a number or array of any shape, in ``unit`` or by default in SI units; a text such as "2.5 cm"; or a
+                quantity of this kind, or of this dimension without a kind. Gradients flow to it.
 
         Raises:
-            UnitError: what is given has another dimension, or is of another kind; a text has no unit, or another power
-                of angle than the kind's unit.
+            UnitError: the value has another dimension or kind; or a text has no unit, or another power of angle than
+                the kind's unit.
         """
-        from .quantity import made  # stands above
+        from .quantity import made  # imported late: quantity imports this module
 
         return made(self, value, unit)
 
@@ -68,7 +68,7 @@ _ALONE = {
     for kind in (length, area, volume, mass, duration, velocity, acceleration, force, power, momentum, inertia)
     + (density, pressure, viscosity)
 }
-"""Kinds that a product has as soon as it has their dimension."""
+"""Kinds that a product gets from its dimension alone."""
 
 _LAWS = (
     (energy, torque, angle),
@@ -86,9 +86,9 @@ _LAWS = (
     (force, stiffness, length),
     (force, damping, velocity),
 )
-"""(c, a, b): c = a b, and so a = c / b and b = c / a."""
+"""(c, a, b): c = a b, and therefore a = c / b and b = c / a."""
 
-_AMBIGUOUS = Kind("", power.dims, "kg m^2/s^3")  # powers by their dimension only
+_AMBIGUOUS = Kind("", power.dims, "kg m^2/s^3")  # these have a power's dimension but need not be one
 _PRODUCT = {(torque, frequency): _AMBIGUOUS, (energy, angular_velocity): _AMBIGUOUS}
 _QUOTIENT = {(torque, duration): _AMBIGUOUS}
 _PRODUCT |= {(a, b): c for c, a, b in _LAWS}
@@ -149,7 +149,7 @@ def compared(a: Kind, b: Kind) -> Kind:
 
 
 def known(dims: tuple[Any, ...]) -> Kind:
-    """The one kind that has a dimension, or one without a name."""
+    """The only kind with a dimension, or a nameless kind."""
     dims = tuple(int(x) if Fraction(x).denominator == 1 else x for x in dims)
     powers = [("kg", dims[1]), ("m", dims[0]), ("s", dims[2])]
     above = " ".join(_raised(unit, x) for unit, x in powers if x > 0) or "1"
@@ -162,25 +162,25 @@ def _raised(unit: str, exponent: Any) -> str:
 
 
 def span(kind: Kind) -> Kind:
-    """In products a time counts from zero."""
+    """A time's kind in products: a duration, counted from zero."""
     return duration if kind == time else kind
 
 
 def fits(given: Kind, wanted: Kind) -> bool:
-    """Whether a quantity may be given this name."""
+    """Whether a quantity of one kind may be named as another."""
     return span(given) == span(wanted) or ("" in (given.name, wanted.name) and given.dims == wanted.dims)
 
 
 def article(kind: Kind) -> str:
-    """A kind's name in a sentence."""
+    """A kind's name with its article."""
     name = kind.name or f"quantity of {kind.unit} without a kind"
     return f"{'an' if name[0] in 'aeiou' else 'a'} {name}"
 
 
 def naming(given: Kind, wanted: Kind) -> str:
-    """Why one kind is not the other, as the end of a sentence."""
+    """Why one kind is not the other, worded as the end of a sentence."""
     if given.dims != wanted.dims:
         return "" if number in (given, wanted) else f": {given.unit} and {wanted.unit} differ in dimension"
     if not given.name and wanted.name:
         return f": its dimension fits, so name it, units.{wanted.name.replace(' ', '_')}(...), if that is what it is"
-    return ": both have the same dimension, and yet are not the same thing"
+    return ": both have the same dimension, but they are different kinds"

@@ -1,4 +1,4 @@
-"""Arrays with a kind, and the borders at which the kind is checked and left behind."""
+"""Arrays with a kind, and the functions that check the kind and remove it."""
 
 import dataclasses
 import operator
@@ -20,7 +20,7 @@ _NUMBERS = (int, float, complex, np.ndarray, np.generic, jax.Array)
 def _binary(op: Callable[..., Any], kind: Callable[[Kind, Kind], Kind], *, swap: bool = False) -> Any:
     def method(self: "Quantity", other: Any) -> Any:
         if other is None or isinstance(other, str | Reading | list | tuple | dict):
-            return NotImplemented  # what is no number
+            return NotImplemented  # not a number
         a, b = (other, self) if swap else (self, other)
         return labelled(op(value_of(a), value_of(b)), kind(kind_of(a), kind_of(b)))
 
@@ -28,19 +28,19 @@ def _binary(op: Callable[..., Any], kind: Callable[[Kind, Kind], Kind], *, swap:
 
 
 def made(kind: Kind, value: Any, unit: str | None) -> Any:
-    """What a kind returns when it is called."""
-    from .text import one, parse, turns  # stands above
+    """Make a quantity of a kind."""
+    from .text import one, parse, turns  # imported late: text imports this module
 
     given = parse(value) if isinstance(value, str) else value
     given = jnp.asarray(given) if isinstance(given, list | tuple) else given
     if not (isinstance(given, int | float | complex | Quantity | Reading) or hasattr(given, "dtype")):
         like = f'"2.5 {kind.unit}"'
-        raise UnitError(f"{value!r} is not {article(kind)}: give a number, an array, a quantity, or a text as {like}")
+        raise UnitError(f"{value!r} is not {article(kind)}: give a number, an array, a quantity, or a text like {like}")
     given = given if unit is None else given * one(unit)
     if isinstance(given, Reading):
-        raise UnitError(f"{given} is a reading, for people: make {article(kind)} of the quantity it was read of")
+        raise UnitError(f"{given} is a reading, for display only: make {article(kind)} of the original quantity")
     if not isinstance(given, Quantity) and isinstance(value, str) and kind != number:
-        raise UnitError(f"{value!r} has no unit, {article(kind)} needs one, as [{kind.unit}]")
+        raise UnitError(f"{value!r} has no unit, {article(kind)} needs one, such as [{kind.unit}]")
     if isinstance(given, Quantity) and not fits(given.kind, kind):
         text = repr(value) if isinstance(value, str) else _show(given)
         raise UnitError(f"{text} is {article(given.kind)}, not {article(kind)}")
@@ -57,17 +57,17 @@ def made(kind: Kind, value: Any, unit: str | None) -> Any:
 
 @pytree
 class Quantity(Tree):
-    """An array with a kind: a pytree of one leaf. Kinds make them: ``units.force(3.0)``, ``units.parse("3 N")``.
+    """An array with a kind: a pytree with one leaf. Make one with ``units.force(3.0)`` or ``units.parse("3 N")``.
 
-    Sums and comparisons want one kind, products and quotients have theirs. Whatever keeps the kind of an array (a sum,
-    a mean, a new shape) is ``jax.tree.map(jnp.mean, quantity)``. Arithmetic that makes no sense raises UnitError while
-    it is traced; gradients flow as through the bare array.
+    Sums and comparisons need equal kinds; products and quotients get a kind of their own. Use ``jax.tree.map(jnp.mean,
+    quantity)`` for functions that keep the kind (a sum, a mean, a reshape). Arithmetic without a meaning raises
+    UnitError at trace time. Gradients flow as through the bare array.
     """
 
-    value: Any  # In SI units, of any shape.
+    value: Any  # In SI units, any shape.
     kind: Kind = static()
 
-    __array_ufunc__ = None  # NumPy leaves arithmetic to us
+    __array_ufunc__ = None  # NumPy leaves arithmetic to this class
     __add__ = _binary(operator.add, plus)
     __radd__ = _binary(operator.add, plus, swap=True)
     __sub__ = _binary(operator.sub, minus)
@@ -106,16 +106,16 @@ class Quantity(Tree):
 
     @property
     def ndim(self) -> int:
-        """How many axes the array has."""
+        """The array's number of axes."""
         return len(self.shape)
 
     def to(self, unit: str) -> "Reading":
-        """What it reads in a unit, for people to look at: ``angle.to("deg").value``.
+        """Convert to another unit for display: ``angle.to("deg").value``.
 
         Raises:
-            UnitError: the unit is another kind's.
+            UnitError: the unit is of another kind.
         """
-        from .text import one, turns  # stands above
+        from .text import one, turns  # imported late: text imports this module
 
         scale, kind = value_of(one(unit)), kind_of(one(unit))
         if not fits(kind, self.kind) or (self.kind.name and turns(unit) != turns(self.kind.unit)):
@@ -123,17 +123,17 @@ class Quantity(Tree):
         return Reading(self.value if scale == 1 else self.value / scale, unit, self.kind)
 
     def within(self, lo: Any, hi: Any) -> "Quantity":
-        """This quantity, which must lie in a range, the ends included.
+        """Check that this quantity lies in a range, bounds included, and return it.
 
         Args:
-            lo, hi: quantities of the same kind, or texts such as "10 N", which broadcast against it.
+            lo, hi: quantities of the same kind, or texts such as "10 N"; they broadcast against it.
 
         Returns:
-            The same quantity. Under ``jit`` and ``vmap``, where the numbers are not known, those outside become NaN
-            and pass no gradient: a step takes NaN for a fault of that world alone, and :func:`fphys.check` names it.
+            The same quantity. Under ``jit`` and ``vmap`` the values are unknown, so those outside become NaN and pass
+            no gradient. A step treats NaN as a fault of that world alone, and :func:`fphys.check` names it.
 
         Raises:
-            UnitError: bounds of another kind. ValueError: a number is outside, or NaN, where that is known.
+            UnitError: a bound is of another kind. ValueError: outside ``jit``, a value is out of range or NaN.
         """
         lo, hi = (self.kind(end) if isinstance(end, str) else end for end in (lo, hi))
         inside = (self >= lo) & (self <= hi)
@@ -151,14 +151,14 @@ class Quantity(Tree):
 
     def _refuse(self, *_: Any, **__: Any) -> Any:
         raise UnitError(
-            f"{article(self.kind)} does not pass for a bare number or array: .value has the SI numbers, "
+            f"{article(self.kind)} cannot be used as a bare number or array: .value holds the SI numbers, "
             f".to({self.kind.unit!r}).value those in a unit"
         )
 
-    __float__ = __int__ = __array__ = _refuse  # NumPy would make an array of one object
+    __float__ = __int__ = __array__ = _refuse  # otherwise NumPy would make an object array
 
     def __format__(self, spec: str) -> str:
-        """``f"{force:.2f}"``: SI numbers so, and the unit."""
+        """``f"{force:.2f}"``: the SI numbers in this format, and the unit."""
         return f"{_written(self.value, spec)} {self.kind.unit}" if spec else str(self)
 
     def __repr__(self) -> str:
@@ -167,14 +167,14 @@ class Quantity(Tree):
 
 @pytree
 class Reading(Tree):
-    """What a quantity reads in some unit: to print and to plot. There is no arithmetic, and solvers refuse it."""
+    """A quantity's value in some unit, to print and plot. It has no arithmetic, and solvers refuse it."""
 
-    value: Any  # In the unit, of any shape.
-    unit: str = static()  # As it was written.
+    value: Any  # In the unit, any shape.
+    unit: str = static()  # As the user wrote it.
     kind: Kind = static()
 
     def __format__(self, spec: str) -> str:
-        """``f"{angle.to('deg'):.1f}"``: numbers so, and the unit."""
+        """``f"{angle.to('deg'):.1f}"``: the numbers in this format, and the unit."""
         return f"{_written(self.value, spec)} {self.unit}" if spec else str(self)
 
     def __repr__(self) -> str:
@@ -182,11 +182,11 @@ class Reading(Tree):
 
 
 def si(value: Any, kinds: Kind | tuple[Kind, ...], name: str) -> Any:
-    """The SI number of an argument, or a tuple of those in a list or tuple; whatever is no quantity passes unchanged.
+    """The SI value of an argument, or a tuple of them for a list or tuple. Bare values pass unchanged.
 
     Args:
-        kinds: what the argument may be; none at all where only bare arrays make sense.
-        name: the argument's, for the message.
+        kinds: the allowed kinds; empty if only bare arrays make sense.
+        name: the argument's name, for the message.
 
     Raises:
         UnitError: a quantity of another kind, or a reading.
@@ -198,10 +198,10 @@ def si(value: Any, kinds: Kind | tuple[Kind, ...], name: str) -> Any:
         return value
     kinds = (kinds,) if isinstance(kinds, Kind) else kinds
     if not kinds:
-        raise UnitError(f"{name} is {article(value.kind)}, must be a bare array in SI units: it has no one kind")
+        raise UnitError(f"{name} is {article(value.kind)}, must be a bare array in SI units: its entries differ")
     wanted = " or ".join(f"{article(kind)} [{kind.unit}]" for kind in kinds)
     if isinstance(value, Reading):
-        fix = f"give the quantity itself, as it was before .to({value.unit!r})"
+        fix = f"give the quantity itself, without .to({value.unit!r})"
         raise UnitError(f"{name} is a reading in {value.unit}, must be {wanted}: {fix}")
     if value.kind not in kinds:
         hint = naming(value.kind, kinds[0])
@@ -210,7 +210,7 @@ def si(value: Any, kinds: Kind | tuple[Kind, ...], name: str) -> Any:
 
 
 def settle(thing: Any, **kinds: Kind | tuple[Kind, ...]) -> None:
-    """Put SI numbers and tuples in the place of a frozen dataclass's quantities; for its ``__post_init__``."""
+    """Replace a frozen dataclass's quantities by SI numbers and tuples. For use in its ``__post_init__``."""
     for name, kind in kinds.items():
         given = getattr(thing, name)
         found = si(given, kind, f"{type(thing).__name__}.{name}")
@@ -220,7 +220,7 @@ def settle(thing: Any, **kinds: Kind | tuple[Kind, ...]) -> None:
 
 
 def bare(tree: Any, kinds: dict[str, Kind], name: str) -> Any:
-    """A dataclass whose fields may be quantities, with their SI numbers in place; ``kinds`` by field."""
+    """A dataclass with its quantities replaced by their SI values. ``kinds`` gives the allowed kinds by field."""
     values = {field.name: getattr(tree, field.name) for field in dataclasses.fields(tree)}
     given = {key: value for key, value in values.items() if isinstance(value, Quantity | Reading)}
     changes = {key: si(value, kinds.get(key, ()), f"{name}.{key}") for key, value in given.items()}
@@ -228,17 +228,17 @@ def bare(tree: Any, kinds: dict[str, Kind], name: str) -> Any:
 
 
 def labelled(value: Any, kind: Kind) -> Any:
-    """A quantity, or of a number the bare array."""
+    """A quantity; or the bare array if the kind is a number."""
     return value if kind == number else Quantity(value, kind)
 
 
 def value_of(x: Any) -> Any:
-    """The array, of a quantity or bare."""
+    """The bare array of a quantity or array."""
     return x.value if isinstance(x, Quantity) else x
 
 
 def kind_of(x: Any) -> Kind:
-    """The kind; of a bare array, a number."""
+    """The kind of a quantity; ``number`` for a bare array."""
     return x.kind if isinstance(x, Quantity) else number
 
 
@@ -247,7 +247,7 @@ def _show(q: Quantity) -> str:
 
 
 def _written(value: Any, spec: str) -> str:
-    """Numbers by a format specification; what has none (traced, or a second derivative's own quantity) as it is."""
+    """Format numbers. Values without a format (traced, or a second derivative's quantity) are shown as they are."""
     if not spec or isinstance(value, jax.core.Tracer) or not isinstance(value, _NUMBERS):
         return str(value)
     numbers, one = np.asarray(value), lambda x: format(x, spec)

@@ -1,4 +1,4 @@
-"""Units by name: SI with its prefixes, imperial, degrees."""
+"""Units by name: SI with prefixes, imperial, degrees."""
 
 import functools
 import math
@@ -39,25 +39,25 @@ _OTHERS = {
 }  # fmt: skip
 _PREFIXES = {"n": 1e-9, "u": 1e-6, "µ": 1e-6, "m": 1e-3, "c": 1e-2, "d": 0.1, "h": 100.0, "k": 1e3, "M": 1e6, "G": 1e9}
 _LISTED = f"{', '.join(_PREFIXED)} with or without one of {' '.join(_PREFIXES)}, and {', '.join(_OTHERS)}"
-_PREFIXES["\u03bc"] = _PREFIXES["\u00b5"]  # the Greek letter, and the sign that looks the same
+_PREFIXES["\u03bc"] = _PREFIXES["\u00b5"]  # the Greek letter and the micro sign look the same
 _UNITS = {prefix + unit: (x * y, kind) for unit, (y, kind) in _PREFIXED.items() for prefix, x in _PREFIXES.items()}
 _UNITS |= _PREFIXED | _OTHERS | {"kg": (1.0, mass), "mg": (1e-6, mass)}
 _TURNS = {angle: 1, angular_velocity: 1}  # powers of angle; other units have none
-_BY_TURNS = {(kind.dims, -1): kind for kind in (angular_stiffness, angular_damping)}  # else without a kind
+_BY_TURNS = {(kind.dims, -1): kind for kind in (angular_stiffness, angular_damping)}  # otherwise nameless
 _TEXT = re.compile(r"\s*([+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?)\s*(.*?)\s*")
 _FACTOR = re.compile(r"\s*([*·/]?)\s*([^\W\d²³]+|°|1)(?:(?:\^|\*\*)?([+-]?\d+)|([²³]))?")
 
 
 def parse(text: str) -> Any:
-    """``"2.5 cm"``, ``"9.81 m/s^2"``, ``"30 deg"``: a quantity, or without unit a number.
+    """Parse ``"2.5 cm"``, ``"9.81 m/s^2"`` or ``"30 deg"`` into a quantity; without a unit, into a number.
 
-    Units follow one another with a space, ``*`` or ``·``; each ``/`` divides by the one unit after it.
+    Units are separated by a space, ``*`` or ``·``. Each ``/`` applies only to the unit right after it.
 
     Raises:
-        UnitError: the text is not a number and units, or names a unit that is not known.
+        UnitError: the text is not a number and units, or a unit is unknown.
     """
     if not isinstance(text, str):
-        raise UnitError(f'{text!r} is no text, as "2.5 cm" is: a kind makes a quantity of it, units.length(...) say')
+        raise UnitError(f'{text!r} is not a text like "2.5 cm": call a kind to make a quantity, as units.length(...)')
     found = _TEXT.fullmatch(text)
     if not found:
         raise UnitError(f'{text!r} does not begin with a number: write it as "2.5 cm" or "3 N m"')
@@ -65,30 +65,30 @@ def parse(text: str) -> Any:
 
 
 def one(text: str) -> Any:
-    """A unit as a quantity, 1 deg being 0.0174 rad; a product of units has its kind as any product."""
+    """One unit as a quantity; 1 deg is 0.0174 rad. A product of units has the kind of the product."""
     return _read(text)[0]
 
 
 def turns(text: str) -> int:
-    """The power of angle in a unit, with or without a number before it: 1 of "rad/s", -1 of "3 N m/deg", 0 of "m"."""
+    """The power of angle in a unit, with or without a number: 1 in "rad/s", -1 in "3 N m/deg", 0 in "m"."""
     found = _TEXT.fullmatch(text)
     return _read(found[2] if found else text)[1]
 
 
 @functools.cache
 def _read(text: str) -> tuple[Any, int]:
-    """A unit as a quantity, and its power of angle, which dimensions do not have: by it N m/rad has a kind."""
+    """A unit as a quantity, and its power of angle, which the dimension lacks. The power gives N m/rad its kind."""
     if not isinstance(text, str):
-        raise UnitError(f'{text!r} is no unit, as "cm" or "N m" is')
+        raise UnitError(f'{text!r} is not a unit such as "cm" or "N m"')
     result, angles, at = 1.0, 0, 0
     while at < len(text):
         found = _FACTOR.match(text, at)
         if not found or found[2] not in _UNITS:
             what = found[2] if found else text[at:]
-            raise UnitError(f"{text!r}: no unit {what!r} is known; there are {_LISTED}")
+            raise UnitError(f"{text!r}: unknown unit {what!r}; known are {_LISTED}")
         scale, kind = _UNITS[found[2]]
         exponent = int(found[3] or {"²": 2, "³": 3}.get(found[4], 1)) * (-1 if found[1] == "/" else 1)
-        for _ in range(abs(exponent)):  # one by one, so that rad/s^2 is an angular acceleration
+        for _ in range(abs(exponent)):  # one at a time, so that rad/s^2 is an angular acceleration
             factor = labelled(scale, kind)
             result = result * factor if exponent > 0 else result / factor
         angles += exponent * _TURNS.get(kind, 0)

@@ -1,7 +1,7 @@
-"""Rollouts of Genesis, in a process of their own: it is configured once for a process, and reseeds what it finds.
+"""Rollouts of Genesis in a process of their own, because Genesis is configured once per process and reseeds others.
 
 ``python -m tests.bridge.genesis_rollouts rigid`` (or ``free``, ``mpm``) prints a JSON object: errors of gradients, and
-the text of what was raised where Genesis would return zero.
+the errors raised where Genesis would return zero.
 """
 
 import json

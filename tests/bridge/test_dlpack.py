@@ -1,4 +1,4 @@
-"""Arrays cross by copy or by alias: the same numbers, the same memory where it was asked for, no growth."""
+"""Arrays cross by copy or by alias: with the same numbers, sharing memory on request, without memory growth."""
 
 import json
 import os
@@ -20,10 +20,10 @@ pytestmark = pytest.mark.extra("torch")
 
 
 class Library(NamedTuple):
-    out: Any  # from JAX
-    back: Any  # to JAX
+    out: Any  # from JAX to the other side
+    back: Any  # and back to JAX
     pointer: Any
-    numbers: Any  # as NumPy
+    numbers: Any  # the other side's array as NumPy's
 
 
 LIBRARIES = {
@@ -81,7 +81,7 @@ def test_vectors_of_warp():
         dlpack.to_warp(numbers((5, 3)), dtype=wp.vec3)
 
 
-def test_the_copy_is_ones_own(library):
+def test_a_copy_is_independent(library):
     x = numbers((4, 4))
     there = library.out(x)
     view = library.numbers(there)
@@ -95,7 +95,7 @@ def test_a_view_of_jax_is_read_only_in_numpy():
         dlpack.to_numpy(numbers((4,)), copy=False)[0] = 1
 
 
-def test_what_the_other_side_has_not_is_refused():
+def test_unsupported_arrays_are_refused():
     with pytest.raises(TypeError, match=r"array is masked.*array.filled"):
         dlpack.from_numpy(np.ma.masked_array([1.0, 2.0], [True, False]))
     with pytest.raises(ValueError, match=r"x has no axis.*x\[None\]"):
@@ -123,14 +123,14 @@ def test_an_array_on_two_devices_is_refused(library):
         library.out(x)
 
 
-def test_columns_first_leave_as_they_are(library):
-    """What came in transposed by others has strides of its own inside JAX."""
+def test_transposed_arrays_leave_unchanged(library):
+    """A transposed array that came in from outside keeps its own strides inside JAX."""
     x = jax.dlpack.from_dlpack(torch.arange(12.0).reshape(3, 4).T)
     for copy in (True, False):
         np.testing.assert_array_equal(library.numbers(library.out(x, copy=copy)), np.arange(12.0).reshape(3, 4).T)
 
 
-def test_packages_that_are_not_there(monkeypatch):
+def test_missing_packages(monkeypatch):
     monkeypatch.setitem(sys.modules, "torch", None)
     monkeypatch.setitem(sys.modules, "cupy", None)
     for call, text in [
@@ -179,7 +179,7 @@ print(json.dumps(grown))
 
 
 def test_a_gibibyte_crosses_and_ten_thousand_crossings_leave_memory_flat(full):
-    """Ten thousand in all; in full size, of each kind."""
+    """Ten thousand crossings in all; in full size, of each kind."""
     child = subprocess.run(
         [sys.executable, "-c", GROWTH, "10000" if full else "1667"],
         env={name: value for name, value in os.environ.items() if name != "XLA_FLAGS"},

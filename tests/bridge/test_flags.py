@@ -1,4 +1,4 @@
-"""One traced function, differentiated by one argument and then by another."""
+"""One traced function, differentiated with respect to one argument and then another."""
 
 import jax
 import jax.numpy as jnp
@@ -41,13 +41,13 @@ def test_pullbacks_of_one_function_do_not_mix(wrap):
 
 @pytest.mark.parametrize("name", ["franka", "quadruped"])
 def test_linearize_leaves_later_gradients_alone(name, fresh_traces):
-    """Limits alone, and contact with implicitfast: the same rollout's gradient before and after."""
+    """With limits only, and with contact and implicitfast: the same rollout's gradient before and after."""
     model = fphys.load(fphys.asset(name))
     state = fphys.init(model, 2)
     ctrls = jnp.asarray(np.random.default_rng(0).uniform(-0.1, 0.1, (3, 2, model.structure.nu)))
 
     def slope():
-        def loss(mass):  # franka: limits, but no pair of geoms that could touch
+        def loss(mass):  # franka: limits, but no pair of geoms that can touch
             return jnp.sum(fphys.rollout(model.replace({"body.mass": mass}), state, ctrls).qvel[-1] ** 2)
 
         return jax.jit(jax.grad(loss))(model.body.mass)
@@ -60,7 +60,7 @@ def test_linearize_leaves_later_gradients_alone(name, fresh_traces):
 
 
 def test_mixed_flags_are_noticed(monkeypatch):
-    """Mutation: were the flags part of the tree that JAX keeps once for all traces, check_transforms would say so."""
+    """Mutation test: with the flags in the tree structure, which JAX keeps once for all traces, a check must fail."""
 
     @jax.tree_util.register_static
     class Static(tuple):
@@ -75,7 +75,7 @@ def test_mixed_flags_are_noticed(monkeypatch):
 
 
 @pytest.mark.parametrize("count", [0, 1, 29, 30, 31, 200])
-def test_flags_return(count):
+def test_flags_round_trip(count):
     given = tuple(map(bool, np.random.default_rng(count).integers(0, 2, count)))
     assert flags.load(flags.save(given)) == given
     assert sum(array.size for array in flags.save(given)) == 0

@@ -1,8 +1,8 @@
 """A kernel that reads its neighbours: right under every transform here, silently wrong under Warp's own vmap.
 
-Warp's ``vmap_method="broadcast_all"`` adds the mapped axis in front of the arrays and launches as before:
-what the kernel takes for its first axis is then another one, and it reads across the elements of the batch.
-Hence our own rule, which folds a mapped axis into the world axis.
+Warp's ``vmap_method="broadcast_all"`` adds the mapped axis in front of the arrays and launches as before.
+The kernel's first axis is then another one, and it reads across the elements of the batch. Our own rule
+therefore folds a mapped axis into the world axis.
 """
 
 import jax
@@ -50,7 +50,7 @@ def test_a_gather_means_the_same_under_every_transform():
     check_transforms(gathered, (normal(3, 1), normal(3, 5, seed=1)))
 
 
-def test_so_it_does_with_a_parameter_that_all_worlds_share():
+def test_a_shared_parameter_under_every_transform():
     check_transforms(gathered, (normal(1, 1), normal(3, 5, seed=1)))
 
 
@@ -63,7 +63,7 @@ def test_warps_own_vmap_is_silently_wrong():
     x = normal(3, 5).astype(np.float32)
     np.testing.assert_array_equal(theirs(x[0])[0], np.roll(x[0], -1))  # one ring at a time: right
     batch = np.asarray(jax.vmap(lambda x: theirs(x)[0])(x))
-    assert batch.shape == x.shape and np.isfinite(batch).all()  # nothing says that it went wrong
+    assert batch.shape == x.shape and np.isfinite(batch).all()  # nothing shows that it went wrong
     assert not np.array_equal(batch, np.roll(x, -1, axis=1))
     ours = jax.vmap(lambda x: gathered(jnp.ones((1, 1)), x[None])[0])(x.astype(np.float64))
     np.testing.assert_array_equal(ours, np.roll(x, -1, axis=1))

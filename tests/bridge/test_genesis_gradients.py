@@ -1,7 +1,7 @@
-"""Gradients through Genesis agree with differences, and what it would silently return as zero raises.
+"""Gradients through Genesis agree with differences, and whatever it would silently return as zero raises.
 
-Genesis compiles for minutes: its own rollouts (``genesis_rollouts.py``) run in full size only, in processes of their
-own. What is refused before Genesis is asked is tested on a stand-in.
+Genesis compiles for minutes, so its own rollouts (``genesis_rollouts.py``) run in full size only, in their own
+processes. Refusals before Genesis is called are tested on a stand-in.
 """
 
 import functools
@@ -37,7 +37,7 @@ def rollouts(kind: str) -> dict[str, Any]:
 @pytest.mark.slow
 @pytest.mark.extra("genesis", "torch")
 def test_gradients_of_rigid_bodies():
-    """Both joints' forces and first velocities in two worlds, a policy in the loop; jit, vmap and another thread."""
+    """Forces and initial velocities of both joints in two worlds, with a policy; jit, vmap and another thread."""
     found = rollouts("rigid")
     for what in ("gradient", "closed loop", "some joints and worlds"):
         assert found[what] < 1e-4, what
@@ -82,16 +82,16 @@ def test_every_silent_zero_raises(what, text):
 def test_gradients_of_mpm():
     found = rollouts("mpm")
     assert found["particles"] > 8 and found["gradient"] < 1e-4
-    assert found["stopped by the floor"] > 0.5  # m/s: the gradient is one through contact
+    assert found["stopped by the floor"] > 0.5  # m/s: the gradient passes through contact
     assert "its results are cut off from its arguments" in found["raised"]["a getter"]
     assert "set_velocity: called between steps" in found["raised"]["velocities set again"]
 
 
-# What is refused before Genesis is asked
+# Refused before Genesis is called
 
 
 class Scene:
-    """As much of Genesis's as is looked at."""
+    """The part of Genesis's scene that fphys uses."""
 
     is_built, requires_grad, n_envs = True, True, 3
 
@@ -132,7 +132,7 @@ def test_scenes_without_a_tape(field, text):
         as_jax(scene, lambda x: x)
 
 
-def test_what_is_no_scene(monkeypatch):
+def test_other_objects_and_a_missing_genesis(monkeypatch):
     with pytest.raises(TypeError, match=r"scene is str, wanted is genesis\.Scene"):
         as_jax("scene", lambda x: x)
     monkeypatch.setitem(sys.modules, "genesis", None)
@@ -141,7 +141,7 @@ def test_what_is_no_scene(monkeypatch):
 
 
 def setting(shape: tuple[int, ...], key: tuple[Any, ...], worlds: int = 3, **options: Any) -> list[Any]:
-    """What reaches Genesis's tape when a tensor of this shape is set."""
+    """What Genesis's tape receives when a tensor of this shape is set."""
     scene, taped = Scene("RigidSolver"), []
     scene.n_envs = worlds
     name = {"control_dofs_force": "force", "set_dofs_velocity": "velocity", "set_pos": "pos", "set_quat": "quat"}[
@@ -164,7 +164,7 @@ def setting(shape: tuple[int, ...], key: tuple[Any, ...], worlds: int = 3, **opt
         ((3, 4), ("set_quat", None, None)),
     ],
 )
-def test_tensors_of_the_very_shape_are_taped(shape, key):
+def test_tensors_of_the_exact_shape_are_taped(shape, key):
     assert len(setting(shape, key)) == 1
     for other in (shape[1:], (shape[0] + 1, shape[1]), (shape[0], 1), (1, *shape)):
         with pytest.raises(BridgeError, match=rf"{key[0]}: \w+ has shape .*, needs \({shape[0]}, {shape[1]}\)"):

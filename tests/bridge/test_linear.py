@@ -1,4 +1,4 @@
-"""An operation in the place of a function: when it runs, and what does everywhere else."""
+"""A native operation in place of a function: when it runs, and when the function does."""
 
 import jax
 import jax.numpy as jnp
@@ -53,4 +53,4 @@ def test_reverse_mode_takes_the_transpose_and_the_rest_does_not(ran):
     only = jax.linear_transpose(lambda x: linear(plain, transpose, (X,), (x, X))[0], X)
     np.testing.assert_allclose(jax.jit(only)(jnp.ones(4))[0], X)
     assert "transpose" in ran
-    np.testing.assert_allclose(jax.grad(lambda r: fn(r, X).sum())(X), X)  # by the residuals: through the plain one
+    np.testing.assert_allclose(jax.grad(lambda r: fn(r, X).sum())(X), X)  # by the residuals: uses the plain function

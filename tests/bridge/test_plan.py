@@ -1,4 +1,4 @@
-"""Where scratch memory lies: what is needed at one time is apart, in every block and on every thread."""
+"""Where scratch memory is: arrays needed at the same time do not overlap, in every block and on every thread."""
 
 import itertools
 
@@ -17,7 +17,7 @@ LIVES = st.tuples(st.integers(-1, 20), st.integers(0, 10)).map(lambda pair: (pai
 
 
 @given(st.lists(st.tuples(st.integers(0, 40), LIVES), min_size=1, max_size=20))
-def test_what_is_needed_at_one_time_is_apart(wanted: list[tuple[int, tuple[int, int]]]):
+def test_arrays_needed_at_the_same_time_do_not_overlap(wanted: list[tuple[int, tuple[int, int]]]):
     arena, found = Arena(0), []
     for numbers, life in wanted:
         buffer = Buffer("", "scratch", (5, numbers), np.dtype(np.float32))
@@ -45,7 +45,7 @@ WIDTHS = (3, 50, 1, 200, 7, 31, 64)
 
 
 def chain(launch, x, y):
-    """Ones added along arrays of different widths, the last sum with one that is zero from the beginning."""
+    """Ones added along arrays of different widths, the last sum with one that is initially zero."""
     zero = launch.scratch((launch.worlds, 5), wp.float32, zeroed=True)
     for width in WIDTHS:
         x, last = launch.scratch((launch.worlds, width), wp.float32), x
@@ -53,8 +53,8 @@ def chain(launch, x, y):
     launch(count, dim=y.shape, inputs=[x, zero], outputs=[y])
 
 
-def test_arrays_that_follow_one_another_share_memory_and_are_right(monkeypatch):
-    """Seventy thousand worlds are many blocks, of two sizes, on three threads."""
+def test_successive_arrays_share_memory_and_are_right(monkeypatch):
+    """Seventy thousand worlds make many blocks, of two sizes, on three threads."""
     monkeypatch.setenv("FPHYS_THREADS", "3")
     op = warp_op(chain, lambda x: x, zeroed=False)
     x = jnp.asarray(np.random.default_rng(0).normal(size=(70003, 2)), jnp.float32)
@@ -65,10 +65,10 @@ def test_arrays_that_follow_one_another_share_memory_and_are_right(monkeypatch):
     assert all((run(x) == expected[:, :2]).all() for _ in range(20))
 
 
-def test_a_chain_needs_the_two_arrays_that_meet():
+def test_a_chain_needs_two_arrays_at_a_time():
     record = Recorder("chain", 4)
     x, y = (Buffer(name, role, (4, 2), np.dtype(np.float32)) for name, role in (("x", "input"), ("y", "output")))
     chain(record, x, y)
     _, size = plan_forward(record, [x], [y])
     most = max(a + b for a, b in itertools.pairwise(WIDTHS))
-    assert size <= 4 * (4 * (most + 5) + 3 * 63)  # and what aligns them
+    assert size <= 4 * (4 * (most + 5) + 3 * 63)  # including alignment

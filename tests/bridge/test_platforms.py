@@ -1,4 +1,4 @@
-"""A program is lowered for a platform: which one decides what is launched, not the devices that a process has."""
+"""The platform that a program is lowered for decides what is launched, not the devices of the process."""
 
 import os
 import re
@@ -30,13 +30,13 @@ def cube(launch: Any, x: Any, y: Any) -> None:
 
 
 def numbers(text: str) -> set[str]:
-    """The plans that a module names."""
+    """The numbers of the plans that a module names."""
     return set(re.findall(r"plan = (-?\d+)", text))
 
 
 @pytest.fixture
 def with_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As in a process that has a GPU."""
+    """As in a process with a GPU."""
     monkeypatch.setattr(bridge, "_platforms", lambda: ("cpu", "cuda"))
 
 
@@ -55,7 +55,7 @@ def test_each_platform_has_its_own_plan(with_gpu: None):
 
 
 def test_platforms_may_use_different_inputs(with_gpu: None):
-    """An input that the other platform alone reads is passed all the same, and its gradient here is zero."""
+    """An input that only the other platform reads is still passed, and its gradient here is zero."""
 
     def either(launch: Any, z: Any, x: Any, y: Any) -> None:
         lanes = 1 if launch.platform == "cpu" else z.shape[1]
@@ -77,8 +77,8 @@ def test_a_call_outside_jit_compiles_once(with_gpu: None, caplog: pytest.LogCapt
         assert "Compiling jit(by_platform)" not in caplog.text and "Compiling jit(cond" not in caplog.text
 
 
-def test_what_worlds_share_has_one_gradient(with_gpu: None):
-    """The rows that a plan adds up are its own matter: a shared input's gradient has one, on each platform."""
+def test_shared_inputs_have_one_gradient(with_gpu: None):
+    """How many rows a plan adds up is internal: a shared input's gradient has one row on each platform."""
     operation = warp_op(cube, lambda x: jax.ShapeDtypeStruct((4, 5), x.dtype))
     shared = jnp.arange(5.0)[None]
     gradient = jax.jit(jax.grad(lambda x: operation(x).sum()))(shared)
@@ -86,7 +86,7 @@ def test_what_worlds_share_has_one_gradient(with_gpu: None):
 
 
 def test_a_step_on_the_processor_beside_a_gpu(with_gpu: None):
-    """The ant's step and gradient have the bits that they have in a process without."""
+    """The ant's step and gradient have the same bits as in a process without a GPU."""
     model = fphys.load(fphys.asset("ant"))
     state, ctrl = fphys.init(model, 3), jnp.full((3, 8), 0.3)
 
@@ -118,8 +118,8 @@ print(hash(tuple(sorted(texts.items()))))
 """
 
 
-def test_programs_are_named_by_what_they_are():
-    """Two processes that trace in another order emit the same modules."""
+def test_program_names_depend_on_their_content():
+    """Two processes that trace in a different order emit the same modules."""
     env = {**os.environ, "PYTHONHASHSEED": "0"}
     commands = [[sys.executable, "-c", ORDER, order] for order in ("rigid solid", "solid rigid")]
     found = [subprocess.run(c, capture_output=True, text=True, env=env, timeout=300, check=True) for c in commands]

@@ -1,4 +1,4 @@
-"""What the bridge takes for granted of private parts of Warp, JAX and XLA: a release that moves one fails by name."""
+"""Private parts of Warp, JAX and XLA that the bridge uses: a release that changes one fails a test by name."""
 
 import ast
 import ctypes
@@ -34,7 +34,7 @@ def product(pair: Pair, x: wp.array2d(dtype=wp.vec3d), y_out: wp.array2d(dtype=w
 
 
 def test_nothing_private_is_used_elsewhere():
-    """Of all files of the package, one names ``warp._src`` or ``jax._src``."""
+    """Only one file of the package names ``warp._src`` or ``jax._src``."""
     private_parts = ("warp._src", "jax._src", "jaxlib._", "wp._src")
     found = [
         path.relative_to(ROOT / "fphys").as_posix()
@@ -86,7 +86,7 @@ def test_the_native_library_has_what_a_gpu_needs():
 
 
 def test_the_call_frame_of_xla():
-    """Sizes and offsets of XLA's C structures, of version 0 of its FFI."""
+    """Sizes and offsets of XLA's C structures, in version 0 of its FFI."""
     frame, buffer = private.xla_ffi.XLA_FFI_CallFrame, private.xla_ffi.XLA_FFI_Buffer
     assert {name: getattr(frame, name).offset for name in ("args", "rets", "attrs")} == {
         "args": 40,
@@ -98,8 +98,8 @@ def test_the_call_frame_of_xla():
     assert ctypes.sizeof(private.TypeInfo) == 24
 
 
-def test_what_jax_compiled_can_be_forgotten_and_refused(monkeypatch: pytest.MonkeyPatch):
-    """The guard of forked children: a compiled call comes through Python again, and through these functions."""
+def test_jax_programs_can_be_dropped_and_refused(monkeypatch: pytest.MonkeyPatch):
+    """For forked children: a compiled call goes through Python again, and through these functions."""
     monkeypatch.setattr(pjit, "_resolve_and_lower", pjit._resolve_and_lower)
     monkeypatch.setattr(pxla.ExecuteReplicated, "__call__", pxla.ExecuteReplicated.__call__)
     assert "_resolve_and_lower(" in inspect.getsource(pjit)

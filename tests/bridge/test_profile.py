@@ -1,4 +1,4 @@
-"""Time of every stage: each launch under its name, forwards and backwards, and nothing outside the context."""
+"""The time of every stage: each launch under its name, forward and backward, and nothing outside the context."""
 
 import jax
 import jax.numpy as jnp
@@ -27,7 +27,7 @@ def test_stages_are_named_and_timed():
         jax.block_until_ready(backward(x))
     assert list(one) == ["rectify.relu.relu"]
     assert 1e-6 < one["rectify.relu.relu"] < 1
-    assert many["rectify.relu.relu"] > 3 * one["rectify.relu.relu"] / 20  # of twenty calls, on a machine that may pause
+    assert many["rectify.relu.relu"] > 3 * one["rectify.relu.relu"] / 20  # twenty calls, but a machine may pause
     assert "rectify.relu.relu.adjoint" in back
 
 

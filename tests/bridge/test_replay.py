@@ -1,4 +1,4 @@
-"""Which launches a pass runs: forward those on which its outputs depend, and backward those whose values it needs."""
+"""Which launches a pass runs: forward, those that its outputs depend on; backward, those whose values it needs."""
 
 from typing import Any
 
@@ -59,7 +59,7 @@ def no_replay_of_exponential(i: int, x: wp.array2d(dtype=f64), y_out: wp.array2d
 
 @wp.func_grad(exponential_of)
 def adj_exponential(i: int, x: wp.array2d(dtype=f64), y_out: wp.array2d(dtype=f64)):
-    """Of the value that was stored."""
+    """In terms of the stored value."""
     world, lane = i // x.shape[1], i % x.shape[1]
     wp.adjoint[x][world, lane] += y_out[world, lane] * wp.adjoint[y_out][world, lane]
 
@@ -74,7 +74,7 @@ def exponential(x: wp.array2d(dtype=f64), y_out: wp.array2d(dtype=f64)):
     ("kernel", "value", "again"), [(square, np.square, []), (exponential, np.exp, ["exponential"])]
 )
 def test_an_adjoint_by_hand_says_what_it_reads(kernel: Any, value: Any, again: list[str], monkeypatch: Any):
-    """What native code stores is stored again only where the replay or the adjoint reads it."""
+    """Native code's results are stored again only where the replay or the adjoint reads them."""
     plans = []
     build = bridge_op.plan_backward
     monkeypatch.setattr(bridge_op, "plan_backward", lambda *args: plans.append(build(*args)) or plans[-1])
@@ -90,8 +90,8 @@ def test_an_adjoint_by_hand_says_what_it_reads(kernel: Any, value: Any, again: l
     assert [launch.kernel.key for launch, adjoint in plans[0][0].launches if not adjoint] == again
 
 
-def test_launches_of_which_nothing_comes_are_left_out(monkeypatch: Any):
-    """Neither one that nobody reads, nor one that only it reads; what they would write has no memory."""
+def test_launches_without_effect_are_left_out(monkeypatch: Any):
+    """Neither a launch that nobody reads, nor one that only such a launch reads. Their results get no memory."""
     plans = []
     build = bridge_op.plan_forward
     monkeypatch.setattr(bridge_op, "plan_forward", lambda *args: plans.append(build(*args)) or plans[-1])
@@ -107,4 +107,4 @@ def test_launches_of_which_nothing_comes_are_left_out(monkeypatch: Any):
     np.testing.assert_allclose(op(x), np.exp(np.square(np.asarray(x))), rtol=1e-14)
     plan, scratch = plans[0]
     assert [launch.kernel.key for launch, _ in plan.launches] == ["square", "exponential"]
-    assert len(plan.clears) == 1 and scratch == 3 * 64  # one array, of 32 bytes a world, aligned
+    assert len(plan.clears) == 1 and scratch == 3 * 64  # one array of 32 bytes per world, aligned

@@ -1,4 +1,4 @@
-"""Launches whose kernels take a ``wp.struct`` of arrays: by name, differentiable, shared by worlds, refused in time."""
+"""Kernels that take a ``wp.struct`` of arrays: matched by name, differentiable, shared by worlds, refused in time."""
 
 from typing import Any, NamedTuple
 
@@ -43,7 +43,7 @@ def stretch(s: Spring, world: int, i: int) -> f64:
 
 @wp.kernel
 def measure(b: Body, work_out: Work):
-    """The running product is read again by the kernel that writes it."""
+    """The kernel that writes the running product also reads it."""
     world = wp.tid()
     for i in range(b.mass.shape[1]):
         work_out.length[world, i] = stretch(b.spring, world, i)
@@ -67,7 +67,7 @@ class Given(NamedTuple):
 
 
 def launches(launch: Any, given: Given, out: Any) -> None:
-    body = {"spring": given, "mass": given.mass, "kind": KIND, "factor": 0.5}  # Given has a spring's fields, and more
+    body = {"spring": given, "mass": given.mass, "kind": KIND, "factor": 0.5}  # Given has a spring's fields and others
     work = {name: launch.scratch((launch.worlds, 4), f64) for name in ("length", "running")}
     launch(measure, dim=launch.worlds, inputs=[body], outputs=[work])
     launch(energy, dim=(launch.worlds, 4), inputs=[body, work], outputs=[out])
@@ -93,9 +93,9 @@ def given(shared: bool, worlds: int = 3) -> Given:
 @pytest.mark.parametrize("worlds", [3, 500])
 @pytest.mark.parametrize("shared", [False, True])
 def test_values_and_gradients(shared: bool, worlds: int):
-    """Structures in structures, constants, numbers, scratch; five hundred worlds are cut into blocks for threads."""
+    """Nested structures, constants, numbers, scratch. Five hundred worlds are split into blocks for threads."""
     values, weights = given(shared, worlds), np.random.default_rng(1).normal(size=(worlds, 4))
-    np.testing.assert_allclose(jax.jit(operation)(values), plain(values), rtol=1e-13, atol=1e-14)  # sums that cancel
+    np.testing.assert_allclose(jax.jit(operation)(values), plain(values), rtol=1e-13, atol=1e-14)  # sums cancel
     ours = jax.jit(jax.grad(lambda v: (weights * operation(v)).sum()))(values)
     for one, other in zip(ours, jax.grad(lambda v: (weights * plain(v)).sum())(values), strict=True):
         np.testing.assert_allclose(one, other, rtol=1e-12, atol=1e-12)
@@ -109,7 +109,7 @@ def test_gradients_by_differences_and_under_vmap():
 
 
 def test_the_gradient_of_one_field_alone():
-    """Where the others need none, no memory is given to it."""
+    """The other fields, which need no gradient, get no memory for one."""
     values = given(True)
     ours = jax.grad(lambda mass: operation(values._replace(mass=mass)).sum())(values.mass)
     np.testing.assert_allclose(ours, jax.grad(lambda m: plain(values._replace(mass=m)).sum())(values.mass), rtol=1e-12)
@@ -158,7 +158,7 @@ def lengths(work: Work, out: wp.array2d(dtype=f64)):
         (by_hand, lambda x: {"length": x, "running": x}, 4, "adjoint by hand of squared writes to wp.adjoint"),
     ],
 )
-def test_what_cannot_be_is_refused_by_name(kernel: Any, work: Any, dim: int, told: str):
+def test_mismatches_are_refused_by_name(kernel: Any, work: Any, dim: int, told: str):
     bad = warp_op(
         lambda launch, x, y: launch(kernel, dim=(launch.worlds, dim), inputs=[work(x)], outputs=[y]),
         outputs=lambda x: x,

@@ -1,4 +1,4 @@
-"""JAX inside torch and torch inside JAX: values, gradients and training equal the all-JAX ones."""
+"""JAX inside torch and torch inside JAX: values, gradients and training equal those of JAX alone."""
 
 import functools
 import os
@@ -62,7 +62,7 @@ def hopper() -> tuple[fphys.Model, fphys.State]:
 
 
 def simulated(ctrls: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """Positions along a rollout, and contact forces' work: (T, worlds, 2) to (T, worlds, 2)."""
+    """Positions along a rollout, and the work of contact forces: (T, worlds, 2) to (T, worlds, 2)."""
     model, state = hopper()
     states = fphys.rollout(model, state, ctrls)
     return states.qpos, states.qvel
@@ -102,7 +102,7 @@ def test_torch_trains_a_policy_through_contact():
     for i in range(10):
         plan = net(start).reshape(WORLDS, STEPS, 2).transpose(0, 1)
         qpos, qvel = simulate(plan)
-        assert qpos[-1, :, 1].min().item() > -0.01  # the floor holds: free fall would lead to -0.03
+        assert qpos[-1, :, 1].min().item() > -0.01  # the floor holds; free fall would reach -0.03
         loss = cost(qpos, qvel)
         optimizer.zero_grad()
         loss.backward()
@@ -118,7 +118,7 @@ def test_torch_trains_a_policy_through_contact():
 
 
 def test_a_policy_of_torch_in_the_loop():
-    """One step after another, whole states crossing; and gravity, a leaf of the model, has its gradient."""
+    """Whole states cross at every step. Gravity, a leaf of the model, has its gradient too."""
     model, state = hopper()
     net = torch.nn.Linear(4, 2).double()
     gravity = torch.tensor(np.asarray(model.opt.gravity), requires_grad=True)
@@ -192,7 +192,7 @@ def test_trees_in_and_out():
 
 
 def test_gradients_are_torchs_own():
-    """Real and complex, a scalar, one that is broadcast, a result that is used twice and one that is not."""
+    """Real and complex, a scalar, a broadcast input, a result that is used twice and one that is not used."""
     ours = as_torch(lambda a, b, c: (jnp.sin(a) * b[None], jnp.conj(c) * c * (1 + 2j), jnp.exp(b)))
     inputs = [tensor((3, 4)), tensor(4, 1), torch.complex(tensor(5, 2, False), tensor(5, 3, False)).requires_grad_()]
     theirs = (torch.sin(inputs[0]) * inputs[1], torch.conj(inputs[2]) * inputs[2] * (1 + 2j))
@@ -211,7 +211,7 @@ def test_gradcheck_of_torch():
 
 
 def test_the_graph_may_be_used_twice_and_inputs_written_to():
-    """What is saved for a product are its factors themselves."""
+    """A product saves its factors themselves, not copies."""
     x, y = tensor(4), tensor(4, 1)
     before = x.detach().clone(), y.detach().clone()
     z = as_torch(lambda x, y: x * y)(x, y)
@@ -250,7 +250,7 @@ def test_compiled_once_for_each_kind_of_call():
     assert len(traces) == 3
 
 
-def test_only_what_is_wanted_is_differentiated(monkeypatch):
+def test_only_requested_gradients_are_computed(monkeypatch):
     pulled: list[int] = []
     monkeypatch.setattr(
         "fphys.bridge.torch._pull",
@@ -271,7 +271,7 @@ def test_without_a_gradient_nothing_is_saved(monkeypatch):
 
 
 def test_a_gradient_has_no_gradient():
-    """A penalty on it would be left out of the loss's gradient without a word."""
+    """A penalty on the gradient would otherwise silently be missing from the loss's gradient."""
     x = tensor(3)
     with pytest.raises(BridgeError, match=r"as_torch\(fn\): create_graph=True asks for the gradient of a gradient"):
         torch.autograd.grad(counted([])(x, x).sum(), x, create_graph=True)
@@ -370,7 +370,7 @@ def test_other_dtypes_cross():
     np.testing.assert_array_equal(as_jax(lambda x: x > 0)(X[0]), X[0] > 0)
 
 
-def test_static_arguments_and_shapes_that_are_told():
+def test_static_arguments_and_given_shapes():
     calls: list[Any] = []
 
     def fn(x: Any, kind: str) -> Any:
@@ -380,7 +380,7 @@ def test_static_arguments_and_shapes_that_are_told():
     told = as_jax(fn, outputs=lambda x, kind: x)
     jitted = jax.jit(lambda x: told(x, "sin"))
     close(jitted(X[0]), np.sin(X[0]))
-    assert calls == ["sin"]  # not probed
+    assert calls == ["sin"]  # the function is not called to find its result's shape
     close(as_jax(fn)(X[0], "cos"), np.cos(X[0]))
     assert calls == ["sin", "cos", "cos"]
 
@@ -399,7 +399,7 @@ def test_a_module_keeps_its_parameters_and_buffers():
     frozen = as_jax(torch.nn.Sequential(net[0].requires_grad_(False), net[1]))
     grads, kept = jax.grad(lambda p: jnp.sum(frozen(X[0], params=p) ** 3))(frozen.params), frozen(X[0])
     assert (grads["0.weight"] == 0).all() and (grads["1.bias"] != 0).all()
-    net[1].bias.data += 1.0  # what torch does to a module that was wrapped is not seen
+    net[1].bias.data += 1.0  # torch's own changes after wrapping have no effect
     assert (frozen(X[0]) == kept).all()
 
 
@@ -419,7 +419,7 @@ def test_random_numbers_are_refused():
     close(as_jax(net.eval())(X[0]), X[0])
 
 
-def test_what_fails_says_so():
+def test_failures_are_reported():
     with pytest.raises(BridgeError, match=r"as_jax\(\w*cholesky\): raised .* to learn the shapes.*outputs="):
         as_jax(torch.linalg.cholesky)(X[0])
     with pytest.raises(TypeError, match=r"result 0 is float, wanted is torch.Tensor"):
@@ -436,13 +436,13 @@ def test_results_of_64_bits_without_x64(x32):
 
 
 def test_jax_inside_the_callback_is_refused():
-    """It would wait for ever."""
+    """It would deadlock."""
     inner = as_torch(jnp.sin)
     with pytest.raises(BridgeError, match="deadlocks: use the JAX function directly"):
         as_jax(lambda x: inner(x))(X[0])
 
 
-def test_torch_is_asked_for(monkeypatch):
+def test_a_missing_torch_is_reported(monkeypatch):
     monkeypatch.setitem(sys.modules, "torch", None)
     for wrap in (as_torch, as_jax):
         with pytest.raises(MissingDependencyError, match=r'install -e "\.\[torch\]"'):
@@ -483,7 +483,7 @@ print("done", wrong)
 
 @pytest.mark.parametrize("cores", ["1", pytest.param("32", marks=pytest.mark.slow)])
 def test_no_deadlock_from_threads(cores):
-    """Above all with a single thread for all of XLA's work."""
+    """In particular with only one thread for all of XLA's work."""
     child = subprocess.run(
         [sys.executable, "-c", THREADS],
         env={name: value for name, value in os.environ.items() if name != "XLA_FLAGS"} | {"NPROC": cores},
@@ -495,6 +495,6 @@ def test_no_deadlock_from_threads(cores):
 
 
 @pytest.mark.parametrize("wrap", ["as_jax", "as_torch"])
-def test_what_is_no_function_is_refused_at_once(wrap):
+def test_other_objects_are_refused_at_once(wrap):
     with pytest.raises(TypeError, match=f"{wrap} wraps a function, got 3"):
         getattr(fphys.bridge.torch, wrap)(3)

@@ -50,7 +50,7 @@ def product(x: wp.array2d(dtype=f64), y: wp.array2d(dtype=f64), z_out: wp.array2
 
 @wp.kernel
 def running_product(x: wp.array2d(dtype=f64), y_out: wp.array2d(dtype=f64)):
-    """Every lane is computed from the one before, which this kernel has just written."""
+    """Every lane is computed from the previous one, which this kernel has just written."""
     world = wp.tid()
     y_out[world, 0] = x[world, 0]
     for i in range(1, x.shape[1]):
@@ -283,7 +283,7 @@ def test_the_number_of_threads_does_not_change_a_bit(worlds, monkeypatch):
 
 
 def test_threads_are_chosen_by_the_environment(tmp_path):
-    """As a user does it; every run prints the same bits, whatever the number of threads."""
+    """As users set it. Every run prints the same bits, whatever the number of threads."""
     (tmp_path / "threads.py").write_text("""
 import threading
 import jax, jax.numpy as jnp, numpy as np
@@ -344,14 +344,14 @@ selected = warp_op(launch_select, outputs=lambda p: p["x"])
 
 def test_unused_integer_and_absent_leaves():
     index = np.array([[1, 0, 2], [2, 2, 0]], np.int32)
-    x, unused = normal(2, 3), normal(7)  # the unused leaf has no world axis, and needs none
+    x, unused = normal(2, 3), normal(7)  # the unused leaf needs no world axis
     tree = {"x": x, "index": index, "unused": unused, "half": np.float16(1), "none": None, "flag": True}
 
     def reference(p):
         return jnp.take_along_axis(p["x"], p["index"], axis=1) * p["x"]
 
     close(selected(tree), reference(tree))
-    del tree["flag"]  # JAX differentiates no bool
+    del tree["flag"]  # JAX cannot differentiate a bool
     ours, theirs = (jax.grad(lambda p, f=f: jnp.sum(f(p)), allow_int=True)(tree) for f in (selected, reference))
     close(ours["x"], theirs["x"])
     np.testing.assert_array_equal(ours["unused"], np.zeros(7))
@@ -387,7 +387,7 @@ def test_it_is_public():
 
 
 def test_a_kernel_defined_later_in_the_module_does_not_unload_the_first(tmp_path):
-    """Warp compiles a module anew when it gains a kernel; a notebook does this at every cell."""
+    """Warp recompiles a module when it gains a kernel, which a notebook does at every cell."""
     program = """
 import jax.numpy as jnp, warp as wp, fphys
 

@@ -1,4 +1,4 @@
-"""How worlds are split into blocks: all of them, once, in order; and the threads that do them, awake or asleep."""
+"""How worlds are split into blocks: all of them, once, in order; and the threads that run them, awake or asleep."""
 
 import ctypes
 import threading
@@ -22,7 +22,7 @@ def test_blocks_cover_every_world_once(worlds: int, bytes_per_world: int, more: 
     finally:
         workers.num_threads = patched
     assert min(threads, blocks) <= len(parts) <= (threads * workers.PARTS_PER_THREAD if threads > 1 else 1)
-    assert len(parts) < threads or len(parts) % threads == 0  # nobody has one more than another
+    assert len(parts) < threads or len(parts) % threads == 0  # no thread has one more than another
     number = start = largest = 0
     for run in (run for part in parts for run in part):
         assert (run.number, run.start) == (number, start) and run.size >= 1 and run.count >= 1
@@ -39,12 +39,12 @@ def test_work_is_shared_where_it_is_worth_a_thread(monkeypatch):
     assert len(workers.shares(enough, workers.num_blocks(enough, 1, 1))) == 4
     assert (
         len(workers.shares(2, workers.num_blocks(2, workers.BLOCK_BYTES, workers.BLOCK_BYTES))) == 2
-    )  # few worlds, each of them large
-    assert workers.num_blocks(few, 1, workers.BLOCK_BYTES) == 4  # small ones, with much to do
+    )  # a few large worlds
+    assert workers.num_blocks(few, 1, workers.BLOCK_BYTES) == 4  # small worlds with much work
 
 
 @pytest.mark.parametrize("asked", ["-1", "many", "1.5"])
-def test_a_number_of_threads_that_is_none_is_refused(monkeypatch, asked):
+def test_invalid_thread_counts_are_refused(monkeypatch, asked):
     monkeypatch.setenv("FPHYS_THREADS", asked)
     with pytest.raises(ValueError, match=f"FPHYS_THREADS is '{asked}'"):
         workers.num_threads()
@@ -87,8 +87,8 @@ def test_a_sleeping_team_uses_no_processor():
     assert time.process_time() - start < 0.05
 
 
-def test_a_call_that_nobody_came_for_is_taken_back():
-    """And of one that a thread works at, the caller waits for the end."""
+def test_an_unclaimed_call_is_taken_back():
+    """If a thread has begun the call, the caller waits for its end."""
     native, clearing, box = driver.load(), Clearing(2), driver.Mailbox(driver.ASLEEP)
     driver.make_semaphore(box)
     native.post(box, clearing.call)
@@ -112,7 +112,7 @@ def test_many_blocks_are_dealt_into_more_jobs_than_threads(monkeypatch):
         assert len(workers.shares(10**6, blocks)) == jobs
 
 
-def test_callers_who_find_the_team_busy_do_their_jobs_themselves():
+def test_callers_do_their_own_jobs_if_the_team_is_busy():
     team, errors = workers.Team(), []
 
     def caller() -> None:

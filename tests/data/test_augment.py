@@ -1,4 +1,4 @@
-"""Random changes on the device: what they may change, how often, and that they are pure."""
+"""Random augmentation: what it may change, how often, and that it is pure."""
 
 import jax
 import jax.numpy as jnp
@@ -63,7 +63,7 @@ def test_jitter_of_each_kind(name, bound):
     assert float(found.min()) >= 0 and float(found.max()) <= 1
     gray = jnp.repeat(x[..., :1], 3, -1)
     changed = augment.color_jitter(KEY, gray, **{name: bound})
-    if name in ("saturation", "hue"):  # grey has neither
+    if name in ("saturation", "hue"):  # grey images have neither
         np.testing.assert_allclose(changed, gray, atol=1e-5)
     if name == "brightness":
         shift = np.asarray(found - x).reshape(100, -1)
@@ -74,7 +74,7 @@ def test_jitter_of_each_kind(name, bound):
         assert spread.max() <= 1 + bound + 1e-4 and spread.min() >= 1 - bound - 1e-4 and np.ptp(spread) > bound
 
 
-def test_nothing_asked_for_is_nothing_done():
+def test_the_defaults_change_nothing():
     x = images()
     np.testing.assert_array_equal(augment.color_jitter(KEY, x), x)
     np.testing.assert_array_equal(augment.random_crop(KEY, x, (8, 6)), x)
@@ -97,8 +97,8 @@ def test_gradients_flow_to_the_images(name):
     check_grads(lambda x: OPERATIONS[name](KEY, x), (images(2, dtype=np.float64) * 0.4 + 0.3,), directions=3)
 
 
-def test_what_cannot_be_is_refused():
-    with pytest.raises(ValueError, match=r"random_crop of \(9, 6\) from images of \(8, 6\)"):
+def test_invalid_arguments_are_refused():
+    with pytest.raises(ValueError, match=r"random_crop of \(9, 6\) is larger than the images, \(8, 6\)"):
         augment.random_crop(KEY, images(), (9, 6))
     with pytest.raises(ValueError, match="three channels"):
         augment.color_jitter(KEY, images(channels=1), hue=0.1)

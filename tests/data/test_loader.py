@@ -1,4 +1,4 @@
-"""Batches: every record once an epoch, in an order of its own, resumed anywhere, alike with workers and threads."""
+"""Batches: every record once an epoch, shuffled, resumable anywhere, independent of workers and threads."""
 
 import functools
 import itertools
@@ -16,7 +16,7 @@ from fphys import data
 
 
 class Listed:
-    """The records of some arrays one by one, as a reader of files gives them."""
+    """The records of some arrays, one by one, as a reader of files gives them."""
 
     def __init__(self, arrays):
         self.arrays = arrays
@@ -36,7 +36,7 @@ def ids(batches):
     return [batch["id"].tolist() for batch in batches]
 
 
-def test_every_record_once_an_epoch_in_an_order_of_its_own():
+def test_every_record_once_an_epoch_in_a_new_order():
     drawn = ids(data.loader(numbers(20), 5, epochs=3, seed=4))
     epochs = [functools.reduce(operator.iadd, drawn[i : i + 4], []) for i in (0, 4, 8)]
     assert len(drawn) == 12 and all(sorted(epoch) == list(range(20)) for epoch in epochs)
@@ -59,7 +59,7 @@ def test_columns_stay_together_and_batches_own_their_memory():
         assert not np.shares_memory(batch["id"], source.columns["id"])
 
 
-def test_for_ever():
+def test_without_end():
     assert len(list(itertools.islice(iter(data.loader(numbers(6), 3)), 50))) == 50
 
 
@@ -93,7 +93,7 @@ VARIANTS = {
 
 
 @pytest.mark.parametrize("name", VARIANTS)
-def test_resumed_anywhere_it_gives_what_would_have_come(name):
+def test_resumed_anywhere_it_gives_the_same_batches(name):
     make = VARIANTS[name]
     whole = iter(make())
     positions, drawn = [], []
@@ -102,7 +102,7 @@ def test_resumed_anywhere_it_gives_what_would_have_come(name):
         drawn.append(np.asarray(next(whole)["id"]).tolist())
     for at in (0, 1, 4, 5, 6, 11):
         stream = iter(make())
-        next(stream)  # wherever it stood
+        next(stream)  # its own position must not matter
         stream.set_state(json.loads(positions[at]))
         assert [np.asarray(next(stream)["id"]).tolist() for _ in range(13 - at)] == drawn[at:]
 
@@ -168,7 +168,7 @@ def test_workers_give_the_same_order_and_are_resumed(tmp_path):
         ({"batch_size": 6, "shard": (0, 2)}, "more than the 5 records in each of 2 shards"),
     ],
 )
-def test_what_cannot_be_is_refused(options, text):
+def test_invalid_arguments_are_refused(options, text):
     with pytest.raises(ValueError, match=text):
         data.loader(numbers(10), **options)
 

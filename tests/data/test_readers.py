@@ -1,4 +1,4 @@
-"""Readers of file formats: real digits, written out in each format and read back; missing and damaged files."""
+"""Readers of file formats: real digits are written in each format and read back; files are missing or damaged."""
 
 import gzip
 import struct
@@ -95,8 +95,8 @@ def test_idx_faults_are_named(tmp_path, digits):
     path = tmp_path / "train-images-idx3-ubyte"
     content = path.read_bytes()
     for cut, text in [
-        (0, "no IDX file"),
-        (3, "no IDX file"),
+        (0, "not an IDX file"),
+        (3, "not an IDX file"),
         (9, "truncated within its header"),
         (100, "is truncated"),
     ]:
@@ -111,7 +111,7 @@ def test_idx_faults_are_named(tmp_path, digits):
     with pytest.raises(DataError, match="too long"):
         data.mnist(tmp_path)
     path.write_bytes(b"\x89PNG" + content)
-    with pytest.raises(DataError, match="no IDX file"):
+    with pytest.raises(DataError, match="not an IDX file"):
         data.mnist(tmp_path)
     path.write_bytes(idx(images[:7, ..., 0]))
     with pytest.raises(DataError, match=r"train-labels.* shape \(50,\) for 7 images"):
@@ -124,7 +124,7 @@ def test_idx_faults_are_named(tmp_path, digits):
     path.unlink()
     with pytest.raises(DataError, match=r"holds neither train-images-idx3-ubyte nor .*\.gz. MNIST's four files"):
         data.mnist(tmp_path)
-    with pytest.raises(DataError, match="is no folder"):
+    with pytest.raises(DataError, match="is not a folder"):
         data.mnist(tmp_path / "absent")
     with pytest.raises(ValueError, match="split is 'all'"):
         data.mnist(tmp_path, "all")
@@ -165,13 +165,13 @@ def test_cifar_faults_are_named(tmp_path, digits):
     content = path.read_bytes()
     for damaged in (content[:-1], content + b"\0", b""):
         path.write_bytes(damaged)
-        with pytest.raises(DataError, match=r"data_batch_3\.bin is truncated or no CIFAR-10 file"):
+        with pytest.raises(DataError, match=r"data_batch_3\.bin is truncated or not a CIFAR-10 file"):
             data.cifar10(tmp_path)
     path.write_bytes(b"\x63" + content[1:])
-    with pytest.raises(DataError, match=r"data_batch_3\.bin is no CIFAR-10 file: label 99 of record 0"):
+    with pytest.raises(DataError, match=r"data_batch_3\.bin is not a CIFAR-10 file: label 99 of record 0"):
         data.cifar10(tmp_path)
     path.unlink()
-    with pytest.raises(DataError, match=r"does not hold data_batch_3\.bin\. It comes with"):
+    with pytest.raises(DataError, match=r"does not hold data_batch_3\.bin\. It is part of"):
         data.cifar10(tmp_path)
     with pytest.raises(ValueError, match="split is"):
         data.cifar10(tmp_path, "valid")
@@ -195,9 +195,9 @@ def test_a_folder_of_images_comes_back(tmp_path, digits):
 
 
 def test_folder_faults_are_named(tmp_path, digits):
-    with pytest.raises(DataError, match="is no folder"):
+    with pytest.raises(DataError, match="is not a folder"):
         data.ImageFolder(tmp_path / "absent")
-    with pytest.raises(DataError, match="no folder of a class"):
+    with pytest.raises(DataError, match="no class folders"):
         data.ImageFolder(tmp_path)
     write_folder(tmp_path, *digits)
     (tmp_path / "nothing").mkdir()
@@ -209,7 +209,7 @@ def test_folder_faults_are_named(tmp_path, digits):
     content = path.read_bytes()
     for damaged in (b"", b"no image at all", content[:20], content[: len(content) // 2]):
         path.write_bytes(damaged)
-        with pytest.raises(DataError, match=f"{path.name} is truncated or no image"):
+        with pytest.raises(DataError, match=f"{path.name} is truncated or not an image"):
             source[3]
     path.unlink()
     with pytest.raises(DataError, match=f"{path.name}: there is no such file"):

@@ -1,4 +1,4 @@
-"""Transforms give what torchvision's do; its arithmetic is written out here in PIL and plain torch."""
+"""Transforms agree with torchvision's, whose arithmetic is written here in PIL and plain torch."""
 
 import io
 
@@ -21,7 +21,7 @@ def picture(height, width, channels=3, seed=0):
 
 
 def crop_of_torchvision(image, size):
-    """``functional.center_crop``: pad where it is smaller, then cut at rounded halves."""
+    """``functional.center_crop``: pad if the image is smaller, then crop at rounded halves."""
     height, width = image.shape[:2]
     if height < size or width < size:
         left, top = max(size - width, 0) // 2, max(size - height, 0) // 2
@@ -78,7 +78,7 @@ def test_the_chain_of_imagenet_is_torch_s():
     assert first(image).dtype == np.float32 and first(image).flags.c_contiguous
 
 
-def test_to_tensor_keeps_what_is_no_byte():
+def test_to_tensor_keeps_other_dtypes():
     image = np.full((2, 2, 1), 7.0)
     np.testing.assert_array_equal(data.ToTensor()(image), image)
 
@@ -95,8 +95,8 @@ def test_images_of_every_mode_are_read_as_rgb(tmp_path, mode):
     np.testing.assert_array_equal(found, np.asarray(stored.convert("RGB")))
 
 
-def test_what_cannot_be_is_refused():
-    with pytest.raises(TypeError, match=r"ToTensor\(\) goes before it"):
+def test_invalid_arguments_are_refused():
+    with pytest.raises(TypeError, match=r"put ToTensor\(\) before it"):
         data.Normalize((0.5,), (0.5,))(picture(2, 2))
     with pytest.raises(ValueError, match="holds a zero"):
         data.Normalize((0.5,), (0.0,))

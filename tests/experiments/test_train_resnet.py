@@ -69,5 +69,5 @@ def test_classes_that_differ_are_named(folder, play):
 
 def test_missing_weights_say_what_to_put_where(tmp_path, play, monkeypatch):
     monkeypatch.setenv("FPHYS_CACHE", str(tmp_path))
-    with pytest.raises(FileNotFoundError, match=r"put them there as resnet18-imagenet\.safetensors"):
+    with pytest.raises(FileNotFoundError, match=r"save the state dict .* there as resnet18-imagenet\.safetensors"):
         play(classify_image, classify_image.Config(images=(), model="resnet18"))

@@ -1,4 +1,4 @@
-"""Small networks that the tests of export share."""
+"""Small networks, shared by the tests of export."""
 
 import jax
 import jax.numpy as jnp
@@ -17,7 +17,7 @@ class MLP(nnx.Module):
 
 
 class CNN(nnx.Module):
-    """Convolution, batch normalisation, both poolings, a residual, a strided convolution."""
+    """Convolution, batch normalisation, both kinds of pooling, a residual, a strided convolution."""
 
     def __init__(self, rngs):
         self.conv = nnx.Conv(1, 8, (3, 3), rngs=rngs, **F32)
@@ -56,16 +56,16 @@ INPUTS = {
 
 
 def function(kind):
-    """The network in evaluation mode as a function, and its weights."""
+    """The network in evaluation mode as a function, with its weights."""
     net = kind(nnx.Rngs(0))
-    if kind is CNN:  # running statistics of some training
+    if kind is CNN:  # running statistics other than the initial ones
         net.norm.mean[...] = jnp.linspace(-0.5, 0.5, 8, dtype=jnp.float32)
         net.norm.var[...] = jnp.linspace(0.5, 2.0, 8, dtype=jnp.float32)
     net.eval()
     graph, params, aux = nnx.split(net, nnx.Param, ...)
 
     def fn(x):
-        with jax.numpy_dtype_promotion("standard"), jax.numpy_rank_promotion("allow"):  # flax relies on them
+        with jax.numpy_dtype_promotion("standard"), jax.numpy_rank_promotion("allow"):  # flax needs them
             return nnx.merge(graph, params, aux)(x)
 
     return fn, params, aux

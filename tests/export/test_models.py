@@ -1,4 +1,4 @@
-"""The models of ``fphys.nn.models`` as ONNX: number for number in onnxruntime, and read back."""
+"""The models of ``fphys.nn.models`` as ONNX agree in onnxruntime, and can be read back."""
 
 from functools import partial
 
@@ -33,7 +33,7 @@ MODELS = {
 @pytest.mark.parametrize("name", MODELS)
 def test_equal_in_onnxruntime_and_read_back(tmp_path, x32, full, name):
     constructor, example = MODELS[name]
-    with jax.numpy_dtype_promotion("standard"), jax.numpy_rank_promotion("allow"):  # flax relies on them
+    with jax.numpy_dtype_promotion("standard"), jax.numpy_rank_promotion("allow"):  # flax needs them
         module, params, aux = nn.init(constructor, jax.random.key(0))
         x = example(full)
 

@@ -1,4 +1,4 @@
-"""Networks that torch exports, and single operators, give onnxruntime's output; weights can be trained on."""
+"""Networks exported by torch, and single operators, agree with onnxruntime; their weights can be trained further."""
 
 import jax
 import jax.numpy as jnp
@@ -48,7 +48,7 @@ def torch_net(name):
         layers = [nn.Linear(6, 16), nn.LayerNorm(16), nn.GELU(), nn.Linear(16, 16), nn.LeakyReLU(0.1), nn.Linear(16, 3)]
         return nn.Sequential(*layers, nn.LogSoftmax(-1)), (4, 6)
     net = Residual()
-    net(torch.randn(16, 3, 12, 12))  # running statistics
+    net(torch.randn(16, 3, 12, 12))  # sets the running statistics
     return net, (4, 3, 12, 12)
 
 
@@ -81,7 +81,7 @@ def test_what_we_export_comes_back(tmp_path, kind):
 
 
 def test_a_pooled_picture_comes_back(tmp_path):
-    """Of any batch."""
+    """With any batch size."""
 
     def net(rngs):
         return nn.Sequential(nn.Conv2d(1, 4, 3, rngs=rngs), nn.MaxPool2d(2), nn.Flatten(), nn.Linear(36, 3, rngs=rngs))
@@ -206,7 +206,7 @@ def test_every_operator_is_onnxruntime_s(tmp_path, case):
     wanted = run(path, *(value for _, value in free))
     for a, b in zip(found if isinstance(found, tuple) else (found,), wanted, strict=True):
         assert a.shape == b.shape and a.dtype == b.dtype
-        size = np.abs(b[np.isfinite(b)]).max(initial=1) if b.dtype.kind == "f" else 0  # what a sum's terms may be
+        size = np.abs(b[np.isfinite(b)]).max(initial=1) if b.dtype.kind == "f" else 0  # scale for the terms of sums
         np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6 * size)
 
 
@@ -239,7 +239,7 @@ def test_gradients_flow_to_weights_and_inputs(tmp_path):
     check_grads(fn, (params, jnp.asarray(x)), tol=1e-7)
 
 
-def test_what_cannot_be_read_is_named(tmp_path):
+def test_files_that_cannot_be_read_are_named(tmp_path):
     path = tmp_path / "net.onnx"
     with pytest.raises(ExportError, match="cannot be read as ONNX"):
         from_onnx(path)
@@ -253,11 +253,11 @@ def test_what_cannot_be_read_is_named(tmp_path):
     with pytest.raises(ExportError, match="operators without a translation: TopK; known: Abs"):
         from_onnx(path)
     save(path, [node], [("x", ROWS)], ["y"], opset=11)
-    with pytest.raises(ExportError, match="opset 11, needed is 13 or later"):
+    with pytest.raises(ExportError, match="opset 11, must be 13 or later"):
         from_onnx(path)
     save(path, [helper.make_node("Reshape", ["x", "s"], ["y"])], [("x", ROWS), ("s", i64(5, 3))], ["y"])
     fn, params = from_onnx(path)
-    with pytest.raises(ExportError, match="Reshape takes a shape or axis that is computed"):
+    with pytest.raises(ExportError, match="Reshape has a shape or axis that is computed"):
         fn(params, ROWS, i64(5, 3))
     with pytest.raises(ValueError, match=r"takes 2 inputs \(x, s\), got 1"):
         fn(params, ROWS)

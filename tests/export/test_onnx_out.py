@@ -1,4 +1,4 @@
-"""ONNX files compute what the function computes, and what cannot be exported is refused with the reason."""
+"""ONNX files compute what the function computes; functions that cannot be exported are refused with the reason."""
 
 import subprocess
 import sys
@@ -74,7 +74,7 @@ def test_a_callback_is_refused(tmp_path):
         to_onnx(tmp_path / "net.onnx", calling, np.ones(3, np.float32), batch=None)
 
 
-def test_what_has_no_translation_says_so(tmp_path):
+def test_functions_without_a_translation_are_refused(tmp_path):
     with pytest.raises(ExportError, match="cannot translate the function; batch=None may help"):
         to_onnx(tmp_path / "net.onnx", lambda x: jax.lax.linalg.eigh(x)[0], np.eye(3, dtype=np.float32)[None])
 
@@ -121,7 +121,7 @@ def test_ort_format_runs_where_there_is_no_jax(tmp_path):
         assert child.stdout == "equal\n", child.stderr
 
 
-def test_what_is_no_onnx_is_not_converted(tmp_path):
+def test_other_files_are_not_converted(tmp_path):
     (tmp_path / "net.onnx").write_bytes(b"no model at all")
     with pytest.raises(ExportError, match=r"net\.onnx cannot be converted"):
         to_ort(tmp_path / "net.onnx")

@@ -85,7 +85,7 @@ FORGED = """
 
 
 def test_a_forged_program_is_refused_and_ends_no_process(tmp_path):
-    """Bytes at random, another flatbuffer, a program of jax.export alone; each with a right head, and without."""
+    """Random bytes, another flatbuffer, a bare jax.export program; each with a correct header and without."""
     rng = np.random.default_rng(0)
     alone = jax.export.export(jax.jit(jnp.sin))(np.ones(3)).serialize()
     contents = [b"", rng.bytes(2000), b"\x10\0\0\0TFL3" + bytes(60), bytes(alone[: len(alone) // 2])]
@@ -128,8 +128,8 @@ def test_other_files_are_refused(tmp_path):
         with pytest.raises(ExportError, match="cannot be read as safetensors"):
             load_weights(path, like)
     for tree, text in [
-        ({"v": like["w"]}, "w is missing; v is not wanted"),
-        ({"w": like["w"].T}, r"w is float32\(3, 2\), wanted is float32\(2, 3\)"),
+        ({"v": like["w"]}, "w is missing; v is not expected"),
+        ({"w": like["w"].T}, r"w is float32\(3, 2\), must be float32\(2, 3\)"),
         ({"w": like["w"].astype(jnp.float16)}, "w is float16"),
     ]:
         save_weights(path, tree)
@@ -169,14 +169,14 @@ def test_tensors_of_a_type_that_is_not_read_are_named(tmp_path, dtype):
         ({"w": tensor("Q7", [1], 4)}, bytes(4), None),
     ],
 )
-def test_a_header_that_claims_what_is_not_there_is_refused(tmp_path, header, content, size):
+def test_a_header_that_claims_missing_data_is_refused(tmp_path, header, content, size):
     path = safetensors(tmp_path / "net.safetensors", header, content, size)
     for load, error in ((lambda path: load_weights(path, {}), ExportError), (nn.read_weights, nn.WeightsError)):
         with pytest.raises(error, match=r"net\.safetensors: cannot be read as safetensors"):
             load(path)
 
 
-def test_what_cannot_be_written_or_is_no_file_is_named(tmp_path):
+def test_paths_that_cannot_be_written_or_read_are_named(tmp_path):
     absent = tmp_path / "absent" / "net.safetensors"
     for act, error in (
         (lambda: save_weights(absent, {"w": jnp.ones(3)}), ExportError),

@@ -1,4 +1,4 @@
-"""Arguments that cannot be: each public function says which, what it got and what it needs, before anything runs."""
+"""Invalid arguments: each public function says which argument, what it got and what it needs, before anything runs."""
 
 from typing import Any
 
@@ -124,8 +124,8 @@ def test_a_folder_is_not_a_model(tmp_path):
         fphys.load(tmp_path)
 
 
-def test_what_is_odd_but_right():
-    """No steps, no actuators, NumPy's integers."""
+def test_unusual_but_valid_arguments():
+    """Zero steps, zero actuators, NumPy integers."""
     for adjoint in (fphys.Full(), fphys.Checkpoint(3), fphys.Truncated(3)):
         assert fphys.rollout(model, state, ctrl[None][:0], adjoint).qpos.shape == (0, 3, 2)
     a, b = fphys.linearize(bare, fphys.init(bare, np.int64(2)))
@@ -133,7 +133,7 @@ def test_what_is_odd_but_right():
     assert fphys.jacobian(model, state, "body", np.int32(2)).shape == (3, 6, 2)
 
 
-# Derivatives that are not defined
+# Undefined derivatives
 
 
 def end(ctrl: Any) -> Any:
@@ -143,7 +143,7 @@ def end(ctrl: Any) -> Any:
 @pytest.mark.parametrize("transform", [jax.jacfwd, jax.hessian, lambda f: jax.grad(lambda u: jax.grad(f)(u).sum())])
 @pytest.mark.parametrize("jitted", [False, True])
 def test_reverse_mode_only(transform: Any, jitted: bool):
-    late = jitted and transform is jax.jacfwd  # found out when JAX compiles, in its own words, which the guide quotes
+    late = jitted and transform is jax.jacfwd  # detected when JAX compiles, with JAX's own message (see the guide)
     ours = r"reverse mode only: jax\.grad, jax\.vjp or jax\.jacrev, and fphys\.linearize"
     with pytest.raises(TypeError, match="forward-mode autodiff .* custom_vjp" if late else ours):
         transform(jax.jit(end) if jitted else end)(ctrl)
@@ -156,8 +156,8 @@ def test_forward_mode_names_the_function(name: str):
         jax.jvp(lambda qpos: calls[name](model, state.replace(qpos=qpos)), (state.qpos,), (state.qpos,))
 
 
-def test_numbers_of_numpy_become_what_the_call_runs_in():
-    """In a rollout and a linearisation as in a step; lists, too."""
+def test_numpy_numbers_are_cast_to_the_models_dtype():
+    """In rollouts and linearisations as in steps, and for lists too."""
     single = fphys.load(fphys.asset("double-pendulum"), dtype="float32")
     start, wide = fphys.init(single, 3), 0.1 * np.arange(6.0).reshape(3, 2)
     after = fphys.step(single, start, wide)

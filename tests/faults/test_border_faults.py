@@ -1,4 +1,4 @@
-"""Arrays that cannot cross as they lie, or whose owner writes, leaves or has given them away.
+"""Arrays that cannot cross unchanged, or whose owner writes to them, deletes them or has donated them.
 
 Faults 15, 16, 17, 19, 20 and 21, at the borders to NumPy, torch and Warp.
 """
@@ -23,8 +23,8 @@ pytestmark = pytest.mark.extra("torch")
 class Border(NamedTuple):
     out: Any
     back: Any
-    make: Any  # theirs, from NumPy's numbers, in memory of their own
-    numbers: Any  # the memory, as NumPy sees it
+    make: Any  # makes their array from NumPy's numbers, in memory of its own
+    numbers: Any  # its memory, as NumPy sees it
 
 
 def aligned(x: np.ndarray) -> np.ndarray:
@@ -81,7 +81,7 @@ def test_an_offset_is_named_or_copied(border):
     np.testing.assert_array_equal(border.back(theirs), X.ravel()[1:])
 
 
-def test_rows_that_begin_where_they_may_are_shared(border):
+def test_aligned_rows_are_shared(border):
     theirs = border.make(X)[1:]
     alias = border.back(theirs, copy=False)
     assert alias.unsafe_buffer_pointer() == border.numbers(theirs).ctypes.data
@@ -144,12 +144,12 @@ class Pair:
         (lambda: jax.grad(lambda x: dlpack.to_numpy(x).sum())(X), "x is traced"),
     ],
 )
-def test_what_is_no_array_of_theirs(call, text):
+def test_other_types_are_named(call, text):
     with pytest.raises(TypeError, match=text):
         call()
 
 
-def test_what_torch_keeps_elsewhere():
+def test_tensors_without_dense_memory_are_refused():
     with pytest.raises(
         PlacementError, match=r"from_torch: tensor lies on meta, wanted is one of JAX's devices \(cpu\)"
     ):
@@ -163,7 +163,7 @@ def test_a_gradient_is_not_lost():
         dlpack.from_torch(torch.zeros(2, requires_grad=True))
 
 
-# Fault 17: float64 where JAX has it switched off
+# Fault 17: float64 while JAX has it off
 
 
 @pytest.mark.parametrize("dtype", ["float64", "int64"])
@@ -183,10 +183,10 @@ def test_a_write_after_the_crossing(border):
     copied, shared = border.back(theirs), border.back(theirs, copy=False)
     border.numbers(theirs)[0, 0] = 77
     assert float(copied[0, 0]) == 0
-    assert float(shared[0, 0]) == 77  # what copy=False asks for
+    assert float(shared[0, 0]) == 77  # as copy=False implies
 
 
-def test_a_copy_that_leaves_is_written_to(border):
+def test_a_write_to_an_exported_copy(border):
     x = jnp.asarray(X) + 0
     border.numbers(border.out(x))[...] = 77
     np.testing.assert_array_equal(x, X)
@@ -203,7 +203,7 @@ def churn() -> None:
         np.full((8, 8), -1.0)
 
 
-def test_whoever_takes_memory_holds_its_owner(border):
+def test_the_consumer_keeps_the_owner_alive(border):
     theirs = border.make(X)
     alias = border.back(theirs, copy=False)
     del theirs
@@ -216,7 +216,7 @@ def test_whoever_takes_memory_holds_its_owner(border):
     np.testing.assert_array_equal(border.numbers(there), X)
 
 
-# Fault 21: arrays that were given away
+# Fault 21: deleted and donated arrays
 
 
 def test_a_deleted_array(border):
@@ -237,7 +237,7 @@ def test_a_donated_array(border):
         donate(x)
 
 
-def test_an_alias_survives_that_its_array_is_deleted_or_donated(border):
+def test_an_alias_survives_deletion_and_donation(border):
     for give_away in (jax.jit(lambda x: x + 1, donate_argnums=0), lambda x: x.delete()):
         x = jnp.asarray(X) + 0
         there = border.out(x, copy=False)

@@ -1,6 +1,6 @@
-"""Launches that do not fit, inputs that do not belong together, kernels that do not compile: one clear error each.
+"""Launches that do not fit, inputs that do not match, kernels that do not compile: one clear error each.
 
-Faults 14, 16, 17, 18, 22, 35 and 38. What can be known from the shapes is refused while the operation is
+Faults 14, 16, 17, 18, 22, 35 and 38. Faults that the shapes show are refused while the operation is
 traced, before anything is launched.
 """
 
@@ -65,12 +65,12 @@ X = np.arange(8.0).reshape(2, 4)
 
 @pytest.fixture
 def may_run():
-    """For the tests of what happens later."""
+    """For tests of faults that appear later."""
 
 
 @pytest.fixture(autouse=True)
 def nothing_runs(monkeypatch, request):
-    """No XLA call may start in a test of what is refused beforehand."""
+    """No XLA call may start in a test of an early refusal."""
     if "may_run" not in request.fixturenames:
         monkeypatch.setattr("fphys.bridge.op._call", lambda *_: pytest.fail("an operation was launched"))
 
@@ -80,7 +80,7 @@ def wrap(fn: Any, outputs: Any = lambda *args: args[0], **options: Any) -> Any:
 
 
 def launching(kernel: Any = double, dim: Any = None, inputs: Any = None, outputs: Any = None) -> Any:
-    """An operation of one launch, right but for what is given."""
+    """An operation of one launch, correct except for the given arguments."""
     return wrap(
         lambda launch, x, y: launch(
             kernel,
@@ -116,7 +116,7 @@ def test_the_right_launch_is_not_refused():
 
 
 def test_an_array_smaller_than_the_others():
-    """Each launch axis fits one of the arrays; it must fit all that the kernel indexes with it."""
+    """Each launch axis fits one of the arrays, but must fit all arrays that the kernel indexes with it."""
 
     def launch_add(launch, x, y, z):
         launch(add, dim=x.shape, inputs=[x, y], outputs=[z])
@@ -133,7 +133,7 @@ def test_scratch_for_fewer_worlds():
         wrap(launch_add)(np.ones((4, 8)))
 
 
-# Fault 16: what does not match the kernel's signature
+# Fault 16: arguments that do not match the kernel's signature
 
 
 @pytest.mark.parametrize(
@@ -194,7 +194,7 @@ def test_launch_needs_a_kernel():
         launching(lambda x: x)(X)
 
 
-# Fault 17: float64 where JAX has it switched off
+# Fault 17: float64 while JAX has it off
 
 
 def test_float64_needs_x64(x32):
@@ -209,7 +209,7 @@ def test_a_float64_kernel_under_x32_says_what_it_got(x32):
         launching()(X)
 
 
-# Fault 18: batches that do not belong together
+# Fault 18: batches that do not match
 
 
 def adding() -> Any:
@@ -236,7 +236,7 @@ def test_no_world_axis():
 
 
 @pytest.mark.usefixtures("may_run")
-def test_vmap_over_a_batch_of_nothing():
+def test_vmap_over_an_empty_batch():
     with pytest.raises((BridgeError, ValueError), match="world"):
         jax.vmap(adding())(np.ones((0, 2, 3)), np.ones((0, 2, 3)))
 
@@ -275,7 +275,7 @@ def test_one_array_twice_in_one_launch():
         launching(add, inputs=lambda x: [x], outputs=lambda x, y: [y, y])(X)
 
 
-# Fault 35: Python errors come out as one typed error with the original text
+# Fault 35: Python errors become one typed error with the original text
 
 
 def test_an_error_in_the_function_keeps_its_text():
@@ -310,7 +310,7 @@ def test_calling_warps_own_launch():
 
 @pytest.mark.usefixtures("may_run")
 def test_an_error_inside_xla_keeps_its_text(monkeypatch):
-    """XLA calls Python for a program that was traced for another platform. What is raised there comes back."""
+    """XLA calls Python for a program that was traced for another platform. An error raised there is reported."""
     monkeypatch.setattr(jax, "default_backend", lambda: "gpu")  # nothing is packed while it is traced
     honest = ffi.plans().prepare
 
@@ -327,7 +327,7 @@ def test_an_error_inside_xla_keeps_its_text(monkeypatch):
 
 
 def test_a_program_of_another_process_is_refused():
-    """Its plan is not here."""
+    """The plan is not in this process."""
     unknown = jax.ffi.ffi_call(ffi.TARGET, jax.ShapeDtypeStruct(X.shape, X.dtype))
     with pytest.raises((ValueError, RuntimeError), match=r"fphys\.BridgeError: .* another process"):
         jax.jit(lambda x: unknown(x, plan=np.int64(12345)))(X)
@@ -342,7 +342,7 @@ def test_every_launch_of_a_kernel_that_does_not_compile_raises():
     for call in (op, jax.jit(op), op, launching(does_not_compile)):
         with pytest.raises(BridgeError, match=r"op: kernel module .* does not compile"):
             call(X)
-    np.testing.assert_array_equal(launching()(X), 2 * X)  # the others go on
+    np.testing.assert_array_equal(launching()(X), 2 * X)  # other operations still work
 
 
 @wp.kernel
@@ -353,7 +353,7 @@ def in_place(x: wp.array2d(dtype=wp.float64), y: wp.array2d(dtype=wp.float64)):
 
 
 def test_a_kernel_that_writes_its_input_is_refused():
-    """It would change an array that JAX believes immutable."""
+    """It would change an array that JAX assumes to be immutable."""
     op = fphys.bridge.warp_op(
         lambda launch, x, y: launch(in_place, dim=x.shape, inputs=[x], outputs=[y]), outputs=lambda x: x
     )
@@ -363,7 +363,7 @@ def test_a_kernel_that_writes_its_input_is_refused():
     assert (x == 1).all()
 
 
-# What a launch function may not do
+# What a launch function must not do
 
 
 @pytest.mark.parametrize(

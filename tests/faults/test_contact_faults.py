@@ -1,5 +1,5 @@
-"""Faults 1, 2, 12, 13 and 40 with every kind of constraint at work: one bad world, too little room, an early stop, and
-the same bits again."""
+"""Faults 1, 2, 12, 13 and 40 with every kind of constraint active: one bad world, too little room, an early stop, and
+bitwise repeatability."""
 
 import copy
 import functools
@@ -31,7 +31,7 @@ ODD = [
     ("geom.solref", 0.0), ("geom.solimp", 2.0), ("geom.solimp", -1.0), ("opt.impratio", 0.0),
     ("dof.frictionloss", -1.0), ("joint.range", 1e30), ("equality.data", 1e30),
 ]  # fmt: skip
-"""Finite, and no mechanism's: its own world may go wrong, and no other."""
+"""Finite values that no mechanism has. They may spoil their own world, but no other."""
 
 
 def leaf(model: Any, path: str) -> Any:
@@ -40,7 +40,7 @@ def leaf(model: Any, path: str) -> Any:
 
 @functools.cache
 def run() -> Any:
-    """Two steps of the mechanism with all constraints, and what the end owes to every world's state and parameters."""
+    """Two steps of the mechanism with all constraints, and the gradient by every world's state and parameters."""
     model, start = scene("weld", "elliptic", 4, True)
 
     def loss(leaves: Any, qpos: Any, qvel: Any, wrench: Any, bad: Any) -> Any:
@@ -62,7 +62,7 @@ def clean() -> tuple[Any, ...]:
 
 
 def compare(found: Any, expected: Any) -> None:
-    """The other seven worlds, bit for bit; finite gradients everywhere, none from the bad world."""
+    """The other seven worlds must agree bit for bit, and gradients be finite and independent of the bad world."""
     for x, y in zip(jax.tree.leaves(found), jax.tree.leaves(expected), strict=True):
         np.testing.assert_array_equal(np.delete(x, WORLD, 0), np.delete(y, WORLD, 0))
 
@@ -117,7 +117,7 @@ BOXES = (
     )
     + "</worldbody></mujoco>"
 )
-"""Twelve boxes on a plane, side by side and into one another."""
+"""Twelve boxes on a plane, side by side and overlapping."""
 
 
 @pytest.mark.parametrize(
@@ -127,7 +127,7 @@ BOXES = (
         ({"max_constraints": 30}, Status.CONSTRAINT_OVERFLOW, "max_constraints=30"),
     ],
 )
-def test_what_does_not_fit_is_dropped_in_one_order(given: Any, bit: Status, name: str, capfd: Any):
+def test_overflow_is_dropped_in_a_fixed_order(given: Any, bit: Status, name: str, capfd: Any):
     model = fphys.load(BOXES)
     forward = jax.jit(fphys.forward)
     whole = forward(model, fphys.init(model, 3))[1].contacts
@@ -147,8 +147,8 @@ def test_what_does_not_fit_is_dropped_in_one_order(given: Any, bit: Status, name
     assert capfd.readouterr().out == ""
 
 
-def test_one_iteration_says_that_it_was_not_enough():
-    """The residual is the norm of the gradient that is left, scaled as MuJoCo's: above it, the world is reported."""
+def test_too_few_iterations_are_reported():
+    """The residual is the norm of the remaining gradient, scaled as in MuJoCo. Above it, the world is reported."""
     model, state = scene("none", "elliptic", 3)
     early = fphys.load(_early(model.structure.source))
     qacc, info = jax.jit(fphys.forward)(early, state)
@@ -196,7 +196,7 @@ def test_ten_runs_give_the_same_bits(threads: Any):  # noqa: F811
 
 @pytest.mark.parametrize("speed", [1e2, 1e4, 1e8])
 def test_a_world_that_overflows_in_a_rollout_spoils_no_gradient(speed: float):
-    """What overflows by itself, in float32, leaves the gradient of what worlds share as if it had not been there."""
+    """A world that overflows in float32 does not change the gradient of shared parameters."""
     model = fphys.load(fphys.asset("quadruped"), dtype="float32")
     state = fphys.init(model, 3)
     wild = state.replace(qvel=state.qvel.at[1].set(speed))

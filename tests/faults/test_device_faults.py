@@ -1,4 +1,4 @@
-"""A device that is asked for and not there, and a configuration that cannot be read: one clear line, no traceback."""
+"""A requested device that is absent, or a configuration that cannot be read: one clear line, no traceback."""
 
 import os
 import subprocess
@@ -19,7 +19,7 @@ def project(tmp_path, monkeypatch):
 
 @pytest.fixture
 def no_gpu(monkeypatch):
-    """JAX without a GPU, whatever this machine has."""
+    """JAX without a GPU, even if this machine has one."""
     import jax
 
     cpus = jax.devices("cpu")
@@ -64,7 +64,7 @@ def test_a_number_too_high_names_those_that_exist():
 
 
 @pytest.mark.parametrize("name", ["tpu", "cuda:", "cuda:-1", "1", "cuda:x"])
-def test_what_is_no_device_says_what_is(name):
+def test_an_unknown_device_lists_the_known_ones(name):
     with pytest.raises(DeviceError, match='use "cpu", "cuda" or "cuda:N"'):
         config.select_device(name)
 

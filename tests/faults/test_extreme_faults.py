@@ -1,4 +1,4 @@
-"""Fault 43: a world that is held adds nothing to a gradient, above all to that of what worlds share."""
+"""Fault 43: a held world adds nothing to a gradient, in particular to that of shared parameters."""
 
 import functools
 from typing import Any
@@ -24,7 +24,7 @@ QUICK = [("ant", "RK4", "float32"), ("humanoid", "implicitfast", "float32"), ("f
 
 
 def extreme(model: Any, rng: np.random.Generator) -> tuple[Any, Any]:
-    """Every world has one thing that is far too large: all positions, all velocities, one of them, or the controls."""
+    """In every world one thing is far too large: all positions, all velocities, one of them, or the controls."""
     s, state = model.structure, fphys.init(model, WORLDS)
     qpos, qvel = np.array(state.qpos), 0.3 * rng.normal(size=state.qvel.shape)
     ctrl = rng.uniform(-1, 1, (WORLDS, s.nu))
@@ -55,7 +55,7 @@ def finite(tree: Any) -> bool:
 
 @pytest.mark.parametrize(("name", "integrator", "dtype"), CASES)
 def test_extreme_states_have_finite_gradients(name: str, integrator: str, dtype: str, full: bool):
-    """By the model that all worlds share, the states and the controls; in full size over five steps, too."""
+    """With respect to the shared model, the states and the controls; in full size also over five steps."""
     if not full and (name, integrator, dtype) not in QUICK:
         pytest.skip("full size only")
     spec = mujoco.MjSpec.from_file(str(fphys.asset(name)))
@@ -80,7 +80,7 @@ def test_extreme_states_have_finite_gradients(name: str, integrator: str, dtype:
 
 @pytest.mark.parametrize("integrator", ["Euler", "RK4"])
 def test_a_world_that_is_held_in_the_end_adds_exactly_nothing(integrator: str):
-    """What worlds share has, bit for bit, the gradient that it has where that world was held from the start."""
+    """Shared parameters get, bit for bit, the same gradient as if that world had been held from the start."""
     spec = mujoco.MjSpec.from_file(str(fphys.asset("ant")))
     spec.option.integrator = INTEGRATORS[integrator]
     model, rng = fphys.load(spec, dtype="float32"), np.random.default_rng(1)
@@ -97,7 +97,7 @@ def test_a_world_that_is_held_in_the_end_adds_exactly_nothing(integrator: str):
     expected, _ = gradient(model.body.mass, from_the_start)
     assert expected.any()
     held = 0
-    for speed in np.logspace(3, 9, 49):  # from those that overflow in the last stage alone to those that do at once
+    for speed in np.logspace(3, 9, 49):  # from overflow only in the last stage to overflow at once
         found, status = gradient(model.body.mass, state.replace(qvel=state.qvel.at[3].multiply(float(speed))))
         assert not np.delete(status, 3).any()
         if status[3] == int(fphys.Status.NONFINITE):
@@ -108,7 +108,7 @@ def test_a_world_that_is_held_in_the_end_adds_exactly_nothing(integrator: str):
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 def test_a_hinge_that_turns_too_fast_is_held(dtype: str):
-    """Before the squares and products of its speed, which a backward pass forms, leave the range of the numbers."""
+    """It is held before squares and products of its speed, which a backward pass forms, overflow."""
     body = "<body><joint axis='1 2 3' damping='.1'/><geom type='capsule' size='.05 .2' pos='.1 .2 .3'/></body>"
     option = "<option integrator='RK4'><flag contact='disable'/></option>"
     model = fphys.load(f"<mujoco>{option}<worldbody>{body}</worldbody></mujoco>", dtype=dtype)
@@ -129,7 +129,7 @@ def test_a_hinge_that_turns_too_fast_is_held(dtype: str):
 
 @functools.cache
 def fluid(dtype: str) -> tuple[Any, Any, Any]:
-    """Three drops, and the gradient of two steps by what they share, their states and forces."""
+    """Three drops, and the gradient of two steps by shared parameters, states and forces."""
     line = np.arange(8) * 0.1
     x = np.stack(np.meshgrid(line, line, indexing="ij"), -1).reshape(1, -1, 2).astype(dtype)
     x = np.repeat(x + 0.003 * np.random.default_rng(0).normal(size=x.shape).astype(dtype), 3, 0)
@@ -148,7 +148,7 @@ def fluid(dtype: str) -> tuple[Any, Any, Any]:
 @pytest.mark.parametrize("bad", ["density 0", "density -1", "fast", "far", "force"])
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 def test_a_fluid_that_is_held_adds_nothing(bad: str, dtype: str):
-    """Where the state is not possible, and where a step makes it so: as if it had been held from the start."""
+    """An impossible state, or a step that leads to one, counts as if the world had been held from the start."""
     state, values, gradient = fluid(dtype)
     force = jnp.zeros_like(state.x)
     held = state.replace(status=state.status.at[1].set(int(fphys.Status.NONFINITE)))
@@ -182,9 +182,9 @@ MATERIALS = {
 @pytest.mark.parametrize("parts", [0, 2])
 @pytest.mark.parametrize("name", MATERIALS)
 def test_extreme_particles_have_finite_gradients(name: str, parts: int):
-    """MPM, float32: one world has velocities, strains or forces that are far too large, alone (``parts``) or of three.
+    """MPM in float32: one world has velocities, strains or forces far too large, alone (``parts``) or of three.
 
-    Its status says so, or it is right; and a loss that leaves out worlds with a status has a gradient without it.
+    Its status reports it, or its gradient is right. A loss without the reported worlds has a gradient without them.
     """
     params = mpm.Params(MATERIALS[name], 1e-3, (0.0, -9.81), cell=1 / 16, shape=(16, 16), parts=parts)
     rng, dtype, worlds = np.random.default_rng(0), jnp.float32, 1 if parts else 3
@@ -225,7 +225,7 @@ def test_extreme_particles_have_finite_gradients(name: str, parts: int):
 @pytest.mark.parametrize("shape", ["thin", "needle", "rank 1"])
 @pytest.mark.parametrize("name", MATERIALS)
 def test_flat_particles_are_reported_or_have_gradients(name: str, shape: str):
-    """MPM, float32: F whose stretches are up to 1e5 apart, and of rank 1, where rounding decides the determinant."""
+    """MPM in float32: F with stretches up to 1e5 apart, and of rank 1, where rounding decides the determinant."""
     rng, worlds, dtype = np.random.default_rng(5), 100, jnp.float32
     params = mpm.Params(MATERIALS[name], 1e-4, (0.0, 0.0, -9.81), cell=1 / 8, shape=(8, 8, 8))
     state = mpm.init(params, np.repeat(rng.uniform(0.3, 0.6, (1, 6, 3)), worlds, 0).astype(dtype))

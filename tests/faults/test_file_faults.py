@@ -1,4 +1,4 @@
-"""Faults 23, 24 and 25: malformed files, bombs, and files that reach where they must not."""
+"""Faults 23, 24 and 25: malformed files, bombs, and files that point outside their folder."""
 
 import os
 import random
@@ -49,7 +49,7 @@ CORPUS = [
 
 
 def mutate(text: str, rng: random.Random) -> str:
-    """The text with one to three random faults."""
+    """The text with one to three random changes."""
     for _ in range(rng.randint(1, 3)):
         i, j = sorted(rng.randrange(len(text) + 1) for _ in range(2))
         j = min(j, i + 40)
@@ -98,7 +98,7 @@ def attempt(source) -> ModelError | None:
 
 
 def test_a_mutated_file_loads_or_raises_a_model_error(tmp_path, monkeypatch):
-    """Anything else raised, or a crash, fails the test; the case is in ``case.xml``."""
+    """Any other exception, or a crash, fails the test; the case is in ``case.xml``."""
     monkeypatch.chdir(tmp_path)
     rng, refused = random.Random(0), 0
     for case in range(CASES):
@@ -153,7 +153,7 @@ def test_the_line_in_an_included_file_is_named(tmp_path):
         None,
     ],
 )
-def test_what_is_no_model_raises_a_model_error(source):
+def test_other_content_raises_a_model_error(source):
     with pytest.raises(ModelError):
         load(source)
 
@@ -161,20 +161,20 @@ def test_what_is_no_model_raises_a_model_error(source):
 @pytest.mark.parametrize(
     "data", [b"", b"\x00\x01", b"\xff\xfe<\0m\0", b"PK\x03\x04", "<mujoco model='é'/>".encode("latin-1")]
 )
-def test_a_file_that_is_no_text_raises_a_model_error(tmp_path, data):
+def test_a_binary_file_raises_a_model_error(tmp_path, data):
     (tmp_path / "model.xml").write_bytes(data)
     with pytest.raises(ModelError, match=r"model\.xml"):
         load(tmp_path / "model.xml")
 
 
-def test_a_folder_a_pipe_and_a_device_are_no_models(tmp_path):
+def test_a_folder_a_pipe_and_a_device_are_refused(tmp_path):
     os.mkfifo(tmp_path / "pipe.xml")
     for path, why in ((tmp_path, "a folder"), (tmp_path / "pipe.xml", "no such file"), ("/dev/zero", "no such file")):
         with pytest.raises(ModelError, match=why):
             load(path)
 
 
-def test_utf8_with_a_mark_is_read(tmp_path):
+def test_utf8_with_a_byte_order_mark_is_read(tmp_path):
     (tmp_path / "model.xml").write_bytes(
         b"\xef\xbb\xbf" + '<mujoco><worldbody><body name="é"/></worldbody></mujoco>'.encode()
     )
@@ -229,7 +229,7 @@ def test_bombs_are_refused_at_once_in_bounded_memory():
 def test_a_file_of_many_bytes_is_refused(tmp_path):
     path = tmp_path / "model.xml"
     with path.open("wb") as file:
-        file.truncate(2**40)  # a hole: takes no room on the disk
+        file.truncate(2**40)  # a sparse file, which takes no room on the disk
     with pytest.raises(ModelError, match="bytes of XML"):
         load(path)
 
@@ -249,7 +249,7 @@ def test_an_empty_number_is_refused_before_mujoco_sees_it():
 
 
 def test_a_percent_sign_is_refused_before_mujoco_sees_it():
-    """MuJoCo 4.0.0 prints an unknown class as a format string: this one kills the process."""
+    """MuJoCo 4.0.0 prints an unknown class as a format string, and this one would kill the process."""
     with pytest.raises(ModelError, match="percent sign"):
         load('<mujoco><worldbody><geom size="1" class="%s%s%s%n"/></worldbody></mujoco>')
 
@@ -266,7 +266,7 @@ def test_includes_that_include_each_other_end(tmp_path):
 
 @pytest.fixture
 def folders(tmp_path):
-    """A model's folder with a mesh, beside a folder that is none of its business, which holds the same."""
+    """A model's folder with a mesh, and a foreign folder beside it with the same content."""
     vertices, faces = ((0, 0, 0), (1, 0, 0), (0, 1, 0), (0, 0, 1)), ((0, 2, 1), (0, 1, 3), (1, 2, 3), (0, 3, 2))
     stl = b"\0" * 80 + struct.pack("<I", 4)
     for face in faces:

@@ -1,6 +1,6 @@
-"""Signals while compiled programs run: fault 42.
+"""Fault 42: signals while compiled programs run.
 
-No result is ever wrong, no interrupt is ever lost, and the next call is sound. Every case runs in processes of its own.
+No result is ever wrong, no interrupt is lost, and the next call works. Every case runs in its own process.
 """
 
 import json
@@ -91,7 +91,7 @@ def environment() -> dict[str, str]:
     return os.environ | {"NPROC": "32", "JAX_PLATFORMS": "cpu"}
 
 
-# A background job of a shell ignores interrupts, and so would the programs that it starts.
+# Background jobs of a shell ignore interrupts, and so would the programs that they start.
 HEED = "import signal, sys; signal.signal(signal.SIGINT, signal.default_int_handler)\n"
 
 
@@ -105,15 +105,15 @@ def python(program: str, *arguments: str, timeout: float = 120) -> str:
 @pytest.mark.parametrize("where", ["outside", "inside"])
 @pytest.mark.parametrize("what", ["rollout", "gradient"])
 def test_a_storm_of_signals(what: str, where: str, full: bool):
-    """Each is delivered once, as what its handler raises; results before, between and after keep their bits."""
+    """Each signal is delivered once, as its handler's exception. Results before, between and after keep their bits."""
     told = json.loads(python(STORM, str(250 if full else 50), "7", what, where, timeout=900).splitlines()[-1])
     assert told["lost"] == told["wrong"] == 0
     assert told["delivered"] == (250 if full else 50)
-    assert told["longest"] < told["seconds"] * 5 + 1.0  # a busy machine may slow one call down
+    assert told["longest"] < told["seconds"] * 5 + 1.0  # a busy machine may slow down one call
 
 
 def test_inside_the_context_a_long_program_is_abandoned():
-    """Ten million steps would take minutes. A second interrupt finds the program gone; other programs go on."""
+    """Ten million steps take minutes. A second interrupt arrives when the program is gone. Other programs go on."""
     out = python(
         LONG
         + """
@@ -140,7 +140,7 @@ for _ in range(3):
 
 
 def test_the_context_passes_signals_on():
-    """A notebook's asyncio listens to a file to which Python writes signals. A handler of the user's own stays."""
+    """asyncio in a notebook listens to a file to which Python writes signals. The user's own handler stays, too."""
     out = python(
         LONG
         + """
@@ -167,7 +167,7 @@ with fphys.bridge.interruptible():
 
 
 def test_an_interrupt_at_the_entrance_leaves_nothing_behind(full: bool):
-    """Python may raise anywhere in the context's own code: the file that listened to signals listens again."""
+    """Python may raise anywhere in the context's own code. The file that listens to signals still listens then."""
     out = python(
         LONG
         + """
@@ -208,7 +208,7 @@ with fphys.bridge.interruptible():
 
 
 def test_an_interrupt_that_python_loses_is_found_again():
-    """What is raised in a generator's end is printed and forgotten: then the program's own error tells."""
+    """Python prints and forgets exceptions in a generator's end. The program's own error then reports the interrupt."""
     out = python(
         LONG
         + """
@@ -248,8 +248,8 @@ print(came)
     assert out == f"{['KeyboardInterrupt'] * 10 + ['mine']}\n"
 
 
-def test_contexts_in_one_another_and_in_stacks_and_programs_in_what_is_deleted():
-    """The outermost one decides, whichever was made first. Python prints what is raised in a deletion, and goes on."""
+def test_nested_contexts_and_programs_in_deletions():
+    """The outermost context decides, in whatever order they were made. Python prints exceptions in deletions."""
     out = python(
         LONG
         + """
@@ -292,7 +292,7 @@ for case in (deleted, stacked, nested):
 
 
 def test_many_other_signals_do_not_delay_an_interrupt():
-    """A profiler's alarms, ten thousand, came in the context before the program began."""
+    """Ten thousand alarms of a profiler arrived in the context before the program began."""
     out = python(
         LONG
         + """
@@ -315,7 +315,7 @@ signal.setitimer(signal.ITIMER_REAL, 0)
 
 
 def test_a_second_thread_goes_on(full: bool):
-    """Interrupts of the main thread leave a call of another thread alone, inside the context too where it can."""
+    """Interrupts of the main thread do not affect a call of another thread, nor, where possible, inside the context."""
     out = python(
         """
 import os, signal, threading, time
@@ -352,14 +352,14 @@ print(came, failures, len(calls) > 30)
     assert out == "30 [] True\n"
 
 
-# The commands end within two seconds, and keep what they had.
+# The commands end within two seconds and keep their results so far.
 
 
 @pytest.fixture
 def command(tmp_path: Path) -> Iterator[Callable[..., tuple[int, str, float]]]:
-    """Start ``fphys ...``, interrupt it after it printed a text, and once more after ``again`` seconds.
+    """Start ``fphys ...``, interrupt it after it printed a text, and again after ``again`` seconds.
 
-    Gives its exit status, output, and seconds to its end.
+    Returns its exit status, its output, and the seconds until it ended.
     """
     running: list[subprocess.Popen[str]] = []
 
@@ -401,8 +401,8 @@ def test_simulate_ends_and_says_how_far_it_came(command):
 
 
 @pytest.mark.alone
-def test_simulate_films_what_there_is(command, tmp_path):
-    """A hundred seconds of motion would take a hundred seconds to draw; a second interrupt gives the film up."""
+def test_simulate_films_the_part_so_far(command, tmp_path):
+    """A hundred seconds of motion would take a hundred seconds to draw. A second interrupt gives up the video."""
     arguments = ("simulate", "humanoid", "--steps", "100000000", "--out", "film.mp4")
     status, told, seconds = command(*arguments, after=r"simulate: .*[2-9]\d\.\dk")
     assert status == 130 and seconds < 2, (status, seconds, told)
@@ -415,7 +415,7 @@ def test_simulate_films_what_there_is(command, tmp_path):
 @pytest.mark.alone
 @pytest.mark.parametrize("again", [0.0, 0.02, 0.05, 0.2])
 def test_run_ends_and_keeps_its_folder(command, tmp_path, again):
-    """Torques are optimised by gradients through 500 steps: each is one program."""
+    """Torques are optimised with gradients through 500 steps; each gradient is one program."""
     status, told, seconds = command("run", "swing-up", after=r"swing-up:.* [1-9]\d*/", again=again)
     assert status == 130 and seconds < 2, (status, seconds, told)
     (metrics,) = tmp_path.glob("runs/swing-up/*/metrics.json")
@@ -440,7 +440,7 @@ def test_view_ends(command):
 
 
 def test_fit_ends_after_the_update_and_saves_it(tmp_path):
-    """What is resumed from there ends where an uninterrupted training ends, bit for bit."""
+    """A training resumed from there ends, bit for bit, where an uninterrupted one ends."""
     out = python(
         """
 import os, signal, sys

@@ -31,13 +31,13 @@ class Mallinfo(ctypes.Structure):
 
 
 def resident() -> int:
-    """Memory of this process [bytes]."""
+    """Resident memory of this process [bytes]."""
     with open("/proc/self/statm") as file:
         return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
 
 def outside_the_heap() -> int:
-    """Resident memory that is neither the heap's nor a file's [bytes]: threads' arenas, Python's, compiled code."""
+    """Resident memory outside the heap and files [bytes]: threads' arenas, Python's arenas, compiled code."""
     total, counts = 0, False
     with open("/proc/self/smaps") as file:
         for line in file:
@@ -50,10 +50,10 @@ def outside_the_heap() -> int:
 
 
 def allocated() -> int:
-    """Memory that the process has allocated and not freed, of the heap and outside of it [bytes].
+    """Memory that the process has allocated and not freed, in the heap and outside [bytes].
 
-    The resident memory says less: between blocks that are in use it has gaps, and compiling leaves many. JAX
-    alone grows by 22 kB for each new shape that it compiles and forgets, and has no more blocks than before.
+    Resident memory is less reliable: it includes gaps between used blocks, and compiling leaves many of them. JAX
+    alone grows by 22 kB for each new shape that it compiles and forgets, without holding more blocks than before.
     """
     ask = ctypes.CDLL("libc.so.6").mallinfo2
     ask.restype = Mallinfo
@@ -62,7 +62,7 @@ def allocated() -> int:
 
 
 def slope(run: Any, rounds: int) -> float:
-    """Bytes by which the allocated memory grows in a call of ``run``, by the line through what it is after each."""
+    """Bytes by which allocated memory grows per call of ``run``: the slope of a line fitted over the calls."""
     at = []
     for _ in range(rounds):
         run()
@@ -74,7 +74,7 @@ def slope(run: Any, rounds: int) -> float:
 
 
 def plans_held() -> int:
-    """Plans that are kept once those that nobody can call are freed."""
+    """Number of plans that are kept once those that nobody can call are freed."""
     jax.clear_caches()
     gc.collect()
     ffi.plans().sweep()
@@ -102,7 +102,7 @@ def rigid() -> tuple[Any, Any, Any]:
 @pytest.mark.slow
 @pytest.mark.parametrize("made", [solid, fluid, rigid])
 def test_a_hundred_thousand_steps(made: Any):
-    """In calls of ten thousand steps, and of one; what the first calls allocate is not counted."""
+    """In calls of ten thousand steps, and of one. Allocations of the first calls do not count."""
     step, params, state = made()
     one = jax.jit(step)
     many = jax.jit(lambda s: jax.lax.fori_loop(0, 10_000, lambda _, s: step(params, s), s))
@@ -129,7 +129,7 @@ def cube(x: wp.array2d(dtype=wp.float32), y_out: wp.array2d(dtype=wp.float32)):
 
 
 def test_two_thousand_shapes(full: bool):
-    """The plans of shapes that nothing traced or compiled needs any more are freed."""
+    """Plans are freed when no trace or compiled program needs their shapes any more."""
     operation = fphys.bridge.warp_op(
         lambda launch, x, y: launch(cube, dim=x.shape, inputs=[x], outputs=[y]), outputs=lambda x: x
     )
@@ -151,7 +151,7 @@ def test_two_thousand_shapes(full: bool):
 
 
 def test_many_models(full: bool):
-    """Models that are loaded, jitted and forgotten, each of other joints, and so with plans of its own."""
+    """Models are loaded, jitted and forgotten. Each has other joints, and therefore its own plans."""
     count = 0
 
     def a_model() -> None:
@@ -164,7 +164,7 @@ def test_many_models(full: bool):
         after = jax.jit(lambda state: fphys.step(model, state))(state)
         assert not after.status.any()
 
-    for _ in range((MOST_TRACES if full else MOST_RECORDS) + 1):  # of so many an operation keeps its traces, its plans
+    for _ in range((MOST_TRACES if full else MOST_RECORDS) + 1):  # an operation keeps this many traces or plans
         a_model()
     before = plans_held()
     grown = slope(a_model, 500 if full else 8)
@@ -172,7 +172,7 @@ def test_many_models(full: bool):
 
 
 def test_what_is_remembered_of_a_structure_goes_with_it():
-    """A structure keeps its compiled model, with meshes and textures. Nothing keeps it but those who use it."""
+    """A structure keeps its compiled model, with meshes and textures. Nothing but its users keeps the structure."""
     structure = fphys.load(fphys.asset("double-pendulum")).structure
     remembered = [actuation.moments, actuation.site_actuators, actuation.turning, adhesion.adhesions, armature.heavy]
     remembered += [articulated.body_dofs, topology.ancestry, tendon.segments, tendon.pattern]
@@ -185,7 +185,7 @@ def test_what_is_remembered_of_a_structure_goes_with_it():
 
 @pytest.mark.slow
 def test_a_thousand_rebuilds():
-    """Of one model's program: neither memory nor Warp's modules grow."""
+    """Of the same model's program: neither memory nor the number of Warp's modules grows."""
     model = fphys.load(fphys.asset("double-pendulum"))
     state, ctrl = fphys.init(model, 2), jnp.zeros((2, 2))
 

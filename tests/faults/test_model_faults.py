@@ -1,4 +1,4 @@
-"""Faults 4, 5, 6 and 17: numbers that cannot be, and a precision that is switched off."""
+"""Faults 4, 5, 6 and 17: impossible numbers, and float64 while it is off."""
 
 import jax
 import mujoco
@@ -27,7 +27,7 @@ SCENE = """
   <actuator><general name="motor" joint="turn" dyntype="filter" dynprm="1"/></actuator>
   <keyframe><key name="home" qpos="1"/></keyframe>
 </mujoco>"""
-ELEMENTS = {  # MuJoCo's prefix -> how the last element of the scene is called
+ELEMENTS = {  # MuJoCo's prefix -> the name of the scene's last element
     "body": 'body "arm"',
     "jnt": 'joint "turn"',
     "dof": 'joint "turn"',
@@ -51,7 +51,7 @@ URDF = """
 
 
 def spoil(m, name: str, value: float) -> None:
-    """Put a value into the last element of a field."""
+    """Write a value into the last element of a field."""
     owner, _, bare = name.rpartition(".")
     owner = getattr(m, owner) if owner else m
     if np.ndim(getattr(owner, bare)) == 0:
@@ -77,7 +77,7 @@ def test_a_field_that_is_not_finite_is_named_with_its_element(name, value):
     assert f"is {value}" in str(error.value)
 
 
-def test_every_number_that_mujoco_reads_is_looked_at():
+def test_every_number_that_mujoco_reads_is_checked():
     names = [
         name
         for name, values in numeric_fields(mujoco.MjModel.from_xml_string(SCENE)).items()
@@ -104,7 +104,7 @@ def test_every_number_that_mujoco_reads_is_looked_at():
     ],
 )
 def test_a_number_of_the_text_that_is_not_finite_is_named_with_its_line(tmp_path, element, attribute, value):
-    """MuJoCo itself reads mass="nan" as a mass not given."""
+    """MuJoCo itself treats mass="nan" as if no mass were given."""
     number = f"0 {value} 0" if attribute in ("pos", "friction") else value
     tag = {"geom": '<geom name="x" size=".1" {}/>', "joint": '<joint name="x" {}/><geom size=".1"/>'}[element]
     path = tmp_path / "model.xml"
@@ -151,7 +151,7 @@ def urdf(mass: float = 1, x: float = 1, z: float = 1, xy: float = 0) -> str:
         urdf(xy=2),
     ],
 )
-def test_a_body_that_cannot_be_is_refused_by_name(text):
+def test_an_impossible_body_is_refused_by_name(text):
     with pytest.raises(ModelError, match="brick"):
         load(text)
 
@@ -172,7 +172,7 @@ def test_a_geom_of_negative_mass_is_refused_by_name():
         (1, (5, 1, 1), "triangle inequality"),
     ],
 )
-def test_a_python_model_that_cannot_be_is_refused_by_name(mass, inertia, why):
+def test_an_impossible_python_model_is_refused_by_name(mass, inertia, why):
     m = mujoco.MjModel.from_xml_string(inertial(1, 'diaginertia="1 1 1"'))
     load(m)
     m.body_mass[1], m.body_inertia[1] = mass, inertia
@@ -187,7 +187,7 @@ def test_balancing_is_the_files_choice():
 
 
 def test_flat_and_thin_bodies_are_physical():
-    """Where A + B = C, rounding must not refuse."""
+    """Rounding must not refuse A + B = C."""
     for inertia in ("1 1 2", "0.1 0.2 0.3", "1e-9 1 1"):
         load(inertial(1, f'diaginertia="{inertia}"'))
     load(BODY.format('<geom type="box" size="1 1 1e-6"/>'))
@@ -203,7 +203,7 @@ def test_every_faulty_body_is_named_at_once():
 
 
 @pytest.mark.parametrize("field", ["body_quat", "geom_quat", "jnt_axis"])
-def test_a_direction_of_no_length_is_refused(field):
+def test_a_zero_direction_is_refused(field):
     m = mujoco.MjModel.from_xml_string(SCENE)
     getattr(m, field)[-1] = 0
     with pytest.raises(ModelError, match="unit length"):
@@ -225,7 +225,7 @@ def test_a_time_step_that_is_not_positive_is_refused(timestep):
     ],
 )
 def test_a_negative_friction_is_refused_by_name(xml, named):
-    """``replace`` refuses it, too; where it is traced its world is held."""
+    """``replace`` refuses it too. If it is traced, its world is held."""
     text = f"<mujoco><worldbody><body>{xml}</body></worldbody></mujoco>"
     with pytest.raises(ModelError, match=f"{named} is -.*must not be negative"):
         load(text, disable=("frictionloss",))
@@ -246,13 +246,13 @@ FAR = """<mujoco><worldbody><body><joint axis="0 1 0"/><geom type="capsule" from
 
 
 @pytest.mark.parametrize("distance", [2e9, 5e8, 1e8, -3e10])
-def test_an_inertia_that_rounding_ate_is_refused_by_name(distance):
+def test_an_inertia_lost_to_rounding_is_refused_by_name(distance):
     with pytest.raises(ModelError, match='joint "tip"'):
         load(FAR.format(distance))
     load(FAR.format(1e3))
 
 
-def test_constants_that_no_mechanism_has_are_refused():
+def test_impossible_constants_are_refused():
     m = mujoco.MjModel.from_xml_string(SCENE)
     m.stat.meaninertia = -5015.0
     with pytest.raises(ModelError, match=r"statistic meaninertia is -5015\.0, must be positive"):

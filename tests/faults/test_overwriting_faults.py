@@ -1,4 +1,4 @@
-"""Warp's own check for arrays that are overwritten on a differentiated path, run over our gradients: fault 22."""
+"""Fault 22: Warp's own check for arrays overwritten on a differentiated path, applied to our gradients."""
 
 import os
 import re
@@ -88,19 +88,19 @@ WITHIN = r"in kernel (\w+) at .* after it has been read from within the same ker
 RECURSIONS = {
     "frame_poses", "frame_acceleration", "frame_motion", "project_loads", "solve", "factor", "composite_inertia",
 }  # fmt: skip
-"""Kernels whose lanes follow from one another: body by body along the tree, row by row in a factorisation.
+"""Kernels whose lanes depend on one another: body by body along the tree, row by row in a factorisation.
 
-Warp's check knows arrays and no elements, so it warns of these; the gradient tests, against differences,
-cover them. A kernel that is new here must be looked at.
+Warp's check works on whole arrays, not on elements, so it warns about these. The gradient tests against
+differences cover them. Inspect a kernel before adding it here.
 """
 
 
 @pytest.fixture
 def checked(tmp_path):
-    """Run a case under ``wp.config.verify_autograd_array_access``; what is printed and what Warp warns of.
+    """Run a case under ``wp.config.verify_autograd_array_access``; return its output and Warp's warnings.
 
-    Warp checks twice: a kernel while it generates code (read, then written, within it), and the launches on
-    a ``wp.Tape`` (read by one, written by a later one). The bridge needs no tape; its record goes on one here.
+    Warp checks twice: a kernel during code generation (read, then written, within it), and the launches on
+    a ``wp.Tape`` (read by one, written by a later one). The bridge needs no tape; here its record goes on one.
     """
     program = tmp_path / "checked.py"
     program.write_text(CHECKED)

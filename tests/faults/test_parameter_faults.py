@@ -1,4 +1,4 @@
-"""Parameters that no mechanism can have: refused where they are known, else their world alone stands still."""
+"""Impossible parameters are refused if their values are known; otherwise only their world is held."""
 
 import dataclasses
 import functools
@@ -21,7 +21,7 @@ def leaf(model: Any, path: str) -> Any:
     return functools.reduce(getattr, path.split("."), model)
 
 
-# Known on the host
+# Values known on the host
 
 
 @pytest.mark.parametrize(
@@ -48,7 +48,7 @@ def test_known_values_are_refused(path: str, value: Any, message: str):
 
 
 def test_a_body_of_a_rigid_piece_may_be_massless():
-    """A payload of nothing; the arm that carries it has a mass."""
+    """A payload without mass; the arm that carries it has mass."""
     model = fphys.load("""<mujoco><worldbody><body name="arm"><joint/><geom size=".1"/>
         <body name="payload" pos="0 0 1"><geom size=".1"/></body></body></worldbody></mujoco>""")
     empty = {"body.mass": model.body.mass.at[0, 2].set(0.0), "body.inertia": model.body.inertia.at[0, 2].set(0.0)}
@@ -56,7 +56,7 @@ def test_a_body_of_a_rigid_piece_may_be_massless():
     assert step(empty).tolist() == [0] and model.replace(empty).body.mass[0, 2] == 0.0
 
 
-# Traced
+# Traced values
 
 CASES = {
     "body.mass": [NAN, -INF, 0.0, -1.0],
@@ -69,7 +69,7 @@ CASES = {
 
 @functools.cache
 def ball() -> Any:
-    """A ball that touches a plane, in three worlds, and its step's value and gradient as a function of leaves."""
+    """A ball on a plane in three worlds, and its step's value and gradient as a function of leaves."""
     model = fphys.load(fphys.asset("ball"), dtype="float64")
     rng = np.random.default_rng(0)
     state = fphys.init(model, WORLDS, qvel=0.1 * rng.normal(size=(WORLDS, model.structure.nv)))
@@ -87,7 +87,7 @@ def ball() -> Any:
 
 
 def apart(leaves: Any) -> Any:
-    """Every world's own."""
+    """The leaves with one row per world."""
     return {path: jnp.repeat(x, WORLDS, 0) if path in CASES else x for path, x in leaves.items()}
 
 
@@ -128,7 +128,7 @@ def test_an_unsound_parameter_of_all_holds_all(path: str):
 
 @pytest.mark.parametrize("path", ["geom.size", "opt.impratio"])
 def test_what_must_be_positive(path: str):
-    """A radius and impratio; the size of a plane, and the sizes that a sphere has not, may be anything."""
+    """A radius and impratio. A plane's size, and sizes that a sphere does not use, may be anything."""
     model = fphys.load(fphys.asset("ball"))
     x = jnp.repeat(leaf(model, path), WORLDS, 0)
     ball_size = (int(model.structure.source.geom("ball").id), 0) if path == "geom.size" else ()

@@ -1,4 +1,4 @@
-"""Faults 7 to 11 and 48: particles that leave, fly, crowd or turn inside out, and steps that are too long."""
+"""Faults 7 to 11 and 48: particles that leave, fly off, crowd or invert, and time steps that are too long."""
 
 from typing import Any
 
@@ -28,12 +28,12 @@ def after(params: mpm.Params, state: mpm.State, steps: int = 3, **given: Any) ->
 
 
 def without(state: mpm.State) -> mpm.State:
-    """The same without the particle, by giving it no mass in any world."""
+    """The same without the particle, whose mass is set to zero in all worlds."""
     return state.replace(volume=state.volume.at[WORLD, WHO].set(0.0))
 
 
 def check_alone(ours: mpm.State, other: mpm.State, bit: mpm.Status) -> None:
-    """All other particles and worlds, bit for bit."""
+    """Compare all other particles and worlds bit for bit."""
     assert ours.status.tolist() == [0, int(bit), 0]
     for name in ("x", "v", "C", "F", "history"):
         a, b = np.array(getattr(ours, name)), np.array(getattr(other, name))
@@ -90,7 +90,7 @@ def test_a_load_that_is_not_finite_acts_on_nothing(load: str):
 
 
 def test_what_a_step_makes_infinite_is_reported_at_once():
-    """Stress that overflows reaches the nodes, and so the neighbours: their world says so after that very step."""
+    """Overflowing stress reaches the nodes and thus the neighbours. Their world reports it after that very step."""
     params = mpm.Params(mpm.Snow(), 5e-4, (0.0, -9.81), cell=1 / 16, shape=(16, 16))
     x = np.random.default_rng(11).uniform(0.3, 0.6, (3, 40, 2)).astype("float32")
     state = mpm.init(params, x)
@@ -137,13 +137,13 @@ def test_a_bad_particle_passes_no_gradient():
         np.testing.assert_array_equal(rest, np.delete(np.asarray(other), WORLD, 0))
 
 
-# --- fault 48: inside out
+# --- fault 48: inverted particles
 
 
 @pytest.mark.parametrize("dim", [2, 3])
 @pytest.mark.parametrize("which", [WHO, 11])
-def test_a_particle_inside_out_is_reported_and_goes_on(which: int, dim: int):
-    """The material decides what it answers; the other worlds do not notice."""
+def test_an_inverted_particle_is_reported_and_continues(which: int, dim: int):
+    """The material decides how it responds. The other worlds are not affected."""
     params, state = scene("neo-hookean", dim, worlds=3)
     turned = state.replace(F=state.F.at[WORLD, which, :, 0].multiply(-1.0))
     ours, good = mpm.step(params, turned), mpm.step(params, state)
@@ -162,7 +162,7 @@ def test_a_particle_inside_out_is_reported_and_goes_on(which: int, dim: int):
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 @pytest.mark.parametrize("shear", [20.0, 5e3, 1e8])
 def test_a_particle_too_flat_for_the_precision_is_reported(shear: float, dtype: str):
-    """Its stretches are shear and 1 / shear, the roots of F^T F."""
+    """Its stretches are shear and 1 / shear, the square roots of F^T F's eigenvalues."""
     params, state = scene("sand", 2, worlds=3)
     state = jax.tree.map(lambda x: x.astype(dtype) if jnp.issubdtype(x.dtype, jnp.floating) else x, state)
     params = params.replace(gravity=np.asarray(params.gravity, dtype))
@@ -172,7 +172,7 @@ def test_a_particle_too_flat_for_the_precision_is_reported(shear: float, dtype: 
     assert [bool(s & fphys.Status.INVERTED) for s in flat.status] == [False, lost, False]
 
 
-def test_a_squeezed_particle_is_not_inside_out():
+def test_a_squeezed_particle_is_not_inverted():
     params, state = scene("corotated", 3, worlds=1)
     assert not mpm.step(params, state.replace(F=0.2 * state.F)).status.any()
 
@@ -181,8 +181,8 @@ def test_a_squeezed_particle_is_not_inside_out():
 
 
 @pytest.mark.parametrize("bad", [-0.3, np.nan, np.inf])
-def test_a_walls_friction_that_cannot_be(bad: float):
-    """Refused where it is known; traced, it holds its world."""
+def test_an_impossible_wall_friction(bad: float):
+    """Refused if it is known. If it is traced, its world is held."""
     params, state = scene("corotated", 2, worlds=2)
     walls = params.walls.replace(friction=np.array([0.2, bad, 0.2, 0.2]))
     with pytest.raises(ValueError, match=rf"walls\.friction is {bad}: it must be finite and not negative"):
@@ -194,13 +194,13 @@ def test_a_walls_friction_that_cannot_be(bad: float):
 
 
 @pytest.mark.parametrize("bad", [-1.0, np.nan, np.inf])
-def test_a_volume_that_cannot_be_is_refused(bad: float):
+def test_an_impossible_volume_is_refused(bad: float):
     params, state = scene("corotated", 2)
     with pytest.raises(ValueError, match=rf"volume is {bad}: it must be finite and not negative"):
         mpm.init(params, state.x, volume=np.where(np.arange(20) == 3, bad, 1e-3))
 
 
-def test_a_colliders_friction_that_cannot_be_is_refused():
+def test_an_impossible_collider_friction_is_refused():
     params, state = scene("corotated", 2)
     with pytest.raises(ValueError, match=r"friction is -0\.1: it must not be negative"):
         mpm.step(params, state, colliders=boundary.sphere((0.5, 0.5), 0.1, friction=-0.1))
@@ -228,7 +228,7 @@ def test_overflow_says_what_is_needed():
 
 
 @pytest.mark.parametrize("bad", [np.nan, np.inf, 1e30, -1e30])
-def test_a_particle_that_is_nowhere_is_nobodys_neighbour(bad: float):
+def test_a_nonfinite_particle_is_no_neighbour(bad: float):
     x = np.random.default_rng(4).uniform(0, 0.5, (2, 100, 2))
     broken = x.copy()
     broken[0, 7, 1] = bad

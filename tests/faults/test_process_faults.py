@@ -1,6 +1,6 @@
-"""Forks, races for the kernel cache, broken caches, exits and threads: faults 34, 36, 37 and 45.
+"""Faults 34, 36, 37 and 45: forks, races for the kernel cache, broken caches, exits and threads.
 
-Every case runs in processes of its own, under a time limit: a process that hangs is killed, and fails the test.
+Every case runs in processes of its own under a time limit. A process that hangs is killed and fails the test.
 """
 
 import os
@@ -39,7 +39,7 @@ def right(x):
 
 @pytest.fixture
 def script(tmp_path):
-    """Write ``script(body)``, a program with an operation at hand, and return its command."""
+    """Write ``script(body)``, a program with an operation defined, and return its command."""
     (tmp_path / "operation.py").write_text(OPERATION)
 
     def write(body: str) -> list[str]:
@@ -54,7 +54,7 @@ def environment(**more: str) -> dict[str, str]:
 
 
 def output(command: list[str], timeout: float = 60, **env: str) -> str:
-    """Standard output; fails with standard error if the program fails, or hangs longer than ``timeout`` seconds."""
+    """Standard output. Fails with standard error if the program fails or runs longer than ``timeout`` seconds."""
     done = subprocess.run(command, env=environment(**env), timeout=timeout, capture_output=True, text=True, check=False)
     assert done.returncode == 0, f"exit status {done.returncode}\n{done.stdout}\n{done.stderr}"
     return done.stdout
@@ -114,7 +114,7 @@ attempts = [
 
 @pytest.mark.parametrize("where", ["", "with jax.default_device(device): "])
 def test_a_forked_child_is_told_to_use_spawn(script, where):
-    """Whatever it tries: compiled before or not, of fphys or of JAX, on a device of the user's. The parent goes on."""
+    """Whatever it runs: compiled before or not, of fphys or of JAX, on any device. The parent goes on."""
     program = script(
         FORK
         + """
@@ -189,7 +189,7 @@ CASE = "print(right([[1, 2], [3, 4]]))"
 
 @pytest.fixture(scope="module")
 def filled(tmp_path_factory):
-    """A kernel cache that holds the operation and the bridge's own driver."""
+    """A kernel cache with the operation and the bridge's own driver."""
     folder = tmp_path_factory.mktemp("filled")
     (folder / "operation.py").write_text(OPERATION)
     (folder / "program.py").write_text("from operation import *\n\n" + CASE)
@@ -238,7 +238,7 @@ def test_a_broken_binary_is_built_again(script, filled, tmp_path, name, damage):
 
 
 def test_a_broken_binary_without_a_checksum_is_built_again(script, filled, tmp_path):
-    """Its process seals a binary soon after it was built: one that is older was left behind."""
+    """Its process seals a binary soon after building it, so an older one without a seal was left behind."""
     cache = shutil.copytree(filled, tmp_path / "cache")
     whole = objects(cache)
     for file, size in whole.items():
@@ -250,8 +250,8 @@ def test_a_broken_binary_without_a_checksum_is_built_again(script, filled, tmp_p
     assert objects(cache) == whole and len(list(cache.rglob("*.checksum"))) == 2
 
 
-def test_a_build_that_was_killed_is_taken_up_again(script, filled, tmp_path):
-    """What it leaves behind, sources without a binary, is in nobody's way."""
+def test_a_killed_build_is_repeated(script, filled, tmp_path):
+    """Its leftovers, sources without a binary, do no harm."""
     cache = shutil.copytree(filled, tmp_path / "cache")
     whole = objects(cache)
     for file in whole:
@@ -261,7 +261,7 @@ def test_a_build_that_was_killed_is_taken_up_again(script, filled, tmp_path):
 
 
 def test_a_cache_that_cannot_be_written_is_read(script, filled, tmp_path):
-    """What it holds is used; what it lacks goes to a temporary folder, which says why and how to mend it."""
+    """Its content is used. Missing kernels go to a temporary folder, and a warning says why and what to do."""
     cache = shutil.copytree(filled, tmp_path / "cache")
     for file in objects(cache, "operation"):
         shutil.rmtree(file.parent)
@@ -296,8 +296,8 @@ tempfile.TemporaryFile = refuse
 
 
 @pytest.mark.parametrize("home", ["", "/proc/nowhere"])
-def test_without_a_home_kernels_are_compiled_all_the_same(script, tmp_path, home):
-    """HOME unset, or a folder that cannot be made."""
+def test_kernels_compile_without_a_home(script, tmp_path, home):
+    """HOME is unset, or its folder cannot be made."""
     program = script("import fphys.bridge.start as start\nstart.start_warp()\nprint('ok')")
     environ = {k: v for k, v in environment(TMPDIR=str(tmp_path)).items() if k not in ("HOME", "WARP_CACHE_PATH")}
     environ |= {"XDG_CACHE_HOME": home, "HOME": home} if home else {}
@@ -308,7 +308,7 @@ def test_without_a_home_kernels_are_compiled_all_the_same(script, tmp_path, home
 
 @pytest.mark.parametrize(("folder", "told"), [("/proc/nowhere", "nowhere"), (None, "MiB are free")])
 def test_without_any_folder_a_full_cache_works_and_an_empty_one_says_so(script, filled, tmp_path, folder, told):
-    """No folder for temporary files, or a full disk: the compiler would end the process."""
+    """There is no folder for temporary files, or the disk is full. The compiler would end the process."""
     disturb = f"import tempfile\ntempfile.tempdir = {folder!r}\n" if folder else FULL_DISK
     program = [sys.executable, "-c", disturb + RUN, script(CASE)[1]]
     assert output(program, WARP_CACHE_PATH=str(filled)) == "True\n"
@@ -333,7 +333,7 @@ shutil.disk_usage = lambda path: collections.namedtuple("usage", "total used fre
 
 
 def test_exit_with_an_operation_in_flight(script, full):
-    """The interpreter ends without waiting for ever, every time."""
+    """The interpreter exits without hanging, every time."""
     program = script("""
 x = jnp.ones((512, 64), "float32")
 run = jax.jit(lambda x: jax.lax.scan(lambda x, _: (cube(x), None), x, None, length=2000)[0])
@@ -346,7 +346,7 @@ print("end", flush=True)
 
 
 def test_threads_call_operations_side_by_side(script):
-    """Different data in every thread; one operation is split into ranges of worlds, one is not."""
+    """Every thread has different data. One operation is split into ranges of worlds, one is not."""
     program = script("""
 run = jax.jit(lambda x: (cube(x), gradient(x)))
 failures, calls = [], []

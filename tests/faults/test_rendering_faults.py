@@ -1,4 +1,4 @@
-"""Without OpenGL everything but pictures works, and the error says what to install."""
+"""Without OpenGL everything except images works, and the error says what to install."""
 
 import subprocess
 import sys

@@ -1,4 +1,4 @@
-"""Fault 24, bombs that are small in each element and large in all: refused by name, at once, in little memory."""
+"""Fault 24: bombs with small elements and a large total are refused by name, at once, in little memory."""
 
 import math
 import os
@@ -20,7 +20,7 @@ BODY = '<body name="b"><joint name="j"/><geom name="g" size="1"/><site name="s"/
 
 
 def model(body: str = "", asset: str = "", rest: str = "") -> str:
-    """The rest begins on line 2, assets on line 4, bodies on the second line after these."""
+    """A model. ``rest`` begins on line 2, assets on line 4, bodies on the second line after these."""
     return f"<mujoco>\n{rest}\n<asset>\n{asset}</asset>\n<worldbody>\n{body}</worldbody></mujoco>"
 
 
@@ -63,7 +63,7 @@ def meshes(number: int, rest: str) -> str:
     return model("", many(number, f'<mesh name="m#" {rest}/>'))
 
 
-BOMBS = {  # what the refusal says: line, element and sum; and the model
+BOMBS = {  # the refusal's text (line, element and sum), and the model
     "60 textures": (6, 'texture "t2"', PIXELS, model("", TEXTURES)),
     "60 textures by a class": (
         6,
@@ -277,20 +277,20 @@ def chunk(kind: bytes, data: bytes) -> bytes:
 
 
 def zeros(size: int) -> bytes:
-    """Packed, and packed as they come."""
+    """This many zero bytes, compressed."""
     packer, block = zlib.compressobj(1), bytes(2**20)
     return b"".join(packer.compress(block) for _ in range(math.ceil(size / len(block)))) + packer.flush()
 
 
 def png(path: Path, side: int, *between: bytes, data: bytes | None = None) -> None:
-    """A grey square of so many pixels; without data, its header alone is true."""
+    """A grey square with ``side`` pixels a side. With empty data, only its header is right."""
     head = chunk(b"IHDR", struct.pack(">IIBBBBB", side, side, 8, 0, 0, 0, 0))
     pixels = zlib.compress(bytes(side * (side + 1))) if data is None and side < 1000 else data or zlib.compress(b"")
     path.write_bytes(b"\x89PNG\r\n\x1a\n" + head + b"".join(between) + chunk(b"IDAT", pixels) + chunk(b"IEND", b""))
 
 
 def write(folder: Path) -> None:
-    """The files that the bombs name; those that are large in bytes are holes."""
+    """Write the files that the bombs name. Files that are large in bytes are sparse."""
     png(folder / "large.png", 30_000)
     png(folder / "medium.png", 12_000)
     png(folder / "long.png", 64, data=zeros(2**31))
@@ -345,7 +345,7 @@ for i in range(int(sys.argv[2])):
 
 @pytest.fixture(scope="module")
 def refusals(tmp_path_factory) -> dict[str, tuple[float, float, str]]:
-    """Of each bomb: seconds, kB more than before the first, message. A crash leaves out what comes after it."""
+    """For each bomb: seconds, kB more than before the first, message. A crash loses the bombs after it."""
     folder = tmp_path_factory.mktemp("bombs")
     write(folder)
     command = [sys.executable, "-c", REFUSE, str(folder), str(len(BOMBS))]
@@ -387,7 +387,7 @@ def test_a_pipe_is_never_opened(tmp_path, name):
         load(tmp_path / "main.xml")
 
 
-def test_a_link_to_a_device_is_no_file(tmp_path):
+def test_a_link_to_a_device_is_refused(tmp_path):
     (tmp_path / "zero.png").symlink_to("/dev/zero")
     (tmp_path / "main.xml").write_text(textures(1, "zero.png"))
     with pytest.raises(ModelError, match="outside"):
@@ -396,15 +396,15 @@ def test_a_link_to_a_device_is_no_file(tmp_path):
         load(tmp_path / "main.xml", root="/")
 
 
-def test_a_folder_is_no_picture(tmp_path):
+def test_a_folder_as_a_picture_is_refused(tmp_path):
     (tmp_path / "folder.png").mkdir()
     (tmp_path / "main.xml").write_text(textures(1, "folder.png"))
     with pytest.raises(ModelError, match=r"main\.xml"):
         load(tmp_path / "main.xml")
 
 
-def test_what_robots_hold_is_read(tmp_path):
-    """Medium sums of everything: no cap is near."""
+def test_models_of_ordinary_size_are_read(tmp_path):
+    """Medium amounts of everything, far from every cap."""
     png(tmp_path / "sky.png", 768, chunk(b"iTXt", b"XML:com.adobe.xmp\0\0\0\0\0" + b" " * 5000))
     (tmp_path / "arm.xml").write_text(
         '<mujoco model="arm"><default><mesh maxhullvert="64"/></default><asset>'

@@ -1,4 +1,4 @@
-"""Faults 1 and 2: one bad world is named, stands still, and spoils neither the others nor a gradient."""
+"""Faults 1 and 2: a bad world is named and held, and spoils neither other worlds nor a gradient."""
 
 import functools
 from typing import Any
@@ -59,8 +59,8 @@ FAR = """
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
-def test_a_place_that_is_not_resolved_is_reported_and_an_angle_is_not(dtype: str):
-    """float32 resolves 100 km to 8 mm, and no more. A wheel may turn further; float64 resolves it all."""
+def test_an_unresolved_position_is_reported_but_not_an_angle(dtype: str):
+    """float32 resolves 100 km only to 8 mm. A wheel's angle may be larger, and float64 resolves everything."""
     model = fphys.load(FAR, dtype=dtype)
     start = np.tile(np.asarray(model.qpos0), (5, 1))
     for world, (i, value) in enumerate([(0, 8e4), (0, 9e4), (3, -9e4), (4, 1.0), (8, 9e7)]):
@@ -94,7 +94,7 @@ def test_a_bad_load_holds_its_world_for_that_step(load: str, value: float, ant: 
     for ours, alone in zip(others(after), others(good), strict=True):
         np.testing.assert_array_equal(ours, alone)
     np.testing.assert_array_equal(after.qpos[WORLD], state.qpos[WORLD])
-    on = step(model, after, **loads)  # the world moves on, its status stays until a reset
+    on = step(model, after, **loads)  # the world moves on; its status stays until a reset
     assert (on.qpos[WORLD] != state.qpos[WORLD]).any()
     assert int(on.status[WORLD]) == int(Status.BADCTRL)
 

@@ -1,4 +1,4 @@
-"""Faults 3 and 27 to 30: gradients that are not finite; checkpoints that are hostile, damaged, cut short."""
+"""Faults 3 and 27 to 30: gradients that are not finite; hostile, damaged and incomplete checkpoints."""
 
 import os
 import pickle
@@ -37,7 +37,7 @@ def problem(n=40):
 def fit(x, label, rate=0.1, **options):
     loader = data.loader(data.Arrays(x=x, label=label), 8, epochs=5)
     params = {"w": jnp.zeros((5, 3), jnp.float32)}
-    with jax.numpy_dtype_promotion("standard"), jax.numpy_rank_promotion("allow"):  # optax's loss relies on them
+    with jax.numpy_dtype_promotion("standard"), jax.numpy_rank_promotion("allow"):  # optax's loss needs them
         return train.fit(loss_fn, params, optax.sgd(rate), loader, every=5, **options)
 
 
@@ -102,30 +102,30 @@ def test_a_pickle_posing_as_a_checkpoint_is_never_loaded(tmp_path):
     marker, folder = tmp_path / "touched", tmp_path / "run"
     poison = pickle.dumps(Touch(marker))
     (tmp_path / "model.pkl").write_bytes(poison)
-    with pytest.raises(CheckpointError, match="is a file, a pickle by its looks"):
+    with pytest.raises(CheckpointError, match="is a file, and looks like a pickle"):
         Checkpoints(tmp_path / "model.pkl")
     folder.mkdir()
     (folder / "7").write_bytes(poison)
-    with pytest.raises(CheckpointError, match=r"no checkpoint in .* is sound.*a pickle by its looks"):
+    with pytest.raises(CheckpointError, match=r"no checkpoint in .* is intact.*and looks like a pickle"):
         Checkpoints(folder).restore(tree(0))
     (folder / "7").unlink()
     for file in [file for file in Checkpoints(folder).save(5, tree(1)).rglob("*") if file.is_file()]:
         saved = file.read_bytes()
         file.write_bytes(poison)
-        with pytest.raises(CheckpointError, match="is sound"):
+        with pytest.raises(CheckpointError, match="is intact"):
             Checkpoints(folder).restore(tree(0))
         file.write_bytes(saved)
     assert int(Checkpoints(folder).restore(tree(0))[0]["n"]) == 1
     assert not marker.exists()
     pickle.loads(poison).close()
-    assert marker.exists()  # the poison works
+    assert marker.exists()  # the pickle does run code when it is loaded
 
 
 # --- fault 28: a damaged checkpoint
 
 
 def damages(content, full):
-    """The content cut at each sixteenth, and with a byte flipped here and there."""
+    """The content truncated at each sixteenth, and with single bytes flipped."""
     sixteenths = range(16) if full else (0, 5, 8, 15)
     cut = {len(content) * k // 16 for k in sixteenths} | {len(content) - 1}
     yield from (content[:n] for n in sorted(cut))
@@ -153,7 +153,7 @@ def test_a_damaged_checkpoint_says_so_and_the_one_before_is_loaded(tmp_path, ful
     assert int(kept.restore(tree(0))[0]["n"]) == 2
     for step in (1, 2):
         shutil.rmtree(tmp_path / str(step) / "state")
-    with pytest.raises(CheckpointError, match=r"no checkpoint in .* is sound: .*2: .*changed.*; .*1: "):
+    with pytest.raises(CheckpointError, match=r"no checkpoint in .* is intact: .*2: .*changed.*; .*1: "):
         kept.restore(tree(0))
 
 
@@ -185,13 +185,13 @@ def test_killed_while_writing_the_last_good_one_loads(tmp_path, full):
         time.sleep(rng.uniform(0, 0.3))
         child.send_signal(signal.SIGKILL)
         told = [before + 1, *map(int, child.communicate()[0].split())]
-        found, extra = kept.restore(tree(0))  # a damaged one would warn, and so fail
+        found, extra = kept.restore(tree(0))  # a damaged one would warn, and fail the test
         step = extra["position"]
         assert step >= told[-1]
         np.testing.assert_array_equal(found["w"], step)
 
 
-# --- fault 30: a full disk, a folder that is read-only
+# --- fault 30: a full disk, a read-only folder
 
 FULL = """
     import resource, signal, sys
@@ -226,7 +226,7 @@ def test_a_full_disk_leaves_what_was_saved(tmp_path):
     assert child.stdout == "survived\n", child.stderr
 
 
-def test_where_nothing_can_be_written_the_error_says_so(tmp_path):
+def test_an_unwritable_folder_is_reported(tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(CheckpointError, match=r"could not save step 3 in .*read-only\?"):
         Checkpoints(tmp_path / "file" / "below").save(3, tree(1))

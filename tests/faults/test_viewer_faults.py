@@ -1,4 +1,4 @@
-"""Foreign pages that ask what ``fphys view`` shows, and results that are damaged or claim what they do not hold."""
+"""Foreign pages that request the data of ``fphys view``, and results that are damaged or lie about their content."""
 
 import re
 import socket
@@ -39,7 +39,7 @@ def _has_ipv6() -> bool:
 
 
 def answer(viewer, *headers: str, path: str = "/") -> int:
-    """The status of the answer to a request, its header ``Host`` among those given."""
+    """The status of the response to a request with the given headers, which include ``Host``."""
     host, port = viewer.server.get_host(), viewer.server.get_port()
     with socket.create_connection(("127.0.0.1" if host == "0.0.0.0" else host, port), timeout=20) as connection:
         lines = [f"GET {path} HTTP/1.1", *(header.replace("PORT", str(port)) for header in headers), "", ""]
@@ -128,7 +128,7 @@ def test_two_origins_are_refused(viewer):
     assert answer(viewer, "Host: localhost:PORT", own, "Origin: http://evil.com", *UPGRADE) == 403
 
 
-def test_what_is_shown_reaches_its_page_and_no_foreign_one(viewer):
+def test_data_reaches_its_page_and_no_foreign_page(viewer):
     import viser
     from websockets.exceptions import InvalidStatus
     from websockets.sync.client import connect
@@ -144,7 +144,7 @@ def test_what_is_shown_reaches_its_page_and_no_foreign_one(viewer):
         pass
 
 
-def test_a_name_that_was_asked_for_is_served():
+def test_a_requested_host_name_is_served():
     assert view.refusal(["box.lan:80"], [], "Box.lan", 80) is None
     assert view.refusal(["box.lan"], ["http://box.lan"], "box.lan", 80) is None
     assert "--host" in (view.refusal(["other.lan"], [], "box.lan", 80) or "")
@@ -163,7 +163,7 @@ def test_a_server_that_cannot_be_guarded_is_not_left_running(monkeypatch):
             Server.stopped = True
 
     monkeypatch.setattr(viser, "ViserServer", Server)
-    with pytest.raises(MissingDependencyError, match=r'another way than fphys can guard.*pip install "viser>='):
+    with pytest.raises(MissingDependencyError, match=r'in a way that fphys cannot guard.*pip install "viser>='):
         view.Viewer(None, view.motion(None, particles=X), 0, "127.0.0.1")
     assert Server.stopped
 
@@ -197,7 +197,7 @@ def test_an_address_that_cannot_be_served_is_named(arguments, text, capsys):
 
 
 def member(shape: tuple[int, ...], dtype: str = "<f8", data: bytes = b"", **header) -> bytes:
-    """An array as numpy writes it, which may claim anything."""
+    """An array as numpy writes it, with a header that may claim anything."""
     text = repr({"descr": dtype, "fortran_order": False, "shape": shape} | header) + "\n"
     return b"\x93NUMPY\x01\x00" + len(text).to_bytes(2, "little") + text.encode() + data
 
@@ -212,38 +212,38 @@ RESULTS = {
     "a folder": (lambda path: path.mkdir(), "absent, damaged"),
     "a device without end": (lambda path: path.symlink_to("/dev/zero"), "absent, damaged"),
     "empty": (lambda path: path.write_bytes(b""), "damaged"),
-    "no archive": (lambda path: path.write_bytes(member((2,), data=bytes(16))), "no .npz of numpy's"),
+    "no archive": (lambda path: path.write_bytes(member((2,), data=bytes(16))), "not a NumPy .npz"),
     "no array": (lambda path: packed(path, b"hello"), "damaged"),
     "a strange header": (lambda path: packed(path, member((2, 2), more=1)), "damaged"),
     "a deep header": (lambda path: packed(path, member((2, 2), descr="(" * 9000)), "damaged"),
     "a long header": (lambda path: packed(path, member((2, 2), more="-" * 60000)), "damaged"),
-    "a later format": (lambda path: packed(path, b"\x93NUMPY\x02\x00" + b"\xff" * 99), "qpos.npy is no plain array"),
+    "a later format": (lambda path: packed(path, b"\x93NUMPY\x02\x00" + b"\xff" * 99), "qpos.npy is not a plain array"),
     "240 GB": (
         lambda path: packed(path, member((10**7, 3000), data=bytes(80))),
-        "claims the shape .* and holds 80 bytes",
+        "claims shape .* but holds 80 bytes",
     ),
-    "an overflow": (lambda path: packed(path, member((2**62, 4))), "claims the shape"),
-    "a negative shape": (lambda path: packed(path, member((-2, -4), data=bytes(64))), "claims the shape"),
-    "too little": (lambda path: packed(path, member((2, 2), data=bytes(31))), "claims the shape .*holds 31 bytes"),
-    "too much": (lambda path: packed(path, member((2, 2), data=bytes(33))), "claims the shape .*holds 33 bytes"),
-    "bzip2": (lambda path: packed(path, member((0, 2)), zipfile.ZIP_BZIP2), "compressed as numpy never does"),
+    "an overflow": (lambda path: packed(path, member((2**62, 4))), "claims shape"),
+    "a negative shape": (lambda path: packed(path, member((-2, -4), data=bytes(64))), "claims shape"),
+    "too little": (lambda path: packed(path, member((2, 2), data=bytes(31))), "claims shape .*holds 31 bytes"),
+    "too much": (lambda path: packed(path, member((2, 2), data=bytes(33))), "claims shape .*holds 33 bytes"),
+    "bzip2": (lambda path: packed(path, member((0, 2)), zipfile.ZIP_BZIP2), "a compression that numpy never writes"),
     "pickled": (
         lambda path: np.savez(path, qpos=np.array([{}])),
-        "qpos.npy is of type object, must be of real numbers",
+        "qpos.npy has dtype object, must hold real numbers",
     ),
-    "text": (lambda path: np.savez(path, qpos=np.array(["a"])), "is of type <U1"),
-    "complex": (lambda path: np.savez(path, qpos=np.ones((3, 2), complex)), "is of type complex128"),
-    "structured": (lambda path: np.savez(path, x=np.zeros(3, [("a", "f8")])), "x.npy is of type"),
+    "text": (lambda path: np.savez(path, qpos=np.array(["a"])), "has dtype <U1"),
+    "complex": (lambda path: np.savez(path, qpos=np.ones((3, 2), complex)), "has dtype complex128"),
+    "structured": (lambda path: np.savez(path, x=np.zeros(3, [("a", "f8")])), "x.npy has dtype"),
     "nan": (
         lambda path: np.savez(path, qpos=[[0, 0], [0, 0], [0, np.nan]]),
-        r"not finite from picture 2 on.*qpos\[:2\]",
+        r"not finite from frame 2 on.*qpos\[:2\]",
     ),
     "a number": (lambda path: np.savez(path, qpos=1.0), r"qpos has shape \(\)"),
     "no pictures": (lambda path: np.savez(path, qpos=np.zeros((0, 2))), r"qpos has shape \(0, 2\)"),
-    "too many axes": (lambda path: np.savez(path, qpos=np.zeros((1, 1, 1, 2))), "needs a time axis first"),
+    "too many axes": (lambda path: np.savez(path, qpos=np.zeros((1, 1, 1, 2))), "must have a time axis first"),
     "too many pictures": (
         lambda path: np.savez(path, qpos=np.zeros((2 << 23, 2), "i1")),
-        "16777216 pictures of .* too many",
+        "16777216 frames of .* too many",
     ),
     "in 4-D": (lambda path: np.savez(path, x=np.zeros((3, 5, 4))), "particles of dimension 2 or 3"),
     "no particles": (lambda path: np.savez(path, x=np.zeros((3, 0, 3))), "particles of dimension 2 or 3"),
@@ -251,7 +251,7 @@ RESULTS = {
 
 
 @pytest.mark.parametrize("kind", RESULTS)
-def test_a_bad_result_is_said_in_one_line(kind, tmp_path, capsys):
+def test_a_bad_result_is_reported_in_one_line(kind, tmp_path, capsys):
     write, text = RESULTS[kind]
     write(tmp_path / "run.npz")
     assert cli.main(["view", "double-pendulum", str(tmp_path / "run.npz")]) == 2
@@ -278,17 +278,17 @@ def test_a_changed_byte_is_seen_or_does_no_harm(tmp_path):
         (tmp_path / "changed.npz").write_bytes(changed)
         try:
             assert view._arrays(tmp_path / "changed.npz")["x"].shape == X.shape
-        except ModelError:  # nothing else
+        except ModelError:  # and no other error
             pass
 
 
 def test_a_bomb_is_not_unpacked(tmp_path, monkeypatch):
-    """It holds what it claims: 128 MiB of zeros in 128 KiB, where 64 are shown."""
+    """The file holds what it claims, 128 MiB of zeros in 128 KiB, but only 64 can be shown."""
     packed(tmp_path / "run.npz", member((1 << 24,), data=bytes(1 << 27)), zipfile.ZIP_DEFLATED)
     assert (tmp_path / "run.npz").stat().st_size < 2**18
     monkeypatch.setattr(view, "MAX_BYTES", 1 << 26)
     monkeypatch.setattr(zipfile.ZipFile, "open", None)
-    with pytest.raises(ModelError, match=r"run\.npz: qpos\.npy is of 1342178\d\d bytes, shown are 67108864"):
+    with pytest.raises(ModelError, match=r"run\.npz: qpos\.npy has 1342178\d\d bytes, at most 67108864 can be shown"):
         view._arrays(tmp_path / "run.npz")
 
 
@@ -296,7 +296,7 @@ def test_nothing_large_is_made_of_a_small_file(tmp_path):
     RESULTS["240 GB"][0](tmp_path / "run.npz")
     tracemalloc.start()
     try:
-        with pytest.raises(ModelError, match=r"run\.npz: qpos\.npy claims the shape"):
+        with pytest.raises(ModelError, match=r"run\.npz: qpos\.npy claims shape"):
             view._arrays(tmp_path / "run.npz")
         assert tracemalloc.get_traced_memory()[1] < 2**20
     finally:
@@ -306,7 +306,7 @@ def test_nothing_large_is_made_of_a_small_file(tmp_path):
 def test_a_result_of_bodies_needs_its_model(tmp_path, capsys):
     np.savez(tmp_path / "run.npz", qpos=np.zeros((3, 2)))
     assert cli.main(["view", str(tmp_path / "run.npz")]) == 2
-    assert f"holds qpos, of a model: fphys view MODEL {tmp_path}" in capsys.readouterr().err
+    assert f"holds the qpos of a model: use fphys view MODEL {tmp_path}" in capsys.readouterr().err
 
 
 def test_worlds_that_are_not_shown_may_be_anything():
@@ -314,5 +314,5 @@ def test_worlds_that_are_not_shown_may_be_anything():
     qpos = np.zeros((4, 2, 2))
     qpos[1, 0] = np.inf
     assert view.motion(model, qpos, world=1).pos.shape[0] == 4
-    with pytest.raises(ModelError, match=r"qpos is not finite from picture 1 on"):
+    with pytest.raises(ModelError, match=r"qpos is not finite from frame 1 on"):
         view.motion(model, qpos, world=0)

@@ -1,4 +1,4 @@
-"""Architectures in plain torch, their state dicts laid out as torchvision's and Hugging Face's are."""
+"""Architectures in plain torch, with state dicts laid out as in torchvision and Hugging Face."""
 
 from collections import OrderedDict
 from types import SimpleNamespace
@@ -8,7 +8,7 @@ from torch import nn
 
 
 def named(**modules):
-    """A module that only holds others."""
+    """A module that only holds other modules."""
     holder = nn.Module()
     for name, module in modules.items():
         holder.add_module(name, module)
@@ -16,7 +16,7 @@ def named(**modules):
 
 
 def randomised(module, seed=0):
-    """Random weights everywhere, statistics of batch normalisation included; evaluation mode."""
+    """Random weights everywhere, including batch normalisation's statistics; evaluation mode."""
     torch.manual_seed(seed)
     with torch.no_grad():
         for name, value in module.state_dict().items():
@@ -71,7 +71,7 @@ class ResNet(nn.Module):
 
 
 def hugging_face_resnet(depths, widths, deep, classes):
-    """The same network, its parts where transformers' ResNetForImageClassification has them."""
+    """The same network, with transformers' ResNetForImageClassification's names."""
     net = ResNet(depths, widths, deep, classes)
 
     def unit(conv, norm):
@@ -194,7 +194,7 @@ class HuggingFaceViT(nn.Module):
 
 
 class Conv1D(nn.Module):
-    """transformers' linear layer with its weight the other way round."""
+    """transformers' linear layer, whose weight is transposed."""
 
     def __init__(self, a, b):
         super().__init__()
@@ -205,7 +205,7 @@ class Conv1D(nn.Module):
 
 
 class HuggingFaceGPT2(nn.Module):
-    """transformers' GPT2LMHeadModel, with the constants that old checkpoints hold."""
+    """transformers' GPT2LMHeadModel, with the constants of old checkpoints."""
 
     def __init__(self, vocabulary, positions, d, depth, heads):
         super().__init__()
@@ -246,4 +246,4 @@ def tied(model):
 
 
 SMALL = SimpleNamespace(resnet=((1, 2, 1, 1), (8, 8, 16, 16)), vgg=((4, 6), (8,), (8, 8)))
-"""Depths and widths: every kind of block, in few parameters."""
+"""Depths and widths that have every kind of block with few parameters."""

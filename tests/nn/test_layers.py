@@ -1,4 +1,4 @@
-"""Our own layers against torch's, with torch's weights."""
+"""Our own layers agree with torch's, given torch's weights."""
 
 import jax
 import jax.numpy as jnp
@@ -22,7 +22,7 @@ def tensor(x):
 
 
 def first(x):
-    """Channels last to channels first."""
+    """From channels-last to channels-first."""
     return tensor(np.moveaxis(np.asarray(x), -1, 1))
 
 
@@ -84,7 +84,7 @@ POOLS = [
     (nn.MaxPool2d(2), torch.nn.MaxPool2d(2)),
     (nn.MaxPool2d(3, 2, 1), torch.nn.MaxPool2d(3, 2, 1)),
     (nn.MaxPool2d((2, 3)), torch.nn.MaxPool2d((2, 3))),
-    (nn.MaxPool2d(5), torch.nn.MaxPool2d(5)),  # of too many cells to compare them one by one
+    (nn.MaxPool2d(5), torch.nn.MaxPool2d(5)),  # too many cells to compare them one by one
     (nn.AvgPool2d(2), torch.nn.AvgPool2d(2)),
     (nn.AvgPool2d(3, 2, 1), torch.nn.AvgPool2d(3, 2, 1)),
     (nn.AdaptiveAvgPool2d(1), torch.nn.AdaptiveAvgPool2d(1)),
@@ -105,7 +105,7 @@ def test_pools(ours, theirs):
 
 
 @pytest.mark.parametrize("size", [2, (2, 3)])
-def test_equals_and_what_is_no_number(size):
+def test_ties_and_nan(size):
     x = RNG.integers(0, 2, (2, 10, 11, 3)).astype(float)
     ours, theirs = nn.MaxPool2d(size), torch.nn.MaxPool2d(size)
     moved = first(x).requires_grad_()
@@ -119,7 +119,7 @@ def test_equals_and_what_is_no_number(size):
     "pool", [nn.MaxPool2d(2), nn.MaxPool2d(3), nn.MaxPool2d(2, 1), nn.AvgPool2d(2), nn.MaxPool2d(5)]
 )
 def test_a_pool_takes_any_batch(pool):
-    """None, or several axes of one."""
+    """No batch axis, or several."""
     x = jnp.asarray(np.random.default_rng(0).standard_normal((2, 5, 7, 8, 3)))
     each = [[pool(x[i, j]) for j in range(5)] for i in range(2)]
     np.testing.assert_array_equal(pool(x), np.array(each))
@@ -132,13 +132,13 @@ def test_a_pool_is_transformed():
     pool, x = nn.MaxPool2d(2), jnp.asarray(RNG.permutation(2 * 5 * 4 * 3).reshape(2, 5, 4, 3) / 10)
     check_transforms(pool, (x,))
     check_grads(lambda x: pool(x) ** 3, (x,))
-    np.testing.assert_array_equal(jax.jvp(pool, (x,), (2 * x,))[1], 2 * pool(x))  # the tangent of the largest
+    np.testing.assert_array_equal(jax.jvp(pool, (x,), (2 * x,))[1], 2 * pool(x))  # the tangent of the largest element
     np.testing.assert_allclose(jax.hessian(lambda x: (pool(x) ** 3).sum())(x).sum(), 6 * pool(x).sum(), rtol=1e-12)
     assert pool(jnp.arange(16).reshape(1, 4, 4, 1)).dtype == jnp.arange(1).dtype
 
 
 def recurrent(kind, reference, **options):
-    """Ours, with the weights of torch's."""
+    """Our layer with the weights of torch's."""
     module, params, aux = nn.init(lambda rngs: getattr(nn, kind)(3, 5, **options, rngs=rngs), jax.random.key(0))
     for layer, both in params["layers"].items():
         for direction, cell in both.items():
@@ -167,7 +167,7 @@ def test_recurrence(kind, options):
 
 
 @pytest.mark.parametrize("kind", ["RNN", "GRU", "LSTM"])
-def test_recurrence_goes_on_where_it_stopped(kind):
+def test_recurrence_continues_from_its_carry(kind):
     module, params, aux = recurrent(kind, getattr(torch.nn, kind)(3, 5).double())
     x = jnp.asarray(normal(2, 6, 3))
     (whole, end), _ = nn.apply(module, params, aux, x)
@@ -186,7 +186,7 @@ def test_gradients_through_time(kind):
 @pytest.mark.parametrize("backwards", [False, True])
 def test_gradients_of_both_orders_and_of_the_start(backwards):
     module, params, aux = recurrent("LSTM", torch.nn.LSTM(3, 5, bidirectional=True).double(), bidirectional=True)
-    weights = np.repeat([0.0, 1.0] if backwards else [1.0, 0.0], 5)  # of one direction
+    weights = np.repeat([0.0, 1.0] if backwards else [1.0, 0.0], 5)  # selects one direction
 
     def run(params, x, carry):
         y, (h, c) = nn.apply(module, params, aux, x, carry=carry)[0]
@@ -219,7 +219,7 @@ def test_one_sequence_needs_a_batch():
 
 
 def block(features, heads, mask=None):
-    """x + attention(norm(x)), then the mlp, in torch's own words."""
+    """x + attention(norm(x)), then the MLP, written in torch."""
     layer = torch.nn.TransformerEncoderLayer(
         features, heads, 4 * features, dropout=0.0, activation="gelu", batch_first=True, norm_first=True
     ).double()

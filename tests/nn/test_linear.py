@@ -1,4 +1,4 @@
-"""Linear layers are flax's, number for number, by products of matrices."""
+"""Linear layers equal flax's, but compute matrix products."""
 
 import jax
 import jax.numpy as jnp
@@ -16,7 +16,7 @@ CASES = [
     ((2, 4, 5), (5, 3, 2), 1, ()),  # attention's query, key and value
     ((2, 4, 3, 2), (3, 2, 5), 2, ()),  # and its output
     ((0, 4, 5), (5, 3), 1, ()),
-    ((4, 2, 5), (4, 5, 3), 1, (0,)),  # a batch: as it is
+    ((4, 2, 5), (4, 5, 3), 1, (0,)),  # a batch axis: unchanged
 ]
 
 
@@ -36,7 +36,7 @@ def test_other_axes_are_left_to_jax():
     np.testing.assert_array_equal(dot_general(x, kernel, numbers), jax.lax.dot_general(x, kernel, numbers))
 
 
-def test_the_layer_is_flax_s_and_takes_its_options():
+def test_the_layer_equals_flax_and_takes_its_options():
     x = jnp.asarray(np.random.default_rng(0).standard_normal((2, 4, 5)))
     for options in ({}, {"use_bias": False}, {"dtype": jnp.float32}, {"dot_general": jax.lax.dot_general}):
         ours, theirs = (kind(5, 3, rngs=nnx.Rngs(0), **options) for kind in (nn.Linear, nnx.Linear))
@@ -47,8 +47,8 @@ def test_the_layer_is_flax_s_and_takes_its_options():
 
 @pytest.mark.skipif(jax.default_backend() != "cpu", reason="what XLA does on a CPU")
 @pytest.mark.parametrize("layer", ["linear", "attention"])
-def test_no_gradient_is_written_once_more_transposed(layer):
-    """The gradient that comes in, (batch, time, out), is not also written as (out, batch x time)."""
+def test_no_gradient_is_transposed_in_memory(layer):
+    """The incoming gradient, (batch, time, out), is not also written as (out, batch x time)."""
     kinds = {
         "linear": lambda rngs: nn.Linear(128, 320, rngs=rngs),
         "attention": lambda rngs: nn.TransformerBlock(128, 4, rngs=rngs).attention,

@@ -1,4 +1,4 @@
-"""An LSTM's native code against XLA's loops."""
+"""The LSTM's native code agrees with XLA's loops."""
 
 import functools
 
@@ -32,7 +32,7 @@ def arguments(batch, hidden=HIDDEN):
 
 
 def names(fn, *args):
-    """Primitives of a function, at any depth."""
+    """A function's primitives, at any depth."""
 
     def within(jaxpr):
         for eq in jaxpr.eqns:
@@ -72,8 +72,8 @@ def test_gradients_are_native_and_values_are_not():
     traced = jax.jit(gradient).trace(*args)
     cpu, cuda = (traced.lower(lowering_platforms=(platform,)).as_text() for platform in ("cpu", "cuda"))
     assert "fphys_warp" in cpu and "stablehlo.while" not in cpu
-    assert "fphys_warp" not in cuda and "stablehlo.while" in cuda, "the platform is that of the lowering"
-    assert "ffi_call" not in names(loss, *args)  # a model is exported without an operation of ours
+    assert "fphys_warp" not in cuda and "stablehlo.while" in cuda, "the lowering decides the platform"
+    assert "ffi_call" not in names(loss, *args)  # so that a model can be exported
     with jax.enable_x64(True):
         wide = [jnp.asarray(x, jnp.float64) for x in args]
         assert "ffi_call" not in names(gradient, *wide)
@@ -105,7 +105,7 @@ def test_forward_mode_maps_and_second_derivatives():
     close(forward, expected)
 
 
-def test_what_is_not_finite_and_what_is_large():
+def test_nonfinite_and_large_values():
     given, kernel, h, c = arguments(8)
     given = given.at[0, 1, 3].set(jnp.nan).at[1, 2, :].set(jnp.inf).at[2, 0, :].set(-jnp.inf).at[3].set(1e30)
     given = given.at[4].set(-1e4)
@@ -116,7 +116,7 @@ def test_what_is_not_finite_and_what_is_large():
 
 
 @pytest.mark.parametrize(("batch", "hidden"), [(7, 64), (17, 64), (16, 32)])
-def test_others_take_xlas_loops(batch, hidden):
+def test_other_shapes_take_xlas_loops(batch, hidden):
     given, kernel, h, c = arguments(batch, hidden)
     assert not _rows(given, kernel, h, c)
     assert "ffi_call" not in names(jax.grad(lambda k: lstm(False, 1, given, k, h, c)[1].sum()), kernel)

@@ -24,7 +24,7 @@ PARAMETERS = {
     "vit_b_16": 86_567_656,
     "gpt2": 124_439_808,
 }
-"""What torchvision and OpenAI state."""
+"""As stated by torchvision and OpenAI."""
 
 
 @pytest.mark.parametrize("name", PARAMETERS)
@@ -64,7 +64,7 @@ TINY = {
 
 @pytest.fixture(params=TINY)
 def tiny(request):
-    """In float64; every bias and norm off its special initial value, so that nothing is at a kink."""
+    """In float64, with random biases and norms, so that nothing is at a kink."""
     constructor, x, shape = TINY[request.param]
     module, params, aux = jax.eval_shape(partial(nn.init, constructor), jax.random.key(0))
     rng = np.random.default_rng(1)
@@ -111,7 +111,7 @@ def test_gpt_sees_only_the_past():
         nn.apply(module, params, aux, jnp.zeros((1, 10), int))
 
 
-def test_lstm_model_goes_on_with_its_carry():
+def test_lstm_model_continues_with_its_carry():
     module, params, aux = jax.jit(partial(nn.init, TINY["LSTM"][0]))(jax.random.key(0))
     tokens = jnp.asarray(TINY["LSTM"][1])
     (whole, _), _ = nn.apply(module, params, aux, tokens)
@@ -133,7 +133,7 @@ def test_vae_draws_when_it_trains_only():
 
 
 def test_evidence_lower_bound():
-    """At mean 0 and variance 1 the divergence is zero; its general value is by sampling."""
+    """At mean 0 and variance 1 the divergence is zero. Elsewhere it is checked by sampling."""
     mean, log_var, x = jnp.array([[0.5, -1.0]]), jnp.array([[0.2, -0.4]]), jnp.array([[0.3, 1.0, 0.0]])
     logits = jnp.array([[0.1, 2.0, -3.0]])
     pixels = losses.binary_cross_entropy_with_logits(logits, x, reduction="sum")
@@ -159,7 +159,7 @@ def test_advantages_do_not_move_the_mean():
         (partial(models.ViT, 30, 8), "image_size is 30, must be a multiple of patch_size, 8"),
     ],
 )
-def test_sizes_that_cannot_be(make, message):
+def test_impossible_sizes_are_refused(make, message):
     with pytest.raises(ValueError, match=message):
         nn.init(make, jax.random.key(0))
 

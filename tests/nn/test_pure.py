@@ -1,4 +1,4 @@
-"""Modules as pure functions: what is remembered goes in and out, under every transform."""
+"""Modules as pure functions: their state goes in and comes out, under every transform."""
 
 import subprocess
 import sys
@@ -16,7 +16,7 @@ pytestmark = pytest.mark.usefixtures("flax_promotes")
 
 
 class Everything(nn.Module):
-    """Batch normalisation, dropout, recurrence, a parameter used twice, a number that is not trained."""
+    """Batch normalisation, dropout, recurrence, a shared parameter, and a number that is not trained."""
 
     def __init__(self, *, rngs):
         self.first = nn.Linear(3, 4, rngs=rngs)
@@ -52,11 +52,11 @@ def test_parts_are_trees_and_the_rest_is_static(made):
     module, params, aux, _ = made
     assert jax.tree.leaves(module) == [] and hash(module) == hash(nn.init(Everything, jax.random.key(1))[0])
     assert module == nn.init(Everything, jax.random.key(1))[0] and module.type is Everything
-    assert params.keys() == {"first", "norm", "blocks", "lstm"}  # `shared` is `blocks[0]`: once
+    assert params.keys() == {"first", "norm", "blocks", "lstm"}  # `shared` is `blocks[0]`, which appears once
     assert jax.tree.map(jnp.shape, aux) == {"norm": {"mean": (4,), "var": (4,)}, "calls": ()}
 
 
-def test_nothing_is_remembered_but_in_aux(made):
+def test_state_is_kept_only_in_aux(made):
     module, params, aux, x = made
     before = jax.tree.map(np.array, (params, aux))
     first, after = nn.apply(module, params, aux, x, train=True, key=jax.random.key(1))
@@ -106,11 +106,11 @@ def test_gradients(made, train):
     def loss(params, x):
         return nn.apply(module, params, statistics, x, train=train, key=jax.random.key(3))[0]
 
-    check_grads(loss, (params, x), directions=2, atol=1e-9)  # a bias before a normalisation: zero
+    check_grads(loss, (params, x), directions=2, atol=1e-9)  # zero for a bias before a normalisation
 
 
 def test_transforms(made):
-    """Without training one row knows nothing of another, so that rows are worlds."""
+    """Without training, rows are independent of each other, so they count as worlds."""
     module, params, aux, x = made
     check_transforms(lambda x: nn.apply(module, params, aux, x)[0], (x[:3],), batches=(2,), max_patterns=2)
 
@@ -153,7 +153,7 @@ def test_every_stream_has_its_own_numbers():
     module, params, aux = nn.init(two, jax.random.key(0))
     assert params == aux == {} and len(module.streams) == 2
     y, _ = nn.apply(module, params, aux, jnp.ones(4000), train=True, key=jax.random.key(0))
-    assert 0.22 < np.mean(np.asarray(y) > 0) < 0.28  # one mask twice would keep one half
+    assert 0.22 < np.mean(np.asarray(y) > 0) < 0.28  # if both masks were the same, one half would be kept
 
 
 def test_another_method_and_further_inputs(made):
@@ -164,7 +164,7 @@ def test_another_method_and_further_inputs(made):
 
 
 @pytest.mark.parametrize("wrap", [lambda f: f, partial(jax.jit, static_argnames="train")], ids=["eager", "jit"])
-def test_a_key_is_asked_for_where_one_is_drawn(made, wrap):
+def test_random_numbers_need_a_key(made, wrap):
     module, params, aux, x = made
     with pytest.raises(ValueError, match=r"Everything draws random numbers .* train=True.*pass key="):
         wrap(nn.apply)(module, params, aux, x, train=True)
@@ -177,7 +177,7 @@ def test_networks_are_imported_when_they_are_used():
 
 
 def test_a_constructor_must_give_a_module():
-    with pytest.raises(TypeError, match="constructor gave a int"):
+    with pytest.raises(TypeError, match="constructor returned a int"):
         nn.init(lambda rngs: 3, jax.random.key(0))
 
 

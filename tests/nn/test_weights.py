@@ -1,4 +1,4 @@
-"""Weights of torchvision's and Hugging Face's state dicts: the same outputs; and files of them, good and bad."""
+"""Weights from torchvision's and Hugging Face's state dicts give the same outputs; and files of weights."""
 
 import os
 import pickle
@@ -45,7 +45,7 @@ CASES = {
 
 
 def shapes(constructor):
-    """Structure and shapes only: to make random numbers takes longer than to compare."""
+    """Structure and shapes only, because making random numbers takes longer than comparing."""
     return jax.eval_shape(partial(nn.init, constructor), jax.random.key(0))
 
 
@@ -74,7 +74,7 @@ def test_images_give_what_torch_gives(case):
 def test_tokens_give_what_torch_gives(prefix):
     reference = R.tied(R.HuggingFaceGPT2(50, 12, 16, 2, 4))
     weights = reference.state_dict()
-    if not prefix:  # as the bare model's file has it
+    if not prefix:  # as in the bare model's file
         weights = {name.removeprefix("transformer."): v for name, v in weights.items() if name != "lm_head.weight"}
     constructor = partial(models.GPT2, 50, 12, features=16, depth=2, num_heads=4)
     tokens = np.random.default_rng(0).integers(0, 50, (3, 9))
@@ -107,7 +107,7 @@ def test_full_size_tokens():
 
 
 def test_a_mistake_in_a_name_would_show():
-    """Two blocks exchanged: the test above must not pass by chance."""
+    """With two blocks exchanged, to show that the test above does not pass by chance."""
     constructor, (reference, weights) = CASES["vit, Hugging Face"]()
     swapped = {re.sub(r"layer\.([01])", lambda m: f"layer.{1 - int(m[1])}", name): v for name, v in weights.items()}
     x = np.random.default_rng(0).standard_normal((2, 32, 32, 3)).astype(np.float32)
@@ -121,7 +121,7 @@ def vgg():
     return jax.jit(partial(nn.init, constructor))(jax.random.key(0)), weights
 
 
-def test_what_does_not_fit_is_listed(vgg):
+def test_mismatched_weights_are_listed(vgg):
     (module, params, aux), weights = vgg
     wrong = {name: value for name, value in weights.items() if name != "features.0.bias"}
     wrong |= {"classifier.6.weight": torch.zeros(9, 12), "extra.bias": torch.zeros(3)}
@@ -136,7 +136,7 @@ def test_what_does_not_fit_is_listed(vgg):
         assert part in str(error.value)
 
 
-def test_some_may_be_left_out(vgg):
+def test_weights_may_be_missing_unless_strict(vgg):
     (module, params, aux), weights = vgg
     some = {name: value for name, value in weights.items() if not name.startswith("classifier.6")}
     new, _ = nn.load_weights(module, params, aux, some, strict=False)
@@ -154,7 +154,7 @@ def test_by_name_from_the_cache(tmp_path, monkeypatch, suffix):
         return nn.weights.pretrained(make(rngs=rngs), "small", which)
 
     with pytest.raises(
-        FileNotFoundError, match=r"'imagenet' of small are not in .*weights: put them there as small-im"
+        FileNotFoundError, match=r"'imagenet' of small are not in .*weights: save the state dict .* there as small-im"
     ):
         nn.init(constructor, jax.random.key(0))
     (tmp_path / "weights").mkdir()
@@ -227,7 +227,7 @@ def test_other_files(tmp_path):
     with pytest.raises(FileNotFoundError, match="no such file of weights"):
         nn.read_weights(tmp_path / "absent.pth")
     (tmp_path / "w.h5").write_bytes(b"")
-    with pytest.raises(nn.WeightsError, match=r"'.h5' is no format of weights; known are .safetensors"):
+    with pytest.raises(nn.WeightsError, match=r"'.h5' is not a format of weights; known are .safetensors"):
         nn.read_weights(tmp_path / "w.h5")
     torch.save([torch.ones(3)], tmp_path / "list.pth")
     with pytest.raises(nn.WeightsError, match="must be a dictionary of tensors"):

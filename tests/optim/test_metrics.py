@@ -78,5 +78,5 @@ def test_wrong_arguments_are_named():
         metrics.f1(predicted, true, num_classes=5, average="mean")
     with pytest.raises(ValueError, match=r"predictions have shape \(3, 2\)"):
         metrics.accuracy(jnp.zeros((3, 2)), jnp.zeros(2, int))
-    with pytest.raises(TypeError, match=r"float.* of shape \(3, 3\), must be classes, whole numbers"):
+    with pytest.raises(TypeError, match=r"float.* of shape \(3, 3\), must be integer classes"):
         metrics.accuracy(jnp.eye(3), jnp.eye(3))

@@ -111,7 +111,7 @@ def test_the_last_rate_stays():
         (lambda: optim.Adam(-1e-3), "lr is -0.001"),
         (lambda: optim.AdamW(math.nan), "lr is nan"),
         (lambda: optim.Adam(betas=(0.9, 1.0)), r"betas are \(0.9, 1.0\)"),
-        (lambda: optim.SGD(0.1, nesterov=True), "needs one"),
+        (lambda: optim.SGD(0.1, nesterov=True), "give a momentum"),
         (lambda: optim.RMSprop(weight_decay=-1.0), "weight_decay is -1.0"),
         (lambda: optim.warmup(0.1, -3), "steps is -3"),
     ],

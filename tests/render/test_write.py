@@ -54,7 +54,7 @@ def test_a_picture_comes_back_exactly(tmp_path):
         ("a.mp4", np.zeros((8, 8, 3), np.uint8), r"\(8, 8, 3\)"),
         ("a.mp4", np.zeros((0, 8, 8, 3), np.uint8), r"\(0, 8"),
         ("a.mp4", np.zeros((2, 1, 8, 3), np.uint8), "at least 2 x 2"),
-        ("a.gif", np.zeros((2, 8, 8, 3), np.uint8), "ends in .mp4"),
+        ("a.gif", np.zeros((2, 8, 8, 3), np.uint8), "must end in .mp4"),
     ],
 )
 def test_what_is_no_video_is_refused(tmp_path, name, video, text):

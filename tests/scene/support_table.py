@@ -1,6 +1,6 @@
-"""The table of what each back end simulates, ``docs/scene-support.md``.
+"""The table in ``docs/scene-support.md``: what each back end simulates.
 
-``python -m tests.scene.support_table`` writes it; a test holds the committed one against what is refused today.
+``python -m tests.scene.support_table`` writes it. A test checks that the committed table is current.
 """
 
 from pathlib import Path
@@ -38,10 +38,10 @@ from fphys.scene.support import refuse
 PAGE = Path(__file__).parents[2] / "docs" / "scene-support.md"
 HEAD = """# What each back end simulates
 
-Written by `python -m tests.scene.support_table`, from what `Scene.build` refuses, by name, when the scene is built.
-`tests/scene/` says what is compared with what.
+`python -m tests.scene.support_table` writes this page. A cell holds "yes", or the reason that `Scene.build` gives when
+it refuses such a scene. The tests in `tests/scene/` say what is compared with what.
 
-| of a scene | native | genesis |
+| scene | native | genesis |
 |---|---|---|
 """
 ROOM = Domain((-1.0, -1.0, -1.0), (1.0, 1.0, 1.0), 0.1)
@@ -64,7 +64,7 @@ class Wedge(Mesh):
 
 
 def scenes() -> dict[str, Scene]:
-    """A scene for each thing that one may ask for."""
+    """One scene for each feature."""
     box, ball = Box((0.4, 0.4, 0.4)), Sphere(0.1, pos=(0, 0, 0.5))
     morphs: dict[str, tuple[Any, ...]] = {
         "Plane": (Plane(),),
@@ -116,7 +116,7 @@ def scenes() -> dict[str, Scene]:
 
 
 def verdict(scene: Scene, backend: str) -> str:
-    """Yes, or why a back end refuses."""
+    """Yes, or the reason of a back end's refusal."""
     try:
         refuse(scene, backend)
     except UnsupportedError as error:
@@ -126,7 +126,7 @@ def verdict(scene: Scene, backend: str) -> str:
 
 
 def table() -> str:
-    """The page as it is today."""
+    """The page, from the current refusals."""
     rows = [(name, *(verdict(scene, backend) for backend in BACKENDS)) for name, scene in scenes().items()]
     return HEAD + "".join(f"| {' | '.join(row)} |\n" for row in rows)
 

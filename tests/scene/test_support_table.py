@@ -1,4 +1,4 @@
-"""The table of what back ends simulate says what they refuse."""
+"""The table of what back ends simulate agrees with what they refuse."""
 
 import pytest
 
@@ -8,7 +8,7 @@ from .support_table import PAGE, YES, scenes, table, verdict
 
 
 def test_the_table_is_current():
-    assert PAGE.read_text() == table(), "write it anew: python -m tests.scene.support_table"
+    assert PAGE.read_text() == table(), "regenerate it: python -m tests.scene.support_table"
 
 
 @pytest.mark.slow

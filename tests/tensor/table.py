@@ -1,6 +1,6 @@
-"""The table from torch's functions to ours, ``docs/tensor.md``: one list of pairs of expressions.
+"""The table in ``docs/tensor.md``: torch's functions and ours, as one list of pairs of expressions.
 
-``python -m tests.tensor.table`` writes the page; the tests evaluate each pair on random input and compare.
+``python -m tests.tensor.table`` writes the page. The tests evaluate each pair on random input and compare.
 """
 
 from pathlib import Path
@@ -9,24 +9,25 @@ PAGE = Path(__file__).parents[2] / "docs" / "tensor.md"
 
 HEAD = """# Arrays: from torch to fphys
 
-`fphys.tensor` holds functions on arrays; there is no tensor class, arrays are JAX's. Below, what torch calls a thing,
-and what to call here. The page is written by `python -m tests.tensor.table` from a list whose every pair the tests
-compare on random input.
+`fphys.tensor` holds functions on arrays. There is no tensor class: arrays are JAX's. The tables below list expressions
+in torch and their counterparts here. `python -m tests.tensor.table` writes this page from a list, and the tests compare
+every pair on random input.
 
-In the expressions `x`, `y` are matrices of one shape, `a` a square matrix (`s` a symmetric positive definite one), `b`
-and `c` stacks of matrices, `u`, `v`, `w` vectors, `p` positive, `q` between -1 and 1, `i`, `j` integers, `m`, `n`
-booleans, `z` complex, `k` indices. Everything stands in `torch` on the left and in `fphys.tensor` on the right.
+In the expressions, `x` and `y` are matrices of one shape, `a` is a square matrix, `s` a symmetric positive definite
+one, `b` and `c` are stacks of matrices, and `u`, `v`, `w` vectors. `p` is positive, `q` between -1 and 1, `z` complex.
+`i` and `j` are integers, `m` and `n` booleans, `k` indices. Names on the left are from `torch`, on the right from
+`fphys.tensor`.
 
-- Arrays do not change: what torch does in place gives a new array here, `x.at[i].set(y)` and `x.at[i].add(y)` besides
-  the functions below.
+- Arrays are immutable. Where torch changes an array in place, `x.at[i].set(y)`, `x.at[i].add(y)` and the functions
+  below return a new one.
 - `axis` is torch's `dim`. Indices are int32 unless x64 is on.
-- `median` of an even number is the mean of the middle two; torch takes the lower one.
-- `std`, `var` and `cov` divide by n unless told otherwise: torch's default is `correction=1`.
-- Random numbers take a key: `random.normal(key, (3, 4))` is `torch.randn(3, 4)`, and likewise `random.uniform`,
+- `median` of an even number of elements is the mean of the middle two; torch returns the lower one.
+- `std` and `var` divide by n by default; torch's default is `correction=1`.
+- Random numbers need a key: `random.normal(key, (3, 4))` is `torch.randn(3, 4)`, and likewise `random.uniform`,
   `random.randint`, `random.permutation`, `random.bernoulli`, `random.categorical`.
 - Devices: `jax.device_put(x, device)` is `x.to(device)`; `jax.lax.stop_gradient(x)` is `x.detach()`.
-- A function that checks the shapes of its arguments does so when asked: `FPHYS_SHAPES=1` in the environment,
-  `shapes = true` in `fphys.toml`, or here:
+- Functions check the shapes of their arguments on request. Set `FPHYS_SHAPES=1` in the environment or `shapes = true`
+  in `fphys.toml`, or use a block:
 
 ```python
 import jax.numpy as jnp
@@ -40,7 +41,7 @@ with fphys.typing.checked():
         print(error)
 ```
 
-Functions of your own are checked in the same way under the decorator `fphys.typing.shaped`.
+The decorator `fphys.typing.shaped` adds this check to your own functions.
 """
 
 CREATION = """
@@ -323,11 +324,11 @@ fft.irfft(fft.rfft(x)) | fft.irfft(fft.rfft(x))
 
 SECTIONS = {
     "Creation": CREATION,
-    "Element by element": ELEMENTS,
-    "Comparison and choice": COMPARISON,
-    "Reductions and sums along an axis": REDUCTION,
+    "Elementwise": ELEMENTS,
+    "Comparison and selection": COMPARISON,
+    "Reductions and cumulative sums": REDUCTION,
     "Shape": SHAPE,
-    "Indexing and order": INDEXING,
+    "Indexing and sorting": INDEXING,
     "Linear algebra": LINEAR,
 }
 
@@ -340,7 +341,7 @@ PAIRS = [
 
 
 def page() -> str:
-    """The page as the list makes it."""
+    """The page, from the list."""
     parts = [HEAD]
     for title, text in SECTIONS.items():
         rows = [line.split(" | ") for line in text.strip().splitlines()]

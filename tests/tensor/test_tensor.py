@@ -1,4 +1,4 @@
-"""Every pair of the table from torch to ours gives the same, and our own functions have the right gradients."""
+"""Each pair in the table from torch to ours gives the same, and our own functions have correct gradients."""
 
 import re
 
@@ -42,15 +42,15 @@ def test_each_pair_gives_the_same(theirs, ours):
     for one, other in zip(found, expected, strict=True):
         assert one.shape == other.shape
         assert one.dtype.kind == other.dtype.kind or "histc" in theirs  # torch counts in floats
-        # Torch creates float32 where nothing says otherwise; all else is float64 on both sides.
+        # Torch creates float32 by default; everything else is float64 on both sides.
         np.testing.assert_allclose(one, other, rtol=1e-6 if other.dtype == np.float32 else 1e-9, atol=1e-12)
 
 
 def test_the_page_is_current():
-    assert PAGE.read_text() == page(), "write it anew: python -m tests.tensor.table"
+    assert PAGE.read_text() == page(), "regenerate it: python -m tests.tensor.table"
 
 
-def test_there_are_enough_and_each_is_public():
+def test_the_table_is_long_and_every_name_is_public():
     assert len({theirs.split("(")[0] for theirs, _ in PAIRS}) >= 200
     assert all(hasattr(tensor, name) for name in tensor.__all__)
 
@@ -92,7 +92,7 @@ def test_gradients_are_finite_at_zero():
         assert np.isfinite(jax.grad(lambda x, f=function: f(x).sum())(zero)).all()
 
 
-def test_what_lies_outside_is_dropped():
+def test_indices_outside_are_dropped():
     x, index = jnp.zeros((1, 3)), jnp.array([[1, 3, 99]])
     np.testing.assert_array_equal(tensor.scatter_add(x, 1, index, jnp.ones((1, 3))), [[0.0, 1.0, 0.0]])
 
@@ -102,7 +102,7 @@ def test_what_lies_outside_is_dropped():
     [
         (lambda x: tensor.topk(x, 5), r"k is 5, but axis -1 of shape \(3, 4\) has 4"),
         (lambda x: tensor.kthvalue(x, 0), "k is 0, must be from 1 to 4"),
-        (lambda x: tensor.unfold(x, 0, 4, 1), "size is 4, but axis 0"),
+        (lambda x: tensor.unfold(x, 0, 4, 1), "size is 4, must be at most 3"),
         (lambda x: tensor.chunk(x, 0), "chunks is 0"),
     ],
 )

@@ -1,4 +1,4 @@
-"""A least-squares problem that the tests of training share."""
+"""A least-squares problem, shared by the tests of training."""
 
 import jax.numpy as jnp
 import numpy as np
@@ -14,7 +14,7 @@ def start():
 
 
 def batches(count, size=12, seed=0, poison=()):
-    """Batches of y = x w + 1/2; x holds a NaN in those numbered in ``poison``."""
+    """Batches of y = x w + 1/2. In the batches numbered in ``poison``, x holds a NaN."""
     rng = np.random.default_rng(seed)
     found = []
     for i in range(count):

@@ -1,7 +1,7 @@
-"""A training that a test kills and starts again: ``program.py FOLDER STEPS [PRECISION]``.
+"""A training run that a test kills and restarts: ``program.py FOLDER STEPS [PRECISION]``.
 
-Everything that a checkpoint must hold has a part in it: shuffled data, noise from the key, momentum, a loss scale that
-changes, statistics in ``aux``, an early stop that waits.
+It uses everything that a checkpoint must hold: shuffled data, noise from the key, momentum, a changing loss scale,
+statistics in ``aux``, and an early stop in progress.
 """
 
 import hashlib

@@ -1,4 +1,4 @@
-"""Checkpoints hold what was given to them, in its structure and precision."""
+"""Checkpoints return what was saved, with its structure and precision."""
 
 import os
 
@@ -74,10 +74,10 @@ def test_a_relative_folder_stays_where_it_was(tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     ("like", "text"),
     [
-        ({"w": jnp.ones((2, 2), jnp.float32)}, r"w has float32\(2, 3\), wanted is float32\(2, 2\)"),
-        ({"w": jnp.ones((2, 3), jnp.bfloat16)}, "w has float32.*wanted is bfloat16"),
+        ({"w": jnp.ones((2, 2), jnp.float32)}, r"w has float32\(2, 3\), must have float32\(2, 2\)"),
+        ({"w": jnp.ones((2, 3), jnp.bfloat16)}, "w has float32.*must have bfloat16"),
         ({"w": jnp.ones((2, 3), jnp.float32), "b": jnp.ones(1)}, "b is missing"),
-        ({"v": jnp.ones((2, 3), jnp.float32)}, "v is missing; w is not wanted"),
+        ({"v": jnp.ones((2, 3), jnp.float32)}, "v is missing; w is not expected"),
     ],
 )
 def test_another_tree_is_refused_by_name(tmp_path, like, text):
@@ -96,7 +96,7 @@ def test_sharded_arrays_come_back_sharded(tmp_path):
     np.testing.assert_array_equal(found, x)
 
 
-def test_numbers_that_cannot_be_are_refused(tmp_path):
+def test_impossible_numbers_are_refused(tmp_path):
     for wrong in ({"every": 0}, {"keep": 0}):
         with pytest.raises(ValueError, match="at least 1"):
             Checkpoints(tmp_path, **wrong)
@@ -115,7 +115,7 @@ def test_training_states_are_trees(tmp_path):
     same(Checkpoints(tmp_path).restore(state)[0], state)
 
 
-def test_a_file_in_the_place_of_a_checkpoint_is_named(tmp_path):
+def test_a_file_in_place_of_a_checkpoint_is_named(tmp_path):
     (tmp_path / "3").write_text("mine")
     with pytest.raises(CheckpointError, match=r"3 is a file: move it away"):
         Checkpoints(tmp_path).save(3, tree())

@@ -1,4 +1,4 @@
-"""Convolutions of a training step run on all threads, and what is compiled for a CPU stays there."""
+"""Convolutions of a training step run on all threads, and the options for a CPU are not used elsewhere."""
 
 import jax
 import jax.numpy as jnp
@@ -11,7 +11,7 @@ MODEL = lambda rngs: nn.models.CNN((8, 8, 1), 10, rngs=rngs)  # noqa: E731
 
 
 def compiled(options):
-    """The text of a CNN's step of training."""
+    """The compiled text of a CNN's training step."""
     with jax.enable_x64(False), jax.numpy_dtype_promotion("standard"), jax.numpy_rank_promotion("allow"):
         module, params, aux = nn.init(MODEL, jax.random.key(0))
         optimizer = optim.SGD(0.1)
@@ -26,7 +26,7 @@ def compiled(options):
 
 
 @pytest.mark.skipif(jax.default_backend() != "cpu", reason="what XLA does on a CPU")
-def test_convolutions_are_not_the_library_s():
+def test_convolutions_are_not_left_to_the_library():
     assert compiling._known(), "this jaxlib does not know the options: are convolutions quick without?"
     text = compiled(train.compiler_options())
     fused = [part for part in text.split("\n\n") if part.lstrip().startswith("%fused_computation")]
@@ -35,15 +35,15 @@ def test_convolutions_are_not_the_library_s():
 
 @pytest.mark.skipif(jax.default_backend() != "cpu", reason="what XLA does on a CPU")
 @pytest.mark.parametrize("options", [train.compiler_options(), {}])
-def test_an_image_is_stored_before_it_is_turned(options):
-    """The kernel's gradient turns it, element by element from afar where its pool is computed on the way."""
+def test_an_image_is_stored_before_it_is_transposed(options):
+    """The kernel's gradient transposes the image, which would read scattered elements if its pooling were fused."""
     fused = [part for part in compiled(options).split("\n\n") if part.lstrip().startswith("%fused_computation")]
     turned = [part for part in fused if " transpose(" in part or " copy(" in part]
     assert turned
     assert any(" maximum(" in part for part in turned) != bool(options)
 
 
-def test_elsewhere_there_are_none(monkeypatch):
+def test_there_are_no_options_elsewhere(monkeypatch):
     monkeypatch.setattr(compiling, "_OPTIONS", {"xla_no_such_option": "1"})
     compiling._known.cache_clear()
     assert train.compiler_options() == {}

@@ -31,18 +31,18 @@ def test_it_learns_and_says_so():
     assert set(result.history[0]) == {"step", "loss", "grad_norm", "skipped", "bias"}
 
 
-def test_a_source_is_no_loader():
-    with pytest.raises(TypeError, match=r"data is Arrays, of single records: give fphys.data.loader\(Arrays"):
+def test_a_source_instead_of_a_loader_is_refused():
+    with pytest.raises(TypeError, match=r"data is Arrays, which gives single records: use fphys.data.loader\(Arrays"):
         train.fit(loss_fn, start(), optax.adam(0.2), source(), steps=7)
 
 
 @pytest.mark.parametrize("given", [{"x": np.ones(3)}, batches])
-def test_what_is_no_series_of_batches_is_refused(given):
+def test_data_that_is_not_batches_is_refused(given):
     with pytest.raises(TypeError, match=r"data is of type (dict|function), must be an iterable of batches: \[batch\]"):
         train.fit(loss_fn, start(), optax.adam(0.2), given, steps=7)
 
 
-def test_steps_end_it_without_drawing_a_batch_more():
+def test_steps_end_it_without_an_extra_batch():
     drawn = iter(batches(9))
     result = train.fit(loss_fn, start(), optax.adam(0.2), drawn, steps=7, every=2)
     assert result.reason == "steps" and len(list(drawn)) == 2
@@ -74,11 +74,11 @@ def test_early_stop_ends_it():
     result = fit(90, stop=stop, evaluate=lambda params, aux: {"score": next(scores)})
     assert result.reason == "early stop" and int(result.state.step) == 70
     assert next(scores) == 1.0
-    with pytest.raises(ValueError, match="what is logged is step, bias"):
+    with pytest.raises(ValueError, match="must be one of the logged metrics, step, bias"):
         fit(20, stop=train.EarlyStop("accuracy"))
 
 
-def test_early_stop_upwards_and_not_a_number():
+def test_early_stop_with_maximise_and_nan():
     stop = train.EarlyStop("score", patience=2, maximise=True)
     state = stop.init()
     for value, waited in [(0.1, 0), (float("nan"), 1), (0.2, 0), (0.2, 1), (0.15, 2)]:
@@ -96,7 +96,7 @@ def resumed(folder, steps, size=8, **options):
     return train.fit(loss_fn, start(), optax.adam(0.1), loader, steps=steps, every=3, checkpoints=saving, **options)
 
 
-def test_interrupted_anywhere_it_ends_alike(tmp_path):
+def test_an_interrupted_training_ends_the_same(tmp_path):
     whole = resumed(tmp_path / "whole", 20)
     for steps in (3, 4, 11, 20):
         partial = resumed(tmp_path / "parts", steps)
@@ -109,7 +109,7 @@ def test_interrupted_anywhere_it_ends_alike(tmp_path):
     assert train.Checkpoints(tmp_path / "parts").steps == [16, 20]
 
 
-def test_an_early_stop_that_waits_is_resumed_too(tmp_path):
+def test_a_pending_early_stop_is_resumed(tmp_path):
     def run(folder, steps):
         scores = {3: 1.0, 6: 2.0, 9: 2.0, 12: 2.0, 15: 2.0}
         calls = []
@@ -125,10 +125,10 @@ def test_an_early_stop_that_waits_is_resumed_too(tmp_path):
     run(tmp_path / "parts", 9)
     result = run(tmp_path / "parts", 30)
     assert int(result.state.step) == 12 and result.reason == "early stop"
-    assert int(run(tmp_path / "parts", 30).state.step) == 12  # it stays stopped
+    assert int(run(tmp_path / "parts", 30).state.step) == 12  # it has stopped and does not go on
 
 
-def test_another_rule_of_stopping_starts_anew(tmp_path):
+def test_a_changed_stop_rule_starts_over(tmp_path):
     resumed(tmp_path, 6)
     stop = train.EarlyStop("score", patience=2)
     result = resumed(tmp_path, 30, stop=stop, evaluate=lambda params, aux: {"score": 100.0})
@@ -141,12 +141,12 @@ def test_data_that_cannot_be_resumed_is_refused_before_training(tmp_path):
     assert train.Checkpoints(tmp_path).steps == []
 
 
-def test_what_cannot_be_resumed_with_is_said(tmp_path):
+def test_resuming_with_other_batches_is_refused(tmp_path):
     resumed(tmp_path, 8)
-    assert resumed(tmp_path, 5).reason == "steps"  # it is beyond them
-    with pytest.raises(ValueError, match=r"of batches of .*'float32', \[8, 3\].*gives .*'float32', \[10, 3\]"):
+    assert resumed(tmp_path, 5).reason == "steps"  # the checkpoint is beyond step 5
+    with pytest.raises(ValueError, match=r"has batches of .*'float32', \[8, 3\].*gives .*'float32', \[10, 3\]"):
         resumed(tmp_path, 12, size=10)
-    with pytest.raises(ValueError, match=r"of batches of .*'float32', \[8, 3\].*gives .*'float32', \[4, 3\]"):
+    with pytest.raises(ValueError, match=r"has batches of .*'float32', \[8, 3\].*gives .*'float32', \[4, 3\]"):
         resumed(tmp_path, 12, size=4)
 
 
@@ -154,12 +154,12 @@ def test_arguments_that_make_no_sense_are_refused_before_training(tmp_path):
     for steps in (-3, 10.5):
         with pytest.raises(ValueError, match=f"steps is {steps}, must be a whole number of batches"):
             fit(steps=steps)
-    with pytest.raises(TypeError, match=r"optimizer is 0.001, must be one of optax: fphys\.optim\.adam"):
+    with pytest.raises(TypeError, match=r"optimizer is 0.001, must be an optax optimizer such as fphys\.optim\.adam"):
         train.fit(loss_fn, start(), 1e-3, batches(3))
-    with pytest.raises(ValueError, match=r"gap has shape \(2,\): what is logged is a number"):
+    with pytest.raises(ValueError, match=r"gap has shape \(2,\), must be a scalar"):
         fit(evaluate=lambda params, aux: {"gap": np.zeros(2)})
     (tmp_path / "file").touch()
-    with pytest.raises(train.CheckpointError, match="cannot be made"):
+    with pytest.raises(train.CheckpointError, match="cannot be created"):
         resumed(tmp_path / "file" / "inside", 8)
 
 
@@ -200,7 +200,7 @@ def test_flax_modules_with_running_statistics(tmp_path):
         loader = data.loader(source(), 8, seed=1)
         saving = train.Checkpoints(folder)
         options = {"aux": aux, "steps": steps, "every": 5, "checkpoints": saving}
-        with jax.numpy_dtype_promotion("standard"), jax.numpy_rank_promotion("allow"):  # flax relies on them
+        with jax.numpy_dtype_promotion("standard"), jax.numpy_rank_promotion("allow"):  # flax needs them
             return train.fit(loss, params, optax.adam(0.05), loader, **options)
 
     whole = run(tmp_path / "whole", 30)

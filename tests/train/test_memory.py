@@ -1,4 +1,4 @@
-"""Freed memory stays where it is wanted again."""
+"""Freed memory stays in the process and is used again."""
 
 import subprocess
 import sys

@@ -1,4 +1,4 @@
-"""Training goes on bit for bit from where it was saved, whenever it was killed."""
+"""Training resumes bit for bit from where it was saved, no matter when it was killed."""
 
 import os
 import random
@@ -42,7 +42,7 @@ def test_killed_at_random_moments_it_ends_with_the_same_parameters(tmp_path, ful
         child = start(folder, steps)
         deadline = time.monotonic() + 300
         while newest(folder) <= before and child.poll() is None and time.monotonic() < deadline:
-            time.sleep(0.001)  # at least one checkpoint further, so that it ends some day
+            time.sleep(0.001)  # at least one checkpoint further each time, so that the loop ends
         time.sleep(rng.uniform(0, 0.5 * seconds / kills))
         child.send_signal(signal.SIGKILL)
         child.communicate()

@@ -102,7 +102,7 @@ def test_the_scale_saves_gradients_that_half_precision_would_lose():
         precision = train.Precision(jnp.float16, scaled=scaled)
         state, _ = advanced(tiny, optimizer=optax.sgd(1e6), precision=precision, data=batches(1))
         assert bool((state.params["w"] != 0).all()) == kept
-        if kept:  # the gradient itself is no multiple of the scale
+        if kept:  # the gradient itself is not a multiple of the scale
             np.testing.assert_allclose(state.params["w"], -0.01, rtol=2e-3)
 
 
@@ -163,7 +163,7 @@ def test_rematerialisation_changes_memory_not_numbers():
     assert "remat" in text or "checkpoint" in text
 
 
-def test_init_copies_what_a_step_may_destroy():
+def test_init_copies_what_a_step_may_donate():
     params = start()
     optimizer = optax.adam(0.1)
     state = train.init(params, optimizer)
@@ -184,7 +184,7 @@ def test_a_loss_of_another_form_is_refused(result, text):
         advanced(lambda p, aux, batch, key: result(loss_fn(p, aux, batch, key)[0]))
 
 
-def test_parameters_that_are_no_arrays_are_refused():
+def test_parameters_that_are_not_arrays_are_refused():
     with pytest.raises(TypeError, match=r"\['f'\] in params"):
         train.init({"f": len, "w": jnp.ones(2)}, optax.sgd(0.1))
     with pytest.raises(TypeError, match="holds no array"):

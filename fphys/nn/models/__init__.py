@@ -1,4 +1,4 @@
-"""Models, ready to be built: ``nn.init(partial(nn.models.resnet18, num_classes=10), key)``."""
+"""Ready-made models: ``nn.init(partial(nn.models.resnet18, num_classes=10), key)``."""
 
 from .actor_critic import ActorCritic
 from .cnn import CNN

@@ -13,7 +13,7 @@ _HIDDEN, _SMALL, _ONE = (nnx.initializers.orthogonal(scale) for scale in (2**0.5
 
 
 class ActorCritic(nnx.Module):
-    """Two networks, orthogonal at the start, the policy's last layer small (Andrychowicz 2021)."""
+    """Two networks with orthogonal initial weights, small in the policy's last layer (Andrychowicz 2021)."""
 
     def __init__(
         self,
@@ -24,7 +24,7 @@ class ActorCritic(nnx.Module):
         continuous: bool = True,
         rngs: nnx.Rngs,
     ):
-        """Args: the sizes of an observation and of an action (or of the choice, if not ``continuous``)."""
+        """Args: the size of an observation, and of an action (the number of actions if not ``continuous``)."""
         options = {"activation": nnx.tanh, "kernel_init": _HIDDEN, "rngs": rngs}
         self.actor = MLP(observation, hidden, actions, last_init=_SMALL, **options)
         self.critic = MLP(observation, hidden, 1, last_init=_ONE, **options)
@@ -36,8 +36,8 @@ class ActorCritic(nnx.Module):
     ) -> tuple[jax.Array | tuple[jax.Array, jax.Array], jax.Array]:
         """The policy and the value, shape (...).
 
-        The policy is scores before the softmax, shape (..., actions), or, if continuous, mean and logarithm of the
-        standard deviation, both of that shape. Gradients flow to everything.
+        The policy is the logits, shape (..., actions). If continuous, it is the mean and the log standard deviation,
+        both of that shape. Gradients flow to ``x`` and the parameters.
         """
         policy, value = self.actor(x), self.critic(x)[..., 0]
         if self.log_std is None:

@@ -1,4 +1,4 @@
-"""A small network of convolutions, for digits and the like."""
+"""A small convolutional network for digits and similar images."""
 
 from collections.abc import Sequence
 
@@ -10,7 +10,7 @@ from ..linear import Linear
 
 
 class CNN(nnx.Module):
-    """For each width a convolution of 3 x 3, ReLU and pooling by two; then a hidden layer, and the classes."""
+    """For each width a 3 x 3 convolution, ReLU and pooling by two; then a hidden layer and the output layer."""
 
     def __init__(
         self,
@@ -29,11 +29,11 @@ class CNN(nnx.Module):
             num_classes: size of the output.
             widths: channels after each convolution.
             hidden: width of the layer before the last.
-            dropout: before the last layer, when training.
+            dropout: rate before the last layer, when training.
             rngs: for the parameters and the dropout.
 
         Raises:
-            ValueError: the image is too small to be halved once for each width.
+            ValueError: the image is too small to be halved once per width.
         """
         height, width, channels = image
         halvings = 2 ** len(widths)
@@ -49,7 +49,7 @@ class CNN(nnx.Module):
 
     @shaped
     def __call__(self, x: Float[Array, "batch height width channels"]) -> Float[Array, "batch classes"]:
-        """Images to scores before the softmax. Gradients flow to everything."""
+        """Map images to logits. Gradients flow to ``x`` and the parameters."""
         for convolution in self.features:
             x = MaxPool2d(2)(nnx.relu(convolution(x)))
         return self.head(self.dropout(nnx.relu(self.hidden(Flatten()(x)))))

@@ -14,7 +14,7 @@ from ..weights import pretrained as _with
 
 
 class GPT2(nnx.Module):
-    """Tokens and positions, a stack of causal transformer blocks, the next token's scores by the same embedding."""
+    """Token and position embeddings, causal transformer blocks, and logits by the token embedding's transpose."""
 
     def __init__(
         self,
@@ -30,10 +30,10 @@ class GPT2(nnx.Module):
         """Build the network.
 
         Args:
-            vocabulary: how many tokens there are.
+            vocabulary: number of tokens.
             max_positions: the longest sequence.
             features, depth, num_heads: width, number and heads of the blocks.
-            dropout: after the embedding and in the blocks, when training.
+            dropout: rate after the embedding and in the blocks, when training.
             rngs: for the parameters and the dropout.
         """
         normal = nnx.initializers.normal(0.02)
@@ -47,7 +47,7 @@ class GPT2(nnx.Module):
 
     @shaped
     def __call__(self, tokens: Int[Array, "batch position"]) -> Float[Array, "batch position vocabulary"]:
-        """Tokens to the scores, before the softmax, of the one after each. Gradients flow to the parameters.
+        """Map tokens to the logits of each next token. Gradients flow to the parameters.
 
         Raises:
             ValueError: the sequence is too long.
@@ -62,12 +62,12 @@ class GPT2(nnx.Module):
 
     @staticmethod
     def convert(weights: Weights) -> Weights:
-        """From Hugging Face's names. Its linear layers hold (in, out) already, query, key and value in one array."""
+        """Convert Hugging Face's names. Its linear layers are already (in, out) and pack query, key and value."""
         found: Weights = {}
         for name, value in weights.items():
             name = name.removeprefix("transformer.")
             if name == "lm_head.weight" or name.endswith((".attn.bias", ".attn.masked_bias")):
-                continue  # the embedding again; constants
+                continue  # the embedding again, and constants
             stem, packed, leaf = name.partition("c_attn.")
             if packed:
                 parts = zip(("query", "key", "value"), np.split(value, 3, -1), strict=True)
@@ -92,5 +92,5 @@ _RULES: list[Rule] = [
 
 
 def gpt2(vocabulary: int = 50257, pretrained: str | os.PathLike[str] | bool | None = None, *, rngs: nnx.Rngs) -> GPT2:
-    """GPT-2 of 124 million parameters; ``pretrained``: see :func:`fphys.nn.weights.pretrained`, True is "openai"."""
+    """GPT-2 with 124 million parameters. For ``pretrained`` see :func:`fphys.nn.weights.pretrained`; True: "openai"."""
     return _with(GPT2(vocabulary, rngs=rngs), "gpt2", pretrained, "openai")

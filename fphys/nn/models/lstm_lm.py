@@ -1,4 +1,4 @@
-"""A language model of recurrent layers."""
+"""A recurrent language model."""
 
 from typing import Any
 
@@ -12,7 +12,7 @@ from ..recurrent import LSTM
 
 
 class LSTMLanguageModel(nnx.Module):
-    """Embedding, LSTM, and the next token's scores (Zaremba 2014)."""
+    """Embedding, LSTM, and the next token's logits (Zaremba 2014)."""
 
     def __init__(
         self,
@@ -28,10 +28,10 @@ class LSTMLanguageModel(nnx.Module):
         """Build the network.
 
         Args:
-            vocabulary: how many tokens there are.
+            vocabulary: number of tokens.
             features: size of a token's embedding.
             hidden, num_layers, unroll: of the LSTM.
-            dropout: around and between its layers, when training.
+            dropout: rate before, between and after the LSTM's layers, when training.
             rngs: for the parameters and the dropout.
         """
         self.tokens = Embedding(vocabulary, features, rngs=rngs)
@@ -45,11 +45,11 @@ class LSTMLanguageModel(nnx.Module):
 
         Args:
             tokens: shape (batch, time).
-            carry: where to start: the carry of the text before; zeros by default.
+            carry: initial state, the carry of the preceding text; zeros by default.
 
         Returns:
-            The scores, before the softmax, of the token after each, shape (batch, time, vocabulary), and the carry.
-            Gradients flow to the parameters and the carry.
+            The logits of each next token, shape (batch, time, vocabulary), and the carry. Gradients flow to the
+            parameters and the carry.
         """
         x, carry = self.lstm(self.dropout(self.tokens(tokens)), carry)
         return self.head(self.dropout(x)), carry

@@ -1,4 +1,4 @@
-"""Linear layers with an activation between."""
+"""Linear layers with activations between them."""
 
 from collections.abc import Callable, Sequence
 
@@ -12,7 +12,7 @@ _INIT = nnx.initializers.lecun_normal()
 
 
 class MLP(nnx.Module):
-    """Linear layers of the given widths; the activation (and dropout, if any) after all but the last."""
+    """Linear layers of the given widths. Activation and dropout follow all but the last."""
 
     def __init__(
         self,
@@ -26,7 +26,7 @@ class MLP(nnx.Module):
         last_init: nnx.Initializer | None = None,
         rngs: nnx.Rngs,
     ):
-        """Args: sizes from input to output; ``last_init`` is for the last kernel, if another than ``kernel_init``."""
+        """Args: sizes from input to output. ``last_init`` initialises the last kernel, by default ``kernel_init``."""
         sizes = [in_features, *hidden, out_features]
         inits = [kernel_init] * len(hidden) + [last_init or kernel_init]
         self.layers = nnx.List(
@@ -37,7 +37,7 @@ class MLP(nnx.Module):
 
     @shaped
     def __call__(self, x: Float[Array, "*batch features"]) -> Float[Array, "*batch out"]:
-        """Shape (..., in_features) to (..., out_features). Gradients flow to everything."""
+        """Map shape (..., in_features) to (..., out_features). Gradients flow to ``x`` and the parameters."""
         *hidden, last = self.layers
         for layer in hidden:
             x = self.dropout(self.activation(layer(x)))

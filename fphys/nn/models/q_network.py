@@ -10,17 +10,17 @@ from .mlp import MLP
 
 
 class QNetwork(nnx.Module):
-    """Observation to one value per action (Mnih 2015): the state's value and the actions' advantages (Wang 2016)."""
+    """Map an observation to a value per action (Mnih 2015): state value plus action advantages (Wang 2016)."""
 
     def __init__(self, observation: int, actions: int, *, hidden: Sequence[int] = (128, 128), rngs: nnx.Rngs):
-        """Args: the sizes of an observation, of the choice, and of the hidden layers."""
+        """Args: the size of an observation, the number of actions, and the widths of the hidden layers."""
         self.trunk = MLP(observation, hidden[:-1], hidden[-1], rngs=rngs)
         self.value = Linear(hidden[-1], 1, rngs=rngs)
         self.advantage = Linear(hidden[-1], actions, rngs=rngs)
 
     @shaped
     def __call__(self, x: Float[Array, "*batch observation"]) -> Float[Array, "*batch actions"]:
-        """Q(s, a) = V(s) + A(s, a) - mean A(s, ·). Gradients flow to everything."""
+        """Q(s, a) = V(s) + A(s, a) - mean A(s, ·). Gradients flow to ``x`` and the parameters."""
         x = nnx.relu(self.trunk(x))
         advantage = self.advantage(x)
         return self.value(x) + advantage - advantage.mean(-1, keepdims=True)

@@ -1,4 +1,4 @@
-"""Residual networks (He 2016, the stride on the middle convolution as in torchvision)."""
+"""Residual networks (He 2016), with the stride on the middle convolution as in torchvision."""
 
 import os
 import re
@@ -25,7 +25,7 @@ def _norm(features: int, rngs: nnx.Rngs) -> nnx.BatchNorm:
 
 
 class BasicBlock(nnx.Module):
-    """Two convolutions of 3 x 3 beside the way round them."""
+    """Two 3 x 3 convolutions and a shortcut."""
 
     expansion = 1
 
@@ -40,7 +40,7 @@ class BasicBlock(nnx.Module):
 
 
 class Bottleneck(nnx.Module):
-    """1 x 1 to fewer channels, 3 x 3, and 1 x 1 to four times as many."""
+    """1 x 1 to fewer channels, 3 x 3, then 1 x 1 to four times as many, and a shortcut."""
 
     expansion = 4
 
@@ -57,12 +57,12 @@ class Bottleneck(nnx.Module):
 
 
 def _shortcut(a: int, b: int, stride: int, rngs: nnx.Rngs) -> nnx.Sequential:
-    """The way round: nothing, where the shapes agree."""
+    """The shortcut: empty if the shapes agree."""
     return nnx.Sequential(_conv(a, b, 1, stride, rngs), _norm(b, rngs)) if a != b or stride > 1 else nnx.Sequential()
 
 
 class ResNet(nnx.Module):
-    """A stem that divides the size by four, four groups of blocks, the mean over the image, the classes."""
+    """A stem that divides the size by four, four groups of blocks, the mean over the image, and the output layer."""
 
     def __init__(
         self,
@@ -74,7 +74,7 @@ class ResNet(nnx.Module):
         in_channels: int = 3,
         rngs: nnx.Rngs,
     ):
-        """Args: the kind of block; how many of it, and how wide, in each of the four groups."""
+        """Args: the block class; how many blocks, and how wide, in each of the four groups."""
         self.conv1, self.bn1 = _conv(in_channels, widths[0], 7, 2, rngs), _norm(widths[0], rngs)
         features = widths[0]
         groups = []
@@ -89,7 +89,7 @@ class ResNet(nnx.Module):
 
     @shaped
     def __call__(self, x: Float[Array, "batch height width channels"]) -> Float[Array, "batch classes"]:
-        """Images to scores before the softmax. Gradients flow to everything."""
+        """Map images to logits. Gradients flow to ``x`` and the parameters."""
         x = MaxPool2d(3, 2, 1)(nnx.relu(self.bn1(self.conv1(x))))
         for blocks in (self.layer1, self.layer2, self.layer3, self.layer4):
             for block in blocks:
@@ -98,7 +98,7 @@ class ResNet(nnx.Module):
 
     @staticmethod
     def convert(weights: Weights) -> Weights:
-        """From the names of torchvision or of Hugging Face."""
+        """Convert torchvision's or Hugging Face's names."""
         return translate(weights, [*(_HUGGING_FACE if "classifier.1.weight" in weights else ()), *_TORCHVISION])
 
 
@@ -122,19 +122,19 @@ _HUGGING_FACE: list[Rule] = [
 def resnet18(
     num_classes: int = 1000, pretrained: str | os.PathLike[str] | bool | None = None, *, rngs: nnx.Rngs
 ) -> ResNet:
-    """ResNet-18; ``pretrained``: see :func:`fphys.nn.weights.pretrained`."""
+    """ResNet-18. For ``pretrained`` see :func:`fphys.nn.weights.pretrained`."""
     return _with(ResNet(BasicBlock, (2, 2, 2, 2), num_classes, rngs=rngs), "resnet18", pretrained)
 
 
 def resnet34(
     num_classes: int = 1000, pretrained: str | os.PathLike[str] | bool | None = None, *, rngs: nnx.Rngs
 ) -> ResNet:
-    """ResNet-34; ``pretrained``: see :func:`fphys.nn.weights.pretrained`."""
+    """ResNet-34. For ``pretrained`` see :func:`fphys.nn.weights.pretrained`."""
     return _with(ResNet(BasicBlock, (3, 4, 6, 3), num_classes, rngs=rngs), "resnet34", pretrained)
 
 
 def resnet50(
     num_classes: int = 1000, pretrained: str | os.PathLike[str] | bool | None = None, *, rngs: nnx.Rngs
 ) -> ResNet:
-    """ResNet-50; ``pretrained``: see :func:`fphys.nn.weights.pretrained`."""
+    """ResNet-50. For ``pretrained`` see :func:`fphys.nn.weights.pretrained`."""
     return _with(ResNet(Bottleneck, (3, 4, 6, 3), num_classes, rngs=rngs), "resnet50", pretrained)

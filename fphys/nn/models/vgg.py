@@ -15,7 +15,7 @@ _INIT = nnx.initializers.variance_scaling(2.0, "fan_out", "normal")
 
 
 class VGG(nnx.Module):
-    """Groups of convolutions of 3 x 3, each pooled by two; two hidden layers, the classes."""
+    """Groups of 3 x 3 convolutions, each pooled by two; then two hidden layers and the output layer."""
 
     def __init__(
         self,
@@ -27,7 +27,7 @@ class VGG(nnx.Module):
         in_channels: int = 3,
         rngs: nnx.Rngs,
     ):
-        """Args: the widths of each group's convolutions; the width of the hidden layers."""
+        """Args: the widths of each group's convolutions, and the width of the hidden layers."""
         layers, features = [], in_channels
         for group in groups:
             for width in group:
@@ -47,15 +47,15 @@ class VGG(nnx.Module):
 
     @shaped
     def __call__(self, x: Float[Array, "batch height width channels"]) -> Float[Array, "batch classes"]:
-        """Images (of 224 x 224; others are averaged to fit) to scores before the softmax.
+        """Map images of 224 x 224 to logits. Other sizes are averaged to fit.
 
-        Gradients flow to everything.
+        Gradients flow to ``x`` and the parameters.
         """
         return self.classifier(Flatten()(AdaptiveAvgPool2d(7)(self.features(x))))
 
     @staticmethod
     def convert(weights: Weights) -> Weights:
-        """From torchvision's names. Of the image before the linear layers the channel runs fastest here, last there."""
+        """Convert torchvision's names. Flattened images vary fastest in the channel here, slowest there."""
         found = translate(weights, [(r"^(features|classifier)\.", r"\1.layers.")])
         first = found["classifier.layers.0.kernel"]
         image = first.reshape(-1, 7, 7, first.shape[-1]).transpose(1, 2, 0, 3)
@@ -63,11 +63,11 @@ class VGG(nnx.Module):
 
 
 def vgg11(num_classes: int = 1000, pretrained: str | os.PathLike[str] | bool | None = None, *, rngs: nnx.Rngs) -> VGG:
-    """VGG-11; ``pretrained``: see :func:`fphys.nn.weights.pretrained`."""
+    """VGG-11. For ``pretrained`` see :func:`fphys.nn.weights.pretrained`."""
     return _with(VGG(((64,), (128,), (256,) * 2, (512,) * 2, (512,) * 2), num_classes, rngs=rngs), "vgg11", pretrained)
 
 
 def vgg16(num_classes: int = 1000, pretrained: str | os.PathLike[str] | bool | None = None, *, rngs: nnx.Rngs) -> VGG:
-    """VGG-16; ``pretrained``: see :func:`fphys.nn.weights.pretrained`."""
+    """VGG-16. For ``pretrained`` see :func:`fphys.nn.weights.pretrained`."""
     groups = ((64,) * 2, (128,) * 2, (256,) * 3, (512,) * 3, (512,) * 3)
     return _with(VGG(groups, num_classes, rngs=rngs), "vgg16", pretrained)

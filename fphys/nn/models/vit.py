@@ -19,7 +19,7 @@ def _gelu(x):
 
 
 class ViT(nnx.Module):
-    """Patches and a token for the class, a stack of transformer blocks, the class from that token."""
+    """Patches and a class token, transformer blocks, and the class from that token."""
 
     def __init__(
         self,
@@ -42,8 +42,8 @@ class ViT(nnx.Module):
             patch_size: height and width of a patch.
             num_classes: size of the output.
             features, depth, num_heads: width, number and heads of the blocks.
-            dropout: in the blocks and after the positions, when training.
-            epsilon: of the norms: torchvision has 1e-6, Hugging Face 1e-12.
+            dropout: rate in the blocks and after the positions, when training.
+            epsilon: of the norms; torchvision uses 1e-6, Hugging Face 1e-12.
             in_channels: channels of the images.
             rngs: for the parameters and the dropout.
 
@@ -67,7 +67,7 @@ class ViT(nnx.Module):
 
     @shaped
     def __call__(self, x: Float[Array, "batch height width channels"]) -> Float[Array, "batch classes"]:
-        """Images to scores before the softmax. Gradients flow to everything."""
+        """Map images to logits. Gradients flow to ``x`` and the parameters."""
         x = self.patches(x)
         x = x.reshape(x.shape[0], -1, x.shape[-1])
         token = jnp.broadcast_to(self.token[...].astype(x.dtype), (x.shape[0], 1, x.shape[-1]))
@@ -78,7 +78,7 @@ class ViT(nnx.Module):
 
     @staticmethod
     def convert(weights: Weights) -> Weights:
-        """From the names of torchvision or of Hugging Face."""
+        """Convert torchvision's or Hugging Face's names."""
         if "class_token" not in weights:
             return translate(weights, _HUGGING_FACE)
         parted: Weights = {}
@@ -124,5 +124,5 @@ _HUGGING_FACE: list[Rule] = [
 def vit_b_16(
     num_classes: int = 1000, pretrained: str | os.PathLike[str] | bool | None = None, *, rngs: nnx.Rngs
 ) -> ViT:
-    """ViT-B/16 for images of 224 x 224; ``pretrained``: see :func:`fphys.nn.weights.pretrained`."""
+    """ViT-B/16 for 224 x 224 images. For ``pretrained`` see :func:`fphys.nn.weights.pretrained`."""
     return _with(ViT(num_classes=num_classes, rngs=rngs), "vit_b_16", pretrained)
