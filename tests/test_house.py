@@ -146,6 +146,75 @@ def test_a_right_import_passes(file, line):
     assert violations(ROOT / file, ast.parse(line)) == []
 
 
+def modules() -> dict[str, Path]:
+    """Every module of the project: ``fphys.rigid.step``, ``kernels.rigid.dynamics``."""
+    found = {}
+    for path in python_files("fphys", "kernels"):
+        parts = path.relative_to(ROOT).with_suffix("").parts
+        if "assets" not in parts[:-1]:
+            found[".".join(parts[:-1] if parts[-1] == "__init__" else parts)] = path
+    return found
+
+
+def kernel_names(tree: ast.AST) -> Iterator[str]:
+    """The kernel modules that a file asks for by name: ``kernels(dtype, "rigid.newton")``, also by an f-string."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Call) and ast.unparse(node.func).endswith("kernels") and len(node.args) == 2:
+            name = ast.unparse(node.args[1]).removeprefix("f").strip("'\"")
+            yield "kernels." + name.partition("{")[0].rstrip(".")
+
+
+def graph() -> dict[str, set[str]]:
+    """What each module imports, in functions too, and which kernels it asks for by name."""
+    files = modules()
+    found: dict[str, set[str]] = {}
+    for module, path in files.items():
+        tree = ast.parse(path.read_text())
+        names = {name.replace("fphys.kernels", "kernels") for name, _ in imports(path, tree)} | set(kernel_names(tree))
+        known = set()
+        for name in names:
+            while name and name not in files:
+                name = name.rpartition(".")[0]
+            known.add(name)
+        found[module] = known - {"", module}
+    return found
+
+
+def circles(graph: dict[str, set[str]]) -> list[set[str]]:
+    """Groups of modules that reach each other."""
+    reached = {}
+    for start in graph:
+        seen, todo = set(), [start]
+        while todo:
+            for name in graph[todo.pop()] - seen:
+                seen.add(name)
+                todo.append(name)
+        reached[start] = seen
+    return [group for group in {frozenset(b for b in reached[a] if a in reached[b]) for a in graph} if group]
+
+
+MUTUAL = {frozenset({"fphys.units.kinds", "fphys.units.quantity", "fphys.units.text"})}
+"""A kind makes quantities, a quantity has a kind, and both are read from text."""
+
+
+def test_no_import_goes_in_a_circle():
+    assert set(circles(graph())) == MUTUAL
+    assert circles({"a": {"b"}, "b": {"c"}, "c": {"a"}, "d": {"a"}}) == [{"a", "b", "c"}]
+
+
+KERNELS = {"rigid": {"rigid", "_precision"}, "particles": {"particles", "_precision"}, "nn": {"lstm"}, "bench": {"relu"}}
+"""The kernels that each room uses, also those that it asks for by name."""
+
+
+def test_each_room_uses_its_own_kernels():
+    found: dict[str, set[str]] = {}
+    for name, used in graph().items():
+        parts = {k.split(".")[1] for k in used if k.startswith("kernels.")}
+        if parts and name.startswith("fphys."):
+            found.setdefault(name.split(".")[1], set()).update(parts)
+    assert found == KERNELS
+
+
 IMPORT = """
 import sys, time
 start = time.perf_counter()

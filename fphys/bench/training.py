@@ -16,18 +16,10 @@ import numpy as np
 
 from .. import losses, nn, optim, train
 from .case import Case, Workload
+from .training_models import MODELS, RATE, batch, built
+from .training_torch import stepper
 
-RATE = 1e-3
 STEPS = 5  # how many losses are compared
-IMAGE, TOKENS, LENGTH, WIDE = 28, 128, 64, 128  # pixels along an edge; vocabulary, positions and features
-
-MODELS: dict[str, Callable[..., nn.Module]] = {
-    "mlp": lambda rngs: nn.models.MLP(IMAGE**2, (512, 512), 10, rngs=rngs),
-    "cnn": lambda rngs: nn.models.CNN((IMAGE, IMAGE, 1), 10, rngs=rngs),
-    "lstm": lambda rngs: nn.models.LSTMLanguageModel(TOKENS, features=WIDE, hidden=WIDE, num_layers=1, rngs=rngs),
-    "gpt": lambda rngs: nn.models.GPT2(TOKENS, LENGTH, features=WIDE, depth=1, num_heads=4, dropout=0.0, rngs=rngs),
-}
-
 
 PEERS = ["torch_eager"] if importlib.util.find_spec("torch") else []
 PEERS += ["torch_compile"] if PEERS and shutil.which("c++") else []
@@ -42,22 +34,6 @@ def training_cases() -> list[Case]:
         made |= {"relative_to": f"train.{name}.{PEERS[0]}", "target": 1 / 0.95} if PEERS else {}
         cases.append(Case(f"train.{name}.fphys", _fphys(name), **made))
     return cases
-
-
-def built(name: str) -> tuple[Any, Any, Any]:
-    """``module, params, aux`` of a model, in float32 and the same at each call."""
-    with jax.enable_x64(False):
-        return nn.init(MODELS[name], jax.random.key(0))
-
-
-def batch(name: str, size: int) -> tuple[np.ndarray, np.ndarray]:
-    """Inputs and labels to learn: shapes (size, ...) float32 and (size,), or (size, LENGTH) int32 each."""
-    rng = np.random.default_rng(0)
-    if name in ("lstm", "gpt"):
-        text = rng.integers(0, TOKENS, (size, LENGTH + 1)).astype(np.int32)
-        return text[:, :-1], text[:, 1:]
-    images = rng.random((size, IMAGE, IMAGE, 1), np.float32)
-    return images if name == "cnn" else images.reshape(size, -1), rng.integers(0, 10, size).astype(np.int32)
 
 
 def _fphys(name: str) -> Callable[[int], Workload]:
@@ -90,8 +66,6 @@ def _fphys(name: str) -> Callable[[int], Workload]:
 
 def _torch(name: str, peer: str) -> Callable[[int], Workload]:
     def setup(size: int) -> Workload:
-        from .training_torch import stepper
-
         step = stepper(name, size, compiled=peer == "torch_compile")
         return Workload(step, (), same(name, size, step), jit=False)
 
@@ -116,7 +90,5 @@ def same(name: str, size: int, step: Callable[[], float]) -> Callable[[float], N
 @functools.lru_cache
 def reference(name: str, size: int) -> list[float]:
     """The losses of the first steps in eager torch."""
-    from .training_torch import stepper
-
     step = stepper(name, size)
     return [step() for _ in range(STEPS)]

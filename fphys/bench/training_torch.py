@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from ..nn.weights import flat
-from .training import IMAGE, LENGTH, RATE, TOKENS, WIDE, batch, built
+from .training_models import IMAGE, LENGTH, RATE, TOKENS, WIDE, batch, built
 
 HEADS = 4
 
