@@ -138,24 +138,45 @@ class _Layout(NamedTuple):
         return (x, y, *(z or [1]))  # type: ignore[return-value]
 
 
-def _scatter(launch: Any, layout: _Layout, setting: _Setting, state: State, force: Any, actuation: Any, *outs: Any):
+class _Scattered(NamedTuple):
+    """What the particles become before they move, and what they give to the grid."""
+
+    F: Any
+    history: Any
+    fault: Any  # bits of every particle
+    left: Any  # of a batch: how many of its particles the general code takes
+    momentum: Any  # of every node, and its mass, (world, node, 4)
+
+
+def _scatter(
+    launch: Any, layout: _Layout, setting: _Setting, state: State, force: Any, actuation: Any, out: _Scattered
+) -> None:
     dim = _batches(state)
     inputs = [*layout.at, dim[1], np.array(layout.kinds, np.int32), setting.table, setting.timestep]
     inputs += [state.x, state.v, state.material, state.C, state.F, state.history, state.volume]
     inputs += [force, int(force.shape[1] > 1), actuation, int(actuation.shape[1] > 1), int(layout.actuated)]
-    launch(kernels(state.x.dtype, "particles.mpm").scatter, dim=dim, inputs=inputs, outputs=list(outs))
+    launch(kernels(state.x.dtype, "particles.mpm").scatter, dim=dim, inputs=inputs, outputs=list(out))
 
 
-def _scattered(layout: _Layout, setting: _Setting, state: State, *_: Any) -> tuple[Any, ...]:
+def _scattered(layout: _Layout, setting: _Setting, state: State, *_: Any) -> _Scattered:
     size = state.x.shape[:2]
     momentum = jax.ShapeDtypeStruct((size[0], math.prod(layout.nodes), 4), state.x.dtype)
     fault, left = (jax.ShapeDtypeStruct(shape, np.int32) for shape in (size, _batches(state)))
-    return state.F, state.history, fault, left, momentum
+    return _Scattered(state.F, state.history, fault, left, momentum)
 
 
 def _batches(state: State) -> tuple[int, int]:
     """Worlds, and batches of particles: each thread takes eight particles."""
     return state.x.shape[0], -(-state.x.shape[1] // 8)
+
+
+class _Gathered(NamedTuple):
+    """What the grid makes of the particles."""
+
+    x: Any
+    v: Any
+    C: Any
+    fault: Any
 
 
 def _gather(
@@ -166,8 +187,8 @@ def _gather(
     fault: Any,
     colliders: tuple[Collider, ...],
     momentum: Any,
-    *outs: Any,
-):
+    out: _Gathered,
+) -> None:
     dtype, cells = state.x.dtype, (state.x.shape[0], math.prod(layout.nodes))
     vec4 = kernels(dtype, "_precision").vec4
     walls = np.array(layout.walls, np.int32)
@@ -188,11 +209,22 @@ def _gather(
         launch(kernels(dtype, "particles.collider").collide, dim=cells, inputs=inputs, outputs=[velocity])
     dim = _batches(state)
     inputs = [*layout.at, dim[1], setting.timestep, state.x, state.v, state.C, fault, velocity]
-    launch(kernels(dtype, "particles.mpm").gather, dim=dim, inputs=inputs, outputs=list(outs))
+    launch(kernels(dtype, "particles.mpm").gather, dim=dim, inputs=inputs, outputs=list(out))
 
 
-def _gathered(layout: _Layout, setting: _Setting, state: State, fault: Any, *_: Any) -> tuple[Any, ...]:
-    return state.x, state.v, state.C, fault
+def _gathered(layout: _Layout, setting: _Setting, state: State, fault: Any, *_: Any) -> _Gathered:
+    return _Gathered(state.x, state.v, state.C, fault)
+
+
+class _Stepped(NamedTuple):
+    """The particles after a step."""
+
+    x: Any
+    v: Any
+    C: Any
+    F: Any
+    history: Any
+    fault: Any
 
 
 def _step(
@@ -203,24 +235,24 @@ def _step(
     force: Any,
     actuation: Any,
     colliders: tuple[Collider, ...],
-    *outs: Any,
-):
-    x_out, v_out, rate_out, gradient_out, history_out, fault_out = outs
+    out: _Stepped,
+) -> None:
     t = kernels(state.x.dtype, "_precision")
     size = state.x.shape[:2]
     fault, left = launch.scratch(size, t.integer), launch.scratch(_batches(state), t.integer)
     momentum = launch.scratch((size[0], math.prod(layout.nodes)), t.vec4, zeroed=True)
-    _scatter(launch, layout, setting, state, force, actuation, gradient_out, history_out, fault, left, momentum)
-    _gather(launch, layout, setting, state, fault, colliders, momentum, x_out, v_out, rate_out, fault_out)
+    scattered = _Scattered(out.F, out.history, fault, left, momentum)
+    _scatter(launch, layout, setting, state, force, actuation, scattered)
+    _gather(launch, layout, setting, state, fault, colliders, momentum, _Gathered(out.x, out.v, out.C, out.fault))
 
 
-def _stepped(layout: _Layout, setting: _Setting, state: State, *_: Any) -> tuple[Any, ...]:
+def _stepped(layout: _Layout, setting: _Setting, state: State, *_: Any) -> _Stepped:
     fault = jax.ShapeDtypeStruct(state.x.shape[:2], np.int32)
-    return state.x, state.v, state.C, state.F, state.history, fault
+    return _Stepped(state.x, state.v, state.C, state.F, state.history, fault)
 
 
 _whole = warp_op(_step, _stepped, zeroed=False, name="mpm.step")
-_scattering = warp_op(_scatter, _scattered, zeroed=(4,), name="mpm.step: scatter")
+_scattering = warp_op(_scatter, _scattered, zeroed=(_Scattered._fields.index("momentum"),), name="mpm.step: scatter")
 _gathering = warp_op(_gather, _gathered, zeroed=False, name="mpm.step: gather")
 
 
@@ -361,13 +393,15 @@ def _advance(
     grids are added, and each part gathers from their sum.
     """
     if layout.parts == 1:
-        x, v, rate, gradient, history, fault = _whole(layout, setting, state, force, actuation, colliders)
+        after: _Stepped = _whole(layout, setting, state, force, actuation, colliders)
     else:
         n, parts = state.x.shape[1], layout.parts
         state, force, actuation = jax.tree.map(lambda a: _cut(a, n, parts), (state, force, actuation))
-        gradient, history, fault, _, momentum = _scattering(layout, setting, state, force, actuation)
-        x, v, rate, fault = _gathering(layout, setting, state, fault, colliders, sum_rows(momentum))
-    moved = state.replace(x=x, v=v, C=rate, F=gradient, history=history)
+        spread: _Scattered = _scattering(layout, setting, state, force, actuation)
+        grid = sum_rows(spread.momentum)
+        found: _Gathered = _gathering(layout, setting, state, spread.fault, colliders, grid)
+        after = _Stepped(found.x, found.v, found.C, spread.F, spread.history, found.fault)
+    moved, fault = state.replace(x=after.x, v=after.v, C=after.C, F=after.F, history=after.history), after.fault
     if layout.parts > 1:
         moved, fault = jax.tree.map(lambda a: a.reshape(1, n, *a.shape[2:]), (moved, fault))
     bits = jax.lax.reduce(fault, np.int32(0), jax.lax.bitwise_or, (1,)).astype(jnp.uint32)

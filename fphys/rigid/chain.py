@@ -71,7 +71,7 @@ def places(
     mocap = np.where(owner < 0, -1, model.structure.body.mocap[owner])
     fixed = _displacements(model.body.pos, state.mocap_pos, np.zeros(3), owner, mocap)
     fixed_turn = _displacements(quat_unit(model.body.quat), state.mocap_quat, np.eye(4)[0], owner, mocap)
-    return Places(*_operation(body)(model, state, _beside(fixed, offset), _beside(fixed_turn, turn), qacc))
+    return _operation(body)(model, state, _beside(fixed, offset), _beside(fixed_turn, turn), qacc)
 
 
 def _displacements(own: Array, held: Array, none: np.ndarray, owner: np.ndarray, mocap: np.ndarray) -> Array:
@@ -90,25 +90,24 @@ def _beside(a: Array, b: Array) -> Array:
 
 @functools.lru_cache
 def _operation(body: tuple[int, ...]) -> WarpOp:
-    def launch_chain(launch: Any, model: Model, state: State, offset: Any, turn: Any, qacc: Any, *outs: Any) -> None:
+    def launch_chain(launch: Any, model: Model, state: State, offset: Any, turn: Any, qacc: Any, out: Places) -> None:
         s, t, found = model.structure, stages.types(state.qpos), links(model.structure, body)
         k, inner = kernels(state.qpos.dtype, "rigid.chain"), (launch.worlds, found.parent.size - len(body))
         structure = [found.parent, found.joint, s.joint.type, s.joint.qpos, s.joint.dof]
         given = [offset, turn, model.joint.pos, model.joint.axis, model.qpos0, state.qpos, state.qvel]
         pos, quat, linear, angular = (launch.scratch(inner, kind) for kind in (t.vec3, t.quat, t.vec3, t.vec3))
-        outputs = [pos, quat, linear, angular, *outs[:4]]
+        outputs = [pos, quat, linear, angular, out.pos, out.quat, out.velocity, out.spin]
         launch(k.chain_places, dim=launch.worlds, inputs=structure + given, outputs=outputs)
-        if qacc is not None:
+        if out.acceleration is not None:
             launch(
                 k.chain_accelerations,
                 dim=launch.worlds,
                 inputs=[*structure, stages.gravity(launch, model, state), *given, qacc, quat, angular],
-                outputs=[launch.scratch(inner, t.vec3), launch.scratch(inner, t.vec3), *outs[4:]],
+                outputs=[launch.scratch(inner, t.vec3), launch.scratch(inner, t.vec3), out.acceleration, out.spin_rate],
             )
 
-    def shapes(model: Model, state: State, offset: Any, turn: Any, qacc: Any) -> tuple[Any, ...]:
-        shape = (state.qpos.shape[0], len(body))
+    def shapes(model: Model, state: State, offset: Any, turn: Any, qacc: Any) -> Places:
         sizes = (3, 4, 3, 3) if qacc is None else (3, 4, 3, 3, 3, 3)
-        return tuple(jax.ShapeDtypeStruct((*shape, n), state.qpos.dtype) for n in sizes)
+        return Places(*(stages.part(state, len(body), n) for n in sizes))
 
     return warp_op(launch_chain, shapes, zeroed=False, name="places")

@@ -224,9 +224,9 @@ def soft(model: Model, solref: Any, solimp: Any) -> dict[str, Any]:
     return {"solref": solref, "solimp": solimp, "timestep": model.opt.timestep, "refsafe": refsafe(model)}
 
 
-def part(state: State, count: int) -> jax.ShapeDtypeStruct | None:
-    """An output of one number for each of ``count`` items of a world; None if there are none."""
-    return jax.ShapeDtypeStruct((state.qpos.shape[0], count), state.qpos.dtype) if count else None
+def part(state: State, count: int, *inner: int) -> Any:
+    """An output of one number (or an array of shape ``inner``) for each of ``count`` items; None if there are none."""
+    return jax.ShapeDtypeStruct((state.qpos.shape[0], count, *inner), state.qpos.dtype) if count else None
 
 
 def switches(model: Model) -> list[int]:
