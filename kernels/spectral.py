@@ -8,6 +8,7 @@ gradient where eigenvalues or singular values repeat; an eigenvector's own gradi
 
 import warp as wp
 
+from . import _native
 from ._precision import mat33, real, tolerance, vec3
 
 TINY = wp.constant(tolerance(1.0e-100, 1.0e-30))
@@ -30,6 +31,8 @@ EXP_TERMS = wp.constant(int(tolerance(10, 6).value))
 
 HALF_THE_DIGITS = wp.constant(tolerance(1.0e-17, 1.0e-8))
 """Squared step after which Newton's method, which doubles the digits, has all of them."""
+
+elastic_h = _native.header("native/elastic.h")
 
 
 @wp.func
@@ -278,15 +281,6 @@ def adj_clamping(b: mat33, low: real, high: real, adj_ret: mat33):
 
 
 @wp.func
-def cofactor(m: mat33) -> mat33:
-    """det(M) M^-T, defined for every matrix."""
-    x = vec3(m[0, 0], m[0, 1], m[0, 2])
-    y = vec3(m[1, 0], m[1, 1], m[1, 2])
-    z = vec3(m[2, 0], m[2, 1], m[2, 2])
-    return wp.matrix_from_rows(wp.cross(y, z), wp.cross(z, x), wp.cross(x, y))
-
-
-@wp.func
 def polar_of_inverted(f: mat33) -> mat33:
     """The rotation nearest to a matrix of negative or no determinant: its smallest stretch counts as negative."""
     d, q = eigen(f * wp.transpose(f))
@@ -302,42 +296,31 @@ def polar_of_inverted(f: mat33) -> mat33:
     return assembled(y, q) * f
 
 
+@_native.func_native()
+def nearest_rotation(f: mat33, half_the_digits: real) -> mat33:
+    """The rotation R of F = R S, S symmetric, for a positive determinant."""
+    elastic_h()
+
+
+@_native.func_native()
+def pull_nearest_rotation(r: mat33, f: mat33, r_bar: mat33) -> mat33:
+    """Cotangent of F for one of R."""
+    elastic_h()
+
+
 @wp.func
 def polar(f: mat33) -> mat33:
-    """The rotation R of F = R S, S symmetric: X <- (X + X^-T) / 2 from X = F (Higham 1986), quadratic.
+    """The rotation R of F = R S, S symmetric.
 
     The gradient is that of the rotation itself, not of the iterates. It is singular only where two stretches
     add up to zero, as in an element turned inside out; there it is bounded.
     """
-    j = wp.determinant(f)
-    if j <= real(1.0e-6):
+    if wp.determinant(f) <= real(1.0e-6):
         return polar_of_inverted(f)
-    x = f
-    for _step in range(24):
-        c = cofactor(x)
-        y = real(0.5) * x + c * (real(0.5) / wp.max(wp.dot(x[0], c[0]), TINY))
-        e = y - x
-        x = y
-        if wp.ddot(e, e) < HALF_THE_DIGITS:
-            break
-    return x
-
-
-@wp.func
-def pull_polar(r: mat33, f: mat33, adj_r: mat33) -> mat33:
-    """Cotangent of F = R S for one of R: R^T dR = [w]x with (tr(S) I - S) w = axial(R^T dF - dF^T R)."""
-    s = symmetric(wp.transpose(r) * f)
-    k = wp.transpose(r) * adj_r
-    g = wp.trace(s) * identity() - s
-    c = cofactor(g)
-    det = wp.dot(g[0], c[0])
-    size = wp.ddot(s, s)
-    if wp.abs(det) <= wp.max(real(1.0e-9) * size * wp.sqrt(size), TINY):
-        return mat33()
-    return r * wp.skew(c * vec3(k[2, 1] - k[1, 2], k[0, 2] - k[2, 0], k[1, 0] - k[0, 1]) / det)
+    return nearest_rotation(f, HALF_THE_DIGITS)
 
 
 @wp.func_grad(polar)
 def adj_polar(f: mat33, adj_ret: mat33):
     """The derivative of the rotation itself."""
-    wp.adjoint[f] += pull_polar(polar(f), f, adj_ret)
+    wp.adjoint[f] += pull_nearest_rotation(polar(f), f, adj_ret)

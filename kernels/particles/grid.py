@@ -9,6 +9,7 @@ wall is near are moved in one go; what is left is for the general code.
 
 import warp as wp
 
+from .. import _native
 from .._precision import real, vec3, vec4
 
 OPEN = wp.constant(0)
@@ -17,6 +18,8 @@ SLIP = wp.constant(2)
 SEPARATE = wp.constant(3)
 
 SMALL_SQUARED = wp.constant(real(1.0e-24))
+
+grid_h = _native.header("particles/native/grid.h")
 
 
 @wp.func
@@ -40,17 +43,10 @@ def against(v: vec3, normal: vec3, kind: int, friction: real) -> vec3:
     return wp.max(real(1.0) - friction * wp.abs(n) / size, real(0.0)) * t
 
 
-@wp.func
-def ratio(momentum: vec3, mass: real) -> vec3:
-    """Velocity of a node."""
-    return momentum / mass
-
-
-@wp.func_grad(ratio)
-def ratio_grad(momentum: vec3, mass: real, adj_ret: vec3):
-    """By mass: -(momentum / mass) / mass, for the square of what a far particle leaves at a node underflows."""
-    wp.adjoint[momentum] += adj_ret / mass
-    wp.adjoint[mass] += -wp.dot(momentum / mass, adj_ret / mass)
+@_native.func_native(adjoint=True)
+def fallen(node: vec4, fall: vec3) -> vec3:
+    """Velocity of a node: its momentum by its mass, and what it falls in a step."""
+    grid_h()
 
 
 @wp.func
@@ -67,60 +63,7 @@ def within(kind: int, depth: int) -> int:
     return kind
 
 
-_NODES = """
-    const int n = grid.shape[1];
-#ifdef __CUDACC__
-    const int first = batch, stride = lanes;  // neighbours in memory go to neighbours among the threads
-#else
-    const int first = 16 * batch, stride = 1;
-#endif
-"""
-"""Which nodes are a thread's."""
-
-_FREE = (
-    _NODES
-    + """
-    auto row = [&](auto& a) { return (decltype(a.data))((char*)a.data + world * a.strides[0]); };
-    auto free = [&](int node) -> bool {
-        const int line = node / nodes[2], k = node - line * nodes[2], i = line / nodes[1], j = line - i * nodes[1];
-        auto inner = [&](int at, int a) -> bool { return at > 2 && at < nodes[a] - 3; };
-        return inner(i, 0) && inner(j, 1) && (dim == 2 || inner(k, 2));
-    };
-    const auto* const from = row(grid);
-    const auto* const g = row(gravity);
-    const auto h = *row(timestep);
-    typedef decltype(h + h) number;
-    const int last = (n - first + stride - 1) / stride < 16 ? (n - first + stride - 1) / stride : 16;
-    int left = 0;
-    auto sum = from[first];
-    for (int m = 1; m < last; ++m) sum = wp::add(sum, from[first + m * stride]);
-    const bool massive = sum[3] > 0;
-"""
-)
-"""Nodes that no wall is near, and which of them have mass."""
-
-
-@wp.func_native(
-    _FREE
-    + """
-    auto* const to = row(velocity_out);
-    for (int m = 0; m < last; ++m) {
-        auto u = from[first + m * stride];
-        u[0] = u[1] = u[2] = 0;
-        to[first + m * stride] = u;
-    }
-    if (!massive) return 0;
-    const number fall[3] = {h * g[0], h * g[1], dim == 3 ? h * g[2] : 0};
-    for (int m = 0; m < last; ++m) {
-        const int node = first + m * stride;
-        const auto p = from[node];
-        if (!(p[3] > 0)) continue;
-        for (int a = 0; a < 3; ++a) to[node][a] = p[a] / p[3] + fall[a];
-        if (!free(node)) left |= 1 << m;
-    }
-    return left;
-"""
-)
+@_native.func_native()
 def move_free(
     world: int,
     batch: int,
@@ -133,63 +76,23 @@ def move_free(
     velocity_out: wp.array2d(dtype=vec4),
 ) -> int:
     """Which nodes of a batch, as bits, are near a wall and have mass; the others are done."""
+    grid_h()
 
 
-@wp.func_native(
-    _FREE
-    + """
-    if (massive)
-        for (int m = 0; m < last; ++m)
-            if (from[first + m * stride][3] > 0 && !free(first + m * stride)) left |= 1 << m;
-    return left;
-"""
-)
+@_native.func_native()
 def which_walled(
     world: int,
     batch: int,
     lanes: int,
     nodes: wp.vec3i,
     dim: int,
-    gravity: wp.array2d(dtype=real),
-    timestep: wp.array(dtype=real),
     grid: wp.array2d(dtype=vec4),
 ) -> int:
     """Which nodes of a batch, as bits, are near a wall and have mass."""
+    grid_h()
 
 
-@wp.func_native(
-    _FREE
-    + """
-    if (!massive) return;
-    const auto* const bars = row(velocity_out_bar);
-    number push_0 = 0, push_1 = 0, push_2 = 0;
-    for (int m = 0; m < last; ++m) {
-        const int node = first + m * stride;
-        const auto at = from[node], bar = bars[node];
-        const auto mass = at[3];
-        if (!(mass > 0) || !free(node)) continue;
-        auto* const to = row(grid_bar) + node;
-        auto by_mass = bar[3];
-        for (int a = 0; a < dim; ++a) {
-            const auto per_mass = bar[a] / mass;
-            by_mass -= at[a] / mass * per_mass;
-            (*to)[a] += per_mass;
-        }
-        (*to)[3] += by_mass;
-        push_0 += bar[0], push_1 += bar[1];
-        if (dim == 3) push_2 += bar[2];
-    }
-    if (timestep_bar.data) {
-        number h_bar = g[0] * push_0 + g[1] * push_1;
-        if (dim == 3) h_bar += g[2] * push_2;
-        wp::atomic_add(row(timestep_bar), h_bar);
-    }
-    if (gravity_bar.data) {
-        wp::atomic_add(row(gravity_bar), h * push_0), wp::atomic_add(row(gravity_bar) + 1, h * push_1);
-        if (dim == 3) wp::atomic_add(row(gravity_bar) + 2, h * push_2);
-    }
-"""
-)
+@_native.func_native()
 def pull_free(
     world: int,
     batch: int,
@@ -204,7 +107,8 @@ def pull_free(
     timestep_bar: wp.array(dtype=real),
     grid_bar: wp.array2d(dtype=vec4),
 ):
-    """The adjoint of the nodes that no wall is near: v = p / m + h g; :func:`ratio_grad` says why it divides twice."""
+    """The adjoint of the nodes that no wall is near: v = p / m + h g."""
+    grid_h()
 
 
 @wp.func
@@ -236,7 +140,7 @@ def freely_before(
     velocity_out: wp.array2d(dtype=vec4),
 ):
     """A backward pass only asks which were left."""
-    return which_walled(world, batch, lanes, nodes, dim, gravity, timestep, grid)
+    return which_walled(world, batch, lanes, nodes, dim, grid)
 
 
 @wp.func_grad(freely)
@@ -269,9 +173,10 @@ def adj_freely(
     )
 
 
-@wp.func_native(_NODES + "    return first + k * stride;\n")
+@_native.func_native()
 def node_of(batch: int, k: int, lanes: int, grid: wp.array2d(dtype=vec4)) -> int:
     """The k-th node of a batch."""
+    grid_h()
 
 
 @wp.kernel
@@ -339,7 +244,7 @@ def moved(
         z = real(0.0)
         if dim == 3:
             z = gravity[world, 2]
-        u = ratio(vec3(g[0], g[1], g[2]), g[3]) + timestep[world] * vec3(gravity[world, 0], gravity[world, 1], z)
+        u = fallen(g, timestep[world] * vec3(gravity[world, 0], gravity[world, 1], z))
         k = node % nodes[2]
         j = (node // nodes[2]) % nodes[1]
         i = node // (nodes[2] * nodes[1])

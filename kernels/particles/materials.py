@@ -7,8 +7,9 @@ strain, so that its materials yield as those in space do.
 
 import warp as wp
 
+from .. import _native
 from .._precision import mat33, real
-from ..spectral import clamping, cofactor, exponential, half_log, identity, polar, pull_polar, symmetric
+from ..spectral import clamping, elastic_h, exponential, half_log, identity, polar, symmetric
 
 COROTATED = wp.constant(0)
 NEO_HOOKEAN = wp.constant(1)
@@ -33,25 +34,16 @@ def volume_ratio(f: mat33) -> real:
     return wp.max(wp.determinant(f), SMALL)
 
 
+@_native.func_native(adjoint=True)
+def corotated_stress(f: mat33, r: mat33, mu: real, lam: real) -> mat33:
+    """The stress, and its gradient: that the rotation turns with F is in the gradient by F."""
+    elastic_h()
+
+
 @wp.func
 def corotated(f: mat33, mu: real, lam: real) -> mat33:
     """tau = 2 mu (F - R) F^T + lambda J (J - 1) I (Stomakhin et al. 2012), also where an element is inside out."""
-    j = wp.determinant(f)
-    return real(2.0) * mu * (f - polar(f)) * wp.transpose(f) + lam * j * (j - real(1.0)) * identity()
-
-
-@wp.func_grad(corotated)
-def adj_corotated(f: mat33, mu: real, lam: real, adj_ret: mat33):
-    """By hand, so that the rotation is found once."""
-    j = wp.determinant(f)
-    r = polar(f)
-    e = f - r
-    t = wp.trace(adj_ret)
-    pulled = adj_ret * f
-    shear = pulled + wp.transpose(adj_ret) * e - pull_polar(r, f, pulled)
-    wp.adjoint[f] += real(2.0) * mu * shear + (lam * (real(2.0) * j - real(1.0)) * t) * cofactor(f)
-    wp.adjoint[mu] += real(2.0) * wp.ddot(adj_ret, e * wp.transpose(f))
-    wp.adjoint[lam] += j * (j - real(1.0)) * t
+    return corotated_stress(f, polar(f), mu, lam)
 
 
 @wp.func

@@ -18,7 +18,7 @@ pressure).
 
 import warp as wp
 
-from .._precision import real, vec3, vec4, vec5, vec11
+from .._precision import real, vec3, vec4, vec5
 from .neighbors import listed, own_slot, separation
 from .sph_pairs import sum_force_gradients, sum_forces, sum_rate_gradients, sum_rates
 
@@ -106,7 +106,7 @@ def forces(
     world, row = wp.tid()
     found = listed(index, number, world, row)
     force_out[world, row] = sum_forces(
-        world, row, found, period, h, scale, index, place, motion, pressure, coefficients[world], vec3()
+        world, row, found, period, h, scale, index, place, motion, pressure, coefficients[world]
     )
 
 
@@ -136,7 +136,7 @@ def forces_adjoint(
     world, row = wp.tid()
     found = listed(index, number, world, row)
     by = sum_force_gradients(
-        world, row, found, period, h, scale, index, place, motion, pressure, coefficients[world], pull, vec11()
+        world, row, found, period, h, scale, index, place, motion, pressure, coefficients[world], pull
     )
     x_out[world, row] = vec3(by[0], by[1], by[2])
     state_out[world, row] = vec5(by[3], by[4], by[5], by[6], by[7])
@@ -213,7 +213,6 @@ def rates_adjoint(
         diffusion[world],
         stratification[world],
         pull,
-        vec11(),
     )
     x_out[world, row] = vec3(by[0], by[1], by[2])
     state_out[world, row] = vec5(by[3], by[4], by[5], by[6], real(0.0))

@@ -2,29 +2,13 @@
 
 import warp as wp
 
+from .. import _native
 from .._precision import mat33, mat44, real, vec3, vec4
-from .stencil import ALONE, MOMENTS, PLACE, ROW, ROWS, SPREAD, TYPES
 
-_FIELD = """
-        locate(0);
-        four rows[4];
-        for (int i = 0; i < 4; ++i)
-            rows[i] = make(field.data[i][0], field.data[i][1], field.data[i][2], field.data[i][3]);
-"""
+spread_h = _native.header("particles/native/spread.h")
 
 
-@wp.func_native(
-    ALONE
-    + ROW
-    + TYPES
-    + _FIELD
-    + PLACE
-    + """
-        four* const to = (four*)row(grid_out, first_node);
-"""
-    + ROWS
-    + SPREAD
-)
+@_native.func_native()
 def spread_one(
     world: int,
     p: int,
@@ -36,32 +20,10 @@ def spread_one(
     grid_out: wp.array2d(dtype=vec4),
 ):
     """Add w times the affine field of rows q to every node of the stencil."""
+    spread_h()
 
 
-@wp.func_native(
-    ALONE
-    + ROW
-    + TYPES
-    + _FIELD
-    + PLACE
-    + """
-        const four* const from = (const four*)row(grid_out_bar, first_node);
-"""
-    + ROWS
-    + MOMENTS
-    + """
-        if (x_bar.data) {
-            number* const turned = row(x_bar, p);
-            turned[0] += slope[0] / dx, turned[1] += slope[1] / dx;
-            if (!flat) turned[2] += slope[2] / dx;
-        }
-        const four moments[4] = {total, moment_1, moment_2, moment_3};
-        auto found = field;
-        for (int i = 0; i < 4; ++i)
-            for (int j = 0; j < 4; ++j) found.data[i][j] = moments[i][j];
-        return found;
-"""
-)
+@_native.func_native()
 def pull_spread(
     world: int,
     p: int,
@@ -74,6 +36,7 @@ def pull_spread(
     x_bar: wp.array3d(dtype=real),
 ) -> mat44:
     """What is spread is collected; moving the particle turns the weights, and shifts the field."""
+    spread_h()
 
 
 @wp.func

@@ -11,29 +11,17 @@ On a GPU the threads of a team (:mod:`team`) share a world: each has columns, or
 
 import warp as wp
 
+from .. import _native
 from .._precision import real, tolerance
 from .constraint import TINY
-from .lanes import DENSE, native
-from .team import DEAL, WAIT, wait
+from .team import wait
 
-REASSOCIATE = "    #pragma clang fp reassociate(on)\n"  # has to come first
 ROUNDING = wp.constant(tolerance(1.0e-16, 1.0e-7))
 
+dense_h = _native.header("rigid/native/dense.h")
 
-@wp.func_native(
-    DEAL
-    + """
-    const auto* J = rows.data + (world * rows.strides[0] + row * rows.strides[1]) / sizeof(*rows.data);
-    auto* M = matrix.data + world * (matrix.strides[0] / sizeof(*matrix.data));
-    for (int i = 0; i < n; ++i) {
-        const auto s = scale * J[i];
-        if (s != 0) {
-            auto* __restrict to = M + i * (i + 1) / 2;
-            for (int j = own; j <= i; j += step) to[j] += s * J[j];
-        }
-    }
-"""
-)
+
+@_native.func_native()
 def add_outer(
     world: int,
     lane: int,
@@ -45,16 +33,10 @@ def add_outer(
     matrix: wp.array2d(dtype=real),
 ):
     """matrix += scale row row^T, in place; each thread has columns of its own."""
+    dense_h()
 
 
-@wp.func_native(
-    DEAL
-    + """
-    const auto* J = rows.data + (world * rows.strides[0] + row * rows.strides[1]) / sizeof(*rows.data);
-    auto* __restrict to = out.data + world * (out.strides[0] / sizeof(*out.data));
-    for (int i = own; i < n; i += step) to[i] += scale * J[i];
-"""
-)
+@_native.func_native()
 def add_scaled(
     world: int,
     lane: int,
@@ -66,34 +48,16 @@ def add_scaled(
     out: wp.array2d(dtype=real),
 ):
     """out += scale row, in place; each thread has entries of its own."""
+    dense_h()
 
 
-@wp.func_native(
-    DEAL
-    + """
-    const auto* from = matrix.data + world * (matrix.strides[0] / sizeof(*matrix.data));
-    auto* __restrict to = out.data + world * (out.strides[0] / sizeof(*out.data));
-    for (int i = own; i < n * (n + 1) / 2; i += step) to[i] = from[i];
-"""
-)
+@_native.func_native()
 def copy_packed(world: int, lane: int, lanes: int, n: int, matrix: wp.array2d(dtype=real), out: wp.array2d(dtype=real)):
     """out = matrix; the entries are dealt."""
+    dense_h()
 
 
-@wp.func_native(
-    REASSOCIATE
-    + DEAL
-    + """
-    const auto* X = x.data + world * (x.strides[0] / sizeof(*x.data));
-    for (int k = own; k < count; k += step) {
-        const int r = index.data[world * (index.strides[0] / sizeof(*index.data)) + k];
-        const auto* J = rows.data + (world * rows.strides[0] + r * rows.strides[1]) / sizeof(*rows.data);
-        auto s = X[0] * 0;
-        for (int i = 0; i < n; ++i) s += J[i] * X[i];
-        out.data[world * (out.strides[0] / sizeof(*out.data)) + r] = s;
-    }
-"""
-)
+@_native.func_native()
 def multiply_rows(
     world: int,
     lane: int,
@@ -106,30 +70,10 @@ def multiply_rows(
     out: wp.array2d(dtype=real),
 ):
     """out[r] = row r . x, for the first ``count`` rows r that ``index`` lists, which are dealt."""
+    dense_h()
 
 
-@wp.func_native("""
-    #pragma clang fp reassociate(on)
-    const auto* M = matrix.data + world * (matrix.strides[0] / sizeof(*matrix.data));
-    const auto* X = x.data + world * (x.strides[0] / sizeof(*x.data));
-    auto* __restrict to = out.data + world * (out.strides[0] / sizeof(*out.data));
-#ifdef __CUDA_ARCH__
-    for (int i = lane; i < n; i += lanes) {
-        auto s = X[0] * 0;
-        for (int j = 0; j <= i; ++j) s += M[i * (i + 1) / 2 + j] * X[j];
-        for (int j = i + 1; j < n; ++j) s += M[j * (j + 1) / 2 + i] * X[j];
-        to[i] = s;
-    }
-#else
-    for (int i = 0; i < n; ++i) {
-        const auto* row = M + i * (i + 1) / 2;
-        auto s = row[i] * X[i];
-        for (int j = 0; j < i; ++j) s += row[j] * X[j];
-        for (int j = 0; j < i; ++j) to[j] += row[j] * X[i];
-        to[i] = s;
-    }
-#endif
-""")
+@_native.func_native()
 def multiply_symmetric(
     world: int,
     lane: int,
@@ -140,22 +84,10 @@ def multiply_symmetric(
     out: wp.array2d(dtype=real),
 ):
     """out = matrix x; the entries of out are dealt."""
+    dense_h()
 
 
-@wp.func_native("""
-    const auto* A = first.data + world * (first.strides[0] / sizeof(*first.data));
-    const auto* B = second.data + world * (second.strides[0] / sizeof(*second.data));
-    const auto* X = x.data + world * (x.strides[0] / sizeof(*x.data));
-    auto* __restrict to = out.data + world * (out.strides[0] / sizeof(*out.data));
-    for (int i = 0, e = 0; i < n; ++i) {
-        to[i] = 0;
-        for (int j = 0; j <= i; ++j, ++e) {
-            const auto d = A[e] - B[e];
-            to[i] += d * X[j];
-            if (j < i) to[j] += d * X[i];
-        }
-    }
-""")
+@_native.func_native()
 def multiply_difference(
     world: int,
     n: int,
@@ -165,41 +97,15 @@ def multiply_difference(
     out: wp.array2d(dtype=real),
 ):
     """out = (first - second) x, symmetric matrices both; what is equal in them adds no rounding."""
+    dense_h()
 
 
-@wp.func_native(
-    DEAL
-    + WAIT
-    + """
-    auto* M = matrix.data + world * (matrix.strides[0] / sizeof(*matrix.data));
-    for (int k = n - 1; k >= 0; --k) {
-        auto* row = M + k * (k + 1) / 2;
-        const auto pivot = row[k];
-        auto squares = pivot * 0;
-        for (int m = k + 1 + own; m < n; m += step) squares += M[m * (m + 1) / 2 + k] * M[m * (m + 1) / 2 + k];
-        const auto whole = pivot + total(squares);
-        const auto least = rounding * whole > tiny ? rounding * whole : tiny;
-        const auto root = sqrt(pivot > least ? pivot : least);
-        const auto inverse = 1 / root;
-        wait();
-        for (int i = own; i < k; i += step) row[i] *= inverse;
-        if (own == 0) row[k] = root;
-        wait();
-        for (int i = 0; i < k; ++i) {
-            const auto s = row[i];
-            if (s != 0) {
-                auto* __restrict to = M + i * (i + 1) / 2;
-                for (int j = own; j <= i; j += step) to[j] -= s * row[j];
-            }
-        }
-        wait();
-    }
-"""
-)
+@_native.func_native()
 def factorise_in_place(
     world: int, lane: int, lanes: int, n: int, rounding: real, tiny: real, matrix: wp.array2d(dtype=real)
 ):
     """L^T L = matrix; L takes its place."""
+    dense_h()
 
 
 @wp.func
@@ -211,107 +117,32 @@ def factorise(world: int, lane: int, lanes: int, n: int, matrix: wp.array2d(dtyp
     factorise_in_place(world, lane, lanes, n, ROUNDING, TINY, matrix)
 
 
-@wp.func_native(
-    REASSOCIATE
-    + WAIT
-    + """
-    const auto* L = factor.data + world * (factor.strides[0] / sizeof(*factor.data));
-    auto* __restrict X = x.data + world * (x.strides[0] / sizeof(*x.data));
-#ifdef __CUDA_ARCH__
-    for (int k = n - 1; k >= 0; --k) {
-        const auto* row = L + k * (k + 1) / 2;
-        const auto y = X[k] / row[k];
-        for (int i = lane; i < k; i += lanes) X[i] -= row[i] * y;
-        wait();
-    }
-    for (int i = lane; i < n; i += lanes) X[i] /= L[i * (i + 1) / 2 + i];
-    wait();
-    for (int k = 0; k < n; ++k) {
-        const auto* row = L + k * (k + 1) / 2;
-        auto s = X[k] * 0;
-        for (int i = lane; i < k; i += lanes) s += row[i] * X[i];
-        const auto y = (X[k] - total(s)) / row[k];
-        wait();
-        if (lane == 0) X[k] = y;
-        wait();
-    }
-#else
-    for (int k = n - 1; k >= 0; --k) {
-        const auto* row = L + k * (k + 1) / 2;
-        const auto y = X[k] / row[k];
-        X[k] = y;
-        for (int i = 0; i < k; ++i) X[i] -= row[i] * y;
-    }
-    for (int k = 0; k < n; ++k) {
-        const auto* row = L + k * (k + 1) / 2;
-        auto s = X[k];
-        for (int i = 0; i < k; ++i) s -= row[i] * X[i];
-        X[k] = s / row[k];
-    }
-#endif
-"""
-)
+@_native.func_native()
 def solve_in_place(
     world: int, lane: int, lanes: int, n: int, factor: wp.array2d(dtype=real), x: wp.array2d(dtype=real)
 ):
     """Solve L^T L y = x, and put y where x was, for all to read."""
+    dense_h()
 
 
-_FIT = """
-    const int size = n * (n + 1) / 2;
-    if ((size + 2 * n) * sizeof(lanes) > stack) return false;
-    if (world % 8) return true;
-    lanes* const L = (lanes*)__builtin_alloca_with_align((size + 2 * n + 1) * sizeof(lanes), 8 * sizeof(lanes));
-    lanes *const inverse = L + size, *const X = inverse + n;
-"""
-
-
-@wp.func_native(
-    native(
-        DENSE
-        + _FIT
-        + """
-    begin(matrix);
-    load(matrix, L, size);
-    factorise(n, L, inverse);
-    store(L, factor_out, size);
-    return true;
-""",
-        "return false;",
-    )
-)
+@_native.func_native("return false;")
 def factor_lanes(
     world: int, n: int, rounding: real, tiny: real, matrix: wp.array2d(dtype=real), factor_out: wp.array2d(dtype=real)
-) -> bool:  # type: ignore[empty-body]
+) -> bool:
     """Whether eight worlds were factored side by side, by this thread or another's."""
+    dense_h()
 
 
-@wp.func_native(
-    native(
-        DENSE
-        + _FIT
-        + """
-    begin(x_out);
-    load(factor, L, size);
-    load(force, X, n);
-    for (int k = 0; k < n; ++k) inverse[k] = all / L[k * (k + 1) / 2 + k];
-    solve(n, L, inverse, X);
-    store(X, x_out, n);
-    return true;
-""",
-        "return false;",
-    )
-)
+@_native.func_native("return false;")
 def solve_lanes(
     world: int,
     n: int,
-    rounding: real,
-    tiny: real,
     factor: wp.array2d(dtype=real),
     force: wp.array2d(dtype=real),
     x_out: wp.array2d(dtype=real),
-) -> bool:  # type: ignore[empty-body]
+) -> bool:
     """Whether eight worlds were solved side by side, by this thread or another's."""
+    dense_h()
 
 
 @wp.kernel(enable_backward=False)
@@ -345,7 +176,7 @@ def solve_dense(
     """Solve L^T L x = force."""
     world, lane = wp.tid()
     n = force.shape[1]
-    if not solve_lanes(world, n, ROUNDING, TINY, factor, force, x_out):
+    if not solve_lanes(world, n, factor, force, x_out):
         for i in range(lane, n, lanes):
             x_out[world, i] = force[world, i]
         wait(lanes)

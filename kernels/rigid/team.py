@@ -4,39 +4,20 @@ What is dealt goes to the threads in turn, and whoever reads what another has wr
 take the same way through a kernel: what decides is the same number for all.
 """
 
-import warp as wp
 
+from .. import _native
 from .._precision import real
 
-DEAL = """
-#ifdef __CUDA_ARCH__
-    const int own = lane, step = lanes;
-#else
-    const int own = 0, step = 1;  // known when it is compiled, so that loops become vector instructions
-#endif
-"""
-"""For native functions: a thread has the numbers from ``own`` on, in steps of ``step``."""
-
-WAIT = """
-#ifdef __CUDA_ARCH__
-    auto wait = [&] { if (lanes > 1) __syncwarp(); };
-    auto total = [&](auto x) {
-        for (int d = lanes / 2; d > 0; d /= 2) x += __shfl_xor_sync(0xffffffff, x, d);
-        return x;
-    };
-#else
-    auto wait = [] {};
-    auto total = [](auto x) { return x; };
-#endif
-"""
-"""For native functions: ``wait()`` for what the others write, and the ``total`` of what each has."""
+team_h = _native.header("rigid/native/team.h")
 
 
-@wp.func_native(WAIT + "    wait();\n")
+@_native.func_native()
 def wait(lanes: int):
     """Wait until every thread of the team has written what comes before."""
+    team_h()
 
 
-@wp.func_native(WAIT + "    return total(x);\n")
-def total(lanes: int, x: real) -> real:  # type: ignore[empty-body]
+@_native.func_native()
+def total(lanes: int, x: real) -> real:
     """The sum of the team's values, the same for each of its threads."""
+    team_h()
