@@ -202,7 +202,12 @@ def test_no_import_goes_in_a_circle():
     assert circles({"a": {"b"}, "b": {"c"}, "c": {"a"}, "d": {"a"}}) == [{"a", "b", "c"}]
 
 
-KERNELS = {"rigid": {"rigid", "_precision"}, "particles": {"particles", "_precision"}, "nn": {"lstm"}, "bench": {"relu"}}
+KERNELS = {
+    "rigid": {"rigid", "_precision"},
+    "particles": {"particles", "_precision"},
+    "nn": {"lstm"},
+    "bench": {"relu"},
+}
 """The kernels that each room uses, also those that it asks for by name."""
 
 
