@@ -13,11 +13,11 @@ from .model.assets import asset
 from .rigid import derived  # noqa: F401  (registers how derived constants follow)
 from .rigid.forward import Info, forward
 from .rigid.inverse import bias, energy, inverse, mass_matrix
-from .rigid.kinematics import Kinematics, jacobian, kinematics
 from .rigid.linearize import difference, linearize
 from .rigid.sensor import sensors
 from .rigid.soften import contacts_from_distance, softened
 from .rigid.step import step
+from .rigid.tree.kinematics import Kinematics, jacobian, kinematics
 from .rollout import Checkpoint, Full, Truncated, rollout, scan
 
 if TYPE_CHECKING:

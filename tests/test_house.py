@@ -1,6 +1,7 @@
 """The house rules: a light import, a layered package, small files, a complete wheel."""
 
 import ast
+import functools
 import hashlib
 import os
 import re
@@ -146,6 +147,7 @@ def test_a_right_import_passes(file, line):
     assert violations(ROOT / file, ast.parse(line)) == []
 
 
+@functools.cache
 def modules() -> dict[str, Path]:
     """Every module of the project: ``fphys.rigid.step``, ``kernels.rigid.dynamics``."""
     found = {}
@@ -157,11 +159,13 @@ def modules() -> dict[str, Path]:
 
 
 def kernel_names(tree: ast.AST) -> Iterator[str]:
-    """The kernel modules that a file asks for by name: ``kernels(dtype, "rigid.newton")``, also by an f-string."""
+    """The kernel modules that a file names: in ``kernels(dtype, "rigid.solve.newton")``, or in a table."""
     for node in ast.walk(tree):
         if isinstance(node, ast.Call) and ast.unparse(node.func).endswith("kernels") and len(node.args) == 2:
             name = ast.unparse(node.args[1]).removeprefix("f").strip("'\"")
             yield "kernels." + name.partition("{")[0].rstrip(".")
+        elif isinstance(node, ast.Constant) and f"kernels.{node.value}" in modules() and "." in str(node.value):
+            yield f"kernels.{node.value}"
 
 
 def graph() -> dict[str, set[str]]:
@@ -176,7 +180,7 @@ def graph() -> dict[str, set[str]]:
             while name and name not in files:
                 name = name.rpartition(".")[0]
             known.add(name)
-        found[module] = known - {"", module}
+        found[module] = known - {"", "kernels", module}
     return found
 
 

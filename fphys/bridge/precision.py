@@ -16,7 +16,7 @@ def kernels(dtype: Any, name: str) -> ModuleType:
 
     Args:
         dtype: ``float32`` or ``float64``; anything with a NumPy dtype.
-        name: dotted name inside ``fphys.kernels``, such as ``"rigid.kinematics"``.
+        name: dotted name inside ``fphys.kernels``, such as ``"rigid.tree.kinematics"``.
 
     The folder is loaded under one package name per precision; ``kernels/_precision.py`` derives
     ``real`` and its vectors from that name, so both live in one process, each with its own caches.

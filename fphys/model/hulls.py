@@ -10,7 +10,7 @@ from .pairs import CONVEX, HFIELDS
 from .structure import GeomType, Hulls
 
 _PARTS = {GeomType.SPHERE: 1, GeomType.CAPSULE: 3, GeomType.ELLIPSOID: 1, GeomType.CYLINDER: 33, GeomType.BOX: 26}
-"""Parts with which a geom can touch, as counted in ``kernels/rigid/parts.py``."""
+"""Parts with which a geom can touch, as counted in ``kernels/rigid/collide/parts.py``."""
 _PATCHES = 4096 * 5, 2 * 5
 """How many cases a feature distinguishes for each pair of parts: with a curved geom, and without."""
 _PRISM = 20 * 256, 20 * 2

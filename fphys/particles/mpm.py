@@ -8,25 +8,25 @@ Faults belong to particles: NONFINITE, BADCTRL and OOB stop only that particle, 
 world goes on.
 """
 
-import math
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
 from .. import units, worlds
-from ..bridge import kernels, num_parts, reverse_only, warp_op
+from ..bridge import num_parts, reverse_only
 from ..bridge.op import sum_rows
 from ..implicit import recomputed
 from ..tree import Tree, pytree, static
 from ..worlds import Status, flag
 from . import materials
 from .arguments import array, each, expect_kinds, load, row
-from .boundary import Collider, Walls, contact_number, prepared, shape_number
+from .boundary import Collider, Walls, prepared
 from .materials import Corotated, Liquid, Material, MohrCoulomb, NeoHookean, Sand, Snow, VonMises, matched_in_shear
 from .mpm_arguments import expect_layout, expect_state, expect_worlds, refuse, simulable
+from .mpm_stages import Gathered, Layout, Scattered, Setting, Stepped, gathering, scattering, whole
 
 __all__ = [
     "Collider",
@@ -96,164 +96,6 @@ class State(Tree):
     volume: Array  # Volume at rest [m^dim], shape (world, particle).
     material: Array  # Number of the material, int32, shape (world, particle).
     status: Array  # Fault bits (Status), uint32, shape (world,); no gradient.
-
-
-class _Setting(NamedTuple):
-    """Parameters in the form that the kernels take, all with the world axis first."""
-
-    table: Any
-    timestep: Any
-    gravity: Any
-    wall_friction: Any
-    wall_velocity: Any
-
-
-@jax.tree_util.register_static
-class _Layout(NamedTuple):
-    """Everything that is known when the step is compiled."""
-
-    kinds: tuple[int, ...]
-    walls: tuple[int, ...]
-    cell: float
-    shape: tuple[int, ...]
-    lower: tuple[float, ...]
-    actuated: bool
-    parts: int = 1
-
-    @property
-    def at(self) -> list[Any]:
-        """How kernels find the nodes."""
-        return [self.lower, self.cell, self.nodes]
-
-    @property
-    def held(self) -> list[int]:
-        """Axes with a sticky face."""
-        faces = [contact_number("sticky") == kind for kind in self.walls]
-        return [axis for axis in range(len(self.shape)) if any(faces[2 * axis : 2 * axis + 2])]
-
-    @property
-    def nodes(self) -> tuple[int, int, int]:
-        """Nodes per axis, at the centres of cells: two more on each side."""
-        x, y, *z = (n + 4 for n in self.shape)
-        return (x, y, *(z or [1]))  # type: ignore[return-value]
-
-
-class _Scattered(NamedTuple):
-    """What the particles become before they move, and what they give to the grid."""
-
-    F: Any
-    history: Any
-    fault: Any  # bits of every particle
-    left: Any  # of a batch: how many of its particles the general code takes
-    momentum: Any  # of every node, and its mass, (world, node, 4)
-
-
-def _scatter(
-    launch: Any, layout: _Layout, setting: _Setting, state: State, force: Any, actuation: Any, out: _Scattered
-) -> None:
-    dim = _batches(state)
-    inputs = [*layout.at, dim[1], np.array(layout.kinds, np.int32), setting.table, setting.timestep]
-    inputs += [state.x, state.v, state.material, state.C, state.F, state.history, state.volume]
-    inputs += [force, int(force.shape[1] > 1), actuation, int(actuation.shape[1] > 1), int(layout.actuated)]
-    launch(kernels(state.x.dtype, "particles.mpm").scatter, dim=dim, inputs=inputs, outputs=list(out))
-
-
-def _scattered(layout: _Layout, setting: _Setting, state: State, *_: Any) -> _Scattered:
-    size = state.x.shape[:2]
-    momentum = jax.ShapeDtypeStruct((size[0], math.prod(layout.nodes), 4), state.x.dtype)
-    fault, left = (jax.ShapeDtypeStruct(shape, np.int32) for shape in (size, _batches(state)))
-    return _Scattered(state.F, state.history, fault, left, momentum)
-
-
-def _batches(state: State) -> tuple[int, int]:
-    """Worlds, and batches of particles: each thread takes eight particles."""
-    return state.x.shape[0], -(-state.x.shape[1] // 8)
-
-
-class _Gathered(NamedTuple):
-    """What the grid makes of the particles."""
-
-    x: Any
-    v: Any
-    C: Any
-    fault: Any
-
-
-def _gather(
-    launch: Any,
-    layout: _Layout,
-    setting: _Setting,
-    state: State,
-    fault: Any,
-    colliders: tuple[Collider, ...],
-    momentum: Any,
-    out: _Gathered,
-) -> None:
-    dtype, cells = state.x.dtype, (state.x.shape[0], math.prod(layout.nodes))
-    vec4 = kernels(dtype, "_precision").vec4
-    walls = np.array(layout.walls, np.int32)
-    for axis in layout.held:
-        before, momentum = momentum, launch.scratch(cells, vec4)
-        inputs = [layout.nodes, len(layout.shape), axis, walls, setting.wall_velocity, setting.gravity]
-        inputs += [setting.timestep, before]
-        launch(kernels(dtype, "particles.grid").hold, dim=cells, inputs=inputs, outputs=[momentum])
-    velocity = launch.scratch(cells, vec4)
-    lanes = -(-cells[1] // 16)
-    inputs = [layout.nodes, lanes, len(layout.shape), walls, setting.wall_friction]
-    inputs += [setting.wall_velocity, setting.gravity, setting.timestep, momentum]
-    launch(kernels(dtype, "particles.grid").move, dim=(cells[0], lanes), inputs=inputs, outputs=[velocity])
-    for c in colliders:
-        before, velocity = velocity, launch.scratch(cells, vec4)
-        inputs = [*layout.at, shape_number(c.shape), contact_number(c.contact), c.count]
-        inputs += [c.pos, c.quat, c.size, c.velocity, c.spin, c.friction, c.samples, before]
-        launch(kernels(dtype, "particles.collider").collide, dim=cells, inputs=inputs, outputs=[velocity])
-    dim = _batches(state)
-    inputs = [*layout.at, dim[1], setting.timestep, state.x, state.v, state.C, fault, velocity]
-    launch(kernels(dtype, "particles.mpm").gather, dim=dim, inputs=inputs, outputs=list(out))
-
-
-def _gathered(layout: _Layout, setting: _Setting, state: State, fault: Any, *_: Any) -> _Gathered:
-    return _Gathered(state.x, state.v, state.C, fault)
-
-
-class _Stepped(NamedTuple):
-    """The particles after a step."""
-
-    x: Any
-    v: Any
-    C: Any
-    F: Any
-    history: Any
-    fault: Any
-
-
-def _step(
-    launch: Any,
-    layout: _Layout,
-    setting: _Setting,
-    state: State,
-    force: Any,
-    actuation: Any,
-    colliders: tuple[Collider, ...],
-    out: _Stepped,
-) -> None:
-    t = kernels(state.x.dtype, "_precision")
-    size = state.x.shape[:2]
-    fault, left = launch.scratch(size, t.integer), launch.scratch(_batches(state), t.integer)
-    momentum = launch.scratch((size[0], math.prod(layout.nodes)), t.vec4, zeroed=True)
-    scattered = _Scattered(out.F, out.history, fault, left, momentum)
-    _scatter(launch, layout, setting, state, force, actuation, scattered)
-    _gather(launch, layout, setting, state, fault, colliders, momentum, _Gathered(out.x, out.v, out.C, out.fault))
-
-
-def _stepped(layout: _Layout, setting: _Setting, state: State, *_: Any) -> _Stepped:
-    fault = jax.ShapeDtypeStruct(state.x.shape[:2], np.int32)
-    return _Stepped(state.x, state.v, state.C, state.F, state.history, fault)
-
-
-_whole = warp_op(_step, _stepped, zeroed=False, name="mpm.step")
-_scattering = warp_op(_scatter, _scattered, zeroed=(_Scattered._fields.index("momentum"),), name="mpm.step: scatter")
-_gathering = warp_op(_gather, _gathered, zeroed=False, name="mpm.step: gather")
 
 
 def init(params: Params, positions: Any, velocities: Any = None, material: Any = None, volume: Any = None) -> State:
@@ -346,7 +188,7 @@ def step(
     params, dtype, (worlds, n, dim) = _bare(params), state.x.dtype, state.x.shape
     force, actuation = units.si(force, units.force, "force"), units.si(actuation, units.pressure, "actuation")
     force = load("force", force, (worlds, n, dim), dtype)
-    layout = _Layout(
+    layout = Layout(
         tuple(m.kind for m in params.materials),
         params.walls.kinds(dim),
         float(params.cell),
@@ -372,7 +214,7 @@ def step(
     return moved.replace(status=state.status | bits, material=state.material)
 
 
-def _idle(worlds: Array, layout: _Layout, setting: _Setting, state: State, force: Array, *rest: Any) -> tuple[Any, ...]:
+def _idle(worlds: Array, layout: Layout, setting: Setting, state: State, force: Array, *rest: Any) -> tuple[Any, ...]:
     """Arguments for which no particle of these worlds takes part."""
     return layout, setting, state, jnp.where(worlds[:, None, None], jnp.nan, force), *rest
 
@@ -380,8 +222,8 @@ def _idle(worlds: Array, layout: _Layout, setting: _Setting, state: State, force
 @recomputed(lambda result: None, _idle)
 def _advance(
     _: None,
-    layout: _Layout,
-    setting: _Setting,
+    layout: Layout,
+    setting: Setting,
     state: State,
     force: Array,
     actuation: Array,
@@ -393,14 +235,14 @@ def _advance(
     grids are added, and each part gathers from their sum.
     """
     if layout.parts == 1:
-        after: _Stepped = _whole(layout, setting, state, force, actuation, colliders)
+        after: Stepped = whole(layout, setting, state, force, actuation, colliders)
     else:
         n, parts = state.x.shape[1], layout.parts
         state, force, actuation = jax.tree.map(lambda a: _cut(a, n, parts), (state, force, actuation))
-        spread: _Scattered = _scattering(layout, setting, state, force, actuation)
+        spread: Scattered = scattering(layout, setting, state, force, actuation)
         grid = sum_rows(spread.momentum)
-        found: _Gathered = _gathering(layout, setting, state, spread.fault, colliders, grid)
-        after = _Stepped(found.x, found.v, found.C, spread.F, spread.history, found.fault)
+        found: Gathered = gathering(layout, setting, state, spread.fault, colliders, grid)
+        after = Stepped(found.x, found.v, found.C, spread.F, spread.history, found.fault)
     moved, fault = state.replace(x=after.x, v=after.v, C=after.C, F=after.F, history=after.history), after.fault
     if layout.parts > 1:
         moved, fault = jax.tree.map(lambda a: a.reshape(1, n, *a.shape[2:]), (moved, fault))
@@ -486,10 +328,10 @@ def _some(which: np.ndarray) -> str:
     return f" ({len(found)}, the first is {found[0]})" if len(found) else ""
 
 
-def _setting(params: Params, dtype: Any) -> _Setting:
+def _setting(params: Params, dtype: Any) -> Setting:
     dim = params.dim
     velocity = row("walls.velocity", params.walls.velocity, (2 * dim, dim), dtype, vector=True)
-    return _Setting(
+    return Setting(
         materials.table(params.materials, dtype),
         row("timestep", params.timestep, (), dtype),
         row("gravity", params.gravity, (dim,), dtype, vector=True),

@@ -10,10 +10,12 @@ For the backward pass a2 is stored; then M (a2 - a) = -h D a2 gives a.
 from typing import Any, NamedTuple
 
 from ..model import Model, State
-from . import articulated, damping, stages, team, tendon, topology
-from .armature import armature_power, count
-from .damping import gyroscopic, implicit_matrix, lone_inverses, lone_shape, solve_implicit
+from . import stages, team
 from .dynamics import mass_matrix_launch
+from .forces import damping, tendon
+from .forces.armature import armature_power, count
+from .forces.damping import gyroscopic, implicit_matrix, lone_inverses, lone_shape, solve_implicit
+from .tree import articulated, topology
 
 
 def _factors(

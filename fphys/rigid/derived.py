@@ -15,9 +15,9 @@ from ..model import Model, State, init
 from ..model.model import derive_by, derived_sources
 from ..model.sound import as_loaded, screen_model
 from ..model.structure import CONNECT, JointType
-from .actuation import Transmissions, transmissions
+from .forces.actuation import Transmissions, transmissions
 from .inverse import mass_matrix
-from .kinematics import Motions, ancestry, motions
+from .tree.kinematics import Motions, ancestry, motions
 
 Array = jax.Array
 

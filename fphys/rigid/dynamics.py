@@ -14,9 +14,11 @@ import jax
 from ..bridge import WarpOp, kernels, warp_op
 from ..implicit import dense, flags, power_gradient, primal_values
 from ..model import Model, State
-from . import actuation, articulated, damping, stages, team, tendon, topology
-from .armature import add_force, add_inertia, armature_power, count, drifts
-from .damping import implicit_matrix, lone_inverses, lone_shape, solve_implicit
+from . import stages, team
+from .forces import actuation, damping, tendon
+from .forces.armature import add_force, add_inertia, armature_power, count, drifts
+from .forces.damping import implicit_matrix, lone_inverses, lone_shape, solve_implicit
+from .tree import articulated, topology
 
 Array = jax.Array
 

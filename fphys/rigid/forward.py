@@ -16,11 +16,11 @@ from ..model.structure import Integrator, JointType, Structure
 from ..tree import Tree, pytree
 from ..units import si
 from ..worlds import HUGE, Status, choose, flag, idle, is_nonfinite, largest_velocity, sound
-from .collision import Contacts
-from .collision import contacts as contact_geometry
-from .constraint import constrained, constrained_acceleration, needed
-from .contact import contact_forces
+from .collide.collision import Contacts
+from .collide.collision import contacts as contact_geometry
 from .dynamics import Found, smooth_acceleration
+from .solve.constraint import constrained, constrained_acceleration, needed
+from .solve.contact import contact_forces
 from .stages import Loads
 
 Array = jax.Array

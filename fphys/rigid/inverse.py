@@ -11,10 +11,11 @@ import numpy as np
 from ..bridge import kernels, reverse_only, warp_op
 from ..model import Model, State
 from ..model.arguments import expect, expect_array
-from . import stages, team, tendon
-from .armature import armature_power, count
-from .constraint import constrained, constrained_inverse
+from . import stages, team
 from .dynamics import packed_matrix, power_operation, required_force
+from .forces import tendon
+from .forces.armature import armature_power, count
+from .solve.constraint import constrained, constrained_inverse
 
 Array = jax.Array
 
@@ -164,7 +165,7 @@ class PotentialEnergy(NamedTuple):
 
 def _potential(launch: Any, model: Model, state: State, out: PotentialEnergy) -> None:
     s = model.structure
-    k = kernels(state.qpos.dtype, "rigid.energy")
+    k = kernels(state.qpos.dtype, "rigid.tree.energy")
     frames = stages.frame_poses(launch, model, state)
     launch(
         k.gravity_energy,

@@ -10,15 +10,15 @@ from ..bridge import kernels, reverse_only, warp_op
 from ..model import Model, State
 from ..model.arguments import expect, expect_array, expect_model
 from ..model.kinds import bare_ctrl
-from .integrate import integrate_positions
 from .step import step
+from .tree.integrate import integrate_positions
 
 Array = jax.Array
 
 
 def _difference(launch: Any, model: Model, base: Any, qpos: Any, out: Any) -> None:
     joint = model.structure.joint
-    k = kernels(qpos.dtype, "rigid.integrate")
+    k = kernels(qpos.dtype, "rigid.tree.integrate")
     launch(
         k.position_differences,
         dim=(launch.worlds, joint.type.size),

@@ -12,13 +12,13 @@ from ..math import quat_unit, rotate
 from ..model import Model, State
 from ..model.sensors import SensorType
 from . import stages
-from .actuation import Transmissions, actuator_force, transmissions
-from .chain import places
-from .equality import weld_pulls
+from .forces.actuation import Transmissions, actuator_force, transmissions
 from .forward import Info, forward
 from .inverse import energy
-from .kinematics import motions
-from .limit import Measured, limit_readings
+from .solve.equality import weld_pulls
+from .solve.limit import Measured, limit_readings
+from .tree.chain import places
+from .tree.kinematics import motions
 
 Array = jax.Array
 

@@ -14,9 +14,9 @@ from ..errors import UnsupportedError
 from ..math import quat_mul, quat_unit, rotate
 from ..model import Model, State
 from ..model.sensors import SensorType
+from .collide.rays import first_met, inside, ray_lengths, shapes
 from .forward import check_inputs, screen
 from .measure import Placed, Scene
-from .rays import first_met, inside, ray_lengths, shapes
 from .stages import Loads
 
 Array = jax.Array

@@ -10,7 +10,8 @@ import jax
 
 from ..bridge import kernels
 from ..model import Model, State
-from . import team, topology
+from . import team
+from .tree import topology
 
 Buffer = Any
 
@@ -71,9 +72,23 @@ class Kernels(NamedTuple):
     fluid: Any
 
 
+_MODULES = Kernels(
+    kinematics="rigid.tree.kinematics",
+    dynamics="rigid.tree.dynamics",
+    dense="rigid.dense",
+    forces="rigid.forces.forces",
+    tendon="rigid.forces.tendon",
+    activation="rigid.forces.activation",
+    actuation="rigid.forces.actuation",
+    transmission="rigid.forces.transmission",
+    damping="rigid.forces.damping",
+    fluid="rigid.forces.fluid",
+)
+
+
 def modules(like: Any) -> Kernels:
     """The kernel modules in the precision of an array."""
-    return Kernels(*(kernels(like.dtype, f"rigid.{name}") for name in Kernels._fields))
+    return Kernels(*(kernels(like.dtype, name) for name in _MODULES))
 
 
 def types(like: Any) -> Any:

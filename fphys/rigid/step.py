@@ -10,8 +10,8 @@ from ..model.structure import Integrator
 from ..worlds import HUGE, freeze, is_nonfinite, largest_velocity
 from .dynamics import Found
 from .forward import Info, accelerate, at_rest, check_inputs, screen
-from .integrate import activation_rate, integrate_activations, integrate_positions, runge_kutta_stage
 from .stages import Loads
+from .tree.integrate import activation_rate, integrate_activations, integrate_positions, runge_kutta_stage
 
 Array = jax.Array
 

@@ -12,7 +12,7 @@ from ..math import rotate
 from ..model import Model, init
 from ..model import State as RigidState
 from ..particles import sph
-from ..rigid.kinematics import kinematics
+from ..rigid.tree.kinematics import kinematics
 from ..tree import pytree, static
 from ..worlds import Solver
 from .lattice import grid, placed, turned

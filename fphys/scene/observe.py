@@ -6,11 +6,11 @@ import numpy as np
 
 from ..math import quat_unit
 from ..model import Model, State
-from ..rigid.chain import places
 from ..rigid.forward import check_inputs, screen
 from ..rigid.measure import Scene as Measured
 from ..rigid.sensor import sensors
 from ..rigid.stages import Loads
+from ..rigid.tree.chain import places
 from .compose import Layout, resolve
 from .sensors import IMU, Contact, JointState, Rays
 from .specs import LINK, ObservationSpec

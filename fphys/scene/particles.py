@@ -14,7 +14,7 @@ from ..model import State as RigidState
 from ..model.structure import GeomType
 from ..particles import mpm
 from ..particles.boundary import Collider, Walls
-from ..rigid.kinematics import kinematics
+from ..rigid.tree.kinematics import kinematics
 from ..tree import Tree, pytree, static
 from ..worlds import Solver
 from .lattice import placed

@@ -13,7 +13,7 @@ import warp as wp
 
 from .. import _native
 from .._precision import real, tolerance
-from .constraint import TINY
+from .solve.constraint import TINY
 from .team import wait
 
 ROUNDING = wp.constant(tolerance(1.0e-16, 1.0e-7))

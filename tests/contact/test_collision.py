@@ -14,7 +14,7 @@ import pytest
 import fphys
 from fphys.errors import UnsupportedError
 from fphys.model import hulls
-from fphys.rigid import collision
+from fphys.rigid.collide import collision
 from fphys.testing import check_transforms
 
 from .collision_scenes import CONVEX, KINDS, kinds, model, of_mujoco, of_ours, parity, poses, square_poses, stone, text

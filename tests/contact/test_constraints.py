@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import fphys
-from fphys.rigid import constraint
+from fphys.rigid.solve import constraint
 from fphys.testing import check_grads, check_transforms
 
 from ..rigid.mechanisms import in_own_units

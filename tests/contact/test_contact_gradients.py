@@ -11,7 +11,8 @@ import pytest
 
 import fphys
 from fphys.bridge import warp_op
-from fphys.rigid import constraint, team
+from fphys.rigid import team
+from fphys.rigid.solve import constraint
 from fphys.testing import check_grads, check_transforms
 
 from .scenes import VARIANTS, scene

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import fphys
-from fphys.rigid import collision
+from fphys.rigid.collide import collision
 
 from .collision_scenes import of_mujoco, of_ours
 

@@ -15,7 +15,7 @@ import pytest
 
 import fphys
 from fphys.errors import UnsupportedError
-from fphys.rigid import collision
+from fphys.rigid.collide import collision
 from fphys.testing import check_grads, check_transforms
 
 from .collision_scenes import of_mujoco, of_ours, stone

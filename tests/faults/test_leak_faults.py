@@ -16,7 +16,8 @@ import fphys
 from fphys.bridge import ffi
 from fphys.bridge.op import MOST_RECORDS, MOST_TRACES
 from fphys.particles import mpm, sph
-from fphys.rigid import actuation, adhesion, armature, articulated, tendon, topology
+from fphys.rigid.forces import actuation, adhesion, armature, tendon
+from fphys.rigid.tree import articulated, topology
 
 from ..particles.sph_scenes import lattice, pool
 

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import fphys
-from fphys.rigid import constraint
+from fphys.rigid.solve import constraint
 
 from ..parity.corpus import FEATURES, case, searched
 from .contact_scenes import KINDS, NAMES, Start, along, slides, states

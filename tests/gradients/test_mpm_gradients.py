@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from fphys.bridge import op as bridge_op
-from fphys.particles import boundary, mpm
+from fphys.particles import boundary, mpm, mpm_stages
 from fphys.testing import check_grads, check_transforms
 
 from ..particles.mpm_scenes import MATERIALS, scene, with_worlds
@@ -172,7 +172,7 @@ def test_no_part_of_the_adjoint_is_idle(monkeypatch: pytest.MonkeyPatch):
             return plan, scratch
 
         monkeypatch.setattr(bridge_op, "plan_backward", changed)
-        for cached in (mpm._whole.operation, mpm._whole.adjoint, mpm._whole.backward_plan):
+        for cached in (mpm_stages.whole.operation, mpm_stages.whole.adjoint, mpm_stages.whole.backward_plan):
             cached.cache_clear()
 
         def loss(x: Any, spin: Any) -> Any:
@@ -192,5 +192,5 @@ def test_no_part_of_the_adjoint_is_idle(monkeypatch: pytest.MonkeyPatch):
         gaps = [float(jnp.linalg.norm(a - b) / jnp.linalg.norm(a)) for a, b in zip(right, wrong, strict=True)]
         assert max(gaps) > 1e-4
     monkeypatch.undo()
-    for cached in (mpm._whole.operation, mpm._whole.adjoint, mpm._whole.backward_plan):
+    for cached in (mpm_stages.whole.operation, mpm_stages.whole.adjoint, mpm_stages.whole.backward_plan):
         cached.cache_clear()

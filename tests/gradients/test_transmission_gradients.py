@@ -6,7 +6,7 @@ import jax.numpy as jnp
 import pytest
 
 import fphys
-from fphys.rigid.actuation import actuator_force, transmissions
+from fphys.rigid.forces.actuation import actuator_force, transmissions
 from fphys.testing import check_grads, check_transforms
 
 from ..parity.test_transmissions import CROSSING

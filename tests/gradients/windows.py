@@ -15,10 +15,11 @@ import numpy as np
 import fphys
 from fphys.bridge import kernels, warp_op
 from fphys.model.structure import Integrator
-from fphys.rigid import constraint, topology
 from fphys.rigid import stages as rigid_stages
-from fphys.rigid.integrate import integrate_positions
 from fphys.rigid.linearize import difference
+from fphys.rigid.solve import constraint
+from fphys.rigid.tree import topology
+from fphys.rigid.tree.integrate import integrate_positions
 
 STEPS = (1e-5, 1e-6, 1e-7)
 RELATIVE = ("body.mass", "body.inertia", "dof.damping", "dof.armature", "geom.friction", "geom.solref", "geom.solimp")
@@ -213,13 +214,13 @@ def _marks(launch: Any, model: Any, state: Any, given: Any, qacc: Any, out: Mark
     total = launch.scratch((launch.worlds, s.nv), t.real)
     stiffness = launch.scratch((launch.worlds, topology.packed_size(s.nv)), t.real)
     launch(
-        kernels(state.qpos.dtype, "rigid.newton").restoring_forces,
+        kernels(state.qpos.dtype, "rigid.solve.newton").restoring_forces,
         dim=launch.worlds,
         inputs=[qacc, setting.rows, constraint._cones(model, given.pairs, setting)],
         outputs=[total, stiffness, work],
     )
     zero = launch.scratch(out.weight.shape, t.real, zeroed=True)
-    copy = kernels(state.qpos.dtype, "rigid.forces").subtract
+    copy = kernels(state.qpos.dtype, "rigid.forces.forces").subtract
     launch(copy, dim=out.weight.shape, inputs=[setting.rows.weight, zero], outputs=[out.weight])
 
 

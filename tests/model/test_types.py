@@ -2,7 +2,8 @@
 
 import mujoco
 import pytest
-from fphys.kernels.rigid import kinematics, shapes
+from fphys.kernels.rigid.collide import shapes
+from fphys.kernels.rigid.tree import kinematics
 
 import fphys  # noqa: F401
 from fphys.model.structure import GeomType, Integrator, JointType

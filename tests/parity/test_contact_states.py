@@ -14,7 +14,7 @@ import pytest
 
 import fphys
 from fphys.model.pairs import BOX
-from fphys.rigid.collision import detection_distance
+from fphys.rigid.collide.collision import detection_distance
 
 from .corpus import FEATURES, Row, answer, case, sources, states, to_state, touchable
 from .rims import levelled

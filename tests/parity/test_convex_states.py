@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from fphys.model.pairs import CAPSULE, CYLINDER, MESH, PLANE
-from fphys.rigid.collision import detection_distance
+from fphys.rigid.collide.collision import detection_distance
 
 from .corpus import CONVEX, Row, answer, case, searched, states, strict
 from .rims import at, solved_again

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import fphys
-from fphys.rigid.actuation import actuator_force, transmissions
+from fphys.rigid.forces.actuation import actuator_force, transmissions
 
 from ..rigid.mechanisms import UNCONSTRAINED, case, put, random_inputs, relative, to_state
 

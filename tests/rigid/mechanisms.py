@@ -14,7 +14,7 @@ import numpy as np
 
 import fphys
 from fphys.math import quat_unit
-from fphys.rigid.chain import places
+from fphys.rigid.tree.chain import places
 
 from ..gymnasium_models import gymnasium_models
 

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import fphys
-from fphys.rigid.chain import links, places
+from fphys.rigid.tree.chain import links, places
 
 from .mechanisms import at_sites, case, put, random_inputs, to_state
 

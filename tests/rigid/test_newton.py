@@ -9,7 +9,7 @@ import pytest
 
 from fphys.bridge import kernels, warp_op
 from fphys.model import Status
-from fphys.rigid.constraint import SolverReport
+from fphys.rigid.solve.constraint import SolverReport
 from fphys.rigid.stages import Rows
 
 N, FIRST, CONTACTS, WORLDS = 14, 9, 6, 29
@@ -59,7 +59,7 @@ def _alone(launch, tolerance, inertia, *rest):
     cones = {"elliptic": 0, "first": FIRST, "pair": pair, "row": row, "dim": np.zeros(1, np.int32)}
     cones |= {"friction": friction, "impratio": inertia}
     launch(
-        kernels(qacc.dtype, "rigid.newton").newton,
+        kernels(qacc.dtype, "rigid.solve.newton").newton,
         dim=(w, 1),
         inputs=[1, LIMIT, LINE, tolerance, inertia, matrix, force, start, Rows(*rows), cones],
         outputs=[qacc, factor, SolverReport(*found), vectors, work],
@@ -68,7 +68,7 @@ def _alone(launch, tolerance, inertia, *rest):
 
 def _side_by_side(limit, launch, tolerance, inertia, *rest):
     launch(
-        kernels(rest[0].dtype, "rigid.newton_lanes").newton_lanes,
+        kernels(rest[0].dtype, "rigid.solve.newton_lanes").newton_lanes,
         dim=launch.worlds,
         inputs=[limit, LINE, FIRST, tolerance, inertia, *rest[:9]],
         outputs=list(rest[9:]),

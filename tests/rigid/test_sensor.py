@@ -11,7 +11,7 @@ import pytest
 
 import fphys
 from fphys.model.sensors import SensorType, read_sensors
-from fphys.rigid.rays import ray_lengths, shapes
+from fphys.rigid.collide.rays import ray_lengths, shapes
 from fphys.rigid.sensor import RULES
 from fphys.testing import check_grads, check_transforms
 

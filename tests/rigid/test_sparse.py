@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import fphys
-from fphys.rigid.collision import _near_op, contacts
+from fphys.rigid.collide.collision import _near_op, contacts
 from fphys.testing import check_grads, check_transforms
 
 BRANCHES = """

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import fphys
-from fphys.rigid import equality
+from fphys.rigid.solve import equality
 from fphys.testing import check_grads
 
 from ..contact.mechanism import EQUALITIES, XML

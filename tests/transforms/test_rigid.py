@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import fphys
-from fphys.rigid.integrate import integrate_positions, runge_kutta_stage
+from fphys.rigid.tree.integrate import integrate_positions, runge_kutta_stage
 from fphys.testing import check_transforms
 
 from ..rigid.mechanisms import INTEGRATORS, at_sites, case, random_inputs, to_state, with_leaves

@@ -1,0 +1,1 @@
+"""Collision: searches for contacts, their geometry, and rays."""

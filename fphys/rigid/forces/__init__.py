@@ -1,0 +1,1 @@
+"""Smooth forces: actuators, tendons, damping, adhesion."""

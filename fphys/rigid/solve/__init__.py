@@ -1,0 +1,1 @@
+"""Constraints and the solver: contacts, limits, friction, equalities."""

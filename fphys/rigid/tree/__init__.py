@@ -1,0 +1,1 @@
+"""The tree of bodies: poses and motions, and the sparse mass matrix."""

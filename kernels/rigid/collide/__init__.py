@@ -1,0 +1,1 @@
+"""Kernels of collision: searches for contacts, their geometry, and rays."""

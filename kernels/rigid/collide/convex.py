@@ -1,0 +1,321 @@
+"""Convex geoms without a closed form: cylinders, ellipsoids and meshes against one another, capsules and boxes.
+
+The signed distance of two convex sets is the largest of the gaps along all directions. An expanding polytope finds
+about where it is; then the parts of the geoms that lie near there are tried in pairs. Each pair gives its exact normal,
+and the pair with the largest gap is the one that touches. As parts only propose directions, of which the largest gap is
+taken, a wrong pair does no harm.
+
+Flat sides that lie on one another touch at several points (:mod:`overlap`): with the deepest alone a geom would rock.
+
+A feature is ((second * parts of the first geom + first) * KINDS + kind) * patches + patch. Of kind 0, ``first`` and
+``second`` are parts of the geoms, and the patch is where the search for a normal starts that they do not fix; pairs
+without cylinders and ellipsoids tell apart two sides of a normal only. Of the other kinds, they are corners
+(:mod:`clip`).
+"""
+
+import warp as wp
+
+from ..._precision import quat, real, tolerance, vec3
+from ...math import rotate, rotate_back
+from .clip import corner_of
+from .overlap import KINDS, overlap, overlap_point
+from .parts import (
+    EDGE,
+    FACE,
+    RIM,
+    SIDE,
+    Part,
+    part_of,
+    parts_number,
+    patch_middle,
+    patch_of,
+    rim_patch,
+    rim_patch_middle,
+    touch,
+)
+from .polytope import FAR, farthest_apart
+from .search import Geoms, Hulls, Search, chosen
+from .shapes import CYLINDER, ELLIPSOID, HFIELD, MESH, bounding_radius
+from .solids import NEARBY, Solid, ball_of, gap_along, outside, parts_near, solid_part
+
+COARSE = wp.constant(16)
+"""The root of the number of patches of directions where a height field takes part."""
+TIE = wp.constant(tolerance(1.0e-9, 1.0e-5))
+"""Difference of two gaps that is lost in rounding or in the search, in units of the smaller geom."""
+FLAT = wp.constant(tolerance(1.0e-14, 1.0e-10))
+"""Squared sine below which a disc lies flat on a face."""
+SAME = wp.constant(tolerance(1.0e-12, 1.0e-6))
+"""Squared difference below which two normals are one."""
+
+
+@wp.struct
+class Touch:
+    """A pair of parts, and their contact."""
+
+    first: int
+    second: int
+    patch: int
+    n: vec3
+    pos: vec3
+    gap: real
+    error: real  # how far from being the contact of the geoms
+
+
+@wp.func
+def patch_side(kind: int) -> int:
+    """The root of the number of patches: a height field has many prisms to name beside them."""
+    return wp.where(kind == HFIELD, COARSE, SIDE)
+
+
+@wp.func
+def patches(kind1: int, kind2: int) -> int:
+    """How many patches the feature of a pair tells apart; without a curved geom, the two sides of the parts."""
+    curved = kind1 == ELLIPSOID or kind2 == ELLIPSOID or kind1 == CYLINDER or kind2 == CYLINDER
+    return wp.where(curved, patch_side(kind1) * patch_side(kind1), 2)
+
+
+@wp.func
+def reference(a: Part, b: Part) -> vec3:
+    """A direction from the first part to the second, or against it."""
+    return wp.where(a.kind == EDGE and b.kind == EDGE, wp.cross(a.axis, b.axis), b.origin - a.origin)
+
+
+@wp.func
+def start_of(a: Part, b: Part, q1: quat, patch: int, number: int, side: int) -> vec3:
+    """The direction from which the normal of two parts is sought."""
+    start = reference(a, b) * wp.where(patch == 0, real(1.0), real(-1.0))
+    if number > 2:
+        if a.kind == RIM:
+            start = rim_patch_middle(a, patch, side)
+        elif b.kind == RIM:
+            start = -rim_patch_middle(b, patch, side)
+        else:
+            start = rotate(q1, patch_middle(patch, side))
+    return start
+
+
+@wp.func
+def leading(a: Part, b: Part, q1: quat, n: vec3, patch: int, number: int, side: int) -> int:
+    """The patch from which the search for the normal of two parts finds n: that which holds it, or one beside it where
+    that leads to another normal."""
+    found = int(patch)
+    searching = int(1)
+    for k in range(25):
+        if searching == 1:
+            i = (k + 12) % 25  # the patch itself, then the 24 about it
+            row = (patch // side + i // 5 - 2 + side) % side
+            column = wp.clamp(patch % side + i % 5 - 2, 0, side - 1)
+            m, _d, _x = touch(a, b, start_of(a, b, q1, row * side + column, number, side))
+            if wp.dot(m - n, m - n) < SAME:
+                found = row * side + column
+                searching = int(0)
+    return found
+
+
+@wp.func
+def vague(rim: Part, other: Part, n: vec3) -> real:
+    """How ill a rim whose disc lies flat on something serves: no point of it is the lowest. Its centre stands for it
+    where a face gives the normal; without one there is none."""
+    side = wp.cross(rim.axis, n)
+    worth = real(0.0)
+    if rim.kind == RIM and wp.dot(side, side) < FLAT:
+        worth = wp.where(other.kind == FACE, real(1.0), real(4.0))
+    return worth
+
+
+@wp.func
+def in_a_point(p: Part, q: Part) -> bool:
+    """Whether two parts meet in a point: a face does so with neither an edge nor a face."""
+    flat = (p.kind == FACE and (q.kind == EDGE or q.kind == FACE)) or (q.kind == FACE and p.kind == EDGE)
+    return not flat
+
+
+@wp.func
+def settled(a: Solid, b: Solid, hulls: Hulls, start: vec3, size: real) -> Touch:
+    """The parts near a direction that touch: those along whose normal the gap is largest, and that reach it."""
+    best = Touch()
+    best.n = start
+    best.gap = -FAR
+    best.error = FAR
+    moved = int(1)
+    for _round in range(8):
+        if moved == 1:
+            moved = int(0)
+            n = best.n
+            firsts = parts_near(a, hulls, n)
+            seconds = parts_near(b, hulls, -n)
+            for k in range(NEARBY * NEARBY):
+                i = firsts[k // NEARBY]
+                j = seconds[k % NEARBY]
+                if i >= 0 and j >= 0:
+                    p = solid_part(a, hulls, i, 0)
+                    q = solid_part(b, hulls, j, 0)
+                    m, d, x = touch(p, q, n)
+                    if wp.dot(m, m) > real(0.5) and in_a_point(p, q):
+                        gap = gap_along(a, b, hulls, m) - ball_of(a) - ball_of(b)
+                        half = m * (real(0.5) * d)
+                        error = wp.abs(gap - d) + outside(a, hulls, i, x - half) + outside(b, hulls, j, x + half)
+                        error = error + size * (vague(p, q, m) + vague(q, p, m))
+                        if gap > best.gap + TIE * size or (
+                            gap > best.gap - TIE * size and error < real(0.5) * best.error
+                        ):
+                            best.first = i
+                            best.second = j
+                            best.n = m
+                            best.pos = x
+                            best.gap = gap
+                            best.error = error
+                            moved = int(1)
+    p = solid_part(a, hulls, best.first, 0)
+    q = solid_part(b, hulls, best.second, 0)
+    side = patch_side(a.kind)
+    best.patch = patch_of(rotate_back(a.turn, best.n), side)
+    if p.kind == RIM:
+        best.patch = rim_patch(p, best.n, side)
+    elif q.kind == RIM:
+        best.patch = rim_patch(q, -best.n, side)
+    number = patches(a.kind, b.kind)
+    if number == 2:
+        best.patch = wp.where(wp.dot(reference(p, q), best.n) >= real(0.0), 0, 1)
+    else:
+        best.patch = leading(p, q, a.turn, best.n, best.patch, number, side)
+    return best
+
+
+@wp.func
+def feature_of(first: int, second: int, kind: int, patch: int, total: int, number: int) -> int:
+    """The integer that names two parts or corners, what they are, and where their normal is sought."""
+    return ((second * total + first) * KINDS + kind) * number + patch
+
+
+@wp.func
+def solid(kind: int, pos: vec3, turn: quat, size: vec3, hull: wp.array2d(dtype=int), g: int) -> Solid:
+    """A geom, for the search."""
+    s = Solid()
+    s.kind = kind
+    s.pos = pos
+    s.turn = turn
+    s.size = size
+    s.verts = hull[g, 0]
+    s.edges = hull[g, 1]
+    s.faces = hull[g, 2]
+    s.edge_base = hull[g, 3]
+    s.face_base = hull[g, 4]
+    return s
+
+
+@wp.func
+def extent(kind: int, size: vec3, hull_radius: real) -> real:
+    """Radius of a ball about a geom that holds it."""
+    return bounding_radius(kind, size) + wp.where(kind == MESH, hull_radius, real(0.0))
+
+
+@wp.kernel(enable_backward=False)
+def features(
+    # In:
+    s: Search,
+    g: Geoms,
+    h: Hulls,
+    several: int,
+    # Out:
+    feature_out: wp.array2d(dtype=int),
+):
+    """Features of the candidates that are pairs of convex geoms; ``several``: of flat sides not only the deepest."""
+    world, lane = wp.tid()
+    for i in range(lane, s.own.shape[0], s.lanes):
+        pair_number = chosen(world, i, s)
+        if pair_number < 0:
+            continue
+        g1 = s.pair[pair_number, 0]
+        g2 = s.pair[pair_number, 1]
+        margin = s.detection[world, s.own[i]]
+        count = s.slot[i]
+        last = count + s.mine[pair_number]
+        kind1 = g.kind[g1]
+        kind2 = g.kind[g2]
+        r1 = extent(kind1, g.size[world, g1], h.radius[g1])
+        r2 = extent(kind2, g.size[world, g2], h.radius[g2])
+        gap = g.pos[world, g2] - g.pos[world, g1]
+        if wp.dot(gap, gap) <= (r1 + r2 + margin) * (r1 + r2 + margin):
+            a = solid(kind1, vec3(), g.quat[world, g1], g.size[world, g1], h.number, g1)
+            b = solid(kind2, gap, g.quat[world, g2], g.size[world, g2], h.number, g2)
+            size = wp.min(r1, r2)
+            reach = margin + ball_of(a) + ball_of(b)
+            far = farthest_apart(a, b, h, reach)
+            if far.gap <= reach:
+                first = settled(a, b, h, far.n, size)
+                if first.gap < margin:
+                    number = patches(kind1, kind2)
+                    total = parts_number(kind1, h.number[g1, 5])
+                    found = int(0)
+                    if several == 1 and last - count > 1:
+                        found = overlap(a, b, h, first.n, margin, total, number, feature_out, world, count)
+                    if found == 0:
+                        feature_out[world, count] = feature_of(first.first, first.second, 0, first.patch, total, number)
+                        found = int(1)
+                    count = count + found
+        for k in range(count, last):
+            feature_out[world, k] = -1
+
+
+@wp.func
+def hull_row(hull: wp.array2d(dtype=int), g: int, index: int) -> int:
+    """Where the table of all hulls' parts has a part of a geom."""
+    row = hull[g, 0] + index
+    if hull[g, 5] == 0:
+        row = 0
+    elif index >= hull[g, 4]:
+        row = hull[g, 7] + index - hull[g, 4]
+    elif index >= hull[g, 3]:
+        row = hull[g, 6] + index - hull[g, 3]
+    return row
+
+
+@wp.func
+def convex_contact(
+    kind1: int,
+    p1: vec3,
+    q1: quat,
+    size1: vec3,
+    g1: int,
+    kind2: int,
+    p2: vec3,
+    q2: quat,
+    size2: vec3,
+    g2: int,
+    feature: int,
+    hull: wp.array2d(dtype=int),
+    point: wp.array(dtype=vec3),
+    direction: wp.array(dtype=vec3),
+    form: wp.array(dtype=int),
+    corner: wp.array2d(dtype=vec3),
+):
+    """Normal, signed distance and midpoint of the contact of two convex geoms that a feature names."""
+    number = patches(kind1, kind2)
+    total = parts_number(kind1, hull[g1, 5])
+    kind = (feature // number) % KINDS
+    first = (feature // (number * KINDS)) % total
+    second = feature // (number * KINDS * total)
+    n = vec3()
+    distance = real(0.0)
+    pos = vec3()
+    if kind == 0:
+        i = hull_row(hull, g1, first)
+        j = hull_row(hull, g2, second)
+        a = part_of(kind1, vec3(), q1, size1, first, feature % number, point[i], direction[i], form[i])
+        b = part_of(kind2, p2 - p1, q2, size2, second, feature % number, point[j], direction[j], form[j])
+        n, distance, pos = touch(a, b, start_of(a, b, q1, feature % number, number, patch_side(kind1)))
+    else:
+        i = wp.where(hull[g1, 5] == 0, 0, hull[g1, 8] + first)
+        j = wp.where(hull[g2, 5] == 0, 0, hull[g2, 8] + second)
+        c = corner_of(kind1, vec3(), q1, size1, first, vec3(), corner[i, 0], corner[i, 1], corner[i, 2])
+        d = corner_of(kind2, p2 - p1, q2, size2, second, vec3(), corner[j, 0], corner[j, 1], corner[j, 2])
+        if kind % 2 == 1:
+            e = corner_of(kind2, p2 - p1, q2, size2, second, -c.normal, corner[j, 0], corner[j, 1], corner[j, 2])
+            n = c.normal
+            distance, pos = overlap_point(c, e, kind)
+        else:
+            e = corner_of(kind1, vec3(), q1, size1, first, -d.normal, corner[i, 0], corner[i, 1], corner[i, 2])
+            n = -d.normal
+            distance, pos = overlap_point(d, e, kind)
+    return n, distance, p1 + pos

@@ -1,0 +1,1 @@
+"""Kernels of smooth forces: joints, tendons, actuators, muscles, the medium."""

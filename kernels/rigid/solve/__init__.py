@@ -1,0 +1,1 @@
+"""Kernels of constraints and of the solver."""

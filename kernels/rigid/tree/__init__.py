@@ -1,0 +1,1 @@
+"""Kernels of the tree of bodies: poses, motions, inertia, integration."""
