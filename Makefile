@@ -6,10 +6,13 @@ UV := $(shell command -v uv 2>/dev/null)
 PIP = $(if $(UV),$(UV) pip install --quiet --python $(1)/bin/python,$(1)/bin/python -m pip install --quiet --disable-pip-version-check)
 SOURCES := pyproject.toml setup.py
 
-.PHONY: demo test verify lint docs bare bench clean
+.PHONY: demo check test verify lint docs bare bench clean
 
 demo: .venv/core.stamp  # the main job: a double pendulum swings up
 	.venv/bin/fphys run swing-up
+
+check: lint  # and the tests that a change touches
+	.venv/bin/pytest -n 2 --dist worksteal -m "not alone" $$(.venv/bin/python tests/touched.py)
 
 test: lint  # reduced sizes
 	.venv/bin/pytest -n 2 --dist worksteal -m "not alone"
