@@ -28,7 +28,8 @@ void solve_eight(
     number tiny, number slope_tolerance, number still_part, const array<number>& tolerance,
     const array<number>& meaninertia, const array<number>& matrix, const array<number>& force,
     const array<number>& start, const array<number>& jacobian, const array<number>& weight,
-    const array<number>& reference, const array<vec2<number>>& bound, const array<int>& contact_pair, const array<int>& contact_row,
+    const array<number>& reference, const array<vec2<number>>& bound, const array<int>& contact_pair,
+    const array<int>& contact_row,
     const array<number>& qacc_out, const array<number>& factor_out, const array<number>& residual_out,
     const array<int>& iterations_out, const array<unsigned>& status_out)
 {
