@@ -26,7 +26,7 @@ template <class number> struct Element<number __attribute__((ext_vector_type(8))
 };
 template <class M> bool any(const M m) { return __builtin_reduce_or(m) != 0; }
 
-template <class number> void flip(eight<number>* m)  // transpose
+template <class number> WP_FORCEINLINE void flip(eight<number>* m)  // transpose
 {
     using lanes = eight<number>;
     for (int i = 0; i < 8; i += 2) {

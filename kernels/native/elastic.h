@@ -9,7 +9,7 @@ template <class V> struct Matrix {
     V e[9];
 };
 
-template <class V> CUDA_CALLABLE Matrix<V> times(const Matrix<V>& a, const Matrix<V>& b)
+template <class V> CUDA_CALLABLE WP_FORCEINLINE Matrix<V> times(const Matrix<V>& a, const Matrix<V>& b)
 {
 #pragma clang fp contract(fast)
     Matrix<V> m;
@@ -19,12 +19,12 @@ template <class V> CUDA_CALLABLE Matrix<V> times(const Matrix<V>& a, const Matri
     return m;
 }
 
-template <class V> CUDA_CALLABLE Matrix<V> turned(const Matrix<V>& a)
+template <class V> CUDA_CALLABLE WP_FORCEINLINE Matrix<V> turned(const Matrix<V>& a)
 {
     return {a.e[0], a.e[3], a.e[6], a.e[1], a.e[4], a.e[7], a.e[2], a.e[5], a.e[8]};
 }
 
-template <class V> CUDA_CALLABLE V dot(const Matrix<V>& a, const Matrix<V>& b)
+template <class V> CUDA_CALLABLE WP_FORCEINLINE V dot(const Matrix<V>& a, const Matrix<V>& b)
 {
 #pragma clang fp contract(fast)
     V s = element<V>(0);
@@ -32,7 +32,7 @@ template <class V> CUDA_CALLABLE V dot(const Matrix<V>& a, const Matrix<V>& b)
     return s;
 }
 
-template <class V> CUDA_CALLABLE Matrix<V> cofactor(const Matrix<V>& a)
+template <class V> CUDA_CALLABLE WP_FORCEINLINE Matrix<V> cofactor(const Matrix<V>& a)
 {
 #pragma clang fp contract(fast)
     Matrix<V> c;
@@ -44,7 +44,7 @@ template <class V> CUDA_CALLABLE Matrix<V> cofactor(const Matrix<V>& a)
     return c;
 }
 
-template <class V> CUDA_CALLABLE V determinant(const Matrix<V>& a, const Matrix<V>& cofactors)
+template <class V> CUDA_CALLABLE WP_FORCEINLINE V determinant(const Matrix<V>& a, const Matrix<V>& cofactors)
 {
 #pragma clang fp contract(fast)
     return a.e[0] * cofactors.e[0] + a.e[1] * cofactors.e[1] + a.e[2] * cofactors.e[2];
@@ -52,7 +52,7 @@ template <class V> CUDA_CALLABLE V determinant(const Matrix<V>& a, const Matrix<
 
 // R of F = R S, S symmetric, by X <- (X + X^-T) / 2 from X = F (Higham 1986), quadratic; a lane that has converged
 // stays
-template <class V, class M> CUDA_CALLABLE Matrix<V> rotation(const Matrix<V>& f, M active, element<V> half_the_digits)
+template <class V, class M> CUDA_CALLABLE WP_FORCEINLINE Matrix<V> rotation(const Matrix<V>& f, M active, element<V> half_the_digits)
 {
 #pragma clang fp contract(fast)
     using number = element<V>;
@@ -74,7 +74,7 @@ template <class V, class M> CUDA_CALLABLE Matrix<V> rotation(const Matrix<V>& f,
 // The cotangent of F for one of R: R^T dR = [w]x with (tr(S) I - S) w = axial(R^T dF - dF^T R). None where that is
 // singular, as where two stretches add up to zero in an element turned inside out.
 template <class V, class M>
-CUDA_CALLABLE Matrix<V> pull_rotation(const Matrix<V>& r, const Matrix<V>& f, const Matrix<V>& r_bar, const M good)
+CUDA_CALLABLE WP_FORCEINLINE Matrix<V> pull_rotation(const Matrix<V>& r, const Matrix<V>& f, const Matrix<V>& r_bar, const M good)
 {
 #pragma clang fp contract(fast)
     using number = element<V>;
@@ -99,7 +99,7 @@ CUDA_CALLABLE Matrix<V> pull_rotation(const Matrix<V>& r, const Matrix<V>& f, co
 
 // tau = 2 mu (F - R) F^T + lambda J (J - 1) I (Stomakhin et al. 2012)
 template <class V>
-CUDA_CALLABLE Matrix<V> corotated(const Matrix<V>& f, const Matrix<V>& r, const V j, const V mu, const V lam)
+CUDA_CALLABLE WP_FORCEINLINE Matrix<V> corotated(const Matrix<V>& f, const Matrix<V>& r, const V j, const V mu, const V lam)
 {
 #pragma clang fp contract(fast)
     using number = element<V>;
@@ -113,7 +113,7 @@ CUDA_CALLABLE Matrix<V> corotated(const Matrix<V>& f, const Matrix<V>& r, const 
 
 // the cotangent of F, of which R is a function
 template <class V, class M>
-CUDA_CALLABLE Matrix<V> pull_corotated(
+CUDA_CALLABLE WP_FORCEINLINE Matrix<V> pull_corotated(
     const Matrix<V>& f, const Matrix<V>& r, const Matrix<V>& cofactors, const V j, const V mu, const V lam,
     const M good, const Matrix<V>& tau_bar)
 {
@@ -132,7 +132,7 @@ CUDA_CALLABLE Matrix<V> pull_corotated(
 
 // those of mu and lambda, with which the stress grows
 template <class V>
-CUDA_CALLABLE void pull_moduli(
+CUDA_CALLABLE WP_FORCEINLINE void pull_moduli(
     const Matrix<V>& f, const Matrix<V>& r, const V j, const Matrix<V>& tau_bar, V& mu_bar, V& lam_bar)
 {
 #pragma clang fp contract(fast)

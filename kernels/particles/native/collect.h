@@ -93,7 +93,8 @@ CUDA_CALLABLE void pull_collect(
         h_bar += (passed[0] + passed[1]) + (passed[2] + passed[3]);
         if (x_bar.data) {
             number* const turned = part(x_bar, world, p);
-            for (int a = 0; a < (flat ? 2 : 3); ++a) turned[a] += at_bar[a] + slope[a] / dx;
+            turned[0] += at_bar[0] + slope[0] / dx, turned[1] += at_bar[1] + slope[1] / dx;
+            if (!flat) turned[2] += at_bar[2] + slope[2] / dx;
         }
         if (grid_bar.data) spread(mesh, site, field, (four<number>*)part(grid_bar, world, site.first_node));
     }

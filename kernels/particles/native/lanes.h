@@ -10,7 +10,8 @@
 namespace fphys {
 namespace {
 
-// Eight particles in memory, and which of them are meant.
+// Eight particles in memory, and which of them are meant. A loop over `dim` axes has a bound that the compiler knows,
+// for only what is indexed by known numbers stays in registers.
 template <class number> struct Lanes {
     using lanes = eight<number>;
     const int world, first, skipped, dim;
@@ -30,7 +31,7 @@ template <class number> struct Lanes {
     {
         to[2] = number(0);
         if (!each) {
-            for (int i = 0; i < dim; ++i) to[i] = lanes(numbers(a)[i]);
+            for (int i = 0; i < 3 && i < dim; ++i) to[i] = lanes(numbers(a)[i]);
             return;
         }
         const Packed<number>* const from = points(a);
@@ -48,7 +49,7 @@ template <class number> struct Lanes {
         to[2] = __builtin_shufflevector(a_2, r, 0, 1, 2, 3, 4, 9, 12, 15);
     }
 
-    Matrix<lanes> get_matrix(const array<mat33<number>>& a) const
+    WP_FORCEINLINE Matrix<lanes> get_matrix(const array<mat33<number>>& a) const
     {
         Matrix<lanes> m;
         const number* const from = numbers(a) + 9 * first;
@@ -57,13 +58,13 @@ template <class number> struct Lanes {
         return m;
     }
 
-    number total(const lanes v) const
+    WP_FORCEINLINE number total(const lanes v) const
     {
         number t = 0;
         for (int k = 0; k < 8; ++k) t += good[k] ? v[k] : number(0);
         return t;
     }
-    void add_scalars(const array<number>& a, const lanes v) const
+    WP_FORCEINLINE void add_scalars(const array<number>& a, const lanes v) const
     {
 #pragma clang fp contract(fast)
         if (a.data) scalars(a)->v += good ? v : lanes(number(0));
@@ -73,7 +74,7 @@ template <class number> struct Lanes {
 #pragma clang fp contract(fast)
         if (!a.data) return;
         if (!each) {
-            for (int i = 0; i < dim; ++i) numbers(a)[i] += total(given[i]);
+            for (int i = 0; i < 3 && i < dim; ++i) numbers(a)[i] += total(given[i]);
             return;
         }
         const lanes none = number(0);
@@ -91,7 +92,7 @@ template <class number> struct Lanes {
         to[1].v += __builtin_shufflevector(a_1, r, 10, 1, 2, 11, 4, 5, 12, 7);
         to[2].v += __builtin_shufflevector(a_2, r, 0, 13, 2, 3, 14, 5, 6, 15);
     }
-    void add_matrix(const array<mat33<number>>& a, const Matrix<lanes>& given) const
+    WP_FORCEINLINE void add_matrix(const array<mat33<number>>& a, const Matrix<lanes>& given) const
     {
 #pragma clang fp contract(fast)
         if (!a.data) return;
@@ -159,9 +160,9 @@ template <class number> struct Deformed {
 #pragma clang fp contract(fast)
         for (int i = 0; i < 16; ++i) to[i] = number(0);
         to[3] = mass;
-        for (int k = 0; k < own.dim; ++k) {
+        for (int k = 0; k < 3 && k < own.dim; ++k) {
             to[k] = mass * velocities[k] + h * pushes[k];
-            for (int i = 0; i < own.dim; ++i)
+            for (int i = 0; i < 3 && i < own.dim; ++i)
                 to[4 * k + 4 + i] = dx * (mass * c.e[3 * i + k] - per_stress * tau.e[3 * i + k]);
         }
         flip<number>(to), flip<number>(to + 8);
@@ -176,8 +177,9 @@ WP_FORCEINLINE void one_by_one(
     const Batch batch = {own.first, 1, 8};
     Places<number> places;
     places.locate(mesh, x, own.world, batch, 0);
+    const mask<eight<number>> good = own.good;
     for (int k = 0; k < 8; ++k) {
-        if (!own.good[k]) continue;
+        if (!good[k]) continue;
         const Site<number> site(places, k);
         const four<number> rows[4] = {fields[k].lo, fields[k].hi, fields[8 + k].lo, fields[8 + k].hi};
         act(k, site, Field<number>(mesh, site, rows));
@@ -205,10 +207,10 @@ int deform_lanes(
     const Materials<number> of(own, corotated, kind, table, material);
     if (!any(own.good)) return 255;
     const number h = *part(timestep, world), one = 1, two = 2, huge = number(1e20);
-    Deformed<number> now(own, of, h, dx, v, rate, gradient, volume, force, each_force);
+    const Deformed<number> now(own, of, h, dx, v, rate, gradient, volume, force, each_force);
     lanes size = number(0), push = number(0), places[3];
     own.get_points(x, 1, places);
-    for (int a = 0; a < own.dim; ++a) {
+    for (int a = 0; a < 3 && a < own.dim; ++a) {
         const lanes y = (places[a] - lower[a]) / dx + number(1.5);
         own.good = own.good & (y >= lanes(one)) & (y < lanes(number(nodes[a]) - two));
         size += places[a] * places[a] + now.velocities[a] * now.velocities[a], push += now.pushes[a] * now.pushes[a];
@@ -218,18 +220,20 @@ int deform_lanes(
     own.good = own.good & (size < lanes(huge)) & (push < lanes(huge)) & (now.j > lanes(number(1e-6)));
     const Matrix<lanes> r = rotation(now.f, own.good, half_the_digits);
     const Matrix<lanes> tau = fphys::corotated(now.f, r, now.j, of.mu, of.lam);
-    const lanes f_8 = now.f.e[8];
-    flip<number>(now.f.e);
+    Matrix<lanes> stored = now.f;
+    const lanes f_8 = stored.e[8];
+    flip<number>(stored.e);
     number* const gradients = own.numbers(gradient_out) + 9 * own.first;
     number* const histories = own.numbers(history_out) + own.first;
     int* const faults = part(fault_out, world) + own.first;
     left = 0;
+    const mask<lanes> good = own.good;
     for (int k = own.skipped; k < 8; ++k) {
-        if (!own.good[k]) {
+        if (!good[k]) {
             left |= 1 << (k - own.skipped);
             continue;
         }
-        packed(gradients + 9 * k)->v = now.f.e[k];
+        packed(gradients + 9 * k)->v = stored.e[k];
         gradients[9 * k + 8] = f_8[k], histories[k] = q[k], faults[k] = 0;
     }
     lanes fields[16];
@@ -294,7 +298,7 @@ void pull_lanes(
     lanes by_velocity[3] = {none, none, none}, by_push[3] = {none, none, none};
     lanes mass_bar = bars[3] + dot(now.c, slope_bar);
     lanes h_bar = dot(f_bar, now.cf) + per_stress_bar * (number(4) / (dx * dx)) * now.volumes;
-    for (int a = 0; a < dim; ++a) {
+    for (int a = 0; a < 3 && a < dim; ++a) {
         mass_bar += now.velocities[a] * bars[a], h_bar += now.pushes[a] * bars[a];
         by_velocity[a] = now.mass * bars[a], by_push[a] = h * bars[a];
     }
@@ -316,8 +320,9 @@ void pull_lanes(
         const lanes by_poisson =
             lam_bar * of.young * (one + two * poisson * poisson) / (a * a * b * b) - mu_bar * of.mu / a;
         const lanes by_density = now.volumes * mass_bar;
+        const mask<lanes> good = own.good;
         for (int k = 0; k < 8; ++k) {
-            if (!own.good[k]) continue;
+            if (!good[k]) continue;
             number* const t = own.numbers(table_bar) + of.kinds[k] * table.shape[2];
             t[0] += by_density[k], t[1] += by_young[k], t[2] += by_poisson[k];
         }

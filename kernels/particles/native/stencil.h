@@ -313,12 +313,14 @@ CUDA_CALLABLE WP_FORCEINLINE Moments<number> collect(
 
 // Moving a particle by dx turns the weights by this much.
 template <class number>
-CUDA_CALLABLE void turn(const Mesh<number>& mesh, const number* slope, const array<number>& x_bar, int world, int p)
+CUDA_CALLABLE WP_FORCEINLINE void turn(
+    const Mesh<number>& mesh, const number* slope, const array<number>& x_bar, int world, int p)
 {
 #pragma clang fp contract(fast)
     if (!x_bar.data) return;
     number* const turned = part(x_bar, world, p);
-    for (int a = 0; a < (mesh.flat ? 2 : 3); ++a) turned[a] += slope[a] / mesh.dx;
+    turned[0] += slope[0] / mesh.dx, turned[1] += slope[1] / mesh.dx;
+    if (!mesh.flat) turned[2] += slope[2] / mesh.dx;
 }
 
 }

@@ -29,7 +29,7 @@ void solve_eight(
     const array<number>& meaninertia, const array<number>& matrix, const array<number>& force,
     const array<number>& start, const array<number>& jacobian, const array<number>& weight,
     const array<number>& reference, const array<vec2<number>>& bound, const array<int>& contact_pair,
-     const array<int>& contact_row,
+    const array<int>& contact_row,
     const array<number>& qacc_out, const array<number>& factor_out, const array<number>& residual_out,
     const array<int>& iterations_out, const array<unsigned>& status_out)
 {
