@@ -25,7 +25,7 @@ __all__ = ["dense", "flags", "power_gradient", "primal_values", "recomputed"]
 
 
 def recomputed(unused: Callable[..., Any], harmless: Callable[..., Any]) -> Callable[..., Any]:
-    """Decorator for ``fn(known, *args) -> (result, known)``: the backward pass runs ``fn`` again, except its solves.
+    """Decorator for ``fn(known, *args) -> (result, known)``: the backward pass calls ``fn`` again, without its solves.
 
     ``known`` is a tree of what the solves find. The decorated function is called without it; ``fn`` gets None where it
     must solve. Only the arguments and ``known`` are stored.
@@ -77,7 +77,7 @@ def recomputed(unused: Callable[..., Any], harmless: Callable[..., Any]) -> Call
 
 
 def _silent(cotangents: list[Array]) -> Array:
-    """Worlds whose cotangents are all zero, bool, shape (world,). Usually the first cotangent shows there are none."""
+    """Worlds whose cotangents are all zero, bool, shape (world,). Checking the first cotangent usually suffices."""
 
     def silent(some: list[Array]) -> Array:
         return functools.reduce(jnp.add, [jnp.abs(c).reshape(len(c), -1).sum(1) for c in some]) == 0
@@ -108,8 +108,10 @@ def _is_motion(x: Any) -> bool:
 
 
 def primal_values(primals: tuple[Any, ...]) -> tuple[Any, list[Array]]:
-    """The values that a ``custom_vjp`` with symbolic zeros is given, and flags, to be saved, for those that need a
-    gradient."""
+    """Split the arguments of a ``custom_vjp`` with symbolic zeros into values and flags.
+
+    The flags say which arguments need a gradient, and can be stored.
+    """
 
     def is_primal(x: Any) -> bool:
         return hasattr(x, "perturbed")

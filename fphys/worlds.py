@@ -52,7 +52,7 @@ class Status(enum.IntFlag):
 
 
 class Solver(Protocol):
-    """The verbs of a solver. A module is one: :mod:`fphys.rigid`, :mod:`fphys.particles.mpm`, ``sph``.
+    """The four functions of a solver. ``fphys.rigid``, ``fphys.particles.mpm`` and ``sph`` are modules that have them.
 
     ``params`` and the states are pytrees; arrays of a state have the world axis first.
     """

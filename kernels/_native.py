@@ -1,11 +1,11 @@
-"""C++ in files of its own: headers that editors read, whose functions Warp's functions call.
+"""C++ in headers, with functions that Warp functions call.
 
-Warp puts the text of a native function between the braces of a function, where C++ allows neither functions nor
-templates. So a header is the text of a Warp function without effect, and begins by closing that function's brace. Warp
-writes a function after those that it calls: the Python body of a native function, which is not compiled, calls the
-header that it needs. Warp's hash of a kernel has all these texts in it, and no path: a kernel is built again when a
-header changes, and two checkouts share what is equal in both. A header cannot write ``int(`` or ``float(``: these are
-macros of Warp's.
+Warp pastes the text of a native function inside a C++ function, where functions and templates are not allowed. So the
+text of a header starts by closing that function's brace, and ends by opening an empty function. It becomes a Warp
+function without effect. Warp writes callees first, so the Python body of a native function, which is never compiled,
+calls the header that it needs. Warp's hash of a kernel covers these texts and no path: a kernel is rebuilt when a
+header changes, and two checkouts share the binaries of equal kernels. A header cannot write ``int(`` or ``float(``,
+which are macros of Warp.
 """
 
 import warp as wp
@@ -14,7 +14,7 @@ _FOLDER = __file__.replace("\\", "/").rpartition("/")[0]
 
 
 def _text(name: str, read: list[str]) -> str:
-    """A header, and before it what it includes. A compile unit that gets the same from several headers takes one."""
+    """A header, after what it includes. An include guard keeps the first copy in a compile unit."""
     if name in read:
         return ""
     read.append(name)
@@ -43,11 +43,13 @@ def header(name: str) -> wp.Function:
 
 
 def func_native(on_gpu: str | None = None, adjoint: bool = False):
-    """The C++ function ``fphys::`` of the same name and parameters, from the header that the Python body calls.
+    """Call the C++ function ``fphys::NAME`` of the same name and parameters; the Python body names its header.
 
-    With ``on_gpu``, a statement, the header has the function for a processor only. With ``adjoint`` it has a function
-    ``adj_``, too, of the parameters, their cotangents and the result's. The name is Warp's, which reads the type that
-    is returned where a decorator is so called.
+    Args:
+        on_gpu: a statement to run on a GPU instead, if the C++ is for processors only.
+        adjoint: the header also has ``adj_NAME``, of the parameters, their cotangents, and the result's cotangent.
+
+    The decorator must have Warp's own name: Warp recognises it by that name to find the return type.
     """
 
     def decorate(function):

@@ -255,7 +255,7 @@ def test_profile_prints_the_time_of_each_stage(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     assert main("double-pendulum.step_grad", cases=CASES, quick=True, worlds=(1,), profile=True) == 0
     out = capsys.readouterr().out
-    assert "rigid.kinematics.frame_poses" in out and ".adjoint" in out
+    assert "rigid.tree.kinematics.frame_poses" in out and ".adjoint" in out
 
 
 def test_profile(tmp_path, monkeypatch):

@@ -101,7 +101,7 @@ def violations(path: Path, tree: ast.AST | None = None) -> list[str]:
             if own not in rank:
                 found.append(f"{name}: give the room {own!r} its place in ROOMS (tests/test_house.py)")
             elif rank[room(module)] > rank[own]:
-                found.append(f"{name}: {module} stands above it: arrows point one way")
+                found.append(f"{name}: {module} comes later in ROOMS: arrows point one way")
     return found
 
 
@@ -149,7 +149,7 @@ def test_a_right_import_passes(file, line):
 
 @functools.cache
 def modules() -> dict[str, Path]:
-    """Every module of the project: ``fphys.rigid.step``, ``kernels.rigid.dynamics``."""
+    """Every module of the project: ``fphys.rigid.step``, ``kernels.rigid.tree.dynamics``."""
     found = {}
     for path in python_files("fphys", "kernels"):
         parts = path.relative_to(ROOT).with_suffix("").parts

@@ -1,14 +1,15 @@
 """The tests that a change touches: ``make check`` runs what this prints.
 
-These are the test files that changed, those that import a changed module by its own name, and those that have its name
-in theirs. The rules of the house are always among them. Without a change in the working tree, the last commit counts.
+These are the test files that changed, those that import a changed module by its own name, and those named for it or
+for a module that uses it. The rules of the house are always among them. Without a change in the working tree, the last
+commit counts.
 """
 
 import ast
 import subprocess
 from pathlib import Path
 
-from test_house import ROOT, imports
+from test_house import ROOT, graph, imports, modules
 
 ALWAYS = ("test_house.py", "test_api.py", "test_kernel_style.py")
 LONG = ("test_notebooks.py", "test_readme.py")
@@ -25,16 +26,31 @@ def changed() -> list[Path]:
     return []
 
 
+def users(modules: set[str], steps: int = 4) -> set[str]:
+    """Modules and those that use them, up to some steps away, in the same room: kernels and what launches them."""
+    used_by, found = graph(), set(modules)
+    for step in range(steps):
+        near = {user for user, used in used_by.items() if used & found}
+        found |= {user for user in near if step == 0 or room(user) in {room(module) for module in found}}
+    return found
+
+
+def room(module: str) -> str:
+    """``fphys.rigid.step`` and ``kernels.rigid.dense`` belong to rigid."""
+    return module.split(".")[1] if "." in module else ""
+
+
 def touched(paths: list[Path], tests: list[Path]) -> list[Path]:
     """The test files to run for changed files."""
-    sources = [p for p in paths if p.suffix == ".py" and p.relative_to(ROOT).parts[0] in ("fphys", "kernels")]
-    modules = {".".join(p.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__") for p in sources}
-    modules |= {f"fphys.{name}" for name in modules if name.startswith("kernels.")}
-    stems = {p.stem for p in sources} - {"__init__"}
+    known = {path: module for module, path in modules().items()}
+    headers = {path.name for path in paths if path.suffix == ".h"}
+    paths = [*paths, *(path for path in known if any(name in path.read_text() for name in headers))]
+    changed = {known[path] for path in paths if path in known}
+    stems = {name.rpartition(".")[2] for name in users(changed)} | {path.stem for path in paths if path in known}
     found = []
     for test in tests:
-        named = any(f"{test.stem}_".startswith(f"test_{stem}_") for stem in stems)
-        used = {name for name, _ in imports(test, ast.parse(test.read_text()))} & modules
+        named = any(f"{test.stem}_".startswith((f"test_{stem}_", f"test_{stem}s_")) for stem in stems)
+        used = {name for name, _ in imports(test, ast.parse(test.read_text()))} & changed
         if test in paths or test.name in ALWAYS or (test.name not in LONG and (named or used)):
             found.append(test)
     return found

@@ -1,4 +1,4 @@
-"""A soft body walks. Gradients through its particles and their friction on the floor find what its muscles do.
+"""A soft body walks. Gradients through its particles and their friction on the floor find how its muscles act.
 
 The body is in the plane. It has two legs with two muscles each, one in front and one behind. The stress of a muscle
 along the leg is tanh of a sum of sines. Adam moves the weights of the sines so that the body gets far, with gradients

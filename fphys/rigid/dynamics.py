@@ -212,7 +212,7 @@ def smooth_power(
 ) -> tuple[stages.Motions, tendon.Tendons]:
     """Virtual power of everything but constraints, and the motions and tendons that it is computed from.
 
-    ``slowed``: a2 - a and l2 (:mod:`damped`), which add a second power to the bodies' part.
+    ``slowed``: a2 - a and l2 (``damped.py``), which add a second power to the bodies' part.
     """
     s = model.structure
     k = stages.modules(state.qpos)

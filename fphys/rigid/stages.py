@@ -1,7 +1,7 @@
 """The stages that the rigid-body operations have in common, one function each.
 
 Each function takes ``launch`` (see :func:`fphys.bridge.warp_op`), symbolic arrays and the model, records
-its kernel launches, and returns the arrays that they write. Operations compose them; their adjoints follow.
+its kernel launches, and returns the arrays that they write. Operations compose them; the bridge derives the adjoints.
 """
 
 from typing import Any, NamedTuple
@@ -17,6 +17,8 @@ Buffer = Any
 
 
 class Frames(NamedTuple):
+    """Poses of all frames."""
+
     pos: Buffer  # (world, frame, 3)
     quat: Buffer  # (world, frame, 4)
 
@@ -32,20 +34,20 @@ class Loads(NamedTuple):
 class Rows(NamedTuple):
     """Rows of the constraint Jacobian, with a fixed range of rows for each family."""
 
-    jacobian: Buffer  # (world, row, nv); in a sparse model (world, row, 1), the only entry of a joint's row
+    jacobian: Buffer  # (world, row, nv); in a sparse model (world, row, 1): a row of a joint has one entry
     weight: Buffer  # 1 / R, zero for a row that does not act, (world, row)
     reference: Buffer  # (world, row)
-    bound: Buffer  # least and greatest value of minus its force, (world, row, 2)
+    bound: Buffer  # lower and upper bound of minus its force, (world, row, 2)
 
 
 class Motions(NamedTuple):
-    """Poses of the frames and their motions, each (world, frame, 6); None for what is not needed."""
+    """Poses of the frames and their motions, each (world, frame, 6); the optional ones are None where not needed."""
 
     frames: Frames
     axes: Buffer  # the motion that each dof causes, (world, nv, 6)
     velocity: Buffer
     linear: Buffer | None = None  # J a
-    acceleration: Buffer | None = None  # J a, what velocities cause, and gravity as an upward acceleration
+    acceleration: Buffer | None = None  # J a + J' v - g
     trial: Buffer | None = None  # J l
     slowed: Buffer | None = None  # J l2, if the integrator damps
 
@@ -206,8 +208,8 @@ def masses(model: Model) -> Masses:
 
 
 def medium(launch: Any, model: Model, state: State) -> dict[str, Any]:
-    """Gravity compensation, gravity, and the medium; like MuJoCo, without passive forces if springs and dampers are
-    both disabled."""
+    """Gravity compensation, gravity, and the medium. Like in MuJoCo, compensation, density and viscosity are zero if
+    springs and dampers are both disabled."""
     g, opt, real, w = gravity(launch, model, state), model.opt, types(state.qpos).real, launch.worlds
     if any(switches(model)):
         gravcomp, density, viscosity = model.body.gravcomp, opt.density, opt.viscosity
@@ -230,7 +232,7 @@ def applied_force(launch: Any, model: Model, state: State, loads: Loads) -> Buff
 
 
 def refsafe(model: Model) -> int:
-    """Whether constraints are kept from being stiffer than the time step allows."""
+    """Whether the stiffness of constraints is limited to what the time step allows."""
     return int("refsafe" not in model.structure.disabled)
 
 

@@ -93,6 +93,9 @@ def material(substance: MPM | SPH, spacing: float) -> Any:
     raise AssertionError(law)
 
 
+LAWS = (Corotated, NeoHookean, Liquid, Snow, Sand, VonMises)
+"""The laws that Genesis has, too."""
+
 FIXED: dict[type[Material], dict[str, float]] = {
     Liquid: {"viscosity": 0.0},
     Snow: {"hardening": 10.0},
@@ -108,6 +111,9 @@ def faults(scene: Any) -> Iterator[str]:
     for part in parts:
         law = getattr(part.material, "law", None)
         if law is None:
+            continue
+        if type(law) not in LAWS:
+            yield f"{part.name!r}, MPM({type(law).__name__}): Genesis has no such law"
             continue
         if any(np.ndim(number) for number in law.numbers()):
             yield f"{part.name!r}, MPM({type(law).__name__}): Genesis has the same numbers in all worlds"

@@ -38,7 +38,7 @@ class Rigid:
 class MPM:
     """Particles of the material point method, which fill the morph: elastic bodies, sand, snow, liquids."""
 
-    law: Material  # of fphys.particles.materials: Corotated, NeoHookean, Liquid, Snow, Sand or VonMises
+    law: Material  # of fphys.particles.materials: Corotated, NeoHookean, Liquid, Snow, Sand, MohrCoulomb or VonMises
 
     def __post_init__(self) -> None:
         if not isinstance(self.law, Material):

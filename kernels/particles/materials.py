@@ -16,6 +16,7 @@ NEO_HOOKEAN = wp.constant(1)
 LIQUID = wp.constant(2)
 SNOW = wp.constant(3)
 SAND = wp.constant(4)
+VON_MISES = wp.constant(5)
 MOHR_COULOMB = wp.constant(6)
 
 SMALL = wp.constant(real(1.0e-12))

@@ -6,7 +6,7 @@ Warp's own indexing, with its strides, does not. Rows are contiguous.
 The factor is M = L^T L rather than L L^T: it proceeds from the last row to the first, every update is along rows, and
 where a mechanism's tree leaves zeros in M, L has them, too (Featherstone 2008, table 6.3), and they cost nothing.
 
-On a GPU the threads of a team (:mod:`team`) share a world: each has columns, or rows, of its own.
+On a GPU the threads of a team (``team.py``) share a world: each has columns, or rows, of its own.
 """
 
 import warp as wp

@@ -10,7 +10,7 @@ import numpy as np
 
 import fphys
 from fphys.errors import UnsupportedError
-from fphys.particles.materials import Corotated, Liquid, NeoHookean, Sand, Snow, VonMises
+from fphys.particles.materials import Corotated, Liquid, MohrCoulomb, NeoHookean, Sand, Snow, VonMises
 from fphys.scene import (
     IMU,
     MJCF,
@@ -51,6 +51,7 @@ LAWS = {
     "Liquid": Liquid(1000.0, 1e4),
     "Snow": Snow(),
     "Sand": Sand(),
+    "MohrCoulomb": MohrCoulomb(),
     "VonMises": VonMises(1000.0, 1e4, 0.3, 1e3),
 }
 YES = "yes"

@@ -1,11 +1,11 @@
-"""Constrained acceleration, and its gradient by one linear solve.
+"""Constrained acceleration. Its gradient needs one linear solve.
 
 Forward: M(q) a + b = tau + J^T f(J a), the minimum of MuJoCo's convex problem, by Newton's method. The rows of J are
 those of equalities, dry friction, limits and contacts, in this order.
 Backward: with H the Hessian at the solution and H l = cotangent of a, the cotangent of any input x is
 -(dP/dx) of the virtual power P(l) = l . (M a + b - tau - J^T f) at fixed a and fixed contact set. No
-iteration and no factorisation is differentiated. If the integrator damps, the gradient is that of the damped
-acceleration: :mod:`damped` pulls it back to a and adds its own power.
+iteration and no factorisation is differentiated. If the integrator damps, the cotangent belongs to the
+damped acceleration, and ``damped.py`` pulls it back to a.
 
 What the gradient leaves out: the jump of the force when a contact is made or broken, changes in the
 number of contact points, and the choice of the frame's tangents.
@@ -254,7 +254,7 @@ def _solve_op(damping: bool) -> WarpOp:
 
 
 class Power(NamedTuple):
-    """Virtual power of everything, one number for each item; None where there are none."""
+    """Virtual power of everything, one number for each joint, contact and so on; None for what the model lacks."""
 
     smooth: dynamics.Power
     damped: damped.Power | None
@@ -299,7 +299,7 @@ def _power(
 def _power_shapes(
     model: Model, state: State, loads: stages.Loads, given: Parameters, ids: Ids, slowed: Any, *_: Any
 ) -> Power:
-    contacts = 0 if ids.pair is None else ids.pair.shape[1]  # None in an operation whose launches do not use it
+    contacts = 0 if ids.pair is None else ids.pair.shape[1]  # the record leaves out inputs that no launch uses
     return Power(
         smooth_parts(model, state, loads, implicit=False),
         damped.damped_parts(model, state, loads) if slowed else None,
@@ -331,7 +331,7 @@ def _back_solve(
     cotangent: Any,
     out: BackSolved,
 ) -> None:
-    """Solve with the Hessian, after the solve of the implicit damping, if there is any."""
+    """Solve H l = cotangent. With implicit damping, the cotangent is first pulled back to that of a."""
     qacc = found.qacc
     if out.slowed is not None:
         cotangent = damped.pull_damped(launch, model, state, loads, qacc, found.damped, cotangent, out.slowed)
@@ -375,7 +375,7 @@ def _accelerate_fwd(damping: bool, *primals: Any) -> Any:
 
 
 def needed(model: Model, damping: bool, found: Found) -> Found:
-    """The part of what was found that a backward pass needs."""
+    """Drop what the backward pass can recompute."""
     return found._replace(
         qacc=None if damping and damped.invertible(model) else found.qacc, damped=found.damped if damping else None
     )

@@ -51,7 +51,7 @@ class GeomList:
 
 @wp.struct
 class Parts:
-    """Vertices, edges and faces of all hulls; see ``fphys.rigid.collision``."""
+    """Vertices, edges and faces of all hulls; see ``fphys.rigid.collide.collision``."""
 
     point: wp.array(dtype=vec3)
     direction: wp.array(dtype=vec3)

@@ -1,7 +1,6 @@
 """Generalised forces of joints, and their virtual power.
 
-Forces are written once, as functions; forward kernels project them on the dofs, power kernels on a
-trial velocity.
+Forward kernels project the forces on the dofs, power kernels on a trial velocity.
 """
 
 import warp as wp

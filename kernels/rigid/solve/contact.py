@@ -1,9 +1,9 @@
 """Contact constraints: a force inside a friction cone, pyramidal or elliptic.
 
-A contact of dimension ``dim`` has forces along its normal, two tangents, the torsion about the normal and the
-rolling about the tangents, as many as ``dim`` says. The pyramid has a row for each of its 2 (dim - 1) edges, normal
-+- friction along one direction, each pushing only; the ellipse has a row for each direction, and the force is the
-projection of -x / R onto the cone |f_i / mu_i| <= f_normal, scaled as MuJoCo does.
+A contact of dimension ``dim`` has forces along its normal, two tangents, the torsion about the normal and the rolling
+about the tangents: the first ``dim`` of these. The pyramid has a row for each of its 2 (dim - 1) edges. An edge is the
+normal plus or minus friction times a direction, and its force only pushes. The ellipse has a row for each direction,
+and the force is the projection of -x / R onto the cone |f_i / mu_i| <= f_normal, scaled as MuJoCo does.
 """
 
 import warp as wp
@@ -14,7 +14,7 @@ from ..collide.shapes import num_contacts, place
 from .constraint import TINY, UNBOUNDED, Rows, impedance, point_rate, resistance, restoring, set_row, spring_damper
 
 FAINT = wp.constant(real(1.0e-6))
-"""Least impedance of a contact that fades."""
+"""Least impedance of a contact beyond its margin."""
 
 
 @wp.struct
@@ -94,7 +94,7 @@ def edge_rate(u: vec6, friction: vec5, dim: int, elliptic: int, row: int) -> rea
 
 @wp.func
 def row_resistance(z: real, weight: real, friction: vec5, impratio: real, dim: int, elliptic: int, row: int) -> real:
-    """R of a row. The ellipse: R_1 = R_0 / impratio, R_i mu_i^2 equal; the pyramid: what matches it in friction."""
+    """R of a row. The ellipse: R_1 = R_0 / impratio, R_i mu_i^2 equal; the pyramid: R of the same friction."""
     r = resistance(z, weight)
     if dim > 1:
         ratio = wp.max(TINY, impratio)
@@ -112,7 +112,7 @@ def row_resistance(z: real, weight: real, friction: vec5, impratio: real, dim: i
 def row_spring_damper(
     solref: vec2, solreffriction: vec2, solimp: vec5, timestep: real, refsafe: int, elliptic: int, row: int
 ) -> vec2:
-    """Stiffness and damping of a row's reference; the ellipse's friction only damps."""
+    """Stiffness and damping of a row's reference; the friction rows of an ellipse have no stiffness."""
     kb = spring_damper(solref, solimp, timestep, refsafe)
     if elliptic != 0 and row > 0:
         if solreffriction[0] != real(0.0) or solreffriction[1] != real(0.0):
@@ -172,7 +172,7 @@ def contact_rows(
     # Out:
     rows_out: Rows,
 ):
-    """The rows of every contact within its margin; ``first`` is the row of the first contact's first."""
+    """The rows of every contact within its margin; ``first`` is the first row of contacts."""
     world, lane = wp.tid()
     for c in range(lane, num_contacts(world, contacts.pair), lanes):
         p = contacts.pair[world, c]
@@ -218,7 +218,7 @@ def contact_rows(
 
 @wp.func
 def cone_force(normal: real, across: vec5, mu: vec5, r: real, impratio: real) -> vec6:
-    """The force of an elliptic contact by the zone of its errors; ``across`` is zero beyond the dimension."""
+    """An elliptic contact's force depends on the zone of its errors; ``across`` is zero beyond the dimension."""
     ratio = wp.max(TINY, impratio)
     mu0 = mu[0] / wp.sqrt(ratio)
     square = real(1.0e-30)
@@ -323,9 +323,9 @@ def contact_power(
     # Out:
     power_out: wp.array2d(dtype=real),
 ):
-    """Virtual power of the contact forces, negative as all that acts on the joints: -f . J l.
+    """Virtual power of the contact forces, negative like that of every force on the joints: -f . J l.
 
-    ``frame_acc`` is the part J a of the acceleration that is linear in the dofs'.
+    ``frame_acc`` is the part J a of the acceleration that is linear in qacc.
     """
     world, lane = wp.tid()
     for c in range(lane, num_contacts(world, contacts.pair), lanes):

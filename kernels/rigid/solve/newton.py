@@ -2,10 +2,10 @@
 
 minimise (a - a0) . M (a - a0) / 2 + sum of the constraints' costs of J a - a_ref
 
-with a dense Cholesky factor of the Hessian H = M + J^T s'' J and a line search along each step. The cost's gradient
-by a row is the clamp of :mod:`constraint`, that of an elliptic contact its cone's.
+with a dense Cholesky factor of the Hessian H = M + J^T s'' J and a line search along each step. Each row adds the clamp
+of ``constraint.py`` to the gradient, and an elliptic contact adds that of its cone.
 
-On a GPU the threads of a team (:mod:`team`) share a world: the acting rows are dealt, as are a vector's entries.
+On a GPU the threads of a team (``team.py``) share a world: they divide the acting rows and the entries of vectors.
 """
 
 import warp as wp
@@ -22,9 +22,9 @@ CONTACT_ROWS = wp.constant(10)
 """Most rows that a contact has."""
 UNCONVERGED = wp.constant(4)
 SLOPE_TOLERANCE = wp.constant(real(0.01))
-"""The line search stops where the slope has fallen to this part: the next Newton step is exact anyway."""
+"""The line search stops where the slope has fallen to this fraction: the next Newton step is exact anyway."""
 STILL = wp.constant(tolerance(1.0e-12, 1.0e-5))
-"""After a step shorter than this part of the acceleration nothing changes but rounding: Newton converges twice over."""
+"""After a step shorter than this fraction of the acceleration only rounding changes: Newton converges quadratically."""
 
 
 @wp.struct
@@ -35,7 +35,7 @@ class Cones:
     first: int  # row of the first contact
     pair: wp.array2d(dtype=int)  # of every contact
     row: wp.array2d(dtype=int)  # its first row, counted from ``first``
-    dim: wp.array(dtype=int)  # of every pair's contacts
+    dim: wp.array(dtype=int)  # dimension of the contacts of each pair
     friction: wp.array2d(dtype=vec5)  # of every pair
     impratio: wp.array(dtype=real)
 
@@ -74,9 +74,9 @@ class Found:
 
 @wp.func
 def list_rows(world: int, lane: int, cones: Cones, rows: Rows, work_out: Work) -> vec2i:
-    """The rows that act, those that do so by themselves first, then cones': the numbers of the first and of all.
+    """List independent rows that act, then the rows of cones; returns how many are independent, and how many act.
 
-    All threads of a team count, the first writes.
+    All threads of a team count; the first one writes.
     """
     end = cones.first
     contacts = num_contacts(world, cones.pair)
@@ -119,7 +119,7 @@ def add_rows(
 ) -> real:
     """Rows that act by themselves: their forces, what they add to the gradient, and which are within their bounds.
 
-    Returns how many have left their bounds, or come to them, since the last call.
+    Returns how many moved off or onto a bound since the last call.
     """
     changes = real(0.0)
     for k in range(lane, count, lanes):
@@ -185,7 +185,7 @@ def row_slope(error: real, change: real, weight: real, bound: vec2) -> vec2:
 
 @wp.func
 def bracketed(t: real, slope: vec2, bracket: vec3) -> vec4:
-    """The next step of a line search, and its bracket: (t, low, high, whether high is known)."""
+    """One step of the line search: (t, low, high, whether high is known)."""
     low = bracket[0]
     high = bracket[1]
     known = bracket[2]
@@ -224,14 +224,14 @@ def newton(
 ):
     """Solve for the acceleration of every world; leaves the Cholesky factor of H at the solution.
 
-    It ends where the gradient is within the tolerance, where a step changes nothing but rounding (of the accelerations
-    or of those that balance), or at the limit of iterations, which is reported.
+    It ends where the gradient is within the tolerance, where a step is smaller than the rounding of the
+    accelerations, or at the limit of iterations, which is reported.
     """
     world, lane = wp.tid()
     n = force.shape[1]
     scale = real(1.0) / (meaninertia[world] * real(wp.max(n, 1)))
     ratio = wp.sqrt(wp.max(TINY, cones.impratio[world]))
-    # the rows that act: ``single`` by themselves, ``acting`` with those of cones
+    # the rows that act: ``single`` are independent, ``acting`` includes those of cones
     listed = list_rows(world, lane, cones, rows, work_out)
     single = listed[0]
     acting = listed[1]
@@ -258,7 +258,7 @@ def newton(
     still = int(0)
     residual = real(0.0)
     while count <= max_iterations:
-        # gradient, Hessian and its factor, which stays where no row came to its bound or left it
+        # gradient, Hessian and its factor, which is reused if no row moved on or off a bound
         wait(lanes)
         for i in range(lane, n, lanes):
             v_out.gradient[world, i] = v_out.net[world, i]

@@ -1,4 +1,4 @@
-"""Newton's method for eight worlds side by side (:mod:`lanes`): what :mod:`newton` does, where no contact has a cone.
+"""Newton's method for eight worlds side by side (``lanes.py``): what ``newton.py`` does, where no contact has a cone.
 
 Every loop runs over what any of the eight needs: where a world does not need it a row is zero, and a world whose method
 has ended stays as it is. Memory is the thread's stack, which stays in the core's cache.

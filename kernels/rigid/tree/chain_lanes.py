@@ -1,4 +1,4 @@
-"""Places on eight mechanisms side by side (:mod:`lanes`): what :func:`chain.chain_places` does for each of them."""
+"""Places on eight mechanisms side by side (``lanes.py``): what :func:`chain.chain_places` does for each of them."""
 
 import warp as wp
 
