@@ -52,7 +52,8 @@ template <class V> CUDA_CALLABLE WP_FORCEINLINE V determinant(const Matrix<V>& a
 
 // R of F = R S, S symmetric, by X <- (X + X^-T) / 2 from X = F (Higham 1986), quadratic; a lane that has converged
 // stays
-template <class V, class M> CUDA_CALLABLE WP_FORCEINLINE Matrix<V> rotation(const Matrix<V>& f, M active, element<V> half_the_digits)
+template <class V, class M>
+CUDA_CALLABLE WP_FORCEINLINE Matrix<V> rotation(const Matrix<V>& f, M active, element<V> half_the_digits)
 {
 #pragma clang fp contract(fast)
     using number = element<V>;
@@ -74,7 +75,8 @@ template <class V, class M> CUDA_CALLABLE WP_FORCEINLINE Matrix<V> rotation(cons
 // The cotangent of F for one of R: R^T dR = [w]x with (tr(S) I - S) w = axial(R^T dF - dF^T R). None where that is
 // singular, as where two stretches add up to zero in an element turned inside out.
 template <class V, class M>
-CUDA_CALLABLE WP_FORCEINLINE Matrix<V> pull_rotation(const Matrix<V>& r, const Matrix<V>& f, const Matrix<V>& r_bar, const M good)
+CUDA_CALLABLE WP_FORCEINLINE Matrix<V> pull_rotation(
+    const Matrix<V>& r, const Matrix<V>& f, const Matrix<V>& r_bar, const M good)
 {
 #pragma clang fp contract(fast)
     using number = element<V>;
@@ -99,7 +101,8 @@ CUDA_CALLABLE WP_FORCEINLINE Matrix<V> pull_rotation(const Matrix<V>& r, const M
 
 // tau = 2 mu (F - R) F^T + lambda J (J - 1) I (Stomakhin et al. 2012)
 template <class V>
-CUDA_CALLABLE WP_FORCEINLINE Matrix<V> corotated(const Matrix<V>& f, const Matrix<V>& r, const V j, const V mu, const V lam)
+CUDA_CALLABLE WP_FORCEINLINE Matrix<V> corotated(
+    const Matrix<V>& f, const Matrix<V>& r, const V j, const V mu, const V lam)
 {
 #pragma clang fp contract(fast)
     using number = element<V>;
@@ -150,26 +153,28 @@ template <class number> CUDA_CALLABLE const Matrix<number>& of(const mat33<numbe
 }
 template <class number> CUDA_CALLABLE mat33<number> out(const Matrix<number>& m) { return (const mat33<number>&)m; }
 
-template <class number> CUDA_CALLABLE mat33<number> nearest_rotation(const mat33<number>& f, number half_the_digits)
+template <class number>
+CUDA_CALLABLE WP_NOINLINE mat33<number> nearest_rotation(const mat33<number>& f, number half_the_digits)
 {
     return out(rotation(of(f), true, half_the_digits));
 }
 
 template <class number>
-CUDA_CALLABLE mat33<number> pull_nearest_rotation(
+CUDA_CALLABLE WP_NOINLINE mat33<number> pull_nearest_rotation(
     const mat33<number>& r, const mat33<number>& f, const mat33<number>& r_bar)
 {
     return out(pull_rotation(of(r), of(f), of(r_bar), true));
 }
 
 template <class number>
-CUDA_CALLABLE mat33<number> corotated_stress(const mat33<number>& f, const mat33<number>& r, number mu, number lam)
+CUDA_CALLABLE WP_NOINLINE mat33<number> corotated_stress(
+    const mat33<number>& f, const mat33<number>& r, number mu, number lam)
 {
     return out(corotated(of(f), of(r), determinant(of(f), cofactor(of(f))), mu, lam));
 }
 
 template <class number>
-CUDA_CALLABLE void adj_corotated_stress(
+CUDA_CALLABLE WP_NOINLINE void adj_corotated_stress(
     const mat33<number>& f, const mat33<number>& r, number mu, number lam, mat33<number>& f_bar, mat33<number>&,
     number& mu_bar, number& lam_bar, const mat33<number>& bar)
 {
