@@ -4,7 +4,6 @@ What is dealt goes to the threads in turn, and whoever reads what another has wr
 take the same way through a kernel: what decides is the same number for all.
 """
 
-
 from .. import _native
 from .._precision import real
 
