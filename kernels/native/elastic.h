@@ -153,26 +153,28 @@ template <class number> CUDA_CALLABLE const Matrix<number>& of(const mat33<numbe
 }
 template <class number> CUDA_CALLABLE mat33<number> out(const Matrix<number>& m) { return (const mat33<number>&)m; }
 
-template <class number> CUDA_CALLABLE mat33<number> nearest_rotation(const mat33<number>& f, number half_the_digits)
+template <class number>
+CUDA_CALLABLE WP_NOINLINE mat33<number> nearest_rotation(const mat33<number>& f, number half_the_digits)
 {
     return out(rotation(of(f), true, half_the_digits));
 }
 
 template <class number>
-CUDA_CALLABLE mat33<number> pull_nearest_rotation(
+CUDA_CALLABLE WP_NOINLINE mat33<number> pull_nearest_rotation(
     const mat33<number>& r, const mat33<number>& f, const mat33<number>& r_bar)
 {
     return out(pull_rotation(of(r), of(f), of(r_bar), true));
 }
 
 template <class number>
-CUDA_CALLABLE mat33<number> corotated_stress(const mat33<number>& f, const mat33<number>& r, number mu, number lam)
+CUDA_CALLABLE WP_NOINLINE mat33<number> corotated_stress(
+    const mat33<number>& f, const mat33<number>& r, number mu, number lam)
 {
     return out(corotated(of(f), of(r), determinant(of(f), cofactor(of(f))), mu, lam));
 }
 
 template <class number>
-CUDA_CALLABLE void adj_corotated_stress(
+CUDA_CALLABLE WP_NOINLINE void adj_corotated_stress(
     const mat33<number>& f, const mat33<number>& r, number mu, number lam, mat33<number>& f_bar, mat33<number>&,
     number& mu_bar, number& lam_bar, const mat33<number>& bar)
 {

@@ -4,6 +4,7 @@
 
 #ifndef CUDA_CALLABLE
 #define CUDA_CALLABLE
+#define WP_NOINLINE __attribute__((noinline))
 #define WP_FORCEINLINE inline __attribute__((always_inline))
 typedef decltype(sizeof(0)) size_t;
 double sqrt(double);

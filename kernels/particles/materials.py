@@ -42,9 +42,20 @@ def corotated_stress(f: mat33, r: mat33, mu: real, lam: real) -> mat33:
 
 
 @wp.func
+def rotation_of(f: mat33) -> mat33:
+    """R, which the stress turns with F itself."""
+    return polar(f)
+
+
+@wp.func_grad(rotation_of)
+def no_slope_of_rotation(f: mat33, adj_ret: mat33):
+    """So that the rotation is found once."""
+
+
+@wp.func
 def corotated(f: mat33, mu: real, lam: real) -> mat33:
     """tau = 2 mu (F - R) F^T + lambda J (J - 1) I (Stomakhin et al. 2012), also where an element is inside out."""
-    return corotated_stress(f, polar(f), mu, lam)
+    return corotated_stress(f, rotation_of(f), mu, lam)
 
 
 @wp.func
