@@ -12,7 +12,7 @@ demo: .venv/core.stamp  # the main job: a double pendulum swings up
 	.venv/bin/fphys run swing-up
 
 check: lint  # and the tests that a change touches
-	.venv/bin/pytest -n 2 --dist worksteal -m "not alone" $$(.venv/bin/python tests/touched.py)
+	.venv/bin/pytest -n 2 --dist worksteal -m "not alone" $$(.venv/bin/python -m tests.touched)
 
 test: lint  # reduced sizes
 	.venv/bin/pytest -n 2 --dist worksteal -m "not alone"

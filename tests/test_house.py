@@ -168,6 +168,7 @@ def kernel_names(tree: ast.AST) -> Iterator[str]:
             yield f"kernels.{node.value}"
 
 
+@functools.cache
 def graph() -> dict[str, set[str]]:
     """What each module imports, in functions too, and which kernels it asks for by name."""
     files = modules()

@@ -9,21 +9,23 @@ import ast
 import subprocess
 from pathlib import Path
 
-from test_house import ROOT, graph, imports, modules
+from tests.test_house import ROOT, graph, imports, modules, room
 
 ALWAYS = ("test_house.py", "test_api.py", "test_kernel_style.py")
 LONG = ("test_notebooks.py", "test_readme.py")
 """They run the whole documentation: only if they changed themselves."""
 
 
+def listed(command: str) -> list[Path]:
+    """The files that a git command lists."""
+    found = subprocess.run(["git", *command.split()], cwd=ROOT, capture_output=True, text=True, check=True)
+    return [ROOT / name for name in found.stdout.splitlines()]
+
+
 def changed() -> list[Path]:
-    """The files that differ from the last commit, or that it changed."""
-    for command in ("git diff --name-only HEAD", "git show --name-only --format= HEAD"):
-        others = "git ls-files --others --exclude-standard" if "diff" in command else "true"
-        found = [subprocess.run(c.split(), cwd=ROOT, capture_output=True, text=True).stdout for c in (command, others)]
-        if paths := [ROOT / name for name in "".join(found).splitlines()]:
-            return paths
-    return []
+    """The files that differ from the last commit, or if there are none, those that it changed."""
+    own = listed("diff --name-only HEAD") + listed("ls-files --others --exclude-standard")
+    return own or listed("show --name-only --format= HEAD")
 
 
 def users(modules: set[str], steps: int = 4) -> set[str]:
@@ -33,11 +35,6 @@ def users(modules: set[str], steps: int = 4) -> set[str]:
         near = {user for user, used in used_by.items() if used & found}
         found |= {user for user in near if step == 0 or room(user) in {room(module) for module in found}}
     return found
-
-
-def room(module: str) -> str:
-    """``fphys.rigid.step`` and ``kernels.rigid.dense`` belong to rigid."""
-    return module.split(".")[1] if "." in module else ""
 
 
 def touched(paths: list[Path], tests: list[Path]) -> list[Path]:
@@ -50,7 +47,8 @@ def touched(paths: list[Path], tests: list[Path]) -> list[Path]:
     found = []
     for test in tests:
         named = any(f"{test.stem}_".startswith((f"test_{stem}_", f"test_{stem}s_")) for stem in stems)
-        used = {name for name, _ in imports(test, ast.parse(test.read_text()))} & changed
+        names = {name for name, _ in imports(test, ast.parse(test.read_text()))}
+        used = (names | {name.rpartition(".")[0] for name in names}) & changed
         if test in paths or test.name in ALWAYS or (test.name not in LONG and (named or used)):
             found.append(test)
     return found

@@ -153,4 +153,4 @@ def damped_power(
 def damped_parts(model: Model, state: State, loads: stages.Loads) -> Power:
     """What :func:`damped_power` writes."""
     s = model.structure
-    return Power(stages.part(state, s.nv), stages.part(state, count(s)), damping.damping_parts(model, state, loads))
+    return Power(stages.numbers(state, s.nv), stages.part(state, count(s)), damping.damping_parts(model, state, loads))

@@ -219,16 +219,15 @@ def smooth_power(
     motions = power_motions(launch, model, state, rates, slowed)
     frames, axes = motions.frames, motions.axes
     body_power(launch, model, state, loads, motions, slowed, out.body)
-    if out.joint is not None:
-        lanes = team.lanes(launch, s.njnt)
-        launch(
-            k.forces.joint_power,
-            dim=(launch.worlds, lanes),
-            inputs=[lanes, s.joint.type, s.joint.qpos, s.joint.dof, *stages.switches(model)]
-            + [model.joint.stiffness, model.qpos_spring, model.dof.damping, model.dof.armature]
-            + [state.qpos, state.qvel, stages.applied_force(launch, model, state, loads), *rates],
-            outputs=[out.joint],
-        )
+    lanes = team.lanes(launch, s.njnt)
+    launch(
+        k.forces.joint_power,
+        dim=(launch.worlds, lanes),
+        inputs=[lanes, s.joint.type, s.joint.qpos, s.joint.dof, *stages.switches(model)]
+        + [model.joint.stiffness, model.qpos_spring, model.dof.damping, model.dof.armature]
+        + [state.qpos, state.qvel, stages.applied_force(launch, model, state, loads), *rates],
+        outputs=[out.joint],
+    )
     ten = tendon.tendons(launch, model, state, frames, axes)
     if out.tendon is not None:
         launch(
@@ -297,8 +296,8 @@ def smooth_parts(model: Model, state: State, loads: stages.Loads, *_: Any, impli
     """What :func:`smooth_power` writes; ``implicit``: with the power of implicit damping."""
     s = model.structure
     return Power(
-        body=stages.part(state, s.nbody),
-        joint=stages.part(state, s.njnt),
+        body=stages.numbers(state, s.nbody),
+        joint=stages.numbers(state, s.njnt),
         tendon=stages.part(state, s.ntendon),
         armature=stages.part(state, count(s)),
         actuator=stages.part(state, s.nv * stages.actuated(model, loads)),

@@ -142,9 +142,9 @@ def _pair(launch: Any, model: Model, state: State, rate: Any, trial: Any, out: I
 
 
 def _pair_shapes(model: Model, state: State, rate: Any, trial: Any) -> InertiaPower:
-    s = model.structure
-    sizes = (s.nbody, s.nv, count(s))
-    return InertiaPower(*(jax.ShapeDtypeStruct((rate.shape[0], n), rate.dtype) if n else None for n in sizes))
+    s, w = model.structure, rate.shape[0]
+    body, dof, tendon = (jax.ShapeDtypeStruct((w, n), rate.dtype) for n in (s.nbody, s.nv, count(s)))
+    return InertiaPower(body, dof, tendon if count(s) else None)
 
 
 _pairing = warp_op(_pair, _pair_shapes, name="inertia's power")

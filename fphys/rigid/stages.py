@@ -241,9 +241,14 @@ def soft(model: Model, solref: Any, solimp: Any) -> dict[str, Any]:
     return {"solref": solref, "solimp": solimp, "timestep": model.opt.timestep, "refsafe": refsafe(model)}
 
 
-def part(state: State, count: int, *inner: int) -> Any:
-    """An output of one number (or an array of shape ``inner``) for each of ``count`` items; None if there are none."""
-    return jax.ShapeDtypeStruct((state.qpos.shape[0], count, *inner), state.qpos.dtype) if count else None
+def numbers(state: State, count: int, *inner: int) -> Any:
+    """An output of one number, or an array of shape ``inner``, for each of ``count`` items."""
+    return jax.ShapeDtypeStruct((state.qpos.shape[0], count, *inner), state.qpos.dtype)
+
+
+def part(state: State, count: int) -> Any:
+    """The same for what a model may lack: None if there are no items."""
+    return numbers(state, count) if count else None
 
 
 def switches(model: Model) -> list[int]:

@@ -139,10 +139,10 @@ def damping_parts(model: Model, state: State, loads: stages.Loads) -> Power:
     """What :func:`damping_power` writes."""
     s = model.structure
     if not fast(model):
-        return Power(stages.part(state, s.nv))
+        return Power(stages.numbers(state, s.nv))
     tendons, actuators = _damps(model, loads)
-    sizes = [s.nv, s.nbody, s.ntendon * tendons, s.nu * actuators, lone_bodies(model)[0].size]
-    return Power(*(stages.part(state, n) for n in sizes))
+    others = (s.ntendon * tendons, s.nu * actuators, lone_bodies(model)[0].size)
+    return Power(stages.numbers(state, s.nv), stages.numbers(state, s.nbody), *(stages.part(state, n) for n in others))
 
 
 def damping_power(

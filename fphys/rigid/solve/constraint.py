@@ -239,9 +239,9 @@ def _solve_shapes(
     contact = shape((w, state.max_contacts if kept is None else kept[0].shape[1]), jnp.int32)
     bits = shape((w,), jnp.uint32)
     return Solved(
-        stages.part(state, s.nv),
-        stages.part(state, s.nv * damping),
-        None if s.sparse else stages.part(state, topology.packed_size(s.nv)),
+        stages.numbers(state, s.nv),
+        stages.numbers(state, s.nv) if damping else None,
+        None if s.sparse else stages.numbers(state, topology.packed_size(s.nv)),
         Ids(contact, contact),
         SolverReport(shape((w,), state.qpos.dtype), shape((w,), jnp.int32), bits),
         bits,

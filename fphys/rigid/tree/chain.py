@@ -108,6 +108,6 @@ def _operation(body: tuple[int, ...]) -> WarpOp:
 
     def shapes(model: Model, state: State, offset: Any, turn: Any, qacc: Any) -> Places:
         sizes = (3, 4, 3, 3) if qacc is None else (3, 4, 3, 3, 3, 3)
-        return Places(*(stages.part(state, len(body), n) for n in sizes))
+        return Places(*(stages.numbers(state, len(body), n) for n in sizes))
 
     return warp_op(launch_chain, shapes, zeroed=False, name="places")
