@@ -21,12 +21,15 @@ from .rigid.tree.kinematics import Kinematics, jacobian, kinematics
 from .rollout import Checkpoint, Full, Truncated, rollout, scan
 
 if TYPE_CHECKING:
-    from . import data, export, losses, metrics, nn, optim, particles, scene, tensor, train, typing
+    from . import data, envs, export, losses, metrics, nn, optim, particles, rl, scene, tensor, train, typing
     from .scene import Scene
 
 __version__ = "0.1.0"
 
-_LATER = ("data", "export", "losses", "metrics", "nn", "optim", "particles", "scene", "tensor", "train", "typing")
+_LATER = (
+    *("data", "envs", "export", "losses", "metrics", "nn", "optim", "particles", "rl", "scene"),
+    *("tensor", "train", "typing"),
+)
 """Rooms that are imported when they are first used: flax and optax take as long to import as all the rest."""
 
 __all__ = [
@@ -48,6 +51,7 @@ __all__ = [
     "data",
     "difference",
     "energy",
+    "envs",
     "errors",
     "export",
     "forward",
@@ -66,6 +70,7 @@ __all__ = [
     "optim",
     "particles",
     "reset",
+    "rl",
     "rollout",
     "scan",
     "scene",

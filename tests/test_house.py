@@ -32,6 +32,8 @@ ROOMS = (
     ("scene",),
     ("runs",),
     ("data", "train", "export"),
+    ("envs",),
+    ("rl",),
     ("",),  # fphys itself: its public names
     ("experiments",),
     ("simulate", "view", "doctor", "bench"),

@@ -38,7 +38,7 @@ def inverse(model: Model, state: State, qacc: Array) -> Array:
     """
     expect(model, state)
     expect_array("qacc", qacc, state.qvel.shape, "nv")
-    return constrained_inverse(model, state, qacc) if constrained(model, state) else _inverse(model, state, qacc)
+    return constrained_inverse(model, state, qacc) if constrained(model, state) else smooth_inverse(model, state, qacc)
 
 
 @reverse_only
@@ -58,11 +58,12 @@ def bias(model: Model, state: State) -> Array:
         dof=model.dof.replace(damping=none(model.dof.damping)),
         tendon=model.tendon.replace(stiffness=none(model.tendon.stiffness), damping=none(model.tendon.damping)),
     )
-    return _inverse(bare, state, none(state.qvel))
+    return smooth_inverse(bare, state, none(state.qvel))
 
 
 @jax.custom_vjp
-def _inverse(model: Model, state: State, qacc: Array) -> Array:
+def smooth_inverse(model: Model, state: State, qacc: Array) -> Array:
+    """:func:`inverse` without constraints: M a + b - passive."""
     return required_force(model, state, NO_LOADS, qacc)
 
 
@@ -75,7 +76,7 @@ def _inverse_bwd(saved: Any, trial: Array) -> Any:
     return grads[0], grads[1], grads[3]
 
 
-_inverse.defvjp(lambda *args: (_inverse(*args), args), _inverse_bwd)
+smooth_inverse.defvjp(lambda *args: (smooth_inverse(*args), args), _inverse_bwd)
 
 
 @reverse_only

@@ -7,9 +7,11 @@ from ..bridge import reverse_only
 from ..implicit import recomputed
 from ..model import Model, State
 from ..model.structure import Integrator
-from ..worlds import HUGE, freeze, is_nonfinite, largest_velocity
+from ..worlds import HUGE, choose, freeze, is_nonfinite, largest_velocity
+from .collide.collision import Contacts
 from .dynamics import Found
 from .forward import Info, accelerate, at_rest, check_inputs, screen
+from .last import LastSolve
 from .stages import Loads
 from .tree.integrate import activation_rate, integrate_activations, integrate_positions, runge_kutta_stage
 
@@ -43,31 +45,50 @@ def step(
     Raises:
         ValueError: a shape does not fit, before anything runs. TypeError: a dtype does not fit; UnitError: a kind.
     """
+    return solved_step(model, state, ctrl, wrench, force)[0]
+
+
+@reverse_only
+def solved_step(
+    model: Model, state: State, ctrl: Array | None = None, wrench: Array | None = None, force: Array | None = None
+) -> tuple[State, LastSolve]:
+    """:func:`step`, and its last solve, from which :mod:`fphys.rigid.last` reads what ``mjData`` holds after a step.
+
+    In a world that is held, the last solve is at rest, without gradient.
+    """
     loads = check_inputs(model, state, Loads(ctrl, wrench, force))
     model, clean, loads, bits = screen(model, state, loads)
     move = runge_kutta if model.structure.integrator == Integrator.RK4 else euler
-    new = move(model, clean, loads)
-    return freeze(state, new, bits, overflowed(new))[0]
+    new, last = move(model, clean, loads)
+    new, held = freeze(state, new, bits, overflowed((new, last)))
+    rest = clean.replace(qpos=jnp.broadcast_to(model.qpos0, clean.qpos.shape), qvel=jnp.zeros_like(clean.qvel))
+    qpos, qvel = choose(held, rest.qpos, last.state.qpos), choose(held, 0, last.state.qvel)
+    qacc = None if last.qacc is None else choose(held, 0, last.qacc)
+    return new, last._replace(state=last.state.replace(qpos=qpos, qvel=qvel), qacc=qacc)
 
 
-def overflowed(state: State) -> Array:
+def overflowed(result: tuple[State, LastSolve]) -> Array:
     """Worlds in which a step overflowed or came close to it, bool, shape (world,)."""
+    state, _ = result
     limits = ((state.qpos, HUGE), (state.qvel, largest_velocity(state.qvel.dtype)), (state.act, HUGE))
     huge = jnp.stack([~(jnp.abs(x) <= limit).all(1) for x, limit in limits])
     return huge.any(0) | is_nonfinite(state.status)
 
 
 @recomputed(overflowed, at_rest)
-def euler(known: Found | None, model: Model, state: State, loads: Loads) -> tuple[State, Found]:
+def euler(known: Found | None, model: Model, state: State, loads: Loads) -> tuple[tuple[State, LastSolve], Found]:
     """Semi-implicit Euler: first velocities, then positions along the new velocities."""
     qacc, info, found = accelerate(known, model, state, loads, implicit=True)
     h = model.opt.timestep
     qvel = state.qvel + h[:, None] * qacc
-    return _advanced(model, state, qvel, qvel, _activations(model, state, loads), info), found
+    new = _advanced(model, state, qvel, qvel, _activations(model, state, loads), info)
+    return (new, LastSolve(state, None, _contacts(found))), found
 
 
 @recomputed(overflowed, at_rest)
-def runge_kutta(known: list[Found] | None, model: Model, state: State, loads: Loads) -> tuple[State, list[Found]]:
+def runge_kutta(
+    known: list[Found] | None, model: Model, state: State, loads: Loads
+) -> tuple[tuple[State, LastSolve], list[Found]]:
     """The classical fourth-order method, positions on their manifold (Munthe-Kaas 1998).
 
     Each stage's solve starts from the last one's solution; the fourth stage is at the time of the next step's first.
@@ -89,7 +110,13 @@ def runge_kutta(known: list[Found] | None, model: Model, state: State, loads: Lo
     qvel = state.qvel + h[:, None] * mean(accelerations)
     act = integrate_activations(model, state.act, mean(rates)) if _activates(model, loads) else state.act
     assert info is not None
-    return _advanced(model, state, qvel, mean(velocities), act, info), found
+    last = LastSolve(stage, accelerations[-1], _contacts(found[-1]))
+    return (_advanced(model, state, qvel, mean(velocities), act, info), last), found
+
+
+def _contacts(found: Found) -> Contacts | None:
+    """Which geoms touched, None if the model has no contacts."""
+    return None if found.pair is None else Contacts(found.pair, found.feature, None, None, None)
 
 
 def _advanced(model: Model, state: State, qvel: Array, velocity: Array, act: Array, info: Info) -> State:

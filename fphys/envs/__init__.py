@@ -1,0 +1,43 @@
+"""Environments: tasks for agents, thousands of worlds at once, pure and differentiable.
+
+::
+
+    env = fphys.envs.make("Ant-v5", num_envs=1024)
+    state, observation = env.reset(jax.random.key(0))
+    state, observation, reward, terminated, truncated, info = jax.jit(env.step)(state, action)
+
+Importing this room registers every environment with Gymnasium: ``gymnasium.make_vec("fphys/Ant-v5", num_envs=4096)``.
+"""
+
+from .ant import Ant
+from .arms import Pusher, Reacher
+from .env import Env, EnvState, Episode, Info, Spec, Start
+from .humanoids import Humanoid, HumanoidStandup
+from .make import GYMNASIUM, make, register
+from .pendulums import InvertedDoublePendulum, InvertedPendulum
+from .planar import HalfCheetah, Hopper, Swimmer, Walker2d
+
+__all__ = [
+    "GYMNASIUM",
+    "Ant",
+    "Env",
+    "EnvState",
+    "Episode",
+    "HalfCheetah",
+    "Hopper",
+    "Humanoid",
+    "HumanoidStandup",
+    "Info",
+    "InvertedDoublePendulum",
+    "InvertedPendulum",
+    "Pusher",
+    "Reacher",
+    "Spec",
+    "Start",
+    "Swimmer",
+    "Walker2d",
+    "make",
+    "register",
+]
+
+register()

@@ -1,0 +1,233 @@
+"""What every environment does: episodes of many worlds, side by side and pure.
+
+An environment is a frozen pytree: a model, options, and five functions that a subclass writes (``start``, ``look``,
+``observation``, ``reward``, ``terminated``). The base class makes episodes of them: it draws starts from a key of each
+world, advances the physics, counts steps and returns, and starts finished worlds anew within the same step.
+"""
+
+from typing import Any, ClassVar, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from ..model import Model, State, init
+from ..rigid.last import LastSolve, unsolved
+from ..rigid.step import solved_step
+from ..tree import Tree, pytree, static
+from ..worlds import is_nonfinite
+
+Array = jax.Array
+
+
+class Spec(NamedTuple):
+    """Shape, type and bounds of one world's action or observation; bounds have that shape."""
+
+    shape: tuple[int, ...]
+    dtype: Any
+    low: np.ndarray
+    high: np.ndarray
+
+
+class Start(NamedTuple):
+    """The beginning of one world's episode."""
+
+    qpos: Array  # (nq,)
+    qvel: Array  # (nv,)
+    goal: Any = ()  # anything else that is drawn, for example a target: a pytree of arrays
+
+
+@pytree
+class EnvState(Tree):
+    """The worlds in the middle of their episodes. Every array has the world axis first."""
+
+    physics: State
+    seen: dict[str, Array]  # what ``look`` read of the last step
+    goal: Any  # what ``start`` drew besides positions and velocities
+    key: Array  # a random key of each world; episode i draws from ``fold_in(key, i)``
+    episode: Array  # finished episodes, int32
+    faults: Array  # episodes that ended because the simulation became non-finite, int32
+    length: Array  # steps of this episode, int32
+    total: Array  # sum of this episode's rewards
+
+    @property
+    def qpos(self) -> Array:
+        """Generalised position, shape (world, nq)."""
+        return self.physics.qpos
+
+    @property
+    def qvel(self) -> Array:
+        """Generalised velocity, shape (world, nv)."""
+        return self.physics.qvel
+
+
+class Episode(NamedTuple):
+    """The episode that this step belongs to; its values are final where it terminated or was truncated."""
+
+    total: Array  # return, shape (world,)
+    length: Array  # steps, int32, shape (world,)
+    number: Array  # episodes that this world finished before, int32, shape (world,)
+
+
+@pytree
+class Info(Tree):
+    """What a step reports besides its result."""
+
+    final_obs: Array  # the observation before any reset, shape (world, n): that of the state that the reward is for
+    episode: Episode
+    terms: dict[str, Array]  # terms of the reward and other readings, each with the world axis first
+    status: Array  # fault bits (fphys.Status) of the step, uint32, shape (world,)
+
+
+@pytree
+class Env(Tree):
+    """Base class of environments. See ``docs/envs.md`` for one built step by step.
+
+    A subclass writes ``start`` for one world, and ``look``, ``observation``, ``reward`` and ``terminated`` for all
+    worlds at once. ``reset`` and ``step`` compose with jit, grad, vmap, scan and shard_map.
+    """
+
+    model: Model
+    num_envs: int = static(default=1)
+    frame_skip: int = static(default=1)
+    max_episode_steps: int | None = static(default=1000)
+
+    source: ClassVar[str] = ""
+    """The MJCF that ``make`` loads."""
+
+    # --- what a subclass writes -----------------------------------------------------------------
+
+    def start(self, key: Array) -> Start:
+        """Draw the start of one world's episode."""
+        raise NotImplementedError
+
+    def look(self, last: LastSolve, ctrl: Array) -> dict[str, Array]:
+        """Readings of the step's last solve (:mod:`fphys.rigid.last`), kept in ``state.seen``. By default none."""
+        return {}
+
+    def observation(self, state: EnvState) -> Array:
+        """The observation, shape (world, n)."""
+        return jnp.concatenate([state.qpos, state.qvel], -1)
+
+    def reward(self, before: EnvState, after: EnvState, action: Array) -> tuple[Array, dict[str, Array]]:
+        """The reward of a step, shape (world,), and its terms by name."""
+        raise NotImplementedError
+
+    def terminated(self, state: EnvState) -> Array:
+        """Where the task has ended, bool, shape (world,). By default nowhere."""
+        return jnp.zeros(state.length.shape, bool)
+
+    # --- what follows ---------------------------------------------------------------------------
+
+    def noisy_start(self, key: Array, scale: float, velocity: str = "uniform") -> Start:
+        """The reference position and no velocity, plus noise within +-scale; velocities may be "normal" instead."""
+        s, real = self.model.structure, self.model.qpos0.dtype
+        keys = jax.random.split(key)
+        qpos = self.model.qpos0[0] + jax.random.uniform(keys[0], (s.nq,), real, -scale, scale)
+        if velocity == "normal":
+            return Start(qpos, scale * jax.random.normal(keys[1], (s.nv,), real))
+        return Start(qpos, jax.random.uniform(keys[1], (s.nv,), real, -scale, scale))
+
+    @property
+    def dt(self) -> Array:
+        """Time between two actions [s], shape (1,) or (world,)."""
+        return self.model.opt.timestep * self.frame_skip
+
+    @property
+    def action_spec(self) -> Spec:
+        """Of one world: the actuators' controls, in their units and ranges."""
+        a, nu = self.model.actuator, self.model.structure.nu
+        limited = np.asarray(self.model.structure.actuator.ctrllimited)
+        low, high = (np.asarray(a.ctrlrange)[0, :, i] for i in (0, 1))
+        low, high = np.where(limited, low, -np.inf), np.where(limited, high, np.inf)
+        return Spec((nu,), self.model.qpos0.dtype, low, high)
+
+    @property
+    def observation_spec(self) -> Spec:
+        """Of one world; unbounded."""
+        shape = jax.eval_shape(lambda: self.reset(jax.random.key(0))[1]).shape[1:]
+        return Spec(shape, self.model.qpos0.dtype, np.full(shape, -np.inf), np.full(shape, np.inf))
+
+    def reset(self, key: Array) -> tuple[EnvState, Array]:
+        """Begin an episode in every world: state and observation (world, n), from one random key."""
+        worlds, real = self.num_envs, self.model.qpos0.dtype
+        count = jnp.zeros(worlds, jnp.int32)
+        return self._begin(
+            EnvState(
+                physics=init(self.model, worlds),
+                seen={},
+                goal=(),
+                key=jax.random.split(key, worlds),
+                episode=count,
+                faults=count,
+                length=count,
+                total=jnp.zeros(worlds, real),
+            )
+        )
+
+    def step(self, state: EnvState, action: Array) -> tuple[EnvState, Array, Array, Array, Array, Info]:
+        """Act once in every world. Finished worlds begin their next episode within the same step.
+
+        Args:
+            action: shape (world, ``*action_spec.shape``).
+
+        Returns:
+            The next state; its observation (world, n), that of a new episode where one has begun; the reward (world,);
+            where the task terminated and where it was truncated by the time limit, bool (world,); and :class:`Info`.
+            Gradients flow from all of these to state, action and model, and are cut where an episode ends. A world
+            whose simulation became non-finite terminates; ``info.status`` says why.
+        """
+        after = self._advance(state, action)
+        reward, terms = self.reward(state, after, action)
+        total, length = state.total + reward, state.length + 1
+        fault = is_nonfinite(after.physics.status)
+        terminated = self.terminated(after) | fault
+        limit = self.max_episode_steps or np.iinfo(np.int32).max
+        truncated = length >= limit
+        after = after.replace(total=total, length=length)
+        final = self.observation(after)
+        info = Info(final, Episode(total, length, state.episode), terms, after.physics.status)
+        done = terminated | truncated
+        ended = after.replace(
+            episode=after.episode + done.astype(jnp.int32), faults=after.faults + fault.astype(jnp.int32)
+        )
+        after, observation = jax.lax.cond(done.any(), self._renew, lambda s, o, _: (s, o), ended, final, done)
+        return after, observation, reward, terminated, truncated, info
+
+    def restart(self, state: EnvState, mask: Array) -> tuple[EnvState, Array]:
+        """Begin a new episode in the worlds of ``mask``, bool, shape (world,): ``reset(ids)`` of other libraries."""
+        state = state.replace(episode=state.episode + mask.astype(jnp.int32))
+        return self._renew(state, self.observation(state), mask)
+
+    def _renew(self, state: EnvState, observation: Array, mask: Array) -> tuple[EnvState, Array]:
+        fresh, seen = self._begin(state)
+        choose = lambda new, old: jnp.where(mask.reshape(-1, *[1] * (old.ndim - 1)), new, old)  # noqa: E731
+        parts = ("physics", "seen", "goal", "length", "total")
+        chosen = {name: jax.tree.map(choose, getattr(fresh, name), getattr(state, name)) for name in parts}
+        return state.replace(**chosen), choose(seen, observation)
+
+    def _begin(self, state: EnvState) -> tuple[EnvState, Array]:
+        """Every world at the start of its episode ``state.episode``."""
+        start = jax.vmap(self.start)(jax.vmap(jax.random.fold_in)(state.key, state.episode))
+        zero, old = jnp.zeros_like, state.physics
+        physics = init(
+            self.model, len(state.length), max_contacts=old.max_contacts, max_constraints=old.max_constraints
+        )
+        physics = physics.replace(qpos=start.qpos, qvel=start.qvel)
+        ctrl = jnp.zeros((len(state.length), self.model.structure.nu), physics.qpos.dtype)
+        seen = self.look(unsolved(physics), ctrl)
+        state = state.replace(
+            physics=physics, seen=seen, goal=start.goal, length=zero(state.length), total=zero(state.total)
+        )
+        return state, self.observation(state)
+
+    def _advance(self, state: EnvState, ctrl: Array) -> EnvState:
+        """``frame_skip`` steps of the physics under one control."""
+
+        def substep(carry: tuple[State, LastSolve], _: None) -> tuple[tuple[State, LastSolve], None]:
+            return solved_step(self.model, carry[0], ctrl), None
+
+        shapes = jax.eval_shape(lambda: solved_step(self.model, state.physics, ctrl))[1]
+        last = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), shapes)
+        (physics, last), _ = jax.lax.scan(substep, (state.physics, last), None, self.frame_skip)
+        return state.replace(physics=physics, seen=self.look(last, ctrl))

@@ -1,0 +1,74 @@
+"""Environments by name."""
+
+import importlib.util
+import warnings
+from pathlib import Path
+from typing import Any
+
+from ..errors import MissingDependencyError
+from ..model import load
+from .ant import Ant
+from .arms import Pusher, Reacher
+from .env import Env
+from .humanoids import Humanoid, HumanoidStandup
+from .pendulums import InvertedDoublePendulum, InvertedPendulum
+from .planar import HalfCheetah, Hopper, Swimmer, Walker2d
+
+GYMNASIUM: dict[str, type[Env]] = {
+    "Ant-v5": Ant,
+    "HalfCheetah-v5": HalfCheetah,
+    "Hopper-v5": Hopper,
+    "Humanoid-v5": Humanoid,
+    "HumanoidStandup-v5": HumanoidStandup,
+    "InvertedDoublePendulum-v5": InvertedDoublePendulum,
+    "InvertedPendulum-v5": InvertedPendulum,
+    "Pusher-v5": Pusher,
+    "Reacher-v5": Reacher,
+    "Swimmer-v5": Swimmer,
+    "Walker2d-v5": Walker2d,
+}
+"""Gymnasium's tasks, with its names, options and numbers."""
+
+
+def make(name: str, num_envs: int = 1, *, model: Any = None, dtype: Any = None, **options: Any) -> Env:
+    """An environment by name.
+
+    Args:
+        name: one of :data:`GYMNASIUM`, for example "Ant-v5"; ``fphys envs`` lists them.
+        num_envs: worlds side by side.
+        model: another mechanism in place of the task's own: anything that :func:`fphys.load` takes.
+        dtype: float32 or float64; by default float64 if JAX's x64 is on.
+        options: the environment's options, by Gymnasium's names: ``frame_skip``, ``max_episode_steps``,
+            ``terminate_when_unhealthy``, ...
+
+    Raises:
+        ValueError: there is no such environment. TypeError: it has no such option. ModelError, UnsupportedError: as
+            for :func:`fphys.load`.
+    """
+    if name not in GYMNASIUM:
+        raise ValueError(f"there is no environment {name!r}: there are {', '.join(sorted(GYMNASIUM))}")
+    kind = GYMNASIUM[name]
+    with warnings.catch_warnings():
+        if model is None:  # humanoid.xml asks for Gauss-Seidel, whose limit Newton's method finds
+            warnings.filterwarnings("ignore", ".*solver PGS or CG is read as Newton")
+            model = gymnasium_asset(kind.source)
+        mechanism = load(model, dtype=dtype)
+    return kind(mechanism, num_envs=num_envs, **options)
+
+
+def gymnasium_asset(file: str) -> Path:
+    """A model file of the installed Gymnasium."""
+    found = importlib.util.find_spec("gymnasium")
+    if found is None or found.origin is None:
+        raise MissingDependencyError(f"{file} comes with Gymnasium: pip install gymnasium")
+    return Path(found.origin).parent / "envs" / "mujoco" / "assets" / file
+
+
+def register() -> None:
+    """Register every environment with Gymnasium, as ``fphys/Ant-v5`` and so on. Calling it again changes nothing."""
+    from gymnasium.envs.registration import register as add
+    from gymnasium.envs.registration import registry
+
+    for name in GYMNASIUM:
+        if f"fphys/{name}" not in registry:
+            add(f"fphys/{name}", vector_entry_point="fphys.envs.vector:vector_env", kwargs={"name": name})

@@ -1,0 +1,16 @@
+"""Agents that learn in :mod:`fphys.envs`: pure functions, whole iterations compiled.
+
+::
+
+    env = fphys.envs.make("Hopper-v5", num_envs=32)
+    policy, log = fphys.rl.ppo.train(env, fphys.rl.ppo.Config(steps=1_000_000), jax.random.key(0))
+    returns, lengths = fphys.rl.evaluate(env, policy, jax.random.key(1))
+"""
+
+from . import ppo
+from .loop import Log, loop
+from .moments import Moments
+from .policy import Policy, evaluate
+from .returns import gae, td_lambda
+
+__all__ = ["Log", "Moments", "Policy", "evaluate", "gae", "loop", "ppo", "td_lambda"]

@@ -1,0 +1,59 @@
+"""The outer loop of every training: iterations, logs, progress, checkpoints."""
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import numpy as np
+
+from ..runs import Run
+from ..train.checkpoint import Checkpoints
+
+Log = dict[str, np.ndarray]
+"""Each scalar of an iteration over all iterations, and ``steps``, the environment steps taken so far."""
+
+
+def loop(
+    iteration: Callable[[Any], tuple[Any, dict[str, Any]]],
+    state: Any,
+    steps_each: int,
+    steps: int,
+    *,
+    run: Run | None = None,
+    checkpoints: Checkpoints | None = None,
+) -> tuple[Any, Log]:
+    """Call a pure ``iteration(state) -> state, scalars`` until ``steps`` environment steps are taken.
+
+    Args:
+        steps_each: environment steps of one iteration.
+        run: gets every scalar, and a progress bar with return and steps per second.
+        checkpoints: where the state is saved, every so many iterations, and from where training goes on if it was
+            stopped: to the same bits.
+
+    Returns:
+        The last state, and the log of the iterations of this call.
+    """
+    count, first = steps // steps_each, 0
+    compiled = jax.jit(iteration, donate_argnums=0)
+    state = jax.tree.map(lambda x: x.copy(), state)  # its memory is reused
+    if checkpoints is not None:
+        checkpoints.prepare()
+        if (found := checkpoints.restore(state)) is not None:
+            state, extra = found
+            first = int(extra["iteration"])
+    rows: list[dict[str, Any]] = []
+    over, began = range(first, count), time.perf_counter()
+    shown: dict[str, float] = {}
+    for i in over if run is None else run.progress(over, "train"):
+        state, scalars = compiled(state)
+        row = {name: float(value) for name, value in scalars.items()} | {"steps": float((i + 1) * steps_each)}
+        rows.append(row)
+        if run is not None:
+            speed = (i + 1 - first) * steps_each / (time.perf_counter() - began)
+            shown |= {name: value for name, value in row.items() if np.isfinite(value)}
+            run.log((i + 1) * steps_each, **(shown | {"steps_per_second": speed}))
+        if checkpoints is not None and (i + 1) % checkpoints.every == 0:
+            checkpoints.save(i + 1, state, {"iteration": i + 1})
+    names = rows[0] if rows else ()
+    return state, {name: np.array([row[name] for row in rows]) for name in names}

@@ -1,0 +1,47 @@
+"""Running mean and variance, for observations and returns."""
+
+from typing import Self
+
+import jax
+import jax.numpy as jnp
+
+from ..tree import Tree, pytree
+
+Array = jax.Array
+
+
+@pytree
+class Moments(Tree):
+    """Mean and variance of all that was seen; batches are merged without cancellation (Chan et al. 1983)."""
+
+    count: Array  # ()
+    mean: Array  # (n,)
+    var: Array  # (n,)
+
+    @classmethod
+    def zero(cls, shape: tuple[int, ...]) -> Self:
+        """Nothing seen yet: mean 0 and variance 1, with next to no weight."""
+        return cls(jnp.float32(1e-4), jnp.zeros(shape, jnp.float32), jnp.ones(shape, jnp.float32))
+
+    def update(self, x: Array) -> Self:
+        """Merge a batch, shape (batch, n). Values that are not finite are left out with their row."""
+        x = x.astype(jnp.float32)
+        fine = jnp.isfinite(x).reshape(len(x), -1).all(1)
+        weight = fine.reshape(-1, *[1] * (x.ndim - 1)).astype(x.dtype)
+        count = jnp.maximum(weight.sum(), 1e-8)
+        x = jnp.where(weight > 0, x, 0)
+        mean = x.sum(0) / count
+        var = (weight * (x - mean[None]) ** 2).sum(0) / count
+        total, step = self.count + count, mean - self.mean
+        spread = self.var * self.count + var * count + step**2 * (self.count * count / total)
+        return type(self)(total, self.mean + step * (count / total), spread / total)
+
+    def normalize(self, x: Array, limit: float = 10.0) -> Array:
+        """(x - mean) / deviation, clipped; float32."""
+        x = x.astype(jnp.float32)
+        scaled = (x - self.mean.reshape(*[1] * (x.ndim - self.mean.ndim), *self.mean.shape)) / self.deviation(x.ndim)
+        return jnp.clip(scaled, -limit, limit)
+
+    def deviation(self, ndim: int) -> Array:
+        """The standard deviation, with leading axes to broadcast over."""
+        return jnp.sqrt(self.var + 1e-8).reshape(*[1] * (ndim - self.var.ndim), *self.var.shape)

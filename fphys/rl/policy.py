@@ -1,0 +1,59 @@
+"""What training returns: a policy, from observations to actions; and its evaluation."""
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from .. import nn
+from ..envs import Env
+from ..tree import Tree, pytree
+from .moments import Moments
+
+Array = jax.Array
+
+
+@pytree
+class Policy(Tree):
+    """A trained policy: ``action = policy(observation)``, or ``policy(observation, key)`` with its noise."""
+
+    module: Any  # the network's structure
+    params: Any
+    moments: Moments  # of the observations
+    low: Array  # bounds of the action
+    high: Array
+
+    def __call__(self, observation: Array, key: Array | None = None) -> Array:
+        """Actions of shape (world, action), from observations (world, n). Gradients flow to both arguments' arrays."""
+        (mean, log_std), _ = nn.apply(self.module, self.params, {}, self.moments.normalize(observation))[0]
+        if key is not None:
+            mean = mean + jnp.exp(log_std) * jax.random.normal(key, mean.shape, mean.dtype)
+        low, high = (x.astype(mean.dtype).reshape(*[1] * (mean.ndim - 1), -1) for x in (self.low, self.high))
+        return jnp.clip(mean, low, high).astype(observation.dtype)
+
+
+def evaluate(env: Env, policy: Any, key: Array, steps: int | None = None) -> tuple[Array, Array]:
+    """Return and length of the first episode of every world. Traceable.
+
+    Args:
+        policy: ``policy(observation) -> action``.
+        steps: by default the environment's time limit; an episode that is longer counts as far as it got.
+
+    Returns:
+        Sum of rewards, shape (world,); steps, int32 (world,).
+    """
+    steps = steps or env.max_episode_steps
+    if steps is None:
+        raise ValueError("the environment has no time limit: say how many steps to take")
+    state, observation = env.reset(key)
+
+    def act(carry: tuple[Any, Array, Array, Array, Array], _: None) -> tuple[Any, None]:
+        state, observation, total, length, running = carry
+        state, observation, reward, terminated, truncated, *_ = env.step(state, policy(observation))
+        total = total + jnp.where(running, reward, 0)
+        length = length + running.astype(length.dtype)
+        return (state, observation, total, length, running & ~(terminated | truncated)), None
+
+    start = (state, observation, jnp.zeros_like(state.total), jnp.zeros_like(state.length), state.length == 0)
+    (_, _, total, length, _), _ = jax.lax.scan(act, start, None, steps)
+    return total, length

@@ -1,0 +1,251 @@
+"""Proximal policy optimisation (Schulman et al. 2017), with the details of Andrychowicz et al. 2021.
+
+One iteration is one pure function of one state: act in all worlds, estimate advantages, and improve the policy in
+several passes over what was seen. :func:`train` calls it until the steps are used up.
+"""
+
+import dataclasses
+import functools
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from .. import nn, optim
+from .. import train as training
+from ..envs import Env, EnvState
+from ..tree import Tree, pytree
+from .loop import Log, loop
+from .moments import Moments
+from .policy import Policy
+from .returns import gae
+
+Array = jax.Array
+
+
+@dataclasses.dataclass(frozen=True)
+class Config:
+    steps: int = 1_000_000
+    """Environment steps of the whole training, over all worlds."""
+    horizon: int = 64
+    """Steps that every world acts in one iteration."""
+    epochs: int = 10
+    """Passes over what an iteration saw."""
+    minibatches: int = 32
+    """Updates in each pass."""
+    learning_rate: float = 3e-4
+    """Adam's step at the start; it falls to zero if ``anneal``."""
+    anneal: bool = True
+    discount: float = 0.99
+    """What a value counts one step earlier."""
+    lam: float = 0.95
+    """Lambda of the advantages."""
+    clip: float = 0.2
+    """Largest change of a probability that is rewarded."""
+    clip_value: bool = True
+    """Whether the value's change is bounded as well."""
+    value_weight: float = 0.5
+    entropy_weight: float = 0.0
+    max_grad_norm: float = 0.5
+    hidden: tuple[int, ...] = (64, 64)
+    """Widths of both networks."""
+    normalize: bool = True
+    """Whether observations and rewards are scaled by what was seen so far."""
+
+
+@pytree
+class TrainingState(Tree):
+    """Everything that the next iteration depends on."""
+
+    learner: training.TrainState
+    env: EnvState
+    observation: Array  # (world, n)
+    moments: Moments  # of observations
+    gains: Array  # discounted sum of rewards of each world, (world,)
+    gain_moments: Moments
+
+
+class Batch(NamedTuple):
+    """What was seen, (time, world, ...)."""
+
+    x: Array  # normalised observations
+    action: Array
+    log_prob: Array
+    value: Array
+    advantage: Array
+    target: Array
+
+
+def network(env: Env, config: Config, key: Array) -> tuple[Any, Any, Any]:
+    """Module, parameters and other state of the policy and the value."""
+    sizes = env.observation_spec.shape[0], env.action_spec.shape[0]
+    return nn.init(lambda rngs: nn.models.ActorCritic(*sizes, hidden=config.hidden, rngs=rngs), key)
+
+
+def init(env: Env, config: Config, key: Array) -> tuple[Any, TrainingState]:
+    """The network's structure, and the state before the first iteration."""
+    keys = jax.random.split(key, 3)
+    module, params, _ = network(env, config, keys[0])
+    state, observation = env.reset(keys[1])
+    learner = training.init(params, _optimizer(env, config), aux={}, key=keys[2])
+    zero = Moments.zero
+    gains = jnp.zeros(env.num_envs, jnp.float32)
+    return module, TrainingState(learner, state, observation, zero(observation.shape[1:]), gains, zero(()))
+
+
+def update(env: Env, config: Config, module: Any, state: TrainingState) -> tuple[TrainingState, dict[str, Array]]:
+    """One iteration. Pure; compile it as ``jax.jit(functools.partial(update, env, config, module))``.
+
+    Returns:
+        The next state, and scalars: the mean ``episode_return`` and ``episode_length`` of the episodes that ended (NaN
+        if none did), their number ``episodes``, the ``faults`` so far, ``reward`` per step, and means over all updates
+        of ``policy_loss``, ``value_loss``, ``entropy``, ``kl``, ``clipped`` and ``grad_norm``.
+    """
+    keys = jax.random.split(jax.random.fold_in(state.learner.key, state.learner.step), 2)
+    state, batch, metrics = _act(env, config, module, state, keys[0])
+    learner, losses = _improve(env, config, module, state.learner, batch, keys[1])
+    return state.replace(learner=learner), metrics | losses
+
+
+def train(env: Env, config: Config, key: Array, **options: Any) -> tuple[Policy, Log]:
+    """Train until ``config.steps`` are used up.
+
+    Args:
+        options: as for :func:`fphys.rl.loop.loop`: a ``run`` to log to, ``checkpoints`` to resume from.
+
+    Returns:
+        The policy, and the log: each scalar of :func:`update` for every iteration.
+    """
+    expect(env, config)
+    module, state = jax.jit(functools.partial(init, env, config))(key)
+    iteration = functools.partial(update, env, config, module)
+    state, log = loop(iteration, state, env.num_envs * config.horizon, config.steps, **options)
+    return policy(env, module, state), log
+
+
+def policy(env: Env, module: Any, state: TrainingState) -> Policy:
+    """The policy of a state."""
+    spec = env.action_spec
+    return Policy(module, state.learner.params, state.moments, jnp.asarray(spec.low), jnp.asarray(spec.high))
+
+
+def expect(env: Env, config: Config) -> None:
+    """Refuse what cannot work.
+
+    Raises:
+        ValueError: a number does not fit.
+    """
+    seen = env.num_envs * config.horizon
+    if seen % config.minibatches:
+        raise ValueError(
+            f"an iteration sees {env.num_envs} worlds x {config.horizon} steps = {seen}, which does not split into "
+            f"{config.minibatches} minibatches"
+        )
+    if config.steps < seen:
+        raise ValueError(f"steps is {config.steps}, but one iteration takes {seen}: fewer worlds, a shorter horizon")
+
+
+def _optimizer(env: Env, config: Config) -> Any:
+    seen = env.num_envs * config.horizon
+    updates = config.steps // seen * config.epochs * config.minibatches
+    rate = optim.linear_schedule(config.learning_rate, 0.0, updates) if config.anneal else config.learning_rate
+    return optim.chain(optim.clip_by_global_norm(config.max_grad_norm), optim.Adam(rate, eps=1e-5))
+
+
+def _act(
+    env: Env, config: Config, module: Any, state: TrainingState, key: Array
+) -> tuple[TrainingState, Batch, dict[str, Array]]:
+    """Act in all worlds for ``horizon`` steps; advantages and targets of what was seen."""
+    params, spec = state.learner.params, env.action_spec
+    low, high = (jnp.asarray(bound, jnp.float32)[None] for bound in (spec.low, spec.high))
+
+    def act(state: TrainingState, key: Array) -> tuple[TrainingState, Any]:
+        moments = state.moments.update(state.observation) if config.normalize else state.moments
+        x = moments.normalize(state.observation)
+        ((mean, log_std), value), _ = nn.apply(module, params, {}, x)
+        action = mean + jnp.exp(log_std) * jax.random.normal(key, mean.shape, mean.dtype)
+        real = jnp.clip(action, low, high).astype(spec.dtype)
+        now, observation, reward, terminated, truncated, info = env.step(state.env, real)
+        done, reward = terminated | truncated, reward.astype(jnp.float32)
+        gains, scale = state.gains, state.gain_moments
+        if config.normalize:
+            gains = config.discount * gains + reward
+            scale = scale.update(gains)
+            reward = jnp.clip(reward / scale.deviation(1), -10, 10)
+        after = state.replace(
+            env=now, observation=observation, moments=moments, gains=jnp.where(done, 0, gains), gain_moments=scale
+        )
+        seen = (x, action, log_prob(action, mean, log_std), value, reward, moments.normalize(info.final_obs))
+        return after, (*seen, terminated, done, info.episode)
+
+    state, found = jax.lax.scan(act, state, jax.random.split(key, config.horizon))
+    x, action, logs, value, reward, final, terminated, done, episode = found
+    next_value = nn.apply(module, params, {}, final)[0][1]
+    advantage, target = gae(reward, value, next_value, terminated, done, config.discount, config.lam)
+    ended = done.sum()
+    mean = lambda v: jnp.where(done, v, 0).sum() / ended  # noqa: E731  (NaN if no episode ended)
+    metrics = {
+        "episode_return": mean(episode.total.astype(jnp.float32)),
+        "episode_length": mean(episode.length.astype(jnp.float32)),
+        "episodes": ended,
+        "faults": state.env.faults.sum(),
+        "reward": reward.mean(),
+    }
+    return state, Batch(x, action, logs, value, advantage, target), metrics
+
+
+def _improve(
+    env: Env, config: Config, module: Any, learner: training.TrainState, batch: Batch, key: Array
+) -> tuple[training.TrainState, dict[str, Array]]:
+    """Several passes over the batch in random minibatches."""
+    flat = jax.tree.map(lambda x: x.reshape(-1, *x.shape[2:]), batch)
+    size = len(flat.value)
+    loss_fn = functools.partial(_loss, config, module)
+    step = functools.partial(training.step, loss_fn, _optimizer(env, config))
+
+    def one_pass(learner: training.TrainState, key: Array) -> tuple[training.TrainState, dict[str, Array]]:
+        order = jax.random.permutation(key, size).reshape(config.minibatches, -1)
+        return jax.lax.scan(lambda s, rows: step(s, jax.tree.map(lambda x: x[rows], flat)), learner, order)
+
+    learner, rows = jax.lax.scan(one_pass, learner, jax.random.split(key, config.epochs))
+    names = ("policy_loss", "value_loss", "entropy", "kl", "clipped", "grad_norm")
+    return learner, {name: rows[name].mean() for name in names} | {"skipped": learner.skipped}
+
+
+def _loss(config: Config, module: Any, params: Any, aux: Any, batch: Batch, key: Array) -> Any:
+    """The clipped surrogate, plus the value's and minus the policy's entropy; for :func:`fphys.train.step`."""
+    ((mean, log_std), value), _ = nn.apply(module, params, {}, batch.x)
+    change = log_prob(batch.action, mean, log_std) - batch.log_prob
+    ratio = jnp.exp(change)
+    advantage = (batch.advantage - batch.advantage.mean()) / (batch.advantage.std() + 1e-8)
+    policy_loss = clipped_surrogate(ratio, advantage, config.clip)
+    error = (value - batch.target) ** 2
+    if config.clip_value:
+        near = batch.value + jnp.clip(value - batch.value, -config.clip, config.clip)
+        error = jnp.maximum(error, (near - batch.target) ** 2)
+    value_loss = 0.5 * error.mean()
+    entropy = (log_std + 0.5 * np.log(2 * np.pi * np.e)).sum(-1).mean()
+    loss = policy_loss + config.value_weight * value_loss - config.entropy_weight * entropy
+    return (
+        loss,
+        aux,
+        {
+            "policy_loss": policy_loss,
+            "value_loss": value_loss,
+            "entropy": entropy,
+            "kl": (ratio - 1 - change).mean(),
+            "clipped": (jnp.abs(ratio - 1) > config.clip).mean(dtype=jnp.float32),
+        },
+    )
+
+
+def clipped_surrogate(ratio: Array, advantage: Array, clip: float) -> Array:
+    """-mean(min(ratio A, clip(ratio, 1 - c, 1 + c) A)) (Schulman et al. 2017, equation 7). Gradients flow to both."""
+    return -jnp.minimum(ratio * advantage, jnp.clip(ratio, 1 - clip, 1 + clip) * advantage).mean()
+
+
+def log_prob(action: Array, mean: Array, log_std: Array) -> Array:
+    """Log density of a diagonal Gaussian, shape (...), from arrays (..., action)."""
+    z = (action - mean) * jnp.exp(-log_std)
+    return (-0.5 * z**2 - log_std - 0.5 * np.log(2 * np.pi)).sum(-1)

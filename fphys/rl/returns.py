@@ -1,0 +1,51 @@
+"""Returns and advantages along trajectories, time on the first axis."""
+
+import jax
+import jax.numpy as jnp
+
+Array = jax.Array
+
+
+def gae(
+    reward: Array, value: Array, next_value: Array, terminated: Array, done: Array, discount: float, lam: float
+) -> tuple[Array, Array]:
+    """Generalised advantage estimation (Schulman et al. 2015), with a bootstrap at time limits.
+
+    delta_t = r_t + gamma v(s_{t+1}) - v(s_t), A_t = delta_t + gamma lambda A_{t+1}: no value follows where the task
+    terminated, and no advantage flows back where an episode is done.
+
+    Args:
+        reward, value: of step t, shape (time, world).
+        next_value: of the state after step t, before any reset, shape (time, world).
+        terminated: the task ended at step t. done: the episode ended, also by a time limit; bool (time, world).
+        discount, lam: gamma and lambda.
+
+    Returns:
+        Advantages, and targets for the value, ``advantage + value``; no gradient flows.
+    """
+    delta = reward + discount * jnp.where(terminated, 0, next_value) - value
+
+    def back(ahead: Array, now: tuple[Array, Array]) -> tuple[Array, Array]:
+        step, ends = now
+        advantage = step + discount * lam * jnp.where(ends, 0, ahead)
+        return advantage, advantage
+
+    _, advantage = jax.lax.scan(back, jnp.zeros_like(delta[0]), (delta, done), reverse=True)
+    return jax.lax.stop_gradient((advantage, advantage + value))
+
+
+def td_lambda(reward: Array, next_value: Array, terminated: Array, done: Array, discount: float, lam: float) -> Array:
+    """TD(lambda) targets, G_t = r_t + gamma ((1 - lambda) v(s_{t+1}) + lambda G_{t+1}) (Sutton 1988).
+
+    Arguments as for :func:`gae`. At the end of an episode and of the trajectory, the value alone follows. Shape (time,
+    world); no gradient flows.
+    """
+    ahead = jnp.where(terminated, 0, next_value)
+
+    def back(target: Array, now: tuple[Array, Array, Array]) -> tuple[Array, Array]:
+        gain, value, ends = now
+        target = gain + discount * jnp.where(ends, value, (1 - lam) * value + lam * target)
+        return target, target
+
+    _, targets = jax.lax.scan(back, ahead[-1], (reward, ahead, done), reverse=True)
+    return jax.lax.stop_gradient(targets)
