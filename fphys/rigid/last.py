@@ -2,8 +2,8 @@
 
 ``mj_step`` integrates last, so ``data.xpos``, ``data.cvel`` and the forces belong to the state at which it computed
 accelerations last: the state before the step for Euler, the fourth stage for RK4. Rewards and observations of
-Gymnasium's and dm_control's tasks are made of these. Every function takes the model and a :class:`LastSolve`; spatial vectors are
-(angular, linear) about the centre of mass of the body's tree, in world axes, as MuJoCo's.
+Gymnasium's and dm_control's tasks are made of these. Every function takes the model and a :class:`LastSolve`. Spatial
+vectors are (angular, linear) about the centre of mass of the body's tree, in world axes, as MuJoCo's.
 """
 
 from typing import NamedTuple

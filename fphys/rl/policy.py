@@ -49,7 +49,7 @@ def evaluate(env: Env, policy: Any, key: Array, steps: int | None = None) -> tup
 
     def act(carry: tuple[Any, Array, Array, Array, Array], _: None) -> tuple[Any, None]:
         state, observation, total, length, running = carry
-        state, observation, reward, terminated, truncated, *_ = env.step(state, policy(observation))
+        state, observation, reward, terminated, truncated, _info = env.step(state, policy(observation))
         total = total + jnp.where(running, reward, 0)
         length = length + running.astype(length.dtype)
         return (state, observation, total, length, running & ~(terminated | truncated)), None
