@@ -11,6 +11,8 @@ Importing this room registers every environment with Gymnasium: ``gymnasium.make
 
 from .ant import Ant
 from .arms import Pusher, Reacher
+from .curriculum import Curriculum, auto_adapt, set_difficulty
+from .drive import Mode
 from .env import Env, EnvState, Episode, Info, Spec, Start
 from .humanoids import Humanoid, HumanoidStandup
 from .make import GYMNASIUM, make, register
@@ -20,6 +22,7 @@ from .planar import HalfCheetah, Hopper, Swimmer, Walker2d
 __all__ = [
     "GYMNASIUM",
     "Ant",
+    "Curriculum",
     "Env",
     "EnvState",
     "Episode",
@@ -30,14 +33,17 @@ __all__ = [
     "Info",
     "InvertedDoublePendulum",
     "InvertedPendulum",
+    "Mode",
     "Pusher",
     "Reacher",
     "Spec",
     "Start",
     "Swimmer",
     "Walker2d",
+    "auto_adapt",
     "make",
     "register",
+    "set_difficulty",
 ]
 
 register()

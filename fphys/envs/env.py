@@ -5,7 +5,7 @@ An environment is a frozen pytree: a model, options, and five functions that a s
 world, advances the physics, counts steps and returns, and starts finished worlds anew within the same step.
 """
 
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple, Self
 
 import jax
 import jax.numpy as jnp
@@ -16,6 +16,9 @@ from ..rigid.last import LastSolve, unsolved
 from ..rigid.step import solved_step
 from ..tree import Tree, pytree, static
 from ..worlds import is_nonfinite
+from . import drive, randomize
+from .drive import Mode
+from .randomize import Ranges, merged
 
 Array = jax.Array
 
@@ -44,6 +47,9 @@ class EnvState(Tree):
     physics: State
     seen: dict[str, Array]  # what ``look`` read of the last step
     goal: Any  # what ``start`` drew besides positions and velocities
+    drawn: dict[str, Array]  # parameters of this episode (``fphys.envs.randomize``)
+    history: Array  # actions that have not acted yet, the newest first, (world, delay, action)
+    difficulty: Array  # of the next episodes, from 0 to 1
     key: Array  # a random key of each world; episode i draws from ``fold_in(key, i)``
     episode: Array  # finished episodes, int32
     faults: Array  # episodes that ended because the simulation became non-finite, int32
@@ -91,6 +97,10 @@ class Env(Tree):
     num_envs: int = static(default=1)
     frame_skip: int = static(default=1)
     max_episode_steps: int | None = static(default=1000)
+    randomize: Ranges = static(default=())
+    action_mode: Mode = static(default="ctrl")
+    kp: float = static(default=0.0)  # stiffness of "position" [N/m or N m/rad]
+    kd: float = static(default=0.0)  # damping of "position" and "velocity" [N s/m or N m s/rad]
 
     source: ClassVar[str] = ""
     """The MJCF that ``make`` loads."""
@@ -135,12 +145,8 @@ class Env(Tree):
 
     @property
     def action_spec(self) -> Spec:
-        """Of one world: the actuators' controls, in their units and ranges."""
-        a, nu = self.model.actuator, self.model.structure.nu
-        limited = np.asarray(self.model.structure.actuator.ctrllimited)
-        low, high = (np.asarray(a.ctrlrange)[0, :, i] for i in (0, 1))
-        low, high = np.where(limited, low, -np.inf), np.where(limited, high, np.inf)
-        return Spec((nu,), self.model.qpos0.dtype, low, high)
+        """Of one world: controls in the actuators' units and ranges, or targets (``action_mode``)."""
+        return Spec((self.model.structure.nu,), self.model.qpos0.dtype, *drive.bounds(self.model, self.action_mode))
 
     @property
     def observation_spec(self) -> Spec:
@@ -157,6 +163,9 @@ class Env(Tree):
                 physics=init(self.model, worlds),
                 seen={},
                 goal=(),
+                drawn={},
+                history=jnp.zeros((worlds, randomize.longest_delay(self.randomize), self.model.structure.nu), real),
+                difficulty=jnp.ones(worlds, real),
                 key=jax.random.split(key, worlds),
                 episode=count,
                 faults=count,
@@ -177,15 +186,16 @@ class Env(Tree):
             Gradients flow from all of these to state, action and model, and are cut where an episode ends. A world
             whose simulation became non-finite terminates; ``info.status`` says why.
         """
-        after = self._advance(state, action)
-        reward, terms = self.reward(state, after, action)
+        env = self.of(state)
+        after = env._advance(state, action)
+        reward, terms = env.reward(state, after, action)
         total, length = state.total + reward, state.length + 1
         fault = is_nonfinite(after.physics.status)
-        terminated = self.terminated(after) | fault
+        terminated = env.terminated(after) | fault
         limit = self.max_episode_steps or np.iinfo(np.int32).max
         truncated = length >= limit
         after = after.replace(total=total, length=length)
-        final = self.observation(after)
+        final = env._observe(after)
         info = Info(final, Episode(total, length, state.episode), terms, after.physics.status)
         done = terminated | truncated
         ended = after.replace(
@@ -197,37 +207,69 @@ class Env(Tree):
     def restart(self, state: EnvState, mask: Array) -> tuple[EnvState, Array]:
         """Begin a new episode in the worlds of ``mask``, bool, shape (world,): ``reset(ids)`` of other libraries."""
         state = state.replace(episode=state.episode + mask.astype(jnp.int32))
-        return self._renew(state, self.observation(state), mask)
+        return self._renew(state, self.of(state)._observe(state), mask)
 
     def _renew(self, state: EnvState, observation: Array, mask: Array) -> tuple[EnvState, Array]:
         fresh, seen = self._begin(state)
-        choose = lambda new, old: jnp.where(mask.reshape(-1, *[1] * (old.ndim - 1)), new, old)  # noqa: E731
-        parts = ("physics", "seen", "goal", "length", "total")
-        chosen = {name: jax.tree.map(choose, getattr(fresh, name), getattr(state, name)) for name in parts}
-        return state.replace(**chosen), choose(seen, observation)
+        return merged(mask, fresh, state), merged(mask, seen, observation)
 
     def _begin(self, state: EnvState) -> tuple[EnvState, Array]:
         """Every world at the start of its episode ``state.episode``."""
-        start = jax.vmap(self.start)(jax.vmap(jax.random.fold_in)(state.key, state.episode))
+        keys = jax.vmap(jax.random.fold_in)(state.key, state.episode)
+        start = jax.vmap(self.start)(keys)
         zero, old = jnp.zeros_like, state.physics
+        drawn = randomize.draw(self.model, self.randomize, _each(keys, 1), state.difficulty)
         physics = init(
             self.model, len(state.length), max_contacts=old.max_contacts, max_constraints=old.max_constraints
         )
         physics = physics.replace(qpos=start.qpos, qvel=start.qvel)
         ctrl = jnp.zeros((len(state.length), self.model.structure.nu), physics.qpos.dtype)
-        seen = self.look(unsolved(physics), ctrl)
+        env = self.replace(model=randomize.with_parameters(self.model, drawn))
         state = state.replace(
-            physics=physics, seen=seen, goal=start.goal, length=zero(state.length), total=zero(state.total)
+            physics=physics,
+            seen=env.look(unsolved(physics), ctrl),
+            goal=start.goal,
+            drawn=drawn,
+            history=zero(state.history),
+            length=zero(state.length),
+            total=zero(state.total),
         )
-        return state, self.observation(state)
+        return state, env._observe(state)
 
-    def _advance(self, state: EnvState, ctrl: Array) -> EnvState:
-        """``frame_skip`` steps of the physics under one control."""
+    def of(self, state: EnvState) -> Self:
+        """This environment with the parameters of the worlds' episodes."""
+        return self.replace(model=randomize.with_parameters(self.model, state.drawn))
+
+    def _observe(self, state: EnvState) -> Array:
+        return randomize.noisy(self.observation(state), state.drawn, _each(state.key, state.episode, state.length))
+
+    def _advance(self, state: EnvState, action: Array) -> EnvState:
+        """``frame_skip`` steps of the physics under one action."""
+        action, history = randomize.late(action, state.history, state.drawn)
+        control = lambda s: drive.control(self.model, s, action, self.action_mode, self.kp, self.kd)  # noqa: E731
 
         def substep(carry: tuple[State, LastSolve], _: None) -> tuple[tuple[State, LastSolve], None]:
-            return solved_step(self.model, carry[0], ctrl), None
+            return solved_step(self.model, carry[0], control(carry[0])), None
 
-        shapes = jax.eval_shape(lambda: solved_step(self.model, state.physics, ctrl))[1]
+        start = self._pushed(state)
+        shapes = jax.eval_shape(lambda: substep((start, ()), None))[0][1]  # type: ignore[arg-type]
         last = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), shapes)
-        (physics, last), _ = jax.lax.scan(substep, (state.physics, last), None, self.frame_skip)
-        return state.replace(physics=physics, seen=self.look(last, ctrl))
+        (physics, last), _ = jax.lax.scan(substep, (start, last), None, self.frame_skip)
+        return state.replace(physics=physics, history=history, seen=self.look(last, control(last.state)))
+
+    def _pushed(self, state: EnvState) -> State:
+        """The physics after a push, if it is time for one: every second."""
+        if randomize.PUSH not in state.drawn:
+            return state.physics
+        every = jnp.maximum(jnp.round(1 / self.dt), 1).astype(jnp.int32)
+        now = (state.length > 0) & (state.length % every == 0)
+        keys = _each(state.key, state.episode, state.length)
+        return state.physics.replace(qvel=randomize.pushed(self.model, state.qvel, state.drawn, keys, now))
+
+
+def _each(keys: Array, *numbers: Array | int) -> Array:
+    """Keys of the worlds, with numbers folded in."""
+    for number in numbers:
+        number = jnp.broadcast_to(jnp.asarray(number, jnp.int32), keys.shape)
+        keys = jax.vmap(jax.random.fold_in)(keys, number)
+    return keys

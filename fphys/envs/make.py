@@ -13,6 +13,7 @@ from .env import Env
 from .humanoids import Humanoid, HumanoidStandup
 from .pendulums import InvertedDoublePendulum, InvertedPendulum
 from .planar import HalfCheetah, Hopper, Swimmer, Walker2d
+from .randomize import OTHERS, leaf, ranges
 
 GYMNASIUM: dict[str, type[Env]] = {
     "Ant-v5": Ant,
@@ -39,7 +40,8 @@ def make(name: str, num_envs: int = 1, *, model: Any = None, dtype: Any = None, 
         model: another mechanism in place of the task's own: anything that :func:`fphys.load` takes.
         dtype: float32 or float64; by default float64 if JAX's x64 is on.
         options: the environment's options, by Gymnasium's names: ``frame_skip``, ``max_episode_steps``,
-            ``terminate_when_unhealthy``, ...
+            ``terminate_when_unhealthy``, ...; ``randomize``, ranges by name, as in ``{"body.mass": (0.8, 1.2)}``
+            (:mod:`fphys.envs.randomize`); ``action_mode``, "ctrl", "position" or "velocity", with gains ``kp``, ``kd``.
 
     Raises:
         ValueError: there is no such environment. TypeError: it has no such option. ModelError, UnsupportedError: as
@@ -53,6 +55,10 @@ def make(name: str, num_envs: int = 1, *, model: Any = None, dtype: Any = None, 
             warnings.filterwarnings("ignore", ".*solver PGS or CG is read as Newton")
             model = gymnasium_asset(kind.source)
         mechanism = load(model, dtype=dtype)
+    options["randomize"] = ranges(options.get("randomize", ()))
+    for path, *_ in options["randomize"]:
+        if path not in OTHERS:
+            mechanism._leaf(path)
     return kind(mechanism, num_envs=num_envs, **options)
 
 

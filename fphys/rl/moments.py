@@ -20,15 +20,15 @@ class Moments(Tree):
 
     @classmethod
     def zero(cls, shape: tuple[int, ...]) -> Self:
-        """Nothing seen yet: mean 0 and variance 1, with next to no weight."""
-        return cls(jnp.float32(1e-4), jnp.zeros(shape, jnp.float32), jnp.ones(shape, jnp.float32))
+        """Nothing seen yet: mean 0 and variance 1, without weight."""
+        return cls(jnp.float32(0), jnp.zeros(shape, jnp.float32), jnp.ones(shape, jnp.float32))
 
     def update(self, x: Array) -> Self:
         """Merge a batch, shape (batch, n). Values that are not finite are left out with their row."""
         x = x.astype(jnp.float32)
         fine = jnp.isfinite(x).reshape(len(x), -1).all(1)
         weight = fine.reshape(-1, *[1] * (x.ndim - 1)).astype(x.dtype)
-        count = jnp.maximum(weight.sum(), 1e-8)
+        count = jnp.maximum(weight.sum(), 1e-8)  # a batch of nothing but faults weighs next to nothing
         x = jnp.where(weight > 0, x, 0)
         mean = x.sum(0) / count
         var = (weight * (x - mean[None]) ** 2).sum(0) / count

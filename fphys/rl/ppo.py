@@ -6,11 +6,11 @@ several passes over what was seen. :func:`train` calls it until the steps are us
 
 import dataclasses
 import functools
+import math
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 
 from .. import nn, optim
 from .. import train as training
@@ -78,9 +78,10 @@ class Batch(NamedTuple):
 
 
 def network(env: Env, config: Config, key: Array) -> tuple[Any, Any, Any]:
-    """Module, parameters and other state of the policy and the value."""
+    """Module, parameters and other state of the policy and the value, in float32 whatever the environment's type."""
     sizes = env.observation_spec.shape[0], env.action_spec.shape[0]
-    return nn.init(lambda rngs: nn.models.ActorCritic(*sizes, hidden=config.hidden, rngs=rngs), key)
+    module, params, aux = nn.init(lambda rngs: nn.models.ActorCritic(*sizes, hidden=config.hidden, rngs=rngs), key)
+    return module, jax.tree.map(lambda x: x.astype(jnp.float32), params), aux
 
 
 def init(env: Env, config: Config, key: Array) -> tuple[Any, TrainingState]:
@@ -183,13 +184,13 @@ def _act(
     x, action, logs, value, reward, final, terminated, done, episode = found
     next_value = nn.apply(module, params, {}, final)[0][1]
     advantage, target = gae(reward, value, next_value, terminated, done, config.discount, config.lam)
-    ended = done.sum()
+    ended = done.sum(dtype=jnp.float32)
     mean = lambda v: jnp.where(done, v, 0).sum() / ended  # noqa: E731  (NaN if no episode ended)
     metrics = {
         "episode_return": mean(episode.total.astype(jnp.float32)),
         "episode_length": mean(episode.length.astype(jnp.float32)),
         "episodes": ended,
-        "faults": state.env.faults.sum(),
+        "faults": state.env.faults.sum(dtype=jnp.float32),
         "reward": reward.mean(),
     }
     return state, Batch(x, action, logs, value, advantage, target), metrics
@@ -225,7 +226,7 @@ def _loss(config: Config, module: Any, params: Any, aux: Any, batch: Batch, key:
         near = batch.value + jnp.clip(value - batch.value, -config.clip, config.clip)
         error = jnp.maximum(error, (near - batch.target) ** 2)
     value_loss = 0.5 * error.mean()
-    entropy = (log_std + 0.5 * np.log(2 * np.pi * np.e)).sum(-1).mean()
+    entropy = (log_std + 0.5 * math.log(2 * math.pi * math.e)).sum(-1).mean()
     loss = policy_loss + config.value_weight * value_loss - config.entropy_weight * entropy
     return (
         loss,
@@ -248,4 +249,4 @@ def clipped_surrogate(ratio: Array, advantage: Array, clip: float) -> Array:
 def log_prob(action: Array, mean: Array, log_std: Array) -> Array:
     """Log density of a diagonal Gaussian, shape (...), from arrays (..., action)."""
     z = (action - mean) * jnp.exp(-log_std)
-    return (-0.5 * z**2 - log_std - 0.5 * np.log(2 * np.pi)).sum(-1)
+    return (-0.5 * z**2 - log_std - 0.5 * math.log(2 * math.pi)).sum(-1)

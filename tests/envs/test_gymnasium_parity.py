@@ -111,34 +111,33 @@ def compare(name: str, options: dict[str, Any], dtype: Any, tolerance: float, fu
         np.testing.assert_array_equal(terminated, found.terminated)
 
 
+def some(names: list[str], *reduced: str) -> list[Any]:
+    """All names, of which only some run in reduced size: the others share their code."""
+    return [name if name in reduced else pytest.param(name, marks=pytest.mark.slow) for name in names]
+
+
 @pytest.mark.parametrize("name", NAMES)
 def test_steps_equal_gymnasiums(name: str, full: bool):
     compare(name, {}, None, 1e-6 if name in SEARCHED else 1e-9, full)
 
 
-@pytest.mark.parametrize("name", sorted(OPTIONS))
+@pytest.mark.parametrize("name", some(sorted(OPTIONS), "Ant-v5", "Hopper-v5", "Humanoid-v5"))
 def test_options_mean_what_gymnasiums_mean(name: str, full: bool):
     compare(name, OPTIONS[name], None, 1e-6 if name in SEARCHED else 1e-9, full)
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", some(NAMES, "Ant-v5", "HumanoidStandup-v5"))
 def test_float32_is_near(name: str, full: bool):
     compare(name, {}, np.float32, 1e-3, full)
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", some(NAMES, "HalfCheetah-v5", "Hopper-v5", "Pusher-v5", "Reacher-v5"))
 def test_starts_are_drawn_as_gymnasiums(name: str):
     """The same mean and spread of every observed number over many starts."""
     many = 400
     env = gymnasium.make(name)
     theirs = np.stack([env.reset(seed=i)[0] for i in range(many)])
-    ours = np.asarray(envs.make(name, many).reset(jax.random.key(1))[1])
+    ours = np.asarray(jax.jit(envs.make(name, many).reset)(jax.random.key(1))[1])
     spread = theirs.std(0) / np.sqrt(many)
     assert (np.abs(ours.mean(0) - theirs.mean(0)) < 6 * spread + 1e-9).all()
     assert (np.abs(ours.std(0) - theirs.std(0)) < 0.3 * theirs.std(0) + 1e-9).all()
-
-
-def test_the_reward_notices_another_time_step():
-    """The comparison can fail: a wrong frame skip is seen."""
-    with pytest.raises(AssertionError):
-        compare("HalfCheetah-v5", {"frame_skip": 5}, None, 1e-18, False)

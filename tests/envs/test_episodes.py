@@ -1,0 +1,247 @@
+"""Episodes: restarts, time limits, counts, randomness of each world, faults, transforms."""
+
+import functools
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import fphys
+from fphys import envs
+from fphys.envs import randomize
+
+WORLDS = 5
+
+
+@functools.cache
+def pendulum(**options: Any) -> tuple[envs.Env, Any, Any]:
+    """A pole on a cart, with its compiled reset and step."""
+    env = envs.make("InvertedPendulum-v5", WORLDS, **options)
+    return env, jax.jit(env.reset), jax.jit(env.step)
+
+
+def noise(key: int, worlds: int = WORLDS) -> jax.Array:
+    return jax.random.uniform(jax.random.key(key), (worlds, 1), jnp.float64, -1, 1)
+
+
+def equal(a: Any, b: Any) -> bool:
+    return all(bool((jnp.asarray(x) == jnp.asarray(y)).all()) for x, y in zip(jax.tree.leaves(a), jax.tree.leaves(b)))
+
+
+def test_a_time_limit_truncates_and_the_next_episode_begins_in_the_same_step():
+    env, reset, step = pendulum(max_episode_steps=3)
+    state, first = reset(jax.random.key(0))
+    rewards = []
+    for k in range(3):
+        state, observation, reward, terminated, truncated, info = step(state, 0 * noise(k))
+        rewards.append(reward)
+    assert truncated.all() and not terminated.any()
+    assert (info.episode.length == 3).all() and (state.length == 0).all() and (state.episode == 1).all()
+    np.testing.assert_allclose(info.episode.total, sum(rewards), rtol=1e-12)
+    assert (state.total == 0).all()
+    assert not (observation == info.final_obs).all(1).any()  # the last observation is kept beside the new one
+    assert not (observation == first).all(1).any()  # and the new start is another draw
+
+
+def test_only_finished_worlds_restart():
+    env, reset, step = pendulum(max_episode_steps=1000)
+    state, _ = reset(jax.random.key(0))
+    fallen = state.physics.qpos.at[1, 1].set(0.3)  # the pole's angle
+    state = state.replace(physics=state.physics.replace(qpos=fallen))
+    after, _, _, terminated, _, info = step(state, noise(0))
+    np.testing.assert_array_equal(terminated, [False, True, False, False, False])
+    np.testing.assert_array_equal(after.episode, [0, 1, 0, 0, 0])
+    np.testing.assert_array_equal(after.length, [1, 0, 1, 1, 1])
+    assert abs(after.qpos[1, 1]) < 0.02 and info.final_obs[1, 1] > 0.2
+
+
+def test_a_world_draws_from_its_own_key():
+    """Neither from its place in the batch nor from what others do."""
+    env, reset, step = pendulum(max_episode_steps=1000)
+    state, _ = reset(jax.random.key(3))
+    mask = jnp.arange(WORLDS) == 2
+    alone, _ = jax.jit(env.restart)(state, mask)
+    every, _ = jax.jit(env.restart)(state, jnp.ones(WORLDS, bool))
+    np.testing.assert_array_equal(alone.qpos[2], every.qpos[2])
+    np.testing.assert_array_equal(alone.qpos[:2], state.qpos[:2])
+    swapped = state.replace(key=state.key[::-1])
+    other, _ = jax.jit(env.restart)(swapped, jnp.ones(WORLDS, bool))
+    np.testing.assert_array_equal(other.qpos, every.qpos[::-1])
+
+
+def test_a_world_that_becomes_nan_restarts_alone_and_is_counted():
+    env, reset, step = pendulum(max_episode_steps=1000)
+    state, _ = reset(jax.random.key(0))
+    action = noise(0)
+    well = step(state, action)
+    bad = state.physics.qvel.at[3, 0].set(jnp.nan)
+    after, observation, reward, terminated, _, info = step(
+        state.replace(physics=state.physics.replace(qvel=bad)), action
+    )
+    np.testing.assert_array_equal(after.faults, [0, 0, 0, 1, 0])
+    assert terminated[3] and fphys.Status(int(info.status[3])) & fphys.Status.NONFINITE
+    assert (after.physics.status == 0).all() and jnp.isfinite(observation).all()
+    others = np.array([0, 1, 2, 4])
+    np.testing.assert_array_equal(after.qpos[others], well[0].qpos[others])
+    np.testing.assert_array_equal(reward[others], well[2][others])
+
+
+def test_gradients_are_those_of_differences_and_end_where_an_episode_ends():
+    env = envs.make("InvertedDoublePendulum-v5", WORLDS)
+    state, _ = jax.jit(env.reset)(jax.random.key(0))
+    fallen = state.physics.qpos.at[1, 1].set(2.0)  # the lower pole's angle
+    state = state.replace(physics=state.physics.replace(qpos=fallen))
+    weights = noise(5) * jnp.ones((1, 9))
+
+    @jax.jit
+    def value(action: jax.Array) -> jax.Array:
+        _, observation, reward, _, _, _ = env.step(state, action)
+        return reward.sum() + (weights * observation).sum()
+
+    action, direction = noise(1), noise(2)
+    gradient = jax.jit(jax.grad(value))(action)
+    h = 1e-6
+    along = (value(action + h * direction) - value(action - h * direction)) / (2 * h)
+    np.testing.assert_allclose((gradient * direction).sum(), along, rtol=1e-6)
+    reward_only = jax.jit(jax.grad(lambda a: env.step(state, a)[2][1]))(action)
+    np.testing.assert_allclose(gradient[1], reward_only[1], rtol=1e-9)  # no path through the new episode
+    assert jnp.abs(gradient).min() > 0
+
+
+def test_step_composes_with_scan_vmap_and_shard_map():
+    env, reset, step = pendulum(max_episode_steps=4)
+    state, _ = reset(jax.random.key(0))
+    actions = jnp.stack([noise(k) for k in range(6)])
+    one = state
+    for action in actions:
+        one, *_ = step(one, action)
+    many, _ = jax.jit(lambda s: jax.lax.scan(lambda s, a: (env.step(s, a)[0], None), s, actions))(state)
+    np.testing.assert_allclose(many.qpos, one.qpos, rtol=1e-12)
+    np.testing.assert_array_equal(many.episode, one.episode)
+    both = jax.tree.map(lambda x: jnp.stack([x, x[::-1]]), state)
+    pair = jax.jit(jax.vmap(env.step))(both, jnp.stack([actions[0], actions[0][::-1]]))
+    np.testing.assert_allclose(pair[2][0], pair[2][1][::-1], rtol=1e-12)
+    np.testing.assert_allclose(pair[2][0], step(state, actions[0])[2], rtol=1e-12)
+
+
+def test_sharded_worlds_have_the_same_bits():
+    env = envs.make("InvertedPendulum-v5", 4, max_episode_steps=2)
+    mesh = jax.make_mesh((2,), ("worlds",), axis_types=(jax.sharding.AxisType.Auto,))
+    spec = jax.sharding.PartitionSpec("worlds")
+    split = jax.shard_map(env.step, mesh=mesh, in_specs=(spec, spec), out_specs=spec, check_vma=False)
+    state, _ = jax.jit(env.reset)(jax.random.key(0))
+    action = noise(0, 4)
+    step, split = jax.jit(env.step), jax.jit(split)
+    for _ in range(3):
+        whole, parts = step(state, action), split(state, action)
+        assert equal(whole[1:5], parts[1:5])
+        state = whole[0]
+
+
+RANDOM = {"body.mass": (0.5, 2.0), "dof.armature": (0.5, 1.5)}
+
+
+def test_every_world_and_episode_has_its_own_parameters():
+    env, reset, step = pendulum(randomize=tuple((k, *v) for k, v in RANDOM.items()), max_episode_steps=2)
+    state, _ = reset(jax.random.key(0))
+    mass, nominal = env.of(state).model.body.mass, env.model.body.mass
+    assert mass.shape == (WORLDS, 3) and len(np.unique(mass[:, 1])) == WORLDS
+    factor = (mass / nominal)[:, 1:]
+    assert ((factor >= 0.5) & (factor <= 2.0)).all()
+    assert (env.of(state).model.body.invweight0[0] != env.model.body.invweight0[0]).any()  # what follows from masses
+    for k in range(2):
+        state, *_ = step(state, noise(k))
+    again = env.of(state).model.body.mass
+    assert (again != mass)[:, 1:].all()
+
+
+def test_a_world_steps_with_its_parameters():
+    env, reset, step = pendulum(randomize=tuple((k, *v) for k, v in RANDOM.items()), max_episode_steps=2)
+    state, _ = reset(jax.random.key(0))
+    action = noise(0)
+    after = step(state, action)[0]
+    model = env.of(state).model
+    physics = state.physics
+    for _ in range(env.frame_skip):
+        physics = jax.jit(fphys.step)(model, physics, action)
+    np.testing.assert_allclose(after.qpos, physics.qpos, rtol=1e-12)
+
+
+def test_difficulty_zero_varies_nothing():
+    env, reset, _ = pendulum(randomize=tuple((k, *v) for k, v in RANDOM.items()), max_episode_steps=2)
+    state, _ = reset(jax.random.key(0))
+    state = envs.set_difficulty(state, 0.0)
+    state, _ = jax.jit(env.restart)(state, jnp.ones(WORLDS, bool))
+    np.testing.assert_allclose(env.of(state).model.body.mass, np.tile(env.model.body.mass, (WORLDS, 1)), rtol=1e-12)
+
+
+def test_late_actions_noise_and_pushes():
+    given = ((randomize.DELAY, 2, 2), (randomize.NOISE, 0.1, 0.1))
+    env, reset, step = pendulum(randomize=given, max_episode_steps=1000)
+    plain, _, plain_step = pendulum(max_episode_steps=1000)
+    state, observation = reset(jax.random.key(0))
+    bare = state.replace(drawn={}, history=jnp.zeros((WORLDS, 0, 1)))
+    actions = [noise(k) for k in range(3)]
+    for action, acts in zip(actions, [0 * actions[0], 0 * actions[0], actions[0]]):  # two steps late
+        state, observation, *_ = step(state, action)
+        bare, exact, *_ = plain_step(bare, acts)
+        np.testing.assert_allclose(state.qpos, bare.qpos, rtol=1e-12)
+        assert 0.02 < jnp.std(observation - exact) < 0.2
+
+
+def test_free_bodies_are_pushed_once_a_second():
+    env = envs.make("Ant-v5", 2, randomize={"push": (1.0, 1.0)}, include_cfrc_ext_in_observation=False)
+    state, _ = env.reset(jax.random.key(0))
+    every = round(1 / float(env.dt[0]))
+    for length, kicked in ((every, True), (every + 1, False), (0, False)):
+        now = state.replace(length=jnp.full(2, length, jnp.int32))
+        kick = env._pushed(now).qvel - state.qvel
+        np.testing.assert_allclose(jnp.linalg.norm(kick[:, :2], axis=1), float(kicked), atol=1e-12)
+        assert (kick[:, 2:] == 0).all()
+    with pytest.raises(ValueError, match="free"):
+        pendulum(randomize=(("push", 1, 1),), max_episode_steps=1000)[1](jax.random.key(0))
+
+
+@pytest.mark.parametrize("mode", ["position", "velocity"])
+def test_targets_are_followed(mode: envs.Mode):
+    env = envs.make(
+        "Reacher-v5", 1, action_mode=mode, kp=2.0, kd=0.2 if mode == "position" else 50.0, max_episode_steps=None
+    )
+    target = jnp.array([[0.4, -0.3]])
+    state, _ = jax.jit(env.reset)(jax.random.key(0))
+    state, _ = jax.lax.scan(lambda s, _: (env.step(s, target)[0], None), state, None, 200)
+    reached = state.qpos[:, :2] if mode == "position" else state.qvel[:, :2]
+    np.testing.assert_allclose(reached, target, atol=0.05)
+    assert env.action_spec.low[1] == (-3.0 if mode == "position" else -np.inf)
+
+
+def test_refusals():
+    with pytest.raises(ValueError, match="there is no environment 'Ant-v4'"):
+        envs.make("Ant-v4")
+    with pytest.raises(ValueError, match="must not be larger"):
+        envs.make("Hopper-v5", randomize={"body.mass": (2.0, 1.0)})
+    with pytest.raises(fphys.errors.ModelError, match=r"body\.weight"):
+        envs.make("Hopper-v5", randomize={"body.weight": (1.0, 2.0)})
+    with pytest.raises(TypeError, match="speed"):
+        envs.make("Hopper-v5", speed=3)
+    with pytest.raises(ValueError, match="action_mode"):
+        envs.make("Hopper-v5", action_mode="torque").action_spec  # noqa: B018
+
+
+def test_a_curriculum_follows_success():
+    curriculum = envs.Curriculum.begin(0.5)
+    done = jnp.ones(10, bool)
+    adapt = functools.partial(envs.auto_adapt, episodes=20)
+    for _ in range(2):
+        curriculum = adapt(curriculum, done, done)
+    assert curriculum.level == pytest.approx(0.6) and curriculum.seen == 0
+    for _ in range(2):
+        curriculum = adapt(curriculum, ~done, done)
+    assert curriculum.level == pytest.approx(0.5)
+    assert adapt(curriculum, done, ~done).seen == 0  # episodes that go on do not count
+    half = jnp.arange(10) < 6
+    for _ in range(2):
+        curriculum = adapt(curriculum, half, done)
+    assert curriculum.level == pytest.approx(0.5)

@@ -1,0 +1,71 @@
+"""PPO learns, is pure, and resumes to the same bits."""
+
+import functools
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from fphys import envs, rl
+from fphys.rl import ppo
+from fphys.train.checkpoint import Checkpoints
+
+CONFIG = ppo.Config(steps=12_288, horizon=64, epochs=4, minibatches=8, learning_rate=1e-3)
+
+
+@functools.cache
+def pendulum() -> envs.Env:
+    return envs.make("InvertedPendulum-v5", 16, dtype=jnp.float32, max_episode_steps=200)
+
+
+@functools.cache
+def trained() -> tuple[rl.Policy, rl.Log]:
+    return ppo.train(pendulum(), CONFIG, jax.random.key(0))
+
+
+def test_a_pole_is_balanced():
+    policy, log = trained()
+    assert log["steps"][-1] == 12_288 and log["faults"][-1] == 0
+    returns, lengths = jax.jit(functools.partial(rl.evaluate, pendulum(), policy))(jax.random.key(1))
+    assert returns.mean() > 150  # 6 to 10 for an untrained policy
+    np.testing.assert_array_equal(returns, lengths)  # one for each step
+
+
+def test_training_is_resumed_to_the_same_bits(tmp_path: Path):
+    policy, log = trained()
+    checkpoints = Checkpoints(tmp_path, every=5)
+    half = ppo.Config(**{**vars(CONFIG), "steps": 12_288})
+    module, state = jax.jit(functools.partial(ppo.init, pendulum(), half))(jax.random.key(0))
+    iteration = functools.partial(ppo.update, pendulum(), half, module)
+    rl.loop(iteration, state, 1024, 7 * 1024, checkpoints=checkpoints)  # stopped after seven of twelve, saved at five
+    again, rest = ppo.train(pendulum(), half, jax.random.key(0), checkpoints=checkpoints)
+    assert len(rest["steps"]) == 7
+    for name in log:
+        np.testing.assert_array_equal(log[name][5:], rest[name], err_msg=name)
+    for a, b in zip(jax.tree.leaves(policy.params), jax.tree.leaves(again.params), strict=True):
+        np.testing.assert_array_equal(a, b)
+
+
+def test_seeds_are_trained_side_by_side_by_vmap():
+    env = envs.make("InvertedPendulum-v5", 4, dtype=jnp.float32)
+    config = ppo.Config(steps=256, horizon=16, epochs=1, minibatches=2)
+    keys = jax.random.split(jax.random.key(0), 2)
+    module, _ = jax.jit(functools.partial(ppo.init, env, config))(keys[0])
+    init = lambda key: ppo.init(env, config, key)[1]  # noqa: E731
+    update = functools.partial(ppo.update, env, config, module)
+    _, both = jax.jit(jax.vmap(lambda key: update(init(key))))(keys)
+    _, one = jax.jit(lambda key: update(init(key)))(keys[1])
+    for name, value in one.items():
+        np.testing.assert_allclose(both[name][1], value, rtol=1e-4, atol=1e-6, err_msg=name)
+
+
+def test_refusals():
+    with pytest.raises(ValueError, match="does not split into 32"):
+        ppo.train(envs.make("InvertedPendulum-v5", 5), ppo.Config(horizon=3), jax.random.key(0))
+    with pytest.raises(ValueError, match="one iteration takes"):
+        ppo.train(pendulum(), ppo.Config(steps=100), jax.random.key(0))
+    endless = envs.make("InvertedPendulum-v5", 1, max_episode_steps=None)
+    with pytest.raises(ValueError, match="no time limit"):
+        rl.evaluate(endless, lambda observation: observation[:, :1], jax.random.key(0))
