@@ -1,4 +1,4 @@
-"""The command ``fphys``: run, simulate, view, doctor, bench."""
+"""The command ``fphys``: run, train, play, envs, simulate, view, doctor, bench."""
 
 import atexit
 import dataclasses
@@ -60,6 +60,37 @@ def _main(arguments: list[str]) -> int:
 def run(experiment: str, /) -> int:
     """Run an experiment. Its folder gets metrics, a plot, a video and the result."""
     raise NotImplementedError(experiment)  # never called: _dispatch gives every experiment its own options
+
+
+def train(agent: str, env: str, /) -> int:
+    """Train an agent in an environment: `fphys train ppo hopper`. Its folder gets the policy, curves and a video."""
+    raise NotImplementedError(agent, env)  # never called: _dispatch gives every agent its own options
+
+
+def play(policy: str, /, steps: int | None = None, seed: int = 0, out: Path = Path("runs")) -> int:
+    """Film a trained policy and measure its return.
+
+    Args:
+        policy: The folder of a training run, a file policy.npz, or the name of a policy that comes with fphys.
+        steps: Actions to film. By default one episode.
+        seed: Seed of the start.
+        out: Folder for the run's own folder, play/DATE-TIME.
+    """
+    from .rl import program
+    from .runs import Run
+
+    with Run("play", root=out, config={"policy": policy, "steps": steps, "seed": seed}) as record:
+        record.metrics(**program.play(policy, record, steps, seed))
+    return 0
+
+
+def envs() -> int:
+    """List the environments."""
+    from .envs import GYMNASIUM
+
+    for name, kind in sorted(GYMNASIUM.items()):
+        print(f"{name:<28}{(kind.__doc__ or '').splitlines()[0]}")
+    return 0
 
 
 def simulate(
@@ -160,6 +191,8 @@ def bench(
 def _dispatch(arguments: list[str]) -> int:
     import tyro
 
+    if arguments[:1] == ["train"]:
+        return _train(arguments[1:])
     if arguments[:1] == ["run"]:
         if arguments[1:2] and arguments[1] in EXPERIMENTS:
             return _run(arguments[1], arguments[2:])
@@ -167,10 +200,67 @@ def _dispatch(arguments: list[str]) -> int:
         return tyro.extras.subcommand_cli_from_dict(
             choices, prog="fphys run", description=run.__doc__, args=arguments[1:] or ["--help"]
         )
-    commands = {"run": run, "simulate": simulate, "view": view, "doctor": doctor, "bench": bench}
+    commands = {
+        "run": run,
+        "train": train,
+        "play": play,
+        "envs": envs,
+        "simulate": simulate,
+        "view": view,
+        "doctor": doctor,
+        "bench": bench,
+    }
     return tyro.extras.subcommand_cli_from_dict(
         commands, prog="fphys", description=DESCRIPTION, args=arguments or ["--help"]
     )
+
+
+@dataclasses.dataclass(frozen=True)
+class Training:
+    """Options of every training."""
+
+    num_envs: int = 32
+    """Worlds side by side."""
+    seed: int = 0
+    """Of the weights, the starts and the actions."""
+    resume: Path | None = None
+    """Folder of checkpoints to go on from."""
+    device: str | None = None
+    """Device to compute on: cpu, cuda or cuda:N. By default FPHYS_DEVICE or fphys.toml decides."""
+    out: Path = Path("runs")
+    """Folder for the run's own folder, NAME/DATE-TIME."""
+
+
+def _train(arguments: list[str]) -> int:
+    """``fphys train AGENT ENV --options``; the agent's ``Config`` defines the options."""
+    import tyro
+
+    from .bridge import interruptible
+    from .config import use_device
+    from .rl import program
+    from .runs import Run
+    from .train import keep_memory
+
+    if len(arguments) < 2 or arguments[0] not in program.AGENTS or arguments[1].startswith("-"):
+        agents = ", ".join(program.AGENTS)
+        wanted = bool(arguments) and arguments != ["--help"]
+        print(f"usage: fphys train AGENT ENV [--options]   AGENT: {agents}; ENV: see fphys envs", file=sys.stderr)
+        return 2 if wanted else 0
+    agent, name, *rest = arguments
+    flat = tyro.conf.OmitArgPrefixes
+    config = program.AGENTS[agent].Config
+    options = dataclasses.make_dataclass("Options", [("config", flat[config]), ("training", flat[Training])])
+    what = f"fphys train {agent} {name}"
+    chosen: Any = tyro.cli(options, prog=what, description=program.AGENTS[agent].__doc__, args=rest)
+    name, common = program.full_name(name), chosen.training
+    use_device(common.device)
+    keep_memory()
+    record = {**dataclasses.asdict(chosen.config), "env": name, "num_envs": common.num_envs, "seed": common.seed}
+    with Run(f"{agent}-{name}", root=common.out, config=record) as run:
+        with interruptible():
+            metrics = program.train(agent, name, common.num_envs, common.seed, chosen.config, run, common.resume)
+        run.metrics(**metrics)
+    return 0
 
 
 def _described(name: str, text: str) -> Callable[[], int]:

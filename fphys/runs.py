@@ -36,6 +36,7 @@ import numpy as np
 
 from .errors import MissingDependencyError
 
+_ON_BAR = 4
 PACKAGES = ("fphys", "jax", "jaxlib", "warp-lang", "mujoco", "numpy", "flax", "optax")
 
 
@@ -60,7 +61,7 @@ class Run:
         self._status, self._error = "running", None
 
     def log(self, step: int, **scalars: Any) -> None:
-        """Record scalars at a step: in TensorBoard, in ``history``, and on the current progress bar."""
+        """Record scalars at a step: in TensorBoard, in ``history``, and the first four on the current progress bar."""
         values = {key: float(value) for key, value in scalars.items()}
         with _undisturbed():
             if self._writer is None:
@@ -72,7 +73,8 @@ class Run:
                 self.history.setdefault(key, []).append(value)
                 self._steps.setdefault(key, []).append(int(step))
             if self._bars:
-                self._bars[-1].set_postfix({key: f"{value:.4g}" for key, value in values.items()}, refresh=False)
+                shown = list(values.items())[:_ON_BAR]
+                self._bars[-1].set_postfix({key: f"{value:.4g}" for key, value in shown}, refresh=False)
 
     def progress(self, over: int | Iterable[Any], desc: str | None = None) -> Iterator[Any]:
         """Iterate over an iterable, or over range(n), with a bar on standard error that shows logged values."""

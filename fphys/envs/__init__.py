@@ -15,7 +15,7 @@ from .curriculum import Curriculum, auto_adapt, set_difficulty
 from .drive import Mode
 from .env import Env, EnvState, Episode, Info, Spec, Start
 from .humanoids import Humanoid, HumanoidStandup
-from .make import GYMNASIUM, make, register
+from .make import GYMNASIUM, make, names, register
 from .pendulums import InvertedDoublePendulum, InvertedPendulum
 from .planar import HalfCheetah, Hopper, Swimmer, Walker2d
 
@@ -42,6 +42,7 @@ __all__ = [
     "Walker2d",
     "auto_adapt",
     "make",
+    "names",
     "register",
     "set_difficulty",
 ]

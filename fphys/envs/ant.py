@@ -18,7 +18,7 @@ Array = jax.Array
 
 @pytree
 class Ant(Env):
-    """Run along x: reward is speed [m/s], plus 1 while healthy, minus the costs of control and contact."""
+    """A quadruped runs: reward is its speed [m/s], plus 1 while healthy, minus the costs of control and contact."""
 
     source: ClassVar[str] = "ant.xml"
 

@@ -67,7 +67,7 @@ class Person(Env):
 
 @pytree
 class Humanoid(Person):
-    """Run along x: reward is speed, plus 5 while healthy, minus the costs of control and impact."""
+    """A humanoid runs: reward is its speed, plus 5 while healthy, minus the costs of control and impact."""
 
     source: ClassVar[str] = "humanoid.xml"
 
@@ -102,7 +102,7 @@ class Humanoid(Person):
 
 @pytree
 class HumanoidStandup(Person):
-    """Stand up: reward is the torso's height over the time step, minus the costs of control and impact, plus 1."""
+    """A humanoid stands up: reward is its height over the time step, minus the costs of control and impact, plus 1."""
 
     source: ClassVar[str] = "humanoidstandup.xml"
 

@@ -13,7 +13,7 @@ from .env import Env
 from .humanoids import Humanoid, HumanoidStandup
 from .pendulums import InvertedDoublePendulum, InvertedPendulum
 from .planar import HalfCheetah, Hopper, Swimmer, Walker2d
-from .randomize import OTHERS, leaf, ranges
+from .randomize import OTHERS, ranges
 
 GYMNASIUM: dict[str, type[Env]] = {
     "Ant-v5": Ant,
@@ -29,6 +29,11 @@ GYMNASIUM: dict[str, type[Env]] = {
     "Walker2d-v5": Walker2d,
 }
 """Gymnasium's tasks, with its names, options and numbers."""
+
+
+def names() -> list[str]:
+    """The names that :func:`make` knows."""
+    return sorted(GYMNASIUM)
 
 
 def make(name: str, num_envs: int = 1, *, model: Any = None, dtype: Any = None, **options: Any) -> Env:

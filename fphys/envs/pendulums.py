@@ -19,7 +19,7 @@ Array = jax.Array
 
 @pytree
 class InvertedPendulum(Env):
-    """Balance a pole: reward is 1 while it stands within 0.2 rad."""
+    """A cart balances a pole: reward is 1 while it stands within 0.2 rad."""
 
     source: ClassVar[str] = "inverted_pendulum.xml"
 
@@ -40,7 +40,7 @@ class InvertedPendulum(Env):
 
 @pytree
 class InvertedDoublePendulum(Env):
-    """Balance two poles, one on the other."""
+    """A cart balances two poles, one on the other."""
 
     source: ClassVar[str] = "inverted_double_pendulum.xml"
 

@@ -21,7 +21,7 @@ class FphysVectorEnv(VectorEnv):
     """Worlds of an :class:`fphys.envs.Env`, stepped by one compiled call, as Gymnasium's vector environment.
 
     A finished world restarts in the same step (``AutoresetMode.SAME_STEP``): ``info["final_obs"]`` then holds the last
-    observation of its episode, and ``info["episode"]`` its return ``r`` and length ``l``.
+    observation of its episode, ``info["episode_return"]`` its return and ``info["episode_length"]`` its steps.
 
     Args:
         env: the environment.
@@ -117,9 +117,8 @@ class FphysVectorEnv(VectorEnv):
                 final[i] = values[i]
             out["final_obs"], out["_final_obs"] = final, done
             out["final_info"], out["_final_info"] = dict(out), done
-            out["episode"] = {"r": np.asarray(info.episode.total), "l": np.asarray(info.episode.length)}
-            out["episode"] |= {"_r": done, "_l": done}
-            out["_episode"] = done
+            out["episode_return"], out["_episode_return"] = np.asarray(info.episode.total), done
+            out["episode_length"], out["_episode_length"] = np.asarray(info.episode.length), done
         return out
 
 

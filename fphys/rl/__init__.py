@@ -8,9 +8,23 @@
 """
 
 from . import ppo
+from .files import load_policy, save_policy
 from .loop import Log, loop
 from .moments import Moments
 from .policy import Policy, evaluate
+from .record import record
 from .returns import gae, td_lambda
 
-__all__ = ["Log", "Moments", "Policy", "evaluate", "gae", "loop", "ppo", "td_lambda"]
+__all__ = [
+    "Log",
+    "Moments",
+    "Policy",
+    "evaluate",
+    "gae",
+    "load_policy",
+    "loop",
+    "ppo",
+    "record",
+    "save_policy",
+    "td_lambda",
+]

@@ -52,8 +52,14 @@ def loop(
         if run is not None:
             speed = (i + 1 - first) * steps_each / (time.perf_counter() - began)
             shown |= {name: value for name, value in row.items() if np.isfinite(value)}
-            run.log((i + 1) * steps_each, **(shown | {"steps_per_second": speed}))
+            run.log((i + 1) * steps_each, **first_shown(shown | {"steps_per_second": speed}))
         if checkpoints is not None and (i + 1) % checkpoints.every == 0:
             checkpoints.save(i + 1, state, {"iteration": i + 1})
     names = rows[0] if rows else ()
     return state, {name: np.array([row[name] for row in rows]) for name in names}
+
+
+def first_shown(scalars: dict[str, float]) -> dict[str, float]:
+    """The scalars, with those first that a progress bar shows."""
+    names = [name for name in ("episode_return", "episode_length", "steps_per_second") if name in scalars]
+    return {name: scalars[name] for name in [*names, *scalars]}

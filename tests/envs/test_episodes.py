@@ -31,7 +31,7 @@ def equal(a: Any, b: Any) -> bool:
 
 
 def test_a_time_limit_truncates_and_the_next_episode_begins_in_the_same_step():
-    env, reset, step = pendulum(max_episode_steps=3)
+    _env, reset, step = pendulum(max_episode_steps=3)
     state, first = reset(jax.random.key(0))
     rewards = []
     for k in range(3):
@@ -46,7 +46,7 @@ def test_a_time_limit_truncates_and_the_next_episode_begins_in_the_same_step():
 
 
 def test_only_finished_worlds_restart():
-    env, reset, step = pendulum(max_episode_steps=1000)
+    _env, reset, step = pendulum(max_episode_steps=1000)
     state, _ = reset(jax.random.key(0))
     fallen = state.physics.qpos.at[1, 1].set(0.3)  # the pole's angle
     state = state.replace(physics=state.physics.replace(qpos=fallen))
@@ -59,7 +59,7 @@ def test_only_finished_worlds_restart():
 
 def test_a_world_draws_from_its_own_key():
     """Neither from its place in the batch nor from what others do."""
-    env, reset, step = pendulum(max_episode_steps=1000)
+    env, reset, _step = pendulum(max_episode_steps=1000)
     state, _ = reset(jax.random.key(3))
     mask = jnp.arange(WORLDS) == 2
     alone, _ = jax.jit(env.restart)(state, mask)
@@ -72,7 +72,7 @@ def test_a_world_draws_from_its_own_key():
 
 
 def test_a_world_that_becomes_nan_restarts_alone_and_is_counted():
-    env, reset, step = pendulum(max_episode_steps=1000)
+    _env, reset, step = pendulum(max_episode_steps=1000)
     state, _ = reset(jax.random.key(0))
     action = noise(0)
     well = step(state, action)
@@ -179,8 +179,8 @@ def test_difficulty_zero_varies_nothing():
 
 def test_late_actions_noise_and_pushes():
     given = ((randomize.DELAY, 2, 2), (randomize.NOISE, 0.1, 0.1))
-    env, reset, step = pendulum(randomize=given, max_episode_steps=1000)
-    plain, _, plain_step = pendulum(max_episode_steps=1000)
+    _env, reset, step = pendulum(randomize=given, max_episode_steps=1000)
+    _plain, _, plain_step = pendulum(max_episode_steps=1000)
     state, observation = reset(jax.random.key(0))
     bare = state.replace(drawn={}, history=jnp.zeros((WORLDS, 0, 1)))
     actions = [noise(k) for k in range(3)]

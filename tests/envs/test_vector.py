@@ -1,0 +1,75 @@
+"""Gymnasium's vector interface."""
+
+import gymnasium
+import numpy as np
+import pytest
+from gymnasium.utils.env_checker import data_equivalence
+from gymnasium.vector import AutoresetMode
+from gymnasium.wrappers.vector import RecordEpisodeStatistics
+
+from fphys.envs.vector import FphysVectorEnv
+
+
+@pytest.fixture(scope="module")
+def poles() -> FphysVectorEnv:
+    env = gymnasium.make_vec("fphys.envs:fphys/InvertedPendulum-v5", num_envs=3, max_episode_steps=4)
+    assert isinstance(env, FphysVectorEnv)
+    return env
+
+
+def test_what_make_vec_returns_keeps_gymnasiums_contract(poles: FphysVectorEnv):
+    assert poles.metadata["autoreset_mode"] is AutoresetMode.SAME_STEP and poles.num_envs == 3
+    observation, info = poles.reset(seed=1)
+    assert poles.observation_space.contains(observation) and isinstance(info, dict)
+    again, _ = poles.reset(seed=1)
+    assert data_equivalence(observation, again)
+    other, _ = poles.reset(seed=2)
+    assert not data_equivalence(observation, other)
+    poles.action_space.seed(0)
+    for k in range(4):
+        observation, reward, terminated, truncated, info = poles.step(poles.action_space.sample())
+        assert poles.observation_space.contains(observation)
+        assert reward.shape == terminated.shape == truncated.shape == (3,) and terminated.dtype == np.bool_
+        assert truncated.all() == (k == 3)
+    assert info["_final_obs"].all() and len(info["final_obs"]) == 3
+    assert not (np.stack(info["final_obs"]) == observation).any()
+    np.testing.assert_allclose(info["episode_return"], 4)
+    np.testing.assert_array_equal(info["episode_length"], 4)
+
+
+def test_gymnasiums_wrapper_counts_the_same_returns(poles: FphysVectorEnv):
+    env = RecordEpisodeStatistics(poles)
+    env.reset(seed=0)
+    for _ in range(4):
+        *_, info = env.step(np.zeros((3, 1), np.float32))
+    np.testing.assert_allclose(info["episode"]["r"], 4)
+
+
+def test_only_masked_worlds_are_reset(poles: FphysVectorEnv):
+    first, _ = poles.reset(seed=0)
+    first = first.copy()
+    then, _ = poles.reset(options={"reset_mask": np.array([False, True, False])})
+    np.testing.assert_array_equal((then == first).all(1), [True, False, True])
+    with pytest.raises(ValueError, match="reset_mask"):
+        poles.reset(options={"reset_mask": np.zeros(3, bool)})
+
+
+@pytest.mark.parametrize("arrays", ["jax", "torch"])
+def test_arrays_on_request(arrays: str):
+    env = gymnasium.make_vec("fphys/InvertedPendulum-v5", num_envs=2, arrays=arrays)
+    observation, _ = env.reset(seed=0)
+    assert type(observation).__module__.startswith("torch" if arrays == "torch" else "jax")
+    result = env.step(0 * observation[:, :1])
+    assert type(result[1]) is type(observation)
+
+
+def test_refusals(poles: FphysVectorEnv):
+    poles.reset(seed=0)
+    with pytest.raises(ValueError, match=r"must be \(3, 1\)"):
+        poles.step(np.zeros(3))
+    with pytest.raises(TypeError, match="one number seeds"):
+        poles.reset(seed=[1, 2, 3])
+    with pytest.raises(ValueError, match="arrays is 'cupy'"):
+        gymnasium.make_vec("fphys/InvertedPendulum-v5", num_envs=1, arrays="cupy")
+    with pytest.raises(RuntimeError, match="call reset"):
+        gymnasium.make_vec("fphys/InvertedPendulum-v5", num_envs=1).step(np.zeros((1, 1)))

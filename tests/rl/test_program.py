@@ -1,0 +1,59 @@
+"""`fphys train`, `fphys play`, `fphys envs`, and policies as files."""
+
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from fphys import cli, envs, rl
+from fphys.errors import FphysError
+
+
+def test_train_and_play_from_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    options = "--steps 2048 --num-envs 4 --horizon 64 --minibatches 4 --epochs 2".split()
+    assert cli.main(["train", "ppo", "inverted-pendulum", *options, "--out", str(tmp_path)]) == 0
+    (folder,) = (tmp_path / "ppo-InvertedPendulum-v5").iterdir()
+    files = {path.name for path in folder.iterdir()}
+    assert {"policy.npz", "metrics.json", "return.png", "InvertedPendulum-v5.mp4", "result.npz"} <= files
+    assert (folder / "policy.npz").stat().st_size < 30_000
+    assert cli.main(["play", str(folder), "--steps", "5", "--out", str(tmp_path)]) == 0
+    assert "mean_return" in capsys.readouterr().out
+    assert (next((tmp_path / "play").iterdir()) / "InvertedPendulum-v5.mp4").is_file()
+
+
+def test_a_policy_survives_a_file(tmp_path: Path):
+    env = envs.make("InvertedPendulum-v5", 2)
+    config = rl.ppo.Config(hidden=(8, 4))
+    module, state = rl.ppo.init(env, config, jax.random.key(0))
+    state = state.replace(moments=state.moments.update(jnp.asarray(np.random.default_rng(0).normal(size=(9, 4)))))
+    policy = rl.ppo.policy(env, module, state)
+    path = rl.save_policy(tmp_path / "policy.npz", policy, "InvertedPendulum-v5", {"frame_skip": 3})
+    again, name, options = rl.load_policy(path)
+    observation = jnp.asarray(np.random.default_rng(1).normal(size=(5, 4)))
+    np.testing.assert_array_equal(again(observation), policy(observation))
+    assert (name, options) == ("InvertedPendulum-v5", {"frame_skip": 3})
+    path.write_bytes(b"not an archive")
+    with pytest.raises(FphysError, match="is not a policy"):
+        rl.load_policy(path)
+
+
+def test_environments_are_listed(capsys: pytest.CaptureFixture[str]):
+    assert cli.main(["envs"]) == 0
+    printed = capsys.readouterr().out
+    assert all(name in printed for name in envs.names())
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["train", "ppo", "pigeon"], "no environment 'pigeon'"),
+        (["train", "magic", "ant"], "usage: fphys train AGENT ENV"),
+        (["play", "nowhere"], "nowhere is no run"),
+    ],
+)
+def test_refusals(arguments: list[str], message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert cli.main(arguments) == 2
+    assert message in capsys.readouterr().err
