@@ -145,15 +145,17 @@ def _xml(equality: str) -> str:
     return XML.format(equality=EQUALITIES[equality], cone="elliptic", impratio=3, condim=3, pair="")
 
 
-def test_transforms():
-    """Different worlds hold different data, and different sets of active constraints."""
+def test_transforms(full: bool):
+    """Different worlds hold different data, and different sets of active constraints.
+
+    In reduced size, nested vmap alone maps one argument without the other."""
     model, state = scene("weld", "elliptic", 4, worlds=3)
 
     def of_worlds(qpos: Any, qvel: Any) -> Any:
         worlds = fphys.init(model, qpos.shape[0]).replace(qpos=qpos, qvel=qvel)
         return fphys.forward(model, worlds)[0]
 
-    check_transforms(of_worlds, (state.qpos, state.qvel), batches=(3,), max_patterns=2)
+    check_transforms(of_worlds, (state.qpos, state.qvel), batches=(3,), max_patterns=2 if full else 1)
 
 
 def test_the_solver_starts_anywhere():

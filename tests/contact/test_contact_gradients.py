@@ -182,7 +182,8 @@ def test_threads_of_a_world_share_its_contacts(lanes: int | None, monkeypatch: p
     jax.clear_caches()
 
 
-def test_transforms():
+def test_transforms(full: bool):
+    """In reduced size, nested vmap alone maps one argument without the others."""
     s = scene("euler", worlds=3)
 
     def of_worlds(qpos: Any, qvel: Any, ctrl: Any) -> Any:
@@ -190,4 +191,4 @@ def test_transforms():
         state = fphys.init(s.model, n).replace(qpos=qpos, qvel=qvel)
         return fphys.forward(s.model, state, ctrl)[0]
 
-    check_transforms(of_worlds, (s.state.qpos, s.state.qvel, s.ctrl), batches=(3,), max_patterns=2)
+    check_transforms(of_worlds, (s.state.qpos, s.state.qvel, s.ctrl), batches=(3,), max_patterns=2 if full else 1)
