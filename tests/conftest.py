@@ -14,7 +14,8 @@ import pytest
 
 os.environ.setdefault("NPROC", "32")  # XLA's threads: host callbacks must never wait for a free one
 os.environ.setdefault("MUJOCO_GL", "egl")
-os.environ["XLA_FLAGS"] = os.environ.get("XLA_FLAGS", "") + " --xla_force_host_platform_device_count=2"
+DEVICES = " --xla_force_host_platform_device_count=2"
+os.environ["XLA_FLAGS"] = os.environ.get("XLA_FLAGS", "") + DEVICES
 
 FULL = bool(os.environ.get("FPHYS_FULL"))
 BARE = bool(os.environ.get("FPHYS_BARE"))
@@ -86,6 +87,12 @@ def has_gpu() -> bool:
 def full() -> bool:
     """Whether the sizes are those of ``make verify``."""
     return FULL
+
+
+@pytest.fixture
+def environment() -> dict[str, str]:
+    """That of a user's process, which has one device."""
+    return os.environ | {"XLA_FLAGS": os.environ["XLA_FLAGS"].replace(DEVICES, "")}
 
 
 @pytest.fixture

@@ -24,7 +24,7 @@ def marked(path: Path):
 
 @pytest.mark.parametrize("source", [marked(path) for path in NOTEBOOKS])
 @pytest.mark.extra("jupytext", "nbmake", "ipykernel")
-def test_notebook_runs(source, tmp_path, full):
+def test_notebook_runs(source, tmp_path, full, environment):
     import jupytext
 
     notebook = jupytext.read(source)
@@ -35,7 +35,7 @@ def test_notebook_runs(source, tmp_path, full):
     child = subprocess.run(
         [sys.executable, "-m", "pytest", "-q", "--nbmake", f"--nbmake-timeout={limit}", "-p", "no:cacheprovider", "."],
         cwd=tmp_path,
-        env={name: value for name, value in os.environ.items() if name not in ("XLA_FLAGS", "PYTEST_ADDOPTS")},
+        env={name: value for name, value in environment.items() if name != "PYTEST_ADDOPTS"},
         capture_output=True,
         text=True,
         timeout=2 * limit,

@@ -1,6 +1,5 @@
 """The documents are correct: their code runs, their links work, their commands exist."""
 
-import os
 import re
 import subprocess
 import sys
@@ -53,7 +52,7 @@ NEEDS = {
 @pytest.mark.parametrize(
     "page", [pytest.param(page, marks=pytest.mark.extra(*NEEDS.get(page, ()))) for page in PROGRAMS]
 )
-def test_programs(page, tmp_path):
+def test_programs(page, tmp_path, environment):
     """Each in its own namespace, but all in one process, because starting JAX takes longer than running them."""
     names = [f"program{i}.py" for i in range(len(PROGRAMS[page]))]
     for name, text in zip(names, PROGRAMS[page], strict=True):
@@ -61,7 +60,7 @@ def test_programs(page, tmp_path):
     child = subprocess.run(
         [sys.executable, "-W", "error", "-c", RUN, *names],
         cwd=tmp_path,
-        env={name: value for name, value in os.environ.items() if name != "XLA_FLAGS"},
+        env=environment,
         capture_output=True,
         text=True,
         timeout=150,

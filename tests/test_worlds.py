@@ -224,7 +224,7 @@ def test_a_reset_passes_the_gradient_of_what_it_takes(case: Case):
         )
         return sum(x.sum() for x in floats(case.solver.reset(case.params, put(iter(state)), mask, put(iter(start)))))
 
-    by_state, by_start = jax.grad(loss, argnums=(0, 1))(floats(case.state), floats(case.state))
+    by_state, by_start = jax.jit(jax.grad(loss, argnums=(0, 1)))(floats(case.state), floats(case.state))
     for a, b in zip(by_state, by_start, strict=True):
         assert (np.asarray(a)[OTHERS] == 1).all() and not np.asarray(a)[BAD].any()
         assert (np.asarray(b)[BAD] == 1).all() and not np.asarray(b)[OTHERS].any()

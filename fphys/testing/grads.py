@@ -88,9 +88,9 @@ def check_grads(
                 raise TypeError(f"fn returns {y.dtype}: differences need float64; keep the arguments' precision in fn")
         return outs
 
-    evaluate = jax.jit(call)
+    evaluate = jax.jit(call)  # traced once for its shapes, its values and its gradient
     rng = np.random.default_rng(seed)
-    outs = jax.eval_shape(call, leaves)
+    outs = jax.eval_shape(evaluate, leaves)
     if not outs:
         raise TypeError("fn returns no floating-point array: there is no gradient to check")
     scalar = len(outs) == 1 and outs[0].shape == ()
@@ -100,7 +100,7 @@ def check_grads(
         moved = list(leaves)
         for i, leaf in zip(inputs, wanted, strict=True):
             moved[i] = leaf
-        return sum(jnp.sum(w * y) for w, y in zip(cotangents, call(moved), strict=True))
+        return sum(jnp.sum(w * y) for w, y in zip(cotangents, evaluate(moved), strict=True))
 
     found = jax.jit(jax.grad(project))([leaves[i] for i in inputs])
     grads = {i: np.asarray(g) for i, g in zip(inputs, found, strict=True)}

@@ -85,9 +85,9 @@ def check_transforms(
     check = _Comparison(rtol, atol)
     chosen, left_out = _patterns(owners, max_patterns)
 
-    _check_worlds(operation, check, leaves, worlds)
-    _check_plain(operation, check, leaves)
     one_world = _Operation(fn, tree, [leaf[:1] for leaf in leaves], 1, differentiable, rng)
+    _check_worlds(operation, one_world, check, leaves, worlds)
+    _check_plain(operation, check, leaves)
     for pattern in chosen:
         for batch in batches:
             _check_vmap(operation, check, sets, batch, pattern, "")
@@ -112,11 +112,11 @@ class _Operation:
             return self.grad(lambda xs: self.dot(cotangents, value(xs)), leaves)
 
         self.value, self.pull = value, pull
-        self.plain_value, self.plain_pull = jax.jit(value), jax.jit(pull)
         outputs = jax.eval_shape(lambda leaves: fn(*tree.unflatten(leaves)), leaves)
         self.outputs = jax.tree.leaves(outputs)
         self.float_outputs = [y for y in self.outputs if jnp.issubdtype(y.dtype, jnp.floating)]
         self.differentiable = differentiable and bool(self.floats) and bool(self.float_outputs)
+        self.plain = jax.jit(lambda xs, cs: (value(xs), pull(xs, cs) if self.differentiable else []))  # one program
         self.value_names = _names("output", outputs)
         self.grad_names = [_names("gradient by args", tree.unflatten(leaves))[i] for i in self.floats]
         for name, y in zip(self.value_names, self.outputs, strict=True):
@@ -140,8 +140,8 @@ class _Operation:
 
     def loop(self, elements: list[Leaves], cotangents: list[Leaves]) -> tuple[Leaves, Leaves]:
         """The reference: one plain call per element, with values and gradients stacked."""
-        values = _stack(map(self.plain_value, elements))
-        return values, _stack(map(self.plain_pull, elements, cotangents)) if self.differentiable else []
+        values, grads = zip(*map(self.plain, elements, cotangents))
+        return _stack(values), _stack(grads)
 
     def cotangents(self, *lead: int) -> Leaves:
         """Random cotangents of the float outputs, with additional leading axes."""
@@ -206,11 +206,11 @@ class _Comparison:
         self.worst[name] = max(self.worst.get(name, 0.0), worst / scale if scale > 0 else worst)
 
 
-def _check_worlds(op: _Operation, check: _Comparison, leaves: Leaves, worlds: int) -> None:
+def _check_worlds(op: _Operation, one_world: _Operation, check: _Comparison, leaves: Leaves, worlds: int) -> None:
     """All worlds in one call against one call per world; shared gradients against their sum."""
     cotangents = op.cotangents()
     elements = [[leaf[w : w + 1] if len(leaf) > 1 else leaf for leaf in leaves] for w in range(worlds)]
-    values, grads = op.loop(elements, [[c[w : w + 1] for c in cotangents] for w in range(worlds)])
+    values, grads = one_world.loop(elements, [[c[w : w + 1] for c in cotangents] for w in range(worlds)])
     shared = [len(leaves[i]) <= 1 for i in op.floats]
     runs: Runs = {
         "worlds": (lambda xs, _: op.value(xs), [y.swapaxes(0, 1)[0] for y in values]),

@@ -141,7 +141,7 @@ def test_square_poses_give_finite_frames_and_gradients():
 
 @functools.cache
 def differentiated() -> Any:
-    """Geometry at a frozen contact set, its inputs, its derivative, and the kind of every contact."""
+    """Geometry at a frozen contact set, its pullback, directions, differences along them, every contact's kind."""
     m = model()
     state = state_of(m, poses(100, seed=1))
     found = contacts(m, state)
@@ -154,22 +154,21 @@ def differentiated() -> Any:
     args = (state.qpos, m.geom.size, m.geom.pos, m.geom.quat)
     kind = np.where(np.asarray(found.pair) < 0, -1, kinds(m)[np.asarray(found.pair)])
     pull = jax.jit(lambda seeds: jax.vjp(geometry, *args)[1](seeds))
-    return jax.jit(geometry), args, pull, kind
+    run, rng, moved = jax.jit(geometry), np.random.default_rng(5), []  # not the seed that made the poses
+    ways = [jnp.asarray(rng.normal(size=a.shape)) for a in args]
+    for i, way in enumerate(ways):
+        sides = [run(*[a + h * way if j == i else a for j, a in enumerate(args)]) for h in (1e-6, -1e-6)]
+        moved.append([(np.asarray(a) - np.asarray(b)) / 2e-6 for a, b in zip(*sides, strict=True)])
+    return run(*args), pull, ways, moved, kind
 
 
 @pytest.mark.parametrize("kind", range(len(KINDS)), ids=NAMES)
 def test_gradients(kind: int):
     """Of distance, position and frame, tangents included, by pose and size, feature by feature frozen."""
-    geometry, args, pull, of = differentiated()
-    rng = np.random.default_rng([5, kind])  # not the seed that made the poses
-    outs = geometry(*args)
+    outs, pull, ways, moved, of = differentiated()
+    rng = np.random.default_rng([5, kind])
     own = of == kind
     assert own.sum() > 15
-    ways = [jnp.asarray(rng.normal(size=a.shape)) for a in args]
-    moved = []
-    for i, way in enumerate(ways):
-        sides = [geometry(*[a + h * way if j == i else a for j, a in enumerate(args)]) for h in (1e-6, -1e-6)]
-        moved.append([(np.asarray(a) - np.asarray(b)) / 2e-6 for a, b in zip(*sides, strict=True)])
     for o, out in enumerate(outs):
         weight = rng.normal(size=out.shape) * own.reshape(own.shape + (1,) * (out.ndim - 2))
         seeds = tuple(jnp.asarray(weight) if i == o else jnp.zeros_like(x) for i, x in enumerate(outs))

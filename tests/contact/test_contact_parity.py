@@ -13,12 +13,14 @@ import fphys
 
 from .scenes import SCENE, VARIANTS, data, scene
 
+FORWARD, STEP = jax.jit(fphys.forward), jax.jit(fphys.step)
+
 
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_contacts_forces_and_accelerations(variant: str):
     s = scene(variant)
     source = s.model.structure.source
-    qacc, info = jax.jit(fphys.forward)(s.model, s.state, s.ctrl)
+    qacc, info = FORWARD(s.model, s.state, s.ctrl)
     touched = 0
     for w in range(qacc.shape[0]):
         d = data(s, w)
@@ -53,11 +55,10 @@ def test_trajectories(variant: str):
     """Free running over 100 steps, through making and breaking of contact, to 1e-6."""
     s = scene(variant)
     source = s.model.structure.source
-    step = jax.jit(fphys.step)
     state, worst, changes = s.state, 0.0, 0
     ours = [data(s, w) for w in range(4)]
     for _ in range(100):
-        state = step(s.model, state, s.ctrl)
+        state = STEP(s.model, state, s.ctrl)
         for w, d in enumerate(ours):
             before = d.ncon
             mujoco.mj_step(source, d)
@@ -102,15 +103,15 @@ def test_a_box_lies_still_in_float32(friction: float):
 def test_too_many_contacts_are_dropped_in_order_and_reported():
     s = scene("euler")
     small = s.state.replace(max_contacts=2)
-    info = fphys.forward(s.model, small, s.ctrl)[1]
-    full = fphys.forward(s.model, s.state, s.ctrl)[1]
+    info = FORWARD(s.model, small, s.ctrl)[1]
+    full = FORWARD(s.model, s.state, s.ctrl)[1]
     crowded = np.asarray((full.contacts.pair >= 0).sum(1)) > 2
     assert crowded.any() and not crowded.all()
     assert ((np.asarray(info.status) & int(fphys.Status.CONTACT_OVERFLOW)) != 0).tolist() == crowded.tolist()
     np.testing.assert_array_equal(info.contacts.pair, full.contacts.pair[:, :2])
     with pytest.raises(fphys.errors.StateError, match="max_contacts"):
-        fphys.check(fphys.step(s.model, small, s.ctrl))
-    few = fphys.forward(s.model, s.state.replace(max_constraints=5), s.ctrl)[1]
+        fphys.check(STEP(s.model, small, s.ctrl))
+    few = FORWARD(s.model, s.state.replace(max_constraints=5), s.ctrl)[1]
     assert (np.asarray(few.status) & int(fphys.Status.CONSTRAINT_OVERFLOW)).any()
 
 
@@ -119,7 +120,7 @@ def test_a_solver_that_stops_early_says_so():
     text = text.replace('ls_iterations="200"', 'iterations="1" ls_iterations="1"')
     model = fphys.load(text)
     s = scene("euler")
-    info = fphys.forward(model, s.state, s.ctrl)[1]
+    info = FORWARD(model, s.state, s.ctrl)[1]
     stopped = (np.asarray(info.status) & int(fphys.Status.UNCONVERGED)) != 0
     assert stopped.any()
     assert (np.asarray(info.residual)[stopped] > 0).all()
@@ -127,13 +128,13 @@ def test_a_solver_that_stops_early_says_so():
 
 def test_a_given_contact_set_is_used():
     s = scene("euler")
-    qacc, info = fphys.forward(s.model, s.state, s.ctrl)
-    again = fphys.forward(s.model, s.state, s.ctrl, contacts=info.contacts)[0]
+    qacc, info = FORWARD(s.model, s.state, s.ctrl)
+    again = FORWARD(s.model, s.state, s.ctrl, contacts=info.contacts)[0]
     np.testing.assert_array_equal(qacc, again)
     none = info.contacts._replace(pair=jnp.full_like(info.contacts.pair, -1))
-    free = fphys.forward(s.model, s.state, s.ctrl, contacts=none)[0]
+    free = FORWARD(s.model, s.state, s.ctrl, contacts=none)[0]
     without = fphys.load(s.model.structure.source, disable=("contact",))
-    expected = fphys.forward(without, fphys.init(without, 8, s.state.qpos, s.state.qvel), s.ctrl)[0]
+    expected = FORWARD(without, fphys.init(without, 8, s.state.qpos, s.state.qvel), s.ctrl)[0]
     np.testing.assert_allclose(free, expected, rtol=1e-12, atol=1e-12)
 
 
@@ -142,6 +143,6 @@ def test_float32_agrees():
     model = fphys.load(s.model.structure.source, dtype="float32")
     single = lambda x: jnp.asarray(np.asarray(x), jnp.float32)  # noqa: E731
     state = fphys.init(model, 8, single(s.state.qpos), single(s.state.qvel))
-    ours = fphys.forward(model, state, single(s.ctrl))[0]
-    double = fphys.forward(s.model, s.state, s.ctrl)[0]
+    ours = FORWARD(model, state, single(s.ctrl))[0]
+    double = FORWARD(s.model, s.state, s.ctrl)[0]
     assert float(jnp.abs(jnp.asarray(ours, jnp.float64) - double).max() / jnp.abs(double).max()) < 1e-4

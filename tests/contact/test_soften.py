@@ -15,7 +15,7 @@ from .mechanism import scene
 DROP = """
 <mujoco><option timestep="0.002" cone="{cone}"/><worldbody><geom type="plane" size="5 5 1"/>
   <body pos="0 0 0.11"><freejoint/><geom size="0.1" mass="1"/></body></worldbody></mujoco>"""
-STEP = jax.jit(fphys.step)
+FORWARD, STEP = jax.jit(fphys.forward), jax.jit(fphys.step)
 
 
 def falling(cone: str = "pyramidal") -> tuple[Any, Any]:
@@ -51,7 +51,7 @@ def test_softened_contacts_have_an_exact_gradient():
     rng = np.random.default_rng(0)
     lift = jnp.asarray(rng.uniform(0.0, 0.04, (4, 1)))
     state = state.replace(qpos=state.qpos.at[:, 2:3].add(lift))
-    contacts = fphys.forward(fphys.softened(model, 0.05), state)[1].contacts
+    contacts = FORWARD(fphys.softened(model, 0.05), state)[1].contacts
     assert float(contacts.distance.max()) > 0.01 and float(contacts.distance.min()) < 0
 
     def qacc(width: Any, friction: Any, qpos: Any, qvel: Any) -> Any:
@@ -83,7 +83,7 @@ def test_the_jump_at_touch_becomes_a_ramp():
     qpos = np.repeat(np.asarray(state.qpos), len(heights), 0)
     qpos[:, 2:3] = heights
     many = fphys.init(model, len(heights), qpos=qpos, qvel=np.repeat(np.asarray(state.qvel), len(heights), 0))
-    exact, soft = (np.asarray(fphys.forward(m, many)[0][:, 2]) for m in (model, fphys.softened(model, 0.02)))
+    exact, soft = (np.asarray(FORWARD(m, many)[0][:, 2]) for m in (model, fphys.softened(model, 0.02)))
     assert np.diff(exact).max() > 50
     assert np.diff(soft).max() < 10
     assert soft[0] == exact[0] == pytest.approx(-9.81)

@@ -73,7 +73,7 @@ def rollout(asset):
     model = fphys.load(fphys.asset(asset), disable=("contact", "limit", "equality", "frictionloss"))
     state = fphys.init(model, 2)
     ctrls = jnp.full((3, 2, model.structure.nu), 0.1)
-    grad = jax.grad(lambda c: jnp.sum(fphys.rollout(model, state, c).qpos[-1] ** 2))(ctrls)
+    grad = jax.jit(jax.grad(lambda c: jnp.sum(fphys.rollout(model, state, c).qpos[-1] ** 2)))(ctrls)
     assert np.isfinite(grad).all() and np.any(grad != 0)
     for found in records:
         replay(found.launches)

@@ -1,5 +1,7 @@
 """Our own layers agree with torch's, given torch's weights."""
 
+from functools import partial
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -11,6 +13,7 @@ from fphys.testing import check_grads, check_transforms
 
 RNG = np.random.default_rng(0)
 TIGHT = {"atol": 1e-12, "rtol": 1e-12}
+APPLY = jax.jit(nn.apply)
 
 
 def normal(*shape):
@@ -30,17 +33,22 @@ def last(y):
     return np.moveaxis(y.detach().numpy(), 1, -1)
 
 
+def shapes(constructor):
+    """Structure and shapes only; the numbers are torch's."""
+    return jax.eval_shape(lambda key: nn.init(constructor, key), jax.random.key(0))
+
+
 @pytest.mark.parametrize("rank", [1, 2, 3])
 @pytest.mark.parametrize("options", [{}, {"stride": 2, "padding": 1}, {"padding": 2, "dilation": 2, "groups": 2}])
 def test_convolutions(rank, options):
     ours, theirs = (getattr(where, f"Conv{rank}d") for where in (nn, torch.nn))
-    module, params, aux = nn.init(lambda rngs: ours(4, 6, 3, **options, rngs=rngs), jax.random.key(0))
+    module, params, aux = shapes(lambda rngs: ours(4, 6, 3, **options, rngs=rngs))
     reference = theirs(4, 6, 3, **options).double()
     kernel = np.moveaxis(reference.weight.detach().numpy(), (0, 1), (-1, -2))
     assert params["kernel"].shape == kernel.shape
     params = {"kernel": jnp.asarray(kernel), "bias": jnp.asarray(reference.bias.detach().numpy())}
     x = normal(2, *range(7, 7 + rank), 4)
-    np.testing.assert_allclose(nn.apply(module, params, aux, x)[0], last(reference(first(x))), **TIGHT)
+    np.testing.assert_allclose(APPLY(module, params, aux, x)[0], last(reference(first(x))), **TIGHT)
 
 
 @pytest.mark.parametrize("rank", [1, 2, 3])
@@ -49,11 +57,11 @@ def test_convolutions(rank, options):
 def test_convolutions_of_images_smaller_than_the_kernel_are_products(rank, options, size):
     reference = getattr(torch.nn, f"Conv{rank}d")(4, 6, 3, **options).double()
     ours = getattr(nn, f"Conv{rank}d")
-    module, _, aux = nn.init(lambda rngs: ours(4, 6, 3, **options, rngs=rngs), jax.random.key(0))
+    module, _, aux = shapes(lambda rngs: ours(4, 6, 3, **options, rngs=rngs))
     kernel = np.moveaxis(reference.weight.detach().numpy(), (0, 1), (-1, -2))
     params = {"kernel": jnp.asarray(kernel), "bias": jnp.asarray(reference.bias.detach().numpy())}
     x = normal(2, *[size] * rank, 4)
-    run = lambda params, x: nn.apply(module, params, aux, x)[0]  # noqa: E731
+    run = jax.jit(lambda params, x: nn.apply(module, params, aux, x)[0])
     np.testing.assert_allclose(run(params, x), last(reference(first(x))), **TIGHT)
     if rank == 2:
         check_grads(run, (params, x), directions=1)
@@ -139,7 +147,7 @@ def test_a_pool_is_transformed():
 
 def recurrent(kind, reference, **options):
     """Our layer with the weights of torch's."""
-    module, params, aux = nn.init(lambda rngs: getattr(nn, kind)(3, 5, **options, rngs=rngs), jax.random.key(0))
+    module, params, aux = shapes(lambda rngs: getattr(nn, kind)(3, 5, **options, rngs=rngs))
     for layer, both in params["layers"].items():
         for direction, cell in both.items():
             end = f"l{layer}" + "_reverse" * direction
@@ -160,7 +168,7 @@ def test_recurrence(kind, options):
     count = options.get("num_layers", 1) * (2 if options.get("bidirectional") else 1)
     carry = (normal(count, 4, 5), normal(count, 4, 5)) if kind == "LSTM" else normal(count, 4, 5)
     for start in (None, carry):
-        (y, end), _ = nn.apply(module, params, aux, x, carry=start)
+        (y, end), _ = APPLY(module, params, aux, x, carry=start)
         expected, last = reference(tensor(x), jax.tree.map(tensor, start))
         np.testing.assert_allclose(y, expected.detach(), **TIGHT)
         jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b.detach(), **TIGHT), end, last)
@@ -170,9 +178,9 @@ def test_recurrence(kind, options):
 def test_recurrence_continues_from_its_carry(kind):
     module, params, aux = recurrent(kind, getattr(torch.nn, kind)(3, 5).double())
     x = jnp.asarray(normal(2, 6, 3))
-    (whole, end), _ = nn.apply(module, params, aux, x)
-    (_, middle), _ = nn.apply(module, params, aux, x[:, :4])
-    (rest, last), _ = nn.apply(module, params, aux, x[:, 4:], carry=middle)
+    (whole, end), _ = APPLY(module, params, aux, x)
+    (_, middle), _ = APPLY(module, params, aux, x[:, :4])
+    (rest, last), _ = APPLY(module, params, aux, x[:, 4:], carry=middle)
     np.testing.assert_allclose(rest, whole[:, 4:], **TIGHT)
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, **TIGHT), last, end)
 
@@ -231,9 +239,7 @@ def block(features, heads, mask=None):
 def test_transformer_block(causal):
     mask = torch.nn.Transformer.generate_square_subsequent_mask(5, dtype=torch.float64) if causal else None
     layer, run = block(8, 2, mask)
-    module, params, aux = nn.init(
-        lambda rngs: nn.TransformerBlock(8, 2, causal=causal, activation=exact_gelu, rngs=rngs), jax.random.key(0)
-    )
+    module, params, aux = shapes(partial(nn.TransformerBlock, 8, 2, causal=causal, activation=exact_gelu))
     weights = {name: value.detach().numpy() for name, value in layer.state_dict().items()}
     for ours, theirs in (("norm1", "norm1"), ("norm2", "norm2"), ("up", "linear1"), ("down", "linear2")):
         kernel = weights[f"{theirs}.weight"]
@@ -250,7 +256,7 @@ def test_transformer_block(causal):
     }
     x = normal(3, 5, 8)
     params = jax.tree.map(jnp.asarray, params)
-    np.testing.assert_allclose(nn.apply(module, params, aux, x)[0], run(tensor(x)).detach(), **TIGHT)
+    np.testing.assert_allclose(APPLY(module, params, aux, x)[0], run(tensor(x)).detach(), **TIGHT)
     check_grads(lambda p, x: nn.apply(module, p, aux, x)[0], (params, x), directions=1, atol=1e-9)
 
 

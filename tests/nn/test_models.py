@@ -14,6 +14,7 @@ from fphys.typing import ShapeError, checked
 
 pytestmark = pytest.mark.usefixtures("flax_promotes")
 RNG = np.random.default_rng(0)
+APPLY = jax.jit(nn.apply, static_argnames=("train", "method"))
 
 PARAMETERS = {
     "resnet18": 11_689_512,
@@ -104,7 +105,7 @@ def test_gpt_sees_only_the_past():
     module, params, aux = jax.jit(partial(nn.init, TINY["GPT2"][0]))(jax.random.key(0))
     tokens = jnp.asarray(TINY["GPT2"][1])
     changed = tokens.at[:, 4].set((tokens[:, 4] + 1) % 11)
-    one, other = (nn.apply(module, params, aux, t)[0] for t in (tokens, changed))
+    one, other = (APPLY(module, params, aux, t)[0] for t in (tokens, changed))
     np.testing.assert_array_equal(one[:, :4], other[:, :4])
     assert (np.abs(one - other)[:, 4:].max(-1) > 0).all()
     with pytest.raises(ValueError, match="tokens have 10 positions, must have at most 9"):
@@ -114,9 +115,9 @@ def test_gpt_sees_only_the_past():
 def test_lstm_model_continues_with_its_carry():
     module, params, aux = jax.jit(partial(nn.init, TINY["LSTM"][0]))(jax.random.key(0))
     tokens = jnp.asarray(TINY["LSTM"][1])
-    (whole, _), _ = nn.apply(module, params, aux, tokens)
-    (_, carry), _ = nn.apply(module, params, aux, tokens[:, :4])
-    (rest, _), _ = nn.apply(module, params, aux, tokens[:, 4:], carry=carry)
+    (whole, _), _ = APPLY(module, params, aux, tokens)
+    (_, carry), _ = APPLY(module, params, aux, tokens[:, :4])
+    (rest, _), _ = APPLY(module, params, aux, tokens[:, 4:], carry=carry)
     np.testing.assert_allclose(rest, whole[:, 4:], atol=1e-6)
 
 
@@ -128,7 +129,7 @@ def test_vae_draws_when_it_trains_only():
     np.testing.assert_array_equal(still.logits, nn.apply(module, params, aux, code, method="decode")[0])
     with pytest.raises(ValueError, match="pass key="):
         nn.apply(module, params, aux, x, train=True)
-    draws = [nn.apply(module, params, aux, x, train=True, key=jax.random.key(seed))[0].logits for seed in (1, 2)]
+    draws = [APPLY(module, params, aux, x, train=True, key=jax.random.key(seed))[0].logits for seed in (1, 2)]
     assert not np.array_equal(*draws)
 
 
@@ -148,7 +149,7 @@ def test_advantages_do_not_move_the_mean():
     module, params, aux = jax.jit(partial(nn.init, TINY["QNetwork"][0]))(jax.random.key(0))
     x = jnp.asarray(TINY["QNetwork"][1], jnp.float32)
     moved = params | {"advantage": jax.tree.map(lambda leaf: leaf + 1.5, params["advantage"])}
-    one, other = (nn.apply(module, p, aux, x)[0] for p in (params, moved))
+    one, other = (APPLY(module, p, aux, x)[0] for p in (params, moved))
     np.testing.assert_allclose(one, other, atol=1e-5)
 
 
@@ -202,5 +203,5 @@ def test_digits_are_learned(name):
         start = params, optimizer.init(params)
         return jax.lax.scan(epoch, start, jax.random.split(jax.random.key(1), 40))[0][0]
 
-    logits, _ = nn.apply(module, train(params), aux, images[split:])
+    logits, _ = APPLY(module, train(params), aux, images[split:])
     assert np.mean(np.argmax(logits, -1) == labels[split:]) > 0.96

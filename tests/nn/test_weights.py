@@ -1,5 +1,6 @@
 """Weights from torchvision's and Hugging Face's state dicts give the same outputs; and files of weights."""
 
+import functools
 import os
 import pickle
 import re
@@ -115,10 +116,16 @@ def test_a_mistake_in_a_name_would_show():
         equal(constructor, reference, swapped, x, image)
 
 
-@pytest.fixture
-def vgg():
+@functools.cache
+def initialised():
     constructor, (_, weights) = CASES["vgg"]()
     return jax.jit(partial(nn.init, constructor))(jax.random.key(0)), weights
+
+
+@pytest.fixture
+def vgg():
+    made, weights = initialised()
+    return jax.tree.map(lambda leaf: leaf, made), weights
 
 
 def test_mismatched_weights_are_listed(vgg):

@@ -114,7 +114,8 @@ def test_what_mujoco_disables_we_disable():
     """A model file's own flags: each switches off the same term on both sides."""
     unchanged, m = case("small")
     x = random_inputs(m, 3)
-    plain = fphys.step(unchanged, to_state(unchanged, x), *loads(unchanged, x))
+    step = jax.jit(fphys.step)
+    plain = step(unchanged, to_state(unchanged, x), *loads(unchanged, x))
     for flag in ("gravity", "spring", "damper", "actuation", "clampctrl", "eulerdamp"):
         changed = copy.copy(case("small").source)
         changed.opt.disableflags |= getattr(mujoco.mjtDisableBit, f"mjDSBL_{flag.upper()}")
@@ -124,6 +125,6 @@ def test_what_mujoco_disables_we_disable():
             put(d, x, world)
             mujoco.mj_step(changed, d)
             after.append(np.concatenate([d.qpos, d.qvel, d.act]))
-        state = fphys.step(model, to_state(model, x), *loads(model, x))
+        state = step(model, to_state(model, x), *loads(model, x))
         assert relative(jnp.concatenate([state.qpos, state.qvel, state.act], 1), np.array(after)) <= 1e-9, flag
         assert relative(plain.qvel, state.qvel) > 1e-6, f"{flag} changes nothing: the test is empty"

@@ -9,6 +9,7 @@ that solve from M a. The reference here is exact: MuJoCo's own matrices, solved 
 from fractions import Fraction
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 import mujoco
 import numpy as np
@@ -16,6 +17,7 @@ import pytest
 
 import fphys
 
+FORWARD, STEP = jax.jit(fphys.forward), jax.jit(fphys.step)
 QPOS, QVEL = np.array([0.1, 0.2]), np.array([0.3, 0.5])
 
 
@@ -71,9 +73,9 @@ def test_the_step_is_exact(offset: float, damping: float, jacobian: str):
     expected, forward = exact(m, d), d.qacc.copy()
     model = fphys.load(m, dtype="float64")
     state = fphys.init(model, 1, qpos=QPOS, qvel=QVEL)
-    qacc, _ = fphys.forward(model, state)
+    qacc, _ = FORWARD(model, state)
     np.testing.assert_allclose(qacc[0], forward, rtol=1e-12, atol=1e-12)
-    after = fphys.step(model, state)
+    after = STEP(model, state)
     assert not after.status.any()
     np.testing.assert_allclose(after.qvel[0], expected, rtol=1e-13, atol=1e-14)
     mujoco.mj_step(m, d)
@@ -87,4 +89,4 @@ def test_in_float32_the_step_keeps_the_digits_of_its_type():
     mujoco.mj_forward(m, d)
     model = fphys.load(m, dtype="float32")
     state = fphys.init(model, 1, qpos=jnp.asarray(QPOS, jnp.float32), qvel=jnp.asarray(QVEL, jnp.float32))
-    np.testing.assert_allclose(fphys.step(model, state).qvel[0], exact(m, d), rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(STEP(model, state).qvel[0], exact(m, d), rtol=1e-5, atol=1e-6)

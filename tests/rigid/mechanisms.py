@@ -354,7 +354,7 @@ def in_own_units(fn: Callable[..., Any], args: tuple[Any, ...]) -> tuple[Callabl
         return 2.0 ** np.round(np.log2(max(size, 2.0**-8))) if size > 0 else 1.0
 
     units = jax.tree.map(unit, args[0])
-    scaled = jax.tree.map(lambda x, u: x / u, args[0], units)
+    scaled = jax.tree.map(lambda x, u: np.asarray(x) / u, args[0], units)
     return lambda first, *rest: fn(jax.tree.map(lambda x, u: x * u, first, units), *rest), (scaled, *args[1:])
 
 

@@ -36,9 +36,9 @@ def moving(text: str, worlds: int = 3) -> tuple[fphys.Model, fphys.State]:
 def test_a_mass_on_a_tendon_is_as_much_heavier():
     """A coefficient c and an armature m add c^2 m to the mass, and nothing to the weight."""
     model, state = moving(LIFT, 1)
-    np.testing.assert_allclose(fphys.forward(model, state, None)[0], [[-10 * 2 / (2 + 9 * 0.5)]], rtol=1e-12)
+    np.testing.assert_allclose(jax.jit(fphys.forward)(model, state, None)[0], [[-10 * 2 / (2 + 9 * 0.5)]], rtol=1e-12)
     slope = jax.grad(lambda x: fphys.forward(model.replace({"tendon.armature": x}), state, None)[0].sum())
-    np.testing.assert_allclose(slope(model.tendon.armature), [[10 * 2 * 9 / 6.5**2]], rtol=1e-12)
+    np.testing.assert_allclose(jax.jit(slope)(model.tendon.armature), [[10 * 2 * 9 / 6.5**2]], rtol=1e-12)
 
 
 def test_a_swing_keeps_its_energy():
@@ -56,14 +56,15 @@ def test_equals_mujocos(more: str, first: str):
     """Also between two trees, where MuJoCo's mass matrix has no entry for the coupling."""
     model, state = moving(SWING.format(more=more, first=first))
     m = model.structure.source
-    found = fphys.forward(model, state, None)[0], fphys.bias(model, state), fphys.mass_matrix(model, state)
-    after = fphys.step(model, state, jnp.zeros((3, 0)))
+    asked = jax.jit(lambda s: (fphys.forward(model, s, None)[0], fphys.bias(model, s), fphys.mass_matrix(model, s)))
+    found, after = asked(state), jax.jit(fphys.step)(model, state, jnp.zeros((3, 0)))
+    inverse = jax.jit(fphys.inverse)(model, state, found[0])
     for w in range(3):
         d, mass = fphys.to_mujoco(model, state, w)[1], np.zeros((m.nv, m.nv))
         mujoco.mj_fullM(m, d, mass)
         for ours, theirs in zip(found, (d.qacc, d.qfrc_bias, mass), strict=True):
             np.testing.assert_allclose(ours[w], theirs, rtol=0, atol=1e-12 * np.abs(theirs).max())
-        np.testing.assert_allclose(fphys.inverse(model, state, found[0])[w], 0, atol=1e-12 * np.abs(d.qfrc_bias).max())
+        np.testing.assert_allclose(inverse[w], 0, atol=1e-12 * np.abs(d.qfrc_bias).max())
         mujoco.mj_step(m, d)
         np.testing.assert_allclose(after.qvel[w], d.qvel, rtol=0, atol=1e-12 * np.abs(d.qvel).max())
 
