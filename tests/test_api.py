@@ -26,7 +26,7 @@ def load(path: Path) -> Any:
 
 
 reference, check_links = load(ROOT / "docs/reference.py"), load(ROOT / "docs/check_links.py")
-LEARNING = {"data", "errors", "export", "losses", "metrics", "nn", "optim", "tensor", "train", "typing"}
+LEARNING = {"data", "errors", "export", "losses", "metrics", "nn", "rl", "optim", "tensor", "train", "typing"}
 """Packages whose numbers have no unit, and whose gradients need no remark if they are obvious."""
 
 NAMES = {f"{room}.{name}": value for room in reference.ROOMS for name, value in reference.public(room)}

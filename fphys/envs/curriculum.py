@@ -24,7 +24,10 @@ class Curriculum(Tree):
 
 
 def set_difficulty(state: EnvState, level: Array | float) -> EnvState:
-    """The difficulty, from 0 to 1, of the episodes that begin from now on; a number, or shape (world,)."""
+    """The difficulty, from 0 to 1 [no unit], of the episodes that begin from now on; a number, or shape (world,).
+
+    No gradient flows to the level.
+    """
     level = jnp.clip(jnp.asarray(level, state.difficulty.dtype), 0, 1)
     return state.replace(difficulty=jnp.broadcast_to(level, state.difficulty.shape))
 
@@ -42,7 +45,7 @@ def auto_adapt(
     """Raise the level if enough episodes succeed, lower it if too few do.
 
     Args:
-        success: whether each world's episode succeeded, bool, shape (..., world).
+        success: whether each world's episode succeeded, bool, shape (..., world) [no unit].
         done: the episodes that ended, of that shape; the others do not count.
         up, down: success rates above and below which the level moves.
         step: by how much.

@@ -27,7 +27,7 @@ class Spec(NamedTuple):
     """Shape, type and bounds of one world's action or observation; bounds have that shape."""
 
     shape: tuple[int, ...]
-    dtype: Any
+    dtype: Any  # float32 or float64
     low: np.ndarray
     high: np.ndarray
 

@@ -15,13 +15,16 @@ Array = jax.Array
 
 @pytree
 class Policy(Tree):
-    """A trained policy: ``action = policy(observation)``, or ``policy(observation, key)`` with its noise."""
+    """A trained policy: ``action = policy(observation)``, or ``policy(observation, key)`` with its noise.
+
+    Gradients flow to the observation and to ``params``.
+    """
 
     module: Any  # the network's structure
-    params: Any
+    params: Any  # the network's parameters
     moments: Moments  # of the observations
     low: Array  # bounds of the action
-    high: Array
+    high: Array  # each of shape (action,)
 
     def __call__(self, observation: Array, key: Array | None = None) -> Array:
         """Actions of shape (world, action), from observations (world, n). Gradients flow to both arguments' arrays."""
@@ -40,7 +43,10 @@ def evaluate(env: Env, policy: Any, key: Array, steps: int | None = None) -> tup
         steps: by default the environment's time limit; an episode that is longer counts as far as it got.
 
     Returns:
-        Sum of rewards, shape (world,); steps, int32 (world,).
+        Sum of rewards, shape (world,); steps, int32 (world,). Gradients flow through ``env.step``.
+
+    Raises:
+        ValueError: neither the environment nor ``steps`` sets a limit.
     """
     steps = steps or env.max_episode_steps
     if steps is None:

@@ -11,7 +11,7 @@ Array = jax.Array
 
 
 def record(env: Env, policy: Any, key: Array, steps: int | None = None, **drawing: Any) -> np.ndarray:
-    """Images of the first world under a policy, uint8 (time, height, width, 3); one every action.
+    """Images of the first world under a policy, uint8 (time, height, width, 3); one every action. No gradient.
 
     Args:
         policy: ``policy(observation) -> action``.

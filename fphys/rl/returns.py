@@ -37,8 +37,8 @@ def gae(
 def td_lambda(reward: Array, next_value: Array, terminated: Array, done: Array, discount: float, lam: float) -> Array:
     """TD(lambda) targets, G_t = r_t + gamma ((1 - lambda) v(s_{t+1}) + lambda G_{t+1}) (Sutton 1988).
 
-    Arguments as for :func:`gae`. At the end of an episode and of the trajectory, the value alone follows. Shape (time,
-    world); no gradient flows.
+    Arguments as for :func:`gae`. At the end of an episode and of the trajectory, the value alone follows.
+    Shape (time, world); no gradient flows.
     """
     ahead = jnp.where(terminated, 0, next_value)
 
