@@ -7,7 +7,7 @@
     returns, lengths = fphys.rl.evaluate(env, policy, jax.random.key(1))
 """
 
-from . import ppo
+from . import ppo, shac
 from .files import load_policy, save_policy
 from .loop import Log, loop
 from .moments import Moments
@@ -26,5 +26,6 @@ __all__ = [
     "ppo",
     "record",
     "save_policy",
+    "shac",
     "td_lambda",
 ]

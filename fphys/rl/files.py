@@ -28,7 +28,7 @@ def save_policy(
     arrays = {f"params{jax.tree_util.keystr(name)}": np.asarray(value) for name, value in weights}
     layers = [np.shape(policy.params["actor"]["layers"][i]["kernel"]) for i in sorted(policy.params["actor"]["layers"])]
     sizes = [layers[0][0], *(shape[1] for shape in layers)]
-    header = {"format": _FORMAT, "env": env, "options": options or {}, "sizes": sizes}
+    header = {"format": _FORMAT, "env": env, "options": options or {}, "sizes": sizes, "squash": policy.squash}
     moments = {"mean": policy.moments.mean, "var": policy.moments.var, "count": policy.moments.count}
     arrays |= {f"moments.{name}": np.asarray(value) for name, value in moments.items()}
     arrays |= {"header": np.array(json.dumps(header)), "low": np.asarray(policy.low), "high": np.asarray(policy.high)}
@@ -66,5 +66,5 @@ def load_policy(path: str | os.PathLike[str]) -> tuple[Policy, str, dict[str, An
 
     params = jax.tree_util.tree_map_with_path(kept, params)
     moments = Moments(*(jnp.asarray(held[f"moments.{name}"], jnp.float32) for name in ("count", "mean", "var")))
-    policy = Policy(module, params, moments, jnp.asarray(held["low"]), jnp.asarray(held["high"]))
+    policy = Policy(module, params, moments, jnp.asarray(held["low"]), jnp.asarray(held["high"]), header["squash"])
     return policy, header["env"], header["options"]

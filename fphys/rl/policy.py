@@ -7,7 +7,7 @@ import jax.numpy as jnp
 
 from .. import nn
 from ..envs import Env
-from ..tree import Tree, pytree
+from ..tree import Tree, pytree, static
 from .moments import Moments
 
 Array = jax.Array
@@ -25,14 +25,26 @@ class Policy(Tree):
     moments: Moments  # of the observations
     low: Array  # bounds of the action
     high: Array  # each of shape (action,)
+    squash: bool = static(default=False)  # whether tanh keeps actions within the bounds, or they are cut off
 
     def __call__(self, observation: Array, key: Array | None = None) -> Array:
         """Actions of shape (world, action), from observations (world, n). Gradients flow to both arguments' arrays."""
         (mean, log_std), _ = nn.apply(self.module, self.params, {}, self.moments.normalize(observation))[0]
         if key is not None:
             mean = mean + jnp.exp(log_std) * jax.random.normal(key, mean.shape, mean.dtype)
-        low, high = (x.astype(mean.dtype).reshape(*[1] * (mean.ndim - 1), -1) for x in (self.low, self.high))
+        low, high = self.low.astype(mean.dtype), self.high.astype(mean.dtype)
+        if self.squash:
+            return squashed(mean, low, high).astype(observation.dtype)
+        low, high = (bound.reshape(*[1] * (mean.ndim - 1), -1) for bound in (low, high))
         return jnp.clip(mean, low, high).astype(observation.dtype)
+
+
+def squashed(x: Array, low: Array, high: Array) -> Array:
+    """tanh, scaled to the bounds where there are any; bounds of shape (action,)."""
+    bounded = jnp.isfinite(low) & jnp.isfinite(high)
+    low, high, bounded = (v.reshape(*[1] * (x.ndim - 1), -1) for v in (low, high, bounded))
+    middle, half = (jnp.where(bounded, v, 0) for v in ((low + high) / 2, (high - low) / 2))
+    return jnp.where(bounded, middle + half * jnp.tanh(x), x)
 
 
 def evaluate(env: Env, policy: Any, key: Array, steps: int | None = None) -> tuple[Array, Array]:

@@ -77,7 +77,7 @@ class Batch(NamedTuple):
     target: Array
 
 
-def network(env: Env, config: Config, key: Array) -> tuple[Any, Any, Any]:
+def network(env: Env, config: Any, key: Array) -> tuple[Any, Any, Any]:
     """Module, parameters and other state of the policy and the value, in float32 whatever the environment's type."""
     sizes = env.observation_spec.shape[0], env.action_spec.shape[0]
     module, params, aux = nn.init(lambda rngs: nn.models.ActorCritic(*sizes, hidden=config.hidden, rngs=rngs), key)

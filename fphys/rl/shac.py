@@ -1,0 +1,256 @@
+"""Short-horizon actor-critic (Xu et al. 2022): the policy climbs the exact gradient of a short motion.
+
+The value counts what comes after it. Gradients pass through ``env.step``. Contact makes them grow from step to step, so
+the cotangent of each world's state is limited at every action. Without a limit, gradients on Ant have norms up to 1e5
+and teach nothing.
+"""
+
+import dataclasses
+import functools
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from .. import nn, optim
+from .. import train as training
+from ..envs import Env, EnvState
+from ..train.step import all_finite
+from ..tree import Tree, pytree
+from .loop import Log, loop
+from .moments import Moments
+from .policy import Policy, squashed
+from .ppo import network
+from .returns import td_lambda
+
+Array = jax.Array
+
+
+@dataclasses.dataclass(frozen=True)
+class Config:
+    steps: int = 1_000_000
+    """Environment steps of the whole training, over all worlds."""
+    horizon: int = 32
+    """Steps through which a gradient passes."""
+    learning_rate: float = 2e-3
+    """Adam's step for the policy at the start; it falls to a twentieth."""
+    critic_rate: float = 2e-3
+    """Adam's step for the value."""
+    betas: tuple[float, float] = (0.7, 0.95)
+    """Adam's, for both."""
+    discount: float = 0.99
+    """What a value counts one step earlier."""
+    lam: float = 0.95
+    """Lambda of the value's targets."""
+    critic_epochs: int = 16
+    """Passes of the value over what an iteration saw."""
+    critic_minibatches: int = 4
+    """Updates in each pass."""
+    follow: float = 0.8
+    """Share by which the value that the policy sees follows the learned one in an iteration."""
+    max_grad_norm: float = 1.0
+    limit: float = 1.0
+    """Largest norm of the cotangent of a world's state and observation, at every action."""
+    log_std: float = -1.0
+    """Logarithm of the noise at the start; it is learned."""
+    least_log_std: float = -3.0
+    hidden: tuple[int, ...] = (128, 64)
+    """Widths of both networks."""
+    normalize: bool = True
+    """Whether observations are scaled by what was seen so far."""
+
+
+@pytree
+class TrainingState(Tree):
+    """Everything that the next iteration depends on."""
+
+    actor: Any  # parameters of the policy
+    opt: Any  # its optimizer's state
+    critic: training.TrainState
+    target: Any  # parameters of the value that the policy sees
+    env: EnvState
+    observation: Array  # (world, n)
+    moments: Moments
+    skipped: Array  # updates of the policy that were not finite, int32
+
+
+class Seen(NamedTuple):
+    """What an iteration saw, (time, world, ...)."""
+
+    x: Array  # normalised observations
+    reward: Array
+    next_value: Array
+    terminated: Array
+    done: Array
+    total: Array  # returns so far
+    length: Array
+
+
+def init(env: Env, config: Config, key: Array) -> tuple[Any, TrainingState]:
+    """The network's structure, and the state before the first iteration."""
+    keys = jax.random.split(key, 3)
+    module, params, _ = network(env, config, keys[0])
+    actor = {"actor": params["actor"], "log_std": jnp.full_like(params["log_std"], config.log_std)}
+    state, observation = env.reset(keys[1])
+    critic = {"critic": params["critic"]}
+    learner = training.init(critic, _critic_optimizer(config), aux={}, key=keys[2])
+    moments = Moments.zero(observation.shape[1:]).update(observation)
+    opt = _actor_optimizer(env, config).init(actor)
+    target = jax.tree.map(jnp.copy, critic)
+    return module, TrainingState(actor, opt, learner, target, state, observation, moments, jnp.int32(0))
+
+
+def update(env: Env, config: Config, module: Any, state: TrainingState) -> tuple[TrainingState, dict[str, Array]]:
+    """One iteration: a step of the policy along its exact gradient, then the value's fit. Pure.
+
+    Returns:
+        The next state, and scalars: ``episode_return``, ``episode_length``, ``episodes``, ``faults`` and ``reward`` as
+        :func:`fphys.rl.ppo.update` has them; ``value_loss``, ``grad_norm`` (before clipping), ``noise``, ``skipped``.
+    """
+    keys = jax.random.split(jax.random.fold_in(state.critic.key, state.critic.step), 2)
+    objective = functools.partial(_objective, env, config, module)
+    grads, (now, observation, seen) = jax.grad(objective, has_aux=True)(state.actor, state, keys[0])
+    actor, opt, norm, fine = _climb(env, config, state, grads)
+    critic, value_loss = _fit(config, module, state, seen, keys[1])
+    target = optim.incremental_update(critic.params, state.target, config.follow)
+    moments = state.moments.update(observation) if config.normalize else state.moments
+    ended = seen.done.sum(dtype=jnp.float32)
+    mean = lambda v: jnp.where(seen.done, v, 0).sum(dtype=jnp.float32) / ended  # noqa: E731
+    state = TrainingState(actor, opt, critic, target, now, observation, moments, state.skipped + (1 - fine))
+    return state, {
+        "episode_return": mean(seen.total),
+        "episode_length": mean(seen.length),
+        "episodes": ended,
+        "faults": now.faults.sum(dtype=jnp.float32),
+        "reward": seen.reward.mean(),
+        "value_loss": value_loss,
+        "grad_norm": norm,
+        "noise": jnp.exp(actor["log_std"]).mean(),
+        "skipped": state.skipped,
+    }
+
+
+def train(env: Env, config: Config, key: Array, **options: Any) -> tuple[Policy, Log]:
+    """Train until ``config.steps`` are used up; arguments and result as for :func:`fphys.rl.ppo.train`.
+
+    Raises:
+        ValueError: a number does not fit.
+    """
+    seen = env.num_envs * config.horizon
+    if seen % config.critic_minibatches or config.steps < seen:
+        raise ValueError(
+            f"an iteration sees {env.num_envs} worlds x {config.horizon} steps = {seen}: it must split into "
+            f"{config.critic_minibatches} minibatches, and steps = {config.steps} must not be less"
+        )
+    module, state = jax.jit(functools.partial(init, env, config))(key)
+    state, log = loop(functools.partial(update, env, config, module), state, seen, config.steps, **options)
+    return policy(env, module, state), log
+
+
+def policy(env: Env, module: Any, state: TrainingState) -> Policy:
+    """The policy of a state."""
+    spec = env.action_spec
+    params = {**state.actor, **state.critic.params}
+    return Policy(module, params, state.moments, jnp.asarray(spec.low), jnp.asarray(spec.high), squash=True)
+
+
+@functools.partial(jax.custom_vjp, nondiff_argnums=(0,))
+def limited(limit: float, tree: Any) -> Any:
+    """The tree itself, whose cotangent is scaled down in each world to a norm of ``limit``, and to 0 if not finite."""
+    return tree
+
+
+def _limited_bwd(limit: float, _: None, cotangent: Any) -> tuple[Any]:
+    real = lambda x: jnp.issubdtype(x.dtype, jnp.floating)  # noqa: E731  (integers and keys have none)
+    parts = [x for x in jax.tree.leaves(cotangent) if real(x)]
+    square = functools.reduce(jnp.add, [(x.astype(jnp.float32) ** 2).reshape(len(x), -1).sum(1) for x in parts])
+    norm = jnp.sqrt(square)
+    scale = jnp.where(jnp.isfinite(norm), jnp.minimum(1, limit / jnp.maximum(norm, 1e-12)), 0)
+
+    def scaled(x: Any) -> Any:
+        if not real(x):
+            return x
+        share = scale.astype(x.dtype).reshape(-1, *[1] * (x.ndim - 1))
+        return jnp.where(share > 0, x * share, 0)
+
+    return (jax.tree.map(scaled, cotangent),)
+
+
+limited.defvjp(lambda limit, tree: (tree, None), _limited_bwd)
+
+
+def _objective(env: Env, config: Config, module: Any, actor: Any, before: TrainingState, key: Array) -> Any:
+    """-mean of what a short motion gains per step: discounted rewards, and the value where it is cut or truncated."""
+    spec, params = env.action_spec, {**actor, **before.target}
+    low, high = jnp.asarray(spec.low, jnp.float32), jnp.asarray(spec.high, jnp.float32)
+
+    def value(x: Array) -> Array:
+        return nn.apply(module, params, {}, x)[0][1]
+
+    def act(carry: Any, key: Array) -> Any:
+        state, observation, weight = carry
+        kept: Any = limited(config.limit, (state, observation))
+        state, observation = kept
+        x = before.moments.normalize(observation)
+        (mean, log_std), _ = nn.apply(module, params, {}, x)[0]
+        noise = jnp.exp(log_std) * jax.random.normal(key, mean.shape, mean.dtype)
+        action = squashed(mean + noise, low, high).astype(spec.dtype)
+        state, observation, reward, terminated, truncated, info = env.step(state, action)
+        reward, done = reward.astype(jnp.float32), terminated | truncated
+        ahead = jnp.where(terminated, 0, value(before.moments.normalize(info.final_obs)))
+        gain = weight * (reward + jnp.where(done, config.discount * ahead, 0))
+        weight = jnp.where(done, 1, config.discount * weight)
+        total, length = info.episode.total.astype(jnp.float32), info.episode.length.astype(jnp.float32)
+        return (state, observation, weight), (gain, Seen(x, reward, ahead, terminated, done, total, length))
+
+    start = (before.env, before.observation, jnp.ones(env.num_envs, jnp.float32))
+    (state, observation, weight), (gain, seen) = jax.lax.scan(act, start, jax.random.split(key, config.horizon))
+    gain = gain.sum() + (weight * value(before.moments.normalize(observation))).sum()
+    return -gain / seen.reward.size, jax.lax.stop_gradient((state, observation, seen))
+
+
+def _climb(env: Env, config: Config, state: TrainingState, grads: Any) -> tuple[Any, Any, Array, Array]:
+    """A step of the policy, unless the gradient is not finite: parameters, optimizer, norm, whether it was taken."""
+    import optax
+
+    with jax.numpy_dtype_promotion("standard"):
+        updates, opt = _actor_optimizer(env, config).update(grads, state.opt, state.actor)
+    actor = optax.apply_updates(state.actor, updates)
+    actor["log_std"] = jnp.maximum(actor["log_std"], config.least_log_std)  # type: ignore[index]
+    fine = all_finite(grads)
+    choose = lambda new, old: jnp.where(fine, new, old)  # noqa: E731
+    actor, opt = jax.tree.map(choose, actor, state.actor), jax.tree.map(choose, opt, state.opt)
+    return actor, opt, optax.tree.norm(grads), fine.astype(jnp.int32)
+
+
+def _fit(
+    config: Config, module: Any, state: TrainingState, seen: Seen, key: Array
+) -> tuple[training.TrainState, Array]:
+    """Fit the value to TD(lambda) targets of the value that the policy saw."""
+    target = td_lambda(seen.reward, seen.next_value, seen.terminated, seen.done, config.discount, config.lam)
+    x, target = seen.x.reshape(-1, seen.x.shape[-1]), target.reshape(-1)
+
+    def loss_fn(params: Any, aux: Any, batch: Any, key: Array) -> Any:
+        value = nn.apply(module, {**state.actor, **params}, {}, batch[0])[0][1]
+        return ((value - batch[1]) ** 2).mean(), aux, {}
+
+    step = functools.partial(training.step, loss_fn, _critic_optimizer(config))
+
+    def one_pass(learner: training.TrainState, key: Array) -> Any:
+        order = jax.random.permutation(key, len(target)).reshape(config.critic_minibatches, -1)
+        return jax.lax.scan(lambda s, rows: step(s, (x[rows], target[rows])), learner, order)
+
+    critic, rows = jax.lax.scan(one_pass, state.critic, jax.random.split(key, config.critic_epochs))
+    return critic, rows["loss"].mean()
+
+
+def _actor_optimizer(env: Env, config: Config) -> Any:
+    updates = config.steps // (env.num_envs * config.horizon)
+    rate = optim.linear_schedule(config.learning_rate, 0.05 * config.learning_rate, updates)
+    return optim.chain(optim.clip_by_global_norm(config.max_grad_norm), optim.Adam(rate, betas=config.betas))
+
+
+def _critic_optimizer(config: Config) -> Any:
+    return optim.chain(
+        optim.clip_by_global_norm(config.max_grad_norm), optim.Adam(config.critic_rate, betas=config.betas)
+    )

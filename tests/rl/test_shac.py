@@ -1,0 +1,67 @@
+"""SHAC: its gradient is that of the short motion, limits hold in each world, and it learns."""
+
+import functools
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+import fphys
+from fphys import envs
+from fphys.rl import shac
+from fphys.tree import pytree
+
+CONFIG = shac.Config(steps=12_288, horizon=16, critic_epochs=8, limit=1e9)
+
+
+@functools.cache
+def poles() -> envs.Env:
+    return envs.make("InvertedDoublePendulum-v5", 32, dtype=jnp.float32)
+
+
+@pytree
+class SwingUp(envs.Env):
+    """A double pendulum is to stand up."""
+
+    def start(self, key: jax.Array) -> envs.Start:
+        return self.noisy_start(key, 0.5)
+
+    def reward(self, before: envs.EnvState, after: envs.EnvState, action: jax.Array) -> tuple[jax.Array, dict]:
+        return -jnp.cos(after.qpos[:, 0]) - jnp.cos(after.qpos.sum(1)), {}
+
+
+def test_the_cotangent_of_each_world_is_limited():
+    tree = {"x": jnp.ones((4, 3)), "count": jnp.arange(4), "y": jnp.ones((4, 1, 2))}
+    seeds = jnp.array([1e-3, 1.0, jnp.inf, 100.0])
+
+    def pull(tree: Any) -> jax.Array:
+        out = shac.limited(2.0, tree)
+        return (seeds * (out["x"].sum(1) + out["y"].sum((1, 2)))).sum()
+
+    found = jax.grad(pull, allow_int=True)(tree)
+    norm = jnp.sqrt((found["x"] ** 2).sum(1) + (found["y"] ** 2).sum((1, 2)))
+    np.testing.assert_allclose(norm, [1e-3 * 5**0.5, 2.0, 0.0, 2.0], rtol=1e-6)
+    assert shac.limited(2.0, tree) is not None and (shac.limited(2.0, tree)["x"] == tree["x"]).all()
+
+
+def test_the_gradient_is_that_of_differences():
+    """Of a motion without contacts and limits, in which float32 resolves differences, and without ends of episodes."""
+    env = SwingUp(fphys.load(fphys.asset("double-pendulum"), dtype=jnp.float32), num_envs=8, frame_skip=4)
+    module, state = jax.jit(functools.partial(shac.init, env, CONFIG))(jax.random.key(0))
+
+    def objective(actor: Any) -> jax.Array:
+        return shac._objective(env, CONFIG, module, actor, state, jax.random.key(1))[0]
+
+    value, gradient = jax.jit(objective), jax.jit(jax.grad(objective))(state.actor)
+    size = jnp.sqrt(sum((g**2).sum() for g in jax.tree.leaves(gradient)))
+    h = 3e-3
+    along = lambda sign: jax.tree.map(lambda p, g: p + sign * h * g / size, state.actor, gradient)  # noqa: E731
+    slope = (value(along(1)) - value(along(-1))) / (2 * h)
+    np.testing.assert_allclose(slope, size, rtol=2e-2)  # float32: the objective is known to 1e-6, over a step of 3e-3
+
+
+def test_two_poles_are_held_longer():
+    _, log = shac.train(poles(), shac.Config(**{**vars(CONFIG), "limit": 1.0}), jax.random.key(0))
+    assert log["skipped"][-1] == 0 and log["faults"][-1] == 0
+    assert log["episode_length"][-3:].mean() > 1.5 * log["episode_length"][:3].mean()
