@@ -1,8 +1,9 @@
 """What every environment does: episodes of many worlds, side by side and pure.
 
 An environment is a frozen pytree: a model, options, and five functions that a subclass writes (``start``, ``look``,
-``observation``, ``reward``, ``terminated``). The base class makes episodes of them: it draws starts from a key of each
-world, advances the physics, counts steps and returns, and starts finished worlds anew within the same step.
+``observation``, ``reward``, ``terminated``), or seven (``starts``, ``measure``). The base class makes episodes of them:
+it draws starts from a key of each world, advances the physics, counts steps and returns, and starts finished worlds
+anew within the same step.
 """
 
 from typing import Any, ClassVar, NamedTuple, Self
@@ -45,7 +46,7 @@ class EnvState(Tree):
     """The worlds in the middle of their episodes. Every array has the world axis first."""
 
     physics: State
-    seen: dict[str, Array]  # what ``look`` read of the last step
+    seen: dict[str, Array]  # what ``look`` read of the last step, and ``measure`` of this state
     goal: Any  # what ``start`` drew besides positions and velocities
     drawn: dict[str, Array]  # parameters of this episode (``fphys.envs.randomize``)
     history: Array  # actions that have not acted yet, the newest first, (world, delay, action)
@@ -111,8 +112,19 @@ class Env(Tree):
         """Draw the start of one world's episode."""
         raise NotImplementedError
 
+    def starts(self, keys: Array, model: Model) -> Start:
+        """Draw the starts of all worlds from a key of each; ``model`` holds their own mechanisms.
+
+        By default ``start`` for every world by itself.
+        """
+        return jax.vmap(self.start)(keys)
+
     def look(self, last: LastSolve, ctrl: Array) -> dict[str, Array]:
         """Readings of the step's last solve (:mod:`fphys.rigid.last`), kept in ``state.seen``. By default none."""
+        return {}
+
+    def measure(self, physics: State) -> dict[str, Array]:
+        """Readings of the state itself, kept in ``state.seen`` too. By default none."""
         return {}
 
     def observation(self, state: EnvState) -> Array:
@@ -216,18 +228,18 @@ class Env(Tree):
     def _begin(self, state: EnvState) -> tuple[EnvState, Array]:
         """Every world at the start of its episode ``state.episode``."""
         keys = jax.vmap(jax.random.fold_in)(state.key, state.episode)
-        start = jax.vmap(self.start)(keys)
         zero, old = jnp.zeros_like, state.physics
         drawn = randomize.draw(self.model, self.randomize, _each(keys, 1), state.difficulty)
+        env = self.replace(model=randomize.with_parameters(self.model, drawn))
+        start = self.starts(keys, env.model)
         physics = init(
             self.model, len(state.length), max_contacts=old.max_contacts, max_constraints=old.max_constraints
         )
         physics = physics.replace(qpos=start.qpos, qvel=start.qvel)
         ctrl = jnp.zeros((len(state.length), self.model.structure.nu), physics.qpos.dtype)
-        env = self.replace(model=randomize.with_parameters(self.model, drawn))
         state = state.replace(
             physics=physics,
-            seen=env.look(unsolved(physics), ctrl),
+            seen={**env.look(unsolved(physics), ctrl), **env.measure(physics)},
             goal=start.goal,
             drawn=drawn,
             history=zero(state.history),
@@ -255,7 +267,8 @@ class Env(Tree):
         shapes = jax.eval_shape(lambda: substep((start, ()), None))[0][1]  # type: ignore[arg-type]
         last = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), shapes)
         (physics, last), _ = jax.lax.scan(substep, (start, last), None, self.frame_skip)
-        return state.replace(physics=physics, history=history, seen=self.look(last, control(last.state)))
+        seen = {**self.look(last, control(last.state)), **self.measure(physics)}
+        return state.replace(physics=physics, history=history, seen=seen)
 
     def _pushed(self, state: EnvState) -> State:
         """The physics after a push, if it is time for one: every second."""
