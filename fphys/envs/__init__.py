@@ -18,9 +18,11 @@ from .humanoids import Humanoid, HumanoidStandup
 from .make import GYMNASIUM, make, names, register
 from .pendulums import InvertedDoublePendulum, InvertedPendulum
 from .planar import HalfCheetah, Hopper, Swimmer, Walker2d
+from .suite import SUITE
 
 __all__ = [
     "GYMNASIUM",
+    "SUITE",
     "Ant",
     "Curriculum",
     "Env",

@@ -14,6 +14,7 @@ from .humanoids import Humanoid, HumanoidStandup
 from .pendulums import InvertedDoublePendulum, InvertedPendulum
 from .planar import HalfCheetah, Hopper, Swimmer, Walker2d
 from .randomize import OTHERS, ranges
+from .suite import SUITE, SuiteEnv, suite_asset
 
 GYMNASIUM: dict[str, type[Env]] = {
     "Ant-v5": Ant,
@@ -40,31 +41,34 @@ def make(name: str, num_envs: int = 1, *, model: Any = None, dtype: Any = None, 
     """An environment by name.
 
     Args:
-        name: one of :data:`GYMNASIUM`, for example "Ant-v5"; ``fphys envs`` lists them.
+        name: one of :data:`GYMNASIUM` or of :data:`SUITE`, for example "Ant-v5" or "dm_control/walker-walk";
+            ``fphys envs`` lists them.
         num_envs: worlds side by side.
         model: another mechanism in place of the task's own: anything that :func:`fphys.load` takes.
         dtype: float32 or float64; by default float64 if JAX's x64 is on.
-        options: the environment's options, by Gymnasium's names: ``frame_skip``, ``max_episode_steps``,
-            ``terminate_when_unhealthy``, ...; ``randomize``, ranges by name, as in ``{"body.mass": (0.8, 1.2)}``
+        options: the environment's options: ``frame_skip``, ``max_episode_steps``, those of its class by Gymnasium's names
+            (``terminate_when_unhealthy``, ...); ``randomize``, ranges by name, as in ``{"body.mass": (0.8, 1.2)}``
             (:mod:`fphys.envs.randomize`); ``action_mode``, "ctrl", "position" or "velocity", with gains ``kp``, ``kd``.
 
     Raises:
-        ValueError: there is no such environment. TypeError: it has no such option. ModelError, UnsupportedError: as
-            for :func:`fphys.load`.
+        ValueError: there is no such environment. TypeError: it has no such option. MissingDependencyError: its model
+            comes with a package that is not installed. ModelError, UnsupportedError: as for :func:`fphys.load`.
     """
-    if name not in GYMNASIUM:
-        raise ValueError(f"there is no environment {name!r}: there are {', '.join(sorted(GYMNASIUM))}")
-    kind = GYMNASIUM[name]
+    if name not in GYMNASIUM and name not in SUITE:
+        raise ValueError(f"there is no environment {name!r}: there are {', '.join([*sorted(GYMNASIUM), *SUITE])}")
+    kind, own = SUITE[name] if name in SUITE else (GYMNASIUM[name], {})
     with warnings.catch_warnings():
         if model is None:  # humanoid.xml asks for Gauss-Seidel, whose limit Newton's method finds
             warnings.filterwarnings("ignore", ".*solver PGS or CG is read as Newton")
-            model = gymnasium_asset(kind.source)
+            model = (suite_asset if name in SUITE else gymnasium_asset)(kind.source)
         mechanism = load(model, dtype=dtype)
     options["randomize"] = ranges(options.get("randomize", ()))
     for path, *_ in options["randomize"]:
         if path not in OTHERS:
             mechanism._leaf(path)
-    return kind(mechanism, num_envs=num_envs, **options)
+    if issubclass(kind, SuiteEnv):
+        mechanism = kind.prepared(mechanism)
+    return kind(mechanism, num_envs=num_envs, **{**own, **options})
 
 
 def gymnasium_asset(file: str) -> Path:
@@ -76,10 +80,13 @@ def gymnasium_asset(file: str) -> Path:
 
 
 def register() -> None:
-    """Register every environment with Gymnasium, as ``fphys/Ant-v5`` and so on. Calling it again changes nothing."""
+    """Register every environment with Gymnasium, as ``fphys/Ant-v5``, ``fphys/walker-walk`` and so on.
+
+    Calling it again changes nothing.
+    """
     from gymnasium.envs.registration import register as add
     from gymnasium.envs.registration import registry
 
-    for name in GYMNASIUM:
-        if f"fphys/{name}" not in registry:
-            add(f"fphys/{name}", vector_entry_point="fphys.envs.vector:vector_env", kwargs={"name": name})
+    for name in (*GYMNASIUM, *SUITE):
+        if (own := f"fphys/{name.rpartition('/')[2]}") not in registry:
+            add(own, vector_entry_point="fphys.envs.vector:vector_env", kwargs={"name": name})
