@@ -86,10 +86,10 @@ def play(policy: str, /, steps: int | None = None, seed: int = 0, out: Path = Pa
 
 def envs() -> int:
     """List the environments."""
-    from .envs import GYMNASIUM
+    from .envs import GYMNASIUM, SUITE
 
-    for name, kind in sorted(GYMNASIUM.items()):
-        print(f"{name:<28}{(kind.__doc__ or '').splitlines()[0]}")
+    for name, kind in [*sorted(GYMNASIUM.items()), *((name, kind) for name, (kind, _) in SUITE.items())]:
+        print(f"{name:<35}{(kind.__doc__ or '').splitlines()[0]}")
     return 0
 
 
@@ -256,7 +256,7 @@ def _train(arguments: list[str]) -> int:
     use_device(common.device)
     keep_memory()
     record = {**dataclasses.asdict(chosen.config), "env": name, "num_envs": common.num_envs, "seed": common.seed}
-    with Run(f"{agent}-{name}", root=common.out, config=record) as run:
+    with Run(f"{agent}-{name.rpartition('/')[2]}", root=common.out, config=record) as run:
         with interruptible():
             metrics = program.train(agent, name, common.num_envs, common.seed, chosen.config, run, common.resume)
         run.metrics(**metrics)

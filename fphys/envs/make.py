@@ -34,7 +34,7 @@ GYMNASIUM: dict[str, type[Env]] = {
 
 def names() -> list[str]:
     """The names that :func:`make` knows."""
-    return sorted(GYMNASIUM)
+    return sorted([*GYMNASIUM, *SUITE])
 
 
 def make(name: str, num_envs: int = 1, *, model: Any = None, dtype: Any = None, **options: Any) -> Env:
@@ -46,16 +46,16 @@ def make(name: str, num_envs: int = 1, *, model: Any = None, dtype: Any = None, 
         num_envs: worlds side by side.
         model: another mechanism in place of the task's own: anything that :func:`fphys.load` takes.
         dtype: float32 or float64; by default float64 if JAX's x64 is on.
-        options: the environment's options: ``frame_skip``, ``max_episode_steps``, those of its class by Gymnasium's names
-            (``terminate_when_unhealthy``, ...); ``randomize``, ranges by name, as in ``{"body.mass": (0.8, 1.2)}``
+        options: the environment's options, by Gymnasium's names: ``frame_skip``, ``max_episode_steps``,
+            ``terminate_when_unhealthy``, ...; ``randomize``, ranges by name, as in ``{"body.mass": (0.8, 1.2)}``
             (:mod:`fphys.envs.randomize`); ``action_mode``, "ctrl", "position" or "velocity", with gains ``kp``, ``kd``.
 
     Raises:
         ValueError: there is no such environment. TypeError: it has no such option. MissingDependencyError: its model
             comes with a package that is not installed. ModelError, UnsupportedError: as for :func:`fphys.load`.
     """
-    if name not in GYMNASIUM and name not in SUITE:
-        raise ValueError(f"there is no environment {name!r}: there are {', '.join([*sorted(GYMNASIUM), *SUITE])}")
+    if name not in names():
+        raise ValueError(f"there is no environment {name!r}: there are {', '.join(names())}")
     kind, own = SUITE[name] if name in SUITE else (GYMNASIUM[name], {})
     with warnings.catch_warnings():
         if model is None:  # humanoid.xml asks for Gauss-Seidel, whose limit Newton's method finds

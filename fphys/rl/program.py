@@ -23,8 +23,11 @@ AGENTS: dict[str, ModuleType] = {"ppo": ppo, "shac": shac}
 
 
 def full_name(name: str) -> str:
-    """The environment of a short name: "ant" is "Ant-v5", "halfcheetah" and "half-cheetah" are "HalfCheetah-v5"."""
-    short = lambda text: text.lower().removesuffix("-v5").replace("-", "").replace("_", "")  # noqa: E731
+    """The environment of a short name: "half-cheetah" "HalfCheetah-v5", "walker-walk" "dm_control/walker-walk"."""
+
+    def short(text: str) -> str:
+        return text.lower().rpartition("/")[2].removesuffix("-v5").replace("-", "").replace("_", "")
+
     found = [known for known in envs.names() if short(known) == short(name)]
     if not found:
         raise ValueError(f"there is no environment {name!r}: `fphys envs` lists them")
@@ -42,7 +45,9 @@ def train(
     save_policy(run.path / "policy.npz", policy, name)
     returns, lengths = measured(env, policy, seed, 100)
     run.plot("return", lambda axes: (run.curves(axes, "episode_return"), axes.set(ylabel="return")))
-    run.video(name, lambda: record(env, policy, jax.random.key(seed + 1)), fps=round(1 / float(env.dt[0])))
+    run.video(
+        name.rpartition("/")[2], lambda: record(env, policy, jax.random.key(seed + 1)), fps=round(1 / float(env.dt[0]))
+    )
     return {
         "mean_return": float(returns.mean()),
         "deviation_of_returns": float(returns.std()),
@@ -62,7 +67,11 @@ def play(what: str, run: Run, steps: int | None, seed: int) -> dict[str, Any]:
     """Film a policy: a run's folder, a policy's file, or the name of one that comes with fphys."""
     policy, name, options = load_policy(policy_file(what))
     env = envs.make(name, 1, **options)
-    run.video(name, lambda: record(env, policy, jax.random.key(seed), steps), fps=round(1 / float(env.dt[0])))
+    run.video(
+        name.rpartition("/")[2],
+        lambda: record(env, policy, jax.random.key(seed), steps),
+        fps=round(1 / float(env.dt[0])),
+    )
     returns, lengths = measured(env, policy, seed, 10)
     return {"env": name, "mean_return": float(returns.mean()), "mean_length": float(lengths.mean())}
 

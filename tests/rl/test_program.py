@@ -9,6 +9,7 @@ import pytest
 
 from fphys import cli, envs, rl
 from fphys.errors import FphysError
+from fphys.rl import program
 
 
 def test_train_and_play_from_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
@@ -43,6 +44,14 @@ def test_environments_are_listed(capsys: pytest.CaptureFixture[str]):
     assert cli.main(["envs"]) == 0
     printed = capsys.readouterr().out
     assert all(name in printed for name in envs.names())
+
+
+@pytest.mark.parametrize(
+    ("short", "name"),
+    [("half-cheetah", "HalfCheetah-v5"), ("walker-walk", "dm_control/walker-walk"), ("ant", "Ant-v5")],
+)
+def test_short_names(short: str, name: str):
+    assert program.full_name(short) == program.full_name(name) == name
 
 
 @pytest.mark.parametrize(

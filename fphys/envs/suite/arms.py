@@ -58,13 +58,13 @@ class Finger(SuiteEnv):
         qpos = self.random_joints(key)
         return Start(qpos, jnp.zeros_like(qpos))
 
-    def starts(self, keys: Array) -> Start:
+    def starts(self, keys: Array, model: Model) -> Start:
         """Starts are drawn again, up to 1000 times, until nothing touches. No gradient flows to them."""
-        env, worlds = self.without_gradients(), len(keys)
+        model, env = jax.lax.stop_gradient((model, self))
 
         def draw(attempt: Array) -> tuple[Start, Array]:
             start = jax.vmap(lambda key: env.start(jax.random.fold_in(key, attempt)))(keys)
-            found = contacts(env.model, init(env.model, worlds).replace(qpos=start.qpos))
+            found = contacts(model, init(model, len(keys)).replace(qpos=start.qpos))
             return start, (found.pair >= 0).any(1)
 
         def again(carry: tuple[Array, Start, Array]) -> tuple[Array, Start, Array]:

@@ -7,7 +7,6 @@ former, and ``look`` the latter.
 """
 
 from collections.abc import Callable
-from typing import Self
 
 import jax
 import jax.numpy as jnp
@@ -87,10 +86,6 @@ class SuiteEnv(Env):
         low = jnp.where(limited, bounds[:, 0], jnp.where(hinge, -np.pi, rest))
         high = jnp.where(limited, bounds[:, 1], jnp.where(hinge, np.pi, rest))
         return jax.random.uniform(key, rest.shape, rest.dtype, low, high)
-
-    def without_gradients(self) -> Self:
-        """The same environment; nothing flows to its model."""
-        return self.replace(model=jax.lax.stop_gradient(self.model))
 
     def turns(self, physics: State) -> Array:
         """Axes of the bodies' frames as columns, in world axes, shape (world, body, 3, 3)."""

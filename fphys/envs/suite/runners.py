@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from ...model import State, init
+from ...model import Model, State, init
 from ...rigid.last import LastSolve, inertial_positions, unsolved
 from ...rigid.step import step
 from ...rigid.tree.kinematics import motions
@@ -32,20 +32,20 @@ class Cheetah(SuiteEnv):
         qpos = jnp.where(limited, self.random_joints(key), self.model.qpos0[0])
         return Start(qpos, jnp.zeros_like(qpos))
 
-    def starts(self, keys: Array) -> Start:
+    def starts(self, keys: Array, model: Model) -> Start:
         """The joints are random; then it falls and comes to rest."""
-        return self.settled(jax.vmap(self.start)(keys).qpos)
+        return self.settled(jax.vmap(self.start)(keys).qpos, model)
 
-    def settled(self, qpos: Array) -> Start:
+    def settled(self, qpos: Array, model: Model) -> Start:
         """Where 200 steps lead from positions (world, nq); beginning an episode takes their time. No gradient flows.
 
         The first step has the accelerations of the reference position: dm_control computes those of the random one
         after it.
         """
-        model = self.without_gradients().model
+        model, qpos = jax.lax.stop_gradient((model, qpos))
         rest = init(model, len(qpos))
         first = step(model, rest)
-        first = first.replace(qpos=jax.lax.stop_gradient(qpos) + (first.qpos - rest.qpos))
+        first = first.replace(qpos=qpos + (first.qpos - rest.qpos))
         physics, _ = jax.lax.scan(lambda s, _: (step(model, s), None), first, None, self.settling - 1)
         return Start(physics.qpos, physics.qvel)
 
