@@ -77,7 +77,7 @@ class FphysVectorEnv(VectorEnv):
             raise RuntimeError("call reset before step")
         actions = self._in(actions)
         self._state, observation, reward, terminated, truncated, info = self._step(self._state, actions)
-        done = np.asarray(terminated | truncated)
+        done = np.asarray(terminated) | np.asarray(truncated)
         parts = (self._out(x) for x in (observation, reward, terminated, truncated))
         return (*parts, self._infos(info, done))  # type: ignore[return-value]
 
