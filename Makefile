@@ -5,8 +5,6 @@ PYTHON ?= $(shell for python in python3 python3.13 python3.12 python3.11; do \
 UV := $(shell command -v uv 2>/dev/null)
 PIP = $(if $(UV),$(UV) pip install --quiet --python $(1)/bin/python,$(1)/bin/python -m pip install --quiet --disable-pip-version-check)
 SOURCES := pyproject.toml setup.py
-# XLA compiles in a third of the time if it optimises less. Full sizes and measurements are compiled as users' programs.
-QUICK := XLA_FLAGS="$(XLA_FLAGS) --xla_backend_optimization_level=0 --xla_cpu_use_fusion_emitters=false"
 
 .PHONY: demo check test verify lint docs bare bench clean
 
@@ -14,10 +12,10 @@ demo: .venv/core.stamp  # the main job: a double pendulum swings up
 	.venv/bin/fphys run swing-up
 
 check: lint  # and the tests that a change touches
-	$(QUICK) .venv/bin/pytest -n 2 --dist worksteal -m "not alone" $$(.venv/bin/python -m tests.touched)
+	.venv/bin/pytest -n 2 --dist worksteal -m "not alone" $$(.venv/bin/python -m tests.touched)
 
 test: lint  # reduced sizes
-	$(QUICK) .venv/bin/pytest -n 2 --dist worksteal -m "not alone"
+	.venv/bin/pytest -n 2 --dist worksteal -m "not alone"
 	.venv/bin/pytest -m alone
 
 verify: lint .venv/browser.stamp  # full sizes
