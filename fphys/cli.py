@@ -71,7 +71,7 @@ def play(policy: str, /, steps: int | None = None, seed: int = 0, out: Path = Pa
     """Film a trained policy and measure its return.
 
     Args:
-        policy: The folder of a training run, a file policy.npz, or the name of a policy that comes with fphys.
+        policy: The folder of a training run, a file policy.safetensors, or the name of a policy that comes with fphys.
         steps: Actions to film. By default one episode.
         seed: Seed of the start.
         out: Folder for the run's own folder, play/DATE-TIME.

@@ -7,6 +7,7 @@ from typing import Any
 
 from ..errors import MissingDependencyError
 from ..model import load
+from ..model.arguments import whole_number
 from .ant import Ant
 from .arms import Pusher, Reacher
 from .env import Env
@@ -66,6 +67,14 @@ def make(name: str, num_envs: int = 1, *, model: Any = None, dtype: Any = None, 
     for path, *_ in options["randomize"]:
         if path not in OTHERS:
             mechanism._leaf(path)
+    for name in ("frame_skip", "max_episode_steps"):
+        if options.get(name) is not None and whole_number(name, options[name]) < 1:
+            raise ValueError(f"{name} is {options[name]}, must be at least 1")
+    gain = {"position": "kp", "velocity": "kd"}.get(options.get("action_mode", ""))
+    if gain and not options.get(gain, 0) > 0:
+        raise ValueError(
+            f"action_mode={options['action_mode']!r} needs a positive gain {gain}: without it nothing moves"
+        )
     if issubclass(kind, SuiteEnv):
         mechanism = kind.prepared(mechanism)
     return kind(mechanism, num_envs=num_envs, **{**own, **options})

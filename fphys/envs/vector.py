@@ -47,7 +47,6 @@ class FphysVectorEnv(VectorEnv):
         self._reset, self._step = jax.jit(env.reset), jax.jit(env.step, donate_argnums=0)
         self._restart = jax.jit(env.restart)
         self._state: EnvState | None = None
-        self._draw: Any = None
 
     def reset(
         self, *, seed: int | list[int | None] | None = None, options: dict[str, Any] | None = None
@@ -87,7 +86,7 @@ class FphysVectorEnv(VectorEnv):
 
         if self._state is None:
             raise RuntimeError("call reset before render")
-        picture = frames(self.env.model, jax.tree.map(lambda x: x[None], self._state.physics), world=0)
+        picture = frames(self.env.of(self._state).model, jax.tree.map(lambda x: x[None], self._state.physics), world=0)
         return (np.asarray(picture)[0],)
 
     def _in(self, actions: Any) -> Array:

@@ -15,7 +15,7 @@ from ..math import quat_mul, quat_unit, rotate, rotation
 from ..model import Model, State
 from .collide.collision import Contacts
 from .collide.collision import contacts as contact_geometry
-from .forces.actuation import actuator_force, transmissions
+from .forces.actuation import actuator_force, generalized_force, transmissions
 from .forward import forward
 from .inverse import smooth_inverse
 from .solve.contact import contact_forces
@@ -88,7 +88,7 @@ class Drives(NamedTuple):
 def drives(model: Model, last: LastSolve, ctrl: Array) -> Drives:
     """``qfrc_actuator``, ``ten_length`` and ``ten_velocity``."""
     t, state = transmissions(model, last.state), last.state
-    force = jnp.einsum("wij,wi->wj", t.moment, actuator_force(model, state, ctrl))
+    force = generalized_force(model, t.moment, actuator_force(model, state, ctrl))
     return Drives(force, t.tendon_length, jnp.einsum("wij,wj->wi", t.tendon_jacobian, state.qvel))
 
 

@@ -15,6 +15,7 @@ from ..math import quat_mul, quat_unit, rotate
 from ..model import Model, State
 from ..model.sensors import SensorType
 from .collide.rays import first_met, inside, ray_lengths, shapes
+from .forces.actuation import generalized_force
 from .forward import check_inputs, screen
 from .measure import Placed, Scene
 from .stages import Loads
@@ -186,9 +187,7 @@ def _rates(scene: Scene, jacobian: Array) -> Array:
 
 def _joint_actuator_force(scene: Scene, which: np.ndarray) -> Array:
     s, joint = scene.model.structure, scene.model.structure.sensor.target[which]
-    total = jnp.einsum("wij,wi->wj", scene.transmissions.moment, scene.actuator_force)[:, s.joint.dof[joint]]
-    bounds = scene.leaf(scene.model.joint.actfrcrange[:, joint])
-    return jnp.where(s.joint.actfrclimited[joint], jnp.clip(total, bounds[..., 0], bounds[..., 1]), total)
+    return generalized_force(scene.model, scene.transmissions.moment, scene.actuator_force)[:, s.joint.dof[joint]]
 
 
 def _tendon_actuator_force(scene: Scene, which: np.ndarray) -> Array:

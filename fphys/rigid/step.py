@@ -61,10 +61,8 @@ def solved_step(
     move = runge_kutta if model.structure.integrator == Integrator.RK4 else euler
     new, last = move(model, clean, loads)
     new, held = freeze(state, new, bits, overflowed((new, last)))
-    rest = clean.replace(qpos=jnp.broadcast_to(model.qpos0, clean.qpos.shape), qvel=jnp.zeros_like(clean.qvel))
-    qpos, qvel = choose(held, rest.qpos, last.state.qpos), choose(held, 0, last.state.qvel)
-    qacc = None if last.qacc is None else choose(held, 0, last.qacc)
-    return new, last._replace(state=last.state.replace(qpos=qpos, qvel=qvel), qacc=qacc)
+    _, at, _ = at_rest(held, model, last.state, loads)
+    return new, last._replace(state=at, qacc=None if last.qacc is None else choose(held, 0, last.qacc))
 
 
 def overflowed(result: tuple[State, LastSolve]) -> Array:

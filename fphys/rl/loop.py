@@ -9,6 +9,7 @@ import numpy as np
 
 from ..runs import Run
 from ..train.checkpoint import Checkpoints
+from ..train.step import copied
 
 Log = dict[str, np.ndarray]
 """Each scalar of an iteration over all iterations, and ``steps``, the environment steps taken so far."""
@@ -36,7 +37,7 @@ def loop(
     """
     count, first = steps // steps_each, 0
     compiled = jax.jit(iteration, donate_argnums=0)
-    state = jax.tree.map(lambda x: x.copy(), state)  # its memory is reused
+    state = copied(state)  # its memory is reused
     if checkpoints is not None:
         checkpoints.prepare()
         if (found := checkpoints.restore(state)) is not None:

@@ -51,7 +51,7 @@ class Config:
     hidden: tuple[int, ...] = (64, 64)
     """Widths of both networks."""
     normalize: bool = True
-    """Whether observations and rewards are scaled by what was seen so far."""
+    """Whether observations and rewards are scaled by what was seen. Observations are clipped to 10 in any case."""
 
 
 @pytree

@@ -42,7 +42,7 @@ def train(
     env = envs.make(name, num_envs)
     checkpoints = Checkpoints(resume or run.path / "checkpoints", every=50, keep=2)
     policy, log = AGENTS[agent].train(env, config, jax.random.key(seed), run=run, checkpoints=checkpoints)
-    save_policy(run.path / "policy.npz", policy, name)
+    save_policy(run.path / "policy.safetensors", policy, name)
     returns, lengths = measured(env, policy, seed, 100)
     run.plot("return", lambda axes: (run.curves(axes, "episode_return"), axes.set(ylabel="return")))
     run.video(
@@ -83,12 +83,14 @@ def policy_file(what: str) -> Path:
         ValueError: there is none.
     """
     path = Path(what)
-    if path.is_dir() and (path / "policy.npz").is_file():
-        return path / "policy.npz"
+    if path.is_dir() and (path / "policy.safetensors").is_file():
+        return path / "policy.safetensors"
     if path.is_file():
         return path
     folder = Path(asset("ant")).parent / "policies"
-    known = sorted(file.stem for file in folder.glob("*.npz"))
+    known = sorted(file.stem for file in folder.glob("*.safetensors"))
     if what not in known:
-        raise ValueError(f"{what} is no run with a policy.npz, no file, and no policy of fphys: {', '.join(known)}")
-    return folder / f"{what}.npz"
+        raise ValueError(
+            f"{what} is no run with a policy.safetensors, no file, and no policy of fphys: {', '.join(known)}"
+        )
+    return folder / f"{what}.safetensors"

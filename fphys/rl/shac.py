@@ -49,8 +49,8 @@ class Config:
     follow: float = 0.8
     """Share by which the value that the policy sees follows the learned one in an iteration."""
     max_grad_norm: float = 1.0
-    limit: float = 1.0
-    """Largest norm of the cotangent of a world's state and observation, at every action."""
+    limit: float = 100.0
+    """Largest norm, at every action, of the derivative of a world's own return by its state and observation."""
     log_std: float = -1.0
     """Logarithm of the noise at the start; it is learned."""
     least_log_std: float = -3.0
@@ -110,6 +110,7 @@ def update(env: Env, config: Config, module: Any, state: TrainingState) -> tuple
     keys = jax.random.split(jax.random.fold_in(state.critic.key, state.critic.step), 2)
     objective = functools.partial(_objective, env, config, module)
     grads, (now, observation, seen) = jax.grad(objective, has_aux=True)(state.actor, state, keys[0])
+    grads = jax.tree.map(lambda g: g / seen.reward.size, grads)  # a mean over worlds and steps
     actor, opt, norm, fine = _climb(env, config, state, grads)
     critic, value_loss = _fit(config, module, state, seen, keys[1])
     target = optim.incremental_update(critic.params, state.target, config.follow)
@@ -180,7 +181,7 @@ limited.defvjp(lambda limit, tree: (tree, None), _limited_bwd)
 
 
 def _objective(env: Env, config: Config, module: Any, actor: Any, before: TrainingState, key: Array) -> Any:
-    """-mean of what a short motion gains per step: discounted rewards, and the value where it is cut or truncated."""
+    """-sum of what short motions gain: discounted rewards, and the value where a motion is cut or truncated."""
     spec, params = env.action_spec, {**actor, **before.target}
     low, high = jnp.asarray(spec.low, jnp.float32), jnp.asarray(spec.high, jnp.float32)
 
@@ -206,7 +207,7 @@ def _objective(env: Env, config: Config, module: Any, actor: Any, before: Traini
     start = (before.env, before.observation, jnp.ones(env.num_envs, jnp.float32))
     (state, observation, weight), (gain, seen) = jax.lax.scan(act, start, jax.random.split(key, config.horizon))
     gain = gain.sum() + (weight * value(before.moments.normalize(observation))).sum()
-    return -gain / seen.reward.size, jax.lax.stop_gradient((state, observation, seen))
+    return -gain, jax.lax.stop_gradient((state, observation, seen))
 
 
 def _climb(env: Env, config: Config, state: TrainingState, grads: Any) -> tuple[Any, Any, Array, Array]:

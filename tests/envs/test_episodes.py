@@ -177,7 +177,7 @@ def test_difficulty_zero_varies_nothing():
     np.testing.assert_allclose(env.of(state).model.body.mass, np.tile(env.model.body.mass, (WORLDS, 1)), rtol=1e-12)
 
 
-def test_late_actions_noise_and_pushes():
+def test_late_actions_and_noise():
     given = ((randomize.DELAY, 2, 2), (randomize.NOISE, 0.1, 0.1))
     _env, reset, step = pendulum(randomize=given, max_episode_steps=1000)
     _plain, _, plain_step = pendulum(max_episode_steps=1000)
@@ -224,6 +224,10 @@ def test_refusals():
         envs.make("Hopper-v5", randomize={"body.mass": (2.0, 1.0)})
     with pytest.raises(fphys.errors.ModelError, match=r"body\.weight"):
         envs.make("Hopper-v5", randomize={"body.weight": (1.0, 2.0)})
+    with pytest.raises(ValueError, match="frame_skip is 0"):
+        envs.make("Hopper-v5", frame_skip=0)
+    with pytest.raises(ValueError, match="positive gain kp"):
+        envs.make("Reacher-v5", action_mode="position", kd=1.0)
     with pytest.raises(TypeError, match="speed"):
         envs.make("Hopper-v5", speed=3)
     with pytest.raises(ValueError, match="action_mode"):

@@ -45,6 +45,17 @@ def test_gymnasiums_wrapper_counts_the_same_returns(poles: FphysVectorEnv):
     np.testing.assert_allclose(info["episode"]["r"], 4)
 
 
+def test_arrays_that_were_returned_do_not_change(poles: FphysVectorEnv):
+    """They share memory with JAX, and the state's memory is used again by the next step."""
+    held = [(array, array.copy()) for array in [poles.reset(seed=0)[0]]]
+    for _ in range(12):
+        *result, info = poles.step(poles.action_space.sample())
+        arrays = [*result, *(x for x in info.values() if isinstance(x, np.ndarray) and x.dtype != object)]
+        held += [(array, array.copy()) for array in arrays]
+    for array, copy in held:
+        np.testing.assert_array_equal(array, copy)
+
+
 def test_only_masked_worlds_are_reset(poles: FphysVectorEnv):
     first, _ = poles.reset(seed=0)
     first = first.copy()

@@ -36,11 +36,10 @@ def test_a_pole_is_balanced():
 def test_training_is_resumed_to_the_same_bits(tmp_path: Path):
     policy, log = trained()
     checkpoints = Checkpoints(tmp_path, every=5)
-    half = ppo.Config(**{**vars(CONFIG), "steps": 12_288})
-    module, state = jax.jit(functools.partial(ppo.init, pendulum(), half))(jax.random.key(0))
-    iteration = functools.partial(ppo.update, pendulum(), half, module)
+    module, state = jax.jit(functools.partial(ppo.init, pendulum(), CONFIG))(jax.random.key(0))
+    iteration = functools.partial(ppo.update, pendulum(), CONFIG, module)
     rl.loop(iteration, state, 1024, 7 * 1024, checkpoints=checkpoints)  # stopped after seven of twelve, saved at five
-    again, rest = ppo.train(pendulum(), half, jax.random.key(0), checkpoints=checkpoints)
+    again, rest = ppo.train(pendulum(), CONFIG, jax.random.key(0), checkpoints=checkpoints)
     assert len(rest["steps"]) == 7
     for name in log:
         np.testing.assert_array_equal(log[name][5:], rest[name], err_msg=name)

@@ -17,8 +17,8 @@ def test_train_and_play_from_the_command_line(tmp_path: Path, capsys: pytest.Cap
     assert cli.main(["train", "ppo", "inverted-pendulum", *options, "--out", str(tmp_path)]) == 0
     (folder,) = (tmp_path / "ppo-InvertedPendulum-v5").iterdir()
     files = {path.name for path in folder.iterdir()}
-    assert {"policy.npz", "metrics.json", "return.png", "InvertedPendulum-v5.mp4", "result.npz"} <= files
-    assert (folder / "policy.npz").stat().st_size < 30_000
+    assert {"policy.safetensors", "metrics.json", "return.png", "InvertedPendulum-v5.mp4", "result.npz"} <= files
+    assert (folder / "policy.safetensors").stat().st_size < 30_000
     assert cli.main(["play", str(folder), "--steps", "5", "--out", str(tmp_path)]) == 0
     assert "mean_return" in capsys.readouterr().out
     assert (next((tmp_path / "play").iterdir()) / "InvertedPendulum-v5.mp4").is_file()
@@ -30,7 +30,7 @@ def test_a_policy_survives_a_file(tmp_path: Path):
     module, state = rl.ppo.init(env, config, jax.random.key(0))
     state = state.replace(moments=state.moments.update(jnp.asarray(np.random.default_rng(0).normal(size=(9, 4)))))
     policy = rl.ppo.policy(env, module, state)
-    path = rl.save_policy(tmp_path / "policy.npz", policy, "InvertedPendulum-v5", {"frame_skip": 3})
+    path = rl.save_policy(tmp_path / "policy.safetensors", policy, "InvertedPendulum-v5", {"frame_skip": 3})
     again, name, options = rl.load_policy(path)
     observation = jnp.asarray(np.random.default_rng(1).normal(size=(5, 4)))
     np.testing.assert_array_equal(again(observation), policy(observation))

@@ -42,7 +42,8 @@ def test_the_cotangent_of_each_world_is_limited():
     found = jax.grad(pull, allow_int=True)(tree)
     norm = jnp.sqrt((found["x"] ** 2).sum(1) + (found["y"] ** 2).sum((1, 2)))
     np.testing.assert_allclose(norm, [1e-3 * 5**0.5, 2.0, 0.0, 2.0], rtol=1e-6)
-    assert shac.limited(2.0, tree) is not None and (shac.limited(2.0, tree)["x"] == tree["x"]).all()
+    for before, after in zip(jax.tree.leaves(tree), jax.tree.leaves(shac.limited(2.0, tree)), strict=True):
+        np.testing.assert_array_equal(before, after)
 
 
 def test_the_gradient_is_that_of_differences():
@@ -62,6 +63,6 @@ def test_the_gradient_is_that_of_differences():
 
 
 def test_two_poles_are_held_longer():
-    _, log = shac.train(poles(), shac.Config(**{**vars(CONFIG), "limit": 1.0}), jax.random.key(0))
+    _, log = shac.train(poles(), shac.Config(**{**vars(CONFIG), "limit": 100.0}), jax.random.key(0))
     assert log["skipped"][-1] == 0 and log["faults"][-1] == 0
     assert log["episode_length"][-3:].mean() > 1.5 * log["episode_length"][:3].mean()

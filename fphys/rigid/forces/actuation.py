@@ -3,6 +3,7 @@
 from typing import Any, NamedTuple
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 from ...bridge import warp_op
@@ -311,6 +312,22 @@ def _act(launch: Any, model: Model, state: State, ctrl: Any, out: Any) -> None:
 
 
 _actuator_force = warp_op(_act, lambda m, s, ctrl: ctrl, name="actuator force")
+
+
+def generalized_force(model: Model, moment: Array, force: Array) -> Array:
+    """The actuators' forces on the dofs [N or N m], shape (world, nv): MuJoCo's ``qfrc_actuator``.
+
+    Args:
+        moment: (world, nu, nv), of :class:`Transmissions`.
+        force: (world, nu), of :func:`actuator_force`.
+    """
+    joint = model.structure.joint
+    total = jnp.einsum("wij,wi->wj", moment, force)
+    limited = np.flatnonzero(joint.actfrclimited)
+    if not limited.size:
+        return total
+    dof, bounds = joint.dof[limited], model.joint.actfrcrange[:, limited]
+    return total.at[:, dof].set(jnp.clip(total[:, dof], bounds[..., 0], bounds[..., 1]))
 
 
 def actuator_force(model: Model, state: State, ctrl: Array) -> Array:
