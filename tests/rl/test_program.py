@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from fphys import cli, envs, rl
+from fphys import cli, envs, export, rl
 from fphys.errors import FphysError
 from fphys.rl import program
 
@@ -35,8 +35,11 @@ def test_a_policy_survives_a_file(tmp_path: Path):
     observation = jnp.asarray(np.random.default_rng(1).normal(size=(5, 4)))
     np.testing.assert_array_equal(again(observation), policy(observation))
     assert (name, options) == ("InvertedPendulum-v5", {"frame_skip": 3})
+    export.save_weights(path, {"actor": np.zeros(3)})
+    with pytest.raises(FphysError, match="is not a policy of fphys"):
+        rl.load_policy(path)
     path.write_bytes(b"not an archive")
-    with pytest.raises(FphysError, match="is not a policy"):
+    with pytest.raises(FphysError, match="cannot be read as safetensors"):
         rl.load_policy(path)
 
 
