@@ -86,9 +86,9 @@ def play(policy: str, /, steps: int | None = None, seed: int = 0, out: Path = Pa
 
 def envs() -> int:
     """List the environments."""
-    from .envs import GYMNASIUM, SUITE
+    from .envs import GYMNASIUM, SUITE, TASKS
 
-    for name, kind in [*sorted(GYMNASIUM.items()), *((name, kind) for name, (kind, _) in SUITE.items())]:
+    for name, kind in [*sorted((TASKS | GYMNASIUM).items()), *((name, kind) for name, (kind, _) in SUITE.items())]:
         print(f"{name:<35}{(kind.__doc__ or '').splitlines()[0]}")
     return 0
 

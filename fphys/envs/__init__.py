@@ -15,7 +15,8 @@ from .curriculum import Curriculum, auto_adapt, set_difficulty
 from .drive import Mode
 from .env import Env, EnvState, Episode, Info, Spec, Start
 from .humanoids import Humanoid, HumanoidStandup
-from .make import GYMNASIUM, make, names, register
+from .locomotion import AntLocomotion
+from .make import GYMNASIUM, TASKS, make, names, register
 from .pendulums import InvertedDoublePendulum, InvertedPendulum
 from .planar import HalfCheetah, Hopper, Swimmer, Walker2d
 from .suite import SUITE
@@ -23,7 +24,9 @@ from .suite import SUITE
 __all__ = [
     "GYMNASIUM",
     "SUITE",
+    "TASKS",
     "Ant",
+    "AntLocomotion",
     "Curriculum",
     "Env",
     "EnvState",

@@ -106,14 +106,17 @@ class Env(Tree):
     source: ClassVar[str] = ""
     """The MJCF that ``make`` loads."""
 
+    varied: ClassVar[Ranges] = (("body.mass", 0.8, 1.2), ("geom.friction", 0.5, 1.5))
+    """What ``make(..., randomize=True)`` varies."""
+
     # --- what a subclass writes -----------------------------------------------------------------
 
     def start(self, key: Array) -> Start:
         """Draw the start of one world's episode."""
         raise NotImplementedError
 
-    def starts(self, keys: Array, model: Model) -> Start:
-        """Draw the starts of all worlds from a key of each; ``model`` holds their own mechanisms.
+    def starts(self, keys: Array, model: Model, difficulty: Array) -> Start:
+        """Draw the starts of all worlds from a key and a difficulty of each; ``model`` holds their own mechanisms.
 
         By default ``start`` for every world by itself.
         """
@@ -231,7 +234,7 @@ class Env(Tree):
         zero, old = jnp.zeros_like, state.physics
         drawn = randomize.draw(self.model, self.randomize, _each(keys, 1), state.difficulty)
         env = self.replace(model=randomize.with_parameters(self.model, drawn))
-        start = self.starts(keys, env.model)
+        start = self.starts(keys, env.model, state.difficulty)
         physics = init(
             self.model, len(state.length), max_contacts=old.max_contacts, max_constraints=old.max_constraints
         )

@@ -8,10 +8,12 @@ from typing import Any
 from ..errors import MissingDependencyError
 from ..model import load
 from ..model.arguments import whole_number
+from ..model.assets import asset
 from .ant import Ant
 from .arms import Pusher, Reacher
 from .env import Env
 from .humanoids import Humanoid, HumanoidStandup
+from .locomotion import AntLocomotion
 from .pendulums import InvertedDoublePendulum, InvertedPendulum
 from .planar import HalfCheetah, Hopper, Swimmer, Walker2d
 from .randomize import OTHERS, ranges
@@ -32,24 +34,30 @@ GYMNASIUM: dict[str, type[Env]] = {
 }
 """Gymnasium's tasks, with its names, options and numbers."""
 
+TASKS: dict[str, type[Env]] = {
+    "AntLocomotion": AntLocomotion,
+}
+"""fphys's own tasks, with its own models."""
+
 
 def names() -> list[str]:
     """The names that :func:`make` knows."""
-    return sorted([*GYMNASIUM, *SUITE])
+    return sorted([*TASKS, *GYMNASIUM, *SUITE])
 
 
 def make(name: str, num_envs: int = 1, *, model: Any = None, dtype: Any = None, **options: Any) -> Env:
     """An environment by name.
 
     Args:
-        name: one of :data:`GYMNASIUM` or of :data:`SUITE`, for example "Ant-v5" or "dm_control/walker-walk";
-            ``fphys envs`` lists them.
+        name: one of :data:`TASKS`, :data:`GYMNASIUM` or :data:`SUITE`, for example "FrankaReach", "Ant-v5" or
+            "dm_control/walker-walk"; ``fphys envs`` lists them.
         num_envs: worlds side by side.
         model: another mechanism in place of the task's own: anything that :func:`fphys.load` takes.
         dtype: float32 or float64; by default float64 if JAX's x64 is on.
         options: the environment's options, by Gymnasium's names: ``frame_skip``, ``max_episode_steps``,
             ``terminate_when_unhealthy``, ...; ``randomize``, ranges by name, as in ``{"body.mass": (0.8, 1.2)}``
-            (:mod:`fphys.envs.randomize`); ``action_mode``, "ctrl", "position" or "velocity", with gains ``kp``, ``kd``.
+            (:mod:`fphys.envs.randomize`), or True for the task's own; ``action_mode``, "ctrl", "position" or
+            "velocity", with gains ``kp``, ``kd``.
 
     Raises:
         ValueError: there is no such environment. TypeError: it has no such option. MissingDependencyError: its model
@@ -57,13 +65,15 @@ def make(name: str, num_envs: int = 1, *, model: Any = None, dtype: Any = None, 
     """
     if name not in names():
         raise ValueError(f"there is no environment {name!r}: there are {', '.join(names())}")
-    kind, own = SUITE[name] if name in SUITE else (GYMNASIUM[name], {})
+    kind, own = SUITE[name] if name in SUITE else ((TASKS | GYMNASIUM)[name], {})
     with warnings.catch_warnings():
         if model is None:  # humanoid.xml asks for Gauss-Seidel, whose limit Newton's method finds
             warnings.filterwarnings("ignore", ".*solver PGS or CG is read as Newton")
-            model = (suite_asset if name in SUITE else gymnasium_asset)(kind.source)
+            find = suite_asset if name in SUITE else asset if name in TASKS else gymnasium_asset
+            model = find(kind.source)
         mechanism = load(model, dtype=dtype)
-    options["randomize"] = ranges(options.get("randomize", ()))
+    given = options.get("randomize", ())
+    options["randomize"] = ranges(kind.varied if given is True else given or ())
     for path, *_ in options["randomize"]:
         if path not in OTHERS:
             mechanism._leaf(path)
@@ -96,6 +106,6 @@ def register() -> None:
     from gymnasium.envs.registration import register as add
     from gymnasium.envs.registration import registry
 
-    for name in (*GYMNASIUM, *SUITE):
+    for name in names():
         if (own := f"fphys/{name.rpartition('/')[2]}") not in registry:
             add(own, vector_entry_point="fphys.envs.vector:vector_env", kwargs={"name": name})

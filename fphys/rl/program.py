@@ -28,7 +28,7 @@ def full_name(name: str) -> str:
     def short(text: str) -> str:
         return text.lower().rpartition("/")[2].removesuffix("-v5").replace("-", "").replace("_", "")
 
-    found = [known for known in envs.names() if short(known) == short(name)]
+    found = [known for known in envs.names() if known == name or short(known) == short(name)]
     if not found:
         raise ValueError(f"there is no environment {name!r}: `fphys envs` lists them")
     return found[0]

@@ -58,7 +58,7 @@ class Finger(SuiteEnv):
         qpos = self.random_joints(key)
         return Start(qpos, jnp.zeros_like(qpos))
 
-    def starts(self, keys: Array, model: Model) -> Start:
+    def starts(self, keys: Array, model: Model, difficulty: Array) -> Start:
         """Starts are drawn again, up to 1000 times, until nothing touches. No gradient flows to them."""
         model, env = jax.lax.stop_gradient((model, self))
 

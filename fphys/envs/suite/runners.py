@@ -32,7 +32,7 @@ class Cheetah(SuiteEnv):
         qpos = jnp.where(limited, self.random_joints(key), self.model.qpos0[0])
         return Start(qpos, jnp.zeros_like(qpos))
 
-    def starts(self, keys: Array, model: Model) -> Start:
+    def starts(self, keys: Array, model: Model, difficulty: Array) -> Start:
         """The joints are random; then it falls and comes to rest."""
         return self.settled(jax.vmap(self.start)(keys).qpos, model)
 
