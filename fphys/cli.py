@@ -67,7 +67,7 @@ def train(agent: str, env: str, /) -> int:
     raise NotImplementedError(agent, env)  # never called: _dispatch gives every agent its own options
 
 
-def play(policy: str, /, steps: int | None = None, seed: int = 0, out: Path = Path("runs")) -> int:
+def play(policy: str, /, steps: int | None = None, seed: int = 0, out: Path = Path("runs"), view: bool = False) -> int:
     """Film a trained policy and measure its return.
 
     Args:
@@ -75,12 +75,19 @@ def play(policy: str, /, steps: int | None = None, seed: int = 0, out: Path = Pa
         steps: Actions to film. By default one episode.
         seed: Seed of the start.
         out: Folder for the run's own folder, play/DATE-TIME.
+        view: Show the motion in the browser, too, until Ctrl-C.
     """
     from .rl import program
     from .runs import Run
 
     with Run("play", root=out, config={"policy": policy, "steps": steps, "seed": seed}) as record:
-        record.metrics(**program.play(policy, record, steps, seed))
+        found, env, moved = program.play(policy, record, steps, seed)
+        record.metrics(**found)
+    if view:
+        from .view import Viewer, motion
+
+        shown = motion(env.model, moved.qpos).replace(timestep=float(env.dt[0]))
+        _watch(Viewer(env.model, shown, 8080, "127.0.0.1"))
     return 0
 
 
@@ -140,13 +147,16 @@ def view(model: str, result: Path | None = None, /, port: int = 8080, host: str 
     """
     from . import view as room
 
-    viewer = room.view(model, result, port, host, world)
+    _watch(room.view(model, result, port, host, world))
+    return 0
+
+
+def _watch(viewer: Any) -> None:
     print(f"{viewer.address}   (Ctrl-C ends it)", flush=True)
     try:
         viewer.play()
     finally:
         viewer.stop()
-    return 0
 
 
 def doctor() -> int:
@@ -223,12 +233,10 @@ class Training:
     """Worlds side by side."""
     seed: int = 0
     """Of the weights, the starts and the actions."""
+    randomize: bool = False
+    """Whether every episode draws other masses, friction and whatever else the task varies."""
     resume: Path | None = None
     """Folder of checkpoints to go on from."""
-    device: str | None = None
-    """Device to compute on: cpu, cuda or cuda:N. By default FPHYS_DEVICE or fphys.toml decides."""
-    out: Path = Path("runs")
-    """Folder for the run's own folder, NAME/DATE-TIME."""
 
 
 def _train(arguments: list[str]) -> int:
@@ -249,16 +257,18 @@ def _train(arguments: list[str]) -> int:
     agent, name, *rest = arguments
     flat = tyro.conf.OmitArgPrefixes
     config = program.AGENTS[agent].Config
-    options = dataclasses.make_dataclass("Options", [("config", flat[config]), ("training", flat[Training])])
+    options = dataclasses.make_dataclass(
+        "Options", [("config", flat[config]), ("training", flat[Training]), ("common", flat[Common])]
+    )
     what = f"fphys train {agent} {name}"
     chosen: Any = tyro.cli(options, prog=what, description=program.AGENTS[agent].__doc__, args=rest)
-    name, common = program.full_name(name), chosen.training
-    use_device(common.device)
+    name, training = program.full_name(name), vars(chosen.training)
+    use_device(chosen.common.device)
     keep_memory()
-    record = {**dataclasses.asdict(chosen.config), "env": name, "num_envs": common.num_envs, "seed": common.seed}
-    with Run(f"{agent}-{name.rpartition('/')[2]}", root=common.out, config=record) as run:
+    record = {**dataclasses.asdict(chosen.config), "env": name, **training}
+    with Run(f"{agent}-{name.rpartition('/')[2]}", root=chosen.common.out, config=record) as run:
         with interruptible():
-            metrics = program.train(agent, name, common.num_envs, common.seed, chosen.config, run, common.resume)
+            metrics = program.train(agent, name, chosen.config, run, **training)
         run.metrics(**metrics)
     return 0
 

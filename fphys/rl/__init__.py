@@ -7,24 +7,27 @@
     returns, lengths = fphys.rl.evaluate(env, policy, jax.random.key(1))
 """
 
-from . import ppo, shac
+from . import apg, ppo, sapo, shac
 from .files import load_policy, save_policy
 from .loop import Log, loop
 from .moments import Moments
 from .policy import Policy, evaluate
-from .record import record
+from .record import motion, record
 from .returns import gae, td_lambda
 
 __all__ = [
     "Log",
     "Moments",
     "Policy",
+    "apg",
     "evaluate",
     "gae",
     "load_policy",
     "loop",
+    "motion",
     "ppo",
     "record",
+    "sapo",
     "save_policy",
     "shac",
     "td_lambda",

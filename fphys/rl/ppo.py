@@ -14,7 +14,7 @@ import jax.numpy as jnp
 
 from .. import nn, optim
 from .. import train as training
-from ..envs import Env, EnvState
+from ..envs import Curriculum, Env, EnvState, auto_adapt, set_difficulty
 from ..tree import Tree, pytree
 from .loop import Log, loop
 from .moments import Moments
@@ -52,6 +52,8 @@ class Config:
     """Widths of both networks."""
     normalize: bool = True
     """Whether observations and rewards are scaled by what was seen. Observations are clipped to 10 in any case."""
+    curriculum: bool = False
+    """Whether episodes begin easy, and become more difficult as they succeed (:func:`fphys.envs.auto_adapt`)."""
 
 
 @pytree
@@ -64,6 +66,7 @@ class TrainingState(Tree):
     moments: Moments  # of observations
     gains: Array  # discounted sum of rewards of each world, (world,)
     gain_moments: Moments
+    curriculum: Curriculum
 
 
 class Batch(NamedTuple):
@@ -89,10 +92,13 @@ def init(env: Env, config: Config, key: Array) -> tuple[Any, TrainingState]:
     keys = jax.random.split(key, 3)
     module, params, _ = network(env, config, keys[0])
     state, observation = env.reset(keys[1])
+    curriculum = Curriculum.begin(0.0 if config.curriculum else 1.0)
+    if config.curriculum:
+        state, observation = env.restart(set_difficulty(state, curriculum.level), jnp.ones(env.num_envs, bool))
     learner = training.init(params, _optimizer(env, config), aux={}, key=keys[2])
     zero = Moments.zero
     gains = jnp.zeros(env.num_envs, jnp.float32)
-    return module, TrainingState(learner, state, observation, zero(observation.shape[1:]), gains, zero(()))
+    return module, TrainingState(learner, state, observation, zero(observation.shape[1:]), gains, zero(()), curriculum)
 
 
 def update(env: Env, config: Config, module: Any, state: TrainingState) -> tuple[TrainingState, dict[str, Array]]:
@@ -100,8 +106,9 @@ def update(env: Env, config: Config, module: Any, state: TrainingState) -> tuple
 
     Returns:
         The next state, and scalars: the mean ``episode_return`` and ``episode_length`` of the episodes that ended (NaN
-        if none did), their number ``episodes``, the ``faults`` so far, ``reward`` per step, and means over all updates
-        of ``policy_loss``, ``value_loss``, ``entropy``, ``kl``, ``clipped`` and ``grad_norm``.
+        if none did), their number ``episodes``, the share of them that was a ``success`` if the task says so, the
+        ``faults`` so far, ``reward`` per step, the ``difficulty`` of the next episodes, and means over all updates of
+        ``policy_loss``, ``value_loss``, ``entropy``, ``kl``, ``clipped`` and ``grad_norm``.
     """
     keys = jax.random.split(jax.random.fold_in(state.learner.key, state.learner.step), 2)
     state, batch, metrics = _act(env, config, module, state, keys[0])
@@ -135,9 +142,11 @@ def expect(env: Env, config: Config) -> None:
     """Refuse what cannot work.
 
     Raises:
-        ValueError: a number does not fit.
+        ValueError: a number does not fit, or there is a curriculum for a task without successes.
     """
     seen = env.num_envs * config.horizon
+    if config.curriculum and "success" not in terms(env):
+        raise ValueError('curriculum: the task has no "success" among the terms of its reward')
     if seen % config.minibatches:
         raise ValueError(
             f"an iteration sees {env.num_envs} worlds x {config.horizon} steps = {seen}, which does not split into "
@@ -145,6 +154,16 @@ def expect(env: Env, config: Config) -> None:
         )
     if config.steps < seen:
         raise ValueError(f"steps is {config.steps}, but one iteration takes {seen}: fewer worlds, a shorter horizon")
+
+
+def terms(env: Env) -> tuple[str, ...]:
+    """Names of the terms of the environment's reward."""
+
+    def first() -> dict[str, Array]:
+        state, _ = env.reset(jax.random.key(0))
+        return env.step(state, jnp.zeros((env.num_envs, *env.action_spec.shape), env.action_spec.dtype))[5].terms
+
+    return tuple(jax.eval_shape(first))
 
 
 def _optimizer(env: Env, config: Config) -> Any:
@@ -178,10 +197,13 @@ def _act(
             env=now, observation=observation, moments=moments, gains=jnp.where(done, 0, gains), gain_moments=scale
         )
         seen = (x, action, log_prob(action, mean, log_std), value, reward, moments.normalize(info.final_obs))
-        return after, (*seen, terminated, done, info.episode)
+        return after, (*seen, terminated, done, info.episode, info.terms.get("success"))
 
     state, found = jax.lax.scan(act, state, jax.random.split(key, config.horizon))
-    x, action, logs, value, reward, final, terminated, done, episode = found
+    x, action, logs, value, reward, final, terminated, done, episode, success = found
+    if config.curriculum:
+        curriculum = auto_adapt(state.curriculum, success, done)
+        state = state.replace(curriculum=curriculum, env=set_difficulty(state.env, curriculum.level))
     next_value = nn.apply(module, params, {}, final)[0][1]
     advantage, target = gae(reward, value, next_value, terminated, done, config.discount, config.lam)
     ended = done.sum(dtype=jnp.float32)
@@ -192,7 +214,10 @@ def _act(
         "episodes": ended,
         "faults": state.env.faults.sum(dtype=jnp.float32),
         "reward": reward.mean(),
+        "difficulty": state.curriculum.level,
     }
+    if success is not None:
+        metrics["success"] = mean(success.astype(jnp.float32))
     return state, Batch(x, action, logs, value, advantage, target), metrics
 
 

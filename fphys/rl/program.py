@@ -10,15 +10,17 @@ import jax
 import numpy as np
 
 from .. import envs
+from ..model import State
 from ..model.assets import asset
+from ..render import frames
 from ..runs import Run
 from ..train.checkpoint import Checkpoints
-from . import ppo, shac
+from . import apg, ppo, sapo, shac
 from .files import load_policy, save_policy
 from .policy import evaluate
-from .record import record
+from .record import motion, record
 
-AGENTS: dict[str, ModuleType] = {"ppo": ppo, "shac": shac}
+AGENTS: dict[str, ModuleType] = {"apg": apg, "ppo": ppo, "sapo": sapo, "shac": shac}
 """Each has a ``Config`` and ``train(env, config, key, run=..., checkpoints=...) -> policy, log``."""
 
 
@@ -35,11 +37,19 @@ def full_name(name: str) -> str:
 
 
 def train(
-    agent: str, name: str, num_envs: int, seed: int, config: Any, run: Run, resume: Path | None
+    agent: str,
+    name: str,
+    config: Any,
+    run: Run,
+    *,
+    num_envs: int = 32,
+    seed: int = 0,
+    randomize: bool = False,
+    resume: Path | None = None,
 ) -> dict[str, Any]:
     """Train, test the policy on other starts, and write policy, curves and a video into the run's folder."""
     name = full_name(name)
-    env = envs.make(name, num_envs)
+    env = envs.make(name, num_envs, randomize=randomize)
     checkpoints = Checkpoints(resume or run.path / "checkpoints", every=50, keep=2)
     policy, log = AGENTS[agent].train(env, config, jax.random.key(seed), run=run, checkpoints=checkpoints)
     save_policy(run.path / "policy.safetensors", policy, name)
@@ -63,21 +73,24 @@ def measured(env: envs.Env, policy: Callable[..., Any], seed: int, episodes: int
     return np.asarray(found[0]), np.asarray(found[1])
 
 
-def play(what: str, run: Run, steps: int | None, seed: int) -> dict[str, Any]:
-    """Film a policy: a run's folder, a policy's file, or the name of one that comes with fphys."""
+def play(what: str, run: Run, steps: int | None, seed: int) -> tuple[dict[str, Any], envs.Env, State]:
+    """Film a policy: a run's folder, a policy's file, or the name of one that comes with fphys.
+
+    Returns:
+        Its measured returns, the environment, and the states that were filmed.
+    """
     policy, name, options = load_policy(policy_file(what))
     env = envs.make(name, 1, **options)
-    run.video(
-        name.rpartition("/")[2],
-        lambda: record(env, policy, jax.random.key(seed), steps),
-        fps=round(1 / float(env.dt[0])),
-    )
+    moved = jax.jit(motion, static_argnums=3)(env, policy, jax.random.key(seed), steps)
+    run.save(qpos=moved.qpos)
+    run.video(name.rpartition("/")[2], lambda: frames(env.model, moved), fps=round(1 / float(env.dt[0])))
     returns, lengths = measured(env, policy, seed, 10)
-    return {"env": name, "mean_return": float(returns.mean()), "mean_length": float(lengths.mean())}
+    found = {"env": name, "mean_return": float(returns.mean()), "mean_length": float(lengths.mean())}
+    return found, env, moved
 
 
 def policy_file(what: str) -> Path:
-    """The file of a policy.
+    """The file of a policy: a path, a run's folder, or the name of one that comes with fphys.
 
     Raises:
         ValueError: there is none.

@@ -1,4 +1,4 @@
-"""Pictures of a policy at work."""
+"""The motion of a policy at work, and pictures of it."""
 
 from typing import Any
 
@@ -6,16 +6,36 @@ import jax
 import numpy as np
 
 from ..envs import Env
+from ..model import State
 
 Array = jax.Array
 
 
-def record(env: Env, policy: Any, key: Array, steps: int | None = None, **drawing: Any) -> np.ndarray:
-    """Images of the first world under a policy, uint8 (time, height, width, 3); one every action. No gradient.
+def motion(env: Env, policy: Any, key: Array, steps: int | None = None) -> State:
+    """States of one world under a policy, one every action; arrays of shape (time, 1, ...). Traceable.
 
     Args:
         policy: ``policy(observation) -> action``.
         steps: by default one episode's, at most a thousand.
+
+    Returns:
+        The states after each action. Gradients flow through ``env.step``.
+    """
+    env = env.replace(num_envs=1)
+
+    def act(carry: Any, _: None) -> Any:
+        state, observation = carry
+        result = env.step(state, policy(observation))
+        return result[:2], result[0].physics
+
+    return jax.lax.scan(act, env.reset(key), None, steps or min(env.max_episode_steps or 1000, 1000))[1]
+
+
+def record(env: Env, policy: Any, key: Array, steps: int | None = None, **drawing: Any) -> np.ndarray:
+    """Images of one world under a policy, uint8 (time, height, width, 3); one every action. No gradient.
+
+    Args:
+        policy, steps: as for :func:`motion`.
         drawing: as for :func:`fphys.render.frames`: ``camera``, ``height``, ``width``, ``every``.
 
     Raises:
@@ -23,16 +43,5 @@ def record(env: Env, policy: Any, key: Array, steps: int | None = None, **drawin
     """
     from ..render import frames
 
-    env = env.replace(num_envs=1)
-    steps = steps or min(env.max_episode_steps or 1000, 1000)
-
-    @jax.jit
-    def motion(key: Array) -> Any:
-        def act(carry: Any, _: None) -> Any:
-            state, observation = carry
-            result = env.step(state, policy(observation))
-            return result[:2], result[0].physics
-
-        return jax.lax.scan(act, env.reset(key), None, steps)[1]
-
-    return frames(env.model, motion(key), **drawing)
+    moved = jax.jit(motion, static_argnums=3)(env, policy, key, steps)
+    return frames(env.model, moved, **drawing)

@@ -7,6 +7,7 @@ and teach nothing.
 
 import dataclasses
 import functools
+import math
 from typing import Any, NamedTuple
 
 import jax
@@ -20,7 +21,7 @@ from ..tree import Tree, pytree
 from .loop import Log, loop
 from .moments import Moments
 from .policy import Policy, squashed
-from .ppo import network
+from .ppo import log_prob, network
 from .returns import td_lambda
 
 Array = jax.Array
@@ -58,6 +59,16 @@ class Config:
     """Widths of both networks."""
     normalize: bool = True
     """Whether observations are scaled by what was seen so far."""
+    bootstrap: bool = True
+    """Whether a value counts what comes after a motion."""
+    critics: int = 1
+    """Values that are learned. The policy climbs their mean, and their targets use the least of them."""
+    temperature: float = 0.0
+    """What the normalised entropy of an action counts, in units of the reward. It changes if ``temperature_rate``."""
+    temperature_rate: float = 0.0
+    """Adam's step for the logarithm of the temperature."""
+    wanted_entropy: float = 0.25
+    """Normalised entropy that the temperature is learned for."""
 
 
 @pytree
@@ -66,8 +77,10 @@ class TrainingState(Tree):
 
     actor: Any  # parameters of the policy
     opt: Any  # its optimizer's state
-    critic: training.TrainState
-    target: Any  # parameters of the value that the policy sees
+    critic: training.TrainState  # parameters of the values, (critic, ...)
+    target: Any  # parameters of the values that the policy sees
+    temperature: Array  # its logarithm, ()
+    cooling: Any  # its optimizer's state
     env: EnvState
     observation: Array  # (world, n)
     moments: Moments
@@ -80,6 +93,7 @@ class Seen(NamedTuple):
     x: Array  # normalised observations
     reward: Array
     next_value: Array
+    entropy: Array  # normalised
     terminated: Array
     done: Array
     total: Array  # returns so far
@@ -88,16 +102,21 @@ class Seen(NamedTuple):
 
 def init(env: Env, config: Config, key: Array) -> tuple[Any, TrainingState]:
     """The network's structure, and the state before the first iteration."""
-    keys = jax.random.split(key, 3)
+    keys = jax.random.split(key, 4)
     module, params, _ = network(env, config, keys[0])
     actor = {"actor": params["actor"], "log_std": jnp.full_like(params["log_std"], config.log_std)}
     state, observation = env.reset(keys[1])
-    critic = {"critic": params["critic"]}
+    each = [network(env, config, key)[1]["critic"] for key in jax.random.split(keys[3], config.critics)]
+    critic = jax.tree.map(lambda *x: jnp.stack(x), *each)
     learner = training.init(critic, _critic_optimizer(config), aux={}, key=keys[2])
     moments = Moments.zero(observation.shape[1:]).update(observation)
     opt = _actor_optimizer(env, config).init(actor)
     target = jax.tree.map(jnp.copy, critic)
-    return module, TrainingState(actor, opt, learner, target, state, observation, moments, jnp.int32(0))
+    temperature = jnp.log(jnp.float32(max(config.temperature, 1e-8)))
+    cooling = optim.Adam(config.temperature_rate).init(temperature)
+    return module, TrainingState(
+        actor, opt, learner, target, temperature, cooling, state, observation, moments, jnp.int32(0)
+    )
 
 
 def update(env: Env, config: Config, module: Any, state: TrainingState) -> tuple[TrainingState, dict[str, Array]]:
@@ -105,19 +124,23 @@ def update(env: Env, config: Config, module: Any, state: TrainingState) -> tuple
 
     Returns:
         The next state, and scalars: ``episode_return``, ``episode_length``, ``episodes``, ``faults`` and ``reward`` as
-        :func:`fphys.rl.ppo.update` has them; ``value_loss``, ``grad_norm`` (before clipping), ``noise``, ``skipped``.
+        :func:`fphys.rl.ppo.update` has them; ``value_loss``, ``grad_norm`` (before clipping), ``noise``,
+        ``temperature``, ``entropy`` (normalised), ``skipped``.
     """
     keys = jax.random.split(jax.random.fold_in(state.critic.key, state.critic.step), 2)
     objective = functools.partial(_objective, env, config, module)
     grads, (now, observation, seen) = jax.grad(objective, has_aux=True)(state.actor, state, keys[0])
     grads = jax.tree.map(lambda g: g / seen.reward.size, grads)  # a mean over worlds and steps
     actor, opt, norm, fine = _climb(env, config, state, grads)
+    temperature, cooling = _cool(config, state, seen.entropy.mean())
     critic, value_loss = _fit(config, module, state, seen, keys[1])
     target = optim.incremental_update(critic.params, state.target, config.follow)
     moments = state.moments.update(observation) if config.normalize else state.moments
     ended = seen.done.sum(dtype=jnp.float32)
     mean = lambda v: jnp.where(seen.done, v, 0).sum(dtype=jnp.float32) / ended  # noqa: E731
-    state = TrainingState(actor, opt, critic, target, now, observation, moments, state.skipped + (1 - fine))
+    state = TrainingState(
+        actor, opt, critic, target, temperature, cooling, now, observation, moments, state.skipped + (1 - fine)
+    )
     return state, {
         "episode_return": mean(seen.total),
         "episode_length": mean(seen.length),
@@ -127,6 +150,8 @@ def update(env: Env, config: Config, module: Any, state: TrainingState) -> tuple
         "value_loss": value_loss,
         "grad_norm": norm,
         "noise": jnp.exp(actor["log_std"]).mean(),
+        "temperature": jnp.exp(temperature),
+        "entropy": seen.entropy.mean(),
         "skipped": state.skipped,
     }
 
@@ -151,7 +176,7 @@ def train(env: Env, config: Config, key: Array, **options: Any) -> tuple[Policy,
 def policy(env: Env, module: Any, state: TrainingState) -> Policy:
     """The policy of a state."""
     spec = env.action_spec
-    params = {**state.actor, **state.critic.params}
+    params = {**state.actor, "critic": jax.tree.map(lambda x: x[0], state.critic.params)}
     return Policy(module, params, state.moments, jnp.asarray(spec.low), jnp.asarray(spec.high), squash=True)
 
 
@@ -182,32 +207,68 @@ limited.defvjp(lambda limit, tree: (tree, None), _limited_bwd)
 
 def _objective(env: Env, config: Config, module: Any, actor: Any, before: TrainingState, key: Array) -> Any:
     """-sum of what short motions gain: discounted rewards, and the value where a motion is cut or truncated."""
-    spec, params = env.action_spec, {**actor, **before.target}
+    spec, weight_of_entropy = env.action_spec, jnp.exp(before.temperature)
     low, high = jnp.asarray(spec.low, jnp.float32), jnp.asarray(spec.high, jnp.float32)
-
-    def value(x: Array) -> Array:
-        return nn.apply(module, params, {}, x)[0][1]
+    nothing = lambda x: jnp.zeros((1, len(x)), jnp.float32)  # noqa: E731
+    values = functools.partial(_values, module, actor, before.target) if config.bootstrap else nothing
+    some = {**actor, "critic": jax.tree.map(lambda x: x[0], before.target)}
 
     def act(carry: Any, key: Array) -> Any:
         state, observation, weight = carry
         kept: Any = limited(config.limit, (state, observation))
         state, observation = kept
         x = before.moments.normalize(observation)
-        (mean, log_std), _ = nn.apply(module, params, {}, x)[0]
-        noise = jnp.exp(log_std) * jax.random.normal(key, mean.shape, mean.dtype)
-        action = squashed(mean + noise, low, high).astype(spec.dtype)
-        state, observation, reward, terminated, truncated, info = env.step(state, action)
-        reward, done = reward.astype(jnp.float32), terminated | truncated
-        ahead = jnp.where(terminated, 0, value(before.moments.normalize(info.final_obs)))
-        gain = weight * (reward + jnp.where(done, config.discount * ahead, 0))
+        (mean, log_std), _ = nn.apply(module, some, {}, x)[0]
+        raw = mean + jnp.exp(log_std) * jax.random.normal(key, mean.shape, mean.dtype)
+        entropy = normalised_entropy(raw, mean, log_std, low, high)
+        state, observation, reward, terminated, truncated, info = env.step(
+            state, squashed(raw, low, high).astype(spec.dtype)
+        )
+        reward, done = reward.astype(jnp.float32) + weight_of_entropy * entropy, terminated | truncated
+        ahead = jnp.where(terminated[None], 0, values(before.moments.normalize(info.final_obs)))
+        gain = weight * (reward + jnp.where(done, config.discount * ahead.mean(0), 0))
         weight = jnp.where(done, 1, config.discount * weight)
         total, length = info.episode.total.astype(jnp.float32), info.episode.length.astype(jnp.float32)
-        return (state, observation, weight), (gain, Seen(x, reward, ahead, terminated, done, total, length))
+        return (state, observation, weight), (
+            gain,
+            Seen(x, reward, ahead.min(0), entropy, terminated, done, total, length),
+        )
 
     start = (before.env, before.observation, jnp.ones(env.num_envs, jnp.float32))
     (state, observation, weight), (gain, seen) = jax.lax.scan(act, start, jax.random.split(key, config.horizon))
-    gain = gain.sum() + (weight * value(before.moments.normalize(observation))).sum()
+    gain = gain.sum() + (weight * values(before.moments.normalize(observation)).mean(0)).sum()
     return -gain, jax.lax.stop_gradient((state, observation, seen))
+
+
+def _values(module: Any, actor: Any, critics: Any, x: Array) -> Array:
+    """Every critic's value, shape (critic, ...)."""
+    return jax.vmap(lambda critic: nn.apply(module, {**actor, "critic": critic}, {}, x)[0][1])(critics)
+
+
+def normalised_entropy(raw: Array, mean: Array, log_std: Array, low: Array, high: Array) -> Array:
+    """(h + n) / 2 n with h = -log density of an action scaled to +-1, of n numbers (Xing et al. 2025).
+
+    Args:
+        raw: what the Gaussian gave, before ``tanh`` where there are bounds; shape (..., n).
+
+    Returns:
+        One sample of the entropy, shape (...). Gradients flow to raw, mean and log_std.
+    """
+    bounded = jnp.isfinite(low) & jnp.isfinite(high)
+    slope = 2 * (math.log(2) - raw - jax.nn.softplus(-2 * raw))  # log(1 - tanh(raw)^2)
+    slope = jnp.where(bounded.reshape(*[1] * (raw.ndim - 1), -1), slope, 0)
+    n = raw.shape[-1]
+    return (slope.sum(-1) - log_prob(raw, mean, log_std) + n) / (2 * n)
+
+
+def _cool(config: Config, state: TrainingState, entropy: Array) -> tuple[Array, Any]:
+    """The temperature falls where there is more entropy than wanted, and rises where there is less."""
+    import optax
+
+    slope = jnp.exp(state.temperature) * (entropy - config.wanted_entropy)
+    with jax.numpy_dtype_promotion("standard"):
+        change, cooling = optim.Adam(config.temperature_rate).update(slope, state.cooling, state.temperature)
+    return optax.apply_updates(state.temperature, change), cooling  # type: ignore[return-value]
 
 
 def _climb(env: Env, config: Config, state: TrainingState, grads: Any) -> tuple[Any, Any, Array, Array]:
@@ -232,8 +293,8 @@ def _fit(
     x, target = seen.x.reshape(-1, seen.x.shape[-1]), target.reshape(-1)
 
     def loss_fn(params: Any, aux: Any, batch: Any, key: Array) -> Any:
-        value = nn.apply(module, {**state.actor, **params}, {}, batch[0])[0][1]
-        return ((value - batch[1]) ** 2).mean(), aux, {}
+        error = _values(module, state.actor, params, batch[0]) - batch[1][None]
+        return (error**2).mean(1).sum(), aux, {}
 
     step = functools.partial(training.step, loss_fn, _critic_optimizer(config))
 

@@ -1,15 +1,17 @@
-"""SHAC: its gradient is that of the short motion, limits hold in each world, and it learns."""
+"""SHAC and SAPO: the gradient is that of the short motion, limits hold in each world, and the policy learns."""
 
 import functools
+import types
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pytest
 
 import fphys
-from fphys import envs
-from fphys.rl import shac
+from fphys import envs, optim
+from fphys.rl import sapo, shac
 from fphys.tree import pytree
 
 CONFIG = shac.Config(steps=12_288, horizon=16, critic_epochs=8, limit=1e9)
@@ -47,12 +49,16 @@ def test_the_cotangent_of_each_world_is_limited():
 
 
 def test_the_gradient_is_that_of_differences():
-    """Of a motion without contacts and limits, in which float32 resolves differences, and without ends of episodes."""
+    """Of a motion without contacts and limits, in which float32 resolves differences, and without ends of episodes.
+
+    With entropy and two values, as SAPO has them.
+    """
     env = SwingUp(fphys.load(fphys.asset("double-pendulum"), dtype=jnp.float32), num_envs=8, frame_skip=4)
-    module, state = jax.jit(functools.partial(shac.init, env, CONFIG))(jax.random.key(0))
+    config = sapo.Config(**{**vars(sapo.Config()), **vars(CONFIG), "critics": 2, "temperature": 0.5})
+    module, state = jax.jit(functools.partial(shac.init, env, config))(jax.random.key(0))
 
     def objective(actor: Any) -> jax.Array:
-        return shac._objective(env, CONFIG, module, actor, state, jax.random.key(1))[0]
+        return shac._objective(env, config, module, actor, state, jax.random.key(1))[0]
 
     value, gradient = jax.jit(objective), jax.jit(jax.grad(objective))(state.actor)
     size = jnp.sqrt(sum((g**2).sum() for g in jax.tree.leaves(gradient)))
@@ -60,6 +66,26 @@ def test_the_gradient_is_that_of_differences():
     along = lambda sign: jax.tree.map(lambda p, g: p + sign * h * g / size, state.actor, gradient)  # noqa: E731
     slope = (value(along(1)) - value(along(-1))) / (2 * h)
     np.testing.assert_allclose(slope, size, rtol=2e-2)  # float32: the objective is known to 1e-6, over a step of 3e-3
+
+
+@pytest.mark.parametrize("bound", [2.0, np.inf])
+def test_the_density_behind_the_entropy_integrates_to_one(bound: float):
+    raw, n = jnp.linspace(-12, 12, 4001)[:, None], 1
+    low, high = jnp.array([-bound]), jnp.array([bound])
+    mean, log_std = jnp.full_like(raw, 0.3), jnp.full_like(raw, -0.2)
+    entropy = shac.normalised_entropy(raw, mean, log_std, low, high)
+    density = jnp.exp(-(2 * n * entropy - n))
+    action = jnp.tanh(raw[:, 0]) if np.isfinite(bound) else raw[:, 0]
+    np.testing.assert_allclose(jnp.trapezoid(density, action), 1, rtol=1e-4)  # of the trapezoids
+
+
+@pytest.mark.parametrize(("entropy", "sign"), [(0.5, -1), (0.0, 1)])
+def test_the_temperature_falls_where_there_is_more_entropy_than_wanted(entropy: float, sign: int):
+    start = jnp.float32(0.0)
+    config = sapo.Config()
+    state = types.SimpleNamespace(temperature=start, cooling=optim.Adam(config.temperature_rate).init(start))
+    after, _ = shac._cool(config, state, jnp.float32(entropy))  # type: ignore[arg-type]
+    np.testing.assert_allclose(after - start, sign * config.temperature_rate, rtol=1e-3)  # Adam's first step
 
 
 def test_two_poles_are_held_longer():

@@ -1,0 +1,20 @@
+"""Soft analytic policy optimisation (Xing et al. 2025, arXiv:2412.12089): SHAC that also climbs the policy's entropy.
+
+The entropy keeps the policy from settling early. It is weighed by a temperature, which is learned so that a wanted
+entropy stays. Two values are learned against overestimation, as in soft actor-critic. All of it is in
+:mod:`fphys.rl.shac`; these are its figures.
+"""
+
+import dataclasses
+
+from . import shac
+from .shac import init, policy, train, update
+
+__all__ = ["Config", "init", "policy", "train", "update"]
+
+
+@dataclasses.dataclass(frozen=True)
+class Config(shac.Config):
+    critics: int = 2
+    temperature: float = 1.0
+    temperature_rate: float = 5e-3
