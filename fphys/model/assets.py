@@ -17,6 +17,11 @@ def recording(name: str) -> str:
     return _find("recording", name, (_room() / "recordings").glob("*.csv"))
 
 
+def trained(name: str) -> str:
+    """Path of one of our own trained policies, for :func:`fphys.rl.load_policy`: ``trained("ant")``."""
+    return _find("policy", name, (_room() / "policies").glob("*.safetensors"))
+
+
 def _room() -> Path:
     return Path(str(files("fphys") / "assets"))
 

@@ -8,7 +8,7 @@
 """
 
 from . import apg, ppo, sapo, shac
-from .files import load_policy, save_policy
+from .files import load_policy, save_policy, trained
 from .loop import Log, loop
 from .moments import Moments
 from .policy import Policy, evaluate
@@ -31,4 +31,5 @@ __all__ = [
     "save_policy",
     "shac",
     "td_lambda",
+    "trained",
 ]

@@ -12,12 +12,15 @@ import numpy as np
 from .. import nn
 from ..errors import FphysError
 from ..export import load_weights, save_weights
+from ..model.assets import trained
 from ..nn.weights import read_safetensors
 from .moments import Moments
 from .policy import Policy
 
 Array = jax.Array
 _FORMAT = 1
+
+__all__ = ["load_policy", "save_policy", "trained"]
 
 
 def save_policy(

@@ -10,13 +10,13 @@ import jax
 import numpy as np
 
 from .. import envs
+from ..errors import ModelError
 from ..model import State
-from ..model.assets import asset
 from ..render import frames
 from ..runs import Run
 from ..train.checkpoint import Checkpoints
 from . import apg, ppo, sapo, shac
-from .files import load_policy, save_policy
+from .files import load_policy, save_policy, trained
 from .policy import evaluate
 from .record import motion, record
 
@@ -100,10 +100,7 @@ def policy_file(what: str) -> Path:
         return path / "policy.safetensors"
     if path.is_file():
         return path
-    folder = Path(asset("ant")).parent / "policies"
-    known = sorted(file.stem for file in folder.glob("*.safetensors"))
-    if what not in known:
-        raise ValueError(
-            f"{what} is no run with a policy.safetensors, no file, and no policy of fphys: {', '.join(known)}"
-        )
-    return folder / f"{what}.safetensors"
+    try:
+        return Path(trained(what))
+    except ModelError as cause:
+        raise ValueError(f"{what} is no run with a policy.safetensors and no file, and {cause}") from None
