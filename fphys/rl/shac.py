@@ -40,7 +40,7 @@ class Config:
     betas: tuple[float, float] = (0.7, 0.95)
     """Adam's, for both."""
     discount: float = 0.99
-    """What a value counts one step earlier."""
+    """What a value counts one step earlier; less than 1."""
     lam: float = 0.95
     """Lambda of the value's targets."""
     critic_epochs: int = 16
@@ -210,7 +210,7 @@ def _objective(env: Env, config: Config, module: Any, actor: Any, before: Traini
     spec, weight_of_entropy = env.action_spec, jnp.exp(before.temperature)
     low, high = jnp.asarray(spec.low, jnp.float32), jnp.asarray(spec.high, jnp.float32)
     nothing = lambda x: jnp.zeros((1, len(x)), jnp.float32)  # noqa: E731
-    values = functools.partial(_values, module, actor, before.target) if config.bootstrap else nothing
+    values = functools.partial(_values, config, module, actor, before.target) if config.bootstrap else nothing
     some = {**actor, "critic": jax.tree.map(lambda x: x[0], before.target)}
 
     def act(carry: Any, key: Array) -> Any:
@@ -240,9 +240,10 @@ def _objective(env: Env, config: Config, module: Any, actor: Any, before: Traini
     return -gain, jax.lax.stop_gradient((state, observation, seen))
 
 
-def _values(module: Any, actor: Any, critics: Any, x: Array) -> Array:
-    """Every critic's value, shape (critic, ...)."""
-    return jax.vmap(lambda critic: nn.apply(module, {**actor, "critic": critic}, {}, x)[0][1])(critics)
+def _values(config: Config, module: Any, actor: Any, critics: Any, x: Array) -> Array:
+    """Every critic's value, shape (critic, ...). The networks give the mean reward ahead, (1 - discount) value."""
+    means = jax.vmap(lambda critic: nn.apply(module, {**actor, "critic": critic}, {}, x)[0][1])(critics)
+    return means / (1 - config.discount)
 
 
 def normalised_entropy(raw: Array, mean: Array, log_std: Array, low: Array, high: Array) -> Array:
@@ -293,8 +294,8 @@ def _fit(
     x, target = seen.x.reshape(-1, seen.x.shape[-1]), target.reshape(-1)
 
     def loss_fn(params: Any, aux: Any, batch: Any, key: Array) -> Any:
-        error = _values(module, state.actor, params, batch[0]) - batch[1][None]
-        return (error**2).mean(1).sum(), aux, {}
+        error = _values(config, module, state.actor, params, batch[0]) - batch[1][None]
+        return (((1 - config.discount) * error) ** 2).mean(1).sum(), aux, {}
 
     step = functools.partial(training.step, loss_fn, _critic_optimizer(config))
 

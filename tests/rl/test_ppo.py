@@ -8,16 +8,32 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+import fphys
 from fphys import envs, rl
 from fphys.rl import ppo
 from fphys.train.checkpoint import Checkpoints
+from fphys.tree import pytree
 
-CONFIG = ppo.Config(steps=12_288, horizon=64, epochs=4, minibatches=8, learning_rate=1e-3)
+CONFIG = ppo.Config(steps=12_288, horizon=64, epochs=4, minibatches=8, learning_rate=1e-3, curriculum=True)
+
+
+@pytree
+class Balance(envs.InvertedPendulum):
+    """An episode that lasts is a success; starts are closer to upright where it is easy."""
+
+    def starts(self, keys: jax.Array, model: fphys.Model, difficulty: jax.Array) -> envs.Start:
+        start = jax.vmap(self.start)(keys)
+        return envs.Start(start.qpos * difficulty[:, None], start.qvel * difficulty[:, None])
+
+    def reward(self, before: envs.EnvState, after: envs.EnvState, action: jax.Array) -> tuple[jax.Array, dict]:
+        reward, terms = super().reward(before, after, action)
+        return reward, terms | {"success": after.length == self.max_episode_steps - 1}
 
 
 @functools.cache
 def pendulum() -> envs.Env:
-    return envs.make("InvertedPendulum-v5", 16, dtype=jnp.float32, max_episode_steps=200)
+    plain = envs.make("InvertedPendulum-v5", dtype=jnp.float32)
+    return Balance(plain.model, num_envs=16, frame_skip=plain.frame_skip, max_episode_steps=200)
 
 
 @functools.cache
@@ -47,6 +63,16 @@ def test_training_is_resumed_to_the_same_bits(tmp_path: Path):
         np.testing.assert_array_equal(a, b)
 
 
+def test_difficulty_follows_success():
+    module, state = jax.jit(functools.partial(ppo.init, pendulum(), CONFIG))(jax.random.key(0))
+    np.testing.assert_array_equal(state.env.qpos, 0)  # the first episodes are at level 0
+    good = envs.Curriculum(jnp.float32(0.3), jnp.float32(1), jnp.float32(1e6))
+    after, scalars = jax.jit(functools.partial(ppo.update, pendulum(), CONFIG, module))(state.replace(curriculum=good))
+    np.testing.assert_allclose(scalars["difficulty"], 0.4)
+    np.testing.assert_allclose(after.env.difficulty, 0.4)
+    assert scalars["success"] == 0  # 64 steps are too few for a success
+
+
 def test_seeds_are_trained_side_by_side_by_vmap():
     env = envs.make("InvertedPendulum-v5", 4, dtype=jnp.float32)
     config = ppo.Config(steps=256, horizon=16, epochs=1, minibatches=2)
@@ -65,6 +91,8 @@ def test_refusals():
         ppo.train(envs.make("InvertedPendulum-v5", 5), ppo.Config(horizon=3), jax.random.key(0))
     with pytest.raises(ValueError, match="one iteration takes"):
         ppo.train(pendulum(), ppo.Config(steps=100), jax.random.key(0))
+    with pytest.raises(ValueError, match='has no "success"'):
+        ppo.train(envs.make("InvertedPendulum-v5", 32), ppo.Config(curriculum=True), jax.random.key(0))
     endless = envs.make("InvertedPendulum-v5", 1, max_episode_steps=None)
     with pytest.raises(ValueError, match="no time limit"):
         rl.evaluate(endless, lambda observation: observation[:, :1], jax.random.key(0))

@@ -38,7 +38,7 @@ def test_the_cotangent_of_each_world_is_limited():
     seeds = jnp.array([1e-3, 1.0, jnp.inf, 100.0])
 
     def pull(tree: Any) -> jax.Array:
-        out = shac.limited(2.0, tree)
+        out: Any = shac.limited(2.0, tree)
         return (seeds * (out["x"].sum(1) + out["y"].sum((1, 2)))).sum()
 
     found = jax.grad(pull, allow_int=True)(tree)
