@@ -23,6 +23,7 @@ Array = jax.Array
 
 
 @derive_by
+@jax.jit  # eagerly, it would compile some sixty programs
 def recompute(model: Model) -> Model:
     """The model with its derived constants recomputed from the rest; gradients flow through.
 
