@@ -77,15 +77,14 @@ def init(
     qpos, qvel = si(qpos, kinds(s, "qpos"), "qpos"), si(qvel, kinds(s, "qvel"), "qvel")
     order = np.argsort(s.body.mocap[s.body.mocap >= 0])
     mocap = np.flatnonzero(s.body.mocap >= 0)[order]
+    values = {
+        "qpos": _checked("qpos", model.qpos0 if qpos is None else qpos, num_worlds, s.nq, real, _coordinates(s)),
+        "qvel": np.zeros((1, s.nv), real) if qvel is None else _checked("qvel", qvel, num_worlds, s.nv, real),
+        "mocap_pos": _checked("body.pos", _rows(model.body.pos, mocap), num_worlds, (len(mocap), 3), real),
+        "mocap_quat": _checked("body.quat", _rows(model.body.quat, mocap), num_worlds, (len(mocap), 4), real),
+    }
     return State(
-        qpos=_worlds("qpos", model.qpos0 if qpos is None else qpos, num_worlds, s.nq, real, _coordinates(s)),
-        qvel=_worlds("qvel", jnp.zeros(s.nv, real) if qvel is None else qvel, num_worlds, s.nv, real),
-        act=jnp.zeros((num_worlds, s.na), real),
-        time=jnp.zeros(num_worlds, real),
-        status=jnp.zeros(num_worlds, jnp.uint32),
-        mocap_pos=_worlds("body.pos", model.body.pos[:, mocap], num_worlds, (len(mocap), 3), real),
-        mocap_quat=_worlds("body.quat", model.body.quat[:, mocap], num_worlds, (len(mocap), 4), real),
-        warmstart=jnp.zeros((num_worlds, s.nv), real),
+        **_in_worlds(values, num_worlds, s.na),
         max_contacts=contacts,
         max_constraints=s.nrow + contact_rows
         if max_constraints is None
@@ -123,8 +122,24 @@ def check(state: State) -> None:
     worlds.report(state.status, cause, "fphys.reset")
 
 
-def _worlds(name: str, value: Any, worlds: int, size: int | tuple[int, ...], real: Any, why: str = "") -> Array:
-    """Broadcast a value to all worlds, shape (world, *size)."""
+@functools.partial(jax.jit, static_argnums=(1, 2), inline=True)  # eagerly, every line would compile programs of its own
+def _in_worlds(values: dict[str, Array], worlds: int, na: int) -> dict[str, Array]:
+    """Copies of the values in all worlds, and zeros."""
+    real, nv = values["qpos"].dtype, values["qvel"].shape[-1]
+    return {name: jnp.broadcast_to(jnp.array(v), (worlds, *v.shape[1:])) for name, v in values.items()} | {
+        "act": jnp.zeros((worlds, na), real),
+        "time": jnp.zeros(worlds, real),
+        "status": jnp.zeros(worlds, jnp.uint32),
+        "warmstart": jnp.zeros((worlds, nv), real),
+    }
+
+
+def _rows(leaf: Array, bodies: np.ndarray) -> Any:
+    return leaf[:, bodies] if len(bodies) else np.zeros((1, 0, leaf.shape[-1]), leaf.dtype)
+
+
+def _checked(name: str, value: Any, worlds: int, size: int | tuple[int, ...], real: Any, why: str = "") -> Any:
+    """A value of shape (*size), (1, *size) or (world, *size), as one of shape (1 or world, *size)."""
     size = (size,) if isinstance(size, int) else size
     typed = isinstance(value, jax.Array | np.ndarray)
     given = value if typed else np.asarray(value)
@@ -135,7 +150,8 @@ def _worlds(name: str, value: Any, worlds: int, size: int | tuple[int, ...], rea
         needs = ", ".join(map(str, ("num_worlds", *size)))
         why = f", num_worlds = {worlds}" if given.shape[1:] == size else why
         raise ValueError(f"{name} has shape {given.shape}, the model needs ({needs}){why}")
-    return jnp.broadcast_to(jnp.array(given, real), (worlds, *size))  # a copy: asarray would alias NumPy's memory
+    given = given if isinstance(given, jax.Array) else np.array(given, real)  # a copy: JAX would alias NumPy's memory
+    return given[None] if given.shape == size else given
 
 
 def _coordinates(structure: Structure) -> str:

@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 from ..errors import ModelError, UnsupportedError
@@ -256,14 +255,14 @@ def _where(document: Document, message: str) -> str:
 
 
 def _model(m: Any, structure: Structure, real: np.dtype) -> Model:
-    def leaf(path: str) -> jax.Array:
-        return jnp.asarray(np.array(leaf_values(m, path), real))  # of a copy: JAX would alias MuJoCo's memory
+    def leaf(path: str) -> np.ndarray:
+        return np.array(leaf_values(m, path), real)  # a copy: JAX would alias MuJoCo's memory
 
     groups: dict[str, Any] = {
         g: cls(**{f.name: leaf(f"{g}.{f.name}") for f in dataclasses.fields(cls)}) for g, (cls, _) in GROUPS.items()
     }
     groups |= {name: leaf(name) for name in ("qpos0", "qpos_spring")}
-    return Model(**groups, structure=structure)
+    return jax.device_put(Model(**groups, structure=structure))  # jnp.asarray would compile a program for each shape
 
 
 def _structure(m: Any, disabled: frozenset[str]) -> Structure:

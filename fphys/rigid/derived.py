@@ -32,9 +32,16 @@ def recompute(model: Model) -> Model:
     diagonal of M) and the second anchor of connected bodies, all at ``qpos0``; and ``tendon.lengthspring`` at
     ``qpos_spring`` if the file did not give it.
     """
-    s, given = model.structure, model
-    if s.nv == 0:
+    if model.structure.nv == 0:
         return model
+    groups = {name: dataclasses.replace(getattr(model, name), **leaves) for name, leaves in _derived(model).items()}
+    return dataclasses.replace(model, **groups)
+
+
+@jax.jit  # eagerly, it would compile some sixty programs
+def _derived(model: Model) -> dict[str, dict[str, Array]]:
+    """What :func:`recompute` sets, by group and leaf."""
+    s = model.structure
     model, unsound = screen_model(model)
     model = as_loaded(model, unsound)
     state = _reference(model)
@@ -58,18 +65,17 @@ def recompute(model: Model) -> Model:
     light = 1.0 / jnp.where(sliding, model.body.mass, 1.0)
     light = jnp.broadcast_to(light, weights[0].shape)
     weights = [jnp.where(sliding, light, weights[0]), jnp.where(sliding, 0.0, weights[1])]
-    body = dataclasses.replace(given.body, invweight0=jnp.stack(weights, -1))
-    invweight0 = jnp.where(sliding[s.dof.body], light[:, s.dof.body], diagonal)
-    dof = dataclasses.replace(given.dof, invweight0=invweight0)
     mean = jnp.where(unsound, jnp.nan, jnp.einsum("wii->w", mass) / s.nv)  # NaN: the step must find these worlds too
-    opt = dataclasses.replace(given.opt, meaninertia=mean)
-    equality = given.equality.replace(**_connections(model, m))
-    actuator, tendon = given.actuator, given.tendon
+    found = {
+        "body": {"invweight0": jnp.stack(weights, -1)},
+        "dof": {"invweight0": jnp.where(sliding[s.dof.body], light[:, s.dof.body], diagonal)},
+        "opt": {"meaninertia": mean},
+        "equality": _connections(model, m),
+    }
     if s.ntendon or s.muscles.any():
         moved = transmissions(model, state)
-        actuator = actuator.replace(**_muscles(model, moved, inverse))
-        tendon = tendon.replace(**_tendons(model, moved, inverse))
-    return dataclasses.replace(given, body=body, dof=dof, actuator=actuator, tendon=tendon, equality=equality, opt=opt)
+        found |= {"actuator": _muscles(model, moved, inverse), "tendon": _tendons(model, moved, inverse)}
+    return found
 
 
 def _connections(model: Model, m: Motions) -> dict[str, Array]:

@@ -139,7 +139,7 @@ def _read(path: Path, like: T) -> tuple[T, dict[str, Any]]:
         held = {name: (m.shape, np.dtype(m.dtype)) for name, m in reader.metadata(path / "state").item_metadata.items()}
         _same(path, held, {name: (np.shape(x), np.dtype(x.dtype)) for name, x in wanted.items()})
         found = reader.restore(path / "state", args=ocp.args.StandardRestore(wanted))
-    state = jax.tree_util.tree_map_with_path(lambda p, leaf: _typed(found.get(_name(p), leaf), leaf), like)
+    state = jax.tree_util.tree_map_with_path(lambda p, leaf: _typed(found.get(_name(p), _placed(leaf)), leaf), like)
     return state, json.loads((path / "extra.json").read_text(encoding="utf-8"))
 
 
@@ -167,6 +167,11 @@ def _named(tree: Any) -> dict[str, Any]:
 
 def _name(path: Any) -> str:
     return jax.tree_util.keystr(path, simple=True, separator=".") or "value"
+
+
+def _placed(leaf: Any) -> Any:
+    """An empty array, bound to its devices as the others are: a program with a mixture would be compiled twice."""
+    return jax.device_put(leaf, leaf.sharding) if isinstance(leaf, jax.Array) else leaf
 
 
 def _typed(found: Any, like: Any) -> Any:

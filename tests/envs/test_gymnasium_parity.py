@@ -81,15 +81,19 @@ def record(name: str, episodes: int, longest: int, options: dict[str, Any]) -> R
 
 def stepped(env: envs.Env, found: Record) -> tuple[Any, ...]:
     """The same steps by fphys, all at once; restarts are off, for the state after the step is compared."""
-    state, _ = jax.jit(env.reset)(jax.random.key(0))
     real = env.model.qpos0.dtype
-    physics = state.physics.replace(qpos=jnp.asarray(found.qpos, real), qvel=jnp.asarray(found.qvel, real))
-    seen = env.look(unsolved(physics), jnp.zeros(found.action.shape, real))
-    seen |= {name: jnp.asarray(value, real) for name, value in found.seen.items() if name in seen}
-    _, _, reward, terminated, _, info = jax.jit(env.step)(
-        state.replace(physics=physics, seen=seen), jnp.asarray(found.action, real)
-    )
-    return jax.tree.map(np.asarray, (info.final_obs, reward, terminated, info.terms))
+
+    @jax.jit
+    def step(qpos: Any, qvel: Any, action: Any, held: dict[str, Any]) -> tuple[Any, ...]:
+        state, _ = env.reset(jax.random.key(0))
+        physics = state.physics.replace(qpos=qpos, qvel=qvel)
+        seen = env.look(unsolved(physics), jnp.zeros_like(action))
+        seen |= {name: value for name, value in held.items() if name in seen}
+        _, _, reward, terminated, _, info = env.step(state.replace(physics=physics, seen=seen), action)
+        return info.final_obs, reward, terminated, info.terms
+
+    given = jax.tree.map(lambda x: x.astype(real), (found.qpos, found.qvel, found.action, found.seen))
+    return jax.tree.map(np.asarray, step(*given))
 
 
 def compare(name: str, options: dict[str, Any], dtype: Any, tolerance: float, full: bool) -> None:

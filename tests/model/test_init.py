@@ -1,5 +1,8 @@
 """States: made, reset and checked; what does not fit is refused by name."""
 
+from collections.abc import Callable
+from typing import Any
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -130,3 +133,19 @@ def test_check_names_world_fault_field_and_remedy():
     assert all(name in str(error.value) for name in rigid)
     with pytest.raises(StateError, match="world 0: OOB: this solver does not set it"):
         check(state.replace(status=jnp.full(9, int(Status.OOB), jnp.uint32)))
+
+
+def test_few_programs_are_compiled(caplog: pytest.LogCaptureFixture):
+    """Outside jit every operation is a program of its own: what every user calls first must not have dozens."""
+
+    def programs(call: Callable[[], Any]) -> tuple[Any, int]:
+        caplog.clear()
+        with jax.log_compiles(True):
+            found = call()
+        return found, caplog.text.count("Compiling jit(")
+
+    text = '<mujoco><worldbody><body><joint/><geom size="0.37" mass="1"/></body></worldbody></mujoco>'
+    model, loading = programs(lambda: load(text))
+    _, starting = programs(lambda: init(model, 7))
+    _, changing = programs(lambda: model.replace({"body.mass": np.array([0.0, 2.0])}))
+    assert loading == 0 and starting == 1 and changing <= 3, (loading, starting, changing)

@@ -52,6 +52,21 @@ def test_a_value_without_a_structure(tmp_path):
     assert extra == {}
 
 
+def test_a_restored_state_is_compiled_for_once(tmp_path, caplog):
+    """Empty arrays are not saved. A state of which a part is not bound to its device is compiled for again."""
+    state = {"x": jnp.ones(3), "empty": jnp.zeros((3, 0)), "key": jax.random.key(0)}
+    Checkpoints(tmp_path).save(1, state)
+    found, _ = Checkpoints(tmp_path).restore(state)
+
+    @jax.jit
+    def advance(s):
+        return s | {"x": s["x"] + s["empty"].sum(-1), "empty": 2 * s["empty"]}
+
+    with jax.log_compiles(True):
+        advance(advance(found))
+    assert caplog.text.count("Compiling jit(advance)") == 1
+
+
 def test_the_newest_are_kept(tmp_path):
     kept = Checkpoints(tmp_path, keep=2)
     for step in (1, 2, 10, 9):
