@@ -25,8 +25,8 @@ Array = jax.Array
 
 TASKS = {"ant": "Ant-v5", "cheetah": "HalfCheetah-v5", "humanoid": "Humanoid-v5"}
 SIZES = (1, 64, 1024, 4096)
-STEPS = 5  # environment steps per call
-SETTLE = 50  # environment steps before those that are timed
+STEPS = 20  # environment steps per call
+SETTLE = 60  # environment steps before those that are timed
 
 
 def environment_cases() -> list[Case]:
