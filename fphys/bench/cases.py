@@ -10,6 +10,7 @@ from ..bridge import kernels, warp_op
 from .bridges import bridge_cases
 from .case import Case, Workload
 from .crowds import crowd_cases
+from .environments import environment_cases
 from .particles_mpm import mpm_cases
 from .particles_sph import sph_cases
 from .physics import episode_cases, rollout_cases, step_cases
@@ -80,6 +81,7 @@ CASES: list[Case] = [
     *rollout_cases("ant", 100),
     *episode_cases("ant", 100),
     *crowd_cases(),
+    *environment_cases(),
     *sph_cases(),
     *mpm_cases(),
     *training_cases(),

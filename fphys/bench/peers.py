@@ -13,6 +13,7 @@ from ..bridge.workers import num_threads
 from ..errors import install
 from . import engines
 from .case import Case, Workload
+from .environments import environment_peers
 from .measure import Result
 from .physx import physx
 from .training import training_cases
@@ -36,6 +37,8 @@ ABSENT = {
     "ovphysx": "pip install --no-deps ovphysx ovstage physx-usd-schemas newton-usd-schemas mujoco-usd-converter "
     "usd-exchange numpy-stl python-utils tinyobjloader; their dependencies would bring an older mujoco",
     "torch": install("torch"),
+    "envpool": "pip install envpool",
+    "brax": "pip install --no-deps brax jaxopt ml_collections mujoco-mjx; its dependencies would bring an older mujoco",
 }
 """Peers, and how to install them."""
 
@@ -58,7 +61,12 @@ def peer_cases() -> list[Case]:
     with contextlib.suppress(ImportError):  # torch.compile needs it imported before a peer imports distutils
         importlib.import_module("setuptools")
     rigid = [case for name in ("ant", "humanoid") for kind in ("euler", "shipped") for case in _rigid(name, kind)]
-    return [*(rigid if installed("gymnasium") else []), *_rigid("franka", "shipped", (1024,)), *training_cases()]
+    return [
+        *(rigid if installed("gymnasium") else []),
+        *_rigid("franka", "shipped", (1024,)),
+        *training_cases(),
+        *environment_peers(),
+    ]
 
 
 def _rigid(name: str, integrator: str, sizes: tuple[int, ...] = (64, 1024, 8192)) -> list[Case]:

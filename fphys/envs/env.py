@@ -6,6 +6,7 @@ it draws starts from a key of each world, advances the physics, counts steps and
 anew within the same step.
 """
 
+import dataclasses
 from typing import Any, ClassVar, NamedTuple, Self
 
 import jax
@@ -22,6 +23,9 @@ from .drive import Mode
 from .randomize import Ranges, merged
 
 Array = jax.Array
+
+FEW = 16
+"""If at most one world of so many has finished, starts are computed for that share of the worlds."""
 
 
 class Spec(NamedTuple):
@@ -225,7 +229,21 @@ class Env(Tree):
         return self._renew(state, self.of(state)._observe(state), mask)
 
     def _renew(self, state: EnvState, observation: Array, mask: Array) -> tuple[EnvState, Array]:
-        fresh, seen = self._begin(state)
+        """New episodes in the worlds of the mask, computed for these alone if they are few."""
+
+        def every() -> tuple[EnvState, Array]:
+            return self._begin(state)
+
+        def some() -> tuple[EnvState, Array]:
+            ids = jnp.nonzero(mask, size=few, fill_value=0)[0]
+            pick = lambda x: x[ids] if x.shape[:1] == mask.shape else x  # noqa: E731
+            model = dataclasses.replace(jax.tree.map(pick, self.model), key=self.model.key)  # keyframes have no worlds
+            fresh = self.replace(model=model, num_envs=few)._begin(jax.tree.map(pick, state))
+            place = jnp.clip(jnp.cumsum(mask) - 1, 0, few - 1)  # of each world among the few
+            return jax.tree.map(lambda x: x[place], fresh)
+
+        few = len(mask) // FEW
+        fresh, seen = jax.lax.cond(mask.sum() <= few, some, every) if few > 1 else every()
         return merged(mask, fresh, state), merged(mask, seen, observation)
 
     def _begin(self, state: EnvState) -> tuple[EnvState, Array]:

@@ -3,7 +3,6 @@
 from typing import Any, Literal
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 from gymnasium import spaces
 from gymnasium.vector import AutoresetMode, VectorEnv
@@ -44,9 +43,9 @@ class FphysVectorEnv(VectorEnv):
         self.action_space = batch_space(self.single_action_space, self.num_envs)
         self.observation_space = batch_space(self.single_observation_space, self.num_envs)
         self.metadata = {**self.metadata, "render_fps": round(1 / float(env.dt[0]))}
-        self._reset, self._step = jax.jit(env.reset), jax.jit(env.step, donate_argnums=0)
-        self._restart = jax.jit(env.restart)
-        self._state: EnvState | None = None
+        self._reset, self._restart = jax.jit(self._reset_bare), jax.jit(self._restart_bare)
+        self._step = jax.jit(self._step_bare, donate_argnums=0)
+        self._state: EnvState | None = None  # bare
 
     def reset(
         self, *, seed: int | list[int | None] | None = None, options: dict[str, Any] | None = None
@@ -61,7 +60,7 @@ class FphysVectorEnv(VectorEnv):
             mask = np.asarray(mask)
             if mask.shape != (self.num_envs,) or mask.dtype != np.bool_ or not mask.any():
                 raise ValueError(f"reset_mask must be bool of shape ({self.num_envs},), with a true value")
-            self._state, observation = self._restart(self._state, jnp.asarray(mask))
+            self._state, observation = self._restart(self._state, mask)
             return self._out(observation), {}
         if isinstance(seed, list | tuple):
             raise TypeError("seed is a list: one number seeds all worlds, each with a key of its own")
@@ -74,11 +73,9 @@ class FphysVectorEnv(VectorEnv):
         """Act in every world; actions are NumPy, JAX or torch arrays of shape (num_envs, *action)."""
         if self._state is None:
             raise RuntimeError("call reset before step")
-        actions = self._in(actions)
-        self._state, observation, reward, terminated, truncated, info = self._step(self._state, actions)
-        done = np.asarray(terminated) | np.asarray(truncated)
-        parts = (self._out(x) for x in (observation, reward, terminated, truncated))
-        return (*parts, self._infos(info, done))  # type: ignore[return-value]
+        self._state, results, info = self._step(self._state, self._in(actions))
+        done = np.asarray(results[2]) | np.asarray(results[3])
+        return (*map(self._out, results), self._infos(info, done))  # type: ignore[return-value]
 
     def render(self) -> tuple[np.ndarray, ...]:
         """The first world, uint8 (height, width, 3), in a tuple."""
@@ -86,17 +83,28 @@ class FphysVectorEnv(VectorEnv):
 
         if self._state is None:
             raise RuntimeError("call reset before render")
-        picture = frames(self.env.of(self._state).model, jax.tree.map(lambda x: x[None], self._state.physics), world=0)
-        return (np.asarray(picture)[0],)
+        model, physics = self.env.of(self._state).model, self._state.physics
+        return (np.asarray(frames(model, jax.tree.map(lambda x: x[None], physics), world=0))[0],)
 
-    def _in(self, actions: Any) -> Array:
-        spec = self.env.action_spec
-        wanted = (self.num_envs, *spec.shape)
+    def _reset_bare(self, key: Array) -> tuple[EnvState, Array]:
+        state, observation = self.env.reset(key)
+        return bare(state), observation
+
+    def _restart_bare(self, state: EnvState, mask: Array) -> tuple[EnvState, Array]:
+        state, observation = self.env.restart(whole(state), mask)
+        return bare(state), observation
+
+    def _step_bare(self, state: EnvState, action: Array) -> tuple[EnvState, tuple[Array, ...], Info]:
+        state, *results, info = self.env.step(whole(state), action)
+        return bare(state), tuple(results), info
+
+    def _in(self, actions: Any) -> Any:
+        wanted, real = self.action_space.shape, self.action_space.dtype
         if hasattr(actions, "detach"):
             actions = actions.detach().cpu().numpy()
         if np.shape(actions) != wanted:
             raise ValueError(f"actions have shape {np.shape(actions)}, must be {wanted}")
-        return jnp.asarray(actions, spec.dtype)
+        return actions.astype(real) if isinstance(actions, Array) else np.asarray(actions, real)
 
     def _out(self, x: Array) -> Any:
         if self.arrays == "numpy":
@@ -119,6 +127,17 @@ class FphysVectorEnv(VectorEnv):
             out["episode_return"], out["_episode_return"] = np.asarray(info.episode.total), done
             out["episode_length"], out["_episode_length"] = np.asarray(info.episode.length), done
         return out
+
+
+def bare(state: EnvState) -> EnvState:
+    """The state with its random keys as numbers. A compiled call that takes or returns typed keys is dispatched by
+    Python, which takes several hundred microseconds."""
+    return state.replace(key=jax.random.key_data(state.key))
+
+
+def whole(state: EnvState) -> EnvState:
+    """The state that was made bare."""
+    return state.replace(key=jax.random.wrap_key_data(state.key))
 
 
 def box(spec: Spec) -> spaces.Box:

@@ -11,6 +11,7 @@ import pytest
 import fphys
 from fphys import envs
 from fphys.envs import randomize
+from fphys.envs.env import FEW
 
 WORLDS = 5
 
@@ -69,6 +70,27 @@ def test_a_world_draws_from_its_own_key():
     swapped = state.replace(key=state.key[::-1])
     other, _ = jax.jit(env.restart)(swapped, jnp.ones(WORLDS, bool))
     np.testing.assert_array_equal(other.qpos, every.qpos[::-1])
+
+
+def test_few_restarts_are_those_of_many():
+    """Few finished worlds get starts of their own, many those that are computed for all."""
+    worlds = 4 * FEW
+    mass = jnp.linspace(1.0, 2.0, worlds)[:, None]  # every world has its own mechanism
+    env = envs.make("InvertedPendulum-v5", worlds, randomize={"dof.armature": (0.5, 1.5)})
+    env = env.replace(model=env.model.replace({"body.mass": env.model.body.mass * mass}))
+    state, _ = jax.jit(env.reset)(jax.random.key(0))
+    restart = jax.jit(env.restart)
+    every, fresh = restart(state, jnp.ones(worlds, bool))
+    for ids in ([3, 17, 63], [0, 1, 2, 40], [63]):
+        mask = jnp.zeros(worlds, bool).at[jnp.array(ids)].set(True)
+        after, observation = restart(state, mask)
+        for x, new, old in zip(*map(jax.tree.leaves, (after, every, state)), strict=True):
+            picked = mask.reshape(-1, *[1] * (x.ndim - 1))
+            if jnp.issubdtype(x.dtype, jax.dtypes.prng_key):
+                assert (x == old).all()
+            else:
+                np.testing.assert_allclose(x, jnp.where(picked, new, old), rtol=1e-14, atol=1e-16)
+        np.testing.assert_allclose(observation[mask], fresh[mask], rtol=1e-14)
 
 
 def test_a_world_that_becomes_nan_restarts_alone_and_is_counted():

@@ -13,8 +13,10 @@ import pytest
 import warp as wp
 
 import fphys
+from fphys import envs
 from fphys.bridge import ffi
 from fphys.bridge.op import MOST_RECORDS, MOST_TRACES
+from fphys.envs.vector import FphysVectorEnv
 from fphys.particles import mpm, sph
 from fphys.rigid.forces import actuation, adhesion, armature, tendon
 from fphys.rigid.tree import articulated, topology
@@ -118,6 +120,27 @@ def test_a_hundred_thousand_steps(made: Any):
     jax.block_until_ready(state)
     assert resident() - before < 8e6
     assert all(bool(jnp.isfinite(x).all()) for x in jax.tree.leaves(state)) and not np.asarray(state.status).any()
+
+
+@pytest.mark.slow
+def test_a_hundred_thousand_environment_steps():
+    """In calls of ten thousand steps, and of one through Gymnasium's interface. Hoppers fall and start anew."""
+    vector = FphysVectorEnv(envs.make("Hopper-v5", 2, dtype=jnp.float32))
+    env, actions = vector.env, jax.random.uniform(jax.random.key(0), (10_000, 2, 3), jnp.float32, -1, 1)
+    many = jax.jit(lambda s: jax.lax.scan(lambda s, a: (env.step(s, a)[0], None), s, actions)[0])
+    state = jax.block_until_ready(many(jax.jit(env.reset)(jax.random.key(1))[0]))
+    vector.reset(seed=0)
+    acts = np.asarray(actions)
+    for action in acts[:2000]:
+        vector.step(action)
+    before = resident()
+    for _ in range(8):
+        state = many(state)
+    for action in acts:
+        vector.step(action)
+    assert resident() - before < 8e6
+    assert (state.episode > 1000).all() and not np.asarray(state.faults).any()
+    assert all(np.isfinite(x).all() for x in (state.qpos, state.qvel, state.total))
 
 
 # Shapes and models
