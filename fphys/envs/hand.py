@@ -28,7 +28,7 @@ class ShadowHandManipulate(Env):
     source: ClassVar[str] = "hand-cube"
     varied: ClassVar[Ranges] = (("actuator.gainprm", 0.9, 1.1), ("body.mass", 0.8, 1.2), ("geom.friction", 0.7, 1.3))
 
-    frame_skip: int = static(default=20)  # 25 actions a second
+    frame_skip: int = static(default=10)  # 25 actions a second
     max_episode_steps: int | None = static(default=100)
     tolerance: float = static(default=0.3)  # [rad]
     lowest_height: float = static(default=0.30)  # of the cube's centre [m]; 0.348 in the palm

@@ -68,7 +68,8 @@ class QuadrotorHover(Env):
 
     def reward(self, before: EnvState, after: EnvState, action: Array) -> tuple[Array, dict[str, Array]]:
         square = ((after.goal - after.qpos[:, :3]) ** 2).sum(1)
-        distance, near, far = jnp.sqrt(square + 1e-8), 1 / (1 + square / 0.1**2), 1 / (1 + square)
+        distance, near = jnp.sqrt(square + 1e-8), 1 / (1 + square / 0.1**2)
+        far = 1 - distance / self.farthest
         tilt = 2 * (after.qpos[:, 4] ** 2 + after.qpos[:, 5] ** 2)  # 1 - cosine
         cost = 0.1 * tilt + self.spin_cost_weight * (after.qvel[:, 3:] ** 2).sum(1)
         cost = cost + self.ctrl_cost_weight * (action**2).sum(1)

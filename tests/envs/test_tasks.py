@@ -103,6 +103,18 @@ def test_targets_of_the_arm_can_be_reached():
     assert (farthest < (high - low) / 2).all()
 
 
+def test_the_arm_follows_speeds_and_keeps_still_without_action():
+    env, step, state, _ = task("FrankaReach")
+    state = nominal(env, state)
+    still, *_ = step(state, jnp.zeros((WORLDS, 7)))
+    np.testing.assert_allclose(still.qvel, 0, atol=1e-9)
+    action = 0.2 * jnp.eye(7)[jnp.array([0, 1, 3])]
+    for _ in range(10):  # 0.4 s, ten times the law's time constant
+        state, *_ = step(state, action)
+    speeds = np.asarray(action) * np.array(env.speeds)
+    np.testing.assert_allclose(state.qvel, speeds, atol=0.03)  # the law does not know the friction
+
+
 def hovering(state: envs.EnvState) -> envs.EnvState:
     level = jnp.tile(jnp.array([[0.0, 0, 1, 1, 0, 0, 0]]), (WORLDS, 1))
     return state.replace(physics=state.physics.replace(qpos=level, qvel=0 * state.qvel))
