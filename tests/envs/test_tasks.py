@@ -151,6 +151,8 @@ def test_the_cube_rests_in_the_palm():
         before, (state, *_) = state, step(state, jnp.zeros((WORLDS, 20)))
     assert (state.length == 25).all()
     np.testing.assert_allclose(state.qpos[:, 24:27], jnp.tile(jnp.array([[0.317, 0, 0.348]]), (WORLDS, 1)), atol=0.01)
+    palm = jnp.broadcast_to(env.model.key.qpos[env.model.id("key", "palm")], state.qpos.shape)
+    np.testing.assert_allclose(state.qpos[:, :24], palm[:, :24], atol=0.05)  # the servos hold the pose
     assert jnp.abs(state.qpos[:, 24:27] - before.qpos[:, 24:27]).max() < 2e-4  # 5 mm/s
 
 
