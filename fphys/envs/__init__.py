@@ -14,11 +14,15 @@ from .arms import Pusher, Reacher
 from .curriculum import Curriculum, auto_adapt, set_difficulty
 from .drive import Mode
 from .env import Env, EnvState, Episode, Info, Spec, Start
+from .franka_reach import FrankaReach
+from .hand import ShadowHandManipulate
 from .humanoids import Humanoid, HumanoidStandup
 from .locomotion import AntLocomotion
 from .make import GYMNASIUM, TASKS, make, names, register
 from .pendulums import InvertedDoublePendulum, InvertedPendulum
 from .planar import HalfCheetah, Hopper, Swimmer, Walker2d
+from .quadrotor import QuadrotorHover
+from .standup import Standup
 from .suite import SUITE
 
 __all__ = [
@@ -31,6 +35,7 @@ __all__ = [
     "Env",
     "EnvState",
     "Episode",
+    "FrankaReach",
     "HalfCheetah",
     "Hopper",
     "Humanoid",
@@ -40,8 +45,11 @@ __all__ = [
     "InvertedPendulum",
     "Mode",
     "Pusher",
+    "QuadrotorHover",
     "Reacher",
+    "ShadowHandManipulate",
     "Spec",
+    "Standup",
     "Start",
     "Swimmer",
     "Walker2d",

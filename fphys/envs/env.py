@@ -1,9 +1,9 @@
 """What every environment does: episodes of many worlds, side by side and pure.
 
 An environment is a frozen pytree: a model, options, and five functions that a subclass writes (``start``, ``look``,
-``observation``, ``reward``, ``terminated``), or seven (``starts``, ``measure``). The base class makes episodes of them:
-it draws starts from a key of each world, advances the physics, counts steps and returns, and starts finished worlds
-anew within the same step.
+``observation``, ``reward``, ``terminated``), or eight (``starts``, ``control``, ``measure``). The base class makes
+episodes of them: it draws starts from a key of each world, advances the physics, counts steps and returns, and starts
+finished worlds anew within the same step.
 """
 
 import dataclasses
@@ -35,6 +35,11 @@ class Spec(NamedTuple):
     dtype: Any  # float32 or float64
     low: np.ndarray
     high: np.ndarray
+
+    @classmethod
+    def unit(cls, size: int, dtype: Any) -> Self:
+        """Numbers from -1 to 1."""
+        return cls((size,), dtype, -np.ones(size), np.ones(size))
 
 
 class Start(NamedTuple):
@@ -126,6 +131,13 @@ class Env(Tree):
         """
         return jax.vmap(self.start)(keys)
 
+    def control(self, physics: State, action: Array) -> Array:
+        """The actuators' controls in a step of the physics, (world, nu). By default as ``action_mode`` says.
+
+        A class that writes it says in ``action_spec`` what its actions are.
+        """
+        return drive.control(self.model, physics, action, self.action_mode, self.kp, self.kd)
+
     def look(self, last: LastSolve, ctrl: Array) -> dict[str, Array]:
         """Readings of the step's last solve (:mod:`fphys.rigid.last`), kept in ``state.seen``. By default none."""
         return {}
@@ -145,6 +157,10 @@ class Env(Tree):
     def terminated(self, state: EnvState) -> Array:
         """Where the task has ended, bool, shape (world,). By default nowhere."""
         return jnp.zeros(state.length.shape, bool)
+
+    def at_limit(self, before: EnvState) -> Array:
+        """Whether the step that follows reaches the time limit, bool, shape (world,)."""
+        return before.length + 1 >= (self.max_episode_steps or np.iinfo(np.int32).max)
 
     # --- what follows ---------------------------------------------------------------------------
 
@@ -211,8 +227,7 @@ class Env(Tree):
         total, length = state.total + reward, state.length + 1
         fault = is_nonfinite(after.physics.status)
         terminated = env.terminated(after) | fault
-        limit = self.max_episode_steps or np.iinfo(np.int32).max
-        truncated = length >= limit
+        truncated = self.at_limit(state)
         after = after.replace(total=total, length=length)
         final = env._observe(after)
         info = Info(final, Episode(total, length, state.episode), terms, after.physics.status)
@@ -279,16 +294,15 @@ class Env(Tree):
     def _advance(self, state: EnvState, action: Array) -> EnvState:
         """``frame_skip`` steps of the physics under one action."""
         action, history = randomize.late(action, state.history, state.drawn)
-        control = lambda s: drive.control(self.model, s, action, self.action_mode, self.kp, self.kd)  # noqa: E731
 
         def substep(carry: tuple[State, LastSolve], _: None) -> tuple[tuple[State, LastSolve], None]:
-            return solved_step(self.model, carry[0], control(carry[0])), None
+            return solved_step(self.model, carry[0], self.control(carry[0], action)), None
 
         start = self._pushed(state)
         shapes = jax.eval_shape(lambda: substep((start, ()), None))[0][1]  # type: ignore[arg-type]
         last = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), shapes)
         (physics, last), _ = jax.lax.scan(substep, (start, last), None, self.frame_skip)
-        seen = {**self.look(last, control(last.state)), **self.measure(physics)}
+        seen = {**self.look(last, self.control(last.state, action)), **self.measure(physics)}
         return state.replace(physics=physics, history=history, seen=seen)
 
     def _pushed(self, state: EnvState) -> State:

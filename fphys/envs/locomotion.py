@@ -49,7 +49,7 @@ class AntLocomotion(Env):
         place, steps = after.qpos[:, 0], (before.length + 1).astype(after.qpos.dtype)
         speed, cost = (place - before.qpos[:, 0]) / self.dt, self.ctrl_cost_weight * (action**2).sum(1)
         stands = jnp.where(self.terminated(after), 0.0, self.healthy_reward).astype(speed.dtype)
-        success = (place >= self.wanted_speed * self.dt * steps) & (before.length + 1 == self.max_episode_steps)
+        success = (place >= self.wanted_speed * self.dt * steps) & self.at_limit(before)
         return speed + stands - cost, {
             "reward_forward": speed,
             "reward_survive": stands,

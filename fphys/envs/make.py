@@ -12,11 +12,15 @@ from ..model.assets import asset
 from .ant import Ant
 from .arms import Pusher, Reacher
 from .env import Env
+from .franka_reach import FrankaReach
+from .hand import ShadowHandManipulate
 from .humanoids import Humanoid, HumanoidStandup
 from .locomotion import AntLocomotion
 from .pendulums import InvertedDoublePendulum, InvertedPendulum
 from .planar import HalfCheetah, Hopper, Swimmer, Walker2d
+from .quadrotor import QuadrotorHover
 from .randomize import OTHERS, ranges
+from .standup import Standup
 from .suite import SUITE, SuiteEnv, suite_asset
 
 GYMNASIUM: dict[str, type[Env]] = {
@@ -36,6 +40,10 @@ GYMNASIUM: dict[str, type[Env]] = {
 
 TASKS: dict[str, type[Env]] = {
     "AntLocomotion": AntLocomotion,
+    "FrankaReach": FrankaReach,
+    "HumanoidStandup": Standup,
+    "QuadrotorHover": QuadrotorHover,
+    "ShadowHandManipulate": ShadowHandManipulate,
 }
 """fphys's own tasks, with its own models."""
 
@@ -101,11 +109,13 @@ def gymnasium_asset(file: str) -> Path:
 def register() -> None:
     """Register every environment with Gymnasium, as ``fphys/Ant-v5``, ``fphys/walker-walk`` and so on.
 
-    Calling it again changes nothing.
+    fphys's own tasks have version 0 there, as in ``fphys/HumanoidStandup-v0``: Gymnasium takes no name with and without
+    a version. Calling it again changes nothing.
     """
     from gymnasium.envs.registration import register as add
     from gymnasium.envs.registration import registry
 
     for name in names():
-        if (own := f"fphys/{name.rpartition('/')[2]}") not in registry:
+        own = f"fphys/{name.rpartition('/')[2]}" + "-v0" * (name in TASKS)
+        if own not in registry:
             add(own, vector_entry_point="fphys.envs.vector:vector_env", kwargs={"name": name})

@@ -1,9 +1,10 @@
 """Domain randomisation: parameters drawn for every world and episode, without compiling anew.
 
 Ranges are given by name. A path of the model, such as "body.mass", has the range of a factor: every element of that
-leaf is multiplied by a number of its own. Three names are not of the model: "observation.noise", standard deviation
+leaf is multiplied by a number of its own. Four names are not of the model: "observation.noise", standard deviation
 added to observations; "action.delay", steps by which actions are late; "push", a velocity [m/s] by which bodies that
-are free are pushed sideways every second.
+are free are pushed sideways every second; "wind", a speed [m/s] of the air in a random horizontal direction, which is
+added to ``opt.wind``.
 """
 
 from collections.abc import Mapping
@@ -19,15 +20,15 @@ Array = jax.Array
 Ranges = tuple[tuple[str, float, float], ...]
 """(name, low, high), in order."""
 
-NOISE, DELAY, PUSH = "observation.noise", "action.delay", "push"
-OTHERS = (NOISE, DELAY, PUSH)
+NOISE, DELAY, PUSH, WIND = "observation.noise", "action.delay", "push", "wind"
+OTHERS = (NOISE, DELAY, PUSH, WIND)
 
 
 def ranges(given: Mapping[str, tuple[float, float]] | Ranges) -> Ranges:
     """Checked ranges, hashable.
 
     Raises:
-        ValueError: a range is empty, or a delay or deviation negative.
+        ValueError: a range is empty, or one that is not of the model begins below zero.
     """
     items = given.items() if isinstance(given, Mapping) else [(name, (low, high)) for name, low, high in given]
     found = tuple(sorted((name, float(low), float(high)) for name, (low, high) in items))
@@ -64,7 +65,10 @@ def draw(model: Model, given: Ranges, keys: Array, difficulty: Array) -> dict[st
         share = jax.vmap(lambda key, shape=shape: jax.random.uniform(key, shape, real))(parts[:, i])
         low, high = (x.reshape(worlds, *[1] * len(shape)) for x in (low, high))
         value = low + share * (high - low)
-        if name in OTHERS:
+        if name == WIND:
+            wind = value[:, None] * _sideways(jax.vmap(jax.random.fold_in, (0, None))(parts[:, i], 1), real)
+            changes["opt.wind"] = changes.get("opt.wind", model.opt.wind) + jnp.pad(wind, ((0, 0), (0, 1)))
+        elif name in OTHERS:
             drawn[name] = value
         else:
             changes[name] = leaf(model, name) * value
@@ -118,11 +122,16 @@ def pushed(model: Model, qvel: Array, drawn: dict[str, Array], keys: Array, now:
     """Velocities after a push in a random direction of the plane, in the worlds where it is time."""
     if PUSH not in drawn:
         return qvel
-    angle = jax.vmap(lambda key: jax.random.uniform(key, (), qvel.dtype, 0, 2 * jnp.pi))(keys)
-    kick = jnp.where(now, drawn[PUSH], 0)[:, None] * jnp.stack([jnp.cos(angle), jnp.sin(angle)], 1)
+    kick = jnp.where(now, drawn[PUSH], 0)[:, None] * _sideways(keys, qvel.dtype)
     for dof in _free_dofs(model):
         qvel = qvel.at[:, dof : dof + 2].add(kick)
     return qvel
+
+
+def _sideways(keys: Array, real: Any) -> Array:
+    """A horizontal direction for each key, (world, 2)."""
+    angle = jax.vmap(lambda key: jax.random.uniform(key, (), real, 0, 2 * jnp.pi))(keys)
+    return jnp.stack([jnp.cos(angle), jnp.sin(angle)], 1)
 
 
 def _free_dofs(model: Model) -> list[int]:

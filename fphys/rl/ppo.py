@@ -48,6 +48,8 @@ class Config:
     value_weight: float = 0.5
     entropy_weight: float = 0.0
     max_grad_norm: float = 0.5
+    log_std: float = 0.0
+    """Logarithm of the noise at the start, in the actions' units; it is learned."""
     hidden: tuple[int, ...] = (64, 64)
     """Widths of both networks."""
     normalize: bool = True
@@ -91,6 +93,7 @@ def init(env: Env, config: Config, key: Array) -> tuple[Any, TrainingState]:
     """The network's structure, and the state before the first iteration."""
     keys = jax.random.split(key, 3)
     module, params, _ = network(env, config, keys[0])
+    params = {**params, "log_std": jnp.full_like(params["log_std"], config.log_std)}
     state, observation = env.reset(keys[1])
     curriculum = Curriculum.begin(0.0 if config.curriculum else 1.0)
     if config.curriculum:

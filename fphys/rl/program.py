@@ -25,15 +25,19 @@ AGENTS: dict[str, ModuleType] = {"apg": apg, "ppo": ppo, "sapo": sapo, "shac": s
 
 
 def full_name(name: str) -> str:
-    """The environment of a short name: "half-cheetah" "HalfCheetah-v5", "walker-walk" "dm_control/walker-walk"."""
+    """The environment of a short name: "half-cheetah" "HalfCheetah-v5", "walker-walk" "dm_control/walker-walk".
+
+    A name without a version is one of fphys's own, if there is one: "humanoid-standup" is not "HumanoidStandup-v5".
+    """
 
     def short(text: str) -> str:
-        return text.lower().rpartition("/")[2].removesuffix("-v5").replace("-", "").replace("_", "")
+        return text.lower().rpartition("/")[2].replace("-", "").replace("_", "")
 
-    found = [known for known in envs.names() if known == name or short(known) == short(name)]
-    if not found:
-        raise ValueError(f"there is no environment {name!r}: `fphys envs` lists them")
-    return found[0]
+    for wanted in (short(name), short(name + "-v5")):
+        found = [known for known in envs.names() if known == name or short(known) == wanted]
+        if found:
+            return found[0]
+    raise ValueError(f"there is no environment {name!r}: `fphys envs` lists them")
 
 
 def train(

@@ -11,8 +11,11 @@ import pytest
 from fphys.errors import ModelError
 from fphys.model.assets import asset, recording
 
-MODELS = ("ant", "arm-urdf", "ball", "cartpole", "double-pendulum", "franka", "hand", "humanoid", "puck", "quadruped")
-TOUCHING = {"ball", "ant", "hand", "humanoid", "quadruped"}
+MODELS = (
+    *("ant", "arm-urdf", "ball", "cartpole", "double-pendulum", "franka", "hand", "hand-cube", "humanoid", "puck"),
+    *("quadrotor", "quadruped"),
+)
+TOUCHING = {"ball", "ant", "hand", "hand-cube", "humanoid", "quadruped"}
 
 
 def load(name: str) -> tuple[mujoco.MjModel, mujoco.MjData]:
