@@ -7,24 +7,29 @@
     returns, lengths = fphys.rl.evaluate(env, policy, jax.random.key(1))
 """
 
-from . import ppo, shac
+from . import dqn, ppo, sac, shac
 from .files import load_policy, save_policy
 from .loop import Log, loop
 from .moments import Moments
-from .policy import Policy, evaluate
+from .policy import Greedy, Policy, evaluate
 from .record import record
+from .replay import Replay
 from .returns import gae, td_lambda
 
 __all__ = [
+    "Greedy",
     "Log",
     "Moments",
     "Policy",
+    "Replay",
+    "dqn",
     "evaluate",
     "gae",
     "load_policy",
     "loop",
     "ppo",
     "record",
+    "sac",
     "save_policy",
     "shac",
     "td_lambda",

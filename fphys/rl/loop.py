@@ -5,12 +5,14 @@ from collections.abc import Callable
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 from ..runs import Run
 from ..train.checkpoint import Checkpoints
 from ..train.step import copied
 
+Array = jax.Array
 Log = dict[str, np.ndarray]
 """Each scalar of an iteration over all iterations, and ``steps``, the environment steps taken so far."""
 
@@ -58,6 +60,28 @@ def loop(
             checkpoints.save(i + 1, state, {"iteration": i + 1})
     names = rows[0] if rows else ()
     return state, {name: np.array([row[name] for row in rows]) for name in names}
+
+
+def episode_scalars(reward: Array, done: Array, total: Array, length: Array, faults: Array) -> dict[str, Array]:
+    """What every training reports of the steps of an iteration.
+
+    Args:
+        reward, done: of each step, shape (time, world). total, length: of the episode so far, of that shape.
+        faults: of each world so far, shape (world,).
+
+    Returns:
+        The mean ``episode_return`` and ``episode_length`` of the episodes that ended (NaN if none did), their number
+        ``episodes``, the number of ``faults``, and ``reward`` per step; each of shape ().
+    """
+    ended = done.sum(dtype=jnp.float32)
+    mean = lambda v: jnp.where(done, v.astype(jnp.float32), 0).sum() / ended  # noqa: E731
+    return {
+        "episode_return": mean(total),
+        "episode_length": mean(length),
+        "episodes": ended,
+        "faults": faults.sum(dtype=jnp.float32),
+        "reward": reward.mean(),
+    }
 
 
 def first_shown(scalars: dict[str, float]) -> dict[str, float]:

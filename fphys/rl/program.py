@@ -13,12 +13,12 @@ from .. import envs
 from ..model.assets import asset
 from ..runs import Run
 from ..train.checkpoint import Checkpoints
-from . import ppo, shac
+from . import dqn, ppo, sac, shac
 from .files import load_policy, save_policy
 from .policy import evaluate
 from .record import record
 
-AGENTS: dict[str, ModuleType] = {"ppo": ppo, "shac": shac}
+AGENTS: dict[str, ModuleType] = {"ppo": ppo, "sac": sac, "shac": shac, "dqn": dqn}
 """Each has a ``Config`` and ``train(env, config, key, run=..., checkpoints=...) -> policy, log``."""
 
 
