@@ -7,19 +7,23 @@
     returns, lengths = fphys.rl.evaluate(env, policy, jax.random.key(1))
 """
 
-from . import apg, ppo, sapo, shac
+from . import apg, dqn, ppo, sac, sapo, shac
 from .files import load_policy, save_policy, trained
 from .loop import Log, loop
 from .moments import Moments
-from .policy import Policy, evaluate
+from .policy import Greedy, Policy, evaluate
 from .record import motion, record
+from .replay import Replay
 from .returns import gae, td_lambda
 
 __all__ = [
+    "Greedy",
     "Log",
     "Moments",
     "Policy",
+    "Replay",
     "apg",
+    "dqn",
     "evaluate",
     "gae",
     "load_policy",
@@ -27,6 +31,7 @@ __all__ = [
     "motion",
     "ppo",
     "record",
+    "sac",
     "sapo",
     "save_policy",
     "shac",

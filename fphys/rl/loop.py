@@ -5,12 +5,14 @@ from collections.abc import Callable
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 from ..runs import Run
 from ..train.checkpoint import Checkpoints
 from ..train.step import copied
 
+Array = jax.Array
 Log = dict[str, np.ndarray]
 """Each scalar of an iteration over all iterations, and ``steps``, the environment steps taken so far."""
 
@@ -60,7 +62,34 @@ def loop(
     return state, {name: np.array([row[name] for row in rows]) for name in names}
 
 
+def episode_scalars(
+    reward: Array, done: Array, total: Array, length: Array, faults: Array, success: Array | None = None
+) -> dict[str, Array]:
+    """What every training reports of the steps of an iteration.
+
+    Args:
+        reward, done: of each step, shape (time, world). total, length: of the episode so far, of that shape.
+        faults: of each world so far, shape (world,).
+        success: of each step, bool (time, world), if the task says so.
+
+    Returns:
+        The mean ``episode_return`` and ``episode_length`` of the episodes that ended (NaN if none did), their number
+        ``episodes``, the share of them that ended in ``success``, the number of ``faults``, and ``reward`` per step;
+        each of shape ().
+    """
+    ended = done.sum(dtype=jnp.float32)
+    mean = lambda v: jnp.where(done, v.astype(jnp.float32), 0).sum() / ended  # noqa: E731
+    share = {} if success is None else {"success": mean(success)}
+    return share | {
+        "episode_return": mean(total),
+        "episode_length": mean(length),
+        "episodes": ended,
+        "faults": faults.sum(dtype=jnp.float32),
+        "reward": reward.mean(),
+    }
+
+
 def first_shown(scalars: dict[str, float]) -> dict[str, float]:
     """The scalars, with those first that a progress bar shows."""
-    names = [name for name in ("episode_return", "episode_length", "steps_per_second") if name in scalars]
+    names = [name for name in ("episode_return", "success", "episode_length", "steps_per_second") if name in scalars]
     return {name: scalars[name] for name in [*names, *scalars]}

@@ -39,6 +39,21 @@ class Policy(Tree):
         return jnp.clip(mean, low, high).astype(observation.dtype)
 
 
+@pytree
+class Greedy(Tree):
+    """The best of finitely many actions: ``action = policy(observation)``. No gradient flows."""
+
+    module: Any  # the structure of a network of action values
+    params: Any  # the network's parameters
+    moments: Moments  # of the observations
+    actions: Array  # shape (choice, action)
+
+    def __call__(self, observation: Array) -> Array:
+        """Actions of shape (world, action), from observations (world, n)."""
+        values, _ = nn.apply(self.module, self.params, {}, self.moments.normalize(observation))
+        return self.actions[jnp.argmax(values, -1)].astype(observation.dtype)
+
+
 def squashed(x: Array, low: Array, high: Array) -> Array:
     """tanh, scaled to the bounds where there are any; bounds of shape (action,)."""
     bounded = jnp.isfinite(low) & jnp.isfinite(high)

@@ -16,7 +16,7 @@ from .. import nn, optim
 from .. import train as training
 from ..envs import Curriculum, Env, EnvState, auto_adapt, set_difficulty
 from ..tree import Tree, pytree
-from .loop import Log, loop
+from .loop import Log, episode_scalars, loop
 from .moments import Moments
 from .policy import Policy
 from .returns import gae
@@ -209,18 +209,8 @@ def _act(
         state = state.replace(curriculum=curriculum, env=set_difficulty(state.env, curriculum.level))
     next_value = nn.apply(module, params, {}, final)[0][1]
     advantage, target = gae(reward, value, next_value, terminated, done, config.discount, config.lam)
-    ended = done.sum(dtype=jnp.float32)
-    mean = lambda v: jnp.where(done, v, 0).sum() / ended  # noqa: E731  (NaN if no episode ended)
-    metrics = {
-        "episode_return": mean(episode.total.astype(jnp.float32)),
-        "episode_length": mean(episode.length.astype(jnp.float32)),
-        "episodes": ended,
-        "faults": state.env.faults.sum(dtype=jnp.float32),
-        "reward": reward.mean(),
-        "difficulty": state.curriculum.level,
-    }
-    if success is not None:
-        metrics["success"] = mean(success.astype(jnp.float32))
+    metrics = episode_scalars(reward, done, episode.total, episode.length, state.env.faults, success)
+    metrics["difficulty"] = state.curriculum.level
     return state, Batch(x, action, logs, value, advantage, target), metrics
 
 

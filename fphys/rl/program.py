@@ -15,12 +15,12 @@ from ..model import State
 from ..render import frames
 from ..runs import Run
 from ..train.checkpoint import Checkpoints
-from . import apg, ppo, sapo, shac
+from . import apg, dqn, ppo, sac, sapo, shac
 from .files import load_policy, save_policy, trained
 from .policy import evaluate
 from .record import motion, record
 
-AGENTS: dict[str, ModuleType] = {"apg": apg, "ppo": ppo, "sapo": sapo, "shac": shac}
+AGENTS: dict[str, ModuleType] = {"apg": apg, "dqn": dqn, "ppo": ppo, "sac": sac, "sapo": sapo, "shac": shac}
 """Each has a ``Config`` and ``train(env, config, key, run=..., checkpoints=...) -> policy, log``."""
 
 

@@ -18,7 +18,7 @@ from .. import train as training
 from ..envs import Env, EnvState
 from ..train.step import all_finite
 from ..tree import Tree, pytree
-from .loop import Log, loop
+from .loop import Log, episode_scalars, loop
 from .moments import Moments
 from .policy import Policy, squashed
 from .ppo import log_prob, network
@@ -98,6 +98,7 @@ class Seen(NamedTuple):
     done: Array
     total: Array  # returns so far
     length: Array
+    success: Array | None  # None if the task has no successes
 
 
 def init(env: Env, config: Config, key: Array) -> tuple[Any, TrainingState]:
@@ -136,17 +137,10 @@ def update(env: Env, config: Config, module: Any, state: TrainingState) -> tuple
     critic, value_loss = _fit(config, module, state, seen, keys[1])
     target = optim.incremental_update(critic.params, state.target, config.follow)
     moments = state.moments.update(observation) if config.normalize else state.moments
-    ended = seen.done.sum(dtype=jnp.float32)
-    mean = lambda v: jnp.where(seen.done, v, 0).sum(dtype=jnp.float32) / ended  # noqa: E731
     state = TrainingState(
         actor, opt, critic, target, temperature, cooling, now, observation, moments, state.skipped + (1 - fine)
     )
-    return state, {
-        "episode_return": mean(seen.total),
-        "episode_length": mean(seen.length),
-        "episodes": ended,
-        "faults": now.faults.sum(dtype=jnp.float32),
-        "reward": seen.reward.mean(),
+    return state, episode_scalars(seen.reward, seen.done, seen.total, seen.length, now.faults, seen.success) | {
         "value_loss": value_loss,
         "grad_norm": norm,
         "noise": jnp.exp(actor["log_std"]).mean(),
@@ -231,7 +225,7 @@ def _objective(env: Env, config: Config, module: Any, actor: Any, before: Traini
         total, length = info.episode.total.astype(jnp.float32), info.episode.length.astype(jnp.float32)
         return (state, observation, weight), (
             gain,
-            Seen(x, reward, ahead.min(0), entropy, terminated, done, total, length),
+            Seen(x, reward, ahead.min(0), entropy, terminated, done, total, length, info.terms.get("success")),
         )
 
     start = (before.env, before.observation, jnp.ones(env.num_envs, jnp.float32))

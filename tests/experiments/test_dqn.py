@@ -20,7 +20,7 @@ def test_the_cart_moves_as_gymnasiums():
     for scale in (0.05, 1.0, 3.0):
         x = rng.uniform(-scale, scale, (50, 4)).astype(np.float32)
         actions = rng.integers(0, 2, 50)
-        after, fallen = dqn.move(x, actions)
+        after, fallen = dqn.move(x, np.where(actions == 1, 10.0, -10.0).astype(np.float32))
         for i in range(50):
             env.reset(seed=0)
             env.state = tuple(x[i].astype(float))

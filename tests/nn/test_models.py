@@ -60,6 +60,7 @@ TINY = {
     "QNetwork": (partial(models.QNetwork, 4, 2, hidden=(6, 5)), pixels(3, 4), (3, 2)),
     "ActorCritic": (partial(models.ActorCritic, 4, 2, hidden=(6, 5)), pixels(3, 4), (3, 2)),
     "ActorCritic, discrete": (partial(models.ActorCritic, 4, 2, continuous=False), pixels(3, 4), (3, 2)),
+    "SoftActorCritic": (partial(models.SoftActorCritic, 4, 2, hidden=(6, 5)), pixels(3, 4), (3, 2)),
 }
 
 

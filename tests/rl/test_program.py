@@ -1,6 +1,9 @@
 """`fphys train`, `fphys play`, `fphys envs`, and policies as files."""
 
+import functools
+import json
 from pathlib import Path
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -9,6 +12,8 @@ import pytest
 
 from fphys import cli, envs, export, rl
 from fphys.errors import FphysError
+from fphys.experiments.dqn import PUSH, Carts
+from fphys.nn.weights import read_safetensors
 from fphys.rl import program
 
 
@@ -45,6 +50,43 @@ def test_a_policy_survives_a_file(tmp_path: Path):
     path.write_bytes(b"not an archive")
     with pytest.raises(FphysError, match="cannot be read as safetensors"):
         rl.load_policy(path)
+
+
+@pytest.mark.parametrize("agent", [rl.sac, rl.dqn])
+def test_other_networks_survive_a_file(agent: Any, tmp_path: Path):
+    env: Any = Carts(2)
+    config = agent.Config(hidden=(8, 4), capacity=2)
+    module, state = jax.jit(functools.partial(agent.init, env, config))(jax.random.key(0))
+    policy = agent.policy(env, module, state)
+    again, _, _ = rl.load_policy(rl.save_policy(tmp_path / "policy.safetensors", policy))
+    observation = jnp.asarray(np.random.default_rng(1).normal(size=(50, 4)), jnp.float32)
+    actions = policy(observation)
+    np.testing.assert_array_equal(again(observation), actions)
+    assert actions.shape == (50, 1) and len(np.unique(actions)) > 1 and np.abs(actions).max() <= PUSH
+
+
+def test_files_from_before_networks_had_names_are_read(tmp_path: Path):
+    env: Any = Carts(2)
+    module, state = jax.jit(functools.partial(rl.ppo.init, env, rl.ppo.Config(hidden=(8,))))(jax.random.key(0))
+    policy = rl.ppo.policy(env, module, state)
+    path = rl.save_policy(tmp_path / "policy.safetensors", policy)
+    held = read_safetensors(path)
+    header = json.loads(bytes(held["header"]))
+    del header["network"]
+    export.save_weights(path, held | {"header": np.frombuffer(json.dumps(header).encode(), np.uint8)})
+    observation = jnp.ones((3, 4), jnp.float32)
+    np.testing.assert_array_equal(rl.load_policy(path)[0](observation), policy(observation))
+    header["network"] = "Oracle"
+    export.save_weights(path, held | {"header": np.frombuffer(json.dumps(header).encode(), np.uint8)})
+    with pytest.raises(FphysError, match="network Oracle, this version reads 1 and ActorCritic"):
+        rl.load_policy(path)
+
+
+@pytest.mark.parametrize("agent", program.AGENTS)
+def test_every_agent_explains_its_options(agent: str, capsys: pytest.CaptureFixture[str]):
+    with pytest.raises(SystemExit, match="0"):
+        cli.main(["train", agent, "hopper", "--help"])
+    assert "--learning-rate FLOAT" in capsys.readouterr().out
 
 
 def test_environments_are_listed(capsys: pytest.CaptureFixture[str]):

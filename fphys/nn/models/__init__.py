@@ -7,6 +7,7 @@ from .lstm_lm import LSTMLanguageModel
 from .mlp import MLP
 from .q_network import QNetwork
 from .resnet import BasicBlock, Bottleneck, ResNet, resnet18, resnet34, resnet50
+from .soft_actor_critic import SoftActorCritic
 from .vae import VAE, Coded, elbo_loss
 from .vgg import VGG, vgg11, vgg16
 from .vit import ViT, vit_b_16
@@ -24,6 +25,7 @@ __all__ = [
     "LSTMLanguageModel",
     "QNetwork",
     "ResNet",
+    "SoftActorCritic",
     "ViT",
     "elbo_loss",
     "gpt2",
