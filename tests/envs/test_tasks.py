@@ -111,7 +111,7 @@ def test_the_arm_follows_speeds_and_keeps_still_without_action():
     action = 0.2 * jnp.eye(7)[jnp.array([0, 1, 3])]
     for _ in range(10):  # 0.4 s, ten times the law's time constant
         state, *_ = step(state, action)
-    speeds = np.asarray(action) * np.array(env.speeds)
+    speeds = np.asarray(action) * np.array(envs.FrankaReach.speeds)
     np.testing.assert_allclose(state.qvel, speeds, atol=0.03)  # the law does not know the friction
 
 
