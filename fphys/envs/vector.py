@@ -43,9 +43,9 @@ class FphysVectorEnv(VectorEnv):
         self.action_space = batch_space(self.single_action_space, self.num_envs)
         self.observation_space = batch_space(self.single_observation_space, self.num_envs)
         self.metadata = {**self.metadata, "render_fps": round(1 / float(env.dt[0]))}
-        self._reset, self._restart = jax.jit(self._reset_bare), jax.jit(self._restart_bare)
-        self._step = jax.jit(self._step_bare, donate_argnums=0)
-        self._state: EnvState | None = None  # bare
+        self._reset, self._step = jax.jit(env.reset), jax.jit(env.step, donate_argnums=0)
+        self._restart = jax.jit(env.restart)
+        self._state: EnvState | None = None
 
     def reset(
         self, *, seed: int | list[int | None] | None = None, options: dict[str, Any] | None = None
@@ -73,7 +73,7 @@ class FphysVectorEnv(VectorEnv):
         """Act in every world; actions are NumPy, JAX or torch arrays of shape (num_envs, *action)."""
         if self._state is None:
             raise RuntimeError("call reset before step")
-        self._state, results, info = self._step(self._state, self._in(actions))
+        self._state, *results, info = self._step(self._state, self._in(actions))
         done = np.asarray(results[2]) | np.asarray(results[3])
         return (*map(self._out, results), self._infos(info, done))  # type: ignore[return-value]
 
@@ -86,19 +86,8 @@ class FphysVectorEnv(VectorEnv):
         model, physics = self.env.of(self._state).model, self._state.physics
         return (np.asarray(frames(model, jax.tree.map(lambda x: x[None], physics), world=0))[0],)
 
-    def _reset_bare(self, key: Array) -> tuple[EnvState, Array]:
-        state, observation = self.env.reset(key)
-        return bare(state), observation
-
-    def _restart_bare(self, state: EnvState, mask: Array) -> tuple[EnvState, Array]:
-        state, observation = self.env.restart(whole(state), mask)
-        return bare(state), observation
-
-    def _step_bare(self, state: EnvState, action: Array) -> tuple[EnvState, tuple[Array, ...], Info]:
-        state, *results, info = self.env.step(whole(state), action)
-        return bare(state), tuple(results), info
-
     def _in(self, actions: Any) -> Any:
+        """Actions as they are passed to the compiled call, which takes NumPy's arrays faster than ``jnp.asarray``."""
         wanted, real = self.action_space.shape, self.action_space.dtype
         if hasattr(actions, "detach"):
             actions = actions.detach().cpu().numpy()
@@ -127,17 +116,6 @@ class FphysVectorEnv(VectorEnv):
             out["episode_return"], out["_episode_return"] = np.asarray(info.episode.total), done
             out["episode_length"], out["_episode_length"] = np.asarray(info.episode.length), done
         return out
-
-
-def bare(state: EnvState) -> EnvState:
-    """The state with its random keys as numbers. A compiled call that takes or returns typed keys is dispatched by
-    Python, which takes several hundred microseconds."""
-    return state.replace(key=jax.random.key_data(state.key))
-
-
-def whole(state: EnvState) -> EnvState:
-    """The state that was made bare."""
-    return state.replace(key=jax.random.wrap_key_data(state.key))
 
 
 def box(spec: Spec) -> spaces.Box:
