@@ -75,7 +75,7 @@ def test_difficulty_follows_success():
 
 def test_seeds_are_trained_side_by_side_by_vmap():
     env = envs.make("InvertedPendulum-v5", 4, dtype=jnp.float32)
-    config = ppo.Config(steps=256, horizon=16, epochs=1, minibatches=2)
+    config = ppo.Config(steps=256, horizon=16, epochs=1, minibatches=2, hidden=(8,))
     keys = jax.random.split(jax.random.key(0), 2)
     module, _ = jax.jit(functools.partial(ppo.init, env, config))(keys[0])
     init = lambda key: ppo.init(env, config, key)[1]  # noqa: E731
