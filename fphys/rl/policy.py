@@ -1,5 +1,6 @@
 """What training returns: a policy, from observations to actions; and its evaluation."""
 
+import math
 from typing import Any
 
 import jax
@@ -60,6 +61,11 @@ def squashed(x: Array, low: Array, high: Array) -> Array:
     low, high, bounded = (v.reshape(*[1] * (x.ndim - 1), -1) for v in (low, high, bounded))
     middle, half = (jnp.where(bounded, v, 0) for v in ((low + high) / 2, (high - low) / 2))
     return jnp.where(bounded, middle + half * jnp.tanh(x), x)
+
+
+def log_slope(x: Array) -> Array:
+    """log(1 - tanh(x)^2), the logarithm of tanh's derivative, without cancellation for large x."""
+    return 2 * (math.log(2) - x - jax.nn.softplus(-2 * x))
 
 
 def evaluate(env: Env, policy: Any, key: Array, steps: int | None = None) -> tuple[Array, Array]:

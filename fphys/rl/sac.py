@@ -9,7 +9,6 @@ the actuators' units.
 
 import dataclasses
 import functools
-import math
 from typing import Any
 
 import jax
@@ -21,7 +20,7 @@ from . import off_policy, ppo
 from .loop import Log, loop
 from .off_policy import TrainingState, Transition
 from .off_policy import expect as expect
-from .policy import Policy
+from .policy import Policy, log_slope
 
 Array = jax.Array
 
@@ -103,8 +102,7 @@ def log_prob(x: Array, mean: Array, log_std: Array) -> Array:
     Gradients flow to all. It is log N(x) - sum log(1 - tanh(x)^2) (Haarnoja et al. 2018, appendix C), without
     cancellation for large x.
     """
-    slope = 2 * (math.log(2) - x - jax.nn.softplus(-2 * x))
-    return ppo.log_prob(x, mean, log_std) - slope.sum(-1)
+    return ppo.log_prob(x, mean, log_std) - log_slope(x).sum(-1)
 
 
 def _sample(module: Any, params: Any, x: Array, key: Array) -> tuple[Array, Array]:

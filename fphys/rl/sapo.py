@@ -15,6 +15,8 @@ __all__ = ["Config", "init", "policy", "train", "update"]
 
 @dataclasses.dataclass(frozen=True)
 class Config(shac.Config):
+    horizon: int = 12
+    """Steps through which a gradient passes. An ant's derivatives grow by a factor e in four steps."""
     critics: int = 2
     temperature: float = 1.0
     temperature_rate: float = 5e-3

@@ -7,7 +7,6 @@ and teach nothing.
 
 import dataclasses
 import functools
-import math
 from typing import Any, NamedTuple
 
 import jax
@@ -20,7 +19,7 @@ from ..train.step import all_finite
 from ..tree import Tree, pytree
 from .loop import Log, episode_scalars, loop
 from .moments import Moments
-from .policy import Policy, squashed
+from .policy import Policy, log_slope, squashed
 from .ppo import log_prob, network
 from .returns import td_lambda
 
@@ -250,8 +249,7 @@ def normalised_entropy(raw: Array, mean: Array, log_std: Array, low: Array, high
         One sample of the entropy, shape (...). Gradients flow to raw, mean and log_std.
     """
     bounded = jnp.isfinite(low) & jnp.isfinite(high)
-    slope = 2 * (math.log(2) - raw - jax.nn.softplus(-2 * raw))  # log(1 - tanh(raw)^2)
-    slope = jnp.where(bounded.reshape(*[1] * (raw.ndim - 1), -1), slope, 0)
+    slope = jnp.where(bounded.reshape(*[1] * (raw.ndim - 1), -1), log_slope(raw), 0)
     n = raw.shape[-1]
     return (slope.sum(-1) - log_prob(raw, mean, log_std) + n) / (2 * n)
 
