@@ -1,7 +1,8 @@
 """Strict numerics for every test, and which tests can run on this machine.
 
 ``FPHYS_FULL=1`` runs the full sizes, compiled as users' programs are; otherwise XLA compiles quickly. With
-``FPHYS_BARE=1``, tests that need a package which is not installed are skipped; otherwise a missing package is a failure.
+``FPHYS_BARE=1``, tests that need a package which is not installed are skipped; otherwise a missing package is a
+failure.
 """
 
 import ast

@@ -122,7 +122,7 @@ def vector(task: str, worlds: int) -> Workload:
 def joints(task: str, worlds: int) -> Workload:
     """Observing the joints: positions and velocities as one array."""
     _, state, _ = problem(task, worlds)
-    wanted = np.append(state.qpos, state.qvel, 1)
+    wanted = np.concatenate([state.qpos, state.qvel], 1)
     return Workload(
         lambda s: jnp.concatenate([s.qpos, s.qvel], 1), (state.physics,), lambda x: _sound(x, np.array_equal(x, wanted))
     )

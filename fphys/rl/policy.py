@@ -28,6 +28,8 @@ class Policy(Tree):
     high: Array  # each of shape (action,)
     squash: bool = static(default=False)  # whether tanh keeps actions within the bounds, or they are cut off
 
+    __eq__, __hash__ = object.__eq__, object.__hash__  # for jax.jit(policy)
+
     def __call__(self, observation: Array, key: Array | None = None) -> Array:
         """Actions of shape (world, action), from observations (world, n). Gradients flow to both arguments' arrays."""
         (mean, log_std), _ = nn.apply(self.module, self.params, {}, self.moments.normalize(observation))[0]
@@ -48,6 +50,8 @@ class Greedy(Tree):
     params: Any  # the network's parameters
     moments: Moments  # of the observations
     actions: Array  # shape (choice, action)
+
+    __eq__, __hash__ = object.__eq__, object.__hash__  # for jax.jit(policy)
 
     def __call__(self, observation: Array) -> Array:
         """Actions of shape (world, action), from observations (world, n)."""
