@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 POINTS = 50
-OWN = ("seed", "resume", "steps")
+OWN = ("seed", "resume")
 """What differs from run to run, and is not part of the settings."""
 
 

@@ -186,7 +186,7 @@ def bench(
         quick: At most 64 worlds and few samples. This shows that the cases run, not how fast they are.
         worlds: Numbers of worlds, instead of each case's own.
         profile: Write a trace of each case under runs/profile, for TensorBoard or Perfetto.
-        peers: Compare fphys with MuJoCo, MuJoCo Warp, MJX, Newton, Genesis, Gymnasium and torch, if installed.
+        peers: Compare with MuJoCo, MuJoCo Warp, MJX, Newton, Genesis, Gymnasium, EnvPool, Brax and torch if installed.
         device: Device to compute on: cpu, cuda or cuda:N. By default FPHYS_DEVICE or fphys.toml decides.
     """
     from . import bench

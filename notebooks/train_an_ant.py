@@ -36,7 +36,7 @@ right.set(xlabel="steps", title="reward of a step, scaled")
 plt.show()
 
 # %% [markdown]
-# It stands and begins to move. Four million steps make it run; that takes five minutes on two cores, on the command line:
+# It stands and begins to move. Four million steps make it run; that takes seven minutes on two cores, on the command line:
 #
 # ```sh
 # fphys train ppo ant-locomotion --num-envs 64 --steps 4000000 --epochs 5 --minibatches 16 --hidden 128 64

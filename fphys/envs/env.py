@@ -25,7 +25,7 @@ from .randomize import Ranges, merged
 Array = jax.Array
 
 FEW = 16
-"""If at most one world of so many has finished, starts are computed for that share of the worlds."""
+"""If at most one world in sixteen has finished, only so many starts are computed."""
 
 
 class Spec(NamedTuple):
@@ -132,9 +132,10 @@ class Env(Tree):
         return jax.vmap(self.start)(keys)
 
     def control(self, physics: State, action: Array) -> Array:
-        """The actuators' controls in a step of the physics, (world, nu). By default as ``action_mode`` says.
+        """The actuators' controls in their units, shape (world, nu), in a step of the physics.
 
-        A class that writes it says in ``action_spec`` what its actions are.
+        By default as ``action_mode`` says. A class that writes it says in ``action_spec`` what its actions are.
+        Gradients flow to state, action and model.
         """
         return drive.control(self.model, physics, action, self.action_mode, self.kp, self.kd)
 
@@ -252,8 +253,9 @@ class Env(Tree):
         def some() -> tuple[EnvState, Array]:
             ids = jnp.nonzero(mask, size=few, fill_value=0)[0]
             pick = lambda x: x[ids] if x.shape[:1] == mask.shape else x  # noqa: E731
-            model = dataclasses.replace(jax.tree.map(pick, self.model), key=self.model.key)  # keyframes have no worlds
-            fresh = self.replace(model=model, num_envs=few)._begin(jax.tree.map(pick, state))
+            env, chosen = jax.tree.map(pick, (self, state))
+            model = dataclasses.replace(env.model, key=self.model.key)  # keyframes have no worlds
+            fresh = env.replace(model=model, num_envs=few)._begin(chosen)
             place = jnp.clip(jnp.cumsum(mask) - 1, 0, few - 1)  # of each world among the few
             return jax.tree.map(lambda x: x[place], fresh)
 

@@ -47,9 +47,9 @@ class FrankaReach(Env):
         home = self.model.key.qpos[self.model.id("key", "home")]
         noise = jax.vmap(lambda key: jax.random.uniform(key, (2, *home.shape), home.dtype, -1, 1))(keys)
         far = (0.1 + 0.9 * difficulty)[:, None] * jnp.asarray(self.spread, home.dtype)[None]
-        there = init(self.model, len(keys)).replace(qpos=home[None] + far * noise[:, 0])
+        there = init(model, len(keys)).replace(qpos=home[None] + far * noise[:, 0])
         qpos = home[None] + self.reset_noise_scale * noise[:, 1]
-        return Start(qpos, jnp.zeros_like(qpos), self._flange(there))
+        return Start(qpos, jnp.zeros_like(qpos), self.replace(model=model)._flange(there))
 
     def control(self, physics: State, action: Array) -> Array:
         known = dataclasses.replace(

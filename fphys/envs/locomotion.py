@@ -48,8 +48,9 @@ class AntLocomotion(Env):
     def reward(self, before: EnvState, after: EnvState, action: Array) -> tuple[Array, dict[str, Array]]:
         place, steps = after.qpos[:, 0], (before.length + 1).astype(after.qpos.dtype)
         speed, cost = (place - before.qpos[:, 0]) / self.dt, self.ctrl_cost_weight * (action**2).sum(1)
-        stands = jnp.where(self.terminated(after), 0.0, self.healthy_reward).astype(speed.dtype)
-        success = (place >= self.wanted_speed * self.dt * steps) & self.at_limit(before)
+        fallen = self.terminated(after)
+        stands = jnp.where(fallen, 0.0, self.healthy_reward).astype(speed.dtype)
+        success = (place >= self.wanted_speed * self.dt * steps) & ~fallen & self.at_limit(before)
         return speed + stands - cost, {
             "reward_forward": speed,
             "reward_survive": stands,

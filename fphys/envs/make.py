@@ -5,6 +5,8 @@ import warnings
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from ..errors import MissingDependencyError
 from ..model import load
 from ..model.arguments import whole_number
@@ -19,7 +21,7 @@ from .locomotion import AntLocomotion
 from .pendulums import InvertedDoublePendulum, InvertedPendulum
 from .planar import HalfCheetah, Hopper, Swimmer, Walker2d
 from .quadrotor import QuadrotorHover
-from .randomize import OTHERS, ranges
+from .randomize import OTHERS, WIND, ranges
 from .standup import Standup
 from .suite import SUITE, SuiteEnv, suite_asset
 
@@ -93,6 +95,11 @@ def make(name: str, num_envs: int = 1, *, model: Any = None, dtype: Any = None, 
         raise ValueError(
             f"action_mode={options['action_mode']!r} needs a positive gain {gain}: without it nothing moves"
         )
+    if kind.control is not Env.control and options.get("action_mode", "ctrl") != "ctrl":
+        raise ValueError(f"{name} has actions of its own: leave action_mode out")
+    air = np.any(mechanism.opt.density) or np.any(mechanism.opt.viscosity)
+    if not air and any(path == WIND for path, *_ in options["randomize"]):
+        raise ValueError('randomize: "wind" moves nothing, for the model has no air: give it a density')
     if issubclass(kind, SuiteEnv):
         mechanism = kind.prepared(mechanism)
     return kind(mechanism, num_envs=num_envs, **{**own, **options})

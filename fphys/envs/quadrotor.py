@@ -5,7 +5,7 @@ from typing import ClassVar
 import jax
 import jax.numpy as jnp
 
-from ..math import quat_unit, rotation
+from ..math import quat_mul, quat_unit, rotation
 from ..model import Model, State
 from ..tree import pytree, static
 from .env import Env, EnvState, Spec, Start
@@ -26,7 +26,7 @@ class QuadrotorHover(Env):
     """
 
     source: ClassVar[str] = "quadrotor"
-    varied: ClassVar[Ranges] = (("body.inertia", 0.8, 1.2), ("body.mass", 0.8, 1.2), ("wind", 0.0, 3.0))
+    varied: ClassVar[Ranges] = (("body.inertia", 0.95, 1.05), ("body.mass", 0.8, 1.2), ("wind", 0.0, 3.0))
 
     frame_skip: int = static(default=4)  # 50 actions a second
     max_episode_steps: int | None = static(default=250)
@@ -44,13 +44,15 @@ class QuadrotorHover(Env):
         return Spec.unit(self.model.structure.nu, self.model.qpos0.dtype)
 
     def starts(self, keys: Array, model: Model, difficulty: Array) -> Start:
-        """Within a tenth of the greatest distance, tilt and so on at difficulty 0."""
+        """Within a tenth of the greatest distance, tilt and so on at difficulty 0; with any heading."""
         home = self.model.key.qpos[self.model.id("key", "hover")]
         noise = jax.vmap(lambda key: jax.random.uniform(key, (4, 3), home.dtype, -1, 1))(keys)
+        heading = jnp.pi / 2 * noise[:, 1, 2]  # half of it
         noise = noise * (0.1 + 0.9 * difficulty)[:, None, None]
-        turn = self.reset_tilt * noise[:, 1] * jnp.array([[0.5, 0.5, 0.0]], home.dtype)  # half angles
-        turn = turn.at[:, 2].set(noise[:, 1, 2] * jnp.pi / 2)  # the heading is arbitrary
-        attitude = quat_unit(jnp.concatenate([jnp.ones_like(turn[:, :1]), turn], 1))
+        tilt = jnp.tan(self.reset_tilt / 2 * noise[:, 1, :2])
+        one, zero = jnp.ones_like(heading), jnp.zeros_like(heading)
+        turn = jnp.stack([jnp.cos(heading), zero, zero, jnp.sin(heading)], 1)
+        attitude = quat_mul(turn, quat_unit(jnp.stack([one, *tilt.T, zero], 1)))
         target = jnp.broadcast_to(home[None, :3], noise[:, 0].shape)
         qpos = jnp.concatenate([target + self.reset_distance * noise[:, 0], attitude], 1)
         qvel = jnp.concatenate([self.reset_speed * noise[:, 2], self.reset_spin * noise[:, 3]], 1)

@@ -72,9 +72,9 @@ def update(env: Env, config: Config, module: Any, state: TrainingState) -> tuple
     """One iteration. Pure; compile it as ``jax.jit(functools.partial(update, env, config, module))``.
 
     Returns:
-        The next state, and scalars: ``episode_return``, ``episode_length``, ``episodes``, ``faults`` and ``reward`` as
-        :func:`fphys.rl.ppo.update` has them; means over the updates of ``loss``, ``value`` and ``grad_norm``, NaN
-        before the first; and the updates ``skipped`` so far.
+        The next state, and scalars: ``episode_return``, ``episode_length``, ``episodes``, ``success``, ``faults`` and
+        ``reward`` as :func:`fphys.rl.loop.episode_scalars` has them; means over the updates of ``loss``, ``value`` and
+        ``grad_norm``, NaN before the first; and the updates ``skipped`` so far.
     """
     act, loss_fn = functools.partial(_act, env, config, module), functools.partial(_loss, config, module)
     return off_policy.update(env, config, act, loss_fn, _optimizer(env, config), state)

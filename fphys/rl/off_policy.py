@@ -57,7 +57,7 @@ def init(env: Env, config: Any, key: Array, params: Any, target: Any, optimizer:
     learner = training.init(params, optimizer, aux=target, key=keys[1])
     x = jnp.zeros(observation.shape[1:], jnp.float32)
     like = Transition(x, action, jnp.float32(0), x, jnp.zeros((), bool))
-    memory, moments = replay.init(like, config.capacity), Moments.zero(x.shape)
+    memory, moments = replay.init(like, min(config.capacity, config.steps)), Moments.zero(x.shape)
     if config.normalize:
         moments = moments.update(observation)
     return TrainingState(learner, state, observation, moments, memory, keys[2], jnp.int32(0))
@@ -98,7 +98,7 @@ def expect(env: Env, config: Any) -> None:
         ValueError: a number does not fit, or an action is unbounded.
     """
     updates = env.num_envs * config.updates_per_step
-    if updates < 1 or updates != round(updates):
+    if round(updates) < 1 or abs(updates - round(updates)) > 1e-6:
         raise ValueError(
             f"{env.num_envs} worlds x updates_per_step = {config.updates_per_step} are {updates:g} updates after each "
             f"step of all worlds, which must be a whole number: updates_per_step = {max(1, round(updates))} / "
@@ -108,6 +108,11 @@ def expect(env: Env, config: Any) -> None:
         raise ValueError(
             f"steps is {config.steps}, but one iteration takes {env.num_envs * config.horizon}: fewer worlds, a "
             "shorter horizon"
+        )
+    if config.warmup >= config.steps:
+        raise ValueError(
+            f"warmup is {config.warmup}, but steps only {config.steps}: nothing would be learned; lower the one or "
+            "raise the other"
         )
     if config.capacity < env.num_envs:
         raise ValueError(f"capacity is {config.capacity}, must hold a step of all {env.num_envs} worlds")

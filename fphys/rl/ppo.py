@@ -110,8 +110,9 @@ def update(env: Env, config: Config, module: Any, state: TrainingState) -> tuple
     Returns:
         The next state, and scalars: the mean ``episode_return`` and ``episode_length`` of the episodes that ended (NaN
         if none did), their number ``episodes``, the share of them that was a ``success`` if the task says so, the
-        ``faults`` so far, ``reward`` per step, the ``difficulty`` of the next episodes, and means over all updates of
-        ``policy_loss``, ``value_loss``, ``entropy``, ``kl``, ``clipped`` and ``grad_norm``.
+        ``faults`` so far, ``reward`` per step (scaled if ``normalize``), the ``difficulty`` of the next episodes, and
+        means over all updates of ``policy_loss``, ``value_loss``, ``entropy``, ``kl``, ``clipped`` and ``grad_norm``;
+        ``skipped`` updates so far.
     """
     keys = jax.random.split(jax.random.fold_in(state.learner.key, state.learner.step), 2)
     state, batch, metrics = _act(env, config, module, state, keys[0])

@@ -56,7 +56,7 @@ def train(
     env = envs.make(name, num_envs, randomize=randomize)
     checkpoints = Checkpoints(resume or run.path / "checkpoints", every=50, keep=2)
     policy, log = AGENTS[agent].train(env, config, jax.random.key(seed), run=run, checkpoints=checkpoints)
-    save_policy(run.path / "policy.safetensors", policy, name)
+    save_policy(run.path / "policy.safetensors", policy, name, {"randomize": True} if randomize else {})
     returns, lengths = measured(env, policy, seed, 100)
     run.plot("return", lambda axes: (run.curves(axes, "episode_return"), axes.set(ylabel="return")))
     run.video(
@@ -66,7 +66,7 @@ def train(
         "mean_return": float(returns.mean()),
         "deviation_of_returns": float(returns.std()),
         "mean_length": float(lengths.mean()),
-        "steps": int(log["steps"][-1]) if len(log["steps"]) else 0,
+        "steps": int(log["steps"][-1]) if log else 0,
     }
 
 

@@ -43,5 +43,5 @@ def record(env: Env, policy: Any, key: Array, steps: int | None = None, **drawin
     """
     from ..render import frames
 
-    moved = jax.jit(motion, static_argnums=3)(env, policy, key, steps)
+    moved = jax.jit(lambda key: motion(env, policy, key, steps))(key)
     return frames(env.model, moved, **drawing)

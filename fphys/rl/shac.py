@@ -39,7 +39,7 @@ class Config:
     betas: tuple[float, float] = (0.7, 0.95)
     """Adam's, for both."""
     discount: float = 0.99
-    """What a value counts one step earlier; less than 1."""
+    """What a value counts one step earlier; less than 1 if values are bootstrapped."""
     lam: float = 0.95
     """Lambda of the value's targets."""
     critic_epochs: int = 16
@@ -91,6 +91,7 @@ class Seen(NamedTuple):
 
     x: Array  # normalised observations
     reward: Array
+    soft: Array  # the reward and what the entropy counts
     next_value: Array
     entropy: Array  # normalised
     terminated: Array
@@ -123,9 +124,9 @@ def update(env: Env, config: Config, module: Any, state: TrainingState) -> tuple
     """One iteration: a step of the policy along its exact gradient, then the value's fit. Pure.
 
     Returns:
-        The next state, and scalars: ``episode_return``, ``episode_length``, ``episodes``, ``faults`` and ``reward`` as
-        :func:`fphys.rl.ppo.update` has them; ``value_loss``, ``grad_norm`` (before clipping), ``noise``,
-        ``temperature``, ``entropy`` (normalised), ``skipped``.
+        The next state, and scalars: ``episode_return``, ``episode_length``, ``episodes``, ``success``, ``faults`` and
+        ``reward`` as :func:`fphys.rl.loop.episode_scalars` has them; ``value_loss``, ``grad_norm`` (before clipping),
+        ``noise``, ``temperature``, ``entropy`` (normalised), ``skipped``.
     """
     keys = jax.random.split(jax.random.fold_in(state.critic.key, state.critic.step), 2)
     objective = functools.partial(_objective, env, config, module)
@@ -161,6 +162,8 @@ def train(env: Env, config: Config, key: Array, **options: Any) -> tuple[Policy,
             f"an iteration sees {env.num_envs} worlds x {config.horizon} steps = {seen}: it must split into "
             f"{config.critic_minibatches} minibatches, and steps = {config.steps} must not be less"
         )
+    if not 0 <= config.discount <= 1 or (config.bootstrap and config.discount == 1):
+        raise ValueError(f"discount is {config.discount}, must be from 0 to 1, and below 1 if values are bootstrapped")
     module, state = jax.jit(functools.partial(init, env, config))(key)
     state, log = loop(functools.partial(update, env, config, module), state, seen, config.steps, **options)
     return policy(env, module, state), log
@@ -217,14 +220,15 @@ def _objective(env: Env, config: Config, module: Any, actor: Any, before: Traini
         state, observation, reward, terminated, truncated, info = env.step(
             state, squashed(raw, low, high).astype(spec.dtype)
         )
-        reward, done = reward.astype(jnp.float32) + weight_of_entropy * entropy, terminated | truncated
+        reward, done = reward.astype(jnp.float32), terminated | truncated
+        soft = reward + weight_of_entropy * entropy
         ahead = jnp.where(terminated[None], 0, values(before.moments.normalize(info.final_obs)))
-        gain = weight * (reward + jnp.where(done, config.discount * ahead.mean(0), 0))
+        gain = weight * (soft + jnp.where(done, config.discount * ahead.mean(0), 0))
         weight = jnp.where(done, 1, config.discount * weight)
         total, length = info.episode.total.astype(jnp.float32), info.episode.length.astype(jnp.float32)
         return (state, observation, weight), (
             gain,
-            Seen(x, reward, ahead.min(0), entropy, terminated, done, total, length, info.terms.get("success")),
+            Seen(x, reward, soft, ahead.min(0), entropy, terminated, done, total, length, info.terms.get("success")),
         )
 
     start = (before.env, before.observation, jnp.ones(env.num_envs, jnp.float32))
@@ -236,7 +240,12 @@ def _objective(env: Env, config: Config, module: Any, actor: Any, before: Traini
 def _values(config: Config, module: Any, actor: Any, critics: Any, x: Array) -> Array:
     """Every critic's value, shape (critic, ...). The networks give the mean reward ahead, (1 - discount) value."""
     means = jax.vmap(lambda critic: nn.apply(module, {**actor, "critic": critic}, {}, x)[0][1])(critics)
-    return means / (1 - config.discount)
+    return means / _unit(config)
+
+
+def _unit(config: Config) -> float:
+    """Of the networks: the value of a reward of 1 in every step is 1 / unit."""
+    return 1 - config.discount if config.bootstrap else 1.0
 
 
 def normalised_entropy(raw: Array, mean: Array, log_std: Array, low: Array, high: Array) -> Array:
@@ -282,12 +291,12 @@ def _fit(
     config: Config, module: Any, state: TrainingState, seen: Seen, key: Array
 ) -> tuple[training.TrainState, Array]:
     """Fit the value to TD(lambda) targets of the value that the policy saw."""
-    target = td_lambda(seen.reward, seen.next_value, seen.terminated, seen.done, config.discount, config.lam)
+    target = td_lambda(seen.soft, seen.next_value, seen.terminated, seen.done, config.discount, config.lam)
     x, target = seen.x.reshape(-1, seen.x.shape[-1]), target.reshape(-1)
 
     def loss_fn(params: Any, aux: Any, batch: Any, key: Array) -> Any:
         error = _values(config, module, state.actor, params, batch[0]) - batch[1][None]
-        return (((1 - config.discount) * error) ** 2).mean(1).sum(), aux, {}
+        return ((_unit(config) * error) ** 2).mean(1).sum(), aux, {}
 
     step = functools.partial(training.step, loss_fn, _critic_optimizer(config))
 

@@ -12,6 +12,7 @@ import fphys
 from fphys import envs
 from fphys.envs import randomize
 from fphys.envs.env import FEW
+from fphys.tree import pytree
 
 WORLDS = 5
 
@@ -72,12 +73,23 @@ def test_a_world_draws_from_its_own_key():
     np.testing.assert_array_equal(other.qpos, every.qpos[::-1])
 
 
+@pytree
+class Shifted(envs.InvertedPendulum):
+    """Every world sees its cart somewhere else."""
+
+    shift: Any = 0.0  # (world, 1)
+
+    def observation(self, state: envs.EnvState) -> jax.Array:
+        return super().observation(state) + self.shift
+
+
 def test_few_restarts_are_those_of_many():
     """Few finished worlds get starts of their own, many those that are computed for all."""
     worlds = 4 * FEW
-    mass = jnp.linspace(1.0, 2.0, worlds)[:, None]  # every world has its own mechanism
-    env = envs.make("InvertedPendulum-v5", worlds, randomize={"dof.armature": (0.5, 1.5)})
-    env = env.replace(model=env.model.replace({"body.mass": env.model.body.mass * mass}))
+    each = jnp.linspace(1.0, 2.0, worlds)[:, None]  # every world has its own mechanism, and its own task
+    model = envs.make("InvertedPendulum-v5").model
+    model = model.replace({"body.mass": model.body.mass * each})
+    env = Shifted(model, num_envs=worlds, randomize=randomize.ranges({"dof.armature": (0.5, 1.5)}), shift=each)
     state, _ = jax.jit(env.reset)(jax.random.key(0))
     restart = jax.jit(env.restart)
     every, fresh = restart(state, jnp.ones(worlds, bool))
@@ -250,6 +262,10 @@ def test_refusals():
         envs.make("Hopper-v5", frame_skip=0)
     with pytest.raises(ValueError, match="positive gain kp"):
         envs.make("Reacher-v5", action_mode="position", kd=1.0)
+    with pytest.raises(ValueError, match="FrankaReach has actions of its own"):
+        envs.make("FrankaReach", action_mode="position", kp=50.0)
+    with pytest.raises(ValueError, match="no air"):
+        envs.make("Hopper-v5", randomize={"wind": (0.0, 3.0)})
     with pytest.raises(TypeError, match="speed"):
         envs.make("Hopper-v5", speed=3)
     with pytest.raises(ValueError, match="action_mode"):

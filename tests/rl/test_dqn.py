@@ -70,12 +70,18 @@ def test_seeds_are_trained_side_by_side_and_explore_first():
         ({"updates_per_step": 0.1}, r"5 worlds x updates_per_step = 0.1 are 0.5 updates .* = 1 / 5, for example"),
         ({"steps": 10}, "one iteration takes 640"),
         ({"capacity": 4}, "must hold a step of all 5 worlds"),
+        ({"warmup": 500_000}, "nothing would be learned"),
     ],
 )
 def test_refusals(changes: dict[str, Any], message: str):
     env: Any = Carts(5)
     with pytest.raises(ValueError, match=message):
         dqn.expect(env, dqn.Config(**({"updates_per_step": 0.2} | changes)))
+
+
+def test_what_a_refusal_recommends_is_accepted():
+    env: Any = Carts(49)  # 49 x (1 / 49) is a little less than 1
+    dqn.expect(env, dqn.Config(updates_per_step=1 / 49))
 
 
 def test_too_many_actions_are_refused():

@@ -89,6 +89,12 @@ def test_every_agent_explains_its_options(agent: str, capsys: pytest.CaptureFixt
     assert "--learning-rate FLOAT" in capsys.readouterr().out
 
 
+def test_any_function_is_filmed():
+    env = envs.make("InvertedPendulum-v5")
+    images = rl.record(env, lambda observation: observation[:, :1], jax.random.key(0), steps=2, height=60, width=80)
+    assert images.shape == (2, 60, 80, 3) and images.std() > 0
+
+
 def test_environments_are_listed(capsys: pytest.CaptureFixture[str]):
     assert cli.main(["envs"]) == 0
     printed = capsys.readouterr().out

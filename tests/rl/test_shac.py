@@ -57,15 +57,22 @@ def test_the_gradient_is_that_of_differences():
     config = sapo.Config(**{**vars(sapo.Config()), **vars(CONFIG), "critics": 2, "temperature": 0.5})
     module, state = jax.jit(functools.partial(shac.init, env, config))(jax.random.key(0))
 
-    def objective(actor: Any) -> jax.Array:
-        return shac._objective(env, config, module, actor, state, jax.random.key(1))[0]
+    def objective(actor: Any) -> Any:
+        return shac._objective(env, config, module, actor, state, jax.random.key(1))
 
-    value, gradient = jax.jit(objective), jax.jit(jax.grad(objective))(state.actor)
+    gradient, (*_, seen) = jax.jit(jax.grad(objective, has_aux=True))(state.actor)
+    np.testing.assert_allclose(seen.soft - seen.reward, 0.5 * seen.entropy, atol=1e-6)
+    value = jax.jit(lambda actor: objective(actor)[0])
     size = jnp.sqrt(sum((g**2).sum() for g in jax.tree.leaves(gradient)))
     h = 3e-3
     along = lambda sign: jax.tree.map(lambda p, g: p + sign * h * g / size, state.actor, gradient)  # noqa: E731
     slope = (value(along(1)) - value(along(-1))) / (2 * h)
     np.testing.assert_allclose(slope, size, rtol=2e-2)  # float32: the objective is known to 1e-6, over a step of 3e-3
+
+
+def test_a_value_of_endless_rewards_is_refused():
+    with pytest.raises(ValueError, match="below 1 if values are bootstrapped"):
+        shac.train(poles(), shac.Config(discount=1.0), jax.random.key(0))
 
 
 @pytest.mark.parametrize("bound", [2.0, np.inf])
