@@ -87,9 +87,9 @@ def make(name: str, num_envs: int = 1, *, model: Any = None, dtype: Any = None, 
     for path, *_ in options["randomize"]:
         if path not in OTHERS:
             mechanism._leaf(path)
-    for name in ("frame_skip", "max_episode_steps"):
-        if options.get(name) is not None and whole_number(name, options[name]) < 1:
-            raise ValueError(f"{name} is {options[name]}, must be at least 1")
+    for count in ("frame_skip", "max_episode_steps"):
+        if options.get(count) is not None and whole_number(count, options[count]) < 1:
+            raise ValueError(f"{count} is {options[count]}, must be at least 1")
     gain = {"position": "kp", "velocity": "kd"}.get(options.get("action_mode", ""))
     if gain and not options.get(gain, 0) > 0:
         raise ValueError(

@@ -64,10 +64,10 @@ def test_the_gradient_is_that_of_differences():
     np.testing.assert_allclose(seen.soft - seen.reward, 0.5 * seen.entropy, atol=1e-6)
     value = jax.jit(lambda actor: objective(actor)[0])
     size = jnp.sqrt(sum((g**2).sum() for g in jax.tree.leaves(gradient)))
-    h = 3e-3
+    h = 1e-4
     along = lambda sign: jax.tree.map(lambda p, g: p + sign * h * g / size, state.actor, gradient)  # noqa: E731
     slope = (value(along(1)) - value(along(-1))) / (2 * h)
-    np.testing.assert_allclose(slope, size, rtol=2e-2)  # float32: the objective is known to 1e-6, over a step of 3e-3
+    np.testing.assert_allclose(slope, size, rtol=2e-3)  # float32: the objective is known to 1e-5, and changes by 0.2
 
 
 def test_a_value_of_endless_rewards_is_refused():
