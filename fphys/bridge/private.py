@@ -62,6 +62,7 @@ def forget_compiled() -> None:
 
 
 def refuse_calls(refuse: Any) -> None:
-    """Call ``refuse`` in place of whatever JAX would compile or run."""
+    """Call ``refuse`` in place of whatever JAX would compile, run or bring to a device."""
     setattr(pjit, "_resolve_and_lower", refuse)
+    setattr(pxla, "batched_device_put", refuse)
     setattr(pxla.ExecuteReplicated, "__call__", refuse)

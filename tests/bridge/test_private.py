@@ -102,6 +102,7 @@ def test_jax_programs_can_be_dropped_and_refused(monkeypatch: pytest.MonkeyPatch
     """For forked children: a compiled call goes through Python again, and through these functions."""
     monkeypatch.setattr(pjit, "_resolve_and_lower", pjit._resolve_and_lower)
     monkeypatch.setattr(pxla.ExecuteReplicated, "__call__", pxla.ExecuteReplicated.__call__)
+    monkeypatch.setattr(pxla, "batched_device_put", pxla.batched_device_put)
     assert "_resolve_and_lower(" in inspect.getsource(pjit)
     double = jax.jit(lambda x: 2.0 * x)
     assert double(jnp.ones(3))[0] == 2.0 and private.jax_has_started()
