@@ -36,13 +36,13 @@ right.set(xlabel="steps", title="reward of a step, scaled")
 plt.show()
 
 # %% [markdown]
-# It stands and begins to move. Four million steps make it run; that takes seven minutes on two cores, on the command line:
+# It stands and begins to move. Four million steps make it run, on the command line:
 #
 # ```sh
 # fphys train ppo ant-locomotion --num-envs 64 --steps 4000000 --epochs 5 --minibatches 16 --hidden 128 64
 # ```
 #
-# The policy of that command comes with fphys. `fphys play ant` makes a video of it. Here is its motion, seen from above and
+# A policy that was trained so comes with fphys. `fphys play ant` makes a video of it. Here is its motion, seen from above and
 # from the side:
 
 # %%

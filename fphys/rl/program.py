@@ -85,7 +85,7 @@ def play(what: str, run: Run, steps: int | None, seed: int) -> tuple[dict[str, A
     """
     policy, name, options = load_policy(policy_file(what))
     env = envs.make(name, 1, **options)
-    moved = jax.jit(motion, static_argnums=3)(env, policy, jax.random.key(seed), steps)
+    moved = jax.jit(lambda key: motion(env, policy, key, steps))(jax.random.key(seed))
     run.save(qpos=moved.qpos)
     run.video(name.rpartition("/")[2], lambda: frames(env.model, moved), fps=round(1 / float(env.dt[0])))
     returns, lengths = measured(env, policy, seed, 10)

@@ -118,4 +118,6 @@ def test_jax_programs_can_be_dropped_and_refused(monkeypatch: pytest.MonkeyPatch
         double(jnp.ones(3))
     with pytest.raises(RuntimeError, match="refused"):
         jax.jit(lambda x: 3.0 * x)(jnp.ones(3))
+    with pytest.raises(RuntimeError, match="refused"):
+        jax.device_put(np.ones(3))
     assert calls

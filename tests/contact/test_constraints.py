@@ -19,13 +19,8 @@ from .mechanism import EQUALITIES, data, scene
 
 CASES = [("none", "pyramidal", condim, False) for condim in (1, 3, 4, 6)]
 CASES += [("none", "elliptic", condim, False) for condim in (1, 3, 4, 6)]
+CASES += [(name, cone, 3, False) for name in EQUALITIES if name != "none" for cone in ("pyramidal", "elliptic")]
 CASES += [("none", cone, 3, True) for cone in ("pyramidal", "elliptic")]
-PYRAMIDAL = {"connect", "weld", "joints"}  # in reduced size, the other equalities meet the elliptic cone
-BOTH = [(name, cone, 3, False) for name in EQUALITIES if name != "none" for cone in ("pyramidal", "elliptic")]
-CASES += [
-    case if (case[1] == "pyramidal") == (case[0] in PYRAMIDAL) else pytest.param(*case, marks=pytest.mark.slow)
-    for case in BOTH
-]
 FORWARD = jax.jit(fphys.forward)
 
 LEAVES = {

@@ -131,6 +131,14 @@ def test_no_action_carries_the_quadrotor_and_its_rotors_turn_it_the_right_way():
     np.testing.assert_array_equal(signs, [[-1, 0, 0], [0, -1, 0], [0, 0, 1]])
 
 
+def test_every_inertia_that_is_drawn_is_one_that_a_body_can_have():
+    """The largest of the three is at most the sum of the others, whatever each is multiplied by."""
+    model = fphys.load(fphys.asset("quadrotor"))
+    low, high = next(bounds for name, *bounds in envs.QuadrotorHover.varied if name == "body.inertia")
+    for a, b, c in (np.sort(row) for row in np.asarray(model.body.inertia[0]) if row.any()):
+        assert low * (a + b) > high * c
+
+
 def test_wind_carries_the_quadrotor_along_as_a_box_of_its_inertia_is_dragged():
     env, step, state, _ = task("QuadrotorHover")
     wind = np.asarray(env.of(state).model.opt.wind)
