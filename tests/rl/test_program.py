@@ -91,8 +91,12 @@ def test_every_agent_explains_its_options(agent: str, capsys: pytest.CaptureFixt
 
 def test_any_function_is_filmed():
     env = envs.make("InvertedPendulum-v5")
-    images = rl.record(env, lambda observation: observation[:, :1], jax.random.key(0), steps=2, height=60, width=80)
+    act, key = lambda observation: observation[:, :1], jax.random.key(0)
+    images = rl.record(env, act, key, steps=2, height=60, width=80)
     assert images.shape == (2, 60, 80, 3) and images.std() > 0
+    moved = jax.jit(lambda key: rl.motion(env, act, key, 2))(key)
+    state, observation = jax.jit(env.reset)(key)
+    np.testing.assert_allclose(moved.qpos[0], jax.jit(env.step)(state, act(observation))[0].qpos, rtol=1e-12)
 
 
 def test_environments_are_listed(capsys: pytest.CaptureFixture[str]):
