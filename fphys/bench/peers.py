@@ -37,7 +37,7 @@ ABSENT = {
     "ovphysx": "pip install --no-deps ovphysx ovstage physx-usd-schemas newton-usd-schemas mujoco-usd-converter "
     "usd-exchange numpy-stl python-utils tinyobjloader; their dependencies would bring an older mujoco",
     "torch": install("torch"),
-    "envpool": "pip install envpool",
+    "envpool": 'pip install --no-deps envpool "envpool-assets<0.4" optree',
     "brax": "pip install --no-deps brax jaxopt ml_collections mujoco-mjx; its dependencies would bring an older mujoco",
 }
 """Peers, and how to install them."""

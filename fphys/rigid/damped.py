@@ -97,7 +97,7 @@ def pull_damped(
         launch(k.damping.damping_force, dim=damped.shape, inputs=inputs, outputs=[force])
         articulated.solve(launch, model, articulated.articulate(launch, model, state, mass), force, change)
     else:
-        axes = stages.both_axes(launch, model, state, frames)
+        axes = stages.both_axes(launch, model, frames)
         mass = launch.scratch((launch.worlds, topology.packed_size(s.nv)), real, zeroed=True)
         mass_matrix_launch(launch, model, state, frames, axes, model.dof.armature, mass)
         whole, factor, inverse = _factors(launch, model, state, loads, (frames, axes[0]), mass)
@@ -144,7 +144,7 @@ def damped_power(
     launch(k.forces.dof_product, dim=out.dof.shape, inputs=inputs, outputs=[out.dof])
     if out.armature is not None:
         armature_power(launch, model, ten, None, stages.Rates(given.change, given.trial), out.armature)
-    linear = stages.frame_motion(launch, model, state, motions.axes, given.damped) if damping.fast(model) else None
+    linear = stages.frame_motion(launch, model, motions.axes, given.damped) if damping.fast(model) else None
     second = motions._replace(linear=linear, trial=motions.slowed)
     rates = stages.Rates(given.damped, given.trial)
     damping.damping_power(launch, model, state, loads, second, rates, out.damping)

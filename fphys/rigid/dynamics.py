@@ -67,7 +67,7 @@ def frame_accelerations(launch: Any, model: Model, state: State, axes: Any, velo
     """Acceleration of every frame, gravity as an upward acceleration; without ``qacc``, as if no dof accelerated."""
     if qacc is None:
         qacc = launch.scratch((launch.worlds, model.structure.nv), stages.types(state.qpos).real, zeroed=True)
-    linear = stages.frame_motion(launch, model, state, axes, qacc)
+    linear = stages.frame_motion(launch, model, axes, qacc)
     gravity = stages.gravity(launch, model, state)
     return stages.frame_acceleration(launch, model, state, gravity, axes, velocity, linear)
 
@@ -88,7 +88,7 @@ def bias_force(
     k = stages.modules(state.qpos)
     t = stages.types(state.qpos)
     w = launch.worlds
-    velocity = stages.frame_motion(launch, model, state, axes[0], state.qvel)
+    velocity = stages.frame_motion(launch, model, axes[0], state.qvel)
     acceleration = frame_accelerations(launch, model, state, axes[0], velocity, qacc)
     load, total = launch.scratch((w, s.nbody), t.wrench), launch.scratch((w, s.nbody), t.wrench)
     launch(
@@ -157,7 +157,7 @@ def _smooth(
     t = stages.types(state.qpos)
     w = launch.worlds
     frames = stages.frame_poses(launch, model, state)
-    axes, own = stages.both_axes(launch, model, state, frames)
+    axes, own = stages.both_axes(launch, model, frames)
     bias, net = (launch.scratch((w, s.nv), t.real) for _ in range(2))
     zero = launch.scratch((w, s.nv), t.real, zeroed=True)
     bias_force(
@@ -253,11 +253,11 @@ def power_motions(
 ) -> stages.Motions:
     """Poses, and all motions that the power is computed from."""
     frames = stages.frame_poses(launch, model, state)
-    axes = stages.dof_axes(launch, model, state, frames)
-    velocity, linear, trial = (stages.frame_motion(launch, model, state, axes, rate) for rate in (state.qvel, *rates))
+    axes = stages.dof_axes(launch, model, frames)
+    velocity, linear, trial = (stages.frame_motion(launch, model, axes, rate) for rate in (state.qvel, *rates))
     gravity = stages.gravity(launch, model, state)
     acceleration = stages.frame_acceleration(launch, model, state, gravity, axes, velocity, linear)
-    second = stages.frame_motion(launch, model, state, axes, slowed.trial) if slowed else None
+    second = stages.frame_motion(launch, model, axes, slowed.trial) if slowed else None
     return stages.Motions(frames, axes, velocity, linear, acceleration, trial, second)
 
 
@@ -274,7 +274,7 @@ def body_power(
     lanes = team.lanes(launch, model.structure.nbody)
     second = [motions.linear, motions.trial]  # not read
     if slowed:
-        change = stages.frame_motion(launch, model, state, motions.axes, slowed.acceleration)
+        change = stages.frame_motion(launch, model, motions.axes, slowed.acceleration)
         second = [change, motions.slowed]
     launch(
         stages.modules(state.qpos).dynamics.body_power,
@@ -312,7 +312,7 @@ def _required(launch: Any, model: Model, state: State, loads: stages.Loads, qacc
     t = stages.types(state.qpos)
     w = launch.worlds
     frames = stages.frame_poses(launch, model, state)
-    axes, own = stages.both_axes(launch, model, state, frames)
+    axes, own = stages.both_axes(launch, model, frames)
     bias = launch.scratch((w, s.nv), t.real)
     bias_force(
         launch, model, state, frames, (axes, own), stages.applied_wrench(launch, model, state, loads), qacc, bias
@@ -331,7 +331,7 @@ def required_force(model: Model, state: State, loads: stages.Loads, qacc: Array)
 
 def _packed(launch: Any, model: Model, state: State, out: Any) -> None:
     frames = stages.frame_poses(launch, model, state)
-    axes = stages.both_axes(launch, model, state, frames)
+    axes = stages.both_axes(launch, model, frames)
     mass_matrix_launch(launch, model, state, frames, axes, model.dof.armature, out)
 
 

@@ -127,8 +127,8 @@ def _pair(launch: Any, model: Model, state: State, rate: Any, trial: Any, out: I
     s = model.structure
     k = stages.modules(state.qpos)
     frames = stages.frame_poses(launch, model, state)
-    axes = stages.dof_axes(launch, model, state, frames)
-    motions = [stages.frame_motion(launch, model, state, axes, x) for x in (rate, trial)]
+    axes = stages.dof_axes(launch, model, frames)
+    motions = [stages.frame_motion(launch, model, axes, x) for x in (rate, trial)]
     lanes = team.lanes(launch, s.nbody)
     launch(
         k.dynamics.body_inertia_power,

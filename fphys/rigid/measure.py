@@ -204,8 +204,8 @@ class Scene:
 
 def _accelerate(launch: Any, model: Model, state: State, qacc: Any, out: Any) -> None:
     s, t = model.structure, stages.types(state.qpos)
-    axes = stages.dof_axes(launch, model, state, stages.frame_poses(launch, model, state))
-    velocity, linear = (stages.frame_motion(launch, model, state, axes, rate) for rate in (state.qvel, qacc))
+    axes = stages.dof_axes(launch, model, stages.frame_poses(launch, model, state))
+    velocity, linear = (stages.frame_motion(launch, model, axes, rate) for rate in (state.qvel, qacc))
     launch(
         stages.modules(state.qpos).kinematics.frame_acceleration,
         dim=launch.worlds,

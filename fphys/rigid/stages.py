@@ -116,13 +116,11 @@ def frame_poses(launch: Any, model: Model, state: State, out: Frames | None = No
     return frames
 
 
-def dof_axes(
-    launch: Any, model: Model, state: State, frames: Frames, out: Buffer | None = None, own: bool = False
-) -> Buffer:
+def dof_axes(launch: Any, model: Model, frames: Frames, out: Buffer | None = None, own: bool = False) -> Buffer:
     """The motion that each dof causes, (world, nv, 6), about its tree's origin, or with ``own`` about its body's."""
     s = model.structure
-    k = modules(state.qpos)
-    t = types(state.qpos)
+    k = modules(frames.pos)
+    t = types(frames.pos)
     axes = out or launch.scratch((launch.worlds, s.nv), t.motion)
     launch(
         k.kinematics.dof_axes,
@@ -142,18 +140,16 @@ def dof_axes(
     return axes
 
 
-def both_axes(launch: Any, model: Model, state: State, frames: Frames) -> tuple[Buffer, Buffer]:
+def both_axes(launch: Any, model: Model, frames: Frames) -> tuple[Buffer, Buffer]:
     """The motion that each dof causes, about its tree's origin and about its body's."""
-    return dof_axes(launch, model, state, frames), dof_axes(launch, model, state, frames, own=True)
+    return dof_axes(launch, model, frames), dof_axes(launch, model, frames, own=True)
 
 
-def frame_motion(
-    launch: Any, model: Model, state: State, axes: Buffer, rate: Buffer, out: Buffer | None = None
-) -> Buffer:
+def frame_motion(launch: Any, model: Model, axes: Buffer, rate: Buffer, out: Buffer | None = None) -> Buffer:
     """The motion of every frame for given rates of the dofs, (world, frame, 6)."""
     s = model.structure
-    k = modules(state.qpos)
-    t = types(state.qpos)
+    k = modules(rate)
+    t = types(rate)
     motion = out or launch.scratch((launch.worlds, s.frame.parent.size), t.motion)
     launch(
         k.kinematics.frame_motion,

@@ -8,12 +8,14 @@ import sys
 import time
 from pathlib import Path
 
-PROGRAM = Path(__file__).with_name("program.py")
+import pytest
+
+HERE = Path(__file__).parent
 
 
-def start(folder: Path, steps: int) -> "subprocess.Popen[str]":
+def start(program: str, folder: Path, steps: int) -> "subprocess.Popen[str]":
     child = subprocess.Popen(
-        [sys.executable, "-W", "error", str(PROGRAM), str(folder), str(steps)], stdout=subprocess.PIPE, text=True
+        [sys.executable, "-W", "error", str(HERE / program), str(folder), str(steps)], stdout=subprocess.PIPE, text=True
     )
     assert child.stdout and child.stdout.readline() == "started\n"
     return child
@@ -26,20 +28,26 @@ def finish(child: "subprocess.Popen[str]") -> str:
 
 
 def newest(folder: Path) -> int:
-    return max((int(name) for name in os.listdir(folder) if name.isdecimal()), default=0) if folder.exists() else 0
+    """The sum of the newest checkpoints' numbers, of all folders below."""
+    saved: dict[Path, int] = {}
+    for path in folder.rglob("manifest.json"):
+        if path.parent.name.isdecimal():
+            saved[path.parents[1]] = max(saved.get(path.parents[1], 0), int(path.parent.name))
+    return sum(saved.values())
 
 
-def test_killed_at_random_moments_it_ends_with_the_same_parameters(tmp_path, full):
+@pytest.mark.parametrize("program", ["program.py", pytest.param("rl_program.py", marks=pytest.mark.slow)])
+def test_killed_at_random_moments_it_ends_with_the_same_parameters(program: str, tmp_path: Path, full: bool):
     kills, steps = (20, 600) if full else (3, 90)
     begun = time.perf_counter()
-    whole = finish(start(tmp_path / "whole", steps))
+    whole = finish(start(program, tmp_path / "whole", steps))
     seconds = time.perf_counter() - begun
     rng = random.Random(os.urandom(8))
     folder = tmp_path / "killed"
     reached = []
     for _ in range(kills):
         before = newest(folder)
-        child = start(folder, steps)
+        child = start(program, folder, steps)
         deadline = time.monotonic() + 300
         while newest(folder) <= before and child.poll() is None and time.monotonic() < deadline:
             time.sleep(0.001)  # at least one checkpoint further each time, so that the loop ends
@@ -48,5 +56,5 @@ def test_killed_at_random_moments_it_ends_with_the_same_parameters(tmp_path, ful
         child.communicate()
         reached.append(newest(folder))
     assert reached == sorted(reached) and reached[0] > 0
-    assert finish(start(folder, steps)) == whole
-    assert not list(folder.glob(".*.part"))
+    assert finish(start(program, folder, steps)) == whole
+    assert not list(folder.rglob(".*.part"))

@@ -276,7 +276,7 @@ def _transmit(
 ) -> None:
     s = model.structure
     frames = stages.frame_poses(launch, model, state)
-    axes = stages.dof_axes(launch, model, state, frames)
+    axes = stages.dof_axes(launch, model, frames)
     ten = tendon.tendons(launch, model, state, frames, axes, length)
     site_length, entries = transmission(launch, model, state, frames, axes, ten)
     if s.nu:
@@ -306,7 +306,7 @@ def transmissions(model: Model, state: State) -> Transmissions:
 
 def _act(launch: Any, model: Model, state: State, ctrl: Any, out: Any) -> None:
     frames = stages.frame_poses(launch, model, state)
-    axes = stages.dof_axes(launch, model, state, frames)
+    axes = stages.dof_axes(launch, model, frames)
     ten = tendon.tendons(launch, model, state, frames, axes)
     drives(launch, model, state, ctrl, frames, axes, ten, out)
 

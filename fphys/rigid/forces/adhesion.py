@@ -93,7 +93,7 @@ def adhesion_power(
 ) -> None:
     """Virtual power of the pulls, (world, contact)."""
     s, frames = model.structure, motions.frames
-    axes = stages.dof_axes(launch, model, state, frames)
+    axes = stages.dof_axes(launch, model, frames)
     pull = _pulls(launch, model, state, loads, frames, axes, contacts.pair)
     launch(
         kernels(state.qpos.dtype, "rigid.forces.adhesion").pull_power,

@@ -43,7 +43,7 @@ def implicit_matrix(
             inputs=[topology.branches(model), pattern.adr, pattern.dof] + [model.opt.timestep, entry, damping, before],
             outputs=[matrix],
         )
-    velocity = stages.frame_motion(launch, model, state, axes, state.qvel)
+    velocity = stages.frame_motion(launch, model, axes, state.qvel)
     before, matrix = matrix, launch.scratch(size, t.real)
     launch(
         k.fluid.add_fluid_damping,

@@ -86,8 +86,8 @@ def _set_up(launch: Any, model: Model, state: State, given: Parameters, kept: An
     """Poses, contacts and the rows of all constraints; writes the contacts' pairs and features, ``ids``."""
     t, dim = stages.types(state.qpos), ids.pair.shape
     frames = stages.frame_poses(launch, model, state)
-    axes = stages.dof_axes(launch, model, state, frames)
-    velocity = stages.frame_motion(launch, model, state, axes, state.qvel)
+    axes = stages.dof_axes(launch, model, frames)
+    velocity = stages.frame_motion(launch, model, axes, state.qvel)
     motions = stages.Motions(frames, axes, velocity)
     poses = geom_poses(launch, model, state, frames)
     row = launch.scratch(dim, t.integer)
@@ -116,7 +116,7 @@ def _solve(
     frames, axes = setting.motions.frames, setting.motions.axes
     bias, net = launch.scratch((w, n), real), launch.scratch((w, n), real)
     zero = launch.scratch((w, n), real, zeroed=True)
-    both = axes, stages.dof_axes(launch, model, state, frames, own=True)
+    both = axes, stages.dof_axes(launch, model, frames, own=True)
     bias_force(launch, model, state, frames, both, stages.applied_wrench(launch, model, state, loads), zero, bias)
     force_applied = applied_force(launch, model, state, loads, frames, axes)
     force_applied = add_adhesion(launch, model, state, loads, setting.motions, setting.contacts, force_applied)

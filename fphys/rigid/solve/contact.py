@@ -160,8 +160,8 @@ def contact_power(
 
 def _force(launch: Any, model: Model, state: State, pairs: Pairs, contacts: Contacts, qacc: Any, out: Any) -> None:
     frames = stages.frame_poses(launch, model, state)
-    axes = stages.dof_axes(launch, model, state, frames)
-    motions = [stages.frame_motion(launch, model, state, axes, rate) for rate in (state.qvel, qacc)]
+    axes = stages.dof_axes(launch, model, frames)
+    motions = [stages.frame_motion(launch, model, axes, rate) for rate in (state.qvel, qacc)]
     launch(
         kernels(state.qpos.dtype, "rigid.solve.contact").contact_forces,
         dim=(launch.worlds, contacts.pair.shape[1]),

@@ -212,8 +212,8 @@ class Pulls(NamedTuple):
 
 def _pull(launch: Any, model: Model, state: State, given: Welds, acceleration: Any, out: Any) -> None:
     frames = stages.frame_poses(launch, model, state)
-    axes = stages.dof_axes(launch, model, state, frames)
-    velocity = stages.frame_motion(launch, model, state, axes, state.qvel)
+    axes = stages.dof_axes(launch, model, frames)
+    velocity = stages.frame_motion(launch, model, axes, state.qvel)
     motions = stages.Motions(frames, axes, velocity, acceleration=acceleration)
     _weld_loads(launch, model, state, given, motions, out)
 

@@ -66,7 +66,7 @@ def inertias(launch: Any, model: Model, state: State, frames: stages.Frames, *, 
     """The mass matrix; ``implicit``: with the joints' damping over a time step."""
     s, t, w = model.structure, stages.types(state.qpos), launch.worlds
     k = kernels(state.qpos.dtype, "rigid.tree.articulated")
-    axis = stages.dof_axes(launch, model, state, frames, own=True)
+    axis = stages.dof_axes(launch, model, frames, own=True)
     diagonal = launch.scratch((w, s.nv), t.real)
     parameters = [model.dof.armature, model.dof.damping, model.opt.timestep]
     damper = stages.switches(model)[1] * implicit

@@ -38,22 +38,44 @@ class Kinematics(NamedTuple):
     geom: Poses  # .pos [m], shape (world, geom, 3); .mat, orientation (world, geom, 3, 3)
 
 
+class _Poses(NamedTuple):
+    """What :func:`_poses` gives, (world, frame or body, 3 or 4)."""
+
+    frame_pos: Any
+    frame_quat: Any
+    pos: Any
+    quat: Any
+
+
+def _poses(launch: Any, model: Model, state: State, out: _Poses) -> None:
+    frames = stages.frame_poses(launch, model, state, stages.Frames(out.frame_pos, out.frame_quat))
+    kernel = stages.modules(out.pos).kinematics.body_poses
+    inputs = [model.structure.body.frame, *frames]
+    launch(kernel, dim=launch.worlds, inputs=inputs, outputs=[out.pos, out.quat])
+
+
+def _pose_shapes(model: Model, state: State) -> _Poses:
+    s, (worlds, _), real = model.structure, state.qpos.shape, state.qpos.dtype
+    sizes = _Poses((s.frame.parent.size, 3), (s.frame.parent.size, 4), (s.nbody, 3), (s.nbody, 4))
+    return _Poses(*(jax.ShapeDtypeStruct((worlds, *n), real) for n in sizes))
+
+
 def _motions(
     launch: Any, model: Model, state: State, frame_pos: Any, frame_quat: Any, axes: Any, velocity: Any
 ) -> None:
-    stages.frame_poses(launch, model, state, stages.Frames(frame_pos, frame_quat))
-    stages.dof_axes(launch, model, state, stages.Frames(frame_pos, frame_quat), axes)
-    stages.frame_motion(launch, model, state, axes, state.qvel, velocity)
+    stages.dof_axes(launch, model, stages.Frames(frame_pos, frame_quat), axes)
+    each = stages.frame_motion(launch, model, axes, state.qvel)
+    kernel = stages.modules(axes).kinematics.body_motion
+    launch(kernel, dim=launch.worlds, inputs=[model.structure.body.frame, each], outputs=[velocity])
 
 
-def _shapes(model: Model, state: State) -> tuple[Any, ...]:
-    s, (worlds, _) = model.structure, state.qpos.shape
-    frames = s.frame.parent.size
-    sizes = ((frames, 3), (frames, 4), (s.nv, 6), (frames, 6))
-    return tuple(jax.ShapeDtypeStruct((worlds, *n), state.qpos.dtype) for n in sizes)
+def _motion_shapes(model: Model, state: State, frame_pos: Array, frame_quat: Array) -> tuple[Any, ...]:
+    s, worlds = model.structure, frame_pos.shape[0]
+    return tuple(jax.ShapeDtypeStruct((worlds, n, 6), frame_pos.dtype) for n in (s.nv, s.nbody))
 
 
-_operation = warp_op(_motions, _shapes, zeroed=False, name="kinematics")
+_pose_operation = warp_op(_poses, _pose_shapes, zeroed=False, name="kinematics")
+_motion_operation = warp_op(_motions, _motion_shapes, zeroed=False, name="motions")
 
 
 class Motions(NamedTuple):
@@ -69,9 +91,9 @@ class Motions(NamedTuple):
 def motions(model: Model, state: State) -> Motions:
     """The quantities that all kinematics is computed from. Gradients flow to positions, velocities and geometry."""
     s = model.structure
-    pos, quat, axes, velocity = _operation(model, state)
-    frame = s.body.frame
-    return Motions(pos[:, frame], quat[:, frame], pos[:, frame[s.body.root]], axes, velocity[:, frame])
+    poses = _pose_operation(model, state)  # by itself: XLA drops the motions where only poses are used
+    axes, velocity = _motion_operation(model, state, poses.frame_pos, poses.frame_quat)
+    return Motions(poses.pos, poses.quat, poses.pos[:, s.body.root], axes, velocity)
 
 
 @reverse_only

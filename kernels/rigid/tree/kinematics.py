@@ -173,6 +173,40 @@ def frame_motion(
 
 
 @wp.kernel
+def body_poses(
+    # Structure:
+    body_frame: wp.array(dtype=int),
+    # In:
+    frame_pos: wp.array2d(dtype=vec3),
+    frame_quat: wp.array2d(dtype=quat),
+    # Out:
+    pos_out: wp.array2d(dtype=vec3),
+    quat_out: wp.array2d(dtype=quat),
+):
+    """Pose of every body: that of its last frame."""
+    world = wp.tid()
+    for b in range(body_frame.shape[0]):
+        f = body_frame[b]
+        pos_out[world, b] = frame_pos[world, f]
+        quat_out[world, b] = frame_quat[world, f]
+
+
+@wp.kernel
+def body_motion(
+    # Structure:
+    body_frame: wp.array(dtype=int),
+    # In:
+    frame_motion: wp.array2d(dtype=motion),
+    # Out:
+    motion_out: wp.array2d(dtype=motion),
+):
+    """The motion of every body: that of its last frame."""
+    world = wp.tid()
+    for b in range(body_frame.shape[0]):
+        motion_out[world, b] = frame_motion[world, body_frame[b]]
+
+
+@wp.kernel
 def frame_acceleration(
     # Structure:
     frame_parent: wp.array(dtype=int),
