@@ -28,6 +28,9 @@ ENGINES: dict[str, tuple[str, Callable[..., Workload]]] = {
 }
 """Peers besides MuJoCo in C, which is always there: their package and workload, by name."""
 
+OURS = ("fphys", "pure", "vector")
+"""How the names of our own cases begin that are compared with something."""
+
 ABSENT = {
     "gymnasium": "pip install gymnasium; all engines run its models",
     "mujoco_warp": "pip install mujoco-warp==4.0.0",
@@ -93,7 +96,7 @@ def verdict(results: Sequence[Result]) -> dict[str, Any]:
     found: dict[str, dict[str, Any]] = {"leads": {}, "follows": {}}
     for result in results:
         peer = result.case.rpartition(".")[2]
-        if result.ratio is not None and not peer.startswith("fphys"):
+        if result.ratio is not None and not peer.startswith(OURS):
             found["leads" if result.ratio > 1 else "follows"][f"{result.case}, {result.worlds:,}"] = result.ratio
     return {"fphys": found, "absent": absent()}
 
