@@ -6,6 +6,7 @@ is reported and the next process goes on with the rest.
 
 import contextlib
 import dataclasses
+import functools
 import json
 import logging
 import multiprocessing
@@ -134,20 +135,33 @@ def models(source: str) -> tuple[list[str], list[str]]:
 
 def _root(file: Path) -> str:
     """The tag of a document's root, "" if it cannot be read."""
-    with contextlib.suppress(ET.ParseError, OSError, ValueError):
-        for _, element in ET.iterparse(file, ["start"]):
+    with contextlib.suppress(ET.ParseError, OSError, ValueError), file.open("rb") as opened:
+        for _, element in ET.iterparse(opened, ["start"]):
             return element.tag.lower()
     return ""
 
 
 def inclusions(files: list[str]) -> set[str]:
-    """The files that these include."""
-    found = set()
-    for file in files:
-        with contextlib.suppress(ET.ParseError, OSError, ValueError):
-            for element in ET.parse(file).iter("include"):
-                found.add(os.path.realpath(Path(file).parent / element.get("file", "")))
+    """The files that these include: from beside the first document, or from beside the one that includes."""
+    found: set[str] = set()
+    for main in files:
+        waiting, seen = [main], set()
+        while waiting:
+            here = waiting.pop()
+            for name in _includes(here):
+                places = [os.path.realpath(Path(base).parent / name) for base in (main, here)]
+                new = {place for place in places if os.path.exists(place)} - seen
+                seen |= new
+                waiting += new
+        found |= seen
     return found
+
+
+@functools.cache
+def _includes(file: str) -> list[str]:
+    with contextlib.suppress(ET.ParseError, OSError, ValueError):
+        return [element.get("file", "") for element in ET.parse(file).iter("include")]
+    return []
 
 
 def examined(paths: list[str], options: dict[str, Any], limit: float) -> Iterator[Report]:
@@ -246,6 +260,8 @@ def _examine(path: str, options: dict[str, Any]) -> Iterator[str | dict[str, Any
     yield "taking its gradient"
     errors, wrong = step.gradient_errors()
     yield {"gradients": [None if np.isnan(error) else error for error in errors.tolist()], "wrong": int(wrong.sum())}
+    if not options["worlds"]:
+        return
     yield "timing it"
     yield {"mujoco_speed": oracle.speed(model.structure.source, rows[0])}
     for worlds in options["worlds"]:
@@ -378,12 +394,16 @@ def line(report: Report, base: Path) -> str:
     gradient = max((error for error in report.gradients if error is not None), default=None)
     cells = [
         f"{report.loads:<7}",
-        *(f"{a}/{b}".rjust(width) for (a, b), width in ((report.within(CLOSE), 8), (report.within(EXACT), 9))),
+        *(_of(*report.within(bound)).rjust(width) for bound, width in ((CLOSE, 8), (EXACT, 9))),
         " " * 9 if worst is None else f"{worst:9.1e}",
         " " * 10 if gradient is None else f"{gradient:9.1e}" + ("!" if report.wrong else " "),
         *(f"{_round(speed):>10}" for speed in (report.speed_1, report.speed_256, report.mujoco_speed)),
     ]
     return f"{name:<48}  " + "".join(cells) + (f"  {_short(report.fault)}" if report.fault else "")
+
+
+def _of(some: int, all_: int) -> str:
+    return f"{some}/{all_}" if all_ else ""
 
 
 def _round(speed: float | None) -> str:

@@ -109,7 +109,7 @@ def _is_wide(folder: Path) -> bool:
 
 
 def _admit(source: str | Path, root: str | Path | None) -> Document:
-    roots = [_real(Path(root), "root")] if root is not None else []
+    roots, above = [_real(Path(root), "root")] if root is not None else [], []
     if isinstance(source, str) and is_text(source):
         label, path = "XML text", roots[0] / "_text_.xml" if roots else None
         data = source.encode("utf-8", "surrogatepass")
@@ -117,11 +117,12 @@ def _admit(source: str | Path, root: str | Path | None) -> Document:
         label, path = str(source), Path(source).absolute()
         data = _read(path, label)
         roots.append(_real(path.parent, label))
-    data = _admit_files(data, label, path, roots)
+        above = list(roots[-1].parents)
+    data = _admit_files(data, label, path, roots, above)
     return Document(label, path, data)
 
 
-def _admit_files(data: bytes, label: str, path: Path | None, roots: list[Path]) -> bytes:
+def _admit_files(data: bytes, label: str, path: Path | None, roots: list[Path], above: list[Path]) -> bytes:
     """Check every file named by a document and the documents it includes; resolve ``package://``.
 
     MuJoCo looks for a file beside the main document and beside the included one, with or without the compiler's
@@ -174,7 +175,7 @@ def _admit_files(data: bytes, label: str, path: Path | None, roots: list[Path]) 
     for name, found in scans:
         for reference in found.files:
             if reference.value.startswith("package://"):
-                data = _resolve_package(data, reference, name, roots)
+                data = _resolve_package(data, reference, name, roots, above)
             elif _SCHEME.match(reference.value):
                 raise ModelError(
                     f"{name}:{reference.line}: {reference.value!r}: only files are read, no other resources"
@@ -243,19 +244,22 @@ def scan(data: bytes, label: str) -> _Scan:
     return result
 
 
-def _resolve_package(data: bytes, reference: _Reference, label: str, roots: list[Path]) -> bytes:
-    """Replace ``package://name/path`` by the path of a file under a root, or in the package that holds the model."""
+def _resolve_package(data: bytes, reference: _Reference, label: str, roots: list[Path], above: list[Path]) -> bytes:
+    """Replace ``package://name/path`` by the path of a file under a root, or in the package that holds the model.
+
+    ``above``: the folders above the model, none if it is text.
+    """
     name = _posix(reference.value.removeprefix("package://")).lstrip("/")
     package, _, rest = name.partition("/")
-    own = [home for home in roots[-1].parents if not _is_wide(home) and _is_package(home, package)]
-    for base, tail in [*itertools.product(roots, _tails(name)), *((home, rest) for home in own)]:
+    own = [folder for folder in above if not _is_wide(folder) and _is_package(folder, package)]
+    for base, tail in [*itertools.product(roots, _tails(name)), *((folder, rest) for folder in own)]:
         for file in _allowed([base / tail], [*roots, *own], label, reference):
             _keep(reference, [file])
             return data.replace(escape(reference.value).encode(), os.fsencode(escape(str(file))))
     if reference.visual:
         return data
     message = f"{label}:{reference.line}: {reference.value!r} was not found under {_folders(roots)}: "
-    for base in roots[-1].parents:
+    for base in above:
         if (base / name).is_file():
             raise OutsideError(f"{message}{_pass(base)}", base)
     raise ModelError(f"{message}pass root= with the folder that holds the package")

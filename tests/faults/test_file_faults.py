@@ -453,6 +453,8 @@ def test_a_ros_package_is_found_above_the_model(folders, monkeypatch):
     path.write_text(URDF.format(visual="", shape=shape.format("arm_description/sub/tet.stl")))
     with pytest.raises(ModelError, match="was not found"):
         load(path)
+    with pytest.raises(ModelError, match="was not found"):  # text has no package
+        load(URDF.format(visual="", shape=shape.format("model/sub/tet.stl")), root=folders / "model/urdf")
     (folders / "model/package.xml").write_text("<package><name>\n arm_description </name></package>")
     assert load(path).structure.source.nmesh == 1
     path.write_text(URDF.format(visual="", shape=shape.format("model/../secret/tet.stl")))
