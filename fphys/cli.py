@@ -1,4 +1,4 @@
-"""The command ``fphys``: run, train, play, envs, simulate, view, doctor, bench."""
+"""The command ``fphys``: run, train, play, envs, simulate, view, check, doctor, bench."""
 
 import atexit
 import dataclasses
@@ -159,6 +159,32 @@ def _watch(viewer: Any) -> None:
         viewer.stop()
 
 
+def check(
+    source: str,
+    /,
+    states: int = 20,
+    quick: bool = False,
+    json: Path | None = None,
+    limit: float = 120.0,
+    device: str | None = None,
+) -> int:
+    """Check models against MuJoCo: do they load, does a step agree, is its gradient right, how fast is it?
+
+    Everything is computed in float64. The exit status is 0 if every model that MuJoCo compiles loads and is right.
+
+    Args:
+        source: An MJCF or URDF file, the name of a model that comes with fphys, or a folder: all models below it.
+        states: States of each model in which a step is compared, along MuJoCo's own trajectories.
+        quick: Do not time steps.
+        json: File to write the results to.
+        limit: Seconds for each model. One that takes longer, or crashes, is reported, and the rest go on.
+        device: Device to compute on: cpu, cuda or cuda:N. By default FPHYS_DEVICE or fphys.toml decides.
+    """
+    from . import checking
+
+    return checking.main(source, states, quick, json, limit, device)
+
+
 def doctor() -> int:
     """Show what is installed, what works, what is missing and how to get it."""
     from . import doctor
@@ -217,6 +243,7 @@ def _dispatch(arguments: list[str]) -> int:
         "envs": envs,
         "simulate": simulate,
         "view": view,
+        "check": check,
         "doctor": doctor,
         "bench": bench,
     }

@@ -75,7 +75,7 @@ def test_help_names_the_commands_and_is_quick():
         seconds, out = processor_time("-m", "fphys.cli", "--help")
         helps.append(seconds)
         jaxes.append(processor_time("-c", "import jax")[0])
-        for name in ("run", "simulate", "view", "doctor", "bench"):
+        for name in ("run", "simulate", "view", "check", "doctor", "bench"):
             assert name in out
     assert min(helps) < 2.3 * min(jaxes), (helps, jaxes)
 

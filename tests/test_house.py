@@ -36,7 +36,8 @@ ROOMS = (
     ("rl",),
     ("",),  # fphys itself: its public names
     ("experiments",),
-    ("simulate", "view", "doctor", "bench"),
+    ("oracle",),
+    ("simulate", "view", "checking", "doctor", "bench"),
     ("cli",),
 )
 """A room may import from itself and from rooms above it in this list."""
@@ -91,7 +92,7 @@ def violations(path: Path, tree: ast.AST | None = None) -> list[str]:
             if package not in ("warp", "kernels"):
                 found.append(f"{name}: kernels import warp and each other, not {module}")
             continue
-        if name == "fphys/bench/engines.py" and package in ("warp", "mujoco") and not top:
+        if name in ("fphys/bench/engines.py", "fphys/oracle.py") and package in ("warp", "mujoco") and not top:
             continue  # other engines, which are compared with ours
         if package == "warp" and not name.startswith("fphys/bridge/"):
             found.append(f"{name}: only fphys/bridge/ imports warp")

@@ -71,12 +71,45 @@ def is_text(source: str) -> bool:
     return "<" in source or "\n" in source or not source.strip()
 
 
+class OutsideError(ModelError):
+    """A file lies outside the roots: ``folder`` holds it, and the model."""
+
+    def __init__(self, message: str, folder: Path) -> None:
+        super().__init__(message)
+        self.folder = folder
+
+
+AUTO = "auto"
+
+
 def admit(source: str | Path, root: str | Path | None = None) -> Document:
     """Read and check a model given as a path or as XML text, with every document that it includes.
 
-    Files may be opened under the model's own folder and under ``root``; text without ``root`` opens none.
+    Files may be opened under the model's own folder, under its own ROS package and under ``root``; text without
+    ``root`` opens none. With "auto", the root is the nearest folder above the model that holds all its files, but
+    neither the user's home nor any folder above it.
     """
-    roots = [_real(Path(root), "root")] if root is not None else []
+    if root != AUTO:
+        return _admit(source, root)
+    if isinstance(source, str) and is_text(source):
+        raise ModelError('root is "auto", but the model is given as text: pass root= with the folder of its files')
+    root = None
+    while True:
+        try:
+            return _admit(source, root)
+        except OutsideError as error:
+            if _is_wide(error.folder):
+                raise
+            root = error.folder  # nearer to the top each time
+
+
+def _is_wide(folder: Path) -> bool:
+    """Whether a folder holds more than one may trust unasked: the user's home, or a folder above it."""
+    return folder.parent == folder or Path(os.path.expanduser("~")).resolve().is_relative_to(folder)
+
+
+def _admit(source: str | Path, root: str | Path | None) -> Document:
+    roots, above = [_real(Path(root), "root")] if root is not None else [], []
     if isinstance(source, str) and is_text(source):
         label, path = "XML text", roots[0] / "_text_.xml" if roots else None
         data = source.encode("utf-8", "surrogatepass")
@@ -84,11 +117,12 @@ def admit(source: str | Path, root: str | Path | None = None) -> Document:
         label, path = str(source), Path(source).absolute()
         data = _read(path, label)
         roots.append(_real(path.parent, label))
-    data = _admit_files(data, label, path, roots)
+        above = list(roots[-1].parents)
+    data = _admit_files(data, label, path, roots, above)
     return Document(label, path, data)
 
 
-def _admit_files(data: bytes, label: str, path: Path | None, roots: list[Path]) -> bytes:
+def _admit_files(data: bytes, label: str, path: Path | None, roots: list[Path], above: list[Path]) -> bytes:
     """Check every file named by a document and the documents it includes; resolve ``package://``.
 
     MuJoCo looks for a file beside the main document and beside the included one, with or without the compiler's
@@ -141,7 +175,7 @@ def _admit_files(data: bytes, label: str, path: Path | None, roots: list[Path]) 
     for name, found in scans:
         for reference in found.files:
             if reference.value.startswith("package://"):
-                data = _resolve_package(data, reference, name, roots)
+                data = _resolve_package(data, reference, name, roots, above)
             elif _SCHEME.match(reference.value):
                 raise ModelError(
                     f"{name}:{reference.line}: {reference.value!r}: only files are read, no other resources"
@@ -210,20 +244,37 @@ def scan(data: bytes, label: str) -> _Scan:
     return result
 
 
-def _resolve_package(data: bytes, reference: _Reference, label: str, roots: list[Path]) -> bytes:
-    """Replace ``package://name/path`` by the path of a file under a root."""
-    name = _posix(reference.value.removeprefix("package://"))
-    for base in roots:
-        for tail in _tails(name):
-            for file in _allowed([base / tail], roots, label, reference):
-                _keep(reference, [file])
-                return data.replace(escape(reference.value).encode(), os.fsencode(escape(str(file))))
+def _resolve_package(data: bytes, reference: _Reference, label: str, roots: list[Path], above: list[Path]) -> bytes:
+    """Replace ``package://name/path`` by the path of a file under a root, or in the package that holds the model.
+
+    ``above``: the folders above the model, none if it is text.
+    """
+    name = _posix(reference.value.removeprefix("package://")).lstrip("/")
+    package, _, rest = name.partition("/")
+    own = [folder for folder in above if not _is_wide(folder) and _is_package(folder, package)]
+    for base, tail in [*itertools.product(roots, _tails(name)), *((folder, rest) for folder in own)]:
+        for file in _allowed([base / tail], [*roots, *own], label, reference):
+            _keep(reference, [file])
+            return data.replace(escape(reference.value).encode(), os.fsencode(escape(str(file))))
     if reference.visual:
         return data
-    raise ModelError(
-        f"{label}:{reference.line}: {reference.value!r} was not found under {_folders(roots)}: "
-        "pass root= with the folder that holds the package"
-    )
+    message = f"{label}:{reference.line}: {reference.value!r} was not found under {_folders(roots)}: "
+    for base in above:
+        if (base / name).is_file():
+            raise OutsideError(f"{message}{_pass(base)}", base)
+    raise ModelError(f"{message}pass root= with the folder that holds the package")
+
+
+def _is_package(folder: Path, name: str) -> bool:
+    """Whether a folder is a ROS package of that name: by its own name, or by that in its ``package.xml``."""
+    if folder.name == name:
+        return True
+    try:
+        with (folder / "package.xml").open("rb") as file:
+            found = re.search(rb"<name>\s*([^<>]*?)\s*</name>", file.read(2**16))
+    except OSError:
+        return False
+    return found is not None and found[1].decode("utf-8", "replace") == name
 
 
 def _tails(name: str) -> Iterator[str]:
@@ -245,11 +296,25 @@ def _allowed(candidates: list[Path], roots: list[Path], label: str, reference: _
                 "socket or device: a model's files must be regular ones"
             )
     if len(inside) < len(real) and (not found or any(os.path.exists(path) for path in real if path not in inside)):
-        raise ModelError(
-            f"{label}:{reference.line}: <{reference.tag}> names {reference.value!r}, which lies outside "
-            f"{_folders(roots)}: pass root= with a folder that holds both, if you trust the model"
-        )
+        message = f"{label}:{reference.line}: <{reference.tag}> names {reference.value!r}, which lies outside "
+        message += f"{_folders(roots)}"
+        outside = [path for path in real if path not in inside and os.path.exists(path)]
+        if not outside:
+            raise ModelError(f"{message}, and there is no such file")
+        folder = max((_common(roots[-1], path) for path in outside), key=lambda folder: len(folder.parts))
+        raise OutsideError(f"{message}: {_pass(folder)}", folder)
     return found
+
+
+def _common(folder: Path, file: Path) -> Path:
+    """The nearest folder that holds both."""
+    return Path(os.path.commonpath([folder, file.parent]))
+
+
+def _pass(folder: Path) -> str:
+    """What to pass so that files in a folder are opened."""
+    auto = "" if _is_wide(folder) else ' or root="auto"'
+    return f"pass root={str(folder)!r}{auto}, if you trust the model"
 
 
 def _keep(reference: _Reference, found: list[Path]) -> None:

@@ -16,6 +16,7 @@ import jax
 import numpy as np
 
 from ..errors import ModelError, UnsupportedError
+from . import urdf
 from .arguments import expect
 from .guard import Document, admit
 from .hulls import read_hulls
@@ -88,8 +89,9 @@ def load(
     Args:
         source: path of a file, XML text, a ``mujoco.MjModel`` or a ``mujoco.MjSpec``; the last two are copied.
         disable: constraints to leave out: any of "contact", "limit", "equality", "frictionloss".
-        root: folder that the model's meshes and includes may lie in, besides the folder of the file itself. Without it,
-            XML text opens no files.
+        root: folder that the model's meshes and includes may lie in, besides the folder of the file itself and the ROS
+            package that it is in. "auto" is the nearest folder above the file that holds all of them, but neither your
+            home nor a folder above it: pass it if you trust the model. Without it, XML text opens no files.
         dtype: float32 or float64; by default float64 if JAX's x64 is on.
 
     Returns:
@@ -137,7 +139,7 @@ def read_spec(source: Any = None, root: str | Path | None = None) -> Any:
         with _logged_warnings():
             if document.path is None:
                 return mujoco.MjSpec.from_string(document.xml.decode())
-            path = os.fsencode(document.path)  # a name need not be Unicode
+            path = _main(document.path)
             return mujoco.MjSpec.from_file(path, include={path: document.xml})
     except Exception as error:
         raise ModelError(_where(document, str(error).strip())) from error
@@ -230,10 +232,32 @@ def _compile_quietly(source: Any, root: str | Path | None) -> tuple[Any, str]:
     try:
         if document.path is None:
             return mujoco.MjModel.from_xml_string(document.xml.decode()), document.label
-        path = os.fsencode(document.path)  # a name need not be Unicode
+        path = _main(document.path)
         return mujoco.MjModel.from_xml_path(path, {path: document.xml}), document.label
     except Exception as error:
-        raise ModelError(_where(document, str(error).strip())) from error
+        mended = _mended(document) if urdf.is_urdf(document.xml) else None
+        if mended is None:
+            raise ModelError(_where(document, str(error).strip())) from error
+        return mended, document.label
+
+
+def _mended(document: Document) -> Any:
+    """A compiled URDF that MuJoCo refuses, with what was changed as a warning; None if it cannot be mended."""
+    path = _main(document.path or Path("text"))
+    m, changes = urdf.mended(
+        lambda xml: _mujoco().MjSpec.from_file(path, include={path: xml}),
+        document.xml,
+        document.path and document.path.parent,
+    )
+    if changes and m is not None:
+        title = f"{document.label}: MuJoCo refuses this URDF as it is; it is read with these changes:"
+        warnings.warn("\n  ".join([title, *changes]), UserWarning, stacklevel=2)
+    return m
+
+
+def _main(path: Path) -> bytes:
+    """The name under which MuJoCo is given a document: of no other file, which it would take for included already."""
+    return os.fsencode(path.with_name(f".{path.name}.xml"))  # a name need not be Unicode
 
 
 @contextlib.contextmanager

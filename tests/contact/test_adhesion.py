@@ -10,10 +10,9 @@ import numpy as np
 import pytest
 
 import fphys
+from fphys.oracle import strict
 from fphys.rigid.solve import constraint
 from fphys.testing import check_grads
-
-from ..parity.corpus import strict
 
 STUCK = """
 <mujoco><option timestep="0.004" cone="{cone}"/><default><geom margin="0.01" gap="0.02" condim="{condim}"/></default>

@@ -12,6 +12,8 @@ import pytest
 
 from fphys.errors import ModelError
 from fphys.model import load
+from fphys.model.guard import admit
+from fphys.model.load import read_spec
 from fphys.model.validate import CONSTRAINTS
 
 from ..gymnasium_models import gymnasium_models
@@ -390,3 +392,79 @@ def test_a_missing_mesh_is_named(folders):
     (folders / "model/main.xml").write_text(mesh("gone.stl"))
     with pytest.raises(ModelError, match=r"main\.xml.*gone\.stl"):
         load(folders / "model/main.xml")
+
+
+def test_an_included_file_may_have_the_main_ones_name(folders):
+    (folders / "model/part.xml").write_text(include("sub/part.xml"))
+    assert load(folders / "model/part.xml").opt.timestep[0] == 0.125
+    assert read_spec(folders / "model/part.xml").option.timestep == 0.125
+
+
+def test_the_refusal_says_what_to_pass(folders):
+    path = folders / "model/main.xml"
+    path.write_text(mesh("../secret/tet.stl"))
+    with pytest.raises(ModelError) as refused:
+        load(path)
+    (line,) = str(refused.value).splitlines()
+    assert line.endswith(f'pass root={str(folders)!r} or root="auto", if you trust the model')
+    assert load(path, root=folders).structure.source.nmesh == 1
+    path.write_text(mesh("../secret/gone.stl"))
+    for root in (None, "auto"):
+        with pytest.raises(ModelError, match=r"outside .* and there is no such file"):
+            load(path, root=root)
+
+
+def test_auto_trusts_the_nearest_folder_that_holds_all(folders):
+    (folders / "model/deep").mkdir()
+    path = folders / "model/deep/main.xml"
+    path.write_text(mesh("../tet.stl"))
+    assert admit(path, "auto").path == path
+    assert load(path, root="auto").structure.source.nmesh == 1
+    path.write_text(f'<mujoco><include file="../part.xml"/>{mesh("../../secret/tet.stl")[8:]}')
+    assert load(path, root="auto").opt.timestep[0] == 0.125
+    path.write_text(mesh("../inner.stl"))  # a link that stays within
+    assert load(path, root="auto").structure.source.nmesh == 1
+    with pytest.raises(ModelError, match='root is "auto", but the model is given as text'):
+        load(path.read_text(), root="auto")
+
+
+def test_auto_stops_below_the_home(folders, monkeypatch):
+    """A model cannot widen what it may read to a whole home, or to the whole machine."""
+    path = folders / "model/main.xml"
+    path.write_text(mesh("../secret/tet.stl"))
+    for home in (folders, folders / "other"):
+        monkeypatch.setenv("HOME", str(home))
+        with pytest.raises(ModelError, match="pass root=") as refused:
+            load(path, root="auto")
+        assert '"auto"' not in str(refused.value)
+    monkeypatch.setenv("HOME", str(folders / "secret/home"))
+    path.write_text(mesh("/etc/hostname"))
+    with pytest.raises(ModelError, match="outside"):
+        load(path, root="auto")
+
+
+def test_a_ros_package_is_found_above_the_model(folders, monkeypatch):
+    """By its folder's name, or by the name in its package.xml; another package beside it needs a root."""
+    (folders / "model/urdf").mkdir()
+    path = folders / "model/urdf/arm.urdf"
+    shape = '<mesh filename="package://{}"/>'
+    path.write_text(URDF.format(visual="", shape=shape.format("model/sub/tet.stl")))
+    assert load(path).structure.source.nmesh == 1
+    path.write_text(URDF.format(visual="", shape=shape.format("arm_description/sub/tet.stl")))
+    with pytest.raises(ModelError, match="was not found"):
+        load(path)
+    with pytest.raises(ModelError, match="was not found"):  # text has no package
+        load(URDF.format(visual="", shape=shape.format("model/sub/tet.stl")), root=folders / "model/urdf")
+    (folders / "model/package.xml").write_text("<package><name>\n arm_description </name></package>")
+    assert load(path).structure.source.nmesh == 1
+    path.write_text(URDF.format(visual="", shape=shape.format("model/../secret/tet.stl")))
+    with pytest.raises(ModelError, match="outside"):
+        load(path)
+    path.write_text(URDF.format(visual="", shape=shape.format("secret/tet.stl")))
+    with pytest.raises(ModelError, match=r'was not found .*pass root=.* or root="auto"'):
+        load(path)
+    assert load(path, root="auto").structure.source.nmesh == 1
+    monkeypatch.setenv("HOME", str(folders / "model"))  # a home is no package
+    path.write_text(URDF.format(visual="", shape=shape.format("model/sub/tet.stl")))
+    with pytest.raises(ModelError, match="was not found"):
+        load(path)

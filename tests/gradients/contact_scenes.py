@@ -7,6 +7,7 @@ import mujoco
 import numpy as np
 
 import fphys
+from fphys import oracle
 
 from ..parity import corpus
 
@@ -49,7 +50,7 @@ def along(name: str, count: int, seed: int = 0) -> Start:
         first = int(rng.integers(0, 10))
         for t in range(150):
             if t % 10 == 0:
-                d.ctrl[:] = corpus.action(m, rng)
+                d.ctrl[:] = oracle.action(m, rng)
                 if name.startswith("hand"):
                     d.ctrl[:] = 0.6 * m.actuator_ctrlrange[:, 1] * rng.uniform(0.5, 1, m.nu)
             before = (d.qpos.copy(), d.qvel.copy(), d.ctrl.copy())

@@ -4,18 +4,13 @@ Every one is set as the oracle of the parity tests: tolerance 0, without warm st
 solution depends on nothing but the state.
 """
 
-import copy
 import functools
-import warnings
 from pathlib import Path
-from typing import Any, NamedTuple
-
-import jax.numpy as jnp
-import mujoco
-import numpy as np
+from typing import Any
 
 import fphys
-from fphys.model.pairs import contact_pairs
+from fphys import oracle
+from fphys.oracle import Row, strict
 
 from ..rigid import mechanisms
 
@@ -312,140 +307,7 @@ def supported(name: str) -> bool:
     return True
 
 
-def strict(source: Any) -> mujoco.MjModel:
-    """MuJoCo's model with the tightest solver there is."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", UserWarning)  # of deprecated attributes, and of solvers other than Newton
-        m = copy.copy(fphys.load(source).structure.source)
-    m.opt.solver = mujoco.mjtSolver.mjSOL_NEWTON
-    m.opt.tolerance, m.opt.ls_tolerance = 0, 1e-10
-    m.opt.iterations, m.opt.ls_iterations = 100, 200
-    m.opt.ccd_tolerance, m.opt.ccd_iterations = 1e-12, 500
-    m.opt.disableflags |= int(mujoco.mjtDisableBit.mjDSBL_WARMSTART | mujoco.mjtDisableBit.mjDSBL_ISLAND)
-    return m
-
-
-HOLD = 10
-"""For how many steps an action is held."""
-
-
-def episode(m: mujoco.MjModel) -> int:
-    """Steps of one trajectory: 200, and long enough to fall from a height of half a metre."""
-    return max(200, round(0.4 / m.opt.timestep))
-
-
-class Row(NamedTuple):
-    """A state along a trajectory, and MuJoCo's answers there."""
-
-    qpos: np.ndarray
-    qvel: np.ndarray
-    act: np.ndarray
-    ctrl: np.ndarray
-    mocap_pos: np.ndarray
-    qacc: np.ndarray
-    after: np.ndarray  # velocity after a step
-    contacts: "Touch"
-    active: bool  # whether a contact force acts; any constraint's force where nothing can touch
-
-
-class Touch(NamedTuple):
-    """MuJoCo's contacts in a state."""
-
-    geom: np.ndarray
-    distance: np.ndarray
-    pos: np.ndarray
-    frame: np.ndarray
-    force: np.ndarray
-
-
-def to_state(model: fphys.Model, rows: list[Row]) -> tuple[fphys.State, np.ndarray]:
-    """The same states for us, and their controls, in the model's precision."""
-    stacked = {
-        name: np.array([getattr(row, name) for row in rows], model.qpos0.dtype)
-        for name in ("qpos", "qvel", "act", "mocap_pos", "ctrl")
-    }
-    ctrl = stacked.pop("ctrl")
-    return fphys.init(model, len(rows)).replace(**{k: jnp.asarray(v) for k, v in stacked.items()}), ctrl
-
-
-def action(m: mujoco.MjModel, rng: np.random.Generator) -> np.ndarray:
-    """A random control within its range."""
-    low, high = np.where(m.actuator_ctrllimited[:, None].astype(bool), m.actuator_ctrlrange, [-1.0, 1.0]).T
-    return rng.uniform(low, high)
-
-
-def start(m: mujoco.MjModel, d: mujoco.MjData, rng: np.random.Generator) -> None:
-    """Near the reference position, moving."""
-    mujoco.mj_resetData(m, d)
-    if m.nkey:
-        mujoco.mj_resetDataKeyframe(m, d, 0)
-    mujoco.mj_integratePos(m, d.qpos, 0.15 * rng.standard_normal(m.nv), 1.0)
-    d.qvel[:] = 0.5 * rng.standard_normal(m.nv)
-
-
 @functools.cache
 def states(name: str, count: int, seed: int = 0) -> list[Row]:
-    """``count`` states, half of them active where the mechanism meets as many on its way."""
-    m = case(name).structure.source
-    rng, d, rows = np.random.default_rng(seed), mujoco.MjData(m), []
-    length = episode(m)
-    every = max(1, 8 * length // count)
-    for _ in range(200):
-        start(m, d, rng)
-        for t in range(length):
-            if t % HOLD == 0:
-                d.ctrl[:] = action(m, rng)
-            d.mocap_pos[:] += 0.01 * rng.standard_normal((m.nmocap, 3)) + [0.002, 0, 0]
-            if t % every == t // every % every:
-                rows.append(answer(m, d))
-            mujoco.mj_step(m, d)
-            if not np.isfinite(d.qpos).all() or np.abs(d.qvel).max() > 1e3:
-                break
-        active = sum(row.active for row in rows)
-        enough = active >= count // 2 and len(rows) >= count
-        if (enough and (len(rows) - active >= count // 2 or len(rows) > 3 * count)) or len(rows) > 20 * count:
-            break
-    return chosen(rows, count)
-
-
-def chosen(rows: list[Row], count: int) -> list[Row]:
-    """Half active, half not; where there are not enough of one kind, more of the other."""
-    active = [row for row in rows if row.active]
-    idle = [row for row in rows if not row.active]
-    most = min(len(active), max(count // 2, count - len(idle)))
-    spread = lambda x, n: [x[i] for i in np.linspace(0, len(x) - 1, n).astype(int)] if n else []  # noqa: E731
-    return spread(active, most) + spread(idle, min(len(idle), count - most))
-
-
-def answer(m: mujoco.MjModel, d: "mujoco.MjData | Row") -> Row:
-    """MuJoCo's answers in the state of ``d``, from a fresh start."""
-    e = mujoco.MjData(m)
-    given = ("qpos", "qvel", "act", "ctrl", "mocap_pos")
-    for name in given:
-        getattr(e, name)[:] = getattr(d, name)
-    mujoco.mj_forward(m, e)
-    c = e.contact
-    touch = Touch(c.geom.copy(), c.dist.copy(), c.pos.copy(), c.frame.reshape(-1, 3, 3).copy(), forces(m, e))
-    kind = e.efc_type[: e.nefc]
-    counted = kind >= int(mujoco.mjtConstraint.mjCNSTR_CONTACT_FRICTIONLESS)
-    if not touchable(m):
-        counted = kind != int(mujoco.mjtConstraint.mjCNSTR_EQUALITY)
-    active = bool((counted & (e.efc_force[: e.nefc] != 0)).any())
-    state = [np.array(getattr(d, name)) for name in given]
-    qacc = e.qacc.copy()
-    mujoco.mj_step(m, e)
-    return Row(*state, qacc, e.qvel.copy(), touch, active)
-
-
-def forces(m: mujoco.MjModel, d: mujoco.MjData) -> np.ndarray:
-    """Force and torque of every contact in its frame, shape (contact, 6)."""
-    force = np.zeros((d.ncon, 6))
-    for i in range(d.ncon):
-        mujoco.mj_contactForce(m, d, i, force[i])
-    return force
-
-
-@functools.cache
-def touchable(m: mujoco.MjModel) -> bool:
-    """Whether any two geoms may touch."""
-    return len(contact_pairs(m, frozenset())[0]) > 0
+    """States along MuJoCo's trajectories of a mechanism: ``oracle.states``."""
+    return oracle.states(case(name).structure.source, count, seed)

@@ -8,8 +8,7 @@ import mujoco
 import numpy as np
 
 from fphys.model.pairs import CYLINDER, PLANE
-
-from .corpus import Row, Touch, forces
+from fphys.oracle import Row, Touch, forces
 
 UPRIGHT = 1e-4
 """A sine of the tilt below which rounding of the heights counts; at 0 nothing is divided, and MuJoCo is right."""

@@ -14,9 +14,10 @@ import pytest
 
 import fphys
 from fphys.model.pairs import BOX
+from fphys.oracle import GRAZING, Row, answer, error, to_state, touchable
 from fphys.rigid.collide.collision import detection_distance
 
-from .corpus import FEATURES, Row, answer, case, sources, states, to_state, touchable
+from .corpus import FEATURES, case, sources, states
 from .rims import levelled
 
 QUICK = {
@@ -31,8 +32,6 @@ QUICK = {
     "weld",
 }
 SINGLE = {"ant", "arm-urdf", "elliptic cone, condim 4", "pyramidal cone, condim 6"}
-GRAZING = 1e-12
-"""A contact so near the distance at which it is made is there or not by rounding [m]."""
 CAUSE = {"gymnasium-point": 1.0}
 """Share of states that rounding may leave out, where it is more than 1 %: point.xml's ball rests on its plane at a
 distance of zero, exactly, in every state (the same file with its floor raised takes its place)."""
@@ -75,10 +74,6 @@ def loaded(name: str) -> None:
         case(name)
     except fphys.errors.UnsupportedError as error:
         pytest.xfail(str(error).splitlines()[1].strip())
-
-
-def error(found: np.ndarray, expected: np.ndarray) -> np.ndarray:
-    return np.abs(found - expected).max(1) / np.maximum(1, np.abs(expected).max(1))
 
 
 class Compared(NamedTuple):

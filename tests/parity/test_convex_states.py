@@ -12,11 +12,12 @@ import numpy as np
 import pytest
 
 from fphys.model.pairs import CAPSULE, CYLINDER, MESH, PLANE
+from fphys.oracle import Row, answer, error, strict
 from fphys.rigid.collide.collision import detection_distance
 
-from .corpus import CONVEX, Row, answer, case, searched, states, strict
+from .corpus import CONVEX, case, searched, states
 from .rims import at, solved_again
-from .test_contact_states import compare, error, nearest, ours
+from .test_contact_states import compare, nearest, ours
 
 NORMALS = 3e-5
 """Largest error of MuJoCo's normals in these states: measured 1.3e-5."""

@@ -11,9 +11,10 @@ import numpy as np
 import pytest
 
 import fphys
+from fphys.oracle import strict
 from fphys.testing import check_grads
 
-from ..parity.corpus import ROPE, chain, strict
+from ..parity.corpus import ROPE, chain
 
 KINDS = ("pos", "vel", "frc")
 READ = "".join(f'<jointlimit{kind} joint="{joint}"/>' for kind in KINDS for joint in "abc")
