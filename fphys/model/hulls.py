@@ -10,7 +10,7 @@ from .structure import GeomType, Hulls, Ints
 
 _PARTS = {GeomType.SPHERE: 1, GeomType.CAPSULE: 3, GeomType.ELLIPSOID: 1, GeomType.CYLINDER: 7, GeomType.BOX: 26}
 """Parts with which a geom can touch, as counted in ``kernels/rigid/collide/parts.py``."""
-_NAMES = _PARTS | {GeomType.CYLINDER: 32}
+_NAMES = _PARTS | {GeomType.CYLINDER: 32, GeomType.CAPSULE: 4}
 """Parts or corners of flat sides, whichever are more."""
 _PATCHES = 4096, 2
 """How many cases a feature distinguishes for each pair of parts: with a curved geom, and without."""
@@ -156,7 +156,7 @@ def _read(m: Any, mesh: int) -> _Hull:
     normals = _normals(centred, corner, corners)
     heights = np.abs(np.einsum("ij,ij->i", centred[corners] - centred[corners[_each(corner)]], normals[_owner(corner)]))
     flat = np.maximum.reduceat(heights, corner[:-1]) <= slack  # false for a side without area (NaN)
-    loose = triangles[~_within(centred, triangles, corner, corners, normals, np.flatnonzero(flat), slack)]
+    loose = triangles[~_within(centred, triangles, corner, corners, normals, flat, slack)]
     level = _normals(centred, *_rows(loose))
     outside = [h.max(axis=0) for _, h in _heights(centred, loose[:, 0], level)]
     kept = np.concatenate([np.zeros(0), *outside]) <= slack  # false for a triangle without area (NaN)
@@ -209,37 +209,36 @@ def _within(
     flat: np.ndarray,
     slack: float,
 ) -> np.ndarray:
-    """Whether each triangle lies on one of the flat sides."""
-    keys = [np.zeros(0, np.int64)]
-    for k, h in _heights(vert, corners[corner[flat]], normals[flat]):
-        v, side = np.nonzero(np.abs(h) <= slack)
-        keys.append(v.astype(np.int64) * len(normals) + flat[k][side])
-    return _common(triangles, np.sort(np.concatenate(keys)), len(normals)) >= 0
+    """Whether each triangle lies on one of the flat sides that it shares a corner with."""
+    at, side = _ragged(corners, _owner(corner), len(vert))
+    found = np.zeros(len(triangles), bool)
+    for k in range(3):
+        first = at[triangles[:, k]]
+        start, on = _picked(side, first, at[triangles[:, k] + 1] - first)
+        gaps = vert[triangles[_owner(start)]] - vert[corners[corner[on]]][:, None]
+        level = np.abs(np.einsum("ikj,ij->ik", gaps, normals[on])).max(axis=1) <= slack
+        found[_owner(start)[level & flat[on]]] = True
+    return found
 
 
 def _around(
     triangles: np.ndarray, level: np.ndarray, corner: np.ndarray, corners: np.ndarray, normals: np.ndarray
 ) -> np.ndarray:
     """The side that each triangle belongs to: that which has its corners, else that whose normal is nearest."""
-    keys = np.sort(corners.astype(np.int64) * len(normals) + _owner(corner))
-    side = _common(triangles, keys, len(normals))
-    known = np.nan_to_num(normals)
-    for k in np.flatnonzero(side < 0):
-        side[k] = np.argmax(known @ level[k])
-    return side
-
-
-def _common(triangles: np.ndarray, keys: np.ndarray, number: int) -> np.ndarray:
-    """A side that holds the three corners of each triangle, or -1; ``keys``: vertex * number + side, ascending."""
-    first = np.searchsorted(keys, triangles[:, 0].astype(np.int64) * number)
-    count = np.searchsorted(keys, (triangles[:, 0].astype(np.int64) + 1) * number) - first
-    start, side = _picked(keys % max(number, 1), first, count)
+    at, side = _ragged(corners, _owner(corner), int(corners.max(initial=0)) + 1)
+    start, on = _picked(side, at[triangles[:, 0]], at[triangles[:, 0] + 1] - at[triangles[:, 0]])
     of = _owner(start)
-    held = np.ones(len(side), bool)
+    number = len(normals)
+    keys = np.sort(corners.astype(np.int64) * number + _owner(corner))
+    held = np.ones(len(on), bool)
     for k in (1, 2):
-        held &= np.isin(triangles[of, k].astype(np.int64) * number + side, keys)
+        key = triangles[of, k].astype(np.int64) * number + on
+        held &= keys[np.minimum(np.searchsorted(keys, key), len(keys) - 1)] == key
     found = np.full(len(triangles), -1)
-    found[of[held][::-1]] = side[held][::-1]
+    found[of[held][::-1]] = on[held][::-1]
+    known = np.nan_to_num(normals)
+    for k in np.flatnonzero(found < 0):
+        found[k] = np.argmax(known @ level[k])
     return found
 
 
@@ -273,7 +272,7 @@ def _meeting(
     for v in np.setdiff1d(np.arange(len(vert)), at):
         gaps = np.abs(np.einsum("ij,ij->i", vert[v] - vert[corners[corner[:-1]]], normal[: len(corner) - 1]))
         at, face = np.append(at, v), np.append(face, np.argmin(gaps))
-    return np.searchsorted(np.sort(at), np.arange(len(vert) + 1)), face[np.argsort(at, kind="stable")]
+    return _ragged(at, face, len(vert))
 
 
 def _numbered(edge: np.ndarray, neighbour: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -296,6 +295,12 @@ def _picked(values: np.ndarray, first: np.ndarray, count: np.ndarray) -> tuple[n
     """A list of lists, ``values[first:first + count]`` each: where each starts, and their elements."""
     start = np.concatenate([[0], np.cumsum(count)])
     return start, values[np.repeat(first - start[:-1], count) + np.arange(start[-1])]
+
+
+def _ragged(of: np.ndarray, values: np.ndarray, count: int) -> tuple[np.ndarray, np.ndarray]:
+    """A list of lists from elements that say which of ``count`` lists they are of."""
+    order = np.argsort(of, kind="stable")
+    return np.searchsorted(of[order], np.arange(count + 1)), values[order]
 
 
 def _owner(start: np.ndarray) -> np.ndarray:

@@ -9,8 +9,9 @@ An *edge* over a face, of whichever geom: the edge is cut off at the sides of th
 ends and its crossings with the sides. The normal is that of the face.
 
 Corners are numbered face by face. Each stands for itself, for the side from it to the next one, and for its face. Discs
-are polygons of sixteen corners. A cylinder or capsule has one edge, the line along which it lies on the face. Of a
-capsule the line lies nearer to the axis than the surface by the square of the cosine of its tilt.
+are polygons of sixteen corners. A cylinder or capsule has one edge, the line along which it lies on the face. If a
+capsule touches deepest with its end, the line lies nearer to the axis than the surface by the square of the cosine of
+its tilt.
 """
 
 import warp as wp
@@ -87,12 +88,13 @@ def corner_of(shape: int, p: vec3, q: quat, size: vec3, index: int, hull: Corner
 
 @wp.func
 def line_end(shape: int, p: vec3, q: quat, size: vec3, end: int, facing: vec3) -> vec3:
-    """The upper (0) or lower end of the line along which a cylinder or capsule lies on what a direction points to."""
+    """The upper (0) or lower end of the line along which a cylinder or capsule lies on what a direction points to; of a
+    capsule that touches deepest with its end, 2 and 3."""
     l = rotate_back(q, facing)
     out = vec3(l[0], l[1], real(0.0))
-    if shape == CYLINDER:
+    if end < 2:
         out = out / wp.sqrt(wp.max(l[0] * l[0] + l[1] * l[1], MIN_SQUARED))
-    return p + rotate(q, out * size[0] + unit(2) * wp.where(end == 0, size[1], -size[1]))
+    return p + rotate(q, out * size[0] + unit(2) * wp.where(end % 2 == 0, size[1], -size[1]))
 
 
 @wp.func

@@ -39,7 +39,9 @@ class Touching:
     edges: int
     face: int  # a face, or -1
     edge: int  # the part that is an edge, or -1
-    first: int  # vertices: of a mesh in the table of all, of a box corners, of a cylinder the disc
+    first: (
+        int  # vertices: of a mesh in the table of all, of a box corners; a cylinder's disc; an end of a capsule's line
+    )
     second: int  # of an edge, else -1
 
 
@@ -80,6 +82,7 @@ def touching(s: Solid, hulls: Hulls, part: int, n: vec3) -> Touching:
     t.edge = -1
     t.second = -1
     if s.kind == CAPSULE:
+        t.first = wp.where(part == 0, 0, 2)
         t.edges = 1
     elif s.kind == CYLINDER:
         t.first = wp.where(rotate_back(s.turn, n)[2] >= real(0.0), 0, 1)
@@ -174,7 +177,7 @@ def solid_corner(s: Solid, hulls: Hulls, index: int) -> Corner:
 
 @wp.struct
 class Edge:
-    """An edge: the part that it is, its ends, and the parts that they are; of a line, its ends are parts 0 and 1."""
+    """An edge: the part that it is, its ends, and the parts that they are; of a line, those of its ends."""
 
     part: int
     first: int
@@ -188,9 +191,11 @@ def edge_at(s: Solid, hulls: Hulls, t: Touching, k: int, facing: vec3) -> Edge:
     """The k-th edge at a part; of a cylinder or capsule its line towards a direction."""
     e = Edge()
     if s.kind == CYLINDER or s.kind == CAPSULE:
-        e.second = 1
-        e.here = line_end(s.kind, s.pos, s.turn, s.size, 0, facing)
-        e.next = line_end(s.kind, s.pos, s.turn, s.size, 1, facing)
+        e.first = wp.where(s.kind == CAPSULE, t.first, 0)
+        e.part = e.first
+        e.second = e.first + 1
+        e.here = line_end(s.kind, s.pos, s.turn, s.size, e.first, facing)
+        e.next = line_end(s.kind, s.pos, s.turn, s.size, e.second, facing)
     else:
         e.part = t.edge
         e.first = t.first

@@ -130,7 +130,12 @@ def parts_number(shape: int, hull: int) -> int:
 @wp.func
 def names_number(shape: int, hull: int) -> int:
     """How many parts or corners of flat sides a geom has, whichever are more."""
-    return wp.where(shape == CYLINDER, 32, parts_number(shape, hull))
+    n = parts_number(shape, hull)
+    if shape == CYLINDER:
+        n = 32
+    elif shape == CAPSULE:
+        n = 4
+    return n
 
 
 @wp.func
