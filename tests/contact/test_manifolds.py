@@ -143,6 +143,19 @@ def test_multiccd_off_leaves_the_deepest(pair: Any):
         assert len(a.pos) == len(b.pos) == 1 and abs(a.distance[0] - b.distance[0]) < 1e-9
 
 
+@pytest.mark.parametrize(("pair", "depth"), [(("brick", "slab"), 0.25), (("cylinder", "box"), 0.2)])
+def test_one_geom_in_the_middle_of_another_has_a_contact(pair: Any, depth: float):
+    """Several normals are alike: one is chosen, and it is least deep; all is finite, derivatives too."""
+    m = scene(pair)
+    state = fphys.init(m, 1, qpos=np.array([[0, 0, 0, 1.0, 0, 0, 0]]))
+    found = contacts(m, state)
+    there = np.asarray(found.pair[0]) >= 0
+    assert there.any() and abs(np.asarray(found.distance[0])[there].min() + depth) < 1e-7
+    np.testing.assert_allclose(np.linalg.norm(np.asarray(found.frame[0])[there], axis=-1), 1.0, atol=1e-12)
+    after = jax.jit(jax.grad(lambda qpos: (fphys.step(m, state.replace(qpos=qpos)).qvel ** 2).sum()))(state.qpos)
+    assert np.isfinite(after).all()
+
+
 def kind_of(pair: tuple[str, str], found: Any) -> np.ndarray:
     """The kind of each contact's feature, as in ``kernels/rigid/collide/overlap.py``."""
     h, (a, b) = scene(pair).structure.hull, scene(pair).structure.geom.pair[0]
