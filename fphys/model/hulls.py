@@ -122,7 +122,7 @@ def _require_countable(m: Any, pair: np.ndarray, hulls: Hulls) -> None:
         needed[field] = prisms * touching * np.where(curved[b[field]], *_PRISM)
     for k in np.flatnonzero(needed >= 2**31)[:1]:
         what, cure = "parts", "give the meshes a maxhullvert"
-        sizes = [parts[a[k]], parts[b[k]]]
+        sizes = [int(parts[a[k]]), int(parts[b[k]])]
         if field[k]:
             grid = m.geom_dataid[a[k]]
             sizes[0] = 2 * int(m.hfield_nrow[grid]) * int(m.hfield_ncol[grid])

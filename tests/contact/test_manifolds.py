@@ -133,7 +133,8 @@ def span(a: Any) -> float:
     """Twice the area of the largest quadrilateral of four points."""
     x = a.pos
     return max(
-        np.linalg.norm(np.cross(x[i] - x[k], x[j] - x[l])) for i, k, j, l in ((0, 1, 2, 3), (0, 2, 1, 3), (0, 3, 1, 2))
+        float(np.linalg.norm(np.cross(x[i] - x[k], x[j] - x[l])))
+        for i, k, j, l in ((0, 1, 2, 3), (0, 2, 1, 3), (0, 3, 1, 2))
     )
 
 
