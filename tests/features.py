@@ -32,6 +32,22 @@ each mark is a test case. ✓ runs in `make test`, in reduced size, and in `make
   (`tests/gradients/test_contact_states.py`). A second mark: 32 steps agree to 1e-4; `linearize` agrees to 1e-5 with
   `mjd_transitionFD`; no NaN in 1,252 states, pressed in, on an edge, separating and symmetric; float32 agrees to 1e-3.
 
+Several contacts of meshes, boxes, cylinders and capsules are MuJoCo's in any pose
+(`tests/contact/test_manifolds.py`), and with `multiccd` off the one that MuJoCo has. These cases differ:
+
+- *MuJoCo's contacts lie along another normal than its single contact.* A cylinder (radius 0.1, along y) and a cube
+  (half side 0.05) whose lower edge along y is pressed 1.4 mm into its side at 46 degrees: MuJoCo's two contacts are
+  horizontal and 1.0 mm deep, its single one is 1.4 mm deep at 46 degrees. fphys keeps the single one. A face counts
+  if it is within 20 degrees of the single contact's normal. The line of a cylinder or capsule counts within 5
+  degrees, and it is that of the face. MuJoCo takes that of the single contact's normal, up to a millimetre to the
+  side.
+- *Rounding decides.* A disc that lies on a face touches with four of sixteen corners, of which many span the same
+  area. Of parts that touch equally deep within 1e-9 m (two level faces), any may be named first.
+- *A side of a mesh is not quite convex or not quite flat*, as MuJoCo merges triangles up to 1e-3 rad apart: crossings
+  of two of its sides that are no corner are left out. Its other points are within a few micrometres.
+- *`nativeccd` off* is read as on.
+- *Default tolerance.* MuJoCo's line on a cylinder is known to about the root of `ccd_tolerance`: up to 1e-4 m.
+
 | mechanism or feature | motion | float32 | gradient |
 |---|:-:|:-:|:-:|
 """

@@ -125,10 +125,13 @@ class Hulls:
     leaving: Ints  # the edge that leads to each of them
     ends: Ints  # (nedge, 2) the two vertices of each edge
     normal: np.ndarray  # (nface, 3) float64, outward normal of each flat face
+    level: np.ndarray  # (nface, 3) float64, MuJoCo's normal of each side, along which another touches that rests on it
     corner: Ints  # (nface + 1,) vertices of face f, in order around it, are corners[corner[f]:corner[f + 1]]
     corners: Ints
     meeting: Ints  # (nvert + 1,) faces that meet at vertex v are faces[meeting[v]:meeting[v + 1]]
     faces: Ints
+    beside: Ints  # (nvert + 1,) sides that meet at vertex v, in MuJoCo's order, are sides[beside[v]:beside[v + 1]]
+    sides: Ints
     merged: Ints  # (nface,) the nearly flat side that each face belongs to, mostly itself
     first: Ints  # (ngeom,) first vertex of each geom's hull, or -1
     own_verts: Ints  # (ngeom, 2) first vertex of each geom's hull, and one past the last
@@ -137,11 +140,15 @@ class Hulls:
     radius: np.ndarray  # (ngeom,) float64, of a ball about the geom's origin that contains its hull, or 0 [m]
 
     @property
+    def parts(self) -> np.ndarray:
+        """(ngeom,) how many vertices, edges and faces each geom's hull has."""
+        own = self.own_verts, self.own_edges, self.own_faces
+        return sum((x[:, 1] - x[:, 0] for x in own), np.zeros(len(self.first), np.int32))
+
+    @property
     def names(self) -> np.ndarray:
         """(ngeom,) how many numbers a contact needs to tell apart the parts of each geom's hull, or their corners."""
-        own = self.own_verts, self.own_edges, self.own_faces
-        start, end = self.corner[self.own_faces[:, 0]], self.corner[self.own_faces[:, -1]]
-        return np.maximum(sum(x[:, -1] - x[:, 0] for x in own), end - start)
+        return np.maximum(self.parts, self.corner[self.own_faces[:, -1]] - self.corner[self.own_faces[:, 0]])
 
 
 @dataclasses.dataclass(frozen=True, eq=False)

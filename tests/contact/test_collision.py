@@ -207,31 +207,53 @@ def test_what_does_not_fit_is_dropped_in_order():
         np.testing.assert_array_equal(y, z)
 
 
+def test_a_can_meets_a_hull_of_thousands_of_parts():
+    """Its 12,000 pairs of parts and their normals fit an integer, and it touches where it does in MuJoCo."""
+    fine = stone("fine", 1, 3000, (0.1, 0.12, 0.1))
+    m = fphys.load(
+        f'<mujoco><option ccd_tolerance="1e-12" ccd_iterations="500"><flag multiccd="disable"/></option>{fine}'
+        '<worldbody><geom type="mesh" mesh="fine"/>'
+        '<body><freejoint/><geom type="cylinder" size=".03 .05"/></body></worldbody></mujoco>'
+    )
+    assert m.structure.hull.parts.max() > 12000
+    rng = np.random.default_rng(3)
+    way = rng.normal(size=(20, 3))
+    way /= np.linalg.norm(way, axis=1, keepdims=True)
+    turn = rng.normal(size=(20, 4))
+    qpos = np.concatenate([way * 0.13, turn / np.linalg.norm(turn, axis=1, keepdims=True)], 1)
+    ours, theirs = of_ours(m, contacts(m, state_of(m, qpos))), of_mujoco(m.structure.source, qpos)
+    assert sum(map(bool, theirs)) > 10
+    for a, b in zip(ours, theirs, strict=True):
+        assert a.keys() == b.keys()
+        for pair in a:
+            assert (a[pair].errors(b[pair]) < CURVED).all()
+
+
 def test_hulls_too_fine_are_refused():
     """No integer would name all pairs of their parts."""
-    fine = stone("fine", 1, 800, (0.1, 0.1, 0.1))
-    can = '<geom name="can" type="cylinder" size=".1 .1"/>'
-    geoms = f'<geom name="ball" type="mesh" mesh="fine"/><body><freejoint/>{can}</body>'
-    with pytest.raises(UnsupportedError, match=r'"can".*"ball".*maxhullvert'):
+    fine = stone("fine", 1, 3000, (0.1, 0.1, 0.1))
+    geom = '<geom name="{}" type="mesh" mesh="fine"/>'
+    geoms = f"{geom.format('one')}<body><freejoint/>{geom.format('two')}</body>"
+    with pytest.raises(UnsupportedError, match=r'"one".*"two".*maxhullvert'):
         fphys.load(f"<mujoco>{fine}<worldbody>{geoms}</worldbody></mujoco>")
 
 
 def test_a_corner_of_slivers_alone_meets_the_face_that_it_is_nearest_to(monkeypatch: pytest.MonkeyPatch):
-    """Triangles without an area have no normal and are left out: here all at the first corner but its neighbours'."""
-    faces_of = hulls._faces
+    """Triangles without an area have no normal and are left out: here all at the first corner."""
+    normals_of = hulls._normals
 
-    def without(vert: Any, sides: Any, triangles: Any) -> Any:
-        keep = [not (t == 0).any() for t in triangles]
-        return faces_of(vert, [side for side in sides if 0 not in side], triangles[np.array(keep)])
+    def without(vert: Any, corner: Any, corners: Any) -> Any:
+        thin = np.add.reduceat(corners == 0, corner[:-1]) > 0 if len(corner) > 1 else np.zeros(0, bool)
+        return np.where(thin[:, None], np.nan, normals_of(vert, corner, corners))
 
     body = '<body><freejoint/><geom type="mesh" mesh="gem"/></body><geom type="plane" size="1 1 1"/>'
     xml = f"<mujoco>{stone('gem', 2, 20, (0.1, 0.1, 0.1))}<worldbody>{body}</worldbody></mujoco>"
     whole = fphys.load(xml).structure.hull
-    monkeypatch.setattr(hulls, "_faces", without)
+    monkeypatch.setattr(hulls, "_normals", without)
     h = fphys.load(xml).structure.hull
     of = [set(h.faces[a:b].tolist()) for a, b in itertools.pairwise(h.meeting)]
     assert len(of) == len(whole.vert) and all(of), "a corner without a face"
-    assert len(h.normal) < len(whole.normal) and len(of[0]) == 1
+    assert h.parts.max() < whole.parts.max() and len(of[0]) == 1
     around = {int(v) for v in h.neighbour[h.edge[0] : h.edge[1]]}
     (nearest,) = of[0]
     assert around & {int(v) for v in h.corners[h.corner[nearest] : h.corner[nearest + 1]]}, "a face far away"

@@ -154,24 +154,27 @@ def geometry(
 def _hulls(model: Model, state: State) -> dict[str, np.ndarray]:
     """The hulls of all meshes, in the form that kernels take."""
     h = model.structure.hull
-    real = {"vert": h.vert, "normal": h.normal, "side": h.normal[h.merged], "radius": h.radius}
-    same = "first edge neighbour ends leaving corner corners meeting faces merged".split()
+    real = {"vert": h.vert, "normal": h.normal, "level": h.level, "side": h.normal[h.merged], "radius": h.radius}
+    same = "first edge neighbour ends leaving corner corners meeting faces beside sides merged".split()
     found = {"number": _numbers(model), "face": _corner_face(h)} | {name: getattr(h, name) for name in same}
     return found | {name: _vectors(values, state) for name, values in real.items()}
 
 
 def _numbers(model: Model) -> np.ndarray:
-    """How the parts of every geom's hull are numbered, (ngeom, 9).
+    """How the parts of every geom's hull are numbered, (ngeom, 10).
 
     Columns: its first vertex, edge and face; among its parts, the numbers of its first edge and face, and how many
-    numbers tell them apart; the rows of its first edge, face and corner in :func:`_parts`.
+    numbers tell them or its corners apart; the rows of its first edge, face and corner in :func:`_parts`; how many
+    parts it has.
     """
     h = model.structure.hull
     verts, edges, faces = h.own_verts, h.own_edges, h.own_faces
     edge_base = verts[:, 1] - verts[:, 0]
     bases = edge_base, edge_base + edges[:, 1] - edges[:, 0], h.names
     rows = edges[:, 0] + len(h.vert), faces[:, 0] + len(h.vert) + len(h.ends)
-    return np.stack([verts[:, 0], edges[:, 0], faces[:, 0], *bases, *rows, h.corner[faces[:, 0]]], 1).astype(np.int32)
+    return np.stack([verts[:, 0], edges[:, 0], faces[:, 0], *bases, *rows, h.corner[faces[:, 0]], h.parts], 1).astype(
+        np.int32
+    )
 
 
 def _corner_face(hull: Hulls) -> np.ndarray:
@@ -193,12 +196,13 @@ def _parts(model: Model, state: State) -> dict[str, np.ndarray]:
 
 
 def _corners(hull: Hulls) -> np.ndarray:
-    """Every corner of the hulls' faces, the next corner, and the face's normal, (corner + 1, 3, 3)."""
+    """Every corner of the hulls' faces, the next corner, and MuJoCo's normal and last corner of the face,
+    (corner + 1, 4, 3)."""
     face = _corner_face(hull)
-    start, size = hull.corner[face], np.diff(hull.corner)[face]
-    after = start + (np.arange(len(face)) - start + 1) % np.maximum(size, 1)
-    table = np.stack([hull.vert[hull.corners], hull.vert[hull.corners[after]], hull.normal[face]], 1)
-    return np.concatenate([table, np.zeros((1, 3, 3))])
+    last = hull.corner[face + 1] - 1
+    after = np.where(np.arange(len(face)) == last, hull.corner[face], np.arange(len(face)) + 1)
+    here, next, base = (hull.vert[hull.corners[k]] for k in (slice(None), after, last))
+    return np.concatenate([np.stack([here, next, hull.level[face], base], 1), np.zeros((1, 4, 3))])
 
 
 def _vectors(values: np.ndarray, state: State) -> np.ndarray:

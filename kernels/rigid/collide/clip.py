@@ -1,13 +1,17 @@
-"""Flat sides of convex geoms that lie on one another: the points of a face or edge that lies over a face.
+"""Points of two flat sides of convex geoms that lie on one another, as MuJoCo 4.0 has them.
 
-Where the normal of a contact is within five degrees of a face's, the *reference*, and the other geom has a face or an
-edge there that is as level, the *incident* one, the pair touches at the points of the latter that lie over the
-reference, cut off at its sides. Each is one of three: a vertex of the incident geom, which is a contact of two parts; a
-point where an incident edge crosses a side of the reference; a corner of the reference over or under the incident face.
+Two *faces*: the face of the second geom is cut off at the sides of the first geom's. The points that remain are corners
+of the second face; crossings of its sides with those of the first; and, on it, points over corners of the first. The
+distance is that of such a point from the first face, times the cosine between the faces; the contact lies on the first
+face beneath the point, and its normal is that of the second face.
+
+An *edge* over a face, of whichever geom: the edge is cut off at the sides of the face. The points that remain are its
+ends and its crossings with the sides. The normal is that of the face.
 
 Corners are numbered face by face. Each stands for itself, for the side from it to the next one, and for its face. Discs
-are polygons of sixteen corners, as in MuJoCo; the line along which a cylinder or capsule touches is a side as well.
-Of a capsule, as there, the line lies nearer to the axis than the surface by the square of the cosine of its tilt.
+are polygons of sixteen corners. A cylinder or capsule has one edge, the line along which it lies on the face. If a
+capsule touches deepest with its end, the line lies nearer to the axis than the surface by the square of the cosine of
+its tilt.
 """
 
 import warp as wp
@@ -15,85 +19,90 @@ import warp as wp
 from ..._precision import quat, real, vec3
 from ...math import rotate, rotate_back, unit
 from .parts import TURN
-from .shapes import BOX, CAPSULE, CYLINDER, MIN_SQUARED
+from .shapes import BOX, CYLINDER, MIN_SQUARED
 
 DISC = wp.constant(16)
-LINE = wp.constant(32)
-"""Number of the side along which a cylinder lies on a face."""
+CORNER = wp.constant(1)
+"""Kinds of points of two faces: a corner of the second, a crossing of two sides, a corner of the first."""
+CROSSING = wp.constant(2)
+UNDER = wp.constant(3)
 
 
 @wp.struct
 class Corner:
-    """A corner of a face, the one after it, and the face's outward normal."""
+    """A corner of a face, the one after it, the face's outward normal, and a point that its plane goes through."""
 
     here: vec3
     next: vec3
     normal: vec3
+    base: vec3
 
 
 @wp.func
 def box_corner_at(size: vec3, face: int, k: int) -> vec3:
-    """Corner k, in order, of a face of a box."""
+    """Corner k, in MuJoCo's order, of a face of a box."""
     axis = face // 2
     i = (axis + 1) % 3
     j = (axis + 2) % 3
-    x = wp.where(k == 1 or k == 2, real(-1.0), real(1.0))
-    y = wp.where(k >= 2, real(-1.0), real(1.0))
-    up = wp.where(face % 2 == 1, real(1.0), real(-1.0))
-    return unit(axis) * (up * size[axis]) + unit(i) * (x * size[i]) + unit(j) * (y * size[j])
+    upper = face % 2 == 1
+    turn = ((1203 >> (2 * face)) + wp.where(upper, -k, k)) & 3  # two bits a face: where the order starts
+    x = wp.where(turn == 1 or turn == 2, real(-1.0), real(1.0))
+    y = wp.where(turn >= 2, real(-1.0), real(1.0))
+    return (
+        unit(axis) * (wp.where(upper, real(1.0), real(-1.0)) * size[axis])
+        + unit(i) * (x * size[i])
+        + unit(j) * (y * size[j])
+    )
 
 
 @wp.func
 def disc_corner_at(size: vec3, up: real, k: int) -> vec3:
-    """Corner k of the sixteen of a cylinder's disc."""
+    """Corner k, in MuJoCo's order, of the sixteen of a cylinder's disc."""
     angle = TURN * real(k) / real(16.0)
-    return vec3(size[0] * wp.cos(angle), size[0] * wp.sin(angle), up * size[1])
+    return vec3(size[0] * wp.cos(angle), -up * size[0] * wp.sin(angle), up * size[1])
 
 
 @wp.func
-def corner_of(
-    shape: int, p: vec3, q: quat, size: vec3, index: int, facing: vec3, here: vec3, after: vec3, normal: vec3
-) -> Corner:
-    """A corner of a geom that faces a direction; ``here``, ``after`` and ``normal`` are those of a mesh's corner."""
-    x = here
-    y = after
-    n = normal
+def corner_of(shape: int, p: vec3, q: quat, size: vec3, index: int, hull: Corner) -> Corner:
+    """A corner of a geom; ``hull`` is that of a mesh, in its frame."""
+    c = hull
     if shape == BOX:
-        x = box_corner_at(size, index // 4, index % 4)
-        y = box_corner_at(size, index // 4, (index + 1) % 4)
-        n = unit(index // 8) * wp.where((index // 4) % 2 == 1, real(1.0), real(-1.0))
+        face = index // 4
+        c.here = box_corner_at(size, face, index % 4)
+        c.next = box_corner_at(size, face, (index + 1) % 4)
+        c.normal = unit(face // 2) * wp.where(face % 2 == 1, real(1.0), real(-1.0))
+        c.base = c.here
     elif shape == CYLINDER:
         up = wp.where(index < DISC, real(1.0), real(-1.0))
-        n = unit(2) * up
-        x = disc_corner_at(size, up, index % DISC)
-        y = disc_corner_at(size, up, (index + 1) % DISC)
-        if index == LINE:
-            l = rotate_back(q, facing)
-            out = vec3(l[0], l[1], real(0.0)) * (size[0] / wp.sqrt(wp.max(l[0] * l[0] + l[1] * l[1], MIN_SQUARED)))
-            x = out + unit(2) * size[1]
-            y = out - unit(2) * size[1]
-    elif shape == CAPSULE:
-        n = vec3()
-        l = rotate_back(q, facing)
-        x = vec3(l[0], l[1], real(0.0)) * size[0] + unit(2) * wp.where(index == 0, size[1], -size[1])
-        y = vec3(l[0], l[1], real(0.0)) * size[0] - unit(2) * size[1]
+        c.here = disc_corner_at(size, up, index % DISC)
+        c.next = disc_corner_at(size, up, (index + 1) % DISC)
+        c.normal = unit(2) * up
+        c.base = c.here
     corner = Corner()
-    corner.here = p + rotate(q, x)
-    corner.next = p + rotate(q, y)
-    corner.normal = rotate(q, n)
+    corner.here = p + rotate(q, c.here)
+    corner.next = p + rotate(q, c.next)
+    corner.normal = rotate(q, c.normal)
+    corner.base = p + rotate(q, c.base)
     return corner
 
 
 @wp.func
-def crossing(reference: Corner, incident: Corner):
-    """Distance and midpoint where an incident side crosses a side of the reference; its outward normal is theirs."""
-    n = reference.normal
-    side = wp.cross(reference.next - reference.here, n)
-    along = incident.next - incident.here
-    t = wp.dot(side, reference.here - incident.here) / away_from_zero(wp.dot(side, along))
-    v = incident.here + along * t
-    distance = wp.dot(v - reference.here, n)
-    return distance, v - n * (real(0.5) * distance)
+def line_end(shape: int, p: vec3, q: quat, size: vec3, end: int, facing: vec3) -> vec3:
+    """The upper (0) or lower end of the line along which a cylinder or capsule lies on what a direction points to; of a
+    capsule that touches deepest with its end, 2 and 3."""
+    l = rotate_back(q, facing)
+    out = vec3(l[0], l[1], real(0.0))
+    if end < 2:
+        out = out / wp.sqrt(wp.max(l[0] * l[0] + l[1] * l[1], MIN_SQUARED))
+    return p + rotate(q, out * size[0] + unit(2) * wp.where(end % 2 == 0, size[1], -size[1]))
+
+
+@wp.func
+def crossing(side: Corner, origin: vec3, along: vec3) -> vec3:
+    """Where a line crosses the plane that stands on a side of a face."""
+    out = wp.cross(side.next - side.here, side.normal)
+    t = wp.dot(out, side.here - origin) / away_from_zero(wp.dot(out, along))
+    return origin + along * t
 
 
 @wp.func
@@ -105,13 +114,22 @@ def away_from_zero(x: real) -> real:
 
 
 @wp.func
-def under(reference: Corner, incident: Corner):
-    """Distance and midpoint of a corner of the reference and the incident face; of an end of a capsule, over it."""
-    n = reference.normal
-    gap = incident.here - reference.here
-    h = wp.dot(gap, n)
-    pos = incident.here - n * (real(0.5) * h)
-    if wp.dot(incident.normal, incident.normal) > real(0.5):
-        h = wp.dot(incident.normal, gap) / away_from_zero(wp.dot(incident.normal, n))
-        pos = reference.here + n * (real(0.5) * h)
-    return h, pos
+def between_faces(first: Corner, second: Corner, kind: int):
+    """Normal, distance and midpoint of a point of two faces, those of two geoms in order."""
+    n = first.normal
+    m = second.normal
+    v = second.here
+    if kind == CROSSING:
+        v = crossing(first, second.here, second.next - second.here)
+    elif kind == UNDER:
+        v = first.here + n * (wp.dot(m, second.here - first.here) / away_from_zero(wp.dot(m, n)))
+    height = wp.dot(v - first.base, n)
+    distance = -height * wp.dot(n, m)
+    return -m, distance, v - n * height - m * (real(0.5) * distance)
+
+
+@wp.func
+def over_face(face: Corner, v: vec3):
+    """Distance and midpoint of a point of an edge and the face under it."""
+    distance = wp.dot(v - face.base, face.normal)
+    return distance, v - face.normal * (real(0.5) * distance)

@@ -7,24 +7,25 @@ taken, a wrong pair does no harm.
 
 Flat sides that lie on one another touch at several points (:mod:`overlap`): with the deepest alone a geom would rock.
 
-A feature is ((second * parts of the first geom + first) * KINDS + kind) * patches + patch. Of kind 0, ``first`` and
-``second`` are parts of the geoms, and the patch is where the search for a normal starts that they do not fix; pairs
-without cylinders and ellipsoids tell apart two sides of a normal only. Of the other kinds, they are corners
-(:mod:`clip`).
+A feature is (second * parts of the first geom + first) * patches + patch. ``first`` and ``second`` are parts of the
+geoms, and the patch is where the search for a normal starts that they do not fix; pairs without cylinders and
+ellipsoids tell apart two sides of a normal only. Beyond these features come those of points of flat sides, one kind
+after another, whose ``first`` and ``second`` are corners or parts (:func:`overlap.point_name`).
 """
 
 import warp as wp
 
 from ..._precision import quat, real, tolerance, vec3
-from ...math import rotate, rotate_back
-from .clip import corner_of
-from .overlap import KINDS, overlap, overlap_point
+from ...math import rotate, rotate_back, unit
+from .clip import Corner, between_faces, corner_of, crossing, line_end, over_face
+from .overlap import overlap
 from .parts import (
     EDGE,
     FACE,
     RIM,
     SIDE,
     Part,
+    names_number,
     part_of,
     parts_number,
     patch_middle,
@@ -35,7 +36,7 @@ from .parts import (
 )
 from .polytope import FAR, farthest_apart
 from .search import Geoms, Hulls, Search, chosen
-from .shapes import CYLINDER, ELLIPSOID, HFIELD, MESH, bounding_radius
+from .shapes import CAPSULE, CYLINDER, ELLIPSOID, HFIELD, MESH, bounding_radius
 from .solids import NEARBY, Solid, ball_of, gap_along, outside, parts_near, solid_part
 
 COARSE = wp.constant(16)
@@ -183,12 +184,6 @@ def settled(a: Solid, b: Solid, hulls: Hulls, start: vec3, size: real) -> Touch:
 
 
 @wp.func
-def feature_of(first: int, second: int, kind: int, patch: int, total: int, number: int) -> int:
-    """The integer that names two parts or corners, what they are, and where their normal is sought."""
-    return ((second * total + first) * KINDS + kind) * number + patch
-
-
-@wp.func
 def solid(kind: int, pos: vec3, turn: quat, size: vec3, hull: wp.array2d(dtype=int), g: int) -> Solid:
     """A geom, for the search."""
     s = Solid()
@@ -246,12 +241,15 @@ def features(
                 first = settled(a, b, h, far.n, size)
                 if first.gap < margin:
                     number = patches(kind1, kind2)
-                    total = parts_number(kind1, h.number[g1, 5])
+                    total = parts_number(kind1, h.number[g1, 9])
                     found = int(0)
                     if several == 1 and last - count > 1:
-                        found = overlap(a, b, h, first.n, margin, total, number, feature_out, world, count)
+                        base = total * parts_number(kind2, h.number[g2, 9]) * number
+                        names = wp.vec2i(names_number(kind1, h.number[g1, 5]), names_number(kind2, h.number[g2, 5]))
+                        touching = wp.vec2i(first.first, first.second)
+                        found = overlap(a, b, h, touching, first.n, margin, base, names, feature_out, world, count)
                     if found == 0:
-                        feature_out[world, count] = feature_of(first.first, first.second, 0, first.patch, total, number)
+                        feature_out[world, count] = (first.second * total + first.first) * number + first.patch
                         found = int(1)
                     count = count + found
         for k in range(count, last):
@@ -269,6 +267,43 @@ def hull_row(hull: wp.array2d(dtype=int), g: int, index: int) -> int:
     elif index >= hull[g, 3]:
         row = hull[g, 6] + index - hull[g, 3]
     return row
+
+
+@wp.func
+def hull_corner(hull: wp.array2d(dtype=int), g: int, index: int, corner: wp.array2d(dtype=vec3)) -> Corner:
+    """A corner of a mesh, in its frame."""
+    row = wp.where(hull[g, 5] == 0, 0, hull[g, 8] + index)
+    c = Corner()
+    c.here = corner[row, 0]
+    c.next = corner[row, 1]
+    c.normal = corner[row, 2]
+    c.base = corner[row, 3]
+    return c
+
+
+@wp.func
+def edge_point(
+    face: Corner,
+    crosses: bool,
+    kind: int,
+    p: vec3,
+    q: quat,
+    size: vec3,
+    index: int,
+    point: vec3,
+    direction: vec3,
+    form: int,
+) -> vec3:
+    """The end of an edge that a part names, or where the edge that it names crosses a side of a face."""
+    part = part_of(kind, p, q, size, index, 0, point, direction, form)
+    v = part.origin
+    along = part.axis
+    if kind == CYLINDER or kind == CAPSULE:
+        v = line_end(kind, p, q, size, index, -face.normal)
+        along = rotate(q, unit(2))
+    if crosses:
+        v = crossing(face, v, along)
+    return v
 
 
 @wp.func
@@ -292,30 +327,38 @@ def convex_contact(
 ):
     """Normal, signed distance and midpoint of the contact of two convex geoms that a feature names."""
     number = patches(kind1, kind2)
-    total = parts_number(kind1, hull[g1, 5])
-    kind = (feature // number) % KINDS
-    first = (feature // (number * KINDS)) % total
-    second = feature // (number * KINDS * total)
+    total = parts_number(kind1, hull[g1, 9])
+    base = total * parts_number(kind2, hull[g2, 9]) * number
     n = vec3()
     distance = real(0.0)
     pos = vec3()
-    if kind == 0:
+    if feature < base:
+        first = (feature // number) % total
+        second = feature // (number * total)
         i = hull_row(hull, g1, first)
         j = hull_row(hull, g2, second)
         a = part_of(kind1, vec3(), q1, size1, first, feature % number, point[i], direction[i], form[i])
         b = part_of(kind2, p2 - p1, q2, size2, second, feature % number, point[j], direction[j], form[j])
         n, distance, pos = touch(a, b, start_of(a, b, q1, feature % number, number, patch_side(kind1)))
     else:
-        i = wp.where(hull[g1, 5] == 0, 0, hull[g1, 8] + first)
-        j = wp.where(hull[g2, 5] == 0, 0, hull[g2, 8] + second)
-        c = corner_of(kind1, vec3(), q1, size1, first, vec3(), corner[i, 0], corner[i, 1], corner[i, 2])
-        d = corner_of(kind2, p2 - p1, q2, size2, second, vec3(), corner[j, 0], corner[j, 1], corner[j, 2])
-        if kind % 2 == 1:
-            e = corner_of(kind2, p2 - p1, q2, size2, second, -c.normal, corner[j, 0], corner[j, 1], corner[j, 2])
+        names = names_number(kind1, hull[g1, 5])
+        first = (feature - base) % names
+        second = ((feature - base) // names) % names_number(kind2, hull[g2, 5])
+        kind = (feature - base) // (names * names_number(kind2, hull[g2, 5])) + 1
+        if kind <= 3:
+            c = corner_of(kind1, vec3(), q1, size1, first, hull_corner(hull, g1, first, corner))
+            d = corner_of(kind2, p2 - p1, q2, size2, second, hull_corner(hull, g2, second, corner))
+            n, distance, pos = between_faces(c, d, kind)
+        elif kind <= 5:
+            c = corner_of(kind1, vec3(), q1, size1, first, hull_corner(hull, g1, first, corner))
+            j = hull_row(hull, g2, second)
+            v = edge_point(c, kind == 5, kind2, p2 - p1, q2, size2, second, point[j], direction[j], form[j])
+            distance, pos = over_face(c, v)
             n = c.normal
-            distance, pos = overlap_point(c, e, kind)
         else:
-            e = corner_of(kind1, vec3(), q1, size1, first, -d.normal, corner[i, 0], corner[i, 1], corner[i, 2])
-            n = -d.normal
-            distance, pos = overlap_point(d, e, kind)
+            c = corner_of(kind2, p2 - p1, q2, size2, second, hull_corner(hull, g2, second, corner))
+            i = hull_row(hull, g1, first)
+            v = edge_point(c, kind == 7, kind1, vec3(), q1, size1, first, point[i], direction[i], form[i])
+            distance, pos = over_face(c, v)
+            n = -c.normal
     return n, distance, p1 + pos

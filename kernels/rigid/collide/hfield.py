@@ -79,7 +79,7 @@ def features(
             least = wp.min(extent(kind, g.size[world, g2], h.radius[g2]), real(0.5) * wp.length(step))
             reach = margin + ball_of(b)
             number = patches(HFIELD, kind)
-            total = geom_parts(kind, h.number[g2, 5])
+            total = geom_parts(kind, h.number[g2, 9])
             for row in range(of_y[0], of_y[1]):
                 for column in range(of_x[0], of_x[1]):
                     for lower in range(2):
@@ -126,7 +126,7 @@ def height_contact(
 ):
     """Normal, signed distance and midpoint of the contact of a height field and a geom that a feature names."""
     number = patches(HFIELD, kind)
-    total = geom_parts(kind, hull[g2, 5])
+    total = geom_parts(kind, hull[g2, 9])
     patch = feature % number
     parts = feature // number
     second = (parts // PARTS) % total

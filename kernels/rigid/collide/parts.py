@@ -114,16 +114,27 @@ def part_of(
 
 @wp.func
 def parts_number(shape: int, hull: int) -> int:
-    """How many parts or corners a geom has, whichever are more; a mesh as many as its hull has parts."""
+    """How many parts a geom has; a mesh as many as its hull."""
     n = hull
     if shape == BOX:
         n = 26
     elif shape == CYLINDER:
-        n = 33
+        n = 7
     elif shape == CAPSULE:
         n = 3
     elif shape <= ELLIPSOID and shape > 1:
         n = 1
+    return n
+
+
+@wp.func
+def names_number(shape: int, hull: int) -> int:
+    """How many parts or corners of flat sides a geom has, whichever are more."""
+    n = parts_number(shape, hull)
+    if shape == CYLINDER:
+        n = 32
+    elif shape == CAPSULE:
+        n = 4
     return n
 
 

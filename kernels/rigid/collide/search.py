@@ -40,6 +40,7 @@ class Hulls:
     ends: wp.array2d(dtype=int)
     leaving: wp.array(dtype=int)
     normal: wp.array(dtype=vec3)
+    level: wp.array(dtype=vec3)
     side: wp.array(dtype=vec3)  # for every face the normal of the side, nearly flat, that it is merged into
     first: wp.array(dtype=int)  # of every geom: the vertex at which a search starts
     corner: wp.array(dtype=int)
@@ -47,6 +48,8 @@ class Hulls:
     face: wp.array(dtype=int)
     meeting: wp.array(dtype=int)
     faces: wp.array(dtype=int)
+    beside: wp.array(dtype=int)
+    sides: wp.array(dtype=int)
     merged: wp.array(dtype=int)
 
 
