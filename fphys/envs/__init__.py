@@ -22,6 +22,7 @@ from .make import GYMNASIUM, TASKS, make, names, register
 from .pendulums import InvertedDoublePendulum, InvertedPendulum
 from .planar import HalfCheetah, Hopper, Swimmer, Walker2d
 from .quadrotor import QuadrotorHover
+from .randomize import ranges
 from .standup import Standup
 from .suite import SUITE
 
@@ -56,6 +57,7 @@ __all__ = [
     "auto_adapt",
     "make",
     "names",
+    "ranges",
     "register",
     "set_difficulty",
 ]

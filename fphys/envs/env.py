@@ -18,7 +18,7 @@ from ..rigid.last import LastSolve, unsolved
 from ..rigid.step import solved_step
 from ..tree import Tree, pytree, static
 from ..worlds import is_nonfinite
-from . import drive, randomize
+from . import drive, expect, randomize
 from .drive import Mode
 from .randomize import Ranges, merged
 
@@ -122,7 +122,7 @@ class Env(Tree):
 
     def start(self, key: Array) -> Start:
         """Draw the start of one world's episode."""
-        raise NotImplementedError
+        raise NotImplementedError(f"{type(self).__name__} needs start(self, key), which draws an episode's beginning")
 
     def starts(self, keys: Array, model: Model, difficulty: Array) -> Start:
         """Draw the starts of all worlds from a key and a difficulty of each; ``model`` holds their own mechanisms.
@@ -153,7 +153,7 @@ class Env(Tree):
 
     def reward(self, before: EnvState, after: EnvState, action: Array) -> tuple[Array, dict[str, Array]]:
         """The reward of a step, shape (world,), and its terms by name."""
-        raise NotImplementedError
+        raise NotImplementedError(f"{type(self).__name__} needs reward(self, before, after, action)")
 
     def terminated(self, state: EnvState) -> Array:
         """Where the task has ended, bool, shape (world,). By default nowhere."""
@@ -191,7 +191,12 @@ class Env(Tree):
         return Spec(shape, self.model.qpos0.dtype, np.full(shape, -np.inf), np.full(shape, np.inf))
 
     def reset(self, key: Array) -> tuple[EnvState, Array]:
-        """Begin an episode in every world: state and observation (world, n), from one random key."""
+        """Begin an episode in every world: state and observation (world, n), from one random key.
+
+        Raises:
+            ValueError: an option cannot work. TypeError: a function of the class returns something else than it must.
+        """
+        expect.expect_options(self)
         worlds, real = self.num_envs, self.model.qpos0.dtype
         count = jnp.zeros(worlds, jnp.int32)
         return self._begin(
@@ -220,17 +225,24 @@ class Env(Tree):
             The next state; its observation (world, n), that of a new episode where one has begun; the reward (world,);
             where the task terminated and where it was truncated by the time limit, bool (world,); and :class:`Info`.
             Gradients flow from all of these to state, action and model, and are cut where an episode ends. A world
-            whose simulation became non-finite terminates; ``info.status`` says why.
+            whose simulation, observation or reward became non-finite terminates; ``info.status`` says why if it was
+            the simulation or the action.
         """
         env = self.of(state)
         after = env._advance(state, action)
-        reward, terms = env.reward(state, after, action)
+        worlds = len(state.length)
+        found = env.reward(state, after, action)
+        expect.expect_reward(env, found, worlds)
+        reward, terms = found
+        reward = reward.astype(state.total.dtype)
         total, length = state.total + reward, state.length + 1
-        fault = is_nonfinite(after.physics.status)
-        terminated = env.terminated(after) | fault
+        ended = env.terminated(after)
+        expect.expect_terminated(env, ended, worlds)
         truncated = self.at_limit(state)
         after = after.replace(total=total, length=length)
         final = env._observe(after)
+        fault = is_nonfinite(after.physics.status) | ~(jnp.isfinite(reward) & jnp.isfinite(final).all(1))
+        terminated = ended | fault
         info = Info(final, Episode(total, length, state.episode), terms, after.physics.status)
         done = terminated | truncated
         ended = after.replace(
@@ -253,13 +265,13 @@ class Env(Tree):
         def some() -> tuple[EnvState, Array]:
             ids = jnp.nonzero(mask, size=few, fill_value=0)[0]
             pick = lambda x: x[ids] if x.shape[:1] == mask.shape else x  # noqa: E731
-            env, chosen = jax.tree.map(pick, (self, state))
-            model = dataclasses.replace(env.model, key=self.model.key)  # keyframes have no worlds
-            fresh = env.replace(model=model, num_envs=few)._begin(chosen)
+            model, chosen = jax.tree.map(pick, (self.model, state))
+            model = dataclasses.replace(model, key=self.model.key)  # keyframes have no worlds
+            fresh = self.replace(model=model, num_envs=few)._begin(chosen)
             place = jnp.clip(jnp.cumsum(mask) - 1, 0, few - 1)  # of each world among the few
             return jax.tree.map(lambda x: x[place], fresh)
 
-        few = len(mask) // FEW
+        few = 0 if self._of_worlds(len(mask)) else len(mask) // FEW
         fresh, seen = jax.lax.cond(mask.sum() <= few, some, every) if few > 1 else every()
         return merged(mask, fresh, state), merged(mask, seen, observation)
 
@@ -270,6 +282,9 @@ class Env(Tree):
         drawn = randomize.draw(self.model, self.randomize, _each(keys, 1), state.difficulty)
         env = self.replace(model=randomize.with_parameters(self.model, drawn))
         start = self.starts(keys, env.model, state.difficulty)
+        if not isinstance(start, Start):
+            where = expect.function_name(self, "start")
+            raise TypeError(f"{where} returned a {type(start).__name__}, must return an fphys.envs.Start")
         physics = init(
             self.model, len(state.length), max_contacts=old.max_contacts, max_constraints=old.max_constraints
         )
@@ -286,12 +301,19 @@ class Env(Tree):
         )
         return state, env._observe(state)
 
+    def _of_worlds(self, worlds: int) -> bool:
+        """Whether an array that a class has besides the model might have the world axis: one cannot know."""
+        own = [getattr(self, f.name) for f in dataclasses.fields(self) if f.name != "model"]
+        return any(np.shape(x)[:1] == (worlds,) for x in jax.tree.leaves(own) if hasattr(x, "shape"))
+
     def of(self, state: EnvState) -> Self:
         """This environment with the parameters of the worlds' episodes."""
         return self.replace(model=randomize.with_parameters(self.model, state.drawn))
 
     def _observe(self, state: EnvState) -> Array:
-        return randomize.noisy(self.observation(state), state.drawn, _each(state.key, state.episode, state.length))
+        observation = self.observation(state)
+        expect.expect_observation(self, observation, len(state.length))
+        return randomize.noisy(observation, state.drawn, _each(state.key, state.episode, state.length))
 
     def _advance(self, state: EnvState, action: Array) -> EnvState:
         """``frame_skip`` steps of the physics under one action."""

@@ -9,11 +9,11 @@ import numpy as np
 
 from ..errors import MissingDependencyError
 from ..model import load
-from ..model.arguments import whole_number
 from ..model.assets import asset
 from .ant import Ant
 from .arms import Pusher, Reacher
 from .env import Env
+from .expect import expect_options
 from .franka_reach import FrankaReach
 from .hand import ShadowHandManipulate
 from .humanoids import Humanoid, HumanoidStandup
@@ -87,14 +87,6 @@ def make(name: str, num_envs: int = 1, *, model: Any = None, dtype: Any = None, 
     for path, *_ in options["randomize"]:
         if path not in OTHERS:
             mechanism._leaf(path)
-    for count in ("frame_skip", "max_episode_steps"):
-        if options.get(count) is not None and whole_number(count, options[count]) < 1:
-            raise ValueError(f"{count} is {options[count]}, must be at least 1")
-    gain = {"position": "kp", "velocity": "kd"}.get(options.get("action_mode", ""))
-    if gain and not options.get(gain, 0) > 0:
-        raise ValueError(
-            f"action_mode={options['action_mode']!r} needs a positive gain {gain}: without it nothing moves"
-        )
     if kind.control is not Env.control and options.get("action_mode", "ctrl") != "ctrl":
         raise ValueError(f"{name} has actions of its own: leave action_mode out")
     air = np.any(mechanism.opt.density) or np.any(mechanism.opt.viscosity)
@@ -102,7 +94,9 @@ def make(name: str, num_envs: int = 1, *, model: Any = None, dtype: Any = None, 
         raise ValueError('randomize: "wind" moves nothing, for the model has no air: give it a density')
     if issubclass(kind, SuiteEnv):
         mechanism = kind.prepared(mechanism)
-    return kind(mechanism, num_envs=num_envs, **{**own, **options})
+    env = kind(mechanism, num_envs=num_envs, **{**own, **options})
+    expect_options(env)
+    return env
 
 
 def gymnasium_asset(file: str) -> Path:

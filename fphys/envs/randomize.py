@@ -22,13 +22,15 @@ Ranges = tuple[tuple[str, float, float], ...]
 
 NOISE, DELAY, PUSH, WIND = "observation.noise", "action.delay", "push", "wind"
 OTHERS = (NOISE, DELAY, PUSH, WIND)
+POSITIVE = ("body.mass", "body.inertia")
 
 
 def ranges(given: Mapping[str, tuple[float, float]] | Ranges) -> Ranges:
     """Checked ranges, hashable.
 
     Raises:
-        ValueError: a range is empty, or one that is not of the model begins below zero.
+        ValueError: a range is empty, one that is not of the model begins below zero, or one of masses or inertias does
+            not begin above it.
     """
     items = given.items() if isinstance(given, Mapping) else [(name, (low, high)) for name, low, high in given]
     found = tuple(sorted((name, float(low), float(high)) for name, (low, high) in items))
@@ -37,6 +39,10 @@ def ranges(given: Mapping[str, tuple[float, float]] | Ranges) -> Ranges:
             raise ValueError(f"randomize: the range of {name!r} is ({low}, {high}), the first must not be larger")
         if name in OTHERS and low < 0:
             raise ValueError(f"randomize: {name!r} is from {low} on, must not be negative")
+        if name in POSITIVE and low <= 0:
+            raise ValueError(f"randomize: a factor of {name!r} is from {low} on, must be positive")
+        if name.rpartition(".")[2] in ("quat", "iquat"):
+            raise ValueError(f"randomize: {name!r} are quaternions, which a factor would only make longer")
     return found
 
 

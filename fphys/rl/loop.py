@@ -10,11 +10,20 @@ import numpy as np
 
 from ..runs import Run
 from ..train.checkpoint import Checkpoints
+from ..train.fit import TrainingError
 from ..train.step import copied
 
 Array = jax.Array
 Log = dict[str, np.ndarray]
 """Each scalar of an iteration over all iterations, and ``steps``, the environment steps taken so far."""
+
+
+PAUSE = 30.0
+"""Seconds after which the state is saved anyway."""
+PATIENCE = 10
+"""Iterations without any update before training is given up."""
+OF_EPISODES = ("episode_return", "episode_length", "success")
+"""Scalars that an iteration has no value for if no episode has ended."""
 
 
 def loop(
@@ -31,11 +40,14 @@ def loop(
     Args:
         steps_each: environment steps of one iteration.
         run: gets every scalar, and a progress bar with return and steps per second.
-        checkpoints: where the state is saved, every so many iterations, and from where training goes on if it was
-            stopped: to the same bits.
+        checkpoints: where the state is saved, every so many iterations, every half a minute and at the end, and from
+            where training goes on if it was stopped: to the same bits.
 
     Returns:
         The last state, and the log of the iterations of this call.
+
+    Raises:
+        TrainingError: the updates of ten iterations were skipped, because they were not finite.
     """
     count, first = steps // steps_each, 0
     compiled = jax.jit(iteration, donate_argnums=0)
@@ -48,18 +60,33 @@ def loop(
     rows: list[dict[str, Any]] = []
     over, began = range(first, count), time.perf_counter()
     shown: dict[str, float] = {}
+    last_saved = time.monotonic()
     for i in over if run is None else run.progress(over, "train"):
         state, scalars = compiled(state)
         row = {name: float(value) for name, value in scalars.items()} | {"steps": float((i + 1) * steps_each)}
         rows.append(row)
         if run is not None:
             speed = (i + 1 - first) * steps_each / (time.perf_counter() - began)
-            shown |= {name: value for name, value in row.items() if np.isfinite(value)}
+            shown |= {name: value for name, value in row.items() if np.isfinite(value) or name not in OF_EPISODES}
             run.log((i + 1) * steps_each, **first_shown(shown | {"steps_per_second": speed}))
-        if checkpoints is not None and (i + 1) % checkpoints.every == 0:
+        if _in_vain(rows[-PATIENCE - 1 :]):
+            raise TrainingError(
+                f"the updates of the last {PATIENCE} iterations were skipped, for they were not finite: look for NaN "
+                f"in the task's rewards and observations (value_loss is {row.get('value_loss')}), or learn more slowly"
+            )
+        late = time.monotonic() - last_saved > PAUSE or i + 1 == count
+        if checkpoints is not None and (late or (i + 1) % checkpoints.every == 0):
             checkpoints.save(i + 1, state, {"iteration": i + 1})
+            last_saved = time.monotonic()
     names = rows[0] if rows else ()
     return state, {name: np.array([row[name] for row in rows]) for name in names}
+
+
+def _in_vain(rows: list[dict[str, Any]]) -> bool:
+    """Whether each of these iterations skipped as many updates, some of them not finite: it made none."""
+    skipped = np.diff([row.get("skipped", 0) for row in rows])
+    finite = [np.isfinite(row.get("grad_norm", 0.0)) for row in rows[1:]]
+    return len(skipped) == PATIENCE and skipped[0] > 0 and bool((skipped == skipped[0]).all()) and not any(finite)
 
 
 def episode_scalars(

@@ -54,7 +54,8 @@ def train(
     """Train, test the policy on other starts, and write policy, curves and a video into the run's folder."""
     name = full_name(name)
     env = envs.make(name, num_envs, randomize=randomize)
-    checkpoints = Checkpoints(resume or run.path / "checkpoints", every=50, keep=2)
+    folder = run.path / "checkpoints" if resume is None else saved(resume)
+    checkpoints = Checkpoints(folder, every=50, keep=2)
     policy, log = AGENTS[agent].train(env, config, jax.random.key(seed), run=run, checkpoints=checkpoints)
     save_policy(run.path / "policy.safetensors", policy, name, {"randomize": True} if randomize else {})
     returns, lengths = measured(env, policy, seed, 100)
@@ -68,6 +69,18 @@ def train(
         "mean_length": float(lengths.mean()),
         "steps": int(log["steps"][-1]) if log else 0,
     }
+
+
+def saved(resume: Path) -> Path:
+    """The folder of checkpoints of a run, from its folder or that of its checkpoints.
+
+    Raises:
+        ValueError: there are none.
+    """
+    folder = resume / "checkpoints" if (resume / "checkpoints").is_dir() else resume
+    if not folder.is_dir() or not Checkpoints(folder).steps:
+        raise ValueError(f"{resume} has no checkpoints: --resume takes the folder of a run that was stopped")
+    return folder
 
 
 def measured(env: envs.Env, policy: Callable[..., Any], seed: int, episodes: int) -> tuple[np.ndarray, np.ndarray]:

@@ -20,7 +20,7 @@ from ..tree import Tree, pytree
 from .loop import Log, episode_scalars, loop
 from .moments import Moments
 from .policy import Policy, log_slope, squashed
-from .ppo import log_prob, network
+from .ppo import at_least_one, log_prob, network
 from .returns import td_lambda
 
 Array = jax.Array
@@ -156,6 +156,7 @@ def train(env: Env, config: Config, key: Array, **options: Any) -> tuple[Policy,
     Raises:
         ValueError: a number does not fit.
     """
+    at_least_one(config)
     seen = env.num_envs * config.horizon
     if seen % config.critic_minibatches or config.steps < seen:
         raise ValueError(

@@ -1,0 +1,113 @@
+"""Environments of a user's own: what their functions return is checked, and what is theirs stays whole."""
+
+import functools
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import fphys
+from fphys import rl
+from fphys.envs import Env, Start
+from fphys.tree import pytree
+
+WORLDS = 32
+
+
+@functools.cache
+def model() -> Any:
+    return fphys.load(fphys.asset("double-pendulum"))
+
+
+@pytree
+class Swing(Env):
+    def start(self, key: Any) -> Start:
+        return self.noisy_start(key, 0.1)
+
+    def reward(self, before: Any, after: Any, action: Any) -> Any:
+        return -(after.qpos[:, 0] ** 2), {}
+
+
+@pytree
+class Waypoints(Swing):
+    table: Any = None  # as long as there are worlds, but not of the worlds
+
+    def start(self, key: Any) -> Start:
+        return self.noisy_start(key, 0.1)._replace(goal=self.table[jax.random.randint(key, (), 0, WORLDS)])
+
+
+def test_an_array_of_the_class_is_no_array_of_worlds():
+    env = Waypoints(model(), WORLDS, table=jnp.arange(1.0 * WORLDS))
+    restart = jax.jit(env.restart)
+    state, _ = jax.jit(env.reset)(jax.random.key(0))
+    some, _ = restart(state, jnp.arange(WORLDS) == 5)
+    every, _ = restart(state, jnp.ones(WORLDS, bool))
+    assert some.goal[5] == every.goal[5] != state.goal[5]
+    np.testing.assert_array_equal(jnp.delete(some.goal, 5), jnp.delete(state.goal, 5))
+
+
+def changed(**functions: Any) -> Env:
+    return pytree(type("Changed", (Swing,), functions))(model(), 3)
+
+
+@pytest.mark.parametrize(
+    ("functions", "message"),
+    [
+        ({"reward": lambda e, b, a, u: ((a.qpos**2).mean(), {})}, r"Changed.reward: the reward has shape \(\)"),
+        ({"reward": lambda e, b, a, u: (a.qpos[:, :1], {})}, r"it must have shape \(3,\), one for each world"),
+        ({"reward": lambda e, b, a, u: a.qpos[:, 0]}, "must return the reward and a dictionary"),
+        ({"reward": lambda e, b, a, u: (1.0, {})}, r"has shape \(\)"),
+        ({"reward": lambda e, b, a, u: (a.qpos[:, 0], None)}, "must return the reward and a dictionary"),
+        ({"reward": lambda e, b, a, u: (a.qpos[:, 0] > 0, {})}, "is bool; it must .* be of floating point"),
+        ({"reward": lambda e, b, a, u: (a.qpos[:, 0], {"up": 1.0})}, "the term 'up' has shape"),
+        ({"observation": lambda e, s: s.qpos[:, 0]}, r"the observation has shape \(3,\)"),
+        ({"terminated": lambda e, s: s.qpos[:, 0]}, "Changed.terminated: its result .* be bool"),
+        ({"terminated": lambda e, s: s.qpos > 0}, r"shape \(3, 2\)"),
+        ({"start": lambda e, key: (e.model.qpos0[0], e.model.qpos0[0])}, "returned a tuple, must return an fphys.envs"),
+    ],
+)
+def test_results_are_checked(functions: dict[str, Any], message: str):
+    env = changed(**functions)
+    with pytest.raises(TypeError, match=message):
+        jax.eval_shape(lambda: env.step(env.reset(jax.random.key(0))[0], jnp.zeros((3, 2))))
+
+
+def test_missing_functions_are_named():
+    env = pytree(type("Bare", (Env,), {}))(model(), 3)
+    with pytest.raises(NotImplementedError, match="Bare needs start"):
+        env.reset(jax.random.key(0))
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"num_envs": -1}, "num_envs is -1, must be at least 1"),
+        ({"frame_skip": 0}, "frame_skip is 0"),
+        ({"max_episode_steps": 0}, "max_episode_steps is 0"),
+        ({"action_mode": "pos"}, "action_mode is 'pos', must be"),
+        ({"action_mode": "velocity"}, "needs a positive gain kd"),
+        ({"randomize": {"body.mass": (0.5, 2.0)}}, r"randomize=fphys.envs.ranges\("),
+        ({"randomize": (("body.mass", -1.0, 2.0),)}, "'body.mass' is from -1.0 on, must be positive"),
+        ({"randomize": (("body.quat", 0.5, 2.0),)}, "are quaternions"),
+    ],
+)
+def test_options_of_a_class_are_checked(options: dict[str, Any], message: str):
+    with pytest.raises(ValueError, match=message):
+        jax.eval_shape(Swing(model(), **options).reset, jax.random.key(0))
+
+
+def test_a_reward_that_is_not_finite_ends_the_episode_and_is_counted():
+    env = changed(reward=lambda e, b, a, u: (jnp.where(jnp.arange(3) == 1, jnp.nan, a.qpos[:, 0]), {}))
+    state, _ = jax.jit(env.reset)(jax.random.key(0))
+    state, _, _, terminated, _, _ = jax.jit(env.step)(state, jnp.zeros((3, 2)))
+    np.testing.assert_array_equal(terminated, [False, True, False])
+    np.testing.assert_array_equal(state.faults, [0, 1, 0])
+
+
+def test_training_in_vain_is_given_up():
+    env = changed(reward=lambda e, b, a, u: (jnp.nan * a.qpos[:, 0], {}))
+    config = rl.ppo.Config(steps=1000, horizon=4, epochs=1, minibatches=1, hidden=(4,))
+    with pytest.raises(fphys.train.TrainingError, match="look for NaN in the task's rewards"):
+        rl.ppo.train(env, config, jax.random.key(0))
