@@ -45,7 +45,7 @@ TOUCHES = {
 }
 """What touches in a state."""
 
-Loads = Literal["path", "auto"]
+Loads = Literal["path", "auto", "mended"]
 Share = tuple[int, int]
 
 
@@ -55,7 +55,7 @@ class Report:
 
     path: str
     mujoco: str | None = None  # why MuJoCo does not compile it; "" if it does
-    loads: Loads | None = None  # from its path alone, or with root="auto"
+    loads: Loads | None = None  # from its path alone, with root="auto", or with mend=True
     refusal: str = ""  # why it does not load
     warnings: list[str] = dataclasses.field(default_factory=list)
     touches: list[str] = dataclasses.field(default_factory=list)  # of each state, a key of TOUCHES
@@ -240,12 +240,7 @@ def _examine(path: str, options: dict[str, Any]) -> Iterator[str | dict[str, Any
     yield {"mujoco": oracle.refusal(path)}
     yield "loading"
     try:
-        try:
-            model, loads = fphys.load(path), "path"
-        except ModelError as error:
-            if "pass root=" not in str(error):
-                raise
-            model, loads = fphys.load(path, root="auto"), "auto"
+        model, loads = _loaded(path)
     except ModelError as error:
         yield {"refusal": str(error)}
         return
@@ -266,6 +261,23 @@ def _examine(path: str, options: dict[str, Any]) -> Iterator[str | dict[str, Any
     yield {"mujoco_speed": oracle.speed(model.structure.source, rows[0])}
     for worlds in options["worlds"]:
         yield {f"speed_{worlds}": _speed(model, rows[0], worlds)}
+
+
+def _loaded(path: str) -> tuple[Any, Loads]:
+    """The model, with no more options than it needs, and how it loads."""
+    import fphys
+
+    try:
+        return fphys.load(path), "path"
+    except ModelError as error:
+        if "mend=True" not in str(error) and "pass root=" not in str(error):
+            raise
+    try:
+        return fphys.load(path, root="auto"), "auto"
+    except ModelError as error:
+        if "mend=True" not in str(error):
+            raise
+    return fphys.load(path, root="auto", mend=True), "mended"
 
 
 class Step:

@@ -83,6 +83,7 @@ def load(
     disable: Iterable[str] = (),
     root: str | Path | None = None,
     dtype: Any = None,
+    mend: bool = False,
 ) -> Model:
     """Load a mechanism from MJCF or URDF.
 
@@ -93,6 +94,8 @@ def load(
             package that it is in. "auto" is the nearest folder above the file that holds all of them, but neither your
             home nor a folder above it: pass it if you trust the model. Without it, XML text opens no files.
         dtype: float32 or float64; by default float64 if JAX's x64 is on.
+        mend: give bodies of a URDF that have no mass, or an inertia that no solid has, small ones that they can have,
+            with a warning that names each. Without it, such a body is refused.
 
     Returns:
         The model, every leaf with a leading world axis of size 1.
@@ -103,7 +106,7 @@ def load(
     """
     real = _dtype(dtype)
     flags = _disable_flags(disable)
-    m, label = _compile(source, root)
+    m, label = _compile(source, root, mend)
     m.opt.disableflags |= flags
     disabled = _disabled(m.opt.disableflags)
     require_finite(m, label)
@@ -211,13 +214,13 @@ def _disabled(flags: int) -> frozenset[str]:
     return frozenset(names | set(CONSTRAINTS) if "constraint" in names else names)
 
 
-def _compile(source: Any, root: str | Path | None) -> tuple[Any, str]:
+def _compile(source: Any, root: str | Path | None, mend: bool) -> tuple[Any, str]:
     """The compiled model, our own copy, and its name in errors."""
     with _logged_warnings():
-        return _compile_quietly(source, root)
+        return _compile_quietly(source, root, mend)
 
 
-def _compile_quietly(source: Any, root: str | Path | None) -> tuple[Any, str]:
+def _compile_quietly(source: Any, root: str | Path | None, mend: bool) -> tuple[Any, str]:
     mujoco = _mujoco()
     if isinstance(source, mujoco.MjModel):
         return copy.copy(source), "MjModel"
@@ -235,24 +238,28 @@ def _compile_quietly(source: Any, root: str | Path | None) -> tuple[Any, str]:
         path = _main(document.path)
         return mujoco.MjModel.from_xml_path(path, {path: document.xml}), document.label
     except Exception as error:
-        mended = _mended(document) if urdf.is_urdf(document.xml) else None
-        if mended is None:
-            raise ModelError(_where(document, str(error).strip())) from error
-        return mended, document.label
+        why = _where(document, str(error).strip())
+        if not urdf.is_urdf(document.xml):
+            raise ModelError(why) from error
+        return _mended(document, why, mend), document.label
 
 
-def _mended(document: Document) -> Any:
-    """A compiled URDF that MuJoCo refuses, with what was changed as a warning; None if it cannot be mended."""
+def _mended(document: Document, why: str, bodies: bool) -> Any:
+    """A compiled URDF that MuJoCo refuses, with what was changed as a warning."""
     path = _main(document.path or Path("text"))
-    m, changes = urdf.mended(
+    mended = urdf.mended(
         lambda xml: _mujoco().MjSpec.from_file(path, include={path: xml}),
         document.xml,
         document.path and document.path.parent,
     )
-    if changes and m is not None:
+    if mended is None:
+        raise ModelError(why)
+    if mended.bodies and not bodies:
+        raise ModelError("\n  ".join([f"{why}\nload(..., mend=True) reads it with these changes:", *mended.bodies]))
+    if changes := [*mended.read, *mended.bodies]:
         title = f"{document.label}: MuJoCo refuses this URDF as it is; it is read with these changes:"
         warnings.warn("\n  ".join([title, *changes]), UserWarning, stacklevel=2)
-    return m
+    return mended.model
 
 
 def _main(path: Path) -> bytes:

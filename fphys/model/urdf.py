@@ -1,7 +1,7 @@
 """URDFs that other programs read and MuJoCo refuses: they are mended, and every change is named.
 
-The document is mended first: what it says twice, in other words, or about looks only. Then bodies are: MuJoCo needs a
-mass and an inertia that a solid can have of everything that moves.
+The document is mended first: what it says twice, in other words, or about looks only. Then bodies are, if the user asks
+for it: everything that moves needs a mass, and an inertia that a solid can have.
 """
 
 import contextlib
@@ -11,7 +11,7 @@ import re
 import xml.etree.ElementTree as ET
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -26,52 +26,65 @@ _MESHES = (".dae", ".glb", ".gltf", ".ply", ".off", ".3mf")
 _TRIPLES = ("xyz", "rpy", "size", "scale")
 
 
+class Mended(NamedTuple):
+    """A compiled model of a URDF that MuJoCo refuses, and what was changed."""
+
+    model: Any
+    read: list[str]
+    """What the document says in other words."""
+    bodies: list[str]
+    """What bodies were given: masses and inertias that the document does not have."""
+
+
 def is_urdf(xml: bytes) -> bool:
     """Whether a document's root is <robot>."""
     first = re.search(rb"<\s*([\w:]+)", re.sub(rb"<!--.*?-->|<\?.*?\?>", b"", xml, flags=re.DOTALL))
     return first is not None and first[1] == b"robot"
 
 
-def mended(read: Callable[[bytes], Any], xml: bytes, folder: Path | None) -> tuple[Any, list[str]]:
-    """The compiled model of a URDF that MuJoCo refuses, or None, and what was changed.
+def mended(read: Callable[[bytes], Any], xml: bytes, folder: Path | None) -> Mended | None:
+    """The compiled model of a URDF that MuJoCo refuses; None if it cannot be mended.
 
     Args:
         read: makes a ``mujoco.MjSpec`` of a document.
         xml: the document.
         folder: of its meshes; None if it names no files.
     """
-    document, meshes, changes = mend_document(xml, folder)
+    root = ET.fromstring(xml)
+    bodies, changes, meshes = mend_masses(root), mend_document(root), mend_meshes(root, folder)
     faults: dict[str, str] = {}
     while True:
         try:
-            spec = read(document)
+            spec = read(ET.tostring(root))
             spec.assets = meshes
-            done = [*changes, *mend_inertias(spec), *mend_named(spec, faults)]
-            return spec.compile(), done
+            given = [*bodies, *mend_inertias(spec), *mend_named(spec, faults)]
+            return Mended(spec.compile(), changes, given)
         except Exception as error:
             fault = named(str(error))
             if fault is None or fault[0] in faults:
-                return None, []
+                return None
             faults[fault[0]] = fault[1]
 
 
-def mend_document(xml: bytes, folder: Path | None) -> tuple[bytes, dict[str, bytes], list[str]]:
-    """The document as MuJoCo reads it, meshes that it cannot read by name, and what was changed."""
-    root, changes, meshes = ET.fromstring(xml), [], {}
-    looks = [compiler.get("discardvisual") == "false" for compiler in root.iter("compiler")]
+def mend_masses(root: ET.Element) -> list[str]:
+    """Give links with an inertial element and no mass in it that of their shapes; what was changed."""
+    changes = []
     for link in root.iter("link"):
-        name = f'link "{link.get("name", "")}"'
-        for visual in link.findall("visual") if not any(looks) else []:  # MuJoCo drops it once it has understood it
-            link.remove(visual)
         for inertial in link.findall("inertial"):
             if inertial.find("mass") is None:
                 link.remove(inertial)
-                changes.append(f"{name}: it has no mass: taken from its shapes, at {WATER:g} kg/m³")
-        for mesh in link.iter("mesh"):
-            file = mesh.get("filename", "")
-            if folder is not None and _is_foreign(folder / file) and (data := _as_stl(folder / file)):
-                mesh.set("filename", f"{len(meshes)}-{Path(file).stem}.stl")
-                meshes[mesh.get("filename", "")] = data
+                name = link.get("name", "")
+                changes.append(f'link "{name}": it has no mass: taken from its shapes, at {WATER:g} kg/m³')
+    return changes
+
+
+def mend_document(root: ET.Element) -> list[str]:
+    """Rewrite what MuJoCo cannot read, and drop looks, which it does not need; what was changed."""
+    changes = []
+    looks = [compiler.get("discardvisual") == "false" for compiler in root.iter("compiler")]
+    for link in root.iter("link"):
+        for visual in link.findall("visual") if not any(looks) else []:  # MuJoCo drops it once it has understood it
+            link.remove(visual)
     for joint in root.iter("joint"):
         name = f'joint "{joint.get("name", "")}"'
         for tag in ("axis", "origin", "limit", "dynamics"):
@@ -84,7 +97,18 @@ def mend_document(xml: bytes, folder: Path | None) -> tuple[bytes, dict[str, byt
             if len(numbers) > 3 or "," in element.get(key, ""):
                 changes.append(f'<{element.tag} {key}="{element.get(key)}">: read as {" ".join(numbers[:3])}')
                 element.set(key, " ".join(numbers[:3]))
-    return ET.tostring(root), meshes, changes
+    return changes
+
+
+def mend_meshes(root: ET.Element, folder: Path | None) -> dict[str, bytes]:
+    """Name meshes that MuJoCo has no reader for as binary STL; these files by name."""
+    meshes: dict[str, bytes] = {}
+    for mesh in root.iter("mesh") if folder is not None else []:
+        file = mesh.get("filename", "")
+        if _is_foreign(folder / file) and (data := _as_stl(folder / file)):
+            mesh.set("filename", f"{len(meshes)}-{Path(file).stem}.stl")
+            meshes[mesh.get("filename", "")] = data
+    return meshes
 
 
 def _is_foreign(file: Path) -> bool:

@@ -61,30 +61,38 @@ def test_what_mujoco_refuses_is_mended_and_named(case, tmp_path):
     (tmp_path / "arm.urdf").write_text(text)
     for source in (text, tmp_path / "arm.urdf"):
         with pytest.warns(UserWarning, match="it is read with these changes") as caught:
-            m = load(source).structure.source
+            m = load(source, mend=True).structure.source
         assert named in str(caught[0].message)
         assert str(caught[0].message).count("\n") == 1  # nothing else is changed
         assert m.nv == (3 if case == "no mass" else 2)
 
 
+@pytest.mark.parametrize("case", ["no solid", "a rod", "no inertia", "no mass", "no mass given"])
+def test_bodies_are_mended_only_if_asked(case):
+    text, named = CASES[case]
+    with pytest.raises(ModelError, match=r"mend=True\) reads it with these changes") as caught:
+        load(text)
+    assert named in str(caught.value)
+
+
 def test_values_of_what_is_mended():
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        m = load(CASES["no inertia"][0]).structure.source
+        m = load(CASES["no inertia"][0], mend=True).structure.source
         radius = (2 / (4 / 3 * np.pi * WATER)) ** (1 / 3)
         np.testing.assert_allclose(m.body("upper").inertia, 0.4 * 2 * radius**2, rtol=1e-12)
-        m = load(CASES["no mass given"][0]).structure.source
+        m = load(CASES["no mass given"][0], mend=True).structure.source
         np.testing.assert_allclose(m.body("upper").mass, WATER * 4 / 3 * np.pi * 0.1**3, rtol=1e-12)
-        m = load(CASES["no mass"][0]).structure.source
+        m = load(CASES["no mass"][0], mend=True).structure.source
         assert m.body("between").mass == LIGHT and m.body("upper").mass == 2
-        m = load(CASES["no solid"][0]).structure.source
+        m = load(CASES["no solid"][0], mend=True).structure.source
         np.testing.assert_allclose(np.sort(m.body("upper").inertia), [1.5, 1.5, 3], rtol=2e-6)
 
 
 def test_a_turned_inertia_keeps_its_axes():
     turned = '<inertia ixx="2" iyy="2" izz="1" ixy="1" ixz="0" iyz="0"/>'  # 3 about (1, 1, 0), 1, 1
     with pytest.warns(UserWarning, match="no solid"):
-        m = load(arm(inertia=turned)).structure.source
+        m = load(arm(inertia=turned), mend=True).structure.source
     turn = np.zeros(9)
     mujoco.mju_quat2Mat(turn, m.body("upper").iquat)
     axis = turn.reshape(3, 3)[:, m.body("upper").inertia.argmax()]
