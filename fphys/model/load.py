@@ -241,25 +241,13 @@ def _compile_quietly(source: Any, root: str | Path | None, mend: bool) -> tuple[
         why = _where(document, str(error).strip())
         if not urdf.is_urdf(document.xml):
             raise ModelError(why) from error
-        return _mended(document, why, mend), document.label
+        path = _main(document.path or Path("text"))
+        folder = document.path and document.path.parent
 
+        def read(xml: bytes) -> Any:
+            return mujoco.MjSpec.from_file(path, include={path: xml})
 
-def _mended(document: Document, why: str, bodies: bool) -> Any:
-    """A compiled URDF that MuJoCo refuses, with what was changed as a warning."""
-    path = _main(document.path or Path("text"))
-    mended = urdf.mended(
-        lambda xml: _mujoco().MjSpec.from_file(path, include={path: xml}),
-        document.xml,
-        document.path and document.path.parent,
-    )
-    if mended is None:
-        raise ModelError(why)
-    if mended.bodies and not bodies:
-        raise ModelError("\n  ".join([f"{why}\nload(..., mend=True) reads it with these changes:", *mended.bodies]))
-    if changes := [*mended.read, *mended.bodies]:
-        title = f"{document.label}: MuJoCo refuses this URDF as it is; it is read with these changes:"
-        warnings.warn("\n  ".join([title, *changes]), UserWarning, stacklevel=2)
-    return mended.model
+        return urdf.compiled(read, document.xml, folder, document.label, why, mend), document.label
 
 
 def _main(path: Path) -> bytes:

@@ -8,12 +8,15 @@ import contextlib
 import importlib
 import importlib.util
 import re
+import warnings
 import xml.etree.ElementTree as ET
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+
+from ..errors import ModelError
 
 LIGHT = 1e-3
 """Mass of a moving body that has none [kg]."""
@@ -40,6 +43,29 @@ def is_urdf(xml: bytes) -> bool:
     """Whether a document's root is <robot>."""
     first = re.search(rb"<\s*([\w:]+)", re.sub(rb"<!--.*?-->|<\?.*?\?>", b"", xml, flags=re.DOTALL))
     return first is not None and first[1] == b"robot"
+
+
+def compiled(read: Callable[[bytes], Any], xml: bytes, folder: Path | None, label: str, why: str, mend: bool) -> Any:
+    """The compiled model of a URDF that MuJoCo refuses, with what was changed as a warning.
+
+    Args:
+        read, xml, folder: as for :func:`mended`.
+        label: the document's name in errors.
+        why: what MuJoCo says.
+        mend: give bodies what they lack.
+
+    Raises:
+        ModelError: it cannot be mended, or only by giving bodies what they lack.
+    """
+    found = mended(read, xml, folder)
+    if found is None:
+        raise ModelError(why)
+    if found.bodies and not mend:
+        raise ModelError("\n  ".join([f"{why}\nload(..., mend=True) reads it with these changes:", *found.bodies]))
+    if changes := [*found.read, *found.bodies]:
+        title = f"{label}: MuJoCo refuses this URDF as it is; it is read with these changes:"
+        warnings.warn("\n  ".join([title, *changes]), UserWarning, stacklevel=2)
+    return found.model
 
 
 def mended(read: Callable[[bytes], Any], xml: bytes, folder: Path | None) -> Mended | None:
@@ -103,7 +129,9 @@ def mend_document(root: ET.Element) -> list[str]:
 def mend_meshes(root: ET.Element, folder: Path | None) -> dict[str, bytes]:
     """Name meshes that MuJoCo has no reader for as binary STL; these files by name."""
     meshes: dict[str, bytes] = {}
-    for mesh in root.iter("mesh") if folder is not None else []:
+    if folder is None:
+        return meshes
+    for mesh in root.iter("mesh"):
         file = mesh.get("filename", "")
         if _is_foreign(folder / file) and (data := _as_stl(folder / file)):
             mesh.set("filename", f"{len(meshes)}-{Path(file).stem}.stl")
