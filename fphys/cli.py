@@ -67,7 +67,15 @@ def train(agent: str, env: str, /) -> int:
     raise NotImplementedError(agent, env)  # never called: _dispatch gives every agent its own options
 
 
-def play(policy: str, /, steps: int | None = None, seed: int = 0, out: Path = Path("runs"), view: bool = False) -> int:
+def play(
+    policy: str,
+    /,
+    steps: int | None = None,
+    seed: int = 0,
+    out: Path = Path("runs"),
+    video: bool = True,
+    view: bool = False,
+) -> int:
     """Film a trained policy and measure its return.
 
     Args:
@@ -75,13 +83,15 @@ def play(policy: str, /, steps: int | None = None, seed: int = 0, out: Path = Pa
         steps: Actions to film. By default one episode.
         seed: Seed of the start.
         out: Folder for the run's own folder, play/DATE-TIME.
+        video: Write a video.
         view: Show the motion in the browser, too, until Ctrl-C.
     """
     from .rl import program
     from .runs import Run
 
+    _find_own_modules()
     with Run("play", root=out, config={"policy": policy, "steps": steps, "seed": seed}) as record:
-        found, env, moved = program.play(policy, record, steps, seed)
+        found, env, moved = program.play(policy, record, steps, seed, video)
         record.metrics(**found)
     if view:
         from .view import Viewer, motion
@@ -89,6 +99,12 @@ def play(policy: str, /, steps: int | None = None, seed: int = 0, out: Path = Pa
         shown = motion(env.model, moved.qpos).replace(timestep=float(env.dt[0]))
         _watch(Viewer(env.model, shown, 8080, "127.0.0.1"))
     return 0
+
+
+def _find_own_modules() -> None:
+    """Let "module:Class" name a module in the current folder, as it can in a script there."""
+    if "" not in sys.path:
+        sys.path.insert(0, "")
 
 
 def envs() -> int:
@@ -279,7 +295,8 @@ def _train(arguments: list[str]) -> int:
     if len(arguments) < 2 or arguments[0] not in program.AGENTS or arguments[1].startswith("-"):
         agents = ", ".join(program.AGENTS)
         wanted = bool(arguments) and arguments != ["--help"]
-        print(f"usage: fphys train AGENT ENV [--options]   AGENT: {agents}; ENV: see fphys envs", file=sys.stderr)
+        usage = f"fphys train AGENT ENV [--options]   AGENT: {agents}; ENV: see fphys envs, or your own module:Class"
+        print(f"usage: {usage}", file=sys.stderr)
         return 2 if wanted else 0
     agent, name, *rest = arguments
     flat = tyro.conf.OmitArgPrefixes
@@ -290,10 +307,11 @@ def _train(arguments: list[str]) -> int:
     what = f"fphys train {agent} {name}"
     chosen: Any = tyro.cli(options, prog=what, description=program.AGENTS[agent].__doc__, args=rest)
     name, training = program.full_name(name), vars(chosen.training)
+    _find_own_modules()
     use_device(chosen.common.device)
     keep_memory()
     record = {**dataclasses.asdict(chosen.config), "env": name, **training}
-    with Run(f"{agent}-{name.rpartition('/')[2]}", root=chosen.common.out, config=record) as run:
+    with Run(f"{agent}-{program.short_name(name)}", root=chosen.common.out, config=record) as run:
         with interruptible():
             metrics = program.train(agent, name, chosen.config, run, **training)
         run.metrics(**metrics)

@@ -1,6 +1,8 @@
 """Environments by name."""
 
+import importlib
 import importlib.util
+import inspect
 import warnings
 from pathlib import Path
 from typing import Any
@@ -60,7 +62,8 @@ def make(name: str, num_envs: int = 1, *, model: Any = None, dtype: Any = None, 
 
     Args:
         name: one of :data:`TASKS`, :data:`GYMNASIUM` or :data:`SUITE`, for example "FrankaReach", "Ant-v5" or
-            "dm_control/walker-walk"; ``fphys envs`` lists them.
+            "dm_control/walker-walk"; ``fphys envs`` lists them. Or a class of your own, as "module:Class"; its model is
+            ``source``, a path from the module's folder.
         num_envs: worlds side by side.
         model: another mechanism in place of the task's own: anything that :func:`fphys.load` takes.
         dtype: float32 or float64; by default float64 if JAX's x64 is on.
@@ -70,17 +73,15 @@ def make(name: str, num_envs: int = 1, *, model: Any = None, dtype: Any = None, 
             "velocity", with gains ``kp``, ``kd``.
 
     Raises:
-        ValueError: there is no such environment. TypeError: it has no such option. MissingDependencyError: its model
-            comes with a package that is not installed. ModelError, UnsupportedError: as for :func:`fphys.load`.
+        ValueError: there is no such environment, module or class. TypeError: it has no such option.
+        MissingDependencyError: its model comes with a package that is not installed.
+        ModelError, UnsupportedError: as for :func:`fphys.load`.
     """
-    if name not in names():
-        raise ValueError(f"there is no environment {name!r}: there are {', '.join(names())}")
-    kind, own = SUITE[name] if name in SUITE else ((TASKS | GYMNASIUM)[name], {})
+    kind, own = SUITE[name] if name in SUITE else ((TASKS | GYMNASIUM).get(name) or own_class(name), {})
     with warnings.catch_warnings():
         if model is None:  # humanoid.xml asks for Gauss-Seidel, whose limit Newton's method finds
             warnings.filterwarnings("ignore", ".*solver PGS or CG is read as Newton")
-            find = suite_asset if name in SUITE else asset if name in TASKS else gymnasium_asset
-            model = find(kind.source)
+            model = _model_of(name, kind)
         mechanism = load(model, dtype=dtype)
     given = options.get("randomize", ())
     options["randomize"] = ranges(kind.varied if given is True else given or ())
@@ -97,6 +98,39 @@ def make(name: str, num_envs: int = 1, *, model: Any = None, dtype: Any = None, 
     env = kind(mechanism, num_envs=num_envs, **{**own, **options})
     expect_options(env)
     return env
+
+
+def own_class(name: str) -> type[Env]:
+    """The class of "module:Class".
+
+    Raises:
+        ValueError: there is no such module, or no such subclass of :class:`Env` in it.
+    """
+    module, colon, wanted = name.partition(":")
+    if not colon:
+        raise ValueError(f"there is no environment {name!r}: there are {', '.join(names())}, and your own module:Class")
+    try:
+        kind = getattr(importlib.import_module(module), wanted, None)
+    except ModuleNotFoundError as cause:
+        raise ValueError(f"{name}: {cause}: is it in the current folder, or installed?") from cause
+    if not (isinstance(kind, type) and issubclass(kind, Env)):
+        raise ValueError(f"{name}: {module} has no subclass of fphys.envs.Env with the name {wanted!r}")
+    return kind
+
+
+def _model_of(name: str, kind: type[Env]) -> Path:
+    """Where the model of an environment is."""
+    if name in SUITE:
+        return suite_asset(kind.source)
+    if name in TASKS:
+        return Path(asset(kind.source))
+    if name in GYMNASIUM:
+        return gymnasium_asset(kind.source)
+    if not kind.source:
+        raise ValueError(
+            f'{name} has no model: give the class `source = "robot.xml"`, a path from its module\'s folder'
+        )
+    return Path(inspect.getfile(kind)).parent / kind.source
 
 
 def gymnasium_asset(file: str) -> Path:

@@ -1,6 +1,7 @@
 """What ``fphys train`` and ``fphys play`` do."""
 
 import functools
+import re
 from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
@@ -28,16 +29,24 @@ def full_name(name: str) -> str:
     """The environment of a short name: "half-cheetah" "HalfCheetah-v5", "walker-walk" "dm_control/walker-walk".
 
     A name without a version is one of fphys's own, if there is one: "humanoid-standup" is not "HumanoidStandup-v5".
+    "module:Class" is a class of the user's, and stays.
     """
+    if ":" in name:
+        return name
 
-    def short(text: str) -> str:
-        return text.lower().rpartition("/")[2].replace("-", "").replace("_", "")
+    def key(text: str) -> str:
+        return short_name(text).lower().replace("-", "").replace("_", "")
 
-    for wanted in (short(name), short(name + "-v5")):
-        found = [known for known in envs.names() if known == name or short(known) == wanted]
+    for wanted in (key(name), key(name + "-v5")):
+        found = [known for known in envs.names() if known == name or key(known) == wanted]
         if found:
             return found[0]
-    raise ValueError(f"there is no environment {name!r}: `fphys envs` lists them")
+    raise ValueError(f"there is no environment {name!r}: `fphys envs` lists them, and module:Class is one of your own")
+
+
+def short_name(name: str) -> str:
+    """A name for files: of "dm_control/walker-walk" "walker-walk", of "module:Class" "Class"."""
+    return re.split("[/:]", name)[-1]
 
 
 def train(
@@ -60,9 +69,7 @@ def train(
     save_policy(run.path / "policy.safetensors", policy, name, {"randomize": True} if randomize else {})
     returns, lengths = measured(env, policy, seed, 100)
     run.plot("return", lambda axes: (run.curves(axes, "episode_return"), axes.set(ylabel="return")))
-    run.video(
-        name.rpartition("/")[2], lambda: record(env, policy, jax.random.key(seed + 1)), fps=round(1 / float(env.dt[0]))
-    )
+    run.video(short_name(name), lambda: record(env, policy, jax.random.key(seed + 1)), fps=round(1 / float(env.dt[0])))
     return {
         "mean_return": float(returns.mean()),
         "deviation_of_returns": float(returns.std()),
@@ -90,17 +97,29 @@ def measured(env: envs.Env, policy: Callable[..., Any], seed: int, episodes: int
     return np.asarray(found[0]), np.asarray(found[1])
 
 
-def play(what: str, run: Run, steps: int | None, seed: int) -> tuple[dict[str, Any], envs.Env, State]:
+def play(
+    what: str, run: Run, steps: int | None = None, seed: int = 0, video: bool = True
+) -> tuple[dict[str, Any], envs.Env, State]:
     """Film a policy: a run's folder, a policy's file, or the name of one that comes with fphys.
 
     Returns:
-        Its measured returns, the environment, and the states that were filmed.
+        Its measured returns, the environment, and the states of the film.
+
+    Raises:
+        ValueError: there is no such policy, or its environment observes something else.
     """
     policy, name, options = load_policy(policy_file(what))
     env = envs.make(name, 1, **options)
+    (knows,), (sees,) = policy.moments.mean.shape, env.observation_spec.shape
+    if knows != sees:
+        raise ValueError(
+            f"{what} is a policy for {knows} observations, and {name} has {sees}: it was trained with other options "
+            "or another version of the class"
+        )
     moved = jax.jit(lambda key: motion(env, policy, key, steps))(jax.random.key(seed))
     run.save(qpos=moved.qpos)
-    run.video(name.rpartition("/")[2], lambda: frames(env.model, moved), fps=round(1 / float(env.dt[0])))
+    if video:
+        run.video(short_name(name), lambda: frames(env.model, moved), fps=round(1 / float(env.dt[0])))
     returns, lengths = measured(env, policy, seed, 10)
     found = {"env": name, "mean_return": float(returns.mean()), "mean_length": float(lengths.mean())}
     return found, env, moved

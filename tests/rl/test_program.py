@@ -33,6 +33,47 @@ def test_train_and_play_from_the_command_line(
     assert (next((tmp_path / "play").iterdir()) / "InvertedPendulum-v5.mp4").is_file()
 
 
+OWN = """
+import jax.numpy as jnp
+from fphys.envs import Env
+from fphys.tree import pytree, static
+
+@pytree
+class Still(Env):
+    source = "slider.xml"
+    max_episode_steps: int = static(default=8)
+
+    def start(self, key):
+        return self.noisy_start(key, 0.1)
+
+    def reward(self, before, after, action):
+        return -after.qpos[:, 0] ** 2, {}
+"""
+SLIDER = """<mujoco><worldbody><body name="slider"><joint name="x" type="slide" axis="1 0 0"/><geom size="0.1"/></body>
+</worldbody><actuator><motor joint="x" ctrlrange="-1 1"/></actuator></mujoco>"""
+
+
+def test_a_class_of_ones_own_is_trained_and_played(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "own_still.py").write_text(OWN)
+    (tmp_path / "slider.xml").write_text(SLIDER)
+    options = "--steps 64 --num-envs 4 --horizon 8 --minibatches 1 --epochs 1 --hidden 4".split()
+    assert cli.main(["train", "ppo", "own_still:Still", *options]) == 0
+    (folder,) = Path("runs/ppo-Still").iterdir()
+    assert (folder / "Still.mp4").is_file()
+    assert cli.main(["play", str(folder), "--steps", "3", "--no-video"]) == 0
+    (played,) = Path("runs/play").iterdir()
+    assert (played / "result.npz").is_file() and not list(played.glob("*.mp4"))
+
+    policy = program.load_policy(folder / "policy.safetensors")[0]
+    foreign = rl.save_policy(tmp_path / "foreign.safetensors", policy, "Hopper-v5")
+    capsys.readouterr()
+    assert cli.main(["play", str(foreign)]) == 2
+    assert "a policy for 2 observations, and Hopper-v5 has 11" in capsys.readouterr().err
+
+
 def test_a_policy_survives_a_file(tmp_path: Path):
     env = envs.make("InvertedPendulum-v5", 2)
     config = rl.ppo.Config(hidden=(8, 4))
@@ -122,6 +163,9 @@ def test_short_names(short: str, name: str):
         (["train", "ppo", "inverted-pendulum", "--horizon", "0"], "horizon is 0"),
         (["train", "ppo", "inverted-pendulum", "--resume", "nowhere"], "nowhere has no checkpoints"),
         (["play", "nowhere"], "nowhere is no run"),
+        (["train", "ppo", "nowhere:Env"], "No module named 'nowhere'"),
+        (["train", "ppo", "json:Env"], "json has no subclass of fphys.envs.Env"),
+        (["train", "ppo", "fphys.envs:Env"], 'give the class `source = "robot.xml"`'),
     ],
 )
 def test_refusals(arguments: list[str], message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch):
