@@ -11,6 +11,7 @@ import pytest
 
 import fphys
 from fphys import rigid, worlds
+from fphys.deformables import fem, mesh
 from fphys.errors import StateError
 from fphys.particles import mpm, sph
 from fphys.worlds import Solver, Status
@@ -67,11 +68,19 @@ def of_sph(dtype: Any) -> Case:
     return Case(sph, params, state, jnp.full(x.shape, 0.01, dtype), *_by_name())
 
 
+def of_fem(dtype: Any) -> Case:
+    body = mesh.box((4, 2), (0.4, 0.2))
+    params = fem.Params(body, fem.NeoHookean(1000.0, 1e4, 0.3), 1e-3, (0.0, -9.81), pinned=(0, 1))
+    x = body.vertices + 0.002 * np.random.default_rng(0).normal(size=(WORLDS, *body.vertices.shape))
+    state = fem.init(params, x.astype(dtype), 0.1 * np.sin(100 * x).astype(dtype))
+    return Case(fem, params, state, jnp.full(x.shape, 0.01, dtype), *_by_name())
+
+
 def _by_name() -> tuple[Any, Any]:
     return lambda p, h: p.replace(timestep=h), lambda p, g: p.replace(gravity=g)
 
 
-@pytest.fixture(params=[of_rigid, of_mpm, of_sph], ids=["rigid", "mpm", "sph"])
+@pytest.fixture(params=[of_rigid, of_mpm, of_sph, of_fem], ids=["rigid", "mpm", "sph", "fem"])
 def case(request: Any) -> Case:
     return request.param(jnp.float64)
 
@@ -231,7 +240,7 @@ def test_a_reset_passes_the_gradient_of_what_it_takes(case: Case):
 
 
 def test_one_status_for_all():
-    assert fphys.Status is worlds.Status is mpm.Status is sph.Status
+    assert fphys.Status is worlds.Status is mpm.Status is sph.Status is fem.Status
     assert sorted(int(bit) for bit in Status) == [1 << k for k in range(len(Status))]
 
 
