@@ -56,14 +56,14 @@ def free(params: fem.Params) -> np.ndarray:
     return np.setdiff1d(np.arange(len(params.mesh.vertices)), params.pinned)
 
 
-def newton(params: fem.Params, x: Any, v: Any, force: Any, after: Any, steps: int = 3) -> Any:
-    """Polish a minimum by Newton's method with a dense Hessian; pinned vertices stay where they are in ``after``."""
+@jax.jit
+def newton(params: fem.Params, x: Any, v: Any, force: Any, after: Any) -> Any:
+    """A step of Newton's method with a dense Hessian; pinned vertices stay where they are in ``after``."""
     loose = free(params)
 
     def value(y: Any) -> Any:
         return potential(params, x, v, force, after.at[loose].set(y.reshape(-1, x.shape[1])))
 
     y = after[loose].reshape(-1)
-    for _ in range(steps):
-        y = y - jnp.linalg.solve(jax.hessian(value)(y), jax.grad(value)(y))
+    y = y - jnp.linalg.solve(jax.hessian(value)(y), jax.grad(value)(y))
     return after.at[loose].set(y.reshape(-1, x.shape[1]))
