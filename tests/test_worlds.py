@@ -11,7 +11,7 @@ import pytest
 
 import fphys
 from fphys import rigid, worlds
-from fphys.deformables import fem, mesh
+from fphys.deformables import fem, mesh, pbd
 from fphys.errors import StateError
 from fphys.particles import mpm, sph
 from fphys.worlds import Solver, Status
@@ -76,11 +76,19 @@ def of_fem(dtype: Any) -> Case:
     return Case(fem, params, state, jnp.full(x.shape, 0.01, dtype), *_by_name())
 
 
+def of_pbd(dtype: Any) -> Case:
+    sheet = mesh.cloth((3, 2), (0.3, 0.2))
+    params = pbd.Params(sheet, 0.2, 1e-2, 1e-3, bend=1e-3, gravity=(0.0, 0.0, -9.81), pinned=(0,), substeps=2)
+    x = sheet.vertices + 0.002 * np.random.default_rng(0).normal(size=(WORLDS, *sheet.vertices.shape))
+    state = pbd.init(params, x.astype(dtype), 0.1 * np.sin(100 * x).astype(dtype))
+    return Case(pbd, params, state, jnp.full(x.shape, 0.01, dtype), *_by_name())
+
+
 def _by_name() -> tuple[Any, Any]:
     return lambda p, h: p.replace(timestep=h), lambda p, g: p.replace(gravity=g)
 
 
-@pytest.fixture(params=[of_rigid, of_mpm, of_sph, of_fem], ids=["rigid", "mpm", "sph", "fem"])
+@pytest.fixture(params=[of_rigid, of_mpm, of_sph, of_fem, of_pbd], ids=["rigid", "mpm", "sph", "fem", "pbd"])
 def case(request: Any) -> Case:
     return request.param(jnp.float64)
 
@@ -240,7 +248,7 @@ def test_a_reset_passes_the_gradient_of_what_it_takes(case: Case):
 
 
 def test_one_status_for_all():
-    assert fphys.Status is worlds.Status is mpm.Status is sph.Status is fem.Status
+    assert fphys.Status is worlds.Status is mpm.Status is sph.Status is fem.Status is pbd.Status
     assert sorted(int(bit) for bit in Status) == [1 << k for k in range(len(Status))]
 
 

@@ -1,5 +1,5 @@
-"""Bodies that deform: finite elements on meshes."""
+"""Bodies that deform: finite elements, and position-based dynamics, on meshes."""
 
-from . import fem, mesh
+from . import fem, mesh, pbd
 
-__all__ = ["fem", "mesh"]
+__all__ = ["fem", "mesh", "pbd"]

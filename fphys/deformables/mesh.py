@@ -253,9 +253,33 @@ def ball(radius: float, cells: int = 4) -> Mesh:
 
 
 def cloth(cells: tuple[int, int], size: tuple[float, float]) -> Mesh:
-    """A rectangle of triangles in space, at z = 0, its lower corner at the origin. ``size``: edges [m]."""
-    flat = box(cells, size)
-    return build(np.pad(flat.vertices, ((0, 0), (0, 1))), flat.elements)
+    """A rectangle of triangles in space, at z = 0, its lower corner at the origin.
+
+    Every other row of vertices is shifted by half a cell, so that a sheet bends alike in all directions. Best are equal
+    triangles: rows 0.87 times as high as a cell is wide.
+
+    Args:
+        cells: along a row, and rows. size: edges [m].
+
+    Raises:
+        ModelError: a number is missing or not positive.
+    """
+    if len(cells) != 2 or len(size) != 2 or min(cells) < 1 or not min(size) > 0:
+        raise ModelError(f"a cloth of cells {cells} and size {size}: give two positive numbers of each")
+    (n, rows), (width, height) = cells, size
+    even, odd = np.arange(n + 1) / n, np.r_[0, (np.arange(n) + 0.5) / n, 1]
+    lines = [odd if j % 2 else even for j in range(rows + 1)]
+    begin = np.cumsum([0, *map(len, lines)])
+    vertices = [np.stack([width * x, np.full(len(x), height * j / rows), 0 * x], 1) for j, x in enumerate(lines)]
+    up, down = [], []  # triangles with two vertices on their row's lower line, and on its upper one
+    for j in range(rows):
+        short, long = (begin[j + 1], begin[j]) if j % 2 else (begin[j], begin[j + 1])
+        wide = np.stack([short + np.arange(n), short + np.arange(n) + 1, long + np.arange(n) + 1], 1)
+        narrow = np.stack([long + np.arange(n + 1), long + np.arange(n + 1) + 1, short + np.arange(n + 1)], 1)
+        up.append(narrow if j % 2 else wide)
+        down.append(wide if j % 2 else narrow)
+    elements = [part for u, d in zip(up, down, strict=True) for part in (u, d[:, [1, 0, 2]])]
+    return build(np.concatenate(vertices), np.concatenate(elements))
 
 
 def rope(cells: int, length: float) -> Mesh:

@@ -54,6 +54,14 @@ def test_incidence_and_sparsity(body: mesh.Mesh):
     assert len(np.unique(slot)) == len(column)
 
 
+def test_a_cloth_faces_up_and_lies_flat():
+    for cells in ((3, 2), (2, 5), (1, 1)):
+        sheet = mesh.cloth(cells, (0.6, 0.4))
+        p = sheet.vertices[sheet.elements]
+        normal = np.cross(p[:, 1] - p[:, 0], p[:, 2] - p[:, 0]) / 2
+        assert normal[:, 2].min() > 0 and normal[:, 2].sum() == pytest.approx(0.24) and not sheet.vertices[:, 2].any()
+
+
 def test_hinges():
     """Each edge between two triangles, and the vertices opposite to it."""
     topology = mesh.cloth((3, 2), (1.0, 1.0)).topology
