@@ -81,7 +81,8 @@ def of_pbd(dtype: Any) -> Case:
     params = pbd.Params(sheet, 0.2, 1e-2, 1e-3, bend=1e-3, gravity=(0.0, 0.0, -9.81), pinned=(0,), substeps=2)
     x = sheet.vertices + 0.002 * np.random.default_rng(0).normal(size=(WORLDS, *sheet.vertices.shape))
     state = pbd.init(params, x.astype(dtype), 0.1 * np.sin(100 * x).astype(dtype))
-    return Case(pbd, params, state, jnp.full(x.shape, 0.01, dtype), *_by_name())
+    in_space = lambda p, g: p.replace(gravity=jnp.append(g, 0.0))  # noqa: E731
+    return Case(pbd, params, state, jnp.full(x.shape, 0.01, dtype), _by_name()[0], in_space)
 
 
 def _by_name() -> tuple[Any, Any]:

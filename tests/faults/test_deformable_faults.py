@@ -1,4 +1,4 @@
-"""Fault 51, and those of all solvers in finite elements: what cannot be a body is named, or its world alone is held."""
+"""Fault 51, and those of all solvers in deformables: what cannot be a body is named, or its world alone is held."""
 
 import re
 from typing import Any
@@ -8,8 +8,10 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from fphys.deformables import fem, mesh
+from fphys.deformables import fem, mesh, pbd
 from fphys.errors import StateError, UnsupportedError
+from fphys.particles import boundary
+from fphys.worlds import Status
 
 BODY = mesh.box((3, 2), (0.3, 0.2))
 N, E = len(BODY.vertices), len(BODY.elements)
@@ -175,3 +177,60 @@ def test_an_inverted_element_is_named_and_the_body_goes_on():
     assert mesh.measures(np.asarray(after.x[0]), BODY.elements)[element] <= 0
     back = step(params, after, pins=state.x[:, jnp.array(params.pinned)])
     assert (mesh.measures(np.asarray(back.x[0]), BODY.elements) > 0).all()
+
+
+# --- position-based dynamics
+
+SHEET = mesh.cloth((2, 2), (0.2, 0.2))
+CURVED = SHEET.replace(vertices=SHEET.vertices + np.array([0, 0, 1]) * SHEET.vertices[:, :1] ** 2)
+
+
+def sheet(**changed: Any) -> pbd.Params:
+    return pbd.Params(**{"mesh": SHEET, "density": 0.2, "timestep": 1e-2, "stretch": 1e-3, "substeps": 2, **changed})
+
+
+@pytest.mark.parametrize(
+    ("changed", "message"),
+    [
+        ({"density": np.r_[np.full(9, 0.2), -1.0]}, "params.density of element 9 is -1.0: it must be positive"),
+        ({"stretch": -1e-3}, "params.stretch is -0.001: it must be finite and not negative"),
+        ({"bend": np.nan}, "params.bend is nan"),
+        ({"squeeze": -1.0}, "params.squeeze is -1.0"),
+        ({"timestep": 0.0}, "params.timestep is 0.0: it must be positive"),
+        ({"thickness": -1.0}, "params.thickness is -1.0"),
+        ({"stretch": np.ones(3)}, r"params.stretch has shape \(3,\)"),
+        ({"bend": 1e-3, "mesh": CURVED}, "the mesh is bent at rest, first at the vertices"),
+        ({"pinned": (99,)}, "params.pinned has 99"),
+        ({"substeps": 0}, "params.substeps is 0"),
+        ({"mesh": mesh.rope(2, 1.0), "squeeze": 0.0}, "params.squeeze is for triangles and tetrahedra"),
+        ({"mesh": mesh.box((1, 1, 1), (1.0, 1.0, 1.0)), "bend": 1.0}, "params.bend is for ropes and cloth"),
+    ],
+)
+def test_a_sheet_that_cannot_be_is_refused_by_name(changed: Any, message: str):
+    with pytest.raises(ValueError, match=message):
+        pbd.init(sheet(**changed))
+
+
+def test_a_collider_that_sticks_out_of_the_rules_is_named():
+    state = pbd.init(sheet())
+    slip = boundary.sphere((0, 0, 0), 0.1, contact="slip")
+    with pytest.raises(ValueError, match=r'colliders\[0\].contact is \'slip\': pbd has "separate" and "sticky"'):
+        pbd.step(sheet(), state, colliders=(slip,))
+
+
+@pytest.mark.parametrize("what", ["force", "pins", "collider"])
+def test_a_load_that_is_not_finite_skips_the_step_of_its_world(what: str):
+    params = sheet(pinned=(0,))
+    state = pbd.init(params, num_worlds=3)
+    wrong = lambda shape: jnp.zeros(shape).at[BAD].set(jnp.nan)  # noqa: E731
+    ball = boundary.sphere((0.0, 0.0, -1.0), 0.1)
+    loads: Any = {
+        "force": {"force": wrong(state.x.shape)},
+        "pins": {"pins": state.x[:, :1] + wrong((3, 1, 1))},
+        "collider": {"colliders": (ball.replace(velocity=wrong((3, 3))),)},
+    }[what]
+    after = jax.jit(pbd.step)(params, state, **loads)  # what is known on the host is refused at once
+    assert np.asarray(after.status).tolist() == [0, int(Status.BADCTRL), 0]
+    assert np.array_equal(after.x[BAD], state.x[BAD]) and np.isfinite(after.x).all()
+    with pytest.raises(StateError, match="BADCTRL: force, pins or a collider were not finite"):
+        pbd.check(params, after)
