@@ -96,11 +96,16 @@ def power_gradient(
     A world without a cotangent has no gradient, whatever the solve left there: if it overflowed, zero times a
     non-finite value must not reach the gradient of leaves that worlds share.
     """
-    silent = (cotangent == 0).all(1, keepdims=True)
-    args = (*primals, *jax.tree.map(lambda x: jnp.where(silent, 0, x) if _is_motion(x) else x, fixed))
+    silent = (cotangent == 0).reshape(len(cotangent), -1).all(1)
+    args = (*primals, *jax.tree.map(lambda x: jnp.where(_rows(silent, x), 0, x) if _is_motion(x) else x, fixed))
     seeds = jax.tree.map(lambda part: -jnp.ones(part.shape, part.dtype), power.outputs(*args))
     mask = [*wanted, *[False] * len(jax.tree.leaves(fixed))]
     return power.vjp(args, seeds, mask)[: len(primals)]
+
+
+def _rows(worlds: Array, like: Array) -> Array:
+    """A mask of worlds with as many axes as another array."""
+    return worlds.reshape(-1, *[1] * (like.ndim - 1))
 
 
 def _is_motion(x: Any) -> bool:

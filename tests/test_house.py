@@ -27,6 +27,7 @@ ROOMS = (
     ("model",),
     ("rigid",),
     ("particles",),
+    ("deformables",),
     ("rollout", "control", "identify"),
     ("render",),
     ("scene",),
@@ -213,6 +214,7 @@ def test_no_import_goes_in_a_circle():
 KERNELS = {
     "rigid": {"rigid", "_precision"},
     "particles": {"particles", "_precision"},
+    "deformables": {"deformables", "_precision"},
     "nn": {"lstm"},
     "bench": {"relu"},
 }

@@ -11,6 +11,7 @@ import pytest
 
 import fphys
 from fphys import rigid, worlds
+from fphys.deformables import fem, mesh, pbd
 from fphys.errors import StateError
 from fphys.particles import mpm, sph
 from fphys.worlds import Solver, Status
@@ -67,11 +68,28 @@ def of_sph(dtype: Any) -> Case:
     return Case(sph, params, state, jnp.full(x.shape, 0.01, dtype), *_by_name())
 
 
+def of_fem(dtype: Any) -> Case:
+    body = mesh.box((4, 2), (0.4, 0.2))
+    params = fem.Params(body, fem.NeoHookean(1000.0, 1e4, 0.3), 1e-3, (0.0, -9.81), pinned=(0, 1))
+    x = body.vertices + 0.002 * np.random.default_rng(0).normal(size=(WORLDS, *body.vertices.shape))
+    state = fem.init(params, x.astype(dtype), 0.1 * np.sin(100 * x).astype(dtype))
+    return Case(fem, params, state, jnp.full(x.shape, 0.01, dtype), *_by_name())
+
+
+def of_pbd(dtype: Any) -> Case:
+    sheet = mesh.cloth((3, 2), (0.3, 0.2))
+    params = pbd.Params(sheet, 0.2, 1e-2, 1e-3, bend=1e-3, gravity=(0.0, 0.0, -9.81), pinned=(0,), substeps=2)
+    x = sheet.vertices + 0.002 * np.random.default_rng(0).normal(size=(WORLDS, *sheet.vertices.shape))
+    state = pbd.init(params, x.astype(dtype), 0.1 * np.sin(100 * x).astype(dtype))
+    in_space = lambda p, g: p.replace(gravity=jnp.append(g, 0.0))  # noqa: E731
+    return Case(pbd, params, state, jnp.full(x.shape, 0.01, dtype), _by_name()[0], in_space)
+
+
 def _by_name() -> tuple[Any, Any]:
     return lambda p, h: p.replace(timestep=h), lambda p, g: p.replace(gravity=g)
 
 
-@pytest.fixture(params=[of_rigid, of_mpm, of_sph], ids=["rigid", "mpm", "sph"])
+@pytest.fixture(params=[of_rigid, of_mpm, of_sph, of_fem, of_pbd], ids=["rigid", "mpm", "sph", "fem", "pbd"])
 def case(request: Any) -> Case:
     return request.param(jnp.float64)
 
@@ -231,7 +249,7 @@ def test_a_reset_passes_the_gradient_of_what_it_takes(case: Case):
 
 
 def test_one_status_for_all():
-    assert fphys.Status is worlds.Status is mpm.Status is sph.Status
+    assert fphys.Status is worlds.Status is mpm.Status is sph.Status is fem.Status is pbd.Status
     assert sorted(int(bit) for bit in Status) == [1 << k for k in range(len(Status))]
 
 

@@ -166,8 +166,8 @@ def _refuse(name: str, shape: str, found: dict[str, Any]) -> None:
     """Refuse what can be seen not to be a shape; ValueError."""
     values = {key: value[0] for key, x in found.items() if (value := known(x)) is not None}
     for key, value in values.items():
-        if not np.isfinite(value).all():
-            raise ValueError(f"{name}.{key} is {value[0]}: it must be finite")
+        if len(faulty := np.argwhere(~np.isfinite(value))):
+            raise ValueError(f"{name}.{key} is {value[faulty[0][0]]}: it must be finite")
     used = {"sphere": 1, "capsule": 2, "box": 3, "field": 3}.get(shape, 0)
     if "size" in values and not (values["size"][:, :used] > 0).all():
         raise ValueError(f"{name}.size of a {shape} is {values['size'][0, :used]} m: every length must be positive")

@@ -1,0 +1,5 @@
+"""Bodies that deform: finite elements, and position-based dynamics, on meshes."""
+
+from . import fem, mesh, pbd
+
+__all__ = ["fem", "mesh", "pbd"]

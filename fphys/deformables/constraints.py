@@ -1,0 +1,256 @@
+"""Constraints of position-based dynamics: which vertices they join, in colours, and how they move them."""
+
+import functools
+import hashlib
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from ..bridge import kernels, warp_op
+from .mesh import Topology, measures
+
+Array = jax.Array
+
+
+class Group:
+    """Constraints of one kind, sorted by colour. Immutable, hashed by content, so that it can be static under ``jit``.
+
+    Constraints of one colour share no vertex, so they act at the same time.
+    """
+
+    def __init__(self, kind: str, corners: np.ndarray):
+        color = colors(corners)
+        order = np.argsort(color, kind="stable")
+        self.kind = kind
+        self.order = order  # which of the given constraints each one is
+        self.corners = np.ascontiguousarray(corners[order], np.int32)  # vertices, shape (constraint, corner)
+        self.first = np.searchsorted(color[order], np.arange(color.max(initial=-1) + 2))  # of each colour, and the end
+        self.corners.setflags(write=False)
+        self._digest = hashlib.blake2b(self.corners.tobytes(), digest_size=16).digest()
+
+    def __eq__(self, other: Any) -> bool:
+        return isinstance(other, Group) and self._key() == other._key()
+
+    def __hash__(self) -> int:
+        return hash(self._key())
+
+    def __len__(self) -> int:
+        return len(self.corners)
+
+    def _key(self) -> tuple[Any, ...]:
+        return self.kind, self.corners.shape, self._digest
+
+    @functools.cached_property
+    def indices(self) -> np.ndarray:
+        """The corners as kernels take them: a triangle has four, of which the last repeats the first."""
+        return np.concatenate([self.corners, self.corners[:, :1]], 1) if self.kind == "area" else self.corners
+
+
+class Values(NamedTuple):
+    """Numbers of a group's constraints, (1 | world, constraint)."""
+
+    compliance: Array  # alpha / h^2 [kg per unit^2]; of bends its inverse, a stiffness
+    rest: Array  # length, area or volume at rest; of bends the vertices' shares (1 | world, constraint, corner)
+
+
+def colors(corners: np.ndarray) -> np.ndarray:
+    """A colour for each constraint, so that no two of one colour share a vertex: the lowest that is free, in order."""
+    taken = [0] * (int(corners.max(initial=-1)) + 1)  # of each vertex, a bit for each colour
+    found = np.empty(len(corners), np.int32)
+    for i, vertices in enumerate(corners.tolist()):
+        used = 0
+        for v in vertices:
+            used |= taken[v]
+        bit = ~used & (used + 1)  # the lowest that is not set
+        for v in vertices:
+            taken[v] |= bit
+        found[i] = bit.bit_length() - 1
+    return found
+
+
+@functools.lru_cache(16)
+def groups(topology: Topology, bending: bool, sizes: bool) -> tuple[Group, ...]:
+    """The constraints of a mesh: its edges; if wanted its bends, and the areas or volumes of its elements."""
+    e = topology.elements
+    found = [Group("edge", edges(topology))]
+    if sizes:
+        found.append(Group("area" if e.shape[1] == 3 else "volume", e))
+    if bending:
+        found.append(Group("bend", bends(topology)))
+    return tuple(found)
+
+
+def edges(topology: Topology) -> np.ndarray:
+    """The edges of a mesh's elements, each once, int32, shape (edge, 2)."""
+    e = topology.elements
+    pairs = [np.sort(e[:, [a, b]], axis=1) for a in range(e.shape[1]) for b in range(a)]
+    return np.unique(np.concatenate(pairs), axis=0).astype(np.int32)
+
+
+def bends(topology: Topology) -> np.ndarray:
+    """Where ropes and cloth bend: a vertex between two edges, in the middle; or the edge of two triangles, before the
+    vertices opposite. int32, shape (bend, 3 | 4)."""
+    if topology.corners == 3:
+        return topology.hinges
+    first, elements = topology.incidence
+    inner = np.flatnonzero(np.diff(first) == 2)
+    at = np.stack([topology.elements[elements[first[inner] + k]] for k in (0, 1)], 1)  # (bend, edge, end)
+    ends = np.where(at[..., 0] == inner[:, None], at[..., 1], at[..., 0])
+    return np.stack([ends[:, 0], inner, ends[:, 1]], 1).astype(np.int32)
+
+
+def shares(x: Array, topology: Topology) -> Array:
+    """Shares s of a bend's vertices, shape (world, bend, 3 | 4): its energy is B |sum_i s_i x_i|^2 / 2.
+
+    A straight line or plane has none. In a rope (B in N m^2) the sum is the change of the tangent over the root of the
+    length that belongs to the vertex. In a sheet (B in N m) it is the sum of cotangents across an edge, as in Bergou et
+    al. (2006), exact if nothing stretches. These weigh what :func:`_areas` finds, so that a sheet that is rolled up
+    about any of a triangle's edges has the energy B / (2 R^2) for each unit of area. Gradients flow.
+    """
+    p = [x[:, bends(topology)[:, k]] for k in range(topology.corners + 1)]
+    if topology.corners == 2:
+        before, after = (_norm(p[1] - p[0]), _norm(p[2] - p[1]))
+        s = [1 / before, -1 / before - 1 / after, 1 / after]
+        return jnp.stack(s, -1) * (2 / (before + after))[..., None] ** 0.5
+    edge = p[1] - p[0]
+    near = [_cotangent(edge, p[k] - p[0]) for k in (2, 3)]  # at the edge's first vertex, in both triangles
+    far = [_cotangent(-edge, p[k] - p[1]) for k in (2, 3)]
+    s = jnp.stack([far[0] + far[1], near[0] + near[1], -near[0] - far[0], -near[1] - far[1]], -1)
+    return s * _areas(x, topology, jnp.stack(p, 2), s)[..., None] ** 0.5
+
+
+def _areas(x: Array, topology: Topology, corners: Array, share: Array) -> Array:
+    """Factors of |sum_i s_i x_i|^2, shape (world, hinge), from corners (world, hinge, 4, 3) and shares.
+
+    A sheet of curvature 1 about the direction d has sum_i s_i z_i = sum_i s_i (n . x_i)^2 / 2, n normal to d in the
+    plane. In each triangle the factors of its hinges solve sum_hinges w (sum_i s_i z_i)^2 = 1 for the directions of
+    their edges. A hinge's factor is the sum of area times w over its two triangles.
+    """
+    triangles, hinge = topology.elements, _hinge_of(topology)
+    count = len(topology.hinges)
+    there = hinge < count
+    p = [x[:, triangles[:, k]] for k in range(3)]
+    normal = jnp.cross(p[1] - p[0], p[2] - p[0])
+    across = jnp.stack([jnp.cross(normal, p[(k + 2) % 3] - p[(k + 1) % 3]) for k in range(3)], 2)
+    across = across / _norm(across)[..., None]  # (world, triangle, side, 3)
+    safe = np.minimum(hinge, max(count - 1, 0))
+    arm = (corners - corners[:, :, :1])[:, safe]  # (world, triangle, side, corner, 3)
+    seen = 0.5 * jnp.einsum("wtik,wtijk->wtij", share[:, safe], jnp.einsum("wtikx,wtjx->wtijk", arm, across) ** 2)
+    both = there[:, :, None] & there[:, None, :]
+    matrix = jnp.where(both, jnp.swapaxes(seen, 2, 3) ** 2, jnp.eye(3, dtype=x.dtype))
+    factor = jnp.linalg.solve(matrix, jnp.where(there, 1.0, 0.0).astype(x.dtype)[None, ..., None])[..., 0]
+    factor = jnp.maximum(factor, 0) * measures(x, triangles)[..., None]
+    return jnp.zeros((len(x), count + 1), x.dtype).at[:, hinge].add(factor)[:, :-1]
+
+
+@functools.lru_cache(16)
+def _hinge_of(topology: Topology) -> np.ndarray:
+    """The hinge at each side of each triangle, shape (triangle, 3); their number where there is none."""
+    sides, count = topology._sides()
+    order = np.lexsort(np.sort(sides, axis=1).T[::-1])  # as for topology.hinges
+    order = order[count[order] == 2].reshape(-1, 2)
+    found = np.full(len(sides), len(order))
+    found[order] = np.arange(len(order))[:, None]
+    return found.reshape(3, -1).T
+
+
+def _norm(d: Array) -> Array:
+    return (d**2).sum(-1) ** 0.5
+
+
+def _cotangent(a: Array, b: Array) -> Array:
+    return (a * b).sum(-1) / _norm(jnp.cross(a, b))
+
+
+def project(found: tuple[Group, ...], place: Array, weight: Array, values: tuple[Values, ...]) -> Array:
+    """Let every constraint move its vertices once, colour after colour.
+
+    Args:
+        place: [m], shape (world, vertex, 3).
+        weight: inverse masses [1/kg], shape (1 | world, vertex); zero holds a vertex.
+        values: of each group.
+
+    Returns:
+        The places after, which get gradients to place, weight and values.
+    """
+    return _operation(found)(place, weight, values)
+
+
+@functools.lru_cache
+def _operation(found: tuple[Group, ...]) -> Any:
+    forward = warp_op(
+        functools.partial(_project, found), lambda place, *_: place, differentiable=False, zeroed=False, name="project"
+    )
+    backward = warp_op(functools.partial(_adjoint, found), _gradients, differentiable=False, name="gradient of project")
+    operation = jax.custom_vjp(lambda place, weight, values: forward(place, weight, values))
+
+    def pull(saved: Any, cotangent: Array) -> Any:
+        found = backward(*saved, cotangent)
+        return jax.tree.map(lambda given, g: g if len(g) == len(given) else g.sum(0, keepdims=True), saved, found)
+
+    operation.defvjp(lambda *args: (forward(*args), args), pull)
+    return operation
+
+
+def _project(found: tuple[Group, ...], launch: Any, place: Any, weight: Any, values: Any, out: Any) -> None:
+    _copy(launch, place, out)
+    _sweep(launch, found, weight, values, out)
+
+
+def _gradients(place: Any, weight: Any, values: Any, cotangent: Any) -> Any:
+    """The form of the gradients: of every world, also where worlds share what they are of."""
+    return jax.tree.map(
+        lambda a: jax.ShapeDtypeStruct((place.shape[0], *a.shape[1:]), a.dtype), (place, weight, values)
+    )
+
+
+def _adjoint(
+    found: tuple[Group, ...], launch: Any, place: Any, weight: Any, values: Any, cotangent: Any, *outs: Any
+) -> None:
+    by_place, by_weight, by_values = outs
+    moved = launch.scratch(place.shape[:2], kernels(place.dtype, "_precision").vec3)
+    _copy(launch, place, moved)
+    memory = _sweep(launch, found, weight, values, moved, keep=True)
+    _copy(launch, cotangent, by_place)
+    for group, given, by, kept in reversed(list(zip(found, values, by_values, memory, strict=True))):
+        for first, corners in reversed(_by_color(group)):
+            inputs = [first, *_measure(group), corners, weight, *given, kept]
+            outputs = [by_place, by_weight, *by]
+            launch(_kernel(group, place.dtype, "_adjoint"), (launch.worlds, len(corners)), inputs, outputs)
+
+
+def _sweep(
+    launch: Any, found: tuple[Group, ...], weight: Any, values: Any, place: Any, keep: bool = False
+) -> list[Any]:
+    """Let all constraints act on the places; what each found, if it is to be kept."""
+    memory = []
+    for group, given in zip(found, values, strict=True):
+        size = group.indices.shape if keep else (1, 1)
+        kept = launch.scratch((launch.worlds, *size), kernels(place.dtype, "_precision").vec3)
+        for first, corners in _by_color(group):
+            inputs = [first, *_measure(group), corners, weight, *given, int(keep)]
+            launch(_kernel(group, place.dtype), (launch.worlds, len(corners)), inputs, [place, kept])
+        memory.append(kept)
+    return memory
+
+
+def _copy(launch: Any, source: Any, target: Any) -> None:
+    launch(kernels(source.dtype, "deformables.project").copy, source.shape[:2], [source], [target])
+
+
+def _by_color(group: Group) -> list[tuple[int, np.ndarray]]:
+    """Where each colour's constraints begin, and their vertices."""
+    parts = zip(group.first[:-1].tolist(), group.first[1:].tolist(), strict=True)
+    return [(first, group.indices[first:end]) for first, end in parts]
+
+
+def _measure(group: Group) -> list[int]:
+    measured = ("area", "volume")
+    return [measured.index(group.kind)] if group.kind in measured else []
+
+
+def _kernel(group: Group, dtype: Any, suffix: str = "") -> Any:
+    name = {"edge": "edges", "bend": "bends"}.get(group.kind, "measures")
+    return getattr(kernels(dtype, "deformables.project"), name + suffix)

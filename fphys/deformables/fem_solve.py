@@ -1,0 +1,175 @@
+"""The solve of a step, and its gradient by one linear solve.
+
+Forward: the displacement u that minimises the incremental potential (``kernels/deformables/potential.py``).
+Backward: with H its Hessian at the solution, not projected, and H l = cotangent of u, the cotangent of every input y is
+-dP/dy of the residual's power P = l . dW/du at fixed u. No iteration is differentiated. The cotangent of the
+displacement given to pinned vertices is what they got themselves, less (H l) there: that is -dP/du.
+"""
+
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from ..bridge import kernels, warp_op
+from ..implicit import dense, flags, power_gradient, primal_values
+from .mesh import Topology
+
+Array = jax.Array
+
+
+@jax.tree_util.register_static
+class Layout(NamedTuple):
+    """Everything that is known when the step is compiled."""
+
+    law: int
+    topology: Topology
+    pinned: tuple[int, ...]
+    iterations: int
+
+    @property
+    def body(self) -> dict[str, Any]:
+        """The kernels' ``Body``."""
+        first, column, slot = self.topology.sparsity
+        pinned = np.zeros(self.topology.num_vertices, np.int32)
+        pinned[list(self.pinned)] = 1
+        tables = {"elements": self.topology.elements, "first": first, "column": column, "slot": slot}
+        return {"law": self.law, "pinned": pinned, **tables}
+
+    @property
+    def most(self) -> int:
+        """Iterations that a linear solve may take."""
+        return 200 + 6 * self.topology.num_vertices
+
+
+class Setting(NamedTuple):
+    """Parameters, state and loads in the form that the kernels take, world axis first; vectors of three numbers."""
+
+    rest: Any
+    density: Any
+    mu: Any
+    lam: Any
+    timestep: Any
+    gravity: Any
+    damping: Any
+    x: Any
+    v: Any
+    force: Any
+
+
+class Solved(NamedTuple):
+    """What a solve finds."""
+
+    u: Any  # displacement [m], (world, vertex, 3)
+    residual: Any  # norm of the gradient over that of the forces it is the sum of, (world,)
+    iterations: Any  # int32, (world,)
+    status: Any  # fault bits, uint32, (world,)
+
+
+def _scratch(launch: Any, layout: Layout, like: Any) -> tuple[dict[str, Any], dict[str, Any], Any]:
+    """A ``Work``, a ``Matrix``, and a function that makes vectors by name."""
+    t, w = kernels(like.dtype, "_precision"), launch.worlds
+    n, e = layout.topology.num_vertices, len(layout.topology.elements)
+    blocks = len(layout.topology.sparsity[1])
+    work = {"inverse": launch.scratch((w, e), t.mat33), "volume": launch.scratch((w, e), t.real)}
+    work |= {"mass": launch.scratch((w, n), t.real), "place": launch.scratch((w, n), t.vec3)}
+    matrix = {"block": launch.scratch((w, blocks), t.mat33), "diagonal": launch.scratch((w, n), t.mat33)}
+    return work, matrix, lambda *names: {name: launch.scratch((w, n), t.vec3) for name in names}
+
+
+def _newton(launch: Any, layout: Layout, setting: Setting, start: Any, out: Solved) -> None:
+    work, matrix, vectors = _scratch(launch, layout, start)
+    descent = vectors("gradient", "search", "residual", "direction", "product", "trial")
+    launch(
+        kernels(start.dtype, "deformables.newton").newton,
+        dim=launch.worlds,
+        inputs=[layout.iterations, layout.most, layout.body, setting, start],
+        outputs=[work, matrix, descent, *out],
+    )
+
+
+def _newton_shapes(layout: Layout, setting: Setting, start: Any) -> Solved:
+    w, shape = start.shape[0], jax.ShapeDtypeStruct
+    return Solved(start, shape((w,), start.dtype), shape((w,), np.int32), shape((w,), np.uint32))
+
+
+def _solve(launch: Any, layout: Layout, setting: Setting, u: Any, cotangent: Any, trial: Any) -> None:
+    work, matrix, vectors = _scratch(launch, layout, u)
+    krylov = vectors("older", "old", "lanczos", "z", "w_older", "w_old")
+    launch(
+        kernels(u.dtype, "deformables.newton").solve,
+        dim=launch.worlds,
+        inputs=[layout.most, layout.body, setting, u, cotangent],
+        outputs=[work, matrix, krylov, trial],
+    )
+
+
+class Power(NamedTuple):
+    """Virtual power in parts."""
+
+    element: Any  # (world, element)
+    vertex: Any  # (world, vertex)
+
+
+def _power(launch: Any, layout: Layout, setting: Setting, u: Any, trial: Any, out: Power) -> None:
+    k, s = kernels(u.dtype, "deformables.power"), setting
+    inputs = [layout.law, layout.topology.elements, s.rest, s.density, s.mu, s.lam]
+    inputs += [s.timestep, s.gravity, s.damping, s.x, s.v, u, trial]
+    launch(k.element_power, dim=(launch.worlds, len(layout.topology.elements)), inputs=inputs, outputs=[out.element])
+    dim = (launch.worlds, layout.topology.num_vertices)
+    launch(k.vertex_power, dim=dim, inputs=[s.force, trial], outputs=[out.vertex])
+
+
+def _power_shapes(layout: Layout, setting: Setting, u: Any, trial: Any) -> Power:
+    sizes = len(layout.topology.elements), layout.topology.num_vertices
+    return Power(*(jax.ShapeDtypeStruct((u.shape[0], n), u.dtype) for n in sizes))
+
+
+_newton_op = warp_op(_newton, _newton_shapes, differentiable=False, zeroed=False, name="fem.step")
+_solve_op = warp_op(_solve, lambda *args: args[-1], differentiable=False, zeroed=False, name="fem.step: solve")
+_power_op = warp_op(_power, _power_shapes, zeroed=False, name="fem.step: power")
+
+
+def elastic_power(layout: Layout, setting: Setting) -> Array:
+    """Derivative of the elastic energy by the vertices' places [N], (world, vertex, 3)."""
+    zero = jnp.zeros_like(setting.x)
+    bare = setting._replace(
+        timestep=jnp.full_like(setting.timestep, jnp.inf), gravity=jnp.zeros_like(setting.gravity), force=zero
+    )
+    args = layout, bare, zero, zero
+    seeds = jax.tree.map(lambda part: jnp.ones(part.shape, part.dtype), _power_shapes(*args))
+    wanted = [False] * (len(Setting._fields) + 1) + [True]
+    return _power_op.vjp(args, seeds, wanted)[-1]
+
+
+@jax.custom_vjp
+def displacement(layout: Layout, setting: Setting, start: Array) -> Solved:
+    """The step's displacement; ``start`` [m], (world, vertex, 3), holds that of pinned vertices, and a guess elsewhere.
+
+    Gradients flow from ``u`` to the setting, and to ``start`` where it is pinned.
+    """
+    return _newton_op(layout, setting, start)
+
+
+def _forward(*primals: Any) -> Any:
+    (layout, setting, start), wanted = primal_values(primals)
+    found: Solved = displacement(layout, setting, start)
+    return found, (layout, setting, found.u, wanted)
+
+
+def _backward(saved: Any, cotangent: Solved) -> Any:
+    layout, setting, u, wanted = saved
+    direction = dense(cotangent.u)
+    silent = (direction == 0).all((1, 2))[:, None, None]  # may have overflowed: at rest nothing does
+    u, setting = jnp.where(silent, 0, u), setting._replace(x=jnp.where(silent, setting.rest, setting.x))
+    trial = _solve_op(layout, setting, u, direction)
+    grads = power_gradient(_power_op, (layout, setting, u), (trial,), flags.load(wanted), direction)
+    by_start = None
+    if grads[2] is not None:
+        pinned = jnp.asarray(layout.body["pinned"] != 0)[None, :, None]
+        by_start = jnp.where(pinned, direction + grads[2], 0)
+    return layout, grads[1], by_start
+
+
+displacement.defvjp(_forward, _backward, symbolic_zeros=True)

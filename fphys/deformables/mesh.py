@@ -1,0 +1,347 @@
+"""Meshes: what is joined to what (topology, on the host, fixed) and where it is at rest (an array, differentiable).
+
+Elements are tetrahedra (4 vertices), triangles (3) or edges (2). A tetrahedron's volume is positive if its vertices
+1, 2 and 3, seen from vertex 0, turn clockwise; a triangle's area in a plane, if they turn anticlockwise.
+"""
+
+import functools
+import hashlib
+import itertools
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ..errors import MissingDependencyError, ModelError, install
+from ..tree import Tree, pytree, static
+
+__all__ = ["Mesh", "Topology", "ball", "box", "build", "cloth", "load", "measures", "rope"]
+
+NAMES = {2: "edge", 3: "triangle", 4: "tetrahedron"}
+
+FLAT = 1e-10
+"""An element is degenerate if its measure is below this times that of a cube of its longest edge."""
+
+FACES = {4: ((1, 2, 3), (0, 3, 2), (0, 1, 3), (0, 2, 1)), 3: ((1, 2), (2, 0), (0, 1)), 2: ((1,), (0,))}
+"""Sides of an element; the normal points outwards. Side k is opposite to vertex k."""
+
+
+class Topology:
+    """Which vertices form which element: immutable, hashed by content, so that it can be static under ``jit``."""
+
+    def __init__(self, elements: Any, num_vertices: int):
+        self.elements = np.array(elements, np.int32)
+        self.num_vertices = int(num_vertices)
+        self.elements.setflags(write=False)
+        self._digest = hashlib.blake2b(self.elements.tobytes(), digest_size=16).digest()
+
+    def __eq__(self, other: Any) -> bool:
+        return isinstance(other, Topology) and self._key() == other._key()
+
+    def __hash__(self) -> int:
+        return hash(self._key())
+
+    def __repr__(self) -> str:
+        return f"Topology({len(self.elements)} elements of {self.corners} vertices, {self.num_vertices} vertices)"
+
+    def _key(self) -> tuple[Any, ...]:
+        return self.elements.shape, self.num_vertices, self._digest
+
+    @property
+    def corners(self) -> int:
+        """Vertices of an element: 4, 3 or 2."""
+        return self.elements.shape[1]
+
+    @functools.cached_property
+    def surface(self) -> np.ndarray:
+        """Sides that belong to one element only, normals outwards, int32, shape (side, corners - 1)."""
+        sides, count = self._sides()
+        return sides[count == 1].astype(np.int32)
+
+    @functools.cached_property
+    def incidence(self) -> tuple[np.ndarray, np.ndarray]:
+        """Elements of each vertex: those of vertex i are ``elements[first[i]:first[i + 1]]``; (first, elements)."""
+        owner = self.elements.ravel()
+        order = np.argsort(owner, kind="stable")
+        first = np.searchsorted(owner[order], np.arange(self.num_vertices + 1))
+        return first.astype(np.int32), (order // self.corners).astype(np.int32)
+
+    @functools.cached_property
+    def sparsity(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Blocks of a matrix that couples the vertices of each element, in compressed rows.
+
+        Returns:
+            first: int32, shape (vertex + 1,): row i has the blocks first[i] to first[i + 1].
+            column: int32, shape (block,): ascending in each row.
+            slot: int32, shape (element, corners * corners): the block of corners a and b, at a * corners + b.
+        """
+        n, k = self.num_vertices, self.corners
+        rows = np.repeat(self.elements, k, axis=1).astype(np.int64)
+        pairs = rows * n + np.tile(self.elements, (1, k))
+        blocks, slot = np.unique(pairs, return_inverse=True)
+        first = np.searchsorted(blocks // n, np.arange(n + 1))
+        return first.astype(np.int32), (blocks % n).astype(np.int32), slot.reshape(pairs.shape).astype(np.int32)
+
+    @functools.cached_property
+    def hinges(self) -> np.ndarray:
+        """Pairs of triangles with an edge in common: the edge's two vertices, then the opposite ones.
+
+        int32, shape (hinge, 4); none in meshes of other elements.
+        """
+        if self.corners != 3:
+            return np.zeros((0, 4), np.int32)
+        sides, count = self._sides()
+        opposite = self.elements.T.reshape(-1)
+        keys = np.sort(sides, axis=1)
+        order = np.lexsort(keys.T[::-1])
+        order = order[count[order] == 2].reshape(-1, 2)
+        return np.column_stack([sides[order[:, 0]], opposite[order]]).astype(np.int32)
+
+    def _sides(self) -> tuple[np.ndarray, np.ndarray]:
+        """All sides, those opposite to corner 0 first, and how many elements each belongs to."""
+        sides = np.concatenate([self.elements[:, list(face)] for face in FACES[self.corners]])
+        _, which, count = np.unique(np.sort(sides, axis=1), axis=0, return_inverse=True, return_counts=True)
+        return sides, count[which.reshape(-1)]
+
+
+@pytree
+class Mesh(Tree):
+    """A body's mesh. Make it with :func:`build`, which checks it, or with a function that makes a shape."""
+
+    vertices: Any  # Positions at rest [m], shape (vertex, dim) or (1 | world, vertex, dim); they get a gradient.
+    topology: Topology = static()
+
+    @property
+    def elements(self) -> np.ndarray:
+        """Vertices of each element, int32, shape (element, corners)."""
+        return self.topology.elements
+
+    @property
+    def dim(self) -> int:
+        """2 or 3."""
+        return self.vertices.shape[-1]
+
+
+def build(vertices: Any, elements: Any) -> Mesh:
+    """A mesh of checked vertices and elements.
+
+    Args:
+        vertices: positions at rest [m], shape (vertex, 2 | 3); float32 or float64.
+        elements: vertices of each element, whole numbers, shape (element, corners), with 4 (tetrahedra), 3 (triangles)
+            or 2 (edges) corners.
+
+    Raises:
+        ModelError: a shape does not fit; or naming the vertex or element: NaN or infinite, out of range, twice in one
+            element, inside out, without extent, used by no element; or a side that belongs to three elements.
+    """
+    x, e = np.asarray(vertices), np.asarray(elements)
+    if x.ndim != 2 or x.shape[1] not in (2, 3):
+        raise ModelError(f"vertices have shape {x.shape}, must be (vertex, 2) or (vertex, 3)")
+    if e.ndim != 2 or e.shape[1] not in NAMES or not np.issubdtype(e.dtype, np.integer):
+        raise ModelError(
+            f"elements are {e.dtype} of shape {e.shape}, must be whole numbers of shape (element, 4) for tetrahedra, "
+            "(element, 3) for triangles, or (element, 2) for edges"
+        )
+    if x.shape[1] < e.shape[1] - 1:
+        raise ModelError("tetrahedra need vertices in space: these have two coordinates")
+    if not len(e):
+        raise ModelError("the mesh has no elements: give at least one")
+    x = x if x.dtype in (np.float32, np.float64) else x.astype(float)
+    name = NAMES[e.shape[1]]
+    _refuse(~np.isfinite(x).all(1), "vertex", "is NaN or infinite", "give finite positions", x)
+    outside = (e < 0) | (e >= len(x))
+    _refuse(outside.any(1), name, f"names a vertex that is not there ({len(x)} vertices)", "count from zero", e)
+    twice = (np.diff(np.sort(e, axis=1), axis=1) == 0).any(1)
+    _refuse(twice, name, "has one vertex twice", "remove it", e)
+    used = np.zeros(len(x), bool)
+    used[e] = True
+    _refuse(~used, "vertex", "belongs to no element", "remove it, and number the others again", x)
+    size = measures(x.astype(float), e)
+    longest = np.max(
+        [np.linalg.norm(x[e[:, a]] - x[e[:, b]], axis=1) for a, b in itertools.combinations(range(e.shape[1]), 2)], 0
+    )
+    flat = np.abs(size) <= FLAT * longest ** (e.shape[1] - 1)
+    _refuse(flat, name, "has no extent: it is degenerate", "remove it, or move its vertices apart", e)
+    _refuse(size < 0, name, "is inside out", "swap two of its vertices", e)
+    topology = Topology(e, len(x))
+    if e.shape[1] > 2:
+        _, count = topology._sides()
+        many = (count > 2).reshape(e.shape[1], -1).any(0)
+        _refuse(many, name, "has a side that belongs to three elements or more", "each side may join two at most", e)
+    return Mesh(x, topology)
+
+
+def measures(vertices: Any, elements: np.ndarray) -> Any:
+    """Signed volume [m^3], or area [m^2] in a plane, of each element; unsigned area or length of elements in space.
+
+    Args:
+        vertices: [m], shape (..., vertex, dim), NumPy's or JAX's. Gradients flow.
+        elements: shape (element, corners).
+
+    Returns:
+        Shape (..., element).
+    """
+    x = [vertices[..., elements[:, a], :] for a in range(elements.shape[1])]
+    d = [y - x[0] for y in x[1:]]
+    if len(d) == 1:
+        return ((d[0] ** 2).sum(-1)) ** 0.5
+    if vertices.shape[-1] == 2:
+        return 0.5 * (d[0][..., 0] * d[1][..., 1] - d[0][..., 1] * d[1][..., 0])
+    a, b = d[0], d[1]
+    normal = [a[..., i] * b[..., j] - a[..., j] * b[..., i] for i, j in ((1, 2), (2, 0), (0, 1))]
+    if len(d) == 2:
+        return 0.5 * (normal[0] ** 2 + normal[1] ** 2 + normal[2] ** 2) ** 0.5
+    return sum(n * d[2][..., k] for k, n in enumerate(normal)) / 6.0
+
+
+def box(cells: tuple[int, ...], size: tuple[float, ...], lower: tuple[float, ...] = ()) -> Mesh:
+    """A block of tetrahedra, six a cell; or with two numbers a rectangle of triangles in the plane, two a cell.
+
+    Args:
+        cells: along each axis. size: edges [m]. lower: the lower corner [m]; the origin by default.
+
+    Raises:
+        ModelError: a number is missing or not positive.
+    """
+    dim = len(cells)
+    lower = tuple(lower) or (0.0,) * dim
+    if dim not in (2, 3) or len(size) != dim or len(lower) != dim or min(cells) < 1 or not min(size) > 0:
+        raise ModelError(
+            f"a box of cells {cells}, size {size} and lower corner {lower}: give two or three numbers of each, cells "
+            "and sizes positive"
+        )
+    axes = [low + s * np.arange(n + 1) / n for low, s, n in zip(lower, size, cells, strict=True)]
+    vertices = np.stack(np.meshgrid(*axes, indexing="ij"), -1).reshape(-1, dim)
+    number = np.arange(len(vertices)).reshape([n + 1 for n in cells])
+    corner = np.stack(np.meshgrid(*map(np.arange, cells), indexing="ij"), -1).reshape(-1, dim)
+
+    def at(*offset: int) -> np.ndarray:
+        return number[tuple((corner + np.array(offset)).T)]
+
+    if dim == 2:
+        a, b, c, d = at(0, 0), at(1, 0), at(1, 1), at(0, 1)
+        rising, falling = [(a, b, c), (a, c, d)], [(a, b, d), (b, c, d)]
+        even = corner.sum(1) % 2 == 0
+        triangles = [
+            np.where(even[:, None], np.stack(r, 1), np.stack(f, 1)) for r, f in zip(rising, falling, strict=True)
+        ]
+        return build(vertices, np.stack(triangles, 1).reshape(-1, 3))
+    tetrahedra = []
+    for order in itertools.permutations(range(3)):  # along the edges from corner to opposite corner (Kuhn 1960)
+        path, offset = [at(0, 0, 0)], np.zeros(3, int)
+        for axis in order:
+            offset[axis] = 1
+            path.append(at(*offset))
+        even = order in ((0, 1, 2), (1, 2, 0), (2, 0, 1))
+        tetrahedra.append(np.stack(path if even else [path[1], path[0], *path[2:]], 1))
+    return build(vertices, np.stack(tetrahedra, 1).reshape(-1, 4))
+
+
+def ball(radius: float, cells: int = 4) -> Mesh:
+    """A ball of tetrahedra about the origin: a block of ``cells`` cells along each edge, drawn onto the sphere.
+
+    Raises:
+        ModelError: a number is not positive.
+    """
+    if not radius > 0 or cells < 2:
+        raise ModelError(f"a ball of radius {radius} and {cells} cells: the radius must be positive, cells 2 or more")
+    cube = box((cells,) * 3, (2.0,) * 3, (-1.0,) * 3)
+    x = cube.vertices
+    most = np.abs(x).max(1, keepdims=True)
+    round_ = x * most / np.maximum(np.linalg.norm(x, axis=1, keepdims=True), 1e-300)
+    return build(radius * round_, cube.elements)
+
+
+def cloth(cells: tuple[int, int], size: tuple[float, float]) -> Mesh:
+    """A rectangle of triangles in space, at z = 0, its lower corner at the origin.
+
+    Every other row of vertices is shifted by half a cell, so that a sheet bends alike in all directions. Best are equal
+    triangles: rows 0.87 times as high as a cell is wide.
+
+    Args:
+        cells: along a row, and rows. size: edges [m].
+
+    Raises:
+        ModelError: a number is missing or not positive.
+    """
+    if len(cells) != 2 or len(size) != 2 or min(cells) < 1 or not min(size) > 0:
+        raise ModelError(f"a cloth of cells {cells} and size {size}: give two positive numbers of each")
+    (n, rows), (width, height) = cells, size
+    even, odd = np.arange(n + 1) / n, np.r_[0, (np.arange(n) + 0.5) / n, 1]
+    lines = [odd if j % 2 else even for j in range(rows + 1)]
+    begin = np.cumsum([0, *map(len, lines)])
+    vertices = [np.stack([width * x, np.full(len(x), height * j / rows), 0 * x], 1) for j, x in enumerate(lines)]
+    up, down = [], []  # triangles with two vertices on their row's lower line, and on its upper one
+    for j in range(rows):
+        short, long = (begin[j + 1], begin[j]) if j % 2 else (begin[j], begin[j + 1])
+        wide = np.stack([short + np.arange(n), short + np.arange(n) + 1, long + np.arange(n) + 1], 1)
+        narrow = np.stack([long + np.arange(n + 1), long + np.arange(n + 1) + 1, short + np.arange(n + 1)], 1)
+        up.append(narrow if j % 2 else wide)
+        down.append(wide if j % 2 else narrow)
+    elements = [part for u, d in zip(up, down, strict=True) for part in (u, d[:, [1, 0, 2]])]
+    return build(np.concatenate(vertices), np.concatenate(elements))
+
+
+def rope(cells: int, length: float) -> Mesh:
+    """A straight line of edges along x from the origin. ``length``: [m].
+
+    Raises:
+        ModelError: a number is not positive.
+    """
+    if cells < 1 or not length > 0:
+        raise ModelError(f"a rope of {cells} cells and length {length}: both must be positive")
+    x = np.zeros((cells + 1, 3))
+    x[:, 0] = length * np.arange(cells + 1) / cells
+    number = np.arange(cells)
+    return build(x, np.stack([number, number + 1], 1))
+
+
+def load(path: str | Path) -> Mesh:
+    """A mesh from a file: .stl, .obj, .ply and .off by trimesh, all others (.msh, .vtk, .vtu, ...) by meshio.
+
+    Of a file with elements of several kinds those of the highest dimension are taken. Vertices that they do not use are
+    left out, and tetrahedra that are inside out are turned.
+
+    Raises:
+        ModelError: the file has no tetrahedra, triangles or edges, or they are faulty: see :func:`build`.
+        MissingDependencyError: the package that reads it is not installed. FileNotFoundError: there is no such file.
+    """
+    path = Path(path)
+    if not path.is_file():
+        raise FileNotFoundError(f"{path}: there is no such file")
+    try:
+        if path.suffix.lower() in (".stl", ".obj", ".ply", ".off"):
+            import trimesh
+
+            found: Any = trimesh.load(path, force="mesh", process=path.suffix.lower() == ".stl")
+            vertices, kinds = found.vertices, {"triangle": found.faces}
+        else:
+            import meshio
+
+            found = meshio.read(path)
+            vertices, kinds = found.points, found.cells_dict
+    except ImportError as error:
+        raise MissingDependencyError(f"{path}: {error.name} reads this file: {install('meshes')}") from error
+    for name, corners in (("tetra", 4), ("triangle", 3), ("line", 2)):
+        if len(kinds.get(name, ())):
+            return _compact(np.asarray(vertices, float), np.asarray(kinds[name]), corners)
+    raise ModelError(
+        f"{path} has elements {sorted(kinds)}: fphys takes tetrahedra, triangles or lines of straight edges"
+    )
+
+
+def _compact(x: np.ndarray, e: np.ndarray, corners: int) -> Mesh:
+    """Without vertices that no element uses, and with all tetrahedra the right way round; a plane mesh has no z."""
+    used, number = np.unique(e, return_inverse=True)
+    x, e = x[used], number.reshape(e.shape)
+    if corners == 4:
+        turned = measures(x, e) < 0
+        e[turned] = e[turned][:, [1, 0, 2, 3]]
+    return build(x, e)
+
+
+def _refuse(faulty: Any, what: str, why: str, fix: str, values: np.ndarray) -> None:
+    found = np.flatnonzero(faulty)
+    if len(found):
+        others = f" ({len(found)} such)" if len(found) > 1 else ""
+        raise ModelError(f"{what} {found[0]} {why}{others}: it is {values[found[0]].tolist()}; {fix}")

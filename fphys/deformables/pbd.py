@@ -1,0 +1,420 @@
+"""Extended position-based dynamics: cloth, rope and soft solids, by small steps.
+
+A step is made of substeps (Macklin et al. 2019, "Small steps in physics simulation"). Each moves the vertices freely,
+
+    x* = x + h v + h^2 (g + f / m)
+
+lets every constraint C of compliance alpha move its vertices once (Macklin et al. 2016, "XPBD"),
+
+    x_i += w_i grad_i C lambda,   lambda = -C / (sum_i w_i |grad_i C|^2 + alpha / h^2)
+
+pushes vertices out of the colliders, and sets v = (x' - x) / h. Edges resist stretching, elements the change of their
+area or volume, and sheets and ropes bending. Masses are lumped. The gradient is that of the substeps as taken: each is
+replayed, with the places that every constraint found, and run backwards.
+"""
+
+import functools
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from .. import units, worlds
+from ..bridge import kernels, reverse_only, warp_op
+from ..implicit import recomputed
+from ..particles.arguments import array, expect_fields, expect_kinds, known, load, row
+from ..particles.boundary import Collider, prepared, shape_number
+from ..tree import Tree, pytree, static
+from ..worlds import Status, choose, flag, freeze, idle, is_nonfinite, sound
+from . import constraints
+from .constraints import Group, Values, project
+from .mesh import Mesh, measures
+
+__all__ = ["Params", "State", "Status", "bends", "check", "edges", "init", "reset", "step"]
+
+Array = jax.Array
+
+FLAT = 1e-6
+"""A mesh counts as straight if its bends at rest are below this, relative to a bend by a right angle."""
+
+
+@pytree
+class Params(Tree):
+    """A body, what it is made of, and the time step.
+
+    Leaves may be numbers, arrays with or without a world axis, or quantities of either (:mod:`fphys.units`). An edge of
+    a rope of axial stiffness EA [N] and length l has the compliance l / EA.
+    """
+
+    mesh: Mesh  # edges (a rope), triangles (cloth), tetrahedra (a solid); its vertices are the shape at rest
+    density: Any  # [kg/m], [kg/m^2] or [kg/m^3], shape (), (element,) or (1 | world, element)
+    timestep: Any  # of a whole step [s], shape () or (1 | world,)
+    stretch: Any = 0.0  # compliance of edges [m/N], shape (), (edge,) or (1 | world, edge), in the order of ``edges``
+    squeeze: Any = None  # 1 / bulk modulus of elements [m/N] or [m^2/N], shape (), (element,) or (1 | world, element)
+    bend: Any = None  # stiffness of a rope [N m^2] or cloth [N m], shape (), (bend,), (1 | world, bend): see ``bends``
+    gravity: Any = 0.0  # [m/s^2], shape (), (dim,) or (1 | world, dim)
+    damping: Any = 0.0  # c [1/s]: velocities decay by exp(-c t), shape () or (1 | world,)
+    thickness: Any = 0.0  # how near vertices may come to colliders [m], shape () or (1 | world,)
+    pinned: tuple[int, ...] = static(default=())  # numbers of the vertices whose positions are given
+    substeps: int = static(default=20)
+
+    def __post_init__(self) -> None:
+        numbers = np.ravel(np.asarray(self.pinned, object)).tolist()
+        object.__setattr__(self, "pinned", tuple(sorted({int(i) for i in numbers})))
+        _expect(self)
+
+
+@pytree
+class State(Tree):
+    """A body in motion. Make it with :func:`init`."""
+
+    x: Array  # Position [m], shape (world, vertex, dim).
+    v: Array  # Velocity [m/s], shape (world, vertex, dim).
+    status: Array  # Fault bits (Status), uint32, shape (world,); no gradient.
+
+
+def edges(mesh: Mesh) -> np.ndarray:
+    """The vertices of every edge, int32, shape (edge, 2), in the order of ``Params.stretch``."""
+    return constraints.edges(mesh.topology)
+
+
+def bends(mesh: Mesh) -> np.ndarray:
+    """Where a rope or cloth bends, in the order of ``Params.bend``: int32, shape (bend, 3): three vertices in a row; or
+    (bend, 4): the edge of two triangles, and the vertices opposite."""
+    return constraints.bends(mesh.topology)
+
+
+def init(params: Params, positions: Any = None, velocities: Any = None, num_worlds: int = 1) -> State:
+    """A body at rest in its shape at rest, unless positions or velocities are given.
+
+    Args:
+        positions: [m], shape (world, vertex, dim); their dtype decides the precision. By default the mesh's vertices in
+            ``num_worlds`` worlds, in JAX's default precision if they are NumPy's.
+        velocities: [m/s], the same shape.
+        num_worlds: if no positions are given, and the mesh's vertices have no world axis of their own.
+
+    Returns:
+        A state. Gradients flow to positions and velocities, and to the mesh's vertices if no positions are given.
+
+    Raises:
+        ValueError: a shape does not fit; or, if known on the host, a position is not finite, or a number of ``params``
+            cannot be simulated, or a mesh that is to bend is not straight or flat at rest.
+        TypeError: dtypes differ. UnitError: a quantity is of another kind.
+    """
+    params = _bare(params)
+    vertices = params.mesh.vertices
+    n, dim = np.shape(vertices)[-2:]
+    positions = units.si(positions, units.length, "positions")
+    velocities = units.si(velocities, units.velocity, "velocities")
+    if positions is None:
+        x = jnp.asarray(vertices).reshape(-1, n, dim)
+        x = jnp.broadcast_to(x, (max(num_worlds, len(x)), n, dim))
+    else:
+        x = array("positions", positions)
+    if x.ndim != 3 or x.shape[1:] != (n, dim) or 0 in x.shape:
+        raise ValueError(f"positions have shape {x.shape}, must be (num_worlds, {n}, {dim}): the mesh's vertices")
+    if not jnp.issubdtype(x.dtype, jnp.floating):
+        raise TypeError(f"positions are {x.dtype}: make them float32 or float64, which decides the precision")
+    v = jnp.zeros_like(x) if velocities is None else array("velocities", velocities, x.dtype)
+    if v.shape != x.shape:
+        raise ValueError(f"velocities have shape {v.shape}, positions {x.shape}: both need one row for each vertex")
+    state = State(x, v, jnp.zeros(len(x), jnp.uint32))
+    _refuse(params, state)
+    return state
+
+
+@reverse_only
+def step(
+    params: Params, state: State, force: Any = None, pins: Any = None, colliders: tuple[Collider, ...] = ()
+) -> State:
+    """Advance every world by one time step. Pure; composes with jit, grad, vmap, scan and checkpoint.
+
+    Args:
+        force: on every vertex [N], shape (world, vertex, dim); axes 0 and 1 may have size 1.
+        pins: where the vertices ``params.pinned`` are at the end of the step [m], shape (pinned, dim) or (1 | world,
+            pinned, dim), in the order of their numbers; they move there in a straight line. By default they stay.
+        colliders: shapes that keep vertices out (:mod:`fphys.particles.boundary`), where they are at the step's start;
+            during it they move with their velocity. Contact "separate", with friction, or "sticky".
+
+    Returns:
+        The next state. A world whose state, loads or parameters cannot be simulated keeps its last state, its status
+        says so, and it passes no gradient; other worlds are not affected. Gradients flow to all of params (the mesh's
+        vertices, too), positions, velocities, force, pins and colliders, except a sphere's and a box's size.
+
+    Raises:
+        ValueError: a shape does not fit, before anything runs. TypeError: dtypes differ. UnitError: a quantity is of
+            another kind.
+    """
+    expect_kinds("pbd.step", params, state, Params, State)
+    n, dim, dtype = state.x.shape[1], state.x.shape[-1], state.x.dtype
+    expect_fields(state, {"v": (dim,)}, (), "pbd.init")
+    if state.x.shape[1:] != (params.mesh.topology.num_vertices, params.mesh.dim):
+        raise ValueError(f"state.x has shape {state.x.shape}, the mesh {params.mesh.topology.num_vertices} vertices")
+    force = load("force", units.si(force, units.force, "force"), (len(state.x), n, dim), dtype)
+    pins = _places(units.si(pins, units.length, "pins"), state.x[:, list(params.pinned)])
+    shapes = tuple(prepared(c, i, dtype, dim, len(state.x)) for i, c in enumerate(colliders))
+    for i, c in enumerate(shapes):
+        if c.contact not in ("separate", "sticky"):
+            raise ValueError(f'colliders[{i}].contact is {c.contact!r}: pbd has "separate" and "sticky"')
+    return _step(_rows(_bare(params), dtype), state, force, pins, shapes)[0]
+
+
+def check(params: Params, state: State) -> None:
+    """Raise an error on the host if the status reports a fault.
+
+    Raises:
+        StateError: names world, fault and what to change.
+    """
+    expect_kinds("pbd.check", params, state, Params, State)
+    worlds.report(state.status, lambda world, bit: _CAUSES.get(bit, ""), "pbd.reset")
+
+
+def reset(params: Params, state: State, mask: Array, start: State) -> State:
+    """Reset the worlds of ``mask`` to those of ``start``, and clear their fault bits.
+
+    Args:
+        mask: the worlds to reset, bool, shape (num_worlds,).
+        start: a state with as many worlds, positions in [m], for example from :func:`init`.
+
+    Gradients flow to ``start`` in the worlds that are reset, and to ``state`` in the others.
+
+    Raises:
+        ValueError: the mask or ``start`` has another shape. TypeError: not parameters and state of this solver.
+    """
+    expect_kinds("pbd.reset", params, state, Params, State)
+    return worlds.reset(state, mask, start)
+
+
+_CAUSES = {
+    Status.NONFINITE: "positions or velocities became NaN, infinite or huge; lower params.timestep or the loads",
+    Status.BADCTRL: "force, pins or a collider were not finite; the world skipped that step",
+    Status.BADPARAM: (
+        "a number is not one to simulate: time step and density must be positive, compliances, bending stiffness, "
+        "damping and thickness not negative, gravity finite, and every element's extent at rest positive"
+    ),
+}
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# A step
+
+
+def _held(stop: Array, params: Params, state: State, *loads: Any) -> tuple[Any, ...]:
+    """Arguments for which these worlds stand still."""
+    return params, state.replace(status=state.status | flag(Status.NONFINITE, stop)), *loads
+
+
+@recomputed(lambda result: result[1], _held)
+def _step(
+    _: None, params: Params, state: State, force: Array, pins: Array, colliders: tuple[Collider, ...]
+) -> tuple[tuple[State, Array], None]:
+    """The next state, and the worlds that stand still."""
+    params, clean, force, pins, colliders, bits = _screen(params, state, force, pins, colliders)
+    topology, held = params.mesh.topology, list(params.pinned)
+    found = constraints.groups(topology, params.bend is not None, params.squeeze is not None)
+    h = params.timestep / params.substeps
+    rest = _in_space(params.mesh.vertices)
+    values = tuple(_values(params, group, rest, h) for group in found)
+    weight = 1 / _masses(params, rest)
+    weight = weight.at[:, held].set(0)
+    push = _in_space(params.gravity)[:, None] + weight[..., None] * _in_space(force)
+    keep, h = jnp.exp(-params.damping * h)[:, None, None], h[:, None, None]
+    begin, end = _in_space(clean.x[:, held]), _in_space(pins)
+
+    def substep(carry: tuple[Array, Array], k: Array) -> tuple[tuple[Array, Array], None]:
+        x, v = carry
+        v = keep * (v + h * push)
+        place = x + h * v
+        if held:
+            place = place.at[:, held].set(begin + (k / params.substeps) * (end - begin))
+        place = project(found, place, weight, values)
+        for collider in colliders:
+            moved = collider.replace(pos=collider.pos + k * h[..., 0] * collider.velocity)
+            place = _touch(params, moved, h[:, 0, 0], weight, x, place)
+        return (place, (place - x) / h), None
+
+    numbers = jnp.arange(1, params.substeps + 1, dtype=clean.x.dtype)
+    (x, v), _ = jax.lax.scan(substep, (_in_space(clean.x), _in_space(clean.v)), numbers)
+    dim = clean.x.shape[-1]
+    new = state.replace(x=x[..., :dim], v=v[..., :dim])
+    return freeze(state, new, bits, ~sound([new.x, new.v], len(bits))), None
+
+
+def _values(params: Params, group: Group, rest: Array, h: Array) -> Values:
+    """The numbers of a group's constraints."""
+    square, topology = (h**2)[:, None], params.mesh.topology
+    if group.kind == "edge":
+        return Values(params.stretch[:, group.order] / square, measures(rest, group.corners))
+    if group.kind == "bend":
+        return Values(params.bend[:, group.order] * square, constraints.shares(rest, topology)[:, group.order])
+    size = measures(rest, group.corners)
+    return Values(size * params.squeeze[:, group.order] / square, size)
+
+
+def _masses(params: Params, rest: Array) -> Array:
+    """Of vertices [kg], shape (1 | world, vertex): each element gives its corners equal parts."""
+    elements = params.mesh.elements
+    part = params.density * measures(rest, elements) / elements.shape[1]
+    none = jnp.zeros((len(part), params.mesh.topology.num_vertices), part.dtype)
+    return none.at[:, elements.T].add(part[:, None])
+
+
+def _touch(params: Params, collider: Collider, h: Array, weight: Array, start: Array, place: Array) -> Array:
+    setting = shape_number(collider.shape), int(collider.contact == "sticky"), collider.count
+    c = collider
+    values = params.thickness, h, c.pos, c.quat, c.size, c.velocity, c.spin, c.friction, c.samples
+    return _contact(*setting)(*values, weight, start, place)
+
+
+@functools.lru_cache
+def _contact(shape: int, sticky: int, count: tuple[int, int, int]) -> Any:
+    def launches(launch: Any, *arrays: Any) -> None:
+        *inputs, out = arrays
+        kernel = kernels(out.dtype, "deformables.touch").touch
+        launch(kernel, out.shape[:2], [shape, sticky, count, *inputs], [out])
+
+    return warp_op(launches, lambda *inputs: inputs[-1], zeroed=False, name="touch")
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Arguments
+
+
+def _in_space(x: Array) -> Array:
+    """Vectors of three numbers, from two or three."""
+    return jnp.pad(x, [(0, 0)] * (x.ndim - 1) + [(0, 3 - x.shape[-1])])
+
+
+def _expect(params: Params) -> None:
+    """Refuse structure that cannot be; TypeError, ValueError."""
+    shape = getattr(getattr(params.mesh, "vertices", None), "shape", None)
+    if shape is None:
+        return  # JAX rebuilds trees with other things in the place of leaves
+    n = params.mesh.topology.num_vertices
+    if params.pinned and not 0 <= params.pinned[0] <= params.pinned[-1] < n:
+        wrong = params.pinned[0] if params.pinned[0] < 0 else params.pinned[-1]
+        raise ValueError(f"params.pinned has {wrong}: the mesh has {n} vertices, 0 to {n - 1}")
+    if params.substeps < 1:
+        raise ValueError(f"params.substeps is {params.substeps}: give one at least")
+    corners = params.mesh.topology.corners
+    if params.bend is not None and corners == 4:
+        raise ValueError("params.bend is for ropes and cloth: the mesh has tetrahedra")
+    if params.squeeze is not None and corners == 2:
+        raise ValueError("params.squeeze is for triangles and tetrahedra: the mesh has edges")
+
+
+_EACH = {"density": "element", "stretch": "edge", "squeeze": "element", "bend": "bend"}
+"""What each field has a number for."""
+
+
+def _rows(params: Params, dtype: Any) -> Params:
+    """All numbers with the world axis first, in the precision of the state."""
+    topology = params.mesh.topology
+    sizes = {"element": len(topology.elements), "edge": len(constraints.edges(topology))}
+    sizes["bend"] = len(constraints.bends(topology)) if topology.corners < 4 else 0
+    vertices = params.mesh.vertices
+    vertices = vertices.astype(dtype) if isinstance(vertices, np.ndarray) else vertices  # from a file or a shape
+    mesh = params.mesh.replace(vertices=row("mesh.vertices", vertices, (topology.num_vertices, params.mesh.dim), dtype))
+    each = {
+        name: row(f"params.{name}", getattr(params, name), (sizes[what],), dtype)
+        for name, what in _EACH.items()
+        if getattr(params, name) is not None
+    }
+    own = {
+        name: row(f"params.{name}", getattr(params, name), (), dtype) for name in ("timestep", "damping", "thickness")
+    }
+    gravity = row("params.gravity", params.gravity, (params.mesh.dim,), dtype, vector=True)
+    return params.replace(mesh=mesh, gravity=gravity, **each, **own)
+
+
+def _bare(params: Params) -> Params:
+    """Params without quantities."""
+    mesh = units.bare(params.mesh, {"vertices": units.length}, "mesh")
+    kinds = {"timestep": units.duration, "gravity": units.acceleration, "damping": units.frequency}
+    return units.bare(params, kinds | {"thickness": units.length}, "params").replace(mesh=mesh)
+
+
+def _places(pins: Any, now: Array) -> Array:
+    """Positions of pinned vertices, shape (world, pinned, dim), those of now if none are given; ValueError."""
+    if pins is None:
+        return now
+    at = array("pins", pins, now.dtype)
+    at = at[None] if at.ndim == 2 else at
+    if at.ndim != 3 or len(at) not in (1, len(now)) or at.shape[1:] != now.shape[1:]:
+        raise ValueError(
+            f"pins have shape {at.shape}, must be {now.shape[1:]} or (1 | {now.shape[0]}, ...): one row for each of "
+            "params.pinned"
+        )
+    return jnp.broadcast_to(at, now.shape)
+
+
+def _simulable(params: Params) -> Array:
+    """Worlds whose parameters can be simulated, bool, (1 | world,)."""
+    p = jax.lax.stop_gradient(params)
+    fine = (p.timestep > 0) & jnp.isfinite(p.timestep) & (p.damping >= 0) & (p.thickness >= 0)
+    fine = fine & sound([p.mesh.vertices, p.density, p.gravity, p.damping, p.thickness]) & (p.density > 0).all(1)
+    for name in ("stretch", "squeeze", "bend"):
+        if (value := getattr(p, name)) is not None:
+            fine = fine & (sound([value]) & (value >= 0).all(1))
+    return fine & (measures(_in_space(p.mesh.vertices), p.mesh.elements) > 0).all(1)
+
+
+def _screen(
+    params: Params, state: State, force: Array, pins: Array, colliders: tuple[Collider, ...]
+) -> tuple[Params, State, Array, Array, tuple[Collider, ...], Array]:
+    """The arguments, harmless in worlds that do not take the step, and fault bits, uint32, (world,)."""
+    count = len(state.status)
+    still = ~sound([state.x, state.v], count) | is_nonfinite(state.status)
+    leaves = [leaf for leaf in jax.tree.leaves(colliders) if jnp.issubdtype(leaf.dtype, jnp.floating)]
+    bad = ~sound([force, pins, *leaves], count)
+    bits = flag(Status.NONFINITE, still) | flag(Status.BADCTRL, bad) | flag(Status.BADPARAM, ~_simulable(params))
+    stop = idle(bits)
+
+    def calm(value: Array, instead: Any) -> Array:
+        return choose(stop if len(value) == count else stop.all()[None], instead, value)
+
+    rest = jnp.asarray(np.random.default_rng(0).random(params.mesh.vertices.shape[-2:]), state.x.dtype)[None]
+    mesh = params.mesh.replace(vertices=calm(params.mesh.vertices, rest))
+    safe = {name: calm(getattr(params, name), 1) for name in (*_EACH, "timestep") if getattr(params, name) is not None}
+    safe |= {name: calm(getattr(params, name), 0) for name in ("gravity", "damping", "thickness")}
+    state = state.replace(x=calm(state.x, rest), v=calm(state.v, 0))
+    harmless = jax.tree.map(lambda leaf: calm(leaf, 1), colliders)
+    return params.replace(mesh=mesh, **safe), state, calm(force, 0), calm(pins, 0), harmless, bits
+
+
+def _refuse(params: Params, state: State) -> None:
+    """Refuse values that are known to be wrong before anything runs; ValueError."""
+    for name, value in {"positions": state.x, "velocities": state.v}.items():
+        if (given := known(value)) is not None and not (finite := np.isfinite(given[0]).all(-1)).all():
+            world, i = np.argwhere(~finite)[0]
+            raise ValueError(f"{name} of vertex {i} in world {world} are {given[0][world, i]}: give finite numbers")
+    for name in (*_EACH, "timestep", "damping", "thickness"):
+        value, positive = getattr(params, name), name in ("density", "timestep")
+        if value is None or (given := known(value)) is None:
+            continue
+        wrong = ~(np.isfinite(given[0]) & ((given[0] > 0) if positive else (given[0] >= 0)))
+        if wrong.any():
+            which = f" of {_EACH[name]} {np.argwhere(wrong)[0][-1]}" if name in _EACH and np.size(given[0]) > 1 else ""
+            most = "positive and finite" if positive else "finite and not negative"
+            raise ValueError(f"params.{name}{which} is {np.asarray(given[0])[wrong].flat[0]}: it must be {most}")
+    if known(*jax.tree.leaves(params.mesh)) is None:
+        return
+    with jax.ensure_compile_time_eval():
+        rows = _rows(params, state.x.dtype)
+        rest = _in_space(rows.mesh.vertices)
+        size = np.asarray(measures(rest, params.mesh.elements))
+        if not (size > 0).all():
+            e = np.argwhere(~(size > 0))[0][-1]
+            raise ValueError(f"element {e} of the mesh is inside out or has no extent at rest: make it by mesh.build")
+        if params.bend is not None:
+            corners, share = constraints.bends(params.mesh.topology), constraints.shares(rest, params.mesh.topology)
+            at = rest[:, corners] - rest[:, corners[:, :1]]
+            bent = (share[..., None] * at).sum(2)
+            most = (jnp.abs(share) * jnp.linalg.norm(at, axis=-1)).sum(-1)
+            curved = np.asarray(jnp.linalg.norm(bent, axis=-1) > FLAT * most)
+            if curved.any():
+                raise ValueError(
+                    f"the mesh is bent at rest, first at the vertices {corners[np.argwhere(curved)[0][-1]].tolist()}: "
+                    "pbd has bending of straight ropes and flat cloth only; leave params.bend out, or lay the mesh flat"
+                )

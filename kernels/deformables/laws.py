@@ -1,0 +1,194 @@
+"""Elastic laws: energy per volume, stress and its derivative, as functions of the deformation gradient F.
+
+All are isotropic and defined for every F, also where an element is flat or inside out. With F = U diag(s) V^T, U and V
+rotations and s_2 of any sign, an energy is a function e(s). Its second derivative is diagonal in blocks (Irving et al.
+2004; Smith, de Goes and Kim 2019): the matrix e_ij in the stretches, and for each pair i, j, (e_i - e_j) / (s_i - s_j)
+in what is symmetric of U^T dF V and (e_i + e_j) / (s_i + s_j) in what is antisymmetric. Both are written without the
+difference, so that equal stretches are no exception.
+
+mu and lam are Lame's parameters, J = det F, E = (F^T F - I) / 2.
+"""
+
+import warp as wp
+
+from .._precision import mat33, real, tolerance, vec3
+from ..spectral import assembled, eigen, identity, polar
+
+COROTATED = wp.constant(0)
+NEO_HOOKEAN = wp.constant(1)
+ST_VENANT = wp.constant(2)
+
+LEAST = wp.constant(tolerance(1.0e-9, 1.0e-4))
+"""Smallest sum of two stretches that is divided by: a rotation has no derivative where they add up to zero."""
+
+NOTHING = wp.constant(tolerance(1.0e-150, 1.0e-18))
+"""A length below this is zero."""
+
+
+@wp.func
+def stable_moduli(mu: real, lam: real) -> vec3:
+    """The Neo-Hookean law's own mu, lambda and alpha for which it is Hooke's at small strain (Smith et al. 2018)."""
+    m = real(4.0) / real(3.0) * mu
+    l = lam + real(5.0) / real(6.0) * mu
+    return vec3(m, l, real(1.0) + real(0.75) * m / l)
+
+
+@wp.func
+def cofactor(f: mat33) -> mat33:
+    """dJ / dF."""
+    a = vec3(f[0, 0], f[1, 0], f[2, 0])
+    b = vec3(f[0, 1], f[1, 1], f[2, 1])
+    c = vec3(f[0, 2], f[1, 2], f[2, 2])
+    return wp.matrix_from_cols(wp.cross(b, c), wp.cross(c, a), wp.cross(a, b))
+
+
+@wp.func
+def energy_density(law: int, f: mat33, mu: real, lam: real) -> real:
+    """Energy per volume at rest [J/m^3]; that of Neo-Hookean matter is not zero at rest."""
+    j = wp.determinant(f)
+    if law == COROTATED:
+        d = f - polar(f)
+        return mu * wp.ddot(d, d) + real(0.5) * lam * (j - real(1.0)) * (j - real(1.0))
+    if law == NEO_HOOKEAN:
+        k = stable_moduli(mu, lam)
+        i = wp.ddot(f, f)
+        volume = real(0.5) * k[1] * (j - k[2]) * (j - k[2])
+        return real(0.5) * k[0] * (i - real(3.0) - wp.log(i + real(1.0))) + volume
+    e = real(0.5) * (wp.transpose(f) * f - identity())
+    return mu * wp.ddot(e, e) + real(0.5) * lam * wp.trace(e) * wp.trace(e)
+
+
+@wp.func
+def stress(law: int, f: mat33, mu: real, lam: real) -> mat33:
+    """The first Piola-Kirchhoff stress P [Pa], the energy's derivative.
+
+    corotated: 2 mu (F - R) + lam (J - 1) dJ/dF, as in MPM (Stomakhin et al. 2012).
+    Neo-Hookean: m (1 - 1 / (|F|^2 + 1)) F + l (J - alpha) dJ/dF (Smith, de Goes and Kim 2018, eq. 14).
+    St. Venant-Kirchhoff: F (2 mu E + lam tr(E) I).
+    """
+    if law == COROTATED:
+        return real(2.0) * mu * (f - polar(f)) + lam * (wp.determinant(f) - real(1.0)) * cofactor(f)
+    if law == NEO_HOOKEAN:
+        k = stable_moduli(mu, lam)
+        a = k[0] * (real(1.0) - real(1.0) / (wp.ddot(f, f) + real(1.0)))
+        return a * f + k[1] * (wp.determinant(f) - k[2]) * cofactor(f)
+    e = real(0.5) * (wp.transpose(f) * f - identity())
+    return f * (real(2.0) * mu * e + lam * wp.trace(e) * identity())
+
+
+@wp.func
+def perpendicular(a: vec3) -> vec3:
+    """A unit vector at right angles to a unit vector."""
+    b = vec3(real(1.0), real(0.0), real(0.0))
+    if wp.abs(a[0]) > real(0.7):
+        b = vec3(real(0.0), real(1.0), real(0.0))
+    return wp.normalize(b - wp.dot(a, b) * a)
+
+
+@wp.func
+def stretches(f: mat33):
+    """Rotations U and V and stretches s with F = U diag(s) V^T, s_0 >= s_1 >= |s_2|; s_2 has the sign of det F."""
+    d, q = eigen(wp.transpose(f) * f)
+    most = int(0)
+    least = int(0)
+    for i in range(1, 3):
+        if d[i] > d[most]:
+            most = i
+        if d[i] <= d[least]:
+            least = i
+    if most == least:
+        least = 2 - most
+    middle = 3 - most - least
+    v0 = vec3(q[0, most], q[1, most], q[2, most])
+    v1 = vec3(q[0, middle], q[1, middle], q[2, middle])
+    v2 = wp.cross(v0, v1)
+    u0 = f * v0
+    s0 = wp.length(u0)
+    if s0 > NOTHING:
+        u0 = u0 / s0
+    else:
+        u0 = v0
+    u1 = f * v1
+    u1 = u1 - wp.dot(u0, u1) * u0
+    s1 = wp.length(u1)
+    if s1 > NOTHING:
+        u1 = u1 / s1
+        u1 = wp.normalize(u1 - wp.dot(u0, u1) * u0)
+    else:
+        u1 = perpendicular(u0)
+    u2 = wp.cross(u0, u1)
+    s = vec3(s0, s1, wp.dot(u2, f * v2))
+    return wp.matrix_from_cols(u0, u1, u2), s, wp.matrix_from_cols(v0, v1, v2)
+
+
+@wp.func
+def pair(symmetric: real, antisymmetric: real, projected: int):
+    """Of a pair's two values the mean and half the difference; projected: of their positive parts."""
+    a = symmetric
+    b = antisymmetric
+    if projected != 0:
+        a = wp.max(a, real(0.0))
+        b = wp.max(b, real(0.0))
+    return real(0.5) * (a + b), real(0.5) * (a - b)
+
+
+@wp.func
+def curvature(law: int, s: vec3, mu: real, lam: real, projected: int):
+    """The second derivative of the energy in the principal frame.
+
+    dP_ii = sum_j A_ij dF_jj, dP_ij = B_ij dF_ij + C_ij dF_ji.
+
+    Args:
+        projected: whether negative eigenvalues count as zero.
+
+    Returns:
+        A, B and C, symmetric; the diagonals of B and C are zero.
+    """
+    j = s[0] * s[1] * s[2]
+    volume = vec3(s[1] * s[2], s[2] * s[0], s[0] * s[1])
+    a = mat33()
+    b = mat33()
+    c = mat33()
+    k = stable_moduli(mu, lam)
+    square = wp.dot(s, s)
+    shape = k[0] * (real(1.0) - real(1.0) / (square + real(1.0)))
+    bend = real(2.0) * k[0] / ((square + real(1.0)) * (square + real(1.0)))
+    t = real(0.5) * (square - real(3.0))
+    for m in range(3):
+        n = (m + 1) % 3
+        o = 3 - m - n
+        flip = real(0.0)
+        twist = real(0.0)
+        if law == COROTATED:
+            pressure = lam * (j - real(1.0))
+            total = s[m] + s[n]
+            if wp.abs(total) < LEAST:
+                total = LEAST
+            a[m, m] = real(2.0) * mu + lam * volume[m] * volume[m]
+            a[m, n] = lam * volume[m] * volume[n] + pressure * s[o]
+            flip = real(2.0) * mu - pressure * s[o]
+            twist = real(2.0) * mu * (real(1.0) - real(2.0) / total) + pressure * s[o]
+        elif law == NEO_HOOKEAN:
+            pressure = k[1] * (j - k[2])
+            a[m, m] = shape + bend * s[m] * s[m] + k[1] * volume[m] * volume[m]
+            a[m, n] = bend * s[m] * s[n] + k[1] * volume[m] * volume[n] + pressure * s[o]
+            flip = shape - pressure * s[o]
+            twist = shape + pressure * s[o]
+        else:
+            pull = mu * (s[m] * s[m] - real(1.0)) + lam * t
+            both = mu * (s[m] * s[m] + s[n] * s[n] - real(1.0)) + lam * t
+            a[m, m] = pull + s[m] * s[m] * (real(2.0) * mu + lam)
+            a[m, n] = lam * s[m] * s[n]
+            flip = both + mu * s[m] * s[n]
+            twist = both - mu * s[m] * s[n]
+        a[n, m] = a[m, n]
+        mean, half = pair(flip, twist, projected)
+        b[m, n] = mean
+        b[n, m] = mean
+        c[m, n] = half
+        c[n, m] = half
+    if projected != 0:
+        d, q = eigen(a)
+        zero = real(0.0)
+        a = assembled(vec3(wp.max(d[0], zero), wp.max(d[1], zero), wp.max(d[2], zero)), q)
+    return a, b, c

@@ -1,0 +1,297 @@
+"""Implicit Euler as optimisation: Newton's method on the incremental potential, and the solve of the backward pass.
+
+One thread takes a world: it runs all iterations, so that worlds stop one by one.
+"""
+
+import warp as wp
+
+from .._precision import real, tolerance, vec3
+from .potential import (
+    ROUNDING,
+    Body,
+    Matrix,
+    Setting,
+    Work,
+    deformation,
+    gradient,
+    hessian,
+    move,
+    multiply,
+    potential,
+    set_up,
+)
+
+UNCONVERGED = wp.constant(4)
+INVERTED = wp.constant(256)
+
+STILL = wp.constant(tolerance(1.0e-9, 1.0e-4))
+"""After a whole step shorter than this fraction of the mean edge only rounding changes: Newton doubles the digits."""
+LOOSE = wp.constant(real(1.0e-2))
+"""Part of the gradient that conjugate gradients may leave in the first step; later ones follow the step's length."""
+TIGHT = wp.constant(tolerance(1.0e-8, 1.0e-4))
+"""The smallest such part."""
+DESCENT = wp.constant(real(1.0e-4))
+"""Part of the decrease that the slope promises, with which the line search is content (Armijo 1966)."""
+BLUR = wp.constant(tolerance(1.0e-14, 1.0e-6))
+"""Part of the potential's terms that its rounding may be."""
+NONE = wp.constant(real(1.0e-30))
+"""Guards a division: far below any square of a force."""
+EXACT = wp.constant(tolerance(1.0e-13, 1.0e-6))
+"""Part of the cotangent that the backward pass may leave."""
+
+
+@wp.struct
+class Descent:
+    """Vectors of the solves, one for each vertex."""
+
+    gradient: wp.array2d(dtype=vec3)
+    search: wp.array2d(dtype=vec3)
+    residual: wp.array2d(dtype=vec3)
+    direction: wp.array2d(dtype=vec3)
+    product: wp.array2d(dtype=vec3)
+    trial: wp.array2d(dtype=vec3)
+
+
+@wp.struct
+class Krylov:
+    """Vectors of MINRES."""
+
+    older: wp.array2d(dtype=vec3)
+    old: wp.array2d(dtype=vec3)
+    lanczos: wp.array2d(dtype=vec3)
+    z: wp.array2d(dtype=vec3)
+    w_older: wp.array2d(dtype=vec3)
+    w_old: wp.array2d(dtype=vec3)
+
+
+@wp.func
+def conjugate_gradients(world: int, body: Body, matrix: Matrix, part: real, most: int, descent_out: Descent) -> real:
+    """Solve H search = -gradient until this part of the residual is left; returns gradient . search."""
+    n = descent_out.gradient.shape[1]
+    rz = real(0.0)
+    for i in range(n):
+        r = -descent_out.gradient[world, i]
+        z = matrix.diagonal[world, i] * r
+        descent_out.search[world, i] = vec3()
+        descent_out.residual[world, i] = r
+        descent_out.direction[world, i] = z
+        rz += wp.dot(r, z)
+    goal = part * part * rz
+    for k in range(most):
+        curvature = multiply(world, body, matrix, descent_out.direction, descent_out.product)
+        if curvature <= real(0.0):
+            if k == 0:
+                for i in range(n):
+                    descent_out.search[world, i] = descent_out.direction[world, i]
+            break
+        alpha = rz / curvature
+        new = real(0.0)
+        for i in range(n):
+            r = descent_out.residual[world, i] - alpha * descent_out.product[world, i]
+            descent_out.search[world, i] = descent_out.search[world, i] + alpha * descent_out.direction[world, i]
+            descent_out.residual[world, i] = r
+            new += wp.dot(r, matrix.diagonal[world, i] * r)
+        if new <= goal:
+            break
+        beta = new / rz
+        rz = new
+        for i in range(n):
+            z = matrix.diagonal[world, i] * descent_out.residual[world, i]
+            descent_out.direction[world, i] = z + beta * descent_out.direction[world, i]
+    total = real(0.0)
+    for i in range(n):
+        total += wp.dot(descent_out.gradient[world, i], descent_out.search[world, i])
+    return total
+
+
+@wp.func
+def imbalance(
+    world: int, body: Body, setting: Setting, u: wp.array2d(dtype=vec3), work: Work, descent_out: Descent
+) -> real:
+    """The gradient, and its norm over that of the forces that it is the sum of."""
+    size = gradient(world, body, setting, u, work, descent_out.gradient)
+    left = real(0.0)
+    for i in range(u.shape[1]):
+        left += wp.dot(descent_out.gradient[world, i], descent_out.gradient[world, i])
+    return wp.sqrt(left / wp.max(size, NONE))
+
+
+@wp.func
+def mean_edge(body: Body, work: Work, world: int) -> real:
+    """A length that elements have, from their mean volume."""
+    total = real(0.0)
+    for e in range(body.elements.shape[0]):
+        total += work.volume[world, e]
+    mean = total / real(body.elements.shape[0])
+    if body.elements.shape[1] == 4:
+        return wp.pow(real(6.0) * mean, real(1.0) / real(3.0))
+    return wp.sqrt(real(2.0) * mean)
+
+
+@wp.kernel(enable_backward=False)
+def newton(
+    # Structure:
+    max_iterations: int,
+    max_solve: int,
+    # Model:
+    body: Body,
+    setting: Setting,
+    # In:
+    start: wp.array2d(dtype=vec3),
+    # Out:
+    work_out: Work,
+    matrix_out: Matrix,
+    descent_out: Descent,
+    u_out: wp.array2d(dtype=vec3),
+    residual_out: wp.array(dtype=real),
+    iterations_out: wp.array(dtype=int),
+    status_out: wp.array(dtype=wp.uint32),
+):
+    """The displacement that minimises the potential; ``start`` holds that of pinned vertices, and a guess elsewhere."""
+    world = wp.tid()
+    n = start.shape[1]
+    set_up(world, body, setting, work_out)
+    length = mean_edge(body, work_out, world)
+    for i in range(n):
+        u_out[world, i] = start[world, i]
+    move(world, setting, u_out, work_out)
+    value = potential(world, body, setting, u_out, work_out)
+    part = LOOSE
+    done = int(0)
+    count = int(0)
+    stuck = int(0)
+    ratio = imbalance(world, body, setting, u_out, work_out, descent_out)
+    while done == 0 and stuck == 0:
+        if ratio <= ROUNDING:
+            done = 1
+        elif count == max_iterations:
+            stuck = 1
+        else:
+            count = count + 1
+            hessian(world, body, setting, work_out, 1, 1, matrix_out)
+            decrease = conjugate_gradients(world, body, matrix_out, part, max_solve, descent_out)
+            step = real(1.0)
+            found = int(0)
+            for _k in range(40):
+                if found == 0:
+                    for i in range(n):
+                        descent_out.trial[world, i] = u_out[world, i] + step * descent_out.search[world, i]
+                    move(world, setting, descent_out.trial, work_out)
+                    after = potential(world, body, setting, descent_out.trial, work_out)
+                    if after[0] <= value[0] + DESCENT * step * decrease + BLUR * value[1]:
+                        found = 1
+                        value = after
+                    else:
+                        step = real(0.5) * step
+            if found == 0:
+                move(world, setting, u_out, work_out)
+                stuck = 1
+            else:
+                longest = real(0.0)
+                for i in range(n):
+                    u_out[world, i] = descent_out.trial[world, i]
+                    longest = wp.max(longest, wp.length(descent_out.search[world, i]))
+                longest = longest / length
+                if longest <= STILL and step == real(1.0):
+                    done = 1
+                part = wp.clamp(longest, TIGHT, LOOSE)
+                ratio = imbalance(world, body, setting, u_out, work_out, descent_out)
+    bits = wp.uint32(0)
+    if done == 0:
+        bits = wp.uint32(UNCONVERGED)
+    for e in range(body.elements.shape[0]):
+        if wp.determinant(deformation(world, e, body, work_out)) <= real(0.0):
+            bits = bits | wp.uint32(INVERTED)
+    residual_out[world] = ratio
+    iterations_out[world] = count
+    status_out[world] = bits
+
+
+@wp.kernel(enable_backward=False)
+def solve(
+    # Structure:
+    max_solve: int,
+    # Model:
+    body: Body,
+    setting: Setting,
+    # In:
+    u: wp.array2d(dtype=vec3),
+    cotangent: wp.array2d(dtype=vec3),
+    # Out:
+    work_out: Work,
+    matrix_out: Matrix,
+    krylov_out: Krylov,
+    trial_out: wp.array2d(dtype=vec3),
+):
+    """H l = cotangent with the true Hessian, which need not be positive definite: MINRES (Paige and Saunders 1975).
+
+    Preconditioned by the diagonal blocks of the projected Hessian. Where l is pinned it is zero.
+    """
+    world = wp.tid()
+    n = u.shape[1]
+    set_up(world, body, setting, work_out)
+    move(world, setting, u, work_out)
+    beta = real(0.0)
+    for i in range(n):
+        trial_out[world, i] = vec3()
+        krylov_out.w_older[world, i] = vec3()
+        krylov_out.w_old[world, i] = vec3()
+        b = cotangent[world, i]
+        if body.pinned[i] != 0:
+            b = vec3()
+        krylov_out.old[world, i] = b
+        beta += wp.dot(b, b)
+    if beta > real(0.0):
+        hessian(world, body, setting, work_out, 1, 1, matrix_out)
+        hessian(world, body, setting, work_out, 0, 0, matrix_out)
+        beta = real(0.0)
+        for i in range(n):
+            r = krylov_out.old[world, i]
+            z = matrix_out.diagonal[world, i] * r
+            krylov_out.older[world, i] = vec3()
+            krylov_out.z[world, i] = z
+            beta += wp.dot(r, z)
+        beta = wp.sqrt(beta)
+        goal = EXACT * beta
+        remaining = beta
+        old_beta = real(0.0)
+        cosine = real(-1.0)
+        sine = real(0.0)
+        bar = real(0.0)
+        epsilon = real(0.0)
+        for k in range(max_solve):
+            if remaining > goal and beta > real(0.0):
+                for i in range(n):
+                    krylov_out.z[world, i] = krylov_out.z[world, i] / beta
+                alpha = multiply(world, body, matrix_out, krylov_out.z, krylov_out.lanczos)
+                new_beta = real(0.0)
+                # the rotation that takes this column of the tridiagonal matrix to upper triangular form
+                old_epsilon = epsilon
+                delta = cosine * bar + sine * alpha
+                gamma_bar = sine * bar - cosine * alpha
+                for i in range(n):
+                    r = krylov_out.lanczos[world, i] - (alpha / beta) * krylov_out.old[world, i]
+                    if k > 0:
+                        r = r - (beta / old_beta) * krylov_out.older[world, i]
+                    krylov_out.older[world, i] = krylov_out.old[world, i]
+                    krylov_out.old[world, i] = r
+                    z = matrix_out.diagonal[world, i] * r
+                    krylov_out.lanczos[world, i] = z
+                    new_beta += wp.dot(r, z)
+                new_beta = wp.sqrt(wp.max(new_beta, real(0.0)))
+                epsilon = sine * new_beta
+                bar = -cosine * new_beta
+                gamma = wp.max(wp.sqrt(gamma_bar * gamma_bar + new_beta * new_beta), NONE)
+                cosine = gamma_bar / gamma
+                sine = new_beta / gamma
+                share = cosine * remaining
+                remaining = sine * remaining
+                for i in range(n):
+                    w = krylov_out.z[world, i] - old_epsilon * krylov_out.w_older[world, i]
+                    w = (w - delta * krylov_out.w_old[world, i]) / gamma
+                    krylov_out.w_older[world, i] = krylov_out.w_old[world, i]
+                    krylov_out.w_old[world, i] = w
+                    trial_out[world, i] = trial_out[world, i] + share * w
+                    krylov_out.z[world, i] = krylov_out.lanczos[world, i]
+                old_beta = beta
+                beta = new_beta

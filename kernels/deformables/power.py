@@ -1,0 +1,65 @@
+"""The power of a step's residual along a trial direction: its adjoint, by Warp, is the step's gradient.
+
+P = l . (M ((u / h - v) / h + a u / h - g) - f + dPsi/dx), in parts of elements and of vertices.
+"""
+
+import warp as wp
+
+from .._precision import real, vec3
+from .element import edges, volume_of
+from .laws import stress
+
+
+@wp.kernel
+def element_power(
+    # Structure:
+    law: int,
+    elements: wp.array2d(dtype=int),
+    # Model:
+    rest: wp.array2d(dtype=vec3),
+    density: wp.array2d(dtype=real),
+    mu: wp.array2d(dtype=real),
+    lam: wp.array2d(dtype=real),
+    timestep: wp.array(dtype=real),
+    gravity: wp.array(dtype=vec3),
+    damping: wp.array(dtype=real),
+    # State in:
+    x: wp.array2d(dtype=vec3),
+    v: wp.array2d(dtype=vec3),
+    # In:
+    u: wp.array2d(dtype=vec3),
+    trial: wp.array2d(dtype=vec3),
+    # Out:
+    power_out: wp.array2d(dtype=real),
+):
+    """Of stress, P : dF V, and of the inertia and weight of the element's part of its vertices' mass."""
+    world, e = wp.tid()
+    corners = elements.shape[1]
+    at_rest = edges(elements, e, rest, world, real(1.0))
+    volume = volume_of(at_rest, corners)
+    inverse = wp.inverse(at_rest)
+    moved_edges = edges(elements, e, x, world, real(1.0)) + edges(elements, e, u, world, real(0.0))
+    f = moved_edges * inverse
+    change = edges(elements, e, trial, world, real(0.0)) * inverse
+    elastic = volume * wp.ddot(stress(law, f, mu[world, e], lam[world, e]), change)
+    rate = real(1.0) / timestep[world]
+    share = density[world, e] * volume / real(corners)
+    moved = real(0.0)
+    for a in range(corners):
+        i = elements[e, a]
+        force = rate * (rate + damping[world]) * u[world, i] - rate * v[world, i] - gravity[world]
+        moved += share * wp.dot(trial[world, i], force)
+    power_out[world, e] = elastic + moved
+
+
+@wp.kernel
+def vertex_power(
+    # In:
+    force: wp.array2d(dtype=vec3),
+    trial: wp.array2d(dtype=vec3),
+    # Out:
+    power_out: wp.array2d(dtype=real),
+):
+    """Of the force from outside."""
+    world, i = wp.tid()
+    power_out[world, i] = -wp.dot(force[world, i], trial[world, i])

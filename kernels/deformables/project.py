@@ -1,0 +1,364 @@
+"""Constraints of extended position-based dynamics (Macklin et al. 2016): each moves its vertices until it holds.
+
+With one iteration a substep (Macklin et al. 2019), a constraint C of compliance a = alpha / h^2 moves its vertices by
+
+    x_i += w_i grad_i C lambda,   lambda = -C / (sum_i w_i |grad_i C|^2 + a)
+
+A launch takes the constraints of one colour, which share no vertex, so places are changed where they are. Adjoints by
+hand read each constraint's vertices as they were before it moved them: ``keep`` has written them down.
+"""
+
+import warp as wp
+
+from .._precision import mat43, real, vec3
+
+TINY = wp.constant(real(1.0e-30))
+
+AREA = wp.constant(0)
+VOLUME = wp.constant(1)
+
+
+@wp.func
+def inverse_length(d: vec3) -> real:
+    """1 / |d|, and something finite where there is no direction."""
+    return real(1.0) / wp.sqrt(wp.max(wp.dot(d, d), TINY))
+
+
+@wp.func
+def multiplier(c: real, weight: real, compliance: real) -> real:
+    """-C / (weight + compliance); zero if nothing can move."""
+    if weight <= real(0.0):
+        return real(0.0)
+    return -c / (weight + compliance)
+
+
+@wp.func
+def directions(kind: int, a: vec3, b: vec3, c: vec3, d: vec3) -> mat43:
+    """The gradient of a triangle's area, or of a tetrahedron's volume, by its vertices."""
+    u = b - a
+    v = c - a
+    g1 = vec3()
+    g2 = vec3()
+    g3 = vec3()
+    if kind == AREA:
+        n = wp.cross(u, v)
+        n = n * inverse_length(n)
+        g1 = real(0.5) * wp.cross(v, n)
+        g2 = real(0.5) * wp.cross(n, u)
+    else:
+        t = d - a
+        g1 = wp.cross(v, t) / real(6.0)
+        g2 = wp.cross(t, u) / real(6.0)
+        g3 = wp.cross(u, v) / real(6.0)
+    return by_rows(g1, g2, g3)
+
+
+@wp.func
+def by_rows(g1: vec3, g2: vec3, g3: vec3) -> mat43:
+    """Directions of four vertices, which add up to nothing."""
+    g0 = -(g1 + g2 + g3)
+    # fmt: off
+    return mat43(g0[0], g0[1], g0[2], g1[0], g1[1], g1[2], g2[0], g2[1], g2[2], g3[0], g3[1], g3[2])
+    # fmt: on
+
+
+@wp.func
+def measure(kind: int, a: vec3, b: vec3, c: vec3, d: vec3) -> real:
+    """A triangle's area, or a tetrahedron's signed volume."""
+    n = wp.cross(b - a, c - a)
+    if kind == AREA:
+        return real(0.5) * wp.sqrt(wp.max(wp.dot(n, n), TINY))
+    return wp.dot(n, d - a) / real(6.0)
+
+
+@wp.func
+def turned(kind: int, a: vec3, b: vec3, c: vec3, d: vec3, way: mat43) -> mat43:
+    """How :func:`directions` changes as the vertices go ``way``: the Hessian times it."""
+    u = b - a
+    v = c - a
+    du = way[1] - way[0]
+    dv = way[2] - way[0]
+    g1 = vec3()
+    g2 = vec3()
+    g3 = vec3()
+    if kind == AREA:
+        n = wp.cross(u, v)
+        over = inverse_length(n)
+        n = n * over
+        dn = (wp.cross(du, v) + wp.cross(u, dv)) * over
+        dn = dn - wp.dot(n, dn) * n
+        g1 = real(0.5) * (wp.cross(dv, n) + wp.cross(v, dn))
+        g2 = real(0.5) * (wp.cross(dn, u) + wp.cross(n, du))
+    else:
+        t = d - a
+        dt = way[3] - way[0]
+        g1 = (wp.cross(dv, t) + wp.cross(v, dt)) / real(6.0)
+        g2 = (wp.cross(dt, u) + wp.cross(t, du)) / real(6.0)
+        g3 = (wp.cross(du, v) + wp.cross(u, dv)) / real(6.0)
+    return by_rows(g1, g2, g3)
+
+
+# --- edges
+
+
+@wp.kernel
+def edges(
+    # Model:
+    first: int,
+    pairs: wp.array(dtype=wp.vec2i),
+    weight: wp.array2d(dtype=real),
+    compliance: wp.array2d(dtype=real),
+    rest: wp.array2d(dtype=real),
+    keep: int,
+    # Out:
+    place_out: wp.array2d(dtype=vec3),
+    kept_out: wp.array3d(dtype=vec3),
+):
+    """C = |x_1 - x_0| - rest."""
+    world, i = wp.tid()
+    c = first + i
+    a = pairs[i][0]
+    b = pairs[i][1]
+    x0 = place_out[world, a]
+    x1 = place_out[world, b]
+    if keep == 1:
+        kept_out[world, c, 0] = x0
+        kept_out[world, c, 1] = x1
+    d = x1 - x0
+    over = inverse_length(d)
+    w0 = weight[world, a]
+    w1 = weight[world, b]
+    push = multiplier(wp.dot(d, d) * over - rest[world, c], w0 + w1, compliance[world, c]) * over * d
+    place_out[world, a] = x0 - w0 * push
+    place_out[world, b] = x1 + w1 * push
+
+
+@wp.kernel
+def edges_adjoint(
+    # Model:
+    first: int,
+    pairs: wp.array(dtype=wp.vec2i),
+    weight: wp.array2d(dtype=real),
+    compliance: wp.array2d(dtype=real),
+    rest: wp.array2d(dtype=real),
+    kept: wp.array3d(dtype=vec3),
+    # Out:
+    place_out: wp.array2d(dtype=vec3),
+    weight_out: wp.array2d(dtype=real),
+    compliance_out: wp.array2d(dtype=real),
+    rest_out: wp.array2d(dtype=real),
+):
+    """Cotangents of places before, from those after."""
+    world, i = wp.tid()
+    c = first + i
+    a = pairs[i][0]
+    b = pairs[i][1]
+    w0 = weight[world, a]
+    w1 = weight[world, b]
+    d = kept[world, c, 1] - kept[world, c, 0]
+    over = inverse_length(d)
+    n = over * d
+    by_c = real(0.0)
+    by_a = real(0.0)
+    if w0 + w1 > real(0.0):
+        total = w0 + w1 + compliance[world, c]
+        push = (rest[world, c] - wp.dot(n, d)) / total
+        bar0 = place_out[world, a]
+        bar1 = place_out[world, b]
+        along = w1 * bar1 - w0 * bar0
+        by_push = wp.dot(n, along)
+        by_c = -by_push / total
+        by_a = -push * by_push / total
+        weight_out[world, a] = weight_out[world, a] + by_a - push * wp.dot(n, bar0)
+        weight_out[world, b] = weight_out[world, b] + by_a + push * wp.dot(n, bar1)
+        by_d = by_c * n + (push * over) * (along - by_push * n)
+        place_out[world, a] = bar0 - by_d
+        place_out[world, b] = bar1 + by_d
+    compliance_out[world, c] = by_a
+    rest_out[world, c] = -by_c
+
+
+# --- areas and volumes
+
+
+@wp.kernel
+def measures(
+    # Model:
+    first: int,
+    kind: int,
+    corners: wp.array(dtype=wp.vec4i),
+    weight: wp.array2d(dtype=real),
+    compliance: wp.array2d(dtype=real),
+    rest: wp.array2d(dtype=real),
+    keep: int,
+    # Out:
+    place_out: wp.array2d(dtype=vec3),
+    kept_out: wp.array3d(dtype=vec3),
+):
+    """C = area or volume - rest. A triangle's fourth corner is one of the others: it does not move."""
+    world, i = wp.tid()
+    c = first + i
+    e = corners[i]
+    x0 = place_out[world, e[0]]
+    x1 = place_out[world, e[1]]
+    x2 = place_out[world, e[2]]
+    x3 = place_out[world, e[3]]
+    if keep == 1:
+        kept_out[world, c, 0] = x0
+        kept_out[world, c, 1] = x1
+        kept_out[world, c, 2] = x2
+        kept_out[world, c, 3] = x3
+    g = directions(kind, x0, x1, x2, x3)
+    total = real(0.0)
+    for k in range(4):
+        total += weight[world, e[k]] * wp.dot(g[k], g[k])
+    push = multiplier(measure(kind, x0, x1, x2, x3) - rest[world, c], total, compliance[world, c])
+    for k in range(4):
+        place_out[world, e[k]] = place_out[world, e[k]] + (weight[world, e[k]] * push) * g[k]
+
+
+@wp.kernel
+def measures_adjoint(
+    # Model:
+    first: int,
+    kind: int,
+    corners: wp.array(dtype=wp.vec4i),
+    weight: wp.array2d(dtype=real),
+    compliance: wp.array2d(dtype=real),
+    rest: wp.array2d(dtype=real),
+    kept: wp.array3d(dtype=vec3),
+    # Out:
+    place_out: wp.array2d(dtype=vec3),
+    weight_out: wp.array2d(dtype=real),
+    compliance_out: wp.array2d(dtype=real),
+    rest_out: wp.array2d(dtype=real),
+):
+    """Cotangents of places before, from those after."""
+    world, i = wp.tid()
+    c = first + i
+    e = corners[i]
+    x0 = kept[world, c, 0]
+    x1 = kept[world, c, 1]
+    x2 = kept[world, c, 2]
+    x3 = kept[world, c, 3]
+    g = directions(kind, x0, x1, x2, x3)
+    total = real(0.0)
+    by_push = real(0.0)
+    for k in range(4):
+        w = weight[world, e[k]]
+        total += w * wp.dot(g[k], g[k])
+        by_push += w * wp.dot(g[k], place_out[world, e[k]])
+    by_c = real(0.0)
+    by_a = real(0.0)
+    if total > real(0.0):
+        q = total + compliance[world, c]
+        push = (rest[world, c] - measure(kind, x0, x1, x2, x3)) / q
+        by_c = -by_push / q
+        by_a = -push * by_push / q
+        way = mat43()
+        for k in range(4):
+            w = weight[world, e[k]]
+            bar = place_out[world, e[k]]
+            by_g = (w * push) * bar + (real(2.0) * w * by_a) * g[k]
+            way[k, 0] = by_g[0]
+            way[k, 1] = by_g[1]
+            way[k, 2] = by_g[2]
+            own = push * wp.dot(g[k], bar) + by_a * wp.dot(g[k], g[k])
+            weight_out[world, e[k]] = weight_out[world, e[k]] + own
+        change = turned(kind, x0, x1, x2, x3, way)
+        for k in range(4):
+            place_out[world, e[k]] = place_out[world, e[k]] + by_c * g[k] + change[k]
+    compliance_out[world, c] = by_a
+    rest_out[world, c] = -by_c
+
+
+# --- bends
+
+
+@wp.kernel
+def bends(
+    # Model:
+    first: int,
+    corners: wp.array2d(dtype=int),
+    weight: wp.array2d(dtype=real),
+    stiffness: wp.array2d(dtype=real),
+    share: wp.array3d(dtype=real),
+    keep: int,
+    # Out:
+    place_out: wp.array2d(dtype=vec3),
+    kept_out: wp.array3d(dtype=vec3),
+):
+    """C = sum_i share_i x_i, a vector, with ``stiffness`` 1 / compliance; corners of share zero stay."""
+    world, i = wp.tid()
+    c = first + i
+    r = vec3()
+    total = real(0.0)
+    for k in range(corners.shape[1]):
+        x = place_out[world, corners[i, k]]
+        s = share[world, c, k]
+        if keep == 1:
+            kept_out[world, c, k] = x
+        r += s * x
+        total += weight[world, corners[i, k]] * s * s
+    b = stiffness[world, c]
+    push = (-b / (b * total + real(1.0))) * r
+    for k in range(corners.shape[1]):
+        v = corners[i, k]
+        place_out[world, v] = place_out[world, v] + (weight[world, v] * share[world, c, k]) * push
+
+
+@wp.kernel
+def bends_adjoint(
+    # Model:
+    first: int,
+    corners: wp.array2d(dtype=int),
+    weight: wp.array2d(dtype=real),
+    stiffness: wp.array2d(dtype=real),
+    share: wp.array3d(dtype=real),
+    kept: wp.array3d(dtype=vec3),
+    # Out:
+    place_out: wp.array2d(dtype=vec3),
+    weight_out: wp.array2d(dtype=real),
+    stiffness_out: wp.array2d(dtype=real),
+    share_out: wp.array3d(dtype=real),
+):
+    """Cotangents of places before, from those after."""
+    world, i = wp.tid()
+    c = first + i
+    r = vec3()
+    by_push = vec3()
+    total = real(0.0)
+    for k in range(corners.shape[1]):
+        s = share[world, c, k]
+        w = weight[world, corners[i, k]]
+        r += s * kept[world, c, k]
+        total += w * s * s
+        by_push += (w * s) * place_out[world, corners[i, k]]
+    b = stiffness[world, c]
+    q = real(1.0) / (b * total + real(1.0))
+    push = (-b * q) * r
+    by_r = (-b * q) * by_push
+    slope = wp.dot(by_push, r) * q * q
+    by_total = b * b * slope
+    stiffness_out[world, c] = -slope
+    for k in range(corners.shape[1]):
+        v = corners[i, k]
+        s = share[world, c, k]
+        w = weight[world, v]
+        bar = place_out[world, v]
+        along = wp.dot(push, bar)
+        share_out[world, c, k] = w * along + real(2.0) * by_total * w * s + wp.dot(by_r, kept[world, c, k])
+        weight_out[world, v] = weight_out[world, v] + s * along + by_total * s * s
+        place_out[world, v] = bar + s * by_r
+
+
+@wp.kernel
+def copy(
+    # In:
+    place: wp.array2d(dtype=vec3),
+    # Out:
+    place_out: wp.array2d(dtype=vec3),
+):
+    """The same places, to be changed."""
+    world, vertex = wp.tid()
+    place_out[world, vertex] = place[world, vertex]

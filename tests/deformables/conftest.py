@@ -1,0 +1,3 @@
+from ..rigid.quick import quick_compilation
+
+__all__ = ["quick_compilation"]

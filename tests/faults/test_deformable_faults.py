@@ -1,0 +1,236 @@
+"""Fault 51, and those of all solvers in deformables: what cannot be a body is named, or its world alone is held."""
+
+import re
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from fphys.deformables import fem, mesh, pbd
+from fphys.errors import StateError, UnsupportedError
+from fphys.particles import boundary
+from fphys.worlds import Status
+
+BODY = mesh.box((3, 2), (0.3, 0.2))
+N, E = len(BODY.vertices), len(BODY.elements)
+WORLDS, BAD = 3, 1
+
+step = jax.jit(fem.step)
+
+
+def beam(law: Any = None, **changed: Any) -> fem.Params:
+    law = law or fem.NeoHookean(1000.0, 1e4, 0.3)
+    return fem.Params(**{"mesh": BODY, "material": law, "timestep": 1e-2, "gravity": (0.0, -9.81), **changed})
+
+
+def each(value: float, at: int, wrong: float) -> np.ndarray:
+    """A number for each element, one of them wrong."""
+    return np.where(np.arange(E) == at, wrong, value)
+
+
+@pytest.mark.parametrize(
+    ("changed", "message"),
+    [
+        (
+            {"material": fem.NeoHookean(1000.0, 1e4, 0.5)},
+            "NeoHookean.poisson is 0.5: it must be above -1 and below 0.5",
+        ),
+        ({"material": fem.Corotated(1000.0, each(1e4, 4, -1.0), 0.3)}, "young is -1.0, first in element 4.*above 0"),
+        ({"material": fem.Corotated(0.0, 1e4, 0.3)}, "Corotated.density is 0.0"),
+        ({"material": fem.Corotated(np.nan, 1e4, 0.3)}, "Corotated.density is nan"),
+        ({"timestep": 0.0}, "params.timestep is 0.0: it must be positive, or infinite"),
+        ({"damping": -1.0}, "params.damping is -1.0"),
+        ({"mesh": BODY.replace(vertices=BODY.vertices * [-1, 1])}, "element 0 of the mesh is inside out"),
+    ],
+)
+def test_numbers_that_cannot_be_simulated_are_refused_by_name(changed: Any, message: str):
+    with pytest.raises(ValueError, match=message):
+        fem.init(beam(**changed))
+
+
+@pytest.mark.parametrize(
+    ("make", "error", "message"),
+    [
+        (lambda: beam(pinned=(0, N)), ValueError, rf"params.pinned has {N}: the mesh has {N} vertices, 0 to {N - 1}"),
+        (lambda: beam(pinned=(-1,)), ValueError, "params.pinned has -1"),
+        (lambda: beam(iterations=0), ValueError, "params.iterations is 0"),
+        (
+            lambda: beam(mesh=mesh.cloth((2, 2), (1.0, 1.0))),
+            UnsupportedError,
+            "membranes, shells and ropes are not there",
+        ),
+        (lambda: beam(mesh=mesh.rope(2, 1.0)), UnsupportedError, "elements of edge kind with 3 coordinates"),
+        (
+            lambda: beam(
+                fem.StVenantKirchhoff(1000.0, 1e4, 0.3, plane_stress=True), mesh=mesh.box((1, 1, 1), (1.0, 1.0, 1.0))
+            ),
+            ValueError,
+            "plane_stress is for triangles",
+        ),
+    ],
+)
+def test_a_body_that_cannot_be_is_refused(make: Any, error: Any, message: str):
+    with pytest.raises(error, match=message):
+        make()
+
+
+def test_a_vertex_that_is_not_finite_is_named():
+    x = np.array(np.broadcast_to(BODY.vertices, (2, N, 2)))
+    x[1, 5, 0] = np.nan
+    with pytest.raises(ValueError, match=r"positions of vertex 5 in world 1 are \[nan"):
+        fem.init(beam(), x)
+    with pytest.raises(ValueError, match="velocities of vertex 5 in world 1"):
+        fem.init(beam(), np.nan_to_num(x), x)
+
+
+@pytest.mark.parametrize(
+    ("call", "error", "message"),
+    [
+        (lambda s: fem.init(beam(), np.zeros((1, N + 1, 2))), ValueError, "positions have shape"),
+        (lambda s: fem.init(beam(), np.zeros((1, N, 2), int)), TypeError, "make them float32 or float64"),
+        (lambda s: fem.step(beam(), s, force=jnp.zeros((1, N, 3))), ValueError, "force has shape"),
+        (
+            lambda s: fem.step(beam(pinned=(0, 1)), s, pins=jnp.zeros((3, 2))),
+            ValueError,
+            "one row for each of params.pinned",
+        ),
+        (lambda s: fem.step(beam(timestep=jnp.ones(3)), s), ValueError, "timestep is given for 3 worlds, there are 1"),
+        (lambda s: fem.step(beam(fem.Corotated(1e3, np.ones(E + 1), 0.3)), s), ValueError, "material.young has shape"),
+        (lambda s: fem.step(beam(gravity=jnp.zeros(2, jnp.float32)), s), TypeError, "nothing is cast silently"),
+        (lambda s: fem.step(s, s), TypeError, r"step takes \(fem.Params, fem.State"),
+    ],
+)
+def test_arguments_that_do_not_fit(call: Any, error: Any, message: str):
+    with pytest.raises(error, match=message):
+        call(fem.init(beam()))
+
+
+def worlds() -> tuple[fem.Params, fem.State]:
+    params = beam(pinned=(0, 1, 2))
+    return params, fem.init(params, num_worlds=WORLDS)
+
+
+def held_alone(params: fem.Params, state: fem.State, bit: fem.Status, **loads: Any) -> None:
+    good, start = worlds()
+    after, clean = step(params, state, **loads), step(good, start)
+    assert np.asarray(after.status).tolist() == [0, int(bit), 0]
+    for name in ("x", "v"):
+        ours, theirs = np.asarray(getattr(after, name)), np.asarray(getattr(clean, name))
+        np.testing.assert_array_equal(ours[[0, 2]], theirs[[0, 2]])
+        np.testing.assert_array_equal(ours[BAD], np.asarray(getattr(state, name))[BAD])
+    with pytest.raises(StateError, match=f"world {BAD}: {bit.name}: ."):
+        fem.check(params, after)
+
+
+def test_a_faulty_world_is_held_alone():
+    params, state = worlds()
+    held_alone(params, state.replace(x=state.x.at[BAD, 7].set(jnp.nan)), fem.Status.NONFINITE)
+    pins = jnp.broadcast_to(state.x[:, :3], (WORLDS, 3, 2)).at[BAD, 0, 0].set(jnp.nan)
+    held_alone(params, state, fem.Status.BADCTRL, pins=pins)
+    young = jnp.full((WORLDS, 1), 1e4).at[BAD].set(-1.0)
+    held_alone(params.replace(material=params.material.replace(young=young)), state, fem.Status.BADPARAM)
+    rest = jnp.broadcast_to(jnp.asarray(BODY.vertices), (WORLDS, N, 2)).at[BAD, 7].set(jnp.nan)
+    held_alone(params.replace(mesh=BODY.replace(vertices=rest)), state, fem.Status.BADPARAM)
+
+
+def test_a_rest_shape_that_cannot_be_passes_no_gradient():
+    """By parameters that all worlds share, the others' gradient."""
+    params, state = worlds()
+
+    def loss(young: Any, rest: Any) -> Any:
+        given = params.replace(mesh=BODY.replace(vertices=rest), material=params.material.replace(young=young))
+        return (fem.step(given, state).x[jnp.array([0, 2])] ** 2).sum() + fem.step(given, state).x[BAD].sum()
+
+    rest = jnp.broadcast_to(jnp.asarray(BODY.vertices), (WORLDS, N, 2))
+    for wrong in (jnp.nan, 0.1):
+        by_young, by_rest = jax.jit(jax.grad(loss, argnums=(0, 1)))(jnp.asarray(1e4), rest.at[BAD, 7:].set(wrong))
+        assert np.isfinite(by_young) and by_young != 0 and np.isfinite(by_rest).all() and not by_rest[BAD].any()
+
+
+def test_a_body_that_nothing_holds_has_no_equilibrium():
+    params = beam(timestep=jnp.inf)
+    after = step(params, fem.init(params))
+    assert int(after.status[0]) & int(fem.Status.UNCONVERGED) and float(after.residual[0]) > 1e-3
+    with pytest.raises(StateError, match=r"UNCONVERGED: Newton's method stopped.*hold the body by pins"):
+        fem.check(params, after)
+
+
+def test_too_few_iterations_are_reported():
+    params = beam(pinned=(0, 1, 2), timestep=jnp.inf, iterations=1, material=fem.NeoHookean(1000.0, 2e4, 0.3))
+    after = step(params, fem.init(params))
+    assert np.asarray(after.status).tolist() == [int(fem.Status.UNCONVERGED)]
+    more = params.replace(iterations=50)
+    fem.check(more, step(more, fem.init(more)))
+
+
+def test_an_inverted_element_is_named_and_the_body_goes_on():
+    params = beam(pinned=(0, 1, 2, N - 1), gravity=0.0)
+    state = fem.init(params)
+    beyond = state.x[:, jnp.array(params.pinned)].at[:, -1, 0].add(-0.25)
+    after = step(params, state, pins=beyond)
+    assert np.asarray(after.status).tolist() == [int(fem.Status.INVERTED)]
+    with pytest.raises(StateError) as found:
+        fem.check(params, after)
+    element = int(re.findall(r"the first is element (\d+)", str(found.value))[0])
+    assert mesh.measures(np.asarray(after.x[0]), BODY.elements)[element] <= 0
+    back = step(params, after, pins=state.x[:, jnp.array(params.pinned)])
+    assert (mesh.measures(np.asarray(back.x[0]), BODY.elements) > 0).all()
+
+
+# --- position-based dynamics
+
+SHEET = mesh.cloth((2, 2), (0.2, 0.2))
+CURVED = SHEET.replace(vertices=SHEET.vertices + np.array([0, 0, 1]) * SHEET.vertices[:, :1] ** 2)
+
+
+def sheet(**changed: Any) -> pbd.Params:
+    return pbd.Params(**{"mesh": SHEET, "density": 0.2, "timestep": 1e-2, "stretch": 1e-3, "substeps": 2, **changed})
+
+
+@pytest.mark.parametrize(
+    ("changed", "message"),
+    [
+        ({"density": np.r_[np.full(9, 0.2), -1.0]}, "params.density of element 9 is -1.0: it must be positive"),
+        ({"stretch": -1e-3}, "params.stretch is -0.001: it must be finite and not negative"),
+        ({"bend": np.nan}, "params.bend is nan"),
+        ({"squeeze": -1.0}, "params.squeeze is -1.0"),
+        ({"timestep": 0.0}, "params.timestep is 0.0: it must be positive"),
+        ({"thickness": -1.0}, "params.thickness is -1.0"),
+        ({"stretch": np.ones(3)}, r"params.stretch has shape \(3,\)"),
+        ({"bend": 1e-3, "mesh": CURVED}, "the mesh is bent at rest, first at the vertices"),
+        ({"pinned": (99,)}, "params.pinned has 99"),
+        ({"substeps": 0}, "params.substeps is 0"),
+        ({"mesh": mesh.rope(2, 1.0), "squeeze": 0.0}, "params.squeeze is for triangles and tetrahedra"),
+        ({"mesh": mesh.box((1, 1, 1), (1.0, 1.0, 1.0)), "bend": 1.0}, "params.bend is for ropes and cloth"),
+    ],
+)
+def test_a_sheet_that_cannot_be_is_refused_by_name(changed: Any, message: str):
+    with pytest.raises(ValueError, match=message):
+        pbd.init(sheet(**changed))
+
+
+def test_a_collider_that_sticks_out_of_the_rules_is_named():
+    state = pbd.init(sheet())
+    slip = boundary.sphere((0, 0, 0), 0.1, contact="slip")
+    with pytest.raises(ValueError, match=r'colliders\[0\].contact is \'slip\': pbd has "separate" and "sticky"'):
+        pbd.step(sheet(), state, colliders=(slip,))
+
+
+@pytest.mark.parametrize("what", ["force", "pins", "collider"])
+def test_a_load_that_is_not_finite_skips_the_step_of_its_world(what: str):
+    params = sheet(pinned=(0,))
+    state = pbd.init(params, num_worlds=3)
+    wrong = lambda shape: jnp.zeros(shape).at[BAD].set(jnp.nan)  # noqa: E731
+    ball = boundary.sphere((0.0, 0.0, -1.0), 0.1)
+    loads: Any = {
+        "force": {"force": wrong(state.x.shape)},
+        "pins": {"pins": state.x[:, :1] + wrong((3, 1, 1))},
+        "collider": {"colliders": (ball.replace(velocity=wrong((3, 3))),)},
+    }[what]
+    after = jax.jit(pbd.step)(params, state, **loads)  # what is known on the host is refused at once
+    assert np.asarray(after.status).tolist() == [0, int(Status.BADCTRL), 0]
+    assert np.array_equal(after.x[BAD], state.x[BAD]) and np.isfinite(after.x).all()
+    with pytest.raises(StateError, match="BADCTRL: force, pins or a collider were not finite"):
+        pbd.check(params, after)

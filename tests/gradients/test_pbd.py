@@ -1,0 +1,139 @@
+"""Gradients of position-based dynamics against differences, and with a term of the backward pass taken out."""
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from fphys.deformables import constraints, mesh, pbd
+from fphys.particles import boundary
+from fphys.testing import check_grads, check_transforms
+
+BODIES = {
+    "cloth": (mesh.cloth((3, 3), (0.3, 0.26)), {"stretch": 1e-2, "bend": 1e-2, "squeeze": 1e-2, "density": 0.5}),
+    "rope": (mesh.rope(5, 0.5), {"stretch": 1e-2, "bend": 1e-2, "density": 0.2}),
+    "solid": (mesh.box((2, 1, 1), (0.4, 0.2, 0.2)), {"stretch": 1e-2, "squeeze": 1e-2, "density": 50.0}),
+    "plane": (mesh.box((2, 2), (0.3, 0.2)), {"stretch": 1e-2, "squeeze": 1e-2, "density": 5.0}),
+}
+
+
+def scene(name: str, worlds: int = 2, steps: int = 1) -> tuple[Any, tuple[Any, ...]]:
+    """A rollout as a function of all that gets a gradient, each number in a range where differences see it."""
+    rng = np.random.default_rng(3)
+    body, numbers = BODIES[name]
+    dim = body.dim
+    sizes = {"density": len(body.elements), "stretch": len(pbd.edges(body)), "squeeze": len(body.elements)}
+    sizes["bend"] = len(pbd.bends(body)) if "bend" in numbers else 0
+    each = {k: jnp.asarray(v * rng.uniform(0.5, 1.5, (1, sizes[k]))) for k, v in numbers.items()}
+    params = pbd.Params(
+        body.replace(vertices=jnp.asarray(body.vertices)[None]),
+        timestep=jnp.full(1, 0.02),
+        gravity=jnp.asarray(rng.normal(size=(1, dim))),
+        damping=jnp.full(1, 0.5),
+        thickness=jnp.full(1, 0.01),
+        pinned=(0,),
+        substeps=3,
+        **each,
+    )
+    x = body.vertices + 0.01 * rng.normal(size=(worlds, *body.vertices.shape))
+    v = rng.normal(size=x.shape)
+    force, pins = 0.01 * rng.normal(size=x.shape), x[:, :1] + 0.02
+
+    def rollout(params: Any, x: Any, v: Any, force: Any, pins: Any, colliders: Any = ()) -> Any:
+        state = pbd.init(params, x, v)
+        advance = lambda s, _: (pbd.step(params, s, force, pins, colliders), None)  # noqa: E731
+        end = jax.lax.scan(advance, state, None, steps)[0]
+        return end.x, end.v
+
+    return rollout, (params, *map(jnp.asarray, (x, v, force, pins)))
+
+
+@pytest.mark.parametrize(("name", "steps"), [(name, 1) for name in BODIES] + [("cloth", 10), ("solid", 10)])
+def test_of_every_input(name: str, steps: int, full: bool):
+    rollout, args = scene(name, steps=steps)
+    check_grads(jax.jit(rollout), args, tol=1e-6, directions=16 if full else 2)
+
+
+SLOW = [pytest.param(shape, marks=pytest.mark.slow) for shape in ("box", "capsule")]
+
+
+@pytest.mark.parametrize("shape", ["sphere", "plane", *SLOW])
+def test_of_contact(shape: str, full: bool):
+    """Some vertices touch, with friction, a collider that moves and turns."""
+    motion = {"velocity": jnp.asarray([[0.1, 0.2, 0.3]])}
+    shapes = {
+        "sphere": lambda: boundary.sphere(jnp.asarray([[0.1, 0.1, -0.17]]), 0.2, friction=jnp.full(1, 0.3), **motion),
+        "plane": lambda: boundary.plane(jnp.asarray([[0.15, 0.13, 0.0]]), (0.1, 0.2, 1.0), friction=jnp.full(1, 0.3)),
+        "box": lambda: boundary.box(
+            jnp.asarray([[0.1, 0.1, -0.2]]), (0.2, 0.2, 0.2), friction=jnp.full(1, 0.3), **motion
+        ),
+        "capsule": lambda: boundary.capsule(jnp.asarray([[0.1, 0.1, -0.25]]), 0.2, 0.05, friction=jnp.full(1, 0.3)),
+    }
+    rollout, args = scene("cloth", worlds=1)
+    collider = shapes[shape]()
+    pos, friction = collider.pos, collider.friction
+
+    def run(x: Any, pos: Any, friction: Any) -> Any:
+        return rollout(args[0], x, *args[2:], (collider.replace(pos=pos, friction=friction),))
+
+    apart = jnp.abs(rollout(*args)[0] - run(args[1], pos, friction)[0]).max(-1)
+    assert 0.2 < float((apart > 1e-6).mean()) < 1  # some touch
+    check_grads(jax.jit(run), (args[1], pos, friction), tol=1e-5, directions=8 if full else 2)
+
+
+class Lossy:
+    """Launches, of which one kernel's change of the places' cotangents goes nowhere."""
+
+    def __init__(self, launch: Any, name: str, place: Any) -> None:
+        self.launch, self.name, self.worlds = launch, name, launch.worlds
+        self.scratch, self.place = launch.scratch, place
+
+    def __call__(self, kernel: Any, dim: Any, inputs: Any, outputs: Any) -> None:
+        if kernel.key == self.name:
+            vec3 = constraints.kernels(self.place.dtype, "_precision").vec3
+            outputs = [self.scratch(self.place.shape[:2], vec3, zeroed=True), *outputs[1:]]
+        self.launch(kernel, dim, inputs, outputs)
+
+
+@pytest.mark.parametrize("name", ["edges_adjoint", "measures_adjoint", "bends_adjoint"])
+def test_a_missing_term_is_noticed(name: str, monkeypatch: pytest.MonkeyPatch):
+    """One kind of constraint passes the cotangents of places on as if it had not moved them."""
+    rollout, args = scene("cloth")
+    whole = constraints._adjoint
+    monkeypatch.setattr(
+        constraints,
+        "_adjoint",
+        lambda found, launch, place, *more: whole(found, Lossy(launch, name, place), place, *more),
+    )
+    constraints._operation.cache_clear()
+    try:
+        with pytest.raises(AssertionError, match="gradient checks have an error"):
+            check_grads(jax.jit(rollout), args, tol=1e-3, argnums=1, directions=1)
+    finally:
+        constraints._operation.cache_clear()
+
+
+def test_vertices_in_one_place_have_a_finite_gradient():
+    body = mesh.rope(2, 1.0)
+    params = pbd.Params(body, 1.0, 0.01, 1e-3, substeps=2)
+    loss = jax.grad(lambda x: (pbd.step(params, pbd.init(params, x)).x ** 2).sum())
+    assert np.isfinite(loss(jnp.zeros((1, 3, 3)))).all()
+
+
+@pytest.mark.parametrize("name", ["cloth", "solid"])
+def test_transforms_of_the_constraints(name: str):
+    rng = np.random.default_rng(5)
+    body, _ = BODIES[name]
+    found = constraints.groups(body.topology, name == "cloth", True)
+    rest = jnp.asarray(body.vertices)[None]
+    values = []
+    for group in found:
+        bent = group.kind == "bend"
+        size = constraints.shares(rest, body.topology) if bent else mesh.measures(rest, group.corners)
+        values.append(constraints.Values(jnp.asarray(rng.uniform(0.5, 1.5, (1, len(group)))), size))
+    place = rest + 0.02 * rng.normal(size=(2, *body.vertices.shape))
+    weight = jnp.asarray(rng.uniform(0.5, 1.5, (1, len(body.vertices))))
+    project = lambda place, weight, values: constraints.project(found, place, weight, values)  # noqa: E731
+    check_transforms(project, (place, weight, tuple(values)), max_patterns=2, batches=(2,))
