@@ -46,7 +46,7 @@ clean:  # the environments stay: remove .venv and .venv-bare to start afresh
 
 .venv/test.stamp: $(SOURCES) | .venv/bin/python
 	@echo "installing fphys and what its tests need into .venv"
-	$(call PIP,.venv) -e ".[test,torch,genesis,onnx,docs,view]"
+	$(call PIP,.venv) -e ".[test,torch,genesis,onnx,docs,view,meshes]"
 	@touch .venv/core.stamp $@
 
 .venv/docs.stamp: $(SOURCES) | .venv/bin/python
