@@ -16,6 +16,7 @@ GIVES = {
     "onnx": "fphys.export: ONNX export and import, checked in its runtime",
     "test": "the test suite",
     "docs": "the site (make docs), and running the notebooks",
+    "meshes": "files of meshes for deformables (fphys.deformables.mesh.load), and more formats of meshes in URDFs",
     "suite": "tasks of DeepMind's control suite",
     "view": "fphys view: a model or a run in the browser",
     "browser": "a headless browser, with which make verify tests fphys view",
