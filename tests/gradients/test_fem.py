@@ -126,8 +126,7 @@ def test_a_step_is_the_minimum_that_plain_jax_finds(law: Any, dim: int):
     start = fem.State(x, v, jnp.zeros(1), jnp.zeros(1, jnp.uint32))
     found = fem.step(params, start, force, inputs["pins"]).x[0]
     polished = plain_fem.newton(params, x[0], v[0], force[0], found)
-    atol = 1e-10 if law == "inverted" else 1e-11  # where curvature is projected, Newton's method is not quadratic
-    np.testing.assert_allclose(found, polished, rtol=0, atol=atol)
+    np.testing.assert_allclose(found, polished, rtol=0, atol=1e-11)
     assert np.abs(found - x[0]).max() > 1e-3
 
 
