@@ -4,9 +4,9 @@ A step finds the positions x' that minimise the incremental potential
 
     W = sum_v m_v |x' - x - h v - h^2 g|^2 / (2 h^2) - f . x' + sum_e V psi(F(x'))
 
-(Newton's method with each element's curvature projected, a line search on W, conjugate gradients); v' = (x' - x) / h.
-With an infinite time step it is the equilibrium under the loads. Masses are lumped. The gradient is one linear solve
-with the Hessian at x', which is not projected; no iteration is differentiated.
+(Newton's method, its Hessian projected where it is not positive, a line search on W, conjugate gradients), and
+v' = (x' - x) / h. With an infinite time step it is the equilibrium under the loads. Masses are lumped. The gradient is
+one linear solve with the Hessian at x', which is not projected; no iteration is differentiated.
 """
 
 from typing import Any

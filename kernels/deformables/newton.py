@@ -1,5 +1,9 @@
 """Implicit Euler as optimisation: Newton's method on the incremental potential, and the solve of the backward pass.
 
+Far from the solution the Hessian is projected, element by element, so that every step goes downhill. Near it the true
+one is tried first: without it convergence is only linear where an element's curvature is negative in some direction,
+which is common if nu is near 0.5.
+
 One thread takes a world: it runs all iterations, so that worlds stop one by one.
 """
 
@@ -26,6 +30,8 @@ INVERTED = wp.constant(256)
 
 STILL = wp.constant(tolerance(1.0e-9, 1.0e-4))
 """After a whole step shorter than this fraction of the mean edge only rounding changes: Newton doubles the digits."""
+NEAR = wp.constant(real(0.3))
+"""After a step shorter than this part of the mean edge the next tries the true Hessian, with which it is quadratic."""
 LOOSE = wp.constant(real(1.0e-2))
 """Part of the gradient that conjugate gradients may leave in the first step; later ones follow the step's length."""
 TIGHT = wp.constant(tolerance(1.0e-8, 1.0e-4))
@@ -65,8 +71,11 @@ class Krylov:
 
 
 @wp.func
-def conjugate_gradients(world: int, body: Body, matrix: Matrix, part: real, most: int, descent_out: Descent) -> real:
-    """Solve H search = -gradient until this part of the residual is left; returns gradient . search."""
+def conjugate_gradients(world: int, body: Body, matrix: Matrix, part: real, most: int, descent_out: Descent) -> int:
+    """Solve H search = -gradient until this part of the residual is left; returns whether all curvature was positive.
+
+    Where it is not it stops, with what it has: a direction of descent.
+    """
     n = descent_out.gradient.shape[1]
     rz = real(0.0)
     for i in range(n):
@@ -77,9 +86,11 @@ def conjugate_gradients(world: int, body: Body, matrix: Matrix, part: real, most
         descent_out.direction[world, i] = z
         rz += wp.dot(r, z)
     goal = part * part * rz
+    positive = int(1)
     for k in range(most):
         curvature = multiply(world, body, matrix, descent_out.direction, descent_out.product)
         if curvature <= real(0.0):
+            positive = 0
             if k == 0:
                 for i in range(n):
                     descent_out.search[world, i] = descent_out.direction[world, i]
@@ -98,10 +109,7 @@ def conjugate_gradients(world: int, body: Body, matrix: Matrix, part: real, most
         for i in range(n):
             z = matrix.diagonal[world, i] * descent_out.residual[world, i]
             descent_out.direction[world, i] = z + beta * descent_out.direction[world, i]
-    total = real(0.0)
-    for i in range(n):
-        total += wp.dot(descent_out.gradient[world, i], descent_out.search[world, i])
-    return total
+    return positive
 
 
 @wp.func
@@ -160,6 +168,7 @@ def newton(
     done = int(0)
     count = int(0)
     stuck = int(0)
+    near = int(0)
     ratio = imbalance(world, body, setting, u_out, work_out, descent_out)
     while done == 0 and stuck == 0:
         if ratio <= ROUNDING:
@@ -168,8 +177,16 @@ def newton(
             stuck = 1
         else:
             count = count + 1
-            hessian(world, body, setting, work_out, 1, 1, matrix_out)
-            decrease = conjugate_gradients(world, body, matrix_out, part, max_solve, descent_out)
+            solved = int(0)
+            if near != 0:
+                hessian(world, body, setting, work_out, 0, 0, matrix_out)
+                solved = conjugate_gradients(world, body, matrix_out, part, max_solve, descent_out)
+            if solved == 0:
+                hessian(world, body, setting, work_out, 1, 1, matrix_out)
+                solved = conjugate_gradients(world, body, matrix_out, part, max_solve, descent_out)
+            decrease = real(0.0)
+            for i in range(n):
+                decrease += wp.dot(descent_out.gradient[world, i], descent_out.search[world, i])
             step = real(1.0)
             found = int(0)
             for _k in range(40):
@@ -185,7 +202,9 @@ def newton(
                         step = real(0.5) * step
             if found == 0:
                 move(world, setting, u_out, work_out)
-                stuck = 1
+                if near == 0:
+                    stuck = 1
+                near = 0
             else:
                 longest = real(0.0)
                 for i in range(n):
@@ -194,6 +213,9 @@ def newton(
                 longest = longest / length
                 if longest <= STILL and step == real(1.0):
                     done = 1
+                near = 0
+                if longest <= NEAR:
+                    near = 1
                 part = wp.clamp(longest, TIGHT, LOOSE)
                 ratio = imbalance(world, body, setting, u_out, work_out, descent_out)
     bits = wp.uint32(0)
