@@ -17,10 +17,11 @@ import numpy as np
 
 from .. import units, worlds
 from ..bridge import reverse_only
-from ..particles.arguments import array, expect_kinds, load
+from ..particles.arguments import expect_kinds, load
 from ..tree import Tree, pytree, static
 from ..worlds import Status, flag, freeze, is_nonfinite, sound
-from .fem_arguments import anywhere, expect_mesh, gathered, is_solid, places, refuse, simulable
+from .arguments import anywhere, motion, places, vertex_numbers
+from .fem_arguments import expect_mesh, gathered, is_solid, refuse, simulable
 from .fem_solve import Layout, Setting, displacement, elastic_power
 from .materials import Corotated, Law, NeoHookean, StVenantKirchhoff
 from .mesh import Mesh, measures
@@ -59,8 +60,7 @@ class Params(Tree):
     iterations: int = static(default=50)  # of Newton's method, at most
 
     def __post_init__(self) -> None:
-        numbers = np.ravel(np.asarray(self.pinned, object)).tolist()
-        object.__setattr__(self, "pinned", tuple(sorted({int(i) for i in numbers})))
+        object.__setattr__(self, "pinned", vertex_numbers(self.pinned))
         expect_mesh(self)
 
 
@@ -92,23 +92,8 @@ def init(params: Params, positions: Any = None, velocities: Any = None, num_worl
         TypeError: dtypes differ. UnitError: a quantity is of another kind.
     """
     params = _bare(params)
-    vertices = params.mesh.vertices
-    n, dim = np.shape(vertices)[-2:]
-    positions = units.si(positions, units.length, "positions")
-    velocities = units.si(velocities, units.velocity, "velocities")
-    if positions is None:
-        x = jnp.asarray(vertices).reshape(-1, n, dim)
-        x = jnp.broadcast_to(x, (max(num_worlds, len(x)), n, dim))
-    else:
-        x = array("positions", positions)
-    if x.ndim != 3 or x.shape[1:] != (n, dim) or 0 in x.shape:
-        raise ValueError(f"positions have shape {x.shape}, must be (num_worlds, {n}, {dim}): the mesh's vertices")
-    if not jnp.issubdtype(x.dtype, jnp.floating):
-        raise TypeError(f"positions are {x.dtype}: make them float32 or float64, which decides the precision")
-    v = jnp.zeros_like(x) if velocities is None else array("velocities", velocities, x.dtype)
-    if v.shape != x.shape:
-        raise ValueError(f"velocities have shape {v.shape}, positions {x.shape}: both need one row for each vertex")
-    refuse(params, x, v)
+    x, v = motion(params.mesh, positions, velocities, num_worlds)
+    refuse(params)
     return State(x, v, jnp.zeros(len(x), x.dtype), jnp.zeros(len(x), jnp.uint32))
 
 

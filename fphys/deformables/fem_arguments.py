@@ -8,6 +8,7 @@ import numpy as np
 
 from ..errors import UnsupportedError
 from ..particles.arguments import array, expect_fields, known, row
+from .arguments import expect_pins
 from .materials import Law
 from .mesh import NAMES, measures
 
@@ -50,9 +51,7 @@ def expect_mesh(params: "Params") -> None:
         )
     if getattr(law, "plane_stress", False) and corners == 4:
         raise ValueError("material.plane_stress is for triangles in the plane: the mesh has tetrahedra")
-    if params.pinned and not 0 <= params.pinned[0] <= params.pinned[-1] < n:
-        wrong = params.pinned[0] if params.pinned[0] < 0 else params.pinned[-1]
-        raise ValueError(f"params.pinned has {wrong}: the mesh has {n} vertices, 0 to {n - 1}")
+    expect_pins(params.pinned, n)
     if params.iterations < 1:
         raise ValueError(f"params.iterations is {params.iterations}: give one at least")
 
@@ -88,24 +87,6 @@ def gathered(params: "Params", state: "State") -> Given:
     return given
 
 
-def places(pins: Any, now: Array) -> Array:
-    """Positions of pinned vertices, shape (world, pinned, dim), those of now if none are given.
-
-    Raises:
-        ValueError: a shape. TypeError: a dtype.
-    """
-    if pins is None:
-        return now
-    at = array("pins", pins, now.dtype)
-    at = at[None] if at.ndim == 2 else at
-    if at.ndim != 3 or len(at) not in (1, len(now)) or at.shape[1:] != now.shape[1:]:
-        raise ValueError(
-            f"pins have shape {at.shape}, must be {now.shape[1:]} or (1 | {now.shape[0]}, ...): one row for each of "
-            "params.pinned"
-        )
-    return jnp.broadcast_to(at, now.shape)
-
-
 def is_solid(rest: Array, elements: np.ndarray) -> Array:
     """Worlds whose elements all have a volume at rest, bool, (1 | world,)."""
     size = measures(jax.lax.stop_gradient(rest), elements)
@@ -122,17 +103,8 @@ def simulable(given: Given) -> Array:
     return fine
 
 
-def anywhere(n: int, dim: int) -> np.ndarray:
-    """Points of which no four are in a plane, and no three on a line: a shape for a world that stands still."""
-    return np.random.default_rng(0).random((n, dim))
-
-
-def refuse(params: "Params", x: Array, v: Array) -> None:
+def refuse(params: "Params") -> None:
     """Refuse values that are known to be wrong before anything runs; ValueError."""
-    for name, value in {"positions": x, "velocities": v}.items():
-        if (given := known(value)) is not None and not (finite := np.isfinite(given[0]).all(-1)).all():
-            world, i = np.argwhere(~finite)[0]
-            raise ValueError(f"{name} of vertex {i} in world {world} are {given[0][world, i]}: give finite numbers")
     for name, (low, high) in _RANGES.items():
         given = known(getattr(params.material, name))
         if given is not None and (wrong := ~((given[0] > low) & (given[0] < high))).any():

@@ -23,11 +23,12 @@ import numpy as np
 from .. import units, worlds
 from ..bridge import kernels, reverse_only, warp_op
 from ..implicit import recomputed
-from ..particles.arguments import array, expect_fields, expect_kinds, known, load, row
+from ..particles.arguments import expect_fields, expect_kinds, known, load, row
 from ..particles.boundary import Collider, prepared, shape_number
 from ..tree import Tree, pytree, static
 from ..worlds import Status, choose, flag, freeze, idle, is_nonfinite, sound
 from . import constraints
+from .arguments import anywhere, expect_pins, motion, places, vertex_numbers
 from .constraints import Group, Values, project
 from .mesh import Mesh, measures
 
@@ -60,8 +61,7 @@ class Params(Tree):
     substeps: int = static(default=20)
 
     def __post_init__(self) -> None:
-        numbers = np.ravel(np.asarray(self.pinned, object)).tolist()
-        object.__setattr__(self, "pinned", tuple(sorted({int(i) for i in numbers})))
+        object.__setattr__(self, "pinned", vertex_numbers(self.pinned))
         _expect(self)
 
 
@@ -103,25 +103,9 @@ def init(params: Params, positions: Any = None, velocities: Any = None, num_worl
         TypeError: dtypes differ. UnitError: a quantity is of another kind.
     """
     params = _bare(params)
-    vertices = params.mesh.vertices
-    n, dim = np.shape(vertices)[-2:]
-    positions = units.si(positions, units.length, "positions")
-    velocities = units.si(velocities, units.velocity, "velocities")
-    if positions is None:
-        x = jnp.asarray(vertices).reshape(-1, n, dim)
-        x = jnp.broadcast_to(x, (max(num_worlds, len(x)), n, dim))
-    else:
-        x = array("positions", positions)
-    if x.ndim != 3 or x.shape[1:] != (n, dim) or 0 in x.shape:
-        raise ValueError(f"positions have shape {x.shape}, must be (num_worlds, {n}, {dim}): the mesh's vertices")
-    if not jnp.issubdtype(x.dtype, jnp.floating):
-        raise TypeError(f"positions are {x.dtype}: make them float32 or float64, which decides the precision")
-    v = jnp.zeros_like(x) if velocities is None else array("velocities", velocities, x.dtype)
-    if v.shape != x.shape:
-        raise ValueError(f"velocities have shape {v.shape}, positions {x.shape}: both need one row for each vertex")
-    state = State(x, v, jnp.zeros(len(x), jnp.uint32))
-    _refuse(params, state)
-    return state
+    x, v = motion(params.mesh, positions, velocities, num_worlds)
+    _refuse(params, x.dtype)
+    return State(x, v, jnp.zeros(len(x), jnp.uint32))
 
 
 @reverse_only
@@ -152,7 +136,7 @@ def step(
     if state.x.shape[1:] != (params.mesh.topology.num_vertices, params.mesh.dim):
         raise ValueError(f"state.x has shape {state.x.shape}, the mesh {params.mesh.topology.num_vertices} vertices")
     force = load("force", units.si(force, units.force, "force"), (len(state.x), n, dim), dtype)
-    pins = _places(units.si(pins, units.length, "pins"), state.x[:, list(params.pinned)])
+    pins = places(units.si(pins, units.length, "pins"), state.x[:, list(params.pinned)])
     shapes = tuple(prepared(c, i, dtype, dim, len(state.x)) for i, c in enumerate(colliders))
     for i, c in enumerate(shapes):
         if c.contact not in ("separate", "sticky"):
@@ -291,10 +275,7 @@ def _expect(params: Params) -> None:
     shape = getattr(getattr(params.mesh, "vertices", None), "shape", None)
     if shape is None:
         return  # JAX rebuilds trees with other things in the place of leaves
-    n = params.mesh.topology.num_vertices
-    if params.pinned and not 0 <= params.pinned[0] <= params.pinned[-1] < n:
-        wrong = params.pinned[0] if params.pinned[0] < 0 else params.pinned[-1]
-        raise ValueError(f"params.pinned has {wrong}: the mesh has {n} vertices, 0 to {n - 1}")
+    expect_pins(params.pinned, params.mesh.topology.num_vertices)
     if params.substeps < 1:
         raise ValueError(f"params.substeps is {params.substeps}: give one at least")
     corners = params.mesh.topology.corners
@@ -335,20 +316,6 @@ def _bare(params: Params) -> Params:
     return units.bare(params, kinds | {"thickness": units.length}, "params").replace(mesh=mesh)
 
 
-def _places(pins: Any, now: Array) -> Array:
-    """Positions of pinned vertices, shape (world, pinned, dim), those of now if none are given; ValueError."""
-    if pins is None:
-        return now
-    at = array("pins", pins, now.dtype)
-    at = at[None] if at.ndim == 2 else at
-    if at.ndim != 3 or len(at) not in (1, len(now)) or at.shape[1:] != now.shape[1:]:
-        raise ValueError(
-            f"pins have shape {at.shape}, must be {now.shape[1:]} or (1 | {now.shape[0]}, ...): one row for each of "
-            "params.pinned"
-        )
-    return jnp.broadcast_to(at, now.shape)
-
-
 def _simulable(params: Params) -> Array:
     """Worlds whose parameters can be simulated, bool, (1 | world,)."""
     p = jax.lax.stop_gradient(params)
@@ -374,7 +341,7 @@ def _screen(
     def calm(value: Array, instead: Any) -> Array:
         return choose(stop if len(value) == count else stop.all()[None], instead, value)
 
-    rest = jnp.asarray(np.random.default_rng(0).random(params.mesh.vertices.shape[-2:]), state.x.dtype)[None]
+    rest = jnp.asarray(anywhere(*params.mesh.vertices.shape[-2:]), state.x.dtype)[None]
     mesh = params.mesh.replace(vertices=calm(params.mesh.vertices, rest))
     safe = {name: calm(getattr(params, name), 1) for name in (*_EACH, "timestep") if getattr(params, name) is not None}
     safe |= {name: calm(getattr(params, name), 0) for name in ("gravity", "damping", "thickness")}
@@ -383,12 +350,8 @@ def _screen(
     return params.replace(mesh=mesh, **safe), state, calm(force, 0), calm(pins, 0), harmless, bits
 
 
-def _refuse(params: Params, state: State) -> None:
+def _refuse(params: Params, dtype: Any) -> None:
     """Refuse values that are known to be wrong before anything runs; ValueError."""
-    for name, value in {"positions": state.x, "velocities": state.v}.items():
-        if (given := known(value)) is not None and not (finite := np.isfinite(given[0]).all(-1)).all():
-            world, i = np.argwhere(~finite)[0]
-            raise ValueError(f"{name} of vertex {i} in world {world} are {given[0][world, i]}: give finite numbers")
     for name in (*_EACH, "timestep", "damping", "thickness"):
         value, positive = getattr(params, name), name in ("density", "timestep")
         if value is None or (given := known(value)) is None:
@@ -401,7 +364,7 @@ def _refuse(params: Params, state: State) -> None:
     if known(*jax.tree.leaves(params.mesh)) is None:
         return
     with jax.ensure_compile_time_eval():
-        rows = _rows(params, state.x.dtype)
+        rows = _rows(params, dtype)
         rest = _in_space(rows.mesh.vertices)
         size = np.asarray(measures(rest, params.mesh.elements))
         if not (size > 0).all():

@@ -1,0 +1,78 @@
+"""Arguments that all solvers of deformables take: pins, and the motion to begin with."""
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from .. import units
+from ..particles.arguments import array, known
+from .mesh import Mesh
+
+Array = jax.Array
+
+
+def vertex_numbers(given: Any) -> tuple[int, ...]:
+    """Vertices in order, each once, from anything that holds whole numbers."""
+    return tuple(sorted({int(i) for i in np.ravel(np.asarray(given, object)).tolist()}))
+
+
+def expect_pins(pinned: tuple[int, ...], n: int) -> None:
+    """Refuse pins that are not vertices; ValueError."""
+    if pinned and not 0 <= pinned[0] <= pinned[-1] < n:
+        wrong = pinned[0] if pinned[0] < 0 else pinned[-1]
+        raise ValueError(f"params.pinned has {wrong}: the mesh has {n} vertices, 0 to {n - 1}")
+
+
+def motion(mesh: Mesh, positions: Any, velocities: Any, num_worlds: int) -> tuple[Array, Array]:
+    """Positions and velocities, shape (world, vertex, dim); by default the mesh's shape, at rest.
+
+    Raises:
+        ValueError: a shape; or a vertex that is not finite, if that is known on the host. TypeError: a dtype.
+        UnitError: a quantity is of another kind.
+    """
+    vertices = mesh.vertices
+    n, dim = np.shape(vertices)[-2:]
+    positions = units.si(positions, units.length, "positions")
+    velocities = units.si(velocities, units.velocity, "velocities")
+    if positions is None:
+        x = jnp.asarray(vertices).reshape(-1, n, dim)
+        x = jnp.broadcast_to(x, (max(num_worlds, len(x)), n, dim))
+    else:
+        x = array("positions", positions)
+    if x.ndim != 3 or x.shape[1:] != (n, dim) or 0 in x.shape:
+        raise ValueError(f"positions have shape {x.shape}, must be (num_worlds, {n}, {dim}): the mesh's vertices")
+    if not jnp.issubdtype(x.dtype, jnp.floating):
+        raise TypeError(f"positions are {x.dtype}: make them float32 or float64, which decides the precision")
+    v = jnp.zeros_like(x) if velocities is None else array("velocities", velocities, x.dtype)
+    if v.shape != x.shape:
+        raise ValueError(f"velocities have shape {v.shape}, positions {x.shape}: both need one row for each vertex")
+    for name, value in {"positions": x, "velocities": v}.items():
+        if (given := known(value)) is not None and not (finite := np.isfinite(given[0]).all(-1)).all():
+            world, i = np.argwhere(~finite)[0]
+            raise ValueError(f"{name} of vertex {i} in world {world} are {given[0][world, i]}: give finite numbers")
+    return x, v
+
+
+def places(pins: Any, now: Array) -> Array:
+    """Positions of pinned vertices, shape (world, pinned, dim), those of now if none are given.
+
+    Raises:
+        ValueError: a shape. TypeError: a dtype.
+    """
+    if pins is None:
+        return now
+    at = array("pins", pins, now.dtype)
+    at = at[None] if at.ndim == 2 else at
+    if at.ndim != 3 or len(at) not in (1, len(now)) or at.shape[1:] != now.shape[1:]:
+        raise ValueError(
+            f"pins have shape {at.shape}, must be {now.shape[1:]} or (1 | {now.shape[0]}, ...): one row for each of "
+            "params.pinned"
+        )
+    return jnp.broadcast_to(at, now.shape)
+
+
+def anywhere(n: int, dim: int) -> np.ndarray:
+    """Points of which no four are in a plane, and no three on a line: a shape for a world that stands still."""
+    return np.random.default_rng(0).random((n, dim))
