@@ -15,6 +15,7 @@ from jax.custom_derivatives import SymbolicZero
 
 from .bridge import WarpOp, flags
 from .bridge.op import dense, differentiable_once
+from .worlds import choose
 
 Array = jax.Array
 
@@ -96,8 +97,8 @@ def power_gradient(
     A world without a cotangent has no gradient, whatever the solve left there: if it overflowed, zero times a
     non-finite value must not reach the gradient of leaves that worlds share.
     """
-    silent = (cotangent == 0).all(1, keepdims=True)
-    args = (*primals, *jax.tree.map(lambda x: jnp.where(silent, 0, x) if _is_motion(x) else x, fixed))
+    silent = (cotangent == 0).all(1)
+    args = (*primals, *jax.tree.map(lambda x: choose(silent, 0, x) if _is_motion(x) else x, fixed))
     seeds = jax.tree.map(lambda part: -jnp.ones(part.shape, part.dtype), power.outputs(*args))
     mask = [*wanted, *[False] * len(jax.tree.leaves(fixed))]
     return power.vjp(args, seeds, mask)[: len(primals)]

@@ -361,6 +361,8 @@ def _structure(m: Any, disabled: frozenset[str]) -> Structure:
         jacobian=int(m.opt.jacobian),
         iterations=int(m.opt.iterations),
         ls_iterations=int(m.opt.ls_iterations),
+        noslip_iterations=int(m.opt.noslip_iterations),
+        noslip_tolerance=float(m.opt.noslip_tolerance),
         disabled=disabled,
         names={kind: _names(m, kind) for kind in _KINDS},
         source=m,
