@@ -61,6 +61,7 @@ _DISABLE_BITS = {
     "actuation": 2048,
     "refsafe": 4096,
     "eulerdamp": 32768,
+    "island": 262144,
     "multiccd": 524288,
 }
 _NEWTON = 2  # mjSOL_NEWTON
