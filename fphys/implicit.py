@@ -15,6 +15,7 @@ from jax.custom_derivatives import SymbolicZero
 
 from .bridge import WarpOp, flags
 from .bridge.op import dense, differentiable_once
+from .worlds import choose
 
 Array = jax.Array
 
@@ -97,15 +98,10 @@ def power_gradient(
     non-finite value must not reach the gradient of leaves that worlds share.
     """
     silent = (cotangent == 0).reshape(len(cotangent), -1).all(1)
-    args = (*primals, *jax.tree.map(lambda x: jnp.where(_rows(silent, x), 0, x) if _is_motion(x) else x, fixed))
+    args = (*primals, *jax.tree.map(lambda x: choose(silent, 0, x) if _is_motion(x) else x, fixed))
     seeds = jax.tree.map(lambda part: -jnp.ones(part.shape, part.dtype), power.outputs(*args))
     mask = [*wanted, *[False] * len(jax.tree.leaves(fixed))]
     return power.vjp(args, seeds, mask)[: len(primals)]
-
-
-def _rows(worlds: Array, like: Array) -> Array:
-    """A mask of worlds with as many axes as another array."""
-    return worlds.reshape(-1, *[1] * (like.ndim - 1))
 
 
 def _is_motion(x: Any) -> bool:

@@ -26,6 +26,7 @@ mat33 = wp.types.matrix(shape=(3, 3), dtype=real)
 mat43 = wp.types.matrix(shape=(4, 3), dtype=real)
 mat44 = wp.types.matrix(shape=(4, 4), dtype=real)
 mat54 = wp.types.matrix(shape=(5, 4), dtype=real)
+mat55 = wp.types.matrix(shape=(5, 5), dtype=real)
 mat66 = wp.types.matrix(shape=(6, 6), dtype=real)
 
 quat = wp.types.vector(length=4, dtype=real)

@@ -61,6 +61,7 @@ _DISABLE_BITS = {
     "actuation": 2048,
     "refsafe": 4096,
     "eulerdamp": 32768,
+    "island": 262144,
     "multiccd": 524288,
 }
 _NEWTON = 2  # mjSOL_NEWTON
@@ -361,6 +362,8 @@ def _structure(m: Any, disabled: frozenset[str]) -> Structure:
         jacobian=int(m.opt.jacobian),
         iterations=int(m.opt.iterations),
         ls_iterations=int(m.opt.ls_iterations),
+        noslip_iterations=int(m.opt.noslip_iterations),
+        noslip_tolerance=float(m.opt.noslip_tolerance),
         disabled=disabled,
         names={kind: _names(m, kind) for kind in _KINDS},
         source=m,

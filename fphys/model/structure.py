@@ -252,6 +252,8 @@ class Structure:
     jacobian: int  # mujoco.mjtJacobian: 0 dense, 1 sparse, 2 by size
     iterations: int
     ls_iterations: int
+    noslip_iterations: int
+    noslip_tolerance: float
     disabled: frozenset[
         str
     ]  # MuJoCo's disable flags, lower case: "contact", "limit", "equality", "frictionloss", "gravity", "damper", ...
@@ -290,9 +292,9 @@ class Structure:
     def sparse(self) -> bool:
         """Whether no matrices are stored. As in MuJoCo, the file says so, or the mechanism is large.
 
-        Elliptic cones, equalities, tendons, named pairs, ball limits and implicitfast still need matrices.
+        Elliptic cones, equalities, tendons, named pairs, ball limits, implicitfast and the no-slip pass need matrices.
         """
-        explicit = self.integrator in (Integrator.EULER, Integrator.RK4)
+        explicit = self.integrator in (Integrator.EULER, Integrator.RK4) and not self.noslip_iterations
         rows = self.elliptic or self.equality.type.size or self.geom.named.size or self.dims["ntendon"]
         balls = (self.joint.type[self.limit.joint] == JointType.BALL).any()
         return explicit and not rows and not balls and (self.jacobian == 1 or (self.jacobian == 2 and self.nv >= 60))

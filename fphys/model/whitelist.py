@@ -71,14 +71,14 @@ STRUCTURE = _words("""
     tendon_type tendon_adr tendon_num wrap_type wrap_objid tendon_actfrclimited jnt_actfrclimited
     actuator_trntype actuator_trnid actuator_dyntype actuator_gaintype actuator_biastype actuator_actadr
     actuator_actearly actuator_ctrllimited actuator_forcelimited actuator_actlimited
-    opt.integrator opt.cone opt.solver opt.iterations opt.ls_iterations opt.disableflags opt.enableflags
+    opt.integrator opt.cone opt.solver opt.iterations opt.ls_iterations opt.noslip_iterations opt.noslip_tolerance
+    opt.disableflags opt.enableflags
 """)
 """Read into the structure."""
 
 READ = frozenset(LEAVES.values()) | STRUCTURE
 
 DEFAULT = {
-    "opt.noslip_iterations": 0,
     "opt.disableactuator": 0,
     "nflex": 0,
     "nplugin": 0,
@@ -143,7 +143,7 @@ IGNORED = _words("""
 
     key_plastic pair_signature
 
-    opt.jacobian opt.ls_tolerance opt.noslip_tolerance opt.ccd_tolerance opt.ccd_iterations
+    opt.jacobian opt.ls_tolerance opt.ccd_tolerance opt.ccd_iterations
     opt.sleep_tolerance opt.o_margin opt.o_solref opt.o_solimp opt.o_friction opt.sdf_initpoints opt.sdf_iterations
     stat.center stat.extent stat.meanmass stat.meansize
 """)

@@ -9,9 +9,13 @@ For the backward pass a2 is stored; then M (a2 - a) = -h D a2 gives a.
 
 from typing import Any, NamedTuple
 
+import jax
+
+from ..bridge import warp_op
+from ..implicit import dense, flags, power_gradient, primal_values
 from ..model import Model, State
 from . import stages, team
-from .dynamics import mass_matrix_launch
+from .dynamics import mass_matrix_launch, power_motions
 from .forces import damping, tendon
 from .forces.armature import armature_power, count
 from .forces.damping import gyroscopic, implicit_matrix, lone_inverses, lone_shape, solve_implicit
@@ -154,3 +158,84 @@ def damped_parts(model: Model, state: State, loads: stages.Loads) -> Power:
     """What :func:`damped_power` writes."""
     s = model.structure
     return Power(stages.numbers(state, s.nv), stages.part(state, count(s)), damping.damping_parts(model, state, loads))
+
+
+class Slowing(NamedTuple):
+    """What the backward solve of :func:`damped_acceleration` finds, each (world, nv)."""
+
+    pulled: Pulled
+    cotangent: Any  # of a
+
+
+def _slow(launch: Any, model: Model, state: State, loads: stages.Loads, qacc: Any, out: Any) -> None:
+    frames = stages.frame_poses(launch, model, state)
+    axes = stages.both_axes(launch, model, frames)
+    size = (launch.worlds, topology.packed_size(model.structure.nv))
+    mass = launch.scratch(size, stages.types(qacc).real, zeroed=True)
+    mass_matrix_launch(launch, model, state, frames, axes, model.dof.armature, mass)
+    damp(launch, model, state, loads, (frames, axes[0]), mass, qacc, out)
+
+
+def _pull_slow(
+    launch: Any, model: Model, state: State, loads: stages.Loads, qacc: Any, damped: Any, cotangent: Any, out: Slowing
+) -> None:
+    pulled = pull_damped(launch, model, state, loads, qacc, damped, cotangent, out.pulled)
+    zero = launch.scratch(qacc.shape, stages.types(qacc).real, zeroed=True)
+    launch(stages.modules(qacc).forces.add, dim=qacc.shape, inputs=[pulled, zero], outputs=[out.cotangent])
+
+
+class _SlowPower(NamedTuple):
+    """The power of :func:`damped_acceleration`."""
+
+    body: Any
+    rest: Power
+
+
+def _slow_power(launch: Any, model: Model, state: State, loads: stages.Loads, slowed: Slowed, out: _SlowPower) -> None:
+    rates = stages.Rates(slowed.change, slowed.trial)
+    motions = power_motions(launch, model, state, rates, rates)
+    lanes = team.lanes(launch, model.structure.nbody)
+    inputs = [lanes, stages.masses(model), motions.frames, motions.linear, motions.trial]
+    kernel = stages.modules(state.qpos).dynamics.body_inertia_power
+    launch(kernel, dim=(launch.worlds, lanes), inputs=inputs, outputs=[out.body])
+    ten = tendon.tendons(launch, model, state, motions.frames, motions.axes)
+    damped_power(launch, model, state, loads, motions, ten, slowed, out.rest)
+
+
+def _slow_power_shapes(model: Model, state: State, loads: stages.Loads, slowed: Slowed) -> _SlowPower:
+    return _SlowPower(stages.numbers(state, model.structure.nbody), damped_parts(model, state, loads))
+
+
+_slow_op = warp_op(_slow, lambda m, s, loads, qacc: qacc, differentiable=False, zeroed=False, name="damping")
+_pull_slow_op = warp_op(
+    _pull_slow,
+    lambda m, s, loads, qacc, *_: Slowing(Pulled(qacc, qacc, qacc), qacc),
+    differentiable=False,
+    zeroed=False,
+    name="damping's solve",
+)
+_slow_power_op = warp_op(_slow_power, _slow_power_shapes, name="damping's power")
+
+
+@jax.custom_vjp
+def damped_acceleration(model: Model, state: State, loads: stages.Loads, qacc: Any) -> Any:
+    """a2, from accelerations that another operation found; gradients flow to all arguments."""
+    return _slow_op(model, state, loads, qacc)
+
+
+def _slow_fwd(*primals: Any) -> Any:
+    (model, state, loads, qacc), wanted = primal_values(primals)
+    damped = damped_acceleration(model, state, loads, qacc)
+    return damped, (model, state, loads, qacc, damped, wanted)
+
+
+def _slow_bwd(saved: Any, cotangent: Any) -> Any:
+    model, state, loads, qacc, damped, wanted = saved
+    cotangent = dense(cotangent)
+    found: Slowing = _pull_slow_op(model, state, loads, qacc, damped, cotangent)
+    slowed = Slowed(damped, found.pulled.trial, found.pulled.change)
+    wish = flags.load(wanted)[: len(jax.tree.leaves((model, state, loads)))]
+    return (*power_gradient(_slow_power_op, (model, state, loads), (slowed,), wish, cotangent), found.cotangent)
+
+
+damped_acceleration.defvjp(_slow_fwd, _slow_bwd, symbolic_zeros=True)

@@ -18,9 +18,11 @@ from ..units import si
 from ..worlds import HUGE, Status, choose, flag, idle, is_nonfinite, largest_velocity, sound
 from .collide.collision import Contacts
 from .collide.collision import contacts as contact_geometry
+from .damped import damped_acceleration
 from .dynamics import Found, smooth_acceleration
-from .solve.constraint import constrained, constrained_acceleration, needed
+from .solve.constraint import Ids, constrained, constrained_acceleration, needed
 from .solve.contact import contact_forces
+from .solve.noslip import gripped_forces, grips, without_slip
 from .stages import Loads
 
 Array = jax.Array
@@ -113,16 +115,25 @@ def accelerate(
         qacc, status = _finite(found.qacc)
         info = Info(qacc, status, jnp.zeros(worlds, qacc.dtype), jnp.zeros(worlds, jnp.int32))
         return qacc, jax.lax.stop_gradient(info), found
-    solution = constrained_acceleration(model, state, loads, contacts, known, damping=implicit)
+    gripping = grips(model)
+    solution = constrained_acceleration(model, state, loads, contacts, known, damping=implicit and not gripping)
     found = solution.found
     qacc, status = _finite(found.qacc)
     info = jax.lax.stop_gradient(Info(qacc, solution.status | status, solution.residual, solution.iterations))
-    needs = needed(model, implicit, found)
+    needs, gripped = needed(model, implicit and not gripping, found), None
+    if gripping:
+        gripped = without_slip(model, state, Ids(found.pair, found.feature), qacc)
+        after, status = _finite(gripped.qacc)
+        info = info.replace(status=info.status | status)
+        found = found._replace(qacc=after, damped=damped_acceleration(model, state, loads, after) if implicit else None)
     if implicit:
         damped, status = _finite(found.damped)
         return damped, info.replace(status=info.status | status), needs
     touching = contact_geometry(model, state, Contacts(found.pair, found.feature, None, None, None))
-    return qacc, info.replace(contacts=touching, force=contact_forces(model, state, touching, qacc)), needs
+    force = contact_forces(model, state, touching, qacc)
+    if gripped is not None:
+        force, qacc = gripped_forces(model, force, touching, gripped.force), found.qacc
+    return qacc, info.replace(contacts=touching, force=force), needs
 
 
 def _finite(qacc: Array) -> tuple[Array, Array]:

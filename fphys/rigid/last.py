@@ -19,6 +19,7 @@ from .forces.actuation import actuator_force, generalized_force, transmissions
 from .forward import forward
 from .inverse import smooth_inverse
 from .solve.contact import contact_forces
+from .solve.noslip import grips
 from .tree.kinematics import motions
 
 Array = jax.Array
@@ -108,7 +109,7 @@ def contact_wrenches(model: Model, last: LastSolve, ctrl: Array) -> Array:
     if last.contacts is None:
         return jnp.zeros((state.qpos.shape[0], model.structure.nbody, 6), state.qpos.dtype)
     touching = contact_geometry(model, state, last.contacts)
-    parts = contact_forces(model, state, touching, _solution(model, last, ctrl))
+    parts = _contact_forces(model, last, ctrl, touching)
     there = (touching.pair >= 0)[..., None]
     force, torque = (
         jnp.where(there, jnp.einsum("wcij,wci->wcj", touching.frame, part), 0)
@@ -122,6 +123,13 @@ def contact_wrenches(model: Model, last: LastSolve, ctrl: Array) -> Array:
     total = jnp.einsum("wcb,wcx->wbx", sign, jnp.concatenate([moment, force], -1))
     turn = total[..., :3] - jnp.cross(centre, total[..., 3:])
     return jnp.concatenate([turn, total[..., 3:]], -1).at[:, 0].set(0)
+
+
+def _contact_forces(model: Model, last: LastSolve, ctrl: Array, touching: Contacts) -> Array:
+    """Forces of the contacts in their frames; those after a no-slip pass do not follow from accelerations."""
+    if grips(model):
+        return forward(model, last.state, ctrl, contacts=last.contacts)[1].force
+    return contact_forces(model, last.state, touching, _solution(model, last, ctrl))
 
 
 def _solution(model: Model, last: LastSolve, ctrl: Array) -> Array:

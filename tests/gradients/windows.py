@@ -209,14 +209,14 @@ class Marks(NamedTuple):
 def _marks(launch: Any, model: Any, state: Any, given: Any, qacc: Any, out: Marks) -> None:
     """Contacts, and every row's error, weight and force at given accelerations."""
     s, t = model.structure, rigid_stages.types(state.qpos)
-    setting = constraint._set_up(launch, model, state, given, None, out.ids, out.status)
-    work = constraint._work(launch, model, setting) | {"error": out.error, "force": out.force}
+    setting = constraint.set_up(launch, model, state, given, None, out.ids, out.status)
+    work = constraint.working_memory(launch, model, setting) | {"error": out.error, "force": out.force}
     total = launch.scratch((launch.worlds, s.nv), t.real)
     stiffness = launch.scratch((launch.worlds, topology.packed_size(s.nv)), t.real)
     launch(
         kernels(state.qpos.dtype, "rigid.solve.newton").restoring_forces,
         dim=launch.worlds,
-        inputs=[qacc, setting.rows, constraint._cones(model, given.pairs, setting)],
+        inputs=[qacc, setting.rows, constraint.cones(model, given.pairs, setting)],
         outputs=[total, stiffness, work],
     )
     zero = launch.scratch(out.weight.shape, t.real, zeroed=True)

@@ -198,6 +198,10 @@ FEATURES: dict[str, str] = {
     "armature of tendons, implicitfast": chain(
         option='integrator="implicitfast"', tendon=ROPE.format('armature="0.4" damping="0.3"', 'armature="0.3"')
     ),
+    "no slip": chain(
+        option='noslip_iterations="6"', joint='frictionloss="0.8"', tendon=ROPE.format('frictionloss="2"', "")
+    ),
+    "no slip, elliptic": loose(option='cone="elliptic" noslip_iterations="6"', ball='condim="4"'),
     "muscle in contact": MUSCLE,
     "adhesion": ADHESION,
     "pushed by a mocap body": PUSHER,

@@ -82,7 +82,7 @@ class Ids(NamedTuple):
     feature: Any
 
 
-def _set_up(launch: Any, model: Model, state: State, given: Parameters, kept: Any, ids: Ids, status: Any) -> Setting:
+def set_up(launch: Any, model: Model, state: State, given: Parameters, kept: Any, ids: Ids, status: Any) -> Setting:
     """Poses, contacts and the rows of all constraints; writes the contacts' pairs and features, ``ids``."""
     t, dim = stages.types(state.qpos), ids.pair.shape
     frames = stages.frame_poses(launch, model, state)
@@ -112,7 +112,7 @@ def _solve(
     real = stages.types(state.qpos).real
     w, n = launch.worlds, model.structure.nv
     k = stages.modules(state.qpos)
-    setting = _set_up(launch, model, state, given, kept, out.ids, out.detected)
+    setting = set_up(launch, model, state, given, kept, out.ids, out.detected)
     frames, axes = setting.motions.frames, setting.motions.axes
     bias, net = launch.scratch((w, n), real), launch.scratch((w, n), real)
     zero = launch.scratch((w, n), real, zeroed=True)
@@ -192,19 +192,19 @@ def _newton(
         launch,
         kernels(state.qpos.dtype, "rigid.solve.newton").newton,
         [s.iterations, s.ls_iterations, model.opt.tolerance, model.opt.meaninertia]
-        + [matrix, force, state.warmstart, rows, _cones(model, pairs, setting)],
-        [out.qacc, out.factor, out.found, vectors, _work(launch, model, setting)],
+        + [matrix, force, state.warmstart, rows, cones(model, pairs, setting)],
+        [out.qacc, out.factor, out.found, vectors, working_memory(launch, model, setting)],
     )
 
 
-def _cones(model: Model, pairs: Pairs, setting: Setting) -> dict[str, Any]:
+def cones(model: Model, pairs: Pairs, setting: Setting) -> dict[str, Any]:
     """The contacts whose rows may form cones, as kernels take them."""
     s = model.structure
-    cones = {"elliptic": int(s.elliptic), "first": s.nrow, "pair": setting.contacts.pair, "row": setting.row}
-    return cones | {"dim": s.geom.pair_condim, "friction": pairs.friction, "impratio": model.opt.impratio}
+    listed = {"elliptic": int(s.elliptic), "first": s.nrow, "pair": setting.contacts.pair, "row": setting.row}
+    return listed | {"dim": s.geom.pair_condim, "friction": pairs.friction, "impratio": model.opt.impratio}
 
 
-def _work(launch: Any, model: Model, setting: Setting) -> dict[str, Any]:
+def working_memory(launch: Any, model: Model, setting: Setting) -> dict[str, Any]:
     """Working memory of the solver."""
     t, size = stages.types(setting.rows.weight), setting.rows.weight.shape
     kinds = {"active": t.integer, "inside": t.integer, "error": t.real, "change": t.real, "force": t.real}
@@ -340,7 +340,7 @@ def _back_solve(
         status = launch.scratch(cotangent.shape[:1], stages.types(cotangent).bits)
         ids = Ids(found.pair, found.feature)
         copies = Ids(*(launch.scratch(i.shape, stages.types(cotangent).integer) for i in ids))
-        setting = _set_up(launch, model, state, given, ids, copies, status)
+        setting = set_up(launch, model, state, given, ids, copies, status)
         conjugate.solve(launch, model, state, given.pairs, setting, qacc, cotangent, out.trial)
         return
     solve_dense = kernels(cotangent.dtype, "rigid.dense").solve_dense
@@ -443,7 +443,7 @@ class Restored(NamedTuple):
 def _restore(launch: Any, model: Model, state: State, given: Parameters, qacc: Any, out: Restored) -> None:
     """-J^T f at given accelerations."""
     s, t = model.structure, stages.types(state.qpos)
-    setting = _set_up(launch, model, state, given, None, out.ids, out.status)
+    setting = set_up(launch, model, state, given, None, out.ids, out.status)
     if s.sparse:
         conjugate.restore(launch, model, state, given.pairs, setting, qacc, out.force)
         return
@@ -451,8 +451,8 @@ def _restore(launch: Any, model: Model, state: State, given: Parameters, qacc: A
     launch(
         kernels(state.qpos.dtype, "rigid.solve.newton").restoring_forces,
         dim=launch.worlds,
-        inputs=[qacc, setting.rows, _cones(model, given.pairs, setting)],
-        outputs=[out.force, stiffness, _work(launch, model, setting)],
+        inputs=[qacc, setting.rows, cones(model, given.pairs, setting)],
+        outputs=[out.force, stiffness, working_memory(launch, model, setting)],
     )
 
 

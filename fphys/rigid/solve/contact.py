@@ -112,7 +112,7 @@ def pair_rows(model: Model) -> np.ndarray:
     return rows(model.structure.geom.pair_condim, model.structure.elliptic)
 
 
-def _of_pairs(model: Model, pairs: Pairs) -> list[Any]:
+def of_pairs(model: Model, pairs: Pairs) -> list[Any]:
     """The pairs, the bodies, the pairs' parameters and what all contacts have in common, as kernels take them."""
     g, opt = model.structure.geom, model.opt
     listed = {"geoms": g.pair, "dim": g.pair_condim, "rows": pair_rows(model), "geom_body": g.body}
@@ -134,7 +134,7 @@ def contact_rows(
 ) -> None:
     """Write the rows of every contact from row ``first``."""
     lanes = team.lanes(launch, row.shape[1])
-    listed, bodies, *parameters = _of_pairs(model, pairs)
+    listed, bodies, *parameters = of_pairs(model, pairs)
     launch(
         kernels(state.qpos.dtype, "rigid.solve.contact").contact_rows,
         dim=(launch.worlds, lanes),
@@ -152,7 +152,7 @@ def contact_power(
     launch(
         kernels(state.qpos.dtype, "rigid.solve.contact").contact_power,
         dim=(launch.worlds, lanes),
-        inputs=[lanes, *_of_pairs(model, pairs), contacts]
+        inputs=[lanes, *of_pairs(model, pairs), contacts]
         + [motions.frames.pos, motions.velocity, motions.linear, motions.trial],
         outputs=[out],
     )
@@ -165,7 +165,7 @@ def _force(launch: Any, model: Model, state: State, pairs: Pairs, contacts: Cont
     launch(
         kernels(state.qpos.dtype, "rigid.solve.contact").contact_forces,
         dim=(launch.worlds, contacts.pair.shape[1]),
-        inputs=[*_of_pairs(model, pairs), contacts, frames.pos, *motions],
+        inputs=[*of_pairs(model, pairs), contacts, frames.pos, *motions],
         outputs=[out],
     )
 

@@ -21,13 +21,13 @@ def friction_sizes(model: Model) -> list[int]:
     return [model.structure.friction.dof.size, model.structure.friction.tendon.size]
 
 
-def _of_dofs(model: Model) -> list[Any]:
+def of_dofs(model: Model) -> list[Any]:
     d = model.dof
     friction = {"index": model.structure.friction.dof, "frictionloss": d.frictionloss, "invweight0": d.invweight0}
     return [friction, stages.soft(model, d.solref, d.solimp)]
 
 
-def _of_tendons(model: Model) -> list[Any]:
+def of_tendons(model: Model) -> list[Any]:
     t = model.tendon
     friction = {"index": model.structure.friction.tendon, "frictionloss": t.frictionloss, "invweight0": t.invweight0}
     return [friction, stages.soft(model, t.solref_fri, t.solimp_fri)]
@@ -41,10 +41,10 @@ def friction_rows(
     dofs, ends = friction_sizes(model)
     if dofs:
         column = topology.columns(model, model.structure.friction.dof)
-        inputs = [first, column, *_of_dofs(model), state.qvel]
+        inputs = [first, column, *of_dofs(model), state.qvel]
         launch(k.dof_friction_rows, dim=(launch.worlds, dofs), inputs=inputs, outputs=[out])
     if ends:
-        inputs = [first + dofs, *_of_tendons(model), ten.velocity, moment]
+        inputs = [first + dofs, *of_tendons(model), ten.velocity, moment]
         launch(k.tendon_friction_rows, dim=(launch.worlds, ends), inputs=inputs, outputs=[out])
 
 
@@ -60,11 +60,9 @@ def friction_power(
     """Virtual power of the friction."""
     k = kernels(state.qpos.dtype, "rigid.solve.friction")
     if out.dof is not None:
-        launch(
-            k.dof_friction_power, dim=out.dof.shape, inputs=[*_of_dofs(model), state.qvel, *rates], outputs=[out.dof]
-        )
+        launch(k.dof_friction_power, dim=out.dof.shape, inputs=[*of_dofs(model), state.qvel, *rates], outputs=[out.dof])
     if out.tendon is not None and ten_rates is not None:
-        inputs = [*_of_tendons(model), ten.velocity, *ten_rates]
+        inputs = [*of_tendons(model), ten.velocity, *ten_rates]
         launch(k.tendon_friction_power, dim=out.tendon.shape, inputs=inputs, outputs=[out.tendon])
 
 
