@@ -36,7 +36,7 @@ nitpick_ignore_regex = [("py:(class|data|obj|exc)", ".*")]  # types of other pac
 MENU = {
     "Start": "/README\nguide\nconcepts\nexperiments\nassets\n/notebooks/README",
     "Physics": "features\ncontact-gradients\nmpm\nsph\nfem\npbd\nscene\nscene-support\nunits\nbridges",
-    "Learning": "tensor\nnn\ndata\ntrain\ndevices\nexport",
+    "Learning": "envs\ntensor\nnn\ndata\ntrain\ndevices\nexport",
     "Help": "migration\ntroubleshooting\nreliability\ncompatibility",
     "Reference": "api/index",
     "Project": "/CHANGELOG\n/CONTRIBUTING\ndecisions/README\n/benchmarks/README",
