@@ -18,7 +18,6 @@ ROOMS = [
     *(f"fphys.bridge.{name}" for name in ("dlpack", "torch", "genesis")),
     *(f"fphys.particles.{name}" for name in ("boundary", "materials", "mpm", "sph")),
     *(f"fphys.deformables.{name}" for name in ("fem", "materials", "mesh", "pbd")),
-    "fphys.envs.randomize",
     "fphys.rigid.last",
     "fphys.model.model",
     "fphys.model.leaves",

@@ -113,6 +113,13 @@ def test_broken_links_are_found(tmp_path):
     assert check_links.faults(tmp_path) == ["a.html: x.png leads nowhere", "b.html: a.html#no leads nowhere"]
 
 
+def test_every_page_is_in_the_menu_and_the_index():
+    """The site's build, which takes a minute, would say so only in full size."""
+    conf, index = ((ROOT / "docs" / name).read_text() for name in ("conf.py", "index.md"))
+    pages = [path for path in (ROOT / "docs").glob("*.md") if path.name != "index.md"]
+    assert [p.name for p in pages if f"({p.name})" not in index or not re.search(rf'["n]{p.stem}[\\"]', conf)] == []
+
+
 @pytest.mark.slow
 @pytest.mark.extra("sphinx", "myst_parser", "furo")
 def test_the_site_is_built_without_a_warning(tmp_path):

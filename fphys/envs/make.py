@@ -69,7 +69,7 @@ def make(name: str, num_envs: int = 1, *, model: Any = None, dtype: Any = None, 
         dtype: float32 or float64; by default float64 if JAX's x64 is on.
         options: the environment's options, by Gymnasium's names: ``frame_skip``, ``max_episode_steps``,
             ``terminate_when_unhealthy``, ...; ``randomize``, ranges by name, as in ``{"body.mass": (0.8, 1.2)}``
-            (:mod:`fphys.envs.randomize`), or True for the task's own; ``action_mode``, "ctrl", "position" or
+            (:func:`fphys.envs.ranges`), or True for the task's own; ``action_mode``, "ctrl", "position" or
             "velocity", with gains ``kp``, ``kd``.
 
     Raises:

@@ -92,7 +92,8 @@ def screen_model(model: "Model") -> tuple["Model", Array]:
         unsound, they keep their values and get no gradient: all worlds are unsound then, and no result is used.
     """
     values = _marked(jax.lax.stop_gradient(model))
-    shared = jnp.isfinite(jnp.concatenate([x.reshape(-1) for x in values.values() if len(x) == 1])).all()
+    none = jnp.zeros(0, model.qpos0.dtype)
+    shared = jnp.isfinite(jnp.concatenate([none, *(x.reshape(-1) for x in values.values() if len(x) == 1)])).all()
     own = [x.reshape(len(x), -1) for x in values.values() if len(x) > 1]
     every = shared[None]
     if own:  # sums are finite if their terms are, and a product with ones is XLA's fastest sum

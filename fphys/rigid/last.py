@@ -87,14 +87,20 @@ class Drives(NamedTuple):
 
 
 def drives(model: Model, last: LastSolve, ctrl: Array) -> Drives:
-    """``qfrc_actuator``, ``ten_length`` and ``ten_velocity``."""
+    """``qfrc_actuator`` [N or N m], ``ten_length`` [m or rad] and ``ten_velocity``, shapes as in :class:`Drives`.
+
+    Gradients flow to model, ``last.state`` and ctrl.
+    """
     t, state = transmissions(model, last.state), last.state
     force = generalized_force(model, t.moment, actuator_force(model, state, ctrl))
     return Drives(force, t.tendon_length, jnp.einsum("wij,wj->wi", t.tendon_jacobian, state.qvel))
 
 
 def constraint_generalized(model: Model, last: LastSolve, ctrl: Array) -> Array:
-    """Generalised force of all constraints [N or N m], shape (world, nv): ``qfrc_constraint``."""
+    """Generalised force of all constraints [N or N m], shape (world, nv): ``qfrc_constraint``.
+
+    Gradients flow to model, ``last.state`` and ctrl.
+    """
     qacc = _solution(model, last, ctrl)
     return smooth_inverse(model, last.state, qacc) - drives(model, last, ctrl).qfrc_actuator
 

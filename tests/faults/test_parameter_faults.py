@@ -144,3 +144,11 @@ def test_what_must_be_positive(path: str):
     else:
         unused = x.at[:, ball_size[0], 2].set(-1.0)
         assert fphys.step(model.replace({path: unused}), fphys.init(model, WORLDS)).status.tolist() == [0, 0, 0]
+
+
+def test_a_model_may_have_every_number_for_each_world():
+    """Then there is nothing that all worlds share to look at."""
+    model = fphys.load(fphys.asset("double-pendulum"))
+    state = fphys.init(model, 2, qpos=np.array([0.3, -0.2]))
+    each = jax.tree.map(lambda x: jnp.repeat(x, 2, axis=0), model)
+    np.testing.assert_array_equal(fphys.step(each, state).qpos, fphys.step(model, state).qpos)
