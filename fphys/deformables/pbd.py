@@ -44,8 +44,9 @@ FLAT = 1e-6
 class Params(Tree):
     """A body, what it is made of, and the time step.
 
-    Leaves may be numbers, arrays with or without a world axis, or quantities of either (:mod:`fphys.units`). An edge of
-    a rope of axial stiffness EA [N] and length l has the compliance l / EA.
+    Leaves may be numbers, or arrays with or without a world axis; the mesh's vertices, time step, gravity, damping and
+    thickness also quantities of either (:mod:`fphys.units`). An edge of a rope of axial stiffness EA [N] and length l
+    has the compliance l / EA.
     """
 
     mesh: Mesh  # edges (a rope), triangles (cloth), tetrahedra (a solid); its vertices are the shape at rest
@@ -271,7 +272,7 @@ def _in_space(x: Array) -> Array:
 
 
 def _expect(params: Params) -> None:
-    """Refuse structure that cannot be; TypeError, ValueError."""
+    """Refuse structure that cannot be; ValueError."""
     shape = getattr(getattr(params.mesh, "vertices", None), "shape", None)
     if shape is None:
         return  # JAX rebuilds trees with other things in the place of leaves
