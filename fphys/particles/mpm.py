@@ -26,7 +26,21 @@ from .arguments import array, each, expect_kinds, load, row
 from .boundary import Collider, Walls, prepared
 from .materials import Corotated, Liquid, Material, MohrCoulomb, NeoHookean, Sand, Snow, VonMises, matched_in_shear
 from .mpm_arguments import expect_layout, expect_state, expect_worlds, refuse, simulable
-from .mpm_stages import Gathered, Layout, Scattered, Setting, Stepped, gathering, scattering, whole
+from .mpm_stages import (
+    Gathered,
+    Layout,
+    Scattered,
+    Setting,
+    Stepped,
+    collecting,
+    gathering,
+    moving,
+    pushing,
+    scattering,
+    weighing,
+    whole,
+)
+from .response import Response, answer, answering, carried, taken
 
 __all__ = [
     "Collider",
@@ -36,6 +50,7 @@ __all__ = [
     "MohrCoulomb",
     "NeoHookean",
     "Params",
+    "Response",
     "Sand",
     "Snow",
     "State",
@@ -43,6 +58,7 @@ __all__ = [
     "VonMises",
     "Walls",
     "check",
+    "exchange",
     "init",
     "matched_in_shear",
     "reset",
@@ -183,7 +199,40 @@ def step(
         ValueError: a shape does not fit, before anything runs. TypeError: dtypes differ. UnitError: a quantity is of
             another kind.
     """
-    expect_kinds("mpm.step", params, state, Params, State)
+    return _step("mpm.step", params, state, force, actuation, colliders, None)[0]
+
+
+@reverse_only
+def exchange(
+    params: Params,
+    state: State,
+    colliders: Sequence[Collider],
+    response: Response,
+    force: Array | None = None,
+    actuation: Array | None = None,
+) -> tuple[State, Array]:
+    """:func:`step` in which bodies carry the colliders and answer: both velocities are found at once.
+
+    Args:
+        colliders: shapes at their places; their velocities are those that the bodies find (given ones are not read).
+        response: the bodies (:class:`fphys.particles.response.Response`), and which of them carries each collider.
+
+    Returns:
+        The next state, and the impulse that every body took from the particles: linear [N s], and angular about its
+        origin [N m s], shape (world, body, 6). Their sum with the change of the particles' momentum is that of gravity,
+        force and walls, to rounding. Gradients flow as in :func:`step`, and to all of ``response``.
+
+    Raises:
+        ValueError: a shape does not fit, or there is no collider. TypeError: dtypes differ. UnitError: a kind.
+    """
+    return _step("mpm.exchange", params, state, force, actuation, colliders, response)
+
+
+def _step(
+    name: str, params: Params, state: State, force: Any, actuation: Any, colliders: Any, response: Response | None
+) -> tuple[State, Any]:
+    """The next state; and what the bodies took, None without a response."""
+    expect_kinds(name, params, state, Params, State)
     expect_state(params, state)
     params, dtype, (worlds, n, dim) = _bare(params), state.x.dtype, state.x.shape
     force, actuation = units.si(force, units.force, "force"), units.si(actuation, units.pressure, "actuation")
@@ -205,13 +254,18 @@ def step(
     fine = simulable(setting.table, setting.timestep, rest, state) & (setting.wall_friction >= 0).all(1)
     force = jnp.where(fine[:, None, None], force, jnp.nan)  # a particle with this force takes no part
     number = jnp.clip(state.material, 0, len(params.materials) - 1)
-    moving = state.replace(status=None, material=number)
+    matter = state.replace(status=None, material=number)
     parts = params.parts if params.parts and worlds == 1 else num_parts(worlds, n)
     if n % parts:
         raise ValueError(f"params.parts is {parts}, which does not divide {n} particles: take a divisor, or 0")
-    moved, bits = _advance(layout._replace(parts=parts), setting, moving, force, actuation, shapes)
+    layout = layout._replace(parts=parts)
+    if response is None:
+        (moved, bits), took = _advance(layout, setting, matter, force, actuation, shapes), None
+    else:
+        response = answering(response, shapes, worlds, dtype)
+        moved, bits, took = _exchange(layout, setting, matter, force, actuation, shapes, response)
     bits = jnp.where(fine, bits, flag(Status.BADPARAM, ~fine))
-    return moved.replace(status=state.status | bits, material=state.material)
+    return moved.replace(status=state.status | bits, material=state.material), took
 
 
 def _idle(worlds: Array, layout: Layout, setting: Setting, state: State, force: Array, *rest: Any) -> tuple[Any, ...]:
@@ -237,17 +291,57 @@ def _advance(
     if layout.parts == 1:
         after: Stepped = whole(layout, setting, state, force, actuation, colliders)
     else:
-        n, parts = state.x.shape[1], layout.parts
-        state, force, actuation = jax.tree.map(lambda a: _cut(a, n, parts), (state, force, actuation))
-        spread: Scattered = scattering(layout, setting, state, force, actuation)
-        grid = sum_rows(spread.momentum)
+        spread, grid, state = _spread(layout, setting, state, force, actuation)
         found: Gathered = gathering(layout, setting, state, spread.fault, colliders, grid)
         after = Stepped(found.x, found.v, found.C, spread.F, spread.history, found.fault)
+    return _together(layout, state, after), None
+
+
+@recomputed(lambda result: None, _idle)
+def _exchange(
+    _: None,
+    layout: Layout,
+    setting: Setting,
+    state: State,
+    force: Array,
+    actuation: Array,
+    colliders: tuple[Collider, ...],
+    response: Response,
+) -> tuple[tuple[State, Array, Array], None]:
+    """As :func:`_advance`; and what the bodies took."""
+    spread, grid, state = _spread(layout, setting, state, force, actuation)
+    nodes = moving(layout, setting, grid)
+    origins = tuple(response.pos[:, b] for b in response.body)
+
+    def slopes(moved: tuple[Collider, ...]) -> tuple[Array, Array]:
+        *found, = weighing(layout, nodes, moved, origins)
+        return jnp.stack(found[: len(moved)], 1), jnp.stack(found[len(moved) :], 1)
+
+    twist = answer(response, colliders, slopes)
+    *given, nodes = pushing(layout, nodes, carried(colliders, response, twist), origins)
+    found: Gathered = collecting(layout, setting, state, spread.fault, nodes)
+    after = Stepped(found.x, found.v, found.C, spread.F, spread.history, found.fault)
+    return (*_together(layout, state, after), taken(response, jnp.stack(given, 1))), None
+
+
+def _spread(
+    layout: Layout, setting: Setting, state: State, force: Array, actuation: Array
+) -> tuple[Scattered, Array, State]:
+    """What particles give to the grid, its sum over the parts, and the particles in parts."""
+    n, parts = state.x.shape[1], layout.parts
+    if parts > 1:
+        state, force, actuation = jax.tree.map(lambda a: _cut(a, n, parts), (state, force, actuation))
+    spread: Scattered = scattering(layout, setting, state, force, actuation)
+    return spread, spread.momentum if parts == 1 else sum_rows(spread.momentum), state
+
+
+def _together(layout: Layout, state: State, after: Stepped) -> tuple[State, Array]:
+    """The next state, its parts joined, and each world's fault bits."""
     moved, fault = state.replace(x=after.x, v=after.v, C=after.C, F=after.F, history=after.history), after.fault
     if layout.parts > 1:
-        moved, fault = jax.tree.map(lambda a: a.reshape(1, n, *a.shape[2:]), (moved, fault))
+        moved, fault = jax.tree.map(lambda a: a.reshape(1, -1, *a.shape[2:]), (moved, fault))
     bits = jax.lax.reduce(fault, np.int32(0), jax.lax.bitwise_or, (1,)).astype(jnp.uint32)
-    return (moved, bits), None
+    return moved, bits
 
 
 def _cut(a: Array, n: int, parts: int) -> Array:

@@ -104,27 +104,54 @@ def _gather(
     momentum: Any,
     out: Gathered,
 ) -> None:
-    dtype, cells = state.x.dtype, (state.x.shape[0], math.prod(layout.nodes))
-    vec4 = kernels(dtype, "_precision").vec4
-    walls = np.array(layout.walls, np.int32)
+    velocity = _moved(launch, layout, setting, momentum)
+    for c in colliders:
+        before, velocity = velocity, _nodal(launch, layout, state.x.dtype)
+        _collide(launch, layout, c, before, velocity)
+    _collect(launch, layout, setting, state, fault, velocity, out)
+
+
+def _moved(launch: Any, layout: Layout, setting: Setting, momentum: Any, out: Any = None) -> Any:
+    """Launch what moves the nodes, walls included; their velocities and masses."""
+    dtype, walls = setting.timestep.dtype, np.array(layout.walls, np.int32)
+    k, cells = kernels(dtype, "particles.grid"), (launch.worlds, math.prod(layout.nodes))
     for axis in layout.held:
-        before, momentum = momentum, launch.scratch(cells, vec4)
+        before, momentum = momentum, _nodal(launch, layout, dtype)
         inputs = [layout.nodes, len(layout.shape), axis, walls, setting.wall_velocity, setting.gravity]
-        inputs += [setting.timestep, before]
-        launch(kernels(dtype, "particles.grid").hold, dim=cells, inputs=inputs, outputs=[momentum])
-    velocity = launch.scratch(cells, vec4)
+        launch(k.hold, dim=cells, inputs=[*inputs, setting.timestep, before], outputs=[momentum])
+    velocity = _nodal(launch, layout, dtype) if out is None else out
     lanes = -(-cells[1] // 16)
     inputs = [layout.nodes, lanes, len(layout.shape), walls, setting.wall_friction]
     inputs += [setting.wall_velocity, setting.gravity, setting.timestep, momentum]
-    launch(kernels(dtype, "particles.grid").move, dim=(cells[0], lanes), inputs=inputs, outputs=[velocity])
-    for c in colliders:
-        before, velocity = velocity, launch.scratch(cells, vec4)
-        inputs = [*layout.at, shape_number(c.shape), contact_number(c.contact), c.count]
-        inputs += [c.pos, c.quat, c.size, c.velocity, c.spin, c.friction, c.samples, before]
-        launch(kernels(dtype, "particles.collider").collide, dim=cells, inputs=inputs, outputs=[velocity])
+    launch(k.move, dim=(cells[0], lanes), inputs=inputs, outputs=[velocity])
+    return velocity
+
+
+def _nodal(launch: Any, layout: Layout, dtype: Any) -> Any:
+    return launch.scratch((launch.worlds, math.prod(layout.nodes)), kernels(dtype, "_precision").vec4)
+
+
+def _collide(launch: Any, layout: Layout, c: Collider, before: Any, after: Any) -> None:
+    """Launch what a collider does to the nodes."""
+    kernel = kernels(c.pos.dtype, "particles.collider").collide
+    launch(kernel, dim=(launch.worlds, math.prod(layout.nodes)), inputs=[*_shape(layout, c), *_motion(c), before], outputs=[after])
+
+
+def _shape(layout: Layout, c: Collider) -> list[Any]:
+    return [*layout.at, shape_number(c.shape), contact_number(c.contact), c.count]
+
+
+def _motion(c: Collider) -> list[Any]:
+    return [c.pos, c.quat, c.size, c.velocity, c.spin, c.friction, c.samples]
+
+
+def _collect(
+    launch: Any, layout: Layout, setting: Setting, state: "State", fault: Any, velocity: Any, out: Gathered
+) -> None:
+    """Launch what gives the particles the nodes' motion."""
     dim = _batches(state)
     inputs = [*layout.at, dim[1], setting.timestep, state.x, state.v, state.C, fault, velocity]
-    launch(kernels(dtype, "particles.mpm").gather, dim=dim, inputs=inputs, outputs=list(out))
+    launch(kernels(state.x.dtype, "particles.mpm").gather, dim=dim, inputs=inputs, outputs=list(out))
 
 
 def _gathered(layout: Layout, setting: Setting, state: "State", fault: Any, *_: Any) -> Gathered:
@@ -169,3 +196,49 @@ def _stepped(layout: Layout, setting: Setting, state: "State", *_: Any) -> Stepp
 whole = warp_op(_step, _stepped, zeroed=False, name="mpm.step")
 scattering = warp_op(_scatter, _scattered, zeroed=(Scattered._fields.index("momentum"),), name="mpm.step: scatter")
 gathering = warp_op(_gather, _gathered, zeroed=False, name="mpm.step: gather")
+
+
+def _nodes(layout: Layout, setting: Setting, momentum: Any) -> Any:
+    return momentum
+
+
+def _weigh(
+    launch: Any, layout: Layout, velocity: Any, colliders: tuple[Collider, ...], origins: tuple[Any, ...], *out: Any
+) -> None:
+    slopes, pulls = out[: len(colliders)], out[len(colliders) :]
+    for c, origin, slope, pull in zip(colliders, origins, slopes, pulls, strict=True):
+        kernel = kernels(c.pos.dtype, "particles.collider").weigh
+        inputs = [*_shape(layout, c), origin, *_motion(c), velocity]
+        launch(kernel, dim=(launch.worlds, math.prod(layout.nodes)), inputs=inputs, outputs=[slope, pull])
+
+
+def _weighed(layout: Layout, velocity: Any, colliders: tuple[Collider, ...], origins: tuple[Any, ...]) -> Any:
+    sizes = [(6, 6)] * len(colliders) + [(6,)] * len(colliders)
+    return tuple(jax.ShapeDtypeStruct((velocity.shape[0], *size), velocity.dtype) for size in sizes)
+
+
+def _push(
+    launch: Any, layout: Layout, velocity: Any, colliders: tuple[Collider, ...], origins: tuple[Any, ...], *out: Any
+) -> None:
+    cells = (launch.worlds, math.prod(layout.nodes))
+    for i, (c, origin) in enumerate(zip(colliders, origins, strict=True)):
+        before = velocity
+        velocity = out[-1] if i + 1 == len(colliders) else _nodal(launch, layout, c.pos.dtype)
+        _collide(launch, layout, c, before, velocity)
+        kernel = kernels(c.pos.dtype, "particles.collider").give
+        launch(kernel, dim=cells, inputs=[*layout.at, origin, before, velocity], outputs=[out[i]])
+
+
+def _pushed(layout: Layout, velocity: Any, colliders: tuple[Collider, ...], origins: tuple[Any, ...]) -> Any:
+    impulse = jax.ShapeDtypeStruct((velocity.shape[0], 6), velocity.dtype)
+    return *[impulse] * len(colliders), velocity
+
+
+def _reached(layout: Layout, setting: Setting, state: "State", fault: Any, velocity: Any) -> Gathered:
+    return Gathered(state.x, state.v, state.C, fault)
+
+
+moving = warp_op(_moved, _nodes, zeroed=False, name="mpm.exchange: move")
+weighing = warp_op(_weigh, _weighed, name="mpm.exchange: weigh")
+pushing = warp_op(_push, _pushed, name="mpm.exchange: push")
+collecting = warp_op(_collect, _reached, zeroed=False, name="mpm.exchange: gather")

@@ -61,6 +61,7 @@ __all__ = [
     "Status",
     "check",
     "density_at",
+    "exchange",
     "forces",
     "init",
     "limit",
@@ -105,6 +106,23 @@ def step(params: Params, state: State, force: Any = None, wall_velocity: Any = N
     return _step(bare(params), state, loads["force"], loads["wall_velocity"])[0]
 
 
+@reverse_only
+def exchange(params: Params, state: State) -> tuple[State, Array]:
+    """:func:`step`, and the force [N] of the fluid on each wall particle during it, shape (world, particle, dim).
+
+    The force on fluid particles is given as zero. What walls take is what the fluid gives, to rounding. Gradients flow
+    as in :func:`step`; a world that stands still gives no force.
+
+    Raises:
+        ValueError: a shape does not fit, or ``params.transport`` is on, whose stress on walls is not known.
+    """
+    expect_state(params, state)
+    if params.transport:
+        raise ValueError("sph.exchange takes params.transport=False: walls do not feel the transport's stress")
+    after, _, push = _step(bare(params), state, None, None)
+    return after, push
+
+
 def _held(worlds: Array, params: Params, state: State, *loads: Array | None) -> tuple[Any, ...]:
     """Arguments for which these worlds stand still."""
     return params, state.replace(status=state.status | flag(Status.NONFINITE, worlds)), *loads
@@ -113,8 +131,8 @@ def _held(worlds: Array, params: Params, state: State, *loads: Array | None) -> 
 @recomputed(lambda result: result[1], _held)
 def _step(
     _: None, params: Params, state: State, force: Array | None, wall_velocity: Array | None
-) -> tuple[tuple[State, Array], None]:
-    """The next state, and the worlds that stand still."""
+) -> tuple[tuple[State, Array, Array], None]:
+    """The next state, the worlds that stand still, and the force on the walls [N]."""
     params, clean, loads, bits = _screen(params, state, (force, wall_velocity))
     force, wall_velocity = loads
     dt = rows(params.timestep, 3)
@@ -127,7 +145,10 @@ def _step(
     if params.transport:
         slots = slots.replace(rho=_density(params, slots, near))
     boundary = _with_walls(params, slots, near)
-    push, inside = _acceleration(params, boundary, near, force), _fluid(slots)
+    pairs, inside = rows(particle_mass(params, state), 3) * _pair_forces(params, boundary, near), _fluid(slots)
+    push = pairs + params.gravity[:, None]
+    if force is not None:
+        push = push + force / rows(particle_mass(params, state), 3)
     carried = []
     if params.transport:
         background, stress = _transport(params, boundary, near)
@@ -137,7 +158,8 @@ def _step(
     if not params.transport:
         rho = slots.rho + dt[..., 0] * _density_rate(params, boundary, v, near)
         rho = jnp.where(inside[..., 0], rho, boundary.rho)
-    v, rho, p, *carried = near.to_particles(v, rho, boundary.p, *carried)
+    on_walls = jnp.where(inside, 0, rows(particle_mass(params, state), 3) * pairs)
+    v, rho, p, on_walls, *carried = near.to_particles(v, rho, boundary.p, on_walls, *carried)
     if not params.transport:
         p = jnp.where(_fluid(state)[..., 0], pressure_at(params, rho), p)
     shift = carried[0] if carried else clean.shift
@@ -149,7 +171,8 @@ def _step(
     bits = bits | flag(Status.NEIGHBOR_OVERFLOW, most > state.max_neighbors)
     new = state.replace(time=state.time + params.timestep, x=x, v=v, rho=rho, p=p, shift=shift)
     after, stopped = freeze(state, new, bits, ~_possible(new))
-    return (after.replace(most_neighbors=jnp.maximum(most, state.most_neighbors)), stopped), None
+    on_walls = choose(stopped, 0, on_walls)
+    return (after.replace(most_neighbors=jnp.maximum(most, state.most_neighbors)), stopped, on_walls), None
 
 
 def forces(params: Params, state: State) -> Array:
@@ -249,12 +272,6 @@ def _pair_forces(params: Params, state: State, near: Neighbors) -> Array:
     coefficients = jnp.broadcast_arrays(params.viscosity, rough, push, jnp.full_like(rough, params.spacing**-2))
     total = sums.forces(near, _particles(state), jnp.stack(coefficients, -1))[..., : state.x.shape[-1]]
     return total if params.tension is None else total + _tension(params, state, near) / rows(params.density, 3) ** 2
-
-
-def _acceleration(params: Params, state: State, near: Neighbors, force: Array | None) -> Array:
-    mass = rows(particle_mass(params, state), 3)
-    a = mass * _pair_forces(params, state, near) + params.gravity[:, None]
-    return a if force is None else a + force / mass
 
 
 def _density_rate(params: Params, state: State, v: Array, near: Neighbors) -> Array:

@@ -2,9 +2,9 @@
 
 import warp as wp
 
-from .._precision import quat, real, vec3, vec4
+from .._precision import mat33, quat, real, vec3, vec4
 from ..math import quat_unit, rotate, rotate_back
-from .grid import against
+from .grid import OPEN, SEPARATE, STICKY, against
 
 PLANE = wp.constant(0)
 SPHERE = wp.constant(1)
@@ -96,6 +96,48 @@ def surface(world: int, shape: int, p: vec3, size: vec3, count: wp.vec3i, field:
     return of_field(world, p, size, count, field)
 
 
+@wp.func
+def place_of(node: int, lower: vec3, dx: real, nodes: wp.vec3i) -> vec3:
+    """Where a node is."""
+    k = node % nodes[2]
+    j = (node // nodes[2]) % nodes[1]
+    i = node // (nodes[2] * nodes[1])
+    z = real(0.0)
+    if nodes[2] != 1:
+        z = lower[2] + (real(k) - real(1.5)) * dx
+    return vec3(lower[0] + (real(i) - real(1.5)) * dx, lower[1] + (real(j) - real(1.5)) * dx, z)
+
+
+@wp.func
+def reach(dx: real) -> real:
+    """How far from a shape nodes are that it acts on."""
+    return real(0.5) * dx
+
+
+@wp.func
+def add_wrench(world: int, arm: vec3, f: vec3, out: wp.array2d(dtype=real)):
+    """Add a force, or an impulse, and its moment."""
+    m = wp.cross(arm, f)
+    for i in range(3):
+        wp.atomic_add(out, world, i, f[i])
+        wp.atomic_add(out, world, 3 + i, m[i])
+
+
+@wp.func
+def add_slope(world: int, arm: vec3, p: mat33, out: wp.array3d(dtype=real)):
+    """Add J^T p J, with J (v, w) = v + w x arm."""
+    r = wp.skew(arm)
+    pr = p * r
+    rp = r * p
+    rpr = rp * r
+    for i in range(3):
+        for j in range(3):
+            wp.atomic_add(out, world, i, j, p[i, j])
+            wp.atomic_add(out, world, i, 3 + j, -pr[i, j])
+            wp.atomic_add(out, world, 3 + i, j, rp[i, j])
+            wp.atomic_add(out, world, 3 + i, 3 + j, -rpr[i, j])
+
+
 @wp.kernel
 def collide(
     # Model:
@@ -123,16 +165,98 @@ def collide(
     u = vec3(g[0], g[1], g[2])
     after = u
     if g[3] > real(0.0):
-        k = node % nodes[2]
-        j = (node // nodes[2]) % nodes[1]
-        i = node // (nodes[2] * nodes[1])
-        z = real(0.0)
-        if nodes[2] != 1:
-            z = lower[2] + (real(k) - real(1.5)) * dx
-        arm = vec3(lower[0] + (real(i) - real(1.5)) * dx, lower[1] + (real(j) - real(1.5)) * dx, z) - pos[world]
+        arm = place_of(node, lower, dx, nodes) - pos[world]
         q = quat_unit(orientation[world])
         s = surface(world, shape, rotate_back(q, arm), size[world], count, field)
-        if s[3] < real(0.5) * dx:
+        if s[3] < reach(dx):
             w = velocity[world] + wp.cross(spin[world], arm)
             after = w + against(u - w, rotate(q, vec3(s[0], s[1], s[2])), contact, friction[world])
     velocity_out[world, node] = vec4(after[0], after[1], after[2], g[3])
+
+
+@wp.func
+def impulse_slope(u: vec3, n: vec3, contact: int, friction: real) -> mat33:
+    """P, with which a velocity u relative to a surface becomes u - P u by its contact: linear for the way it touches.
+
+    Sticky, and with friction that holds: all of it. Sliding: n n^T, and friction along the slide,
+    (n - friction s t) n^T, with t the direction of the slide and s the sign of the normal velocity's change.
+    """
+    none = mat33()
+    all = wp.identity(n=3, dtype=real)
+    if contact == OPEN:
+        return none
+    if contact == STICKY:
+        return all
+    along = wp.dot(u, n)
+    if contact == SEPARATE and along >= real(0.0):
+        return none
+    if friction == real(0.0):
+        return wp.outer(n, n)
+    t = u - along * n
+    size = wp.sqrt(wp.max(wp.dot(t, t), SMALL_SQUARED))
+    if size <= friction * wp.abs(along):
+        return all
+    pull = wp.where(along < real(0.0), -friction, friction) / size
+    return wp.outer(n + pull * t, n)
+
+
+@wp.kernel
+def weigh(
+    # Model:
+    lower: vec3,
+    dx: real,
+    nodes: wp.vec3i,
+    shape: int,
+    contact: int,
+    count: wp.vec3i,
+    # In:
+    origin: wp.array(dtype=vec3),
+    pos: wp.array(dtype=vec3),
+    orientation: wp.array(dtype=quat),
+    size: wp.array(dtype=vec3),
+    velocity: wp.array(dtype=vec3),
+    spin: wp.array(dtype=vec3),
+    friction: wp.array(dtype=real),
+    field: wp.array2d(dtype=real),
+    grid: wp.array2d(dtype=vec4),
+    # Out:
+    slope_out: wp.array3d(dtype=real),
+    pull_out: wp.array2d(dtype=real),
+):
+    """A = sum of m J^T P J and b = sum of m J^T P u over the nodes that a collider meets; J u' = v + w x r about
+    ``origin``, so that the impulse it takes from the grid is b - A (v, w)."""
+    world, node = wp.tid()
+    g = grid[world, node]
+    if g[3] > real(0.0):
+        x = place_of(node, lower, dx, nodes)
+        arm = x - pos[world]
+        q = quat_unit(orientation[world])
+        s = surface(world, shape, rotate_back(q, arm), size[world], count, field)
+        if s[3] < reach(dx):
+            u = vec3(g[0], g[1], g[2])
+            w = velocity[world] + wp.cross(spin[world], arm)
+            p = g[3] * impulse_slope(u - w, rotate(q, vec3(s[0], s[1], s[2])), contact, friction[world])
+            add_slope(world, x - origin[world], p, slope_out)
+            add_wrench(world, x - origin[world], p * u, pull_out)
+
+
+@wp.kernel
+def give(
+    # Model:
+    lower: vec3,
+    dx: real,
+    nodes: wp.vec3i,
+    # In:
+    origin: wp.array(dtype=vec3),
+    before: wp.array2d(dtype=vec4),
+    after: wp.array2d(dtype=vec4),
+    # Out:
+    impulse_out: wp.array2d(dtype=real),
+):
+    """The impulse, linear and angular about ``origin``, that changed the velocities of a grid."""
+    world, node = wp.tid()
+    a = before[world, node]
+    b = after[world, node]
+    if a[0] != b[0] or a[1] != b[1] or a[2] != b[2]:
+        f = a[3] * vec3(b[0] - a[0], b[1] - a[1], b[2] - a[2])
+        add_wrench(world, place_of(node, lower, dx, nodes) - origin[world], f, impulse_out)

@@ -1,0 +1,187 @@
+"""One step of rigid bodies and of the matter that they push and that pushes them.
+
+What crosses the border is pose and twist one way, impulse the other. Matter takes many substeps in a rigid step H. A
+substep moves the touched bodies with it: their twists change by their free motion, which a rigid step without the
+matter finds, and by the impulses that they take,
+
+    nu' = nu + h (nu_free - nu_0) / H + Y I,   Y = J M^-1 J^T
+
+with the mobility Y of the mechanism at the start of the rigid step, joints and armature included; so light and stiffly
+held links are stable. Grids and constraints find the impulse and both velocities at once
+(:mod:`fphys.particles.response`); SPH's forces are explicit, as are those between its particles. The rigid step that
+follows gets the mean wrench of its substeps. Momentum given is momentum taken, to rounding.
+"""
+
+from typing import Any, NamedTuple, Protocol
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from ..bridge import reverse_only
+from ..math import quat_mul, quat_unit, rotate
+from ..model import Model, State
+from ..particles.response import Response
+from ..rigid.inverse import mass_matrix
+from ..rigid.step import step as rigid_step
+from ..rigid.tree.kinematics import ancestry, motions
+from ..worlds import choose, idle, is_nonfinite
+
+Array = jax.Array
+
+
+class Pose(NamedTuple):
+    """Where bodies are."""
+
+    pos: Array  # of their origins [m], shape (world, body, 3)
+    quat: Array  # orientation (w, x, y, z), shape (world, body, 4)
+
+
+class Medium(Protocol):
+    """Matter of one solver, and the bodies that it touches."""
+
+    @property
+    def holds(self) -> bool:
+        """Whether a fault holds the world; in MPM it holds particles."""
+        ...
+
+    def bodies(self, model: Model) -> set[int]:
+        """Numbers of the bodies that touch it."""
+        ...
+
+    def exchange(
+        self, model: Model, matter: Any, pose: Pose, response: Response, numbers: tuple[int, ...]
+    ) -> tuple[Any, Array]:
+        """A substep of the matter.
+
+        Args:
+            pose: of the bodies ``numbers``, at the start of the substep.
+            response: of the same bodies, its twist that of the free motion at the end of the substep.
+
+        Returns:
+            The matter, and the impulses that the bodies took, about their origins, shape (world, body, 6).
+        """
+        ...
+
+
+@reverse_only
+def step(
+    model: Model,
+    state: State,
+    media: tuple[Medium, ...],
+    matter: tuple[Any, ...],
+    *,
+    substeps: int,
+    ctrl: Array | None = None,
+    wrench: Array | None = None,
+    force: Array | None = None,
+    unmoved: tuple[int, ...] = (),
+) -> tuple[State, tuple[Any, ...]]:
+    """Advance bodies and matter by one time step of the model. Pure; composes with jit, grad, vmap, scan, checkpoint.
+
+    Args:
+        model, state, ctrl, wrench, force: as in :func:`fphys.step`.
+        media: what the bodies push; each solver's ``timestep`` is the model's divided by ``substeps``.
+        matter: the state of each medium.
+        substeps: how many steps the matter takes.
+        unmoved: numbers of the bodies that push the matter but are not pushed by it.
+
+    Returns:
+        The next states. A world in which a solver stands still is held as a whole. Gradients flow to everything that
+        the solvers differentiate, on both sides; the mobility and the wrench are part of the trace.
+
+    Raises:
+        ValueError: media and matter do not belong together, or a shape does not fit. TypeError: dtypes differ.
+    """
+    if len(media) != len(matter):
+        raise ValueError(f"{len(media)} media have {len(matter)} states: give one for each")
+    if substeps < 1:
+        raise ValueError(f"substeps is {substeps}: give one at least")
+    free = rigid_step(model, state, ctrl, wrench, force)
+    numbers = tuple(sorted(set[int]().union(*(m.bodies(model) for m in media))))
+    start, twist, mobility = _motion(model, state, numbers, unmoved)
+    drift = (_twists(model, free, numbers) - twist) / substeps
+    h = model.opt.timestep[:, None, None] / substeps
+
+    def substep(carry: tuple[Pose, Array, Array, tuple[Any, ...]], _: None) -> tuple[Any, None]:
+        pose, twist, total, matter = carry
+        twist, took, after = twist + drift, jnp.zeros_like(twist), []
+        for medium, before in zip(media, matter, strict=True):
+            response = Response(pose.pos, twist, mobility, ())
+            new, impulse = medium.exchange(model, before, pose, response, numbers)
+            took, after = took + impulse, [*after, new]
+        twist = twist + _through(mobility, took)
+        arm = pose.pos - start.pos
+        total = total + took.at[..., 3:].add(jnp.cross(arm, took[..., :3]))
+        return (_moved(pose, twist, h), twist, total, tuple(after)), None
+
+    carry = start, twist, jnp.zeros_like(twist), tuple(matter)
+    (_, _, total, after), _ = jax.lax.scan(substep, carry, length=substeps)
+    pushed = [i for i, b in enumerate(numbers) if b and b not in unmoved]
+    new = free
+    if pushed:
+        mean = _wrench(model, start, total / (substeps * h), numbers, pushed)
+        new = rigid_step(model, state, ctrl, mean if wrench is None else wrench + mean, force)
+    return _held(media, (state, tuple(matter)), (new, after))
+
+
+def _motion(
+    model: Model, state: State, numbers: tuple[int, ...], unmoved: tuple[int, ...]
+) -> tuple[Pose, Array, Array]:
+    """Poses, twists and mobility of bodies; those that nothing moves have no mobility."""
+    m, of = motions(model, state), list(numbers)
+    angular, linear = m.axes[:, None, :, :3], m.axes[:, None, :, 3:]
+    linear = linear + jnp.cross(angular, (m.pos - m.origin)[:, of, None])
+    moved = ancestry(model)[of] & ~np.isin(numbers, unmoved)[:, None]
+    axes = jnp.concatenate(jnp.broadcast_arrays(linear, angular), -1) * moved[None, :, :, None]
+    worlds, nv = axes.shape[0], axes.shape[2]
+    columns = axes.swapaxes(2, 3).reshape(worlds, -1, nv)  # J, (world, 6 body, nv)
+    damping = (model.opt.timestep[:, None] * model.dof.damping)[..., None] * jnp.eye(nv, dtype=columns.dtype)
+    inertia = mass_matrix(model, state) + damping
+    mobility = columns @ jnp.linalg.solve(inertia, columns.swapaxes(1, 2)) if nv else columns @ columns.swapaxes(1, 2)
+    return Pose(m.pos[:, of], m.quat[:, of]), _twists(model, state, numbers), mobility
+
+
+def _twists(model: Model, state: State, numbers: tuple[int, ...]) -> Array:
+    """Velocity of the origin [m/s] and angular velocity [rad/s] of bodies, shape (world, body, 6)."""
+    m = motions(model, state)
+    angular, linear = m.velocity[..., :3], m.velocity[..., 3:]
+    linear = linear + jnp.cross(angular, m.pos - m.origin)
+    return jnp.concatenate([linear, angular], -1)[:, list(numbers)]
+
+
+def _through(mobility: Array, impulse: Array) -> Array:
+    """Twists that impulses give, (world, body, 6)."""
+    return jnp.einsum("wij,wj->wi", mobility, impulse.reshape(len(impulse), -1)).reshape(impulse.shape)
+
+
+def _moved(pose: Pose, twist: Array, h: Array) -> Pose:
+    """Poses after a time h at constant twists."""
+    angle = h * twist[..., 3:]
+    size = jnp.sqrt(jnp.maximum((angle**2).sum(-1, keepdims=True), 1e-24))
+    turn = jnp.concatenate([jnp.cos(size / 2), jnp.sin(size / 2) / size * angle], -1)
+    return Pose(pose.pos + h * twist[..., :3], quat_unit(quat_mul(turn, pose.quat)))
+
+
+def _wrench(model: Model, start: Pose, mean: Array, numbers: tuple[int, ...], pushed: list[int]) -> Array:
+    """Wrenches about the centres of mass, shape (world, nbody, 6), from those about the origins of some bodies."""
+    of = [numbers[i] for i in pushed]
+    force, torque = mean[:, pushed, :3], mean[:, pushed, 3:]
+    centre = rotate(start.quat[:, pushed], jnp.broadcast_to(model.body.ipos[:, of], force.shape))
+    wrench = jnp.concatenate([force, torque - jnp.cross(centre, force)], -1)
+    return jnp.zeros((len(mean), model.structure.nbody, 6), mean.dtype).at[:, of].set(wrench)
+
+
+def _held(media: tuple[Medium, ...], before: tuple[Any, ...], after: tuple[Any, ...]) -> tuple[Any, ...]:
+    """Worlds in which a solver stands still keep all of their last state."""
+    rigid, matter = after
+    stop = (rigid.time == before[0].time) | is_nonfinite(rigid.status)
+    for medium, m in zip(media, matter, strict=True):
+        if medium.holds:
+            stop = stop | idle(m.status)
+
+    def kept(old: Any, new: Any) -> Any:
+        found = jax.tree.map(lambda o, n: choose(stop, o, n), jax.lax.stop_gradient(old), new)
+        return found.replace(status=new.status)
+
+    return kept(before[0], rigid), tuple(kept(o, n) for o, n in zip(before[1], matter, strict=True))

@@ -1,0 +1,100 @@
+"""The borders of rigid bodies with particles: geoms that hold an MPM grid, and walls of SPH particles."""
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from ..errors import UnsupportedError
+from ..math import quat_mul, rotate
+from ..model import Model
+from ..model.structure import GeomType
+from ..particles import mpm, sph
+from ..particles.boundary import Collider
+from ..particles.response import Response
+from ..tree import Tree, pytree, static
+from .exchange import Pose
+
+Array = jax.Array
+
+SHAPES = {t: t.name.lower() for t in (GeomType.PLANE, GeomType.SPHERE, GeomType.CAPSULE, GeomType.BOX)}
+"""Geoms that hold matter, and their names in :mod:`fphys.particles.boundary`."""
+
+
+@pytree
+class MPM(Tree):
+    """Material points, and the geoms that touch them: planes, spheres, capsules and boxes."""
+
+    params: mpm.Params
+    geoms: tuple[int, ...] = static()  # their numbers
+    contact: str = static(default="separate")
+
+    @property
+    def holds(self) -> bool:
+        return False
+
+    def bodies(self, model: Model) -> set[int]:
+        return {int(model.structure.geom.body[g]) for g in self.geoms}
+
+    def exchange(
+        self, model: Model, matter: mpm.State, pose: Pose, response: Response, numbers: tuple[int, ...]
+    ) -> tuple[mpm.State, Array]:
+        shapes, of = colliders(model, self.geoms, pose, numbers, self.contact)
+        return mpm.exchange(self.params, matter, shapes, response.replace(body=of))
+
+
+@pytree
+class SPH(Tree):
+    """A fluid whose particles come first, and after them the walls, layers of particles that bodies carry."""
+
+    params: sph.Params
+    walls: Any  # positions of wall particles in the frames of their bodies [m], shape (wall, 3)
+    body: tuple[int, ...] = static()  # number of the body of each wall particle, 0 for the world
+
+    @property
+    def holds(self) -> bool:
+        return True
+
+    def bodies(self, model: Model) -> set[int]:
+        return set(self.body)
+
+    def exchange(
+        self, model: Model, matter: sph.State, pose: Pose, response: Response, numbers: tuple[int, ...]
+    ) -> tuple[sph.State, Array]:
+        of, dim = np.searchsorted(numbers, self.body), matter.x.shape[-1]
+        walls = jnp.broadcast_to(self.walls, (len(pose.pos), *self.walls.shape))
+        arm, twist = rotate(pose.quat[:, of], walls), response.twist[:, of]
+        velocity = twist[..., :3] + jnp.cross(twist[..., 3:], arm)
+        first = matter.x.shape[1] - len(of)
+        x = matter.x.at[:, first:].set((pose.pos[:, of] + arm)[..., :dim])
+        held = matter.replace(x=x, v=matter.v.at[:, first:].set(velocity[..., :dim]))
+        after, push = sph.exchange(self.params, held)
+        push = jnp.pad(push[:, first:], ((0, 0), (0, 0), (0, 3 - dim)))
+        each = jnp.concatenate([push, jnp.cross(arm, push)], -1)
+        return after, jnp.zeros_like(response.twist).at[:, of].add(each)
+
+
+def colliders(
+    model: Model, geoms: tuple[int, ...], pose: Pose, numbers: tuple[int, ...], contact: str
+) -> tuple[tuple[Collider, ...], tuple[int, ...]]:
+    """Geoms as shapes at the poses of their bodies, and each one's place among the bodies.
+
+    Raises:
+        UnsupportedError: a geom is of another shape.
+    """
+    s, worlds, made = model.structure, len(pose.pos), []
+    of = tuple(numbers.index(int(s.geom.body[g])) for g in geoms)
+    for g, b in zip(geoms, of, strict=True):
+        kind, quat = GeomType(int(s.geom.type[g])), pose.quat[:, b]
+        if kind not in SHAPES:
+            raise UnsupportedError(f"geom {g} is a {kind.name.lower()}: planes, spheres, capsules, boxes hold matter")
+        arm, own, size = (
+            jnp.broadcast_to(a[:, g], (worlds, a.shape[-1])) for a in (model.geom.pos, model.geom.quat, model.geom.size)
+        )
+        if kind == GeomType.PLANE:
+            size = jnp.broadcast_to(jnp.asarray([0, 0, 1], size.dtype), size.shape)  # its normal
+        friction = jnp.broadcast_to(model.geom.friction[:, g, 0], (worlds,))
+        pos, turn = pose.pos[:, b] + rotate(quat, arm), quat_mul(quat, own)
+        made.append(Collider(pos, turn, size, friction=friction, shape=SHAPES[kind], contact=contact))
+    return tuple(made), of

@@ -1,0 +1,96 @@
+"""Bodies that carry colliders and answer to the impulses that matter gives them within a step.
+
+Matter that is pushed against the bodies' old velocities, with the impulses added to the bodies afterwards, amplifies
+errors by the ratio of the masses that touch, and diverges for light bodies. Here both velocities are found at once. An
+impulse I on the matter changes the bodies' twists by -Y I, with Y their mobility; the impulse is piecewise linear in
+the twists, I(nu) = b - A nu for a given set of contacts. So the twists solve
+
+    (1 + Y A) nu = nu_0 + Y b
+
+at the contacts that the twists of the last pass meet. What a body takes is what was given to the matter, to rounding,
+whether or not the passes have found the last change of the contacts.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from ..tree import Tree, pytree, static
+from .arguments import row
+from .boundary import Collider
+
+Array = jax.Array
+
+PASSES = 2
+"""The first finds the twists at the contacts that the free motion meets, the second at those that these twists meet."""
+
+
+@pytree
+class Response(Tree):
+    """How bodies that carry colliders answer to impulses. Vectors in world axes; in a plane, too, of three numbers."""
+
+    pos: Any  # origins of the bodies [m], shape (world, body, 3); impulses are about them
+    twist: Any  # velocity of the origin [m/s] and angular velocity [rad/s] without the matter, shape (world, body, 6)
+    mobility: Any  # Y: twists by impulses [1/kg, 1/(kg m), 1/(kg m^2)], shape (world, 6 body, 6 body)
+    body: tuple[int, ...] = static(default=())  # number of the body of each collider
+
+
+def carried(colliders: tuple[Collider, ...], response: Response, twist: Array) -> tuple[Collider, ...]:
+    """The colliders, moving with their bodies."""
+
+    def moving(collider: Collider, b: int) -> Collider:
+        velocity, spin = twist[:, b, :3], twist[:, b, 3:]
+        return collider.replace(velocity=velocity + jnp.cross(spin, collider.pos - response.pos[:, b]), spin=spin)
+
+    return tuple(moving(c, b) for c, b in zip(colliders, response.body, strict=True))
+
+
+def answer(
+    response: Response, colliders: tuple[Collider, ...], slopes: Callable[[tuple[Collider, ...]], tuple[Array, Array]]
+) -> Array:
+    """Twists of the bodies at the end of the step, shape (world, body, 6). Gradients flow, not through the choice of
+    the contacts.
+
+    Args:
+        slopes: A (world, collider, 6, 6) and b (world, collider, 6) at the contacts that moving colliders meet, about
+            the origins of their bodies.
+    """
+    free = response.twist
+    worlds, bodies, _ = free.shape
+    twist, of = free, jnp.asarray(response.body)
+    for _ in range(PASSES):
+        slope, pull = slopes(carried(colliders, response, twist))
+        slope = jnp.zeros((worlds, bodies, 6, 6), free.dtype).at[:, of].add(slope)
+        pull = jnp.zeros_like(free).at[:, of].add(pull)
+        mobility = response.mobility.reshape(worlds, 6 * bodies, bodies, 6)
+        stiff = jnp.einsum("wibk,wbkl->wibl", mobility, slope).reshape(worlds, 6 * bodies, 6 * bodies)
+        wanted = free.reshape(worlds, -1) + jnp.einsum("wibk,wbk->wi", mobility, pull)
+        system = stiff + jnp.eye(6 * bodies, dtype=free.dtype)
+        twist = jnp.linalg.solve(system, wanted[..., None])[..., 0].reshape(free.shape)
+    return twist
+
+
+def taken(response: Response, given: Array) -> Array:
+    """Impulses that the bodies take [N s, N m s], shape (world, body, 6), from those that their colliders gave."""
+    return jnp.zeros_like(response.twist).at[:, jnp.asarray(response.body)].add(-given)
+
+
+def answering(response: Any, colliders: tuple[Collider, ...], worlds: int, dtype: Any) -> Response:
+    """A response in the form that a step takes, with the world axis in every array.
+
+    Raises:
+        ValueError: a shape does not fit, or there is no collider. TypeError: another dtype, or not a response.
+    """
+    if not isinstance(response, Response):
+        raise TypeError(f"response is a {type(response).__name__}: make one with Response(pos, twist, mobility, body)")
+    if not colliders or len(response.body) != len(colliders):
+        raise ValueError(f"response.body has {len(response.body)} numbers for {len(colliders)} colliders: one for each")
+    bodies = np.shape(response.pos)[-2] if np.ndim(response.pos) > 1 else 0
+    if not all(0 <= b < bodies for b in response.body):
+        raise ValueError(f"response.body is {response.body}, response.pos has {bodies} bodies")
+    tails = {"pos": (bodies, 3), "twist": (bodies, 6), "mobility": (6 * bodies, 6 * bodies)}
+    found = {key: row(f"response.{key}", getattr(response, key), tail, dtype) for key, tail in tails.items()}
+    return response.replace(**{key: jnp.broadcast_to(a, (worlds, *a.shape[1:])) for key, a in found.items()})
