@@ -71,6 +71,7 @@ class SPH(Tree):
         held = matter.replace(x=x, v=matter.v.at[:, first:].set(velocity[..., :dim]))
         after, push = sph.exchange(self.params, held)
         push = jnp.pad(push[:, first:], ((0, 0), (0, 0), (0, 3 - dim)))
+        push = push * jnp.asarray(self.params.timestep, push.dtype).reshape(-1, 1, 1)
         each = jnp.concatenate([push, jnp.cross(arm, push)], -1)
         return after, jnp.zeros_like(response.twist).at[:, of].add(each)
 
