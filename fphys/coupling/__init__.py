@@ -1,6 +1,7 @@
 """Rigid bodies and matter that push each other: :func:`step`."""
 
 from .exchange import Medium, step
+from .meshes import PBD
 from .particles import MPM, SPH
 
-__all__ = ["MPM", "SPH", "Medium", "step"]
+__all__ = ["MPM", "PBD", "SPH", "Medium", "step"]

@@ -99,8 +99,11 @@ def step(
         raise ValueError(f"substeps is {substeps}: give one at least")
     free = rigid_step(model, state, ctrl, wrench, force)
     numbers = tuple(sorted(set[int]().union(*(m.bodies(model) for m in media))))
+    out = idle(free.status)
+    calm = lambda tree, value: jax.tree.map(lambda a: choose(out, value, a), tree)  # noqa: E731
     start, twist, mobility = _motion(model, state, numbers, unmoved)
-    drift = (_twists(model, free, numbers) - twist) / substeps
+    start, twist, mobility = calm(start, 1), calm(twist, 0), calm(mobility, 0)
+    drift = (calm(_twists(model, free, numbers), 0) - twist) / substeps
     h = model.opt.timestep[:, None, None] / substeps
 
     def substep(carry: tuple[Pose, Array, Array, tuple[Any, ...]], _: None) -> tuple[Any, None]:
@@ -120,7 +123,7 @@ def step(
     pushed = [i for i, b in enumerate(numbers) if b and b not in unmoved]
     new = free
     if pushed:
-        mean = _wrench(model, start, total / (substeps * h), numbers, pushed)
+        mean = calm(_wrench(model, start, total / (substeps * h), numbers, pushed), 0)
         new = rigid_step(model, state, ctrl, mean if wrench is None else wrench + mean, force)
     return _held(media, (state, tuple(matter)), (new, after))
 
@@ -133,10 +136,11 @@ def _motion(
     angular, linear = m.axes[:, None, :, :3], m.axes[:, None, :, 3:]
     linear = linear + jnp.cross(angular, (m.pos - m.origin)[:, of, None])
     moved = ancestry(model)[of] & ~np.isin(numbers, unmoved)[:, None]
-    axes = jnp.concatenate(jnp.broadcast_arrays(linear, angular), -1) * moved[None, :, :, None]
+    axes = jnp.concatenate(jnp.broadcast_arrays(linear, angular), -1)
+    axes = axes * jnp.asarray(moved, axes.dtype)[None, :, :, None]
     worlds, nv = axes.shape[0], axes.shape[2]
     columns = axes.swapaxes(2, 3).reshape(worlds, -1, nv)  # J, (world, 6 body, nv)
-    damping = (model.opt.timestep[:, None] * model.dof.damping)[..., None] * jnp.eye(nv, dtype=columns.dtype)
+    damping = (model.opt.timestep[:, None] * model.dof.damping)[..., None] * jnp.eye(nv, dtype=columns.dtype)[None]
     inertia = mass_matrix(model, state) + damping
     mobility = columns @ jnp.linalg.solve(inertia, columns.swapaxes(1, 2)) if nv else columns @ columns.swapaxes(1, 2)
     return Pose(m.pos[:, of], m.quat[:, of]), _twists(model, state, numbers), mobility
@@ -180,8 +184,12 @@ def _held(media: tuple[Medium, ...], before: tuple[Any, ...], after: tuple[Any, 
         if medium.holds:
             stop = stop | idle(m.status)
 
+    def keep(stop: Array, old: Array, new: Array) -> Array:
+        if jnp.issubdtype(new.dtype, jnp.floating):
+            return choose(stop, old, new)
+        return jnp.where(stop.reshape(-1, *[1] * (new.ndim - 1)), old, new)
+
     def kept(old: Any, new: Any) -> Any:
-        found = jax.tree.map(lambda o, n: choose(stop, o, n), jax.lax.stop_gradient(old), new)
-        return found.replace(status=new.status)
+        return jax.tree.map(lambda o, n: keep(stop, o, n), jax.lax.stop_gradient(old), new).replace(status=new.status)
 
     return kept(before[0], rigid), tuple(kept(o, n) for o, n in zip(before[1], matter, strict=True))

@@ -25,6 +25,7 @@ from ..bridge import kernels, reverse_only, warp_op
 from ..implicit import recomputed
 from ..particles.arguments import expect_fields, expect_kinds, known, load, row
 from ..particles.boundary import Collider, prepared, shape_number
+from ..particles.response import Response, answer, answering, carried, taken
 from ..tree import Tree, pytree, static
 from ..worlds import Status, choose, flag, freeze, idle, is_nonfinite, sound
 from . import constraints
@@ -32,7 +33,7 @@ from .arguments import anywhere, expect_pins, motion, places, vertex_numbers
 from .constraints import Group, Values, project
 from .mesh import Mesh, measures
 
-__all__ = ["Params", "State", "Status", "bends", "check", "edges", "init", "reset", "step"]
+__all__ = ["Params", "State", "Status", "bends", "check", "edges", "exchange", "init", "masses", "reset", "step"]
 
 Array = jax.Array
 
@@ -86,6 +87,13 @@ def bends(mesh: Mesh) -> np.ndarray:
     return constraints.bends(mesh.topology)
 
 
+def masses(params: Params, dtype: Any = None) -> Array:
+    """Of the vertices [kg], shape (1 | world, vertex): each element gives its corners equal parts."""
+    dtype = jnp.zeros(()).dtype if dtype is None else dtype
+    params = _rows(_bare(params), dtype)
+    return _masses(params, _in_space(params.mesh.vertices))
+
+
 def init(params: Params, positions: Any = None, velocities: Any = None, num_worlds: int = 1) -> State:
     """A body at rest in its shape at rest, unless positions or velocities are given.
 
@@ -131,7 +139,42 @@ def step(
         ValueError: a shape does not fit, before anything runs. TypeError: dtypes differ. UnitError: a quantity is of
             another kind.
     """
-    expect_kinds("pbd.step", params, state, Params, State)
+    return _advance("pbd.step", params, state, force, pins, colliders, None)[0]
+
+
+@reverse_only
+def exchange(
+    params: Params,
+    state: State,
+    colliders: tuple[Collider, ...],
+    response: Response,
+    force: Any = None,
+    pins: Any = None,
+) -> tuple[State, Array]:
+    """:func:`step` of one substep, in which bodies carry the colliders and answer: both velocities are found at once.
+
+    Args:
+        colliders: shapes at their places; their velocities are those that the bodies find (given ones are not read).
+        response: the bodies (:class:`fphys.particles.response.Response`), and which of them carries each collider.
+
+    Returns:
+        The next state, and the impulse that every body took from the vertices: linear [N s], and angular about its
+        origin [N m s], shape (world, body, 6). Gradients flow as in :func:`step`, and to all of ``response``.
+
+    Raises:
+        ValueError: ``params.substeps`` is not 1, a shape does not fit, or there is no collider. TypeError: dtypes
+            differ. UnitError: a kind.
+    """
+    if params.substeps != 1:
+        raise ValueError(f"pbd.exchange takes params.substeps=1, not {params.substeps}: lower params.timestep instead")
+    return _advance("pbd.exchange", params, state, force, pins, colliders, response)
+
+
+def _advance(
+    name: str, params: Params, state: State, force: Any, pins: Any, colliders: Any, response: Response | None
+) -> tuple[State, Any]:
+    """The next state; and what the bodies took, None without a response."""
+    expect_kinds(name, params, state, Params, State)
     n, dim, dtype = state.x.shape[1], state.x.shape[-1], state.x.dtype
     expect_fields(state, {"v": (dim,)}, (), "pbd.init")
     if state.x.shape[1:] != (params.mesh.topology.num_vertices, params.mesh.dim):
@@ -142,7 +185,11 @@ def step(
     for i, c in enumerate(shapes):
         if c.contact not in ("separate", "sticky"):
             raise ValueError(f'colliders[{i}].contact is {c.contact!r}: pbd has "separate" and "sticky"')
-    return _step(_rows(_bare(params), dtype), state, force, pins, shapes)[0]
+    params = _rows(_bare(params), dtype)
+    if response is None:
+        return _step(params, state, force, pins, shapes)[0], None
+    after, _, took = _exchange(params, state, force, pins, shapes, answering(response, shapes, len(state.x), dtype))
+    return after, took
 
 
 def check(params: Params, state: State) -> None:
@@ -196,34 +243,84 @@ def _step(
 ) -> tuple[tuple[State, Array], None]:
     """The next state, and the worlds that stand still."""
     params, clean, force, pins, colliders, bits = _screen(params, state, force, pins, colliders)
-    topology, held = params.mesh.topology, list(params.pinned)
-    found = constraints.groups(topology, params.bend is not None, params.squeeze is not None)
-    h = params.timestep / params.substeps
-    rest = _in_space(params.mesh.vertices)
-    values = tuple(_values(params, group, rest, h) for group in found)
-    weight = 1 / _masses(params, rest)
-    weight = weight.at[:, held].set(0)
-    push = _in_space(params.gravity)[:, None] + weight[..., None] * _in_space(force)
-    keep, h = jnp.exp(-params.damping * h)[:, None, None], h[:, None, None]
-    begin, end = _in_space(clean.x[:, held]), _in_space(pins)
+    h, weight, freely = _freely(params, clean, force, pins)
 
     def substep(carry: tuple[Array, Array], k: Array) -> tuple[tuple[Array, Array], None]:
-        x, v = carry
-        v = keep * (v + h * push)
-        place = x + h * v
-        if held:
-            place = place.at[:, held].set(begin + (k / params.substeps) * (end - begin))
-        place = project(found, place, weight, values)
+        x, place = carry[0], freely(*carry, k)
         for collider in colliders:
-            moved = collider.replace(pos=collider.pos + k * h[..., 0] * collider.velocity)
-            place = _touch(params, moved, h[:, 0, 0], weight, x, place)
-        return (place, (place - x) / h), None
+            place = _touch(params, _ahead(collider, k * h), h, weight, x, place)
+        return (place, (place - x) / h[:, None, None]), None
 
     numbers = jnp.arange(1, params.substeps + 1, dtype=clean.x.dtype)
     (x, v), _ = jax.lax.scan(substep, (_in_space(clean.x), _in_space(clean.v)), numbers)
-    dim = clean.x.shape[-1]
+    return _frozen(state, x, v, bits), None
+
+
+@recomputed(lambda result: result[1], _held)
+def _exchange(
+    _: None,
+    params: Params,
+    state: State,
+    force: Array,
+    pins: Array,
+    colliders: tuple[Collider, ...],
+    response: Response,
+) -> tuple[tuple[State, Array, Array], None]:
+    """As :func:`_step`, of one substep; and what the bodies took."""
+    params, clean, force, pins, (colliders, response), bits = _screen(params, state, force, pins, (colliders, response))
+    h, weight, freely = _freely(params, clean, force, pins)
+    x = _in_space(clean.x)
+    place = freely(x, _in_space(clean.v), jnp.ones((), x.dtype))
+    origins = [response.pos[:, b] for b in response.body]
+
+    def slopes(moved: tuple[Collider, ...]) -> tuple[Array, Array]:
+        found = [
+            _weigh(params, _ahead(c, h), h, origin, weight, x, place) for c, origin in zip(moved, origins, strict=True)
+        ]
+        slope, pull = zip(*found, strict=True)
+        return jnp.stack(slope, 1), jnp.stack(pull, 1)
+
+    twist = answer(response, colliders, slopes)
+    given = []
+    for c, origin in zip(carried(colliders, response, twist), origins, strict=True):
+        before, place = place, _touch(params, _ahead(c, h), h, weight, x, place)
+        given.append(_give(h, origin, weight, x, before, place))
+    after, stop = _frozen(state, place, (place - x) / h[:, None, None], bits)
+    return (after, stop, choose(stop, 0, taken(response, jnp.stack(given, 1)))), None
+
+
+def _freely(params: Params, clean: State, force: Array, pins: Array) -> tuple[Array, Array, Any]:
+    """The length of a substep, the vertices' inverse masses, and how they move in substep k without colliders."""
+    topology, held = params.mesh.topology, list(params.pinned)
+    found = constraints.groups(topology, params.bend is not None, params.squeeze is not None)
+    step = params.timestep / params.substeps
+    rest = _in_space(params.mesh.vertices)
+    values = tuple(_values(params, group, rest, step) for group in found)
+    weight = 1 / _masses(params, rest)
+    weight = weight.at[:, held].set(0)
+    push = _in_space(params.gravity)[:, None] + weight[..., None] * _in_space(force)
+    keep, h = jnp.exp(-params.damping * step)[:, None, None], step[:, None, None]
+    begin, end = _in_space(clean.x[:, held]), _in_space(pins)
+
+    def freely(x: Array, v: Array, k: Array) -> Array:
+        place = x + h * (keep * (v + h * push))
+        if held:
+            place = place.at[:, held].set(begin + (k / params.substeps) * (end - begin))
+        return project(found, place, weight, values)
+
+    return step, weight, freely
+
+
+def _ahead(collider: Collider, time: Array) -> Collider:
+    """A collider where its velocity takes it in a time."""
+    return collider.replace(pos=collider.pos + time[:, None] * collider.velocity)
+
+
+def _frozen(state: State, x: Array, v: Array, bits: Array) -> tuple[State, Array]:
+    """The next state, and the worlds that stand still."""
+    dim = state.x.shape[-1]
     new = state.replace(x=x[..., :dim], v=v[..., :dim])
-    return freeze(state, new, bits, ~sound([new.x, new.v], len(bits))), None
+    return freeze(state, new, bits, ~sound([new.x, new.v], len(bits)))
 
 
 def _values(params: Params, group: Group, rest: Array, h: Array) -> Values:
@@ -238,7 +335,6 @@ def _values(params: Params, group: Group, rest: Array, h: Array) -> Values:
 
 
 def _masses(params: Params, rest: Array) -> Array:
-    """Of vertices [kg], shape (1 | world, vertex): each element gives its corners equal parts."""
     elements = params.mesh.elements
     part = params.density * measures(rest, elements) / elements.shape[1]
     none = jnp.zeros((len(part), params.mesh.topology.num_vertices), part.dtype)
@@ -246,20 +342,47 @@ def _masses(params: Params, rest: Array) -> Array:
 
 
 def _touch(params: Params, collider: Collider, h: Array, weight: Array, start: Array, place: Array) -> Array:
-    setting = shape_number(collider.shape), int(collider.contact == "sticky"), collider.count
-    c = collider
-    values = params.thickness, h, c.pos, c.quat, c.size, c.velocity, c.spin, c.friction, c.samples
-    return _contact(*setting)(*values, weight, start, place)
+    """Where vertices are after a collider."""
+    values = params.thickness, h, *_motion(collider), weight, start, place
+    return _contact("touch", *_setting(collider))(*values)
+
+
+def _weigh(
+    params: Params, collider: Collider, h: Array, origin: Array, weight: Array, start: Array, place: Array
+) -> tuple[Array, Array]:
+    """A (world, 6, 6) and b (world, 6) of :func:`fphys.particles.response.answer`."""
+    values = params.thickness, h, origin, *_motion(collider), weight, start, place
+    return _contact("weigh", *_setting(collider))(*values)
+
+
+def _give(h: Array, origin: Array, weight: Array, start: Array, before: Array, after: Array) -> Array:
+    """The impulse that moved vertices, about an origin, shape (world, 6)."""
+    return _contact("give")(h, origin, weight, start, before, after)
+
+
+def _motion(c: Collider) -> tuple[Array, ...]:
+    return c.pos, c.quat, c.size, c.velocity, c.spin, c.friction, c.samples
+
+
+def _setting(collider: Collider) -> tuple[int, int, tuple[int, int, int]]:
+    return shape_number(collider.shape), int(collider.contact == "sticky"), collider.count
 
 
 @functools.lru_cache
-def _contact(shape: int, sticky: int, count: tuple[int, int, int]) -> Any:
-    def launches(launch: Any, *arrays: Any) -> None:
-        *inputs, out = arrays
-        kernel = kernels(out.dtype, "deformables.touch").touch
-        launch(kernel, out.shape[:2], [shape, sticky, count, *inputs], [out])
+def _contact(name: str, *setting: Any) -> Any:
+    """The operation of a kernel of ``deformables.touch``, whose last input are places."""
 
-    return warp_op(launches, lambda *inputs: inputs[-1], zeroed=False, name="touch")
+    def launches(launch: Any, *arrays: Any) -> None:
+        inputs, outs = arrays[: -len(tails)], arrays[-len(tails) :]
+        kernel = getattr(kernels(outs[0].dtype, "deformables.touch"), name)
+        launch(kernel, (launch.worlds, inputs[-1].shape[1]), [*setting, *inputs], list(outs))
+
+    def shapes(*inputs: Any) -> Any:
+        found = [jax.ShapeDtypeStruct((inputs[-1].shape[0], *tail), inputs[-1].dtype) for tail in tails if tail]
+        return tuple(found) if found else inputs[-1]
+
+    tails: list[tuple[int, ...]] = {"touch": [()], "weigh": [(6, 6), (6,)], "give": [(6,)]}[name]
+    return warp_op(launches, shapes, zeroed=name != "touch", name=f"pbd {name}")
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -329,8 +452,8 @@ def _simulable(params: Params) -> Array:
 
 
 def _screen(
-    params: Params, state: State, force: Array, pins: Array, colliders: tuple[Collider, ...]
-) -> tuple[Params, State, Array, Array, tuple[Collider, ...], Array]:
+    params: Params, state: State, force: Array, pins: Array, colliders: Any
+) -> tuple[Params, State, Array, Array, Any, Array]:
     """The arguments, harmless in worlds that do not take the step, and fault bits, uint32, (world,)."""
     count = len(state.status)
     still = ~sound([state.x, state.v], count) | is_nonfinite(state.status)

@@ -314,7 +314,7 @@ def _exchange(
     origins = tuple(response.pos[:, b] for b in response.body)
 
     def slopes(moved: tuple[Collider, ...]) -> tuple[Array, Array]:
-        *found, = weighing(layout, nodes, moved, origins)
+        (*found,) = weighing(layout, nodes, moved, origins)
         return jnp.stack(found[: len(moved)], 1), jnp.stack(found[len(moved) :], 1)
 
     twist = answer(response, colliders, slopes)

@@ -134,7 +134,12 @@ def _nodal(launch: Any, layout: Layout, dtype: Any) -> Any:
 def _collide(launch: Any, layout: Layout, c: Collider, before: Any, after: Any) -> None:
     """Launch what a collider does to the nodes."""
     kernel = kernels(c.pos.dtype, "particles.collider").collide
-    launch(kernel, dim=(launch.worlds, math.prod(layout.nodes)), inputs=[*_shape(layout, c), *_motion(c), before], outputs=[after])
+    launch(
+        kernel,
+        dim=(launch.worlds, math.prod(layout.nodes)),
+        inputs=[*_shape(layout, c), *_motion(c), before],
+        outputs=[after],
+    )
 
 
 def _shape(layout: Layout, c: Collider) -> list[Any]:

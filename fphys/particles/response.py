@@ -68,7 +68,7 @@ def answer(
         mobility = response.mobility.reshape(worlds, 6 * bodies, bodies, 6)
         stiff = jnp.einsum("wibk,wbkl->wibl", mobility, slope).reshape(worlds, 6 * bodies, 6 * bodies)
         wanted = free.reshape(worlds, -1) + jnp.einsum("wibk,wbk->wi", mobility, pull)
-        system = stiff + jnp.eye(6 * bodies, dtype=free.dtype)
+        system = stiff + jnp.eye(6 * bodies, dtype=free.dtype)[None]
         twist = jnp.linalg.solve(system, wanted[..., None])[..., 0].reshape(free.shape)
     return twist
 

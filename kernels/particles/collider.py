@@ -124,18 +124,19 @@ def add_wrench(world: int, arm: vec3, f: vec3, out: wp.array2d(dtype=real)):
 
 
 @wp.func
-def add_slope(world: int, arm: vec3, p: mat33, out: wp.array3d(dtype=real)):
-    """Add J^T p J, with J (v, w) = v + w x arm."""
-    r = wp.skew(arm)
+def add_slope(world: int, left: vec3, p: mat33, right: vec3, out: wp.array3d(dtype=real)):
+    """Add L^T p R, with R (v, w) = v + w x right, and L alike."""
+    r = wp.skew(right)
+    l = wp.skew(left)
     pr = p * r
-    rp = r * p
-    rpr = rp * r
+    lp = l * p
+    lpr = lp * r
     for i in range(3):
         for j in range(3):
             wp.atomic_add(out, world, i, j, p[i, j])
             wp.atomic_add(out, world, i, 3 + j, -pr[i, j])
-            wp.atomic_add(out, world, 3 + i, j, rp[i, j])
-            wp.atomic_add(out, world, 3 + i, 3 + j, -rpr[i, j])
+            wp.atomic_add(out, world, 3 + i, j, lp[i, j])
+            wp.atomic_add(out, world, 3 + i, 3 + j, -lpr[i, j])
 
 
 @wp.kernel
@@ -236,7 +237,7 @@ def weigh(
             u = vec3(g[0], g[1], g[2])
             w = velocity[world] + wp.cross(spin[world], arm)
             p = g[3] * impulse_slope(u - w, rotate(q, vec3(s[0], s[1], s[2])), contact, friction[world])
-            add_slope(world, x - origin[world], p, slope_out)
+            add_slope(world, x - origin[world], p, x - origin[world], slope_out)
             add_wrench(world, x - origin[world], p * u, pull_out)
 
 

@@ -1,0 +1,110 @@
+"""Bodies and matter that touch: small scenes of every pair, and what they hold of momentum."""
+
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+import fphys
+from fphys import coupling
+from fphys.deformables import mesh, pbd
+from fphys.particles import mpm, sph
+
+STEP = 0.004
+"""Time step of the bodies [s]."""
+
+BALL = """<mujoco><option timestep="0.004" gravity="0 0 {gravity}"/><worldbody>
+<body name="ball" pos="{pos}"><freejoint/><geom type="sphere" size="0.1" density="{density}" friction="{friction}"/></body>
+</worldbody></mujoco>"""
+
+BOX = """<mujoco><option timestep="0.004" gravity="0 -9.81 0"/><worldbody>
+<body name="box" pos="0.5 0 0"><joint type="slide" axis="1 0 0"/><joint type="slide" axis="0 1 0"/>
+<joint type="hinge" axis="0 0 1"/>
+<geom type="box" size="{width} {height} 0.5" density="{density}" friction="0"/></body></worldbody></mujoco>"""
+
+
+class Scene(NamedTuple):
+    model: Any
+    state: Any
+    media: tuple[Any, ...]
+    matter: tuple[Any, ...]
+    substeps: int
+    mass: Any = None  # of the matter's particles or vertices [kg], shape (1, n, 1)
+
+
+def grid(lower: Any, upper: Any, spacing: float) -> np.ndarray:
+    """The centres of cells of a block, shape (n, dim)."""
+    axes = [np.arange(a + spacing / 2, b, spacing) for a, b in zip(lower, upper, strict=True)]
+    return np.stack(np.meshgrid(*axes, indexing="ij"), -1).reshape(-1, len(axes))
+
+
+def ball(pos: str, velocity: Any, density: float, friction: float, gravity: float = 0.0) -> tuple[Any, Any]:
+    xml = BALL.format(pos=pos, density=density, friction=friction, gravity=gravity)
+    model = fphys.load(xml, dtype=jnp.float64)
+    return model, fphys.init(model, 1).replace(qvel=jnp.asarray([velocity]))
+
+
+def in_mpm(density: float = 100.0, friction: float = 0.3) -> Scene:
+    """A ball that spins flies into a block of rubber."""
+    params = mpm.Params(mpm.NeoHookean(1000.0, 1e5, 0.3), STEP / 4, cell=0.05, shape=(20, 20, 20))
+    x = grid((0.3, 0.3, 0.4), (0.7, 0.7, 0.6), 0.04)[None]
+    velocity = jnp.broadcast_to(jnp.asarray([0.0, 0.1, 0.3]), x.shape)
+    matter = mpm.init(params, jnp.asarray(x), velocity)
+    model, state = ball("0.5 0.45 0.71", (0.2, 0.0, -2.0, 1.0, 5.0, 2.0), density, friction)
+    return Scene(model, state, (coupling.MPM(params, (0,)),), (matter,), 4, 1000.0 * matter.volume[..., None])
+
+
+def in_sph(density: float = 500.0) -> Scene:
+    """A ball of particles flies into a drop."""
+    spacing = 0.05
+    params = sph.Params(spacing, STEP / 4, 15.0, 1000.0, artificial=0.05)
+    fluid = grid((-0.2, -0.2, -0.25), (0.2, 0.2, -0.1), spacing)
+    solid = grid((-0.15,) * 3, (0.15,) * 3, spacing)
+    solid = solid[np.linalg.norm(solid, axis=1) < 0.1]
+    kind = np.r_[np.full(len(fluid), sph.FLUID), np.full(len(solid), sph.WALL)].astype(np.int32)
+    x = jnp.asarray(np.concatenate([fluid, solid])[None])
+    matter = sph.init(params, x, material=kind, max_neighbors=200)
+    model, state = ball("0 0 0", (0.2, 0.0, -1.0, 1.0, 3.0, 2.0), density, 0.3)
+    media = (coupling.SPH(params, jnp.asarray(solid), (1,) * len(solid)),)
+    return Scene(
+        model, state, media, (matter,), 4, jnp.where(kind == sph.FLUID, 1000.0 * spacing**3, 0.0)[None, :, None]
+    )
+
+
+def in_pbd(stretch: float = 1e-5, density: float = 20.0, friction: float = 0.3) -> Scene:
+    """A ball that spins flies into a free cloth."""
+    cloth = mesh.cloth((8, 8), (0.6, 0.6))
+    params = pbd.Params(cloth, 0.5, STEP / 4, stretch=stretch, thickness=0.01, substeps=1)
+    x = jnp.asarray(cloth.vertices - cloth.vertices.mean(0))[None]
+    model, state = ball("0.03 0.02 0.115", (0.2, 0.0, -2.0, 1.0, 5.0, 2.0), density, friction)
+    mass = pbd.masses(params)
+    return Scene(model, state, (coupling.PBD(params, (0,)),), (pbd.init(params, x),), 4, mass[..., None])
+
+
+SCENES = {"mpm": in_mpm, "sph": in_sph, "pbd": in_pbd}
+
+
+def rolled(scene: Scene, steps: int) -> Scene:
+    """The scene some steps later."""
+
+    def advance(carry: Any, _: None) -> tuple[Any, None]:
+        return coupling.step(scene.model, carry[0], scene.media, carry[1], substeps=scene.substeps), None
+
+    state, matter = jax.lax.scan(advance, (scene.state, scene.matter), None, steps)[0]
+    return scene._replace(state=state, matter=matter)
+
+
+def momenta(scene: Scene) -> tuple[np.ndarray, np.ndarray]:
+    """Linear and angular momentum about the origin, of a ball and its matter."""
+    model, (matter,) = scene.model, scene.matter
+    body = fphys.kinematics(model, scene.state).body
+    x, v, w = (np.asarray(a[0, 1]) for a in (body.pos, body.vel[..., :3], body.vel[..., 3:]))
+    own = float(model.body.mass[0, 1]) * v
+    given = np.asarray(scene.mass * matter.v)[0]
+    spin = float(model.body.inertia[0, 1, 0]) * w
+    if isinstance(matter, mpm.State):  # affine motion about each particle: m dx^2 / 4 (C - C^T)
+        C, share = np.asarray(matter.C[0]), np.asarray(scene.mass[0]) * scene.media[0].params.cell ** 2 / 4
+        turn = np.stack([C[:, 2, 1] - C[:, 1, 2], C[:, 0, 2] - C[:, 2, 0], C[:, 1, 0] - C[:, 0, 1]], -1)
+        spin = spin + (share * turn).sum(0)
+    return own + given.sum(0), np.cross(x, own) + spin + np.cross(np.asarray(matter.x[0]), given).sum(0)
