@@ -28,6 +28,7 @@ ROOMS = (
     ("rigid",),
     ("particles",),
     ("deformables",),
+    ("coupling",),
     ("rollout", "control", "identify"),
     ("render",),
     ("scene",),

@@ -13,7 +13,6 @@ area or volume, and sheets and ropes bending. Masses are lumped. The gradient is
 replayed, with the places that every constraint found, and run backwards.
 """
 
-import functools
 from typing import Any
 
 import jax
@@ -21,14 +20,14 @@ import jax.numpy as jnp
 import numpy as np
 
 from .. import units, worlds
-from ..bridge import kernels, reverse_only, warp_op
+from ..bridge import reverse_only
 from ..implicit import recomputed
 from ..particles.arguments import expect_fields, expect_kinds, known, load, row
-from ..particles.boundary import Collider, prepared, shape_number
+from ..particles.boundary import Collider, prepared
 from ..particles.response import Response, answer, answering, carried, taken
 from ..tree import Tree, pytree, static
 from ..worlds import Status, choose, flag, freeze, idle, is_nonfinite, sound
-from . import constraints
+from . import constraints, contact
 from .arguments import anywhere, expect_pins, motion, places, vertex_numbers
 from .constraints import Group, Values, project
 from .mesh import Mesh, measures
@@ -248,7 +247,7 @@ def _step(
     def substep(carry: tuple[Array, Array], k: Array) -> tuple[tuple[Array, Array], None]:
         x, place = carry[0], freely(*carry, k)
         for collider in colliders:
-            place = _touch(params, _ahead(collider, k * h), h, weight, x, place)
+            place = contact.touch(params.thickness, contact.ahead(collider, k * h), h, weight, x, place)
         return (place, (place - x) / h[:, None, None]), None
 
     numbers = jnp.arange(1, params.substeps + 1, dtype=clean.x.dtype)
@@ -275,7 +274,8 @@ def _exchange(
 
     def slopes(moved: tuple[Collider, ...]) -> tuple[Array, Array]:
         found = [
-            _weigh(params, _ahead(c, h), h, origin, weight, x, place) for c, origin in zip(moved, origins, strict=True)
+            contact.weigh(params.thickness, contact.ahead(c, h), h, origin, weight, x, place)
+            for c, origin in zip(moved, origins, strict=True)
         ]
         slope, pull = zip(*found, strict=True)
         return jnp.stack(slope, 1), jnp.stack(pull, 1)
@@ -283,8 +283,8 @@ def _exchange(
     twist = answer(response, colliders, slopes)
     given = []
     for c, origin in zip(carried(colliders, response, twist), origins, strict=True):
-        before, place = place, _touch(params, _ahead(c, h), h, weight, x, place)
-        given.append(_give(h, origin, weight, x, before, place))
+        before, place = place, contact.touch(params.thickness, contact.ahead(c, h), h, weight, x, place)
+        given.append(contact.give(h, origin, weight, x, before, place))
     after, stop = _frozen(state, place, (place - x) / h[:, None, None], bits)
     return (after, stop, choose(stop, 0, taken(response, jnp.stack(given, 1)))), None
 
@@ -311,11 +311,6 @@ def _freely(params: Params, clean: State, force: Array, pins: Array) -> tuple[Ar
     return step, weight, freely
 
 
-def _ahead(collider: Collider, time: Array) -> Collider:
-    """A collider where its velocity takes it in a time."""
-    return collider.replace(pos=collider.pos + time[:, None] * collider.velocity)
-
-
 def _frozen(state: State, x: Array, v: Array, bits: Array) -> tuple[State, Array]:
     """The next state, and the worlds that stand still."""
     dim = state.x.shape[-1]
@@ -339,50 +334,6 @@ def _masses(params: Params, rest: Array) -> Array:
     part = params.density * measures(rest, elements) / elements.shape[1]
     none = jnp.zeros((len(part), params.mesh.topology.num_vertices), part.dtype)
     return none.at[:, elements.T].add(part[:, None])
-
-
-def _touch(params: Params, collider: Collider, h: Array, weight: Array, start: Array, place: Array) -> Array:
-    """Where vertices are after a collider."""
-    values = params.thickness, h, *_motion(collider), weight, start, place
-    return _contact("touch", *_setting(collider))(*values)
-
-
-def _weigh(
-    params: Params, collider: Collider, h: Array, origin: Array, weight: Array, start: Array, place: Array
-) -> tuple[Array, Array]:
-    """A (world, 6, 6) and b (world, 6) of :func:`fphys.particles.response.answer`."""
-    values = params.thickness, h, origin, *_motion(collider), weight, start, place
-    return _contact("weigh", *_setting(collider))(*values)
-
-
-def _give(h: Array, origin: Array, weight: Array, start: Array, before: Array, after: Array) -> Array:
-    """The impulse that moved vertices, about an origin, shape (world, 6)."""
-    return _contact("give")(h, origin, weight, start, before, after)
-
-
-def _motion(c: Collider) -> tuple[Array, ...]:
-    return c.pos, c.quat, c.size, c.velocity, c.spin, c.friction, c.samples
-
-
-def _setting(collider: Collider) -> tuple[int, int, tuple[int, int, int]]:
-    return shape_number(collider.shape), int(collider.contact == "sticky"), collider.count
-
-
-@functools.lru_cache
-def _contact(name: str, *setting: Any) -> Any:
-    """The operation of a kernel of ``deformables.touch``, whose last input are places."""
-
-    def launches(launch: Any, *arrays: Any) -> None:
-        inputs, outs = arrays[: -len(tails)], arrays[-len(tails) :]
-        kernel = getattr(kernels(outs[0].dtype, "deformables.touch"), name)
-        launch(kernel, (launch.worlds, inputs[-1].shape[1]), [*setting, *inputs], list(outs))
-
-    def shapes(*inputs: Any) -> Any:
-        found = [jax.ShapeDtypeStruct((inputs[-1].shape[0], *tail), inputs[-1].dtype) for tail in tails if tail]
-        return tuple(found) if found else inputs[-1]
-
-    tails: list[tuple[int, ...]] = {"touch": [()], "weigh": [(6, 6), (6,)], "give": [(6,)]}[name]
-    return warp_op(launches, shapes, zeroed=name != "touch", name=f"pbd {name}")
 
 
 # ---------------------------------------------------------------------------------------------------------------------

@@ -6,7 +6,6 @@ import jax
 import jax.numpy as jnp
 import pytest
 
-import fphys
 from fphys.coupling import exchange
 from fphys.particles import mpm
 from fphys.testing import check_grads
