@@ -273,10 +273,8 @@ def _exchange(
     origins = [response.pos[:, b] for b in response.body]
 
     def slopes(moved: tuple[Collider, ...]) -> tuple[Array, Array]:
-        found = [
-            contact.weigh(params.thickness, contact.ahead(c, h), h, origin, weight, x, place)
-            for c, origin in zip(moved, origins, strict=True)
-        ]
+        near = [contact.ahead(c, h) for c in moved]
+        found = [contact.weigh(params.thickness, c, h, o, weight, x, place) for c, o in zip(near, origins, strict=True)]
         slope, pull = zip(*found, strict=True)
         return jnp.stack(slope, 1), jnp.stack(pull, 1)
 

@@ -15,7 +15,8 @@ STEP = 0.004
 """Time step of the bodies [s]."""
 
 BALL = """<mujoco><option timestep="0.004" gravity="0 0 {gravity}"/><worldbody>
-<body name="ball" pos="{pos}"><freejoint/><geom type="sphere" size="0.1" density="{density}" friction="{friction}"/></body>
+<body name="ball" pos="{pos}"><freejoint/>
+<geom type="sphere" size="0.1" density="{density}" friction="{friction}"/></body>
 </worldbody></mujoco>"""
 
 BOX = """<mujoco><option timestep="0.004" gravity="0 -9.81 0"/><worldbody>
