@@ -80,7 +80,7 @@ def step(
     """Advance bodies and matter by one time step of the model. Pure; composes with jit, grad, vmap, scan, checkpoint.
 
     Args:
-        model, state, ctrl, wrench, force: as in :func:`fphys.step`.
+        model, state, ctrl, wrench, force: as in :func:`fphys.step`; wrenches [N, N m] about the centres of mass.
         media: what the bodies push; each solver's ``timestep`` is the model's divided by ``substeps``.
         matter: the state of each medium.
         substeps: how many steps the matter takes.

@@ -7,7 +7,7 @@ from ..model import Model
 from ..particles.response import Response
 from ..tree import Tree, pytree, static
 from .exchange import Pose
-from .particles import colliders
+from .particles import colliders, geoms_of
 
 Array = jax.Array
 
@@ -17,15 +17,15 @@ class PBD(Tree):
     """Cloth, a rope or a soft solid by XPBD, and the geoms that touch it. ``params.substeps`` is 1."""
 
     params: pbd.Params
-    geoms: tuple[int, ...] = static()  # their numbers
-    contact: str = static(default="separate")
+    geoms: tuple[str | int, ...] = static()  # their names or numbers
+    contact: str = static(default="separate")  # or "sticky"
 
     @property
     def holds(self) -> bool:
         return True
 
     def bodies(self, model: Model) -> set[int]:
-        return {int(model.structure.geom.body[g]) for g in self.geoms}
+        return {int(model.structure.geom.body[g]) for g in geoms_of(model, self.geoms)}
 
     def exchange(
         self, model: Model, matter: pbd.State, pose: Pose, response: Response, numbers: tuple[int, ...]

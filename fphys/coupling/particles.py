@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from ..errors import UnsupportedError
+from ..errors import ModelError, UnsupportedError
 from ..math import quat_mul, rotate
 from ..model import Model
 from ..model.structure import GeomType
@@ -27,15 +27,15 @@ class MPM(Tree):
     """Material points, and the geoms that touch them: planes, spheres, capsules and boxes."""
 
     params: mpm.Params
-    geoms: tuple[int, ...] = static()  # their numbers
-    contact: str = static(default="separate")
+    geoms: tuple[str | int, ...] = static()  # their names or numbers
+    contact: str = static(default="separate")  # one of fphys.particles.boundary.CONTACTS
 
     @property
     def holds(self) -> bool:
         return False
 
     def bodies(self, model: Model) -> set[int]:
-        return {int(model.structure.geom.body[g]) for g in self.geoms}
+        return {int(model.structure.geom.body[g]) for g in geoms_of(model, self.geoms)}
 
     def exchange(
         self, model: Model, matter: mpm.State, pose: Pose, response: Response, numbers: tuple[int, ...]
@@ -76,15 +76,29 @@ class SPH(Tree):
         return after, jnp.zeros_like(response.twist).at[:, of].add(each)
 
 
+def geoms_of(model: Model, geoms: tuple[str | int, ...]) -> tuple[int, ...]:
+    """Numbers of geoms.
+
+    Raises:
+        ModelError: there is no such geom.
+    """
+    count = len(model.names("geom"))
+    for g in geoms:
+        if not isinstance(g, str) and not 0 <= g < count:
+            raise ModelError(f"the model has no geom {g}: it has {count}, numbered from 0")
+    return tuple(model.id("geom", g) if isinstance(g, str) else int(g) for g in geoms)
+
+
 def colliders(
-    model: Model, geoms: tuple[int, ...], pose: Pose, numbers: tuple[int, ...], contact: str
+    model: Model, geoms: tuple[str | int, ...], pose: Pose, numbers: tuple[int, ...], contact: str
 ) -> tuple[tuple[Collider, ...], tuple[int, ...]]:
     """Geoms as shapes at the poses of their bodies, and each one's place among the bodies.
 
     Raises:
-        UnsupportedError: a geom is of another shape.
+        ModelError: there is no such geom. UnsupportedError: a geom is of another shape.
     """
     s, worlds, made = model.structure, len(pose.pos), []
+    geoms = geoms_of(model, geoms)
     of = tuple(numbers.index(int(s.geom.body[g])) for g in geoms)
     for g, b in zip(geoms, of, strict=True):
         kind, quat = GeomType(int(s.geom.type[g])), pose.quat[:, b]

@@ -22,6 +22,8 @@ from ..tree import Tree, pytree, static
 from .arguments import row
 from .boundary import Collider
 
+__all__ = ["Response"]
+
 Array = jax.Array
 
 PASSES = 2

@@ -19,11 +19,6 @@ BALL = """<mujoco><option timestep="0.004" gravity="0 0 {gravity}"/><worldbody>
 <geom type="sphere" size="0.1" density="{density}" friction="{friction}"/></body>
 </worldbody></mujoco>"""
 
-BOX = """<mujoco><option timestep="0.004" gravity="0 -9.81 0"/><worldbody>
-<body name="box" pos="0.5 0 0"><joint type="slide" axis="1 0 0"/><joint type="slide" axis="0 1 0"/>
-<joint type="hinge" axis="0 0 1"/>
-<geom type="box" size="{width} {height} 0.5" density="{density}" friction="0"/></body></worldbody></mujoco>"""
-
 
 class Scene(NamedTuple):
     model: Any
