@@ -1,5 +1,5 @@
-"""Fluids of the native back end: SPH particles that fill morphs, between walls of particles. Bodies move some of these
-walls; the fluid does not push bodies."""
+"""Fluids of the native back end: SPH particles that fill morphs, between walls of particles. Bodies carry some of these
+walls; they and the fluid push each other."""
 
 import math
 from typing import Any, ClassVar
@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from .. import coupling
 from ..math import rotate
 from ..model import Model, init
 from ..model import State as RigidState
@@ -34,38 +35,24 @@ class Fluid(Filling):
     """The fluids of a scene, and the walls that hold them, as they were described."""
 
     solver: ClassVar[Solver] = sph
-    params: sph.Params
+    medium: coupling.SPH
     positions: Array  # of the fluid's particles [m], shape (particle, 3)
-    walls: Array  # positions of wall particles in their body's frame [m], shape (wall, 3)
-    body: np.ndarray  # body of each wall particle, 0 for the world, shape (wall,)
-    kind: np.ndarray  # of all particles, fluid first, shape (particle + wall,)
+    kind_of: np.ndarray  # kind of all particles, fluid first, shape (particle + wall,)
     substeps: int = static()
     spans: tuple[tuple[str, int, int], ...] = static()  # for each thing: name, first particle, one past the last
 
     def init(self, model: Model, rigid: RigidState) -> sph.State:
         """The fluid at rest, at zero pressure."""
-        walls, _ = self._moved(model, rigid)
-        fluid = jnp.broadcast_to(self.positions, (walls.shape[0], *self.positions.shape))
-        room = 2 * math.ceil(4 / 3 * math.pi * (2 * self.params.smoothing) ** 3)
-        x = jnp.concatenate([fluid, walls], 1)
-        return sph.init(self.params, x, material=self.kind, max_neighbors=room)
-
-    def step(self, model: Model, rigid: RigidState, state: sph.State) -> sph.State:
-        """One step of the scene, in substeps; bodies keep the velocity that they have at the start of the step."""
-        walls, velocity = self._moved(model, rigid)
-        first = self.positions.shape[0]
-        held = state.replace(x=state.x.at[:, first:].set(walls), v=state.v.at[:, first:].set(velocity))
-        return jax.lax.scan(lambda s, _: (sph.step(self.params, s), None), held, None, length=self.substeps)[0]
-
-    def _moved(self, model: Model, rigid: RigidState) -> tuple[Array, Array]:
-        """Positions [m] and velocities [m/s] of wall particles, each (world, wall, 3). Gradients flow to both."""
-        k = kinematics(model, rigid).body
-        shape = (rigid.qpos.shape[0], *self.walls.shape)
-        arm = rotate(k.quat[:, self.body], jnp.broadcast_to(self.walls, shape))
-        return k.pos[:, self.body] + arm, k.vel[:, self.body, :3] + jnp.cross(k.vel[:, self.body, 3:], arm)
+        body, of, params = kinematics(model, rigid).body, list(self.medium.body), self.medium.params
+        worlds = rigid.qpos.shape[0]
+        walls = jnp.broadcast_to(self.medium.walls, (worlds, *self.medium.walls.shape))
+        walls = body.pos[:, of] + rotate(body.quat[:, of], walls)
+        fluid = jnp.broadcast_to(self.positions, (worlds, *self.positions.shape))
+        room = 2 * math.ceil(4 / 3 * math.pi * (2 * params.smoothing) ** 3)
+        return sph.init(params, jnp.concatenate([fluid, walls], 1), material=self.kind_of, max_neighbors=room)
 
 
-def pour(scene: Any, model: Model, geoms: tuple[int, ...]) -> Fluid | None:
+def pour(scene: Any, model: Model, geoms: tuple[int, ...], num_worlds: int) -> Fluid | None:
     """The fluids of a scene, or None if it has none; ``geoms`` and the domain's faces contain them."""
     parts = [part for part in scene.parts if isinstance(part.material, SPH)]
     if not parts:
@@ -84,17 +71,20 @@ def pour(scene: Any, model: Model, geoms: tuple[int, ...]) -> Fluid | None:
     )
     longest = float(sph.limit(params, FASTEST * substance.sound_speed).min())
     substeps = max(1, math.ceil(scene.timestep / longest))
-    solids, planes = _solids(model, geoms, scene.domain)
+    solids, planes = _solids(model, geoms, scene.domain, num_worlds)
     faces = _faces(scene.domain)
     behind = [((faces - at) @ normal < 0) for at, normal in planes]
     walls = [(0, faces[~np.any([np.zeros(len(faces), bool), *behind], 0)], sph.SLIP_WALL), *solids]
     kinds = [np.full(ends[-1], sph.FLUID), *(np.full(len(x), kind) for _, x, kind in walls)]
+    body = np.repeat([body for body, *_ in walls], [len(x) for _, x, _ in walls])
     return Fluid(
-        params=params.replace(timestep=scene.timestep / substeps),
+        medium=coupling.SPH(
+            params.replace(timestep=scene.timestep / substeps),
+            jnp.asarray(np.concatenate([x for _, x, _ in walls]), real),
+            tuple(body.tolist()),
+        ),
         positions=jnp.asarray(np.concatenate(points), real),
-        walls=jnp.asarray(np.concatenate([x for _, x, _ in walls]), real),
-        body=np.repeat([body for body, *_ in walls], [len(x) for _, x, _ in walls]),
-        kind=np.concatenate(kinds).astype(np.int32),
+        kind_of=np.concatenate(kinds).astype(np.int32),
         substeps=substeps,
         spans=tuple(zip((part.name for part in parts), [0, *ends], ends, strict=False)),
     )
@@ -109,14 +99,14 @@ def _faces(domain: Any) -> np.ndarray:
 
 
 def _solids(
-    model: Model, geoms: tuple[int, ...], domain: Any
+    model: Model, geoms: tuple[int, ...], domain: Any, num_worlds: int
 ) -> tuple[list[tuple[int, np.ndarray, int]], list[tuple[np.ndarray, np.ndarray]]]:
     """For each geom its body, its wall particles in the body's frame [m], and their kind; for planes, point and normal.
 
     Planes, which are fixed, get only those layers that are near the domain.
     """
     m, dx, made, planes = model.structure.source, domain.spacing, [], []
-    places, centre = kinematics(model, init(model, 1)).geom, np.add(domain.lower, domain.upper) / 2
+    places, centre = kinematics(model, init(model, num_worlds)).geom, np.add(domain.lower, domain.upper) / 2
     across = math.ceil(math.dist(domain.lower, domain.upper) / dx) + 2 * LAYERS
     for g in geoms:
         size, pose = m.geom_size[g], {"pos": m.geom_pos[g], "quat": m.geom_quat[g]}

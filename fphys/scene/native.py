@@ -7,20 +7,21 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from .. import units
+from .. import coupling, units
 from ..bridge import reverse_only
 from ..control import pd
 from ..errors import ModelError, UnsupportedError
 from ..model import Model, check, init, load, reset
 from ..model import State as RigidState
-from ..particles import mpm, sph
+from ..particles.mpm import State as MPMState
+from ..particles.sph_state import State as SPHState
 from ..render import sight
 from ..rigid.step import step
 from ..tree import Tree, pytree, static
 from . import observe
 from .compose import Layout, Part, layout, resolve
 from .fluid import pour
-from .materials import MPM, SPH
+from .materials import MPM, SPH, Rigid
 from .particles import Filling, fill, holding
 from .sensors import Camera
 from .specs import GAINS, ActionSpec, ObservationSpec
@@ -33,8 +34,9 @@ class State(Tree):
     """Everything that changes. Make one with :meth:`World.init`."""
 
     rigid: RigidState  # Bodies, as :func:`fphys.init` makes them.
-    particles: mpm.State | sph.State | None  # As made by :func:`fphys.particles.mpm.init`, or by that of SPH.
     force: Array  # Force of the last step's control [N or N m], shape (world, nv); accelerometers measure its effect.
+    mpm: MPMState | None = None  # Particles, as :func:`fphys.particles.mpm.init` makes them.
+    sph: SPHState | None = None  # A fluid, as :func:`fphys.particles.sph.init` makes it.
 
 
 @pytree
@@ -45,7 +47,7 @@ class World(Tree):
     """
 
     model: Model  # The rigid part.
-    filling: Filling | None  # The particles, as described in the scene.
+    filling: Filling | None  # The matter, as described in the scene.
     kp: Array  # Stiffness of the PD law [N/m or N m/rad], shape (control,).
     kd: Array  # Damping of the PD law [N s/m or N m s/rad], shape (control,).
     limit: Array  # Largest force or torque [N or N m], shape (control,), infinite if there is no limit.
@@ -53,6 +55,7 @@ class World(Tree):
     num_worlds: int = static()
     action: ActionSpec = static()
     layout: Layout = static()
+    unmoved: tuple[int, ...] = static(default=())  # Bodies that matter does not push.
 
     @property
     def joints(self) -> tuple[str, ...]:
@@ -98,8 +101,8 @@ class World(Tree):
                 raise ValueError(f"positions have shape {given.shape}, need ({n},) or ({self.num_worlds}, {n})")
             at = observe.addresses(self.model, self.joints)[0]
             rigid = rigid.replace(qpos=rigid.qpos.at[:, at].set(jnp.broadcast_to(given, (self.num_worlds, n))))
-        particles = self.filling.init(self.model, rigid) if self.filling else None
-        return State(rigid, particles, jnp.zeros_like(rigid.qvel))
+        matter = {self.filling.kind: self.filling.init(self.model, rigid)} if self.filling else {}
+        return State(rigid, jnp.zeros_like(rigid.qvel), **matter)
 
     @reverse_only
     def step(self, state: State, control: Array | None = None) -> State:
@@ -118,10 +121,19 @@ class World(Tree):
         """
         self._require_own(state)
         model, held, force = self._driven(state.rigid, control)
-        particles = state.particles
-        if self.filling is not None and particles is not None:
-            particles = self.filling.step(model, state.rigid, particles)
-        return State(step(model, state.rigid, None, force=held), particles, force)
+        if self.filling is None:
+            return State(step(model, state.rigid, None, force=held), force)
+        kind, media = self.filling.kind, (self.filling.medium,)
+        rigid, (matter,) = coupling.step(
+            model,
+            state.rigid,
+            media,
+            (getattr(state, kind),),
+            substeps=self.filling.substeps,
+            force=held,
+            unmoved=self.unmoved,
+        )
+        return State(rigid, force, **{kind: matter})
 
     def particles(self, state: State, name: str) -> Array:
         """Positions of the particles of a thing [m], shape (num_worlds, particle, 3).
@@ -131,9 +143,9 @@ class World(Tree):
         """
         spans = () if self.filling is None else self.filling.spans
         name = resolve("thing of particles", name, tuple(other for other, *_ in spans))
-        assert state.particles is not None
+        assert self.filling is not None
         first, end = next(span for other, *span in spans if other == name)
-        return state.particles.x[:, first:end]
+        return getattr(state, self.filling.kind).x[:, first:end]
 
     def observe(self, state: State, spec: ObservationSpec) -> Array:
         """The observation of a spec, concatenated, shape (num_worlds, len(columns(spec))); pure.
@@ -171,8 +183,8 @@ class World(Tree):
     def check(self, state: State) -> None:
         """Raise StateError on the host if a world is faulty: see :func:`fphys.check` and the particles' ``check``."""
         check(state.rigid)
-        if self.filling is not None and state.particles is not None:
-            self.filling.solver.check(self.filling.params, state.particles)
+        if self.filling is not None:
+            self.filling.solver.check(self.filling.medium.params, getattr(state, self.filling.kind))
 
     def reset(self, state: State, mask: Array, start: State | None = None) -> State:
         """Reset the worlds where ``mask`` (num_worlds,) is true to ``start``, by default that of :meth:`init`.
@@ -183,13 +195,14 @@ class World(Tree):
             ValueError: the mask is not bool of that shape, or ``start`` does not fit.
         """
         self._require_own(state)
-        rigid, particles, filling = state.rigid, None, self.filling
+        rigid, matter, filling = state.rigid, {}, self.filling
         if start is None:
             start = self.init(max_contacts=rigid.max_contacts, max_constraints=rigid.max_constraints)
         rigid = reset(self.model, rigid, mask, start.rigid)
         if filling is not None:
-            particles = filling.solver.reset(filling.params, state.particles, mask, start.particles)
-        return State(rigid, particles, jnp.where(jnp.asarray(mask)[:, None], start.force, state.force))
+            old, new = (getattr(s, filling.kind) for s in (state, start))
+            matter = {filling.kind: filling.solver.reset(filling.medium.params, old, mask, new)}
+        return State(rigid, jnp.where(jnp.asarray(mask)[:, None], start.force, state.force), **matter)
 
     def _require_own(self, state: State) -> None:
         worlds = state.rigid.qpos.shape[0]
@@ -257,8 +270,14 @@ def build(scene: Any, spec: Any, num_worlds: int, action: ActionSpec, dtype: Any
     row = lambda name, value: _row(name, value, found, joints, real)  # noqa: E731
     rows = row("kp", action.kp), row("kd", action.kd), row("limit", limit)
     geoms = holding(model) if any(isinstance(part.material, MPM | SPH) for part in scene.parts) else ()
-    particles = fill(scene, model, geoms) or pour(scene, model, geoms)
-    return World(model, particles, *rows, scene.max_force, num_worlds, action, found)
+    particles = fill(scene, model, geoms) or pour(scene, model, geoms, num_worlds)
+    unmoved = [
+        body
+        for body, name in enumerate(model.names("body"))
+        for part in scene.parts
+        if isinstance(part.material, Rigid) and not part.material.pushed and name.split("/")[0] == part.name
+    ]
+    return World(model, particles, *rows, scene.max_force, num_worlds, action, found, tuple(unmoved))
 
 
 def _row(name: str, value: Any, layout: Layout, joints: tuple[str, ...], real: Any) -> Array:

@@ -1,4 +1,4 @@
-"""MPM of the native back end: particles fill morphs and are held by the rigid bodies, but do not push them."""
+"""Matter of the native back end, and MPM: particles fill morphs; they and the rigid bodies push each other."""
 
 import math
 from typing import Any, ClassVar
@@ -7,14 +7,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from .. import coupling
+from ..coupling.particles import SHAPES
 from ..errors import UnsupportedError
-from ..math import quat_mul
 from ..model import Model
 from ..model import State as RigidState
-from ..model.structure import GeomType
 from ..particles import mpm
-from ..particles.boundary import Collider, Walls
-from ..rigid.tree.kinematics import kinematics
+from ..particles.boundary import Walls
 from ..tree import Tree, pytree, static
 from ..worlds import Solver
 from .lattice import placed
@@ -22,56 +21,43 @@ from .materials import MPM
 
 Array = jax.Array
 
-SHAPES = {t: t.name.lower() for t in (GeomType.PLANE, GeomType.SPHERE, GeomType.CAPSULE, GeomType.BOX)}
-"""Geoms that hold particles, and their names in fphys.particles.boundary."""
-
 COURANT = 0.4
 """Courant number of a substep; MPM's limit is 0.5, and the rest is reserved for the motion of the particles."""
 
 
 class Filling(Tree):
-    """Particles of a scene as described, and the solver that moves them."""
+    """Matter of a scene as described: what a solver moves, and what bodies push and are pushed by."""
 
     solver: ClassVar[Solver]
-    params: Any  # the solver's
+    medium: Any  # of fphys.coupling; its parameters are the solver's
     positions: Array  # [m], shape (particle, 3)
     substeps: int
     spans: tuple[tuple[str, int, int], ...]  # for each thing: name, first particle, one past the last
+
+    @property
+    def kind(self) -> str:
+        """The solver's name, and that of its field of a :class:`fphys.scene.native.State`."""
+        return self.solver.__name__.rpartition(".")[2]  # type: ignore[attr-defined]
 
     def init(self, model: Model, rigid: RigidState) -> Any:
         """All particles at rest."""
         raise NotImplementedError
 
-    def step(self, model: Model, rigid: RigidState, state: Any) -> Any:
-        """One step of the scene, in substeps; bodies keep the velocity that they have at the start of the step."""
-        raise NotImplementedError
-
 
 @pytree
 class Solids(Filling):
-    """Things made of material points, and the bodies that hold them."""
+    """Things made of material points."""
 
     solver: ClassVar[Solver] = mpm
-    params: mpm.Params
+    medium: coupling.MPM
     positions: Array  # [m], shape (particle, 3)
     material: np.ndarray  # number of each particle's material, shape (particle,)
     substeps: int = static()
     spans: tuple[tuple[str, int, int], ...] = static()
-    geoms: tuple[int, ...] = static()  # geoms that hold particles
 
     def init(self, model: Model, rigid: RigidState) -> mpm.State:
-        x = jnp.broadcast_to(self.positions, (rigid.qpos.shape[0], *self.positions.shape))
-        return mpm.init(self.params, x, material=self.material, volume=(self.params.cell / 2) ** 3)
-
-    def step(self, model: Model, rigid: RigidState, state: mpm.State) -> mpm.State:
-        bodies = colliders(model, rigid, self.geoms)
-        h = jnp.asarray(self.params.timestep, state.x.dtype)
-
-        def substep(s: mpm.State, k: Array) -> tuple[mpm.State, None]:
-            moved = [c.replace(pos=c.pos + k * h * c.velocity) for c in bodies]
-            return mpm.step(self.params, s, colliders=moved), None
-
-        return jax.lax.scan(substep, state, jnp.arange(self.substeps, dtype=state.x.dtype))[0]
+        x, params = jnp.broadcast_to(self.positions, (rigid.qpos.shape[0], *self.positions.shape)), self.medium.params
+        return mpm.init(params, x, material=self.material, volume=(params.cell / 2) ** 3)
 
 
 def fill(scene: Any, model: Model, geoms: tuple[int, ...]) -> Solids | None:
@@ -96,12 +82,11 @@ def fill(scene: Any, model: Model, geoms: tuple[int, ...]) -> Solids | None:
         lower=tuple(map(float, domain.lower)),
     )
     return Solids(
-        params=params,
+        medium=coupling.MPM(params, geoms),
         positions=jnp.asarray(np.concatenate(points), real),
         material=np.repeat(np.arange(len(parts)), [len(p) for p in points]).astype(np.int32),
         substeps=substeps,
         spans=tuple(zip((part.name for part in parts), [0, *ends], ends, strict=False)),
-        geoms=geoms,
     )
 
 
@@ -124,26 +109,3 @@ def holding(model: Model) -> tuple[int, ...]:
             "can, and what has contype and conaffinity 0 need not:\n" + "\n".join(faults)
         )
     return tuple(solid.tolist())
-
-
-def colliders(model: Model, rigid: RigidState, geoms: tuple[int, ...]) -> list[Collider]:
-    """Geoms as shapes that hold particles, with their present poses and velocities. Gradients flow to model, state."""
-    k, s, worlds = kinematics(model, rigid), model.structure, rigid.qpos.shape[0]
-    made = []
-    for g in geoms:
-        body, kind = int(s.geom.body[g]), int(s.geom.type[g])
-        pos, spin = k.geom.pos[:, g], k.body.vel[:, body, 3:]
-        own = jnp.broadcast_to(model.geom.quat[:, g], (worlds, 4))
-        size = jnp.broadcast_to(model.geom.size[:, g], (worlds, 3))
-        made.append(
-            Collider(
-                pos=pos,
-                quat=quat_mul(k.body.quat[:, body], own),
-                size=k.geom.mat[:, g, :, 2] if kind == GeomType.PLANE else size,
-                velocity=k.body.vel[:, body, :3] + jnp.cross(spin, pos - k.body.pos[:, body]),
-                spin=spin,
-                friction=jnp.broadcast_to(model.geom.friction[:, g, 0], (worlds,)),
-                shape=SHAPES[GeomType(kind)],
-            )
-        )
-    return made

@@ -25,7 +25,7 @@ def _common(scene: Any) -> Iterator[str]:
     """Features that no back end simulates."""
     parts = particulate(scene)
     if len({type(part.material) for part in parts}) > 1:
-        yield "MPM and SPH in one scene: nothing couples them yet"
+        yield "MPM and SPH in one scene: they would not feel each other; take one of the two"
     elif len({part.material for part in parts if isinstance(part.material, SPH)}) > 1:
         yield "SPH of several substances: a scene has one fluid"
     for name, sensor in scene.sensors.items():
@@ -41,12 +41,6 @@ def movable(part: Any) -> bool:
 def _native(scene: Any) -> Iterator[str]:
     if not particulate(scene):
         return
-    for part in scene.parts:
-        if movable(part) and part.material.pushed:
-            yield (
-                f"{part.name!r} moves and particles would push it, which needs coupling both ways; say "
-                "Rigid(pushed=False) if they need not, or fix it"
-            )
     for name, sensor in scene.sensors.items():
         if isinstance(sensor, Camera):
             yield f"{name!r}, Camera: it would not see the particles"

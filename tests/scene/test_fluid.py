@@ -1,4 +1,4 @@
-"""Fluids in a scene: walls hold them, bodies move them and are not pushed."""
+"""Fluids in a scene: walls hold them, bodies push them and are pushed."""
 
 import jax
 import numpy as np
@@ -21,7 +21,18 @@ def tub(**body) -> Scene:
     return scene
 
 
-def test_a_ball_falls_into_water_and_is_not_pushed():
+def test_water_carries_a_light_ball_and_not_a_heavy_one():
+    """Of a third, and of twice the density of water."""
+    volume = 4 / 3 * np.pi * 0.15**3
+    world = tub(mass=(333 * volume, 2000 * volume)).build(2)
+    move = jax.jit(lambda s: jax.lax.fori_loop(0, 80, lambda _, s: world.step(s), s))
+    state = move(world.init())
+    world.check(state)
+    light, heavy = world.observe(state, ObservationSpec(links=("ball",)))[:, 2]
+    assert heavy < 0.36 and light > 0.42
+
+
+def test_a_ball_that_water_does_not_push():
     """It falls as if alone, and the water makes room and stays between its walls.
 
     Particles come as near to a surface as half a spacing behind it: the walls' are as far inside.
@@ -45,14 +56,14 @@ def test_walls_are_where_domain_and_bodies_are():
     scene.add(Box((0.2, 0.2, 0.1), pos=(0.1, 0.1, 0.7), quat=(1, 0, 0, 1), fixed=True), name="step")
     scene.add(Capsule(0.1, 0.1, pos=(0.4, 0.4, 0.6), fixed=True), name="pill")
     fluid = scene.build(1).filling
-    walls, kind = np.asarray(fluid.walls), fluid.kind[75:]
+    walls, kind, body = np.asarray(fluid.medium.walls), fluid.kind_of[75:], np.array(fluid.medium.body)
     faces = walls[kind == sph.SLIP_WALL]
     assert ((faces < ROOM.lower) | (faces > ROOM.upper)).any(1).all() and (faces[:, 2] > 0.1).all()
     assert faces.max() == pytest.approx(0.8 + 0.25) and faces.min() == pytest.approx(-0.25)
-    floor = walls[(kind == sph.WALL) & (fluid.body == 1)][:, 2] + 0.1
+    floor = walls[(kind == sph.WALL) & (body == 1)][:, 2] + 0.1
     assert np.unique(np.round(floor, 9))[:3] == pytest.approx([-0.15, -0.05, 0.05])
-    assert np.count_nonzero(fluid.body == 3) == 2 * 2 * 1  # the box, two by two by one, in its own frame
-    assert np.abs(walls[fluid.body == 3]).max() == pytest.approx(0.05)
+    assert np.count_nonzero(body == 3) == 2 * 2 * 1  # the box, two by two by one, in its own frame
+    assert np.abs(walls[body == 3]).max() == pytest.approx(0.05)
 
 
 def test_gradients_through_a_body_that_moves_water():
@@ -62,15 +73,12 @@ def test_gradients_through_a_body_that_moves_water():
 
     def loss(height, speed):
         rigid = start.rigid.replace(qpos=near.at[:, 2].add(height), qvel=start.rigid.qvel.at[:, 2].set(speed))
-        return (world.step(start.replace(rigid=rigid)).particles.v[:, :75] ** 2).sum()
+        return (world.step(start.replace(rigid=rigid)).sph.v[:, :75] ** 2).sum()
 
     check_grads(loss, (np.array(0.0), np.array(-1.0)), tol=1e-5)
 
 
 def test_what_cannot_hold_a_fluid_is_refused():
-    scene = tub()
-    with pytest.raises(UnsupportedError, match="'ball' moves and particles would push it"):
-        scene.build(1)
     scene = tub(pushed=False)
     scene.add(Cylinder(0.1, 0.1, fixed=True), name="post")
     with pytest.raises(UnsupportedError, match="geom 'post' of 'post'"):
