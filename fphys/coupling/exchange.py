@@ -103,6 +103,7 @@ def step(
     calm = lambda tree, value: jax.tree.map(lambda a: choose(out, value, a), tree)  # noqa: E731
     start, twist, mobility = _motion(model, state, numbers, unmoved)
     start, twist, mobility = calm(start, 1), calm(twist, 0), calm(mobility, 0)
+    fixed = tuple(i for i, b in enumerate(numbers) if b in unmoved or not ancestry(model)[b].any())
     drift = (calm(_twists(model, free, numbers), 0) - twist) / substeps
     h = model.opt.timestep[:, None, None] / substeps
 
@@ -110,7 +111,7 @@ def step(
         pose, twist, total, matter = carry
         twist, took, after = twist + drift, jnp.zeros_like(twist), []
         for medium, before in zip(media, matter, strict=True):
-            response = Response(pose.pos, twist, mobility, ())
+            response = Response(pose.pos, twist, mobility, fixed=fixed)
             new, impulse = medium.exchange(model, before, pose, response, numbers)
             took, after = took + impulse, [*after, new]
         twist = twist + _through(mobility, took)
@@ -120,7 +121,7 @@ def step(
 
     carry = start, twist, jnp.zeros_like(twist), tuple(matter)
     (_, _, total, after), _ = jax.lax.scan(substep, carry, length=substeps)
-    pushed = [i for i, b in enumerate(numbers) if b and b not in unmoved]
+    pushed = [i for i in range(len(numbers)) if i not in fixed]
     new = free
     if pushed:
         mean = calm(_wrench(model, start, total / (substeps * h), numbers, pushed), 0)

@@ -25,13 +25,13 @@ def touch(thickness: Array, collider: Collider, h: Array, weight: Array, start: 
 def weigh(
     thickness: Array, collider: Collider, h: Array, origin: Array, weight: Array, start: Array, place: Array
 ) -> tuple[Array, Array]:
-    """A (world, 6, 6) and b (world, 6) of :func:`fphys.particles.response.answer`."""
+    """A (world, 1, 6, 6) and b (world, 1, 6) of :func:`fphys.particles.response.answer`."""
     values = thickness, h, origin, *_motion(collider), weight, start, place
     return _contact("weigh", *_setting(collider))(*values)
 
 
 def give(h: Array, origin: Array, weight: Array, start: Array, before: Array, after: Array) -> Array:
-    """The impulse that moved vertices, about an origin, shape (world, 6)."""
+    """The impulse that moved vertices, about an origin, shape (world, 1, 6)."""
     return _contact("give")(h, origin, weight, start, before, after)
 
 
@@ -56,5 +56,5 @@ def _contact(name: str, *setting: Any) -> Any:
         found = [jax.ShapeDtypeStruct((inputs[-1].shape[0], *tail), inputs[-1].dtype) for tail in tails if tail]
         return tuple(found) if found else inputs[-1]
 
-    tails: list[tuple[int, ...]] = {"touch": [()], "weigh": [(6, 6), (6,)], "give": [(6,)]}[name]
+    tails: list[tuple[int, ...]] = {"touch": [()], "weigh": [(1, 6, 6), (1, 6)], "give": [(1, 6)]}[name]
     return warp_op(launches, shapes, zeroed=name != "touch", name=f"pbd {name}")

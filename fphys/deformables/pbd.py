@@ -187,7 +187,9 @@ def _advance(
     params = _rows(_bare(params), dtype)
     if response is None:
         return _step(params, state, force, pins, shapes)[0], None
-    after, _, took = _exchange(params, state, force, pins, shapes, answering(response, shapes, len(state.x), dtype))
+    after, _, took = _exchange(
+        params, state, force, pins, shapes, answering(response, len(shapes), len(state.x), dtype)
+    )
     return after, took
 
 
@@ -276,7 +278,7 @@ def _exchange(
         near = [contact.ahead(c, h) for c in moved]
         found = [contact.weigh(params.thickness, c, h, o, weight, x, place) for c, o in zip(near, origins, strict=True)]
         slope, pull = zip(*found, strict=True)
-        return jnp.stack(slope, 1), jnp.stack(pull, 1)
+        return jnp.concatenate(slope, 1), jnp.concatenate(pull, 1)
 
     twist = answer(response, colliders, slopes)
     given = []
@@ -284,7 +286,7 @@ def _exchange(
         before, place = place, contact.touch(params.thickness, contact.ahead(c, h), h, weight, x, place)
         given.append(contact.give(h, origin, weight, x, before, place))
     after, stop = _frozen(state, place, (place - x) / h[:, None, None], bits)
-    return (after, stop, choose(stop, 0, taken(response, jnp.stack(given, 1)))), None
+    return (after, stop, choose(stop, 0, taken(response, jnp.concatenate(given, 1)))), None
 
 
 def _freely(params: Params, clean: State, force: Array, pins: Array) -> tuple[Array, Array, Any]:

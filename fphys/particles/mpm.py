@@ -27,16 +27,21 @@ from .boundary import Collider, Walls, prepared
 from .materials import Corotated, Liquid, Material, MohrCoulomb, NeoHookean, Sand, Snow, VonMises, matched_in_shear
 from .mpm_arguments import expect_layout, expect_state, expect_worlds, refuse, simulable
 from .mpm_stages import (
+    Answers,
     Gathered,
     Layout,
+    Pushed,
     Scattered,
     Setting,
+    Shapes,
     Stepped,
     collecting,
+    finding,
     gathering,
     moving,
     pushing,
     scattering,
+    stacked,
     weighing,
     whole,
 )
@@ -181,7 +186,8 @@ def step(
         force: on every particle [N], shape (world, particle, dim); axes 0 and 1 may have size 1.
         actuation: stress of muscles in the material's own axes [Pa], shape (world, particle, 3, 3); axes 0 and 1 may
             have size 1. It adds F S F^T to the Kirchhoff stress; a muscle along a fibre d has S = a d d^T.
-        colliders: shapes of :mod:`fphys.particles.boundary`, which act on the nodes in this order.
+        colliders: shapes of :mod:`fphys.particles.boundary`, which act on the nodes in this order; of more than three
+            at one node, the first three.
 
     A world of 8,192 particles or more is cut into as many parts as there are threads; the order of its sums, and so
     their rounding, depends on the number of parts. If ``params.parts`` is given, the state is bitwise the same on all
@@ -247,7 +253,8 @@ def _step(
     )
     actuation = load("actuation", actuation, (worlds, n, 3, 3), dtype)
     given = tuple(colliders or ()) if isinstance(colliders, Sequence | None) else (colliders,)
-    shapes = tuple(prepared(c, i, dtype, dim, worlds) for i, c in enumerate(given))
+    given = tuple(prepared(c, i, dtype, dim, worlds) for i, c in enumerate(given))
+    kinds, shapes = stacked(given) if given else ((), None)
     setting = _setting(params, dtype)
     expect_worlds(params, worlds, **{f"params.{name}": value for name, value in setting._asdict().items()})
     rest = (setting.gravity, setting.wall_friction, setting.wall_velocity)
@@ -258,12 +265,12 @@ def _step(
     parts = params.parts if params.parts and worlds == 1 else num_parts(worlds, n)
     if n % parts:
         raise ValueError(f"params.parts is {parts}, which does not divide {n} particles: take a divisor, or 0")
-    layout = layout._replace(parts=parts)
+    layout = layout._replace(parts=parts, colliders=kinds)
     if response is None:
         (moved, bits), took = _advance(layout, setting, matter, force, actuation, shapes), None
     else:
-        response = answering(response, shapes, worlds, dtype)
-        moved, bits, took = _exchange(layout, setting, matter, force, actuation, shapes, response)
+        response = answering(response, len(given), worlds, dtype)
+        moved, bits, took = _exchange(layout, setting, matter, force, actuation, given, response)
     bits = jnp.where(fine, bits, flag(Status.BADPARAM, ~fine))
     return moved.replace(status=state.status | bits, material=state.material), took
 
@@ -281,7 +288,7 @@ def _advance(
     state: State,
     force: Array,
     actuation: Array,
-    colliders: tuple[Collider, ...],
+    shapes: Shapes | None,
 ) -> tuple[tuple[State, Array], None]:
     """The next state, and each world's fault bits. Only the arguments are kept for the backward pass.
 
@@ -289,10 +296,10 @@ def _advance(
     grids are added, and each part gathers from their sum.
     """
     if layout.parts == 1:
-        after: Stepped = whole(layout, setting, state, force, actuation, colliders)
+        after: Stepped = whole(layout, setting, state, force, actuation, shapes)
     else:
         spread, grid, state = _spread(layout, setting, state, force, actuation)
-        found: Gathered = gathering(layout, setting, state, spread.fault, colliders, grid)
+        found: Gathered = gathering(layout, setting, state, spread.fault, shapes, grid)
         after = Stepped(found.x, found.v, found.C, spread.F, spread.history, found.fault)
     return _together(layout, state, after), None
 
@@ -310,18 +317,18 @@ def _exchange(
 ) -> tuple[tuple[State, Array, Array], None]:
     """As :func:`_advance`; and what the bodies took."""
     spread, grid, state = _spread(layout, setting, state, force, actuation)
-    nodes = moving(layout, setting, grid)
-    origins = tuple(response.pos[:, b] for b in response.body)
+    nodes, touched = moving(layout, setting, grid), finding(layout, grid, stacked(colliders)[1])
+    origin, answers = response.pos[:, list(response.body)], Answers(response.answers[b] for b in response.body)
 
     def slopes(moved: tuple[Collider, ...]) -> tuple[Array, Array]:
-        (*found,) = weighing(layout, nodes, moved, origins)
-        return jnp.stack(found[: len(moved)], 1), jnp.stack(found[len(moved) :], 1)
+        return weighing(layout, answers, touched, nodes, stacked(moved)[1], origin)
 
     twist = answer(response, colliders, slopes)
-    *given, nodes = pushing(layout, nodes, carried(colliders, response, twist), origins)
-    found: Gathered = collecting(layout, setting, state, spread.fault, nodes)
+    shapes = stacked(carried(colliders, response, twist))[1]
+    pushed: Pushed = pushing(layout, setting, touched, grid, nodes, shapes, origin)
+    found: Gathered = collecting(layout, setting, state, spread.fault, pushed.velocity)
     after = Stepped(found.x, found.v, found.C, spread.F, spread.history, found.fault)
-    return (*_together(layout, state, after), taken(response, jnp.stack(given, 1))), None
+    return (*_together(layout, state, after), taken(response, pushed.impulse)), None
 
 
 def _spread(

@@ -4,6 +4,7 @@ import math
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 from ..bridge import kernels, warp_op
@@ -11,6 +12,10 @@ from .boundary import Collider, contact_number, shape_number
 
 if TYPE_CHECKING:
     from .mpm import State
+
+
+MOST = 1022
+"""Colliders of a step: a node names each in ten bits."""
 
 
 class Setting(NamedTuple):
@@ -21,6 +26,47 @@ class Setting(NamedTuple):
     gravity: Any
     wall_friction: Any
     wall_velocity: Any
+
+
+class Shapes(NamedTuple):
+    """Colliders in the form that the kernels take; what differs in kind is static (:class:`Layout`)."""
+
+    pos: Any  # (1 | world, collider, 3)
+    turn: Any
+    size: Any
+    velocity: Any
+    spin: Any
+    friction: Any
+    samples: Any  # of all fields, one after the other
+
+
+class Kinds(NamedTuple):
+    """What is known of each collider when the step is compiled."""
+
+    kind: int
+    contact: int
+    count: tuple[int, int, int]
+    first: int  # place of its first sample
+
+
+def stacked(colliders: tuple[Collider, ...]) -> tuple[tuple[Kinds, ...], Shapes]:
+    """Colliders as arrays. ValueError: there are more than a node can name."""
+    if len(colliders) > MOST:
+        raise ValueError(f"there are {len(colliders)} colliders, and {MOST} are possible: join some in one field")
+    found, fields, first = [], [c.samples for c in colliders if c.shape == "field"], 0
+    for c in colliders:
+        found.append(Kinds(shape_number(c.shape), contact_number(c.contact), c.count, first))
+        first += c.samples.shape[1] if c.shape == "field" else 0
+    wide = lambda arrays: _wide([a[:, None] for a in arrays])  # noqa: E731
+    names = "pos", "quat", "size", "velocity", "spin", "friction"
+    samples = _wide(fields) if fields else jnp.zeros((1, 1), colliders[0].pos.dtype)
+    return tuple(found), Shapes(*[wide([getattr(c, name) for c in colliders]) for name in names], samples=samples)
+
+
+def _wide(arrays: list[Any]) -> Any:
+    """Arrays side by side along their second axis; those for all worlds are repeated if others are for each."""
+    worlds = max(len(a) for a in arrays)
+    return jnp.concatenate([jnp.broadcast_to(a, (worlds, *a.shape[1:])) for a in arrays], 1)
 
 
 @jax.tree_util.register_static
@@ -34,6 +80,7 @@ class Layout(NamedTuple):
     lower: tuple[float, ...]
     actuated: bool
     parts: int = 1
+    colliders: tuple[Kinds, ...] = ()
 
     @property
     def at(self) -> list[Any]:
@@ -100,19 +147,39 @@ def _gather(
     setting: Setting,
     state: "State",
     fault: Any,
-    colliders: tuple[Collider, ...],
+    shapes: Shapes | None,
     momentum: Any,
     out: Gathered,
 ) -> None:
-    velocity = _moved(launch, layout, setting, momentum)
-    for c in colliders:
-        before, velocity = velocity, _nodal(launch, layout, state.x.dtype)
-        _collide(launch, layout, c, before, velocity)
-    _collect(launch, layout, setting, state, fault, velocity, out)
+    among = shapes and (_touched(launch, layout, shapes, momentum), shapes)
+    _collect(launch, layout, setting, state, fault, _moved(launch, layout, setting, momentum, among), out)
 
 
-def _moved(launch: Any, layout: Layout, setting: Setting, momentum: Any, out: Any = None) -> Any:
-    """Launch what moves the nodes, walls included; their velocities and masses."""
+def _touched(launch: Any, layout: Layout, shapes: Shapes, grid: Any, out: Any = None) -> Any:
+    """Launch what finds the colliders that touch each node."""
+    k, cells = kernels(shapes.pos.dtype, "particles.collider"), (launch.worlds, math.prod(layout.nodes))
+    touched = (
+        launch.scratch(cells, kernels(shapes.pos.dtype, "_precision").integer, zeroed=True) if out is None else out
+    )
+    inputs = [*layout.at, layout.nodes[0], _colliders(layout, shapes), grid]
+    launch(k.near, dim=(launch.worlds, layout.nodes[0]), inputs=inputs, outputs=[touched])
+    return touched
+
+
+def _colliders(layout: Layout, shapes: Shapes) -> dict[str, Any]:
+    """The structure of all colliders."""
+    kinds = zip(Kinds._fields, zip(*layout.colliders, strict=True), strict=True)
+    return {name: np.array(values, np.int32) for name, values in kinds} | shapes._asdict()
+
+
+def _moved(
+    launch: Any, layout: Layout, setting: Setting, momentum: Any, among: tuple[Any, Shapes] | None, out: Any = None
+) -> Any:
+    """Launch what moves the nodes, walls and colliders included; their velocities and masses.
+
+    Args:
+        among: which colliders touch each node, and the colliders.
+    """
     dtype, walls = setting.timestep.dtype, np.array(layout.walls, np.int32)
     k, cells = kernels(dtype, "particles.grid"), (launch.worlds, math.prod(layout.nodes))
     for axis in layout.held:
@@ -122,32 +189,18 @@ def _moved(launch: Any, layout: Layout, setting: Setting, momentum: Any, out: An
     velocity = _nodal(launch, layout, dtype) if out is None else out
     lanes = -(-cells[1] // 16)
     inputs = [layout.nodes, lanes, len(layout.shape), walls, setting.wall_friction]
-    inputs += [setting.wall_velocity, setting.gravity, setting.timestep, momentum]
-    launch(k.move, dim=(cells[0], lanes), inputs=inputs, outputs=[velocity])
+    inputs += [setting.wall_velocity, setting.gravity, setting.timestep]
+    if among is None:
+        kernel, inputs = k.move, [*inputs, np.zeros((1, 1), np.int32), momentum]
+    else:
+        kernel = kernels(dtype, "particles.collider").move_among
+        inputs = [*layout.at[:2], *inputs, among[0], _colliders(layout, among[1]), momentum]
+    launch(kernel, dim=(cells[0], lanes), inputs=inputs, outputs=[velocity])
     return velocity
 
 
 def _nodal(launch: Any, layout: Layout, dtype: Any) -> Any:
     return launch.scratch((launch.worlds, math.prod(layout.nodes)), kernels(dtype, "_precision").vec4)
-
-
-def _collide(launch: Any, layout: Layout, c: Collider, before: Any, after: Any) -> None:
-    """Launch what a collider does to the nodes."""
-    kernel = kernels(c.pos.dtype, "particles.collider").collide
-    launch(
-        kernel,
-        dim=(launch.worlds, math.prod(layout.nodes)),
-        inputs=[*_shape(layout, c), *_motion(c), before],
-        outputs=[after],
-    )
-
-
-def _shape(layout: Layout, c: Collider) -> list[Any]:
-    return [*layout.at, shape_number(c.shape), contact_number(c.contact), c.count]
-
-
-def _motion(c: Collider) -> list[Any]:
-    return [c.pos, c.quat, c.size, c.velocity, c.spin, c.friction, c.samples]
 
 
 def _collect(
@@ -181,7 +234,7 @@ def _step(
     state: "State",
     force: Any,
     actuation: Any,
-    colliders: tuple[Collider, ...],
+    shapes: Shapes | None,
     out: Stepped,
 ) -> None:
     t = kernels(state.x.dtype, "_precision")
@@ -190,7 +243,7 @@ def _step(
     momentum = launch.scratch((size[0], math.prod(layout.nodes)), t.vec4, zeroed=True)
     scattered = Scattered(out.F, out.history, fault, left, momentum)
     _scatter(launch, layout, setting, state, force, actuation, scattered)
-    _gather(launch, layout, setting, state, fault, colliders, momentum, Gathered(out.x, out.v, out.C, out.fault))
+    _gather(launch, layout, setting, state, fault, shapes, momentum, Gathered(out.x, out.v, out.C, out.fault))
 
 
 def _stepped(layout: Layout, setting: Setting, state: "State", *_: Any) -> Stepped:
@@ -203,47 +256,84 @@ scattering = warp_op(_scatter, _scattered, zeroed=(Scattered._fields.index("mome
 gathering = warp_op(_gather, _gathered, zeroed=False, name="mpm.step: gather")
 
 
-def _nodes(layout: Layout, setting: Setting, momentum: Any) -> Any:
-    return momentum
+def _find(launch: Any, layout: Layout, momentum: Any, shapes: Shapes, out: Any) -> None:
+    _touched(launch, layout, shapes, momentum, out)
+
+
+def _found(layout: Layout, momentum: Any, shapes: Shapes) -> Any:
+    return jax.ShapeDtypeStruct(momentum.shape[:2], np.int32)
+
+
+def _move(launch: Any, layout: Layout, setting: Setting, momentum: Any, out: Any) -> None:
+    _moved(launch, layout, setting, momentum, None, out)
 
 
 def _weigh(
-    launch: Any, layout: Layout, velocity: Any, colliders: tuple[Collider, ...], origins: tuple[Any, ...], *out: Any
+    launch: Any, layout: Layout, answers: "Answers", touched: Any, velocity: Any, shapes: Shapes, origin: Any, *out: Any
 ) -> None:
-    slopes, pulls = out[: len(colliders)], out[len(colliders) :]
-    for c, origin, slope, pull in zip(colliders, origins, slopes, pulls, strict=True):
-        kernel = kernels(c.pos.dtype, "particles.collider").weigh
-        inputs = [*_shape(layout, c), origin, *_motion(c), velocity]
-        launch(kernel, dim=(launch.worlds, math.prod(layout.nodes)), inputs=inputs, outputs=[slope, pull])
+    kernel = kernels(velocity.dtype, "particles.collider").weigh
+    inputs = [
+        *layout.at,
+        layout.nodes[0],
+        np.array(answers, np.int32),
+        touched,
+        _colliders(layout, shapes),
+        origin,
+        velocity,
+    ]
+    launch(kernel, dim=(launch.worlds, len(answers), layout.nodes[0]), inputs=inputs, outputs=list(out))
 
 
-def _weighed(layout: Layout, velocity: Any, colliders: tuple[Collider, ...], origins: tuple[Any, ...]) -> Any:
-    sizes = [(6, 6)] * len(colliders) + [(6,)] * len(colliders)
-    return tuple(jax.ShapeDtypeStruct((velocity.shape[0], *size), velocity.dtype) for size in sizes)
+def _weighed(
+    layout: Layout, answers: "Answers", touched: Any, velocity: Any, shapes: Shapes, origin: Any
+) -> tuple[Any, Any]:
+    size = touched.shape[0], len(answers)
+    return tuple(jax.ShapeDtypeStruct((*size, *tail), velocity.dtype) for tail in ((6, 6), (6,)))  # type: ignore[return-value]
+
+
+class Pushed(NamedTuple):
+    """What colliders make of a grid."""
+
+    impulse: Any  # what each gives, about its origin, (world, collider, 6)
+    velocity: Any  # of the nodes
 
 
 def _push(
-    launch: Any, layout: Layout, velocity: Any, colliders: tuple[Collider, ...], origins: tuple[Any, ...], *out: Any
+    launch: Any,
+    layout: Layout,
+    setting: Setting,
+    touched: Any,
+    momentum: Any,
+    velocity: Any,
+    shapes: Shapes,
+    origin: Any,
+    out: Pushed,
 ) -> None:
-    cells = (launch.worlds, math.prod(layout.nodes))
-    for i, (c, origin) in enumerate(zip(colliders, origins, strict=True)):
-        before = velocity
-        velocity = out[-1] if i + 1 == len(colliders) else _nodal(launch, layout, c.pos.dtype)
-        _collide(launch, layout, c, before, velocity)
-        kernel = kernels(c.pos.dtype, "particles.collider").give
-        launch(kernel, dim=cells, inputs=[*layout.at, origin, before, velocity], outputs=[out[i]])
+    kernel = kernels(velocity.dtype, "particles.collider").give
+    inputs = [*layout.at, layout.nodes[0], touched, _colliders(layout, shapes), origin, velocity]
+    dim = launch.worlds, len(layout.colliders), layout.nodes[0]
+    launch(kernel, dim=dim, inputs=inputs, outputs=[out.impulse])
+    _moved(launch, layout, setting, momentum, (touched, shapes), out.velocity)
 
 
-def _pushed(layout: Layout, velocity: Any, colliders: tuple[Collider, ...], origins: tuple[Any, ...]) -> Any:
-    impulse = jax.ShapeDtypeStruct((velocity.shape[0], 6), velocity.dtype)
-    return *[impulse] * len(colliders), velocity
+def _pushed(
+    layout: Layout, setting: Setting, touched: Any, momentum: Any, velocity: Any, shapes: Shapes, origin: Any
+) -> Pushed:
+    impulse = jax.ShapeDtypeStruct((momentum.shape[0], len(layout.colliders), 6), velocity.dtype)
+    return Pushed(impulse, momentum)
 
 
 def _reached(layout: Layout, setting: Setting, state: "State", fault: Any, velocity: Any) -> Gathered:
     return Gathered(state.x, state.v, state.C, fault)
 
 
-moving = warp_op(_moved, _nodes, zeroed=False, name="mpm.exchange: move")
+@jax.tree_util.register_static
+class Answers(tuple[bool, ...]):
+    """Whether the body of each collider answers."""
+
+
+finding = warp_op(_find, _found, differentiable=False, name="mpm.exchange: find")
+moving = warp_op(_move, lambda layout, setting, momentum: momentum, zeroed=False, name="mpm.exchange: move")
 weighing = warp_op(_weigh, _weighed, name="mpm.exchange: weigh")
-pushing = warp_op(_push, _pushed, name="mpm.exchange: push")
+pushing = warp_op(_push, _pushed, zeroed=(0,), name="mpm.exchange: push")
 collecting = warp_op(_collect, _reached, zeroed=False, name="mpm.exchange: gather")

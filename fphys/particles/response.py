@@ -38,6 +38,12 @@ class Response(Tree):
     twist: Any  # velocity of the origin [m/s] and angular velocity [rad/s] without the matter, shape (world, body, 6)
     mobility: Any  # Y: twists by impulses [1/kg, 1/(kg m), 1/(kg m^2)], shape (world, 6 body, 6 body)
     body: tuple[int, ...] = static(default=())  # number of the body of each collider
+    fixed: tuple[int, ...] = static(default=())  # numbers of the bodies that have no mobility
+
+    @property
+    def answers(self) -> tuple[bool, ...]:
+        """Whether impulses change the twist of each body."""
+        return tuple(b not in self.fixed for b in range(self.pos.shape[-2]))
 
 
 def carried(colliders: tuple[Collider, ...], response: Response, twist: Array) -> tuple[Collider, ...]:
@@ -63,6 +69,8 @@ def answer(
     free = response.twist
     worlds, bodies, _ = free.shape
     twist, of = free, jnp.asarray(response.body)
+    if not any(response.answers[b] for b in response.body):
+        return free
     for _ in range(PASSES):
         slope, pull = slopes(carried(colliders, response, twist))
         slope = jnp.zeros((worlds, bodies, 6, 6), free.dtype).at[:, of].add(slope)
@@ -80,7 +88,7 @@ def taken(response: Response, given: Array) -> Array:
     return jnp.zeros_like(response.twist).at[:, jnp.asarray(response.body)].add(-given)
 
 
-def answering(response: Any, colliders: tuple[Collider, ...], worlds: int, dtype: Any) -> Response:
+def answering(response: Any, colliders: int, worlds: int, dtype: Any) -> Response:
     """A response in the form that a step takes, with the world axis in every array.
 
     Raises:
@@ -88,8 +96,8 @@ def answering(response: Any, colliders: tuple[Collider, ...], worlds: int, dtype
     """
     if not isinstance(response, Response):
         raise TypeError(f"response is a {type(response).__name__}: make one with Response(pos, twist, mobility, body)")
-    if not colliders or len(response.body) != len(colliders):
-        raise ValueError(f"response.body has {len(response.body)} numbers for {len(colliders)} colliders: one for each")
+    if not colliders or len(response.body) != colliders:
+        raise ValueError(f"response.body has {len(response.body)} numbers for {colliders} colliders: one for each")
     bodies = np.shape(response.pos)[-2] if np.ndim(response.pos) > 1 else 0
     if not all(0 <= b < bodies for b in response.body):
         raise ValueError(f"response.body is {response.body}, response.pos has {bodies} bodies")

@@ -47,7 +47,7 @@ def touch(
     if weight[world, vertex] > real(0.0):
         arm = x - pos[world]
         q = quat_unit(orientation[world])
-        s = surface(world, shape, rotate_back(q, arm), size[world], count, field)
+        s = surface(world, shape, rotate_back(q, arm), size[world], count, 0, field)
         depth = thickness[world] - s[3]
         if depth > real(0.0):
             n = rotate(q, vec3(s[0], s[1], s[2]))
@@ -78,8 +78,8 @@ def weigh(
     start: wp.array2d(dtype=vec3),
     place: wp.array2d(dtype=vec3),
     # Out:
-    slope_out: wp.array3d(dtype=real),
-    pull_out: wp.array2d(dtype=real),
+    slope_out: wp.array4d(dtype=real),
+    pull_out: wp.array3d(dtype=real),
 ):
     """A and b, so that the impulse that a moving shape takes is b - A (v, w), at the contacts that it meets.
 
@@ -93,7 +93,7 @@ def weigh(
         h = timestep[world]
         arm = x - pos[world]
         q = quat_unit(orientation[world])
-        s = surface(world, shape, rotate_back(q, arm), size[world], count, field)
+        s = surface(world, shape, rotate_back(q, arm), size[world], count, 0, field)
         depth = thickness[world] - s[3]
         if depth > real(0.0):
             n = rotate(q, vec3(s[0], s[1], s[2]))
@@ -107,8 +107,8 @@ def weigh(
                 p = wp.outer(n - friction[world] * t, n)
             m = real(1.0) / weight[world, vertex]
             moved = depth * n - share * along
-            add_slope(world, start[world, vertex] - origin[world], m * p, arm, slope_out)
-            add_wrench(world, start[world, vertex] - origin[world], m * (p * w - moved / h), pull_out)
+            add_slope(world, 0, start[world, vertex] - origin[world], m * p, arm, slope_out)
+            add_wrench(world, 0, start[world, vertex] - origin[world], m * (p * w - moved / h), pull_out)
 
 
 @wp.kernel
@@ -121,11 +121,11 @@ def give(
     before: wp.array2d(dtype=vec3),
     after: wp.array2d(dtype=vec3),
     # Out:
-    impulse_out: wp.array2d(dtype=real),
+    impulse_out: wp.array3d(dtype=real),
 ):
     """The impulse, linear and angular about ``origin``, that moved vertices."""
     world, vertex = wp.tid()
     if weight[world, vertex] > real(0.0):
         moved = after[world, vertex] - before[world, vertex]
         f = moved / (timestep[world] * weight[world, vertex])
-        add_wrench(world, start[world, vertex] - origin[world], f, impulse_out)
+        add_wrench(world, 0, start[world, vertex] - origin[world], f, impulse_out)

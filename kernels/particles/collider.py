@@ -3,8 +3,8 @@
 import warp as wp
 
 from .._precision import mat33, quat, real, vec3, vec4
-from ..math import quat_unit, rotate, rotate_back
-from .grid import OPEN, SEPARATE, STICKY, against
+from ..math import quat_unit, rotate, rotate_back, rotation
+from .grid import OPEN, SEPARATE, STICKY, against, freely, moved, node_of
 
 PLANE = wp.constant(0)
 SPHERE = wp.constant(1)
@@ -37,7 +37,7 @@ def of_box(p: vec3, half: vec3) -> vec4:
 
 
 @wp.func
-def of_field(world: int, p: vec3, spacing: vec3, count: wp.vec3i, field: wp.array2d(dtype=real)) -> vec4:
+def of_field(world: int, p: vec3, spacing: vec3, count: wp.vec3i, first: int, field: wp.array2d(dtype=real)) -> vec4:
     """Normal and distance by trilinear interpolation between samples; far away where there are none."""
     far = vec4(real(0.0), real(0.0), real(1.0), real(1.0))
     x = p[0] / spacing[0]
@@ -61,7 +61,7 @@ def of_field(world: int, p: vec3, spacing: vec3, count: wp.vec3i, field: wp.arra
     if flat:
         w = real(0.0)
     one = real(1.0)
-    a = (i * count[1] + j) * count[2] + k
+    a = first + (i * count[1] + j) * count[2] + k
     b = a + count[1] * count[2]
     d00 = (one - w) * field[world, a] + w * field[world, a + up]
     d01 = (one - w) * field[world, a + count[2]] + w * field[world, a + count[2] + up]
@@ -82,8 +82,10 @@ def of_field(world: int, p: vec3, spacing: vec3, count: wp.vec3i, field: wp.arra
 
 
 @wp.func
-def surface(world: int, shape: int, p: vec3, size: vec3, count: wp.vec3i, field: wp.array2d(dtype=real)) -> vec4:
-    """Outward normal and signed distance at a point in a shape's own axes."""
+def surface(
+    world: int, shape: int, p: vec3, size: vec3, count: wp.vec3i, first: int, field: wp.array2d(dtype=real)
+) -> vec4:
+    """Outward normal and signed distance at a point in a shape's own axes; a field's samples begin at ``first``."""
     if shape == PLANE:
         n = size / wp.sqrt(wp.max(wp.dot(size, size), SMALL_SQUARED))
         return vec4(n[0], n[1], n[2], wp.dot(n, p))
@@ -93,7 +95,30 @@ def surface(world: int, shape: int, p: vec3, size: vec3, count: wp.vec3i, field:
         return of_box(p, size)
     if shape == CAPSULE:
         return from_centre(vec3(p[0], p[1], p[2] - wp.clamp(p[2], -size[1], size[1])), size[0])
-    return of_field(world, p, size, count, field)
+    return of_field(world, p, size, count, first, field)
+
+
+MOST = wp.constant(3)
+"""How many colliders act on a node, each with ten bits of a number; of more, the first."""
+
+box6 = wp.types.vector(length=6, dtype=int)
+
+
+@wp.struct
+class Shapes:
+    """The colliders of a step."""
+
+    kind: wp.array(dtype=int)
+    contact: wp.array(dtype=int)
+    count: wp.array(dtype=wp.vec3i)
+    first: wp.array(dtype=int)
+    pos: wp.array2d(dtype=vec3)
+    turn: wp.array2d(dtype=quat)
+    size: wp.array2d(dtype=vec3)
+    velocity: wp.array2d(dtype=vec3)
+    spin: wp.array2d(dtype=vec3)
+    friction: wp.array2d(dtype=real)
+    samples: wp.array2d(dtype=real)
 
 
 @wp.func
@@ -109,70 +134,144 @@ def place_of(node: int, lower: vec3, dx: real, nodes: wp.vec3i) -> vec3:
 
 
 @wp.func
-def reach(dx: real) -> real:
-    """How far from a shape nodes are that it acts on."""
-    return real(0.5) * dx
+def beside(world: int, c: int, x: vec3, shapes: Shapes) -> vec4:
+    """Outward normal in world axes, and signed distance, of a collider at a point."""
+    q = quat_unit(shapes.turn[world, c])
+    p = rotate_back(q, x - shapes.pos[world, c])
+    s = surface(world, shapes.kind[c], p, shapes.size[world, c], shapes.count[c], shapes.first[c], shapes.samples)
+    n = rotate(q, vec3(s[0], s[1], s[2]))
+    return vec4(n[0], n[1], n[2], s[3])
 
 
 @wp.func
-def add_wrench(world: int, arm: vec3, f: vec3, out: wp.array2d(dtype=real)):
-    """Add a force, or an impulse, and its moment."""
-    m = wp.cross(arm, f)
-    for i in range(3):
-        wp.atomic_add(out, world, i, f[i])
-        wp.atomic_add(out, world, 3 + i, m[i])
+def motion_at(world: int, c: int, x: vec3, shapes: Shapes) -> vec3:
+    """Velocity of a collider at a point."""
+    return shapes.velocity[world, c] + wp.cross(shapes.spin[world, c], x - shapes.pos[world, c])
 
 
 @wp.func
-def add_slope(world: int, left: vec3, p: mat33, right: vec3, out: wp.array3d(dtype=real)):
-    """Add L^T p R, with R (v, w) = v + w x right, and L alike."""
-    r = wp.skew(right)
-    l = wp.skew(left)
-    pr = p * r
-    lp = l * p
-    lpr = lp * r
-    for i in range(3):
-        for j in range(3):
-            wp.atomic_add(out, world, i, j, p[i, j])
-            wp.atomic_add(out, world, i, 3 + j, -pr[i, j])
-            wp.atomic_add(out, world, 3 + i, j, lp[i, j])
-            wp.atomic_add(out, world, 3 + i, 3 + j, -lpr[i, j])
+def after_one(world: int, c: int, x: vec3, u: vec3, shapes: Shapes) -> vec3:
+    """A velocity after a collider."""
+    n = beside(world, c, x, shapes)
+    w = motion_at(world, c, x, shapes)
+    return w + against(u - w, vec3(n[0], n[1], n[2]), shapes.contact[c], shapes.friction[world, c])
 
 
-@wp.kernel
-def collide(
+@wp.func
+def ends(world: int, c: int, lower: vec3, dx: real, nodes: wp.vec3i, shapes: Shapes) -> box6:
+    """The nodes along each axis, from and to, between which a collider may touch."""
+    kind = shapes.kind[c]
+    if kind == PLANE:
+        return box6(0, nodes[0], 0, nodes[1], 0, nodes[2])
+    size = shapes.size[world, c]
+    half = vec3()
+    middle = vec3()
+    more = real(0.5) * dx
+    if kind == SPHERE:
+        more = more + size[0]
+    elif kind == CAPSULE:
+        half = vec3(real(0.0), real(0.0), size[1])
+        more = more + size[0]
+    elif kind == BOX:
+        half = size
+    else:
+        n = shapes.count[c]
+        half = real(0.5) * wp.cw_mul(size, vec3(real(n[0] - 1), real(n[1] - 1), real(n[2] - 1)))
+        middle = half
+    q = quat_unit(shapes.turn[world, c])
+    r = rotation(q)
+    centre = shapes.pos[world, c] + rotate(q, middle)
+    out = box6(0, 1, 0, 1, 0, 1)
+    for a in range(3):
+        if a < 2 or nodes[2] != 1:
+            far = more
+            for b in range(3):
+                far = far + wp.abs(r[a, b]) * half[b]
+            at = (centre[a] - lower[a]) / dx + real(1.5)
+            top = real(nodes[a])
+            out[2 * a] = int(wp.clamp(wp.ceil(at - far / dx), real(0.0), top))
+            out[2 * a + 1] = int(wp.clamp(wp.floor(at + far / dx) + real(1.0), real(0.0), top))
+    return out
+
+
+@wp.kernel(enable_backward=False)
+def near(
     # Model:
     lower: vec3,
     dx: real,
     nodes: wp.vec3i,
-    shape: int,
-    contact: int,
-    count: wp.vec3i,
+    lanes: int,
     # In:
-    pos: wp.array(dtype=vec3),
-    orientation: wp.array(dtype=quat),
-    size: wp.array(dtype=vec3),
-    velocity: wp.array(dtype=vec3),
-    spin: wp.array(dtype=vec3),
-    friction: wp.array(dtype=real),
-    field: wp.array2d(dtype=real),
+    shapes: Shapes,
+    grid: wp.array2d(dtype=vec4),
+    # Out:
+    touched_out: wp.array2d(dtype=int),
+):
+    """The colliders that act on each node with mass: those in which it lies, or at most half a cell away from them.
+
+    A number has their places plus one, in ten bits each. A lane takes the nodes with one index along the first axis.
+    """
+    world, i = wp.tid()
+    for c in range(shapes.kind.shape[0]):
+        e = ends(world, c, lower, dx, nodes, shapes)
+        if i >= e[0] and i < e[1]:
+            for j in range(e[2], e[3]):
+                for k in range(e[4], e[5]):
+                    node = (i * nodes[1] + j) * nodes[2] + k
+                    if grid[world, node][3] > real(0.0):
+                        s = beside(world, c, place_of(node, lower, dx, nodes), shapes)
+                        if s[3] < real(0.5) * dx:
+                            before = touched_out[world, node]
+                            if before == 0:
+                                touched_out[world, node] = c + 1
+                            elif before < 1024:
+                                touched_out[world, node] = before + (c + 1) * 1024
+                            elif before < 1024 * 1024:
+                                touched_out[world, node] = before + (c + 1) * 1024 * 1024
+
+
+@wp.func
+def met(world: int, node: int, u: vec3, which: int, lower: vec3, dx: real, nodes: wp.vec3i, shapes: Shapes) -> vec3:
+    """A node's velocity after the colliders that touch it, in their order."""
+    x = place_of(node, lower, dx, nodes)
+    for slot in range(MOST):
+        c = ((which >> (10 * slot)) & 1023) - 1
+        if c >= 0:
+            u = after_one(world, c, x, u, shapes)
+    return u
+
+
+@wp.kernel
+def move_among(
+    # Model:
+    lower: vec3,
+    dx: real,
+    nodes: wp.vec3i,
+    lanes: int,
+    dim: int,
+    wall_kind: wp.array(dtype=int),
+    wall_friction: wp.array2d(dtype=real),
+    wall_velocity: wp.array2d(dtype=vec3),
+    gravity: wp.array2d(dtype=real),
+    timestep: wp.array(dtype=real),
+    # In:
+    touched: wp.array2d(dtype=int),
+    shapes: Shapes,
     grid: wp.array2d(dtype=vec4),
     # Out:
     velocity_out: wp.array2d(dtype=vec4),
 ):
-    """A node inside a shape, or at most half a cell away, moves against it: relative to v + w x r."""
-    world, node = wp.tid()
-    g = grid[world, node]
-    u = vec3(g[0], g[1], g[2])
-    after = u
-    if g[3] > real(0.0):
-        arm = place_of(node, lower, dx, nodes) - pos[world]
-        q = quat_unit(orientation[world])
-        s = surface(world, shape, rotate_back(q, arm), size[world], count, field)
-        if s[3] < reach(dx):
-            w = velocity[world] + wp.cross(spin[world], arm)
-            after = w + against(u - w, rotate(q, vec3(s[0], s[1], s[2])), contact, friction[world])
-    velocity_out[world, node] = vec4(after[0], after[1], after[2], g[3])
+    """As ``grid.move``, and then every collider moves the nodes that it touches: relative to v + w x r."""
+    world, batch = wp.tid()
+    left = freely(world, batch, lanes, nodes, dim, touched, gravity, timestep, grid, velocity_out)
+    if left != 0:
+        for m in range(wp.min(16, grid.shape[1])):
+            if (left >> m) % 2 == 1:
+                node = node_of(batch, m, lanes, grid)
+                g = grid[world, node]
+                u = moved(world, node, g, nodes, dim, wall_kind, wall_friction, wall_velocity, gravity, timestep)
+                u = met(world, node, u, touched[world, node], lower, dx, nodes, shapes)
+                velocity_out[world, node] = vec4(u[0], u[1], u[2], g[3])
 
 
 @wp.func
@@ -201,44 +300,136 @@ def impulse_slope(u: vec3, n: vec3, contact: int, friction: real) -> mat33:
     return wp.outer(n + pull * t, n)
 
 
+@wp.func
+def add_wrench(world: int, c: int, arm: vec3, f: vec3, out: wp.array3d(dtype=real)):
+    """Add a force, or an impulse, and its moment."""
+    m = wp.cross(arm, f)
+    for i in range(3):
+        wp.atomic_add(out, world, c, i, f[i])
+        wp.atomic_add(out, world, c, 3 + i, m[i])
+
+
+@wp.func
+def add_slope(world: int, c: int, left: vec3, p: mat33, right: vec3, out: wp.array4d(dtype=real)):
+    """Add L^T p R, with R (v, w) = v + w x right, and L alike."""
+    r = wp.skew(right)
+    l = wp.skew(left)
+    pr = p * r
+    lp = l * p
+    lpr = lp * r
+    for i in range(3):
+        for j in range(3):
+            wp.atomic_add(out, world, c, i, j, p[i, j])
+            wp.atomic_add(out, world, c, i, 3 + j, -pr[i, j])
+            wp.atomic_add(out, world, c, 3 + i, j, lp[i, j])
+            wp.atomic_add(out, world, c, 3 + i, 3 + j, -lpr[i, j])
+
+
+@wp.func
+def weigh_one(
+    world: int,
+    c: int,
+    node: int,
+    lower: vec3,
+    dx: real,
+    nodes: wp.vec3i,
+    touched: wp.array2d(dtype=int),
+    shapes: Shapes,
+    origin: wp.array2d(dtype=vec3),
+    velocity: wp.array2d(dtype=vec4),
+    slope_out: wp.array4d(dtype=real),
+    pull_out: wp.array3d(dtype=real),
+):
+    """What a node adds to A and b of a collider that touches it."""
+    if touches(touched[world, node], c):
+        g = velocity[world, node]
+        x = place_of(node, lower, dx, nodes)
+        u = vec3(g[0], g[1], g[2])
+        s = beside(world, c, x, shapes)
+        w = motion_at(world, c, x, shapes)
+        n = vec3(s[0], s[1], s[2])
+        p = g[3] * impulse_slope(u - w, n, shapes.contact[c], shapes.friction[world, c])
+        add_slope(world, c, x - origin[world, c], p, x - origin[world, c], slope_out)
+        add_wrench(world, c, x - origin[world, c], p * u, pull_out)
+
+
+@wp.func
+def touches(which: int, c: int) -> bool:
+    """Whether a collider is among those that touch a node."""
+    return which % 1024 == c + 1 or (which // 1024) % 1024 == c + 1 or which // (1024 * 1024) == c + 1
+
+
+@wp.func
+def node_between(e: box6, i: int, m: int, nodes: wp.vec3i) -> int:
+    """The m-th node with index i along the first axis."""
+    width = e[5] - e[4]
+    return (i * nodes[1] + e[2] + m // width) * nodes[2] + e[4] + m % width
+
+
+@wp.func
+def number_between(e: box6, i: int) -> int:
+    """How many nodes with index i along the first axis lie between the ends."""
+    if i < e[0] or i >= e[1]:
+        return 0
+    return wp.max(e[3] - e[2], 0) * wp.max(e[5] - e[4], 0)
+
+
 @wp.kernel
 def weigh(
     # Model:
     lower: vec3,
     dx: real,
     nodes: wp.vec3i,
-    shape: int,
-    contact: int,
-    count: wp.vec3i,
+    lanes: int,
+    answers: wp.array(dtype=int),
     # In:
-    origin: wp.array(dtype=vec3),
-    pos: wp.array(dtype=vec3),
-    orientation: wp.array(dtype=quat),
-    size: wp.array(dtype=vec3),
-    velocity: wp.array(dtype=vec3),
-    spin: wp.array(dtype=vec3),
-    friction: wp.array(dtype=real),
-    field: wp.array2d(dtype=real),
-    grid: wp.array2d(dtype=vec4),
+    touched: wp.array2d(dtype=int),
+    shapes: Shapes,
+    origin: wp.array2d(dtype=vec3),
+    velocity: wp.array2d(dtype=vec4),
     # Out:
-    slope_out: wp.array3d(dtype=real),
-    pull_out: wp.array2d(dtype=real),
+    slope_out: wp.array4d(dtype=real),
+    pull_out: wp.array3d(dtype=real),
 ):
-    """A = sum of m J^T P J and b = sum of m J^T P u over the nodes that a collider meets; J u' = v + w x r about
-    ``origin``, so that the impulse it takes from the grid is b - A (v, w)."""
-    world, node = wp.tid()
-    g = grid[world, node]
-    if g[3] > real(0.0):
+    """A = sum of m J^T P J and b = sum of m J^T P u over the nodes that a collider touches; J (v, w) = v + w x r about
+    ``origin``, so that the impulse it takes from the grid is b - A (v, w). Only for colliders that answer."""
+    world, c, i = wp.tid()
+    if answers[c] != 0:
+        e = ends(world, c, lower, dx, nodes, shapes)
+        for m in range(number_between(e, i)):
+            node = node_between(e, i, m, nodes)
+            weigh_one(world, c, node, lower, dx, nodes, touched, shapes, origin, velocity, slope_out, pull_out)
+
+
+@wp.func
+def give_one(
+    world: int,
+    c: int,
+    node: int,
+    lower: vec3,
+    dx: real,
+    nodes: wp.vec3i,
+    touched: wp.array2d(dtype=int),
+    shapes: Shapes,
+    origin: wp.array2d(dtype=vec3),
+    velocity: wp.array2d(dtype=vec4),
+    impulse_out: wp.array3d(dtype=real),
+):
+    """The impulse that a collider gives a node, after those that touch it before."""
+    which = touched[world, node]
+    if touches(which, c):
+        g = velocity[world, node]
         x = place_of(node, lower, dx, nodes)
-        arm = x - pos[world]
-        q = quat_unit(orientation[world])
-        s = surface(world, shape, rotate_back(q, arm), size[world], count, field)
-        if s[3] < reach(dx):
-            u = vec3(g[0], g[1], g[2])
-            w = velocity[world] + wp.cross(spin[world], arm)
-            p = g[3] * impulse_slope(u - w, rotate(q, vec3(s[0], s[1], s[2])), contact, friction[world])
-            add_slope(world, x - origin[world], p, x - origin[world], slope_out)
-            add_wrench(world, x - origin[world], p * u, pull_out)
+        u = vec3(g[0], g[1], g[2])
+        change = vec3()
+        for slot in range(MOST):
+            d = ((which >> (10 * slot)) & 1023) - 1
+            if d >= 0:
+                after = after_one(world, d, x, u, shapes)
+                if d == c:
+                    change = after - u
+                u = after
+        add_wrench(world, c, x - origin[world, c], g[3] * change, impulse_out)
 
 
 @wp.kernel
@@ -247,17 +438,18 @@ def give(
     lower: vec3,
     dx: real,
     nodes: wp.vec3i,
+    lanes: int,
     # In:
-    origin: wp.array(dtype=vec3),
-    before: wp.array2d(dtype=vec4),
-    after: wp.array2d(dtype=vec4),
+    touched: wp.array2d(dtype=int),
+    shapes: Shapes,
+    origin: wp.array2d(dtype=vec3),
+    velocity: wp.array2d(dtype=vec4),
     # Out:
-    impulse_out: wp.array2d(dtype=real),
+    impulse_out: wp.array3d(dtype=real),
 ):
-    """The impulse, linear and angular about ``origin``, that changed the velocities of a grid."""
-    world, node = wp.tid()
-    a = before[world, node]
-    b = after[world, node]
-    if a[0] != b[0] or a[1] != b[1] or a[2] != b[2]:
-        f = a[3] * vec3(b[0] - a[0], b[1] - a[1], b[2] - a[2])
-        add_wrench(world, place_of(node, lower, dx, nodes) - origin[world], f, impulse_out)
+    """The impulse, linear and angular about ``origin``, that each collider gives the nodes."""
+    world, c, i = wp.tid()
+    e = ends(world, c, lower, dx, nodes, shapes)
+    for m in range(number_between(e, i)):
+        node = node_between(e, i, m, nodes)
+        give_one(world, c, node, lower, dx, nodes, touched, shapes, origin, velocity, impulse_out)

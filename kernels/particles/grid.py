@@ -3,8 +3,8 @@
 Nodes lie in the middle of cells, and a wall acts on those up to half a cell inside its face. A particle on the face
 then sees no node that moves through it, and matter fills the domain up to the face and no farther.
 
-A thread takes sixteen nodes, ``lanes`` threads a world. Those without mass, as are most of a grid, and those that no
-wall is near are moved in one go; what is left is for the general code.
+A thread takes sixteen nodes, ``lanes`` threads a world. Those without mass, as are most of a grid, and those that
+meet no wall and no collider are moved in one go; what is left is for the general code.
 """
 
 import warp as wp
@@ -70,25 +70,27 @@ def move_free(
     lanes: int,
     nodes: wp.vec3i,
     dim: int,
+    touched: wp.array2d(dtype=int),
     gravity: wp.array2d(dtype=real),
     timestep: wp.array(dtype=real),
     grid: wp.array2d(dtype=vec4),
     velocity_out: wp.array2d(dtype=vec4),
 ) -> int:
-    """Which nodes of a batch, as bits, are near a wall and have mass; the others are done."""
+    """Which nodes of a batch, as bits, meet a wall or a collider and have mass; the others are done."""
     grid_h()
 
 
 @_native.func_native()
-def which_walled(
+def which_met(
     world: int,
     batch: int,
     lanes: int,
     nodes: wp.vec3i,
     dim: int,
+    touched: wp.array2d(dtype=int),
     grid: wp.array2d(dtype=vec4),
 ) -> int:
-    """Which nodes of a batch, as bits, are near a wall and have mass."""
+    """Which nodes of a batch, as bits, meet a wall or a collider and have mass."""
     grid_h()
 
 
@@ -99,6 +101,7 @@ def pull_free(
     lanes: int,
     nodes: wp.vec3i,
     dim: int,
+    touched: wp.array2d(dtype=int),
     gravity: wp.array2d(dtype=real),
     timestep: wp.array(dtype=real),
     grid: wp.array2d(dtype=vec4),
@@ -107,7 +110,7 @@ def pull_free(
     timestep_bar: wp.array(dtype=real),
     grid_bar: wp.array2d(dtype=vec4),
 ):
-    """The adjoint of the nodes that no wall is near: v = p / m + h g."""
+    """The adjoint of the nodes that meet nothing: v = p / m + h g."""
     grid_h()
 
 
@@ -118,13 +121,14 @@ def freely(
     lanes: int,
     nodes: wp.vec3i,
     dim: int,
+    touched: wp.array2d(dtype=int),
     gravity: wp.array2d(dtype=real),
     timestep: wp.array(dtype=real),
     grid: wp.array2d(dtype=vec4),
     velocity_out: wp.array2d(dtype=vec4),
 ) -> int:
-    """Move the nodes of a batch that no wall is near; which are left, as bits."""
-    return move_free(world, batch, lanes, nodes, dim, gravity, timestep, grid, velocity_out)
+    """Move the nodes of a batch that meet nothing; which are left, as bits."""
+    return move_free(world, batch, lanes, nodes, dim, touched, gravity, timestep, grid, velocity_out)
 
 
 @wp.func_replay(freely)
@@ -134,13 +138,14 @@ def freely_before(
     lanes: int,
     nodes: wp.vec3i,
     dim: int,
+    touched: wp.array2d(dtype=int),
     gravity: wp.array2d(dtype=real),
     timestep: wp.array(dtype=real),
     grid: wp.array2d(dtype=vec4),
     velocity_out: wp.array2d(dtype=vec4),
 ):
     """A backward pass only asks which were left."""
-    return which_walled(world, batch, lanes, nodes, dim, grid)
+    return which_met(world, batch, lanes, nodes, dim, touched, grid)
 
 
 @wp.func_grad(freely)
@@ -150,6 +155,7 @@ def adj_freely(
     lanes: int,
     nodes: wp.vec3i,
     dim: int,
+    touched: wp.array2d(dtype=int),
     gravity: wp.array2d(dtype=real),
     timestep: wp.array(dtype=real),
     grid: wp.array2d(dtype=vec4),
@@ -163,6 +169,7 @@ def adj_freely(
         lanes,
         nodes,
         dim,
+        touched,
         gravity,
         timestep,
         grid,
@@ -274,13 +281,14 @@ def move(
     gravity: wp.array2d(dtype=real),
     timestep: wp.array(dtype=real),
     # In:
+    touched: wp.array2d(dtype=int),
     grid: wp.array2d(dtype=vec4),
     # Out:
     velocity_out: wp.array2d(dtype=vec4),
 ):
-    """Velocity of the nodes, from their momentum; the mass goes along."""
+    """Velocity of the nodes, from their momentum; the mass goes along. ``touched`` has one number: no colliders."""
     world, batch = wp.tid()
-    left = freely(world, batch, lanes, nodes, dim, gravity, timestep, grid, velocity_out)
+    left = freely(world, batch, lanes, nodes, dim, touched, gravity, timestep, grid, velocity_out)
     if left != 0:
         for m in range(wp.min(16, grid.shape[1])):
             if (left >> m) % 2 == 1:

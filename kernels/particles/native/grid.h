@@ -1,5 +1,5 @@
 #pragma once
-// What happens at the nodes where no wall is near, and what happens at all of them before walls do.
+// What happens at the nodes where no wall or collider is near, and what happens at all of them before these do.
 #include "../../native/warp.h"
 
 namespace fphys {
@@ -63,11 +63,18 @@ CUDA_CALLABLE inline bool no_wall(const vec3i& nodes, int dim, int node)
     return inner(i, 0) && inner(j, 1) && (dim == 2 || inner(k, 2));
 }
 
-// which nodes of a batch, as bits, are near a wall and have mass; the others are done
+// Whether a node meets no wall and no collider; without colliders `touched` is shorter than the grid.
+CUDA_CALLABLE inline bool apart(const vec3i& nodes, int dim, const array<int>& touched, int world, int n, int node)
+{
+    return no_wall(nodes, dim, node) && (touched.shape[1] < n || !part(touched, world)[node]);
+}
+
+// which nodes of a batch, as bits, meet a wall or a collider and have mass; the others are done
 template <class number>
 CUDA_CALLABLE int move_free(
-    int world, int batch, int lanes, const vec3i& nodes, int dim, const array<number>& gravity,
-    const array<number>& timestep, const array<vec4<number>>& grid, const array<vec4<number>>& velocity_out)
+    int world, int batch, int lanes, const vec3i& nodes, int dim, const array<int>& touched,
+    const array<number>& gravity, const array<number>& timestep, const array<vec4<number>>& grid,
+    const array<vec4<number>>& velocity_out)
 {
     const Nodes own = nodes_of(batch, lanes, grid.shape[1]);
     const vec4<number>* const from = part(grid, world);
@@ -89,31 +96,34 @@ CUDA_CALLABLE int move_free(
         if (!(p[3] > 0)) continue;
         const vec3<number> u = fallen(p, fall);
         for (int a = 0; a < 3; ++a) to[node][a] = u[a];
-        if (!no_wall(nodes, dim, node)) left |= 1 << m;
+        if (!apart(nodes, dim, touched, world, grid.shape[1], node)) left |= 1 << m;
     }
     return left;
 }
 
 template <class number>
-CUDA_CALLABLE int which_walled(
-    int world, int batch, int lanes, const vec3i& nodes, int dim, const array<vec4<number>>& grid)
+CUDA_CALLABLE int which_met(
+    int world, int batch, int lanes, const vec3i& nodes, int dim, const array<int>& touched,
+    const array<vec4<number>>& grid)
 {
     const Nodes own = nodes_of(batch, lanes, grid.shape[1]);
     const vec4<number>* const from = part(grid, world);
     int left = 0;
-    if (massive(own, from))
-        for (int m = 0; m < own.count; ++m)
-            if (from[own.first + m * own.stride][3] > 0 && !no_wall(nodes, dim, own.first + m * own.stride))
-                left |= 1 << m;
+    if (!massive(own, from)) return 0;
+    for (int m = 0; m < own.count; ++m) {
+        const int node = own.first + m * own.stride;
+        if (from[node][3] > 0 && !apart(nodes, dim, touched, world, grid.shape[1], node)) left |= 1 << m;
+    }
     return left;
 }
 
-// the adjoint of the nodes that no wall is near
+// the adjoint of the nodes that meet nothing
 template <class number>
 CUDA_CALLABLE void pull_free(
-    int world, int batch, int lanes, const vec3i& nodes, int dim, const array<number>& gravity,
-    const array<number>& timestep, const array<vec4<number>>& grid, const array<vec4<number>>& velocity_out_bar,
-    const array<number>& gravity_bar, const array<number>& timestep_bar, const array<vec4<number>>& grid_bar)
+    int world, int batch, int lanes, const vec3i& nodes, int dim, const array<int>& touched,
+    const array<number>& gravity, const array<number>& timestep, const array<vec4<number>>& grid,
+    const array<vec4<number>>& velocity_out_bar, const array<number>& gravity_bar, const array<number>& timestep_bar,
+    const array<vec4<number>>& grid_bar)
 {
     const Nodes own = nodes_of(batch, lanes, grid.shape[1]);
     const vec4<number>* const from = part(grid, world);
@@ -125,7 +135,7 @@ CUDA_CALLABLE void pull_free(
     for (int m = 0; m < own.count; ++m) {
         const int node = own.first + m * own.stride;
         const vec4<number> at = from[node];
-        if (!(at[3] > 0) || !no_wall(nodes, dim, node)) continue;
+        if (!(at[3] > 0) || !apart(nodes, dim, touched, world, grid.shape[1], node)) continue;
         const vec4<number> bar = bars[node];
         const vec3<number> u_bar(bar[0], bar[1], dim == 3 ? bar[2] : number(0));
         vec4<number> by(number(0), number(0), number(0), bar[3]);
