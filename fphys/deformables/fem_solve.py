@@ -27,6 +27,7 @@ class Layout(NamedTuple):
     topology: Topology
     pinned: tuple[int, ...]
     iterations: int
+    shapes: tuple[tuple[int, tuple[int, int, int]], ...] = ()  # of colliders, and how many samples they have
 
     @property
     def body(self) -> dict[str, Any]:
@@ -35,7 +36,13 @@ class Layout(NamedTuple):
         pinned = np.zeros(self.topology.num_vertices, np.int32)
         pinned[list(self.pinned)] = 1
         tables = {"elements": self.topology.elements, "first": first, "column": column, "slot": slot}
-        return {"law": self.law, "pinned": pinned, **tables}
+        return {"law": self.law, "pinned": pinned, **tables, **self.colliders}
+
+    @property
+    def colliders(self) -> dict[str, Any]:
+        """The part of it that is about colliders."""
+        shape = np.array([shape for shape, _ in self.shapes], np.int32)
+        return {"shape": shape, "count": np.array([count for _, count in self.shapes], np.int32).reshape(-1, 3)}
 
     @property
     def most(self) -> int:
@@ -56,6 +63,22 @@ class Setting(NamedTuple):
     x: Any
     v: Any
     force: Any
+    viscous: Any
+    muscle: Any
+    area: Any
+    stiffness: Any
+    thickness: Any
+    slip: Any
+    before: Any
+    size: Any
+    friction: Any
+    field: Any
+    begin: Any
+    begin_turn: Any
+    end: Any
+    end_turn: Any
+    velocity: Any
+    spin: Any
 
 
 class Solved(NamedTuple):
@@ -110,25 +133,46 @@ class Power(NamedTuple):
 
     element: Any  # (world, element)
     vertex: Any  # (world, vertex)
+    contact: Any  # (world, vertex, collider)
 
 
 def _power(launch: Any, layout: Layout, setting: Setting, u: Any, trial: Any, out: Power) -> None:
     k, s = kernels(u.dtype, "deformables.power"), setting
     inputs = [layout.law, layout.topology.elements, s.rest, s.density, s.mu, s.lam]
-    inputs += [s.timestep, s.gravity, s.damping, s.x, s.v, u, trial]
+    inputs += [s.timestep, s.gravity, s.damping, s.viscous, s.muscle, s.x, s.v, u, trial]
     launch(k.element_power, dim=(launch.worlds, len(layout.topology.elements)), inputs=inputs, outputs=[out.element])
     dim = (launch.worlds, layout.topology.num_vertices)
     launch(k.vertex_power, dim=dim, inputs=[s.force, trial], outputs=[out.vertex])
+    if layout.shapes:
+        force = launch.scratch((*dim, len(layout.shapes)), kernels(u.dtype, "_precision").vec3)
+        _push(launch, layout, setting, u, force)
+        k = kernels(u.dtype, "deformables.contact")
+        launch(k.push_power, dim=(*dim, len(layout.shapes)), inputs=[force, trial], outputs=[out.contact])
+
+
+def _push(launch: Any, layout: Layout, setting: Setting, u: Any, out: Any) -> None:
+    """Force of each collider on each vertex [N]."""
+    s, table = setting, layout.colliders
+    inputs = [table["shape"], table["count"], s.area, s.stiffness, s.thickness, s.slip, s.size, s.friction, s.field]
+    inputs += [s.begin, s.begin_turn, s.end, s.end_turn, s.velocity, s.spin, s.timestep, s.before, s.x, u]
+    dim = (launch.worlds, layout.topology.num_vertices, len(layout.shapes))
+    launch(kernels(u.dtype, "deformables.contact").push, dim=dim, inputs=inputs, outputs=[out])
 
 
 def _power_shapes(layout: Layout, setting: Setting, u: Any, trial: Any) -> Power:
-    sizes = len(layout.topology.elements), layout.topology.num_vertices
-    return Power(*(jax.ShapeDtypeStruct((u.shape[0], n), u.dtype) for n in sizes))
+    n = layout.topology.num_vertices
+    sizes = (len(layout.topology.elements),), (n,), (n, len(layout.shapes))
+    return Power(*(jax.ShapeDtypeStruct((u.shape[0], *size), u.dtype) for size in sizes))
+
+
+def _push_shapes(layout: Layout, setting: Setting, u: Any) -> Any:
+    return jax.ShapeDtypeStruct((*u.shape[:2], len(layout.shapes), 3), u.dtype)
 
 
 _newton_op = warp_op(_newton, _newton_shapes, differentiable=False, zeroed=False, name="fem.step")
 _solve_op = warp_op(_solve, lambda *args: args[-1], differentiable=False, zeroed=False, name="fem.step: solve")
 _power_op = warp_op(_power, _power_shapes, zeroed=False, name="fem.step: power")
+pushed = warp_op(_push, _push_shapes, zeroed=False, name="fem.step: contact")
 
 
 def elastic_power(layout: Layout, setting: Setting) -> Array:
@@ -139,7 +183,7 @@ def elastic_power(layout: Layout, setting: Setting) -> Array:
     )
     args = layout, bare, zero, zero
     seeds = jax.tree.map(lambda part: jnp.ones(part.shape, part.dtype), _power_shapes(*args))
-    wanted = [False] * (len(Setting._fields) + 1) + [True]
+    wanted = [False] * (len(jax.tree.leaves(args)) - 1) + [True]
     return _power_op.vjp(args, seeds, wanted)[-1]
 
 

@@ -7,6 +7,10 @@ in what is symmetric of U^T dF V and (e_i + e_j) / (s_i + s_j) in what is antisy
 difference, so that equal stretches are no exception.
 
 mu and lam are Lame's parameters, J = det F, E = (F^T F - I) / 2.
+
+Two things add a second Piola-Kirchhoff stress S, which is P = F S: muscles, S given, of energy S : E; and damping by
+stiffness, S = C : (E - E before the step) / h times a time b, C being Hooke's law: Rayleigh's at small strain, and
+without effect on a rotation.
 """
 
 import warp as wp
@@ -74,6 +78,42 @@ def stress(law: int, f: mat33, mu: real, lam: real) -> mat33:
         return a * f + k[1] * (wp.determinant(f) - k[2]) * cofactor(f)
     e = real(0.5) * (wp.transpose(f) * f - identity())
     return f * (real(2.0) * mu * e + lam * wp.trace(e) * identity())
+
+
+@wp.func
+def strain(f: mat33) -> mat33:
+    """Green's strain E."""
+    return real(0.5) * (wp.transpose(f) * f - identity())
+
+
+@wp.func
+def pull_work(f: mat33, before: mat33, mu: real, lam: real, muscle: mat33) -> real:
+    """Energy per volume of a muscle, and of damping with b / h times Lame's parameters."""
+    e = strain(f)
+    d = e - strain(before)
+    return wp.ddot(muscle, e) + mu * wp.ddot(d, d) + real(0.5) * lam * wp.trace(d) * wp.trace(d)
+
+
+@wp.func
+def second_stress(f: mat33, before: mat33, mu: real, lam: real, muscle: mat33) -> mat33:
+    """S [Pa] of both."""
+    d = strain(f) - strain(before)
+    return muscle + real(2.0) * mu * d + lam * wp.trace(d) * identity()
+
+
+@wp.func
+def pulled_stiffness(ga: vec3, gb: vec3, f: mat33, s: mat33, mu: real, lam: real) -> mat33:
+    """Block of two corners, per volume, of S and of its change with F; ga and gb are slopes of shape functions."""
+    inner = mu * (wp.dot(ga, gb) * identity() + wp.outer(gb, ga)) + lam * wp.outer(ga, gb)
+    return wp.dot(ga, s * gb) * identity() + f * inner * wp.transpose(f)
+
+
+@wp.func
+def positive(s: mat33) -> mat33:
+    """A symmetric matrix without its negative eigenvalues."""
+    d, q = eigen(s)
+    zero = real(0.0)
+    return assembled(vec3(wp.max(d[0], zero), wp.max(d[1], zero), wp.max(d[2], zero)), q)
 
 
 @wp.func
@@ -188,7 +228,5 @@ def curvature(law: int, s: vec3, mu: real, lam: real, projected: int):
         c[m, n] = half
         c[n, m] = half
     if projected != 0:
-        d, q = eigen(a)
-        zero = real(0.0)
-        a = assembled(vec3(wp.max(d[0], zero), wp.max(d[1], zero), wp.max(d[2], zero)), q)
+        a = positive(a)
     return a, b, c

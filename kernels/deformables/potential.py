@@ -5,15 +5,28 @@ With u = x' - x, the step's displacement,
 W(u) = sum_v m_v (|u|^2 (1 / h^2 + a / h) / 2 - u . (v / h + g)) - u . f + sum_e V psi(F(x + u))
 
 is least where M ((u / h - v) / h + a u / h - g) = f - dPsi/dx: implicit Euler, a being the damping by mass. With
-h = infinity it is the energy at rest under the loads.
+h = infinity it is the energy at rest under the loads. psi includes muscles and damping by stiffness (laws.py);
+colliders add their terms (contact.py).
 """
 
 import warp as wp
 
-from .._precision import mat33, real, tolerance, vec2, vec3
+from .._precision import mat33, quat, real, tolerance, vec2, vec3, vec4
 from ..spectral import identity
+from .contact import (
+    SMALL_SQUARED,
+    bending,
+    drag,
+    drag_work,
+    facing,
+    normal_of,
+    pressure,
+    pressure_slope,
+    pressure_work,
+    slipping,
+)
 from .element import edges, slope, stiffness, volume_of
-from .laws import curvature, energy_density, stress, stretches
+from .laws import curvature, energy_density, positive, pull_work, pulled_stiffness, second_stress, stress, stretches
 
 ROUNDING = wp.constant(tolerance(1.0e-15, 4.0e-7))
 """What is below this fraction of the numbers that it is the sum of is rounding."""
@@ -29,6 +42,8 @@ class Body:
     first: wp.array(dtype=int)  # of each row, its first block
     column: wp.array(dtype=int)
     slot: wp.array2d(dtype=int)  # of an element's pairs of corners, their block
+    shape: wp.array(dtype=int)  # of each collider
+    count: wp.array(dtype=wp.vec3i)
 
 
 @wp.struct
@@ -45,6 +60,24 @@ class Setting:
     x: wp.array2d(dtype=vec3)
     v: wp.array2d(dtype=vec3)
     force: wp.array2d(dtype=vec3)
+    viscous: wp.array(dtype=real)
+    muscle: wp.array2d(dtype=mat33)
+    # contact (contact.py): of vertices,
+    area: wp.array2d(dtype=real)
+    stiffness: wp.array(dtype=real)
+    thickness: wp.array(dtype=real)
+    slip: wp.array(dtype=real)
+    before: wp.array2d(dtype=vec3)
+    # and of colliders
+    size: wp.array2d(dtype=vec3)
+    friction: wp.array2d(dtype=real)
+    field: wp.array2d(dtype=real)
+    begin: wp.array2d(dtype=vec3)
+    begin_turn: wp.array2d(dtype=quat)
+    end: wp.array2d(dtype=vec3)
+    end_turn: wp.array2d(dtype=quat)
+    velocity: wp.array2d(dtype=vec3)
+    spin: wp.array2d(dtype=vec3)
 
 
 @wp.struct
@@ -109,6 +142,122 @@ def deformation(world: int, e: int, body: Body, work: Work) -> mat33:
 
 
 @wp.func
+def deformation_before(world: int, e: int, body: Body, setting: Setting, work: Work) -> mat33:
+    """F of an element where the step begins."""
+    return edges(body.elements, e, setting.x, world, real(1.0)) * work.inverse[world, e]
+
+
+@wp.func
+def met(world: int, i: int, c: int, body: Body, setting: Setting, work: Work) -> vec4:
+    """Normal and distance of a collider at the end of the step."""
+    turn = setting.end_turn[world, c]
+    end = setting.end[world, c]
+    size = setting.size[world, c]
+    return facing(world, body.shape[c], body.count[c], setting.field, size, end, turn, work.place[world, i])
+
+
+@wp.func
+def held(world: int, i: int, c: int, body: Body, setting: Setting):
+    """The normal, and mu N, where the step begins."""
+    turn = setting.begin_turn[world, c]
+    begin = setting.begin[world, c]
+    size = setting.size[world, c]
+    s = facing(world, body.shape[c], body.count[c], setting.field, size, begin, turn, setting.before[world, i])
+    p = pressure(setting.thickness[world] - s[3], setting.stiffness[world], setting.thickness[world])
+    return normal_of(s), setting.friction[world, c] * setting.area[world, i] * p
+
+
+@wp.func
+def slipping_past(world: int, i: int, c: int, n: vec3, setting: Setting, work: Work) -> vec3:
+    """Velocity of a vertex along a collider's surface."""
+    arm = setting.before[world, i] - setting.begin[world, c]
+    speed = (work.place[world, i] - setting.x[world, i]) / setting.timestep[world]
+    return slipping(speed - setting.velocity[world, c] - wp.cross(setting.spin[world, c], arm), n)
+
+
+@wp.func
+def reach(world: int, i: int, c: int, setting: Setting, work: Work) -> real:
+    """A length whose rounding the distance has."""
+    return wp.length(work.place[world, i]) + wp.length(setting.end[world, c]) + setting.thickness[world]
+
+
+@wp.func
+def contact_work(world: int, i: int, body: Body, setting: Setting, work: Work) -> vec2:
+    """A vertex's part of W by all colliders, and what its rounding is relative to."""
+    total = real(0.0)
+    size = real(0.0)
+    area = setting.area[world, i]
+    k = setting.stiffness[world]
+    t = setting.thickness[world]
+    rate = real(1.0) / setting.timestep[world]
+    for c in range(body.shape.shape[0]):
+        depth = t - met(world, i, c, body, setting, work)[3]
+        energy = area * pressure_work(depth, k, t)
+        total += energy
+        size += energy + area * pressure(depth, k, t) * reach(world, i, c, setting, work)
+        n, hold = held(world, i, c, body, setting)
+        if hold > real(0.0) and rate > real(0.0):
+            w = slipping_past(world, i, c, n, setting, work)
+            energy = hold * drag_work(wp.length(w), setting.slip[world]) / rate
+            total += energy
+            size += energy
+    return vec2(total, size)
+
+
+@wp.func
+def contact_force(world: int, i: int, body: Body, setting: Setting, work: Work):
+    """Force of all colliders on a vertex, and the square of what its rounding is relative to."""
+    total = vec3()
+    scale = real(0.0)
+    area = setting.area[world, i]
+    k = setting.stiffness[world]
+    t = setting.thickness[world]
+    for c in range(body.shape.shape[0]):
+        s = met(world, i, c, body, setting, work)
+        total += area * pressure(t - s[3], k, t) * normal_of(s)
+        size = area * pressure_slope(t - s[3], k, t) * reach(world, i, c, setting, work)
+        n, hold = held(world, i, c, body, setting)
+        if hold > real(0.0):
+            w = slipping_past(world, i, c, n, setting, work)
+            total -= hold * drag(wp.length(w), setting.slip[world]) * w
+            size += hold
+        scale += size * size
+    return total, scale
+
+
+@wp.func
+def contact_curvature(world: int, i: int, body: Body, setting: Setting, work: Work, projected: int) -> mat33:
+    """The second derivative of a vertex's part of W; projected: without the part by which convex shapes lower it."""
+    total = mat33()
+    area = setting.area[world, i]
+    k = setting.stiffness[world]
+    t = setting.thickness[world]
+    rate = real(1.0) / setting.timestep[world]
+    for c in range(body.shape.shape[0]):
+        s = met(world, i, c, body, setting, work)
+        n = normal_of(s)
+        depth = t - s[3]
+        if depth > real(0.0):
+            total += area * pressure_slope(depth, k, t) * wp.outer(n, n)
+            if projected == 0:
+                turn = setting.end_turn[world, c]
+                bend = bending(
+                    body.shape[c], setting.size[world, c], setting.end[world, c], turn, work.place[world, i], n
+                )
+                total -= area * pressure(depth, k, t) * bend
+        o, hold = held(world, i, c, body, setting)
+        if hold > real(0.0) and rate > real(0.0):
+            w = slipping_past(world, i, c, o, setting, work)
+            speed = wp.sqrt(wp.max(wp.dot(w, w), SMALL_SQUARED))
+            slip = setting.slip[world]
+            across = drag(speed, slip)
+            along = real(2.0) * wp.max(real(0.0), real(1.0) - speed / slip) / slip
+            d = w / speed
+            total += hold * rate * (across * (identity() - wp.outer(o, o)) + (along - across) * wp.outer(d, d))
+    return total
+
+
+@wp.func
 def potential(world: int, body: Body, setting: Setting, u: wp.array2d(dtype=vec3), work: Work) -> vec2:
     """W at the place x + u, and what its rounding is relative to.
 
@@ -124,6 +273,10 @@ def potential(world: int, body: Body, setting: Setting, u: wp.array2d(dtype=vec3
         work_done = m * wp.dot(d, pull(setting, world, i)) + wp.dot(d, setting.force[world, i])
         total += kinetic - work_done
         size += kinetic + wp.abs(work_done)
+        if setting.area[world, i] > real(0.0):
+            contact = contact_work(world, i, body, setting, work)
+            total += contact[0]
+            size += contact[1]
     for e in range(body.elements.shape[0]):
         f = deformation(world, e, body, work)
         mu = setting.mu[world, e]
@@ -133,6 +286,14 @@ def potential(world: int, body: Body, setting: Setting, u: wp.array2d(dtype=vec3
         hold = wp.sqrt(modulus * wp.abs(energy)) + ROUNDING * modulus
         total += work.volume[world, e] * energy
         size += work.volume[world, e] * (wp.abs(energy) + hold * (real(1.0) + wp.ddot(f, f)))
+        share = setting.viscous[world] / setting.timestep[world]
+        o = deformation_before(world, e, body, setting, work)
+        more = pull_work(f, o, share * mu, share * lam, setting.muscle[world, e])
+        hold = wp.sqrt(wp.ddot(setting.muscle[world, e], setting.muscle[world, e])) + wp.sqrt(
+            share * modulus * wp.abs(more)
+        )
+        total += work.volume[world, e] * more
+        size += work.volume[world, e] * (wp.abs(more) + hold * (real(1.0) + wp.ddot(f, f)))
     return vec2(total, size)
 
 
@@ -155,13 +316,21 @@ def gradient(
         resist = m * c * u[world, i]
         gradient_out[world, i] = resist - push
         size += wp.dot(push, push) + wp.dot(resist, resist)
+        if setting.area[world, i] > real(0.0):
+            contact, scale = contact_force(world, i, body, setting, work)
+            gradient_out[world, i] = gradient_out[world, i] - contact
+            size += scale
     for e in range(body.elements.shape[0]):
         mu = setting.mu[world, e]
         lam = setting.lam[world, e]
         v = work.volume[world, e]
         f = deformation(world, e, body, work)
-        p = v * stress(body.law, f, mu, lam)
-        scale = v * (real(2.0) * mu + wp.abs(lam)) * wp.max(real(1.0), wp.ddot(f, f))
+        share = setting.viscous[world] / setting.timestep[world]
+        o = deformation_before(world, e, body, setting, work)
+        muscle = setting.muscle[world, e]
+        p = v * (stress(body.law, f, mu, lam) + f * second_stress(f, o, share * mu, share * lam, muscle))
+        modulus = (real(1.0) + share) * (real(2.0) * mu + wp.abs(lam)) + wp.sqrt(wp.ddot(muscle, muscle))
+        scale = v * modulus * wp.max(real(1.0), wp.ddot(f, f))
         for a in range(corners):
             i = body.elements[e, a]
             g = slope(work.inverse[world, e], a, corners)
@@ -189,15 +358,25 @@ def hessian(
         matrix_out.block[world, t] = mat33()
     for e in range(body.elements.shape[0]):
         inverse = work.inverse[world, e]
-        u, s, v = stretches(deformation(world, e, body, work))
+        f = deformation(world, e, body, work)
+        u, s, v = stretches(f)
         ca, cb, cc = curvature(body.law, s, setting.mu[world, e], setting.lam[world, e], projected)
         turn = wp.transpose(v)
+        share = setting.viscous[world] / setting.timestep[world]
+        mu = share * setting.mu[world, e]
+        lam = share * setting.lam[world, e]
+        o = deformation_before(world, e, body, setting, work)
+        pulls = second_stress(f, o, mu, lam, setting.muscle[world, e])
+        if projected != 0:
+            pulls = positive(pulls)
         for a in range(corners):
             ga = turn * slope(inverse, a, corners)
             for b in range(corners):
                 if b >= a:
                     gb = turn * slope(inverse, b, corners)
-                    k = work.volume[world, e] * stiffness(ga, gb, u, ca, cb, cc)
+                    k = stiffness(ga, gb, u, ca, cb, cc)
+                    k += pulled_stiffness(slope(inverse, a, corners), slope(inverse, b, corners), f, pulls, mu, lam)
+                    k = work.volume[world, e] * k
                     t = body.slot[e, a * corners + b]
                     matrix_out.block[world, t] = matrix_out.block[world, t] + k
                     if b > a:
@@ -207,6 +386,8 @@ def hessian(
         for t in range(body.first[i], body.first[i + 1]):
             if body.column[t] == i:
                 k = matrix_out.block[world, t] + work.mass[world, i] * c * identity()
+                if setting.area[world, i] > real(0.0):
+                    k += contact_curvature(world, i, body, setting, work, projected)
                 matrix_out.block[world, t] = k
                 if preconditioned != 0:
                     matrix_out.diagonal[world, i] = safe_inverse(k)

@@ -5,9 +5,9 @@ P = l . (M ((u / h - v) / h + a u / h - g) - f + dPsi/dx), in parts of elements 
 
 import warp as wp
 
-from .._precision import real, vec3
+from .._precision import mat33, real, vec3
 from .element import edges, volume_of
-from .laws import stress
+from .laws import second_stress, stress
 
 
 @wp.kernel
@@ -23,6 +23,8 @@ def element_power(
     timestep: wp.array(dtype=real),
     gravity: wp.array(dtype=vec3),
     damping: wp.array(dtype=real),
+    viscous: wp.array(dtype=real),
+    muscle: wp.array2d(dtype=mat33),
     # State in:
     x: wp.array2d(dtype=vec3),
     v: wp.array2d(dtype=vec3),
@@ -41,8 +43,11 @@ def element_power(
     moved_edges = edges(elements, e, x, world, real(1.0)) + edges(elements, e, u, world, real(0.0))
     f = moved_edges * inverse
     change = edges(elements, e, trial, world, real(0.0)) * inverse
-    elastic = volume * wp.ddot(stress(law, f, mu[world, e], lam[world, e]), change)
     rate = real(1.0) / timestep[world]
+    share = viscous[world] * rate
+    before = edges(elements, e, x, world, real(1.0)) * inverse
+    pulls = second_stress(f, before, share * mu[world, e], share * lam[world, e], muscle[world, e])
+    elastic = volume * wp.ddot(stress(law, f, mu[world, e], lam[world, e]) + f * pulls, change)
     share = density[world, e] * volume / real(corners)
     moved = real(0.0)
     for a in range(corners):
