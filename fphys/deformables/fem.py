@@ -85,6 +85,7 @@ class Params(Tree):
     contact: Contact = Contact()  # with colliders
     pinned: Any = static(default=())  # numbers of the vertices whose positions are given; kept as a sorted tuple
     iterations: int = static(default=50)  # of Newton's method, at most
+    mean_dilatation: bool = static(default=False)  # volumes change by means around vertices: no locking as nu nears 0.5
     order: int = static(default=1)  # of the integrator: 1, implicit Euler; 2, two solves a step, hardly any damping
 
     def __post_init__(self) -> None:
@@ -356,7 +357,8 @@ def _screened(
         velocity=shapes.velocity,
         spin=shapes.spin,
     )
-    layout = Layout(params.material.number, params.mesh.topology, params.pinned, params.iterations, numbers)
+    mean = params.mean_dilatation
+    layout = Layout(params.material.number, params.mesh.topology, params.pinned, params.iterations, mean, numbers)
     return layout, setting, shapes, space(start, 3), bits
 
 

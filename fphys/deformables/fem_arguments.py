@@ -11,7 +11,7 @@ from ..math import quat_mul, quat_unit
 from ..particles.arguments import array, expect_fields, known, row
 from ..particles.boundary import Collider, prepared, shape_number
 from .arguments import expect_pins
-from .materials import Law
+from .materials import Law, StVenantKirchhoff
 from .mesh import NAMES, measures
 
 if TYPE_CHECKING:
@@ -60,6 +60,10 @@ def expect_mesh(params: "Params") -> None:
         )
     if getattr(law, "plane_stress", False) and corners == 4:
         raise ValueError("material.plane_stress is for triangles in the plane: the mesh has tetrahedra")
+    if params.mean_dilatation and isinstance(law, StVenantKirchhoff):
+        raise UnsupportedError(
+            "params.mean_dilatation needs an energy of J: NeoHookean or Corotated; StVenantKirchhoff has none"
+        )
     expect_pins(params.pinned, n)
     if params.iterations < 1:
         raise ValueError(f"params.iterations is {params.iterations}: give one at least")

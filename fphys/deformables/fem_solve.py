@@ -27,6 +27,7 @@ class Layout(NamedTuple):
     topology: Topology
     pinned: tuple[int, ...]
     iterations: int
+    mean: bool = False  # dilatation
     shapes: tuple[tuple[int, tuple[int, int, int]], ...] = ()  # of colliders, and how many samples they have
 
     @property
@@ -36,7 +37,7 @@ class Layout(NamedTuple):
         pinned = np.zeros(self.topology.num_vertices, np.int32)
         pinned[list(self.pinned)] = 1
         tables = {"elements": self.topology.elements, "first": first, "column": column, "slot": slot}
-        return {"law": self.law, "pinned": pinned, **tables, **self.colliders}
+        return {"law": self.law, "mean": int(self.mean), "pinned": pinned, **tables, **self.colliders}
 
     @property
     def colliders(self) -> dict[str, Any]:
@@ -97,7 +98,10 @@ def _scratch(launch: Any, layout: Layout, like: Any) -> tuple[dict[str, Any], di
     blocks = len(layout.topology.sparsity[1])
     work = {"inverse": launch.scratch((w, e), t.mat33), "volume": launch.scratch((w, e), t.real)}
     work |= {"mass": launch.scratch((w, n), t.real), "place": launch.scratch((w, n), t.vec3)}
+    names = "room", "bulk", "rest", "dilatation"
+    work |= {name: launch.scratch((w, n if layout.mean else 1), t.real) for name in names}
     matrix = {"block": launch.scratch((w, blocks), t.mat33), "diagonal": launch.scratch((w, n), t.mat33)}
+    matrix |= {"rise": launch.scratch((w, blocks if layout.mean else 1), t.vec3)}
     return work, matrix, lambda *names: {name: launch.scratch((w, n), t.vec3) for name in names}
 
 
@@ -134,15 +138,23 @@ class Power(NamedTuple):
     element: Any  # (world, element)
     vertex: Any  # (world, vertex)
     contact: Any  # (world, vertex, collider)
+    dilatation: Any  # (world, vertex) where it is a mean, else (world, 0)
 
 
 def _power(launch: Any, layout: Layout, setting: Setting, u: Any, trial: Any, out: Power) -> None:
     k, s = kernels(u.dtype, "deformables.power"), setting
-    inputs = [layout.law, layout.topology.elements, s.rest, s.density, s.mu, s.lam]
+    inputs = [layout.law, int(layout.mean), layout.topology.elements, s.rest, s.density, s.mu, s.lam]
     inputs += [s.timestep, s.gravity, s.damping, s.viscous, s.muscle, s.x, s.v, u, trial]
     launch(k.element_power, dim=(launch.worlds, len(layout.topology.elements)), inputs=inputs, outputs=[out.element])
     dim = (launch.worlds, layout.topology.num_vertices)
     launch(k.vertex_power, dim=dim, inputs=[s.force, trial], outputs=[out.vertex])
+    if layout.mean:
+        vec5 = kernels(u.dtype, "_precision").vec5
+        part, total = launch.scratch(out.element.shape, vec5), launch.scratch(dim, vec5)
+        inputs = [layout.law, layout.topology.elements, s.rest, s.mu, s.lam, s.x, u, trial]
+        launch(k.dilate, dim=out.element.shape, inputs=inputs, outputs=[part])
+        launch(k.gather, dim=dim, inputs=[*layout.topology.incidence, part], outputs=[total])
+        launch(k.dilatation_power, dim=dim, inputs=[total], outputs=[out.dilatation])
     if layout.shapes:
         force = launch.scratch((*dim, len(layout.shapes)), kernels(u.dtype, "_precision").vec3)
         _push(launch, layout, setting, u, force)
@@ -161,7 +173,7 @@ def _push(launch: Any, layout: Layout, setting: Setting, u: Any, out: Any) -> No
 
 def _power_shapes(layout: Layout, setting: Setting, u: Any, trial: Any) -> Power:
     n = layout.topology.num_vertices
-    sizes = (len(layout.topology.elements),), (n,), (n, len(layout.shapes))
+    sizes = (len(layout.topology.elements),), (n,), (n, len(layout.shapes)), (n if layout.mean else 0,)
     return Power(*(jax.ShapeDtypeStruct((u.shape[0], *size), u.dtype) for size in sizes))
 
 

@@ -1,21 +1,20 @@
-"""The incremental potential of a step, its gradient and its Hessian (Martin et al. 2011; Kane et al. 2000).
+"""The incremental potential of a step and its gradient (Martin et al. 2011; Kane et al. 2000).
 
 With u = x' - x, the step's displacement,
 
 W(u) = sum_v m_v (|u|^2 (1 / h^2 + a / h) / 2 - u . (v / h + g)) - u . f + sum_e V psi(F(x + u))
 
 is least where M ((u / h - v) / h + a u / h - g) = f - dPsi/dx: implicit Euler, a being the damping by mass. With
-h = infinity it is the energy at rest under the loads. psi includes muscles and damping by stiffness (laws.py);
+h = infinity it is the energy at rest under the loads. With mean dilatation the part l (J - a)^2 / 2 of psi takes at
+each vertex the mean J of the elements around it (Bonet and Burton 1998): an element's l (J - a) becomes the mean of its
+vertices' pressures. psi includes muscles and damping by stiffness (laws.py);
 colliders add their terms (contact.py).
 """
 
 import warp as wp
 
 from .._precision import mat33, quat, real, tolerance, vec2, vec3, vec4
-from ..spectral import identity
 from .contact import (
-    SMALL_SQUARED,
-    bending,
     drag,
     drag_work,
     facing,
@@ -25,8 +24,15 @@ from .contact import (
     pressure_work,
     slipping,
 )
-from .element import edges, slope, stiffness, volume_of
-from .laws import curvature, energy_density, positive, pull_work, pulled_stiffness, second_stress, stress, stretches
+from .element import edges, slope, volume_of
+from .laws import (
+    energy_density,
+    moduli,
+    pressure_of,
+    pull_work,
+    second_stress,
+    stress,
+)
 
 ROUNDING = wp.constant(tolerance(1.0e-15, 4.0e-7))
 """What is below this fraction of the numbers that it is the sum of is rounding."""
@@ -37,6 +43,7 @@ class Body:
     """Topology, the same for all worlds."""
 
     law: int
+    mean: int  # whether the dilatation is a mean around vertices
     elements: wp.array2d(dtype=int)
     pinned: wp.array(dtype=int)  # 1 for vertices whose displacement is given
     first: wp.array(dtype=int)  # of each row, its first block
@@ -88,14 +95,11 @@ class Work:
     volume: wp.array2d(dtype=real)
     mass: wp.array2d(dtype=real)  # of a vertex
     place: wp.array2d(dtype=vec3)  # x + u
-
-
-@wp.struct
-class Matrix:
-    """A Hessian, in blocks of 3 x 3, and the inverse of its diagonal blocks."""
-
-    block: wp.array2d(dtype=mat33)
-    diagonal: wp.array2d(dtype=mat33)
+    # with mean dilatation, of a vertex:
+    room: wp.array2d(dtype=real)  # its volume
+    bulk: wp.array2d(dtype=real)  # the sum of l V / corners
+    rest: wp.array2d(dtype=real)  # that of l a V / corners
+    dilatation: wp.array2d(dtype=real)  # J
 
 
 @wp.func
@@ -126,19 +130,69 @@ def set_up(world: int, body: Body, setting: Setting, work_out: Work):
         for a in range(corners):
             i = body.elements[e, a]
             work_out.mass[world, i] = work_out.mass[world, i] + share
-
-
-@wp.func
-def move(world: int, setting: Setting, u: wp.array2d(dtype=vec3), work_out: Work):
-    """Where the vertices are after a displacement."""
-    for i in range(u.shape[1]):
-        work_out.place[world, i] = setting.x[world, i] + u[world, i]
+    if body.mean != 0:
+        for i in range(work_out.mass.shape[1]):
+            work_out.room[world, i] = real(0.0)
+            work_out.bulk[world, i] = real(0.0)
+            work_out.rest[world, i] = real(0.0)
+        for e in range(body.elements.shape[0]):
+            k = moduli(body.law, setting.mu[world, e], setting.lam[world, e])
+            share = work_out.volume[world, e] / real(corners)
+            for a in range(corners):
+                i = body.elements[e, a]
+                work_out.room[world, i] = work_out.room[world, i] + share
+                work_out.bulk[world, i] = work_out.bulk[world, i] + share * k[1]
+                work_out.rest[world, i] = work_out.rest[world, i] + share * k[1] * k[2]
 
 
 @wp.func
 def deformation(world: int, e: int, body: Body, work: Work) -> mat33:
     """F of an element at the place."""
     return edges(body.elements, e, work.place, world, real(1.0)) * work.inverse[world, e]
+
+
+@wp.func
+def move(world: int, body: Body, setting: Setting, u: wp.array2d(dtype=vec3), work_out: Work):
+    """Where the vertices are after a displacement, and the dilatation around them."""
+    for i in range(u.shape[1]):
+        work_out.place[world, i] = setting.x[world, i] + u[world, i]
+    if body.mean != 0:
+        corners = body.elements.shape[1]
+        for i in range(u.shape[1]):
+            work_out.dilatation[world, i] = real(0.0)
+        for e in range(body.elements.shape[0]):
+            part = wp.determinant(deformation(world, e, body, work_out)) * work_out.volume[world, e] / real(corners)
+            for a in range(corners):
+                i = body.elements[e, a]
+                work_out.dilatation[world, i] = work_out.dilatation[world, i] + part / work_out.room[world, i]
+
+
+@wp.func
+def own_moduli(world: int, e: int, body: Body, setting: Setting) -> vec3:
+    """An element's moduli, without what the vertices have of them."""
+    k = moduli(body.law, setting.mu[world, e], setting.lam[world, e])
+    if body.mean != 0:
+        k = vec3(k[0], real(0.0), k[2])
+    return k
+
+
+@wp.func
+def swelling(world: int, i: int, work: Work) -> real:
+    """The derivative of a vertex's energy by its dilatation [J]."""
+    return work.bulk[world, i] * work.dilatation[world, i] - work.rest[world, i]
+
+
+@wp.func
+def pressed(world: int, e: int, f: mat33, k: vec3, body: Body, work: Work) -> real:
+    """The pressure in an element."""
+    if body.mean == 0:
+        return pressure_of(f, k)
+    total = real(0.0)
+    corners = body.elements.shape[1]
+    for a in range(corners):
+        i = body.elements[e, a]
+        total += swelling(world, i, work) / work.room[world, i]
+    return total / real(corners)
 
 
 @wp.func
@@ -226,38 +280,6 @@ def contact_force(world: int, i: int, body: Body, setting: Setting, work: Work):
 
 
 @wp.func
-def contact_curvature(world: int, i: int, body: Body, setting: Setting, work: Work, projected: int) -> mat33:
-    """The second derivative of a vertex's part of W; projected: without the part by which convex shapes lower it."""
-    total = mat33()
-    area = setting.area[world, i]
-    k = setting.stiffness[world]
-    t = setting.thickness[world]
-    rate = real(1.0) / setting.timestep[world]
-    for c in range(body.shape.shape[0]):
-        s = met(world, i, c, body, setting, work)
-        n = normal_of(s)
-        depth = t - s[3]
-        if depth > real(0.0):
-            total += area * pressure_slope(depth, k, t) * wp.outer(n, n)
-            if projected == 0:
-                turn = setting.end_turn[world, c]
-                bend = bending(
-                    body.shape[c], setting.size[world, c], setting.end[world, c], turn, work.place[world, i], n
-                )
-                total -= area * pressure(depth, k, t) * bend
-        o, hold = held(world, i, c, body, setting)
-        if hold > real(0.0) and rate > real(0.0):
-            w = slipping_past(world, i, c, o, setting, work)
-            speed = wp.sqrt(wp.max(wp.dot(w, w), SMALL_SQUARED))
-            slip = setting.slip[world]
-            across = drag(speed, slip)
-            along = real(2.0) * wp.max(real(0.0), real(1.0) - speed / slip) / slip
-            d = w / speed
-            total += hold * rate * (across * (identity() - wp.outer(o, o)) + (along - across) * wp.outer(d, d))
-    return total
-
-
-@wp.func
 def potential(world: int, body: Body, setting: Setting, u: wp.array2d(dtype=vec3), work: Work) -> vec2:
     """W at the place x + u, and what its rounding is relative to.
 
@@ -281,7 +303,7 @@ def potential(world: int, body: Body, setting: Setting, u: wp.array2d(dtype=vec3
         f = deformation(world, e, body, work)
         mu = setting.mu[world, e]
         lam = setting.lam[world, e]
-        energy = energy_density(body.law, f, mu, lam)
+        energy = energy_density(body.law, f, own_moduli(world, e, body, setting))
         modulus = real(2.0) * mu + wp.abs(lam)
         hold = wp.sqrt(modulus * wp.abs(energy)) + ROUNDING * modulus
         total += work.volume[world, e] * energy
@@ -294,6 +316,14 @@ def potential(world: int, body: Body, setting: Setting, u: wp.array2d(dtype=vec3
         )
         total += work.volume[world, e] * more
         size += work.volume[world, e] * (wp.abs(more) + hold * (real(1.0) + wp.ddot(f, f)))
+    if body.mean != 0:
+        for i in range(u.shape[1]):
+            pull_ = swelling(world, i, work)
+            bulk = work.bulk[world, i]
+            if bulk != real(0.0):
+                energy = real(0.5) * pull_ * pull_ / bulk
+                total += energy
+                size += wp.abs(energy) + wp.abs(pull_) * (real(1.0) + wp.abs(work.dilatation[world, i]))
     return vec2(total, size)
 
 
@@ -328,7 +358,9 @@ def gradient(
         share = setting.viscous[world] / setting.timestep[world]
         o = deformation_before(world, e, body, setting, work)
         muscle = setting.muscle[world, e]
-        p = v * (stress(body.law, f, mu, lam) + f * second_stress(f, o, share * mu, share * lam, muscle))
+        k = own_moduli(world, e, body, setting)
+        pressure_ = pressed(world, e, f, k, body, work)
+        p = v * (stress(body.law, f, k, pressure_) + f * second_stress(f, o, share * mu, share * lam, muscle))
         modulus = (real(1.0) + share) * (real(2.0) * mu + wp.abs(lam)) + wp.sqrt(wp.ddot(muscle, muscle))
         scale = v * modulus * wp.max(real(1.0), wp.ddot(f, f))
         for a in range(corners):
@@ -340,79 +372,3 @@ def gradient(
         if body.pinned[i] != 0:
             gradient_out[world, i] = vec3()
     return size
-
-
-@wp.func
-def hessian(
-    world: int, body: Body, setting: Setting, work: Work, projected: int, preconditioned: int, matrix_out: Matrix
-):
-    """d2W/du2 at the place, and the inverse diagonal blocks of the projected one.
-
-    Args:
-        projected: whether negative curvatures of each element count as zero.
-        preconditioned: whether the diagonal blocks are wanted.
-    """
-    corners = body.elements.shape[1]
-    c = inertia(setting, world)
-    for t in range(matrix_out.block.shape[1]):
-        matrix_out.block[world, t] = mat33()
-    for e in range(body.elements.shape[0]):
-        inverse = work.inverse[world, e]
-        f = deformation(world, e, body, work)
-        u, s, v = stretches(f)
-        ca, cb, cc = curvature(body.law, s, setting.mu[world, e], setting.lam[world, e], projected)
-        turn = wp.transpose(v)
-        share = setting.viscous[world] / setting.timestep[world]
-        mu = share * setting.mu[world, e]
-        lam = share * setting.lam[world, e]
-        o = deformation_before(world, e, body, setting, work)
-        pulls = second_stress(f, o, mu, lam, setting.muscle[world, e])
-        if projected != 0:
-            pulls = positive(pulls)
-        for a in range(corners):
-            ga = turn * slope(inverse, a, corners)
-            for b in range(corners):
-                if b >= a:
-                    gb = turn * slope(inverse, b, corners)
-                    k = stiffness(ga, gb, u, ca, cb, cc)
-                    k += pulled_stiffness(slope(inverse, a, corners), slope(inverse, b, corners), f, pulls, mu, lam)
-                    k = work.volume[world, e] * k
-                    t = body.slot[e, a * corners + b]
-                    matrix_out.block[world, t] = matrix_out.block[world, t] + k
-                    if b > a:
-                        t = body.slot[e, b * corners + a]
-                        matrix_out.block[world, t] = matrix_out.block[world, t] + wp.transpose(k)
-    for i in range(work.mass.shape[1]):
-        for t in range(body.first[i], body.first[i + 1]):
-            if body.column[t] == i:
-                k = matrix_out.block[world, t] + work.mass[world, i] * c * identity()
-                if setting.area[world, i] > real(0.0):
-                    k += contact_curvature(world, i, body, setting, work, projected)
-                matrix_out.block[world, t] = k
-                if preconditioned != 0:
-                    matrix_out.diagonal[world, i] = safe_inverse(k)
-
-
-@wp.func
-def safe_inverse(k: mat33) -> mat33:
-    """Inverse of a positive semidefinite block; of one that is nearly singular, of one a little larger."""
-    trace = wp.trace(k)
-    if trace <= real(0.0):
-        return identity()
-    return wp.inverse(k + real(1.0e-6) * trace * identity())
-
-
-@wp.func
-def multiply(
-    world: int, body: Body, matrix: Matrix, p: wp.array2d(dtype=vec3), product_out: wp.array2d(dtype=vec3)
-) -> real:
-    """H p on the vertices that are not pinned, zero on the others; returns p . H p."""
-    total = real(0.0)
-    for i in range(p.shape[1]):
-        sum_ = vec3()
-        if body.pinned[i] == 0:
-            for t in range(body.first[i], body.first[i + 1]):
-                sum_ += matrix.block[world, t] * p[world, body.column[t]]
-        product_out[world, i] = sum_
-        total += wp.dot(sum_, p[world, i])
-    return total
