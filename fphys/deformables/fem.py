@@ -194,16 +194,17 @@ def reactions(params: Params, state: State, after: State, colliders: tuple[Colli
     expect_kinds("fem.reactions", params, state, Params, State)
     layout, setting, shapes, _, bits = _screened(_bare(params), state, None, None, colliders, None)
     bits = bits | (after.status & jnp.uint32(Status.NONFINITE | Status.BADCTRL | Status.BADPARAM))
-    move = space(after.x, 3) - setting.x
+    still = worlds.idle(bits)
+    move = worlds.choose(still, 0, space(after.x, 3) - setting.x)
     if params.order == 1:
         wrench = _wrench(layout, _first(setting, shapes, 1.0), move)
     else:
-        late = EARLY * setting.timestep[:, None, None] * space(after.v, 3)
+        late = EARLY * setting.timestep[:, None, None] * worlds.choose(still, 0, space(after.v, 3))
         early = EARLY / (1 - EARLY) * (move - late)
         first = _first(setting, shapes, EARLY)
         second = _second(setting, shapes, first, early)
         wrench = (1 - EARLY) * _wrench(layout, first, early) + EARLY * _wrench(layout, second, late)
-    return worlds.choose(worlds.idle(bits), 0, wrench)
+    return worlds.choose(still, 0, wrench)
 
 
 def elastic_force(params: Params, state: State) -> Array:
@@ -306,6 +307,7 @@ def _screened(
     (count, n, dim), dtype, held = state.x.shape, state.x.dtype, list(params.pinned)
     elements = params.mesh.elements
     force = load("force", units.si(force, units.force, "force"), (count, n, dim), dtype)
+    muscles = actuation is not None
     actuation = units.si(actuation, units.pressure, "actuation")
     actuation = load("actuation", actuation, (count, len(elements), 3, 3), dtype)
     at = places(units.si(pins, units.length, "pins"), state.x[:, held])
@@ -357,8 +359,8 @@ def _screened(
         velocity=shapes.velocity,
         spin=shapes.spin,
     )
-    mean = params.mean_dilatation
-    layout = Layout(params.material.number, params.mesh.topology, params.pinned, params.iterations, mean, numbers)
+    kinds = {"law": params.material.number, "mean": params.mean_dilatation, "muscles": muscles, "shapes": numbers}
+    layout = Layout(topology=params.mesh.topology, pinned=params.pinned, iterations=params.iterations, **kinds)
     return layout, setting, shapes, space(start, 3), bits
 
 

@@ -28,6 +28,7 @@ class Layout(NamedTuple):
     pinned: tuple[int, ...]
     iterations: int
     mean: bool = False  # dilatation
+    muscles: bool = False
     shapes: tuple[tuple[int, tuple[int, int, int]], ...] = ()  # of colliders, and how many samples they have
 
     @property
@@ -37,7 +38,8 @@ class Layout(NamedTuple):
         pinned = np.zeros(self.topology.num_vertices, np.int32)
         pinned[list(self.pinned)] = 1
         tables = {"elements": self.topology.elements, "first": first, "column": column, "slot": slot}
-        return {"law": self.law, "mean": int(self.mean), "pinned": pinned, **tables, **self.colliders}
+        kinds = {"law": self.law, "mean": int(self.mean), "muscles": int(self.muscles)}
+        return {**kinds, "pinned": pinned, **tables, **self.colliders}
 
     @property
     def colliders(self) -> dict[str, Any]:

@@ -18,6 +18,7 @@ from .potential import (
     met,
     own_moduli,
     pressed,
+    pulled,
     slipping_past,
 )
 
@@ -86,13 +87,17 @@ def hessian(
         own = own_moduli(world, e, body, setting)
         ca, cb, cc = curvature(body.law, s, own, pressed(world, e, f, own, body, work), projected)
         turn = wp.transpose(v)
-        share = setting.viscous[world] / setting.timestep[world]
-        mu = share * setting.mu[world, e]
-        lam = share * setting.lam[world, e]
-        o = deformation_before(world, e, body, setting, work)
-        pulls = second_stress(f, o, mu, lam, setting.muscle[world, e])
-        if projected != 0:
-            pulls = positive(pulls)
+        mu = real(0.0)
+        lam = real(0.0)
+        pulls = mat33()
+        if pulled(world, body, setting) != 0:
+            share = setting.viscous[world] / setting.timestep[world]
+            mu = share * setting.mu[world, e]
+            lam = share * setting.lam[world, e]
+            o = deformation_before(world, e, body, setting, work)
+            pulls = second_stress(f, o, mu, lam, setting.muscle[world, e])
+            if projected != 0:
+                pulls = positive(pulls)
         swell = cofactor(f) * (work.volume[world, e] / real(corners))
         for a in range(corners):
             ga = turn * slope(inverse, a, corners)
@@ -104,7 +109,8 @@ def hessian(
                 if b >= a:
                     gb = turn * slope(inverse, b, corners)
                     k = stiffness(ga, gb, u, ca, cb, cc)
-                    k += pulled_stiffness(slope(inverse, a, corners), slope(inverse, b, corners), f, pulls, mu, lam)
+                    if pulled(world, body, setting) != 0:
+                        k += pulled_stiffness(slope(inverse, a, corners), slope(inverse, b, corners), f, pulls, mu, lam)
                     k = work.volume[world, e] * k
                     t = body.slot[e, a * corners + b]
                     matrix_out.block[world, t] = matrix_out.block[world, t] + k

@@ -44,6 +44,7 @@ class Body:
 
     law: int
     mean: int  # whether the dilatation is a mean around vertices
+    muscles: int  # whether there are any
     elements: wp.array2d(dtype=int)
     pinned: wp.array(dtype=int)  # 1 for vertices whose displacement is given
     first: wp.array(dtype=int)  # of each row, its first block
@@ -100,6 +101,14 @@ class Work:
     bulk: wp.array2d(dtype=real)  # the sum of l V / corners
     rest: wp.array2d(dtype=real)  # that of l a V / corners
     dilatation: wp.array2d(dtype=real)  # J
+
+
+@wp.func
+def pulled(world: int, body: Body, setting: Setting) -> int:
+    """Whether there are muscles or damping by stiffness."""
+    if body.muscles != 0 or setting.viscous[world] > real(0.0):
+        return 1
+    return 0
 
 
 @wp.func
@@ -308,14 +317,15 @@ def potential(world: int, body: Body, setting: Setting, u: wp.array2d(dtype=vec3
         hold = wp.sqrt(modulus * wp.abs(energy)) + ROUNDING * modulus
         total += work.volume[world, e] * energy
         size += work.volume[world, e] * (wp.abs(energy) + hold * (real(1.0) + wp.ddot(f, f)))
-        share = setting.viscous[world] / setting.timestep[world]
-        o = deformation_before(world, e, body, setting, work)
-        more = pull_work(f, o, share * mu, share * lam, setting.muscle[world, e])
-        hold = wp.sqrt(wp.ddot(setting.muscle[world, e], setting.muscle[world, e])) + wp.sqrt(
-            share * modulus * wp.abs(more)
-        )
-        total += work.volume[world, e] * more
-        size += work.volume[world, e] * (wp.abs(more) + hold * (real(1.0) + wp.ddot(f, f)))
+        if pulled(world, body, setting) != 0:
+            share = setting.viscous[world] / setting.timestep[world]
+            o = deformation_before(world, e, body, setting, work)
+            more = pull_work(f, o, share * mu, share * lam, setting.muscle[world, e])
+            hold = wp.sqrt(wp.ddot(setting.muscle[world, e], setting.muscle[world, e])) + wp.sqrt(
+                share * modulus * wp.abs(more)
+            )
+            total += work.volume[world, e] * more
+            size += work.volume[world, e] * (wp.abs(more) + hold * (real(1.0) + wp.ddot(f, f)))
     if body.mean != 0:
         for i in range(u.shape[1]):
             pull_ = swelling(world, i, work)
@@ -355,13 +365,16 @@ def gradient(
         lam = setting.lam[world, e]
         v = work.volume[world, e]
         f = deformation(world, e, body, work)
-        share = setting.viscous[world] / setting.timestep[world]
-        o = deformation_before(world, e, body, setting, work)
-        muscle = setting.muscle[world, e]
         k = own_moduli(world, e, body, setting)
         pressure_ = pressed(world, e, f, k, body, work)
-        p = v * (stress(body.law, f, k, pressure_) + f * second_stress(f, o, share * mu, share * lam, muscle))
-        modulus = (real(1.0) + share) * (real(2.0) * mu + wp.abs(lam)) + wp.sqrt(wp.ddot(muscle, muscle))
+        p = v * stress(body.law, f, k, pressure_)
+        modulus = real(2.0) * mu + wp.abs(lam)
+        if pulled(world, body, setting) != 0:
+            share = setting.viscous[world] / setting.timestep[world]
+            o = deformation_before(world, e, body, setting, work)
+            muscle = setting.muscle[world, e]
+            p += v * (f * second_stress(f, o, share * mu, share * lam, muscle))
+            modulus += share * modulus + wp.sqrt(wp.ddot(muscle, muscle))
         scale = v * modulus * wp.max(real(1.0), wp.ddot(f, f))
         for a in range(corners):
             i = body.elements[e, a]

@@ -104,7 +104,8 @@ def test_a_muscle_shortens_a_block():
     pull = 0.3 * YOUNG
 
     def across(s: float) -> float:
-        return brentq(lambda b: principal_stress(fem.NeoHookean, np.array([s, b, b]))[2], 0.5, 2.0, xtol=1e-14)
+        found: Any = brentq(lambda b: principal_stress(fem.NeoHookean, np.array([s, b, b]))[2], 0.5, 2.0, xtol=1e-14)
+        return found
 
     def left(s: float) -> float:
         return principal_stress(fem.NeoHookean, np.array([s, across(s), across(s)]))[0] + s * pull
