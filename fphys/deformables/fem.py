@@ -2,7 +2,7 @@
 
 A step finds the positions x' that minimise the incremental potential
 
-    W = sum_v m_v |x' - x - h v - h^2 g|^2 / (2 h^2) - f . x' + sum_e V psi(F(x'))
+    W = sum_v m_v |x' - x - h v - h^2 g|^2 / (2 h^2) - f . x' + sum_e V psi(F(x')) + contact
 
 (Newton's method, its Hessian projected where it is not positive, a line search on W, conjugate gradients), and
 v' = (x' - x) / h. With an infinite time step it is the equilibrium under the loads. Masses are lumped. The gradient is
@@ -18,15 +18,17 @@ import numpy as np
 from .. import units, worlds
 from ..bridge import reverse_only
 from ..particles.arguments import expect_kinds, load
+from ..particles.boundary import Collider
 from ..tree import Tree, pytree, static
 from ..worlds import Status, flag, freeze, is_nonfinite, sound
 from .arguments import anywhere, motion, places, vertex_numbers
-from .fem_arguments import expect_mesh, gathered, is_solid, refuse, simulable
-from .fem_solve import Layout, Setting, displacement, elastic_power
+from .fem_arguments import Shapes, areas, expect_mesh, gathered, is_solid, refuse, side_by_side, simulable
+from .fem_solve import Layout, Setting, displacement, elastic_power, pushed
 from .materials import Corotated, Law, NeoHookean, StVenantKirchhoff
 from .mesh import Mesh, measures
 
 __all__ = [
+    "Contact",
     "Corotated",
     "Law",
     "NeoHookean",
@@ -37,11 +39,32 @@ __all__ = [
     "check",
     "elastic_force",
     "init",
+    "reactions",
     "reset",
     "step",
 ]
 
 Array = jax.Array
+
+
+EARLY = 1 - 0.5**0.5
+"""Of a step of second order: the length of each of its two solves, as a part of the step."""
+
+
+@pytree
+class Contact(Tree):
+    """How vertices meet colliders. Numbers, arrays of shape () or (1 | world,), or quantities of either."""
+
+    stiffness: Any = None  # pressure by depth [Pa/m]; by default ten times the mean of Young's moduli over an edge
+    thickness: Any = None  # how far from a collider contact begins [m]; by default a twentieth of an edge
+    slip: Any = 1e-3  # speed [m/s] from which friction has its full size
+
+
+_CONTACT = {
+    "stiffness": units.Kind("stiffness of contact", (-2, 1, -2), "Pa/m"),
+    "thickness": units.length,
+    "slip": units.velocity,
+}
 
 
 @pytree
@@ -56,8 +79,14 @@ class Params(Tree):
     timestep: Any  # h [s], shape () or (1 | world,); infinite: the equilibrium
     gravity: Any = 0.0  # [m/s^2], shape (), (dim,) or (1 | world, dim)
     damping: Any = 0.0  # a [1/s], Rayleigh's, by mass: a force -a m v', shape () or (1 | world,)
+    stiffness_damping: Any = (
+        0.0  # b [s], Rayleigh's, by stiffness: b times the stress of the strain's rate, like damping
+    )
+    contact: Contact = Contact()  # with colliders
     pinned: Any = static(default=())  # numbers of the vertices whose positions are given; kept as a sorted tuple
     iterations: int = static(default=50)  # of Newton's method, at most
+    mean_dilatation: bool = static(default=False)  # volumes change by means around vertices: no locking as nu nears 0.5
+    order: int = static(default=1)  # of the integrator: 1, implicit Euler; 2, two solves a step, hardly any damping
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "pinned", vertex_numbers(self.pinned))
@@ -98,7 +127,14 @@ def init(params: Params, positions: Any = None, velocities: Any = None, num_worl
 
 
 @reverse_only
-def step(params: Params, state: State, force: Any = None, pins: Any = None) -> State:
+def step(
+    params: Params,
+    state: State,
+    force: Any = None,
+    pins: Any = None,
+    colliders: tuple[Collider, ...] = (),
+    actuation: Any = None,
+) -> State:
     """Advance every world by one time step. Pure; composes with jit, grad, vmap, scan and checkpoint.
 
     Args:
@@ -106,27 +142,69 @@ def step(params: Params, state: State, force: Any = None, pins: Any = None) -> S
             of each metre of thickness.
         pins: where the vertices ``params.pinned`` are at the end of the step [m], shape (pinned, dim) or (1 | world,
             pinned, dim), in the order of their numbers; by default where they are now.
+        colliders: shapes that keep vertices out (:mod:`fphys.particles.boundary`), where they are at the step's start;
+            during it they move with their velocity and spin. Contact "separate", with friction. Pinned vertices feel
+            none.
+        actuation: stress of muscles in the material's own axes [Pa], shape (world, element, 3, 3), symmetric; axes 0
+            and 1 may have size 1. It adds F S F^T to the Kirchhoff stress; a muscle along a fibre d has S = a d d^T.
 
     Returns:
         The next state. Its status says UNCONVERGED if Newton's method stopped before it was done, and INVERTED if an
         element is inside out, which the laws allow. A world whose state, loads or parameters cannot be simulated keeps
         its last state, its status says so, and it passes no gradient; other worlds are not affected.
-        Gradients flow to all of params (the mesh's vertices, too), positions, velocities, force and pins, exact for a
-        step that converged.
+        Gradients flow to all of params (the mesh's vertices, too), positions, velocities, force, pins, actuation and
+        colliders, exact for a step that converged.
 
     Raises:
-        ValueError: a shape does not fit, before anything runs. TypeError: dtypes differ. UnitError: a quantity is of
-            another kind.
+        ValueError: a shape does not fit, before anything runs. TypeError: dtypes differ. UnsupportedError: a collider
+            that fem does not have. UnitError: a quantity is of another kind.
     """
     expect_kinds("fem.step", params, state, Params, State)
-    params = _bare(params)
-    layout, setting, start, bits = _screened(params, state, force, pins)
-    found = displacement(layout, setting, start)
-    dim = state.x.shape[-1]
-    u, residual = found.u[..., :dim], jax.lax.stop_gradient(found.residual)
-    v = u / setting.timestep[:, None, None]
-    new = State(setting.x[..., :dim] + u, v, residual, jax.lax.stop_gradient(found.status))
+    layout, setting, shapes, start, bits = _screened(_bare(params), state, force, pins, colliders, actuation)
+    dim, part = state.x.shape[-1], EARLY if params.order == 2 else 1.0
+    stage = _first(setting, shapes, part)
+    found = displacement(layout, stage, part * start)
+    residual, status = found.residual, found.status
+    if params.order == 2:
+        stage = _second(setting, shapes, stage, found.u)
+        found = displacement(layout, stage, part * start)
+        residual, status = jnp.maximum(residual, found.residual), status | found.status
+    x, v = stage.x + found.u, found.u / stage.timestep[:, None, None]
+    residual = jax.lax.stop_gradient(residual)
+    new = State(x[..., :dim], v[..., :dim], residual, jax.lax.stop_gradient(status))
     return freeze(state, new, bits, ~sound([new.x, new.v, residual], len(state.status)))[0]
+
+
+@reverse_only
+def reactions(params: Params, state: State, after: State, colliders: tuple[Collider, ...]) -> Array:
+    """What a step did to its colliders: the mean force [N] and torque [N m] on each, (world, collider, 6).
+
+    Args:
+        state, after: before the step, and what it returned.
+        colliders: those that it got.
+
+    Returns:
+        Force, then torque about the collider's origin; in a plane, of each metre of thickness. Times the time step it
+        is the momentum that the body lost to them. Zero in worlds that did not take the step. Gradients flow to all
+        arguments.
+
+    Raises:
+        ValueError: a shape does not fit. TypeError: dtypes differ. UnitError: a quantity is of another kind.
+    """
+    expect_kinds("fem.reactions", params, state, Params, State)
+    layout, setting, shapes, _, bits = _screened(_bare(params), state, None, None, colliders, None)
+    bits = bits | (after.status & jnp.uint32(Status.NONFINITE | Status.BADCTRL | Status.BADPARAM))
+    still = worlds.idle(bits)
+    move = worlds.choose(still, 0, space(after.x, 3) - setting.x)
+    if params.order == 1:
+        wrench = _wrench(layout, _first(setting, shapes, 1.0), move)
+    else:
+        late = EARLY * setting.timestep[:, None, None] * worlds.choose(still, 0, space(after.v, 3))
+        early = EARLY / (1 - EARLY) * (move - late)
+        first = _first(setting, shapes, EARLY)
+        second = _second(setting, shapes, first, early)
+        wrench = (1 - EARLY) * _wrench(layout, first, early) + EARLY * _wrench(layout, second, late)
+    return worlds.choose(still, 0, wrench)
 
 
 def elastic_force(params: Params, state: State) -> Array:
@@ -139,7 +217,7 @@ def elastic_force(params: Params, state: State) -> Array:
         ValueError: a shape does not fit. TypeError: dtypes differ. UnitError: a quantity is of another kind.
     """
     expect_kinds("fem.elastic_force", params, state, Params, State)
-    layout, setting, *_ = _screened(_bare(params), jax.lax.stop_gradient(state), None, None)
+    layout, setting, *_ = _screened(_bare(params), jax.lax.stop_gradient(state), None, None, (), None)
     return -elastic_power(layout, setting)[..., : state.x.shape[-1]]
 
 
@@ -183,10 +261,11 @@ def reset(params: Params, state: State, mask: Array, start: State) -> State:
 
 _CAUSES = {
     Status.NONFINITE: "positions or velocities became NaN, infinite or huge{}; lower params.timestep or the loads",
-    Status.BADCTRL: "force or pins were not finite; the world skipped that step",
+    Status.BADCTRL: "force, pins, actuation or a collider were not finite; the world skipped that step",
     Status.BADPARAM: (
-        "a number is not one to simulate: time step, density and Young's modulus must be positive, Poisson's ratio "
-        "between -1 and 0.5, damping not negative, gravity finite, and every element's volume at rest positive"
+        "a number is not one to simulate: time step, density, Young's modulus and the numbers of contact must be "
+        "positive, Poisson's ratio between -1 and 0.5, damping not negative, gravity finite, and every element's "
+        "volume at rest positive"
     ),
     Status.UNCONVERGED: (
         "Newton's method stopped before the forces balanced, after {} iterations or where no step lowered the "
@@ -206,20 +285,38 @@ def _bare(params: Params) -> Params:
     """Params without quantities."""
     material = units.bare(params.material, params.material.kinds, type(params.material).__name__)
     body = units.bare(params.mesh, {"vertices": units.length}, "mesh")
+    contact = units.bare(params.contact, _CONTACT, "contact")
     kinds = {"timestep": units.duration, "gravity": units.acceleration, "damping": units.frequency}
-    return units.bare(params, kinds, "params").replace(material=material, mesh=body)
+    bare = units.bare(params, kinds | {"stiffness_damping": units.duration}, "params")
+    return bare.replace(material=material, mesh=body, contact=contact)
 
 
-def _screened(params: Params, state: State, force: Any, pins: Any) -> tuple[Layout, Setting, Array, Array]:
-    """What the solve takes, harmless in faulty worlds, with vectors of three numbers; and fault bits, (world,)."""
+def space(value: Array, size: int) -> Array:
+    """Vectors of so many numbers, from shorter ones."""
+    return jnp.pad(value, ((0, 0),) * (value.ndim - 1) + ((0, size - value.shape[-1]),))
+
+
+def _screened(
+    params: Params, state: State, force: Any, pins: Any, colliders: tuple[Collider, ...], actuation: Any
+) -> tuple[Layout, Setting, Shapes, Array, Array]:
+    """What the solve takes, harmless in faulty worlds, with vectors of three numbers; and fault bits, (world,).
+
+    Colliders are where the step begins, and do not move: see ``_first``.
+    """
     given = gathered(params, state)
     (count, n, dim), dtype, held = state.x.shape, state.x.dtype, list(params.pinned)
+    elements = params.mesh.elements
     force = load("force", units.si(force, units.force, "force"), (count, n, dim), dtype)
+    muscles = actuation is not None
+    actuation = units.si(actuation, units.pressure, "actuation")
+    actuation = load("actuation", actuation, (count, len(elements), 3, 3), dtype)
     at = places(units.si(pins, units.length, "pins"), state.x[:, held])
+    numbers, shapes = side_by_side(colliders, dtype, dim, count)
 
     still = ~sound([state.x, state.v]) | is_nonfinite(state.status)
-    bad, solid = ~(sound([force]) & sound([at])), is_solid(given.rest, params.mesh.elements)
-    fine = solid & simulable(given)
+    bad = ~(sound([force]) & sound([at]) & sound([actuation]) & sound(shapes))
+    solid = is_solid(given.rest, elements)
+    fine = solid & simulable(given) & ((params.order == 1) | jnp.isfinite(given.timestep))
     bits = flag(Status.NONFINITE, still) | flag(Status.BADCTRL, bad) | flag(Status.BADPARAM, ~fine)
     stop = worlds.idle(bits)
 
@@ -228,24 +325,68 @@ def _screened(params: Params, state: State, force: Any, pins: Any) -> tuple[Layo
         rows = stop if len(value) == count else stop.all()[None]
         return jnp.where(rows.reshape(-1, *[1] * (value.ndim - 1)), instead, value)
 
-    def space(value: Array) -> Array:
-        return jnp.pad(value, ((0, 0),) * (value.ndim - 1) + ((0, 3 - dim),))
-
     rest = jnp.where(solid[:, None, None], given.rest, jnp.asarray(anywhere(n, dim), dtype)[None])
     young, poisson = calm(given.young, 1), calm(given.poisson, 0)
     start = jnp.zeros_like(state.x)
     if held:
         start = start.at[:, held].set(calm(at - state.x[:, held], 0))
+    shapes = Shapes(*(calm(value, 1) for value in shapes))
+    x, actuation = space(calm(state.x, rest), 3), calm(actuation, 0)
     setting = Setting(
-        space(rest),
-        calm(given.density, 1),
-        *params.material.lame(young, poisson),
-        calm(given.timestep, 1),
-        space(calm(given.gravity, 0)),
-        calm(given.damping, 0),
-        space(calm(state.x, rest)),
-        space(calm(state.v, 0)),
-        space(jnp.broadcast_to(calm(force, 0), (len(force), n, dim))),
+        rest=space(rest, 3),
+        density=calm(given.density, 1),
+        **dict(zip(("mu", "lam"), params.material.lame(young, poisson), strict=True)),
+        timestep=calm(given.timestep, 1),
+        gravity=space(calm(given.gravity, 0), 3),
+        damping=calm(given.damping, 0),
+        x=x,
+        v=space(calm(state.v, 0), 3),
+        force=space(jnp.broadcast_to(calm(force, 0), (len(force), n, dim)), 3),
+        viscous=calm(given.stiffness_damping, 0),
+        muscle=0.5 * jnp.broadcast_to(actuation + actuation.swapaxes(2, 3), (len(actuation), len(elements), 3, 3)),
+        area=areas(rest, params.mesh.topology, params.pinned),
+        stiffness=calm(given.stiffness, 1),
+        thickness=calm(given.thickness, 1),
+        slip=calm(given.slip, 1),
+        before=x,
+        size=shapes.size,
+        friction=shapes.friction,
+        field=jnp.zeros((1, 1), dtype),
+        begin=shapes.pos,
+        begin_turn=shapes.quat,
+        end=shapes.pos,
+        end_turn=shapes.quat,
+        velocity=shapes.velocity,
+        spin=shapes.spin,
     )
-    layout = Layout(params.material.number, params.mesh.topology, params.pinned, params.iterations)
-    return layout, setting, space(start), bits
+    kinds = {"law": params.material.number, "mean": params.mean_dilatation, "muscles": muscles, "shapes": numbers}
+    layout = Layout(topology=params.mesh.topology, pinned=params.pinned, iterations=params.iterations, **kinds)
+    return layout, setting, shapes, space(start, 3), bits
+
+
+def _first(setting: Setting, shapes: Shapes, part: float) -> Setting:
+    """The first solve of a step, over this part of it; colliders move for that time, at an equilibrium not at all."""
+    h = part * setting.timestep
+    end, turn = shapes.after(jnp.where(jnp.isfinite(h), h, 0))
+    return setting._replace(timestep=h, end=end, end_turn=turn)
+
+
+def _second(setting: Setting, shapes: Shapes, first: Setting, u: Array) -> Setting:
+    """The second solve of a step of second order, after the displacement of the first.
+
+    Alexander's L-stable method (1977): implicit Euler over a part c of the step, from x + (1 - c) h v1 and v + (1 - c)
+    h a1, v1 and a1 being those of the first solve, which is implicit Euler over c h, too; c = 1 - 1 / sqrt(2).
+    """
+    ratio = (1 - EARLY) / EARLY
+    v = setting.v + ratio * (u / first.timestep[:, None, None] - setting.v)
+    end, turn = shapes.after(setting.timestep)
+    moved = {"x": setting.x + ratio * u, "v": v, "before": setting.x + u}
+    turned = {"begin": first.end, "begin_turn": first.end_turn, "end": end, "end_turn": turn}
+    return setting._replace(timestep=first.timestep, **moved, **turned)
+
+
+def _wrench(layout: Layout, setting: Setting, u: Array) -> Array:
+    """Of a solve: force and torque on each collider, (world, collider, 6)."""
+    force = -pushed(layout, setting, u)
+    arm = (setting.x + u)[:, :, None] - setting.end[:, None]
+    return jnp.concatenate([force, jnp.cross(arm, force)], -1).sum(1)

@@ -7,9 +7,11 @@ import jax.numpy as jnp
 import numpy as np
 
 from ..errors import UnsupportedError
+from ..math import quat_mul, quat_unit
 from ..particles.arguments import array, expect_fields, known, row
+from ..particles.boundary import Collider, prepared, shape_number
 from .arguments import expect_pins
-from .materials import Law
+from .materials import Law, StVenantKirchhoff
 from .mesh import NAMES, measures
 
 if TYPE_CHECKING:
@@ -19,6 +21,9 @@ Array = jax.Array
 
 _RANGES = {"density": (0.0, np.inf), "young": (0.0, np.inf), "poisson": (-1.0, 0.5)}
 """Open intervals that a law's numbers must lie in."""
+
+STIFFNESS, THICKNESS = 10.0, 0.05
+"""Of contact, where none is given: the stiffness of ten elements' pressure, and a twentieth of their edges."""
 
 
 class Given(NamedTuple):
@@ -30,7 +35,11 @@ class Given(NamedTuple):
     poisson: Array
     timestep: Array  # (1 | world,)
     gravity: Array  # (1 | world, dim)
-    damping: Array  # (1 | world,)
+    damping: Array  # this and the rest: (1 | world,)
+    stiffness_damping: Array
+    stiffness: Array
+    thickness: Array
+    slip: Array
 
 
 def expect_mesh(params: "Params") -> None:
@@ -51,9 +60,15 @@ def expect_mesh(params: "Params") -> None:
         )
     if getattr(law, "plane_stress", False) and corners == 4:
         raise ValueError("material.plane_stress is for triangles in the plane: the mesh has tetrahedra")
+    if params.mean_dilatation and isinstance(law, StVenantKirchhoff):
+        raise UnsupportedError(
+            "params.mean_dilatation needs an energy of J: NeoHookean or Corotated; StVenantKirchhoff has none"
+        )
     expect_pins(params.pinned, n)
     if params.iterations < 1:
         raise ValueError(f"params.iterations is {params.iterations}: give one at least")
+    if params.order not in (1, 2):
+        raise ValueError(f"params.order is {params.order}: it is 1 (implicit Euler) or 2 (two solves a step)")
 
 
 def gathered(params: "Params", state: "State") -> Given:
@@ -70,14 +85,21 @@ def gathered(params: "Params", state: "State") -> Given:
     vertices = params.mesh.vertices
     vertices = vertices.astype(dtype) if isinstance(vertices, np.ndarray) else vertices  # from a file or a shape
     law = params.material
+    rest, young = row("mesh.vertices", vertices, (n, dim), dtype), _field("material.young", law.young, e, dtype)
+    touch, edge = params.contact, mean_edge(rest, params.mesh.elements)
+    stiffness = STIFFNESS * young.mean(1) / edge if touch.stiffness is None else touch.stiffness
     given = Given(
-        row("mesh.vertices", vertices, (n, dim), dtype),
+        rest,
         _field("material.density", law.density, e, dtype),
-        _field("material.young", law.young, e, dtype),
+        young,
         _field("material.poisson", law.poisson, e, dtype),
         row("params.timestep", params.timestep, (), dtype),
         row("params.gravity", params.gravity, (dim,), dtype, vector=True),
         row("params.damping", params.damping, (), dtype),
+        row("params.stiffness_damping", params.stiffness_damping, (), dtype),
+        row("contact.stiffness", stiffness, (), dtype),
+        row("contact.thickness", THICKNESS * edge if touch.thickness is None else touch.thickness, (), dtype),
+        row("contact.slip", touch.slip, (), dtype),
     )
     for name, value in given._asdict().items():
         if len(value) not in (1, count):
@@ -85,6 +107,64 @@ def gathered(params: "Params", state: "State") -> Given:
                 f"{name} is given for {len(value)} worlds, there are {count}: give one for all, or one for each"
             )
     return given
+
+
+def mean_edge(rest: Array, elements: np.ndarray) -> Array:
+    """A length that elements have, from their mean extent [m], (1 | world,)."""
+    dim, size = rest.shape[-1], measures(rest, elements).mean(1)
+    return jnp.maximum((6.0 if dim == 3 else 2.0) * size, 1e-30) ** (1 / dim)
+
+
+def areas(rest: Array, topology: Any, pinned: tuple[int, ...]) -> Array:
+    """What each vertex has of the surface at rest [m^2], (1 | world, vertex); pinned and inner ones nothing."""
+    sides = topology.surface
+    part = measures(rest, sides) / sides.shape[1]
+    total = jnp.zeros(rest.shape[:2], rest.dtype).at[:, sides.T].add(part[:, None])
+    return total.at[:, list(pinned)].set(0)
+
+
+class Shapes(NamedTuple):
+    """Colliders side by side, (1 | world, collider, ...)."""
+
+    pos: Array
+    quat: Array
+    size: Array
+    velocity: Array
+    spin: Array
+    friction: Array
+
+    def after(self, time: Array) -> tuple[Array, Array]:
+        """Positions and orientations after a time [s], (world,), at these velocities."""
+        angle = time[:, None, None] * self.spin
+        size = jnp.sqrt(jnp.maximum((angle**2).sum(-1, keepdims=True), 1e-24))
+        turn = jnp.concatenate([jnp.cos(size / 2), jnp.sin(size / 2) / size * angle], -1)
+        return self.pos + time[:, None, None] * self.velocity, quat_mul(turn, quat_unit(self.quat))
+
+
+def side_by_side(colliders: tuple[Collider, ...], dtype: Any, dim: int, worlds: int) -> tuple[Any, Shapes]:
+    """Numbers of the colliders' shapes with how many samples they have, and their arrays.
+
+    Raises:
+        ValueError, TypeError: a collider that does not fit, by name. UnsupportedError: one that fem does not have.
+    """
+    made = [prepared(c, i, dtype, dim, worlds) for i, c in enumerate(colliders)]
+    for i, c in enumerate(made):
+        if c.contact != "separate":
+            raise UnsupportedError(
+                f'colliders[{i}].contact is {c.contact!r}: fem has "separate"; for matter that sticks, pin its vertices'
+            )
+        if c.shape == "field":
+            raise UnsupportedError(f"colliders[{i}] is a field of samples: fem has planes, spheres, boxes and capsules")
+    if not made:
+        none = {name: jnp.zeros((1, 0, 4 if name == "quat" else 3), dtype) for name in Shapes._fields}
+        return (), Shapes(**none)._replace(friction=jnp.zeros((1, 0), dtype))
+
+    def stacked(name: str) -> Array:
+        given = [getattr(c, name) for c in made]
+        rows = max(len(a) for a in given)
+        return jnp.stack([jnp.broadcast_to(a, (rows, *a.shape[1:])) for a in given], 1)
+
+    return tuple((shape_number(c.shape), c.count) for c in made), Shapes(*map(stacked, Shapes._fields))
 
 
 def is_solid(rest: Array, elements: np.ndarray) -> Array:
@@ -96,7 +176,11 @@ def is_solid(rest: Array, elements: np.ndarray) -> Array:
 def simulable(given: Given) -> Array:
     """Worlds whose numbers can be simulated, bool, (1 | world,)."""
     g = jax.lax.stop_gradient(given)
-    fine = (g.timestep > 0) & (g.damping >= 0) & jnp.isfinite(g.damping) & jnp.isfinite(g.gravity).all(1)
+    fine = (g.timestep > 0) & jnp.isfinite(g.gravity).all(1)
+    for value in (g.damping, g.stiffness_damping):
+        fine = fine & (value >= 0) & jnp.isfinite(value)
+    for value in (g.stiffness, g.thickness, g.slip):
+        fine = fine & (value > 0) & jnp.isfinite(value)
     for name, (low, high) in _RANGES.items():
         value = getattr(g, name)
         fine = fine & ((value > low) & (value < high)).all(1)
@@ -114,11 +198,20 @@ def refuse(params: "Params") -> None:
                 f"{type(params.material).__name__}.{name} is {np.asarray(given[0])[wrong].flat[0]}{which}: it must be "
                 f"above {low:g} and {most}"
             )
-    step, damping = known(params.timestep), known(params.damping)
+    step = known(params.timestep)
     if step is not None and not (step[0] > 0).all():
         raise ValueError(f"params.timestep is {step[0]}: it must be positive, or infinite for the equilibrium")
-    if damping is not None and not ((damping[0] >= 0) & np.isfinite(damping[0])).all():
-        raise ValueError(f"params.damping is {damping[0]}: it must be finite and not negative")
+    if step is not None and params.order == 2 and not np.isfinite(step[0]).all():
+        raise ValueError("params.timestep is infinite and params.order 2: for the equilibrium leave the order at 1")
+    for name in ("damping", "stiffness_damping"):
+        value = known(getattr(params, name))
+        if value is not None and not ((value[0] >= 0) & np.isfinite(value[0])).all():
+            raise ValueError(f"params.{name} is {value[0]}: it must be finite and not negative")
+    for name in ("stiffness", "thickness", "slip"):
+        given = getattr(params.contact, name)
+        value = None if given is None else known(given)
+        if value is not None and not ((value[0] > 0) & np.isfinite(value[0])).all():
+            raise ValueError(f"params.contact.{name} is {value[0]}: it must be finite and positive")
     if (vertices := known(params.mesh.vertices)) is not None:
         size = measures(vertices[0].astype(float), params.mesh.elements)
         if (flat := ~(size > 0)).any():

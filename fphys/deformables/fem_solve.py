@@ -27,6 +27,9 @@ class Layout(NamedTuple):
     topology: Topology
     pinned: tuple[int, ...]
     iterations: int
+    mean: bool = False  # dilatation
+    muscles: bool = False
+    shapes: tuple[tuple[int, tuple[int, int, int]], ...] = ()  # of colliders, and how many samples they have
 
     @property
     def body(self) -> dict[str, Any]:
@@ -35,7 +38,14 @@ class Layout(NamedTuple):
         pinned = np.zeros(self.topology.num_vertices, np.int32)
         pinned[list(self.pinned)] = 1
         tables = {"elements": self.topology.elements, "first": first, "column": column, "slot": slot}
-        return {"law": self.law, "pinned": pinned, **tables}
+        kinds = {"law": self.law, "mean": int(self.mean), "muscles": int(self.muscles)}
+        return {**kinds, "pinned": pinned, **tables, **self.colliders}
+
+    @property
+    def colliders(self) -> dict[str, Any]:
+        """The part of it that is about colliders."""
+        shape = np.array([shape for shape, _ in self.shapes], np.int32)
+        return {"shape": shape, "count": np.array([count for _, count in self.shapes], np.int32).reshape(-1, 3)}
 
     @property
     def most(self) -> int:
@@ -56,6 +66,22 @@ class Setting(NamedTuple):
     x: Any
     v: Any
     force: Any
+    viscous: Any
+    muscle: Any
+    area: Any
+    stiffness: Any
+    thickness: Any
+    slip: Any
+    before: Any
+    size: Any
+    friction: Any
+    field: Any
+    begin: Any
+    begin_turn: Any
+    end: Any
+    end_turn: Any
+    velocity: Any
+    spin: Any
 
 
 class Solved(NamedTuple):
@@ -74,7 +100,10 @@ def _scratch(launch: Any, layout: Layout, like: Any) -> tuple[dict[str, Any], di
     blocks = len(layout.topology.sparsity[1])
     work = {"inverse": launch.scratch((w, e), t.mat33), "volume": launch.scratch((w, e), t.real)}
     work |= {"mass": launch.scratch((w, n), t.real), "place": launch.scratch((w, n), t.vec3)}
+    names = "room", "bulk", "rest", "dilatation"
+    work |= {name: launch.scratch((w, n if layout.mean else 1), t.real) for name in names}
     matrix = {"block": launch.scratch((w, blocks), t.mat33), "diagonal": launch.scratch((w, n), t.mat33)}
+    matrix |= {"rise": launch.scratch((w, blocks if layout.mean else 1), t.vec3)}
     return work, matrix, lambda *names: {name: launch.scratch((w, n), t.vec3) for name in names}
 
 
@@ -110,25 +139,54 @@ class Power(NamedTuple):
 
     element: Any  # (world, element)
     vertex: Any  # (world, vertex)
+    contact: Any  # (world, vertex, collider)
+    dilatation: Any  # (world, vertex) where it is a mean, else (world, 0)
 
 
 def _power(launch: Any, layout: Layout, setting: Setting, u: Any, trial: Any, out: Power) -> None:
     k, s = kernels(u.dtype, "deformables.power"), setting
-    inputs = [layout.law, layout.topology.elements, s.rest, s.density, s.mu, s.lam]
-    inputs += [s.timestep, s.gravity, s.damping, s.x, s.v, u, trial]
+    inputs = [layout.law, int(layout.mean), layout.topology.elements, s.rest, s.density, s.mu, s.lam]
+    inputs += [s.timestep, s.gravity, s.damping, s.viscous, s.muscle, s.x, s.v, u, trial]
     launch(k.element_power, dim=(launch.worlds, len(layout.topology.elements)), inputs=inputs, outputs=[out.element])
     dim = (launch.worlds, layout.topology.num_vertices)
     launch(k.vertex_power, dim=dim, inputs=[s.force, trial], outputs=[out.vertex])
+    if layout.mean:
+        vec5 = kernels(u.dtype, "_precision").vec5
+        part, total = launch.scratch(out.element.shape, vec5), launch.scratch(dim, vec5)
+        inputs = [layout.law, layout.topology.elements, s.rest, s.mu, s.lam, s.x, u, trial]
+        launch(k.dilate, dim=out.element.shape, inputs=inputs, outputs=[part])
+        launch(k.gather, dim=dim, inputs=[*layout.topology.incidence, part], outputs=[total])
+        launch(k.dilatation_power, dim=dim, inputs=[total], outputs=[out.dilatation])
+    if layout.shapes:
+        force = launch.scratch((*dim, len(layout.shapes)), kernels(u.dtype, "_precision").vec3)
+        _push(launch, layout, setting, u, force)
+        k = kernels(u.dtype, "deformables.contact")
+        launch(k.push_power, dim=(*dim, len(layout.shapes)), inputs=[force, trial], outputs=[out.contact])
+
+
+def _push(launch: Any, layout: Layout, setting: Setting, u: Any, out: Any) -> None:
+    """Force of each collider on each vertex [N]."""
+    s, table = setting, layout.colliders
+    inputs = [table["shape"], table["count"], s.area, s.stiffness, s.thickness, s.slip, s.size, s.friction, s.field]
+    inputs += [s.begin, s.begin_turn, s.end, s.end_turn, s.velocity, s.spin, s.timestep, s.before, s.x, u]
+    dim = (launch.worlds, layout.topology.num_vertices, len(layout.shapes))
+    launch(kernels(u.dtype, "deformables.contact").push, dim=dim, inputs=inputs, outputs=[out])
 
 
 def _power_shapes(layout: Layout, setting: Setting, u: Any, trial: Any) -> Power:
-    sizes = len(layout.topology.elements), layout.topology.num_vertices
-    return Power(*(jax.ShapeDtypeStruct((u.shape[0], n), u.dtype) for n in sizes))
+    n = layout.topology.num_vertices
+    sizes = (len(layout.topology.elements),), (n,), (n, len(layout.shapes)), (n if layout.mean else 0,)
+    return Power(*(jax.ShapeDtypeStruct((u.shape[0], *size), u.dtype) for size in sizes))
+
+
+def _push_shapes(layout: Layout, setting: Setting, u: Any) -> Any:
+    return jax.ShapeDtypeStruct((*u.shape[:2], len(layout.shapes), 3), u.dtype)
 
 
 _newton_op = warp_op(_newton, _newton_shapes, differentiable=False, zeroed=False, name="fem.step")
 _solve_op = warp_op(_solve, lambda *args: args[-1], differentiable=False, zeroed=False, name="fem.step: solve")
 _power_op = warp_op(_power, _power_shapes, zeroed=False, name="fem.step: power")
+pushed = warp_op(_push, _push_shapes, zeroed=False, name="fem.step: contact")
 
 
 def elastic_power(layout: Layout, setting: Setting) -> Array:
@@ -139,7 +197,7 @@ def elastic_power(layout: Layout, setting: Setting) -> Array:
     )
     args = layout, bare, zero, zero
     seeds = jax.tree.map(lambda part: jnp.ones(part.shape, part.dtype), _power_shapes(*args))
-    wanted = [False] * (len(Setting._fields) + 1) + [True]
+    wanted = [False] * (len(jax.tree.leaves(args)) - 1) + [True]
     return _power_op.vjp(args, seeds, wanted)[-1]
 
 

@@ -7,6 +7,10 @@ in what is symmetric of U^T dF V and (e_i + e_j) / (s_i + s_j) in what is antisy
 difference, so that equal stretches are no exception.
 
 mu and lam are Lame's parameters, J = det F, E = (F^T F - I) / 2.
+
+Two things add a second Piola-Kirchhoff stress S, which is P = F S: muscles, S given, of energy S : E; and damping by
+stiffness, S = C : (E - E before the step) / h times a time b, C being Hooke's law: Rayleigh's at small strain, and
+without effect on a rotation.
 """
 
 import warp as wp
@@ -26,8 +30,13 @@ NOTHING = wp.constant(tolerance(1.0e-150, 1.0e-18))
 
 
 @wp.func
-def stable_moduli(mu: real, lam: real) -> vec3:
-    """The Neo-Hookean law's own mu, lambda and alpha for which it is Hooke's at small strain (Smith et al. 2018)."""
+def moduli(law: int, mu: real, lam: real) -> vec3:
+    """A law's own mu m, its lambda l, and the J a at which the part l (J - a)^2 / 2 of its energy is least.
+
+    The Neo-Hookean law's make it Hooke's at small strain (Smith et al. 2018).
+    """
+    if law != NEO_HOOKEAN:
+        return vec3(mu, lam, real(1.0))
     m = real(4.0) / real(3.0) * mu
     l = lam + real(5.0) / real(6.0) * mu
     return vec3(m, l, real(1.0) + real(0.75) * m / l)
@@ -43,37 +52,76 @@ def cofactor(f: mat33) -> mat33:
 
 
 @wp.func
-def energy_density(law: int, f: mat33, mu: real, lam: real) -> real:
-    """Energy per volume at rest [J/m^3]; that of Neo-Hookean matter is not zero at rest."""
-    j = wp.determinant(f)
-    if law == COROTATED:
-        d = f - polar(f)
-        return mu * wp.ddot(d, d) + real(0.5) * lam * (j - real(1.0)) * (j - real(1.0))
-    if law == NEO_HOOKEAN:
-        k = stable_moduli(mu, lam)
-        i = wp.ddot(f, f)
-        volume = real(0.5) * k[1] * (j - k[2]) * (j - k[2])
-        return real(0.5) * k[0] * (i - real(3.0) - wp.log(i + real(1.0))) + volume
-    e = real(0.5) * (wp.transpose(f) * f - identity())
-    return mu * wp.ddot(e, e) + real(0.5) * lam * wp.trace(e) * wp.trace(e)
+def strain(f: mat33) -> mat33:
+    """Green's strain E."""
+    return real(0.5) * (wp.transpose(f) * f - identity())
 
 
 @wp.func
-def stress(law: int, f: mat33, mu: real, lam: real) -> mat33:
-    """The first Piola-Kirchhoff stress P [Pa], the energy's derivative.
+def energy_density(law: int, f: mat33, k: vec3) -> real:
+    """Energy per volume at rest [J/m^3], of the law's moduli; that of Neo-Hookean matter is not zero at rest."""
+    if law == ST_VENANT:
+        e = strain(f)
+        return k[0] * wp.ddot(e, e) + real(0.5) * k[1] * wp.trace(e) * wp.trace(e)
+    j = wp.determinant(f)
+    volume = real(0.5) * k[1] * (j - k[2]) * (j - k[2])
+    if law == COROTATED:
+        d = f - polar(f)
+        return k[0] * wp.ddot(d, d) + volume
+    i = wp.ddot(f, f)
+    return real(0.5) * k[0] * (i - real(3.0) - wp.log(i + real(1.0))) + volume
 
-    corotated: 2 mu (F - R) + lam (J - 1) dJ/dF, as in MPM (Stomakhin et al. 2012).
-    Neo-Hookean: m (1 - 1 / (|F|^2 + 1)) F + l (J - alpha) dJ/dF (Smith, de Goes and Kim 2018, eq. 14).
+
+@wp.func
+def pressure_of(f: mat33, k: vec3) -> real:
+    """l (J - a), which acts with dJ/dF; St. Venant-Kirchhoff's law has no such part."""
+    return k[1] * (wp.determinant(f) - k[2])
+
+
+@wp.func
+def stress(law: int, f: mat33, k: vec3, pressure: real) -> mat33:
+    """The first Piola-Kirchhoff stress P [Pa], the energy's derivative, given l (J - a) or another pressure.
+
+    corotated: 2 mu (F - R) + pressure dJ/dF, as in MPM (Stomakhin et al. 2012).
+    Neo-Hookean: m (1 - 1 / (|F|^2 + 1)) F + pressure dJ/dF (Smith, de Goes and Kim 2018, eq. 14).
     St. Venant-Kirchhoff: F (2 mu E + lam tr(E) I).
     """
     if law == COROTATED:
-        return real(2.0) * mu * (f - polar(f)) + lam * (wp.determinant(f) - real(1.0)) * cofactor(f)
+        return real(2.0) * k[0] * (f - polar(f)) + pressure * cofactor(f)
     if law == NEO_HOOKEAN:
-        k = stable_moduli(mu, lam)
-        a = k[0] * (real(1.0) - real(1.0) / (wp.ddot(f, f) + real(1.0)))
-        return a * f + k[1] * (wp.determinant(f) - k[2]) * cofactor(f)
-    e = real(0.5) * (wp.transpose(f) * f - identity())
-    return f * (real(2.0) * mu * e + lam * wp.trace(e) * identity())
+        return k[0] * (real(1.0) - real(1.0) / (wp.ddot(f, f) + real(1.0))) * f + pressure * cofactor(f)
+    e = strain(f)
+    return f * (real(2.0) * k[0] * e + k[1] * wp.trace(e) * identity())
+
+
+@wp.func
+def pull_work(f: mat33, before: mat33, mu: real, lam: real, muscle: mat33) -> real:
+    """Energy per volume of a muscle, and of damping with b / h times Lame's parameters."""
+    e = strain(f)
+    d = e - strain(before)
+    return wp.ddot(muscle, e) + mu * wp.ddot(d, d) + real(0.5) * lam * wp.trace(d) * wp.trace(d)
+
+
+@wp.func
+def second_stress(f: mat33, before: mat33, mu: real, lam: real, muscle: mat33) -> mat33:
+    """S [Pa] of both."""
+    d = strain(f) - strain(before)
+    return muscle + real(2.0) * mu * d + lam * wp.trace(d) * identity()
+
+
+@wp.func
+def pulled_stiffness(ga: vec3, gb: vec3, f: mat33, s: mat33, mu: real, lam: real) -> mat33:
+    """Block of two corners, per volume, of S and of its change with F; ga and gb are slopes of shape functions."""
+    inner = mu * (wp.dot(ga, gb) * identity() + wp.outer(gb, ga)) + lam * wp.outer(ga, gb)
+    return wp.dot(ga, s * gb) * identity() + f * inner * wp.transpose(f)
+
+
+@wp.func
+def positive(s: mat33) -> mat33:
+    """A symmetric matrix without its negative eigenvalues."""
+    d, q = eigen(s)
+    zero = real(0.0)
+    return assembled(vec3(wp.max(d[0], zero), wp.max(d[1], zero), wp.max(d[2], zero)), q)
 
 
 @wp.func
@@ -133,8 +181,8 @@ def pair(symmetric: real, antisymmetric: real, projected: int):
 
 
 @wp.func
-def curvature(law: int, s: vec3, mu: real, lam: real, projected: int):
-    """The second derivative of the energy in the principal frame.
+def curvature(law: int, s: vec3, k: vec3, pressure: real, projected: int):
+    """The second derivative of the energy in the principal frame; of the pressure at its given value.
 
     dP_ii = sum_j A_ij dF_jj, dP_ij = B_ij dF_ij + C_ij dF_ji.
 
@@ -144,12 +192,12 @@ def curvature(law: int, s: vec3, mu: real, lam: real, projected: int):
     Returns:
         A, B and C, symmetric; the diagonals of B and C are zero.
     """
-    j = s[0] * s[1] * s[2]
+    mu = k[0]
+    lam = k[1]
     volume = vec3(s[1] * s[2], s[2] * s[0], s[0] * s[1])
     a = mat33()
     b = mat33()
     c = mat33()
-    k = stable_moduli(mu, lam)
     square = wp.dot(s, s)
     shape = k[0] * (real(1.0) - real(1.0) / (square + real(1.0)))
     bend = real(2.0) * k[0] / ((square + real(1.0)) * (square + real(1.0)))
@@ -160,7 +208,6 @@ def curvature(law: int, s: vec3, mu: real, lam: real, projected: int):
         flip = real(0.0)
         twist = real(0.0)
         if law == COROTATED:
-            pressure = lam * (j - real(1.0))
             total = s[m] + s[n]
             if wp.abs(total) < LEAST:
                 total = LEAST
@@ -169,7 +216,6 @@ def curvature(law: int, s: vec3, mu: real, lam: real, projected: int):
             flip = real(2.0) * mu - pressure * s[o]
             twist = real(2.0) * mu * (real(1.0) - real(2.0) / total) + pressure * s[o]
         elif law == NEO_HOOKEAN:
-            pressure = k[1] * (j - k[2])
             a[m, m] = shape + bend * s[m] * s[m] + k[1] * volume[m] * volume[m]
             a[m, n] = bend * s[m] * s[n] + k[1] * volume[m] * volume[n] + pressure * s[o]
             flip = shape - pressure * s[o]
@@ -188,7 +234,5 @@ def curvature(law: int, s: vec3, mu: real, lam: real, projected: int):
         c[m, n] = half
         c[n, m] = half
     if projected != 0:
-        d, q = eigen(a)
-        zero = real(0.0)
-        a = assembled(vec3(wp.max(d[0], zero), wp.max(d[1], zero), wp.max(d[2], zero)), q)
+        a = positive(a)
     return a, b, c

@@ -10,20 +10,8 @@ One thread takes a world: it runs all iterations, so that worlds stop one by one
 import warp as wp
 
 from .._precision import real, tolerance, vec3
-from .potential import (
-    ROUNDING,
-    Body,
-    Matrix,
-    Setting,
-    Work,
-    deformation,
-    gradient,
-    hessian,
-    move,
-    multiply,
-    potential,
-    set_up,
-)
+from .hessian import Matrix, hessian, multiply
+from .potential import ROUNDING, Body, Setting, Work, deformation, gradient, move, potential, set_up
 
 UNCONVERGED = wp.constant(4)
 INVERTED = wp.constant(256)
@@ -71,7 +59,9 @@ class Krylov:
 
 
 @wp.func
-def conjugate_gradients(world: int, body: Body, matrix: Matrix, part: real, most: int, descent_out: Descent) -> int:
+def conjugate_gradients(
+    world: int, body: Body, work: Work, matrix: Matrix, part: real, most: int, descent_out: Descent
+) -> int:
     """Solve H search = -gradient until this part of the residual is left; returns whether all curvature was positive.
 
     Where it is not it stops, with what it has: a direction of descent.
@@ -88,7 +78,7 @@ def conjugate_gradients(world: int, body: Body, matrix: Matrix, part: real, most
     goal = part * part * rz
     positive = int(1)
     for k in range(most):
-        curvature = multiply(world, body, matrix, descent_out.direction, descent_out.product)
+        curvature = multiply(world, body, work, matrix, descent_out.direction, descent_out.product)
         if curvature <= real(0.0):
             positive = 0
             if k == 0:
@@ -162,7 +152,7 @@ def newton(
     length = mean_edge(body, work_out, world)
     for i in range(n):
         u_out[world, i] = start[world, i]
-    move(world, setting, u_out, work_out)
+    move(world, body, setting, u_out, work_out)
     value = potential(world, body, setting, u_out, work_out)
     part = LOOSE
     done = int(0)
@@ -180,10 +170,10 @@ def newton(
             solved = int(0)
             if near != 0:
                 hessian(world, body, setting, work_out, 0, 0, matrix_out)
-                solved = conjugate_gradients(world, body, matrix_out, part, max_solve, descent_out)
+                solved = conjugate_gradients(world, body, work_out, matrix_out, part, max_solve, descent_out)
             if solved == 0:
                 hessian(world, body, setting, work_out, 1, 1, matrix_out)
-                solved = conjugate_gradients(world, body, matrix_out, part, max_solve, descent_out)
+                solved = conjugate_gradients(world, body, work_out, matrix_out, part, max_solve, descent_out)
             decrease = real(0.0)
             for i in range(n):
                 decrease += wp.dot(descent_out.gradient[world, i], descent_out.search[world, i])
@@ -193,7 +183,7 @@ def newton(
                 if found == 0:
                     for i in range(n):
                         descent_out.trial[world, i] = u_out[world, i] + step * descent_out.search[world, i]
-                    move(world, setting, descent_out.trial, work_out)
+                    move(world, body, setting, descent_out.trial, work_out)
                     after = potential(world, body, setting, descent_out.trial, work_out)
                     if after[0] <= value[0] + DESCENT * step * decrease + BLUR * value[1]:
                         found = 1
@@ -201,7 +191,7 @@ def newton(
                     else:
                         step = real(0.5) * step
             if found == 0:
-                move(world, setting, u_out, work_out)
+                move(world, body, setting, u_out, work_out)
                 if near == 0:
                     stuck = 1
                 near = 0
@@ -252,7 +242,7 @@ def solve(
     world = wp.tid()
     n = u.shape[1]
     set_up(world, body, setting, work_out)
-    move(world, setting, u, work_out)
+    move(world, body, setting, u, work_out)
     beta = real(0.0)
     for i in range(n):
         trial_out[world, i] = vec3()
@@ -285,7 +275,7 @@ def solve(
             if remaining > goal and beta > real(0.0):
                 for i in range(n):
                     krylov_out.z[world, i] = krylov_out.z[world, i] / beta
-                alpha = multiply(world, body, matrix_out, krylov_out.z, krylov_out.lanczos)
+                alpha = multiply(world, body, work_out, matrix_out, krylov_out.z, krylov_out.lanczos)
                 new_beta = real(0.0)
                 # the rotation that takes this column of the tridiagonal matrix to upper triangular form
                 old_epsilon = epsilon

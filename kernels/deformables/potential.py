@@ -1,19 +1,38 @@
-"""The incremental potential of a step, its gradient and its Hessian (Martin et al. 2011; Kane et al. 2000).
+"""The incremental potential of a step and its gradient (Martin et al. 2011; Kane et al. 2000).
 
 With u = x' - x, the step's displacement,
 
 W(u) = sum_v m_v (|u|^2 (1 / h^2 + a / h) / 2 - u . (v / h + g)) - u . f + sum_e V psi(F(x + u))
 
 is least where M ((u / h - v) / h + a u / h - g) = f - dPsi/dx: implicit Euler, a being the damping by mass. With
-h = infinity it is the energy at rest under the loads.
+h = infinity it is the energy at rest under the loads. With mean dilatation the part l (J - a)^2 / 2 of psi takes at
+each vertex the mean J of the elements around it (Bonet and Burton 1998): an element's l (J - a) becomes the mean of its
+vertices' pressures. psi includes muscles and damping by stiffness (laws.py);
+colliders add their terms (contact.py).
 """
 
 import warp as wp
 
-from .._precision import mat33, real, tolerance, vec2, vec3
-from ..spectral import identity
-from .element import edges, slope, stiffness, volume_of
-from .laws import curvature, energy_density, stress, stretches
+from .._precision import mat33, quat, real, tolerance, vec2, vec3, vec4
+from .contact import (
+    drag,
+    drag_work,
+    facing,
+    normal_of,
+    pressure,
+    pressure_slope,
+    pressure_work,
+    slipping,
+)
+from .element import edges, slope, volume_of
+from .laws import (
+    energy_density,
+    moduli,
+    pressure_of,
+    pull_work,
+    second_stress,
+    stress,
+)
 
 ROUNDING = wp.constant(tolerance(1.0e-15, 4.0e-7))
 """What is below this fraction of the numbers that it is the sum of is rounding."""
@@ -24,11 +43,15 @@ class Body:
     """Topology, the same for all worlds."""
 
     law: int
+    mean: int  # whether the dilatation is a mean around vertices
+    muscles: int  # whether there are any
     elements: wp.array2d(dtype=int)
     pinned: wp.array(dtype=int)  # 1 for vertices whose displacement is given
     first: wp.array(dtype=int)  # of each row, its first block
     column: wp.array(dtype=int)
     slot: wp.array2d(dtype=int)  # of an element's pairs of corners, their block
+    shape: wp.array(dtype=int)  # of each collider
+    count: wp.array(dtype=wp.vec3i)
 
 
 @wp.struct
@@ -45,6 +68,24 @@ class Setting:
     x: wp.array2d(dtype=vec3)
     v: wp.array2d(dtype=vec3)
     force: wp.array2d(dtype=vec3)
+    viscous: wp.array(dtype=real)
+    muscle: wp.array2d(dtype=mat33)
+    # contact (contact.py): of vertices,
+    area: wp.array2d(dtype=real)
+    stiffness: wp.array(dtype=real)
+    thickness: wp.array(dtype=real)
+    slip: wp.array(dtype=real)
+    before: wp.array2d(dtype=vec3)
+    # and of colliders
+    size: wp.array2d(dtype=vec3)
+    friction: wp.array2d(dtype=real)
+    field: wp.array2d(dtype=real)
+    begin: wp.array2d(dtype=vec3)
+    begin_turn: wp.array2d(dtype=quat)
+    end: wp.array2d(dtype=vec3)
+    end_turn: wp.array2d(dtype=quat)
+    velocity: wp.array2d(dtype=vec3)
+    spin: wp.array2d(dtype=vec3)
 
 
 @wp.struct
@@ -55,14 +96,19 @@ class Work:
     volume: wp.array2d(dtype=real)
     mass: wp.array2d(dtype=real)  # of a vertex
     place: wp.array2d(dtype=vec3)  # x + u
+    # with mean dilatation, of a vertex:
+    room: wp.array2d(dtype=real)  # its volume
+    bulk: wp.array2d(dtype=real)  # the sum of l V / corners
+    rest: wp.array2d(dtype=real)  # that of l a V / corners
+    dilatation: wp.array2d(dtype=real)  # J
 
 
-@wp.struct
-class Matrix:
-    """A Hessian, in blocks of 3 x 3, and the inverse of its diagonal blocks."""
-
-    block: wp.array2d(dtype=mat33)
-    diagonal: wp.array2d(dtype=mat33)
+@wp.func
+def pulled(world: int, body: Body, setting: Setting) -> int:
+    """Whether there are muscles or damping by stiffness."""
+    if body.muscles != 0 or setting.viscous[world] > real(0.0):
+        return 1
+    return 0
 
 
 @wp.func
@@ -93,19 +139,153 @@ def set_up(world: int, body: Body, setting: Setting, work_out: Work):
         for a in range(corners):
             i = body.elements[e, a]
             work_out.mass[world, i] = work_out.mass[world, i] + share
-
-
-@wp.func
-def move(world: int, setting: Setting, u: wp.array2d(dtype=vec3), work_out: Work):
-    """Where the vertices are after a displacement."""
-    for i in range(u.shape[1]):
-        work_out.place[world, i] = setting.x[world, i] + u[world, i]
+    if body.mean != 0:
+        for i in range(work_out.mass.shape[1]):
+            work_out.room[world, i] = real(0.0)
+            work_out.bulk[world, i] = real(0.0)
+            work_out.rest[world, i] = real(0.0)
+        for e in range(body.elements.shape[0]):
+            k = moduli(body.law, setting.mu[world, e], setting.lam[world, e])
+            share = work_out.volume[world, e] / real(corners)
+            for a in range(corners):
+                i = body.elements[e, a]
+                work_out.room[world, i] = work_out.room[world, i] + share
+                work_out.bulk[world, i] = work_out.bulk[world, i] + share * k[1]
+                work_out.rest[world, i] = work_out.rest[world, i] + share * k[1] * k[2]
 
 
 @wp.func
 def deformation(world: int, e: int, body: Body, work: Work) -> mat33:
     """F of an element at the place."""
     return edges(body.elements, e, work.place, world, real(1.0)) * work.inverse[world, e]
+
+
+@wp.func
+def move(world: int, body: Body, setting: Setting, u: wp.array2d(dtype=vec3), work_out: Work):
+    """Where the vertices are after a displacement, and the dilatation around them."""
+    for i in range(u.shape[1]):
+        work_out.place[world, i] = setting.x[world, i] + u[world, i]
+    if body.mean != 0:
+        corners = body.elements.shape[1]
+        for i in range(u.shape[1]):
+            work_out.dilatation[world, i] = real(0.0)
+        for e in range(body.elements.shape[0]):
+            part = wp.determinant(deformation(world, e, body, work_out)) * work_out.volume[world, e] / real(corners)
+            for a in range(corners):
+                i = body.elements[e, a]
+                work_out.dilatation[world, i] = work_out.dilatation[world, i] + part / work_out.room[world, i]
+
+
+@wp.func
+def own_moduli(world: int, e: int, body: Body, setting: Setting) -> vec3:
+    """An element's moduli, without what the vertices have of them."""
+    k = moduli(body.law, setting.mu[world, e], setting.lam[world, e])
+    if body.mean != 0:
+        k = vec3(k[0], real(0.0), k[2])
+    return k
+
+
+@wp.func
+def swelling(world: int, i: int, work: Work) -> real:
+    """The derivative of a vertex's energy by its dilatation [J]."""
+    return work.bulk[world, i] * work.dilatation[world, i] - work.rest[world, i]
+
+
+@wp.func
+def pressed(world: int, e: int, f: mat33, k: vec3, body: Body, work: Work) -> real:
+    """The pressure in an element."""
+    if body.mean == 0:
+        return pressure_of(f, k)
+    total = real(0.0)
+    corners = body.elements.shape[1]
+    for a in range(corners):
+        i = body.elements[e, a]
+        total += swelling(world, i, work) / work.room[world, i]
+    return total / real(corners)
+
+
+@wp.func
+def deformation_before(world: int, e: int, body: Body, setting: Setting, work: Work) -> mat33:
+    """F of an element where the step begins."""
+    return edges(body.elements, e, setting.x, world, real(1.0)) * work.inverse[world, e]
+
+
+@wp.func
+def met(world: int, i: int, c: int, body: Body, setting: Setting, work: Work) -> vec4:
+    """Normal and distance of a collider at the end of the step."""
+    turn = setting.end_turn[world, c]
+    end = setting.end[world, c]
+    size = setting.size[world, c]
+    return facing(world, body.shape[c], body.count[c], setting.field, size, end, turn, work.place[world, i])
+
+
+@wp.func
+def held(world: int, i: int, c: int, body: Body, setting: Setting):
+    """The normal, and mu N, where the step begins."""
+    turn = setting.begin_turn[world, c]
+    begin = setting.begin[world, c]
+    size = setting.size[world, c]
+    s = facing(world, body.shape[c], body.count[c], setting.field, size, begin, turn, setting.before[world, i])
+    p = pressure(setting.thickness[world] - s[3], setting.stiffness[world], setting.thickness[world])
+    return normal_of(s), setting.friction[world, c] * setting.area[world, i] * p
+
+
+@wp.func
+def slipping_past(world: int, i: int, c: int, n: vec3, setting: Setting, work: Work) -> vec3:
+    """Velocity of a vertex along a collider's surface."""
+    arm = setting.before[world, i] - setting.begin[world, c]
+    speed = (work.place[world, i] - setting.x[world, i]) / setting.timestep[world]
+    return slipping(speed - setting.velocity[world, c] - wp.cross(setting.spin[world, c], arm), n)
+
+
+@wp.func
+def reach(world: int, i: int, c: int, setting: Setting, work: Work) -> real:
+    """A length whose rounding the distance has."""
+    return wp.length(work.place[world, i]) + wp.length(setting.end[world, c]) + setting.thickness[world]
+
+
+@wp.func
+def contact_work(world: int, i: int, body: Body, setting: Setting, work: Work) -> vec2:
+    """A vertex's part of W by all colliders, and what its rounding is relative to."""
+    total = real(0.0)
+    size = real(0.0)
+    area = setting.area[world, i]
+    k = setting.stiffness[world]
+    t = setting.thickness[world]
+    rate = real(1.0) / setting.timestep[world]
+    for c in range(body.shape.shape[0]):
+        depth = t - met(world, i, c, body, setting, work)[3]
+        energy = area * pressure_work(depth, k, t)
+        total += energy
+        size += energy + area * pressure(depth, k, t) * reach(world, i, c, setting, work)
+        n, hold = held(world, i, c, body, setting)
+        if hold > real(0.0) and rate > real(0.0):
+            w = slipping_past(world, i, c, n, setting, work)
+            energy = hold * drag_work(wp.length(w), setting.slip[world]) / rate
+            total += energy
+            size += energy
+    return vec2(total, size)
+
+
+@wp.func
+def contact_force(world: int, i: int, body: Body, setting: Setting, work: Work):
+    """Force of all colliders on a vertex, and the square of what its rounding is relative to."""
+    total = vec3()
+    scale = real(0.0)
+    area = setting.area[world, i]
+    k = setting.stiffness[world]
+    t = setting.thickness[world]
+    for c in range(body.shape.shape[0]):
+        s = met(world, i, c, body, setting, work)
+        total += area * pressure(t - s[3], k, t) * normal_of(s)
+        size = area * pressure_slope(t - s[3], k, t) * reach(world, i, c, setting, work)
+        n, hold = held(world, i, c, body, setting)
+        if hold > real(0.0):
+            w = slipping_past(world, i, c, n, setting, work)
+            total -= hold * drag(wp.length(w), setting.slip[world]) * w
+            size += hold
+        scale += size * size
+    return total, scale
 
 
 @wp.func
@@ -124,15 +304,36 @@ def potential(world: int, body: Body, setting: Setting, u: wp.array2d(dtype=vec3
         work_done = m * wp.dot(d, pull(setting, world, i)) + wp.dot(d, setting.force[world, i])
         total += kinetic - work_done
         size += kinetic + wp.abs(work_done)
+        if setting.area[world, i] > real(0.0):
+            contact = contact_work(world, i, body, setting, work)
+            total += contact[0]
+            size += contact[1]
     for e in range(body.elements.shape[0]):
         f = deformation(world, e, body, work)
         mu = setting.mu[world, e]
         lam = setting.lam[world, e]
-        energy = energy_density(body.law, f, mu, lam)
+        energy = energy_density(body.law, f, own_moduli(world, e, body, setting))
         modulus = real(2.0) * mu + wp.abs(lam)
         hold = wp.sqrt(modulus * wp.abs(energy)) + ROUNDING * modulus
         total += work.volume[world, e] * energy
         size += work.volume[world, e] * (wp.abs(energy) + hold * (real(1.0) + wp.ddot(f, f)))
+        if pulled(world, body, setting) != 0:
+            share = setting.viscous[world] / setting.timestep[world]
+            o = deformation_before(world, e, body, setting, work)
+            more = pull_work(f, o, share * mu, share * lam, setting.muscle[world, e])
+            hold = wp.sqrt(wp.ddot(setting.muscle[world, e], setting.muscle[world, e])) + wp.sqrt(
+                share * modulus * wp.abs(more)
+            )
+            total += work.volume[world, e] * more
+            size += work.volume[world, e] * (wp.abs(more) + hold * (real(1.0) + wp.ddot(f, f)))
+    if body.mean != 0:
+        for i in range(u.shape[1]):
+            pull_ = swelling(world, i, work)
+            bulk = work.bulk[world, i]
+            if bulk != real(0.0):
+                energy = real(0.5) * pull_ * pull_ / bulk
+                total += energy
+                size += wp.abs(energy) + wp.abs(pull_) * (real(1.0) + wp.abs(work.dilatation[world, i]))
     return vec2(total, size)
 
 
@@ -155,13 +356,26 @@ def gradient(
         resist = m * c * u[world, i]
         gradient_out[world, i] = resist - push
         size += wp.dot(push, push) + wp.dot(resist, resist)
+        if setting.area[world, i] > real(0.0):
+            contact, scale = contact_force(world, i, body, setting, work)
+            gradient_out[world, i] = gradient_out[world, i] - contact
+            size += scale
     for e in range(body.elements.shape[0]):
         mu = setting.mu[world, e]
         lam = setting.lam[world, e]
         v = work.volume[world, e]
         f = deformation(world, e, body, work)
-        p = v * stress(body.law, f, mu, lam)
-        scale = v * (real(2.0) * mu + wp.abs(lam)) * wp.max(real(1.0), wp.ddot(f, f))
+        k = own_moduli(world, e, body, setting)
+        pressure_ = pressed(world, e, f, k, body, work)
+        p = v * stress(body.law, f, k, pressure_)
+        modulus = real(2.0) * mu + wp.abs(lam)
+        if pulled(world, body, setting) != 0:
+            share = setting.viscous[world] / setting.timestep[world]
+            o = deformation_before(world, e, body, setting, work)
+            muscle = setting.muscle[world, e]
+            p += v * (f * second_stress(f, o, share * mu, share * lam, muscle))
+            modulus += share * modulus + wp.sqrt(wp.ddot(muscle, muscle))
+        scale = v * modulus * wp.max(real(1.0), wp.ddot(f, f))
         for a in range(corners):
             i = body.elements[e, a]
             g = slope(work.inverse[world, e], a, corners)
@@ -171,67 +385,3 @@ def gradient(
         if body.pinned[i] != 0:
             gradient_out[world, i] = vec3()
     return size
-
-
-@wp.func
-def hessian(
-    world: int, body: Body, setting: Setting, work: Work, projected: int, preconditioned: int, matrix_out: Matrix
-):
-    """d2W/du2 at the place, and the inverse diagonal blocks of the projected one.
-
-    Args:
-        projected: whether negative curvatures of each element count as zero.
-        preconditioned: whether the diagonal blocks are wanted.
-    """
-    corners = body.elements.shape[1]
-    c = inertia(setting, world)
-    for t in range(matrix_out.block.shape[1]):
-        matrix_out.block[world, t] = mat33()
-    for e in range(body.elements.shape[0]):
-        inverse = work.inverse[world, e]
-        u, s, v = stretches(deformation(world, e, body, work))
-        ca, cb, cc = curvature(body.law, s, setting.mu[world, e], setting.lam[world, e], projected)
-        turn = wp.transpose(v)
-        for a in range(corners):
-            ga = turn * slope(inverse, a, corners)
-            for b in range(corners):
-                if b >= a:
-                    gb = turn * slope(inverse, b, corners)
-                    k = work.volume[world, e] * stiffness(ga, gb, u, ca, cb, cc)
-                    t = body.slot[e, a * corners + b]
-                    matrix_out.block[world, t] = matrix_out.block[world, t] + k
-                    if b > a:
-                        t = body.slot[e, b * corners + a]
-                        matrix_out.block[world, t] = matrix_out.block[world, t] + wp.transpose(k)
-    for i in range(work.mass.shape[1]):
-        for t in range(body.first[i], body.first[i + 1]):
-            if body.column[t] == i:
-                k = matrix_out.block[world, t] + work.mass[world, i] * c * identity()
-                matrix_out.block[world, t] = k
-                if preconditioned != 0:
-                    matrix_out.diagonal[world, i] = safe_inverse(k)
-
-
-@wp.func
-def safe_inverse(k: mat33) -> mat33:
-    """Inverse of a positive semidefinite block; of one that is nearly singular, of one a little larger."""
-    trace = wp.trace(k)
-    if trace <= real(0.0):
-        return identity()
-    return wp.inverse(k + real(1.0e-6) * trace * identity())
-
-
-@wp.func
-def multiply(
-    world: int, body: Body, matrix: Matrix, p: wp.array2d(dtype=vec3), product_out: wp.array2d(dtype=vec3)
-) -> real:
-    """H p on the vertices that are not pinned, zero on the others; returns p . H p."""
-    total = real(0.0)
-    for i in range(p.shape[1]):
-        sum_ = vec3()
-        if body.pinned[i] == 0:
-            for t in range(body.first[i], body.first[i + 1]):
-                sum_ += matrix.block[world, t] * p[world, body.column[t]]
-        product_out[world, i] = sum_
-        total += wp.dot(sum_, p[world, i])
-    return total

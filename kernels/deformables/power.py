@@ -5,15 +5,16 @@ P = l . (M ((u / h - v) / h + a u / h - g) - f + dPsi/dx), in parts of elements 
 
 import warp as wp
 
-from .._precision import real, vec3
+from .._precision import mat33, real, vec3, vec5
 from .element import edges, volume_of
-from .laws import stress
+from .laws import cofactor, moduli, pressure_of, second_stress, stress
 
 
 @wp.kernel
 def element_power(
     # Structure:
     law: int,
+    mean: int,
     elements: wp.array2d(dtype=int),
     # Model:
     rest: wp.array2d(dtype=vec3),
@@ -23,6 +24,8 @@ def element_power(
     timestep: wp.array(dtype=real),
     gravity: wp.array(dtype=vec3),
     damping: wp.array(dtype=real),
+    viscous: wp.array(dtype=real),
+    muscle: wp.array2d(dtype=mat33),
     # State in:
     x: wp.array2d(dtype=vec3),
     v: wp.array2d(dtype=vec3),
@@ -41,8 +44,15 @@ def element_power(
     moved_edges = edges(elements, e, x, world, real(1.0)) + edges(elements, e, u, world, real(0.0))
     f = moved_edges * inverse
     change = edges(elements, e, trial, world, real(0.0)) * inverse
-    elastic = volume * wp.ddot(stress(law, f, mu[world, e], lam[world, e]), change)
     rate = real(1.0) / timestep[world]
+    share = viscous[world] * rate
+    before = edges(elements, e, x, world, real(1.0)) * inverse
+    pulls = second_stress(f, before, share * mu[world, e], share * lam[world, e], muscle[world, e])
+    k = moduli(law, mu[world, e], lam[world, e])
+    pressure = real(0.0)
+    if mean == 0:
+        pressure = pressure_of(f, k)
+    elastic = volume * wp.ddot(stress(law, f, k, pressure) + f * pulls, change)
     share = density[world, e] * volume / real(corners)
     moved = real(0.0)
     for a in range(corners):
@@ -50,6 +60,64 @@ def element_power(
         force = rate * (rate + damping[world]) * u[world, i] - rate * v[world, i] - gravity[world]
         moved += share * wp.dot(trial[world, i], force)
     power_out[world, e] = elastic + moved
+
+
+@wp.kernel
+def dilate(
+    # Structure:
+    law: int,
+    elements: wp.array2d(dtype=int),
+    # Model:
+    rest: wp.array2d(dtype=vec3),
+    mu: wp.array2d(dtype=real),
+    lam: wp.array2d(dtype=real),
+    # In:
+    x: wp.array2d(dtype=vec3),
+    u: wp.array2d(dtype=vec3),
+    trial: wp.array2d(dtype=vec3),
+    # Out:
+    part_out: wp.array2d(dtype=vec5),
+):
+    """What an element gives each of its vertices: volume, times J, times the change of J, times l, times l a."""
+    world, e = wp.tid()
+    at_rest = edges(elements, e, rest, world, real(1.0))
+    inverse = wp.inverse(at_rest)
+    f = (edges(elements, e, x, world, real(1.0)) + edges(elements, e, u, world, real(0.0))) * inverse
+    change = wp.ddot(cofactor(f), edges(elements, e, trial, world, real(0.0)) * inverse)
+    k = moduli(law, mu[world, e], lam[world, e])
+    v = volume_of(at_rest, elements.shape[1]) / real(elements.shape[1])
+    part_out[world, e] = vec5(v, v * wp.determinant(f), v * change, v * k[1], v * k[1] * k[2])
+
+
+@wp.kernel
+def gather(
+    # Structure:
+    first: wp.array(dtype=int),
+    element: wp.array(dtype=int),
+    # In:
+    part: wp.array2d(dtype=vec5),
+    # Out:
+    total_out: wp.array2d(dtype=vec5),
+):
+    """The sum of the elements around a vertex."""
+    world, i = wp.tid()
+    total = vec5()
+    for t in range(first[i], first[i + 1]):
+        total += part[world, element[t]]
+    total_out[world, i] = total
+
+
+@wp.kernel
+def dilatation_power(
+    # In:
+    total: wp.array2d(dtype=vec5),
+    # Out:
+    power_out: wp.array2d(dtype=real),
+):
+    """Of the pressure at a vertex: (l J - l a) dJ, J and dJ being means."""
+    world, i = wp.tid()
+    t = total[world, i]
+    power_out[world, i] = (t[3] * t[1] / t[0] - t[4]) * t[2] / t[0]
 
 
 @wp.kernel

@@ -42,6 +42,9 @@ def each(value: float, at: int, wrong: float) -> np.ndarray:
         ({"material": fem.Corotated(np.nan, 1e4, 0.3)}, "Corotated.density is nan"),
         ({"timestep": 0.0}, "params.timestep is 0.0: it must be positive, or infinite"),
         ({"damping": -1.0}, "params.damping is -1.0"),
+        ({"stiffness_damping": -1.0}, "params.stiffness_damping is -1.0"),
+        ({"contact": fem.Contact(thickness=0.0)}, "params.contact.thickness is 0.0"),
+        ({"timestep": np.inf, "order": 2}, "for the equilibrium leave the order at 1"),
         ({"mesh": BODY.replace(vertices=BODY.vertices * [-1, 1])}, "element 0 of the mesh is inside out"),
     ],
 )
@@ -56,6 +59,12 @@ def test_numbers_that_cannot_be_simulated_are_refused_by_name(changed: Any, mess
         (lambda: beam(pinned=(0, N)), ValueError, rf"params.pinned has {N}: the mesh has {N} vertices, 0 to {N - 1}"),
         (lambda: beam(pinned=(-1,)), ValueError, "params.pinned has -1"),
         (lambda: beam(iterations=0), ValueError, "params.iterations is 0"),
+        (lambda: beam(order=3), ValueError, "params.order is 3"),
+        (
+            lambda: beam(fem.StVenantKirchhoff(1000.0, 1e4, 0.3), mean_dilatation=True),
+            UnsupportedError,
+            "StVenantKirchhoff has none",
+        ),
         (
             lambda: beam(mesh=mesh.cloth((2, 2), (1.0, 1.0))),
             UnsupportedError,
@@ -100,6 +109,17 @@ def test_a_vertex_that_is_not_finite_is_named():
         (lambda s: fem.step(beam(fem.Corotated(1e3, np.ones(E + 1), 0.3)), s), ValueError, "material.young has shape"),
         (lambda s: fem.step(beam(gravity=jnp.zeros(2, jnp.float32)), s), TypeError, "nothing is cast silently"),
         (lambda s: fem.step(s, s), TypeError, r"step takes \(fem.Params, fem.State"),
+        (lambda s: fem.step(beam(), s, actuation=jnp.zeros((1, 1, 2, 2))), ValueError, "actuation has shape"),
+        (
+            lambda s: fem.step(beam(), s, colliders=(boundary.sphere((0.0, 0.0), 0.1, contact="sticky"),)),
+            UnsupportedError,
+            r"colliders\[0\].contact is 'sticky'.*pin its vertices",
+        ),
+        (
+            lambda s: fem.step(beam(), s, colliders=(boundary.field(np.ones((3, 3)), 0.1, (0.0, 0.0)),)),
+            UnsupportedError,
+            "is a field of samples",
+        ),
     ],
 )
 def test_arguments_that_do_not_fit(call: Any, error: Any, message: str):
@@ -133,6 +153,23 @@ def test_a_faulty_world_is_held_alone():
     held_alone(params.replace(material=params.material.replace(young=young)), state, fem.Status.BADPARAM)
     rest = jnp.broadcast_to(jnp.asarray(BODY.vertices), (WORLDS, N, 2)).at[BAD, 7].set(jnp.nan)
     held_alone(params.replace(mesh=BODY.replace(vertices=rest)), state, fem.Status.BADPARAM)
+    ball = boundary.sphere(jnp.full((WORLDS, 2), 9.0).at[BAD].set(jnp.nan), 0.1)
+    held_alone(params, state, fem.Status.BADCTRL, colliders=(ball,))
+
+
+def test_a_faulty_world_pushes_no_collider():
+    """And passes no gradient, also where parameters are shared."""
+    params, state = worlds()
+    ball, state = boundary.sphere((0.15, -0.09), 0.1), state.replace(x=state.x.at[BAD, 7].set(jnp.nan))
+
+    def pushes(young: Any) -> Any:
+        given = params.replace(material=params.material.replace(young=young))
+        return fem.reactions(given, state, fem.step(given, state, colliders=(ball,)), (ball,))[:, 0, 1]
+
+    found = jax.jit(pushes)(jnp.asarray(1e4))
+    assert (found[jnp.array([0, 2])] < 0).all() and found[BAD] == 0
+    slope = jax.jit(jax.grad(lambda young: pushes(young).sum()))(jnp.asarray(1e4))
+    assert np.isfinite(slope) and slope != 0
 
 
 def test_a_rest_shape_that_cannot_be_passes_no_gradient():

@@ -33,16 +33,18 @@ def at_rest(params: fem.Params, force: Any = None, pins: Any = None, near: Any =
     return np.asarray(state.x[0])
 
 
-@pytest.mark.parametrize("law", LAWS)
+@pytest.mark.parametrize(
+    ("law", "mean"), [*((law, False) for law in LAWS), (fem.NeoHookean, True), (fem.Corotated, True)]
+)
 @pytest.mark.parametrize("dim", [2, 3])
-def test_patch(law: Any, dim: int):
+def test_patch(law: Any, mean: bool, dim: int):
     """Sides held by a linear map: every vertex inside follows it, so that all elements have the same deformation."""
     body = block(dim)
     x, size = body.vertices, body.vertices.max(0)
     pinned = np.flatnonzero(((x == 0) | (x == size)).any(1))
     assert 0 < len(pinned) < len(x)
     change = np.eye(dim) + 0.15 * np.random.default_rng(1).uniform(-1, 1, (dim, dim))
-    params = fem.Params(body, law(1000.0, YOUNG, POISSON), jnp.inf, pinned=tuple(pinned))
+    params = fem.Params(body, law(1000.0, YOUNG, POISSON), jnp.inf, pinned=tuple(pinned), mean_dilatation=mean)
     exact = x @ change.T + 0.3
     np.testing.assert_allclose(at_rest(params, pins=jnp.asarray(exact[pinned])), exact, rtol=0, atol=1e-10)
 

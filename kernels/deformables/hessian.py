@@ -1,0 +1,174 @@
+"""The second derivative of a step's potential, in blocks of 3 x 3, and its product with a vector."""
+
+import warp as wp
+
+from .._precision import mat33, real, vec3
+from ..spectral import identity
+from .contact import SMALL_SQUARED, bending, drag, normal_of, pressure, pressure_slope
+from .element import slope, stiffness
+from .laws import cofactor, curvature, positive, pulled_stiffness, second_stress, stretches
+from .potential import (
+    Body,
+    Setting,
+    Work,
+    deformation,
+    deformation_before,
+    held,
+    inertia,
+    met,
+    own_moduli,
+    pressed,
+    pulled,
+    slipping_past,
+)
+
+
+@wp.struct
+class Matrix:
+    """A Hessian, in blocks of 3 x 3, and the inverse of its diagonal blocks."""
+
+    block: wp.array2d(dtype=mat33)
+    diagonal: wp.array2d(dtype=mat33)
+    rise: wp.array2d(dtype=vec3)  # in the place of block i, j: the derivative of vertex i's dilatation by vertex j
+
+
+@wp.func
+def contact_curvature(world: int, i: int, body: Body, setting: Setting, work: Work, projected: int) -> mat33:
+    """The second derivative of a vertex's part of W; projected: without the part by which convex shapes lower it."""
+    total = mat33()
+    area = setting.area[world, i]
+    k = setting.stiffness[world]
+    t = setting.thickness[world]
+    rate = real(1.0) / setting.timestep[world]
+    for c in range(body.shape.shape[0]):
+        s = met(world, i, c, body, setting, work)
+        n = normal_of(s)
+        depth = t - s[3]
+        if depth > real(0.0):
+            total += area * pressure_slope(depth, k, t) * wp.outer(n, n)
+            if projected == 0:
+                turn = setting.end_turn[world, c]
+                bend = bending(
+                    body.shape[c], setting.size[world, c], setting.end[world, c], turn, work.place[world, i], n
+                )
+                total -= area * pressure(depth, k, t) * bend
+        o, hold = held(world, i, c, body, setting)
+        if hold > real(0.0) and rate > real(0.0):
+            w = slipping_past(world, i, c, o, setting, work)
+            speed = wp.sqrt(wp.max(wp.dot(w, w), SMALL_SQUARED))
+            slip = setting.slip[world]
+            across = drag(speed, slip)
+            along = real(2.0) * wp.max(real(0.0), real(1.0) - speed / slip) / slip
+            d = w / speed
+            total += hold * rate * (across * (identity() - wp.outer(o, o)) + (along - across) * wp.outer(d, d))
+    return total
+
+
+@wp.func
+def hessian(
+    world: int, body: Body, setting: Setting, work: Work, projected: int, preconditioned: int, matrix_out: Matrix
+):
+    """d2W/du2 at the place, and the inverse diagonal blocks of the projected one.
+
+    Args:
+        projected: whether negative curvatures of each element count as zero.
+        preconditioned: whether the diagonal blocks are wanted.
+    """
+    corners = body.elements.shape[1]
+    c = inertia(setting, world)
+    for t in range(matrix_out.block.shape[1]):
+        matrix_out.block[world, t] = mat33()
+        if body.mean != 0:
+            matrix_out.rise[world, t] = vec3()
+    for e in range(body.elements.shape[0]):
+        inverse = work.inverse[world, e]
+        f = deformation(world, e, body, work)
+        u, s, v = stretches(f)
+        own = own_moduli(world, e, body, setting)
+        ca, cb, cc = curvature(body.law, s, own, pressed(world, e, f, own, body, work), projected)
+        turn = wp.transpose(v)
+        mu = real(0.0)
+        lam = real(0.0)
+        pulls = mat33()
+        if pulled(world, body, setting) != 0:
+            share = setting.viscous[world] / setting.timestep[world]
+            mu = share * setting.mu[world, e]
+            lam = share * setting.lam[world, e]
+            o = deformation_before(world, e, body, setting, work)
+            pulls = second_stress(f, o, mu, lam, setting.muscle[world, e])
+            if projected != 0:
+                pulls = positive(pulls)
+        swell = cofactor(f) * (work.volume[world, e] / real(corners))
+        for a in range(corners):
+            ga = turn * slope(inverse, a, corners)
+            for b in range(corners):
+                if body.mean != 0:
+                    t = body.slot[e, a * corners + b]
+                    part = swell * slope(inverse, b, corners) / work.room[world, body.elements[e, a]]
+                    matrix_out.rise[world, t] = matrix_out.rise[world, t] + part
+                if b >= a:
+                    gb = turn * slope(inverse, b, corners)
+                    k = stiffness(ga, gb, u, ca, cb, cc)
+                    if pulled(world, body, setting) != 0:
+                        k += pulled_stiffness(slope(inverse, a, corners), slope(inverse, b, corners), f, pulls, mu, lam)
+                    k = work.volume[world, e] * k
+                    t = body.slot[e, a * corners + b]
+                    matrix_out.block[world, t] = matrix_out.block[world, t] + k
+                    if b > a:
+                        t = body.slot[e, b * corners + a]
+                        matrix_out.block[world, t] = matrix_out.block[world, t] + wp.transpose(k)
+    if preconditioned != 0:
+        for i in range(work.mass.shape[1]):
+            matrix_out.diagonal[world, i] = mat33()
+        if body.mean != 0:
+            for i in range(work.mass.shape[1]):
+                for t in range(body.first[i], body.first[i + 1]):
+                    j = body.column[t]
+                    g = matrix_out.rise[world, t]
+                    bulk = wp.max(work.bulk[world, i], real(0.0))
+                    matrix_out.diagonal[world, j] = matrix_out.diagonal[world, j] + bulk * wp.outer(g, g)
+    for i in range(work.mass.shape[1]):
+        for t in range(body.first[i], body.first[i + 1]):
+            if body.column[t] == i:
+                k = matrix_out.block[world, t] + work.mass[world, i] * c * identity()
+                if setting.area[world, i] > real(0.0):
+                    k += contact_curvature(world, i, body, setting, work, projected)
+                matrix_out.block[world, t] = k
+                if preconditioned != 0:
+                    matrix_out.diagonal[world, i] = safe_inverse(matrix_out.diagonal[world, i] + k)
+
+
+@wp.func
+def safe_inverse(k: mat33) -> mat33:
+    """Inverse of a positive semidefinite block; of one that is nearly singular, of one a little larger."""
+    trace = wp.trace(k)
+    if trace <= real(0.0):
+        return identity()
+    return wp.inverse(k + real(1.0e-6) * trace * identity())
+
+
+@wp.func
+def multiply(
+    world: int, body: Body, work: Work, matrix: Matrix, p: wp.array2d(dtype=vec3), product_out: wp.array2d(dtype=vec3)
+) -> real:
+    """H p on the vertices that are not pinned, zero on the others; returns p . H p. p is zero where pinned."""
+    for i in range(p.shape[1]):
+        sum_ = vec3()
+        for t in range(body.first[i], body.first[i + 1]):
+            sum_ += matrix.block[world, t] * p[world, body.column[t]]
+        product_out[world, i] = sum_
+    if body.mean != 0:
+        for i in range(p.shape[1]):
+            change = real(0.0)
+            for t in range(body.first[i], body.first[i + 1]):
+                change += wp.dot(matrix.rise[world, t], p[world, body.column[t]])
+            change = change * work.bulk[world, i]
+            for t in range(body.first[i], body.first[i + 1]):
+                j = body.column[t]
+                product_out[world, j] = product_out[world, j] + change * matrix.rise[world, t]
+    total = real(0.0)
+    for i in range(p.shape[1]):
+        if body.pinned[i] != 0:
+            product_out[world, i] = vec3()
+        total += wp.dot(product_out[world, i], p[world, i])
+    return total
