@@ -43,7 +43,7 @@ from .structure import (
     Tendons,
 )
 from .tractable import require_tractable
-from .validate import CONSTRAINTS, require_finite, require_physical, require_supported
+from .validate import CONSTRAINTS, SLEEP, require_finite, require_physical, require_supported
 from .whitelist import GROUPS, LEAVES
 
 _DISABLE_BITS = {
@@ -73,6 +73,7 @@ _DERIVED = (
     "actuator.acc0",
     "equality.data",
     "opt.meaninertia",
+    "geom.fluid",
 )
 _SITE = 6  # mjOBJ_SITE
 _AROUND = (4, 5)  # mjWRAP_SPHERE, mjWRAP_CYLINDER
@@ -118,6 +119,9 @@ def load(
         if not disabled.issuperset(CONSTRAINTS):
             warnings.warn(f"{label}: solver PGS or CG is read as Newton", UserWarning, stacklevel=2)
         m.opt.solver = _NEWTON
+    if m.opt.enableflags & SLEEP:
+        warnings.warn(f"{label}: nothing sleeps here: MuJoCo halts what is slower than sleep_tolerance", stacklevel=2)
+        m.opt.enableflags &= ~SLEEP
     return _model(m, _structure(m, disabled), real)
 
 
@@ -312,6 +316,7 @@ def _structure(m: Any, disabled: frozenset[str]) -> Structure:
             body=ints(m.jnt_bodyid),
             frame=after,
             actfrclimited=flags(m.jnt_actfrclimited),
+            actgravcomp=flags(m.jnt_actgravcomp),
         ),
         dof=Dofs(
             joint=ints(m.dof_jntid), body=ints(m.dof_bodyid), parent=ints(m.dof_parentid), frame=after[m.dof_jntid]
@@ -324,6 +329,7 @@ def _structure(m: Any, disabled: frozenset[str]) -> Structure:
             pair=pair,
             pair_condim=dim,
             named=index,
+            fluid=ints(np.flatnonzero(m.geom_fluid[:, 0] > 0)),
             grid=_grids(m),
         ),
         hull=read_hulls(m, pair),

@@ -16,13 +16,15 @@ FRICTIONS = ("geom.friction", "pair.friction", "dof.frictionloss", "tendon.frict
 """Leaves that may not be negative."""
 MINIMUM = 1e-15  # MuJoCo's mjMINVAL
 _KINDS = {"jnt": "joint", "eq": "equality", "cam": "camera", "mat": "material", "tex": "texture"}
-_ENABLED = {1: "override", 8: "invdiscrete", 16: "sleep", 32: "diagexact", 64: "ipc", 128: "speculative"}
+_ENABLED = {1: "override", 8: "invdiscrete", 32: "diagexact", 64: "ipc", 128: "speculative"}
 _INTEGRATORS = {2: "implicit", 4: "discrete"}
 _TRANSMISSIONS = {6: "so3"}
 _DYNAMICS = {5: "dcmotor", 6: "pid", 7: "user"}
 _GAINS = {3: "dcmotor", 4: "so3", 5: "pid", 6: "user"}
 _BIASES = {3: "dcmotor", 4: "so3", 5: "user"}
 _EQUALITIES = {4: "flex", 5: "flexvert", 6: "flexstrain", 7: "distance"}
+SLEEP = 16  # mjENBL_SLEEP
+_ASLEEP = 5  # mjSLEEP_INIT
 _INTEGRATED = 1  # mjDYN_INTEGRATOR
 _BODY = 5  # mjTRN_BODY
 
@@ -168,6 +170,9 @@ def _options(m: Any) -> Iterator[str]:
     for bit, name in _ENABLED.items():
         if m.opt.enableflags & bit:
             yield f'option flag {name}="enable"'
+    if m.opt.enableflags & SLEEP:
+        for tree in np.flatnonzero(m.tree_sleep_policy == _ASLEEP):
+            yield f'{_element(m, "body", int(m.tree_bodyadr[tree]))}: sleep="init", for it would fall'
 
 
 def _actuation(m: Any) -> Iterator[str]:
