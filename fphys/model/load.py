@@ -43,7 +43,7 @@ from .structure import (
     Tendons,
 )
 from .tractable import require_tractable
-from .validate import CONSTRAINTS, SLEEP, require_finite, require_physical, require_supported
+from .validate import CONSTRAINTS, read_otherwise, require_finite, require_physical, require_supported
 from .whitelist import GROUPS, LEAVES
 
 _DISABLE_BITS = {
@@ -64,7 +64,6 @@ _DISABLE_BITS = {
     "island": 262144,
     "multiccd": 524288,
 }
-_NEWTON = 2  # mjSOL_NEWTON
 _DERIVED = (
     "body.invweight0",
     "dof.invweight0",
@@ -115,13 +114,8 @@ def load(
     require_physical(m, label)
     require_tractable(m, disabled, label)
     require_supported(m, disabled, label)
-    if m.opt.solver != _NEWTON:
-        if not disabled.issuperset(CONSTRAINTS):
-            warnings.warn(f"{label}: solver PGS or CG is read as Newton", UserWarning, stacklevel=2)
-        m.opt.solver = _NEWTON
-    if m.opt.enableflags & SLEEP:
-        warnings.warn(f"{label}: nothing sleeps here: MuJoCo halts what is slower than sleep_tolerance", stacklevel=2)
-        m.opt.enableflags &= ~SLEEP
+    for change in read_otherwise(m, disabled):
+        warnings.warn(f"{label}: {change}", UserWarning, stacklevel=2)
     return _model(m, _structure(m, disabled), real)
 
 
