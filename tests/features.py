@@ -67,7 +67,8 @@ motion differs from that of the same file without sleep by about that: 6e-6 m fo
 (`sleep_tolerance` 1e-3). A body that is to sleep from the start (`sleep="init"`) is refused, for here it would fall.
 
 What an ellipsoid carries of the medium is MuJoCo's at loading, and follows from sizes that are replaced by integrals
-that are exact to rounding; MuJoCo's own have errors of up to 1e-5.
+that are exact to rounding; MuJoCo's own have errors of up to 1e-5. Where two lengths of a box or an ellipsoid are
+equal, its drag has a kink in them, and the gradient is that of one side.
 
 | mechanism or feature | motion | float32 | gradient |
 |---|:-:|:-:|:-:|

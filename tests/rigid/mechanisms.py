@@ -62,7 +62,8 @@ EVERYTHING = """
               fluidcoef="0.4 0.3 1.2 0.8 0.9"/><geom type="cylinder" size="0.04 0.1" pos="0.1 0 0" mass="0.1"
               fluidshape="ellipsoid"/></body>
     </body>
-    <body name="pebble" pos="0 -2 1"><freejoint name="pebble"/><geom type="box" size="0.1 0.2 0.3" mass="3"/></body>
+    <body name="pebble" pos="0 -2 1"><freejoint name="pebble"/><geom type="box" size="0.1 0.2 0.3" mass="3"
+            fluidshape="ellipsoid"/></body>
     <body name="top" pos="0 -4 1">
       <joint name="top" type="ball" damping="0.02"/>
       <geom type="box" size="0.1 0.2 0.05" pos="0.1 0 0.2" mass="1"/>

@@ -118,7 +118,9 @@ def lone_inverses(
     if gyroscopic(model):
         g = kernels(state.qpos.dtype, "rigid.tree.gyroscopic")
         dim = (launch.worlds, lone_bodies(model)[0].size)
-        launch(g.free_inverses, dim=dim, inputs=[*_lone_arguments(model, state, frames, axes), matrix], outputs=[out])
+        twist = ellipsoid.lone_twists(launch, model, state, lone_bodies(model), (frames, axes))
+        inputs = [*_lone_arguments(model, state, frames, axes), matrix, twist]
+        launch(g.free_inverses, dim=dim, inputs=inputs, outputs=[out])
 
 
 def lone_shape(model: Model) -> tuple[int, ...]:
@@ -171,7 +173,7 @@ def damping_power(
         outputs=[out.body],
     )
     if out.geom is not None:
-        ellipsoid.damping_power(launch, model, state, motions, out.geom)
+        ellipsoid.damping_power(launch, model, state, lone_bodies(model)[0], motions, out.geom)
     parts = [part for part in (out.tendon, out.actuator) if part is not None]
     found = _damped_rows(launch, model, state, loads, frames, axes)
     for (pattern, entry, damping), part in zip(found, parts, strict=True):

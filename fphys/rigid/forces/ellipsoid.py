@@ -82,9 +82,35 @@ def add_damping(
     return out
 
 
-def damping_power(launch: Any, model: Model, state: State, motions: stages.Motions, out: Any) -> None:
-    """-l . h d(force)/d(velocity) a, (world, geom)."""
-    inputs = [*_inputs(launch, model, state), model.opt.timestep]
+def lone_twists(
+    launch: Any,
+    model: Model,
+    state: State,
+    lone: tuple[np.ndarray, np.ndarray],
+    poses: tuple[stages.Frames, Any],
+) -> Any:
+    """What ``add_damping`` leaves out for lone bodies: the antisymmetric part, (world, lone, 6, 6), if there is any."""
+    s, (body, dof) = model.structure, lone
+    out = launch.scratch((launch.worlds, body.size if count(s) else 0), stages.types(state.qpos).mat66)
+    if count(s):
+        frames, axes = poses
+        velocity = stages.frame_motion(launch, model, axes, state.qvel)
+        inputs = [dof, _of_lone(s, body), *_inputs(launch, model, state), model.opt.timestep, frames, velocity, axes]
+        launch(_module(state).lone_twists, dim=(launch.worlds, body.size), inputs=inputs, outputs=[out])
+    return out
+
+
+def _of_lone(structure: Structure, lone: np.ndarray) -> np.ndarray:
+    """The number of the lone body that each of the geoms is on, or -1."""
+    root = structure.body.root[structure.geom.body[structure.geom.fluid]]
+    number = np.full(structure.nbody, -1, np.int32)
+    number[lone] = np.arange(lone.size)
+    return number[root]
+
+
+def damping_power(launch: Any, model: Model, state: State, lone: np.ndarray, motions: stages.Motions, out: Any) -> None:
+    """-l . h d(force)/d(velocity) a, (world, geom); ``lone``: bodies of which not only the symmetric part counts."""
+    inputs = [_of_lone(model.structure, lone), *_inputs(launch, model, state), model.opt.timestep]
     inputs += [motions.frames, motions.velocity, motions.linear, motions.trial]
     launch(_module(state).ellipsoid_damping_power, dim=out.shape, inputs=inputs, outputs=[out])
 

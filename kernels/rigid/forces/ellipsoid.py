@@ -6,7 +6,7 @@ Source: "Fluid forces", MuJoCo's documentation, and Andersen et al. 2005, J. Flu
 
 import warp as wp
 
-from ..._precision import mat33, motion, quat, real, vec3, wrench
+from ..._precision import mat33, mat66, motion, quat, real, vec3, wrench
 from ...math import lower, quat_mul, quat_unit, rotate, rotation, spatial
 from ..bodies import Frames, Masses, Medium
 from ..dense import copy_packed
@@ -250,16 +250,20 @@ def ellipsoid_power(
 
 
 @wp.func
-def ellipsoid_damping(e: Ellipsoid, u: motion, rate: motion, trial: motion) -> real:
-    """The symmetric part of trial . d(wrench)/d(velocity) . rate, both motions of the body."""
+def ellipsoid_damping(e: Ellipsoid, u: motion, rate: motion, trial: motion, swapped: real) -> real:
+    """trial . D rate + ``swapped`` rate . D trial, D = d(wrench)/d(velocity), both motions of the body."""
     x = local_motion(rate, e.centre, e.axes, vec3())
     y = local_motion(trial, e.centre, e.axes, vec3())
-    return real(0.5) * (wp.dot(y, ellipsoid_change(e, u, x)) + wp.dot(x, ellipsoid_change(e, u, y)))
+    p = wp.dot(y, ellipsoid_change(e, u, x))
+    if swapped != real(0.0):
+        p += swapped * wp.dot(x, ellipsoid_change(e, u, y))
+    return p
 
 
 @wp.kernel
 def ellipsoid_damping_power(
     # Structure:
+    lone: wp.array(dtype=int),
     # Model:
     bodies: Masses,
     medium: Medium,
@@ -273,13 +277,18 @@ def ellipsoid_damping_power(
     # Out:
     power_out: wp.array2d(dtype=real),
 ):
-    """-l . h d(wrench)/d(qvel) a of every geom."""
+    """-l . h D a of every geom, D symmetric but for lone bodies: ``lone`` is the number of a geom's, or -1."""
     world, i = wp.tid()
     if moved(world, i, bodies, medium, foils):
         f = bodies.frame[foils.body[i]]
         e = ellipsoid_at(world, i, bodies, medium, foils, frames)
         u = local_motion(frame_vel[world, f], e.centre, e.axes, medium.wind[world])
-        power_out[world, i] = -timestep[world] * ellipsoid_damping(e, u, frame_rate[world, f], frame_trial[world, f])
+        rate = frame_rate[world, f]
+        trial = frame_trial[world, f]
+        if lone[i] >= 0:
+            power_out[world, i] = -timestep[world] * ellipsoid_damping(e, u, rate, trial, real(0.0))
+        else:
+            power_out[world, i] = real(-0.5) * timestep[world] * ellipsoid_damping(e, u, rate, trial, real(1.0))
 
 
 @wp.kernel(enable_backward=False)
@@ -312,7 +321,40 @@ def add_ellipsoid_damping(
             while i >= 0:
                 j = i
                 while j >= 0:
-                    p = ellipsoid_damping(e, u, axis[world, j], axis[world, i])
+                    p = real(0.5) * ellipsoid_damping(e, u, axis[world, j], axis[world, i], real(1.0))
                     matrix_out[world, lower(i, j)] = matrix_out[world, lower(i, j)] - timestep[world] * p
                     j = dof_parent[j]
                 i = dof_parent[i]
+
+
+@wp.kernel(enable_backward=False)
+def lone_twists(
+    # Structure:
+    free_dof: wp.array(dtype=int),
+    lone: wp.array(dtype=int),
+    # Model:
+    bodies: Masses,
+    medium: Medium,
+    foils: Hydrofoils,
+    timestep: wp.array(dtype=real),
+    # In:
+    frames: Frames,
+    frame_vel: wp.array2d(dtype=motion),
+    axis: wp.array2d(dtype=motion),
+    # Out:
+    twist_out: wp.array2d(dtype=mat66),
+):
+    """The antisymmetric part of -h D of every lone body."""
+    world, i = wp.tid()
+    total = mat66()
+    d = free_dof[i]
+    for n in range(foils.geom.shape[0]):
+        if lone[n] == i and moved(world, n, bodies, medium, foils):
+            e = ellipsoid_at(world, n, bodies, medium, foils, frames)
+            u = local_motion(frame_vel[world, bodies.frame[foils.body[n]]], e.centre, e.axes, medium.wind[world])
+            for r in range(6):
+                for c in range(r):
+                    p = ellipsoid_damping(e, u, axis[world, d + c], axis[world, d + r], real(-1.0))
+                    total[r, c] = total[r, c] - real(0.5) * timestep[world] * p
+                    total[c, r] = total[c, r] + real(0.5) * timestep[world] * p
+    twist_out[world, i] = total
