@@ -89,9 +89,9 @@ def lone_twists(
     lone: tuple[np.ndarray, np.ndarray],
     poses: tuple[stages.Frames, Any],
 ) -> Any:
-    """What ``add_damping`` leaves out for lone bodies: the antisymmetric part, (world, lone, 6, 6), if there is any."""
+    """What ``add_damping`` leaves out for lone bodies: the antisymmetric part, (world, lone, 6, 6)."""
     s, (body, dof) = model.structure, lone
-    out = launch.scratch((launch.worlds, body.size if count(s) else 0), stages.types(state.qpos).mat66)
+    out = launch.scratch((launch.worlds, body.size), stages.types(state.qpos).mat66, zeroed=not count(s))
     if count(s):
         frames, axes = poses
         velocity = stages.frame_motion(launch, model, axes, state.qvel)

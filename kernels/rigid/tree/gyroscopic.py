@@ -53,7 +53,7 @@ def free_inverses(
 ):
     """Inverse of M + h (D + db/dv) of every lone body, by Gauss-Jordan elimination with pivoting.
 
-    ``matrix`` holds the symmetric part of D, ``twist`` h times the rest, if there is any.
+    ``matrix`` holds the symmetric part of D, ``twist`` h times the rest.
     """
     world, i = wp.tid()
     b = free_body[i]
@@ -75,9 +75,7 @@ def free_inverses(
         change = (ahead - behind) * real(0.5)
         for r in range(6):
             entry = matrix[world, lower(d + wp.max(r, k), d + wp.min(r, k))]
-            m[r, k] = entry + timestep[world] * wp.dot(axis[world, d + r], change)
-            if twist.shape[1] > i:
-                m[r, k] = m[r, k] + twist[world, i][r, k]
+            m[r, k] = entry + timestep[world] * wp.dot(axis[world, d + r], change) + twist[world, i][r, k]
         inverse[k, k] = real(1.0)
     for k in range(6):
         p = k
