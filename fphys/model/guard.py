@@ -64,6 +64,8 @@ class _Scan:
     elements: list[Element] = dataclasses.field(default_factory=list)
     files: list[_Reference] = dataclasses.field(default_factory=list)
     directories: list[str] = dataclasses.field(default_factory=list)
+    root: str = ""
+    looks: bool = False  # whether a compiler asks for what a URDF has in <visual>
 
 
 def is_text(source: str) -> bool:
@@ -172,10 +174,11 @@ def _admit_files(data: bytes, label: str, path: Path | None, roots: list[Path], 
             f"{label}: its files may lie in {looks} places, more than the {MAX_LOOKS} that are looked at: name fewer "
             "directories in <compiler>, or fewer files"
         )
+    unread = scans[0][1].root == "robot" and not any(found.looks for _, found in scans)  # what is in <visual>
     for name, found in scans:
         for reference in found.files:
             if reference.value.startswith("package://"):
-                data = _resolve_package(data, reference, name, roots, above)
+                data, files = _resolve_package(data, reference, name, roots, above)
             elif _SCHEME.match(reference.value):
                 raise ModelError(
                     f"{name}:{reference.line}: {reference.value!r}: only files are read, no other resources"
@@ -184,7 +187,10 @@ def _admit_files(data: bytes, label: str, path: Path | None, roots: list[Path], 
                 file = Path(_posix(reference.value))
                 folders = [home / directory for home, directory in itertools.product(homes, directories)]
                 paths = [folder / f for folder in folders for f in {file, Path(file.name)}]
-                _keep(reference, _allowed(paths, roots, name, reference))
+                files = _allowed(paths, roots, name, reference)
+            if not (unread and reference.visual) and reference.tag not in _DOCUMENTS:
+                there = [path for path in files if path.is_file()]
+                reference.element.files += [there] if there else []
     check(part)
     return data
 
@@ -214,6 +220,8 @@ def scan(data: bytes, label: str) -> _Scan:
         own = element(tag, attributes, parser.CurrentLineNumber, len(tags))
         tags.append(tag)
         result.elements.append(own)
+        if len(tags) == 1:
+            result.root = tag
         if len(tags) > MAX_DEPTH:
             refuse(f"elements are nested more than {MAX_DEPTH} deep")
         elements += weight(own)
@@ -230,6 +238,8 @@ def scan(data: bytes, label: str) -> _Scan:
                 result.files.append(_Reference(own, value, "visual" in tags))
             if tag == "compiler" and name in _DIRECTORIES:
                 result.directories.append(value)
+            if tag == "compiler" and name == "discardvisual" and value != "true":
+                result.looks = True
 
     def end(_: str) -> None:
         tags.pop()
@@ -244,7 +254,9 @@ def scan(data: bytes, label: str) -> _Scan:
     return result
 
 
-def _resolve_package(data: bytes, reference: _Reference, label: str, roots: list[Path], above: list[Path]) -> bytes:
+def _resolve_package(
+    data: bytes, reference: _Reference, label: str, roots: list[Path], above: list[Path]
+) -> tuple[bytes, list[Path]]:
     """Replace ``package://name/path`` by the path of a file under a root, or in the package that holds the model.
 
     ``above``: the folders above the model, none if it is text.
@@ -254,10 +266,9 @@ def _resolve_package(data: bytes, reference: _Reference, label: str, roots: list
     own = [folder for folder in above if not _is_wide(folder) and _is_package(folder, package)]
     for base, tail in [*itertools.product(roots, _tails(name)), *((folder, rest) for folder in own)]:
         for file in _allowed([base / tail], [*roots, *own], label, reference):
-            _keep(reference, [file])
-            return data.replace(escape(reference.value).encode(), os.fsencode(escape(str(file))))
+            return data.replace(escape(reference.value).encode(), os.fsencode(escape(str(file)))), [file]
     if reference.visual:
-        return data
+        return data, []
     message = f"{label}:{reference.line}: {reference.value!r} was not found under {_folders(roots)}: "
     for base in above:
         if (base / name).is_file():
@@ -315,12 +326,6 @@ def _pass(folder: Path) -> str:
     """What to pass so that files in a folder are opened."""
     auto = "" if _is_wide(folder) else ' or root="auto"'
     return f"pass root={str(folder)!r}{auto}, if you trust the model"
-
-
-def _keep(reference: _Reference, found: list[Path]) -> None:
-    """Record where a file was found, so that its contents are counted."""
-    if reference.tag not in _DOCUMENTS and (files := [path for path in found if path.is_file()]):
-        reference.element.files.append(files)
 
 
 def _folders(roots: list[Path]) -> str:

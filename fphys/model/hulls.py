@@ -156,7 +156,8 @@ def _read(m: Any, mesh: int) -> _Hull:
     normals = _normals(centred, corner, corners)
     heights = np.abs(np.einsum("ij,ij->i", centred[corners] - centred[corners[_each(corner)]], normals[_owner(corner)]))
     flat = np.maximum.reduceat(heights, corner[:-1]) <= slack  # false for a side without area (NaN)
-    loose = triangles[~_within(centred, triangles, corner, corners, normals, flat, slack)]
+    loose = triangles[~_alone(triangles, corner, corners, flat)]
+    loose = loose[~_within(centred, loose, corner, corners, normals, flat, slack)]
     level = _normals(centred, *_rows(loose))
     outside = [h.max(axis=0) for _, h in _heights(centred, loose[:, 0], level)]
     kept = np.concatenate([np.zeros(0), *outside]) <= slack  # false for a triangle without area (NaN)
@@ -200,6 +201,18 @@ def _read(m: Any, mesh: int) -> _Hull:
     )
 
 
+def _alone(triangles: np.ndarray, corner: np.ndarray, corners: np.ndarray, flat: np.ndarray) -> np.ndarray:
+    """Whether each triangle is a flat side by itself: in fine meshes most are, and need no closer look."""
+    three = corner[:-1][flat & (np.diff(corner) == 3)]
+    base = int(triangles.max(initial=0)) + 1
+
+    def keys(rows: np.ndarray) -> np.ndarray:
+        low, middle, high = np.sort(rows, axis=1).astype(np.int64).T
+        return (low * base + middle) * base + high
+
+    return np.isin(keys(triangles), keys(corners[three[:, None] + np.arange(3)]))
+
+
 def _within(
     vert: np.ndarray,
     triangles: np.ndarray,
@@ -225,7 +238,10 @@ def _around(
     triangles: np.ndarray, level: np.ndarray, corner: np.ndarray, corners: np.ndarray, normals: np.ndarray
 ) -> np.ndarray:
     """The side that each triangle belongs to: that which has its corners, else that whose normal is nearest."""
-    at, side = _ragged(corners, _owner(corner), int(corners.max(initial=0)) + 1)
+    if not len(triangles):
+        return np.zeros(0, int)
+    count = int(max(corners.max(initial=0), triangles.max())) + 1  # a side may lack vertices of its triangles
+    at, side = _ragged(corners, _owner(corner), count)
     start, on = _picked(side, at[triangles[:, 0]], at[triangles[:, 0] + 1] - at[triangles[:, 0]])
     of = _owner(start)
     number = len(normals)

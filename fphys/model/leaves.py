@@ -70,6 +70,10 @@ class Geom(Tree):
     solmix: Array  # Weight when two geoms' parameters are mixed, shape (1 | world, geom).
     margin: Array  # Distance below which a contact acts [m]; a pair's is the sum of two, shape (1 | world, geom).
     gap: Array  # Distance beyond the margin in which a contact is reported without force [m], shape (1 | world, geom).
+    # Forces of the medium on its ellipsoid, if the first is positive at loading: their scale; coefficients of blunt,
+    # slender and angular drag, of Kutta's and Magnus's lift; and, derived, the volume of medium [m^3] that it carries
+    # along each axis, and that volume's second moments [m^5].
+    fluid: Array  # shape (1 | world, geom, 12).
 
 
 @pytree

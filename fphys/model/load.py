@@ -43,7 +43,7 @@ from .structure import (
     Tendons,
 )
 from .tractable import require_tractable
-from .validate import CONSTRAINTS, require_finite, require_physical, require_supported
+from .validate import CONSTRAINTS, read_otherwise, require_finite, require_physical, require_supported
 from .whitelist import GROUPS, LEAVES
 
 _DISABLE_BITS = {
@@ -64,7 +64,6 @@ _DISABLE_BITS = {
     "island": 262144,
     "multiccd": 524288,
 }
-_NEWTON = 2  # mjSOL_NEWTON
 _DERIVED = (
     "body.invweight0",
     "dof.invweight0",
@@ -73,6 +72,7 @@ _DERIVED = (
     "actuator.acc0",
     "equality.data",
     "opt.meaninertia",
+    "geom.fluid",
 )
 _SITE = 6  # mjOBJ_SITE
 _AROUND = (4, 5)  # mjWRAP_SPHERE, mjWRAP_CYLINDER
@@ -114,10 +114,8 @@ def load(
     require_physical(m, label)
     require_tractable(m, disabled, label)
     require_supported(m, disabled, label)
-    if m.opt.solver != _NEWTON:
-        if not disabled.issuperset(CONSTRAINTS):
-            warnings.warn(f"{label}: solver PGS or CG is read as Newton", UserWarning, stacklevel=2)
-        m.opt.solver = _NEWTON
+    for change in read_otherwise(m, disabled):
+        warnings.warn(f"{label}: {change}", UserWarning, stacklevel=2)
     return _model(m, _structure(m, disabled), real)
 
 
@@ -312,6 +310,7 @@ def _structure(m: Any, disabled: frozenset[str]) -> Structure:
             body=ints(m.jnt_bodyid),
             frame=after,
             actfrclimited=flags(m.jnt_actfrclimited),
+            actgravcomp=flags(m.jnt_actgravcomp),
         ),
         dof=Dofs(
             joint=ints(m.dof_jntid), body=ints(m.dof_bodyid), parent=ints(m.dof_parentid), frame=after[m.dof_jntid]
@@ -324,6 +323,7 @@ def _structure(m: Any, disabled: frozenset[str]) -> Structure:
             pair=pair,
             pair_condim=dim,
             named=index,
+            fluid=ints(np.flatnonzero(m.geom_fluid[:, 0] > 0)),
             grid=_grids(m),
         ),
         hull=read_hulls(m, pair),

@@ -69,7 +69,7 @@ class Model:
                 may be given by keyword instead.
             derived: "recomputed" updates the constants that follow from mass, inertia, geometry and
                 armature (``body.invweight0``, ``dof.invweight0``, ``tendon.invweight0``,
-                ``tendon.length0``, ``opt.meaninertia``, muscles' ``actuator.acc0``), as MuJoCo's
+                ``tendon.length0``, ``opt.meaninertia``, muscles' ``actuator.acc0``, ``geom.fluid``), as MuJoCo's
                 ``mj_setConst``, and rest lengths ``tendon.lengthspring`` that the file did not give, as
                 loading the changed file would; "frozen" keeps them, as editing MuJoCo's raw fields does.
 
@@ -171,7 +171,8 @@ _TRANSMISSIONS = frozenset({"site.pos", "site.quat", "actuator.gear", "actuator.
 def derived_sources(structure: Structure) -> frozenset[str]:
     """Leaves that a model's derived constants depend on, including those of tendons and muscles if there are any."""
     muscles = structure.muscles.any()
-    return DERIVED_SOURCES | (_PATHS if structure.ntendon else set()) | (_TRANSMISSIONS if muscles else set())
+    sizes = {"geom.size"} if structure.geom.fluid.size else set()
+    return DERIVED_SOURCES | sizes | (_PATHS if structure.ntendon else set()) | (_TRANSMISSIONS if muscles else set())
 
 
 _recompute: list[Callable[[Model], Model]] = []

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from .structure import CONNECT, WELD, GeomType, Sensors
+from .structure import GeomType, Sensors
 
 SensorType = enum.IntEnum(
     "SensorType",
@@ -21,7 +21,6 @@ SensorType = enum.IntEnum(
 
 _S = SensorType
 _NEVER = {_S.CAMPROJECTION, _S.DISTANCE, _S.NORMAL, _S.FROMTO, _S.CONTACT, _S.TACTILE, _S.PLUGIN, _S.USER}
-_LIMITS, _WELDS = {_S.JOINTLIMITFRC, _S.TENDONLIMITFRC}, {_S.FORCE, _S.TORQUE}
 _SITE, _CAMERA = 6, 7  # mjtObj
 _BODY = 5  # mjTRN_BODY: adhesion
 _POSITIVE = 1  # mjDATATYPE_POSITIVE; mjDATATYPE_REAL is 0
@@ -78,8 +77,5 @@ def _missing(m: Any, i: int, visible: np.ndarray) -> Iterator[str]:
             yield f"rays on height fields, meshes and SDFs (geom {m.geom(meshes[0]).name or meshes[0]})"
     if kind in (_S.ACTUATORVEL, _S.JOINTACTUATORFRC) and (m.actuator_trntype == _BODY).any():
         yield "beside adhesion, whose moments are those of contacts"
-    welded = np.isin(m.eq_type, (CONNECT, WELD)).any()
-    if m.opt.noslip_iterations and (kind in _LIMITS or (kind in _WELDS and welded)):
-        yield "beside no-slip iterations: forces of limits and welds follow from the solver's accelerations"
     if m.sensor_delay[i] or m.sensor_interval[i].any() or m.sensor_history[i].any():
         yield "delay, interval and history"

@@ -93,6 +93,7 @@ class Joints:
     body: Ints  # (njnt,) body that it moves
     frame: Ints  # (njnt,) frame after it
     actfrclimited: np.ndarray  # (njnt,) bool: the sum of the actuators' forces has a range
+    actgravcomp: np.ndarray  # (njnt,) bool: actuators carry the compensated gravity
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -112,6 +113,7 @@ class Geoms:
     pair: Ints  # (npair, 2) geom pairs that may collide, narrow-phase order (type1 <= type2); named pairs come last
     pair_condim: Ints  # (npair,) dimension of their contacts: 1, 3, 4 or 6
     named: Ints  # (nnamed,) index in model.pair of the named pairs, which come last
+    fluid: Ints  # geoms whose shape the medium acts on, rather than on their body's box of equal inertia
     grid: Ints  # (ngeom, 4) for a height field: its index, rows and columns, first in model.hfield.data; else -1
 
 

@@ -16,13 +16,15 @@ FRICTIONS = ("geom.friction", "pair.friction", "dof.frictionloss", "tendon.frict
 """Leaves that may not be negative."""
 MINIMUM = 1e-15  # MuJoCo's mjMINVAL
 _KINDS = {"jnt": "joint", "eq": "equality", "cam": "camera", "mat": "material", "tex": "texture"}
-_ENABLED = {1: "override", 8: "invdiscrete", 16: "sleep", 32: "diagexact", 64: "ipc", 128: "speculative"}
+_ENABLED = {1: "override", 8: "invdiscrete", 32: "diagexact", 64: "ipc", 128: "speculative"}
 _INTEGRATORS = {2: "implicit", 4: "discrete"}
 _TRANSMISSIONS = {6: "so3"}
 _DYNAMICS = {5: "dcmotor", 6: "pid", 7: "user"}
 _GAINS = {3: "dcmotor", 4: "so3", 5: "pid", 6: "user"}
 _BIASES = {3: "dcmotor", 4: "so3", 5: "user"}
 _EQUALITIES = {4: "flex", 5: "flexvert", 6: "flexstrain", 7: "distance"}
+_SLEEP, _NEWTON = 16, 2  # mjENBL_SLEEP, mjSOL_NEWTON
+_ASLEEP = 5  # mjSLEEP_INIT
 _INTEGRATED = 1  # mjDYN_INTEGRATOR
 _BODY = 5  # mjTRN_BODY
 
@@ -152,6 +154,16 @@ def require_supported(m: Any, disabled: frozenset[str], label: str) -> None:
     _raise(faults, f"{label}: the model uses what fphys does not simulate", hint, UnsupportedError)
 
 
+def read_otherwise(m: Any, disabled: frozenset[str]) -> Iterator[str]:
+    """Set options of a compiled model to the only value that fphys has, and say so where the result may differ."""
+    if m.opt.solver != _NEWTON and not disabled.issuperset(CONSTRAINTS):
+        yield "solver PGS or CG is read as Newton"
+    m.opt.solver = _NEWTON
+    if m.opt.enableflags & _SLEEP:
+        yield "nothing sleeps here: MuJoCo halts what is slower than sleep_tolerance"
+        m.opt.enableflags &= ~_SLEEP
+
+
 def _not_default(m: Any) -> Iterator[str]:
     for name, default in DEFAULT.items():
         owner, _, bare = name.rpartition(".")
@@ -168,6 +180,9 @@ def _options(m: Any) -> Iterator[str]:
     for bit, name in _ENABLED.items():
         if m.opt.enableflags & bit:
             yield f'option flag {name}="enable"'
+    if m.opt.enableflags & _SLEEP:
+        for tree in np.flatnonzero(m.tree_sleep_policy == _ASLEEP):
+            yield f'{_element(m, "body", int(m.tree_bodyadr[tree]))}: sleep="init", for it would fall'
 
 
 def _actuation(m: Any) -> Iterator[str]:

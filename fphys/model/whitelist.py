@@ -67,7 +67,7 @@ STRUCTURE = _words("""
     mesh_graph mesh_graphadr mesh_vert mesh_vertadr mesh_vertnum mesh_polyadr mesh_polynum
     mesh_polyvertadr mesh_polyvertnum mesh_polyvert mesh_polynormal
     npair pair_dim pair_geom1 pair_geom2 neq eq_type eq_obj1id eq_obj2id eq_objtype eq_active0
-    jnt_limited tendon_limited
+    jnt_limited jnt_actgravcomp tendon_limited
     tendon_type tendon_adr tendon_num wrap_type wrap_objid tendon_actfrclimited jnt_actfrclimited
     actuator_trntype actuator_trnid actuator_dyntype actuator_gaintype actuator_biastype actuator_actadr
     actuator_actearly actuator_ctrllimited actuator_forcelimited actuator_actlimited
@@ -85,14 +85,12 @@ DEFAULT = {
     "nplastic": 0,
     "nefm0dof": 0,
     "body_plugin": -1,
-    "jnt_actgravcomp": 0,
     "jnt_actuatorid": -1,
     "jnt_plasticadr": -1,
     "jnt_springyield": 0,
     "jnt_stiffnesspoly": 0,
     "dof_dampingpoly": 0,
     "geom_plugin": -1,
-    "geom_fluid": 0,
     "geom_adhesion": 0,
     "pair_adhesion": 0,
     "geom_surfacevel": 0,

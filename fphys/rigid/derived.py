@@ -15,6 +15,7 @@ from ..model import Model, State, init
 from ..model.model import derive_by, derived_sources
 from ..model.sound import as_loaded, screen_model
 from ..model.structure import CONNECT, JointType
+from .forces import ellipsoid
 from .forces.actuation import Transmissions, transmissions
 from .inverse import mass_matrix
 from .tree.kinematics import Motions, ancestry, motions
@@ -29,8 +30,8 @@ def recompute(model: Model) -> Model:
     Sets ``body.invweight0`` (mean diagonal of J M^-1 J^T at the centre of mass, translation and
     rotation), ``dof.invweight0`` (diagonal of M^-1, averaged over each joint's translations and
     rotations), ``tendon.length0``, ``tendon.invweight0``, muscles' ``actuator.acc0``, ``opt.meaninertia`` (mean
-    diagonal of M) and the second anchor of connected bodies, all at ``qpos0``; and ``tendon.lengthspring`` at
-    ``qpos_spring`` if the file did not give it.
+    diagonal of M) and the second anchor of connected bodies, all at ``qpos0``; ``tendon.lengthspring`` at
+    ``qpos_spring`` if the file did not give it; and what ellipsoids carry of the medium, in ``geom.fluid``.
     """
     if model.structure.nv == 0:
         return model
@@ -72,6 +73,8 @@ def _derived(model: Model) -> dict[str, dict[str, Array]]:
         "opt": {"meaninertia": mean},
         "equality": _connections(model, m),
     }
+    if ellipsoid.count(s):
+        found |= {"geom": {"fluid": ellipsoid.derived_fluid(model)}}
     if s.ntendon or s.muscles.any():
         moved = transmissions(model, state)
         found |= {"actuator": _muscles(model, moved, inverse), "tendon": _tendons(model, moved, inverse)}

@@ -15,7 +15,7 @@ from ..bridge import WarpOp, kernels, warp_op
 from ..implicit import dense, flags, power_gradient, primal_values
 from ..model import Model, State
 from . import stages, team
-from .forces import actuation, damping, tendon
+from .forces import actuation, damping, ellipsoid, gravcomp, tendon
 from .forces.armature import add_force, add_inertia, armature_power, count, drifts
 from .forces.damping import implicit_matrix, lone_inverses, lone_shape, solve_implicit
 from .tree import articulated, topology
@@ -98,6 +98,7 @@ def bias_force(
         + [frames, velocity, acceleration],
         outputs=[load],
     )
+    load = ellipsoid.add_loads(launch, model, state, frames, velocity, load)
     force = launch.scratch((w, s.nv), t.real) if count(s) else out
     inputs = [s.body.parent, s.body.frame, s.dof.body, frames.pos, axes[1], load]
     launch(k.dynamics.project_loads, dim=w, inputs=inputs, outputs=[total, force])
@@ -108,7 +109,8 @@ def bias_force(
 def applied_force(
     launch: Any, model: Model, state: State, loads: stages.Loads, frames: stages.Frames, axes: Any
 ) -> Any:
-    """Generalised force of joints, tendons and actuators, plus the applied force."""
+    """Generalised force of joints, tendons and actuators, plus the applied force, less weights of the bodies' loads
+    that actuators carry."""
     s = model.structure
     k = stages.modules(state.qpos)
     t = stages.types(state.qpos)
@@ -138,7 +140,7 @@ def applied_force(
         )
         before, force = force, launch.scratch((w, s.nv), t.real)
         launch(k.forces.add, dim=(w, s.nv), inputs=[before, drive], outputs=[force])
-    return force
+    return gravcomp.subtract(launch, model, state, frames, axes, force)
 
 
 def _smooth(
@@ -194,9 +196,11 @@ class Power(NamedTuple):
     """Parts of the virtual power l . (M a + b - tau), one number for each item; None where there are none."""
 
     body: Any
+    geom: Any
     joint: Any
     tendon: Any
     armature: Any  # of tendons
+    weight: Any  # that actuators carry
     actuator: Any
     damping: damping.Power | None  # of an acceleration whose damping is implicit
 
@@ -219,6 +223,8 @@ def smooth_power(
     motions = power_motions(launch, model, state, rates, slowed)
     frames, axes = motions.frames, motions.axes
     body_power(launch, model, state, loads, motions, slowed, out.body)
+    if out.geom is not None:
+        ellipsoid.power(launch, model, state, motions, out.geom)
     lanes = team.lanes(launch, s.njnt)
     launch(
         k.forces.joint_power,
@@ -240,6 +246,8 @@ def smooth_power(
     if out.armature is not None:
         drift = drifts(launch, model, state, frames, axes, motions.velocity)
         armature_power(launch, model, ten, drift, rates, out.armature)
+    if out.weight is not None:
+        gravcomp.power(launch, model, state, frames, axes, rates.trial, out.weight)
     if out.actuator is not None:
         drive = actuation.drives(launch, model, state, loads.ctrl, frames, axes, ten)
         actuation.drive_power(launch, model, drive, rates.trial, out.actuator)
@@ -297,9 +305,11 @@ def smooth_parts(model: Model, state: State, loads: stages.Loads, *_: Any, impli
     s = model.structure
     return Power(
         body=stages.numbers(state, s.nbody),
+        geom=stages.part(state, ellipsoid.count(s)),
         joint=stages.numbers(state, s.njnt),
         tendon=stages.part(state, s.ntendon),
         armature=stages.part(state, count(s)),
+        weight=stages.part(state, gravcomp.count(s)),
         actuator=stages.part(state, s.nv * stages.actuated(model, loads)),
         damping=damping.damping_parts(model, state, loads) if implicit else None,
     )

@@ -92,7 +92,7 @@ def drives(model: Model, last: LastSolve, ctrl: Array) -> Drives:
     Gradients flow to model, ``last.state`` and ctrl.
     """
     t, state = transmissions(model, last.state), last.state
-    force = generalized_force(model, t.moment, actuator_force(model, state, ctrl))
+    force = generalized_force(model, state, t.moment, actuator_force(model, state, ctrl))
     return Drives(force, t.tendon_length, jnp.einsum("wij,wj->wi", t.tendon_jacobian, state.qvel))
 
 

@@ -1,5 +1,6 @@
 """The quantities that sensors are computed from: frames and their motion, bodies' momenta, forces and contacts."""
 
+import dataclasses
 import functools
 from typing import Any, NamedTuple, Self
 
@@ -151,6 +152,15 @@ class Scene:
         return forward(self.model, self.state, *self.loads)
 
     @functools.cached_property
+    def _solved(self) -> Array:
+        """Accelerations that the solver found: a no-slip pass after it leaves forces of limits and bonds alone."""
+        s = self.model.structure
+        if not s.noslip_iterations:
+            return self._solution[0]
+        before = dataclasses.replace(self.model, structure=dataclasses.replace(s, noslip_iterations=0))
+        return forward(before, self.state, *self.loads)[0]
+
+    @functools.cached_property
     def bodies(self) -> Bodies:
         every = np.arange(self.model.structure.nbody)
         frame = self.place(np.full(every.size, BODY), every, self._weighed)
@@ -163,7 +173,7 @@ class Scene:
     @functools.cached_property
     def limits(self) -> Measured:
         """Readings of the limits of joints and of tendons, at the solution."""
-        moved, qacc = self.transmissions, self._solution[0]
+        moved, qacc = self.transmissions, self._solved
         velocity, rate = (jnp.einsum("wij,wj->wi", moved.tendon_jacobian, x) for x in (self.state.qvel, qacc))
         return limit_readings(self.model, self.state, (moved.tendon_length, velocity, rate), qacc)
 
@@ -193,7 +203,7 @@ class Scene:
     @functools.cached_property
     def bonds(self) -> Pulls | None:
         """Forces of connections and welds on both of their bodies, or None if the model has none."""
-        found = weld_pulls(self.model, self.state, _accelerations(self.model, self.state, self._solution[0]))
+        found = weld_pulls(self.model, self.state, _accelerations(self.model, self.state, self._solved))
         if found is None:
             return None
         body, m = np.concatenate(list(found.body.T)), motions(self.model, self.state)

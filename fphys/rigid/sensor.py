@@ -18,7 +18,7 @@ from .collide.rays import first_met, inside, ray_lengths, shapes
 from .forces.actuation import generalized_force
 from .forward import check_inputs, screen
 from .measure import Placed, Scene
-from .stages import Loads
+from .stages import Loads, actuated
 
 Array = jax.Array
 Rule = Callable[[Scene, np.ndarray], Array]
@@ -187,7 +187,10 @@ def _rates(scene: Scene, jacobian: Array) -> Array:
 
 def _joint_actuator_force(scene: Scene, which: np.ndarray) -> Array:
     s, joint = scene.model.structure, scene.model.structure.sensor.target[which]
-    return generalized_force(scene.model, scene.transmissions.moment, scene.actuator_force)[:, s.joint.dof[joint]]
+    if not actuated(scene.model, scene.loads):
+        return scene.constant(np.zeros((scene.worlds, which.size)))
+    moment, force = scene.transmissions.moment, scene.actuator_force
+    return generalized_force(scene.model, scene.state, moment, force)[:, s.joint.dof[joint]]
 
 
 def _tendon_actuator_force(scene: Scene, which: np.ndarray) -> Array:

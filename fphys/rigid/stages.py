@@ -7,6 +7,7 @@ its kernel launches, and returns the arrays that they write. Operations compose 
 from typing import Any, NamedTuple
 
 import jax
+import numpy as np
 
 from ..bridge import kernels
 from ..model import Model, State
@@ -212,7 +213,11 @@ def medium(launch: Any, model: Model, state: State) -> dict[str, Any]:
     else:
         shapes = ((w, model.structure.nbody), (w,), (w,))
         gravcomp, density, viscosity = (launch.scratch(shape, real, zeroed=True) for shape in shapes)
-    return {"gravcomp": gravcomp, "gravity": g, "wind": opt.wind, "density": density, "viscosity": viscosity}
+    s = model.structure
+    boxed = np.ones(s.nbody, np.int32)
+    boxed[s.geom.body[s.geom.fluid]] = 0
+    medium = {"wind": opt.wind, "density": density, "viscosity": viscosity, "boxed": boxed}
+    return {"gravcomp": gravcomp, "gravity": g, **medium}
 
 
 def applied_wrench(launch: Any, model: Model, state: State, loads: Loads) -> Buffer:

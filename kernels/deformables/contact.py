@@ -76,7 +76,7 @@ def facing(
 ) -> vec4:
     """The outward normal in the world's axes, and the signed distance."""
     q = quat_unit(orientation)
-    s = surface(world, shape, rotate_back(q, place - pos), size, count, field)
+    s = surface(world, shape, rotate_back(q, place - pos), size, count, 0, field)
     n = rotate(q, vec3(s[0], s[1], s[2]))
     return vec4(n[0], n[1], n[2], s[3])
 

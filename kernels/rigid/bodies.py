@@ -46,6 +46,7 @@ class Medium:
     wind: wp.array(dtype=vec3)
     density: wp.array(dtype=real)
     viscosity: wp.array(dtype=real)
+    boxed: wp.array(dtype=int)  # bodies whose drag is that of a box: the others' geoms have their own
 
 
 @wp.func

@@ -49,3 +49,13 @@ def test_the_four_points_of_a_polygon_are_mujocos():
     pairs = [(a, b) for a, b in pairs if b is not None and len(b.pos) == 4]
     assert len(pairs) > 0.8 * count
     assert np.mean([a is not None and len(a.pos) == 4 and a.errors(b).max() < 1e-8 for a, b in pairs]) >= 0.98
+
+
+def test_a_side_that_lacks_a_vertex_of_its_triangles_loads():
+    """Of a disc so flat that MuJoCo merges most of it into two sides."""
+    at = np.random.default_rng(0).normal(size=(400, 3))
+    at = at / np.linalg.norm(at, axis=1, keepdims=True) * [0.03, 0.04, 5e-5]
+    vertex = " ".join(f"{x:.9f}" for x in at.ravel())
+    model = fphys.load(f"""<mujoco><asset><mesh name="disc" vertex="{vertex}"/></asset><worldbody>
+      <geom type="plane" size="1 1 1"/><body><freejoint/><geom type="mesh" mesh="disc"/></body></worldbody></mujoco>""")
+    assert model.structure.hull.vert.shape == (400, 3)

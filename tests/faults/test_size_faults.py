@@ -441,6 +441,25 @@ def test_triangles_of_wavefront_files_are_counted(tmp_path, text, number):
     assert triangles(tmp_path / "a.obj", "", math.inf) == pytest.approx(number, rel=1e-3)
 
 
+def test_looks_of_a_urdf_are_counted_only_if_they_are_read(tmp_path):
+    """MuJoCo does not open what a URDF shows unless the file asks for it. 60 MB may be 5 million triangles."""
+    (tmp_path / "trunk.dae").touch()
+    os.truncate(tmp_path / "trunk.dae", 60_000_000)
+    text = """<robot name="dog">MORE<link name="base"/><link name="trunk"><inertial><mass value="1"/>
+      <inertia ixx="1" iyy="1" izz="1" ixy="0" ixz="0" iyz="0"/></inertial>
+      <visual><geometry><mesh filename="trunk.dae"/></geometry></visual></link>
+      <joint name="j" type="continuous"><parent link="base"/><child link="trunk"/></joint></robot>"""
+    path = tmp_path / "dog.urdf"
+    path.write_text(text.replace("MORE", ""))
+    assert load(path).structure.nv == 1
+    path.write_text(text.replace("MORE", '<mujoco><compiler discardvisual="false"/></mujoco>'))
+    with pytest.raises(ModelError, match="5000000 triangles"):
+        load(path)
+    path.write_text(text.replace("MORE", "").replace("visual>", "collision>"))
+    with pytest.raises(ModelError, match="5000000 triangles"):
+        load(path)
+
+
 def test_too_many_pairs_of_geoms_are_refused():
     geoms = many(2100, '<geom size="1"/>')
     text = model(f"<body><freejoint/>{geoms}</body><body><freejoint/>{geoms}</body>")

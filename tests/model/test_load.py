@@ -64,8 +64,8 @@ REFUSED = """
       <geom name="soft" size=".1" condim="4"/><geom name="can" type="cylinder" size=".1 .1"/>
       <site name="s"/><site name="t" pos="0 0 1"/>
     </body>
-    <body name="b" pos="1 0 0">
-      <joint name="wheel"/><geom name="fin" type="capsule" size=".1 .2" fluidshape="ellipsoid"/>
+    <body name="b" pos="1 0 0" sleep="init">
+      <joint name="wheel"/><geom name="fin" type="capsule" size=".1 .2" adhesion="1"/>
     </body>
   </worldbody>
   <contact><pair name="extra" geom1="soft" geom2="fin"/></contact>
@@ -150,8 +150,8 @@ def test_everything_refused_is_named_at_once():
     for expected in (
         'integrator="implicit"',
         'flag override="enable"',
-        'flag sleep="enable"',
-        'geom "fin": fluid',
+        'body "b": sleep="init"',
+        'geom "fin": adhesion',
         'contact of cylinder and sdf: "can" - "hill"',
         'actuator "biceps": dynamics user',
         'actuator "biceps": gain user',
@@ -166,7 +166,7 @@ def test_everything_refused_is_named_at_once():
 def test_disable_leaves_the_constraints_out_and_names_only_the_rest():
     with pytest.raises(UnsupportedError) as error:
         load(REFUSED, disable=CONSTRAINTS)
-    assert 'geom "fin": fluid' in str(error.value)
+    assert 'geom "fin": adhesion' in str(error.value)
     for absent in ("contact of", ": limit", "equality", "frictionloss", "cone", "disable="):
         assert absent not in str(error.value)
 
@@ -218,6 +218,18 @@ def test_another_solver_is_read_as_newton_with_one_warning():
         with warnings.catch_warnings():
             warnings.simplefilter("error")
             load(xml.format(solver), disable=CONSTRAINTS)
+
+
+def test_sleep_is_ignored_with_one_warning():
+    xml = """<mujoco><option><flag sleep="enable"/></option><worldbody><body sleep="allowed"><freejoint/>
+      <geom size="1"/></body></worldbody></mujoco>"""
+    with pytest.warns(UserWarning, match="nothing sleeps here") as seen:
+        model = load(xml)
+    assert len(seen) == 1
+    assert model.structure == load(xml.replace("enable", "disable")).structure
+    assert model.structure.source.opt.enableflags == 0
+    with pytest.raises(UnsupportedError, match='body 1: sleep="init"'):
+        load(xml.replace("allowed", "init"))
 
 
 # --- leaves and structure

@@ -146,6 +146,11 @@ def stack(option: str = "") -> str:
     return STACK.format(boxes).replace('timestep="0.004"', f'timestep="0.004" {option}')
 
 
+def uncubed(text: str) -> str:
+    """With a box of three lengths: where they are equal, an ellipsoid's drag has a kink in them."""
+    return text.replace('size="0.1 0.1 0.1"', 'size="0.1 0.11 0.09"')
+
+
 FEATURES: dict[str, str] = {
     **{
         f"{cone} cone, condim {condim}": loose(option=f'cone="{cone}"', geom=f'condim="{condim}"')
@@ -202,6 +207,18 @@ FEATURES: dict[str, str] = {
         option='noslip_iterations="6"', joint='frictionloss="0.8"', tendon=ROPE.format('frictionloss="2"', "")
     ),
     "no slip, elliptic": loose(option='cone="elliptic" noslip_iterations="6"', ball='condim="4"'),
+    "drag on ellipsoids": uncubed(
+        chain(option='density="200" viscosity="1" wind="1 0.5 0"', geom='fluidshape="ellipsoid"')
+    ),
+    "drag on ellipsoids, implicitfast": uncubed(
+        chain(
+            option='integrator="implicitfast" density="200" viscosity="1"',
+            geom='fluidshape="ellipsoid" fluidcoef="0.7 0.2 1.2 0.6 0.8"',
+        )
+    ),
+    "gravity that actuators carry": chain(
+        a='actuatorgravcomp="true" actuatorfrcrange="-4 4"', b='actuatorgravcomp="true"'
+    ).replace('<body name="middle"', '<body name="middle" gravcomp="0.9"'),
     "muscle in contact": MUSCLE,
     "adhesion": ADHESION,
     "pushed by a mocap body": PUSHER,

@@ -45,7 +45,9 @@ EVERYTHING = """
       </body>
       <body name="leg" pos="-0.1 0 -0.3" gravcomp="1">
         <joint name="hip" axis="1 0 0.2" ref="0.3" damping="0.1"/>
-        <geom type="capsule" size="0.06" fromto="0 0 0 0 0.1 -0.5" mass="1"/>
+        <geom type="capsule" size="0.06" fromto="0 0 0 0 0.1 -0.5" mass="1"
+              fluidshape="ellipsoid"/>
+        <geom type="sphere" size="0.08" pos="0 0.1 -0.5" mass="0.1"/>
       </body>
     </body>
     <body name="hand" mocap="true" pos="1 1 1" euler="30 0 0">
@@ -56,9 +58,12 @@ EVERYTHING = """
       <joint name="swing" axis="1 0 0" damping="0.1"/>
       <joint name="lift" type="slide" axis="0 0 1" pos="0.2 0 0" stiffness="300" damping="4"/>
       <geom type="capsule" size="0.05" fromto="0 0 0 0 0.1 -0.5" mass="1"/>
-      <body name="lump" pos="0 0.1 -0.5"><geom type="ellipsoid" size="0.1 0.05 0.07" mass="0.4"/></body>
+      <body name="lump" pos="0 0.1 -0.5"><geom type="ellipsoid" size="0.1 0.05 0.07" mass="0.4" fluidshape="ellipsoid"
+              fluidcoef="0.4 0.3 1.2 0.8 0.9"/><geom type="cylinder" size="0.04 0.1" pos="0.1 0 0" mass="0.1"
+              fluidshape="ellipsoid"/></body>
     </body>
-    <body name="pebble" pos="0 -2 1"><freejoint name="pebble"/><geom type="box" size="0.1 0.2 0.3" mass="3"/></body>
+    <body name="pebble" pos="0 -2 1"><freejoint name="pebble"/><geom type="box" size="0.1 0.2 0.3" mass="3"
+            fluidshape="ellipsoid"/></body>
     <body name="top" pos="0 -4 1">
       <joint name="top" type="ball" damping="0.02"/>
       <geom type="box" size="0.1 0.2 0.05" pos="0.1 0 0.2" mass="1"/>
@@ -101,11 +106,13 @@ SMALL = """
     <body pos="0 0 1" gravcomp="0.3">
       <joint name="ball" type="ball" pos="0.1 0.02 0.3" stiffness="8" damping="0.2" armature="0.03"/>
       <geom type="box" size="0.1 0.2 0.3" mass="2" pos="0.1 0.05 0.02" euler="20 10 5"/>
-      <body pos="0.2 0.1 -0.3" euler="10 20 30">
-        <joint name="slide" type="slide" axis="1 0.2 0.1" stiffness="60" damping="1" armature="0.02"/>
+      <body pos="0.2 0.1 -0.3" euler="10 20 30" gravcomp="0.8">
+        <joint name="slide" type="slide" axis="1 0.2 0.1" stiffness="60" damping="1" armature="0.02"
+                actuatorgravcomp="true"/>
         <joint name="hinge" axis="0 1 0.3" pos="0.01 0.02 0.3" stiffness="5" damping="0.3" armature="0.02"
-                springref="20"/>
-        <geom type="box" size="0.1 0.05 0.2" pos="0.05 0.02 -0.1" mass="0.7"/>
+                springref="20" actuatorgravcomp="true"/>
+        <geom type="box" size="0.1 0.05 0.2" pos="0.05 0.02 -0.1" mass="0.7" fluidshape="ellipsoid"
+                fluidcoef="0.6 0.2 1.5 0.5 1.2"/>
         <site name="tip" pos="0.1 0.2 0.3" euler="5 6 7"/>
       </body>
     </body>
@@ -199,11 +206,12 @@ MUSCLE = """
     <geom name="joint" type="cylinder" size="0.04 0.1" pos="0 0 0" euler="90 0 0"/>
     <site name="front" pos="0.03 0 0.08"/>
     <body name="upper" pos="0 0 0">
-      <joint name="shoulder" axis="0 1 0" damping="0.1" armature="0.02" actuatorfrcrange="-1.5 2"/>
+      <joint name="shoulder" axis="0 1 0" damping="0.1" armature="0.02" actuatorfrcrange="-1.5 2"
+              actuatorgravcomp="true"/>
       <geom type="capsule" size="0.03" fromto="0 0 0 0.3 0 0" mass="1"/>
       <site name="bone" pos="0.1 0 0.04"/>
       <site name="under" pos="0.12 0.01 -0.03"/>
-      <body name="lower" pos="0.3 0 0">
+      <body name="lower" pos="0.3 0 0" gravcomp="0.4">
         <joint name="elbow" type="ball" damping="0.1" armature="0.02"/>
         <geom type="capsule" size="0.02" fromto="0 0 0 0.25 0.05 0" mass="0.6"/>
         <site name="insertion" pos="0.06 0 0.03"/>

@@ -11,7 +11,7 @@ from ...model import Model, State
 from ...model.structure import JointType, Structure, memo
 from .. import stages
 from ..tree import topology
-from . import tendon
+from . import gravcomp, tendon
 
 Array = jax.Array
 Buffer = Any
@@ -148,6 +148,7 @@ class Drives(NamedTuple):
     velocity: Buffer  # (world, nu)
     force: Buffer  # within all limits, (world, nu)
     total: Buffer  # unlimited forces summed over each tendon, if some tendon has a range, (world, ntendon)
+    weight: Buffer  # that they carry besides, (world, dof)
 
 
 def drives(
@@ -197,7 +198,8 @@ def drives(
         ]
         inputs = [ranged, _ints(a.forcelimited), *ranges, total, force]
         launch(k.actuation.limited_forces, dim=dim, inputs=inputs, outputs=[out])
-    return Drives(moment, signal, length, velocity, out, total)
+    weight = gravcomp.weights(launch, model, state, frames, axes)
+    return Drives(moment, signal, length, velocity, out, total, weight)
 
 
 def _if_used(launch: Any, force: Buffer, index: np.ndarray, ranges: Buffer) -> Buffer:
@@ -223,11 +225,12 @@ def _drive_arguments(launch: Any, model: Model, drive: Drives) -> list[Any]:
     s, m = model.structure, moments(model.structure)
     limited = np.where(s.joint.actfrclimited[s.dof.joint], s.dof.joint, -1).astype(np.int32)
     ranges = _if_used(launch, drive.force, limited, model.joint.actfrcrange)
-    return [m.column_adr, m.column, m.pattern.row, limited, ranges, drive.moment, drive.force]
+    structure = [m.column_adr, m.column, m.pattern.row, limited, gravcomp.numbers(s)]
+    return [*structure, ranges, drive.moment, drive.force, drive.weight]
 
 
 def joint_drives(launch: Any, model: Model, drive: Drives) -> Buffer:
-    """Generalised force of all actuators within the ranges of joints, (world, nv)."""
+    """Generalised force of all actuators, with the weight that they carry, within the ranges of joints, (world, nv)."""
     out = launch.scratch((launch.worlds, model.structure.nv), stages.types(drive.force).real)
     kernel = stages.modules(drive.force).actuation.joint_drives
     launch(kernel, dim=launch.worlds, inputs=_drive_arguments(launch, model, drive), outputs=[out])
@@ -314,15 +317,19 @@ def _act(launch: Any, model: Model, state: State, ctrl: Any, out: Any) -> None:
 _actuator_force = warp_op(_act, lambda m, s, ctrl: ctrl, name="actuator force")
 
 
-def generalized_force(model: Model, moment: Array, force: Array) -> Array:
+def generalized_force(model: Model, state: State, moment: Array, force: Array) -> Array:
     """The actuators' forces on the dofs [N or N m], shape (world, nv): MuJoCo's ``qfrc_actuator``.
 
     Args:
         moment: (world, nu, nv), of :class:`Transmissions`.
         force: (world, nu), of :func:`actuator_force`.
     """
-    joint = model.structure.joint
+    s, joint = model.structure, model.structure.joint
+    if not s.nu or "actuation" in s.disabled:
+        return jnp.zeros_like(state.qvel)
     total = jnp.einsum("wij,wi->wj", moment, force)
+    if gravcomp.count(s):
+        total = total.at[:, gravcomp.carrying(s)].add(gravcomp.carried_weights(model, state))
     limited = np.flatnonzero(joint.actfrclimited)
     if not limited.size:
         return total

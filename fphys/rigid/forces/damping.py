@@ -13,7 +13,7 @@ from ...model import Model, State
 from ...model.structure import Integrator, JointType
 from .. import stages, team
 from ..tree import topology
-from . import actuation, tendon
+from . import actuation, ellipsoid, tendon
 
 
 def fast(model: Model) -> bool:
@@ -52,7 +52,7 @@ def implicit_matrix(
         + [model.opt.timestep, frames, velocity, axes, before],
         outputs=[matrix],
     )
-    return matrix
+    return ellipsoid.add_damping(launch, model, state, frames, velocity, axes, matrix)
 
 
 def _damped_rows(
@@ -118,7 +118,9 @@ def lone_inverses(
     if gyroscopic(model):
         g = kernels(state.qpos.dtype, "rigid.tree.gyroscopic")
         dim = (launch.worlds, lone_bodies(model)[0].size)
-        launch(g.free_inverses, dim=dim, inputs=[*_lone_arguments(model, state, frames, axes), matrix], outputs=[out])
+        twist = ellipsoid.lone_twists(launch, model, state, lone_bodies(model), (frames, axes))
+        inputs = [*_lone_arguments(model, state, frames, axes), matrix, twist]
+        launch(g.free_inverses, dim=dim, inputs=inputs, outputs=[out])
 
 
 def lone_shape(model: Model) -> tuple[int, ...]:
@@ -130,6 +132,7 @@ class Power(NamedTuple):
 
     dof: Any
     body: Any = None
+    geom: Any = None
     tendon: Any = None
     actuator: Any = None
     lone: Any = None
@@ -141,7 +144,7 @@ def damping_parts(model: Model, state: State, loads: stages.Loads) -> Power:
     if not fast(model):
         return Power(stages.numbers(state, s.nv))
     tendons, actuators = _damps(model, loads)
-    others = (s.ntendon * tendons, s.nu * actuators, lone_bodies(model)[0].size)
+    others = (ellipsoid.count(s), s.ntendon * tendons, s.nu * actuators, lone_bodies(model)[0].size)
     return Power(stages.numbers(state, s.nv), stages.numbers(state, s.nbody), *(stages.part(state, n) for n in others))
 
 
@@ -169,6 +172,8 @@ def damping_power(
         + [frames, motions.velocity, motions.linear, motions.trial],
         outputs=[out.body],
     )
+    if out.geom is not None:
+        ellipsoid.damping_power(launch, model, state, lone_bodies(model)[0], motions, out.geom)
     parts = [part for part in (out.tendon, out.actuator) if part is not None]
     found = _damped_rows(launch, model, state, loads, frames, axes)
     for (pattern, entry, damping), part in zip(found, parts, strict=True):

@@ -8,6 +8,7 @@ import warp as wp
 
 from ..._precision import quat, real, vec3
 from ...math import rotate, rotate_back
+from .polygon import widest_at
 from .search import Geoms, Hulls, Search, chosen
 from .shapes import against_plane, z_axis
 
@@ -42,41 +43,6 @@ def flattest(
         if x > most:
             most = x
             best = faces[k]
-    return best
-
-
-@wp.func
-def spanned(vert: wp.array(dtype=vec3), corners: wp.array(dtype=int), start: int, n: int, k: wp.vec4i) -> real:
-    """Twice the area of the quadrilateral of four corners of a side, counted on around it."""
-    a = vert[corners[start + k[0] % n]]
-    b = vert[corners[start + k[1] % n]]
-    c = vert[corners[start + k[2] % n]]
-    d = vert[corners[start + k[3] % n]]
-    return wp.length(wp.cross(a - c, b - d))
-
-
-@wp.func
-def four_of(vert: wp.array(dtype=vec3), corners: wp.array(dtype=int), start: int, n: int, at: int) -> wp.vec4i:
-    """Four corners of a side, the first at ``at``: the last moves on while the area grows, and after each of its steps
-    the third, then the second (rotating calipers, Shamos 1978). So does MuJoCo, whose quadrilateral need not be the
-    largest of all."""
-    best = wp.vec4i(at, at + 1, at + 2, at + 3)
-    most = spanned(vert, corners, start, n, best)
-    growing = int(n > 4)
-    while growing == 1:
-        growing = int(0)
-        for turn in range(3):
-            moving = int(turn == 0 or growing == 1)
-            while moving == 1:
-                moving = int(0)
-                k = best
-                k[3 - turn] = k[3 - turn] + 1
-                area = spanned(vert, corners, start, n, k)
-                if area > most:
-                    most = area
-                    best = k
-                    growing = int(1)
-                    moving = int(turn > 0)
     return best
 
 
@@ -120,7 +86,7 @@ def features(
                 for k in range(n):
                     if h.corners[start + k] == lowest:
                         at = k
-                chosen_four = four_of(h.vert, h.corners, start, n, wp.max(at, 0))
+                chosen_four = widest_at(h.vert, h.corners, start, n, wp.max(at, 0))
                 for k in range(wp.where(at < 0, 1, wp.min(n, 4))):  # alone, where it bulges out of a side nearly flat
                     v = wp.where(at < 0, lowest, h.corners[start + chosen_four[k] % n])
                     below = wp.dot(up, h.vert[v]) <= real(0.0)

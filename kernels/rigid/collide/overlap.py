@@ -11,6 +11,7 @@ import warp as wp
 
 from ..._precision import real, vec3
 from .clip import CORNER, CROSSING, UNDER
+from .polygon import widest
 from .shapes import CAPSULE, CYLINDER
 from .sides import (
     Edge,
@@ -191,7 +192,9 @@ def overlap_of_faces(
     count = kept
     four = wp.vec4i(0, 1, 2, 3)
     if count > 4:
-        four = largest_of(point, now, count)
+        for k in range(count):
+            side_of[now + k] = now + k  # no longer needed for sides
+        four = widest(point, side_of, now, count)
         count = int(4)
     for k in range(count):
         found = name[now + four[k]]
@@ -213,46 +216,6 @@ def level_corner(s: Solid, hulls: Hulls, f: int, x: vec3) -> int:
         if height < least:
             least = height
             best = index
-    return best
-
-
-@wp.func
-def spanned(point: wp.array(dtype=vec3), start: int, k: wp.vec4i) -> real:
-    """Twice the area of the quadrilateral of four points."""
-    return wp.length(wp.cross(point[start + k[0]] - point[start + k[2]], point[start + k[1]] - point[start + k[3]]))
-
-
-@wp.func
-def largest_of(point: wp.array(dtype=vec3), start: int, count: int) -> wp.vec4i:
-    """Four corners of a convex polygon that span much of it: the last moves on while the area grows, and after each of
-    its steps the third, then the second; then the first moves on (rotating calipers, Shamos 1978). So does MuJoCo."""
-    k = wp.vec4i(0, 1, 2, 3)
-    best = wp.vec4i(0, 1, 2, 3)
-    most = spanned(point, start, k)
-    while k[0] < count:
-        growing = int(1)
-        while growing == 1:
-            growing = int(0)
-            for turn in range(3):
-                moving = int(turn == 0 or growing == 1)
-                while moving == 1:
-                    moving = int(0)
-                    next = k
-                    next[3 - turn] = (k[3 - turn] + 1) % count
-                    area = spanned(point, start, next)
-                    if area > most:
-                        most = area
-                        k = next
-                        best = next
-                        growing = int(1)
-                        moving = int(turn > 0)
-        if k[1] == k[0]:
-            k[1] = (k[1] + 1) % count
-            if k[2] == k[1]:
-                k[2] = (k[2] + 1) % count
-                if k[3] == k[2]:
-                    k[3] = (k[3] + 1) % count
-        k[0] = k[0] + 1
     return best
 
 

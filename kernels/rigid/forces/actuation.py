@@ -217,13 +217,17 @@ def joint_drive(
     dof_entry: wp.array(dtype=int),
     entry_row: wp.array(dtype=int),
     joint: int,
+    carried: int,
     joint_range: wp.array2d(dtype=vec2),
     moment: wp.array2d(dtype=real),
     force: wp.array2d(dtype=real),
+    weight: wp.array2d(dtype=real),
     world: int,
 ) -> real:
-    """Generalised force of all actuators on a dof, held inside its joint's range."""
+    """Generalised force of all actuators on a dof and the weight that they carry, held inside its joint's range."""
     drive = drive_sum(dof_adr[d], dof_adr[d + 1], dof_entry, entry_row, moment, force, world)
+    if carried >= 0:
+        drive += weight[world, carried]
     if joint >= 0:
         drive = wp.clamp(drive, joint_range[world, joint][0], joint_range[world, joint][1])
     return drive
@@ -236,22 +240,35 @@ def joint_drives(
     dof_entry: wp.array(dtype=int),
     entry_row: wp.array(dtype=int),
     limited_joint: wp.array(dtype=int),
+    weight_number: wp.array(dtype=int),
     # Model:
     joint_range: wp.array2d(dtype=vec2),
     # In:
     moment: wp.array2d(dtype=real),
     force: wp.array2d(dtype=real),
+    weight: wp.array2d(dtype=real),
     # Out:
     drive_out: wp.array2d(dtype=real),
 ):
     """Generalised force of all actuators, moment^T force, held inside the joints' ranges.
 
-    ``limited_joint`` is the joint of each dof where that joint has a range, or -1.
+    ``limited_joint`` is the joint of each dof where that joint has a range, or -1; ``weight_number`` the weight that
+    the actuators of a dof carry, or -1.
     """
     world = wp.tid()
     for d in range(limited_joint.shape[0]):
         drive_out[world, d] = joint_drive(
-            d, dof_adr, dof_entry, entry_row, limited_joint[d], joint_range, moment, force, world
+            d,
+            dof_adr,
+            dof_entry,
+            entry_row,
+            limited_joint[d],
+            weight_number[d],
+            joint_range,
+            moment,
+            force,
+            weight,
+            world,
         )
 
 
@@ -262,11 +279,13 @@ def drive_power(
     dof_entry: wp.array(dtype=int),
     entry_row: wp.array(dtype=int),
     limited_joint: wp.array(dtype=int),
+    weight_number: wp.array(dtype=int),
     # Model:
     joint_range: wp.array2d(dtype=vec2),
     # In:
     moment: wp.array2d(dtype=real),
     force: wp.array2d(dtype=real),
+    weight: wp.array2d(dtype=real),
     trial: wp.array2d(dtype=real),
     # Out:
     power_out: wp.array2d(dtype=real),
@@ -274,5 +293,17 @@ def drive_power(
     """Virtual power of the actuators, negative as all that acts on the joints."""
     world = wp.tid()
     for d in range(limited_joint.shape[0]):
-        drive = joint_drive(d, dof_adr, dof_entry, entry_row, limited_joint[d], joint_range, moment, force, world)
+        drive = joint_drive(
+            d,
+            dof_adr,
+            dof_entry,
+            entry_row,
+            limited_joint[d],
+            weight_number[d],
+            joint_range,
+            moment,
+            force,
+            weight,
+            world,
+        )
         power_out[world, d] = -drive * trial[world, d]

@@ -116,7 +116,8 @@ def body_fluid_damping_power(
     world, b = wp.tid()
     f = bodies.frame[b]
     mass = bodies.mass[world, b]
-    if b > 0 and mass > TINY and (medium.density[world] > real(0.0) or medium.viscosity[world] > real(0.0)):
+    thick = medium.density[world] > real(0.0) or medium.viscosity[world] > real(0.0)
+    if b > 0 and medium.boxed[b] != 0 and mass > TINY and thick:
         com = centre(world, b, bodies, frames)
         axes = principal_axes(world, b, bodies, frames)
         power_out[world, b] = -timestep[world] * fluid_damping_power(
@@ -158,7 +159,7 @@ def add_fluid_damping(
             mass = bodies.mass[world, b]
             f = bodies.frame[b]
             i = body_lastdof[b]
-            if mass > TINY and i >= 0:
+            if medium.boxed[b] != 0 and mass > TINY and i >= 0:
                 com = centre(world, b, bodies, frames)
                 axes = principal_axes(world, b, bodies, frames)
                 while i >= 0:

@@ -49,7 +49,7 @@ def body_load(
     torque, force = newton_euler(vel, acc, com, axes, mass, inertia)
     torque -= vec3(applied[3], applied[4], applied[5])
     force += medium.gravity[world] * (mass * medium.gravcomp[world, b]) - vec3(applied[0], applied[1], applied[2])
-    if mass > TINY and (density > real(0.0) or viscosity > real(0.0)):
+    if medium.boxed[b] != 0 and mass > TINY and (density > real(0.0) or viscosity > real(0.0)):
         drag = fluid_wrench(vel, com, axes, mass, inertia, medium.wind[world], density, viscosity)
         torque -= wp.spatial_top(drag)
         force -= wp.spatial_bottom(drag)

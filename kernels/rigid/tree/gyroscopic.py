@@ -47,10 +47,14 @@ def free_inverses(
     qvel: wp.array2d(dtype=real),
     axis: wp.array2d(dtype=motion),
     matrix: wp.array2d(dtype=real),
+    twist: wp.array2d(dtype=mat66),
     # Out:
     inverse_out: wp.array2d(dtype=mat66),
 ):
-    """Inverse of M + h (D + db/dv) of every lone body, by Gauss-Jordan elimination with pivoting."""
+    """Inverse of M + h (D + db/dv) of every lone body, by Gauss-Jordan elimination with pivoting.
+
+    ``matrix`` holds the symmetric part of D, ``twist`` h times the rest.
+    """
     world, i = wp.tid()
     b = free_body[i]
     d = free_dof[i]
@@ -71,7 +75,7 @@ def free_inverses(
         change = (ahead - behind) * real(0.5)
         for r in range(6):
             entry = matrix[world, lower(d + wp.max(r, k), d + wp.min(r, k))]
-            m[r, k] = entry + timestep[world] * wp.dot(axis[world, d + r], change)
+            m[r, k] = entry + timestep[world] * wp.dot(axis[world, d + r], change) + twist[world, i][r, k]
         inverse[k, k] = real(1.0)
     for k in range(6):
         p = k
