@@ -23,6 +23,7 @@ EXPERIMENTS = {
     "soft-walk": "a soft body walks, what its muscles do found by gradient through its particles",
     "jet": "a jet of water is shaped so that it lands in a bucket, by gradient through its particles",
     "pour": "ten thousand particles of water are poured into a box and settle level",
+    "drape": "a cloth falls on a ball and stays there",
     "contact-gradients": "exact gradients, softened contacts and contacts from distance are compared",
     "classify": "digits, MNIST or CIFAR-10 are classified by a perceptron or a convolutional network",
     "autoencode": "digits are compressed and drawn again by a variational autoencoder",
