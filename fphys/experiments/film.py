@@ -15,6 +15,7 @@ PAUSE = 1.0  # s, the last picture stays
 
 STAGE = """
 <mujoco>
+  <statistic extent="2" center="0.3 0 0.3"/>
   <visual><headlight ambient="0.3 0.3 0.3" diffuse="0.2 0.2 0.2"/></visual>
   <asset>
     <texture name="floor" builtin="checker" type="2d" width="64" height="64"
@@ -22,7 +23,7 @@ STAGE = """
     <material name="floor" texture="floor" texrepeat="5 5" texuniform="true" specular="0.1"/>
   </asset>
   <worldbody>
-    <light directional="true" pos="0.6 -0.8 2" dir="-0.3 0.4 -1" diffuse="0.6 0.6 0.6" specular="0.1 0.1 0.1"/>
+    <light directional="true" pos="-0.6 -0.8 2" dir="0.4 0.4 -1" diffuse="0.6 0.6 0.6" specular="0.1 0.1 0.1"/>
     <geom type="plane" size="5 5 0.1" material="floor"/>
     {props}
   </worldbody>
