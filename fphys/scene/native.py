@@ -13,16 +13,16 @@ from ..control import pd
 from ..errors import ModelError, UnsupportedError
 from ..model import Model, check, init, load, reset
 from ..model import State as RigidState
-from ..particles import mpm, sph
 from ..render import sight
 from ..rigid.step import step
 from ..tree import Tree, pytree, static
 from . import observe
 from .compose import Layout, Part, layout, resolve
 from .fluid import pour
-from .materials import MPM, SPH
+from .materials import MPM, PBD, SPH
 from .particles import Filling, fill, holding
 from .sensors import Camera
+from .soft import soften
 from .specs import GAINS, ActionSpec, ObservationSpec
 
 Array = jax.Array
@@ -33,7 +33,7 @@ class State(Tree):
     """Everything that changes. Make one with :meth:`World.init`."""
 
     rigid: RigidState  # Bodies, as :func:`fphys.init` makes them.
-    particles: mpm.State | sph.State | None  # As made by :func:`fphys.particles.mpm.init`, or by that of SPH.
+    particles: Any  # As made by ``init`` of fphys.particles.mpm or sph; of deformable things a tuple; None without.
     force: Array  # Force of the last step's control [N or N m], shape (world, nv); accelerometers measure its effect.
 
 
@@ -135,6 +135,16 @@ class World(Tree):
         first, end = next(span for other, *span in spans if other == name)
         return state.particles.x[:, first:end]
 
+    def vertices(self, state: State, name: str) -> Array:
+        """Positions of the vertices of a deformable thing [m], shape (num_worlds, vertex, 3).
+
+        Raises:
+            ModelError: no thing of that name deforms.
+        """
+        if self.filling is None:
+            raise ModelError(f"the scene has no deformable thing {name!r}: it has none")
+        return self.filling.vertices(state.particles, name)
+
     def observe(self, state: State, spec: ObservationSpec) -> Array:
         """The observation of a spec, concatenated, shape (num_worlds, len(columns(spec))); pure.
 
@@ -172,7 +182,7 @@ class World(Tree):
         """Raise StateError on the host if a world is faulty: see :func:`fphys.check` and the particles' ``check``."""
         check(state.rigid)
         if self.filling is not None and state.particles is not None:
-            self.filling.solver.check(self.filling.params, state.particles)
+            self.filling.check(state.particles)
 
     def reset(self, state: State, mask: Array, start: State | None = None) -> State:
         """Reset the worlds where ``mask`` (num_worlds,) is true to ``start``, by default that of :meth:`init`.
@@ -188,7 +198,7 @@ class World(Tree):
             start = self.init(max_contacts=rigid.max_contacts, max_constraints=rigid.max_constraints)
         rigid = reset(self.model, rigid, mask, start.rigid)
         if filling is not None:
-            particles = filling.solver.reset(filling.params, state.particles, mask, start.particles)
+            particles = filling.reset(state.particles, mask, start.particles)
         return State(rigid, particles, jnp.where(jnp.asarray(mask)[:, None], start.force, state.force))
 
     def _require_own(self, state: State) -> None:
@@ -235,7 +245,8 @@ class World(Tree):
     def _picture(self, state: State, camera: str, world: int) -> tuple[np.ndarray, np.ndarray]:
         cameras = {name: s for name, s in self.layout.sensors.items() if isinstance(s, Camera)}
         name = resolve("camera", camera, tuple(cameras))
-        return sight(self.model, state.rigid, name, cameras[name].height, cameras[name].width, world)
+        flexes = [] if self.filling is None else self.filling.flexes(state.particles)
+        return sight(self.model, state.rigid, name, cameras[name].height, cameras[name].width, world, flexes)
 
 
 def build(scene: Any, spec: Any, num_worlds: int, action: ActionSpec, dtype: Any) -> World:
@@ -256,8 +267,8 @@ def build(scene: Any, spec: Any, num_worlds: int, action: ActionSpec, dtype: Any
     limit = [limits[name] for name in joints] if action.limit is None else action.limit
     row = lambda name, value: _row(name, value, found, joints, real)  # noqa: E731
     rows = row("kp", action.kp), row("kd", action.kd), row("limit", limit)
-    geoms = holding(model) if any(isinstance(part.material, MPM | SPH) for part in scene.parts) else ()
-    particles = fill(scene, model, geoms) or pour(scene, model, geoms)
+    geoms = holding(model) if any(isinstance(part.material, MPM | SPH | PBD) for part in scene.parts) else ()
+    particles = fill(scene, model, geoms) or pour(scene, model, geoms) or soften(scene, model, geoms)
     return World(model, particles, *rows, scene.max_force, num_worlds, action, found)
 
 

@@ -7,13 +7,14 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from ..errors import UnsupportedError
+from ..errors import ModelError, UnsupportedError
 from ..math import quat_mul
 from ..model import Model
 from ..model import State as RigidState
 from ..model.structure import GeomType
 from ..particles import mpm
 from ..particles.boundary import Collider, Walls
+from ..render import Flex
 from ..rigid.tree.kinematics import kinematics
 from ..tree import Tree, pytree, static
 from ..worlds import Solver
@@ -45,6 +46,22 @@ class Filling(Tree):
     def step(self, model: Model, rigid: RigidState, state: Any) -> Any:
         """One step of the scene, in substeps; bodies keep the velocity that they have at the start of the step."""
         raise NotImplementedError
+
+    def check(self, state: Any) -> None:
+        """Raise StateError if a world is faulty."""
+        self.solver.check(self.params, state)
+
+    def reset(self, state: Any, mask: Array, start: Any) -> Any:
+        """The worlds of ``mask`` as in ``start``."""
+        return self.solver.reset(self.params, state, mask, start)
+
+    def vertices(self, state: Any, name: str) -> Array:
+        """Positions of the vertices of a deformable thing; ModelError if there is none."""
+        raise ModelError(f"the scene has no deformable thing {name!r}: it has particles, see World.particles")
+
+    def flexes(self, state: Any) -> list[Flex]:
+        """What cameras see."""
+        return []
 
 
 @pytree
