@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 
+from .deformables.mesh import Topology
 from .errors import MissingDependencyError, ModelError, install
 from .model.structure import GeomType
 from .tree import Tree, pytree, static
@@ -35,15 +36,18 @@ class Motion(Tree):
     mat: np.ndarray  # Axes of each geom, shape (time, geom, 3, 3).
     particles: np.ndarray  # Position of each particle [m], shape (time, particle, 3).
     timestep: float = static(default=1 / 30)  # Time between two frames [s].
+    faces: Any = None  # Triangles between particles that are a mesh's vertices, (face, 3); None if there are none.
 
 
-def motion(model: Any, qpos: Any = None, particles: Any = None, world: int = 0) -> Motion:
+def motion(model: Any, qpos: Any = None, particles: Any = None, world: int = 0, elements: Any = None) -> Motion:
     """The motion of one world.
 
     Args:
         model: a fphys.Model, or None if there are only particles.
         qpos: generalised positions, shape (time, nq) or (time, world, nq); the reference position by default.
         particles: positions [m], shape (time, particle, dim) or (time, world, particle, dim). A plane is shown upright.
+        elements: of the mesh whose vertices the particles are: triangles or tetrahedra, shape (element, 3 or 4). Its
+            surface is shown.
 
     Raises:
         ModelError: shapes do not fit the model or each other, numbers are not finite, or there is no such world.
@@ -53,6 +57,7 @@ def motion(model: Any, qpos: Any = None, particles: Any = None, world: int = 0) 
         raise ModelError(f"x has shape {x.shape}, must be (time, particle, dim), with particles of dimension 2 or 3")
     if x is not None and x.shape[-1] == 2:
         x = np.stack([x[..., 0], np.zeros(x.shape[:-1]), x[..., 1]], -1)
+    faces = None if elements is None or x is None else _faces(np.asarray(elements), x.shape[1])
     q = _one_world("qpos", qpos, 2, world)
     times = [len(array) for array in (q, x) if array is not None]
     if len(set(times)) > 1:
@@ -60,7 +65,7 @@ def motion(model: Any, qpos: Any = None, particles: Any = None, world: int = 0) 
     length = times[0] if times else 1
     x = np.zeros((length, 0, 3)) if x is None else x
     if model is None:
-        return Motion(np.zeros((length, 0, 3)), np.zeros((length, 0, 3, 3)), x)
+        return Motion(np.zeros((length, 0, 3)), np.zeros((length, 0, 3, 3)), x, faces=faces)
     if length * model.structure.ngeom * 96 > MAX_BYTES:  # twelve numbers of eight bytes
         raise ModelError(f"{length} frames of {model.structure.ngeom} geoms are too many: keep every tenth, qpos[::10]")
     import jax
@@ -74,7 +79,7 @@ def motion(model: Any, qpos: Any = None, particles: Any = None, world: int = 0) 
     posed = lambda q: fphys.kinematics(model, state.replace(qpos=q[None])).geom  # noqa: E731
     geoms = jax.jit(jax.vmap(posed))(np.asarray(q, state.qpos.dtype))
     step = float(model.opt.timestep[0])
-    return Motion(np.asarray(geoms.pos)[:, 0], np.asarray(geoms.mat)[:, 0].reshape(length, -1, 3, 3), x, step)
+    return Motion(np.asarray(geoms.pos)[:, 0], np.asarray(geoms.mat)[:, 0].reshape(length, -1, 3, 3), x, step, faces)
 
 
 class Viewer:
@@ -90,7 +95,11 @@ class Viewer:
         self._quat = viser.transforms.SO3.from_matrix(np.asarray(shown.mat, float)).wxyz if shown.mat.size else None
         self._geoms = {} if model is None else _geoms(scene, model)
         self._cloud: Any = None
-        if shown.particles.shape[1]:
+        self._surface: Any = None
+        if shown.faces is not None:
+            begin = np.asarray(shown.particles[0], np.float32)
+            self._surface = scene.add_mesh_simple("surface", begin, shown.faces, color=(42, 109, 181), side="double")
+        elif shown.particles.shape[1]:
             size = np.ptp(shown.particles[0], axis=0).max() / max(len(shown.particles[0]) ** 0.5, 2)
             cloud = np.asarray(shown.particles[0], np.float32)
             self._cloud = scene.add_point_cloud(
@@ -133,6 +142,8 @@ class Viewer:
                 handle.wxyz = self._quat[frame, index]  # type: ignore[index]
             if self._cloud is not None:
                 self._cloud.points = np.asarray(self.motion.particles[frame], np.float32)
+            if self._surface is not None:
+                self._surface.vertices = np.asarray(self.motion.particles[frame], np.float32)
 
 
 def view(source: str, result: Path | None = None, port: int = 8080, host: str = "127.0.0.1", world: int = 0) -> Viewer:
@@ -141,7 +152,8 @@ def view(source: str, result: Path | None = None, port: int = 8080, host: str = 
     Args:
         source: path of a model, an asset's name, or path of a result that holds only particles.
         result: a file with arrays ``qpos`` (time, [world,] nq), ``x`` (time, [world,] particle, dim), or both.
-            By default the model falls for three seconds with its actuators at zero.
+            By default the model falls for three seconds with its actuators at zero. With ``elements``, triangles or
+            tetrahedra between the points, their surface is shown.
         port: of the page. If it is in use, the next free one is taken.
         host: the address to serve, by default this machine only. Requests must name it: ``localhost`` and loopback
             addresses if it is local; otherwise any numeric address, this host or the machine's name.
@@ -156,12 +168,12 @@ def view(source: str, result: Path | None = None, port: int = 8080, host: str = 
     if alone and "x" not in found:
         raise ModelError(f"{source} holds the qpos of a model: use fphys view MODEL {source}")
     if alone:
-        return Viewer(None, motion(None, None, found.get("x"), world), port, host)
+        return Viewer(None, motion(None, None, found.get("x"), world, found.get("elements")), port, host)
     import fphys
 
     model = fphys.load(source if Path(source).exists() or Path(source).suffix else fphys.asset(source))
     qpos = found.get("qpos") if found else _fallen(model)
-    return Viewer(model, motion(model, qpos, found.get("x"), world), port, host)
+    return Viewer(model, motion(model, qpos, found.get("x"), world, found.get("elements")), port, host)
 
 
 def _viser() -> Any:
@@ -264,7 +276,7 @@ def _arrays(path: Path) -> dict[str, np.ndarray]:
         if not path.is_file():
             raise FileNotFoundError("there is no such file")
         with zipfile.ZipFile(path) as archive:
-            names = [name for name in ("qpos", "x") if f"{name}.npy" in archive.namelist()]
+            names = [name for name in ("qpos", "x", "elements") if f"{name}.npy" in archive.namelist()]
             found = {name: _array(archive, f"{name}.npy") for name in names}
             held = ", ".join(name.removesuffix(".npy") for name in archive.namelist())
     except ModelError as cause:
@@ -275,7 +287,7 @@ def _arrays(path: Path) -> dict[str, np.ndarray]:
             f"{path} cannot be read as a result ({reason[:200]}): absent, damaged, or not a NumPy .npz; give a run's "
             "result.npz, or run it again"
         ) from cause
-    if not found:
+    if not found.keys() & {"qpos", "x"}:
         raise ModelError(f"{path} holds {held[:200]!r}, must hold qpos or x to be shown")
     return found
 
@@ -325,6 +337,19 @@ def _one_world(name: str, value: Any, ndim: int, world: int) -> np.ndarray | Non
     if len(bad := np.argwhere(~np.isfinite(value))):
         raise ModelError(f"{name} is not finite from frame {bad[0, 0]} on: keep those before, {name}[:{bad[0, 0]}]")
     return value
+
+
+def _faces(elements: np.ndarray, count: int) -> np.ndarray | None:
+    """The triangles of a mesh's surface; None for edges, which are shown by their vertices."""
+    if elements.ndim != 2 or elements.shape[1] not in (2, 3, 4) or elements.dtype.kind not in "iu" or not len(elements):
+        raise ModelError(f"elements have shape {elements.shape}, must be whole numbers (element, 2, 3 or 4)")
+    if not 0 <= elements.min() <= elements.max() < count:
+        raise ModelError(
+            f"elements name vertices {elements.min()} to {elements.max()}, x has {count}: from another run?"
+        )
+    if elements.shape[1] == 2:
+        return None
+    return elements if elements.shape[1] == 3 else Topology(elements, count).surface
 
 
 def _geoms(scene: Any, model: Any) -> dict[int, Any]:

@@ -13,6 +13,7 @@ import pytest
 
 import fphys
 from fphys import cli, view
+from fphys.deformables import mesh
 from fphys.errors import ModelError
 from fphys.model.structure import GeomType
 
@@ -109,6 +110,23 @@ def test_particles_alone_and_a_model_alone(port, tmp_path):
         viewer = view.view(source, None, port)
         assert (viewer._cloud is None) == (source == "ball") and len(viewer.motion.pos) >= 3
         viewer.stop()
+
+
+@pytest.mark.extra("viser")
+@pytest.mark.parametrize("corners", [3, 4])
+def test_a_mesh_is_shown_by_its_surface(port, tmp_path, corners):
+    body = mesh.cloth((3, 3), (1.0, 1.0)) if corners == 3 else mesh.box((2, 2, 2), (1.0, 1.0, 1.0))
+    x = body.vertices + np.arange(4.0)[:, None, None, None]
+    np.savez(tmp_path / "x.npz", x=x, elements=body.elements)
+    viewer = view.view(str(tmp_path / "x.npz"), None, port)
+    try:
+        assert viewer._cloud is None and len(viewer.motion.faces) == (len(body.elements) if corners == 3 else 48)
+        viewer.show(3)
+        np.testing.assert_allclose(viewer._surface.vertices, x[3, 0], atol=1e-6)
+    finally:
+        viewer.stop()
+    with pytest.raises(ModelError, match=r"elements name vertices 0 to .*, x has 2"):
+        view.motion(None, None, x[:, :, :2], elements=body.elements)
 
 
 def test_without_viser_it_says_what_to_install(monkeypatch, capsys):

@@ -140,7 +140,7 @@ def _motion(
     axes = jnp.concatenate(jnp.broadcast_arrays(linear, angular), -1)
     axes = axes * jnp.asarray(moved, axes.dtype)[None, :, :, None]
     worlds, nv = axes.shape[0], axes.shape[2]
-    columns = axes.swapaxes(2, 3).reshape(worlds, -1, nv)  # J, (world, 6 body, nv)
+    columns = axes.swapaxes(2, 3).reshape(worlds, 6 * len(of), nv)  # J, (world, 6 body, nv)
     damping = (model.opt.timestep[:, None] * model.dof.damping)[..., None] * jnp.eye(nv, dtype=columns.dtype)[None]
     inertia = mass_matrix(model, state) + damping
     mobility = columns @ jnp.linalg.solve(inertia, columns.swapaxes(1, 2)) if nv else columns @ columns.swapaxes(1, 2)

@@ -41,6 +41,8 @@ class MPM(Tree):
         self, model: Model, matter: mpm.State, pose: Pose, response: Response, numbers: tuple[int, ...]
     ) -> tuple[mpm.State, Array]:
         shapes, of = colliders(model, self.geoms, pose, numbers, self.contact)
+        if not shapes:
+            return mpm.step(self.params, matter), jnp.zeros_like(response.twist)
         return mpm.exchange(self.params, matter, shapes, response.replace(body=of))
 
 

@@ -79,12 +79,10 @@ class Params(Tree):
     timestep: Any  # h [s], shape () or (1 | world,); infinite: the equilibrium
     gravity: Any = 0.0  # [m/s^2], shape (), (dim,) or (1 | world, dim)
     damping: Any = 0.0  # a [1/s], Rayleigh's, by mass: a force -a m v', shape () or (1 | world,)
-    stiffness_damping: Any = (
-        0.0  # b [s], Rayleigh's, by stiffness: b times the stress of the strain's rate, like damping
-    )
-    contact: Contact = Contact()  # with colliders
     pinned: Any = static(default=())  # numbers of the vertices whose positions are given; kept as a sorted tuple
     iterations: int = static(default=50)  # of Newton's method, at most
+    stiffness_damping: Any = 0.0  # b [s], Rayleigh's, by stiffness: b times the stress of the strain's rate
+    contact: Contact = Contact()  # with colliders
     mean_dilatation: bool = static(default=False)  # volumes change by means around vertices: no locking as nu nears 0.5
     order: int = static(default=1)  # of the integrator: 1, implicit Euler; 2, two solves a step, hardly any damping
 

@@ -3,14 +3,33 @@
 from collections.abc import Sequence
 from typing import Any
 
+import jax
 import numpy as np
 
 import fphys
-from fphys.render import Camera, frames
+from fphys.render import Camera, Flex, frames
 from fphys.runs import Run
 
 FPS = 15.0  # pictures a second of the video, about
 PAUSE = 1.0  # s, the last picture stays
+
+STAGE = """
+<mujoco>
+  <statistic extent="2" center="0.3 0 0.3"/>
+  <visual><headlight ambient="0.3 0.3 0.3" diffuse="0.2 0.2 0.2"/></visual>
+  <asset>
+    <texture name="floor" builtin="checker" type="2d" width="64" height="64"
+      rgb1="0.66 0.69 0.72" rgb2="0.74 0.77 0.8"/>
+    <material name="floor" texture="floor" texrepeat="5 5" texuniform="true" specular="0.1"/>
+  </asset>
+  <worldbody>
+    <light directional="true" pos="-0.6 -0.8 2" dir="0.4 0.4 -1" diffuse="0.6 0.6 0.6" specular="0.1 0.1 0.1"/>
+    <geom type="plane" size="5 5 0.1" material="floor"/>
+    {props}
+  </worldbody>
+</mujoco>
+"""
+"""A lit floor."""
 
 
 def film(run: Run, model: fphys.Model, states: Any, worlds: int = 1, camera: str | Camera = "overview") -> None:
@@ -30,3 +49,53 @@ def beside(run: Run, motions: Sequence[tuple[fphys.Model, Any, int]], camera: st
         return np.concatenate([pictures, np.repeat(pictures[-1:], round(PAUSE * fps), axis=0)])
 
     run.video(run.name, draw, fps)
+
+
+def deforming(
+    run: Run, flexes: Sequence[Flex], timestep: float, props: str = "", camera: Camera | None = None
+) -> np.ndarray | None:
+    """Show deforming meshes on a floor.
+
+    Args:
+        flexes: of world 0, after each step.
+        timestep: between their times [s].
+        props: MJCF of what stands on the floor.
+
+    Returns:
+        The pictures, uint8 (time, height, width, 3); None where there is no OpenGL.
+    """
+    every = max(round(1 / (FPS * timestep)), 1)
+    fps, shown = 1 / (every * timestep), []
+
+    def draw() -> np.ndarray:
+        model = fphys.load(STAGE.format(props=props))
+        still = fphys.init(model, 1)
+        states = jax.tree.map(lambda x: np.repeat(np.asarray(x)[None], len(flexes[0].x), 0), still)
+        shown.append(frames(model, states, camera, every=every, flexes=flexes))
+        return np.concatenate([shown[0], np.repeat(shown[0][-1:], round(PAUSE * fps), axis=0)])
+
+    run.video(run.name, draw, fps)
+    return shown[0] if shown else None
+
+
+def strip(pictures: np.ndarray | None, at: Sequence[float], plots: int = 1) -> tuple[Any, list[Any]]:
+    """A matplotlib figure with pictures side by side above plots; without OpenGL there are only the plots.
+
+    Args:
+        at: when the pictures are, as fractions of the motion.
+
+    Returns:
+        The figure, and the plots' axes.
+    """
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(10.0, 5.6), layout="constrained")
+    top, bottom = np.ravel(np.array(figure.subfigures(2, 1, height_ratios=(1.2, 1))))
+    for place, when in zip(np.ravel(top.subplots(1, len(at))), at, strict=True):
+        place.set_axis_off()
+        if pictures is not None:
+            place.imshow(pictures[round(when * (len(pictures) - 1))])
+    axes = list(np.ravel(bottom.subplots(1, plots)))
+    for place in axes:
+        place.spines[["top", "right"]].set_visible(False)
+    return figure, axes

@@ -317,7 +317,8 @@ def _exchange(
 ) -> tuple[tuple[State, Array, Array], None]:
     """As :func:`_advance`; and what the bodies took."""
     spread, grid, state = _spread(layout, setting, state, force, actuation)
-    nodes, touched = moving(layout, setting, grid), finding(layout, grid, stacked(colliders)[1])
+    nodes = moving(layout, setting, grid)
+    touched = finding(layout, *jax.lax.stop_gradient((grid, stacked(colliders)[1])))
     origin, answers = response.pos[:, list(response.body)], Answers(response.answers[b] for b in response.body)
 
     def slopes(moved: tuple[Collider, ...]) -> tuple[Array, Array]:

@@ -1,8 +1,9 @@
 """Images and videos of a motion, rendered by mujoco on the host without a display. Not differentiable."""
 
 from .camera import Camera
+from .flex import Flex
 from .motion import frames, sight
 from .splat import splat
 from .write import write_image, write_video
 
-__all__ = ["Camera", "frames", "sight", "splat", "write_image", "write_video"]
+__all__ = ["Camera", "Flex", "frames", "sight", "splat", "write_image", "write_video"]

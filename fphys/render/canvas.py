@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from ..errors import MissingDependencyError
+from .flex import Flexes
 
 PACKAGES = "libegl1 libegl-mesa0 libgl1-mesa-dri"
 SHADOW_SIZE = 2048  # as good as mujoco's 4096 at 640 x 480, and twice as fast on a CPU; at 1024, shadows speckle
@@ -50,23 +51,30 @@ def _backend_module(name: str) -> Any:
 
 
 class Canvas:
-    """Draws one mujoco model. It changes settings of the ``MjModel`` (buffer size, headlight), so pass a copy."""
+    """Draws one mujoco model, and flexes. It changes settings of the ``MjModel`` (buffer size, headlight): pass a copy.
 
-    def __init__(self, model: Any, height: int, width: int, max_geom: int = 20_000) -> None:
+    The flexes are a model of their own, because fphys loads no model with flexes.
+    """
+
+    def __init__(
+        self, model: Any, height: int, width: int, max_geom: int = 20_000, flexes: Flexes | None = None
+    ) -> None:
         import mujoco
 
         if height < 1 or width < 1:
             raise ValueError(f"an image of {width} x {height} pixels: both must be at least 1")
         _prepare(model, height, width)
         self._gl = gl_context(height, width)
-        self._model = model
+        self._model, self._flexes = model, flexes
         self._rect = mujoco.MjrRect(0, 0, width, height)
-        self._scene = mujoco.MjvScene(model, maxgeom=max_geom)
+        self._scene = mujoco.MjvScene(flexes.model if flexes else model, maxgeom=max_geom)
         self._context = mujoco.MjrContext(model, mujoco.mjtFontScale.mjFONTSCALE_150.value)
         mujoco.mjr_setBuffer(mujoco.mjtFramebuffer.mjFB_OFFSCREEN.value, self._context)
         self._has_sky = mujoco.mjtTexture.mjTEXTURE_SKYBOX in model.tex_type
         self._option = mujoco.MjvOption()
         self._option.flags[mujoco.mjtVisFlag.mjVIS_RANGEFINDER] = False  # rangefinder rays are not part of the scene
+        self._option.flags[mujoco.mjtVisFlag.mjVIS_FLEXSKIN] = True
+        self._option.flags[mujoco.mjtVisFlag.mjVIS_FLEXEDGE] = False
         if not visible_geoms(model).any():  # a mechanism without shapes: draw inertias and joints instead
             self._option.flags[mujoco.mjtVisFlag.mjVIS_INERTIA] = True
             self._option.flags[mujoco.mjtVisFlag.mjVIS_JOINT] = True
@@ -80,7 +88,13 @@ class Canvas:
         import mujoco
 
         everything = mujoco.mjtCatBit.mjCAT_ALL.value
-        mujoco.mjv_updateScene(self._model, data, self._option, None, camera, everything, self._scene)
+        if self._flexes is None:
+            mujoco.mjv_updateScene(self._model, data, self._option, None, camera, everything, self._scene)
+        else:
+            self._flexes.draw(self._option, self._scene)
+            mujoco.mjv_addGeoms(self._model, data, self._option, mujoco.MjvPerturb(), everything, self._scene)
+            mujoco.mjv_makeLights(self._model, data, self._scene)
+            mujoco.mjv_updateCamera(self._model, data, camera, self._scene)
         mujoco.mjr_render(self._rect, self._scene, self._context)
         image = np.empty((self._rect.height, self._rect.width, 3), np.uint8)
         depth = np.empty((self._rect.height, self._rect.width), np.float32)

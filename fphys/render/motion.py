@@ -1,6 +1,6 @@
 """Images of a rollout's states."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -8,6 +8,7 @@ import numpy as np
 from ..errors import ModelError
 from .camera import Camera, View, follow
 from .canvas import Canvas, visible_geoms
+from .flex import Flex, Flexes
 
 
 def frames(
@@ -18,6 +19,7 @@ def frames(
     width: int = 640,
     world: int = 0,
     every: int = 1,
+    flexes: Sequence[Flex] = (),
 ) -> np.ndarray:
     """Images of one world's motion: uint8, shape (time, height, width, 3).
 
@@ -25,7 +27,7 @@ def frames(
     ``states.qpos`` has shape (time, world, nq). Every ``every``-th state is drawn, with the model
     parameters of that ``world``. ``camera`` is the name or index of a camera in the model, a
     :class:`Camera`, or None for one that shows the whole motion. If a state is not finite, the last
-    finite one before it is drawn instead.
+    finite one before it is drawn instead. ``flexes`` are deforming meshes at the same times.
 
     mujoco draws on the host without a display, so this is not traceable and not differentiable.
     Without OpenGL it raises :class:`fphys.errors.MissingDependencyError`, which says what to install.
@@ -37,17 +39,26 @@ def frames(
     _check(states, world, every)
     taken = jax.tree.map(lambda x: np.asarray(x)[::every], states)
     source, data = to_mujoco(model, jax.tree.map(lambda x: x[0], taken), world)
-    motion = _Motion(source, data, taken, world)
+    soft = Flexes(flexes, world, every) if flexes else None
+    if soft is not None and len(soft.x) != len(taken.qpos):
+        raise ValueError(f"the flexes have {len(soft.x)} times, the states {len(taken.qpos)}: they must be as many")
+    motion = _Motion(source, data, taken, world, soft)
 
-    with Canvas(source, height, width) as canvas:
+    with Canvas(source, height, width, flexes=soft) as canvas:
         cameras = _cameras(source, motion, camera, width / height)
         return np.stack([canvas.draw(pose, view) for pose, view in zip(motion, cameras, strict=True)])
 
 
 def sight(
-    model: Any, state: Any, camera: str | int, height: int = 480, width: int = 640, world: int = 0
+    model: Any,
+    state: Any,
+    camera: str | int,
+    height: int = 480,
+    width: int = 640,
+    world: int = 0,
+    flexes: Sequence[Flex] = (),
 ) -> tuple[np.ndarray, np.ndarray]:
-    """What a camera of the model sees in one world of one state.
+    """What a camera of the model sees in one world of one state, with deforming meshes at one time.
 
     Returns:
         The image, uint8 (height, width, 3), and its depth along the camera's axis [m], float32 (height, width),
@@ -64,15 +75,18 @@ def sight(
     view = mujoco.MjvCamera()
     view.type = mujoco.mjtCamera.mjCAMERA_FIXED
     view.fixedcamid = _camera_id(source, camera)
-    with Canvas(source, height, width) as canvas:
+    with Canvas(source, height, width, flexes=Flexes(flexes, world) if flexes else None) as canvas:
         return canvas.look(data, view)
 
 
 class _Motion:
-    """``MjData`` at each time, with the poses of bodies, geoms, lights and cameras (always the same object)."""
+    """``MjData`` at each time, with the poses of bodies, geoms, lights and cameras (always the same object).
 
-    def __init__(self, source: Any, data: Any, states: Any, world: int) -> None:
-        self._source, self._data = source, data
+    It moves the flexes, too.
+    """
+
+    def __init__(self, source: Any, data: Any, states: Any, world: int, flexes: Flexes | None = None) -> None:
+        self._source, self._data, self.flexes = source, data, flexes
         self._qpos = np.asarray(states.qpos, float)[:, world]
         self._mocap_pos = np.asarray(states.mocap_pos, float)[:, world]
         self._mocap_quat = np.asarray(states.mocap_quat, float)[:, world]
@@ -82,7 +96,9 @@ class _Motion:
     def __iter__(self) -> Iterator[Any]:
         import mujoco
 
-        for t in self._shown:
+        for k, t in enumerate(self._shown):
+            if self.flexes is not None:
+                self.flexes.put(k)
             self._data.qpos[:] = self._qpos[t]
             self._data.mocap_pos[:] = self._mocap_pos[t]
             self._data.mocap_quat[:] = self._mocap_quat[t]
@@ -159,6 +175,8 @@ def _boxes(source: Any, motion: _Motion) -> tuple[np.ndarray, np.ndarray]:
     size = np.linalg.norm(high.max(0) - low.min(0))
     near = np.linalg.norm(source.geom_aabb[:, 3:], axis=-1) < (size if np.isfinite(size) else np.inf)
     low, high = extent(drawn & (moving | near))
+    if (soft := motion.flexes) is not None:
+        low, high = np.minimum(low, soft.x.min(1) - soft.radius), np.maximum(high, soft.x.max(1) + soft.radius)
     if not np.isfinite(low).all():  # nothing but planes: look at the model's centre
         reach = np.full(3, source.stat.extent / 2)
         low, high = (np.tile(source.stat.center + sign * reach, (len(low), 1)) for sign in (-1, 1))

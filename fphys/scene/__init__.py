@@ -1,21 +1,24 @@
 """Scenes: one description of bodies, particles and sensors, simulated natively or by another engine."""
 
-from .materials import MPM, SPH, Rigid, Surface
-from .morphs import MJCF, URDF, Box, Capsule, Cylinder, Mesh, Plane, Sphere, Terrain
+from .materials import FEM, MPM, PBD, SPH, Rigid, Surface
+from .morphs import MJCF, URDF, Box, Capsule, Cloth, Cylinder, Mesh, Plane, Rope, Sphere, Terrain
 from .scene import Domain, Scene
 from .sensors import IMU, Camera, Contact, JointState, Rays
 from .specs import ActionSpec, ObservationSpec
 
 __all__ = [
+    "FEM",
     "IMU",
     "MJCF",
     "MPM",
+    "PBD",
     "SPH",
     "URDF",
     "ActionSpec",
     "Box",
     "Camera",
     "Capsule",
+    "Cloth",
     "Contact",
     "Cylinder",
     "Domain",
@@ -25,6 +28,7 @@ __all__ = [
     "Plane",
     "Rays",
     "Rigid",
+    "Rope",
     "Scene",
     "Sphere",
     "Surface",

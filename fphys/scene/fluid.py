@@ -2,7 +2,7 @@
 walls; they and the fluid push each other."""
 
 import math
-from typing import Any, ClassVar
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -15,11 +15,10 @@ from ..model import State as RigidState
 from ..particles import sph
 from ..rigid.tree.kinematics import kinematics
 from ..tree import pytree, static
-from ..worlds import Solver
 from .lattice import grid, placed, turned
 from .materials import SPH
 from .morphs import Box, Capsule, Sphere
-from .particles import Filling
+from .particles import Particles
 
 Array = jax.Array
 
@@ -31,25 +30,26 @@ FASTEST = 0.5
 
 
 @pytree
-class Fluid(Filling):
+class Fluid(Particles):
     """The fluids of a scene, and the walls that hold them, as they were described."""
 
-    solver: ClassVar[Solver] = sph
-    medium: coupling.SPH
+    media: tuple[coupling.SPH]
     positions: Array  # of the fluid's particles [m], shape (particle, 3)
-    kind_of: np.ndarray  # kind of all particles, fluid first, shape (particle + wall,)
+    material: np.ndarray  # kind of all particles, fluid first, shape (particle + wall,)
     substeps: int = static()
     spans: tuple[tuple[str, int, int], ...] = static()  # for each thing: name, first particle, one past the last
+    kinds: tuple[str, ...] = static(default=("sph",))
 
-    def init(self, model: Model, rigid: RigidState) -> sph.State:
+    def start(self, model: Model, rigid: RigidState) -> tuple[sph.State]:
         """The fluid at rest, at zero pressure."""
-        body, of, params = kinematics(model, rigid).body, list(self.medium.body), self.medium.params
-        worlds = rigid.qpos.shape[0]
-        walls = jnp.broadcast_to(self.medium.walls, (worlds, *self.medium.walls.shape))
+        (medium,), body, worlds = self.media, kinematics(model, rigid).body, rigid.qpos.shape[0]
+        of = list(medium.body)
+        walls = jnp.broadcast_to(medium.walls, (worlds, *medium.walls.shape))
         walls = body.pos[:, of] + rotate(body.quat[:, of], walls)
         fluid = jnp.broadcast_to(self.positions, (worlds, *self.positions.shape))
-        room = 2 * math.ceil(4 / 3 * math.pi * (2 * params.smoothing) ** 3)
-        return sph.init(params, jnp.concatenate([fluid, walls], 1), material=self.kind_of, max_neighbors=room)
+        room = 2 * math.ceil(4 / 3 * math.pi * (2 * medium.params.smoothing) ** 3)
+        x = jnp.concatenate([fluid, walls], 1)
+        return (sph.init(medium.params, x, material=self.material, max_neighbors=room),)
 
 
 def pour(scene: Any, model: Model, geoms: tuple[int, ...], num_worlds: int) -> Fluid | None:
@@ -78,13 +78,15 @@ def pour(scene: Any, model: Model, geoms: tuple[int, ...], num_worlds: int) -> F
     kinds = [np.full(ends[-1], sph.FLUID), *(np.full(len(x), kind) for _, x, kind in walls)]
     body = np.repeat([body for body, *_ in walls], [len(x) for _, x, _ in walls])
     return Fluid(
-        medium=coupling.SPH(
-            params.replace(timestep=scene.timestep / substeps),
-            jnp.asarray(np.concatenate([x for _, x, _ in walls]), real),
-            tuple(body.tolist()),
+        media=(
+            coupling.SPH(
+                params.replace(timestep=scene.timestep / substeps),
+                jnp.asarray(np.concatenate([x for _, x, _ in walls]), real),
+                tuple(body.tolist()),
+            ),
         ),
         positions=jnp.asarray(np.concatenate(points), real),
-        kind_of=np.concatenate(kinds).astype(np.int32),
+        material=np.concatenate(kinds).astype(np.int32),
         substeps=substeps,
         spans=tuple(zip((part.name for part in parts), [0, *ends], ends, strict=False)),
     )

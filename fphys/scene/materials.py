@@ -6,6 +6,8 @@ from typing import Any
 import numpy as np
 
 from .. import units
+from ..deformables import fem, mesh, pbd
+from ..deformables.fem import Law
 from ..errors import ModelError
 from ..particles.materials import Material
 
@@ -63,7 +65,50 @@ class SPH:
                 raise ModelError(f"SPH: {name} is {getattr(self, name)}, must be positive")
 
 
-Substance = Rigid | MPM | SPH
+@dataclasses.dataclass(frozen=True)
+class FEM:
+    """Finite elements: an elastic body of the tetrahedra of a :class:`Mesh` file."""
+
+    law: Law  # of fphys.deformables.fem: NeoHookean, Corotated or StVenantKirchhoff
+    damping: float = 0.0  # by mass [1/s]
+    pinned: tuple[int, ...] = ()  # numbers of the vertices that stay where they begin
+
+    def __post_init__(self) -> None:
+        units.settle(self, damping=units.frequency)
+        if not isinstance(self.law, Law):
+            raise ModelError(f"FEM: law is {type(self.law).__name__}, must be one of fphys.deformables.fem")
+        object.__setattr__(self, "law", units.bare(self.law, self.law.kinds, type(self.law).__name__))
+
+    def params(self, body: mesh.Mesh, timestep: float, gravity: Any) -> fem.Params:
+        """The solver's parameters for a mesh."""
+        return fem.Params(body, self.law, timestep, gravity, self.damping, self.pinned)
+
+
+@dataclasses.dataclass(frozen=True)
+class PBD:
+    """Position-based dynamics: cloth, ropes, and soft bodies of the elements of a :class:`Mesh` file."""
+
+    density: float  # [kg/m^2] of cloth, [kg/m] of ropes, [kg/m^3] of solids
+    stretch: float = 0.0  # compliance of every edge [m/N]
+    squeeze: float | None = None  # compliance of areas or volumes, see fphys.deformables.pbd
+    bend: float | None = None  # bending stiffness of cloth [N m], of ropes [N m^2]
+    damping: float = 0.0  # velocities decay by exp(-c t) [1/s]
+    thickness: float = 0.005  # distance that vertices keep from rigid things [m]
+    pinned: tuple[int, ...] = ()  # numbers of the vertices that stay where they begin
+    substeps: int = 5
+
+    def __post_init__(self) -> None:
+        units.settle(self, damping=units.frequency, thickness=units.length)
+        if not self.density > 0:
+            raise ModelError(f"PBD: density is {self.density}, must be positive")
+
+    def params(self, body: mesh.Mesh, timestep: float, gravity: Any) -> pbd.Params:
+        """The solver's parameters for a mesh."""
+        own = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
+        return pbd.Params(mesh=body, timestep=timestep, gravity=gravity, **own)
+
+
+Substance = Rigid | MPM | SPH | FEM | PBD
 
 
 @dataclasses.dataclass(frozen=True)

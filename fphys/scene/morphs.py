@@ -89,7 +89,8 @@ class Cylinder(Morph):
 
 @dataclasses.dataclass(frozen=True)
 class Mesh(Morph):
-    """A triangle mesh from an OBJ or STL file; it collides as its convex hull."""
+    """A triangle mesh from an OBJ or STL file; if it is rigid it collides as its convex hull. What deforms may also be
+    from a .msh, .vtk or .vtu file, with tetrahedra."""
 
     file: str | Path
     scale: float = 1.0  # metres per unit of the file
@@ -99,10 +100,44 @@ class Mesh(Morph):
     def __post_init__(self) -> None:
         super().__post_init__()
         path = Path(self.file)
-        if path.suffix.lower() not in (".obj", ".stl"):
-            raise ModelError(f"Mesh: {self.file} must end in .obj or .stl, the formats that are read")
+        if path.suffix.lower() not in (".obj", ".stl", ".msh", ".vtk", ".vtu"):
+            raise ModelError(
+                f"Mesh: {self.file} must end in .obj or .stl, the formats that are read; what deforms also in .msh, "
+                ".vtk or .vtu"
+            )
         if not path.is_file():
             raise ModelError(f"Mesh: there is no file {self.file}")
+
+
+@dataclasses.dataclass(frozen=True)
+class Cloth(Morph):
+    """A flat rectangle of cloth, as ``mesh.cloth`` makes it: its middle at ``pos``, its normal along its own z axis."""
+
+    size: tuple[float, float]  # Whole edges [m].
+    cells: tuple[int, int]  # Along a row, and rows.
+
+    lengths = ("size",)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if np.shape(self.size) != (2,) or np.shape(self.cells) != (2,) or min(self.cells) < 1:
+            raise ModelError(f"Cloth: size is {self.size}, cells {self.cells}: give two edges [m] and two numbers")
+        object.__setattr__(self, "cells", tuple(map(int, self.cells)))
+
+
+@dataclasses.dataclass(frozen=True)
+class Rope(Morph):
+    """A straight rope along its own x axis, its middle at ``pos``."""
+
+    length: float  # [m]
+    cells: int  # Edges that it is made of.
+
+    lengths = ("length",)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.cells < 1:
+            raise ModelError(f"Rope: cells is {self.cells}, must be a whole number, at least 1")
 
 
 @dataclasses.dataclass(frozen=True)

@@ -13,17 +13,16 @@ from ..control import pd
 from ..errors import ModelError, UnsupportedError
 from ..model import Model, check, init, load, reset
 from ..model import State as RigidState
-from ..particles.mpm import State as MPMState
-from ..particles.sph_state import State as SPHState
 from ..render import sight
 from ..rigid.step import step
 from ..tree import Tree, pytree, static
 from . import observe
 from .compose import Layout, Part, layout, resolve
 from .fluid import pour
-from .materials import MPM, SPH, Rigid
+from .materials import Rigid
 from .particles import Filling, fill, holding
 from .sensors import Camera
+from .soft import soften
 from .specs import GAINS, ActionSpec, ObservationSpec
 
 Array = jax.Array
@@ -35,8 +34,10 @@ class State(Tree):
 
     rigid: RigidState  # Bodies, as :func:`fphys.init` makes them.
     force: Array  # Force of the last step's control [N or N m], shape (world, nv); accelerometers measure its effect.
-    mpm: MPMState | None = None  # Particles, as :func:`fphys.particles.mpm.init` makes them.
-    sph: SPHState | None = None  # A fluid, as :func:`fphys.particles.sph.init` makes it.
+    mpm: Any = None  # Particles, as :func:`fphys.particles.mpm.init` makes them.
+    sph: Any = None  # A fluid, as :func:`fphys.particles.sph.init` makes it.
+    fem: tuple[Any, ...] = ()  # Soft bodies, as :func:`fphys.deformables.fem.init` makes them, one for each thing.
+    pbd: tuple[Any, ...] = ()  # Cloth, ropes and solids, as :func:`fphys.deformables.pbd.init` makes them.
 
 
 @pytree
@@ -101,7 +102,7 @@ class World(Tree):
                 raise ValueError(f"positions have shape {given.shape}, need ({n},) or ({self.num_worlds}, {n})")
             at = observe.addresses(self.model, self.joints)[0]
             rigid = rigid.replace(qpos=rigid.qpos.at[:, at].set(jnp.broadcast_to(given, (self.num_worlds, n))))
-        matter = {self.filling.kind: self.filling.init(self.model, rigid)} if self.filling else {}
+        matter = self.filling.fields(self.filling.start(self.model, rigid)) if self.filling else {}
         return State(rigid, jnp.zeros_like(rigid.qvel), **matter)
 
     @reverse_only
@@ -123,17 +124,16 @@ class World(Tree):
         model, held, force = self._driven(state.rigid, control)
         if self.filling is None:
             return State(step(model, state.rigid, None, force=held), force)
-        kind, media = self.filling.kind, (self.filling.medium,)
-        rigid, (matter,) = coupling.step(
+        rigid, matter = coupling.step(
             model,
             state.rigid,
-            media,
-            (getattr(state, kind),),
+            self.filling.media,
+            self.filling.matter(state),
             substeps=self.filling.substeps,
             force=held,
             unmoved=self.unmoved,
         )
-        return State(rigid, force, **{kind: matter})
+        return State(rigid, force, **self.filling.fields(matter))
 
     def particles(self, state: State, name: str) -> Array:
         """Positions of the particles of a thing [m], shape (num_worlds, particle, 3).
@@ -141,11 +141,19 @@ class World(Tree):
         Raises:
             ModelError: no thing of that name is made of particles.
         """
-        spans = () if self.filling is None else self.filling.spans
-        name = resolve("thing of particles", name, tuple(other for other, *_ in spans))
-        assert self.filling is not None
-        first, end = next(span for other, *span in spans if other == name)
-        return getattr(state, self.filling.kind).x[:, first:end]
+        if self.filling is None:
+            raise ModelError(f"there is no thing of particles {name!r}: the scene has none")
+        return self.filling.particles(state, name)
+
+    def vertices(self, state: State, name: str) -> Array:
+        """Positions of the vertices of a deformable thing [m], shape (num_worlds, vertex, 3).
+
+        Raises:
+            ModelError: no thing of that name deforms.
+        """
+        if self.filling is None:
+            raise ModelError(f"the scene has no deformable thing {name!r}: it has none")
+        return self.filling.vertices(state, name)
 
     def observe(self, state: State, spec: ObservationSpec) -> Array:
         """The observation of a spec, concatenated, shape (num_worlds, len(columns(spec))); pure.
@@ -184,7 +192,7 @@ class World(Tree):
         """Raise StateError on the host if a world is faulty: see :func:`fphys.check` and the particles' ``check``."""
         check(state.rigid)
         if self.filling is not None:
-            self.filling.solver.check(self.filling.medium.params, getattr(state, self.filling.kind))
+            self.filling.check(state)
 
     def reset(self, state: State, mask: Array, start: State | None = None) -> State:
         """Reset the worlds where ``mask`` (num_worlds,) is true to ``start``, by default that of :meth:`init`.
@@ -200,8 +208,7 @@ class World(Tree):
             start = self.init(max_contacts=rigid.max_contacts, max_constraints=rigid.max_constraints)
         rigid = reset(self.model, rigid, mask, start.rigid)
         if filling is not None:
-            old, new = (getattr(s, filling.kind) for s in (state, start))
-            matter = {filling.kind: filling.solver.reset(filling.medium.params, old, mask, new)}
+            matter = filling.reset(state, mask, start)
         return State(rigid, jnp.where(jnp.asarray(mask)[:, None], start.force, state.force), **matter)
 
     def _require_own(self, state: State) -> None:
@@ -248,7 +255,8 @@ class World(Tree):
     def _picture(self, state: State, camera: str, world: int) -> tuple[np.ndarray, np.ndarray]:
         cameras = {name: s for name, s in self.layout.sensors.items() if isinstance(s, Camera)}
         name = resolve("camera", camera, tuple(cameras))
-        return sight(self.model, state.rigid, name, cameras[name].height, cameras[name].width, world)
+        flexes = [] if self.filling is None else self.filling.flexes(state)
+        return sight(self.model, state.rigid, name, cameras[name].height, cameras[name].width, world, flexes)
 
 
 def build(scene: Any, spec: Any, num_worlds: int, action: ActionSpec, dtype: Any) -> World:
@@ -269,15 +277,15 @@ def build(scene: Any, spec: Any, num_worlds: int, action: ActionSpec, dtype: Any
     limit = [limits[name] for name in joints] if action.limit is None else action.limit
     row = lambda name, value: _row(name, value, found, joints, real)  # noqa: E731
     rows = row("kp", action.kp), row("kd", action.kd), row("limit", limit)
-    geoms = holding(model) if any(isinstance(part.material, MPM | SPH) for part in scene.parts) else ()
-    particles = fill(scene, model, geoms) or pour(scene, model, geoms, num_worlds)
+    geoms = () if all(isinstance(part.material, Rigid) for part in scene.parts) else holding(model)
+    filling = fill(scene, model, geoms) or pour(scene, model, geoms, num_worlds) or soften(scene, model, geoms)
     unmoved = [
         body
         for body, name in enumerate(model.names("body"))
         for part in scene.parts
         if isinstance(part.material, Rigid) and not part.material.pushed and name.split("/")[0] == part.name
     ]
-    return World(model, particles, *rows, scene.max_force, num_worlds, action, found, tuple(unmoved))
+    return World(model, filling, *rows, scene.max_force, num_worlds, action, found, tuple(unmoved))
 
 
 def _row(name: str, value: Any, layout: Layout, joints: tuple[str, ...], real: Any) -> Array:

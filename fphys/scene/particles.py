@@ -1,7 +1,8 @@
 """Matter of the native back end, and MPM: particles fill morphs; they and the rigid bodies push each other."""
 
 import math
-from typing import Any, ClassVar
+from collections.abc import Iterable
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -9,13 +10,16 @@ import numpy as np
 
 from .. import coupling
 from ..coupling.particles import SHAPES
-from ..errors import UnsupportedError
+from ..deformables import fem, pbd
+from ..errors import ModelError, UnsupportedError
 from ..model import Model
 from ..model import State as RigidState
-from ..particles import mpm
+from ..particles import mpm, sph
 from ..particles.boundary import Walls
+from ..render import Flex
 from ..tree import Tree, pytree, static
 from ..worlds import Solver
+from .compose import resolve
 from .lattice import placed
 from .materials import MPM
 
@@ -25,39 +29,81 @@ COURANT = 0.4
 """Courant number of a substep; MPM's limit is 0.5, and the rest is reserved for the motion of the particles."""
 
 
-class Filling(Tree):
-    """Matter of a scene as described: what a solver moves, and what bodies push and are pushed by."""
+SOLVERS: dict[str, Solver] = {"mpm": mpm, "sph": sph, "fem": fem, "pbd": pbd}
+"""By the field of a :class:`fphys.scene.native.State` that holds their states: one state, or one for each thing."""
 
-    solver: ClassVar[Solver]
-    medium: Any  # of fphys.coupling; its parameters are the solver's
-    positions: Array  # [m], shape (particle, 3)
+
+class Filling(Tree):
+    """Matter of a scene as described, which bodies push and are pushed by."""
+
+    media: tuple[Any, ...]  # of fphys.coupling, with the parameters of their solvers
+    kinds: tuple[str, ...]  # the solver of each
     substeps: int
+
+    def start(self, model: Model, rigid: RigidState) -> tuple[Any, ...]:
+        """The states at rest, one for each medium."""
+        raise NotImplementedError
+
+    def fields(self, matter: Iterable[Any]) -> dict[str, Any]:
+        """States as the fields of a scene's state: of the solver's name; a tuple for finite elements and pbd."""
+        found: dict[str, Any] = {}
+        for kind, each in zip(self.kinds, matter, strict=True):
+            found[kind] = (*found.get(kind, ()), each) if kind in ("fem", "pbd") else each
+        return found
+
+    def matter(self, state: Any) -> tuple[Any, ...]:
+        """The states of the media, from those fields."""
+        each = {kind: iter(getattr(state, kind)) for kind in ("fem", "pbd")}
+        return tuple(next(each[kind]) if kind in each else getattr(state, kind) for kind in self.kinds)
+
+    def check(self, state: Any) -> None:
+        """Raise StateError if a world is faulty."""
+        for kind, medium, matter in zip(self.kinds, self.media, self.matter(state), strict=True):
+            SOLVERS[kind].check(medium.params, matter)
+
+    def reset(self, state: Any, mask: Array, start: Any) -> dict[str, Any]:
+        """The worlds of ``mask`` as in ``start``, as fields of a scene's state."""
+        each = zip(self.kinds, self.media, self.matter(state), self.matter(start), strict=True)
+        return self.fields(SOLVERS[kind].reset(medium.params, old, mask, new) for kind, medium, old, new in each)
+
+    def particles(self, state: Any, name: str) -> Array:
+        """Positions of the particles of a thing; ModelError if there is none."""
+        raise ModelError(f"there is no thing of particles {name!r}: the scene has none")
+
+    def vertices(self, state: Any, name: str) -> Array:
+        """Positions of the vertices of a deformable thing; ModelError if there is none."""
+        raise ModelError(f"the scene has no deformable thing {name!r}: it has particles, see World.particles")
+
+    def flexes(self, state: Any) -> list[Flex]:
+        """What cameras see."""
+        return []
+
+
+class Particles(Filling):
+    """Things of particles, of one solver."""
+
     spans: tuple[tuple[str, int, int], ...]  # for each thing: name, first particle, one past the last
 
-    @property
-    def kind(self) -> str:
-        """The solver's name, and that of its field of a :class:`fphys.scene.native.State`."""
-        return self.solver.__name__.rpartition(".")[2]  # type: ignore[attr-defined]
-
-    def init(self, model: Model, rigid: RigidState) -> Any:
-        """All particles at rest."""
-        raise NotImplementedError
+    def particles(self, state: Any, name: str) -> Array:
+        name = resolve("thing of particles", name, tuple(other for other, *_ in self.spans))
+        first, end = next(span for other, *span in self.spans if other == name)
+        return self.matter(state)[0].x[:, first:end]
 
 
 @pytree
-class Solids(Filling):
+class Solids(Particles):
     """Things made of material points."""
 
-    solver: ClassVar[Solver] = mpm
-    medium: coupling.MPM
+    media: tuple[coupling.MPM]
     positions: Array  # [m], shape (particle, 3)
     material: np.ndarray  # number of each particle's material, shape (particle,)
     substeps: int = static()
     spans: tuple[tuple[str, int, int], ...] = static()
+    kinds: tuple[str, ...] = static(default=("mpm",))
 
-    def init(self, model: Model, rigid: RigidState) -> mpm.State:
-        x, params = jnp.broadcast_to(self.positions, (rigid.qpos.shape[0], *self.positions.shape)), self.medium.params
-        return mpm.init(params, x, material=self.material, volume=(params.cell / 2) ** 3)
+    def start(self, model: Model, rigid: RigidState) -> tuple[mpm.State]:
+        x, (medium,) = jnp.broadcast_to(self.positions, (rigid.qpos.shape[0], *self.positions.shape)), self.media
+        return (mpm.init(medium.params, x, material=self.material, volume=(medium.params.cell / 2) ** 3),)
 
 
 def fill(scene: Any, model: Model, geoms: tuple[int, ...]) -> Solids | None:
@@ -82,7 +128,7 @@ def fill(scene: Any, model: Model, geoms: tuple[int, ...]) -> Solids | None:
         lower=tuple(map(float, domain.lower)),
     )
     return Solids(
-        medium=coupling.MPM(params, geoms),
+        media=(coupling.MPM(params, geoms),),
         positions=jnp.asarray(np.concatenate(points), real),
         material=np.repeat(np.arange(len(parts)), [len(p) for p in points]).astype(np.int32),
         substeps=substeps,

@@ -2,6 +2,7 @@
 
 import dataclasses
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -9,8 +10,8 @@ import numpy as np
 from .. import units
 from ..errors import ModelError
 from .compose import Part, compose
-from .materials import MPM, SPH, Rigid, Substance, Surface
-from .morphs import MECHANISMS, Box, Capsule, Cylinder, Morph, Sphere
+from .materials import FEM, MPM, PBD, SPH, Rigid, Substance, Surface
+from .morphs import MECHANISMS, Box, Capsule, Cloth, Cylinder, Mesh, Morph, Rope, Sphere
 from .sensors import Sensor
 from .specs import ActionSpec
 from .support import refuse
@@ -101,8 +102,11 @@ class Scene:
             name = f"{kind}{used + 1}" if used else kind
         self._require_free(name)
         material = Rigid() if material is None else material
-        if not isinstance(material, Rigid | MPM | SPH):
-            raise ModelError(f"{name!r}: material is {type(material).__name__}, must be Rigid, MPM or SPH")
+        if not isinstance(material, Substance):
+            raise ModelError(
+                f"{name!r}: material is {type(material).__name__}, must be Rigid, MPM, SPH, FEM or PBD of fphys.scene"
+            )
+        _expect_fit(name, morph, material)
         if isinstance(material, MPM | SPH):
             if not isinstance(morph, FILLED):
                 kinds = ", ".join(f.__name__ for f in FILLED)
@@ -111,7 +115,7 @@ class Scene:
                 raise ModelError(
                     f"{name!r} is made of particles: Scene(domain=Domain(lower, upper, spacing)) is needed"
                 )
-        elif isinstance(morph, MECHANISMS):
+        elif isinstance(material, Rigid) and isinstance(morph, MECHANISMS):
             for what, value in (("density", material.density), ("mass", material.mass), ("surface", surface)):
                 if value is not None:
                     raise ModelError(f"{name!r}: the file of {type(morph).__name__} says its {what}: leave it out")
@@ -174,3 +178,21 @@ class Scene:
         taken = {"world", *self.sensors, *(part.name for part in self.parts)}
         if not name or name in taken or "/" in name or ":" in name:
             raise ModelError(f"name {name!r} is taken, empty, or has a slash or colon, which divide names of parts")
+
+
+def _expect_fit(name: str, morph: Morph, material: Substance) -> None:
+    """Refuse rigid cloth, deformable boxes, and files that the material cannot be made from; ModelError."""
+    kind, what = type(morph).__name__, type(material).__name__
+    if isinstance(material, PBD) and not isinstance(morph, Cloth | Rope | Mesh):
+        raise ModelError(f"{name!r}: PBD takes Cloth, Rope or Mesh, not {kind}")
+    if isinstance(material, FEM) and not isinstance(morph, Mesh):
+        raise ModelError(f"{name!r}: FEM takes a Mesh of tetrahedra, not {kind}")
+    if isinstance(material, FEM | PBD) and morph.fixed:
+        raise ModelError(f"{name!r}: fixed=True has no meaning for what deforms: say which vertices in {what}(pinned=)")
+    if isinstance(morph, Cloth | Rope) and not isinstance(material, PBD):
+        raise ModelError(f"{name!r}: {kind} is made of PBD(density, ...), not of {what}")
+    if isinstance(material, Rigid) and isinstance(morph, Mesh) and Path(morph.file).suffix.lower() not in _RIGID:
+        raise ModelError(f"{name!r}: Mesh: {morph.file} must end in .obj or .stl, the formats that rigid things have")
+
+
+_RIGID = (".obj", ".stl")

@@ -8,7 +8,7 @@ import numpy as np
 from ..errors import UnsupportedError
 from . import genesis_particles
 from .genesis_particles import particulate
-from .materials import SPH, Rigid
+from .materials import FEM, PBD, SPH, Rigid
 from .morphs import Plane, Terrain
 from .sensors import Camera, Rays
 
@@ -28,9 +28,17 @@ def _common(scene: Any) -> Iterator[str]:
         yield "MPM and SPH in one scene: they would not feel each other; take one of the two"
     elif len({part.material for part in parts if isinstance(part.material, SPH)}) > 1:
         yield "SPH of several substances: a scene has one fluid"
+    soft = deformable(scene)
+    if parts and soft:
+        yield "particles and deformable things in one scene: they would not feel each other; take one of the two"
     for name, sensor in scene.sensors.items():
-        if parts and isinstance(sensor, Rays):
-            yield f"{name!r}, Rays: they would not see the particles"
+        if (parts or soft) and isinstance(sensor, Rays):
+            yield f"{name!r}, Rays: they would not see the {'particles' if parts else 'deformable things'}"
+
+
+def deformable(scene: Any) -> list[Any]:
+    """The things of a scene that deform."""
+    return [part for part in scene.parts if isinstance(part.material, FEM | PBD)]
 
 
 def movable(part: Any) -> bool:
@@ -48,6 +56,8 @@ def _native(scene: Any) -> Iterator[str]:
 
 def _genesis(scene: Any) -> Iterator[str]:
     yield from genesis_particles.faults(scene)
+    for part in deformable(scene):
+        yield f"{part.name!r}, {type(part.material).__name__}: deformable things are simulated natively only"
     for part in scene.parts:
         if isinstance(part.material, Rigid):
             if not part.material.pushed:

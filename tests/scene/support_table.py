@@ -9,17 +9,21 @@ from typing import Any
 import numpy as np
 
 import fphys
+from fphys.deformables import fem
 from fphys.errors import UnsupportedError
 from fphys.particles.materials import Corotated, Liquid, MohrCoulomb, NeoHookean, Sand, Snow, VonMises
 from fphys.scene import (
+    FEM,
     IMU,
     MJCF,
     MPM,
+    PBD,
     SPH,
     URDF,
     Box,
     Camera,
     Capsule,
+    Cloth,
     Contact,
     Cylinder,
     Domain,
@@ -28,6 +32,7 @@ from fphys.scene import (
     Plane,
     Rays,
     Rigid,
+    Rope,
     Scene,
     Sphere,
     Terrain,
@@ -55,6 +60,7 @@ LAWS = {
     "VonMises": VonMises(1000.0, 1e4, 0.3, 1e3),
 }
 YES = "yes"
+CLOTH = Cloth((1.0, 1.0), (2, 2))
 RAY = ((0.0, 0.0, 1.0),)
 
 
@@ -82,6 +88,10 @@ def scenes() -> dict[str, Scene]:
         "friction of 0": (box, Rigid(friction=0.0)),
         **{f"MPM({law})": (box, MPM(LAWS[law])) for law in LAWS},
         "SPH": (box, SPH(10.0)),
+        "Mesh, FEM": (Wedge("wedge.msh"), FEM(fem.NeoHookean(1000.0, 1e5, 0.4))),
+        "Mesh, PBD": (Wedge("wedge.msh"), PBD(1000.0)),
+        "Cloth": (CLOTH, PBD(0.2)),
+        "Rope": (Rope(1.0, 4), PBD(0.1)),
     }
     sensors = {
         "JointState": JointState(),
@@ -103,6 +113,14 @@ def scenes() -> dict[str, Scene]:
         "particles and a fixed body": [(box, MPM(LAWS["Snow"])), (Sphere(0.1, fixed=True),)],
         "particles and a moving body that they push": [(box, MPM(LAWS["Snow"])), (ball,)],
         "particles and a moving body, `Rigid(pushed=False)`": [(box, MPM(LAWS["Snow"])), (ball, Rigid(pushed=False))],
+    }
+    stiff = (Wedge("wedge.msh"), FEM(fem.NeoHookean(1000.0, 1e5, 0.4)))
+    mixed |= {
+        "cloth and a fixed body": [(CLOTH, PBD(0.2)), (Sphere(0.1, fixed=True),)],
+        "cloth and a moving body that it pushes": [(CLOTH, PBD(0.2)), (ball,)],
+        "cloth and a moving body, `Rigid(pushed=False)`": [(CLOTH, PBD(0.2)), (ball, Rigid(pushed=False))],
+        "FEM and a fixed body": [stiff, (Sphere(0.1, fixed=True),)],
+        "cloth and particles": [(CLOTH, PBD(0.2)), (box, MPM(LAWS["Snow"]))],
     }
     mixed["MPM and SPH"] = [(box, MPM(LAWS["Snow"])), (ball, SPH(10.0))]
     seen = {"particles seen by a camera": Camera((1, 0, 1)), "particles seen by rays": Rays(RAY)}

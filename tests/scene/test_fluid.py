@@ -56,7 +56,7 @@ def test_walls_are_where_domain_and_bodies_are():
     scene.add(Box((0.2, 0.2, 0.1), pos=(0.1, 0.1, 0.7), quat=(1, 0, 0, 1), fixed=True), name="step")
     scene.add(Capsule(0.1, 0.1, pos=(0.4, 0.4, 0.6), fixed=True), name="pill")
     fluid = scene.build(1).filling
-    walls, kind, body = np.asarray(fluid.medium.walls), fluid.kind_of[75:], np.array(fluid.medium.body)
+    walls, kind, body = np.asarray(fluid.media[0].walls), fluid.material[75:], np.array(fluid.media[0].body)
     faces = walls[kind == sph.SLIP_WALL]
     assert ((faces < ROOM.lower) | (faces > ROOM.upper)).any(1).all() and (faces[:, 2] > 0.1).all()
     assert faces.max() == pytest.approx(0.8 + 0.25) and faces.min() == pytest.approx(-0.25)

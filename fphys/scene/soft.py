@@ -1,0 +1,106 @@
+"""Deformable things of the native back end: meshes that push the rigid bodies and are pushed by them."""
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from .. import coupling
+from ..deformables import fem, mesh, pbd
+from ..errors import ModelError
+from ..model import Model
+from ..model import State as RigidState
+from ..render import Flex
+from ..tree import Tree, pytree, static
+from .compose import resolve
+from .lattice import turned
+from .materials import FEM, PBD
+from .morphs import Cloth, Rope
+from .particles import SOLVERS, Filling
+
+Array = jax.Array
+THIN = 0.002
+"""Radius of strands and half the thickness of sheets in images, where the material has none [m]."""
+
+
+@pytree
+class Bodies(Filling):
+    """The deformable things of a scene as described."""
+
+    media: tuple[coupling.FEM | coupling.PBD, ...]
+    positions: tuple[Array, ...]  # of the vertices at the start [m], shape (vertex, 3)
+    substeps: int = static(default=1)
+    kinds: tuple[str, ...] = static(default=())
+    names: tuple[str, ...] = static(default=())
+    colors: tuple[tuple[float, ...], ...] = static(default=())
+
+    def start(self, model: Model, rigid: RigidState) -> tuple[Any, ...]:
+        begin = [jnp.broadcast_to(x, (rigid.qpos.shape[0], *x.shape)) for x in self.positions]
+        each = zip(self.kinds, self.media, begin, strict=True)
+        return tuple(SOLVERS[kind].init(medium.params, x) for kind, medium, x in each)
+
+    def vertices(self, state: Any, name: str) -> Array:
+        """Positions of the vertices of a thing [m], shape (num_worlds, vertex, 3); ModelError if there is none."""
+        return self.matter(state)[self.names.index(resolve("deformable thing", name, self.names))].x
+
+    def flexes(self, state: Any) -> list[Flex]:
+        """What cameras see of them."""
+        each = zip(self.media, self.matter(state), self.colors, strict=True)
+        return [Flex(m.params.mesh.elements, np.asarray(s.x)[None], color, _radius(m.params)) for m, s, color in each]
+
+
+def _radius(params: Tree) -> float:
+    given = np.max(np.asarray(getattr(params, "thickness", 0.0), float))
+    return float(given) / 2 or THIN
+
+
+def soften(scene: Any, model: Model, geoms: tuple[int, ...]) -> Bodies | None:
+    """The deformable things of a scene, or None if it has none; ``geoms`` hold those of position-based dynamics.
+
+    Raises:
+        ModelError, UnsupportedError: a mesh cannot be read, or its elements are not those of the material's solver.
+    """
+    parts = [part for part in scene.parts if isinstance(part.material, FEM | PBD)]
+    if not parts:
+        return None
+    real = model.qpos0.dtype
+    bodies = [_mesh(part) for part in parts]
+    common = {"timestep": scene.timestep, "gravity": jnp.asarray(scene.gravity, real)}
+    found = [
+        part.material.params(body.replace(vertices=jnp.asarray(body.vertices, real)), **common)
+        for part, body in zip(parts, bodies, strict=True)
+    ]
+    substeps = max(getattr(params, "substeps", 1) for params in found)
+    media = tuple(_medium(params.replace(timestep=scene.timestep / substeps), geoms) for params in found)
+    begin = [turned(part.morph.quat, body.vertices) + part.morph.pos for part, body in zip(parts, bodies, strict=True)]
+    return Bodies(
+        media=media,
+        positions=tuple(jnp.asarray(x, real) for x in begin),
+        names=tuple(part.name for part in parts),
+        colors=tuple(part.surface.rgba for part in parts),
+        substeps=substeps,
+        kinds=tuple("pbd" if isinstance(part.material, PBD) else "fem" for part in parts),
+    )
+
+
+def _medium(params: fem.Params | pbd.Params, geoms: tuple[int, ...]) -> coupling.FEM | coupling.PBD:
+    if isinstance(params, pbd.Params):
+        return coupling.PBD(params.replace(substeps=1), geoms)
+    return coupling.FEM(params, geoms)
+
+
+def _mesh(part: Any) -> mesh.Mesh:
+    """The mesh of a thing in its own frame; the origin of cloth and rope is their middle."""
+    match part.morph:
+        case Cloth(size=size, cells=cells):
+            body = mesh.cloth(cells, size)
+            return body.replace(vertices=body.vertices - [size[0] / 2, size[1] / 2, 0.0])
+        case Rope(length=length, cells=cells):
+            body = mesh.rope(cells, length)
+            return body.replace(vertices=body.vertices - [length / 2, 0.0, 0.0])
+    try:
+        body = mesh.load(part.morph.file)
+    except ModelError as error:
+        raise ModelError(f"{part.name!r}: {error}") from error
+    return body.replace(vertices=part.morph.scale * body.vertices)
