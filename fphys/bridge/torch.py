@@ -4,6 +4,7 @@ Both directions copy what crosses, so that in-place operations in torch never ch
 """
 
 import contextlib
+import dataclasses
 import functools
 import threading
 from collections.abc import Callable, Hashable, Iterator, Sequence
@@ -16,6 +17,7 @@ from jax.dtypes import canonicalize_dtype, float0
 
 from ..errors import BridgeError, PrecisionError
 from .dlpack import empty, import_torch, take_torch, to_torch
+from .op import reverse_only, without_derivative
 
 Leaves = list[Any]
 _ARRAYS = (jax.Array, np.ndarray, np.generic)
@@ -88,6 +90,11 @@ def as_torch(fn: Callable[..., Any]) -> Callable[..., Any]:
     nothing is saved. Like a simulated step, the backward pass cannot be differentiated again: ``create_graph=True``
     raises.
 
+    ``torch.func``'s ``grad``, ``vjp``, ``vmap`` and ``jacrev`` are supported; ``vmap`` is ``jax.vmap`` of the function.
+    There the backward pass computes the function once more. Forward mode (``torch.func.jvp``, ``jacfwd``, ``hessian``,
+    dual numbers) is refused. Under ``torch.compile`` the function is not traced but called, between compiled parts;
+    ``fullgraph=True`` refuses that.
+
     Args:
         fn: takes and returns pytrees (dicts, tuples, registered dataclasses such as ``fphys.State``) of arrays.
             It may contain a whole simulation, for example ``fphys.rollout`` with contact.
@@ -104,7 +111,7 @@ def as_torch(fn: Callable[..., Any]) -> Callable[..., Any]:
         PrecisionError: (when called) a tensor has a dtype that JAX does not have, or is float64 while x64 is off.
         TypeError: ``fn`` is not a function; (when called) a leaf is neither an array nor hashable.
         BridgeError: (when called) it is called from a torch function that JAX itself called (:func:`as_jax`), which
-            would deadlock.
+            would deadlock; or in forward mode, or to differentiate a gradient.
 
     Example:
         >>> sine = as_torch(lambda x: {"sin": jnp.sin(x)})  # doctest: +SKIP
@@ -145,6 +152,18 @@ def as_torch(fn: Callable[..., Any]) -> Callable[..., Any]:
                 "callback deadlocks: use the JAX function directly, outside of the torch function"
             )
         statics = _Statics(label, (args, kwargs), is_array)
+        tensors = [x for x in statics.arrays if isinstance(x, torch.Tensor)]
+        if torch._C._are_functorch_transforms_active():
+            moved = [x if isinstance(x, torch.Tensor) else to_torch(jnp.asarray(x)) for x in statics.arrays]
+            kinds = [jax.ShapeDtypeStruct(tuple(x.shape), str(x.dtype).removeprefix("torch.")) for x in moved]
+            tree = jax.tree.structure(jax.eval_shape(functools.partial(value, statics.bare()), kinds))
+            if any(torch._C._functorch.is_functionaltensor(x) for x in moved):
+                raise BridgeError(
+                    f"{label}: torch.func.functionalize is not supported; the function is pure without it"
+                )
+            return tree.unflatten(_program_node().apply(_Program(label, value, statics.bare()), *moved))
+        if any(_is_dual(x) for x in tensors):
+            raise BridgeError(_forward_mode(label))
         arrays = [
             take_torch(label, name, x.detach(), copy=True) if isinstance(x, torch.Tensor) else x
             for name, x in zip(statics.names, statics.arrays, strict=True)
@@ -156,7 +175,19 @@ def as_torch(fn: Callable[..., Any]) -> Callable[..., Any]:
         leaves, tree = jax.tree.flatten(out)
         return tree.unflatten(_node().apply(label, leaves, pullback, *(statics.arrays[i] for i in wanted)))
 
-    return call
+    return _untraced(call, f"{label} runs in JAX, not in torch's graph")
+
+
+def _untraced(fn: Callable[..., Any], reason: str) -> Callable[..., Any]:
+    """Let torch.compile call the function, and neither trace it nor what it calls.
+
+    This is what ``torch.compiler.disable`` does; but that imports the compiler, which takes three seconds.
+    """
+    from torch._C._dynamo.eval_frame import _FrameAction, _FrameExecStrategy, set_code_exec_strategy
+
+    set_code_exec_strategy(fn.__code__, _FrameExecStrategy(_FrameAction.SKIP, _FrameAction.SKIP))
+    vars(fn).update(_torchdynamo_disable=True, _torchdynamo_disable_msg=reason)
+    return fn
 
 
 @functools.cache
@@ -174,6 +205,11 @@ def _node() -> Any:
 
         @staticmethod
         def backward(ctx: Any, *cotangents: Any) -> Any:
+            if torch._C._are_functorch_transforms_active() or any(map(_is_batched, cotangents)):
+                raise BridgeError(
+                    f"{ctx.label}: its gradient is taken under vmap (jacobian(vectorize=True), is_grads_batched=True), "
+                    "but it was called outside: use torch.func.jacrev or torch.func.vmap around the call"
+                )
             if torch.is_grad_enabled():
                 raise BridgeError(
                     f"{ctx.label}: create_graph=True asks for the gradient of a gradient, which it does not have: take "
@@ -188,6 +224,121 @@ def _node() -> Any:
             )
 
     return JaxFunction
+
+
+@functools.cache
+def _program_node() -> Any:
+    """The node under ``torch.func``: like :func:`_node`, but each pass is one call of the same node."""
+    torch = import_torch()
+
+    class JaxProgram(torch.autograd.Function):
+        @staticmethod
+        def forward(program: Any, *tensors: Any) -> Any:
+            arrays = [take_torch(program.label, "argument", x.detach(), copy=True) for x in tensors]
+            return tuple(map(to_torch, program(arrays)))
+
+        @staticmethod
+        def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
+            ctx.program, ctx.given, ctx.returned = inputs[0], _moving(inputs[1:]), _moving(output)
+            ctx.save_for_backward(*inputs[1:])
+            ctx.mark_non_differentiable(*(y for i, y in enumerate(output) if i not in ctx.returned))
+
+        @staticmethod
+        def backward(ctx: Any, *cotangents: Any) -> Any:
+            pull = _Pull(ctx.program.label, ctx.program, ctx.given, ctx.returned)
+            found = iter(JaxProgram.apply(pull, *ctx.saved_tensors, *(cotangents[i] for i in ctx.returned)))
+            return None, *(next(found) if i in ctx.given else None for i in range(len(ctx.saved_tensors)))
+
+        @staticmethod
+        def vmap(info: Any, in_dims: Any, program: Any, *tensors: Any) -> Any:
+            outs = JaxProgram.apply(_Mapped(program.label, program, in_dims[1:], info.batch_size), *tensors)
+            return outs, (0,) * len(outs)
+
+        @staticmethod
+        def jvp(ctx: Any, *_: Any) -> Any:
+            raise BridgeError(_forward_mode(ctx.program.label))
+
+    return JaxProgram
+
+
+@dataclasses.dataclass(frozen=True)
+class _Program:
+    """A function of a list of arrays that returns a list of arrays; equal if it is the same program."""
+
+    label: str
+    value: Callable[..., Any]
+    statics: _Statics
+
+    def __call__(self, arrays: Leaves) -> Leaves:
+        return jax.tree.leaves(self.value(self.statics, arrays))
+
+
+@dataclasses.dataclass(frozen=True)
+class _Mapped:
+    """A program under ``vmap``; the results are mapped along their first axis."""
+
+    label: str
+    program: Callable[[Leaves], Leaves]
+    axes: tuple[int | None, ...]
+    size: int
+
+    def __call__(self, arrays: Leaves) -> Leaves:
+        return _run(self, arrays)
+
+    def traced(self, arrays: Leaves) -> Leaves:
+        return jax.vmap(self.program, in_axes=(list(self.axes),), axis_size=self.size)(arrays)
+
+
+@dataclasses.dataclass(frozen=True)
+class _Pull:
+    """From a program's arguments and cotangents to its gradients."""
+
+    label: str
+    program: Callable[[Leaves], Leaves]
+    given: tuple[int, ...]
+    returned: tuple[int, ...]
+
+    def __call__(self, arrays: Leaves) -> Leaves:
+        return _run(self, arrays)
+
+    def traced(self, arrays: Leaves) -> Leaves:
+        inputs, cotangents = arrays[: len(arrays) - len(self.returned)], arrays[len(arrays) - len(self.returned) :]
+
+        def of(moved: Leaves) -> Leaves:
+            filled = list(inputs)
+            for i, leaf in zip(self.given, moved, strict=True):
+                filled[i] = leaf
+            outs = self.program(filled)
+            return [outs[i] for i in self.returned]
+
+        return _pull(jax.vjp(of, [inputs[i] for i in self.given])[1], cotangents)
+
+
+@functools.partial(jax.jit, static_argnums=0)
+def _run(program: Any, arrays: Leaves) -> Leaves:
+    return program.traced(arrays)
+
+
+def _moving(tensors: Sequence[Any]) -> tuple[int, ...]:
+    """The indices of the tensors that have a gradient."""
+    return tuple(i for i, x in enumerate(tensors) if x.is_floating_point() or x.is_complex())
+
+
+def _is_batched(tensor: Any) -> bool:
+    """Whether it is a tensor of the older vmap, which ``torch.autograd`` uses."""
+    return tensor is not None and import_torch()._C._functorch.is_legacy_batchedtensor(tensor)
+
+
+def _is_dual(tensor: Any) -> bool:
+    forward_ad = import_torch().autograd.forward_ad
+    return forward_ad._current_level >= 0 and forward_ad.unpack_dual(tensor).tangent is not None
+
+
+def _forward_mode(label: str) -> str:
+    return (
+        f"{label}: forward mode (torch.func.jvp, jacfwd, hessian, dual numbers) is not defined: use torch.func.jacrev "
+        "or vjp, or jax.jvp of the JAX function if it has one"
+    )
 
 
 @jax.jit
@@ -265,7 +416,7 @@ class TorchFunction:
         arrays = [jnp.asarray(x) for x in statics.arrays]
         bare = statics.bare()
         results, tree = self._results(bare, tuple((x.shape, x.dtype) for x in arrays))
-        return tree.unflatten(_foreign(_Call(self, bare, results), arrays))
+        return tree.unflatten(_once(_Call(self, bare, results), arrays))
 
     def _learn(self, statics: _Statics, kinds: tuple[Any, ...]) -> tuple[tuple[jax.ShapeDtypeStruct, ...], Any]:
         """Shapes and dtypes of the results, and their tree."""
@@ -385,13 +536,22 @@ def _foreign_backward(call: _Call, arrays: Leaves, cotangents: Leaves) -> tuple[
     given = [cotangents[i] for i in _floats(call.results)]
     grads: Leaves = [np.zeros(x.shape, float0) for x in arrays]
     if floats and given:
-        found = jax.pure_callback(call.gradient, kinds, arrays, given, vmap_method="sequential")
+        found = without_derivative(
+            call.function.label,
+            lambda *both: jax.pure_callback(call.gradient, kinds, *both, vmap_method="sequential"),
+        )(arrays, given)
         for i, grad in zip(floats, found, strict=True):
             grads[i] = grad
     return (grads,)
 
 
+_foreign_backward.__name__ = "as_jax"  # which errors show
 _foreign.defvjp(_foreign_forward, _foreign_backward)
+
+
+def _once(call: _Call, arrays: Leaves) -> Leaves:
+    return reverse_only(_foreign, call.function.label)(call, arrays)
+
 
 _running = threading.local()
 _lock = threading.RLock()

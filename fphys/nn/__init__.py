@@ -5,7 +5,6 @@ channels-last. Sequences are batch-first.
 """
 
 from flax.nnx import (
-    BatchNorm,
     Bidirectional,
     Conv,
     ConvTranspose,
@@ -13,15 +12,11 @@ from flax.nnx import (
     Dropout,
     Einsum,
     Embed,
-    GroupNorm,
     GRUCell,
-    InstanceNorm,
-    LayerNorm,
     LinearGeneral,
     List,
     LSTMCell,
     Module,
-    MultiHeadAttention,
     OptimizedLSTMCell,
     Param,
     PReLU,
@@ -65,9 +60,10 @@ from jax.nn import mish, one_hot
 from . import models
 from .layers import AdaptiveAvgPool2d, AvgPool2d, Conv1d, Conv2d, Conv3d, Embedding, Flatten, Identity, MaxPool2d
 from .linear import Linear
+from .norms import BatchNorm, GroupNorm, InstanceNorm, LayerNorm
 from .pure import Aux, Params, Structure, apply, init, split
 from .recurrent import GRU, LSTM, RNN
-from .transformer import TransformerBlock, attention
+from .transformer import MultiHeadAttention, TransformerBlock, attention
 from .weights import WeightsError, load_weights, read_weights, write_weights
 
 __all__ = [
