@@ -182,8 +182,8 @@ def convolve(x: Array, kernel: Array, strides: Sequence[int], padding: Any, **op
         kernel = jnp.tensordot(kernel, cells, ((0,), (0,)), precision=jax.lax.Precision.HIGHEST)
     kernel = kernel.transpose(*range(2, kernel.ndim, 2), 0, *range(3, kernel.ndim, 2), 1)
     inner, outer = math.prod(x.shape[1:]), math.prod(out) * kernel.shape[-1]
-    y = jnp.dot(x.reshape(len(x), inner), kernel.reshape(inner, outer), precision=options.get("precision"))
-    return y.reshape(len(x), *out, kernel.shape[-1])
+    y = jnp.dot(x.reshape(x.shape[0], inner), kernel.reshape(inner, outer), precision=options.get("precision"))
+    return y.reshape(x.shape[0], *out, kernel.shape[-1])
 
 
 @jax.custom_jvp
