@@ -38,11 +38,11 @@ def save_program(
     from jax import export
 
     trace(fn, examples)
-    open_axis = {name: axis for name in [batch] if name for axis in export.symbolic_shape(name)}
+    first = export.symbolic_shape(batch) if batch else ()
 
     def spec(x: Any) -> jax.ShapeDtypeStruct:
         x = jnp.asarray(x)
-        return jax.ShapeDtypeStruct((open_axis.get(batch, x.shape[0]), *x.shape[1:]) if x.ndim else (), x.dtype)
+        return jax.ShapeDtypeStruct((*first, *x.shape[1:]) if first and x.ndim else x.shape, x.dtype)
 
     def plain(*inputs: Any) -> Any:
         return _plain(fn(*inputs))
