@@ -58,7 +58,20 @@ from flax.nnx import (
 from jax.nn import mish, one_hot
 
 from . import models
-from .layers import AdaptiveAvgPool2d, AvgPool2d, Conv1d, Conv2d, Conv3d, Embedding, Flatten, Identity, MaxPool2d
+from . import signature as signature
+from .layers import (
+    AdaptiveAvgPool2d,
+    AvgPool2d,
+    Conv1d,
+    Conv2d,
+    Conv3d,
+    Embedding,
+    Flatten,
+    Identity,
+    MaxPool1d,
+    MaxPool2d,
+    MaxPool3d,
+)
 from .linear import Linear
 from .norms import BatchNorm, GroupNorm, InstanceNorm, LayerNorm
 from .pure import Aux, Params, Structure, apply, init, split
@@ -95,7 +108,9 @@ __all__ = [
     "Linear",
     "LinearGeneral",
     "List",
+    "MaxPool1d",
     "MaxPool2d",
+    "MaxPool3d",
     "Module",
     "MultiHeadAttention",
     "OptimizedLSTMCell",
