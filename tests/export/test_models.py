@@ -74,7 +74,7 @@ def test_out_and_back_and_a_step_of_training(tmp_path, x32, name):
             loss = lambda params: sum(jnp.mean(jnp.square(y - 1)) for y in fn(params, more))  # noqa: E731
             value, grads = jax.jit(jax.value_and_grad(loss))(params)
             assert all(bool(jnp.isfinite(g).all()) for g in jax.tree.leaves(grads))
-            stepped = jax.tree.map(lambda p, g: p - 1e-3 * g, params, grads)
+            stepped = jax.tree.map(lambda p, g: p - 1e-5 * g, params, grads)
             return float(value), float(loss(stepped)), fn(stepped, more)
 
         before, after, stepped = step(back, weights)
