@@ -71,6 +71,7 @@ def recomputed(unused: Callable[..., Any], harmless: Callable[..., Any]) -> Call
                     found[i] = gradient
             return tree.unflatten(found)
 
+        backward.__name__ = fn.__name__  # which errors show
         call.defvjp(forward, backward, symbolic_zeros=True)
         return functools.wraps(fn)(call)
 

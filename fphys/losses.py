@@ -28,7 +28,6 @@ from optax.losses import (
     softmax_cross_entropy,
     softmax_cross_entropy_with_integer_labels,
     squared_error,
-    triplet_margin_loss,
 )
 
 from .typing import Array, Float, Int, shaped
@@ -47,9 +46,10 @@ def mse_loss(prediction: Float[Array, "*shape"], target: Float[Array, "*shape"],
 
 @shaped
 def l1_loss(prediction: Float[Array, "*shape"], target: Float[Array, "*shape"], reduction: str = "mean") -> jax.Array:
-    """|prediction - target|. Gradients flow to both. Raises like :func:`mse_loss`."""
+    """|prediction - target|. Gradients flow to both; zero where they are equal. Raises like :func:`mse_loss`."""
     _same("prediction", prediction, "target", target)
-    return _reduce(jnp.abs(prediction - target), reduction)
+    apart = prediction - target
+    return _reduce(jnp.sign(apart) * apart, reduction)
 
 
 @shaped
@@ -174,6 +174,29 @@ def kl_div(
     else:
         losses = jnp.asarray(xlogy(target, target) - target * log_probs)
     return jnp.sum(losses) / len(losses) if reduction == "batchmean" else _reduce(losses, reduction)
+
+
+@shaped
+def triplet_margin_loss(
+    anchor: Float[Array, "*batch features"],
+    positive: Float[Array, "*batch features"],
+    negative: Float[Array, "*batch features"],
+    margin: float = 1.0,
+    p: float = 2.0,
+    eps: float = 1e-6,
+    reduction: str = "mean",
+) -> jax.Array:
+    """max(d(anchor, positive) - d(anchor, negative) + margin, 0), where d(x, y) is the p-norm of x - y + eps.
+
+    With reduction "none" the result has shape (...). Gradients flow to all three (Schroff 2015).
+
+    Raises:
+        ValueError: the shapes differ, or the reduction is unknown.
+    """
+    _same("positive", positive, "anchor", anchor)
+    _same("negative", negative, "anchor", anchor)
+    near, far = (jnp.linalg.norm(anchor - other + eps, p, -1) for other in (positive, negative))
+    return _reduce(jax.nn.relu(near - far + margin), reduction)
 
 
 def _pick(log_probs: Any, labels: Any, weight: Any, ignore: int, smoothing: float, reduction: str) -> jax.Array:

@@ -156,6 +156,26 @@ def warmup(schedule: Rate, steps: int, start: float = 0.0) -> Schedule:
     return optax.join_schedules([optax.linear_schedule(start, after(0), steps), after], [steps])
 
 
+def ReduceLROnPlateau(
+    factor: float = 0.1, patience: int = 10, threshold: float = 1e-4, cooldown: int = 0, every: int = 1
+) -> optax.GradientTransformationExtraArgs:
+    """Scale updates by ``factor`` each time that the loss has not fallen for more than ``patience`` times.
+
+    It follows an optimizer: ``chain(Adam(1e-3), ReduceLROnPlateau(every=100))``. Its ``update`` takes the loss as
+    ``value=``, which :func:`fphys.train.step` and ``fit`` pass.
+
+    Args:
+        factor: what the rate is multiplied by.
+        patience: how many times without a smaller loss are accepted.
+        threshold: a loss is smaller if it is below the best by this share of it.
+        cooldown: how many times are not counted after a reduction.
+        every: updates per time; the loss is their mean. Give the updates per epoch to count epochs, as torch does.
+    """
+    from optax.contrib import reduce_on_plateau
+
+    return reduce_on_plateau(factor, patience + 1, threshold, cooldown=cooldown, accumulation_size=every)
+
+
 def _decay(weight_decay: float) -> optax.GradientTransformation:
     return optax.add_decayed_weights(weight_decay) if weight_decay else optax.identity()
 
@@ -181,6 +201,7 @@ __all__ = [
     "MultiSteps",
     "RMSprop",
     "Rate",
+    "ReduceLROnPlateau",
     "Schedule",
     "StepLR",
     "adabelief",

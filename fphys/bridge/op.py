@@ -4,6 +4,7 @@ import functools
 import operator
 import traceback
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any, TypeVar
 
 import jax
@@ -13,7 +14,7 @@ from jax.custom_batching import custom_vmap
 from jax.custom_derivatives import SymbolicZero
 
 from ..errors import BridgeError, FphysError, PrecisionError
-from . import ffi, flags, fork
+from . import ffi, flags, fork, private
 from .plan import plan_backward, plan_forward
 from .plans import PlanNumber
 from .record import Buffer, Recorder
@@ -36,10 +37,21 @@ REVERSE_ONLY = (
 )
 
 
-def reverse_only(fn: F, name: str = "") -> F:
-    """Decorator: forward mode raises a TypeError that says what to use instead.
+PACKAGE = str(Path(__file__).parents[1])
 
-    If the differentiated function was jitted, JAX finds out when it compiles, and then shows only its own message.
+
+def _explain(file: str, function: str) -> str | None:
+    """What forward mode through an operation of this package raises, where no decorator is in between (``jit``)."""
+    return f"{function} {REVERSE_ONLY} (it is a custom_vjp function)" if file.startswith(PACKAGE) else None
+
+
+private.explain_forward_mode(_explain)
+
+
+def reverse_only(fn: F, name: str = "") -> F:
+    """Decorator: forward mode raises a TypeError that says what to use instead, and names this function.
+
+    If the differentiated function was jitted, the error names the operation inside it.
     """
     label = name or f"fphys.{getattr(fn, '__name__', '')}"
 
@@ -261,6 +273,7 @@ class WarpOp:
             grads = iter(self.adjoint(tree, used, select)(*xs, *cotangents))
             return tuple(next(grads) if s else None for s in select)
 
+        pull.__name__ = self.name  # which errors show
         operation.defvjp(save, pull, symbolic_zeros=True)
         return reverse_only(operation, self.name)
 
@@ -353,7 +366,7 @@ def _call(
     """One XLA call. Scratch is one more output, so XLA owns it and may reuse it after the call."""
     results = (*outputs, jax.ShapeDtypeStruct((scratch,), jnp.uint8))
 
-    @functools.partial(_without_derivative, name)
+    @functools.partial(without_derivative, name)
     def call(*xs: jax.Array) -> tuple[jax.Array, ...]:
         return tuple(jax.ffi.ffi_call(ffi.TARGET, results)(*xs, plan=number))
 
@@ -362,10 +375,10 @@ def _call(
 
 def differentiable_once(values: Any, name: str) -> Any:
     """The values, for a forward rule: they raise, and say why, if the gradient is differentiated again."""
-    return _without_derivative(name, lambda x: x)(values)
+    return without_derivative(name, lambda x: x)(values)
 
 
-def _without_derivative(name: str, fn: Callable[..., Any]) -> Callable[..., Any]:
+def without_derivative(name: str, fn: Callable[..., Any]) -> Callable[..., Any]:
     """The function with a derivative that raises. First derivatives do not get here: custom_vjp handles them."""
     call = jax.custom_jvp(fn)
 

@@ -5,10 +5,11 @@
 
 import ctypes
 import importlib
+from collections.abc import Callable
 from typing import Any
 
 from jax._src import pjit, xla_bridge
-from jax._src.interpreters import pxla
+from jax._src.interpreters import ad, batching, mlir, pxla
 from warp._src import context
 from warp._src.build import init_kernel_cache
 from warp._src.codegen import Struct
@@ -21,6 +22,7 @@ __all__ = [
     "Struct",
     "TypeInfo",
     "array_t",
+    "explain_forward_mode",
     "forget_compiled",
     "init_kernel_cache",
     "is_array",
@@ -59,6 +61,24 @@ def forget_compiled() -> None:
     pjit._cpp_pjit_cache_fun_only.clear()
     pjit._cpp_pjit_cache_explicit_attributes.clear()
     importlib.import_module("jaxlib._jax").PjitFunctionCache.clear_all()
+
+
+def explain_forward_mode(explain: Callable[[str, str], str | None]) -> None:
+    """Let ``explain(file, function)`` give the message where forward mode reaches a ``custom_vjp`` function.
+
+    The two name the function's backward rule; None leaves JAX's own message. JAX raises when a program is evaluated,
+    batched or lowered, in its own frames, so that a jitted function cannot catch it.
+    """
+
+    def refuse(*args: Any, bwd: Any, **params: Any) -> Any:
+        message = explain(bwd.debug_info.func_filename or "", bwd.debug_info.func_name)
+        if message is None:
+            return ad.raise_custom_vjp_error_on_jvp(*args, bwd=bwd, **params)
+        raise TypeError(message)
+
+    ad.custom_lin_p.def_impl(refuse)
+    batching.primitive_batchers[ad.custom_lin_p] = lambda args, dims, **params: refuse(*args, **params)
+    mlir.register_lowering(ad.custom_lin_p, refuse, cacheable=False)
 
 
 def refuse_calls(refuse: Any) -> None:

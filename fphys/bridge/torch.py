@@ -16,6 +16,9 @@ from jax.dtypes import canonicalize_dtype, float0
 
 from ..errors import BridgeError, PrecisionError
 from .dlpack import empty, import_torch, take_torch, to_torch
+from .op import reverse_only, without_derivative
+from .torch_func import Program, forward_mode, is_batched, is_dual, program_node, untraced
+from .torch_func import pull as _pull
 
 Leaves = list[Any]
 _ARRAYS = (jax.Array, np.ndarray, np.generic)
@@ -88,6 +91,11 @@ def as_torch(fn: Callable[..., Any]) -> Callable[..., Any]:
     nothing is saved. Like a simulated step, the backward pass cannot be differentiated again: ``create_graph=True``
     raises.
 
+    ``torch.func``'s ``grad``, ``vjp``, ``vmap`` and ``jacrev`` are supported; ``vmap`` is ``jax.vmap`` of the function.
+    There the backward pass computes the function once more. Forward mode (``torch.func.jvp``, ``jacfwd``, ``hessian``,
+    dual numbers) is refused. Under ``torch.compile`` the function is not traced but called, between compiled parts;
+    ``fullgraph=True`` refuses that.
+
     Args:
         fn: takes and returns pytrees (dicts, tuples, registered dataclasses such as ``fphys.State``) of arrays.
             It may contain a whole simulation, for example ``fphys.rollout`` with contact.
@@ -104,7 +112,7 @@ def as_torch(fn: Callable[..., Any]) -> Callable[..., Any]:
         PrecisionError: (when called) a tensor has a dtype that JAX does not have, or is float64 while x64 is off.
         TypeError: ``fn`` is not a function; (when called) a leaf is neither an array nor hashable.
         BridgeError: (when called) it is called from a torch function that JAX itself called (:func:`as_jax`), which
-            would deadlock.
+            would deadlock; or in forward mode, or to differentiate a gradient.
 
     Example:
         >>> sine = as_torch(lambda x: {"sin": jnp.sin(x)})  # doctest: +SKIP
@@ -145,6 +153,18 @@ def as_torch(fn: Callable[..., Any]) -> Callable[..., Any]:
                 "callback deadlocks: use the JAX function directly, outside of the torch function"
             )
         statics = _Statics(label, (args, kwargs), is_array)
+        tensors = [x for x in statics.arrays if isinstance(x, torch.Tensor)]
+        if torch._C._are_functorch_transforms_active():
+            moved = [x if isinstance(x, torch.Tensor) else to_torch(jnp.asarray(x)) for x in statics.arrays]
+            kinds = [jax.ShapeDtypeStruct(tuple(x.shape), str(x.dtype).removeprefix("torch.")) for x in moved]
+            tree = jax.tree.structure(jax.eval_shape(functools.partial(value, statics.bare()), kinds))
+            if any(torch._C._functorch.is_functionaltensor(x) for x in moved):
+                raise BridgeError(
+                    f"{label}: torch.func.functionalize is not supported; the function is pure without it"
+                )
+            return tree.unflatten(program_node().apply(Program(label, value, statics.bare()), *moved))
+        if any(is_dual(x) for x in tensors):
+            raise BridgeError(forward_mode(label))
         arrays = [
             take_torch(label, name, x.detach(), copy=True) if isinstance(x, torch.Tensor) else x
             for name, x in zip(statics.names, statics.arrays, strict=True)
@@ -156,7 +176,7 @@ def as_torch(fn: Callable[..., Any]) -> Callable[..., Any]:
         leaves, tree = jax.tree.flatten(out)
         return tree.unflatten(_node().apply(label, leaves, pullback, *(statics.arrays[i] for i in wanted)))
 
-    return call
+    return untraced(call, f"{label} runs in JAX, not in torch's graph")
 
 
 @functools.cache
@@ -174,6 +194,11 @@ def _node() -> Any:
 
         @staticmethod
         def backward(ctx: Any, *cotangents: Any) -> Any:
+            if torch._C._are_functorch_transforms_active() or any(map(is_batched, cotangents)):
+                raise BridgeError(
+                    f"{ctx.label}: its gradient is taken under vmap (jacobian(vectorize=True), is_grads_batched=True), "
+                    "but it was called outside: use torch.func.jacrev or torch.func.vmap around the call"
+                )
             if torch.is_grad_enabled():
                 raise BridgeError(
                     f"{ctx.label}: create_graph=True asks for the gradient of a gradient, which it does not have: take "
@@ -188,12 +213,6 @@ def _node() -> Any:
             )
 
     return JaxFunction
-
-
-@jax.jit
-def _pull(pullback: Any, cotangents: Leaves) -> Leaves:
-    """torch's gradient with respect to a complex number is the conjugate of JAX's."""
-    return [jnp.conj(grad) for grad in pullback([jnp.conj(c) for c in cotangents])[0]]
 
 
 # torch inside JAX
@@ -265,7 +284,7 @@ class TorchFunction:
         arrays = [jnp.asarray(x) for x in statics.arrays]
         bare = statics.bare()
         results, tree = self._results(bare, tuple((x.shape, x.dtype) for x in arrays))
-        return tree.unflatten(_foreign(_Call(self, bare, results), arrays))
+        return tree.unflatten(_once(_Call(self, bare, results), arrays))
 
     def _learn(self, statics: _Statics, kinds: tuple[Any, ...]) -> tuple[tuple[jax.ShapeDtypeStruct, ...], Any]:
         """Shapes and dtypes of the results, and their tree."""
@@ -385,13 +404,22 @@ def _foreign_backward(call: _Call, arrays: Leaves, cotangents: Leaves) -> tuple[
     given = [cotangents[i] for i in _floats(call.results)]
     grads: Leaves = [np.zeros(x.shape, float0) for x in arrays]
     if floats and given:
-        found = jax.pure_callback(call.gradient, kinds, arrays, given, vmap_method="sequential")
+        found = without_derivative(
+            call.function.label,
+            lambda *both: jax.pure_callback(call.gradient, kinds, *both, vmap_method="sequential"),
+        )(arrays, given)
         for i, grad in zip(floats, found, strict=True):
             grads[i] = grad
     return (grads,)
 
 
+_foreign_backward.__name__ = "as_jax"  # which errors show
 _foreign.defvjp(_foreign_forward, _foreign_backward)
+
+
+def _once(call: _Call, arrays: Leaves) -> Leaves:
+    return reverse_only(_foreign, call.function.label)(call, arrays)
+
 
 _running = threading.local()
 _lock = threading.RLock()

@@ -11,7 +11,7 @@ from .folder import ImageFolder
 from .idx import mnist, read_idx
 from .loader import loader
 from .source import Arrays, Source, check_labels
-from .transforms import IMAGENET, CenterCrop, Compose, Normalize, Resize, ToTensor, read_image
+from .transforms import IMAGENET, CenterCrop, Compose, Normalize, RandomResizedCrop, Resize, ToTensor, read_image
 
 __all__ = [
     "IMAGENET",
@@ -21,6 +21,7 @@ __all__ = [
     "DataError",
     "ImageFolder",
     "Normalize",
+    "RandomResizedCrop",
     "Resize",
     "Source",
     "ToTensor",

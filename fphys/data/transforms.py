@@ -1,6 +1,7 @@
 """Image transforms on the host, on channels-last arrays. Values equal those of torchvision on PIL images."""
 
 import dataclasses
+import math
 import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -12,7 +13,7 @@ from .errors import DataError
 
 
 def read_image(path: str | os.PathLike[str]) -> np.ndarray:
-    """An image file as RGB, uint8 (height, width, 3).
+    """An image file as RGB, uint8 (height, width, 3). Grey values of 16 bits are scaled to 8.
 
     Raises:
         DataError: the file is missing, truncated or not an image.
@@ -24,6 +25,9 @@ def read_image(path: str | os.PathLike[str]) -> np.ndarray:
         raise DataError(f"{path}: there is no such file")
     try:
         with Image.open(path) as image:
+            if image.mode.startswith("I"):  # 16 bits of grey, which Pillow would cut off at 255
+                grey = (np.asarray(image).astype(np.int64).clip(0, 65535) * 255 + 32767) // 65535
+                return np.repeat(grey.astype(np.uint8)[..., None], 3, -1)
             return np.asarray(image.convert("RGB"))
     except (OSError, SyntaxError, ValueError, Image.DecompressionBombError) as cause:
         raise DataError(f"{path} is truncated or not an image ({cause}): replace or remove it") from cause
@@ -66,6 +70,44 @@ class Resize:
         picture = Image.fromarray(image[..., 0] if single else image)
         resized = np.asarray(picture.resize((new[1], new[0]), Image.Resampling.BILINEAR))
         return resized[..., None] if single else resized
+
+
+@dataclasses.dataclass(frozen=True)
+class RandomResizedCrop:
+    """Cut a random window and resize it to ``size``, as torchvision's transform of this name (Szegedy 2015).
+
+    The window's area is a random share of the image's, its width over height is log-uniform; after ten windows that do
+    not fit, the largest central one is taken. The random numbers follow from ``rng``: a generator, or a seed. Each call
+    draws the next ones, so their order is that of the calls.
+    """
+
+    size: int | tuple[int, int]
+    scale: tuple[float, float] = (0.08, 1.0)
+    ratio: tuple[float, float] = (3 / 4, 4 / 3)
+    rng: np.random.Generator | int = 0
+
+    def __post_init__(self) -> None:
+        if not (0 < self.scale[0] <= self.scale[1] <= 1 and 0 < self.ratio[0] <= self.ratio[1]):
+            raise ValueError(f"scale={self.scale}, ratio={self.ratio}: must be positive and rising, scale at most 1")
+        object.__setattr__(self, "rng", np.random.default_rng(self.rng))
+
+    def __call__(self, image: np.ndarray) -> np.ndarray:
+        top, left, height, width = self.window(*_image(image).shape[:2])
+        size = self.size if isinstance(self.size, tuple) else (self.size, self.size)
+        return Resize(size)(image[top : top + height, left : left + width])
+
+    def window(self, height: int, width: int) -> tuple[int, int, int, int]:
+        """Top, left, height and width of the next window."""
+        rng = np.random.default_rng(self.rng)  # the generator itself
+        for _ in range(10):
+            area = height * width * rng.uniform(*self.scale)
+            ratio = math.exp(rng.uniform(*np.log(self.ratio)))
+            w, h = round(math.sqrt(area * ratio)), round(math.sqrt(area / ratio))
+            if 0 < w <= width and 0 < h <= height:
+                return int(rng.integers(height - h + 1)), int(rng.integers(width - w + 1)), h, w
+        ratio = min(max(width / height, self.ratio[0]), self.ratio[1])
+        w, h = min(width, round(height * ratio)), min(height, round(width / ratio))
+        return (height - h) // 2, (width - w) // 2, h, w
 
 
 @dataclasses.dataclass(frozen=True)

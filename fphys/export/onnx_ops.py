@@ -13,6 +13,7 @@ import numpy as np
 from jax import lax
 
 from .errors import ExportError
+from .onnx_layers import conv_transpose, instance_normalization, recurrent, resize
 
 Array = jax.Array
 
@@ -83,13 +84,13 @@ def layer_normalization(x: Array, scale: Array, bias: Any = None, *, axis: int =
 
 def max_pool(x: Array, *, kernel_shape: Any, strides: Any = None, pads: Any = None, **options: Any):
     lowest = -jnp.inf if jnp.issubdtype(x.dtype, jnp.floating) else jnp.iinfo(x.dtype).min
-    return _pool(x, lax.max, jnp.asarray(lowest, x.dtype), kernel_shape, strides, pads, **options)[0]
+    return _pool(x, lax.max, np.asarray(lowest, x.dtype), kernel_shape, strides, pads, **options)[0]
 
 
 def average_pool(
     x: Array, *, kernel_shape: Any, strides: Any = None, pads: Any = None, count_include_pad: int = 0, **options: Any
 ):
-    zero = jnp.zeros((), x.dtype)
+    zero = np.zeros((), x.dtype)  # known when JAX differentiates, so that it sees a sum
     total, padding = _pool(x, lax.add, zero, kernel_shape, strides, pads, **options)
     if options.get("ceil_mode"):
         count_include_pad = count_include_pad and not any(padding)  # cells beyond the padding do not count
@@ -283,6 +284,7 @@ OPERATIONS: dict[str, Callable[..., Any]] = {
         "Constant": constant,
         "ConstantOfShape": _filled,
         "Conv": conv,
+        "ConvTranspose": conv_transpose,
         "Cos": jnp.cos,
         "Div": _divide,
         "Dropout": lambda x, *_, **__: x,
@@ -296,6 +298,7 @@ OPERATIONS: dict[str, Callable[..., Any]] = {
         "Floor": jnp.floor,
         "Gather": gather,
         "Gelu": _gelu,
+        "GRU": recurrent("GRU"),
         "Gemm": gemm,
         "GlobalAveragePool": lambda x: x.mean(_spatial(x), keepdims=True),
         "GlobalMaxPool": lambda x: x.max(_spatial(x), keepdims=True),
@@ -304,6 +307,8 @@ OPERATIONS: dict[str, Callable[..., Any]] = {
         "HardSigmoid": lambda x, alpha=0.2, beta=0.5: jnp.clip(alpha * x + beta, 0, 1),
         "HardSwish": lambda x: x * jnp.clip(x / 6 + 0.5, 0, 1),
         "Identity": lambda x: x,
+        "InstanceNormalization": instance_normalization,
+        "LSTM": recurrent("LSTM"),
         "LayerNormalization": layer_normalization,
         "LeakyRelu": lambda x, alpha=0.01: jnp.where(x >= 0, x, alpha * x),
         "Less": lambda a, b: a < b,
@@ -321,6 +326,7 @@ OPERATIONS: dict[str, Callable[..., Any]] = {
         "PRelu": lambda x, slope: jnp.where(x >= 0, x, slope * x),
         "Pad": pad,
         "Pow": lambda a, b: jnp.power(a, b).astype(a.dtype),
+        "RNN": recurrent("RNN"),
         "Range": _range,
         "Reciprocal": lambda x: 1 / x,
         "ReduceMax": reduction(jnp.max),
@@ -330,6 +336,7 @@ OPERATIONS: dict[str, Callable[..., Any]] = {
         "ReduceSumSquare": reduction(lambda x, **options: jnp.sum(x * x, **options)),
         "Relu": jax.nn.relu,
         "Reshape": reshape,
+        "Resize": resize,
         "Selu": lambda x, **_: jax.nn.selu(x),
         "Shape": _shape,
         "Sigmoid": jax.nn.sigmoid,

@@ -151,7 +151,7 @@ def _compare(path: Path, fn: Callable[..., Any], examples: tuple[Array, ...], to
         found = session.run(None, dict(zip(names, map(np.asarray, examples), strict=True)))
     except Exception as cause:
         raise ExportError(f"onnxruntime cannot run {path}: {cause}") from cause
-    for i, (value, wanted) in enumerate(zip(found, jax.tree.leaves(fn(*examples)), strict=True)):
+    for i, (value, wanted) in enumerate(zip(found, jax.tree.leaves(jax.jit(fn)(*examples)), strict=True)):
         wanted = np.asarray(wanted)
         error = np.abs(np.asarray(value, np.float64) - wanted).max(initial=0.0)
         if not error <= tol * max(1.0, np.abs(wanted).max(initial=0.0)):

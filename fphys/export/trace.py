@@ -22,8 +22,10 @@ def trace(fn: Callable[..., Any], inputs: tuple[Any, ...]) -> tuple[ClosedJaxpr,
     if "fphys_warp" in foreign:
         raise ExportError(
             "the function contains a Warp operation: its kernels are compiled in this process and are not part of "
-            "XLA's program, so neither ONNX nor jax.export can hold them. Export only the learned part (the policy), "
-            "and simulate where fphys is installed"
+            "XLA's program, so neither ONNX nor jax.export can hold them. Export the parts that are learned (the "
+            "policy, a value, a dynamics model), and simulate where fphys is installed: fphys.load of the model's "
+            "file and export.load_program make the same loop there. A planner (MPC) contains the simulator: take its "
+            "weights along (export.save_weights) and build it there"
         )
     if foreign:
         raise ExportError(f"the function calls out of XLA ({', '.join(foreign)}): only this process can run that")

@@ -5,7 +5,6 @@ channels-last. Sequences are batch-first.
 """
 
 from flax.nnx import (
-    BatchNorm,
     Bidirectional,
     Conv,
     ConvTranspose,
@@ -13,15 +12,11 @@ from flax.nnx import (
     Dropout,
     Einsum,
     Embed,
-    GroupNorm,
     GRUCell,
-    InstanceNorm,
-    LayerNorm,
     LinearGeneral,
     List,
     LSTMCell,
     Module,
-    MultiHeadAttention,
     OptimizedLSTMCell,
     Param,
     PReLU,
@@ -63,11 +58,25 @@ from flax.nnx import (
 from jax.nn import mish, one_hot
 
 from . import models
-from .layers import AdaptiveAvgPool2d, AvgPool2d, Conv1d, Conv2d, Conv3d, Embedding, Flatten, Identity, MaxPool2d
+from . import signature as signature
+from .layers import (
+    AdaptiveAvgPool2d,
+    AvgPool2d,
+    Conv1d,
+    Conv2d,
+    Conv3d,
+    Embedding,
+    Flatten,
+    Identity,
+    MaxPool1d,
+    MaxPool2d,
+    MaxPool3d,
+)
 from .linear import Linear
+from .norms import BatchNorm, GroupNorm, InstanceNorm, LayerNorm
 from .pure import Aux, Params, Structure, apply, init, split
 from .recurrent import GRU, LSTM, RNN
-from .transformer import TransformerBlock, attention
+from .transformer import MultiHeadAttention, TransformerBlock, attention
 from .weights import WeightsError, load_weights, read_weights, write_weights
 
 __all__ = [
@@ -99,7 +108,9 @@ __all__ = [
     "Linear",
     "LinearGeneral",
     "List",
+    "MaxPool1d",
     "MaxPool2d",
+    "MaxPool3d",
     "Module",
     "MultiHeadAttention",
     "OptimizedLSTMCell",

@@ -109,6 +109,30 @@ class MaxPool2d:
 
 
 @dataclasses.dataclass(frozen=True)
+class MaxPool1d:
+    """The maximum of each window of (..., length, channel). ``stride`` defaults to the window's size."""
+
+    kernel_size: Size
+    stride: Size | None = None
+    padding: Size = 0
+
+    def __call__(self, x: Array) -> Array:
+        return _highest(self, x, 1)
+
+
+@dataclasses.dataclass(frozen=True)
+class MaxPool3d:
+    """The maximum of each window of (..., depth, height, width, channel). ``stride`` defaults to the window's size."""
+
+    kernel_size: Size
+    stride: Size | None = None
+    padding: Size = 0
+
+    def __call__(self, x: Array) -> Array:
+        return _highest(self, x, 3)
+
+
+@dataclasses.dataclass(frozen=True)
 class AvgPool2d:
     """The mean of each window of (..., height, width, channel). Padding counts as zeros, as in torch."""
 
@@ -182,8 +206,8 @@ def convolve(x: Array, kernel: Array, strides: Sequence[int], padding: Any, **op
         kernel = jnp.tensordot(kernel, cells, ((0,), (0,)), precision=jax.lax.Precision.HIGHEST)
     kernel = kernel.transpose(*range(2, kernel.ndim, 2), 0, *range(3, kernel.ndim, 2), 1)
     inner, outer = math.prod(x.shape[1:]), math.prod(out) * kernel.shape[-1]
-    y = jnp.dot(x.reshape(len(x), inner), kernel.reshape(inner, outer), precision=options.get("precision"))
-    return y.reshape(len(x), *out, kernel.shape[-1])
+    y = jnp.dot(x.reshape(x.shape[0], inner), kernel.reshape(inner, outer), precision=options.get("precision"))
+    return y.reshape(x.shape[0], *out, kernel.shape[-1])
 
 
 @jax.custom_jvp
@@ -218,6 +242,17 @@ def _axes(name: str, size: Size, rank: int) -> tuple[int, ...]:
 def _window(pool: MaxPool2d | AvgPool2d) -> tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]:
     window = _axes("kernel_size", pool.kernel_size, 2)
     return window, _axes("stride", pool.stride or window, 2), _axes("padding", pool.padding, 2)
+
+
+def _highest(pool: MaxPool1d | MaxPool3d, x: Array, rank: int) -> Array:
+    if x.ndim <= rank:
+        raise ValueError(f"a pool over {rank} axes takes them and the channel last, got {x.shape}")
+    window = _axes("kernel_size", pool.kernel_size, rank)
+    stride, padding = _axes("stride", pool.stride or window, rank), _axes("padding", pool.padding, rank)
+    lead = x.shape[: -rank - 1]
+    flat = x.reshape(math.prod(lead), *x.shape[-rank - 1 :])
+    y = nnx.pool(flat, -jnp.inf, jax.lax.max, window, stride, [(p, p) for p in padding])
+    return y.reshape(*lead, *y.shape[1:])
 
 
 def _images(x: Array) -> Array:

@@ -9,6 +9,7 @@ from flax import nnx
 from flax.nnx.nn.attention import dot_product_attention_weights
 
 from .linear import Linear, dot_general
+from .norms import LayerNorm
 
 Array = jax.Array
 
@@ -29,6 +30,18 @@ def attention(query: Array, key: Array, value: Array, **options: Any) -> Array:
     if query.dtype.itemsize < 4:
         return nnx.dot_product_attention(query, key, value, **options)
     return jnp.einsum("...hqk,...khd->...qhd", dot_product_attention_weights(query, key, **options), value)
+
+
+class MultiHeadAttention(nnx.MultiHeadAttention):
+    """:class:`flax.nnx.MultiHeadAttention` in its inputs' own precision, with :func:`attention` and one product each.
+
+    Called with (batch, position, features). ``decode`` is off unless it is asked for, and each dropout is separate.
+    """
+
+    def __init__(self, num_heads: int, in_features: int, *, rngs: nnx.Rngs, **options: Any):
+        own = {"attention_fn": attention, "qkv_dot_general": dot_general, "out_dot_general": dot_general}
+        own |= {"broadcast_dropout": False, "decode": False}
+        super().__init__(num_heads, in_features, rngs=rngs, **(own | options))
 
 
 class TransformerBlock(nnx.Module):
@@ -65,19 +78,9 @@ class TransformerBlock(nnx.Module):
             raise ValueError(f"features is {features}, must be a multiple of num_heads, {num_heads}")
         wide = hidden_features or 4 * features
         self.causal, self.activation = causal, activation
-        self.norm1 = nnx.LayerNorm(features, epsilon=epsilon, rngs=rngs)
-        self.attention = nnx.MultiHeadAttention(
-            num_heads,
-            features,
-            dropout_rate=dropout,
-            broadcast_dropout=False,
-            attention_fn=attention,
-            qkv_dot_general=dot_general,
-            out_dot_general=dot_general,
-            decode=False,
-            rngs=rngs,
-        )
-        self.norm2 = nnx.LayerNorm(features, epsilon=epsilon, rngs=rngs)
+        self.norm1 = LayerNorm(features, epsilon=epsilon, rngs=rngs)
+        self.attention = MultiHeadAttention(num_heads, features, dropout_rate=dropout, rngs=rngs)
+        self.norm2 = LayerNorm(features, epsilon=epsilon, rngs=rngs)
         self.up = Linear(features, wide, rngs=rngs)
         self.down = Linear(wide, features, rngs=rngs)
         self.dropout = nnx.Dropout(dropout, rngs=rngs)

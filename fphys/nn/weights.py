@@ -7,7 +7,7 @@ ours. Our names are attribute paths: ``layer1.0.conv1.kernel``. Nothing is ever 
 import os
 import re
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -110,8 +110,11 @@ def load_weights(
     Args:
         module, params, aux: from :func:`fphys.nn.init`, or their shapes from ``jax.eval_shape``.
         weights: arrays or torch tensors by name, from :func:`read_weights` or a state dict. Names may be our own for
-            every model, torchvision's for ResNet, ViT and VGG, and Hugging Face's for ResNet, ViT and GPT-2.
-        strict: whether every parameter must be given. If not, missing ones keep their value.
+            every model, torchvision's for ResNet, ViT and VGG, and Hugging Face's for ResNet, ViT and GPT-2. For a
+            module of your own they may be torch's, if its attributes have the same names: layouts follow from what
+            stands there (kernel, scale, embedding, statistics, recurrent layers, packed attention).
+        strict: whether every parameter must be given. If not, missing ones keep their value. What is given must be in
+            the model in any case.
 
     Returns:
         New ``params`` and ``aux``, in the old dtypes.
@@ -123,7 +126,7 @@ def load_weights(
     given = {name: _array(value) for name, value in weights.items()}
     if not given.keys() <= own.keys():
         convert = getattr(module.type, "convert", None)
-        given = convert(given) if convert else given
+        given = convert(given) if convert else _by_structure(module, given, own.keys())
     shapes = [
         f"{name} has shape {value.shape}, the model's {own[name].shape}"
         for name, value in given.items()
@@ -182,6 +185,41 @@ def translate(weights: Weights, rules: Sequence[Rule]) -> Weights:
         if leaf != "num_batches_tracked":
             found[f"{stem}.{leaf}" if stem else leaf] = value
     return found
+
+
+def _by_structure(module: Structure, weights: Weights, own: Collection[str]) -> Weights:
+    """torch's names and layouts as ours, by what the model holds at each place; unknown names stay."""
+    if any(getattr(node, "type", None) is nnx.ConvTranspose for node in module.graph.nodes):
+        raise WeightsError(
+            f"{module.type.__name__} has a ConvTranspose, whose kernel torch stores mirrored: load the others with "
+            "strict=False, and set it to np.flip(weight, (2, 3)).transpose(2, 3, 0, 1) under its name here"
+        )
+    parted: Weights = {}
+    for name, value in weights.items():
+        stem, _, leaf = name.rpartition(".")
+        start = f"{stem}." if stem else ""
+        if packed := re.fullmatch("in_proj_(weight|bias)", leaf):  # query, key and value in one array
+            parts = zip(("query", "key", "value"), np.split(value, 3), strict=True)
+            parted |= {f"{start}{part}.{packed[1]}": rows for part, rows in parts}
+        elif cell := re.fullmatch(r"(weight|bias)_(ih|hh)_l(\d+)(_reverse)?", leaf):
+            part = {"ih": "input", "hh": "hidden"}[cell[2]]
+            parted[f"{start}layers.{cell[3]}.{int(bool(cell[4]))}.{part}.{cell[1]}"] = value
+        elif leaf != "num_batches_tracked":
+            parted[name] = value
+    found: Weights = {}
+    for name, value in parted.items():
+        stem, _, leaf = name.rpartition(".")
+        leaves = _LEAVES.get(leaf, (leaf,))
+        sequential = re.sub(r"(^|\.)(\d+)(?=\.|$)", r"\1layers.\2", stem)
+        stems = (stem, sequential, re.sub(r"(^|\.)out_proj$", r"\1out", stem))
+        places = [f"{stem}.{leaf}" if stem else leaf for stem in stems for leaf in leaves]
+        place = next((place for place in places if place in own), name)
+        is_kernel = place.rpartition(".")[2] == "kernel" and value.ndim > 1
+        found[place] = np.moveaxis(value, (0, 1), (-1, -2)) if is_kernel else value
+    return found
+
+
+_LEAVES = {"weight": ("kernel", "scale", "embedding"), "running_mean": ("mean",), "running_var": ("var",)}
 
 
 def flat(tree: Any) -> dict[str, Any]:

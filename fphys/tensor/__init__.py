@@ -7,7 +7,7 @@ the data (``nonzero``, ``argwhere``, ``unique``): give these ``size``.
 """
 
 from jax import random
-from jax.lax import complex, cumlogsumexp, cummax, cummin, rsqrt, slice_in_dim
+from jax.lax import complex, rsqrt, slice_in_dim
 from jax.nn import log_softmax, logsumexp, one_hot, sigmoid, softmax
 from jax.numpy import (
     abs,
@@ -215,6 +215,9 @@ from .functions import (
     cdist,
     chunk,
     cosine_similarity,
+    cumlogsumexp,
+    cummax,
+    cummin,
     diag_embed,
     flatten,
     frac,

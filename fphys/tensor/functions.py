@@ -1,5 +1,7 @@
 """torch functions that ``jax.numpy`` lacks, with torch's names and NumPy's ``axis``."""
 
+import math
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -29,9 +31,29 @@ def frac(x: Float[Array, "*shape"]) -> jax.Array:
 
 @shaped
 def flatten(x: Shaped[Array, "*shape"], start_axis: int = 0, end_axis: int = -1) -> jax.Array:
-    """Merge the axes from ``start_axis`` to ``end_axis``, inclusive. Gradients flow to x."""
+    """Merge the axes from ``start_axis`` to ``end_axis``, inclusive; a scalar becomes (1,). Gradients flow to x."""
+    if x.ndim == 0:
+        return jnp.reshape(x, (1,))
     start, end = start_axis % x.ndim, end_axis % x.ndim
-    return jnp.reshape(x, (*x.shape[:start], -1, *x.shape[end + 1 :]))
+    return jnp.reshape(x, (*x.shape[:start], math.prod(x.shape[start : end + 1]), *x.shape[end + 1 :]))
+
+
+@shaped
+def cumlogsumexp(x: Float[Array, "*shape"], axis: int = -1) -> jax.Array:
+    """log of the cumulative sum of exp x along an axis. Gradients flow to x."""
+    return jax.lax.cumlogsumexp(jnp.asarray(x), axis % x.ndim)
+
+
+@shaped
+def cummax(x: Num[Array, "*shape"], axis: int = -1) -> jax.Array:
+    """The largest element so far along an axis. Gradients flow to that element."""
+    return jax.lax.cummax(jnp.asarray(x), axis % x.ndim)
+
+
+@shaped
+def cummin(x: Num[Array, "*shape"], axis: int = -1) -> jax.Array:
+    """The smallest element so far along an axis. Gradients flow to that element."""
+    return jax.lax.cummin(jnp.asarray(x), axis % x.ndim)
 
 
 @shaped
@@ -139,17 +161,36 @@ def index_copy(x: Shaped[Array, "..."], axis: int, index: Int[Array, " rows"], s
 
 
 @shaped
-def diag_embed(x: Shaped[Array, "*batch size"]) -> Shaped[Array, "*batch size size"]:
-    """Matrices with the last axis of x as their diagonal. Gradients flow to x."""
-    return jnp.where(jnp.eye(x.shape[-1], dtype=bool), x[..., None], jnp.zeros((), x.dtype))
+def diag_embed(x: Shaped[Array, "*batch size"], offset: int = 0, axis1: int = -2, axis2: int = -1) -> jax.Array:
+    """Matrices with the last axis of x on a diagonal, ``offset`` above the main one, and zeros elsewhere.
+
+    Args:
+        x: shape (..., n).
+        offset: which diagonal; below the main one if negative.
+        axis1, axis2: where the rows and columns go in the result.
+
+    Returns:
+        One axis more; rows and columns have n + abs(offset) elements. Gradients flow to x.
+
+    Raises:
+        ValueError: the two axes are the same.
+    """
+    size = x.shape[-1] + abs(offset)
+    row, column = axis1 % (x.ndim + 1), axis2 % (x.ndim + 1)
+    if row == column:
+        raise ValueError(f"axis1 and axis2 are both axis {row}, must be two axes")
+    wide = jnp.pad(jnp.asarray(x), [(0, 0)] * (x.ndim - 1) + [(max(offset, 0), max(-offset, 0))])
+    matrices = jnp.where(jnp.eye(size, k=offset, dtype=bool), wide[..., None, :], jnp.zeros((), x.dtype))
+    return jnp.moveaxis(matrices, (-2, -1), (row, column))
 
 
 @shaped
 def addmm(
     x: Num[Array, "rows columns"], a: Num[Array, "rows inner"], b: Num[Array, "inner columns"], beta=1, alpha=1
 ) -> Num[Array, "rows columns"]:
-    """beta x + alpha a b. Gradients flow to x, a and b."""
-    return beta * x + alpha * (a @ b)
+    """beta x + alpha a b. If beta is 0, x is ignored, NaN included. Gradients flow to x, a and b."""
+    product = alpha * (a @ b)
+    return product if isinstance(beta, (int, float)) and beta == 0 else beta * x + product
 
 
 @shaped
@@ -168,16 +209,35 @@ def cosine_similarity(
 
 
 @shaped
-def cdist(a: Float[Array, "*batch n dim"], b: Float[Array, "*batch m dim"]) -> Float[Array, "*batch n m"]:
-    """Euclidean distances between all pairs. They use differences, not squared norms, so small distances are accurate.
+def cdist(
+    a: Float[Array, "*batch n dim"], b: Float[Array, "*batch m dim"], p: float = 2.0
+) -> Float[Array, "*batch n m"]:
+    """Distances between all pairs in the p-norm; p may be 0 (how many coordinates differ) or infinite.
 
-    Gradients flow to both; where two points coincide the gradient is zero.
+    They use differences, not squared norms, so small distances are accurate. Gradients flow to both; where two points
+    coincide the gradient is zero.
+
+    Raises:
+        ValueError: p is negative.
     """
-    return _length(a[..., :, None, :] - b[..., None, :, :], -1)
+    if not p >= 0:
+        raise ValueError(f"p is {p}, must be 0 or more")
+    apart = a[..., :, None, :] - b[..., None, :, :]
+    if p == 2:
+        return _length(apart, -1)
+    if p == 0:
+        return jnp.sum(apart != 0, -1).astype(apart.dtype)
+    size = jnp.sign(apart) * apart  # |d| with a gradient of zero at zero
+    if p == math.inf:
+        return jnp.max(size, -1, initial=0)
+    if p == 1:
+        return jnp.sum(size, -1)
+    total = jnp.sum(jnp.where(size != 0, jnp.where(size != 0, size, jnp.ones((), size.dtype)) ** p, 0 * size), -1)
+    return jnp.where(total != 0, jnp.where(total != 0, total, jnp.ones((), size.dtype)) ** (1 / p), 0 * total)
 
 
 def _length(x, axis, keepdims=False):
     """|x|. At zero the gradient is zero, not NaN, because the root's argument is guarded."""
     square = jnp.sum(jnp.square(x), axis, keepdims=keepdims)
-    nonzero = square > 0
+    nonzero = square != 0  # NaN stays NaN
     return jnp.where(nonzero, jnp.sqrt(jnp.where(nonzero, square, jnp.ones((), x.dtype))), jnp.zeros((), x.dtype))

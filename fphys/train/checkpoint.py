@@ -88,8 +88,8 @@ class Checkpoints:
         except Exception as cause:
             shutil.rmtree(part, ignore_errors=True)
             held = f"; step {self.steps[-1]} can still be loaded" if self.steps else ""
-            file = final.exists() and not final.is_dir()
-            why = f"{final} is a file: move it away" if file else f"{_short(cause)}. Is the disk full or read-only?"
+            files = [path for path in (final, *Path(self.folder).glob(".*.part")) if path.is_file()]
+            why = f"{files[0]} is a file: move it away" if files else f"{_short(cause)}. Is the disk full or read-only?"
             raise CheckpointError(f"could not save step {step} in {self.folder}: {why}{held}") from cause
         return final
 

@@ -127,7 +127,8 @@ def step(
     key = jax.random.fold_in(state.key, state.step)
     grads, loss, aux, metrics = _accumulated(loss_fn, state, batch, key, precision, accumulate, remat)
     with jax.numpy_dtype_promotion("standard"):  # optax raises floats to an int32 count
-        updates, opt = optimizer.update(grads, state.opt, state.params)
+        update = optax.with_extra_args_support(optimizer).update  # the loss is for optim.ReduceLROnPlateau
+        updates, opt = update(grads, state.opt, state.params, value=loss)
     finite = all_finite((loss, grads, updates))
 
     def kept(new: Any, old: Any) -> Any:

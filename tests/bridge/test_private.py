@@ -121,3 +121,16 @@ def test_jax_programs_can_be_dropped_and_refused(monkeypatch: pytest.MonkeyPatch
     with pytest.raises(RuntimeError, match="refused"):
         jax.device_put(np.ones(3))
     assert calls
+
+
+def test_forward_mode_is_explained():
+    """The message is ours where a backward rule is, and JAX's elsewhere; jitted, batched and as it is."""
+
+    @jax.custom_vjp
+    def theirs(x):
+        return x
+
+    theirs.defvjp(lambda x: (x, None), lambda _, g: (g,))
+    for fn in (theirs, jax.jit(theirs)):
+        with pytest.raises(TypeError, match="can't apply forward-mode"):
+            jax.jacfwd(fn)(1.0)

@@ -106,6 +106,8 @@ def i64(*values):
 
 IMAGE = f32(2, 4, 9, 7)
 ROWS = f32(3, 5)
+NONE = np.zeros(0, np.float32)  # an input that is left out
+GATES = {"RNN": 1, "GRU": 3, "LSTM": 4}
 CASES = [
     *(
         (name, [ROWS], {})
@@ -139,6 +141,34 @@ CASES = [
     ("Conv", [IMAGE, f32(6, 4, 4, 3)], {"auto_pad": "SAME_UPPER", "strides": [2, 2]}),
     ("Conv", [IMAGE, f32(6, 4, 4, 3)], {"auto_pad": "SAME_LOWER"}),
     ("Conv", [f32(2, 3, 11), f32(4, 3, 5)], {"auto_pad": "VALID"}),
+    (
+        "ConvTranspose",
+        [IMAGE, f32(4, 6, 3, 2), f32(6)],
+        {"strides": [2, 3], "pads": [1, 0, 0, 1], "output_padding": [1, 2]},
+    ),
+    ("ConvTranspose", [IMAGE, f32(4, 3, 3, 3)], {"group": 2, "dilations": [2, 1]}),
+    ("ConvTranspose", [f32(2, 3, 5), f32(3, 4, 4)], {"strides": [3]}),
+    *((kind, [f32(6, 2, 3), f32(1, n * 5, 3), f32(1, n * 5, 5)], {"hidden_size": 5}) for kind, n in GATES.items()),
+    *(
+        (
+            kind,
+            [f32(6, 2, 3), f32(2, n * 5, 3), f32(2, n * 5, 5), f32(2, 2 * n * 5), NONE, f32(2, 2, 5)]
+            + [f32(2, 2, 5)] * (kind == "LSTM"),
+            {"hidden_size": 5, "direction": "bidirectional"} | ({"linear_before_reset": 1} if kind == "GRU" else {}),
+        )
+        for kind, n in GATES.items()
+    ),
+    ("GRU", [f32(6, 2, 3), f32(1, 15, 3), f32(1, 15, 5), f32(1, 30)], {"hidden_size": 5, "direction": "reverse"}),
+    *(
+        ("Resize", [IMAGE, NONE, NONE, i64(2, 4, 13, 5)], {"mode": mode, "coordinate_transformation_mode": place})
+        for mode in ("nearest", "linear", "cubic")
+        for place in ("half_pixel", "asymmetric", "align_corners", "pytorch_half_pixel")
+    ),
+    *(
+        ("Resize", [IMAGE, NONE, np.float32([1, 1, 2, 0.6])], {"nearest_mode": mode})
+        for mode in ("floor", "ceil", "round_prefer_floor", "round_prefer_ceil")
+    ),
+    ("InstanceNormalization", [IMAGE, f32(4), f32(4)], {"epsilon": 1e-3}),
     ("BatchNormalization", [IMAGE, f32(4), f32(4), f32(4), np.abs(f32(4))], {"epsilon": 1e-3}),
     ("LayerNormalization", [IMAGE, f32(7), f32(7)], {"epsilon": 1e-4}),
     ("LayerNormalization", [IMAGE, f32(9, 7)], {"axis": 2}),
@@ -182,7 +212,7 @@ CASES = [
 def save(path, nodes, inputs, outputs, fixed=(), opset=20):
     """A graph of float inputs; ``fixed`` are initialisers."""
     entries = [helper.make_tensor_value_info(n, helper.np_dtype_to_tensor_dtype(v.dtype), v.shape) for n, v in inputs]
-    results = [helper.make_empty_tensor_value_info(name) for name in outputs]
+    results = [helper.make_empty_tensor_value_info(out) if isinstance(out, str) else out for out in outputs]
     graph = helper.make_graph(nodes, "g", entries, results, [onnx.numpy_helper.from_array(v, n) for n, v in fixed])
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=10)
     path.write_bytes(onnx.shape_inference.infer_shapes(model).SerializeToString())
@@ -192,15 +222,15 @@ def save(path, nodes, inputs, outputs, fixed=(), opset=20):
 @pytest.mark.parametrize("case", range(len(CASES)), ids=[f"{i}-{case[0]}" for i, case in enumerate(CASES)])
 def test_every_operator_is_onnxruntime_s(tmp_path, case):
     operator, values, attributes = CASES[case]
-    named = [(f"x{i}", value) for i, value in enumerate(values)]
-    free = (
-        named if operator not in ("Reshape", "Squeeze", "Unsqueeze", "Slice", "Split", "Expand", "Pad") else named[:1]
-    )
+    named = [("" if value is NONE else f"x{i}", value) for i, value in enumerate(values)]
+    given = [entry for entry in named if entry[0]]
+    shaped = ("Reshape", "Squeeze", "Unsqueeze", "Slice", "Split", "Expand", "Pad", "Resize")
+    free = given if operator not in shaped else named[:1]
     free = named[:1] if operator.startswith("Reduce") else free
     free = [] if operator in ("ConstantOfShape", "Range") else free
-    outputs = ["y", "z"] if operator == "Split" else ["y"]
+    outputs = ["y", "z", "c"][: {"Split": 2, "LSTM": 3, "GRU": 2, "RNN": 2}.get(operator, 1)]
     node = helper.make_node(operator, [name for name, _ in named], outputs, **attributes)
-    path = save(tmp_path / "op.onnx", [node], free, outputs, [entry for entry in named if entry not in free])
+    path = save(tmp_path / "op.onnx", [node], free, outputs, [entry for entry in given if entry not in free])
     fn, params = from_onnx(path)
     found = jax.jit(fn)(params, *(value for _, value in free))
     wanted = run(path, *(value for _, value in free))
@@ -213,7 +243,7 @@ def test_every_operator_is_onnxruntime_s(tmp_path, case):
 def test_every_operator_is_tested():
     from fphys.export.onnx_ops import OPERATIONS
 
-    assert set(OPERATIONS) == {case[0] for case in CASES} | {"Constant"}
+    assert set(OPERATIONS) == {case[0] for case in CASES} | {"Constant"}  # and Loop, which has a test of its own
 
 
 def test_shapes_that_are_computed_stay_known_under_jit(tmp_path):
@@ -237,6 +267,69 @@ def test_gradients_flow_to_weights_and_inputs(tmp_path):
     fn, params = from_onnx(save(tmp_path / "net.onnx", nodes, [("x", x)], ["y"], weights))
     assert set(params) == {"w", "b"}
     check_grads(fn, (params, jnp.asarray(x)), tol=1e-7)
+
+
+def test_what_is_no_weight_stays_fixed(tmp_path):
+    """A scalar (an epsilon) and a mask that is not finite; a vector of one number is a weight."""
+    nodes = [helper.make_node("Mul", ["x", "scale"], ["a"]), helper.make_node("Add", ["a", "epsilon"], ["b"])]
+    nodes.append(helper.make_node("Add", ["b", "mask"], ["y"]))
+    held = [("scale", f32(1)), ("epsilon", np.float32(1e-5)), ("mask", np.float32([0, 0, 0, 0, -np.inf]))]
+    fn, params = from_onnx(save(tmp_path / "net.onnx", nodes, [("x", ROWS)], ["y"], held))
+    assert set(params) == {"scale"}
+    np.testing.assert_allclose(fn(params, ROWS), run(tmp_path / "net.onnx", ROWS)[0])
+
+
+def loop(path, cond="keep", count="n"):
+    """h' = tanh(h w), five times, and every h."""
+    body = helper.make_graph(
+        [
+            helper.make_node("MatMul", ["h", "w"], ["m"]),
+            helper.make_node("Tanh", ["m"], ["after"]),
+            helper.make_node("Identity", ["go"], ["keep"]),
+            helper.make_node("ReduceSum", ["after"], ["sum"], keepdims=0),
+            helper.make_node("Less", ["sum", "limit"], ["small"]),
+            helper.make_node("Identity", ["after"], ["row"]),
+        ],
+        "body",
+        [helper.make_tensor_value_info(n, t, s) for n, t, s in (("i", 7, []), ("go", 9, []), ("h", 1, [3, 3]))],
+        [
+            helper.make_tensor_value_info(n, t, s)
+            for n, t, s in ((cond, 9, []), ("after", 1, [3, 3]), ("row", 1, [3, 3]))
+        ],
+    )
+    node = helper.make_node("Loop", [count, "start", "x"], ["y", "rows"], body=body)
+    held = [("w", f32(3, 3)), ("start", np.asarray(True)), ("n", np.int64(5)), ("limit", np.float32(100))]
+    free = [("x", f32(3, 3))] + [("steps", np.int64(5))] * (count == "steps")
+    outputs = [helper.make_tensor_value_info(n, 1, s) for n, s in (("y", [3, 3]), ("rows", ["steps", 3, 3]))]
+    return save(path, [node], free, outputs, held), [value for _, value in free]
+
+
+def test_loops(tmp_path):
+    path, inputs = loop(tmp_path / "net.onnx")
+    fn, params = from_onnx(path)
+    for found, wanted in zip(jax.jit(fn)(params, *inputs), run(path, *inputs), strict=True):
+        np.testing.assert_allclose(found, wanted, rtol=1e-5)
+    grads = jax.grad(lambda p: fn(p, *inputs)[1].sum())(params)
+    assert set(grads) == {"w"} and np.abs(grads["w"]).max() > 0.1
+    for options, text in (({"cond": "small"}, "Loop may end early"), ({"count": "steps"}, "Loop runs for a number")):
+        path, inputs = loop(tmp_path / "net.onnx", **options)
+        fn, params = from_onnx(path)
+        with pytest.raises(ExportError, match=text):
+            fn(params, *inputs)
+
+
+def test_variants_without_a_translation_are_named(tmp_path):
+    for operator, values, attributes, text in (
+        ("LSTM", [f32(6, 2, 3), f32(1, 20, 3), f32(1, 20, 5)], {"hidden_size": 5, "clip": 1.0}, "LSTM with clip"),
+        ("Resize", [IMAGE, NONE, NONE, i64(2, 4, 3, 3)], {"antialias": 1, "mode": "linear"}, "Resize with antialias"),
+        ("ConvTranspose", [IMAGE, f32(4, 3, 3, 3)], {"auto_pad": "SAME_UPPER"}, "ConvTranspose with auto_pad"),
+    ):
+        named = [("" if value is NONE else f"x{i}", value) for i, value in enumerate(values)]
+        node = helper.make_node(operator, [name for name, _ in named], ["y"], **attributes)
+        held = [entry for entry in named[1:] if entry[0]]
+        fn, params = from_onnx(save(tmp_path / "op.onnx", [node], named[:1], ["y"], held))
+        with pytest.raises(ExportError, match=text):
+            fn(params, values[0])
 
 
 def test_files_that_cannot_be_read_are_named(tmp_path):

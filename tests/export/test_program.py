@@ -47,6 +47,26 @@ def test_called_in_a_fresh_process(tmp_path):
     assert child.stdout == "equal\n", child.stderr
 
 
+def test_the_batch_stays_open_and_named_tuples_come_back_as_tuples(tmp_path):
+    fn = jax.jit(lambda x: nn.models.Coded(jnp.sin(x), x.mean(-1), [x[:, :2]]))  # a VAE's output
+    small, large = np.ones((2, 12), np.float32), np.ones((5, 12), np.float32)
+    found = load_program(save_program(tmp_path / "net.jax", fn, small))(large)
+    assert type(found) is tuple
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-6), found, tuple(fn(large)))
+    assert type(found[2]) is list
+    fixed = load_program(save_program(tmp_path / "net.jax", fn, small, batch=None))
+    with pytest.raises(ValueError, match="Shape mismatch"):
+        fixed(large)
+
+
+def test_what_a_program_cannot_hold_is_named(tmp_path):
+    path, x = tmp_path / "net.jax", np.ones((2, 3))
+    with pytest.raises(ExportError, match=r"does not run with a first axis of open size: pass batch=None"):
+        save_program(path, lambda x: jnp.ones((1, len(x))) @ x, x)
+    with pytest.raises(ExportError, match=r"a class that jax\.export cannot store"):
+        save_program(path, lambda x: nn.init(lambda rngs: nn.Linear(3, 2, rngs=rngs), jax.random.key(0))[0], x)
+
+
 def test_a_program_with_warp_is_refused(tmp_path):
     model = fphys.load(fphys.asset("double-pendulum"))
     state = fphys.init(model, 1)

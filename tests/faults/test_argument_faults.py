@@ -143,9 +143,7 @@ def end(ctrl: Any) -> Any:
 @pytest.mark.parametrize("transform", [jax.jacfwd, jax.hessian, lambda f: jax.grad(lambda u: jax.grad(f)(u).sum())])
 @pytest.mark.parametrize("jitted", [False, True])
 def test_reverse_mode_only(transform: Any, jitted: bool):
-    late = jitted and transform is jax.jacfwd  # detected when JAX compiles, with JAX's own message (see the guide)
-    ours = r"reverse mode only: jax\.grad, jax\.vjp or jax\.jacrev, and fphys\.linearize"
-    with pytest.raises(TypeError, match="forward-mode autodiff .* custom_vjp" if late else ours):
+    with pytest.raises(TypeError, match=r"reverse mode only: jax\.grad, jax\.vjp or jax\.jacrev, and fphys\.linearize"):
         transform(jax.jit(end) if jitted else end)(ctrl)
 
 

@@ -33,6 +33,7 @@ CASES = {
     "bce": ("binary_cross_entropy", (P, T), {}),
     "bce, logits": ("binary_cross_entropy_with_logits", (X, T), {}),
     "bce, logits, weighted": ("binary_cross_entropy_with_logits", (X, T), {"pos_weight": WEIGHT[None]}),
+    "triplet": ("triplet_margin_loss", (X, Y, P), {"margin": 0.5, "p": 3.0}),
     "kl": ("kl_div", (np.log(P), T), {}),
     "kl, logs": ("kl_div", (np.log(P), np.log(T)), {"log_target": True}),
 }
@@ -51,6 +52,12 @@ def test_torch(case, reduction):
     found = getattr(losses, name)(*map(jnp.asarray, arguments), **options, reduction=reduction)
     expected = getattr(functional, name)(*torched(arguments), **torched(options), reduction=reduction)
     np.testing.assert_allclose(found, expected, rtol=1e-12)
+
+
+def test_a_padded_target_pushes_nothing():
+    """The gradient of l1_loss is zero where both are equal, as torch's."""
+    x = jnp.array([0.0, 2.0, -3.0])
+    np.testing.assert_array_equal(jax.grad(lambda x: losses.l1_loss(x, jnp.zeros(3), "sum"))(x), [0, 1, -1])
 
 
 @pytest.mark.parametrize("case", CASES)

@@ -5,23 +5,27 @@
 
 from pathlib import Path
 
+from .differs import DIFFERS, INSTEAD
+
 PAGE = Path(__file__).parents[2] / "docs" / "tensor.md"
 
 HEAD = """# Arrays: from torch to fphys
 
 `fphys.tensor` holds functions on arrays. There is no tensor class: arrays are JAX's. The tables below list expressions
 in torch and their counterparts here. `python -m tests.tensor.table` writes this page from a list, and the tests compare
-every pair on random input.
+every pair on random input and at the edges.
 
 In the expressions, `x` and `y` are matrices of one shape, `a` is a square matrix, `s` a symmetric positive definite
 one, `b` and `c` are stacks of matrices, and `u`, `v`, `w` vectors. `p` is positive, `q` between -1 and 1, `z` complex.
 `i` and `j` are integers, `m` and `n` booleans, `k` indices. Names on the left are from `torch`, on the right from
-`fphys.tensor`.
+`fphys.tensor`; `nn` and `losses` are `fphys.nn` and `fphys.losses`.
 
 - Arrays are immutable. Where torch changes an array in place, `x.at[i].set(y)`, `x.at[i].add(y)` and the functions
   below return a new one.
 - `axis` is torch's `dim`. Indices are int32 unless x64 is on.
-- `median` of an even number of elements is the mean of the middle two; torch returns the lower one.
+- "same" means: also for NaN and infinity, zeros, integers and empty arrays, wherever torch accepts them. What is not
+  the same is said in the row.
+- Under `jit` nothing can raise for an index out of range: reading gives NaN, writing drops it.
 - `std` and `var` divide by n by default; torch's default is `correction=1`.
 - Random numbers need a key: `random.normal(key, (3, 4))` is `torch.randn(3, 4)`, and likewise `random.uniform`,
   `random.randint`, `random.permutation`, `random.bernoulli`, `random.categorical`.
@@ -62,6 +66,10 @@ complex(x, y) | complex(x, y)
 meshgrid(u, v, indexing="ij") | meshgrid(u, v, indexing="ij")
 diag(u) | diag(u)
 diag_embed(x) | diag_embed(x)
+diag_embed(x, 1) | diag_embed(x, 1)
+diag_embed(x, -2, 0, 2) | diag_embed(x, -2, 0, 2)
+x.new_zeros(2) | zeros(2, x.dtype)
+as_tensor(x) | asarray(x)
 block_diag(x, y) | block_diag(x, y)
 nn.functional.one_hot(k, 4) | one_hot(k, 4, dtype=int)
 """
@@ -148,6 +156,14 @@ imag(z) | imag(z)
 angle(z) | angle(z)
 conj_physical(z) | conj(z)
 sigmoid(x) | sigmoid(x)
+special.expit(x) | sigmoid(x)
+x.clamp(min=0) | clip(x, 0, None)
+x.float() | x.astype("float32")
+x.type_as(i) | x.astype(i.dtype)
+isreal(z) | isreal(z)
+floor_divide(x, y) | floor_divide(x, y)
+float_power(p, y) | pow(p, y)
+mvlgamma(p + 2, 1) | gammaln(p + 2)
 softmax(x, dim=1) | softmax(x, axis=1)
 log_softmax(x, dim=1) | log_softmax(x, axis=1)
 erf(x) | erf(x)
@@ -209,11 +225,19 @@ linalg.norm(x) | linalg.norm(x)
 linalg.vector_norm(x, ord=1, dim=1) | linalg.vector_norm(x, ord=1, axis=1)
 nn.functional.normalize(x, dim=1) | normalize(x, axis=1)
 nn.functional.cosine_similarity(x, y) | cosine_similarity(x, y, axis=1)
+aminmax(x) | (min(x), max(x))
+std_mean(x, dim=1) | (std(x, axis=1, correction=1), mean(x, axis=1))
+nanmedian(v) | nanmedian(v)
+nn.functional.pairwise_distance(x, y, eps=0) | linalg.norm(x - y, axis=1)
+dist(x, y) | linalg.norm(x - y)
 cumsum(x, dim=1) | cumsum(x, axis=1)
+cumsum(x, dim=-2) | cumsum(x, axis=-2)
 cumprod(x, dim=0) | cumprod(x, axis=0)
 cummax(x, dim=1).values | cummax(x, axis=1)
 cummin(x, dim=1).values | cummin(x, axis=1)
 logcumsumexp(x, dim=1) | cumlogsumexp(x, axis=1)
+logcumsumexp(x, dim=-1) | cumlogsumexp(x, axis=-1)
+cummax(x, dim=-2).values | cummax(x, axis=-2)
 diff(x, dim=1) | diff(x, axis=1)
 trapezoid(x, dim=1) | trapezoid(x, axis=1)
 gradient(u)[0] | gradient(u)
@@ -228,6 +252,13 @@ reshape(x, (2, -1)) | reshape(x, (2, -1))
 ravel(x) | ravel(x)
 flatten(b, 1) | flatten(b, 1)
 flatten(b, 0, 1) | flatten(b, 0, 1)
+flatten(x[0, 0]) | flatten(x[0, 0])
+unflatten(b, 1, (3, 1)) | reshape(b, (2, 3, 1, 4))
+x.view(4, 3) | reshape(x, (4, 3))
+x.numel() | x.size
+x.dim() | x.ndim
+x.T | x.T
+conj_physical(z).mT | conj(matrix_transpose(z))
 squeeze(x[:, :1], 1) | squeeze(x[:, :1], 1)
 unsqueeze(x, 1) | expand_dims(x, 1)
 transpose(b, 0, 2) | swapaxes(b, 0, 2)
@@ -239,12 +270,21 @@ broadcast_to(u, (3, 4)) | broadcast_to(u, (3, 4))
 x.expand(2, 3, 4) | broadcast_to(x, (2, 3, 4))
 tile(x, (2, 1)) | tile(x, (2, 1))
 repeat_interleave(x, 2, dim=0) | repeat(x, 2, axis=0)
+x.repeat(2, 1) | tile(x, (2, 1))
 cat((x, y), dim=1) | concatenate((x, y), axis=1)
 stack((x, y), dim=1) | stack((x, y), axis=1)
 hstack((x, y)) | hstack((x, y))
 vstack((x, y)) | vstack((x, y))
 unbind(x, dim=1) | unstack(x, axis=1)
 chunk(v, 2) | chunk(v, 2)
+split(v, 3) | split(v, [3, 6])
+split(v, (2, 5)) | split(v, [2])
+tensor_split(v, (2, 4)) | split(v, [2, 4])
+dstack((x, y)) | stack((x, y), axis=2)
+column_stack((u, w)) | stack((u, w), axis=1)
+atleast_1d(x[0, 0]) | atleast_1d(x[0, 0])
+nn.functional.pad(x, (1, 2), value=3.0) | pad(x, ((0, 0), (1, 2)), constant_values=3.0)
+nn.functional.pad(x, (1, 2), mode="replicate") | pad(x, ((0, 0), (1, 2)), mode="edge")
 tensor_split(v, 3) | array_split(v, 3)
 flip(x, (0,)) | flip(x, 0)
 fliplr(x) | fliplr(x)
@@ -272,6 +312,10 @@ scatter_add(x, 0, i % 3, y) | scatter_add(x, 0, i % 3, y)
 index_add(a, 0, k, x) | index_add(a, 0, k, x)
 index_copy(a, 1, k, x.T) | index_copy(a, 1, k, x.T)
 nonzero(m) | argwhere(m)
+masked_select(x, m) | x[m]
+x.index_fill(0, k % 3, 5.0) | x.at[k % 3].set(5.0)
+sort(x, dim=1).indices | argsort(x, axis=1)
+nn.functional.embedding(k, a) | a[k]
 x[m] | x[m]
 sort(x, dim=1).values | sort(x, axis=1)
 argsort(x, dim=1) | argsort(x, axis=1)
@@ -299,6 +343,13 @@ einsum("ij,kj->ik", x, y) | einsum("ij,kj->ik", x, y)
 tensordot(x, y, dims=2) | tensordot(x, y, axes=2)
 addmm(x[:, :3], x, y.T) | addmm(x[:, :3], x, y.T)
 addmm(x[:, :3], x, y.T, beta=2, alpha=3) | addmm(x[:, :3], x, y.T, beta=2, alpha=3)
+addmm(x[:, :3], x, y.T, beta=0) | addmm(x[:, :3], x, y.T, beta=0)
+addmv(u[:3], x, w) | u[:3] + x @ w
+addr(x, u[:3], w) | x + outer(u[:3], w)
+nn.functional.linear(x, y) | x @ y.T
+linalg.eigh(s).eigenvalues | linalg.eigh(s)[0]
+cdist(x, y, p=1) | cdist(x, y, p=1)
+cdist(x, y, p=3) | cdist(x, y, p=3)
 baddbmm(b @ c, b, c) | b @ c + b @ c
 cdist(x, y) | cdist(x, y)
 trace(a) | trace(a)
@@ -322,6 +373,38 @@ fft.fft(x) | fft.fft(x)
 fft.irfft(fft.rfft(x)) | fft.irfft(fft.rfft(x))
 """
 
+NETWORKS = """
+nn.functional.relu(x) | nn.relu(x)
+nn.functional.relu6(x) | nn.relu6(x)
+nn.functional.leaky_relu(x, 0.1) | nn.leaky_relu(x, 0.1)
+nn.functional.elu(x) | nn.elu(x)
+nn.functional.selu(x) | nn.selu(x)
+nn.functional.celu(x) | nn.celu(x)
+nn.functional.silu(x) | nn.silu(x)
+nn.functional.mish(x) | nn.mish(x)
+nn.functional.gelu(x) | nn.gelu(x, approximate=False)
+nn.functional.gelu(x, approximate="tanh") | nn.gelu(x)
+nn.functional.glu(x) | nn.glu(x)
+nn.functional.softplus(x) | nn.softplus(x)
+nn.functional.softsign(x) | nn.soft_sign(x)
+nn.functional.logsigmoid(x) | nn.log_sigmoid(x)
+nn.functional.hardtanh(x) | nn.hard_tanh(x)
+nn.functional.hardsigmoid(x) | nn.hard_sigmoid(x)
+nn.functional.hardswish(x) | nn.hard_swish(x)
+nn.functional.tanhshrink(x) | x - tanh(x)
+nn.functional.softmin(x, dim=1) | softmax(-x, axis=1)
+nn.functional.mse_loss(x, y) | losses.mse_loss(x, y)
+nn.functional.l1_loss(x, y) | losses.l1_loss(x, y)
+nn.functional.smooth_l1_loss(x, y) | losses.smooth_l1_loss(x, y)
+nn.functional.huber_loss(x, y) | losses.huber_loss(x, y)
+nn.functional.cross_entropy(x, i[:, 0] % 4) | losses.cross_entropy(x, i[:, 0] % 4)
+nn.functional.nll_loss(x, i[:, 0] % 4) | losses.nll_loss(x, i[:, 0] % 4)
+nn.functional.binary_cross_entropy(sigmoid(x), sigmoid(y)) | losses.binary_cross_entropy(sigmoid(x), sigmoid(y))
+nn.functional.binary_cross_entropy_with_logits(x, q) | losses.binary_cross_entropy_with_logits(x, q)
+nn.functional.kl_div(x, p, reduction="batchmean") | losses.kl_div(x, p, reduction="batchmean")
+nn.functional.triplet_margin_loss(x, y, q) | losses.triplet_margin_loss(x, y, q)
+"""
+
 SECTIONS = {
     "Creation": CREATION,
     "Elementwise": ELEMENTS,
@@ -330,6 +413,7 @@ SECTIONS = {
     "Shape": SHAPE,
     "Indexing and sorting": INDEXING,
     "Linear algebra": LINEAR,
+    "Activations and losses": NETWORKS,
 }
 
 PAIRS = [
@@ -340,13 +424,21 @@ PAIRS = [
 ]
 
 
+def _verdict(torch: str) -> str:
+    return f"differs: {DIFFERS[torch]}" if torch in DIFFERS else "same"
+
+
 def page() -> str:
     """The page, from the list."""
     parts = [HEAD]
     for title, text in SECTIONS.items():
         rows = [line.split(" | ") for line in text.strip().splitlines()]
-        parts.append(f"\n## {title}\n\n| torch | fphys.tensor |\n|---|---|\n")
-        parts += [f"| `{torch}` | `{ours}` |\n" for torch, ours in rows]
+        parts.append(f"\n## {title}\n\n| torch | fphys.tensor | |\n|---|---|---|\n")
+        parts += [f"| `{torch}` | `{ours}` | {_verdict(torch)} |\n" for torch, ours in rows]
+    parts.append("\n## Use instead\n\n| torch | here |\n|---|---|\n")
+    for line in INSTEAD.strip().splitlines():
+        names, ours = line.split(" | ")
+        parts.append(f"| `{names}` | {ours} |\n")
     return "".join(parts)
 
 

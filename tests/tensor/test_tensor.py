@@ -8,9 +8,10 @@ import numpy as np
 import pytest
 import torch
 
-from fphys import tensor
+from fphys import losses, nn, tensor
 from fphys.testing import check_grads, check_transforms
 
+from .differs import DIFFERS, INSTEAD
 from .table import PAGE, PAIRS, page
 
 
@@ -30,6 +31,9 @@ def inputs():
 INPUTS = inputs()
 
 
+OURS = vars(tensor) | {"nn": nn, "losses": losses}
+
+
 def leaves(result):
     return [np.asarray(leaf) for leaf in jax.tree.leaves(tuple(result) if isinstance(result, tuple) else result)]
 
@@ -37,7 +41,7 @@ def leaves(result):
 @pytest.mark.parametrize(("theirs", "ours"), PAIRS, ids=[theirs for theirs, _ in PAIRS])
 def test_each_pair_gives_the_same(theirs, ours):
     expected = leaves(eval(theirs, vars(torch) | {name: torch.from_numpy(x) for name, x in INPUTS.items()}))
-    found = leaves(eval(ours, vars(tensor) | {name: jnp.asarray(x) for name, x in INPUTS.items()}))
+    found = leaves(eval(ours, OURS | {name: jnp.asarray(x) for name, x in INPUTS.items()}))
     assert len(found) == len(expected)
     for one, other in zip(found, expected, strict=True):
         assert one.shape == other.shape
@@ -46,12 +50,91 @@ def test_each_pair_gives_the_same(theirs, ours):
         np.testing.assert_allclose(one, other, rtol=1e-6 if other.dtype == np.float32 else 1e-9, atol=1e-12)
 
 
+def edge(kind, name, x):
+    """The input, at an edge: with NaN and infinity, all zero, of integers, or empty."""
+    if kind == "nan" and x.dtype.kind == "f" and name not in "as":
+        x = x.copy()
+        x.flat[1], x.flat[3] = np.nan, x.flat[3] if name in "pq" else np.inf
+    elif kind == "zero" and x.dtype.kind == "f" and name not in "as":
+        x = np.zeros_like(x)
+    elif kind == "integer" and name in "xyuvwbc":
+        x = np.round(3 * x).astype(np.int64)
+    elif kind == "empty" and name in "xyqpijmnz":
+        x = x[:0]
+    return x
+
+
+@pytest.mark.filterwarnings("ignore")  # of torch, about what it is given here
+@pytest.mark.parametrize(
+    "kind", ["nan", "zero", *(pytest.param(k, marks=pytest.mark.slow) for k in ("integer", "empty"))]
+)
+def test_edges(kind):
+    """Each pair is the same wherever torch accepts the input, or the table says how it differs."""
+    values = {name: edge(kind, name, x) for name, x in INPUTS.items()}
+    theirs_in = vars(torch) | {name: torch.from_numpy(x) for name, x in values.items()}
+    ours_in = OURS | {name: jnp.asarray(x) for name, x in values.items()}
+    wrong = {}
+    for theirs, ours in PAIRS:
+        try:
+            expected = leaves(eval(theirs, theirs_in))
+        except (RuntimeError, NotImplementedError, TypeError, IndexError, ValueError):
+            continue
+        try:
+            with jax.numpy_dtype_promotion("standard"):
+                found = leaves(eval(ours, ours_in))
+            same = [a.shape == b.shape and a.dtype.kind == b.dtype.kind for a, b in zip(found, expected, strict=True)]
+            same += [np.allclose(a, b, rtol=1e-5, atol=1e-6, equal_nan=True) for a, b in zip(found, expected)]
+        except Exception as error:
+            same, found = [False], repr(error)
+        if not all(same) and theirs not in DIFFERS and "histc" not in theirs:  # torch counts in floats
+            wrong[theirs] = found
+    assert list(wrong) == [], wrong
+
+
+def test_the_table_names_what_it_says():
+    assert DIFFERS.keys() <= {theirs for theirs, _ in PAIRS}
+
+
+GRADIENTS = {
+    "abs(x)": (lambda x: torch.abs(x), lambda x: tensor.abs(x), 0.0, 1.0),
+    "clamp": (lambda x: torch.clamp(x, 0.0, 1.0), lambda x: tensor.clip(x, 0.0, 1.0), 1.0, 0.5),
+    "norm": (lambda x: torch.linalg.norm(x), lambda x: tensor.linalg.norm(x), 0.0, np.nan),
+}
+
+
+@pytest.mark.parametrize("name", GRADIENTS)
+def test_gradients_at_kinks_are_what_the_table_says(name):
+    theirs, ours, wanted, found = GRADIENTS[name]
+    x = torch.zeros(2, dtype=torch.float64, requires_grad=True)
+    theirs(x).sum().backward()
+    np.testing.assert_array_equal(x.grad, wanted)
+    np.testing.assert_array_equal(jax.grad(lambda x: ours(x).sum())(jnp.zeros(2)), found)
+
+
+def test_functions_of_torch_at_their_edges():
+    x = jnp.asarray(INPUTS["x"])
+    a, b = x[:, :3], jnp.full((3, 3), jnp.nan)
+    assert tensor.flatten(x[0, 0]).shape == (1,) and tensor.flatten(x[:0]).shape == (0,)
+    np.testing.assert_array_equal(tensor.addmm(b, a, a, beta=0), a @ a)
+    assert np.isnan(tensor.addmm(b, a, a)).all()
+    with pytest.raises(ValueError, match="axis1 and axis2 are both axis 1, must be two axes"):
+        tensor.diag_embed(x, 0, 1, -2)
+    with pytest.raises(ValueError, match="p is -1, must be 0 or more"):
+        tensor.cdist(x, x, p=-1)
+    for p in (0.5, 1.0, 2.0, 3.0, np.inf):
+        assert np.isfinite(jax.grad(lambda x, p=p: tensor.cdist(x, x, p).sum())(x)).all()
+    wanted = torch.cdist(*[torch.from_numpy(INPUTS["x"]).round()] * 2, p=0)
+    np.testing.assert_array_equal(tensor.cdist(x.round(), x.round(), p=0), wanted)
+
+
 def test_the_page_is_current():
     assert PAGE.read_text() == page(), "regenerate it: python -m tests.tensor.table"
 
 
 def test_the_table_is_long_and_every_name_is_public():
-    assert len({theirs.split("(")[0] for theirs, _ in PAIRS}) >= 200
+    named = {theirs.split("(")[0] for theirs, _ in PAIRS}
+    instead = {part for line in INSTEAD.strip().splitlines() for part in line.split(" | ")[0].split(", ")}
+    assert len(named) + len(instead) >= 300
     assert all(hasattr(tensor, name) for name in tensor.__all__)
 
 
@@ -71,6 +154,9 @@ OWN = {
     "normalize": lambda x: tensor.normalize(x),
     "cosine_similarity": lambda x, y: tensor.cosine_similarity(x, y),
     "cdist": lambda x, y: tensor.cdist(x, y),
+    "cdist, p": lambda x, y: tensor.cdist(x, y, 3.0),
+    "cumlogsumexp": lambda x: tensor.cumlogsumexp(x, -2),
+    "diag_embed, offset": lambda x: tensor.diag_embed(x, -1, 0, 2),
 }
 
 

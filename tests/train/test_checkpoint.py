@@ -135,3 +135,13 @@ def test_a_file_in_place_of_a_checkpoint_is_named(tmp_path):
     with pytest.raises(CheckpointError, match=r"3 is a file: move it away"):
         Checkpoints(tmp_path).save(3, tree())
     assert (tmp_path / "3").read_text() == "mine"
+
+
+def test_a_file_in_the_place_of_a_step_is_named(tmp_path):
+    """Also one in the place of the hidden folder; the disk is not full."""
+    for name in ("5", ".5.part"):
+        folder = tmp_path / f"of{name}"
+        folder.mkdir()
+        (folder / name).write_text("")
+        with pytest.raises(CheckpointError, match=rf"{name} is a file: move it away"):
+            Checkpoints(folder).save(5, {"x": np.ones(3)})

@@ -8,6 +8,7 @@ from flax import nnx
 
 from ...typing import Array, Float, Int, shaped
 from ..layers import Embedding
+from ..norms import LayerNorm
 from ..transformer import TransformerBlock
 from ..weights import Rule, Weights, translate
 from ..weights import pretrained as _with
@@ -43,7 +44,7 @@ class GPT2(nnx.Module):
         self.blocks = nnx.List(
             TransformerBlock(features, num_heads, causal=True, dropout=dropout, rngs=rngs) for _ in range(depth)
         )
-        self.norm = nnx.LayerNorm(features, epsilon=1e-5, rngs=rngs)
+        self.norm = LayerNorm(features, epsilon=1e-5, rngs=rngs)
 
     @shaped
     def __call__(self, tokens: Int[Array, "batch position"]) -> Float[Array, "batch position vocabulary"]:

@@ -10,6 +10,7 @@ from flax import nnx
 from ...typing import Array, Float, shaped
 from ..layers import Conv2d, MaxPool2d
 from ..linear import Linear
+from ..norms import BatchNorm
 from ..weights import Rule, Weights, translate
 from ..weights import pretrained as _with
 
@@ -20,8 +21,8 @@ def _conv(a: int, b: int, size: int, stride: int, rngs: nnx.Rngs) -> Conv2d:
     return Conv2d(a, b, size, stride, size // 2, use_bias=False, kernel_init=_INIT, rngs=rngs)
 
 
-def _norm(features: int, rngs: nnx.Rngs) -> nnx.BatchNorm:
-    return nnx.BatchNorm(features, momentum=0.9, rngs=rngs)
+def _norm(features: int, rngs: nnx.Rngs) -> BatchNorm:
+    return BatchNorm(features, rngs=rngs)
 
 
 class BasicBlock(nnx.Module):

@@ -9,6 +9,7 @@ from flax import nnx
 from ...typing import Array, Float, shaped
 from ..layers import Conv2d
 from ..linear import Linear
+from ..norms import LayerNorm
 from ..transformer import TransformerBlock
 from ..weights import Rule, Weights, translate
 from ..weights import pretrained as _with
@@ -62,7 +63,7 @@ class ViT(nnx.Module):
             TransformerBlock(features, num_heads, activation=_gelu, dropout=dropout, epsilon=epsilon, rngs=rngs)
             for _ in range(depth)
         )
-        self.norm = nnx.LayerNorm(features, epsilon=epsilon, rngs=rngs)
+        self.norm = LayerNorm(features, epsilon=epsilon, rngs=rngs)
         self.head = Linear(features, num_classes, rngs=rngs)
 
     @shaped

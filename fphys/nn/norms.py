@@ -1,0 +1,98 @@
+"""Normalisation that keeps its digits when the mean is large compared with the deviation.
+
+Flax computes a variance as E[x²] - E[x]², which cancels: in float32 a mean of 1000 deviations leaves no digit. Here the
+mean is subtracted first. No gradient flows through that mean, and none is missing: normalisation does not depend on a
+constant that is added to its input, so flax's formula of the shifted input has the exact derivatives of every order.
+The rounding error of the mean that is subtracted cancels as well (the corrected two-pass algorithm of Chan, Golub and
+LeVeque 1983).
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from flax import nnx
+
+Array = jax.Array
+
+
+class LayerNorm(nnx.LayerNorm):
+    """:class:`flax.nnx.LayerNorm` with torch's epsilon, accurate for any mean."""
+
+    def __init__(self, num_features: int, *, epsilon: float = 1e-5, rngs: nnx.Rngs, **options: Any):
+        super().__init__(num_features, epsilon=epsilon, rngs=rngs, **options)
+
+    def __call__(self, x: Array, *, mask: Array | None = None) -> Array:
+        """Normalise over the last axis, or ``reduction_axes``. Gradients flow to ``x`` and the parameters."""
+        return super().__call__(x - _middle(self, x, self.reduction_axes, mask), mask=mask)
+
+
+class GroupNorm(nnx.GroupNorm):
+    """:class:`flax.nnx.GroupNorm` with torch's epsilon, accurate for any mean."""
+
+    def __init__(
+        self, num_features: int, num_groups: int | None = 32, *, epsilon: float = 1e-5, rngs: nnx.Rngs, **options: Any
+    ):
+        super().__init__(num_features, num_groups, epsilon=epsilon, rngs=rngs, **options)
+
+    def __call__(self, x: Array, *, mask: Array | None = None) -> Array:
+        """Normalise (batch, ..., channel) in groups of channels. Gradients flow to ``x`` and the parameters."""
+        axes = range(1, x.ndim - 1) if self.reduction_axes is None else _positive(x, self.reduction_axes)[:-1]
+        groups = (self.num_groups, self.group_size)
+        grouped = x.reshape(*x.shape[:-1], *groups)
+        hidden = None if mask is None else mask.reshape(*mask.shape[:-1], *groups)
+        shifted = grouped - _middle(self, grouped, (*axes, -1), hidden)
+        return super().__call__(shifted.reshape(x.shape), mask=mask)
+
+
+class InstanceNorm(nnx.InstanceNorm):
+    """:class:`flax.nnx.InstanceNorm` with torch's epsilon, accurate for any mean."""
+
+    def __init__(self, num_features: int, *, epsilon: float = 1e-5, rngs: nnx.Rngs, **options: Any):
+        super().__init__(num_features, epsilon=epsilon, rngs=rngs, **options)
+
+    def __call__(self, x: Array, *, mask: Array | None = None) -> Array:
+        """Normalise each channel of each example. Gradients flow to ``x`` and the parameters."""
+        axes = [axis for axis in range(1, x.ndim) if axis not in _positive(x, self.feature_axes)]
+        return super().__call__(x - _middle(self, x, axes, mask), mask=mask)
+
+
+class BatchNorm(nnx.BatchNorm):
+    """:class:`flax.nnx.BatchNorm`, accurate for any mean. ``momentum`` 0.9 is torch's 0.1."""
+
+    def __init__(self, num_features: int, *, momentum: float = 0.9, rngs: nnx.Rngs, **options: Any):
+        super().__init__(num_features, momentum=momentum, rngs=rngs, **options)
+
+    def __call__(self, x: Array, use_running_average: bool | None = None, *, mask: Array | None = None) -> Array:
+        """Normalise over all axes but the channel's.
+
+        Gradients flow to ``x`` and the parameters; in evaluation to the statistics, in training not.
+        """
+        running = self.use_running_average if use_running_average is None else use_running_average
+        if running:
+            return super().__call__(x, True, mask=mask)
+        axes = [axis for axis in range(x.ndim) if axis not in _positive(x, self.axis)]
+        middle = _middle(self, x, axes, mask)
+        y = super().__call__(x - middle, False, mask=mask)
+        self.mean[...] += (1 - self.momentum) * middle.reshape(self.mean.shape).astype(self.mean.dtype)
+        return y
+
+
+def _middle(norm: Any, x: Array, axes: int | Sequence[int], mask: Array | None) -> Array:
+    """The mean over ``axes``, which are kept with size 1; without a gradient.
+
+    Zero for types of fewer than 32 bits: flax computes them in float32, which has digits enough for what they hold.
+    """
+    axes = _positive(x, axes)
+    kind = jnp.dtype(jnp.promote_types(norm.dtype or x.dtype, x.dtype))
+    if kind.itemsize < 4:
+        return jnp.zeros([1 if axis in axes else size for axis, size in enumerate(x.shape)], x.dtype)
+    mean = x.mean(axes, keepdims=True, where=mask)
+    if norm.axis_name is not None:
+        mean = jax.lax.pmean(mean, norm.axis_name, axis_index_groups=norm.axis_index_groups)
+    return jax.lax.stop_gradient(mean)
+
+
+def _positive(x: Array, axes: int | Sequence[int]) -> tuple[int, ...]:
+    return tuple(axis % x.ndim for axis in ([axes] if isinstance(axes, int) else axes))
