@@ -18,9 +18,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from .. import units
 from ..bridge import reverse_only
 from ..math import quat_mul, quat_unit, rotate
 from ..model import Model, State
+from ..particles.arguments import known
 from ..particles.response import Response
 from ..rigid.inverse import mass_matrix
 from ..rigid.step import step as rigid_step
@@ -39,6 +41,8 @@ class Pose(NamedTuple):
 
 class Medium(Protocol):
     """Matter of one solver, and the bodies that it touches."""
+
+    params: Any  # of its solver
 
     @property
     def holds(self) -> bool:
@@ -91,12 +95,14 @@ def step(
         the solvers differentiate, on both sides; the mobility and the wrench are part of the trace.
 
     Raises:
-        ValueError: media and matter do not belong together, or a shape does not fit. TypeError: dtypes differ.
+        ValueError: media and matter do not belong together, a shape does not fit, or a medium has another time step (if
+            it is known on the host). TypeError: dtypes differ.
     """
     if len(media) != len(matter):
         raise ValueError(f"{len(media)} media have {len(matter)} states: give one for each")
     if substeps < 1:
         raise ValueError(f"substeps is {substeps}: give one at least")
+    _expect_timesteps(model, media, substeps)
     free = rigid_step(model, state, ctrl, wrench, force)
     numbers = tuple(sorted(set[int]().union(*(m.bodies(model) for m in media))))
     out = idle(free.status)
@@ -127,6 +133,17 @@ def step(
         mean = calm(_wrench(model, start, total / (substeps * h), numbers, pushed), 0)
         new = rigid_step(model, state, ctrl, mean if wrench is None else wrench + mean, force)
     return _held(media, (state, tuple(matter)), (new, after))
+
+
+def _expect_timesteps(model: Model, media: tuple[Medium, ...], substeps: int) -> None:
+    """Refuse media whose steps do not add up to the bodies'; ValueError."""
+    for i, medium in enumerate(media):
+        given = known(units.si(medium.params.timestep, units.duration, "timestep"), model.opt.timestep)
+        if given is not None and not np.allclose(substeps * given[0], given[1], rtol=1e-5, atol=0):
+            raise ValueError(
+                f"media[{i}].params.timestep is {np.ravel(given[0])[0]:.6g} s, and {substeps} of them are not the "
+                f"model's step of {np.ravel(given[1])[0]:.6g} s: give {np.ravel(given[1])[0] / substeps:.6g} s"
+            )
 
 
 def _motion(

@@ -1,5 +1,7 @@
 """The borders of rigid bodies with cloth, ropes and soft solids: geoms that keep vertices out."""
 
+from typing import Any
+
 import jax
 import jax.numpy as jnp
 
@@ -13,12 +15,22 @@ from .particles import colliders, geoms_of
 Array = jax.Array
 
 
+def _carried_on(x: Array, params: fem.Params | pbd.Params, velocity: Any) -> Array | None:
+    """Where pinned vertices are at the end of a substep; None if they rest."""
+    if velocity is None:
+        return None
+    h = jnp.asarray(params.timestep, x.dtype).reshape(-1, 1, 1)
+    velocity = jnp.asarray(velocity, x.dtype)
+    return x[:, list(params.pinned)] + h * (velocity if velocity.ndim == 3 else velocity[None])
+
+
 @pytree
 class PBD(Tree):
     """Cloth, a rope or a soft solid by XPBD, and the geoms that touch it. ``params.substeps`` is 1."""
 
     params: pbd.Params
     geoms: tuple[str | int, ...] = static()  # their names or numbers
+    pins: Any = None  # velocities of the pinned vertices [m/s], shape (pinned, dim) or (1 | world, pinned, dim)
     contact: str = static(default="separate")  # or "sticky"
 
     @property
@@ -32,9 +44,10 @@ class PBD(Tree):
         self, model: Model, matter: pbd.State, pose: Pose, response: Response, numbers: tuple[int, ...]
     ) -> tuple[pbd.State, Array]:
         shapes, of = colliders(model, self.geoms, pose, numbers, self.contact)
+        pins = _carried_on(matter.x, self.params, self.pins)
         if not shapes:
-            return pbd.step(self.params, matter), jnp.zeros_like(response.twist)
-        return pbd.exchange(self.params, matter, shapes, response.replace(body=of))
+            return pbd.step(self.params, matter, pins=pins), jnp.zeros_like(response.twist)
+        return pbd.exchange(self.params, matter, shapes, response.replace(body=of), pins=pins)
 
 
 @pytree
@@ -47,6 +60,7 @@ class FEM(Tree):
 
     params: fem.Params
     geoms: tuple[str | int, ...] = static()  # their names or numbers
+    pins: Any = None  # velocities of the pinned vertices [m/s], shape (pinned, dim) or (1 | world, pinned, dim)
 
     @property
     def holds(self) -> bool:
@@ -59,10 +73,11 @@ class FEM(Tree):
         self, model: Model, matter: fem.State, pose: Pose, response: Response, numbers: tuple[int, ...]
     ) -> tuple[fem.State, Array]:
         shapes, of = colliders(model, self.geoms, pose, numbers, "separate")
+        pins = _carried_on(matter.x, self.params, self.pins)
         if not shapes:
-            return fem.step(self.params, matter), jnp.zeros_like(response.twist)
+            return fem.step(self.params, matter, pins=pins), jnp.zeros_like(response.twist)
         shapes = carried(shapes, response.replace(body=of), response.twist)
-        after = fem.step(self.params, matter, colliders=shapes)
+        after = fem.step(self.params, matter, pins=pins, colliders=shapes)
         wrench = fem.reactions(self.params, matter, after, shapes)
         arm = jnp.stack([c.pos for c in shapes], 1) - pose.pos[:, list(of)]
         wrench = wrench.at[..., 3:].add(jnp.cross(arm, wrench[..., :3]))

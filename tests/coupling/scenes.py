@@ -8,7 +8,7 @@ import numpy as np
 
 import fphys
 from fphys import coupling
-from fphys.deformables import mesh, pbd
+from fphys.deformables import fem, mesh, pbd
 from fphys.particles import mpm, sph
 
 STEP = 0.004
@@ -78,7 +78,19 @@ def in_pbd(stretch: float = 1e-5, density: float = 20.0, friction: float = 0.3) 
     return Scene(model, state, (coupling.PBD(params, (0,)),), (pbd.init(params, x),), 4, mass[..., None])
 
 
-SCENES = {"mpm": in_mpm, "sph": in_sph, "pbd": in_pbd}
+def in_fem(density: float = 1000.0, friction: float = 0.3) -> Scene:
+    """A ball that spins flies into a block of rubber, whose elements are finite."""
+    body = mesh.box((4, 4, 2), (0.4, 0.4, 0.2))
+    params = fem.Params(body, fem.NeoHookean(1000.0, 1e5, 0.3), STEP)
+    matter = fem.init(params, jnp.asarray(body.vertices - [0.2, 0.2, 0.2])[None])
+    model, state = ball("0.03 0.02 0.108", (0.2, 0.0, -2.0, 1.0, 5.0, 2.0), density, friction)
+    volume = np.abs(np.linalg.det(body.vertices[body.elements[:, 1:]] - body.vertices[body.elements[:, :1]])) / 6
+    mass = np.zeros(len(body.vertices))
+    np.add.at(mass, body.elements, 250.0 * volume[:, None])
+    return Scene(model, state, (coupling.FEM(params, (0,)),), (matter,), 1, jnp.asarray(mass)[None, :, None])
+
+
+SCENES = {"mpm": in_mpm, "sph": in_sph, "pbd": in_pbd, "fem": in_fem}
 
 
 def rolled(scene: Scene, steps: int) -> Scene:

@@ -7,6 +7,7 @@ import jax.numpy as jnp
 import pytest
 
 from fphys.coupling import exchange
+from fphys.deformables import fem
 from fphys.particles import mpm
 from fphys.testing import check_grads
 
@@ -23,6 +24,9 @@ def inputs(name: str) -> tuple[Any, tuple[Any, ...]]:
     elif name == "sph":
         numbers = {"density": jnp.asarray([1.0]), "viscosity": jnp.asarray([2.0])}
         made = lambda n: medium.params.replace(density=1000.0 * n["density"], viscosity=n["viscosity"])  # noqa: E731
+    elif name == "fem":
+        numbers = {"stiffness": jnp.asarray([1.0])}
+        made = lambda n: medium.params.replace(material=fem.NeoHookean(1000.0, 1e5 * n["stiffness"], 0.3))  # noqa: E731
     else:
         numbers = {"density": jnp.asarray([0.5]), "compliance": jnp.asarray([1.0])}
         edges = scene.media[0].params.mesh
@@ -41,7 +45,7 @@ def inputs(name: str) -> tuple[Any, tuple[Any, ...]]:
     return run, (model.body.mass, model.body.inertia, model.geom.friction, scene.state.qvel, v, numbers)
 
 
-STEPS = {"mpm": 6, "sph": 8, "pbd": 5}
+STEPS = {"mpm": 6, "sph": 8, "pbd": 5, "fem": 5}
 """The ball touches after about two."""
 
 
@@ -51,7 +55,9 @@ def test_of_both_sides(name: str, full: bool):
     check_grads(jax.jit(run), args, tol=1e-5, directions=16 if full else 1)
 
 
-@pytest.mark.parametrize("name", ["mpm", *(pytest.param(name, marks=pytest.mark.slow) for name in ("sph", "pbd"))])
+@pytest.mark.parametrize(
+    "name", ["mpm", *(pytest.param(name, marks=pytest.mark.slow) for name in ("sph", "pbd", "fem"))]
+)
 def test_without_the_cotangent_of_the_reaction_it_is_wrong(name: str, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(exchange, "_wrench", lambda *args: jax.lax.stop_gradient(_WRENCH(*args)))
     run, args = inputs(name)
