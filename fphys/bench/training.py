@@ -16,7 +16,7 @@ import numpy as np
 
 from .. import losses, nn, optim, train
 from .case import Case, Workload
-from .training_models import MODELS, RATE, batch, built
+from .training_models import LARGE, MODELS, batch, built, rate
 from .training_torch import stepper
 
 STEPS = 5  # how many losses are compared
@@ -29,7 +29,8 @@ def training_cases() -> list[Case]:
     """Each model in fphys; in torch if it is installed; and in compiled torch if there is a C++ compiler."""
     cases = []
     for name in MODELS:
-        made: dict[str, Any] = {"unit": "examples", "worlds": (64, 256), "tags": ("train", name)}
+        sizes = (8, 32) if name in LARGE else (64, 256)
+        made: dict[str, Any] = {"unit": "examples", "worlds": sizes, "tags": ("train", name)}
         cases += [Case(f"train.{name}.{peer}", _torch(name, peer), **made) for peer in PEERS]
         made |= {"relative_to": f"train.{name}.{PEERS[0]}", "target": 1 / 0.95} if PEERS else {}
         cases.append(Case(f"train.{name}.fphys", _fphys(name), **made))
@@ -39,7 +40,7 @@ def training_cases() -> list[Case]:
 def _fphys(name: str) -> Callable[[int], Workload]:
     def setup(size: int) -> Workload:
         module, params, aux = built(name)
-        optimizer = optim.Adam(RATE)
+        optimizer = optim.Adam(rate(name))
 
         def loss_fn(params: Any, aux: Any, pair: Any, key: Any) -> tuple[Any, Any, dict[str, Any]]:
             found, aux = nn.apply(module, params, aux, pair[0], train=True)

@@ -6,20 +6,18 @@ from typing import Any
 import numpy as np
 
 from ..nn.weights import flat
-from .training_models import IMAGE, LENGTH, RATE, TOKENS, WIDE, batch, built
-
-HEADS = 4
+from .training_models import BLOCKS, IMAGE, LENGTH, PATCH, PHOTO, TOKENS, WIDE, batch, built, rate
 
 
 def stepper(name: str, size: int, compiled: bool = False) -> Callable[[], float]:
     """A function that takes one step of Adam and returns the loss before it."""
     import torch
 
-    net, weights, forward = {"mlp": _mlp, "cnn": _cnn, "lstm": _lstm, "gpt": _gpt}[name]()
+    net, weights, forward = _NETWORKS[name]()
     net.load_state_dict({key: torch.tensor(np.ascontiguousarray(value)) for key, value in weights.items()})
-    optimizer = torch.optim.Adam(net.parameters(), RATE)
+    optimizer = torch.optim.Adam(net.parameters(), rate(name))
     x, y = (torch.from_numpy(np.ascontiguousarray(part)) for part in batch(name, size))
-    x = x.permute(0, 3, 1, 2).contiguous() if name == "cnn" else x.long() if name in ("lstm", "gpt") else x
+    x = x.permute(0, 3, 1, 2).contiguous() if x.ndim == 4 else x if x.is_floating_point() else x.long()
     y = y.long().flatten()
 
     def loss_fn(x: Any, y: Any) -> Any:
@@ -94,29 +92,129 @@ def _lstm() -> tuple[Any, dict[str, np.ndarray], Any]:
     return net, found, lambda x: net["head"](net["lstm"](net["tokens"](x))[0])
 
 
-def _gpt() -> tuple[Any, dict[str, np.ndarray], Any]:
+def _gpt(name: str) -> tuple[Any, dict[str, np.ndarray], Any]:
     import torch
     from torch import nn
-    from torch.nn import functional
 
-    parts = {"tokens": nn.Embedding(TOKENS, WIDE), "positions": nn.Embedding(LENGTH, WIDE)}
-    parts |= {name: nn.LayerNorm(WIDE) for name in ("norm1", "norm2", "norm")}
-    parts |= {"qkv": nn.Linear(WIDE, 3 * WIDE), "out": nn.Linear(WIDE, WIDE)}
-    net = nn.ModuleDict(parts | {"up": nn.Linear(WIDE, 4 * WIDE), "down": nn.Linear(4 * WIDE, WIDE)})
+    wide, depth, heads = BLOCKS[name]
+    parts = {"tokens": nn.Embedding(TOKENS, wide), "positions": nn.Embedding(LENGTH, wide)}
+    blocks = _blocks(wide, depth, 1e-5)
+    net = nn.ModuleDict(parts | {"blocks": blocks, "norm": nn.LayerNorm(wide)})
 
     def forward(tokens: Any) -> Any:
         x = net["tokens"](tokens) + net["positions"](torch.arange(LENGTH))
-        heads = net["qkv"](net["norm1"](x)).reshape(len(x), LENGTH, 3, HEADS, -1).permute(2, 0, 3, 1, 4)
-        seen = functional.scaled_dot_product_attention(*heads, is_causal=True)
-        x = x + net["out"](seen.transpose(1, 2).reshape(x.shape))
-        x = x + net["down"](functional.gelu(net["up"](net["norm2"](x)), approximate="tanh"))
+        for block in blocks:
+            x = _through(block, x, heads, causal=True, gelu="tanh")
         return net["norm"](x) @ net["tokens"].weight.T
 
-    ours, block = _weights("gpt"), "blocks.0."
-    found = _dense(ours, {"up": f"{block}up", "down": f"{block}down"})
-    three = [_dense(ours, {"": f"{block}attention.{part}"}) for part in ("query", "key", "value")]
-    found |= {f"qkv.{kind}": np.concatenate([part[f".{kind}"] for part in three]) for kind in ("weight", "bias")}
-    found |= _dense(ours, {"out": f"{block}attention.out"})
-    for name, place in {"norm1": f"{block}norm1", "norm2": f"{block}norm2", "norm": "norm"}.items():
-        found |= {f"{name}.weight": ours[f"{place}.scale"], f"{name}.bias": ours[f"{place}.bias"]}
-    return net, found | {f"{name}.weight": ours[f"{name}.embedding"] for name in ("tokens", "positions")}, forward
+    return net, _as_torch(name), forward
+
+
+def _vit(name: str) -> tuple[Any, dict[str, np.ndarray], Any]:
+    import torch
+    from torch import nn
+
+    wide, depth, heads = BLOCKS[name]
+    parts = {"patches": nn.Conv2d(3, wide, PATCH, PATCH), "norm": nn.LayerNorm(wide, 1e-6), "head": nn.Linear(wide, 10)}
+    blocks, token = _blocks(wide, depth, 1e-6), nn.Parameter(torch.zeros(1, 1, wide))
+    positions = nn.Parameter(torch.zeros(1, (PHOTO // PATCH) ** 2 + 1, wide))
+    net = nn.ModuleDict(parts | {"blocks": blocks})
+    net.register_parameter("token", token)
+    net.register_parameter("positions", positions)
+
+    def forward(images: Any) -> Any:
+        x = net["patches"](images).flatten(2).transpose(1, 2)
+        x = torch.cat([token.expand(len(x), -1, -1), x], 1) + positions
+        for block in blocks:
+            x = _through(block, x, heads, causal=False, gelu="none")
+        return net["head"](net["norm"](x)[:, 0])
+
+    return net, _as_torch(name), forward
+
+
+def _blocks(wide: int, depth: int, epsilon: float) -> Any:
+    """Transformer blocks, with query, key and value in one layer."""
+    from torch import nn
+
+    def block() -> Any:
+        parts = {"norm1": nn.LayerNorm(wide, epsilon), "norm2": nn.LayerNorm(wide, epsilon)}
+        parts |= {"qkv": nn.Linear(wide, 3 * wide), "out": nn.Linear(wide, wide)}
+        return nn.ModuleDict(parts | {"up": nn.Linear(wide, 4 * wide), "down": nn.Linear(4 * wide, wide)})
+
+    return nn.ModuleList(block() for _ in range(depth))
+
+
+def _through(block: Any, x: Any, heads: int, causal: bool, gelu: str) -> Any:
+    from torch.nn import functional
+
+    parts = block["qkv"](block["norm1"](x)).reshape(*x.shape[:2], 3, heads, -1).permute(2, 0, 3, 1, 4)
+    seen = functional.scaled_dot_product_attention(*parts, is_causal=causal)
+    x = x + block["out"](seen.transpose(1, 2).reshape(x.shape))
+    return x + block["down"](functional.gelu(block["up"](block["norm2"](x)), approximate=gelu))
+
+
+def _resnet() -> tuple[Any, dict[str, np.ndarray], Any]:
+    """ResNet-18 with torchvision's names."""
+    from torch import nn
+
+    def normed(a: int, b: int, size: int, stride: int) -> list[Any]:
+        return [nn.Conv2d(a, b, size, stride, size // 2, bias=False), nn.BatchNorm2d(b)]
+
+    def block(a: int, b: int, stride: int) -> Any:
+        parts = dict(
+            zip(("conv1", "bn1", "conv2", "bn2"), [*normed(a, b, 3, stride), *normed(b, b, 3, 1)], strict=True)
+        )
+        return nn.ModuleDict(parts | {"downsample": nn.Sequential(*(normed(a, b, 1, stride) if a != b else []))})
+
+    net = nn.ModuleDict(dict(zip(("conv1", "bn1"), normed(3, 64, 7, 2), strict=True)))
+    groups, before = [], 64
+    for number, wide in enumerate((64, 128, 256, 512), 1):
+        groups.append(nn.ModuleList([block(before, wide, 2 if number > 1 else 1), block(wide, wide, 1)]))
+        net[f"layer{number}"], before = groups[-1], wide
+    net["fc"] = nn.Linear(512, 10)
+
+    def forward(images: Any) -> Any:
+        x = nn.functional.max_pool2d(net["bn1"](net["conv1"](images)).relu(), 3, 2, 1)
+        for part in (part for group in groups for part in group):
+            y = part["bn1"](part["conv1"](x)).relu()
+            x = (part["bn2"](part["conv2"](y)) + part["downsample"](x)).relu()
+        return net["fc"](x.mean((2, 3)))
+
+    return net, _as_torch("resnet18"), forward
+
+
+def _as_torch(name: str) -> dict[str, np.ndarray]:
+    """All arrays of a model by torch's names, in torch's layouts; query, key and value in one array."""
+    _, params, aux = built(name)
+    ours = {key: np.asarray(value) for key, value in {**flat(params), **flat(aux)}.items()}
+    attentions = {key.rpartition(".query.")[0] for key in ours if ".query." in key}
+    found = {}
+    for place in attentions:
+        parts = [_dense(ours, {"": f"{place}.{part}"}) for part in ("query", "key", "value")]
+        block = place.removesuffix(".attention")
+        found |= {f"{block}.qkv.{leaf}": np.concatenate([p[f".{leaf}"] for p in parts]) for leaf in ("weight", "bias")}
+        found |= _dense(ours, {f"{block}.out": f"{place}.out"})
+    leaves = {
+        "kernel": "weight",
+        "scale": "weight",
+        "embedding": "weight",
+        "mean": "running_mean",
+        "var": "running_var",
+    }
+    for key, value in ours.items():
+        stem, dot, leaf = key.replace("downsample.layers.", "downsample.").rpartition(".")
+        if not stem.endswith(("query", "key", "value", "attention.out")):
+            value = np.moveaxis(value, (-1, -2), (0, 1)) if leaf == "kernel" else value
+            found[f"{stem}{dot}{leaves.get(leaf, leaf)}"] = value
+    return found
+
+
+_NETWORKS: dict[str, Callable[[], tuple[Any, dict[str, np.ndarray], Any]]] = {
+    "mlp": _mlp,
+    "cnn": _cnn,
+    "lstm": _lstm,
+    "gpt": lambda: _gpt("gpt"),
+    "resnet18": _resnet,
+    "vit_tiny": lambda: _vit("vit_tiny"),
+    "gpt384": lambda: _gpt("gpt384"),
+}

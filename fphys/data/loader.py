@@ -1,16 +1,18 @@
 """Shuffled batches, built on grain. An iterator's position can be saved and restored."""
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
-from .source import Arrays, Source, Watched
+from .source import Arrays, Record, Source, Watched
 
 
 def loader(
     source: Source,
     batch_size: int,
     *,
+    transform: Callable[[Record, np.random.Generator], Any] | None = None,
     shuffle: bool = True,
     seed: int = 0,
     epochs: int | None = None,
@@ -30,8 +32,11 @@ def loader(
 
     Args:
         source: a length, and records by index: :class:`Arrays`, a reader of this package, or your own. Records of
-            :class:`Arrays` are gathered a batch at a time.
+            :class:`Arrays` are gathered a batch at a time unless there is a ``transform``.
         batch_size: records per batch of this shard.
+        transform: changes each record at random before it is put into a batch: ``transform(record, rng)`` gives the new
+            one. The numbers of its generator follow from ``seed`` and the record's place in the order of all epochs, so
+            they are the same in a resumed run, and with any workers and threads. It may keep no state.
         shuffle: whether to draw every epoch in its own random order (grain's index shuffle, which needs no memory).
         epochs: how often to go through the source; without end by default.
         drop_remainder: whether to drop records at the end of an epoch that do not fill a batch, or a round of shards.
@@ -49,10 +54,11 @@ def loader(
     import grain
 
     _check(source, batch_size, drop_remainder, shard, workers, threads, prefetch, epochs)
-    gathered, watched = isinstance(source, Arrays), Watched(source)
-    records = grain.MapDataset.range(len(source)) if gathered else grain.MapDataset.source(watched)  # type: ignore[arg-type]
+    gathered, watched = isinstance(source, Arrays) and transform is None, Watched(source)
+    records: Any = grain.MapDataset.range(len(source)) if gathered else grain.MapDataset.source(watched)  # type: ignore[arg-type]
     records = records.seed(seed)
     records = records.shuffle() if shuffle else records
+    records = records.random_map(transform) if transform else records
     index, count = shard
     end = len(source) - len(source) % count if drop_remainder else len(source)
     records = records.slice(slice(index, end, count)).batch(batch_size, drop_remainder=drop_remainder)

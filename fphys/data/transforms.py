@@ -76,29 +76,27 @@ class Resize:
 class RandomResizedCrop:
     """Cut a random window and resize it to ``size``, as torchvision's transform of this name (Szegedy 2015).
 
-    The window's area is a random share of the image's, its width over height is log-uniform; after ten windows that do
-    not fit, the largest central one is taken. The random numbers follow from ``rng``: a generator, or a seed. Each call
-    draws the next ones, so their order is that of the calls.
+    Called with an image and the generator that :func:`loader` gives to its ``transform``. The window's area is a random
+    share of the image's, its width over height is log-uniform; after ten windows that do not fit, the largest central
+    one is taken.
     """
 
     size: int | tuple[int, int]
     scale: tuple[float, float] = (0.08, 1.0)
     ratio: tuple[float, float] = (3 / 4, 4 / 3)
-    rng: np.random.Generator | int = 0
 
     def __post_init__(self) -> None:
         if not (0 < self.scale[0] <= self.scale[1] <= 1 and 0 < self.ratio[0] <= self.ratio[1]):
             raise ValueError(f"scale={self.scale}, ratio={self.ratio}: must be positive and rising, scale at most 1")
-        object.__setattr__(self, "rng", np.random.default_rng(self.rng))
 
-    def __call__(self, image: np.ndarray) -> np.ndarray:
-        top, left, height, width = self.window(*_image(image).shape[:2])
+    def __call__(self, image: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+        high, wide = _image(image).shape[:2]
+        top, left, height, width = self.window(high, wide, rng)
         size = self.size if isinstance(self.size, tuple) else (self.size, self.size)
         return Resize(size)(image[top : top + height, left : left + width])
 
-    def window(self, height: int, width: int) -> tuple[int, int, int, int]:
-        """Top, left, height and width of the next window."""
-        rng = np.random.default_rng(self.rng)  # the generator itself
+    def window(self, height: int, width: int, rng: np.random.Generator) -> tuple[int, int, int, int]:
+        """Top, left, height and width of a window."""
         for _ in range(10):
             area = height * width * rng.uniform(*self.scale)
             ratio = math.exp(rng.uniform(*np.log(self.ratio)))

@@ -25,7 +25,9 @@ class Config:
     model: Literal["resnet18", "resnet34", "resnet50"] = "resnet18"
     """Which ResNet."""
     pretrained: str | None = None
-    """Weights to start from, with as many classes: a file, or a name in the cache of weights."""
+    """Weights to start from: a file, or a name in the cache of weights."""
+    new_head: bool = False
+    """Whether the output layer starts afresh, for weights of other classes."""
     epochs: int = 90
     """Passes over the data."""
     batch_size: int = 256
@@ -60,7 +62,8 @@ def main(config: Config, run: Run) -> dict[str, Any]:
         raise data.DataError(f"{config.folder}: train and val must hold the same classes; only one of them has {odd}")
     build = getattr(nn.models, config.model)
     module, params, aux = nn.init(
-        lambda rngs: build(len(images.classes), pretrained=config.pretrained, rngs=rngs), jax.random.key(config.seed)
+        lambda rngs: build(len(images.classes), config.pretrained, new_head=config.new_head, rngs=rngs),
+        jax.random.key(config.seed),
     )
     steps = config.epochs * (len(images) // config.batch_size)
 

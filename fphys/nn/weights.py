@@ -1,7 +1,8 @@
 """Pretrained weights: read files, find them by name, and convert torch's names to ours.
 
 A model class that accepts foreign weights has a static method ``convert(weights)``, which maps a state dict's names to
-ours. Our names are attribute paths: ``layer1.0.conv1.kernel``. Nothing is ever downloaded.
+ours. Our names are attribute paths: ``layer1.0.conv1.kernel``. A classifier has the name of its output layer as
+``HEAD``. Nothing is ever downloaded.
 """
 
 import os
@@ -122,11 +123,12 @@ def load_weights(
     Raises:
         WeightsError: names or shapes do not fit; the first ten are listed.
     """
+    return _load(module, params, aux, _by_own_names(module, weights, {**flat(params), **flat(aux)}), strict)
+
+
+def _load(module: Structure, params: Params, aux: Aux, given: Weights, strict: bool) -> tuple[Params, Aux]:
+    """:func:`load_weights` of arrays by our names."""
     own = {**flat(params), **flat(aux)}
-    given = {name: _array(value) for name, value in weights.items()}
-    if not given.keys() <= own.keys():
-        convert = getattr(module.type, "convert", None)
-        given = convert(given) if convert else _by_structure(module, given, own.keys())
     shapes = [
         f"{name} has shape {value.shape}, the model's {own[name].shape}"
         for name, value in given.items()
@@ -145,7 +147,13 @@ def load_weights(
     return jax.tree_util.tree_map_with_path(place, params), jax.tree_util.tree_map_with_path(place, aux)
 
 
-def pretrained(model: M, name: str, which: str | os.PathLike[str] | bool | None, default: str = "imagenet") -> M:
+def pretrained(
+    model: M,
+    name: str,
+    which: str | os.PathLike[str] | bool | None,
+    default: str = "imagenet",
+    new_head: bool = False,
+) -> M:
     """Load the weights that the caller asked for into a model.
 
     Args:
@@ -154,6 +162,8 @@ def pretrained(model: M, name: str, which: str | os.PathLike[str] | bool | None,
         which: a file; or a name: ``imagenet`` stands for ``resnet50-imagenet.safetensors`` in the ``weights`` folder of
             ``FPHYS_CACHE``, by default ``~/.cache/fphys``. True takes the default name, None or False loads nothing.
         default: the default name.
+        new_head: whether the output layer stays as it was initialised, so that the weights may be those for another
+            number of classes. All other parameters must be in the file.
 
     Raises:
         FileNotFoundError: there is no such file; the message says where to put it. WeightsError: it does not fit.
@@ -162,7 +172,14 @@ def pretrained(model: M, name: str, which: str | os.PathLike[str] | bool | None,
         return model
     weights = read_weights(_find(name, default if which is True else which))
     module, params, aux = split(model)
-    params, aux = load_weights(module, params, aux, weights)
+    given = _by_own_names(module, weights, {**flat(params), **flat(aux)})
+    head = {key: leaf for key, leaf in flat(params).items() if key.startswith(getattr(model, "HEAD", "no head"))}
+    try:
+        params, aux = _load(module, params, aux, given | (head if new_head else {}), strict=True)
+    except WeightsError as error:
+        if any(key in str(error) for key in head):
+            raise WeightsError(f"{error}; new_head=True leaves {', '.join(head)} as initialised") from None
+        raise
     nnx.update(model, nnx.merge_state(_state(model, params), _state(model, aux)))
     return model
 
@@ -185,6 +202,15 @@ def translate(weights: Weights, rules: Sequence[Rule]) -> Weights:
         if leaf != "num_batches_tracked":
             found[f"{stem}.{leaf}" if stem else leaf] = value
     return found
+
+
+def _by_own_names(module: Structure, weights: Mapping[str, Any], own: Collection[str]) -> Weights:
+    """The arrays by our names, whosever names they have."""
+    given = {name: _array(value) for name, value in weights.items()}
+    if given.keys() <= set(own):
+        return given
+    convert = getattr(module.type, "convert", None)
+    return convert(given) if convert else _by_structure(module, given, own)
 
 
 def _by_structure(module: Structure, weights: Weights, own: Collection[str]) -> Weights:

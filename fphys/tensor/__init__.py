@@ -7,7 +7,7 @@ the data (``nonzero``, ``argwhere``, ``unique``): give these ``size``.
 """
 
 from jax import random
-from jax.lax import complex, rsqrt, slice_in_dim
+from jax.lax import collapse, complex, rsqrt, slice_in_dim
 from jax.nn import log_softmax, logsumexp, one_hot, sigmoid, softmax
 from jax.numpy import (
     abs,
@@ -211,7 +211,6 @@ from jax.scipy.linalg import block_diag, expm, solve_triangular
 from jax.scipy.special import digamma, entr, erf, erfc, erfinv, gammaln, logit, ndtr, polygamma, xlog1py, xlogy
 
 from .functions import (
-    addmm,
     cdist,
     chunk,
     cosine_similarity,
@@ -219,13 +218,6 @@ from .functions import (
     cummax,
     cummin,
     diag_embed,
-    flatten,
-    frac,
-    index_add,
-    index_copy,
-    kthvalue,
-    lerp,
-    masked_fill,
     normalize,
     scatter_add,
     topk,
@@ -235,7 +227,6 @@ from .functions import (
 __all__ = [
     "abs",
     "add",
-    "addmm",
     "all",
     "allclose",
     "angle",
@@ -273,6 +264,7 @@ __all__ = [
     "ceil",
     "chunk",
     "clip",
+    "collapse",
     "complex",
     "concatenate",
     "conj",
@@ -312,7 +304,6 @@ __all__ = [
     "expm1",
     "eye",
     "fft",
-    "flatten",
     "flip",
     "fliplr",
     "flipud",
@@ -321,7 +312,6 @@ __all__ = [
     "fmax",
     "fmin",
     "fmod",
-    "frac",
     "full",
     "full_like",
     "gammaln",
@@ -336,8 +326,6 @@ __all__ = [
     "i0",
     "identity",
     "imag",
-    "index_add",
-    "index_copy",
     "inner",
     "interp",
     "isclose",
@@ -349,10 +337,8 @@ __all__ = [
     "isposinf",
     "isreal",
     "kron",
-    "kthvalue",
     "lcm",
     "ldexp",
-    "lerp",
     "less",
     "less_equal",
     "linalg",
@@ -371,7 +357,6 @@ __all__ = [
     "logit",
     "logspace",
     "logsumexp",
-    "masked_fill",
     "matmul",
     "matrix_transpose",
     "max",

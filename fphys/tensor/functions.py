@@ -6,36 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from ..typing import Array, Bool, Float, Int, Num, Shaped, shaped
-
-
-@shaped
-def lerp(start: Float[Array, "*shape"], end: Float[Array, "*shape"], weight: jax.typing.ArrayLike) -> jax.Array:
-    """start + weight (end - start).
-
-    Args:
-        start, end: arrays of the same shape.
-        weight: a number, or an array of the same shape.
-
-    Returns:
-        The same shape. Gradients flow to all three.
-    """
-    return start + weight * (end - start)
-
-
-@shaped
-def frac(x: Float[Array, "*shape"]) -> jax.Array:
-    """x - trunc(x), the fractional part with the sign of x. The gradient is one."""
-    return x - jnp.trunc(x)
-
-
-@shaped
-def flatten(x: Shaped[Array, "*shape"], start_axis: int = 0, end_axis: int = -1) -> jax.Array:
-    """Merge the axes from ``start_axis`` to ``end_axis``, inclusive; a scalar becomes (1,). Gradients flow to x."""
-    if x.ndim == 0:
-        return jnp.reshape(x, (1,))
-    start, end = start_axis % x.ndim, end_axis % x.ndim
-    return jnp.reshape(x, (*x.shape[:start], math.prod(x.shape[start : end + 1]), *x.shape[end + 1 :]))
+from ..typing import Array, Float, Int, Num, Shaped, shaped
 
 
 @shaped
@@ -107,27 +78,6 @@ def topk(x: Num[Array, "*shape"], k: int, axis: int = -1, largest: bool = True) 
 
 
 @shaped
-def kthvalue(x: Num[Array, "*shape"], k: int, axis: int = -1) -> tuple[jax.Array, jax.Array]:
-    """The k-th smallest element along an axis, counted from one, and its index. The axis is removed.
-
-    The gradient flows to the chosen element.
-
-    Raises:
-        ValueError: ``k`` is not between 1 and the size of the axis.
-    """
-    if not 1 <= k <= x.shape[axis]:
-        raise ValueError(f"k is {k}, must be from 1 to {x.shape[axis]}, the size of axis {axis} of shape {x.shape}")
-    values, indices = topk(x, k, axis, largest=False)
-    return jnp.take(values, k - 1, axis), jnp.take(indices, k - 1, axis)
-
-
-@shaped
-def masked_fill(x: Shaped[Array, "*shape"], mask: Bool[Array, "*#shape"], value: jax.typing.ArrayLike) -> jax.Array:
-    """``value`` where the mask is true, else x. Gradients flow to ``value`` and to the elements of x that are kept."""
-    return jnp.where(mask, jnp.asarray(value, x.dtype), x)
-
-
-@shaped
 def scatter_add(x: Num[Array, "..."], axis: int, index: Int[Array, "*rows"], src: Num[Array, "*rows"]) -> jax.Array:
     """Add ``src`` into ``x`` at ``index`` along one axis: x[i, index[i, j]] += src[i, j] for axis 1.
 
@@ -143,21 +93,6 @@ def scatter_add(x: Num[Array, "..."], axis: int, index: Int[Array, "*rows"], src
     grid = list(jnp.meshgrid(*map(jnp.arange, index.shape), indexing="ij", sparse=True))
     grid[axis] = jnp.asarray(index)
     return jnp.asarray(x).at[tuple(grid)].add(src, mode="drop")
-
-
-@shaped
-def index_add(x: Num[Array, "..."], axis: int, index: Int[Array, " rows"], src: Num[Array, "..."]) -> jax.Array:
-    """Add the slices of ``src`` to the slices of ``x`` at ``index``: x[:, index[j]] += src[:, j] for axis 1.
-
-    Indices outside ``x`` are dropped. Gradients flow to ``x`` and ``src``.
-    """
-    return jnp.asarray(x).at[(slice(None),) * (axis % x.ndim) + (index,)].add(src, mode="drop")
-
-
-@shaped
-def index_copy(x: Shaped[Array, "..."], axis: int, index: Int[Array, " rows"], src: Shaped[Array, "..."]) -> jax.Array:
-    """Like :func:`index_add`, but replaces the slices of ``x``."""
-    return jnp.asarray(x).at[(slice(None),) * (axis % x.ndim) + (index,)].set(src, mode="drop")
 
 
 @shaped
@@ -182,15 +117,6 @@ def diag_embed(x: Shaped[Array, "*batch size"], offset: int = 0, axis1: int = -2
     wide = jnp.pad(jnp.asarray(x), [(0, 0)] * (x.ndim - 1) + [(max(offset, 0), max(-offset, 0))])
     matrices = jnp.where(jnp.eye(size, k=offset, dtype=bool), wide[..., None, :], jnp.zeros((), x.dtype))
     return jnp.moveaxis(matrices, (-2, -1), (row, column))
-
-
-@shaped
-def addmm(
-    x: Num[Array, "rows columns"], a: Num[Array, "rows inner"], b: Num[Array, "inner columns"], beta=1, alpha=1
-) -> Num[Array, "rows columns"]:
-    """beta x + alpha a b. If beta is 0, x is ignored, NaN included. Gradients flow to x, a and b."""
-    product = alpha * (a @ b)
-    return product if isinstance(beta, (int, float)) and beta == 0 else beta * x + product
 
 
 @shaped

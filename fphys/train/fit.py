@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 from ..bridge.interrupts import Deferred
@@ -106,6 +107,7 @@ def fit(
     state = init(params, optimizer, aux=aux, key=key, precision=precision)
     stream: Any = iter(data)
     stop, stopping, rows = stop or NEVER, (stop or NEVER).init(), list[dict[str, float]]()
+    batch: Any = None
     form, fewer = None, False  # of the batches, and whether the last one had fewer records than a full one
     if checkpoints:
         checkpoints.prepare()  # fails now if the folder cannot be written, not at the first save
@@ -134,7 +136,7 @@ def fit(
                 rows.append({"step": done} | {name: _number(name, value) for name, value in row.items()})
                 if run:
                     run.log(done, **{name: value for name, value in rows[-1].items() if name != "step"})
-                _healthy(state, patience)
+                _healthy(state, patience, loss_fn, batch)
                 stopping = stop.update(stopping, _metric(rows[-1], stop))
             if checkpoints and (done % checkpoints.every == 0 or (interrupt.asked and done > saved_at)):
                 save()
@@ -143,9 +145,10 @@ def fit(
                 raise KeyboardInterrupt
             if stop.done(stopping):
                 break
-    _healthy(state, patience)
+    _healthy(state, patience, loss_fn, batch)
     if done > start and state.skipped_in_a_row >= done - start:
-        warnings.warn(f"all {done - start} updates were skipped, nothing is learned: {_WHY}", stacklevel=2)
+        why = _why(loss_fn, state, batch)
+        warnings.warn(f"all {done - start} updates were skipped, nothing is learned: {why}", stacklevel=2)
     if done == 0 and steps != 0:
         raise ValueError("data gave no batch: it is empty, or an exhausted iterator; fphys.data.loader makes a new one")
     if checkpoints and done > saved_at:
@@ -154,10 +157,19 @@ def fit(
     return Result(state.params, state.aux, state, rows, reason)
 
 
-_WHY = (
-    "loss, gradient or update is not finite. Look for a learning rate that is too large, labels out of range, or NaN "
-    "in the data"
-)
+def _why(loss_fn: LossFn, state: TrainState, batch: Any) -> str:
+    """Why the update by this batch was skipped: the loss is asked again outside ``jit``, where it sees the labels."""
+    try:
+        if batch is not None:
+            loss_fn(state.params, state.aux, jax.tree.map(jnp.asarray, batch), state.key)
+    except ValueError as error:
+        return str(error)
+    except (TypeError, RuntimeError):
+        pass  # too little memory, or arrays of other processes: no reason to hide that updates were skipped
+    return (
+        "loss, gradient or update is not finite. Look for a learning rate that is too large, labels out of range, or "
+        "NaN in the data"
+    )
 
 
 def _position(stream: Any) -> Any:
@@ -194,11 +206,11 @@ def _number(name: str, value: Any) -> float:
     return float(value)
 
 
-def _healthy(state: TrainState, patience: int) -> None:
+def _healthy(state: TrainState, patience: int, loss_fn: LossFn, batch: Any) -> None:
     if (count := int(state.skipped_in_a_row)) >= patience:
         raise TrainingError(
-            f"the last {count} updates were skipped, up to step {int(state.last_skipped)}: {_WHY}; "
-            "patience= sets how many are allowed"
+            f"the last {count} updates were skipped, up to step {int(state.last_skipped)}: "
+            f"{_why(loss_fn, state, batch)}; patience= sets how many are allowed"
         )
 
 

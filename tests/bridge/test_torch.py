@@ -56,9 +56,9 @@ def close(found: Any, wanted: Any, rtol: float = 1e-6) -> None:
 
 @functools.cache
 def hopper() -> tuple[fphys.Model, fphys.State]:
-    model = fphys.load(HOPPER, dtype=np.float64)
-    state = fphys.init(model, WORLDS, qvel=jnp.asarray(rng().uniform(-0.2, 0.2, (WORLDS, 2))))
-    return model, state
+    with jax.ensure_compile_time_eval():  # the first call may be within a trace, whose arrays must not be kept
+        model = fphys.load(HOPPER, dtype=np.float64)
+        return model, fphys.init(model, WORLDS, qvel=jnp.asarray(rng().uniform(-0.2, 0.2, (WORLDS, 2))))
 
 
 def simulated(ctrls: jax.Array) -> tuple[jax.Array, jax.Array]:

@@ -83,12 +83,17 @@ def test_shards_are_disjoint_and_of_one_length(n, count, drop):
         assert drawn == list(range(n))
 
 
+def noisy(record, rng):
+    return record | {"id": record["id"] + rng.random()}
+
+
 VARIANTS = {
     "plain": lambda: data.loader(numbers(17), 3, seed=1),
     "listed": lambda: data.loader(Listed(numbers(17)), 3, seed=1),
     "threads": lambda: data.loader(Listed(numbers(17)), 3, seed=1, threads=2, prefetch=3),
     "device": lambda: data.loader(numbers(17), 3, seed=1, device=jax.devices()[0], prefetch=2),
     "sharded": lambda: data.loader(numbers(17), 3, seed=1, shard=(1, 2)),
+    "random": lambda: data.loader(Listed(numbers(17)), 3, transform=noisy, seed=1, threads=2),
 }
 
 
@@ -105,6 +110,24 @@ def test_resumed_anywhere_it_gives_the_same_batches(name):
         next(stream)  # its own position must not matter
         stream.set_state(json.loads(positions[at]))
         assert [np.asarray(next(stream)["id"]).tolist() for _ in range(13 - at)] == drawn[at:]
+
+
+def test_random_numbers_follow_from_seed_and_place():
+    """Not from threads, columns or the order of calls; every record of every epoch and shard has its own."""
+
+    def drawn(source=numbers, **options):
+        options = {"transform": noisy, "epochs": 2, "seed": 1} | options
+        batches = list(data.loader(source(12), 3, **options))
+        return [batch["id"] % 1 for batch in batches], [batch["id"] // 1 for batch in batches]
+
+    noise, records = drawn()
+    for options in ({"threads": 3}, {"source": lambda n: Listed(numbers(n))}):
+        np.testing.assert_array_equal(drawn(**options), (noise, records))
+    np.testing.assert_array_equal(records, ids(data.loader(numbers(12), 3, epochs=2, seed=1)))
+    assert len(set(np.ravel(noise))) == 24
+    shards = [np.ravel(drawn(shard=(i, 2))[0]) for i in range(2)]
+    assert set(np.concatenate(shards)) == set(np.ravel(noise))
+    assert not {*np.ravel(drawn(seed=2)[0])} & {*np.ravel(noise)}
 
 
 def test_batches_on_the_device():
@@ -129,8 +152,11 @@ WORKERS = """
         def __getitem__(self, index):
             return {"id": np.int64(index)}
 
+    def noisy(record, rng):
+        return {"id": record["id"] + rng.random()}
+
     def make(**options):
-        return data.loader(Records(), 3, seed=1, **options)
+        return data.loader(Records(), 3, transform=noisy, seed=1, **options)
 
     if __name__ == "__main__":
         plain, stream = iter(make()), iter(make(workers=2))

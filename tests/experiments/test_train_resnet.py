@@ -18,9 +18,9 @@ pytestmark = pytest.mark.extra("sklearn")
 def small(monkeypatch, full):
     """Four narrow blocks in the place of eight."""
 
-    def resnet18(num_classes, pretrained=None, *, rngs):
+    def resnet18(num_classes, pretrained=None, *, new_head=False, rngs):
         model = nn.models.ResNet(nn.models.BasicBlock, (1,) * 4, num_classes, widths=(4, 8, 8, 8), rngs=rngs)
-        return weights.pretrained(model, "resnet18", pretrained)
+        return weights.pretrained(model, "resnet18", pretrained, new_head=new_head)
 
     if not full:
         monkeypatch.setattr(nn.models, "resnet18", resnet18)

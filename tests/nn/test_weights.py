@@ -178,12 +178,56 @@ def test_by_name_from_the_cache(tmp_path, monkeypatch, suffix):
         jax.tree.map(np.testing.assert_array_equal, (params, aux), expected)
 
 
+@pytest.mark.parametrize("case", ["resnet, Hugging Face", "vgg", "vit, torchvision"])
+def test_a_new_head_is_left_as_initialised(tmp_path, case):
+    """The weights of seven classes in a model of three: all but the output layer is the file's."""
+    seven, (_, weights) = CASES[case]()
+    torch.save(weights, tmp_path / "seven.pth")
+    args = [3 if value == 7 else value for value in seven.args]
+    three = partial(seven.func, *args, **{name: 3 if value == 7 else value for name, value in seven.keywords.items()})
+
+    def build(rngs, new_head=False):
+        return nn.weights.pretrained(three(rngs=rngs), "small", tmp_path / "seven.pth", new_head=new_head)
+
+    _, params, aux = jax.jit(partial(nn.init, partial(build, new_head=True)))(jax.random.key(0))
+    _, fresh, _ = jax.jit(partial(nn.init, three))(jax.random.key(0))
+    wanted, wanted_aux = nn.load_weights(*shapes(seven), weights)
+    jax.tree.map(np.testing.assert_array_equal, aux, wanted_aux)
+    params, fresh, wanted = (nn.weights.flat(tree) for tree in (params, fresh, wanted))
+    head = [f"{seven.func.HEAD}.{leaf}" for leaf in ("bias", "kernel")]
+    for name, leaf in params.items():
+        np.testing.assert_array_equal(leaf, (fresh if name in head else wanted)[name])
+    with pytest.raises(nn.WeightsError, match=rf"{head[1]} has shape .*; new_head=True leaves {', '.join(head)} as"):
+        shapes(build)
+
+
+def test_a_new_head_excuses_nothing_else(tmp_path, vgg):
+    _, weights = vgg
+    torch.save({name: value for name, value in weights.items() if name != "features.0.bias"}, tmp_path / "w.pth")
+
+    def build(rngs):
+        model = models.VGG(R.SMALL.vgg, 3, hidden=12, rngs=rngs)
+        return nn.weights.pretrained(model, "small", tmp_path / "w.pth", new_head=True)
+
+    with pytest.raises(nn.WeightsError, match=r"VGG: features.layers.0.bias is missing(?!;)"):
+        shapes(build)
+
+
 def test_the_models_read_the_cache(tmp_path, monkeypatch):
     monkeypatch.setenv("FPHYS_CACHE", str(tmp_path))
     for name in ("resnet18", "resnet34", "resnet50", "vgg11", "vgg16", "vit_b_16", "gpt2"):
         which = "openai" if name == "gpt2" else "imagenet"
         with pytest.raises(FileNotFoundError, match=f"{name}-{which}.safetensors"):
             shapes(partial(getattr(models, name), pretrained=True))
+
+
+def test_classifiers_take_a_new_head(monkeypatch):
+    passed = []
+    for name in FULL:
+        build = getattr(models, name)
+        monkeypatch.setitem(build.__globals__, "_with", lambda model, *_, new_head: passed.append(new_head) or model)
+        shapes(partial(build, 3, "imagenet", new_head=True))
+    assert passed == [True] * len(FULL)
 
 
 def test_own_names_are_written_and_read(tmp_path, vgg):

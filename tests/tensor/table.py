@@ -125,10 +125,10 @@ floor(x) | floor(x)
 ceil(x) | ceil(x)
 round(x) | round(x)
 trunc(x) | trunc(x)
-frac(x) | frac(x)
+frac(x) | x - trunc(x)
 clamp(x, -0.5, 0.5) | clip(x, -0.5, 0.5)
-lerp(x, y, 0.3) | lerp(x, y, 0.3)
-lerp(x, y, q) | lerp(x, y, q)
+lerp(x, y, 0.3) | x + 0.3 * (y - x)
+lerp(x, y, q) | x + q * (y - x)
 addcmul(x, y, q, value=0.5) | x + 0.5 * y * q
 addcdiv(x, y, p, value=0.5) | x + 0.5 * y / p
 maximum(x, y) | maximum(x, y)
@@ -195,7 +195,7 @@ isinf(x / 0) | isinf(x / 0)
 isfinite(x / 0) | isfinite(x / 0)
 isin(i, k) | isin(i, k)
 where(m, x, y) | where(m, x, y)
-masked_fill(x, m, 7.0) | masked_fill(x, m, 7.0)
+masked_fill(x, m, 7) | where(m, 7, x)
 """
 
 REDUCTION = """
@@ -250,9 +250,9 @@ corrcoef(x) | corrcoef(x)
 SHAPE = """
 reshape(x, (2, -1)) | reshape(x, (2, -1))
 ravel(x) | ravel(x)
-flatten(b, 1) | flatten(b, 1)
-flatten(b, 0, 1) | flatten(b, 0, 1)
-flatten(x[0, 0]) | flatten(x[0, 0])
+flatten(b, 1) | collapse(b, 1)
+flatten(b, 0, 1) | collapse(b, 0, 2)
+flatten(x[0, 0]) | ravel(x[0, 0])
 unflatten(b, 1, (3, 1)) | reshape(b, (2, 3, 1, 4))
 x.view(4, 3) | reshape(x, (4, 3))
 x.numel() | x.size
@@ -309,8 +309,8 @@ gather(x, 1, i % 4) | take_along_axis(x, i % 4, 1)
 scatter(x, 1, i[:, :1] % 4, y) | put_along_axis(x, i[:, :1] % 4, y[:, :1], 1, inplace=False)
 scatter_add(x, 1, i % 4, y) | scatter_add(x, 1, i % 4, y)
 scatter_add(x, 0, i % 3, y) | scatter_add(x, 0, i % 3, y)
-index_add(a, 0, k, x) | index_add(a, 0, k, x)
-index_copy(a, 1, k, x.T) | index_copy(a, 1, k, x.T)
+index_add(a, 0, k, x) | a.at[k].add(x)
+index_copy(a, 1, k, x.T) | a.at[:, k].set(x.T)
 nonzero(m) | argwhere(m)
 masked_select(x, m) | x[m]
 x.index_fill(0, k % 3, 5.0) | x.at[k % 3].set(5.0)
@@ -322,7 +322,7 @@ argsort(x, dim=1) | argsort(x, axis=1)
 sort(x, dim=1, descending=True).values | sort(x, axis=1, descending=True)
 topk(x, 2) | topk(x, 2)
 topk(x, 2, dim=0, largest=False) | topk(x, 2, axis=0, largest=False)
-kthvalue(x, 2) | kthvalue(x, 2)
+kthvalue(x, 2) | (sort(x)[:, 1], argsort(x)[:, 1])
 unique(k) | unique(k)
 searchsorted(sort(u).values, v) | searchsorted(sort(u), v)
 bucketize(v, sort(u).values, right=True) | digitize(v, sort(u))
@@ -341,9 +341,9 @@ linalg.cross(x[:, :3], y[:, :3]) | cross(x[:, :3], y[:, :3])
 linalg.vecdot(x, y) | vecdot(x, y)
 einsum("ij,kj->ik", x, y) | einsum("ij,kj->ik", x, y)
 tensordot(x, y, dims=2) | tensordot(x, y, axes=2)
-addmm(x[:, :3], x, y.T) | addmm(x[:, :3], x, y.T)
-addmm(x[:, :3], x, y.T, beta=2, alpha=3) | addmm(x[:, :3], x, y.T, beta=2, alpha=3)
-addmm(x[:, :3], x, y.T, beta=0) | addmm(x[:, :3], x, y.T, beta=0)
+addmm(x[:, :3], x, y.T) | x[:, :3] + x @ y.T
+addmm(x[:, :3], x, y.T, beta=2, alpha=3) | 2 * x[:, :3] + 3 * x @ y.T
+addmm(x[:, :3], x, y.T, beta=0) | x @ y.T
 addmv(u[:3], x, w) | u[:3] + x @ w
 addr(x, u[:3], w) | x + outer(u[:3], w)
 nn.functional.linear(x, y) | x @ y.T

@@ -7,7 +7,7 @@ import optax
 import pytest
 from flax import nnx
 
-from fphys import data, train
+from fphys import data, losses, train
 from fphys.runs import Run
 
 from .linear import batches, loss_fn, start
@@ -34,6 +34,23 @@ def test_it_learns_and_says_so():
 def test_a_source_instead_of_a_loader_is_refused():
     with pytest.raises(TypeError, match=r"data is Arrays, which gives single records: use fphys.data.loader\(Arrays"):
         train.fit(loss_fn, start(), optax.adam(0.2), source(), steps=7)
+
+
+def test_labels_out_of_range_are_named():
+    """Under ``jit`` the loss cannot look at them: it is NaN, and the update is skipped."""
+
+    def classify(params, aux, batch, key):
+        return losses.cross_entropy(batch["x"] @ params["w"], batch["label"]), aux, {}
+
+    params, x = {"w": jnp.zeros((3, 4), jnp.float32)}, np.ones((5, 3), np.float32)
+    why = "labels hold 4, must be from 0 to 3"
+    wrong = [{"x": x, "label": np.int32([0, 1, 2, 3, 4])}] * 6
+    with pytest.warns(UserWarning, match=f"all 6 updates were skipped, nothing is learned: {why}"):
+        train.fit(classify, params, optax.adam(0.1), wrong)
+    with pytest.raises(train.TrainingError, match=f"the last 4 updates were skipped, up to step 3: {why}"):
+        train.fit(classify, params, optax.adam(0.1), wrong, every=2, patience=3)
+    with pytest.warns(UserWarning, match="learned: loss, gradient or update is not finite. Look for"):
+        train.fit(classify, params, optax.adam(0.1), [{"x": np.nan * x, "label": np.int32([0] * 5)}])
 
 
 @pytest.mark.parametrize("given", [{"x": np.ones(3)}, batches])

@@ -65,6 +65,8 @@ def _shortcut(a: int, b: int, stride: int, rngs: nnx.Rngs) -> nnx.Sequential:
 class ResNet(nnx.Module):
     """A stem that divides the size by four, four groups of blocks, the mean over the image, and the output layer."""
 
+    HEAD = "fc"  # the name of the output layer
+
     def __init__(
         self,
         block: type[BasicBlock] | type[Bottleneck],
@@ -121,21 +123,33 @@ _HUGGING_FACE: list[Rule] = [
 
 
 def resnet18(
-    num_classes: int = 1000, pretrained: str | os.PathLike[str] | bool | None = None, *, rngs: nnx.Rngs
+    num_classes: int = 1000,
+    pretrained: str | os.PathLike[str] | bool | None = None,
+    *,
+    new_head: bool = False,
+    rngs: nnx.Rngs,
 ) -> ResNet:
-    """ResNet-18. For ``pretrained`` see :func:`fphys.nn.weights.pretrained`."""
-    return _with(ResNet(BasicBlock, (2, 2, 2, 2), num_classes, rngs=rngs), "resnet18", pretrained)
+    """ResNet-18. For ``pretrained`` and ``new_head`` see :func:`fphys.nn.weights.pretrained`."""
+    return _with(ResNet(BasicBlock, (2, 2, 2, 2), num_classes, rngs=rngs), "resnet18", pretrained, new_head=new_head)
 
 
 def resnet34(
-    num_classes: int = 1000, pretrained: str | os.PathLike[str] | bool | None = None, *, rngs: nnx.Rngs
+    num_classes: int = 1000,
+    pretrained: str | os.PathLike[str] | bool | None = None,
+    *,
+    new_head: bool = False,
+    rngs: nnx.Rngs,
 ) -> ResNet:
-    """ResNet-34. For ``pretrained`` see :func:`fphys.nn.weights.pretrained`."""
-    return _with(ResNet(BasicBlock, (3, 4, 6, 3), num_classes, rngs=rngs), "resnet34", pretrained)
+    """ResNet-34. For ``pretrained`` and ``new_head`` see :func:`fphys.nn.weights.pretrained`."""
+    return _with(ResNet(BasicBlock, (3, 4, 6, 3), num_classes, rngs=rngs), "resnet34", pretrained, new_head=new_head)
 
 
 def resnet50(
-    num_classes: int = 1000, pretrained: str | os.PathLike[str] | bool | None = None, *, rngs: nnx.Rngs
+    num_classes: int = 1000,
+    pretrained: str | os.PathLike[str] | bool | None = None,
+    *,
+    new_head: bool = False,
+    rngs: nnx.Rngs,
 ) -> ResNet:
-    """ResNet-50. For ``pretrained`` see :func:`fphys.nn.weights.pretrained`."""
-    return _with(ResNet(Bottleneck, (3, 4, 6, 3), num_classes, rngs=rngs), "resnet50", pretrained)
+    """ResNet-50. For ``pretrained`` and ``new_head`` see :func:`fphys.nn.weights.pretrained`."""
+    return _with(ResNet(Bottleneck, (3, 4, 6, 3), num_classes, rngs=rngs), "resnet50", pretrained, new_head=new_head)

@@ -17,6 +17,8 @@ _INIT = nnx.initializers.variance_scaling(2.0, "fan_out", "normal")
 class VGG(nnx.Module):
     """Groups of 3 x 3 convolutions, each pooled by two; then two hidden layers and the output layer."""
 
+    HEAD = "classifier.layers.6"  # the name of the output layer
+
     def __init__(
         self,
         groups: Sequence[Sequence[int]],
@@ -62,12 +64,25 @@ class VGG(nnx.Module):
         return found | {"classifier.layers.0.kernel": image.reshape(first.shape)}
 
 
-def vgg11(num_classes: int = 1000, pretrained: str | os.PathLike[str] | bool | None = None, *, rngs: nnx.Rngs) -> VGG:
-    """VGG-11. For ``pretrained`` see :func:`fphys.nn.weights.pretrained`."""
-    return _with(VGG(((64,), (128,), (256,) * 2, (512,) * 2, (512,) * 2), num_classes, rngs=rngs), "vgg11", pretrained)
+def vgg11(
+    num_classes: int = 1000,
+    pretrained: str | os.PathLike[str] | bool | None = None,
+    *,
+    new_head: bool = False,
+    rngs: nnx.Rngs,
+) -> VGG:
+    """VGG-11. For ``pretrained`` and ``new_head`` see :func:`fphys.nn.weights.pretrained`."""
+    groups = ((64,), (128,), (256,) * 2, (512,) * 2, (512,) * 2)
+    return _with(VGG(groups, num_classes, rngs=rngs), "vgg11", pretrained, new_head=new_head)
 
 
-def vgg16(num_classes: int = 1000, pretrained: str | os.PathLike[str] | bool | None = None, *, rngs: nnx.Rngs) -> VGG:
-    """VGG-16. For ``pretrained`` see :func:`fphys.nn.weights.pretrained`."""
+def vgg16(
+    num_classes: int = 1000,
+    pretrained: str | os.PathLike[str] | bool | None = None,
+    *,
+    new_head: bool = False,
+    rngs: nnx.Rngs,
+) -> VGG:
+    """VGG-16. For ``pretrained`` and ``new_head`` see :func:`fphys.nn.weights.pretrained`."""
     groups = ((64,) * 2, (128,) * 2, (256,) * 3, (512,) * 3, (512,) * 3)
-    return _with(VGG(groups, num_classes, rngs=rngs), "vgg16", pretrained)
+    return _with(VGG(groups, num_classes, rngs=rngs), "vgg16", pretrained, new_head=new_head)

@@ -22,6 +22,8 @@ def _gelu(x):
 class ViT(nnx.Module):
     """Patches and a class token, transformer blocks, and the class from that token."""
 
+    HEAD = "head"  # the name of the output layer
+
     def __init__(
         self,
         image_size: int = 224,
@@ -123,7 +125,11 @@ _HUGGING_FACE: list[Rule] = [
 
 
 def vit_b_16(
-    num_classes: int = 1000, pretrained: str | os.PathLike[str] | bool | None = None, *, rngs: nnx.Rngs
+    num_classes: int = 1000,
+    pretrained: str | os.PathLike[str] | bool | None = None,
+    *,
+    new_head: bool = False,
+    rngs: nnx.Rngs,
 ) -> ViT:
-    """ViT-B/16 for 224 x 224 images. For ``pretrained`` see :func:`fphys.nn.weights.pretrained`."""
-    return _with(ViT(num_classes=num_classes, rngs=rngs), "vit_b_16", pretrained)
+    """ViT-B/16 for 224 x 224 images. For ``pretrained`` and ``new_head`` see :func:`fphys.nn.weights.pretrained`."""
+    return _with(ViT(num_classes=num_classes, rngs=rngs), "vit_b_16", pretrained, new_head=new_head)
