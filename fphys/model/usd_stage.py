@@ -1,0 +1,270 @@
+"""USD files: opened only where that is allowed, and read in metres, kilograms and radians with z upwards.
+
+Every layer is checked before the stage is composed: USD opens whatever a layer names. A float32 is read as the shortest
+decimal that it stands for, so that 9.81 in a file is 9.81.
+"""
+
+import dataclasses
+import importlib
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ..errors import MissingDependencyError, ModelError, UnsupportedError, install
+from .guard import AUTO, inside, real, widened
+
+SUFFIXES = (".usd", ".usda", ".usdc", ".usdz")
+MAX_BYTES = 2**30  # of all layers
+MAX_PRIMS = 200_000  # of a layer, and of the stage with what its instances share
+MAX_LAYERS = 1000
+
+_SCHEME = re.compile(r"[A-Za-z][\w+.-]+:")
+_OURS = re.compile(r"(physics|newton|mjc|physx\w*|drive|limit|state)$")
+_Z_UP = np.array([[1.0, 0, 0], [0, 0, -1], [0, 1, 0]])
+"""Turns a stage whose y axis points upwards."""
+
+
+def is_usd(source: Any) -> bool:
+    """Whether a model is given as the path of a USD file."""
+    text = str(source) if isinstance(source, str | Path) else ""
+    return Path(text.strip() or ".").suffix.lower() in SUFFIXES and "<" not in text and "\n" not in text
+
+
+def pxr(module: str) -> Any:
+    """A module of usd-core.
+
+    Raises:
+        MissingDependencyError: it is not installed.
+    """
+    try:
+        return importlib.import_module(f"pxr.{module}")
+    except ImportError as cause:
+        raise MissingDependencyError(f"usd-core is not installed, and a USD file needs it: {install('usd')}") from cause
+
+
+@dataclasses.dataclass
+class Stage:
+    """An open stage, and what was said about it so far."""
+
+    stage: Any
+    label: str  # its file
+    cache: Any  # of transforms
+    length: float  # metres per unit
+    mass: float  # kilograms per unit
+    asked: set[str] = dataclasses.field(default_factory=set)  # attributes that were looked for
+    notes: list[str] = dataclasses.field(default_factory=list)  # what is read otherwise than it is written
+    refused: list[str] = dataclasses.field(default_factory=list)  # what is not simulated
+
+    def prims(self) -> Iterator[Any]:
+        """Every active, defined and loaded prim, and those of instances."""
+        usd = pxr("Usd")
+        yield from self.stage.Traverse(usd.TraverseInstanceProxies(usd.PrimDefaultPredicate))
+
+    def schemas(self, prim: Any) -> list[str]:
+        """Names of the schemas that are applied to a prim, also of those that USD does not know."""
+        found = prim.GetMetadata("apiSchemas")
+        return list(found.GetAddedOrExplicitItems()) if found else []
+
+    def fault(self, prim: Any, why: str) -> ModelError:
+        """An error that names a prim."""
+        return ModelError(f"{self.label}: {path_of(prim)}: {why}")
+
+    def refuse(self, prim: Any, why: str) -> None:
+        """Note that a prim has what is not simulated."""
+        self.refused.append(f"{path_of(prim)}: {why}")
+
+    def note(self, prim: Any, why: str) -> None:
+        """Note that something of a prim is read otherwise."""
+        self.notes.append(f"{path_of(prim)}: {why}")
+
+    def has(self, prim: Any, name: str) -> bool:
+        """Whether an attribute has a value in the file."""
+        self.asked.add(name)
+        return bool(attribute := prim.GetAttribute(name)) and attribute.HasAuthoredValue()
+
+    def get(self, prim: Any, name: str, default: Any = None) -> Any:
+        """An attribute's first value, numbers in double precision; the default if the file has none."""
+        if not self.has(prim, name):
+            return default
+        value = prim.GetAttribute(name).Get(pxr("Usd").TimeCode.EarliestTime())
+        if value is None or isinstance(value, str | bool):
+            return default if value is None else value
+        numbers = _doubles(value, str(prim.GetAttribute(name).GetTypeName()))
+        if np.isnan(numbers).any():
+            raise self.fault(prim, f"{name} is not a number")
+        if isinstance(default, float | int) and not isinstance(default, bool):
+            return float(numbers)
+        return numbers
+
+    def targets(self, prim: Any, name: str) -> list[Any]:
+        """The prims that a relationship names.
+
+        Raises:
+            ModelError: there is no such prim.
+        """
+        self.asked.add(name)
+        relation = prim.GetRelationship(name)
+        found = []
+        for path in relation.GetForwardedTargets() if relation else ():
+            target = self.stage.GetPrimAtPath(path)
+            if not target:
+                raise self.fault(prim, f"{name} names {path}, and there is no such prim")
+            found.append(target)
+        return found
+
+    def transform(self, prim: Any) -> np.ndarray:
+        """From a prim to the world, (4, 4): in metres and with z upwards."""
+        matrix = np.array(self.cache.GetLocalToWorldTransform(prim)).T
+        if not np.isfinite(matrix).all():
+            raise self.fault(prim, "its transform is not finite")
+        return self.world @ matrix
+
+    @property
+    def world(self) -> np.ndarray:
+        """From the stage's units and axes to metres and z upwards, (4, 4)."""
+        upright = np.eye(4)
+        if pxr("UsdGeom").GetStageUpAxis(self.stage) == "Y":
+            upright[:3, :3] = _Z_UP
+        upright[:3] *= self.length
+        return upright
+
+    def finish(self) -> list[str]:
+        """What is read otherwise than it is written, with attributes of physics that nothing has looked for.
+
+        Raises:
+            UnsupportedError: something is not simulated.
+        """
+        if self.refused:
+            raise UnsupportedError("\n  ".join([f"{self.label}: not simulated:", *self.refused]))
+        unread: dict[str, list[Any]] = {}
+        for prim in self.prims():
+            for property_ in prim.GetAuthoredProperties():
+                name = property_.GetName()
+                if _OURS.match(name.split(":")[0]) and name not in self.asked:
+                    unread.setdefault(name, []).append(prim)
+        for name, prims in unread.items():
+            more = f" and {len(prims) - 1} more" if len(prims) > 1 else ""
+            self.notes.append(f"{path_of(prims[0])}{more}: {name} is not read")
+        return self.notes
+
+
+def path_of(prim: Any) -> str:
+    """A prim's path, for messages."""
+    return f"<{prim.GetPath()}>"
+
+
+def _doubles(value: Any, kind: str) -> np.ndarray:
+    """A value of USD as float64; quaternions as (w, x, y, z)."""
+    if kind.startswith("quat"):
+        value = [value.GetReal(), *value.GetImaginary()]
+    numbers = np.array(value, np.float64)
+    if "float" in kind or kind[-1:] in "fh" or kind[-3:] in ("f[]", "h[]"):
+        short = np.float16 if "half" in kind or kind[-1:] == "h" or kind[-3:] == "h[]" else np.float32
+        return np.array([float(str(short(x))) for x in numbers.ravel()]).reshape(numbers.shape)
+    return numbers
+
+
+def open_stage(source: str | Path, root: str | Path | None) -> Stage:
+    """Open a USD file and all that it is composed of.
+
+    Args:
+        source: the file.
+        root: as in :func:`fphys.load`.
+
+    Raises:
+        ModelError: the file is malformed or too large, or names files that are missing or outside the roots.
+        MissingDependencyError: usd-core is not installed.
+    """
+    if root == AUTO:
+        return widened(lambda root: open_stage(source, root))
+    label, sdf, usd, geom = str(source), pxr("Sdf"), pxr("Usd"), pxr("UsdGeom")
+    file = real(Path(source).absolute(), label)
+    if not file.is_file():
+        raise ModelError(f"{label[:200]}: there is no such file")
+    roots = [file.parent, *([real(Path(root), "root")] if root is not None else [])]
+    with _as_model_errors(label):
+        layers = list(_layers(sdf, str(file), roots, label))
+        stage = usd.Stage.Open(layers[0])
+    faults = [str(error) for error in stage.GetCompositionErrors()]
+    if faults:
+        raise ModelError("\n  ".join([f"{label}: it cannot be composed:", *faults[:10]]))
+    for layer in stage.GetUsedLayers():
+        if layer not in layers and not layer.anonymous:
+            inside(_bare(layer.realPath or layer.identifier), roots, label)
+    mass = pxr("UsdPhysics").GetStageKilogramsPerUnit(stage)
+    found = Stage(stage, label, geom.XformCache(usd.TimeCode.EarliestTime()), geom.GetStageMetersPerUnit(stage), mass)
+    for name, value in (("metersPerUnit", found.length), ("kilogramsPerUnit", found.mass)):
+        if not (np.isfinite(value) and value > 0):
+            raise ModelError(f"{label}: {name} is {value}, must be positive")
+    for count, _ in enumerate(found.prims()):
+        if count >= MAX_PRIMS:
+            raise ModelError(f"{label}: the stage has more than {MAX_PRIMS} prims: open a part of it")
+    return found
+
+
+def _layers(sdf: Any, first: str, roots: list[Path], label: str) -> Iterator[Any]:
+    """Open a layer and those that it names, each after its check: the first one first."""
+    todo, seen, size = [(first, label)], set(), 0
+    while todo:
+        identifier, by = todo.pop()
+        if identifier in seen:
+            continue
+        seen.add(identifier)
+        if len(seen) > MAX_LAYERS:
+            raise ModelError(f"{label}: it has more than {MAX_LAYERS} layers")
+        file = Path(_bare(identifier))
+        if identifier == str(file):
+            size += file.stat().st_size
+            if size > MAX_BYTES:
+                raise ModelError(f"{by}: with {file} the stage has more than {MAX_BYTES} bytes")
+        layer = sdf.Layer.FindOrOpen(identifier)
+        if layer is None:
+            raise ModelError(f"{by}: {identifier!r} is not a USD file")
+        count = 0
+
+        def visit(path: Any, layer: Any = layer, identifier: str = identifier) -> None:
+            nonlocal count
+            count += path.IsPrimPath()
+            if count > MAX_PRIMS:
+                raise ModelError(f"{identifier}: it has more than {MAX_PRIMS} prims: open a part of it")
+            if path.IsPrimPath() and layer.GetPrimAtPath(path).HasInfo("clips"):
+                raise ModelError(f"{identifier}: <{path}>: value clips are not read: bake them")
+
+        layer.Traverse("/", visit)
+        yield layer
+        for name in filter(None, layer.GetCompositionAssetDependencies()):  # "" is the layer itself
+            if _SCHEME.match(name) or "`" in name or Path(_bare(name)).suffix.lower() not in SUFFIXES:
+                raise ModelError(f"{identifier} names {name!r}: only USD files are read, no other resources")
+            found = layer.ComputeAbsolutePath(name)
+            place = inside(Path(_bare(identifier)).parent / _bare(found), roots, identifier)
+            if place.is_file():
+                todo.append((str(place) + found[len(_bare(found)) :], identifier))
+
+
+def _bare(identifier: str) -> str:
+    """The file of a layer: without the name inside a package, and without arguments of its format."""
+    return identifier.split("[")[0].split(":SDF_FORMAT_ARGS:")[0]
+
+
+class _as_model_errors:
+    """USD's errors as ours."""
+
+    def __init__(self, label: str) -> None:
+        self.label = label
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
+        if error is not None and isinstance(error, pxr("Tf").ErrorException):
+            why = _plain(error)
+            raise ModelError(why if why.startswith(self.label) else f"{self.label}: {why}") from error
+
+
+def _plain(error: BaseException) -> str:
+    """What USD says, without places in its own source."""
+    found = re.findall(r"Error in '[^']*' at line \d+ in file \S+ : '(.*?)'(?=\n|$)", str(error), re.DOTALL)
+    return "; ".join(text.strip() for text in found) or str(error).strip()
