@@ -7,6 +7,8 @@ import numpy as np
 import pytest
 
 import fphys
+import fphys.scene
+from fphys.errors import ModelError
 from fphys.model.usd_stage import pxr
 
 from .usd_text import BODY, SHAPE, body, joint, read, write
@@ -225,3 +227,15 @@ def test_masses_are_those_of_usd(tmp_path):
     assert model.body_mass[1] == pytest.approx(mass, rel=1e-6)
     assert model.body_ipos[1] == pytest.approx(tuple(com), abs=1e-6)
     assert sorted(model.body_inertia[1]) == pytest.approx(sorted(inertia), rel=1e-5)
+
+
+def test_a_scene_takes_usd_files(tmp_path):
+    scene = fphys.scene.Scene()
+    scene.add(fphys.scene.USD(write(tmp_path, pendulum()), pos=(0, 0, 2)), name="left")
+    scene.add(fphys.scene.USD(write(tmp_path, cartpole(), "cart.usda"), pos=(3, 0, 0)), name="right")
+    world = scene.build(1)
+    assert world.joints == ("left/arm_joint", "right/cart_joint", "right/pole_joint")
+    assert world.model.structure.source.body("left/arm").pos.tolist() == [0.1, 0.2, 3]
+    scene.add(fphys.scene.USD(write(tmp_path, pendulum()), fixed=True))
+    with pytest.raises(ModelError, match="fixed=True has no meaning for USD"):
+        scene.build(1)
