@@ -5,6 +5,7 @@ what is read otherwise than it is written is named in one warning.
 """
 
 import dataclasses
+import re
 import warnings
 from collections.abc import Callable
 from pathlib import Path
@@ -14,6 +15,7 @@ import numpy as np
 
 from ..errors import ModelError
 from . import usd_shapes as shapes
+from .caps import MAX_DOFS
 from .usd_joints import Joint, Placed, joint, place
 from .usd_mujoco import add_actuators, add_joint, add_motor, add_options
 from .usd_stage import Stage, is_usd, open_stage, path_of, pxr
@@ -58,13 +60,16 @@ def read(empty: Callable[[], Any], source: str | Path, root: str | Path | None =
             prim = prim.GetParent()
         return None
 
-    for prim in usd.prims():
+    for prim in usd.prims:
         if prim.HasAPI(physics.CollisionAPI):
             own = bodies.get(owner(prim))
             found = shapes.collider(usd, prim, own.pose if own else np.eye(4))
             (own.colliders if own else static).extend([found] if found else [])
         elif prim.IsA(physics.Joint) or str(prim.GetTypeName()).endswith("Joint"):
             joints += [found] if (found := joint(usd, prim, owner)) else []
+    dofs = 6 * len(bodies) + sum(len(own.dofs) - 6 for own in joints)
+    if dofs > MAX_DOFS:
+        raise ModelError(f"{usd.label}: it has more than {MAX_DOFS} degrees of freedom: use fewer bodies")
     _grow(usd, bodies, [own for own in joints if not own.free])
     if not bodies and not static and not usd.refused:
         raise ModelError(f"{usd.label}: it has neither rigid bodies nor colliders of UsdPhysics")
@@ -79,12 +84,13 @@ def read(empty: Callable[[], Any], source: str | Path, root: str | Path | None =
 def _bodies(usd: Stage, physics: Any) -> dict[Any, Body]:
     """Every rigid body by its path, in the stage's order."""
     found = {}
-    for prim in usd.prims():
+    for prim in usd.prims:
         if prim.HasAPI(physics.RigidBodyAPI) and usd.get(prim, "physics:rigidBodyEnabled", True) is not False:
             whole = usd.transform(prim)
             if abs(np.linalg.det(whole[:3, :3])) == 0:
                 raise usd.fault(prim, "its scale is zero")
             found[prim.GetPath()] = Body(prim, shapes.rigid(whole))
+            usd.asked.add("physics:kinematicEnabled")
             for name in ("physics:velocity", "physics:angularVelocity"):
                 if np.any(usd.get(prim, name, np.zeros(3))):
                     usd.note(prim, f"its {name} is not read: give qvel to fphys.init")
@@ -134,7 +140,7 @@ def _add_up(usd: Stage, group: list[Joint]) -> bool:
     """Whether several joints between two bodies add up, as MuJoCo's do, rather than hold the same thing twice."""
     if all("MjcJointAPI" in usd.schemas(own.prim) for own in group):
         return True
-    return any(usd.get(prim, "newton:jointsAddMobility", False) is True for prim in usd.prims())
+    return any(usd.get(prim, "newton:jointsAddMobility", False) is True for prim in usd.prims)
 
 
 def _build(usd: Stage, empty: Callable[[], Any], bodies: dict[Any, Body], static: list[shapes.Collider]) -> Any:
@@ -142,7 +148,7 @@ def _build(usd: Stage, empty: Callable[[], Any], bodies: dict[Any, Body], static
     spec, names = empty(), Names()
     add_options(usd, spec)
     every = [*static, *(own for body in bodies.values() for own in body.colliders)]
-    shapes.measure(every, empty)
+    shapes.measure(usd, every, empty)
     paths = {path: body.colliders for path, body in bodies.items()}
     masks = dict(zip(every, shapes.filters(usd, every, paths, _apart(usd, bodies)), strict=True))
     made: dict[Any, Any] = {None: spec.worldbody}
@@ -176,10 +182,13 @@ def _build(usd: Stage, empty: Callable[[], Any], bodies: dict[Any, Body], static
             new.mocap = True
         elif body.free:
             new.add_freejoint(name=names.of("joint", body.prim))
+        if dofs and usd.get(body.prim, "physics:kinematicEnabled", False) is True:
+            usd.note(body.prim, "its kinematicEnabled is not read: it moves by its joint")
         for prim, one in dofs:
             name = names.of("joint", prim, one.dof.label)
             add_joint(usd, new, prim, one, name)
             placed.setdefault(prim.GetPath(), []).append((name, one))
+            names.claim("actuator", name)
         if heavy[path].mass > 0:
             own_mass = heavy[path]
             new.explicitinertial, new.mass, new.ipos = True, own_mass.mass, own_mass.center
@@ -188,9 +197,13 @@ def _build(usd: Stage, empty: Callable[[], Any], bodies: dict[Any, Body], static
             new.fullinertia = (xx, yy, zz, xy, xz, yz)
         for own in body.colliders:
             shape(new, own)
-    targets = [target for own in placed.values() for name, one in own for target in add_motor(usd, spec, name, one)]
+
+    def of(prim: Any) -> str:
+        return names.of("actuator", prim)
+
+    targets = [target for own in placed.values() for name, one in own for target in add_motor(spec, name, one)]
     sites = _sites(usd, bodies, made, names)
-    targets += add_actuators(usd, spec, {path: own[0][0] for path, own in placed.items()}, sites)
+    targets += add_actuators(usd, spec, {path: own[0][0] for path, own in placed.items()}, sites, of)
     if any(targets):
         spec.add_key(name="targets", ctrl=targets)
     return spec
@@ -231,7 +244,7 @@ def _apart(usd: Stage, bodies: dict[Any, Body]) -> list[set[shapes.Collider]]:
     """Colliders of articulations whose bodies do not touch one another."""
     found, names = [], ("newton:selfCollisionEnabled", "physxArticulation:enabledSelfCollisions")
     usd.asked.update(names)
-    for prim in usd.prims():
+    for prim in usd.prims:
         if any(usd.get(prim, name, True) is False for name in names):
             trees = {body.tree for path, body in bodies.items() if path.HasPrefix(prim.GetPath())}
             if not trees:  # on a joint
@@ -244,7 +257,7 @@ def _apart(usd: Stage, bodies: dict[Any, Body]) -> list[set[shapes.Collider]]:
 def _sites(usd: Stage, bodies: dict[Any, Body], made: dict[Any, Any], names: "Names") -> dict[Any, str]:
     """Add the sites of MuJoCo's and Newton's schemas; their names by path."""
     found = {}
-    for prim in usd.prims():
+    for prim in usd.prims:
         if {"MjcSiteAPI", "NewtonSiteAPI"} & set(usd.schemas(prim)):
             path = next((p for p in prim.GetPath().GetAncestorsRange() if p in bodies), None)
             pose = shapes.rigid(np.linalg.inv(bodies[path].pose if path else np.eye(4)) @ usd.transform(prim))
@@ -259,10 +272,15 @@ class Names:
     def __init__(self) -> None:
         self._taken: dict[str, set[str]] = {"body": {"world"}}
 
+    def claim(self, kind: str, name: str) -> None:
+        """Keep a name from being given."""
+        self._taken.setdefault(kind, set()).add(name)
+
     def of(self, kind: str, prim: Any, label: str = "") -> str:
         taken = self._taken.setdefault(kind, set())
         end, above = f":{label}" if label else "", prim.GetParent()
-        name = prim.GetDisplayName() or prim.GetName()
+        shown = prim.GetDisplayName()
+        name = shown if re.fullmatch(r"[\w. -]+", shown) else prim.GetName()
         while f"{name}{end}" in taken and not above.IsPseudoRoot():
             name, above = f"{above.GetName()}/{name}", above.GetParent()
         if f"{name}{end}" in taken:

@@ -1,12 +1,13 @@
 """What MuJoCo's, Newton's and PhysX's schemas say beyond UsdPhysics: options, joints' constants and actuators."""
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
 from .structure import JointType
 from .usd_joints import FAR, Placed
-from .usd_stage import Stage, pxr
+from .usd_stage import Stage
 from .validate import DISABLE_BITS
 
 _TOKENS = {
@@ -47,11 +48,11 @@ _TRANSMISSION = {"joint": 0, "jointinparent": 1, "slidercrank": 2, "site": 4}  #
 
 def add_options(usd: Stage, spec: Any) -> None:
     """Set gravity, time step and other options, and refuse schemas that have no meaning here."""
-    scenes = [prim for prim in usd.prims() if prim.IsA(pxr("UsdPhysics").Scene)]
+    scenes = usd.scenes
     up = np.array([0.0, 0, 1])
     gravity, step = -9.81 * up, None
     spec.compiler.degree = False
-    for prim in usd.prims():
+    for prim in usd.prims:
         kind = str(prim.GetTypeName())
         if kind == "MjcKeyframe":
             usd.note(prim, "a keyframe is not read")
@@ -134,11 +135,10 @@ def add_joint(usd: Stage, body: Any, prim: Any, one: Placed, name: str) -> None:
 
 def _in_degrees(usd: Stage) -> bool:
     """Whether angles of MuJoCo's schema are degrees, as in MJCF."""
-    scenes = [prim for prim in usd.prims() if prim.IsA(pxr("UsdPhysics").Scene)]
-    return not scenes or usd.get(scenes[0], "mjc:compiler:angle", "degree") == "degree"
+    return not usd.scenes or usd.get(usd.scenes[0], "mjc:compiler:angle", "degree") == "degree"
 
 
-def add_motor(usd: Stage, spec: Any, name: str, one: Placed) -> list[float]:
+def add_motor(spec: Any, name: str, one: Placed) -> list[float]:
     """Add the servo or motor of a drive, and return the control that is its target; nothing without a drive.
 
     With stiffness k and damping d, the force is k (u - q) - d (q' - v): u is the control, v the target velocity.
@@ -157,21 +157,21 @@ def add_motor(usd: Stage, spec: Any, name: str, one: Placed) -> list[float]:
     return [drive.position if drive.stiffness else drive.velocity if drive.damping else 0.0]
 
 
-def add_actuators(usd: Stage, spec: Any, joints: dict[Any, str], sites: dict[Any, str]) -> list[float]:
+def add_actuators(
+    usd: Stage, spec: Any, joints: dict[Any, str], sites: dict[Any, str], name_of: Callable[[Any], str]
+) -> list[float]:
     """Add the actuators of MuJoCo's schema; a zero control for each.
 
     Args:
         joints, sites: names by path.
+        name_of: a new name for a prim.
     """
     made = []
-    for prim in usd.prims():
+    for prim in usd.prims:
         if str(prim.GetTypeName()) != "MjcActuator":
             continue
         target = [path.GetPath() for path in usd.targets(prim, "mjc:target")]
-        name = prim.GetDisplayName() or prim.GetName()
-        if spec.actuator(name) is not None:
-            name = str(prim.GetPath())[1:]
-        new = spec.add_actuator(name=name)
+        new = spec.add_actuator(name=name_of(prim))
         if len(target) != 1 or not (target[0] in joints or target[0] in sites):
             usd.refuse(prim, "an actuator of what is neither a joint nor a site")
             continue

@@ -1,6 +1,7 @@
 """Colliders of a USD stage as geoms of MuJoCo, their contacts, and the masses of bodies."""
 
 import dataclasses
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -65,9 +66,11 @@ def collider(usd: Stage, prim: Any, body: np.ndarray) -> Collider | None:
         case "Cube":
             geom = {"type": GeomType.BOX, "size": usd.get(prim, "size", 2.0) / 2 * scale}
         case "Sphere":
-            geom = {"type": GeomType.SPHERE, "size": (usd.get(prim, "radius", 1.0) * scale.max(), 0, 0)}
-            if np.ptp(scale) > 1e-6 * scale.max():
-                usd.note(prim, "a sphere stretched unevenly collides as a sphere of its largest radius")
+            even = np.ptp(scale) <= 1e-6 * scale.max()
+            geom = {
+                "type": GeomType.SPHERE if even else GeomType.ELLIPSOID,
+                "size": usd.get(prim, "radius", 1.0) * scale,
+            }
         case "Capsule" | "Cylinder" | "Capsule_1" | "Cylinder_1":
             short = 0.5 if "Capsule" in kind else 1.0
             radius = usd.get(prim, "radius", short)
@@ -84,11 +87,16 @@ def collider(usd: Stage, prim: Any, body: np.ndarray) -> Collider | None:
             usd.asked.update(("width", "length"))
         case "Mesh":
             geom, pose, mesh = _mesh(usd, prim, whole)
+        case "Xform" | "Scope" | "":
+            usd.note(prim, "its CollisionAPI is not read: it has no shape of its own")
+            return None
         case _:
             usd.refuse(
                 prim, f"a collider of type {kind or 'none'}; cubes, spheres, capsules, cylinders, planes and meshes are"
             )
             return None
+    if not np.isfinite(np.asarray(geom.get("size", 0.0), float)).all():
+        raise usd.fault(prim, "its size is not finite")
     material = _material(prim)
     geom |= _contact(usd, prim, material)
     return Collider(prim, pose, geom, mesh, material)
@@ -99,6 +107,7 @@ def _mesh(usd: Stage, prim: Any, whole: np.ndarray) -> tuple[dict[str, Any], np.
     points = np.asarray(usd.get(prim, "points", np.zeros((0, 3))), float).reshape(-1, 3)
     if not np.isfinite(points).all() or len(points) < 4:
         raise usd.fault(prim, f"a mesh of {len(points)} points: it needs four, all finite")
+    usd.count(prim, len(points))
     how = usd.get(prim, "physics:approximation", "none")
     if how in ("boundingCube", "boundingSphere"):
         pose, low, high = rigid(whole), points.min(0), points.max(0)
@@ -152,7 +161,7 @@ def _contact(usd: Stage, prim: Any, material: Any) -> dict[str, Any]:
         rolling = usd.get(material, "mjc:rollingfriction", usd.get(material, "newton:rollingFriction", 0.0001))
         geom["friction"] = (sliding, turning, rolling)
         note = f"{path_of(material)}: its staticFriction is not read: contacts have one friction, dynamicFriction"
-        if static != sliding and note not in usd.notes:
+        if static not in (0, sliding) and note not in usd.notes:
             usd.notes.append(note)
         note = f"{path_of(material)}: its restitution is not read: contacts do not bounce"
         if usd.get(material, "physics:restitution", 0.0) and note not in usd.notes:
@@ -169,7 +178,7 @@ def _contact(usd: Stage, prim: Any, material: Any) -> dict[str, Any]:
     return geom
 
 
-def measure(colliders: list[Collider], empty: Callable[[], Any]) -> None:
+def measure(usd: Stage, colliders: list[Collider], empty: Callable[[], Any]) -> None:
     """Set the volumes, centres and inertias of colliders: MuJoCo computes them."""
     spec = empty()
     solid = [own for own in colliders if own.geom["type"] != GeomType.PLANE]
@@ -177,7 +186,12 @@ def measure(colliders: list[Collider], empty: Callable[[], Any]) -> None:
         body = spec.worldbody.add_body(name=str(i))
         body.add_freejoint()
         add_geom(spec, body, own, str(i), density=1.0, contype=0, conaffinity=0)
-    compiled = spec.compile()
+    try:
+        compiled = spec.compile()
+    except Exception as error:
+        named = re.search(r"name '(\d+)'", str(error))
+        prim = solid[int(named[1])].prim if named else usd.stage.GetPseudoRoot()
+        raise usd.fault(prim, str(error).strip()) from error
     for i, own in enumerate(solid):
         b = compiled.body(str(i)).id
         axes = rotation(compiled.body_iquat[b])
@@ -243,6 +257,8 @@ def mass_of(usd: Stage, prim: Any, body: np.ndarray, own: list[Collider]) -> Mas
     elif np.any(diagonal):
         turn = rotation(axes) if np.any(axes) else np.eye(3)
         inertia = (turn * diagonal) @ turn.T * square
+    if not (np.isfinite([given or total, *center]).all() and np.isfinite(inertia).all()):
+        raise usd.fault(prim, "its mass, centre of mass or inertia is not finite")
     return Mass(given or total, center, inertia)
 
 
@@ -257,7 +273,7 @@ def filters(
     """
     physics = pxr("UsdPhysics")
     groups, filtered = {}, [(own, own) for own in apart]
-    for prim in usd.prims():
+    for prim in usd.prims:
         if prim.IsA(physics.CollisionGroup):
             query = physics.CollisionGroup(prim).GetCollidersCollectionAPI().ComputeMembershipQuery()
             groups[prim.GetPath()] = {own for own in colliders if query.IsPathIncluded(own.prim.GetPath())}

@@ -5,6 +5,7 @@ decimal that it stands for, so that 9.81 in a file is 9.81.
 """
 
 import dataclasses
+import functools
 import importlib
 import re
 from collections.abc import Iterator
@@ -14,11 +15,12 @@ from typing import Any
 import numpy as np
 
 from ..errors import MissingDependencyError, ModelError, UnsupportedError, install
+from .caps import MAX_ELEMENTS, MAX_TRIANGLES
 from .guard import AUTO, inside, real, widened
 
 SUFFIXES = (".usd", ".usda", ".usdc", ".usdz")
 MAX_BYTES = 2**30  # of all layers
-MAX_PRIMS = 200_000  # of a layer, and of the stage with what its instances share
+MAX_PRIMS = MAX_ELEMENTS  # of a layer, and of the stage with what its instances share
 MAX_LAYERS = 1000
 
 _SCHEME = re.compile(r"[A-Za-z][\w+.-]+:")
@@ -57,11 +59,28 @@ class Stage:
     asked: set[str] = dataclasses.field(default_factory=set)  # attributes that were looked for
     notes: list[str] = dataclasses.field(default_factory=list)  # what is read otherwise than it is written
     refused: list[str] = dataclasses.field(default_factory=list)  # what is not simulated
+    points: int = 0  # of all meshes so far
 
-    def prims(self) -> Iterator[Any]:
+    @functools.cached_property
+    def prims(self) -> list[Any]:
         """Every active, defined and loaded prim, and those of instances."""
-        usd = pxr("Usd")
-        yield from self.stage.Traverse(usd.TraverseInstanceProxies(usd.PrimDefaultPredicate))
+        usd, found = pxr("Usd"), []
+        for prim in self.stage.Traverse(usd.TraverseInstanceProxies(usd.PrimDefaultPredicate)):
+            found.append(prim)
+            if len(found) > MAX_PRIMS:
+                raise ModelError(f"{self.label}: the stage has more than {MAX_PRIMS} prims: open a part of it")
+        return found
+
+    @functools.cached_property
+    def scenes(self) -> list[Any]:
+        """The prims of physics scenes: only the first counts."""
+        return [prim for prim in self.prims if prim.IsA(pxr("UsdPhysics").Scene)]
+
+    def count(self, prim: Any, points: int) -> None:
+        """Add a mesh's points to those of all meshes; raises ModelError if they are too many."""
+        self.points += points
+        if self.points > MAX_TRIANGLES:
+            raise self.fault(prim, f"with it the meshes have more than {MAX_TRIANGLES} points: make them coarser")
 
     def schemas(self, prim: Any) -> list[str]:
         """Names of the schemas that are applied to a prim, also of those that USD does not know."""
@@ -122,7 +141,7 @@ class Stage:
             raise self.fault(prim, "its transform is not finite")
         return self.world @ matrix
 
-    @property
+    @functools.cached_property
     def world(self) -> np.ndarray:
         """From the stage's units and axes to metres and z upwards, (4, 4)."""
         upright = np.eye(4)
@@ -140,7 +159,7 @@ class Stage:
         if self.refused:
             raise UnsupportedError("\n  ".join([f"{self.label}: not simulated:", *self.refused]))
         unread: dict[str, list[Any]] = {}
-        for prim in self.prims():
+        for prim in self.prims:
             for property_ in prim.GetAuthoredProperties():
                 name = property_.GetName()
                 if _OURS.match(name.split(":")[0]) and name not in self.asked:
@@ -199,9 +218,6 @@ def open_stage(source: str | Path, root: str | Path | None) -> Stage:
     for name, value in (("metersPerUnit", found.length), ("kilogramsPerUnit", found.mass)):
         if not (np.isfinite(value) and value > 0):
             raise ModelError(f"{label}: {name} is {value}, must be positive")
-    for count, _ in enumerate(found.prims()):
-        if count >= MAX_PRIMS:
-            raise ModelError(f"{label}: the stage has more than {MAX_PRIMS} prims: open a part of it")
     return found
 
 
