@@ -16,6 +16,7 @@ import numpy as np
 from ..errors import ModelError
 from . import usd_shapes as shapes
 from .caps import MAX_DOFS
+from .usd_couplings import Named, add_coupling, add_mimics, add_tendons, is_coupling
 from .usd_joints import Joint, Placed, joint, place
 from .usd_mujoco import add_actuators, add_joint, add_motor, add_options
 from .usd_stage import Stage, is_usd, open_stage, path_of, pxr
@@ -70,10 +71,11 @@ def read(empty: Callable[[], Any], source: str | Path, root: str | Path | None =
     dofs = 6 * len(bodies) + sum(len(own.dofs) - 6 for own in joints)
     if dofs > MAX_DOFS:
         raise ModelError(f"{usd.label}: it has more than {MAX_DOFS} degrees of freedom: use fewer bodies")
-    _grow(usd, bodies, [own for own in joints if not own.free])
+    couplings = [own for own in joints if is_coupling(usd, own)]
+    _grow(usd, bodies, [own for own in joints if not own.free and own not in couplings])
     if not bodies and not static and not usd.refused:
         raise ModelError(f"{usd.label}: it has neither rigid bodies nor colliders of UsdPhysics")
-    spec = _build(usd, empty, bodies, static)
+    spec = _build(usd, empty, bodies, static, couplings)
     warned = usd.finish()
     if warned:
         title = f"{usd.label}: it is read with these changes:"
@@ -143,7 +145,13 @@ def _add_up(usd: Stage, group: list[Joint]) -> bool:
     return any(usd.get(prim, "newton:jointsAddMobility", False) is True for prim in usd.prims)
 
 
-def _build(usd: Stage, empty: Callable[[], Any], bodies: dict[Any, Body], static: list[shapes.Collider]) -> Any:
+def _build(
+    usd: Stage,
+    empty: Callable[[], Any],
+    bodies: dict[Any, Body],
+    static: list[shapes.Collider],
+    couplings: list[Joint],
+) -> Any:
     """The spec of bodies that hang in a tree."""
     spec, names = empty(), Names()
     add_options(usd, spec)
@@ -153,12 +161,13 @@ def _build(usd: Stage, empty: Callable[[], Any], bodies: dict[Any, Body], static
     masks = dict(zip(every, shapes.filters(usd, every, paths, _apart(usd, bodies)), strict=True))
     made: dict[Any, Any] = {None: spec.worldbody}
     placed: dict[Any, list[tuple[str, Placed]]] = {}
+    geoms: dict[Any, str] = {}
     heavy = {path: shapes.mass_of(usd, body.prim, body.pose, body.colliders) for path, body in bodies.items()}
     _require_masses(usd, bodies, {path: own.mass for path, own in heavy.items()})
 
     def shape(body: Any, own: shapes.Collider) -> None:
         contype, conaffinity = masks[own]
-        name = names.of("geom", own.prim)
+        name = geoms[own.prim.GetPath()] = names.of("geom", own.prim)
         shapes.add_geom(spec, body, own, name, contype=contype, conaffinity=conaffinity)
 
     for own in static:
@@ -198,12 +207,21 @@ def _build(usd: Stage, empty: Callable[[], Any], bodies: dict[Any, Body], static
         for own in body.colliders:
             shape(new, own)
 
-    def of(prim: Any) -> str:
-        return names.of("actuator", prim)
-
-    targets = [target for own in placed.values() for name, one in own for target in add_motor(spec, name, one)]
-    sites = _sites(usd, bodies, made, names)
-    targets += add_actuators(usd, spec, {path: own[0][0] for path, own in placed.items()}, sites, of)
+    one = {path: own[0] for path, own in placed.items() if len(own) == 1}
+    named = Named(
+        joints={path: name for path, (name, _) in one.items()},
+        turning={path: each.dof.turns for path, (_, each) in one.items()},
+        zero={path: each.ref for path, (_, each) in one.items()},
+        sites=_sites(usd, bodies, made, names),
+        geoms=geoms,
+    )
+    for own in couplings:
+        ends = [(made[path], bodies[path].pose if path else np.eye(4)) for path in own.bodies]
+        add_coupling(usd, spec, own, ends, names.of("equality", own.prim))
+    add_mimics(usd, spec, named)
+    add_tendons(usd, spec, named, lambda prim: names.of("tendon", prim))
+    targets = [target for own in placed.values() for name, each in own for target in add_motor(spec, name, each)]
+    targets += add_actuators(usd, spec, named, lambda prim: names.of("actuator", prim))
     if any(targets):
         spec.add_key(name="targets", ctrl=targets)
     return spec
@@ -280,7 +298,7 @@ class Names:
         taken = self._taken.setdefault(kind, set())
         end, above = f":{label}" if label else "", prim.GetParent()
         shown = prim.GetDisplayName()
-        name = shown if re.fullmatch(r"[\w. -]+", shown) else prim.GetName()
+        name = shown if re.fullmatch(r"[\w./ -]+", shown) else prim.GetName()
         while f"{name}{end}" in taken and not above.IsPseudoRoot():
             name, above = f"{above.GetName()}/{name}", above.GetParent()
         if f"{name}{end}" in taken:

@@ -64,7 +64,6 @@ def joint(usd: Stage, prim: Any, owner: Any) -> Joint | None:
     """
     if usd.get(prim, "physics:jointEnabled", True) is False:
         return None
-    usd.asked.update(("physics:collisionEnabled", "physics:excludeFromArticulation"))
     if usd.get(prim, "physics:collisionEnabled", False):
         usd.note(prim, "its collisionEnabled is not read: bodies that a joint connects do not touch")
     for name in ("physics:breakForce", "physics:breakTorque"):

@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 
 from .structure import JointType
+from .usd_couplings import Named
 from .usd_joints import FAR, Placed
 from .usd_stage import Stage
 from .validate import DISABLE_BITS
@@ -35,15 +36,12 @@ _JOINT = {
 }
 _NONE = 1e30
 _REFUSED = (
-    "MjcTendon",
-    "MjcEquality",
-    "NewtonMimicAPI",
     "NewtonActuator",
     "PhysxMimic",
     "PhysxTendon",
     "PhysxDeformable",
 )
-_TRANSMISSION = {"joint": 0, "jointinparent": 1, "slidercrank": 2, "site": 4}  # mjtTrn
+_TRANSMISSION = {"joint": 0, "jointinparent": 1, "slidercrank": 2, "tendon": 3, "site": 4}  # mjtTrn
 
 
 def add_options(usd: Stage, spec: Any) -> None:
@@ -157,13 +155,11 @@ def add_motor(spec: Any, name: str, one: Placed) -> list[float]:
     return [drive.position if drive.stiffness else drive.velocity if drive.damping else 0.0]
 
 
-def add_actuators(
-    usd: Stage, spec: Any, joints: dict[Any, str], sites: dict[Any, str], name_of: Callable[[Any], str]
-) -> list[float]:
+def add_actuators(usd: Stage, spec: Any, named: Named, name_of: Callable[[Any], str]) -> list[float]:
     """Add the actuators of MuJoCo's schema; a zero control for each.
 
     Args:
-        joints, sites: names by path.
+        named: what they may act on.
         name_of: a new name for a prim.
     """
     made = []
@@ -172,17 +168,16 @@ def add_actuators(
             continue
         target = [path.GetPath() for path in usd.targets(prim, "mjc:target")]
         new = spec.add_actuator(name=name_of(prim))
-        if len(target) != 1 or not (target[0] in joints or target[0] in sites):
-            usd.refuse(prim, "an actuator of what is neither a joint nor a site")
+        inside = "inparent" if usd.get(prim, "mjc:jointInParent", False) is True else ""
+        kinds = {f"joint{inside}": named.joints, "site": named.sites, "tendon": named.tendons}
+        found = [(kind, names[path]) for kind, names in kinds.items() for path in target if path in names]
+        if len(target) != 1 or len(found) != 1:
+            usd.refuse(prim, "an actuator of what is neither a joint, a site nor a tendon")
             continue
-        if target[0] in joints:
-            inside = usd.get(prim, "mjc:jointInParent", False) is True
-            new.target, new.trntype = joints[target[0]], _TRANSMISSION["jointinparent" if inside else "joint"]
-        else:
-            new.target, new.trntype = sites[target[0]], _TRANSMISSION["site"]
+        new.target, new.trntype = found[0][1], _TRANSMISSION[found[0][0]]
         for relation, ours in (("mjc:refSite", "refsite"), ("mjc:sliderSite", "slidersite")):
             for site in usd.targets(prim, relation):
-                setattr(new, ours, sites.get(site.GetPath(), ""))
+                setattr(new, ours, named.sites.get(site.GetPath(), ""))
                 if ours == "slidersite":
                     new.trntype = _TRANSMISSION["slidercrank"]
         for attribute, (ours, kinds) in _KINDS.items():

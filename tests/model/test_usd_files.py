@@ -171,7 +171,7 @@ FAULTS = {
 UNSUPPORTED = {
     "cone": (f'def Cone "c" ({SHAPE}) {{ }}', "</w/c>: a collider of type Cone"),
     "distance": (ball("a") + joint("Distance", None, "a"), "</w/a_joint>: a joint of type PhysicsDistanceJoint"),
-    "tendon": (ball("a") + '\ndef MjcTendon "t" { }', "</w/t>: MjcTendon"),
+    "actuator": (ball("a") + '\ndef NewtonActuator "t" { }', "</w/t>: NewtonActuator"),
     "acceleration": (
         ball("a")
         + joint(
