@@ -19,7 +19,7 @@ from .caps import MAX_DOFS
 from .usd_couplings import Named, add_coupling, add_mimics, add_tendons, is_coupling
 from .usd_joints import Joint, Placed, joint, place
 from .usd_mujoco import add_actuators, add_joint, add_motor, add_options
-from .usd_stage import Stage, is_usd, open_stage, path_of, pxr
+from .usd_stage import Stage, as_model_errors, is_usd, open_stage, path_of, pxr
 
 __all__ = ["is_usd", "read"]
 
@@ -51,6 +51,16 @@ def read(empty: Callable[[], Any], source: str | Path, root: str | Path | None =
         MissingDependencyError: usd-core is not installed.
     """
     usd = open_stage(source, root)
+    with as_model_errors(usd.label):
+        spec = _read(usd, empty)
+        warned = usd.finish()
+    if warned:
+        title = f"{usd.label}: it is read with these changes:"
+        warnings.warn("\n  ".join([title, *warned]), UserWarning, stacklevel=2)
+    return spec
+
+
+def _read(usd: Stage, empty: Callable[[], Any]) -> Any:
     physics = pxr("UsdPhysics")
     bodies, static, joints = _bodies(usd, physics), [], []
 
@@ -75,12 +85,7 @@ def read(empty: Callable[[], Any], source: str | Path, root: str | Path | None =
     _grow(usd, bodies, [own for own in joints if not own.free and own not in couplings])
     if not bodies and not static and not usd.refused:
         raise ModelError(f"{usd.label}: it has neither rigid bodies nor colliders of UsdPhysics")
-    spec = _build(usd, empty, bodies, static, couplings)
-    warned = usd.finish()
-    if warned:
-        title = f"{usd.label}: it is read with these changes:"
-        warnings.warn("\n  ".join([title, *warned]), UserWarning, stacklevel=2)
-    return spec
+    return _build(usd, empty, bodies, static, couplings)
 
 
 def _bodies(usd: Stage, physics: Any) -> dict[Any, Body]:

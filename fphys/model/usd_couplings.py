@@ -150,8 +150,8 @@ def _tune(usd: Stage, prim: Any, new: Any) -> None:
             setattr(new, ours, value if np.ndim(value) else float(value))
     new.stiffness[0] = usd.get(prim, "mjc:stiffness", 0.0)
     new.damping[0] = usd.get(prim, "mjc:damping", 0.0)
-    new.limited = _LIMITED[usd.get(prim, "mjc:limited", "auto")]
+    new.limited = _LIMITED[usd.get(prim, "mjc:limited", "auto", _LIMITED)]
     new.range = [usd.get(prim, f"mjc:range:{end}", 0.0) for end in ("min", "max")]
-    new.actfrclimited = _LIMITED[usd.get(prim, "mjc:actuatorfrclimited", "auto")]
+    new.actfrclimited = _LIMITED[usd.get(prim, "mjc:actuatorfrclimited", "auto", _LIMITED)]
     new.actfrcrange = [usd.get(prim, f"mjc:actuatorfrcrange:{end}", 0.0) for end in ("min", "max")]
     usd.asked.update(("mjc:group", "mjc:rgba", "mjc:width"))

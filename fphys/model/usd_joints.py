@@ -97,7 +97,7 @@ def _dofs(usd: Stage, prim: Any) -> list[Dof] | None:
         case "PhysicsFixedJoint":
             return []
         case "PhysicsRevoluteJoint" | "PhysicsPrismaticJoint":
-            axis, turns = usd.get(prim, "physics:axis", "X"), kind == "PhysicsRevoluteJoint"
+            axis, turns = usd.get(prim, "physics:axis", "X", "XYZ"), kind == "PhysicsRevoluteJoint"
             low, high = usd.get(prim, "physics:lowerLimit", -np.inf), usd.get(prim, "physics:upperLimit", np.inf)
             dof = _dof(usd, prim, "angular" if turns else "linear", turns, axis, low, high)
             return [dataclasses.replace(dof, label="")] if dof else []

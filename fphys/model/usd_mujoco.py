@@ -80,14 +80,13 @@ def _set_options(usd: Stage, scene: Any, spec: Any) -> None:
     if iterations > 0:
         spec.option.iterations = int(iterations)
     for name in _OPTIONS.split():
-        value = usd.get(scene, f"mjc:option:{name}")
-        if value is None:
-            continue
-        if name in _TOKENS:
-            value = _TOKENS[name].index(value)
-        elif name.endswith("iterations"):
-            value = int(value)
-        setattr(spec.option, name, value)
+        if usd.has(scene, f"mjc:option:{name}"):
+            own = getattr(spec.option, name)
+            if name in _TOKENS:
+                value = _TOKENS[name].index(usd.get(scene, f"mjc:option:{name}", "", _TOKENS[name]))
+            else:
+                value = usd.get(scene, f"mjc:option:{name}", own)
+            setattr(spec.option, name, int(value) if isinstance(own, int) else value)
     for name, bit in DISABLE_BITS.items():
         if usd.get(scene, f"mjc:flag:{name}", True) is False:
             spec.option.disableflags |= bit
@@ -126,7 +125,7 @@ def add_joint(usd: Stage, body: Any, prim: Any, one: Placed, name: str) -> None:
     if dof.limit is not None:
         new.range = dof.limit
     low, high = (usd.get(prim, f"mjc:actuatorfrcrange:{end}", 0.0) for end in ("min", "max"))
-    new.actfrclimited = _LIMITED[usd.get(prim, "mjc:actuatorfrclimited", "auto")]
+    new.actfrclimited = _LIMITED[usd.get(prim, "mjc:actuatorfrclimited", "auto", _LIMITED)]
     new.actfrcrange = (low, high)
     new.actgravcomp = usd.get(prim, "mjc:actuatorgravcomp", False) is True
 
@@ -191,7 +190,7 @@ def add_actuators(usd: Stage, spec: Any, named: Named, name_of: Callable[[Any], 
             if value is not None:
                 setattr(new, ours, np.pad(value, (0, len(getattr(new, ours)) - len(value))))
         for what in ("ctrl", "force", "act"):
-            setattr(new, f"{what}limited", _LIMITED[usd.get(prim, f"mjc:{what}Limited", "auto")])
+            setattr(new, f"{what}limited", _LIMITED[usd.get(prim, f"mjc:{what}Limited", "auto", _LIMITED)])
             ends = [usd.get(prim, f"mjc:{what}Range:{end}", 0.0) for end in ("min", "max")]
             setattr(new, f"{what}range", np.clip(ends, -FAR, FAR))
         new.lengthrange = [usd.get(prim, f"mjc:lengthRange:{end}", 0.0) for end in ("min", "max")]

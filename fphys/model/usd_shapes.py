@@ -55,7 +55,7 @@ def collider(usd: Stage, prim: Any, body: np.ndarray) -> Collider | None:
     stretch = pose[:3, :3].T @ whole[:3, :3]
     scale = np.abs(np.diag(stretch))
     kind, mesh = str(prim.GetTypeName()), None
-    axis = usd.get(prim, "axis", "Z")
+    axis = usd.get(prim, "axis", "Z", "XYZ")
     if kind != "Mesh" and np.abs(stretch - np.diag(np.diag(stretch))).max() > 1e-6 * scale.max():
         usd.refuse(prim, "a shape whose scale is not along its own axes")
     turn = np.eye(4)
@@ -120,7 +120,7 @@ def _mesh(usd: Stage, prim: Any, whole: np.ndarray) -> tuple[dict[str, Any], np.
     if how != "convexHull":
         usd.note(prim, f"a mesh with approximation {how!r} collides as its convex hull")
     points = points @ whole[:3, :3].T + whole[:3, 3]
-    inertia = usd.get(prim, "mjc:inertia", "convex")
+    inertia = usd.get(prim, "mjc:inertia", "convex", _INERTIA)
     mesh: dict[str, Any] = {"uservert": points.ravel(), "inertia": _INERTIA[inertia]}
     limit = int(usd.get(prim, "newton:maxHullVertices", usd.get(prim, "mjc:maxhullvert", -1.0)))
     if limit > 0:

@@ -8,7 +8,7 @@ import dataclasses
 import functools
 import importlib
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +22,7 @@ SUFFIXES = (".usd", ".usda", ".usdc", ".usdz")
 MAX_BYTES = 2**30  # of all layers
 MAX_PRIMS = MAX_ELEMENTS  # of a layer, and of the stage with what its instances share
 MAX_LAYERS = 1000
+MAX_REACH = 1e12  # of transforms, and of units in SI units
 
 _SCHEME = re.compile(r"[A-Za-z][\w+.-]+:")
 _OURS = re.compile(r"(physics|newton|mjc|physx\w*|drive|limit|state)$")
@@ -104,19 +105,38 @@ class Stage:
         self.asked.add(name)
         return bool(attribute := prim.GetAttribute(name)) and attribute.HasAuthoredValue()
 
-    def get(self, prim: Any, name: str, default: Any = None) -> Any:
-        """An attribute's first value, numbers in double precision; the default if the file has none."""
+    def get(self, prim: Any, name: str, default: Any = None, allowed: Iterable[str] = ()) -> Any:
+        """An attribute's first value, of the default's kind, numbers in double precision; the default if it has none.
+
+        Args:
+            allowed: words that it may be.
+
+        Raises:
+            ModelError: the value is of another kind or size, not a number, or not allowed.
+        """
         if not self.has(prim, name):
             return default
-        value = prim.GetAttribute(name).Get(pxr("Usd").TimeCode.EarliestTime())
-        if value is None or isinstance(value, str | bool):
-            return default if value is None else value
-        numbers = _doubles(value, str(prim.GetAttribute(name).GetTypeName()))
+        attribute = prim.GetAttribute(name)
+        value = attribute.Get(pxr("Usd").TimeCode.EarliestTime())
+        if value is None:
+            return default
+        if isinstance(default, str):
+            if not isinstance(value, str) or (allowed and value not in allowed):
+                raise self.fault(
+                    prim, f"{name} is {str(value)[:80]!r}, must be one of {', '.join(allowed) or 'the words'}"
+                )
+            return value
+        try:
+            numbers = _doubles(value, str(attribute.GetTypeName()))
+        except (TypeError, ValueError, AttributeError):
+            raise self.fault(prim, f"{name} is {str(value)[:80]!r}, must be a number or numbers") from None
         if np.isnan(numbers).any():
             raise self.fault(prim, f"{name} is not a number")
-        if isinstance(default, float | int) and not isinstance(default, bool):
-            return float(numbers)
-        return numbers
+        if default is not None and not _fits(numbers, np.asarray(default)):
+            raise self.fault(prim, f"{name} has {numbers.size} numbers in the shape {numbers.shape}")
+        if isinstance(default, bool):
+            return bool(numbers)
+        return numbers if numbers.ndim else numbers.item()
 
     def targets(self, prim: Any, name: str) -> list[Any]:
         """The prims that a relationship names.
@@ -137,8 +157,8 @@ class Stage:
     def transform(self, prim: Any) -> np.ndarray:
         """From a prim to the world, (4, 4): in metres and with z upwards."""
         matrix = np.array(self.cache.GetLocalToWorldTransform(prim)).T
-        if not np.isfinite(matrix).all():
-            raise self.fault(prim, "its transform is not finite")
+        if not (np.abs(matrix).max() < MAX_REACH):
+            raise self.fault(prim, f"its transform is not finite, or beyond {MAX_REACH:g}")
         return self.world @ matrix
 
     @functools.cached_property
@@ -168,6 +188,13 @@ class Stage:
             more = f" and {len(prims) - 1} more" if len(prims) > 1 else ""
             self.notes.append(f"{path_of(prims[0])}{more}: {name} is not read")
         return self.notes
+
+
+def _fits(numbers: np.ndarray, default: np.ndarray) -> bool:
+    """Whether numbers have the shape of a default; its first axis may have any length if the default has none."""
+    if default.shape[:1] == (0,):
+        return numbers.ndim == default.ndim and numbers.shape[1:] == default.shape[1:]
+    return numbers.shape == default.shape
 
 
 def path_of(prim: Any) -> str:
@@ -204,7 +231,7 @@ def open_stage(source: str | Path, root: str | Path | None) -> Stage:
     if not file.is_file():
         raise ModelError(f"{label[:200]}: there is no such file")
     roots = [file.parent, *([real(Path(root), "root")] if root is not None else [])]
-    with _as_model_errors(label):
+    with as_model_errors(label):
         layers = list(_layers(sdf, str(file), roots, label))
         stage = usd.Stage.Open(layers[0])
     faults = [str(error) for error in stage.GetCompositionErrors()]
@@ -213,11 +240,13 @@ def open_stage(source: str | Path, root: str | Path | None) -> Stage:
     for layer in stage.GetUsedLayers():
         if layer not in layers and not layer.anonymous:
             inside(_bare(layer.realPath or layer.identifier), roots, label)
-    mass = pxr("UsdPhysics").GetStageKilogramsPerUnit(stage)
-    found = Stage(stage, label, geom.XformCache(usd.TimeCode.EarliestTime()), geom.GetStageMetersPerUnit(stage), mass)
+    with as_model_errors(label):
+        mass = pxr("UsdPhysics").GetStageKilogramsPerUnit(stage)
+        length = geom.GetStageMetersPerUnit(stage)
+    found = Stage(stage, label, geom.XformCache(usd.TimeCode.EarliestTime()), length, mass)
     for name, value in (("metersPerUnit", found.length), ("kilogramsPerUnit", found.mass)):
-        if not (np.isfinite(value) and value > 0):
-            raise ModelError(f"{label}: {name} is {value}, must be positive")
+        if not 1 / MAX_REACH < value < MAX_REACH:
+            raise ModelError(f"{label}: {name} is {value}, must be positive and finite")
     return found
 
 
@@ -265,8 +294,8 @@ def _bare(identifier: str) -> str:
     return identifier.split("[")[0].split(":SDF_FORMAT_ARGS:")[0]
 
 
-class _as_model_errors:
-    """USD's errors as ours."""
+class as_model_errors:
+    """USD's errors as ours, and those of arithmetic with numbers that no model has."""
 
     def __init__(self, label: str) -> None:
         self.label = label
@@ -275,6 +304,8 @@ class _as_model_errors:
         pass
 
     def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
+        if isinstance(error, ArithmeticError | np.linalg.LinAlgError):
+            raise ModelError(f"{self.label}: its numbers are too large or too small: {error}") from error
         if error is not None and isinstance(error, pxr("Tf").ErrorException):
             why = _plain(error)
             raise ModelError(why if why.startswith(self.label) else f"{self.label}: {why}") from error

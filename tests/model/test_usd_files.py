@@ -1,8 +1,11 @@
 """USD files: what is opened, what is composed, what collides, and what is refused."""
 
 import math
+import random
 import re
 import sys
+import warnings
+from pathlib import Path
 
 import mujoco
 import pytest
@@ -207,3 +210,91 @@ def test_usd_core_is_asked_for(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "pxr", None)
     with pytest.raises(MissingDependencyError, match=r"usd-core is not installed.*\[usd\]"):
         fphys.load(path)
+
+
+def test_joints_beside_the_tree_couple_its_bodies(tmp_path):
+    beside, y = "uniform bool physics:excludeFromArticulation = true", 'uniform token physics:axis = "Y"'
+    text = ball("a") + ball("b", (1, 0, 0))
+    text += joint("Revolute", None, "a", y) + joint("Revolute", "a", "b", y, at0=(1, 0, 0))
+    weld = joint("Fixed", None, "b", beside, at0=(1, 0, 0)).replace("b_joint", "weld")
+    soft = f"{beside}\ndouble[] mjc:solref = [0.01, 2]"
+    pin = joint("Spherical", None, "b", soft, at0=(1, 0, 0)).replace("b_joint", "pin")
+    model = read(write(tmp_path, text + weld + pin))
+    assert model.eq_type.tolist() == [1, 0] and model.eq_solref[1].tolist() == [0.01, 2]
+    data = mujoco.MjData(model)
+    mujoco.mj_forward(model, data)
+    assert data.nefc == 9 and abs(data.efc_pos).max() < 1e-12
+
+
+def test_a_mimic_joint_follows_the_other_one(tmp_path):
+    follow = """rel newton:mimicJoint = </w/a_joint>
+        float newton:mimicCoef0 = 90
+        float newton:mimicCoef1 = -2"""
+    text = ball("a") + joint("Revolute", None, "a") + ball("b") + joint("Revolute", None, "b", follow)
+    model = read(write(tmp_path, text))
+    assert model.eq_data[0, :5] == pytest.approx([math.pi / 2, -2, 0, 0, 0])
+    assert model.eq_obj1id[0] == model.joint("b_joint").id and model.eq_obj2id[0] == model.joint("a_joint").id
+
+
+def test_tendons_of_mujocos_schema(tmp_path):
+    text = f"""{ball("a")}
+        {joint("Prismatic", None, "a")}
+        {ball("b")}
+        {joint("Prismatic", None, "b")}
+        def Xform "eye" (prepend apiSchemas = ["MjcSiteAPI"]) {{
+          double3 xformOp:translate = (0, 0, 3)
+          uniform token[] xformOpOrder = ["xformOp:translate"] }}
+        def MjcTendon "fixed" {{
+          token mjc:type = "fixed"
+          rel mjc:path = [</w/a_joint>, </w/b_joint>]
+          double[] mjc:path:coef = [1, -2]
+          double mjc:stiffness = 5 }}
+        def MjcTendon "led" {{ rel mjc:path = [</w/eye>, </w/tip>] }}
+        def Xform "tip" (prepend apiSchemas = ["MjcSiteAPI"]) {{ }}
+        def MjcActuator "pull" {{ rel mjc:target = </w/fixed> }}"""
+    model = read(write(tmp_path, text))
+    assert model.wrap_prm[:2].tolist() == [1, -2] and model.tendon_stiffness.ravel()[0] == 5
+    assert model.tendon_length0.tolist() == [0, 3]
+    assert model.actuator_trntype.tolist() == [3] and model.actuator("pull").id == 0
+
+
+def test_articulations_without_self_collisions(tmp_path):
+    apart = "uniform bool newton:selfCollisionEnabled = 0"
+    root = BODY.replace('MassAPI"', 'MassAPI", "PhysicsArticulationRootAPI"')
+    text = ball("a", more=apart).replace(BODY, root) + ball("b") + ball("c") + ball("d")
+    text += joint("Revolute", "a", "b") + joint("Revolute", "b", "c")
+    pairs = contacts(read(write(tmp_path, text)))
+    assert pairs == {frozenset("ad"), frozenset("bd"), frozenset("cd")}
+    pairs = contacts(read(write(tmp_path, text.replace(apart, ""))))
+    assert frozenset("ac") in pairs and frozenset("ab") not in pairs
+
+
+def test_kinematic_bodies_and_inertias_of_newtons_schema(tmp_path):
+    full = "double[] newton:inertia = [0.3, 0.2, 0.2, 0.01, 0, 0]"
+    text = ball("a", more="bool physics:kinematicEnabled = 1") + ball("b", (1, 0, 0), full)
+    model = read(write(tmp_path, text))
+    assert model.body_mocapid.tolist() == [-1, 0, -1] and model.nv == 6
+    root = math.hypot(0.05, 0.01)
+    assert model.body_inertia[2].tolist() == pytest.approx([0.25 + root, 0.2, 0.25 - root])
+
+
+MUTATIONS = ("nan", "inf", "-1", "0", "[]", "(0, 0, 0)", '"x"', "</w/none>", "1e300")
+
+
+def test_a_mutated_file_loads_or_raises_a_model_error(tmp_path):
+    rng = random.Random(0)
+    text = ball("a", (0, 0, 1)) + ball("b") + joint("Revolute", "a", "b", "float physics:upperLimit = 3")
+    lines = Path(write(tmp_path, text)).read_text().split("\n")
+    numbers = [i for i, line in enumerate(lines) if " = " in line and "apiSchemas" not in line]
+    refused = 0
+    for _ in range(60):
+        changed, i = list(lines), rng.choice(numbers)
+        changed[i] = f"{lines[i].split('=')[0]}= {rng.choice(MUTATIONS)}"
+        (tmp_path / "mutant.usda").write_text("\n".join(changed))
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                fphys.load(str(tmp_path / "mutant.usda"))
+        except ModelError:
+            refused += 1
+    assert refused > 30
