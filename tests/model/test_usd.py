@@ -239,3 +239,27 @@ def test_a_scene_takes_usd_files(tmp_path):
     scene.add(fphys.scene.USD(write(tmp_path, pendulum()), fixed=True))
     with pytest.raises(ModelError, match="fixed=True has no meaning for USD"):
         scene.build(1)
+
+
+@pytest.mark.parametrize("first", ["base", "end"])
+def test_coordinates_are_zero_where_the_frames_of_a_joint_coincide(tmp_path, first):
+    """Slides and hinges along and about three axes: the first state is the file's, at zero the frames coincide."""
+    quat, at = (0.8, 0.36, -0.48, 0.0), (0.3, -0.2, 1.4)
+    tokens = [f"{kind}{axis}" for kind in ("trans", "rot") for axis in "XYZ"]
+    inner = "".join(f"float limit:{t}:physics:low = -90\nfloat limit:{t}:physics:high = 90\n" for t in tokens)
+    inner += "quatf physics:localRot0 = (0.5, -0.5, 0.5, 0.5)"
+    text = body("base") + joint("Fixed", None, "base") + body("end", at=at, quat=quat)
+    pair = ("base", "end") if first == "base" else ("end", "base")
+    model = read(write(tmp_path, text + joint("", *pair, inner, at0=(0, 0, 1)).replace(f"{pair[1]}_joint", "six")))
+    data = mujoco.MjData(model)
+    mujoco.mj_forward(model, data)
+    assert np.abs(data.body("end").xpos - at).max() < 1e-9
+    assert np.abs(data.body("end").xquat * np.sign(data.body("end").xquat[0]) - quat).max() < 1e-9
+    data.qpos[:] = 0
+    mujoco.mj_forward(model, data)
+    one, two = (data.body(name) for name in pair)
+    frame = np.zeros(9)
+    mujoco.mju_quat2Mat(frame, np.array((0.5, -0.5, 0.5, 0.5)))
+    turned = one.xmat.reshape(3, 3)
+    assert np.abs(turned @ frame.reshape(3, 3) - two.xmat.reshape(3, 3)).max() < 1e-9
+    assert np.abs(one.xpos + turned @ [0, 0, 1] - two.xpos).max() < 1e-9
