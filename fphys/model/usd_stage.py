@@ -8,6 +8,7 @@ import dataclasses
 import functools
 import importlib
 import re
+import zipfile
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
@@ -21,9 +22,16 @@ from .guard import AUTO, inside, real, widened
 SUFFIXES = (".usd", ".usda", ".usdc", ".usdz")
 MAX_BYTES = 2**30  # of all layers
 MAX_PRIMS = MAX_ELEMENTS  # of a layer, and of the stage with what its instances share
+MAX_COMPOSED = 10 * MAX_PRIMS  # of all that a prim may be composed of, whatever its variants are
 MAX_LAYERS = 1000
+MAX_DEPTH = 490  # of nested prims, and of references in references
 MAX_REACH = 1e12  # of transforms, and of units in SI units
 
+MAX_BRACKETS = 10_000  # one in another in text; those in strings and comments count too
+
+_BLOCK = 2**20
+_BRACKETS = np.zeros(256, np.int64)
+_BRACKETS[list(b"{[(")], _BRACKETS[list(b"}])")] = 1, -1
 _SCHEME = re.compile(r"[A-Za-z][\w+.-]+:")
 _OURS = re.compile(r"(physics|newton|mjc|physx\w*|drive|limit|state)$")
 _Z_UP = np.array([[1.0, 0, 0], [0, 0, -1], [0, 1, 0]])
@@ -233,6 +241,7 @@ def open_stage(source: str | Path, root: str | Path | None) -> Stage:
     roots = [file.parent, *([real(Path(root), "root")] if root is not None else [])]
     with as_model_errors(label):
         layers = list(_layers(sdf, str(file), roots, label))
+        _weigh(sdf, layers, label)
         stage = usd.Stage.Open(layers[0])
     faults = [str(error) for error in stage.GetCompositionErrors()]
     if faults:
@@ -265,6 +274,7 @@ def _layers(sdf: Any, first: str, roots: list[Path], label: str) -> Iterator[Any
             size += file.stat().st_size
             if size > MAX_BYTES:
                 raise ModelError(f"{by}: with {file} the stage has more than {MAX_BYTES} bytes")
+            _require_shallow(file)
         layer = sdf.Layer.FindOrOpen(identifier)
         if layer is None:
             raise ModelError(f"{by}: {identifier!r} is not a USD file")
@@ -283,10 +293,78 @@ def _layers(sdf: Any, first: str, roots: list[Path], label: str) -> Iterator[Any
         for name in filter(None, layer.GetCompositionAssetDependencies()):  # "" is the layer itself
             if _SCHEME.match(name) or "`" in name or Path(_bare(name)).suffix.lower() not in SUFFIXES:
                 raise ModelError(f"{identifier} names {name!r}: only USD files are read, no other resources")
-            found = layer.ComputeAbsolutePath(name)
-            place = inside(Path(_bare(identifier)).parent / _bare(found), roots, identifier)
-            if place.is_file():
-                todo.append((str(place) + found[len(_bare(found)) :], identifier))
+            found = _found(layer, name)
+            if inside(_bare(found), roots, identifier).is_file():
+                todo.append((found, identifier))
+
+
+def _require_shallow(file: Path) -> None:
+    """Refuse text whose brackets are nested so deep that USD's reader would exhaust the process's stack."""
+    try:
+        if zipfile.is_zipfile(file):
+            with zipfile.ZipFile(file) as package:
+                for member in package.infolist():
+                    if member.compress_type == zipfile.ZIP_STORED:  # USD reads no others
+                        with package.open(member) as data:
+                            _scan(data, f"{file}[{member.filename}]")
+        else:
+            with file.open("rb") as data:
+                _scan(data, str(file))
+    except (OSError, zipfile.BadZipFile) as error:
+        raise ModelError(f"{file}: the file cannot be read: {error}") from None
+
+
+def _scan(data: Any, label: str) -> None:
+    depth, block = 0, data.read(_BLOCK)
+    if not block.startswith(b"#"):  # binary
+        return
+    while block:
+        levels = depth + np.cumsum(_BRACKETS[np.frombuffer(block, np.uint8)])
+        if levels.max() > MAX_BRACKETS:
+            raise ModelError(f"{label}: brackets are nested more than {MAX_BRACKETS} deep")
+        depth, block = levels[-1], data.read(_BLOCK)
+
+
+def _weigh(sdf: Any, layers: list[Any], label: str) -> None:
+    """Refuse layers that compose more prims than are read: a few that name one another ten times each are millions."""
+    known, counts = {layer.identifier: layer for layer in layers}, {}
+
+    def target(layer: Any, arc: Any) -> tuple[Any, Any]:
+        other = known.get(_found(layer, arc.assetPath)) if arc.assetPath else layer
+        root = arc.primPath or (sdf.Path(f"/{other.defaultPrim}") if other and other.defaultPrim else None)
+        return other, root
+
+    def weigh(layer: Any, path: Any, depth: int) -> int:
+        spec = layer.GetPrimAtPath(path) if layer and path else None
+        if not spec or (layer.identifier, path) in counts:
+            return counts.get((layer.identifier, path), 0) if spec else 0
+        if depth > MAX_DEPTH:
+            raise ModelError(f"{label}: {path}: prims are nested more than {MAX_DEPTH} deep")
+        counts[layer.identifier, path] = 0  # of what names itself, which is refused later
+        parts = [(layer, child.path) for child in spec.nameChildren]
+        parts += [(layer, v.primSpec.path) for own in spec.variantSets.values() for v in own.variants.values()]
+        for arcs in (spec.referenceList, spec.payloadList):
+            parts += [target(layer, arc) for arc in arcs.GetAddedOrExplicitItems()]
+        for arcs in (spec.inheritPathList, spec.specializesList):
+            parts += [(layer, base) for base in arcs.GetAddedOrExplicitItems()]
+        total = 1
+        for part in parts:  # a generator would double the frames on the stack
+            total += weigh(*part, depth + 1)
+        counts[layer.identifier, path] = total
+        if total > MAX_COMPOSED:
+            raise ModelError(f"{label}: {path}: it is composed of more than {MAX_COMPOSED} prims: open a part of it")
+        return total
+
+    for layer in layers:
+        for prim in layer.rootPrims:
+            weigh(layer, prim.path, 0)
+
+
+def _found(layer: Any, name: str) -> str:
+    """The identifier of a layer that another one names."""
+    found = layer.ComputeAbsolutePath(name)
+    place = Path(_bare(layer.identifier)).parent / _bare(found)
+    return str(place.resolve()) + found[len(_bare(found)) :]
 
 
 def _bare(identifier: str) -> str:

@@ -68,6 +68,8 @@ def test_a_pendulum_with_limits_and_a_drive(tmp_path):
     same(model, PENDULUM)
     assert model.joint("arm_joint").name == model.actuator("arm_joint").name == "arm_joint"
     assert np.abs(model.jnt_range - np.radians([-30, 60])).max() < 1e-12
+    target = "float drive:angular:physics:targetPosition = 45"
+    assert read(write(tmp_path, pendulum(extra=target))).key("targets").ctrl.tolist() == pytest.approx([math.pi / 4])
 
 
 def test_centimetres_grams_and_an_upright_y_axis(tmp_path):

@@ -203,6 +203,27 @@ def test_a_huge_stage_is_refused(tmp_path, monkeypatch):
         fphys.load(write(tmp_path, many))
 
 
+def test_references_that_multiply_are_refused_before_they_are_composed(tmp_path):
+    for k in range(9):
+        inner = "\n".join(f'def "x{i}" (prepend references = @./bomb{k}.usda@) {{ }}' for i in range(10))
+        layer(tmp_path / f"bomb{k + 1}.usda", f'def Xform "w" {{\n{inner}\n}}')
+    layer(tmp_path / "bomb0.usda", 'def Xform "w" { }')
+    with pytest.raises(ModelError, match="composed of more than"):
+        fphys.load(str(tmp_path / "bomb9.usda"))
+
+
+@pytest.mark.parametrize("pair", ["{}", "[]", "()"])
+def test_deep_brackets_are_refused_before_usd_sees_them(tmp_path, pair):
+    """usd-core 26.11 exhausts the stack at 100,000 prims in one another, and the process ends."""
+    opened = 'def "a" {\n' if pair == "{}" else pair[0]
+    (tmp_path / "deep.usda").write_text("#usda 1.0\n" + opened * 100_000 + pair[1] * 100_000)
+    with pytest.raises(ModelError, match="brackets are nested more than 10000 deep"):
+        fphys.load(str(tmp_path / "deep.usda"))
+    (tmp_path / "deep.usda").write_text("#usda 1.0\n" + 'def "a" {\n' * 600 + "}\n" * 600)
+    with pytest.raises(ModelError, match="prims are nested more than 490 deep"):
+        fphys.load(str(tmp_path / "deep.usda"))
+
+
 def test_usd_core_is_asked_for(tmp_path, monkeypatch):
     path = write(tmp_path, ball("a"))
     for name in [name for name in sys.modules if re.match(r"pxr(\.|$)", name)]:
