@@ -17,7 +17,7 @@ import numpy as np
 
 from ..errors import MissingDependencyError, ModelError, UnsupportedError, install
 from .caps import MAX_ELEMENTS, MAX_TRIANGLES
-from .guard import AUTO, inside, real, widened
+from .guard import AUTO, inside, is_text, real, widened
 
 SUFFIXES = (".usd", ".usda", ".usdc", ".usdz")
 MAX_BYTES = 2**30  # of all layers
@@ -40,8 +40,9 @@ _Z_UP = np.array([[1.0, 0, 0], [0, 0, -1], [0, 1, 0]])
 
 def is_usd(source: Any) -> bool:
     """Whether a model is given as the path of a USD file."""
-    text = str(source) if isinstance(source, str | Path) else ""
-    return Path(text.strip() or ".").suffix.lower() in SUFFIXES and "<" not in text and "\n" not in text
+    if not isinstance(source, str | Path) or (isinstance(source, str) and is_text(source)):
+        return False
+    return str(source).lower().endswith(SUFFIXES)
 
 
 def pxr(module: str) -> Any:
