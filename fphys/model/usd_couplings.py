@@ -89,9 +89,7 @@ def add_mimics(usd: Stage, spec: Any, named: Named) -> None:
 
 def _soften(usd: Stage, prim: Any, new: Any) -> None:
     for name in ("solref", "solimp"):
-        value = usd.get(prim, f"mjc:{name}")
-        if value is not None:
-            setattr(new, name, value)
+        usd.put(prim, f"mjc:{name}", new, name)
 
 
 def add_tendons(usd: Stage, spec: Any, named: Named, name_of: Callable[[Any], str]) -> None:
@@ -145,9 +143,7 @@ def _lead(usd: Stage, prim: Any, new: Any, path: list[Any], named: Named, sides:
 def _tune(usd: Stage, prim: Any, new: Any) -> None:
     """Set a tendon's constants."""
     for attribute, ours in _TENDON.items():
-        value = usd.get(prim, f"mjc:{attribute}")
-        if value is not None:
-            setattr(new, ours, value if np.ndim(value) else float(value))
+        usd.put(prim, f"mjc:{attribute}", new, ours)
     new.stiffness[0] = usd.get(prim, "mjc:stiffness", 0.0)
     new.damping[0] = usd.get(prim, "mjc:damping", 0.0)
     new.limited = _LIMITED[usd.get(prim, "mjc:limited", "auto", _LIMITED)]

@@ -117,9 +117,7 @@ def add_joint(usd: Stage, body: Any, prim: Any, one: Placed, name: str) -> None:
         new.ref = usd.get(prim, "mjc:ref", 0.0) * angle
     new.springref = usd.get(prim, "mjc:springref", 0.0) * angle
     for attribute, ours in _JOINT.items():
-        value = usd.get(prim, f"mjc:{attribute}")
-        if value is not None:
-            setattr(new, ours, value)
+        usd.put(prim, f"mjc:{attribute}", new, ours)
     usd.asked.add("mjc:group")
     new.limited = int(dof.limit is not None)
     if dof.limit is not None:
@@ -186,8 +184,10 @@ def add_actuators(usd: Stage, spec: Any, named: Named, name_of: Callable[[Any], 
                 continue
             setattr(new, ours, kinds.index(kind))
         for attribute, ours in (("gainPrm", "gainprm"), ("biasPrm", "biasprm"), ("dynPrm", "dynprm"), ("gear", "gear")):
-            value = usd.get(prim, f"mjc:{attribute}")
-            if value is not None:
+            value = usd.get(prim, f"mjc:{attribute}", np.zeros(0))
+            if len(value) > len(getattr(new, ours)):
+                raise usd.fault(prim, f"mjc:{attribute} has {len(value)} numbers")
+            if len(value):
                 setattr(new, ours, np.pad(value, (0, len(getattr(new, ours)) - len(value))))
         for what in ("ctrl", "force", "act"):
             setattr(new, f"{what}limited", _LIMITED[usd.get(prim, f"mjc:{what}Limited", "auto", _LIMITED)])

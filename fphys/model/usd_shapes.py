@@ -16,6 +16,7 @@ _TURN = {"X": np.array([[0.0, 0, 1], [0, 1, 0], [-1, 0, 0]]), "Y": np.array([[1.
 """Rotations that take the z axis to a shape's own axis."""
 _INERTIA = {"convex": 0, "exact": 1, "legacy": 2, "shell": 3}  # mjtMeshInertia
 _GEOM = {"mjc:priority": "priority", "mjc:condim": "condim", "mjc:solmix": "solmix", "mjc:solref": "solref"}
+_SIZES = {"solref": 2, "solimp": 5}
 _GEOM |= {"mjc:solimp": "solimp", "mjc:margin": "margin", "mjc:gap": "gap", "newton:contactMargin": "margin"}
 
 
@@ -167,7 +168,8 @@ def _contact(usd: Stage, prim: Any, material: Any) -> dict[str, Any]:
         if usd.get(material, "physics:restitution", 0.0) and note not in usd.notes:
             usd.notes.append(note)
     for name, ours in _GEOM.items():
-        if (value := usd.get(prim, name)) is not None:
+        if usd.has(prim, name):
+            value = usd.get(prim, name, np.zeros(_SIZES[ours]) if ours in _SIZES else 0.0)
             geom[ours] = int(value) if ours in ("priority", "condim") else value
     gap = usd.get(prim, "newton:contactGap", -np.inf)
     if gap >= 0:

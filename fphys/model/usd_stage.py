@@ -147,6 +147,12 @@ class Stage:
             return bool(numbers)
         return numbers if numbers.ndim else numbers.item()
 
+    def put(self, prim: Any, name: str, element: Any, field: str) -> None:
+        """Set a field of an element of a spec to an attribute of the same size, if the file has it."""
+        own = np.asarray(getattr(element, field))
+        if self.has(prim, name):
+            setattr(element, field, self.get(prim, name, own if own.ndim else own.item()))
+
     def targets(self, prim: Any, name: str) -> list[Any]:
         """The prims that a relationship names.
 
@@ -279,6 +285,8 @@ def _layers(sdf: Any, first: str, roots: list[Path], label: str) -> Iterator[Any
         layer = sdf.Layer.FindOrOpen(identifier)
         if layer is None:
             raise ModelError(f"{by}: {identifier!r} is not a USD file")
+        if not layer.dirty:  # USD keeps open layers: the file may have changed
+            layer.Reload()
         count = 0
 
         def visit(path: Any, layer: Any = layer, identifier: str = identifier) -> None:

@@ -212,6 +212,16 @@ def test_references_that_multiply_are_refused_before_they_are_composed(tmp_path)
         fphys.load(str(tmp_path / "bomb9.usda"))
 
 
+def test_a_file_that_has_changed_is_read_again(tmp_path):
+    path = write(tmp_path, ball("a"))
+    held = pxr("Usd").Stage.Open(path)
+    assert read(path).body_mass[1] == 1
+    write(tmp_path, ball("a").replace("mass = 1.0", "mass = 2"))
+    assert read(path).body_mass[1] == 2
+    held.GetRootLayer().comment = "a change in memory, which is kept"
+    assert read(path).body_mass[1] == 2 and held.GetRootLayer().comment
+
+
 @pytest.mark.parametrize("pair", ["{}", "[]", "()"])
 def test_deep_brackets_are_refused_before_usd_sees_them(tmp_path, pair):
     """usd-core 26.11 exhausts the stack at 100,000 prims in one another, and the process ends."""
