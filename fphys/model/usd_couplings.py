@@ -104,7 +104,7 @@ def add_tendons(usd: Stage, spec: Any, named: Named, name_of: Callable[[Any], st
             continue
         targets = [target.GetPath() for target in usd.targets(prim, "mjc:path")]
         sides = [named.sites.get(target.GetPath(), "") for target in usd.targets(prim, "mjc:sideSites")]
-        order = [int(i) for i in usd.get(prim, "mjc:path:indices", np.arange(len(targets)))]
+        order = [int(i) for i in _list(usd, prim, "mjc:path:indices", np.arange(len(targets)))]
         known = {**named.joints, **named.sites, **named.geoms}
         missing = [path for path in targets if path not in known]
         if missing or not order or min(order) < 0 or max(order) >= len(targets):
@@ -114,7 +114,7 @@ def add_tendons(usd: Stage, spec: Any, named: Named, name_of: Callable[[Any], st
         named.tendons[prim.GetPath()] = new.name
         path = [targets[i] for i in order]
         if usd.get(prim, "mjc:type", "spatial") == "fixed":
-            coefficients = usd.get(prim, "mjc:path:coef", np.ones(len(path)))
+            coefficients = _list(usd, prim, "mjc:path:coef", np.ones(len(path)))
             for place, coefficient in zip(path, coefficients, strict=False):
                 new.wrap_joint(known[place], float(coefficient))
         else:
@@ -122,11 +122,19 @@ def add_tendons(usd: Stage, spec: Any, named: Named, name_of: Callable[[Any], st
         _tune(usd, prim, new)
 
 
+def _list(usd: Stage, prim: Any, name: str, default: np.ndarray) -> np.ndarray:
+    """Numbers of any length; the default if there are none."""
+    found = usd.get(prim, name, np.zeros(0))
+    return found if len(found) else default
+
+
 def _lead(usd: Stage, prim: Any, new: Any, path: list[Any], named: Named, sides: list[str]) -> None:
     """Lead a spatial tendon past its sites and geoms, with a pulley between segments."""
-    segments = [int(i) for i in usd.get(prim, "mjc:path:segments", np.zeros(len(path)))]
-    divisors = usd.get(prim, "mjc:path:divisors", np.ones(max(segments, default=0) + 1))
-    beside = [int(i) for i in usd.get(prim, "mjc:sideSites:indices", -np.ones(len(path)))]
+    segments = [int(i) for i in _list(usd, prim, "mjc:path:segments", np.zeros(len(path)))]
+    divisors = _list(usd, prim, "mjc:path:divisors", np.ones(max(segments, default=0) + 1))
+    beside = [int(i) for i in _list(usd, prim, "mjc:sideSites:indices", -np.ones(len(path)))]
+    if segments and not 0 <= min(segments) <= max(segments) < len(divisors):
+        raise usd.fault(prim, "mjc:path:segments names a segment that mjc:path:divisors does not have")
     before = 0
     for i, place in enumerate(path):
         segment = segments[i] if i < len(segments) else before
