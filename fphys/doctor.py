@@ -18,6 +18,7 @@ GIVES = {
     "docs": "the site (make docs), and running the notebooks",
     "meshes": "files of meshes for deformables (fphys.deformables.mesh.load), and more formats of meshes in URDFs",
     "suite": "tasks of DeepMind's control suite",
+    "usd": "models from USD files (fphys.load of .usd, .usda, .usdc and .usdz)",
     "view": "fphys view: a model or a run in the browser",
     "browser": "a headless browser, with which make verify tests fphys view",
 }

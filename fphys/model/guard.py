@@ -11,8 +11,9 @@ import os
 import re
 import stat
 import xml.parsers.expat
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import TypeVar
 from xml.sax.saxutils import escape
 
 from ..errors import ModelError
@@ -82,6 +83,7 @@ class OutsideError(ModelError):
 
 
 AUTO = "auto"
+T = TypeVar("T")
 
 
 def admit(source: str | Path, root: str | Path | None = None) -> Document:
@@ -95,14 +97,30 @@ def admit(source: str | Path, root: str | Path | None = None) -> Document:
         return _admit(source, root)
     if isinstance(source, str) and is_text(source):
         raise ModelError('root is "auto", but the model is given as text: pass root= with the folder of its files')
+    return widened(lambda root: _admit(source, root))
+
+
+def widened(open_: Callable[[Path | None], T]) -> T:
+    """What ``open_`` returns for the root "auto": it is called with wider roots until no file lies outside."""
     root = None
     while True:
         try:
-            return _admit(source, root)
+            return open_(root)
         except OutsideError as error:
             if _is_wide(error.folder):
                 raise
             root = error.folder  # nearer to the top each time
+
+
+def inside(file: str | Path, roots: list[Path], label: str) -> Path:
+    """A file that a model names, links resolved; raises OutsideError unless it lies under one of the roots."""
+    path = real(Path(file), label)
+    if not any(path.is_relative_to(base) for base in roots):
+        folder = _common(roots[0], path)
+        raise OutsideError(
+            f"{label} names {str(file)!r}, which lies outside {_folders(roots)}: {_pass(folder)}", folder
+        )
+    return path
 
 
 def _is_wide(folder: Path) -> bool:
@@ -111,14 +129,14 @@ def _is_wide(folder: Path) -> bool:
 
 
 def _admit(source: str | Path, root: str | Path | None) -> Document:
-    roots, above = [_real(Path(root), "root")] if root is not None else [], []
+    roots, above = [real(Path(root), "root")] if root is not None else [], []
     if isinstance(source, str) and is_text(source):
         label, path = "XML text", roots[0] / "_text_.xml" if roots else None
         data = source.encode("utf-8", "surrogatepass")
     else:
         label, path = str(source), Path(source).absolute()
         data = _read(path, label)
-        roots.append(_real(path.parent, label))
+        roots.append(real(path.parent, label))
         above = list(roots[-1].parents)
     data = _admit_files(data, label, path, roots, above)
     return Document(label, path, data)
@@ -297,8 +315,8 @@ def _tails(name: str) -> Iterator[str]:
 
 def _allowed(candidates: list[Path], roots: list[Path], label: str, reference: _Reference) -> list[Path]:
     """The existing files among the paths where MuJoCo might look, links resolved: all paths must be under the roots."""
-    real = {_real(path, f"{label}:{reference.line}"): None for path in candidates}
-    inside = [path for path in real if any(path.is_relative_to(base) for base in roots)]
+    places = {real(path, f"{label}:{reference.line}"): None for path in candidates}
+    inside = [path for path in places if any(path.is_relative_to(base) for base in roots)]
     found = [path for path in inside if os.path.exists(path)]
     for path in found:
         if not stat.S_ISREG(mode := path.stat().st_mode) and not stat.S_ISDIR(mode):
@@ -306,10 +324,10 @@ def _allowed(candidates: list[Path], roots: list[Path], label: str, reference: _
                 f"{label}:{reference.line}: <{reference.tag}> names {reference.value!r}, which is a pipe, "
                 "socket or device: a model's files must be regular ones"
             )
-    if len(inside) < len(real) and (not found or any(os.path.exists(path) for path in real if path not in inside)):
+    if len(inside) < len(places) and (not found or any(os.path.exists(path) for path in places if path not in inside)):
         message = f"{label}:{reference.line}: <{reference.tag}> names {reference.value!r}, which lies outside "
         message += f"{_folders(roots)}"
-        outside = [path for path in real if path not in inside and os.path.exists(path)]
+        outside = [path for path in places if path not in inside and os.path.exists(path)]
         if not outside:
             raise ModelError(f"{message}, and there is no such file")
         folder = max((_common(roots[-1], path) for path in outside), key=lambda folder: len(folder.parts))
@@ -332,7 +350,8 @@ def _folders(roots: list[Path]) -> str:
     return " and ".join(f"{str(base)!r}" for base in dict.fromkeys(roots))
 
 
-def _real(path: Path, label: str) -> Path:
+def real(path: Path, label: str) -> Path:
+    """A path with links resolved; raises ModelError if it cannot be."""
     try:
         return path.resolve()
     except (OSError, RuntimeError, ValueError) as error:

@@ -16,7 +16,7 @@ import jax
 import numpy as np
 
 from ..errors import ModelError, UnsupportedError
-from . import urdf
+from . import urdf, usd
 from .arguments import expect
 from .guard import Document, admit
 from .hulls import read_hulls
@@ -43,27 +43,16 @@ from .structure import (
     Tendons,
 )
 from .tractable import require_tractable
-from .validate import CONSTRAINTS, read_otherwise, require_finite, require_physical, require_supported
+from .validate import (
+    CONSTRAINTS,
+    DISABLE_BITS,
+    read_otherwise,
+    require_finite,
+    require_physical,
+    require_supported,
+)
 from .whitelist import GROUPS, LEAVES
 
-_DISABLE_BITS = {
-    "constraint": 1,
-    "equality": 2,
-    "frictionloss": 4,
-    "limit": 8,
-    "contact": 16,
-    "spring": 32,
-    "damper": 64,
-    "gravity": 128,
-    "clampctrl": 256,
-    "warmstart": 512,
-    "filterparent": 1024,
-    "actuation": 2048,
-    "refsafe": 4096,
-    "eulerdamp": 32768,
-    "island": 262144,
-    "multiccd": 524288,
-}
 _DERIVED = (
     "body.invweight0",
     "dof.invweight0",
@@ -86,14 +75,15 @@ def load(
     dtype: Any = None,
     mend: bool = False,
 ) -> Model:
-    """Load a mechanism from MJCF or URDF.
+    """Load a mechanism from MJCF, URDF or USD.
 
     Args:
-        source: path of a file, XML text, a ``mujoco.MjModel`` or a ``mujoco.MjSpec``; the last two are copied.
+        source: path of a file, XML text, a ``mujoco.MjModel`` or a ``mujoco.MjSpec``; the last two are copied. USD
+            files end in .usd, .usda, .usdc or .usdz.
         disable: constraints to leave out: any of "contact", "limit", "equality", "frictionloss".
-        root: folder that the model's meshes and includes may lie in, besides the folder of the file itself and the ROS
-            package that it is in. "auto" is the nearest folder above the file that holds all of them, but neither your
-            home nor a folder above it: pass it if you trust the model. Without it, XML text opens no files.
+        root: folder that the model's meshes, includes and layers may lie in, besides the folder of the file itself and
+            the ROS package that it is in. "auto" is the nearest folder above the file that holds all of them, but
+            neither your home nor a folder above it: pass it if you trust the model. Without it, text opens no files.
         dtype: float32 or float64; by default float64 if JAX's x64 is on.
         mend: give bodies of a URDF that have no mass, or an inertia that no solid has, small ones that they can have,
             with a warning that names each. Without it, such a body is refused.
@@ -104,6 +94,7 @@ def load(
     Raises:
         ModelError: the file is malformed, names files outside ``root``, or is not physical.
         UnsupportedError: it uses features that are not simulated; the error names every such element.
+        MissingDependencyError: the file is USD, and usd-core is not installed.
     """
     real = _dtype(dtype)
     flags = _disable_flags(disable)
@@ -120,7 +111,7 @@ def load(
 
 
 def read_spec(source: Any = None, root: str | Path | None = None) -> Any:
-    """A ``mujoco.MjSpec`` to compose a model from, for :func:`load`: from MJCF or URDF, by default empty.
+    """A ``mujoco.MjSpec`` to compose a model from, for :func:`load`: from MJCF, URDF or USD, by default empty.
 
     Args:
         source: path of a file, XML text, or a ``mujoco.MjSpec``, which is copied; None for an empty one.
@@ -136,6 +127,9 @@ def read_spec(source: Any = None, root: str | Path | None = None) -> Any:
         return source.copy()
     if not isinstance(source, str | Path):
         raise ModelError(f"source is {type(source).__name__}: it must be a path, XML text or an MjSpec")
+    if usd.is_usd(source):
+        with _logged_warnings():
+            return usd.read(mujoco.MjSpec, source, root)
     document = admit(source, root)
     try:
         with _logged_warnings():
@@ -205,11 +199,11 @@ def _disable_flags(disable: Iterable[str]) -> int:
     unknown = sorted(set(names) - set(CONSTRAINTS))
     if unknown:
         raise ModelError(f"disable holds {unknown}: it may hold {list(CONSTRAINTS)}")
-    return sum(_DISABLE_BITS[name] for name in set(names))
+    return sum(DISABLE_BITS[name] for name in set(names))
 
 
 def _disabled(flags: int) -> frozenset[str]:
-    names = {name for name, bit in _DISABLE_BITS.items() if flags & bit}
+    names = {name for name, bit in DISABLE_BITS.items() if flags & bit}
     return frozenset(names | set(CONSTRAINTS) if "constraint" in names else names)
 
 
@@ -223,11 +217,14 @@ def _compile_quietly(source: Any, root: str | Path | None, mend: bool) -> tuple[
     mujoco = _mujoco()
     if isinstance(source, mujoco.MjModel):
         return copy.copy(source), "MjModel"
+    label = str(source) if usd.is_usd(source) else "MjSpec"
+    if usd.is_usd(source):
+        source = usd.read(mujoco.MjSpec, source, root)
     if isinstance(source, mujoco.MjSpec):
         try:
-            return source.copy().compile(), "MjSpec"
+            return source.copy().compile(), label
         except Exception as error:
-            raise ModelError(f"MjSpec: {str(error).strip()}") from error
+            raise ModelError(f"{label}: {str(error).strip()}") from error
     if not isinstance(source, str | Path):
         raise ModelError(f"source is {type(source).__name__}: it must be a path, XML text, an MjModel or an MjSpec")
     document = admit(source, root)

@@ -12,6 +12,26 @@ from .whitelist import DEFAULT, LEAVES, numeric_fields
 
 CONSTRAINTS = ("contact", "limit", "equality", "frictionloss")
 
+DISABLE_BITS = {
+    "constraint": 1,
+    "equality": 2,
+    "frictionloss": 4,
+    "limit": 8,
+    "contact": 16,
+    "spring": 32,
+    "damper": 64,
+    "gravity": 128,
+    "clampctrl": 256,
+    "warmstart": 512,
+    "filterparent": 1024,
+    "actuation": 2048,
+    "refsafe": 4096,
+    "eulerdamp": 32768,
+    "island": 262144,
+    "multiccd": 524288,
+}
+"""Flags of MuJoCo -> bit of opt.disableflags."""
+
 FRICTIONS = ("geom.friction", "pair.friction", "dof.frictionloss", "tendon.frictionloss")
 """Leaves that may not be negative."""
 MINIMUM = 1e-15  # MuJoCo's mjMINVAL

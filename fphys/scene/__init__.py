@@ -1,7 +1,7 @@
 """Scenes: one description of bodies, particles and sensors, simulated natively or by another engine."""
 
 from .materials import FEM, MPM, PBD, SPH, Rigid, Surface
-from .morphs import MJCF, URDF, Box, Capsule, Cloth, Cylinder, Mesh, Plane, Rope, Sphere, Terrain
+from .morphs import MJCF, URDF, USD, Box, Capsule, Cloth, Cylinder, Mesh, Plane, Rope, Sphere, Terrain
 from .scene import Domain, Scene
 from .sensors import IMU, Camera, Contact, JointState, Rays
 from .specs import ActionSpec, ObservationSpec
@@ -14,6 +14,7 @@ __all__ = [
     "PBD",
     "SPH",
     "URDF",
+    "USD",
     "ActionSpec",
     "Box",
     "Camera",

@@ -16,7 +16,7 @@ from ..model.load import read_spec
 from ..model.sensors import SensorType
 from ..model.structure import GeomType
 from .materials import Rigid, Surface
-from .morphs import MECHANISMS, MJCF, URDF, Box, Capsule, Cylinder, Mesh, Morph, Plane, Sphere, Terrain
+from .morphs import MECHANISMS, MJCF, URDF, USD, Box, Capsule, Cylinder, Mesh, Morph, Plane, Sphere, Terrain
 from .sensors import IMU, Camera, JointState, Rays
 from .specs import GAINS, LIKE, ActionSpec, ObservationSpec
 
@@ -264,8 +264,11 @@ def _attach(spec: Any, part: Part, stated: dict[str, tuple[str, Any]]) -> None:
         if base is None:
             raise ModelError(f"{part.name!r}: the URDF has no link that could move: take fixed=True")
         base.add_freejoint(name="root")
-    if isinstance(morph, MJCF) and morph.fixed:
-        raise ModelError(f"{part.name!r}: fixed=True has no meaning for MJCF: take the free joint out of the file")
+    if isinstance(morph, MJCF | USD) and morph.fixed:
+        kind, what = (
+            ("USD", "fix its root by a joint in") if isinstance(morph, USD) else ("MJCF", "take the free joint out of")
+        )
+        raise ModelError(f"{part.name!r}: fixed=True has no meaning for {kind}: {what} the file")
     for name in _names(child.option):  # the options that it sets are kept above; MuJoCo would warn of each
         setattr(child.option, name, getattr(spec.option, name))
     frame = spec.worldbody.add_frame(pos=morph.pos, quat=morph.quat)

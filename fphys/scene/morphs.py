@@ -158,6 +158,14 @@ class URDF(Morph):
 
 
 @dataclasses.dataclass(frozen=True)
+class USD(Morph):
+    """A mechanism from a USD file. The file says which bodies move; ``fixed`` has no meaning."""
+
+    source: str | Path
+    root: str | Path | None = None  # folder that its layers may lie in besides its own
+
+
+@dataclasses.dataclass(frozen=True)
 class Terrain(Morph):
     """A terrain of heights on a square grid; ``pos`` is its corner with the least x and y. Never moves."""
 
@@ -177,5 +185,5 @@ class Terrain(Morph):
 SHAPES = (Plane, Box, Sphere, Capsule, Cylinder, Mesh, Terrain)
 """Morphs that are one body with one shape."""
 
-MECHANISMS = (MJCF, URDF)
+MECHANISMS = (MJCF, URDF, USD)
 """Morphs whose file defines their bodies."""

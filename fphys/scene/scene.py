@@ -85,7 +85,7 @@ class Scene:
         Args:
             morph: its shape and pose.
             material: what it is made of; by default :class:`Rigid`.
-            surface: how it looks; for MJCF and URDF the file defines it.
+            surface: how it looks; for MJCF, URDF and USD the file defines it.
             name: of its body, and prefix of the names in a file; by default its kind, numbered if there are several.
 
         Returns:

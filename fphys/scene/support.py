@@ -9,7 +9,7 @@ from ..errors import UnsupportedError
 from . import genesis_particles
 from .genesis_particles import particulate
 from .materials import FEM, PBD, SPH, Rigid
-from .morphs import Plane, Terrain
+from .morphs import USD, Plane, Terrain
 from .sensors import Camera, Rays
 
 
@@ -60,6 +60,8 @@ def _genesis(scene: Any) -> Iterator[str]:
         yield f"{part.name!r}, {type(part.material).__name__}: deformable things are simulated natively only"
     for part in scene.parts:
         if isinstance(part.material, Rigid):
+            if isinstance(part.morph, USD):
+                yield f"{part.name!r}, USD: its meshes have no files, which Genesis reads; take the native back end"
             if not part.material.pushed:
                 yield f"{part.name!r}, Rigid(pushed=False): particles push whatever moves"
             friction = 1.0 if part.material.friction is None else part.material.friction
