@@ -42,7 +42,10 @@ class Pose(NamedTuple):
 class Medium(Protocol):
     """Matter of one solver, and the bodies that it touches."""
 
-    params: Any  # of its solver
+    @property
+    def params(self) -> Any:
+        """Of its solver."""
+        ...
 
     @property
     def holds(self) -> bool:

@@ -28,7 +28,6 @@ EXPERIMENTS = {
     "identify-elastic": "the stiffness of every element of a plate is found from a recorded motion, by gradient",
     "fold": "a cloth is folded in half, the motion of its edge found by gradient",
     "soft-arm": "a soft arm reaches targets, the pressures in its chambers found by gradient",
-    "catch": "a cloth catches balls, the motion of its holders found by gradient through cloth and balls",
     "contact-gradients": "exact gradients, softened contacts and contacts from distance are compared",
     "classify": "digits, MNIST or CIFAR-10 are classified by a perceptron or a convolutional network",
     "autoencode": "digits are compressed and drawn again by a variational autoencoder",
