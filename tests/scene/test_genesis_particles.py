@@ -103,7 +103,7 @@ def scene(*substances: Any, **body: Any) -> Scene:
         (scene(MPM(VonMises(1000.0, 1e4, 0.3, 1e3, 1e2))), "hardening is 0"),
         (scene(MPM(Corotated(1000.0, np.array([1e4, 2e4]), 0.3))), "the same numbers in all worlds"),
         (scene(MPM(Snow()), friction=(0.5, 1.0)), "'ground', Rigid: beside particles"),
-        (scene(MPM(Snow()), SPH(10.0)), "nothing couples them"),
+        (scene(MPM(Snow()), SPH(10.0)), "they would not feel each other"),
         (scene(SPH(10.0), SPH(12.0)), "a scene has one fluid"),
     ],
 )
