@@ -12,8 +12,8 @@ et al. 2020, "Incremental potential contact", section 5): full friction from the
 import warp as wp
 
 from .._precision import mat33, quat, real, vec3, vec4
-from ..math import quat_unit, rotate, rotate_back
-from ..particles.collider import CAPSULE, SPHERE, surface
+from ..math import quat_unit, rotate
+from ..particles.collider import CAPSULE, SPHERE, facing
 from ..spectral import identity
 
 SMALL_SQUARED = wp.constant(real(1.0e-36))
@@ -61,24 +61,6 @@ def drag_work(speed: real, slip: real) -> real:
         y = speed / slip
         return slip * (real(1.0) / real(3.0) + y * y * (real(1.0) - y / real(3.0)))
     return speed
-
-
-@wp.func
-def facing(
-    world: int,
-    shape: int,
-    count: wp.vec3i,
-    field: wp.array2d(dtype=real),
-    size: vec3,
-    pos: vec3,
-    orientation: quat,
-    place: vec3,
-) -> vec4:
-    """The outward normal in the world's axes, and the signed distance."""
-    q = quat_unit(orientation)
-    s = surface(world, shape, rotate_back(q, place - pos), size, count, 0, field)
-    n = rotate(q, vec3(s[0], s[1], s[2]))
-    return vec4(n[0], n[1], n[2], s[3])
 
 
 @wp.func
@@ -147,6 +129,7 @@ def push(
             world,
             shape[c],
             count[c],
+            0,
             field,
             size[world, c],
             end[world, c],
@@ -155,7 +138,7 @@ def push(
         )
         force = area[world, i] * pressure(t - s[3], k, t) * normal_of(s)
         o = facing(
-            world, shape[c], count[c], field, size[world, c], begin[world, c], begin_turn[world, c], before[world, i]
+            world, shape[c], count[c], 0, field, size[world, c], begin[world, c], begin_turn[world, c], before[world, i]
         )
         hold = friction[world, c] * area[world, i] * pressure(t - o[3], k, t)
         arm = before[world, i] - begin[world, c]

@@ -216,7 +216,7 @@ def met(world: int, i: int, c: int, body: Body, setting: Setting, work: Work) ->
     turn = setting.end_turn[world, c]
     end = setting.end[world, c]
     size = setting.size[world, c]
-    return facing(world, body.shape[c], body.count[c], setting.field, size, end, turn, work.place[world, i])
+    return facing(world, body.shape[c], body.count[c], 0, setting.field, size, end, turn, work.place[world, i])
 
 
 @wp.func
@@ -225,7 +225,7 @@ def held(world: int, i: int, c: int, body: Body, setting: Setting):
     turn = setting.begin_turn[world, c]
     begin = setting.begin[world, c]
     size = setting.size[world, c]
-    s = facing(world, body.shape[c], body.count[c], setting.field, size, begin, turn, setting.before[world, i])
+    s = facing(world, body.shape[c], body.count[c], 0, setting.field, size, begin, turn, setting.before[world, i])
     p = pressure(setting.thickness[world] - s[3], setting.stiffness[world], setting.thickness[world])
     return normal_of(s), setting.friction[world, c] * setting.area[world, i] * p
 

@@ -3,8 +3,7 @@
 import warp as wp
 
 from .._precision import quat, real, vec3
-from ..math import quat_unit, rotate, rotate_back
-from ..particles.collider import add_slope, add_wrench, surface
+from ..particles.collider import add_slope, add_wrench, facing
 
 SMALL_SQUARED = wp.constant(real(1.0e-24))
 
@@ -46,11 +45,10 @@ def touch(
     after = x
     if weight[world, vertex] > real(0.0):
         arm = x - pos[world]
-        q = quat_unit(orientation[world])
-        s = surface(world, shape, rotate_back(q, arm), size[world], count, 0, field)
+        s = facing(world, shape, count, 0, field, size[world], pos[world], orientation[world], x)
         depth = thickness[world] - s[3]
         if depth > real(0.0):
-            n = rotate(q, vec3(s[0], s[1], s[2]))
+            n = vec3(s[0], s[1], s[2])
             d = x - start[world, vertex] - timestep[world] * (velocity[world] + wp.cross(spin[world], arm))
             along = d - wp.dot(d, n) * n
             after = x + depth * n - held_share(along, depth, sticky, friction[world]) * along
@@ -92,11 +90,10 @@ def weigh(
         x = place[world, vertex]
         h = timestep[world]
         arm = x - pos[world]
-        q = quat_unit(orientation[world])
-        s = surface(world, shape, rotate_back(q, arm), size[world], count, 0, field)
+        s = facing(world, shape, count, 0, field, size[world], pos[world], orientation[world], x)
         depth = thickness[world] - s[3]
         if depth > real(0.0):
-            n = rotate(q, vec3(s[0], s[1], s[2]))
+            n = vec3(s[0], s[1], s[2])
             w = velocity[world] + wp.cross(spin[world], arm)
             d = x - start[world, vertex] - h * w
             along = d - wp.dot(d, n) * n

@@ -134,13 +134,31 @@ def place_of(node: int, lower: vec3, dx: real, nodes: wp.vec3i) -> vec3:
 
 
 @wp.func
-def beside(world: int, c: int, x: vec3, shapes: Shapes) -> vec4:
-    """Outward normal in world axes, and signed distance, of a collider at a point."""
-    q = quat_unit(shapes.turn[world, c])
-    p = rotate_back(q, x - shapes.pos[world, c])
-    s = surface(world, shapes.kind[c], p, shapes.size[world, c], shapes.count[c], shapes.first[c], shapes.samples)
+def facing(
+    world: int,
+    shape: int,
+    count: wp.vec3i,
+    first: int,
+    field: wp.array2d(dtype=real),
+    size: vec3,
+    pos: vec3,
+    turn: quat,
+    x: vec3,
+) -> vec4:
+    """Outward normal in world axes, and signed distance, of a shape at a point."""
+    q = quat_unit(turn)
+    s = surface(world, shape, rotate_back(q, x - pos), size, count, first, field)
     n = rotate(q, vec3(s[0], s[1], s[2]))
     return vec4(n[0], n[1], n[2], s[3])
+
+
+@wp.func
+def beside(world: int, c: int, x: vec3, shapes: Shapes) -> vec4:
+    """Outward normal in world axes, and signed distance, of a collider at a point."""
+    size = shapes.size[world, c]
+    pos = shapes.pos[world, c]
+    turn = shapes.turn[world, c]
+    return facing(world, shapes.kind[c], shapes.count[c], shapes.first[c], shapes.samples, size, pos, turn, x)
 
 
 @wp.func
