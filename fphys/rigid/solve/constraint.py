@@ -35,7 +35,7 @@ from ..dynamics import (
 from ..forces import tendon
 from ..forces.adhesion import add_adhesion, adheres, adhesion_power
 from ..tree import articulated, topology
-from . import conjugate, equality, friction, limit
+from . import equality, friction, islands, limit
 from .contact import Pairs, contact_power, contact_rows, mix_pairs, pair_rows
 from .equality import Bonds, bonds, equality_parts, equality_power, equality_rows
 from .friction import friction_parts, friction_power, friction_rows, friction_sizes
@@ -123,7 +123,7 @@ def _solve(
     launch(k.forces.subtract, dim=(w, n), inputs=[force_applied, bias], outputs=[net])
     if model.structure.sparse:
         mass = articulated.inertias(launch, model, state, frames, implicit=False)
-        conjugate.newton(launch, model, state, given.pairs, mass, setting, net, out.qacc, out.found)
+        islands.newton(launch, model, state, given.pairs, mass, setting, net, out.qacc, out.found)
         if out.damped is not None:
             damped.damp_sparse(launch, model, state, frames, mass, out.qacc, out.damped)
         return
@@ -341,7 +341,7 @@ def _back_solve(
         ids = Ids(found.pair, found.feature)
         copies = Ids(*(launch.scratch(i.shape, stages.types(cotangent).integer) for i in ids))
         setting = set_up(launch, model, state, given, ids, copies, status)
-        conjugate.solve(launch, model, state, given.pairs, setting, qacc, cotangent, out.trial)
+        islands.solve(launch, model, state, given.pairs, setting, qacc, cotangent, out.trial)
         return
     solve_dense = kernels(cotangent.dtype, "rigid.dense").solve_dense
     team.shared(launch, solve_dense, [found.factor, cotangent], [out.trial])
@@ -445,7 +445,7 @@ def _restore(launch: Any, model: Model, state: State, given: Parameters, qacc: A
     s, t = model.structure, stages.types(state.qpos)
     setting = set_up(launch, model, state, given, None, out.ids, out.status)
     if s.sparse:
-        conjugate.restore(launch, model, state, given.pairs, setting, qacc, out.force)
+        islands.restore(launch, model, state, given.pairs, setting, qacc, out.force)
         return
     stiffness = launch.scratch((launch.worlds, topology.packed_size(s.nv)), t.real)
     launch(
