@@ -152,11 +152,12 @@ def simulate(
 
 
 def view(model: str, result: Path | None = None, /, port: int = 8080, host: str = "127.0.0.1", world: int = 0) -> int:
-    """Show a model or a run in the browser: play, pause, scrub. Press Ctrl-C to stop.
+    """Show a run or a model in the browser: play, pause, scrub. Press Ctrl-C to stop.
 
     Args:
-        model: An MJCF or URDF file, the name of a model that comes with fphys, or a result that holds only particles.
-        result: A run's result.npz, with qpos, particles x, or both. By default the model falls for three seconds.
+        model: A run's folder (or that of several, for the newest), an MJCF or URDF file, the name of a model that comes
+            with fphys, or a result that holds only particles.
+        result: A run's result.npz, with qpos, particles x, or both. By default a model falls for three seconds.
         port: Port of the page. If it is in use, the next free one is taken.
         host: 0.0.0.0 lets other machines see the page.
         world: Which world of the run to show.

@@ -97,7 +97,8 @@ def _main(config: Config, run: Run) -> dict[str, Any]:
     x = np.asarray(last.x[0])
     beside = np.linalg.norm((x[upper] - start[mirror])[:, :2], axis=1)
     apart = (x[upper] - x[mirror])[:, 2]
-    run.save(points=best, x=path, elements=params.mesh.elements, upper=upper, mirror=mirror)
+    run.save(points=best, upper=upper, mirror=mirror)
+    run.motion(STEP * np.arange(1, steps + 1), film.stage(), x=path, elements=params.mesh.elements)
     pictures = film.deforming(run, [Flex(params.mesh.elements, path, radius=THICKNESS / 4)], STEP)
     run.plot("fold", _figure(pictures, run, x, start, upper))
     rms = float(np.sqrt((beside**2).mean()))

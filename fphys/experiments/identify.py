@@ -102,10 +102,12 @@ def _main(config: Config, run: Run) -> dict[str, Any]:
         f"{kind}_rms_relative": float((rms(after, shown) / shown.x.std(0)).max()),
         f"{kind}_rms_before": rms(before, shown).tolist(),
     }
-    run.save(parameters=np.stack(history), names=np.array(names), predicted=after, measured=shown.x, time=shown.time)
+    run.save(
+        parameters=np.stack(history), names=np.array(names), predicted=after, measured=shown.x, measured_time=shown.time
+    )
     run.plot("identify", figure(names, np.stack(history) / reference, truth is not None, shown, before, after, kind))
     identified = with_parameters(model, jnp.asarray(found)[None])
-    beside(run, [(identified, trajectory(model, shown, x), 0) for x in (shown.x, before, after)])
+    show(run, identified, [trajectory(model, shown, x) for x in (shown.x, before, after)])
     return metrics
 
 
@@ -266,6 +268,13 @@ def trajectory(model: fphys.Model, motion: Recording, x: np.ndarray) -> fphys.St
     state, nq = fphys.init(model, 1), model.structure.nq
     states = jax.tree.map(lambda leaf: np.repeat(np.asarray(leaf)[None], len(rows), axis=0), state)
     return states.replace(qpos=x[rows][:, None, :nq], qvel=x[rows][:, None, nq:])
+
+
+def show(run: Run, model: fphys.Model, motions: Sequence[fphys.State]) -> None:
+    """Film the motions side by side, and save them as worlds."""
+    states = jax.tree.map(lambda *leaves: np.concatenate(leaves, 1), *motions)
+    run.motion(float(model.opt.timestep[0]) * np.arange(len(states.qpos)), model, states)
+    beside(run, [(model, each, 0) for each in motions])
 
 
 def figure(

@@ -25,7 +25,6 @@ from fphys.errors import ModelError
 from fphys.runs import Run
 
 from . import identify
-from .film import beside
 
 Array = jax.Array
 
@@ -97,10 +96,12 @@ def _main(config: Config, run: Run) -> dict[str, Any]:
     for name, path in zip(("_before", "", "_by_truth"), paths):
         metrics[f"{kind}_rms_relative{name}"] = float((identify.rms(path, shown) / identify.scale(shown)).max())
     before, after = paths[:2]
-    run.save(parameters=np.stack(history), names=np.array(names), predicted=after, measured=shown.x, time=shown.time)
+    run.save(
+        parameters=np.stack(history), names=np.array(names), predicted=after, measured=shown.x, measured_time=shown.time
+    )
     relative = np.stack(history) / reference
     run.plot("identify-contact", identify.figure(names, relative, truth is not None, shown, before, after, kind, BAR))
-    beside(run, [(model, identify.trajectory(model, shown, x), 0) for x in (shown.x, before, after)])
+    identify.show(run, model, [identify.trajectory(model, shown, x) for x in (shown.x, before, after)])
     return metrics
 
 

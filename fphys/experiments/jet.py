@@ -37,6 +37,11 @@ GUESS = (2.4, 2.0)  # m/s
 MARGIN = 1.5 * SPACING  # how far inside the bucket's walls particles are asked to be [m]
 SLACK = 0.03  # weight of the speeds, which settles which of the jets that land is found [1e-3 s^2]
 FPS = 25.0
+BUCKET = f"""<mujoco><worldbody>
+  <geom type="box" size="0.02 0.1 {DEPTH / 2}" pos="{CENTRE - HALF - 0.02} 0 {DEPTH / 2}" rgba="0.42 0.45 0.5 1"/>
+  <geom type="box" size="0.02 0.1 {DEPTH / 2}" pos="{CENTRE + HALF + 0.02} 0 {DEPTH / 2}" rgba="0.42 0.45 0.5 1"/>
+  <geom type="box" size="{HALF + 0.04} 0.1 0.02" pos="{CENTRE} 0 -0.02" rgba="0.42 0.45 0.5 1"/>
+</worldbody></mujoco>"""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -94,7 +99,8 @@ def _main(config: Config, run: Run) -> dict[str, Any]:
     seconds = time.perf_counter() - begun
     sph.check(params, last)
     share, first_share = (float(inside(np.asarray(p[-1])).mean()) for p in (path, before))
-    run.save(velocity=velocity, first_velocity=first, x=path[-1])
+    run.save(velocity=velocity, first_velocity=first)
+    run.motion(params.timestep * np.arange(1, steps + 1), BUCKET, x=path[:, None], radius=SPACING / 2)
     walls = np.asarray(state.x[0, LONG * THICK :])
     run.plot("jet", _figure(np.asarray(before), np.asarray(path), walls, np.asarray(velocity)))
     run.video("jet", lambda: _film(np.asarray(path), walls, params.timestep), FPS)

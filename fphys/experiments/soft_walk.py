@@ -17,9 +17,11 @@ import numpy as np
 import fphys
 from fphys.particles import mpm
 from fphys.render import splat
+from fphys.render.flex import PALETTE
 from fphys.runs import Run
 
 from . import expect_positive
+from .film import stage
 from .lattice import lattice
 
 Array = jax.Array
@@ -86,7 +88,9 @@ def _main(config: Config, run: Run) -> dict[str, Any]:
     seconds = time.perf_counter() - begun
     mpm.check(params, last)
     lengths = float(travelled(state, last) / LENGTH)
-    run.save(weights=best, signals=signals(best, config), x=last.x)
+    run.save(weights=best, signals=signals(best, config))
+    color = np.array([PALETTE[k % 4] for k in muscle])
+    run.motion(STEP * np.arange(1, len(path) + 1), stage(), x=path[:, None], color=color, radius=CELL / 4)
     run.plot("soft-walk", _figure(np.asarray(path), muscle, np.asarray(signals(best, config))))
     run.video("soft-walk", lambda: _film(np.asarray(path), muscle), FPS)
     return {

@@ -86,7 +86,8 @@ def _main(config: Config, run: Run) -> dict[str, Any]:
     play = jax.jit(walk, static_argnums=(3, 4))
     states, torque = play(model, fresh, gait, round(JUDGED / config.timestep), config.frequency)
     mean, stands = np.asarray(speed(states)), np.asarray(upright(states))
-    run.save(gait=gait, torque=torque, qpos=states.qpos, qvel=states.qvel, start=fresh.qpos, start_qvel=fresh.qvel)
+    run.save(gait=gait, torque=torque, qvel=states.qvel, start=fresh.qpos, start_qvel=fresh.qvel)
+    run.motion(states.time[:, 0], model, states)
     run.plot("walk", _figure(model, run, states, torque))
     film(run, model, jax.tree.map(lambda x: x[:, :1], states), camera="chase")
     return {

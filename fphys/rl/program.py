@@ -117,7 +117,7 @@ def play(
             "or another version of the class"
         )
     moved = jax.jit(lambda key: motion(env, policy, key, steps))(jax.random.key(seed))
-    run.save(qpos=moved.qpos)
+    run.motion(float(env.dt[0]) * np.arange(1, len(moved.qpos) + 1), env.model, moved)
     if video:
         run.video(short_name(name), lambda: frames(env.model, moved), fps=round(1 / float(env.dt[0])))
     returns, lengths = measured(env, policy, seed, 10)

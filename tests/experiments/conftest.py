@@ -1,11 +1,16 @@
 """Experiments run as users run them: JAX as it comes, a folder for each run."""
 
+import importlib.util
 import json
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+
+STILL = ("autoencode", "classify", "dqn", "generate-text", "train-resnet", "classify-image")
+"""Experiments in which nothing moves."""
 
 
 @pytest.fixture(autouse=True)
@@ -36,6 +41,8 @@ def play(tmp_path: Any, monkeypatch: pytest.MonkeyPatch, full: bool) -> Callable
         assert files >= {"metrics.json", f"{name}.png", *(["result.npz", f"{name}.mp4"] if video else [])}
         if getattr(config, "iterations", 0):
             assert any(file.startswith("events.") for file in files)
+        if name not in STILL:
+            opens(record.path)
         content = json.loads((record.path / "metrics.json").read_text())
         assert content["status"] == "ok"
         if not video and not record.history and "result.npz" not in files:
@@ -44,3 +51,28 @@ def play(tmp_path: Any, monkeypatch: pytest.MonkeyPatch, full: bool) -> Callable
             return content["metrics"], dict(result)
 
     return run
+
+
+def opens(folder: Path) -> None:
+    """``fphys view FOLDER`` shows the run, with nothing else given: it moves, in time, in every world."""
+    from fphys import view
+
+    if importlib.util.find_spec("viser") is None:
+        return
+    with np.load(folder / "result.npz") as result:
+        found = dict(result)
+    viewer = view.view(str(folder), None, 0)
+    try:
+        shown = viewer.motion
+        moved = np.concatenate([shown.pos, shown.particles], 1)
+        time = found["time"]
+        assert len(moved) == len(time) > 1 and shown.timestep == pytest.approx((time[-1] - time[0]) / (len(time) - 1))
+        assert np.isfinite(moved).all() and np.abs(moved[-1] - moved[0]).max() > 1e-3
+        worlds = next(found[name].shape[1] for name in ("qpos", "x") if name in found)
+        assert (viewer.world.max == worlds - 1 and not viewer.world.disabled) or worlds == 1
+        for world in range(1, worlds):
+            viewer.world.value = world
+            assert viewer.motion is not shown
+        viewer.show(len(time) - 1)
+    finally:
+        viewer.stop()
