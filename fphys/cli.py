@@ -247,7 +247,7 @@ def _dispatch(arguments: list[str]) -> int:
     if arguments[:1] == ["train"]:
         return _train(arguments[1:])
     if arguments[:1] == ["run"]:
-        if arguments[1:2] and arguments[1] in EXPERIMENTS:
+        if arguments[1:2] and not arguments[1].startswith("-"):
             return _run(arguments[1], arguments[2:])
         choices = {name: _described(name, text) for name, text in EXPERIMENTS.items()}
         return tyro.extras.subcommand_cli_from_dict(

@@ -244,7 +244,7 @@ def view(source: str, result: Path | None = None, port: int = 8080, host: str = 
             raise ModelError(f"{source} holds the qpos of a model: use fphys view MODEL {file}")
         model = fphys.load(scene) if scene.is_file() else None
     else:
-        model = fphys.load(source if Path(source).exists() or Path(source).suffix else fphys.asset(source))
+        model = fphys.load(source)
         found = {"qpos": _fallen(model)} if result is None else _arrays(result)
     show = functools.partial(_motion, model, found)
     count = next((found[name].shape[1] for name, n in (("qpos", 3), ("x", 4)) if found.get(name, _NONE).ndim == n), 1)

@@ -13,7 +13,6 @@ import dataclasses
 import functools
 import math
 import time
-from pathlib import Path
 from typing import Any
 
 import jax
@@ -100,15 +99,16 @@ def _main(config: Config, run: Run) -> dict[str, Any]:
         parameters=np.stack(history), names=np.array(names), predicted=after, measured=shown.x, measured_time=shown.time
     )
     relative = np.stack(history) / reference
-    run.plot("identify-contact", identify.figure(names, relative, truth is not None, shown, before, after, kind, BAR))
+    run.plot(
+        "identify-contact", identify.figure(model, names, relative, truth is not None, shown, before, after, kind, BAR)
+    )
     identify.show(run, model, [identify.trajectory(model, shown, x) for x in (shown.x, before, after)])
     return metrics
 
 
 def scene(source: str) -> fphys.Model:
     """A file's model, or one of ours, with contacts whose parameters can be found."""
-    path = source if Path(source).exists() or Path(source).suffix else fphys.asset(source)
-    model = fphys.load(path)
+    model = fphys.load(source)
     s = model.structure
     if s.nq != s.nv or s.na:
         raise ModelError(f"{source}: identify-contact takes hinge and slide joints, and actuators without activation")

@@ -181,12 +181,19 @@ def _figure(before: np.ndarray, path: np.ndarray, walls: np.ndarray, velocity: n
     left.scatter(*before[-1].T, s=3.0, color="#ec6a29", label="first guess")
     for share, alpha in ((0.0, 0.2), (0.3, 0.3), (0.6, 0.5), (1.0, 1.0)):
         left.scatter(*path[int(share * (len(path) - 1))].T, s=3.0, color="#2a6db5", alpha=alpha)
-    left.set(aspect="equal", xlim=(-1.3, 2.0), ylim=(-0.3, 1.6), xlabel="x [m]", title="the jet, and where it ends")
+    left.set(
+        aspect="equal",
+        xlim=(-1.3, 2.0),
+        ylim=(-0.3, 1.6),
+        xlabel="x [m]",
+        ylabel="y [m]",
+        title="the jet, and where it ends",
+    )
     left.legend(frameon=False, fontsize=8)
     at = np.linspace(0, 1, len(velocity))
     for line, name, color in zip(velocity.T, ("forwards", "upwards"), ("#2a6db5", "#3a9d6e")):
         right.plot(at, line, "o-", color=color, label=name)
-    right.set(xlabel="along the jet", title="velocity [m/s]")
+    right.set(xlabel="part of the jet, from its end", title="velocity [m/s]")
     right.legend(frameon=False, fontsize=8)
     for axes in (left, right):
         axes.spines[["top", "right"]].set_visible(False)

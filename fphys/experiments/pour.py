@@ -177,7 +177,14 @@ def _figure(shown: list[np.ndarray], spacing: float, wanted: float, step: float)
     x = shown[-1][np.abs(shown[-1][:, 1] - EDGE / 2) < spacing]
     right.scatter(x[:, 0], x[:, 2], s=3.0, color="#2a6db5")
     right.axhline(wanted, color="#6b7280", linewidth=0.8, linestyle=":")
-    right.set(xlim=(0, EDGE), ylim=(0, RIM), aspect="equal", xlabel="x [m]", title="a slice at the end, and V / A")
+    right.set(
+        xlim=(0, EDGE),
+        ylim=(0, RIM),
+        aspect="equal",
+        xlabel="x [m]",
+        ylabel="z [m]",
+        title="a slice at the end, and V / A",
+    )
     for axes in (left, right):
         axes.spines[["top", "right"]].set_visible(False)
     return figure

@@ -188,7 +188,7 @@ def _figure(model: fphys.Model, run: Run, states: fphys.State, torque: Array) ->
         place.plot(time, states.qpos[:, world, 0], color=color, linewidth=1.2)
         height.plot(time, states.qpos[:, world, 2], color=color, linewidth=1.0)
     place.plot(time, BAR * time, color="#c23b4b", linestyle="--", linewidth=1.0)
-    place.set(title=f"way [m]; dashed, {BAR} m/s")
+    place.set(title=f"way [m]; dashed, {BAR} m/s", xlabel="time [s]")
     height.axhline(FALLEN[0], color="#c23b4b", linestyle="--", linewidth=1.0)
     height.set(title="height of the trunk [m]", xlabel="time [s]", ylim=(0, None))
     last = time > time[-1] - 1.0
