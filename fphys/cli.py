@@ -151,19 +151,38 @@ def simulate(
     return 130 if summary.interrupted else 0
 
 
-def view(model: str, result: Path | None = None, /, port: int = 8080, host: str = "127.0.0.1", world: int = 0) -> int:
+def view(
+    model: str,
+    result: Path | None = None,
+    /,
+    live: bool = False,
+    worlds: int = 1,
+    port: int = 8080,
+    host: str = "127.0.0.1",
+    world: int = 0,
+) -> int:
     """Show a run or a model in the browser: play, pause, scrub. Press Ctrl-C to stop.
 
     Args:
         model: A run's folder (or that of several, for the newest), an MJCF or URDF file, the name of a model that comes
             with fphys, or a result that holds only particles.
         result: A run's result.npz, with qpos, particles x, or both. By default a model falls for three seconds.
+        live: Simulate now: push bodies, move sliders of the actuators, reset, slow down. A model only.
+        worlds: Copies of the model to simulate side by side, with --live.
         port: Port of the page. If it is in use, the next free one is taken.
         host: 0.0.0.0 lets other machines see the page.
         world: Which world of the run to show.
     """
     from . import view as room
 
+    if live:
+        from .live import live as serve
+        from .model import load
+
+        if result is not None or worlds < 1:
+            raise ValueError("--live takes a model, and no result; --worlds at least 1")
+        _watch(serve(load(model), worlds, port, host))
+        return 0
     _watch(room.view(model, result, port, host, world))
     return 0
 

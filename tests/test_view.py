@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import fphys
-from fphys import cli, view
+from fphys import cli, page, view
 from fphys.deformables import mesh
 from fphys.errors import ModelError
 from fphys.model.structure import GeomType
@@ -69,7 +69,7 @@ def test_arrays_that_do_not_fit_are_refused(pendulum, qpos, x, world, message):
     ],
 )
 def test_shapes_are_closed_and_face_outwards(kind, size, volume):
-    vertices, faces = view._shape(kind, np.array(size), None, -1)
+    vertices, faces = page.shape(kind, np.array(size), None, -1)
     a, b, c = vertices[faces].transpose(1, 0, 2)
     found = np.einsum("fi,fi->", a, np.cross(b, c)) / 6  # the divergence theorem: wrong if a triangle is flipped
     assert found == pytest.approx(volume, rel=0.03)  # round shapes have 24 sides

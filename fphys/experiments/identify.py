@@ -305,7 +305,7 @@ def figure(
     left.legend(frameon=False, fontsize=9)
     panels, unit = [left], ["m" if joint == JointType.SLIDE else "rad" for joint in model.structure.joint.type]
     for j in range(min(motion.qpos.shape[1], 2)):
-        axes = page.add_subplot(grid[j, 1])
+        axes = page.add_subplot(grid[j, 1], sharex=panels[1] if j else None)
         axes.plot(motion.time, motion.x[:, j], color="#6b7280", linewidth=4.0, alpha=0.45, label="recorded")
         axes.plot(motion.time, before[:, j], color="#ec6a29", linewidth=1.0, linestyle="--", label="begun with")
         axes.plot(motion.time, after[:, j], color="#2a6db5", linewidth=1.4, label=kind)
