@@ -75,8 +75,9 @@ def play(
     out: Path = Path("runs"),
     video: bool = True,
     view: bool = False,
+    live: bool = False,
 ) -> int:
-    """Film a trained policy and measure its return.
+    """Film a trained policy and measure its return, or watch it live.
 
     Args:
         policy: The folder of a training run, a file policy.safetensors, or the name of a policy that comes with fphys.
@@ -85,11 +86,18 @@ def play(
         out: Folder for the run's own folder, play/DATE-TIME.
         video: Write a video.
         view: Show the motion in the browser, too, until Ctrl-C.
+        live: Only let it act in the browser, episode after episode, until Ctrl-C.
     """
     from .rl import program
     from .runs import Run
 
     _find_own_modules()
+    if live:
+        from .live import Agent, Live
+
+        trained, env, _ = program.prepared(policy)
+        _watch(Live(Agent(env, trained, seed)))
+        return 0
     with Run("play", root=out, config={"policy": policy, "steps": steps, "seed": seed}) as record:
         found, env, moved = program.play(policy, record, steps, seed, video)
         record.metrics(**found)

@@ -65,6 +65,7 @@ class Bodies:
         self.ranges = np.where(limited, np.asarray(model.actuator.ctrlrange[0]), [-1.0, 1.0])
         self.controls = [name or f"actuator {i}" for i, name in enumerate(model.names("actuator"))]
         self.surfaces: dict[str, Any] = {}
+        self.timestep = float(model.opt.timestep[0])  # of a step [s]
 
     def init(self, key: int | None) -> Any:
         """At the reference position, or at a keyframe."""
@@ -123,6 +124,31 @@ class Things(Bodies):
         self.world.check(state)
 
 
+class Agent(Bodies):
+    """A policy that acts in an environment, episode after episode. Each reset begins from other starts."""
+
+    can_be_pulled = False
+
+    def __init__(self, env: Any, policy: Any, seed: int = 0) -> None:
+        super().__init__(env.model, env.num_envs)
+        self.env, self.policy, self.controls, self.ranges = env, policy, [], np.zeros((0, 2))
+        self.timestep, self._key = float(env.dt[0]), jax.random.key(seed)
+
+    def init(self, key: int | None) -> Any:
+        self._key, now = jax.random.split(self._key)
+        return self.env.reset(now)[:2]
+
+    def step(self, state: Any, ctrl: Array, pull: Pull) -> Any:
+        physics, observation = state
+        return self.env.step(physics, self.policy(observation))[:2]
+
+    def rigid(self, state: Any) -> fphys.State:
+        return state[0].physics
+
+    def check(self, state: Any) -> None:
+        fphys.check(state[0].physics)
+
+
 def live(what: Any, num_worlds: int = 1, port: int = 8080, host: str = "127.0.0.1") -> "Live":
     """Serve a running simulation of a model, or of a scene's world.
 
@@ -166,12 +192,13 @@ class Live:
 
     def _add_panel(self) -> None:
         gui, m = self.server.gui, self.model
+        touching = self.shown.can_be_pulled and len(m.structure.geom.pair)
         self.status: Any = gui.add_markdown("")
         self.running: Any = gui.add_checkbox("run", True)
         self.speed: Any = gui.add_slider("speed", 0.25, 4.0, 0.25, 1.0)
         self.start: Any = gui.add_dropdown("start", ("default", *(name for name in m.names("key") if name)))
         again = gui.add_button("reset")
-        self.contacts: Any = gui.add_checkbox("contacts", False, disabled=not len(m.structure.geom.pair))
+        self.contacts: Any = gui.add_checkbox("contacts", False, disabled=not touching)
         self.follow: Any = gui.add_checkbox("follow", False)
         again.on_click(lambda event: self.reset())
         self.start.on_update(lambda event: self.reset())
@@ -304,7 +331,7 @@ class Live:
     def advance(self, seconds: float) -> int:
         """Simulate some time, times the speed. Returns the number of steps; what is less than one is kept for later."""
         with self._lock:
-            self._owed += seconds * float(self.speed.value) / float(self.model.opt.timestep[0])
+            self._owed += seconds * float(self.speed.value) / self.shown.timestep
             count, before, pull = int(self._owed), self.state, self._pull
             self._owed -= count
         after = jax.block_until_ready(self._advance(before, self.control(), pull, jnp.int32(count)))
@@ -370,7 +397,7 @@ class Live:
             now = time.perf_counter()
             if self.running.value:
                 count = self.advance(min(max(now - last, 1 / fps), BEHIND))
-                simulated = count * float(self.model.opt.timestep[0])
+                simulated = count * self.shown.timestep
             self.draw()
             took = time.perf_counter() - now
             self.status.content = self._said(simulated / max(took, 1 / fps))

@@ -181,3 +181,21 @@ def test_particles_and_surfaces_of_a_scene_are_shown():
         assert len(rope.points) == 2 * 5 and cloth.faces.max() == len(cloth.vertices) - 1
     finally:
         viewer.stop()
+
+
+def test_a_policy_acts_in_the_page():
+    from fphys import envs
+    from fphys.live import Agent, Live
+
+    env = envs.make("InvertedPendulum-v5", 2)
+    apart = jnp.array([[1.0], [-1.0]], env.action_spec.dtype)  # a push forwards in one world, backwards in the other
+    viewer = Live(Agent(env, lambda observation: apart), 0)
+    try:
+        begun = np.asarray(viewer._now["time"])
+        assert viewer.advance(float(env.dt[0]) * 3.01) == 3 and not viewer.sliders
+        viewer.draw()
+        np.testing.assert_allclose(viewer._now["time"] - begun, 3 * float(env.dt[0]), rtol=1e-5)
+        cart = viewer.state[0].physics.qvel[:, 0]
+        assert cart[0] > 0.5 and cart[1] < -0.5
+    finally:
+        viewer.stop()
