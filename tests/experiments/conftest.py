@@ -56,7 +56,7 @@ def play(tmp_path: Any, monkeypatch: pytest.MonkeyPatch, full: bool) -> Callable
         if getattr(config, "iterations", 0):
             assert any(file.startswith("events.") for file in files)
         if name not in STILL:
-            opens(record.path)
+            opens(record.path, searched=getattr(config, "iterations", 1) > 0)
         content = json.loads((record.path / "metrics.json").read_text())
         assert content["status"] == "ok"
         if not video and not record.history and "result.npz" not in files:
@@ -77,8 +77,8 @@ def says_what(axes: Any) -> None:
         assert any(UNIT.search(text) or NUMBERS.search(text) for text in labels), f"an axis has only {labels}"
 
 
-def opens(folder: Path) -> None:
-    """``fphys view FOLDER`` shows the run, with nothing else given: it moves, in time, in every world."""
+def opens(folder: Path, searched: bool) -> None:
+    """``fphys view FOLDER`` shows the run, with nothing else given: in time, in every world; what was found moves."""
     from fphys import view
 
     if importlib.util.find_spec("viser") is None:
@@ -91,7 +91,7 @@ def opens(folder: Path) -> None:
         moved = np.concatenate([shown.pos, shown.particles], 1)
         time = found["time"]
         assert len(moved) == len(time) > 1 and shown.timestep == pytest.approx((time[-1] - time[0]) / (len(time) - 1))
-        assert np.isfinite(moved).all() and np.ptp(moved, axis=0).max() > 1e-6
+        assert np.isfinite(moved).all() and (np.ptp(moved, axis=0).max() > 1e-3 or not searched)
         worlds = next(found[name].shape[1] for name in ("qpos", "x") if name in found)
         assert (viewer.world.max == worlds - 1 and not viewer.world.disabled) or worlds == 1
         for world in range(1, worlds):
