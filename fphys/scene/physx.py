@@ -3,6 +3,7 @@
 import functools
 import importlib
 import itertools
+import os
 import warnings
 import weakref
 from collections.abc import Sequence
@@ -15,7 +16,7 @@ import numpy as np
 from ..bridge.start import start_warp
 from ..bridge.workers import num_threads
 from ..errors import MissingDependencyError, StateError, UnsupportedError, install
-from ..model.structure import GeomType
+from ..model.structure import GeomType, JointType
 from .compose import Layout, layout, resolve
 from .materials import Rigid
 from .physx_faults import require_simulated
@@ -34,6 +35,7 @@ VERSION = "0.7.0.74035321"
 APART = 10.0
 """Distance between the edges of neighbouring worlds, which share one space [m]."""
 
+_QUIET = {"/ovphysx/schemas/warnMissingNewtonSchema": False}  # the stage has no attributes of that schema
 _BEYOND = 1e-6  # beyond a limit [m or rad]
 _COUNT = itertools.count()  # of stages
 
@@ -54,10 +56,11 @@ class World(Engine):
         self._timestep, self._gravity = float(m.opt.timestep), np.array(m.opt.gravity, NUMBERS)
         self._groups = [Group(engine, tree, m, places) for tree in moving]
         at = {j: (group, k) for group in self._groups for k, j in enumerate(group.joints)}
-        self._dofs = {name: at[m.joint(name).id] for name in found.joints}
+        single = [j for j in range(m.njnt) if m.jnt_type[j] in (JointType.SLIDE, JointType.HINGE)]
+        self._dofs = {name: at[j] for name, j in zip(found.joints, single, strict=True)}
         self._frames = _frames(m, found, self._groups)
         self._felt = _feelers(engine, m, found, moving)
-        self._driven: list[tuple[Group, list[int], np.ndarray]] = []  # with the columns of controls, and their dofs
+        self._driven: list[tuple[Group, Any, Any]] = []  # with the columns of controls, and their dofs
         self._bound = np.zeros(0, NUMBERS)  # largest force of each control [N or N m]
         self._held = False
         self._free = weakref.finalize(self, _free, engine, stage)
@@ -195,7 +198,7 @@ class World(Engine):
                 gains[1, dofs], most[dofs] = kd[columns], bound[columns]
             group.drive(gains[0], gains[1], most)
             if columns:
-                self._driven.append((group, columns, dofs))
+                self._driven.append((group, _span(columns), _span(dofs.tolist())))
         self._held = False
 
     def _real(self) -> np.dtype:
@@ -287,7 +290,7 @@ def build(scene: Any, spec: Any, num_worlds: int, action: ActionSpec, dtype: Any
     action = found.settled(action)
     felt = {name: found.pick_body(s.link) for name, s in scene.sensors.items() if isinstance(s, Contact)}
     require_simulated(m, felt)
-    library, stages = start()
+    library, stages = modules()
     places = _places(m, num_worlds)
     friction, mass = {}, {}
     for part in scene.parts:
@@ -300,7 +303,9 @@ def build(scene: Any, spec: Any, num_worlds: int, action: ActionSpec, dtype: Any
             if movable(part) and isinstance(part.material.mass, tuple):
                 mass[m.body(part.name).id] = np.array(part.material.mass)
     stage = stages.Stage(f"fphys{next(_COUNT)}")
-    engine = library.PhysX()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)  # of ``config``, which has no other way
+        engine = library.PhysX(config=library.PhysXConfig(carbonite_overrides=_QUIET))
     try:
         touched = {int(m.body_weldid[m.body(body).id]) for body in felt.values()}
         moving = Author(stage, m, places, friction, mass, touched).write()
@@ -315,11 +320,8 @@ def build(scene: Any, spec: Any, num_worlds: int, action: ActionSpec, dtype: Any
     return world
 
 
-@functools.cache
-def start() -> tuple[Any, Any]:
-    """The modules ``ovphysx`` and ``ovstage``, started on the CPU and silent.
-
-    ``ovphysx.set_log_level`` has them speak.
+def modules() -> tuple[Any, Any]:
+    """The modules ``ovphysx`` and ``ovstage``.
 
     Raises:
         MissingDependencyError: they are not installed, or in another version.
@@ -335,10 +337,21 @@ def start() -> tuple[Any, Any]:
         raise MissingDependencyError(
             f"backend='physx' is written for ovphysx {VERSION}, not for {library.__version__}: {install('physx')}"
         )
-    library.PhysX.set_cpu_mode(True)
-    library.set_global_config(library.GlobalConfigKey.NUM_THREADS, num_threads())
-    library.set_log_level(library.LogLevel.ERROR)
+    _start(library)
     return library, stages
+
+
+@functools.cache
+def _start(library: Any) -> None:
+    """Have it run on the CPU, silently; ``ovphysx.set_log_level`` has it speak.
+
+    It runs in the thread that calls it, because handing small steps to others takes longer than the steps.
+    ``FPHYS_THREADS`` gives it threads.
+    """
+    threads = num_threads() if "FPHYS_THREADS" in os.environ else 0
+    library.set_global_config(library.GlobalConfigKey.NUM_THREADS, threads)
+    library.PhysX.set_cpu_mode(True)
+    library.set_log_level(library.LogLevel.ERROR)
 
 
 def _free(engine: Any, stage: Any) -> None:
@@ -379,11 +392,11 @@ def _places(m: Any, num_worlds: int) -> np.ndarray:
 def _frames(m: Any, found: Layout, groups: list[Group]) -> dict[str, tuple[Any, int, np.ndarray, np.ndarray]]:
     """Bodies, sites and sensors by name: group, link, and position and quaternion (x, y, z, w) in the link."""
     at, owners = poses(m), {b: (group, k) for group in groups for b, k in group.links.items()}
-    places = {
-        name: (m.body(body).id if body != "world" else 0, pos, turn) for name, (body, pos, turn) in found.frames.items()
-    }
     made = {}
-    for name, (body, pos, turn) in places.items():
+    for name, (owner, pos, turn) in found.frames.items():
+        if not name:  # a body without a name cannot be asked for
+            continue
+        body = m.body(owner).id
         link = int(m.body_weldid[body])
         own = np.linalg.inv(at[link]) @ at[body] @ pose(pos, turn)
         group, k = owners.get(link, (None, 0))
@@ -403,6 +416,12 @@ def _feelers(engine: Any, m: Any, found: Layout, moving: list[Tree]) -> dict[str
                 made[name] = engine.create_contact_binding([f"{EVERY}/{folder}/b{link}"])
             assert made[name].sensor_paths == sorted(made[name].sensor_paths)
     return made
+
+
+def _span(numbers: list[int]) -> slice | list[int]:
+    """A slice if the numbers follow one another, which takes no copies."""
+    first = numbers[0]
+    return slice(first, first + len(numbers)) if numbers == list(range(first, first + len(numbers))) else numbers
 
 
 def _turned(quat: np.ndarray, vector: np.ndarray) -> np.ndarray:

@@ -47,10 +47,10 @@ class Group:
         self._rest = np.array(rest)
         home = at[tree.links[0]]
         self.name, self.home = m.body(tree.links[0]).name, home[:3, 3]  # of the first link, and where it begins [m]
-        self._pose = np.concatenate([places + self.home, np.tile(quat(home[:3, :3]), (worlds, 1))], 1)
+        self._pose = np.concatenate([places + self.home, np.tile(quat(home[:3, :3]), (worlds, 1))], 1, dtype=NUMBERS)
         self.start = np.zeros((worlds, len(joints)), NUMBERS)
         self.force, self.velocity = np.zeros_like(self.start), np.zeros_like(self.start)
-        self._gain = np.zeros(len(joints))
+        self._target = np.zeros_like(self.start)
         self._drive: tuple[np.ndarray, ...] = ()
 
     def read(self, kind: str) -> np.ndarray:
@@ -66,8 +66,8 @@ class Group:
         return self._seen[kind]
 
     def write(self, kind: str, value: np.ndarray) -> None:
-        """Set the numbers of a kind."""
-        self._bind(kind).write(np.ascontiguousarray(value, NUMBERS))
+        """Set the numbers of a kind: float32, contiguous."""
+        self._bind(kind).write(value)
 
     def forget(self) -> None:
         """Read anew: a step was made."""
@@ -92,8 +92,9 @@ class Group:
         """Set the gains and limits of the drives, (dof,). A joint's own spring is a part of its drive."""
         if not self.joints:
             return
-        self._gain = kp
-        self._drive = (self.spring + kp, kd)
+        whole = self.spring + kp
+        self._drive, self._share = (whole, kd), (kp / np.maximum(whole, 1e-30)).astype(NUMBERS)
+        self._still = (self._rest * (1 - self._share) - self._share * self.zero).astype(NUMBERS)
         self.write("DOF_MAX_FORCE", self._all(np.minimum(limit, NEVER)))
         self.let_go()
 
@@ -106,23 +107,20 @@ class Group:
         """Have only the joints' own springs act."""
         if not self.joints:
             return
-        self.force[:] = self.velocity[:] = 0.0
+        self.force[:], self.velocity[:], self._target[:] = 0.0, 0.0, self._rest
         self.write("DOF_STIFFNESS", self._all(self.spring))
         self.write("DOF_DAMPING", self._all(np.zeros_like(self.spring)))
-        self.write("DOF_POSITION_TARGET", self._all(self._rest))
+        self.write("DOF_POSITION_TARGET", self._target)
         self.write("DOF_VELOCITY_TARGET", self.velocity)
         self.write("DOF_ACTUATION_FORCE", self.force)
 
-    def aim(self, dofs: np.ndarray, target: np.ndarray) -> None:
+    def aim(self, dofs: Any, target: np.ndarray) -> None:
         """Set targets of position [m or rad], (world, dof): with a spring, where both together rest."""
-        aim = self._all(self._rest).astype(NUMBERS)
-        whole = np.maximum(self.spring + self._gain, 1e-30)[dofs]
-        pulled = self.spring[dofs] * self._rest[dofs]
-        aim[:, dofs] = (pulled + self._gain[dofs] * (target - self.zero[dofs])) / whole
-        self.write("DOF_POSITION_TARGET", aim)
+        self._target[:, dofs] = self._still[dofs] + self._share[dofs] * target
+        self.write("DOF_POSITION_TARGET", self._target)
 
     def _all(self, value: np.ndarray) -> np.ndarray:
-        return np.broadcast_to(value, self.start.shape)
+        return np.tile(value, (len(self.start), 1)).astype(NUMBERS)
 
     def _bind(self, kind: str) -> Any:
         if kind not in self._bound:

@@ -151,7 +151,8 @@ class Author:
         felt: set[int],
     ) -> None:
         self._population: Any = importlib.import_module("ovphysx.population")
-        self._dictionary = importlib.import_module("ovstage").PathDictionary(stage)
+        self._library: Any = importlib.import_module("ovstage")
+        self._dictionary = self._library.PathDictionary(stage)
         self._stage, self._m, self._places = stage, m, places
         self._friction, self._mass, self._felt = friction, mass, felt
         self._at = poses(m)
@@ -324,12 +325,12 @@ class Author:
         link, kind, size = int(m.body_weldid[body]), GeomType(int(m.geom_type[g])), m.geom_size[g]
         at = np.linalg.inv(self._at[link]) @ self._at[body] @ pose(m.geom_pos[g], m.geom_quat[g])
         name = f"{paths[link]}/g{g}" if link else f"g{g}"
-        batch = self._new([name])
+        batch, points = self._new([name]), None
         if kind == GeomType.PLANE:  # it never ends, so one serves all worlds
             name, batch = f"/World/g{g}", self._one(f"/World/g{g}")
             batch.define_plane(local_matrix=[_row(at)], axis=["Z"])
         else:
-            _SHAPES[kind](self, batch, g, at, size)
+            points = _SHAPES[kind](self, batch, g, at, size)
         batch.apply_physics_collision_api()
         batch.apply_physx_collision_api(rest_offset=[0.0] if kind == GeomType.PLANE else self._same(0.0))
         own = self._friction.get(body)
@@ -338,8 +339,24 @@ class Author:
         bound = [[self._material(float(mu))] for mu in own]
         batch.apply_material_binding_api(material_binding_physics=bound[:1] if kind == GeomType.PLANE else bound)
         batch.write(self._stage, ORDINAL)
+        if points is not None:
+            self._write_points(self._paths(name), points)
         masks = int(m.geom_contype[g]), int(m.geom_conaffinity[g])
         self._groups.setdefault(masks, []).extend([name] if kind == GeomType.PLANE else self._paths(name))
+
+    def _write_points(self, paths: list[str], points: np.ndarray) -> None:
+        """The points of meshes, which ovphysx 0.7 itself writes in a layout that ovstage refuses."""
+        lib = self._library
+        vector = lib.numpy_to_dldatatype(np.float32, lanes=3)
+        tensor = lib.make_dltensor(np.ascontiguousarray(points, np.float32), dtype=vector, shape=[len(points)], ndim=1)
+        listed = self._dictionary.create_path_list_from_strings(paths)
+        query = self._stage.query_from_path_list(listed)
+        point = lib.AttributeSemantic.POINT
+        self._stage.write_attribute(
+            query, "points", ORDINAL, [tensor] * len(paths), is_array=True, semantic=point
+        ).wait()
+        self._stage.release_query(query).wait()
+        self._dictionary.destroy_path_list(listed)
 
     def _material(self, mu: float) -> str:
         """Path of the material of a sliding friction; of two that touch, the larger one holds, as in MuJoCo."""
@@ -378,13 +395,14 @@ class Author:
         same = self._same
         return {"radius": same(float(size[0])), "height": same(2 * float(size[1])), "axis": same("Z")}
 
-    def _hull(self, batch: Any, g: int, at: np.ndarray, size: np.ndarray) -> None:
+    def _hull(self, batch: Any, g: int, at: np.ndarray, size: np.ndarray) -> np.ndarray:
         m, mesh = self._m, int(self._m.geom_dataid[g])
         points = m.mesh_vert[m.mesh_vertadr[mesh] :][: m.mesh_vertnum[mesh]]
-        self._mesh(batch, at, points, m.mesh_face[m.mesh_faceadr[mesh] :][: m.mesh_facenum[mesh]], "convexHull")
-        batch.apply_physx_convex_hull_collision_api(hull_vertex_limit=self._same(_HULL))
+        self._mesh(batch, at, m.mesh_face[m.mesh_faceadr[mesh] :][: m.mesh_facenum[mesh]], "convexHull")
+        batch.apply_physics_collision_api().apply_physx_convex_hull_collision_api(hull_vertex_limit=self._same(_HULL))
+        return points
 
-    def _field(self, batch: Any, g: int, at: np.ndarray, size: np.ndarray) -> None:
+    def _field(self, batch: Any, g: int, at: np.ndarray, size: np.ndarray) -> np.ndarray:
         m, field = self._m, int(self._m.geom_dataid[g])
         rows, cols = int(m.hfield_nrow[field]), int(m.hfield_ncol[field])
         reach_x, reach_y, top, _ = m.hfield_size[field]
@@ -393,12 +411,12 @@ class Author:
         points = np.stack([x, y, heights], -1).reshape(-1, 3)
         at_corner = (np.arange(rows - 1)[:, None] * cols + np.arange(cols - 1)).ravel()
         a, b, c, d = at_corner, at_corner + 1, at_corner + cols + 1, at_corner + cols
-        self._mesh(batch, at, points, np.concatenate([np.stack([a, b, c], 1), np.stack([a, c, d], 1)]), "none")
+        self._mesh(batch, at, np.concatenate([np.stack([a, b, c], 1), np.stack([a, c, d], 1)]), "none")
+        return points
 
-    def _mesh(self, batch: Any, at: np.ndarray, points: np.ndarray, faces: np.ndarray, kind: str) -> None:
+    def _mesh(self, batch: Any, at: np.ndarray, faces: np.ndarray, kind: str) -> None:
         batch.define_mesh(
             local_matrix=self._same(_row(at)),
-            points=self._same(np.asarray(points, float).tolist()),
             face_vertex_indices=self._same(faces.ravel().tolist()),
             face_vertex_counts=self._same([3] * len(faces)),
         )

@@ -91,7 +91,8 @@ class Engine:
     def _checked_control(self, control: Any) -> tuple[Any, np.ndarray]:
         """A control as it was given, or in the engine's precision if it was not JAX's; and its numbers."""
         wanted = (self.num_worlds, len(self.controls))
-        control = units.si(control, self.layout.kinds(self.action.mode, self.controls), "control")
+        if isinstance(control, units.Quantity | units.Reading):
+            control = units.si(control, self.layout.kinds(self.action.mode, self.controls), "control")
         if not isinstance(control, jax.Array):
             control = np.asarray(control, self._real())
         if tuple(control.shape) != wanted:
