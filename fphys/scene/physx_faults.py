@@ -48,6 +48,8 @@ def _joints(m: Any) -> Iterator[str]:
             yield f"joint {name!r}: a ball with a limit or a spring; three hinges have them"
         if kind == JointType.BALL and m.body_jntnum[m.jnt_bodyid[j]] > 1:
             yield f"joint {name!r}: a ball beside other joints of its body"
+        if np.any(m.jnt_stiffnesspoly[j]) or np.any(m.dof_dampingpoly[dofs]):
+            yield f"joint {name!r}: a spring or damping that is a polynomial"
         if kind == JointType.FREE and (m.jnt_stiffness[j] or m.dof_damping[dofs].any() or m.dof_armature[dofs].any()):
             yield f"joint {name!r}: stiffness, damping or armature of what floats freely"
         if kind == JointType.FREE and m.dof_frictionloss[dofs].any():
