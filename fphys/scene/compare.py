@@ -50,15 +50,13 @@ class Comparison:
         """
         a, b = self.motions[name], self.motions[reference]
         step = float(a.times[1] - a.times[0])
-        impulse = np.abs((a.force - b.force).sum(0) * step)
         gaps = {
             "positions": a.positions - b.positions,
             "links": (a.links - b.links)[..., :3],
             "energy": a.energy - b.energy,
+            "impulse": (a.force - b.force).sum(0) * step,
         }
-        return {key: float(np.abs(gap).max(initial=0.0)) for key, gap in gaps.items()} | {
-            "impulse": float(impulse.max(initial=0.0))
-        }
+        return {key: float(np.abs(gap).max(initial=0.0)) for key, gap in gaps.items()}
 
     def figure(self) -> Any:
         """A ``matplotlib.figure.Figure``: joints, or heights where there are none, energy, contacts, time per step."""
@@ -122,7 +120,7 @@ def compare(
         except (MissingDependencyError, UnsupportedError) as error:
             absent[name] = str(error)
             continue
-        seen, seconds = _run(world, control, steps, positions, spec)
+        seen, seconds = _run(world, not isinstance(world, Engine), control, steps, positions, spec)
         motions[name] = _motion(m, bodies, found.joints, scene.timestep, seen, seconds)
         getattr(world, "close", lambda: None)()
     if not motions:
@@ -130,9 +128,10 @@ def compare(
     return Comparison(motions, absent, found.joints, links)
 
 
-def _run(world: Any, control: Any, steps: int, positions: Any, spec: ObservationSpec) -> tuple[np.ndarray, float]:
+def _run(
+    world: Any, pure: bool, control: Any, steps: int, positions: Any, spec: ObservationSpec
+) -> tuple[np.ndarray, float]:
     """Observations of one world, (step + 1, column), and the median time of a step [s]."""
-    pure = not isinstance(world, Engine)
     step = jax.jit(world.step) if pure else world.step
     observe = jax.jit(lambda state: world.observe(state, spec)) if pure else lambda state: world.observe(state, spec)
     state = world.init() if positions is None else world.init(positions)

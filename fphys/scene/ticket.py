@@ -86,7 +86,7 @@ class Engine:
         given = np.asarray(positions, np.float64).astype(self._real())
         if given.shape not in ((n,), (1, n), (self.num_worlds, n)):
             raise ValueError(f"positions have shape {given.shape}, need ({n},) or ({self.num_worlds}, {n})")
-        return np.broadcast_to(given, (self.num_worlds, n))
+        return np.array(np.broadcast_to(given, (self.num_worlds, n)))  # torch takes only what it may write to
 
     def _checked_control(self, control: Any) -> tuple[Any, np.ndarray]:
         """A control as it was given, or in the engine's precision if it was not JAX's; and its numbers."""

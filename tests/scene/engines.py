@@ -1,8 +1,9 @@
-"""Five scenes on every engine that is installed, for ``docs/engines.md``.
+"""Five scenes on several engines, for ``docs/engines.md``.
 
-``python -m tests.scene.engines`` writes ``docs/engines.png`` and prints the table. With Genesis it takes some minutes.
+``python -m tests.scene.engines [native genesis physx]`` writes ``docs/engines.png`` and prints the table. Genesis takes minutes.
 """
 
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ import numpy as np
 import fphys
 from fphys.scene import MJCF, ActionSpec, Box, Plane, Rigid, Scene, Sphere, compare
 from fphys.scene.compare import Comparison
+from fphys.scene.scene import BACKENDS
 
 PICTURE = Path(__file__).parents[2] / "docs" / "engines.png"
 HOME = (0.0, -0.7854, 0.0, -2.3562, 0.0, 1.5708, 0.7854)
@@ -92,7 +94,7 @@ def main() -> None:
 
     strips = []
     for name, scene in SCENES.items():
-        found = scene()
+        found = scene(backends=tuple(sys.argv[1:]) or BACKENDS)
         print("\n".join(row(name, found)), flush=True)
         for other, why in found.absent.items():
             print(f"<!-- {name}: {other} is absent: {why} -->")
