@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from ..bridge import kernels, reverse_only, warp_op
+from ..bridge import custom_vjp, kernels, reverse_only, warp_op
 from ..model import Model, State
 from ..model.arguments import expect, expect_array
 from . import stages, team
@@ -61,7 +61,7 @@ def bias(model: Model, state: State) -> Array:
     return smooth_inverse(bare, state, none(state.qvel))
 
 
-@jax.custom_vjp
+@custom_vjp
 def smooth_inverse(model: Model, state: State, qacc: Array) -> Array:
     """:func:`inverse` without constraints: M a + b - passive."""
     return required_force(model, state, NO_LOADS, qacc)
@@ -89,7 +89,7 @@ def mass_matrix(model: Model, state: State) -> Array:
     return _mass_matrix(model, state)
 
 
-@jax.custom_vjp
+@custom_vjp
 def _mass_matrix(model: Model, state: State) -> Array:
     nv = model.structure.nv
     packed = packed_matrix(model, state)

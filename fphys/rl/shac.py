@@ -14,6 +14,7 @@ import jax.numpy as jnp
 
 from .. import nn, optim
 from .. import train as training
+from ..bridge import custom_vjp
 from ..envs import Env, EnvState
 from ..train.step import all_finite
 from ..tree import Tree, pytree
@@ -177,7 +178,7 @@ def policy(env: Env, module: Any, state: TrainingState) -> Policy:
     return Policy(module, params, state.moments, jnp.asarray(spec.low), jnp.asarray(spec.high), squash=True)
 
 
-@functools.partial(jax.custom_vjp, nondiff_argnums=(0,))
+@functools.partial(custom_vjp, nondiff_argnums=(0,))
 def limited(limit: float, tree: Any) -> Any:
     """The tree itself, whose cotangent is scaled down in each world to a norm of ``limit``, and to 0 if not finite."""
     return tree
