@@ -115,7 +115,14 @@ def alongside(tree: Any, other: Any) -> Any:
 
 
 class custom_vjp(jax.custom_vjp):  # noqa: N801
-    """``jax.custom_vjp`` for functions whose arguments some worlds share: inside ``shard_map`` they become alike."""
+    """``jax.custom_vjp`` for functions whose arguments some worlds share: inside ``shard_map`` all become alike."""
+
+    def __init__(self, fun: Callable[..., Any], **options: Any):
+        @functools.wraps(fun)
+        def uniform(*args: Any) -> Any:
+            return alongside(fun(*args), args)
+
+        super().__init__(uniform, **options)
 
     def __call__(self, *args: Any) -> Any:
         fixed = self.nondiff_argnums
@@ -124,11 +131,24 @@ class custom_vjp(jax.custom_vjp):  # noqa: N801
         return super().__call__(*(arg if i in fixed else next(rest) for i, arg in enumerate(args)))
 
     def defvjp(self, fwd: Any, bwd: Any, **options: Any) -> None:
+        @functools.wraps(fwd)
+        def forward(*args: Any) -> Any:
+            out, saved = fwd(*args)
+            return alongside(out, jax.tree.map(_value, args, is_leaf=_is_primal)), saved
+
         @functools.wraps(bwd)
         def backward(*args: Any) -> Any:
             return alongside(bwd(*args), args[len(self.nondiff_argnums) :])
 
-        super().defvjp(fwd, backward, **options)
+        super().defvjp(forward, backward, **options)
+
+
+def _is_primal(x: Any) -> bool:
+    return hasattr(x, "perturbed")
+
+
+def _value(x: Any) -> Any:
+    return x.value if _is_primal(x) else x
 
 
 def typed(like: Any, kind: Any) -> Any:
