@@ -21,13 +21,28 @@ from .rigid.tree.kinematics import Kinematics, jacobian, kinematics
 from .rollout import Checkpoint, Full, Truncated, rollout, scan
 
 if TYPE_CHECKING:
-    from . import data, envs, export, losses, metrics, nn, optim, particles, rl, scene, tensor, train, typing
+    from . import (
+        data,
+        distributed,
+        envs,
+        export,
+        losses,
+        metrics,
+        nn,
+        optim,
+        particles,
+        rl,
+        scene,
+        tensor,
+        train,
+        typing,
+    )
     from .scene import Scene
 
 __version__ = "0.1.0"
 
 _LATER = (
-    *("data", "envs", "export", "losses", "metrics", "nn", "optim", "particles", "rl", "scene"),
+    *("data", "distributed", "envs", "export", "losses", "metrics", "nn", "optim", "particles", "rl", "scene"),
     *("tensor", "train", "typing"),
 )
 """Rooms that are imported when they are first used: flax and optax take as long to import as all the rest."""
@@ -50,6 +65,7 @@ __all__ = [
     "control",
     "data",
     "difference",
+    "distributed",
     "energy",
     "envs",
     "errors",

@@ -318,7 +318,8 @@ def _train(arguments: list[str]) -> int:
     flat = tyro.conf.OmitArgPrefixes
     config = program.AGENTS[agent].Config
     options = dataclasses.make_dataclass(
-        "Options", [("config", flat[config]), ("training", flat[Training]), ("several", flat[Several]), ("common", flat[Common])]
+        "Options",
+        [("config", flat[config]), ("training", flat[Training]), ("several", flat[Several]), ("common", flat[Common])],
     )
     what = f"fphys train {agent} {name}"
     chosen: Any = tyro.cli(options, prog=what, description=program.AGENTS[agent].__doc__, args=rest)

@@ -66,9 +66,9 @@ def in_a_group() -> bool:
 
 def gather_at(hostname: str) -> None:
     """Let gloo, which carries messages between processes on CPUs, listen at this address only."""
-    make: Any = xla_bridge._jax.make_gloo_tcp_collectives
-    make = getattr(make, "func", make)
-    setattr(xla_bridge._jax, "make_gloo_tcp_collectives", functools.partial(make, hostname=hostname))
+    library = importlib.import_module("jaxlib._jax")
+    make = getattr(library.make_gloo_tcp_collectives, "func", library.make_gloo_tcp_collectives)
+    setattr(library, "make_gloo_tcp_collectives", functools.partial(make, hostname=hostname))
 
 
 def forget_compiled() -> None:

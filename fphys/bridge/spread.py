@@ -6,7 +6,7 @@ all worlds share is a sum over devices: one all-reduce.
 
 import functools
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -61,9 +61,7 @@ def _rule(worlds: int, count: int, _: Any, *types: Any) -> SdyShardingRule:
     """The world axis goes from arguments to results; every other axis stays whole."""
     arrays = [[a for part in types for a in part]][0]
     names = [[f"a{i}d{k}" for k in range(len(a.shape))] for i, a in enumerate(arrays)]
-    whole = [
-        n for a, row in zip(arrays, names, strict=True) for k, n in enumerate(row) if k or a.shape[0] != worlds
-    ]
+    whole = [n for a, row in zip(arrays, names, strict=True) for k, n in enumerate(row) if k or a.shape[0] != worlds]
     rows = [
         ArrayMapping(*(WORLD if not k and a.shape[0] == worlds else n for k, n in enumerate(row)))
         for a, row in zip(arrays, names, strict=True)
@@ -114,7 +112,7 @@ def alongside(tree: Any, other: Any) -> Any:
     return alike((tree, other))[0][0]
 
 
-class custom_vjp(jax.custom_vjp):  # noqa: N801
+class custom_vjp(jax.custom_vjp):
     """``jax.custom_vjp`` for functions whose arguments some worlds share: inside ``shard_map`` all become alike."""
 
     def __init__(self, fun: Callable[..., Any], **options: Any):

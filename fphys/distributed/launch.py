@@ -13,8 +13,8 @@ from .processes import BEAT, COORDINATOR, LOOPBACK, PROCESSES, PULSE, RANK, Proc
 
 SILENCE = 20.0
 """Seconds without a sign of life after which a process counts as hung."""
-LINE = 2.0
-"""Seconds in which processes end that were asked to."""
+TO_SAVE = 20.0
+"""Seconds that processes have to end after Ctrl-C, which each of them gets."""
 
 
 def launch(command: Sequence[str], processes: int, *, restarts: int = 0, silence: float = SILENCE) -> None:
@@ -62,7 +62,7 @@ def _once(command: Sequence[str], processes: int, silence: float) -> None:
             pulses.register(ours, selectors.EVENT_READ, rank)
         _watch(running, pulses, silence)
     except KeyboardInterrupt:
-        _wait(running, 10 * LINE)  # each has got the signal, too, and saves what it has
+        _wait(running, TO_SAVE)
         raise
     finally:
         for process in running:
@@ -85,9 +85,7 @@ def _watch(running: list[subprocess.Popen[bytes]], pulses: selectors.BaseSelecto
             else:
                 os.close(key.fd)
                 pulses.unregister(key.fd)
-        for rank, process in enumerate(running):
-            if process.poll():
-                raise ProcessError(f"rank {rank} of {len(running)} {_ending(process.returncode)}; the others were ended")
+        _expect_well(running)
         now = time.monotonic()
         for rank, last in heard.items():
             if running[rank].poll() is None and now - last > silence:
@@ -95,10 +93,18 @@ def _watch(running: list[subprocess.Popen[bytes]], pulses: selectors.BaseSelecto
                     f"rank {rank} of {len(running)} has not answered for {now - last:.0f} s: it hangs; all were ended"
                 )
         if not heard and now - begun > 10 * silence:
-            raise ProcessError(f"no process joined in {now - begun:.0f} s: the program must call distributed.initialize")
-    for rank, process in enumerate(running):
-        if process.returncode:
-            raise ProcessError(f"rank {rank} of {len(running)} {_ending(process.returncode)}")
+            raise ProcessError(
+                f"no process joined in {now - begun:.0f} s: the program must call distributed.initialize"
+            )
+    _expect_well(running)
+
+
+def _expect_well(running: list[subprocess.Popen[bytes]]) -> None:
+    """Raise if a process has failed. A signal is named first: the others fail because their peer is gone."""
+    failed = [(process.returncode, rank) for rank, process in enumerate(running) if process.poll()]
+    if failed:
+        code, rank = min(failed)
+        raise ProcessError(f"rank {rank} of {len(running)} {_ending(code)}; all were ended")
 
 
 def _ending(code: int) -> str:

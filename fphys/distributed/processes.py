@@ -16,7 +16,7 @@ from .sharding import WORLD, mesh, split
 T = TypeVar("T")
 
 COORDINATOR, PROCESSES, RANK, PULSE = "FPHYS_COORDINATOR", "FPHYS_PROCESSES", "FPHYS_RANK", "FPHYS_PULSE"
-"""Environment variables: address of rank 0, number of processes, number of this one, and where it says that it lives."""
+"""Environment variables: address of rank 0, number of processes, number of this one, where it says that it lives."""
 LOOPBACK = "127.0.0.1"
 BEAT = 1.0
 """Seconds between two signs of life."""
@@ -34,7 +34,7 @@ def initialize(
     host: str = LOOPBACK,
     patience: float = 60.0,
 ) -> None:
-    """Join this process to its group, before anything else uses JAX. Then :func:`fphys.distributed.mesh` spans them all.
+    """Join this process to its group, before JAX is used. Then :func:`fphys.distributed.mesh` spans all of them.
 
     What is not given comes from FPHYS_COORDINATOR, FPHYS_PROCESSES and FPHYS_RANK, which ``fphys train --processes``
     sets, and otherwise from what JAX itself detects: SLURM, Open MPI, Kubernetes. On CPUs, gloo carries the messages;
@@ -59,9 +59,7 @@ def initialize(
     if private.in_a_group():
         raise ProcessError("this process has already joined a group: call fphys.distributed.initialize once")
     if private.jax_has_started():
-        raise ProcessError(
-            "JAX has already started: call fphys.distributed.initialize first, before any array is made"
-        )
+        raise ProcessError("JAX has already started: call fphys.distributed.initialize first, before any array is made")
     if pulse := os.environ.get(PULSE):
         threading.Thread(target=_beat, args=(int(pulse),), name="fphys-pulse", daemon=True).start()
     private.gather_at(host)
@@ -119,7 +117,7 @@ def _host(x: jax.Array) -> np.ndarray | jax.Array:
     from jax.experimental import multihost_utils
 
     if jnp.issubdtype(x.dtype, jax.dtypes.prng_key):
-        return jax.random.wrap_key_data(_host(jax.random.key_data(x)), impl=jax.random.key_impl(x))
+        return jax.random.wrap_key_data(jnp.asarray(_host(jax.random.key_data(x))), impl=jax.random.key_impl(x))
     if getattr(x, "is_fully_addressable", True) or x.is_fully_replicated:
         return np.asarray(x)
     return multihost_utils.process_allgather(x, tiled=True)

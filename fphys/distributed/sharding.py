@@ -4,6 +4,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
 import jax
+import jax.core
 import numpy as np
 from jax.flatten_util import ravel_pytree
 from jax.sharding import AxisType, Mesh, NamedSharding
@@ -14,6 +15,8 @@ from ..bridge.spread import axes
 T = TypeVar("T")
 WORLD = "world"
 """The mesh axis over which worlds, and examples of a batch, are spread."""
+FIRST = P(WORLD)
+"""The first axis spread over the devices."""
 
 
 def mesh(devices: Sequence[Any] | None = None) -> Mesh:
@@ -54,7 +57,7 @@ def split(tree: T, over: Mesh | None = None) -> T:
                 f"{jax.tree_util.keystr(path) or 'the array'} has shape {np.shape(x)}: its first axis does not divide "
                 f"evenly among {devices} devices; take a multiple of {devices} worlds"
             )
-    return jax.tree.map(lambda x: _put(x, found, P(WORLD) if np.ndim(x) and np.shape(x)[0] > 1 else P()), tree)
+    return jax.tree.map(lambda x: _put(x, found, FIRST if np.ndim(x) and np.shape(x)[0] > 1 else P()), tree)
 
 
 def everywhere(tree: T, over: Mesh | None = None) -> T:
@@ -75,13 +78,13 @@ def local(fn: Callable[..., Any], worlds: int) -> Callable[..., Any]:
         return fn
 
     def call(*args: Any) -> Any:
-        specs = jax.tree.map(lambda x: P(WORLD) if np.shape(x)[:1] == (worlds,) else P(), args)
-        return jax.shard_map(lambda *a: _vary(fn(*a)), mesh=found, in_specs=specs, out_specs=P(WORLD))(*args)
+        specs = jax.tree.map(lambda x: FIRST if np.shape(x)[:1] == (worlds,) else P(), args)
+        return jax.shard_map(lambda *a: _vary(fn(*a)), mesh=found, in_specs=specs, out_specs=FIRST)(*args)
 
     return call
 
 
-def gradient(loss: Callable[..., Any], shared: Any, *args: Any, out_specs: Any = P(WORLD)) -> tuple[Any, Any]:
+def gradient(loss: Callable[..., Any], shared: Any, *args: Any, out_specs: Any = FIRST) -> tuple[Any, Any]:
     """The gradient of a sum over worlds by what they share: each device takes its own worlds', and one all-reduce adds.
 
     Args:
@@ -107,7 +110,7 @@ def gradient(loss: Callable[..., Any], shared: Any, *args: Any, out_specs: Any =
         result, aux = own(shared, *args)
         return total(result), _vary(aux)
 
-    specs = jax.tree.map(lambda x: P(WORLD) if np.ndim(x) and np.shape(x)[0] > 1 else P(), args)
+    specs = jax.tree.map(lambda x: FIRST if np.ndim(x) and np.shape(x)[0] > 1 else P(), args)
     return jax.shard_map(each, mesh=found, in_specs=(P(), *specs), out_specs=(P(), out_specs))(shared, *args)
 
 
@@ -131,7 +134,9 @@ def _mesh(over: Mesh | None) -> Any:
         if WORLD not in found.axis_names or WORLD in found.manual_axes:
             return None
     elif WORLD not in found.axis_names:
-        raise ValueError(f"the mesh has the axes {found.axis_names}, needs one named {WORLD!r}: fphys.distributed.mesh()")
+        raise ValueError(
+            f"the mesh has the axes {found.axis_names}, needs one named {WORLD!r}: fphys.distributed.mesh()"
+        )
     return found
 
 

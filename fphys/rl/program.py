@@ -95,7 +95,7 @@ def expect_spread(agent: str, num_envs: int, processes: int) -> None:
     """
     able = ("apg", "ppo", "sapo", "shac")
     if agent not in able:
-        raise ValueError(f"--processes: {agent} keeps its replay in one process; these can be spread: {', '.join(able)}")
+        raise ValueError(f"--processes: {agent} keeps its replay in one process; these do not: {', '.join(able)}")
     if processes < 1 or num_envs % processes:
         raise ValueError(f"--num-envs {num_envs} does not divide evenly among {processes} processes")
 

@@ -4,7 +4,6 @@ import os
 import subprocess
 import sys
 
-
 PROGRAM = """
 import functools, re
 import jax, jax.numpy as jnp, numpy as np

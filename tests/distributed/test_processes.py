@@ -33,7 +33,17 @@ class Group:
         self.folder, self.count = folder, count
         for old in folder.glob("pid-*"):
             old.unlink()
-        program = [sys.executable, "-c", START, str(count), str(restarts), str(GROUP), str(folder), str(steps), str(pause)]
+        program = [
+            sys.executable,
+            "-c",
+            START,
+            str(count),
+            str(restarts),
+            str(GROUP),
+            str(folder),
+            str(steps),
+            str(pause),
+        ]
         env = os.environ | {"XLA_FLAGS": "--xla_backend_optimization_level=0", "NPROC": "32"}
         self.out, self.err = (folder / f"{name}.txt" for name in ("out", "err"))
         with self.out.open("w") as out, self.err.open("w") as err:

@@ -109,8 +109,9 @@ def test_a_step_and_its_gradient_are_those_of_one_device(make: Any, dtype: Any, 
     assert set(collectives(by_compiler)) == {"all-reduce"}
     assert collectives(jax.jit(step).lower(*args).compile()) == {}
 
-    specs = dict(in_specs=(P(), P("world")), out_specs=(P("world"), P(), P("world")))
-    by_hand = jax.jit(jax.shard_map(value, mesh=MESH, check_vma=True, **specs)).lower(*args).compile()
+    outs = (P("world"), P(), P("world"))
+    by_hand = jax.shard_map(value, mesh=MESH, in_specs=(P(), P("world")), out_specs=outs, check_vma=True)
+    by_hand = jax.jit(by_hand).lower(*args).compile()
     same(by_hand(*args), expected, tolerance)
     assert set(collectives(by_hand)) == {"all-reduce"}
 
@@ -143,7 +144,7 @@ def test_an_environment_asks_no_other_device_and_draws_the_same_numbers():
 def test_an_update_of_an_agent_is_that_of_one_device(agent: str):
     env = envs.make("InvertedPendulum-v5", WORLDS, max_episode_steps=20)
     module = {"ppo": ppo, "shac": shac}[agent]
-    few: dict[str, Any] = dict(steps=800, horizon=4, hidden=(4,))
+    few: dict[str, Any] = {"steps": 800, "horizon": 4, "hidden": (4,)}
     config = ppo.Config(**few, epochs=1, minibatches=2) if agent == "ppo" else shac.Config(**few, critic_epochs=1)
     network, state = jax.jit(functools.partial(module.init, env, config))(jax.random.key(0))
 
@@ -162,7 +163,8 @@ def test_an_update_of_an_agent_is_that_of_one_device(agent: str):
     np.testing.assert_allclose(one[1]["grad_norm"], two[1]["grad_norm"], rtol=1e-6)
     learned = lambda s: s.learner.params if agent == "ppo" else (s.actor, s.critic.params)  # noqa: E731
     same(learned(one[0]), learned(two[0]), 2e-6)
-    np.testing.assert_array_equal(*(jax.random.key_data(s[0].env.key) for s in (one, two)))
+    keys = [jax.random.key_data(s[0].env.key) for s in (one, two)]
+    np.testing.assert_array_equal(keys[0], keys[1])
     same(one[0].env.qpos, two[0].env.qpos, 1e-12)
     if agent == "shac":  # the gradient through the physics: one message, of all parameters together
         size = sum(x.size for x in jax.tree.leaves(state.actor))
