@@ -1,5 +1,6 @@
 """Several processes on this machine: equal results, checkpoints of all, and an end in a stated time if one is lost."""
 
+import json
 import os
 import shutil
 import signal
@@ -13,6 +14,7 @@ import numpy as np
 import pytest
 
 from fphys.distributed import ProcessError, launch, processes
+from fphys.rl import program
 
 GROUP = Path(__file__).with_name("group.py")
 SILENCE = 6.0
@@ -116,9 +118,22 @@ def test_a_killed_process_is_named_and_all_start_again_from_the_newest_checkpoin
     assert not any(os.path.exists(f"/proc/{pid}") for pid in first)
 
 
+def listening(pid: int) -> set[str]:
+    """The addresses at which a process takes connections, as the kernel writes them."""
+    links = {os.readlink(path) for path in Path(f"/proc/{pid}/fd").iterdir() if path.is_symlink()}
+    rows = [row.split() for name in ("tcp", "tcp6") for row in Path(f"/proc/{pid}/net/{name}").read_text().splitlines()]
+    return {row[1].partition(":")[0] for row in rows if row[3] == "0A" and f"socket:[{row[9]}]" in links}
+
+
+LOOPBACK = {"0100007F", "0000000000000000FFFF00000100007F"}
+"""127.0.0.1, and the same in IPv6."""
+
+
 def test_a_process_that_hangs_ends_all_within_the_stated_time(start):
     group = start(2, 1000, 0.05)
     group.wait_for("saved 5")
+    found = [listening(group.pid(rank)) for rank in (0, 1)]
+    assert found[0] and found[0] | found[1] <= LOOPBACK
     os.kill(group.pid(1), signal.SIGSTOP)
     begun = time.monotonic()
     status, _, err = group.end(60)
@@ -135,6 +150,24 @@ def test_the_processes_end_with_the_one_that_started_them(start):
     while not group.gone():
         assert time.monotonic() < end
         time.sleep(0.1)
+
+
+@pytest.mark.slow
+def test_the_command_line_trains_in_two_processes(tmp_path):
+    sizes = "--num-envs 8 --steps 256 --horizon 8 --epochs 1 --minibatches 2 --hidden 4 --processes 2"
+    command = [sys.executable, "-m", "fphys.cli", "train", "ppo", "inverted-pendulum", *sizes.split()]
+    subprocess.run([*command, "--out", str(tmp_path)], check=True, timeout=600)
+    (metrics,) = tmp_path.glob("ppo-*/*/metrics.json")  # of rank 0 alone
+    assert json.loads(metrics.read_text())["steps"] == 256
+    (last,) = tmp_path.glob("ppo-*/checkpoints-*/4/state/ocdbt.process_1")
+    assert last.is_dir()
+
+
+def test_what_cannot_be_spread_is_refused():
+    with pytest.raises(ValueError, match="sac keeps its replay in one process"):
+        program.expect_spread("sac", 8, 2)
+    with pytest.raises(ValueError, match="--num-envs 9 does not divide"):
+        program.expect_spread("ppo", 9, 2)
 
 
 def test_a_process_that_fails_is_named():

@@ -167,6 +167,6 @@ def test_an_update_of_an_agent_is_that_of_one_device(agent: str):
     np.testing.assert_array_equal(keys[0], keys[1])
     same(one[0].env.qpos, two[0].env.qpos, 1e-12)
     if agent == "shac":  # the gradient through the physics: one message, of all parameters together
-        size = sum(x.size for x in jax.tree.leaves(state.actor))
+        size = 1 + sum(x.size for x in jax.tree.leaves(state.actor))  # and the value
         sent = re.findall(r"= \(?([^=]*) all-reduce\(", compiled.as_text())
         assert sum(f"f32[{size}]" in message for message in sent) == 1
