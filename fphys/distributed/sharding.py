@@ -133,6 +133,8 @@ def _mesh(over: Mesh | None) -> Any:
         found = jax.sharding.get_abstract_mesh()
         if WORLD not in found.axis_names or WORLD in found.manual_axes:
             return None
+        if found.axis_types[found.axis_names.index(WORLD)] != AxisType.Auto:
+            raise ValueError(f"the mesh's axis {WORLD!r} is not of AxisType.Auto: make it by fphys.distributed.mesh()")
     elif WORLD not in found.axis_names:
         raise ValueError(
             f"the mesh has the axes {found.axis_names}, needs one named {WORLD!r}: fphys.distributed.mesh()"

@@ -132,11 +132,8 @@ def update(env: Env, config: Config, module: Any, state: TrainingState) -> tuple
         ``noise``, ``temperature``, ``entropy`` (normalised), ``skipped``.
     """
     keys = jax.random.split(jax.random.fold_in(state.critic.key, state.critic.step), 2)
-    shape = (env.num_envs, *env.action_spec.shape)  # of all worlds, so that devices do not draw the same
-    noise = jax.vmap(lambda key: jax.random.normal(key, shape, jnp.float32))(jax.random.split(keys[0], config.horizon))
+    objective, start = functools.partial(_objective, env, config, module, state), _start(env, config, state, keys[0])
     parts = (P(WORLD), P(WORLD), P(None, WORLD))
-    objective = functools.partial(_objective, env, config, module, state)
-    start = (state.env, state.observation, noise.swapaxes(0, 1))
     (_, grads), (now, observation, seen) = gradient(objective, state.actor, *start, out_specs=parts)
     grads = jax.tree.map(lambda g: g / seen.reward.size, grads)  # a mean over worlds and steps
     actor, opt, norm, fine = _climb(env, config, state, grads)
@@ -207,6 +204,13 @@ def _limited_bwd(limit: float, _: None, cotangent: Any) -> tuple[Any]:
 
 
 limited.defvjp(lambda limit, tree: (tree, None), _limited_bwd)
+
+
+def _start(env: Env, config: Config, state: TrainingState, key: Array) -> tuple[EnvState, Array, Array]:
+    """State, observation and the noise of all actions, (world, time, n): drawn here for the worlds of all devices."""
+    shape = (env.num_envs, *env.action_spec.shape)
+    noise = jax.vmap(lambda key: jax.random.normal(key, shape, jnp.float32))(jax.random.split(key, config.horizon))
+    return state.env, state.observation, noise.swapaxes(0, 1)
 
 
 def _objective(

@@ -13,7 +13,7 @@ import pytest
 from jax.sharding import PartitionSpec as P
 
 import fphys
-from fphys import distributed, envs, rigid
+from fphys import distributed, envs, optim, rigid, train
 from fphys.deformables import fem, mesh, pbd
 from fphys.particles import mpm, sph
 from fphys.rl import ppo, shac
@@ -138,6 +138,33 @@ def test_an_environment_asks_no_other_device_and_draws_the_same_numbers():
     assert jnp.all(two[0].episode == 1)
     for a, b in zip(jax.tree.leaves(one[1:5]), jax.tree.leaves(two[1:5]), strict=True):
         np.testing.assert_array_equal(a, b)
+
+
+def test_fit_spreads_its_batches():
+    def loss(params: Any, aux: Any, batch: Any, key: Any) -> Any:
+        return ((jnp.tanh(batch @ params["w"]) - 1) ** 2).mean(), aux, {}
+
+    params, batch = {"w": jnp.linspace(-1.0, 1.0, 3)}, np.sin(np.arange(24.0)).reshape(8, 3)
+    run = lambda: train.fit(loss, params, optim.Adam(0.1), [batch] * 5)  # noqa: E731
+    one = run()
+    with jax.set_mesh(MESH):
+        two = run()
+        with pytest.raises(ValueError, match=r"shape \(7, 3\): its first axis does not divide evenly among 2"):
+            train.fit(loss, params, optim.Adam(0.1), [batch[:7]])
+    assert len(two.params["w"].sharding.device_set) == 2
+    same(one.params, two.params, 1e-12)
+
+
+def test_a_mesh_that_does_not_fit_is_refused():
+    with pytest.raises(ValueError, match="needs one named 'world'"):
+        distributed.split(jnp.ones(4), jax.make_mesh((2,), ("batch",)))
+    with (
+        jax.set_mesh(jax.make_mesh((2,), ("world",), axis_types=(jax.sharding.AxisType.Explicit,))),
+        pytest.raises(ValueError, match="not of AxisType"),
+    ):
+        distributed.split(jnp.ones(4))
+    x = jnp.ones(4)
+    assert distributed.split(x) is x and distributed.everywhere(x) is x  # without a mesh
 
 
 @pytest.mark.parametrize("agent", ["ppo", "shac"])
