@@ -259,6 +259,8 @@ def _step(
     expect_worlds(params, worlds, **{f"params.{name}": value for name, value in setting._asdict().items()})
     rest = (setting.gravity, setting.wall_friction, setting.wall_velocity)
     fine = simulable(setting.table, setting.timestep, rest, state) & (setting.wall_friction >= 0).all(1)
+    if shapes is not None:
+        fine = fine & (shapes.friction >= 0).all(1)
     force = jnp.where(fine[:, None, None], force, jnp.nan)  # a particle with this force takes no part
     number = jnp.clip(state.material, 0, len(params.materials) - 1)
     matter = state.replace(status=None, material=number)
@@ -401,8 +403,8 @@ _CAUSES = {
     Status.OOB: "particles left the domain{}; enlarge params.shape, close params.walls, or lower params.timestep",
     Status.BADPARAM: (
         "a number is not one to simulate: all must be finite, time step, densities and stiffnesses positive, "
-        "Poisson's ratio between -1 and 0.5, volumes and walls' friction not negative, materials among those of "
-        "params.material"
+        "Poisson's ratio between -1 and 0.5, volumes and the friction of walls and colliders not negative, materials "
+        "among those of params.material"
     ),
     Status.INVERTED: (
         "particles were inside out{}, det F <= 0, or stretched beyond what the precision can tell from flat, "

@@ -37,8 +37,6 @@ def against(v: vec3, normal: vec3, kind: int, friction: real) -> vec3:
     if kind == SEPARATE and n >= real(0.0):
         return v
     t = v - n * normal
-    if friction == real(0.0):
-        return t
     size = wp.sqrt(wp.max(wp.dot(t, t), SMALL_SQUARED))
     return wp.max(real(1.0) - friction * wp.abs(n) / size, real(0.0)) * t
 
