@@ -8,7 +8,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from .arguments import expect_fields, known
+from ..worlds import Status
+from .arguments import expect_fields, known, row
+from .transfer import Apic, Transfer
 
 if TYPE_CHECKING:
     from .mpm import Params, State
@@ -146,6 +148,55 @@ def _refuse_long(params: "Params", name: str, material: Any, step: float, number
             f"cells' areas a step, and the limit is {DIFFUSION}. Take {DIFFUSION / diffused * step:.2g} s at most, or "
             "larger cells, or a thinner liquid"
         )
+
+
+def share_kept(params: "Params", dtype: Any) -> Array | None:
+    """What a particle keeps of its own velocity, shape (1 | world,); None with APIC; TypeError, ValueError by name."""
+    if not isinstance(params.transfer, Transfer):
+        raise TypeError(f"params.transfer is a {type(params.transfer).__name__}: give mpm.Apic() or mpm.AffineFlip()")
+    if isinstance(params.transfer, Apic):
+        return None
+    keep = row("params.transfer.keep", params.transfer.keep, (), dtype)
+    if (given := known(keep)) is not None and not ((given[0] >= 0) & (given[0] <= 1)).all():
+        raise ValueError(f"params.transfer.keep is {given[0]}: it must lie between 0 (APIC) and 1 (FLIP)")
+    return keep
+
+
+CAUSES = {
+    Status.NONFINITE: "particles became NaN, infinite or huge{}; lower params.timestep",
+    Status.BADCTRL: "force or actuation was not finite; the particle took no part in that step",
+    Status.OOB: "particles left the domain{}; enlarge params.shape, close params.walls, or lower params.timestep",
+    Status.BADPARAM: (
+        "a number is not one to simulate: all must be finite, time step, densities and stiffnesses positive, "
+        "Poisson's ratio between -1 and 0.5, volumes and the friction of walls and colliders not negative, materials "
+        "among those of params.material"
+    ),
+    Status.INVERTED: (
+        "particles were inside out{}, det F <= 0, or stretched beyond what the precision can tell from flat, "
+        "where stress is not that of the material; lower "
+        "params.timestep, or take a stiffer material or a smaller load"
+    ),
+    Status.CFL: (
+        "a particle crossed more than a cell in a step; lower params.timestep, above all if viscous, or "
+        "enlarge params.cell"
+    ),
+}
+"""What each fault bit means, and what to change."""
+
+
+def is_solid(F: np.ndarray) -> np.ndarray:
+    """Whether deformations are neither inverted nor too flat for their precision, by the same test as the kernel."""
+    values, eps = np.linalg.svd(F.astype(float), compute_uv=False), np.finfo(F.dtype).eps
+    with np.errstate(divide="ignore", invalid="ignore"):
+        flatness = np.linalg.norm(values, axis=-1) * np.linalg.norm(1 / values, axis=-1)
+    least = 8 * eps * np.linalg.norm(values, axis=-1) ** 3
+    return (np.linalg.det(F.astype(float)) > least) & (flatness < eps**-0.5)
+
+
+def some(which: np.ndarray) -> str:
+    """How many are meant, and the first of them."""
+    found = np.flatnonzero(which)
+    return f" ({len(found)}, the first is {found[0]})" if len(found) else ""
 
 
 def _fields(material: Any) -> tuple[str, ...]:
