@@ -93,7 +93,8 @@ Array = jax.Array
 class Params(Tree):
     """The domain, its contents, and the time step.
 
-    Leaves may be numbers, arrays with or without a world axis, or quantities of either (:mod:`fphys.units`).
+    Leaves may be numbers, arrays with or without a world axis, or quantities of either (:mod:`fphys.units`); those of
+    materials may also have a particle axis: shape (1 | world, particle).
     """
 
     material: Material | tuple[Material, ...]  # one, or those that the particles' material numbers refer to
@@ -272,17 +273,19 @@ def _step(
     given = tuple(colliders or ()) if isinstance(colliders, Sequence | None) else (colliders,)
     given = tuple(prepared(c, i, dtype, dim, worlds) for i, c in enumerate(given))
     kinds, shapes = stacked(given) if given else ((), None)
-    setting, keep = _setting(params, dtype), share_kept(params, dtype)
-    expect_worlds(params, worlds, **{f"params.{name}": value for name, value in setting._asdict().items()})
+    number = jnp.clip(state.material, 0, len(params.materials) - 1)
+    expect_worlds(params, (worlds, n))
+    setting, keep = _setting(params, dtype, number), share_kept(params, dtype)
+    expect_worlds(params, (worlds, n), **{f"params.{name}": value for name, value in setting._asdict().items()})
     rest = (setting.gravity, setting.wall_friction, setting.wall_velocity)
-    fine = simulable(setting.table, setting.timestep, rest, state) & (setting.wall_friction >= 0).all(1)
+    fine = simulable(setting.table, len(layout.kinds), setting.timestep, rest, state)
+    fine = fine & (setting.wall_friction >= 0).all(1)
     if shapes is not None:
         fine = fine & (shapes.friction >= 0).all(1)
     if keep is not None:
-        expect_worlds(params, worlds, **{"params.transfer.keep": keep})
+        expect_worlds(params, (worlds, n), **{"params.transfer.keep": keep})
         fine = fine & (keep >= 0) & (keep <= 1)
     force = jnp.where(fine[:, None, None], force, jnp.nan)  # a particle with this force takes no part
-    number = jnp.clip(state.material, 0, len(params.materials) - 1)
     matter = state.replace(status=None, material=number)
     parts = params.parts if params.parts and worlds == 1 else num_parts(worlds, n)
     if n % parts:
@@ -364,7 +367,7 @@ def _spread(
     n, parts = state.x.shape[1], layout.parts
     if parts > 1:
         state, force, actuation = jax.tree.map(lambda a: _cut(a, n, parts), (state, force, actuation))
-    spread: Scattered = scattering(layout, setting, state, force, actuation)
+    spread: Scattered = scattering(layout, _parted(layout, setting, n), state, force, actuation)
     return spread, spread.momentum if parts == 1 else sum_rows(spread.momentum), state
 
 
@@ -372,7 +375,9 @@ def _kept(layout: Layout, setting: Setting, keep: Array | None, state: State, af
     """The particles after the step, with a share of the velocity that the grid does not represent."""
     if keep is None:
         return after
-    momentum: Array = carrying(layout, setting.table, state, after.fault)
+    momentum: Array = carrying(
+        layout, _parted(layout, setting, state.x.shape[1] * layout.parts).table, state, after.fault
+    )
     momentum = momentum if layout.parts == 1 else sum_rows(momentum)
     alone = setting._replace(gravity=jnp.zeros_like(setting.gravity))
     return after._replace(v=keeping(layout, alone, keep, state, after.fault, momentum, after.v))
@@ -385,6 +390,15 @@ def _together(layout: Layout, state: State, after: Stepped) -> tuple[State, Arra
         moved, fault = jax.tree.map(lambda a: a.reshape(1, -1, *a.shape[2:]), (moved, fault))
     bits = jax.lax.reduce(fault, np.int32(0), jax.lax.bitwise_or, (1,)).astype(jnp.uint32)
     return moved, bits
+
+
+def _parted(layout: Layout, setting: Setting, n: int) -> Setting:
+    """Each part with the numbers of its own particles, if they have some."""
+    table, kinds = setting.table, len(layout.kinds)
+    if layout.parts == 1 or table.shape[1] == kinds:
+        return setting
+    shared = jnp.broadcast_to(table[:, :kinds], (layout.parts, *table[0, :kinds].shape))
+    return setting._replace(table=jnp.concatenate([shared, _cut(table[:, kinds:], n, layout.parts)], 1))
 
 
 def _cut(a: Array, n: int, parts: int) -> Array:
@@ -430,11 +444,11 @@ def reset(params: Params, state: State, mask: Array, start: State) -> State:
     return worlds.reset(state, mask, start)
 
 
-def _setting(params: Params, dtype: Any) -> Setting:
+def _setting(params: Params, dtype: Any, number: Array) -> Setting:
     dim = params.dim
     velocity = row("walls.velocity", params.walls.velocity, (2 * dim, dim), dtype, vector=True)
     return Setting(
-        materials.table(params.materials, dtype),
+        materials.table(params.materials, dtype, number),
         row("timestep", params.timestep, (), dtype),
         row("gravity", params.gravity, (dim,), dtype, vector=True),
         row("walls.friction", params.walls.friction, (2 * dim,), dtype),

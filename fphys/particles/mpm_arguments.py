@@ -10,6 +10,7 @@ import numpy as np
 
 from ..worlds import Status
 from .arguments import expect_fields, known, row
+from .materials import column
 from .transfer import Apic, Transfer
 
 if TYPE_CHECKING:
@@ -66,11 +67,19 @@ def expect_state(params: "Params", state: "State") -> None:
     expect_fields(state, tails, ("material",), "mpm.init")
 
 
-def expect_worlds(params: "Params", worlds: int, **rows: Array) -> None:
-    """Refuse a parameter with a different number of worlds; ValueError by name."""
+def expect_worlds(params: "Params", size: tuple[int, int], **rows: Array) -> None:
+    """Refuse a parameter with a different number of worlds, or of particles; ValueError by name."""
+    worlds, particles = size
     shapes = {f"{type(m).__name__}.{name}": np.shape(getattr(m, name)) for m in params.materials for name in _fields(m)}
     shapes |= {name: value.shape[:1] for name, value in rows.items()}
     for name, shape in shapes.items():
+        if len(shape) == 2 and shape[0] in (1, worlds) and shape[1] in (1, particles):
+            continue
+        if len(shape) == 2:
+            raise ValueError(
+                f"{name} has the shape {shape}, there are {worlds} worlds of {particles} particles: a field of numbers "
+                "has the shape (1, n) or (num_worlds, n)"
+            )
         if shape not in ((), (1,), (worlds,)):
             raise ValueError(
                 f"{name} has the shape {shape}, there are {worlds} worlds: give a number, or an array of (1,) or "
@@ -78,7 +87,7 @@ def expect_worlds(params: "Params", worlds: int, **rows: Array) -> None:
             )
 
 
-def simulable(table: Array, timestep: Array, rest: tuple[Array, ...], state: "State") -> Array:
+def simulable(table: Array, kinds: int, timestep: Array, rest: tuple[Array, ...], state: "State") -> Array:
     """Worlds whose numbers can be simulated, bool, (1 | world,): the others stand still, and their status says so."""
     table, timestep = jax.lax.stop_gradient((table, timestep))
     young, poisson = table[..., 1], table[..., 2]  # for a liquid its bulk modulus, and zero
@@ -88,7 +97,7 @@ def simulable(table: Array, timestep: Array, rest: tuple[Array, ...], state: "St
     for value in jax.lax.stop_gradient(rest):
         fine = fine & jnp.isfinite(value).all(tuple(range(1, value.ndim)))
     volume = jax.lax.stop_gradient(state.volume)
-    particles = (volume >= 0) & jnp.isfinite(volume) & (state.material >= 0) & (state.material < table.shape[1])
+    particles = (volume >= 0) & jnp.isfinite(volume) & (state.material >= 0) & (state.material < kinds)
     return fine & particles.all(1)
 
 
@@ -122,13 +131,14 @@ def refuse(params: "Params", x: Array, number: Array, volume: Array, bounds: tup
         numbers = {field: known(getattr(m, field)) for field in _fields(m)}
         for field, value in numbers.items():
             low, high = (-1e-300, np.inf) if (name, field) == ("VonMises", "hardening") else _RANGES[field]
-            if value is not None and not ((value[0] > low) & (value[0] < high)).all():
+            if value is not None and (wrong := value[0][~((value[0] > low) & (value[0] < high))]).size:
                 least = f"above {low:g}" if low in (0.0, -1.0) else "not negative"
                 most = f"below {high:.4g}" if high < np.inf else "finite"
-                raise ValueError(f"{name}.{field} is {value[0]}: it must be {least} and {most}")
+                raise ValueError(f"{name}.{field} is {wrong.flat[0]}: it must be {least} and {most}")
         if step is None or any(value is None for value in numbers.values()):
             continue
-        _refuse_long(params, name, m, step[0].max(), {field: value[0] for field, value in numbers.items() if value})
+        given = {field: column(value[0]) for field, value in numbers.items() if value}
+        _refuse_long(params, name, m.replace(**given), step[0].max(), given)
 
 
 def _refuse_long(params: "Params", name: str, material: Any, step: float, numbers: dict[str, np.ndarray]) -> None:

@@ -341,7 +341,7 @@ collecting = warp_op(_collect, _reached, zeroed=False, name="mpm.exchange: gathe
 
 
 def _carry(launch: Any, layout: Layout, table: Any, state: "State", fault: Any, out: Any) -> None:
-    inputs = [*layout.at, table, state.x, state.v, state.material, state.C, state.volume, fault]
+    inputs = [*layout.at, len(layout.kinds), table, state.x, state.v, state.material, state.C, state.volume, fault]
     launch(kernels(state.x.dtype, "particles.keep").carry, dim=state.x.shape[:2], inputs=inputs, outputs=[out])
 
 

@@ -4,7 +4,7 @@ import warp as wp
 
 from .. import _native
 from .._precision import mat33, real, vec3, vec4
-from .screen import BADCTRL, NONFINITE, OOB, point
+from .screen import BADCTRL, NONFINITE, OOB, point, row_of
 from .spread import affine, spread
 
 keep_h = _native.header("particles/native/keep.h")
@@ -82,6 +82,7 @@ def carry(
     lower: vec3,
     dx: real,
     nodes: wp.vec3i,
+    kinds: int,
     table: wp.array3d(dtype=real),
     # State in:
     x: wp.array3d(dtype=real),
@@ -97,7 +98,7 @@ def carry(
     """The momentum and mass that the particles bring to the nodes, without any force."""
     world, p = wp.tid()
     if takes_part(fault[world, p]):
-        mass = table[world, material[world, p], 0] * volume[world, p]
+        mass = table[world, row_of(world, p, material, kinds, table), 0] * volume[world, p]
         u = mass * point(v, world, p)
         field = affine(vec4(u[0], u[1], u[2], mass), mass * rate[world, p], dx, nodes)
         spread(world, p, lower, dx, nodes, x, field, grid_out)
