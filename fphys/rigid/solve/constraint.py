@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from ...bridge import WarpOp, kernels, warp_op
+from ...bridge import WarpOp, custom_vjp, kernels, warp_op
 from ...implicit import dense, flags, power_gradient, primal_values
 from ...model import Model, State
 from .. import damped, dynamics, stages, team
@@ -356,7 +356,7 @@ def _back_solve_op(damping: bool) -> WarpOp:
     return warp_op(_back_solve, shapes, differentiable=False, zeroed=False, name="solve")
 
 
-@functools.partial(jax.custom_vjp, nondiff_argnums=(0,))
+@functools.partial(custom_vjp, nondiff_argnums=(0,))
 def _accelerate(
     damping: bool, model: Model, state: State, loads: stages.Loads, given: Parameters, kept: Any, known: Found | None
 ) -> Solution:
@@ -465,7 +465,7 @@ def _restore_shapes(model: Model, state: State, given: Parameters, qacc: Any) ->
 _restore_op = warp_op(_restore, _restore_shapes, differentiable=False, name="constraint's force")
 
 
-@jax.custom_vjp
+@custom_vjp
 def _require(model: Model, state: State, given: Parameters, qacc: Array) -> Array:
     return required_force(model, state, _NO_LOADS, qacc) + _restore_op(model, state, given, qacc).force
 
