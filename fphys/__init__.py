@@ -25,6 +25,7 @@ if TYPE_CHECKING:
         coupling,
         data,
         deformables,
+        distributed,
         envs,
         export,
         losses,
@@ -44,8 +45,8 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 _LATER = (
-    *("coupling", "data", "deformables", "envs", "export", "losses", "metrics", "nn", "optim", "particles"),
-    *("render", "rl", "scene", "tensor", "train", "typing"),
+    *("coupling", "data", "deformables", "distributed", "envs", "export", "losses", "metrics", "nn", "optim"),
+    *("particles", "render", "rl", "scene", "tensor", "train", "typing"),
 )
 """Rooms that are imported when they are first used: flax and optax take as long to import as all the rest."""
 
@@ -69,6 +70,7 @@ __all__ = [
     "data",
     "deformables",
     "difference",
+    "distributed",
     "energy",
     "envs",
     "errors",

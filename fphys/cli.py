@@ -1,11 +1,15 @@
 """The command ``fphys``: run, train, play, envs, simulate, view, check, doctor, bench."""
 
 import atexit
+import contextlib
 import dataclasses
 import gc
 import io
+import os
 import signal
 import sys
+import tempfile
+import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Literal
@@ -310,12 +314,24 @@ class Training:
     """Folder of checkpoints to go on from."""
 
 
+@dataclasses.dataclass(frozen=True)
+class Several:
+    """How a training is spread."""
+
+    processes: int = 1
+    """Processes on this machine that share the worlds."""
+    restarts: int = 0
+    """How often they start again, from the newest checkpoint, after one of them has died or hung."""
+
+
 def _train(arguments: list[str]) -> int:
     """``fphys train AGENT ENV --options``; the agent's ``Config`` defines the options."""
     import tyro
 
+    from . import distributed
     from .bridge import interruptible
     from .config import use_device
+    from .distributed.processes import RANK
     from .rl import program
     from .runs import Run
     from .train import keep_memory
@@ -330,19 +346,45 @@ def _train(arguments: list[str]) -> int:
     flat = tyro.conf.OmitArgPrefixes
     config = program.AGENTS[agent].Config
     options = dataclasses.make_dataclass(
-        "Options", [("config", flat[config]), ("training", flat[Training]), ("common", flat[Common])]
+        "Options",
+        [("config", flat[config]), ("training", flat[Training]), ("several", flat[Several]), ("common", flat[Common])],
     )
     what = f"fphys train {agent} {name}"
     chosen: Any = tyro.cli(options, prog=what, description=program.AGENTS[agent].__doc__, args=rest)
     name, training = program.full_name(name), vars(chosen.training)
     _find_own_modules()
-    use_device(chosen.common.device)
+    folder = os.environ.get(CHECKPOINTS)
+    if folder is None and (chosen.several.processes, chosen.several.restarts) != (1, 0):
+        program.expect_spread(agent, training["num_envs"], chosen.several.processes)
+        return _spread(arguments, chosen.common.out / f"{agent}-{program.short_name(name)}", chosen.several)
+    if RANK in os.environ:
+        distributed.initialize()
+    else:
+        use_device(chosen.common.device)
     keep_memory()
     record = {**dataclasses.asdict(chosen.config), "env": name, **training}
-    with Run(f"{agent}-{program.short_name(name)}", root=chosen.common.out, config=record) as run:
+    training["folder"] = Path(folder) if folder else None
+    with contextlib.ExitStack() as stack:
+        root, first = chosen.common.out, os.environ.get(RANK, "0") == "0"
+        if not first:  # rank 0 writes the run's folder
+            root = Path(stack.enter_context(tempfile.TemporaryDirectory()))
+        run = stack.enter_context(Run(f"{agent}-{program.short_name(name)}", root, record, quiet=not first))
         with interruptible():
             metrics = program.train(agent, name, chosen.config, run, **training)
         run.metrics(**metrics)
+    return 0
+
+
+CHECKPOINTS = "FPHYS_CHECKPOINTS"
+"""Environment variable: the folder of checkpoints that the processes of one training share."""
+
+
+def _spread(arguments: list[str], root: Path, several: Several) -> int:
+    """This command again, in several processes."""
+    from .distributed import launch
+
+    os.environ[CHECKPOINTS] = str((root / time.strftime("checkpoints-%Y%m%d-%H%M%S")).absolute())
+    launch([sys.executable, "-m", "fphys.cli", "train", *arguments], several.processes, restarts=several.restarts)
     return 0
 
 

@@ -22,6 +22,7 @@ OPTIONAL = set(PROJECT["tool"]["ruff"]["lint"]["flake8-tidy-imports"]["banned-mo
 ROOMS = (
     ("errors", "tree", "math", "typing", "config", "units"),
     ("bridge", "testing"),
+    ("distributed",),
     ("nn", "tensor", "optim", "losses", "metrics"),
     ("worlds", "implicit"),
     ("model",),

@@ -3,7 +3,7 @@
 import jax
 import jax.numpy as jnp
 
-from ..bridge import reverse_only
+from ..bridge import alongside, reverse_only
 from ..implicit import recomputed
 from ..model import Model, State
 from ..model.arguments import whole_number
@@ -75,7 +75,8 @@ def solved_step(
     new, last = move(model, clean, loads)
     new, held = freeze(state, new, bits, overflowed((new, last)))
     _, at, _ = at_rest(held, model, last.state, loads)
-    return new, last._replace(state=at, qacc=None if last.qacc is None else choose(held, 0, last.qacc))
+    last = last._replace(state=at, qacc=None if last.qacc is None else choose(held, 0, last.qacc))
+    return alongside((new, last), state)
 
 
 def overflowed(result: tuple[State, LastSolve]) -> Array:
