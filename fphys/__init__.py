@@ -22,7 +22,9 @@ from .rollout import Checkpoint, Full, Truncated, rollout, scan
 
 if TYPE_CHECKING:
     from . import (
+        coupling,
         data,
+        deformables,
         distributed,
         envs,
         export,
@@ -31,6 +33,7 @@ if TYPE_CHECKING:
         nn,
         optim,
         particles,
+        render,
         rl,
         scene,
         tensor,
@@ -42,8 +45,8 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 _LATER = (
-    *("data", "distributed", "envs", "export", "losses", "metrics", "nn", "optim", "particles", "rl", "scene"),
-    *("tensor", "train", "typing"),
+    *("coupling", "data", "deformables", "distributed", "envs", "export", "losses", "metrics", "nn", "optim"),
+    *("particles", "render", "rl", "scene", "tensor", "train", "typing"),
 )
 """Rooms that are imported when they are first used: flax and optax take as long to import as all the rest."""
 
@@ -63,7 +66,9 @@ __all__ = [
     "check",
     "contacts_from_distance",
     "control",
+    "coupling",
     "data",
+    "deformables",
     "difference",
     "distributed",
     "energy",
@@ -85,6 +90,7 @@ __all__ = [
     "nn",
     "optim",
     "particles",
+    "render",
     "reset",
     "rl",
     "rollout",

@@ -40,7 +40,7 @@ ROOMS = (
     ("",),  # fphys itself: its public names
     ("experiments",),
     ("oracle",),
-    ("simulate", "view", "checking", "doctor", "bench"),
+    ("simulate", "page", "view", "live", "checking", "doctor", "bench"),
     ("cli",),
 )
 """A room may import from itself and from rooms above it in this list."""

@@ -3,5 +3,6 @@
 from .exchange import Medium, step
 from .meshes import FEM, PBD
 from .particles import MPM, SPH
+from .surfaces import Surface
 
-__all__ = ["FEM", "MPM", "PBD", "SPH", "Medium", "step"]
+__all__ = ["FEM", "MPM", "PBD", "SPH", "Medium", "Surface", "step"]

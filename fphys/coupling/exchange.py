@@ -28,6 +28,7 @@ from ..rigid.inverse import mass_matrix
 from ..rigid.step import step as rigid_step
 from ..rigid.tree.kinematics import ancestry, motions
 from ..worlds import choose, idle, is_nonfinite
+from .surfaces import Surface, pushes
 
 Array = jax.Array
 
@@ -57,13 +58,20 @@ class Medium(Protocol):
         ...
 
     def exchange(
-        self, model: Model, matter: Any, pose: Pose, response: Response, numbers: tuple[int, ...]
+        self,
+        model: Model,
+        matter: Any,
+        pose: Pose,
+        response: Response,
+        numbers: tuple[int, ...],
+        force: Array | None,
     ) -> tuple[Any, Array]:
         """A substep of the matter.
 
         Args:
             pose: of the bodies ``numbers``, at the start of the substep.
             response: of the same bodies, its twist that of the free motion at the end of the substep.
+            force: of surfaces on the matter [N], shape (world, n, dim).
 
         Returns:
             The matter, and the impulses that the bodies took, about their origins, shape (world, body, 6).
@@ -83,6 +91,7 @@ def step(
     wrench: Array | None = None,
     force: Array | None = None,
     unmoved: tuple[int, ...] = (),
+    surfaces: tuple[Surface, ...] = (),
 ) -> tuple[State, tuple[Any, ...]]:
     """Advance bodies and matter by one time step of the model. Pure; composes with jit, grad, vmap, scan, checkpoint.
 
@@ -92,14 +101,15 @@ def step(
         matter: the state of each medium.
         substeps: how many steps the matter takes.
         unmoved: numbers of the bodies that push the matter but are not pushed by it.
+        surfaces: meshes among the media that hold particles of others (:class:`Surface`).
 
     Returns:
         The next states. A world in which a solver stands still is held as a whole. Gradients flow to everything that
         the solvers differentiate, on both sides; the mobility and the wrench are part of the trace.
 
     Raises:
-        ValueError: media and matter do not belong together, a shape does not fit, or a medium has another time step (if
-            it is known on the host). TypeError: dtypes differ.
+        ValueError: media and matter do not belong together, a surface is of no mesh or holds no particles, a shape
+            does not fit, or a medium has another time step (if it is known on the host). TypeError: dtypes differ.
     """
     if len(media) != len(matter):
         raise ValueError(f"{len(media)} media have {len(matter)} states: give one for each")
@@ -119,9 +129,9 @@ def step(
     def substep(carry: tuple[Pose, Array, Array, tuple[Any, ...]], _: None) -> tuple[Any, None]:
         pose, twist, total, matter = carry
         twist, took, after = twist + drift, jnp.zeros_like(twist), []
-        for medium, before in zip(media, matter, strict=True):
+        for medium, before, force in zip(media, matter, pushes(surfaces, media, matter), strict=True):
             response = Response(pose.pos, twist, mobility, fixed=fixed)
-            new, impulse = medium.exchange(model, before, pose, response, numbers)
+            new, impulse = medium.exchange(model, before, pose, response, numbers, force)
             took, after = took + impulse, [*after, new]
         twist = twist + _through(mobility, took)
         arm = pose.pos - start.pos

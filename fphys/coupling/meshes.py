@@ -5,12 +5,16 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
+from .. import units
 from ..deformables import fem, pbd
+from ..deformables.mesh import measures
 from ..model import Model
+from ..particles.arguments import array
 from ..particles.response import Response, carried
 from ..tree import Tree, pytree, static
 from .exchange import Pose
 from .particles import colliders, geoms_of
+from .surfaces import Sheet, shared
 
 Array = jax.Array
 
@@ -41,13 +45,24 @@ class PBD(Tree):
         return {int(model.structure.geom.body[g]) for g in geoms_of(model, self.geoms)}
 
     def exchange(
-        self, model: Model, matter: pbd.State, pose: Pose, response: Response, numbers: tuple[int, ...]
+        self,
+        model: Model,
+        matter: pbd.State,
+        pose: Pose,
+        response: Response,
+        numbers: tuple[int, ...],
+        force: Array | None,
     ) -> tuple[pbd.State, Array]:
         shapes, of = colliders(model, self.geoms, pose, numbers, self.contact)
         pins = _carried_on(matter.x, self.params, self.pins)
         if not shapes:
-            return pbd.step(self.params, matter, pins=pins), jnp.zeros_like(response.twist)
-        return pbd.exchange(self.params, matter, shapes, response.replace(body=of), pins=pins)
+            return pbd.step(self.params, matter, force, pins), jnp.zeros_like(response.twist)
+        return pbd.exchange(self.params, matter, shapes, response.replace(body=of), force, pins)
+
+    def sheet(self, matter: pbd.State) -> Sheet:
+        """Its surface, as particles meet it."""
+        mass = pbd.masses(self.params, matter.x.dtype)
+        return Sheet(matter.x, matter.v, mass, self.params.mesh, _at_rest(self.params, matter.x.dtype))
 
 
 @pytree
@@ -70,16 +85,36 @@ class FEM(Tree):
         return {int(model.structure.geom.body[g]) for g in geoms_of(model, self.geoms)}
 
     def exchange(
-        self, model: Model, matter: fem.State, pose: Pose, response: Response, numbers: tuple[int, ...]
+        self,
+        model: Model,
+        matter: fem.State,
+        pose: Pose,
+        response: Response,
+        numbers: tuple[int, ...],
+        force: Array | None,
     ) -> tuple[fem.State, Array]:
         shapes, of = colliders(model, self.geoms, pose, numbers, "separate")
         pins = _carried_on(matter.x, self.params, self.pins)
         if not shapes:
-            return fem.step(self.params, matter, pins=pins), jnp.zeros_like(response.twist)
+            return fem.step(self.params, matter, force, pins), jnp.zeros_like(response.twist)
         shapes = carried(shapes, response.replace(body=of), response.twist)
-        after = fem.step(self.params, matter, pins=pins, colliders=shapes)
+        after = fem.step(self.params, matter, force, pins, shapes)
         wrench = fem.reactions(self.params, matter, after, shapes)
         arm = jnp.stack([c.pos for c in shapes], 1) - pose.pos[:, list(of)]
         wrench = wrench.at[..., 3:].add(jnp.cross(arm, wrench[..., :3]))
         h = jnp.asarray(self.params.timestep, wrench.dtype).reshape(-1, 1, 1)
         return after, jnp.zeros_like(response.twist).at[:, list(of)].add(h * wrench)
+
+    def sheet(self, matter: fem.State) -> Sheet:
+        """Its surface, as particles meet it."""
+        rest, elements = _at_rest(self.params, matter.x.dtype), self.params.mesh.elements
+        density = array("density", units.si(self.params.material.density, units.density, "density"), matter.x.dtype)
+        density = density.reshape((1,) * (2 - density.ndim) + density.shape)
+        mass = shared(rest, elements, density * measures(rest, elements))
+        return Sheet(matter.x, matter.v, mass, self.params.mesh, rest)
+
+
+def _at_rest(params: fem.Params | pbd.Params, dtype: Any) -> Array:
+    """The mesh's vertices [m], (1 | world, vertex, dim)."""
+    rest = jnp.asarray(units.si(params.mesh.vertices, units.length, "mesh.vertices"), dtype)
+    return rest if rest.ndim == 3 else rest[None]

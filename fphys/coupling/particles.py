@@ -6,15 +6,18 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from .. import units
 from ..errors import ModelError, UnsupportedError
 from ..math import quat_mul, rotate
 from ..model import Model
 from ..model.structure import GeomType
 from ..particles import mpm, sph
+from ..particles.arguments import row
 from ..particles.boundary import Collider
 from ..particles.response import Response
 from ..tree import Tree, pytree, static
 from .exchange import Pose
+from .surfaces import Cloud
 
 Array = jax.Array
 
@@ -38,12 +41,25 @@ class MPM(Tree):
         return {int(model.structure.geom.body[g]) for g in geoms_of(model, self.geoms)}
 
     def exchange(
-        self, model: Model, matter: mpm.State, pose: Pose, response: Response, numbers: tuple[int, ...]
+        self,
+        model: Model,
+        matter: mpm.State,
+        pose: Pose,
+        response: Response,
+        numbers: tuple[int, ...],
+        force: Array | None,
     ) -> tuple[mpm.State, Array]:
         shapes, of = colliders(model, self.geoms, pose, numbers, self.contact)
         if not shapes:
-            return mpm.step(self.params, matter), jnp.zeros_like(response.twist)
-        return mpm.exchange(self.params, matter, shapes, response.replace(body=of))
+            return mpm.step(self.params, matter, force), jnp.zeros_like(response.twist)
+        return mpm.exchange(self.params, matter, shapes, response.replace(body=of), force)
+
+    def cloud(self, matter: mpm.State) -> Cloud:
+        """The particles, as surfaces meet them."""
+        given = [units.si(m.density, units.density, "density") for m in self.params.materials]
+        density = jnp.stack(jnp.broadcast_arrays(*[row("density", d, (), matter.x.dtype) for d in given]), -1)
+        mass = jnp.take_along_axis(jnp.broadcast_to(density, (len(matter.x), len(given))), matter.material, 1)
+        return Cloud(matter.x, matter.v, mass * matter.volume, matter.volume)
 
 
 @pytree
@@ -62,7 +78,13 @@ class SPH(Tree):
         return set(self.body)
 
     def exchange(
-        self, model: Model, matter: sph.State, pose: Pose, response: Response, numbers: tuple[int, ...]
+        self,
+        model: Model,
+        matter: sph.State,
+        pose: Pose,
+        response: Response,
+        numbers: tuple[int, ...],
+        force: Array | None,
     ) -> tuple[sph.State, Array]:
         of, dim = np.searchsorted(numbers, self.body), matter.x.shape[-1]
         walls = jnp.broadcast_to(self.walls, (len(pose.pos), *self.walls.shape))
@@ -71,11 +93,17 @@ class SPH(Tree):
         first = matter.x.shape[1] - len(of)
         x = matter.x.at[:, first:].set((pose.pos[:, of] + arm)[..., :dim])
         held = matter.replace(x=x, v=matter.v.at[:, first:].set(velocity[..., :dim]))
-        after, push = sph.exchange(self.params, held)
+        after, push = sph.exchange(self.params, held, force)
         push = jnp.pad(push[:, first:], ((0, 0), (0, 0), (0, 3 - dim)))
         push = push * jnp.asarray(self.params.timestep, push.dtype).reshape(-1, 1, 1)
         each = jnp.concatenate([push, jnp.cross(arm, push)], -1)
         return after, jnp.zeros_like(response.twist).at[:, of].add(each)
+
+    def cloud(self, matter: sph.State) -> Cloud:
+        """The fluid's particles, as surfaces meet them; walls feel none."""
+        density = row("density", units.si(self.params.density, units.density, "density"), (), matter.x.dtype)
+        volume = jnp.full(matter.kind.shape, self.params.spacing ** matter.x.shape[-1], matter.x.dtype)
+        return Cloud(matter.x, matter.v, jnp.where(matter.kind == sph.FLUID, density[:, None] * volume, 0), volume)
 
 
 def geoms_of(model: Model, geoms: tuple[str | int, ...]) -> tuple[int, ...]:

@@ -107,11 +107,11 @@ def step(params: Params, state: State, force: Any = None, wall_velocity: Any = N
 
 
 @reverse_only
-def exchange(params: Params, state: State) -> tuple[State, Array]:
+def exchange(params: Params, state: State, force: Any = None) -> tuple[State, Array]:
     """:func:`step`, and the force [N] of the fluid on each wall particle during it, shape (world, particle, dim).
 
-    The force on fluid particles is given as zero. What walls take is what the fluid gives, to rounding. Gradients flow
-    as in :func:`step`; a world that stands still gives no force.
+    ``force`` is as in :func:`step`. The force on fluid particles is given as zero. What walls take is what the fluid
+    gives, to rounding. Gradients flow as in :func:`step`; a world that stands still gives no force.
 
     Raises:
         ValueError: a shape does not fit, or ``params.transport`` is on, whose stress on walls is not known.
@@ -119,7 +119,9 @@ def exchange(params: Params, state: State) -> tuple[State, Array]:
     expect_state(params, state)
     if params.transport:
         raise ValueError("sph.exchange takes params.transport=False: walls do not feel the transport's stress")
-    after, _, push = _step(bare(params), state, None, None)
+    force = units.si(force, units.force, "force")
+    force = None if force is None else expect("force", force, state.x.shape, state.x.dtype)
+    after, _, push = _step(bare(params), state, force, None)
     return after, push
 
 

@@ -130,21 +130,31 @@ def play(
     Raises:
         ValueError: there is no such policy, or its environment observes something else.
     """
+    policy, env, name = prepared(what)
+    moved = jax.jit(lambda key: motion(env, policy, key, steps))(jax.random.key(seed))
+    run.motion(float(env.dt[0]) * np.arange(1, len(moved.qpos) + 1), env.model, moved)
+    if video:
+        run.video(short_name(name), lambda: frames(env.model, moved), fps=round(1 / float(env.dt[0])))
+    returns, lengths = measured(env, policy, seed, 10)
+    found = {"env": name, "mean_return": float(returns.mean()), "mean_length": float(lengths.mean())}
+    return found, env, moved
+
+
+def prepared(what: str, num_envs: int = 1) -> tuple[Any, envs.Env, str]:
+    """A policy, the environment that it acts in, and the environment's name.
+
+    Raises:
+        ValueError: there is no such policy, or its environment observes something else.
+    """
     policy, name, options = load_policy(policy_file(what))
-    env = envs.make(name, 1, **options)
+    env = envs.make(name, num_envs, **options)
     (knows,), (sees,) = policy.moments.mean.shape, env.observation_spec.shape
     if knows != sees:
         raise ValueError(
             f"{what} is a policy for {knows} observations, and {name} has {sees}: it was trained with other options "
             "or another version of the class"
         )
-    moved = jax.jit(lambda key: motion(env, policy, key, steps))(jax.random.key(seed))
-    run.save(qpos=moved.qpos)
-    if video:
-        run.video(short_name(name), lambda: frames(env.model, moved), fps=round(1 / float(env.dt[0])))
-    returns, lengths = measured(env, policy, seed, 10)
-    found = {"env": name, "mean_return": float(returns.mean()), "mean_length": float(lengths.mean())}
-    return found, env, moved
+    return policy, env, name
 
 
 def policy_file(what: str) -> Path:

@@ -1,0 +1,205 @@
+"""Cloth and the surfaces of soft bodies hold what flows, and take the reaction."""
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from fphys import coupling
+from fphys.coupling import surfaces
+from fphys.deformables import fem, mesh, pbd
+from fphys.errors import UnsupportedError
+from fphys.particles import mpm, sph
+from fphys.testing import check_grads
+
+from .scenes import STEP, Scene, ball, grid
+
+SUBSTEPS = 4
+AWAY = ball("0 0 9", (0.0,) * 6, 1000.0, 0.0)
+"""A rigid body that touches nothing."""
+
+
+def cloth(**options: Any) -> tuple[Any, Any, Any]:
+    """A free cloth at a height of 0.5 m that comes up."""
+    sheet = mesh.cloth((6, 6), (0.4, 0.4))
+    params = pbd.Params(sheet, 4.0, STEP / SUBSTEPS, **{"stretch": 1e9, "substeps": 1} | options)
+    x = jnp.asarray(sheet.vertices + [0.3, 0.3, 0.5])[None]
+    state = pbd.init(params, x, jnp.broadcast_to(jnp.asarray([0.1, 0.2, 0.5]), x.shape))
+    return coupling.PBD(params, ()), state, pbd.masses(params)[..., None]
+
+
+def block() -> tuple[Any, Any, Any]:
+    """A free block of rubber, its top at 0.5 m, that comes up."""
+    body = mesh.box((3, 3, 1), (0.3, 0.3, 0.1))
+    params = fem.Params(body, fem.NeoHookean(1000.0, 1e5, 0.3), STEP / SUBSTEPS)
+    x = jnp.asarray(body.vertices + [0.35, 0.35, 0.4])[None]
+    medium = coupling.FEM(params, ())
+    state = fem.init(params, x, jnp.broadcast_to(jnp.asarray([0.1, 0.2, 0.5]), x.shape))
+    return medium, state, medium.sheet(state).mass[..., None]
+
+
+def rubber() -> tuple[Any, Any, Any]:
+    """A lump of soft rubber by material points above 0.5 m that comes down."""
+    params = mpm.Params(mpm.NeoHookean(1000.0, 2e4, 0.3), STEP / SUBSTEPS, cell=0.05, shape=(20, 20, 20))
+    x = grid((0.4, 0.4, 0.505), (0.6, 0.6, 0.605), 0.025)[None]
+    matter = mpm.init(params, jnp.asarray(x), jnp.broadcast_to(jnp.asarray([0.3, 0.0, -1.0]), x.shape))
+    return coupling.MPM(params, ()), matter, 1000.0 * matter.volume[..., None]
+
+
+def drop() -> tuple[Any, Any, Any]:
+    """A drop of smoothed particles above 0.5 m that comes down."""
+    spacing = 0.04
+    params = sph.Params(spacing, STEP / SUBSTEPS, 12.0, 1000.0, artificial=0.1)
+    x = grid((0.4, 0.4, 0.51), (0.6, 0.6, 0.63), spacing)[None]
+    matter = sph.init(
+        params, jnp.asarray(x), jnp.broadcast_to(jnp.asarray([0.3, 0.0, -1.0]), x.shape), max_neighbors=200
+    )
+    none = coupling.SPH(params, jnp.zeros((0, 3)), ())
+    return none, matter, jnp.full((1, x.shape[1], 1), 1000.0 * spacing**3)
+
+
+def scene(flow: Any, sheet: Any, friction: float = 0.4) -> tuple[Scene, tuple[Any, ...]]:
+    media, matter, mass = zip(flow, sheet, strict=True)
+    reach = 0.02
+    return Scene(*AWAY, media, matter, SUBSTEPS, mass), (coupling.Surface(0, 1, reach, friction),)
+
+
+PAIRS = {"mpm, pbd": (rubber, cloth), "mpm, fem": (rubber, block), "sph, pbd": (drop, cloth), "sph, fem": (drop, block)}
+
+
+def rolled(given: Scene, borders: Any, steps: int) -> tuple[Any, ...]:
+    """The matter some steps later."""
+
+    def advance(carry: Any, _: None) -> tuple[Any, None]:
+        kinds = {"substeps": given.substeps, "surfaces": borders}
+        return coupling.step(given.model, carry[0], given.media, carry[1], **kinds), None
+
+    return jax.lax.scan(advance, (given.state, given.matter), None, steps)[0][1]
+
+
+def momenta(given: Scene, matter: Any) -> list[np.ndarray]:
+    """Linear and angular, of all matter."""
+    linear, angular = np.zeros(3), np.zeros(3)
+    for mass, m in zip(given.mass, matter, strict=True):
+        p = np.asarray(mass * m.v)[0]
+        linear, angular = linear + p.sum(0), angular + np.cross(np.asarray(m.x)[0], p).sum(0)
+        if isinstance(m, mpm.State):
+            C, share = np.asarray(m.C[0]), np.asarray(mass[0]) * given.media[0].params.cell ** 2 / 4
+            turn = np.stack([C[:, 2, 1] - C[:, 1, 2], C[:, 0, 2] - C[:, 2, 0], C[:, 1, 0] - C[:, 0, 1]], -1)
+            angular = angular + (share * turn).sum(0)
+    return [linear, angular]
+
+
+@pytest.mark.parametrize("pair", PAIRS)
+def test_what_a_surface_takes_is_what_flows_gives(pair: str):
+    """Both momenta to rounding; implicit Euler keeps the angular one only to first order in the step."""
+    given, borders = scene(*(make() for make in PAIRS[pair]))
+    matter = jax.jit(lambda m: rolled(given._replace(matter=m), borders, 25))(given.matter)
+    assert not any(np.asarray(m.status).any() for m in matter)
+    before, after = momenta(given, given.matter), momenta(given, matter)
+    size = np.linalg.norm(np.asarray(given.mass[0] * given.matter[0].v)[0].sum(0))
+    assert np.abs(after[0] - before[0]).max() < 1e-12 * size
+    assert pair.endswith("fem") or np.abs(after[1] - before[1]).max() < 1e-12 * size
+    gave = np.asarray(given.mass[0] * (matter[0].v - given.matter[0].v))[0].sum(0)
+    assert gave[2] > 0.01 * size and abs(gave[0]) > 1e-3 * size  # pushed, and held back by friction
+
+
+def inputs(pair: str) -> tuple[Any, tuple[Any, ...]]:
+    """A rollout in contact, as a function of both sides and of the surface."""
+    given, ((border),) = scene(*(make() for make in PAIRS[pair]))
+    flow, sheet = given.media
+    share = jnp.ones(1)
+
+    def run(v: Any, w: Any, density: Any, reach: Any, friction: Any) -> Any:
+        if isinstance(sheet, coupling.PBD):
+            weighed = sheet.params.replace(
+                density=4.0 * jnp.broadcast_to(density[:, None], (1, len(sheet.params.mesh.elements)))
+            )
+        else:
+            weighed = sheet.params.replace(material=fem.NeoHookean(1000.0 * density, 1e5, 0.3))
+        matter = given.matter[0].replace(v=v), given.matter[1].replace(v=w)
+        moved = given._replace(media=(flow, sheet.replace(params=weighed)), matter=matter)
+        end = rolled(moved, (border.replace(reach=0.02 * reach, friction=0.4 * friction),), 3)
+        return [(m.x, m.v) for m in end]
+
+    return run, (given.matter[0].v, given.matter[1].v, share, share, share)
+
+
+SLOW = [pytest.param(p, marks=pytest.mark.slow) for p in ("mpm, fem", "sph, pbd")]
+
+
+@pytest.mark.parametrize("pair", ["mpm, pbd", "sph, fem", *SLOW])
+def test_gradients_of_both_sides(pair: str, full: bool):
+    run, args = inputs(pair)
+    check_grads(jax.jit(run), args, tol=1e-5, directions=8 if full else 1)
+
+
+def test_without_the_cotangent_of_the_reaction_it_is_wrong(monkeypatch: pytest.MonkeyPatch):
+    def push(*args: Any) -> Any:
+        force, back = _PUSH(*args)
+        return force, jax.lax.stop_gradient(back)
+
+    monkeypatch.setattr(surfaces, "push", push)
+    run, args = inputs("mpm, pbd")
+    with pytest.raises(AssertionError, match="error"):
+        check_grads(jax.jit(run), args, tol=1e-5, directions=1)
+
+
+_PUSH = surfaces.push
+
+
+def test_a_light_cloth_holds_water():
+    """A hundred times as heavy as itself, to its last particle, and bears the weight."""
+    n, reach = 8, 0.0125
+    h = STEP / n
+    params = mpm.Params(mpm.Liquid(1000.0, bulk=1e5, gamma=7.0), h, (0, 0, -9.81), cell=0.05, shape=(4, 4, 8))
+    water = mpm.init(params, jnp.asarray(grid((0, 0, 0.2 + reach), (0.2, 0.2, 0.3 + reach), 0.025)[None]))
+    sheet = mesh.cloth((4, 4), (0.2, 0.2))
+    rim = np.flatnonzero(np.abs(sheet.vertices[:, :2] - 0.1).max(1) > 0.099)
+    held = pbd.Params(sheet, 1.0, h, stretch=1e-5, gravity=(0, 0, -9.81), damping=5.0, pinned=rim, substeps=1)
+    media = coupling.MPM(params, ()), coupling.PBD(held, ())
+    matter = water, pbd.init(held, jnp.asarray(sheet.vertices + [0, 0, 0.2])[None])
+    border = (coupling.Surface(0, 1, reach, front=True),)
+    given = Scene(*AWAY, media, matter, n)
+    end = jax.jit(lambda m: rolled(given._replace(matter=m), border, 100))(matter)
+    assert not any(np.asarray(m.status).any() for m in end)
+    lift = surfaces.pushes(border, media, end)[0]
+    assert lift is not None
+    assert abs(float(lift.sum(1)[0, 2]) / (1000.0 * 0.2 * 0.2 * 0.1 * 9.81) - 1) < 0.15  # it still swings
+    assert end[0].x[0, :, 2].min() > end[1].x[0, :, 2].min() - reach
+
+
+def test_a_faulty_particle_disturbs_no_other_and_no_gradient():
+    given, borders = scene(rubber(), cloth())
+
+    def after(x: Any) -> Any:
+        end = rolled(given._replace(matter=(given.matter[0].replace(x=x), given.matter[1])), borders, 1)[1].x
+        return end.sum(), end
+
+    x = given.matter[0].x.at[0, 3].set(jnp.nan)
+    slope, end = jax.jit(jax.grad(after, has_aux=True))(x)
+    assert np.isfinite(np.asarray(end)).all() and np.isfinite(np.asarray(slope)).all() and np.abs(slope).max() > 0
+
+
+def test_a_world_does_not_see_its_neighbours():
+    """Batched, with ``vmap`` or as worlds, it is as alone."""
+    given, borders = scene(rubber(), cloth())
+    run = jax.jit(lambda m: [a.x for a in rolled(given._replace(matter=m), borders, 2)])
+    other = jax.tree.map(lambda a: a, given.matter[0].replace(v=-given.matter[0].v)), given.matter[1]
+    both = jax.vmap(run)(jax.tree.map(lambda a, b: jnp.stack([a, b]), given.matter, other))
+    for a, b, c in zip(run(given.matter), run(other), both, strict=True):
+        np.testing.assert_array_equal(c, jnp.stack([a, b]))
+
+
+def test_media_that_are_no_boundary_are_refused():
+    given, _ = scene(rubber(), cloth())
+    with pytest.raises(ValueError, match=r"surfaces\[0\].flow is 1: it must be the number of a medium MPM or SPH"):
+        rolled(given, (coupling.Surface(1, 0, 0.02),), 1)
+    with pytest.raises(ValueError, match=r"surfaces\[0\].mesh is 2"):
+        rolled(given, (coupling.Surface(0, 2, 0.02),), 1)
+    rope = pbd.Params(mesh.rope(4, 1.0), 0.1, STEP / SUBSTEPS, substeps=1)
+    hung = given._replace(media=(given.media[0], coupling.PBD(rope, ())), matter=(given.matter[0], pbd.init(rope)))
+    with pytest.raises(UnsupportedError, match="edge kind in space has no surface"):
+        rolled(hung, (coupling.Surface(0, 1, 0.02),), 1)
