@@ -221,7 +221,7 @@ def check(
     Everything is computed in float64. The exit status is 0 if every model that MuJoCo compiles loads and is right.
 
     Args:
-        source: An MJCF or URDF file, the name of a model that comes with fphys, or a folder: all models below it.
+        source: An MJCF, URDF or USD file, the name of a model that comes with fphys, or a folder: all models below it.
         states: States of each model in which a step is compared, along MuJoCo's own trajectories.
         quick: Do not time steps.
         json: File to write the results to.
