@@ -6,7 +6,7 @@ UV := $(shell command -v uv 2>/dev/null)
 PIP = $(if $(UV),$(UV) pip install --quiet --python $(1)/bin/python,$(1)/bin/python -m pip install --quiet --disable-pip-version-check)
 SOURCES := pyproject.toml setup.py
 
-.PHONY: demo check test verify lint docs bare bench clean
+.PHONY: demo check test verify lint docs dist bare bench clean
 
 demo: .venv/core.stamp  # the main job: a double pendulum swings up
 	.venv/bin/fphys run swing-up
@@ -32,6 +32,11 @@ docs: .venv/docs.stamp  # the site, in build/site; a warning or a broken link is
 	.venv/bin/python -m sphinx -q -W --keep-going -E -c docs -b html . build/site
 	.venv/bin/python docs/check_links.py build/site
 
+dist: .venv-dist/tools.stamp  # a release, in dist/: the source, and a wheel built from it, checked by twine
+	rm -rf dist
+	.venv-dist/bin/python -m build --outdir dist .
+	.venv-dist/bin/python -m twine check --strict dist/*
+
 bench: .venv/core.stamp
 	.venv/bin/fphys bench
 
@@ -47,6 +52,7 @@ clean:  # the environments stay: remove .venv and .venv-bare to start afresh
 .venv/test.stamp: $(SOURCES) | .venv/bin/python
 	@echo "installing fphys and what its tests need into .venv"
 	$(call PIP,.venv) -e ".[test,torch,genesis,onnx,docs,view,meshes]"
+	$(call PIP,.venv) --no-deps ovphysx==0.7.0.74035321 ovstage==0.3.0.1791986420
 	@touch .venv/core.stamp $@
 
 .venv/docs.stamp: $(SOURCES) | .venv/bin/python
@@ -60,6 +66,10 @@ clean:  # the environments stay: remove .venv and .venv-bare to start afresh
 
 .venv-bare/tools.stamp: .venv-bare/core.stamp
 	$(call PIP,.venv-bare) "pytest>=9.0" "pytest-timeout>=2.4" "hypothesis>=6.130" "setuptools>=77"
+	@touch $@
+
+.venv-dist/tools.stamp: | .venv-dist/bin/python
+	$(call PIP,.venv-dist) "build>=1.2" "twine>=6.0"
 	@touch $@
 
 .PRECIOUS: %/core.stamp %/bin/python

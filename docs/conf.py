@@ -35,7 +35,8 @@ nitpick_ignore_regex = [("py:(class|data|obj|exc)", ".*")]  # types of other pac
 
 MENU = {
     "Start": "/README\nguide\nconcepts\nexperiments\nassets\n/notebooks/README",
-    "Physics": "features\ncontact-gradients\nmpm\nsph\nfem\npbd\ncoupling\nscene\nscene-support\nunits\nbridges",
+    "Physics": "features\ncontact-gradients\nmpm\nsph\nfem\npbd\ncoupling\nscene\nscene-support\nengines"
+    "\nunits\nbridges",
     "Learning": "envs\ntensor\nnn\ndata\ntrain\ndevices\nexport",
     "Help": "migration\ntroubleshooting\nreliability\ncompatibility",
     "Reference": "api/index",

@@ -21,14 +21,32 @@ from .rigid.tree.kinematics import Kinematics, jacobian, kinematics
 from .rollout import Checkpoint, Full, Truncated, rollout, scan
 
 if TYPE_CHECKING:
-    from . import data, envs, export, losses, metrics, nn, optim, particles, rl, scene, tensor, train, typing
+    from . import (
+        coupling,
+        data,
+        deformables,
+        distributed,
+        envs,
+        export,
+        losses,
+        metrics,
+        nn,
+        optim,
+        particles,
+        render,
+        rl,
+        scene,
+        tensor,
+        train,
+        typing,
+    )
     from .scene import Scene
 
 __version__ = "0.1.0"
 
 _LATER = (
-    *("data", "envs", "export", "losses", "metrics", "nn", "optim", "particles", "rl", "scene"),
-    *("tensor", "train", "typing"),
+    *("coupling", "data", "deformables", "distributed", "envs", "export", "losses", "metrics", "nn", "optim"),
+    *("particles", "render", "rl", "scene", "tensor", "train", "typing"),
 )
 """Rooms that are imported when they are first used: flax and optax take as long to import as all the rest."""
 
@@ -48,8 +66,11 @@ __all__ = [
     "check",
     "contacts_from_distance",
     "control",
+    "coupling",
     "data",
+    "deformables",
     "difference",
+    "distributed",
     "energy",
     "envs",
     "errors",
@@ -69,6 +90,7 @@ __all__ = [
     "nn",
     "optim",
     "particles",
+    "render",
     "reset",
     "rl",
     "rollout",

@@ -119,11 +119,9 @@ def models(source: str) -> tuple[list[str], list[str]]:
     """The files to examine, and those below the folder whose root is neither <mujoco> nor <robot>."""
     path = Path(source)
     if not path.is_dir():
-        if path.exists() or path.suffix:
-            return [str(path)], []
-        from .model.assets import asset
+        from .model.assets import located
 
-        return [asset(source)], []
+        return [located(source)], []
     found: dict[bool, list[str]] = {True: [], False: []}
     for file in sorted(path.rglob("*")):
         if file.suffix.lower() in SUFFIXES and file.is_file():

@@ -1,11 +1,15 @@
 """The command ``fphys``: run, train, play, envs, simulate, view, check, doctor, bench."""
 
 import atexit
+import contextlib
 import dataclasses
 import gc
 import io
+import os
 import signal
 import sys
+import tempfile
+import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Literal
@@ -75,8 +79,9 @@ def play(
     out: Path = Path("runs"),
     video: bool = True,
     view: bool = False,
+    live: bool = False,
 ) -> int:
-    """Film a trained policy and measure its return.
+    """Film a trained policy and measure its return, or watch it live.
 
     Args:
         policy: The folder of a training run, a file policy.safetensors, or the name of a policy that comes with fphys.
@@ -85,11 +90,18 @@ def play(
         out: Folder for the run's own folder, play/DATE-TIME.
         video: Write a video.
         view: Show the motion in the browser, too, until Ctrl-C.
+        live: Only let it act in the browser, episode after episode, until Ctrl-C.
     """
     from .rl import program
     from .runs import Run
 
     _find_own_modules()
+    if live:
+        from .live import Agent, Live
+
+        trained, env, _ = program.prepared(policy)
+        _watch(Live(Agent(env, trained, seed)))
+        return 0
     with Run("play", root=out, config={"policy": policy, "steps": steps, "seed": seed}) as record:
         found, env, moved = program.play(policy, record, steps, seed, video)
         record.metrics(**found)
@@ -151,18 +163,38 @@ def simulate(
     return 130 if summary.interrupted else 0
 
 
-def view(model: str, result: Path | None = None, /, port: int = 8080, host: str = "127.0.0.1", world: int = 0) -> int:
-    """Show a model or a run in the browser: play, pause, scrub. Press Ctrl-C to stop.
+def view(
+    model: str,
+    result: Path | None = None,
+    /,
+    live: bool = False,
+    worlds: int = 1,
+    port: int = 8080,
+    host: str = "127.0.0.1",
+    world: int = 0,
+) -> int:
+    """Show a run or a model in the browser: play, pause, scrub. Press Ctrl-C to stop.
 
     Args:
-        model: An MJCF or URDF file, the name of a model that comes with fphys, or a result that holds only particles.
-        result: A run's result.npz, with qpos, particles x, or both. By default the model falls for three seconds.
+        model: A run's folder (or that of several, for the newest), an MJCF or URDF file, the name of a model that comes
+            with fphys, or a result that holds only particles.
+        result: A run's result.npz, with qpos, particles x, or both. By default a model falls for three seconds.
+        live: Simulate now: push bodies, move sliders of the actuators, reset, slow down. A model only.
+        worlds: Copies of the model to simulate side by side, with --live.
         port: Port of the page. If it is in use, the next free one is taken.
         host: 0.0.0.0 lets other machines see the page.
         world: Which world of the run to show.
     """
     from . import view as room
 
+    if live:
+        from .live import live as serve
+        from .model import load
+
+        if result is not None or worlds < 1:
+            raise ValueError("--live takes a model, and no result; --worlds at least 1")
+        _watch(serve(load(model), worlds, port, host))
+        return 0
     _watch(room.view(model, result, port, host, world))
     return 0
 
@@ -246,7 +278,7 @@ def _dispatch(arguments: list[str]) -> int:
     if arguments[:1] == ["train"]:
         return _train(arguments[1:])
     if arguments[:1] == ["run"]:
-        if arguments[1:2] and arguments[1] in EXPERIMENTS:
+        if arguments[1:2] and not arguments[1].startswith("-"):
             return _run(arguments[1], arguments[2:])
         choices = {name: _described(name, text) for name, text in EXPERIMENTS.items()}
         return tyro.extras.subcommand_cli_from_dict(
@@ -282,12 +314,24 @@ class Training:
     """Folder of checkpoints to go on from."""
 
 
+@dataclasses.dataclass(frozen=True)
+class Several:
+    """How a training is spread."""
+
+    processes: int = 1
+    """Processes on this machine that share the worlds."""
+    restarts: int = 0
+    """How often they start again, from the newest checkpoint, after one of them has died or hung."""
+
+
 def _train(arguments: list[str]) -> int:
     """``fphys train AGENT ENV --options``; the agent's ``Config`` defines the options."""
     import tyro
 
+    from . import distributed
     from .bridge import interruptible
     from .config import use_device
+    from .distributed.processes import RANK
     from .rl import program
     from .runs import Run
     from .train import keep_memory
@@ -302,19 +346,45 @@ def _train(arguments: list[str]) -> int:
     flat = tyro.conf.OmitArgPrefixes
     config = program.AGENTS[agent].Config
     options = dataclasses.make_dataclass(
-        "Options", [("config", flat[config]), ("training", flat[Training]), ("common", flat[Common])]
+        "Options",
+        [("config", flat[config]), ("training", flat[Training]), ("several", flat[Several]), ("common", flat[Common])],
     )
     what = f"fphys train {agent} {name}"
     chosen: Any = tyro.cli(options, prog=what, description=program.AGENTS[agent].__doc__, args=rest)
     name, training = program.full_name(name), vars(chosen.training)
     _find_own_modules()
-    use_device(chosen.common.device)
+    folder = os.environ.get(CHECKPOINTS)
+    if folder is None and (chosen.several.processes, chosen.several.restarts) != (1, 0):
+        program.expect_spread(agent, training["num_envs"], chosen.several.processes)
+        return _spread(arguments, chosen.common.out / f"{agent}-{program.short_name(name)}", chosen.several)
+    if RANK in os.environ:
+        distributed.initialize()
+    else:
+        use_device(chosen.common.device)
     keep_memory()
     record = {**dataclasses.asdict(chosen.config), "env": name, **training}
-    with Run(f"{agent}-{program.short_name(name)}", root=chosen.common.out, config=record) as run:
+    training["folder"] = Path(folder) if folder else None
+    with contextlib.ExitStack() as stack:
+        root, first = chosen.common.out, os.environ.get(RANK, "0") == "0"
+        if not first:  # rank 0 writes the run's folder
+            root = Path(stack.enter_context(tempfile.TemporaryDirectory()))
+        run = stack.enter_context(Run(f"{agent}-{program.short_name(name)}", root, record, quiet=not first))
         with interruptible():
             metrics = program.train(agent, name, chosen.config, run, **training)
         run.metrics(**metrics)
+    return 0
+
+
+CHECKPOINTS = "FPHYS_CHECKPOINTS"
+"""Environment variable: the folder of checkpoints that the processes of one training share."""
+
+
+def _spread(arguments: list[str], root: Path, several: Several) -> int:
+    """This command again, in several processes."""
+    from .distributed import launch
+
+    os.environ[CHECKPOINTS] = str((root / time.strftime("checkpoints-%Y%m%d-%H%M%S")).absolute())
+    launch([sys.executable, "-m", "fphys.cli", "train", *arguments], several.processes, restarts=several.restarts)
     return 0
 
 

@@ -13,6 +13,7 @@ GIVES = {
     "cuda": "NVIDIA GPUs",
     "torch": "PyTorch: gradients between JAX and torch (fphys.bridge.torch), weights for its modules",
     "genesis": "the Genesis engine: a back end of scenes, and gradients through it",
+    "physx": "the PhysX engine: a back end of scenes",
     "onnx": "fphys.export: ONNX export and import, checked in its runtime",
     "test": "the test suite",
     "docs": "the site (make docs), and running the notebooks",

@@ -13,8 +13,9 @@ import jax
 import jax.numpy as jnp
 from jax.custom_derivatives import SymbolicZero
 
-from .bridge import WarpOp, flags
+from .bridge import WarpOp, custom_vjp, flags
 from .bridge.op import dense, differentiable_once
+from .bridge.spread import alongside
 from .worlds import choose
 
 Array = jax.Array
@@ -41,7 +42,7 @@ def recomputed(unused: Callable[..., Any], harmless: Callable[..., Any]) -> Call
     """
 
     def decorate(fn: Callable[..., Any]) -> Callable[..., Any]:
-        @jax.custom_vjp
+        @custom_vjp
         def call(*args: Any) -> Any:
             return fn(None, *args)[0]
 
@@ -62,7 +63,7 @@ def recomputed(unused: Callable[..., Any], harmless: Callable[..., Any]) -> Call
             def again(*values: Array) -> list[Array]:
                 given = dict(zip(chosen, values, strict=True))
                 result, _ = fn(known, *tree.unflatten([given.get(i, leaf) for i, leaf in enumerate(leaves)]))
-                return [jax.tree.leaves(result)[i] for i in used]
+                return alongside([jax.tree.leaves(result)[i] for i in used], cotangents)
 
             found: list[Any] = [None] * len(leaves)
             if used and chosen:

@@ -9,6 +9,7 @@
         run.plot("loss", lambda axes: axes.plot(run.history["loss"]))
         run.video("swing-up", lambda: fphys.render.frames(model, states), fps=30)
         run.save(ctrl=ctrl)                       # result.npz
+        run.motion(states.time[:, 0], model, states)  # what `fphys view` shows of the folder
         run.metrics(final_loss=loss)              # metrics.json
 
 makes ``runs/swing-up/20260131-120000/``. ``metrics.json`` and the logged history are written no matter how
@@ -130,6 +131,56 @@ class Run:
         with _replacing(path) as part, part.open("wb") as file:
             np.savez(file, **self._arrays)  # type: ignore[arg-type]
         return path
+
+    def motion(
+        self,
+        time: Any,
+        scene: Any = None,
+        states: Any = None,
+        x: Any = None,
+        elements: Any = None,
+        marks: Any = None,
+        color: Any = None,
+        radius: Any = None,
+    ) -> Path:
+        """Save what moved, for ``fphys view FOLDER``: arrays in ``result.npz``, and ``scene.xml`` beside it.
+
+        The scene is MJCF of what is seen, without files of its own (:func:`fphys.render.outline`).
+
+        Args:
+            time: [s], shape (T,).
+            scene: the fphys.Model that moved, or MJCF of what stands around the particles.
+            states: of the model, stacked on a leading time axis. ``qpos``, ``mocap_pos`` and ``mocap_quat`` are saved.
+            x: positions of particles or vertices [m], shape (T, world, n, dim).
+            elements: of the mesh between them, shape (element, 2, 3 or 4).
+            marks: positions of the scene's mocap bodies [m], shape (world, nmocap, 3), such as targets.
+            color: of the particles, red, green and blue from 0 to 1, shape (n, 3).
+            radius: of the particles [m].
+
+        Raises:
+            ValueError: nothing moves, or times or worlds are not as many everywhere.
+        """
+        from .model.load import load
+        from .render import outline
+
+        time = np.asarray(time)
+        arrays = {"x": x, "elements": elements, "color": color, "radius": radius, "time": time}
+        if states is not None:
+            arrays |= {name: getattr(states, name) for name in ("qpos", "mocap_pos", "mocap_quat")}
+        elif marks is not None:
+            arrays["mocap_pos"] = np.broadcast_to(marks, (len(time), *np.shape(marks)))
+        arrays = {name: np.asarray(array) for name, array in arrays.items() if array is not None and np.size(array)}
+        shapes = {name: array.shape for name, array in arrays.items() if name in ("qpos", "x", "mocap_pos")}
+        if not shapes or len({time.shape, *(shape[:1] for shape in shapes.values())}) > 1:
+            raise ValueError(f"time has shape {time.shape}, and what moves {shapes}: must have as many times")
+        worlds = {name: shape[1] for name, shape in shapes.items()}
+        if len(set(worlds.values())) > 1:
+            raise ValueError(f"there are {worlds} worlds: must be as many, shapes are (time, world, ...)")
+        if scene is not None:
+            text = outline(load(scene) if isinstance(scene, str) else scene)
+            with _replacing(self.path / "scene.xml") as part:
+                part.write_text(text, encoding="utf-8")
+        return self.save(**arrays)
 
     def metrics(self, **values: Any) -> Path:
         """Add values to ``metrics.json``, which also records what is needed to repeat the run."""

@@ -70,7 +70,7 @@ def simulate(
         raise ModelError(f"{steps} steps of {worlds} worlds: both must be at least 1")
     if out is not None and out.suffix != ".mp4":
         raise ModelError(f"--out {out}: a video's name must end in .mp4")
-    model = fphys.load(source if Path(source).exists() or Path(source).suffix else fphys.asset(source), disable=disable)
+    model = fphys.load(source, disable=disable)
     if camera is not None and camera not in model.structure.names["camera"]:
         raise ModelError(f"no camera {camera!r}; the model has {list(model.structure.names['camera']) or 'none'}")
     if out is not None:

@@ -1,31 +1,24 @@
-"""``fphys view``: show a model or a run in the browser, to turn around, play and scrub.
+"""``fphys view``: show a model or a run in the browser, to turn around, play and scrub."""
 
-The page only serves its own user. A request is refused if its ``Host`` is not the address served, as when a foreign
-name was pointed at this machine, or if its ``Origin`` shows that a foreign page sent it.
-"""
-
-import inspect
-import ipaddress
+import functools
 import math
-import re
-import socket
 import threading
 import zipfile
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from .deformables.mesh import Topology
-from .errors import MissingDependencyError, ModelError, install
+from .errors import ModelError
 from .model.structure import GeomType
+from .page import color_of, serve, shape, viser_module
 from .tree import Tree, pytree, static
 
-SIDES = 24  # of round shapes
 MAX_BYTES = 2**32  # largest array to read, and largest array of poses to show
-VISER = "viser>=1.1,<1.2"
-_HOST = re.compile(r"(\[[0-9a-f:.]+\]|[a-z0-9._-]+)(?::([0-9]{1,5}))?")
-_STARTING = threading.Lock()
+_ARRAYS = ("qpos", "x", "elements", "mocap_pos", "mocap_quat", "time", "color", "radius")
+_NONE = np.zeros(0)
 
 
 @pytree
@@ -37,9 +30,22 @@ class Motion(Tree):
     particles: np.ndarray  # Position of each particle [m], shape (time, particle, 3).
     timestep: float = static(default=1 / 30)  # Time between two frames [s].
     faces: Any = None  # Triangles between particles that are a mesh's vertices, (face, 3); None if there are none.
+    color: Any = None  # Of the particles, 0 to 1, (particle, 3); None for blue.
+    radius: float | None = static(default=None)  # Of the particles [m]; None to suit their distances.
 
 
-def motion(model: Any, qpos: Any = None, particles: Any = None, world: int = 0, elements: Any = None) -> Motion:
+def motion(
+    model: Any,
+    qpos: Any = None,
+    particles: Any = None,
+    world: int = 0,
+    elements: Any = None,
+    mocap_pos: Any = None,
+    mocap_quat: Any = None,
+    time: Any = None,
+    color: Any = None,
+    radius: Any = None,
+) -> Motion:
     """The motion of one world.
 
     Args:
@@ -48,6 +54,11 @@ def motion(model: Any, qpos: Any = None, particles: Any = None, world: int = 0, 
         particles: positions [m], shape (time, particle, dim) or (time, world, particle, dim). A plane is shown upright.
         elements: of the mesh whose vertices the particles are: triangles or tetrahedra, shape (element, 3 or 4). Its
             surface is shown.
+        mocap_pos, mocap_quat: poses of the mocap bodies [m], shapes (time, world, nmocap, 3) and (..., 4); by default
+            the model's.
+        time: [s], shape (time,); by default a model's time steps, or thirty times a second.
+        color: of the particles, red, green and blue from 0 to 1, shape (particle, 3).
+        radius: of the particles [m].
 
     Raises:
         ModelError: shapes do not fit the model or each other, numbers are not finite, or there is no such world.
@@ -59,13 +70,17 @@ def motion(model: Any, qpos: Any = None, particles: Any = None, world: int = 0, 
         x = np.stack([x[..., 0], np.zeros(x.shape[:-1]), x[..., 1]], -1)
     faces = None if elements is None or x is None else _faces(np.asarray(elements), x.shape[1])
     q = _one_world("qpos", qpos, 2, world)
-    times = [len(array) for array in (q, x) if array is not None]
+    places, turns = (
+        _one_world(name, a, 3, world) for name, a in (("mocap_pos", mocap_pos), ("mocap_quat", mocap_quat))
+    )
+    times = [len(array) for array in (q, x, places, turns) if array is not None]
     if len(set(times)) > 1:
         raise ModelError(f"the bodies have {times[0]} times, the particles {times[1]}: they must be from one run")
     length = times[0] if times else 1
     x = np.zeros((length, 0, 3)) if x is None else x
+    look = {"faces": faces, **_look(color, radius, x.shape[1]), **_pace(time, length)}
     if model is None:
-        return Motion(np.zeros((length, 0, 3)), np.zeros((length, 0, 3, 3)), x, faces=faces)
+        return Motion(np.zeros((length, 0, 3)), np.zeros((length, 0, 3, 3)), x, **look)
     if length * model.structure.ngeom * 96 > MAX_BYTES:  # twelve numbers of eight bytes
         raise ModelError(f"{length} frames of {model.structure.ngeom} geoms are too many: keep every tenth, qpos[::10]")
     import jax
@@ -76,23 +91,52 @@ def motion(model: Any, qpos: Any = None, particles: Any = None, world: int = 0, 
     q = np.broadcast_to(state.qpos, (length, *state.qpos.shape[1:])) if q is None else q
     if q.shape[1] != model.structure.nq:
         raise ModelError(f"qpos has {q.shape[1]} coordinates, the model {model.structure.nq}: another model's result?")
-    posed = lambda q: fphys.kinematics(model, state.replace(qpos=q[None])).geom  # noqa: E731
-    geoms = jax.jit(jax.vmap(posed))(np.asarray(q, state.qpos.dtype))
-    step = float(model.opt.timestep[0])
-    return Motion(np.asarray(geoms.pos)[:, 0], np.asarray(geoms.mat)[:, 0].reshape(length, -1, 3, 3), x, step, faces)
+    held: list[Any] = [state.mocap_pos[0], state.mocap_quat[0]]
+    for i, (name, given) in enumerate((("mocap_pos", places), ("mocap_quat", turns))):
+        if given is not None and given.shape[1:] != held[i].shape:
+            raise ModelError(f"{name} has shape {given.shape}, the model {held[i].shape}: another model's result?")
+        held[i] = np.broadcast_to(held[i] if given is None else given, (length, *held[i].shape))
+
+    def posed(*now: Any) -> Any:
+        names = ("qpos", "mocap_pos", "mocap_quat")
+        return fphys.kinematics(model, state.replace(**{n: v[None] for n, v in zip(names, now)})).geom
+
+    geoms = jax.jit(jax.vmap(posed))(*(np.asarray(value, state.qpos.dtype) for value in (q, *held)))
+    look = {"timestep": float(model.opt.timestep[0])} | look
+    return Motion(np.asarray(geoms.pos)[:, 0], np.asarray(geoms.mat)[:, 0].reshape(length, -1, 3, 3), x, **look)
+
+
+def _look(color: Any, radius: Any, count: int) -> dict[str, Any]:
+    if color is not None and (np.shape(color) != (count, 3) or not np.all((0 <= np.asarray(color)) & (color <= 1))):
+        raise ModelError(f"color has shape {np.shape(color)}, must be ({count}, 3), numbers from 0 to 1")
+    if radius is not None and (np.shape(radius) or not 0 < float(radius) < math.inf):
+        raise ModelError(f"radius is {radius}, must be a positive number [m]")
+    return {"color": color, "radius": None if radius is None else float(radius)}
+
+
+def _pace(time: Any, length: int) -> dict[str, float]:
+    """The time step of equally spaced times; that of the model if they are not given."""
+    if time is None or length < 2:
+        return {}
+    step = float(np.ptp(time)) / (length - 1) if np.shape(time) == (length,) else math.nan
+    if not 0 < step < math.inf or not (np.diff(time) > 0).all():
+        raise ModelError(f"time has shape {np.shape(time)}, must be {length} rising numbers [s]")
+    return {"timestep": step}
 
 
 class Viewer:
     """A running page. ``show(frame)`` shows a frame, ``play(seconds)`` plays, ``stop()`` closes the page."""
 
-    def __init__(self, model: Any, shown: Motion, port: int, host: str) -> None:
-        viser = _viser()
-        self.motion, self._stopped = shown, threading.Event()
-        self.server = _serve(viser, host, port)
+    def __init__(
+        self, model: Any, shown: Motion, port: int, host: str, worlds: Sequence[Any] = (), world: int = 0
+    ) -> None:
+        """``worlds`` are functions that give the motion of each world, for a page on which one can be chosen."""
+        viser = viser_module()
+        self.motion, self._stopped, self._viser = shown, threading.Event(), viser
+        self.server = serve(viser, host, port)
         self.address = f"http://{f'[{host}]' if ':' in host else host}:{self.server.get_port()}"
         scene, gui, count = self.server.scene, self.server.gui, len(shown.pos)
         scene.set_up_direction("+z")
-        self._quat = viser.transforms.SO3.from_matrix(np.asarray(shown.mat, float)).wxyz if shown.mat.size else None
         self._geoms = {} if model is None else _geoms(scene, model)
         self._cloud: Any = None
         self._surface: Any = None
@@ -102,8 +146,14 @@ class Viewer:
         elif shown.particles.shape[1]:
             size = np.ptp(shown.particles[0], axis=0).max() / max(len(shown.particles[0]) ** 0.5, 2)
             cloud = np.asarray(shown.particles[0], np.float32)
+            color = (42, 109, 181) if shown.color is None else (255 * np.asarray(shown.color)).astype(np.uint8)
             self._cloud = scene.add_point_cloud(
-                "particles", cloud, (42, 109, 181), point_size=float(size), point_shape="circle", precision="float32"
+                "particles",
+                cloud,
+                color,
+                point_size=float(2 * shown.radius if shown.radius else size),
+                point_shape="circle",
+                precision="float32",
             )
         points = np.concatenate([shown.pos, shown.particles], 1).reshape(-1, 3)
         low, high = points.min(0, initial=np.inf), points.max(0, initial=-np.inf)
@@ -114,7 +164,16 @@ class Viewer:
         self.time: Any = gui.add_slider("picture", 0, max(count - 1, 1), 1, 0, disabled=count == 1)
         self.speed: Any = gui.add_slider("speed", 0.05, 4.0, 0.05, 1.0)
         self.time.on_update(lambda event: self._draw(int(self.time.value)))
-        self._draw(0)
+        self.world: Any = gui.add_slider("world", 0, max(len(worlds) - 1, 1), 1, world, disabled=len(worlds) < 2)
+        self.world.on_update(lambda event: self._turn_to(worlds[int(self.world.value)]()))
+        self._turn_to(shown)
+
+    def _turn_to(self, shown: Motion) -> None:
+        """Show another motion of the same scene."""
+        self.motion = shown
+        mat = np.asarray(shown.mat, float)
+        self._quat = self._viser.transforms.SO3.from_matrix(mat).wxyz if mat.size else None
+        self._draw(int(self.time.value))
 
     def show(self, frame: int) -> None:
         """Show a frame, as the slider does."""
@@ -150,7 +209,8 @@ def view(source: str, result: Path | None = None, port: int = 8080, host: str = 
     """Serve a model, and optionally a run's ``result.npz``.
 
     Args:
-        source: path of a model, an asset's name, or path of a result that holds only particles.
+        source: the folder of a run, or of runs, whose newest is shown; or path of a model, an asset's name, or
+            path of a result that holds only particles, or that :meth:`fphys.runs.Run.motion` saved.
         result: a file with arrays ``qpos`` (time, [world,] nq), ``x`` (time, [world,] particle, dim), or both.
             By default the model falls for three seconds with its actuators at zero. With ``elements``, triangles or
             tetrahedra between the points, their surface is shown.
@@ -162,112 +222,35 @@ def view(source: str, result: Path | None = None, port: int = 8080, host: str = 
         ModelError: the file is damaged, holds neither array, or is another model's; or the address cannot be served.
         MissingDependencyError: viser is not installed, or its version cannot be guarded.
     """
-    _viser()
-    alone = result is None and Path(source).suffix == ".npz"
-    found = _arrays(Path(source) if alone or result is None else result) if alone or result is not None else {}
-    if alone and "x" not in found:
-        raise ModelError(f"{source} holds the qpos of a model: use fphys view MODEL {source}")
-    if alone:
-        return Viewer(None, motion(None, None, found.get("x"), world, found.get("elements")), port, host)
+    viser_module()
     import fphys
 
-    model = fphys.load(source if Path(source).exists() or Path(source).suffix else fphys.asset(source))
-    qpos = found.get("qpos") if found else _fallen(model)
-    return Viewer(model, motion(model, qpos, found.get("x"), world, found.get("elements")), port, host)
+    folder = result is None and Path(source).is_dir()
+    file = _newest(Path(source)) if folder else Path(source) if Path(source).suffix == ".npz" else None
+    if result is None and file is not None:
+        found, scene = _arrays(file), file.with_name("scene.xml")
+        if not scene.is_file() and "x" not in found:
+            raise ModelError(f"{source} holds the qpos of a model: use fphys view MODEL {file}")
+        model = fphys.load(scene) if scene.is_file() else None
+    else:
+        model = fphys.load(source)
+        found = {"qpos": _fallen(model)} if result is None else _arrays(result)
+    show = functools.partial(_motion, model, found)
+    count = next((found[name].shape[1] for name, n in (("qpos", 3), ("x", 4)) if found.get(name, _NONE).ndim == n), 1)
+    return Viewer(model, show(world), port, host, [functools.partial(show, k) for k in range(count)], world)
 
 
-def _viser() -> Any:
-    try:
-        import viser
-        import viser.transforms
-    except ImportError as cause:
-        raise MissingDependencyError(f"fphys view needs viser: {install('view')}") from cause
-    return viser
+def _motion(model: Any, found: dict[str, np.ndarray], world: int) -> Motion:
+    names = {"x": "particles"}
+    return motion(model, world=world, **{names.get(name, name): array for name, array in found.items()})
 
 
-def refusal(hosts: list[str], origins: list[str], served: str, port: int) -> str | None:
-    """Why a request to the page is refused; None if it is accepted.
-
-    Args:
-        hosts, origins: all ``Host`` and ``Origin`` headers. ``Origin`` is the address of the page that sends the
-            request: absent if a program or the user sends it, ``null`` for a file.
-        served: the host that is served.
-    """
-    asked, near = _HOST.fullmatch(hosts[0].lower()) if len(hosts) == 1 else None, _is_near(served)
-    if asked is None or int(asked[2] or 80) != port or not _is_own(asked[1].strip("[]"), served.lower(), near):
-        names = "localhost" if near else f"{socket.gethostname()} or its numeric address"
-        return (
-            f"refused: the request is for {hosts}, but the page is served on {names}, port {port}. Open it there. A "
-            "tunnel must keep the port; pass another name of this machine as --host"
-        )
-    if origins and [origin.lower() for origin in origins] != [f"http://{hosts[0].lower()}"]:
-        return f"refused: a page of {origins} requests data of http://{hosts[0]}; open that page directly"
-    return None
-
-
-def _is_own(name: str, served: str, near: bool) -> bool:
-    """Whether a name can only mean this page. Foreign names can be pointed here; numeric addresses cannot."""
-    if address := _address(name):
-        return address.is_loopback or not near
-    machine = socket.gethostname().lower()
-    short = machine.split(".")[0]
-    return name in ("localhost", served) or (not near and name in (machine, short, f"{short}.local"))
-
-
-def _is_near(served: str) -> bool:
-    """Whether a host is this machine's loopback address."""
-    address = _address(served)
-    return address.is_loopback if address else served.lower() == "localhost"
-
-
-def _address(name: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
-    try:
-        return ipaddress.ip_address(name)
-    except ValueError:
-        return None
-
-
-def _serve(viser: Any, host: str, port: int) -> Any:
-    """Start viser's server so that it calls :func:`refusal` before it answers.
-
-    viser has no hook for this, so ``serve`` of websockets is replaced while viser starts.
-    """
-    import websockets.asyncio.server as websockets
-
-    try:  # otherwise viser would retry forever
-        socket.create_server((host, 0), family=socket.AF_INET6 if ":" in host else socket.AF_INET).close()
-    except OSError as cause:
-        raise ModelError(
-            f"--host {host} cannot be served ({cause}): must be an address or a name of this machine"
-        ) from cause
-    if not 0 <= port < 2**16:
-        raise ModelError(f"--port is {port}: must be 0 to 65535")
-    guarded = []
-
-    def guarding(*args: Any, process_request: Any = None, **kwargs: Any) -> Any:
-        async def check(connection: Any, request: Any) -> Any:
-            asked, origins = (request.headers.get_all(name) for name in ("Host", "Origin"))
-            if reason := refusal(asked, origins, host, connection.local_address[1]):
-                return connection.respond(403, reason + "\n")
-            answer = process_request and process_request(connection, request)
-            return await answer if inspect.isawaitable(answer) else answer
-
-        guarded.append(True)
-        return serve(*args, process_request=check, **kwargs)
-
-    with _STARTING:
-        serve, websockets.serve = websockets.serve, guarding
-        try:
-            server = viser.ViserServer(host=host, port=port, label="fphys", verbose=False)
-        finally:
-            websockets.serve = serve
-    if not guarded:
-        server.stop()
-        raise MissingDependencyError(
-            f"viser {viser.__version__} starts its server in a way that fphys cannot guard against foreign pages: "
-            f'pip install "{VISER}"'
-        )
-    return server
+def _newest(folder: Path) -> Path:
+    """The result of a run's folder, or of the newest run in it."""
+    found = [*folder.glob("result.npz"), *sorted(folder.glob("*/result.npz"), reverse=True)]
+    if not found:
+        raise ModelError(f"{folder} has no result.npz, nor has a folder in it: give the folder of a run")
+    return found[0]
 
 
 def _arrays(path: Path) -> dict[str, np.ndarray]:
@@ -276,7 +259,7 @@ def _arrays(path: Path) -> dict[str, np.ndarray]:
         if not path.is_file():
             raise FileNotFoundError("there is no such file")
         with zipfile.ZipFile(path) as archive:
-            names = [name for name in ("qpos", "x", "elements") if f"{name}.npy" in archive.namelist()]
+            names = [name for name in _ARRAYS if f"{name}.npy" in archive.namelist()]
             found = {name: _array(archive, f"{name}.npy") for name in names}
             held = ", ".join(name.removesuffix(".npy") for name in archive.namelist())
     except ModelError as cause:
@@ -357,53 +340,15 @@ def _geoms(scene: Any, model: Any) -> dict[int, Any]:
     source, sizes = model.structure.source, np.asarray(model.geom.size)[0]
     handles = {}
     for i, kind in enumerate(model.structure.geom.type):
-        color = source.geom_rgba[i] if source.geom_matid[i] < 0 else source.mat_rgba[source.geom_matid[i]]
-        if source.geom_group[i] > 2 or color[3] == 0:
+        if (color := color_of(source, i)) is None:
             continue
         name, size, rgb = f"geom{i}", sizes[i], tuple(int(255 * c) for c in color[:3])
         if kind == GeomType.PLANE:
             width, height = (float(2 * s) if s > 0 else 20.0 for s in size[:2])
             handles[i] = scene.add_grid(name, width, height, plane="xy", plane_opacity=0.4)
-        elif (shape := _shape(int(kind), size, source, int(source.geom_dataid[i]))) is not None:
+        elif (drawn := shape(int(kind), size, source, int(source.geom_dataid[i]))) is not None:
             opacity = None if color[3] == 1 else float(color[3])
             handles[i] = scene.add_mesh_simple(
-                name, *shape, color=rgb, opacity=opacity, flat_shading=kind in (GeomType.BOX, GeomType.MESH)
+                name, *drawn, color=rgb, opacity=opacity, flat_shading=kind in (GeomType.BOX, GeomType.MESH)
             )
     return handles
-
-
-def _shape(kind: int, size: np.ndarray, source: Any, mesh: int) -> tuple[np.ndarray, np.ndarray] | None:
-    """Vertices [m] and triangles of a geom in its own frame; None if it is not drawn (height fields)."""
-    if kind == GeomType.MESH:
-        first, count = source.mesh_vertadr[mesh], source.mesh_vertnum[mesh]
-        face = source.mesh_faceadr[mesh]
-        return source.mesh_vert[first : first + count], source.mesh_face[face : face + source.mesh_facenum[mesh]]
-    if kind == GeomType.BOX:
-        return _rings(np.array([[1.0, -1], [1, 1]]), 4, np.pi / 4, np.array([2**0.5, 2**0.5, 1]) * size)
-    if kind == GeomType.CYLINDER:
-        return _rings(np.array([[1.0, -1], [1, 1]]), SIDES, 0.0, np.array([size[0], size[0], size[1]]))
-    if kind in (GeomType.SPHERE, GeomType.CAPSULE, GeomType.ELLIPSOID):
-        angle = np.linspace(-np.pi / 2, np.pi / 2, SIDES)
-        angle = np.sort(np.append(angle, [-1e-9, 1e-9]))  # the equator twice, for a capsule's sides
-        radius = size if kind == GeomType.ELLIPSOID else np.full(3, size[0])
-        vertices, faces = _rings(np.stack([np.cos(angle), np.sin(angle)], 1), SIDES, 0.0, radius)
-        if kind == GeomType.CAPSULE:
-            vertices = vertices + np.sign(vertices[:, 2:]) * [0.0, 0.0, size[1]]
-        return vertices, faces
-    return None
-
-
-def _rings(profile: np.ndarray, sides: int, turn: float, scale: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """A profile (radius, height) rotated about z, closed at both ends."""
-    angle = turn + np.arange(sides) * 2 * np.pi / sides
-    ring = np.stack([np.cos(angle), np.sin(angle)], -1)
-    body = np.concatenate([np.concatenate([r * ring, np.full((sides, 1), h)], 1) for r, h in profile])
-    ends = np.array([[0, 0, profile[0, 1]], [0, 0, profile[-1, 1]]])
-    k, n = np.arange(sides), len(profile)
-    after, faces = (k + 1) % sides, []
-    for i in range(n - 1):
-        a, b, c, d = i * sides + k, i * sides + after, (i + 1) * sides + k, (i + 1) * sides + after
-        faces += [np.stack([a, b, d], 1), np.stack([a, d, c], 1)]
-    faces += [np.stack([after, k, np.full(sides, n * sides)], 1)]
-    faces += [np.stack([(n - 1) * sides + k, (n - 1) * sides + after, np.full(sides, n * sides + 1)], 1)]
-    return np.concatenate([body, ends]) * scale, np.concatenate(faces)

@@ -18,6 +18,7 @@ import jax.core
 import jax.numpy as jnp
 import numpy as np
 
+from .bridge import custom_vjp
 from .errors import StateError
 
 __all__ = ["HUGE", "Solver", "Status", "report", "reset"]
@@ -102,7 +103,7 @@ def idle(bits: Array) -> Array:
     return (bits & jnp.uint32(Status.NONFINITE | Status.BADCTRL | Status.BADPARAM)) != 0
 
 
-@jax.custom_vjp
+@custom_vjp
 def choose(mask: Array, a: Any, b: Array) -> Array:
     """``a`` in the worlds where the mask holds, ``b`` in the others. Only ``b`` gets a gradient.
 

@@ -22,6 +22,7 @@ OPTIONAL = set(PROJECT["tool"]["ruff"]["lint"]["flake8-tidy-imports"]["banned-mo
 ROOMS = (
     ("errors", "tree", "math", "typing", "config", "units"),
     ("bridge", "testing"),
+    ("distributed",),
     ("nn", "tensor", "optim", "losses", "metrics"),
     ("worlds", "implicit"),
     ("model",),
@@ -39,7 +40,7 @@ ROOMS = (
     ("",),  # fphys itself: its public names
     ("experiments",),
     ("oracle",),
-    ("simulate", "view", "checking", "doctor", "bench"),
+    ("simulate", "page", "view", "live", "checking", "doctor", "bench"),
     ("cli",),
 )
 """A room may import from itself and from rooms above it in this list."""

@@ -49,6 +49,29 @@ def test_a_run_leaves_everything_in_its_folder(tmp_path, capsys):
         np.testing.assert_array_equal(result["history/loss/step"], np.arange(5))
 
 
+def test_a_motion_is_saved_with_its_scene(tmp_path):
+    import jax
+    import jax.numpy as jnp
+
+    import fphys
+
+    model = fphys.load(fphys.asset("double-pendulum"))
+    states = jax.jit(fphys.rollout)(model, fphys.init(model, 2, qpos=np.array([0.1, 0.2])), jnp.zeros((3, 2, 2)))
+    run = Run("fall", root=tmp_path, quiet=True)
+    run.motion(states.time[:, 0], model, states, radius=0.1)
+    drawn = fphys.load(run.path / "scene.xml")
+    assert drawn.structure.nq == 2 and drawn.structure.ngeom == model.structure.ngeom and not drawn.structure.nu
+    with np.load(run.path / "result.npz") as result:
+        assert set(result) == {"time", "qpos", "radius"}
+        np.testing.assert_array_equal(result["qpos"], states.qpos)
+    with pytest.raises(ValueError, match=r"time has shape \(2,\).*as many times"):
+        run.motion(states.time[:2, 0], model, states)
+    with pytest.raises(ValueError, match=r"'x': 4, 'qpos': 2.* worlds: must be as many"):
+        run.motion(states.time[:, 0], model, states, x=np.zeros((3, 4, 5, 2)))
+    with pytest.raises(ValueError, match=r"what moves \{\}"):
+        run.motion(states.time[:, 0], model)
+
+
 def test_tensorboard_reads_what_was_logged(tmp_path):
     from tensorboardX.proto.event_pb2 import Event
 

@@ -12,10 +12,11 @@ import numpy as np
 import pytest
 
 import fphys
-from fphys import cli, view
+from fphys import cli, page, view
 from fphys.deformables import mesh
 from fphys.errors import ModelError
 from fphys.model.structure import GeomType
+from fphys.runs import Run
 
 
 @pytest.fixture(scope="module")
@@ -68,7 +69,7 @@ def test_arrays_that_do_not_fit_are_refused(pendulum, qpos, x, world, message):
     ],
 )
 def test_shapes_are_closed_and_face_outwards(kind, size, volume):
-    vertices, faces = view._shape(kind, np.array(size), None, -1)
+    vertices, faces = page.shape(kind, np.array(size), None, -1)
     a, b, c = vertices[faces].transpose(1, 0, 2)
     found = np.einsum("fi,fi->", a, np.cross(b, c)) / 6  # the divergence theorem: wrong if a triangle is flipped
     assert found == pytest.approx(volume, rel=0.03)  # round shapes have 24 sides
@@ -109,6 +110,29 @@ def test_particles_alone_and_a_model_alone(port, tmp_path):
     for source in (str(tmp_path / "x.npz"), "ball"):
         viewer = view.view(source, None, port)
         assert (viewer._cloud is None) == (source == "ball") and len(viewer.motion.pos) >= 3
+        viewer.stop()
+
+
+@pytest.mark.extra("viser")
+def test_a_folder_is_enough(port, tmp_path):
+    with pytest.raises(ModelError, match=r"has no result\.npz, nor has a folder in it"):
+        view.view(str(tmp_path), None, port)
+    scene = '<mujoco><worldbody><body mocap="true"><geom size="0.1"/></body></worldbody></mujoco>'
+    x, marks = np.zeros((5, 2, 3, 2)), np.array([[[1.0, 2.0, 3.0]], [[4.0, 5.0, 6.0]]])
+    for _ in range(2):  # the newest is shown
+        x = x + np.arange(5.0)[:, None, None, None]
+        run = Run("fall", root=tmp_path, quiet=True)
+        run.motion(0.1 * np.arange(1, 6), scene, x=x, marks=marks, color=np.eye(3), radius=0.2)
+    viewer = view.view(str(tmp_path / "fall"), None, port)
+    try:
+        assert viewer.motion.timestep == pytest.approx(0.1)
+        viewer.show(4)
+        assert (viewer._cloud.points[:, 0] == 8).all() and viewer._cloud.point_size == pytest.approx(0.4)
+        assert (viewer._cloud.colors == 255 * np.eye(3)).all()
+        for world in range(2):
+            viewer.world.value = world
+            np.testing.assert_allclose(viewer._geoms[0].position, marks[world, 0])
+    finally:
         viewer.stop()
 
 

@@ -5,10 +5,13 @@ from .interrupts import interruptible
 from .op import WarpOp, reverse_only, warp_op
 from .precision import kernels
 from .profile import stage_times
+from .spread import alongside, custom_vjp
 from .workers import num_parts
 
 __all__ = [
     "WarpOp",
+    "alongside",
+    "custom_vjp",
     "dlpack",
     "flags",
     "genesis",

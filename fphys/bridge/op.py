@@ -14,7 +14,7 @@ from jax.custom_batching import custom_vmap
 from jax.custom_derivatives import SymbolicZero
 
 from ..errors import BridgeError, FphysError, PrecisionError
-from . import ffi, flags, fork, private
+from . import ffi, flags, fork, private, spread
 from .plan import plan_backward, plan_forward
 from .plans import PlanNumber
 from .record import Buffer, Recorder
@@ -135,7 +135,8 @@ class WarpOp:
 
     def __call__(self, *args: Any) -> Any:
         leaves, tree, used, form = self._prepare(args)
-        outs = self.operation(tree, used)(*(leaves[i] for i in used))
+        given, _ = spread.alike([leaves[i] for i in used])
+        outs = self.operation(tree, used)(*given)
         return outs[0] if len(outs) == 1 and _is_list(form) else form.unflatten(outs)
 
     def vjp(self, args: Sequence[Any], cotangents: Any, wanted: Sequence[bool] | None = None) -> tuple[Any, ...]:
@@ -155,9 +156,10 @@ class WarpOp:
         select = tuple(wanted[i] and leaves[i].dtype.kind == "f" for i in used)
         grads: list[Any] = [None] * len(leaves)
         if any(select):
-            found = self.adjoint(tree, used, select)(*(leaves[i] for i in used), *jax.tree.leaves(cotangents))
+            given, _ = spread.alike([*(leaves[i] for i in used), *jax.tree.leaves(cotangents)])
+            found = self.adjoint(tree, used, select)(*given)
             for i, grad in zip([i for i, s in zip(used, select, strict=True) if s], found, strict=True):
-                grads[i] = grad
+                grads[i] = spread.sum_like(grad, leaves[i])
         return jax.tree.unflatten(tree, grads)
 
     def _prepare(self, args: Sequence[Any]) -> tuple[list[jax.Array], Any, tuple[int, ...], Any]:
@@ -245,7 +247,12 @@ class WarpOp:
         """The differentiable operation on the used leaves."""
 
         def run(platform: str, *xs: jax.Array) -> tuple[jax.Array, ...]:
-            return _call(self.name, *self.forward_plan(tree, used, _avals(xs), platform), xs)
+            numbers: list[PlanNumber] = []
+
+            def local(*xs: jax.Array) -> tuple[jax.Array, ...]:
+                return _call(*self.forward_plan(tree, used, _avals(xs), platform), xs, numbers)
+
+            return without_derivative(self.name, spread.over_worlds(local))(*xs)
 
         forward = custom_vmap(_where_lowered(run))
 
@@ -270,7 +277,8 @@ class WarpOp:
             cotangents = [dense(c) for c in cotangents]
             if not any(select):
                 return (None,) * len(xs)
-            grads = iter(self.adjoint(tree, used, select)(*xs, *cotangents))
+            given, _ = spread.alike([*xs, *cotangents])
+            grads = iter(self.adjoint(tree, used, select)(*given))
             return tuple(next(grads) if s else None for s in select)
 
         pull.__name__ = self.name  # which errors show
@@ -284,9 +292,14 @@ class WarpOp:
         n = len(used)
 
         def run(platform: str, *xs: jax.Array) -> tuple[jax.Array, ...]:
-            grads = _call(self.name, *self.backward_plan(tree, used, select, _avals(xs[:n]), platform), xs)
-            shapes = [x.shape for x, s in zip(xs[:n], select, strict=True) if s]
-            return tuple(g if g.shape == s else sum_rows(g) for g, s in zip(grads, shapes, strict=True))
+            numbers: list[PlanNumber] = []
+
+            def local(*xs: jax.Array) -> tuple[jax.Array, ...]:
+                grads = _call(*self.backward_plan(tree, used, select, _avals(xs[:n]), platform), xs, numbers)
+                shapes = [x.shape for x, s in zip(xs[:n], select, strict=True) if s]
+                return tuple(g if g.shape == s else sum_rows(g) for g, s in zip(grads, shapes, strict=True))
+
+            return without_derivative(self.name, spread.over_worlds(local))(*xs)
 
         backward = custom_vmap(_where_lowered(run))
 
@@ -361,16 +374,16 @@ def _finish(plan: Any, platform: str) -> PlanNumber:
 
 
 def _call(
-    name: str, number: PlanNumber, outputs: tuple[Any, ...], scratch: int, xs: Sequence[jax.Array]
+    number: PlanNumber, outputs: tuple[Any, ...], scratch: int, xs: Sequence[jax.Array], numbers: list[PlanNumber]
 ) -> tuple[jax.Array, ...]:
-    """One XLA call. Scratch is one more output, so XLA owns it and may reuse it after the call."""
-    results = (*outputs, jax.ShapeDtypeStruct((scratch,), jnp.uint8))
+    """One XLA call. Scratch is one more output, so XLA owns it and may reuse it after the call.
 
-    @functools.partial(without_derivative, name)
-    def call(*xs: jax.Array) -> tuple[jax.Array, ...]:
-        return tuple(jax.ffi.ffi_call(ffi.TARGET, results)(*xs, plan=number))
-
-    return call(*xs)[: len(outputs)]
+    ``numbers`` gets the plan's. A trace holds it, and so it lives until XLA has split the program over devices.
+    """
+    numbers.append(number)
+    xs, kind = spread.alike(xs)
+    results = tuple(spread.typed(r, kind) for r in (*outputs, jax.ShapeDtypeStruct((scratch,), jnp.uint8)))
+    return tuple(jax.ffi.ffi_call(ffi.TARGET, results)(*xs, plan=number))[: len(outputs)]
 
 
 def differentiable_once(values: Any, name: str) -> Any:

@@ -4,11 +4,12 @@
 """
 
 import ctypes
+import functools
 import importlib
 from collections.abc import Callable
 from typing import Any
 
-from jax._src import pjit, xla_bridge
+from jax._src import distributed, pjit, xla_bridge
 from jax._src.interpreters import ad, batching, mlir, pxla
 from warp._src import context
 from warp._src.build import init_kernel_cache
@@ -24,6 +25,8 @@ __all__ = [
     "array_t",
     "explain_forward_mode",
     "forget_compiled",
+    "gather_at",
+    "in_a_group",
     "init_kernel_cache",
     "is_array",
     "jax_has_started",
@@ -54,6 +57,18 @@ def jax_has_started() -> bool:
     if free:
         xla_bridge._backend_lock.release()
     return bool(xla_bridge._backends) or not free
+
+
+def in_a_group() -> bool:
+    """Whether this process has joined a group by ``jax.distributed``."""
+    return distributed.global_state.client is not None
+
+
+def gather_at(hostname: str) -> None:
+    """Let gloo, which carries messages between processes on CPUs, listen at this address only."""
+    library = importlib.import_module("jaxlib._jax")
+    make = getattr(library.make_gloo_tcp_collectives, "func", library.make_gloo_tcp_collectives)
+    setattr(library, "make_gloo_tcp_collectives", functools.partial(make, hostname=hostname))
 
 
 def forget_compiled() -> None:

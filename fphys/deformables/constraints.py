@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from ..bridge import kernels, warp_op
+from ..bridge import custom_vjp, kernels, warp_op
 from .mesh import Topology, measures
 
 Array = jax.Array
@@ -184,7 +184,7 @@ def _operation(found: tuple[Group, ...]) -> Any:
         functools.partial(_project, found), lambda place, *_: place, differentiable=False, zeroed=False, name="project"
     )
     backward = warp_op(functools.partial(_adjoint, found), _gradients, differentiable=False, name="gradient of project")
-    operation = jax.custom_vjp(lambda place, weight, values: forward(place, weight, values))
+    operation = custom_vjp(lambda place, weight, values: forward(place, weight, values))
 
     def pull(saved: Any, cotangent: Array) -> Any:
         found = backward(*saved, cotangent)

@@ -12,7 +12,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from ..bridge import kernels, warp_op
+from ..bridge import custom_vjp, kernels, warp_op
 from ..implicit import dense, flags, power_gradient, primal_values
 from .mesh import Topology
 
@@ -201,7 +201,7 @@ def elastic_power(layout: Layout, setting: Setting) -> Array:
     return _power_op.vjp(args, seeds, wanted)[-1]
 
 
-@jax.custom_vjp
+@custom_vjp
 def displacement(layout: Layout, setting: Setting, start: Array) -> Solved:
     """The step's displacement; ``start`` [m], (world, vertex, 3), holds that of pinned vertices, and a guess elsewhere.
 

@@ -13,6 +13,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from ..bridge import alongside
+from ..distributed import local
 from ..model import Model, State, init
 from ..rigid.last import LastSolve, unsolved
 from ..rigid.step import solved_step
@@ -228,6 +230,16 @@ class Env(Tree):
             whose simulation, observation or reward became non-finite terminates; ``info.status`` says why if it was
             the simulation or the action.
         """
+        worlds = len(state.length)
+        if self._of_worlds(worlds):
+            return self._step(state, action)
+
+        def own(model: Model, state: EnvState, action: Array) -> Any:
+            return self.replace(model=dataclasses.replace(model, key=self.model.key))._step(state, action)
+
+        return local(own, worlds)(dataclasses.replace(self.model, key=None), state, action)  # keyframes have no worlds
+
+    def _step(self, state: EnvState, action: Array) -> tuple[EnvState, Array, Array, Array, Array, Info]:
         env = self.of(state)
         after = env._advance(state, action)
         worlds = len(state.length)
@@ -269,7 +281,7 @@ class Env(Tree):
             model = dataclasses.replace(model, key=self.model.key)  # keyframes have no worlds
             fresh = self.replace(model=model, num_envs=few)._begin(chosen)
             place = jnp.clip(jnp.cumsum(mask) - 1, 0, few - 1)  # of each world among the few
-            return jax.tree.map(lambda x: x[place], fresh)
+            return alongside(jax.tree.map(lambda x: x[place], fresh), mask)
 
         few = 0 if self._of_worlds(len(mask)) else len(mask) // FEW
         fresh, seen = jax.lax.cond(mask.sum() <= few, some, every) if few > 1 else every()
@@ -299,7 +311,7 @@ class Env(Tree):
             length=zero(state.length),
             total=zero(state.total),
         )
-        return state, env._observe(state)
+        return alongside((state, env._observe(state)), keys)
 
     def _of_worlds(self, worlds: int) -> bool:
         """Whether an array that a class has besides the model might have the world axis: one cannot know."""
@@ -324,7 +336,7 @@ class Env(Tree):
 
         start = self._pushed(state)
         shapes = jax.eval_shape(lambda: substep((start, ()), None))[0][1]  # type: ignore[arg-type]
-        last = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), shapes)
+        last = alongside(jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), shapes), start)
         (physics, last), _ = jax.lax.scan(substep, (start, last), None, self.frame_skip)
         seen = {**self.look(last, self.control(last.state, action)), **self.measure(physics)}
         return state.replace(physics=physics, history=history, seen=seen)

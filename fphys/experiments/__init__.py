@@ -6,6 +6,7 @@ The module of an experiment has a frozen dataclass ``Config``, with a docstring 
 """
 
 import dataclasses
+import difflib
 import importlib
 from types import ModuleType
 from typing import Any
@@ -44,7 +45,9 @@ EXPERIMENTS = {
 def load(name: str) -> ModuleType:
     """The module of an experiment."""
     if name not in EXPERIMENTS:
-        raise ValueError(f"there is no experiment {name!r}; there are {', '.join(EXPERIMENTS)}")
+        near = difflib.get_close_matches(name.lower().replace("_", "-"), EXPERIMENTS, n=1)
+        hint = f"did you mean {near[0]!r}?" if near else f"there are {', '.join(EXPERIMENTS)}"
+        raise ValueError(f"there is no experiment {name!r}: {hint}")
     return importlib.import_module(f"{__name__}.{name.replace('-', '_')}")
 
 

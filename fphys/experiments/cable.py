@@ -33,6 +33,7 @@ RING = 0.03  # m, radius
 STEP = 0.01  # s
 CARRIED = 0.8  # s, time in which the far end is carried to the wall
 MOST = 0.15  # m, largest change of an unknown in an iteration
+BACK = f'<geom type="box" size="0.02 0.7 0.8" pos="{WALL + 0.03} 0 0.8" rgba="0.85 0.85 0.87 1"/>'
 GUESS = (0.0, 0.8, 1.5)  # m: y and z of the far end, length
 
 
@@ -85,7 +86,12 @@ def _main(config: Config, run: Run) -> dict[str, Any]:
     pbd.check(parameters(unknown[:, 2], config), last)
     at, slope = crossing(last.x, rings)
     beside, slope = np.linalg.norm(at - rings, axis=-1), np.abs(slope)
-    run.save(unknown=unknown, rings=rings, x=path)
+    run.save(unknown=unknown, rings=rings)
+    ring = f'<body mocap="true">{hoop(np.zeros(3), PALETTE[1])}</body>'
+    edges = mesh.rope(config.cells, 1.0).elements
+    run.motion(
+        STEP * np.arange(1, len(path) + 1), film.stage(BACK + ring), x=path, elements=edges, marks=rings[:, None]
+    )
     pictures = _film(run, np.asarray(path), rings)
     run.plot("cable", _figure(pictures, np.asarray(last.x), rings))
     return {
@@ -148,17 +154,19 @@ def crossing(x: Array, rings: Any) -> tuple[Array, Array]:
     return a + share * (b - a), along[:, 2] / along[:, 0]
 
 
+def hoop(middle: np.ndarray, color: tuple[float, ...]) -> str:
+    """MJCF of a ring about the direction x."""
+    angle, paint = np.linspace(0, 2 * np.pi, 25), " ".join(map(str, color))
+    around = middle + RING * np.stack([0 * angle, np.cos(angle), np.sin(angle)], -1)
+    ends = (" ".join(map(str, (*a, *b))) for a, b in itertools.pairwise(around))
+    return "".join(f'<geom type="capsule" size="0.004" fromto="{each}" rgba="{paint} 1"/>' for each in ends)
+
+
 def _film(run: Run, path: np.ndarray, rings: np.ndarray) -> np.ndarray | None:
     """All cables in one picture, each in its ring's colour."""
     elements = np.stack([np.arange(path.shape[2] - 1), np.arange(1, path.shape[2])], 1)
     colors = [PALETTE[k % len(PALETTE)] for k in range(len(rings))]
-    props = [f'<geom type="box" size="0.02 0.7 0.8" pos="{WALL + 0.03} 0 0.8" rgba="0.85 0.85 0.87 1"/>']
-    for ring, color in zip(rings, colors, strict=True):
-        angle, paint = np.linspace(0, 2 * np.pi, 25), " ".join(map(str, color))
-        round_ = ring + RING * np.stack([0 * angle, np.cos(angle), np.sin(angle)], -1)
-        for a, b in itertools.pairwise(round_):
-            ends = " ".join(map(str, (*a, *b)))
-            props.append(f'<geom type="capsule" size="0.004" fromto="{ends}" rgba="{paint} 1"/>')
+    props = [BACK, *(hoop(ring, color) for ring, color in zip(rings, colors, strict=True))]
     flexes = [Flex(elements, path[:, k, None], color, 0.008) for k, color in enumerate(colors)]
     return film.deforming(
         run, flexes, STEP, "".join(props), Camera(azimuth=60, elevation=-12, distance=2.6, lookat=(0.65, 0.0, 0.7))

@@ -67,15 +67,22 @@ def _main(config: Config, run: Run) -> dict[str, Any]:
         searched[name] = true(path)
         run.save(**{f"{name}_speed": path, f"{name}_cost": searched[name]})
         metrics |= {f"{name}_speed": float(path[-1]), f"{name}_miss": float(jnp.sqrt(searched[name][-1]))}
+    final = start(model, jnp.array([metrics[f"{name}_speed"] for name in ways]))
+    states = jax.jit(lambda s: fphys.rollout(model, s, jnp.zeros((STEPS, len(ways), 0))))(final)
+    run.motion(states.time[:, 0], model, states)
     run.plot("contact-gradients", _figure(np.asarray(speeds), swept, searched))
     return metrics
 
 
 def cost(model: fphys.Model, step: Callable[..., fphys.State], speed: Array) -> Array:
     """Squared distance of the ball from its target [m^2] for each first speed of the cart, one world each."""
-    state = fphys.init(model, len(speed)).replace(qvel=jnp.stack([speed, jnp.zeros_like(speed)], 1))
-    final, _ = fphys.scan(lambda s, _: (step(model, s), None), state, jnp.arange(STEPS))
+    final, _ = fphys.scan(lambda s, _: (step(model, s), None), start(model, speed), jnp.arange(STEPS))
     return (final.qpos[:, 1] - TARGET) ** 2
+
+
+def start(model: fphys.Model, speed: Array) -> fphys.State:
+    """The cart on its way, a first speed [m/s] for each world."""
+    return fphys.init(model, len(speed)).replace(qvel=jnp.stack([speed, jnp.zeros_like(speed)], 1))
 
 
 def _figure(speeds: np.ndarray, swept: dict[str, tuple[Array, Array]], searched: dict[str, Array]) -> Any:

@@ -63,8 +63,9 @@ def main(config: Config, run: Run) -> dict[str, Any]:
     elements = params.mesh.elements
     gap, sheet = clearances(path), nearest(path[:, elements])
     speed = float(jnp.linalg.norm(last.v, axis=-1).mean())
-    run.save(x=path[:, None], elements=elements, gap=gap, triangles=sheet)
+    run.save(gap=gap, triangles=sheet)
     ball = f'<geom type="sphere" size="{RADIUS}" pos="0 0 {RADIUS}" rgba="0.93 0.42 0.16 1"/>'
+    run.motion(STEP * np.arange(1, len(path) + 1), film.stage(ball), x=path[:, None], elements=elements)
     pictures = film.deforming(run, [Flex(elements, path[:, None], radius=THICKNESS / 2)], STEP, ball)
     run.plot("drape", _figure(pictures, gap, sheet))
     over = path[-1, :, 2].max() > 2 * RADIUS

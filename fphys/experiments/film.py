@@ -68,7 +68,7 @@ def deforming(
     fps, shown = 1 / (every * timestep), []
 
     def draw() -> np.ndarray:
-        model = fphys.load(STAGE.format(props=props))
+        model = fphys.load(stage(props))
         still = fphys.init(model, 1)
         states = jax.tree.map(lambda x: np.repeat(np.asarray(x)[None], len(flexes[0].x), 0), still)
         shown.append(frames(model, states, camera, every=every, flexes=flexes))
@@ -76,6 +76,11 @@ def deforming(
 
     run.video(run.name, draw, fps)
     return shown[0] if shown else None
+
+
+def stage(props: str = "") -> str:
+    """MJCF of a lit floor and what stands on it."""
+    return STAGE.format(props=props)
 
 
 def strip(pictures: np.ndarray | None, at: Sequence[float], plots: int = 1) -> tuple[Any, list[Any]]:

@@ -97,7 +97,8 @@ def _main(config: Config, run: Run) -> dict[str, Any]:
     x = np.asarray(last.x[0])
     beside = np.linalg.norm((x[upper] - start[mirror])[:, :2], axis=1)
     apart = (x[upper] - x[mirror])[:, 2]
-    run.save(points=best, x=path, elements=params.mesh.elements, upper=upper, mirror=mirror)
+    run.save(points=best, upper=upper, mirror=mirror)
+    run.motion(STEP * np.arange(1, steps + 1), film.stage(), x=path, elements=params.mesh.elements)
     pictures = film.deforming(run, [Flex(params.mesh.elements, path, radius=THICKNESS / 4)], STEP)
     run.plot("fold", _figure(pictures, run, x, start, upper))
     rms = float(np.sqrt((beside**2).mean()))
@@ -169,7 +170,7 @@ def carry(params: pbd.Params, start: np.ndarray, points: Array, steps: int, fric
 def _figure(pictures: np.ndarray | None, run: Run, x: np.ndarray, start: np.ndarray, upper: np.ndarray) -> Any:
     figure, (left, right) = film.strip(pictures, (0.0, 0.3, 0.55, 1.0), 2)
     run.curves(left, "distance")
-    left.set(title="root mean square distance from the fold [m]", yscale="log")
+    left.set(title="root mean square distance from the fold [m]", yscale="log", xlabel="gradient step")
     lower = np.setdiff1d(np.arange(len(x)), upper)
     for which, color, label in ((lower, "#6b7280", "lower half"), (upper, "#2a6db5", "upper half")):
         right.plot(x[which, 1], x[which, 2], ".", color=color, markersize=3, label=label)

@@ -25,6 +25,7 @@ import fphys
 from fphys.errors import ModelError
 from fphys.identify import Estimate, Recording, RecordingError, Step, Windows
 from fphys.model.assets import recording as bundled
+from fphys.model.structure import JointType
 from fphys.runs import Run
 
 from .film import beside
@@ -102,10 +103,14 @@ def _main(config: Config, run: Run) -> dict[str, Any]:
         f"{kind}_rms_relative": float((rms(after, shown) / shown.x.std(0)).max()),
         f"{kind}_rms_before": rms(before, shown).tolist(),
     }
-    run.save(parameters=np.stack(history), names=np.array(names), predicted=after, measured=shown.x, time=shown.time)
-    run.plot("identify", figure(names, np.stack(history) / reference, truth is not None, shown, before, after, kind))
+    run.save(
+        parameters=np.stack(history), names=np.array(names), predicted=after, measured=shown.x, measured_time=shown.time
+    )
+    run.plot(
+        "identify", figure(model, names, np.stack(history) / reference, truth is not None, shown, before, after, kind)
+    )
     identified = with_parameters(model, jnp.asarray(found)[None])
-    beside(run, [(identified, trajectory(model, shown, x), 0) for x in (shown.x, before, after)])
+    show(run, identified, [trajectory(model, shown, x) for x in (shown.x, before, after)])
     return metrics
 
 
@@ -127,8 +132,7 @@ def stages(
 
 def mechanism(source: str) -> fphys.Model:
     """A file's model, or one of ours; constraints that a recording in free motion does not show are left out."""
-    path = source if Path(source).exists() or Path(source).suffix else fphys.asset(source)
-    model = fphys.load(path, disable=("contact", "limit", "equality", "frictionloss"))
+    model = fphys.load(source, disable=("contact", "limit", "equality", "frictionloss"))
     s = model.structure
     if s.nq != s.nv or s.na:
         raise ModelError(f"{source}: identify takes hinge and slide joints and actuators without activation")
@@ -268,7 +272,15 @@ def trajectory(model: fphys.Model, motion: Recording, x: np.ndarray) -> fphys.St
     return states.replace(qpos=x[rows][:, None, :nq], qvel=x[rows][:, None, nq:])
 
 
+def show(run: Run, model: fphys.Model, motions: Sequence[fphys.State]) -> None:
+    """Film the motions side by side, and save them as worlds."""
+    states = jax.tree.map(lambda *leaves: np.concatenate(leaves, 1), *motions)
+    run.motion(float(model.opt.timestep[0]) * np.arange(len(states.qpos)), model, states)
+    beside(run, [(model, each, 0) for each in motions])
+
+
 def figure(
+    model: fphys.Model,
     names: list[str],
     relative: np.ndarray,
     truth_known: bool,
@@ -291,13 +303,13 @@ def figure(
         left.axhspan(1 - bar, 1 + bar, color="#3a9d6e", alpha=0.25, linewidth=0)
     left.set(title="found / true" if truth_known else "found / begun with", xlabel="iteration")
     left.legend(frameon=False, fontsize=9)
-    panels = [left]
+    panels, unit = [left], ["m" if joint == JointType.SLIDE else "rad" for joint in model.structure.joint.type]
     for j in range(min(motion.qpos.shape[1], 2)):
-        axes = page.add_subplot(grid[j, 1])
+        axes = page.add_subplot(grid[j, 1], sharex=panels[1] if j else None)
         axes.plot(motion.time, motion.x[:, j], color="#6b7280", linewidth=4.0, alpha=0.45, label="recorded")
         axes.plot(motion.time, before[:, j], color="#ec6a29", linewidth=1.0, linestyle="--", label="begun with")
         axes.plot(motion.time, after[:, j], color="#2a6db5", linewidth=1.4, label=kind)
-        axes.set(ylabel=f"qpos{j}", xlim=(motion.time[0], motion.time[-1]))
+        axes.set(ylabel=f"qpos{j} [{unit[j]}]", xlim=(motion.time[0], motion.time[-1]))
         low, high = motion.x[:, j].min(), motion.x[:, j].max()
         axes.set_ylim(low - 0.35 * (high - low), high + 0.35 * (high - low))
         panels.append(axes)

@@ -13,7 +13,6 @@ import dataclasses
 import functools
 import math
 import time
-from pathlib import Path
 from typing import Any
 
 import jax
@@ -25,7 +24,6 @@ from fphys.errors import ModelError
 from fphys.runs import Run
 
 from . import identify
-from .film import beside
 
 Array = jax.Array
 
@@ -97,17 +95,20 @@ def _main(config: Config, run: Run) -> dict[str, Any]:
     for name, path in zip(("_before", "", "_by_truth"), paths):
         metrics[f"{kind}_rms_relative{name}"] = float((identify.rms(path, shown) / identify.scale(shown)).max())
     before, after = paths[:2]
-    run.save(parameters=np.stack(history), names=np.array(names), predicted=after, measured=shown.x, time=shown.time)
+    run.save(
+        parameters=np.stack(history), names=np.array(names), predicted=after, measured=shown.x, measured_time=shown.time
+    )
     relative = np.stack(history) / reference
-    run.plot("identify-contact", identify.figure(names, relative, truth is not None, shown, before, after, kind, BAR))
-    beside(run, [(model, identify.trajectory(model, shown, x), 0) for x in (shown.x, before, after)])
+    run.plot(
+        "identify-contact", identify.figure(model, names, relative, truth is not None, shown, before, after, kind, BAR)
+    )
+    identify.show(run, model, [identify.trajectory(model, shown, x) for x in (shown.x, before, after)])
     return metrics
 
 
 def scene(source: str) -> fphys.Model:
     """A file's model, or one of ours, with contacts whose parameters can be found."""
-    path = source if Path(source).exists() or Path(source).suffix else fphys.asset(source)
-    model = fphys.load(path)
+    model = fphys.load(source)
     s = model.structure
     if s.nq != s.nv or s.na:
         raise ModelError(f"{source}: identify-contact takes hinge and slide joints, and actuators without activation")

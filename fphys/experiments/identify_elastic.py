@@ -84,7 +84,8 @@ def _main(config: Config, run: Run) -> dict[str, Any]:
     fem.check(parameters(logs, plate), jax.tree.map(lambda leaf: leaf[-1], clean))
     found = np.exp(logs)
     error = difference(found, truth, plate)
-    run.save(young=found, truth=truth, x=clean.x, elements=plate.elements)
+    run.save(young=found, truth=truth)
+    run.motion(STEP * np.arange(1, config.steps + 1), x=clean.x, elements=plate.elements)
     pictures = _film(run, plate, np.asarray(clean.x))
     run.plot("identify-elastic", _figure(pictures, plate, found, truth))
     return {

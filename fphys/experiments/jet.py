@@ -37,6 +37,11 @@ GUESS = (2.4, 2.0)  # m/s
 MARGIN = 1.5 * SPACING  # how far inside the bucket's walls particles are asked to be [m]
 SLACK = 0.03  # weight of the speeds, which settles which of the jets that land is found [1e-3 s^2]
 FPS = 25.0
+BUCKET = f"""<mujoco><worldbody>
+  <geom type="box" size="0.02 0.1 {DEPTH / 2}" pos="{CENTRE - HALF - 0.02} 0 {DEPTH / 2}" rgba="0.42 0.45 0.5 1"/>
+  <geom type="box" size="0.02 0.1 {DEPTH / 2}" pos="{CENTRE + HALF + 0.02} 0 {DEPTH / 2}" rgba="0.42 0.45 0.5 1"/>
+  <geom type="box" size="{HALF + 0.04} 0.1 0.02" pos="{CENTRE} 0 -0.02" rgba="0.42 0.45 0.5 1"/>
+</worldbody></mujoco>"""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -94,7 +99,8 @@ def _main(config: Config, run: Run) -> dict[str, Any]:
     seconds = time.perf_counter() - begun
     sph.check(params, last)
     share, first_share = (float(inside(np.asarray(p[-1])).mean()) for p in (path, before))
-    run.save(velocity=velocity, first_velocity=first, x=path[-1])
+    run.save(velocity=velocity, first_velocity=first)
+    run.motion(params.timestep * np.arange(1, steps + 1), BUCKET, x=path[:, None], radius=SPACING / 2)
     walls = np.asarray(state.x[0, LONG * THICK :])
     run.plot("jet", _figure(np.asarray(before), np.asarray(path), walls, np.asarray(velocity)))
     run.video("jet", lambda: _film(np.asarray(path), walls, params.timestep), FPS)
@@ -175,12 +181,19 @@ def _figure(before: np.ndarray, path: np.ndarray, walls: np.ndarray, velocity: n
     left.scatter(*before[-1].T, s=3.0, color="#ec6a29", label="first guess")
     for share, alpha in ((0.0, 0.2), (0.3, 0.3), (0.6, 0.5), (1.0, 1.0)):
         left.scatter(*path[int(share * (len(path) - 1))].T, s=3.0, color="#2a6db5", alpha=alpha)
-    left.set(aspect="equal", xlim=(-1.3, 2.0), ylim=(-0.3, 1.6), xlabel="x [m]", title="the jet, and where it ends")
+    left.set(
+        aspect="equal",
+        xlim=(-1.3, 2.0),
+        ylim=(-0.3, 1.6),
+        xlabel="x [m]",
+        ylabel="y [m]",
+        title="the jet, and where it ends",
+    )
     left.legend(frameon=False, fontsize=8)
     at = np.linspace(0, 1, len(velocity))
     for line, name, color in zip(velocity.T, ("forwards", "upwards"), ("#2a6db5", "#3a9d6e")):
         right.plot(at, line, "o-", color=color, label=name)
-    right.set(xlabel="along the jet", title="velocity [m/s]")
+    right.set(xlabel="part of the jet, from its end", title="velocity [m/s]")
     right.legend(frameon=False, fontsize=8)
     for axes in (left, right):
         axes.spines[["top", "right"]].set_visible(False)

@@ -37,6 +37,14 @@ SMOOTHING = 1.0  # h / spacing
 REPULSION = 1.0  # of the walls, over rho_0 c^2
 LAYERS = 2  # of wall particles: as far as the kernel reaches
 SHOWN = 20  # pictures a second
+GLASS = 'rgba="0.6 0.75 0.85 0.2"'
+BOX = f"""<mujoco><worldbody>
+  <geom type="plane" size="3 3 0.1" rgba="0.7 0.72 0.75 1"/>
+  <geom type="box" size="0.01 {EDGE / 2} {RIM / 2}" pos="-0.01 {EDGE / 2} {RIM / 2}" {GLASS}/>
+  <geom type="box" size="0.01 {EDGE / 2} {RIM / 2}" pos="{EDGE + 0.01} {EDGE / 2} {RIM / 2}" {GLASS}/>
+  <geom type="box" size="{EDGE / 2} 0.01 {RIM / 2}" pos="{EDGE / 2} -0.01 {RIM / 2}" {GLASS}/>
+  <geom type="box" size="{EDGE / 2} 0.01 {RIM / 2}" pos="{EDGE / 2} {EDGE + 0.01} {RIM / 2}" {GLASS}/>
+</worldbody></mujoco>"""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -77,7 +85,9 @@ def main(config: Config, run: Run) -> dict[str, Any]:
     wanted = config.particles * params.spacing**3 / EDGE**2
     found, middle = surface(last, params.spacing), 2 * float(last[:, 2].mean())
     lost = int((~inside(last)).sum())
-    run.save(x=last, time=np.arange(1, times + 1) * count * 10 * params.timestep, speed=np.array(speeds))
+    run.save(speed=np.array(speeds))
+    when = np.arange(1, times + 1) * count * 10 * params.timestep
+    run.motion(when, BOX, x=np.array(shown)[:, None], radius=params.spacing / 2)
     run.plot("pour", _figure(shown, params.spacing, wanted, count * 10 * params.timestep))
     visible = [np.where(k[:, None], x, np.nan) for x, k in zip(shown, kinds)]
     view = Camera(azimuth=60, elevation=-18, track=False)
@@ -167,7 +177,14 @@ def _figure(shown: list[np.ndarray], spacing: float, wanted: float, step: float)
     x = shown[-1][np.abs(shown[-1][:, 1] - EDGE / 2) < spacing]
     right.scatter(x[:, 0], x[:, 2], s=3.0, color="#2a6db5")
     right.axhline(wanted, color="#6b7280", linewidth=0.8, linestyle=":")
-    right.set(xlim=(0, EDGE), ylim=(0, RIM), aspect="equal", xlabel="x [m]", title="a slice at the end, and V / A")
+    right.set(
+        xlim=(0, EDGE),
+        ylim=(0, RIM),
+        aspect="equal",
+        xlabel="x [m]",
+        ylabel="z [m]",
+        title="a slice at the end, and V / A",
+    )
     for axes in (left, right):
         axes.spines[["top", "right"]].set_visible(False)
     return figure

@@ -98,7 +98,8 @@ def _main(config: Config, run: Run) -> dict[str, Any]:
     low, high = ranges(model)
     beyond = np.maximum(low - states.qpos, states.qpos - high).max()
     reached = miss[-1] < BAR
-    run.save(ctrl=ctrl, qpos=states.qpos, qvel=states.qvel, target=targets, distance=miss)
+    run.save(ctrl=ctrl, qvel=states.qvel, target=targets, distance=miss)
+    run.motion(states.time[:, 0], model, states)
     run.plot("reach", _figure(model, states, ctrl, miss))
     view = Camera(azimuth=140, elevation=-18, distance=2.4, lookat=(0, 0, 0.55))
     film(run, model, states, worlds=min(config.targets, 3), camera=view)

@@ -95,7 +95,10 @@ def _main(config: Config, run: Run) -> dict[str, Any]:
     seconds = time.perf_counter() - begun
     fem.check(params, last)
     away = np.linalg.norm(middle(params, last.x) - wanted, axis=-1)
-    run.save(pressures=UNIT * pressures, targets=wanted, x=path, elements=params.mesh.elements)
+    run.save(pressures=UNIT * pressures, targets=wanted)
+    props = f'{held(0.0)}<body mocap="true"><geom size="0.025" rgba="0.93 0.42 0.16 0.6"/></body>'
+    when, elements = STEP * np.arange(1, len(path) + 1), params.mesh.elements
+    run.motion(when, film.stage(props), x=path, elements=elements, marks=wanted[:, None])
     pictures = _film(run, params, np.asarray(path), wanted)
     run.plot("soft-arm", _figure(pictures, params, np.asarray(path), wanted, UNIT * np.asarray(pressures)))
     return {
@@ -172,6 +175,11 @@ def middle(params: fem.Params, x: Any) -> Array:
     return x[..., np.flatnonzero(np.isclose(params.mesh.vertices[:, 2], MOUNT - LENGTH)), :].mean(-2)
 
 
+def held(y: float) -> str:
+    """MJCF of what holds an arm's upper end."""
+    return f'<geom type="box" size="0.06 0.06 0.02" pos="0 {y} {MOUNT + 0.02}" rgba="0.5 0.5 0.55 1"/>'
+
+
 def _film(run: Run, params: fem.Params, path: np.ndarray, wanted: np.ndarray) -> np.ndarray | None:
     """The arms side by side, with their targets."""
     flexes, props = [], []
@@ -180,8 +188,7 @@ def _film(run: Run, params: fem.Params, path: np.ndarray, wanted: np.ndarray) ->
         flexes.append(Flex(params.mesh.elements, path[:, k, None] + aside, color, 1e-3))
         at, paint = " ".join(map(str, target + aside)), " ".join(map(str, color))
         props.append(f'<geom type="sphere" size="0.025" pos="{at}" rgba="{paint} 0.6"/>')
-        mount = f'<geom type="box" size="0.06 0.06 0.02" pos="0 {0.7 * k} {MOUNT + 0.02}" rgba="0.5 0.5 0.55 1"/>'
-        props.append(mount)
+        props.append(held(0.7 * k))
     return film.deforming(
         run, flexes, STEP, "".join(props), Camera(azimuth=0, elevation=-15, distance=2.6, lookat=(0.0, 1.05, 0.4))
     )

@@ -20,6 +20,7 @@ from fphys.render import splat
 from fphys.runs import Run
 
 from . import expect_positive
+from .film import stage
 from .lattice import lattice
 
 Array = jax.Array
@@ -31,6 +32,7 @@ RELEASE = (0.3, 0.4)  # m
 NEAR, FAR = (1.0, 0.35), (1.5, 0.6)  # m, corners of the targets' field
 GUESS = (2.0, -2.0, 0.0)  # m/s and rad/s
 FPS = 25.0
+MARK = f'<body mocap="true"><geom type="cylinder" size="{CELL} 0.002" euler="90 0 0" rgba="0.93 0.42 0.16 0.5"/></body>'
 
 
 @dataclasses.dataclass(frozen=True)
@@ -86,7 +88,9 @@ def _main(config: Config, run: Run) -> dict[str, Any]:
 
     miss, first_miss = (np.asarray(jnp.linalg.norm(p[-1].mean(1) - target, axis=1)) for p in (path, before))
     bounced = np.asarray((path[..., 1] < CELL).any((0, 2)))
-    run.save(throws=throws, target=target, miss=miss, first_miss=first_miss, x=last.x)
+    run.save(throws=throws, target=target, miss=miss, first_miss=first_miss)
+    target_at = np.stack([target[:, 0], 0 * target[:, 0], target[:, 1]], -1)  # a plane is shown upright
+    run.motion(STEP * np.arange(1, steps + 1), stage(MARK), x=path, marks=target_at[:, None], radius=CELL / 4)
     run.plot("soft-throw", _figure(np.asarray(before), np.asarray(path), np.asarray(target)))
     run.video("soft-throw", lambda: _film(np.asarray(path), np.asarray(target)), FPS)
     return {

@@ -17,9 +17,11 @@ import numpy as np
 import fphys
 from fphys.particles import mpm
 from fphys.render import splat
+from fphys.render.flex import PALETTE
 from fphys.runs import Run
 
 from . import expect_positive
+from .film import stage
 from .lattice import lattice
 
 Array = jax.Array
@@ -86,7 +88,9 @@ def _main(config: Config, run: Run) -> dict[str, Any]:
     seconds = time.perf_counter() - begun
     mpm.check(params, last)
     lengths = float(travelled(state, last) / LENGTH)
-    run.save(weights=best, signals=signals(best, config), x=last.x)
+    run.save(weights=best, signals=signals(best, config))
+    color = np.array([PALETTE[k % 4] for k in muscle])
+    run.motion(STEP * np.arange(1, len(path) + 1), stage(), x=path[:, None], color=color, radius=CELL / 4)
     run.plot("soft-walk", _figure(np.asarray(path), muscle, np.asarray(signals(best, config))))
     run.video("soft-walk", lambda: _film(np.asarray(path), muscle), FPS)
     return {
@@ -161,12 +165,12 @@ def _figure(path: np.ndarray, muscle: np.ndarray, doing: np.ndarray) -> Any:
     shown = np.linspace(0, len(path) - 1, 4).astype(int)
     for k, when in enumerate(shown):
         left.scatter(*(path[when] + [0, 0.3 * k]).T, s=2.0, color=colors[muscle + 1])
-    left.set(aspect="equal", xlabel="x [m]", title=f"the body, {LENGTH:.2f} m long")
+    left.set(aspect="equal", xlabel="x [m]", ylabel="time", title=f"the body, {LENGTH:.2f} m long")
     left.set_yticks(0.3 * np.arange(4) + 0.02, [f"{when * STEP:.1f} s" for when in shown])
     t = STEP * np.arange(len(doing))
     for number, line in enumerate(doing.T):
         right.plot(t, line, color=colors[number + 1], linewidth=1.0)
-    right.set(xlabel="time [s]", title="muscles", xlim=(0, min(1.0, t[-1])))
+    right.set(xlabel="time [s]", title="stress of the muscles, part of the largest", xlim=(0, min(1.0, t[-1])))
     for axes in (left, right):
         axes.spines[["top", "right"]].set_visible(False)
     return figure

@@ -18,6 +18,7 @@ from fphys.render import splat
 from fphys.runs import Run
 
 from . import expect_positive
+from .film import stage
 
 Array = jax.Array
 
@@ -88,7 +89,8 @@ def _main(config: Config, run: Run) -> dict[str, Any]:
     young, poisson = (float(x) for x in path[-1])
     error = abs(young / config.young - 1)
     states = motion(logs, state, config.steps)
-    run.save(path=np.array(path), recorded=recorded, x=states.x)
+    run.save(path=np.array(path), recorded=recorded)
+    run.motion(STEP * np.arange(1, config.steps + 1), stage(), x=states.x, radius=CELL / 4)
     run.plot("stiffness", _figure(np.array(path), config))
     every = round(1 / (FPS * STEP))
     run.video("stiffness", lambda: splat(np.asarray(states.x[::every, 0]), 0.3 * CELL, height=360, width=480), FPS)

@@ -65,7 +65,8 @@ def _main(config: Config, run: Run) -> dict[str, Any]:
     ctrl = plan.ctrl
     states = jax.jit(functools.partial(fphys.rollout, model, state))(ctrl)
     angle = np.asarray(worst_angle(model, states.qpos))
-    run.save(ctrl=ctrl, qpos=states.qpos, qvel=states.qvel, start_qpos=state.qpos, start_qvel=state.qvel)
+    run.save(ctrl=ctrl, qvel=states.qvel, start_qpos=state.qpos, start_qvel=state.qvel)
+    run.motion(states.time[:, 0], model, states)
     run.plot("swing-up", _figure(model, run, state, states, ctrl))
     film(run, model, states, worlds=min(config.starts, 3))
     return {

@@ -111,7 +111,8 @@ def _main(config: Config, run: Run) -> dict[str, Any]:
     miss, first_miss = (np.asarray(distance(s, landing(s))) for s in (states, before))
     bounced = np.asarray(touched(states))
     hit = (miss < BAR) & bounced
-    run.save(velocity=velocity, first_velocity=first, target=state.mocap_pos[:, 0], miss=miss, qpos=states.qpos)
+    run.save(velocity=velocity, first_velocity=first, target=state.mocap_pos[:, 0], miss=miss)
+    run.motion(states.time[:, 0], model, states)
     run.plot("throw", _figure(state, before, states))
     view = Camera(azimuth=8, elevation=-22, distance=4.8, lookat=(1.6, 0, 0.7))
     film(run, model, until_landing(states), worlds=min(config.targets, 3), camera=view)

@@ -86,7 +86,8 @@ def _main(config: Config, run: Run) -> dict[str, Any]:
     play = jax.jit(walk, static_argnums=(3, 4))
     states, torque = play(model, fresh, gait, round(JUDGED / config.timestep), config.frequency)
     mean, stands = np.asarray(speed(states)), np.asarray(upright(states))
-    run.save(gait=gait, torque=torque, qpos=states.qpos, qvel=states.qvel, start=fresh.qpos, start_qvel=fresh.qvel)
+    run.save(gait=gait, torque=torque, qvel=states.qvel, start=fresh.qpos, start_qvel=fresh.qvel)
+    run.motion(states.time[:, 0], model, states)
     run.plot("walk", _figure(model, run, states, torque))
     film(run, model, jax.tree.map(lambda x: x[:, :1], states), camera="chase")
     return {
@@ -187,7 +188,7 @@ def _figure(model: fphys.Model, run: Run, states: fphys.State, torque: Array) ->
         place.plot(time, states.qpos[:, world, 0], color=color, linewidth=1.2)
         height.plot(time, states.qpos[:, world, 2], color=color, linewidth=1.0)
     place.plot(time, BAR * time, color="#c23b4b", linestyle="--", linewidth=1.0)
-    place.set(title=f"way [m]; dashed, {BAR} m/s")
+    place.set(title=f"way [m]; dashed, {BAR} m/s", xlabel="time [s]")
     height.axhline(FALLEN[0], color="#c23b4b", linestyle="--", linewidth=1.0)
     height.set(title="height of the trunk [m]", xlabel="time [s]", ylim=(0, None))
     last = time > time[-1] - 1.0

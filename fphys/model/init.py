@@ -4,6 +4,7 @@ import functools
 from typing import Any
 
 import jax
+import jax.core
 import jax.numpy as jnp
 import numpy as np
 
@@ -26,7 +27,8 @@ _CAUSES = {
         "became faster than 2.6e6 m/s or rad/s: look at what fphys.init was given, then try a smaller "
         "model.opt.timestep, or more damping"
     ),
-    Status.BADCTRL: "control, wrench or force was NaN or infinite: look at what computes them",
+    Status.BADCTRL: "control, wrench or force was NaN or infinite: look at what computes them; "
+    "fphys.check(state, model, ctrl) names the actuator",
     Status.BADPARAM: (
         "a parameter of the world's model was not finite, a friction negative, or a mass or time step not positive: "
         "look at what model.replace was given"
@@ -59,7 +61,8 @@ def init(
             equalities and dry friction need.
 
     Raises:
-        ValueError: a shape or number does not fit. TypeError: a type does not fit; UnitError: a kind.
+        ValueError: a shape or number does not fit, or one that is known on the host is not finite. TypeError: a type
+            does not fit; UnitError: a kind.
     """
     expect_model(model)
     s, num_worlds = model.structure, whole_number("num_worlds", num_worlds)
@@ -75,6 +78,8 @@ def init(
         )
     real = model.qpos0.dtype
     qpos, qvel = si(qpos, kinds(s, "qpos"), "qpos"), si(qvel, kinds(s, "qvel"), "qvel")
+    for name, value in (("qpos", qpos), ("qvel", qvel)):
+        _expect_finite(name, value)
     order = np.argsort(s.body.mocap[s.body.mocap >= 0])
     mocap = np.flatnonzero(s.body.mocap >= 0)[order]
     values = {
@@ -108,8 +113,12 @@ def reset(model: Model, state: State, mask: Array, start: State | None = None) -
     return worlds.reset(state, mask, start)
 
 
-def check(state: State) -> None:
-    """Raise StateError on the host if a world is faulty: which, why, and what to change."""
+def check(state: State, model: Model | None = None, ctrl: Any = None, wrench: Any = None, force: Any = None) -> None:
+    """Raise StateError on the host if a world is faulty: which, why, and what to change.
+
+    Given the model and the inputs of the last step (as for :func:`fphys.step`, [N or N m]), it names the actuator,
+    joint or body whose input is at fault.
+    """
     if not isinstance(state, State):
         kind = type(state)
         scenes = "; world.check looks at a scene's" if kind.__name__ == "State" else ""
@@ -117,6 +126,8 @@ def check(state: State) -> None:
 
     def cause(world: int, bit: Status) -> str:
         where = _nonfinite(state, world) if bit is Status.NONFINITE else ""
+        if bit is Status.BADCTRL and model is not None:
+            where = _uncontrolled(model, {"ctrl": ctrl, "wrench": wrench, "force": force}, world)
         return _CAUSES.get(bit, "").format(state.max_contacts, state.max_constraints) + where
 
     worlds.report(state.status, cause, "fphys.reset")
@@ -154,6 +165,15 @@ def _checked(name: str, value: Any, worlds: int, size: int | tuple[int, ...], re
     return given[None] if given.shape == size else given
 
 
+def _expect_finite(name: str, value: Any) -> None:
+    """Refuse numbers that are known on the host and that no world can begin with."""
+    if value is None or isinstance(value, jax.core.Tracer):
+        return
+    given = np.asarray(value)
+    for at in np.argwhere(~np.isfinite(given)) if given.dtype.kind == "f" else ():
+        raise ValueError(f"{name}{at.tolist()} is {given[tuple(at)]}: a world begins with finite numbers")
+
+
 def _coordinates(structure: Structure) -> str:
     """How many numbers the joints take, for joints that take more than one."""
     kinds = [kind for kind in _COORDINATES if (structure.joint.type == kind).any()]
@@ -164,6 +184,17 @@ def _whole(name: str, asked: int) -> int:
     if whole_number(name, asked) < 0:
         raise ValueError(f"{name} is {asked}, must not be negative")
     return int(asked)
+
+
+def _uncontrolled(model: Model, loads: dict[str, Any], world: int) -> str:
+    """The first entry of a step's inputs that is at fault in a world, with the name of what it acts on."""
+    for name, load in loads.items():
+        values = np.zeros(0) if load is None else np.asarray(load)[world]
+        for at in np.argwhere(~(np.abs(values) <= HUGE)):
+            kind = {"ctrl": "actuator", "wrench": "body", "force": "joint"}[name]
+            index = int(model.structure.dof.joint[at[0]] if name == "force" else at[0])
+            return f" ({name}{at.tolist()}, of {kind} {model.names(kind)[index] or index!r}, is {values[tuple(at)]})"
+    return ""
 
 
 def _nonfinite(state: State, world: int) -> str:

@@ -18,6 +18,7 @@ import numpy as np
 from ..errors import ModelError, UnsupportedError
 from . import urdf, usd
 from .arguments import expect
+from .assets import located
 from .guard import Document, admit
 from .hulls import read_hulls
 from .model import Model
@@ -79,7 +80,7 @@ def load(
 
     Args:
         source: path of a file, XML text, a ``mujoco.MjModel`` or a ``mujoco.MjSpec``; the last two are copied. USD
-            files end in .usd, .usda, .usdc or .usdz.
+            files end in .usd, .usda, .usdc or .usdz. Or the name of a model that comes with fphys: "cartpole".
         disable: constraints to leave out: any of "contact", "limit", "equality", "frictionloss".
         root: folder that the model's meshes, includes and layers may lie in, besides the folder of the file itself and
             the ROS package that it is in. "auto" is the nearest folder above the file that holds all of them, but
@@ -96,7 +97,7 @@ def load(
         UnsupportedError: it uses features that are not simulated; the error names every such element.
         MissingDependencyError: the file is USD, and usd-core is not installed.
     """
-    real = _dtype(dtype)
+    real, source = _dtype(dtype), located(source)
     flags = _disable_flags(disable)
     m, label = _compile(source, root, mend)
     m.opt.disableflags |= flags

@@ -65,8 +65,9 @@ class Model:
         Args:
             changes: path to value, as in ``{"body.mass": m, "geom.friction": mu}``. A value has the
                 leaf's shape, with a leading axis of 1 (all worlds alike) or num_worlds; the leading 1
-                may be omitted. It may be a quantity (:mod:`fphys.units`) if the leaf has a single unit. Whole groups
-                may be given by keyword instead.
+                may be omitted. One number fills a leaf with a number for each body, joint and so on. It may be
+                a quantity (:mod:`fphys.units`) if the leaf has a single unit. Whole groups may be given by
+                keyword instead.
             derived: "recomputed" updates the constants that follow from mass, inertia, geometry and
                 armature (``body.invweight0``, ``dof.invweight0``, ``tendon.invweight0``,
                 ``tendon.length0``, ``opt.meaninertia``, muscles' ``actuator.acc0``, ``geom.fluid``), as MuJoCo's
@@ -203,6 +204,8 @@ def _fit(path: str, value: Any, old: Array) -> Array:
         value = jnp.array(value, old.dtype)  # a copy: asarray would alias NumPy's memory
     if value.dtype != old.dtype:
         raise TypeError(f"{path} is {value.dtype}, the model is {old.dtype}: cast it, for nothing is cast silently")
+    if value.ndim == 0 and old.ndim == 2 and not path.startswith("opt."):  # one number for each body, joint, ...
+        value = jnp.broadcast_to(value, old.shape[1:])
     if value.shape == old.shape[1:]:
         value = value[None]
     if value.shape[1:] != old.shape[1:] or value.ndim != old.ndim:

@@ -17,6 +17,8 @@ from ..tree import Tree, pytree, static
 from .arguments import array, known, row
 
 CONTACTS = ("open", "sticky", "slip", "separate")
+AT_FACE = len(CONTACTS)
+"""The kernels' number of a wall that slips at its face; one more where it separates."""
 SHAPES = ("plane", "sphere", "box", "capsule", "field")
 
 
@@ -28,17 +30,21 @@ class Walls(Tree):
     contact: str | tuple[str, ...] = static(default="slip")  # of all faces, or of each
     friction: Any = 0.0  # Coulomb's coefficient, shape (), (face,) or (1 | world, face)
     velocity: Any = 0.0  # of the faces [m/s], shape (), (face, dim) or (1 | world, face, dim)
+    hold: str = static(default="nodes")  # what slip and separate hold: "nodes" half a cell inside, or the "face" itself
 
     def kinds(self, dim: int) -> tuple[int, ...]:
         """The number of each face's contact type.
 
         Raises:
-            ValueError: an unknown contact, or not one for each face.
+            ValueError: an unknown contact, or not one for each face; or nothing that can be held.
         """
         given = (self.contact,) * (2 * dim) if isinstance(self.contact, str) else tuple(self.contact)
         if len(given) != 2 * dim:
             raise ValueError(f"walls.contact has {len(given)} entries, the domain has {2 * dim} faces")
-        return tuple(map(contact_number, given))
+        if self.hold not in ("nodes", "face"):
+            raise ValueError(f"walls.hold is {self.hold!r}: it is 'nodes', half a cell inside, or 'face'")
+        numbers, slip = tuple(map(contact_number, given)), contact_number("slip")
+        return tuple(AT_FACE + k - slip if self.hold == "face" and k >= slip else k for k in numbers)
 
 
 @pytree

@@ -1,6 +1,7 @@
 """Materials of the material point method, as plain trees: every number is a leaf and gets a gradient.
 
-A number may be a scalar, an array of shape (1 | world,), or a quantity of one (:mod:`fphys.units`). Stresses are
+A number may be a scalar, an array of shape (1 | world,), or a quantity of one (:mod:`fphys.units`); or, for a field of
+numbers, an array of shape (1 | world, particle), in which the particles of other materials are not read. Stresses are
 gradients of energies, possibly after plastic flow; ``kernels/particles/materials.py`` gives the equations.
 """
 
@@ -164,13 +165,28 @@ class VonMises(Material):
     kinds: ClassVar[dict[str, units.Kind]] = Material.kinds | {"hardening": units.pressure}
 
 
-def table(materials: tuple[Material, ...], dtype: Any) -> Any:
-    """The kernels' table, shape (1 | world, material, COLUMNS)."""
+def table(materials: tuple[Material, ...], dtype: Any, number: Any) -> Any:
+    """The kernels' table, shape (1 | world, material, COLUMNS); if a number is of each particle, (world, material +
+    particle, COLUMNS), with the particles' own rows after those of the materials.
+
+    Args:
+        number: of each particle's material, int32, shape (world, particle).
+    """
     rows = []
     for material in materials:
-        numbers = [jnp.asarray(x, dtype).reshape(-1) for x in material.numbers()]
-        numbers += [jnp.zeros(1, dtype)] * (COLUMNS - len(numbers))
-        worlds = max(x.shape[0] for x in numbers)
-        rows.append(jnp.stack([jnp.broadcast_to(x, (worlds,)) for x in numbers], -1))
-    worlds = max(row.shape[0] for row in rows)
-    return jnp.stack([jnp.broadcast_to(row, (worlds, COLUMNS)) for row in rows], 1)
+        numbers = [column(jnp.asarray(x, dtype)) for x in material.numbers()]
+        numbers += [jnp.zeros((1, 1), dtype)] * (COLUMNS - len(numbers))
+        rows.append(jnp.stack(jnp.broadcast_arrays(*numbers), -1))
+    if all(row.shape[1] == 1 for row in rows):
+        worlds = max(row.shape[0] for row in rows)
+        return jnp.concatenate([jnp.broadcast_to(row, (worlds, 1, COLUMNS)) for row in rows], 1)
+    shared = jnp.concatenate([jnp.broadcast_to(row[:, :1], (len(number), 1, COLUMNS)) for row in rows], 1)
+    own = jnp.broadcast_to(rows[0], (*number.shape, COLUMNS))
+    for i, row in enumerate(rows[1:], 1):
+        own = jnp.where((number == i)[..., None], row, own)
+    return jnp.concatenate([shared, own], 1)
+
+
+def column(number: Any) -> Any:
+    """A number with the axes (1 | world, 1 | particle)."""
+    return number if number.ndim > 1 else number.reshape(-1, 1)

@@ -25,7 +25,17 @@ from . import materials
 from .arguments import array, each, expect_kinds, load, row
 from .boundary import Collider, Walls, prepared
 from .materials import Corotated, Liquid, Material, MohrCoulomb, NeoHookean, Sand, Snow, VonMises, matched_in_shear
-from .mpm_arguments import expect_layout, expect_state, expect_worlds, refuse, simulable
+from .mpm_arguments import (
+    CAUSES,
+    expect_layout,
+    expect_state,
+    expect_worlds,
+    is_solid,
+    refuse,
+    share_kept,
+    simulable,
+    some,
+)
 from .mpm_stages import (
     Answers,
     Gathered,
@@ -35,9 +45,11 @@ from .mpm_stages import (
     Setting,
     Shapes,
     Stepped,
+    carrying,
     collecting,
     finding,
     gathering,
+    keeping,
     moving,
     pushing,
     scattering,
@@ -46,8 +58,11 @@ from .mpm_stages import (
     whole,
 )
 from .response import Response, answer, answering, carried, taken
+from .transfer import AffineFlip, Apic, Transfer
 
 __all__ = [
+    "AffineFlip",
+    "Apic",
     "Collider",
     "Corotated",
     "Liquid",
@@ -60,6 +75,7 @@ __all__ = [
     "Snow",
     "State",
     "Status",
+    "Transfer",
     "VonMises",
     "Walls",
     "check",
@@ -77,13 +93,15 @@ Array = jax.Array
 class Params(Tree):
     """The domain, its contents, and the time step.
 
-    Leaves may be numbers, arrays with or without a world axis, or quantities of either (:mod:`fphys.units`).
+    Leaves may be numbers, arrays with or without a world axis, or quantities of either (:mod:`fphys.units`); those of
+    materials may also have a particle axis: shape (1 | world, particle).
     """
 
     material: Material | tuple[Material, ...]  # one, or those that the particles' material numbers refer to
     timestep: Any  # h [s], shape () or (1 | world,)
     gravity: Any = 0.0  # [m/s^2], shape (), (dim,) or (1 | world, dim)
     walls: Walls = Walls()
+    transfer: Transfer = Apic()  # or AffineFlip(), which loses less energy
     cell: float = static(default=1.0)  # edge of a cell [m]
     shape: tuple[int, ...] = static(default=(64, 64))  # cells per axis
     lower: tuple[float, ...] = static(default=())  # lower corner of the domain [m]; empty: the origin
@@ -255,22 +273,29 @@ def _step(
     given = tuple(colliders or ()) if isinstance(colliders, Sequence | None) else (colliders,)
     given = tuple(prepared(c, i, dtype, dim, worlds) for i, c in enumerate(given))
     kinds, shapes = stacked(given) if given else ((), None)
-    setting = _setting(params, dtype)
-    expect_worlds(params, worlds, **{f"params.{name}": value for name, value in setting._asdict().items()})
-    rest = (setting.gravity, setting.wall_friction, setting.wall_velocity)
-    fine = simulable(setting.table, setting.timestep, rest, state) & (setting.wall_friction >= 0).all(1)
-    force = jnp.where(fine[:, None, None], force, jnp.nan)  # a particle with this force takes no part
     number = jnp.clip(state.material, 0, len(params.materials) - 1)
+    expect_worlds(params, (worlds, n))
+    setting, keep = _setting(params, dtype, number), share_kept(params, dtype)
+    expect_worlds(params, (worlds, n), **{f"params.{name}": value for name, value in setting._asdict().items()})
+    rest = (setting.gravity, setting.wall_friction, setting.wall_velocity)
+    fine = simulable(setting.table, len(layout.kinds), setting.timestep, rest, state)
+    fine = fine & (setting.wall_friction >= 0).all(1)
+    if shapes is not None:
+        fine = fine & (shapes.friction >= 0).all(1)
+    if keep is not None:
+        expect_worlds(params, (worlds, n), **{"params.transfer.keep": keep})
+        fine = fine & (keep >= 0) & (keep <= 1)
+    force = jnp.where(fine[:, None, None], force, jnp.nan)  # a particle with this force takes no part
     matter = state.replace(status=None, material=number)
     parts = params.parts if params.parts and worlds == 1 else num_parts(worlds, n)
     if n % parts:
         raise ValueError(f"params.parts is {parts}, which does not divide {n} particles: take a divisor, or 0")
     layout = layout._replace(parts=parts, colliders=kinds)
     if response is None:
-        (moved, bits), took = _advance(layout, setting, matter, force, actuation, shapes), None
+        (moved, bits), took = _advance(layout, setting, matter, force, actuation, shapes, keep), None
     else:
         response = answering(response, len(given), worlds, dtype)
-        moved, bits, took = _exchange(layout, setting, matter, force, actuation, given, response)
+        moved, bits, took = _exchange(layout, setting, matter, force, actuation, given, response, keep)
     bits = jnp.where(fine, bits, flag(Status.BADPARAM, ~fine))
     return moved.replace(status=state.status | bits, material=state.material), took
 
@@ -289,6 +314,7 @@ def _advance(
     force: Array,
     actuation: Array,
     shapes: Shapes | None,
+    keep: Array | None,
 ) -> tuple[tuple[State, Array], None]:
     """The next state, and each world's fault bits. Only the arguments are kept for the backward pass.
 
@@ -301,7 +327,7 @@ def _advance(
         spread, grid, state = _spread(layout, setting, state, force, actuation)
         found: Gathered = gathering(layout, setting, state, spread.fault, shapes, grid)
         after = Stepped(found.x, found.v, found.C, spread.F, spread.history, found.fault)
-    return _together(layout, state, after), None
+    return _together(layout, state, _kept(layout, setting, keep, state, after)), None
 
 
 @recomputed(lambda result: None, _idle)
@@ -314,6 +340,7 @@ def _exchange(
     actuation: Array,
     colliders: tuple[Collider, ...],
     response: Response,
+    keep: Array | None,
 ) -> tuple[tuple[State, Array, Array], None]:
     """As :func:`_advance`; and what the bodies took."""
     spread, grid, state = _spread(layout, setting, state, force, actuation)
@@ -329,7 +356,8 @@ def _exchange(
     pushed: Pushed = pushing(layout, setting, touched, grid, nodes, shapes, origin)
     found: Gathered = collecting(layout, setting, state, spread.fault, pushed.velocity)
     after = Stepped(found.x, found.v, found.C, spread.F, spread.history, found.fault)
-    return (*_together(layout, state, after), taken(response, pushed.impulse)), None
+    moved = _together(layout, state, _kept(layout, setting, keep, state, after))
+    return (*moved, taken(response, pushed.impulse)), None
 
 
 def _spread(
@@ -339,8 +367,20 @@ def _spread(
     n, parts = state.x.shape[1], layout.parts
     if parts > 1:
         state, force, actuation = jax.tree.map(lambda a: _cut(a, n, parts), (state, force, actuation))
-    spread: Scattered = scattering(layout, setting, state, force, actuation)
+    spread: Scattered = scattering(layout, _parted(layout, setting, n), state, force, actuation)
     return spread, spread.momentum if parts == 1 else sum_rows(spread.momentum), state
+
+
+def _kept(layout: Layout, setting: Setting, keep: Array | None, state: State, after: Stepped) -> Stepped:
+    """The particles after the step, with a share of the velocity that the grid does not represent."""
+    if keep is None:
+        return after
+    momentum: Array = carrying(
+        layout, _parted(layout, setting, state.x.shape[1] * layout.parts).table, state, after.fault
+    )
+    momentum = momentum if layout.parts == 1 else sum_rows(momentum)
+    alone = setting._replace(gravity=jnp.zeros_like(setting.gravity))
+    return after._replace(v=keeping(layout, alone, keep, state, after.fault, momentum, after.v))
 
 
 def _together(layout: Layout, state: State, after: Stepped) -> tuple[State, Array]:
@@ -350,6 +390,15 @@ def _together(layout: Layout, state: State, after: Stepped) -> tuple[State, Arra
         moved, fault = jax.tree.map(lambda a: a.reshape(1, -1, *a.shape[2:]), (moved, fault))
     bits = jax.lax.reduce(fault, np.int32(0), jax.lax.bitwise_or, (1,)).astype(jnp.uint32)
     return moved, bits
+
+
+def _parted(layout: Layout, setting: Setting, n: int) -> Setting:
+    """Each part with the numbers of its own particles, if they have some."""
+    table, kinds = setting.table, len(layout.kinds)
+    if layout.parts == 1 or table.shape[1] == kinds:
+        return setting
+    shared = jnp.broadcast_to(table[:, :kinds], (layout.parts, *table[0, :kinds].shape))
+    return setting._replace(table=jnp.concatenate([shared, _cut(table[:, kinds:], n, layout.parts)], 1))
 
 
 def _cut(a: Array, n: int, parts: int) -> Array:
@@ -372,9 +421,9 @@ def check(params: Params, state: State) -> None:
         finite = np.all([np.isfinite(a).reshape(len(x), -1).all(-1) for a in fields], 0)
         with np.errstate(invalid="ignore"):
             out = finite & ((x < lower) | (x > upper)).any(-1)
-            inverted = ~_is_solid(np.where(finite[:, None, None], F, np.eye(3, dtype=x.dtype)))
+            inverted = ~is_solid(np.where(finite[:, None, None], F, np.eye(3, dtype=x.dtype)))
         which = {Status.NONFINITE: ~finite, Status.OOB: out, Status.INVERTED: inverted}
-        return _CAUSES.get(bit, "").format(_some(which[bit]) if bit in which else "")
+        return CAUSES.get(bit, "").format(some(which[bit]) if bit in which else "")
 
     worlds.report(state.status, cause, "mpm.reset")
 
@@ -395,46 +444,11 @@ def reset(params: Params, state: State, mask: Array, start: State) -> State:
     return worlds.reset(state, mask, start)
 
 
-_CAUSES = {
-    Status.NONFINITE: "particles became NaN, infinite or huge{}; lower params.timestep",
-    Status.BADCTRL: "force or actuation was not finite; the particle took no part in that step",
-    Status.OOB: "particles left the domain{}; enlarge params.shape, close params.walls, or lower params.timestep",
-    Status.BADPARAM: (
-        "a number is not one to simulate: all must be finite, time step, densities and stiffnesses positive, "
-        "Poisson's ratio between -1 and 0.5, volumes and walls' friction not negative, materials among those of "
-        "params.material"
-    ),
-    Status.INVERTED: (
-        "particles were inside out{}, det F <= 0, or stretched beyond what the precision can tell from flat, "
-        "where stress is not that of the material; lower "
-        "params.timestep, or take a stiffer material or a smaller load"
-    ),
-    Status.CFL: (
-        "a particle crossed more than a cell in a step; lower params.timestep, above all if viscous, or "
-        "enlarge params.cell"
-    ),
-}
-
-
-def _is_solid(F: np.ndarray) -> np.ndarray:
-    """Whether deformations are neither inverted nor too flat for their precision, by the same test as the kernel."""
-    values, eps = np.linalg.svd(F.astype(float), compute_uv=False), np.finfo(F.dtype).eps
-    with np.errstate(divide="ignore", invalid="ignore"):
-        flatness = np.linalg.norm(values, axis=-1) * np.linalg.norm(1 / values, axis=-1)
-    least = 8 * eps * np.linalg.norm(values, axis=-1) ** 3
-    return (np.linalg.det(F.astype(float)) > least) & (flatness < eps**-0.5)
-
-
-def _some(which: np.ndarray) -> str:
-    found = np.flatnonzero(which)
-    return f" ({len(found)}, the first is {found[0]})" if len(found) else ""
-
-
-def _setting(params: Params, dtype: Any) -> Setting:
+def _setting(params: Params, dtype: Any, number: Array) -> Setting:
     dim = params.dim
     velocity = row("walls.velocity", params.walls.velocity, (2 * dim, dim), dtype, vector=True)
     return Setting(
-        materials.table(params.materials, dtype),
+        materials.table(params.materials, dtype, number),
         row("timestep", params.timestep, (), dtype),
         row("gravity", params.gravity, (dim,), dtype, vector=True),
         row("walls.friction", params.walls.friction, (2 * dim,), dtype),

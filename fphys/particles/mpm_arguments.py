@@ -8,7 +8,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from .arguments import expect_fields, known
+from ..worlds import Status
+from .arguments import expect_fields, known, row
+from .materials import column
+from .transfer import Apic, Transfer
 
 if TYPE_CHECKING:
     from .mpm import Params, State
@@ -64,11 +67,19 @@ def expect_state(params: "Params", state: "State") -> None:
     expect_fields(state, tails, ("material",), "mpm.init")
 
 
-def expect_worlds(params: "Params", worlds: int, **rows: Array) -> None:
-    """Refuse a parameter with a different number of worlds; ValueError by name."""
+def expect_worlds(params: "Params", size: tuple[int, int], **rows: Array) -> None:
+    """Refuse a parameter with a different number of worlds, or of particles; ValueError by name."""
+    worlds, particles = size
     shapes = {f"{type(m).__name__}.{name}": np.shape(getattr(m, name)) for m in params.materials for name in _fields(m)}
     shapes |= {name: value.shape[:1] for name, value in rows.items()}
     for name, shape in shapes.items():
+        if len(shape) == 2 and shape[0] in (1, worlds) and shape[1] in (1, particles):
+            continue
+        if len(shape) == 2:
+            raise ValueError(
+                f"{name} has the shape {shape}, there are {worlds} worlds of {particles} particles: a field of numbers "
+                "has the shape (1, n) or (num_worlds, n)"
+            )
         if shape not in ((), (1,), (worlds,)):
             raise ValueError(
                 f"{name} has the shape {shape}, there are {worlds} worlds: give a number, or an array of (1,) or "
@@ -76,7 +87,7 @@ def expect_worlds(params: "Params", worlds: int, **rows: Array) -> None:
             )
 
 
-def simulable(table: Array, timestep: Array, rest: tuple[Array, ...], state: "State") -> Array:
+def simulable(table: Array, kinds: int, timestep: Array, rest: tuple[Array, ...], state: "State") -> Array:
     """Worlds whose numbers can be simulated, bool, (1 | world,): the others stand still, and their status says so."""
     table, timestep = jax.lax.stop_gradient((table, timestep))
     young, poisson = table[..., 1], table[..., 2]  # for a liquid its bulk modulus, and zero
@@ -86,7 +97,7 @@ def simulable(table: Array, timestep: Array, rest: tuple[Array, ...], state: "St
     for value in jax.lax.stop_gradient(rest):
         fine = fine & jnp.isfinite(value).all(tuple(range(1, value.ndim)))
     volume = jax.lax.stop_gradient(state.volume)
-    particles = (volume >= 0) & jnp.isfinite(volume) & (state.material >= 0) & (state.material < table.shape[1])
+    particles = (volume >= 0) & jnp.isfinite(volume) & (state.material >= 0) & (state.material < kinds)
     return fine & particles.all(1)
 
 
@@ -120,13 +131,14 @@ def refuse(params: "Params", x: Array, number: Array, volume: Array, bounds: tup
         numbers = {field: known(getattr(m, field)) for field in _fields(m)}
         for field, value in numbers.items():
             low, high = (-1e-300, np.inf) if (name, field) == ("VonMises", "hardening") else _RANGES[field]
-            if value is not None and not ((value[0] > low) & (value[0] < high)).all():
+            if value is not None and (wrong := value[0][~((value[0] > low) & (value[0] < high))]).size:
                 least = f"above {low:g}" if low in (0.0, -1.0) else "not negative"
                 most = f"below {high:.4g}" if high < np.inf else "finite"
-                raise ValueError(f"{name}.{field} is {value[0]}: it must be {least} and {most}")
+                raise ValueError(f"{name}.{field} is {wrong.flat[0]}: it must be {least} and {most}")
         if step is None or any(value is None for value in numbers.values()):
             continue
-        _refuse_long(params, name, m, step[0].max(), {field: value[0] for field, value in numbers.items() if value})
+        given = {field: column(value[0]) for field, value in numbers.items() if value}
+        _refuse_long(params, name, m.replace(**given), step[0].max(), given)
 
 
 def _refuse_long(params: "Params", name: str, material: Any, step: float, numbers: dict[str, np.ndarray]) -> None:
@@ -146,6 +158,55 @@ def _refuse_long(params: "Params", name: str, material: Any, step: float, number
             f"cells' areas a step, and the limit is {DIFFUSION}. Take {DIFFUSION / diffused * step:.2g} s at most, or "
             "larger cells, or a thinner liquid"
         )
+
+
+def share_kept(params: "Params", dtype: Any) -> Array | None:
+    """What a particle keeps of its own velocity, shape (1 | world,); None with APIC; TypeError, ValueError by name."""
+    if not isinstance(params.transfer, Transfer):
+        raise TypeError(f"params.transfer is a {type(params.transfer).__name__}: give mpm.Apic() or mpm.AffineFlip()")
+    if isinstance(params.transfer, Apic):
+        return None
+    keep = row("params.transfer.keep", params.transfer.keep, (), dtype)
+    if (given := known(keep)) is not None and not ((given[0] >= 0) & (given[0] <= 1)).all():
+        raise ValueError(f"params.transfer.keep is {given[0]}: it must lie between 0 (APIC) and 1 (FLIP)")
+    return keep
+
+
+CAUSES = {
+    Status.NONFINITE: "particles became NaN, infinite or huge{}; lower params.timestep",
+    Status.BADCTRL: "force or actuation was not finite; the particle took no part in that step",
+    Status.OOB: "particles left the domain{}; enlarge params.shape, close params.walls, or lower params.timestep",
+    Status.BADPARAM: (
+        "a number is not one to simulate: all must be finite, time step, densities and stiffnesses positive, "
+        "Poisson's ratio between -1 and 0.5, volumes and the friction of walls and colliders not negative, materials "
+        "among those of params.material"
+    ),
+    Status.INVERTED: (
+        "particles were inside out{}, det F <= 0, or stretched beyond what the precision can tell from flat, "
+        "where stress is not that of the material; lower "
+        "params.timestep, or take a stiffer material or a smaller load"
+    ),
+    Status.CFL: (
+        "a particle crossed more than a cell in a step; lower params.timestep, above all if viscous, or "
+        "enlarge params.cell"
+    ),
+}
+"""What each fault bit means, and what to change."""
+
+
+def is_solid(F: np.ndarray) -> np.ndarray:
+    """Whether deformations are neither inverted nor too flat for their precision, by the same test as the kernel."""
+    values, eps = np.linalg.svd(F.astype(float), compute_uv=False), np.finfo(F.dtype).eps
+    with np.errstate(divide="ignore", invalid="ignore"):
+        flatness = np.linalg.norm(values, axis=-1) * np.linalg.norm(1 / values, axis=-1)
+    least = 8 * eps * np.linalg.norm(values, axis=-1) ** 3
+    return (np.linalg.det(F.astype(float)) > least) & (flatness < eps**-0.5)
+
+
+def some(which: np.ndarray) -> str:
+    """How many are meant, and the first of them."""
+    found = np.flatnonzero(which)
+    return f" ({len(found)}, the first is {found[0]})" if len(found) else ""
 
 
 def _fields(material: Any) -> tuple[str, ...]:

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from ..bridge import kernels, warp_op
-from .boundary import Collider, contact_number, shape_number
+from .boundary import AT_FACE, Collider, contact_number, shape_number
 
 if TYPE_CHECKING:
     from .mpm import State
@@ -89,8 +89,8 @@ class Layout(NamedTuple):
 
     @property
     def held(self) -> list[int]:
-        """Axes with a sticky face."""
-        faces = [contact_number("sticky") == kind for kind in self.walls]
+        """Axes with a face that holds the field itself."""
+        faces = [contact_number("sticky") == kind or kind >= AT_FACE for kind in self.walls]
         return [axis for axis in range(len(self.shape)) if any(faces[2 * axis : 2 * axis + 2])]
 
     @property
@@ -184,8 +184,9 @@ def _moved(
     k, cells = kernels(dtype, "particles.grid"), (launch.worlds, math.prod(layout.nodes))
     for axis in layout.held:
         before, momentum = momentum, _nodal(launch, layout, dtype)
-        inputs = [layout.nodes, len(layout.shape), axis, walls, setting.wall_velocity, setting.gravity]
-        launch(k.hold, dim=cells, inputs=[*inputs, setting.timestep, before], outputs=[momentum])
+        inputs = [layout.nodes, len(layout.shape), axis, walls, setting.wall_friction, setting.wall_velocity]
+        inputs += [setting.gravity, setting.timestep, before]
+        launch(k.hold, dim=cells, inputs=inputs, outputs=[momentum])
     velocity = _nodal(launch, layout, dtype) if out is None else out
     lanes = -(-cells[1] // 16)
     inputs = [layout.nodes, lanes, len(layout.shape), walls, setting.wall_friction]
@@ -337,3 +338,38 @@ moving = warp_op(_move, lambda layout, setting, momentum: momentum, zeroed=False
 weighing = warp_op(_weigh, _weighed, name="mpm.exchange: weigh")
 pushing = warp_op(_push, _pushed, zeroed=(0,), name="mpm.exchange: push")
 collecting = warp_op(_collect, _reached, zeroed=False, name="mpm.exchange: gather")
+
+
+def _carry(launch: Any, layout: Layout, table: Any, state: "State", fault: Any, out: Any) -> None:
+    inputs = [*layout.at, len(layout.kinds), table, state.x, state.v, state.material, state.C, state.volume, fault]
+    launch(kernels(state.x.dtype, "particles.keep").carry, dim=state.x.shape[:2], inputs=inputs, outputs=[out])
+
+
+def _carried(layout: Layout, table: Any, state: "State", fault: Any) -> Any:
+    return jax.ShapeDtypeStruct((state.x.shape[0], math.prod(layout.nodes), 4), state.x.dtype)
+
+
+def _keep(
+    launch: Any,
+    layout: Layout,
+    setting: Setting,
+    share: Any,
+    state: "State",
+    fault: Any,
+    momentum: Any,
+    v: Any,
+    out: Any,
+) -> None:
+    """Launch what moves nodes without walls, and what gives particles a share of the difference."""
+    dtype, faces = state.x.dtype, 2 * len(layout.shape)
+    velocity = _moved(launch, layout._replace(walls=(contact_number("open"),) * faces), setting, momentum, None)
+    inputs = [*layout.at, share, state.x, state.v, fault, velocity, v]
+    launch(kernels(dtype, "particles.keep").keep, dim=state.x.shape[:2], inputs=inputs, outputs=[out])
+
+
+def _kept(layout: Layout, setting: Setting, share: Any, state: "State", fault: Any, momentum: Any, v: Any) -> Any:
+    return v
+
+
+carrying = warp_op(_carry, _carried, name="mpm.step: carry")
+keeping = warp_op(_keep, _kept, zeroed=False, name="mpm.step: keep")

@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from ..bridge import kernels, num_parts, warp_op
+from ..bridge import custom_vjp, kernels, num_parts, warp_op
 from ..tree import Tree, pytree, static
 
 Array = jax.Array
@@ -143,7 +143,7 @@ def _moved(to: Array, back: Array, values: Sequence[Array]) -> list[Array]:
     return [v.reshape(old.shape) for v, old in zip(jnp.split(record, ends, axis=-1), values, strict=True)]
 
 
-@jax.custom_vjp
+@custom_vjp
 def _permute(to: Array, back: Array, record: Array) -> Array:
     """record[w, to[w, i]]; its gradient is gathered with ``back``."""
     return whole(_gather(parted(to), record), len(to))

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from ..bridge import kernels, warp_op
+from ..bridge import custom_vjp, kernels, warp_op
 from .neighbors import Grid, Neighbors, parted, whole
 
 Array = jax.Array
@@ -74,7 +74,7 @@ def _operation(what: Sum, grid: Grid) -> Callable[..., Array]:
     """The sum as a function of (neighbors, particles, params), differentiable by the last two."""
     forward, backward = _forward(what, grid), _backward(what, grid)
 
-    @jax.custom_vjp
+    @custom_vjp
     def operation(neighbors: Neighbors, particles: Particles | Moving, params: tuple[Array, ...]) -> Array:
         return forward(neighbors, particles, params)
 

@@ -3,7 +3,8 @@
 from .camera import Camera
 from .flex import Flex
 from .motion import frames, sight
+from .outline import outline
 from .splat import splat
 from .write import write_image, write_video
 
-__all__ = ["Camera", "Flex", "frames", "sight", "splat", "write_image", "write_video"]
+__all__ = ["Camera", "Flex", "frames", "outline", "sight", "splat", "write_image", "write_video"]

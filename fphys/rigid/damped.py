@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import jax
 
-from ..bridge import warp_op
+from ..bridge import custom_vjp, warp_op
 from ..implicit import dense, flags, power_gradient, primal_values
 from ..model import Model, State
 from . import stages, team
@@ -217,7 +217,7 @@ _pull_slow_op = warp_op(
 _slow_power_op = warp_op(_slow_power, _slow_power_shapes, name="damping's power")
 
 
-@jax.custom_vjp
+@custom_vjp
 def damped_acceleration(model: Model, state: State, loads: stages.Loads, qacc: Any) -> Any:
     """a2, from accelerations that another operation found; gradients flow to all arguments."""
     return _slow_op(model, state, loads, qacc)

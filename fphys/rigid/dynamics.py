@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import jax
 
-from ..bridge import WarpOp, kernels, warp_op
+from ..bridge import WarpOp, custom_vjp, kernels, warp_op
 from ..implicit import dense, flags, power_gradient, primal_values
 from ..model import Model, State
 from . import stages, team
@@ -404,7 +404,7 @@ def power_operation(*, implicit: bool) -> WarpOp:
     return _ops(implicit).power
 
 
-@functools.partial(jax.custom_vjp, nondiff_argnums=(0,))
+@functools.partial(custom_vjp, nondiff_argnums=(0,))
 def _acceleration(implicit: bool, model: Model, state: State, loads: stages.Loads, known: Found | None) -> Found:
     if known is not None:
         return known

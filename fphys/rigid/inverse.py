@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from ..bridge import kernels, reverse_only, warp_op
+from ..bridge import custom_vjp, kernels, reverse_only, warp_op
 from ..model import Model, State
 from ..model.arguments import expect, expect_array
 from . import stages, team
@@ -61,7 +61,7 @@ def bias(model: Model, state: State) -> Array:
     return smooth_inverse(bare, state, none(state.qvel))
 
 
-@jax.custom_vjp
+@custom_vjp
 def smooth_inverse(model: Model, state: State, qacc: Array) -> Array:
     """:func:`inverse` without constraints: M a + b - passive."""
     return required_force(model, state, NO_LOADS, qacc)
@@ -89,7 +89,7 @@ def mass_matrix(model: Model, state: State) -> Array:
     return _mass_matrix(model, state)
 
 
-@jax.custom_vjp
+@custom_vjp
 def _mass_matrix(model: Model, state: State) -> Array:
     nv = model.structure.nv
     packed = packed_matrix(model, state)
@@ -108,8 +108,7 @@ def _mass_matrix_bwd(saved: Any, cotangent: Array) -> Any:
         each = jax.vmap(lambda rate, trial: inertia_power(model, state, rate, trial).sum())
         return each(basis, jnp.moveaxis(cotangent, 2, 0)).sum()
 
-    _, pull = jax.vjp(pairing, model, state)
-    return pull(jnp.ones((), cotangent.dtype))
+    return jax.grad(pairing, (0, 1), allow_int=True)(model, state)
 
 
 _mass_matrix.defvjp(lambda *args: (_mass_matrix(*args), args), _mass_matrix_bwd)

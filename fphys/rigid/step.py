@@ -3,9 +3,10 @@
 import jax
 import jax.numpy as jnp
 
-from ..bridge import reverse_only
+from ..bridge import alongside, reverse_only
 from ..implicit import recomputed
 from ..model import Model, State
+from ..model.arguments import whole_number
 from ..model.structure import Integrator
 from ..worlds import HUGE, choose, freeze, is_nonfinite, largest_velocity
 from .collide.collision import Contacts
@@ -20,9 +21,15 @@ Array = jax.Array
 
 @reverse_only
 def step(
-    model: Model, state: State, ctrl: Array | None = None, wrench: Array | None = None, force: Array | None = None
+    model: Model,
+    state: State,
+    ctrl: Array | None = None,
+    wrench: Array | None = None,
+    force: Array | None = None,
+    *,
+    substeps: int = 1,
 ) -> State:
-    """Advance every world by one time step. Pure; composes with jit, grad, vmap, scan and checkpoint.
+    """Advance every world by one time step, or by several. Pure; composes with jit, grad, vmap, scan and checkpoint.
 
     M(q) a + b(q, v) = tau(q, v, u) + J^T f, then v' = v + h a and q' = q (+) h v' (Euler, implicit in
     the joints' damping; implicitfast, implicit in all forces that depend on velocity; or RK4), with
@@ -37,6 +44,7 @@ def step(
         force: generalised force [N or N m], shape (world, nv), as MuJoCo's ``qfrc_applied``. Quantities
             (:mod:`fphys.units`) are checked: a force if all joints are slides, a torque if none is; controls if they
             are those of motors or servos of one kind without gears; make a wrench with ``units.wrench``.
+        substeps: time steps under the same loads, static: one compiled step is repeated, as ``frame_skip`` does it.
 
     Returns:
         The next state. A world whose state, input or parameters are not finite, or whose mass or time step is not
@@ -45,7 +53,12 @@ def step(
     Raises:
         ValueError: a shape does not fit, before anything runs. TypeError: a dtype does not fit; UnitError: a kind.
     """
-    return solved_step(model, state, ctrl, wrench, force)[0]
+    if whole_number("substeps", substeps) < 1:
+        raise ValueError(f"substeps is {substeps}, must be at least 1")
+    if substeps == 1:
+        return solved_step(model, state, ctrl, wrench, force)[0]
+    advance = lambda now, _: (solved_step(model, now, ctrl, wrench, force)[0], None)  # noqa: E731
+    return jax.lax.scan(advance, state, None, substeps)[0]
 
 
 @reverse_only
@@ -62,7 +75,8 @@ def solved_step(
     new, last = move(model, clean, loads)
     new, held = freeze(state, new, bits, overflowed((new, last)))
     _, at, _ = at_rest(held, model, last.state, loads)
-    return new, last._replace(state=at, qacc=None if last.qacc is None else choose(held, 0, last.qacc))
+    last = last._replace(state=at, qacc=None if last.qacc is None else choose(held, 0, last.qacc))
+    return alongside((new, last), state)
 
 
 def overflowed(result: tuple[State, LastSolve]) -> Array:

@@ -14,6 +14,7 @@ import jax.numpy as jnp
 
 from .. import nn, optim
 from .. import train as training
+from ..distributed import everywhere, split
 from ..envs import Curriculum, Env, EnvState, auto_adapt, set_difficulty
 from ..tree import Tree, pytree
 from .loop import Log, episode_scalars, loop
@@ -94,13 +95,14 @@ def init(env: Env, config: Config, key: Array) -> tuple[Any, TrainingState]:
     keys = jax.random.split(key, 3)
     module, params, _ = network(env, config, keys[0])
     params = {**params, "log_std": jnp.full_like(params["log_std"], config.log_std)}
-    state, observation = env.reset(keys[1])
+    state, observation = split(env.reset(keys[1]))
     curriculum = Curriculum.begin(0.0 if config.curriculum else 1.0)
     if config.curriculum:
         state, observation = env.restart(set_difficulty(state, curriculum.level), jnp.ones(env.num_envs, bool))
     learner = training.init(params, _optimizer(env, config), aux={}, key=keys[2])
     zero = Moments.zero
-    gains = jnp.zeros(env.num_envs, jnp.float32)
+    gains = split(jnp.zeros(env.num_envs, jnp.float32))
+    learner = everywhere(learner)
     return module, TrainingState(learner, state, observation, zero(observation.shape[1:]), gains, zero(()), curriculum)
 
 
@@ -238,7 +240,7 @@ def _improve(
 
     def one_pass(learner: training.TrainState, key: Array) -> tuple[training.TrainState, dict[str, Array]]:
         order = jax.random.permutation(key, size).reshape(config.minibatches, -1)
-        return jax.lax.scan(lambda s, rows: step(s, jax.tree.map(lambda x: x[rows], flat)), learner, order)
+        return jax.lax.scan(lambda s, rows: step(s, split(jax.tree.map(lambda x: x[rows], flat))), learner, order)
 
     learner, rows = jax.lax.scan(one_pass, learner, jax.random.split(key, config.epochs))
     names = ("policy_loss", "value_loss", "entropy", "kl", "clipped", "grad_norm")

@@ -10,7 +10,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from .. import envs
+from .. import distributed, envs
 from ..errors import ModelError
 from ..model import State
 from ..render import frames
@@ -59,13 +59,22 @@ def train(
     seed: int = 0,
     randomize: bool = False,
     resume: Path | None = None,
+    folder: Path | None = None,
 ) -> dict[str, Any]:
-    """Train, test the policy on other starts, and write policy, curves and a video into the run's folder."""
+    """Train, test the policy on other starts, and write policy, curves and a video into the run's folder.
+
+    Args:
+        resume: a folder that must have checkpoints to go on from. folder: one that may have some, and gets others.
+    """
     name = full_name(name)
     env = envs.make(name, num_envs, randomize=randomize)
-    folder = run.path / "checkpoints" if resume is None else saved(resume)
+    folder = saved(resume) if resume is not None else folder or run.path / "checkpoints"
     checkpoints = Checkpoints(folder, every=50, keep=2)
-    policy, log = AGENTS[agent].train(env, config, jax.random.key(seed), run=run, checkpoints=checkpoints)
+    with distributed.group():
+        policy, log = AGENTS[agent].train(env, config, jax.random.key(seed), run=run, checkpoints=checkpoints)
+        policy = distributed.on_host(policy)
+    if not distributed.is_first():
+        return {}
     save_policy(run.path / "policy.safetensors", policy, name, {"randomize": True} if randomize else {})
     returns, lengths = measured(env, policy, seed, 100)
     run.plot("return", lambda axes: (run.curves(axes, "episode_return"), axes.set(ylabel="return")))
@@ -76,6 +85,19 @@ def train(
         "mean_length": float(lengths.mean()),
         "steps": int(log["steps"][-1]) if log else 0,
     }
+
+
+def expect_spread(agent: str, num_envs: int, processes: int) -> None:
+    """Refuse an agent, or a number of worlds, that several processes cannot share.
+
+    Raises:
+        ValueError: the message says which can.
+    """
+    able = ("apg", "ppo", "sapo", "shac")
+    if agent not in able:
+        raise ValueError(f"--processes: {agent} keeps its replay in one process; these do not: {', '.join(able)}")
+    if processes < 1 or num_envs % processes:
+        raise ValueError(f"--num-envs {num_envs} does not divide evenly among {processes} processes")
 
 
 def saved(resume: Path) -> Path:
@@ -108,21 +130,31 @@ def play(
     Raises:
         ValueError: there is no such policy, or its environment observes something else.
     """
+    policy, env, name = prepared(what)
+    moved = jax.jit(lambda key: motion(env, policy, key, steps))(jax.random.key(seed))
+    run.motion(float(env.dt[0]) * np.arange(1, len(moved.qpos) + 1), env.model, moved)
+    if video:
+        run.video(short_name(name), lambda: frames(env.model, moved), fps=round(1 / float(env.dt[0])))
+    returns, lengths = measured(env, policy, seed, 10)
+    found = {"env": name, "mean_return": float(returns.mean()), "mean_length": float(lengths.mean())}
+    return found, env, moved
+
+
+def prepared(what: str, num_envs: int = 1) -> tuple[Any, envs.Env, str]:
+    """A policy, the environment that it acts in, and the environment's name.
+
+    Raises:
+        ValueError: there is no such policy, or its environment observes something else.
+    """
     policy, name, options = load_policy(policy_file(what))
-    env = envs.make(name, 1, **options)
+    env = envs.make(name, num_envs, **options)
     (knows,), (sees,) = policy.moments.mean.shape, env.observation_spec.shape
     if knows != sees:
         raise ValueError(
             f"{what} is a policy for {knows} observations, and {name} has {sees}: it was trained with other options "
             "or another version of the class"
         )
-    moved = jax.jit(lambda key: motion(env, policy, key, steps))(jax.random.key(seed))
-    run.save(qpos=moved.qpos)
-    if video:
-        run.video(short_name(name), lambda: frames(env.model, moved), fps=round(1 / float(env.dt[0])))
-    returns, lengths = measured(env, policy, seed, 10)
-    found = {"env": name, "mean_return": float(returns.mean()), "mean_length": float(lengths.mean())}
-    return found, env, moved
+    return policy, env, name
 
 
 def policy_file(what: str) -> Path:

@@ -11,9 +11,12 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+from jax.sharding import PartitionSpec as P
 
 from .. import nn, optim
 from .. import train as training
+from ..bridge import alongside, custom_vjp
+from ..distributed import WORLD, gradient, split
 from ..envs import Env, EnvState
 from ..train.step import all_finite
 from ..tree import Tree, pytree
@@ -106,7 +109,7 @@ def init(env: Env, config: Config, key: Array) -> tuple[Any, TrainingState]:
     keys = jax.random.split(key, 4)
     module, params, _ = network(env, config, keys[0])
     actor = {"actor": params["actor"], "log_std": jnp.full_like(params["log_std"], config.log_std)}
-    state, observation = env.reset(keys[1])
+    state, observation = split(env.reset(keys[1]))
     each = [network(env, config, key)[1]["critic"] for key in jax.random.split(keys[3], config.critics)]
     critic = jax.tree.map(lambda *x: jnp.stack(x), *each)
     learner = training.init(critic, _critic_optimizer(config), aux={}, key=keys[2])
@@ -129,8 +132,9 @@ def update(env: Env, config: Config, module: Any, state: TrainingState) -> tuple
         ``noise``, ``temperature``, ``entropy`` (normalised), ``skipped``.
     """
     keys = jax.random.split(jax.random.fold_in(state.critic.key, state.critic.step), 2)
-    objective = functools.partial(_objective, env, config, module)
-    grads, (now, observation, seen) = jax.grad(objective, has_aux=True)(state.actor, state, keys[0])
+    objective, start = functools.partial(_objective, env, config, module, state), _start(env, config, state, keys[0])
+    parts = (P(WORLD), P(WORLD), P(None, WORLD))
+    (_, grads), (now, observation, seen) = gradient(objective, state.actor, *start, out_specs=parts)
     grads = jax.tree.map(lambda g: g / seen.reward.size, grads)  # a mean over worlds and steps
     actor, opt, norm, fine = _climb(env, config, state, grads)
     temperature, cooling = _cool(config, state, seen.entropy.mean())
@@ -177,7 +181,7 @@ def policy(env: Env, module: Any, state: TrainingState) -> Policy:
     return Policy(module, params, state.moments, jnp.asarray(spec.low), jnp.asarray(spec.high), squash=True)
 
 
-@functools.partial(jax.custom_vjp, nondiff_argnums=(0,))
+@functools.partial(custom_vjp, nondiff_argnums=(0,))
 def limited(limit: float, tree: Any) -> Any:
     """The tree itself, whose cotangent is scaled down in each world to a norm of ``limit``, and to 0 if not finite."""
     return tree
@@ -202,7 +206,23 @@ def _limited_bwd(limit: float, _: None, cotangent: Any) -> tuple[Any]:
 limited.defvjp(lambda limit, tree: (tree, None), _limited_bwd)
 
 
-def _objective(env: Env, config: Config, module: Any, actor: Any, before: TrainingState, key: Array) -> Any:
+def _start(env: Env, config: Config, state: TrainingState, key: Array) -> tuple[EnvState, Array, Array]:
+    """State, observation and the noise of all actions, (world, time, n): drawn here for the worlds of all devices."""
+    shape = (env.num_envs, *env.action_spec.shape)
+    noise = jax.vmap(lambda key: jax.random.normal(key, shape, jnp.float32))(jax.random.split(key, config.horizon))
+    return state.env, state.observation, noise.swapaxes(0, 1)
+
+
+def _objective(
+    env: Env,
+    config: Config,
+    module: Any,
+    before: TrainingState,
+    actor: Any,
+    state: EnvState,
+    observation: Array,
+    noise: Array,
+) -> Any:
     """-sum of what short motions gain: discounted rewards, and the value where a motion is cut or truncated."""
     spec, weight_of_entropy = env.action_spec, jnp.exp(before.temperature)
     low, high = jnp.asarray(spec.low, jnp.float32), jnp.asarray(spec.high, jnp.float32)
@@ -210,13 +230,13 @@ def _objective(env: Env, config: Config, module: Any, actor: Any, before: Traini
     values = functools.partial(_values, config, module, actor, before.target) if config.bootstrap else nothing
     some = {**actor, "critic": jax.tree.map(lambda x: x[0], before.target)}
 
-    def act(carry: Any, key: Array) -> Any:
+    def act(carry: Any, noise: Array) -> Any:
         state, observation, weight = carry
         kept: Any = limited(config.limit, (state, observation))
         state, observation = kept
         x = before.moments.normalize(observation)
         (mean, log_std), _ = nn.apply(module, some, {}, x)[0]
-        raw = mean + jnp.exp(log_std) * jax.random.normal(key, mean.shape, mean.dtype)
+        raw = mean + jnp.exp(log_std) * noise
         entropy = normalised_entropy(raw, mean, log_std, low, high)
         state, observation, reward, terminated, truncated, info = env.step(
             state, squashed(raw, low, high).astype(spec.dtype)
@@ -232,8 +252,8 @@ def _objective(env: Env, config: Config, module: Any, actor: Any, before: Traini
             Seen(x, reward, soft, ahead.min(0), entropy, terminated, done, total, length, info.terms.get("success")),
         )
 
-    start = (before.env, before.observation, jnp.ones(env.num_envs, jnp.float32))
-    (state, observation, weight), (gain, seen) = jax.lax.scan(act, start, jax.random.split(key, config.horizon))
+    start = (state, observation, alongside(jnp.ones(len(observation), jnp.float32), observation))
+    (state, observation, weight), (gain, seen) = jax.lax.scan(act, start, noise.swapaxes(0, 1))
     gain = gain.sum() + (weight * values(before.moments.normalize(observation)).mean(0)).sum()
     return -gain, jax.lax.stop_gradient((state, observation, seen))
 
@@ -303,7 +323,7 @@ def _fit(
 
     def one_pass(learner: training.TrainState, key: Array) -> Any:
         order = jax.random.permutation(key, len(target)).reshape(config.critic_minibatches, -1)
-        return jax.lax.scan(lambda s, rows: step(s, (x[rows], target[rows])), learner, order)
+        return jax.lax.scan(lambda s, rows: step(s, split((x[rows], target[rows]))), learner, order)
 
     critic, rows = jax.lax.scan(one_pass, state.critic, jax.random.split(key, config.critic_epochs))
     return critic, rows["loss"].mean()

@@ -1,5 +1,6 @@
 """Scenes: one description of bodies, particles and sensors, simulated natively or by another engine."""
 
+from .compare import compare
 from .materials import FEM, MPM, PBD, SPH, Rigid, Surface
 from .morphs import MJCF, URDF, USD, Box, Capsule, Cloth, Cylinder, Mesh, Plane, Rope, Sphere, Terrain
 from .scene import Domain, Scene
@@ -34,4 +35,5 @@ __all__ = [
     "Sphere",
     "Surface",
     "Terrain",
+    "compare",
 ]

@@ -1,23 +1,15 @@
-"""The back end of Genesis, an engine with its own state: neither pure nor differentiable, and never traced.
+"""The back end of Genesis, an engine with its own state: neither pure nor differentiable, and never traced."""
 
-A state here is a ticket for the engine's present state: a step takes it and returns the next one; an old one raises.
-"""
-
-import dataclasses
 import importlib
-import itertools
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import jax
-import jax.core
 import numpy as np
 
-from .. import units
 from ..errors import MissingDependencyError, StateError, UnsupportedError, install
-from . import observe
 from .compose import Layout, layout, resolve
 from .genesis_particles import particulate
 from .genesis_things import lay, sense, things
@@ -26,29 +18,24 @@ from .materials import Rigid
 from .sensors import IMU, Camera, Contact, JointState, Rays
 from .specs import ActionSpec, ObservationSpec
 from .support import movable
+from .ticket import Engine, State
 
 Array = jax.Array
 
 
-@dataclasses.dataclass(frozen=True)
-class State:
-    """A ticket for the present state of a world. It is not a pytree: it cannot enter jit, scan or grad."""
-
-    number: int
-
-
-class World:
+class World(Engine):
     """Many copies of a scene in Genesis. ``scene`` is the ``genesis.Scene``, for what this class does not cover.
 
     Tickets do not notice changes made directly to ``scene``.
     """
 
+    name = "Genesis"
+
     def __init__(
         self, scene: Any, entities: dict[str, Any], sensors: dict[str, Any], layout: Layout, max_force: float
     ) -> None:
-        self.scene, self.layout, self.max_force = scene, layout, max_force
-        self.num_worlds: int = scene.n_envs
-        self.action = ActionSpec()
+        super().__init__(layout, scene.n_envs, max_force)
+        self.scene = scene
         self._entities, self._sensors = entities, sensors
         self._dofs: dict[str, tuple[Any, int]] = {
             joint.name: (entity, joint.dofs_idx_local[0])
@@ -62,19 +49,6 @@ class World:
         self._points: list[tuple[Any, np.ndarray]] = []  # things made of particles, and their initial positions
         self._driven: list[int] = []  # the engine's indices of the dofs that controls drive
         self._held = False
-        self._unsound = np.zeros(self.num_worlds, bool)  # worlds that got a control that is not finite
-        self._numbers = itertools.count()
-        self._state = State(next(self._numbers))
-
-    @property
-    def joints(self) -> tuple[str, ...]:
-        """Hinges and slides: the columns of ``positions`` in :meth:`init`."""
-        return self.layout.joints
-
-    @property
-    def controls(self) -> tuple[str, ...]:
-        """The joints that controls drive, in the order of their columns."""
-        return self.layout.pick_joints(self.action.joints)
 
     def init(self, positions: Any = None) -> State:
         """Reset the engine to the scene as described, at rest; every earlier state becomes invalid.
@@ -86,7 +60,6 @@ class World:
         Raises:
             ValueError: another shape. UnitError: a quantity of another kind.
         """
-        n = len(self.joints)
         self.scene.reset()
         for entity, ratio in self._friction:  # a reset forgets it
             entity.set_friction_ratio(ratio, range(entity.n_links))
@@ -96,11 +69,7 @@ class World:
         self._release()
         self._unsound = np.zeros(self.num_worlds, bool)
         if positions is not None:
-            positions = units.si(positions, self.layout.kinds("position", self.joints), "positions")
-            given = self._tensor("positions", np.asarray(positions, np.float64).astype(_real()))
-            if tuple(given.shape) not in ((n,), (1, n), (self.num_worlds, n)):
-                raise ValueError(f"positions have shape {tuple(given.shape)}, need ({n},) or ({self.num_worlds}, {n})")
-            given = given.expand(self.num_worlds, n)
+            given = self._tensor(self._checked_positions(positions))
             for entity, columns, dofs in self._by_entity(self.joints):
                 entity.set_dofs_position(given[:, columns], dofs)
         return self._next()
@@ -140,10 +109,6 @@ class World:
         parts += [self._sensor(resolve("sensor", name, tuple(self.layout.sensors))) for name in spec.sensors]
         return jax.dlpack.from_dlpack(torch.cat(parts, 1).contiguous())  # a fresh tensor, to which nothing else refers
 
-    def columns(self, spec: ObservationSpec) -> tuple[str, ...]:
-        """The name of each column of an observation."""
-        return observe.columns(self.layout, spec)
-
     def particles(self, state: State, name: str) -> Array:
         """Positions of the particles of a thing [m], shape (num_worlds, particle, 3), as a copy.
 
@@ -173,37 +138,18 @@ class World:
     def check(self, state: State) -> None:
         """Raise StateError if a pose, a velocity, a particle, or a control since :meth:`init`, is not finite."""
         self._require_present(state)
-        if self._unsound.any():
-            bad = np.flatnonzero(self._unsound)[:5].tolist()
-            raise StateError(f"a control was not finite in worlds {bad}: look at what computes it")
+        self._require_finite_controls()
         for name, entity in self._entities.items():
             values = np.concatenate([x.cpu().numpy().reshape(self.num_worlds, -1) for x in _motion(entity)], 1)
             bad = np.flatnonzero(~np.isfinite(values).all(1))
             if bad.size:
                 raise StateError(f"{name!r} is not finite in worlds {bad[:5].tolist()}: try a smaller timestep")
 
-    def _next(self) -> State:
-        self._state = State(next(self._numbers))
-        return self._state
+    def _real(self) -> np.dtype:
+        return _real()
 
-    def _require_present(self, state: State) -> None:
-        if not isinstance(state, State):
-            raise TypeError(f"state is {type(state).__name__}, must be what init or step of this world returned last")
-        if state is not self._state:
-            raise StateError(
-                f"this state is number {state.number}, the engine is at {self._state.number}: Genesis has one state, "
-                "and a step uses it up. Keep the last one; for many states, backend='native'"
-            )
-
-    def _tensor(self, name: str, value: Any) -> Any:
+    def _tensor(self, value: Any) -> Any:
         torch = importlib.import_module("torch")
-        if isinstance(value, jax.core.Tracer):
-            raise TypeError(
-                f"{name} is traced: Genesis is neither pure nor differentiable, call it outside of jit, grad, vmap and "
-                "scan (a jitted policy between its steps is fine), or build with backend='native'"
-            )
-        if np.dtype(value.dtype) != _real():
-            raise TypeError(f"{name} is {value.dtype}, Genesis runs in {_real()}: cast it")
         if isinstance(value, jax.Array):
             return torch.from_dlpack(value.block_until_ready())
         return torch.as_tensor(np.ascontiguousarray(value))
@@ -216,16 +162,8 @@ class World:
         self._held = False
 
     def _control(self, control: Any) -> None:
-        wanted = (self.num_worlds, len(self.controls))
-        control = units.si(control, self.layout.kinds(self.action.mode, self.controls), "control")
-        if not isinstance(control, jax.Array):
-            control = np.asarray(control, _real())
-        if tuple(control.shape) != wanted:
-            raise ValueError(f"control has shape {tuple(control.shape)}, needs (num_worlds, joints) = {wanted}")
-        tensor, numbers = self._tensor("control", control), np.asarray(control)
-        if self.action.mode == "torque" and not (np.abs(numbers) <= self.max_force).all():
-            raise ValueError(f"control is NaN or above max_force, {self.max_force:g} N or N m: are its units right?")
-        self._unsound |= ~np.isfinite(numbers).all(1)
+        given, _ = self._checked_control(control)
+        tensor = self._tensor(given)
         if not self._driven:
             return
         solver = self.scene.rigid_solver

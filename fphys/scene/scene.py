@@ -1,6 +1,7 @@
 """Scenes: one description that several engines simulate."""
 
 import dataclasses
+import importlib
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,7 @@ from .sensors import Sensor
 from .specs import ActionSpec
 from .support import refuse
 
-BACKENDS = ("native", "genesis")
+BACKENDS = ("native", "genesis", "physx")
 FILLED = (Box, Sphere, Capsule, Cylinder)
 """Morphs that particles can fill."""
 
@@ -148,7 +149,7 @@ class Scene:
 
         Args:
             num_worlds: number of copies.
-            backend: "native", which is pure and differentiable, or "genesis", which is neither.
+            backend: "native", which is pure and differentiable, or "genesis" or "physx", which are neither.
             action: what controls mean; by default torques on all hinges and slides.
             dtype: as in :func:`fphys.load`; native only.
 
@@ -168,11 +169,9 @@ class Scene:
                     raise ModelError(f"{part.name!r}: {field} has {len(value)} numbers, num_worlds is {num_worlds}")
         refuse(self, backend)
         spec = compose(self.parts, self.sensors, self.timestep, self.gravity)
-        if backend == "native":
-            from .native import build
-        else:
-            from .genesis import build
-        return build(self, spec, num_worlds, action or ActionSpec(), dtype)
+        # each imports its engine
+        engine = importlib.import_module(f".{backend}", __package__)
+        return engine.build(self, spec, num_worlds, action or ActionSpec(), dtype)
 
     def _require_free(self, name: str) -> None:
         taken = {"world", *self.sensors, *(part.name for part in self.parts)}

@@ -75,4 +75,17 @@ def _genesis(scene: Any) -> Iterator[str]:
             )
 
 
-_RULES = {"native": _native, "genesis": _genesis}
+def _physx(scene: Any) -> Iterator[str]:
+    """Contents of files are refused later, by ``physx_faults.py``."""
+    for part in particulate(scene):
+        yield f"{part.name!r}, {type(part.material).__name__}: PhysX's particles are for GPUs alone"
+    for part in deformable(scene):
+        yield f"{part.name!r}, {type(part.material).__name__}: deformable things are simulated natively only"
+    for name, sensor in scene.sensors.items():
+        if isinstance(sensor, Rays):
+            yield f"{name!r}, Rays: ovphysx casts one ray a call, and its rays are to be removed"
+        elif isinstance(sensor, Camera):
+            yield f"{name!r}, Camera: ovphysx draws nothing"
+
+
+_RULES = {"native": _native, "genesis": _genesis, "physx": _physx}

@@ -18,6 +18,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from ..distributed import is_first, meet
 from ..errors import FphysError
 
 T = TypeVar("T")
@@ -70,21 +71,27 @@ class Checkpoints:
     def save(self, step: int, state: Any, extra: dict[str, Any] | None = None) -> Path:
         """Save a pytree of arrays, and ``extra``, which must fit JSON; then remove checkpoints that are too old.
 
+        Of several processes each calls this, and each writes its own part of arrays that are spread over them.
+
         Raises:
             CheckpointError: it could not be written, for example to a full disk. Earlier ones are untouched.
         """
         final = Path(self.folder) / str(step)
         part = Path(self.folder) / f".{step}.part"
         try:
-            for old in Path(self.folder).glob(".*.part"):  # left by a killed process
-                shutil.rmtree(old)
-            part.mkdir(parents=True)
+            if is_first():
+                for old in Path(self.folder).glob(".*.part"):  # left by a killed process
+                    shutil.rmtree(old)
+                part.mkdir(parents=True)
+            meet("checkpoint begins")
             _write(part, state, extra or {})
-            if final.is_dir():
-                shutil.rmtree(final)
-            os.rename(part, final)
-            for old in self.steps[: -self.keep]:
-                shutil.rmtree(Path(self.folder) / str(old))
+            if is_first():
+                if final.is_dir():
+                    shutil.rmtree(final)
+                os.rename(part, final)
+                for old in self.steps[: -self.keep]:
+                    shutil.rmtree(Path(self.folder) / str(old))
+            meet("checkpoint ends")
         except Exception as cause:
             shutil.rmtree(part, ignore_errors=True)
             held = f"; step {self.steps[-1]} can still be loaded" if self.steps else ""
@@ -121,9 +128,11 @@ class Checkpoints:
 def _write(part: Path, state: Any, extra: dict[str, Any]) -> None:
     import orbax.checkpoint as ocp
 
-    (part / "extra.json").write_text(json.dumps(extra), encoding="utf-8")
     with ocp.Checkpointer(ocp.StandardCheckpointHandler()) as writer:
         writer.save(part / "state", args=ocp.args.StandardSave(_named(state)))
+    if not is_first():
+        return
+    (part / "extra.json").write_text(json.dumps(extra), encoding="utf-8")
     (part / _MANIFEST).write_text(json.dumps(_hashes(part), indent=1), encoding="utf-8")
     for file in (part / _MANIFEST, part):
         handle = os.open(file, os.O_RDONLY)

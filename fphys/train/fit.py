@@ -12,6 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from ..bridge.interrupts import Deferred
+from ..distributed import everywhere, joined
 from ..errors import FphysError
 from ..runs import Run
 from .checkpoint import Checkpoints
@@ -71,7 +72,8 @@ def fit(
             dict of scalars to log. Gradients flow from the loss to ``params`` only.
         params, aux: pytrees of arrays, for example from ``fphys.nn.init`` or ``flax.nnx.split``.
         optimizer: an optax optimizer.
-        data: an iterable of batches, pytrees of arrays with constant shapes. To resume, its iterator needs
+        data: an iterable of batches, pytrees of arrays with constant shapes. Inside ``jax.set_mesh`` they are spread,
+            and each process gives its own rows (:func:`fphys.distributed.shard`). To resume, its iterator needs
             ``get_state`` and ``set_state``, as iterators of :func:`fphys.data.loader` and of grain have.
         steps: how many batches to train on, including those before a resumption; by default until the data ends.
         key: for randomness in the loss.
@@ -104,7 +106,7 @@ def fit(
     optimizer = optimizer if clip is None else optax.chain(optax.clip_by_global_norm(clip), optimizer)
     update = functools.partial(step, loss_fn, optimizer, precision=precision, accumulate=accumulate, remat=remat)
     update = jax.jit(update, donate_argnums=0, compiler_options=compiler_options())
-    state = init(params, optimizer, aux=aux, key=key, precision=precision)
+    state = everywhere(init(params, optimizer, aux=aux, key=key, precision=precision))
     stream: Any = iter(data)
     stop, stopping, rows = stop or NEVER, (stop or NEVER).init(), list[dict[str, float]]()
     batch: Any = None
@@ -129,7 +131,7 @@ def fit(
     with Deferred() as interrupt:
         for i, batch in zip(run.progress(numbers) if run else numbers, stream):
             form, fewer = _expect_form(form, batch, fewer) if i < start + watched else (form, fewer)
-            state, metrics = update(state, batch)
+            state, metrics = update(state, joined(batch))
             done = i + 1
             if done % every == 0 or done == steps:
                 row = jax.device_get(metrics) | (evaluate(state.params, state.aux) if evaluate else {})

@@ -308,8 +308,6 @@ def impulse_slope(u: vec3, n: vec3, contact: int, friction: real) -> mat33:
     along = wp.dot(u, n)
     if contact == SEPARATE and along >= real(0.0):
         return none
-    if friction == real(0.0):
-        return wp.outer(n, n)
     t = u - along * n
     size = wp.sqrt(wp.max(wp.dot(t, t), SMALL_SQUARED))
     if size <= friction * wp.abs(along):

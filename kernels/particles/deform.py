@@ -22,7 +22,7 @@ from .materials import (
     sand,
     snow,
 )
-from .screen import INVERTED, fault_of, point
+from .screen import INVERTED, fault_of, point, row_of
 from .spread import affine, spread
 
 
@@ -167,9 +167,9 @@ def deform_one(
     if fault != 0 and fault != INVERTED:
         stay(world, p, gradient, history, gradient_out, history_out)
     else:
-        m = material[world, p]
         h = timestep[world]
-        k = kind[m]
+        k = kind[material[world, p]]
+        m = row_of(world, p, material, kind.shape[0], table)
         young = table[world, m, 1]
         poisson = table[world, m, 2]
         mu = young / (real(2.0) * (real(1.0) + poisson))

@@ -16,6 +16,9 @@ OPEN = wp.constant(0)
 STICKY = wp.constant(1)
 SLIP = wp.constant(2)
 SEPARATE = wp.constant(3)
+SLIP_AT_FACE = wp.constant(4)
+SEPARATE_AT_FACE = wp.constant(5)
+"""Of walls only: what :func:`hold` does, as at a sticky face."""
 
 SMALL_SQUARED = wp.constant(real(1.0e-24))
 
@@ -37,8 +40,6 @@ def against(v: vec3, normal: vec3, kind: int, friction: real) -> vec3:
     if kind == SEPARATE and n >= real(0.0):
         return v
     t = v - n * normal
-    if friction == real(0.0):
-        return t
     size = wp.sqrt(wp.max(wp.dot(t, t), SMALL_SQUARED))
     return wp.max(real(1.0) - friction * wp.abs(n) / size, real(0.0)) * t
 
@@ -57,10 +58,34 @@ def axis(i: int, sign: real) -> vec3:
 
 @wp.func
 def within(kind: int, depth: int) -> int:
-    """The contact of a node: none for the two beside a sticky face, which ``hold`` has made opposite to each other."""
-    if kind == STICKY and depth <= 1:
+    """The contact of a node: none for the two beside a face that ``hold`` has dealt with."""
+    if (kind == STICKY or kind > SEPARATE) and depth <= 1:
         return OPEN
+    if kind > SEPARATE:
+        return kind - SLIP_AT_FACE + SLIP
     return kind
+
+
+@wp.func
+def pressed(g: vec4, other: vec4, rest: vec3, normal: vec3, kind: int, friction: real) -> vec4:
+    """Momentum and mass of a node half a cell from a face, after the face; ``other`` is the node across.
+
+    The field on the face is the mean of both nodes' velocities. The impulse that stops it, on each of them, is
+    -m m' / (m + m') (u + u'), of which the contact takes its part. By m + m' alone, for one mass may vanish.
+    """
+    mass = g[3] + other[3]
+    if not (g[3] > real(0.0) and other[3] > real(0.0)):
+        return g
+    share = g[3] / mass
+    across = other[3] / mass
+    u = vec3(
+        (share * other[0] + across * g[0]) / mass,
+        (share * other[1] + across * g[1]) / mass,
+        (share * other[2] + across * g[2]) / mass,
+    )
+    u = u - (real(2.0) * share * across) * rest
+    change = mass * (against(u, normal, kind, friction) - u)
+    return vec4(g[0] + change[0], g[1] + change[1], g[2] + change[2], g[3])
 
 
 @_native.func_native()
@@ -193,6 +218,7 @@ def hold(
     dim: int,
     along: int,
     wall_kind: wp.array(dtype=int),
+    wall_friction: wp.array2d(dtype=real),
     wall_velocity: wp.array2d(dtype=vec3),
     gravity: wp.array2d(dtype=real),
     timestep: wp.array(dtype=real),
@@ -204,7 +230,8 @@ def hold(
     """At a sticky face the field itself vanishes: its nodes half a cell inside and outside move oppositely.
 
     With one unknown for the two, u = -u', its momentum is that of both, m u - m' u', its mass m + m' (Galerkin, mass
-    lumped): the wall takes what it must to hold the matter on its face, and no more. Along one axis.
+    lumped): the wall takes what it must to hold the matter on its face, and no more. Other contacts take a part of
+    that impulse (:func:`pressed`). Along one axis.
     """
     world, node = wp.tid()
     g = grid[world, node]
@@ -215,10 +242,11 @@ def hold(
         stride = nodes[2]
     at = (node // stride) % nodes[along]
     face = int(-1)
-    if wall_kind[2 * along] == STICKY and (at == 1 or at == 2):
+    if within(wall_kind[2 * along], 0) != wall_kind[2 * along] and (at == 1 or at == 2):
         face = 2 * along
-    if wall_kind[2 * along + 1] == STICKY and (at == nodes[along] - 3 or at == nodes[along] - 2):
-        face = 2 * along + 1
+    if within(wall_kind[2 * along + 1], 0) != wall_kind[2 * along + 1]:
+        if at == nodes[along] - 3 or at == nodes[along] - 2:
+            face = 2 * along + 1
     if face >= 0:
         across = wp.where(face == 2 * along, 3 - at, 2 * nodes[along] - 5 - at)
         other = grid[world, node + (across - at) * stride]
@@ -226,8 +254,13 @@ def hold(
         if dim == 3:
             z = gravity[world, 2]
         rest = wall_velocity[world, face] - timestep[world] * vec3(gravity[world, 0], gravity[world, 1], z)
-        p = vec3(g[0] - other[0], g[1] - other[1], g[2] - other[2]) + (real(2.0) * other[3]) * rest
-        grid_out[world, node] = vec4(p[0], p[1], p[2], g[3] + other[3])
+        if wall_kind[face] == STICKY:
+            p = vec3(g[0] - other[0], g[1] - other[1], g[2] - other[2]) + (real(2.0) * other[3]) * rest
+            grid_out[world, node] = vec4(p[0], p[1], p[2], g[3] + other[3])
+        else:
+            normal = axis(along, wp.where(face == 2 * along, real(1.0), real(-1.0)))
+            kind = within(wall_kind[face], 2)
+            grid_out[world, node] = pressed(g, other, rest, normal, kind, wall_friction[world, face])
     else:
         grid_out[world, node] = g
 

@@ -28,6 +28,14 @@ def point(x: wp.array3d(dtype=real), world: int, p: int) -> vec3:
 
 
 @wp.func
+def row_of(world: int, p: int, material: wp.array2d(dtype=int), kinds: int, table: wp.array3d(dtype=real)) -> int:
+    """The row of the table with a particle's numbers: its material's, or its own, which follow those of materials."""
+    if table.shape[1] > kinds:
+        return kinds + p
+    return material[world, p]
+
+
+@wp.func
 def place(x: vec3, lower: vec3, dx: real) -> vec3:
     """Position on the grid in cells; node 0 lies one cell and a half below the domain, nodes in the middle of cells."""
     return (x - lower) / dx + vec3(real(1.5), real(1.5), real(1.5))

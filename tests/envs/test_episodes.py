@@ -164,7 +164,7 @@ def test_sharded_worlds_have_the_same_bits():
     env = envs.make("InvertedPendulum-v5", 4, max_episode_steps=2)
     mesh = jax.make_mesh((2,), ("worlds",), axis_types=(jax.sharding.AxisType.Auto,))
     spec = jax.sharding.PartitionSpec("worlds")
-    split = jax.shard_map(env.step, mesh=mesh, in_specs=(spec, spec), out_specs=spec, check_vma=False)
+    split = jax.shard_map(env.step, mesh=mesh, in_specs=(spec, spec), out_specs=spec)
     state, _ = jax.jit(env.reset)(jax.random.key(0))
     action = noise(0, 4)
     step, split = jax.jit(env.step), jax.jit(split)

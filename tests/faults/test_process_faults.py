@@ -380,10 +380,10 @@ def roll(x):
     return jax.lax.scan(lambda x, _: (0.5 * cube(x), None), x, None, length=20)[0]
 
 both = jax.shard_map(lambda x: (cube(x), jax.grad(lambda x: roll(x).sum())(x)), mesh=mesh,
-                     in_specs=P("world"), out_specs=P("world"), check_vma=False)
+                     in_specs=P("world"), out_specs=P("world"))
 value, grad = jax.jit(both)(sharded)
-through = jax.jit(jax.grad(lambda x: jax.shard_map(cube, mesh=mesh, in_specs=P("world"), out_specs=P("world"),
-                                                   check_vma=False)(x).sum()))(sharded)
+cubes = jax.shard_map(cube, mesh=mesh, in_specs=P("world"), out_specs=P("world"))
+through = jax.jit(jax.grad(lambda x: cubes(x).sum()))(sharded)
 print(len(jax.devices()), len(value.sharding.device_set))
 print(np.allclose(value, x**3, rtol=1e-5), np.allclose(through, 3 * x**2, rtol=1e-5))
 print(np.array_equal(np.asarray(grad), np.asarray(jax.jit(jax.grad(lambda x: roll(x).sum()))(x))))

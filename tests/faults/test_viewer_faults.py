@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import fphys
-from fphys import cli, view
+from fphys import cli, page, view
 from fphys.errors import MissingDependencyError, ModelError
 
 pytestmark = pytest.mark.extra("viser")
@@ -145,9 +145,9 @@ def test_data_reaches_its_page_and_no_foreign_page(viewer):
 
 
 def test_a_requested_host_name_is_served():
-    assert view.refusal(["box.lan:80"], [], "Box.lan", 80) is None
-    assert view.refusal(["box.lan"], ["http://box.lan"], "box.lan", 80) is None
-    assert "--host" in (view.refusal(["other.lan"], [], "box.lan", 80) or "")
+    assert page.refusal(["box.lan:80"], [], "Box.lan", 80) is None
+    assert page.refusal(["box.lan"], ["http://box.lan"], "box.lan", 80) is None
+    assert "--host" in (page.refusal(["other.lan"], [], "box.lan", 80) or "")
 
 
 def test_a_server_that_cannot_be_guarded_is_not_left_running(monkeypatch):

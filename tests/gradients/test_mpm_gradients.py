@@ -23,9 +23,9 @@ STEPS = (1e-5, 1e-6, 1e-7)
 Case = tuple[mpm.Params, mpm.State, Any, Any, Any]
 
 
-def case(name: str, dim: int, contact: str = "slip", worlds: int = 1) -> Case:
+def case(name: str, dim: int, contact: str = "slip", worlds: int = 1, hold: str = "nodes") -> Case:
     """A cloud against walls and two moving colliders, with a force and a muscle on each particle."""
-    params, state = scene(name, dim, worlds=worlds, contact=contact)
+    params, state = scene(name, dim, worlds=worlds, contact=contact, hold=hold)
     rng = np.random.default_rng(2)
     force = jnp.asarray(5e3 * np.asarray(state.volume)[..., None] * rng.normal(size=state.x.shape))  # half the weights
     muscle = jnp.asarray(200.0 * rng.normal(size=state.F.shape))
@@ -66,6 +66,19 @@ def test_twenty_steps(name: str, dim: int, full: bool):
 @pytest.mark.parametrize("contact", ["sticky", "separate"])
 def test_other_walls(contact: str):
     check_by_everything(case("corotated", 3, contact), 3)
+
+
+@pytest.mark.parametrize("contact", ["slip", "separate"])
+def test_walls_held_at_their_faces(contact: str):
+    check_by_everything(case("corotated", 3 if contact == "slip" else 2, contact, hold="face"), 3)
+
+
+@pytest.mark.parametrize("dim", [2, 3])
+def test_affine_flip(dim: int):
+    """By the share that particles keep, too."""
+    params, state, force, muscle, colliders = case("liquid" if dim == 2 else "corotated", dim)
+    params = params.replace(transfer=mpm.AffineFlip(jnp.full(1, 0.9)))
+    check_by_everything((params, state, force, muscle, colliders), 3)
 
 
 def check_by_everything(given: Case, directions: int) -> None:

@@ -20,7 +20,9 @@ MATERIALS: dict[str, mpm.Material] = {
 """Soft, and quick to yield."""
 
 
-def scene(name: str, dim: int, n: int = 20, worlds: int = 1, contact: str = "slip", seed: int = 0) -> Any:
+def scene(
+    name: str, dim: int, n: int = 20, worlds: int = 1, contact: str = "slip", seed: int = 0, hold: str = "nodes"
+) -> Any:
     """Parameters with leaves of shape (1, ...), and a state that moves, deforms and touches three walls."""
     rng = np.random.default_rng(seed)
     material: Any = tuple(MATERIALS.values()) if name == "all" else MATERIALS[name]
@@ -28,7 +30,7 @@ def scene(name: str, dim: int, n: int = 20, worlds: int = 1, contact: str = "sli
         material=material,
         timestep=2e-3,
         gravity=np.array([1.0, *[-2.0] * (dim - 2), -9.8]),
-        walls=mpm.Walls(contact, friction=0.2),
+        walls=mpm.Walls(contact, friction=0.2, hold=hold),
         cell=1 / 8,
         shape=(8, 7, 6)[:dim],
     )

@@ -38,7 +38,7 @@ def one(params, x, v, c, f, history, volume, material, force, actuation):
     push = mass[:, None] * v + h * np.broadcast_to(force, v.shape)
 
     shape = tuple(n + 4 for n in params.shape)
-    grid_mass, momentum = np.zeros(shape), np.zeros((*shape, dim))
+    grid_mass, momentum, brought = np.zeros(shape), np.zeros((*shape, dim)), np.zeros((*shape, dim))
     y = x / dx + 1.5
     base = np.floor(y - 0.5).astype(int)
     place = y - base
@@ -48,10 +48,12 @@ def one(params, x, v, c, f, history, volume, material, force, actuation):
         arm = (np.array(node) - place) * dx
         at = tuple((base + np.array(node)).T)
         np.add.at(grid_mass, at, w * mass)
+        np.add.at(brought, at, (w * mass)[:, None] * (v + np.einsum("pij,pj->pi", c[:, :dim, :dim], arm)))
         np.add.at(momentum, at, w[:, None] * (push + np.einsum("pij,pj->pi", slope, arm)))
 
     with np.errstate(invalid="ignore", divide="ignore"):
         u = np.where(grid_mass[..., None] > 0, momentum / grid_mass[..., None], 0.0)
+        before = np.where(grid_mass[..., None] > 0, brought / grid_mass[..., None], 0.0)
     gravity = np.broadcast_to(np.asarray(params.gravity, float).reshape(-1), (dim,))
     u = np.where(grid_mass[..., None] > 0, u + h * gravity, 0.0)
     sticky = params.walls.contact == "sticky"
@@ -61,21 +63,28 @@ def one(params, x, v, c, f, history, volume, material, force, actuation):
             both = np.maximum(m[inside] + m[outside], 1e-300)
             mean = (m[inside][..., None] * w[inside] - m[outside][..., None] * w[outside]) / both[..., None]
             w[inside], w[outside], m[inside], m[outside] = mean, -mean, both, both
+    if face := params.walls.hold == "face" and not sticky:
+        for axis in range(dim):
+            held_at_face(u, grid_mass, axis, params.walls.contact, float(params.walls.friction))
     for axis in range(dim):
         for side in (0, 1):
-            for node in range(1 if sticky else 3):
+            for node in range(1 if sticky or face else 3):
                 index: list[Any] = [slice(None)] * dim
                 index[axis] = slice(node, node + 1) if side == 0 else slice(shape[axis] - 1 - node, shape[axis] - node)
                 held(u[tuple(index)], axis, 1 - 2 * side, params.walls.contact, float(params.walls.friction))
 
-    v, rate = np.zeros_like(v), np.zeros_like(c)
+    v0, v, rate = v, np.zeros_like(v), np.zeros_like(c)
+    keep = getattr(params.transfer, "keep", 0.0)
+    v += keep * v0
+    moved = np.zeros_like(v)
     for node in np.ndindex(*(3,) * dim):
         w = np.prod([weight[:, node[a], a] for a in range(dim)], 0)
         arm = (np.array(node) - place) * dx
         g = u[tuple((base + np.array(node)).T)]
-        v += w[:, None] * g
+        moved += w[:, None] * g
+        v += w[:, None] * (g - keep * before[tuple((base + np.array(node)).T)])
         rate[:, :dim, :dim] += (4 / dx**2) * w[:, None, None] * g[:, :, None] * arm[:, None, :]
-    return x + h * v, v, rate, f, history
+    return x + h * moved, v, rate, f, history
 
 
 def held(u: Array, axis: int, sign: int, contact: str, friction: float) -> None:
@@ -90,6 +99,27 @@ def held(u: Array, axis: int, sign: int, contact: str, friction: float) -> None:
         size = np.sqrt((t**2).sum(-1))
         factor = np.maximum(1 - friction * np.abs(n) / np.maximum(size, 1e-12), 0.0)
         u[act] = (t * factor[..., None])[act]
+
+
+def held_at_face(u: Array, mass: Array, axis: int, contact: str, friction: float) -> None:
+    """The contact of both faces of an axis, by equal impulses on the nodes half a cell inside and outside."""
+    m, w = np.moveaxis(mass, axis, 0), np.moveaxis(u, axis, 0)
+    for inside, outside, sign in ((2, 1, 1), (-3, -2, -1)):
+        a, b = m[inside], m[outside]
+        for at in np.argwhere((a > 0) & (b > 0)):
+            i = tuple(at)
+            reduced = a[i] * b[i] / (a[i] + b[i])
+            gap = w[inside][i] + w[outside][i]
+            if contact == "separate" and sign * gap[axis] >= 0:
+                continue
+            push = np.zeros(u.shape[-1])
+            push[axis] = -reduced * gap[axis]
+            slide = reduced * gap
+            slide[axis] = 0.0
+            if (size := np.linalg.norm(slide)) > 0:
+                push -= slide * min(1.0, friction * abs(push[axis]) / size)
+            w[inside][i] += push / a[i]
+            w[outside][i] += push / b[i]
 
 
 def respond(m: Any, trial: Array, f0: Array, c: Array, history: float, h: float) -> tuple[Array, float, Array]:

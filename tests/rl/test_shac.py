@@ -57,8 +57,10 @@ def test_the_gradient_is_that_of_differences():
     config = sapo.Config(**{**vars(sapo.Config()), **vars(CONFIG), "critics": 2, "temperature": 0.5})
     module, state = jax.jit(functools.partial(shac.init, env, config))(jax.random.key(0))
 
+    start = shac._start(env, config, state, jax.random.key(1))
+
     def objective(actor: Any) -> Any:
-        return shac._objective(env, config, module, actor, state, jax.random.key(1))
+        return shac._objective(env, config, module, state, actor, *start)
 
     gradient, (*_, seen) = jax.jit(jax.grad(objective, has_aux=True))(state.actor)
     np.testing.assert_allclose(seen.soft - seen.reward, 0.5 * seen.entropy, atol=1e-6)

@@ -47,8 +47,8 @@ HEAD = """# What each back end simulates
 `python -m tests.scene.support_table` writes this page. A cell holds "yes", or the reason that `Scene.build` gives when
 it refuses such a scene. The tests in `tests/scene/` say what is compared with what.
 
-| scene | native | genesis |
-|---|---|---|
+| scene | native | genesis | physx |
+|---|---|---|---|
 """
 ROOM = Domain((-1.0, -1.0, -1.0), (1.0, 1.0, 1.0), 0.1)
 LAWS = {

@@ -73,7 +73,7 @@ WEDGE = "v 0 0 0\nv 1 0 0\nv 0 1 0\nv 0 0 1\nf 1 3 2\nf 1 2 4\nf 1 4 3\nf 2 3 4\
         (lambda: Scene(timestep=0.0), "timestep is 0.0"),
         (lambda: Scene(gravity=(0, 0)), "gravity is"),
         (lambda: Scene().build(0), "num_worlds is 0"),
-        (lambda: Scene().build(1, backend="bullet"), "must be one of native, genesis"),
+        (lambda: Scene().build(1, backend="bullet"), "must be one of native, genesis, physx"),
         (lambda: Scene().add(ARM), "morph is str"),
         (lambda: Scene().add(Plane(), name="a/b"), "slash"),
         (lambda: Scene().add(Plane(), material=Surface()), "material is Surface"),

@@ -106,12 +106,14 @@ def test_disks_collide_and_part(full: bool):
     assert moving[105:].max() > (0.95 if full else 0.93) * moving[0]
 
 
-def test_a_liquid_rests_under_its_weight():
+@pytest.mark.parametrize("hold", ["nodes", "face"])
+def test_a_liquid_rests_under_its_weight(hold: str):
     """p = rho g (H - z) within 3 % of rho g H."""
     height, gravity, density = 0.5, 10.0, 1000.0
     bulk = density * 100 * gravity * height  # sound ten times as fast as a fall from the surface
     cell = 1 / 32
-    params = mpm.Params(mpm.Liquid(density, bulk, 7.0, 5.0), 2e-4, (0.0, -gravity), cell=cell, shape=(8, 24))
+    walls = mpm.Walls("slip", hold=hold)
+    params = mpm.Params(mpm.Liquid(density, bulk, 7.0, 5.0), 2e-4, (0.0, -gravity), walls, cell=cell, shape=(8, 24))
     x = lattice((0, 0), (0.25, height), cell / 2)
     pressure = density * gravity * (height - x[..., 1])
     ratio = (1 + 7 * pressure / bulk) ** (-1 / 7)
@@ -126,14 +128,14 @@ def test_a_liquid_rests_under_its_weight():
     assert np.abs(found - wanted).max() < 0.03 * density * gravity * height
 
 
-@pytest.mark.parametrize("tilt", [-5.0, 5.0])
-def test_a_block_stops_on_a_slope_below_atan_mu(tilt: float):
+@pytest.mark.parametrize(("tilt", "hold"), [(-5.0, "nodes"), (5.0, "nodes"), (-5.0, "face")])
+def test_a_block_stops_on_a_slope_below_atan_mu(tilt: float, hold: str):
     """On a slope of atan(mu) - 5 degrees it stops; at + 5 it goes on; both at g (sin - mu cos), within 1 %."""
     friction, gravity, speed, young, height = 0.4, 10.0, 1.0, 1e6, 0.25
     slope = np.arctan(friction) + np.radians(tilt)
     weight = gravity * np.array([np.sin(slope), -np.cos(slope)])
     cell = 1 / 16
-    walls = mpm.Walls(("open", "open", "separate", "open"), friction)
+    walls = mpm.Walls(("open", "open", "separate", "open"), friction, hold=hold)
     params = mpm.Params(mpm.NeoHookean(1000.0, young, 0.0), 5e-4, weight, walls, cell=cell, shape=(64, 6))
     x = lattice((0.25, 0.0), (0.75, height), cell / 2)
     state = mpm.init(params, x, np.stack([np.full(x.shape[:2], speed), np.zeros(x.shape[:2])], -1))

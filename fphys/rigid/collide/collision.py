@@ -12,7 +12,7 @@ import numpy as np
 
 from ...bridge import kernels, warp_op
 from ...model import Model, State
-from ...model.pairs import slots
+from ...model.pairs import rows, slots
 from ...model.structure import GeomType, Hulls
 from .. import stages, team
 
@@ -237,6 +237,11 @@ def near_pairs(model: Model, state: State) -> tuple[Array, Array]:
 
 
 def _near(launch: Any, model: Model, state: State, candidate: Any, status: Any) -> None:
+    _search(launch, model, state, candidate, status)
+
+
+def _search(launch: Any, model: Model, state: State, candidate: Any, status: Any) -> stages.Frames:
+    """Launch the broad phase; the poses of the geoms."""
     s, t, w = model.structure, stages.types(state.qpos), launch.worlds
     k = kernels(state.qpos.dtype, "rigid.collide.broad_phase")
     poses = geom_poses(launch, model, state, stages.frame_poses(launch, model, state))
@@ -248,8 +253,10 @@ def _near(launch: Any, model: Model, state: State, candidate: Any, status: Any) 
     first = np.searchsorted(low, np.arange(s.ngeom + 1)).astype(np.int32)
     sizes = (1 + (1 << max(0, s.ngeom - 1).bit_length()), s.ngeom, s.ngeom)
     scratch = [launch.scratch((w, n), t.integer) for n in sizes]
+    cell = launch.scratch((w, s.ngeom), t.vec3i)
     inputs = [first, high.astype(np.int32), poses.pos, half]
-    launch(k.near_pairs, dim=w, inputs=inputs, outputs=[*scratch, candidate, status])
+    launch(k.near_pairs, dim=w, inputs=inputs, outputs=[cell, *scratch, candidate, status])
+    return poses
 
 
 def _near_shapes(model: Model, state: State) -> tuple[Any, ...]:
@@ -265,6 +272,48 @@ def _candidates(model: Model, state: State) -> int:
 
 
 _near_op = warp_op(_near, _near_shapes, differentiable=False, zeroed=False, name="broad phase")
+
+
+class Near(NamedTuple):
+    """What :func:`_near_contacts` writes."""
+
+    pair: Any  # (world, contact)
+    feature: Any
+    broad: Any  # fault bits of the broad phase, (world,)
+    narrow: Any
+
+
+def near_contacts(model: Model, state: State) -> tuple[tuple[Array, Array], Array]:
+    """The contact set of a sparse model, by the broad phase: pair and feature of every contact; and the fault bits."""
+    found: Near = _near_contacts_op(*jax.lax.stop_gradient((model, state)))
+    return (found.pair, found.feature), found.broad | found.narrow
+
+
+def _near_contacts(launch: Any, model: Model, state: State, out: Near) -> None:
+    s, t = model.structure, stages.types(state.qpos)
+    candidate = launch.scratch((launch.worlds, _candidates(model, state)), t.integer)
+    poses = _search(launch, model, state, candidate, out.broad)
+    distance = launch.scratch(candidate.shape, t.real)
+    lanes = team.lanes(launch, candidate.shape[1])
+    launch(
+        kernels(state.qpos.dtype, "rigid.collide.broad_phase").reaches,
+        dim=(launch.worlds, lanes),
+        inputs=[lanes, s.geom.pair, model.geom.margin, model.geom.gap, model.opt.softness, candidate],
+        outputs=[distance],
+    )
+    row = launch.scratch(out.pair.shape, t.integer)
+    own = rows(s.geom.pair_condim, s.elliptic)
+    detect(launch, model, state, candidate, distance, own, poses, None, [out.pair, out.feature, row, out.narrow])
+
+
+def _near_contacts_shapes(_: Model, state: State) -> Near:
+    ids = jax.ShapeDtypeStruct((state.qpos.shape[0], state.max_contacts), jnp.int32)
+    return Near(ids, ids, *[jax.ShapeDtypeStruct(state.qpos.shape[:1], jnp.uint32)] * 2)
+
+
+_near_contacts_op = warp_op(
+    _near_contacts, _near_contacts_shapes, differentiable=False, zeroed=False, name="contact detection"
+)
 
 
 def contacts(model: Model, state: State, given: Contacts | None = None) -> Contacts:
@@ -290,8 +339,8 @@ def contacts(model: Model, state: State, given: Contacts | None = None) -> Conta
 
 def _detect(launch: Any, model: Model, state: State, candidate: Any, distance: Any, *outs: Any) -> None:
     poses = geom_poses(launch, model, state, stages.frame_poses(launch, model, state))
-    rows = np.zeros(len(model.structure.geom.pair), np.int32)
-    detect(launch, model, state, candidate, distance, rows, poses, None, list(outs))
+    none = np.zeros(len(model.structure.geom.pair), np.int32)
+    detect(launch, model, state, candidate, distance, none, poses, None, list(outs))
 
 
 def _detect_shapes(_: Model, state: State, *__: Any) -> tuple[Any, ...]:

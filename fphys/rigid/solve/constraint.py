@@ -17,11 +17,11 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from ...bridge import WarpOp, kernels, warp_op
+from ...bridge import WarpOp, custom_vjp, kernels, warp_op
 from ...implicit import dense, flags, power_gradient, primal_values
 from ...model import Model, State
 from .. import damped, dynamics, stages, team
-from ..collide.collision import Contacts, detect, geom_poses, geometry, near_pairs, row_capacity
+from ..collide.collision import Contacts, detect, geom_poses, geometry, near_contacts, near_pairs, row_capacity
 from ..dynamics import (
     Found,
     applied_force,
@@ -35,7 +35,7 @@ from ..dynamics import (
 from ..forces import tendon
 from ..forces.adhesion import add_adhesion, adheres, adhesion_power
 from ..tree import articulated, topology
-from . import conjugate, equality, friction, limit
+from . import equality, friction, islands, limit
 from .contact import Pairs, contact_power, contact_rows, mix_pairs, pair_rows
 from .equality import Bonds, bonds, equality_parts, equality_power, equality_rows
 from .friction import friction_parts, friction_power, friction_rows, friction_sizes
@@ -123,7 +123,7 @@ def _solve(
     launch(k.forces.subtract, dim=(w, n), inputs=[force_applied, bias], outputs=[net])
     if model.structure.sparse:
         mass = articulated.inertias(launch, model, state, frames, implicit=False)
-        conjugate.newton(launch, model, state, given.pairs, mass, setting, net, out.qacc, out.found)
+        islands.newton(launch, model, state, given.pairs, mass, setting, net, out.qacc, out.found)
         if out.damped is not None:
             damped.damp_sparse(launch, model, state, frames, mass, out.qacc, out.damped)
         return
@@ -341,7 +341,7 @@ def _back_solve(
         ids = Ids(found.pair, found.feature)
         copies = Ids(*(launch.scratch(i.shape, stages.types(cotangent).integer) for i in ids))
         setting = set_up(launch, model, state, given, ids, copies, status)
-        conjugate.solve(launch, model, state, given.pairs, setting, qacc, cotangent, out.trial)
+        islands.solve(launch, model, state, given.pairs, setting, qacc, cotangent, out.trial)
         return
     solve_dense = kernels(cotangent.dtype, "rigid.dense").solve_dense
     team.shared(launch, solve_dense, [found.factor, cotangent], [out.trial])
@@ -356,7 +356,7 @@ def _back_solve_op(damping: bool) -> WarpOp:
     return warp_op(_back_solve, shapes, differentiable=False, zeroed=False, name="solve")
 
 
-@functools.partial(jax.custom_vjp, nondiff_argnums=(0,))
+@functools.partial(custom_vjp, nondiff_argnums=(0,))
 def _accelerate(
     damping: bool, model: Model, state: State, loads: stages.Loads, given: Parameters, kept: Any, known: Found | None
 ) -> Solution:
@@ -417,19 +417,19 @@ def constrained_acceleration(
         Solution; gradients flow only from ``found.qacc``, or with damping only from ``found.damped``, to model, state
         and loads.
     """
-    kept = None if given is None else (given.pair, given.feature)
-    pairs, status = _pairs(model, state, kept)
+    kept, status = None if given is None else (given.pair, given.feature), jnp.zeros(state.qpos.shape[0], jnp.uint32)
+    if kept is None and known is None and model.structure.sparse and state.max_contacts:  # mix pairs that touch only
+        kept, status = near_contacts(model, state)
+    pairs = _pairs(model, state, known.pair if known is not None else None if kept is None else kept[0])
     solution: Solution = _accelerate(damping, model, state, loads, Parameters(pairs, bonds(model)), kept, known)
     return solution._replace(status=solution.status | status)
 
 
-def _pairs(model: Model, state: State, kept: Any = None) -> tuple[Pairs, Array]:
-    """Pairs that may touch, and the fault bits of the search; for a sparse model only pairs near each other."""
-    fine = jnp.zeros(state.qpos.shape[0], jnp.uint32)
+def _pairs(model: Model, state: State, touching: Any = None) -> Pairs:
+    """Pairs that may touch: all, or for a sparse model those that do, if they are known, or those near each other."""
     if not model.structure.sparse:
-        return mix_pairs(model), fine
-    candidate, status = near_pairs(model, state) if kept is None else (kept[0], fine)
-    return mix_pairs(model, candidate), status
+        return mix_pairs(model)
+    return mix_pairs(model, near_pairs(model, state)[0] if touching is None else touching)
 
 
 class Restored(NamedTuple):
@@ -445,7 +445,7 @@ def _restore(launch: Any, model: Model, state: State, given: Parameters, qacc: A
     s, t = model.structure, stages.types(state.qpos)
     setting = set_up(launch, model, state, given, None, out.ids, out.status)
     if s.sparse:
-        conjugate.restore(launch, model, state, given.pairs, setting, qacc, out.force)
+        islands.restore(launch, model, state, given.pairs, setting, qacc, out.force)
         return
     stiffness = launch.scratch((launch.worlds, topology.packed_size(s.nv)), t.real)
     launch(
@@ -465,7 +465,7 @@ def _restore_shapes(model: Model, state: State, given: Parameters, qacc: Any) ->
 _restore_op = warp_op(_restore, _restore_shapes, differentiable=False, name="constraint's force")
 
 
-@jax.custom_vjp
+@custom_vjp
 def _require(model: Model, state: State, given: Parameters, qacc: Array) -> Array:
     return required_force(model, state, _NO_LOADS, qacc) + _restore_op(model, state, given, qacc).force
 
@@ -495,4 +495,4 @@ _NO_LOADS = stages.Loads(None, None, None)
 
 def constrained_inverse(model: Model, state: State, qacc: Array) -> Array:
     """M a + b - passive - J^T f(a), shape (world, nv); gradients flow to model, state and qacc."""
-    return _require(model, state, Parameters(_pairs(model, state)[0], bonds(model)), qacc)
+    return _require(model, state, Parameters(_pairs(model, state), bonds(model)), qacc)

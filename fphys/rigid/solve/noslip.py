@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from ...bridge import kernels, warp_op
+from ...bridge import custom_vjp, kernels, warp_op
 from ...implicit import dense, flags, power_gradient, primal_values
 from ...model import Model, State
 from .. import stages, team
@@ -240,7 +240,7 @@ def _power_shapes(model: Model, state: State, given: Parameters, qacc: Any, ids:
 _power_op = warp_op(_power, _power_shapes, name="no-slip's power")
 
 
-@jax.custom_vjp
+@custom_vjp
 def _grip(model: Model, state: State, given: Parameters, ids: Ids, qacc: Array) -> Gripped:
     return _sweep_op(model, state, given, ids, qacc)
 

@@ -140,6 +140,7 @@ CUDA_CALLABLE void pull_free(
         const vec3<number> u_bar(bar[0], bar[1], dim == 3 ? bar[2] : number(0));
         vec4<number> by(number(0), number(0), number(0), bar[3]);
         adj_fallen(at, fall, by, fall_bar, u_bar);
+        if (!grid_bar.data) continue;  // nobody asks how the momentum matters
         vec4<number>* const to = part(grid_bar, world) + node;
         for (int a = 0; a < 4; ++a) (*to)[a] += by[a];
     }

@@ -108,19 +108,21 @@ template <class number> struct Lanes {
 template <class number> struct Materials {
     eight<number> density, young, poisson, mu, lam;
     const int* kinds;
+    const int own_row;  // of the first particle, where each has its own numbers; else negative
 
     WP_FORCEINLINE Materials(
         Lanes<number>& own, int corotated, const array<int>& kind, const array<number>& table,
         const array<int>& material)
+        : own_row(table.shape[1] > kind.shape[0] ? kind.shape[0] + own.first : -1)
     {
 #pragma clang fp contract(fast)
         using lanes = eight<number>;
         const number one = 1, two = 2;
         kinds = part(material, own.world) + own.first;
-        bool same = true;
+        bool same = own_row < 0;
         for (int k = 1; k < 8; ++k) same &= kinds[k] == kinds[0];
         for (int k = 0; k < (same ? 1 : 8); ++k) {
-            const number* const t = own.numbers(table) + kinds[k] * table.shape[2];
+            const number* const t = own.numbers(table) + row(k) * table.shape[2];
             density[k] = t[0], young[k] = t[1], poisson[k] = t[2];
             own.good[k] = -(kind.data[kinds[k]] == corotated);
         }
@@ -132,6 +134,7 @@ template <class number> struct Materials {
         mu = young / (two * (one + poisson));
         lam = young * poisson / ((one + poisson) * (one - two * poisson));
     }
+    int row(int k) const { return own_row < 0 ? kinds[k] : own_row + k; }
 };
 
 // How they deform, and what they spread.
@@ -323,7 +326,7 @@ void pull_lanes(
         const mask<lanes> good = own.good;
         for (int k = 0; k < 8; ++k) {
             if (!good[k]) continue;
-            number* const t = own.numbers(table_bar) + of.kinds[k] * table.shape[2];
+            number* const t = own.numbers(table_bar) + of.row(k) * table.shape[2];
             t[0] += by_density[k], t[1] += by_young[k], t[2] += by_poisson[k];
         }
     }

@@ -158,6 +158,7 @@ def near_pairs(
     pos: wp.array2d(dtype=vec3),
     half: wp.array2d(dtype=vec3),
     # Out:
+    cell_out: wp.array2d(dtype=vec3i),
     bucket_out: wp.array2d(dtype=int),
     member_out: wp.array2d(dtype=int),
     large_out: wp.array2d(dtype=int),
@@ -187,14 +188,15 @@ def near_pairs(
         bucket_out[world, k] = 0
     for g in range(n):
         if longest(half[world, g]) <= most:
-            k = bucket_of(cell_of(pos[world, g], width), buckets)
+            cell_out[world, g] = cell_of(pos[world, g], width)
+            k = bucket_of(cell_out[world, g], buckets)
             bucket_out[world, k + 1] = bucket_out[world, k + 1] + 1
     for k in range(buckets):
         bucket_out[world, k + 1] = bucket_out[world, k + 1] + bucket_out[world, k]
     for i in range(n):  # from the last to the first, which leaves every bucket's end at its start
         g = n - 1 - i
         if longest(half[world, g]) <= most:
-            k = bucket_of(cell_of(pos[world, g], width), buckets) + 1
+            k = bucket_of(cell_out[world, g], buckets) + 1
             at = bucket_out[world, k] - 1
             bucket_out[world, k] = at
             member_out[world, at] = g
@@ -209,16 +211,43 @@ def near_pairs(
                 b = large_out[world, k]
                 if b > a:
                     count = insert(world, count, start, a, b, first, partner, pos, half, candidate_out)
-            own = cell_of(pos[world, a], width)
+            own = cell_out[world, a]
             for turn in range(27):
                 cell = own + vec3i(turn % 3 - 1, (turn // 3) % 3 - 1, turn // 9 - 1)
                 k = bucket_of(cell, buckets) + 1
                 last = bucket_end(world, k, bucket_out, n - larges)
                 for at in range(bucket_out[world, k], last):
                     b = member_out[world, at]
-                    other = cell_of(pos[world, b], width)
-                    if b > a and other[0] == cell[0] and other[1] == cell[1] and other[2] == cell[2]:
-                        count = insert(world, count, start, a, b, first, partner, pos, half, candidate_out)
+                    if b > a:
+                        other = cell_out[world, b]
+                        if other[0] == cell[0] and other[1] == cell[1] and other[2] == cell[2]:
+                            count = insert(world, count, start, a, b, first, partner, pos, half, candidate_out)
     for k in range(wp.min(count, candidate_out.shape[1]), candidate_out.shape[1]):
         candidate_out[world, k] = -1
     status_out[world] = wp.where(count > candidate_out.shape[1], wp.uint32(CONTACT_OVERFLOW), wp.uint32(0))
+
+
+@wp.kernel(enable_backward=False)
+def reaches(
+    # Structure:
+    lanes: int,
+    pair: wp.array2d(dtype=int),
+    # Model:
+    geom_margin: wp.array2d(dtype=real),
+    geom_gap: wp.array2d(dtype=real),
+    softness: wp.array(dtype=real),
+    # In:
+    candidate: wp.array2d(dtype=int),
+    # Out:
+    distance_out: wp.array2d(dtype=real),
+):
+    """Distance at which a contact of each candidate is reported: margins, gaps and softness."""
+    world, lane = wp.tid()
+    for i in range(lane, candidate.shape[1], lanes):
+        p = candidate[world, i]
+        if p < 0:
+            break
+        a = pair[p, 0]
+        b = pair[p, 1]
+        own = geom_margin[world, a] + geom_margin[world, b]
+        distance_out[world, i] = own + (geom_gap[world, a] + geom_gap[world, b]) + softness[world]

@@ -1,0 +1,24 @@
+"""Several devices and machines: worlds spread over a mesh by XLA, processes joined by ``jax.distributed``."""
+
+from .launch import launch
+from .processes import ProcessError, group, initialize, is_first, joined, meet, on_host, shard
+from .sharding import WORLD, everywhere, gradient, local, mesh, split, total
+
+__all__ = [
+    "WORLD",
+    "ProcessError",
+    "everywhere",
+    "gradient",
+    "group",
+    "initialize",
+    "is_first",
+    "joined",
+    "launch",
+    "local",
+    "meet",
+    "mesh",
+    "on_host",
+    "shard",
+    "split",
+    "total",
+]

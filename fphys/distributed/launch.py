@@ -1,0 +1,122 @@
+"""Several processes on this machine: start them, watch them, and start again from the newest checkpoint."""
+
+import os
+import selectors
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+
+from .processes import BEAT, COORDINATOR, LOOPBACK, PROCESSES, PULSE, RANK, ProcessError
+
+SILENCE = 20.0
+"""Seconds without a sign of life after which a process counts as hung."""
+TO_SAVE = 20.0
+"""Seconds that processes have to end after Ctrl-C, which each of them gets."""
+
+
+def launch(command: Sequence[str], processes: int, *, restarts: int = 0, silence: float = SILENCE) -> None:
+    """Run a command in several processes of a group, until all have ended well.
+
+    They are new processes, never forks. Each calls :func:`fphys.distributed.initialize`, which finds its rank in the
+    environment. Rank 0 writes to standard output, all to standard error. If one fails, all are ended.
+
+    Args:
+        command: the program and its arguments.
+        restarts: how often all are started again after a failure. The command must go on from its newest checkpoint.
+        silence: seconds without a sign of life after which a process counts as hung.
+
+    Raises:
+        ProcessError: a process failed, died or hung once more than ``restarts``; the message names its rank.
+    """
+    for remaining in range(restarts, -1, -1):
+        try:
+            return _once(command, processes, silence)
+        except ProcessError as error:
+            if not remaining:
+                raise
+            print(f"{error}. All processes start again from the newest checkpoint ({remaining} left)", file=sys.stderr)
+
+
+def _once(command: Sequence[str], processes: int, silence: float) -> None:
+    with socket.socket() as probe:
+        probe.bind((LOOPBACK, 0))
+        address = f"{LOOPBACK}:{probe.getsockname()[1]}"
+    running: list[subprocess.Popen[bytes]] = []
+    pulses = selectors.DefaultSelector()
+    try:
+        for rank in range(processes):
+            ours, theirs = os.pipe()
+            environ = {COORDINATOR: address, PROCESSES: str(processes), RANK: str(rank), PULSE: str(theirs)}
+            running.append(
+                subprocess.Popen(
+                    command,
+                    env=os.environ | environ,
+                    pass_fds=[theirs],
+                    stdout=None if rank == 0 else subprocess.DEVNULL,
+                )
+            )
+            os.close(theirs)
+            pulses.register(ours, selectors.EVENT_READ, rank)
+        _watch(running, pulses, silence)
+    except KeyboardInterrupt:
+        _wait(running, TO_SAVE)
+        raise
+    finally:
+        for process in running:
+            process.kill()  # also one that is stopped
+        for process in running:
+            process.wait()
+        for key in list(pulses.get_map().values()):
+            os.close(key.fd)
+        pulses.close()
+
+
+def _watch(running: list[subprocess.Popen[bytes]], pulses: selectors.BaseSelector, silence: float) -> None:
+    """Return when all have ended well; raise when one has not, or is silent."""
+    begun = time.monotonic()
+    heard: dict[int, float] = {}  # ranks are silent until they join
+    while any(process.poll() is None for process in running):
+        for key, _ in pulses.select(BEAT / 10):
+            if os.read(key.fd, 4096):
+                heard[key.data] = time.monotonic()
+            else:
+                os.close(key.fd)
+                pulses.unregister(key.fd)
+        _expect_well(running)
+        now = time.monotonic()
+        for rank, last in heard.items():
+            if running[rank].poll() is None and now - last > silence:
+                raise ProcessError(
+                    f"rank {rank} of {len(running)} has not answered for {now - last:.0f} s: it hangs; all were ended"
+                )
+        if not heard and now - begun > 10 * silence:
+            raise ProcessError(
+                f"no process joined in {now - begun:.0f} s: the program must call distributed.initialize"
+            )
+    _expect_well(running)
+
+
+def _expect_well(running: list[subprocess.Popen[bytes]]) -> None:
+    """Raise if a process has failed. A signal is named first: the others fail because their peer is gone."""
+    failed = [(process.returncode, rank) for rank, process in enumerate(running) if process.poll()]
+    if failed:
+        code, rank = min(failed)
+        raise ProcessError(f"rank {rank} of {len(running)} {_ending(code)}; all were ended")
+
+
+def _ending(code: int) -> str:
+    if code >= 0:
+        return f"failed with status {code}"
+    try:
+        return f"was killed by {signal.Signals(-code).name}"
+    except ValueError:
+        return f"was killed by signal {-code}"
+
+
+def _wait(running: list[subprocess.Popen[bytes]], seconds: float) -> None:
+    end = time.monotonic() + seconds
+    while any(process.poll() is None for process in running) and time.monotonic() < end:
+        time.sleep(BEAT / 10)

@@ -1,0 +1,154 @@
+"""Worlds over devices: a mesh, and where arrays belong on it."""
+
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
+
+import jax
+import jax.core
+import numpy as np
+from jax.flatten_util import ravel_pytree
+from jax.sharding import AxisType, Mesh, NamedSharding
+from jax.sharding import PartitionSpec as P
+
+from ..bridge.spread import axes
+
+T = TypeVar("T")
+WORLD = "world"
+"""The mesh axis over which worlds, and examples of a batch, are spread."""
+FIRST = P(WORLD)
+"""The first axis spread over the devices."""
+
+
+def mesh(devices: Sequence[Any] | None = None) -> Mesh:
+    """All devices of all processes, or these, in a row named "world". Enter it by ``with jax.set_mesh(mesh):``.
+
+    Inside, environments and agents spread their worlds over the devices by themselves, and :func:`split`,
+    :func:`everywhere` and :func:`gradient` use it.
+
+    Raises:
+        ValueError: ``devices`` is empty.
+    """
+    chosen = jax.devices() if devices is None else list(devices)
+    if not chosen:
+        raise ValueError("a mesh needs at least one device: leave devices out for all that JAX finds")
+    return Mesh(np.array(chosen), (WORLD,), axis_types=(AxisType.Auto,))
+
+
+def split(tree: T, over: Mesh | None = None) -> T:
+    """The tree with the first axis of its arrays spread over the devices. Gradients flow through.
+
+    Arrays of leading size 1, which all worlds share, and scalars go to every device. So a state, a model with some
+    world axes, controls and a batch of examples are all placed by this one function. Inside ``jit`` it is a constraint
+    for the compiler. Without a mesh it returns the tree as it is.
+
+    Args:
+        over: the mesh; the one that was set by default.
+
+    Raises:
+        ValueError: the first axis of an array does not divide evenly among the devices.
+    """
+    found = _mesh(over)
+    if found is None:
+        return tree
+    devices = found.shape[WORLD]
+    for path, x in jax.tree_util.tree_leaves_with_path(tree):
+        if np.ndim(x) and np.shape(x)[0] > 1 and np.shape(x)[0] % devices:
+            raise ValueError(
+                f"{jax.tree_util.keystr(path) or 'the array'} has shape {np.shape(x)}: its first axis does not divide "
+                f"evenly among {devices} devices; take a multiple of {devices} worlds"
+            )
+    return jax.tree.map(lambda x: _put(x, found, FIRST if np.ndim(x) and np.shape(x)[0] > 1 else P()), tree)
+
+
+def everywhere(tree: T, over: Mesh | None = None) -> T:
+    """The tree with a copy of each array on every device, as for the parameters of a network."""
+    found = _mesh(over)
+    return tree if found is None else jax.tree.map(lambda x: _put(x, found, P()), tree)
+
+
+def local(fn: Callable[..., Any], worlds: int) -> Callable[..., Any]:
+    """``fn``, run by each device on its own worlds, so that its branches and gathers ask no other device.
+
+    Args:
+        fn: a function of trees; arrays of leading size ``worlds`` are split, and so are all its results. It must not
+            mix worlds.
+    """
+    found = _mesh(None)
+    if found is None or found.shape[WORLD] == 1 or worlds % found.shape[WORLD]:
+        return fn
+
+    def call(*args: Any) -> Any:
+        specs = jax.tree.map(lambda x: FIRST if np.shape(x)[:1] == (worlds,) else P(), args)
+        return jax.shard_map(lambda *a: _vary(fn(*a)), mesh=found, in_specs=specs, out_specs=FIRST)(*args)
+
+    return call
+
+
+def gradient(loss: Callable[..., Any], shared: Any, *args: Any, out_specs: Any = FIRST) -> tuple[Any, Any]:
+    """The gradient of a sum over worlds by what they share: each device takes its own worlds', and one all-reduce adds.
+
+    Args:
+        loss: ``loss(shared, *args) -> (value, aux)``, a sum over the worlds of ``args``.
+        shared: the tree to differentiate by, the same for all worlds.
+        args: trees whose arrays have the world axis first, or leading size 1.
+        out_specs: where the world axis of ``aux`` is; the first axis by default.
+
+    Returns:
+        ``((value, gradient), aux)``.
+    """
+    found = _mesh(None)
+
+    def own(shared: Any, *args: Any) -> tuple[Any, Any]:
+        (value, aux), grads = jax.value_and_grad(loss, has_aux=True)(shared, *args)
+        return (value, grads), aux
+
+    if found is None:
+        return own(shared, *args)
+
+    def each(shared: Any, *args: Any) -> tuple[Any, Any]:
+        shared = jax.tree.map(lambda x: jax.lax.pcast(x, WORLD, to="varying"), shared)
+        result, aux = own(shared, *args)
+        return total(result), _vary(aux)
+
+    specs = jax.tree.map(lambda x: FIRST if np.ndim(x) and np.shape(x)[0] > 1 else P(), args)
+    return jax.shard_map(each, mesh=found, in_specs=(P(), *specs), out_specs=(P(), out_specs))(shared, *args)
+
+
+def total(tree: T) -> T:
+    """Inside ``shard_map``: the sum of each array over the devices, in one all-reduce for each dtype."""
+    leaves, form = jax.tree.flatten(tree)
+    found = list(leaves)
+    for dtype in dict.fromkeys(x.dtype for x in leaves):
+        mine = [i for i, x in enumerate(leaves) if x.dtype == dtype]
+        flat, back = ravel_pytree([leaves[i] for i in mine])
+        for i, x in zip(mine, back(jax.lax.psum(_vary(flat), WORLD)), strict=True):
+            found[i] = x
+    return form.unflatten(found)
+
+
+def _mesh(over: Mesh | None) -> Any:
+    """The mesh to use, or None: none is set, it has no axis "world", or this is already one device's share of it."""
+    found: Any = over
+    if found is None:
+        found = jax.sharding.get_abstract_mesh()
+        if WORLD not in found.axis_names or WORLD in found.manual_axes:
+            return None
+        if found.axis_types[found.axis_names.index(WORLD)] != AxisType.Auto:
+            raise ValueError(f"the mesh's axis {WORLD!r} is not of AxisType.Auto: make it by fphys.distributed.mesh()")
+    elif WORLD not in found.axis_names:
+        raise ValueError(
+            f"the mesh has the axes {found.axis_names}, needs one named {WORLD!r}: fphys.distributed.mesh()"
+        )
+    return found
+
+
+def _put(x: Any, mesh: Any, spec: P) -> Any:
+    if isinstance(x, jax.core.Tracer):
+        return jax.lax.with_sharding_constraint(x, NamedSharding(mesh, spec))
+    concrete = mesh if isinstance(mesh, Mesh) else jax.sharding.get_mesh()
+    return jax.device_put(x, NamedSharding(concrete, spec))
+
+
+def _vary(tree: T) -> T:
+    """The tree, as one that differs from device to device."""
+    return jax.tree.map(lambda x: x if WORLD in axes(x) else jax.lax.pcast(x, WORLD, to="varying"), tree)

@@ -1,0 +1,570 @@
+#pragma once
+// Constraints of one island after another: islands.py says what for.
+#include "eliminate.h"
+
+namespace fphys {
+namespace {
+
+// The bodies, contacts and rows of joints of every island, island by island
+struct Parts {
+    int count;
+    int *bodies, *contacts, *joints;  // where those of an island begin, and where those of the last one end
+    int *body, *contact, *joint;
+    int* local;  // place of a body in its island
+};
+
+CUDA_CALLABLE inline int find(int* up, int b)
+{
+    while (up[b] != b) b = up[b] = up[up[b]];
+    return b;
+}
+
+// Sort items by island: `of` is the island of each, or -1
+CUDA_CALLABLE inline void sort(int islands, int items, const int* of, int* start, int* sorted)
+{
+    for (int i = 0; i <= islands; ++i) start[i] = 0;
+    for (int k = 0; k < items; ++k)
+        if (of[k] >= 0) ++start[of[k] + 1];
+    for (int i = 0; i < islands; ++i) start[i + 1] += start[i];
+    for (int k = 0; k < items; ++k)
+        if (of[k] >= 0) sorted[start[of[k]]++] = k;
+    for (int i = islands; i > 0; --i) start[i] = start[i - 1];
+    start[0] = 0;
+}
+
+// Islands are trees that contacts connect
+template <class Tree, class Rows>
+CUDA_CALLABLE Parts divide(const int world, const Tree& t, const Rows& r, Room<int>& room)
+{
+    const int n = t.parent.shape[0], most = r.contact_pair.shape[1], first = r.row_dof.shape[0];
+    const int* const root = r.root.data;
+    const int* const pair = part(r.contact_pair, world);
+    const auto* const weight = part(r.weight, world);
+    int* const up = room.take(n);
+    int* const label = room.take(n);
+    Parts parts;
+    parts.local = room.take(n);
+    int contacts = 0;
+    while (contacts < most && pair[contacts] >= 0) ++contacts;
+    int* const of = room.take(contacts);
+    int* const joint_of = room.take(first);
+    for (int b = 0; b < n; ++b) up[b] = root[b], label[b] = -1;
+    for (int c = 0; c < contacts; ++c) {
+        of[c] = -1;
+        if (!(weight[first + part(r.contact_row, world)[c]] > 0)) continue;
+        const int* const geoms = part(r.pair, pair[c]);
+        const int a = root[r.geom_body.data[geoms[0]]], b = root[r.geom_body.data[geoms[1]]];
+        of[c] = a ? a : b ? b : -1;
+        if (!a || !b) continue;
+        const int i = find(up, a), j = find(up, b);
+        if (i < j) up[j] = i;
+        else up[i] = j;
+    }
+    parts.count = 0;
+    for (int b = 0; b < n; ++b)
+        if (root[b] && find(up, root[b]) == b) label[b] = parts.count++;
+    for (int b = 0; b < n; ++b)
+        if (root[b]) label[b] = label[find(up, root[b])];
+    for (int c = 0; c < contacts; ++c)
+        if (of[c] >= 0) of[c] = label[of[c]];
+    for (int i = 0; i < first; ++i) joint_of[i] = weight[i] > 0 ? label[r.row_body.data[i]] : -1;
+    parts.bodies = room.take(parts.count + 1), parts.body = room.take(n);
+    parts.contacts = room.take(parts.count + 1), parts.contact = room.take(contacts);
+    parts.joints = room.take(parts.count + 1), parts.joint = room.take(first);
+    sort(parts.count, n, label, parts.bodies, parts.body);
+    sort(parts.count, contacts, of, parts.contacts, parts.contact);
+    sort(parts.count, first, joint_of, parts.joints, parts.joint);
+    for (int i = 0; i < parts.count; ++i)
+        for (int k = parts.bodies[i]; k < parts.bodies[i + 1]; ++k) parts.local[parts.body[k]] = k - parts.bodies[i];
+    return parts;
+}
+
+// An island with a copy of its numbers, one after another
+template <class number> struct Island {
+    Forest<number> f;
+    Six<number>*mass, *motion, *load;  // of each body: six rows; its motion; the load on it
+    int* dof;                          // of each dof, its place in the world
+    number* armature;                  // beside the bodies' inertia
+    int joints, contacts, rows;        // rows of joints come first
+    int* joint_dof;
+    number* joint_entry;
+    int *dim, *row, *one, *other;      // of each contact: the first row; the bodies, -1 for the world
+    number* mu;                        // five of each
+    Six<number>* side;                 // as many rates of its first body as its dimension, then those of its second
+    int edges;                         // contacts of two moving bodies
+    int *edge_one, *edge_other;
+    bool coupled;                      // whether the bodies are eliminated with what couples them
+    number *weight, *reference, *low, *high, *error, *change, *force;  // of each row
+    int* inside;                       // whether its force is within its bounds
+    number *search, *gradient;         // of each dof
+    number *residual, *preconditioned, *direction, *product;
+
+    template <class Tree, class Inertia, class Rows>
+    CUDA_CALLABLE Island(
+        const int world, const Tree& t, const Inertia& m, const Rows& r, const Parts& parts, const int island,
+        Room<int> ints, Room<number> room)
+    {
+        const int* const body = parts.body + parts.bodies[island];
+        const int n = f.bodies = parts.bodies[island + 1] - parts.bodies[island];
+        const auto* const axis = part(t.axis, world);
+        const int first_contact = r.row_dof.shape[0];
+        f.parent = ints.take(n), f.first = ints.take(n), f.count = ints.take(n), f.order = ints.take(n);
+        f.place = ints.take(n), f.start = ints.take(n), f.coupled = ints.take(n), f.block = ints.take(n);
+        f.where = ints.take(n), f.pull = ints.take(n);
+        f.dofs = 0;
+        for (int i = 0; i < n; ++i) f.dofs += part(t.dofs, body[i])[1];
+        const int nv = f.dofs;
+        dof = ints.take(nv);
+        f.axis = take<Six<number>>(room, nv), f.gain = take<Six<number>>(room, nv);
+        f.own = take<Six<number>>(room, 6 * n), mass = take<Six<number>>(room, 6 * n);
+        motion = take<Six<number>>(room, n), load = take<Six<number>>(room, n);
+        f.offset = room.take(3 * n);
+        f.diagonal = room.take(nv), f.inverse = room.take(nv), armature = room.take(nv);
+        search = room.take(nv), gradient = room.take(nv), residual = room.take(nv), preconditioned = room.take(nv);
+        direction = room.take(nv), product = room.take(nv);
+        int d = 0;
+        for (int i = 0; i < n; ++i) {
+            const int b = body[i], p = t.parent.data[b], at = part(t.dofs, b)[0];
+            f.parent[i] = r.root.data[p] ? parts.local[p] : -1;
+            f.first[i] = d, f.count[i] = part(t.dofs, b)[1];
+            for (int q = 0; q < f.count[i]; ++q, ++d) {
+                dof[d] = at + q;
+                f.axis[d] = six((const number*)(axis + at + q));
+                armature[d] = part(m.diagonal, world)[at + q];
+            }
+            const number* const offset = (const number*)(part(t.offset, world) + b);
+            for (int k = 0; k < 3; ++k) f.offset[3 * i + k] = offset[k];
+            const number* const turn = (const number*)(part(m.turn, world) + b);
+            const number* const mixed = (const number*)(part(m.mixed, world) + b);
+            const number* const shift = (const number*)(part(m.shift, world) + b);
+            for (int j = 0; j < 3; ++j) {
+                Six<number> top = nothing<number>(), bottom = nothing<number>();
+                for (int k = 0; k < 3; ++k) {
+                    top.set(k, turn[3 * j + k]), top.set(3 + k, mixed[3 * j + k]);
+                    bottom.set(k, mixed[3 * k + j]), bottom.set(3 + k, shift[3 * j + k]);
+                }
+                mass[6 * i + j] = top, mass[6 * i + 3 + j] = bottom;
+            }
+        }
+        // rows
+        const int* const joint = parts.joint + parts.joints[island];
+        const int* const contact = parts.contact + parts.contacts[island];
+        joints = parts.joints[island + 1] - parts.joints[island];
+        contacts = parts.contacts[island + 1] - parts.contacts[island];
+        dim = ints.take(contacts), row = ints.take(contacts), one = ints.take(contacts), other = ints.take(contacts);
+        edge_one = ints.take(contacts), edge_other = ints.take(contacts);
+        rows = joints, edges = 0;
+        int sixes = 0;
+        for (int c = 0; c < contacts; ++c) {
+            dim[c] = r.pair_dim.data[part(r.contact_pair, world)[contact[c]]];
+            row[c] = rows;
+            rows += dim[c] == 1 ? 1 : 2 * (dim[c] - 1), sixes += 2 * dim[c];
+        }
+        joint_dof = ints.take(joints), joint_entry = room.take(joints);
+        inside = ints.take(rows);
+        weight = room.take(rows), reference = room.take(rows), low = room.take(rows), high = room.take(rows);
+        error = room.take(rows), change = room.take(rows), force = room.take(rows);
+        mu = room.take(5 * contacts);
+        side = take<Six<number>>(room, sixes);
+        auto copy = [&](int from, int to) {
+            weight[to] = part(r.weight, world)[from], reference[to] = part(r.reference, world)[from];
+            const number* const bounds = (const number*)(part(r.bound, world) + from);
+            low[to] = bounds[0], high[to] = bounds[1], inside[to] = 0;
+        };
+        for (int i = 0; i < joints; ++i) {
+            const int b = r.row_body.data[joint[i]];
+            joint_dof[i] = f.first[parts.local[b]] + r.row_dof.data[joint[i]] - part(t.dofs, b)[0];
+            joint_entry[i] = part(r.jacobian, world, joint[i])[0];
+            copy(joint[i], i);
+        }
+        Six<number>* J = side;
+        for (int i = 0; i < contacts; ++i) {
+            const int c = contact[i], p = part(r.contact_pair, world)[c];
+            const int start = first_contact + part(r.contact_row, world)[c], size = i + 1 < contacts ? row[i + 1] : rows;
+            for (int k = row[i]; k < size; ++k) copy(start + k - row[i], k);
+            const int at = find_pair(p, part(r.candidate, world), r.candidate.shape[1]);
+            const number* const friction = (const number*)(part(r.friction, world) + at);
+            for (int k = 0; k < 5; ++k) mu[5 * i + k] = friction[k];
+            const number* const frame = (const number*)(part(r.frame, world) + c);
+            const number* const pos = (const number*)(part(r.pos, world) + c);
+            for (int s = 0; s < 2; ++s) {
+                const int b = r.geom_body.data[part(r.pair, p)[s]];
+                (s ? other : one)[i] = r.root.data[b] ? parts.local[b] : -1;
+                const number* const origin = (const number*)(part(r.frame_pos, world) + r.body_frame.data[b]);
+                const number sign = s ? 1 : -1, x = pos[0] - origin[0], y = pos[1] - origin[1], z = pos[2] - origin[2];
+                for (int k = 0; k < dim[i]; ++k) {
+                    const number* const e = frame + 3 * (k % 3);
+                    const number turn[6] = {y * e[2] - z * e[1], z * e[0] - x * e[2], x * e[1] - y * e[0], e[0], e[1], e[2]};
+                    const number spin[6] = {e[0], e[1], e[2], 0, 0, 0};
+                    *J++ = six(k < 3 ? turn : spin) * sign;
+                }
+            }
+            if (one[i] >= 0 && other[i] >= 0) edge_one[edges] = one[i], edge_other[edges++] = other[i];
+        }
+        coupled = arrange(f, r.couplings, edges, edge_one, edge_other, ints, room);
+    }
+
+    // Where a pair stands among the candidates, which ascend and end with -1s
+    CUDA_CALLABLE static int find_pair(int p, const int* candidate, int count)
+    {
+        int low = 0;
+        if (p < count && candidate[p] == p) return p;
+        while (low < count) {
+            const int middle = (low + count) / 2;
+            if (candidate[middle] >= 0 && candidate[middle] < p) low = middle + 1;
+            else count = middle;
+        }
+        return low;
+    }
+
+
+    // The motions of the bodies for rates of the dofs
+    CUDA_CALLABLE void spread(const number* x)
+    {
+        for (int b = 0; b < f.bodies; ++b) {
+            const int p = f.parent[b];
+            Six<number> moved = p < 0 ? nothing<number>() : carried(motion[p], f.offset + 3 * b);
+            for (int d = f.first[b]; d < f.first[b] + f.count[b]; ++d) moved.add(x[d], f.axis[d]);
+            motion[b] = moved;
+        }
+    }
+
+    // Momenta of the bodies for their motions, and what is beside the bodies' inertia
+    CUDA_CALLABLE void resist(const number* x, number* out)
+    {
+        for (int b = 0; b < f.bodies; ++b) load[b] = times(mass + 6 * b, motion[b]);
+        for (int d = 0; d < f.dofs; ++d) out[d] = armature[d] * x[d];
+    }
+
+    // Add the dofs' shares of the loads on the bodies
+    CUDA_CALLABLE void collect(number* out)
+    {
+        for (int b = f.bodies - 1; b >= 0; --b) {
+            for (int d = f.first[b]; d < f.first[b] + f.count[b]; ++d) out[d] += dot(f.axis[d], load[b]);
+            if (f.parent[b] >= 0) load[f.parent[b]].add(1, handed_on(load[b], f.offset + 3 * b));
+        }
+    }
+
+    // J x for the bodies' motions that x causes
+    CUDA_CALLABLE void rates(const number* x, number* out) const
+    {
+        for (int i = 0; i < joints; ++i) out[i] = joint_entry[i] * x[joint_dof[i]];
+        const Six<number>* J = side;
+        for (int c = 0; c < contacts; J += 2 * dim[c++]) {
+            number u[6];
+            for (int k = 0; k < dim[c]; ++k) {
+                u[k] = one[c] < 0 ? 0 : dot(J[k], motion[one[c]]);
+                if (other[c] >= 0) u[k] += dot(J[dim[c] + k], motion[other[c]]);
+            }
+            number* const to = out + row[c];
+            if (dim[c] == 1) to[0] = u[0];
+            for (int k = 1; k < dim[c]; ++k) {
+                const number along = mu[5 * c + k - 1] * u[k];
+                to[2 * k - 2] = u[0] + along, to[2 * k - 1] = u[0] - along;
+            }
+        }
+    }
+
+    // Add J^T s: that of joints to the dofs, that of contacts to the bodies' loads
+    CUDA_CALLABLE void push(const number* s, number* out)
+    {
+        for (int i = 0; i < joints; ++i) out[joint_dof[i]] += s[i] * joint_entry[i];
+        const Six<number>* J = side;
+        for (int c = 0; c < contacts; J += 2 * dim[c++]) {
+            const number* const from = s + row[c];
+            number u[6];
+            u[0] = dim[c] == 1 ? from[0] : 0;
+            for (int k = 1; k < dim[c]; ++k) {
+                u[0] += from[2 * k - 2] + from[2 * k - 1];
+                u[k] = mu[5 * c + k - 1] * (from[2 * k - 2] - from[2 * k - 1]);
+            }
+            for (int k = 0; k < dim[c]; ++k) {
+                if (one[c] >= 0) load[one[c]].add(u[k], J[k]);
+                if (other[c] >= 0) load[other[c]].add(u[k], J[dim[c] + k]);
+            }
+        }
+    }
+
+    // to += J_a^T K J_b for the rates along one or two bodies; K has only a first row, a first column and a diagonal
+    CUDA_CALLABLE static void add_stiffness(
+        int dim, const number* across, const number* own, const Six<number>* a, const Six<number>* b, Six<number>* to)
+    {
+        Six<number> felt[6];
+        felt[0] = b[0] * own[0];
+        for (int k = 1; k < dim; ++k) {
+            felt[0].add(across[k], b[k]);
+            felt[k] = b[0] * across[k];
+            felt[k].add(own[k], b[k]);
+        }
+        for (int i = 0; i < 6; ++i) {
+            Six<number> line = to[i];
+            for (int k = 0; k < dim; ++k) line.add(a[k][i], felt[k]);
+            to[i] = line;
+        }
+    }
+
+    // Eliminate the bodies from H = M + J^T s'' J, or from what is left of it without what couples them
+    CUDA_CALLABLE void factorise()
+    {
+        for (int i = 0; i < 6 * f.bodies; ++i) f.own[i] = mass[i];
+        for (int d = 0; d < f.dofs; ++d) f.diagonal[d] = armature[d];
+        for (int i = 0; i < 6 * f.total; ++i) f.blocks[i] = nothing<number>();
+        for (int i = 0; i < joints; ++i)
+            if (inside[i]) f.diagonal[joint_dof[i]] += weight[i] * joint_entry[i] * joint_entry[i];
+        const Six<number>* J = side;
+        for (int c = 0; c < contacts; J += 2 * dim[c++]) {
+            const int *const acts = inside + row[c], n = dim[c], a = one[c], b = other[c];
+            const number* const w = weight + row[c];
+            number own[6], across[6];
+            own[0] = n == 1 && acts[0] ? w[0] : 0;
+            for (int k = 1; k < n; ++k) {
+                const number m = mu[5 * c + k - 1];
+                const number plus = acts[2 * k - 2] ? w[2 * k - 2] : 0, minus = acts[2 * k - 1] ? w[2 * k - 1] : 0;
+                own[0] += plus + minus, across[k] = m * (plus - minus), own[k] = m * m * (plus + minus);
+            }
+            if (!(own[0] > 0)) continue;
+            if (a >= 0) add_stiffness(n, across, own, J, J, f.own + 6 * a);
+            if (b >= 0) add_stiffness(n, across, own, J + n, J + n, f.own + 6 * b);
+            if (a < 0 || b < 0 || !coupled) continue;
+            if (f.place[a] < f.place[b]) add_stiffness(n, across, own, J, J + n, f.between(a, b));
+            else add_stiffness(n, across, own, J + n, J, f.between(b, a));
+        }
+        eliminate(f);
+    }
+
+    CUDA_CALLABLE number product_of(const number* a, const number* b) const
+    {
+#pragma clang fp reassociate(on)
+        number s = 0;
+        for (int d = 0; d < f.dofs; ++d) s += a[d] * b[d];
+        return s;
+    }
+
+    // H x = right, and the bodies' motions for x. Where the bodies were eliminated without what couples them, by
+    // conjugate gradients, until `rest` of the right side is left (Hestenes & Stiefel 1952).
+    CUDA_CALLABLE void solve(const int sweeps, const number rest, const number* right, number* x)
+    {
+        if (coupled) {
+            substitute(f, right, x, motion, load);
+            return;
+        }
+        for (int d = 0; d < f.dofs; ++d) x[d] = 0, residual[d] = right[d];
+        const number enough = rest * rest * product_of(right, right);
+        substitute(f, residual, preconditioned, motion, load);
+        for (int d = 0; d < f.dofs; ++d) direction[d] = preconditioned[d];
+        number fall = product_of(residual, preconditioned);
+        for (int sweep = 0; sweep < sweeps && fall > 0; ++sweep) {
+            spread(direction);
+            rates(direction, change);
+            for (int i = 0; i < rows; ++i) change[i] = inside[i] ? weight[i] * change[i] : 0;
+            resist(direction, product);
+            push(change, product);
+            collect(product);
+            const number along = fall / product_of(direction, product);
+            for (int d = 0; d < f.dofs; ++d) x[d] += along * direction[d], residual[d] -= along * product[d];
+            if (product_of(residual, residual) <= enough) break;
+            substitute(f, residual, preconditioned, motion, load);
+            const number before = fall;
+            fall = product_of(residual, preconditioned);
+            for (int d = 0; d < f.dofs; ++d) direction[d] = preconditioned[d] + fall / before * direction[d];
+        }
+        spread(x);
+    }
+
+    // Minus the rows' forces for their errors; whether a row has moved off or onto a bound
+    CUDA_CALLABLE bool respond()
+    {
+        int moved = 0;
+        for (int i = 0; i < rows; ++i) {
+            const number s = weight[i] * error[i];
+            const int acts = s > low[i] && s < high[i];
+            force[i] = s < low[i] ? low[i] : s > high[i] ? high[i] : s;
+            moved |= acts != inside[i], inside[i] = acts;
+        }
+        return moved;
+    }
+
+    // The rows' errors at accelerations `x`
+    CUDA_CALLABLE void err(const number* x)
+    {
+        spread(x);
+        rates(x, error);
+        for (int i = 0; i < rows; ++i) error[i] -= reference[i];
+    }
+
+    // Where along a step the slope vanishes, by Newton's method between bounds
+    CUDA_CALLABLE number search_line(const int most, const number enough, const number lin, const number quad) const
+    {
+#pragma clang fp reassociate(on)
+        number t = 1, below = 0, above = 0;
+        bool known = false;
+        for (int k = 0; k < most; ++k) {
+            number slope = 0, curve = 0;
+            for (int i = 0; i < rows; ++i) {
+                const number s = weight[i] * (error[i] + t * change[i]);
+                const bool acts = s > low[i] && s < high[i];
+                slope += (s < low[i] ? low[i] : s > high[i] ? high[i] : s) * change[i];
+                curve += acts ? weight[i] * change[i] * change[i] : 0;
+            }
+            slope += lin + t * quad, curve += quad;
+            if ((slope < 0 ? -slope : slope) <= enough) break;
+            if (slope < 0) below = t;
+            else above = t, known = true;
+            number next = t - slope / curve;
+            if (known && (next <= below || next >= above)) next = number(0.5) * (below + above);
+            if (next == t) break;
+            t = next;
+        }
+        return t;
+    }
+};
+
+// What a solve is given
+template <class number> struct Limits {
+    int iterations, ls_iterations, sweeps;
+    number tolerance, slope, still, rest;
+};
+
+// How it ended
+template <class number> struct Ending {
+    number square;  // of the gradient
+    int iterations;
+    bool converged;
+};
+
+// Newton's method from the accelerations x; `net` and `change_net` are scratch of each dof
+template <class number>
+CUDA_CALLABLE Ending<number> minimise(
+    Island<number>& s, const Limits<number>& limits, const number* applied, number* x, number* net, number* change_net)
+{
+    const int n = s.f.dofs;
+    s.factorise();  // no row acts yet: of M
+    s.solve(limits.sweeps, limits.rest, applied, net);
+    const number free = s.product_of(net, net);
+    s.err(x);
+    s.resist(x, net);
+    s.collect(net);
+    for (int d = 0; d < n; ++d) net[d] -= applied[d];
+    Ending<number> end{0, 0, false};
+    bool still = false;
+    for (bool first = true;; first = false) {
+        const bool moved = s.respond() || first;
+        for (int b = 0; b < s.f.bodies; ++b) s.load[b] = nothing<number>();
+        for (int d = 0; d < n; ++d) s.gradient[d] = net[d];
+        s.push(s.force, s.gradient);
+        s.collect(s.gradient);
+        end.square = s.product_of(s.gradient, s.gradient);
+        end.converged = still || sqrt(end.square) <= limits.tolerance;
+        if (end.converged || end.iterations == limits.iterations || !(end.square >= 0)) break;
+        ++end.iterations;
+        if (moved) s.factorise();
+        for (int d = 0; d < n; ++d) s.gradient[d] = -s.gradient[d];
+        s.solve(limits.sweeps, limits.rest, s.gradient, s.search);
+        s.rates(s.search, s.change);
+        s.resist(s.search, change_net);
+        s.collect(change_net);
+        const number descent = s.product_of(s.search, s.gradient), quad = s.product_of(s.search, change_net);
+        const number lin = s.product_of(s.search, net);
+        const number t = s.search_line(limits.ls_iterations, limits.slope * (descent < 0 ? -descent : descent), lin, quad);
+        number step = 0, size = free;
+        for (int d = 0; d < n; ++d) {
+            const number change = t * s.search[d];
+            x[d] += change, net[d] += t * change_net[d];
+            step += change * change, size += x[d] * x[d];
+        }
+        for (int i = 0; i < s.rows; ++i) s.error[i] += t * s.change[i];
+        still = step <= limits.still * limits.still * size;
+    }
+    return end;
+}
+
+// Call `work` with each island
+template <class number, class Tree, class Inertia, class Rows, class F>
+CUDA_CALLABLE void each_island(
+    const int world, const Tree& t, const Inertia& m, const Rows& r, const array<int>& ints,
+    const array<number>& numbers, F work)
+{
+    Room<int> whole{part(ints, world), part(ints, world) + ints.shape[1]};
+    Room<number> room{part(numbers, world), part(numbers, world) + numbers.shape[1]};
+    const Parts parts = divide(world, t, r, whole);
+    for (int i = 0; i < parts.count; ++i) {
+        int dofs = 0;
+        for (int k = parts.bodies[i]; k < parts.bodies[i + 1]; ++k) dofs += part(t.dofs, parts.body[k])[1];
+        Room<number> rest = room;
+        number* const x = rest.take(4 * dofs);
+        Island<number> island(world, t, m, r, parts, i, whole, rest);
+        work(island, x);
+    }
+}
+
+template <class number> CUDA_CALLABLE void gather(const Island<number>& s, const number* from, number* to)
+{
+    for (int d = 0; d < s.f.dofs; ++d) to[d] = from[s.dof[d]];
+}
+
+template <class number> CUDA_CALLABLE void scatter(const Island<number>& s, const number* from, number* to)
+{
+    for (int d = 0; d < s.f.dofs; ++d) to[s.dof[d]] = from[d];
+}
+
+template <class number, class Tree, class Inertia, class Rows>
+CUDA_CALLABLE void newton_islands(
+    const int world, const int iterations, const int ls_iterations, const int sweeps, const int unconverged,
+    const number slope, const number still, const number rest, const array<number>& tolerance,
+    const array<number>& meaninertia, const Tree& t, const Inertia& m, const Rows& r, const array<number>& force,
+    const array<number>& start, const array<int>& ints, const array<number>& numbers, const array<number>& qacc,
+    const array<number>& residual, const array<int>& count, const array<unsigned>& status)
+{
+    const number scale = *part(meaninertia, world);
+    number square = 0;
+    int most = 0;
+    bool converged = true;
+    each_island(world, t, m, r, ints, numbers, [&](Island<number>& s, number* x) {
+        const int n = s.f.dofs;
+        const number enough = *part(tolerance, world) * scale * n;
+        const Limits<number> limits{iterations, ls_iterations, sweeps, enough, slope, still, rest};
+        gather(s, part(start, world), x), gather(s, part(force, world), x + n);
+        const Ending<number> end = minimise(s, limits, x + n, x, x + 2 * n, x + 3 * n);
+        scatter(s, x, part(qacc, world));
+        square += end.square;
+        if (end.iterations > most) most = end.iterations;
+        converged = converged && end.converged;
+    });
+    const int nv = force.shape[1];
+    *part(residual, world) = sqrt(square) / (scale * (nv > 1 ? nv : 1));
+    *part(count, world) = most;
+    *part(status, world) = converged ? 0 : unconverged;
+}
+
+template <class number, class Tree, class Inertia, class Rows>
+CUDA_CALLABLE void solve_islands(
+    const int world, const int sweeps, const number rest, const Tree& t, const Inertia& m, const Rows& r,
+    const array<number>& qacc, const array<number>& right, const array<int>& ints, const array<number>& numbers,
+    const array<number>& out)
+{
+    each_island(world, t, m, r, ints, numbers, [&](Island<number>& s, number* x) {
+        gather(s, part(qacc, world), x);
+        s.err(x), s.respond(), s.factorise();
+        gather(s, part(right, world), x);
+        s.solve(sweeps, rest, x, s.search);
+        scatter(s, s.search, part(out, world));
+    });
+}
+
+template <class number, class Tree, class Inertia, class Rows>
+CUDA_CALLABLE void restore_islands(
+    const int world, const Tree& t, const Inertia& m, const Rows& r, const array<number>& qacc, const array<int>& ints,
+    const array<number>& numbers, const array<number>& out)
+{
+    each_island(world, t, m, r, ints, numbers, [&](Island<number>& s, number* x) {
+        gather(s, part(qacc, world), x);
+        s.err(x), s.respond();
+        for (int b = 0; b < s.f.bodies; ++b) s.load[b] = nothing<number>();
+        for (int d = 0; d < s.f.dofs; ++d) s.gradient[d] = 0;
+        s.push(s.force, s.gradient), s.collect(s.gradient);
+        scatter(s, s.gradient, part(out, world));
+    });
+}
+
+}
+}

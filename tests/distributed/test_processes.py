@@ -1,0 +1,189 @@
+"""Several processes on this machine: equal results, checkpoints of all, and an end in a stated time if one is lost."""
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from fphys.distributed import ProcessError, launch, processes
+from fphys.rl import program
+
+GROUP = Path(__file__).with_name("group.py")
+SILENCE = 6.0
+START = f"""
+import sys
+from fphys.distributed import ProcessError, launch
+try:
+    launch([sys.executable, *sys.argv[3:]], int(sys.argv[1]), restarts=int(sys.argv[2]), silence={SILENCE})
+except ProcessError as error:
+    sys.exit(f"error: {{error}}")
+"""
+
+
+class Group:
+    """A launcher and its processes."""
+
+    def __init__(self, folder: Path, count: int, steps: int, pause: float = 0.0, restarts: int = 0):
+        self.folder, self.count = folder, count
+        for old in folder.glob("pid-*"):
+            old.unlink()
+        program = [
+            sys.executable,
+            "-c",
+            START,
+            str(count),
+            str(restarts),
+            str(GROUP),
+            str(folder),
+            str(steps),
+            str(pause),
+        ]
+        env = os.environ | {"XLA_FLAGS": "--xla_backend_optimization_level=0", "NPROC": "32"}
+        self.out, self.err = (folder / f"{name}.txt" for name in ("out", "err"))
+        with self.out.open("w") as out, self.err.open("w") as err:
+            self.process = subprocess.Popen(program, env=env, stdout=out, stderr=err)
+
+    def wait_for(self, text: str, seconds: float = 200) -> None:
+        end = time.monotonic() + seconds
+        while text not in self.out.read_text():
+            assert self.process.poll() is None, self.err.read_text()[-3000:]
+            assert time.monotonic() < end, self.err.read_text()[-3000:]
+            time.sleep(0.05)
+
+    def pid(self, rank: int) -> int:
+        return int((self.folder / f"pid-{rank}").read_text())
+
+    def end(self, seconds: float = 200) -> tuple[int, str, str]:
+        return self.process.wait(seconds), self.out.read_text(), self.err.read_text()
+
+    def gone(self) -> bool:
+        return not any(os.path.exists(f"/proc/{self.pid(rank)}") for rank in range(self.count))
+
+    def close(self) -> None:
+        self.process.kill()
+        self.process.wait()
+
+
+@pytest.fixture
+def start(tmp_path: Path) -> Iterator[object]:
+    groups: list[Group] = []
+
+    def begin(*args: float, **options: float) -> Group:
+        groups.append(Group(tmp_path, *args, **options))  # type: ignore[arg-type]
+        return groups[-1]
+
+    yield begin
+    for group in groups:
+        group.close()
+
+
+def last(text: str) -> list[float]:
+    """Parameters and the sum of all worlds, which a group prints at its end."""
+    line = next(line for line in text.splitlines() if line.startswith("end "))
+    return [float(x.strip("[],")) for x in line.split()[1:]]
+
+
+def test_two_processes_do_what_one_does_and_another_number_goes_on_from_their_checkpoint(start):
+    group = start(2, 10)
+    status, out, err = group.end()
+    assert status == 0, err[-3000:]
+    assert {path.name for path in (group.folder / "checkpoints").iterdir()} == {"5", "10"}  # whole ones only
+    status, out, err = start(1, 15).end()
+    assert status == 0 and "resumed 10" in out, err[-3000:]
+    resumed = last(out)
+    shutil.rmtree(group.folder / "checkpoints")
+    status, out, err = start(1, 15).end()
+    assert status == 0 and "resumed" not in out, err[-3000:]
+    np.testing.assert_allclose(resumed, last(out), rtol=1e-12)
+
+
+@pytest.mark.parametrize("rank", [0, 1])
+def test_a_killed_process_is_named_and_all_start_again_from_the_newest_checkpoint(start, rank):
+    group = start(2, 10, 0.2, restarts=1)
+    group.wait_for("saved 5")
+    first = [group.pid(0), group.pid(1)]
+    os.kill(first[rank], signal.SIGKILL)
+    status, out, err = group.end()
+    assert status == 0, err[-3000:]
+    assert f"rank {rank} of 2 was killed by SIGKILL" in err and "resumed 5" in out
+    assert last(out)[-1] == 10 * 2 * sum(range(8))
+    assert not any(os.path.exists(f"/proc/{pid}") for pid in first)
+
+
+def listening(pid: int) -> set[str]:
+    """The addresses at which a process takes connections, as the kernel writes them."""
+    links = {os.readlink(path) for path in Path(f"/proc/{pid}/fd").iterdir() if path.is_symlink()}
+    rows = [row.split() for name in ("tcp", "tcp6") for row in Path(f"/proc/{pid}/net/{name}").read_text().splitlines()]
+    return {row[1].partition(":")[0] for row in rows if row[3] == "0A" and f"socket:[{row[9]}]" in links}
+
+
+LOOPBACK = {"0100007F", "0000000000000000FFFF00000100007F"}
+"""127.0.0.1, and the same in IPv6."""
+
+
+def test_a_process_that_hangs_ends_all_within_the_stated_time(start):
+    group = start(2, 1000, 0.05)
+    group.wait_for("saved 5")
+    found = [listening(group.pid(rank)) for rank in (0, 1)]
+    assert found[0] and found[0] | found[1] <= LOOPBACK
+    os.kill(group.pid(1), signal.SIGSTOP)
+    begun = time.monotonic()
+    status, _, err = group.end(60)
+    assert time.monotonic() - begun < SILENCE + 10
+    assert status == 1 and "rank 1 of 2 has not answered for" in err
+    assert group.gone()
+
+
+def test_the_processes_end_with_the_one_that_started_them(start):
+    group = start(2, 1000, 0.05)
+    group.wait_for("saved 5")
+    group.process.kill()
+    end = time.monotonic() + 20
+    while not group.gone():
+        assert time.monotonic() < end
+        time.sleep(0.1)
+
+
+@pytest.mark.slow
+def test_the_command_line_trains_in_two_processes(tmp_path):
+    sizes = "--num-envs 8 --steps 256 --horizon 8 --epochs 1 --minibatches 2 --hidden 4 --processes 2"
+    command = [sys.executable, "-m", "fphys.cli", "train", "ppo", "inverted-pendulum", *sizes.split()]
+    subprocess.run([*command, "--out", str(tmp_path)], check=True, timeout=600)
+    (metrics,) = tmp_path.glob("ppo-*/*/metrics.json")  # of rank 0 alone
+    assert json.loads(metrics.read_text())["steps"] == 256
+    (last,) = tmp_path.glob("ppo-*/checkpoints-*/4/state/ocdbt.process_1")
+    assert last.is_dir()
+
+
+def test_what_cannot_be_spread_is_refused():
+    with pytest.raises(ValueError, match="sac keeps its replay in one process"):
+        program.expect_spread("sac", 8, 2)
+    with pytest.raises(ValueError, match="--num-envs 9 does not divide"):
+        program.expect_spread("ppo", 9, 2)
+
+
+def test_a_process_that_fails_is_named():
+    with pytest.raises(ProcessError, match="rank 0 of 1 failed with status 3"):
+        launch([sys.executable, "-c", "raise SystemExit(3)"], 1)
+
+
+def test_wrong_numbers_and_a_late_call_are_refused(monkeypatch):
+    with pytest.raises(ValueError, match="ranks go from 0"):
+        processes.initialize("127.0.0.1:1", 2, 2)
+    monkeypatch.setenv(processes.RANK, "one")
+    with pytest.raises(ValueError, match="FPHYS_RANK is 'one'"):
+        processes.initialize("127.0.0.1:1", 2)
+    monkeypatch.setenv(processes.RANK, "0")
+    import jax
+
+    jax.devices()
+    with pytest.raises(ProcessError, match="JAX has already started"):
+        processes.initialize("127.0.0.1:1", 2)

@@ -1,0 +1,199 @@
+"""Worlds on two devices: every solver takes the same steps, has the same gradient, and sends nothing but its sum."""
+
+import dataclasses
+import functools
+import re
+from collections import Counter
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax.sharding import PartitionSpec as P
+
+import fphys
+from fphys import distributed, envs, optim, rigid, train
+from fphys.deformables import fem, mesh, pbd
+from fphys.particles import mpm, sph
+from fphys.rl import ppo, shac
+
+WORLDS = 4
+GRAVITY = (0.3, -9.81)
+MESH = distributed.mesh()
+
+
+def collectives(compiled: Any) -> dict[str, int]:
+    """How often each kind of message stands in a compiled program."""
+    kinds = "all-reduce|all-gather|all-to-all|collective-permute|collective-broadcast|reduce-scatter"
+    return dict(Counter(re.findall(rf" ({kinds})(?:-start)?\(", compiled.as_text())))
+
+
+def shaken(x: np.ndarray, dtype: Any) -> np.ndarray:
+    return (x + 0.002 * np.random.default_rng(0).normal(size=(WORLDS, *x.shape))).astype(dtype)
+
+
+def of_rigid(dtype: Any) -> Any:
+    model = fphys.load(fphys.asset("ball"), dtype=dtype)
+    state = fphys.init(model, WORLDS, qvel=np.arange(1.0, 13.0) / 10)
+
+    def step(gravity: Any, state: Any) -> Any:
+        return rigid.step(model.replace({"opt.gravity": jnp.append(gravity, 0.0)[None]}), state)
+
+    return step, state
+
+
+def of_mpm(dtype: Any) -> Any:
+    params = mpm.Params(mpm.Corotated(1000.0, 1e4, 0.3), 1e-3, GRAVITY, cell=0.1, shape=(10, 10))
+    x = shaken(np.array([(i, j) for i in (0.3, 0.35, 0.4) for j in (0.3, 0.35)]), dtype)
+    return lambda g, s: mpm.step(params.replace(gravity=g), s), mpm.init(params, x, 0.1 * np.sin(100 * x))
+
+
+def of_sph(dtype: Any) -> Any:
+    params = sph.Params(0.05, 1e-3, 10.0, viscosity=0.1, gravity=GRAVITY)
+    x = shaken(np.array([(i, j) for i in (0.3, 0.35, 0.4) for j in (0.3, 0.35)]), dtype)
+    return lambda g, s: sph.step(params.replace(gravity=g), s), sph.init(params, x, 0.1 * np.sin(100 * x))
+
+
+def of_fem(dtype: Any) -> Any:
+    body = mesh.box((2, 1), (0.4, 0.2))
+    params = fem.Params(body, fem.NeoHookean(1000.0, 1e4, 0.3), 1e-3, GRAVITY, pinned=(0, 1))
+    x = shaken(body.vertices, dtype)
+    return lambda g, s: fem.step(params.replace(gravity=g), s), fem.init(params, x, 0.1 * np.sin(100 * x))
+
+
+def of_pbd(dtype: Any) -> Any:
+    sheet = mesh.cloth((2, 2), (0.2, 0.2))
+    params = pbd.Params(sheet, 0.2, 1e-2, 1e-3, gravity=(*GRAVITY, 0.0), pinned=(0,), substeps=2)
+    x = shaken(sheet.vertices, dtype)
+    step = lambda g, s: pbd.step(params.replace(gravity=jnp.append(g, 0.0)), s)  # noqa: E731
+    return step, pbd.init(params, x, 0.1 * np.sin(100 * x))
+
+
+def same(ours: Any, theirs: Any, tolerance: float) -> None:
+    for a, b in zip(jax.tree.leaves(ours), jax.tree.leaves(theirs), strict=True):
+        a, b = np.asarray(a), np.asarray(b)
+        np.testing.assert_allclose(a, b, rtol=0, atol=tolerance * max(1.0, np.abs(b).max(initial=0)))
+
+
+@pytest.mark.parametrize(
+    ("make", "dtype", "tolerance"),
+    [
+        (of_rigid, jnp.float64, 1e-12),
+        (of_mpm, jnp.float64, 1e-12),
+        (of_mpm, jnp.float32, 1e-6),
+        (of_sph, jnp.float64, 1e-12),
+        (of_fem, jnp.float64, 1e-12),
+        (of_pbd, jnp.float64, 1e-12),
+    ],
+)
+def test_a_step_and_its_gradient_are_those_of_one_device(make: Any, dtype: Any, tolerance: float):
+    step, state = make(dtype)
+    floats = lambda s: [x for x in jax.tree.leaves(s) if jnp.issubdtype(x.dtype, jnp.floating)]  # noqa: E731
+
+    def cost(gravity: Any, state: Any) -> Any:
+        after = step(gravity, state)
+        return sum((x**2).sum() for x in floats(after)), after
+
+    run = jax.value_and_grad(cost, argnums=(0, 1), has_aux=True, allow_int=True)
+    value = lambda g, s: (lambda out: (out[0][1], out[1][0], floats(out[1][1])))(run(g, s))  # noqa: E731
+    gravity = jnp.asarray(GRAVITY, dtype)
+    expected = jax.jit(value)(gravity, state)
+    assert jnp.abs(expected[1]).max() > 0
+    args = gravity, distributed.split(state, MESH)
+
+    by_compiler = jax.jit(value).lower(*args).compile()
+    found = by_compiler(*args)
+    same(found, expected, tolerance)
+    assert len(found[0].status.sharding.device_set) == 2
+    assert set(collectives(by_compiler)) == {"all-reduce"}
+    assert collectives(jax.jit(step).lower(*args).compile()) == {}
+
+    outs = (P("world"), P(), P("world"))
+    by_hand = jax.shard_map(value, mesh=MESH, in_specs=(P(), P("world")), out_specs=outs, check_vma=True)
+    by_hand = jax.jit(by_hand).lower(*args).compile()
+    same(by_hand(*args), expected, tolerance)
+    assert set(collectives(by_hand)) == {"all-reduce"}
+
+
+def test_an_environment_asks_no_other_device_and_draws_the_same_numbers():
+    env = envs.make("InvertedPendulum-v5", WORLDS, max_episode_steps=2)
+
+    def run(over: Any) -> Any:
+        state, _ = jax.jit(env.reset)(jax.random.key(0))
+        state = distributed.split(state) if over else state
+        step = jax.jit(env.step)
+        messages = collectives(step.lower(state, action).compile())
+        for _ in range(3):  # a new episode begins
+            out = step(state, action)
+            state = out[0]
+        return out, messages
+
+    action = jnp.full((WORLDS, 1), 0.5)
+    (one, _) = run(None)
+    with jax.set_mesh(MESH):
+        action = distributed.split(action)
+        two, messages = run(MESH)
+    assert messages == {} and len(two[1].sharding.device_set) == 2
+    assert jnp.all(two[0].episode == 1)
+    for a, b in zip(jax.tree.leaves(one[1:5]), jax.tree.leaves(two[1:5]), strict=True):
+        np.testing.assert_array_equal(a, b)
+
+
+def test_fit_spreads_its_batches():
+    def loss(params: Any, aux: Any, batch: Any, key: Any) -> Any:
+        return ((jnp.tanh(batch @ params["w"]) - 1) ** 2).mean(), aux, {}
+
+    params, batch = {"w": jnp.linspace(-1.0, 1.0, 3)}, np.sin(np.arange(24.0)).reshape(8, 3)
+    run = lambda: train.fit(loss, params, optim.Adam(0.1), [batch] * 5)  # noqa: E731
+    one = run()
+    with jax.set_mesh(MESH):
+        two = run()
+        with pytest.raises(ValueError, match=r"shape \(7, 3\): its first axis does not divide evenly among 2"):
+            train.fit(loss, params, optim.Adam(0.1), [batch[:7]])
+    assert len(two.params["w"].sharding.device_set) == 2
+    same(one.params, two.params, 1e-12)
+
+
+def test_a_mesh_that_does_not_fit_is_refused():
+    with pytest.raises(ValueError, match="needs one named 'world'"):
+        distributed.split(jnp.ones(4), jax.make_mesh((2,), ("batch",)))
+    with (
+        jax.set_mesh(jax.make_mesh((2,), ("world",), axis_types=(jax.sharding.AxisType.Explicit,))),
+        pytest.raises(ValueError, match="not of AxisType"),
+    ):
+        distributed.split(jnp.ones(4))
+    x = jnp.ones(4)
+    assert distributed.split(x) is x and distributed.everywhere(x) is x  # without a mesh
+
+
+@pytest.mark.parametrize("agent", ["ppo", "shac"])
+def test_an_update_of_an_agent_is_that_of_one_device(agent: str):
+    env = envs.make("InvertedPendulum-v5", WORLDS, max_episode_steps=20)
+    module = {"ppo": ppo, "shac": shac}[agent]
+    few: dict[str, Any] = {"steps": 800, "horizon": 4, "hidden": (4,)}
+    config = ppo.Config(**few, epochs=1, minibatches=2) if agent == "ppo" else shac.Config(**few, critic_epochs=1)
+    network, state = jax.jit(functools.partial(module.init, env, config))(jax.random.key(0))
+
+    def run() -> Any:
+        update = jax.jit(functools.partial(module.update, env, config, network)).lower(state).compile()
+        return update(state), update
+
+    (one, _) = run()
+    with jax.set_mesh(MESH):
+        state = state.replace(env=distributed.split(state.env), observation=distributed.split(state.observation))
+        rest = {f.name: getattr(state, f.name) for f in dataclasses.fields(state)}
+        rest = {name: distributed.everywhere(x) for name, x in rest.items() if name not in ("env", "observation")}
+        state = state.replace(**rest)
+        two, compiled = run()
+    assert len(two[0].env.qpos.sharding.device_set) == 2
+    np.testing.assert_allclose(one[1]["grad_norm"], two[1]["grad_norm"], rtol=1e-6)
+    learned = lambda s: s.learner.params if agent == "ppo" else (s.actor, s.critic.params)  # noqa: E731
+    same(learned(one[0]), learned(two[0]), 2e-6)
+    keys = [jax.random.key_data(s[0].env.key) for s in (one, two)]
+    np.testing.assert_array_equal(keys[0], keys[1])
+    same(one[0].env.qpos, two[0].env.qpos, 1e-12)
+    if agent == "shac":  # the gradient through the physics: one message, of all parameters together
+        size = 1 + sum(x.size for x in jax.tree.leaves(state.actor))  # and the value
+        sent = re.findall(r"= \(?([^=]*) all-reduce\(", compiled.as_text())
+        assert sum(f"f32[{size}]" in message for message in sent) == 1

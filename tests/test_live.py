@@ -1,0 +1,201 @@
+"""The live viewer steps fphys, and does what a page tells it, headless: a client of its websocket is the browser."""
+
+import time
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import fphys
+from fphys import cli
+from fphys.live import live, pulled
+
+pytestmark = pytest.mark.extra("viser")
+
+SCENE = """<mujoco>
+  <option timestep="0.01"/>
+  <worldbody>
+    <geom type="plane" size="2 2 0.1"/>
+    <body name="ball" pos="0 0 0.5"><freejoint/><geom type="sphere" size="0.1" mass="2" pos="0 0.05 0"/></body>
+    <body name="arm" pos="1 0 1">
+      <joint name="hinge" axis="0 1 0" damping="0.1"/><geom size="0.05" pos="0.3 0 0"/>
+    </body>
+  </worldbody>
+  <actuator><motor name="motor" joint="hinge" ctrlrange="-3 3" ctrllimited="true"/></actuator>
+  <keyframe><key name="high" qpos="0 0 1.5 1 0 0 0 0"/></keyframe>
+</mujoco>"""
+
+
+@pytest.fixture(scope="module")
+def page():
+    viewer = live(fphys.load(SCENE), 2, 0)
+    yield viewer
+    viewer.stop()
+
+
+@pytest.fixture(autouse=True)
+def begun(request):
+    if "page" in request.fixturenames:
+        viewer = request.getfixturevalue("page")
+        viewer.speed.value, viewer.contacts.value, viewer.start.value = 1.0, False, "default"
+        viewer.sliders[0].value = 0.0
+        viewer.reset()
+        viewer.draw()
+
+
+def test_it_steps_fphys(page):
+    assert page.advance(0.095) == 9 and page.advance(0.095) == 10  # the rest is kept
+    model = page.model
+    state, step = fphys.init(model, 2), jax.jit(fphys.step)
+    for _ in range(19):
+        state = step(model, state, jnp.zeros((2, 1)))
+    np.testing.assert_allclose(page.state.qpos, state.qpos, rtol=1e-12)
+    page.draw()
+    ball = page._geoms[1].batched_positions
+    np.testing.assert_allclose(ball - page._apart, fphys.kinematics(model, state).geom.pos[:, 1], atol=1e-6)
+    assert np.ptp(ball[:, 1]) > 1  # worlds are side by side
+    page.speed.value = 0.5
+    assert page.advance(0.1) == 5
+
+
+def test_sliders_reset_and_start(page):
+    page.sliders[0].value = 2.5
+    page.advance(0.2)
+    assert (page.state.qvel[:, 6] > 0.5).all() and (page.control() == 2.5).all()
+    page.reset()
+    assert (page.state.time == 0).all() and (page.state.qpos == page.model.qpos0).all()
+    page.start.value = "high"
+    deadline = time.monotonic() + 20
+    while not (page.state.qpos[:, 2] == 1.5).all():  # viser calls back in a thread
+        assert time.monotonic() < deadline
+    with pytest.raises(ValueError, match="--live takes a model"):
+        cli.main(["--debug", "view", "cartpole", "result.npz", "--live"])
+
+
+def test_contacts_are_drawn_with_their_forces(page):
+    page.contacts.value = True
+    for _ in range(15):
+        page.advance(0.1)
+    page.draw()
+    assert page._arrows.visible and page._arrows.points.shape == (2, 2, 3)  # a ball on the floor in each world
+    begin, end = page._arrows.points.transpose(1, 0, 2)
+    assert np.abs(begin[:, 2]).max() < 0.01 and (end[:, 2] > 0).all() and np.abs((end - begin)[:, :2]).max() < 0.01
+    force = np.asarray(page._touches(page.state, page.control(), page._pull)[1]).sum(1)
+    np.testing.assert_allclose(force, [[0, 0, 2 * 9.81]] * 2, atol=0.05)
+
+
+def test_a_pull_is_the_wrench_of_a_spring(page):
+    model = page.model
+    state = fphys.init(model, 2)
+    grip, target = np.array([0.0, 0.15, 0.0]), np.array([0.0, 0.15, 0.7])
+    wrench = pulled(model, state, page._numbers(1, 1, grip, target, 100.0, 5.0))
+    np.testing.assert_allclose(wrench[1, 1], [0, 0, 20, 2, 0, 0], atol=1e-12)  # 0.2 m of 100 N/m, at 0.1 m
+    assert (wrench[0] == 0).all() and (wrench[1, 2] == 0).all()
+    moving = state.replace(qvel=state.qvel.at[1, 2].set(1.0))
+    slower = pulled(model, moving, page._numbers(1, 1, grip, target, 100.0, 5.0))
+    np.testing.assert_allclose(slower[1, 1, 2], 15.0)
+
+
+def test_the_mouse_moves_a_body(page):
+    """A client says that the ball of the second world is dragged; then the page is told that it is elsewhere."""
+    import msgspec
+    import viser
+    import zstandard
+    from viser import _messages as messages
+    from websockets.sync.client import connect
+
+    own = page.address.removeprefix("http://")
+    types = [f"viser-v{viser.__version__}"]
+
+    def received(browser):
+        """Names of scene nodes whose batched positions came in a frame."""
+        data = browser.recv(timeout=30)
+        size = int.from_bytes(data[8:16], "little")
+        unpacked = zstandard.ZstdDecompressor().decompress(data[16 : 16 + size])
+        content = msgspec.msgpack.decode(unpacked)["messages"]
+        return [
+            m["name"] for m in content if m["type"] == "SceneNodeUpdateMessage" and "batched_positions" in m["updates"]
+        ]
+
+    def drag(phase, at, to):
+        message = messages.SceneNodeDragMessage(
+            phase, page._geoms[1].name, 1, tuple(at), (0.5, 0.5), tuple(to), (0.5, 0.5), "left", "shift"
+        )
+        browser.send(msgspec.msgpack.encode(message.as_serializable_dict()))
+
+    def until(condition):
+        deadline = time.monotonic() + 30
+        while not condition():
+            assert time.monotonic() < deadline, "the page does not answer"
+            time.sleep(0.01)
+
+    with connect(f"ws://{own}", origin=f"http://{own}", subprotocols=types, max_size=None) as browser:
+        unit, place = (1.0, 0.0, 0.0, 0.0), (0.0, -3.0, 1.0)
+        camera = messages.ViewerCameraMessage(unit, place, 1.0, 0.1, 100.0, 600, 800, (0.0, 0.0, 0.5), (0.0, 0.0, 1.0))
+        browser.send(msgspec.msgpack.encode(camera.as_serializable_dict()))
+        until(lambda: page.server.get_clients())
+        at = page._geoms[1].batched_positions[1].astype(float)
+        drag("start", at, at)
+        until(lambda: page._pull.stiffness > 0)
+        drag("update", at, at + [0.5, 0, 0.6])
+        until(lambda: page._pull.target[2] > 1)
+        for _ in range(20):
+            page.advance(0.1)
+        page.draw()
+        assert page._string.visible
+        while page._geoms[1].name not in received(browser):
+            pass
+        moved = page._geoms[1].batched_positions
+        np.testing.assert_allclose(moved[1], at + [0.5, 0, 0.6 - 9.81 / 60], atol=0.02)  # held, where its weight hangs
+        assert moved[0, 2] < 0.2  # the ball of the first world fell
+        drag("end", at, at)
+        until(lambda: page._pull.stiffness == 0)
+    page.draw()
+    assert not page._string.visible
+
+
+def test_a_fault_is_told_and_the_page_goes_on(page):
+    page.state = page.state.replace(qvel=page.state.qvel.at[0, 0].set(jnp.nan))
+    page.play(0.3)
+    assert "world 0: NONFINITE" in page.status.content
+    page.reset()
+    page.play(0.2)
+    assert "NONFINITE" not in page.status.content and float(page.state.time[0]) > 0
+
+
+def test_particles_and_surfaces_of_a_scene_are_shown():
+    from fphys.scene import PBD, Cloth, Plane, Rope
+
+    scene = fphys.Scene(timestep=0.01)
+    scene.add(Plane())
+    scene.add(Cloth((0.3, 0.3), (3, 3), pos=(0, 0, 0.5)), PBD(0.2), name="cloth")
+    scene.add(Rope(0.4, cells=4, pos=(0.5, 0, 0.6)), PBD(0.1), name="rope")
+    viewer = live(scene.build(num_worlds=2), 1, 0)
+    try:
+        cloth, rope = (viewer._matter[name] for name in ("cloth", "rope"))
+        before, above = cloth.vertices.copy(), rope.points.copy()
+        viewer.advance(0.1)
+        viewer.draw()
+        assert (cloth.vertices[:, 2] < before[:, 2] - 0.03).all() and (rope.points[:, 2] < above[:, 2] - 0.03).all()
+        assert len(rope.points) == 2 * 5 and cloth.faces.max() == len(cloth.vertices) - 1
+    finally:
+        viewer.stop()
+
+
+def test_a_policy_acts_in_the_page():
+    from fphys import envs
+    from fphys.live import Agent, Live
+
+    env = envs.make("InvertedPendulum-v5", 2)
+    apart = jnp.array([[1.0], [-1.0]], env.action_spec.dtype)  # a push forwards in one world, backwards in the other
+    viewer = Live(Agent(env, lambda observation: apart), 0)
+    try:
+        begun = np.asarray(viewer._now["time"])
+        assert viewer.advance(float(env.dt[0]) * 3.01) == 3 and not viewer.sliders
+        viewer.draw()
+        np.testing.assert_allclose(viewer._now["time"] - begun, 3 * float(env.dt[0]), rtol=1e-5)
+        cart = viewer.state[0].physics.qvel[:, 0]
+        assert cart[0] > 0.5 and cart[1] < -0.5
+    finally:
+        viewer.stop()
