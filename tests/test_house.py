@@ -217,6 +217,7 @@ KERNELS = {
     "rigid": {"rigid", "_precision"},
     "particles": {"particles", "_precision"},
     "deformables": {"deformables", "_precision"},
+    "coupling": {"coupling"},
     "nn": {"lstm"},
     "bench": {"relu"},
 }

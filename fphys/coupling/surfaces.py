@@ -233,7 +233,7 @@ def _search(topology: Topology, solid: bool) -> Any:
     sides = np.ascontiguousarray(np.pad(sides, ((0, 0), (0, 3 - corners))), np.int32)
 
     def launches(launch: Any, reach: Any, lower: Any, upper: Any, vertex: Any, point: Any, out: Any) -> None:
-        kernel = kernels(point.dtype, "deformables.nearest").nearest
+        kernel = kernels(point.dtype, "coupling.nearest").nearest
         inputs = [corners, sides, GROUP, reach, lower, upper, vertex, point]
         launch(kernel, dim=point.shape[:2], inputs=inputs, outputs=[out])
 

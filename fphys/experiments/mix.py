@@ -35,6 +35,7 @@ CELL = 0.03  # m, of the sand's grid
 MIDDLE, HIGH, EDGE = 0.5, 0.3, 0.36  # m: where the cloth's middle is, its height, its edge
 IRON, WOOD = 0.035, 0.05  # m, radii of the balls
 SOUND = 15.0  # m/s, in the water
+COLORS = (0.25, 0.5, 0.85), (0.82, 0.68, 0.42), (0.86, 0.35, 0.3), (0.3, 0.5, 0.42)  # water, sand, rubber, cloth
 AHEAD = 1e-6, 1e-5, 1e-4  # of the differences: the nearest that FEM's residual does not disturb is the best
 THICK = 0.02  # m, of the tank's walls
 WALLS = {
@@ -120,14 +121,13 @@ def _main(config: Config, run: Run) -> dict[str, Any]:
     level = float(np.quantile(fluid[:, 2], 0.9))
     wood, iron = float(rigid.qpos[0, 3]), float(rigid.qpos[0, 10])
     block, heap = float(rubber.x[0, :, 2].mean()), float(sand.x[0, :, 2].mean())
-    run.save(
-        qpos=np.stack([s[0].qpos[0] for s in shown]),
-        water=np.stack([s[1][0].x[0, : len(fluid)] for s in shown]),
-        sand=np.stack([s[1][1].x[0] for s in shown]),
-        rubber=np.stack([s[1][2].x[0] for s in shown]),
-        cloth=np.stack([s[1][3].x[0] for s in shown]),
-    )
-    run.plot("mix", _figure(_film(run, scene, shown, len(fluid), every), shown, slopes, every))
+    states = jax.tree.map(lambda *x: np.stack([np.asarray(a) for a in x]), *[s[0] for s in shown])
+    points = [np.stack([np.asarray(s[1][k].x[0]) for s in shown]) for k in range(4)]
+    points[0] = points[0][:, : len(fluid)]
+    run.save(parts=[p.shape[1] for p in points])
+    when, color = STEP * every * np.arange(len(shown)), np.repeat(COLORS, [p.shape[1] for p in points], 0)
+    run.motion(when, scene.model, states, x=np.concatenate(points, 1)[:, None], color=color, radius=SPACING / 4)
+    run.plot("mix", _figure(_film(run, scene, states, points, every), shown, slopes, every))
     return {
         "success": bool(
             spilt + fell == 0 and abs(wood - level) < WOOD and abs(block - level) < WOOD and iron > heap and error < BAR
@@ -146,7 +146,7 @@ def _main(config: Config, run: Run) -> dict[str, Any]:
 
 def beginning(config: Config) -> tuple[Scene, tuple[Any, tuple[Any, ...]]]:
     """The scene, and where it begins: the bodies, and water, sand, rubber and cloth."""
-    model = fphys.load(film.STAGE.format(props=PROPS), dtype=jnp.float64)
+    model = fphys.load(film.stage(PROPS), dtype=jnp.float64)
     model = model.replace({"opt.timestep": jnp.full_like(model.opt.timestep, STEP)})
     gravity = np.array([0.0, 0.0, -9.81])
 
@@ -267,16 +267,14 @@ def dots(x: np.ndarray, color: tuple[float, ...], radius: float) -> Flex:
     return Flex(np.arange(2 * x.shape[1]).reshape(-1, 2), ends, color, radius)
 
 
-def _film(run: Run, scene: Scene, shown: list[Any], count: int, every: int) -> Any:
+def _film(run: Run, scene: Scene, states: Any, points: list[np.ndarray], every: int) -> Any:
     soft = [m.params.mesh.elements for m in scene.media[2:]]
-    path = lambda k, most=None: np.stack([np.asarray(s[1][k].x[0, :most]) for s in shown])  # noqa: E731
     flexes = [
-        Flex(soft[0], path(2)[:, None], (0.86, 0.35, 0.3), 0.001),
-        Flex(soft[1], path(3)[:, None], (0.3, 0.5, 0.42), 0.003),
-        dots(path(0, count), (0.25, 0.5, 0.85, 0.9), 0.5 * SPACING),
-        dots(path(1), (0.82, 0.68, 0.42), 0.28 * CELL),
+        dots(points[0], COLORS[0], 0.5 * SPACING),
+        dots(points[1], COLORS[1], 0.28 * CELL),
+        Flex(soft[0], points[2][:, None], COLORS[2], 0.001),
+        Flex(soft[1], points[3][:, None], COLORS[3], 0.003),
     ]
-    states = jax.tree.map(lambda *x: np.stack([np.asarray(a) for a in x]), *[s[0] for s in shown])
     camera, pictures = Camera(azimuth=65, elevation=-22, distance=1.35, lookat=(0.22, 0.0, 0.17)), []
 
     def draw() -> np.ndarray:

@@ -80,8 +80,12 @@ def _main(config: Config, run: Run) -> dict[str, Any]:
         angles = between(tried, found, config.litres) + width * np.linspace(-0.5, 0.5, config.worlds)
     seconds = time.perf_counter() - begun
     lost = litres * int((~(received(x[-1]) | kept(x[-1]))).sum())
-    run.save(angles=tried, litres=found, qpos=qpos, x=x, torque=torque)
-    pictures = _film(run, model, qpos[:, None], x, config)
+    run.save(angles=tried, litres=found, torque=torque)
+    start = fphys.init(model, 1)
+    states = jax.tree.map(lambda a: np.broadcast_to(np.asarray(a), (len(x), *a.shape)), start)
+    states, when = states.replace(qpos=qpos[:, None]), STEP * _every() * np.arange(1, len(x) + 1)
+    run.motion(when, model, states, x=x[:, None], radius=config.cell / 4)
+    pictures = _film(run, model, states, x, config)
     run.plot("pour-cup", _figure(pictures, tried, found, config, torque))
     return {
         "success": bool(best < BAR * config.litres),
@@ -104,7 +108,7 @@ def scene(config: Config) -> tuple[fphys.Model, coupling.MPM, mpm.State, int]:
 <body name="cup" pos="0 0 {LIP}"><joint name="tilt" type="hinge" axis="0 1 0" armature=".01" damping=".5"/>
 {"".join(box(name, ends, clear) for name, ends in held)}{glass}</body>"""
     motor = '<actuator><position name="motor" joint="tilt" kp="200" kv="4"/></actuator>'
-    model = fphys.load(film.STAGE.format(props=props).replace("</mujoco>", f"{motor}</mujoco>"), dtype=jnp.float64)
+    model = fphys.load(film.stage(props).replace("</mujoco>", f"{motor}</mujoco>"), dtype=jnp.float64)
     model = model.replace({"opt.timestep": jnp.full_like(model.opt.timestep, STEP)})
     substeps = math.ceil(STEP * SOUND / (0.4 * config.cell))
     lower, upper = np.array([-0.33, -0.105, -0.03]), np.array([0.21, 0.105, 0.51])
@@ -204,9 +208,7 @@ def between(angles: np.ndarray, litres: np.ndarray, wanted: float) -> float:
     return float(np.interp(wanted, rising, angles[order]))
 
 
-def _film(run: Run, model: fphys.Model, qpos: np.ndarray, x: np.ndarray, config: Config) -> Any:
-    start = fphys.init(model, 1)
-    states = jax.tree.map(lambda a: np.broadcast_to(np.asarray(a), (len(x), *a.shape)), start).replace(qpos=qpos)
+def _film(run: Run, model: fphys.Model, states: Any, x: np.ndarray, config: Config) -> Any:
     water = dots(x, (0.25, 0.5, 0.85), 0.32 * config.cell)
     camera, pictures = Camera(azimuth=75, elevation=-33, distance=0.85, lookat=(-0.02, 0.0, 0.2)), []
 

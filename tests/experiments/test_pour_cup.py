@@ -8,7 +8,7 @@ from fphys.experiments import pour_cup
 
 def test_the_wanted_volume_is_poured(play, full):
     """In reduced size only the two ends of the first round."""
-    config = pour_cup.Config() if full else pour_cup.Config(worlds=2, rounds=1)
+    config = pour_cup.Config() if full else pour_cup.Config(worlds=2, rounds=1, litres=0.05)
     metrics, result = play(pour_cup, config)
     if full:
         assert metrics["success"] and abs(metrics["error"]) < pour_cup.BAR
