@@ -19,8 +19,8 @@ COPY kernels kernels
 COPY fphys fphys
 RUN pip install --no-cache-dir ".[${EXTRAS}]"
 
-RUN useradd --create-home fphys
+RUN useradd --create-home --home-dir /fphys fphys
 USER fphys
-WORKDIR /home/fphys
+WORKDIR /fphys
 ENTRYPOINT ["fphys"]
 CMD ["doctor"]

@@ -34,7 +34,7 @@ nitpicky = True  # what the docstrings refer to must exist
 nitpick_ignore_regex = [("py:(class|data|obj|exc)", ".*")]  # types of other packages
 
 MENU = {
-    "Start": "/README\nguide\nconcepts\nexperiments\nassets\n/notebooks/README",
+    "Start": "/README\ngallery\nguide\nconcepts\nexperiments\nassets\n/notebooks/README",
     "Physics": "features\ncontact-gradients\nmpm\nsph\nfem\npbd\ncoupling\nscene\nscene-support\nengines"
     "\nunits\nbridges",
     "Learning": "envs\ntensor\nnn\ndata\ntrain\ndevices\nexport",

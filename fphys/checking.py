@@ -25,8 +25,9 @@ from typing import Any, Literal
 import numpy as np
 
 from .errors import FphysError, ModelError
+from .model import usd_stage
 
-SUFFIXES = (".xml", ".mjcf", ".urdf")
+SUFFIXES = (".xml", ".mjcf", ".urdf", *usd_stage.SUFFIXES)
 CLOSE, EXACT = 1e-6, 1e-10
 """Relative errors of accelerations and velocities that count as agreement, and as agreement to rounding."""
 SLOPE = 1e-5
@@ -125,9 +126,9 @@ def models(source: str) -> tuple[list[str], list[str]]:
     found: dict[bool, list[str]] = {True: [], False: []}
     for file in sorted(path.rglob("*")):
         if file.suffix.lower() in SUFFIXES and file.is_file():
-            found[_root(file) in ("mujoco", "robot")].append(str(file))
+            found[usd_stage.is_usd(file) or _root(file) in ("mujoco", "robot")].append(str(file))
     if not found[True]:
-        raise ModelError(f"{source}: there is no MJCF or URDF file below this folder")
+        raise ModelError(f"{source}: there is no MJCF, URDF or USD file below this folder")
     return found[True], found[False]
 
 
@@ -157,6 +158,8 @@ def inclusions(files: list[str]) -> set[str]:
 
 @functools.cache
 def _includes(file: str) -> list[str]:
+    if usd_stage.is_usd(file):
+        return usd_stage.layers_in(file)
     with contextlib.suppress(ET.ParseError, OSError, ValueError):
         return [element.get("file", "") for element in ET.parse(file).iter("include")]
     return []
@@ -235,7 +238,7 @@ def _examine(path: str, options: dict[str, Any]) -> Iterator[str | dict[str, Any
     from . import oracle
 
     yield "MuJoCo compiled it"
-    yield {"mujoco": oracle.refusal(path)}
+    yield {"mujoco": "MuJoCo reads no USD" if usd_stage.is_usd(path) else oracle.refusal(path)}
     yield "loading"
     try:
         model, loads = _loaded(path)

@@ -221,7 +221,7 @@ def check(
     Everything is computed in float64. The exit status is 0 if every model that MuJoCo compiles loads and is right.
 
     Args:
-        source: An MJCF or URDF file, the name of a model that comes with fphys, or a folder: all models below it.
+        source: An MJCF, URDF or USD file, the name of a model that comes with fphys, or a folder: all models below it.
         states: States of each model in which a step is compared, along MuJoCo's own trajectories.
         quick: Do not time steps.
         json: File to write the results to.
@@ -356,7 +356,8 @@ def _train(arguments: list[str]) -> int:
     folder = os.environ.get(CHECKPOINTS)
     if folder is None and (chosen.several.processes, chosen.several.restarts) != (1, 0):
         program.expect_spread(agent, training["num_envs"], chosen.several.processes)
-        return _spread(arguments, chosen.common.out / f"{agent}-{program.short_name(name)}", chosen.several)
+        root = chosen.common.out / f"{agent}-{program.short_name(name)}"
+        return _spread(arguments, root, chosen.several, chosen.common.device)
     if RANK in os.environ:
         distributed.initialize()
     else:
@@ -379,10 +380,12 @@ CHECKPOINTS = "FPHYS_CHECKPOINTS"
 """Environment variable: the folder of checkpoints that the processes of one training share."""
 
 
-def _spread(arguments: list[str], root: Path, several: Several) -> int:
+def _spread(arguments: list[str], root: Path, several: Several, device: str | None) -> int:
     """This command again, in several processes."""
     from .distributed import launch
 
+    if device == "cpu":
+        os.environ["JAX_PLATFORMS"] = device
     os.environ[CHECKPOINTS] = str((root / time.strftime("checkpoints-%Y%m%d-%H%M%S")).absolute())
     launch([sys.executable, "-m", "fphys.cli", "train", *arguments], several.processes, restarts=several.restarts)
     return 0

@@ -29,7 +29,7 @@ each mark is a test case. ✓ runs in `make test`, in reduced size, and in `make
   only the states in which MuJoCo's own contacts agree with each other count, 88 % of all.
 - *float32*: the same states in float32, with a median error of 1e-5 and a 99th percentile of 1e-3.
 - *USD files* become the same models: accelerations agree to 1e-6 with those of the same mechanism in MJCF, for joints,
-  limits, drives, masses and units (`tests/model/test_usd.py`).
+  limits, drives, masses and units (`tests/model/test_usd.py`). `fphys check` examines them as it does MJCF.
 - *Gradient*: one step agrees to 1e-5 with centred differences with respect to state, control and every parameter
   (`tests/gradients/test_contact_states.py`). A second mark: 32 steps agree to 1e-4; `linearize` agrees to 1e-5 with
   `mjd_transitionFD`; no NaN in 1,252 states, pressed in, on an edge, separating and symmetric; float32 agrees to 1e-3.

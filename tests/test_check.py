@@ -1,5 +1,6 @@
 """``fphys check``: what it says of right and wrong models, and that a crash or a hang is one model's only."""
 
+import dataclasses
 import json
 import multiprocessing
 from pathlib import Path
@@ -73,7 +74,7 @@ def test_what_is_no_model_is_counted_apart(folder):
     assert [Path(f).name for f in found] == ["part.xml", "whole.xml"]
     assert [Path(f).name for f in others] == ["broken.xml", "robot.xml"]
     assert checking.inclusions(found) == {str((folder / "b/part.xml").resolve())}
-    with pytest.raises(ModelError, match="no MJCF or URDF file"):
+    with pytest.raises(ModelError, match="no MJCF, URDF or USD file"):
         checking.models(str(Path(__file__).parent / "experiments"))
 
 
@@ -142,3 +143,21 @@ def test_causes_are_without_names_and_numbers():
     assert checking.causes(several) == {"actuator …: dynamics user", "contact of sdf and box"}
     assert checking.causes("a/b.xml:12: <mesh> names 'x.stl', which is 3 MB") == {"<mesh> names …, which is … MB"}
     assert checking.causes("") == set()
+
+
+@pytest.mark.extra("pxr")
+def test_usd_files_are_models(tmp_path):
+    """A file and the layer that it is made of, which is a part and no model."""
+    from .model.usd_text import body, joint, write
+
+    write(tmp_path, body("arm") + joint("Revolute", None, "arm"), "arm.usda")
+    (tmp_path / "robot.usda").write_text('#usda 1.0\ndef "r" (references = @arm.usda@) {}\n')
+    found, others = checking.models(str(tmp_path))
+    assert [Path(f).name for f in found] == ["arm.usda", "robot.usda"] and not others
+    assert checking.inclusions(found) == {str((tmp_path / "arm.usda").resolve())}
+    messages = [m for m in checking._examine(found[1], {"states": 2, "worlds": ()}) if isinstance(m, dict)]
+    report = Report(found[1])
+    for message in messages:
+        report = dataclasses.replace(report, **message)
+    assert report.mujoco == "MuJoCo reads no USD" and report.loads == "path"
+    assert report.errors and max(report.errors) < 1e-10 and report.wrong == 0

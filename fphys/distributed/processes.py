@@ -69,6 +69,7 @@ def initialize(
             coordinator,
             processes,
             rank,
+            local_device_ids=[rank] if pulse and rank is not None else None,  # of one machine each takes a GPU
             initialization_timeout=round(patience),
             heartbeat_timeout_seconds=max(10, round(patience)),
             coordinator_bind_address=port,

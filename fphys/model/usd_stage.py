@@ -266,6 +266,15 @@ def open_stage(source: str | Path, root: str | Path | None) -> Stage:
     return found
 
 
+def layers_in(file: str) -> list[str]:
+    """Names of the layers that a file's text names itself; none if it cannot be read."""
+    try:
+        layer = pxr("Sdf").Layer.FindOrOpen(file)
+    except (ImportError, RuntimeError):
+        return []
+    return [name for name in layer.GetCompositionAssetDependencies() if name] if layer else []
+
+
 def _layers(sdf: Any, first: str, roots: list[Path], label: str) -> Iterator[Any]:
     """Open a layer and those that it names, each after its check: the first one first."""
     todo, seen, size = [(first, label)], set(), 0

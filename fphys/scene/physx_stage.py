@@ -106,7 +106,8 @@ def quat(turn: np.ndarray) -> list[float]:
         [c + g, f + h, i - a - e, d - b],
         [h - f, c - g, d - b, a + e + i],
     ]
-    return np.linalg.eigh(np.array(k))[1][:, -1].tolist()
+    found = np.linalg.eigh(np.array(k))[1][:, -1]
+    return (found if found[3] >= 0 else -found).tolist()
 
 
 def inertia(m: Any, bodies: Any, own: np.ndarray) -> tuple[float, np.ndarray, np.ndarray]:
@@ -262,7 +263,6 @@ class Author:
         members = np.flatnonzero(m.body_weldid == b)
         mass, centre, whole = inertia(m, members, np.linalg.inv(at[b]) @ at[members])
         masses = self._mass.get(b, np.full(len(self._places), mass))
-        whole = whole * masses[0] / mass
         joints = [j for j in _joints(m, b) if m.jnt_type[j] != JointType.FREE]
         parent, above = int(m.body_weldid[m.body_parentid[b]]), f"{tree.folder}/base"
         if parent:

@@ -265,3 +265,26 @@ def test_coordinates_are_zero_where_the_frames_of_a_joint_coincide(tmp_path, fir
     turned = one.xmat.reshape(3, 3)
     assert np.abs(turned @ frame.reshape(3, 3) - two.xmat.reshape(3, 3)).max() < 1e-9
     assert np.abs(one.xpos + turned @ [0, 0, 1] - two.xpos).max() < 1e-9
+
+
+def test_a_body_without_mass_may_carry_one_that_has(tmp_path):
+    """A link of a robot's wrist that has only joints; what it carries is fixed to it, and has the mass."""
+    bare = body("wrist").replace("float physics:mass = 1.0", "float physics:mass = 0")
+    bare = bare.replace("float3 physics:diagonalInertia = (0.1, 0.2, 0.25)", "")
+    text = body("tool", at=(0, 0, 0.3), mass=2.0, com=(0, 0.1, 0))
+    held = joint("Fixed", "wrist", "tool", at0=(0, 0, 0.3))
+    turn = joint("Revolute", None, "wrist", 'uniform token physics:axis = "Y"')
+    ours = read(write(tmp_path, bare + text + turn + held))
+    xml = """<mujoco><worldbody><body name="wrist"><joint name="wrist_joint" axis="0 1 0"/>
+      <body name="tool" pos="0 0 .3"><inertial pos="0 .1 0" mass="2" diaginertia=".1 .2 .25"/></body></body></worldbody>
+      </mujoco>"""
+    same(ours, xml)
+    with pytest.raises(ModelError, match=r"</w/wrist>: it moves and has no mass"):
+        fphys.load(write(tmp_path, bare + joint("Revolute", None, "wrist"), "bare.usda"))
+
+
+def test_a_rotation_is_read_to_the_digits_of_its_file(tmp_path):
+    """In single precision: the nearest quaternion, to 6e-8 a component, not what a product of matrices leaves of it."""
+    quat = tuple(float(x) for x in np.float32([0.98877108, 0.0, 0.14943813, 0.0]))
+    ours = read(write(tmp_path, body("arm", quat=quat).replace("quatd", "quatf")))
+    assert ours.body_quat[1] == pytest.approx(np.array([0.98877108, 0.0, 0.14943813, 0.0]), abs=6e-8)

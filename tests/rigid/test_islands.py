@@ -9,7 +9,7 @@ import pytest
 import fphys
 from fphys.rigid.solve import islands
 
-from .test_sparse import FORWARD, close, pile, settled, state_of
+from .test_sparse import FORWARD, close, pile, rope, settled, state_of
 
 ARM = """
 <body pos="{x} {y} {z}" euler="{turn} 20 {turn}"><freejoint/><geom type="box" size="0.1 0.06 0.04"/>
@@ -95,3 +95,15 @@ def test_islands_too_dense_for_their_room(monkeypatch: pytest.MonkeyPatch) -> No
     for a, b in zip(tight[:2], roomy[:2], strict=True):
         close(a, b, 1e-8)
         assert bool((a != b).any()), "solved in the same way"
+
+
+def test_limits_and_dry_friction_without_any_contact() -> None:
+    """A chain at its limits: no contact is searched for, and nothing couples bodies."""
+    stiff = 'damping="0.01" limited="true" range="-5 5" frictionloss="0.02"'
+    sparse, dense = (fphys.load(rope(12, j).replace('damping="0.01"', stiff)) for j in ("sparse", "dense"))
+    qpos = 0.12 * np.sin(np.arange(12.0))[None]
+    state = fphys.init(sparse, 1, qpos=qpos, qvel=10 * qpos)
+    assert sparse.structure.sparse and state.max_contacts == 0 and (np.abs(qpos) > np.deg2rad(5)).any()
+    (found, info), (wanted, _) = (FORWARD(m, state) for m in (sparse, dense))
+    assert int(info.status[0]) == 0
+    close(found, wanted, 1e-9)

@@ -1,7 +1,7 @@
 """Five scenes on several engines, for ``docs/engines.md``.
 
-``python -m tests.scene.engines [native genesis physx]`` writes ``docs/engines.png`` and prints the table. Genesis takes
-minutes.
+``python -m tests.scene.engines [native genesis physx]`` writes ``docs/engines.png`` and prints the table. With Genesis
+it takes minutes.
 """
 
 import sys

@@ -129,15 +129,17 @@ def test_things_rest_where_they_should(tmp_path):
     assert slid == pytest.approx(1 / (2 * 9.81 * np.array([0.2, 0.9])), rel=0.05, abs=0.01)
 
 
-def moved(scene: Scene, start: Any, steps: int, control: Any, action: ActionSpec | None = None) -> list[np.ndarray]:
-    """Joints after some steps, in PhysX and natively."""
+def moved(scene: Scene, start: Any, steps: int, control: Any, links: tuple[str, ...] = ()) -> list[np.ndarray]:
+    """Positions of joints after some steps, or all columns of links, in PhysX and natively."""
     found = []
     for backend in ("physx", "native"):
-        world = scene.build(2, backend=backend, action=action)
+        world = scene.build(2, backend=backend)
         state, step = world.init(start), world.step if backend == "physx" else jax.jit(world.step)
         for _ in range(steps):
             state = step(state, control)
-        found.append(np.asarray(world.observe(state, ObservationSpec("all")))[:, : len(world.joints)])
+        spec = ObservationSpec("all", links)
+        seen = np.asarray(world.observe(state, spec))
+        found.append(seen[:, 2 * len(world.joints) :].copy() if links else seen[:, : len(world.joints)])
     return found
 
 
@@ -158,6 +160,13 @@ def test_mechanisms_move_as_the_native_back_end_has_it():
     physx, native = moved(scene, start, 300, control)
     assert np.abs(native - np.array(start)).min(0).min() > 0.05
     assert physx == pytest.approx(native, abs=0.01 * np.abs(native - np.array(start)).max())
+    links = ("arm/lower", "arm/tip", "chain/a", "chain/b", "chain/w")  # in the world, and their velocities
+    physx, native = moved(scene, start, 300, control, links)
+    assert np.abs(native.reshape(2, 5, 13)[0, :, 7:10]).max(1).min() > 0.3
+    for found in (physx, native):  # q and -q are one orientation
+        turned = found.reshape(2, 5, 13)[:, :, 3:7]
+        turned *= np.sign(turned[:, :, :1])
+    assert physx == pytest.approx(native, abs=0.03)
 
 
 def test_springs_friction_and_limits():

@@ -1,0 +1,67 @@
+"""The loops of the gallery from videos of runs: ``python docs/gallery.py runs NAME...`` after its commands."""
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+HERE = Path(__file__).parent / "gallery"
+FPS, WIDTH, MOST = 12.0, 360, 4.0  # pictures a second, pixels, seconds
+QUALITY = 45  # of WebP, 0 to 100
+SLOW = {"drape": 3.0}  # times; filmed with film.FPS = 60 and --duration 0.9
+HERO = ("play-ant", "swing-up", "drape", "play-hover")
+
+
+def loop(video: Path, slow: float = 1.0, width: int = WIDTH) -> list[Any]:
+    """Pictures of a video for the loop, of at most four seconds."""
+    import imageio.v3 as imageio
+    from PIL import Image
+
+    rate = imageio.immeta(video, plugin="FFMPEG")["fps"]
+    pictures = imageio.imread(video, plugin="FFMPEG")
+    shown = pictures[np.arange(0, len(pictures), rate / FPS / slow).astype(int)][: round(FPS * MOST)]
+    height = round(shown.shape[1] * width / shown.shape[2] / 2) * 2
+    return [Image.fromarray(p).resize((width, height), Image.Resampling.LANCZOS) for p in shown]
+
+
+def newest(runs: Path, name: str) -> Path:
+    """The video of the newest run; "play-ant" is what `fphys play ant` filmed."""
+    _, _, policy = name.partition("play-")
+    found = sorted(runs.glob(f"play/*/*{policy.capitalize()}*.mp4" if policy else f"{name}/*/{name}.mp4"))
+    if not found:
+        raise FileNotFoundError(f"{runs} has no video of {name}: run the command of docs/gallery.md first")
+    return found[-1]
+
+
+def save(pictures: list[Any], path: Path) -> None:
+    path.parent.mkdir(exist_ok=True)
+    rest = {"save_all": True, "append_images": pictures[1:], "duration": round(1000 / FPS), "loop": 0}
+    pictures[0].save(path, quality=QUALITY, method=6, **rest)
+    print(f"{path.name}: {len(pictures)} pictures, {path.stat().st_size // 1024} KiB")
+
+
+def hero(runs: Path, height: int = 160, width: int = 240) -> None:
+    """Four loops side by side, the middle of each; those that are shorter wait at their end."""
+    from PIL import Image
+
+    parts = []
+    for name in HERO:
+        wide = 400 if name == "swing-up" else width  # three pictures side by side
+        parts.append(loop(newest(runs, name), SLOW.get(name, 1.0), wide))
+    pictures = []
+    for k in range(max(map(len, parts))):
+        page = Image.new("RGB", (width * len(parts), height))
+        for i, part in enumerate(parts):
+            one = part[min(k, len(part) - 1)]
+            left, top = (one.width - width) // 2, (one.height - height) // 2
+            page.paste(one.crop((left, top, left + width, top + height)), (width * i, 0))
+        pictures.append(page)
+    save(pictures, HERE / "hero.webp")
+
+
+if __name__ == "__main__":
+    folder = Path(sys.argv[1])
+    for wanted in sys.argv[2:]:
+        save(loop(newest(folder, wanted), SLOW.get(wanted, 1.0)), HERE / f"{wanted}.webp")
+    hero(folder)
