@@ -9,6 +9,7 @@ import numpy as np
 from ..bridge import kernels, warp_op
 from .bridges import bridge_cases
 from .case import Case, Workload
+from .coupled import coupling_cases
 from .crowds import crowd_cases
 from .environments import environment_cases
 from .particles_mpm import mpm_cases
@@ -84,6 +85,7 @@ CASES: list[Case] = [
     *environment_cases(),
     *sph_cases(),
     *mpm_cases(),
+    *coupling_cases(),
     *training_cases(),
     *scene_cases(),
 ]

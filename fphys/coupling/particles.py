@@ -12,8 +12,9 @@ from ..math import quat_mul, rotate
 from ..model import Model
 from ..model.structure import GeomType
 from ..particles import mpm, sph
-from ..particles.arguments import row
+from ..particles.arguments import array, row
 from ..particles.boundary import Collider
+from ..particles.materials import column
 from ..particles.response import Response
 from ..tree import Tree, pytree, static
 from .exchange import Pose
@@ -56,10 +57,11 @@ class MPM(Tree):
 
     def cloud(self, matter: mpm.State) -> Cloud:
         """The particles, as surfaces meet them."""
-        given = [units.si(m.density, units.density, "density") for m in self.params.materials]
-        density = jnp.stack(jnp.broadcast_arrays(*[row("density", d, (), matter.x.dtype) for d in given]), -1)
-        mass = jnp.take_along_axis(jnp.broadcast_to(density, (len(matter.x), len(given))), matter.material, 1)
-        return Cloud(matter.x, matter.v, mass * matter.volume, matter.volume)
+        density = jnp.zeros_like(matter.volume)
+        for i, material in enumerate(self.params.materials):
+            one = array("density", units.si(material.density, units.density, "density"), matter.x.dtype)
+            density = jnp.where(matter.material == i, column(one), density)
+        return Cloud(matter.x, matter.v, density * matter.volume, matter.volume)
 
 
 @pytree

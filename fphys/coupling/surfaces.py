@@ -128,10 +128,12 @@ def push(surface: Surface, cloud: Cloud, sheet: Sheet, h: Array) -> tuple[Array,
     away = at - (share[..., None] * ends).sum(2)
     height = (away * upright).sum(-1)
     distance = jnp.sqrt(jnp.maximum((away**2).sum(-1), TINY))
-    flat = share.min(-1) > 0  # above the side, not beyond its edge
-    sign = jnp.where((height < 0) & (not (solid or surface.front)), -1, 1).astype(real)
-    normal = jnp.where(flat[..., None], sign[..., None] * upright, away / distance[..., None])
-    delta = jnp.where(flat, sign * height, distance)
+    flat = (share.min(-1) > 0) | (height**2 >= (1 - 1e-9) * distance**2)  # above the side, not beyond its edge
+    behind, one_sided = height < 0, solid or surface.front
+    sign = jnp.where(behind & (not one_sided), -1, 1).astype(real)
+    turned = jnp.where(behind & one_sided, -1, 1).astype(real)
+    normal = jnp.where(flat[..., None], sign[..., None] * upright, (turned / distance)[..., None] * away)
+    delta = jnp.where(flat, sign * height, turned * distance)
 
     mass, cover = cloud.mass, cloud.volume ** ((dim - 1) / dim)
     piece = cover * (share * pick(jnp.broadcast_to(_by_area(sheet, sides), x.shape[:2]), corner)).sum(-1)

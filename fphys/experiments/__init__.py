@@ -29,6 +29,8 @@ EXPERIMENTS = {
     "identify-elastic": "the stiffness of every element of a plate is found from a recorded motion, by gradient",
     "fold": "a cloth is folded in half, the motion of its edge found by gradient",
     "soft-arm": "a soft arm reaches targets, the pressures in its chambers found by gradient",
+    "mix": "all five solvers in one scene: a paddle, water, floating wood and rubber, sand in a cloth, a falling ball",
+    "pour-cup": "a cup pours a given volume of water into another, its angle found in worlds side by side",
     "contact-gradients": "exact gradients, softened contacts and contacts from distance are compared",
     "classify": "digits, MNIST or CIFAR-10 are classified by a perceptron or a convolutional network",
     "autoencode": "digits are compressed and drawn again by a variational autoencoder",

@@ -158,7 +158,9 @@ def test_a_light_cloth_holds_water():
     water = mpm.init(params, jnp.asarray(grid((0, 0, 0.2 + reach), (0.2, 0.2, 0.3 + reach), 0.025)[None]))
     sheet = mesh.cloth((4, 4), (0.2, 0.2))
     rim = np.flatnonzero(np.abs(sheet.vertices[:, :2] - 0.1).max(1) > 0.099)
-    held = pbd.Params(sheet, 1.0, h, stretch=1e-5, gravity=(0, 0, -9.81), damping=5.0, pinned=rim, substeps=1)
+    held = pbd.Params(
+        sheet, 1.0, h, stretch=1e-5, gravity=(0, 0, -9.81), damping=5.0, pinned=tuple(rim.tolist()), substeps=1
+    )
     media = coupling.MPM(params, ()), coupling.PBD(held, ())
     matter = water, pbd.init(held, jnp.asarray(sheet.vertices + [0, 0, 0.2])[None])
     border = (coupling.Surface(0, 1, reach, front=True),)
@@ -203,3 +205,63 @@ def test_media_that_are_no_boundary_are_refused():
     hung = given._replace(media=(given.media[0], coupling.PBD(rope, ())), matter=(given.matter[0], pbd.init(rope)))
     with pytest.raises(UnsupportedError, match="edge kind in space has no surface"):
         rolled(hung, (coupling.Surface(0, 1, 0.02),), 1)
+
+
+def bodies() -> dict[str, Any]:
+    """A surface of each kind that there is."""
+    h = 1e-3
+    solid = mesh.box((2, 2, 1), (0.2, 0.2, 0.1))
+    flat = mesh.box((3, 2), (0.3, 0.2))
+    line = mesh.build([[0.0, 0.0], [0.1, 0.02], [0.2, 0.0], [0.3, 0.05]], [[0, 1], [1, 2], [2, 3]])
+    return {
+        "solid": coupling.FEM(fem.Params(solid, fem.NeoHookean(1000.0, 1e5, 0.3), h), ()),
+        "cloth": coupling.PBD(pbd.Params(mesh.cloth((3, 3), (0.3, 0.3)), 0.5, h, substeps=1), ()),
+        "plane": coupling.FEM(fem.Params(flat, fem.NeoHookean(1000.0, 1e5, 0.3), h), ()),
+        "rope in a plane": coupling.PBD(pbd.Params(line, 0.5, h, substeps=1), ()),
+    }
+
+
+@pytest.mark.parametrize("kind", bodies())
+def test_forces_and_moments_balance_wherever_particles_are(kind: str):
+    """Over sides, edges and corners, inside and outside, with friction."""
+    medium, rng = bodies()[kind], np.random.default_rng(0)
+    solver = fem if isinstance(medium, coupling.FEM) else pbd
+    rest = np.asarray(medium.params.mesh.vertices)
+    bent = rest + 0.01 * rng.standard_normal(rest.shape)
+    sheet = medium.sheet(solver.init(medium.params, jnp.asarray(bent[None]), rng.standard_normal((1, *rest.shape))))
+    x = jnp.asarray(rng.uniform(rest.min(0) - 0.05, rest.max(0) + 0.05, (1, 300, rest.shape[1])))
+    cloud = surfaces.Cloud(
+        x, jnp.asarray(rng.standard_normal(x.shape)), jnp.full((1, 300), 0.01), jnp.full((1, 300), 1e-6)
+    )
+    border = coupling.Surface(0, 1, 0.03, 0.6)
+    force, back = (np.asarray(a[0]) for a in jax.jit(surfaces.push)(border, cloud, sheet, jnp.full((1, 1), 1e-3)))
+    assert (np.abs(force).max(1) > 0).sum() > 30
+    size = np.abs(force).sum()
+    assert np.abs(force.sum(0) + back.sum(0)).max() < 1e-14 * size
+    turn = [
+        np.cross(np.pad(a, ((0, 0), (0, 3 - a.shape[1]))), np.pad(f, ((0, 0), (0, 3 - f.shape[1])))).sum(0)
+        for a, f in ((np.asarray(x[0]), force), (bent, back))
+    ]
+    assert np.abs(turn[0] + turn[1]).max() < 1e-13 * size
+
+
+@pytest.mark.parametrize("kind", ["solid", "rope in a plane"])
+def test_particles_leave_on_their_side(kind: str):
+    """In a solid by the nearest face, also above a vertex; beside a rope on their side, or all on its front."""
+    medium = bodies()[kind]
+    solver = fem if isinstance(medium, coupling.FEM) else pbd
+    sheet = medium.sheet(solver.init(medium.params))
+    at = [[0.1, 0.1, 0.09], [0.1, 0.1, 0.11], [0.1, 0.1, 0.2]] if kind == "solid" else [[0.1, 0.03], [0.1, 0.01]]
+    x, n = jnp.asarray([at]), len(at)
+    cloud = surfaces.Cloud(x, jnp.zeros_like(x), jnp.ones((1, n)), jnp.ones((1, n)))
+
+    def push(front: bool) -> Any:
+        border = coupling.Surface(0, 1, 0.03, front=front)
+        return surfaces.push(border, cloud, sheet, jnp.ones((1, 1)))[0][0]
+
+    if kind == "solid":
+        up = push(False)
+        assert up[0, 2] > up[1, 2] > 0 == up[2, 2]  # the deeper, the more
+    else:
+        assert push(False)[0, 1] > 0 > push(False)[1, 1]
+        assert jnp.sign(push(True)[0, 1]) == jnp.sign(push(True)[1, 1])

@@ -7,7 +7,7 @@ from fphys import experiments
 from fphys.experiments import pour, stiffness
 from fphys.experiments.pour import Config
 
-DEFORMABLE = ["drape", "cable", "identify-elastic", "fold", "soft-arm"]
+DEFORMABLE = ["drape", "cable", "identify-elastic", "fold", "soft-arm", "mix", "pour-cup"]
 SMALL = Config(particles=432, across=8, duration=1.6)
 
 
