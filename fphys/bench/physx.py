@@ -1,8 +1,9 @@
 """PhysX on the CPU compared with fphys: NVIDIA's ovphysx with Gymnasium's ant, which mujoco-usd-converter turns to USD.
 
-PhysX has its own equations and contacts, so none of its steps agrees with MuJoCo's to 1e-3. Two models are not timed.
-In the humanoid it drops the second and third hinge between two links ("excluded from the articulation"). The converted
-Franka, whose base is held by a joint, reaches 1e4 rad/s and more within a step.
+PhysX has its own equations and contacts, so none of its steps agrees with MuJoCo's to 1e-3. Two converted models are not
+timed. The humanoid has three hinges between two links, of which PhysX keeps one. The Franka's massless base is the root,
+and a joint outside the articulation holds it, so PhysX lets it float: 5e4 rad/s within a step. Scenes write their own
+stage (``Scene.build(backend="physx")``), which has neither fault.
 """
 
 import importlib
