@@ -1,9 +1,9 @@
 """PhysX on the CPU compared with fphys: NVIDIA's ovphysx with Gymnasium's ant, which mujoco-usd-converter turns to USD.
 
-PhysX has its own equations and contacts, so none of its steps agrees with MuJoCo's to 1e-3. Two converted models are not
-timed. The humanoid has three hinges between two links, of which PhysX keeps one. The Franka's massless base is the root,
-and a joint outside the articulation holds it, so PhysX lets it float: 5e4 rad/s within a step. Scenes write their own
-stage (``Scene.build(backend="physx")``), which has neither fault.
+PhysX has its own equations and contacts, so none of its steps agrees with MuJoCo's to 1e-3. Two converted models are
+not timed. The humanoid has three hinges between two links, of which PhysX keeps one. The Franka's massless base is the
+root, and a joint outside the articulation holds it, so PhysX lets it float: 5e4 rad/s within a step. Scenes write their
+own stage (``Scene.build(backend="physx")``), which has neither fault.
 """
 
 import importlib
