@@ -40,7 +40,7 @@ MENU = {
     "Learning": "envs\ntensor\nnn\ndata\ntrain\ndevices\nexport",
     "Help": "migration\ntroubleshooting\nreliability\ncompatibility",
     "Reference": "api/index",
-    "Project": "/CHANGELOG\n/CONTRIBUTING\ndecisions/README\n/benchmarks/README",
+    "Project": "/CHANGELOG\n/CONTRIBUTING\n/SECURITY\ndecisions/README\n/benchmarks/README",
 }
 """The menu; a page that is missing from it fails the build."""
 

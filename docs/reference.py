@@ -18,13 +18,11 @@ ROOMS = [
     *(f"fphys.bridge.{name}" for name in ("dlpack", "torch", "genesis")),
     *(f"fphys.particles.{name}" for name in ("boundary", "materials", "mpm", "response", "sample", "sph", "transfer")),
     *(f"fphys.deformables.{name}" for name in ("fem", "materials", "mesh", "pbd")),
-    "fphys.coupling",
     "fphys.rigid.last",
     "fphys.model.model",
     "fphys.model.leaves",
     "fphys.nn.models",
     "fphys.nn.weights",
-    "fphys.render",
     "fphys.runs",
     "fphys.config",
 ]

@@ -2,6 +2,7 @@
 
 import ast
 import ctypes
+import importlib
 import inspect
 from pathlib import Path
 
@@ -134,3 +135,14 @@ def test_forward_mode_is_explained():
     for fn in (theirs, jax.jit(theirs)):
         with pytest.raises(TypeError, match="can't apply forward-mode"):
             jax.jacfwd(fn)(1.0)
+
+
+def test_gloo_listens_where_it_is_told(monkeypatch):
+    library = importlib.import_module("jaxlib._jax")
+    assert importlib.import_module("jax._src.xla_bridge")._jax is library  # which makes the client from it
+    monkeypatch.setattr(library, "make_gloo_tcp_collectives", library.make_gloo_tcp_collectives)
+    assert "hostname" in library.make_gloo_tcp_collectives.__doc__
+    for host in ("127.0.0.1", "127.0.0.2"):
+        private.gather_at(host)
+        assert library.make_gloo_tcp_collectives.keywords == {"hostname": host}
+    assert not private.in_a_group()

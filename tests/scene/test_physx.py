@@ -269,7 +269,7 @@ def test_the_humanoid_keeps_all_its_hinges():
 
 
 def test_a_joint_that_begins_beyond_its_limits_begins_at_them():
-    """PhysX would throw it back within a step: the Franka, whose fourth joint is out of range at zero, fell apart."""
+    """PhysX would throw it back within a step: the Franka's fourth joint is out of range at zero."""
     scene = Scene(timestep=0.002)
     scene.add(MJCF(fphys.asset("franka")), name="franka")
     world = scene.build(1, backend="physx")
