@@ -12,7 +12,8 @@ held links are stable. Grids and constraints find the impulse and both velocitie
 follows gets the mean wrench of its substeps. Momentum given is momentum taken, to rounding.
 """
 
-from typing import Any, NamedTuple, Protocol
+from collections.abc import Sequence
+from typing import Any, ClassVar, NamedTuple, Protocol
 
 import jax
 import jax.numpy as jnp
@@ -27,8 +28,8 @@ from ..particles.response import Response
 from ..rigid.inverse import mass_matrix
 from ..rigid.step import step as rigid_step
 from ..rigid.tree.kinematics import ancestry, motions
-from ..worlds import choose, idle, is_nonfinite
-from .surfaces import Surface, pushes
+from ..worlds import Status, choose, flag, idle, is_nonfinite
+from .surfaces import Surface, prepared, pushes
 
 Array = jax.Array
 
@@ -42,6 +43,8 @@ class Pose(NamedTuple):
 
 class Medium(Protocol):
     """Matter of one solver, and the bodies that it touches."""
+
+    solver: ClassVar[Any]  # the solver's module, which has its State
 
     @property
     def params(self) -> Any:
@@ -91,7 +94,7 @@ def step(
     wrench: Array | None = None,
     force: Array | None = None,
     unmoved: tuple[int, ...] = (),
-    surfaces: tuple[Surface, ...] = (),
+    surfaces: Surface | Sequence[Surface] = (),
 ) -> tuple[State, tuple[Any, ...]]:
     """Advance bodies and matter by one time step of the model. Pure; composes with jit, grad, vmap, scan, checkpoint.
 
@@ -101,21 +104,22 @@ def step(
         matter: the state of each medium.
         substeps: how many steps the matter takes.
         unmoved: numbers of the bodies that push the matter but are not pushed by it.
-        surfaces: meshes among the media that hold particles of others (:class:`Surface`).
+        surfaces: meshes among the media that hold particles of others (:class:`Surface`), one or several.
 
     Returns:
         The next states. A world in which a solver stands still is held as a whole. Gradients flow to everything that
         the solvers differentiate, on both sides; the mobility and the wrench are part of the trace.
 
     Raises:
-        ValueError: media and matter do not belong together, a surface is of no mesh or holds no particles, a shape
-            does not fit, or a medium has another time step (if it is known on the host). TypeError: dtypes differ.
+        ValueError: media and matter are not as many, or not of as many worlds as the state, a surface is of no mesh or
+            holds no particles, a shape does not fit; or, if known on the host, a medium has another time step, or a
+            surface's number cannot be. TypeError: dtypes differ, or a state is of another solver than its medium.
     """
-    if len(media) != len(matter):
-        raise ValueError(f"{len(media)} media have {len(matter)} states: give one for each")
+    _expect_states(state, media, matter)
     if substeps < 1:
         raise ValueError(f"substeps is {substeps}: give one at least")
     _expect_timesteps(model, media, substeps)
+    borders, faults = prepared(surfaces, media, matter)
     free = rigid_step(model, state, ctrl, wrench, force)
     numbers = tuple(sorted(set[int]().union(*(m.bodies(model) for m in media))))
     out = idle(free.status)
@@ -129,7 +133,7 @@ def step(
     def substep(carry: tuple[Pose, Array, Array, tuple[Any, ...]], _: None) -> tuple[Any, None]:
         pose, twist, total, matter = carry
         twist, took, after = twist + drift, jnp.zeros_like(twist), []
-        for medium, before, force in zip(media, matter, pushes(surfaces, media, matter), strict=True):
+        for medium, before, force in zip(media, matter, pushes(borders, media, matter), strict=True):
             response = Response(pose.pos, twist, mobility, fixed=fixed)
             new, impulse = medium.exchange(model, before, pose, response, numbers, force)
             took, after = took + impulse, [*after, new]
@@ -138,14 +142,39 @@ def step(
         total = total + took.at[..., 3:].add(jnp.cross(arm, took[..., :3]))
         return (_moved(pose, twist, h), twist, total, tuple(after)), None
 
-    carry = start, twist, jnp.zeros_like(twist), tuple(matter)
+    begun = tuple(m.replace(status=m.status & jnp.uint32(Status.NONFINITE)) for m in matter)
+    carry = start, twist, jnp.zeros_like(twist), begun
     (_, _, total, after), _ = jax.lax.scan(substep, carry, length=substeps)
     pushed = [i for i in range(len(numbers)) if i not in fixed]
     new = free
     if pushed:
         mean = calm(_wrench(model, start, total / (substeps * h), numbers, pushed), 0)
         new = rigid_step(model, state, ctrl, mean if wrench is None else wrench + mean, force)
-    return _held(media, (state, tuple(matter)), (new, after))
+    stop = jnp.zeros(len(state.status), bool)
+    for border, fault in zip(borders, faults, strict=True):
+        stop, bits, both = stop | fault, flag(Status.BADPARAM, fault), (border.flow, border.mesh)
+        after = tuple(m.replace(status=m.status | bits) if i in both else m for i, m in enumerate(after))
+    return _held(media, (state, tuple(matter)), (new, after), stop)
+
+
+def _expect_states(state: State, media: Sequence[Medium], matter: Sequence[Any]) -> None:
+    """Refuse states that are not those of the media, or of other worlds; TypeError, ValueError."""
+    if len(media) != len(matter):
+        raise ValueError(f"{len(media)} media have {len(matter)} states: give one for each")
+    for i, (medium, m) in enumerate(zip(media, matter, strict=True)):
+        if not isinstance(m, medium.solver.State):
+            raise TypeError(
+                f"matter[{i}] is {_named(type(m))}, but media[{i}], a coupling.{type(medium).__name__}, takes "
+                f"{_named(medium.solver.State)}: give the states in the order of the media"
+            )
+        if len(m.status) != len(state.status):
+            raise ValueError(
+                f"matter[{i}] has {len(m.status)} worlds, the bodies' state has {len(state.status)}: give as many"
+            )
+
+
+def _named(kind: type) -> str:
+    return f"{kind.__module__.rpartition('.')[2].removesuffix('_state')}.{kind.__name__}"
 
 
 def _expect_timesteps(model: Model, media: tuple[Medium, ...], substeps: int) -> None:
@@ -207,10 +236,10 @@ def _wrench(model: Model, start: Pose, mean: Array, numbers: tuple[int, ...], pu
     return jnp.zeros((len(mean), model.structure.nbody, 6), mean.dtype).at[:, of].set(wrench)
 
 
-def _held(media: tuple[Medium, ...], before: tuple[Any, ...], after: tuple[Any, ...]) -> tuple[Any, ...]:
-    """Worlds in which a solver stands still keep all of their last state."""
+def _held(media: Sequence[Medium], before: tuple[Any, ...], after: tuple[Any, ...], stop: Array) -> tuple[Any, ...]:
+    """Worlds of ``stop``, and those in which a solver stands still, keep all of their last state."""
     rigid, matter = after
-    stop = (rigid.time == before[0].time) | is_nonfinite(rigid.status)
+    stop = stop | (rigid.time == before[0].time) | is_nonfinite(rigid.status)
     for medium, m in zip(media, matter, strict=True):
         if medium.holds:
             stop = stop | idle(m.status)
@@ -221,6 +250,8 @@ def _held(media: tuple[Medium, ...], before: tuple[Any, ...], after: tuple[Any, 
         return jnp.where(stop.reshape(-1, *[1] * (new.ndim - 1)), old, new)
 
     def kept(old: Any, new: Any) -> Any:
-        return jax.tree.map(lambda o, n: keep(stop, o, n), jax.lax.stop_gradient(old), new).replace(status=new.status)
+        return jax.tree.map(lambda o, n: keep(stop, o, n), jax.lax.stop_gradient(old), new).replace(
+            status=old.status | new.status
+        )
 
     return kept(before[0], rigid), tuple(kept(o, n) for o, n in zip(before[1], matter, strict=True))

@@ -1,6 +1,6 @@
 """The borders of rigid bodies with cloth, ropes and soft solids: geoms that keep vertices out."""
 
-from typing import Any
+from typing import Any, ClassVar
 
 import jax
 import jax.numpy as jnp
@@ -32,6 +32,7 @@ def _carried_on(x: Array, params: fem.Params | pbd.Params, velocity: Any) -> Arr
 class PBD(Tree):
     """Cloth, a rope or a soft solid by XPBD, and the geoms that touch it. ``params.substeps`` is 1."""
 
+    solver: ClassVar[Any] = pbd
     params: pbd.Params
     geoms: tuple[str | int, ...] = static()  # their names or numbers
     pins: Any = None  # velocities of the pinned vertices [m/s], shape (pinned, dim) or (1 | world, pinned, dim)
@@ -73,6 +74,7 @@ class FEM(Tree):
     the geoms' bodies are heavier than the square of the substep times the stiffness of the contact.
     """
 
+    solver: ClassVar[Any] = fem
     params: fem.Params
     geoms: tuple[str | int, ...] = static()  # their names or numbers
     pins: Any = None  # velocities of the pinned vertices [m/s], shape (pinned, dim) or (1 | world, pinned, dim)

@@ -1,6 +1,6 @@
 """The borders of rigid bodies with particles: geoms that hold an MPM grid, and walls of SPH particles."""
 
-from typing import Any
+from typing import Any, ClassVar
 
 import jax
 import jax.numpy as jnp
@@ -30,6 +30,7 @@ SHAPES = {t: t.name.lower() for t in (GeomType.PLANE, GeomType.SPHERE, GeomType.
 class MPM(Tree):
     """Material points, and the geoms that touch them: planes, spheres, capsules and boxes."""
 
+    solver: ClassVar[Any] = mpm
     params: mpm.Params
     geoms: tuple[str | int, ...] = static()  # their names or numbers
     contact: str = static(default="separate")  # one of fphys.particles.boundary.CONTACTS
@@ -68,6 +69,7 @@ class MPM(Tree):
 class SPH(Tree):
     """A fluid whose particles come first, and after them the walls, layers of particles that bodies carry."""
 
+    solver: ClassVar[Any] = sph
     params: sph.Params
     walls: Any  # positions of wall particles in the frames of their bodies [m], shape (wall, 3)
     body: tuple[int, ...] = static()  # number of the body of each wall particle, 0 for the world

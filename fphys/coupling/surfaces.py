@@ -25,10 +25,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from .. import units
 from ..bridge import kernels, warp_op
 from ..deformables.mesh import NAMES, Mesh, Topology, measures
 from ..errors import UnsupportedError
+from ..particles.arguments import known, row
 from ..tree import Tree, pytree, static
+from ..worlds import choose
 
 Array = jax.Array
 
@@ -52,12 +55,17 @@ class Surface(Tree):
     the side that the normals point to, also those up to the reach behind it. The surface of a solid holds them outside.
     Under a pressure p on a cloth of rho_s [kg/m^2], particles rest at the depth p h^2 / (STIFF rho_s) below the reach,
     with a substep h: light cloth under much weight needs a short one, or ``front``.
+
+    The spring is stable for a layer or two of particles. A reach of many spacings has as many layers push the same
+    vertices, and explicit steps throw them apart; it also reaches to the far side of a thin body.
+    A number that cannot be is refused on the host; if it is traced, its world skips the step, and the states of both
+    media say BADPARAM.
     """
 
     flow: int = static()  # the medium of particles: coupling.MPM or coupling.SPH
     mesh: int = static()  # the medium of the mesh: coupling.PBD or coupling.FEM
-    reach: Any  # distance that the surface keeps [m], shape () or (world,); half to one spacing of the particles
-    friction: Any = 0.0  # Coulomb's coefficient, shape () or (world,)
+    reach: Any  # distance that the surface keeps [m], shape () or (1 | world,); half to one spacing of the particles
+    friction: Any = 0.0  # Coulomb's coefficient, shape () or (1 | world,)
     front: bool = static(default=False)  # of cloth: all particles belong on the side that its normals point to
 
 
@@ -80,21 +88,51 @@ class Sheet(NamedTuple):
     rest: Array  # the mesh's vertices [m], shape (1 | world, vertex, dim)
 
 
-def pushes(surfaces: Sequence[Surface], media: Sequence[Any], matter: Sequence[Any]) -> list[Array | None]:
-    """Forces [N] on the particles or vertices of each medium; None where there is no surface.
+def prepared(
+    surfaces: Surface | Sequence[Surface], media: Sequence[Any], matter: Sequence[Any]
+) -> tuple[tuple[Surface, ...], list[Array]]:
+    """Surfaces with numbers of shape (1 | world,); and for each the worlds in which they cannot be, of the same shape.
 
     Raises:
-        ValueError: a number is not that of a medium, or a medium is of another kind. UnsupportedError: a mesh without
-            a surface.
+        ValueError: a number is not that of a medium, a medium is of another kind, or a reach or friction is known not
+            to be one, or not of these worlds. TypeError: no surface, or another dtype.
     """
-    total: list[Array | None] = [None] * len(media)
-    for i, surface in enumerate(surfaces):
+    given, faults = [], []
+    for i, surface in enumerate((surfaces,) if isinstance(surfaces, Surface) else surfaces):
+        if not isinstance(surface, Surface):
+            raise TypeError(f"surfaces[{i}] is a {type(surface).__name__}: give coupling.Surface(flow, mesh, reach)")
         for name, number, part, kinds in (
             ("flow", surface.flow, "cloud", "MPM or SPH"),
             ("mesh", surface.mesh, "sheet", "PBD or FEM"),
         ):
             if not (0 <= number < len(media) and hasattr(media[number], part)):
                 raise ValueError(f"surfaces[{i}].{name} is {number}: it must be the number of a medium {kinds}")
+        real, worlds = matter[surface.flow].x.dtype, len(matter[surface.flow].status)
+        fault, numbers = jnp.zeros(1, bool), {"reach": surface.reach, "friction": surface.friction}
+        for key, value in numbers.items():
+            name = f"surfaces[{i}].{key}"
+            value = units.si(value, units.length, name) if key == "reach" else value
+            seen, value = known(value), row(name, value, (), real)
+            if len(value) not in (1, worlds):
+                raise ValueError(f"{name} is of {len(value)} worlds, there are {worlds}: give one for all, or each")
+            least = 0 if key == "friction" else jnp.finfo(real).tiny
+            if seen and (bad := np.ravel(seen[0])[~np.ravel(np.isfinite(seen[0]) & (seen[0] >= least))]).size:
+                must = "not negative" if key == "friction" else "positive"
+                raise ValueError(f"{name} is {bad[0]}: it must be finite and {must}")
+            fault, numbers[key] = fault | ~(jnp.isfinite(value) & (value >= least)), value
+        given.append(surface.replace(**{key: choose(fault, 0, value) for key, value in numbers.items()}))
+        faults.append(fault)
+    return tuple(given), faults
+
+
+def pushes(surfaces: Sequence[Surface], media: Sequence[Any], matter: Sequence[Any]) -> list[Array | None]:
+    """Forces [N] on the particles or vertices of each medium; None where there is no surface.
+
+    Raises:
+        ValueError: the coordinates differ in number. UnsupportedError: a mesh without a surface.
+    """
+    total: list[Array | None] = [None] * len(media)
+    for i, surface in enumerate(surfaces):
         cloud = media[surface.flow].cloud(matter[surface.flow])
         sheet = media[surface.mesh].sheet(matter[surface.mesh])
         if cloud.x.shape[-1] != sheet.x.shape[-1]:

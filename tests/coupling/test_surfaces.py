@@ -7,6 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+import fphys
 from fphys import coupling
 from fphys.coupling import surfaces
 from fphys.deformables import fem, mesh, pbd
@@ -205,6 +206,64 @@ def test_media_that_are_no_boundary_are_refused():
     hung = given._replace(media=(given.media[0], coupling.PBD(rope, ())), matter=(given.matter[0], pbd.init(rope)))
     with pytest.raises(UnsupportedError, match="edge kind in space has no surface"):
         rolled(hung, (coupling.Surface(0, 1, 0.02),), 1)
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "says"),
+    [
+        ("reach", 0.0, r"surfaces\[0\].reach is 0.0: it must be finite and positive"),
+        ("reach", -1.0, "reach is -1.0"),
+        ("reach", np.nan, "reach is nan"),
+        ("friction", -1.0, r"surfaces\[0\].friction is -1.0: it must be finite and not negative"),
+        ("friction", jnp.asarray([np.nan]), "friction is nan"),
+        ("friction", jnp.ones(3), "friction is of 3 worlds, there are 1"),
+        ("reach", jnp.ones((1, 2)), r"reach has shape \(1, 2\)"),
+    ],
+)
+def test_numbers_that_cannot_be_are_refused(name: str, value: Any, says: str):
+    given, (border,) = scene(rubber(), cloth())
+    with pytest.raises(ValueError, match=says):
+        rolled(given, (border.replace(**{name: value}),), 1)
+
+
+def test_a_traced_number_that_cannot_be_stops_its_world_and_has_no_gradient():
+    """And only for that step."""
+    given, (border,) = scene(rubber(), cloth())
+    doubled = jax.tree.map(lambda a: jnp.concatenate([a, a]), given.matter)
+    given = given._replace(state=fphys.init(given.model, 2), matter=doubled)
+
+    @jax.jit
+    def moved(reach: Any, friction: Any, matter: Any = doubled) -> Any:
+        return rolled(given._replace(matter=matter), (border.replace(reach=reach, friction=friction),), 1)
+
+    fine, good = moved(jnp.full(2, 0.02), jnp.full(2, 0.4)), (0.02, 0.4)
+    for which, bad in ((0, 0.0), (0, -1.0), (0, np.nan), (1, -1.0), (1, np.nan)):
+        numbers = [jnp.full(2, x) for x in good]
+        numbers[which] = numbers[which].at[1].set(bad)
+        after = moved(*numbers)
+        for m, begun, other in zip(after, doubled, fine, strict=True):
+            np.testing.assert_array_equal(m.status, [0, fphys.Status.BADPARAM])
+            np.testing.assert_array_equal(m.x[1], begun.x[1])
+            np.testing.assert_array_equal(m.x[0], other.x[0])
+        slopes = jax.jit(jax.grad(lambda r, f: sum((m.v**2).sum() for m in moved(r, f)), (0, 1)))(*numbers)
+        for slope in slopes:
+            assert slope[0] != 0 and slope[1] == 0
+    assert not np.array_equal(moved(jnp.full(2, 0.02), jnp.full(2, 0.4), after)[0].x[1], doubled[0].x[1])
+
+
+def test_matter_of_another_medium_or_of_other_worlds_is_refused():
+    given, (border,) = scene(rubber(), cloth())
+    with pytest.raises(TypeError, match=r"matter\[0\] is pbd.State, but media\[0\], a coupling.MPM, takes mpm.State"):
+        rolled(given._replace(matter=given.matter[::-1]), (border,), 1)
+    wet, _ = scene(drop(), cloth())
+    with pytest.raises(TypeError, match=r"media\[0\], a coupling.SPH, takes sph.State"):
+        rolled(wet._replace(matter=given.matter), (border,), 1)
+    with pytest.raises(ValueError, match=r"matter\[0\] has 1 worlds, the bodies' state has 2"):
+        rolled(given._replace(state=fphys.init(given.model, 2)), (border,), 1)
+    with pytest.raises(TypeError, match=r"surfaces\[0\] is a int"):
+        rolled(given, (1,), 1)
+    one, many = (jax.eval_shape(lambda s=s: rolled(given, s, 1)) for s in (border, (border,)))
+    assert one == many  # a surface alone is a tuple of one
 
 
 def bodies() -> dict[str, Any]:
