@@ -14,11 +14,14 @@ def array(name: str, value: Any, dtype: Any = None) -> Array:
     """The value as an array; numbers (NumPy's own, and those that JAX traces) and lists take the dtype.
 
     Raises:
-        TypeError: it is an array of another dtype.
+        TypeError: it is an array of another dtype, or no number.
     """
     given = getattr(value, "dtype", None)
     if given is None or isinstance(value, float | int) or getattr(value, "weak_type", False):
-        return jnp.asarray(value, dtype)
+        try:
+            return jnp.asarray(value, dtype)
+        except (TypeError, ValueError) as error:
+            raise TypeError(f"{name} is {value!r}: give a number or an array") from error
     if dtype is not None and given != dtype:
         raise TypeError(f"{name} is {given}, the particles are {dtype}: cast it, for nothing is cast silently")
     return jnp.asarray(value)

@@ -176,6 +176,8 @@ def init(params: Params, positions: Any, velocities: Any = None, material: Any =
         raise TypeError(f"material is {number.dtype}: give whole numbers, places in params.material")
     number = each("material", number.astype(jnp.int32), (worlds, n), jnp.int32)
     volume = each("volume", (params.cell / 2) ** dim if volume is None else volume, (worlds, n), dtype)
+    params.walls.kinds(dim)
+    _rows(params, (worlds, n), dtype)
     refuse(params, x, number, volume, _bounds(params))
     eye = jnp.broadcast_to(jnp.eye(3, dtype=dtype), (worlds, n, 3, 3))
     return State(
@@ -274,16 +276,14 @@ def _step(
     given = tuple(prepared(c, i, dtype, dim, worlds) for i, c in enumerate(given))
     kinds, shapes = stacked(given) if given else ((), None)
     number = jnp.clip(state.material, 0, len(params.materials) - 1)
-    expect_worlds(params, (worlds, n))
-    setting, keep = _setting(params, dtype, number), share_kept(params, dtype)
-    expect_worlds(params, (worlds, n), **{f"params.{name}": value for name, value in setting._asdict().items()})
+    rows, keep = _rows(params, (worlds, n), dtype)
+    setting = Setting(materials.table(params.materials, dtype, number), **rows)
     rest = (setting.gravity, setting.wall_friction, setting.wall_velocity)
     fine = simulable(setting.table, len(layout.kinds), setting.timestep, rest, state)
     fine = fine & (setting.wall_friction >= 0).all(1)
     if shapes is not None:
         fine = fine & (shapes.friction >= 0).all(1)
     if keep is not None:
-        expect_worlds(params, (worlds, n), **{"params.transfer.keep": keep})
         fine = fine & (keep >= 0) & (keep <= 1)
     force = jnp.where(fine[:, None, None], force, jnp.nan)  # a particle with this force takes no part
     matter = state.replace(status=None, material=number)
@@ -444,16 +444,24 @@ def reset(params: Params, state: State, mask: Array, start: State) -> State:
     return worlds.reset(state, mask, start)
 
 
-def _setting(params: Params, dtype: Any, number: Array) -> Setting:
+def _rows(params: Params, size: tuple[int, int], dtype: Any) -> tuple[dict[str, Array], Array | None]:
+    """The numbers of a :class:`Setting` but for materials, and what a particle keeps of its velocity.
+
+    Raises:
+        ValueError, TypeError: by name, a number, also of a material, does not fit the worlds and particles of ``size``.
+    """
     dim = params.dim
     velocity = row("walls.velocity", params.walls.velocity, (2 * dim, dim), dtype, vector=True)
-    return Setting(
-        materials.table(params.materials, dtype, number),
-        row("timestep", params.timestep, (), dtype),
-        row("gravity", params.gravity, (dim,), dtype, vector=True),
-        row("walls.friction", params.walls.friction, (2 * dim,), dtype),
-        jnp.pad(velocity, ((0, 0), (0, 0), (0, 3 - dim))),
-    )
+    rows = {
+        "timestep": row("timestep", params.timestep, (), dtype),
+        "gravity": row("gravity", params.gravity, (dim,), dtype, vector=True),
+        "wall_friction": row("walls.friction", params.walls.friction, (2 * dim,), dtype),
+        "wall_velocity": jnp.pad(velocity, ((0, 0), (0, 0), (0, 3 - dim))),
+    }
+    keep = share_kept(params, dtype)
+    kept = {} if keep is None else {"transfer.keep": keep}
+    expect_worlds(params, size, **{f"params.{name}": value for name, value in (rows | kept).items()})
+    return rows, keep
 
 
 def _bare(params: Params) -> Params:

@@ -68,15 +68,16 @@ def mesh(surface: Any, spacing: Any, seed: int | None = None) -> Array:
     Args:
         surface: a file that trimesh reads (.stl, .obj, .ply, .off), in metres, or an object with ``vertices`` (n, 3)
             [m] and ``faces`` (m, 3), such as ``trimesh.Trimesh``. A point is inside where the surface winds around it
-            (Jacobson et al. 2013), so that small holes and faces that cross do no harm.
+            (Jacobson et al. 2013), so that faces that cross do no harm.
 
     Raises:
         MissingDependencyError: trimesh is not installed, and a file is given. FileNotFoundError: there is no such file.
-        ValueError: nothing is inside: the surface is open or inside out, or the spacing is too large.
+        ValueError: the surface is open; or nothing is inside: it is inside out, or the spacing is too large.
     """
     if isinstance(surface, str | Path):
         surface = _read(Path(surface))
     corners = np.asarray(surface.vertices, float)[np.asarray(surface.faces)]
+    _expect_closed(corners)
     lower, upper, spacing = _corners(corners.min((0, 1)), corners.max((0, 1)), spacing)
 
     def inside(x: Array) -> Array:
@@ -109,14 +110,31 @@ def _those(inside: Callable[[Array], Array], points: Array) -> Array:
     """The points that are inside; ValueError if there is none."""
     found = points[inside(points)]
     if not len(found):
-        raise ValueError("no particle is inside: the surface is open or inside out, or the spacing is too large")
+        raise ValueError("no particle is inside: the surface is inside out, or the spacing is too large")
     return found
+
+
+def _expect_closed(corners: Array) -> None:
+    """Refuse triangles (m, 3, 3) unless as many go along each edge one way as the other; ValueError."""
+    places, number = np.unique(corners.reshape(-1, 3), axis=0, return_inverse=True)
+    start = number.reshape(-1, 3)
+    ends = np.stack([start, np.roll(start, -1, 1)], -1).reshape(-1, 2)
+    edges, of = np.unique(np.sort(ends, 1), axis=0, return_inverse=True)
+    ways = np.bincount(of.reshape(-1), np.sign(ends[:, 1] - ends[:, 0]), len(edges))
+    if len(found := edges[ways != 0]):
+        a, b = places[found[0]]
+        raise ValueError(
+            f"the surface is open: {len(found)} edges lack a triangle on one side, or one winds the wrong way; the "
+            f"first is from {a} to {b} m. Close it, for example by trimesh.repair.fill_holes and fix_normals"
+        )
 
 
 def _blue(inside: Callable[[Array], Array], lower: Array, upper: Array, spacing: float, seed: int) -> Array:
     """Points relaxed on a fine lattice of the shape; each keeps the mean of the fine points nearest to it."""
     from scipy.spatial import KDTree
 
+    if not isinstance(seed, int | np.integer) or seed < 0:
+        raise ValueError(f"seed is {seed!r}: give a whole number that is not negative, or None for the lattice")
     rng, fine = np.random.default_rng(seed), spacing / FINE
     tests = _those(inside, _lattice(lower, upper, fine))
     tests = tests + fine * rng.uniform(-0.5, 0.5, tests.shape)  # else points lock into the fine lattice

@@ -123,6 +123,27 @@ def test_numbers_that_cannot_be_are_refused(change: dict[str, Any], says: str):
         begun()
 
 
+@pytest.mark.parametrize(
+    ("change", "error", "says"),
+    [
+        ({"walls": mpm.Walls(hold="edge")}, ValueError, "walls.hold is 'edge'"),
+        ({"walls": mpm.Walls("slippery")}, ValueError, "there is no contact 'slippery'"),
+        ({"transfer": "flip"}, TypeError, "params.transfer is a str"),
+        ({"transfer": mpm.AffineFlip}, TypeError, r"give mpm.Apic\(\) or mpm.AffineFlip\(\)"),
+        ({"transfer": mpm.AffineFlip(keep="x")}, TypeError, "params.transfer.keep is 'x': give a number"),
+        ({"transfer": mpm.AffineFlip(keep=None)}, TypeError, "params.transfer.keep is None"),
+        ({"transfer": mpm.AffineFlip(keep=2.0)}, ValueError, r"params.transfer.keep is \[2.\]: it must lie between"),
+        *(
+            ({"material": mpm.Corotated(1e3, np.full(shape, 1e4), 0.3)}, ValueError, "Corotated.young has the shape")
+            for shape in ((1, 41), (40,), (40, 1), (3, 40))
+        ),
+    ],
+)
+def test_init_refuses_what_a_step_would(change: dict[str, Any], error: type[Exception], says: str):
+    with pytest.raises(error, match=says):
+        block(PARAMS.replace(**change))
+
+
 @pytest.mark.parametrize(("change", "says"), [({"material": None}, "Corotated"), ({"walls": "slip"}, "mpm.Walls")])
 def test_parameters_of_another_type_are_refused(change: dict[str, Any], says: str):
     with pytest.raises(TypeError, match=says):

@@ -81,6 +81,12 @@ def test_files_of_meshes(tmp_path: Path):
             ValueError,
             "inside out",
         ),
+        (
+            lambda: sample.mesh(SimpleNamespace(vertices=TETRAHEDRON.vertices, faces=TETRAHEDRON.faces[:3]), 0.1),
+            ValueError,
+            "the surface is open: 3 edges lack a triangle",
+        ),
+        (lambda: sample.box((0, 0), (1, 1), 0.1, seed=1.5), ValueError, "seed is 1.5: give a whole number"),  # type: ignore[arg-type]
     ],
 )
 def test_what_cannot_be_filled_is_refused(make: Any, error: type[Exception], says: str):
