@@ -364,6 +364,8 @@ def _train(arguments: list[str]) -> int:
         use_device(chosen.common.device)
     keep_memory()
     record = {**dataclasses.asdict(chosen.config), "env": name, **training}
+    num_envs, randomize, resume = training.pop("num_envs"), training["randomize"], training["resume"]
+    env = program.accepted(agent, name, chosen.config, num_envs, randomize, resume)
     training["folder"] = Path(folder) if folder else None
     with contextlib.ExitStack() as stack:
         root, first = chosen.common.out, os.environ.get(RANK, "0") == "0"
@@ -371,7 +373,7 @@ def _train(arguments: list[str]) -> int:
             root = Path(stack.enter_context(tempfile.TemporaryDirectory()))
         run = stack.enter_context(Run(f"{agent}-{program.short_name(name)}", root, record, quiet=not first))
         with interruptible():
-            metrics = program.train(agent, name, chosen.config, run, **training)
+            metrics = program.train(agent, name, env, chosen.config, run, **training)
         run.metrics(**metrics)
     return 0
 

@@ -223,7 +223,9 @@ class Run:
         """A few lines about what happened and where the files are."""
         width = max((len(key) for key in self._values), default=0)
         seconds = (self._end or time.time()) - self._start
-        lines = [f"{self.name}: {self._status} in {seconds:.1f} s on {_device() or 'no device'}"]
+        missed = self._status == "ok" and self._values.get("success") in (False, np.False_)
+        status = "missed its goal" if missed else self._status
+        lines = [f"{self.name}: {status} in {seconds:.1f} s on {_device() or 'no device'}"]
         lines += [f"  {key:<{width}}  {_short(value)}" for key, value in self._values.items()]
         if self._error:
             lines.append(f"  {self._error}")

@@ -131,7 +131,30 @@ def test_a_missed_goal_is_reported_and_sets_the_exit_code(experiment, monkeypatc
     module = experiments.load("swing-up")
     monkeypatch.setattr(module, "main", lambda config, run: {"success": False})
     assert cli.main(["run", "swing-up", "--out", str(tmp_path)]) == 1
-    assert "did not reach its goal" in capsys.readouterr().err
+    printed = capsys.readouterr()
+    assert "did not reach its goal" in printed.err
+    assert "swing-up: missed its goal in" in printed.out and "ok" not in printed.out
+
+
+@pytest.mark.parametrize("option", ["--duration", "--goals", "--timestep", "--iterations"])
+def test_a_number_that_cannot_be_is_refused_before_there_is_a_folder(option, tmp_path, capsys):
+    with pytest.raises(SystemExit) as ended:
+        cli.main(["run", "push", option, "-1", "--out", str(tmp_path)])
+    assert ended.value.code == 2 and f"{option} is -1" in capsys.readouterr().err
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        (["--num-envs", "0"], "--num-envs is 0"),
+        (["--horizon", "0"], "horizon is 0"),
+        (["--resume", "nowhere"], "nowhere has no checkpoints"),
+    ],
+)
+def test_a_training_that_cannot_be_leaves_no_folder(options, says, tmp_path, capsys):
+    assert cli.main(["train", "shac", "inverted-pendulum", *options, "--out", str(tmp_path)]) == 2
+    assert says in capsys.readouterr().err and not list(tmp_path.iterdir())
 
 
 def test_version(capsys):

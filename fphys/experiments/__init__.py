@@ -3,6 +3,7 @@
 The module of an experiment has a frozen dataclass ``Config``, with a docstring for each field, and a function
 ``main(config, run) -> dict``. It returns the metrics, and puts its files into the :class:`fphys.runs.Run`. A metric
 ``success`` says whether the goal is reached. Experiments with random numbers have a field ``seed: int = 0``.
+A ``Config`` refuses what cannot be (:func:`expect_positive`) as it is made, so that a refused run leaves no folder.
 """
 
 import dataclasses
@@ -59,6 +60,6 @@ def expect_positive(config: Any, *zero: str) -> None:
     """
     for field in dataclasses.fields(config):
         value, may = getattr(config, field.name), field.name in ("seed", *zero)
-        if isinstance(value, int | float) and not (value >= 0 if may else value > 0):
+        if isinstance(value, int | float) and not isinstance(value, bool) and not (value >= 0 if may else value > 0):
             option = f"--{field.name.replace('_', '-')}"
             raise ValueError(f"{option} is {value}: it must be {'0 or more' if may else 'positive'}")

@@ -52,10 +52,12 @@ class Config:
     iterations: int = 8
     """Newton steps."""
 
+    def __post_init__(self) -> None:
+        expect_positive(self, "iterations")
+
 
 def main(config: Config, run: Run) -> dict[str, Any]:
     """Find the end and the length; computed in float64."""
-    expect_positive(config, "iterations")
     with jax.enable_x64(True):
         return _main(config, run)
 

@@ -16,6 +16,8 @@ import numpy as np
 import fphys
 from fphys.runs import Run
 
+from . import expect_positive
+
 Array = jax.Array
 
 SCENE = """
@@ -38,6 +40,9 @@ class Config:
     """Distance over which contacts are felt [m]."""
     iterations: int = 60
     """Gradient steps of each search."""
+
+    def __post_init__(self) -> None:
+        expect_positive(self, "iterations")
 
 
 def main(config: Config, run: Run) -> dict[str, Any]:

@@ -50,10 +50,12 @@ class Config:
     duration: float = 2.0
     """Length of the motion [s]."""
 
+    def __post_init__(self) -> None:
+        expect_positive(self, "bend", "friction", "aside")
+
 
 def main(config: Config, run: Run) -> dict[str, Any]:
     """Let the cloth fall; computed in float32."""
-    expect_positive(config, "bend", "friction", "aside")
     params, state, colliders = beginning(config)
     begun = time.perf_counter()
     last, path = fall(params, state, colliders, max(round(config.duration / STEP), 1))

@@ -53,10 +53,12 @@ class Config:
     rate: float = 0.04
     """Adam's step at the start [m]; it falls to zero as a cosine."""
 
+    def __post_init__(self) -> None:
+        expect_positive(self, "friction", "short", "iterations")
+
 
 def main(config: Config, run: Run) -> dict[str, Any]:
     """Find the paths; computed in float64."""
-    expect_positive(config, "friction", "short", "iterations")
     with jax.enable_x64(True):
         return _main(config, run)
 

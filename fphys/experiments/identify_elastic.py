@@ -44,12 +44,14 @@ class Config:
     iterations: int = 100
     """Of L-BFGS."""
 
+    def __post_init__(self) -> None:
+        expect_positive(self, "noise", "iterations")
+        if min(self.cells) < 1:
+            raise ValueError(f"--cells is {self.cells}: both must be positive")
+
 
 def main(config: Config, run: Run) -> dict[str, Any]:
     """Find the field; computed in float64."""
-    expect_positive(config, "noise", "iterations")
-    if min(config.cells) < 1:
-        raise ValueError(f"--cells is {config.cells}: both must be positive")
     with jax.enable_x64(True):
         return _main(config, run)
 

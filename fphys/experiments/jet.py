@@ -59,10 +59,12 @@ class Config:
     rate: float = 0.3
     """Adam's step at the start, which falls to zero as a cosine [m/s]."""
 
+    def __post_init__(self) -> None:
+        expect_positive(self, "iterations")
+
 
 def main(config: Config, run: Run) -> dict[str, Any]:
     """Find the jet; computed in float64."""
-    expect_positive(config, "iterations")
     with jax.enable_x64(True):
         return _main(config, run)
 

@@ -80,6 +80,9 @@ class Config:
     steps: int = 5
     """Time steps that the gradient goes through, at the end; 0 leaves it out."""
 
+    def __post_init__(self) -> None:
+        expect_positive(self, "torque", "steps")
+
 
 class Scene(NamedTuple):
     """What does not change."""
@@ -92,7 +95,6 @@ class Scene(NamedTuple):
 
 def main(config: Config, run: Run) -> dict[str, Any]:
     """Play the scene; computed in float64."""
-    expect_positive(config, "torque", "steps")
     with jax.enable_x64(True):
         return _main(config, run)
 

@@ -64,10 +64,12 @@ class Config:
     duration: float = 2.4
     """Length of the motion [s]."""
 
+    def __post_init__(self) -> None:
+        expect_positive(self, "speed", "artificial", "renewal")
+
 
 def main(config: Config, run: Run) -> dict[str, Any]:
     """Pour, in float32."""
-    expect_positive(config, "speed", "artificial", "renewal")
     params, state = beginning(config)
     count = round(1 / (SHOWN * 10 * params.timestep))  # tens of steps between pictures
     times = round(config.duration / (count * 10 * params.timestep))

@@ -49,12 +49,14 @@ class Config:
     rounds: int = 2
     """Rounds of the search."""
 
+    def __post_init__(self) -> None:
+        expect_positive(self)
+        if self.worlds < 2:
+            raise ValueError(f"--worlds is {self.worlds}: it must be 2 or more, to interpolate between")
+
 
 def main(config: Config, run: Run) -> dict[str, Any]:
     """Find the angle; computed in float64."""
-    expect_positive(config)
-    if config.worlds < 2:
-        raise ValueError(f"--worlds is {config.worlds}: it must be 2 or more, to interpolate between")
     with jax.enable_x64(True):
         return _main(config, run)
 

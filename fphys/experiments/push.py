@@ -27,6 +27,7 @@ import fphys
 from fphys.render import Camera
 from fphys.runs import Run
 
+from . import expect_positive
 from .film import film
 from .reach import limits, rest_to_rest
 
@@ -84,6 +85,9 @@ class Config:
     """Time step of simulation and control [s]."""
     iterations: int = 12
     """Iterations of Levenberg-Marquardt."""
+
+    def __post_init__(self) -> None:
+        expect_positive(self, "iterations")
 
 
 class Goal(NamedTuple):

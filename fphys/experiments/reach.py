@@ -22,6 +22,7 @@ import fphys
 from fphys.render import Camera
 from fphys.runs import Run
 
+from . import expect_positive
 from .film import film
 
 Array = jax.Array
@@ -56,6 +57,9 @@ class Config:
     """Gradient steps."""
     rate: float = 0.2
     """Adam's step at the start, which falls to zero as a cosine [rad]."""
+
+    def __post_init__(self) -> None:
+        expect_positive(self, "iterations")
 
 
 class Motion(NamedTuple):

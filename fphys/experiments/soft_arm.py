@@ -51,12 +51,14 @@ class Config:
     iterations: int = 8
     """Of Levenberg and Marquardt."""
 
+    def __post_init__(self) -> None:
+        expect_positive(self, "iterations")
+        if self.cells[0] < 1 or self.cells[1] < 2 or self.cells[1] % 2:
+            raise ValueError(f"--cells is {self.cells}: the second must be even, for chambers to be lines of vertices")
+
 
 def main(config: Config, run: Run) -> dict[str, Any]:
     """Find the pressures; computed in float64."""
-    expect_positive(config, "iterations")
-    if config.cells[0] < 1 or config.cells[1] < 2 or config.cells[1] % 2:
-        raise ValueError(f"--cells is {config.cells}: the second must be even, for chambers to be lines of vertices")
     with jax.enable_x64(True):
         return _main(config, run)
 

@@ -51,10 +51,12 @@ class Config:
     rate: float = 0.3
     """Adam's step."""
 
+    def __post_init__(self) -> None:
+        expect_positive(self, "iterations")
+
 
 def main(config: Config, run: Run) -> dict[str, Any]:
     """Find the gait; computed in float64."""
-    expect_positive(config, "iterations")
     with jax.enable_x64(True):
         return _main(config, run)
 

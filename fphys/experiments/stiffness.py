@@ -50,12 +50,14 @@ class Config:
     rate: float = 0.1
     """Adam's step at the start, on logarithms; it falls to zero as a cosine."""
 
+    def __post_init__(self) -> None:
+        expect_positive(self, "poisson", "noise", "iterations")
+        if self.steps < self.records:
+            raise ValueError(f"--steps is {self.steps}, --records {self.records}: there must be a step for each record")
+
 
 def main(config: Config, run: Run) -> dict[str, Any]:
     """Find the two numbers; computed in float64."""
-    expect_positive(config, "poisson", "noise", "iterations")
-    if config.steps < config.records:
-        raise ValueError(f"--steps is {config.steps}, --records {config.records}: there must be a step for each record")
     with jax.enable_x64(True):
         return _main(config, run)
 

@@ -19,6 +19,7 @@ import fphys
 from fphys import control
 from fphys.runs import Run
 
+from . import expect_positive
 from .film import film
 
 Array = jax.Array
@@ -39,6 +40,9 @@ class Config:
     """Length of the motion, in steps of 10 ms."""
     iterations: int = 40
     """Iterations of iLQR."""
+
+    def __post_init__(self) -> None:
+        expect_positive(self, "spread", "iterations")
 
 
 def main(config: Config, run: Run) -> dict[str, Any]:

@@ -23,6 +23,7 @@ import fphys
 from fphys.render import Camera
 from fphys.runs import Run
 
+from . import expect_positive
 from .film import film
 
 Array = jax.Array
@@ -77,6 +78,9 @@ class Config:
     """Gradient steps."""
     rate: float = 0.3
     """Adam's step at the start, which falls to zero as a cosine [m/s]."""
+
+    def __post_init__(self) -> None:
+        expect_positive(self, "iterations")
 
 
 def main(config: Config, run: Run) -> dict[str, Any]:

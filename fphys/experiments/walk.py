@@ -18,6 +18,7 @@ import numpy as np
 import fphys
 from fphys.runs import Run
 
+from . import expect_positive
 from .film import film
 
 Array = jax.Array
@@ -47,6 +48,9 @@ class Config:
     """Gradient steps."""
     rate: float = 0.01
     """Adam's step at the start, which falls to zero as a cosine [rad]."""
+
+    def __post_init__(self) -> None:
+        expect_positive(self, "iterations")
 
 
 def main(config: Config, run: Run) -> dict[str, Any]:

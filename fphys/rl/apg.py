@@ -7,9 +7,9 @@ small (Freeman et al. 2021, "Brax").
 import dataclasses
 
 from . import shac
-from .shac import init, policy, train, update
+from .shac import expect, init, policy, train, update
 
-__all__ = ["Config", "init", "policy", "train", "update"]
+__all__ = ["Config", "expect", "init", "policy", "train", "update"]
 
 
 @dataclasses.dataclass(frozen=True)

@@ -22,7 +22,7 @@ from .policy import evaluate
 from .record import motion, record
 
 AGENTS: dict[str, ModuleType] = {"apg": apg, "dqn": dqn, "ppo": ppo, "sac": sac, "sapo": sapo, "shac": shac}
-"""Each has a ``Config`` and ``train(env, config, key, run=..., checkpoints=...) -> policy, log``."""
+"""Each has ``Config``, ``expect(env, config)``, and ``train(env, config, key, **options) -> policy, log``."""
 
 
 def full_name(name: str) -> str:
@@ -49,13 +49,30 @@ def short_name(name: str) -> str:
     return re.split("[/:]", name)[-1]
 
 
+def accepted(
+    agent: str, name: str, config: Any, num_envs: int = 32, randomize: bool = False, resume: Path | None = None
+) -> envs.Env:
+    """The environment of a training.
+
+    Raises:
+        ValueError: there is none, the agent cannot be trained in it, or ``resume`` has no checkpoints.
+    """
+    if num_envs < 1:
+        raise ValueError(f"--num-envs is {num_envs}: it must be positive")
+    env = envs.make(full_name(name), num_envs, randomize=randomize)
+    AGENTS[agent].expect(env, config)
+    if resume is not None:
+        saved(resume)
+    return env
+
+
 def train(
     agent: str,
     name: str,
+    env: envs.Env,
     config: Any,
     run: Run,
     *,
-    num_envs: int = 32,
     seed: int = 0,
     randomize: bool = False,
     resume: Path | None = None,
@@ -64,10 +81,9 @@ def train(
     """Train, test the policy on other starts, and write policy, curves and a video into the run's folder.
 
     Args:
+        env: the environment ``name``, as :func:`accepted` returns it.
         resume: a folder that must have checkpoints to go on from. folder: one that may have some, and gets others.
     """
-    name = full_name(name)
-    env = envs.make(name, num_envs, randomize=randomize)
     folder = saved(resume) if resume is not None else folder or run.path / "checkpoints"
     checkpoints = Checkpoints(folder, every=50, keep=2)
     with distributed.group():

@@ -8,9 +8,9 @@ entropy stays. Two values are learned against overestimation, as in soft actor-c
 import dataclasses
 
 from . import shac
-from .shac import init, policy, train, update
+from .shac import expect, init, policy, train, update
 
-__all__ = ["Config", "init", "policy", "train", "update"]
+__all__ = ["Config", "expect", "init", "policy", "train", "update"]
 
 
 @dataclasses.dataclass(frozen=True)

@@ -160,6 +160,19 @@ def train(env: Env, config: Config, key: Array, **options: Any) -> tuple[Policy,
     Raises:
         ValueError: a number does not fit.
     """
+    expect(env, config)
+    seen = env.num_envs * config.horizon
+    module, state = jax.jit(functools.partial(init, env, config))(key)
+    state, log = loop(functools.partial(update, env, config, module), state, seen, config.steps, **options)
+    return policy(env, module, state), log
+
+
+def expect(env: Env, config: Config) -> None:
+    """Refuse what cannot work.
+
+    Raises:
+        ValueError: a number does not fit.
+    """
     at_least_one(config)
     seen = env.num_envs * config.horizon
     if seen % config.critic_minibatches or config.steps < seen:
@@ -169,9 +182,6 @@ def train(env: Env, config: Config, key: Array, **options: Any) -> tuple[Policy,
         )
     if not 0 <= config.discount <= 1 or (config.bootstrap and config.discount == 1):
         raise ValueError(f"discount is {config.discount}, must be from 0 to 1, and below 1 if values are bootstrapped")
-    module, state = jax.jit(functools.partial(init, env, config))(key)
-    state, log = loop(functools.partial(update, env, config, module), state, seen, config.steps, **options)
-    return policy(env, module, state), log
 
 
 def policy(env: Env, module: Any, state: TrainingState) -> Policy:
