@@ -47,7 +47,17 @@ class Comparison:
         Returns:
             Of joints [rad or m] ("positions"), of links' places [m] ("links"), of the energy [J], and of the impulse of
             all contacts [N s] ("impulse"), which is less a matter of single steps than their force.
+
+        Raises:
+            ModelError: one of them did not run.
         """
+        for key in (name, reference):
+            if key not in self.motions:
+                why = self.absent.get(key, "it was not among the backends")
+                raise ModelError(
+                    f"{key!r} did not run: {why}; these did: {', '.join(self.motions)}. difference(name, reference) "
+                    "takes two of them"
+                )
         a, b = self.motions[name], self.motions[reference]
         step = float(a.times[1] - a.times[0])
         gaps = {
@@ -86,7 +96,7 @@ def compare(
     steps: int | None = None,
     positions: Any = None,
     action: ActionSpec | None = None,
-    backends: Sequence[str] = BACKENDS,
+    backends: str | Sequence[str] = BACKENDS,
 ) -> Comparison:
     """Run one world of a scene on several engines under one control.
 
@@ -97,15 +107,18 @@ def compare(
         steps: how many; by default as many as controls, or 1,000.
         positions: of the joints at the beginning, as in ``world.init``.
         action: what the controls mean.
-        backends: engines. One that is not installed, or refuses the scene, is among ``absent`` with the reason.
+        backends: engines, several or one. One that is not installed, or refuses the scene, is among ``absent`` with
+            the reason.
 
     Raises:
-        ModelError: no engine is left, or the number of steps is not that of the controls.
+        ModelError: no engine is left, there is no step, or not one for each control.
     """
     control = None if control is None else np.asarray(control, float)
     steps = (1000 if control is None else len(control)) if steps is None else steps
     if control is not None and (control.ndim != 2 or len(control) != steps):
         raise ModelError(f"control has shape {control.shape}, needs (steps, controls) with {steps} steps")
+    if steps < 1:
+        raise ModelError(f"{steps} steps: give one at least, or a control with a row for each")
     m = compose(scene.parts, {}, scene.timestep, scene.gravity).compile()
     found = layout(m, {})
     bodies = [b for b in range(m.nbody) if m.body_weldid[b] and m.body(b).name]
@@ -114,7 +127,7 @@ def compare(
     felt.sensors = {f"contact{k}": Contact(link) for k, link in enumerate(links)}
     spec = ObservationSpec(found.joints, links, tuple(felt.sensors))
     motions, absent = {}, {}
-    for name in backends:
+    for name in (backends,) if isinstance(backends, str) else backends:
         try:
             world = felt.build(1, backend=name, action=action)
         except (MissingDependencyError, UnsupportedError) as error:

@@ -7,6 +7,7 @@ import pytest
 
 from fphys.errors import ModelError
 from fphys.scene import PBD, ActionSpec, Cloth, Scene, Sphere, compare
+from fphys.scene.compare import Comparison
 
 from . import engines
 from .things import alone
@@ -61,6 +62,14 @@ def test_engines_that_cannot_are_absent(monkeypatch):
     assert motion.positions[0] == pytest.approx([0.2, 0.1])
     with pytest.raises(ModelError, match=r"control has shape \(5, 2\), needs \(steps, controls\) with 7 steps"):
         compare(scene, control, 7)
+    with pytest.raises(ModelError, match="0 steps: give one at least"):
+        compare(scene, np.zeros((0, 2)))
+    for pair in (("physx",), ("native", "genesis")):
+        with pytest.raises(ModelError, match=r"did not run: .*pip install.*; these did: native"):
+            found.difference(*pair)
+    with pytest.raises(ModelError, match="'native' did not run: it was not among the backends; these did: physx"):
+        Comparison({"physx": motion}, {}, found.joints, found.links).difference("physx")
+    assert tuple(compare(scene, steps=1, backends="native").motions) == ("native",)
     soft = Scene()
     soft.add(Cloth((1.0, 1.0), (2, 2)), PBD(0.2))
     soft.add(Sphere(0.1, pos=(0, 0, 1)))
