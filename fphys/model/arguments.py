@@ -74,6 +74,8 @@ def whole_number(name: str, value: Any) -> int:
     if isinstance(value, jax.core.Tracer):
         raise TypeError(f"{name} is traced, must be known when the function is compiled: mark it static under jit")
     try:
+        if isinstance(value, bool):
+            raise TypeError
         return operator.index(value)
     except TypeError:
         raise TypeError(f"{name} is {_described(value)}, must be a whole number") from None

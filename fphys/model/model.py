@@ -77,16 +77,21 @@ class Model:
         Raises:
             ModelError: there is no such leaf, or no mechanism can have this value (not finite, a time step or mass
                 that is not positive) and it is known on the host. If it is traced, the affected worlds skip the
-                step, with ``Status.BADPARAM``. ValueError: a shape does not fit. TypeError: a dtype does not fit;
+                step, with ``Status.BADPARAM``. ValueError: a shape does not fit. TypeError: a type or dtype does not;
                 UnitError: a kind.
         """
         if derived not in ("recomputed", "frozen"):
             raise ValueError(f'derived is {derived!r}, must be "recomputed" or "frozen"')
         fields: dict[str, Any] = dict(groups)
-        for group in fields:
+        for group, value in fields.items():
             if group not in {f.name for f in dataclasses.fields(self)}:
                 raise ModelError(
                     f"the model has no group {group!r}: leaves are given by path, as in {{'body.mass': m}}"
+                )
+            if not isinstance(value, kind := type(getattr(self, group))):
+                raise TypeError(
+                    f"{group} is {value!r}, must be a {kind.__name__} as in the model: leaves are given by path, "
+                    "as in {'opt.timestep': h}"
                 )
         for path, value in (changes or {}).items():
             group, _, leaf = path.partition(".")
@@ -201,7 +206,10 @@ def world_counts(model: Model) -> dict[str, int]:
 def _fit(path: str, value: Any, old: Array) -> Array:
     """The value as an array with a world axis, checked against the leaf that it replaces."""
     if not isinstance(value, jax.Array):
-        value = jnp.array(value, old.dtype)  # a copy: asarray would alias NumPy's memory
+        try:
+            value = jnp.array(value, old.dtype)  # a copy: asarray would alias NumPy's memory
+        except (TypeError, ValueError) as error:
+            raise TypeError(f"{path} is {value!r}: give a number, or an array of shape {old.shape}") from error
     if value.dtype != old.dtype:
         raise TypeError(f"{path} is {value.dtype}, the model is {old.dtype}: cast it, for nothing is cast silently")
     if value.ndim == 0 and old.ndim == 2 and not path.startswith("opt."):  # one number for each body, joint, ...

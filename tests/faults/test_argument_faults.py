@@ -54,6 +54,14 @@ def test_model_and_state(name: str):
 
 
 REFUSED: dict[str, tuple[Any, type[Exception], str]] = {
+    "worlds as bool": (lambda: fphys.init(model, True), TypeError, "num_worlds is True, must be a whole number"),
+    "substeps as bool": (
+        lambda: fphys.step(model, state, substeps=True),
+        TypeError,
+        "substeps is True, must be a whole number",
+    ),
+    "a group that is none": (lambda: model.replace(opt=3), TypeError, "opt is 3, must be a Options as in the model"),
+    "a leaf that is text": (lambda: model.replace({"opt.gravity": "moon"}), TypeError, "opt.gravity is 'moon': give"),
     "worlds as float": (lambda: fphys.init(model, 2.0), TypeError, r"num_worlds is 2\.0, must be a whole number"),
     "traced worlds": (lambda: jax.jit(lambda n: fphys.init(model, n))(2), TypeError, "num_worlds is traced, .* static"),
     "contacts": (lambda: fphys.init(model, 2, max_contacts=1.5), TypeError, r"max_contacts is 1\.5"),
