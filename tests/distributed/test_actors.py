@@ -38,7 +38,7 @@ import os, signal, sys, time, ray
 import jax.numpy as jnp
 from fphys.distributed.actors import Actors
 with Actors(lambda shared, part: shared + part, 2) as actors:
-    assert [int(x) for x in actors(jnp.ones(1, int), [jnp.ones(1, int)] * 2)] == [2, 2]
+    assert [int(x) for x in actors(jnp.ones((), int), [jnp.ones((), int)] * 2)] == [2, 2]
     pids = ray.get([actor.__ray_call__.remote(lambda _: os.getpid()) for actor in actors._actors])
     os.kill(pids[1], signal.SIGSTOP)
     print("up", flush=True)
@@ -182,26 +182,27 @@ def test_an_actor_that_fails_or_dies_too_often_is_named(ray_runs: None):
             actors(np.ones(2), [np.ones(2)])
 
 
-@pytest.mark.parametrize(("dtype", "tolerance"), [(jnp.float32, 1e-6), (jnp.float64, 1e-12)])
-def test_gradients_of_actors_add_up_to_that_of_one_process(ray_runs: None, dtype: Any, tolerance: float):
-    model = fphys.load(fphys.asset("cartpole"), dtype=dtype)
-
-    def cost(gains: Any, state: Any) -> Any:
+def test_gradients_of_actors_add_up_to_that_of_one_process(ray_runs: None):
+    def cost(gains: Any, model: Any, state: Any) -> Any:
         def advance(s: Any, _: Any) -> Any:
             s = fphys.step(model, s, (s.qpos @ gains[:2] + s.qvel @ gains[2:])[:, None])
             return s, (s.qpos**2).mean(1)
 
         return fphys.scan(advance, state, jnp.arange(5))[1].mean(0).sum()
 
-    lean = np.linspace(-0.2, 0.2, WORLDS, dtype=dtype)
-    gains, qpos = np.array([0.0, 1.0, 0.0, 1.0], dtype), np.stack([np.zeros(WORLDS, dtype), lean], 1)
-    work = jax.value_and_grad(cost)
-    halves = [fphys.init(model, WORLDS // 2, qpos=half) for half in np.split(qpos, 2)]
+    def work(shared: Any, state: Any) -> Any:
+        return jax.value_and_grad(cost)(*shared, state)
+
     with Actors(work, 2, patience=100) as actors:
-        found = jax.tree.map(np.add, *actors(gains, halves))
-    expected = jax.jit(work)(gains, fphys.init(model, WORLDS, qpos=qpos))
-    assert found[1].dtype == dtype
-    same(found, expected, tolerance)
+        for dtype, tolerance in ((jnp.float32, 1e-6), (jnp.float64, 1e-12)):
+            model = fphys.load(fphys.asset("cartpole"), dtype=dtype)
+            lean, gains = np.linspace(-0.2, 0.2, WORLDS, dtype=dtype), np.array([0.0, 1.0, 0.0, 1.0], dtype)
+            qpos = np.stack([np.zeros(WORLDS, dtype), lean], 1)
+            halves = [fphys.init(model, WORLDS // 2, qpos=half) for half in np.split(qpos, 2)]
+            found = jax.tree.map(np.add, *actors((gains, model), halves))
+            expected = jax.jit(work)((gains, model), fphys.init(model, WORLDS, qpos=qpos))
+            assert found[1].dtype == dtype
+            same(found, expected, tolerance)
 
 
 def descendants(pid: int) -> list[int]:
