@@ -37,8 +37,7 @@ ABSENT = {
     "mujoco.mjx": "pip install --no-deps mujoco-mjx==3.17.0 etils scipy; its dependencies would bring an older mujoco",
     "newton": "pip install --no-deps newton==1.8.0, with mujoco-warp; its [sim] extra would bring an older mujoco",
     "genesis": install("genesis"),
-    "ovphysx": "pip install --no-deps ovphysx ovstage physx-usd-schemas newton-usd-schemas mujoco-usd-converter "
-    "usd-exchange numpy-stl python-utils tinyobjloader; their dependencies would bring an older mujoco",
+    "ovphysx": install("physx"),
     "torch": install("torch"),
     "envpool": 'pip install --no-deps envpool "envpool-assets<0.4" optree',
     "brax": "pip install --no-deps brax jaxopt ml_collections mujoco-mjx; its dependencies would bring an older mujoco",
@@ -76,8 +75,8 @@ def _rigid(name: str, integrator: str, sizes: tuple[int, ...] = (64, 1024, 8192)
     base, peers = f"{name}.{integrator}", dict(ENGINES)
     if name == "franka":
         del peers["gymnasium"], peers["mjx"]  # Gymnasium has no Franka; MJX takes 25 s for ten steps of 64 worlds
-    if (name, integrator) != ("ant", "euler"):
-        del peers["physx"]  # it runs only the ant; its integrator is its own
+    if integrator != "euler" and name != "franka":
+        del peers["physx"]  # its integrator is its own: once is enough
 
     def case(engine: str, setup: Any) -> Case:
         setup, beside = functools.partial(setup, name, integrator), None if engine == "fphys" else f"{base}.fphys"

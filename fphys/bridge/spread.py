@@ -129,6 +129,8 @@ class custom_vjp(jax.custom_vjp):
         return super().__call__(*(arg if i in fixed else next(rest) for i, arg in enumerate(args)))
 
     def defvjp(self, fwd: Any, bwd: Any, **options: Any) -> None:
+        """Set the forward and the backward rule, as ``jax.custom_vjp.defvjp`` does."""
+
         @functools.wraps(fwd)
         def forward(*args: Any) -> Any:
             out, saved = fwd(*args)

@@ -27,7 +27,7 @@ from .lattice import lattice
 
 Array = jax.Array
 
-BAR = 1e-5  # of the gradient, relative
+BAR = 1e-3  # of the gradient, relative
 STEP = 0.004  # s
 SPACING = 0.03  # m, of the water's particles
 SIZE, DEEP, RIM = (0.42, 0.24), 0.15, 0.24  # m, of the tank, its water, its walls

@@ -93,7 +93,7 @@ def compare(
     Sensors of the scene are left out: every body that moves and has a name is observed, and its contacts.
 
     Args:
-        control: (step, control), as in :meth:`Scene.build`'s ``world.step``; None for no control.
+        control: (step, control), as ``world.step`` takes them; None for no control.
         steps: how many; by default as many as controls, or 1,000.
         positions: of the joints at the beginning, as in ``world.init``.
         action: what the controls mean.

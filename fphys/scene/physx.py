@@ -43,6 +43,8 @@ _COUNT = itertools.count()  # of stages
 class World(Engine):
     """Many copies of a scene in PhysX. ``engine`` is the ``ovphysx.PhysX``, for what this class does not cover.
 
+    ``groups`` holds PhysX's arrays of each thing that moves by itself.
+
     Tickets do not notice changes made directly to ``engine``. :meth:`close` frees it, as does dropping the world.
     """
 
@@ -54,11 +56,11 @@ class World(Engine):
         super().__init__(found, len(places), max_force)
         self.engine = engine
         self._timestep, self._gravity = float(m.opt.timestep), np.array(m.opt.gravity, NUMBERS)
-        self._groups = [Group(engine, tree, m, places) for tree in moving]
-        at = {j: (group, k) for group in self._groups for k, j in enumerate(group.joints)}
+        self.groups = [Group(engine, tree, m, places) for tree in moving]
+        at = {j: (group, k) for group in self.groups for k, j in enumerate(group.joints)}
         single = [j for j in range(m.njnt) if m.jnt_type[j] in (JointType.SLIDE, JointType.HINGE)]
         self._dofs = {name: at[j] for name, j in zip(found.joints, single, strict=True)}
-        self._frames = _frames(m, found, self._groups)
+        self._frames = _frames(m, found, self.groups)
         self._felt = _feelers(engine, m, found, moving)
         self._driven: list[tuple[Group, Any, Any]] = []  # with the columns of controls, and their dofs
         self._bound = np.zeros(0, NUMBERS)  # largest force of each control [N or N m]
@@ -102,7 +104,7 @@ class World(Engine):
             group.start[:, dof] = np.clip(wanted, *group.range[dof])
             if np.abs(group.start[:, dof] - wanted).max() > _BEYOND:
                 beyond.append(name)
-        for group in self._groups:
+        for group in self.groups:
             group.let_go()
             group.place()
         self._held, self._unsound = False, np.zeros(self.num_worlds, bool)
@@ -128,7 +130,7 @@ class World(Engine):
         elif self._held:
             self._release()
         self.engine.step_sync(self._timestep)
-        for group in self._groups:
+        for group in self.groups:
             group.forget()
         return self._next()
 
@@ -154,7 +156,7 @@ class World(Engine):
         """
         self._require_present(state)
         self._require_finite_controls()
-        for group in self._groups:
+        for group in self.groups:
             at, speed = group.read("LINK_POSE"), group.read("LINK_VELOCITY")
             wrong = ~(np.isfinite(at).all((1, 2)) & np.isfinite(speed).all((1, 2)))
             if wrong.any():
@@ -188,7 +190,7 @@ class World(Engine):
                     "with one limit. Take ActionSpec(limit=inf), or torques"
                 )
         self.action, self._bound, self._driven = action, bound.astype(NUMBERS), []
-        for group in self._groups:
+        for group in self.groups:
             columns = [k for k, name in enumerate(names) if self._dofs[name][0] is group]
             dofs = np.array([self._dofs[names[k]][1] for k in columns], int)
             gains = np.zeros((2, len(group.joints)))

@@ -22,7 +22,7 @@ class Group:
     """
 
     def __init__(self, engine: Any, tree: Tree, m: Any, places: np.ndarray) -> None:
-        self._engine, self.tree, self._places = engine, tree, places
+        self._engine, self.tree, self.places = engine, tree, places
         worlds, at = len(places), poses(m)
         self._bound: dict[str, Any] = {}
         self._seen: dict[str, np.ndarray] = {}
@@ -61,7 +61,7 @@ class Group:
             bound.read(out)
             out = out[:, None] if self.tree.alone else out
             if kind == "LINK_POSE":
-                out[:, :, :3] -= self._places[:, None]
+                out[:, :, :3] -= self.places[:, None]
             self._seen[kind] = out
         return self._seen[kind]
 
@@ -76,7 +76,7 @@ class Group:
     def place(self) -> None:
         """Put everything where it begins, at rest."""
         self.forget()
-        still = np.zeros((len(self._places), 6), NUMBERS)
+        still = np.zeros((len(self.places), 6), NUMBERS)
         if self.tree.alone:
             self.write("LINK_POSE", self._pose)
             self.write("LINK_VELOCITY", still)

@@ -123,7 +123,7 @@ def test_things_rest_where_they_should(tmp_path):
     felt = np.asarray(world.observe(state, ObservationSpec(sensors=("imu", "touch"))))
     assert felt[:, :6] == pytest.approx(np.tile([0, 0, 9.81, 0, 0, 0], (2, 1)), abs=0.05)
     assert felt[:, 8] == pytest.approx(9.81 * np.array([4.0, 10.0]), rel=0.01)
-    box = next(group for group in world._groups if group.name == "box")
+    box = next(group for group in world.groups if group.name == "box")
     box.write("LINK_VELOCITY", np.tile(np.array([1.0, 0, 0, 0, 0, 0], np.float32), (2, 1)))
     slid = seen(world, run(world, state, 600), "box")[:, 0] - found[:, 0, 0]
     assert slid == pytest.approx(1 / (2 * 9.81 * np.array([0.2, 0.9])), rel=0.05, abs=0.01)
@@ -431,7 +431,7 @@ def test_a_wrapped_step_costs_what_a_step_costs():
     state = world.step(state, control)
     target = np.array(control)
     times: dict[str, list[float]] = {"raw": [], "wrapped": []}
-    bound = world._groups[0]._bind("DOF_POSITION_TARGET")
+    bound = world.groups[0]._bind("DOF_POSITION_TARGET")
     for i in range(1000):
         name = ("raw", "wrapped")[i % 2]
         start = time.perf_counter()
