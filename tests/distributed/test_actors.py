@@ -27,7 +27,7 @@ from fphys.distributed.actors import Actors, cluster
 from fphys.rl import actors as remote
 from fphys.rl import ppo
 
-pytestmark = pytest.mark.extra("ray")
+pytestmark = [pytest.mark.extra("ray"), pytest.mark.alone]
 WORLDS, UPDATES = 4, 3
 CONFIG = ppo.Config(steps=800, horizon=8, epochs=1, minibatches=2, hidden=(4,), normalize=False)
 
