@@ -322,6 +322,8 @@ class Several:
     """Processes on this machine that share the worlds."""
     restarts: int = 0
     """How often they start again, from the newest checkpoint, after one of them has died or hung."""
+    actors: int = 0
+    """Ray actors that hold the worlds, of this machine or of the cluster at RAY_ADDRESS; for ppo."""
 
 
 def _train(arguments: list[str]) -> int:
@@ -353,6 +355,9 @@ def _train(arguments: list[str]) -> int:
     chosen: Any = tyro.cli(options, prog=what, description=program.AGENTS[agent].__doc__, args=rest)
     name, training = program.full_name(name), vars(chosen.training)
     _find_own_modules()
+    training["actors"] = chosen.several.actors
+    if chosen.several.actors:
+        program.expect_actors(agent, chosen.several.processes)
     folder = os.environ.get(CHECKPOINTS)
     if folder is None and (chosen.several.processes, chosen.several.restarts) != (1, 0):
         program.expect_spread(agent, training["num_envs"], chosen.several.processes)
