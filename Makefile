@@ -51,7 +51,7 @@ clean:  # the environments stay: remove .venv and .venv-bare to start afresh
 
 .venv/test.stamp: $(SOURCES) | .venv/bin/python
 	@echo "installing fphys and what its tests need into .venv"
-	$(call PIP,.venv) -e ".[test,torch,genesis,onnx,docs,view,meshes]"
+	$(call PIP,.venv) -e ".[test,torch,genesis,onnx,docs,view,meshes,ray]"
 	$(call PIP,.venv) --no-deps ovphysx==0.7.0.74035321 ovstage==0.3.0.1791986420
 	@touch .venv/core.stamp $@
 

@@ -326,6 +326,8 @@ class Several:
     """Processes on this machine that share the worlds."""
     restarts: int = 0
     """How often they start again, from the newest checkpoint, after one of them has died or hung."""
+    actors: int = 0
+    """Ray actors that hold the worlds, of this machine or of the cluster at RAY_ADDRESS; for ppo."""
 
 
 def _train(arguments: list[str]) -> int:
@@ -362,6 +364,9 @@ def _train(arguments: list[str]) -> int:
         raise ValueError(
             f"--processes {several.processes} --restarts {several.restarts}: at least 1 process and 0 restarts"
         )
+    training["actors"] = several.actors
+    if several.actors:
+        program.expect_actors(agent, several.processes)
     folder = os.environ.get(CHECKPOINTS)
     if folder is None and (several.processes, several.restarts) != (1, 0):
         program.expect_spread(agent, training["num_envs"], several.processes)

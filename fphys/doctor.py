@@ -15,6 +15,7 @@ GIVES = {
     "genesis": "the Genesis engine: a back end of scenes, and gradients through it",
     "physx": "the PhysX engine: a back end of scenes",
     "onnx": "fphys.export: ONNX export and import, checked in its runtime",
+    "ray": "actors on several machines that may come and go (fphys train --actors)",
     "test": "the test suite",
     "docs": "the site (make docs), and running the notebooks",
     "meshes": "files of meshes for deformables (fphys.deformables.mesh.load), and more formats of meshes in URDFs",

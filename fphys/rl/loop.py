@@ -34,6 +34,7 @@ def loop(
     *,
     run: Run | None = None,
     checkpoints: Checkpoints | None = None,
+    compiled: bool = False,
 ) -> tuple[Any, Log]:
     """Call a pure ``iteration(state) -> state, scalars`` until ``steps`` environment steps are taken.
 
@@ -42,6 +43,7 @@ def loop(
         run: gets every scalar, and a progress bar with return and steps per second.
         checkpoints: where the state is saved, every so many iterations, every half a minute and at the end, and from
             where training goes on if it was stopped: to the same bits.
+        compiled: whether the iteration is called as it is, because it compiles its parts itself.
 
     Returns:
         The last state, and the log of the iterations of this call.
@@ -50,7 +52,8 @@ def loop(
         TrainingError: the updates of ten iterations were skipped, because they were not finite.
     """
     count, first = steps // steps_each, 0
-    compiled = jax.jit(iteration, donate_argnums=0)
+    if not compiled:
+        iteration = jax.jit(iteration, donate_argnums=0)
     state = copied(state)  # its memory is reused
     if checkpoints is not None:
         checkpoints.prepare()
@@ -62,7 +65,7 @@ def loop(
     shown: dict[str, float] = {}
     last_saved = time.monotonic()
     for i in over if run is None else run.progress(over, "train"):
-        state, scalars = compiled(state)
+        state, scalars = iteration(state)
         row = {name: float(value) for name, value in scalars.items()} | {"steps": float((i + 1) * steps_each)}
         rows.append(row)
         if run is not None:

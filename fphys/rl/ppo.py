@@ -15,7 +15,7 @@ import jax.numpy as jnp
 from .. import nn, optim
 from .. import train as training
 from ..distributed import everywhere, split
-from ..envs import Curriculum, Env, EnvState, auto_adapt, set_difficulty
+from ..envs import Curriculum, Env, EnvState, Episode, auto_adapt, set_difficulty
 from ..tree import Tree, pytree
 from .loop import Log, episode_scalars, loop
 from .moments import Moments
@@ -72,8 +72,23 @@ class TrainingState(Tree):
     curriculum: Curriculum
 
 
+class Seen(NamedTuple):
+    """What worlds saw and did, (time, world, ...)."""
+
+    x: Array  # normalised observations
+    action: Array
+    log_prob: Array
+    value: Array
+    reward: Array
+    final: Array  # observations before any reset
+    terminated: Array
+    done: Array
+    episode: Episode
+    success: Array | None  # if the task says so
+
+
 class Batch(NamedTuple):
-    """What was seen, (time, world, ...)."""
+    """What is learned from, (time, world, ...)."""
 
     x: Array  # normalised observations
     action: Array
@@ -116,10 +131,14 @@ def update(env: Env, config: Config, module: Any, state: TrainingState) -> tuple
         means over all updates of ``policy_loss``, ``value_loss``, ``entropy``, ``kl``, ``clipped`` and ``grad_norm``;
         ``skipped`` updates so far.
     """
-    keys = jax.random.split(jax.random.fold_in(state.learner.key, state.learner.step), 2)
-    state, batch, metrics = _act(env, config, module, state, keys[0])
-    learner, losses = _improve(env, config, module, state.learner, batch, keys[1])
-    return state.replace(learner=learner), metrics | losses
+    acting, learning = keys(state)
+    state, seen = _act(env, config, module, state, acting)
+    return improve(env, config, module, state, seen, learning)
+
+
+def keys(state: TrainingState) -> Array:
+    """The random keys of the next iteration, (2,): to act, and to learn."""
+    return jax.random.split(jax.random.fold_in(state.learner.key, state.learner.step), 2)
 
 
 def train(env: Env, config: Config, key: Array, **options: Any) -> tuple[Policy, Log]:
@@ -191,42 +210,54 @@ def _optimizer(env: Env, config: Config) -> Any:
     return optim.chain(optim.clip_by_global_norm(config.max_grad_norm), optim.Adam(rate, eps=1e-5))
 
 
-def _act(
-    env: Env, config: Config, module: Any, state: TrainingState, key: Array
-) -> tuple[TrainingState, Batch, dict[str, Array]]:
-    """Act in all worlds for ``horizon`` steps; advantages and targets of what was seen."""
-    params, spec = state.learner.params, env.action_spec
+def play(env: Env, module: Any, params: Any, state: EnvState, x: Array, noise: Array) -> tuple[EnvState, Array, Seen]:
+    """One step of all worlds, by the policy of ``x``, normalised observations, and its noise, (world, action)."""
+    spec = env.action_spec
     low, high = (jnp.asarray(bound, jnp.float32)[None] for bound in (spec.low, spec.high))
+    ((mean, log_std), value), _ = nn.apply(module, params, {}, x)
+    action = mean + jnp.exp(log_std) * noise
+    real = jnp.clip(action, low, high).astype(spec.dtype)
+    state, observation, reward, terminated, truncated, info = env.step(state, real)
+    seen = (x, action, log_prob(action, mean, log_std), value, reward.astype(jnp.float32), info.final_obs)
+    seen = Seen(*seen, terminated, terminated | truncated, info.episode, info.terms.get("success"))
+    return state, observation, seen
 
-    def act(state: TrainingState, key: Array) -> tuple[TrainingState, Any]:
+
+def _act(env: Env, config: Config, module: Any, state: TrainingState, key: Array) -> tuple[TrainingState, Seen]:
+    """Act in all worlds for ``horizon`` steps."""
+    shape = env.num_envs, *env.action_spec.shape
+
+    def act(state: TrainingState, key: Array) -> tuple[TrainingState, Seen]:
         moments = state.moments.update(state.observation) if config.normalize else state.moments
-        x = moments.normalize(state.observation)
-        ((mean, log_std), value), _ = nn.apply(module, params, {}, x)
-        action = mean + jnp.exp(log_std) * jax.random.normal(key, mean.shape, mean.dtype)
-        real = jnp.clip(action, low, high).astype(spec.dtype)
-        now, observation, reward, terminated, truncated, info = env.step(state.env, real)
-        done, reward = terminated | truncated, reward.astype(jnp.float32)
-        gains, scale = state.gains, state.gain_moments
+        x, noise = moments.normalize(state.observation), jax.random.normal(key, shape, jnp.float32)
+        now, observation, seen = play(env, module, state.learner.params, state.env, x, noise)
+        gains, scale, reward = state.gains, state.gain_moments, seen.reward
         if config.normalize:
             gains = config.discount * gains + reward
             scale = scale.update(gains)
             reward = jnp.clip(reward / scale.deviation(1), -10, 10)
-        after = state.replace(
-            env=now, observation=observation, moments=moments, gains=jnp.where(done, 0, gains), gain_moments=scale
-        )
-        seen = (x, action, log_prob(action, mean, log_std), value, reward, moments.normalize(info.final_obs))
-        return after, (*seen, terminated, done, info.episode, info.terms.get("success"))
+        gains = jnp.where(seen.done, 0, gains)
+        after = state.replace(env=now, observation=observation, moments=moments, gains=gains, gain_moments=scale)
+        return after, seen._replace(reward=reward, final=moments.normalize(seen.final))
 
-    state, found = jax.lax.scan(act, state, jax.random.split(key, config.horizon))
-    x, action, logs, value, reward, final, terminated, done, episode, success = found
-    if config.curriculum:
-        curriculum = auto_adapt(state.curriculum, success, done)
+    return jax.lax.scan(act, state, jax.random.split(key, config.horizon))
+
+
+def improve(
+    env: Env, config: Config, module: Any, state: TrainingState, seen: Seen, key: Array
+) -> tuple[TrainingState, dict[str, Array]]:
+    """The second half of :func:`update`: advantages and targets of what was seen, and several passes over it."""
+    if config.curriculum and seen.success is not None:
+        curriculum = auto_adapt(state.curriculum, seen.success, seen.done)
         state = state.replace(curriculum=curriculum, env=set_difficulty(state.env, curriculum.level))
-    next_value = nn.apply(module, params, {}, final)[0][1]
-    advantage, target = gae(reward, value, next_value, terminated, done, config.discount, config.lam)
-    metrics = episode_scalars(reward, done, episode.total, episode.length, state.env.faults, success)
-    metrics["difficulty"] = state.curriculum.level
-    return state, Batch(x, action, logs, value, advantage, target), metrics
+    next_value = nn.apply(module, state.learner.params, {}, seen.final)[0][1]
+    outcome = seen.reward, seen.value, next_value, seen.terminated, seen.done
+    advantage, target = gae(*outcome, config.discount, config.lam)
+    total, length, _ = seen.episode
+    metrics = episode_scalars(seen.reward, seen.done, total, length, state.env.faults, seen.success)
+    batch = Batch(seen.x, seen.action, seen.log_prob, seen.value, advantage, target)
+    learner, losses = _improve(env, config, module, state.learner, batch, key)
+    return state.replace(learner=learner), metrics | {"difficulty": state.curriculum.level} | losses
 
 
 def _improve(

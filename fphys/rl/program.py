@@ -16,6 +16,7 @@ from ..model import State
 from ..render import frames
 from ..runs import Run
 from ..train.checkpoint import Checkpoints
+from . import actors as remote
 from . import apg, dqn, ppo, sac, sapo, shac
 from .files import load_policy, save_policy, trained
 from .policy import evaluate
@@ -60,18 +61,21 @@ def train(
     randomize: bool = False,
     resume: Path | None = None,
     folder: Path | None = None,
+    actors: int = 0,
 ) -> dict[str, Any]:
     """Train, test the policy on other starts, and write policy, curves and a video into the run's folder.
 
     Args:
         resume: a folder that must have checkpoints to go on from. folder: one that may have some, and gets others.
+        actors: Ray actors that hold the worlds, for PPO.
     """
     name = full_name(name)
     env = envs.make(name, num_envs, randomize=randomize)
     folder = saved(resume) if resume is not None else folder or run.path / "checkpoints"
     checkpoints = Checkpoints(folder, every=50, keep=2)
     with distributed.group():
-        policy, log = AGENTS[agent].train(env, config, jax.random.key(seed), run=run, checkpoints=checkpoints)
+        learn = functools.partial(remote.train, number=actors) if actors else AGENTS[agent].train
+        policy, log = learn(env, config, jax.random.key(seed), run=run, checkpoints=checkpoints)
         policy = distributed.on_host(policy)
     if not distributed.is_first():
         return {}
@@ -85,6 +89,16 @@ def train(
         "mean_length": float(lengths.mean()),
         "steps": int(log["steps"][-1]) if log else 0,
     }
+
+
+def expect_actors(agent: str, processes: int) -> None:
+    """Refuse actors for an agent that has none, or beside processes.
+
+    Raises:
+        ValueError: the message says why.
+    """
+    if agent != "ppo" or processes > 1:
+        raise ValueError("--actors are for ppo, and not together with --processes: one process learns from all actors")
 
 
 def expect_spread(agent: str, num_envs: int, processes: int) -> None:

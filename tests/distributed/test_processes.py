@@ -17,6 +17,7 @@ from fphys import cli
 from fphys.distributed import ProcessError, launch, processes
 from fphys.rl import program
 
+pytestmark = pytest.mark.alone
 GROUP = Path(__file__).with_name("group.py")
 SILENCE = 6.0
 START = f"""

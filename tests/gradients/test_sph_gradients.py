@@ -104,6 +104,31 @@ def test_coincident_particles_have_finite_gradients():
         assert np.isfinite(grad).all() and np.abs(grad[0, :2]).max() > 0
 
 
+def test_beside_a_walls_kink_the_gradient_is_that_of_its_side():
+    """A fluid and a wall particle, by the reference density: the wall's pressure is zero where the densities agree.
+
+    Shorter differences than the way to the kink find the gradient, longer ones the mean of both sides.
+    """
+    params = sph.Params(0.02, 1e-3, 10.0)
+    kind = np.array([sph.FLUID, sph.WALL], np.int32)
+    state = sph.init(params, jnp.array([[[0.0, 0.0], [0.02, 0.0]]]), material=kind)
+
+    @jax.jit
+    def speed(reference: Any, rho: Any) -> Any:
+        """Of the fluid, away from the wall [mm/s]."""
+        return -1e3 * sph.step(params.replace(density=1000 * reference), state.replace(rho=rho * state.rho)).v[0, 0, 0]
+
+    def difference(rho: float, far: float) -> float:
+        return float(speed(1 + far, rho) - speed(1 - far, rho)) / (2 * far)
+
+    below, above = 1 - 1e-7, 1 + 1e-7  # a suction of 0.01 Pa, and a pressure
+    slope = {rho: float(jax.jit(jax.grad(speed))(1.0, rho)) for rho in (below, above)}
+    assert slope[above] == pytest.approx(2 * slope[below], rel=1e-3)
+    for rho in (below, above):
+        assert difference(rho, 5e-8) == pytest.approx(slope[rho], rel=1e-6)  # 1e-7 is the way to the kink
+        assert difference(rho, 1e-5) == pytest.approx((slope[below] + slope[above]) / 2, rel=0.02)
+
+
 def test_single_precision_has_nearly_the_gradient_of_double():
     found = []
     for dtype in ("float32", "float64"):

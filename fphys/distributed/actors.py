@@ -1,0 +1,198 @@
+"""Actors of Ray: processes that may come and go, to which one learner hands out work and from which it gathers results.
+
+An actor keeps a compiled function and nothing else. What it works on is an argument, and what it finds is a result, so
+that an actor which dies takes nothing with it: Ray starts another, which does the same work again.
+"""
+
+import contextlib
+import logging
+import os
+import tempfile
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, Self
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from ..errors import MissingDependencyError, install
+from .processes import ProcessError, on_host
+
+
+class Actors:
+    """Actors that call one pure function, a core each; use it as ``with Actors(work, 2) as actors:``.
+
+    ``actors(shared, parts)`` is ``[work(shared, part) for part in parts]``. They run in the Ray of this process, or in
+    one of their own: see :func:`cluster`. They compute on CPUs, in float64 if this process does.
+
+    Attributes:
+        puts: objects that were written to Ray's store so far: one for ``shared``, one a part, one a result. On one
+            machine all read them where they stand.
+        sent, received: bytes of arrays that went to the actors (``shared`` counts once) and came from them.
+    """
+
+    def __init__(
+        self,
+        work: Callable[[Any, Any], Any],
+        number: int,
+        *,
+        address: str | None = None,
+        restarts: int = 3,
+        patience: float = 600.0,
+    ) -> None:
+        """Start the actors.
+
+        Args:
+            work: ``work(shared, part) -> result``, a function of trees that can be compiled and pickled.
+            number: how many actors; 0 does the work in this process, without Ray.
+            address: as for :func:`cluster`.
+            restarts: how often each actor is replaced after it has died.
+            patience: seconds that a call may take, with what it compiles and the start of actors.
+
+        Raises:
+            ValueError: a number does not fit. And the errors of :func:`cluster`.
+        """
+        if number < 0 or restarts < 0 or not patience > 0:
+            raise ValueError(f"number {number}, restarts {restarts}, patience {patience}: must be >= 0, >= 0, > 0")
+        self.number, self.restarts, self.patience = number, restarts, patience
+        self.puts = self.sent = self.received = 0
+        self._work, self._actors, self._stack = jax.jit(work), [], contextlib.ExitStack()
+        if number:
+            with contextlib.ExitStack() as stack:
+                stack.enter_context(cluster(number, address=address))
+                self._actors = [_kind(work, restarts).remote() for _ in range(number)]
+                self._stack = stack.pop_all()
+
+    def __call__(self, shared: Any, parts: Sequence[Any]) -> list[Any]:
+        """``work(shared, part)`` of every part, in order. ``shared`` is written to the store once.
+
+        Returns:
+            Trees of NumPy arrays, which may not be written to. No gradient flows.
+
+        Raises:
+            ProcessError: an actor failed, died more often than ``restarts``, or was not ready in time; the message
+                names it.
+        """
+        shared, parts = on_host(shared), [on_host(part) for part in parts]
+        if not self.number:
+            return [on_host(self._work(shared, part)) for part in parts]
+        import ray
+
+        where = ray.put(shared)
+        asked = [self._actors[i % self.number].work.remote(where, part) for i, part in enumerate(parts)]
+        self.puts += 1 + 2 * len(parts)
+        self.sent += _bytes((shared, parts))
+        _, late = ray.wait(asked, num_returns=len(asked), timeout=self.patience)
+        if late:
+            names = ", ".join(str(i) for i in sorted({asked.index(one) % self.number for one in late}))
+            raise ProcessError(
+                f"actor {names} of {self.number} has not answered for {self.patience:g} s: it hangs, is slow, or waits "
+                f"for a core (the cluster has {ray.cluster_resources().get('CPU', 0):g}); patience= is this time"
+            )
+        results = [self._result(i % self.number, one) for i, one in enumerate(asked)]
+        self.received += _bytes(results)
+        return results
+
+    def close(self) -> None:
+        """End the actors, and Ray if it was started or joined for them."""
+        for actor in self._actors:
+            import ray
+
+            ray.kill(actor)
+        self._actors = []
+        self._stack.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _result(self, number: int, asked: Any) -> Any:
+        import ray
+        from ray.exceptions import ActorDiedError, RayError, RayTaskError
+
+        name = f"actor {number} of {self.number}"
+        try:
+            return ray.get(asked)
+        except RayTaskError as cause:
+            raise ProcessError(f"{name} failed: {cause.cause}") from cause
+        except ActorDiedError as cause:
+            again = f"and was replaced {self.restarts} times before" if self.restarts else "and restarts is 0"
+            raise ProcessError(f"{name} died {again}: see whether memory is short, or raise restarts=") from cause
+        except RayError as cause:
+            raise ProcessError(f"{name}: its result is lost ({type(cause).__name__}: {cause})") from cause
+
+
+@contextlib.contextmanager
+def cluster(cores: int, *, address: str | None = None) -> Iterator[None]:
+    """Ray, inside: the one that this process has joined, that of the address, or else one of this machine.
+
+    One that starts here listens on loopback alone, reports no usage, and ends with the block or with this process.
+
+    Args:
+        cores: how many actors it can have at once, if it starts here.
+        address: "host:port" of a cluster; RAY_ADDRESS by default.
+
+    Raises:
+        MissingDependencyError: Ray is not installed. ConnectionError: there is no cluster at this address.
+        ProcessError: Ray did not start on this machine, for which it allows itself half a minute.
+    """
+    try:
+        import ray
+    except ImportError as cause:
+        raise MissingDependencyError(f"actors need Ray: {install('ray')}") from cause
+    address = address or os.environ.get("RAY_ADDRESS")
+    if ray.is_initialized():
+        yield
+        return
+    with contextlib.ExitStack() as stack:
+        if address:
+            ray.init(address, log_to_driver=False, logging_level=logging.ERROR)
+        else:
+            prefix = "fphys-ray-"
+            _start(cores, stack.enter_context(tempfile.TemporaryDirectory(prefix=prefix, ignore_cleanup_errors=True)))
+        stack.callback(ray.shutdown)
+        yield
+
+
+def _start(cores: int, folder: str) -> None:
+    import ray
+    from ray._private import ray_constants
+
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+    networked, ray_constants.ENABLE_RAY_CLUSTER = ray_constants.ENABLE_RAY_CLUSTER, False  # or it is not on loopback
+    try:
+        with warnings.catch_warnings():
+            # Ray's servers are forked, and at once become other programs: they never come back to JAX.
+            warnings.filterwarnings("ignore", r"os.fork\(\) was called", RuntimeWarning)
+            quiet: dict[str, Any] = {"include_dashboard": False, "log_to_driver": False, "logging_level": logging.ERROR}
+            ray.init("local", num_cpus=cores, _temp_dir=folder, **quiet)
+    except Exception as cause:  # Ray has no type of its own for it
+        raise ProcessError(
+            f"Ray did not start on this machine: {str(cause).splitlines()[0]} See whether it is too busy"
+        ) from cause
+    finally:
+        ray_constants.ENABLE_RAY_CLUSTER = networked
+
+
+def _kind(work: Callable[[Any, Any], Any], restarts: int) -> Any:
+    """The class of actors. Ray keeps it, and ``work`` with it, for those that replace others."""
+    import ray
+
+    class Actor:
+        def __init__(self) -> None:
+            self._work = jax.jit(work)
+
+        def work(self, shared: Any, part: Any) -> Any:
+            return on_host(self._work(shared, part))
+
+    x64 = str(int(jnp.zeros(()).dtype == jnp.float64))
+    environ = {"JAX_PLATFORMS": "cpu", "JAX_ENABLE_X64": x64, "FPHYS_THREADS": "1"}
+    options: dict[str, Any] = {"num_cpus": 1, "max_restarts": restarts, "max_task_retries": restarts}
+    return ray.remote(**options, runtime_env={"env_vars": environ})(Actor)
+
+
+def _bytes(tree: Any) -> int:
+    return sum(x.nbytes for x in jax.tree.leaves(tree) if isinstance(x, np.ndarray))

@@ -1,0 +1,265 @@
+"""Actors of Ray: the results of one process, whoever dies, in a stated time, and nothing left behind."""
+
+import contextlib
+import dataclasses
+import functools
+import operator
+import os
+import random
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import fphys
+from fphys import envs
+from fphys.distributed import ProcessError
+from fphys.distributed.actors import Actors, cluster
+from fphys.rl import actors as remote
+from fphys.rl import ppo
+
+pytestmark = [pytest.mark.extra("ray"), pytest.mark.alone]
+WORLDS, UPDATES = 4, 3
+CONFIG = ppo.Config(steps=800, horizon=8, epochs=1, minibatches=2, hidden=(4,), normalize=False)
+
+
+PROGRAM = """
+import os, signal, sys, time, ray
+import jax.numpy as jnp
+from fphys.distributed.actors import Actors
+with Actors(lambda shared, part: shared + part, 2) as actors:
+    assert [int(x) for x in actors(jnp.ones((), int), [jnp.ones((), int)] * 2)] == [2, 2]
+    pids = ray.get([actor.__ray_call__.remote(lambda _: os.getpid()) for actor in actors._actors])
+    os.kill(pids[1], signal.SIGSTOP)
+    print("up", flush=True)
+    sys.stdin.read()
+print("down", flush=True)
+time.sleep(100)
+"""
+
+
+@pytest.fixture(scope="module")
+def env() -> envs.Env:
+    return envs.make("InvertedPendulum-v5", WORLDS, max_episode_steps=5)
+
+
+@pytest.fixture(scope="module")
+def begun(env: envs.Env) -> Any:
+    """The network, and the state before the first update."""
+    return jax.jit(functools.partial(ppo.init, env, CONFIG))(jax.random.key(0))
+
+
+@pytest.fixture(scope="module")
+def ray_runs() -> Iterator[None]:
+    """Ray's servers for all tests here: they take seconds to start."""
+    with cluster(4):
+        yield
+
+
+@pytest.fixture(scope="module")
+def actors(env: envs.Env, begun: Any, ray_runs: None) -> Iterator[Actors]:
+    with Actors(functools.partial(remote.act, env, CONFIG, begun[0]), 2, restarts=30, patience=200) as actors:
+        yield actors
+
+
+def learned(env: envs.Env, begun: Any, actors: Actors, config: ppo.Config = CONFIG) -> Any:
+    """State and scalars after some updates."""
+    module, state = begun
+    iteration, scalars = remote.update(env, config, module, actors), None
+    for _ in range(UPDATES):
+        state, scalars = iteration(state)
+    return state, scalars
+
+
+@pytest.fixture(scope="module")
+def undisturbed(env: envs.Env, begun: Any, actors: Actors) -> Any:
+    return learned(env, begun, actors)
+
+
+def pids(actors: Actors) -> list[int]:
+    import ray
+
+    return ray.get([actor.__ray_call__.remote(lambda _: os.getpid()) for actor in actors._actors])
+
+
+def arrays(tree: Any) -> list[np.ndarray]:
+    number = lambda x: jax.random.key_data(x) if jnp.issubdtype(x.dtype, jax.dtypes.prng_key) else x  # noqa: E731
+    return [np.asarray(number(x)) for x in jax.tree.leaves(tree)]
+
+
+def same(ours: Any, theirs: Any, tolerance: float) -> None:
+    for a, b in zip(arrays(ours), arrays(theirs), strict=True):
+        np.testing.assert_allclose(a, b, rtol=0, atol=tolerance * max(1.0, np.abs(b).max(initial=0)))
+
+
+def test_updates_of_two_actors_are_those_of_one_process(env: envs.Env, begun: Any, undisturbed: Any):
+    module, state = begun
+    update, scalars = jax.jit(functools.partial(ppo.update, env, CONFIG, module)), {}
+    for _ in range(UPDATES):
+        state, scalars = update(state)
+    assert float(scalars["episodes"]) > 0  # episodes begin and end on the way
+    same(undisturbed, (state, scalars), 1e-6)
+    assert np.abs(arrays(state.learner.params)[0] - arrays(begun[1].learner.params)[0]).max() > 1e-4
+
+
+def test_scales_are_of_all_worlds_and_count_each_observation_once(env: envs.Env, begun: Any, actors: Actors):
+    config = dataclasses.replace(CONFIG, normalize=True)
+    here = Actors(functools.partial(remote.act, env, config, begun[0]), 0)
+    ours, theirs = (learned(env, begun, each, config) for each in (actors, here))
+    same(ours, theirs, 1e-6)
+    assert int(ours[0].moments.count) == int(ours[0].gain_moments.count) == UPDATES * CONFIG.horizon * WORLDS
+
+
+def test_a_killed_actor_is_replaced_and_nothing_changes(
+    env: envs.Env, begun: Any, actors: Actors, undisturbed: Any, full: bool
+):
+    begin = time.monotonic()
+    learned(env, begun, actors)
+    lasts, chance = time.monotonic() - begin, random.Random(0)
+    for _ in range(20 if full else 1):
+        before = pids(actors)
+        timer = threading.Timer(chance.uniform(0, lasts), os.kill, (before[1], signal.SIGKILL))
+        timer.start()
+        found = learned(env, begun, actors)
+        timer.join()
+        same(found, undisturbed, 0)
+        assert pids(actors)[0] == before[0] and pids(actors)[1] != before[1]
+
+
+def test_the_weights_are_written_once_and_results_are_read_where_they_stand(actors: Actors, begun: Any, env: envs.Env):
+    import ray
+
+    wrote, put = [], ray.put
+    state = begun[1]
+    shared = state.learner.params, state.moments, jax.random.key(0)
+    parts = [
+        (*jax.tree.map(operator.itemgetter(slice(i, i + 2)), (state.env, state.observation)), np.int32(i))
+        for i in (0, 2)
+    ]
+    before = actors.puts, actors.received
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(ray, "put", lambda x: wrote.append(x) or put(x))
+        found = actors(shared, parts)
+    assert len(wrote) == 1 and actors.puts - before[0] == 1 + 2 + 2
+    assert actors.received - before[1] == sum(x.nbytes for x in jax.tree.leaves(found) if isinstance(x, np.ndarray))
+    assert not any(x.flags.owndata or x.flags.writeable for x in (found[0][2].action, found[1][2].action))
+
+
+def test_an_actor_that_hangs_is_named_in_time(actors: Actors, env: envs.Env, begun: Any):
+    stopped = pids(actors)[1]
+    os.kill(stopped, signal.SIGSTOP)
+    patience, actors.patience = actors.patience, 3.0
+    begin = time.monotonic()
+    try:
+        with pytest.raises(ProcessError, match="actor 1 of 2 has not answered for 3 s"):
+            learned(env, begun, actors)
+    finally:
+        os.kill(stopped, signal.SIGCONT)
+        actors.patience = patience
+    assert time.monotonic() - begin < 13
+
+
+def test_an_actor_that_fails_or_dies_too_often_is_named(ray_runs: None):
+    def work(shared: Any, part: Any) -> Any:
+        return shared @ part
+
+    with Actors(work, 1, restarts=0, patience=100) as actors:
+        np.testing.assert_array_equal(actors(np.ones(2), [np.ones(2)])[0], 2.0)
+        with pytest.raises(ProcessError, match=r"actor 0 of 1 failed: .* same shape, got \(2,\) and \(3,\)"):
+            actors(np.ones(2), [np.ones(3)])
+        os.kill(pids(actors)[0], signal.SIGKILL)
+        with pytest.raises(ProcessError, match="actor 0 of 1 died and restarts is 0"):
+            actors(np.ones(2), [np.ones(2)])
+
+
+def test_gradients_of_actors_add_up_to_that_of_one_process(ray_runs: None):
+    def cost(gains: Any, model: Any, state: Any) -> Any:
+        def advance(s: Any, _: Any) -> Any:
+            s = fphys.step(model, s, (s.qpos @ gains[:2] + s.qvel @ gains[2:])[:, None])
+            return s, (s.qpos**2).mean(1)
+
+        return fphys.scan(advance, state, jnp.arange(5))[1].mean(0).sum()
+
+    def work(shared: Any, state: Any) -> Any:
+        return jax.value_and_grad(cost)(*shared, state)
+
+    with Actors(work, 2, patience=100) as actors:
+        for dtype, tolerance in ((jnp.float32, 1e-6), (jnp.float64, 1e-12)):
+            model = fphys.load(fphys.asset("cartpole"), dtype=dtype)
+            lean, gains = np.linspace(-0.2, 0.2, WORLDS, dtype=dtype), np.array([0.0, 1.0, 0.0, 1.0], dtype)
+            qpos = np.stack([np.zeros(WORLDS, dtype), lean], 1)
+            halves = [fphys.init(model, WORLDS // 2, qpos=half) for half in np.split(qpos, 2)]
+            found = jax.tree.map(np.add, *actors((gains, model), halves))
+            expected = jax.jit(work)((gains, model), fphys.init(model, WORLDS, qpos=qpos))
+            assert found[1].dtype == dtype
+            same(found, expected, tolerance)
+
+
+def descendants(pid: int) -> list[int]:
+    children = [int(x) for task in Path(f"/proc/{pid}/task").iterdir() for x in (task / "children").read_text().split()]
+    return children + [x for child in children for x in descendants(child)]
+
+
+def lives(pid: int) -> bool:
+    return os.path.exists(f"/proc/{pid}")
+
+
+def listening(pids: list[int]) -> set[str]:
+    """Addresses, in hexadecimal, at which these processes listen."""
+    sockets = set()
+    for pid in pids:
+        for fd in Path(f"/proc/{pid}/fd").iterdir():
+            with contextlib.suppress(OSError):
+                sockets.add(os.readlink(fd))
+    rows = [row.split() for name in ("tcp", "tcp6") for row in Path(f"/proc/net/{name}").read_text().splitlines()[1:]]
+    return {row[1].split(":")[0] for row in rows if row[3] == "0A" and f"socket:[{row[9]}]" in sockets}
+
+
+def test_it_listens_on_loopback_and_leaves_no_process_behind(environment: dict[str, str]):
+    """Whether the learner ends or is killed, with an actor that is stopped."""
+    options: dict[str, Any] = {"env": environment, "stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+    programs = [subprocess.Popen([sys.executable, "-c", PROGRAM], **options) for _ in range(2)]
+    try:
+        began = []
+        for program in programs:
+            assert program.stdout.readline() == "up\n"
+            began.append(descendants(program.pid))
+            assert len(began[-1]) >= 4  # servers and actors
+            assert listening([program.pid, *began[-1]]) <= {"0100007F", "0000000000000000FFFF00000100007F"}
+        agents = [pid for pid in began[1] if "Agent" in Path(f"/proc/{pid}/cmdline").read_text()]
+        assert len(agents) <= 2  # they look for the others for a while before they end
+        programs[0].stdin.close()
+        assert programs[0].stdout.readline() == "down\n"
+        programs[1].kill()
+        end = time.monotonic() + 30
+        while any(map(lives, began[0])) or any(lives(pid) for pid in began[1] if pid not in agents):
+            assert time.monotonic() < end
+            time.sleep(0.1)
+    finally:
+        for program in programs:
+            program.kill()
+            program.wait()
+            program.stdin.close()
+            program.stdout.close()
+
+
+def test_what_cannot_work_is_refused(env: envs.Env, monkeypatch: pytest.MonkeyPatch):
+    with pytest.raises(ValueError, match="number -1"):
+        Actors(lambda shared, part: part, -1)
+    with pytest.raises(ValueError, match="4 worlds do not divide evenly among 3 actors"):
+        remote.expect(env, 3)
+    many = env.replace(model=env.model.replace({"dof.damping": jnp.ones((WORLDS, 2))}))
+    with pytest.raises(ValueError, match="arrays of each world"):
+        remote.expect(many, 2)
+    monkeypatch.setitem(sys.modules, "ray", None)
+    with pytest.raises(ImportError, match=r"fphys\[ray\]|\.\[ray\]"):
+        Actors(lambda shared, part: part, 1)
