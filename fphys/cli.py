@@ -34,6 +34,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:  # a second Ctrl-C while the first is reported
         status = 130
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # further Ctrl-C change nothing
+    if "FPHYS_PULSE" in os.environ and status not in (0, 130):
+        from .distributed.processes import leave
+
+        leave(status)
     return status
 
 
@@ -355,14 +359,19 @@ def _train(arguments: list[str]) -> int:
     chosen: Any = tyro.cli(options, prog=what, description=program.AGENTS[agent].__doc__, args=rest)
     name, training = program.full_name(name), vars(chosen.training)
     _find_own_modules()
-    training["actors"] = chosen.several.actors
-    if chosen.several.actors:
-        program.expect_actors(agent, chosen.several.processes)
+    several = chosen.several
+    if several.processes < 1 or several.restarts < 0:
+        raise ValueError(
+            f"--processes {several.processes} --restarts {several.restarts}: at least 1 process and 0 restarts"
+        )
+    training["actors"] = several.actors
+    if several.actors:
+        program.expect_actors(agent, several.processes)
     folder = os.environ.get(CHECKPOINTS)
-    if folder is None and (chosen.several.processes, chosen.several.restarts) != (1, 0):
-        program.expect_spread(agent, training["num_envs"], chosen.several.processes)
+    if folder is None and (several.processes, several.restarts) != (1, 0):
+        program.expect_spread(agent, training["num_envs"], several.processes)
         root = chosen.common.out / f"{agent}-{program.short_name(name)}"
-        return _spread(arguments, root, chosen.several, chosen.common.device)
+        return _spread(arguments, root, several, chosen.common.device)
     if RANK in os.environ:
         distributed.initialize()
     else:

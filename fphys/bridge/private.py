@@ -11,6 +11,7 @@ from typing import Any
 
 from jax._src import distributed, pjit, xla_bridge
 from jax._src.interpreters import ad, batching, mlir, pxla
+from jax._src.shard_map import ShardMapTracer
 from warp._src import context
 from warp._src.build import init_kernel_cache
 from warp._src.codegen import Struct
@@ -29,6 +30,7 @@ __all__ = [
     "in_a_group",
     "init_kernel_cache",
     "is_array",
+    "is_eager_in_shard_map",
     "jax_has_started",
     "launch_bounds",
     "pack_arg",
@@ -57,6 +59,11 @@ def jax_has_started() -> bool:
     if free:
         xla_bridge._backend_lock.release()
     return bool(xla_bridge._backends) or not free
+
+
+def is_eager_in_shard_map(x: Any) -> bool:
+    """Whether an array is in a ``shard_map`` that is evaluated, not traced by ``jit``."""
+    return isinstance(x, ShardMapTracer)
 
 
 def in_a_group() -> bool:

@@ -16,6 +16,9 @@ from jax.experimental.custom_partitioning import ArrayMapping, SdyShardingRule, 
 from jax.sharding import NamedSharding
 from jax.sharding import PartitionSpec as P
 
+from ..errors import BridgeError
+from . import private
+
 Function = Callable[..., tuple[jax.Array, ...]]
 WORLD = "w"
 """The factor of the world axis in a sharding rule."""
@@ -90,10 +93,15 @@ def alike(tree: Any) -> tuple[Any, Any]:
 
     ``shard_map`` tells arrays that differ from device to device from those that do not. An operation takes only one
     kind, and the gradient of an array that all devices share is the sum over them, which JAX adds here.
+
+    Raises:
+        BridgeError: this is a ``shard_map`` outside ``jit``, where JAX knows no ``custom_vjp`` with symbolic zeros.
     """
     if not jax.sharding.get_abstract_mesh().manual_axes:
         return tree, None
     leaves, form = jax.tree.flatten(tree)
+    if any(map(private.is_eager_in_shard_map, leaves)):
+        raise BridgeError("fphys runs in jax.shard_map under jit only: call jax.jit(jax.shard_map(...))")
     leaves = [jnp.asarray(x) if isinstance(x, np.ndarray) and x.dtype != jax.dtypes.float0 else x for x in leaves]
     varying = [axes(x) for x in leaves]
     every = frozenset[str]().union(*varying)

@@ -25,12 +25,16 @@ def launch(command: Sequence[str], processes: int, *, restarts: int = 0, silence
 
     Args:
         command: the program and its arguments.
+        processes: how many, at least one.
         restarts: how often all are started again after a failure. The command must go on from its newest checkpoint.
         silence: seconds without a sign of life after which a process counts as hung.
 
     Raises:
         ProcessError: a process failed, died or hung once more than ``restarts``; the message names its rank.
+        ValueError: there are fewer processes than one, or fewer restarts than none.
     """
+    if processes < 1 or restarts < 0:
+        raise ValueError(f"processes is {processes}, restarts is {restarts}: at least 1 process and 0 restarts")
     for remaining in range(restarts, -1, -1):
         try:
             return _once(command, processes, silence)
@@ -78,20 +82,25 @@ def _watch(running: list[subprocess.Popen[bytes]], pulses: selectors.BaseSelecto
     """Return when all have ended well; raise when one has not, or is silent."""
     begun = time.monotonic()
     heard: dict[int, float] = {}  # ranks are silent until they join
+    first = begun
     while any(process.poll() is None for process in running):
         for key, _ in pulses.select(BEAT / 10):
             if os.read(key.fd, 4096):
+                first = first if heard else time.monotonic()
                 heard[key.data] = time.monotonic()
             else:
                 os.close(key.fd)
                 pulses.unregister(key.fd)
         _expect_well(running)
         now = time.monotonic()
-        for rank, last in heard.items():
-            if running[rank].poll() is None and now - last > silence:
-                raise ProcessError(
-                    f"rank {rank} of {len(running)} has not answered for {now - last:.0f} s: it hangs; all were ended"
-                )
+        for rank, process in enumerate(running):
+            if process.poll() is None and rank in heard and now - heard[rank] > silence:
+                wrong = f"has not answered for {now - heard[rank]:.0f} s: it hangs"
+            elif process.poll() is None and rank not in heard and heard and now - first > 2 * silence:
+                wrong = f"has not joined {now - first:.0f} s after the first: it hangs before distributed.initialize"
+            else:
+                continue
+            raise ProcessError(f"rank {rank} of {len(running)} {wrong}; all were ended")
         if not heard and now - begun > 10 * silence:
             raise ProcessError(
                 f"no process joined in {now - begun:.0f} s: the program must call distributed.initialize"

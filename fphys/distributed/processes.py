@@ -2,8 +2,10 @@
 
 import contextlib
 import os
+import sys
 import threading
-from typing import TypeVar
+import time
+from typing import Any, TypeVar
 
 import jax
 import jax.numpy as jnp
@@ -11,7 +13,7 @@ import numpy as np
 
 from ..bridge import private
 from ..errors import FphysError
-from .sharding import WORLD, mesh, split
+from .sharding import WORLD, expect_worlds, mesh, split
 
 T = TypeVar("T")
 
@@ -62,6 +64,7 @@ def initialize(
         raise ProcessError("JAX has already started: call fphys.distributed.initialize first, before any array is made")
     if pulse := os.environ.get(PULSE):
         threading.Thread(target=_beat, args=(int(pulse),), name="fphys-pulse", daemon=True).start()
+        _leave_on_errors()
     private.gather_at(host)
     port = f"{host}:{coordinator.rpartition(':')[2]}" if coordinator and rank == 0 else None
     try:
@@ -87,9 +90,14 @@ def shard() -> tuple[int, int]:
 
 
 def joined(tree: T) -> T:
-    """Each process's rows of a batch, as one batch over all devices: its first axis has the rows of all, by rank."""
+    """Each process's rows of a batch, as one batch over all devices: its first axis has the rows of all, by rank.
+
+    Raises:
+        ValueError: as for :func:`split`.
+    """
     if jax.process_count() == 1:
         return split(tree)
+    expect_worlds(tree, jax.local_device_count())
     from jax.experimental import multihost_utils
 
     spec = jax.sharding.PartitionSpec(WORLD)
@@ -130,13 +138,39 @@ def group() -> contextlib.AbstractContextManager[object]:
 
 
 def _beat(pipe: int) -> None:
-    """Say every second that this process lives, to the one that started it; end with it."""
-    tick = threading.Event()
-    while not tick.wait(BEAT):
+    """Say now, and then every second, that this process lives, to the one that started it; end with it."""
+    while True:
         try:
             os.write(pipe, b".")
         except OSError:
             os._exit(1)
+        time.sleep(BEAT)
+
+
+def _leave_on_errors() -> None:
+    """Let an uncaught exception end this process at once: at a usual end, JAX first waits for the others.
+
+    An error of JAX may be the echo of a lost peer. It waits for the launcher, which then ends this process and names
+    the peer.
+    """
+    show = sys.excepthook
+
+    def hook(kind: type[BaseException], error: BaseException, trace: Any) -> None:
+        if isinstance(error, jax.errors.JaxRuntimeError):
+            time.sleep(5 * BEAT)
+        show(kind, error, trace)
+        if not isinstance(error, KeyboardInterrupt):  # then the others are interrupted too, and all save
+            leave(1)
+
+    sys.excepthook = hook
+
+
+def leave(status: int) -> None:
+    """End this process now, if a launcher watches it, without a word to the other processes."""
+    if PULSE in os.environ:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(status)
 
 
 def _number(name: str, given: int | None) -> int | None:

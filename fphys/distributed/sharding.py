@@ -1,5 +1,6 @@
 """Worlds over devices: a mesh, and where arrays belong on it."""
 
+import collections
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
@@ -26,8 +27,10 @@ def mesh(devices: Sequence[Any] | None = None) -> Mesh:
     :func:`everywhere` and :func:`gradient` use it.
 
     Raises:
-        ValueError: ``devices`` is empty.
+        TypeError: ``devices`` is not a sequence. ValueError: it is empty.
     """
+    if devices is not None and not isinstance(devices, (Sequence, np.ndarray)):
+        raise TypeError(f"devices is {devices!r}, must be a sequence of devices: jax.devices()[:2] for the first two")
     chosen = jax.devices() if devices is None else list(devices)
     if not chosen:
         raise ValueError("a mesh needs at least one device: leave devices out for all that JAX finds")
@@ -37,27 +40,23 @@ def mesh(devices: Sequence[Any] | None = None) -> Mesh:
 def split(tree: T, over: Mesh | None = None) -> T:
     """The tree with the first axis of its arrays spread over the devices. Gradients flow through.
 
-    Arrays of leading size 1, which all worlds share, and scalars go to every device. So a state, a model with some
-    world axes, controls and a batch of examples are all placed by this one function. Inside ``jit`` it is a constraint
-    for the compiler. Without a mesh it returns the tree as it is.
+    Arrays of leading size 1, which all worlds share, scalars and a model's keyframes go to every device. So a state, a
+    model with some world axes, controls and a batch of examples are all placed by this one function. Inside ``jit`` it
+    is a constraint for the compiler. Without a mesh it returns the tree as it is.
 
     Args:
         over: the mesh; the one that was set by default.
 
     Raises:
-        ValueError: the first axis of an array does not divide evenly among the devices.
+        ValueError: the first axis of an array does not divide evenly among the devices; two arrays have different
+            numbers of worlds; or the mesh has no axis "world".
     """
     found = _mesh(over)
     if found is None:
         return tree
-    devices = found.shape[WORLD]
-    for path, x in jax.tree_util.tree_leaves_with_path(tree):
-        if np.ndim(x) and np.shape(x)[0] > 1 and np.shape(x)[0] % devices:
-            raise ValueError(
-                f"{jax.tree_util.keystr(path) or 'the array'} has shape {np.shape(x)}: its first axis does not divide "
-                f"evenly among {devices} devices; take a multiple of {devices} worlds"
-            )
-    return jax.tree.map(lambda x: _put(x, found, FIRST if np.ndim(x) and np.shape(x)[0] > 1 else P()), tree)
+    expect_worlds(tree, found.shape[WORLD])
+    place = lambda spec, part: jax.tree.map(lambda x: _put(x, found, spec), part)  # noqa: E731
+    return jax.tree.map(place, _specs(tree), tree, is_leaf=lambda x: isinstance(x, P))
 
 
 def everywhere(tree: T, over: Mesh | None = None) -> T:
@@ -73,13 +72,14 @@ def local(fn: Callable[..., Any], worlds: int) -> Callable[..., Any]:
         fn: a function of trees; arrays of leading size ``worlds`` are split, and so are all its results. It must not
             mix worlds.
     """
-    found = _mesh(None)
+    found = _mesh(None) if WORLD in jax.sharding.get_abstract_mesh().axis_names else None
     if found is None or found.shape[WORLD] == 1 or worlds % found.shape[WORLD]:
         return fn
 
     def call(*args: Any) -> Any:
         specs = jax.tree.map(lambda x: FIRST if np.shape(x)[:1] == (worlds,) else P(), args)
-        return jax.shard_map(lambda *a: _vary(fn(*a)), mesh=found, in_specs=specs, out_specs=FIRST)(*args)
+        spread = jax.shard_map(lambda *a: _vary(fn(*a)), mesh=found, in_specs=specs, out_specs=FIRST)
+        return jax.jit(spread, inline=True)(*args)
 
     return call
 
@@ -87,14 +87,20 @@ def local(fn: Callable[..., Any], worlds: int) -> Callable[..., Any]:
 def gradient(loss: Callable[..., Any], shared: Any, *args: Any, out_specs: Any = FIRST) -> tuple[Any, Any]:
     """The gradient of a sum over worlds by what they share: each device takes its own worlds', and one all-reduce adds.
 
+    Call it under ``jit``: outside, it is compiled at every call.
+
     Args:
         loss: ``loss(shared, *args) -> (value, aux)``, a sum over the worlds of ``args``.
         shared: the tree to differentiate by, the same for all worlds.
-        args: trees whose arrays have the world axis first, or leading size 1.
+        args: trees whose arrays have the world axis first, or leading size 1. Time comes after worlds.
         out_specs: where the world axis of ``aux`` is; the first axis by default.
 
     Returns:
         ``((value, gradient), aux)``.
+
+    Raises:
+        ValueError: the worlds do not divide evenly among the devices, two arrays of ``args`` have different numbers of
+            worlds, or the mesh has no axis "world".
     """
     found = _mesh(None)
 
@@ -110,12 +116,27 @@ def gradient(loss: Callable[..., Any], shared: Any, *args: Any, out_specs: Any =
         result, aux = own(shared, *args)
         return total(result), _vary(aux)
 
-    specs = jax.tree.map(lambda x: FIRST if np.ndim(x) and np.shape(x)[0] > 1 else P(), args)
-    return jax.shard_map(each, mesh=found, in_specs=(P(), *specs), out_specs=(P(), out_specs))(shared, *args)
+    devices = found.shape[WORLD]
+    if expect_worlds(args, devices, "args") % devices:
+        raise ValueError(
+            f"gradient: no array of args has more than one world, and one does not divide evenly among {devices} "
+            f"devices; take a multiple of {devices} worlds, or a mesh of one device: mesh(jax.devices()[:1])"
+        )
+    spread = jax.shard_map(each, mesh=found, in_specs=(P(), *_specs(args)), out_specs=(P(), out_specs))
+    return jax.jit(spread, inline=True)(shared, *args)
 
 
 def total(tree: T) -> T:
-    """Inside ``shard_map``: the sum of each array over the devices, in one all-reduce for each dtype."""
+    """Inside ``shard_map``: the sum of each array over the devices, in one all-reduce for each dtype.
+
+    Raises:
+        ValueError: this is not inside a ``shard_map`` over the axis "world".
+    """
+    if WORLD not in jax.sharding.get_abstract_mesh().manual_axes:
+        raise ValueError(
+            f"total: outside a shard_map over {WORLD!r} there are no devices to sum over: call it in the function that "
+            "jax.shard_map runs; elsewhere x.sum() adds the worlds of all devices"
+        )
     leaves, form = jax.tree.flatten(tree)
     found = list(leaves)
     for dtype in dict.fromkeys(x.dtype for x in leaves):
@@ -127,19 +148,55 @@ def total(tree: T) -> T:
 
 
 def _mesh(over: Mesh | None) -> Any:
-    """The mesh to use, or None: none is set, it has no axis "world", or this is already one device's share of it."""
-    found: Any = over
-    if found is None:
-        found = jax.sharding.get_abstract_mesh()
-        if WORLD not in found.axis_names or WORLD in found.manual_axes:
-            return None
-        if found.axis_types[found.axis_names.index(WORLD)] != AxisType.Auto:
-            raise ValueError(f"the mesh's axis {WORLD!r} is not of AxisType.Auto: make it by fphys.distributed.mesh()")
-    elif WORLD not in found.axis_names:
+    """The mesh to use, or None: none is set, or this is already one device's share of it."""
+    found: Any = jax.sharding.get_abstract_mesh() if over is None else over
+    if over is None and (WORLD in found.manual_axes or set(found.axis_names) <= set(found.manual_axes)):
+        return None
+    if WORLD not in found.axis_names:
         raise ValueError(
             f"the mesh has the axes {found.axis_names}, needs one named {WORLD!r}: fphys.distributed.mesh()"
         )
+    if over is None and found.axis_types[found.axis_names.index(WORLD)] != AxisType.Auto:
+        raise ValueError(f"the mesh's axis {WORLD!r} is not of AxisType.Auto: make it by fphys.distributed.mesh()")
     return found
+
+
+def expect_worlds(tree: Any, devices: int, name: str = "") -> int:
+    """The number of worlds of a tree, which every array has that is split.
+
+    Raises:
+        ValueError: two arrays have different numbers, or the number does not divide evenly among the devices.
+    """
+    paths = jax.tree_util.tree_leaves_with_path(tree, is_leaf=_has_no_worlds)
+    cut = [(f"{name}{jax.tree_util.keystr(path)}" or "the array", np.shape(x)) for path, x in paths if _is_cut(x)]
+    (worlds, _), *_ = collections.Counter(shape[0] for _, shape in cut).most_common(1) or [(1, 0)]
+    for leaf, shape in cut:
+        if shape[0] != worlds:
+            raise ValueError(
+                f"{leaf} has shape {shape} beside arrays of {worlds} worlds: only a world axis is split among devices. "
+                "What all worlds share: close over it, pass it in `shared`, place it by everywhere(), or give it a "
+                "leading axis of 1. Of what has time first, swap the two axes"
+            )
+        if worlds > 1 and worlds % devices:
+            raise ValueError(
+                f"{leaf} has shape {shape}: its first axis does not divide evenly among {devices} devices; take a "
+                f"multiple of {devices} worlds"
+            )
+    return worlds
+
+
+def _specs(tree: Any) -> Any:
+    """Where each array of a tree belongs, or each part that has no worlds."""
+    return jax.tree.map(lambda x: FIRST if _is_cut(x) else P(), tree, is_leaf=_has_no_worlds)
+
+
+def _is_cut(x: Any) -> bool:
+    return not _has_no_worlds(x) and np.ndim(x) > 0 and np.shape(x)[0] > 1
+
+
+def _has_no_worlds(x: Any) -> bool:
+    """Whether this part of a tree says that its first axes are not of worlds, as a model's keyframes do."""
+    return getattr(x, "has_no_worlds", False) is True
 
 
 def _put(x: Any, mesh: Any, spec: P) -> Any:

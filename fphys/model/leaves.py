@@ -144,6 +144,8 @@ class Actuator(Tree):
 class Keyframes(Tree):
     """Named states of the file; each leaf's leading axis counts keyframes, not worlds."""
 
+    has_no_worlds = True  # fphys.distributed copies them to every device
+
     qpos: Array  # shape (key, nq)
     qvel: Array  # shape (key, nv)
     act: Array  # shape (key, na)

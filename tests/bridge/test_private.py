@@ -146,3 +146,18 @@ def test_gloo_listens_where_it_is_told(monkeypatch):
         private.gather_at(host)
         assert library.make_gloo_tcp_collectives.keywords == {"hostname": host}
     assert not private.in_a_group()
+
+
+def test_a_shard_map_without_jit_is_known():
+    mesh = jax.make_mesh((2,), ("world",), axis_types=(jax.sharding.AxisType.Auto,))
+    found = []
+
+    def f(x):
+        found.append(private.is_eager_in_shard_map(x))
+        return x
+
+    spec = jax.sharding.PartitionSpec("world")
+    spread = jax.shard_map(f, mesh=mesh, in_specs=spec, out_specs=spec)
+    spread(jnp.ones(2))
+    jax.jit(spread)(jnp.ones(2))
+    assert found == [True, False]

@@ -13,6 +13,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from fphys import cli
 from fphys.distributed import ProcessError, launch, processes
 from fphys.rl import program
 
@@ -169,6 +170,55 @@ def test_what_cannot_be_spread_is_refused():
         program.expect_spread("sac", 8, 2)
     with pytest.raises(ValueError, match="--num-envs 9 does not divide"):
         program.expect_spread("ppo", 9, 2)
+
+
+EARLY = """
+import os, signal, sys, time
+from fphys import cli, distributed
+rank = int(os.environ["FPHYS_RANK"])
+"""
+
+
+def run(program: str, silence: float = SILENCE) -> None:
+    launch([sys.executable, "-c", EARLY + program], 2, silence=silence)
+
+
+def test_a_process_that_hangs_as_soon_as_it_has_joined_is_named():
+    stop = "os.kill(os.getpid(), signal.SIGSTOP) if rank else time.sleep(30)"
+    with pytest.raises(ProcessError, match=r"rank 1 of 2 has not answered for .* s: it hangs"):
+        run(f"distributed.initialize()\n{stop}\nsys.exit(3)")
+
+
+def test_a_process_that_does_not_join_is_named():
+    with pytest.raises(ProcessError, match=r"rank 1 of 2 has not joined .* s after the first"):
+        run("time.sleep(60 * rank)\ndistributed.initialize(patience=40)", silence=5)
+
+
+@pytest.mark.parametrize(
+    ("failure", "status", "told"),
+    [
+        ("raise RuntimeError('boom')", 1, "RuntimeError: boom"),
+        ("sys.argv = ['fphys', 'train', 'ppo', 'boom']; sys.exit(cli.main())", 2, "no environment 'boom'"),
+    ],
+)
+def test_an_error_of_one_process_ends_all_at_once(failure, status, told, tmp_path, capfd):
+    failed = tmp_path / "failed"
+    fail = f"open({str(failed)!r}, 'w').close(); {failure}"
+    program = f"distributed.initialize()\ndistributed.meet('here')\nif rank:\n    {fail}\ndistributed.meet('there')"
+    with pytest.raises(ProcessError, match=f"rank 1 of 2 failed with status {status}"):
+        run(program)
+    assert time.time() - failed.stat().st_mtime < 15  # JAX's barrier takes 30 s and more
+    err = capfd.readouterr().err
+    assert told in err and err.count("Traceback") == (status == 1)  # nothing of the other rank
+
+
+def test_impossible_numbers_of_processes_and_restarts_are_refused(tmp_path):
+    for processes_, restarts in ((2, -1), (0, 0)):
+        with pytest.raises(ValueError, match="at least 1 process and 0 restarts"):
+            launch([sys.executable, "-c", ""], processes_, restarts=restarts)
+        command = f"train ppo hopper --processes {processes_} --restarts {restarts} --out {tmp_path}"
+        with pytest.raises(ValueError, match="at least 1 process and 0 restarts"):
+            cli.main([*command.split(), "--debug"])
 
 
 def test_a_process_that_fails_is_named():

@@ -161,7 +161,64 @@ def test_fit_spreads_its_batches():
     same(one.params, two.params, 1e-12)
 
 
+def weighed(gain: Any, state: Any, weight: Any) -> Any:
+    """A loss of states (world, n): a sum over worlds."""
+    return gain * (jnp.atleast_2d(weight) * state["x"]).sum(), state["x"]
+
+
+def test_the_gradient_of_arrays_that_are_not_all_of_one_number_of_worlds_is_refused():
+    x, gain = jnp.arange(8.0).reshape(4, 2), jnp.ones(())
+    state, weight = {"x": x, "y": x, "key": jax.random.split(jax.random.key(0), 4)}, jnp.array([1.0, 10.0])
+    expected = jax.value_and_grad(weighed, has_aux=True)(gain, state, weight)
+    with jax.set_mesh(MESH):
+        (value, slope), aux = distributed.gradient(weighed, gain, distributed.split(state), weight[None])  # no jit
+        same((value, slope, aux), (expected[0][0], expected[1], expected[0][1]), 1e-12)
+        with pytest.raises(
+            ValueError, match=r"args\[1\] has shape \(2,\) beside arrays of 4 worlds.*leading axis of 1"
+        ):
+            distributed.gradient(weighed, gain, state, weight)
+        with pytest.raises(ValueError, match=r"\['w'\] has shape \(2,\) beside arrays of 4 worlds"):
+            distributed.split({"w": weight, **state})
+        with pytest.raises(ValueError, match="one does not divide evenly among 2 devices; take a multiple of 2"):
+            distributed.gradient(weighed, gain, jax.tree.map(lambda x: x[:1], state), weight[None])
+        with pytest.raises(ValueError, match=r"args\[0\]\['key'\] has shape \(3,\): its first axis does not divide"):
+            distributed.gradient(weighed, gain, jax.tree.map(lambda x: x[:3], state), weight[None])
+
+
+def test_the_keyframes_of_a_model_go_to_every_device():
+    model = fphys.load(fphys.asset("cartpole"))
+    model = model.replace({"body.mass": model.body.mass * jnp.arange(1.0, 1 + WORLDS)[:, None]})
+    assert len(model.key.qpos) not in (1, WORLDS)
+    placed = distributed.split(model, MESH)
+    assert placed.key.qpos.is_fully_replicated and placed.body.mass.sharding.spec == P("world")
+
+
+def test_operations_need_jit_in_a_shard_map_but_not_in_a_gradient():
+    step, state = of_sph(jnp.float64)
+
+    def cost(gravity: Any, state: Any) -> Any:
+        after = step(gravity, state)
+        return (after.v**2).sum(), after.x
+
+    gravity = jnp.asarray(GRAVITY)
+    (value, _), slope = jax.jit(jax.value_and_grad(cost, has_aux=True))(gravity, state)
+    with jax.set_mesh(MESH):
+        same(distributed.gradient(cost, gravity, distributed.split(state))[0], (value, slope), 1e-12)
+        with pytest.raises(fphys.errors.BridgeError, match=r"jax\.jit\(jax\.shard_map"):
+            jax.shard_map(lambda s: step(gravity, s), in_specs=P("world"), out_specs=P("world"))(state)
+
+
 def test_a_mesh_that_does_not_fit_is_refused():
+    with jax.set_mesh(jax.make_mesh((2,), ("data",), axis_types=(jax.sharding.AxisType.Auto,))):
+        for place in (distributed.split, distributed.everywhere):
+            with pytest.raises(ValueError, match=r"has the axes \('data',\), needs one named 'world'"):
+                place(jnp.ones(4))
+        own = jax.jit(jax.shard_map(distributed.split, in_specs=P("data"), out_specs=P("data")))
+        assert own(jnp.ones(6)).shape == (6,)  # one device's share of somebody else's mesh
+    with pytest.raises(TypeError, match="devices is 3, must be a sequence"):
+        distributed.mesh(3)  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="total: outside a shard_map over 'world'"):
+        distributed.total(jnp.ones(4))
     with pytest.raises(ValueError, match="needs one named 'world'"):
         distributed.split(jnp.ones(4), jax.make_mesh((2,), ("batch",)))
     with (
