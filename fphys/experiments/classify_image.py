@@ -61,6 +61,6 @@ def draw(pictures: list[np.ndarray], found: list[dict[str, float]]):
         left.imshow(picture)
         left.set_axis_off()
         right.barh(list(likely)[::-1], list(likely.values())[::-1], color="#2a6db5")
-        right.set(xlim=(0, 1))
+        right.set(xlim=(0, 1), xlabel="probability", ylabel="class")
         right.spines[["top", "right"]].set_visible(False)
     return figure

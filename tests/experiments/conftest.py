@@ -13,7 +13,9 @@ import pytest
 STILL = ("autoencode", "classify", "dqn", "generate-text", "train-resnet", "classify-image")
 """Experiments in which nothing moves."""
 UNIT = re.compile(r"\[[^\]]+\]")
-NUMBERS = re.compile("iteration|step|part of|chamber|time$|found /|Poisson|return|nats|stands|rate|accuracy|loss|m/s")
+NUMBERS = re.compile(
+    "iteration|step|part of|chamber|time$|found /|Poisson|return|nats|stands|rate|accuracy|loss|m/s|probability|class"
+)
 """What a label may say instead of a unit."""
 
 

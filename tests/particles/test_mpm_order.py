@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import warp as wp
 
-from fphys.particles import mpm, mpm_stages
+from fphys.particles import materials, mpm, mpm_stages
 
 from .mpm_scenes import scene
 
@@ -52,7 +52,9 @@ def spread(order: np.ndarray) -> tuple[Any, Any]:
     state = state.replace(F=rest, C=0.0 * rest, volume=jnp.asarray(mass.T), status=None)
     state = state.replace(x=jnp.asarray((place - 1.5) * params.cell)[None], v=jnp.asarray(value[:, :3] / mass)[None])
     layout = mpm_stages.Layout((0,), params.walls.kinds(3), params.cell, params.shape, (0.0, 0.0, 0.0), False)
-    setting = mpm._setting(params.replace(material=mpm.Corotated(1.0, 0.0, 0.0)), jnp.float64)  # without stress
+    params = params.replace(material=mpm.Corotated(1.0, 0.0, 0.0))  # without stress
+    rows, _ = mpm._rows(params, (1, len(order)), jnp.float64)
+    setting = mpm.Setting(materials.table(params.materials, jnp.float64, state.material), **rows)
     ours = mpm_stages.scattering(layout, setting, state, jnp.zeros((1, 1, 3)), jnp.zeros((1, 1, 3, 3))).momentum[0]
     grid = wp.zeros(len(ours), dtype=wp.vec4d, device="cpu")
     given = [wp.array(place, dtype=wp.vec3d, device="cpu"), wp.array(value, dtype=wp.vec4d, device="cpu")]

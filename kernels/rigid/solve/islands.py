@@ -28,7 +28,7 @@ STEP = wp.constant(tolerance(1.0e-3, 3.0e-2))
 EXACT = wp.constant(tolerance(1.0e-14, 1.0e-7))
 """Part of the cotangent that they may leave when the backward pass solves with the Hessian."""
 
-islands_h = _native.header("rigid/native/islands.h")
+islands_h = _native.header("rigid/native/solve_islands.h")
 
 
 @wp.struct
