@@ -159,7 +159,7 @@ def test_short_names(short: str, name: str):
     [
         (["train", "ppo", "pigeon"], "no environment 'pigeon'"),
         (["train", "magic", "ant"], "usage: fphys train AGENT ENV"),
-        (["train", "ppo", "hopper", "--num-envs", "-1"], "num_envs is -1"),
+        (["train", "ppo", "hopper", "--num-envs", "-1"], "--num-envs is -1"),
         (["train", "ppo", "inverted-pendulum", "--horizon", "0"], "horizon is 0"),
         (["train", "ppo", "inverted-pendulum", "--resume", "nowhere"], "nowhere has no checkpoints"),
         (["play", "nowhere"], "nowhere is no run"),
