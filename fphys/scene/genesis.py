@@ -48,7 +48,6 @@ class World(Engine):
         self._friction: list[tuple[Any, np.ndarray]] = []  # things whose friction differs from world to world
         self._points: list[tuple[Any, np.ndarray]] = []  # things made of particles, and their initial positions
         self._driven: list[int] = []  # the engine's indices of the dofs that controls drive
-        self._held = False
 
     def init(self, positions: Any = None) -> State:
         """Reset the engine to the scene as described, at rest; every earlier state becomes invalid.
@@ -72,27 +71,6 @@ class World(Engine):
             given = self._tensor(self._checked_positions(positions))
             for entity, columns, dofs in self._by_entity(self.joints):
                 entity.set_dofs_position(given[:, columns], dofs)
-        return self._next()
-
-    def step(self, state: State, control: Any = None) -> State:
-        """Advance every world by one time step, in place.
-
-        Args:
-            state: from the last call; it becomes invalid.
-            control: shape (num_worlds, len(controls)), as in the :class:`ActionSpec`; None for no control.
-
-        Returns:
-            The next state.
-
-        Raises:
-            StateError: an old state. TypeError: a traced or wrongly typed control. ValueError: its shape.
-        """
-        self._require_present(state)
-        if control is not None:
-            self._control(control)
-        elif self._held:
-            self._release()
-        self.scene.step()
         return self._next()
 
     def observe(self, state: State, spec: ObservationSpec) -> Array:
@@ -161,9 +139,11 @@ class World(Engine):
             self.scene.rigid_solver.control_dofs_force(zero, self._driven)
         self._held = False
 
-    def _control(self, control: Any) -> None:
-        given, _ = self._checked_control(control)
-        tensor = self._tensor(given)
+    def _advance(self) -> None:
+        self.scene.step()
+
+    def _control(self, control: Any, numbers: np.ndarray) -> None:
+        tensor = self._tensor(control)
         if not self._driven:
             return
         solver = self.scene.rigid_solver

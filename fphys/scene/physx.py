@@ -64,7 +64,6 @@ class World(Engine):
         self._felt = _feelers(engine, m, found, moving)
         self._driven: list[tuple[Group, Any, Any]] = []  # with the columns of controls, and their dofs
         self._bound = np.zeros(0, NUMBERS)  # largest force of each control [N or N m]
-        self._held = False
         self._free = weakref.finalize(self, _free, engine, stage)
 
     def close(self) -> None:
@@ -110,29 +109,6 @@ class World(Engine):
         self._held, self._unsound = False, np.zeros(self.num_worlds, bool)
         self._next()
         return beyond
-
-    def step(self, state: State, control: Any = None) -> State:
-        """Advance every world by one time step, in place.
-
-        Args:
-            state: from the last call; it becomes invalid.
-            control: shape (num_worlds, len(controls)), as in the :class:`ActionSpec`; None for no control.
-
-        Returns:
-            The next state.
-
-        Raises:
-            StateError: an old state. TypeError: a traced or wrongly typed control. ValueError: its shape.
-        """
-        self._require_present(state)
-        if control is not None:
-            self._control(self._checked_control(control)[1])
-        elif self._held:
-            self._release()
-        self.engine.step_sync(self._timestep)
-        for group in self.groups:
-            group.forget()
-        return self._next()
 
     def observe(self, state: State, spec: ObservationSpec) -> Array:
         """The observation of a spec, shape (num_worlds, len(columns(spec))), float32, without a gradient.
@@ -214,7 +190,12 @@ class World(Engine):
         self._require_open()
         super()._require_present(state)
 
-    def _control(self, numbers: np.ndarray) -> None:
+    def _advance(self) -> None:
+        self.engine.step_sync(self._timestep)
+        for group in self.groups:
+            group.forget()
+
+    def _control(self, control: Any, numbers: np.ndarray) -> None:
         for group, columns, dofs in self._driven:
             own = numbers[:, columns]
             if self.action.mode == "torque":

@@ -33,6 +33,7 @@ class Engine:
     def __init__(self, layout: Layout, num_worlds: int, max_force: float) -> None:
         self.layout, self.num_worlds, self.max_force = layout, num_worlds, max_force
         self.action = ActionSpec()
+        self._held = False  # whether the engine holds a control of an earlier step
         self._unsound = np.zeros(num_worlds, bool)  # worlds that got a control that is not finite
         self._numbers = itertools.count()
         self._state = State(next(self._numbers))
@@ -50,6 +51,39 @@ class Engine:
     def columns(self, spec: ObservationSpec) -> tuple[str, ...]:
         """The name of each column of an observation."""
         return observe.columns(self.layout, spec)
+
+    def step(self, state: State, control: Any = None) -> State:
+        """Advance every world by one time step, in place.
+
+        Args:
+            state: from the last call; it becomes invalid.
+            control: shape (num_worlds, len(controls)), as in the :class:`ActionSpec`; None for no control.
+
+        Returns:
+            The next state.
+
+        Raises:
+            StateError: an old state. TypeError: a traced or wrongly typed control. ValueError: its shape.
+        """
+        self._require_present(state)
+        if control is not None:
+            self._control(*self._checked_control(control))
+        elif self._held:
+            self._release()
+        self._advance()
+        return self._next()
+
+    def _control(self, control: Any, numbers: np.ndarray) -> None:
+        """Hand a control to the engine: as it was given, and its numbers."""
+        raise NotImplementedError
+
+    def _release(self) -> None:
+        """Have the engine forget the last control."""
+        raise NotImplementedError
+
+    def _advance(self) -> None:
+        """One time step of the engine."""
+        raise NotImplementedError
 
     def _real(self) -> np.dtype:
         """The precision of the engine."""

@@ -1,5 +1,6 @@
 """Points that fill shapes: how many, where, how far apart, and how even they are."""
 
+import importlib
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -60,8 +61,9 @@ def test_blue_noise_has_no_long_waves_and_no_rows():
     assert np.abs(sample.box((0, 0), (1, 1), spacing, seed=4) - points["blue"]).max() > spacing  # seeds differ
 
 
+@pytest.mark.extra("trimesh")
 def test_files_of_meshes(tmp_path: Path):
-    trimesh = pytest.importorskip("trimesh")
+    trimesh = importlib.import_module("trimesh")
     path = tmp_path / "cube.stl"
     trimesh.creation.box((1.0, 1.0, 1.0)).export(path)
     np.testing.assert_allclose(sample.mesh(path, 0.25), sample.box((-0.5,) * 3, (0.5,) * 3, 0.25), atol=1e-12)
