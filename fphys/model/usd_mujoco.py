@@ -67,7 +67,8 @@ def add_options(usd: Stage, spec: Any) -> None:
             turned = usd.world[:3, :3] @ direction
             up = -turned / np.linalg.norm(turned)
         gravity = -size * up * (usd.get(scene, "newton:gravityEnabled", True) is not False)
-        rate = usd.get(scene, "newton:timeStepsPerSecond", usd.get(scene, "physxScene:timeStepsPerSecond", 0.0))
+        rate = 1000.0 if "NewtonSceneAPI" in usd.schemas(scene) else 0.0  # the default of Newton's schema
+        rate = usd.get(scene, "newton:timeStepsPerSecond", usd.get(scene, "physxScene:timeStepsPerSecond", rate))
         step = 1 / rate if rate > 0 else None
         _set_options(usd, scene, spec)
     spec.option.gravity = gravity
@@ -94,6 +95,7 @@ def _set_options(usd: Stage, scene: Any, spec: Any) -> None:
     usd.asked.update(
         ("mjc:compiler:angle", "mjc:compiler:useThread", "mjc:compiler:fitAABB", "mjc:compiler:saveInertial")
     )
+    usd.put(scene, "mjc:compiler:setTotalMass", spec.compiler, "settotalmass")
     spec.compiler.autolimits = usd.get(scene, "mjc:compiler:autoLimits", True)
 
 

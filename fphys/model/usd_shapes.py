@@ -222,10 +222,20 @@ class Mass:
 
 
 def mass_of(usd: Stage, prim: Any, body: np.ndarray, own: list[Collider]) -> Mass:
-    """The mass of a body: its own, or that of its colliders, by their masses or densities, as UsdPhysics has it."""
+    """The mass of a body: its own, or that of its colliders, by their masses or densities, as UsdPhysics has it.
+
+    MuJoCo's ``inertiaFromGeom`` makes it that of its colliders, if it has any.
+    """
     square = usd.mass * usd.length**2
     density = usd.mass / usd.length**3
     whole = usd.get(prim, "physics:density", 0.0) * density
+
+    words = ("false", "true", "auto")
+    by_shapes = any(usd.get(s, "mjc:compiler:inertiaFromGeom", "auto", words) == "true" for s in usd.scenes[:1])
+
+    def said(name: str, default: Any = None) -> Any:
+        return default if own and by_shapes else usd.get(prim, name, default)
+
     parts = []
     for part in own:
         mass = 0.0 if part.prim == prim else usd.get(part.prim, "physics:mass", 0.0) * usd.mass
@@ -238,11 +248,11 @@ def mass_of(usd: Stage, prim: Any, body: np.ndarray, own: list[Collider]) -> Mas
             usd.note(part.prim, "its diagonalInertia is not read: that of a body is")
     total = sum(mass for mass, _ in parts)
     center = sum((mass * part.center for mass, part in parts), np.zeros(3)) / (total or 1.0)
-    given = usd.get(prim, "physics:mass", 0.0) * usd.mass
+    given = said("physics:mass", 0.0) * usd.mass
     if given < 0:
         raise usd.fault(prim, f"its mass is {given}, must not be negative")
     factor = given / total if given and total else 1.0
-    com = usd.get(prim, "physics:centerOfMass")
+    com = said("physics:centerOfMass")
     if com is not None and np.isfinite(com).all():
         center = (np.linalg.inv(body) @ usd.transform(prim) @ [*com, 1])[:3]
     inertia = np.zeros((3, 3))
@@ -250,9 +260,9 @@ def mass_of(usd: Stage, prim: Any, body: np.ndarray, own: list[Collider]) -> Mas
         arm = part.center - center
         own_inertia = part.inertia * (mass / part.volume if part.volume else 0.0)
         inertia += factor * (own_inertia + mass * (arm @ arm * np.eye(3) - np.outer(arm, arm)))
-    diagonal = usd.get(prim, "physics:diagonalInertia", np.zeros(3))
-    axes = usd.get(prim, "physics:principalAxes", np.zeros(4))
-    full = usd.get(prim, "newton:inertia")
+    diagonal = said("physics:diagonalInertia", np.zeros(3))
+    axes = said("physics:principalAxes", np.zeros(4))
+    full = said("newton:inertia")
     if full is not None and len(full) == 6:
         xx, yy, zz, xy, xz, yz = full
         inertia = np.array([[xx, xy, xz], [xy, yy, yz], [xz, yz, zz]]) * square

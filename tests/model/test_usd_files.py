@@ -8,6 +8,7 @@ import warnings
 from pathlib import Path
 
 import mujoco
+import numpy as np
 import pytest
 
 import fphys
@@ -155,6 +156,27 @@ def test_mujocos_and_newtons_schemas(tmp_path):
     assert model.actuator_gear[0, 0] == 3 and model.actuator_ctrlrange[0].tolist() == [-2, 2]
     assert model.opt.timestep == 0.01 and model.opt.integrator == 3 and model.opt.disableflags == 16
     assert model.opt.gravity.tolist() == [0, 0, -3.7] and model.site("tip").id == 0
+    text = text.replace("int newton:timeStepsPerSecond = 100", "").replace('"scene" {', '"scene" (NEWTON) {')
+    model = read(write(tmp_path, text.replace("NEWTON", 'prepend apiSchemas = ["NewtonSceneAPI"]')))
+    assert model.opt.timestep == 0.001  # Newton's default
+
+
+def test_masses_by_mujocos_compiler(tmp_path):
+    """``inertiaFromGeom`` leaves the bodies' own masses aside, ``setTotalMass`` scales all of them."""
+    one = f"""def Xform "a" ({BODY}) {{ float physics:mass = 5
+          def Sphere "s" ({SHAPE}) {{ double radius = 0.1 }} }}"""
+    two = one.replace('"a"', '"b"').replace("0.1", "0.2")
+    scene = 'def PhysicsScene "scene" {{ token mjc:compiler:inertiaFromGeom = "{}"{} }}'
+    volume = 4 / 3 * math.pi * 0.1**3
+
+    def masses(*words):
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # the bodies' own masses are not read
+            return fphys.load(write(tmp_path, one + two + scene.format(*words))).structure.source.body_mass[1:]
+
+    np.testing.assert_allclose(masses("auto", ""), 5)
+    np.testing.assert_allclose(masses("true", ""), [1000 * volume, 8000 * volume])
+    np.testing.assert_allclose(masses("true", "\n double mjc:compiler:setTotalMass = 9"), [1, 8])
 
 
 TWO = ball("a") + ball("b") + joint("Fixed", None, "a") + joint("Revolute", "a", "b")
