@@ -16,7 +16,8 @@ import numpy as np
 from ..errors import ModelError
 from . import usd_shapes as shapes
 from .caps import MAX_DOFS
-from .usd_couplings import Named, add_coupling, add_mimics, add_tendons, is_coupling
+from .structure import Integrator
+from .usd_couplings import Named, add_coupling, add_mimics, add_tendons, can_couple, is_coupling
 from .usd_joints import Joint, Placed, joint, place
 from .usd_mujoco import add_actuators, add_joint, add_motor, add_options
 from .usd_stage import Stage, as_model_errors, is_usd, open_stage, path_of, pxr
@@ -82,7 +83,7 @@ def _read(usd: Stage, empty: Callable[[], Any]) -> Any:
     if dofs > MAX_DOFS:
         raise ModelError(f"{usd.label}: it has more than {MAX_DOFS} degrees of freedom: use fewer bodies")
     couplings = [own for own in joints if is_coupling(usd, own)]
-    _grow(usd, bodies, [own for own in joints if not own.free and own not in couplings])
+    couplings += _grow(usd, bodies, [own for own in joints if not own.free and own not in couplings])
     if not bodies and not static and not usd.refused:
         raise ModelError(f"{usd.label}: it has neither rigid bodies nor colliders of UsdPhysics")
     return _build(usd, empty, bodies, static, couplings)
@@ -104,31 +105,33 @@ def _bodies(usd: Stage, physics: Any) -> dict[Any, Body]:
     return found
 
 
-def _grow(usd: Stage, bodies: dict[Any, Body], joints: list[Joint]) -> None:
-    """Hang every body on the world or on another body. A root without a joint floats."""
+def _grow(usd: Stage, bodies: dict[Any, Body], joints: list[Joint]) -> list[Joint]:
+    """Hang every body on the world or on another body. A root without a joint floats.
+
+    Returns:
+        The joints that close a loop.
+    """
     edges: dict[frozenset[Any], list[Joint]] = {}
     usd.asked.add("newton:jointsAddMobility")
     for own in joints:
         edges.setdefault(frozenset(own.bodies), []).append(own)
-    at: dict[Any, list[frozenset[Any]]] = {path: [] for path in [None, *bodies]}
-    for pair, group in edges.items():
+    for group in edges.values():
         if len(group) > 1 and not _add_up(usd, group):
             raise usd.fault(group[1].prim, f"it holds the bodies that {path_of(group[0].prim)} holds: keep one joint")
+    closing = _open_loops(usd, edges)
+    at: dict[Any, list[frozenset[Any]]] = {path: [] for path in [None, *bodies]}
+    for pair in edges:
         for path in pair:
             at[path].append(pair)
-    used: set[frozenset[Any]] = set()
 
     def grow(start: Any) -> None:
         todo = [start]
         while todo:
             here = todo.pop(0)
             for pair in at[here]:
-                if pair in used:
-                    continue
-                used.add(pair)
                 (there,) = pair - {here}
                 if there is None or bodies[there].tree is not None:
-                    raise usd.fault(edges[pair][0].prim, "it closes a loop of joints: take it out, or split a body")
+                    continue  # it is the one above
                 body = bodies[there]
                 body.parent, body.joints = here, [(own, own.bodies.index(there)) for own in edges[pair]]
                 body.tree = there if here is None else bodies[here].tree
@@ -141,6 +144,31 @@ def _grow(usd: Stage, bodies: dict[Any, Body], joints: list[Joint]) -> None:
         if bodies[path].tree is None:
             bodies[path].free, bodies[path].tree = True, path
             grow(path)
+    return closing
+
+
+def _open_loops(usd: Stage, edges: dict[frozenset[Any], list[Joint]]) -> list[Joint]:
+    """Take out of the edges the joints that close a loop: of each the last one that equality constraints can hold."""
+    above: dict[Any, Any] = {}
+
+    def top(path: Any) -> Any:
+        while path in above:
+            path = above[path]
+        return path
+
+    closing = []
+    for pair in sorted(edges, key=lambda pair: len(edges[pair]) == 1 and can_couple(edges[pair][0])):
+        one, other = map(top, pair)
+        if one != other:
+            above[one] = other
+            continue
+        group = edges.pop(pair)
+        if len(group) > 1 or not can_couple(group[0]):
+            why = "it closes a loop of joints, none of which is fixed, spherical or revolute and without a drive"
+            raise usd.fault(group[0].prim, f"{why}: take it out, or split a body")
+        usd.note(group[0].prim, "it closes a loop of joints: equality constraints hold it, which give a little")
+        closing += group
+    return closing
 
 
 def _add_up(usd: Stage, group: list[Joint]) -> bool:
@@ -212,6 +240,9 @@ def _build(
         for own in body.colliders:
             shape(new, own)
 
+    damped = any(one.dof.drive and one.dof.drive.damping for own in placed.values() for _, one in own)
+    if damped and not any("MjcSceneAPI" in usd.schemas(scene) for scene in usd.scenes):
+        spec.option.integrator = int(Integrator.IMPLICITFAST)  # as other engines take their damping
     one = {path: own[0] for path, own in placed.items() if len(own) == 1}
     named = Named(
         joints={path: name for path, (name, _) in one.items()},

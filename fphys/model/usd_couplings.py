@@ -6,12 +6,12 @@ from typing import Any
 
 import numpy as np
 
-from .structure import JointType
+from .structure import CONNECT, JOINT, WELD, JointType
 from .usd_joints import Joint
 from .usd_shapes import quaternion
 from .usd_stage import Stage
 
-_CONNECT, _WELD, _JOINT = 0, 1, 2  # mjtEq
+_NEAR = 0.1  # between the points of a hinge at the origin of both bodies [m]
 _AS_JOINT, _AS_SITE = 3, 6  # mjtObj
 _LIMITED = {"false": 0, "true": 1, "auto": 2}
 _TENDON = {
@@ -40,27 +40,46 @@ class Named:
 
 def is_coupling(usd: Stage, own: Joint) -> bool:
     """Whether a joint couples two bodies of the tree, rather than being a part of the tree."""
-    kinds = [dof.kind for dof in own.dofs]
     outside = usd.get(own.prim, "physics:excludeFromArticulation", False) is True
     outside |= any(schema.startswith("MjcEquality") and "Joint" not in schema for schema in usd.schemas(own.prim))
-    return outside and (not kinds or (kinds == [JointType.BALL] and not own.dofs[0].limit))
+    return outside and can_couple(own)
+
+
+def can_couple(own: Joint) -> bool:
+    """Whether a weld or connections can hold what a joint holds: all, all but turns, or all but one turn."""
+    if not own.dofs:
+        return True
+    first, *more = own.dofs
+    return not more and not first.drive and (first.turns or (first.kind == JointType.BALL and not first.limit))
 
 
 def add_coupling(usd: Stage, spec: Any, own: Joint, bodies: list[tuple[Any, np.ndarray]], name: str) -> None:
-    """Add a weld or a connection between a site on each body.
+    """Add a weld, a connection, or two connections along a hinge's axis, between sites on each body.
 
     Args:
         bodies: the two bodies in the spec, and their poses in the world as the stage is written, rigid, (4, 4).
     """
-    for i, ((body, pose), frame) in enumerate(zip(bodies, own.frames, strict=True)):
-        local = np.linalg.inv(pose) @ frame
-        body.add_site(name=f"{name}:{i}", pos=local[:3, 3], quat=quaternion(local[:3, :3]))
-    kind = _CONNECT if own.dofs else _WELD
-    new = spec.add_equality(name=name, type=kind, objtype=_AS_SITE, name1=f"{name}:0", name2=f"{name}:1")
-    new.data[:] = 0
-    if kind == _WELD:
-        new.data[10] = usd.get(own.prim, "mjc:torqueScale", 1.0)
-    _soften(usd, own.prim, new)
+    kind = CONNECT if own.dofs else WELD
+    if own.dofs and own.dofs[0].limit:
+        usd.note(own.prim, "its limits are not read: it couples bodies beside the tree")
+    physics = usd.get(own.prim, "physics:collisionEnabled", False) is not True
+    if physics and all(body.name != "world" for body, _ in bodies):
+        spec.add_exclude(bodyname1=bodies[0][0].name, bodyname2=bodies[1][0].name)
+    places = {"": np.zeros(3)}
+    if own.dofs and own.dofs[0].turns:  # as far apart as the bodies are large
+        arms = [np.linalg.norm(pose[:3, 3] - frame[:3, 3]) for (_, pose), frame in zip(bodies, own.frames, strict=True)]
+        half = 0.5 * own.dofs[0].axis * (max(arms) or _NEAR)
+        places = {"-": -half, "+": half}
+    for mark, place in places.items():
+        for i, ((body, pose), frame) in enumerate(zip(bodies, own.frames, strict=True)):
+            local = np.linalg.inv(pose) @ frame
+            body.add_site(name=f"{name}{mark}:{i}", pos=(local @ [*place, 1])[:3], quat=quaternion(local[:3, :3]))
+        sites = {"name1": f"{name}{mark}:0", "name2": f"{name}{mark}:1"}
+        new = spec.add_equality(name=f"{name}{mark}", type=kind, objtype=_AS_SITE, **sites)
+        new.data[:] = 0
+        if kind == WELD:
+            new.data[10] = usd.get(own.prim, "mjc:torqueScale", 1.0)
+        _soften(usd, own.prim, new)
 
 
 def add_mimics(usd: Stage, spec: Any, named: Named) -> None:
@@ -82,7 +101,7 @@ def add_mimics(usd: Stage, spec: Any, named: Named) -> None:
             shift += ratio * named.zero[leader] - named.zero[follower]
         data = [usd.get(prim, f"mjc:coef{i}", other) for i, other in enumerate((shift, ratio, 0.0, 0.0, 0.0))]
         pair = {"name1": named.joints[follower], "name2": named.joints[leader]}
-        new = spec.add_equality(type=_JOINT, objtype=_AS_JOINT, **pair)
+        new = spec.add_equality(type=JOINT, objtype=_AS_JOINT, **pair)
         new.data[:] = [*data, *[0.0] * (len(new.data) - 5)]
         _soften(usd, prim, new)
 

@@ -68,6 +68,9 @@ def test_a_pendulum_with_limits_and_a_drive(tmp_path):
     same(model, PENDULUM)
     assert model.joint("arm_joint").name == model.actuator("arm_joint").name == "arm_joint"
     assert np.abs(model.jnt_range - np.radians([-30, 60])).max() < 1e-12
+    assert model.opt.integrator == 3  # implicitfast: the drive is damped
+    scene = '\ndef PhysicsScene "s" (prepend apiSchemas = ["MjcSceneAPI"]) { }'
+    assert read(write(tmp_path, pendulum() + scene)).opt.integrator == 0  # MuJoCo's own default
     target = "float drive:angular:physics:targetPosition = 45"
     assert read(write(tmp_path, pendulum(extra=target))).key("targets").ctrl.tolist() == pytest.approx([math.pi / 4])
 

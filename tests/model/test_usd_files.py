@@ -1,5 +1,6 @@
 """USD files: what is opened, what is composed, what collides, and what is refused."""
 
+import functools
 import math
 import random
 import re
@@ -179,13 +180,14 @@ def test_masses_by_mujocos_compiler(tmp_path):
     np.testing.assert_allclose(masses("true", "\n double mjc:compiler:setTotalMass = 9"), [1, 8])
 
 
+SLIDES = ball("a") + ball("b") + joint("Prismatic", None, "a") + joint("Prismatic", "a", "b")
 TWO = ball("a") + ball("b") + joint("Fixed", None, "a") + joint("Revolute", "a", "b")
 FAULTS = {
     "malformed": ('def Xform "a" {{{', "model.usda:4:"),
     "cyclic": ('def Xform "a" (prepend references = @./model.usda@</w/a>) { }', "Cycle detected"),
     "missing": ('def Xform "a" (prepend references = @./no.usda@) { }', "no.usda"),
     "other resource": ('def Xform "a" (prepend references = @http://a.org/b.usda@) { }', "only USD files"),
-    "loop": (TWO + joint("Spherical", None, "b").replace("b_joint", "loop"), "</w/b_joint>: it closes a loop"),
+    "loop": (SLIDES + joint("Prismatic", None, "b").replace("b_joint", "loop"), "</w/loop>: it closes a loop"),
     "twice": (TWO + joint("Prismatic", "b", "a").replace("a_joint", "twice"), "</w/twice>: it holds the bodies that"),
     "no mass": ('def Xform "a" (prepend apiSchemas = ["PhysicsRigidBodyAPI"]) { }', "</w/a>: it moves and has no mass"),
     "no such body": (ball("a") + joint("Fixed", "b", "a"), "</w/a_joint>: physics:body0 names /w/b"),
@@ -277,6 +279,32 @@ def test_joints_beside_the_tree_couple_its_bodies(tmp_path):
     data = mujoco.MjData(model)
     mujoco.mj_forward(model, data)
     assert data.nefc == 9 and abs(data.efc_pos).max() < 1e-12
+
+
+def test_loops_are_closed_by_constraints(tmp_path):
+    """A parallelogram of three bars swings as one pendulum: its uprights turn alike, its crossbar does not turn."""
+    y = 'uniform token physics:axis = "Y"'
+    text = ball("a", (0, 0, -0.5)) + ball("b", (0.5, 0, -1)) + ball("c", (1, 0, -0.5))
+    text += joint("Revolute", None, "a", y, at1=(0, 0, 0.5)) + joint(
+        "Revolute", "a", "b", y, (0, 0, -0.5), (-0.5, 0, 0)
+    )
+    text += joint("Revolute", "b", "c", y, (0.5, 0, 0), (0, 0, -0.5))
+    last = functools.partial(joint, "Revolute", None, "c", y, (1, 0, 0), (0, 0, 0.5))
+    with pytest.warns(UserWarning, match="</w/last>: it closes a loop of joints"):
+        model = fphys.load(write(tmp_path, text + last().replace("c_joint", "last"))).structure.source
+    assert model.nv == 3 and model.neq == 2 and model.eq(0).name == "last-" and model.nexclude == 0  # beside the world
+    data = mujoco.MjData(model)
+    data.qvel[:] = 1, -1, 1
+    mujoco.mj_step(model, data, 200)
+    # Uprights of 1 kg: m/4 and the ball's own inertia each; the bar's m. Weights by their arms: m/2, m and m/2.
+    inertia, gravity = 2 * 0.25 + 2 * 0.004 + 1, 9.81 * (0.5 + 1 + 0.5)
+    angle = np.sqrt(inertia / gravity) * np.sin(np.sqrt(gravity / inertia) * data.time)
+    assert data.qpos == pytest.approx([angle, -angle, angle], abs=0.01)
+    with pytest.warns(UserWarning, match="</w/c_joint>: it closes a loop"):  # what drives stays in the tree
+        model = fphys.load(
+            write(tmp_path, text + last('"PhysicsDriveAPI:angular"').replace("c_joint", "last"))
+        ).structure.source
+    assert model.nu == 1 and model.nexclude == 1
 
 
 def test_a_mimic_joint_follows_the_other_one(tmp_path):
