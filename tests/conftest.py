@@ -13,6 +13,8 @@ from pathlib import Path
 
 import pytest
 
+from .memory import forget_programs
+
 os.environ.setdefault("NPROC", "32")  # XLA's threads: host callbacks must never wait for a free one
 os.environ.setdefault("MUJOCO_GL", "egl")
 DEVICES = " --xla_force_host_platform_device_count=2"
@@ -20,6 +22,7 @@ FULL = bool(os.environ.get("FPHYS_FULL"))
 # Two fifths of the time to compile are LLVM's optimisations. Kernels of the physics are Warp's, and always optimised.
 QUICK = "" if FULL else " --xla_backend_optimization_level=0"
 os.environ["XLA_FLAGS"] = os.environ.get("XLA_FLAGS", "") + QUICK + DEVICES
+LARGE = 4 << 30  # bytes that a worker may have
 BARE = bool(os.environ.get("FPHYS_BARE"))
 LEFT_OUT: dict[str, str] = {}
 
@@ -89,6 +92,13 @@ def has_gpu() -> bool:
 def full() -> bool:
     """Whether the sizes are those of ``make verify``."""
     return FULL
+
+
+@pytest.fixture(autouse=True, scope="module")
+def bounded_memory() -> Iterator[None]:
+    """Compiled programs stay until a process ends: a worker that has grown large forgets them between two files."""
+    yield
+    forget_programs(above=LARGE)
 
 
 @pytest.fixture

@@ -2,7 +2,6 @@
 
 import ctypes
 import gc
-import os
 import weakref
 from typing import Any
 
@@ -21,6 +20,7 @@ from fphys.particles import mpm, sph
 from fphys.rigid.forces import actuation, adhesion, armature, tendon
 from fphys.rigid.tree import articulated, topology
 
+from ..memory import resident
 from ..particles.sph_scenes import lattice, pool
 
 
@@ -31,12 +31,6 @@ class Mallinfo(ctypes.Structure):
         (name, ctypes.c_size_t)
         for name in "arena ordblks smblks hblks hblkhd usmblks fsmblks uordblks fordblks keepcost".split()
     ]
-
-
-def resident() -> int:
-    """Resident memory of this process [bytes]."""
-    with open("/proc/self/statm") as file:
-        return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
 
 def outside_the_heap() -> int:

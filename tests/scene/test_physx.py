@@ -35,6 +35,7 @@ from fphys.scene import (
     Terrain,
 )
 
+from ..memory import resident
 from .things import ARM
 
 pytestmark = pytest.mark.extra("ovphysx", "ovstage")
@@ -408,7 +409,7 @@ def test_two_engines_of_it_run_beside_the_native_one_and_close_without_leaving_m
         world.close()
         if k % 10 == 9:
             gc.collect()
-            used.append(int(Path("/proc/self/statm").read_text().split()[1]) * 4096)
+            used.append(resident())
     assert used[-1] - used[1] < 8e6, used
 
 
