@@ -11,6 +11,9 @@ if [ -z "${PYTHON:-}" ]; then
     if [ -x .venv/bin/python ]; then PYTHON=.venv/bin/python; else PYTHON=python3; fi
 fi
 export XLA_PYTHON_CLIENT_PREALLOCATE=false PYTHONUNBUFFERED=1
+for name in kernels expected; do  # as folders, or packed: tar -C .gpu -czf .gpu/kernels.tgz kernels
+    [ -d ".gpu/$name" ] || [ ! -f ".gpu/$name.tgz" ] || tar -C .gpu -xzf ".gpu/$name.tgz"
+done
 [ ! -d .gpu/kernels ] || export WARP_CACHE_PATH="$PWD/.gpu/kernels"
 [ ! -d .gpu/expected ] || export FPHYS_EXPECTED="$PWD/.gpu/expected"
 exec "$PYTHON" benchmarks/gpu.py "$@"

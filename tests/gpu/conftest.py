@@ -15,7 +15,6 @@ from typing import Any
 import jax
 import pytest
 
-from . import scenes
 from .stand_in import standing_in
 
 STAND_IN = bool(os.environ.get("FPHYS_STAND_IN"))
@@ -45,10 +44,11 @@ def on_gpu() -> Callable[[], Any]:
 
 
 @pytest.fixture
-def expected(cpu: Any) -> Callable[[str, str], tuple[scenes.Scene, scenes.Result]]:
+def expected(cpu: Any) -> Callable[[str, str], tuple[Any, Any]]:
     """A scene by name and precision, and what a processor made of it, here or elsewhere."""
+    from . import scenes
 
-    def get(name: str, dtype: str) -> tuple[scenes.Scene, scenes.Result]:
+    def get(name: str, dtype: str) -> tuple[Any, Any]:
         scene, folder = scenes.SCENES[name](dtype), os.environ.get("FPHYS_EXPECTED")
         if folder and scenes.path(folder, name, dtype).exists():
             return scenes.load(folder, name, dtype, scene)

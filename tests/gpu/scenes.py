@@ -134,8 +134,8 @@ def task(name: str, dtype: str) -> Scene:
     """An environment's step, with its observation and reward."""
     env = envs.make(name, 3, dtype=jnp.dtype(dtype))
     state, _ = jax.jit(env.reset)(jax.random.key(0))
-    size = env.action_space.shape[-1]
-    action = jnp.asarray(np.random.default_rng(0).uniform(-0.4, 0.4, (3, size)), dtype)
+    size = env.action_spec.shape
+    action = jnp.asarray(np.random.default_rng(0).uniform(-0.4, 0.4, (3, *size)), dtype)
 
     def fn(state: Any, moved: Any) -> Any:
         found = env.step(state, moved["action"])
