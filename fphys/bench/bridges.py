@@ -11,6 +11,7 @@ import numpy as np
 from ..bridge import dlpack
 from ..bridge.torch import as_torch
 from .case import Case, Workload
+from .training_torch import torch_device
 
 _WIDTH = 64  # numbers per world
 
@@ -53,13 +54,16 @@ def _crossing(worlds: int, copy: bool) -> Workload:
 
 def _gradient(worlds: int, cube: Callable[[Any], Any]) -> Workload:
     torch = dlpack.import_torch()
-    x = torch.tensor(_numbers(worlds), requires_grad=True)
+    x = torch.tensor(_numbers(worlds), requires_grad=True, device=torch_device())
 
     def gradient(x: Any) -> Any:
-        return torch.autograd.grad(cube(x).sum(), x)[0]
+        found = torch.autograd.grad(cube(x).sum(), x)[0]
+        if found.is_cuda:
+            torch.cuda.synchronize()
+        return found
 
     def validate(g: Any) -> None:
-        if not np.allclose(g.numpy(), 3 * x.detach().numpy() ** 2, rtol=1e-5):
+        if not np.allclose(g.cpu().numpy(), 3 * x.detach().cpu().numpy() ** 2, rtol=1e-5):
             raise ValueError("the gradient is not 3 x^2")
 
     return Workload(gradient, (x,), validate, jit=False)

@@ -20,33 +20,34 @@ SIZES = {"1k": (10, 12), "4k": (16, 20), "32k": (32, 40), "262k": (64, 80), "1M"
 """Particles along an edge of the block, and cells along an edge of the domain: about eight particles a cell."""
 
 
-def mpm_cases() -> list[Case]:
+def mpm_cases(sizes: dict[str, tuple[int, int]] = SIZES) -> list[Case]:
     """Steps of one block of each size, and of many small ones; their gradients; and the same in Genesis."""
     found = []
-    for name, (edge, _) in SIZES.items():
+    for name, size in sizes.items():
+        edge = size[0]
         tags = ("particles", "mpm", name, "large") if edge > 16 else ("particles", "mpm", name)
         work, worlds = STEPS * edge**3, (1, 256) if name == "1k" else (1,)
         step = f"particles.mpm.{name}.step"
         found += [
-            Case(step, _setup(name, _forward), work, "particle-steps", worlds, tags=tags),
+            Case(step, _setup(size, _forward), work, "particle-steps", worlds, tags=tags),
             Case(
-                f"{step}_grad", _setup(name, _backward), work, "particle-steps", worlds, step, 4.0, (*tags, "gradient")
+                f"{step}_grad", _setup(size, _backward), work, "particle-steps", worlds, step, 4.0, (*tags, "gradient")
             ),
         ]
         if name != "1k" and genesis_particles.INSTALLED:
             found += [
-                Case(f"{step}_genesis", _setup(name, _genesis), work, "particle-steps", worlds, step, tags=tags),
+                Case(f"{step}_genesis", _setup(size, _genesis), work, "particle-steps", worlds, step, tags=tags),
                 Case(
-                    f"{step}_grad_genesis", _setup(name, _genesis_grad), work, "particle-steps", worlds, f"{step}_grad",
+                    f"{step}_grad_genesis", _setup(size, _genesis_grad), work, "particle-steps", worlds, f"{step}_grad",
                     tags=(*tags, "gradient"),
                 ),
             ]  # fmt: skip
     return found
 
 
-def _setup(name: str, make: Callable[[mpm.Params, mpm.State], Workload]) -> Callable[[int], Workload]:
+def _setup(size: tuple[int, int], make: Callable[[mpm.Params, mpm.State], Workload]) -> Callable[[int], Workload]:
     def setup(worlds: int) -> Workload:
-        edge, cells = SIZES[name]
+        edge, cells = size
         cell = 1.0 / cells
         params = mpm.Params(
             mpm.Corotated(1000.0, 1e4, 0.3), 1e-4, (0.0, 0.0, GRAVITY), cell=cell, shape=(cells, cells, cells)

@@ -20,10 +20,10 @@ _SPACING = 0.02
 _GRADIENT_BELOW = 70  # largest edge, in particles, for which the gradient is checked against differences
 
 
-def sph_cases() -> list[Case]:
+def sph_cases(sizes: dict[str, int] = SIZES) -> list[Case]:
     """For each size: a step, its gradient, and the step in plain JAX and in Genesis. Also many small worlds."""
     cases = []
-    for size, edge in SIZES.items():
+    for size, edge in sizes.items():
         name, worlds = f"particles.sph.{size}.step", (1, 256) if size == "1k" else (1,)
         made = {"unit": "particle-steps", "steps": edge**3, "worlds": worlds}
         tags = ("particles", "sph", "large") if edge > 16 else ("particles", "sph")

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from typing import Any
 
+import jax
 import numpy as np
 
 from ..nn.weights import flat
@@ -15,8 +16,10 @@ def stepper(name: str, size: int, compiled: bool = False) -> Callable[[], float]
 
     net, weights, forward = _NETWORKS[name]()
     net.load_state_dict({key: torch.tensor(np.ascontiguousarray(value)) for key, value in weights.items()})
+    device = torch_device()
+    net.to(device)
     optimizer = torch.optim.Adam(net.parameters(), rate(name))
-    x, y = (torch.from_numpy(np.ascontiguousarray(part)) for part in batch(name, size))
+    x, y = (torch.from_numpy(np.ascontiguousarray(part)).to(device) for part in batch(name, size))
     x = x.permute(0, 3, 1, 2).contiguous() if x.ndim == 4 else x if x.is_floating_point() else x.long()
     y = y.long().flatten()
 
@@ -34,6 +37,17 @@ def stepper(name: str, size: int, compiled: bool = False) -> Callable[[], float]
         return loss.item()
 
     return step
+
+
+def torch_device() -> str:
+    """Torch's name of JAX's default device. Raises RuntimeError if torch has none of that kind."""
+    import torch
+
+    if jax.default_backend() != "gpu":
+        return "cpu"
+    if not torch.cuda.is_available():
+        raise RuntimeError("JAX computes on a GPU and this torch has none: the two cannot be compared")
+    return "cuda"
 
 
 def _weights(name: str) -> dict[str, np.ndarray]:
@@ -102,7 +116,7 @@ def _gpt(name: str) -> tuple[Any, dict[str, np.ndarray], Any]:
     net = nn.ModuleDict(parts | {"blocks": blocks, "norm": nn.LayerNorm(wide)})
 
     def forward(tokens: Any) -> Any:
-        x = net["tokens"](tokens) + net["positions"](torch.arange(LENGTH))
+        x = net["tokens"](tokens) + net["positions"](torch.arange(LENGTH, device=tokens.device))
         for block in blocks:
             x = _through(block, x, heads, causal=True, gelu="tanh")
         return net["norm"](x) @ net["tokens"].weight.T

@@ -13,6 +13,7 @@ from typing import Any
 import warp as wp
 
 from . import modules
+from .private import runtime
 
 ASLEEP, IDLE, POSTED, BUSY = 0, 1, 2, 3
 """States of a mailbox: its thread sleeps, watches the mailbox, has been offered a call, or works on one."""
@@ -50,10 +51,20 @@ class Team(Structure):
     _fields_ = (("busy", c_uint64), ("size", c_uint64), ("members", POINTER(POINTER(Mailbox))))
 
 
+MOST_GPUS = 64
+
+
 class PlanEntry(Structure):
     """A plan as the native code sees it: how many executables hold it, and what a call of it does."""
 
-    _fields_ = (("references", c_uint64), ("busy", c_uint64), ("queue", c_void_p), ("helpers", c_uint64))
+    _fields_ = (
+        ("references", c_uint64),
+        ("busy", c_uint64),
+        ("queue", c_void_p),
+        ("helpers", c_uint64),
+        ("number", c_int64),
+        ("gpus", c_void_p * MOST_GPUS),
+    )
 
 
 class Slot(Structure):
@@ -62,9 +73,10 @@ class Slot(Structure):
     _fields_ = (("number", c_int64), ("plan", c_void_p))
 
 
-_STAGES = ("instantiate", "execute", "execute_cuda", "destroy")
+_STAGES = ("instantiate", "execute", "instantiate_cuda", "initialize_cuda", "execute_cuda", "destroy")
 _OUT = (*_STAGES, "run", "serve", "post", "recall", "ticks", "enter", "leave")
-_PYTHON = ("PyErr_SetInterrupt", "PyErr_CheckSignals", "PyObject_CallFunctionObjArgs", "Py_DecRef", "PyLong_AsLongLong")
+_WARP = ("launch", "clear", "copy")
+_PYTHON = ("PyErr_CheckSignals", "PyObject_CallFunctionObjArgs", "Py_DecRef", "PyLong_AsLongLong")
 _LIBRARY = ("sem_wait", "sem_post", "clock_gettime", "nanosleep", "read", "write")
 
 
@@ -74,6 +86,7 @@ class Bridge(Structure):
     _fields_ = (
         *((name, c_void_p) for name in _OUT),
         ("type", c_int64),
+        ("type_cuda", c_int64),
         ("slots", POINTER(Slot)),
         ("num_slots", c_uint64),
         ("team", Team),
@@ -95,8 +108,9 @@ class Bridge(Structure):
         ("interrupted", c_char_p),
         ("failure", c_char_p),
         ("prepare", c_void_p),
-        ("python", c_void_p),
-        *((name, c_void_p) for name in _PYTHON),
+        ("prepare_gpu", c_void_p),
+        ("explain", c_void_p),
+        *((name, c_void_p) for name in (*_WARP, *_PYTHON)),
         *((name, c_void_p) for name in _LIBRARY),
     )
 
@@ -129,6 +143,10 @@ def load() -> Driver:
     for functions, names in ((ctypes.pythonapi, _PYTHON), (ctypes.CDLL(None), _LIBRARY)):
         for name in names:
             setattr(bridge, name, ctypes.cast(getattr(functions, name), c_void_p).value)
+    core = runtime().core
+    functions = (core.wp_cuda_launch_kernel, core.wp_memset_device, core.wp_memcpy_d2d)
+    for name, function in zip(_WARP, functions, strict=True):
+        setattr(bridge, name, ctypes.cast(function, c_void_p).value)
     device = wp.get_device("cpu")
     _, code = modules.load([start_bridge], device, "the bridge's driver")
     wp.launch(start_bridge, dim=1, inputs=[wp.uint64(ctypes.addressof(bridge))], device=device)

@@ -30,8 +30,10 @@ struct Frame {
 };
 struct ErrorArguments { word size; void* extension; const char* message; int code; };
 struct StateArguments { word size; void* extension; void* context; int stage; integer* type; void* state; };
-enum { ERROR_CREATE = 6, STATE_SET = 13, STATE_GET = 14 };  // words of the interface's table
-enum { ABORTED = 10, INTERNAL = 13 };                        // codes of errors
+struct StreamArguments { word size; void* extension; void* context; void* stream; };
+struct DeviceArguments { word size; void* extension; void* context; int ordinal; };
+enum { ERROR_CREATE = 6, STREAM_GET = 10, STATE_SET = 13, STATE_GET = 14, DEVICE_GET = 23 };  // words of its table
+enum { ABORTED = 10, INTERNAL = 13 };                                                        // codes of errors
 typedef void* (*Service)(void* arguments);                   // returns an error, or null
 
 // What is shared with Python: the structures of driver.py. ------------------------------------------------------------
@@ -44,17 +46,27 @@ typedef void* (*Service)(void* arguments);                   // returns an error
 //   calls:   function, bounds, arguments, adjoint arguments or 0
 // A place is a buffer's number (arguments first, then results), a byte offset, and the bytes to the next block's.
 // A job is the number of its programs and their addresses.
+// A GPU's program has one block: its CUDA context, the same first three lists, and
+//   launches: kernel, threads, whether they stride, blocks of a cluster, bytes they share, addresses of the arguments
 struct Queue { word begun, jobs; const word* job[1]; };  // as many jobs as it says
 struct Call { Queue* queue; Buffer **arguments; word num_arguments; Buffer** results; };
 struct Mailbox { word state; Call call; char semaphore[64]; };
 struct Team { word busy, size; Mailbox** members; };
-struct Plan { word references, busy; Queue* queue; word helpers; };  // of the executables that hold it; one call at a time
+enum { MOST_GPUS = 64 };
+struct Plan {
+    word references, busy;  // executables that hold it; whether a call uses what is packed
+    Queue* queue;
+    word helpers;
+    integer number;
+    const word* gpus[MOST_GPUS];  // its program for each GPU, once it is packed
+};
 struct Slot { integer number; Plan* plan; };
 struct Bridge {
     // Out:
-    void *instantiate, *execute, *execute_cuda, *destroy, *run, *serve, *post, *recall, *ticks, *enter, *leave;
+    void *instantiate, *execute, *instantiate_cuda, *initialize_cuda, *execute_cuda, *destroy;
+    void *run, *serve, *post, *recall, *ticks, *enter, *leave;
     // In and out:
-    integer type;  // XLA's number for the type of an executable's state, a Plan
+    integer type, type_cuda;  // XLA's numbers, one a platform, for the type of an executable's state, a Plan
     Slot* slots;
     word num_slots;
     Team team;
@@ -70,10 +82,14 @@ struct Bridge {
     word abandoned;          // whether the programs that run now shall end
     word ended;              // whether one did
     const char *unknown, *interrupted, *failure;
-    // Functions of Python and of the C library:
+    // Functions of Python, of Warp and of the C library:
     void (*prepare)(integer number);
-    void (*python)(Frame* frame, word* done);
-    void (*interrupt)();
+    void (*prepare_gpu)(integer number, integer ordinal);
+    void (*explain)(integer number, integer ordinal, integer launch);  // why it failed; launch -1: memory
+    word (*launch)(void* context, void* kernel, word threads, int most_blocks, int block, int strides, int cluster,
+                   int shared, void** arguments, void* stream, void* recorder);
+    bool (*clear)(void* context, void* to, int value, word size, void* stream);
+    bool (*copy)(void* context, void* to, void* from, word size, void* stream);
     status (*check_signals)();
     void* (*call)(void* function, void* argument, void* end);
     void (*release)(void*);
@@ -113,6 +129,10 @@ static auto lock = [](word* at) {
 
 // Doing a call's jobs, alone or with a team. --------------------------------------------------------------------------
 
+static auto locate = [](const Call& call, const word* place, word block) {
+    const word i = place[0], n = call.num_arguments;
+    return (i < n ? call.arguments[i] : call.results[i - n])->data + place[1] + block * place[2];
+};
 static auto do_job = [](const word* job, const Call& call) {
     typedef void (*Forward)(void*, void*);
     typedef void (*Backward)(void*, void*, void*);
@@ -122,10 +142,7 @@ static auto do_job = [](const word* job, const Call& call) {
         word* const ticks = (word*)*start++;
         for (word block = 0; block < blocks; ++block) {
             const word* p = start;
-            auto at = [&](const word* place) {
-                const word i = place[0], n = call.num_arguments;
-                return (i < n ? call.arguments[i] : call.results[i - n])->data + place[1] + block * place[2];
-            };
+            auto at = [&](const word* place) { return locate(call, place, block); };
             for (word n = *p++; n > 0; --n, p += 4) *(char**)p[0] = at(p + 1);
             for (word n = *p++; n > 0; --n, p += 4) __builtin_memset(at(p), 0, p[3]);
             for (word n = *p++; n > 0; --n, p += 7) __builtin_memcpy(at(p), at(p + 3), p[6]);
@@ -188,18 +205,24 @@ static auto describe = [](Frame* frame, unsigned traits) -> void* {
     return nullptr;
 };
 // The state of an executable is the plan that its attribute names. Python frees no plan that an executable holds.
+static auto hold = [](Frame* frame, integer* type, Plan* plan) -> void* {
+    __atomic_fetch_add(&plan->references, 1, __ATOMIC_ACQ_REL);
+    StateArguments set = {sizeof(StateArguments), nullptr, frame->context, frame->stage, type, plan};
+    return ((Service)frame->api[STATE_SET])(&set);
+};
+static auto named = [](Frame* frame) -> Plan* {
+    const integer number = *frame->attributes.items[0]->value;
+    for (word i = 0; i < bridge->num_slots; ++i)
+        if (bridge->slots[i].number == number) return bridge->slots[i].plan;
+    return nullptr;
+};
 static auto instantiate = [](Frame* frame) -> void* {
     if (frame->extension) return describe(frame, 0);
-    const integer number = *frame->attributes.items[0]->value;
-    Plan* plan = nullptr;
-    for (word i = 0; i < bridge->num_slots; ++i)
-        if (bridge->slots[i].number == number) plan = bridge->slots[i].plan;
+    Plan* plan = named(frame);
     if (!plan) return error(frame, bridge->unknown, INTERNAL);
-    if (!plan->queue) bridge->prepare(number);
+    if (!plan->queue) bridge->prepare(plan->number);
     if (!plan->queue) return error(frame, bridge->failure, INTERNAL);
-    __atomic_fetch_add(&plan->references, 1, __ATOMIC_ACQ_REL);
-    StateArguments set = {sizeof(StateArguments), nullptr, frame->context, frame->stage, &bridge->type, plan};
-    return ((Service)frame->api[STATE_SET])(&set);
+    return hold(frame, &bridge->type, plan);
 };
 static auto destroy = [](void* plan) { __atomic_fetch_sub(&((Plan*)plan)->references, 1, __ATOMIC_ACQ_REL); };
 
@@ -268,19 +291,79 @@ static auto execute = [](Frame* frame) -> void* {
     __atomic_fetch_sub(&bridge->running, 1, __ATOMIC_ACQ_REL);
     return result;
 };
-// On a GPU Python launches. A signal handler may raise there: then nothing says `done`, and the interrupt comes again.
+// On a GPU. XLA makes an executable for no particular one. Before each run of a program it initialises its calls, and
+// there a plan is packed for the GPU: compiling, loading and allocating are not allowed while XLA captures a graph.
+static auto instantiate_cuda = [](Frame* frame) -> void* {
+    if (frame->extension) return describe(frame, 0);
+    Plan* plan = named(frame);
+    return plan ? hold(frame, &bridge->type_cuda, plan) : error(frame, bridge->unknown, INTERNAL);
+};
+struct Work { Plan* plan; const word* program; integer ordinal; };
+static auto find_work = [](Frame* frame, Work* work) -> void* {
+    StateArguments get = {sizeof(StateArguments), nullptr, frame->context, 0, &bridge->type_cuda, nullptr};
+    if (void* failed = ((Service)frame->api[STATE_GET])(&get)) return failed;
+    DeviceArguments device = {sizeof(DeviceArguments), nullptr, frame->context, 0};
+    if (void* failed = ((Service)frame->api[DEVICE_GET])(&device)) return failed;
+    Plan* plan = (Plan*)get.state;
+    if (device.ordinal < 0 || device.ordinal >= MOST_GPUS)
+        return error(frame, "fphys.BridgeError: it runs on the first 64 GPUs of a process only", INTERNAL);
+    const word** packed = &plan->gpus[device.ordinal];
+    if (!__atomic_load_n(packed, __ATOMIC_ACQUIRE)) bridge->prepare_gpu(plan->number, device.ordinal);
+    *work = {plan, __atomic_load_n(packed, __ATOMIC_ACQUIRE), device.ordinal};
+    return work->program ? nullptr : error(frame, bridge->failure, INTERNAL);
+};
+static auto initialize_cuda = [](Frame* frame) -> void* {
+    if (frame->extension) return describe(frame, 0);
+    Work work;
+    return bridge->closed ? nullptr : find_work(frame, &work);
+};
+// Everything goes to XLA's stream and nothing waits, so XLA may capture it. CUDA copies arguments as it is given them.
+// Returns which launch failed, -1 for clearing or copying memory, -2 if none did.
+static auto launch_all = [](const word* p, const Call& call, void* stream) -> integer {
+    enum { BLOCK = 256 };  // threads; kernels are compiled for it
+    void* const context = (void*)*p++;
+    auto at = [&](const word* place) { return locate(call, place, 0); };
+    for (word n = *p++; n > 0; --n, p += 4) *(char**)p[0] = at(p + 1);
+    for (word n = *p++; n > 0; --n, p += 4)
+        if (!bridge->clear(context, at(p), 0, p[3], stream)) return -1;
+    for (word n = *p++; n > 0; --n, p += 7)
+        if (!bridge->copy(context, at(p), at(p + 3), p[6], stream)) return -1;
+    const word launches = *p++;
+    for (word i = 0; i < launches; ++i, p += 6)
+        if (bridge->launch(context, (void*)p[0], p[1], 0, BLOCK, p[2], p[3], p[4], (void**)p[5], stream, nullptr))
+            return i;
+    return -2;
+};
 static auto execute_cuda = [](Frame* frame) -> void* {
     if (frame->extension) return describe(frame, 1);  // XLA may capture it in a graph
-    word done = 0;
-    bridge->python(frame, &done);
-    if (done == 1) return nullptr;
-    if (done == 0) bridge->interrupt();
-    return error(frame, done == 0 ? bridge->interrupted : bridge->failure, INTERNAL);
+    void* result = nullptr;
+    __atomic_fetch_add(&bridge->running, 1, __ATOMIC_ACQ_REL);
+    Work work;
+    StreamArguments get = {sizeof(StreamArguments), nullptr, frame->context, nullptr};
+    if (bridge->closed) {
+        result = error(frame, bridge->closed, INTERNAL);
+    } else if (interrupted()) {
+        bridge->ended = 1;
+        result = error(frame, bridge->interrupted, ABORTED);
+    } else if (!(result = find_work(frame, &work)) && !(result = ((Service)frame->api[STREAM_GET])(&get))) {
+        const Call call = {nullptr, frame->arguments.items, (word)frame->arguments.count, frame->results.items};
+        lock(&work.plan->busy);
+        const integer failed = launch_all(work.program, call, get.stream);
+        store(&work.plan->busy, 0);
+        if (failed != -2) {
+            bridge->explain(work.plan->number, work.ordinal, failed);
+            result = error(frame, bridge->failure, INTERNAL);
+        }
+    }
+    __atomic_fetch_sub(&bridge->running, 1, __ATOMIC_ACQ_REL);
+    return result;
 };
 static auto ticks = [](word* now) { *now = __builtin_readcyclecounter(); };
 
 bridge->instantiate = (void*)(void* (*)(Frame*))instantiate;
 bridge->execute = (void*)(void* (*)(Frame*))execute;
+bridge->instantiate_cuda = (void*)(void* (*)(Frame*))instantiate_cuda;
+bridge->initialize_cuda = (void*)(void* (*)(Frame*))initialize_cuda;
 bridge->execute_cuda = (void*)(void* (*)(Frame*))execute_cuda;
 bridge->destroy = (void*)(void (*)(void*))destroy;
 bridge->run = (void*)(void (*)(Team*, word, const Call*))run;

@@ -362,7 +362,7 @@ def _where_lowered(run: Callable[..., Any]) -> Callable[..., Any]:
     def by_platform(*xs: jax.Array) -> Any:
         return jax.lax.platform_dependent(*xs, **{name: functools.partial(run, name) for name in _platforms()})
 
-    return lambda *xs: by_platform(*xs) if len(_platforms()) > 1 else run("cpu", *xs)
+    return lambda *xs: by_platform(*xs) if len(_platforms()) > 1 else run(*_platforms(), *xs)
 
 
 def _finish(plan: Any, platform: str) -> PlanNumber:

@@ -129,7 +129,9 @@ def _plan(
 ) -> Plan:
     passed = ((b, place) for places in (values, adjoints) for b, place in places.items() if place.index != arena.index)
     passed_bytes = sum(b.row_bytes for b, _ in passed if not b.shared)
-    blocks = num_blocks(record.worlds, passed_bytes + arena.row_bytes, passed_bytes + arena.bytes_in_all)
+    blocks = 1  # a GPU runs all worlds side by side
+    if record.platform == "cpu":
+        blocks = num_blocks(record.worlds, passed_bytes + arena.row_bytes, passed_bytes + arena.bytes_in_all)
     return Plan(record.name, record.worlds, blocks, values, adjoints, clears, copies, launches, arena)
 
 
@@ -258,8 +260,12 @@ class Program:
         self.constants: dict[Any, Any] = {}  # one copy of each, however many launches use it
         self.patches: list[tuple[int, ...]] = []
         self.commands = [self._command(launch, adjoint, hooks[launch.kernel]) for launch, adjoint in plan.launches]
-        self.clears = [(*self._place(p, b), self._bytes(b)) for p, b in plan.clears]
-        self.copies = [(*self._place(to, b), *self._place(source, b), self._bytes(b)) for to, source, b in plan.copies]
+        self.clears = [(*self._place(p, b), self._bytes(b)) for p, b in plan.clears if b.row_bytes]
+        self.copies = [
+            (*self._place(to, b), *self._place(source, b), self._bytes(b))
+            for to, source, b in plan.copies
+            if b.row_bytes
+        ]
 
     def _place(self, place: Place, buffer: Buffer) -> tuple[int, int, int]:
         """Buffer, byte offset of the first block's first row, and stride in bytes from block to block.
@@ -337,20 +343,44 @@ class Program:
             self.constants[key] = wp.array(value, dtype=arg.type.dtype, device=self.device)
         return self.constants[key].__ctype__()
 
-    @functools.cached_property
-    def words(self) -> np.ndarray:
-        """The program as the words that ``native.h`` reads; CPU only."""
-        calls = []
-        for hooks, bounds, arguments, adjoints in self.commands:
-            function = hooks.forward if adjoints is None else hooks.backward
-            if function is None:
-                raise ValueError(f"{self.plan.name}: a kernel on the differentiated path was built without its adjoint")
-            address = ctypes.cast(function, ctypes.c_void_p).value
-            second = 0 if adjoints is None else ctypes.addressof(adjoints)
-            calls.append((address, ctypes.addressof(bounds), ctypes.addressof(arguments), second))
-        words = [self.blocks.count, 0]
+    def _function(self, hooks: Any, adjoint: bool) -> int:
+        """The address of a compiled kernel, or a GPU's handle of it."""
+        function = hooks.backward if adjoint else hooks.forward
+        if function is None:
+            raise ValueError(f"{self.plan.name}: a kernel on the differentiated path was built without its adjoint")
+        return ctypes.cast(function, ctypes.c_void_p).value or 0
+
+    def _words(self, head: tuple[int, ...], calls: list[tuple[int, ...]]) -> np.ndarray:
+        words = list(head)
         for rows in (self.patches, self.clears, self.copies, calls):
             words.append(len(rows))
             for row in rows:
                 words.extend(row)
         return np.array(words, np.uint64)
+
+    @functools.cached_property
+    def words(self) -> np.ndarray:
+        """The program as the words that ``native.h`` reads, for a CPU."""
+        calls = []
+        for hooks, bounds, arguments, adjoints in self.commands:
+            second = 0 if adjoints is None else ctypes.addressof(adjoints)
+            function = self._function(hooks, adjoints is not None)
+            calls.append((function, ctypes.addressof(bounds), ctypes.addressof(arguments), second))
+        return self._words((self.blocks.count, 0), calls)
+
+    def gpu_words(self) -> np.ndarray:
+        """The program as the words that ``native.h`` reads, for a GPU. Kernels there take arguments by address."""
+        calls = []
+        for (hooks, bounds, arguments, adjoints), (launch, adjoint) in zip(
+            self.commands, self.plan.launches, strict=True
+        ):
+            fields = [ctypes.addressof(bounds)]
+            for structure in (arguments, adjoints) if adjoint else (arguments,):
+                start = ctypes.addressof(structure)
+                fields += [start + getattr(type(structure), name).offset for name, _ in structure._fields_]
+            self.keep.append(np.array(fields, np.uint64))
+            shared = hooks.backward_smem_bytes if adjoint else hooks.forward_smem_bytes
+            function, parameters = self._function(hooks, adjoint), self.keep[-1].ctypes.data
+            strides = int(launch.kernel.grid_stride)
+            calls.append((function, bounds.size, strides, hooks.cluster_dim, shared, parameters))
+        return self._words((self.device.context or 0,), calls)

@@ -32,8 +32,7 @@ class Held:
         self.number: Any = None  # a weak reference
         self.entry = driver.PlanEntry()
         self.packed: tuple[Any, ...] = ()  # what the entry points to
-        self.lock = threading.Lock()  # for what is packed for GPUs: it serves one call at a time
-        self.on_gpus: dict[int, Program] = {}  # by the device's ordinal
+        self.on_gpus: dict[int, tuple[Program, np.ndarray]] = {}  # by the device's ordinal: likewise
 
     def pack(self, team: Team) -> None:
         """Compile and pack the plan for the CPU."""
@@ -48,15 +47,21 @@ class Held:
         self.entry.helpers = queue.helpers
         self.entry.queue = ctypes.addressof(queue.words)
 
-    def on_gpu(self, ordinal: int) -> Program:
-        """The plan packed for a GPU; it is kept from then on, because executables on GPUs are not counted."""
-        if ordinal not in self.on_gpus:
-            self.on_gpus[ordinal] = Program(self.plan, wp.get_cuda_device(ordinal), Blocks(0, 0, self.plan.worlds, 1))
-        return self.on_gpus[ordinal]
+    def pack_gpu(self, ordinal: int) -> None:
+        """Compile, load and pack the plan for a GPU.
+
+        Its constants are copied on Warp's stream, and XLA's stream, which reads them, does not wait for that one.
+        """
+        device = wp.get_cuda_device(ordinal)
+        program = Program(self.plan, device, Blocks(0, 0, self.plan.worlds, 1))
+        words = program.gpu_words()
+        wp.synchronize_stream(device)
+        self.on_gpus[ordinal] = program, words
+        self.entry.gpus[ordinal] = words.ctypes.data
 
     def is_free(self) -> bool:
         """Whether neither a trace nor an executable names the plan."""
-        return self.number() is None and not self.entry.references and not self.on_gpus
+        return self.number() is None and not self.entry.references
 
 
 class Plans:
@@ -89,6 +94,12 @@ class Plans:
             if not self.held[number].entry.queue:
                 self.held[number].pack(self.team)
 
+    def prepare_gpu(self, number: int, ordinal: int) -> None:
+        """Compile and pack a plan for a GPU, before its first call there."""
+        with self.lock:
+            if not self.held[number].entry.gpus[ordinal]:
+                self.held[number].pack_gpu(ordinal)
+
     def sweep(self) -> None:
         """Free the plans that nothing can call any more.
 
@@ -107,6 +118,7 @@ class Plans:
         if len(self.held) >= self._limit:
             self.sweep()
         held = self.held[value] = Held(plan)
+        held.entry.number = value
         slot = self._slots[len(self.held) - 1]
         slot.plan, slot.number = ctypes.addressof(held.entry), value
         self.bridge.num_slots = len(self.held)

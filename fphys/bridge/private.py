@@ -17,7 +17,6 @@ from warp._src.build import init_kernel_cache
 from warp._src.codegen import Struct
 from warp._src.context import _build_launch_bounds_from_tuple as launch_bounds
 from warp._src.context import pack_arg
-from warp._src.jax import xla_ffi
 from warp._src.types import array_t, is_array, type_scalar_type, type_size_in_bytes
 
 __all__ = [
@@ -38,7 +37,6 @@ __all__ = [
     "runtime",
     "type_scalar_type",
     "type_size_in_bytes",
-    "xla_ffi",
 ]
 
 

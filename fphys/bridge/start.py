@@ -26,6 +26,7 @@ def start_warp() -> None:
     ``modules.py`` reports compilation, and ``fphys doctor`` lists the devices.
     """
     wp.config.log_level = max(wp.config.log_level, wp.LOG_WARNING)
+    wp.config.cuda_output = wp.config.cuda_output or "cubin"  # as PTX, the driver would compile it at every start
     sys.stderr.flush()
     with contextlib.ExitStack() as opened:
         try:

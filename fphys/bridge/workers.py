@@ -7,6 +7,8 @@ import threading
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
+import jax
+
 from . import driver
 
 WORLDS_PER_THREAD = 64
@@ -74,8 +76,11 @@ def shares(worlds: int, blocks: int) -> list[list[Blocks]]:
 
 
 def num_parts(worlds: int, lanes: int) -> int:
-    """How many equal parts one large world may be cut into, so that each may have a thread; 1 for several worlds."""
-    threads = num_threads()
+    """How many equal parts one large world may be cut into, so that each may have a thread; 1 for several worlds.
+
+    Where JAX's default is a GPU, whose threads share a world as it is, there is one part on the CPU, too.
+    """
+    threads = num_threads() if jax.default_backend() == "cpu" else 1
     if worlds > 1 or lanes < threads * LANES_PER_PART:
         return 1
     return next(parts for parts in range(threads, 0, -1) if lanes % parts == 0)

@@ -2,6 +2,9 @@
 
 from typing import Any
 
+WARP = 32
+"""Threads of a GPU that advance together."""
+
 
 def lanes(launch: Any, count: int) -> int:
     """Number of threads that share ``count`` items of a world: one on a CPU, where a launch spends some 40 ns on each
@@ -11,5 +14,5 @@ def lanes(launch: Any, count: int) -> int:
 
 def shared(launch: Any, kernel: Any, inputs: list[Any], outputs: list[Any]) -> None:
     """Launch a kernel that gives each world to a team of threads: a warp on a GPU, one thread on a CPU."""
-    team = 1 if launch.platform == "cpu" else 32
+    team = 1 if launch.platform == "cpu" else WARP
     launch(kernel, dim=(launch.worlds, team), inputs=[team, *inputs], outputs=outputs)

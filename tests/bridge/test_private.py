@@ -13,12 +13,15 @@ import pytest
 import warp as wp
 from jax._src import pjit
 from jax._src.interpreters import pxla
+from warp._src.jax import xla_ffi
 
 import fphys  # noqa: F401
-from fphys.bridge import private
+from fphys.bridge import driver, private
 from fphys.bridge.start import start_warp
 
 ROOT = Path(__file__).parents[2]
+TABLE = {"Error_Create": 6, "Stream_Get": 10, "State_Set": 13, "State_Get": 14, "DeviceOrdinal_Get": 23}
+"""Words of the table of XLA's functions."""
 start_warp()
 
 
@@ -81,22 +84,28 @@ def test_the_bounds_of_a_launch():
 
 def test_the_native_library_has_what_a_gpu_needs():
     core = private.runtime().core
-    for name in ("wp_memset_device", "wp_memcpy_d2d", "wp_cuda_launch_kernel"):
-        assert hasattr(core, name), name
-    assert len(core.wp_cuda_launch_kernel.argtypes) == 11
+    for name, arguments in (("wp_memset_device", 5), ("wp_memcpy_d2d", 5), ("wp_cuda_launch_kernel", 11)):
+        assert len(getattr(core, name).argtypes) == arguments, name
 
 
 def test_the_call_frame_of_xla():
-    """Sizes and offsets of XLA's C structures, in version 0 of its FFI."""
-    frame, buffer = private.xla_ffi.XLA_FFI_CallFrame, private.xla_ffi.XLA_FFI_Buffer
+    """Sizes and offsets of XLA's C structures, in version 0 of its FFI, as Warp has them."""
+    frame, buffer = xla_ffi.XLA_FFI_CallFrame, xla_ffi.XLA_FFI_Buffer
     assert {name: getattr(frame, name).offset for name in ("args", "rets", "attrs")} == {
         "args": 40,
         "rets": 80,
         "attrs": 120,
     }
     assert buffer.data.offset == 24
-    assert private.xla_ffi.XLA_FFI_Scalar.value.offset == 8
+    assert xla_ffi.XLA_FFI_Scalar.value.offset == 8
     assert ctypes.sizeof(private.TypeInfo) == 24
+    table = {name: getattr(xla_ffi.XLA_FFI_Api, f"XLA_FFI_{name}").offset // 8 for name in TABLE}
+    assert table == TABLE
+    native = Path(driver.__file__).with_name("native.h").read_text()
+    for name, word in {"ERROR_CREATE": 6, "STREAM_GET": 10, "STATE_SET": 13, "STATE_GET": 14, "DEVICE_GET": 23}.items():
+        assert f"{name} = {word}" in native
+    assert (xla_ffi.XLA_FFI_Stream_Get_Args.stream.offset, ctypes.sizeof(xla_ffi.XLA_FFI_Stream_Get_Args)) == (24, 32)
+    assert xla_ffi.XLA_FFI_DeviceOrdinal_Get_Args.device_ordinal.offset == 24
 
 
 def test_jax_programs_can_be_dropped_and_refused(monkeypatch: pytest.MonkeyPatch):

@@ -1,0 +1,154 @@
+"""Kernels compiled for a GPU that is not here, in the form of Warp's cache: ``python -m fphys.bridge.ahead 90 FOLDER``.
+
+Warp's wheel holds NVIDIA's compiler, which needs no GPU. A process there finds the binaries with
+WARP_CACHE_PATH=FOLDER, if it has the same fphys and the same Warp; the version of Python does not matter.
+"""
+
+import argparse
+import concurrent.futures
+import importlib.util
+import multiprocessing
+import os
+import struct
+import sys
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import warp as wp
+
+from . import cache
+from .precision import PACKAGES, kernels
+from .start import start_warp
+
+
+class Resources(NamedTuple):
+    """What one thread of a compiled kernel takes."""
+
+    registers: int
+    stack: int  # bytes of local memory; the driver reserves them for every thread that a GPU can hold
+
+
+def names() -> list[str]:
+    """The files of ``fphys.kernels`` that have kernels, as dotted names."""
+    spec = importlib.util.find_spec("fphys.kernels")
+    assert spec is not None and spec.submodule_search_locations
+    folder = Path(next(iter(spec.submodule_search_locations)))
+    files = sorted(path for path in folder.rglob("*.py") if "@wp.kernel" in path.read_text(encoding="utf-8"))
+    return [".".join(path.relative_to(folder).with_suffix("").parts) for path in files]
+
+
+def build(dtype: str, name: str, arch: int, folder: str | os.PathLike[str]) -> Path:
+    """Compile a file of kernels, with adjoints, unless it is there. Returns the binary, sealed with its checksum.
+
+    Args:
+        dtype: ``float32`` or ``float64``.
+        name: one of :func:`names`.
+        arch: the compute capability, such as 90.
+        folder: of the cache; a folder in it is named after Warp's version.
+
+    Raises:
+        RuntimeError: the kernels do not compile. The compiler's messages are on standard error.
+    """
+    start_warp()
+    found = [k for k in vars(kernels(dtype, name)).values() if isinstance(k, wp.Kernel)]
+    (module,) = {kernel.module for kernel in found if kernel.module.name.endswith(name)}
+    home = Path(folder) / wp.config.version / module.get_module_identifier()
+    try:
+        (binary,) = wp.compile_aot_module(module, arch=arch, module_dir=home, use_ptx=False)
+    except Exception as error:
+        raise RuntimeError(f"{name} in {dtype} does not compile for sm_{arch}: {error}") from error
+    cache.seal(binary)
+    for source in home.glob("*.cu"):
+        source.unlink()
+    return binary
+
+
+def build_all(
+    arch: int, folder: str | os.PathLike[str], wanted: Sequence[str] | None = None, processes: int = 1
+) -> Iterator[tuple[str, str, Path]]:
+    """Compile every file of kernels in both precisions; yields precision, name and binary as they are finished."""
+    jobs = [(dtype, name) for name in wanted or names() for dtype in PACKAGES]
+    context = multiprocessing.get_context("spawn")
+    with concurrent.futures.ProcessPoolExecutor(processes, mp_context=context) as pool:
+        futures = {pool.submit(build, *job, arch, folder): job for job in jobs}
+        for future in concurrent.futures.as_completed(futures):
+            yield *futures[future], future.result()
+
+
+def resources(binary: str | os.PathLike[str]) -> dict[str, Resources]:
+    """Registers and stack of each kernel in a binary, from its ELF sections.
+
+    Source: the section ``.nv.info`` is a list of records (format, attribute, size, value); those about a function hold
+    its symbol's number and the value. The attributes are those that ``cuobjdump -elf`` prints.
+    """
+    data = Path(binary).read_bytes()
+    registers, frame = 0x2F, 0x11  # EIATTR_REGCOUNT, EIATTR_FRAME_SIZE
+    symbols, found = _symbols(data), dict[int, dict[int, int]]()
+    for kind, attribute, value in _records(_section(data, b".nv.info")):
+        if kind == 4 and attribute in (registers, frame):  # a value with a size of its own
+            number, count = struct.unpack("<II", value)
+            found.setdefault(number, {})[attribute] = count
+    return {symbols[n]: Resources(v[registers], v.get(frame, 0)) for n, v in found.items() if registers in v}
+
+
+def _records(data: bytes) -> Iterator[tuple[int, int, bytes]]:
+    at = 0
+    while at < len(data):
+        kind, attribute, size = struct.unpack_from("<BBH", data, at)
+        value = data[at + 4 : at + 4 + size] if kind == 4 else b""
+        yield kind, attribute, value
+        at += 4 + len(value)
+
+
+def _sections(data: bytes) -> Iterator[tuple[bytes, int, bytes]]:
+    """Name, entry size and content of each section of a 64-bit ELF file."""
+    (table,) = struct.unpack_from("<Q", data, 40)
+    size, count, names_at = struct.unpack_from("<HHH", data, 58)
+    headers = [struct.unpack_from("<IIQQQQIIQQ", data, table + i * size) for i in range(count)]
+    names = headers[names_at][4]
+    for name, kind, _, _, offset, length, *_, entry in headers:
+        start = names + name
+        yield data[start : data.index(b"\0", start)], entry, b"" if kind == 8 else data[offset : offset + length]
+
+
+def _section(data: bytes, name: bytes) -> bytes:
+    return next((content for found, _, content in _sections(data) if found == name), b"")
+
+
+def _symbols(data: bytes) -> list[str]:
+    texts, table = _section(data, b".strtab"), _section(data, b".symtab")
+    starts = (struct.unpack_from("<I", table, at)[0] for at in range(0, len(table), 24))
+    return [texts[start : texts.index(b"\0", start)].decode() for start in starts]
+
+
+def largest(binaries: Iterable[tuple[str, str, Path]], by: str, most: int = 10) -> list[tuple[int, str]]:
+    """The kernels that take the most "registers" or "stack", as numbers and names."""
+    rows: list[tuple[int, str]] = []
+    for dtype, name, binary in binaries:
+        rows += [(getattr(r, by), f"{dtype} {name}.{kernel}") for kernel, r in resources(binary).items()]
+    return sorted(rows, reverse=True)[:most]
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Compile all kernels, with progress, and list those with the largest stacks."""
+    parser = argparse.ArgumentParser(prog="python -m fphys.bridge.ahead", description=__doc__)
+    parser.add_argument("arch", type=int, help="compute capability: 90 for an H100 or H200")
+    parser.add_argument("folder", help="of the cache")
+    parser.add_argument("names", nargs="*", help="files of fphys.kernels, such as rigid.solve.newton; all by default")
+    parser.add_argument("--processes", type=int, default=len(os.sched_getaffinity(0)))
+    given: Any = parser.parse_args(arguments)
+    start, done = time.perf_counter(), list[tuple[str, str, Path]]()
+    total = len(PACKAGES) * len(given.names or names())
+    for dtype, name, binary in build_all(given.arch, given.folder, given.names, given.processes):
+        done.append((dtype, name, binary))
+        print(f"{len(done)}/{total} {dtype} {name}: {binary.stat().st_size >> 10} KiB", file=sys.stderr, flush=True)
+    size = sum(binary.stat().st_size for *_, binary in done)
+    print(f"{total} files in {time.perf_counter() - start:.0f} s, {size / 2**20:.1f} MiB")
+    for number, name in largest(done, "stack"):
+        print(f"{number:>8} bytes of stack  {name}")
+
+
+if __name__ == "__main__":
+    main()

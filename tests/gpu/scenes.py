@@ -1,0 +1,254 @@
+"""Small scenes of every solver, and what a device makes of them: states, and gradients by states and loads.
+
+``JAX_ENABLE_X64=1 JAX_PLATFORMS=cpu python -m tests.gpu.scenes FOLDER [PATTERN]`` writes what a processor makes of
+them. A process with a GPU that has the folder in FPHYS_EXPECTED then compiles no kernel for its processor.
+"""
+
+import fnmatch
+import functools
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+import fphys
+from fphys import coupling, envs
+from fphys.particles import mpm, sph
+
+from ..coupling import scenes as coupled
+from ..gradients import contact_scenes
+from ..parity import corpus
+from ..particles import mpm_scenes, sph_scenes
+from ..rigid import mechanisms
+from ..test_worlds import of_fem, of_pbd
+
+STEPS = 2
+
+
+class Scene(NamedTuple):
+    """``fn(fixed, moved)`` gives a tree of arrays; gradients are taken by ``moved``, a tree of real numbers."""
+
+    fn: Callable[[Any, Any], Any]
+    fixed: Any
+    moved: Any
+
+
+class Result(NamedTuple):
+    """Leaves, in order."""
+
+    values: list[np.ndarray]
+    gradients: list[np.ndarray]
+
+
+def in_contact(name: str, dtype: str) -> Scene:
+    """Steps of three worlds along MuJoCo's trajectories."""
+    model, start = corpus.case(name, dtype), contact_scenes.along(name, 3)
+    state = start.state(model)
+
+    def fn(fixed: Any, moved: Any) -> Any:
+        model, state = fixed
+        after = state.replace(qpos=moved["qpos"], qvel=moved["qvel"])
+        for _ in range(STEPS):
+            after = fphys.step(model, after, moved["ctrl"])
+        return {"qpos": after.qpos, "qvel": after.qvel, "status": after.status}
+
+    return Scene(fn, (model, state), {"qpos": state.qpos, "qvel": state.qvel, "ctrl": start.ctrl.astype(dtype)})
+
+
+def rollout(name: str, dtype: str) -> Scene:
+    """Twenty steps of a mechanism that meets no constraint."""
+    model = fphys.load(fphys.asset(name), disable=mechanisms.UNCONSTRAINED, dtype=dtype)
+    rng = np.random.default_rng(2)
+    state = fphys.init(model, 8, qvel=jnp.asarray(0.5 * rng.standard_normal((8, model.structure.nv)), dtype))
+    ctrls = jnp.asarray(rng.uniform(-0.5, 0.5, (20, 8, model.structure.nu)), dtype)
+    return Scene(lambda fixed, moved: fphys.rollout(*fixed, moved).qpos, (model, state), ctrls)
+
+
+def mechanism(name: str, integrator: str, dtype: str) -> Scene:
+    """Every joint, actuator, tendon and force; nothing touches."""
+    model, source = mechanisms.case(name, integrator, dtype)
+    x = mechanisms.random_inputs(source, 3, seed=6, size=0.3)
+    state, (ctrl, wrench, force) = mechanisms.to_state(model, x), mechanisms.loads(model, x)
+
+    def fn(fixed: Any, moved: Any) -> Any:
+        model, state = fixed
+        after = state.replace(qpos=moved["qpos"], qvel=moved["qvel"])
+        after = fphys.step(model, after, moved["ctrl"], moved["wrench"], moved["force"])
+        return {"qpos": after.qpos, "qvel": after.qvel, "act": after.act, "energy": fphys.energy(model, after)}
+
+    loads = {"ctrl": ctrl, "wrench": wrench, "force": force}
+    return Scene(fn, (model, state), {"qpos": state.qpos, "qvel": state.qvel} | loads)
+
+
+def matter(solver: Any, params: Any, state: Any, dtype: str) -> Scene:
+    """Steps of particles or vertices."""
+
+    def fn(fixed: Any, moved: Any) -> Any:
+        params, state = fixed
+        after = state.replace(**moved)
+        for _ in range(STEPS):
+            after = solver.step(params, after)
+        return after
+
+    params, state = cast((params, state), dtype)
+    return Scene(fn, (params, state), {"x": state.x, "v": state.v})
+
+
+def cloud(name: str, dim: int, contact: str, dtype: str) -> Scene:
+    """Material points against three walls."""
+    return matter(mpm, *mpm_scenes.scene(name, dim, worlds=2, contact=contact), dtype)
+
+
+def pool(dim: int, dtype: str, **changes: Any) -> Scene:
+    """Water in a tank."""
+    return matter(sph, *sph_scenes.pool(dtype, dim, **changes), dtype)
+
+
+def of_case(make: Callable[[Any], Any], dtype: str) -> Scene:
+    """A case of ``tests/test_worlds.py``."""
+    case = make(jnp.dtype(dtype).type)
+    return matter(case.solver, case.params, case.state, dtype)
+
+
+def touching(name: str, dtype: str) -> Scene:
+    """A ball and a medium."""
+    scene = coupled.SCENES[name]()
+
+    def fn(fixed: Any, moved: Any) -> Any:
+        model, state, media, matter = fixed
+        state = state.replace(qvel=moved["qvel"])
+        matter = tuple(m.replace(v=v) for m, v in zip(matter, moved["v"], strict=True))
+        for _ in range(STEPS):
+            state, matter = coupling.step(model, state, media, matter, substeps=scene.substeps)
+        return {"qvel": state.qvel, "x": [m.x for m in matter], "v": [m.v for m in matter]}
+
+    fixed = cast((scene.model, scene.state, scene.media, scene.matter), dtype)
+    return Scene(fn, fixed, {"qvel": fixed[1].qvel, "v": [m.v for m in fixed[3]]})
+
+
+def task(name: str, dtype: str) -> Scene:
+    """An environment's step, with its observation and reward."""
+    env = envs.make(name, 3, dtype=jnp.dtype(dtype))
+    state, _ = jax.jit(env.reset)(jax.random.key(0))
+    size = env.action_spec.shape
+    action = jnp.asarray(np.random.default_rng(0).uniform(-0.4, 0.4, (3, *size)), dtype)
+
+    def fn(state: Any, moved: Any) -> Any:
+        found = env.step(state, moved["action"])
+        return jax.tree.leaves(found[1:])
+
+    return Scene(fn, state, {"action": action})
+
+
+def cast(tree: Any, dtype: str) -> Any:
+    """The tree with all real numbers in a precision."""
+    return jax.tree.map(lambda x: jnp.asarray(x, dtype) if np.asarray(x).dtype.kind == "f" else x, tree)
+
+
+RIGID = (
+    {
+        name: functools.partial(in_contact, name)
+        for name in (
+            *("ant", "humanoid", "franka pushing a box", "hand grasping a ball", "capsules on a box"),
+            *(f"{cone} cone, condim {n}" for cone in ("pyramidal", "elliptic") for n in (1, 3, 4, 6)),
+            *("stack of boxes, elliptic", "mesh on a plane", "height field", "cylinder on a plane", "no slip", "weld"),
+            *("limits of hinges", "dry friction of joints", "RK4 in contact", "implicitfast in contact", "adhesion"),
+        )
+    }
+    | {
+        f"{name}, {integrator}": functools.partial(mechanism, name, integrator)
+        for name, integrator in (("everything", "euler"), ("everything", "implicitfast"), ("spatial", "euler"))
+    }
+    | {f"rollout of {name}": functools.partial(rollout, name) for name in ("double-pendulum", "franka", "ant")}
+)
+MATTER = {
+    "mpm, all materials": functools.partial(cloud, "all", 3, "separate"),
+    "mpm, in a plane": functools.partial(cloud, "corotated", 2, "slip"),
+    "mpm, sticky": functools.partial(cloud, "sand", 3, "sticky"),
+    "sph": functools.partial(pool, 3),
+    "sph, in a plane": functools.partial(pool, 2),
+    "fem": functools.partial(of_case, of_fem),
+    "pbd": functools.partial(of_case, of_pbd),
+    **{f"coupled {name}": functools.partial(touching, name) for name in coupled.SCENES},
+}
+TASKS = {name: functools.partial(task, name) for name in ("Ant-v5", "HalfCheetah-v5")}
+SCENES: dict[str, Callable[[str], Scene]] = RIGID | MATTER | TASKS
+DTYPES = ("float64", "float32")
+
+
+def loss(out: Any) -> Any:
+    """A number that every real number of the output changes."""
+    total = 0.0
+    for leaf in jax.tree.leaves(out):
+        if jnp.issubdtype(leaf.dtype, jnp.floating) and leaf.size:
+            weight = jnp.cos(jnp.arange(leaf.size, dtype=leaf.dtype)).reshape(leaf.shape)
+            total = total + jnp.sum(weight * leaf) / leaf.size
+    return total
+
+
+@functools.cache
+def compiled(fn: Callable[[Any, Any], Any]) -> Any:
+    """The function with its gradient, jitted."""
+
+    @jax.jit
+    def run(fixed: Any, moved: Any) -> Any:
+        def weighted(moved: Any) -> Any:
+            out = fn(fixed, moved)
+            return loss(out), out
+
+        gradient, out = jax.grad(weighted, has_aux=True)(moved)
+        return out, gradient
+
+    return run
+
+
+def result(scene: Scene, device: Any = None) -> Result:
+    """What a device makes of a scene."""
+    out = compiled(scene.fn)(*jax.device_put((scene.fixed, scene.moved), device))
+    values, gradients = ([np.asarray(x) for x in jax.tree.leaves(part)] for part in jax.block_until_ready(out))
+    return Result(values, gradients)
+
+
+def path(folder: str | Path, name: str, dtype: str) -> Path:
+    return Path(folder) / f"{''.join(c if c.isalnum() else '-' for c in name)}-{dtype}.npz"
+
+
+def save(folder: str | Path, name: str, dtype: str) -> None:
+    """Write a scene and what the processor makes of it."""
+    scene = SCENES[name](dtype)
+    given = jax.tree.leaves((scene.fixed, scene.moved))
+    keys = [jnp.issubdtype(x.dtype, jax.dtypes.prng_key) if isinstance(x, jax.Array) else False for x in given]
+    given = [np.asarray(jax.random.key_data(x) if key else x) for x, key in zip(given, keys, strict=True)]
+    found = {"given": given, **result(scene, jax.devices("cpu")[0])._asdict()}
+    arrays = {f"{kind}{i}": array for kind, part in found.items() for i, array in enumerate(part)}
+    file = path(folder, name, dtype)
+    file.parent.mkdir(parents=True, exist_ok=True)
+    np.savez_compressed(file, **arrays)
+
+
+def load(folder: str | Path, name: str, dtype: str, scene: Scene) -> tuple[Scene, Result]:
+    """A scene with the numbers that were saved, and the result."""
+    with np.load(path(folder, name, dtype)) as file:
+        parts = {
+            kind: [file[f"{kind}{i}"] for i in range(sum(key.startswith(kind) for key in file))]
+            for kind in ("given", *Result._fields)
+        }
+    leaves, tree = jax.tree.flatten((scene.fixed, scene.moved))
+    assert len(leaves) == len(parts["given"]), "the scene has changed: write it again"
+    again = [
+        jax.random.wrap_key_data(y) if isinstance(x, jax.Array) and jnp.issubdtype(x.dtype, jax.dtypes.prng_key) else y
+        for x, y in zip(leaves, parts.pop("given"), strict=True)
+    ]
+    return Scene(scene.fn, *tree.unflatten(again)), Result(**parts)
+
+
+if __name__ == "__main__":
+    for name in SCENES:
+        if len(sys.argv) < 3 or fnmatch.fnmatch(name, sys.argv[2]):
+            for dtype in DTYPES:
+                save(sys.argv[1], name, dtype)
+                print(name, dtype, path(sys.argv[1], name, dtype).stat().st_size, "bytes", flush=True)

@@ -1,0 +1,97 @@
+"""Every solver on a GPU makes what the processor makes: states and gradients, in both precisions.
+
+``pytest -m gpu`` runs these; without a GPU, ``FPHYS_STAND_IN=1 pytest -m gpu`` runs them with a stand-in for CUDA.
+"""
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from . import scenes
+
+pytestmark = pytest.mark.gpu
+
+TOL = {"float64": 1e-10, "float32": 1e-4}
+"""Of the largest entry. Sums are taken in another order, and sines and roots are those of another library."""
+
+
+def worst(found: list[Any], wanted: list[Any]) -> float:
+    """The largest difference, relative to the largest entry of its array; integers must be equal."""
+    errors = [0.0]
+    for a, b in zip(found, wanted, strict=True):
+        if b.dtype.kind != "f":
+            np.testing.assert_array_equal(a, b)
+        elif b.size:
+            assert np.isfinite(b).all(), "the processor's own result is not finite"
+            gap = float(np.max(np.abs(a.astype(float) - b)))
+            errors.append(gap / max(float(np.max(np.abs(b))), 1e-30) if gap else 0.0)
+    return max(errors)
+
+
+@pytest.fixture
+def check(expected, gpu, on_gpu, record_property):
+    """Compare a scene's states and gradients with the processor's."""
+
+    def compare(name: str, dtype: str) -> None:
+        scene, wanted = expected(name, dtype)
+        with on_gpu():
+            found = scenes.result(scene, gpu)
+        errors = {kind: worst(*pair) for kind, *pair in zip(found._fields, found, wanted, strict=True)}
+        for kind, error in errors.items():
+            record_property(f"{kind}_error", error)
+        assert max(errors.values()) <= TOL[dtype], errors
+
+    return compare
+
+
+@pytest.mark.parametrize("dtype", scenes.DTYPES)
+def test_an_ant(dtype, check):
+    check("ant", dtype)
+
+
+@pytest.mark.parametrize("dtype", scenes.DTYPES)
+@pytest.mark.parametrize("name", [name for name in scenes.RIGID if name != "ant"])
+def test_rigid(name, dtype, check):
+    check(name, dtype)
+
+
+@pytest.mark.parametrize("dtype", scenes.DTYPES)
+@pytest.mark.parametrize("name", [*scenes.MATTER, *scenes.TASKS])
+def test_matter(name, dtype, check):
+    check(name, dtype)
+
+
+@pytest.mark.parametrize("worlds", [1, 3, 33, 257])
+def test_no_world_depends_on_how_many_there_are(worlds, gpu, on_gpu):
+    """Teams fill whole warps however many worlds there are; the last block of threads is partly empty."""
+    scene = scenes.SCENES["elliptic cone, condim 6"]("float64")
+    alone = jax.tree.map(lambda x: x[:1], scene.moved)
+    model, state = scene.fixed
+
+    many = jax.tree.map(lambda x: jnp.repeat(jnp.asarray(x), worlds, 0), alone)
+    states = jax.tree.map(lambda x: jnp.repeat(jnp.asarray(x)[:1], worlds, 0), state)
+    with on_gpu():
+        values = jax.jit(scene.fn)((model, states), many)
+        one = jax.jit(scene.fn)((model, jax.tree.map(lambda x: x[:1], state)), alone)
+    for a, b in zip(jax.tree.leaves(values), jax.tree.leaves(one), strict=True):
+        np.testing.assert_array_equal(a, np.repeat(np.asarray(b), worlds, 0))
+
+
+SAME = ("ant", "elliptic cone, condim 6", "hand grasping a ball", "sph", "fem", "pbd")
+"""Scenes whose states are sums in a fixed order. Material points add to nodes by atomics, and so do all gradients."""
+
+
+@pytest.mark.parametrize("name", [*SAME, "mpm, all materials"])
+def test_ten_runs_repeat(name, gpu, on_gpu, record_property):
+    """Bit for bit, or, where threads add in any order, to rounding."""
+    scene = scenes.SCENES[name]("float32")
+    with on_gpu():
+        runs = [scenes.result(scene, gpu) for _ in range(10)]
+    for kind, tol in (("values", 0.0 if name in SAME else 1e-5), ("gradients", 1e-4)):
+        first, *rest = (getattr(run, kind) for run in runs)
+        error = max(worst(other, first) for other in rest)
+        record_property(f"{kind}_spread", error)
+        assert error <= tol, kind

@@ -1,0 +1,130 @@
+"""The bridge's way to a GPU, with a stand-in for CUDA: it runs everywhere."""
+
+import gc
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import warp as wp
+
+import fphys
+from fphys.bridge import driver, ffi, warp_op
+from fphys.bridge.workers import num_blocks
+
+from .stand_in import STREAM, standing_in
+
+
+@wp.kernel
+def scaled(
+    factor: wp.array(dtype=wp.float64),
+    shared: wp.array2d(dtype=wp.float64),
+    x: wp.array2d(dtype=wp.float64),
+    y_out: wp.array2d(dtype=wp.float64),
+):
+    world, i = wp.tid()
+    y_out[world, i] = factor[i] * shared[world, 0] * x[world, i] * x[world, i]
+
+
+@wp.kernel
+def summed(y: wp.array2d(dtype=wp.float64), last: wp.array2d(dtype=wp.float64), z_out: wp.array2d(dtype=wp.float64)):
+    world, i = wp.tid()
+    z_out[world, i] = y[world, i] + y[world, (i + 1) % y.shape[1]] + last[world, i]
+
+
+FACTOR = np.array([1.0, 2.0, 3.0])
+
+
+def both(launch: Any, shared: Any, x: Any, y: Any, z: Any) -> None:
+    """An output that is read again, a constant, zeroed scratch memory and a value that all worlds share."""
+    zero = launch.scratch(x.shape, wp.float64, zeroed=True)
+    launch(scaled, dim=x.shape, inputs=[FACTOR, shared, x], outputs=[y])
+    launch(summed, dim=x.shape, inputs=[y, zero], outputs=[z])
+
+
+operation = warp_op(both, lambda shared, x: (x, x))
+WORLDS = 500
+
+
+def loss(shared: Any, x: Any) -> Any:
+    y, z = operation(shared, x)
+    return jnp.sum(y**2) + jnp.sum(jnp.sin(z))
+
+
+def arguments() -> tuple[Any, Any]:
+    return jnp.full((1, 1), 1.5), jnp.asarray(np.random.default_rng(0).normal(size=(WORLDS, 3)))
+
+
+def test_values_and_gradients_are_the_processors():
+    """The shared value's gradient has one row on a GPU, and a row for each block of worlds on a CPU."""
+    assert num_blocks(WORLDS, 1, 1) > 1 or driver.load() is None
+    run = lambda: jax.jit(lambda *a: (operation(*a), jax.grad(loss, (0, 1))(*a)))(*arguments())  # noqa: E731
+    here = run()
+    with standing_in() as log:
+        there = run()
+        packed, launches = log.packed, log.launches
+        run()
+        assert (log.packed, log.launches) == (packed, 2 * launches), "packed once, launched at each call"
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-13), there, here)
+    assert log.streams == {STREAM} and log.clears > 0 and log.copies > 0
+
+
+def test_transforms_and_a_scan():
+    shared, x = arguments()
+
+    def rolled(x: Any) -> Any:
+        return jax.lax.scan(lambda x, _: (x + 1e-2 * operation(shared, x)[1], x), x, None, length=20)[1]
+
+    with standing_in():
+        batched = jax.vmap(lambda x: jax.grad(loss, 1)(shared, x))(jnp.stack([x, 2 * x]))
+        path = jax.jit(rolled)(x)
+    np.testing.assert_allclose(batched[1], jax.grad(loss, 1)(shared, 2 * x), rtol=1e-12)
+    np.testing.assert_allclose(path, jax.jit(rolled)(x), rtol=1e-12)
+
+
+def test_a_kernel_that_fails_is_named():
+    """CUDA's error 700 reaches the user with the operation, the kernel and the device."""
+    with standing_in() as log:
+        log.fail_at = 2
+        with pytest.raises(Exception, match=r"BridgeError: both: kernel summed failed on cuda:0"):
+            jax.block_until_ready(jax.jit(operation)(*arguments()))
+
+
+def test_plans_are_freed_with_their_programs():
+    """A program that was compiled and whose trace is gone keeps its plan; with the program the plan goes."""
+    with standing_in():
+        compiled = jax.jit(operation).lower(*arguments()).compile()
+        jax.clear_caches()
+        operation.operation.cache_clear()
+        operation.forward_plan.cache_clear()
+        gc.collect()
+        ffi.plans().sweep()
+        value = compiled(*arguments())
+        del compiled, value
+        gc.collect()
+        ffi.plans().sweep()
+        assert not any(held.on_gpus for held in ffi.plans().held.values())
+
+
+def test_an_ant_takes_the_way_of_a_gpu():
+    """Contacts, the solver for teams, and gradients, in float64: as on the processor, which solves eight at once."""
+    model = fphys.load(fphys.asset("ant"), dtype=jnp.float64)
+    qpos = np.tile(np.asarray(model.qpos0), (3, 1))
+    qpos[:, 2] = [0.45, 0.5, 0.75]
+    state, ctrl = fphys.init(model, 3, qpos=jnp.asarray(qpos)), jnp.full((3, 8), 0.3)
+
+    def after(qvel: Any, ctrl: Any) -> Any:
+        return fphys.step(model, state.replace(qvel=qvel), ctrl)
+
+    def found() -> Any:
+        slope = jax.grad(lambda v, u: jnp.sum(after(v, u).qvel ** 2), (0, 1))
+        state_after, grads = jax.jit(lambda v, u: (after(v, u), slope(v, u)))(state.qvel, ctrl)
+        return state_after.qpos, state_after.qvel, grads
+
+    here = found()
+    with standing_in() as log:
+        there = found()
+    assert log.launches > 20
+    for a, b in zip(jax.tree.leaves(there), jax.tree.leaves(here), strict=True):
+        np.testing.assert_allclose(a, b, rtol=0, atol=1e-9 * float(jnp.abs(b).max()))

@@ -1,0 +1,87 @@
+"""The first minutes on a GPU: parts in order, with limits, that go on where they stopped, and a rehearsal of them."""
+
+import importlib.util
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+spec = importlib.util.spec_from_file_location("fphys_gpu_parts", ROOT / "benchmarks" / "gpu.py")
+assert spec is not None and spec.loader is not None
+gpu = importlib.util.module_from_spec(spec)
+sys.modules[spec.name] = gpu
+spec.loader.exec_module(gpu)
+
+
+def part(name: str, program: str, limit: int = 30) -> "gpu.Part":
+    return gpu.Part(name, limit, "a question", (sys.executable, "-c", program))
+
+
+NOTE = (
+    "import json, os; open(os.environ['FPHYS_RESULTS'], 'a').write("
+    "json.dumps({'part': os.environ['FPHYS_PART'], 'test': 'it', 'outcome': 'passed'}) + chr(10))"
+)
+
+
+@pytest.fixture
+def with_gpu(monkeypatch):
+    monkeypatch.setattr(gpu, "device", lambda: ("gpu", "NVIDIA H100"))
+
+
+def test_without_a_gpu_each_part_says_so_in_its_place(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(gpu, "device", lambda: ("cpu", "cpu"))
+    assert gpu.main([str(tmp_path)]) == 0
+    said = [line for line in capsys.readouterr().out.splitlines() if line.startswith("==")]
+    assert said == [f"== {p.name} (at most {p.limit} s): no device" for p in gpu.PARTS]
+    names = [p.name for p in gpu.PARTS]
+    assert names[:4] == ["launch", "ant", "rigid", "transforms"] and names[-1] == "profile"
+    assert sum(p.limit for p in gpu.PARTS[:7]) <= 660, "what must be right comes in the first ten minutes or so"
+
+
+def test_parts_that_are_done_are_skipped_and_the_others_go_on(tmp_path, with_gpu, capsys):
+    parts = [part("good", NOTE), part("bad", "raise SystemExit(3)"), part("long", "import time; time.sleep(60)", 1)]
+    assert gpu.main([str(tmp_path)], parts) == 1
+    found = gpu.lines(tmp_path / "gpu.jsonl")
+    assert found[0]["device"] == "NVIDIA H100"
+    ended = {line["part"]: line["status"] for line in found if "status" in line}
+    assert ended == {"good": "passed", "bad": "failed", "long": "out of time"}
+    assert "passed (1 passed)" in capsys.readouterr().out
+    again = [part("good", "raise SystemExit(1)"), part("bad", "raise SystemExit(1)"), part("long", NOTE)]
+    assert gpu.main([str(tmp_path)], again) == 1
+    said = capsys.readouterr().out
+    assert "good: passed before" in said and "bad: failed before" in said and "long: passed after" in said
+    assert gpu.main([str(tmp_path), "--again", "--only", "bad"], [part("bad", NOTE)]) == 0
+
+
+def test_no_part_begins_without_time_and_a_cut_line_does_no_harm(tmp_path, with_gpu, capsys):
+    (tmp_path / "gpu.jsonl").write_text('{"part": "good", "status": "passed", "seconds": 1, "limit": 3}\n{"part": "la')
+    gpu.main([str(tmp_path), "--seconds", "1"], [part("good", NOTE), part("late", NOTE)])
+    said = capsys.readouterr().out
+    assert "good: passed before" in said and "late (at most 30 s): left for the next run" in said
+
+
+def rehearse(folder: Path, *only: str) -> list[dict[str, object]]:
+    command = [str(ROOT / "benchmarks" / "gpu.sh"), str(folder), "--rehearse", *(["--only", *only] if only else [])]
+    environment = os.environ | {"PYTHON": sys.executable}
+    done = subprocess.run(command, capture_output=True, text=True, timeout=6000, check=False, env=environment)
+    assert done.returncode == 0, done.stdout[-4000:] + done.stderr[-2000:]
+    return [json.loads(line) for line in (folder / "gpu.jsonl").read_text().splitlines()]
+
+
+def test_the_first_part_on_the_processor(tmp_path):
+    found = rehearse(tmp_path, "launch")
+    assert [line["outcome"] for line in found if "test" in line] == ["passed"] * 3
+    assert found[-1]["status"] == "passed"
+
+
+@pytest.mark.slow
+def test_every_part_on_the_processor(tmp_path):
+    found = rehearse(tmp_path)
+    assert [line["part"] for line in found if "status" in line] == [p.name for p in gpu.PARTS]
+    measured = {line["part"] for line in found if line.get("valid")}
+    assert measured == {"speed.rigid", "speed.matter", "speed.bridge", "speed.training"}
+    assert any("kernels" in line for line in found)
