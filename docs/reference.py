@@ -17,7 +17,7 @@ ROOMS = [
     *sorted(f"fphys.{name}" for name in fphys.__all__ if isinstance(getattr(fphys, name), ModuleType)),
     *(f"fphys.bridge.{name}" for name in ("dlpack", "torch", "genesis")),
     *(f"fphys.particles.{name}" for name in ("boundary", "materials", "mpm", "response", "sample", "sph", "transfer")),
-    *(f"fphys.deformables.{name}" for name in ("fem", "materials", "mesh", "pbd")),
+    *(f"fphys.deformables.{name}" for name in ("fem", "materials", "mesh", "pbd", "rod")),
     "fphys.rigid.last",
     "fphys.model.model",
     "fphys.model.leaves",

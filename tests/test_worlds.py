@@ -11,13 +11,13 @@ import pytest
 
 import fphys
 from fphys import rigid, worlds
-from fphys.deformables import fem, mesh, pbd
+from fphys.deformables import fem, mesh, pbd, rod
 from fphys.errors import StateError
 from fphys.particles import mpm, sph
 from fphys.worlds import Solver, Status
 
 WORLDS, BAD = 3, 1
-CHANGED = ("qpos", "qvel", "x", "v", "C", "F", "history", "rho", "p", "time")
+CHANGED = ("qpos", "qvel", "x", "v", "C", "F", "history", "rho", "p", "time", "q", "spin")
 """State fields that a step changes, over all solvers."""
 
 
@@ -85,11 +85,22 @@ def of_pbd(dtype: Any) -> Case:
     return Case(pbd, params, state, jnp.full(x.shape, 0.01, dtype), _by_name()[0], in_space)
 
 
+def of_rod(dtype: Any) -> Case:
+    line = mesh.rope(4, 0.4)
+    params = rod.Params(line, 0.2, 0.02, 1e-2, 1e-2, 1e-2, 1e-3, gravity=(0.0, 0.0, -9.81), pinned=(0,), substeps=2)
+    x = line.vertices + 0.002 * np.random.default_rng(0).normal(size=(WORLDS, *line.vertices.shape))
+    state = rod.init(params, x.astype(dtype), 0.1 * np.sin(100 * x).astype(dtype))
+    in_space = lambda p, g: p.replace(gravity=jnp.append(g, 0.0))  # noqa: E731
+    return Case(rod, params, state, jnp.full(x.shape, 0.01, dtype), _by_name()[0], in_space)
+
+
 def _by_name() -> tuple[Any, Any]:
     return lambda p, h: p.replace(timestep=h), lambda p, g: p.replace(gravity=g)
 
 
-@pytest.fixture(params=[of_rigid, of_mpm, of_sph, of_fem, of_pbd], ids=["rigid", "mpm", "sph", "fem", "pbd"])
+@pytest.fixture(
+    params=[of_rigid, of_mpm, of_sph, of_fem, of_pbd, of_rod], ids=["rigid", "mpm", "sph", "fem", "pbd", "rod"]
+)
 def case(request: Any) -> Case:
     return request.param(jnp.float64)
 
@@ -249,7 +260,7 @@ def test_a_reset_passes_the_gradient_of_what_it_takes(case: Case):
 
 
 def test_one_status_for_all():
-    assert fphys.Status is worlds.Status is mpm.Status is sph.Status is fem.Status is pbd.Status
+    assert fphys.Status is worlds.Status is mpm.Status is sph.Status is fem.Status is pbd.Status is rod.Status
     assert sorted(int(bit) for bit in Status) == [1 << k for k in range(len(Status))]
 
 

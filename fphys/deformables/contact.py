@@ -1,12 +1,14 @@
-"""Contact of vertices with rigid shapes: pushed out, and the impulses that bodies take for it."""
+"""Contact of vertices with rigid shapes, which push them out, and with each other; and what bodies take for it."""
 
 import functools
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 
 from ..bridge import kernels, warp_op
 from ..particles.boundary import Collider, shape_number
+from ..particles.neighbors import make_grid, neighbors
 
 Array = jax.Array
 
@@ -20,6 +22,56 @@ def touch(thickness: Array, collider: Collider, h: Array, weight: Array, start: 
     """Where vertices are after a collider."""
     values = thickness, h, *_motion(collider), weight, start, place
     return _contact("touch", *_setting(collider))(*values)
+
+
+SHARE = 0.5
+"""Of the depth of two vertices, by which they part at once: others push them, too."""
+
+
+def meet(
+    apart: float, capacity: int, friction: Array, rest: Array, weight: Array, start: Array, place: Array
+) -> tuple[Array, Array]:
+    """Where vertices are after those nearer to each other than ``apart``, or than at rest if that is less, have parted.
+
+    Both of a pair move along the line between them, in inverse proportion to their masses, so that momentum stays. They
+    slide less by at most friction times that push. Which vertices are near has no derivative.
+
+    Args:
+        apart: [m]. capacity: neighbours of a vertex that there is room for.
+        friction: (1 | world,). rest, start, place: [m], (1 | world, vertex, 3): at rest, before and after the substep.
+        weight: inverse masses [1/kg], (1 | world, vertex).
+
+    Returns:
+        Places, and the capacity that each world needs, (world,).
+    """
+    n = place.shape[1]
+    grid = make_grid(apart, (None,) * 3, (apart * n**0.5,) * 3, n)
+    index, _, needed = neighbors(grid, jax.lax.stop_gradient(place), capacity)
+    there, other = index >= 0, jnp.maximum(index, 0)
+
+    @jax.checkpoint
+    def parted(place: Array, start: Array, rest: Array, weight: Array, friction: Array) -> Array:
+        def between(a: Array) -> Array:
+            """a_i - a_j of vertices and their neighbours, (world, vertex, capacity, 3)."""
+            return a[:, :, None] - jax.vmap(lambda a, j: a[j])(jnp.broadcast_to(a, place.shape), other)
+
+        def length(d: Array) -> Array:
+            return jnp.sqrt(jnp.maximum((d**2).sum(-1), 1e-24))
+
+        d = between(place)
+        distance = length(d)
+        depth = jnp.where(there, jnp.maximum(jnp.minimum(length(between(rest)), apart) - distance, 0), 0)
+        normal = d / distance[..., None]
+        slide = between(place - start)
+        slide = slide - (slide * normal).sum(-1, keepdims=True) * normal
+        share = jnp.minimum(1, friction[:, None, None] * depth / length(slide))
+        own = jnp.broadcast_to(weight, place.shape[:2])
+        total = own[:, :, None] + jax.vmap(lambda a, j: a[j])(own, other)
+        part = SHARE * own[:, :, None] / jnp.where(total > 0, total, 1)
+        push = depth[..., None] * normal - share[..., None] * slide
+        return place + (part[..., None] * jnp.where(depth[..., None] > 0, push, 0)).sum(2)
+
+    return parted(place, start, rest, weight, friction), needed
 
 
 def weigh(

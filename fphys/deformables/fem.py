@@ -26,6 +26,7 @@ from .fem_arguments import Shapes, areas, expect_mesh, gathered, is_solid, refus
 from .fem_solve import Layout, Setting, displacement, elastic_power, pushed
 from .materials import Corotated, Law, NeoHookean, StVenantKirchhoff
 from .mesh import Mesh, measures
+from .pairs import Shares, shares
 
 __all__ = [
     "Contact",
@@ -53,11 +54,13 @@ EARLY = 1 - 0.5**0.5
 
 @pytree
 class Contact(Tree):
-    """How vertices meet colliders. Numbers, arrays of shape () or (1 | world,), or quantities of either."""
+    """How a body meets colliders, and itself. Numbers, arrays of shape () or (1 | world,), or quantities of either."""
 
     stiffness: Any = None  # pressure by depth [Pa/m]; by default ten times the mean of Young's moduli over an edge
     thickness: Any = None  # how far from a collider contact begins [m]; by default a twentieth of an edge
     slip: Any = 1e-3  # speed [m/s] from which friction has its full size
+    friction: Any = 0.0  # of the body with itself
+    pairs: int = static(default=0)  # room for pairs of the body with itself; 0: it does not meet itself
 
 
 _CONTACT = {
@@ -82,7 +85,7 @@ class Params(Tree):
     pinned: Any = static(default=())  # numbers of the vertices whose positions are given; kept as a sorted tuple
     iterations: int = static(default=50)  # of Newton's method, at most
     stiffness_damping: Any = 0.0  # b [s], Rayleigh's, by stiffness: b times the stress of the strain's rate
-    contact: Contact = Contact()  # with colliders
+    contact: Contact = Contact()  # with colliders, and with itself
     mean_dilatation: bool = static(default=False)  # volumes change by means around vertices: no locking as nu nears 0.5
     order: int = static(default=1)  # of the integrator: 1, implicit Euler; 2, two solves a step, hardly any damping
 
@@ -236,6 +239,8 @@ def check(params: Params, state: State) -> None:
             return _CAUSES[bit].format(_some("element", ~(measures(x, params.mesh.elements) > 0)))
         if bit == Status.UNCONVERGED:
             return _CAUSES[bit].format(params.iterations)
+        if bit == Status.CONTACT_OVERFLOW:
+            return _CAUSES[bit].format(params.contact.pairs, 2 * params.contact.pairs)
         return _CAUSES.get(bit, "")
 
     worlds.report(state.status, cause, "fem.reset")
@@ -269,6 +274,10 @@ _CAUSES = {
         "Newton's method stopped before the forces balanced, after {} iterations or where no step lowered the "
         "potential; lower params.timestep or the loads, hold the body by pins if it is to be at rest, or raise "
         "params.iterations; state.residual says how far it was"
+    ),
+    Status.CONTACT_OVERFLOW: (
+        "the body met itself in more than {} pairs, and those without room did not act: give params.contact.pairs={}, "
+        "or a smaller params.contact.thickness"
     ),
     Status.INVERTED: "an element was inside out{}; lower params.timestep or the loads, or refine the mesh there",
 }
@@ -330,6 +339,8 @@ def _screened(
         start = start.at[:, held].set(calm(at - state.x[:, held], 0))
     shapes = Shapes(*(calm(value, 1) for value in shapes))
     x, actuation = space(calm(state.x, rest), 3), calm(actuation, 0)
+    none = jnp.zeros((1, 1), dtype)
+    itself = shares(rest, params.mesh.topology) if params.contact.pairs else Shares(none, none, none)
     setting = Setting(
         rest=space(rest, 3),
         density=calm(given.density, 1),
@@ -344,9 +355,11 @@ def _screened(
         muscle=0.5 * jnp.broadcast_to(actuation + actuation.swapaxes(2, 3), (len(actuation), len(elements), 3, 3)),
         area=areas(rest, params.mesh.topology, params.pinned),
         stiffness=calm(given.stiffness, 1),
-        thickness=calm(given.thickness, 1),
+        thickness=calm(given.thickness, 1e-6),
         slip=calm(given.slip, 1),
         before=x,
+        **itself._asdict(),
+        rub=calm(given.friction, 0),
         size=shapes.size,
         friction=shapes.friction,
         field=jnp.zeros((1, 1), dtype),
@@ -358,6 +371,7 @@ def _screened(
         spin=shapes.spin,
     )
     kinds = {"law": params.material.number, "mean": params.mean_dilatation, "muscles": muscles, "shapes": numbers}
+    kinds |= {"room": params.contact.pairs}
     layout = Layout(topology=params.mesh.topology, pinned=params.pinned, iterations=params.iterations, **kinds)
     return layout, setting, shapes, space(start, 3), bits
 

@@ -40,6 +40,7 @@ class Given(NamedTuple):
     stiffness: Array
     thickness: Array
     slip: Array
+    friction: Array
 
 
 def expect_mesh(params: "Params") -> None:
@@ -65,6 +66,12 @@ def expect_mesh(params: "Params") -> None:
             "params.mean_dilatation needs an energy of J: NeoHookean or Corotated; StVenantKirchhoff has none"
         )
     expect_pins(params.pinned, n)
+    if params.contact.pairs < 0:
+        raise ValueError(
+            f"params.contact.pairs is {params.contact.pairs}: give room for pairs, or 0 for no self-contact"
+        )
+    if params.contact.pairs and corners != 4:
+        raise UnsupportedError("params.contact.pairs is for tetrahedra: in the plane a body does not meet itself")
     if params.iterations < 1:
         raise ValueError(f"params.iterations is {params.iterations}: give one at least")
     if params.order not in (1, 2):
@@ -100,6 +107,7 @@ def gathered(params: "Params", state: "State") -> Given:
         row("contact.stiffness", stiffness, (), dtype),
         row("contact.thickness", THICKNESS * edge if touch.thickness is None else touch.thickness, (), dtype),
         row("contact.slip", touch.slip, (), dtype),
+        row("contact.friction", touch.friction, (), dtype),
     )
     for name, value in given._asdict().items():
         if len(value) not in (1, count):
@@ -177,7 +185,7 @@ def simulable(given: Given) -> Array:
     """Worlds whose numbers can be simulated, bool, (1 | world,)."""
     g = jax.lax.stop_gradient(given)
     fine = (g.timestep > 0) & jnp.isfinite(g.gravity).all(1)
-    for value in (g.damping, g.stiffness_damping):
+    for value in (g.damping, g.stiffness_damping, g.friction):
         fine = fine & (value >= 0) & jnp.isfinite(value)
     for value in (g.stiffness, g.thickness, g.slip):
         fine = fine & (value > 0) & jnp.isfinite(value)
@@ -203,10 +211,11 @@ def refuse(params: "Params") -> None:
         raise ValueError(f"params.timestep is {step[0]}: it must be positive, or infinite for the equilibrium")
     if step is not None and params.order == 2 and not np.isfinite(step[0]).all():
         raise ValueError("params.timestep is infinite and params.order 2: for the equilibrium leave the order at 1")
-    for name in ("damping", "stiffness_damping"):
-        value = known(getattr(params, name))
+    for holder, name in ((params, "damping"), (params, "stiffness_damping"), (params.contact, "friction")):
+        value = known(getattr(holder, name))
         if value is not None and not ((value[0] >= 0) & np.isfinite(value[0])).all():
-            raise ValueError(f"params.{name} is {value[0]}: it must be finite and not negative")
+            where = "params" if holder is params else "params.contact"
+            raise ValueError(f"{where}.{name} is {value[0]}: it must be finite and not negative")
     for name in ("stiffness", "thickness", "slip"):
         given = getattr(params.contact, name)
         value = None if given is None else known(given)

@@ -15,6 +15,7 @@ import numpy as np
 from ..bridge import custom_vjp, kernels, warp_op
 from ..implicit import dense, flags, power_gradient, primal_values
 from .mesh import Topology
+from .pairs import skin
 
 Array = jax.Array
 
@@ -30,6 +31,7 @@ class Layout(NamedTuple):
     mean: bool = False  # dilatation
     muscles: bool = False
     shapes: tuple[tuple[int, tuple[int, int, int]], ...] = ()  # of colliders, and how many samples they have
+    room: int = 0  # for pairs of the body with itself; 0: it does not meet itself
 
     @property
     def body(self) -> dict[str, Any]:
@@ -39,7 +41,15 @@ class Layout(NamedTuple):
         pinned[list(self.pinned)] = 1
         tables = {"elements": self.topology.elements, "first": first, "column": column, "slot": slot}
         kinds = {"law": self.law, "mean": int(self.mean), "muscles": int(self.muscles)}
-        return {**kinds, "pinned": pinned, **tables, **self.colliders}
+        return {**kinds, "pinned": pinned, **tables, **self.colliders, "skin": self.skin}
+
+    @property
+    def skin(self) -> dict[str, Any]:
+        """The kernels' ``Skin``."""
+        if not self.room:
+            none = np.zeros((1, 3), np.int32)
+            return {"room": 0, "points": none[0], "sides": none, "rims": none[:, :2]}
+        return {"room": self.room, **skin(self.topology)._asdict()}
 
     @property
     def colliders(self) -> dict[str, Any]:
@@ -73,6 +83,10 @@ class Setting(NamedTuple):
     thickness: Any
     slip: Any
     before: Any
+    share: Any
+    seam: Any
+    span: Any
+    rub: Any
     size: Any
     friction: Any
     field: Any
@@ -91,6 +105,7 @@ class Solved(NamedTuple):
     residual: Any  # norm of the gradient over that of the forces it is the sum of, (world,)
     iterations: Any  # int32, (world,)
     status: Any  # fault bits, uint32, (world,)
+    pair: Any  # of the body with itself: those that touch, then those that rub, int32, (world, 2 room, 3)
 
 
 def _scratch(launch: Any, layout: Layout, like: Any) -> tuple[dict[str, Any], dict[str, Any], Any]:
@@ -104,6 +119,13 @@ def _scratch(launch: Any, layout: Layout, like: Any) -> tuple[dict[str, Any], di
     work |= {name: launch.scratch((w, n if layout.mean else 1), t.real) for name in names}
     matrix = {"block": launch.scratch((w, blocks), t.mat33), "diagonal": launch.scratch((w, n), t.mat33)}
     matrix |= {"rise": launch.scratch((w, blocks if layout.mean else 1), t.vec3)}
+    skin, rows = layout.skin, max(2 * layout.room, 1)
+    most = max(len(skin["points"]), len(skin["rims"]))
+    pairs = {"pair": launch.scratch((w, rows), t.vec3i), "alive": launch.scratch((w, rows), t.integer)}
+    pairs |= {"block": launch.scratch((w, rows, 16 if layout.room else 1), t.mat33)}
+    sizes = {"start": most + 2, "order": most, "count": 3}
+    grid = {name: launch.scratch((w, size), t.integer) for name, size in sizes.items()}
+    matrix |= {"pairs": pairs, "grid": {**grid, "cell": launch.scratch((w, most), t.vec3i)}}
     return work, matrix, lambda *names: {name: launch.scratch((w, n), t.vec3) for name in names}
 
 
@@ -120,16 +142,17 @@ def _newton(launch: Any, layout: Layout, setting: Setting, start: Any, out: Solv
 
 def _newton_shapes(layout: Layout, setting: Setting, start: Any) -> Solved:
     w, shape = start.shape[0], jax.ShapeDtypeStruct
-    return Solved(start, shape((w,), start.dtype), shape((w,), np.int32), shape((w,), np.uint32))
+    pair = shape((w, 2 * layout.room, 3), np.int32)
+    return Solved(start, shape((w,), start.dtype), shape((w,), np.int32), shape((w,), np.uint32), pair)
 
 
-def _solve(launch: Any, layout: Layout, setting: Setting, u: Any, cotangent: Any, trial: Any) -> None:
+def _solve(launch: Any, layout: Layout, setting: Setting, u: Any, pair: Any, cotangent: Any, trial: Any) -> None:
     work, matrix, vectors = _scratch(launch, layout, u)
     krylov = vectors("older", "old", "lanczos", "z", "w_older", "w_old")
     launch(
         kernels(u.dtype, "deformables.newton").solve,
         dim=launch.worlds,
-        inputs=[layout.most, layout.body, setting, u, cotangent],
+        inputs=[layout.most, layout.body, setting, u, pair, cotangent],
         outputs=[work, matrix, krylov, trial],
     )
 
@@ -141,9 +164,10 @@ class Power(NamedTuple):
     vertex: Any  # (world, vertex)
     contact: Any  # (world, vertex, collider)
     dilatation: Any  # (world, vertex) where it is a mean, else (world, 0)
+    pair: Any  # (world, 2 room)
 
 
-def _power(launch: Any, layout: Layout, setting: Setting, u: Any, trial: Any, out: Power) -> None:
+def _power(launch: Any, layout: Layout, setting: Setting, u: Any, pair: Any, trial: Any, out: Power) -> None:
     k, s = kernels(u.dtype, "deformables.power"), setting
     inputs = [layout.law, int(layout.mean), layout.topology.elements, s.rest, s.density, s.mu, s.lam]
     inputs += [s.timestep, s.gravity, s.damping, s.viscous, s.muscle, s.x, s.v, u, trial]
@@ -162,6 +186,11 @@ def _power(launch: Any, layout: Layout, setting: Setting, u: Any, trial: Any, ou
         _push(launch, layout, setting, u, force)
         k = kernels(u.dtype, "deformables.contact")
         launch(k.push_power, dim=(*dim, len(layout.shapes)), inputs=[force, trial], outputs=[out.contact])
+    if layout.room:
+        inputs = [layout.skin, pair, s.share, s.seam, s.span, s.stiffness, s.thickness, s.slip, s.rub, s.timestep]
+        inputs += [s.before, s.x, u, trial]
+        kernel = kernels(u.dtype, "deformables.pairs").pair_power
+        launch(kernel, dim=(launch.worlds, 2 * layout.room), inputs=inputs, outputs=[out.pair])
 
 
 def _push(launch: Any, layout: Layout, setting: Setting, u: Any, out: Any) -> None:
@@ -173,9 +202,9 @@ def _push(launch: Any, layout: Layout, setting: Setting, u: Any, out: Any) -> No
     launch(kernels(u.dtype, "deformables.contact").push, dim=dim, inputs=inputs, outputs=[out])
 
 
-def _power_shapes(layout: Layout, setting: Setting, u: Any, trial: Any) -> Power:
+def _power_shapes(layout: Layout, setting: Setting, u: Any, pair: Any, trial: Any) -> Power:
     n = layout.topology.num_vertices
-    sizes = (len(layout.topology.elements),), (n,), (n, len(layout.shapes)), (n if layout.mean else 0,)
+    sizes = (len(layout.topology.elements),), (n,), (n, len(layout.shapes)), (n if layout.mean else 0,), (2 * layout.room,)
     return Power(*(jax.ShapeDtypeStruct((u.shape[0], *size), u.dtype) for size in sizes))
 
 
@@ -195,7 +224,7 @@ def elastic_power(layout: Layout, setting: Setting) -> Array:
     bare = setting._replace(
         timestep=jnp.full_like(setting.timestep, jnp.inf), gravity=jnp.zeros_like(setting.gravity), force=zero
     )
-    args = layout, bare, zero, zero
+    args = layout._replace(room=0), bare, zero, jnp.zeros((len(zero), 0, 3), jnp.int32), zero
     seeds = jax.tree.map(lambda part: jnp.ones(part.shape, part.dtype), _power_shapes(*args))
     wanted = [False] * (len(jax.tree.leaves(args)) - 1) + [True]
     return _power_op.vjp(args, seeds, wanted)[-1]
@@ -213,16 +242,16 @@ def displacement(layout: Layout, setting: Setting, start: Array) -> Solved:
 def _forward(*primals: Any) -> Any:
     (layout, setting, start), wanted = primal_values(primals)
     found: Solved = displacement(layout, setting, start)
-    return found, (layout, setting, found.u, wanted)
+    return found, (layout, setting, found.u, found.pair, wanted)
 
 
 def _backward(saved: Any, cotangent: Solved) -> Any:
-    layout, setting, u, wanted = saved
+    layout, setting, u, pair, wanted = saved
     direction = dense(cotangent.u)
     silent = (direction == 0).all((1, 2))[:, None, None]  # may have overflowed: at rest nothing does
     u, setting = jnp.where(silent, 0, u), setting._replace(x=jnp.where(silent, setting.rest, setting.x))
-    trial = _solve_op(layout, setting, u, direction)
-    grads = power_gradient(_power_op, (layout, setting, u), (trial,), flags.load(wanted), direction)
+    trial = _solve_op(layout, setting, u, pair, direction)
+    grads = power_gradient(_power_op, (layout, setting, u), (pair, trial), flags.load(wanted), direction)
     by_start = None
     if grads[2] is not None:
         pinned = jnp.asarray(layout.body["pinned"] != 0)[None, :, None]

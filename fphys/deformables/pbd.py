@@ -60,6 +60,9 @@ class Params(Tree):
     thickness: Any = 0.0  # how near vertices may come to colliders [m], shape () or (1 | world,)
     pinned: tuple[int, ...] = static(default=())  # numbers of the vertices whose positions are given
     substeps: int = static(default=20)
+    apart: float = static(default=0.0)  # distance that vertices keep from each other [m]; 0: they do not meet
+    friction: Any = 0.0  # of vertices with each other, shape () or (1 | world,)
+    neighbors: int = static(default=24)  # room for those of a vertex that are nearer than ``apart``
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "pinned", vertex_numbers(self.pinned))
@@ -200,7 +203,8 @@ def check(params: Params, state: State) -> None:
         StateError: names world, fault and what to change.
     """
     expect_kinds("pbd.check", params, state, Params, State)
-    worlds.report(state.status, lambda world, bit: _CAUSES.get(bit, ""), "pbd.reset")
+    room = params.neighbors
+    worlds.report(state.status, lambda world, bit: _CAUSES.get(bit, "").format(room, 2 * room), "pbd.reset")
 
 
 def reset(params: Params, state: State, mask: Array, start: State) -> State:
@@ -224,7 +228,11 @@ _CAUSES = {
     Status.BADCTRL: "force, pins or a collider were not finite; the world skipped that step",
     Status.BADPARAM: (
         "a number is not one to simulate: time step and density must be positive, compliances, bending stiffness, "
-        "damping and thickness not negative, gravity finite, and every element's extent at rest positive"
+        "damping, friction and thickness not negative, gravity finite, and every element's extent at rest positive"
+    ),
+    Status.NEIGHBOR_OVERFLOW: (
+        "a vertex had more than {} others nearer than params.apart, and those without room did not push: give "
+        "params.neighbors={}, or a smaller params.apart"
     ),
 }
 
@@ -246,15 +254,15 @@ def _step(
     params, clean, force, pins, colliders, bits = _screen(params, state, force, pins, colliders)
     h, weight, freely = _freely(params, clean, force, pins)
 
-    def substep(carry: tuple[Array, Array], k: Array) -> tuple[tuple[Array, Array], None]:
-        x, place = carry[0], freely(*carry, k)
+    def substep(carry: tuple[Array, Array], k: Array) -> tuple[tuple[Array, Array], Array]:
+        x, (place, crowded) = carry[0], freely(*carry, k)
         for collider in colliders:
             place = contact.touch(params.thickness, contact.ahead(collider, k * h), h, weight, x, place)
-        return (place, (place - x) / h[:, None, None]), None
+        return (place, (place - x) / h[:, None, None]), crowded
 
     numbers = jnp.arange(1, params.substeps + 1, dtype=clean.x.dtype)
-    (x, v), _ = jax.lax.scan(substep, (_in_space(clean.x), _in_space(clean.v)), numbers)
-    return _frozen(state, x, v, bits), None
+    (x, v), crowded = jax.lax.scan(substep, (_in_space(clean.x), _in_space(clean.v)), numbers)
+    return _frozen(state, x, v, bits, crowded.any(0)), None
 
 
 @recomputed(lambda result: result[1], _held)
@@ -271,7 +279,7 @@ def _exchange(
     params, clean, force, pins, (colliders, response), bits = _screen(params, state, force, pins, (colliders, response))
     h, weight, freely = _freely(params, clean, force, pins)
     x = _in_space(clean.x)
-    place = freely(x, _in_space(clean.v), jnp.ones((), x.dtype))
+    place, crowded = freely(x, _in_space(clean.v), jnp.ones((), x.dtype))
     origins = [response.pos[:, b] for b in response.body]
 
     def slopes(moved: tuple[Collider, ...]) -> tuple[Array, Array]:
@@ -285,12 +293,15 @@ def _exchange(
     for c, origin in zip(carried(colliders, response, twist), origins, strict=True):
         before, place = place, contact.touch(params.thickness, contact.ahead(c, h), h, weight, x, place)
         given.append(contact.give(h, origin, weight, x, before, place))
-    after, stop = _frozen(state, place, (place - x) / h[:, None, None], bits)
+    after, stop = _frozen(state, place, (place - x) / h[:, None, None], bits, crowded)
     return (after, stop, choose(stop, 0, taken(response, jnp.concatenate(given, 1)))), None
 
 
 def _freely(params: Params, clean: State, force: Array, pins: Array) -> tuple[Array, Array, Any]:
-    """The length of a substep, the vertices' inverse masses, and how they move in substep k without colliders."""
+    """The length of a substep, the vertices' inverse masses, and how they move in substep k without colliders.
+
+    Also worlds where a vertex has more neighbours than there is room for.
+    """
     topology, held = params.mesh.topology, list(params.pinned)
     found = constraints.groups(topology, params.bend is not None, params.squeeze is not None)
     step = params.timestep / params.substeps
@@ -302,19 +313,23 @@ def _freely(params: Params, clean: State, force: Array, pins: Array) -> tuple[Ar
     keep, h = jnp.exp(-params.damping * step)[:, None, None], step[:, None, None]
     begin, end = _in_space(clean.x[:, held]), _in_space(pins)
 
-    def freely(x: Array, v: Array, k: Array) -> Array:
+    def freely(x: Array, v: Array, k: Array) -> tuple[Array, Array]:
         place = x + h * (keep * (v + h * push))
         if held:
             place = place.at[:, held].set(begin + (k / params.substeps) * (end - begin))
-        return project(found, place, weight, values)
+        place = project(found, place, weight, values)
+        if not params.apart:
+            return place, jnp.zeros(len(x), bool)
+        place, needed = contact.meet(params.apart, params.neighbors, params.friction, rest, weight, x, place)
+        return place, needed > params.neighbors
 
     return step, weight, freely
 
 
-def _frozen(state: State, x: Array, v: Array, bits: Array) -> tuple[State, Array]:
+def _frozen(state: State, x: Array, v: Array, bits: Array, crowded: Array) -> tuple[State, Array]:
     """The next state, and the worlds that stand still."""
     dim = state.x.shape[-1]
-    new = state.replace(x=x[..., :dim], v=v[..., :dim])
+    new = State(x[..., :dim], v[..., :dim], flag(Status.NEIGHBOR_OVERFLOW, crowded))
     return freeze(state, new, bits, ~sound([new.x, new.v], len(bits)))
 
 
@@ -353,6 +368,10 @@ def _expect(params: Params) -> None:
     expect_pins(params.pinned, params.mesh.topology.num_vertices)
     if params.substeps < 1:
         raise ValueError(f"params.substeps is {params.substeps}: give one at least")
+    if not 0 <= params.apart < np.inf:
+        raise ValueError(f"params.apart is {params.apart}: give the distance that vertices keep [m], or 0")
+    if params.neighbors < 1:
+        raise ValueError(f"params.neighbors is {params.neighbors}: give room for one at least")
     corners = params.mesh.topology.corners
     if params.bend is not None and corners == 4:
         raise ValueError("params.bend is for ropes and cloth: the mesh has tetrahedra")
@@ -378,7 +397,8 @@ def _rows(params: Params, dtype: Any) -> Params:
         if getattr(params, name) is not None
     }
     own = {
-        name: row(f"params.{name}", getattr(params, name), (), dtype) for name in ("timestep", "damping", "thickness")
+        name: row(f"params.{name}", getattr(params, name), (), dtype)
+        for name in ("timestep", "damping", "thickness", "friction")
     }
     gravity = row("params.gravity", params.gravity, (params.mesh.dim,), dtype, vector=True)
     return params.replace(mesh=mesh, gravity=gravity, **each, **own)
@@ -394,8 +414,12 @@ def _bare(params: Params) -> Params:
 def _simulable(params: Params) -> Array:
     """Worlds whose parameters can be simulated, bool, (1 | world,)."""
     p = jax.lax.stop_gradient(params)
-    fine = (p.timestep > 0) & jnp.isfinite(p.timestep) & (p.damping >= 0) & (p.thickness >= 0)
-    fine = fine & sound([p.mesh.vertices, p.density, p.gravity, p.damping, p.thickness]) & (p.density > 0).all(1)
+    fine = (p.timestep > 0) & jnp.isfinite(p.timestep) & (p.damping >= 0) & (p.thickness >= 0) & (p.friction >= 0)
+    fine = (
+        fine
+        & sound([p.mesh.vertices, p.density, p.gravity, p.damping, p.thickness, p.friction])
+        & (p.density > 0).all(1)
+    )
     for name in ("stretch", "squeeze", "bend"):
         if (value := getattr(p, name)) is not None:
             fine = fine & (sound([value]) & (value >= 0).all(1))
@@ -419,7 +443,7 @@ def _screen(
     rest = jnp.asarray(anywhere(*params.mesh.vertices.shape[-2:]), state.x.dtype)[None]
     mesh = params.mesh.replace(vertices=calm(params.mesh.vertices, rest))
     safe = {name: calm(getattr(params, name), 1) for name in (*_EACH, "timestep") if getattr(params, name) is not None}
-    safe |= {name: calm(getattr(params, name), 0) for name in ("gravity", "damping", "thickness")}
+    safe |= {name: calm(getattr(params, name), 0) for name in ("gravity", "damping", "thickness", "friction")}
     state = state.replace(x=calm(state.x, rest), v=calm(state.v, 0))
     harmless = jax.tree.map(lambda leaf: calm(leaf, 1), colliders)
     return params.replace(mesh=mesh, **safe), state, calm(force, 0), calm(pins, 0), harmless, bits
@@ -427,7 +451,7 @@ def _screen(
 
 def _refuse(params: Params, dtype: Any) -> None:
     """Refuse values that are known to be wrong before anything runs; ValueError."""
-    for name in (*_EACH, "timestep", "damping", "thickness"):
+    for name in (*_EACH, "timestep", "damping", "thickness", "friction"):
         value, positive = getattr(params, name), name in ("density", "timestep")
         if value is None or (given := known(value)) is None:
             continue

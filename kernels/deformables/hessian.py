@@ -7,6 +7,7 @@ from ..spectral import identity
 from .contact import SMALL_SQUARED, bending, drag, normal_of, pressure, pressure_slope
 from .element import slope, stiffness
 from .laws import cofactor, curvature, positive, pulled_stiffness, second_stress, stretches
+from .near import Grid
 from .potential import (
     Body,
     Setting,
@@ -21,6 +22,7 @@ from .potential import (
     pulled,
     slipping_past,
 )
+from .self_contact import Pairs, add_self_diagonal, add_self_product, self_blocks
 
 
 @wp.struct
@@ -30,6 +32,8 @@ class Matrix:
     block: wp.array2d(dtype=mat33)
     diagonal: wp.array2d(dtype=mat33)
     rise: wp.array2d(dtype=vec3)  # in the place of block i, j: the derivative of vertex i's dilatation by vertex j
+    pairs: Pairs  # of the body with itself
+    grid: Grid
 
 
 @wp.func
@@ -117,9 +121,13 @@ def hessian(
                     if b > a:
                         t = body.slot[e, b * corners + a]
                         matrix_out.block[world, t] = matrix_out.block[world, t] + wp.transpose(k)
+    if body.skin.room > 0:
+        self_blocks(world, body, setting, work, projected, matrix_out.grid, matrix_out.pairs)
     if preconditioned != 0:
         for i in range(work.mass.shape[1]):
             matrix_out.diagonal[world, i] = mat33()
+        if body.skin.room > 0:
+            add_self_diagonal(world, body, matrix_out.pairs, matrix_out.grid, matrix_out.diagonal)
         if body.mean != 0:
             for i in range(work.mass.shape[1]):
                 for t in range(body.first[i], body.first[i + 1]):
@@ -166,6 +174,8 @@ def multiply(
             for t in range(body.first[i], body.first[i + 1]):
                 j = body.column[t]
                 product_out[world, j] = product_out[world, j] + change * matrix.rise[world, t]
+    if body.skin.room > 0:
+        add_self_product(world, body, matrix.pairs, matrix.grid, p, product_out)
     total = real(0.0)
     for i in range(p.shape[1]):
         if body.pinned[i] != 0:

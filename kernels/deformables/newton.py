@@ -9,11 +9,13 @@ One thread takes a world: it runs all iterations, so that worlds stop one by one
 
 import warp as wp
 
-from .._precision import real, tolerance, vec3
+from .._precision import real, tolerance, vec2, vec3
 from .hessian import Matrix, hessian, multiply
 from .potential import ROUNDING, Body, Setting, Work, deformation, gradient, move, potential, set_up
+from .self_contact import add_self_force, look_ahead, self_work, set_out
 
 UNCONVERGED = wp.constant(4)
+CONTACT_OVERFLOW = wp.constant(8)
 INVERTED = wp.constant(256)
 
 STILL = wp.constant(tolerance(1.0e-9, 1.0e-4))
@@ -103,11 +105,30 @@ def conjugate_gradients(
 
 
 @wp.func
+def whole_potential(
+    world: int, body: Body, setting: Setting, u: wp.array2d(dtype=vec3), work: Work, matrix: Matrix
+) -> vec2:
+    """W with contact of the body with itself, and what its rounding is relative to."""
+    value = potential(world, body, setting, u, work)
+    if body.skin.room > 0:
+        value += self_work(world, body, setting, work, matrix.pairs, matrix.grid)
+    return value
+
+
+@wp.func
 def imbalance(
-    world: int, body: Body, setting: Setting, u: wp.array2d(dtype=vec3), work: Work, descent_out: Descent
+    world: int,
+    body: Body,
+    setting: Setting,
+    u: wp.array2d(dtype=vec3),
+    work: Work,
+    matrix: Matrix,
+    descent_out: Descent,
 ) -> real:
     """The gradient, and its norm over that of the forces that it is the sum of."""
     size = gradient(world, body, setting, u, work, descent_out.gradient)
+    if body.skin.room > 0:
+        size += add_self_force(world, body, setting, work, matrix.pairs, matrix.grid, descent_out.gradient)
     left = real(0.0)
     for i in range(u.shape[1]):
         left += wp.dot(descent_out.gradient[world, i], descent_out.gradient[world, i])
@@ -144,22 +165,37 @@ def newton(
     residual_out: wp.array(dtype=real),
     iterations_out: wp.array(dtype=int),
     status_out: wp.array(dtype=wp.uint32),
+    pair_out: wp.array2d(dtype=wp.vec3i),
 ):
     """The displacement that minimises the potential; ``start`` holds that of pinned vertices, and a guess elsewhere."""
     world = wp.tid()
     n = start.shape[1]
     set_up(world, body, setting, work_out)
     length = mean_edge(body, work_out, world)
-    for i in range(n):
-        u_out[world, i] = start[world, i]
+    stuck = int(0)
+    if body.skin.room > 0:
+        stuck = set_out(
+            world,
+            body,
+            setting,
+            length,
+            start,
+            work_out,
+            matrix_out.grid,
+            matrix_out.pairs,
+            descent_out.search,
+            u_out,
+        )
+    else:
+        for i in range(n):
+            u_out[world, i] = start[world, i]
     move(world, body, setting, u_out, work_out)
-    value = potential(world, body, setting, u_out, work_out)
+    value = whole_potential(world, body, setting, u_out, work_out, matrix_out)
     part = LOOSE
     done = int(0)
     count = int(0)
-    stuck = int(0)
     near = int(0)
-    ratio = imbalance(world, body, setting, u_out, work_out, descent_out)
+    ratio = imbalance(world, body, setting, u_out, work_out, matrix_out, descent_out)
     while done == 0 and stuck == 0:
         if ratio <= ROUNDING:
             done = 1
@@ -178,13 +214,17 @@ def newton(
             for i in range(n):
                 decrease += wp.dot(descent_out.gradient[world, i], descent_out.search[world, i])
             step = real(1.0)
+            if body.skin.room > 0:
+                step = look_ahead(
+                    world, body, setting, work_out, length, descent_out.search, matrix_out.grid, matrix_out.pairs
+                )
             found = int(0)
             for _k in range(40):
                 if found == 0:
                     for i in range(n):
                         descent_out.trial[world, i] = u_out[world, i] + step * descent_out.search[world, i]
                     move(world, body, setting, descent_out.trial, work_out)
-                    after = potential(world, body, setting, descent_out.trial, work_out)
+                    after = whole_potential(world, body, setting, descent_out.trial, work_out, matrix_out)
                     if after[0] <= value[0] + DESCENT * step * decrease + BLUR * value[1]:
                         found = 1
                         value = after
@@ -207,13 +247,18 @@ def newton(
                 if longest <= NEAR:
                     near = 1
                 part = wp.clamp(longest, TIGHT, LOOSE)
-                ratio = imbalance(world, body, setting, u_out, work_out, descent_out)
+                ratio = imbalance(world, body, setting, u_out, work_out, matrix_out, descent_out)
     bits = wp.uint32(0)
     if done == 0:
         bits = wp.uint32(UNCONVERGED)
     for e in range(body.elements.shape[0]):
         if wp.determinant(deformation(world, e, body, work_out)) <= real(0.0):
             bits = bits | wp.uint32(INVERTED)
+    if body.skin.room > 0:
+        if matrix_out.grid.count[world, 2] > body.skin.room:
+            bits = bits | wp.uint32(CONTACT_OVERFLOW)
+        for m in range(pair_out.shape[1]):
+            pair_out[world, m] = matrix_out.pairs.pair[world, m]
     residual_out[world] = ratio
     iterations_out[world] = count
     status_out[world] = bits
@@ -228,6 +273,7 @@ def solve(
     setting: Setting,
     # In:
     u: wp.array2d(dtype=vec3),
+    pair: wp.array2d(dtype=wp.vec3i),
     cotangent: wp.array2d(dtype=vec3),
     # Out:
     work_out: Work,
@@ -243,6 +289,14 @@ def solve(
     n = u.shape[1]
     set_up(world, body, setting, work_out)
     move(world, body, setting, u, work_out)
+    if body.skin.room > 0:
+        for half in range(2):
+            number = int(0)
+            for m in range(half * body.skin.room, (half + 1) * body.skin.room):
+                matrix_out.pairs.pair[world, m] = pair[world, m]
+                if pair[world, m][0] >= 0:
+                    number = number + 1
+            matrix_out.grid.count[world, half] = number
     beta = real(0.0)
     for i in range(n):
         trial_out[world, i] = vec3()

@@ -33,6 +33,7 @@ from .laws import (
     second_stress,
     stress,
 )
+from .pairs import Skin
 
 ROUNDING = wp.constant(tolerance(1.0e-15, 4.0e-7))
 """What is below this fraction of the numbers that it is the sum of is rounding."""
@@ -52,6 +53,7 @@ class Body:
     slot: wp.array2d(dtype=int)  # of an element's pairs of corners, their block
     shape: wp.array(dtype=int)  # of each collider
     count: wp.array(dtype=wp.vec3i)
+    skin: Skin
 
 
 @wp.struct
@@ -76,6 +78,11 @@ class Setting:
     thickness: wp.array(dtype=real)
     slip: wp.array(dtype=real)
     before: wp.array2d(dtype=vec3)
+    # with itself (pairs.py): shares of the surface of vertices and edges, squared lengths of edges at rest, friction,
+    share: wp.array2d(dtype=real)
+    seam: wp.array2d(dtype=real)
+    span: wp.array2d(dtype=real)
+    rub: wp.array(dtype=real)
     # and of colliders
     size: wp.array2d(dtype=vec3)
     friction: wp.array2d(dtype=real)

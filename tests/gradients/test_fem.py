@@ -84,6 +84,25 @@ def test_many_steps(law: Any, dim: int, steps: int, full: bool):
     check(*scene(law, dim), steps=steps, directions=8 if full else 1)
 
 
+def test_a_long_rollout():
+    """300 steps of second order, which damp hardly: the gradient is that of differences; it does not grow or vanish."""
+    params, inputs = scene(fem.NeoHookean, 2)
+    params = params.replace(order=2)
+    names = ("v", "young")
+
+    def end(steps: int) -> Any:
+        return jax.jit(lambda given: rollout(params, inputs | given | {"damping": jnp.zeros(1)}, steps)[:2])
+
+    given = {name: inputs[name] for name in names}
+    check_grads(end(300), (given,), directions=1, steps=STEPS)
+    size = {}
+    for steps in (30, 300):
+        run = end(steps)
+        found = jax.grad(lambda g, run=run: jnp.sum(run(g)[1] ** 2))(given)
+        size[steps] = [float(jnp.linalg.norm(found[name])) for name in names]
+    assert all(0.01 < late / early < 1e3 for late, early in zip(size[300], size[30], strict=True))
+
+
 def test_where_poissons_ratio_is_nearly_a_half():
     check(*scene(fem.NeoHookean, 3, poisson=0.49))
 

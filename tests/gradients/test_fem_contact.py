@@ -18,7 +18,13 @@ STEPS = (1e-4, 1e-5, 1e-6, 1e-7)
 
 
 def scene(
-    shape: str, dim: int = 3, order: int = 1, slip: float = 0.3, mean: bool = False, poisson: float = 0.3
+    shape: str,
+    dim: int = 3,
+    order: int = 1,
+    slip: float = 0.3,
+    mean: bool = False,
+    poisson: float = 0.3,
+    steps: int = 1,
 ) -> tuple[Any, dict[str, Any]]:
     """A step of a block that is pressed on a collider which moves, turns and rubs; its inputs in units of their own."""
     rng = np.random.default_rng(0)
@@ -74,6 +80,9 @@ def scene(
         motion = {"velocity": got["velocity"], "spin": got["spin"], "friction": got["friction"]}
         collider = boundary.Collider(got["pos"], got.get("quat", jnp.asarray(quat)), got["size"], shape=shape, **motion)
         before = fem.State(got["x"], got["v"], jnp.zeros(1), jnp.zeros(1, jnp.uint32))
+        for _ in range(steps - 1):
+            before = fem.step(now, before, None, None, (collider,), got["actuation"])
+            collider = collider.replace(pos=collider.pos + now.timestep[:, None] * collider.velocity)
         after = fem.step(now, before, None, None, (collider,), got["actuation"])
         wrench = fem.reactions(now, before, after, (collider,))
         return 100 * after.x, after.v, wrench / 100, after.status
@@ -96,6 +105,12 @@ def test_of_contact(case: Any, full: bool):
     *_, wrench, status = run(inputs)
     assert int(status[0]) == 0 and float(jnp.abs(wrench[0, 0, : case[1]]).min()) > 0.1
     check_grads(run, (inputs,), directions=8 if full else 1, steps=STEPS)
+
+
+def test_of_many_steps_in_contact(full: bool):
+    """A block that slides and bounces on a plane that moves: vertices come and go."""
+    run, inputs = scene("plane", 2, steps=12)
+    check_grads(jax.jit(run), (inputs,), directions=8 if full else 1, steps=STEPS)
 
 
 @pytest.mark.parametrize(("missing", "seen"), [("before", "x"), ("begin", "pos"), ("spin", "spin")])

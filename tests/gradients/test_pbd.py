@@ -83,6 +83,28 @@ def test_of_contact(shape: str, full: bool):
     check_grads(jax.jit(run), (args[1], pos, friction), tol=1e-5, directions=8 if full else 2)
 
 
+@pytest.mark.parametrize("steps", [1, 10])
+def test_of_vertices_that_meet(steps: int, full: bool):
+    """A rope that crosses itself, with friction; those that are near stay the same."""
+    rng = np.random.default_rng(4)
+    line = mesh.rope(8, 0.8)
+    s = np.arange(9) * 0.1
+    crossed = np.stack([np.abs(s - 0.4), 0.03 * np.sign(s - 0.4), 0.01 * s], 1) + 0.003 * rng.normal(size=(9, 3))
+    v = 0.2 * rng.normal(size=(1, 9, 3))
+
+    def rollout(x: Any, v: Any, vertices: Any, friction: Any, density: Any, apart: float = 0.09) -> Any:
+        body = line.replace(vertices=vertices)
+        params = pbd.Params(body, density, 0.01, 1e-3, bend=1e-3, substeps=3, apart=apart, friction=friction)
+        end = jax.lax.scan(lambda s, _: (pbd.step(params, s), None), pbd.init(params, x, v), None, steps)[0]
+        return end.x, end.v, end.status
+
+    given = [jnp.asarray(a) for a in (crossed[None], v, line.vertices, np.full(1, 0.4), np.full(8, 0.2))]
+    apart = jnp.abs(rollout(*given)[0] - rollout(*given, apart=0.0)[0]).max(-1)
+    assert 0.3 < float((apart > 1e-6).mean())
+    assert int(rollout(*given)[-1][0]) == 0
+    check_grads(jax.jit(rollout), given, tol=1e-5, directions=8 if full else 1, steps=(1e-4, 1e-5, 1e-6))
+
+
 class Lossy:
     """Launches, of which one kernel's change of the places' cotangents goes nowhere."""
 

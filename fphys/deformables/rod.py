@@ -1,0 +1,462 @@
+"""Rods that bend and twist: cables, by extended position-based dynamics with small steps.
+
+Each edge of a rope has a frame, whose third axis t is along the edge (Cosserat's theory; Kugelstadt and Schoemer 2016,
+"Position and orientation based Cosserat rods"). A step is made of substeps. Each moves vertices and frames freely, then
+lets every constraint act once, as in :mod:`fphys.deformables.pbd`, with the compliance alpha / h^2:
+
+    edges:   x_1 - x_0 = l t                  their length, and the frame along them
+    joints:  log(q_0^-1 q_1) = its value at rest, a bend about two axes and a twist, of stiffness B / l, B / l and G / l
+
+with 4 tan(angle / 4) for an angle.
+
+A multiplier lambda of an edge moves its ends by w lambda and turns its frame by I^-1 (-l t x lambda); one of a joint
+turns two frames against each other. Linear momentum stays to rounding, angular momentum to the order of the substep.
+A frame has the moments of inertia rho l (r^2 + l^2) / 4 across and rho l r^2 / 2 along the edge. The gradient is that
+of the substeps as taken, which are recomputed and run backwards.
+"""
+
+import functools
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from .. import units, worlds
+from ..bridge import reverse_only
+from ..errors import ModelError
+from ..implicit import recomputed
+from ..math import quat_mul, quat_unit, rotate
+from ..particles.arguments import array, expect_fields, expect_kinds, known, load, row
+from ..particles.boundary import Collider, prepared
+from ..tree import Tree, pytree, static
+from ..worlds import Status, choose, flag, freeze, idle, is_nonfinite, sound
+from . import contact
+from .arguments import expect_pins, motion, places, vertex_numbers
+from .constraints import colors
+from .mesh import Mesh, Topology, measures
+from .turns import axis_of, exp, frames_of, inverse, log, shortest, turned_by
+
+__all__ = ["Params", "State", "Status", "check", "init", "joints", "reset", "step"]
+
+Array = jax.Array
+
+
+@pytree
+class Params(Tree):
+    """A rod, what it is made of, and the time step. Leaves may be numbers, or arrays with or without a world axis.
+
+    A round rod of Young's modulus E, shear modulus S and radius r has EA = pi E r^2, B = pi E r^4 / 4 and
+    G = pi S r^4 / 2.
+    """
+
+    mesh: Mesh  # edges, each beginning where the one before ends; its vertices are the shape at rest, straight or not
+    density: Any  # [kg/m], shape (), (edge,) or (1 | world, edge)
+    radius: Any  # r [m], of the frames' inertia, shape () or (1 | world,)
+    timestep: Any  # of a whole step [s], shape () or (1 | world,)
+    bend: Any  # B [N m^2], shape (), (joint,) or (1 | world, joint): see ``joints``
+    twist: Any  # G [N m^2], the torque of a twist by 1 rad/m, shape as of ``bend``
+    stretch: Any = 0.0  # compliance of edges [m/N], l / EA, also across them; shape (), (edge,) or (1 | world, edge)
+    gravity: Any = 0.0  # [m/s^2], shape (), (3,) or (1 | world, 3)
+    damping: Any = 0.0  # c [1/s]: velocities and spins decay by exp(-c t), shape () or (1 | world,)
+    thickness: Any = 0.0  # how near vertices may come to colliders [m], shape () or (1 | world,)
+    pinned: tuple[int, ...] = static(default=())  # numbers of the vertices whose positions are given
+    clamped: tuple[int, ...] = static(default=())  # numbers of the edges whose frames are given
+    substeps: int = static(default=50)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "pinned", vertex_numbers(self.pinned))
+        object.__setattr__(self, "clamped", vertex_numbers(self.clamped))
+        _expect(self)
+
+
+@pytree
+class State(Tree):
+    """A rod in motion. Make it with :func:`init`."""
+
+    x: Array  # Position [m], shape (world, vertex, 3).
+    v: Array  # Velocity [m/s], shape (world, vertex, 3).
+    q: Array  # Orientation of the edges' frames, unit quaternions (w, x, y, z), shape (world, edge, 4).
+    spin: Array  # Angular velocity of the frames [rad/s], in the world's axes, shape (world, edge, 3).
+    status: Array  # Fault bits (Status), uint32, shape (world,); no gradient.
+
+
+def joints(mesh: Mesh) -> np.ndarray:
+    """The two edges of every joint, int32, shape (joint, 2), in the order of ``Params.bend``.
+
+    Raises:
+        ModelError: more than two edges meet at a vertex, or two that run against each other.
+    """
+    return _joints(mesh.topology)
+
+
+def init(params: Params, positions: Any = None, velocities: Any = None, num_worlds: int = 1) -> State:
+    """A rod at rest in its shape at rest, unless positions or velocities are given.
+
+    Args:
+        positions: [m], shape (world, vertex, 3); their dtype decides the precision. Frames turn with their edges, by
+            the shortest way from the shape at rest.
+        velocities: [m/s], the same shape.
+        num_worlds: if no positions are given, and the mesh's vertices have no world axis of their own.
+
+    Returns:
+        A state. Gradients flow to positions and velocities, and to the mesh's vertices.
+
+    Raises:
+        ValueError: a shape does not fit; or, if known on the host, a position is not finite, or a number of ``params``
+            cannot be simulated. TypeError: dtypes differ. UnitError: a quantity is of another kind.
+    """
+    params = _bare(params)
+    x, v = motion(params.mesh, positions, velocities, num_worlds)
+    _refuse(params)
+    rest = _rows(params, x.dtype).mesh.vertices
+    before, now = _tangents(rest, params.mesh), _tangents(x, params.mesh)
+    q = quat_mul(
+        shortest(jnp.broadcast_to(before, now.shape), now), jnp.broadcast_to(frames_of(before), (*now.shape[:2], 4))
+    )
+    return State(x, v, q, jnp.zeros_like(now), jnp.zeros(len(x), jnp.uint32))
+
+
+@reverse_only
+def step(
+    params: Params,
+    state: State,
+    force: Any = None,
+    torque: Any = None,
+    pins: Any = None,
+    turns: Any = None,
+    colliders: tuple[Collider, ...] = (),
+) -> State:
+    """Advance every world by one time step. Pure; composes with jit, grad, vmap, scan and checkpoint.
+
+    Args:
+        force: on every vertex [N], shape (world, vertex, 3); axes 0 and 1 may have size 1.
+        torque: on every edge's frame [N m], shape (world, edge, 3); axes 0 and 1 may have size 1.
+        pins: where the vertices ``params.pinned`` are at the end of the step [m], shape (pinned, 3) or (1 | world,
+            pinned, 3); they move there in a straight line. By default they stay.
+        turns: orientations of the frames ``params.clamped`` at the end of the step, quaternions, shape (clamped, 4) or
+            (1 | world, clamped, 4); they turn there by the shortest way, less than half a turn. By default they stay.
+        colliders: shapes that keep vertices out (:mod:`fphys.particles.boundary`), as in
+            :func:`fphys.deformables.pbd.step`.
+
+    Returns:
+        The next state. A world whose state, loads or parameters cannot be simulated keeps its last state, its status
+        says so, and it passes no gradient; other worlds are not affected. Gradients flow to all of params (the mesh's
+        vertices, too), the state, force, torque, pins, turns and colliders, except a sphere's and a box's size.
+
+    Raises:
+        ValueError: a shape does not fit, before anything runs. TypeError: dtypes differ. UnitError: a quantity is of
+            another kind.
+    """
+    expect_kinds("rod.step", params, state, Params, State)
+    dtype, (count, n) = state.x.dtype, state.x.shape[:2]
+    edges = len(params.mesh.elements)
+    expect_fields(state, {"v": (3,)}, (), "rod.init")
+    if (
+        n != params.mesh.topology.num_vertices
+        or state.q.shape != (count, edges, 4)
+        or state.spin.shape[1:] != (edges, 3)
+    ):
+        raise ValueError(
+            f"state has {n} vertices and frames of shape {state.q.shape}, the mesh {params.mesh.topology.num_vertices} "
+            f"vertices and {edges} edges: begin with rod.init"
+        )
+    force = load("force", units.si(force, units.force, "force"), (count, n, 3), dtype)
+    torque = load("torque", torque, (count, edges, 3), dtype)
+    pins = places(units.si(pins, units.length, "pins"), state.x[:, list(params.pinned)])
+    turns = _orientations(turns, state.q[:, list(params.clamped)])
+    shapes = tuple(prepared(c, i, dtype, 3, count) for i, c in enumerate(colliders))
+    for i, c in enumerate(shapes):
+        if c.contact not in ("separate", "sticky"):
+            raise ValueError(f'colliders[{i}].contact is {c.contact!r}: rod has "separate" and "sticky"')
+    return _step(_rows(_bare(params), dtype), state, force, torque, pins, turns, shapes)[0]
+
+
+def check(params: Params, state: State) -> None:
+    """Raise an error on the host if the status reports a fault.
+
+    Raises:
+        StateError: names world, fault and what to change.
+    """
+    expect_kinds("rod.check", params, state, Params, State)
+    worlds.report(state.status, lambda world, bit: _CAUSES.get(bit, ""), "rod.reset")
+
+
+def reset(params: Params, state: State, mask: Array, start: State) -> State:
+    """Reset the worlds of ``mask`` to those of ``start``, and clear their fault bits.
+
+    Args:
+        mask: the worlds to reset, bool, shape (num_worlds,).
+        start: a state with as many worlds, positions in [m], for example from :func:`init`.
+
+    Gradients flow to ``start`` in the worlds that are reset, and to ``state`` in the others.
+
+    Raises:
+        ValueError: the mask or ``start`` has another shape. TypeError: not parameters and state of this solver.
+    """
+    expect_kinds("rod.reset", params, state, Params, State)
+    return worlds.reset(state, mask, start)
+
+
+_CAUSES = {
+    Status.NONFINITE: "positions or velocities became NaN, infinite or huge; lower params.timestep or the loads",
+    Status.BADCTRL: "force, torque, pins, turns or a collider were not finite; the world skipped that step",
+    Status.BADPARAM: (
+        "a number is not one to simulate: time step, density and radius must be positive, compliances, stiffness, "
+        "damping and thickness not negative, gravity finite, and every edge's length at rest positive"
+    ),
+}
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# A step
+
+
+def _held(stop: Array, params: Params, state: State, *loads: Any) -> tuple[Any, ...]:
+    """Arguments for which these worlds stand still."""
+    return params, state.replace(status=state.status | flag(Status.NONFINITE, stop)), *loads
+
+
+@recomputed(lambda result: result[1], _held)
+def _step(
+    _: None,
+    params: Params,
+    state: State,
+    force: Array,
+    torque: Array,
+    pins: Array,
+    turns: Array,
+    colliders: tuple[Collider, ...],
+) -> tuple[tuple[State, Array], None]:
+    """The next state, and the worlds that stand still."""
+    params, clean, (force, torque, pins, turns), colliders, bits = _screen(
+        params, state, (force, torque, pins, turns), colliders
+    )
+    held, clamped = list(params.pinned), list(params.clamped)
+    rest, h = params.mesh.vertices, params.timestep / params.substeps
+    length = measures(rest, params.mesh.elements)
+    mass = params.density * length
+    none = jnp.zeros((len(mass), rest.shape[1]), mass.dtype)
+    weight = (1 / none.at[:, params.mesh.elements.T].add(0.5 * mass[:, None])).at[:, held].set(0)
+    square = params.radius[:, None] ** 2
+    easy = [4 / (mass * (square + length**2)), 2 / (mass * square)]  # the inverse of inertia across and along an edge
+    easy = [value.at[:, clamped].set(0) for value in easy]
+    push = params.gravity[:, None] + weight[..., None] * force
+    keep, dt = jnp.exp(-params.damping * h)[:, None, None], h[:, None, None]
+    act = _constraints(params, rest, length, weight, easy, h)
+    begin, way = clean.x[:, held], pins - clean.x[:, held]
+    first = clean.q[:, clamped]
+    arc = log(quat_mul(turns, inverse(first)))
+
+    def substep(carry: tuple[Array, ...], k: Array) -> tuple[tuple[Array, ...], None]:
+        x, v, q, spin = carry
+        place = x + dt * (keep * v + dt * push)
+        ahead = keep * spin + dt * _yield(easy, axis_of(q), torque)
+        turned = quat_mul(exp(dt * ahead), q)
+        part = k / params.substeps
+        if held:
+            place = place.at[:, held].set(begin + part * way)
+        if clamped:
+            turned = turned.at[:, clamped].set(quat_mul(exp(part * arc), first))
+        place, turned = act(place, turned)
+        for collider in colliders:
+            place = contact.touch(params.thickness, contact.ahead(collider, k * h), h, weight, x, place)
+        turned = quat_unit(turned)
+        return (place, (place - x) / dt, turned, log(quat_mul(turned, inverse(q))) / dt), None
+
+    numbers = jnp.arange(1, params.substeps + 1, dtype=clean.x.dtype)
+    (x, v, q, spin), _ = jax.lax.scan(substep, (clean.x, clean.v, clean.q, clean.spin), numbers)
+    new = State(x, v, q, spin, jnp.zeros_like(state.status))
+    return freeze(state, new, bits, ~sound([x, v, q, spin], len(bits))), None
+
+
+def _constraints(params: Params, rest: Array, length: Array, weight: Array, easy: list[Array], h: Array) -> Any:
+    """A function that lets every constraint move places and frames once, colour after colour."""
+    elements, pairs = params.mesh.elements, _joints(params.mesh.topology)
+    square = (h**2)[:, None]
+    compliance = params.stretch / square
+    frames = frames_of(_tangents(rest, params.mesh))
+    straight = quat_mul(inverse(frames[:, pairs[:, 0]]), frames[:, pairs[:, 1]])
+    reach = 0.5 * (length[:, pairs[:, 0]] + length[:, pairs[:, 1]])
+    bend, twist = (value * square / reach for value in (params.bend, params.twist))
+
+    def stretch(place: Array, q: Array, some: np.ndarray) -> tuple[Array, Array]:
+        a, b = elements[some].T
+        l, t = length[:, some, None], axis_of(q[:, some])
+        wa, wb = weight[:, a, None], weight[:, b, None]
+        total = wa + wb + compliance[:, some, None]
+        off = place[:, b] - place[:, a] - l * t
+        ahead = (off * t).sum(-1, keepdims=True) * t
+        across = total + l**2 * easy[0][:, some, None]
+        push = -_over(ahead, total) - _over(off - ahead, across)
+        place = place.at[:, a].add(-wa * push).at[:, b].add(wb * push)
+        return place, q.at[:, some].set(
+            turned_by(q[:, some], _yield([e[:, some] for e in easy], t, -l * jnp.cross(t, push)))
+        )
+
+    def turn(place: Array, q: Array, some: np.ndarray) -> tuple[Array, Array]:
+        a, b = pairs[some].T
+        one, two = q[:, a], q[:, b]
+        off = log(quat_mul(inverse(straight[:, some]), quat_mul(inverse(one), two)))
+        stiff = jnp.stack([bend[:, some], bend[:, some], twist[:, some]], -1)
+        ease = jnp.stack([easy[0][:, a] + easy[0][:, b]] * 2 + [easy[1][:, a] + easy[1][:, b]], -1)
+        moment = rotate(two, -stiff * off / (stiff * ease + 1))
+        ta, tb = axis_of(one), axis_of(two)
+        q = q.at[:, a].set(turned_by(one, -_yield([e[:, a] for e in easy], ta, moment)))
+        return place, q.at[:, b].set(turned_by(two, _yield([e[:, b] for e in easy], tb, moment)))
+
+    order = [(stretch, some) for some in _by_color(elements)] + [(turn, some) for some in _by_color(pairs)]
+
+    def act(place: Array, q: Array) -> tuple[Array, Array]:
+        for move, some in order:
+            place, q = move(place, q, some)
+        return place, q
+
+    return act
+
+
+def _by_color(corners: np.ndarray) -> list[np.ndarray]:
+    """Constraints that share nothing."""
+    color = colors(corners) if len(corners) else np.zeros(0, int)
+    return [np.flatnonzero(color == c) for c in range(color.max(initial=-1) + 1)]
+
+
+def _over(value: Array, total: Array) -> Array:
+    """A quotient; zero if nothing can move."""
+    return jnp.where(total > 0, value, 0) / jnp.where(total > 0, total, 1)
+
+
+def _yield(easy: list[Array], t: Array, torque: Array) -> Array:
+    """How far frames turn under a torque: across t, and along it."""
+    along = (torque * t).sum(-1, keepdims=True) * t
+    return easy[0][..., None] * (torque - along) + easy[1][..., None] * along
+
+
+def _tangents(x: Array, mesh: Mesh) -> Array:
+    """Unit vectors along the edges, (world, edge, 3)."""
+    d = x[:, mesh.elements[:, 1]] - x[:, mesh.elements[:, 0]]
+    return d / jnp.sqrt(jnp.maximum((d**2).sum(-1, keepdims=True), 1e-30))
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Arguments
+
+
+@functools.lru_cache(16)
+def _joints(topology: Topology) -> np.ndarray:
+    e, n = topology.elements, topology.num_vertices
+    meeting = np.bincount(e.ravel(), minlength=n)
+    if (meeting > 2).any():
+        raise ModelError(f"at vertex {np.argmax(meeting > 2)} more than two edges meet: a rod does not branch")
+    into, out = np.full(n, -1), np.full(n, -1)
+    into[e[:, 1]], out[e[:, 0]] = np.arange(len(e)), np.arange(len(e))
+    there = (into >= 0) & (out >= 0)
+    if (wrong := (meeting == 2) & ~there).any():
+        raise ModelError(f"at vertex {np.argmax(wrong)} two edges run against each other: swap the vertices of one")
+    return np.stack([into[there], out[there]], 1).astype(np.int32)
+
+
+def _expect(params: Params) -> None:
+    """Refuse structure that cannot be; ValueError, ModelError."""
+    shape = getattr(getattr(params.mesh, "vertices", None), "shape", None)
+    if shape is None:
+        return  # JAX rebuilds trees with other things in the place of leaves
+    topology = params.mesh.topology
+    if topology.corners != 2 or shape[-1] != 3:
+        raise ModelError("a rod is a mesh of edges in space: make it with mesh.rope, or mesh.build")
+    expect_pins(params.pinned, topology.num_vertices)
+    edges = len(topology.elements)
+    if params.clamped and not 0 <= params.clamped[0] <= params.clamped[-1] < edges:
+        raise ValueError(f"params.clamped has {params.clamped}: the mesh has {edges} edges, 0 to {edges - 1}")
+    if params.substeps < 1:
+        raise ValueError(f"params.substeps is {params.substeps}: give one at least")
+    _joints(topology)
+
+
+_EACH = {"density": "edge", "stretch": "edge", "bend": "joint", "twist": "joint"}
+"""What each field has a number for."""
+
+_POSITIVE = ("density", "radius", "timestep")
+_OTHERS = ("stretch", "bend", "twist", "damping", "thickness")
+
+
+def _rows(params: Params, dtype: Any) -> Params:
+    """All numbers with the world axis first, in the precision of the state."""
+    topology = params.mesh.topology
+    sizes = {"edge": len(topology.elements), "joint": len(_joints(topology))}
+    vertices = params.mesh.vertices
+    vertices = vertices.astype(dtype) if isinstance(vertices, np.ndarray) else vertices
+    mesh = params.mesh.replace(vertices=row("mesh.vertices", vertices, (topology.num_vertices, 3), dtype))
+    found = {
+        name: row(f"params.{name}", getattr(params, name), (sizes[_EACH[name]],) if name in _EACH else (), dtype)
+        for name in (*_POSITIVE, *_OTHERS)
+    }
+    return params.replace(mesh=mesh, gravity=row("params.gravity", params.gravity, (3,), dtype, vector=True), **found)
+
+
+def _bare(params: Params) -> Params:
+    """Params without quantities."""
+    mesh = units.bare(params.mesh, {"vertices": units.length}, "mesh")
+    kinds = {"timestep": units.duration, "gravity": units.acceleration, "damping": units.frequency}
+    kinds |= {"thickness": units.length, "radius": units.length}
+    return units.bare(params, kinds, "params").replace(mesh=mesh)
+
+
+def _orientations(turns: Any, now: Array) -> Array:
+    """Orientations of clamped frames, shape (world, clamped, 4), those of now if none are given."""
+    if turns is None:
+        return now
+    at = array("turns", turns, now.dtype)
+    at = at[None] if at.ndim == 2 else at
+    if at.ndim != 3 or len(at) not in (1, len(now)) or at.shape[1:] != now.shape[1:]:
+        raise ValueError(
+            f"turns have shape {at.shape}, must be {now.shape[1:]} or (1 | {now.shape[0]}, ...): quaternions"
+        )
+    return quat_unit(jnp.broadcast_to(at, now.shape))
+
+
+def _simulable(params: Params) -> Array:
+    """Worlds whose parameters can be simulated, bool, (1 | world,)."""
+    p = jax.lax.stop_gradient(params)
+    fine = sound([p.mesh.vertices, p.gravity]) & (measures(p.mesh.vertices, p.mesh.elements) > 0).all(1)
+    for name in (*_POSITIVE, *_OTHERS):
+        value = getattr(p, name).reshape(len(getattr(p, name)), -1)
+        fine = fine & sound([value]) & ((value > 0) if name in _POSITIVE else (value >= 0)).all(1)
+    return fine
+
+
+def _screen(params: Params, state: State, loads: tuple[Array, ...], colliders: Any) -> tuple[Any, ...]:
+    """The arguments, harmless in worlds that do not take the step, and fault bits, uint32, (world,)."""
+    count = len(state.status)
+    still = ~sound([state.x, state.v, state.q, state.spin], count) | is_nonfinite(state.status)
+    leaves = [leaf for leaf in jax.tree.leaves(colliders) if jnp.issubdtype(leaf.dtype, jnp.floating)]
+    bad = ~sound([*loads, *leaves], count)
+    bits = flag(Status.NONFINITE, still) | flag(Status.BADCTRL, bad) | flag(Status.BADPARAM, ~_simulable(params))
+    stop = idle(bits)
+
+    def calm(value: Array, instead: Any) -> Array:
+        return choose(stop if len(value) == count else stop.all()[None], instead, value)
+
+    line = jnp.zeros((1, *params.mesh.vertices.shape[1:]), state.x.dtype)
+    line = line.at[0, :, 0].set(jnp.arange(line.shape[1], dtype=line.dtype))
+    mesh = params.mesh.replace(vertices=calm(params.mesh.vertices, line))
+    safe = {name: calm(getattr(params, name), 1) for name in (*_POSITIVE, *_OTHERS)}
+    unit = jnp.asarray([[[1.0, 0.0, 0.0, 0.0]]], state.x.dtype)
+    q = quat_unit(calm(state.q, unit))
+    state = State(calm(state.x, line), calm(state.v, 0), q, calm(state.spin, 0), state.status)
+    force, torque, pins, turns = loads
+    loads = calm(force, 0), calm(torque, 0), calm(pins, 0), calm(turns, unit)
+    params = params.replace(mesh=mesh, gravity=calm(params.gravity, 0), **safe)
+    return params, state, loads, jax.tree.map(lambda leaf: calm(leaf, 1), colliders), bits
+
+
+def _refuse(params: Params) -> None:
+    """Refuse values that are known to be wrong before anything runs; ValueError."""
+    for name in (*_POSITIVE, *_OTHERS):
+        if (given := known(getattr(params, name))) is None:
+            continue
+        value, positive = np.asarray(given[0]), name in _POSITIVE
+        if (wrong := ~(np.isfinite(value) & ((value > 0) if positive else (value >= 0)))).any():
+            which = f" of {_EACH[name]} {np.argwhere(wrong)[0][-1]}" if name in _EACH and value.size > 1 else ""
+            most = "positive and finite" if positive else "finite and not negative"
+            raise ValueError(f"params.{name}{which} is {value[wrong].flat[0]}: it must be {most}")

@@ -1,0 +1,145 @@
+"""Rods against what is known of them: the elastica, the twist of a clamped rod, and its slowest torsional mode."""
+
+import functools
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from scipy.optimize import brentq
+
+from fphys.deformables import mesh, rod
+from fphys.deformables.turns import inverse
+from fphys.math import quat_mul
+
+init = jax.jit(rod.init)
+
+
+@functools.partial(jax.jit, static_argnames="steps")
+def rolled(params: rod.Params, state: rod.State, steps: int, force: Any = None, torque: Any = None) -> Any:
+    """The last state, and frames and places after each step."""
+
+    def advance(state: rod.State, _: None) -> tuple[rod.State, Any]:
+        state = rod.step(params, state, force, torque)
+        return state, (state.x[0], state.q[0])
+
+    return jax.lax.scan(advance, state, None, steps)
+
+
+def test_a_rod_bends_as_the_elastica():
+    """Clamped, a force at its end: P L^2 / B = 1 (Bisshopp and Drucker 1945: 0.3017 and 0.0564 of L).
+
+    Its first joint is at the end of the held edge, of which half bends: the length counts from the middle of that edge.
+    """
+    n = 12
+    length = 1 - 0.5 / n
+    clamp = {"pinned": (0, 1), "clamped": (0,)}
+    params = rod.Params(mesh.rope(n, 1.0), 0.2, 0.01, 0.02, length**2, 1.0, damping=8.0, substeps=200, **clamp)
+    state = init(params)
+    load = np.zeros(state.x.shape)
+    load[0, -1, 2] = -1.0
+    end, _ = rolled(params, state, 120, load)
+    rod.check(params, end)
+    tip = np.asarray(end.x[0, -1])
+    assert -tip[2] / length == pytest.approx(0.3017, rel=0.03)
+    assert (1 - tip[0]) / length == pytest.approx(0.0564, rel=0.03)
+
+
+def turned(q: Any, axis: Any) -> Any:
+    """The angle of frames about an axis, from a rod whose frames begin alike."""
+    return 2 * np.arctan2((np.asarray(q)[..., 1:] * axis).sum(-1), np.asarray(q)[..., 0])
+
+
+def about(q: Any, first: Any, axis: Any) -> Any:
+    """Angle by which frames have turned about an axis since the first."""
+    return turned(quat_mul(jnp.asarray(q), inverse(jnp.broadcast_to(first, q.shape))), axis)
+
+
+def clamped(n: int, twist: float, **numbers: Any) -> rod.Params:
+    """A straight rod along x, one metre long, its first frame held."""
+    return rod.Params(
+        mesh.rope(n, 1.0), 0.5, 0.02, 0.01, 1.0, twist, pinned=(0, 1), clamped=(0,), substeps=40, **numbers
+    )
+
+
+def test_the_twist_of_a_clamped_rod():
+    """A torque T at the last frame: it turns by T L / G, L from the middle of the first edge to that of the last."""
+    n, twist, torque = 8, 0.02, 0.01
+    params = clamped(n, twist, damping=30.0)
+    state = init(params)
+    load = np.zeros(state.spin.shape)
+    load[0, -1, 0] = torque
+    end, _ = rolled(params, state, 400, None, load)
+    rod.check(params, end)
+    angle = about(end.q[0], state.q[0], np.array([1.0, 0.0, 0.0]))
+    np.testing.assert_allclose(angle, torque / twist * np.arange(n) / n, rtol=1e-3, atol=1e-9)
+    np.testing.assert_allclose(end.x, state.x, rtol=0, atol=1e-6)
+
+
+def test_a_twisted_rod_swings_with_its_period():
+    """The slowest mode of a row of frames of inertia J l, the first held: from its eigenvalue, which tends to
+    T = 4 L sqrt(J / G), J = rho r^2 / 2."""
+    n, twist, density, radius = 8, 0.02, 0.5, 0.02
+    inertia = density / n * radius**2 / 2
+    stiff = twist * n * (2 * np.eye(n - 1) - np.eye(n - 1, k=1) - np.eye(n - 1, k=-1))
+    stiff[-1, -1] = twist * n
+    slow = np.linalg.eigvalsh(stiff / inertia)[0] ** 0.5
+    assert 2 * np.pi / slow == pytest.approx(4 * (1 - 0.5 / n) * (density * radius**2 / 2 / twist) ** 0.5, rel=0.02)
+    params = clamped(n, twist).replace(timestep=2 * np.pi / slow / 40)
+    state = init(params)
+    s = (np.arange(n)) / (n - 0.5)
+    state = state.replace(spin=jnp.asarray(np.sin(np.pi / 2 * s))[None, :, None] * np.array([[[1.0, 0.0, 0.0]]]))
+    _, (_, q) = rolled(params, state, 30)
+    angle = about(np.asarray(q), state.q[0], np.array([1.0, 0.0, 0.0]))[:, -1]
+    i = int(np.flatnonzero((angle[:-1] > 0) & (angle[1:] <= 0))[0])
+    half = (i + 1 + angle[i] / (angle[i] - angle[i + 1])) / 40
+    assert half == pytest.approx(0.5, rel=0.01)
+
+
+def test_a_clamp_that_turns_twists_and_a_curved_rod_is_at_rest():
+    """Both ends held, one turned by a right angle: the twist is even. A rod that is curved at rest stays there."""
+    n = 8
+    params = clamped(n, 0.02, damping=30.0).replace(pinned=(0, 1, n - 1, n), clamped=(0, n - 1))
+    state = init(params)
+    half = jnp.asarray([np.cos(np.pi / 8), np.sin(np.pi / 8), 0.0, 0.0])
+
+    def advance(state: rod.State, k: Any) -> tuple[rod.State, None]:
+        goal = jnp.where(k < 2, quat_mul(half, state.q[0, -1]), state.q[0, -1])
+        return rod.step(params, state, turns=jnp.stack([state.q[0, 0], goal])), None
+
+    end = jax.jit(lambda s: jax.lax.scan(advance, s, jnp.arange(300))[0])(state)
+    angle = about(end.q[0], state.q[0], np.array([1.0, 0.0, 0.0]))
+    np.testing.assert_allclose(angle, np.pi / 2 * np.arange(n) / (n - 1), atol=2e-3)
+    s = np.linspace(0, 3.0, n + 1)
+    bow = mesh.build(np.stack([np.cos(s), np.sin(s), 0.2 * s], 1), params.mesh.elements)
+    free = rod.Params(bow, 0.5, 0.02, 0.02, 1.0, 0.5, substeps=10)
+    still, _ = rolled(free, init(free), 5)
+    np.testing.assert_allclose(still.x[0], bow.vertices, rtol=0, atol=1e-12)
+
+
+def test_a_free_rod_keeps_its_momentum():
+    rng = np.random.default_rng(0)
+    line = mesh.rope(6, 0.6)
+    params = rod.Params(line, 0.5, 0.02, 0.01, 1e-2, 1e-2, 1e-4, substeps=20)
+    state = init(params, line.vertices[None], rng.normal(size=(1, 7, 3)))
+    mass = 0.05 * np.r_[0.5, np.ones(5), 0.5]
+    end, _ = rolled(params, state, 20)
+    np.testing.assert_allclose(mass @ np.asarray(end.v[0]), mass @ np.asarray(state.v[0]), rtol=0, atol=1e-13)
+
+
+def test_the_elasticas_numbers():
+    """The table is that of the pendulum's equation theta'' = -p cos theta, shot from the clamp."""
+    from scipy.integrate import solve_ivp
+
+    def shot(slope: float) -> Any:
+        return solve_ivp(
+            lambda s, y: [y[1], -np.cos(y[0]), np.cos(y[0]), np.sin(y[0])],
+            (0, 1),
+            [0, slope, 0, 0],
+            rtol=1e-10,
+            atol=1e-12,
+        ).y[:, -1]
+
+    y = shot(float(brentq(lambda slope: shot(slope)[1], 0.1, 2.0)))
+    assert y[3] == pytest.approx(0.3017, abs=1e-4) and 1 - y[2] == pytest.approx(0.0564, abs=1e-4)
