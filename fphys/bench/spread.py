@@ -95,7 +95,7 @@ def rollout_in_actor(worlds: int) -> Workload:
 
 
 def _same(found: Answer, wanted: Answer) -> None:
-    """Raise unless the scalars agree: to the rounding of float32 sums, amplified by an iteration's updates."""
+    """Raise unless the scalars agree: they are means of float32 numbers of order 1 that may cancel, after updates."""
     for name, value in wanted.scalars.items():
-        if not np.isclose(found.scalars[name], value, rtol=1e-3, atol=1e-5, equal_nan=True):
+        if not np.isclose(found.scalars[name], value, rtol=1e-3, atol=1e-4, equal_nan=True):
             raise ValueError(f"{name} is {found.scalars[name]:g}, in one process {value:g}")

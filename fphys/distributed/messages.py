@@ -13,6 +13,7 @@ _ARRAY = re.compile(r"([a-z]\w*?)\[([\d,]*)\]")
 _COMPUTATION = re.compile(r"^(ENTRY )?%?([\w.\-]+) (?:\(.*\) -> .*)?\{$")
 _CALLED = re.compile(r"(?:to_apply|body|condition|calls|true_computation|false_computation)=%?([\w.\-]+)")
 _BRANCHES = re.compile(r"branch_computations=\{([^}]*)\}")
+_COMMENT = re.compile(r"/\*.*?\*/")  # XLA counts the parts of long tuples
 _TRIPS = re.compile(r'"known_trip_count":\{"n":"(\d+)"\}')
 
 
@@ -59,7 +60,7 @@ def messages(compiled: Any) -> dict[Message, int]:
 
 
 def _of_line(line: str, sent: Any) -> Counter[Message]:
-    if own := _MESSAGE.search(line):
+    if own := _MESSAGE.search(_COMMENT.sub("", line)):
         return Counter({Message(own[2], _bytes(own[1])): 1})
     called = _CALLED.findall(line)
     for branches in _BRANCHES.findall(line):

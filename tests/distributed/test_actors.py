@@ -3,6 +3,7 @@
 import contextlib
 import dataclasses
 import functools
+import json
 import operator
 import os
 import random
@@ -264,6 +265,21 @@ def test_a_memory_in_two_actors_is_that_of_two_in_this_process_and_dies_with_its
         assert [int(found.count) for found in seen[0]] == [40, 10]  # of worlds that went on: four iterations, and one
         same(state.env, theirs(other)[0].env, 1e-6)
         assert int(state.moments.count) == WORLDS * (1 + 4 * config.horizon) and np.isfinite(row["q_loss"])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "options",
+    [
+        "ppo inverted-pendulum --asynchronous --steps 512 --horizon 16 --minibatches 2 --epochs 1",
+        "sac inverted-pendulum --steps 512 --horizon 16 --updates-per-step 0.5 --warmup 100 --batch-size 16",
+    ],
+)
+def test_the_command_line_trains_with_actors(options: str, tmp_path: Path, environment: dict[str, str]):
+    command = [sys.executable, "-m", "fphys.cli", "train", *options.split(), "--actors", "2", "--num-envs", "8"]
+    subprocess.run([*command, "--hidden", "4", "--out", str(tmp_path)], check=True, timeout=600, env=environment)
+    (metrics,) = tmp_path.glob("*/*/metrics.json")
+    assert json.loads(metrics.read_text())["metrics"]["steps"] == 512
 
 
 def descendants(pid: int) -> list[int]:

@@ -42,6 +42,16 @@ def test_messages_count_as_often_as_loops_turn():
     assert messages(jax.jit(lambda x: 2 * x).lower(jnp.ones(3)).compile()) == {}
 
 
+def test_a_message_of_many_arrays_is_one():
+    """As the gradient of a network is."""
+    loss = lambda params, x: sum(jnp.tanh(x @ p).sum() for p in params)  # noqa: E731
+    params = [jnp.ones((3, n), jnp.float32) for n in range(1, 9)]
+    with jax.set_mesh(MESH):
+        rows = distributed.split(jnp.ones((4, 3), jnp.float32))
+        found = messages(jax.jit(jax.grad(loss)).lower(params, rows).compile())
+    assert found == {Message("all-reduce", 4 * 3 * sum(range(1, 9))): 1}
+
+
 def test_a_loop_of_unknown_length_is_refused():
     def each(x: Any) -> Any:
         step = lambda x: jax.lax.pcast(jax.lax.psum(x, "world"), "world", to="varying")  # noqa: E731
