@@ -327,7 +327,9 @@ class Several:
     restarts: int = 0
     """How often they start again, from the newest checkpoint, after one of them has died or hung."""
     actors: int = 0
-    """Ray actors that hold the worlds, of this machine or of the cluster at RAY_ADDRESS; for ppo."""
+    """Ray actors that hold the worlds, of this machine or of the cluster at RAY_ADDRESS; for ppo and sac."""
+    asynchronous: bool = False
+    """Whether the learner goes on with what the first actor saw, instead of waiting for all; for ppo."""
 
 
 def _train(arguments: list[str]) -> int:
@@ -364,9 +366,8 @@ def _train(arguments: list[str]) -> int:
         raise ValueError(
             f"--processes {several.processes} --restarts {several.restarts}: at least 1 process and 0 restarts"
         )
-    training["actors"] = several.actors
-    if several.actors:
-        program.expect_actors(agent, several.processes)
+    training |= {"actors": several.actors, "asynchronous": several.asynchronous}
+    program.expect_actors(agent, several.actors, several.processes, several.asynchronous)
     folder = os.environ.get(CHECKPOINTS)
     if folder is None and (several.processes, several.restarts) != (1, 0):
         program.expect_spread(agent, training["num_envs"], several.processes)
@@ -380,6 +381,7 @@ def _train(arguments: list[str]) -> int:
     record = {**dataclasses.asdict(chosen.config), "env": name, **training}
     num_envs, randomize, resume = training.pop("num_envs"), training["randomize"], training["resume"]
     env = program.accepted(agent, name, chosen.config, num_envs, randomize, resume)
+    program.expect_shares(env, chosen.config, several.actors, several.asynchronous)
     training["folder"] = Path(folder) if folder else None
     with contextlib.ExitStack() as stack:
         root, first = chosen.common.out, os.environ.get(RANK, "0") == "0"

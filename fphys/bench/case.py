@@ -17,6 +17,7 @@ class Workload:
     args: tuple[Any, ...]
     validate: Callable[[Any], float | None]  # raises if the result is wrong; returns its accuracy, if there is one
     jit: bool = True  # False: not a JAX function; called directly, and finished when it returns
+    sent: tuple[tuple[str, int, int], ...] | None = None  # between processes in a call: kind, bytes, how many
 
 
 @dataclasses.dataclass(frozen=True)

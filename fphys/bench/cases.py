@@ -16,6 +16,7 @@ from .particles_mpm import mpm_cases
 from .particles_sph import sph_cases
 from .physics import episode_cases, rollout_cases, step_cases
 from .scenes import scene_cases
+from .spread import distributed_cases
 from .training import training_cases
 
 Array = jax.Array
@@ -88,4 +89,5 @@ CASES: list[Case] = [
     *coupling_cases(),
     *training_cases(),
     *scene_cases(),
+    *distributed_cases(),
 ]

@@ -49,6 +49,7 @@ class Result:
     steps_per_s: float | None = None
     compile_s: float | None = None  # tracing, compiling and the first call
     bytes: dict[str, int] | None = None  # XLA's argument, output and temp sizes, and their total
+    sent: tuple[tuple[str, int, int], ...] | None = None  # between processes in a call: kind, bytes, how many
     rss_peak_bytes: int | None = None  # of the process, so far
     device_peak_bytes: int | None = None  # of the accelerator, so far
     stages: dict[str, float] | None = None  # seconds of every launch in one call, over all threads, if requested
@@ -65,6 +66,7 @@ class Prepared:
     compile_s: float
     bytes: dict[str, int] | None
     accuracy: float | None = None
+    sent: tuple[tuple[str, int, int], ...] | None = None
 
 
 def measure(cases: Sequence[Case], worlds: int, effort: Effort, profile: str | None = None) -> list[Result]:
@@ -109,6 +111,7 @@ def measure(cases: Sequence[Case], worlds: int, effort: Effort, profile: str | N
                 steps_per_s=case.steps * worlds / median,
                 compile_s=prepared[case.name].compile_s,
                 bytes=prepared[case.name].bytes,
+                sent=prepared[case.name].sent,
                 rss_peak_bytes=_rss_peak(),
                 device_peak_bytes=_device_peak(),
                 stages=stages.get(case.name),
@@ -128,7 +131,7 @@ def prepare(case: Case, worlds: int) -> Prepared:
         result = workload.fn(*workload.args)
         compile_s = time.perf_counter() - start
         found = workload.validate(result)
-        return Prepared(lambda: workload.fn(*workload.args), compile_s, None, found)
+        return Prepared(lambda: workload.fn(*workload.args), compile_s, None, found, workload.sent)
     args = jax.block_until_ready(jax.device_put(workload.args))
     start = time.perf_counter()
     compiled = jax.jit(workload.fn).lower(*args).compile()

@@ -51,6 +51,9 @@ def stage_rows(result: Result, most: int = 15) -> str:
 
 def _ratio(result: Result) -> str:
     agreed = "" if result.accuracy is None else f"{result.accuracy:.1%} agree  "
+    if result.sent is not None:
+        size, number = sum(size * count for _, size, count in result.sent), sum(count for *_, count in result.sent)
+        agreed += f"{prefixed(size)}B in {number} messages  "
     return agreed + _compared(result)
 
 

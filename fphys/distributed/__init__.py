@@ -2,9 +2,10 @@
 
 from .launch import launch
 from .processes import ProcessError, group, initialize, is_first, joined, meet, on_host, shard
-from .sharding import WORLD, everywhere, gradient, local, mesh, split, total
+from .sharding import MODEL, WORLD, everywhere, gradient, local, mesh, place, split, total
 
 __all__ = [
+    "MODEL",
     "WORLD",
     "ProcessError",
     "everywhere",
@@ -18,6 +19,7 @@ __all__ = [
     "meet",
     "mesh",
     "on_host",
+    "place",
     "shard",
     "split",
     "total",

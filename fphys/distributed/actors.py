@@ -1,7 +1,8 @@
 """Actors of Ray: processes that may come and go, to which one learner hands out work and from which it gathers results.
 
 An actor keeps a compiled function and nothing else. What it works on is an argument, and what it finds is a result, so
-that an actor which dies takes nothing with it: Ray starts another, which does the same work again.
+that an actor which dies takes nothing with it: Ray starts another, which does the same work again. Only what is too
+large to travel, a replay memory, may be kept (``keep``), and is lost with its actor.
 """
 
 import contextlib
@@ -23,8 +24,9 @@ from .processes import ProcessError, on_host
 class Actors:
     """Actors that call one pure function, a core each; use it as ``with Actors(work, 2) as actors:``.
 
-    ``actors(shared, parts)`` is ``[work(shared, part) for part in parts]``. They run in the Ray of this process, or in
-    one of their own: see :func:`cluster`. They compute on CPUs, in float64 if this process does.
+    ``actors(shared, parts)`` is ``[work(shared, part) for part in parts]``, part i by actor i. Without waiting for all,
+    :meth:`ask` gives work to one, and :meth:`first` is the result that comes first. They run in the Ray of this
+    process, or in one of their own: see :func:`cluster`. They compute on CPUs, in float64 if this process does.
 
     Attributes:
         puts: objects that were written to Ray's store so far: one for ``shared``, one a part, one a result. On one
@@ -34,9 +36,10 @@ class Actors:
 
     def __init__(
         self,
-        work: Callable[[Any, Any], Any],
+        work: Callable[..., Any],
         number: int,
         *,
+        keep: Callable[[], Any] | None = None,
         address: str | None = None,
         restarts: int = 3,
         patience: float = 600.0,
@@ -46,6 +49,7 @@ class Actors:
         Args:
             work: ``work(shared, part) -> result``, a function of trees that can be compiled and pickled.
             number: how many actors; 0 does the work in this process, without Ray.
+            keep: what an actor keeps, as it begins: then ``work(shared, part, kept) -> result, kept``.
             address: as for :func:`cluster`.
             restarts: how often each actor is replaced after it has died.
             patience: seconds that a call may take, with what it compiles and the start of actors.
@@ -57,11 +61,13 @@ class Actors:
             raise ValueError(f"number {number}, restarts {restarts}, patience {patience}: must be >= 0, >= 0, > 0")
         self.number, self.restarts, self.patience = number, restarts, patience
         self.puts = self.sent = self.received = 0
-        self._work, self._actors, self._stack = jax.jit(work), [], contextlib.ExitStack()
+        self._actors, self._stack = [], contextlib.ExitStack()
+        self._asked: list[tuple[int, Any]] = []  # not yet answered: number, and reference or what to do
+        self._here = None if number else _Worker(work, keep)
         if number:
             with contextlib.ExitStack() as stack:
                 stack.enter_context(cluster(number, address=address))
-                self._actors = [_kind(work, restarts).remote() for _ in range(number)]
+                self._actors = [_kind(work, keep, restarts).remote() for _ in range(number)]
                 self._stack = stack.pop_all()
 
     def __call__(self, shared: Any, parts: Sequence[Any]) -> list[Any]:
@@ -74,25 +80,67 @@ class Actors:
             ProcessError: an actor failed, died more often than ``restarts``, or was not ready in time; the message
                 names it.
         """
-        shared, parts = on_host(shared), [on_host(part) for part in parts]
-        if not self.number:
-            return [on_host(self._work(shared, part)) for part in parts]
+        if self._here:
+            return [self._here.work(shared, part) for part in parts]
         import ray
 
-        where = ray.put(shared)
-        asked = [self._actors[i % self.number].work.remote(where, part) for i, part in enumerate(parts)]
-        self.puts += 1 + 2 * len(parts)
-        self.sent += _bytes((shared, parts))
+        where = ray.put(on_host(shared))
+        asked = [self._send(i % self.number, where, part) for i, part in enumerate(parts)]
+        self.puts += 1
+        self.sent += _bytes(on_host(shared))
         _, late = ray.wait(asked, num_returns=len(asked), timeout=self.patience)
         if late:
-            names = ", ".join(str(i) for i in sorted({asked.index(one) % self.number for one in late}))
-            raise ProcessError(
-                f"actor {names} of {self.number} has not answered for {self.patience:g} s: it hangs, is slow, or waits "
-                f"for a core (the cluster has {ray.cluster_resources().get('CPU', 0):g}); patience= is this time"
-            )
-        results = [self._result(i % self.number, one) for i, one in enumerate(asked)]
-        self.received += _bytes(results)
-        return results
+            raise self._late({asked.index(one) % self.number for one in late})
+        return [self._result(i % self.number, one) for i, one in enumerate(asked)]
+
+    def ask(self, number: int, shared: Any, part: Any) -> None:
+        """Give ``work(shared, part)`` to an actor, and do not wait."""
+        if self._here:
+            self._asked.append((number, (shared, part)))
+            return
+        import ray
+
+        self.puts += 1
+        self.sent += _bytes(on_host(shared))
+        self._asked.append((number, self._send(number, ray.put(on_host(shared)), part)))
+
+    def first(self) -> tuple[int, Any]:
+        """The first result of what was asked, and the number of its actor. Each is given once.
+
+        Raises:
+            ProcessError: as for a call; all actors at work are named if none answers.
+        """
+        if self._here:
+            number, work = self._asked.pop(0)
+            return number, self._here.work(*work)
+        import ray
+
+        ready, _ = ray.wait([one for _, one in self._asked], timeout=self.patience)
+        if not ready:
+            raise self._late({number for number, _ in self._asked})
+        (place,) = [i for i, (_, one) in enumerate(self._asked) if one == ready[0]]
+        number, one = self._asked.pop(place)
+        return number, self._result(number, one)
+
+    @property
+    def busy(self) -> bool:
+        """Whether anything was asked and not yet given."""
+        return bool(self._asked)
+
+    def _send(self, number: int, where: Any, part: Any) -> Any:
+        part = on_host(part)
+        self.puts += 2
+        self.sent += _bytes(part)
+        return self._actors[number].work.remote(where, part)
+
+    def _late(self, numbers: set[int]) -> ProcessError:
+        import ray
+
+        return ProcessError(
+            f"actor {', '.join(map(str, sorted(numbers)))} of {self.number} has not answered for {self.patience:g} s: "
+            f"it hangs, is slow, or waits for a core (the cluster has {ray.cluster_resources().get('CPU', 0):g}); "
+            "patience= is this time"
+        )
 
     def close(self) -> None:
         """End the actors, and Ray if it was started or joined for them."""
@@ -115,7 +163,9 @@ class Actors:
 
         name = f"actor {number} of {self.number}"
         try:
-            return ray.get(asked)
+            found = ray.get(asked)
+            self.received += _bytes(found)
+            return found
         except RayTaskError as cause:
             raise ProcessError(f"{name} failed: {cause.cause}") from cause
         except ActorDiedError as cause:
@@ -177,16 +227,28 @@ def _start(cores: int, folder: str) -> None:
         ray_constants.ENABLE_RAY_CLUSTER = networked
 
 
-def _kind(work: Callable[[Any, Any], Any], restarts: int) -> Any:
+class _Worker:
+    """What an actor does, wherever it is."""
+
+    def __init__(self, work: Callable[..., Any], keep: Callable[[], Any] | None) -> None:
+        self._keeps = keep is not None
+        self._work = jax.jit(work, donate_argnums=2 if keep else ())
+        self._kept = jax.jit(keep)() if keep else None
+
+    def work(self, shared: Any, part: Any) -> Any:
+        if not self._keeps:
+            return on_host(self._work(shared, part))
+        found, self._kept = self._work(shared, part, self._kept)
+        return on_host(found)
+
+
+def _kind(work: Callable[..., Any], keep: Callable[[], Any] | None, restarts: int) -> Any:
     """The class of actors. Ray keeps it, and ``work`` with it, for those that replace others."""
     import ray
 
-    class Actor:
+    class Actor(_Worker):
         def __init__(self) -> None:
-            self._work = jax.jit(work)
-
-        def work(self, shared: Any, part: Any) -> Any:
-            return on_host(self._work(shared, part))
+            super().__init__(work, keep)
 
     x64 = str(int(jnp.zeros(()).dtype == jnp.float64))
     environ = {"JAX_PLATFORMS": "cpu", "JAX_ENABLE_X64": x64, "FPHYS_THREADS": "1"}

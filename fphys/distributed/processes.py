@@ -19,6 +19,8 @@ T = TypeVar("T")
 
 COORDINATOR, PROCESSES, RANK, PULSE = "FPHYS_COORDINATOR", "FPHYS_PROCESSES", "FPHYS_RANK", "FPHYS_PULSE"
 """Environment variables: address of rank 0, number of processes, number of this one, where it says that it lives."""
+HOST = "FPHYS_HOST"
+"""Environment variable: the address at which this process listens."""
 LOOPBACK = "127.0.0.1"
 BEAT = 1.0
 """Seconds between two signs of life."""
@@ -33,7 +35,7 @@ def initialize(
     processes: int | None = None,
     rank: int | None = None,
     *,
-    host: str = LOOPBACK,
+    host: str | None = None,
     patience: float = 60.0,
 ) -> None:
     """Join this process to its group, before JAX is used. Then :func:`fphys.distributed.mesh` spans all of them.
@@ -46,7 +48,8 @@ def initialize(
         coordinator: address of rank 0, "host:port".
         processes: how many there are.
         rank: which this is, from 0.
-        host: the address at which this process listens. Other machines reach only an address of the network.
+        host: the address at which this process listens, by default FPHYS_HOST or else loopback. Other machines reach
+            only an address of the network.
         patience: seconds to wait for the others to join, and after which one that is silent ends all the others.
 
     Raises:
@@ -56,6 +59,7 @@ def initialize(
     coordinator = coordinator or os.environ.get(COORDINATOR)
     processes = _number(PROCESSES, processes)
     rank = _number(RANK, rank)
+    host = host or os.environ.get(HOST, LOOPBACK)
     if processes is not None and (processes < 1 or not 0 <= (rank if rank is not None else 0) < processes):
         raise ValueError(f"rank {rank} of {processes} processes: ranks go from 0 to processes - 1")
     if private.in_a_group():
@@ -97,11 +101,12 @@ def joined(tree: T) -> T:
     """
     if jax.process_count() == 1:
         return split(tree)
-    expect_worlds(tree, jax.local_device_count())
+    found = jax.sharding.get_mesh()
+    expect_worlds(tree, found.local_mesh.shape[WORLD])
     from jax.experimental import multihost_utils
 
     spec = jax.sharding.PartitionSpec(WORLD)
-    return multihost_utils.host_local_array_to_global_array(tree, jax.sharding.get_mesh(), spec)
+    return multihost_utils.host_local_array_to_global_array(tree, found, spec)
 
 
 def meet(where: str) -> None:

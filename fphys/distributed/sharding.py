@@ -1,6 +1,7 @@
 """Worlds over devices: a mesh, and where arrays belong on it."""
 
 import collections
+import re
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
@@ -16,24 +17,34 @@ from ..bridge.spread import axes
 T = TypeVar("T")
 WORLD = "world"
 """The mesh axis over which worlds, and examples of a batch, are spread."""
+MODEL = "model"
+"""The mesh axis over which the weights of a network are split, if there is one."""
 FIRST = P(WORLD)
 """The first axis spread over the devices."""
 
 
-def mesh(devices: Sequence[Any] | None = None) -> Mesh:
+def mesh(devices: Sequence[Any] | None = None, *, model: int = 1) -> Mesh:
     """All devices of all processes, or these, in a row named "world". Enter it by ``with jax.set_mesh(mesh):``.
 
     Inside, environments and agents spread their worlds over the devices by themselves, and :func:`split`,
     :func:`everywhere` and :func:`gradient` use it.
 
+    Args:
+        model: devices among which weights are split by :func:`place`. With more than one the mesh has a second axis,
+            "model", of neighbours; worlds and examples are spread over the rest.
+
     Raises:
-        TypeError: ``devices`` is not a sequence. ValueError: it is empty.
+        TypeError: ``devices`` is not a sequence. ValueError: it is empty, or ``model`` does not divide it.
     """
     if devices is not None and not isinstance(devices, (Sequence, np.ndarray)):
         raise TypeError(f"devices is {devices!r}, must be a sequence of devices: jax.devices()[:2] for the first two")
     chosen = jax.devices() if devices is None else list(devices)
     if not chosen:
         raise ValueError("a mesh needs at least one device: leave devices out for all that JAX finds")
+    if model < 1 or len(chosen) % model:
+        raise ValueError(f"model is {model}: it must divide the number of devices, {len(chosen)}")
+    if model > 1:
+        return Mesh(np.array(chosen).reshape(-1, model), (WORLD, MODEL), axis_types=(AxisType.Auto,) * 2)
     return Mesh(np.array(chosen), (WORLD,), axis_types=(AxisType.Auto,))
 
 
@@ -63,6 +74,36 @@ def everywhere(tree: T, over: Mesh | None = None) -> T:
     """The tree with a copy of each array on every device, as for the parameters of a network."""
     found = _mesh(over)
     return tree if found is None else jax.tree.map(lambda x: _put(x, found, P()), tree)
+
+
+def place(tree: T, rules: Sequence[tuple[str, tuple[str | None, ...]]], over: Mesh | None = None) -> T:
+    """The tree with its weights split as rules say, for networks larger than a device; the rest goes everywhere.
+
+    What follows is XLA's: it splits products along these axes, and adds where a sum goes over one.
+
+    Args:
+        rules: a regular expression for the end of an array's path ("blocks.0.up.kernel"), and the mesh axis or None for
+            each of its axes, such as ``fphys.nn.transformer.SPLIT``. The first rule that matches holds. An optimizer's
+            moments have the paths of their weights, so one call places a whole training state.
+
+    Raises:
+        ValueError: an array does not have these axes, or does not divide evenly.
+    """
+    found = _mesh(over)
+    if found is None or MODEL not in found.axis_names:
+        return everywhere(tree, over)
+
+    def put(path: Any, x: Any) -> Any:
+        name = jax.tree_util.keystr(path, simple=True, separator=".")
+        spec = next((axes for pattern, axes in rules if re.search(f"(?:{pattern})$", name)), ())
+        parts = [found.shape[axis] if axis else 1 for axis in spec]
+        if spec and (len(spec) != np.ndim(x) or any(n % k for n, k in zip(np.shape(x), parts, strict=True))):
+            raise ValueError(
+                f"{name} has shape {np.shape(x)}, which does not divide evenly over {spec} of {parts} devices"
+            )
+        return _put(x, found, P(*spec))
+
+    return jax.tree_util.tree_map_with_path(put, tree)
 
 
 def local(fn: Callable[..., Any], worlds: int) -> Callable[..., Any]:

@@ -33,6 +33,7 @@ EXPERIMENTS = {
     "mix": "all five solvers in one scene: a paddle, water, floating wood and rubber, sand in a cloth, a falling ball",
     "pour-cup": "a cup pours a given volume of water into another, its angle found in worlds side by side",
     "contact-gradients": "exact gradients, softened contacts and contacts from distance are compared",
+    "scaling": "the speed of a training on up to 10,000 devices is predicted, and how often it should save",
     "classify": "digits, MNIST or CIFAR-10 are classified by a perceptron or a convolutional network",
     "autoencode": "digits are compressed and drawn again by a variational autoencoder",
     "generate-text": "an LSTM or GPT learns a text, character by character, and continues it",

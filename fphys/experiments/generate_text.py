@@ -4,7 +4,9 @@ The default text is the manual of Python's language that `help()` shows; `--text
 held out. The loss there is compared with the best that pairs of characters could do.
 """
 
+import contextlib
 import dataclasses
+import functools
 from pathlib import Path
 from typing import Any, Literal
 
@@ -12,7 +14,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from fphys import data, losses, nn, optim, train
+from fphys import data, distributed, losses, nn, optim, train
+from fphys.nn.transformer import SPLIT
 from fphys.runs import Run
 
 Array = jax.Array
@@ -38,12 +41,23 @@ class Config:
     """How many to write in the end."""
     temperature: float = 0.8
     """Below one, more of the likely."""
+    shards: int = 1
+    """Devices that share each block's weights, of a GPT; the others share the pieces of text. All devices take part."""
     seed: int = 0
     """Of the weights, the pieces of text and what is written."""
+
+    def __post_init__(self) -> None:
+        if self.shards > 1 and self.model != "gpt":
+            raise ValueError(f"--shards is {self.shards}: only a GPT's weights are split")
 
 
 def main(config: Config, run: Run) -> dict[str, Any]:
     """Train, test, and write."""
+    with jax.set_mesh(distributed.mesh(model=config.shards)) if config.shards > 1 else contextlib.nullcontext():
+        return _main(config, run)
+
+
+def _main(config: Config, run: Run) -> dict[str, Any]:
     text = config.text.read_text(encoding="utf-8") if config.text else manual()
     alphabet = sorted(set(text))
     tokens = np.searchsorted(alphabet, list(text)).astype(np.int32)
@@ -88,6 +102,7 @@ def main(config: Config, run: Run) -> dict[str, Any]:
         evaluate=lambda params, _: {"held_out_loss": held_out_loss(params)},
         every=max(1, config.steps // 15),
         run=run,
+        place=functools.partial(distributed.place, rules=SPLIT) if config.shards > 1 else distributed.everywhere,
     )
     bigrams = bigram_entropy(np.asarray(test))
     keys = jax.random.split(jax.random.key(config.seed + 2), config.characters)

@@ -12,6 +12,16 @@ from .linear import Linear, dot_general
 from .norms import LayerNorm
 
 Array = jax.Array
+SPLIT: tuple[tuple[str, tuple[str | None, ...]], ...] = (
+    (r"attention\.(query|key|value)\.kernel", (None, "model", None)),
+    (r"attention\.(query|key|value)\.bias", ("model", None)),
+    (r"attention\.out\.kernel", ("model", None, None)),
+    (r"\bup\.kernel", (None, "model")),
+    (r"\bup\.bias", ("model",)),
+    (r"\bdown\.kernel", ("model", None)),
+)
+"""How devices share a block's weights, for :func:`fphys.distributed.place`: each has some of the heads and some of the
+MLP's neurons, so that two sums over devices are left, at the ends of attention and MLP (Shoeybi et al. 2019)."""
 
 
 def attention(query: Array, key: Array, value: Array, **options: Any) -> Array:

@@ -115,19 +115,26 @@ def update(env: Env, config: ppo.Config, module: Any, actors: Actors) -> Callabl
         worlds, observations, parts = zip(*found)
         seen = _joined(parts, 1)
         state = state.replace(env=_joined(worlds, 0), observation=_joined(observations, 0), moments=moments)
-        return ppo.improve(env, config, module, *_scaled(config, state, seen), ppo.keys(state)[1])
+        state, seen = scaled(config, state, seen, seen.x[1:])
+        return ppo.improve(env, config, module, state, seen, ppo.keys(state)[1])
 
     def iteration(state: ppo.TrainingState) -> tuple[ppo.TrainingState, dict[str, Array]]:
         moments, key = begin(state)
         worlds = on_host((state.env, state.observation))
-        parts = [(*_rows(worlds, first, env.num_envs // count), first) for first in firsts]
+        parts = [(*rows(worlds, first, env.num_envs // count), first) for first in firsts]
         return learn(state, moments, actors((state.learner.params, moments, key), parts))
 
     return iteration
 
 
-def _scaled(config: ppo.Config, state: ppo.TrainingState, seen: ppo.Seen) -> tuple[ppo.TrainingState, ppo.Seen]:
-    """What was seen, scaled as the policy saw it; and the state with the scales of all that was seen, each once."""
+def scaled(
+    config: ppo.Config, state: ppo.TrainingState, seen: ppo.Seen, new: Array
+) -> tuple[ppo.TrainingState, ppo.Seen]:
+    """What was seen, scaled by the state's moments; and the state with the moments of all that was seen, each once.
+
+    Args:
+        new: those of the observations, (time, world, n), that the moments do not know.
+    """
     scales = state.moments
     x, final = scales.normalize(seen.x), scales.normalize(seen.final)
     if not config.normalize:
@@ -141,12 +148,12 @@ def _scaled(config: ppo.Config, state: ppo.TrainingState, seen: ppo.Seen) -> tup
     gains, each = jax.lax.scan(gain, state.gains, (seen.reward, seen.done))
     gain_moments = state.gain_moments.update(each.ravel())
     reward = jnp.clip(seen.reward / gain_moments.deviation(2), -10, 10)
-    moments = scales.update(seen.x[1:].reshape(-1, seen.x.shape[-1])) if len(seen.x) > 1 else scales
+    moments = scales.update(new.reshape(-1, new.shape[-1])) if len(new) else scales
     state = state.replace(moments=moments, gains=gains, gain_moments=gain_moments)
     return state, seen._replace(x=x, final=final, reward=reward)
 
 
-def _rows(tree: Any, first: np.integer, count: int) -> Any:
+def rows(tree: Any, first: int | np.integer, count: int) -> Any:
     return jax.tree.map(lambda x: x[first : first + count], tree)
 
 

@@ -32,8 +32,12 @@ class Moments(Tree):
         x = jnp.where(weight > 0, x, 0)
         mean = x.sum(0) / count
         var = (weight * (x - mean[None]) ** 2).sum(0) / count
-        total, step = self.count + count, mean - self.mean
-        spread = self.var * self.count + var * count + step**2 * (self.count * count / total)
+        return self.merge(type(self)(count, mean, var))
+
+    def merge(self, other: Self) -> Self:
+        """Moments of what either has seen; of the other, something."""
+        count, total, step = other.count, self.count + other.count, other.mean - self.mean
+        spread = self.var * self.count + other.var * count + step**2 * (self.count * count / total)
         return type(self)(total, self.mean + step * (count / total), spread / total)
 
     def normalize(self, x: Array, limit: float = 10.0) -> Array:

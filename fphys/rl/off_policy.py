@@ -126,14 +126,14 @@ def _step(env: Env, config: Any, act: Act, state: TrainingState, key: Array, tak
     x = state.moments.normalize(state.observation)
     action, control = act(state.learner.params, x, key, taken)
     now, observation, reward, terminated, truncated, info = env.step(state.env, control.astype(env.action_spec.dtype))
-    seen = Transition(_finite(state.observation), action, _finite(reward), _finite(info.final_obs), terminated)
+    seen = Transition(finite(state.observation), action, finite(reward), finite(info.final_obs), terminated)
     moments = state.moments.update(observation) if config.normalize else state.moments
     after = state.replace(env=now, observation=observation, moments=moments, memory=state.memory.add(seen))
     done, success = terminated | truncated, info.terms.get("success")
     return after, (seen.reward, done, info.episode.total, info.episode.length, success)
 
 
-def _finite(x: Array) -> Array:
+def finite(x: Array) -> Array:
     """float32, with 0 for what a fault left behind: one such number in the memory would spoil every batch it is in."""
     return jnp.nan_to_num(x.astype(jnp.float32), nan=0, posinf=0, neginf=0)
 
@@ -145,14 +145,20 @@ def _learn(
 
     def one_update(learner: training.TrainState, key: Array) -> tuple[training.TrainState, dict[str, Array]]:
         batch = state.memory.sample(key, config.batch_size)
-        batch = batch._replace(
-            observation=state.moments.normalize(batch.observation),
-            next_observation=state.moments.normalize(batch.next_observation),
-        )
-        learner, row = training.step(loss_fn, optimizer, learner, batch)
-        followed = {name: learner.params[name] for name in learner.aux}
-        target = optim.incremental_update(followed, learner.aux, config.tau)
-        return learner.replace(aux=target), {name: value for name, value in row.items() if name != "skipped"}
+        return improve(config, loss_fn, optimizer, state.moments, learner, batch)
 
     learner, rows = jax.lax.scan(one_update, state.learner, jax.random.split(key, updates))
     return learner, jax.tree.map(jnp.mean, rows)
+
+
+def improve(
+    config: Any, loss_fn: LossFn, optimizer: Any, moments: Moments, learner: training.TrainState, batch: Transition
+) -> tuple[training.TrainState, dict[str, Array]]:
+    """One update from a batch of transitions as they were seen; the target networks follow."""
+    batch = batch._replace(
+        observation=moments.normalize(batch.observation), next_observation=moments.normalize(batch.next_observation)
+    )
+    learner, row = training.step(loss_fn, optimizer, learner, batch)
+    followed = {name: learner.params[name] for name in learner.aux}
+    target = optim.incremental_update(followed, learner.aux, config.tau)
+    return learner.replace(aux=target), {name: value for name, value in row.items() if name != "skipped"}

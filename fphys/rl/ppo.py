@@ -7,6 +7,7 @@ several passes over what was seen. :func:`train` calls it until the steps are us
 import dataclasses
 import functools
 import math
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
@@ -243,19 +244,34 @@ def _act(env: Env, config: Config, module: Any, state: TrainingState, key: Array
     return jax.lax.scan(act, state, jax.random.split(key, config.horizon))
 
 
+def fresh(config: Config, module: Any, params: Any, seen: Seen) -> Batch:
+    """What is learned from what the policy itself did."""
+    next_value = nn.apply(module, params, {}, seen.final)[0][1]
+    outcome = seen.reward, seen.value, next_value, seen.terminated, seen.done
+    advantage, target = gae(*outcome, config.discount, config.lam)
+    return Batch(seen.x, seen.action, seen.log_prob, seen.value, advantage, target)
+
+
 def improve(
-    env: Env, config: Config, module: Any, state: TrainingState, seen: Seen, key: Array
+    env: Env,
+    config: Config,
+    module: Any,
+    state: TrainingState,
+    seen: Seen,
+    key: Array,
+    learned: Callable[[Config, Any, Any, Seen], Batch] = fresh,
 ) -> tuple[TrainingState, dict[str, Array]]:
-    """The second half of :func:`update`: advantages and targets of what was seen, and several passes over it."""
+    """The second half of :func:`update`: advantages and targets of what was seen, and several passes over it.
+
+    Args:
+        learned: ``learned(config, module, params, seen)``, advantages and targets.
+    """
     if config.curriculum and seen.success is not None:
         curriculum = auto_adapt(state.curriculum, seen.success, seen.done)
         state = state.replace(curriculum=curriculum, env=set_difficulty(state.env, curriculum.level))
-    next_value = nn.apply(module, state.learner.params, {}, seen.final)[0][1]
-    outcome = seen.reward, seen.value, next_value, seen.terminated, seen.done
-    advantage, target = gae(*outcome, config.discount, config.lam)
     total, length, _ = seen.episode
     metrics = episode_scalars(seen.reward, seen.done, total, length, state.env.faults, seen.success)
-    batch = Batch(seen.x, seen.action, seen.log_prob, seen.value, advantage, target)
+    batch = learned(config, module, state.learner.params, seen)
     learner, losses = _improve(env, config, module, state.learner, batch, key)
     return state.replace(learner=learner), metrics | {"difficulty": state.curriculum.level} | losses
 

@@ -17,7 +17,9 @@ from ..render import frames
 from ..runs import Run
 from ..train.checkpoint import Checkpoints
 from . import actors as remote
-from . import apg, dqn, ppo, sac, sapo, shac
+from . import apg, dqn, ppo, sac, sapo, shac, shards
+from .asynchronous import share
+from .asynchronous import train as train_asynchronously
 from .files import load_policy, save_policy, trained
 from .policy import evaluate
 from .record import motion, record
@@ -79,18 +81,20 @@ def train(
     resume: Path | None = None,
     folder: Path | None = None,
     actors: int = 0,
+    asynchronous: bool = False,
 ) -> dict[str, Any]:
     """Train, test the policy on other starts, and write policy, curves and a video into the run's folder.
 
     Args:
         env: the environment ``name``, as :func:`accepted` returns it.
         resume: a folder that must have checkpoints to go on from. folder: one that may have some, and gets others.
-        actors: Ray actors that hold the worlds, for PPO.
+        actors: Ray actors that hold the worlds, for PPO and SAC. asynchronous: whether PPO does not wait for all.
     """
     folder = saved(resume) if resume is not None else folder or run.path / "checkpoints"
     checkpoints = Checkpoints(folder, every=50, keep=2)
     with distributed.group():
-        learn = functools.partial(remote.train, number=actors) if actors else AGENTS[agent].train
+        spread = {"sac": shards.train, "ppo": train_asynchronously if asynchronous else remote.train}
+        learn = functools.partial(spread[agent], number=actors) if actors else AGENTS[agent].train
         policy, log = learn(env, config, jax.random.key(seed), run=run, checkpoints=checkpoints)
         policy = distributed.on_host(policy)
     if not distributed.is_first():
@@ -107,14 +111,30 @@ def train(
     }
 
 
-def expect_actors(agent: str, processes: int) -> None:
+def expect_actors(agent: str, actors: int, processes: int, asynchronous: bool) -> None:
     """Refuse actors for an agent that has none, or beside processes.
 
     Raises:
         ValueError: the message says why.
     """
-    if agent != "ppo" or processes > 1:
-        raise ValueError("--actors are for ppo, and not together with --processes: one process learns from all actors")
+    if actors and (agent not in ("ppo", "sac") or processes > 1):
+        raise ValueError(
+            "--actors are for ppo and sac, and not together with --processes: one process learns from all actors"
+        )
+    if asynchronous and (agent != "ppo" or not actors):
+        raise ValueError("--asynchronous is for ppo with --actors: without actors there is nobody to wait for")
+
+
+def expect_shares(env: envs.Env, config: Any, actors: int, asynchronous: bool) -> None:
+    """Refuse worlds, or an iteration of them, that the actors cannot share.
+
+    Raises:
+        ValueError: the message says which number would do.
+    """
+    if asynchronous:
+        share(env, config, actors)
+    elif actors:
+        remote.expect(env, actors)
 
 
 def expect_spread(agent: str, num_envs: int, processes: int) -> None:

@@ -34,6 +34,45 @@ def gae(
     return jax.lax.stop_gradient((advantage, advantage + value))
 
 
+def vtrace(
+    reward: Array,
+    value: Array,
+    next_value: Array,
+    terminated: Array,
+    done: Array,
+    log_ratio: Array,
+    discount: float,
+    lam: float,
+    most: float = 1.0,
+) -> tuple[Array, Array]:
+    """Advantages and targets of a policy from what another one did: V-trace (Espeholt et al. 2018, equation 1).
+
+    With rho_t = min(most, pi / mu) and c_t = lambda min(1, pi / mu), e_t = rho_t delta_t + gamma c_t e_{t+1}. The
+    target is v_t + e_t, the advantage rho_t (delta_t + gamma lambda e_{t+1}). If both policies are one, this is
+    :func:`gae`.
+
+    Args:
+        value, next_value: as for :func:`gae`, of the policy that learns.
+        log_ratio: log pi(a|s) - log mu(a|s) of step t: pi learns, mu acted; shape (time, world).
+        most: largest weight of a step.
+
+    Returns:
+        As :func:`gae`; no gradient flows.
+    """
+    delta = reward + discount * jnp.where(terminated, 0, next_value) - value
+    ratio = jnp.exp(log_ratio)
+    rho, trace = jnp.minimum(most, ratio), lam * jnp.minimum(1, ratio)
+
+    def back(ahead: Array, now: tuple[Array, Array, Array, Array]) -> tuple[Array, tuple[Array, Array]]:
+        step, weight, kept, ends = now
+        ahead = jnp.where(ends, 0, ahead)
+        error = weight * step + discount * kept * ahead
+        return error, (error, weight * (step + discount * lam * ahead))
+
+    _, (error, advantage) = jax.lax.scan(back, jnp.zeros_like(delta[0]), (delta, rho, trace, done), reverse=True)
+    return jax.lax.stop_gradient((advantage, value + error))
+
+
 def td_lambda(reward: Array, next_value: Array, terminated: Array, done: Array, discount: float, lam: float) -> Array:
     """TD(lambda) targets, G_t = r_t + gamma ((1 - lambda) v(s_{t+1}) + lambda G_{t+1}) (Sutton 1988).
 

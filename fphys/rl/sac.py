@@ -60,7 +60,7 @@ def init(env: Env, config: Config, key: Array) -> tuple[Any, TrainingState]:
     )
     params = jax.tree.map(lambda x: x.astype(jnp.float32), params)
     action, target = jnp.zeros(actions, jnp.float32), {"critics": params["critics"]}
-    return module, off_policy.init(env, config, keys[1], params, target, _optimizer(config), action)
+    return module, off_policy.init(env, config, keys[1], params, target, optimizer(config), action)
 
 
 def update(env: Env, config: Config, module: Any, state: TrainingState) -> tuple[TrainingState, dict[str, Array]]:
@@ -72,8 +72,8 @@ def update(env: Env, config: Config, module: Any, state: TrainingState) -> tuple
         ``policy_loss``, ``temperature``, ``entropy`` and ``grad_norm``, NaN before the first; and the updates
         ``skipped`` so far.
     """
-    act, loss_fn = functools.partial(_act, env, config, module), functools.partial(_loss, config, module)
-    return off_policy.update(env, config, act, loss_fn, _optimizer(config), state)
+    act, loss_fn = functools.partial(choose, env, config, module), functools.partial(loss, config, module)
+    return off_policy.update(env, config, act, loss_fn, optimizer(config), state)
 
 
 def train(env: Env, config: Config, key: Array, **options: Any) -> tuple[Policy, Log]:
@@ -113,7 +113,9 @@ def _sample(module: Any, params: Any, x: Array, key: Array) -> tuple[Array, Arra
     return action, log_prob(action, mean, log_std)
 
 
-def _act(env: Env, config: Config, module: Any, params: Any, x: Array, key: Array, taken: Array) -> tuple[Array, Array]:
+def choose(
+    env: Env, config: Config, module: Any, params: Any, x: Array, key: Array, taken: Array
+) -> tuple[Array, Array]:
     """An action of the policy, or any during the warm-up."""
     keys, spec = jax.random.split(key), env.action_spec
     chosen, _ = _sample(module, params, x, keys[0])
@@ -123,7 +125,7 @@ def _act(env: Env, config: Config, module: Any, params: Any, x: Array, key: Arra
     return action, (low + high) / 2 + action * (high - low) / 2
 
 
-def _loss(config: Config, module: Any, params: Any, target: Any, batch: Transition, key: Array) -> Any:
+def loss(config: Config, module: Any, params: Any, target: Any, batch: Transition, key: Array) -> Any:
     """The sum of three losses, each of which reaches its own parameters; for :func:`fphys.train.step`.
 
     Values: (Q(s, a) - r - gamma (min Q'(s', a') - alpha log pi(a'|s')))^2 / 2; nothing follows a terminated step.
@@ -152,5 +154,5 @@ def _loss(config: Config, module: Any, params: Any, target: Any, batch: Transiti
     )
 
 
-def _optimizer(config: Config) -> Any:
+def optimizer(config: Config) -> Any:
     return optim.Adam(config.learning_rate)

@@ -64,6 +64,7 @@ def fit(
     checkpoints: Checkpoints | None = None,
     run: Run | None = None,
     patience: int = 100,
+    place: Callable[[Any], Any] = everywhere,
 ) -> Result:
     """Train, with one jitted :func:`step` per batch; log, evaluate, save, and resume bit for bit from a checkpoint.
 
@@ -85,6 +86,8 @@ def fit(
         checkpoints: where to save, and to resume from if a checkpoint is there.
         run: whose progress bar, TensorBoard and history to use; see :class:`fphys.runs.Run`.
         patience: this many skipped updates in a row raise an error (checked when a row is logged).
+        place: where the training state belongs inside ``jax.set_mesh``: on every device, or with its weights split
+            (:func:`fphys.distributed.place`).
 
     Raises:
         TrainingError: ``patience`` updates in a row were not finite. ValueError: there is no data; the data cannot be
@@ -106,7 +109,7 @@ def fit(
     optimizer = optimizer if clip is None else optax.chain(optax.clip_by_global_norm(clip), optimizer)
     update = functools.partial(step, loss_fn, optimizer, precision=precision, accumulate=accumulate, remat=remat)
     update = jax.jit(update, donate_argnums=0, compiler_options=compiler_options())
-    state = everywhere(init(params, optimizer, aux=aux, key=key, precision=precision))
+    state = place(init(params, optimizer, aux=aux, key=key, precision=precision))
     stream: Any = iter(data)
     stop, stopping, rows = stop or NEVER, (stop or NEVER).init(), list[dict[str, float]]()
     batch: Any = None

@@ -3,6 +3,7 @@
 import contextlib
 import dataclasses
 import functools
+import json
 import operator
 import os
 import random
@@ -25,7 +26,7 @@ from fphys import envs
 from fphys.distributed import ProcessError
 from fphys.distributed.actors import Actors, cluster
 from fphys.rl import actors as remote
-from fphys.rl import ppo
+from fphys.rl import asynchronous, ppo, sac, shards
 
 pytestmark = [pytest.mark.extra("ray"), pytest.mark.alone]
 WORLDS, UPDATES = 4, 3
@@ -202,6 +203,83 @@ def test_gradients_of_actors_add_up_to_that_of_one_process(ray_runs: None):
             expected = jax.jit(work)((gains, model), fphys.init(model, WORLDS, qpos=qpos))
             assert found[1].dtype == dtype
             same(found, expected, tolerance)
+
+
+def asynchronously(env: envs.Env, number: int, updates: int, kill: bool = False) -> tuple[Any, list[int]]:
+    """State and lags after some updates; in one of them, the first actor is killed."""
+    module, state = jax.jit(functools.partial(asynchronous.init, env, CONFIG, number))(jax.random.key(0))
+    lags = []
+    with Actors(functools.partial(remote.act, env, CONFIG, module), number, restarts=3, patience=200) as actors:
+        iteration = asynchronous.Iteration(env, CONFIG, module, actors)
+        for i in range(updates):
+            state, scalars = iteration(state)
+            lags.append(int(scalars["lag"]))
+            if kill and i == 1:
+                os.kill(pids(actors)[0], signal.SIGKILL)
+    return state, lags
+
+
+def test_one_actor_that_never_waits_does_what_this_process_does_even_if_it_is_killed(env: envs.Env, ray_runs: None):
+    here, _ = asynchronously(env, 0, 4)
+    there, lags = asynchronously(env, 1, 4, kill=True)
+    assert lags == [0, 2, 2, 2]
+    same(there, here, 1e-6)
+
+
+def test_each_rollout_of_two_actors_is_learned_from_once(env: envs.Env, ray_runs: None):
+    state, lags = asynchronously(env, 2, 8, kill=True)
+    assert int(state.rounds.sum()) == 8 and int(state.rounds.min()) >= 1
+    assert int(state.ppo.learner.step) == 8 * CONFIG.minibatches and 0 <= min(lags) and max(lags) > 0
+    begun = jax.jit(functools.partial(ppo.init, env, CONFIG))(jax.random.key(0))[1]
+    shares = [(i * 2, int(count)) for i, count in enumerate(state.rounds)]
+    for first, count in shares:  # worlds have taken the steps of their rollouts, and no more
+        taken = state.ppo.env.episode[first : first + 2] - begun.env.episode[first : first + 2]
+        assert (5 * taken <= 8 * count).all() and (5 * (taken + 1) > 8 * count).all()
+
+
+def test_a_memory_in_two_actors_is_that_of_two_in_this_process_and_dies_with_its_actor(env: envs.Env, ray_runs: None):
+    from fphys.distributed.actors import _Worker
+
+    config = sac.Config(steps=4000, horizon=5, warmup=30, batch_size=8, hidden=(8,), updates_per_step=0.5)
+    module, begun = jax.jit(functools.partial(shards.init, env, config))(jax.random.key(0))
+    work, keep = functools.partial(shards.act, env, config, module, 2), functools.partial(shards.begin, env, config, 2)
+
+    class Here:
+        number, workers = 2, [_Worker(work, keep), _Worker(work, keep)]
+
+        def __call__(self, shared: Any, parts: Any) -> Any:
+            return [worker.work(shared, part) for worker, part in zip(self.workers, parts, strict=True)]
+
+    with Actors(work, 2, keep=keep, patience=200) as actors:
+        ours, theirs = (shards.update(env, config, module, each) for each in (actors, Here()))
+        state = other = begun
+        for _ in range(3):
+            (state, row), (other, _) = ours(state), theirs(other)
+        same(state, other, 1e-6)
+        assert np.isfinite(row["q_loss"])
+        os.kill(pids(actors)[1], signal.SIGKILL)
+        seen, call = [], Actors.__call__
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(Actors, "__call__", lambda *args: seen.append(call(*args)) or seen[-1])
+            state, row = ours(state)
+        assert [int(found.count) for found in seen[0]] == [40, 10]  # of worlds that went on: four iterations, and one
+        same(state.env, theirs(other)[0].env, 1e-6)
+        assert int(state.moments.count) == WORLDS * (1 + 4 * config.horizon) and np.isfinite(row["q_loss"])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "options",
+    [
+        "ppo inverted-pendulum --asynchronous --steps 512 --horizon 16 --minibatches 2 --epochs 1",
+        "sac inverted-pendulum --steps 512 --horizon 16 --updates-per-step 0.5 --warmup 100 --batch-size 16",
+    ],
+)
+def test_the_command_line_trains_with_actors(options: str, tmp_path: Path, environment: dict[str, str]):
+    command = [sys.executable, "-m", "fphys.cli", "train", *options.split(), "--actors", "2", "--num-envs", "8"]
+    subprocess.run([*command, "--hidden", "4", "--out", str(tmp_path)], check=True, timeout=600, env=environment)
+    (metrics,) = tmp_path.glob("*/*/metrics.json")
+    assert json.loads(metrics.read_text())["metrics"]["steps"] == 512
 
 
 def descendants(pid: int) -> list[int]:

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-STILL = ("autoencode", "classify", "dqn", "generate-text", "train-resnet", "classify-image")
+STILL = ("scaling", "autoencode", "classify", "dqn", "generate-text", "train-resnet", "classify-image")
 """Experiments in which nothing moves."""
 UNIT = re.compile(r"\[[^\]]+\]")
 NUMBERS = re.compile(

@@ -172,3 +172,22 @@ def test_refusals(arguments: list[str], message: str, tmp_path: Path, capsys: py
     monkeypatch.chdir(tmp_path)
     assert cli.main(arguments) == 2
     assert message in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("command", "says"),
+    [
+        ("shac hopper --actors 2", "--actors are for ppo and sac"),
+        ("ppo hopper --actors 2 --processes 2", "not together with --processes"),
+        ("sac hopper --actors 2 --asynchronous", "--asynchronous is for ppo with --actors"),
+        ("ppo hopper --asynchronous", "--asynchronous is for ppo with --actors"),
+        ("ppo inverted-pendulum --actors 3 --num-envs 4 --horizon 64", "4 worlds do not divide evenly among 3 actors"),
+        (
+            "ppo inverted-pendulum --actors 2 --asynchronous --num-envs 2 --horizon 16",
+            "1 worlds x 16 steps = 16, which",
+        ),
+    ],
+)
+def test_actors_that_cannot_be_leave_no_folder(command: str, says: str, tmp_path: Path, capsys: pytest.CaptureFixture):
+    assert cli.main(["train", *command.split(), "--out", str(tmp_path)]) == 2
+    assert says in capsys.readouterr().err and not list(tmp_path.iterdir())

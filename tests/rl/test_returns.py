@@ -9,6 +9,7 @@ import pytest
 import scipy.stats
 
 from fphys.rl import Moments, gae, ppo, td_lambda
+from fphys.rl.returns import vtrace
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")  # its dependencies use what JAX deprecates
@@ -38,6 +39,29 @@ def test_advantages_equal_rlaxs_in_every_episode(trajectory):
             discounts = jnp.full(len(t["reward"]), GAMMA)
             wanted = rlax.truncated_generalized_advantage_estimation(jnp.asarray(t["reward"]), discounts, LAM, values)
             np.testing.assert_allclose(advantage[piece, n], wanted, rtol=1e-10)
+
+
+def test_vtrace_equals_rlaxs_in_every_episode(trajectory):
+    log_ratio = np.random.default_rng(1).normal(size=(T, N))
+    arrays = {k: jnp.asarray(v) for k, v in trajectory.items()}
+    found = vtrace(**arrays, log_ratio=jnp.asarray(log_ratio), discount=GAMMA, lam=LAM, most=1.5)
+    for n in range(N):
+        for piece in episodes(trajectory["done"][:, n]):
+            t = {k: v[piece, n] for k, v in trajectory.items()}
+            last = 0.0 if t["terminated"][-1] else t["next_value"][-1]
+            values = jnp.asarray(np.append(t["value"], last))
+            given = jnp.asarray(t["reward"]), jnp.full(len(t["reward"]), GAMMA), jnp.exp(log_ratio[piece, n])
+            most = {"clip_rho_threshold": 1.5, "clip_pg_rho_threshold": 1.5}
+            with jax.numpy_dtype_promotion("standard"):
+                wanted = rlax.vtrace_td_error_and_advantage(values[:-1], values[1:], *given, LAM, **most)
+            np.testing.assert_allclose(found[0][piece, n], wanted.pg_advantage, rtol=1e-10, atol=1e-12)
+            np.testing.assert_allclose(found[1][piece, n] - t["value"], wanted.errors, rtol=1e-10, atol=1e-12)
+
+
+def test_vtrace_of_one_policy_is_generalised_advantage_estimation(trajectory):
+    given = {k: jnp.asarray(v) for k, v in trajectory.items()} | {"discount": GAMMA, "lam": LAM}
+    for a, b in zip(vtrace(**given, log_ratio=jnp.zeros((T, N))), gae(**given), strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-12, atol=1e-12)
 
 
 def test_td_lambda_equals_rlaxs_in_every_episode(trajectory):

@@ -125,7 +125,7 @@ def test_each_loss_reaches_its_own_parameters():
 
     @jax.jit
     def together(p: Any) -> Any:
-        return jax.grad(lambda p: sac._loss(CONFIG, module, p, target, batch, key)[::2], has_aux=True)(p)
+        return jax.grad(lambda p: sac.loss(CONFIG, module, p, target, batch, key)[::2], has_aux=True)(p)
 
     with jax.numpy_dtype_promotion("standard"):  # distrax's choice
         found = apart(params)

@@ -1,0 +1,102 @@
+"""PPO from what older policies did: that of one policy if it is not older, each step once, and no bias if it is."""
+
+import dataclasses
+import functools
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from fphys import envs
+from fphys.distributed.actors import Actors
+from fphys.rl import actors, asynchronous, ppo
+from fphys.train import Checkpoints
+
+WORLDS = 4
+CONFIG = ppo.Config(steps=800, horizon=8, epochs=1, minibatches=2, hidden=(4,))
+
+
+@pytest.fixture(scope="module")
+def env() -> envs.Env:
+    return envs.make("InvertedPendulum-v5", WORLDS, max_episode_steps=5)
+
+
+@pytest.fixture(scope="module")
+def learned(env: envs.Env):
+    """Module, states and scalars of four iterations in this process."""
+    module, state = jax.jit(functools.partial(asynchronous.init, env, CONFIG, 0))(jax.random.key(0))
+    iteration = asynchronous.Iteration(
+        env, CONFIG, module, Actors(functools.partial(actors.act, env, CONFIG, module), 0)
+    )
+    states, rows = [state], []
+    for _ in range(4):
+        state, row = iteration(state)
+        states.append(state)
+        rows.append(row)
+    return module, states, rows
+
+
+def test_every_step_is_learned_from_once_an_update_later(learned):
+    _, states, rows = learned
+    assert [int(row["lag"]) for row in rows] == [0, 2, 2, 2]  # the second rollout was asked for before the first update
+    assert [int(s.rounds[0]) for s in states] == [0, 1, 2, 3, 4]
+    assert [int(s.ppo.moments.count) for s in states] == [i * WORLDS * CONFIG.horizon for i in range(5)]
+    assert int(states[-1].ppo.gain_moments.count) == 4 * WORLDS * CONFIG.horizon
+
+
+def test_what_the_policy_itself_did_is_learned_from_as_in_ppo(env: envs.Env, learned):
+    module, states, _ = learned
+    state = states[2].ppo
+    noise = jax.random.normal(jax.random.key(1), (8, WORLDS, 1), jnp.float32)
+
+    @jax.jit
+    def both(params):
+        def step(carry, noise):
+            x = state.moments.normalize(carry[1])
+            now, observation, seen = ppo.play(env, module, params, carry[0], x, noise)
+            return (now, observation), seen._replace(final=state.moments.normalize(seen.final))
+
+        _, seen = jax.lax.scan(step, (state.env, state.observation), noise)
+        older = jax.tree.map(lambda x: x + 0.3, params)
+        given = CONFIG, module, params, seen
+        return ppo.fresh(*given), asynchronous.stale(*given), asynchronous.stale(CONFIG, module, older, seen), seen.done
+
+    fresh, stale, other, done = both(state.learner.params)
+    assert bool(done.any())
+    for a, b in zip(fresh, stale, strict=True):
+        np.testing.assert_allclose(a, b, rtol=0, atol=1e-5)
+    assert not np.allclose(other.advantage, fresh.advantage, atol=0.1)
+
+
+def test_a_value_is_that_of_the_policy_that_learns():
+    """A chain of three steps of a fair coin; a policy of 3 : 1 pays 0.75 a step. Uncorrected, 0.5 would be found."""
+    rng = np.random.default_rng(0)
+    wins = rng.random((3, 100_000)) < 0.5
+    log_ratio = np.log(np.where(wins, 1.5, 0.5))
+    nothing, ends = np.zeros(wins.shape), np.arange(3)[:, None] == np.full(wins.shape, 2)
+    given = jnp.asarray(wins.astype(float)), nothing, nothing, ends, ends, jnp.asarray(log_ratio)
+    _, target = asynchronous.vtrace(*given, discount=1.0, lam=1.0, most=10.0)
+    unclipped = target[2].mean(), target[1].mean()
+    assert unclipped[0] == pytest.approx(0.75, abs=0.01)  # five standard errors
+    # c is at most 1: one step later counts min(1, ratio) on average, 0.75, of 0.75.
+    assert unclipped[1] == pytest.approx(0.75 + 0.75 * 0.75, abs=0.02)
+
+
+def test_a_training_that_was_stopped_goes_on(env: envs.Env, tmp_path: Path):
+    """What had been asked for is asked for again; what was learned from, is not."""
+    config = dataclasses.replace(CONFIG, steps=2 * WORLDS * 8)
+    logs = []
+    for _ in range(2):
+        _, log = asynchronous.train(env, config, jax.random.key(0), 0, checkpoints=Checkpoints(tmp_path))
+        logs.append(log["steps"].tolist())
+        config = dataclasses.replace(config, steps=2 * config.steps)
+    assert logs == [[32, 64], [96, 128]]
+
+
+def test_what_cannot_be_shared_out_is_refused(env: envs.Env):
+    with pytest.raises(ValueError, match="4 worlds do not divide evenly among 3 actors"):
+        asynchronous.share(env, CONFIG, 3)
+    with pytest.raises(ValueError, match="an iteration sees 1 worlds x 8 steps = 8"):
+        asynchronous.share(env, ppo.Config(steps=800, horizon=8, minibatches=16), 4)
