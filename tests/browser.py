@@ -3,7 +3,7 @@
 ``python browser.py URL PNG look RED GREEN BLUE``: whether the colour appears; a screenshot.
 ``python browser.py URL PNG uploads BYTES``: how often a second data of this size reach the graphics card, such as all
 positions of a point cloud: pictures a second. Printed.
-``python browser.py URL PNG drag RED GREEN BLUE``: drag the thing of this colour upwards, Shift held, for three seconds.
+``python browser.py URL PNG drag RED GREEN BLUE``: drag the thing of this colour upwards, Shift held, and do not let go.
 ``python browser.py URL PNG page WIDTH``: a screenshot of a whole page of this width, and whether it fits the width.
 """
 
@@ -26,6 +26,7 @@ from PyQt6.QtWebEngineWidgets import QWebEngineView
 from PyQt6.QtWidgets import QApplication
 
 ENOUGH, ATTEMPTS = 100, 90  # pixels of the colour, seconds
+SLOW = 3  # s, in which a page has answered the mouse
 WATCHED = 5  # s, for which uploads are counted
 COUNT = """
 window.uploads = {};
@@ -141,10 +142,10 @@ def drag(url: str, path: str, *color: int) -> bool:
             return browser.app.quit()
         i, j = np.argwhere(colored(browser.pixels(path), color)).mean(0).astype(int)
         browser.mouse(kinds.MouseMove, QPoint(j, i))
-        browser.after(0.3, lambda: browser.mouse(kinds.MouseButtonPress, QPoint(j, i)))
+        browser.after(SLOW, lambda: browser.mouse(kinds.MouseButtonPress, QPoint(j, i)))
         for k in range(1, 11):
-            browser.after(0.6 + 0.05 * k, lambda k=k: browser.mouse(kinds.MouseMove, QPoint(j, i - 12 * k)))
-        browser.after(4.0, lambda: (browser.pixels(path), browser.app.quit()))
+            browser.after((2 + k / 5) * SLOW, lambda k=k: browser.mouse(kinds.MouseMove, QPoint(j, i - 12 * k)))
+        browser.after(6 * SLOW, lambda: (browser.pixels(path), browser.app.quit()))
 
     browser.after(1, lambda: until(browser, path, color, grab))
     browser.app.exec()

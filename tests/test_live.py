@@ -211,8 +211,8 @@ class Cloud(Bodies):
     pause = 0.0
 
     def points(self, state):
-        angle = jnp.arange(20_000) * 2.399963 + state.time[:, None]
-        radius = jnp.sqrt(jnp.arange(20_000) / 20_000)
+        number = jnp.arange(20_000, dtype=state.time.dtype)[None]
+        angle, radius = number * 2.399963 + state.time[:, None], jnp.sqrt(number / 20_000)
         return {"cloud": jnp.stack([radius * jnp.cos(angle), radius * jnp.sin(angle), 0.3 + 0 * angle], -1)}
 
     def step(self, state, ctrl, pull):
@@ -224,6 +224,7 @@ class Cloud(Bodies):
         return np.asarray(now.sum())
 
 
+@pytest.mark.alone
 def test_a_slow_solver_moves_slowly_and_pictures_still_come():
     cloud = Cloud(fphys.load(SCENE))
     cloud.pause = 0.01  # as long as it simulates, of which a picture's steps may take three fifths

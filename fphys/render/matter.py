@@ -48,10 +48,10 @@ class Surface:
         edge = FINENESS * self.spacing
         lower = x.min(0) - MARGIN * edge
         density = _density((x - lower) / edge, np.ceil(np.ptp(x, axis=0) / edge).astype(int) + 2 * MARGIN + 1)
-        density /= FINENESS**3
-        wide = gaussian_filter(density, SMOOTH / FINENESS, mode="constant")
+        density = (density / FINENESS**3).astype(np.float32)
+        wide = gaussian_filter(density, SMOOTH / FINENESS, mode="constant", truncate=3.0)
         if self.drops:
-            narrow = DROPS * gaussian_filter(density, SHARP / FINENESS, mode="constant")
+            narrow = DROPS * gaussian_filter(density, SHARP / FINENESS, mode="constant", truncate=3.0)
             wide = np.maximum(wide, narrow * np.clip(3 * (1 - wide / LEVEL), 0, 1))  # none in the bulk
         if not wide.max() > LEVEL:
             return none, none
