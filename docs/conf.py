@@ -1,7 +1,10 @@
 """How Sphinx builds the site: guides in Markdown, and a reference written from the docstrings of every public name."""
 
 import inspect
+import json
+import os
 import re
+import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -15,9 +18,9 @@ import fphys
 
 project = "fphys"
 version = release = fphys.__version__
-extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon"]
+extensions = ["myst_nb", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "sphinx_copybutton"]
 root_doc = "docs/index"
-include_patterns = ["*.md", "docs/**.md", "docs/api/*.rst", "notebooks/*.md", "benchmarks/*.md"]
+include_patterns = ["*.md", "docs/**.md", "docs/api/*.rst", "notebooks/*.md", "notebooks/*.ipynb", "benchmarks/*.md"]
 exclude_patterns = ["**/.*", "build/**", "runs/**"]
 suppress_warnings = ["myst.header"]  # GitHub's pages may begin at any level
 html_theme = "furo"
@@ -25,6 +28,9 @@ html_title = "fphys"
 html_theme_options = {"light_css_variables": {"code-font-size": "75%"}}  # so that most lines of code fit
 html_show_copyright = False
 html_copy_source = False
+nb_execution_mode = "off"  # outputs are stored: docs/notebooks.py
+nb_merge_streams = True
+copybutton_exclude = ".linenos, .gp, .go"
 myst_heading_anchors = 3
 myst_enable_extensions = ["dollarmath"]
 highlight_language = "none"
@@ -34,7 +40,7 @@ nitpicky = True  # what the docstrings refer to must exist
 nitpick_ignore_regex = [("py:(class|data|obj|exc)", ".*")]  # types of other packages
 
 MENU = {
-    "Start": "/README\ngallery\nguide\nconcepts\nexperiments\nassets\n/notebooks/README",
+    "Start": "/README\ngallery\nguide\ncheat-sheet\nconcepts\nexperiments\nassets\n/notebooks/README",
     "Physics": "features\ncontact-gradients\nmpm\nsph\nfem\npbd\ncoupling\nscene\nscene-support\nengines"
     "\nunits\nbridges",
     "Learning": "envs\ntensor\nnn\ndata\ntrain\ndevices\nexport",
@@ -51,10 +57,13 @@ LITERAL = re.compile(r"(``.+?``|:\w+:`[^`]+`|\S*://\S*|(?<!\w)\*\w+(?: \w+)*\*(?
 def plain_links(app: Any, name: str, text: list[str]) -> None:
     """On the site, folders and sources of the repository are named without a link; pages and pictures keep theirs."""
     folder = (ROOT / name).parent
+    if (ROOT / f"{name}.ipynb").is_file():
+        text[0] = opened(name, text[0])
+        return
 
     def replaced(match: re.Match[str]) -> str:
         words, target = match[1], match[2].partition("#")[0]
-        page = "://" in target or not target or (target.endswith(".md") and (folder / target).exists())
+        page = "://" in target or not target or (target.endswith((".md", ".ipynb")) and (folder / target).exists())
         return match[0] if page else words
 
     text[0] = LINK.sub(replaced, text[0])
@@ -62,8 +71,33 @@ def plain_links(app: Any, name: str, text: list[str]) -> None:
         text[0] += "".join(
             f"\n```{{toctree}}\n:hidden:\n:caption: {title}\n\n{pages}\n```\n" for title, pages in MENU.items()
         )
+    if name == "notebooks/README":
+        text[0] += "\n```{toctree}\n:hidden:\n:glob:\n\n*\n```\n"
     if name == "docs/decisions/README":
         text[0] += "\n```{toctree}\n:glob:\n\n0*\n```\n"
+
+
+def opened(name: str, text: str) -> str:
+    """A notebook with links under its title: to open it in Colab where the site knows its repository."""
+    notebook, where = json.loads(text), repository()
+    note = f"The program: `{name}.py`."
+    if where:
+        colab = f"https://colab.research.google.com/github/{where}/blob/HEAD/{name}.ipynb"
+        install = f'%pip install "fphys @ git+https://github.com/{where}"'
+        note = f"[Open in Colab]({colab}); there, first run `{install}`. {note}"
+    first = notebook["cells"][0]
+    title, _, rest = "".join(first["source"]).partition("\n")
+    first["source"] = f"{title}\n\n{note}\n{rest}"
+    return json.dumps(notebook)
+
+
+def repository() -> str | None:
+    """OWNER/NAME on GitHub, from who builds the site or from git; None if it is elsewhere."""
+    asked = ["git", "-C", str(ROOT), "remote", "get-url", "origin"]
+    told = os.environ.get("READTHEDOCS_GIT_CLONE_URL") or os.environ.get("GITHUB_REPOSITORY")
+    address = told or subprocess.run(asked, capture_output=True, text=True, check=False).stdout
+    found = re.fullmatch(r"(?:.*github\.com[:/])?([\w.-]+/[\w.-]+?)(?:\.git)?/?", address.strip())
+    return found[1] if found else None
 
 
 def escaped(app: Any, what: str, name: str, value: Any, options: Any, lines: list[str]) -> None:

@@ -10,7 +10,8 @@ HERE = Path(__file__).parent / "gallery"
 FPS, WIDTH, MOST = 12.0, 360, 4.0  # pictures a second, pixels, seconds
 QUALITY = 45  # of WebP, 0 to 100
 SLOW = {"drape": 3.0}  # times; filmed with film.FPS = 60 and --duration 0.9
-HERO = ("play-ant", "swing-up", "drape", "play-hover")
+NARROW = {"hourglass": 200}  # pixels
+HERO = ("play-ant", "dam-break", "drape", "jelly")
 
 
 def loop(video: Path, slow: float = 1.0, width: int = WIDTH) -> list[Any]:
@@ -41,14 +42,16 @@ def save(pictures: list[Any], path: Path) -> None:
     print(f"{path.name}: {len(pictures)} pictures, {path.stat().st_size // 1024} KiB")
 
 
-def hero(runs: Path, height: int = 160, width: int = 240) -> None:
+def hero(height: int = 160, width: int = 240) -> None:
     """Four loops side by side, the middle of each; those that are shorter wait at their end."""
-    from PIL import Image
+    from PIL import Image, ImageSequence
 
     parts = []
     for name in HERO:
-        wide = 400 if name == "swing-up" else width  # three pictures side by side
-        parts.append(loop(newest(runs, name), SLOW.get(name, 1.0), wide))
+        with Image.open(HERE / f"{name}.webp") as made:
+            scale = max(height / made.height, width / made.width)
+            size = round(made.width * scale), round(made.height * scale)
+            parts.append([p.convert("RGB").resize(size) for p in ImageSequence.Iterator(made)])
     pictures = []
     for k in range(max(map(len, parts))):
         page = Image.new("RGB", (width * len(parts), height))
@@ -63,5 +66,6 @@ def hero(runs: Path, height: int = 160, width: int = 240) -> None:
 if __name__ == "__main__":
     folder = Path(sys.argv[1])
     for wanted in sys.argv[2:]:
-        save(loop(newest(folder, wanted), SLOW.get(wanted, 1.0)), HERE / f"{wanted}.webp")
-    hero(folder)
+        width = NARROW.get(wanted, WIDTH)
+        save(loop(newest(folder, wanted), SLOW.get(wanted, 1.0), width), HERE / f"{wanted}.webp")
+    hero()

@@ -23,6 +23,7 @@ ROOMS = [
     "fphys.model.leaves",
     "fphys.nn.models",
     "fphys.nn.weights",
+    "fphys.loggers",
     "fphys.runs",
     "fphys.config",
 ]

@@ -25,7 +25,8 @@ Array = jax.Array
 
 FPS = 30.0  # pictures a second
 PULL = 60.0  # stiffness of the mouse's spring over the mass that hangs on the body [1/s^2]
-BEHIND = 0.2  # a picture's steps take at most this long; if the machine is slower, so is the motion [s]
+BEHIND = 0.2  # a picture's steps are at most those of this time [s]
+SHARE = 0.6  # of the time of a picture that its steps may take; if the machine is slower, so is the motion
 BLUE, RED = (42, 109, 181), (194, 59, 75)
 
 
@@ -393,11 +394,16 @@ class Live:
     def play(self, seconds: float | None = None, fps: float = FPS) -> None:
         """Run until :meth:`stop`, or for some seconds. On a slow machine, motion is slow rather than jerky."""
         begun, last, simulated = time.perf_counter(), time.perf_counter(), 0.0
+        most = BEHIND  # seconds to simulate for a picture
         while not self._stopped.is_set() and (seconds is None or time.perf_counter() - begun < seconds):
             now = time.perf_counter()
             if self.running.value:
-                count = self.advance(min(max(now - last, 1 / fps), BEHIND))
+                count = self.advance(min(max(now - last, 1 / fps), most))
                 simulated = count * self.shown.timestep
+                if count:
+                    step = (time.perf_counter() - now) / count
+                    fitting = SHARE / fps / step * self.shown.timestep / float(self.speed.value)
+                    most = min(0.8 * most + 0.2 * fitting, BEHIND)
             self.draw()
             took = time.perf_counter() - now
             self.status.content = self._said(simulated / max(took, 1 / fps))

@@ -28,7 +28,7 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sized
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Sized
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -36,6 +36,7 @@ from typing import Any
 import numpy as np
 
 from .errors import MissingDependencyError
+from .loggers import Logger, TensorBoard
 
 _ON_BAR = 4
 PACKAGES = ("fphys", "jax", "jaxlib", "warp-lang", "mujoco", "numpy", "flax", "optax")
@@ -45,9 +46,17 @@ class Run:
     """A folder ``root/name/DATE-TIME`` and methods to fill it."""
 
     def __init__(
-        self, name: str, root: str | os.PathLike[str] = "runs", config: Any = None, quiet: bool = False
+        self,
+        name: str,
+        root: str | os.PathLike[str] = "runs",
+        config: Any = None,
+        quiet: bool = False,
+        loggers: Sequence[Logger] | None = None,
     ) -> None:
-        """``config`` (a dataclass or a mapping) is recorded. ``quiet`` turns off bars and summary."""
+        """``config`` (a dataclass or a mapping) is recorded. ``quiet`` turns off bars and summary.
+
+        ``loggers`` take what is logged (:mod:`fphys.loggers`) and are closed with the run; by default TensorBoard.
+        """
         self.name, self.config, self.quiet = name, config, quiet
         self.path = _new_folder(Path(root) / name)
         self.history: dict[str, list[float]] = {}
@@ -56,21 +65,18 @@ class Run:
         self._values: dict[str, Any] = {}
         self._video: dict[str, Any] = {}
         self._bars: list[Any] = []  # nested bars, the innermost last
-        self._writer: Any = None
+        self.loggers = [TensorBoard(self.path)] if loggers is None else list(loggers)
         self._start = time.time()
         self._end: float | None = None
         self._status, self._error = "running", None
 
     def log(self, step: int, **scalars: Any) -> None:
-        """Record scalars at a step: in TensorBoard, in ``history``, and the first four on the current progress bar."""
+        """Record scalars at a step: by the loggers, in ``history``, and the first four on the current progress bar."""
         values = {key: float(value) for key, value in scalars.items()}
         with _undisturbed():
-            if self._writer is None:
-                import tensorboardX
-
-                self._writer = tensorboardX.SummaryWriter(str(self.path), write_to_disk=True)
+            for logger in self.loggers:
+                logger.log(int(step), values)
             for key, value in values.items():
-                self._writer.add_scalar(key, value, int(step))
                 self.history.setdefault(key, []).append(value)
                 self._steps.setdefault(key, []).append(int(step))
             if self._bars:
@@ -210,8 +216,8 @@ class Run:
         self._error = f"{type(error).__name__}: {error}" if self._status == "failed" else None
         for bar in self._bars:
             bar.close()
-        if self._writer is not None:
-            self._writer.close()
+        for logger in self.loggers:
+            logger.close()
         self.metrics()
         if self.history:
             columns = {f"history/{key}": np.asarray(value) for key, value in self.history.items()}

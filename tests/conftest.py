@@ -54,6 +54,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     for item in items:
         if item.get_closest_marker("slow") and not FULL:
             item.add_marker(pytest.mark.skip(reason="full size: make verify"))
+        if item.get_closest_marker("browser") and not FULL and missing(["PyQt6"]):
+            item.add_marker(pytest.mark.skip(reason="needs a browser: make .venv/browser.stamp"))
         for mark in item.iter_markers("extra"):
             if BARE and (needed := missing(mark.args)):
                 item.add_marker(pytest.mark.skip(reason=f"bare environment: needs {needed[0]}"))

@@ -4,6 +4,7 @@ import ast
 import importlib
 import importlib.util
 import inspect
+import json
 import re
 import subprocess
 import sys
@@ -120,8 +121,30 @@ def test_every_page_is_in_the_menu_and_the_index():
     assert [p.name for p in pages if f"({p.name})" not in index or not re.search(rf'["n]{p.stem}[\\"]', conf)] == []
 
 
+@pytest.mark.parametrize(
+    ("variable", "value", "where"),
+    [
+        ("GITHUB_REPOSITORY", "some-one/fphys", "some-one/fphys"),
+        ("READTHEDOCS_GIT_CLONE_URL", "https://github.com/some-one/fphys.git", "some-one/fphys"),
+        ("READTHEDOCS_GIT_CLONE_URL", "git@github.com:some-one/fphys", "some-one/fphys"),
+        ("READTHEDOCS_GIT_CLONE_URL", "https://example.org/git/some-one/fphys", None),
+    ],
+)
+def test_a_notebook_on_the_site_says_where_to_open_it(monkeypatch, variable, value, where):
+    conf = load(ROOT / "docs/conf.py")
+    for name in ("GITHUB_REPOSITORY", "READTHEDOCS_GIT_CLONE_URL"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv(variable, value)
+    assert conf.repository() == where
+    notebook = {"cells": [{"cell_type": "markdown", "source": ["# A title\n", "\n", "Words."]}]}
+    (first,) = json.loads(conf.opened("notebooks/first_step", json.dumps(notebook)))["cells"]
+    assert first["source"].startswith("# A title\n\n") and first["source"].endswith("\n\nWords.")
+    link = "https://colab.research.google.com/github/some-one/fphys/blob/HEAD/notebooks/first_step.ipynb"
+    assert (link in first["source"]) == bool(where) and "`notebooks/first_step.py`" in first["source"]
+
+
 @pytest.mark.slow
-@pytest.mark.extra("sphinx", "myst_parser", "furo")
+@pytest.mark.extra("sphinx", "myst_nb", "furo", "sphinx_copybutton")
 def test_the_site_is_built_without_a_warning(tmp_path):
     command = [sys.executable, "-m", "sphinx", "-q", "-W", "--keep-going", "-E", "-c", "docs", "-b", "html"]
     child = subprocess.run(

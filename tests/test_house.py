@@ -33,6 +33,7 @@ ROOMS = (
     ("rollout", "control", "identify"),
     ("render",),
     ("scene",),
+    ("loggers",),
     ("runs",),
     ("data", "train", "export"),
     ("envs",),

@@ -1,6 +1,10 @@
 """The live viewer steps fphys, and does what a page tells it, headless: a client of its websocket is the browser."""
 
+import subprocess
+import sys
+import threading
 import time
+from pathlib import Path
 
 import jax
 import jax.numpy as jnp
@@ -9,7 +13,7 @@ import pytest
 
 import fphys
 from fphys import cli
-from fphys.live import live, pulled
+from fphys.live import FPS, Bodies, Live, live, pulled
 
 pytestmark = pytest.mark.extra("viser")
 
@@ -185,7 +189,7 @@ def test_particles_and_surfaces_of_a_scene_are_shown():
 
 def test_a_policy_acts_in_the_page():
     from fphys import envs
-    from fphys.live import Agent, Live
+    from fphys.live import Agent
 
     env = envs.make("InvertedPendulum-v5", 2)
     apart = jnp.array([[1.0], [-1.0]], env.action_spec.dtype)  # a push forwards in one world, backwards in the other
@@ -199,3 +203,77 @@ def test_a_policy_acts_in_the_page():
         assert cart[0] > 0.5 and cart[1] < -0.5
     finally:
         viewer.stop()
+
+
+class Cloud(Bodies):
+    """Twenty thousand particles that drift, whose step takes as long as it is told."""
+
+    pause = 0.0
+
+    def points(self, state):
+        number = jnp.arange(20_000, dtype=state.time.dtype)[None]
+        angle, radius = number * 2.399963 + state.time[:, None], jnp.sqrt(number / 20_000)
+        return {"cloud": jnp.stack([radius * jnp.cos(angle), radius * jnp.sin(angle), 0.3 + 0 * angle], -1)}
+
+    def step(self, state, ctrl, pull):
+        waited = jax.pure_callback(self.wait, jax.ShapeDtypeStruct((), state.time.dtype), state.time)
+        return super().step(state, ctrl, pull).replace(time=state.time + self.timestep + 0 * waited)
+
+    def wait(self, now):
+        time.sleep(self.pause)
+        return np.asarray(now.sum())
+
+
+@pytest.mark.alone
+def test_a_slow_solver_moves_slowly_and_pictures_still_come():
+    cloud = Cloud(fphys.load(SCENE))
+    cloud.pause = 0.01  # as long as it simulates, of which a picture's steps may take three fifths
+    viewer, drawn = Live(cloud, 0), []
+    try:
+        viewer.play(3.0)  # what is compiled, and the first guesses
+        own = viewer.draw
+        viewer.draw = lambda: (drawn.append(float(viewer.state.time[0])), own())
+        viewer.play(2.0)
+        assert len(drawn) >= 0.8 * 2.0 * FPS
+        assert 0.3 < drawn[-1] - drawn[0] < 1.6
+    finally:
+        viewer.stop()
+
+
+def in_browser(viewer, tmp_path, *task):
+    """What a real browser prints of the page while it plays."""
+    playing = threading.Thread(target=viewer.play, daemon=True)
+    playing.start()
+    program = [sys.executable, Path(__file__).parent / "browser.py", viewer.address, tmp_path / "page.png", *task]
+    try:
+        child = subprocess.run(list(map(str, program)), capture_output=True, text=True, timeout=200)
+    finally:
+        viewer._stopped.set()
+        playing.join(20)
+    assert child.returncode == 0, child.stderr[-2000:]
+    return child.stdout
+
+
+@pytest.mark.browser
+@pytest.mark.alone
+def test_twenty_thousand_particles_at_thirty_pictures_a_second(tmp_path):
+    """Counted where they arrive: uploads of all positions to the browser's graphics card."""
+    viewer = Live(Cloud(fphys.load(SCENE)), 0)
+    try:
+        rate = float(in_browser(viewer, tmp_path, "uploads", 20_000 * 3 * 4))
+    finally:
+        viewer.stop()
+    assert rate >= 0.9 * FPS  # it sends 30 a second
+
+
+@pytest.mark.browser
+def test_the_mouse_of_a_browser_lifts_a_body(tmp_path):
+    model = SCENE.replace('<geom type="sphere"', '<geom rgba="1 0.5 0 1" type="sphere"')
+    viewer = live(fphys.load(model), 1, 0)
+    viewer.server.initial_camera.position, viewer.server.initial_camera.look_at = (0, -2.0, 0.6), (0, 0, 0.5)
+    try:
+        in_browser(viewer, tmp_path, "drag", 255, 150, 50)
+        height, held = float(viewer.state.qpos[0, 2]), bool(viewer._pull.stiffness > 0)
+    finally:
+        viewer.stop()
+    assert held and height > 0.3  # it would lie at 0.1

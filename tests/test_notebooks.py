@@ -1,5 +1,6 @@
 """Every notebook runs from top to bottom and ends in an assertion."""
 
+import json
 import os
 import subprocess
 import sys
@@ -41,6 +42,27 @@ def test_notebook_runs(source, tmp_path, full, environment):
         timeout=2 * limit,
     )
     assert child.returncode == 0, child.stdout[-4000:]
+
+
+@pytest.mark.parametrize("made", sorted((ROOT / "notebooks").glob("*.ipynb")), ids=lambda path: path.stem)
+@pytest.mark.extra("jupytext")
+def test_what_is_stored_is_the_program_and_its_output(made):
+    """The site shows it. ``python docs/notebooks.py NAME`` makes it again."""
+    import jupytext
+
+    source, stored = jupytext.read(made.with_suffix(".py")), json.loads(made.read_text())
+    assert [("".join(c["source"]), c["cell_type"]) for c in stored["cells"]] == [
+        (c.source, c.cell_type) for c in source.cells
+    ]
+    outputs = [output for cell in stored["cells"] for output in cell.get("outputs", [])]
+    kinds = {output["output_type"] for output in outputs}
+    pictures = sum("image/png" in output.get("data", {}) for output in outputs)
+    assert kinds <= {"stream", "display_data", "execute_result"} and pictures >= source_pictures(source)
+    assert made.stat().st_size < 400 * 1024
+
+
+def source_pictures(source):
+    return sum("plt.show()" in cell.source for cell in source.cells if cell.cell_type == "code")
 
 
 def test_there_are_notebooks_for_every_start():

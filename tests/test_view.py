@@ -166,13 +166,12 @@ def test_a_file_without_motion(tmp_path, capsys):
     assert "holds 'loss', must hold qpos or x to be shown" in capsys.readouterr().err
 
 
-@pytest.mark.slow
-@pytest.mark.extra("viser", "PyQt6")
+@pytest.mark.browser
 def test_it_is_seen_in_a_browser(port, tmp_path):
     model = "<mujoco><worldbody><body><geom size='1' rgba='1 0.5 0 1'/></body></worldbody></mujoco>"
     (tmp_path / "ball.xml").write_text(model)
     viewer = view.view(str(tmp_path / "ball.xml"), None, port)
-    look = [sys.executable, Path(__file__).parent / "browser.py", viewer.address, tmp_path / "page.png"]
+    look = [sys.executable, Path(__file__).parent / "browser.py", viewer.address, tmp_path / "page.png", "look"]
     try:
         child = subprocess.run([*map(str, look), "255", "150", "50"], capture_output=True, text=True, timeout=200)
     finally:

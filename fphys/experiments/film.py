@@ -7,7 +7,7 @@ import jax
 import numpy as np
 
 import fphys
-from fphys.render import Camera, Flex, frames
+from fphys.render import Camera, Flex, Grains, Surface, frames
 from fphys.runs import Run
 
 FPS = 15.0  # pictures a second of the video, about
@@ -18,13 +18,14 @@ STAGE = """
   <statistic extent="2" center="0.3 0 0.3"/>
   <visual><headlight ambient="0.3 0.3 0.3" diffuse="0.2 0.2 0.2"/></visual>
   <asset>
+    <texture type="skybox" builtin="gradient" rgb1="0.65 0.73 0.82" rgb2="0.89 0.91 0.94" width="64" height="384"/>
     <texture name="floor" builtin="checker" type="2d" width="64" height="64"
       rgb1="0.66 0.69 0.72" rgb2="0.74 0.77 0.8"/>
     <material name="floor" texture="floor" texrepeat="5 5" texuniform="true" specular="0.1"/>
   </asset>
   <worldbody>
     <light directional="true" pos="-0.6 -0.8 2" dir="0.4 0.4 -1" diffuse="0.6 0.6 0.6" specular="0.1 0.1 0.1"/>
-    <geom type="plane" size="5 5 0.1" material="floor"/>
+    <geom type="plane" size="0 0 0.1" material="floor"/>
     {props}
   </worldbody>
 </mujoco>
@@ -52,26 +53,33 @@ def beside(run: Run, motions: Sequence[tuple[fphys.Model, Any, int]], camera: st
 
 
 def deforming(
-    run: Run, flexes: Sequence[Flex], timestep: float, props: str = "", camera: Camera | None = None
+    run: Run,
+    flexes: Sequence[Flex | Surface | Grains],
+    timestep: float,
+    props: str = "",
+    camera: Camera | None = None,
+    height: int = 480,
+    width: int = 640,
 ) -> np.ndarray | None:
-    """Show deforming meshes on a floor.
+    """Show deforming meshes and particles on a floor.
 
     Args:
         flexes: of world 0, after each step.
-        timestep: between their times [s].
+        timestep: between their times [s]; one above 1 / 60 s is that of the pictures.
         props: MJCF of what stands on the floor.
+        height, width: of the pictures.
 
     Returns:
         The pictures, uint8 (time, height, width, 3); None where there is no OpenGL.
     """
-    every = max(round(1 / (FPS * timestep)), 1)
+    every = 1 if timestep > 1 / 60 else max(round(1 / (FPS * timestep)), 1)
     fps, shown = 1 / (every * timestep), []
 
     def draw() -> np.ndarray:
         model = fphys.load(stage(props))
         still = fphys.init(model, 1)
         states = jax.tree.map(lambda x: np.repeat(np.asarray(x)[None], len(flexes[0].x), 0), still)
-        shown.append(frames(model, states, camera, every=every, flexes=flexes))
+        shown.append(frames(model, states, camera, height, width, every=every, flexes=flexes))
         return np.concatenate([shown[0], np.repeat(shown[0][-1:], round(PAUSE * fps), axis=0)])
 
     run.video(run.name, draw, fps)

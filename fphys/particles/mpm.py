@@ -30,6 +30,7 @@ from .mpm_arguments import (
     expect_layout,
     expect_state,
     expect_worlds,
+    is_above_limits,
     is_solid,
     refuse,
     share_kept,
@@ -134,6 +135,7 @@ class State(Tree):
     history: Array  # The material's history variable, shape (world, particle).
     volume: Array  # Volume at rest [m^dim], shape (world, particle).
     material: Array  # Number of the material, int32, shape (world, particle).
+    time: Array  # Time [s], shape (world,).
     status: Array  # Fault bits (Status), uint32, shape (world,); no gradient.
 
 
@@ -188,6 +190,7 @@ def init(params: Params, positions: Any, velocities: Any = None, material: Any =
         history=jnp.asarray([m.history for m in params.materials], dtype)[number],
         volume=volume,
         material=number,
+        time=jnp.zeros(worlds, dtype),
         status=jnp.zeros(worlds, jnp.uint32),
     )
 
@@ -216,7 +219,8 @@ def step(
     Returns:
         The next state. A particle that is not finite or lies more than half a cell outside the domain stays as it
         is, touches no node and passes no gradient; its world's status says so, and no other particle is affected. The
-        same holds for all particles of a world with a number in ``params`` that cannot be simulated.
+        same holds for all particles of a world with a number in ``params`` that cannot be simulated; its time stands
+        still, too. A time step above the limits that :func:`init` has is reported (CFL), traced numbers included.
         Gradients flow to all of params, positions, velocities, C, F, history, volume, force, actuation and
         colliders, but not through the choice of the nodes that a collider holds, nor through the onset of yielding: a
         step that yields is differentiated as one that does.
@@ -286,7 +290,7 @@ def _step(
     if keep is not None:
         fine = fine & (keep >= 0) & (keep <= 1)
     force = jnp.where(fine[:, None, None], force, jnp.nan)  # a particle with this force takes no part
-    matter = state.replace(status=None, material=number)
+    matter = state.replace(time=None, status=None, material=number)
     parts = params.parts if params.parts and worlds == 1 else num_parts(worlds, n)
     if n % parts:
         raise ValueError(f"params.parts is {parts}, which does not divide {n} particles: take a divisor, or 0")
@@ -296,8 +300,10 @@ def _step(
     else:
         response = answering(response, len(given), worlds, dtype)
         moved, bits, took = _exchange(layout, setting, matter, force, actuation, given, response, keep)
+    bits = bits | flag(Status.CFL, is_above_limits(params, setting.timestep))
     bits = jnp.where(fine, bits, flag(Status.BADPARAM, ~fine))
-    return moved.replace(status=state.status | bits, material=state.material), took
+    time = state.time + jnp.where(fine, setting.timestep, 0)
+    return moved.replace(time=time, status=state.status | bits, material=state.material), took
 
 
 def _idle(worlds: Array, layout: Layout, setting: Setting, state: State, force: Array, *rest: Any) -> tuple[Any, ...]:

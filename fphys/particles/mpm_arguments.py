@@ -65,6 +65,8 @@ def expect_state(params: "Params", state: "State") -> None:
     matrix = (3, 3)
     tails = {"v": (dim,), "C": matrix, "F": matrix, "history": (), "volume": (), "material": ()}
     expect_fields(state, tails, ("material",), "mpm.init")
+    if state.time.shape != state.x.shape[:1]:
+        raise ValueError(f"state.time has shape {state.time.shape}, needs {state.x.shape[:1]}, one for each world")
 
 
 def expect_worlds(params: "Params", size: tuple[int, int], **rows: Array) -> None:
@@ -160,6 +162,18 @@ def _refuse_long(params: "Params", name: str, material: Any, step: float, number
         )
 
 
+def is_above_limits(params: "Params", timestep: Array) -> Array:
+    """Worlds whose time step is above a limit that :func:`.mpm.init` has, bool, (1 | world,). NaN is not above."""
+    above, slack = jnp.zeros(1, bool), 1 + 1e-4  # rounding of a step at the limit
+    for m in params.materials:
+        numbers = {field: column(jnp.asarray(getattr(m, field), timestep.dtype)) for field in _fields(m)}
+        numbers, step = jax.lax.stop_gradient((numbers, timestep[:, None] / params.cell))
+        sound = step**2 * m.replace(**numbers).modulus() / numbers["density"]
+        diffused = step / params.cell * numbers.get("viscosity", jnp.zeros_like(step)) / numbers["density"]
+        above = above | ((sound > (slack * COURANT) ** 2) | (diffused > slack * DIFFUSION)).any(1)
+    return above
+
+
 def share_kept(params: "Params", dtype: Any) -> Array | None:
     """What a particle keeps of its own velocity, shape (1 | world,); None with APIC; TypeError, ValueError by name."""
     if not isinstance(params.transfer, Transfer):
@@ -187,8 +201,8 @@ CAUSES = {
         "params.timestep, or take a stiffer material or a smaller load"
     ),
     Status.CFL: (
-        "a particle crossed more than a cell in a step; lower params.timestep, above all if viscous, or "
-        "enlarge params.cell"
+        "sound or a particle crossed too much of a cell in a step, or viscosity spread too far; lower params.timestep, "
+        "enlarge params.cell, or take a softer or thinner material"
     ),
 }
 """What each fault bit means, and what to change."""

@@ -1,7 +1,6 @@
-"""Deforming meshes in images: mujoco draws them as flexes, smoothly shaded, with the rigid things around them."""
+"""Deforming meshes in images."""
 
 import dataclasses
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -45,54 +44,3 @@ class Flex:
         if not finite[0]:
             raise ValueError(f"the first positions of the flex in world {world} are not finite: nothing can be drawn")
         return x[np.maximum.accumulate(np.where(finite, np.arange(len(x)), 0))]
-
-
-class Flexes:
-    """Some flexes as a mujoco model of their own, whose vertices are put where they are at each time."""
-
-    def __init__(self, given: Sequence[Flex], world: int, every: int = 1) -> None:
-        import mujoco
-
-        from ..model.load import read_spec
-
-        paths = [flex.path(world, every) for flex in given]
-        if len(lengths := {len(path) for path in paths}) > 1:
-            raise ValueError(f"the flexes have {sorted(lengths)} times: they must be from one motion")
-        spec: Any = read_spec()
-        self._strands, first = [], 0
-        for i, flex in enumerate(given):
-            ends, color = np.asarray(flex.elements), (*flex.color, 1.0)[:4]
-            if ends.shape[1] == 2:  # mujoco draws no flex of edges beside one of triangles without the edges of that
-                self._strands += [(first + pair, flex.radius, np.array(color, np.float32)) for pair in ends]
-            first += paths[i].shape[1]
-            spec.add_flex(
-                name=f"flex{i}",
-                dim=np.shape(flex.elements)[1] - 1,
-                vert=paths[i][0].ravel(),
-                elem=np.asarray(flex.elements).ravel(),
-                vertbody=["world"],
-                radius=flex.radius,
-                rgba=color,
-            )
-        self.x = np.concatenate(paths, 1)  # [m], (time, vertex, 3)
-        self.radius = max(flex.radius for flex in given)
-        self.model: Any = spec.compile()
-        self.data = mujoco.MjData(self.model)
-        self.put(0)
-
-    def put(self, t: int) -> None:
-        """Move the vertices to where they are at time ``t``."""
-        self.data.flexvert_xpos[:] = self.x[t]
-
-    def draw(self, option: Any, scene: Any) -> None:
-        """Make them the content of a mujoco scene."""
-        import mujoco
-
-        everything = mujoco.mjtCatBit.mjCAT_ALL.value
-        mujoco.mjv_updateScene(self.model, self.data, option, None, mujoco.MjvCamera(), everything, scene)
-        capsule = mujoco.mjtGeom.mjGEOM_CAPSULE
-        for ends, radius, color in self._strands[: scene.maxgeom - scene.ngeom]:
-            geom = scene.geoms[scene.ngeom]
-            mujoco.mjv_initGeom(geom, capsule, np.zeros(3), np.zeros(3), np.zeros(9), color)
-            mujoco.mjv_connector(geom, capsule, radius, *self.data.flexvert_xpos[ends])
-            scene.ngeom += 1

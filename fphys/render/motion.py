@@ -8,7 +8,9 @@ import numpy as np
 from ..errors import ModelError
 from .camera import Camera, View, follow
 from .canvas import Canvas, visible_geoms
-from .flex import Flex, Flexes
+from .flex import Flex
+from .flexes import Flexes
+from .matter import Grains, Surface
 
 
 def frames(
@@ -19,7 +21,7 @@ def frames(
     width: int = 640,
     world: int = 0,
     every: int = 1,
-    flexes: Sequence[Flex] = (),
+    flexes: Sequence[Flex | Surface | Grains] = (),
 ) -> np.ndarray:
     """Images of one world's motion: uint8, shape (time, height, width, 3).
 
@@ -27,7 +29,8 @@ def frames(
     ``states.qpos`` has shape (time, world, nq). Every ``every``-th state is drawn, with the model
     parameters of that ``world``. ``camera`` is the name or index of a camera in the model, a
     :class:`Camera`, or None for one that shows the whole motion. If a state is not finite, the last
-    finite one before it is drawn instead. ``flexes`` are deforming meshes at the same times.
+    finite one before it is drawn instead. ``flexes`` are deforming meshes, surfaces and grains of
+    particles at the same times.
 
     mujoco draws on the host without a display, so this is not traceable and not differentiable.
     Without OpenGL it raises :class:`fphys.errors.MissingDependencyError`, which says what to install.
@@ -40,8 +43,8 @@ def frames(
     taken = jax.tree.map(lambda x: np.asarray(x)[::every], states)
     source, data = to_mujoco(model, jax.tree.map(lambda x: x[0], taken), world)
     soft = Flexes(flexes, world, every) if flexes else None
-    if soft is not None and len(soft.x) != len(taken.qpos):
-        raise ValueError(f"the flexes have {len(soft.x)} times, the states {len(taken.qpos)}: they must be as many")
+    if soft is not None and len(soft.low) != len(taken.qpos):
+        raise ValueError(f"the flexes have {len(soft.low)} times, the states {len(taken.qpos)}: they must be as many")
     motion = _Motion(source, data, taken, world, soft)
 
     with Canvas(source, height, width, flexes=soft) as canvas:
@@ -56,9 +59,9 @@ def sight(
     height: int = 480,
     width: int = 640,
     world: int = 0,
-    flexes: Sequence[Flex] = (),
+    flexes: Sequence[Flex | Surface | Grains] = (),
 ) -> tuple[np.ndarray, np.ndarray]:
-    """What a camera of the model sees in one world of one state, with deforming meshes at one time.
+    """What a camera of the model sees in one world of one state, with deforming meshes and particles at one time.
 
     Returns:
         The image, uint8 (height, width, 3), and its depth along the camera's axis [m], float32 (height, width),
@@ -176,7 +179,7 @@ def _boxes(source: Any, motion: _Motion) -> tuple[np.ndarray, np.ndarray]:
     near = np.linalg.norm(source.geom_aabb[:, 3:], axis=-1) < (size if np.isfinite(size) else np.inf)
     low, high = extent(drawn & (moving | near))
     if (soft := motion.flexes) is not None:
-        low, high = np.minimum(low, soft.x.min(1) - soft.radius), np.maximum(high, soft.x.max(1) + soft.radius)
+        low, high = np.minimum(low, soft.low), np.maximum(high, soft.high)
     if not np.isfinite(low).all():  # nothing but planes: look at the model's centre
         reach = np.full(3, source.stat.extent / 2)
         low, high = (np.tile(source.stat.center + sign * reach, (len(low), 1)) for sign in (-1, 1))

@@ -4,7 +4,7 @@ import dataclasses
 import functools
 import itertools
 import warnings
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import jax
@@ -14,6 +14,7 @@ import numpy as np
 from ..bridge.interrupts import Deferred
 from ..distributed import everywhere, joined
 from ..errors import FphysError
+from ..loggers import Logger
 from ..runs import Run
 from .checkpoint import Checkpoints
 from .compiling import compiler_options
@@ -63,6 +64,7 @@ def fit(
     stop: EarlyStop | None = None,
     checkpoints: Checkpoints | None = None,
     run: Run | None = None,
+    loggers: Sequence[Logger] = (),
     patience: int = 100,
     place: Callable[[Any], Any] = everywhere,
 ) -> Result:
@@ -84,7 +86,8 @@ def fit(
         every: steps between two rows of the log.
         stop: when to stop early.
         checkpoints: where to save, and to resume from if a checkpoint is there.
-        run: whose progress bar, TensorBoard and history to use; see :class:`fphys.runs.Run`.
+        run: whose progress bar, loggers and history to use; see :class:`fphys.runs.Run`.
+        loggers: take each logged row, too (:mod:`fphys.loggers`); with no ``run`` they need none. They are not closed.
         patience: this many skipped updates in a row raise an error (checked when a row is logged).
         place: where the training state belongs inside ``jax.set_mesh``: on every device, or with its weights split
             (:func:`fphys.distributed.place`).
@@ -139,8 +142,11 @@ def fit(
             if done % every == 0 or done == steps:
                 row = jax.device_get(metrics) | (evaluate(state.params, state.aux) if evaluate else {})
                 rows.append({"step": done} | {name: _number(name, value) for name, value in row.items()})
+                values = {name: value for name, value in rows[-1].items() if name != "step"}
                 if run:
-                    run.log(done, **{name: value for name, value in rows[-1].items() if name != "step"})
+                    run.log(done, **values)
+                for logger in loggers:
+                    logger.log(done, values)
                 _healthy(state, patience, loss_fn, batch)
                 stopping = stop.update(stopping, _metric(rows[-1], stop))
             if checkpoints and (done % checkpoints.every == 0 or (interrupt.asked and done > saved_at)):

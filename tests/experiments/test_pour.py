@@ -7,6 +7,7 @@ from fphys import experiments
 from fphys.experiments import pour, stiffness
 from fphys.experiments.pour import Config
 
+PARTICLES = ["pour", "dam-break", "hourglass", "jelly", "jet", "stiffness", "soft-walk", "soft-throw"]
 DEFORMABLE = ["drape", "cable", "identify-elastic", "fold", "soft-arm", "mix", "pour-cup"]
 SMALL = Config(particles=432, across=8, duration=1.6)
 
@@ -33,7 +34,7 @@ def test_without_renewal_the_water_stands_too_high():
     assert not pour.inside(water - np.array([0.0, 0.0, 1.0])).all()
 
 
-@pytest.mark.parametrize("name", ["pour", "jet", "stiffness", "soft-walk", "soft-throw", *DEFORMABLE])
+@pytest.mark.parametrize("name", [*PARTICLES, *DEFORMABLE])
 def test_numbers_that_cannot_be_are_refused(name):
     module = experiments.load(name)
     for field in dataclasses.fields(module.Config):

@@ -16,6 +16,7 @@ from ..particles.sph_scenes import pool, run
 from ..particles.test_neighbors import R, brute_force, found
 
 WORLD, WHO = 1, 7
+H = 0.5 * 0.0625 / 9.486832980505138  # s: half a cell of 1/16 m at the sound of 9e4 Pa and 1000 kg/m^3
 
 
 # --- faults 7 to 9, of the material point method
@@ -119,6 +120,41 @@ def test_a_particle_that_crosses_a_cell_in_a_step_is_reported(factor: float):
     state = state.replace(v=0.0 * state.v + factor * params.cell / params.timestep)
     status = int(mpm.step(params, state).status[0])
     assert status == (int(fphys.Status.CFL) if factor > 1 else 0)
+
+
+@pytest.mark.parametrize(
+    "material",
+    [
+        lambda k: mpm.Corotated(1000.0, 9e4 * k, 0.0),  # sound: c dt / dx = 0.5 at k = 1
+        lambda k: mpm.Liquid(1000.0, 9e4 * k),
+        lambda k: mpm.Liquid(1000.0, 9.0, viscosity=1000.0 * 0.35 * 0.0625**2 * k / H),
+    ],
+)
+def test_a_traced_number_above_a_limit_is_reported(material):
+    """``init`` refuses it where it is known; within a jitted search the status says so. A world each."""
+    cell = 0.0625
+    params = mpm.Params(material(1.0), timestep=H, cell=cell, shape=(8, 8))
+    state = mpm.init(params, np.full((3, 1, 2), 0.25))
+
+    @jax.jit
+    def stepped(k):
+        return mpm.step(params.replace(material=material(k)), state).status
+
+    assert stepped(jnp.array([0.999, 1.0, 1.001])).tolist() == [0, 0, int(fphys.Status.CFL)]
+    assert int(stepped(jnp.array([jnp.nan] * 3))[0]) == int(fphys.Status.BADPARAM)
+    with pytest.raises(ValueError, match="too long"):
+        mpm.init(params.replace(material=material(1.1)), state.x)
+
+
+def test_a_world_has_its_time_and_one_that_skips_a_step_stands_still():
+    params, state = scene("corotated", 2, worlds=3)
+    steps = jnp.array([1e-4, jnp.nan, 2e-4], state.x.dtype)
+    later = after(params.replace(timestep=steps), state, 3)
+    np.testing.assert_allclose(later.time, [3e-4, 0.0, 6e-4], rtol=1e-6)
+    slope = jax.grad(lambda h: after(params.replace(timestep=h), state, 3).time.sum())(steps.at[1].set(1e-4))
+    np.testing.assert_allclose(slope, [3.0, 3.0, 3.0], rtol=1e-6)
+    again = mpm.reset(params, later, jnp.array([True, False, False]), state)
+    assert again.time[0] == 0.0 and again.time[2] == later.time[2]
 
 
 def test_a_bad_particle_passes_no_gradient():
