@@ -18,6 +18,7 @@ import fphys
 
 from .deformables.mesh import Topology
 from .errors import StateError
+from .model.pairs import capacity
 from .model.structure import GeomType
 from .page import color_of, serve, shape, viser_module
 
@@ -193,7 +194,7 @@ class Live:
 
     def _add_panel(self) -> None:
         gui, m = self.server.gui, self.model
-        touching = self.shown.can_be_pulled and len(m.structure.geom.pair)
+        touching = self.shown.can_be_pulled and capacity(m.structure)[0]
         self.status: Any = gui.add_markdown("")
         self.running: Any = gui.add_checkbox("run", True)
         self.speed: Any = gui.add_slider("speed", 0.25, 4.0, 0.25, 1.0)

@@ -15,8 +15,8 @@ import numpy as np
 
 import fphys
 
-from .model.pairs import contact_pairs
-from .rigid.collide.collision import detection_distance
+from .model.pairs import met
+from .rigid.collide.pairs import geoms_of
 
 HOLD = 10
 """For how many steps an action is held."""
@@ -166,7 +166,7 @@ def forces(m: Any, d: Any) -> np.ndarray:
 @functools.cache
 def touchable(m: Any) -> bool:
     """Whether any two geoms may touch."""
-    return len(contact_pairs(m, frozenset())[0]) > 0
+    return len(met(m, frozenset())[0]) > 0
 
 
 def to_state(model: fphys.Model, rows: list[Row]) -> tuple[fphys.State, np.ndarray]:
@@ -181,11 +181,18 @@ def grazing(model: fphys.Model, rows: list[Row], state: fphys.State, ctrl: np.nd
     contacts = jax.jit(fphys.forward)(model, state, ctrl)[1].contacts
     if contacts is None:
         return np.zeros(len(rows), bool)
-    limit, found = np.asarray(detection_distance(model))[0], []
-    by_geoms = {tuple(sorted(pair)): x for pair, x in zip(model.structure.geom.pair.tolist(), limit, strict=True)}
-    for pair, distance, row in zip(np.asarray(contacts.pair), np.asarray(contacts.distance), rows, strict=True):
-        ours = distance[pair >= 0] - limit[pair[pair >= 0]]
-        theirs = row.contacts.distance - [by_geoms[tuple(sorted(pair))] for pair in row.contacts.geom.tolist()]
+    s, reach, found = model.structure, np.asarray(model.geom.margin + model.geom.gap)[0], []
+    named = np.asarray(model.pair.margin + model.pair.gap)[0, s.geom.named]
+    pairs = s.geom.pair[len(s.geom.pair) - len(named) :]
+    special = {tuple(sorted(pair)): x for pair, x in zip(pairs.tolist(), named, strict=True)}
+
+    def limits(geoms: np.ndarray) -> list[float]:
+        return [special.get(tuple(sorted(pair)), reach[pair].sum()) for pair in geoms.tolist()]
+
+    everything = contacts.pair, contacts.distance, geoms_of(s, contacts.pair)
+    for pair, distance, geoms, row in zip(*map(np.asarray, everything), rows, strict=True):
+        ours = distance[pair >= 0] - limits(geoms[pair >= 0])
+        theirs = row.contacts.distance - limits(row.contacts.geom)
         found.append(np.abs(np.concatenate([ours, theirs])).min(initial=np.inf) <= GRAZING)
     return np.array(found)
 

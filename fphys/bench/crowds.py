@@ -14,6 +14,7 @@ from .case import Case, Workload
 Array = jax.Array
 
 SIZES = (100, 300, 1000)
+PILES = (*SIZES, 3000)
 EXPONENT = 1.2
 """Target: n bodies take at most (n / 100) to this power times as long as a hundred."""
 
@@ -23,10 +24,10 @@ _KINDS = {"sphere": "0.1", "box": "0.09 0.1 0.08", "capsule": "0.07 0.05"}
 
 def crowd_cases() -> list[Case]:
     """A step of a chain and of a pile, and the step's gradient with respect to the state, for every size."""
-    return [case for name, start in (("chain", chain), ("pile", pile)) for case in _cases(name, start)]
+    return [*_cases("chain", SIZES, chain), *_cases("pile", PILES, pile)]
 
 
-def _cases(name: str, start: Callable[[int], tuple[fphys.Model, fphys.State]]) -> list[Case]:
+def _cases(name: str, sizes: tuple[int, ...], start: Callable[[int], tuple[fphys.Model, fphys.State]]) -> list[Case]:
     def case(bodies: int, suffix: str, work: Callable[[fphys.Model, fphys.State], Workload]) -> Case:
         relative = {"relative_to": f"rigid.{name}.{SIZES[0]}.{suffix}", "target": (bodies / SIZES[0]) ** EXPONENT}
         return Case(
@@ -37,7 +38,7 @@ def _cases(name: str, start: Callable[[int], tuple[fphys.Model, fphys.State]]) -
             **({} if bodies == SIZES[0] else relative),
         )
 
-    return [case(n, suffix, work) for n in SIZES for suffix, work in (("step", _step), ("step_grad", _gradient))]
+    return [case(n, suffix, work) for n in sizes for suffix, work in (("step", _step), ("step_grad", _gradient))]
 
 
 def chain(bodies: int) -> tuple[fphys.Model, fphys.State]:

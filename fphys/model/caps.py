@@ -18,8 +18,10 @@ from . import sizes
 MAX_ELEMENTS = 100_000
 """Elements; heavy ones count several times, see ``_WEIGHTS``. Equals 12,000 bodies or geoms, or half as many copies of
 a geom. A Franka arm counts 1,500, a body of 4,000 sites 30,000. So many load in ten seconds at worst."""
-MAX_DOFS = 2**14
-"""Degrees of freedom: those of 2,700 free bodies. Their dense mass matrix has 2 GB."""
+MAX_DOFS = 2**15
+"""Degrees of freedom: those of 5,461 free bodies."""
+MAX_TREE = 2**14
+"""Degrees of freedom of a body in the world with all that hangs on it: 1 GB in MuJoCo's mass matrix if a chain."""
 MAX_PIXELS = 2**29
 """Bytes of all textures and height fields: ten textures of 4096 x 4096. MuJoCo uses two or three times as much."""
 MAX_TRIANGLES = 2**22
@@ -38,6 +40,7 @@ MAX_MUSCLE_STEPS = 2**27
 _CAPS = {
     "elements": (MAX_ELEMENTS, "elements (heavy ones count several times)", "use fewer, or fewer copies"),
     "dofs": (MAX_DOFS, "degrees of freedom", "use fewer joints"),
+    "tree": (MAX_TREE, "degrees of freedom that hang on one another", "use fewer joints, or separate mechanisms"),
     "pixels": (MAX_PIXELS, "bytes of pictures and height fields", "make them smaller"),
     "triangles": (MAX_TRIANGLES, "triangles", "make the meshes coarser"),
     "bytes": (MAX_BYTES, "bytes in its files", "use smaller ones"),
@@ -203,10 +206,15 @@ class _Model:
         attached: set[str] = set()
         places = list(_unrolled(part, _root(part), {id(part)}, itertools.count(1)))
         classes, times, subtrees = _classes(places), _times(places), _Subtrees(places)
+        tree = None  # the outermost body that is open
         for place in sorted(places, key=lambda place: place.section in _REFERRING):  # references to bodies come last
             tag, attributes = place.element.tag, place.element.attributes
             count = place.copies * times.get(place.group, 1) + total["own"] * (place.section in _REFERRING)
             subtrees.enter(place, total)
+            if tree and place.level <= tree.level:
+                tree = None
+            if not tree and tag == "body":
+                tree, total["tree"] = place, 0
             size = sum(max(path.stat().st_size for path in paths) for paths in place.element.files)
             self.add(total, {"bytes": size * count}, place)  # first: a file that is too large is not read
             cost = self._cost(place, classes)
@@ -214,18 +222,22 @@ class _Model:
                 cost["own"] = 1  # possibly one more copy of each name
                 for name, amount in subtrees.attach(attributes, total).items():
                     cost[name] = cost.get(name, 0) + amount
+            cost["tree"] = cost.get("dofs", 0) / tree.copies if tree else cost.get("dofs", 0) * (tag == "joint")
             self.add(total, {name: amount * count for name, amount in cost.items()}, place)
             if tag == "model" and place.section == "asset":
                 for sub in place.element.parts:
                     name = attributes.get("name") or sub.elements[0].attributes.get("model", "")
                     models[name] = self.total(sub, (*above, id(part)))
+                    models[name]["tree"] = 0
                     self.add(total, models[name], place)
             elif tag == "attach" and "model" in attributes:
                 name = attributes["model"]
                 largest = max(models.values(), key=lambda own: own["elements"], default={})
                 more = count - (name not in attached)  # one was already counted where the model was named
                 attached.add(name)
-                self.add(total, {k: amount * more for k, amount in models.get(name, largest).items()}, place)
+                own = {k: amount * more for k, amount in models.get(name, largest).items()}
+                own["tree"] = models.get(name, largest)["dofs"] * count / tree.copies if tree else 0
+                self.add(total, own, place)
         self._totals[id(part)] = total
         return total
 

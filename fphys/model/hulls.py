@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ..errors import UnsupportedError
-from .pairs import CONVEX, HFIELDS
+from .pairs import CONVEX, HFIELDS, met
 from .structure import GeomType, Hulls, Ints
 
 _PARTS = {GeomType.SPHERE: 1, GeomType.CAPSULE: 3, GeomType.ELLIPSOID: 1, GeomType.CYLINDER: 7, GeomType.BOX: 26}
@@ -44,9 +44,9 @@ class _Hull(NamedTuple):
     flat: int  # how many of the faces are parts
 
 
-def read_hulls(m: Any, pair: np.ndarray) -> Hulls:
+def read_hulls(m: Any, disabled: frozenset[str]) -> Hulls:
     """The hulls of the meshes among the geoms that may touch."""
-    touching = np.unique(pair)
+    pair, touching = met(m, disabled)
     geoms = touching[m.geom_type[touching] == GeomType.MESH]
     first, radius = np.full(m.ngeom, -1, np.int32), np.zeros(m.ngeom)
     radius[geoms] = m.geom_rbound[geoms]

@@ -14,7 +14,7 @@ from ..worlds import HUGE, Status, largest_velocity
 from .arguments import expect, expect_model, whole_number
 from .kinds import kinds
 from .model import Model
-from .pairs import capacity, rows
+from .pairs import capacity
 from .state import State
 from .structure import JointType, Structure
 
@@ -69,9 +69,8 @@ def init(
     if num_worlds < 1:
         raise ValueError(f"num_worlds is {num_worlds}, must be at least 1")
     asked = None if max_contacts is None else _whole("max_contacts", max_contacts)
-    room = functools.partial(capacity, s.geom.pair, s.geom.type, rows(s.geom.pair_condim, s.elliptic))
-    contacts, contact_rows = room(asked)
-    if asked == 0 and room()[0]:
+    contacts, contact_rows = capacity(s, asked)
+    if asked == 0 and capacity(s)[0]:
         raise ValueError(
             "max_contacts is 0, but geoms of the model may touch: give it room, or switch contact off by "
             'fphys.load(..., disable=("contact",))'

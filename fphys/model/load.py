@@ -22,7 +22,7 @@ from .assets import located
 from .guard import Document, admit
 from .hulls import read_hulls
 from .model import Model
-from .pairs import contact_pairs
+from .pairs import apart, contact_pairs, is_sparse, reach
 from .sensors import read_sensors
 from .source import held, leaf_values, read_field
 from .state import State
@@ -289,7 +289,8 @@ def _structure(m: Any, disabled: frozenset[str]) -> Structure:
         return np.array(values, bool)
 
     frames, last, after = _frames(m)
-    pair, dim, index = contact_pairs(m, disabled)
+    sparse = is_sparse(m, disabled)
+    pair, dim, index = (ints([]).reshape(0, 2), ints([]), ints([])) if sparse else contact_pairs(m, disabled)
     counts = ("nq", "nv", "nu", "na", "nbody", "njnt", "ngeom", "nsite", "ntendon", "nmocap", "nkey")
     return Structure(
         dims={name: int(getattr(m, name)) for name in counts},
@@ -320,11 +321,13 @@ def _structure(m: Any, disabled: frozenset[str]) -> Structure:
             priority=ints(m.geom_priority),
             pair=pair,
             pair_condim=dim,
+            reach=reach(m, disabled),
+            apart=apart(m),
             named=index,
             fluid=ints(np.flatnonzero(m.geom_fluid[:, 0] > 0)),
             grid=_grids(m),
         ),
-        hull=read_hulls(m, pair),
+        hull=read_hulls(m, disabled),
         limit=_limits(m, "limit" in disabled),
         friction=Frictions(
             dof=ints(np.flatnonzero(m.dof_frictionloss != 0) if "frictionloss" not in disabled else []),
@@ -357,7 +360,7 @@ def _structure(m: Any, disabled: frozenset[str]) -> Structure:
         sensor=read_sensors(m),
         integrator=Integrator(m.opt.integrator),
         cone=int(m.opt.cone),
-        jacobian=int(m.opt.jacobian),
+        sparse=sparse,
         iterations=int(m.opt.iterations),
         ls_iterations=int(m.opt.ls_iterations),
         noslip_iterations=int(m.opt.noslip_iterations),

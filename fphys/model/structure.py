@@ -110,8 +110,11 @@ class Geoms:
     body: Ints  # (ngeom,)
     condim: Ints  # (ngeom,)
     priority: Ints  # (ngeom,)
-    pair: Ints  # (npair, 2) geom pairs that may collide, narrow-phase order (type1 <= type2); named pairs come last
+    pair: Ints  # (npair, 2) geom pairs that may collide, narrow-phase order (type1 <= type2); named pairs come last;
+    # none in a sparse model, where a pair's number is the lower geom times ngeom, plus the higher
     pair_condim: Ints  # (npair,) dimension of their contacts: 1, 3, 4 or 6
+    reach: Ints  # (ngeom, 5) what decides whether two geoms may touch, see pairs.reach
+    apart: Ints  # pairs of bodies that do not touch: the lower times nbody, plus the higher
     named: Ints  # (nnamed,) index in model.pair of the named pairs, which come last
     fluid: Ints  # geoms whose shape the medium acts on, rather than on their body's box of equal inertia
     grid: Ints  # (ngeom, 4) for a height field: its index, rows and columns, first in model.hfield.data; else -1
@@ -251,7 +254,7 @@ class Structure:
     sensor: Sensors
     integrator: Integrator
     cone: int  # mujoco.mjtCone: 0 pyramidal, 1 elliptic
-    jacobian: int  # mujoco.mjtJacobian: 0 dense, 1 sparse, 2 by size
+    sparse: bool  # whether no matrices and no pairs are stored: as in MuJoCo, the file says so, or there are 60 dofs
     iterations: int
     ls_iterations: int
     noslip_iterations: int
@@ -289,17 +292,6 @@ class Structure:
     def elliptic(self) -> bool:
         """Whether friction cones are elliptic."""
         return self.cone == 1
-
-    @property
-    def sparse(self) -> bool:
-        """Whether no matrices are stored. As in MuJoCo, the file says so, or the mechanism is large.
-
-        Elliptic cones, equalities, tendons, named pairs, ball limits, implicitfast and the no-slip pass need matrices.
-        """
-        explicit = self.integrator in (Integrator.EULER, Integrator.RK4) and not self.noslip_iterations
-        rows = self.elliptic or self.equality.type.size or self.geom.named.size or self.dims["ntendon"]
-        balls = (self.joint.type[self.limit.joint] == JointType.BALL).any()
-        return explicit and not rows and not balls and (self.jacobian == 1 or (self.jacobian == 2 and self.nv >= 60))
 
     @property
     def nrow(self) -> int:

@@ -5,26 +5,31 @@ from typing import Any
 import numpy as np
 
 from ..errors import ModelError
+from .caps import MAX_TREE
+from .pairs import is_sparse, meetings, reach
 from .structure import GeomType
 
 MAX_PAIRS = 2**23
-"""Pairs of geoms that may touch, before bodies are excluded: those of 4,096 balls. They take 0.5 GB and 7 s."""
+"""Pairs of geoms that may touch, before bodies are excluded: those of 4,096 balls. They take 0.5 GB and 7 s. In a
+sparse model, which lists none, pairs of their kinds."""
 MAX_SQUARES = 2**27
 """Sum of the squared vertex counts of all hulls: one of 11,585, or thirty of 2,000. One of 6,000 takes 3 s."""
 
 
 def require_tractable(m: Any, disabled: frozenset[str], label: str) -> None:
     """Raise ModelError if contacts between a compiled model's geoms would take long to prepare."""
-    reach = np.stack([m.geom_contype, m.geom_conaffinity, m.body_treeid[m.geom_bodyid] < 0], -1)
-    kinds, number = np.unique(reach, axis=0, return_counts=True)
-    types, affinities, static = kinds.T
-    meeting = 0
-    for i in range(len(kinds)):
-        may = ((types[i] & affinities) | (types & affinities[i])) != 0
-        meeting += int(number[i]) * int(number[may & ((static[i] & static) == 0)].sum())
-    if meeting > 2 * MAX_PAIRS:
+    sparse = is_sparse(m, disabled)
+    if not sparse and m.nv > MAX_TREE:
         raise ModelError(
-            f"{label}: its {m.ngeom} geoms make {meeting // 2} pairs that may touch, more than the {MAX_PAIRS} "
+            f"{label}: its {m.nv} degrees of freedom, more than {MAX_TREE}, make a mass matrix of "
+            f"{4e-9 * m.nv**2:.1f} GB: let it be sparse (docs/decisions/0013-many-bodies.md)"
+        )
+    found = meetings(reach(m, disabled), m.geom_type)
+    meeting = found.number.size if sparse else int(found.number.sum())
+    if meeting > MAX_PAIRS:
+        what = "pairs of kinds" if sparse else "pairs"
+        raise ModelError(
+            f"{label}: its {m.ngeom} geoms make {meeting} {what} that may touch, more than the {MAX_PAIRS} "
             "that are looked through: keep those apart that never meet, by contype and conaffinity"
         )
     own = np.unique(m.geom_dataid[m.geom_type == GeomType.MESH]) if "contact" not in disabled else []

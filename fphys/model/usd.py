@@ -15,7 +15,7 @@ import numpy as np
 
 from ..errors import ModelError
 from . import usd_shapes as shapes
-from .caps import MAX_DOFS
+from .caps import MAX_DOFS, MAX_TREE
 from .structure import Integrator
 from .usd_couplings import Named, add_coupling, add_mimics, add_tendons, can_couple, is_coupling
 from .usd_joints import Joint, Placed, joint, place
@@ -79,9 +79,10 @@ def _read(usd: Stage, empty: Callable[[], Any]) -> Any:
             (own.colliders if own else static).extend([found] if found else [])
         elif prim.IsA(physics.Joint) or str(prim.GetTypeName()).endswith("Joint"):
             joints += [found] if (found := joint(usd, prim, owner)) else []
-    dofs = 6 * len(bodies) + sum(len(own.dofs) - 6 for own in joints)
-    if dofs > MAX_DOFS:
-        raise ModelError(f"{usd.label}: it has more than {MAX_DOFS} degrees of freedom: use fewer bodies")
+    hung = sum(len(own.dofs) for own in joints)
+    if 6 * (len(bodies) - len(joints)) + hung > MAX_DOFS or hung > MAX_TREE:
+        most = f"{MAX_DOFS} degrees of freedom, or {MAX_TREE} in joints"
+        raise ModelError(f"{usd.label}: it has more than {most}: use fewer bodies")
     couplings = [own for own in joints if is_coupling(usd, own)]
     couplings += _grow(usd, bodies, [own for own in joints if not own.free and own not in couplings])
     if not bodies and not static and not usd.refused:

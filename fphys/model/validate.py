@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from ..errors import ModelError, UnsupportedError
-from .pairs import contact_pairs, of_kinds
+from .pairs import met, of_kinds
 from .structure import MUSCLE, GeomType, JointType
 from .whitelist import DEFAULT, LEAVES, numeric_fields
 
@@ -245,7 +245,7 @@ def _is_rotational_servo(m: Any, i: int) -> bool:
 def _contacts(m: Any, disabled: frozenset[str]) -> Iterator[str]:
     """Contacts that the model may make but that are not simulated, one line for each kind."""
     found: dict[str, list[str]] = {}
-    pair = contact_pairs(m, disabled)[0]
+    pair, _ = met(m, disabled)
     for a, b in pair[of_kinds(pair, m.geom_type)[1] == 0]:
         first, second = (GeomType(m.geom_type[g]).name.lower() for g in (a, b))
         kind = f"contact of {first} and {second}"

@@ -18,7 +18,7 @@ from . import stages, team
 from .dynamics import mass_matrix_launch, power_motions
 from .forces import damping, tendon
 from .forces.armature import armature_power, count
-from .forces.damping import gyroscopic, implicit_matrix, lone_inverses, lone_shape, solve_implicit
+from .forces.damping import gyroscopic, implicit_matrix, lone_inverses, lone_shape, solve_implicit, solve_sparse
 from .tree import articulated, topology
 
 
@@ -54,24 +54,25 @@ def damp(
 
 
 def damp_sparse(
-    launch: Any, model: Model, state: State, frames: stages.Frames, mass: articulated.Inertias, qacc: Any, out: Any
+    launch: Any,
+    model: Model,
+    state: State,
+    loads: stages.Loads,
+    frames: stages.Frames,
+    mass: articulated.Inertias,
+    qacc: Any,
+    out: Any,
 ) -> None:
     """The same for mechanisms where M is applied rather than stored."""
     force = launch.scratch(qacc.shape, stages.types(qacc).real)
     articulated.multiply(launch, model, mass, qacc, force)
-    articulated.solve(launch, model, _articulated(launch, model, state, frames), force, out)
-
-
-def _articulated(launch: Any, model: Model, state: State, frames: stages.Frames) -> Any:
-    """M + h D, ready for solves."""
-    return articulated.articulate(
-        launch, model, state, articulated.inertias(launch, model, state, frames, implicit=True)
-    )
+    solve_sparse(launch, model, state, loads, frames, force, out)
 
 
 def invertible(model: Model) -> bool:
-    """Whether a follows from a2: the stored M + h D lacks the gyroscopic forces of lone bodies."""
-    return not gyroscopic(model)
+    """Whether a follows from a2: what is stored of M + h D lacks the gyroscopic forces of lone bodies, and in a sparse
+    model all but the joints' damping."""
+    return not gyroscopic(model) and not (model.structure.sparse and damping.fast(model))
 
 
 class Pulled(NamedTuple):
@@ -95,11 +96,12 @@ def pull_damped(
     frames = stages.frame_poses(launch, model, state)
     if s.sparse:
         mass = articulated.inertias(launch, model, state, frames, implicit=False)
-        articulated.solve(launch, model, _articulated(launch, model, state, frames), cotangent, trial)
+        solve_sparse(launch, model, state, loads, frames, cotangent, trial, transposed=True)
         articulated.multiply(launch, model, mass, trial, pulled)
-        inputs = [stages.switches(model)[1], model.dof.damping, model.opt.timestep, damped]
-        launch(k.damping.damping_force, dim=damped.shape, inputs=inputs, outputs=[force])
-        articulated.solve(launch, model, articulated.articulate(launch, model, state, mass), force, change)
+        if known is None:
+            inputs = [stages.switches(model)[1], model.dof.damping, model.opt.timestep, damped]
+            launch(k.damping.damping_force, dim=damped.shape, inputs=inputs, outputs=[force])
+            articulated.solve(launch, model, articulated.articulate(launch, model, state, mass), force, change)
     else:
         axes = stages.both_axes(launch, model, frames)
         mass = launch.scratch((launch.worlds, topology.packed_size(s.nv)), real, zeroed=True)

@@ -17,7 +17,7 @@ from ..model import Model, State
 from . import stages, team
 from .forces import actuation, damping, ellipsoid, gravcomp, tendon
 from .forces.armature import add_force, add_inertia, armature_power, count, drifts
-from .forces.damping import implicit_matrix, lone_inverses, lone_shape, solve_implicit
+from .forces.damping import implicit_matrix, lone_inverses, lone_shape, solve_implicit, solve_sparse
 from .tree import articulated, topology
 
 Array = jax.Array
@@ -168,7 +168,7 @@ def _smooth(
     force = applied_force(launch, model, state, loads, frames, axes)
     launch(k.forces.subtract, dim=(w, s.nv), inputs=[force, bias], outputs=[net])
     if s.sparse:
-        _solve_sparse(launch, model, state, frames, net, qacc, implicit=implicit)
+        _solve_sparse(launch, model, state, loads, frames, net, qacc, implicit=implicit)
         return
     matrix = launch.scratch((w, topology.packed_size(s.nv)), t.real, zeroed=True)
     mass_matrix_launch(launch, model, state, frames, (axes, own), model.dof.armature, matrix)
@@ -183,9 +183,21 @@ def _smooth(
 
 
 def _solve_sparse(
-    launch: Any, model: Model, state: State, frames: stages.Frames, force: Any, out: Any, *, implicit: bool
+    launch: Any,
+    model: Model,
+    state: State,
+    loads: stages.Loads,
+    frames: stages.Frames,
+    force: Any,
+    out: Any,
+    *,
+    implicit: bool,
+    transposed: bool = False,
 ) -> None:
-    mass = articulated.inertias(launch, model, state, frames, implicit=implicit)
+    if implicit:
+        solve_sparse(launch, model, state, loads, frames, force, out, transposed=transposed)
+        return
+    mass = articulated.inertias(launch, model, state, frames, implicit=False)
     articulated.solve(launch, model, articulated.articulate(launch, model, state, mass), force, out)
 
 
@@ -359,11 +371,19 @@ def packed_matrix(model: Model, state: State) -> Array:
 
 
 def _back_solve(
-    launch: Any, model: Model, state: State, factors: Sequence[Any], cotangent: Any, out: Any, *, implicit: bool
+    launch: Any,
+    model: Model,
+    state: State,
+    loads: stages.Loads,
+    factors: Sequence[Any],
+    cotangent: Any,
+    out: Any,
+    *,
+    implicit: bool,
 ) -> None:
     if model.structure.sparse:
         frames = stages.frame_poses(launch, model, state)
-        _solve_sparse(launch, model, state, frames, cotangent, out, implicit=implicit)
+        _solve_sparse(launch, model, state, loads, frames, cotangent, out, implicit=implicit, transposed=True)
     elif implicit:
         factor, inverse = factors
         solve_implicit(launch, model, factor, inverse, cotangent, out, transposed=True)
@@ -387,7 +407,7 @@ def _ops(implicit: bool) -> _Operations:
         factors = [_shape(state, topology.packed_size(nv))] + [_shape(state, *lone_shape(model))] * implicit
         return (_shape(state, nv), *([] if sparse else factors))
 
-    def like(model: Model, state: State, factors: Any, cotangent: Any) -> Any:
+    def like(model: Model, state: State, loads: stages.Loads, factors: Any, cotangent: Any) -> Any:
         return cotangent
 
     return _Operations(
@@ -422,7 +442,7 @@ def _acceleration_bwd(implicit: bool, saved: Any, cotangents: Found) -> Any:
     model, state, loads, found, wanted = saved
     cotangent = dense(cotangents.qacc)
     wish = flags.load(wanted)[: len(jax.tree.leaves((model, state, loads)))]
-    trial = _ops(implicit).backward(model, state, found.factor, cotangent)
+    trial = _ops(implicit).backward(model, state, loads, found.factor, cotangent)
     grads = power_gradient(_ops(implicit).power, (model, state, loads), (found.qacc, trial), wish, cotangent)
     return (*grads, None)
 

@@ -15,6 +15,7 @@ from ..math import quat_mul, quat_unit, rotate, rotation
 from ..model import Model, State
 from .collide.collision import Contacts
 from .collide.collision import contacts as contact_geometry
+from .collide.pairs import geoms_of
 from .forces.actuation import actuator_force, generalized_force, transmissions
 from .forward import forward
 from .inverse import smooth_inverse
@@ -121,7 +122,7 @@ def contact_wrenches(model: Model, last: LastSolve, ctrl: Array) -> Array:
         jnp.where(there, jnp.einsum("wcij,wci->wcj", touching.frame, part), 0)
         for part in (parts[..., :3], parts[..., 3:])
     )
-    body = jnp.asarray(geom.body[geom.pair])[jnp.where(touching.pair >= 0, touching.pair, 0)]
+    body = jnp.asarray(geom.body)[geoms_of(model.structure, touching.pair)]
     each = jnp.arange(model.structure.nbody, dtype=jnp.int32)[None, None]
     sign = (body[..., 1:] == each).astype(force.dtype) - (body[..., :1] == each).astype(force.dtype)
     centre = _tree_centres(model, inertial_positions(model, last))

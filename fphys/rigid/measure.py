@@ -13,6 +13,7 @@ from ..math import quat_unit, rotate
 from ..model import Model, State
 from ..model.sensors import SensorType
 from . import stages
+from .collide.pairs import geoms_of
 from .forces.actuation import Transmissions, actuator_force, transmissions
 from .forward import Info, forward
 from .inverse import energy
@@ -194,7 +195,7 @@ class Scene:
         if found is None:
             return None
         there, geom = found.pair >= 0, self.model.structure.geom
-        body = jnp.asarray(geom.body[geom.pair])[jnp.where(there, found.pair, 0)]
+        body = jnp.asarray(geom.body)[geoms_of(self.model.structure, found.pair)]
         parts = jnp.where(there[..., None], force, 0.0)
         turn = parts[..., 3:] if parts.shape[-1] > 3 else jnp.zeros_like(parts)
         force, torque = (jnp.einsum("wcij,wci->wcj", found.frame, part) for part in (parts[..., :3], turn))

@@ -35,7 +35,7 @@ class Loads(NamedTuple):
 class Rows(NamedTuple):
     """Rows of the constraint Jacobian, with a fixed range of rows for each family."""
 
-    jacobian: Buffer  # (world, row, nv); in a sparse model (world, row, 1): a row of a joint has one entry
+    jacobian: Buffer  # (world, row, nv); in a sparse model (world, row, width), see solve/links.py
     weight: Buffer  # 1 / R, zero for a row that does not act, (world, row)
     reference: Buffer  # (world, row)
     bound: Buffer  # lower and upper bound of minus its force, (world, row, 2)

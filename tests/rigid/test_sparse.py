@@ -14,6 +14,7 @@ import pytest
 
 import fphys
 from fphys.rigid.collide.collision import _near_op, contacts
+from fphys.rigid.collide.pairs import geoms_of
 from fphys.testing import check_grads, check_transforms
 
 CONTACTS, FORWARD, INVERSE, STEP = map(jax.jit, (contacts, fphys.forward, fphys.inverse, fphys.step))
@@ -23,11 +24,11 @@ BRANCHES = """
   <worldbody>
     <geom type="plane" size="9 9 1"/>
     <body pos="0 0 0.25"><freejoint/><geom type="box" size="0.2 0.12 0.05"/>
-      <body pos="0.2 0.1 0"><joint axis="0 1 0" limited="true" range="-20 40" frictionloss="0.3"/>
+      <body pos="0.2 0.1 0"><joint name="bend" axis="0 1 0" limited="true" range="-20 40" frictionloss="0.3"/>
         <geom type="capsule" fromto="0 0 0 0.1 0.05 -0.2" size="0.04"/>
         <body pos="0.1 0.05 -0.2"><joint type="ball"/><geom size="0.06" friction="0.5 0.01 0.001" condim="6"/></body>
       </body>
-      <body pos="-0.2 0 0"><joint type="slide" axis="1 0 1" limited="true" range="-0.05 0.05"/>
+      <body pos="-0.2 0 0"><joint name="slide" type="slide" axis="1 0 1" limited="true" range="-0.05 0.05"/>
         <joint axis="0 1 0"/><geom type="capsule" fromto="0 0 0 -0.1 0 -0.22" size="0.05" condim="1"/>
         <body pos="0 0 0.1"><geom size="0.05"/></body>
       </body>
@@ -64,11 +65,65 @@ def pile(shape: tuple[int, int, int], jacobian: str, kinds: tuple[str, ...] = ("
     return f"<mujoco>{option}<worldbody>{wall}{bodies}</worldbody></mujoco>"
 
 
+BONDED = """
+<mujoco><option timestep="0.002" jacobian="{jacobian}"/>
+  <default><joint damping="0.3" armature="0.02"/><geom mass="0.4"/><site size="0.01"/></default>
+  <worldbody>
+    <geom type="plane" size="9 9 1"/><site name="hook" pos="0.3 0.2 0.8"/>
+    <body name="a" pos="0 0 0.2"><freejoint/><geom type="box" size=".2 .12 .05"/>
+      <body name="arm" pos="0.2 0.1 0"><joint name="swing" axis="0 1 0"/>
+        <geom type="capsule" fromto="0 0 0 0.1 0.05 0.2" size="0.04"/>
+        <body name="tip" pos="0.1 0.05 0.2"><joint type="ball" limited="true" range="0 5"/>
+          <geom size="0.06" pos="0.02 0 0.08"/><site name="st" pos="0 0 0.1" euler="20 10 0"/></body>
+      </body>
+    </body>
+    <body name="b" pos="0.3 0.15 0.5"><freejoint/><geom size="0.08"/><site name="sb" pos="0 0.05 0"/></body>
+    <body name="c" pos="0 0 0.4"><freejoint/><geom type="box" size=".1 .1 .05"/><site name="sc" pos="0 0 -0.1"/></body>
+    <body name="d" pos="-0.5 0 0.5"><joint name="x" type="slide" axis="1 0 0.2"/><joint name="y" axis="0 1 0"/>
+      <geom type="capsule" fromto="0 0 0 0.1 0 -0.2" size="0.05"/><site name="sd" pos="0.1 0 -0.2"/></body>
+    <body name="e" pos="-0.5 0.4 0.5"><joint name="z" axis="1 0 0"/><geom type="box" size=".1 .05 .2" pos="0 0 -.2"/>
+      <body name="f" pos="0 0 -0.4"><joint name="w" axis="1 0 0"/><geom name="reel" size=".07"/><site name="sf"/></body>
+    </body>
+    <body name="g" pos=".6 .5 .3" euler="0 30 0"><freejoint/><geom size=".1"/><site name="sg" pos="0 0.1 0.1"/></body>
+  </worldbody>
+  <equality>
+    <connect body1="tip" body2="b" anchor="0 0 0.1"/><weld body1="c" body2="a" torquescale="0.7"/>
+    <connect body1="g" anchor="0 0.05 0.1" solref="0.03 0.8"/><weld site1="st" site2="hook" solref="0.2 1"/>
+    <joint joint1="x" joint2="z" polycoef="0.01 0.4 0.2 0 0"/><joint joint1="w" polycoef="0.1 0 0 0 0"/>
+    <joint joint1="swing" joint2="y" polycoef="0 0.7 0 0 0"/>
+    <tendon tendon1="sum" tendon2="cord" polycoef="0.02 0.3 0 0 0"/><tendon tendon1="line" polycoef="-0.01 0 0 0 0"/>
+  </equality>
+  <tendon>
+    <fixed name="sum" limited="true" range="-0.05 0.05" frictionloss="0.2" damping="0.3">
+      <joint joint="y" coef="0.8"/><joint joint="w" coef="-0.5"/><joint joint="swing" coef="0.3"/></fixed>
+    <spatial name="cord" limited="true" range="0 0.9" frictionloss=".1" stiffness="5"><site site="sb"/><site site="sc"/>
+      <pulley divisor="2"/><site site="sc"/><site site="hook"/><pulley divisor="2"/><site site="hook"/><site site="sd"/>
+    </spatial>
+    <spatial name="line"><site site="sd"/><geom geom="reel"/><site site="sg"/></spatial>
+    <spatial name="stay" limited="true" range="0 0.3"><site site="sf"/><site site="sg"/></spatial>
+  </tendon>
+</mujoco>"""
+"""Equalities between all sorts of bodies, tendons with limits and friction, a ball's limit, two joints on a body."""
+
+
+MEDIUM = '<option density="50" viscosity="0.3" wind="1 0 0.5"/></mujoco>'
+DRIVEN = """<actuator><velocity joint="bend" kv="2"/>
+  <general joint="slide" gaintype="affine" gainprm="1 0 -0.5" ctrlrange="-1 1"/></actuator></mujoco>"""
+
+
+def elliptic(xml: str) -> str:
+    return xml.replace("<option ", "<option cone='elliptic' impratio='3' ")
+
+
 SCENES = {
     "branches": lambda j: BRANCHES.format(jacobian=j, integrator="Euler"),
     "branches-rk4": lambda j: BRANCHES.format(jacobian=j, integrator="RK4"),
     "rope": lambda j: rope(20, j),
     "pile": lambda j: pile((2, 2, 2), j),
+    "fast": lambda j: BRANCHES.format(jacobian=j, integrator="implicitfast").replace("</mujoco>", MEDIUM),
+    "bonded": lambda j: BONDED.format(jacobian=j),
+    "elliptic": lambda j: elliptic(pile((2, 2, 2), j)),
+    "elliptic branches": lambda j: elliptic(BRANCHES.format(jacobian=j, integrator="Euler")),
 }
 
 
@@ -143,6 +198,27 @@ def test_gradients_are_those_of_the_dense_solve(name: str) -> None:
             np.testing.assert_allclose(a, b, rtol=0, atol=1e-7 * scale, err_msg=jax.tree_util.keystr(path))
 
 
+def test_actuators_damp_their_dofs() -> None:
+    """With implicitfast: the step is MuJoCo's, and its gradient that of the matrices."""
+    xml = BRANCHES.replace("</mujoco>", DRIVEN)
+    m, d = settled(xml.format(jacobian="sparse", integrator="implicitfast"), 40)
+    sparse, dense = (fphys.load(xml.format(jacobian=j, integrator="implicitfast")) for j in ("sparse", "dense"))
+    assert sparse.structure.sparse and not dense.structure.sparse
+    state, ctrl = state_of(sparse, d), jnp.array([[0.3, 0.7]])
+    d.ctrl[:] = ctrl[0]
+
+    def loss(model: fphys.Model, qvel: jax.Array, ctrl: jax.Array) -> jax.Array:
+        return (fphys.step(model, state.replace(qvel=qvel), ctrl).qvel ** 2).sum()
+
+    slopes = jax.jit(jax.grad(loss, (0, 1, 2), allow_int=True))
+    found, wanted = (slopes(model, state.qvel, ctrl) for model in (sparse, dense))
+    for a, b in zip((*found[1:], found[0].actuator.gainprm), (*wanted[1:], wanted[0].actuator.gainprm), strict=True):
+        assert float(jnp.abs(b).max()) > 0
+        close(a, b, 1e-8)
+    mujoco.mj_step(m, d)
+    close(STEP(sparse, state, ctrl).qvel[0], d.qvel, 1e-9)
+
+
 def test_gradient_is_that_of_differences() -> None:
     sparse, _, state = pair("branches")
 
@@ -195,21 +271,25 @@ def test_contact_sets_are_those_of_all_pairs() -> None:
         qpos[:, 7 * k + 3 : 7 * k + 7] = turn / np.linalg.norm(turn, axis=1, keepdims=True)
     state = state.replace(qpos=jnp.array(qpos))
     found, wanted = CONTACTS(sparse, state), CONTACTS(dense, state)
-    for a, b in zip(found, wanted, strict=True):
+    for a, b in zip(found[1:], wanted[1:], strict=True):
         np.testing.assert_array_equal(a, b)
+    a, b = (geoms_of(m.structure, contacts.pair) for m, contacts in ((sparse, found), (dense, wanted)))
+    there = np.asarray(wanted.pair) >= 0
+    np.testing.assert_array_equal(np.asarray(a)[there], np.asarray(b)[there])
+    np.testing.assert_array_equal(there, np.asarray(found.pair) >= 0)
     seen = int((wanted.pair >= 0).sum())
     assert seen > 200
     candidate, status = _near_op(sparse, state)
     pairs = np.asarray(candidate)
     assert not np.asarray(status).any()
     assert all((np.diff(row[row >= 0]) > 0).all() and (row[np.argmax(row < 0) :] < 0).all() for row in pairs)
-    near, every = int((pairs[-1] >= 0).sum()), len(sparse.structure.geom.pair)
+    near, every = int((pairs[-1] >= 0).sum()), len(dense.structure.geom.pair)
     assert near < every / 2  # where bodies are spread, most pairs are never looked at
 
 
 def test_broad_phase_finds_every_pair_of_boxes_that_overlap_and_no_other() -> None:
     """Balls at random, so dense that they meet across every face, edge and corner of the cells, on both sides of 0."""
-    model = fphys.load(pile((4, 3, 3), "sparse", ("sphere",)))
+    model, dense = (fphys.load(pile((4, 3, 3), j, ("sphere",))) for j in ("sparse", "dense"))
     s, worlds = model.structure, 20
     state = fphys.init(model, worlds, max_contacts=1000, max_constraints=10)
     ball = np.random.default_rng(0).uniform(-0.4, 0.4, (worlds, s.njnt, 3))
@@ -219,10 +299,10 @@ def test_broad_phase_finds_every_pair_of_boxes_that_overlap_and_no_other() -> No
     assert not np.asarray(status).any()
     place = np.concatenate([np.zeros((worlds, 1, 3)), np.tile([0, -0.14, 0.5], (worlds, 1, 1)), ball], 1)
     half = np.concatenate([[[1e9] * 3, [1, 0.05, 1]], np.full((s.njnt, 3), 0.1)])
-    a, b = s.geom.pair.T
-    overlap = (np.abs(place[:, a] - place[:, b]) <= half[a] + half[b]).all(2)
+    low, high = np.sort(dense.structure.geom.pair, axis=1).T
+    overlap = (np.abs(place[:, low] - place[:, high]) <= half[low] + half[high]).all(2)
     for found, wanted in zip(np.asarray(candidate), overlap, strict=True):
-        np.testing.assert_array_equal(found[found >= 0], np.flatnonzero(wanted))
+        np.testing.assert_array_equal(found[found >= 0], np.sort((low * s.ngeom + high)[wanted]))
 
 
 def test_broad_phase_that_overflows_is_reported() -> None:
@@ -235,17 +315,24 @@ def test_a_given_contact_set_is_kept() -> None:
     sparse, dense, state = pair("pile")
     _, info = FORWARD(sparse, state)
     moved = state.replace(qpos=state.qpos.at[:, 2].add(0.001))
-    found, wanted = (FORWARD(m, moved, contacts=info.contacts) for m in (sparse, dense))
-    np.testing.assert_array_equal(found[1].contacts.pair, info.contacts.pair)
-    close(found[0], wanted[0], 1e-8)
+    found, info_found = FORWARD(sparse, moved, contacts=info.contacts)
+    np.testing.assert_array_equal(info_found.contacts.pair, info.contacts.pair)
+    listed = {tuple(geoms): p for p, geoms in enumerate(dense.structure.geom.pair.tolist())}
+    pair_of = [
+        listed.get(tuple(geoms), 0) for geoms in np.asarray(geoms_of(sparse.structure, info.contacts.pair[0])).tolist()
+    ]
+    same = jnp.where(info.contacts.pair >= 0, jnp.array([pair_of], jnp.int32), -1)
+    close(found, FORWARD(dense, moved, contacts=info.contacts._replace(pair=same))[0], 1e-8)
 
 
 def test_large_mechanisms_are_sparse_and_the_file_may_say_otherwise() -> None:
     assert fphys.load(rope(60, "auto")).structure.sparse
     assert not fphys.load(rope(59, "auto")).structure.sparse
     assert not fphys.load(rope(60, "dense")).structure.sparse
-    elliptic = pile((2, 1, 1), "sparse").replace("timestep", "cone='elliptic' timestep")
-    assert not fphys.load(elliptic).structure.sparse
+    noslip = pile((2, 1, 1), "sparse").replace("timestep", "noslip_iterations='3' timestep")
+    assert not fphys.load(noslip).structure.sparse
+    fast = BONDED.format(jacobian="sparse").replace("timestep", "integrator='implicitfast' timestep")
+    assert not fphys.load(fast).structure.sparse
 
 
 def test_one_bad_world_leaves_the_others_alone() -> None:

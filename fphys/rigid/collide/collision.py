@@ -12,17 +12,22 @@ import numpy as np
 
 from ...bridge import kernels, warp_op
 from ...model import Model, State
-from ...model.pairs import rows, slots
+from ...model.pairs import pair_kinds, slots
 from ...model.structure import GeomType, Hulls
 from .. import stages, team
+from .pairs import geoms_of, pair_list, reach_of
 
 Array = jax.Array
 
 
 class Contacts(NamedTuple):
-    """A contact set; slots without a contact have pair -1. Pair and feature identify a contact."""
+    """A contact set; slots without a contact have pair -1. Pair and feature identify a contact.
 
-    pair: Array  # index into structure.geom.pair, int32, shape (world, contact)
+    A pair is an index into ``structure.geom.pair``. A sparse model lists no pairs: there it is the lower geom times
+    ``ngeom``, plus the higher. ``fphys.rigid.collide.pairs.geoms_of`` gives the two geoms of either.
+    """
+
+    pair: Array  # int32, shape (world, contact)
     feature: Array  # branch of the pair's geometry, int32, shape (world, contact)
     distance: Any  # signed distance [m], shape (world, contact)
     pos: Any  # midpoint between the surfaces [m], shape (world, contact, 3)
@@ -63,26 +68,26 @@ def detect(
     state: State,
     candidate: Any,
     detection_distance: Any,
-    pair_rows: Any,
     poses: stages.Frames,
     given: Any,
     out: list[Any],
+    max_rows: int,
 ) -> None:
     """The contact set of every world, detected or given.
 
     Args:
         candidate: pairs that may touch, (world, candidate): all, or those that :func:`near_pairs` found.
         detection_distance: distance at which a candidate's contact is reported, (world, candidate).
-        pair_rows: constraint rows of a contact of each pair, (pair,).
         given: None, or (pair, feature) of a contact set to keep.
         out: pair, feature and first row of every contact, each (world, contact), and the status, (world,).
+        max_rows: constraint rows that the contacts of a world may take.
     """
     s = model.structure
     k = kernels(state.qpos.dtype, "rigid.collide.collision")
     if given is not None:
-        launch(k.keep_contacts, dim=launch.worlds, inputs=[pair_rows, *given], outputs=out)
+        launch(k.keep_contacts, dim=launch.worlds, inputs=[pair_list(model), *given], outputs=out)
         return
-    table = slots(s.geom.pair, s.geom.type)
+    of = pair_kinds(s)
     t = stages.types(state.qpos)
     geoms = {"kind": s.geom.type, "size": model.geom.size, "pos": poses.pos, "quat": poses.quat}
     hulls = _hulls(model, state)
@@ -99,7 +104,7 @@ def detect(
     features: dict[str, Any] = {name: np.zeros((1, 0), np.int32) for name, _ in sources}
     first = np.zeros((len(sources) if s.sparse else 1, candidate.shape[1]), np.int32)
     for i, (name, arguments) in enumerate(sources):
-        mine = np.where(table.source == i, table.count, 0).astype(np.int32)
+        mine = np.where((of.source == i) & (of.number > 0), of.count, 0).astype(np.int32)
         if not mine.any():
             continue
         if s.sparse:  # a candidate may be of any kind
@@ -108,11 +113,11 @@ def detect(
             first[i], size = slot, own.size * mine.max()
         else:
             own = np.flatnonzero(mine).astype(np.int32)
-            slot = table.first[own]
+            slot = slots(s.geom.pair, s.geom.type).first[own]
             first[0, own], size = slot, mine.sum()
         features[name] = launch.scratch((launch.worlds, int(size)), t.integer)
         lanes = team.lanes(launch, own.size)
-        search = {"lanes": lanes, "pair": s.geom.pair, "mine": mine, "own": own, "slot": slot}
+        search = {"lanes": lanes, "pairs": pair_list(model), "source": i, "own": own, "slot": slot}
         search |= {"candidate": candidate, "detection": detection_distance}
         launch(
             kernels(state.qpos.dtype, f"rigid.collide.{name}").features,
@@ -123,7 +128,7 @@ def detect(
     launch(
         k.gather_contacts,
         dim=launch.worlds,
-        inputs=[table.source, table.count, first, pair_rows, row_capacity(model, state), candidate, features],
+        inputs=[pair_list(model), first, max_rows, candidate, features],
         outputs=out,
     )
 
@@ -143,7 +148,7 @@ def geometry(
     launch(
         kernels(state.qpos.dtype, "rigid.collide.collision").contact_geometry,
         dim=(launch.worlds, lanes),
-        inputs=[lanes, s.geom.pair, slots(s.geom.pair, s.geom.type).source, geoms, _parts(model, state)]
+        inputs=[lanes, pair_list(model), geoms, _parts(model, state)]
         + [model.geom.pos, model.geom.quat, model.geom.size, model.hfield.size, model.hfield.data]
         + [pair, feature, frames],
         outputs=list(out),
@@ -219,7 +224,7 @@ def detection_distance(model: Model, candidate: Array | None = None) -> Array:
     s = model.structure
     reach = model.geom.margin + model.geom.gap
     if candidate is not None:
-        pair = jnp.asarray(s.geom.pair)[jnp.maximum(candidate, 0)]
+        pair = geoms_of(s, candidate)
         return jax.vmap(lambda r, p: r[p].sum(-1))(jnp.broadcast_to(reach, (len(pair), s.ngeom)), pair)
     a, b = s.geom.pair[: len(s.geom.pair) - s.geom.named.size].T
     named = (model.pair.margin + model.pair.gap)[:, s.geom.named]
@@ -249,12 +254,10 @@ def _search(launch: Any, model: Model, state: State, candidate: Any, status: Any
     radius = s.hull.radius.astype(state.qpos.dtype)
     parameters = [model.geom.size, model.geom.margin, model.geom.gap, model.opt.softness]
     launch(k.bounds, dim=(w, s.ngeom), inputs=[s.geom.type, radius, *parameters, poses.quat], outputs=[half])
-    low, high = np.sort(s.geom.pair, axis=1).T
-    first = np.searchsorted(low, np.arange(s.ngeom + 1)).astype(np.int32)
     sizes = (1 + (1 << max(0, s.ngeom - 1).bit_length()), s.ngeom, s.ngeom)
     scratch = [launch.scratch((w, n), t.integer) for n in sizes]
     cell = launch.scratch((w, s.ngeom), t.vec3i)
-    inputs = [first, high.astype(np.int32), poses.pos, half]
+    inputs = [pair_list(model), reach_of(s), poses.pos, half]
     launch(k.near_pairs, dim=w, inputs=inputs, outputs=[cell, *scratch, candidate, status])
     return poses
 
@@ -266,9 +269,9 @@ def _near_shapes(model: Model, state: State) -> tuple[Any, ...]:
 
 def _candidates(model: Model, state: State) -> int:
     """Capacity of the broad phase: all pairs with an infinite geom or height field, and four per contact for others."""
-    s = model.structure
-    endless = int((s.geom.type[s.geom.pair] <= GeomType.HFIELD).any(1).sum())
-    return min(len(s.geom.pair), endless + 4 * state.max_contacts)
+    s, k = model.structure, pair_kinds(model.structure)
+    endless = k.number[s.geom.type[k.pair[:, 0]] <= GeomType.HFIELD].sum()
+    return int(min(k.number.sum(), endless + 4 * state.max_contacts))
 
 
 _near_op = warp_op(_near, _near_shapes, differentiable=False, zeroed=False, name="broad phase")
@@ -290,7 +293,7 @@ def near_contacts(model: Model, state: State) -> tuple[tuple[Array, Array], Arra
 
 
 def _near_contacts(launch: Any, model: Model, state: State, out: Near) -> None:
-    s, t = model.structure, stages.types(state.qpos)
+    t = stages.types(state.qpos)
     candidate = launch.scratch((launch.worlds, _candidates(model, state)), t.integer)
     poses = _search(launch, model, state, candidate, out.broad)
     distance = launch.scratch(candidate.shape, t.real)
@@ -298,12 +301,12 @@ def _near_contacts(launch: Any, model: Model, state: State, out: Near) -> None:
     launch(
         kernels(state.qpos.dtype, "rigid.collide.broad_phase").reaches,
         dim=(launch.worlds, lanes),
-        inputs=[lanes, s.geom.pair, model.geom.margin, model.geom.gap, model.opt.softness, candidate],
+        inputs=[lanes, pair_list(model), model.geom.margin, model.geom.gap, model.opt.softness, candidate],
         outputs=[distance],
     )
     row = launch.scratch(out.pair.shape, t.integer)
-    own = rows(s.geom.pair_condim, s.elliptic)
-    detect(launch, model, state, candidate, distance, own, poses, None, [out.pair, out.feature, row, out.narrow])
+    found, room = [out.pair, out.feature, row, out.narrow], row_capacity(model, state)
+    detect(launch, model, state, candidate, distance, poses, None, found, room)
 
 
 def _near_contacts_shapes(_: Model, state: State) -> Near:
@@ -339,8 +342,11 @@ def contacts(model: Model, state: State, given: Contacts | None = None) -> Conta
 
 def _detect(launch: Any, model: Model, state: State, candidate: Any, distance: Any, *outs: Any) -> None:
     poses = geom_poses(launch, model, state, stages.frame_poses(launch, model, state))
-    none = np.zeros(len(model.structure.geom.pair), np.int32)
-    detect(launch, model, state, candidate, distance, none, poses, None, list(outs))
+    detect(launch, model, state, candidate, distance, poses, None, list(outs), _ANY)
+
+
+_ANY = 2**31 - 1
+"""Rows enough for all contacts."""
 
 
 def _detect_shapes(_: Model, state: State, *__: Any) -> tuple[Any, ...]:

@@ -14,6 +14,7 @@ from ...model import Model, State
 from ...model.structure import Structure, memo
 from .. import stages
 from ..collide.collision import Contacts
+from ..collide.pairs import pair_list
 from ..tree import topology
 from . import actuation, tendon
 
@@ -43,7 +44,6 @@ def _pulls(
     launch: Any, model: Model, state: State, loads: stages.Loads, frames: stages.Frames, axes: Buffer, pair: Buffer
 ) -> Buffer:
     """Pull of every contact, (world, contact) [N]."""
-    g = model.structure.geom
     force = actuation.drives(
         launch, model, state, loads.ctrl, frames, axes, tendon.tendons(launch, model, state, frames, axes)
     ).force
@@ -51,7 +51,7 @@ def _pulls(
     launch(
         kernels(state.qpos.dtype, "rigid.forces.adhesion").contact_pulls,
         dim=pair.shape,
-        inputs=[*adhesions(model.structure), g.pair, g.body, pair, force],
+        inputs=[*adhesions(model.structure), pair_list(model), pair, force],
         outputs=[pull],
     )
     return pull
@@ -75,7 +75,7 @@ def add_adhesion(
     launch(
         kernels(state.qpos.dtype, "rigid.forces.adhesion").add_pulls,
         dim=launch.worlds,
-        inputs=[s.geom.pair, s.geom.body, topology.last_dof(model), s.dof.parent, topology.dof_origin(model)]
+        inputs=[pair_list(model), topology.last_dof(model), s.dof.parent, topology.dof_origin(model)]
         + [contacts.pair, contacts.pos, contacts.frame, pull, frames.pos, axes, force],
         outputs=[out],
     )
@@ -98,7 +98,7 @@ def adhesion_power(
     launch(
         kernels(state.qpos.dtype, "rigid.forces.adhesion").pull_power,
         dim=contacts.pair.shape,
-        inputs=[s.geom.pair, s.geom.body, s.body.frame, topology.body_origin(model)]
+        inputs=[pair_list(model), s.body.frame, topology.body_origin(model)]
         + [contacts.pair, contacts.pos, contacts.frame, pull, frames.pos, motions.trial],
         outputs=[out],
     )

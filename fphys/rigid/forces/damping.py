@@ -12,7 +12,7 @@ from ...bridge import kernels
 from ...model import Model, State
 from ...model.structure import Integrator, JointType
 from .. import stages, team
-from ..tree import topology
+from ..tree import articulated, topology
 from . import actuation, ellipsoid, tendon
 
 
@@ -79,10 +79,10 @@ def _damps(model: Model, loads: stages.Loads) -> tuple[bool, bool]:
 def lone_bodies(model: Model) -> tuple[np.ndarray, np.ndarray]:
     """Free bodies without further dofs in their tree, and their first dofs."""
     s = model.structure
-    tree = s.body.root[s.dof.body]
-    body = [b for b in s.joint.body[s.joint.type == JointType.FREE] if np.sum(tree == s.body.root[b]) == 6]
-    first = [int(np.flatnonzero(s.dof.body == b)[0]) for b in body]
-    return np.array(body, np.int32), np.array(first, np.int32)
+    free = s.joint.type == JointType.FREE
+    body, dofs = s.joint.body[free], np.bincount(s.body.root[s.dof.body], minlength=s.nbody)
+    alone = dofs[s.body.root[body]] == 6
+    return body[alone], s.joint.dof[free][alone]
 
 
 def gyroscopic(model: Model) -> bool:
@@ -114,13 +114,64 @@ def solve_implicit(
 def lone_inverses(
     launch: Any, model: Model, state: State, frames: stages.Frames, axes: Any, matrix: Any, out: Any
 ) -> None:
-    """Inverses of the lone bodies' blocks, (world, lone, 6, 6), if there are any."""
+    """Inverses of the lone bodies' blocks of a packed matrix or of inertias, (world, lone, 6, 6), if there are any."""
     if gyroscopic(model):
         g = kernels(state.qpos.dtype, "rigid.tree.gyroscopic")
-        dim = (launch.worlds, lone_bodies(model)[0].size)
+        (body, dof), t = lone_bodies(model), stages.types(state.qpos)
+        dim = (launch.worlds, body.size)
+        block = launch.scratch(dim, t.mat66)
+        if isinstance(matrix, articulated.Inertias):
+            launch(g.inertia_blocks, dim=dim, inputs=[body, dof, axes, matrix], outputs=[block])
+        else:
+            launch(g.packed_blocks, dim=dim, inputs=[dof, matrix], outputs=[block])
         twist = ellipsoid.lone_twists(launch, model, state, lone_bodies(model), (frames, axes))
-        inputs = [*_lone_arguments(model, state, frames, axes), matrix, twist]
+        inputs = [*_lone_arguments(model, state, frames, axes), block, twist]
         launch(g.free_inverses, dim=dim, inputs=inputs, outputs=[out])
+
+
+def implicit_inertias(
+    launch: Any, model: Model, state: State, loads: stages.Loads, frames: stages.Frames
+) -> articulated.Inertias:
+    """M + h D of a sparse model, without what lone bodies have beside: what damps acts on bodies and single dofs."""
+    found = articulated.inertias(launch, model, state, frames, implicit=True)
+    if not fast(model):
+        return found
+    k, t = stages.modules(state.qpos), stages.types(state.qpos)
+    axes = stages.dof_axes(launch, model, frames)
+    velocity = stages.frame_motion(launch, model, axes, state.qvel)
+    blocks = [launch.scratch((launch.worlds, model.structure.nbody), t.mat33) for _ in range(3)]
+    inputs = [stages.masses(model), stages.medium(launch, model, state), model.opt.timestep, frames, velocity]
+    inputs += [found.turn, found.mixed, found.shift]
+    launch(k.fluid.add_fluid_inertia, dim=(launch.worlds, model.structure.nbody), inputs=inputs, outputs=blocks)
+    diagonal = found.diagonal
+    for pattern, entry, damping in _damped_rows(launch, model, state, loads, frames, axes):
+        before, diagonal = diagonal, launch.scratch(diagonal.shape, t.real)
+        inputs = [pattern.adr, pattern.dof, model.opt.timestep, entry, damping, before]
+        launch(k.damping.add_dof_damping, dim=launch.worlds, inputs=inputs, outputs=[diagonal])
+    return articulated.Inertias(found.axis, diagonal, found.offset, *blocks)
+
+
+def solve_sparse(
+    launch: Any,
+    model: Model,
+    state: State,
+    loads: stages.Loads,
+    frames: stages.Frames,
+    force: Any,
+    out: Any,
+    *,
+    transposed: bool = False,
+) -> None:
+    """out = (M + h D)^-1 force in a sparse model."""
+    mass = implicit_inertias(launch, model, state, loads, frames)
+    others = launch.scratch(force.shape, stages.types(force).real) if gyroscopic(model) else out
+    articulated.solve(launch, model, articulated.articulate(launch, model, state, mass), force, others)
+    if gyroscopic(model):
+        g = kernels(force.dtype, "rigid.tree.gyroscopic")
+        inverse = launch.scratch((launch.worlds, lone_shape(model)[0]), stages.types(force).mat66)
+        lone_inverses(launch, model, state, frames, mass.axis, mass, inverse)
+        inputs = [lone_bodies(model)[1], int(transposed), inverse, force, others]
+        launch(g.solve_free, dim=launch.worlds, inputs=inputs, outputs=[out])
 
 
 def lone_shape(model: Model) -> tuple[int, ...]:

@@ -86,6 +86,11 @@ class Tendons(NamedTuple):
     jacobian: Buffer  # (world, entry), the entries of :func:`pattern`
 
 
+def pulls(launch: Any, model: Model, state: State, frames: stages.Frames) -> Buffer:
+    """What each segment does to its bodies, wrenches about their trees' origins, (world, segment, 3, 6)."""
+    return _segments(launch, model, state, frames)[1]
+
+
 def _segments(launch: Any, model: Model, state: State, frames: stages.Frames) -> tuple[Buffer, Buffer]:
     """Length of each segment and its pulls, (world, segment), (world, segment, 3, 6)."""
     s, cut = model.structure, segments(model.structure)

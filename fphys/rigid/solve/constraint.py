@@ -20,8 +20,10 @@ import jax.numpy as jnp
 from ...bridge import WarpOp, custom_vjp, kernels, warp_op
 from ...implicit import dense, flags, power_gradient, primal_values
 from ...model import Model, State
+from ...model.pairs import pair_kinds
 from .. import damped, dynamics, stages, team
 from ..collide.collision import Contacts, detect, geom_poses, geometry, near_contacts, near_pairs, row_capacity
+from ..collide.pairs import most_rows
 from ..dynamics import (
     Found,
     applied_force,
@@ -35,21 +37,15 @@ from ..dynamics import (
 from ..forces import tendon
 from ..forces.adhesion import add_adhesion, adheres, adhesion_power
 from ..tree import articulated, topology
-from . import equality, friction, islands, limit
-from .contact import Pairs, contact_power, contact_rows, mix_pairs, pair_rows
-from .equality import Bonds, bonds, equality_parts, equality_power, equality_rows
+from . import equality, friction, islands, limit, links
+from .contact import Pairs, contact_power, contact_rows, mix_pairs
+from .equality import bonds, equality_parts, equality_power, equality_rows
 from .friction import friction_parts, friction_power, friction_rows, friction_sizes
+from .islands import Parameters
 from .limit import limit_parts, limit_power, limit_rows, limit_sizes
 
 Array = jax.Array
 _STACK = 1 << 20  # bytes of its stack that a thread may use to solve eight worlds at once
-
-
-class Parameters(NamedTuple):
-    """The parameters of the constraints, combined."""
-
-    pairs: Pairs
-    bonds: Bonds
 
 
 class Solution(NamedTuple):
@@ -92,9 +88,9 @@ def set_up(launch: Any, model: Model, state: State, given: Parameters, kept: Any
     poses = geom_poses(launch, model, state, frames)
     row = launch.scratch(dim, t.integer)
     found = [*ids, row, status]
-    detect(launch, model, state, given.pairs.candidate, given.pairs.detection, pair_rows(model), poses, kept, found)
+    room = row_capacity(model, state) if kept is None else dim[1] * most_rows(model.structure)
+    detect(launch, model, state, given.pairs.candidate, given.pairs.detection, poses, kept, found, room)
     contacts = geometry(launch, model, state, ids, frames)
-    room = row_capacity(model, state) if kept is None else dim[1] * int(pair_rows(model).max(initial=0))
     rows = _rows(launch, model, state, given, contacts, row, motions, room)
     return Setting(motions, contacts, row, rows)
 
@@ -123,9 +119,9 @@ def _solve(
     launch(k.forces.subtract, dim=(w, n), inputs=[force_applied, bias], outputs=[net])
     if model.structure.sparse:
         mass = articulated.inertias(launch, model, state, frames, implicit=False)
-        islands.newton(launch, model, state, given.pairs, mass, setting, net, out.qacc, out.found)
+        islands.newton(launch, model, state, given, mass, setting, net, out.qacc, out.found)
         if out.damped is not None:
-            damped.damp_sparse(launch, model, state, frames, mass, out.qacc, out.damped)
+            damped.damp_sparse(launch, model, state, loads, frames, mass, out.qacc, out.damped)
         return
     matrix = launch.scratch((w, topology.packed_size(n)), real, zeroed=True)
     mass_matrix_launch(launch, model, state, frames, both, model.dof.armature, matrix)
@@ -148,10 +144,12 @@ def _rows(
     s, t = model.structure, stages.types(state.qpos)
     size = (launch.worlds, s.nrow + room)
     weight = launch.scratch(size, t.real, zeroed=True)
-    jacobian = launch.scratch((*size, 1 if s.sparse else s.nv), t.real)
+    jacobian = launch.scratch((*size, links.links(s).width if s.sparse else s.nv), t.real)
     rows = stages.Rows(jacobian, weight, launch.scratch(size, t.real), launch.scratch(size, t.vec2))
     ten = tendon.tendons(launch, model, state, motions.frames, motions.axes)
-    moment = tendon.dense_jacobian(launch, model, ten) if s.ntendon else None
+    moment = None
+    if s.ntendon:
+        moment = links.moments(launch, model, state) if s.sparse else tendon.dense_jacobian(launch, model, ten)
     if equality_parts(model, state).weld is not None:
         bias = frame_accelerations(launch, model, state, motions.axes, motions.velocity)
         motions = motions._replace(acceleration=bias)
@@ -201,7 +199,7 @@ def cones(model: Model, pairs: Pairs, setting: Setting) -> dict[str, Any]:
     """The contacts whose rows may form cones, as kernels take them."""
     s = model.structure
     listed = {"elliptic": int(s.elliptic), "first": s.nrow, "pair": setting.contacts.pair, "row": setting.row}
-    return listed | {"dim": s.geom.pair_condim, "friction": pairs.friction, "impratio": model.opt.impratio}
+    return listed | {"dim": pair_kinds(s).dim, "friction": pairs.friction, "impratio": model.opt.impratio}
 
 
 def working_memory(launch: Any, model: Model, setting: Setting) -> dict[str, Any]:
@@ -341,7 +339,7 @@ def _back_solve(
         ids = Ids(found.pair, found.feature)
         copies = Ids(*(launch.scratch(i.shape, stages.types(cotangent).integer) for i in ids))
         setting = set_up(launch, model, state, given, ids, copies, status)
-        islands.solve(launch, model, state, given.pairs, setting, qacc, cotangent, out.trial)
+        islands.solve(launch, model, state, given, setting, qacc, cotangent, out.trial)
         return
     solve_dense = kernels(cotangent.dtype, "rigid.dense").solve_dense
     team.shared(launch, solve_dense, [found.factor, cotangent], [out.trial])
@@ -445,7 +443,7 @@ def _restore(launch: Any, model: Model, state: State, given: Parameters, qacc: A
     s, t = model.structure, stages.types(state.qpos)
     setting = set_up(launch, model, state, given, None, out.ids, out.status)
     if s.sparse:
-        islands.restore(launch, model, state, given.pairs, setting, qacc, out.force)
+        islands.restore(launch, model, state, given, setting, qacc, out.force)
         return
     stiffness = launch.scratch((launch.worlds, topology.packed_size(s.nv)), t.real)
     launch(

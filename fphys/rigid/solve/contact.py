@@ -8,9 +8,9 @@ import numpy as np
 
 from ...bridge import kernels, warp_op
 from ...model import Model, State
-from ...model.pairs import rows
 from .. import stages, team
 from ..collide.collision import Contacts
+from ..collide.pairs import geoms_of, pair_list
 from ..tree import topology
 
 Array = jax.Array
@@ -50,7 +50,7 @@ def mix_pairs(model: Model, candidate: Array | None = None) -> Pairs:
             x[None] for x in (s.geom.priority[a] > s.geom.priority[b], s.geom.priority[a] < s.geom.priority[b])
         )
     else:
-        a, b = jnp.moveaxis(jnp.asarray(s.geom.pair)[jnp.maximum(candidate, 0)], -1, 0)
+        a, b = jnp.moveaxis(geoms_of(s, candidate), -1, 0)
         priority = jnp.asarray(s.geom.priority)
         first, second = priority[a] > priority[b], priority[a] < priority[b]
 
@@ -107,18 +107,12 @@ def _joined(mixed: Array, named: Array) -> Array:
     return jnp.concatenate([jnp.broadcast_to(x, (worlds, *x.shape[1:])) for x in (mixed, named)], 1)
 
 
-def pair_rows(model: Model) -> np.ndarray:
-    """Number of constraint rows of a contact of each pair."""
-    return rows(model.structure.geom.pair_condim, model.structure.elliptic)
-
-
 def of_pairs(model: Model, pairs: Pairs) -> list[Any]:
     """The pairs, the bodies, the pairs' parameters and what all contacts have in common, as kernels take them."""
-    g, opt = model.structure.geom, model.opt
-    listed = {"geoms": g.pair, "dim": g.pair_condim, "rows": pair_rows(model), "geom_body": g.body}
+    opt = model.opt
     cones = {"elliptic": int(model.structure.elliptic), "refsafe": stages.refsafe(model)}
     cones |= {"timestep": opt.timestep, "impratio": opt.impratio, "softness": opt.softness}
-    return [listed, topology.bodies(model), pairs, cones | {"invweight0": model.body.invweight0}]
+    return [pair_list(model), topology.bodies(model), pairs, cones | {"invweight0": model.body.invweight0}]
 
 
 def contact_rows(

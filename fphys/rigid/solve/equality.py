@@ -111,7 +111,8 @@ def _welded(model: Model) -> tuple[np.ndarray, np.ndarray]:
     return body.astype(np.int32), np.array([EQUALITY_ROWS[int(t)] for t in s.equality.type[which]], np.int32)
 
 
-def _of_welds(model: Model, given: Welds) -> list[Any]:
+def of_welds(model: Model, given: Welds) -> list[Any]:
+    """Connections and welds, and how soft they are, as kernels take them."""
     body, rows = _welded(model)
     welds = given._asdict() | {"body": body, "rows": rows, "invweight0": model.body.invweight0}
     return [welds, stages.soft(model, given.solref, given.solimp)]
@@ -145,16 +146,18 @@ def equality_rows(
     s, start = model.structure, _starts(model)
     k = kernels(state.qpos.dtype, "rigid.solve.equality")
     welded, coupled, tied = equality_sizes(model)
+    columns, second = topology.columns(model, s.joint.dof), int(s.sparse)
     if welded:
-        inputs = [start[_which(model, CONNECT, WELD)], topology.bodies(model), *_of_welds(model, given.weld)]
+        inputs = [start[_which(model, CONNECT, WELD)], topology.bodies(model), *of_welds(model, given.weld)]
         inputs += [motions.frames, motions.axes, motions.velocity, motions.acceleration]
         launch(k.weld_rows, dim=(launch.worlds, welded), inputs=inputs, outputs=[out])
     if coupled:
-        inputs = [start[_which(model, JOINT)], s.joint.qpos, s.joint.dof, *_of_joints(model, given)]
+        inputs = [start[_which(model, JOINT)], s.joint.qpos, s.joint.dof, columns, second]
+        inputs += _of_joints(model, given)
         inputs += [state.qpos, state.qvel]
         launch(k.joint_coupling_rows, dim=(launch.worlds, coupled), inputs=inputs, outputs=[out])
     if tied:
-        inputs = [start[_which(model, TENDON)], *_of_tendons(model, given), ten.length, ten.velocity, moment]
+        inputs = [start[_which(model, TENDON)], second, *_of_tendons(model, given), ten.length, ten.velocity, moment]
         launch(k.tendon_coupling_rows, dim=(launch.worlds, tied), inputs=inputs, outputs=[out])
 
 
@@ -163,7 +166,7 @@ def _weld_loads(launch: Any, model: Model, state: State, given: Welds, motions: 
     launch(
         kernels(state.qpos.dtype, "rigid.solve.equality").weld_loads,
         dim=(launch.worlds, equality_sizes(model)[0]),
-        inputs=[topology.bodies(model), *_of_welds(model, given)]
+        inputs=[topology.bodies(model), *of_welds(model, given)]
         + [motions.frames, motions.velocity, motions.acceleration],
         outputs=[out],
     )
@@ -186,7 +189,7 @@ def equality_power(
     if out.weld is not None:
         load = launch.scratch(out.weld.shape, stages.types(state.qpos).wrench)
         _weld_loads(launch, model, state, given.weld, motions, load)
-        inputs = [topology.bodies(model), _of_welds(model, given.weld)[0], load, motions.frames, motions.trial]
+        inputs = [topology.bodies(model), of_welds(model, given.weld)[0], load, motions.frames, motions.trial]
         launch(k.weld_power, dim=out.weld.shape, inputs=inputs, outputs=[out.weld])
     if out.joint is not None:
         inputs = [s.joint.qpos, s.joint.dof, *_of_joints(model, given), state.qpos, state.qvel, *rates]

@@ -13,6 +13,7 @@ import numpy as np
 from ...bridge import custom_vjp, kernels, warp_op
 from ...implicit import dense, flags, power_gradient, primal_values
 from ...model import Model, State
+from ...model.pairs import pair_kinds
 from .. import stages, team
 from ..collide.collision import Contacts, geometry
 from ..dynamics import mass_matrix_launch
@@ -66,7 +67,7 @@ def grips(model: Model) -> bool:
 
 def _width(model: Model) -> int:
     """Most tangents of a contact."""
-    return int(model.structure.geom.pair_condim.max(initial=1)) - 1
+    return max(1, pair_kinds(model.structure).most_dim) - 1
 
 
 def _slips(model: Model) -> dict[str, int]:
@@ -281,7 +282,7 @@ def gripped_forces(model: Model, forces: Array, touching: Contacts, gripped: Arr
     """Forces of contacts, (world, contact, 6), with the tangential ones of the pass in place of the solver's."""
     width, dry = _width(model), _slips(model)["dry"]
     tangential = gripped[:, dry:].reshape(*touching.pair.shape, width)
-    condim = model.structure.geom.pair_condim
+    condim = pair_kinds(model.structure).dim
     has = jnp.asarray(np.arange(width) < condim[:, None] - 1)  # (pair, width)
     there = (touching.pair >= 0)[..., None] & has[jnp.maximum(touching.pair, 0)]
     kept = forces[..., 1 : 1 + width]

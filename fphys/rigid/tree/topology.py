@@ -73,8 +73,10 @@ def last_dof(model: Model) -> np.ndarray:
 
 
 def branches(model: Model) -> np.ndarray:
-    """Whether two dofs lie on one branch of the tree, (nv, nv)."""
+    """Whether two dofs lie on one branch of the tree, (nv, nv). Not read in a sparse model: its rows have one dof."""
     s = model.structure
+    if s.sparse:
+        return np.ones((1, 1), np.int32)
     out = np.eye(s.nv, dtype=np.int32)
     for d in range(s.nv):
         j = s.dof.parent[d]

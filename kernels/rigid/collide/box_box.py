@@ -13,7 +13,8 @@ import warp as wp
 
 from ..._precision import mat33, quat, real, tolerance, vec3
 from ...math import rotate, rotate_back, rotation, unit
-from .search import Geoms, Search, chosen
+from .pairs import geom_of
+from .search import Geoms, Search, chosen, slots_of
 from .shapes import against_plane, end
 
 EDGES = wp.constant(2048)
@@ -376,15 +377,15 @@ def features(
         pair_number = chosen(world, i, s)
         if pair_number < 0:
             continue
-        a = s.pair[pair_number, 0]
-        b = s.pair[pair_number, 1]
+        a = geom_of(pair_number, 0, s.pairs)
+        b = geom_of(pair_number, 1, s.pairs)
         p1 = g.pos[world, a]
         p2 = g.pos[world, b]
         s1 = g.size[world, a]
         s2 = g.size[world, b]
         margin = s.detection[world, s.own[i]]
         count = s.slot[i]
-        last = count + s.mine[pair_number]
+        last = count + slots_of(pair_number, s)
         r = p2 - p1
         reach = wp.length(s1) + wp.length(s2) + margin
         if wp.dot(r, r) <= reach * reach:

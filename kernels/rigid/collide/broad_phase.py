@@ -9,6 +9,7 @@ import warp as wp
 
 from ..._precision import mat33, quat, real, vec3, vec3i
 from ...math import rotation
+from .pairs import PairList, Reach, geom_of, may_touch
 from .shapes import BOX, CAPSULE, CYLINDER, ELLIPSOID, HFIELD, MESH, PLANE, SPHERE
 
 CONTACT_OVERFLOW = wp.constant(8)
@@ -87,23 +88,6 @@ def bucket_of(cell: vec3i, count: int) -> int:
 
 
 @wp.func
-def pair_number(a: int, b: int, first: wp.array(dtype=int), partner: wp.array(dtype=int)) -> int:
-    """The number of the pair of two geoms, the lower first, or -1 where they never collide."""
-    low = first[a]
-    high = first[a + 1]
-    while low < high:
-        middle = (low + high) // 2
-        if partner[middle] < b:
-            low = middle + 1
-        else:
-            high = middle
-    if low < first[a + 1]:
-        if partner[low] == b:
-            return low
-    return -1
-
-
-@wp.func
 def meet(world: int, a: int, b: int, pos: wp.array2d(dtype=vec3), half: wp.array2d(dtype=vec3)) -> int:
     """Whether the boxes of two geoms overlap."""
     apart = pos[world, a] - pos[world, b]
@@ -119,8 +103,8 @@ def insert(
     start: int,
     a: int,
     b: int,
-    first: wp.array(dtype=int),
-    partner: wp.array(dtype=int),
+    pairs: PairList,
+    reach: Reach,
     pos: wp.array2d(dtype=vec3),
     half: wp.array2d(dtype=vec3),
     candidate: wp.array2d(dtype=int),
@@ -128,9 +112,9 @@ def insert(
     """Put the pair of two geoms, if it can touch, in its order among the candidates from ``start``; their number."""
     if meet(world, a, b, pos, half) == 0:
         return count
-    p = pair_number(a, b, first, partner)
-    if p < 0:
+    if not may_touch(a, b, pairs, reach):
         return count
+    p = a * pairs.type.shape[0] + b
     if count < candidate.shape[1]:
         k = int(count)
         while k > start and candidate[world, wp.max(k - 1, 0)] > p:
@@ -152,8 +136,8 @@ def bucket_end(world: int, k: int, bucket: wp.array2d(dtype=int), total: int) ->
 @wp.kernel(enable_backward=False)
 def near_pairs(
     # Structure:
-    first: wp.array(dtype=int),
-    partner: wp.array(dtype=int),
+    pairs: PairList,
+    reach: Reach,
     # In:
     pos: wp.array2d(dtype=vec3),
     half: wp.array2d(dtype=vec3),
@@ -165,7 +149,7 @@ def near_pairs(
     candidate_out: wp.array2d(dtype=int),
     status_out: wp.array(dtype=wp.uint32),
 ):
-    """Pairs of geoms whose boxes overlap, ascending; ``first``, ``partner``: the pairs of each geom with later ones."""
+    """Pairs of geoms that may touch and whose boxes overlap, ascending."""
     world = wp.tid()
     n = pos.shape[1]
     buckets = bucket_out.shape[1] - 1
@@ -205,12 +189,12 @@ def near_pairs(
         start = count
         if longest(half[world, a]) > most:
             for b in range(a + 1, n):
-                count = insert(world, count, start, a, b, first, partner, pos, half, candidate_out)
+                count = insert(world, count, start, a, b, pairs, reach, pos, half, candidate_out)
         else:
             for k in range(larges):
                 b = large_out[world, k]
                 if b > a:
-                    count = insert(world, count, start, a, b, first, partner, pos, half, candidate_out)
+                    count = insert(world, count, start, a, b, pairs, reach, pos, half, candidate_out)
             own = cell_out[world, a]
             for turn in range(27):
                 cell = own + vec3i(turn % 3 - 1, (turn // 3) % 3 - 1, turn // 9 - 1)
@@ -221,7 +205,7 @@ def near_pairs(
                     if b > a:
                         other = cell_out[world, b]
                         if other[0] == cell[0] and other[1] == cell[1] and other[2] == cell[2]:
-                            count = insert(world, count, start, a, b, first, partner, pos, half, candidate_out)
+                            count = insert(world, count, start, a, b, pairs, reach, pos, half, candidate_out)
     for k in range(wp.min(count, candidate_out.shape[1]), candidate_out.shape[1]):
         candidate_out[world, k] = -1
     status_out[world] = wp.where(count > candidate_out.shape[1], wp.uint32(CONTACT_OVERFLOW), wp.uint32(0))
@@ -231,7 +215,7 @@ def near_pairs(
 def reaches(
     # Structure:
     lanes: int,
-    pair: wp.array2d(dtype=int),
+    pairs: PairList,
     # Model:
     geom_margin: wp.array2d(dtype=real),
     geom_gap: wp.array2d(dtype=real),
@@ -247,7 +231,7 @@ def reaches(
         p = candidate[world, i]
         if p < 0:
             break
-        a = pair[p, 0]
-        b = pair[p, 1]
+        a = geom_of(p, 0, pairs)
+        b = geom_of(p, 1, pairs)
         own = geom_margin[world, a] + geom_margin[world, b]
         distance_out[world, i] = own + (geom_gap[world, a] + geom_gap[world, b]) + softness[world]

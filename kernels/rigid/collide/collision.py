@@ -17,6 +17,7 @@ from .box_box import box_box
 from .convex import convex_contact
 from .hfield import height_contact
 from .mesh import plane_vertex
+from .pairs import PairList, geom_of, kind_of
 from .plane import plane_contact
 from .primitives import closed_form
 from .shapes import BOX, CAPSULE, HFIELD, MESH, PLANE, along_surface, contact_frame, num_contacts, tangent_hint, z_axis
@@ -98,10 +99,8 @@ def geom_poses(
 @wp.kernel(enable_backward=False)
 def gather_contacts(
     # Structure:
-    pair_source: wp.array(dtype=int),
-    pair_slots: wp.array(dtype=int),
+    pairs: PairList,
     slot: wp.array2d(dtype=int),
-    pair_rows: wp.array(dtype=int),
     max_rows: int,
     # In:
     candidate: wp.array2d(dtype=int),
@@ -125,10 +124,11 @@ def gather_contacts(
         p = candidate[world, i]
         if p < 0:
             break
-        source = pair_source[p]
+        kind = kind_of(p, pairs)
+        source = pairs.source[kind]
         first = slot[wp.min(source, slot.shape[0] - 1), i]
-        own = pair_rows[p]
-        for k in range(first, first + pair_slots[p]):
+        own = pairs.rows[kind]
+        for k in range(first, first + pairs.slots[kind]):
             f = int(-1)
             if source == 0:
                 f = features.plane[world, k]
@@ -167,8 +167,7 @@ def gather_contacts(
 def contact_geometry(
     # Structure:
     lanes: int,
-    pair: wp.array2d(dtype=int),
-    pair_source: wp.array(dtype=int),
+    pairs: PairList,
     geoms: GeomList,
     parts: Parts,
     # Model:
@@ -191,8 +190,8 @@ def contact_geometry(
     for c in range(lane, num_contacts(world, contact_pair), lanes):
         p = contact_pair[world, c]
         if p >= 0:
-            a = pair[p, 0]
-            b = pair[p, 1]
+            a = geom_of(p, 0, pairs)
+            b = geom_of(p, 1, pairs)
             f1 = geoms.frame[a]
             f2 = geoms.frame[b]
             q1 = geom_turn(frames.quat[world, f1], geom_quat[world, a])
@@ -202,7 +201,7 @@ def contact_geometry(
             s1 = geom_size[world, a]
             s2 = geom_size[world, b]
             f = contact_feature[world, c]
-            if pair_source[p] == 5:
+            if pairs.source[kind_of(p, pairs)] == 5:
                 n, distance, x = convex_contact(
                     geoms.type[a], p1, q1, s1, a,
                     geoms.type[b], p2, q2, s2, b,
@@ -236,7 +235,7 @@ def contact_geometry(
 @wp.kernel(enable_backward=False)
 def keep_contacts(
     # Structure:
-    pair_rows: wp.array(dtype=int),
+    pairs: PairList,
     # In:
     pair: wp.array2d(dtype=int),
     feature: wp.array2d(dtype=int),
@@ -255,5 +254,5 @@ def keep_contacts(
         feature_out[world, c] = feature[world, c]
         row_out[world, c] = wp.where(p >= 0, rows, -1)
         if p >= 0:
-            rows = rows + pair_rows[p]
+            rows = rows + pairs.rows[kind_of(p, pairs)]
     status_out[world] = wp.uint32(0)

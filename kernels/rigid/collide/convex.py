@@ -19,6 +19,7 @@ from ..._precision import quat, real, tolerance, vec3
 from ...math import rotate, rotate_back, unit
 from .clip import Corner, between_faces, corner_of, crossing, line_end, over_face
 from .overlap import overlap
+from .pairs import geom_of
 from .parts import (
     EDGE,
     FACE,
@@ -35,7 +36,7 @@ from .parts import (
     touch,
 )
 from .polytope import FAR, farthest_apart
-from .search import Geoms, Hulls, Search, chosen
+from .search import Geoms, Hulls, Search, chosen, slots_of
 from .shapes import CAPSULE, CYLINDER, ELLIPSOID, HFIELD, MESH, bounding_radius
 from .solids import NEARBY, Solid, ball_of, gap_along, outside, parts_near, solid_part
 
@@ -221,11 +222,11 @@ def features(
         pair_number = chosen(world, i, s)
         if pair_number < 0:
             continue
-        g1 = s.pair[pair_number, 0]
-        g2 = s.pair[pair_number, 1]
+        g1 = geom_of(pair_number, 0, s.pairs)
+        g2 = geom_of(pair_number, 1, s.pairs)
         margin = s.detection[world, s.own[i]]
         count = s.slot[i]
-        last = count + s.mine[pair_number]
+        last = count + slots_of(pair_number, s)
         kind1 = g.kind[g1]
         kind2 = g.kind[g2]
         r1 = extent(kind1, g.size[world, g1], h.radius[g1])

@@ -9,10 +9,11 @@ import warp as wp
 from ..._precision import quat, real, vec3, vec4
 from ...math import rotate, unit
 from .convex import extent, hull_row, patch_side, patches, settled, solid, start_of
+from .pairs import geom_of
 from .parts import part_of, parts_number, touch
 from .polytope import farthest_apart
 from .prism import PARTS, prism_of, prism_part
-from .search import Geoms, Hulls, Search, chosen
+from .search import Geoms, Hulls, Search, chosen, slots_of
 from .shapes import CYLINDER, HFIELD
 from .solids import ball_of, farthest
 
@@ -53,11 +54,11 @@ def features(
         pair_number = chosen(world, i, s)
         if pair_number < 0:
             continue
-        g1 = s.pair[pair_number, 0]
-        g2 = s.pair[pair_number, 1]
+        g1 = geom_of(pair_number, 0, s.pairs)
+        g2 = geom_of(pair_number, 1, s.pairs)
         margin = s.detection[world, s.own[i]]
         count = s.slot[i]
-        last = count + s.mine[pair_number]
+        last = count + slots_of(pair_number, s)
         rows = geom_grid[g1, 1]
         columns = geom_grid[g1, 2]
         size = hfield_size[world, geom_grid[g1, 0]]

@@ -8,8 +8,9 @@ import warp as wp
 
 from ..._precision import quat, real, vec3
 from ...math import rotate, rotate_back
+from .pairs import geom_of
 from .polygon import widest_at
-from .search import Geoms, Hulls, Search, chosen
+from .search import Geoms, Hulls, Search, chosen, slots_of
 from .shapes import against_plane, z_axis
 
 
@@ -68,11 +69,11 @@ def features(
         pair_number = chosen(world, i, s)
         if pair_number < 0:
             continue
-        a = s.pair[pair_number, 0]
-        b = s.pair[pair_number, 1]
+        a = geom_of(pair_number, 0, s.pairs)
+        b = geom_of(pair_number, 1, s.pairs)
         margin = s.detection[world, s.own[i]]
         count = s.slot[i]
-        last = count + s.mine[pair_number]
+        last = count + slots_of(pair_number, s)
         axis = z_axis(g.quat[world, a])
         height = wp.dot(g.pos[world, b] - g.pos[world, a], axis)
         if height <= margin + h.radius[b]:

@@ -4,7 +4,8 @@ import warp as wp
 
 from ..._precision import quat, real, vec3
 from ...math import rotate, rotate_back
-from .search import Geoms, Search, chosen
+from .pairs import geom_of
+from .search import Geoms, Search, chosen, slots_of
 from .shapes import (
     BOX,
     CAPSULE,
@@ -101,15 +102,15 @@ def features(
         pair_number = chosen(world, i, s)
         if pair_number < 0:
             continue
-        a = s.pair[pair_number, 0]
-        b = s.pair[pair_number, 1]
+        a = geom_of(pair_number, 0, s.pairs)
+        b = geom_of(pair_number, 1, s.pairs)
         kind = g.kind[b]
         size = g.size[world, b]
         n = z_axis(g.quat[world, a])
         margin = s.detection[world, s.own[i]]
         height = wp.dot(g.pos[world, b] - g.pos[world, a], n)
         count = s.slot[i]
-        last = count + s.mine[pair_number]
+        last = count + slots_of(pair_number, s)
         if height <= margin + bounding_radius(kind, size):
             up = n
             if kind != SPHERE:

@@ -10,7 +10,8 @@ import warp as wp
 from ..._precision import quat, real, vec3
 from ...math import rotate_back, unit
 from .capsule_box import capsule_box_candidates, capsule_box_parameter
-from .search import Geoms, Search, chosen
+from .pairs import geom_of
+from .search import Geoms, Search, chosen, slots_of
 from .shapes import (
     BOX,
     CAPSULE,
@@ -232,15 +233,15 @@ def features(
         pair_number = chosen(world, i, s)
         if pair_number < 0:
             continue
-        a = s.pair[pair_number, 0]
-        b = s.pair[pair_number, 1]
+        a = geom_of(pair_number, 0, s.pairs)
+        b = geom_of(pair_number, 1, s.pairs)
         p1 = g.pos[world, a]
         s1 = g.size[world, a]
         p2 = g.pos[world, b]
         s2 = g.size[world, b]
         margin = s.detection[world, s.own[i]]
         count = s.slot[i]
-        last = count + s.mine[pair_number]
+        last = count + slots_of(pair_number, s)
         if near(g.kind[a], g.kind[b], p1, s1, p2, s2, margin):
             q1 = g.quat[world, a]
             q2 = g.quat[world, b]

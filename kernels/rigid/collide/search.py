@@ -3,6 +3,7 @@
 import warp as wp
 
 from ..._precision import quat, real, vec3
+from .pairs import PairList, kind_of
 
 
 @wp.struct
@@ -10,8 +11,8 @@ class Search:
     """Where to look, and where what is found belongs: candidate ``own[i]`` has slots from ``slot[i]`` on."""
 
     lanes: int  # threads that share a world's candidates
-    pair: wp.array2d(dtype=int)  # the two geoms of every pair
-    mine: wp.array(dtype=int)  # slots of every pair; 0: it is of another kind
+    pairs: PairList
+    source: int  # that of the pairs that this search is for
     own: wp.array(dtype=int)
     slot: wp.array(dtype=int)
     candidate: wp.array2d(dtype=int)  # pairs that may touch, (world, candidate)
@@ -54,9 +55,16 @@ class Hulls:
 
 
 @wp.func
+def slots_of(p: int, s: Search) -> int:
+    """Slots of a pair; 0: it is for another search."""
+    kind = kind_of(p, s.pairs)
+    return wp.where(s.pairs.source[kind] == s.source, s.pairs.slots[kind], 0)
+
+
+@wp.func
 def chosen(world: int, i: int, s: Search) -> int:
     """The pair that the i-th candidate of this kind stands for, or -1 where there is none or it has no slots."""
     p = s.candidate[world, s.own[i]]
     if p >= 0:
-        p = wp.where(s.mine[p] != 0, p, -1)
+        p = wp.where(slots_of(p, s) != 0, p, -1)
     return p

@@ -8,6 +8,7 @@ import warp as wp
 
 from ..._precision import quat, real, vec3
 from ...math import rotate, rotate_back
+from .pairs import geom_of
 from .search import Geoms, Hulls, Search, chosen
 from .shapes import MIN_SQUARED, against_plane, two_balls
 
@@ -64,8 +65,8 @@ def features(
         pair_number = chosen(world, i, s)
         if pair_number < 0:
             continue
-        a = s.pair[pair_number, 0]
-        b = s.pair[pair_number, 1]
+        a = geom_of(pair_number, 0, s.pairs)
+        b = geom_of(pair_number, 1, s.pairs)
         reach = s.detection[world, s.own[i]] + g.size[world, a][0]
         x = rotate_back(g.quat[world, b], g.pos[world, a] - g.pos[world, b])
         highest = real(-1.0e10)

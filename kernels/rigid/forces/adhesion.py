@@ -3,15 +3,16 @@
 import warp as wp
 
 from ..._precision import mat33, motion, real, vec3
+from ..collide.pairs import PairList, body_of
 from ..solve.constraint import point_rate
 
 
 @wp.func
-def sticks(body: int, p: int, pair: wp.array2d(dtype=int), geom_body: wp.array(dtype=int)) -> bool:
+def sticks(body: int, p: int, pairs: PairList) -> bool:
     """Whether a body is one of a pair's two; an empty place has the pair -1."""
     out = bool(False)
     if p >= 0:
-        out = geom_body[pair[p, 0]] == body or geom_body[pair[p, 1]] == body
+        out = body_of(p, 0, pairs) == body or body_of(p, 1, pairs) == body
     return out
 
 
@@ -20,13 +21,12 @@ def contact_count(
     world: int,
     body: int,
     contact_pair: wp.array2d(dtype=int),
-    pair: wp.array2d(dtype=int),
-    geom_body: wp.array(dtype=int),
+    pairs: PairList,
 ) -> int:
     """How many contacts a body has, those in the gap included."""
     count = int(0)
     for c in range(contact_pair.shape[1]):
-        if sticks(body, contact_pair[world, c], pair, geom_body):
+        if sticks(body, contact_pair[world, c], pairs):
             count = count + 1
     return count
 
@@ -36,8 +36,7 @@ def contact_pulls(
     # Structure:
     actuator: wp.array(dtype=int),
     body: wp.array(dtype=int),
-    pair: wp.array2d(dtype=int),
-    geom_body: wp.array(dtype=int),
+    pairs: PairList,
     # In:
     contact_pair: wp.array2d(dtype=int),
     force: wp.array2d(dtype=real),
@@ -48,8 +47,8 @@ def contact_pulls(
     world, c = wp.tid()
     pull = real(0.0)
     for k in range(actuator.shape[0]):
-        if sticks(body[k], contact_pair[world, c], pair, geom_body):
-            count = contact_count(world, body[k], contact_pair, pair, geom_body)
+        if sticks(body[k], contact_pair[world, c], pairs):
+            count = contact_count(world, body[k], contact_pair, pairs)
             pull += force[world, actuator[k]] / real(count)
     pull_out[world, c] = pull
 
@@ -57,8 +56,7 @@ def contact_pulls(
 @wp.kernel(enable_backward=False)
 def add_pulls(
     # Structure:
-    pair: wp.array2d(dtype=int),
-    geom_body: wp.array(dtype=int),
+    pairs: PairList,
     body_lastdof: wp.array(dtype=int),
     dof_parent: wp.array(dtype=int),
     dof_origin: wp.array(dtype=int),
@@ -82,7 +80,7 @@ def add_pulls(
             normal = frame[world, c][0]
             for side in range(2):
                 f = wp.where(side == 0, pull[world, c], -pull[world, c])
-                i = body_lastdof[geom_body[pair[contact_pair[world, c], side]]]
+                i = body_lastdof[body_of(contact_pair[world, c], side, pairs)]
                 while i >= 0:
                     v = point_rate(axis[world, i], pos[world, c] - frame_pos[world, dof_origin[i]])
                     force_out[world, i] = force_out[world, i] + f * wp.dot(normal, v)
@@ -92,8 +90,7 @@ def add_pulls(
 @wp.kernel
 def pull_power(
     # Structure:
-    pair: wp.array2d(dtype=int),
-    geom_body: wp.array(dtype=int),
+    pairs: PairList,
     body_frame: wp.array(dtype=int),
     body_origin: wp.array(dtype=int),
     # In:
@@ -110,8 +107,8 @@ def pull_power(
     world, c = wp.tid()
     p = contact_pair[world, c]
     if p >= 0:
-        b1 = geom_body[pair[p, 0]]
-        b2 = geom_body[pair[p, 1]]
+        b1 = body_of(p, 0, pairs)
+        b2 = body_of(p, 1, pairs)
         v1 = point_rate(frame_trial[world, body_frame[b1]], pos[world, c] - frame_pos[world, body_origin[b1]])
         v2 = point_rate(frame_trial[world, body_frame[b2]], pos[world, c] - frame_pos[world, body_origin[b2]])
         apart = frame[world, c] * (v2 - v1)

@@ -93,6 +93,31 @@ def add_row_damping(
                         matrix_out[world, e] = matrix_out[world, e] + c * entry[world, m] * entry[world, n]
 
 
+@wp.kernel(enable_backward=False)
+def add_dof_damping(
+    # Structure:
+    row_adr: wp.array(dtype=int),
+    entry_dof: wp.array(dtype=int),
+    # Model:
+    timestep: wp.array(dtype=real),
+    # In:
+    entry: wp.array2d(dtype=real),
+    damping: wp.array2d(dtype=real),
+    diagonal: wp.array2d(dtype=real),
+    # Out:
+    diagonal_out: wp.array2d(dtype=real),
+):
+    """The same on the diagonal of a sparse model, whose rows have one dof each."""
+    world = wp.tid()
+    for d in range(diagonal.shape[1]):
+        diagonal_out[world, d] = diagonal[world, d]
+    for r in range(row_adr.shape[0] - 1):
+        for m in range(row_adr[r], row_adr[r + 1]):
+            d = entry_dof[m]
+            more = timestep[world] * damping[world, r] * entry[world, m] * entry[world, m]
+            diagonal_out[world, d] = diagonal_out[world, d] + more
+
+
 @wp.func
 def branch_product(
     first: int,
@@ -108,7 +133,7 @@ def branch_product(
     p = real(0.0)
     for m in range(first, last):
         for n in range(first, last):
-            if branch[entry_dof[m], entry_dof[n]] != 0:
+            if m == n or branch[entry_dof[m], entry_dof[n]] != 0:
                 lead = entry[world, m] * trial[world, entry_dof[m]]
                 p += lead * entry[world, n] * rate[world, entry_dof[n]]
     return p

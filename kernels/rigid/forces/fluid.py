@@ -180,3 +180,67 @@ def add_fluid_damping(
                         matrix_out[world, lower(i, j)] = matrix_out[world, lower(i, j)] - timestep[world] * p
                         j = dof_parent[j]
                     i = dof_parent[i]
+
+
+@wp.func
+def unit_motion(i: int) -> motion:
+    """A motion of which one of six numbers is 1."""
+    out = motion()
+    out[i] = real(1.0)
+    return out
+
+
+@wp.kernel(enable_backward=False)
+def add_fluid_inertia(
+    # Model:
+    bodies: Masses,
+    medium: Medium,
+    timestep: wp.array(dtype=real),
+    # In:
+    frames: Frames,
+    frame_vel: wp.array2d(dtype=motion),
+    turn: wp.array2d(dtype=mat33),
+    mixed: wp.array2d(dtype=mat33),
+    shift: wp.array2d(dtype=mat33),
+    # Out:
+    turn_out: wp.array2d(dtype=mat33),
+    mixed_out: wp.array2d(dtype=mat33),
+    shift_out: wp.array2d(dtype=mat33),
+):
+    """The same for a sparse model: blocks of each body's spatial inertia about its own origin."""
+    world, b = wp.tid()
+    a = turn[world, b]
+    h = mixed[world, b]
+    c = shift[world, b]
+    mass = bodies.mass[world, b]
+    moved = medium.density[world] > real(0.0) or medium.viscosity[world] > real(0.0)
+    if moved and medium.boxed[b] != 0 and mass > TINY:
+        f = bodies.frame[b]
+        away = frames.pos[world, f] - frames.pos[world, bodies.origin[b]]
+        com = centre(world, b, bodies, frames) - away
+        axes = principal_axes(world, b, bodies, frames)
+        v = frame_vel[world, f]
+        v = spatial(wp.spatial_top(v), wp.spatial_bottom(v) + wp.cross(wp.spatial_top(v), away))
+        for i in range(6):
+            for j in range(6):
+                p = -timestep[world] * fluid_damping_power(
+                    v,
+                    unit_motion(j),
+                    unit_motion(i),
+                    com,
+                    axes,
+                    mass,
+                    bodies.inertia[world, b],
+                    medium.wind[world],
+                    medium.density[world],
+                    medium.viscosity[world],
+                )
+                if i < 3 and j < 3:
+                    a[i, j] = a[i, j] + p
+                elif i < 3:
+                    h[i, j - 3] = h[i, j - 3] + p
+                elif j >= 3:
+                    c[i - 3, j - 3] = c[i - 3, j - 3] + p
+    turn_out[world, b] = a
+    mixed_out[world, b] = h
+    shift_out[world, b] = c

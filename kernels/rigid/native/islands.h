@@ -1,83 +1,10 @@
 #pragma once
 // Constraints of one island after another: islands.py says what for.
-#include "eliminate.h"
+#include "cone.h"
+#include "parts.h"
 
 namespace fphys {
 namespace {
-
-// The bodies, contacts and rows of joints of every island, island by island
-struct Parts {
-    int count;
-    int *bodies, *contacts, *joints;  // where those of an island begin, and where those of the last one end
-    int *body, *contact, *joint;
-    int* local;  // place of a body in its island
-};
-
-CUDA_CALLABLE inline int find(int* up, int b)
-{
-    while (up[b] != b) b = up[b] = up[up[b]];
-    return b;
-}
-
-// Sort items by island: `of` is the island of each, or -1
-CUDA_CALLABLE inline void sort(int islands, int items, const int* of, int* start, int* sorted)
-{
-    for (int i = 0; i <= islands; ++i) start[i] = 0;
-    for (int k = 0; k < items; ++k)
-        if (of[k] >= 0) ++start[of[k] + 1];
-    for (int i = 0; i < islands; ++i) start[i + 1] += start[i];
-    for (int k = 0; k < items; ++k)
-        if (of[k] >= 0) sorted[start[of[k]]++] = k;
-    for (int i = islands; i > 0; --i) start[i] = start[i - 1];
-    start[0] = 0;
-}
-
-// Islands are trees that contacts connect
-template <class Tree, class Rows>
-CUDA_CALLABLE Parts divide(const int world, const Tree& t, const Rows& r, Room<int>& room)
-{
-    const int n = t.parent.shape[0], most = r.contact_pair.shape[1], first = r.row_dof.shape[0];
-    const int* const root = r.root.data;
-    const int* const pair = part(r.contact_pair, world);
-    const auto* const weight = part(r.weight, world);
-    int* const up = room.take(n);
-    int* const label = room.take(n);
-    Parts parts;
-    parts.local = room.take(n);
-    int contacts = 0;
-    while (contacts < most && pair[contacts] >= 0) ++contacts;
-    int* const of = room.take(contacts);
-    int* const joint_of = room.take(first);
-    for (int b = 0; b < n; ++b) up[b] = root[b], label[b] = -1;
-    for (int c = 0; c < contacts; ++c) {
-        of[c] = -1;
-        if (!(weight[first + part(r.contact_row, world)[c]] > 0)) continue;
-        const int* const geoms = part(r.pair, pair[c]);
-        const int a = root[r.geom_body.data[geoms[0]]], b = root[r.geom_body.data[geoms[1]]];
-        of[c] = a ? a : b ? b : -1;
-        if (!a || !b) continue;
-        const int i = find(up, a), j = find(up, b);
-        if (i < j) up[j] = i;
-        else up[i] = j;
-    }
-    parts.count = 0;
-    for (int b = 0; b < n; ++b)
-        if (root[b] && find(up, root[b]) == b) label[b] = parts.count++;
-    for (int b = 0; b < n; ++b)
-        if (root[b]) label[b] = label[find(up, root[b])];
-    for (int c = 0; c < contacts; ++c)
-        if (of[c] >= 0) of[c] = label[of[c]];
-    for (int i = 0; i < first; ++i) joint_of[i] = weight[i] > 0 ? label[r.row_body.data[i]] : -1;
-    parts.bodies = room.take(parts.count + 1), parts.body = room.take(n);
-    parts.contacts = room.take(parts.count + 1), parts.contact = room.take(contacts);
-    parts.joints = room.take(parts.count + 1), parts.joint = room.take(first);
-    sort(parts.count, n, label, parts.bodies, parts.body);
-    sort(parts.count, contacts, of, parts.contacts, parts.contact);
-    sort(parts.count, first, joint_of, parts.joints, parts.joint);
-    for (int i = 0; i < parts.count; ++i)
-        for (int k = parts.bodies[i]; k < parts.bodies[i + 1]; ++k) parts.local[parts.body[k]] = k - parts.bodies[i];
-    return parts;
-}
 
 // An island with a copy of its numbers, one after another
 template <class number> struct Island {
@@ -85,13 +12,19 @@ template <class number> struct Island {
     Six<number>*mass, *motion, *load;  // of each body: six rows; its motion; the load on it
     int* dof;                          // of each dof, its place in the world
     number* armature;                  // beside the bodies' inertia
-    int joints, contacts, rows;        // rows of joints come first
+    int joints, links, contacts, rows;  // rows of joints come first, then those of links, then those of contacts
     int* joint_dof;
     number* joint_entry;
+    int *link_start, *link_body;       // the bodies whose motions a link's row is of
+    Six<number>* link_side;
     int *dim, *row, *one, *other;      // of each contact: the first row; the bodies, -1 for the world
+    int* zone;                         // where the errors of a contact with an elliptic cone are, -1 for other contacts
+    number ratio;                      // root of impratio
+    number* steep;                     // the weights of the cones' rows, whose own are 0
+    number* curve;                     // the cones' second derivatives, 36 numbers of each contact
     number* mu;                        // five of each
     Six<number>* side;                 // as many rates of its first body as its dimension, then those of its second
-    int edges;                         // contacts of two moving bodies
+    int edges;                         // pairs of moving bodies that contacts and links couple
     int *edge_one, *edge_other;
     bool coupled;                      // whether the bodies are eliminated with what couples them
     number *weight, *reference, *low, *high, *error, *change, *force;  // of each row
@@ -107,7 +40,6 @@ template <class number> struct Island {
         const int* const body = parts.body + parts.bodies[island];
         const int n = f.bodies = parts.bodies[island + 1] - parts.bodies[island];
         const auto* const axis = part(t.axis, world);
-        const int first_contact = r.row_dof.shape[0];
         f.parent = ints.take(n), f.first = ints.take(n), f.count = ints.take(n), f.order = ints.take(n);
         f.place = ints.take(n), f.start = ints.take(n), f.coupled = ints.take(n), f.block = ints.take(n);
         f.where = ints.take(n), f.pull = ints.take(n);
@@ -148,22 +80,35 @@ template <class number> struct Island {
         }
         // rows
         const int* const joint = parts.joint + parts.joints[island];
+        const int* const link = parts.link + parts.links[island];
         const int* const contact = parts.contact + parts.contacts[island];
         joints = parts.joints[island + 1] - parts.joints[island];
+        links = parts.links[island + 1] - parts.links[island];
         contacts = parts.contacts[island + 1] - parts.contacts[island];
         dim = ints.take(contacts), row = ints.take(contacts), one = ints.take(contacts), other = ints.take(contacts);
-        edge_one = ints.take(contacts), edge_other = ints.take(contacts);
-        rows = joints, edges = 0;
+        zone = ints.take(contacts), link_start = ints.take(links + 1);
+        int terms = 0, pairs = contacts;
+        for (int l = 0; l < links; ++l) {
+            const int size = r.link_start.data[link[l] + 1] - r.link_start.data[link[l]];
+            terms += size, pairs += size * (size - 1) / 2;
+        }
+        link_body = ints.take(terms), link_side = take<Six<number>>(room, terms);
+        edge_one = ints.take(pairs), edge_other = ints.take(pairs);
+        rows = joints + links, edges = 0;
         int sixes = 0;
         for (int c = 0; c < contacts; ++c) {
-            dim[c] = r.pair_dim.data[part(r.contact_pair, world)[contact[c]]];
+            dim[c] = dim_of(part(r.contact_pair, world)[contact[c]], r.pairs);
             row[c] = rows;
-            rows += dim[c] == 1 ? 1 : 2 * (dim[c] - 1), sixes += 2 * dim[c];
+            zone[c] = r.elliptic && dim[c] > 1 ? TOP : -1;
+            rows += dim[c] == 1 ? 1 : zone[c] == TOP ? dim[c] : 2 * (dim[c] - 1), sixes += 2 * dim[c];
         }
         joint_dof = ints.take(joints), joint_entry = room.take(joints);
         inside = ints.take(rows);
         weight = room.take(rows), reference = room.take(rows), low = room.take(rows), high = room.take(rows);
-        error = room.take(rows), change = room.take(rows), force = room.take(rows);
+        error = room.take(rows), change = room.take(rows), force = room.take(rows), steep = room.take(rows);
+        curve = r.elliptic ? room.take(36 * contacts) : nullptr;
+        const number impratio = *part(r.impratio, world);
+        ratio = sqrt(impratio > number(1e-15) ? impratio : number(1e-15));
         mu = room.take(5 * contacts);
         side = take<Six<number>>(room, sixes);
         auto copy = [&](int from, int to) {
@@ -174,22 +119,45 @@ template <class number> struct Island {
         for (int i = 0; i < joints; ++i) {
             const int b = r.row_body.data[joint[i]];
             joint_dof[i] = f.first[parts.local[b]] + r.row_dof.data[joint[i]] - part(t.dofs, b)[0];
-            joint_entry[i] = part(r.jacobian, world, joint[i])[0];
-            copy(joint[i], i);
+            joint_entry[i] = part(r.jacobian, world, r.joint_row.data[joint[i]])[0];
+            copy(r.joint_row.data[joint[i]], i);
+        }
+        link_start[0] = 0;
+        for (int l = 0; l < links; ++l) {
+            const int from = r.link_row.data[link[l]], begin = link_start[l];
+            int end = begin;
+            copy(from, joints + l);
+            for (int k = r.link_start.data[link[l]]; k < r.link_start.data[link[l] + 1]; ++k) {
+                const int b = r.term_body.data[k], column = r.term_column.data[k];
+                if (!r.root.data[b]) continue;
+                const number scale = column < 0 ? 1 : part(r.jacobian, world, from)[column];
+                const number* const base = (const number*)(part(r.base, world) + r.term_base.data[k]);
+                int at = begin;
+                while (at < end && link_body[at] != parts.local[b]) ++at;
+                if (at == end) link_body[end] = parts.local[b], link_side[end++] = nothing<number>();
+                link_side[at].add(scale, six(base));
+            }
+            link_start[l + 1] = end;
+            for (int i = begin; i < end; ++i)
+                for (int j = begin; j < i; ++j) edge_one[edges] = link_body[i], edge_other[edges++] = link_body[j];
         }
         Six<number>* J = side;
         for (int i = 0; i < contacts; ++i) {
             const int c = contact[i], p = part(r.contact_pair, world)[c];
-            const int start = first_contact + part(r.contact_row, world)[c];
+            const int start = r.first + part(r.contact_row, world)[c];
             const int size = i + 1 < contacts ? row[i + 1] : rows;
-            for (int k = row[i]; k < size; ++k) copy(start + k - row[i], k);
+            for (int k = row[i]; k < size; ++k) {
+                copy(start + k - row[i], k);
+                steep[k] = weight[k];
+                if (zone[i] >= 0) weight[k] = 0;
+            }
             const int at = find_pair(p, part(r.candidate, world), r.candidate.shape[1]);
             const number* const friction = (const number*)(part(r.friction, world) + at);
             for (int k = 0; k < 5; ++k) mu[5 * i + k] = friction[k];
             const number* const frame = (const number*)(part(r.frame, world) + c);
             const number* const pos = (const number*)(part(r.pos, world) + c);
             for (int s = 0; s < 2; ++s) {
-                const int b = r.geom_body.data[part(r.pair, p)[s]];
+                const int b = body_of(p, s, r.pairs);
                 (s ? other : one)[i] = r.root.data[b] ? parts.local[b] : -1;
                 const number* const origin = (const number*)(part(r.frame_pos, world) + r.body_frame.data[b]);
                 const number sign = s ? 1 : -1, x = pos[0] - origin[0], y = pos[1] - origin[1], z = pos[2] - origin[2];
@@ -251,6 +219,11 @@ template <class number> struct Island {
     CUDA_CALLABLE void rates(const number* x, number* out) const
     {
         for (int i = 0; i < joints; ++i) out[i] = joint_entry[i] * x[joint_dof[i]];
+        for (int l = 0; l < links; ++l) {
+            number u = 0;
+            for (int k = link_start[l]; k < link_start[l + 1]; ++k) u += dot(link_side[k], motion[link_body[k]]);
+            out[joints + l] = u;
+        }
         const Six<number>* J = side;
         for (int c = 0; c < contacts; J += 2 * dim[c++]) {
             number u[6];
@@ -259,7 +232,10 @@ template <class number> struct Island {
                 if (other[c] >= 0) u[k] += dot(J[dim[c] + k], motion[other[c]]);
             }
             number* const to = out + row[c];
-            if (dim[c] == 1) to[0] = u[0];
+            if (dim[c] == 1 || zone[c] >= 0) {
+                for (int k = 0; k < dim[c]; ++k) to[k] = u[k];
+                continue;
+            }
             for (int k = 1; k < dim[c]; ++k) {
                 const number along = mu[5 * c + k - 1] * u[k];
                 to[2 * k - 2] = u[0] + along, to[2 * k - 1] = u[0] - along;
@@ -271,12 +247,19 @@ template <class number> struct Island {
     CUDA_CALLABLE void push(const number* s, number* out)
     {
         for (int i = 0; i < joints; ++i) out[joint_dof[i]] += s[i] * joint_entry[i];
+        for (int l = 0; l < links; ++l)
+            for (int k = link_start[l]; k < link_start[l + 1]; ++k) load[link_body[k]].add(s[joints + l], link_side[k]);
         const Six<number>* J = side;
         for (int c = 0; c < contacts; J += 2 * dim[c++]) {
             const number* const from = s + row[c];
             number u[6];
-            u[0] = dim[c] == 1 ? from[0] : 0;
+            const bool straight = dim[c] == 1 || zone[c] >= 0;
+            u[0] = straight ? from[0] : 0;
             for (int k = 1; k < dim[c]; ++k) {
+                if (straight) {
+                    u[k] = from[k];
+                    continue;
+                }
                 u[0] += from[2 * k - 2] + from[2 * k - 1];
                 u[k] = mu[5 * c + k - 1] * (from[2 * k - 2] - from[2 * k - 1]);
             }
@@ -305,6 +288,32 @@ template <class number> struct Island {
         }
     }
 
+    // The same for any symmetric K, which has rows of six
+    CUDA_CALLABLE static void add_curve(
+        int dim, const number* K, const Six<number>* a, const Six<number>* b, Six<number>* to)
+    {
+        for (int k = 0; k < dim; ++k) {
+            Six<number> felt = b[0] * K[6 * k];
+            for (int j = 1; j < dim; ++j) felt.add(K[6 * k + j], b[j]);
+            for (int i = 0; i < 6; ++i) to[i].add(a[k][i], felt);
+        }
+    }
+
+    // A link's stiffness, along each of its bodies and between every two
+    CUDA_CALLABLE void add_link(const int l)
+    {
+        const number w = weight[joints + l];
+        for (int i = link_start[l]; i < link_start[l + 1]; ++i) {
+            const int a = link_body[i];
+            add_curve(1, &w, link_side + i, link_side + i, f.own + 6 * a);
+            for (int j = link_start[l]; j < i && coupled; ++j) {
+                const int b = link_body[j];
+                if (f.place[a] < f.place[b]) add_curve(1, &w, link_side + i, link_side + j, f.between(a, b));
+                else add_curve(1, &w, link_side + j, link_side + i, f.between(b, a));
+            }
+        }
+    }
+
     // Eliminate the bodies from H = M + J^T s'' J, or from what is left of it without what couples them
     CUDA_CALLABLE void factorise()
     {
@@ -313,9 +322,21 @@ template <class number> struct Island {
         for (int i = 0; i < 6 * f.total; ++i) f.blocks[i] = nothing<number>();
         for (int i = 0; i < joints; ++i)
             if (inside[i]) f.diagonal[joint_dof[i]] += weight[i] * joint_entry[i] * joint_entry[i];
+        for (int l = 0; l < links; ++l)
+            if (inside[joints + l]) add_link(l);
         const Six<number>* J = side;
         for (int c = 0; c < contacts; J += 2 * dim[c++]) {
             const int *const acts = inside + row[c], n = dim[c], a = one[c], b = other[c];
+            if (zone[c] == TOP) continue;
+            if (zone[c] > 0) {
+                const number* const K = curve + 36 * c;
+                if (a >= 0) add_curve(n, K, J, J, f.own + 6 * a);
+                if (b >= 0) add_curve(n, K, J + n, J + n, f.own + 6 * b);
+                if (a < 0 || b < 0 || !coupled) continue;
+                if (f.place[a] < f.place[b]) add_curve(n, K, J, J + n, f.between(a, b));
+                else add_curve(n, K, J + n, J, f.between(b, a));
+                continue;
+            }
             const number* const w = weight + row[c];
             number own[6], across[6];
             own[0] = n == 1 && acts[0] ? w[0] : 0;
@@ -342,6 +363,27 @@ template <class number> struct Island {
         return s;
     }
 
+    // s'' u of the rows, in the place of u
+    CUDA_CALLABLE void stiffen(number* u) const
+    {
+        for (int i = 0; i < joints + links; ++i) u[i] = inside[i] ? weight[i] * u[i] : 0;
+        for (int c = 0; c < contacts; ++c) {
+            const int end = c + 1 < contacts ? row[c + 1] : rows;
+            number felt[6];
+            for (int i = 0; i < dim[c] && zone[c] >= 0; ++i) {
+                felt[i] = 0;
+                for (int j = 0; j < dim[c]; ++j) felt[i] += curve[36 * c + 6 * i + j] * u[row[c] + j];
+            }
+            for (int i = row[c]; i < end; ++i)
+                u[i] = zone[c] >= 0 ? felt[i - row[c]] : inside[i] ? weight[i] * u[i] : 0;
+        }
+    }
+
+    CUDA_CALLABLE Cone<number> cone(const int c) const
+    {
+        return {dim[c], mu[5 * c] / ratio, mu + 5 * c, steep + row[c]};
+    }
+
     // H x = right, and the bodies' motions for x. Where the bodies were eliminated without what couples them, by
     // conjugate gradients, until `rest` of the right side is left (Hestenes & Stiefel 1952).
     CUDA_CALLABLE void solve(const int sweeps, const number rest, const number* right, number* x)
@@ -358,7 +400,7 @@ template <class number> struct Island {
         for (int sweep = 0; sweep < sweeps && fall > 0; ++sweep) {
             spread(direction);
             rates(direction, change);
-            for (int i = 0; i < rows; ++i) change[i] = inside[i] ? weight[i] * change[i] : 0;
+            stiffen(change);
             resist(direction, product);
             push(change, product);
             collect(product);
@@ -382,6 +424,11 @@ template <class number> struct Island {
             const int acts = s > low[i] && s < high[i];
             force[i] = s < low[i] ? low[i] : s > high[i] ? high[i] : s;
             moved |= acts != inside[i], inside[i] = acts;
+        }
+        for (int c = 0; c < contacts && curve; ++c) {
+            if (zone[c] < 0) continue;
+            const int now = cone(c).respond(error + row[c], force + row[c], curve + 36 * c);
+            moved |= now != zone[c] || now == MIDDLE, zone[c] = now;
         }
         return moved;
     }
@@ -408,6 +455,8 @@ template <class number> struct Island {
                 slope += (s < low[i] ? low[i] : s > high[i] ? high[i] : s) * change[i];
                 curve += acts ? weight[i] * change[i] * change[i] : 0;
             }
+            for (int c = 0; c < contacts && this->curve; ++c)
+                if (zone[c] >= 0) cone(c).along(error + row[c], change + row[c], t, slope, curve);
             slope += lin + t * quad, curve += quad;
             if ((slope < 0 ? -slope : slope) <= enough) break;
             if (slope < 0) below = t;

@@ -20,7 +20,7 @@ UNBOUNDED = wp.constant(real(1.0e30))
 class Rows:
     """Rows of the constraint Jacobian."""
 
-    jacobian: wp.array3d(dtype=real)  # in a sparse model only the entry of a joint's row, (world, row, 1)
+    jacobian: wp.array3d(dtype=real)  # in a sparse model the entry of a joint's row, or factors: see links.py
     weight: wp.array2d(dtype=real)  # 1 / R, zero for a row that does not act
     reference: wp.array2d(dtype=real)
     bound: wp.array2d(dtype=vec2)  # least and greatest value of minus its force

@@ -10,21 +10,12 @@ import warp as wp
 
 from ..._precision import mat33, motion, real, vec2, vec3, vec5, vec6
 from ..bodies import Bodies
+from ..collide.pairs import PairList, body_of, kind_of
 from ..collide.shapes import num_contacts, place
 from .constraint import TINY, UNBOUNDED, Rows, impedance, point_rate, resistance, restoring, set_row, spring_damper
 
 FAINT = wp.constant(real(1.0e-6))
 """Least impedance of a contact beyond its margin."""
-
-
-@wp.struct
-class PairList:
-    """The pairs of geoms that may touch."""
-
-    geoms: wp.array2d(dtype=int)  # (pair, 2)
-    dim: wp.array(dtype=int)  # of their contacts: 1, 3, 4 or 6
-    rows: wp.array(dtype=int)  # rows of their contacts
-    geom_body: wp.array(dtype=int)  # of every geom
 
 
 @wp.struct
@@ -133,8 +124,8 @@ def approach(
     rate: wp.array2d(dtype=motion),
 ) -> vec6:
     """:func:`relative_rate` of the two bodies of contact ``c`` of pair ``p``, for given motions of the frames."""
-    b1 = pairs.geom_body[pairs.geoms[p, 0]]
-    b2 = pairs.geom_body[pairs.geoms[p, 1]]
+    b1 = body_of(p, 0, pairs)
+    b2 = body_of(p, 1, pairs)
     return relative_rate(
         contacts.frame[world, c],
         contacts.pos[world, c],
@@ -148,8 +139,8 @@ def approach(
 @wp.func
 def pair_weight(world: int, p: int, pairs: PairList, cones: Cones) -> real:
     """Approximate inverse inertia of a pair's two bodies."""
-    b1 = pairs.geom_body[pairs.geoms[p, 0]]
-    b2 = pairs.geom_body[pairs.geoms[p, 1]]
+    b1 = body_of(p, 0, pairs)
+    b2 = body_of(p, 1, pairs)
     return cones.invweight0[world, b1][0] + cones.invweight0[world, b2][0]
 
 
@@ -180,7 +171,7 @@ def contact_rows(
         if k >= 0:
             violation = contacts.distance[world, c] - parameters.margin[world, k]
             if violation < cones.softness[world]:
-                dim = pairs.dim[p]
+                dim = pairs.dim[kind_of(p, pairs)]
                 mu = parameters.friction[world, k]
                 u = approach(world, c, p, pairs, bodies, contacts, frame_pos, frame_vel)
                 z = fading_impedance(parameters.solimp[world, k], violation, cones.softness[world])
@@ -188,7 +179,8 @@ def contact_rows(
                 weight = pair_weight(world, p, pairs, cones)
                 high = wp.where(cones.elliptic != 0 and dim > 1, UNBOUNDED, real(0.0))
                 start = first + contact_row[world, c]
-                for row in range(pairs.rows[p]):
+                count = pairs.rows[kind_of(p, pairs)]
+                for row in range(count):
                     r = row_resistance(z, weight, mu, cones.impratio[world], dim, cones.elliptic, row)
                     kb = row_spring_damper(
                         parameters.solref[world, k],
@@ -203,14 +195,14 @@ def contact_rows(
                     set_row(world, start + row, r, reference, -UNBOUNDED, high, rows_out)
                 for side in range(2):
                     sign = wp.where(side == 0, real(-1.0), real(1.0))
-                    i = bodies.last_dof[pairs.geom_body[pairs.geoms[p, side]]]
+                    i = bodies.last_dof[body_of(p, side, pairs)]
                     while i >= 0:
                         m = axis[world, i]
                         v = point_rate(m, contacts.pos[world, c] - frame_pos[world, bodies.dof_origin[i]])
                         v = contacts.frame[world, c] * v
                         w = contacts.frame[world, c] * wp.spatial_top(m)
                         rate = sign * vec6(v[0], v[1], v[2], w[0], w[1], w[2])
-                        for row in range(pairs.rows[p]):
+                        for row in range(count):
                             own = edge_rate(rate, mu, dim, cones.elliptic, row)
                             rows_out.jacobian[world, start + row, i] = rows_out.jacobian[world, start + row, i] + own
                         i = bodies.dof_parent[i]
@@ -273,7 +265,7 @@ def contact_force(
     solimp = parameters.solimp[world, k]
     timestep = cones.timestep[world]
     impratio = cones.impratio[world]
-    dim = pairs.dim[p]
+    dim = pairs.dim[kind_of(p, pairs)]
     weight = pair_weight(world, p, pairs, cones)
     z = fading_impedance(solimp, violation, cones.softness[world])
     r = row_resistance(z, weight, mu, impratio, dim, cones.elliptic, 0)

@@ -310,6 +310,8 @@ def joint_coupling_rows(
     start: wp.array(dtype=int),
     joint_qpos: wp.array(dtype=int),
     joint_dof: wp.array(dtype=int),
+    column: wp.array(dtype=int),
+    second: int,
     # Model:
     couplings: Couplings,
     soft: Soft,
@@ -320,7 +322,10 @@ def joint_coupling_rows(
     # Out:
     rows_out: Rows,
 ):
-    """One row: q1 - q1_0 = polynomial of q2 - q2_0, or a constant where there is no second joint."""
+    """One row: q1 - q1_0 = polynomial of q2 - q2_0, or a constant where there is no second joint.
+
+    ``column`` is that of each joint; that of the second joint is ``second`` further.
+    """
     world, e = wp.tid()
     j1 = couplings.pair[e, 0]
     j2 = partner(e, couplings)
@@ -330,9 +335,9 @@ def joint_coupling_rows(
     kbr = softened(world, e, coupling_weight(world, e, d1, d2, couplings), y[0], soft)
     reference = -kbr[1] * (qvel[world, d1] - y[1] * qvel[world, d2]) - kbr[0] * y[0]
     set_row(world, start[e], kbr[2], reference, -UNBOUNDED, UNBOUNDED, rows_out)
-    rows_out.jacobian[world, start[e], d1] = real(1.0)
+    rows_out.jacobian[world, start[e], column[j1]] = real(1.0)
     if couplings.pair[e, 1] >= 0:
-        rows_out.jacobian[world, start[e], d2] = -y[1]
+        rows_out.jacobian[world, start[e], column[j2] + second] = -y[1]
 
 
 @wp.kernel
@@ -370,6 +375,7 @@ def joint_coupling_power(
 def tendon_coupling_rows(
     # Structure:
     start: wp.array(dtype=int),
+    second: int,
     # Model:
     couplings: Couplings,
     soft: Soft,
@@ -381,7 +387,10 @@ def tendon_coupling_rows(
     # Out:
     rows_out: Rows,
 ):
-    """One row: length less its reference = polynomial of the other's; ``moment`` is the tendons' Jacobian."""
+    """One row: length less its reference = polynomial of the other's; ``moment`` is the tendons' Jacobian.
+
+    The entries of the second tendon are ``second`` columns further.
+    """
     world, e = wp.tid()
     t1 = couplings.pair[e, 0]
     t2 = partner(e, couplings)
@@ -390,7 +399,10 @@ def tendon_coupling_rows(
     reference = -kbr[1] * (velocity[world, t1] - y[1] * velocity[world, t2]) - kbr[0] * y[0]
     set_row(world, start[e], kbr[2], reference, -UNBOUNDED, UNBOUNDED, rows_out)
     for d in range(moment.shape[2]):
-        rows_out.jacobian[world, start[e], d] = moment[world, t1, d] - y[1] * moment[world, t2, d]
+        rows_out.jacobian[world, start[e], d] = moment[world, t1, d]
+    for d in range(moment.shape[2]):
+        own = rows_out.jacobian[world, start[e], d + second] - y[1] * moment[world, t2, d]
+        rows_out.jacobian[world, start[e], d + second] = own
 
 
 @wp.kernel

@@ -17,7 +17,8 @@ what they move, J M^-1 J^T s'' <= d / (1 - d) row by row, which bounds the numbe
 import warp as wp
 
 from ... import _native
-from ..._precision import mat33, real, tolerance, vec2, vec3, vec5
+from ..._precision import mat33, real, tolerance, vec2, vec3, vec5, vec6
+from ..collide.pairs import PairList
 from ..tree.articulated import Inertia, Tree
 from .newton import SLOPE_TOLERANCE, STILL, UNCONVERGED
 
@@ -33,20 +34,28 @@ islands_h = _native.header("rigid/native/solve_islands.h")
 
 @wp.struct
 class Rows:
-    """The constraints' rows: those of single joints first, then contacts'."""
+    """The constraints' rows: those of single joints, of links and of contacts."""
 
+    first: int  # row of the first contact
     couplings: int  # most pairs of bodies that an island's elimination may couple
+    elliptic: int
+    impratio: wp.array(dtype=real)
     root: wp.array(dtype=int)  # first moving body of the tree of each body; 0: it does not move
-    row_dof: wp.array(dtype=int)  # dof of each row of a joint
+    joint_row: wp.array(dtype=int)  # the rows of single dofs
+    row_dof: wp.array(dtype=int)  # the dof of each of them
     row_body: wp.array(dtype=int)  # its body
-    pair: wp.array2d(dtype=int)
-    pair_dim: wp.array(dtype=int)
-    geom_body: wp.array(dtype=int)
+    link_row: wp.array(dtype=int)  # the rows of links, which are linear in the motions of several bodies
+    link_start: wp.array(dtype=int)  # the first term of each, and one past the last
+    term_body: wp.array(dtype=int)
+    term_base: wp.array(dtype=int)
+    term_column: wp.array(dtype=int)  # entry of the row by which the base is multiplied; -1: by 1
+    base: wp.array2d(dtype=vec6)  # wrenches
+    pairs: PairList
     body_frame: wp.array(dtype=int)
     candidate: wp.array2d(dtype=int)
     friction: wp.array2d(dtype=vec5)  # of each candidate
     frame_pos: wp.array2d(dtype=vec3)
-    jacobian: wp.array3d(dtype=real)  # the only entry of a row of a joint
+    jacobian: wp.array3d(dtype=real)  # the entry of a row of a joint, or the factors of a link's bases
     weight: wp.array2d(dtype=real)
     reference: wp.array2d(dtype=real)
     bound: wp.array2d(dtype=vec2)

@@ -9,13 +9,13 @@ import warp as wp
 
 from ..._precision import motion, real, vec2, vec3, vec6
 from ..bodies import Bodies, Frames, Masses, centre, principal_axes
+from ..collide.pairs import PairList, body_of, kind_of
 from ..collide.shapes import num_contacts
 from ..tree.dynamics import inertia_power
 from .constraint import UNBOUNDED, Soft, restoring, softened, spring_damper
 from .contact import (
     Cones,
     Contacts,
-    PairList,
     Pairs,
     approach,
     contact_force,
@@ -148,12 +148,12 @@ def contact_power(
     if c < num_contacts(world, contacts.pair):
         p = contacts.pair[world, c]
         violation = contacts.distance[world, c] - parameters.margin[world, p]
-        if violation < cones.softness[world] and j < pairs.dim[p] - 1:
+        if violation < cones.softness[world] and j < pairs.dim[kind_of(p, pairs)] - 1:
             k = slips.dry + c * slips.width + j
             u = approach(world, c, p, pairs, bodies, contacts, frame_pos, frame_vel)
             a = approach(world, c, p, pairs, bodies, contacts, frame_pos, frame_acc)
-            b1 = pairs.geom_body[pairs.geoms[p, 0]]
-            b2 = pairs.geom_body[pairs.geoms[p, 1]]
+            b1 = body_of(p, 0, pairs)
+            b2 = body_of(p, 1, pairs)
             t = relative_rate(
                 contacts.frame[world, c],
                 contacts.pos[world, c],
@@ -196,7 +196,7 @@ def edge_forces(
     mu = parameters.friction[world, p]
     weight = pair_weight(world, p, pairs, cones)
     z = fading_impedance(parameters.solimp[world, p], violation, cones.softness[world])
-    r = row_resistance(z, weight, mu, cones.impratio[world], pairs.dim[p], 0, 0)
+    r = row_resistance(z, weight, mu, cones.impratio[world], pairs.dim[kind_of(p, pairs)], 0, 0)
     kb = spring_damper(parameters.solref[world, p], parameters.solimp[world, p], cones.timestep[world], cones.refsafe)
     normal = a[0] + kb[1] * u[0] + kb[0] * z * wp.min(violation, real(0.0))
     across = mu[j] * (a[j + 1] + kb[1] * u[j + 1])

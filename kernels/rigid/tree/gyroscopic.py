@@ -9,6 +9,7 @@ import warp as wp
 
 from ..._precision import mat33, mat66, motion, quat, real, vec3, vec6, wrench
 from ...math import cross_motion, lower, quat_mul, quat_unit, rotate, rotation, spatial
+from .articulated import Inertia, momentum
 from .dynamics import newton_euler
 
 
@@ -31,6 +32,49 @@ def column(i: int, a: motion, b: motion, c: motion, x: vec3) -> motion:
 
 
 @wp.kernel(enable_backward=False)
+def packed_blocks(
+    # Structure:
+    free_dof: wp.array(dtype=int),
+    # In:
+    matrix: wp.array2d(dtype=real),
+    # Out:
+    block_out: wp.array2d(dtype=mat66),
+):
+    """The lone bodies' blocks of a packed matrix."""
+    world, i = wp.tid()
+    d = free_dof[i]
+    m = mat66()
+    for r in range(6):
+        for k in range(6):
+            m[r, k] = matrix[world, lower(d + wp.max(r, k), d + wp.min(r, k))]
+    block_out[world, i] = m
+
+
+@wp.kernel(enable_backward=False)
+def inertia_blocks(
+    # Structure:
+    free_body: wp.array(dtype=int),
+    free_dof: wp.array(dtype=int),
+    # In:
+    axis: wp.array2d(dtype=motion),
+    m: Inertia,
+    # Out:
+    block_out: wp.array2d(dtype=mat66),
+):
+    """The same of a sparse model, from the bodies' spatial inertias."""
+    world, i = wp.tid()
+    b = free_body[i]
+    d = free_dof[i]
+    out = mat66()
+    for k in range(6):
+        load = momentum(m.turn[world, b], m.mixed[world, b], m.shift[world, b], axis[world, d + k])
+        for r in range(6):
+            out[r, k] = wp.dot(axis[world, d + r], load)
+        out[k, k] = out[k, k] + m.diagonal[world, d + k]
+    block_out[world, i] = out
+
+
+@wp.kernel(enable_backward=False)
 def free_inverses(
     # Structure:
     free_body: wp.array(dtype=int),
@@ -46,14 +90,14 @@ def free_inverses(
     frame_quat: wp.array2d(dtype=quat),
     qvel: wp.array2d(dtype=real),
     axis: wp.array2d(dtype=motion),
-    matrix: wp.array2d(dtype=real),
+    block: wp.array2d(dtype=mat66),
     twist: wp.array2d(dtype=mat66),
     # Out:
     inverse_out: wp.array2d(dtype=mat66),
 ):
     """Inverse of M + h (D + db/dv) of every lone body, by Gauss-Jordan elimination with pivoting.
 
-    ``matrix`` holds the symmetric part of D, ``twist`` h times the rest.
+    ``block`` is M + h D with the symmetric part of D, ``twist`` h times the rest.
     """
     world, i = wp.tid()
     b = free_body[i]
@@ -74,8 +118,9 @@ def free_inverses(
         behind = free_load(shift, turn, com, axes, body_mass[world, b], body_inertia[world, b])
         change = (ahead - behind) * real(0.5)
         for r in range(6):
-            entry = matrix[world, lower(d + wp.max(r, k), d + wp.min(r, k))]
-            m[r, k] = entry + timestep[world] * wp.dot(axis[world, d + r], change) + twist[world, i][r, k]
+            m[r, k] = (
+                block[world, i][r, k] + timestep[world] * wp.dot(axis[world, d + r], change) + twist[world, i][r, k]
+            )
         inverse[k, k] = real(1.0)
     for k in range(6):
         p = k
