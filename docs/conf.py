@@ -44,7 +44,7 @@ MENU = {
     "Physics": "features\ncontact-gradients\nmpm\nsph\nfem\npbd\ncoupling\nscene\nscene-support\nengines"
     "\nunits\nbridges",
     "Learning": "envs\ntensor\nnn\ndata\ntrain\ndevices\nexport",
-    "Help": "migration\ntroubleshooting\nreliability\ncompatibility",
+    "Help": "migration\ntroubleshooting\nreliability\ncompatibility\ngpu",
     "Reference": "api/index",
     "Project": "/CHANGELOG\n/CONTRIBUTING\n/SECURITY\ndecisions/README\n/benchmarks/README",
 }
