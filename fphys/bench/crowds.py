@@ -70,10 +70,10 @@ def pile(bodies: int, layers: int = 4, steps: int = 60) -> tuple[fphys.Model, fp
     model = fphys.load(f'<mujoco><option timestep="0.002"/><worldbody>{ground}{text}</worldbody></mujoco>')
 
     @jax.jit
-    def fall(state: fphys.State) -> fphys.State:
+    def fall(model: fphys.Model, state: fphys.State) -> fphys.State:
         return jax.lax.scan(lambda s, _: (fphys.step(model, s), None), state, None, length=steps)[0]
 
-    state = fall(fphys.init(model, 1, max_contacts=12 * bodies, max_constraints=48 * bodies))
+    state = fall(model, fphys.init(model, 1, max_contacts=12 * bodies, max_constraints=48 * bodies))
     fphys.check(state)
     return model, state
 

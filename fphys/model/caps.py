@@ -19,7 +19,7 @@ MAX_ELEMENTS = 100_000
 """Elements; heavy ones count several times, see ``_WEIGHTS``. Equals 12,000 bodies or geoms, or half as many copies of
 a geom. A Franka arm counts 1,500, a body of 4,000 sites 30,000. So many load in ten seconds at worst."""
 MAX_DOFS = 2**15
-"""Degrees of freedom: those of 5,461 free bodies."""
+"""Degrees of freedom: those of 5,461 free bodies. A pile of 5,000 takes 0.5 GB to load, and 1.2 GB with its steps."""
 MAX_TREE = 2**14
 """Degrees of freedom of a body in the world with all that hangs on it: 1 GB in MuJoCo's mass matrix if a chain."""
 MAX_PIXELS = 2**29

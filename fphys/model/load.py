@@ -223,7 +223,7 @@ def _compile_quietly(source: Any, root: str | Path | None, mend: bool) -> tuple[
         source = usd.read(mujoco.MjSpec, source, root)
     if isinstance(source, mujoco.MjSpec):
         try:
-            return source.copy().compile(), label
+            return compiled(source.copy()), label
         except Exception as error:
             raise ModelError(f"{label}: {str(error).strip()}") from error
     if not isinstance(source, str | Path):
@@ -235,16 +235,37 @@ def _compile_quietly(source: Any, root: str | Path | None, mend: bool) -> tuple[
         path = _main(document.path)
         return mujoco.MjModel.from_xml_path(path, {path: document.xml}), document.label
     except Exception as error:
-        why = _where(document, str(error).strip())
-        if not urdf.is_urdf(document.xml):
-            raise ModelError(why) from error
         path = _main(document.path or Path("text"))
-        folder = document.path and document.path.parent
 
         def read(xml: bytes) -> Any:
             return mujoco.MjSpec.from_file(path, include={path: xml})
 
+        why = _where(document, str(error).strip())
+        if not urdf.is_urdf(document.xml):
+            if _NO_MEMORY not in why:
+                raise ModelError(why) from error
+            try:
+                return compiled(read(document.xml)), document.label
+            except Exception as again:
+                raise ModelError(_where(document, str(again).strip())) from again
+        folder = document.path and document.path.parent
         return urdf.compiled(read, document.xml, folder, document.label, why, mend), document.label
+
+
+def compiled(spec: Any) -> Any:
+    """The model of a spec. MuJoCo reserves working memory that grows with the square of the dofs, 36 GB for 5,000 free
+    bodies, of which it touches little: where a machine does not give so much, it is 1 GB."""
+    try:
+        return spec.compile()
+    except ValueError as error:
+        if _NO_MEMORY not in str(error) or spec.memory >= 0:
+            raise
+        spec.memory = _WORKING
+        return spec.compile()
+
+
+_NO_MEMORY = "Could not allocate memory"
+_WORKING = 2**30
 
 
 def _main(path: Path) -> bytes:

@@ -223,13 +223,21 @@ def pair_kinds(structure: Structure) -> Kinds:
     g = structure.geom
     if not structure.sparse:
         every, one = np.arange(structure.ngeom), np.ones(len(g.pair), np.int64)
-        return Kinds(every, np.zeros_like(g.type), 0, g.pair, one, *of_kinds(g.pair, g.type), g.pair_condim)
+        source, count = of_kinds(g.pair, g.type)
+        return Kinds(every, np.zeros_like(g.type), 0, g.pair, one, source, count, g.pair_condim)
     met = meetings(g.reach, g.type, g.condim, g.priority)
     n = len(met.first)
     pair = met.first[np.stack(np.divmod(np.arange(n * n), max(n, 1)), -1)].astype(np.int32)
     pair = np.where((g.type[pair[:, 0]] <= g.type[pair[:, 1]])[:, None], pair, pair[:, ::-1])
     dim = condim(pair, g.condim, g.priority).astype(np.int32)
-    return Kinds(met.first[met.group], met.group, n, pair, met.number.ravel(), *of_kinds(pair, g.type), dim)
+    source, count = of_kinds(pair, g.type)
+    return Kinds(met.first[met.group], met.group, n, pair, met.number.ravel(), source, count, dim)
+
+
+def most_rows(structure: Structure) -> int:
+    """Most constraint rows of a contact."""
+    k = pair_kinds(structure)
+    return int(rows(k.dim, structure.elliptic)[k.number > 0].max(initial=0))
 
 
 CROWD = {1: 4, 2: 4, 4: 12, 8: 28}
@@ -247,9 +255,9 @@ def capacity(structure: Structure, contacts: int | None = None) -> tuple[int, in
     """
     k = pair_kinds(structure)
     types, points = structure.geom.type[k.pair[:, 0]], k.count.astype(np.int64)
-    own, widest = rows(k.dim, structure.elliptic), int(rows(np.array(k.most_dim), structure.elliptic))
+    own = rows(k.dim, structure.elliptic)
     if contacts is not None:
-        return contacts, int(min((k.number * points * own).sum(), contacts * widest))
+        return contacts, int(min((k.number * points * own).sum(), contacts * most_rows(structure)))
     points = np.where(types == HFIELD, np.minimum(points, TERRAIN), points)
     flat = types <= HFIELD
     near = ~flat & (k.number > 0)

@@ -300,7 +300,7 @@ def test_broad_phase_finds_every_pair_of_boxes_that_overlap_and_no_other() -> No
     place = np.concatenate([np.zeros((worlds, 1, 3)), np.tile([0, -0.14, 0.5], (worlds, 1, 1)), ball], 1)
     half = np.concatenate([[[1e9] * 3, [1, 0.05, 1]], np.full((s.njnt, 3), 0.1)])
     low, high = np.sort(dense.structure.geom.pair, axis=1).T
-    overlap = (np.abs(place[:, low] - place[:, high]) <= half[low] + half[high]).all(2)
+    overlap = np.asarray(np.all(np.abs(place[:, low] - place[:, high]) <= half[low] + half[high], axis=2))
     for found, wanted in zip(np.asarray(candidate), overlap, strict=True):
         np.testing.assert_array_equal(found[found >= 0], np.sort((low * s.ngeom + high)[wanted]))
 

@@ -4,7 +4,6 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 
 from ...model import Model
 from ...model.pairs import pair_kinds, rows
@@ -22,11 +21,6 @@ def pair_list(model: Model) -> dict[str, Any]:
 def reach_of(structure: Structure) -> dict[str, Any]:
     """What decides whether two geoms may touch, as kernels take it."""
     return {"filter": structure.geom.reach, "apart": structure.geom.apart, "nbody": structure.nbody}
-
-
-def most_rows(structure: Structure) -> int:
-    """Most constraint rows of a contact."""
-    return int(rows(np.array(pair_kinds(structure).most_dim), structure.elliptic))
 
 
 def geoms_of(structure: Structure, pair: jax.Array) -> jax.Array:

@@ -20,10 +20,9 @@ import jax.numpy as jnp
 from ...bridge import WarpOp, custom_vjp, kernels, warp_op
 from ...implicit import dense, flags, power_gradient, primal_values
 from ...model import Model, State
-from ...model.pairs import pair_kinds
+from ...model.pairs import most_rows, pair_kinds
 from .. import damped, dynamics, stages, team
 from ..collide.collision import Contacts, detect, geom_poses, geometry, near_contacts, near_pairs, row_capacity
-from ..collide.pairs import most_rows
 from ..dynamics import (
     Found,
     applied_force,

@@ -84,16 +84,22 @@ def links(structure: Structure) -> Links:
     every += [of_limit(int(j)) for j in s.limit.joint] + [of_tendon(int(t), 0) for t in s.limit.tendon]
     own = [(row, terms) for row, terms in enumerate(every) if not isinstance(terms, int)]
     single = [(row, dof) for row, dof in enumerate(every) if isinstance(dof, int)]
-    width = 1 + max((column for _, terms in own for _, _, column in terms), default=0)
+    body, base, column = _columns([term for _, terms in own for term in terms], 3)
+    dof, wrap = _columns(dofs, 2)
+    single_row, single_dof = _columns(single, 2)
     return Links(
-        np.array([row for row, _ in own], np.int32),
-        np.cumsum([0, *(len(terms) for _, terms in own)]).astype(np.int32),
-        *_columns([term for _, terms in own for term in terms], 3),
-        weld[:-1].astype(np.int32),
-        int(weld[-1]),
-        *_columns(dofs, 2),
-        *_columns(single, 2),
-        max(width, 1),
+        row=np.array([row for row, _ in own], np.int32),
+        start=np.cumsum([0, *(len(terms) for _, terms in own)]).astype(np.int32),
+        body=body,
+        base=base,
+        column=column,
+        weld=weld[:-1].astype(np.int32),
+        first_dof=int(weld[-1]),
+        dof=dof,
+        wrap=wrap,
+        single_row=single_row,
+        single_dof=single_dof,
+        width=1 + max(0, int(column.max(initial=0))),
     )
 
 
