@@ -204,7 +204,13 @@ def _push(launch: Any, layout: Layout, setting: Setting, u: Any, out: Any) -> No
 
 def _power_shapes(layout: Layout, setting: Setting, u: Any, pair: Any, trial: Any) -> Power:
     n = layout.topology.num_vertices
-    sizes = (len(layout.topology.elements),), (n,), (n, len(layout.shapes)), (n if layout.mean else 0,), (2 * layout.room,)
+    sizes = (
+        (len(layout.topology.elements),),
+        (n,),
+        (n, len(layout.shapes)),
+        (n if layout.mean else 0,),
+        (2 * layout.room,),
+    )
     return Power(*(jax.ShapeDtypeStruct((u.shape[0], *size), u.dtype) for size in sizes))
 
 
