@@ -54,7 +54,10 @@ EARLY = 1 - 0.5**0.5
 
 @pytree
 class Contact(Tree):
-    """How a body meets colliders, and itself. Numbers, arrays of shape () or (1 | world,), or quantities of either."""
+    """How a body meets colliders, and itself. Numbers, arrays of shape () or (1 | world,), or quantities of either.
+
+    With itself (``pairs``) it must begin free of crossings, and be thicker than ``thickness``.
+    """
 
     stiffness: Any = None  # pressure by depth [Pa/m]; by default ten times the mean of Young's moduli over an edge
     thickness: Any = None  # how far from a collider contact begins [m]; by default a twentieth of an edge
@@ -150,8 +153,9 @@ def step(
             and 1 may have size 1. It adds F S F^T to the Kirchhoff stress; a muscle along a fibre d has S = a d d^T.
 
     Returns:
-        The next state. Its status says UNCONVERGED if Newton's method stopped before it was done, and INVERTED if an
-        element is inside out, which the laws allow. A world whose state, loads or parameters cannot be simulated keeps
+        The next state. Its status says UNCONVERGED if Newton's method stopped before it was done, INVERTED if an
+        element is inside out, which the laws allow, and CONTACT_OVERFLOW if the body met itself in more pairs than
+        ``params.contact`` has room for. A world whose state, loads or parameters cannot be simulated keeps
         its last state, its status says so, and it passes no gradient; other worlds are not affected.
         Gradients flow to all of params (the mesh's vertices, too), positions, velocities, force, pins, actuation and
         colliders, exact for a step that converged.

@@ -26,7 +26,7 @@ def scene(name: str, worlds: int = 2, steps: int = 1) -> tuple[Any, tuple[Any, .
     dim = body.dim
     sizes = {"density": len(body.elements), "stretch": len(pbd.edges(body)), "squeeze": len(body.elements)}
     sizes["bend"] = len(pbd.bends(body)) if "bend" in numbers else 0
-    each = {k: jnp.asarray(v * rng.uniform(0.5, 1.5, (1, sizes[k]))) for k, v in numbers.items()}
+    each: dict[str, Any] = {k: jnp.asarray(v * rng.uniform(0.5, 1.5, (1, sizes[k]))) for k, v in numbers.items()}
     params = pbd.Params(
         body.replace(vertices=jnp.asarray(body.vertices)[None]),
         timestep=jnp.full(1, 0.02),
@@ -62,7 +62,7 @@ SLOW = [pytest.param(shape, marks=pytest.mark.slow) for shape in ("box", "capsul
 @pytest.mark.parametrize("shape", ["sphere", "plane", *SLOW])
 def test_of_contact(shape: str, full: bool):
     """Some vertices touch, with friction, a collider that moves and turns."""
-    motion = {"velocity": jnp.asarray([[0.1, 0.2, 0.3]])}
+    motion: dict[str, Any] = {"velocity": jnp.asarray([[0.1, 0.2, 0.3]])}
     shapes = {
         "sphere": lambda: boundary.sphere(jnp.asarray([[0.1, 0.1, -0.17]]), 0.2, friction=jnp.full(1, 0.3), **motion),
         "plane": lambda: boundary.plane(jnp.asarray([[0.15, 0.13, 0.0]]), (0.1, 0.2, 1.0), friction=jnp.full(1, 0.3)),
@@ -98,7 +98,7 @@ def test_of_vertices_that_meet(steps: int, full: bool):
         end = jax.lax.scan(lambda s, _: (pbd.step(params, s), None), pbd.init(params, x, v), None, steps)[0]
         return end.x, end.v, end.status
 
-    given = [jnp.asarray(a) for a in (crossed[None], v, line.vertices, np.full(1, 0.4), np.full(8, 0.2))]
+    given: list[Any] = [jnp.asarray(a) for a in (crossed[None], v, line.vertices, np.full(1, 0.4), np.full(8, 0.2))]
     apart = jnp.abs(rollout(*given)[0] - rollout(*given, apart=0.0)[0]).max(-1)
     assert 0.3 < float((apart > 1e-6).mean())
     assert int(rollout(*given)[-1][0]) == 0

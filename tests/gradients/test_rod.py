@@ -47,9 +47,10 @@ def scene(steps: int = 1, worlds: int = 1, curved: bool = True) -> tuple[Any, di
 
     def run(given: dict[str, Any], colliders: Any = ()) -> Any:
         now = params.replace(mesh=line.replace(vertices=given["vertices"]), **{k: given[k] for k in names})
-        state = rod.State(*(given[k] for k in ("x", "v", "q", "spin")), jnp.zeros(len(given["x"]), jnp.uint32))
-        loads = [given[k] for k in ("force", "torque", "pins", "turns")]
-        end = jax.lax.scan(lambda s, _: (rod.step(now, s, *loads, colliders), None), state, None, steps)[0]
+        status = jnp.zeros(len(given["x"]), jnp.uint32)
+        state = rod.State(given["x"], given["v"], given["q"], given["spin"], status)
+        loads = given["force"], given["torque"], given["pins"], given["turns"]
+        end: Any = jax.lax.scan(lambda s, _: (rod.step(now, s, *loads, colliders), None), state, None, steps)[0]
         return end.x, end.v, end.q, end.spin
 
     return run, {k: jnp.asarray(v, float) for k, v in inputs.items()}

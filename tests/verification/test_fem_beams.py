@@ -84,7 +84,7 @@ def test_the_static_response_is_that_of_scikit_fem(dim: int):
     kind, element = ((skfem.MeshTri, skfem.ElementTriP1), (skfem.MeshTet, skfem.ElementTetP1))[dim - 2]
     basis = skfem.Basis(kind(body.vertices.T.copy(), body.elements.T.astype(np.int64)), skfem.ElementVector(element()))
     stiffness = linear_elasticity(*lame_parameters(1e5, 0.3)).assemble(basis)
-    dofs = basis.nodal_dofs  # (dim, vertex)
+    dofs: Any = basis.nodal_dofs  # (dim, vertex)
     right = np.zeros(basis.N)
     right[dofs] = load.T
     u = skfem.solve(*skfem.condense(stiffness, right, D=dofs[:, held].ravel()))

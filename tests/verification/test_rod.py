@@ -141,5 +141,6 @@ def test_the_elasticas_numbers():
             atol=1e-12,
         ).y[:, -1]
 
-    y = shot(float(brentq(lambda slope: shot(slope)[1], 0.1, 2.0)))
+    slope: Any = brentq(lambda slope: shot(slope)[1], 0.1, 2.0)
+    y = shot(slope)
     assert y[3] == pytest.approx(0.3017, abs=1e-4) and 1 - y[2] == pytest.approx(0.0564, abs=1e-4)
