@@ -37,7 +37,7 @@ MENU = {
     "Start": "/README\ngallery\nguide\nconcepts\nexperiments\nassets\n/notebooks/README",
     "Physics": "features\ncontact-gradients\nmpm\nsph\nfem\npbd\ncoupling\nscene\nscene-support\nengines"
     "\nunits\nbridges",
-    "Learning": "envs\ntensor\nnn\ndata\ntrain\ndevices\nexport",
+    "Learning": "envs\ntensor\nnn\ndata\ntrain\ndevices\nscaling\nexport",
     "Help": "migration\ntroubleshooting\nreliability\ncompatibility",
     "Reference": "api/index",
     "Project": "/CHANGELOG\n/CONTRIBUTING\n/SECURITY\ndecisions/README\n/benchmarks/README",
