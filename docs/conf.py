@@ -43,7 +43,7 @@ MENU = {
     "Start": "/README\ngallery\nguide\ncheat-sheet\nconcepts\nexperiments\nassets\n/notebooks/README",
     "Physics": "features\ncontact-gradients\nmpm\nsph\nfem\npbd\ncoupling\nscene\nscene-support\nengines"
     "\nunits\nbridges",
-    "Learning": "envs\ntensor\nnn\ndata\ntrain\ndevices\nexport",
+    "Learning": "envs\ntensor\nnn\ndata\ntrain\ndevices\nscaling\nexport",
     "Help": "migration\ntroubleshooting\nreliability\ncompatibility\ngpu",
     "Reference": "api/index",
     "Project": "/CHANGELOG\n/CONTRIBUTING\n/SECURITY\ndecisions/README\n/benchmarks/README",
