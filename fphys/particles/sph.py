@@ -1,4 +1,4 @@
-"""Smoothed particle hydrodynamics of weakly compressible fluids.
+"""Smoothed particle hydrodynamics of weakly compressible fluids, and of incompressible ones.
 
 ::
 
@@ -15,6 +15,9 @@ repulsion rho_0 c^2 (1 - (r / spacing)^2)^2, a short-range force along the line 
 
 With ``transport`` the density is a sum, rho_i = sum_j m W, and particles move with a transport velocity (Adami, Hu and
 Adams 2013): for fluid without a free surface.
+
+With ``method="dfsph"`` the fluid is incompressible: pressure comes from two solves a step (:mod:`.sph_pressure`, Bender
+and Koschier 2015), and the time step does not depend on the speed of sound, which only the artificial viscosity reads.
 """
 
 import functools
@@ -28,6 +31,7 @@ from .. import units
 from ..bridge import reverse_only
 from ..implicit import recomputed
 from ..worlds import Status, choose, flag, freeze, idle, is_nonfinite, sound
+from . import sph_pressure as pressure
 from . import sph_sums as sums
 from .neighbors import Neighbors, build, in_space, wrap
 from .sph_state import (
@@ -75,6 +79,9 @@ Array = jax.Array
 
 DIFFUSION = 0.1
 """Default density diffusion (Marrone 2011)."""
+
+RELAXATION = 0.2
+"""Share of an excess of density that incompressible fluid removes in a step."""
 
 SURFACE = 0.4
 """A particle is at a surface if h |sum_j V grad W| reaches this; in the outermost row it is about 0.7."""
@@ -132,49 +139,108 @@ def _held(worlds: Array, params: Params, state: State, *loads: Array | None) -> 
 
 @recomputed(lambda result: result[1], _held)
 def _step(
-    _: None, params: Params, state: State, force: Array | None, wall_velocity: Array | None
-) -> tuple[tuple[State, Array, Array], None]:
-    """The next state, the worlds that stand still, and the force on the walls [N]."""
+    known: tuple[Array, Array] | None,
+    params: Params,
+    state: State,
+    force: Array | None,
+    wall_velocity: Array | None,
+) -> tuple[tuple[State, Array, Array], tuple[Array, Array] | None]:
+    """The next state, the worlds that stand still, and the force on the walls [N]; and what the solves found."""
     params, clean, loads, bits = _screen(params, state, (force, wall_velocity))
     force, wall_velocity = loads
-    dt = rows(params.timestep, 3)
     if wall_velocity is not None:
         clean = clean.replace(v=jnp.where(_fluid(state), clean.v, wall_velocity))
     near = _neighbors(clean, bits)
     slots = _in_slots(params, near, clean)
+    load = params.gravity[:, None]
     if force is not None:
-        (force,) = near.to_slots(force)
-    if params.transport:
-        slots = slots.replace(rho=_density(params, slots, near))
-    boundary = _with_walls(params, slots, near)
-    pairs, inside = rows(particle_mass(params, state), 3) * _pair_forces(params, boundary, near), _fluid(slots)
-    push = pairs + params.gravity[:, None]
-    if force is not None:
-        push = push + force / rows(particle_mass(params, state), 3)
-    carried = []
-    if params.transport:
-        background, stress = _transport(params, boundary, near)
-        push, carried = push + stress, [jnp.where(inside, dt * background, 0)]
-    v = slots.v + dt * jnp.where(inside, push, 0)
-    rho = boundary.rho
-    if not params.transport:
-        rho = slots.rho + dt[..., 0] * _density_rate(params, boundary, v, near)
-        rho = jnp.where(inside[..., 0], rho, boundary.rho)
-    on_walls = jnp.where(inside, 0, rows(particle_mass(params, state), 3) * pairs)
-    v, rho, p, on_walls, *carried = near.to_particles(v, rho, boundary.p, on_walls, *carried)
-    if not params.transport:
+        load = load + near.to_slots(force)[0] / rows(particle_mass(params, state), 3)
+    if params.method == "dfsph":
+        after, on_walls, known, unsolved = _incompressible(known, params, slots, near, load)
+    else:
+        after, on_walls = _compressible(params, slots, near, load)
+        unsolved = jnp.zeros(bits.shape, bool)
+    moved = (after.shift,) if params.transport else ()
+    v, rho, p, on_walls, *moved = near.to_particles(after.v, after.rho, after.p, on_walls, *moved)
+    if params.method == "wcsph" and not params.transport:
         p = jnp.where(_fluid(state)[..., 0], pressure_at(params, rho), p)
-    shift = carried[0] if carried else clean.shift
-    x = wrap(params.periodic or (None,), clean.x + dt * (v + shift))
+    shift = moved[0] if moved else clean.shift
+    x = wrap(params.periodic or (None,), clean.x + rows(params.timestep, 3) * (v + shift))
     fast = jnp.sqrt(jax.lax.stop_gradient(jnp.sum(v**2, -1).max(1)))
     above = ~idle(bits) & (params.timestep > jax.lax.stop_gradient(limit(params, fast)))
-    bits = bits | flag(Status.CFL, above)
+    bits = bits | flag(Status.CFL, above) | flag(Status.UNCONVERGED, ~idle(bits) & unsolved)
     most = near.number.max(axis=1)
     bits = bits | flag(Status.NEIGHBOR_OVERFLOW, most > state.max_neighbors)
     new = state.replace(time=state.time + params.timestep, x=x, v=v, rho=rho, p=p, shift=shift)
     after, stopped = freeze(state, new, bits, ~_possible(new))
     on_walls = choose(stopped, 0, on_walls)
-    return (after.replace(most_neighbors=jnp.maximum(most, state.most_neighbors)), stopped, on_walls), None
+    known = None if known is None else jax.tree.map(lambda w: choose(stopped, 0, w), known)
+    return (after.replace(most_neighbors=jnp.maximum(most, state.most_neighbors)), stopped, on_walls), known
+
+
+def _compressible(params: Params, slots: State, near: Neighbors, load: Array) -> tuple[State, Array]:
+    """The slots with velocity, density and shift one step later, and the force on the walls [N]."""
+    dt, mass, inside = rows(params.timestep, 3), rows(particle_mass(params, slots), 3), _fluid(slots)
+    if params.transport:
+        slots = slots.replace(rho=_density(params, slots, near))
+    boundary = _with_walls(params, slots.replace(p=pressure_at(params, slots.rho)), near)
+    pairs = mass * _pair_forces(params, boundary, near)
+    push, rho = pairs + load, boundary.rho
+    if params.transport:
+        background, stress = _transport(params, boundary, near)
+        push, slots = push + stress, slots.replace(shift=jnp.where(inside, dt * background, 0))
+    v = slots.v + dt * jnp.where(inside, push, 0)
+    if not params.transport:
+        rho = slots.rho + dt[..., 0] * _density_rate(params, boundary, v, near)
+        rho = jnp.where(inside[..., 0], rho, boundary.rho)
+    return slots.replace(v=v, rho=rho, p=boundary.p), jnp.where(inside, 0, mass * pairs)
+
+
+def _incompressible(
+    known: tuple[Array, Array] | None, params: Params, slots: State, near: Neighbors, load: Array
+) -> tuple[State, Array, tuple[Array, Array], Array]:
+    """The same of incompressible fluid, what its two solves found, and the worlds in which one is unconverged.
+
+    First velocity is made free of divergence; then, after all other forces, density is.
+    """
+    dim, fluid, inside = slots.x.shape[-1], slots.kind == FLUID, _fluid(slots)
+    dt, volume, full = rows(params.timestep, 2), params.spacing**dim, filling(params, dim)
+    at = pressure.places(near, in_space(slots.x), fluid, slots.walls, volume)
+    filled = volume / full * sums.densities(near, _moving(slots)) - 1
+    excess = jnp.where(fluid, filled, 0)
+    turn = dt / (full * params.h)  # the share of its density that a rate of velocities adds in a step
+    scale = params.density[:, None] * full * (params.h / dt) ** 2  # the pressure [Pa] of w
+    unsolved = jnp.zeros(slots.time.shape, bool)
+
+    def project(given: Array | None, v: Array, allowed: Array, start: Array) -> tuple[Array, Array, Array]:
+        b = allowed + turn * pressure.approach(near, at, volume, in_space(v))
+        w, failed = (
+            (given, unsolved) if given is not None else pressure.solve(near, at, volume, b, start, params.tolerance)
+        )
+        w = pressure.settled(near, at, volume, b, w)
+        push = pressure.push(near, at, volume, w)[..., :dim]
+        return jnp.where(inside, v - push / turn[..., None], v), w, failed
+
+    start = jax.lax.stop_gradient(slots.p / scale)
+    first, second = (None, None) if known is None else known
+    v, smooth, failed = project(first, slots.v, jnp.minimum(excess, 0), jnp.zeros_like(start))
+    boundary = _with_walls(params, _at_rest(params, slots.replace(v=v)), near)
+    pairs = rows(particle_mass(params, slots), 3) * _pair_forces(params, boundary.replace(p=0 * boundary.p), near)
+    v = v + dt[..., None] * jnp.where(inside, pairs + load, 0)
+    v, dense, failed_too = project(second, v, jnp.where(excess > 0, RELAXATION * excess, excess), start)
+    p = scale * (smooth + dense)
+    after = _with_walls(params, _at_rest(params, slots.replace(p=p)), near)
+    smoothed = pressure.blur(near, at, volume, after.p) / (full * params.h * (1 + filled))
+    after = after.replace(p=jnp.where(fluid, smoothed, after.p))
+    on_walls = pairs - pressure.push(near, at, volume, p)[..., :dim] / rows(params.density * params.h, 3)
+    on_walls = jnp.where(inside, 0, rows(particle_mass(params, slots), 3) * on_walls)
+    rho = jnp.where(fluid, params.density[:, None] * (1 + excess), params.density[:, None])
+    return slots.replace(v=v, rho=rho, p=after.p), on_walls, (smooth, dense), failed | failed_too
+
+
+def _at_rest(params: Params, state: State) -> State:
+    """The state with the density of rest everywhere, which pairs of incompressible fluid have."""
+    return state.replace(rho=jnp.broadcast_to(params.density[:, None], state.rho.shape))
 
 
 def forces(params: Params, state: State) -> Array:
@@ -185,8 +251,16 @@ def forces(params: Params, state: State) -> Array:
     """
     params = typed(bare(params), state)
     near = _neighbors(state, jnp.zeros(state.x.shape[0], jnp.uint32))
-    boundary = _with_walls(params, _in_slots(params, near, state), near)
-    return near.to_particles(rows(particle_mass(params, state), 3) ** 2 * _pair_forces(params, boundary, near))[0]
+    slots, mass = _in_slots(params, near, state), rows(particle_mass(params, state), 3)
+    if params.method == "dfsph":
+        boundary = _with_walls(params, _at_rest(params, slots), near)
+        found = mass**2 * _pair_forces(params, boundary.replace(p=0 * boundary.p), near)
+        volume = params.spacing ** state.x.shape[-1]
+        at = pressure.places(near, in_space(slots.x), slots.kind == FLUID, slots.walls, volume)
+        push = pressure.push(near, at, volume, slots.p)[..., : state.x.shape[-1]]
+        return near.to_particles(found - mass * push / rows(params.density * params.h, 3))[0]
+    boundary = _with_walls(params, slots.replace(p=pressure_at(params, slots.rho)), near)
+    return near.to_particles(mass**2 * _pair_forces(params, boundary, near))[0]
 
 
 def renew(params: Params, state: State, share: Any = 0.1) -> State:
@@ -242,7 +316,7 @@ def _neighbors(state: State, bits: Array) -> Neighbors:
 
 def _in_slots(params: Params, near: Neighbors, state: State) -> State:
     """The particles in the order of slots, in which a step reads them: neighbours are then close in memory."""
-    names = ("x", "v", "rho", "shift") if params.transport else ("x", "v", "rho")
+    names = ("x", "v", "rho") + ("shift",) * params.transport + ("p",) * (params.method == "dfsph")
     *found, kind = near.to_slots(*(getattr(state, n) for n in names), state.kind.astype(state.x.dtype))
     return state.replace(**dict(zip(names, found)), kind=kind.astype(jnp.int32))
 
@@ -252,26 +326,29 @@ def _particles(state: State, v: Array | None = None) -> sums.Particles:
 
 
 def _with_walls(params: Params, state: State, near: Neighbors) -> State:
-    """Pressure of the fluid, and what walls take from it: pressure, density, and the velocity beyond the wall."""
-    p = pressure_at(params, state.rho)
+    """What walls take from the fluid: pressure, density, and the velocity beyond the wall."""
     if not state.walls:
-        return state.replace(p=p)
-    fluid = state.kind == FLUID
-    total = sums.extensions(near, _particles(state.replace(p=p)), in_space(params.gravity))
+        return state
+    p, fluid = state.p, state.kind == FLUID
+    total = sums.extensions(near, _particles(state), in_space(params.gravity))
     wet = total[..., 0] > 1e-18 * sums.smoothing(state.grid)[1]  # a neighbour at 2 h weighs 1e-30 by rounding
     weight = jnp.where(wet, total[..., 0], 1)
     taken = total[..., 1] / weight
     p = jnp.where(fluid, p, taken if params.transport else jnp.maximum(taken, 0))
     beyond = 2 * state.v - total[..., 2 : 2 + state.v.shape[-1]] / weight[..., None]
     v = jnp.where(fluid[..., None] | ~wet[..., None], state.v, beyond)
-    return state.replace(p=p, rho=jnp.where(fluid, state.rho, density_at(params, p)), v=v)
+    beyond = state.rho if params.method == "dfsph" else density_at(params, p)
+    return state.replace(p=p, rho=jnp.where(fluid, state.rho, beyond), v=v)
 
 
 def _pair_forces(params: Params, state: State, near: Neighbors) -> Array:
     """Sum of pair forces for unit masses, shape (world, particle, dim)."""
     rough = params.artificial * params.h * params.sound_speed * params.density
     push = params.repulsion * params.density * params.sound_speed**2
-    coefficients = jnp.broadcast_arrays(params.viscosity, rough, push, jnp.full_like(rough, params.spacing**-2))
+    drag = params.viscosity
+    if params.central:
+        rough, drag = rough + drag * along_lines(state.x.shape[-1], params.smoothing), 0 * drag
+    coefficients = jnp.broadcast_arrays(drag, rough, push, jnp.full_like(rough, params.spacing**-2))
     total = sums.forces(near, _particles(state), jnp.stack(coefficients, -1))[..., : state.x.shape[-1]]
     return total if params.tension is None else total + _tension(params, state, near) / rows(params.density, 3) ** 2
 
@@ -301,14 +378,28 @@ def _tension(params: Params, state: State, near: Neighbors) -> Array:
     surface it adds up to sigma. Walls do not count as fluid: there is tension along them too, and nothing adheres.
     """
     dim = state.x.shape[-1]
-    n = _edge(params, state, near, walls=False) * (params.h / stretched(dim, params.smoothing)) ** 0.5
+    n = _edge(params, state, near, walls=False) * (params.h / stretched(dim, params.smoothing, params.central)) ** 0.5
     none = jnp.zeros_like(state.rho)
-    total = sums.tensions(near, sums.Particles(in_space(state.x), n, none, none, state.kind))
+    lean = jnp.full((1,), (dim + 2) / 2 if params.central else 0, none.dtype)
+    total = sums.tensions(near, sums.Particles(in_space(state.x), n, none, none, state.kind), lean)
     return rows(params.tension, 3) * total[..., :dim]
 
 
 @functools.cache
-def stretched(dim: int, smoothing: float) -> float:
+def along_lines(dim: int, smoothing: float) -> float:
+    """How much larger the coefficient of a force along lines is than the viscosity that it has, 2 (dim + 2) and more.
+
+    Monaghan (2005) has 2 (dim + 2) F (u . d) d / r^2; with r^2 + 0.01 h^2 there, a lattice needs more of it.
+    """
+    reach = int(2 * smoothing)
+    axes = np.meshgrid(*[np.arange(-reach, reach + 1) / smoothing] * dim)
+    square = sum(a**2 for a in axes)
+    slope = np.maximum(1 - np.sqrt(square) / 2, 0) ** 3
+    return float(2 * (dim + 2) * (slope * square).sum() / (slope * square**2 / (square + 0.01)).sum())
+
+
+@functools.cache
+def stretched(dim: int, smoothing: float, central: bool = False) -> float:
     """Effect of h^2 (|n|^2 I - n n) when a flat surface of a lattice is stretched, divided by h, dimensionless.
 
     It is sum_i h |n_i|^2 w_i dx over a column of particles below the surface, with w the rate of stretching that the
@@ -322,7 +413,8 @@ def stretched(dim: int, smoothing: float) -> float:
     slope, pull = 5 * scale * np.maximum(1 - q / 2, 0) ** 3, 1.5 * scale * np.maximum(1 - q**2 / 4, 0) ** 2
     fluid = [axes[0] >= -d for d in depth]  # the neighbours of a particle that many rows below the surface
     normal = np.array([(slope * axes[0])[f].sum() for f in fluid]) * smoothing
-    tangent = np.array([(pull * axes[1] ** 2)[f].sum() for f in fluid])
+    lean = 1.5 - (dim + 2) / 2 * axes[0] ** 2 / np.maximum((q * smoothing) ** 2, 1) if central else 1.0
+    tangent = np.array([(pull * lean * axes[1] ** 2)[f].sum() for f in fluid])
     return float((normal**2 * tangent).sum() / smoothing)
 
 

@@ -32,6 +32,9 @@ _CAUSES = {
     ),
     Status.BADCTRL: "force or wall_velocity was NaN, infinite or larger than 1e10: look at what computes them",
     Status.CFL: "the timestep is above the Courant limit (see sph.limit): make it smaller, or sound_speed",
+    Status.UNCONVERGED: (
+        "a solve of dfsph stopped at its limit of iterations: make the timestep smaller, or params.tolerance larger"
+    ),
     Status.NEIGHBOR_OVERFLOW: (
         "a particle had {0} neighbours, max_neighbors is {1}: raise it in sph.init, unless particles are clumped that "
         "should not be"
@@ -63,6 +66,9 @@ class Params(Tree):
     exponent: float = static(default=7.0)  # gamma of the equation of state, 1 for a linear one
     transport: bool = static(default=False)  # transport velocity: for fluid without a free surface
     periodic: Periods | None = static(default=None)  # for each axis its two ends [m], or None if space is open
+    central: bool = static(default=False)  # viscosity and tension along lines between particles: keeps angular momentum
+    method: str = static(default="wcsph")  # "wcsph", weakly compressible, or "dfsph", incompressible
+    tolerance: float = static(default=1e-4)  # of dfsph's solves: mean relative error of density
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "spacing", units.si(self.spacing, units.length, "params.spacing"))
@@ -171,7 +177,7 @@ def density_at(params: Params, p: Array) -> Array:
 
 
 def limit(params: Params, speed: Any = 0.0) -> Array:
-    """The longest time step [s], shape (1 | world,), for a fastest particle of ``speed`` [m/s].
+    """The longest time step [s], shape (1 | world,), for a fastest particle of ``speed`` [m/s]; with dfsph c is zero.
 
     The least of 0.4 h / (c + |v|), 0.125 h^2 rho_0 / mu, 0.25 (h / |g|)^(1/2) and, with surface tension, 0.25
     (rho_0 h^3 / (2 pi sigma))^(1/2) (Adami, Hu and Adams 2010). The artificial viscosity counts as alpha c h rho_0 / 4.
@@ -182,7 +188,8 @@ def limit(params: Params, speed: Any = 0.0) -> Array:
     gravity = jnp.atleast_2d(jnp.asarray(params.gravity))
     g = jnp.sqrt(jnp.sum(gravity**2, axis=-1))
     viscous = VISCOUS * h**2 * rho0 / jnp.maximum(mu, 1e-30)
-    longest = jnp.minimum(jnp.minimum(ACOUSTIC * h / (c + speed), viscous), BODY * jnp.sqrt(h / jnp.maximum(g, 1e-30)))
+    fastest = c + speed if params.method == "wcsph" else jnp.maximum(speed, 1e-30 * c)
+    longest = jnp.minimum(jnp.minimum(ACOUSTIC * h / fastest, viscous), BODY * jnp.sqrt(h / jnp.maximum(g, 1e-30)))
     if params.tension is None:
         return longest
     sigma = jnp.maximum(jnp.atleast_1d(params.tension), 1e-30)
@@ -257,6 +264,17 @@ def bare(params: Params) -> Params:
         raise TypeError(f"params is of type {type(params).__name__}, must be a sph.Params")
     kinds = {"timestep": units.duration, "sound_speed": units.velocity, "density": units.density}
     params = units.bare(params, kinds | {"gravity": units.acceleration, "viscosity": units.viscosity}, "params")
+    if params.method not in ("wcsph", "dfsph"):
+        raise ValueError(f"params.method is {params.method!r}: it is 'wcsph' or 'dfsph'")
+    if params.method == "dfsph":
+        repulsion = known(params.repulsion)
+        if params.transport or (repulsion is not None and repulsion[0].any()):
+            raise ValueError(
+                "params.method 'dfsph' takes neither transport nor repulsion: its pressure keeps particles apart, and "
+                "walls too"
+            )
+        if not params.tolerance > 0:
+            raise ValueError(f"params.tolerance is {params.tolerance}: it must be positive")
     if (
         not isinstance(params.gravity, tuple | list)
         and np.ndim(params.gravity) == 0

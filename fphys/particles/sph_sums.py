@@ -58,7 +58,7 @@ class Sum:
 forces = Sum("forces", 3, (4,))  # viscosities, repulsion of walls, 1 / its range^2
 rates = Sum("rates", 1, (1, 3))
 extensions = Sum("extensions", 5, (3,))
-tensions = Sum("tensions", 3, (), "sph_tension")
+tensions = Sum("tensions", 3, (1,), "sph_tension")
 densities = Sum("densities", 1, (), "sph_transport", 7)
 transports = Sum("transports", 6, (), "sph_transport", 7)
 

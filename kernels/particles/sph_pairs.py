@@ -97,3 +97,34 @@ def sum_rate_gradients(
     Walls' cotangents do not count.
     """
     sph_pairs_h()
+
+
+@_native.func_native()
+def sum_densities(
+    world: int,
+    row: int,
+    found: int,
+    period: vec3,
+    h: real,
+    scale: real,
+    index: wp.array3d(dtype=int),
+    place: wp.array2d(dtype=vec4),
+) -> real:
+    """Sum of W over all particles, walls and the particle itself included."""
+    sph_pairs_h()
+
+
+@_native.func_native()
+def sum_density_gradients(
+    world: int,
+    row: int,
+    found: int,
+    period: vec3,
+    h: real,
+    scale: real,
+    index: wp.array3d(dtype=int),
+    place: wp.array2d(dtype=vec4),
+    pull: wp.array2d(dtype=real),
+) -> vec3:
+    """Gradient of the power of both densities, (l_i + l_j) W, by a slot's position."""
+    sph_pairs_h()

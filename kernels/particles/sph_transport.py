@@ -9,7 +9,8 @@ import warp as wp
 
 from .._precision import real, vec3, vec4, vec6, vec7
 from .neighbors import listed, own_slot, separation
-from .sph import kernel_slope, kernel_value, position_of
+from .sph import kernel_slope, position_of
+from .sph_pairs import sum_densities, sum_density_gradients
 
 
 @wp.func
@@ -37,7 +38,7 @@ def carrier_of(motion: vec4, shift: vec3) -> vec7:
     return vec7(motion[0], motion[1], motion[2], motion[3], shift[0], shift[1], shift[2])
 
 
-@wp.kernel
+@wp.kernel(enable_backward=False)
 def densities(
     # Grid:
     period: vec3,
@@ -55,12 +56,8 @@ def densities(
 ):
     """Sum of W over all particles, walls and the particle itself included."""
     world, row = wp.tid()
-    slot = own_slot(index, world, row)
-    total = kernel_value(vec3(), h, scale)
-    for k in range(listed(index, number, world, row)):
-        d = separation(position_of(place[world, slot]), position_of(place[world, index[world, row, k]]), period)
-        total += kernel_value(d, h, scale)
-    density_out[world, row] = total
+    found = listed(index, number, world, row)
+    density_out[world, row] = sum_densities(world, row, found, period, h, scale, index, place)
 
 
 @wp.kernel(enable_backward=False)
@@ -84,13 +81,8 @@ def densities_adjoint(
 ):
     """Gradients of the densities' power (l_i + l_j) W."""
     world, row = wp.tid()
-    slot = own_slot(index, world, row)
-    by_x = vec3()
-    for k in range(listed(index, number, world, row)):
-        s = index[world, row, k]
-        d = separation(position_of(place[world, slot]), position_of(place[world, s]), period)
-        by_x += (cotangent[world, slot] + cotangent[world, s]) * kernel_slope(d, h, scale) * d
-    x_out[world, row] = by_x
+    found = listed(index, number, world, row)
+    x_out[world, row] = sum_density_gradients(world, row, found, period, h, scale, index, place, cotangent)
     state_out[world, row] = vec7()
 
 

@@ -41,7 +41,8 @@ def pool(dtype: Any = "float64", dim: int = 2, worlds: int = 2, noise: float = 0
     gravity[-1] = -9.81
     given = {"viscosity": 1.0, "artificial": 0.05, "diffusion": 0.1, "gravity": gravity, "repulsion": 1.0}
     given |= {"smoothing": 1.5 if dim == 2 else 1.0}
-    params = sph.Params(spacing=spacing, timestep=1e-3, sound_speed=20.0, **given | changes)
+    given |= {"timestep": 1e-3}
+    params = sph.Params(spacing=spacing, sound_speed=20.0, **given | changes)
     params = jax.tree.map(lambda leaf: jnp.atleast_1d(jnp.asarray(leaf, dtype)), params)
     params = params.replace(gravity=params.gravity.reshape(1, dim))
     pressure = np.maximum(9.81 * 1000 * (size[-1] - x[..., -1]), 0)

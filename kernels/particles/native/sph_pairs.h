@@ -102,6 +102,43 @@ template <class number> struct Pairs {
     }
 };
 
+// Sum of the kernel over all particles, the slot's own included. What fills up the last eight is the slot, too.
+template <class number>
+CUDA_CALLABLE number sum_densities(
+    int world, int row, int found, const vec3<number>& period, number h, number scale, const array<int>& index,
+    const array<vec4<number>>& place)
+{
+#pragma clang fp contract(fast)
+    const Slot<number> own(world, row, period, h, index, place, place);
+    many<number> sum = number(0);
+    for (int k = 0; k < found; k += MANY) {
+        const Pairs<number> by(own, k);
+        sum = sum + by.w * by.w * by.w * by.w * (number(2) * by.q + number(1));
+    }
+    const int more = (MANY - found % MANY) % MANY;
+    return scale * (total<number>(sum) + number(1 - more));
+}
+
+template <class number>
+CUDA_CALLABLE vec3<number> sum_density_gradients(
+    int world, int row, int found, const vec3<number>& period, number h, number scale, const array<int>& index,
+    const array<vec4<number>>& place, const array<number>& pull)
+{
+#pragma clang fp contract(fast)
+    const Slot<number> own(world, row, period, h, index, place, place);
+    const number *const pulls = part(pull, world), here = pulls[own.slot];
+    const many<number> none = number(0);
+    many<number> sum[3] = {none, none, none};
+    for (int k = 0; k < found; k += MANY) {
+        const Pairs<number> by(own, k);
+        const many<number> l = (gather<number>(pulls, own.near + k) + here) * by.w * by.w * by.w;
+        for (int c = 0; c < 3; ++c) sum[c] = sum[c] + l * by.d[c];
+    }
+    vec3<number> out;
+    for (int c = 0; c < 3; ++c) out[c] = number(-5) * scale * own.closer * total<number>(sum[c]);
+    return out;
+}
+
 // Whether one of the two is fluid; whether neither is a wall without friction; pressures; how close a wall is.
 template <class number> struct Friction {
     many<number> acting, rough, p, close, wall, push;
