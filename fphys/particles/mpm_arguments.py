@@ -186,6 +186,10 @@ CAUSES = {
         "where stress is not that of the material; lower "
         "params.timestep, or take a stiffer material or a smaller load"
     ),
+    Status.THROUGH: (
+        "particles passed through a box that is too thin to hold them: make it at least two cells thick, or the cells "
+        "smaller"
+    ),
     Status.CFL: (
         "a particle crossed more than a cell in a step; lower params.timestep, above all if viscous, or "
         "enlarge params.cell"
