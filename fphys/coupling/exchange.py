@@ -81,6 +81,17 @@ class Medium(Protocol):
         """
         ...
 
+    def through(
+        self, model: Model, numbers: tuple[int, ...], poses: tuple[Pose, Pose], matter: tuple[Any, Any]
+    ) -> Array | None:
+        """Worlds in which a particle passed through a body that is too thin, (world,); None if none can have.
+
+        Args:
+            poses: of the bodies ``numbers``, before and after a step.
+            matter: before and after it.
+        """
+        ...
+
 
 @reverse_only
 def step(
@@ -144,7 +155,11 @@ def step(
 
     begun = tuple(m.replace(status=m.status & jnp.uint32(Status.NONFINITE)) for m in matter)
     carry = start, twist, jnp.zeros_like(twist), begun
-    (_, _, total, after), _ = jax.lax.scan(substep, carry, length=substeps)
+    (end, _, total, after), _ = jax.lax.scan(substep, carry, length=substeps)
+    after = tuple(
+        _reported(m, new, medium.through(model, numbers, (start, end), (m, new)))
+        for medium, m, new in zip(media, matter, after, strict=True)
+    )
     pushed = [i for i in range(len(numbers)) if i not in fixed]
     new = free
     if pushed:
@@ -186,6 +201,13 @@ def _expect_timesteps(model: Model, media: tuple[Medium, ...], substeps: int) ->
                 f"media[{i}].params.timestep is {np.ravel(given[0])[0]:.6g} s, and {substeps} of them are not the "
                 f"model's step of {np.ravel(given[1])[0]:.6g} s: give {np.ravel(given[1])[0] / substeps:.6g} s"
             )
+
+
+def _reported(old: Any, new: Any, through: Array | None) -> Any:
+    """The matter; its status says in which worlds a particle passed through a body, unless they stand still."""
+    if through is None:
+        return new
+    return new.replace(status=new.status | flag(Status.THROUGH, through & ~idle(new.status)))
 
 
 def _motion(

@@ -60,6 +60,9 @@ class PBD(Tree):
             return pbd.step(self.params, matter, force, pins), jnp.zeros_like(response.twist)
         return pbd.exchange(self.params, matter, shapes, response.replace(body=of), force, pins)
 
+    def through(self, *_: Any) -> None:
+        return None
+
     def sheet(self, matter: pbd.State) -> Sheet:
         """Its surface, as particles meet it."""
         mass = pbd.masses(self.params, matter.x.dtype)
@@ -106,6 +109,9 @@ class FEM(Tree):
         wrench = wrench.at[..., 3:].add(jnp.cross(arm, wrench[..., :3]))
         h = jnp.asarray(self.params.timestep, wrench.dtype).reshape(-1, 1, 1)
         return after, jnp.zeros_like(response.twist).at[:, list(of)].add(h * wrench)
+
+    def through(self, *_: Any) -> None:
+        return None
 
     def sheet(self, matter: fem.State) -> Sheet:
         """Its surface, as particles meet it."""

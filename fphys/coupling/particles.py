@@ -12,7 +12,7 @@ from ..math import quat_mul, rotate
 from ..model import Model
 from ..model.structure import GeomType
 from ..particles import mpm, sph
-from ..particles.arguments import array, row
+from ..particles.arguments import array, known, row
 from ..particles.boundary import Collider
 from ..particles.materials import column
 from ..particles.response import Response
@@ -21,6 +21,9 @@ from .exchange import Pose
 from .surfaces import Cloud
 
 Array = jax.Array
+
+HOLDS = 2.0
+"""Thickness of a box that holds MPM's particles, in cells: from both sides at once, nodes keep them apart."""
 
 SHAPES = {t: t.name.lower() for t in (GeomType.PLANE, GeomType.SPHERE, GeomType.CAPSULE, GeomType.BOX)}
 """Geoms that hold matter, and their names in :mod:`fphys.particles.boundary`."""
@@ -55,6 +58,32 @@ class MPM(Tree):
         if not shapes:
             return mpm.step(self.params, matter, force), jnp.zeros_like(response.twist)
         return mpm.exchange(self.params, matter, shapes, response.replace(body=of), force)
+
+    def through(
+        self, model: Model, numbers: tuple[int, ...], poses: tuple[Pose, Pose], matter: tuple[mpm.State, mpm.State]
+    ) -> Array | None:
+        """Worlds in which a particle passed through a box that is too thin to hold it (:data:`HOLDS`).
+
+        Args:
+            poses: of the bodies ``numbers``, before and after.
+            matter: before and after.
+
+        Returns:
+            Bool, shape (world,); None if no box is too thin.
+        """
+        limit, found = HOLDS * float(self.params.cell) * (1 - 1e-6), None
+        seen = known(model.geom.size)  # if they are traced, the sizes are those of the file
+        sizes = model.structure.source.geom_size[None] if seen is None else seen[0]
+        thin = tuple(
+            g
+            for g in geoms_of(model, self.geoms)
+            if model.structure.geom.type[g] == GeomType.BOX and (2 * sizes[:, g, : matter[0].x.shape[-1]] < limit).any()
+        )
+        for boxes in zip(*(colliders(model, thin, pose, numbers, self.contact)[0] for pose in poses), strict=True):
+            before, after = (_local(Pose(c.pos, c.quat), m.x) for c, m in zip(boxes, matter, strict=True))
+            one = _crossed(before, after, jnp.asarray(boxes[0].size), limit)
+            found = one if found is None else found | one
+        return found
 
     def cloud(self, matter: mpm.State) -> Cloud:
         """The particles, as surfaces meet them."""
@@ -103,11 +132,38 @@ class SPH(Tree):
         each = jnp.concatenate([push, jnp.cross(arm, push)], -1)
         return after, jnp.zeros_like(response.twist).at[:, of].add(each)
 
+    def through(self, *_: Any) -> None:
+        return None
+
     def cloud(self, matter: sph.State) -> Cloud:
         """The fluid's particles, as surfaces meet them; walls feel none."""
         density = row("density", units.si(self.params.density, units.density, "density"), (), matter.x.dtype)
         volume = jnp.full(matter.kind.shape, self.params.spacing ** matter.x.shape[-1], matter.x.dtype)
         return Cloud(matter.x, matter.v, jnp.where(matter.kind == sph.FLUID, density[:, None] * volume, 0), volume)
+
+
+def _local(pose: Pose, x: Array) -> Array:
+    """Positions in the axes of one pose for each world, shape (world, n, 3)."""
+    x = jnp.pad(x, ((0, 0), (0, 0), (0, 3 - x.shape[-1])))
+    back = jnp.asarray(pose.quat)[:, None] * jnp.asarray([[[1, -1, -1, -1]]], x.dtype)
+    return rotate(jnp.broadcast_to(back, (*x.shape[:2], 4)), x - jnp.asarray(pose.pos)[:, None])
+
+
+def _crossed(before: Array, after: Array, half: Array, limit: float) -> Array:
+    """Worlds in which a particle went from one side of a box's middle to the other, across an edge below a limit [m].
+
+    What is nearer to a rim than a cell flows around it: nodes tell no better.
+
+    Args:
+        before, after: positions in the box's axes [m], shape (world, n, 3).
+        half: half its edges [m], shape (1 | world, 3).
+    """
+    before, after, half = jax.lax.stop_gradient((before, after, half))
+    half = half[:, None]
+    inner = half - limit / HOLDS
+    beside = (jnp.abs(before) < inner) & (jnp.abs(after) < inner)
+    around = jnp.stack([beside[..., [1, 2]].all(-1), beside[..., [0, 2]].all(-1), beside[..., [0, 1]].all(-1)], -1)
+    return ((before * after < 0) & around & (2 * half < limit)).any((1, 2))
 
 
 def geoms_of(model: Model, geoms: tuple[str | int, ...]) -> tuple[int, ...]:

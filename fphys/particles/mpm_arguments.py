@@ -200,6 +200,10 @@ CAUSES = {
         "where stress is not that of the material; lower "
         "params.timestep, or take a stiffer material or a smaller load"
     ),
+    Status.THROUGH: (
+        "particles passed through a box that is too thin to hold them: make it at least two cells thick, or the cells "
+        "smaller"
+    ),
     Status.CFL: (
         "sound or a particle crossed too much of a cell in a step, or viscosity spread too far; lower params.timestep, "
         "enlarge params.cell, or take a softer or thinner material"

@@ -116,3 +116,39 @@ def momenta(scene: Scene) -> tuple[np.ndarray, np.ndarray]:
         turn = np.stack([C[:, 2, 1] - C[:, 1, 2], C[:, 0, 2] - C[:, 2, 0], C[:, 1, 0] - C[:, 0, 1]], -1)
         spin = spin + (share * turn).sum(0)
     return own + given.sum(0), np.cross(x, own) + spin + np.cross(np.asarray(matter.x[0]), given).sum(0)
+
+
+def in_tank(
+    params: Any, speed: float, water: np.ndarray, tank: np.ndarray, body: np.ndarray, at: Any, kinds: Any, **given: Any
+) -> tuple[Any, Any, int]:
+    """SPH with one body, number 1: medium, matter, and how many substeps a step of ``params.timestep`` has.
+
+    Args:
+        speed: of the fastest particle [m/s].
+        water, tank, body: positions of particles [m], shape (n, dim), the body's in its frame, which is at ``at``.
+        kinds: of the tank's and of the body's particles.
+        given: for sph.init.
+    """
+    substeps = int(np.ceil(params.timestep / float(sph.limit(params, speed).min()) - 1e-9))
+    params = params.replace(timestep=params.timestep / substeps)
+    x = np.concatenate([water, tank, body + at])
+    kind = np.repeat((sph.FLUID, *kinds), (len(water), len(tank), len(body))).astype(np.int32)
+    matter = sph.init(params, jnp.asarray(x[None]), material=kind, **given)
+    walls = np.concatenate([tank, body])
+    walls = jnp.asarray(np.pad(walls, ((0, 0), (0, 3 - walls.shape[1]))))
+    return coupling.SPH(params, walls, (0,) * len(tank) + (1,) * len(body)), matter, substeps
+
+
+def sides(lower: Any, upper: Any, open_top: float, spacing: float, layers: int = 3) -> np.ndarray:
+    """Layers of particles around a tank, whose sides are higher than its water by ``open_top``, shape (n, dim)."""
+    lower, upper, reach = np.asarray(lower), np.asarray(upper), layers * spacing
+    top = upper + np.eye(len(upper))[-1] * open_top
+    end = top + reach * (1 - np.eye(len(upper))[-1])
+    x = grid(lower - reach, end, spacing)
+    return x[((x < lower) | (x > top)).any(1)]
+
+
+def clear(water: np.ndarray, body: np.ndarray, spacing: float, far: float = 0.8) -> np.ndarray:
+    """Water that is at least ``far`` spacings from the particles of a body."""
+    near = np.concatenate([np.linalg.norm(w[:, None] - body, axis=-1).min(1) for w in np.array_split(water, 20)])
+    return water[near > far * spacing]
