@@ -21,6 +21,7 @@ from .arguments import expect
 from .assets import located
 from .guard import Document, admit
 from .hulls import read_hulls
+from .memory import NO_MEMORY, with_less
 from .model import Model
 from .pairs import apart, contact_pairs, is_sparse, reach
 from .sensors import read_sensors
@@ -45,8 +46,8 @@ from .structure import (
 )
 from .tractable import require_tractable
 from .validate import (
-    CONSTRAINTS,
-    DISABLE_BITS,
+    disable_flags,
+    disabled_by,
     read_otherwise,
     require_finite,
     require_physical,
@@ -98,10 +99,10 @@ def load(
         MissingDependencyError: the file is USD, and usd-core is not installed.
     """
     real, source = _dtype(dtype), located(source)
-    flags = _disable_flags(disable)
+    flags = disable_flags(disable)
     m, label = _compile(source, root, mend)
     m.opt.disableflags |= flags
-    disabled = _disabled(m.opt.disableflags)
+    disabled = disabled_by(m.opt.disableflags)
     require_finite(m, label)
     require_physical(m, label)
     require_tractable(m, disabled, label)
@@ -195,19 +196,6 @@ def _dtype(dtype: Any) -> np.dtype:
     return real
 
 
-def _disable_flags(disable: Iterable[str]) -> int:
-    names = (disable,) if isinstance(disable, str) else tuple(disable)
-    unknown = sorted(set(names) - set(CONSTRAINTS))
-    if unknown:
-        raise ModelError(f"disable holds {unknown}: it may hold {list(CONSTRAINTS)}")
-    return sum(DISABLE_BITS[name] for name in set(names))
-
-
-def _disabled(flags: int) -> frozenset[str]:
-    names = {name for name, bit in DISABLE_BITS.items() if flags & bit}
-    return frozenset(names | set(CONSTRAINTS) if "constraint" in names else names)
-
-
 def _compile(source: Any, root: str | Path | None, mend: bool) -> tuple[Any, str]:
     """The compiled model, our own copy, and its name in errors."""
     with _logged_warnings():
@@ -223,8 +211,10 @@ def _compile_quietly(source: Any, root: str | Path | None, mend: bool) -> tuple[
         source = usd.read(mujoco.MjSpec, source, root)
     if isinstance(source, mujoco.MjSpec):
         try:
-            return compiled(source.copy()), label
+            return source.copy().compile(), label
         except Exception as error:
+            if NO_MEMORY in str(error):
+                return with_less(source.copy(), label), label
             raise ModelError(f"{label}: {str(error).strip()}") from error
     if not isinstance(source, str | Path):
         raise ModelError(f"source is {type(source).__name__}: it must be a path, XML text, an MjModel or an MjSpec")
@@ -242,30 +232,11 @@ def _compile_quietly(source: Any, root: str | Path | None, mend: bool) -> tuple[
 
         why = _where(document, str(error).strip())
         if not urdf.is_urdf(document.xml):
-            if _NO_MEMORY not in why:
-                raise ModelError(why) from error
-            try:
-                return compiled(read(document.xml)), document.label
-            except Exception as again:
-                raise ModelError(_where(document, str(again).strip())) from again
+            if NO_MEMORY in why:
+                return with_less(read(document.xml), document.label), document.label
+            raise ModelError(why) from error
         folder = document.path and document.path.parent
         return urdf.compiled(read, document.xml, folder, document.label, why, mend), document.label
-
-
-def compiled(spec: Any) -> Any:
-    """The model of a spec. MuJoCo reserves working memory that grows with the square of the dofs, 36 GB for 5,000 free
-    bodies, of which it touches little: where a machine does not give so much, it is 1 GB."""
-    try:
-        return spec.compile()
-    except ValueError as error:
-        if _NO_MEMORY not in str(error) or spec.memory >= 0:
-            raise
-        spec.memory = _WORKING
-        return spec.compile()
-
-
-_NO_MEMORY = "Could not allocate memory"
-_WORKING = 2**30
 
 
 def _main(path: Path) -> bytes:
@@ -310,8 +281,7 @@ def _structure(m: Any, disabled: frozenset[str]) -> Structure:
         return np.array(values, bool)
 
     frames, last, after = _frames(m)
-    sparse = is_sparse(m, disabled)
-    pair, dim, index = (ints([]).reshape(0, 2), ints([]), ints([])) if sparse else contact_pairs(m, disabled)
+    pair, dim, index = contact_pairs(m, disabled)
     counts = ("nq", "nv", "nu", "na", "nbody", "njnt", "ngeom", "nsite", "ntendon", "nmocap", "nkey")
     return Structure(
         dims={name: int(getattr(m, name)) for name in counts},
@@ -381,7 +351,7 @@ def _structure(m: Any, disabled: frozenset[str]) -> Structure:
         sensor=read_sensors(m),
         integrator=Integrator(m.opt.integrator),
         cone=int(m.opt.cone),
-        sparse=sparse,
+        sparse=is_sparse(m, disabled),
         iterations=int(m.opt.iterations),
         ls_iterations=int(m.opt.ls_iterations),
         noslip_iterations=int(m.opt.noslip_iterations),

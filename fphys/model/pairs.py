@@ -121,8 +121,12 @@ def named(m: Any) -> tuple[np.ndarray, np.ndarray]:
 
 
 def contact_pairs(m: Any, disabled: frozenset[str]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Pairs that may collide, named ones last; the dimension of each pair's contacts; the named ones' indices."""
-    found, (listed, index) = candidates(m, disabled), named(m)
+    """Pairs that may collide, named ones last; the dimension of each pair's contacts; the named ones' indices.
+
+    A sparse model lists none.
+    """
+    found = np.zeros((0, 2), np.int32) if is_sparse(m, disabled) else candidates(m, disabled)
+    listed, index = named(m)
     if "contact" in disabled:
         listed, index = listed[:0], index[:0]
     dims = np.concatenate([condim(found, m.geom_condim, m.geom_priority), m.pair_dim[index]])

@@ -1,6 +1,6 @@
 """Requirements on a compiled MuJoCo model: it must be finite, physical, and within the whitelist."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import numpy as np
@@ -240,6 +240,21 @@ def _is_rotational_servo(m: Any, i: int) -> bool:
     ball = m.actuator_trntype[i] in (0, 1) and m.jnt_type[target] == 1
     turned = m.actuator_trntype[i] == 4 and reference >= 0 and not m.actuator_gear[i, :3].any()
     return servo and m.actuator_gainprm[i, 0] == -m.actuator_biasprm[i, 1] and (ball or turned)
+
+
+def disable_flags(disable: Iterable[str]) -> int:
+    """MuJoCo's disable flags of constraints that are switched off; ModelError for an unknown name."""
+    names = (disable,) if isinstance(disable, str) else tuple(disable)
+    unknown = sorted(set(names) - set(CONSTRAINTS))
+    if unknown:
+        raise ModelError(f"disable holds {unknown}: it may hold {list(CONSTRAINTS)}")
+    return sum(DISABLE_BITS[name] for name in set(names))
+
+
+def disabled_by(flags: int) -> frozenset[str]:
+    """What MuJoCo's disable flags switch off."""
+    names = {name for name, bit in DISABLE_BITS.items() if flags & bit}
+    return frozenset(names | set(CONSTRAINTS) if "constraint" in names else names)
 
 
 def _contacts(m: Any, disabled: frozenset[str]) -> Iterator[str]:

@@ -13,7 +13,6 @@ import pytest
 
 from fphys.errors import ModelError, UnsupportedError
 from fphys.model import init, load, to_mujoco
-from fphys.model.load import compiled
 from fphys.model.validate import CONSTRAINTS
 from fphys.model.whitelist import DEFAULT, IGNORED, LEAVES, READ, is_ignored, numeric_fields
 
@@ -488,19 +487,3 @@ def test_the_state_of_the_world_is_written():
 
 
 # --- init, reset, check
-
-
-def test_working_memory_that_a_machine_does_not_give_is_asked_for_in_less():
-    class Spec:
-        memory = -1
-
-        def compile(self) -> int:
-            if self.memory < 0:
-                raise ValueError("engine error: Could not allocate memory")
-            return self.memory
-
-    assert compiled(Spec()) == 2**30
-    taken = Spec()
-    taken.compile = lambda: (_ for _ in ()).throw(ValueError("mass is zero"))
-    with pytest.raises(ValueError, match="mass is zero"):
-        compiled(taken)

@@ -4,10 +4,13 @@ import itertools
 import re
 
 import jax.numpy as jnp
+import mujoco
 import numpy as np
 import pytest
 
 import fphys
+from fphys.errors import ModelError
+from fphys.model.memory import with_less
 
 from .test_sparse import FORWARD, close, elliptic, pile, settled, state_of
 
@@ -61,3 +64,19 @@ def test_accelerations_of_large_piles_are_mujocos(name: str) -> None:
     assert int((info.contacts.pair >= 0).sum()) == d.ncon >= 50
     close(qacc[0], d.qacc, 1e-10)
     assert not np.allclose(jnp.asarray(d.qacc), d.qacc_smooth, atol=1e-3)
+
+
+def test_working_memory_that_a_machine_does_not_give_is_asked_for_in_less(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As if the machine gave no more than 2 GB."""
+    compile = mujoco.MjSpec.compile
+
+    def scarce(spec: mujoco.MjSpec) -> mujoco.MjModel:
+        if spec.memory < 0:
+            raise ValueError("engine error: Could not allocate memory")
+        return compile(spec)
+
+    xml = "<mujoco>{}<worldbody><body><freejoint/><geom size='1'/></body></worldbody></mujoco>"
+    monkeypatch.setattr(mujoco.MjSpec, "compile", scarce)
+    assert fphys.load(mujoco.MjSpec.from_string(xml.format(""))).structure.source.narena == 2**30
+    with pytest.raises(ModelError, match="MjSpec: Could not allocate memory: ask for less than 64"):
+        with_less(mujoco.MjSpec.from_string(xml.format("<size memory='64'/>")), "MjSpec")
