@@ -82,9 +82,10 @@ def test_tension_has_a_time_step_of_its_own_and_none_is_nothing():
     assert (step(none, state).x == step(params.replace(tension=0.0), state).x).all()
 
 
-def test_gradients_with_tension(full: bool):
+@pytest.mark.parametrize("central", [False, True])
+def test_gradients_with_tension(central: bool, full: bool):
     """By everything, of a drop that is not round."""
-    params, state, _ = drop(4, 2, "float64")
+    params, state, _ = drop(4, 2, "float64", central=central)
     rng = np.random.default_rng(0)
     x = state.x * jnp.array([[[1.1, 0.9]]]) + 0.005 * rng.standard_normal(state.x.shape)
     rows = jax.tree.map(lambda leaf: jnp.atleast_1d(jnp.asarray(leaf, float)), params)
