@@ -220,7 +220,8 @@ def step(
         The next state. A particle that is not finite or lies more than half a cell outside the domain stays as it
         is, touches no node and passes no gradient; its world's status says so, and no other particle is affected. The
         same holds for all particles of a world with a number in ``params`` that cannot be simulated. Time stands
-        still where all particles do. A time step above the limits that :func:`init` has is reported (CFL), traced numbers included.
+        still where all particles do. A time step above the limits that :func:`init` has is reported (CFL), also where
+        numbers are traced.
         Gradients flow to all of params, positions, velocities, C, F, history, volume, force, actuation and
         colliders, but not through the choice of the nodes that a collider holds, nor through the onset of yielding: a
         step that yields is differentiated as one that does.
@@ -322,7 +323,9 @@ def _advance(
     shapes: Shapes | None,
     keep: Array | None,
 ) -> tuple[tuple[State, Array, Array], None]:
-    """The next state, each world's fault bits, and whether all its particles stand still. Only the arguments are kept for the backward pass.
+    """The next state, each world's fault bits, and whether all its particles stand still.
+
+    Only the arguments are kept for the backward pass.
 
     A large world is cut into parts with one thread each. Each part scatters its particles to a grid of its own, the
     grids are added, and each part gathers from their sum.
