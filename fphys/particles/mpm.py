@@ -219,8 +219,9 @@ def step(
     Returns:
         The next state. A particle that is not finite or lies more than half a cell outside the domain stays as it
         is, touches no node and passes no gradient; its world's status says so, and no other particle is affected. The
-        same holds for all particles of a world with a number in ``params`` that cannot be simulated; its time stands
-        still, too. A time step above the limits that :func:`init` has is reported (CFL), traced numbers included.
+        same holds for all particles of a world with a number in ``params`` that cannot be simulated. Time stands
+        still where all particles do. A time step above the limits that :func:`init` has is reported (CFL), also where
+        numbers are traced.
         Gradients flow to all of params, positions, velocities, C, F, history, volume, force, actuation and
         colliders, but not through the choice of the nodes that a collider holds, nor through the onset of yielding: a
         step that yields is differentiated as one that does.
@@ -296,13 +297,13 @@ def _step(
         raise ValueError(f"params.parts is {parts}, which does not divide {n} particles: take a divisor, or 0")
     layout = layout._replace(parts=parts, colliders=kinds)
     if response is None:
-        (moved, bits), took = _advance(layout, setting, matter, force, actuation, shapes, keep), None
+        (moved, bits, still), took = _advance(layout, setting, matter, force, actuation, shapes, keep), None
     else:
         response = answering(response, len(given), worlds, dtype)
-        moved, bits, took = _exchange(layout, setting, matter, force, actuation, given, response, keep)
+        moved, bits, still, took = _exchange(layout, setting, matter, force, actuation, given, response, keep)
     bits = bits | flag(Status.CFL, is_above_limits(params, setting.timestep))
     bits = jnp.where(fine, bits, flag(Status.BADPARAM, ~fine))
-    time = state.time + jnp.where(fine, setting.timestep, 0)
+    time = state.time + jnp.where(fine & ~still, setting.timestep, 0)
     return moved.replace(time=time, status=state.status | bits, material=state.material), took
 
 
@@ -321,8 +322,10 @@ def _advance(
     actuation: Array,
     shapes: Shapes | None,
     keep: Array | None,
-) -> tuple[tuple[State, Array], None]:
-    """The next state, and each world's fault bits. Only the arguments are kept for the backward pass.
+) -> tuple[tuple[State, Array, Array], None]:
+    """The next state, each world's fault bits, and whether all its particles stand still.
+
+    Only the arguments are kept for the backward pass.
 
     A large world is cut into parts with one thread each. Each part scatters its particles to a grid of its own, the
     grids are added, and each part gathers from their sum.
@@ -347,7 +350,7 @@ def _exchange(
     colliders: tuple[Collider, ...],
     response: Response,
     keep: Array | None,
-) -> tuple[tuple[State, Array, Array], None]:
+) -> tuple[tuple[State, Array, Array, Array], None]:
     """As :func:`_advance`; and what the bodies took."""
     spread, grid, state = _spread(layout, setting, state, force, actuation)
     nodes = moving(layout, setting, grid)
@@ -389,13 +392,14 @@ def _kept(layout: Layout, setting: Setting, keep: Array | None, state: State, af
     return after._replace(v=keeping(layout, alone, keep, state, after.fault, momentum, after.v))
 
 
-def _together(layout: Layout, state: State, after: Stepped) -> tuple[State, Array]:
-    """The next state, its parts joined, and each world's fault bits."""
+def _together(layout: Layout, state: State, after: Stepped) -> tuple[State, Array, Array]:
+    """The next state, its parts joined, each world's fault bits, and whether all its particles stand still."""
     moved, fault = state.replace(x=after.x, v=after.v, C=after.C, F=after.F, history=after.history), after.fault
     if layout.parts > 1:
         moved, fault = jax.tree.map(lambda a: a.reshape(1, -1, *a.shape[2:]), (moved, fault))
     bits = jax.lax.reduce(fault, np.int32(0), jax.lax.bitwise_or, (1,)).astype(jnp.uint32)
-    return moved, bits
+    still = (fault & np.int32(Status.NONFINITE | Status.BADCTRL | Status.OOB) != 0).all(1)
+    return moved, bits, still
 
 
 def _parted(layout: Layout, setting: Setting, n: int) -> Setting:
