@@ -62,3 +62,18 @@ def func_native(on_gpu: str | None = None, adjoint: bool = False):
         return wp.func_native(text, f"    fphys::adj_{name}({bars});\n" if adjoint else None)(function)
 
     return decorate
+
+
+def func_replay(function: wp.Function):
+    """``wp.func_replay``, which works whatever else has the function's name.
+
+    Warp numbers functions of one name, and calls a replay by the number of its function. But it defines the replay by a
+    number of its own, which is another one if a second function of that name exists in the process.
+    """
+
+    def decorate(replay):
+        wp.func_replay(function)(replay)
+        function.custom_replay_func.native_func = f"replay_{function.native_func}"
+        return replay
+
+    return decorate

@@ -3,6 +3,7 @@
 import importlib
 import importlib.util
 import shutil
+import subprocess
 import sys
 from pathlib import Path
 
@@ -58,3 +59,29 @@ def test_headers_are_read_once_and_by_an_editor(path):
     for line in lines:
         if line.startswith("#include"):
             assert (path.parent / line.split('"')[1]).is_file()
+
+
+REPLAYED = """
+import sys
+import warp as wp
+from fphys.bridge import kernels
+
+for module in ("rigid.tree.articulated", "particles.keep", "particles.mpm"):
+    found = kernels(sys.argv[1], module)
+spread = kernels(sys.argv[1], "particles.spread").spread
+print(spread.native_func, spread.custom_replay_func.native_func)
+"""
+
+
+def test_a_replay_has_its_functions_number():
+    """Another function of the same name may be there first; Warp would number the two differently."""
+    done = subprocess.run(
+        [sys.executable, "-c", REPLAYED, "float32"], capture_output=True, text=True, timeout=300, check=True
+    )
+    name, replay = done.stdout.split()
+    assert name != "spread_0" and replay == f"replay_{name}"
+
+
+def test_kernels_name_replays_by_their_own_decorator():
+    users = [path for path in ROOM.rglob("*.py") if "func_replay(" in path.read_text() and path.name != "_native.py"]
+    assert len(users) >= 6 and not [path for path in users if "wp.func_replay(" in path.read_text()]

@@ -101,7 +101,7 @@ def collect(
     )
 
 
-@wp.func_replay(collect)
+@_native.func_replay(collect)
 def no_replay_of_collect(
     world: int,
     batch: int,

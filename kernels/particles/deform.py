@@ -5,6 +5,7 @@ Most go eight at once (lanes.py); the general code here knows every material, fa
 
 import warp as wp
 
+from .. import _native
 from .._precision import mat33, real, vec3, vec4
 from ..spectral import HALF_THE_DIGITS, identity
 from .lanes import deform_lanes, pull_lanes
@@ -40,7 +41,7 @@ def answer(
     history_out[world, p] = history
 
 
-@wp.func_replay(answer)
+@_native.func_replay(answer)
 def no_replay_of_answer(
     world: int,
     p: int,
@@ -391,7 +392,7 @@ def together(
     )
 
 
-@wp.func_replay(together)
+@_native.func_replay(together)
 def together_before(
     world: int,
     batch: int,

@@ -156,7 +156,7 @@ def freely(
     return move_free(world, batch, lanes, nodes, dim, touched, gravity, timestep, grid, velocity_out)
 
 
-@wp.func_replay(freely)
+@_native.func_replay(freely)
 def freely_before(
     world: int,
     batch: int,

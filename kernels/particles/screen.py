@@ -2,6 +2,7 @@
 
 import warp as wp
 
+from .. import _native
 from .._precision import mat33, real, tolerance, vec3
 
 NONFINITE = wp.constant(1)
@@ -107,7 +108,7 @@ def fault_of(
     return fault_out[world, p]
 
 
-@wp.func_replay(fault_of)
+@_native.func_replay(fault_of)
 def fault_found(
     world: int,
     p: int,

@@ -54,7 +54,7 @@ def spread(
     spread_one(world, p, lower, dx, nodes, x, field, grid_out)
 
 
-@wp.func_replay(spread)
+@_native.func_replay(spread)
 def no_replay_of_spread(
     world: int,
     p: int,

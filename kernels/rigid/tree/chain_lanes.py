@@ -20,7 +20,7 @@ def side_by_side(numbers: int, tiny: real):
     return has_room(numbers, tiny)
 
 
-@wp.func_replay(side_by_side)
+@_native.func_replay(side_by_side)
 def one_by_one(numbers: int, tiny: real):
     """A backward pass goes through the general code, which has an adjoint."""
     return False
