@@ -91,6 +91,7 @@ def test_a_missing_term_is_noticed(name: str, seen: str, monkeypatch: pytest.Mon
         check_grads(jax.jit(lambda y: run(inputs | {seen: y})), (inputs[seen],), tol=1e-3, directions=1)
 
 
+@pytest.mark.slow  # it compiles a step for every transform
 def test_transforms():
     run, inputs = scene(worlds=2)
     inputs |= {name: inputs[name][None] for name in ("vertices", "density", "bend", "twist", "stretch")}
