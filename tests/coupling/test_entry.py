@@ -76,7 +76,10 @@ def cylinder(spacing: float, radius: float) -> np.ndarray:
 
 
 YETTOU = np.array([(5.9, 4.73), (10.8, 3.96), (15.4, 3.07), (20.9, 2.50), (26.0, 2.29), (30.5, 2.07), (39.9, 1.78)])
-"""Times [ms] and speeds [m/s] of a wedge of 94 kg that falls at 5.05 m/s (Yettou, Desrochers and Champoux 2006)."""
+"""Times [ms] and speeds [m/s] of a wedge of 94 kg that falls at 5.05 m/s (Yettou, Desrochers and Champoux 2006).
+
+The plane problem takes 94 kg/m, with which the theory beside it agrees; its own mass for a metre was not found.
+"""
 
 ZHAO = np.array([(4.9, 4.68), (10.7, 3.83), (15.4, 3.25), (20.2, 2.77), (40.1, 1.76)])
 """The same by the theory of Zhao and Faltinsen, digitised."""
@@ -87,7 +90,8 @@ CYLINDER = {
 }
 """t (g / D)^(1/2) and depth / D of a cylinder by its density: D = 0.11 m, 2.955 m/s, digitised with an error of 10 %.
 
-Of density 1, the points (0.138, 0.40) and (0.282, 0.94) are left out: they are deeper than free flight, 0.84 at 0.282.
+Of density 1, the points (0.138, 0.40) and (0.282, 0.94) are left out: free flight without any water reaches 0.403 and
+0.84 at these times.
 """
 
 

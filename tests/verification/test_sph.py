@@ -74,7 +74,7 @@ MARTIN_MOYCE = [
 ]  # fmt: skip
 """Height over 2 L of the same column against t (g / L)^(1/2) (Martin and Moyce 1952, table 6)."""
 
-ROUGH = {"viscosity": 5.0, "artificial": 0.02}
+ROUGH: dict[str, Any] = {"viscosity": 5.0, "artificial": 0.02}
 """Friction of a rough bed: Re = 200, the same at every resolution. It was chosen by the front."""
 
 
