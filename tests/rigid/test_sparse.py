@@ -120,7 +120,11 @@ SCENES = {
     "branches-rk4": lambda j: BRANCHES.format(jacobian=j, integrator="RK4"),
     "rope": lambda j: rope(20, j),
     "pile": lambda j: pile((2, 2, 2), j),
-    "fast": lambda j: BRANCHES.format(jacobian=j, integrator="implicitfast").replace("</mujoco>", MEDIUM),
+    "fast": lambda j: (
+        BRANCHES.format(jacobian=j, integrator="implicitfast")
+        .replace("</mujoco>", MEDIUM)
+        .replace('<geom size="0.12" ', '<geom type="box" size="0.12 0.08 0.05" ')
+    ),  # what floats alone has its own block
     "bonded": lambda j: BONDED.format(jacobian=j),
     "elliptic": lambda j: elliptic(pile((2, 2, 2), j)),
     "elliptic branches": lambda j: elliptic(BRANCHES.format(jacobian=j, integrator="Euler")),
