@@ -27,8 +27,9 @@ HFIELDS = {(HFIELD, b): 50 for b in (SPHERE, CAPSULE, ELLIPSOID, CYLINDER, BOX, 
 SOURCES = (PLANES, CLOSED_FORM, BOX_BOX, PLANE_MESH, SPHERE_MESH, CONVEX, HFIELDS)
 """Pairs of geom types, grouped by the kernel that finds their contacts, with the most contact points of a pair."""
 
-LARGE = 60
-"""Degrees of freedom from which a model is sparse, as in MuJoCo, unless its file says otherwise."""
+LARGE, TALL = 60, 110
+"""Degrees of freedom from which a model is sparse, as in MuJoCo, unless its file says otherwise; and those if one tree
+has more than half of them: below, matrices of eight worlds side by side are faster (benchmarks/notes/0013)."""
 CONTACTS = {kind: count for source in SOURCES for kind, count in source.items()}
 """Most contact points of a pair of geom types; other types are not simulated."""
 
@@ -140,7 +141,8 @@ def is_sparse(m: Any, disabled: frozenset[str]) -> bool:
     """
     named = m.npair and "contact" not in disabled
     matrices = named or m.tendon_armature.any() or m.opt.noslip_iterations or not _damps_apart(m)
-    return not matrices and bool(m.opt.jacobian == 1 or (m.opt.jacobian == 2 and m.nv >= LARGE))
+    tall = 2 * max(m.tree_dofnum, default=0) > m.nv
+    return not matrices and bool(m.opt.jacobian == 1 or (m.opt.jacobian == 2 and m.nv >= (TALL if tall else LARGE)))
 
 
 def _damps_apart(m: Any) -> bool:

@@ -254,7 +254,7 @@ class Structure:
     sensor: Sensors
     integrator: Integrator
     cone: int  # mujoco.mjtCone: 0 pyramidal, 1 elliptic
-    sparse: bool  # whether no matrices and no pairs are stored: as in MuJoCo, the file says so, or there are 60 dofs
+    sparse: bool  # whether no matrices and no pairs are stored: the file says so, or it is large (see pairs.py)
     iterations: int
     ls_iterations: int
     noslip_iterations: int

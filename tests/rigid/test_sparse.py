@@ -330,8 +330,10 @@ def test_a_given_contact_set_is_kept() -> None:
 
 
 def test_large_mechanisms_are_sparse_and_the_file_may_say_otherwise() -> None:
-    assert fphys.load(rope(60, "auto")).structure.sparse
-    assert not fphys.load(rope(59, "auto")).structure.sparse
+    assert fphys.load(pile((2, 5, 1), "auto")).structure.sparse
+    assert not fphys.load(pile((3, 3, 1), "auto")).structure.sparse
+    assert fphys.load(rope(110, "auto")).structure.sparse  # of one mechanism
+    assert not fphys.load(rope(109, "auto")).structure.sparse
     assert not fphys.load(rope(60, "dense")).structure.sparse
     noslip = pile((2, 1, 1), "sparse").replace("timestep", "noslip_iterations='3' timestep")
     assert not fphys.load(noslip).structure.sparse
