@@ -33,6 +33,7 @@ def scene(name: str, worlds: int = 2, steps: int = 1) -> tuple[Any, tuple[Any, .
         gravity=jnp.asarray(rng.normal(size=(1, dim))),
         damping=jnp.full(1, 0.5),
         thickness=jnp.full(1, 0.01),
+        friction=jnp.full(1, 0.3),  # none below zero, which is refused
         pinned=(0,),
         substeps=3,
         **each,
