@@ -58,8 +58,8 @@ def _close(bridge: driver.Bridge, made: Plans) -> None:
 
 
 def _register_target(bridge: driver.Bridge, made: Plans) -> None:
-    for name, function, count in (("prepare", made.prepare, 1), ("prepare_gpu", made.prepare_gpu, 2)):
-        _set(bridge, name, count, functools.partial(_prepare, bridge, function))
+    _set(bridge, "prepare", 1, functools.partial(_prepare, bridge, lambda number: made.prepare(number)))
+    _set(bridge, "prepare_gpu", 2, functools.partial(_prepare, bridge, lambda *numbers: made.prepare_gpu(*numbers)))
     _set(bridge, "explain", 3, functools.partial(_explain, bridge, made))
     state = TypeInfo(ctypes.sizeof(TypeInfo), None, bridge.destroy)
     _kept.append(state)
