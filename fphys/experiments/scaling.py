@@ -1,8 +1,8 @@
 """The speed of a training on 1 to 10,000 devices is predicted, and how often it should save.
 
-What one device does is given by measured pieces, as options or from `--bench FILE`, which `fphys bench distributed
---json FILE` writes; then what two and four processes took there is compared with the prediction. Links are those of a
-cluster of eight GPUs a node. Failures are simulated.
+What one device does is given as options, or measured: `--bench FILE` takes it from what `fphys bench distributed
+--json FILE` wrote, and compares what two and four processes took there with the prediction. The defaults are round
+numbers, not measured; links are those of a cluster of eight GPUs a node. Failures are simulated.
 """
 
 import dataclasses

@@ -250,9 +250,11 @@ def test_every_gpu(cuda):
         close(jax.jit(with_table(np.arange(6.0)))(x), np.stack([1 + np.arange(6.0)] * 2))
 
 
+@pytest.mark.extra("torch")
 def test_arrays_of_torch_and_warp_beside_xlas_own(cuda, gpu):
     """By pointer, without a copy, and each library's stream waits for the other's."""
-    torch = pytest.importorskip("torch")
+    import torch
+
     x = jax.device_put(np.random.default_rng(4).normal(size=(256, 1024)).astype(np.float32), gpu)
     for _ in range(20):
         x = jnp.sin(x)
@@ -298,9 +300,9 @@ BESIDE = """
 """
 
 
+@pytest.mark.extra("torch")
 def test_xla_takes_its_share_and_the_others_find_room(cuda):
     """XLA takes three quarters of the memory at its start, and torch and Warp take a gigabyte each beside it."""
-    pytest.importorskip("torch")
     done = child(BESIDE, XLA_PYTHON_CLIENT_PREALLOCATE="true")
     assert done.stdout.split() == ["True"] * 3, done.stdout + done.stderr
 
