@@ -23,7 +23,8 @@ from . import expect_positive, film
 
 LENGTH, WIDTH, HEIGHT = 3.22, 1.0, 1.5  # m, of the tank; HEIGHT is where the domain ends
 COLUMN = (1.228, 1.0, 0.55)  # m, of the water
-BLOCK = (2.4755, 0.5, 0.0805), (0.0805, 0.2015, 0.0805)  # m, middle and half edges
+BLOCK = (2.4755, 0.5, 0.0), (0.0805, 0.2015, 0.161)
+"""Middle and half edges [m]. Half of it is in the ground, so that no lower face presses water through the floor."""
 GRAVITY, DENSITY = 9.81, 1000.0
 SOUND = 30.0  # m/s
 SHOWN = 30  # pictures a second
