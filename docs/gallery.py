@@ -9,7 +9,8 @@ import numpy as np
 HERE = Path(__file__).parent / "gallery"
 FPS, WIDTH, MOST = 12.0, 360, 4.0  # pictures a second, pixels, seconds
 QUALITY = 45  # of WebP, 0 to 100
-SLOW = {"drape": 3.0}  # times; filmed with film.FPS = 60 and --duration 0.9
+SLOW = {"drape": 3.0, "fold": 2.0}  # times; drape is filmed with film.FPS = 60 and --duration 0.9
+# push is world 0 alone of --goals 2 --timestep 0.01 --iterations 6, 640 pixels wide, 15 pictures a second.
 NARROW = {"hourglass": 200}  # pixels
 HERO = ("play-ant", "dam-break", "drape", "jelly")
 

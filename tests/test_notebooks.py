@@ -65,5 +65,9 @@ def source_pictures(source):
     return sum("plt.show()" in cell.source for cell in source.cells if cell.cell_type == "code")
 
 
-def test_there_are_notebooks_for_every_start():
-    assert {"first_step", "from_torch", "from_mujoco", "from_genesis"} <= {path.stem for path in NOTEBOOKS}
+def test_every_program_is_a_notebook_on_the_page_of_notebooks():
+    page = (ROOT / "notebooks/README.md").read_text()
+    names = {path.stem for path in NOTEBOOKS}
+    assert {"first_step", "from_torch", "from_mujoco", "from_genesis"} <= names
+    assert names - LONG == {path.stem for path in (ROOT / "notebooks").glob("*.ipynb")}
+    assert [name for name in sorted(names) if page.count(f"[`{name}`]({name}.") != 1] == []

@@ -16,7 +16,7 @@ repulsion rho_0 c^2 (1 - (r / spacing)^2)^2, a short-range force along the line 
 With ``transport`` the density is a sum, rho_i = sum_j m W, and particles move with a transport velocity (Adami, Hu and
 Adams 2013): for fluid without a free surface.
 
-With ``method="dfsph"`` the fluid is incompressible: pressure comes from two solves a step (:mod:`.sph_pressure`, Bender
+With ``method="dfsph"`` the fluid is incompressible: pressure comes from two solves a step (``sph_pressure.py``, Bender
 and Koschier 2015), and the time step does not depend on the speed of sound, which only the artificial viscosity reads.
 """
 
