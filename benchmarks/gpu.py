@@ -6,11 +6,13 @@ short loses nothing, and the next run goes on where this one stopped. Without a 
 
 import argparse
 import collections
+import contextlib
 import dataclasses
 import gzip
 import importlib.util
 import json
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -141,8 +143,11 @@ def run(part: Part, file: Path, limit: float, rehearse: bool, done: set[str]) ->
         code = process.wait(timeout=limit)
         status = "passed" if code == 0 or (done and code == NOTHING_LEFT) else "failed"
     except subprocess.TimeoutExpired:
-        os.killpg(process.pid, 9)  # its own children, too
-        code, status = process.wait(), "out of time"
+        code, status = None, "out of time"
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)  # its own children, too
+        process.wait()
     seconds = round(time.monotonic() - start, 1)
     note(file, {"part": part.name, "status": status, "code": code, "seconds": seconds, "limit": part.limit})
     print(f"== {part.name}: {status} after {seconds:.0f} s", flush=True)
@@ -328,5 +333,11 @@ def kernels(folder: Path) -> "collections.Counter[str]":
     return total
 
 
+def heed() -> None:
+    """End in order when the process is ended, so that the part that runs ends with it."""
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
+
+
 if __name__ == "__main__":
+    heed()
     sys.exit(main())

@@ -5,6 +5,7 @@ import json
 import os
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -62,6 +63,28 @@ def test_a_part_that_ran_out_of_time_goes_on_with_the_tests_that_are_left(tmp_pa
     left = "import os; assert os.environ['FPHYS_DONE'] == 'it'; raise SystemExit(5)"  # as pytest does with no test left
     assert gpu.main([str(tmp_path)], [part("long", left)]) == 0
     assert gpu.main([str(tmp_path), "--again"], [part("long", left)]) == 1, "all tests again"
+
+
+LONG = """
+import sys
+sys.path.insert(0, sys.argv[1])
+import gpu
+gpu.heed()
+gpu.device = lambda: {"device": {"platform": "gpu", "kind": ""}}
+work = "import os, sys, time; print(os.getpid(), file=open(sys.argv[1], 'w'), flush=True); time.sleep(60)"
+gpu.main([sys.argv[2]], [gpu.Part("long", 60, "", (sys.executable, "-c", work, sys.argv[2] + "/number"))])
+"""
+
+
+def test_a_run_that_is_ended_takes_its_part_along(tmp_path):
+    """Else the part would keep the GPU, and its memory, from the next run."""
+    run, number = subprocess.Popen([sys.executable, "-c", LONG, ROOT / "benchmarks", tmp_path]), tmp_path / "number"
+    while run.poll() is None and not (number.exists() and number.read_text().endswith("\n")):
+        time.sleep(0.05)
+    run.terminate()
+    assert run.wait(timeout=30) == 1
+    with pytest.raises(ProcessLookupError):
+        os.kill(int(number.read_text()), 0)
 
 
 def test_tests_that_are_done_are_left_out():

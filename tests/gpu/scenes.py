@@ -220,10 +220,11 @@ ROOT = Path(__file__).parents[2]
 
 @functools.cache
 def sources() -> str:
-    """A hash of the files that decide what a scene gives."""
-    digest = hashlib.blake2b(digest_size=8)
-    for folder in ("fphys", "kernels", "tests/gpu"):
-        for file in sorted(f for kind in ("*.py", "*.h") for f in (ROOT / folder).rglob(kind)):
+    """A hash of the files that decide what a scene gives: the physics, and this file."""
+    digest = hashlib.blake2b(Path(__file__).read_bytes(), digest_size=8)
+    rooms = ("model", "rigid", "particles", "deformables", "coupling", "envs")
+    for folder in (ROOT / "kernels", *(ROOT / "fphys" / room for room in rooms)):
+        for file in sorted(f for kind in ("*.py", "*.h") for f in folder.rglob(kind)):
             digest.update(file.read_bytes())
     return digest.hexdigest()
 
