@@ -6,11 +6,13 @@ short loses nothing, and the next run goes on where this one stopped. Without a 
 
 import argparse
 import collections
+import contextlib
 import dataclasses
-import datetime
 import gzip
+import importlib.util
 import json
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -19,9 +21,12 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).resolve().parents[1]
-DEVICE = "import jax; d = jax.devices()[0]; print(d.platform, d.device_kind, sep=chr(9))"
+DEVICE = "import json; from fphys.bench.report import environment; print(json.dumps(environment()))"
 PATIENCE = 20  # times the limit of a GPU is that of a processor, which compiles its kernels and may be busy
 LEAST = 20  # seconds: a part that would have fewer is left for the next run
+NOTHING_LEFT = 5  # pytest's exit code where no test is run
+WORKERS = min(6, (os.cpu_count() or 1) // 2) if importlib.util.find_spec("xdist") else 0
+"""Processes that share the tests of a part: XLA takes longer to compile them than a GPU to run them."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -34,27 +39,31 @@ class Part:
     command: tuple[str, ...]
 
 
-def tests(*arguments: str) -> tuple[str, ...]:
-    return (sys.executable, "-m", "pytest", "-q", "-m", "gpu", "-p", "no:cacheprovider", *arguments)
+def checks(*arguments: str, workers: int = WORKERS) -> tuple[str, ...]:
+    """Tests for a GPU. A warning of libraries in other versions than ours is no failure there."""
+    shared = ("-n", str(workers)) if workers > 1 else ()
+    return (sys.executable, "-m", "pytest", "-q", "-m", "gpu", "-W", "default", *shared, *NO_CACHE, *arguments)
 
 
 def here(work: str) -> tuple[str, ...]:
     return (sys.executable, str(Path(__file__).resolve()), "--work", work)
 
 
+NO_CACHE = ("-p", "no:cacheprovider")
 BRIDGE, SOLVERS, CUDA = (f"tests/gpu/test_gpu_{name}.py" for name in ("bridge", "solvers", "cuda"))
 PARTS = (
-    Part("launch", 60, "does one kernel run on XLA's stream", tests(BRIDGE, "-k", "not transforms")),
-    Part("ant", 60, "is an ant's step the processor's", tests(SOLVERS, "-k", "test_an_ant")),
-    Part("rigid", 150, "are rigid states and gradients", tests(SOLVERS, "-k", "test_rigid")),
-    Part("transforms", 60, "jit, vmap, scan, grad", tests(BRIDGE, SOLVERS, "-k", "transforms or depends")),
-    Part("matter", 120, "MPM, SPH, FEM, XPBD, coupling, tasks", tests(SOLVERS, "-k", "test_matter")),
-    Part("repeats", 60, "do ten runs repeat bit for bit", tests(SOLVERS, "-k", "ten_runs")),
-    Part("cuda", 120, "what goes wrong on CUDA alone", tests(CUDA)),
+    Part("launch", 60, "does one kernel run on XLA's stream", checks(BRIDGE, "-k", "not transforms", workers=1)),
+    Part("ant", 60, "is an ant's step the processor's", checks(SOLVERS, "-k", "test_an_ant")),
+    Part("rigid", 150, "are rigid states and gradients", checks(SOLVERS, "-k", "test_rigid")),
+    Part("transforms", 60, "jit, vmap, scan, grad", checks(BRIDGE, SOLVERS, "-k", "transforms or depends")),
+    Part("matter", 120, "MPM, SPH, FEM, XPBD, coupling, tasks", checks(SOLVERS, "-k", "test_matter")),
+    Part("repeats", 60, "do ten runs repeat bit for bit", checks(SOLVERS, "-k", "ten_runs")),
+    Part("cuda", 120, "what goes wrong on CUDA alone", checks(CUDA)),
     Part("speed.rigid", 150, "worlds of ants, humanoids and arms", here("rigid")),
     Part("speed.matter", 120, "particles", here("matter")),
+    Part("speed.peers", 240, "beside MuJoCo Warp, which compiles its own kernels first", here("peers")),
     Part("speed.bridge", 40, "crossings, and what the device can do", here("bridge")),
-    Part("speed.training", 120, "training, beside torch", here("training")),
+    Part("speed.training", 240, "training, beside torch, which compiles too", here("training")),
     Part("profile", 60, "which kernels take the time", here("profile")),
 )
 
@@ -74,15 +83,17 @@ def main(arguments: Sequence[str] | None = None, parts: Sequence[Part] = PARTS) 
     end = time.monotonic() + given.seconds
     file = Path(given.folder).resolve() / "gpu.jsonl"
     file.parent.mkdir(parents=True, exist_ok=True)
-    platform, kind = device()
+    found = device()
+    platform = found["device"]["platform"]
     if given.rehearse:
         print("REHEARSAL on the processor: its figures say nothing about a GPU", flush=True)
     elif platform != "gpu":
-        print(f"no GPU: JAX finds {kind or platform}", flush=True)
+        print(f"no GPU: JAX finds {found['device']['kind'] or platform}", flush=True)
     else:
-        note(file, {"device": kind, "date": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")})
+        note(file, found)
     for part in (part for part in parts if part.name in given.only):
         before = [] if given.again else [line for line in lines(file) if line.get("part") == part.name]
+        done = {line["test"] for line in before if line.get("outcome") == "passed"}
         status = next((line["status"] for line in reversed(before) if "status" in line), None)
         if status in ("passed", "failed"):
             print(f"== {part.name}: {status} before", flush=True)
@@ -92,38 +103,51 @@ def main(arguments: Sequence[str] | None = None, parts: Sequence[Part] = PARTS) 
             print(f"== {part.name} (at most {part.limit} s): left for the next run", flush=True)
         else:
             limit = part.limit * (PATIENCE if given.rehearse else 1)
-            run(part, file, min(limit, end - time.monotonic()), given.rehearse)
+            run(part, file, min(limit, end - time.monotonic()), given.rehearse, done)
     print(table(parts, lines(file), platform == "gpu" or given.rehearse), flush=True)
     last = {line["part"]: line["status"] for line in lines(file) if "status" in line}
-    return int(any(last.get(name) not in (None, "passed") for name in given.only))
+    return int(platform == FAILED or any(last.get(name) not in (None, "passed") for name in given.only))
 
 
-def device() -> tuple[str, str]:
-    """Platform and kind of JAX's first device; a process of its own asks, so that it does not take the memory."""
+FAILED = "none"
+"""In place of a platform, if JAX, Warp or fphys cannot be imported."""
+
+
+def device() -> dict[str, Any]:
+    """Device, driver and versions; a process of its own asks, so that this one does not take the memory."""
+    command = [sys.executable, "-c", DEVICE]
     try:
-        done = subprocess.run([sys.executable, "-c", DEVICE], capture_output=True, text=True, timeout=120, check=False)
+        done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False, env=environment())
+        said = done.stderr.strip() or "nothing"
     except subprocess.TimeoutExpired:
-        return "none", "nothing within two minutes"
-    found = done.stdout.strip().splitlines()[-1:] or ["none\t" + (done.stderr.strip().splitlines() or ["nothing"])[-1]]
-    platform, _, kind = found[0].partition("\t")
-    return platform, kind
+        return {"device": {"platform": FAILED, "kind": "nothing within two minutes"}}
+    if done.returncode:
+        return {"device": {"platform": FAILED, "kind": said.splitlines()[-1]}}
+    return json.loads(done.stdout.splitlines()[-1])
 
 
-def run(part: Part, file: Path, limit: float, rehearse: bool) -> None:
-    """Run a part, and note how it ended."""
+def environment() -> dict[str, str]:
+    """This process's, in which fphys is that of this checkout."""
+    return os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, (str(ROOT), os.environ.get("PYTHONPATH"))))}
+
+
+def run(part: Part, file: Path, limit: float, rehearse: bool, done: set[str]) -> None:
+    """Run a part, without the tests that are done, and note how it ended."""
     print(f"== {part.name} (at most {limit:.0f} s): {part.asks}", flush=True)
-    environment = os.environ | {"FPHYS_PART": part.name, "FPHYS_RESULTS": str(file)}
-    environment["PYTHONPATH"] = os.pathsep.join(filter(None, (str(ROOT), os.environ.get("PYTHONPATH"))))
+    own = {"FPHYS_PART": part.name, "FPHYS_RESULTS": str(file), "FPHYS_DONE": "\n".join(done)}
     if rehearse:
-        environment |= {"FPHYS_STAND_IN": "1", "JAX_PLATFORMS": "cpu"}
+        own |= {"FPHYS_STAND_IN": "1", "JAX_PLATFORMS": "cpu"}
     start = time.monotonic()
-    process = subprocess.Popen(part.command, env=environment, cwd=ROOT, start_new_session=True)
+    process = subprocess.Popen(part.command, env=environment() | own, cwd=ROOT, start_new_session=True)
     try:
         code = process.wait(timeout=limit)
-        status = "passed" if code == 0 else "failed"
+        status = "passed" if code == 0 or (done and code == NOTHING_LEFT) else "failed"
     except subprocess.TimeoutExpired:
-        os.killpg(process.pid, 9)  # its own children, too
-        code, status = process.wait(), "out of time"
+        code, status = None, "out of time"
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)  # its own children, too
+        process.wait()
     seconds = round(time.monotonic() - start, 1)
     note(file, {"part": part.name, "status": status, "code": code, "seconds": seconds, "limit": part.limit})
     print(f"== {part.name}: {status} after {seconds:.0f} s", flush=True)
@@ -197,15 +221,23 @@ Cases = Iterator[tuple[list[Any], int]]
 
 
 def rigid(small: bool) -> Cases:
-    """In contact, beside MuJoCo Warp: the sizes that the project is measured by first."""
+    """In contact: first the sizes that the project is measured by first."""
+    for worlds in (4,) if small else (8192, 1024, 65_536, 16_384, 64):
+        for name in ("ant",) if small else ("ant", "humanoid", "franka"):
+            yield engines(name, "fphys", "fphys_grad"), worlds
+
+
+def peers(small: bool) -> Cases:
+    """The same beside MuJoCo Warp, in turns, if it is installed."""
+    for worlds in (4,) if small else (8192, 1024):
+        for name in ("ant",) if small else ("humanoid", "ant"):
+            yield engines(name, "fphys", "mujoco_warp"), worlds
+
+
+def engines(name: str, *wanted: str) -> list[Any]:
     from fphys.bench.peers import _rigid
 
-    names = ("ant",) if small else ("ant", "humanoid", "franka")
-    for worlds in (4,) if small else (8192, 1024, 65_536, 16_384, 64):
-        for name in names:
-            wanted = ("fphys", "fphys_grad") if small else ("fphys", "fphys_grad", "mujoco_warp")
-            cases = [c for c in _rigid(name, "shipped") if c.name.rpartition(".")[2] in wanted]
-            yield cases, worlds
+    return [case for case in _rigid(name, "shipped") if case.name.rpartition(".")[2] in wanted]
 
 
 def matter(small: bool) -> Cases:
@@ -230,9 +262,17 @@ def bridge(small: bool) -> Cases:
 
 
 def training(small: bool) -> Cases:
-    from fphys.bench.run import groups
-    from fphys.bench.training import training_cases
+    """In float32 on both sides: by default XLA would round factors to ten bits on a GPU, and torch in convolutions."""
+    import jax
 
+    from fphys.bench.run import groups
+    from fphys.bench.training import PEERS, training_cases
+
+    jax.config.update("jax_default_matmul_precision", "highest")
+    if PEERS:
+        import torch
+
+        torch.backends.cudnn.allow_tf32 = False
     for group in groups(training_cases()):
         name = group[0].name.split(".")[1]
         if not small or name == "mlp":
@@ -240,7 +280,7 @@ def training(small: bool) -> Cases:
 
 
 MEASURED: dict[str, Callable[[bool], Cases]] = {
-    "rigid": rigid, "matter": matter, "bridge": bridge, "training": training,
+    "rigid": rigid, "peers": peers, "matter": matter, "bridge": bridge, "training": training,
 }  # fmt: skip
 
 
@@ -293,5 +333,11 @@ def kernels(folder: Path) -> "collections.Counter[str]":
     return total
 
 
+def heed() -> None:
+    """End in order when the process is ended, so that the part that runs ends with it."""
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
+
+
 if __name__ == "__main__":
+    heed()
     sys.exit(main())

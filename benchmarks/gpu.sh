@@ -1,19 +1,33 @@
 #!/bin/sh
 # What a GPU is asked first, part by part:   benchmarks/gpu.sh [FOLDER] [--rehearse] [--only PART ...] [--seconds N]
+# What needs no GPU and is done before:      benchmarks/gpu.sh --prepare
 #
 # FOLDER/gpu.jsonl (build/gpu by default) gets each result as it comes; a second call goes on with what is not done.
-# PYTHON names the interpreter; .venv's is taken if it is there. .gpu/kernels and .gpu/expected are used if they are
-# there: kernels compiled elsewhere (python -m fphys.bridge.ahead 90 .gpu/kernels), and what a processor made of the
-# tests' scenes (python -m tests.gpu.scenes .gpu/expected).
-set -u
+# PYTHON names the interpreter; .venv's is taken if it is there. --prepare writes build/gpu/kernels, all kernels
+# compiled for an H100 or H200, and build/gpu/expected, what a processor makes of the tests' scenes; each also packed.
+# Folders or packed files are used if they are there. Without them kernels are compiled and scenes computed on the way.
+set -eu
 cd "$(dirname "$0")/.."
 if [ -z "${PYTHON:-}" ]; then
     if [ -x .venv/bin/python ]; then PYTHON=.venv/bin/python; else PYTHON=python3; fi
 fi
-export XLA_PYTHON_CLIENT_PREALLOCATE=false PYTHONUNBUFFERED=1
-for name in kernels expected; do  # as folders, or packed: tar -C .gpu -czf .gpu/kernels.tgz kernels
-    [ -d ".gpu/$name" ] || [ ! -f ".gpu/$name.tgz" ] || tar -C .gpu -xzf ".gpu/$name.tgz"
+# The kernels' folder is imported as fphys.kernels. Where fphys is not installed, a link serves.
+"$PYTHON" -c 'import importlib.metadata as m; m.distribution("fphys")' 2>/dev/null || ln -sfn ../kernels fphys/kernels
+export XLA_PYTHON_CLIENT_PREALLOCATE=false PYTHONUNBUFFERED=1 FPHYS_EXPECTED="$PWD/build/gpu/expected"
+mkdir -p build/gpu
+if [ "${1:-}" = --prepare ]; then
+    export JAX_PLATFORMS=cpu PYTHONPATH="$PWD${PYTHONPATH:+:$PYTHONPATH}"
+    "$PYTHON" -m fphys.bridge.ahead 90 build/gpu/kernels
+    "$PYTHON" -m tests.gpu.scenes build/gpu/expected
+    for name in kernels expected; do tar -C build/gpu -czf "build/gpu/$name.tgz" "$name"; done
+    du -h build/gpu/*.tgz
+    exit
+fi
+for name in kernels expected; do
+    [ -d "build/gpu/$name" ] || [ ! -f "build/gpu/$name.tgz" ] || tar -C build/gpu -xzf "build/gpu/$name.tgz"
 done
-[ ! -d .gpu/kernels ] || export WARP_CACHE_PATH="$PWD/.gpu/kernels"
-[ ! -d .gpu/expected ] || export FPHYS_EXPECTED="$PWD/.gpu/expected"
+case " $* " in
+*" --rehearse "*) ;; # a processor's kernels are in Warp's usual place
+*) [ ! -d build/gpu/kernels ] || export WARP_CACHE_PATH="$PWD/build/gpu/kernels" ;;
+esac
 exec "$PYTHON" benchmarks/gpu.py "$@"

@@ -1,9 +1,25 @@
-"""Quaternions (w, x, y, z) and rotations [-] on arrays of any leading shape. Gradients flow to every argument."""
+"""Quaternions (w, x, y, z) and rotations [-] on arrays of any leading shape; products of matrices in full precision.
+
+Gradients flow to every argument.
+"""
 
 import jax
 import jax.numpy as jnp
 
 Array = jax.Array
+
+EXACT = jax.lax.Precision.HIGHEST
+"""By default, XLA on a GPU rounds the float32 factors of a matrix product to ten bits (TF32)."""
+
+
+def matmul(a: Array, b: Array) -> Array:
+    """``jnp.matmul`` [a's unit times b's] in the arrays' own precision on every device. Gradients flow to both."""
+    return jnp.matmul(a, b, precision=EXACT)
+
+
+def einsum(subscripts: str, *operands: Array) -> Array:
+    """``jnp.einsum`` [product of the units] in the arrays' own precision on every device. Gradients flow to all."""
+    return jnp.einsum(subscripts, *operands, precision=EXACT)
 
 
 def quat_mul(a: Array, b: Array) -> Array:

@@ -20,16 +20,18 @@ os.environ.setdefault("MUJOCO_GL", "egl")
 DEVICES = " --xla_force_host_platform_device_count=2"
 FULL = bool(os.environ.get("FPHYS_FULL"))
 # Two fifths of the time to compile are LLVM's optimisations. Kernels of the physics are Warp's, and always optimised.
-QUICK = "" if FULL else " --xla_backend_optimization_level=0"
-os.environ["XLA_FLAGS"] = os.environ.get("XLA_FLAGS", "") + QUICK + DEVICES
+QUICK = " --xla_backend_optimization_level=0"
 LARGE = 4 << 30  # bytes that a worker may have
 BARE = bool(os.environ.get("FPHYS_BARE"))
 LEFT_OUT: dict[str, str] = {}
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    if config.getoption("markexpr") != "gpu":
+    cpu = config.getoption("markexpr") != "gpu" or bool(os.environ.get("FPHYS_STAND_IN"))
+    if cpu:
         os.environ.setdefault("JAX_PLATFORMS", "cpu")
+    quick = QUICK if cpu and not FULL else ""  # XLA generates no unoptimised code for a GPU
+    os.environ["XLA_FLAGS"] = os.environ.get("XLA_FLAGS", "") + quick + DEVICES
     import hypothesis
     import jax
 

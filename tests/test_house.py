@@ -234,6 +234,24 @@ def test_each_room_uses_its_own_kernels():
     assert found == KERNELS
 
 
+PHYSICS = ("rigid", "particles", "coupling", "control", "identify", "envs")
+
+
+def rounded_products(tree: ast.AST) -> list[str]:
+    """Products of matrices in XLA's own precision, which on a GPU is ten bits."""
+    names = {f"jnp.{name}" for name in ("matmul", "dot", "vdot", "inner", "tensordot", "einsum")}
+    calls = [node.func for node in ast.walk(tree) if isinstance(node, ast.Call) and ast.unparse(node.func) in names]
+    products = [n for n in ast.walk(tree) if isinstance(n, ast.BinOp) and isinstance(n.op, ast.MatMult)]
+    return [ast.unparse(node) for node in [*calls, *products]]
+
+
+def test_products_are_in_full_precision():
+    """Physics multiplies matrices by ``fphys.math``: float32 has 24 bits on a GPU, too."""
+    files = [path for room in PHYSICS for path in (ROOT / "fphys" / room).rglob("*.py")]
+    assert {str(f): found for f in files if (found := rounded_products(ast.parse(f.read_text())))} == {}
+    assert len(rounded_products(ast.parse("jnp.einsum('ij,j->i', a, b) + a @ b + matmul(a, b)"))) == 2
+
+
 IMPORT = """
 import sys, time
 start = time.perf_counter()

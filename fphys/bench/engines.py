@@ -55,7 +55,7 @@ def _gymnasiums(name: str) -> Path:
     return Path(str(gymnasium.__file__)).parent / "envs/mujoco/assets" / f"{name}.xml"
 
 
-@functools.lru_cache(maxsize=2)
+@functools.lru_cache(maxsize=8)
 def problem(name: str, integrator: str, worlds: int) -> Problem:
     """States of worlds that random actions have moved, most of them on the ground."""
     if worlds > MOST:

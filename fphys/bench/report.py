@@ -16,7 +16,10 @@ import jax
 
 from .measure import Result
 
-_PACKAGES = ("fphys", "jax", "jaxlib", "warp-lang", "numpy", "mujoco", "genesis-world", "gymnasium", "envpool", "brax")
+_PACKAGES = (
+    *("fphys", "jax", "jaxlib", "warp-lang", "numpy", "torch", "mujoco", "mujoco-warp", "genesis-world", "gymnasium"),
+    *("envpool", "brax"),
+)
 _ROW = "{case:36} {worlds:>7} {median:>10} {spread:>19} {rate:>15} {compile:>9} {memory:>10}  {ratio}"
 HEADER = _ROW.format(
     case="case", worlds="worlds", median="median", spread="quartiles", rate="rate", compile="compile",

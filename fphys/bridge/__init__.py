@@ -2,7 +2,7 @@
 
 from . import dlpack, flags, genesis, torch
 from .interrupts import interruptible
-from .op import WarpOp, reverse_only, warp_op
+from .op import WarpOp, by_platform, reverse_only, warp_op
 from .precision import kernels
 from .profile import stage_times
 from .spread import alongside, custom_vjp
@@ -11,6 +11,7 @@ from .workers import num_parts
 __all__ = [
     "WarpOp",
     "alongside",
+    "by_platform",
     "custom_vjp",
     "dlpack",
     "flags",

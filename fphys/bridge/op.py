@@ -355,14 +355,20 @@ def _platforms() -> tuple[str, ...]:
     return ("cpu",) if jax.default_backend() == "cpu" else ("cpu", "cuda")
 
 
-def _where_lowered(run: Callable[..., Any]) -> Callable[..., Any]:
-    """``run(platform, *xs)`` as a function of ``xs``, for the platform that the program is lowered for."""
+def by_platform(cpu: Callable[..., Any], cuda: Callable[..., Any]) -> Callable[..., Any]:
+    """The function of arrays that is ``cpu`` or ``cuda``, whichever the program is lowered for."""
+    ways = {"cpu": cpu, "cuda": cuda}
 
     @functools.partial(jax.jit, inline=True)  # outside jit, too, it compiles once
-    def by_platform(*xs: jax.Array) -> Any:
-        return jax.lax.platform_dependent(*xs, **{name: functools.partial(run, name) for name in _platforms()})
+    def several(*xs: jax.Array) -> Any:
+        return jax.lax.platform_dependent(*xs, **{name: ways[name] for name in _platforms()})
 
-    return lambda *xs: by_platform(*xs) if len(_platforms()) > 1 else run(*_platforms(), *xs)
+    return lambda *xs: several(*xs) if len(_platforms()) > 1 else ways[_platforms()[0]](*xs)
+
+
+def _where_lowered(run: Callable[..., Any]) -> Callable[..., Any]:
+    """``run(platform, *xs)`` as a function of ``xs``, for the platform that the program is lowered for."""
+    return by_platform(functools.partial(run, "cpu"), functools.partial(run, "cuda"))
 
 
 def _finish(plan: Any, platform: str) -> PlanNumber:

@@ -8,6 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from ..errors import ModelError
+from ..math import einsum, matmul
 from ..model import Model, State
 from ..model.arguments import expect, whole_number
 from ..rigid.linearize import linearize
@@ -174,7 +175,7 @@ def _controls(cost: Cost, z: Array) -> Array:
 
 def _evaluate(cost: Cost, x: Array, z: Array) -> Array:
     """Cost of motions x (T, world, nq + nv) and z (T, world, nu), shape (world,)."""
-    value = jnp.einsum("ti,twi->w", cost.state, _deviation(cost, x) ** 2) + jnp.einsum("j,twj->w", cost.control, z**2)
+    value = einsum("ti,twi->w", cost.state, _deviation(cost, x) ** 2) + einsum("j,twj->w", cost.control, z**2)
     return jnp.where(jnp.isfinite(value), value, jnp.inf)
 
 
@@ -221,11 +222,11 @@ def _backward(cost: Cost, plan: Plan, a: Array, b: Array) -> tuple[Array, Array]
         hessian = ahead[1] + 2 * jnp.diag(weight)[None]
         at, bt = a.mT, b.mT
         gx, gz = _apply(at, slope), _apply(bt, slope) + 2 * cost.control[None] * z
-        hxx, hzx, hzz = at @ hessian @ a, bt @ hessian @ a, bt @ hessian @ b + curvature
+        hxx, hzx, hzz = _product(at, hessian, a), _product(bt, hessian, a), _product(bt, hessian, b) + curvature
         solution = -jnp.linalg.solve(hzz + damping, jnp.concatenate([gz[..., None], hzx], -1))
         k, gain = solution[..., 0], solution[..., 1:]
         slope = gx + _apply(gain.mT, _apply(hzz, k) + gz) + _apply(hzx.mT, k)
-        hessian = hxx + gain.mT @ hzz @ gain + gain.mT @ hzx + hzx.mT @ gain
+        hessian = hxx + _product(gain.mT, hzz, gain) + matmul(gain.mT, hzx) + matmul(hzx.mT, gain)
         return (slope, (hessian + hessian.mT) / 2), (k, gain)
 
     last = (jnp.zeros((worlds, n), plan.x.dtype), jnp.zeros((worlds, n, n), plan.x.dtype))
@@ -242,7 +243,7 @@ def _search(model: Model, state: State, cost: Cost, plan: Plan, k: Array, gain: 
     def forward(now: State, planned: Any) -> Any:
         x, z, k, gain = planned
         off = _vector(now).reshape(LENGTHS, worlds, -1) - x[None]
-        z = z[None] + length[:, None, None] * k[None] + jnp.einsum("wji,swi->swj", gain, off)
+        z = z[None] + length[:, None, None] * k[None] + einsum("wji,swi->swj", gain, off)
         z = jnp.clip(z, -FLAT, FLAT)
         now = step(models, now, _controls(cost, z).reshape(LENGTHS * worlds, -1))
         return now, (_vector(now).reshape(LENGTHS, worlds, -1), z)
@@ -252,4 +253,8 @@ def _search(model: Model, state: State, cost: Cost, plan: Plan, k: Array, gain: 
 
 
 def _apply(matrix: Array, x: Array) -> Array:
-    return (matrix @ x[..., None])[..., 0]
+    return matmul(matrix, x[..., None])[..., 0]
+
+
+def _product(a: Array, b: Array, c: Array) -> Array:
+    return matmul(matmul(a, b), c)

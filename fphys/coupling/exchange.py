@@ -21,7 +21,7 @@ import numpy as np
 
 from .. import units
 from ..bridge import reverse_only
-from ..math import quat_mul, quat_unit, rotate
+from ..math import einsum, matmul, quat_mul, quat_unit, rotate
 from ..model import Model, State
 from ..particles.arguments import known
 from ..particles.response import Response
@@ -224,7 +224,8 @@ def _motion(
     columns = axes.swapaxes(2, 3).reshape(worlds, 6 * len(of), nv)  # J, (world, 6 body, nv)
     damping = (model.opt.timestep[:, None] * model.dof.damping)[..., None] * jnp.eye(nv, dtype=columns.dtype)[None]
     inertia = mass_matrix(model, state) + damping
-    mobility = columns @ jnp.linalg.solve(inertia, columns.swapaxes(1, 2)) if nv else columns @ columns.swapaxes(1, 2)
+    across = columns.swapaxes(1, 2)
+    mobility = matmul(columns, jnp.linalg.solve(inertia, across) if nv else across)
     return Pose(m.pos[:, of], m.quat[:, of]), _twists(model, state, numbers), mobility
 
 
@@ -238,7 +239,7 @@ def _twists(model: Model, state: State, numbers: tuple[int, ...]) -> Array:
 
 def _through(mobility: Array, impulse: Array) -> Array:
     """Twists that impulses give, (world, body, 6)."""
-    return jnp.einsum("wij,wj->wi", mobility, impulse.reshape(len(impulse), -1)).reshape(impulse.shape)
+    return einsum("wij,wj->wi", mobility, impulse.reshape(len(impulse), -1)).reshape(impulse.shape)
 
 
 def _moved(pose: Pose, twist: Array, h: Array) -> Pose:

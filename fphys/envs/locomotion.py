@@ -5,7 +5,7 @@ from typing import ClassVar
 import jax
 import jax.numpy as jnp
 
-from ..math import rotation
+from ..math import matmul, rotation
 from ..tree import pytree, static
 from .env import Env, EnvState, Start
 from .randomize import Ranges
@@ -41,7 +41,7 @@ class AntLocomotion(Env):
 
     def observation(self, state: EnvState) -> Array:
         turn = rotation(state.qpos[:, 3:7])
-        velocity = (state.qvel[:, None, :3] @ turn)[:, 0]
+        velocity = matmul(state.qvel[:, None, :3], turn)[:, 0]
         parts = (state.qpos[:, 2:3], turn.reshape(-1, 9), velocity, state.qvel[:, 3:6], state.qpos[:, 7:])
         return jnp.concatenate([*parts, state.qvel[:, 6:]], 1)
 

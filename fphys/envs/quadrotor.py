@@ -5,7 +5,7 @@ from typing import ClassVar
 import jax
 import jax.numpy as jnp
 
-from ..math import quat_mul, quat_unit, rotation
+from ..math import matmul, quat_mul, quat_unit, rotation
 from ..model import Model, State
 from ..tree import pytree, static
 from .env import Env, EnvState, Spec, Start
@@ -64,7 +64,7 @@ class QuadrotorHover(Env):
     def observation(self, state: EnvState) -> Array:
         """In its own axes: where the point is [m], velocity [m/s], spin [0.1 rad/s] and which way is up; no heading."""
         turn = rotation(state.qpos[:, 3:7])
-        own = lambda v: (v[:, None] @ turn)[:, 0]  # noqa: E731
+        own = lambda v: matmul(v[:, None], turn)[:, 0]  # noqa: E731
         parts = own(state.goal - state.qpos[:, :3]), own(state.qvel[:, :3]), 0.1 * state.qvel[:, 3:], turn[:, 2]
         return jnp.concatenate(parts, 1)
 

@@ -5,7 +5,7 @@ from typing import ClassVar
 import jax
 import jax.numpy as jnp
 
-from ..math import rotation
+from ..math import matmul, rotation
 from ..model import Model, State
 from ..rigid.tree.kinematics import kinematics
 from ..tree import pytree, static
@@ -58,7 +58,7 @@ class Standup(Env):
 
     def observation(self, state: EnvState) -> Array:
         turn = rotation(state.qpos[:, 3:7])
-        velocity = (state.qvel[:, None, :3] @ turn)[:, 0]
+        velocity = matmul(state.qvel[:, None, :3], turn)[:, 0]
         height = jnp.stack([state.qpos[:, 2], state.seen["head"], state.seen["upright"]], 1)
         return jnp.concatenate([height, turn[:, 2], velocity, state.qvel[:, 3:], state.qpos[:, 7:]], 1)
 

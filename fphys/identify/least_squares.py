@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
+from ..math import einsum, matmul
 from ..model.arguments import whole_number
 
 Array = jax.Array
@@ -191,7 +192,7 @@ def _improve(step: Step, windows: Windows, now: Estimate) -> Estimate:
     change = -jnp.linalg.solve(schur, right)
     change = change / jnp.maximum(jnp.abs(change).max(), 1.0)
     parameters = now.parameters + change
-    start = now.start - back[..., -1] - back[..., :-1] @ change
+    start = now.start - back[..., -1] - matmul(back[..., :-1], change)
     cost = _cost(step, windows, parameters, start)
     better, worse = Estimate(parameters, start, cost, now.damping / 5), now._replace(damping=now.damping * 5)
     return jax.tree.map(lambda a, b: jnp.where(cost < now.cost, a, b), better, worse)
@@ -213,11 +214,11 @@ def _normal_equations(step: Step, windows: Windows, now: Estimate) -> tuple[Arra
     scale = windows.scale[None, None, :, None]
     by_parameters, by_start = (s / scale for s in _sensitivities(step, windows.u, now.parameters, x))
     return (
-        jnp.einsum("twip,twiq->pq", by_parameters, by_parameters),
-        jnp.einsum("twip,twix->wpx", by_parameters, by_start),
-        jnp.einsum("twip,twi->p", by_parameters, residual),
-        jnp.einsum("twix,twiy->wxy", by_start, by_start),
-        jnp.einsum("twix,twi->wx", by_start, residual),
+        einsum("twip,twiq->pq", by_parameters, by_parameters),
+        einsum("twip,twix->wpx", by_parameters, by_start),
+        einsum("twip,twi->p", by_parameters, residual),
+        einsum("twix,twiy->wxy", by_start, by_start),
+        einsum("twix,twi->wx", by_start, residual),
     )
 
 
@@ -232,7 +233,7 @@ def _sensitivities(step: Step, u: Array, parameters: Array, x: Array) -> tuple[A
 
     def advance(before: Any, here: Any) -> Any:
         a, p = here
-        after = (a @ before[0] + p, a @ before[1])
+        after = (matmul(a, before[0]) + p, matmul(a, before[1]))
         return after, after
 
     still = jnp.zeros((count, n, parameters.size), x.dtype)
@@ -244,7 +245,7 @@ def _sensitivities(step: Step, u: Array, parameters: Array, x: Array) -> tuple[A
 def _eliminate(h: Array, coupling: Array, g: Array, own: Array, rest: Array) -> tuple[Array, Array, Array]:
     """The equations of the parameters alone, (P, P) and (P,), and what gives the starts back (window, n, P + 1)."""
     back = jnp.linalg.solve(own, jnp.concatenate([coupling.mT, rest[..., None]], -1))
-    through = jnp.einsum("wpx,wxq->pq", coupling, back)
+    through = einsum("wpx,wxq->pq", coupling, back)
     return h - through[:, :-1], g - through[:, -1], back
 
 

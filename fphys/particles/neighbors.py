@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from ..bridge import custom_vjp, kernels, num_parts, warp_op
+from ..bridge import by_platform, custom_vjp, kernels, num_parts, warp_op
 from ..tree import Tree, pytree, static
 
 Array = jax.Array
@@ -194,13 +194,20 @@ def neighbors(grid: Grid, x: Array, capacity: int) -> tuple[Array, Array, Array]
 
 @functools.lru_cache
 def _cells(grid: Grid) -> Any:
-    """Particles by cell: order, slot, the cell of each slot, where cells begin, and positions in the order of slots."""
+    """Particles by cell: order, slot, the cell of each slot, where cells begin, and positions in the order of slots.
+
+    On a CPU one thread sorts a world's particles. On a GPU that would take seconds for a million, and XLA sorts them.
+    """
+
+    def locate(launch: Any, x: Any, valid: Any, located: Any) -> None:
+        torus = [grid.counts, grid.size, grid.lower, grid.period]
+        kernel = kernels(x.dtype, "particles.neighbors").locate
+        launch(kernel, dim=valid.shape, inputs=[*torus, x, valid], outputs=[located])
 
     def launches(launch: Any, x: Any, valid: Any, order: Any, slot: Any, cell: Any, start: Any, places: Any) -> None:
         k, t = kernels(x.dtype, "particles.neighbors"), kernels(x.dtype, "_precision")
         located = launch.scratch(valid.shape, t.integer)
-        torus = [grid.counts, grid.size, grid.lower, grid.period]
-        launch(k.locate, dim=valid.shape, inputs=[*torus, x, valid], outputs=[located])
+        locate(launch, x, valid, located)
         launch(k.counting_sort, dim=launch.worlds, inputs=[grid.cells, located], outputs=[order, slot, cell, start])
         launch(k.gather_positions, dim=valid.shape, inputs=[order, x], outputs=[places])
 
@@ -209,7 +216,23 @@ def _cells(grid: Grid) -> Any:
         integers = tuple(jax.ShapeDtypeStruct(shape, np.int32) for shape in shapes)
         return *integers, jax.ShapeDtypeStruct((valid.shape[0], 3, valid.shape[1] + ROW_END), x.dtype)
 
-    return warp_op(launches, outputs, differentiable=False, zeroed=False, name="cells")
+    def cells(x: Any, valid: Any) -> Any:
+        return jax.ShapeDtypeStruct(valid.shape, np.int32)
+
+    locating = warp_op(locate, cells, differentiable=False, zeroed=False, name="cells")
+
+    def sorting(x: Array, valid: Array) -> tuple[Array, ...]:
+        cell = locating(x, valid)
+        order = jnp.argsort(cell, axis=1, stable=True).astype(jnp.int32)
+        slot = jnp.argsort(order, axis=1).astype(jnp.int32)
+        cell, places = jnp.take_along_axis(cell, order, 1), jnp.take_along_axis(x, order[..., None], 1)
+        begins = jnp.arange(grid.cells + 3, dtype=jnp.int32)
+        start = jax.vmap(lambda cell: jnp.searchsorted(cell, begins))(cell).astype(jnp.int32)
+        places = jnp.pad(places.swapaxes(1, 2), ((0, 0), (0, 0), (0, ROW_END)))
+        return order, slot, jnp.where(cell < grid.cells, cell, -1), start, places
+
+    counting = warp_op(launches, outputs, differentiable=False, zeroed=False, name="cells")
+    return by_platform(counting, sorting)
 
 
 @functools.lru_cache

@@ -18,6 +18,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from ..math import einsum
 from ..tree import Tree, pytree, static
 from .arguments import row
 from .boundary import Collider
@@ -76,8 +77,8 @@ def answer(
         slope = jnp.zeros((worlds, bodies, 6, 6), free.dtype).at[:, of].add(slope)
         pull = jnp.zeros_like(free).at[:, of].add(pull)
         mobility = response.mobility.reshape(worlds, 6 * bodies, bodies, 6)
-        stiff = jnp.einsum("wibk,wbkl->wibl", mobility, slope).reshape(worlds, 6 * bodies, 6 * bodies)
-        wanted = free.reshape(worlds, -1) + jnp.einsum("wibk,wbk->wi", mobility, pull)
+        stiff = einsum("wibk,wbkl->wibl", mobility, slope).reshape(worlds, 6 * bodies, 6 * bodies)
+        wanted = free.reshape(worlds, -1) + einsum("wibk,wbk->wi", mobility, pull)
         system = stiff + jnp.eye(6 * bodies, dtype=free.dtype)[None]
         twist = jnp.linalg.solve(system, wanted[..., None])[..., 0].reshape(free.shape)
     return twist

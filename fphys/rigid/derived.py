@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from ..math import rotate
+from ..math import einsum, rotate
 from ..model import Model, State, init
 from ..model.model import derive_by, derived_sources
 from ..model.sound import as_loaded, screen_model
@@ -56,17 +56,17 @@ def _derived(model: Model) -> dict[str, dict[str, Array]]:
     )
     moved = jnp.asarray(ancestry(model), mass.dtype)[None, :, :, None]
     weights = [
-        jnp.einsum("wbik,wij,wbjk->wb", jac, inverse, jac) / 3.0
+        einsum("wbik,wij,wbjk->wb", jac, inverse, jac) / 3.0
         for jac in (linear * moved, jnp.broadcast_to(angular, linear.shape) * moved)
     ]
     groups = jnp.asarray(_averaging(model), mass.dtype)
-    diagonal = jnp.einsum("ij,wjj->wi", groups, inverse)
+    diagonal = einsum("ij,wjj->wi", groups, inverse)
     # MuJoCo takes 1 / mass, without armature, for bodies that only slide along their own axes
     sliding = np.asarray(s.source.body_simple) == 2
     light = 1.0 / jnp.where(sliding, model.body.mass, 1.0)
     light = jnp.broadcast_to(light, weights[0].shape)
     weights = [jnp.where(sliding, light, weights[0]), jnp.where(sliding, 0.0, weights[1])]
-    mean = jnp.where(unsound, jnp.nan, jnp.einsum("wii->w", mass) / s.nv)  # NaN: the step must find these worlds too
+    mean = jnp.where(unsound, jnp.nan, einsum("wii->w", mass) / s.nv)  # NaN: the step must find these worlds too
     found = {
         "body": {"invweight0": jnp.stack(weights, -1)},
         "dof": {"invweight0": jnp.where(sliding[s.dof.body], light[:, s.dof.body], diagonal)},
@@ -99,7 +99,7 @@ def _tendons(model: Model, moved: Transmissions, inverse: Array) -> dict[str, Ar
     """Tendons' length and inverse inertia J M^-1 J^T at the reference position, and the rest lengths that follow."""
     jacobian = moved.tendon_jacobian
     found = {"length0": moved.tendon_length}
-    found["invweight0"] = jnp.einsum("wti,wij,wtj->wt", jacobian, inverse, jacobian)
+    found["invweight0"] = einsum("wti,wij,wtj->wt", jacobian, inverse, jacobian)
     if model.structure.tendon.follows.any():
         rest = _reference(model)
         rest = rest.replace(qpos=jnp.broadcast_to(model.qpos_spring, rest.qpos.shape))
@@ -113,7 +113,7 @@ def _muscles(model: Model, moved: Transmissions, inverse: Array) -> dict[str, Ar
     muscle = model.structure.muscles
     if not muscle.any():
         return {}
-    acc = jnp.einsum("wij,wuj->wui", inverse, moved.moment[:, muscle])
+    acc = einsum("wij,wuj->wui", inverse, moved.moment[:, muscle])
     square = (acc * acc).sum(-1)
     acc0 = jnp.where(square > 0, jnp.sqrt(jnp.where(square > 0, square, 1.0)), 0.0)
     shape = (max(model.actuator.acc0.shape[0], acc0.shape[0]), *model.actuator.acc0.shape[1:])

@@ -11,7 +11,7 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 
-from ..math import quat_mul, quat_unit, rotate, rotation
+from ..math import einsum, matmul, quat_mul, quat_unit, rotate, rotation
 from ..model import Model, State
 from .collide.collision import Contacts
 from .collide.collision import contacts as contact_geometry
@@ -58,7 +58,7 @@ def _tree_centres(model: Model, inertial: Array) -> Array:
     root, mass = model.structure.body.root, model.body.mass[..., None]
     tree = jnp.asarray(root[:, None] == root[None], mass.dtype).at[0].set(1)
     weight = tree[None] * model.body.mass[:, None]
-    return (weight @ inertial) / jnp.maximum(weight.sum(-1, keepdims=True), 1e-15)
+    return matmul(weight, inertial) / jnp.maximum(weight.sum(-1, keepdims=True), 1e-15)
 
 
 def tree_inertias(model: Model, last: LastSolve) -> TreeInertias:
@@ -68,7 +68,7 @@ def tree_inertias(model: Model, last: LastSolve) -> TreeInertias:
     centre = _tree_centres(model, m.pos + arm)
     turn = rotation(quat_mul(m.quat, jnp.broadcast_to(quat_unit(model.body.iquat), m.quat.shape)))
     offset, mass = m.pos + arm - centre, model.body.mass
-    inertia = jnp.einsum("wbij,wbj,wbkj->wbik", turn, jnp.broadcast_to(model.body.inertia, offset.shape), turn)
+    inertia = einsum("wbij,wbj,wbkj->wbik", turn, jnp.broadcast_to(model.body.inertia, offset.shape), turn)
     square = (offset**2).sum(-1)[..., None, None] * jnp.eye(3, dtype=offset.dtype)[None, None]
     inertia = inertia + mass[..., None, None] * (square - offset[..., :, None] * offset[..., None, :])
     six = inertia[..., (0, 1, 2, 0, 0, 1), (0, 1, 2, 1, 2, 2)]
@@ -94,7 +94,7 @@ def drives(model: Model, last: LastSolve, ctrl: Array) -> Drives:
     """
     t, state = transmissions(model, last.state), last.state
     force = generalized_force(model, state, t.moment, actuator_force(model, state, ctrl))
-    return Drives(force, t.tendon_length, jnp.einsum("wij,wj->wi", t.tendon_jacobian, state.qvel))
+    return Drives(force, t.tendon_length, einsum("wij,wj->wi", t.tendon_jacobian, state.qvel))
 
 
 def constraint_generalized(model: Model, last: LastSolve, ctrl: Array) -> Array:
@@ -119,15 +119,14 @@ def contact_wrenches(model: Model, last: LastSolve, ctrl: Array) -> Array:
     parts = _contact_forces(model, last, ctrl, touching)
     there = (touching.pair >= 0)[..., None]
     force, torque = (
-        jnp.where(there, jnp.einsum("wcij,wci->wcj", touching.frame, part), 0)
-        for part in (parts[..., :3], parts[..., 3:])
+        jnp.where(there, einsum("wcij,wci->wcj", touching.frame, part), 0) for part in (parts[..., :3], parts[..., 3:])
     )
     body = jnp.asarray(geom.body)[geoms_of(model.structure, touching.pair)]
     each = jnp.arange(model.structure.nbody, dtype=jnp.int32)[None, None]
     sign = (body[..., 1:] == each).astype(force.dtype) - (body[..., :1] == each).astype(force.dtype)
     centre = _tree_centres(model, inertial_positions(model, last))
     moment = torque + jnp.cross(jnp.where(there, touching.pos, 0), force)
-    total = jnp.einsum("wcb,wcx->wbx", sign, jnp.concatenate([moment, force], -1))
+    total = einsum("wcb,wcx->wbx", sign, jnp.concatenate([moment, force], -1))
     turn = total[..., :3] - jnp.cross(centre, total[..., 3:])
     return jnp.concatenate([turn, total[..., 3:]], -1).at[:, 0].set(0)
 

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from ..bridge import warp_op
-from ..math import quat_unit, rotate
+from ..math import einsum, quat_unit, rotate
 from ..model import Model, State
 from ..model.sensors import SensorType
 from . import stages
@@ -175,7 +175,7 @@ class Scene:
     def limits(self) -> Measured:
         """Readings of the limits of joints and of tendons, at the solution."""
         moved, qacc = self.transmissions, self._solved
-        velocity, rate = (jnp.einsum("wij,wj->wi", moved.tendon_jacobian, x) for x in (self.state.qvel, qacc))
+        velocity, rate = (einsum("wij,wj->wi", moved.tendon_jacobian, x) for x in (self.state.qvel, qacc))
         return limit_readings(self.model, self.state, (moved.tendon_length, velocity, rate), qacc)
 
     @functools.cached_property
@@ -198,7 +198,7 @@ class Scene:
         body = jnp.asarray(geom.body)[geoms_of(self.model.structure, found.pair)]
         parts = jnp.where(there[..., None], force, 0.0)
         turn = parts[..., 3:] if parts.shape[-1] > 3 else jnp.zeros_like(parts)
-        force, torque = (jnp.einsum("wcij,wci->wcj", found.frame, part) for part in (parts[..., :3], turn))
+        force, torque = (einsum("wcij,wci->wcj", found.frame, part) for part in (parts[..., :3], turn))
         return Contacts(body, found.pos, found.frame[..., 0, :], parts[..., 0], force, torque)
 
     @functools.cached_property

@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from ..errors import UnsupportedError
-from ..math import quat_mul, quat_unit, rotate
+from ..math import einsum, matmul, quat_mul, quat_unit, rotate
 from ..model import Model, State
 from ..model.sensors import SensorType
 from .collide.rays import first_met, inside, ray_lengths, shapes
@@ -182,7 +182,7 @@ def _targets(values: Callable[[Scene], Array]) -> Rule:
 
 
 def _rates(scene: Scene, jacobian: Array) -> Array:
-    return jnp.einsum("wij,wj->wi", jacobian, scene.state.qvel)
+    return einsum("wij,wj->wi", jacobian, scene.state.qvel)
 
 
 def _joint_actuator_force(scene: Scene, which: np.ndarray) -> Array:
@@ -196,7 +196,7 @@ def _joint_actuator_force(scene: Scene, which: np.ndarray) -> Array:
 def _tendon_actuator_force(scene: Scene, which: np.ndarray) -> Array:
     a, target = scene.model.structure.actuator, scene.model.structure.sensor.target[which]
     pulls = (a.transmission == _TENDON) & (a.target == target[:, None])
-    return jnp.einsum("ki,wi->wk", scene.constant(pulls), scene.actuator_force)
+    return einsum("ki,wi->wk", scene.constant(pulls), scene.actuator_force)
 
 
 def _limit(kind: int, name: str) -> Rule:
@@ -236,8 +236,8 @@ def _subtree_means(scene: Scene, which: np.ndarray) -> tuple[Array, Array, Array
     total = weight.sum(-1)
     empty = total < _TINY
     share = weight / jnp.where(empty, 1.0, total)[..., None]
-    centre = jnp.where(empty[..., None], b.frame.pos[:, body], share @ b.frame.pos)
-    return weight, centre, share @ b.frame.velocity
+    centre = jnp.where(empty[..., None], b.frame.pos[:, body], matmul(share, b.frame.pos))
+    return weight, centre, matmul(share, b.frame.velocity)
 
 
 def _subtree_com(scene: Scene, which: np.ndarray) -> Array:
@@ -253,7 +253,7 @@ def _subtree_angular_momentum(scene: Scene, which: np.ndarray) -> Array:
     weight, centre, mean = _subtree_means(scene, which)
     b, member = scene.bodies, _hanging(scene, scene.model.structure.sensor.target[which])
     arm, relative = b.frame.pos[:, None] - centre[:, :, None], b.frame.velocity[:, None] - mean[:, :, None]
-    return (weight[..., None] * jnp.cross(arm, relative)).sum(2) + scene.constant(member) @ b.turning
+    return (weight[..., None] * jnp.cross(arm, relative)).sum(2) + matmul(scene.constant(member), b.turning)
 
 
 def _interaction(scene: Scene, which: np.ndarray) -> tuple[Array, Array]:
@@ -270,11 +270,11 @@ def _interaction(scene: Scene, which: np.ndarray) -> tuple[Array, Array]:
     member = _hanging(scene, at.body)
     member[:, 0] = False  # loads on the world body do not count
     share = scene.constant(member)
-    total = share @ force
+    total = matmul(share, force)
     # moments about the site: each body's own, and that of its force
     arm = b.frame.pos[:, None] - at.pos[:, :, None]
     moment = jnp.cross(arm, jnp.broadcast_to(force[:, None], arm.shape))
-    moments = share @ torque + (share[None, :, :, None] * moment).sum(2)
+    moments = matmul(share, torque) + (share[None, :, :, None] * moment).sum(2)
     if scene.contacts is not None:
         c = scene.contacts
         sign = jnp.moveaxis(share[:, c.body[..., 1]] - share[:, c.body[..., 0]], 0, 1)[..., None]
@@ -285,7 +285,7 @@ def _interaction(scene: Scene, which: np.ndarray) -> tuple[Array, Array]:
         c, on = scene.bonds, scene.constant(member[:, scene.bonds.body])
         arm = c.pos[:, None] - at.pos[:, :, None]
         moment = c.torque[:, None] + jnp.cross(arm, jnp.broadcast_to(c.force[:, None], arm.shape))
-        total, moments = total - on @ c.force, moments - (on[None, :, :, None] * moment).sum(2)
+        total, moments = total - matmul(on, c.force), moments - (on[None, :, :, None] * moment).sum(2)
     return at.local(total), at.local(moments)
 
 

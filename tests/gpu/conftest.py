@@ -3,11 +3,15 @@
 FPHYS_STAND_IN=1  take the bridge's way to a GPU on the processor (``stand_in.py``), where there is no GPU
 FPHYS_EXPECTED    a folder with what a processor made of the scenes (``scenes.py``)
 FPHYS_RESULTS     a file that gets a line of JSON for each test, when the test ends
+FPHYS_DONE        names of tests that are left out, a line each
+
+With FPHYS_RESULTS, a process ends with the test that killed CUDA's context: no later call could succeed in it.
 """
 
 import contextlib
 import json
 import os
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -44,17 +48,36 @@ def on_gpu() -> Callable[[], Any]:
 
 
 @pytest.fixture
-def expected(cpu: Any) -> Callable[[str, str], tuple[Any, Any]]:
-    """A scene by name and precision, and what a processor made of it, here or elsewhere."""
+def expected(cpu: Any, record_property: Any) -> Callable[[str, str], tuple[Any, Any]]:
+    """A scene by name and precision, and what a processor made of it, elsewhere, or here: then it is kept."""
     from . import scenes
 
     def get(name: str, dtype: str) -> tuple[Any, Any]:
         scene, folder = scenes.SCENES[name](dtype), os.environ.get("FPHYS_EXPECTED")
-        if folder and scenes.path(folder, name, dtype).exists():
-            return scenes.load(folder, name, dtype, scene)
-        return scene, scenes.result(scene, cpu)
+        if not folder:
+            return scene, scenes.result(scene, cpu)
+        if not scenes.path(folder, name, dtype).exists():
+            scenes.save(folder, name, dtype)
+        if not scenes.is_current(folder, name, dtype):
+            record_property("expected", "of other sources")
+        return scenes.load(folder, name, dtype, scene)
 
     return get
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave out what is done: a part that ran out of time goes on where it stopped."""
+    done = os.environ.get("FPHYS_DONE", "").splitlines()
+    config.hook.pytest_deselected(items=[item for item in items if item.name in done])
+    items[:] = [item for item in items if item.name not in done]
+
+
+def is_dead() -> bool:
+    """Whether CUDA's context is lost."""
+    try:
+        return int(jax.device_put(1) + 1) != 2
+    except Exception:
+        return True
 
 
 @pytest.hookimpl(wrapper=True)
@@ -73,4 +96,7 @@ def pytest_runtest_makereport(item: pytest.Item, call: Any) -> Iterator[Any]:
             line["error"] = str(report.longrepr)[-2000:]
         with Path(file).open("a", encoding="utf-8") as out:
             out.write(json.dumps(line) + "\n")
+    if file and report.failed and not STAND_IN and is_dead():
+        print(f"{item.name} has killed CUDA's context: {report.longrepr}", file=sys.__stderr__, flush=True)
+        os._exit(1)
     return report

@@ -1,12 +1,14 @@
 """Small scenes of every solver, and what a device makes of them: states, and gradients by states and loads.
 
-``JAX_ENABLE_X64=1 JAX_PLATFORMS=cpu python -m tests.gpu.scenes FOLDER [PATTERN]`` writes what a processor makes of
-them. A process with a GPU that has the folder in FPHYS_EXPECTED then compiles no kernel for its processor.
+``JAX_PLATFORMS=cpu python -m tests.gpu.scenes FOLDER [PATTERN]`` writes what a processor makes of them, unless it is
+there. A process with a GPU that has the folder in FPHYS_EXPECTED then compiles no kernel for its processor.
 """
 
 import fnmatch
 import functools
+import hashlib
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -213,6 +215,20 @@ def result(scene: Scene, device: Any = None) -> Result:
     return Result(values, gradients)
 
 
+ROOT = Path(__file__).parents[2]
+
+
+@functools.cache
+def sources() -> str:
+    """A hash of the files that decide what a scene gives: the physics, and this file."""
+    digest = hashlib.blake2b(Path(__file__).read_bytes(), digest_size=8)
+    rooms = ("model", "rigid", "particles", "deformables", "coupling", "envs")
+    for folder in (ROOT / "kernels", *(ROOT / "fphys" / room for room in rooms)):
+        for file in sorted(f for kind in ("*.py", "*.h") for f in folder.rglob(kind)):
+            digest.update(file.read_bytes())
+    return digest.hexdigest()
+
+
 def path(folder: str | Path, name: str, dtype: str) -> Path:
     return Path(folder) / f"{''.join(c if c.isalnum() else '-' for c in name)}-{dtype}.npz"
 
@@ -227,7 +243,18 @@ def save(folder: str | Path, name: str, dtype: str) -> None:
     arrays = {f"{kind}{i}": array for kind, part in found.items() for i, array in enumerate(part)}
     file = path(folder, name, dtype)
     file.parent.mkdir(parents=True, exist_ok=True)
-    np.savez_compressed(file, **arrays)
+    draft = file.with_suffix(".part.npz")
+    np.savez_compressed(draft, sources=np.array(sources()), **arrays)
+    draft.replace(file)
+
+
+def is_current(folder: str | Path, name: str, dtype: str) -> bool:
+    """Whether these very sources have made what is there."""
+    file = path(folder, name, dtype)
+    if not file.exists():
+        return False
+    with np.load(file) as found:
+        return str(found["sources"]) == sources()
 
 
 def load(folder: str | Path, name: str, dtype: str, scene: Scene) -> tuple[Scene, Result]:
@@ -246,9 +273,16 @@ def load(folder: str | Path, name: str, dtype: str, scene: Scene) -> tuple[Scene
     return Scene(scene.fn, *tree.unflatten(again)), Result(**parts)
 
 
+def record(folder: str, pattern: str = "*") -> None:
+    """Write what is not there, or what other sources have made."""
+    jax.config.update("jax_enable_x64", True)
+    for name in (name for name in SCENES if fnmatch.fnmatch(name, pattern)):
+        for dtype in (dtype for dtype in DTYPES if not is_current(folder, name, dtype)):
+            start = time.perf_counter()
+            save(folder, name, dtype)
+            size = path(folder, name, dtype).stat().st_size
+            print(f"{name}, {dtype}: {size} bytes, {time.perf_counter() - start:.0f} s", flush=True)
+
+
 if __name__ == "__main__":
-    for name in SCENES:
-        if len(sys.argv) < 3 or fnmatch.fnmatch(name, sys.argv[2]):
-            for dtype in DTYPES:
-                save(sys.argv[1], name, dtype)
-                print(name, dtype, path(sys.argv[1], name, dtype).stat().st_size, "bytes", flush=True)
+    record(*sys.argv[1:])

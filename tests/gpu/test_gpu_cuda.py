@@ -219,6 +219,15 @@ def test_rows_of_odd_length_and_slices(gpu, on_gpu):
         close(found, np.asarray(whole)[2:3] * np.asarray(whole)[1::2])
 
 
+def test_products_of_float32_keep_their_digits(gpu, on_gpu):
+    """XLA's default on a GPU rounds the factors to ten bits, which is an error of 3e-4."""
+    a, b = (np.random.default_rng(i).normal(size=(16, 96, 96)).astype(np.float32) for i in range(2))
+    run = jax.jit(lambda a, b: (fphys.math.matmul(a, b), fphys.math.einsum("wij,wjk->wik", a, b)))
+    with on_gpu():
+        for found in run(*jax.device_put((a, b), gpu)):
+            close(found, a.astype(float) @ b.astype(float), 1e-6)
+
+
 def test_packed_arguments_live_as_long_as_programs(gpu, on_gpu):
     """Hundreds of plans come and go, and their constants with them; a program that is kept still has its own."""
     x = jax.device_put(np.ones((2, 6)), gpu)

@@ -22,10 +22,12 @@ def worst(found: list[Any], wanted: list[Any]) -> float:
     """The largest difference, relative to the largest entry of its array; integers must be equal."""
     errors = [0.0]
     for a, b in zip(found, wanted, strict=True):
+        assert (a.shape, a.dtype) == (b.shape, b.dtype)
         if b.dtype.kind != "f":
             np.testing.assert_array_equal(a, b)
         elif b.size:
             assert np.isfinite(b).all(), "the processor's own result is not finite"
+            assert np.isfinite(a).all(), "a result is not finite, and the processor's is"
             gap = float(np.max(np.abs(a.astype(float) - b)))
             errors.append(gap / max(float(np.max(np.abs(b))), 1e-30) if gap else 0.0)
     return max(errors)

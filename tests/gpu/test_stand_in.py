@@ -12,8 +12,10 @@ import warp as wp
 import fphys
 from fphys.bridge import driver, ffi, warp_op
 from fphys.bridge.workers import num_blocks
+from fphys.particles import neighbors
 
 from .stand_in import STREAM, standing_in
+from .test_gpu_solvers import worst
 
 
 @wp.kernel
@@ -68,6 +70,31 @@ def test_values_and_gradients_are_the_processors():
         assert (log.packed, log.launches) == (packed, 2 * launches), "packed once, launched at each call"
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-13), there, here)
     assert log.streams == {STREAM} and log.clears > 0 and log.copies > 0
+
+
+def test_a_result_that_is_not_finite_is_a_difference():
+    with pytest.raises(AssertionError, match="not finite"):
+        worst([np.array([1.0, np.nan])], [np.array([1.0, 2.0])])
+    assert worst([np.array([1.0, 2.2])], [np.array([1.0, 2.0])]) == pytest.approx(0.1)
+
+
+@pytest.mark.parametrize("dim", [2, 3])
+def test_a_gpu_sorts_particles_as_a_processor_counts_them(dim):
+    """The same cells, slots and neighbours; one particle takes no part, one is nowhere, and two worlds differ."""
+    x = np.random.default_rng(1).uniform(0, 1, (2, 300, 3))
+    x[0, 5], x[..., dim:] = np.nan, 0.0
+    valid = np.ones((2, 300), np.int32)
+    valid[1, 7] = 0
+    grid = neighbors.make_grid(0.2, ((0.0, 1.0), None, None)[:dim], (1.0, 1.0, 1.0), 300)
+    found = lambda: neighbors.build(grid, jnp.asarray(x), jnp.asarray(valid), 64)  # noqa: E731
+    here = found()
+    with standing_in() as log:
+        there = found()
+        assert log.launches == 2, "to locate and to list; XLA sorts"
+    for name in ("order", "slot", "number"):
+        np.testing.assert_array_equal(getattr(there, name), getattr(here, name), err_msg=name)
+    listed = np.arange(64) < np.asarray(here.number)[..., None]
+    np.testing.assert_array_equal(np.where(listed, there.index[..., :64], 0), np.where(listed, here.index[..., :64], 0))
 
 
 def test_transforms_and_a_scan():

@@ -7,6 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from ...bridge import warp_op
+from ...math import einsum
 from ...model import Model, State
 from ...model.structure import JointType, Structure, memo
 from .. import stages
@@ -327,7 +328,7 @@ def generalized_force(model: Model, state: State, moment: Array, force: Array) -
     s, joint = model.structure, model.structure.joint
     if not s.nu or "actuation" in s.disabled:
         return jnp.zeros_like(state.qvel)
-    total = jnp.einsum("wij,wi->wj", moment, force)
+    total = einsum("wij,wi->wj", moment, force)
     if gravcomp.count(s):
         total = total.at[:, gravcomp.carrying(s)].add(gravcomp.carried_weights(model, state))
     limited = np.flatnonzero(joint.actfrclimited)
