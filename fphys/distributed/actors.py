@@ -84,10 +84,8 @@ class Actors:
             return [self._here.work(shared, part) for part in parts]
         import ray
 
-        where = ray.put(on_host(shared))
+        where = self._put(shared)
         asked = [self._send(i % self.number, where, part) for i, part in enumerate(parts)]
-        self.puts += 1
-        self.sent += _bytes(on_host(shared))
         _, late = ray.wait(asked, num_returns=len(asked), timeout=self.patience)
         if late:
             raise self._late({asked.index(one) % self.number for one in late})
@@ -95,14 +93,8 @@ class Actors:
 
     def ask(self, number: int, shared: Any, part: Any) -> None:
         """Give ``work(shared, part)`` to an actor, and do not wait."""
-        if self._here:
-            self._asked.append((number, (shared, part)))
-            return
-        import ray
-
-        self.puts += 1
-        self.sent += _bytes(on_host(shared))
-        self._asked.append((number, self._send(number, ray.put(on_host(shared)), part)))
+        asked = (shared, part) if self._here else self._send(number, self._put(shared), part)
+        self._asked.append((number, asked))
 
     def first(self) -> tuple[int, Any]:
         """The first result of what was asked, and the number of its actor. Each is given once.
@@ -126,6 +118,15 @@ class Actors:
     def busy(self) -> bool:
         """Whether anything was asked and not yet given."""
         return bool(self._asked)
+
+    def _put(self, shared: Any) -> Any:
+        """Write what all share to the store: where it is."""
+        import ray
+
+        shared = on_host(shared)
+        self.puts += 1
+        self.sent += _bytes(shared)
+        return ray.put(shared)
 
     def _send(self, number: int, where: Any, part: Any) -> Any:
         part = on_host(part)

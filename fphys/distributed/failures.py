@@ -25,8 +25,8 @@ class Failures:
     have it (Schroeder & Gibson 2010), one failure soon follows another."""
 
     def __post_init__(self) -> None:
-        for name, low in (("mean", 0), ("write", 0), ("shape", 0)):
-            if not getattr(self, name) > low:
+        for name in ("mean", "write", "shape"):
+            if not getattr(self, name) > 0:
                 raise ValueError(f"{name} is {getattr(self, name)}, must be positive")
         if self.restart < 0:
             raise ValueError(f"restart is {self.restart}, must be 0 or more")

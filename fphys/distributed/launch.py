@@ -80,9 +80,8 @@ def _once(command: Sequence[str], processes: int, silence: float) -> None:
 
 def _watch(running: list[subprocess.Popen[bytes]], pulses: selectors.BaseSelector, silence: float) -> None:
     """Return when all have ended well; raise when one has not, or is silent."""
-    begun = time.monotonic()
-    heard: dict[int, float] = {}  # ranks are silent until they join
-    first = begun
+    begun = first = time.monotonic()  # first: when the first one joined
+    heard: dict[int, float] = {}  # when each was last heard; ranks are silent until they join
     while any(process.poll() is None for process in running):
         for key, _ in pulses.select(BEAT / 10):
             if os.read(key.fd, 4096):

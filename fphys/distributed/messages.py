@@ -14,6 +14,7 @@ _COMPUTATION = re.compile(r"^(ENTRY )?%?([\w.\-]+) (?:\(.*\) -> .*)?\{$")
 _CALLED = re.compile(r"(?:to_apply|body|condition|calls|true_computation|false_computation)=%?([\w.\-]+)")
 _BRANCHES = re.compile(r"branch_computations=\{([^}]*)\}")
 _COMMENT = re.compile(r"/\*.*?\*/")  # XLA counts the parts of long tuples
+_SIZES = {"pred": 1, "bf16": 2, "c64": 8, "c128": 16} | {f"{k}{n}": n // 8 for k in "fsu" for n in (8, 16, 32, 64)}
 _TRIPS = re.compile(r'"known_trip_count":\{"n":"(\d+)"\}')
 
 
@@ -77,10 +78,7 @@ def _of_line(line: str, sent: Any) -> Counter[Message]:
 
 
 def _bytes(shape: str) -> int:
-    sizes = (
-        {"pred": 1, "bf16": 2} | {f"{k}{n}": n // 8 for k in "fsu" for n in (8, 16, 32, 64)} | {"c64": 8, "c128": 16}
-    )
     return sum(
-        sizes[kind] * int(np.prod([int(n) for n in dims.split(",") if n], dtype=np.int64))
+        _SIZES[kind] * int(np.prod([int(n) for n in dims.split(",") if n], dtype=np.int64))
         for kind, dims in _ARRAY.findall(shape)
     )

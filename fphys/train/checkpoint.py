@@ -96,7 +96,7 @@ class Checkpoints:
             shutil.rmtree(part, ignore_errors=True)
             held = f"; step {self.steps[-1]} can still be loaded" if self.steps else ""
             files = [path for path in (final, *Path(self.folder).glob(".*.part")) if path.is_file()]
-            why = f"{files[0]} is a file: move it away" if files else f"{_short(cause)}. Is the disk full or read-only?"
+            why = f"{files[0]} is a file: move it away" if files else f"{_short(cause)}. {_advice(Path(self.folder))}"
             raise CheckpointError(f"could not save step {step} in {self.folder}: {why}{held}") from cause
         return final
 
@@ -217,6 +217,13 @@ def _posing(path: Path) -> str:
     head = path.read_bytes()[:4]
     pickled = head[:1] == b"\x80" or head == b"PK\x03\x04"
     return ", and looks like a pickle, which is never loaded because loading runs its code" if pickled else ""
+
+
+def _advice(folder: Path) -> str:
+    """What to do where a write failed, with the disk and its room."""
+    disk = next(path for path in (folder, *folder.parents) if os.path.ismount(path))
+    free = shutil.disk_usage(disk).free / 1e6
+    return f"The disk at {disk} has {free:.0f} MB free. Full or read-only? Make room there, or choose another folder"
 
 
 def _short(cause: BaseException) -> str:

@@ -1,6 +1,5 @@
 """Actors of Ray: the results of one process, whoever dies, in a stated time, and nothing left behind."""
 
-import contextlib
 import dataclasses
 import functools
 import json
@@ -23,10 +22,12 @@ import pytest
 
 import fphys
 from fphys import envs
-from fphys.distributed import ProcessError
+from fphys.distributed import ProcessError, on_host
 from fphys.distributed.actors import Actors, cluster
 from fphys.rl import actors as remote
-from fphys.rl import asynchronous, ppo, sac, shards
+from fphys.rl import asynchronous, ppo, sac, shac, shards
+
+from .left import LOOPBACK, descendants, listening, lives
 
 pytestmark = [pytest.mark.extra("ray"), pytest.mark.alone]
 WORLDS, UPDATES = 4, 3
@@ -61,8 +62,8 @@ def begun(env: envs.Env) -> Any:
 
 @pytest.fixture(scope="module")
 def ray_runs() -> Iterator[None]:
-    """Ray's servers for all tests here: they take seconds to start."""
-    with cluster(4):
+    """Ray's servers for all tests here: they take seconds to start. Two cores are those of ``actors``."""
+    with cluster(6):
         yield
 
 
@@ -72,11 +73,11 @@ def actors(env: envs.Env, begun: Any, ray_runs: None) -> Iterator[Actors]:
         yield actors
 
 
-def learned(env: envs.Env, begun: Any, actors: Actors, config: ppo.Config = CONFIG) -> Any:
+def learned(env: envs.Env, begun: Any, actors: Actors, config: ppo.Config = CONFIG, updates: int = UPDATES) -> Any:
     """State and scalars after some updates."""
     module, state = begun
     iteration, scalars = remote.update(env, config, module, actors), None
-    for _ in range(UPDATES):
+    for _ in range(updates):
         state, scalars = iteration(state)
     return state, scalars
 
@@ -102,13 +103,15 @@ def same(ours: Any, theirs: Any, tolerance: float) -> None:
         np.testing.assert_allclose(a, b, rtol=0, atol=tolerance * max(1.0, np.abs(b).max(initial=0)))
 
 
-def test_updates_of_two_actors_are_those_of_one_process(env: envs.Env, begun: Any, undisturbed: Any):
+def test_updates_of_two_and_four_actors_are_those_of_one_process(env: envs.Env, begun: Any, undisturbed: Any):
     module, state = begun
     update, scalars = jax.jit(functools.partial(ppo.update, env, CONFIG, module)), {}
     for _ in range(UPDATES):
         state, scalars = update(state)
     assert float(scalars["episodes"]) > 0  # episodes begin and end on the way
     same(undisturbed, (state, scalars), 1e-6)
+    with Actors(functools.partial(remote.act, env, CONFIG, module), 4, patience=200) as four:
+        same(learned(env, begun, four), (state, scalars), 1e-6)
     assert np.abs(arrays(state.learner.params)[0] - arrays(begun[1].learner.params)[0]).max() > 1e-4
 
 
@@ -169,6 +172,95 @@ def test_an_actor_that_hangs_is_named_in_time(actors: Actors, env: envs.Env, beg
     assert time.monotonic() - begin < 13
 
 
+def test_a_straggler_is_waited_for(env: envs.Env, begun: Any, actors: Actors, undisturbed: Any):
+    slow, begin = pids(actors)[1], time.monotonic()
+    os.kill(slow, signal.SIGSTOP)
+    timer = threading.Timer(5, os.kill, (slow, signal.SIGCONT))
+    timer.start()
+    found = learned(env, begun, actors)
+    timer.join()
+    assert time.monotonic() - begin >= 5
+    same(found, undisturbed, 0)
+
+
+@pytest.fixture
+def one_core(ray_runs: None, actors: Actors) -> Iterator[Any]:
+    """Of the cluster's cores one is free, until this is called."""
+    import ray
+
+    class Busy:
+        pass
+
+    busy = ray.remote(num_cpus=3)(Busy).remote()
+    ray.get(busy.__ray_ready__.remote(), timeout=200)
+    yield functools.partial(ray.kill, busy)
+    ray.kill(busy)
+
+
+def test_an_actor_that_joins_late_is_waited_for(env: envs.Env, begun: Any, undisturbed: Any, one_core: Any):
+    with Actors(functools.partial(remote.act, env, CONFIG, begun[0]), 2, patience=200) as actors:
+        timer = threading.Timer(5, one_core)
+        timer.start()
+        same(learned(env, begun, actors), undisturbed, 0)
+        assert timer.finished.is_set()
+
+
+def test_an_actor_that_joins_late_is_learned_from_beside_those_that_did_not_wait(env: envs.Env, one_core: Any):
+    module, state = jax.jit(functools.partial(asynchronous.init, env, CONFIG, 2))(jax.random.key(0))
+    with Actors(functools.partial(remote.act, env, CONFIG, module), 2, patience=200) as actors:
+        iteration = asynchronous.Iteration(env, CONFIG, module, actors)
+        for _ in range(3):
+            state, scalars = iteration(state)
+        assert sorted(state.rounds.tolist()) == [0, 3]
+        one_core()
+        end = time.monotonic() + 200
+        while not state.rounds.min() and time.monotonic() < end:
+            state, scalars = iteration(state)
+    rounds = int(state.rounds.sum())
+    assert int(state.rounds.min()) == 1 and int(state.ppo.learner.step) == rounds * CONFIG.minibatches
+    assert int(scalars["lag"]) == (rounds - 1) * CONFIG.minibatches  # it was asked before the first update
+    assert np.isfinite(arrays(state.ppo.learner.params)[0]).all()
+
+
+LEARNER = """
+import random, sys, time
+import jax, numpy as np
+jax.config.update("jax_enable_x64", True)
+from fphys import envs
+from fphys.rl import actors, ppo
+from fphys.train import Checkpoints
+
+class Told(Checkpoints):
+    def save(self, step, *rest):
+        super().save(step, *rest)
+        print("saved", step, flush=True)
+        time.sleep(float(sys.argv[3]))
+
+env = envs.make("InvertedPendulum-v5", 4, max_episode_steps=5)
+config = ppo.Config(steps=800, horizon=8, epochs=1, minibatches=2, hidden=(4,), normalize=False)
+policy, _ = actors.train(env, config, jax.random.key(0), 2, checkpoints=Told(sys.argv[1], every=1))
+np.savez(sys.argv[2], *jax.tree.leaves(policy.params))
+"""
+
+
+def test_a_killed_learner_goes_on(
+    env: envs.Env, begun: Any, actors: Actors, tmp_path: Path, environment: dict[str, str]
+):
+    """At a random moment. Its parameters are those of one that was not."""
+    command = [sys.executable, "-c", LEARNER, str(tmp_path / "checkpoints"), str(tmp_path / "found.npz")]
+    options: dict[str, Any] = {"env": environment, "stdout": subprocess.PIPE, "text": True}
+    with subprocess.Popen([*command, "0.2"], **options) as killed:
+        while killed.stdout.readline() != "saved 5\n":
+            assert killed.poll() is None
+        time.sleep(random.uniform(0, 1))
+        killed.kill()
+    done = subprocess.run([*command, "0"], timeout=300, check=True, **options)
+    first, *_, last = (int(line.split()[1]) for line in done.stdout.splitlines() if line.startswith("saved"))
+    assert first > 5 and last == 800 // (CONFIG.horizon * WORLDS)
+    expected = learned(env, begun, actors, updates=last)[0].learner.params
+    same(list(np.load(tmp_path / "found.npz").values()), jax.tree.leaves(expected), 1e-6)
+
+
 def test_an_actor_that_fails_or_dies_too_often_is_named(ray_runs: None):
     def work(shared: Any, part: Any) -> Any:
         return shared @ part
@@ -182,7 +274,8 @@ def test_an_actor_that_fails_or_dies_too_often_is_named(ray_runs: None):
             actors(np.ones(2), [np.ones(2)])
 
 
-def test_gradients_of_actors_add_up_to_that_of_one_process(ray_runs: None):
+@pytest.mark.parametrize("number", [2, 4])
+def test_gradients_of_actors_add_up_to_that_of_one_process(ray_runs: None, number: int):
     def cost(gains: Any, model: Any, state: Any) -> Any:
         def advance(s: Any, _: Any) -> Any:
             s = fphys.step(model, s, (s.qpos @ gains[:2] + s.qvel @ gains[2:])[:, None])
@@ -193,16 +286,41 @@ def test_gradients_of_actors_add_up_to_that_of_one_process(ray_runs: None):
     def work(shared: Any, state: Any) -> Any:
         return jax.value_and_grad(cost)(*shared, state)
 
-    with Actors(work, 2, patience=100) as actors:
+    with Actors(work, number, patience=200) as actors:
         for dtype, tolerance in ((jnp.float32, 1e-6), (jnp.float64, 1e-12)):
             model = fphys.load(fphys.asset("cartpole"), dtype=dtype)
             lean, gains = np.linspace(-0.2, 0.2, WORLDS, dtype=dtype), np.array([0.0, 1.0, 0.0, 1.0], dtype)
             qpos = np.stack([np.zeros(WORLDS, dtype), lean], 1)
-            halves = [fphys.init(model, WORLDS // 2, qpos=half) for half in np.split(qpos, 2)]
-            found = jax.tree.map(np.add, *actors((gains, model), halves))
+            parts = [fphys.init(model, len(part), qpos=part) for part in np.split(qpos, number)]
+            found = jax.tree.map(lambda *each: sum(each), *actors((gains, model), parts))
             expected = jax.jit(work)((gains, model), fphys.init(model, WORLDS, qpos=qpos))
             assert found[1].dtype == dtype
             same(found, expected, tolerance)
+
+
+@pytest.mark.parametrize("number", [2, pytest.param(4, marks=pytest.mark.slow)])
+def test_gradients_of_shac_and_of_fit_add_up_to_those_of_one_process(env: envs.Env, ray_runs: None, number: int):
+    config = shac.Config(steps=800, horizon=4, hidden=(4,), critic_epochs=1)
+    module, state = jax.jit(functools.partial(shac.init, env, config))(jax.random.key(0))
+
+    def work(shared: Any, part: Any) -> Any:
+        (state, w), (worlds, x) = shared, part
+        objective = functools.partial(shac._objective, env, config, module, state)
+        slope = jax.grad(lambda w: (jnp.tanh(x @ w) ** 2).sum())(w)
+        return jax.value_and_grad(objective, has_aux=True)(state.actor, *worlds)[1], slope
+
+    whole = on_host((shac._start(env, config, state, jax.random.key(1)), np.sin(np.arange(24.0)).reshape(8, 3)))
+    shared = state, np.linspace(-1.0, 1.0, 3)
+    parts = [
+        (remote.rows(whole[0], i * WORLDS // number, WORLDS // number), part)
+        for i, part in enumerate(np.split(whole[1], number))
+    ]
+    expected = jax.jit(work)(shared, whole)
+    assert np.abs(arrays(expected[0])[0]).max() > 1e-3
+    with Actors(work, number, patience=200) as actors:
+        found = jax.tree.map(lambda *each: sum(each), *actors(shared, parts))
+    same(found[0], expected[0], 1e-6)
+    same(found[1], expected[1], 1e-12)
 
 
 def asynchronously(env: envs.Env, number: int, updates: int, kill: bool = False) -> tuple[Any, list[int]]:
@@ -283,26 +401,6 @@ def test_the_command_line_trains_with_actors(options: str, tmp_path: Path, envir
     assert json.loads(metrics.read_text())["metrics"]["steps"] == 512
 
 
-def descendants(pid: int) -> list[int]:
-    children = [int(x) for task in Path(f"/proc/{pid}/task").iterdir() for x in (task / "children").read_text().split()]
-    return children + [x for child in children for x in descendants(child)]
-
-
-def lives(pid: int) -> bool:
-    return os.path.exists(f"/proc/{pid}")
-
-
-def listening(pids: list[int]) -> set[str]:
-    """Addresses, in hexadecimal, at which these processes listen."""
-    sockets = set()
-    for pid in pids:
-        for fd in Path(f"/proc/{pid}/fd").iterdir():
-            with contextlib.suppress(OSError):
-                sockets.add(os.readlink(fd))
-    rows = [row.split() for name in ("tcp", "tcp6") for row in Path(f"/proc/net/{name}").read_text().splitlines()[1:]]
-    return {row[1].split(":")[0] for row in rows if row[3] == "0A" and f"socket:[{row[9]}]" in sockets}
-
-
 def test_it_listens_on_loopback_and_leaves_no_process_behind(environment: dict[str, str]):
     """Whether the learner ends or is killed, with an actor that is stopped."""
     options: dict[str, Any] = {"env": environment, "stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
@@ -313,9 +411,11 @@ def test_it_listens_on_loopback_and_leaves_no_process_behind(environment: dict[s
             assert program.stdout.readline() == "up\n"
             began.append(descendants(program.pid))
             assert len(began[-1]) >= 4  # servers and actors
-            assert listening([program.pid, *began[-1]]) <= {"0100007F", "0000000000000000FFFF00000100007F"}
+            assert {address for address, _ in listening([program.pid, *began[-1]])} <= LOOPBACK
         agents = [pid for pid in began[1] if "Agent" in Path(f"/proc/{pid}/cmdline").read_text()]
         assert len(agents) <= 2  # they look for the others for a while before they end
+        ports = listening([programs[0].pid, *began[0], *(pid for pid in began[1] if pid not in agents)])
+        assert ports
         programs[0].stdin.close()
         assert programs[0].stdout.readline() == "down\n"
         programs[1].kill()
@@ -323,6 +423,7 @@ def test_it_listens_on_loopback_and_leaves_no_process_behind(environment: dict[s
         while any(map(lives, began[0])) or any(lives(pid) for pid in began[1] if pid not in agents):
             assert time.monotonic() < end
             time.sleep(0.1)
+        assert not ports & listening()
     finally:
         for program in programs:
             program.kill()

@@ -2,7 +2,7 @@
 
 import json
 import os
-import shutil
+import re
 import signal
 import subprocess
 import sys
@@ -13,9 +13,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from fphys import cli
+from fphys import cli, train
 from fphys.distributed import ProcessError, launch, processes
 from fphys.rl import program
+
+from .group import uninterrupted
+from .left import LOOPBACK, listening, lives
 
 pytestmark = pytest.mark.alone
 GROUP = Path(__file__).with_name("group.py")
@@ -33,7 +36,7 @@ except ProcessError as error:
 class Group:
     """A launcher and its processes."""
 
-    def __init__(self, folder: Path, count: int, steps: int, pause: float = 0.0, restarts: int = 0):
+    def __init__(self, folder: Path, count: int, steps: int, pause: float = 0.0, restarts: int = 0, full: int = -1):
         self.folder, self.count = folder, count
         for old in folder.glob("pid-*"):
             old.unlink()
@@ -47,6 +50,7 @@ class Group:
             str(folder),
             str(steps),
             str(pause),
+            str(full),
         ]
         env = os.environ | {"XLA_FLAGS": "--xla_backend_optimization_level=0", "NPROC": "32"}
         self.out, self.err = (folder / f"{name}.txt" for name in ("out", "err"))
@@ -67,7 +71,7 @@ class Group:
         return self.process.wait(seconds), self.out.read_text(), self.err.read_text()
 
     def gone(self) -> bool:
-        return not any(os.path.exists(f"/proc/{self.pid(rank)}") for rank in range(self.count))
+        return not any(lives(self.pid(rank)) for rank in range(self.count))
 
     def close(self) -> None:
         self.process.kill()
@@ -100,11 +104,7 @@ def test_two_processes_do_what_one_does_and_another_number_goes_on_from_their_ch
     assert {path.name for path in (group.folder / "checkpoints").iterdir()} == {"5", "10"}  # whole ones only
     status, out, err = start(1, 15).end()
     assert status == 0 and "resumed 10" in out, err[-3000:]
-    resumed = last(out)
-    shutil.rmtree(group.folder / "checkpoints")
-    status, out, err = start(1, 15).end()
-    assert status == 0 and "resumed" not in out, err[-3000:]
-    np.testing.assert_allclose(resumed, last(out), rtol=1e-12)
+    np.testing.assert_allclose(last(out), uninterrupted(15), rtol=1e-12)
 
 
 @pytest.mark.parametrize("rank", [0, 1])
@@ -116,32 +116,49 @@ def test_a_killed_process_is_named_and_all_start_again_from_the_newest_checkpoin
     status, out, err = group.end()
     assert status == 0, err[-3000:]
     assert f"rank {rank} of 2 was killed by SIGKILL" in err and "resumed 5" in out
-    assert last(out)[-1] == 10 * 2 * sum(range(8))
-    assert not any(os.path.exists(f"/proc/{pid}") for pid in first)
+    np.testing.assert_allclose(last(out), uninterrupted(10), rtol=1e-12)
+    assert not any(map(lives, first)) and group.gone()
 
 
-def listening(pid: int) -> set[str]:
-    """The addresses at which a process takes connections, as the kernel writes them."""
-    links = {os.readlink(path) for path in Path(f"/proc/{pid}/fd").iterdir() if path.is_symlink()}
-    rows = [row.split() for name in ("tcp", "tcp6") for row in Path(f"/proc/{pid}/net/{name}").read_text().splitlines()]
-    return {row[1].partition(":")[0] for row in rows if row[3] == "0A" and f"socket:[{row[9]}]" in links}
+@pytest.mark.parametrize("rank", [pytest.param(0, marks=pytest.mark.slow), 1])
+def test_a_full_disk_of_one_process_is_named_and_the_checkpoint_before_is_whole(start, rank):
+    """A limit on the size of its files stands for the disk. With room again, all go on from what was saved."""
+    group = start(2, 10, full=rank)
+    status, _, err = group.end()
+    assert status == 1 and f"rank {rank} of 2 failed with status 1" in err, err[-3000:]
+    folder = group.folder / "checkpoints"
+    assert f"could not save step 10 in {folder}" in err and "step 5 can still be loaded" in err
+    assert re.search(r"The disk at / has \d+ MB free\. .* Make room there, or choose another folder", err)
+    assert train.Checkpoints(folder).steps == [5] and group.gone()
+    status, out, err = start(2, 10).end()
+    assert status == 0 and "resumed 5" in out, err[-3000:]
+    np.testing.assert_allclose(last(out), uninterrupted(10), rtol=1e-12)
 
 
-LOOPBACK = {"0100007F", "0000000000000000FFFF00000100007F"}
-"""127.0.0.1, and the same in IPv6."""
+def test_a_straggler_is_waited_for(start):
+    """A process that stands still for less than the stated time changes nothing."""
+    group = start(2, 10, 0.2)
+    group.wait_for("saved 5")
+    os.kill(group.pid(1), signal.SIGSTOP)
+    time.sleep(SILENCE / 2)
+    assert group.process.poll() is None and "saved 10" not in group.out.read_text()
+    os.kill(group.pid(1), signal.SIGCONT)
+    status, out, err = group.end()
+    assert status == 0 and "resumed" not in out, err[-3000:]
+    np.testing.assert_allclose(last(out), uninterrupted(10), rtol=1e-12)
 
 
 def test_a_process_that_hangs_ends_all_within_the_stated_time(start):
     group = start(2, 1000, 0.05)
     group.wait_for("saved 5")
-    found = [listening(group.pid(rank)) for rank in (0, 1)]
-    assert found[0] and found[0] | found[1] <= LOOPBACK
+    ports = listening([group.pid(0), group.pid(1)])
+    assert ports and {address for address, _ in ports} <= LOOPBACK
     os.kill(group.pid(1), signal.SIGSTOP)
     begun = time.monotonic()
     status, _, err = group.end(60)
     assert time.monotonic() - begun < SILENCE + 10
     assert status == 1 and "rank 1 of 2 has not answered for" in err
-    assert group.gone()
+    assert group.gone() and not ports & listening()
 
 
 def test_the_processes_end_with_the_one_that_started_them(start):
