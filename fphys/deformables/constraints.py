@@ -106,29 +106,56 @@ def shares(x: Array, topology: Topology) -> Array:
 
     A straight line or plane has none. In a rope (B in N m^2) the sum is the change of the tangent over the root of the
     length that belongs to the vertex. In a sheet (B in N m) it is the sum of cotangents across an edge, as in Bergou et
-    al. (2006), exact if nothing stretches. These weigh what :func:`_areas` finds, so that a sheet that is rolled up
+    al. (2006), exact if nothing stretches. These weigh what :func:`_hinges` finds, so that a sheet that is rolled up
     about any of a triangle's edges has the energy B / (2 R^2) for each unit of area. Gradients flow.
     """
-    p = [x[:, bends(topology)[:, k]] for k in range(topology.corners + 1)]
-    if topology.corners == 2:
-        before, after = (_norm(p[1] - p[0]), _norm(p[2] - p[1]))
-        s = [1 / before, -1 / before - 1 / after, 1 / after]
-        return jnp.stack(s, -1) * (2 / (before + after))[..., None] ** 0.5
+    if topology.corners == 3:
+        s, factor = _hinges(x, topology, measures(x, topology.elements))
+        return s * factor[..., None] ** 0.5
+    p = [x[:, bends(topology)[:, k]] for k in range(3)]
+    before, after = (_norm(p[1] - p[0]), _norm(p[2] - p[1]))
+    s = [1 / before, -1 / before - 1 / after, 1 / after]
+    return jnp.stack(s, -1) * (2 / (before + after))[..., None] ** 0.5
+
+
+def hinge_stiffness(x: Array, topology: Topology, bending: Array) -> Array:
+    """k [N m] of a sheet's hinges, whose energy at the angle a is k a^2 / 2, (world, hinge).
+
+    As in :func:`shares`: for small angles |sum_i s_i x_i| is the angle times the length of the edge. Gradients flow.
+
+    Args:
+        x: at rest [m], (world, vertex, 3). bending: B of each triangle [N m], (1 | world, triangle).
+    """
+    edge = topology.hinges[:, :2]
+    if not len(edge):
+        return jnp.zeros((1, 0), x.dtype)
+    factor = _hinges(x, topology, bending * measures(x, topology.elements))[1]
+    return factor * ((x[:, edge[:, 1]] - x[:, edge[:, 0]]) ** 2).sum(-1)
+
+
+def _hinges(x: Array, topology: Topology, weight: Array) -> tuple[Array, Array]:
+    """Shares s of a hinge's vertices (world, hinge, 4), the sum of cotangents, and factors of |sum_i s_i x_i|^2.
+
+    A sheet of curvature 1 about the direction d has sum_i s_i z_i = sum_i s_i (n . x_i)^2 / 2, n normal to d in the
+    plane. In each triangle the factors of its hinges solve sum_hinges w (sum_i s_i z_i)^2 = 1 for the directions of
+    their edges; the other triangle of a hinge is laid into its plane. A hinge's factor is the sum of weight times w
+    over its two triangles; the weight, (1 | world, triangle), is an area.
+    """
+    p = [x[:, topology.hinges[:, k]] for k in range(4)]
     edge = p[1] - p[0]
     near = [_cotangent(edge, p[k] - p[0]) for k in (2, 3)]  # at the edge's first vertex, in both triangles
     far = [_cotangent(-edge, p[k] - p[1]) for k in (2, 3)]
     s = jnp.stack([far[0] + far[1], near[0] + near[1], -near[0] - far[0], -near[1] - far[1]], -1)
-    return s * _areas(x, topology, jnp.stack(p, 2), s)[..., None] ** 0.5
 
+    square = (edge**2).sum(-1, keepdims=True)
+    foot = [(edge * (q - p[0])).sum(-1, keepdims=True) / square * edge for q in p[2:]]
+    rise = [q - p[0] - f for q, f in zip(p[2:], foot, strict=True)]
+    laid = [f - r * (_norm(o) / _norm(r))[..., None] for f, r, o in zip(foot[::-1], rise, rise[::-1], strict=True)]
+    zero = jnp.zeros_like(edge)
+    arms = [[zero, edge, p[2] - p[0], laid[0]], [zero, edge, laid[1], p[3] - p[0]]]  # as seen from each triangle
+    arm = jnp.stack([jnp.stack(a, 2) for a in arms], 2)  # (world, hinge, triangle, corner, 3)
 
-def _areas(x: Array, topology: Topology, corners: Array, share: Array) -> Array:
-    """Factors of |sum_i s_i x_i|^2, shape (world, hinge), from corners (world, hinge, 4, 3) and shares.
-
-    A sheet of curvature 1 about the direction d has sum_i s_i z_i = sum_i s_i (n . x_i)^2 / 2, n normal to d in the
-    plane. In each triangle the factors of its hinges solve sum_hinges w (sum_i s_i z_i)^2 = 1 for the directions of
-    their edges. A hinge's factor is the sum of area times w over its two triangles.
-    """
-    triangles, hinge = topology.elements, _hinge_of(topology)
+    triangles, (hinge, which) = topology.elements, _hinge_of(topology)
     count = len(topology.hinges)
     there = hinge < count
     p = [x[:, triangles[:, k]] for k in range(3)]
@@ -136,24 +163,26 @@ def _areas(x: Array, topology: Topology, corners: Array, share: Array) -> Array:
     across = jnp.stack([jnp.cross(normal, p[(k + 2) % 3] - p[(k + 1) % 3]) for k in range(3)], 2)
     across = across / _norm(across)[..., None]  # (world, triangle, side, 3)
     safe = np.minimum(hinge, max(count - 1, 0))
-    arm = (corners - corners[:, :, :1])[:, safe]  # (world, triangle, side, corner, 3)
-    seen = 0.5 * jnp.einsum("wtik,wtijk->wtij", share[:, safe], jnp.einsum("wtikx,wtjx->wtijk", arm, across) ** 2)
+    arm = arm[:, safe, which]  # (world, triangle, side, corner, 3)
+    seen = 0.5 * jnp.einsum("wtik,wtijk->wtij", s[:, safe], jnp.einsum("wtikx,wtjx->wtijk", arm, across) ** 2)
     both = there[:, :, None] & there[:, None, :]
     matrix = jnp.where(both, jnp.swapaxes(seen, 2, 3) ** 2, jnp.eye(3, dtype=x.dtype))
     factor = jnp.linalg.solve(matrix, jnp.where(there, 1.0, 0.0).astype(x.dtype)[None, ..., None])[..., 0]
-    factor = jnp.maximum(factor, 0) * measures(x, triangles)[..., None]
-    return jnp.zeros((len(x), count + 1), x.dtype).at[:, hinge].add(factor)[:, :-1]
+    factor = jnp.maximum(factor, 0) * weight[..., None]
+    return s, jnp.zeros((len(factor), count + 1), x.dtype).at[:, hinge].add(factor)[:, :-1]
 
 
 @functools.lru_cache(16)
-def _hinge_of(topology: Topology) -> np.ndarray:
-    """The hinge at each side of each triangle, shape (triangle, 3); their number where there is none."""
+def _hinge_of(topology: Topology) -> tuple[np.ndarray, np.ndarray]:
+    """The hinge at each side of each triangle, (triangle, 3), their number where there is none; and which of the
+    hinge's two triangles this is."""
     sides, count = topology._sides()
     order = np.lexsort(np.sort(sides, axis=1).T[::-1])  # as for topology.hinges
     order = order[count[order] == 2].reshape(-1, 2)
-    found = np.full(len(sides), len(order))
+    found, which = np.full(len(sides), len(order)), np.zeros(len(sides), int)
     found[order] = np.arange(len(order))[:, None]
-    return found.reshape(3, -1).T
+    which[order[:, 1]] = 1
+    return found.reshape(3, -1).T, which.reshape(3, -1).T
 
 
 def _norm(d: Array) -> Array:

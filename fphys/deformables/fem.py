@@ -1,12 +1,15 @@
-"""Finite elements: elastic bodies of tetrahedra in space or triangles in the plane, by implicit Euler.
+"""Finite elements: elastic bodies of tetrahedra, or triangles in the plane, and sheets, by implicit Euler.
 
 A step finds the positions x' that minimise the incremental potential
 
-    W = sum_v m_v |x' - x - h v - h^2 g|^2 / (2 h^2) - f . x' + sum_e V psi(F(x')) + contact
+    W = sum_v m_v |x' - x - h v - h^2 g|^2 / (2 h^2) - f . x' + sum_e V psi(F(x')) + hinges + contact
 
 (Newton's method, its Hessian projected where it is not positive, a line search on W, conjugate gradients), and
 v' = (x' - x) / h. With an infinite time step it is the equilibrium under the loads. Masses are lumped. The gradient is
 one linear solve with the Hessian at x', which is not projected; no iteration is differentiated.
+
+Triangles in space are a sheet, cloth or a shell: a membrane in plane stress of the same laws, and hinges at its edges
+that bend (Grinspun et al. 2003).
 """
 
 from typing import Any
@@ -22,7 +25,8 @@ from ..particles.boundary import Collider
 from ..tree import Tree, pytree, static
 from ..worlds import Status, flag, freeze, is_nonfinite, sound
 from .arguments import anywhere, motion, places, vertex_numbers
-from .fem_arguments import Shapes, areas, expect_mesh, gathered, is_solid, refuse, side_by_side, simulable
+from .constraints import hinge_stiffness
+from .fem_arguments import Shapes, areas, expect_mesh, gathered, is_sheet, is_solid, refuse, side_by_side, simulable
 from .fem_solve import Layout, Setting, displacement, elastic_power, pushed
 from .materials import Corotated, Law, NeoHookean, StVenantKirchhoff
 from .mesh import Mesh, measures
@@ -66,6 +70,8 @@ class Contact(Tree):
     pairs: int = static(default=0)  # room for pairs of the body with itself; 0: it does not meet itself
 
 
+_BENDING = units.Kind("bending stiffness", (2, 1, -2), "N m")
+
 _CONTACT = {
     "stiffness": units.Kind("stiffness of contact", (-2, 1, -2), "Pa/m"),
     "thickness": units.length,
@@ -80,7 +86,7 @@ class Params(Tree):
     Leaves may be numbers, arrays with or without a world axis, or quantities of either (:mod:`fphys.units`).
     """
 
-    mesh: Mesh  # tetrahedra in space, or triangles in the plane; its vertices are the shape at rest
+    mesh: Mesh  # tetrahedra, triangles in the plane, or a sheet of triangles in space; its vertices: the shape at rest
     material: Law  # numbers for all elements, or for each: see :mod:`fphys.deformables.materials`
     timestep: Any  # h [s], shape () or (1 | world,); infinite: the equilibrium
     gravity: Any = 0.0  # [m/s^2], shape (), (dim,) or (1 | world, dim)
@@ -91,6 +97,8 @@ class Params(Tree):
     contact: Contact = Contact()  # with colliders, and with itself
     mean_dilatation: bool = static(default=False)  # volumes change by means around vertices: no locking as nu nears 0.5
     order: int = static(default=1)  # of the integrator: 1, implicit Euler; 2, two solves a step, hardly any damping
+    thickness: Any = None  # of a sheet [m], a number for all elements, or for each as the material's; sheets need it
+    bending: Any = None  # B of a sheet [N m], the same; by default that of a plate, E t^3 / (12 (1 - nu^2))
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "pinned", vertex_numbers(self.pinned))
@@ -298,7 +306,8 @@ def _bare(params: Params) -> Params:
     body = units.bare(params.mesh, {"vertices": units.length}, "mesh")
     contact = units.bare(params.contact, _CONTACT, "contact")
     kinds = {"timestep": units.duration, "gravity": units.acceleration, "damping": units.frequency}
-    bare = units.bare(params, kinds | {"stiffness_damping": units.duration}, "params")
+    kinds |= {"stiffness_damping": units.duration, "thickness": units.length, "bending": _BENDING}
+    bare = units.bare(params, kinds, "params")
     return bare.replace(material=material, mesh=body, contact=contact)
 
 
@@ -337,18 +346,27 @@ def _screened(
         return jnp.where(rows.reshape(-1, *[1] * (value.ndim - 1)), instead, value)
 
     rest = jnp.where(solid[:, None, None], given.rest, jnp.asarray(anywhere(n, dim), dtype)[None])
-    young, poisson = calm(given.young, 1), calm(given.poisson, 0)
+    young, poisson, thick = calm(given.young, 1), calm(given.poisson, 0), calm(given.thick, 1)
+    mu, lam = params.material.lame(young, poisson)
     start = jnp.zeros_like(state.x)
     if held:
         start = start.at[:, held].set(calm(at - state.x[:, held], 0))
     shapes = Shapes(*(calm(value, 1) for value in shapes))
     x, actuation = space(calm(state.x, rest), 3), calm(actuation, 0)
+    muscle = 0.5 * jnp.broadcast_to(actuation + actuation.swapaxes(2, 3), (len(actuation), len(elements), 3, 3))
+    bend, sheet = jnp.zeros((1, 0), dtype), is_sheet(params.mesh)
+    if sheet:
+        lam = young * poisson / (1 - poisson**2)
+        bend = hinge_stiffness(rest, params.mesh.topology, calm(given.bending, 0))
+        keep = _planes(rest, elements)
+        muscle = keep @ muscle @ keep
     none = jnp.zeros((1, 1), dtype)
     itself = shares(rest, params.mesh.topology) if params.contact.pairs else Shares(none, none, none)
     setting = Setting(
         rest=space(rest, 3),
         density=calm(given.density, 1),
-        **dict(zip(("mu", "lam"), params.material.lame(young, poisson), strict=True)),
+        mu=mu,
+        lam=lam,
         timestep=calm(given.timestep, 1),
         gravity=space(calm(given.gravity, 0), 3),
         damping=calm(given.damping, 0),
@@ -356,7 +374,9 @@ def _screened(
         v=space(calm(state.v, 0), 3),
         force=space(jnp.broadcast_to(calm(force, 0), (len(force), n, dim)), 3),
         viscous=calm(given.stiffness_damping, 0),
-        muscle=0.5 * jnp.broadcast_to(actuation + actuation.swapaxes(2, 3), (len(actuation), len(elements), 3, 3)),
+        muscle=muscle,
+        thick=thick,
+        bend=bend,
         area=areas(rest, params.mesh.topology, params.pinned),
         stiffness=calm(given.stiffness, 1),
         thickness=calm(given.thickness, 1e-6),
@@ -375,9 +395,16 @@ def _screened(
         spin=shapes.spin,
     )
     kinds = {"law": params.material.number, "mean": params.mean_dilatation, "muscles": muscles, "shapes": numbers}
-    kinds |= {"room": params.contact.pairs}
+    kinds |= {"room": params.contact.pairs, "sheet": sheet}
     layout = Layout(topology=params.mesh.topology, pinned=params.pinned, iterations=params.iterations, **kinds)
     return layout, setting, shapes, space(start, 3), bits
+
+
+def _planes(rest: Array, elements: np.ndarray) -> Array:
+    """Of a sheet's triangles at rest: what takes the part of a vector across the sheet away, (world, element, 3, 3)."""
+    a, b, c = (rest[:, elements[:, k]] for k in range(3))
+    n = jnp.cross(b - a, c - a)
+    return jnp.eye(3, dtype=rest.dtype)[None, None] - n[..., None] * n[..., None, :] / (n**2).sum(-1)[..., None, None]
 
 
 def _first(setting: Setting, shapes: Shapes, part: float) -> Setting:

@@ -12,7 +12,7 @@ from ..particles.arguments import array, expect_fields, known, row
 from ..particles.boundary import Collider, prepared, shape_number
 from .arguments import expect_pins
 from .materials import Law, StVenantKirchhoff
-from .mesh import NAMES, measures
+from .mesh import NAMES, Mesh, measures
 
 if TYPE_CHECKING:
     from .fem import Params, State
@@ -41,6 +41,13 @@ class Given(NamedTuple):
     thickness: Array
     slip: Array
     friction: Array
+    thick: Array  # of triangles, and their bending stiffness; (1 | world, element)
+    bending: Array
+
+
+def is_sheet(body: Mesh) -> bool:
+    """Whether a mesh is of triangles in space."""
+    return body.topology.corners == 3 and np.shape(body.vertices)[-1] == 3
 
 
 def expect_mesh(params: "Params") -> None:
@@ -54,11 +61,21 @@ def expect_mesh(params: "Params") -> None:
     if shape is None or not isinstance(law, Law):
         return  # JAX rebuilds trees with other things in the place of leaves
     corners, n = body.topology.corners, body.topology.num_vertices
-    if len(shape) >= 2 and corners != shape[-1] + 1:
+    if len(shape) < 2:
+        return
+    sheet = is_sheet(body)
+    if corners != shape[-1] + 1 and not sheet:
         raise UnsupportedError(
-            f"fem takes tetrahedra in space or triangles in the plane, not elements of {NAMES[corners]} kind with "
-            f"{shape[-1]} coordinates: membranes, shells and ropes are not there yet"
+            f"fem takes tetrahedra, and triangles in the plane or in space, not elements of {NAMES[corners]} kind with "
+            f"{shape[-1]} coordinates: for ropes see pbd and rod"
         )
+    for name in ("thickness", "bending"):
+        if getattr(params, name) is not None and not sheet:
+            raise ValueError(f"params.{name} is for sheets, triangles in space: leave it out for other bodies")
+    if sheet and params.thickness is None:
+        raise ValueError("params.thickness is missing: a sheet, of triangles in space, needs it [m]")
+    if sheet and params.mean_dilatation:
+        raise UnsupportedError("params.mean_dilatation is for bodies with a volume: a sheet is in plane stress")
     if getattr(law, "plane_stress", False) and corners == 4:
         raise ValueError("material.plane_stress is for triangles in the plane: the mesh has tetrahedra")
     if params.mean_dilatation and isinstance(law, StVenantKirchhoff):
@@ -70,8 +87,8 @@ def expect_mesh(params: "Params") -> None:
         raise ValueError(
             f"params.contact.pairs is {params.contact.pairs}: give room for pairs, or 0 for no self-contact"
         )
-    if params.contact.pairs and corners != 4:
-        raise UnsupportedError("params.contact.pairs is for tetrahedra: in the plane a body does not meet itself")
+    if params.contact.pairs and shape[-1] == 2:
+        raise UnsupportedError("params.contact.pairs is for bodies in space: in the plane a body does not meet itself")
     if params.iterations < 1:
         raise ValueError(f"params.iterations is {params.iterations}: give one at least")
     if params.order not in (1, 2):
@@ -91,15 +108,23 @@ def gathered(params: "Params", state: "State") -> Given:
     expect_fields(state, {"v": (dim,)}, (), "fem.init")
     vertices = params.mesh.vertices
     vertices = vertices.astype(dtype) if isinstance(vertices, np.ndarray) else vertices  # from a file or a shape
-    law = params.material
+    law, sheet = params.material, is_sheet(params.mesh)
     rest, young = row("mesh.vertices", vertices, (n, dim), dtype), _field("material.young", law.young, e, dtype)
+    poisson = _field("material.poisson", law.poisson, e, dtype)
+    thick = _field("params.thickness", params.thickness if sheet else 1.0, e, dtype)
+    bending = params.bending
+    if bending is None:
+        safe = jnp.where(jnp.abs(poisson) < 1, poisson, 0)
+        bending = young * thick**3 / (12 * (1 - safe**2)) if sheet else 0.0
     touch, edge = params.contact, mean_edge(rest, params.mesh.elements)
-    stiffness = STIFFNESS * young.mean(1) / edge if touch.stiffness is None else touch.stiffness
+    stiffness = touch.stiffness
+    if stiffness is None:
+        stiffness = STIFFNESS * young.mean(1) / edge * (thick.mean(1) / edge if sheet else 1)
     given = Given(
         rest,
         _field("material.density", law.density, e, dtype),
         young,
-        _field("material.poisson", law.poisson, e, dtype),
+        poisson,
         row("params.timestep", params.timestep, (), dtype),
         row("params.gravity", params.gravity, (dim,), dtype, vector=True),
         row("params.damping", params.damping, (), dtype),
@@ -108,6 +133,8 @@ def gathered(params: "Params", state: "State") -> Given:
         row("contact.thickness", THICKNESS * edge if touch.thickness is None else touch.thickness, (), dtype),
         row("contact.slip", touch.slip, (), dtype),
         row("contact.friction", touch.friction, (), dtype),
+        thick,
+        _field("params.bending", bending, e, dtype),
     )
     for name, value in given._asdict().items():
         if len(value) not in (1, count):
@@ -119,13 +146,13 @@ def gathered(params: "Params", state: "State") -> Given:
 
 def mean_edge(rest: Array, elements: np.ndarray) -> Array:
     """A length that elements have, from their mean extent [m], (1 | world,)."""
-    dim, size = rest.shape[-1], measures(rest, elements).mean(1)
+    dim, size = elements.shape[1] - 1, measures(rest, elements).mean(1)
     return jnp.maximum((6.0 if dim == 3 else 2.0) * size, 1e-30) ** (1 / dim)
 
 
 def areas(rest: Array, topology: Any, pinned: tuple[int, ...]) -> Array:
     """What each vertex has of the surface at rest [m^2], (1 | world, vertex); pinned and inner ones nothing."""
-    sides = topology.surface
+    sides = topology.elements if topology.corners == rest.shape[-1] else topology.surface  # all of a sheet
     part = measures(rest, sides) / sides.shape[1]
     total = jnp.zeros(rest.shape[:2], rest.dtype).at[:, sides.T].add(part[:, None])
     return total.at[:, list(pinned)].set(0)
@@ -189,6 +216,7 @@ def simulable(given: Given) -> Array:
         fine = fine & (value >= 0) & jnp.isfinite(value)
     for value in (g.stiffness, g.thickness, g.slip):
         fine = fine & (value > 0) & jnp.isfinite(value)
+    fine = fine & ((g.thick > 0) & jnp.isfinite(g.thick) & (g.bending >= 0) & jnp.isfinite(g.bending)).all(1)
     for name, (low, high) in _RANGES.items():
         value = getattr(g, name)
         fine = fine & ((value > low) & (value < high)).all(1)
@@ -211,6 +239,11 @@ def refuse(params: "Params") -> None:
         raise ValueError(f"params.timestep is {step[0]}: it must be positive, or infinite for the equilibrium")
     if step is not None and params.order == 2 and not np.isfinite(step[0]).all():
         raise ValueError("params.timestep is infinite and params.order 2: for the equilibrium leave the order at 1")
+    for name, least, must in (("thickness", 1e-30, "positive"), ("bending", 0.0, "not negative")):
+        given = getattr(params, name)
+        value = None if given is None else known(given)
+        if value is not None and not ((value[0] >= least) & np.isfinite(value[0])).all():
+            raise ValueError(f"params.{name} is {value[0]}: it must be finite and {must}")
     for holder, name in ((params, "damping"), (params, "stiffness_damping"), (params.contact, "friction")):
         value = known(getattr(holder, name))
         if value is not None and not ((value[0] >= 0) & np.isfinite(value[0])).all():

@@ -31,17 +31,29 @@ class Layout(NamedTuple):
     mean: bool = False  # dilatation
     muscles: bool = False
     shapes: tuple[tuple[int, tuple[int, int, int]], ...] = ()  # of colliders, and how many samples they have
+    sheet: bool = False  # triangles in space
     room: int = 0  # for pairs of the body with itself; 0: it does not meet itself
 
     @property
     def body(self) -> dict[str, Any]:
         """The kernels' ``Body``."""
-        first, column, slot = self.topology.sparsity
+        first, column, slot, fold = self.sparsity
         pinned = np.zeros(self.topology.num_vertices, np.int32)
         pinned[list(self.pinned)] = 1
         tables = {"elements": self.topology.elements, "first": first, "column": column, "slot": slot}
-        kinds = {"law": self.law, "mean": int(self.mean), "muscles": int(self.muscles)}
+        tables |= {"hinge": self.hinges, "fold": fold}
+        kinds = {"law": self.law, "mean": int(self.mean), "muscles": int(self.muscles), "sheet": int(self.sheet)}
         return {**kinds, "pinned": pinned, **tables, **self.colliders, "skin": self.skin}
+
+    @property
+    def hinges(self) -> np.ndarray:
+        """Of a sheet, (hinge, 4)."""
+        return self.topology.hinges if self.sheet else np.zeros((0, 4), np.int32)
+
+    @property
+    def sparsity(self) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+        """Of the Hessian: rows, columns, and slots of elements and hinges."""
+        return self.topology.bent_sparsity if self.sheet else (*self.topology.sparsity, np.zeros((0, 16), np.int32))
 
     @property
     def skin(self) -> dict[str, Any]:
@@ -78,6 +90,8 @@ class Setting(NamedTuple):
     force: Any
     viscous: Any
     muscle: Any
+    thick: Any
+    bend: Any
     area: Any
     stiffness: Any
     thickness: Any
@@ -112,9 +126,10 @@ def _scratch(launch: Any, layout: Layout, like: Any) -> tuple[dict[str, Any], di
     """A ``Work``, a ``Matrix``, and a function that makes vectors by name."""
     t, w = kernels(like.dtype, "_precision"), launch.worlds
     n, e = layout.topology.num_vertices, len(layout.topology.elements)
-    blocks = len(layout.topology.sparsity[1])
+    blocks = len(layout.sparsity[1])
     work = {"inverse": launch.scratch((w, e), t.mat33), "volume": launch.scratch((w, e), t.real)}
     work |= {"mass": launch.scratch((w, n), t.real), "place": launch.scratch((w, n), t.vec3)}
+    work |= {"angle": launch.scratch((w, max(len(layout.hinges), 1)), t.real)}
     names = "room", "bulk", "rest", "dilatation"
     work |= {name: launch.scratch((w, n if layout.mean else 1), t.real) for name in names}
     matrix = {"block": launch.scratch((w, blocks), t.mat33), "diagonal": launch.scratch((w, n), t.mat33)}
@@ -165,12 +180,13 @@ class Power(NamedTuple):
     contact: Any  # (world, vertex, collider)
     dilatation: Any  # (world, vertex) where it is a mean, else (world, 0)
     pair: Any  # (world, 2 room)
+    bend: Any  # (world, hinge)
 
 
 def _power(launch: Any, layout: Layout, setting: Setting, u: Any, pair: Any, trial: Any, out: Power) -> None:
     k, s = kernels(u.dtype, "deformables.power"), setting
-    inputs = [layout.law, int(layout.mean), layout.topology.elements, s.rest, s.density, s.mu, s.lam]
-    inputs += [s.timestep, s.gravity, s.damping, s.viscous, s.muscle, s.x, s.v, u, trial]
+    inputs = [layout.law, int(layout.mean), int(layout.sheet), layout.topology.elements, s.rest, s.density, s.mu, s.lam]
+    inputs += [s.timestep, s.gravity, s.damping, s.viscous, s.muscle, s.thick, s.x, s.v, u, trial]
     launch(k.element_power, dim=(launch.worlds, len(layout.topology.elements)), inputs=inputs, outputs=[out.element])
     dim = (launch.worlds, layout.topology.num_vertices)
     launch(k.vertex_power, dim=dim, inputs=[s.force, trial], outputs=[out.vertex])
@@ -181,6 +197,9 @@ def _power(launch: Any, layout: Layout, setting: Setting, u: Any, pair: Any, tri
         launch(k.dilate, dim=out.element.shape, inputs=inputs, outputs=[part])
         launch(k.gather, dim=dim, inputs=[*layout.topology.incidence, part], outputs=[total])
         launch(k.dilatation_power, dim=dim, inputs=[total], outputs=[out.dilatation])
+    if len(layout.hinges):
+        inputs = [layout.hinges, s.rest, s.bend, s.viscous, s.timestep, s.x, u, trial]
+        launch(k.bend_power, dim=out.bend.shape, inputs=inputs, outputs=[out.bend])
     if layout.shapes:
         force = launch.scratch((*dim, len(layout.shapes)), kernels(u.dtype, "_precision").vec3)
         _push(launch, layout, setting, u, force)
@@ -210,6 +229,7 @@ def _power_shapes(layout: Layout, setting: Setting, u: Any, pair: Any, trial: An
         (n, len(layout.shapes)),
         (n if layout.mean else 0,),
         (2 * layout.room,),
+        (len(layout.hinges),),
     )
     return Power(*(jax.ShapeDtypeStruct((u.shape[0], *size), u.dtype) for size in sizes))
 

@@ -75,12 +75,24 @@ class Topology:
             column: int32, shape (block,): ascending in each row.
             slot: int32, shape (element, corners * corners): the block of corners a and b, at a * corners + b.
         """
-        n, k = self.num_vertices, self.corners
-        rows = np.repeat(self.elements, k, axis=1).astype(np.int64)
-        pairs = rows * n + np.tile(self.elements, (1, k))
-        blocks, slot = np.unique(pairs, return_inverse=True)
+        first, column, (slot,) = self._blocks(self.elements)
+        return first, column, slot
+
+    @functools.cached_property
+    def bent_sparsity(self) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+        """As :attr:`sparsity`, with the vertices of each hinge coupled, too; and slots of hinges, (hinge, 16)."""
+        first, column, (slot, fold) = self._blocks(self.elements, self.hinges)
+        return first, column, slot, fold
+
+    def _blocks(self, *groups: np.ndarray) -> tuple[np.ndarray, np.ndarray, list[np.ndarray]]:
+        """Compressed rows of a matrix that couples the vertices of each row of some tables, and slots of each table."""
+        n = self.num_vertices
+        pairs = [np.repeat(g, g.shape[1], axis=1).astype(np.int64) * n + np.tile(g, g.shape[1]) for g in groups]
+        blocks, slot = np.unique(np.concatenate([p.ravel() for p in pairs]), return_inverse=True)
+        parts = np.split(slot.reshape(-1), np.cumsum([p.size for p in pairs])[:-1])
+        slots = [part.reshape(p.shape).astype(np.int32) for part, p in zip(parts, pairs, strict=True)]
         first = np.searchsorted(blocks // n, np.arange(n + 1))
-        return first.astype(np.int32), (blocks % n).astype(np.int32), slot.reshape(pairs.shape).astype(np.int32)
+        return first.astype(np.int32), (blocks % n).astype(np.int32), slots
 
     @functools.cached_property
     def hinges(self) -> np.ndarray:

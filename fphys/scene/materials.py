@@ -67,21 +67,24 @@ class SPH:
 
 @dataclasses.dataclass(frozen=True)
 class FEM:
-    """Finite elements: an elastic body of the tetrahedra of a :class:`Mesh` file."""
+    """Finite elements: a body of the tetrahedra of a :class:`Mesh` file, or a sheet of its triangles or of Cloth."""
 
     law: Law  # of fphys.deformables.fem: NeoHookean, Corotated or StVenantKirchhoff
     damping: float = 0.0  # by mass [1/s]
     pinned: tuple[int, ...] = ()  # numbers of the vertices that stay where they begin
+    thickness: float | None = None  # of a sheet [m]; sheets need it
+    bending: float | None = None  # stiffness of a sheet [N m]; by default that of a plate of its material
 
     def __post_init__(self) -> None:
-        units.settle(self, damping=units.frequency)
+        units.settle(self, damping=units.frequency, thickness=units.length)
         if not isinstance(self.law, Law):
             raise ModelError(f"FEM: law is {type(self.law).__name__}, must be one of fphys.deformables.fem")
         object.__setattr__(self, "law", units.bare(self.law, self.law.kinds, type(self.law).__name__))
 
     def params(self, body: mesh.Mesh, timestep: float, gravity: Any) -> fem.Params:
         """The solver's parameters for a mesh."""
-        return fem.Params(body, self.law, timestep, gravity, self.damping, self.pinned)
+        sheet = {"thickness": self.thickness, "bending": self.bending}
+        return fem.Params(body, self.law, timestep, gravity, self.damping, self.pinned, **sheet)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -184,12 +184,14 @@ def _expect_fit(name: str, morph: Morph, material: Substance) -> None:
     kind, what = type(morph).__name__, type(material).__name__
     if isinstance(material, PBD) and not isinstance(morph, Cloth | Rope | Mesh):
         raise ModelError(f"{name!r}: PBD takes Cloth, Rope or Mesh, not {kind}")
-    if isinstance(material, FEM) and not isinstance(morph, Mesh):
-        raise ModelError(f"{name!r}: FEM takes a Mesh of tetrahedra, not {kind}")
+    if isinstance(material, FEM) and not isinstance(morph, Cloth | Mesh):
+        raise ModelError(f"{name!r}: FEM takes a Mesh of tetrahedra or triangles, or Cloth, not {kind}")
+    if isinstance(material, FEM) and isinstance(morph, Cloth) and material.thickness is None:
+        raise ModelError(f"{name!r}: Cloth of finite elements needs its thickness: FEM(law, thickness=...)")
     if isinstance(material, FEM | PBD) and morph.fixed:
         raise ModelError(f"{name!r}: fixed=True has no meaning for what deforms: say which vertices in {what}(pinned=)")
-    if isinstance(morph, Cloth | Rope) and not isinstance(material, PBD):
-        raise ModelError(f"{name!r}: {kind} is made of PBD(density, ...), not of {what}")
+    if isinstance(morph, Cloth | Rope) and not isinstance(material, FEM | PBD):
+        raise ModelError(f"{name!r}: {kind} is made of PBD(density, ...) or, if cloth, FEM(law, ...), not of {what}")
     if isinstance(material, Rigid) and isinstance(morph, Mesh) and Path(morph.file).suffix.lower() not in _RIGID:
         raise ModelError(f"{name!r}: Mesh: {morph.file} must end in .obj or .stl, the formats that rigid things have")
 

@@ -51,8 +51,8 @@ class Bodies(Filling):
 
 
 def _radius(params: Tree) -> float:
-    given = np.max(np.asarray(getattr(params, "thickness", 0.0), float))
-    return float(given) / 2 or THIN
+    given = getattr(params, "thickness", None)
+    return THIN if given is None else float(np.max(np.asarray(given, float))) / 2 or THIN
 
 
 def soften(scene: Any, model: Model, geoms: tuple[int, ...]) -> Bodies | None:

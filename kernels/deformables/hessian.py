@@ -4,9 +4,20 @@ import warp as wp
 
 from .._precision import mat33, real, vec3
 from ..spectral import identity
+from .bend import add_fold_blocks
 from .contact import SMALL_SQUARED, bending, drag, normal_of, pressure, pressure_slope
 from .element import slope, stiffness
-from .laws import cofactor, curvature, positive, pulled_stiffness, second_stress, stretches
+from .laws import (
+    cofactor,
+    curvature,
+    positive,
+    pulled_stiffness,
+    second_stress,
+    sheet_stretches,
+    stress,
+    stretches,
+    tension,
+)
 from .near import Grid
 from .potential import (
     Body,
@@ -69,6 +80,16 @@ def contact_curvature(world: int, i: int, body: Body, setting: Setting, work: Wo
 
 
 @wp.func
+def principal(f: mat33, normal: vec3, sheet: int):
+    """Of F: U, the stretches and V; with the normal at rest for a sheet."""
+    if sheet != 0:
+        left, stretch, right = sheet_stretches(f, normal)
+        return left, stretch, right
+    u, s, v = stretches(f)
+    return u, s, v
+
+
+@wp.func
 def hessian(
     world: int, body: Body, setting: Setting, work: Work, projected: int, preconditioned: int, matrix_out: Matrix
 ):
@@ -87,9 +108,14 @@ def hessian(
     for e in range(body.elements.shape[0]):
         inverse = work.inverse[world, e]
         f = deformation(world, e, body, work)
-        u, s, v = stretches(f)
         own = own_moduli(world, e, body, setting)
-        ca, cb, cc = curvature(body.law, s, own, pressed(world, e, f, own, body, work), projected)
+        pressure_ = pressed(world, e, f, own, body, work)
+        u, s, v = principal(f, inverse[2], body.sheet)
+        ca, cb, cc = curvature(body.law, s, own, pressure_, projected)
+        plane = f
+        if body.sheet != 0:
+            cb = tension(stress(body.law, f, own, pressure_), u, s, v, cb, projected)
+            plane = f - wp.outer(f * inverse[2], inverse[2])
         turn = wp.transpose(v)
         mu = real(0.0)
         lam = real(0.0)
@@ -114,13 +140,17 @@ def hessian(
                     gb = turn * slope(inverse, b, corners)
                     k = stiffness(ga, gb, u, ca, cb, cc)
                     if pulled(world, body, setting) != 0:
-                        k += pulled_stiffness(slope(inverse, a, corners), slope(inverse, b, corners), f, pulls, mu, lam)
+                        k += pulled_stiffness(
+                            slope(inverse, a, corners), slope(inverse, b, corners), plane, pulls, mu, lam
+                        )
                     k = work.volume[world, e] * k
                     t = body.slot[e, a * corners + b]
                     matrix_out.block[world, t] = matrix_out.block[world, t] + k
                     if b > a:
                         t = body.slot[e, b * corners + a]
                         matrix_out.block[world, t] = matrix_out.block[world, t] + wp.transpose(k)
+    if body.sheet != 0:
+        add_fold_blocks(world, body, setting, work, projected, matrix_out.block)
     if body.skin.room > 0:
         self_blocks(world, body, setting, work, projected, matrix_out.grid, matrix_out.pairs)
     if preconditioned != 0:

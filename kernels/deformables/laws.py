@@ -16,7 +16,7 @@ without effect on a rotation.
 import warp as wp
 
 from .._precision import mat33, real, tolerance, vec3
-from ..spectral import assembled, eigen, identity, polar
+from ..spectral import assembled, eigen, identity, polar, rotated
 
 COROTATED = wp.constant(0)
 NEO_HOOKEAN = wp.constant(1)
@@ -167,6 +167,51 @@ def stretches(f: mat33):
     u2 = wp.cross(u0, u1)
     s = vec3(s0, s1, wp.dot(u2, f * v2))
     return wp.matrix_from_cols(u0, u1, u2), s, wp.matrix_from_cols(v0, v1, v2)
+
+
+@wp.func
+def sheet_stretches(f: mat33, normal: vec3):
+    """As :func:`stretches`, of a sheet, whose normal at rest is v_2: s_0 >= s_1 >= 0, and s_2 = 1."""
+    t = perpendicular(normal)
+    w = wp.cross(normal, t)
+    a = f * t
+    b = f * w
+    o = real(0.0)
+    metric = mat33(wp.dot(a, a), wp.dot(a, b), o, wp.dot(a, b), wp.dot(b, b), o, o, o, real(1.0))
+    d, q = rotated(metric, identity(), 0, 1)
+    v0 = q[0, 0] * t + q[1, 0] * w
+    v1 = q[0, 1] * t + q[1, 1] * w
+    if d[1, 1] > d[0, 0]:
+        v0 = v1
+        v1 = wp.cross(normal, v0)
+    n = f * normal
+    u0 = f * v0
+    s0 = wp.length(u0)
+    if s0 > NOTHING:
+        u0 = u0 / s0
+    else:
+        u0 = t
+    u1 = wp.cross(n, u0)
+    s = vec3(s0, wp.max(wp.dot(u1, f * v1), o), real(1.0))
+    return wp.matrix_from_cols(u0, u1, n), s, wp.matrix_from_cols(v0, v1, normal)
+
+
+@wp.func
+def tension(p: mat33, u: mat33, s: vec3, v: mat33, b: mat33, projected: int) -> mat33:
+    """B of a sheet: what turns out of it is held by the principal stresses over their stretches, for its normal turns.
+
+    Args:
+        p: the first Piola-Kirchhoff stress. u, s, v: of :func:`sheet_stretches`. b: of :func:`curvature`.
+    """
+    pulls = wp.transpose(u) * p * v
+    out = b
+    for m in range(2):
+        hold = pulls[m, m] / wp.max(s[m], LEAST)
+        if projected != 0:
+            hold = wp.max(hold, real(0.0))
+        out[m, 2] = hold
+        out[2, m] = hold
+    return out
 
 
 @wp.func

@@ -10,6 +10,7 @@ One thread takes a world: it runs all iterations, so that worlds stop one by one
 import warp as wp
 
 from .._precision import real, tolerance, vec2, vec3
+from .bend import add_fold_force, fold_work, set_up_folds
 from .hessian import Matrix, hessian, multiply
 from .potential import ROUNDING, Body, Setting, Work, deformation, gradient, move, potential, set_up
 from .self_contact import add_self_force, look_ahead, self_work, set_out
@@ -108,8 +109,10 @@ def conjugate_gradients(
 def whole_potential(
     world: int, body: Body, setting: Setting, u: wp.array2d(dtype=vec3), work: Work, matrix: Matrix
 ) -> vec2:
-    """W with contact of the body with itself, and what its rounding is relative to."""
+    """W with hinges and contact of the body with itself, and what its rounding is relative to."""
     value = potential(world, body, setting, u, work)
+    if body.sheet != 0:
+        value += fold_work(world, body, setting, work)
     if body.skin.room > 0:
         value += self_work(world, body, setting, work, matrix.pairs, matrix.grid)
     return value
@@ -127,6 +130,8 @@ def imbalance(
 ) -> real:
     """The gradient, and its norm over that of the forces that it is the sum of."""
     size = gradient(world, body, setting, u, work, descent_out.gradient)
+    if body.sheet != 0:
+        size += add_fold_force(world, body, setting, work, descent_out.gradient)
     if body.skin.room > 0:
         size += add_self_force(world, body, setting, work, matrix.pairs, matrix.grid, descent_out.gradient)
     left = real(0.0)
@@ -136,11 +141,11 @@ def imbalance(
 
 
 @wp.func
-def mean_edge(body: Body, work: Work, world: int) -> real:
-    """A length that elements have, from their mean volume."""
+def mean_edge(body: Body, setting: Setting, work: Work, world: int) -> real:
+    """A length that elements have, from their mean volume or area."""
     total = real(0.0)
     for e in range(body.elements.shape[0]):
-        total += work.volume[world, e]
+        total += work.volume[world, e] / setting.thick[world, e]
     mean = total / real(body.elements.shape[0])
     if body.elements.shape[1] == 4:
         return wp.pow(real(6.0) * mean, real(1.0) / real(3.0))
@@ -171,7 +176,8 @@ def newton(
     world = wp.tid()
     n = start.shape[1]
     set_up(world, body, setting, work_out)
-    length = mean_edge(body, work_out, world)
+    set_up_folds(world, body, setting, work_out)
+    length = mean_edge(body, setting, work_out, world)
     stuck = int(0)
     if body.skin.room > 0:
         stuck = set_out(
@@ -288,6 +294,7 @@ def solve(
     world = wp.tid()
     n = u.shape[1]
     set_up(world, body, setting, work_out)
+    set_up_folds(world, body, setting, work_out)
     move(world, body, setting, u, work_out)
     if body.skin.room > 0:
         for half in range(2):

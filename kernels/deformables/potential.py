@@ -8,7 +8,7 @@ is least where M ((u / h - v) / h + a u / h - g) = f - dPsi/dx: implicit Euler, 
 h = infinity it is the energy at rest under the loads. With mean dilatation the part l (J - a)^2 / 2 of psi takes at
 each vertex the mean J of the elements around it (Bonet and Burton 1998): an element's l (J - a) becomes the mean of its
 vertices' pressures. psi includes muscles and damping by stiffness (laws.py);
-colliders add their terms (contact.py).
+colliders add their terms (contact.py), and the hinges of sheets theirs (bend.py).
 """
 
 import warp as wp
@@ -24,7 +24,7 @@ from .contact import (
     pressure_work,
     slipping,
 )
-from .element import edges, slope, volume_of
+from .element import across, edges, slope, volume_of
 from .laws import (
     energy_density,
     moduli,
@@ -46,11 +46,14 @@ class Body:
     law: int
     mean: int  # whether the dilatation is a mean around vertices
     muscles: int  # whether there are any
+    sheet: int  # whether elements are triangles in space
     elements: wp.array2d(dtype=int)
     pinned: wp.array(dtype=int)  # 1 for vertices whose displacement is given
     first: wp.array(dtype=int)  # of each row, its first block
     column: wp.array(dtype=int)
     slot: wp.array2d(dtype=int)  # of an element's pairs of corners, their block
+    hinge: wp.array2d(dtype=int)  # of a sheet (bend.py): the ends of an edge, and the vertices opposite
+    fold: wp.array2d(dtype=int)  # of a hinge's pairs of corners, their block
     shape: wp.array(dtype=int)  # of each collider
     count: wp.array(dtype=wp.vec3i)
     skin: Skin
@@ -72,6 +75,8 @@ class Setting:
     force: wp.array2d(dtype=vec3)
     viscous: wp.array(dtype=real)
     muscle: wp.array2d(dtype=mat33)
+    thick: wp.array2d(dtype=real)
+    bend: wp.array2d(dtype=real)
     # contact (contact.py): of vertices,
     area: wp.array2d(dtype=real)
     stiffness: wp.array(dtype=real)
@@ -103,6 +108,7 @@ class Work:
     volume: wp.array2d(dtype=real)
     mass: wp.array2d(dtype=real)  # of a vertex
     place: wp.array2d(dtype=vec3)  # x + u
+    angle: wp.array2d(dtype=real)  # of a hinge at rest
     # with mean dilatation, of a vertex:
     room: wp.array2d(dtype=real)  # its volume
     bulk: wp.array2d(dtype=real)  # the sum of l V / corners
@@ -138,8 +144,8 @@ def set_up(world: int, body: Body, setting: Setting, work_out: Work):
     for i in range(work_out.mass.shape[1]):
         work_out.mass[world, i] = real(0.0)
     for e in range(body.elements.shape[0]):
-        rest = edges(body.elements, e, setting.rest, world, real(1.0))
-        volume = volume_of(rest, corners)
+        rest = across(edges(body.elements, e, setting.rest, world), corners, body.sheet)
+        volume = volume_of(rest, corners, setting.thick[world, e])
         work_out.inverse[world, e] = wp.inverse(rest)
         work_out.volume[world, e] = volume
         share = setting.density[world, e] * volume / real(corners)
@@ -164,7 +170,8 @@ def set_up(world: int, body: Body, setting: Setting, work_out: Work):
 @wp.func
 def deformation(world: int, e: int, body: Body, work: Work) -> mat33:
     """F of an element at the place."""
-    return edges(body.elements, e, work.place, world, real(1.0)) * work.inverse[world, e]
+    d = across(edges(body.elements, e, work.place, world), body.elements.shape[1], body.sheet)
+    return d * work.inverse[world, e]
 
 
 @wp.func
@@ -214,7 +221,8 @@ def pressed(world: int, e: int, f: mat33, k: vec3, body: Body, work: Work) -> re
 @wp.func
 def deformation_before(world: int, e: int, body: Body, setting: Setting, work: Work) -> mat33:
     """F of an element where the step begins."""
-    return edges(body.elements, e, setting.x, world, real(1.0)) * work.inverse[world, e]
+    d = across(edges(body.elements, e, setting.x, world), body.elements.shape[1], body.sheet)
+    return d * work.inverse[world, e]
 
 
 @wp.func

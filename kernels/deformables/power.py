@@ -6,7 +6,8 @@ P = l . (M ((u / h - v) / h + a u / h - g) - f + dPsi/dx), in parts of elements 
 import warp as wp
 
 from .._precision import mat33, real, vec3, vec5
-from .element import edges, volume_of
+from .bend import angle, moment_of, slopes
+from .element import across, edges, volume_of
 from .laws import cofactor, moduli, pressure_of, second_stress, stress
 
 
@@ -15,6 +16,7 @@ def element_power(
     # Structure:
     law: int,
     mean: int,
+    sheet: int,
     elements: wp.array2d(dtype=int),
     # Model:
     rest: wp.array2d(dtype=vec3),
@@ -26,6 +28,7 @@ def element_power(
     damping: wp.array(dtype=real),
     viscous: wp.array(dtype=real),
     muscle: wp.array2d(dtype=mat33),
+    thick: wp.array2d(dtype=real),
     # State in:
     x: wp.array2d(dtype=vec3),
     v: wp.array2d(dtype=vec3),
@@ -38,15 +41,14 @@ def element_power(
     """Of stress, P : dF V, and of the inertia and weight of the element's part of its vertices' mass."""
     world, e = wp.tid()
     corners = elements.shape[1]
-    at_rest = edges(elements, e, rest, world, real(1.0))
-    volume = volume_of(at_rest, corners)
+    at_rest = across(edges(elements, e, rest, world), corners, sheet)
+    volume = volume_of(at_rest, corners, thick[world, e])
     inverse = wp.inverse(at_rest)
-    moved_edges = edges(elements, e, x, world, real(1.0)) + edges(elements, e, u, world, real(0.0))
-    f = moved_edges * inverse
-    change = edges(elements, e, trial, world, real(0.0)) * inverse
+    f = across(edges(elements, e, x, world) + edges(elements, e, u, world), corners, sheet) * inverse
+    change = edges(elements, e, trial, world) * inverse
     rate = real(1.0) / timestep[world]
     share = viscous[world] * rate
-    before = edges(elements, e, x, world, real(1.0)) * inverse
+    before = across(edges(elements, e, x, world), corners, sheet) * inverse
     pulls = second_stress(f, before, share * mu[world, e], share * lam[world, e], muscle[world, e])
     k = moduli(law, mu[world, e], lam[world, e])
     pressure = real(0.0)
@@ -80,12 +82,13 @@ def dilate(
 ):
     """What an element gives each of its vertices: volume, times J, times the change of J, times l, times l a."""
     world, e = wp.tid()
-    at_rest = edges(elements, e, rest, world, real(1.0))
+    corners = elements.shape[1]
+    at_rest = across(edges(elements, e, rest, world), corners, 0)
     inverse = wp.inverse(at_rest)
-    f = (edges(elements, e, x, world, real(1.0)) + edges(elements, e, u, world, real(0.0))) * inverse
-    change = wp.ddot(cofactor(f), edges(elements, e, trial, world, real(0.0)) * inverse)
+    f = across(edges(elements, e, x, world) + edges(elements, e, u, world), corners, 0) * inverse
+    change = wp.ddot(cofactor(f), edges(elements, e, trial, world) * inverse)
     k = moduli(law, mu[world, e], lam[world, e])
-    v = volume_of(at_rest, elements.shape[1]) / real(elements.shape[1])
+    v = volume_of(at_rest, corners, real(1.0)) / real(corners)
     part_out[world, e] = vec5(v, v * wp.determinant(f), v * change, v * k[1], v * k[1] * k[2])
 
 
@@ -131,3 +134,39 @@ def vertex_power(
     """Of the force from outside."""
     world, i = wp.tid()
     power_out[world, i] = -wp.dot(force[world, i], trial[world, i])
+
+
+@wp.kernel
+def bend_power(
+    # Structure:
+    hinge: wp.array2d(dtype=int),
+    # Model:
+    rest: wp.array2d(dtype=vec3),
+    bend: wp.array2d(dtype=real),
+    viscous: wp.array(dtype=real),
+    timestep: wp.array(dtype=real),
+    # In:
+    x: wp.array2d(dtype=vec3),
+    u: wp.array2d(dtype=vec3),
+    trial: wp.array2d(dtype=vec3),
+    # Out:
+    power_out: wp.array2d(dtype=real),
+):
+    """Of the moment at a hinge."""
+    world, m = wp.tid()
+    i = hinge[m, 0]
+    j = hinge[m, 1]
+    k = hinge[m, 2]
+    l = hinge[m, 3]
+    p0 = x[world, i] + u[world, i]
+    p1 = x[world, j] + u[world, j]
+    p2 = x[world, k] + u[world, k]
+    p3 = x[world, l] + u[world, l]
+    g0, g1, g2, g3 = slopes(p0, p1, p2, p3)
+    at_rest = angle(rest[world, i], rest[world, j], rest[world, k], rest[world, l])
+    before = angle(x[world, i], x[world, j], x[world, k], x[world, l])
+    share = viscous[world] / timestep[world]
+    moment = moment_of(angle(p0, p1, p2, p3), at_rest, before, bend[world, m], share)
+    change = wp.dot(g0, trial[world, i]) + wp.dot(g1, trial[world, j])
+    change += wp.dot(g2, trial[world, k]) + wp.dot(g3, trial[world, l])
+    power_out[world, m] = moment * change

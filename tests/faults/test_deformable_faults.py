@@ -15,6 +15,7 @@ from fphys.worlds import Status
 
 BODY = mesh.box((3, 2), (0.3, 0.2))
 N, E = len(BODY.vertices), len(BODY.elements)
+SHEET = mesh.cloth((2, 2), (0.2, 0.2))
 WORLDS, BAD = 3, 1
 
 step = jax.jit(fem.step)
@@ -44,6 +45,8 @@ def each(value: float, at: int, wrong: float) -> np.ndarray:
         ({"damping": -1.0}, "params.damping is -1.0"),
         ({"stiffness_damping": -1.0}, "params.stiffness_damping is -1.0"),
         ({"contact": fem.Contact(thickness=0.0)}, "params.contact.thickness is 0.0"),
+        ({"mesh": SHEET, "gravity": 0.0, "thickness": 0.0}, "params.thickness is 0.0: it must be finite and positive"),
+        ({"mesh": SHEET, "gravity": 0.0, "thickness": 0.01, "bending": -1.0}, "params.bending is -1.0: it must be"),
         ({"timestep": np.inf, "order": 2}, "for the equilibrium leave the order at 1"),
         ({"mesh": BODY.replace(vertices=BODY.vertices * [-1, 1])}, "element 0 of the mesh is inside out"),
     ],
@@ -65,11 +68,15 @@ def test_numbers_that_cannot_be_simulated_are_refused_by_name(changed: Any, mess
             UnsupportedError,
             "StVenantKirchhoff has none",
         ),
+        (lambda: beam(mesh=mesh.cloth((2, 2), (1.0, 1.0))), ValueError, "params.thickness is missing: a sheet"),
+        (lambda: beam(thickness=0.01), ValueError, "params.thickness is for sheets"),
+        (lambda: beam(bending=0.01), ValueError, "params.bending is for sheets"),
         (
-            lambda: beam(mesh=mesh.cloth((2, 2), (1.0, 1.0))),
+            lambda: beam(mesh=mesh.cloth((2, 2), (1.0, 1.0)), thickness=0.01, mean_dilatation=True),
             UnsupportedError,
-            "membranes, shells and ropes are not there",
+            "a sheet is in plane stress",
         ),
+        (lambda: beam(contact=fem.Contact(pairs=9)), UnsupportedError, "in the plane a body does not meet itself"),
         (lambda: beam(mesh=mesh.rope(2, 1.0)), UnsupportedError, "elements of edge kind with 3 coordinates"),
         (
             lambda: beam(
@@ -216,9 +223,44 @@ def test_an_inverted_element_is_named_and_the_body_goes_on():
     assert (mesh.measures(np.asarray(back.x[0]), BODY.elements) > 0).all()
 
 
+def test_a_sheet_that_cannot_be_is_held_alone():
+    """Of three worlds one has no thickness."""
+    thick = jnp.full((WORLDS, 1), 0.01).at[BAD].set(0.0)
+    params = beam(mesh=SHEET, gravity=(0.0, 0.0, -9.81), thickness=thick, pinned=(0, 1))
+    state = fem.init(params.replace(thickness=0.01), num_worlds=WORLDS)
+    after = step(params, state)
+    assert np.asarray(after.status).tolist() == [0, int(fem.Status.BADPARAM), 0]
+    assert np.array_equal(after.x[BAD], state.x[BAD]) and np.array_equal(after.x[0], after.x[2])
+    slope = jax.grad(lambda t: step(params.replace(thickness=t), state).x.sum())(thick)
+    assert np.isfinite(slope).all() and not slope[BAD].any()
+
+
+def test_more_pairs_than_there_is_room_for_are_reported():
+    """Two blocks, in one world near to each other: that world alone has the bit, and goes on; with room it has none.
+
+    Which pairs act changes from one iteration to the next, so that it may be UNCONVERGED, too.
+    """
+    cube = mesh.box((1, 1, 1), (0.2, 0.2, 0.2))
+    x = np.concatenate([cube.vertices, cube.vertices + [0.03, 0.02, 0.203]])
+    both = mesh.build(x, np.concatenate([cube.elements, cube.elements + 8]))
+    contact = fem.Contact(1e5, 5e-3, pairs=2)
+    params = beam(mesh=both, gravity=0.0, contact=contact)
+    apart = x + (np.arange(16) >= 8)[:, None] * [0.0, 0.0, 0.2]
+    state = fem.init(params, jnp.asarray(np.stack([apart, x])))
+    after = step(params, state)
+    assert int(after.status[0]) == 0 and int(after.status[BAD]) & int(Status.CONTACT_OVERFLOW)
+    assert np.array_equal(after.x[0], step(params, fem.init(params, apart[None])).x[0])
+    assert np.isfinite(after.x).all() and (after.x[BAD, 8:, 2] > state.x[BAD, 8:, 2]).any()
+    with pytest.raises(
+        StateError, match=r"CONTACT_OVERFLOW: the body met itself in more than 2 pairs.*contact.pairs=4"
+    ):
+        fem.check(params, after)
+    more = params.replace(contact=contact.replace(pairs=200))
+    fem.check(more, step(more, state))
+
+
 # --- position-based dynamics
 
-SHEET = mesh.cloth((2, 2), (0.2, 0.2))
 CURVED = SHEET.replace(vertices=SHEET.vertices + np.array([0, 0, 1]) * SHEET.vertices[:, :1] ** 2)
 
 
@@ -271,3 +313,19 @@ def test_a_load_that_is_not_finite_skips_the_step_of_its_world(what: str):
     assert np.array_equal(after.x[BAD], state.x[BAD]) and np.isfinite(after.x).all()
     with pytest.raises(StateError, match="BADCTRL: force, pins or a collider were not finite"):
         pbd.check(params, after)
+
+
+def test_more_neighbours_than_there_is_room_for_are_reported():
+    """A sheet that is crumpled in one world: that world alone has the bit, and goes on; with room it has none."""
+    params = sheet(stretch=1e3, apart=0.05, neighbors=2)  # soft, so that it stays so
+    flat = np.broadcast_to(SHEET.vertices, (WORLDS, *SHEET.vertices.shape)).copy()
+    crumpled = flat.copy()
+    crumpled[BAD] *= 0.2
+    start, clean = pbd.init(params, jnp.asarray(crumpled)), pbd.init(params, jnp.asarray(flat))
+    after = jax.jit(pbd.step)(params, start)
+    assert np.asarray(after.status).tolist() == [0, int(Status.NEIGHBOR_OVERFLOW), 0]
+    assert np.array_equal(after.x[0], jax.jit(pbd.step)(params, clean).x[0]) and np.isfinite(after.x).all()
+    assert not np.array_equal(after.x[BAD], start.x[BAD])
+    with pytest.raises(StateError, match=r"world 1: NEIGHBOR_OVERFLOW: .*more than 2 others.*params.neighbors=4"):
+        pbd.check(params, after)
+    pbd.check(params.replace(neighbors=24), jax.jit(pbd.step)(params.replace(neighbors=24), start))

@@ -94,6 +94,7 @@ def scenes() -> dict[str, Scene]:
         "Mesh, PBD": (Wedge("wedge.msh"), PBD(1000.0)),
         "Cloth": (CLOTH, PBD(0.2)),
         "Rope": (Rope(1.0, 4), PBD(0.1)),
+        "Cloth, FEM": (CLOTH, FEM(fem.NeoHookean(1000.0, 1e5, 0.4), thickness=1e-3)),
     }
     sensors = {
         "JointState": JointState(),

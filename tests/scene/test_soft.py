@@ -124,6 +124,20 @@ def test_finite_elements_from_a_file(tmp_path):
     assert z.min() < -0.01
 
 
+def test_a_sheet_of_finite_elements():
+    """Cloth, held at a corner: it hangs as the solver's own."""
+    scene = Scene(timestep=0.02)
+    scene.add(Cloth((0.4, 0.4), (2, 2), pos=(0.2, 0.2, 1)), FEM(LAW, 1.0, (0,), thickness=2e-3, bending=1e-4), name="c")
+    world = scene.build(1)
+    after = jax.jit(lambda s: jax.lax.fori_loop(0, 5, lambda _, s: world.step(s), s))(world.init())
+    world.check(after)
+    cloth = mesh.cloth((2, 2), (0.4, 0.4))
+    params = fem.Params(cloth, LAW, 0.02, (0, 0, -9.81), 1.0, (0,), thickness=2e-3, bending=1e-4)
+    own = jax.jit(lambda s: jax.lax.fori_loop(0, 5, lambda _, s: fem.step(params, s), s))(fem.init(params))
+    np.testing.assert_allclose(world.vertices(after, "c"), own.x + np.array([0, 0, 1]), atol=1e-9)
+    assert own.x[0, -1, 2] < -0.02
+
+
 @pytest.mark.parametrize(
     ("make", "fault"),
     [
@@ -131,6 +145,7 @@ def test_finite_elements_from_a_file(tmp_path):
         (lambda: Scene().add(Cloth((1, 1), (2, 2))), "Cloth is made of PBD"),
         (lambda: Scene().add(Box((1, 1, 1)), CLOTH), "PBD takes Cloth, Rope or Mesh, not Box"),
         (lambda: Scene().add(Rope(1.0, 4), FEM(LAW)), "FEM takes a Mesh"),
+        (lambda: Scene().add(Cloth((1, 1), (2, 2)), FEM(LAW)), "needs its thickness"),
         (lambda: Scene().add(Rope(1.0, 4, fixed=True), CLOTH), "pinned"),
         (lambda: Cloth((1, 1), (0, 2)), "Cloth: size"),
         (lambda: FEM(MPM), "law is type"),  # pyright: ignore
