@@ -13,6 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from .. import units
+from ..errors import UnsupportedError
 from ..tree import Tree, pytree, static
 from .arguments import array, known, row
 
@@ -55,6 +56,12 @@ class Collider(Tree):
     (2,), or have a world axis first; in two dimensions the spin may be a number. It acts on nodes inside the shape or
     at most half a cell away. The choice of these nodes has no derivative; the effect on them is differentiable by pose,
     velocity and friction. Sizes only decide which nodes, so their gradients are zero, except a capsule's half length.
+
+    With a ``width``, in MPM, its effect fades: a node whose velocity a contact would change by dv is changed by b dv.
+    b falls from 1 to 0, as 6 s^5 - 15 s^4 + 10 s^3 with s = 1/2 + (cell / 2 - d) / width, while the distance d grows.
+    Edges of a box are round over the width, the ends of a capsule's axis too, and normals of a field are linear between
+    samples, which must reach half a cell and half a width beyond it. The motion is another one, differentiable by
+    pose, size, samples and width; obstacles to be optimised need three cells or four. A width of zero is none.
     """
 
     pos: Any  # Position of its origin [m], shape (3,).
@@ -64,21 +71,27 @@ class Collider(Tree):
     spin: Any = 0.0  # angular velocity [rad/s], shape (3,)
     friction: Any = 0.0  # Coulomb's coefficient, shape ()
     samples: Any = 0.0  # for a field: signed distance [m], shape (1 | world, sample)
+    width: Any = None  # over which its effect fades [m], shape (); None: it ends half a cell outside its surface
     shape: str = static(default="sphere")
     contact: str = static(default="separate")
     count: tuple[int, int, int] = static(default=(1, 1, 1))  # samples per axis of a field
 
 
-_KINDS = {"pos": units.length, "velocity": units.velocity, "spin": units.angular_velocity, "samples": units.length}
+_KINDS = dict.fromkeys(("pos", "samples", "width"), units.length) | {
+    "velocity": units.velocity,
+    "spin": units.angular_velocity,
+}
 
 
-def plane(point: Any, normal: Any, contact: str = "separate", friction: Any = 0.0, velocity: Any = 0.0) -> Collider:
+def plane(
+    point: Any, normal: Any, contact: str = "separate", friction: Any = 0.0, velocity: Any = 0.0, width: Any = None
+) -> Collider:
     """The half space behind a plane; ``normal`` points out of it and need not have unit length."""
-    return Collider(point, _upright(), normal, velocity, 0.0, friction, shape="plane", contact=contact)
+    return Collider(point, _upright(), normal, velocity, 0.0, friction, width=width, shape="plane", contact=contact)
 
 
 def sphere(pos: Any, radius: Any, contact: str = "separate", friction: Any = 0.0, **motion: Any) -> Collider:
-    """A ball, in two dimensions a disk. ``motion``: velocity, spin."""
+    """A ball, in two dimensions a disk. ``motion``: velocity, spin; and width."""
     size = _stacked(units.si(radius, units.length, "radius"), 0.0, 0.0)
     return Collider(pos, _upright(), size, friction=friction, shape="sphere", contact=contact, **motion)
 
@@ -136,11 +149,14 @@ def field(
     )
 
 
-def prepared(collider: Collider, number: int, dtype: Any, dim: int, worlds: int) -> Collider:
+def prepared(collider: Collider, number: int, dtype: Any, dim: int, worlds: int, fades: bool = False) -> Collider:
     """A collider in the form that the kernels take, every array with the world axis first.
 
+    Args:
+        fades: the solver has colliders with a width.
+
     Raises:
-        ValueError, TypeError: a field that does not fit, by name.
+        ValueError, TypeError: a field that does not fit, by name. UnsupportedError: a width, which the solver lacks.
     """
     name = f"colliders[{number}]"
     if not isinstance(collider, Collider):
@@ -150,6 +166,8 @@ def prepared(collider: Collider, number: int, dtype: Any, dim: int, worlds: int)
     contact_number(collider.contact)
     if dim == 2:
         collider = collider.replace(spin=_about_z(collider.spin, dtype))
+    if collider.width is not None and not fades:
+        raise UnsupportedError(f"{name}.width is given: only in MPM does a collider's effect fade; leave it out")
     samples = array(f"{name}.samples", collider.samples, dtype)
     found = {
         key: row(f"{name}.{key}", _padded(f"{name}.{key}", collider, key, dim, dtype), (3,), dtype, vector=True)
@@ -159,6 +177,8 @@ def prepared(collider: Collider, number: int, dtype: Any, dim: int, worlds: int)
         "friction": row(f"{name}.friction", collider.friction, (), dtype),
         "samples": samples.reshape(1, 1) if samples.ndim == 0 else samples,
     }
+    if collider.width is not None:
+        found["width"] = row(f"{name}.width", collider.width, (), dtype)
     for key, value in found.items():
         if value.shape[0] not in (1, worlds):
             raise ValueError(
@@ -180,8 +200,9 @@ def _refuse(name: str, shape: str, found: dict[str, Any]) -> None:
     for key in ("size",) * (shape == "plane") + ("quat",):
         if key in values and not np.linalg.norm(values[key], axis=-1).all():
             raise ValueError(f"{name}: its {'normal' if key == 'size' else 'quaternion'} has no length")
-    if "friction" in values and not (values["friction"] >= 0).all():
-        raise ValueError(f"{name}.friction is {values['friction'].min()}: it must not be negative")
+    for key in ("friction", "width"):
+        if key in values and not (values[key] >= 0).all():
+            raise ValueError(f"{name}.{key} is {values[key].min()}: it must not be negative")
 
 
 def contact_number(name: str) -> int:

@@ -223,8 +223,8 @@ def step(
         still where all particles do. A time step above the limits that :func:`init` has is reported (CFL), also where
         numbers are traced.
         Gradients flow to all of params, positions, velocities, C, F, history, volume, force, actuation and
-        colliders, but not through the choice of the nodes that a collider holds, nor through the onset of yielding: a
-        step that yields is differentiated as one that does.
+        colliders, but not through the choice of the nodes that a collider without a width holds, nor through the
+        onset of yielding: a step that yields is differentiated as one that does.
 
     Raises:
         ValueError: a shape does not fit, before anything runs. TypeError: dtypes differ. UnitError: a quantity is of
@@ -278,7 +278,7 @@ def _step(
     )
     actuation = load("actuation", actuation, (worlds, n, 3, 3), dtype)
     given = tuple(colliders or ()) if isinstance(colliders, Sequence | None) else (colliders,)
-    given = tuple(prepared(c, i, dtype, dim, worlds) for i, c in enumerate(given))
+    given = tuple(prepared(c, i, dtype, dim, worlds, fades=True) for i, c in enumerate(given))
     kinds, shapes = stacked(given) if given else ((), None)
     number = jnp.clip(state.material, 0, len(params.materials) - 1)
     rows, keep = _rows(params, (worlds, n), dtype)
@@ -287,7 +287,7 @@ def _step(
     fine = simulable(setting.table, len(layout.kinds), setting.timestep, rest, state)
     fine = fine & (setting.wall_friction >= 0).all(1)
     if shapes is not None:
-        fine = fine & (shapes.friction >= 0).all(1)
+        fine = fine & (shapes.friction >= 0).all(1) & (shapes.width >= 0).all(1)
     if keep is not None:
         fine = fine & (keep >= 0) & (keep <= 1)
     force = jnp.where(fine[:, None, None], force, jnp.nan)  # a particle with this force takes no part

@@ -192,7 +192,7 @@ CAUSES = {
     Status.OOB: "particles left the domain{}; enlarge params.shape, close params.walls, or lower params.timestep",
     Status.BADPARAM: (
         "a number is not one to simulate: all must be finite, time step, densities and stiffnesses positive, "
-        "Poisson's ratio between -1 and 0.5, volumes and the friction of walls and colliders not negative, materials "
+        "Poisson's ratio between -1 and 0.5, volumes, friction and widths not negative, materials "
         "among those of params.material"
     ),
     Status.INVERTED: (

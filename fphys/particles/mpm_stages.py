@@ -37,6 +37,7 @@ class Shapes(NamedTuple):
     velocity: Any
     spin: Any
     friction: Any
+    width: Any  # zero: none
     samples: Any  # of all fields, one after the other
 
 
@@ -59,8 +60,11 @@ def stacked(colliders: tuple[Collider, ...]) -> tuple[tuple[Kinds, ...], Shapes]
         first += c.samples.shape[1] if c.shape == "field" else 0
     wide = lambda arrays: _wide([a[:, None] for a in arrays])  # noqa: E731
     names = "pos", "quat", "size", "velocity", "spin", "friction"
-    samples = _wide(fields) if fields else jnp.zeros((1, 1), colliders[0].pos.dtype)
-    return tuple(found), Shapes(*[wide([getattr(c, name) for c in colliders]) for name in names], samples=samples)
+    none = jnp.zeros(1, colliders[0].pos.dtype)
+    width = wide([none if c.width is None else c.width for c in colliders])
+    samples = _wide(fields) if fields else none[:, None]
+    shared = [wide([getattr(c, name) for c in colliders]) for name in names]
+    return tuple(found), Shapes(*shared, width=width, samples=samples)
 
 
 def _wide(arrays: list[Any]) -> Any:

@@ -4,6 +4,7 @@ import warp as wp
 
 from .._precision import mat33, quat, real, vec3, vec4
 from ..math import quat_unit, rotate, rotate_back, rotation
+from .fade import beyond, fading, normal_of_field, of_round_box
 from .grid import OPEN, SEPARATE, STICKY, against, freely, moved, node_of
 
 PLANE = wp.constant(0)
@@ -118,6 +119,7 @@ class Shapes:
     velocity: wp.array2d(dtype=vec3)
     spin: wp.array2d(dtype=vec3)
     friction: wp.array2d(dtype=real)
+    width: wp.array2d(dtype=real)
     samples: wp.array2d(dtype=real)
 
 
@@ -153,11 +155,33 @@ def facing(
 
 
 @wp.func
+def smoothly(
+    world: int, shape: int, p: vec3, size: vec3, width: real, count: wp.vec3i, first: int, field: wp.array2d(dtype=real)
+) -> vec4:
+    """As ``surface``, of a shape whose edges are round over a width, so that the normal has no jump."""
+    if shape == BOX:
+        return of_round_box(p, size, width)
+    if shape == CAPSULE:
+        return from_centre(vec3(p[0], p[1], beyond(p[2], size[1], width)), size[0])
+    if shape == FIELD:
+        d = surface(world, shape, p, size, count, first, field)[3]
+        n = normal_of_field(world, p, size, count, first, field)
+        return vec4(n[0], n[1], n[2], d)
+    return surface(world, shape, p, size, count, first, field)
+
+
+@wp.func
 def beside(world: int, c: int, x: vec3, shapes: Shapes) -> vec4:
     """Outward normal in world axes, and signed distance, of a collider at a point."""
     size = shapes.size[world, c]
     pos = shapes.pos[world, c]
     turn = shapes.turn[world, c]
+    width = shapes.width[world, c]
+    if width > real(0.0):
+        p = rotate_back(quat_unit(turn), x - pos)
+        s = smoothly(world, shapes.kind[c], p, size, width, shapes.count[c], shapes.first[c], shapes.samples)
+        n = rotate(quat_unit(turn), vec3(s[0], s[1], s[2]))
+        return vec4(n[0], n[1], n[2], s[3])
     return facing(world, shapes.kind[c], shapes.count[c], shapes.first[c], shapes.samples, size, pos, turn, x)
 
 
@@ -168,11 +192,14 @@ def motion_at(world: int, c: int, x: vec3, shapes: Shapes) -> vec3:
 
 
 @wp.func
-def after_one(world: int, c: int, x: vec3, u: vec3, shapes: Shapes) -> vec3:
-    """A velocity after a collider."""
-    n = beside(world, c, x, shapes)
+def after_one(world: int, c: int, x: vec3, dx: real, u: vec3, shapes: Shapes) -> vec3:
+    """A velocity after a collider, or a part of the way to it."""
+    s = beside(world, c, x, shapes)
     w = motion_at(world, c, x, shapes)
-    return w + against(u - w, vec3(n[0], n[1], n[2]), shapes.contact[c], shapes.friction[world, c])
+    after = w + against(u - w, vec3(s[0], s[1], s[2]), shapes.contact[c], shapes.friction[world, c])
+    if shapes.width[world, c] > real(0.0):
+        return u + fading(s[3], dx, shapes.width[world, c]) * (after - u)
+    return after
 
 
 @wp.func
@@ -184,7 +211,7 @@ def ends(world: int, c: int, lower: vec3, dx: real, nodes: wp.vec3i, shapes: Sha
     size = shapes.size[world, c]
     half = vec3()
     middle = vec3()
-    more = real(0.5) * dx
+    more = real(0.5) * (dx + shapes.width[world, c])
     if kind == SPHERE:
         more = more + size[0]
     elif kind == CAPSULE:
@@ -225,7 +252,7 @@ def near(
     # Out:
     touched_out: wp.array2d(dtype=int),
 ):
-    """The colliders that act on each node with mass: those in which it lies, or at most half a cell away from them.
+    """The colliders that act on each node with mass: those at most half a cell, and half their width, away from it.
 
     A number has their places plus one, in ten bits each. A lane takes the nodes with one index along the first axis.
     """
@@ -238,7 +265,7 @@ def near(
                     node = (i * nodes[1] + j) * nodes[2] + k
                     if grid[world, node][3] > real(0.0):
                         s = beside(world, c, place_of(node, lower, dx, nodes), shapes)
-                        if s[3] < real(0.5) * dx:
+                        if s[3] < real(0.5) * (dx + shapes.width[world, c]):
                             before = touched_out[world, node]
                             if before == 0:
                                 touched_out[world, node] = c + 1
@@ -255,7 +282,7 @@ def met(world: int, node: int, u: vec3, which: int, lower: vec3, dx: real, nodes
     for slot in range(MOST):
         c = ((which >> (10 * slot)) & 1023) - 1
         if c >= 0:
-            u = after_one(world, c, x, u, shapes)
+            u = after_one(world, c, x, dx, u, shapes)
     return u
 
 
@@ -364,7 +391,9 @@ def weigh_one(
         s = beside(world, c, x, shapes)
         w = motion_at(world, c, x, shapes)
         n = vec3(s[0], s[1], s[2])
-        p = g[3] * impulse_slope(u - w, n, shapes.contact[c], shapes.friction[world, c])
+        p = (g[3] * fading(s[3], dx, shapes.width[world, c])) * impulse_slope(
+            u - w, n, shapes.contact[c], shapes.friction[world, c]
+        )
         add_slope(world, c, x - origin[world, c], p, x - origin[world, c], slope_out)
         add_wrench(world, c, x - origin[world, c], p * u, pull_out)
 
@@ -441,7 +470,7 @@ def give_one(
         for slot in range(MOST):
             d = ((which >> (10 * slot)) & 1023) - 1
             if d >= 0:
-                after = after_one(world, d, x, u, shapes)
+                after = after_one(world, d, x, dx, u, shapes)
                 if d == c:
                     change = after - u
                 u = after
