@@ -135,7 +135,7 @@ def largest(binaries: Iterable[tuple[str, str, Path]], by: str, most: int = 10) 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Compile all kernels, with progress, and list those with the largest stacks.
 
-    Kernels of other sources are removed from the folder, unless only some files are asked for.
+    Older versions of fphys' own kernels are removed from the folder, unless only some files are asked for.
     """
     parser = argparse.ArgumentParser(prog="python -m fphys.bridge.ahead", description=__doc__)
     parser.add_argument("arch", type=int, help="compute capability: 90 for an H100 or H200")
@@ -149,8 +149,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
         done.append((dtype, name, binary))
         print(f"{len(done)}/{total} {dtype} {name}: {binary.stat().st_size >> 10} KiB", file=sys.stderr, flush=True)
     kept = {binary.parent.name for *_, binary in done}
-    for other in [] if given.names else [*(Path(given.folder) / wp.config.version).iterdir()]:
-        if other.is_dir() and other.name not in kept:
+    for other in [] if given.names else [*(Path(given.folder) / wp.config.version).glob("wp_fphys_kernels_*")]:
+        if other.name not in kept:
             shutil.rmtree(other)
     size = sum(binary.stat().st_size for *_, binary in done)
     print(f"{total} files in {time.perf_counter() - start:.0f} s, {size / 2**20:.1f} MiB")

@@ -58,7 +58,7 @@ def scene(steps: int = 1, worlds: int = 1, curved: bool = True) -> tuple[Any, di
 
 @pytest.mark.parametrize("steps", [10, *(pytest.param(k, marks=pytest.mark.slow) for k in (1, 60))])
 def test_every_input(steps: int, full: bool):
-    """After 60 steps, a difference by twist is 4.5e-6 off at 1e-6 by its third order, and 1.7e-6 at 1e-7 by rounding."""
+    """After 60 steps, a difference by twist is 4.5e-6 off at 1e-6 (third order), and 1.7e-6 at 1e-7 (rounding)."""
     run, inputs = scene(steps)
     check_grads(jax.jit(run), (inputs,), tol=1e-6, directions=16 if full else 2, steps=(1e-4, 1e-5, 1e-6, 3e-7, 1e-7))
 
