@@ -43,9 +43,7 @@ def rolled(given: Any, state: mpm.State, params: mpm.Params, steps: int = 20) ->
 def test_as_the_width_goes_the_collider_is_exact(shape: str):
     params, state = scene("corotated", 3)
     made = collider(shape, None)
-    if (
-        shape == "field"
-    ):  # a curved one has other normals: linear between the samples, where that of the exact one jumps
+    if shape == "field":  # a curved one has other normals: linear between samples, where those of the exact one jump
         flat = 0.3 * AXES[0][:, None, None] + AXES[1][:, None] - 0.05 + 0 * AXES[2]
         made = made.replace(samples=jnp.asarray(flat).reshape(1, -1))
     after = jax.jit(lambda width: rolled(made.replace(width=width), state, params).x)
