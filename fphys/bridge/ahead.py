@@ -69,13 +69,23 @@ def build(dtype: str, name: str, arch: int, folder: str | os.PathLike[str]) -> P
 def build_all(
     arch: int, folder: str | os.PathLike[str], wanted: Sequence[str] | None = None, processes: int = 1
 ) -> Iterator[tuple[str, str, Path]]:
-    """Compile every file of kernels in both precisions; yields precision, name and binary as they are finished."""
+    """Compile every file of kernels in both precisions; yields precision, name and binary as they are finished.
+
+    Raises:
+        ExceptionGroup: of RuntimeErrors, after all others: some do not compile.
+    """
     jobs = [(dtype, name) for name in wanted or names() for dtype in PACKAGES]
     context = multiprocessing.get_context("spawn")
     with concurrent.futures.ProcessPoolExecutor(processes, mp_context=context) as pool:
         futures = {pool.submit(build, *job, arch, folder): job for job in jobs}
+        faults: list[Exception] = []
         for future in concurrent.futures.as_completed(futures):
-            yield *futures[future], future.result()
+            try:
+                yield *futures[future], future.result()
+            except RuntimeError as fault:
+                faults.append(fault)
+        if faults:
+            raise ExceptionGroup(f"{len(faults)} files of kernels do not compile", faults)
 
 
 def resources(binary: str | os.PathLike[str]) -> dict[str, Resources]:

@@ -140,7 +140,7 @@ CUDA_CALLABLE vec3<number> sum_blur_gradient(
     many<number> sum[3] = {none, none, none};
     for (int k = 0; k < found; k += MANY) {
         const Facing<number> by(own, k);
-        const int near = own.near + k;
+        const int* const near = own.near + k;
         const many<number> both = here * gather<number>(pulls, near) + mine * gather<number>(values, near);
         const many<number> slope = both * by.w * by.w * by.w;
         for (int c = 0; c < 3; ++c) sum[c] = sum[c] + slope * by.d[c];
