@@ -1,8 +1,8 @@
 """The speed of a training on 1 to 10,000 devices is predicted, and how often it should save.
 
 What one device does is given as options, or measured: `--bench FILE` takes it from what `fphys bench distributed
---json FILE` wrote, and compares what two and four processes took there with the prediction. The defaults are round
-numbers, not measured; links are those of a cluster of eight GPUs a node. Failures are simulated.
+--json FILE` wrote, and compares what two and four processes took there with the prediction. Without it, no time is
+measured: docs/scaling.md says where each default comes from. Failures are simulated.
 """
 
 import dataclasses
@@ -23,35 +23,35 @@ class Config:
     bench: Path | None = None
     """A file of `fphys bench distributed --json`, whose PPO replaces the next six options."""
     steps: int = 8192
-    """Environment steps of a device in an update."""
+    """Environment steps of a device in an update: 256 worlds, 32 steps each."""
     seconds: float = 1.0
-    """Time of a device's own work in an update [s]."""
+    """Time of a device's own work in an update [s]; assumed."""
     jitter: float = 0.02
-    """Standard deviation of that time, relative to it."""
-    reduce_bytes: int = 50_000
-    """Size of an all-reduce."""
-    reductions: int = 32
-    """All-reduces of an update."""
-    gather_bytes: int = 0
-    """What a device gives to all others in an update."""
+    """Standard deviation of that time, relative to it; assumed."""
+    reduce_bytes: int = 44_360
+    """Size of an all-reduce: that of a gradient of PPO for HalfCheetah-v5."""
+    reductions: int = 225
+    """All-reduces of an update of PPO: 32 of gradients, the others of a few numbers."""
+    gather_bytes: int = 1_441_792
+    """What a device gives to all others in an update: in PPO, what its worlds saw."""
     per_node: int = 8
-    """Devices of a node."""
+    """Devices of a node, as a DGX H100 has them."""
     latency_inside: float = 3e-6
-    """Of a message in a node [s]."""
-    bandwidth_inside: float = 300e9
-    """Of a device in a node [B/s]."""
+    """Of a message in a node [s]; NCCL's model has 0.6e-6 to 4e-6 for NVLink."""
+    bandwidth_inside: float = 450e9
+    """Of a device in a node [B/s], as NVLink of an H100 in one direction."""
     latency: float = 10e-6
-    """Of a message between nodes [s]."""
+    """Of a message between nodes [s]; NCCL's model has 2.7e-6 to 14e-6 for networks."""
     bandwidth: float = 50e9
-    """Of a device between nodes [B/s]."""
+    """Of a device between nodes [B/s]: one adapter of 400 Gb/s each."""
     node_hours: float = 6300.0
     """Mean time between failures of a node [h]; 419 in 54 days on 2,048 nodes (Dubey et al. 2024) are 6,300."""
     write: float = 30.0
-    """Time to write a checkpoint [s]."""
+    """Time to write a checkpoint [s]; assumed."""
     restart: float = 300.0
-    """Time from a failure to the next update [s]."""
+    """Time from a failure to the next update [s]; assumed."""
     shape: float = 0.7
-    """Of Weibull's distribution of the time between failures; 1 has no memory."""
+    """Of Weibull's distribution of the time between failures (Schroeder & Gibson 2010); 1 has no memory."""
     most: int = 10_000
     """The largest number of devices."""
     seed: int = 0

@@ -12,8 +12,9 @@ from fphys.experiments.scaling import Config
 def test_ten_thousand_devices(play):
     metrics, history = play(scaling, Config(), video=False)
     assert metrics["success"]
-    update = model.Update(8192, Config.seconds, Config.jitter, ((Config.reduce_bytes, Config.reductions),))
-    cluster = model.Cluster(model.Link(3e-6, 300e9), model.Link(10e-6, 50e9))
+    messages = ((Config.reduce_bytes, Config.reductions),), ((Config.gather_bytes, 1),)
+    update = model.Update(8192, Config.seconds, Config.jitter, *messages)
+    cluster = model.Cluster(model.Link(3e-6, 450e9), model.Link(10e-6, 50e9))
     wanted = model.efficiency(update, cluster, 10_000)
     assert metrics["efficiency"] == pytest.approx(wanted)
     assert metrics["steps_per_second"] == pytest.approx(
