@@ -134,7 +134,7 @@ def test_a_sheet_of_finite_elements():
     cloth = mesh.cloth((2, 2), (0.4, 0.4))
     params = fem.Params(cloth, LAW, 0.02, (0, 0, -9.81), 1.0, (0,), thickness=2e-3, bending=1e-4)
     own = jax.jit(lambda s: jax.lax.fori_loop(0, 5, lambda _, s: fem.step(params, s), s))(fem.init(params))
-    np.testing.assert_allclose(world.vertices(after, "c"), own.x + np.array([0, 0, 1]), atol=1e-9)
+    np.testing.assert_allclose(world.vertices(after, "c"), np.asarray(own.x) + np.array([0, 0, 1]), atol=1e-9)
     assert own.x[0, -1, 2] < -0.02
 
 
