@@ -18,6 +18,8 @@ from ..tree import Tree, pytree, static
 from .arguments import array, known, row
 
 CONTACTS = ("open", "sticky", "slip", "separate")
+PERIODIC = "periodic"
+"""Of the faces of a domain only."""
 AT_FACE = len(CONTACTS)
 """The kernels' number of a wall that slips at its face; one more where it separates."""
 SHAPES = ("plane", "sphere", "box", "capsule", "field")
@@ -26,7 +28,8 @@ SHAPES = ("plane", "sphere", "box", "capsule", "field")
 @pytree
 class Walls(Tree):
     """The faces of the domain, in the order -x, +x, -y, +y (, -z, +z). An open face holds nothing: a particle that is
-    half a cell outside it stops, and is reported."""
+    half a cell outside it stops, and is reported. Of two "periodic" faces, what leaves by one enters by the other; a
+    collider acts where it lies in the domain, and one across such a face is given twice, a period apart."""
 
     contact: str | tuple[str, ...] = static(default="slip")  # of all faces, or of each
     friction: Any = 0.0  # Coulomb's coefficient, shape (), (face,) or (1 | world, face)
@@ -37,15 +40,24 @@ class Walls(Tree):
         """The number of each face's contact type.
 
         Raises:
-            ValueError: an unknown contact, or not one for each face; or nothing that can be held.
+            ValueError: an unknown contact, or not one for each face; or nothing that can be held; or one periodic face.
         """
         given = (self.contact,) * (2 * dim) if isinstance(self.contact, str) else tuple(self.contact)
         if len(given) != 2 * dim:
             raise ValueError(f"walls.contact has {len(given)} entries, the domain has {2 * dim} faces")
         if self.hold not in ("nodes", "face"):
             raise ValueError(f"walls.hold is {self.hold!r}: it is 'nodes', half a cell inside, or 'face'")
+        around = [kind == PERIODIC for kind in given]
+        if around[::2] != around[1::2]:
+            raise ValueError(f"walls.contact is {given}: both faces of an axis are periodic, or none")
+        given = tuple("open" if kind == PERIODIC else kind for kind in given)
         numbers, slip = tuple(map(contact_number, given)), contact_number("slip")
         return tuple(AT_FACE + k - slip if self.hold == "face" and k >= slip else k for k in numbers)
+
+    def around(self, dim: int) -> tuple[int, ...]:
+        """The periodic axes."""
+        given = (self.contact,) * (2 * dim) if isinstance(self.contact, str) else self.contact
+        return tuple(axis for axis in range(dim) if given[2 * axis] == PERIODIC)
 
 
 @pytree

@@ -27,11 +27,14 @@ from .boundary import Collider, Walls, prepared
 from .materials import Corotated, Liquid, Material, MohrCoulomb, NeoHookean, Sand, Snow, VonMises, matched_in_shear
 from .mpm_arguments import (
     CAUSES,
+    bounds,
     expect_layout,
     expect_state,
     expect_worlds,
     is_above_limits,
     is_solid,
+    lower_of,
+    periodic,
     refuse,
     share_kept,
     simulable,
@@ -49,6 +52,7 @@ from .mpm_stages import (
     carrying,
     collecting,
     finding,
+    folding,
     gathering,
     keeping,
     moving,
@@ -58,6 +62,7 @@ from .mpm_stages import (
     weighing,
     whole,
 )
+from .neighbors import wrap
 from .response import Response, answer, answering, carried, taken
 from .transfer import AffineFlip, Apic, Transfer
 
@@ -180,7 +185,7 @@ def init(params: Params, positions: Any, velocities: Any = None, material: Any =
     volume = each("volume", (params.cell / 2) ** dim if volume is None else volume, (worlds, n), dtype)
     params.walls.kinds(dim)
     _rows(params, (worlds, n), dtype)
-    refuse(params, x, number, volume, _bounds(params))
+    refuse(params, x, number, volume, bounds(params))
     eye = jnp.broadcast_to(jnp.eye(3, dtype=dtype), (worlds, n, 3, 3))
     return State(
         x=x,
@@ -273,8 +278,9 @@ def _step(
         params.walls.kinds(dim),
         float(params.cell),
         tuple(params.shape),
-        _lower(params),
+        lower_of(params),
         actuation is not None,
+        around=periodic(params),
     )
     actuation = load("actuation", actuation, (worlds, n, 3, 3), dtype)
     given = tuple(colliders or ()) if isinstance(colliders, Sequence | None) else (colliders,)
@@ -353,6 +359,7 @@ def _exchange(
 ) -> tuple[tuple[State, Array, Array, Array], None]:
     """As :func:`_advance`; and what the bodies took."""
     spread, grid, state = _spread(layout, setting, state, force, actuation)
+    grid = folding(layout, grid) if layout.around else grid
     nodes = moving(layout, setting, grid)
     touched = finding(layout, *jax.lax.stop_gradient((grid, stacked(colliders)[1])))
     origin, answers = response.pos[:, list(response.body)], Answers(response.answers[b] for b in response.body)
@@ -394,7 +401,8 @@ def _kept(layout: Layout, setting: Setting, keep: Array | None, state: State, af
 
 def _together(layout: Layout, state: State, after: Stepped) -> tuple[State, Array, Array]:
     """The next state, its parts joined, each world's fault bits, and whether all its particles stand still."""
-    moved, fault = state.replace(x=after.x, v=after.v, C=after.C, F=after.F, history=after.history), after.fault
+    x = wrap(layout.periods, after.x)
+    moved, fault = state.replace(x=x, v=after.v, C=after.C, F=after.F, history=after.history), after.fault
     if layout.parts > 1:
         moved, fault = jax.tree.map(lambda a: a.reshape(1, -1, *a.shape[2:]), (moved, fault))
     bits = jax.lax.reduce(fault, np.int32(0), jax.lax.bitwise_or, (1,)).astype(jnp.uint32)
@@ -423,7 +431,7 @@ def check(params: Params, state: State) -> None:
         StateError: names world, fault, the particles that are outside or not finite now, and the number to change.
     """
     expect_kinds("mpm.check", params, state, Params, State)
-    lower, upper = _bounds(params)
+    lower, upper = bounds(params)
 
     def cause(world: int, bit: Status) -> str:
         fields = [np.asarray(getattr(state, name)[world]) for name in ("x", "v", "C", "F", "history")]
@@ -486,14 +494,3 @@ def _bare(params: Params) -> Params:
     walls = units.bare(params.walls, {"velocity": units.velocity}, "walls")
     params = units.bare(params, {"timestep": units.duration, "gravity": units.acceleration}, "params")
     return params.replace(material=material, walls=walls)
-
-
-def _lower(params: Params) -> tuple[float, float, float]:
-    x, y, z = (*map(float, params.lower or (0.0,) * params.dim), 0.0)[:3]
-    return x, y, z
-
-
-def _bounds(params: Params) -> tuple[np.ndarray, np.ndarray]:
-    """Where particles may be [m]: half a cell beyond the domain."""
-    lower = np.array(_lower(params))[: params.dim]
-    return lower - params.cell / 2, lower + params.cell * (np.array(params.shape) + 0.5)

@@ -53,6 +53,26 @@ def expect_layout(shape: Any, cell: Any, lower: Any, parts: Any) -> None:
         raise ValueError(f"params.parts is {parts}: give how many, or 0 for one a thread")
 
 
+def lower_of(params: "Params") -> tuple[float, float, float]:
+    """The lower corner of the domain [m]; in a plane the third number is zero."""
+    x, y, z = (*map(float, params.lower or (0.0,) * params.dim), 0.0)[:3]
+    return x, y, z
+
+
+def bounds(params: "Params") -> tuple[np.ndarray, np.ndarray]:
+    """Where particles may be [m]: half a cell beyond the domain."""
+    lower = np.array(lower_of(params))[: params.dim]
+    return lower - params.cell / 2, lower + params.cell * (np.array(params.shape) + 0.5)
+
+
+def periodic(params: "Params") -> tuple[int, ...]:
+    """The periodic axes; ValueError: one is too short for a particle to be but once among the nodes around it."""
+    axes = params.walls.around(params.dim)
+    if short := [axis for axis in axes if params.shape[axis] < 4]:
+        raise ValueError(f"params.shape is {params.shape}: a periodic axis needs four cells, axis {short[0]} has fewer")
+    return axes
+
+
 def expect_state(params: "Params", state: "State") -> None:
     """Refuse a state whose fields belong to different particles, because kernels would read beyond them.
 

@@ -85,6 +85,13 @@ class Layout(NamedTuple):
     actuated: bool
     parts: int = 1
     colliders: tuple[Kinds, ...] = ()
+    around: tuple[int, ...] = ()  # periodic axes
+
+    @property
+    def periods(self) -> tuple[tuple[float, float] | None, ...]:
+        """Both ends of the periodic axes [m]."""
+        ends = [(low, low + n * self.cell) for low, n in zip(self.lower, self.shape, strict=False)]
+        return tuple(e if axis in self.around else None for axis, e in enumerate(ends))
 
     @property
     def at(self) -> list[Any]:
@@ -155,8 +162,21 @@ def _gather(
     momentum: Any,
     out: Gathered,
 ) -> None:
+    momentum = _around(launch, "fold", layout, momentum)
     among = shapes and (_touched(launch, layout, shapes, momentum), shapes)
     _collect(launch, layout, setting, state, fault, _moved(launch, layout, setting, momentum, among), out)
+
+
+def _around(launch: Any, name: str, layout: Layout, grid: Any, out: Any = None) -> Any:
+    """Launch what adds the images of nodes to them, or what moves the images, along each periodic axis."""
+    for axis in layout.around:
+        last = out is not None and axis == layout.around[-1]
+        before, grid = grid, out if last else _nodal(launch, layout, grid.dtype)
+        kernel = getattr(kernels(grid.dtype, "particles.around"), name)
+        launch(
+            kernel, dim=(launch.worlds, math.prod(layout.nodes)), inputs=[layout.nodes, axis, before], outputs=[grid]
+        )
+    return grid
 
 
 def _touched(launch: Any, layout: Layout, shapes: Shapes, grid: Any, out: Any = None) -> Any:
@@ -212,7 +232,7 @@ def _collect(
     launch: Any, layout: Layout, setting: Setting, state: "State", fault: Any, velocity: Any, out: Gathered
 ) -> None:
     """Launch what gives the particles the nodes' motion."""
-    dim = _batches(state)
+    dim, velocity = _batches(state), _around(launch, "unfold", layout, velocity)
     inputs = [*layout.at, dim[1], setting.timestep, state.x, state.v, state.C, fault, velocity]
     launch(kernels(state.x.dtype, "particles.mpm").gather, dim=dim, inputs=inputs, outputs=list(out))
 
@@ -337,6 +357,11 @@ class Answers(tuple[bool, ...]):
     """Whether the body of each collider answers."""
 
 
+def _fold(launch: Any, layout: Layout, momentum: Any, out: Any) -> None:
+    _around(launch, "fold", layout, momentum, out)
+
+
+folding = warp_op(_fold, lambda layout, momentum: momentum, zeroed=False, name="mpm.exchange: fold")
 finding = warp_op(_find, _found, differentiable=False, name="mpm.exchange: find")
 moving = warp_op(_move, lambda layout, setting, momentum: momentum, zeroed=False, name="mpm.exchange: move")
 weighing = warp_op(_weigh, _weighed, name="mpm.exchange: weigh")
@@ -366,7 +391,9 @@ def _keep(
 ) -> None:
     """Launch what moves nodes without walls, and what gives particles a share of the difference."""
     dtype, faces = state.x.dtype, 2 * len(layout.shape)
+    momentum = _around(launch, "fold", layout, momentum)
     velocity = _moved(launch, layout._replace(walls=(contact_number("open"),) * faces), setting, momentum, None)
+    velocity = _around(launch, "unfold", layout, velocity)
     inputs = [*layout.at, share, state.x, state.v, fault, velocity, v]
     launch(kernels(dtype, "particles.keep").keep, dim=state.x.shape[:2], inputs=inputs, outputs=[out])
 
