@@ -86,6 +86,36 @@ def deforming(
     return shown[0] if shown else None
 
 
+def among(
+    run: Run,
+    model: fphys.Model,
+    states: Any,
+    flexes: Sequence[Flex | Surface | Grains],
+    fps: float,
+    camera: Camera | None = None,
+    height: int = 480,
+    width: int = 640,
+) -> np.ndarray | None:
+    """Show bodies with the meshes and particles that they push. The first axis of ``states`` is that of the pictures.
+
+    Args:
+        flexes: of world 0, at the same times.
+        fps: pictures a second.
+        height, width: of the pictures.
+
+    Returns:
+        The pictures, uint8 (time, height, width, 3); None where there is no OpenGL.
+    """
+    shown: list[np.ndarray] = []
+
+    def draw() -> np.ndarray:
+        shown.append(frames(model, states, camera, height, width, flexes=flexes))
+        return np.concatenate([shown[0], np.repeat(shown[0][-1:], round(PAUSE * fps), axis=0)])
+
+    run.video(run.name, draw, fps)
+    return shown[0] if shown else None
+
+
 def stage(props: str = "") -> str:
     """MJCF of a lit floor and what stands on it."""
     return STAGE.format(props=props)
