@@ -18,7 +18,7 @@ GIVES = {
     "ray": "actors on several machines that may come and go (fphys train --actors)",
     "test": "the test suite",
     "docs": "the site (make docs), and running the notebooks",
-    "meshes": "files of meshes for deformables, of particles (fphys.particles.files), and more formats of meshes in URDFs",
+    "meshes": "files of meshes for deformables, files of particles, and more formats of meshes in URDFs",
     "suite": "tasks of DeepMind's control suite",
     "usd": "models from USD files (fphys.load of .usd, .usda, .usdc and .usdz)",
     "view": "fphys view: a model or a run in the browser",
