@@ -257,8 +257,8 @@ def bridge(small: bool) -> Cases:
 
     chosen = [c for c in CASES if c.name.startswith(("device.", "bridge."))]
     for group in groups(select(chosen, None)):
-        for worlds in (4,) if small else (1024, 65_536):
-            yield group, worlds if group[0].worlds else 1
+        for worlds in (1,) if not group[0].worlds else (4,) if small else (1024, 65_536):
+            yield group, worlds
 
 
 def training(small: bool) -> Cases:
