@@ -16,7 +16,10 @@ ROOMS = [
     "fphys",
     *sorted(f"fphys.{name}" for name in fphys.__all__ if isinstance(getattr(fphys, name), ModuleType)),
     *(f"fphys.bridge.{name}" for name in ("dlpack", "torch", "genesis")),
-    *(f"fphys.particles.{name}" for name in ("boundary", "files", "materials", "mpm", "response", "sample", "sph", "transfer")),
+    *(
+        f"fphys.particles.{name}"
+        for name in ("boundary", "files", "materials", "mpm", "response", "sample", "sph", "transfer")
+    ),
     *(f"fphys.deformables.{name}" for name in ("fem", "materials", "mesh", "pbd", "rod")),
     *(f"fphys.distributed.{name}" for name in ("failures", "messages", "scaling")),
     "fphys.rigid.last",

@@ -83,8 +83,8 @@ class FEM:
 
     def params(self, body: mesh.Mesh, timestep: float, gravity: Any) -> fem.Params:
         """The solver's parameters for a mesh."""
-        sheet = {"thickness": self.thickness, "bending": self.bending}
-        return fem.Params(body, self.law, timestep, gravity, self.damping, self.pinned, **sheet)
+        given = body, self.law, timestep, gravity, self.damping, self.pinned
+        return fem.Params(*given, thickness=self.thickness, bending=self.bending)
 
 
 @dataclasses.dataclass(frozen=True)
