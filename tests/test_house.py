@@ -234,7 +234,7 @@ def test_each_room_uses_its_own_kernels():
     assert found == KERNELS
 
 
-PHYSICS = ("rigid", "particles", "coupling", "control", "identify", "envs")
+PHYSICS = ("rigid", "particles", "deformables", "coupling", "control", "identify", "envs")
 
 
 def rounded_products(tree: ast.AST) -> list[str]:

@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from ..bridge import custom_vjp, kernels, warp_op
+from ..math import einsum
 from .mesh import Topology, measures
 
 Array = jax.Array
@@ -164,7 +165,7 @@ def _hinges(x: Array, topology: Topology, weight: Array) -> tuple[Array, Array]:
     across = across / _norm(across)[..., None]  # (world, triangle, side, 3)
     safe = np.minimum(hinge, max(count - 1, 0))
     arm = arm[:, safe, which]  # (world, triangle, side, corner, 3)
-    seen = 0.5 * jnp.einsum("wtik,wtijk->wtij", s[:, safe], jnp.einsum("wtikx,wtjx->wtijk", arm, across) ** 2)
+    seen = 0.5 * einsum("wtik,wtijk->wtij", s[:, safe], einsum("wtikx,wtjx->wtijk", arm, across) ** 2)
     both = there[:, :, None] & there[:, None, :]
     matrix = jnp.where(both, jnp.swapaxes(seen, 2, 3) ** 2, jnp.eye(3, dtype=x.dtype))
     factor = jnp.linalg.solve(matrix, jnp.where(there, 1.0, 0.0).astype(x.dtype)[None, ..., None])[..., 0]

@@ -20,6 +20,7 @@ import numpy as np
 
 from .. import units, worlds
 from ..bridge import reverse_only
+from ..math import matmul
 from ..particles.arguments import expect_kinds, load
 from ..particles.boundary import Collider
 from ..tree import Tree, pytree, static
@@ -359,7 +360,7 @@ def _screened(
         lam = young * poisson / (1 - poisson**2)
         bend = hinge_stiffness(rest, params.mesh.topology, calm(given.bending, 0))
         keep = _planes(rest, elements)
-        muscle = keep @ muscle @ keep
+        muscle = matmul(matmul(keep, muscle), keep)
     none = jnp.zeros((1, 1), dtype)
     itself = shares(rest, params.mesh.topology) if params.contact.pairs else Shares(none, none, none)
     setting = Setting(
