@@ -52,7 +52,7 @@ print(f"{n} particles of water, {kind.sum()} of walls; {steps * params.timestep:
 # ## The design
 #
 # The mound is a bell curve: its middle, and its width, by which its height follows from the given area of 0.05 m². Tangents
-# hyperbolic keep it in the tank, away from the water, and no steeper than stones lie. Each column of the bed's particles is
+# hyperbolic keep it in the tank, away from the water, and at least 9 cm wide. Each column of the bed's particles is
 # lifted to the curve.
 
 # %%
@@ -121,7 +121,7 @@ plt.show()
 # %% [markdown]
 # ## Is the gradient true?
 #
-# Over the whole flood, a difference of two runs has the roughness of single splashes in it. Over the first half, before the water
+# Over the whole flood, a difference of two runs has the roughness of single splashes in it. Over the first 400 steps, before the water
 # breaks, both agree. The goal here is how far the water has come.
 
 # %%

@@ -104,7 +104,7 @@ held, end = jnp.asarray(beam[:, 0] < 0.1), beam[:, 0] > 0.55
 
 
 def scene(log_young):
-    free = jnp.tanh(log_young)  # at most three times as stiff or as soft ...
+    free = jnp.tanh(log_young)  # at most e times as stiff or as soft ...
     young = jnp.exp(mean + free - free.mean())  # ... and what is added in one place is taken from the others
     material = mpm.Corotated(density=300.0, young=young[None], poisson=0.3)
     return mpm.Params(material=material, timestep=4e-4, gravity=(0.0, -9.81), cell=grid, shape=(16, 12))

@@ -82,6 +82,8 @@ def build_all(
         for future in concurrent.futures.as_completed(futures):
             try:
                 yield *futures[future], future.result()
+            except concurrent.futures.process.BrokenProcessPool:
+                raise  # a compiler was killed, by the system for want of memory
             except RuntimeError as fault:
                 faults.append(fault)
         if faults:

@@ -118,6 +118,9 @@ class FEM(Tree):
         rest, elements = _at_rest(self.params, matter.x.dtype), self.params.mesh.elements
         density = array("density", units.si(self.params.material.density, units.density, "density"), matter.x.dtype)
         density = density.reshape((1,) * (2 - density.ndim) + density.shape)
+        if self.params.thickness is not None:  # a sheet's elements are measured by their areas
+            thickness = units.si(self.params.thickness, units.length, "thickness")
+            density = density * array("thickness", thickness, matter.x.dtype)
         mass = shared(rest, elements, density * measures(rest, elements))
         return Sheet(matter.x, matter.v, mass, self.params.mesh, rest)
 

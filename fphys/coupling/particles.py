@@ -54,6 +54,8 @@ class MPM(Tree):
         numbers: tuple[int, ...],
         force: Array | None,
     ) -> tuple[mpm.State, Array]:
+        if "periodic" in self.params.walls.contact:
+            raise UnsupportedError("coupling.MPM: bodies have no images, so no axis may be periodic; see mpm.exchange")
         shapes, of = colliders(model, self.geoms, pose, numbers, self.contact)
         if not shapes:
             return mpm.step(self.params, matter, force), jnp.zeros_like(response.twist)

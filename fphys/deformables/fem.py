@@ -61,7 +61,8 @@ EARLY = 1 - 0.5**0.5
 class Contact(Tree):
     """How a body meets colliders, and itself. Numbers, arrays of shape () or (1 | world,), or quantities of either.
 
-    With itself (``pairs``) it must begin free of crossings, and be thicker than ``thickness``.
+    With itself (``pairs``) it must begin free of crossings, its sides that share no vertex farther apart than
+    ``thickness``.
     """
 
     stiffness: Any = None  # pressure by depth [Pa/m]; by default ten times the mean of Young's moduli over an edge
@@ -281,7 +282,7 @@ _CAUSES = {
     Status.BADPARAM: (
         "a number is not one to simulate: time step, density, Young's modulus and the numbers of contact must be "
         "positive, Poisson's ratio between -1 and 0.5, damping not negative, gravity finite, and every element's "
-        "volume at rest positive"
+        "volume at rest positive; of a sheet, its thickness and areas positive, and its bending not negative"
     ),
     Status.UNCONVERGED: (
         "Newton's method stopped before the forces balanced, after {} iterations or where no step lowered the "
@@ -292,7 +293,9 @@ _CAUSES = {
         "the body met itself in more than {} pairs, and those without room did not act: give params.contact.pairs={}, "
         "or a smaller params.contact.thickness"
     ),
-    Status.INVERTED: "an element was inside out{}; lower params.timestep or the loads, or refine the mesh there",
+    Status.INVERTED: (
+        "an element was inside out, or had no area{}; lower params.timestep or the loads, or refine the mesh there"
+    ),
 }
 
 

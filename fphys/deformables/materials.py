@@ -59,7 +59,7 @@ class StVenantKirchhoff(Law):
     density: Any  # [kg/m^3]
     young: Any  # Young's modulus [Pa]
     poisson: Any  # Poisson's ratio
-    plane_stress: bool = static(default=False)  # of triangles in the plane: a sheet of 1 m, else plane strain
+    plane_stress: bool = static(default=False)  # of triangles in the plane, 1 m thick; else in plane strain
 
     number: ClassVar[int] = 2
 

@@ -29,7 +29,7 @@ SHAPES = ("plane", "sphere", "box", "capsule", "field")
 class Walls(Tree):
     """The faces of the domain, in the order -x, +x, -y, +y (, -z, +z). An open face holds nothing: a particle that is
     half a cell outside it stops, and is reported. Of two "periodic" faces, what leaves by one enters by the other; a
-    collider acts where it lies in the domain, and one across such a face is given twice, a period apart."""
+    collider acts where it lies in the domain, and one that reaches such a face is given twice, a period apart."""
 
     contact: str | tuple[str, ...] = static(default="slip")  # of all faces, or of each
     friction: Any = 0.0  # Coulomb's coefficient, shape (), (face,) or (1 | world, face)
@@ -72,8 +72,9 @@ class Collider(Tree):
     With a ``width``, in MPM, its effect fades: a node whose velocity a contact would change by dv is changed by b dv.
     b falls from 1 to 0, as 6 s^5 - 15 s^4 + 10 s^3 with s = 1/2 + (cell / 2 - d) / width, while the distance d grows.
     Edges of a box are round over the width, the ends of a capsule's axis too, and normals of a field are linear between
-    samples, which must reach half a cell and half a width beyond it. The motion is another one, differentiable by
-    pose, size, samples and width; obstacles to be optimised need three cells or four. A width of zero is none.
+    samples, which must reach half a cell and half a width beyond it. The motion is another one, and depends on the time
+    step, as b acts once a step. It is differentiable by pose, size, samples and width; obstacles to be optimised need
+    three cells or four. A width of zero is none. A box thinner than its width has no inside.
     """
 
     pos: Any  # Position of its origin [m], shape (3,).
@@ -147,12 +148,14 @@ def field(
     The distance is interpolated linearly between samples; there is no shape outside of them.
 
     Raises:
-        ValueError: the samples have another number of axes.
+        ValueError: the samples have another number of axes, or one sample along an axis.
     """
     quat = _upright() if quat is None else quat
     samples, spacing = units.si(samples, units.length, "samples"), units.si(spacing, units.length, "spacing")
-    if np.ndim(samples) not in (2, 3):
-        raise ValueError(f"samples have shape {np.shape(samples)}, need (nx, ny) or (nx, ny, nz)")
+    if np.ndim(samples) not in (2, 3) or min(np.shape(samples)[:2]) < 2:
+        raise ValueError(
+            f"samples have shape {np.shape(samples)}, need (nx, ny) or (nx, ny, nz), two or more along x and y"
+        )
     nx, ny, nz = (*samples.shape, 1)[:3]
     size = (spacing,) * 3
     values = jnp.reshape(samples, (1, -1))

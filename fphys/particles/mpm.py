@@ -63,7 +63,7 @@ from .mpm_stages import (
     whole,
 )
 from .neighbors import wrap
-from .response import Response, answer, answering, carried, taken
+from .response import Response, answer, answering, carried, images, taken
 from .transfer import AffineFlip, Apic, Transfer
 
 __all__ = [
@@ -250,7 +250,8 @@ def exchange(
     """:func:`step` in which bodies carry the colliders and answer: both velocities are found at once.
 
     Args:
-        colliders: shapes at their places; their velocities are those that the bodies find (given ones are not read).
+        colliders: shapes at their places; their velocities are those that the bodies find (given ones are not read). A
+            body across a periodic face has an image of each there; it is less than half a period from its origin.
         response: the bodies (:class:`fphys.particles.response.Response`), and which of them carries each collider.
 
     Returns:
@@ -292,8 +293,8 @@ def _step(
     rest = (setting.gravity, setting.wall_friction, setting.wall_velocity)
     fine = simulable(setting.table, len(layout.kinds), setting.timestep, rest, state)
     fine = fine & (setting.wall_friction >= 0).all(1)
-    if shapes is not None:
-        fine = fine & (shapes.friction >= 0).all(1) & (shapes.width >= 0).all(1)
+    for value in () if shapes is None else (shapes.friction, shapes.width):
+        fine = fine & ((value >= 0) & jnp.isfinite(value)).all(1)
     if keep is not None:
         fine = fine & (keep >= 0) & (keep <= 1)
     force = jnp.where(fine[:, None, None], force, jnp.nan)  # a particle with this force takes no part
@@ -362,13 +363,13 @@ def _exchange(
     grid = folding(layout, grid) if layout.around else grid
     nodes = moving(layout, setting, grid)
     touched = finding(layout, *jax.lax.stop_gradient((grid, stacked(colliders)[1])))
-    origin, answers = response.pos[:, list(response.body)], Answers(response.answers[b] for b in response.body)
+    origin, answers = images(colliders, response, layout.periods), Answers(response.answers[b] for b in response.body)
 
     def slopes(moved: tuple[Collider, ...]) -> tuple[Array, Array]:
         return weighing(layout, answers, touched, nodes, stacked(moved)[1], origin)
 
-    twist = answer(response, colliders, slopes)
-    shapes = stacked(carried(colliders, response, twist))[1]
+    twist = answer(response, colliders, slopes, origin)
+    shapes = stacked(carried(colliders, response, twist, origin))[1]
     pushed: Pushed = pushing(layout, setting, touched, grid, nodes, shapes, origin)
     found: Gathered = collecting(layout, setting, state, spread.fault, pushed.velocity)
     after = Stepped(found.x, found.v, found.C, spread.F, spread.history, found.fault)
@@ -401,13 +402,13 @@ def _kept(layout: Layout, setting: Setting, keep: Array | None, state: State, af
 
 def _together(layout: Layout, state: State, after: Stepped) -> tuple[State, Array, Array]:
     """The next state, its parts joined, each world's fault bits, and whether all its particles stand still."""
-    x = wrap(layout.periods, after.x)
+    stays = after.fault & np.int32(Status.NONFINITE | Status.BADCTRL | Status.OOB) != 0
+    x = jnp.where(stays[..., None], after.x, wrap(layout.periods, after.x))
     moved, fault = state.replace(x=x, v=after.v, C=after.C, F=after.F, history=after.history), after.fault
     if layout.parts > 1:
         moved, fault = jax.tree.map(lambda a: a.reshape(1, -1, *a.shape[2:]), (moved, fault))
     bits = jax.lax.reduce(fault, np.int32(0), jax.lax.bitwise_or, (1,)).astype(jnp.uint32)
-    still = (fault & np.int32(Status.NONFINITE | Status.BADCTRL | Status.OOB) != 0).all(1)
-    return moved, bits, still
+    return moved, bits, stays.reshape(fault.shape).all(1)
 
 
 def _parted(layout: Layout, setting: Setting, n: int) -> Setting:

@@ -66,7 +66,7 @@ def bounds(params: "Params") -> tuple[np.ndarray, np.ndarray]:
 
 
 def periodic(params: "Params") -> tuple[int, ...]:
-    """The periodic axes; ValueError: one is too short for a particle to be but once among the nodes around it."""
+    """The periodic axes; ValueError: one is so short that a node would have two images."""
     axes = params.walls.around(params.dim)
     if short := [axis for axis in axes if params.shape[axis] < 4]:
         raise ValueError(f"params.shape is {params.shape}: a periodic axis needs four cells, axis {short[0]} has fewer")

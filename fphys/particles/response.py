@@ -22,6 +22,7 @@ from ..math import einsum
 from ..tree import Tree, pytree, static
 from .arguments import row
 from .boundary import Collider
+from .neighbors import Periods, wrap
 
 __all__ = ["Response"]
 
@@ -47,18 +48,37 @@ class Response(Tree):
         return tuple(b not in self.fixed for b in range(self.pos.shape[-2]))
 
 
-def carried(colliders: tuple[Collider, ...], response: Response, twist: Array) -> tuple[Collider, ...]:
-    """The colliders, moving with their bodies."""
+def carried(
+    colliders: tuple[Collider, ...], response: Response, twist: Array, origin: Array | None = None
+) -> tuple[Collider, ...]:
+    """The colliders, moving with their bodies.
 
-    def moving(collider: Collider, b: int) -> Collider:
+    Args:
+        origin: of the body of each collider [m], (world, collider, 3), if it is an image of the body.
+    """
+    of = list(response.body)
+    origin = response.pos[:, of] if origin is None else origin
+
+    def moving(collider: Collider, b: int, at: Array) -> Collider:
         velocity, spin = twist[:, b, :3], twist[:, b, 3:]
-        return collider.replace(velocity=velocity + jnp.cross(spin, collider.pos - response.pos[:, b]), spin=spin)
+        return collider.replace(velocity=velocity + jnp.cross(spin, collider.pos - at), spin=spin)
 
-    return tuple(moving(c, b) for c, b in zip(colliders, response.body, strict=True))
+    return tuple(moving(c, b, origin[:, k]) for k, (c, b) in enumerate(zip(colliders, of, strict=True)))
+
+
+def images(colliders: tuple[Collider, ...], response: Response, periodic: Periods) -> Array:
+    """Origins of the bodies of colliders [m], (world, collider, 3), whole periods from the bodies: the nearest."""
+    origin = response.pos[:, list(response.body)]
+    arm = jnp.stack(jnp.broadcast_arrays(*[c.pos for c in colliders], response.pos[:, 0])[:-1], 1) - origin
+    half = tuple(None if ends is None else ((ends[0] - ends[1]) / 2, (ends[1] - ends[0]) / 2) for ends in periodic)
+    return origin + (arm - wrap(half, arm))
 
 
 def answer(
-    response: Response, colliders: tuple[Collider, ...], slopes: Callable[[tuple[Collider, ...]], tuple[Array, Array]]
+    response: Response,
+    colliders: tuple[Collider, ...],
+    slopes: Callable[[tuple[Collider, ...]], tuple[Array, Array]],
+    origin: Array | None = None,
 ) -> Array:
     """Twists of the bodies at the end of the step, shape (world, body, 6). Gradients flow, not through the choice of
     the contacts.
@@ -66,6 +86,7 @@ def answer(
     Args:
         slopes: A (world, collider, 6, 6) and b (world, collider, 6) at the contacts that moving colliders meet, about
             the origins of their bodies.
+        origin: as in :func:`carried`.
     """
     free = response.twist
     worlds, bodies, _ = free.shape
@@ -73,7 +94,7 @@ def answer(
     if not any(response.answers[b] for b in response.body):
         return free
     for _ in range(PASSES):
-        slope, pull = slopes(carried(colliders, response, twist))
+        slope, pull = slopes(carried(colliders, response, twist, origin))
         slope = jnp.zeros((worlds, bodies, 6, 6), free.dtype).at[:, of].add(slope)
         pull = jnp.zeros_like(free).at[:, of].add(pull)
         mobility = response.mobility.reshape(worlds, 6 * bodies, bodies, 6)

@@ -12,6 +12,7 @@ from .._precision import mat33, real, tolerance, vec2, vec3
 from .potential import Body, Setting, Work
 from .self_contact import push_corner
 
+TURN = wp.constant(real(6.283185307179586))
 SMALL = wp.constant(tolerance(1.0e-100, 1.0e-30))
 """Guards a division by a squared length or area."""
 
@@ -77,9 +78,15 @@ def slopes_change(p0: vec3, p1: vec3, p2: vec3, p3: vec3, d0: vec3, d1: vec3, d2
 
 
 @wp.func
+def turned(a: real, b: real) -> real:
+    """From angle b to angle a by the shorter way: hinges are folded by less than half a turn from their rest."""
+    return a - b - TURN * wp.round((a - b) / TURN)
+
+
+@wp.func
 def moment_of(a: real, at_rest: real, before: real, k: real, share: real) -> real:
     """The energy's derivative by the angle [N m]; share is b / h."""
-    return k * (a - at_rest + share * (a - before))
+    return k * (turned(a, at_rest) + share * turned(a, before))
 
 
 @wp.func
@@ -127,10 +134,10 @@ def fold_work(world: int, body: Body, setting: Setting, work: Work) -> vec2:
     share = setting.viscous[world] / setting.timestep[world]
     for m in range(body.hinge.shape[0]):
         a = angle_at(world, m, body, work.place)
-        d = a - work.angle[world, m]
+        d = turned(a, work.angle[world, m])
         more = real(0.0)
         if share > real(0.0):
-            more = a - angle_at(world, m, body, setting.x)
+            more = turned(a, angle_at(world, m, body, setting.x))
         energy = real(0.5) * setting.bend[world, m] * (d * d + share * more * more)
         total += energy
         size += energy + setting.bend[world, m] * (wp.abs(d) + share * wp.abs(more)) * (real(1.0) + wp.abs(a))

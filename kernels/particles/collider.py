@@ -5,15 +5,13 @@ import warp as wp
 from .._precision import mat33, quat, real, vec3, vec4
 from ..math import quat_unit, rotate, rotate_back, rotation
 from .fade import beyond, fading, normal_of_field, of_round_box
-from .grid import OPEN, SEPARATE, STICKY, against, freely, moved, node_of
+from .grid import OPEN, SEPARATE, SMALL_SQUARED, STICKY, against, freely, moved, node_of
 
 PLANE = wp.constant(0)
 SPHERE = wp.constant(1)
 BOX = wp.constant(2)
 CAPSULE = wp.constant(3)
 FIELD = wp.constant(4)
-
-SMALL_SQUARED = wp.constant(real(1.0e-24))
 
 
 @wp.func
@@ -40,7 +38,7 @@ def of_box(p: vec3, half: vec3) -> vec4:
 @wp.func
 def of_field(world: int, p: vec3, spacing: vec3, count: wp.vec3i, first: int, field: wp.array2d(dtype=real)) -> vec4:
     """Normal and distance by trilinear interpolation between samples; far away where there are none."""
-    far = vec4(real(0.0), real(0.0), real(1.0), real(1.0))
+    far = vec4(real(0.0), real(0.0), real(1.0), real(1.0e10))
     x = p[0] / spacing[0]
     y = p[1] / spacing[1]
     z = p[2] / spacing[2]

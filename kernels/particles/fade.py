@@ -3,13 +3,15 @@
 import warp as wp
 
 from .._precision import real, vec3, vec4
+from .grid import SMALL_SQUARED
 
 
 @wp.func
 def fading(distance: real, dx: real, width: real) -> real:
-    """The part of a collider's effect at a distance from its surface: 1 within, 1/2 half a cell outside, 0 without.
+    """The part of a collider's effect at a distance from its surface: 1/2 half a cell outside of it.
 
-    It falls over ``width``, twice continuously differentiable. Without a width it is 1 wherever the collider acts.
+    It falls over ``width``, twice continuously differentiable: from 1 at (width - dx) / 2 inside the surface to 0 at
+    (width + dx) / 2 outside. If the width is zero, it is 1 wherever the collider acts.
     """
     if width > real(0.0):
         s = wp.clamp(real(0.5) + (real(0.5) * dx - distance) / width, real(0.0), real(1.0))
@@ -21,24 +23,22 @@ def fading(distance: real, dx: real, width: real) -> real:
 def of_round_box(p: vec3, half: vec3, width: real) -> vec4:
     """Normal and distance of a box as ``of_box`` has them, where faces blend over ``width`` at edges and corners.
 
-    The distance is a smooth maximum of those to the faces, r log(sum(exp(d / r))) with r a quarter of the width.
+    The distance is a smooth maximum of those to the six faces, r log(sum(exp(d / r))) with r a quarter of the width.
     """
     r = real(0.25) * width
-    x = wp.abs(p[0]) - half[0]
-    y = wp.abs(p[1]) - half[1]
-    z = wp.abs(p[2]) - half[2]
-    top = wp.max(wp.max(x, y), z)
-    a = wp.exp((x - top) / r)
-    b = wp.exp((y - top) / r)
-    c = wp.exp((z - top) / r)
-    n = wp.normalize(vec3(a * wp.sign(p[0]), b * wp.sign(p[1]), c * wp.sign(p[2])))
-    return vec4(n[0], n[1], n[2], top + r * wp.log(a + b + c))
+    top = wp.max(wp.max(wp.abs(p[0]) - half[0], wp.abs(p[1]) - half[1]), wp.abs(p[2]) - half[2])
+    high = p - half
+    low = -p - half
+    a = vec3(wp.exp((high[0] - top) / r), wp.exp((high[1] - top) / r), wp.exp((high[2] - top) / r))
+    b = vec3(wp.exp((low[0] - top) / r), wp.exp((low[1] - top) / r), wp.exp((low[2] - top) / r))
+    n = (a - b) / wp.sqrt(wp.max(wp.dot(a - b, a - b), SMALL_SQUARED))
+    return vec4(n[0], n[1], n[2], top + r * wp.log(a[0] + a[1] + a[2] + b[0] + b[1] + b[2]))
 
 
 @wp.func
 def above(x: real, r: real) -> real:
     """A smooth maximum of x and zero, r log(1 + exp(x / r))."""
-    return wp.max(x, real(0.0)) + r * wp.log(real(1.0) + wp.exp(-wp.abs(x) / r))
+    return real(0.5) * (x + wp.abs(x)) + r * wp.log(real(1.0) + wp.exp(-wp.abs(x) / r))
 
 
 @wp.func
@@ -95,4 +95,4 @@ def normal_of_field(
             n = n + z * (one - u) * v * slope_at(world, i, j + 1, k + c, spacing, count, first, field)
             n = n + z * u * (one - v) * slope_at(world, i + 1, j, k + c, spacing, count, first, field)
             n = n + z * u * v * slope_at(world, i + 1, j + 1, k + c, spacing, count, first, field)
-    return n / wp.sqrt(wp.max(wp.dot(n, n), real(1.0e-24)))
+    return n / wp.sqrt(wp.max(wp.dot(n, n), SMALL_SQUARED))

@@ -21,12 +21,12 @@ import fphys
 from fphys import coupling, envs
 from fphys.particles import mpm, sph
 
+from .. import test_worlds
 from ..coupling import scenes as coupled
 from ..gradients import contact_scenes
 from ..parity import corpus
 from ..particles import mpm_scenes, sph_scenes
 from ..rigid import mechanisms
-from ..test_worlds import of_fem, of_pbd
 
 STEPS = 2
 
@@ -173,8 +173,8 @@ MATTER = {
     "mpm, sticky": functools.partial(cloud, "sand", 3, "sticky"),
     "sph": functools.partial(pool, 3),
     "sph, in a plane": functools.partial(pool, 2),
-    "fem": functools.partial(of_case, of_fem),
-    "pbd": functools.partial(of_case, of_pbd),
+    "fem": functools.partial(of_case, test_worlds.of_fem),
+    "pbd": functools.partial(of_case, test_worlds.of_pbd),
     **{f"coupled {name}": functools.partial(touching, name) for name in coupled.SCENES},
 }
 TASKS = {name: functools.partial(task, name) for name in ("Ant-v5", "HalfCheetah-v5")}
@@ -220,12 +220,15 @@ ROOT = Path(__file__).parents[2]
 
 @functools.cache
 def sources() -> str:
-    """A hash of the files that decide what a scene gives: the physics, and this file."""
+    """A hash of the files that decide what a scene gives: the physics, the scenes, and this file."""
     digest = hashlib.blake2b(Path(__file__).read_bytes(), digest_size=8)
+    for module in (coupled, contact_scenes, corpus, mpm_scenes, sph_scenes, mechanisms, test_worlds):
+        digest.update(Path(str(module.__file__)).read_bytes())
     rooms = ("model", "rigid", "particles", "deformables", "coupling", "envs")
-    for folder in (ROOT / "kernels", *(ROOT / "fphys" / room for room in rooms)):
-        for file in sorted(f for kind in ("*.py", "*.h") for f in folder.rglob(kind)):
-            digest.update(file.read_bytes())
+    files = [f for room in rooms for f in (ROOT / "fphys" / room).rglob("*.py")]
+    files += [f for kind in ("*.py", "*.h") for f in (ROOT / "kernels").rglob(kind)]
+    for file in sorted([*files, *(ROOT / "fphys").glob("*.py")]):
+        digest.update(file.read_bytes())
     return digest.hexdigest()
 
 

@@ -98,6 +98,26 @@ def obstacle(shape: str, pos: Any, size: Any, width: Any) -> boundary.Collider:
     return made.replace(samples=(np.hypot(x, 1.2 * y)[None] - size[:, None, None]).reshape(len(size), -1))
 
 
+def test_a_capsule_whose_axis_ends_at_nodes():
+    """Where a smooth maximum is taken of equal numbers."""
+    params, state = scene("corotated", 3)
+
+    def fn(pos: Any, half: Any) -> Any:
+        rod = boundary.capsule(pos, 0.05, half, contact="slip", friction=0.3, velocity=(0.3, 0.2, 0.5), width=0.25)
+        return mpm.step(params, state, colliders=rod).v
+
+    check_grads(fn, (jnp.array([0.125, 0.0625, 0.125]), jnp.array(0.125)), elementwise=True)
+
+
+def test_a_field_ends_with_its_samples():
+    """However wide it fades, and however large cells are: here are 15 m, of samples 0.5 m."""
+    soft = mpm.Corotated(1e3, 2e4, 0.3)
+    params = mpm.Params(soft, 1e-3, (0.0, -9.81), mpm.Walls("slip"), cell=5.0, shape=(8, 8))
+    state = mpm.init(params, np.random.default_rng(0).uniform(12.0, 20.0, (1, 30, 2)))
+    made = boundary.field(np.full((2, 2), -1.0), 0.5, (15.0, 10.0), contact="sticky", width=15.0)
+    np.testing.assert_array_equal(mpm.step(params, state, colliders=made).v, mpm.step(params, state).v)
+
+
 @pytest.mark.parametrize("shape", ["sphere", "box", "capsule", "field"])
 def test_the_slope_over_half_a_cell(shape: str):
     """How far aside a block is that falls on the obstacle, 400 steps later, by its place; how high, by its size."""
@@ -186,6 +206,9 @@ def test_a_width_that_cannot_be():
 
     with pytest.raises(ValueError, match=r"colliders\[0\]\.width is -0\.1: it must not be negative"):
         step(jnp.array([0.1, -0.1]))
+    assert jax.jit(step)(jnp.array([jnp.inf, 0.1])).status.tolist() == [int(fphys.Status.BADPARAM), 0]
+    with pytest.raises(ValueError, match="two or more along x and y"):
+        boundary.field(np.ones((1, 5)), 0.1, (0.0, 0.0, 0.0))
     after = jax.jit(step)(jnp.array([0.1, -0.1]))
     assert after.status.tolist() == [0, int(fphys.Status.BADPARAM)]
     np.testing.assert_array_equal(after.x[1], state.x[1])

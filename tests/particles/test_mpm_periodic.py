@@ -7,6 +7,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+import fphys
+from fphys import coupling
+from fphys.errors import UnsupportedError
 from fphys.particles import boundary, mpm
 from fphys.testing import check_grads
 
@@ -75,6 +78,35 @@ def test_a_body_gives_what_matter_across_a_face_takes():
     change = (1e3 * start.volume[..., None] * (after.v - start.v)).sum(1)
     np.testing.assert_allclose(took[:, 0, :2], -change, rtol=0, atol=1e-14)
     assert np.abs(change).max() > 1e-2
+
+
+def test_a_body_that_turns_is_pushed_across_a_face_as_elsewhere():
+    """What it takes, about its own origin; its images turn as it does, each about its own."""
+    params = EVERYWHERE.replace(gravity=0.0)
+    twist = jnp.array([[[0.1, 0.2, 0.0, 0.0, 0.0, 3.0]]])
+
+    def took(shift: float) -> Any:
+        origin = jnp.array([[[0.65 + shift, -0.15, 0.0]]])
+        body = mpm.Response(origin, twist, jnp.diag(jnp.array([1.0, 1.0, 1.0, 9.0, 9.0, 9.0]))[None], (0,) * 3)
+        return mpm.exchange(params, cloud(params, shift), balls(shift), body)[1]
+
+    assert np.abs(took(0.0)[..., 5]).min() > 1e-3
+    np.testing.assert_allclose(took(0.875), took(0.0), rtol=0, atol=1e-12)
+
+
+def test_coupling_has_no_images():
+    model = fphys.load('<mujoco><worldbody><geom name="floor" type="plane" size="1 1 1"/></worldbody></mujoco>')
+    medium = coupling.MPM(EVERYWHERE, ("floor",))
+    with pytest.raises(UnsupportedError, match="bodies have no images, so no axis may be periodic"):
+        coupling.step(model, fphys.init(model, 1), (medium,), (cloud(EVERYWHERE),), substeps=1)
+
+
+def test_what_left_by_an_error_stays():
+    """Half a cell beyond a periodic face, in a world that skips its step."""
+    start = cloud(EVERYWHERE)
+    start = start.replace(x=start.x.at[0, 0, 0].set(0.45))
+    after = jax.jit(lambda gravity: mpm.step(EVERYWHERE.replace(gravity=gravity), start))(jnp.array([jnp.nan, 0.0]))
+    np.testing.assert_array_equal(after.x, start.x)
 
 
 def test_gradients_across_a_face():

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from scipy.spatial.transform import Rotation
 
+from fphys import coupling
 from fphys.deformables import constraints, fem, mesh
 from fphys.particles import boundary
 
@@ -211,3 +212,25 @@ def test_a_sheet_that_is_thrown_at_another_does_not_pass():
         fem.check(params, state)
         assert plain_pairs.crossings(state.x[0], body.topology) == 0
     assert float(state.x[0, :n, 2].min()) < -0.005 and float(state.x[0, n:, 2].mean()) < 0
+
+
+@pytest.mark.parametrize("side", [-1, 1])
+def test_a_hinge_folded_shut_at_rest_opens_either_way(side: int):
+    """Its angle is half a turn, of either sign: the moment is by how far it is open, not by a whole turn more."""
+    x = np.array([[0.0, 0.0, 0.0], [1.0, 0.0, 0.0], [0.5, 1.0, 0.0], [0.5, 1.0, side * 1e-12]])
+    body = mesh.build(x, np.array([[0, 1, 2], [1, 0, 3]]))
+    params = fem.Params(body, fem.StVenantKirchhoff(1e3, 1e5, 0.3), 1e-2, thickness=0.01, bending=1.0)
+    forces = []
+    for way in (-1, 1):
+        opened = x.copy()
+        opened[3] = [0.5, np.cos(0.1), way * np.sin(0.1)]
+        forces.append(np.asarray(elastic_force(params, fem.init(params, opened[None]))[0]))
+        np.testing.assert_allclose(np.linalg.norm(forces[-1][3]), np.linalg.norm(forces[0][3]), rtol=1e-6)
+    np.testing.assert_allclose(forces[0] * [1, 1, -1], forces[1], rtol=0, atol=1e-6 * np.abs(forces[1]).max())
+    assert forces[1][3] @ [0.0, np.cos(0.1), np.sin(0.1)] == pytest.approx(0, abs=1e-6)  # across the triangle
+
+
+def test_a_sheet_that_meets_particles_has_the_mass_of_its_thickness():
+    body = mesh.cloth((4, 3), (0.4, 0.3))
+    params = fem.Params(body, fem.StVenantKirchhoff(400.0, 1e5, 0.3), 1e-2, thickness=2e-3)
+    assert coupling.FEM(params, ()).sheet(fem.init(params)).mass.sum() == pytest.approx(400.0 * 2e-3 * 0.12)
