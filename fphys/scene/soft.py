@@ -55,11 +55,18 @@ def _radius(params: Tree) -> float:
     return THIN if given is None else float(np.max(np.asarray(given, float))) / 2 or THIN
 
 
+def _params(part: Any, body: Any, common: dict[str, Any]) -> fem.Params | pbd.Params:
+    try:
+        return part.material.params(body, **common)
+    except ValueError as error:
+        raise ModelError(f"{part.name!r}: {error}") from error
+
+
 def soften(scene: Any, model: Model, geoms: tuple[int, ...]) -> Bodies | None:
     """The deformable things of a scene, or None if it has none; ``geoms`` hold those of position-based dynamics.
 
     Raises:
-        ModelError, UnsupportedError: a mesh cannot be read, or its elements are not those of the material's solver.
+        ModelError: a mesh cannot be read, or it and its material do not fit; the error names the thing.
     """
     parts = [part for part in scene.parts if isinstance(part.material, FEM | PBD)]
     if not parts:
@@ -68,7 +75,7 @@ def soften(scene: Any, model: Model, geoms: tuple[int, ...]) -> Bodies | None:
     bodies = [_mesh(part) for part in parts]
     common = {"timestep": scene.timestep, "gravity": jnp.asarray(scene.gravity, real)}
     found = [
-        part.material.params(body.replace(vertices=jnp.asarray(body.vertices, real)), **common)
+        _params(part, body.replace(vertices=jnp.asarray(body.vertices, real)), common)
         for part, body in zip(parts, bodies, strict=True)
     ]
     substeps = max(getattr(params, "substeps", 1) for params in found)

@@ -111,6 +111,10 @@ def test_finite_elements_from_a_file(tmp_path):
     body = mesh.box((4, 1, 1), (400.0, 100.0, 100.0))
     meshio.write_points_cells(tmp_path / "beam.vtk", body.vertices, [("tetra", body.elements)])
     held = tuple(np.flatnonzero(body.vertices[:, 0] == 0).tolist())
+    scene = Scene()
+    scene.add(Mesh(tmp_path / "beam.vtk"), FEM(LAW, thickness=1e-3), name="beam")
+    with pytest.raises(ModelError, match=r"'beam': params\.thickness is for sheets"):
+        scene.build(1)
     scene = Scene(timestep=0.01)
     turned = Mesh(tmp_path / "beam.vtk", scale=1e-3, pos=(0, 0, 1), quat=(1, 0, 0, 1))
     scene.add(turned, FEM(LAW, damping=1.0, pinned=held), name="beam")
