@@ -13,12 +13,18 @@ EXACT = jax.lax.Precision.HIGHEST
 
 
 def matmul(a: Array, b: Array) -> Array:
-    """``jnp.matmul`` [a's unit times b's] in the arrays' own precision on every device. Gradients flow to both."""
+    """``jnp.matmul`` [a's unit times b's] in the arrays' own precision on every device, shape (..., i, k).
+
+    a has shape (..., i, j), b (..., j, k). Gradients flow to both.
+    """
     return jnp.matmul(a, b, precision=EXACT)
 
 
 def einsum(subscripts: str, *operands: Array) -> Array:
-    """``jnp.einsum`` [product of the units] in the arrays' own precision on every device. Gradients flow to all."""
+    """``jnp.einsum`` [product of the units] in the arrays' own precision on every device.
+
+    The shape is what ``subscripts`` say. Gradients flow to all operands.
+    """
     return jnp.einsum(subscripts, *operands, precision=EXACT)
 
 

@@ -12,7 +12,7 @@ def test_a_deeper_scoop_lifts_more(play, full):
     if full:
         assert metrics["success"] and abs(metrics["error"]) < scoop.BAR
     shallow, deep = result["grams"][0], result["grams"][config.worlds - 1]
-    assert 100 < shallow < 200 and 450 < deep < 750  # g of 17 kg; this grid lifts a fifth more than the full one
+    assert 100 < shallow < 200 and 330 < deep < 600  # g of 17 kg; the coarse grid lifts a fifth less
     assert result["force"][:, 0].max() > 5.0  # the motor feels the sand
 
 
