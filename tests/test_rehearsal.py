@@ -92,7 +92,7 @@ def test_tests_that_are_done_are_left_out():
     one, other = "test_rigid[weld-float32]", "test_rigid[weld-float64]"
     command = [*gpu.checks(gpu.SOLVERS, "--collect-only", "-k", "weld", workers=1)]
     for done, left in (("", {one, other}), (one, {other})):
-        environment = gpu.environment() | {"FPHYS_DONE": done, "FPHYS_STAND_IN": "1"}
+        environment = gpu.environment() | {"FPHYS_DONE": done, "FPHYS_STAND_IN": "1", "PYTEST_ADDOPTS": ""}
         found = subprocess.run(command, capture_output=True, text=True, check=False, env=environment, cwd=ROOT).stdout
         assert {line.partition("::")[2] for line in found.splitlines() if "::" in line} == left, found
 
