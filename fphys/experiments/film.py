@@ -73,17 +73,9 @@ def deforming(
         The pictures, uint8 (time, height, width, 3); None where there is no OpenGL.
     """
     every = 1 if timestep > 1 / 60 else max(round(1 / (FPS * timestep)), 1)
-    fps, shown = 1 / (every * timestep), []
-
-    def draw() -> np.ndarray:
-        model = fphys.load(stage(props))
-        still = fphys.init(model, 1)
-        states = jax.tree.map(lambda x: np.repeat(np.asarray(x)[None], len(flexes[0].x), 0), still)
-        shown.append(frames(model, states, camera, height, width, every=every, flexes=flexes))
-        return np.concatenate([shown[0], np.repeat(shown[0][-1:], round(PAUSE * fps), axis=0)])
-
-    run.video(run.name, draw, fps)
-    return shown[0] if shown else None
+    model = fphys.load(stage(props))
+    states = jax.tree.map(lambda x: np.repeat(np.asarray(x)[None], len(flexes[0].x), 0), fphys.init(model, 1))
+    return among(run, model, states, flexes, 1 / (every * timestep), camera, height, width, every)
 
 
 def among(
@@ -95,12 +87,14 @@ def among(
     camera: Camera | None = None,
     height: int = 480,
     width: int = 640,
+    every: int = 1,
 ) -> np.ndarray | None:
-    """Show bodies with the meshes and particles that they push. The first axis of ``states`` is that of the pictures.
+    """Show bodies with the meshes and particles that they push. The first axis of ``states`` is time.
 
     Args:
         flexes: of world 0, at the same times.
         fps: pictures a second.
+        every: how many times there are for each picture.
         height, width: of the pictures.
 
     Returns:
@@ -109,7 +103,7 @@ def among(
     shown: list[np.ndarray] = []
 
     def draw() -> np.ndarray:
-        shown.append(frames(model, states, camera, height, width, flexes=flexes))
+        shown.append(frames(model, states, camera, height, width, every=every, flexes=flexes))
         return np.concatenate([shown[0], np.repeat(shown[0][-1:], round(PAUSE * fps), axis=0)])
 
     run.video(run.name, draw, fps)

@@ -19,7 +19,7 @@ import fphys
 from fphys import coupling
 from fphys.deformables import fem, mesh, pbd
 from fphys.particles import mpm, sph
-from fphys.render import Camera, Flex, frames
+from fphys.render import Camera, Flex
 from fphys.runs import Run
 
 from . import expect_positive, film
@@ -283,15 +283,8 @@ def _film(run: Run, scene: Scene, states: Any, points: list[np.ndarray], every: 
         Flex(soft[0], points[2][:, None], COLORS[2], 0.001),
         Flex(soft[1], points[3][:, None], COLORS[3], 0.003),
     ]
-    camera, pictures = Camera(azimuth=65, elevation=-22, distance=1.35, lookat=(0.22, 0.0, 0.17)), []
-
-    def draw() -> np.ndarray:
-        pictures.append(frames(scene.model, states, camera, 480, 720, flexes=flexes))
-        rest = np.repeat(pictures[0][-1:], round(film.PAUSE / (every * STEP)), axis=0)
-        return np.concatenate([pictures[0], rest])
-
-    run.video("mix", draw, 1 / (every * STEP))
-    return pictures[0] if pictures else None
+    camera = Camera(azimuth=65, elevation=-22, distance=1.35, lookat=(0.22, 0.0, 0.17))
+    return film.among(run, scene.model, states, flexes, 1 / (every * STEP), camera, width=720)
 
 
 def _figure(pictures: Any, shown: list[Any], slopes: dict[str, float], every: int) -> Any:

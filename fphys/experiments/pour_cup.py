@@ -17,7 +17,7 @@ import numpy as np
 import fphys
 from fphys import coupling
 from fphys.particles import mpm
-from fphys.render import Camera, frames
+from fphys.render import Camera
 from fphys.runs import Run
 
 from . import expect_positive, film
@@ -212,14 +212,8 @@ def between(angles: np.ndarray, litres: np.ndarray, wanted: float) -> float:
 
 def _film(run: Run, model: fphys.Model, states: Any, x: np.ndarray, config: Config) -> Any:
     water = dots(x, (0.25, 0.5, 0.85), 0.32 * config.cell)
-    camera, pictures = Camera(azimuth=75, elevation=-33, distance=0.85, lookat=(-0.02, 0.0, 0.2)), []
-
-    def draw() -> np.ndarray:
-        pictures.append(frames(model, states, camera, 480, 640, flexes=[water]))
-        return np.concatenate([pictures[0], np.repeat(pictures[0][-1:], round(film.PAUSE * film.FPS), axis=0)])
-
-    run.video("pour-cup", draw, 1 / (_every() * STEP))
-    return pictures[0] if pictures else None
+    camera = Camera(azimuth=75, elevation=-33, distance=0.85, lookat=(-0.02, 0.0, 0.2))
+    return film.among(run, model, states, [water], 1 / (_every() * STEP), camera)
 
 
 def _figure(pictures: Any, tried: np.ndarray, found: np.ndarray, config: Config, torque: np.ndarray) -> Any:

@@ -57,13 +57,13 @@ def carried(
         origin: of the body of each collider [m], (world, collider, 3), if it is an image of the body.
     """
     of = list(response.body)
-    origin = response.pos[:, of] if origin is None else origin
+    at = response.pos[:, of] if origin is None else origin
 
-    def moving(collider: Collider, b: int, at: Array) -> Collider:
-        velocity, spin = twist[:, b, :3], twist[:, b, 3:]
-        return collider.replace(velocity=velocity + jnp.cross(spin, collider.pos - at), spin=spin)
+    def moving(k: int, collider: Collider) -> Collider:
+        velocity, spin = twist[:, of[k], :3], twist[:, of[k], 3:]
+        return collider.replace(velocity=velocity + jnp.cross(spin, collider.pos - at[:, k]), spin=spin)
 
-    return tuple(moving(c, b, origin[:, k]) for k, (c, b) in enumerate(zip(colliders, of, strict=True)))
+    return tuple(moving(k, c) for k, c in enumerate(colliders))
 
 
 def images(colliders: tuple[Collider, ...], response: Response, periodic: Periods) -> Array:

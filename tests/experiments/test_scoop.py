@@ -12,7 +12,9 @@ def test_a_deeper_scoop_lifts_more(play, full):
     if full:
         assert metrics["success"] and abs(metrics["error"]) < scoop.BAR
     shallow, deep = result["grams"][0], result["grams"][config.worlds - 1]
-    assert 100 < shallow < 200 and 330 < deep < 600  # g of 17 kg; the coarse grid lifts a fifth less
+    assert 100 < shallow < 200  # g of 17 kg
+    low, high = (450, 600) if full else (350, 450)  # 515 g; the coarse grid lifts a fifth less
+    assert low < deep < high
     assert result["force"][:, 0].max() > 5.0  # the motor feels the sand
 
 
