@@ -3,10 +3,13 @@
 ``tests/bridge/test_private.py`` states what each of them promises, so that a failure names the part that changed.
 """
 
+import contextlib
 import ctypes
 import functools
 import importlib
+import os
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 from jax._src import distributed, pjit, xla_bridge
@@ -70,10 +73,32 @@ def in_a_group() -> bool:
 
 
 def gather_at(hostname: str) -> None:
-    """Let gloo, which carries messages between processes on CPUs, listen at this address only."""
+    """Let gloo, which carries messages between processes on CPUs, listen at this address only, and give way."""
     library = importlib.import_module("jaxlib._jax")
-    make = getattr(library.make_gloo_tcp_collectives, "func", library.make_gloo_tcp_collectives)
-    setattr(library, "make_gloo_tcp_collectives", functools.partial(make, hostname=hostname))
+    make = library.make_gloo_tcp_collectives
+    make = make.args[0] if isinstance(make, functools.partial) else make
+    setattr(library, "make_gloo_tcp_collectives", functools.partial(_giving_way, make, hostname=hostname))
+
+
+def _giving_way(make: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    """What ``make`` makes; the thread that it starts takes a core only while the program waits.
+
+    A message that comes before the program asks for it wakes gloo's thread again and again. On one core the program
+    then waits for its turn: 3 ms a message instead of 0.2.
+    """
+    before = _threads()
+    made = make(*args, **kwargs)
+    for thread in _threads() - before:
+        with contextlib.suppress(OSError):
+            os.sched_setscheduler(thread, os.SCHED_BATCH, os.sched_param(0))
+            os.setpriority(os.PRIO_PROCESS, thread, 5)
+    return made
+
+
+def _threads() -> set[int]:
+    """Of this process; none where the system does not list them."""
+    tasks = Path("/proc/self/task")
+    return {int(task.name) for task in tasks.iterdir()} if tasks.is_dir() else set()
 
 
 def forget_compiled() -> None:

@@ -4,6 +4,8 @@ import ast
 import ctypes
 import importlib
 import inspect
+import os
+import threading
 from pathlib import Path
 
 import jax
@@ -155,6 +157,24 @@ def test_gloo_listens_where_it_is_told(monkeypatch):
         private.gather_at(host)
         assert library.make_gloo_tcp_collectives.keywords == {"hostname": host}
     assert not private.in_a_group()
+
+
+def test_the_thread_of_gloo_gives_way(monkeypatch):
+    """Else a message takes 3 ms instead of 0.2 where processes have one core each."""
+    end, threads = threading.Event(), []
+
+    def make(hostname):
+        threads.append(threading.Thread(target=end.wait))
+        threads[-1].start()
+
+    monkeypatch.setattr(importlib.import_module("jaxlib._jax"), "make_gloo_tcp_collectives", make)
+    for _ in range(2):
+        private.gather_at("127.0.0.1")
+        importlib.import_module("jaxlib._jax").make_gloo_tcp_collectives()
+    policies = [os.sched_getscheduler(thread.native_id) for thread in threads]
+    own = os.sched_getscheduler(0)
+    end.set()
+    assert policies == [os.SCHED_BATCH] * 2 and own != os.SCHED_BATCH
 
 
 def test_a_shard_map_without_jit_is_known():
