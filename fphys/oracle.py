@@ -63,7 +63,7 @@ def strict(source: Any) -> Any:
     m.opt.solver = mujoco.mjtSolver.mjSOL_NEWTON
     m.opt.tolerance, m.opt.ls_tolerance = 0, 1e-10
     m.opt.iterations, m.opt.ls_iterations = 100, 200
-    m.opt.ccd_tolerance, m.opt.ccd_iterations = 1e-12, 500
+    m.opt.ccd_tolerance, m.opt.ccd_iterations = 1e-15, 500
     m.opt.disableflags |= int(mujoco.mjtDisableBit.mjDSBL_WARMSTART | mujoco.mjtDisableBit.mjDSBL_ISLAND)
     return m
 

@@ -1,7 +1,9 @@
 """Points of two flat sides of convex geoms that lie on one another, as MuJoCo 4.0 has them.
 
 Two *faces*: the face of the second geom is cut off at the sides of the first geom's. The points that remain are corners
-of the second face; crossings of its sides with those of the first; and, on it, points over corners of the first. The
+of the second face; crossings of its sides with those of the first; and, on it, points over corners of the first. Where
+the second face is not quite flat, a point over a corner lies on the chord between the two sides that cross a side of
+the first face there, if they are known; else in the plane of a corner of the second. The
 distance is that of such a point from the first face, times the cosine between the faces; the contact lies on the first
 face beneath the point, and its normal is that of the second face.
 
@@ -26,6 +28,8 @@ CORNER = wp.constant(1)
 """Kinds of points of two faces: a corner of the second, a crossing of two sides, a corner of the first."""
 CROSSING = wp.constant(2)
 UNDER = wp.constant(3)
+CHORD = wp.constant(8)
+"""And one on a chord: ``CHORD + 2 * (sides between - 1) + end``, the first of the kinds after those of edges."""
 
 
 @wp.struct
@@ -123,9 +127,29 @@ def between_faces(first: Corner, second: Corner, kind: int):
         v = crossing(first, second.here, second.next - second.here)
     elif kind == UNDER:
         v = first.here + n * (wp.dot(m, second.here - first.here) / away_from_zero(wp.dot(m, n)))
-    height = wp.dot(v - first.base, n)
-    distance = -height * wp.dot(n, m)
-    return -m, distance, v - n * height - m * (real(0.5) * distance)
+    distance, pos = above(first, m, v)
+    return -m, distance, pos
+
+
+@wp.func
+def above(face: Corner, m: vec3, v: vec3):
+    """Distance and midpoint of a point of a face of normal m and the face under it."""
+    height = wp.dot(v - face.base, face.normal)
+    distance = -height * wp.dot(face.normal, m)
+    return distance, v - face.normal * height - m * (real(0.5) * distance)
+
+
+@wp.func
+def on_chord(side: Corner, a: Corner, b: Corner, end: int):
+    """Normal, distance and midpoint of the point of the second face over an end of a side of the first one, here (0) or
+    next: on the line between the points at which sides a and b of the second face cross that side."""
+    p = crossing(side, a.here, a.next - a.here)
+    q = crossing(side, b.here, b.next - b.here)
+    along = wp.cross(side.normal, wp.cross(side.next - side.here, side.normal))
+    corner = wp.where(end == 0, side.here, side.next)
+    v = p + (q - p) * (wp.dot(along, corner - p) / away_from_zero(wp.dot(along, q - p)))
+    distance, pos = above(side, a.normal, v)
+    return -a.normal, distance, pos
 
 
 @wp.func

@@ -17,7 +17,7 @@ import warp as wp
 
 from ..._precision import quat, real, tolerance, vec3
 from ...math import rotate, rotate_back, unit
-from .clip import Corner, between_faces, corner_of, crossing, line_end, over_face
+from .clip import CHORD, Corner, between_faces, corner_of, crossing, line_end, on_chord, over_face
 from .overlap import overlap
 from .pairs import geom_of
 from .parts import (
@@ -356,6 +356,12 @@ def convex_contact(
             v = edge_point(c, kind == 5, kind2, p2 - p1, q2, size2, second, point[j], direction[j], form[j])
             distance, pos = over_face(c, v)
             n = c.normal
+        elif kind >= CHORD:
+            other = second + (kind - CHORD) // 2 + 1
+            c = corner_of(kind1, vec3(), q1, size1, first, hull_corner(hull, g1, first, corner))
+            d = corner_of(kind2, p2 - p1, q2, size2, second, hull_corner(hull, g2, second, corner))
+            e = corner_of(kind2, p2 - p1, q2, size2, other, hull_corner(hull, g2, other, corner))
+            n, distance, pos = on_chord(c, d, e, (kind - CHORD) % 2)
         else:
             c = corner_of(kind2, p2 - p1, q2, size2, second, hull_corner(hull, g2, second, corner))
             i = hull_row(hull, g1, first)

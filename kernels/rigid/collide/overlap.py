@@ -10,12 +10,11 @@ contradicts its own single contact.
 import warp as wp
 
 from ..._precision import real, vec3
-from .clip import CORNER, CROSSING, UNDER
+from .clip import CHORD, CORNER, CROSSING, UNDER, Corner
 from .polygon import widest
-from .shapes import CAPSULE, CYLINDER
+from .shapes import CAPSULE, CYLINDER, MESH
 from .sides import (
     Edge,
-    centre_of,
     corner_index,
     edge_at,
     face_at,
@@ -27,9 +26,8 @@ from .sides import (
 )
 from .solids import Hulls, Solid
 
-KINDS = wp.constant(8)
-"""Contacts of two parts (0); points of two faces (1 to 3, as in :mod:`clip`); of an edge an end (4, 6) or a crossing
-(5, 7), over a face of the first geom in 4 and 5, of the second in 6 and 7."""
+NAMES = wp.constant(wp.int64(2147483647))
+"""The largest feature."""
 ALIGNED = wp.constant(real(0.996))
 """Cosine of the angle between two faces above which they lie on one another."""
 LEVEL_EDGE = wp.constant(real(0.0888))
@@ -44,9 +42,11 @@ POLYGON = wp.constant(128)
 
 
 @wp.func
-def outward(side: vec3, inner: vec3) -> vec3:
-    """The unit vector along a side's normal that points away from a point inside, given from the side."""
-    return wp.normalize(side) * wp.where(wp.dot(side, inner) > real(0.0), real(-1.0), real(1.0))
+def outward(kind: int, side: Corner, n: vec3) -> vec3:
+    """The unit vector at right angles to a side of a face of normal n that points away from the face. Sides go around
+    it with the clock, seen from outside; those of meshes against it."""
+    out = wp.normalize(wp.cross(side.next - side.here, n))
+    return wp.where(kind == MESH, out, -out)
 
 
 @wp.func
@@ -69,7 +69,6 @@ def edge_over(
     Where all that touches is a point at which the edge is cut off, MuJoCo has two contacts there, and so have we.
     """
     n = face_normal(r, hulls, f)
-    centre = centre_of(r, hulls, f)
     origin = solid_corner(r, hulls, corner_index(r, hulls, f, 0)).base
     along = e.next - e.here
     low = real(0.0)
@@ -78,7 +77,7 @@ def edge_over(
     leaves = int(-1)
     for k in range(face_corners(r, hulls, f)):
         c = solid_corner(r, hulls, side_index(r, hulls, f, k))
-        out = outward(wp.cross(c.next - c.here, n), centre - c.here)
+        out = outward(r.kind, c, n)
         here = wp.dot(out, e.here - c.here)
         step = wp.dot(out, along)
         if wp.abs(step) > real(1.0e-12) * wp.length(along):
@@ -142,13 +141,13 @@ def overlap_of_faces(
     """
     point = wp.zeros(shape=(256,), dtype=vec3)  # twice the polygon: as it is, as it becomes
     name = wp.zeros(shape=(256,), dtype=wp.vec3i)  # kind, corner of f, corner of g
+    chord = wp.zeros(shape=(128,), dtype=wp.vec2i)  # of a side of f: 1 + the sides of g that cross it
     side_of = wp.zeros(shape=(256,), dtype=int)  # side that leaves a point: of g, or 1000 + that of f
     count = face_corners(b, hulls, g)
     sides = face_corners(a, hulls, f)
     if count + sides > POLYGON:
         return 0
     n = face_normal(a, hulls, f)
-    centre = centre_of(a, hulls, f)
     for k in range(count):
         point[k] = solid_corner(b, hulls, corner_index(b, hulls, g, k)).here
         name[k] = wp.vec3i(CORNER, corner_index(a, hulls, f, 0), corner_index(b, hulls, g, k))
@@ -156,7 +155,7 @@ def overlap_of_faces(
     now = int(0)
     for e in range(sides):
         c = solid_corner(a, hulls, side_index(a, hulls, f, e))
-        out = outward(wp.cross(c.next - c.here, n), centre - c.here)
+        out = outward(a.kind, c, n)
         new = POLYGON - now
         kept = int(0)
         for k in range(count):
@@ -168,12 +167,20 @@ def overlap_of_faces(
             if (here < INSIDE) != (there < INSIDE) and kept < POLYGON:
                 point[new + kept] = p + (point[l] - p) * (here / (here - there))
                 side_of[new + kept] = wp.where(here < INSIDE, 1000 + e, label)
+                ends = chord[e]
+                which = wp.where(here < INSIDE, 0, 1)
+                ends[which] = wp.where(ends[which] == 0, label + 1, 1001)
+                chord[e] = ends
                 if label < 1000:
                     name[new + kept] = wp.vec3i(CROSSING, side_index(a, hulls, f, e), side_index(b, hulls, g, label))
                 else:  # where two sides of f meet: at the start of the later one
                     last = label - 1000 == (e + 1) % sides
                     kind = wp.where(last or label - 1000 == e - 1, UNDER, 0)
                     name[new + kept] = wp.vec3i(kind, corner_index(a, hulls, f, wp.where(last, 0, e)), 0)
+                    if kind == UNDER:
+                        on = chord_name(a, b, hulls, f, g, label - 1000, chord[label - 1000], last, base, names)
+                        if on[0] > 0:
+                            name[new + kept] = on
                 kept = kept + 1
             if there < INSIDE and kept < POLYGON:
                 point[new + kept] = point[l]
@@ -202,6 +209,32 @@ def overlap_of_faces(
             found[2] = level_corner(b, hulls, g, point[now + four[k]])
         feature_out[world, slot + k] = point_name(1, found[1], found[2], found[0], base, names)
     return count
+
+
+@wp.func
+def chord_name(
+    a: Solid,
+    b: Solid,
+    hulls: Hulls,
+    f: int,
+    g: int,
+    side: int,
+    ends: wp.vec2i,
+    first: bool,
+    base: int,
+    names: wp.vec2i,
+) -> wp.vec3i:
+    """The name of the point over the first or last corner of a side of f, on the chord between two sides of g that
+    cross it; of kind 0 if it ends elsewhere, or if the name is too large."""
+    found = wp.vec3i()
+    if wp.max(ends[0], ends[1]) <= 1000 and wp.min(ends[0], ends[1]) > 0 and ends[0] != ends[1]:
+        i = side_index(b, hulls, g, ends[0] - 1)
+        j = side_index(b, hulls, g, ends[1] - 1)
+        end = wp.where(first == (a.kind == MESH), 1, 0)  # sides of meshes go against MuJoCo's order
+        kind = CHORD + 2 * (wp.abs(i - j) - 1) + end
+        if wp.int64(base) + wp.int64(kind) * wp.int64(names[0]) * wp.int64(names[1]) <= NAMES:
+            found = wp.vec3i(kind, side_index(a, hulls, f, side), wp.min(i, j))
+    return found
 
 
 @wp.func

@@ -199,13 +199,3 @@ def edge_at(s: Solid, hulls: Hulls, t: Touching, k: int, facing: vec3) -> Edge:
         e.here = solid_part(s, hulls, e.first, 0).origin
         e.next = solid_part(s, hulls, e.second, 0).origin
     return e
-
-
-@wp.func
-def centre_of(s: Solid, hulls: Hulls, f: int) -> vec3:
-    """The mean of the corners of a face."""
-    centre = vec3()
-    count = face_corners(s, hulls, f)
-    for k in range(count):
-        centre = centre + solid_corner(s, hulls, corner_index(s, hulls, f, k)).here / real(count)
-    return centre
