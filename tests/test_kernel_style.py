@@ -85,6 +85,15 @@ def test_kernels(path):
     assert list(faults(path.read_text(), types=path.name != "_precision.py")) == []
 
 
+def test_only_these_files_add_in_any_order():
+    """docs/decisions/0020: on a GPU what is added by atomics repeats to rounding, and all other states bit for bit."""
+    root = Path(__file__).parents[1] / "kernels"
+    sources = [path for kind in ("*.py", "*.h") for path in root.rglob(kind)]
+    found = {str(path.relative_to(root)) for path in sources if re.search(r"\batomic_\w+\(", path.read_text())}
+    native = {f"{name}.h" for name in ("native/warp", "particles/native/grid", "particles/native/stencil")}
+    assert found == {"particles/collider.py"} | native
+
+
 def test_there_are_kernels():
     assert sum(path.read_text().count("@wp.kernel") for path in KERNELS) > 5
 

@@ -14,6 +14,7 @@ import struct
 import sys
 import time
 from collections.abc import Iterable, Iterator, Sequence
+from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -66,28 +67,64 @@ def build(dtype: str, name: str, arch: int, folder: str | os.PathLike[str]) -> P
     return binary
 
 
-def build_all(
-    arch: int, folder: str | os.PathLike[str], wanted: Sequence[str] | None = None, processes: int = 1
-) -> Iterator[tuple[str, str, Path]]:
-    """Compile every file of kernels in both precisions; yields precision, name and binary as they are finished.
+class Built(NamedTuple):
+    """What became of a file of kernels."""
 
-    Raises:
-        ExceptionGroup: of RuntimeErrors, after all others: some do not compile.
+    dtype: str
+    name: str
+    binary: Path | None
+    seconds: float  # of processor time
+    fault: str  # why there is no binary
+
+
+def build_all(
+    arch: int,
+    folder: str | os.PathLike[str],
+    wanted: Sequence[str] | None = None,
+    processes: int = 1,
+    limit: float = 1800.0,
+) -> Iterator[Built]:
+    """Compile every file of kernels in both precisions; yields what became of each as it is finished.
+
+    Args:
+        arch, folder: of :func:`build`.
+        wanted: some of :func:`names`; all by default.
+        processes: how many run at a time. A compiler takes up to 2 GB.
+        limit: seconds after which a file is given up.
     """
     jobs = [(dtype, name) for name in wanted or names() for dtype in PACKAGES]
-    context = multiprocessing.get_context("spawn")
-    with concurrent.futures.ProcessPoolExecutor(processes, mp_context=context) as pool:
-        futures = {pool.submit(build, *job, arch, folder): job for job in jobs}
-        faults: list[Exception] = []
+    with concurrent.futures.ThreadPoolExecutor(processes) as pool:
+        futures = [pool.submit(_build_apart, limit, *job, arch, folder) for job in jobs]
         for future in concurrent.futures.as_completed(futures):
-            try:
-                yield *futures[future], future.result()
-            except concurrent.futures.process.BrokenProcessPool:
-                raise  # a compiler was killed, by the system for want of memory
-            except RuntimeError as fault:
-                faults.append(fault)
-        if faults:
-            raise ExceptionGroup(f"{len(faults)} files of kernels do not compile", faults)
+            yield future.result()
+
+
+def _build_apart(limit: float, dtype: str, name: str, arch: int, folder: str | os.PathLike[str]) -> Built:
+    """Compile in a process of its own: nothing else ends a compiler."""
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(["fphys.bridge"])  # a process starts at once: its imports are done
+    receiver, sender = context.Pipe(duplex=False)
+    process = context.Process(target=_tell, args=(sender, dtype, name, arch, folder), daemon=True)
+    process.start()
+    sender.close()
+    binary, seconds, fault = None, float("nan"), f"not compiled in {limit:.0f} s"
+    try:
+        if receiver.poll(limit):
+            binary, seconds, fault = receiver.recv()
+    except EOFError:
+        fault = "the compiler was killed: the system may have had no memory left"
+    process.kill()
+    process.join()
+    return Built(dtype, name, binary, seconds, fault)
+
+
+def _tell(sender: Connection, *job: Any) -> None:
+    """Compile, and send the binary, the seconds, and what went wrong."""
+    try:
+        binary, fault = build(*job), ""
+    except Exception as error:
+        binary, fault = None, str(error)
+    sender.send((binary, time.process_time(), fault))
 
 
 def resources(binary: str | os.PathLike[str]) -> dict[str, Resources]:
@@ -136,16 +173,22 @@ def _symbols(data: bytes) -> list[str]:
     return [texts[start : texts.index(b"\0", start)].decode() for start in starts]
 
 
-def largest(binaries: Iterable[tuple[str, str, Path]], by: str, most: int = 10) -> list[tuple[int, str]]:
-    """The kernels that take the most "registers" or "stack", as numbers and names."""
-    rows: list[tuple[int, str]] = []
-    for dtype, name, binary in binaries:
-        rows += [(getattr(r, by), f"{dtype} {name}.{kernel}") for kernel, r in resources(binary).items()]
-    return sorted(rows, reverse=True)[:most]
+def table(done: Iterable[Built]) -> str:
+    """A row for each file: those without a binary first, then the slowest."""
+    rows = [f"{'seconds':>7} {'KiB':>6} {'stack':>6} {'registers':>9}  file"]
+    for one in sorted(done, key=lambda one: (one.binary is not None, -one.seconds)):
+        size, stack, registers = "-", "-", "-"
+        if one.binary is not None:
+            found = resources(one.binary).values()
+            size, stack = one.binary.stat().st_size >> 10, max(r.stack for r in found)
+            registers = max(r.registers for r in found)
+        row = f"{one.seconds:>7.1f} {size:>6} {stack:>6} {registers:>9}  {one.dtype} {one.name} {one.fault}"
+        rows.append(row.rstrip())
+    return "\n".join(rows)
 
 
-def main(arguments: Sequence[str] | None = None) -> None:
-    """Compile all kernels, with progress, and list those with the largest stacks.
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Compile all kernels, with progress, and print one table of them. Returns 1 if some do not compile, otherwise 0.
 
     Older versions of fphys' own kernels are removed from the folder, unless only some files are asked for.
     """
@@ -154,21 +197,27 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("folder", help="of the cache")
     parser.add_argument("names", nargs="*", help="files of fphys.kernels, such as rigid.solve.newton; all by default")
     parser.add_argument("--processes", type=int, default=len(os.sched_getaffinity(0)))
+    parser.add_argument("--limit", type=float, default=1800.0, help="seconds after which a file is given up")
     given: Any = parser.parse_args(arguments)
-    start, done = time.perf_counter(), list[tuple[str, str, Path]]()
+    start, done = time.perf_counter(), list[Built]()
     total = len(PACKAGES) * len(given.names or names())
-    for dtype, name, binary in build_all(given.arch, given.folder, given.names, given.processes):
-        done.append((dtype, name, binary))
-        print(f"{len(done)}/{total} {dtype} {name}: {binary.stat().st_size >> 10} KiB", file=sys.stderr, flush=True)
-    kept = {binary.parent.name for *_, binary in done}
+    for one in build_all(given.arch, given.folder, given.names, given.processes, given.limit):
+        done.append(one)
+        said = one.fault or f"{one.seconds:.0f} s"
+        print(f"{len(done)}/{total} {one.dtype} {one.name}: {said}", file=sys.stderr, flush=True)
+    binaries = [one.binary for one in done if one.binary is not None]
+    print(table(done))
+    size = sum(binary.stat().st_size for binary in binaries) / 2**20
+    print(f"{len(binaries)} of {total} files in {time.perf_counter() - start:.0f} s, {size:.1f} MiB")
+    if len(binaries) < total:
+        print(f"{total - len(binaries)} files of kernels are not compiled: see the first rows", file=sys.stderr)
+        return 1
+    kept = {binary.parent.name for binary in binaries}
     for other in [] if given.names else [*(Path(given.folder) / wp.config.version).glob("wp_fphys_kernels_*")]:
         if other.name not in kept:
             shutil.rmtree(other)
-    size = sum(binary.stat().st_size for *_, binary in done)
-    print(f"{total} files in {time.perf_counter() - start:.0f} s, {size / 2**20:.1f} MiB")
-    for number, name in largest(done, "stack"):
-        print(f"{number:>8} bytes of stack  {name}")
+    return 0
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

@@ -89,7 +89,7 @@ def principal(f: mat33, normal: vec3, sheet: int):
     return u, s, v
 
 
-@wp.func
+@wp.func(inline=False)
 def hessian(
     world: int, body: Body, setting: Setting, work: Work, projected: int, preconditioned: int, matrix_out: Matrix
 ):

@@ -105,7 +105,7 @@ def conjugate_gradients(
     return positive
 
 
-@wp.func
+@wp.func(inline=False)
 def whole_potential(
     world: int, body: Body, setting: Setting, u: wp.array2d(dtype=vec3), work: Work, matrix: Matrix
 ) -> vec2:
@@ -118,7 +118,7 @@ def whole_potential(
     return value
 
 
-@wp.func
+@wp.func(inline=False)
 def imbalance(
     world: int,
     body: Body,
@@ -210,12 +210,11 @@ def newton(
         else:
             count = count + 1
             solved = int(0)
-            if near != 0:
-                hessian(world, body, setting, work_out, 0, 0, matrix_out)
-                solved = conjugate_gradients(world, body, work_out, matrix_out, part, max_solve, descent_out)
-            if solved == 0:
-                hessian(world, body, setting, work_out, 1, 1, matrix_out)
-                solved = conjugate_gradients(world, body, work_out, matrix_out, part, max_solve, descent_out)
+            kinds = int(2)  # not a constant: the loop is not to be unrolled
+            for projected in range(kinds):
+                if solved == 0 and (near != 0 or projected == 1):
+                    hessian(world, body, setting, work_out, projected, projected, matrix_out)
+                    solved = conjugate_gradients(world, body, work_out, matrix_out, part, max_solve, descent_out)
             decrease = real(0.0)
             for i in range(n):
                 decrease += wp.dot(descent_out.gradient[world, i], descent_out.search[world, i])
@@ -315,8 +314,9 @@ def solve(
         krylov_out.old[world, i] = b
         beta += wp.dot(b, b)
     if beta > real(0.0):
-        hessian(world, body, setting, work_out, 1, 1, matrix_out)
-        hessian(world, body, setting, work_out, 0, 0, matrix_out)
+        kinds = int(2)  # not a constant: the loop is not to be unrolled
+        for true in range(kinds):  # the projected one, for its diagonal, then the true one
+            hessian(world, body, setting, work_out, 1 - true, 1 - true, matrix_out)
         beta = real(0.0)
         for i in range(n):
             r = krylov_out.old[world, i]

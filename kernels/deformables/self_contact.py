@@ -256,7 +256,7 @@ def add_self_product(
                     product_out[world, i] = product_out[world, i] + sum_
 
 
-@wp.func
+@wp.func(inline=False)
 def look_ahead(
     world: int,
     body: Body,
@@ -287,7 +287,7 @@ def look_ahead(
     return wp.min(part, free_path(world, body.skin, work.place, way, pairs_out.pair, grid_out))
 
 
-@wp.func
+@wp.func(inline=False)
 def set_out(
     world: int,
     body: Body,

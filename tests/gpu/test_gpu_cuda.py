@@ -348,3 +348,22 @@ def test_a_write_out_of_bounds_is_an_error_in_every_later_call(cuda, tmp_path):
     source.write_text(textwrap.dedent(OUT_OF_BOUNDS))  # Warp reads a kernel's source from its file
     done = subprocess.run([sys.executable, source], capture_output=True, text=True, timeout=240, check=False)
     assert done.stdout.count("error:") == 3, done.stdout + done.stderr
+
+
+IN_FLIGHT = """
+    import jax, jax.numpy as jnp
+    import fphys
+    model = fphys.load(fphys.asset("ant"))
+    ctrls = jnp.zeros((500, 64, 8))
+    run = jax.jit(lambda state: fphys.rollout(model, state, ctrls).qpos[-1])
+    start = fphys.init(model, 64)
+    jax.block_until_ready(run(start))
+    run(start)
+    print("end", flush=True)
+"""
+
+
+def test_exit_with_an_operation_in_flight(cuda):
+    """The interpreter ends while kernels run on its buffers: it waits for them, or refuses them, and says nothing."""
+    done = child(IN_FLIGHT)
+    assert (done.returncode, done.stdout, "Traceback" in done.stderr) == (0, "end\n", False), done.stderr

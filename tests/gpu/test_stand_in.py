@@ -1,6 +1,8 @@
 """The bridge's way to a GPU, with a stand-in for CUDA: it runs everywhere."""
 
 import gc
+import re
+from pathlib import Path
 from typing import Any
 
 import jax
@@ -155,3 +157,23 @@ def test_an_ant_takes_the_way_of_a_gpu():
     assert log.launches > 20
     for a, b in zip(jax.tree.leaves(there), jax.tree.leaves(here), strict=True):
         np.testing.assert_allclose(a, b, rtol=0, atol=1e-9 * float(jnp.abs(b).max()))
+
+
+def test_each_danger_has_its_test():
+    """Every test that the table of docs/gpu.md names exists."""
+    root = Path(__file__).parents[2]
+    text = (root / "docs/gpu.md").read_text(encoding="utf-8")
+    rows = text.partition("| what | why")[2].partition("\n\n")[0].splitlines()[2:]
+    assert len(rows) > 20
+    for row in rows:
+        named = row.split("|")[3]
+        assert "`" in named or "the same" in named, row
+        file = None
+        for name in re.findall(r"`([\w/.]+)`", named):
+            if name in ("solvers", "cuda", "bridge", "stand_in"):
+                path = f"test_{name}.py" if name == "stand_in" else f"test_gpu_{name}.py"
+                file = (Path(__file__).parent / path).read_text(encoding="utf-8")
+            elif name.endswith(".py"):
+                assert (root / name).exists(), name
+            else:
+                assert file is not None and f"def test_{name}(" in file, name

@@ -287,7 +287,8 @@ def edge_feature(p1: vec3, q1: quat, size1: vec3, p2: vec3, q2: quat, size2: vec
     b = d2[i]
     best = int(-1)
     nearest = real(1.0e10)
-    for c in range(16):
+    pairs = int(16)  # not a constant: the loop is not to be unrolled
+    for c in range(pairs):
         s1 = c % 4
         s2 = c // 4
         if supports(n, i, s1) and supports(-other, j, s2):

@@ -132,7 +132,7 @@ def in_a_point(p: Part, q: Part) -> bool:
     return not flat
 
 
-@wp.func
+@wp.func(inline=False)
 def settled(a: Solid, b: Solid, hulls: Hulls, start: vec3, size: real) -> Touch:
     """The parts near a direction that touch: those along whose normal the gap is largest, and that reach it."""
     best = Touch()
@@ -140,7 +140,8 @@ def settled(a: Solid, b: Solid, hulls: Hulls, start: vec3, size: real) -> Touch:
     best.gap = -FAR
     best.error = FAR
     moved = int(1)
-    for _round in range(8):
+    rounds = int(8)  # not a constant: the loop is not to be unrolled
+    for _round in range(rounds):
         if moved == 1:
             moved = int(0)
             n = best.n

@@ -68,7 +68,9 @@ def features(
         b = solid(kind, gap, g.quat[world, g2], g.size[world, g2], h.number, g2)
         low = vec3()
         high = vec3()
-        for k in range(3):  # the geom's box in the field's frame
+        axes = int(3)  # not constants: the loops are not to be unrolled
+        halves = int(2)
+        for k in range(axes):  # the geom's box in the field's frame
             axis = rotate(turn, unit(k))
             low = low + unit(k) * (wp.dot(axis, farthest(b, h, -axis)) - ball_of(b) - margin)
             high = high + unit(k) * (wp.dot(axis, farthest(b, h, axis)) + ball_of(b) + margin)
@@ -83,7 +85,7 @@ def features(
             total = geom_parts(kind, h.number[g2, 9])
             for row in range(of_y[0], of_y[1]):
                 for column in range(of_x[0], of_x[1]):
-                    for lower in range(2):
+                    for lower in range(halves):
                         cell = 2 * (row * columns + column) + lower
                         p = prism_of(size, rows, columns, geom_grid[g1, 3], hfield_data, world, cell)
                         top = wp.max(p.a[2], wp.max(p.b[2], p.c[2]))

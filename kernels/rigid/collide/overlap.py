@@ -252,7 +252,7 @@ def level_corner(s: Solid, hulls: Hulls, f: int, x: vec3) -> int:
     return best
 
 
-@wp.func
+@wp.func(inline=False)
 def overlap(
     a: Solid,
     b: Solid,
@@ -291,7 +291,8 @@ def overlap(
         count = overlap_of_faces(a, b, hulls, f, g, margin, base, names, feature_out, world, slot)
     else:
         searching = int(1)
-        for turn in range(2):  # an edge of a over a face of b, then the other way around
+        turns = int(2)  # not a constant: the loop is not to be unrolled
+        for turn in range(turns):  # an edge of a over a face of b, then the other way around
             r = b
             s = a
             at = u

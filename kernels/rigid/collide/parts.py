@@ -250,13 +250,14 @@ def solve(a: Part, b: Part, start: vec3) -> vec3:
     least = FLOOR * largest(a, b)
     d = apart(a, b, n)
     size = real(1.0)
+    halvings = int(8)  # not a constant: the loop is not to be unrolled
     for _k in range(40):
         if size > CONVERGED:
             step, _lowest = newton_step(a, b, n, e, least)
             length = wp.length(step)
             scale = wp.min(real(1.0), real(0.5) / wp.max(length, MIN_SQUARED))
             size = real(0.0)
-            for _h in range(8):
+            for _h in range(halvings):
                 if size == real(0.0):
                     m = upright(n + step * scale, e)
                     gain = apart(a, b, m) - d

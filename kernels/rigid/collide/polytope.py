@@ -131,7 +131,7 @@ def nearest_points(a: Solid, b: Solid, hulls: Hulls, start: Best, reach: real, s
     return best
 
 
-@wp.func
+@wp.func(inline=False)
 def farthest_apart(a: Solid, b: Solid, hulls: Hulls, reach: real) -> Best:
     """The direction of the largest gap between two geoms; the search ends early where a gap exceeds the reach."""
     point = wp.zeros(shape=(40,), dtype=vec3)
@@ -145,12 +145,14 @@ def farthest_apart(a: Solid, b: Solid, hulls: Hulls, reach: real) -> Best:
     if wp.dot(n, n) < real(1.0e-20):
         n = vec3(real(0.0), real(0.0), real(1.0))
     n = wp.normalize(n)
-    for k in range(12):  # the axes of both, which symmetric geoms touch along
+    axes = int(12)  # not constants: the loops are not to be unrolled
+    vertices = int(4)
+    for k in range(axes):  # the axes of both, which symmetric geoms touch along
         axis = rotate(wp.where(k < 6, a.turn, b.turn), unit(k % 3)) * wp.where(k % 6 < 3, real(1.0), real(-1.0))
         best = seen(best, axis, difference(a, b, hulls, axis))
         if best.gap > reach:
             return best
-    for k in range(4):  # a tetrahedron: each point as far as can be from those before it
+    for k in range(vertices):  # a tetrahedron: each point as far as can be from those before it
         if k == 2:
             n = perpendicular(point[1] - point[0])
         elif k == 3:
@@ -167,7 +169,7 @@ def farthest_apart(a: Solid, b: Solid, hulls: Hulls, reach: real) -> Best:
             return best
     centre = (point[0] + point[1] + point[2] + point[3]) / real(4.0)
     slack = GIVES * wp.length(point[1] - point[0])
-    for k in range(4):
+    for k in range(vertices):
         corners = wp.vec3i((k + 1) % 4, (k + 2) % 4, (k + 3) % 4)
         m, h = plane_through(point[corners[0]], point[corners[1]], point[corners[2]], centre)
         if wp.dot(wp.cross(point[corners[1]] - point[corners[0]], point[corners[2]] - point[corners[0]]), m) < real(

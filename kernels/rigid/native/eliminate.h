@@ -2,6 +2,13 @@
 // Elimination of coupled bodies, dof by dof: islands.py says what for.
 #include "six.h"
 
+// Of a large function: a GPU's compiler would copy it to each of its calls, and take minutes.
+#ifdef __CUDACC__
+#define CUDA_NOINLINE WP_NOINLINE
+#else
+#define CUDA_NOINLINE
+#endif
+
 namespace fphys {
 namespace {
 
@@ -187,7 +194,7 @@ CUDA_CALLABLE void subtract_outer(int dofs, const Six<number>* pull, const Six<n
 }
 
 // Eliminate the bodies of `own`, `blocks` and `diagonal`; these are overwritten.
-template <class number> CUDA_CALLABLE void eliminate(const Forest<number>& f)
+template <class number> CUDA_CALLABLE CUDA_NOINLINE void eliminate(const Forest<number>& f)
 {
     for (int i = 0; i < f.bodies; ++i) {
         const int b = f.order[i], p = f.parent[b], k = f.coupled[b], dofs = f.count[b];
@@ -235,7 +242,7 @@ template <class number> CUDA_CALLABLE void eliminate(const Forest<number>& f)
 
 // x of the forces of the dofs, and the motions of the bodies; `load` is scratch
 template <class number>
-CUDA_CALLABLE void substitute(
+CUDA_CALLABLE CUDA_NOINLINE void substitute(
     const Forest<number>& f, const number* force, number* x, Six<number>* motion, Six<number>* load)
 {
     for (int b = 0; b < f.bodies; ++b) load[b] = nothing<number>();

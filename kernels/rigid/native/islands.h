@@ -33,7 +33,7 @@ template <class number> struct Island {
     number *residual, *preconditioned, *direction, *product;
 
     template <class Tree, class Inertia, class Rows>
-    CUDA_CALLABLE Island(
+    CUDA_CALLABLE CUDA_NOINLINE Island(
         const int world, const Tree& t, const Inertia& m, const Rows& r, const Parts& parts, const int island,
         Room<int> ints, Room<number> room)
     {
@@ -216,7 +216,7 @@ template <class number> struct Island {
     }
 
     // J x for the bodies' motions that x causes
-    CUDA_CALLABLE void rates(const number* x, number* out) const
+    CUDA_CALLABLE CUDA_NOINLINE void rates(const number* x, number* out) const
     {
         for (int i = 0; i < joints; ++i) out[i] = joint_entry[i] * x[joint_dof[i]];
         for (int l = 0; l < links; ++l) {
@@ -244,7 +244,7 @@ template <class number> struct Island {
     }
 
     // Add J^T s: that of joints to the dofs, that of contacts to the bodies' loads
-    CUDA_CALLABLE void push(const number* s, number* out)
+    CUDA_CALLABLE CUDA_NOINLINE void push(const number* s, number* out)
     {
         for (int i = 0; i < joints; ++i) out[joint_dof[i]] += s[i] * joint_entry[i];
         for (int l = 0; l < links; ++l)
@@ -271,7 +271,7 @@ template <class number> struct Island {
     }
 
     // to += J_a^T K J_b for the rates along one or two bodies; K has only a first row, a first column and a diagonal
-    CUDA_CALLABLE static void add_stiffness(
+    CUDA_CALLABLE CUDA_NOINLINE static void add_stiffness(
         int dim, const number* across, const number* own, const Six<number>* a, const Six<number>* b, Six<number>* to)
     {
         Six<number> felt[6];
@@ -289,7 +289,7 @@ template <class number> struct Island {
     }
 
     // The same for any symmetric K, which has rows of six
-    CUDA_CALLABLE static void add_curve(
+    CUDA_CALLABLE CUDA_NOINLINE static void add_curve(
         int dim, const number* K, const Six<number>* a, const Six<number>* b, Six<number>* to)
     {
         for (int k = 0; k < dim; ++k) {
@@ -315,7 +315,7 @@ template <class number> struct Island {
     }
 
     // Eliminate the bodies from H = M + J^T s'' J, or from what is left of it without what couples them
-    CUDA_CALLABLE void factorise()
+    CUDA_CALLABLE CUDA_NOINLINE void factorise()
     {
         for (int i = 0; i < 6 * f.bodies; ++i) f.own[i] = mass[i];
         for (int d = 0; d < f.dofs; ++d) f.diagonal[d] = armature[d];
@@ -386,7 +386,7 @@ template <class number> struct Island {
 
     // H x = right, and the bodies' motions for x. Where the bodies were eliminated without what couples them, by
     // conjugate gradients, until `rest` of the right side is left (Hestenes & Stiefel 1952).
-    CUDA_CALLABLE void solve(const int sweeps, const number rest, const number* right, number* x)
+    CUDA_CALLABLE CUDA_NOINLINE void solve(const int sweeps, const number rest, const number* right, number* x)
     {
         if (coupled) {
             substitute(f, right, x, motion, load);
@@ -416,7 +416,7 @@ template <class number> struct Island {
     }
 
     // Minus the rows' forces for their errors; whether a row has moved off or onto a bound
-    CUDA_CALLABLE bool respond()
+    CUDA_CALLABLE CUDA_NOINLINE bool respond()
     {
         int moved = 0;
         for (int i = 0; i < rows; ++i) {
@@ -434,7 +434,7 @@ template <class number> struct Island {
     }
 
     // The rows' errors at accelerations `x`
-    CUDA_CALLABLE void err(const number* x)
+    CUDA_CALLABLE CUDA_NOINLINE void err(const number* x)
     {
         spread(x);
         rates(x, error);

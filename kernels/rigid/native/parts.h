@@ -56,7 +56,7 @@ CUDA_CALLABLE inline void join(int* up, const int a, const int b)
 
 // Islands are trees that contacts and links connect
 template <class Tree, class Rows>
-CUDA_CALLABLE Parts divide(const int world, const Tree& t, const Rows& r, Room<int>& room)
+CUDA_CALLABLE CUDA_NOINLINE Parts divide(const int world, const Tree& t, const Rows& r, Room<int>& room)
 {
     const int n = t.parent.shape[0], most = r.contact_pair.shape[1];
     const int single = r.row_dof.shape[0], several = r.link_row.shape[0];
