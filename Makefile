@@ -16,7 +16,7 @@ check: lint  # and the tests that a change touches
 
 test: lint  # reduced sizes
 	.venv/bin/pytest -n 2 --dist worksteal -m "not alone"
-	.venv/bin/pytest -m alone
+	.venv/bin/pytest -m alone $$(grep -rl --include='test_*.py' 'mark\.alone' tests)
 
 verify: lint .venv/browser.stamp  # full sizes
 	FPHYS_FULL=1 .venv/bin/pytest --timeout=7200

@@ -1,12 +1,15 @@
 """Strict numerics for every test, and which tests can run on this machine.
 
-``FPHYS_FULL=1`` runs the full sizes, compiled as users' programs are; otherwise XLA compiles quickly. With
+``FPHYS_FULL=1`` runs the full sizes, compiled as users' programs are. Otherwise XLA compiles quickly, and once: workers
+and the processes that they start share what it has compiled with each other and with the next run. With
 ``FPHYS_BARE=1``, tests that need a package which is not installed are skipped; otherwise a missing package is a
 failure.
 """
 
 import ast
+import gc
 import importlib.util
+import itertools
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -22,6 +25,7 @@ FULL = bool(os.environ.get("FPHYS_FULL"))
 # Two fifths of the time to compile are LLVM's optimisations. Kernels of the physics are Warp's, and always optimised.
 QUICK = " --xla_backend_optimization_level=0"
 LARGE = 4 << 30  # bytes that a worker may have
+MOST = 2 << 30  # bytes of compiled programs that are kept from run to run
 BARE = bool(os.environ.get("FPHYS_BARE"))
 LEFT_OUT: dict[str, str] = {}
 
@@ -32,6 +36,9 @@ def pytest_configure(config: pytest.Config) -> None:
         os.environ.setdefault("JAX_PLATFORMS", "cpu")
     quick = QUICK if cpu and not FULL else ""  # XLA generates no unoptimised code for a GPU
     os.environ["XLA_FLAGS"] = os.environ.get("XLA_FLAGS", "") + quick + DEVICES
+    if quick and hasattr(config, "cache"):
+        share_programs(config.cache.mkdir("programs"), trim=not hasattr(config, "workerinput"))
+    gc.set_threshold(50_000)  # by default 700: the garbage of traces took an eighth of the time
     import hypothesis
     import jax
 
@@ -41,6 +48,23 @@ def pytest_configure(config: pytest.Config) -> None:
     jax.config.update("jax_enable_x64", True)
     jax.config.update("jax_numpy_rank_promotion", "raise")
     jax.config.update("jax_numpy_dtype_promotion", "strict")
+
+
+def share_programs(folder: Path, trim: bool) -> None:
+    """Let JAX keep compiled programs in a folder, which ``pytest --cache-clear`` empties.
+
+    Their names are hashes of program, options and versions. A program names the launches in it by a hash of these.
+    """
+    import jax
+
+    newest = sorted(folder.glob("*"), key=lambda path: -path.stat().st_mtime) if trim else []
+    for path, size in zip(newest, itertools.accumulate(path.stat().st_size for path in newest)):
+        if size > MOST:
+            path.unlink(missing_ok=True)
+    settings = {"jax_compilation_cache_dir": str(folder), "jax_persistent_cache_min_compile_time_secs": 0.0}
+    for name, value in settings.items():  # JAX may be imported already, by the conftest.py of a folder
+        os.environ[name.upper()] = str(value)
+        jax.config.update(name, value)
 
 
 def pytest_ignore_collect(collection_path: Path) -> bool | None:
@@ -128,3 +152,17 @@ def fresh_traces() -> Iterator[None]:
     jax.clear_caches()
     yield
     jax.clear_caches()
+
+
+@pytest.fixture
+def compiled_anew() -> Iterator[None]:
+    """For tests of what compiling takes: nothing comes from the programs that are kept."""
+    import jax
+    from jax.experimental.compilation_cache import compilation_cache
+
+    folder = os.environ.get("JAX_COMPILATION_CACHE_DIR")
+    jax.config.update("jax_compilation_cache_dir", None)
+    compilation_cache.reset_cache()
+    yield
+    jax.config.update("jax_compilation_cache_dir", folder)
+    compilation_cache.reset_cache()

@@ -106,21 +106,32 @@ def test_a_step_on_the_processor_beside_a_gpu(with_gpu: None):
 
 ORDER = """
 import sys
-import jax, jax.numpy as jnp
+import jax, numpy as np
 import fphys
 
 from tests.faults.test_leak_faults import rigid, solid
-texts = {}
+events, texts, ends, hits = [], {}, {}, []
+jax.monitoring.register_event_listener(lambda event, **_: events.append(event))
 for made in sys.argv[1].split():
     step, params, state = globals()[made]()
-    texts[made] = jax.jit(step).lower(params, state).as_text()
-print(hash(tuple(sorted(texts.items()))))
+    program = jax.jit(step).lower(params, state)
+    events.clear()
+    run = program.compile()
+    hits.append(events.count("/jax/compilation_cache/cache_hits"))
+    texts[made] = program.as_text()
+    ends[made] = b"".join(np.asarray(x).tobytes() for x in jax.tree.leaves(run(params, state)))
+print(hash(tuple(sorted(texts.items()))), hash(tuple(sorted(ends.items()))), *hits)
 """
 
 
-def test_program_names_depend_on_their_content():
-    """Two processes that trace in a different order emit the same modules."""
-    env = {**os.environ, "PYTHONHASHSEED": "0"}
+def test_program_names_depend_on_their_content(tmp_path):
+    """Two processes that trace in a different order emit the same modules.
+
+    The second takes from JAX's cache what the first compiled, and finds the same bits.
+    """
+    kept = {"JAX_COMPILATION_CACHE_DIR": str(tmp_path), "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0"}
+    env = {**os.environ, "PYTHONHASHSEED": "0", **kept}
     commands = [[sys.executable, "-c", ORDER, order] for order in ("rigid solid", "solid rigid")]
     found = [subprocess.run(c, capture_output=True, text=True, env=env, timeout=300, check=True) for c in commands]
-    assert found[0].stdout == found[1].stdout != ""
+    (*compiled, none, nothing), (*read, one, other) = (child.stdout.split() for child in found)
+    assert compiled == read and (none, nothing, one, other) == ("0", "0", "1", "1")

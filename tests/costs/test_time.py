@@ -96,7 +96,7 @@ def test_forward_and_backward_cost_at_most_three_forwards_in_contact(name: str):
     assert together <= 3.0 * alone
 
 
-def test_compiling_a_rollout(ant: tuple[Any, Any, Any]):
+def test_compiling_a_rollout(ant: tuple[Any, Any, Any], compiled_anew: None):
     """With kernels compiled, at most 10 s for a rollout and its gradient."""
     model, state, ctrls = ant
     start = time.perf_counter()

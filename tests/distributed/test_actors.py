@@ -29,7 +29,7 @@ from fphys.rl import asynchronous, ppo, sac, shac, shards
 
 from .left import LOOPBACK, descendants, listening, lives
 
-pytestmark = [pytest.mark.extra("ray"), pytest.mark.alone]
+pytestmark = pytest.mark.extra("ray")
 WORLDS, UPDATES = 4, 3
 CONFIG = ppo.Config(steps=800, horizon=8, epochs=1, minibatches=2, hidden=(4,), normalize=False)
 
@@ -401,6 +401,7 @@ def test_the_command_line_trains_with_actors(options: str, tmp_path: Path, envir
     assert json.loads(metrics.read_text())["metrics"]["steps"] == 512
 
 
+@pytest.mark.alone
 def test_it_listens_on_loopback_and_leaves_no_process_behind(environment: dict[str, str]):
     """Whether the learner ends or is killed, with an actor that is stopped."""
     options: dict[str, Any] = {"env": environment, "stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}

@@ -107,7 +107,6 @@ ANNOUNCED = {
 }
 
 
-@pytest.mark.alone
 @pytest.mark.parametrize("launcher", ANNOUNCED)
 def test_a_group_that_a_launcher_announces_is_joined(launcher: str, environment: dict[str, str]):
     """Two processes that know nothing but the launcher's variables; its number of the job gives the port."""

@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-pytestmark = pytest.mark.alone
 PROGRAM = str(Path(__file__).with_name("equality.py"))
 LAUNCH = """
 import sys

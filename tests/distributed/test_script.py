@@ -13,7 +13,6 @@ LAUNCH = "import sys; from fphys import distributed; distributed.launch([sys.exe
 
 
 @pytest.mark.extra("ray")
-@pytest.mark.alone
 def test_one_script_finds_the_same_everywhere(tmp_path: Path, environment: dict[str, str]):
     (tmp_path / "script.py").write_text(re.findall(r"```python\n(.*?)```", PAGE.read_text(), re.DOTALL)[0])
     found = {}

@@ -132,12 +132,12 @@ def test_what_must_be_positive(path: str):
     model = fphys.load(fphys.asset("ball"))
     x = jnp.repeat(leaf(model, path), WORLDS, 0)
     ball_size = (int(model.structure.source.geom("ball").id), 0) if path == "geom.size" else ()
+    status = jax.jit(lambda x: fphys.step(model.replace({path: x}), fphys.init(model, WORLDS)).status)
     for value in (0.0, -0.1):
         wrong = x.at[(WORLD, *ball_size)].set(value)
         with pytest.raises(ModelError, match=f"world {WORLD}: .*(size|impratio) is .*, must be positive"):
             model.replace({path: wrong})
-        after = jax.jit(lambda x: fphys.step(model.replace({path: x}), fphys.init(model, WORLDS)).status)(wrong)
-        assert after.tolist() == [0, int(Status.BADPARAM), 0]
+        assert status(wrong).tolist() == [0, int(Status.BADPARAM), 0]
     if path == "opt.impratio":
         with pytest.raises(ModelError, match=r"option impratio is 0\.0, must be positive"):
             fphys.load('<mujoco><option impratio="0"/></mujoco>')
