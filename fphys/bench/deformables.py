@@ -2,10 +2,12 @@
 
 A cloth of equal springs, held along one edge, swings from a smooth wave: ten steps of ten iterations. The time step
 falls with the length of an edge, so that Jacobi's method, which Newton and Genesis use, is stable at every size. A
-solid bar, held at one end and pulled down, bends: four steps of implicit Euler, each solved to the end.
+solid bar, held at one end and pulled down, bends: four steps of implicit Euler, each solved to the end, or forty
+explicit ones.
 
 The accuracy of a case is 1 - |x - exact| / |exact - start|, over all vertices of the first world. Exact are, of a
-cloth, the springs' equations of motion, solved here with small steps in NumPy; of a solid our step.
+cloth, the springs' equations of motion, solved here with small steps in NumPy; of a solid our step; of explicit steps
+those half as long.
 """
 
 import functools
@@ -30,15 +32,15 @@ SPRING = 20.0
 SOLIDS = {"1k": (7, 5, 5), "10k": (26, 8, 8), "100k": (57, 17, 17)}
 """Cells along each edge of the bar, six tetrahedra each."""
 SOLID_STEPS = 4
+EXPLICIT_STEPS = 40
 LEAST = 0.9
 """Of our accuracy."""
 
 
 def deformable_cases() -> list[Case]:
     """For each size: steps, with gradient, and the same in Newton and Genesis. Also many small cloths."""
-    return [case for edge in CLOTHS for case in _cloth_cases(edge)] + [
-        case for name in SOLIDS for case in _solid_cases(name)
-    ]
+    cloths = [case for edge in CLOTHS for case in _cloth_cases(edge)]
+    return cloths + [case for name in SOLIDS for case in (*_solid_cases(name), *_explicit_cases(name))]
 
 
 def _cloth_cases(edge: int) -> list[Case]:
@@ -108,6 +110,21 @@ def _solid_cases(size: str) -> list[Case]:
     ]
 
 
+def _explicit_cases(size: str) -> list[Case]:
+    made_of = functools.partial(solid, SOLIDS[size], explicit=True)
+    name, tags = f"deformables.explicit.{size}.step", ("deformables", "fem", *(["large"] if size == "100k" else []))
+    made = {"steps": EXPLICIT_STEPS * 6 * int(np.prod(SOLIDS[size])), "unit": "element-steps", "worlds": (1,)}
+    grad = Case(
+        f"{name}_grad",
+        lambda n: _backward(made_of(), explicit_steps),
+        relative_to=name,
+        target=4.0,
+        tags=(*tags, "gradient"),
+        **made,
+    )
+    return [Case(name, lambda n: _explicit_forward(*made_of()), tags=tags, **made), grad]
+
+
 def cloth(worlds: int, edge: int) -> tuple[pbd.Params, pbd.State]:
     """A square of 1 m and 0.2 kg, with a wave of 16 edges, of another phase in each world."""
     body = mesh.cloth((edge - 1, edge - 1), (1.0, 1.0))
@@ -131,14 +148,15 @@ def cloth_steps(params: pbd.Params, state: pbd.State) -> pbd.State:
     return jax.lax.scan(lambda s, _: (pbd.step(params, s), None), state, None, CLOTH_STEPS)[0]
 
 
-def solid(cells: tuple[int, int, int]) -> tuple[fem.Params, fem.State]:
+def solid(cells: tuple[int, int, int], explicit: bool = False) -> tuple[fem.Params, fem.State]:
     """A bar of cubes of 25 mm, of a soft rubber, that turns down about its held end."""
     body = mesh.box(cells, tuple(0.025 * n for n in cells))
     x = body.vertices
     params = fem.Params(
         body,
         fem.NeoHookean(1000.0, 1e6, 0.3),
-        timestep=2e-3,
+        timestep=1e-4 if explicit else 2e-3,
+        explicit=explicit,
         gravity=(0.0, 0.0, -9.81),
         pinned=np.flatnonzero(x[:, 0] == 0),
     )
@@ -150,6 +168,11 @@ def solid(cells: tuple[int, int, int]) -> tuple[fem.Params, fem.State]:
 def solid_steps(params: fem.Params, state: fem.State) -> fem.State:
     """The state after :data:`SOLID_STEPS` steps."""
     return jax.lax.scan(lambda s, _: (fem.step(params, s), None), state, None, SOLID_STEPS)[0]
+
+
+def explicit_steps(params: fem.Params, state: fem.State, steps: int = EXPLICIT_STEPS) -> fem.State:
+    """The state after :data:`EXPLICIT_STEPS` steps."""
+    return jax.lax.scan(lambda s, _: (fem.step(params, s), None), state, None, steps)[0]
 
 
 def swung(params: pbd.Params, state: pbd.State, parts: int = 40) -> np.ndarray:
@@ -213,6 +236,19 @@ def _solid_forward(cells: tuple[int, int, int]) -> Workload:
             raise ValueError(f"the forces left over are {float(after.residual.max()):.1e} of those that cancel")
 
     return Workload(solid_steps, (params, state), validate)
+
+
+def _explicit_forward(params: fem.Params, state: fem.State) -> Workload:
+    def validate(after: fem.State) -> float:
+        fem.check(params, after)
+        half = functools.partial(explicit_steps, steps=2 * EXPLICIT_STEPS)
+        finer = jax.jit(half)(params.replace(timestep=0.5 * params.timestep), state)
+        agreed = accuracy(state.x[0], finer.x[0], after.x[0])
+        if not agreed > LEAST:
+            raise ValueError(f"vertices are off by {1 - agreed:.1%} of their motion")
+        return agreed
+
+    return Workload(explicit_steps, (params, state), validate)
 
 
 def _backward(problem: tuple[Any, Any], steps: Callable[[Any, Any], Any]) -> Workload:
