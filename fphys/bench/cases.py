@@ -11,6 +11,7 @@ from .bridges import bridge_cases
 from .case import Case, Workload
 from .coupled import coupling_cases
 from .crowds import crowd_cases
+from .deformables import deformable_cases
 from .environments import environment_cases
 from .particles_mpm import mpm_cases
 from .particles_sph import sph_cases
@@ -86,6 +87,7 @@ CASES: list[Case] = [
     *environment_cases(),
     *sph_cases(),
     *mpm_cases(),
+    *deformable_cases(),
     *coupling_cases(),
     *training_cases(),
     *scene_cases(),

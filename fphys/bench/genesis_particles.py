@@ -22,7 +22,7 @@ def sph_step(params: sph.Params, state: sph.State) -> Workload:
 
     Genesis sums the density instead of integrating it, and has no density diffusion and no gradient.
     """
-    gs, dx, count = _started(), params.spacing, state.x.shape[1]
+    gs, dx, count = started(), params.spacing, state.x.shape[1]
     size = dx * round(count ** (1 / 3))
     scene = gs.Scene(
         sim_options=gs.options.SimOptions(dt=float(params.timestep), substeps=1, gravity=(0.0, 0.0, -9.81)),
@@ -39,7 +39,7 @@ def sph_step(params: sph.Params, state: sph.State) -> Workload:
 
     def step() -> Any:
         scene.step()
-        _wait()
+        wait()
         return scene.sim.sph_solver
 
     def validate(solver: Any) -> None:
@@ -60,7 +60,7 @@ def mpm_steps(params: mpm.Params, state: mpm.State, steps: int, wanted: Callable
 
     def fn() -> Any:
         scene.step()
-        _wait()
+        wait()
         return block
 
     def validate(block: Any) -> None:
@@ -102,7 +102,7 @@ def _mpm_positions(params: mpm.Params, state: mpm.State) -> np.ndarray:
 
 def _mpm_block(params: mpm.Params, state: mpm.State, steps: int, gradient: bool) -> tuple[Any, Any]:
     """A scene whose step is ``steps`` of ours, with a block of as many particles, each of the same mass."""
-    gs, count = _started(), state.x.shape[1]
+    gs, count = started(), state.x.shape[1]
     (material,) = params.materials
     assert isinstance(material, mpm.Corotated)
     edge = float(count * np.asarray(state.volume).flat[0]) ** (1 / 3)
@@ -133,7 +133,7 @@ def _filled(scene: Any, box: Any, material: Any, count: int) -> Any:
 
 
 @functools.cache
-def _started() -> Any:
+def started() -> Any:
     """Start Genesis on JAX's device with as many threads as ours. It can start only once per process."""
     os.environ.setdefault("QD_NUM_THREADS", str(num_threads()))
     gs: Any = importlib.import_module("genesis")
@@ -141,5 +141,5 @@ def _started() -> Any:
     return gs
 
 
-def _wait() -> None:
+def wait() -> None:
     importlib.import_module("quadrants").sync()

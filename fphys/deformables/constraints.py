@@ -52,8 +52,8 @@ class Group:
 class Values(NamedTuple):
     """Numbers of a group's constraints, (1 | world, constraint)."""
 
-    compliance: Array  # alpha / h^2 [kg per unit^2]; of bends its inverse, a stiffness
-    rest: Array  # length, area or volume at rest; of bends the vertices' shares (1 | world, constraint, corner)
+    compliance: Array  # alpha / h^2 [kg per unit^2]; of bends and hinges its inverse, a stiffness
+    rest: Array  # length, area, volume or angle at rest; of bends the vertices' shares (1 | world, constraint, corner)
 
 
 def colors(corners: np.ndarray) -> np.ndarray:
@@ -72,14 +72,17 @@ def colors(corners: np.ndarray) -> np.ndarray:
 
 
 @functools.lru_cache(16)
-def groups(topology: Topology, bending: bool, sizes: bool) -> tuple[Group, ...]:
-    """The constraints of a mesh: its edges; if wanted its bends, and the areas or volumes of its elements."""
+def groups(topology: Topology, bending: bool, sizes: bool, curved: bool = False) -> tuple[Group, ...]:
+    """The constraints of a mesh: its edges; if wanted its bends, and the areas or volumes of its elements.
+
+    Bends of a sheet that is curved at rest are hinges.
+    """
     e = topology.elements
     found = [Group("edge", edges(topology))]
     if sizes:
         found.append(Group("area" if e.shape[1] == 3 else "volume", e))
     if bending:
-        found.append(Group("bend", bends(topology)))
+        found.append(Group("hinge" if curved else "bend", bends(topology)))
     return tuple(found)
 
 
@@ -132,6 +135,14 @@ def hinge_stiffness(x: Array, topology: Topology, bending: Array) -> Array:
         return jnp.zeros((1, 0), x.dtype)
     factor = _hinges(x, topology, bending * measures(x, topology.elements))[1]
     return factor * ((x[:, edge[:, 1]] - x[:, edge[:, 0]]) ** 2).sum(-1)
+
+
+def angles(x: Array, topology: Topology) -> Array:
+    """Of a sheet's hinges [rad], between the normals of both triangles, (world, hinge). Gradients flow."""
+    p0, p1, p2, p3 = (x[:, topology.hinges[:, k]] for k in range(4))
+    edge = p1 - p0
+    first, second = jnp.cross(edge, p2 - p0), jnp.cross(p3 - p0, edge)
+    return jnp.arctan2((jnp.cross(first, second) * edge).sum(-1) / _norm(edge), (first * second).sum(-1))
 
 
 def _hinges(x: Array, topology: Topology, weight: Array) -> tuple[Array, Array]:
@@ -282,5 +293,5 @@ def _measure(group: Group) -> list[int]:
 
 
 def _kernel(group: Group, dtype: Any, suffix: str = "") -> Any:
-    name = {"edge": "edges", "bend": "bends"}.get(group.kind, "measures")
+    name = {"edge": "edges", "bend": "bends", "hinge": "hinges"}.get(group.kind, "measures")
     return getattr(kernels(dtype, "deformables.project"), name + suffix)

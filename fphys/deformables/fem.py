@@ -1,4 +1,4 @@
-"""Finite elements: elastic bodies of tetrahedra, or triangles in the plane, and sheets, by implicit Euler.
+"""Finite elements: elastic bodies of tetrahedra, or triangles in the plane, and sheets, by implicit or explicit steps.
 
 A step finds the positions x' that minimise the incremental potential
 
@@ -10,6 +10,8 @@ one linear solve with the Hessian at x', which is not projected; no iteration is
 
 Triangles in space are a sheet, cloth or a shell: a membrane in plane stress of the same laws, and hinges at its edges
 that bend (Grinspun et al. 2003).
+
+Solids that touch nothing may take explicit steps instead (:mod:`fphys.deformables.fem_explicit`): many short ones.
 """
 
 from typing import Any
@@ -20,14 +22,16 @@ import numpy as np
 
 from .. import units, worlds
 from ..bridge import reverse_only
+from ..errors import UnsupportedError
 from ..math import matmul
-from ..particles.arguments import expect_kinds, load
+from ..particles.arguments import expect_kinds, known, load
 from ..particles.boundary import Collider
 from ..tree import Tree, pytree, static
 from ..worlds import Status, flag, freeze, is_nonfinite, sound
 from .arguments import anywhere, motion, places, vertex_numbers
 from .constraints import hinge_stiffness
 from .fem_arguments import Shapes, areas, expect_mesh, gathered, is_sheet, is_solid, refuse, side_by_side, simulable
+from .fem_explicit import courant, leap
 from .fem_solve import Layout, Setting, displacement, elastic_power, pushed
 from .materials import Corotated, Law, NeoHookean, StVenantKirchhoff
 from .mesh import Mesh, measures
@@ -45,6 +49,7 @@ __all__ = [
     "check",
     "elastic_force",
     "init",
+    "limit",
     "reactions",
     "reset",
     "step",
@@ -101,6 +106,7 @@ class Params(Tree):
     order: int = static(default=1)  # of the integrator: 1, implicit Euler; 2, two solves a step, hardly any damping
     thickness: Any = None  # of a sheet [m], a number for all elements, or for each as the material's; sheets need it
     bending: Any = None  # B of a sheet [N m], the same; by default that of a plate, E t^3 / (12 (1 - nu^2))
+    explicit: bool = static(default=False)  # leapfrog, for solids that touch nothing; time steps below ``limit``
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "pinned", vertex_numbers(self.pinned))
@@ -137,7 +143,24 @@ def init(params: Params, positions: Any = None, velocities: Any = None, num_worl
     params = _bare(params)
     x, v = motion(params.mesh, positions, velocities, num_worlds)
     refuse(params)
-    return State(x, v, jnp.zeros(len(x), x.dtype), jnp.zeros(len(x), jnp.uint32))
+    state = State(x, v, jnp.zeros(len(x), x.dtype), jnp.zeros(len(x), jnp.uint32))
+    if params.explicit and (step := known(params.timestep)) is not None:
+        if (most := known(limit(params, state))) is not None and (step[0] > most[0]).any():
+            raise ValueError(
+                f"params.timestep is {step[0].max():.3g} s: explicit steps of this body are stable below "
+                f"{most[0].min():.3g} s (fem.limit); make it shorter, or leave params.explicit out"
+            )
+    return state
+
+
+def limit(params: Params, state: State) -> Array:
+    """The longest time step [s] with which explicit steps are stable at small strain, shape (1 | world,).
+
+    It is that of the element with the fastest waves. Gradients flow to the material and the shape at rest.
+    """
+    given = gathered(_bare(params), state)
+    mu, lam = params.material.lame(given.young, given.poisson)
+    return courant(space(given.rest, 3), params.mesh.elements, mu, lam, given.density)
 
 
 @reverse_only
@@ -157,16 +180,17 @@ def step(
         pins: where the vertices ``params.pinned`` are at the end of the step [m], shape (pinned, dim) or (1 | world,
             pinned, dim), in the order of their numbers; by default where they are now.
         colliders: shapes that keep vertices out (:mod:`fphys.particles.boundary`), where they are at the step's start;
-            during it they move with their velocity and spin. Contact "separate", with friction. Pinned vertices feel
-            none.
+            during it they move with their velocity and spin. Contact "separate", with friction, or "sticky": what
+            touches it does not slide. Pinned vertices feel none.
         actuation: stress of muscles in the material's own axes [Pa], shape (world, element, 3, 3), symmetric; axes 0
             and 1 may have size 1. It adds F S F^T to the Kirchhoff stress; a muscle along a fibre d has S = a d d^T.
 
     Returns:
         The next state. Its status says UNCONVERGED if Newton's method stopped before it was done, INVERTED if an
-        element is inside out, which the laws allow, and CONTACT_OVERFLOW if the body met itself in more pairs than
-        ``params.contact`` has room for. A world whose state, loads or parameters cannot be simulated keeps
-        its last state, its status says so, and it passes no gradient; other worlds are not affected.
+        element is inside out, which the laws allow, CONTACT_OVERFLOW if the body met itself in more pairs than
+        ``params.contact`` has room for, and CFL if an explicit step is too long to be stable. A world whose state,
+        loads or parameters cannot be simulated keeps its last state, its status says so, and it passes no gradient;
+        other worlds are not affected.
         Gradients flow to all of params (the mesh's vertices, too), positions, velocities, force, pins, actuation and
         colliders, exact for a step that converged.
 
@@ -176,6 +200,8 @@ def step(
     """
     expect_kinds("fem.step", params, state, Params, State)
     layout, setting, shapes, start, bits = _screened(_bare(params), state, force, pins, colliders, actuation)
+    if params.explicit:
+        return _explicit(params, state, layout, setting, start, bits)
     dim, part = state.x.shape[-1], EARLY if params.order == 2 else 1.0
     stage = _first(setting, shapes, part)
     found = displacement(layout, stage, part * start)
@@ -188,6 +214,17 @@ def step(
     residual = jax.lax.stop_gradient(residual)
     new = State(x[..., :dim], v[..., :dim], residual, jax.lax.stop_gradient(status))
     return freeze(state, new, bits, ~sound([new.x, new.v, residual], len(state.status)))[0]
+
+
+def _explicit(params: Params, state: State, layout: Layout, setting: Setting, start: Array, bits: Array) -> State:
+    """A step by :mod:`fphys.deformables.fem_explicit`."""
+    dim, (x, v), elements = state.x.shape[-1], leap(layout, setting, start), params.mesh.elements
+    now = jax.lax.stop_gradient(setting)
+    flat = ~(measures(jax.lax.stop_gradient(x[..., :dim]), elements) > 0).all(1)
+    above = now.timestep > courant(now.rest, elements, now.mu, now.lam, now.density)
+    status = flag(Status.CFL, above) | flag(Status.INVERTED, flat)
+    new = State(x[..., :dim], v[..., :dim], jnp.zeros_like(state.residual), status)
+    return freeze(state, new, bits, ~sound([new.x, new.v], len(bits)))[0]
 
 
 @reverse_only
@@ -253,6 +290,9 @@ def check(params: Params, state: State) -> None:
             return _CAUSES[bit].format(_some("element", ~(measures(x, params.mesh.elements) > 0)))
         if bit == Status.UNCONVERGED:
             return _CAUSES[bit].format(params.iterations)
+        if bit == Status.CFL:
+            most = np.asarray(limit(params, state))
+            return _CAUSES[bit].format(most[world % len(most)])
         if bit == Status.CONTACT_OVERFLOW:
             return _CAUSES[bit].format(params.contact.pairs, 2 * params.contact.pairs)
         return _CAUSES.get(bit, "")
@@ -281,8 +321,9 @@ _CAUSES = {
     Status.BADCTRL: "force, pins, actuation or a collider were not finite; the world skipped that step",
     Status.BADPARAM: (
         "a number is not one to simulate: time step, density, Young's modulus and the numbers of contact must be "
-        "positive, Poisson's ratio between -1 and 0.5, damping not negative, gravity finite, and every element's "
-        "volume at rest positive; of a sheet, its thickness and areas positive, and its bending not negative"
+        "positive, Poisson's ratio between -1 (of a Neo-Hookean sheet -5/7) and 0.5, damping not negative (explicit "
+        "steps: by mass only), gravity finite, and every element's volume at rest positive; of a sheet, its thickness "
+        "and areas positive, and its bending not negative"
     ),
     Status.UNCONVERGED: (
         "Newton's method stopped before the forces balanced, after {} iterations or where no step lowered the "
@@ -292,6 +333,10 @@ _CAUSES = {
     Status.CONTACT_OVERFLOW: (
         "the body met itself in more than {} pairs, and those without room did not act: give params.contact.pairs={}, "
         "or a smaller params.contact.thickness"
+    ),
+    Status.CFL: (
+        "params.timestep is above {:.3g} s, below which explicit steps are stable (fem.limit): make it shorter, or "
+        "leave params.explicit out"
     ),
     Status.INVERTED: (
         "an element was inside out, or had no area{}; lower params.timestep or the loads, or refine the mesh there"
@@ -335,12 +380,18 @@ def _screened(
     actuation = units.si(actuation, units.pressure, "actuation")
     actuation = load("actuation", actuation, (count, len(elements), 3, 3), dtype)
     at = places(units.si(pins, units.length, "pins"), state.x[:, held])
+    if params.explicit and colliders:
+        raise UnsupportedError("explicit steps do not meet colliders: leave params.explicit out, or the colliders")
     numbers, shapes = side_by_side(colliders, dtype, dim, count)
 
     still = ~sound([state.x, state.v]) | is_nonfinite(state.status)
     bad = ~(sound([force]) & sound([at]) & sound([actuation]) & sound(shapes))
     solid = is_solid(given.rest, elements)
-    fine = solid & simulable(given) & ((params.order == 1) | jnp.isfinite(given.timestep))
+    fine = solid & simulable(params, given)
+    if params.order == 2 or params.explicit:
+        fine = fine & jnp.isfinite(given.timestep)
+    if params.explicit:
+        fine = fine & (given.stiffness_damping == 0)
     bits = flag(Status.NONFINITE, still) | flag(Status.BADCTRL, bad) | flag(Status.BADPARAM, ~fine)
     stop = worlds.idle(bits)
 
@@ -390,7 +441,7 @@ def _screened(
         rub=calm(given.friction, 0),
         size=shapes.size,
         friction=shapes.friction,
-        field=jnp.zeros((1, 1), dtype),
+        field=shapes.samples,
         begin=shapes.pos,
         begin_turn=shapes.quat,
         end=shapes.pos,

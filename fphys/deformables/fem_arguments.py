@@ -11,7 +11,7 @@ from ..math import quat_mul, quat_unit
 from ..particles.arguments import array, expect_fields, known, row
 from ..particles.boundary import Collider, prepared, shape_number
 from .arguments import expect_pins
-from .materials import Law, StVenantKirchhoff
+from .materials import Law, NeoHookean, StVenantKirchhoff
 from .mesh import NAMES, Mesh, measures
 
 if TYPE_CHECKING:
@@ -22,8 +22,14 @@ Array = jax.Array
 _RANGES = {"density": (0.0, np.inf), "young": (0.0, np.inf), "poisson": (-1.0, 0.5)}
 """Open intervals that a law's numbers must lie in."""
 
+AUXETIC = -5 / 7
+"""Poisson's ratio of a Neo-Hookean sheet, below which its modulus lambda + 5/6 mu, in plane stress, is negative."""
+
 STIFFNESS, THICKNESS = 10.0, 0.05
 """Of contact, where none is given: the stiffness of ten elements' pressure, and a twentieth of their edges."""
+
+STICKY = 1e3
+"""The coefficient of friction of a collider that sticks."""
 
 
 class Given(NamedTuple):
@@ -48,6 +54,12 @@ class Given(NamedTuple):
 def is_sheet(body: Mesh) -> bool:
     """Whether a mesh is of triangles in space."""
     return body.topology.corners == 3 and np.shape(body.vertices)[-1] == 3
+
+
+def ranges(params: "Params") -> dict[str, tuple[float, float]]:
+    """Open intervals that the numbers of this body's law must lie in."""
+    low = AUXETIC if is_sheet(params.mesh) and isinstance(params.material, NeoHookean) else -1.0
+    return _RANGES | {"poisson": (low, 0.5)}
 
 
 def expect_mesh(params: "Params") -> None:
@@ -89,6 +101,12 @@ def expect_mesh(params: "Params") -> None:
         )
     if params.contact.pairs and shape[-1] == 2:
         raise UnsupportedError("params.contact.pairs is for bodies in space: in the plane a body does not meet itself")
+    if params.explicit:
+        given = {"a sheet": sheet, "mean_dilatation": params.mean_dilatation, "order=2": params.order == 2}
+        given |= {"contact.pairs": params.contact.pairs}
+        for what, there in given.items():
+            if there:
+                raise UnsupportedError(f"explicit steps do not take {what}: leave it out, or params.explicit")
     if params.iterations < 1:
         raise ValueError(f"params.iterations is {params.iterations}: give one at least")
     if params.order not in (1, 2):
@@ -167,6 +185,7 @@ class Shapes(NamedTuple):
     velocity: Array
     spin: Array
     friction: Array
+    samples: Array  # of all fields, one after the other, (1 | world, sample)
 
     def after(self, time: Array) -> tuple[Array, Array]:
         """Positions and orientations after a time [s], (world,), at these velocities."""
@@ -177,29 +196,30 @@ class Shapes(NamedTuple):
 
 
 def side_by_side(colliders: tuple[Collider, ...], dtype: Any, dim: int, worlds: int) -> tuple[Any, Shapes]:
-    """Numbers of the colliders' shapes with how many samples they have, and their arrays.
+    """Numbers of the colliders' shapes with how many samples they have and which is their first, and their arrays.
 
     Raises:
         ValueError, TypeError: a collider that does not fit, by name. UnsupportedError: one that fem does not have.
     """
     made = [prepared(c, i, dtype, dim, worlds) for i, c in enumerate(colliders)]
     for i, c in enumerate(made):
-        if c.contact != "separate":
-            raise UnsupportedError(
-                f'colliders[{i}].contact is {c.contact!r}: fem has "separate"; for matter that sticks, pin its vertices'
-            )
-        if c.shape == "field":
-            raise UnsupportedError(f"colliders[{i}] is a field of samples: fem has planes, spheres, boxes and capsules")
+        if c.contact not in ("separate", "sticky"):
+            raise UnsupportedError(f'colliders[{i}].contact is {c.contact!r}: fem has "separate" and "sticky"')
+        if c.contact == "sticky":
+            made[i] = c.replace(friction=jnp.full_like(c.friction, STICKY))
     if not made:
         none = {name: jnp.zeros((1, 0, 4 if name == "quat" else 3), dtype) for name in Shapes._fields}
-        return (), Shapes(**none)._replace(friction=jnp.zeros((1, 0), dtype))
+        return (), Shapes(**none)._replace(friction=jnp.zeros((1, 0), dtype), samples=jnp.zeros((1, 1), dtype))
 
-    def stacked(name: str) -> Array:
+    def stacked(name: str, join: Any = jnp.stack) -> Array:
         given = [getattr(c, name) for c in made]
         rows = max(len(a) for a in given)
-        return jnp.stack([jnp.broadcast_to(a, (rows, *a.shape[1:])) for a in given], 1)
+        return join([jnp.broadcast_to(a, (rows, *a.shape[1:])) for a in given], 1)
 
-    return tuple((shape_number(c.shape), c.count) for c in made), Shapes(*map(stacked, Shapes._fields))
+    first = np.cumsum([0, *(c.samples.shape[1] for c in made)]).tolist()
+    numbers = tuple((shape_number(c.shape), c.count, at) for c, at in zip(made, first, strict=False))
+    shapes = {name: stacked(name) for name in Shapes._fields if name != "samples"}
+    return numbers, Shapes(**shapes, samples=stacked("samples", jnp.concatenate))
 
 
 def is_solid(rest: Array, elements: np.ndarray) -> Array:
@@ -208,7 +228,7 @@ def is_solid(rest: Array, elements: np.ndarray) -> Array:
     return ((size > 0) & jnp.isfinite(size)).all(1)
 
 
-def simulable(given: Given) -> Array:
+def simulable(params: "Params", given: Given) -> Array:
     """Worlds whose numbers can be simulated, bool, (1 | world,)."""
     g = jax.lax.stop_gradient(given)
     fine = (g.timestep > 0) & jnp.isfinite(g.gravity).all(1)
@@ -217,7 +237,7 @@ def simulable(given: Given) -> Array:
     for value in (g.stiffness, g.thickness, g.slip):
         fine = fine & (value > 0) & jnp.isfinite(value)
     fine = fine & ((g.thick > 0) & jnp.isfinite(g.thick) & (g.bending >= 0) & jnp.isfinite(g.bending)).all(1)
-    for name, (low, high) in _RANGES.items():
+    for name, (low, high) in ranges(params).items():
         value = getattr(g, name)
         fine = fine & ((value > low) & (value < high)).all(1)
     return fine
@@ -225,10 +245,11 @@ def simulable(given: Given) -> Array:
 
 def refuse(params: "Params") -> None:
     """Refuse values that are known to be wrong before anything runs; ValueError."""
-    for name, (low, high) in _RANGES.items():
+    for name, (low, high) in ranges(params).items():
         given = known(getattr(params.material, name))
         if given is not None and (wrong := ~((given[0] > low) & (given[0] < high))).any():
             most = f"below {high:g}" if high < np.inf else "finite"
+            most += ", or this law is unstable in a sheet" if low == AUXETIC and name == "poisson" else ""
             which = f", first in element {np.argwhere(wrong)[0][-1]}" if np.size(given[0]) > 1 else ""
             raise ValueError(
                 f"{type(params.material).__name__}.{name} is {np.asarray(given[0])[wrong].flat[0]}{which}: it must be "
@@ -237,8 +258,9 @@ def refuse(params: "Params") -> None:
     step = known(params.timestep)
     if step is not None and not (step[0] > 0).all():
         raise ValueError(f"params.timestep is {step[0]}: it must be positive, or infinite for the equilibrium")
-    if step is not None and params.order == 2 and not np.isfinite(step[0]).all():
-        raise ValueError("params.timestep is infinite and params.order 2: for the equilibrium leave the order at 1")
+    if step is not None and (params.order == 2 or params.explicit) and not np.isfinite(step[0]).all():
+        how = "params.explicit set" if params.explicit else "params.order 2"
+        raise ValueError(f"params.timestep is infinite and {how}: for the equilibrium leave the order at 1, implicit")
     for name, least, must in (("thickness", 1e-30, "positive"), ("bending", 0.0, "not negative")):
         given = getattr(params, name)
         value = None if given is None else known(given)
@@ -249,6 +271,9 @@ def refuse(params: "Params") -> None:
         if value is not None and not ((value[0] >= 0) & np.isfinite(value[0])).all():
             where = "params" if holder is params else "params.contact"
             raise ValueError(f"{where}.{name} is {value[0]}: it must be finite and not negative")
+    damped = known(params.stiffness_damping)
+    if params.explicit and damped is not None and damped[0].any():
+        raise ValueError("params.stiffness_damping is given: explicit steps are damped by mass only (params.damping)")
     for name in ("stiffness", "thickness", "slip"):
         given = getattr(params.contact, name)
         value = None if given is None else known(given)

@@ -30,7 +30,7 @@ class Layout(NamedTuple):
     iterations: int
     mean: bool = False  # dilatation
     muscles: bool = False
-    shapes: tuple[tuple[int, tuple[int, int, int]], ...] = ()  # of colliders, and how many samples they have
+    shapes: tuple[tuple[int, tuple[int, int, int], int], ...] = ()  # of colliders; a field's samples, and its first
     sheet: bool = False  # triangles in space
     room: int = 0  # for pairs of the body with itself; 0: it does not meet itself
 
@@ -66,8 +66,9 @@ class Layout(NamedTuple):
     @property
     def colliders(self) -> dict[str, Any]:
         """The part of it that is about colliders."""
-        shape = np.array([shape for shape, _ in self.shapes], np.int32)
-        return {"shape": shape, "count": np.array([count for _, count in self.shapes], np.int32).reshape(-1, 3)}
+        table = np.array([(shape, *count, first) for shape, count, first in self.shapes], np.int32).reshape(-1, 5)
+        shape, count, first = (np.ascontiguousarray(a) for a in (table[:, 0], table[:, 1:4], table[:, 4]))
+        return {"shape": shape, "count": count, "sample": first}
 
     @property
     def most(self) -> int:
@@ -215,7 +216,18 @@ def _power(launch: Any, layout: Layout, setting: Setting, u: Any, pair: Any, tri
 def _push(launch: Any, layout: Layout, setting: Setting, u: Any, out: Any) -> None:
     """Force of each collider on each vertex [N]."""
     s, table = setting, layout.colliders
-    inputs = [table["shape"], table["count"], s.area, s.stiffness, s.thickness, s.slip, s.size, s.friction, s.field]
+    inputs = [
+        table["shape"],
+        table["count"],
+        table["sample"],
+        s.area,
+        s.stiffness,
+        s.thickness,
+        s.slip,
+        s.size,
+        s.friction,
+        s.field,
+    ]
     inputs += [s.begin, s.begin_turn, s.end, s.end_turn, s.velocity, s.spin, s.timestep, s.before, s.x, u]
     dim = (launch.worlds, layout.topology.num_vertices, len(layout.shapes))
     launch(kernels(u.dtype, "deformables.contact").push, dim=dim, inputs=inputs, outputs=[out])

@@ -63,6 +63,7 @@ class Params(Tree):
     apart: float = static(default=0.0)  # distance that vertices keep from each other [m]; 0: they do not meet
     friction: Any = 0.0  # of vertices with each other, shape () or (1 | world,)
     neighbors: int = static(default=24)  # room for those of a vertex that are nearer than ``apart``
+    curved: bool = static(default=False)  # cloth bends from its angles at rest, instead of from flat
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "pinned", vertex_numbers(self.pinned))
@@ -303,7 +304,7 @@ def _freely(params: Params, clean: State, force: Array, pins: Array) -> tuple[Ar
     Also worlds where a vertex has more neighbours than there is room for.
     """
     topology, held = params.mesh.topology, list(params.pinned)
-    found = constraints.groups(topology, params.bend is not None, params.squeeze is not None)
+    found = constraints.groups(topology, params.bend is not None, params.squeeze is not None, params.curved)
     step = params.timestep / params.substeps
     rest = _in_space(params.mesh.vertices)
     values = tuple(_values(params, group, rest, step) for group in found)
@@ -340,6 +341,10 @@ def _values(params: Params, group: Group, rest: Array, h: Array) -> Values:
         return Values(params.stretch[:, group.order] / square, measures(rest, group.corners))
     if group.kind == "bend":
         return Values(params.bend[:, group.order] * square, constraints.shares(rest, topology)[:, group.order])
+    if group.kind == "hinge":
+        even = jnp.ones((1, len(topology.elements)), rest.dtype)
+        stiffness = params.bend * constraints.hinge_stiffness(rest, topology, even)
+        return Values(stiffness[:, group.order] * square, constraints.angles(rest, topology)[:, group.order])
     size = measures(rest, group.corners)
     return Values(size * params.squeeze[:, group.order] / square, size)
 
@@ -375,6 +380,8 @@ def _expect(params: Params) -> None:
     corners = params.mesh.topology.corners
     if params.bend is not None and corners == 4:
         raise ValueError("params.bend is for ropes and cloth: the mesh has tetrahedra")
+    if params.curved and (corners != 3 or params.bend is None):
+        raise ValueError("params.curved is for cloth that bends: give triangles and params.bend, or leave it out")
     if params.squeeze is not None and corners == 2:
         raise ValueError("params.squeeze is for triangles and tetrahedra: the mesh has edges")
 
@@ -469,7 +476,7 @@ def _refuse(params: Params, dtype: Any) -> None:
         if not (size > 0).all():
             e = np.argwhere(~(size > 0))[0][-1]
             raise ValueError(f"element {e} of the mesh is inside out or has no extent at rest: make it by mesh.build")
-        if params.bend is not None:
+        if params.bend is not None and not params.curved:
             corners, share = constraints.bends(params.mesh.topology), constraints.shares(rest, params.mesh.topology)
             at = rest[:, corners] - rest[:, corners[:, :1]]
             bent = (share[..., None] * at).sum(2)
@@ -478,5 +485,5 @@ def _refuse(params: Params, dtype: Any) -> None:
             if curved.any():
                 raise ValueError(
                     f"the mesh is bent at rest, first at the vertices {corners[np.argwhere(curved)[0][-1]].tolist()}: "
-                    "pbd has bending of straight ropes and flat cloth only; leave params.bend out, or lay the mesh flat"
+                    "give params.curved=True for cloth, see rod for ropes; or lay it flat, or leave params.bend out"
                 )

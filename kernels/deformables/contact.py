@@ -12,9 +12,10 @@ et al. 2020, "Incremental potential contact", section 5): full friction from the
 import warp as wp
 
 from .._precision import mat33, quat, real, vec3, vec4
-from ..math import quat_unit, rotate
-from ..particles.collider import CAPSULE, SPHERE, facing
+from ..math import quat_unit, rotate, rotate_back, rotation
+from ..particles.collider import CAPSULE, FIELD, SPHERE, facing
 from ..spectral import identity
+from .field import bent, sensed
 
 SMALL_SQUARED = wp.constant(real(1.0e-36))
 """Guards the root of a squared speed."""
@@ -64,9 +65,37 @@ def drag_work(speed: real, slip: real) -> real:
 
 
 @wp.func
-def normal_of(s: vec4) -> vec3:
-    """Of a normal and distance, the normal."""
+def apart(
+    world: int,
+    shape: int,
+    count: wp.vec3i,
+    first: int,
+    field: wp.array2d(dtype=real),
+    size: vec3,
+    pos: vec3,
+    turn: quat,
+    x: vec3,
+) -> vec4:
+    """Gradient, in world axes, and signed distance of a shape at a point; a gradient is a normal, but for a field's."""
+    if shape == FIELD:
+        q = quat_unit(turn)
+        s = sensed(world, rotate_back(q, x - pos), size, count, first, field)
+        n = rotate(q, vec3(s[0], s[1], s[2]))
+        return vec4(n[0], n[1], n[2], s[3])
+    return facing(world, shape, count, first, field, size, pos, turn, x)
+
+
+@wp.func
+def gradient_of(s: vec4) -> vec3:
+    """Of a gradient and distance, the gradient."""
     return vec3(s[0], s[1], s[2])
+
+
+@wp.func
+def normal_of(s: vec4) -> vec3:
+    """Its direction."""
+    n = gradient_of(s)
+    return n / wp.sqrt(wp.max(wp.dot(n, n), SMALL_SQUARED))
 
 
 @wp.func
@@ -76,9 +105,24 @@ def slipping(speed: vec3, n: vec3) -> vec3:
 
 
 @wp.func
-def bending(shape: int, size: vec3, pos: vec3, orientation: quat, place: vec3, n: vec3) -> mat33:
+def bending(
+    world: int,
+    shape: int,
+    count: wp.vec3i,
+    first: int,
+    field: wp.array2d(dtype=real),
+    size: vec3,
+    pos: vec3,
+    orientation: quat,
+    place: vec3,
+    n: vec3,
+) -> mat33:
     """The second derivative of the distance [1/m]; zero where a surface is flat."""
     h = mat33()
+    if shape == FIELD:
+        q = quat_unit(orientation)
+        r = rotation(q)
+        h = r * bent(world, rotate_back(q, place - pos), size, count, first, field) * wp.transpose(r)
     if shape == SPHERE or shape == CAPSULE:
         h = identity() - wp.outer(n, n)
         arm = place - pos
@@ -97,6 +141,7 @@ def push(
     # Structure:
     shape: wp.array(dtype=int),
     count: wp.array(dtype=wp.vec3i),
+    first: wp.array(dtype=int),
     # Model:
     area: wp.array2d(dtype=real),
     stiffness: wp.array(dtype=real),
@@ -125,20 +170,28 @@ def push(
     if area[world, i] > real(0.0):
         k = stiffness[world]
         t = thickness[world]
-        s = facing(
+        s = apart(
             world,
             shape[c],
             count[c],
-            0,
+            first[c],
             field,
             size[world, c],
             end[world, c],
             end_turn[world, c],
             x[world, i] + u[world, i],
         )
-        force = area[world, i] * pressure(t - s[3], k, t) * normal_of(s)
-        o = facing(
-            world, shape[c], count[c], 0, field, size[world, c], begin[world, c], begin_turn[world, c], before[world, i]
+        force = area[world, i] * pressure(t - s[3], k, t) * gradient_of(s)
+        o = apart(
+            world,
+            shape[c],
+            count[c],
+            first[c],
+            field,
+            size[world, c],
+            begin[world, c],
+            begin_turn[world, c],
+            before[world, i],
         )
         hold = friction[world, c] * area[world, i] * pressure(t - o[3], k, t)
         arm = before[world, i] - begin[world, c]

@@ -5,7 +5,7 @@ import warp as wp
 from .._precision import mat33, real, vec3
 from ..spectral import identity
 from .bend import add_fold_blocks
-from .contact import SMALL_SQUARED, bending, drag, normal_of, pressure, pressure_slope
+from .contact import SMALL_SQUARED, bending, drag, gradient_of, pressure, pressure_slope
 from .element import slope, stiffness
 from .laws import (
     cofactor,
@@ -57,14 +57,23 @@ def contact_curvature(world: int, i: int, body: Body, setting: Setting, work: Wo
     rate = real(1.0) / setting.timestep[world]
     for c in range(body.shape.shape[0]):
         s = met(world, i, c, body, setting, work)
-        n = normal_of(s)
+        n = gradient_of(s)
         depth = t - s[3]
         if depth > real(0.0):
             total += area * pressure_slope(depth, k, t) * wp.outer(n, n)
             if projected == 0:
                 turn = setting.end_turn[world, c]
                 bend = bending(
-                    body.shape[c], setting.size[world, c], setting.end[world, c], turn, work.place[world, i], n
+                    world,
+                    body.shape[c],
+                    body.count[c],
+                    body.sample[c],
+                    setting.field,
+                    setting.size[world, c],
+                    setting.end[world, c],
+                    turn,
+                    work.place[world, i],
+                    n,
                 )
                 total -= area * pressure(depth, k, t) * bend
         o, hold = held(world, i, c, body, setting)

@@ -15,9 +15,10 @@ import warp as wp
 
 from .._precision import mat33, quat, real, tolerance, vec2, vec3, vec4
 from .contact import (
+    apart,
     drag,
     drag_work,
-    facing,
+    gradient_of,
     normal_of,
     pressure,
     pressure_slope,
@@ -56,6 +57,7 @@ class Body:
     fold: wp.array2d(dtype=int)  # of a hinge's pairs of corners, their block
     shape: wp.array(dtype=int)  # of each collider
     count: wp.array(dtype=wp.vec3i)
+    sample: wp.array(dtype=int)  # of a field, its first
     skin: Skin
 
 
@@ -227,11 +229,12 @@ def deformation_before(world: int, e: int, body: Body, setting: Setting, work: W
 
 @wp.func
 def met(world: int, i: int, c: int, body: Body, setting: Setting, work: Work) -> vec4:
-    """Normal and distance of a collider at the end of the step."""
+    """Gradient and distance of a collider at the end of the step."""
     turn = setting.end_turn[world, c]
     end = setting.end[world, c]
     size = setting.size[world, c]
-    return facing(world, body.shape[c], body.count[c], 0, setting.field, size, end, turn, work.place[world, i])
+    place = work.place[world, i]
+    return apart(world, body.shape[c], body.count[c], body.sample[c], setting.field, size, end, turn, place)
 
 
 @wp.func
@@ -240,7 +243,8 @@ def held(world: int, i: int, c: int, body: Body, setting: Setting):
     turn = setting.begin_turn[world, c]
     begin = setting.begin[world, c]
     size = setting.size[world, c]
-    s = facing(world, body.shape[c], body.count[c], 0, setting.field, size, begin, turn, setting.before[world, i])
+    x = setting.before[world, i]
+    s = apart(world, body.shape[c], body.count[c], body.sample[c], setting.field, size, begin, turn, x)
     p = pressure(setting.thickness[world] - s[3], setting.stiffness[world], setting.thickness[world])
     return normal_of(s), setting.friction[world, c] * setting.area[world, i] * p
 
@@ -292,7 +296,7 @@ def contact_force(world: int, i: int, body: Body, setting: Setting, work: Work):
     t = setting.thickness[world]
     for c in range(body.shape.shape[0]):
         s = met(world, i, c, body, setting, work)
-        total += area * pressure(t - s[3], k, t) * normal_of(s)
+        total += area * pressure(t - s[3], k, t) * gradient_of(s)
         size = area * pressure_slope(t - s[3], k, t) * reach(world, i, c, setting, work)
         n, hold = held(world, i, c, body, setting)
         if hold > real(0.0):

@@ -11,6 +11,8 @@ hand read each constraint's vertices as they were before it moved them: ``keep``
 import warp as wp
 
 from .._precision import mat43, real, vec3
+from .bend import angle, chosen, slopes, slopes_change
+from .bend import turned as folded
 
 TINY = wp.constant(real(1.0e-30))
 
@@ -350,6 +352,99 @@ def bends_adjoint(
         share_out[world, c, k] = w * along + real(2.0) * by_total * w * s + wp.dot(by_r, kept[world, c, k])
         weight_out[world, v] = weight_out[world, v] + s * along + by_total * s * s
         place_out[world, v] = bar + s * by_r
+
+
+# --- hinges
+
+
+@wp.kernel
+def hinges(
+    # Model:
+    first: int,
+    corners: wp.array2d(dtype=int),
+    weight: wp.array2d(dtype=real),
+    stiffness: wp.array2d(dtype=real),
+    rest: wp.array2d(dtype=real),
+    keep: int,
+    # Out:
+    place_out: wp.array2d(dtype=vec3),
+    kept_out: wp.array3d(dtype=vec3),
+):
+    """C is the angle between two triangles less that at rest, with ``stiffness`` 1 / compliance."""
+    world, i = wp.tid()
+    c = first + i
+    if keep == 1:
+        for k in range(4):
+            kept_out[world, c, k] = place_out[world, corners[i, k]]
+    p0 = place_out[world, corners[i, 0]]
+    p1 = place_out[world, corners[i, 1]]
+    p2 = place_out[world, corners[i, 2]]
+    p3 = place_out[world, corners[i, 3]]
+    g0, g1, g2, g3 = slopes(p0, p1, p2, p3)
+    total = real(0.0)
+    for k in range(4):
+        g = chosen(k, g0, g1, g2, g3)
+        total += weight[world, corners[i, k]] * wp.dot(g, g)
+    b = stiffness[world, c]
+    push = -b / (b * total + real(1.0)) * folded(angle(p0, p1, p2, p3), rest[world, c])
+    for k in range(4):
+        v = corners[i, k]
+        place_out[world, v] = place_out[world, v] + (weight[world, v] * push) * chosen(k, g0, g1, g2, g3)
+
+
+@wp.kernel
+def hinges_adjoint(
+    # Model:
+    first: int,
+    corners: wp.array2d(dtype=int),
+    weight: wp.array2d(dtype=real),
+    stiffness: wp.array2d(dtype=real),
+    rest: wp.array2d(dtype=real),
+    kept: wp.array3d(dtype=vec3),
+    # Out:
+    place_out: wp.array2d(dtype=vec3),
+    weight_out: wp.array2d(dtype=real),
+    stiffness_out: wp.array2d(dtype=real),
+    rest_out: wp.array2d(dtype=real),
+):
+    """Cotangents of places before, from those after; the second derivative of the angle is symmetric."""
+    world, i = wp.tid()
+    c = first + i
+    p0 = kept[world, c, 0]
+    p1 = kept[world, c, 1]
+    p2 = kept[world, c, 2]
+    p3 = kept[world, c, 3]
+    g0, g1, g2, g3 = slopes(p0, p1, p2, p3)
+    total = real(0.0)
+    by_push = real(0.0)
+    for k in range(4):
+        g = chosen(k, g0, g1, g2, g3)
+        w = weight[world, corners[i, k]]
+        total += w * wp.dot(g, g)
+        by_push += w * wp.dot(g, place_out[world, corners[i, k]])
+    b = stiffness[world, c]
+    q = real(1.0) / (b * total + real(1.0))
+    r = folded(angle(p0, p1, p2, p3), rest[world, c])
+    push = -b * q * r
+    by_total = b * b * r * q * q * by_push
+    by_r = -b * q * by_push
+    stiffness_out[world, c] = -r * q * q * by_push
+    rest_out[world, c] = -by_r
+    w0 = weight[world, corners[i, 0]]
+    w1 = weight[world, corners[i, 1]]
+    w2 = weight[world, corners[i, 2]]
+    w3 = weight[world, corners[i, 3]]
+    d0 = w0 * (push * place_out[world, corners[i, 0]] + real(2.0) * by_total * g0)
+    d1 = w1 * (push * place_out[world, corners[i, 1]] + real(2.0) * by_total * g1)
+    d2 = w2 * (push * place_out[world, corners[i, 2]] + real(2.0) * by_total * g2)
+    d3 = w3 * (push * place_out[world, corners[i, 3]] + real(2.0) * by_total * g3)
+    c0, c1, c2, c3 = slopes_change(p0, p1, p2, p3, d0, d1, d2, d3)
+    for k in range(4):
+        v = corners[i, k]
+        g = chosen(k, g0, g1, g2, g3)
+        bar = place_out[world, v]
+        weight_out[world, v] = weight_out[world, v] + push * wp.dot(g, bar) + by_total * wp.dot(g, g)
+        place_out[world, v] = bar + by_r * g + chosen(k, c0, c1, c2, c3)
 
 
 @wp.kernel

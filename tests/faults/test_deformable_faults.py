@@ -48,6 +48,13 @@ def each(value: float, at: int, wrong: float) -> np.ndarray:
         ({"mesh": SHEET, "gravity": 0.0, "thickness": 0.0}, "params.thickness is 0.0: it must be finite and positive"),
         ({"mesh": SHEET, "gravity": 0.0, "thickness": 0.01, "bending": -1.0}, "params.bending is -1.0: it must be"),
         ({"timestep": np.inf, "order": 2}, "for the equilibrium leave the order at 1"),
+        ({"timestep": np.inf, "explicit": True}, "is infinite and params.explicit set"),
+        ({"stiffness_damping": 0.1, "explicit": True}, "explicit steps are damped by mass only"),
+        ({"timestep": 0.1, "explicit": True}, "params.timestep is 0.1 s: explicit steps of this body are stable below"),
+        (
+            {"mesh": SHEET, "gravity": 0.0, "thickness": 0.01, "material": fem.NeoHookean(1000.0, 1e4, -0.72)},
+            "above -0.714286 and below 0.5, or this law is unstable in a sheet",
+        ),
         ({"mesh": BODY.replace(vertices=BODY.vertices * [-1, 1])}, "element 0 of the mesh is inside out"),
     ],
 )
@@ -77,6 +84,7 @@ def test_numbers_that_cannot_be_simulated_are_refused_by_name(changed: Any, mess
             "a sheet is in plane stress",
         ),
         (lambda: beam(contact=fem.Contact(pairs=9)), UnsupportedError, "in the plane a body does not meet itself"),
+        (lambda: beam(explicit=True, order=2), UnsupportedError, "explicit steps do not take order=2"),
         (lambda: beam(mesh=mesh.rope(2, 1.0)), UnsupportedError, "elements of edge kind with 3 coordinates"),
         (
             lambda: beam(
@@ -118,14 +126,14 @@ def test_a_vertex_that_is_not_finite_is_named():
         (lambda s: fem.step(s, s), TypeError, r"step takes \(fem.Params, fem.State"),
         (lambda s: fem.step(beam(), s, actuation=jnp.zeros((1, 1, 2, 2))), ValueError, "actuation has shape"),
         (
-            lambda s: fem.step(beam(), s, colliders=(boundary.sphere((0.0, 0.0), 0.1, contact="sticky"),)),
+            lambda s: fem.step(beam(), s, colliders=(boundary.sphere((0.0, 0.0), 0.1, contact="slip"),)),
             UnsupportedError,
-            r"colliders\[0\].contact is 'sticky'.*pin its vertices",
+            r'colliders\[0\].contact is \'slip\': fem has "separate" and "sticky"',
         ),
         (
-            lambda s: fem.step(beam(), s, colliders=(boundary.field(np.ones((3, 3)), 0.1, (0.0, 0.0)),)),
+            lambda s: fem.step(beam(explicit=True), s, colliders=(boundary.sphere((0.0, 0.0), 0.1),)),
             UnsupportedError,
-            "is a field of samples",
+            "explicit steps do not meet colliders",
         ),
     ],
 )

@@ -14,6 +14,7 @@ from ..deformables import plain_fem
 
 LAWS = [fem.NeoHookean, fem.Corotated, fem.StVenantKirchhoff]
 UNITS = {"density": 1000.0, "young": 1e4, "poisson": 0.3, "timestep": 1e-2, "v": 0.1, "force": 1.0, "gravity": 10.0}
+UNITS |= {"actuation": 1e3}
 """Inputs are given in these units, so that differences suit all of them."""
 
 STEPS = (1e-4, 1e-5, 1e-6)
@@ -54,7 +55,8 @@ def rollout(params: fem.Params, inputs: dict[str, Any], steps: int = 1) -> Any:
     start = fem.State(given["x"], given["v"], jnp.zeros(count), jnp.zeros(count, jnp.uint32))
 
     def advance(state: fem.State, k: Any) -> tuple[fem.State, None]:
-        return fem.step(params, state, given["force"], given["pins"] + 0.002 * jnp.sin(k)), None
+        pins, muscle = given["pins"] + 0.002 * jnp.sin(k), given.get("actuation")
+        return fem.step(params, state, given["force"], pins, actuation=muscle), None
 
     if steps == 1:
         end = advance(start, 0.0)[0]

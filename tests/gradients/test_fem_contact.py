@@ -25,6 +25,7 @@ def scene(
     mean: bool = False,
     poisson: float = 0.3,
     steps: int = 1,
+    contact: str = "separate",
 ) -> tuple[Any, dict[str, Any]]:
     """A step of a block that is pressed on a collider which moves, turns and rubs; its inputs in units of their own."""
     rng = np.random.default_rng(0)
@@ -43,7 +44,8 @@ def scene(
     pos[0, 0], pos[0, down], flat[0, down] = 0.17, -0.19, 1.0
     quat = np.array([[0.99, 0.03, -0.05, 0.05]]) if dim == 3 else np.array([[0.99, 0.0, 0.0, 0.05]])
     size = {"plane": flat + 0.1 * (pos != 0), "sphere": [[0.2, 0, 0]], "box": [[0.25, 0.22, 0.19]]}
-    size |= {"capsule": [[0.2, 0.15, 0]]}
+    size |= {"capsule": [[0.2, 0.15, 0]], "field": [[0.06, 0.06, 0.06]]}
+    count = (12,) * dim + (1,) * (3 - dim)
     if shape == "plane":
         pos[0, down], quat = 0.01, np.array([[0.99, 0.02, 0.0, 0.05]])
     spin = rng.normal(size=(1, 3)) if dim == 3 else np.array([[0.0, 0.0, 0.4]])
@@ -66,19 +68,27 @@ def scene(
         "friction": np.full(1, 0.4),
         "size": np.asarray(size[shape], float),
     }
+    if shape == "field":  # of a ball with dents
+        away = np.stack(np.meshgrid(*[0.06 * (np.arange(12) - 5.5)] * dim, indexing="ij"), -1).reshape(1, -1, dim)
+        inputs["samples"] = 10 * (np.linalg.norm(away, axis=-1) - 0.2 + 0.004 * np.sin(40 * away).prod(-1))
+        inputs["pos"] = pos - 0.33 * keep + [[0.03, *[-0.03] * 2]] * keep
 
     def run(given: dict[str, Any]) -> Any:
         got = {k: v * SCALE.get(k, 1.0) for k, v in given.items()}
-        contact = fem.Contact(got["stiffness"], got["thickness"], slip * got["slip"])
+        touch = fem.Contact(got["stiffness"], got["thickness"], slip * got["slip"])
         now = params.replace(
             mesh=params.mesh.replace(vertices=got["vertices"]),
             material=params.material.replace(young=got["young"]),
             timestep=0.01 * got["timestep"],
-            contact=contact,
+            contact=touch,
             stiffness_damping=got["stiffness_damping"],
         )
         motion = {"velocity": got["velocity"], "spin": got["spin"], "friction": got["friction"]}
-        collider = boundary.Collider(got["pos"], got.get("quat", jnp.asarray(quat)), got["size"], shape=shape, **motion)
+        if shape == "field":
+            motion |= {"samples": got["samples"] / 10, "count": count}
+        collider = boundary.Collider(
+            got["pos"], got.get("quat", jnp.asarray(quat)), got["size"], shape=shape, contact=contact, **motion
+        )
         before = fem.State(got["x"], got["v"], jnp.zeros(1), jnp.zeros(1, jnp.uint32))
         for _ in range(steps - 1):
             before = fem.step(now, before, None, None, (collider,), got["actuation"])
@@ -93,8 +103,8 @@ def scene(
     return run, {k: jnp.asarray(v, float) for k, v in inputs.items()}
 
 
-SLOW = [pytest.param(("sphere", 3), marks=pytest.mark.slow), pytest.param(("box", 3), marks=pytest.mark.slow)]
-CASES = [("plane", 3, 1, 1.0), ("capsule", 3, 2), ("sphere", 2), ("plane", 2, 1, 1.0, True, 0.49), *SLOW]
+SLOW = [pytest.param(case, marks=pytest.mark.slow) for case in (("sphere", 3), ("box", 3), ("field", 2))]
+CASES = [("plane", 3, 1, 1.0), ("capsule", 3, 2), ("sphere", 2), ("field", 3), ("plane", 2, 1, 1.0, True, 0.49), *SLOW]
 
 
 @pytest.mark.parametrize("case", CASES, ids=str)
@@ -105,6 +115,11 @@ def test_of_contact(case: Any, full: bool):
     *_, wrench, status = run(inputs)
     assert int(status[0]) == 0 and float(jnp.abs(wrench[0, 0, : case[1]]).min()) > 0.1
     check_grads(run, (inputs,), directions=8 if full else 1, steps=STEPS)
+
+
+def test_of_contact_that_sticks(full: bool):
+    run, inputs = scene("plane", 2, slip=1.0, contact="sticky")
+    check_grads(jax.jit(run), (inputs,), directions=8 if full else 1, steps=STEPS)
 
 
 def test_of_many_steps_in_contact(full: bool):

@@ -11,8 +11,13 @@ from fphys.deformables import constraints, mesh, pbd
 from fphys.particles import boundary
 from fphys.testing import check_grads, check_transforms
 
+SHELL = mesh.cloth((3, 2), (0.3, 0.2))
 BODIES = {
     "cloth": (mesh.cloth((3, 3), (0.3, 0.26)), {"stretch": 1e-2, "bend": 1e-2, "squeeze": 1e-2, "density": 0.5}),
+    "curved": (
+        SHELL.replace(vertices=SHELL.vertices + [0, 0, 2] * SHELL.vertices[:, :1] ** 2),
+        {"stretch": 1e-2, "bend": 1e-2, "density": 0.5},
+    ),
     "rope": (mesh.rope(5, 0.5), {"stretch": 1e-2, "bend": 1e-2, "density": 0.2}),
     "solid": (mesh.box((2, 1, 1), (0.4, 0.2, 0.2)), {"stretch": 1e-2, "squeeze": 1e-2, "density": 50.0}),
     "plane": (mesh.box((2, 2), (0.3, 0.2)), {"stretch": 1e-2, "squeeze": 1e-2, "density": 5.0}),
@@ -36,6 +41,7 @@ def scene(name: str, worlds: int = 2, steps: int = 1) -> tuple[Any, tuple[Any, .
         friction=jnp.full(1, 0.3),  # none below zero, which is refused
         pinned=(0,),
         substeps=3,
+        curved=name == "curved",
         **each,
     )
     x = body.vertices + 0.01 * rng.normal(size=(worlds, *body.vertices.shape))

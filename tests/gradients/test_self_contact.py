@@ -18,17 +18,21 @@ UNITS = {"stiffness": 1e6, "thickness": 2e-2, "young": 1e4}
 STEPS = (1e-4, 1e-5, 1e-6, 1e-7)
 
 
-def scene(order: int = 1, steps: int = 1) -> tuple[fem.Params, Any, dict[str, Any]]:
-    """Two blocks that are pressed on each other and rub; their inputs in units of their own."""
+def scene(order: int = 1, steps: int = 1, sheet: bool = False) -> tuple[fem.Params, Any, dict[str, Any]]:
+    """Two blocks, or sheets, that are pressed on each other and rub; their inputs in units of their own."""
     rng = np.random.default_rng(1)
-    upper = mesh.box((1, 1, 1), (0.2, 0.2, 0.2), (0.05, 0.06, 0.21))
-    x, elements = plain_pairs.combined(mesh.box((2, 1, 1), (0.4, 0.3, 0.2)), upper)
+    lower, upper = mesh.box((2, 1, 1), (0.4, 0.3, 0.2)), mesh.box((1, 1, 1), (0.2, 0.2, 0.2), (0.05, 0.06, 0.21))
+    if sheet:
+        lower, upper = mesh.cloth((2, 2), (0.4, 0.3)), mesh.cloth((1, 1), (0.2, 0.2))
+        upper = upper.replace(vertices=upper.vertices + [0.05, 0.06, 0.015])
+    x, elements = plain_pairs.combined(lower, upper)
     x = x + 0.002 * rng.normal(size=x.shape)
     body = mesh.build(x, elements)
     contact = fem.Contact(1e6, 2e-2, 0.3, 0.4, pairs=200)
-    params = fem.Params(body, fem.NeoHookean(1000.0, 1e4, 0.3), 1e-2, contact=contact, pinned=(0, 1), order=order)
+    kind: dict[str, Any] = {"thickness": 0.02, "order": order} if sheet else {"order": order}
+    params = fem.Params(body, fem.NeoHookean(1000.0, 1e4, 0.3), 1e-2, contact=contact, pinned=(0, 1), **kind)
     v = 0.2 * rng.normal(size=x.shape)
-    v[12:] += (0.5, 0.3, -0.7)
+    v[len(lower.vertices) :] += (0.5, 0.3, -0.7)
     inputs = {"x": x[None], "v": v[None], "vertices": x, "young": 1 + 0.1 * rng.uniform(size=len(elements))}
     inputs |= {name: np.ones(1) for name in ("timestep", "stiffness", "thickness", "slip", "friction")}
     inputs["pins"] = x[None, :2] + 0.002
@@ -57,9 +61,14 @@ def pairs_of(params: fem.Params, inputs: dict[str, Any]) -> np.ndarray:
     return np.asarray(fem_solve.displacement(layout, fem._first(setting, shapes, 1.0), first).pair[0])
 
 
-@pytest.mark.parametrize(("order", "steps"), [(1, 1), (2, 1), (1, 10), pytest.param(1, 60, marks=pytest.mark.slow)])
-def test_every_input(order: int, steps: int, full: bool):
-    params, run, inputs = scene(order, steps)
+SLOW = pytest.param(1, 60, False, marks=pytest.mark.slow)
+
+
+@pytest.mark.parametrize(
+    ("order", "steps", "sheet"), [(1, 1, False), (2, 1, False), (1, 10, False), (1, 1, True), SLOW]
+)
+def test_every_input(order: int, steps: int, sheet: bool, full: bool):
+    params, run, inputs = scene(order, steps, sheet)
     run = jax.jit(run)
     if order == 1:
         found = pairs_of(params, inputs)

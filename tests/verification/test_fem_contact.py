@@ -132,3 +132,89 @@ def test_hertz(full: bool):
     fem.check(params, after)
     found = np.asarray(reactions(params, start, after, (ball,)))[0, 0]
     assert found[2] == pytest.approx(hertz, rel=0.05)
+
+
+def field(distance: Any, spacing: float, count: tuple[int, ...], pos: tuple[float, ...], **given: Any) -> Any:
+    """A collider by samples of a signed distance, whose first sample is at ``pos``."""
+    axes = [p + spacing * np.arange(n) for p, n in zip(pos, count, strict=True)]
+    places = np.stack(np.meshgrid(*axes, indexing="ij"), -1)
+    return boundary.field(jnp.asarray(distance(places)), spacing, pos, **given)
+
+
+def dropped(collider: Any, dim: int, steps: int = 12) -> fem.State:
+    """A block that falls on something that rubs, beside its middle."""
+    body = mesh.box((2, 1, 2)[:dim], (0.2, 0.1, 0.2)[:dim])
+    down = (0.0,) * (dim - 1) + (-1.0,)
+    params = fem.Params(body, fem.NeoHookean(1000.0, 3e4, 0.3), 0.01, tuple(G * d for d in down))
+    state = fem.init(params, velocities=jnp.broadcast_to(jnp.asarray(down), (1, *body.vertices.shape)))
+
+    def advance(s: fem.State, _: None) -> Any:
+        return fem.step(params, s, None, None, (collider,)), None
+
+    state = jax.jit(lambda s: jax.lax.scan(advance, s, None, steps)[0])(state)
+    fem.check(params, state)
+    return state
+
+
+@pytest.mark.parametrize("dim", [2, 3])
+def test_samples_of_a_plane_are_that_plane(dim: int):
+    """What is linear between samples is exact; with the plane inclined, and friction."""
+    normal = np.array([0.2, 0.1, 1.0])[[0, 2] if dim == 2 else [0, 1, 2]]
+    normal = normal / np.linalg.norm(normal)
+    plane = boundary.plane((0.0,) * dim, tuple(normal), friction=0.4)
+    pos = (-0.2,) * (dim - 1) + (-0.3,)
+    samples = field(lambda x: x @ normal, 0.1, (8,) * dim, pos, friction=0.4)
+    found, wanted = (dropped(c, dim) for c in (samples, plane))
+    np.testing.assert_allclose(found.x, wanted.x, rtol=0, atol=1e-9)
+    assert float(wanted.v[0, :, -1].max()) > -0.9  # it has touched
+
+
+def test_samples_of_a_ball_converge_to_it():
+    """With the second power of the spacing, as normals of the cubic through the samples do."""
+    centre, radius = np.array([0.13, -0.5]), 0.48
+    wanted = dropped(boundary.sphere(tuple(centre), radius, friction=0.4), 2)
+    off = []
+    for parts in (1, 2):
+        samples = field(
+            lambda x: np.linalg.norm(x - centre, axis=-1) - radius,
+            0.1 / parts,
+            (9 * parts, 6 * parts),
+            (-0.3, -0.3),
+            friction=0.4,
+        )
+        off.append(np.abs(dropped(samples, 2).x - wanted.x).max())
+    assert 0 < off[1] < off[0] / 3 and off[0] < 1e-4
+
+
+def test_a_block_rests_in_a_bowl_of_samples():
+    """Where faces of cells meet in a hollow, a linear field would have kinks on which nothing can rest."""
+    bowl = field(lambda x: 0.31 - np.linalg.norm(x - [0.1, 0.3], axis=-1), 0.04, (20, 16), (-0.3, -0.1), friction=0.3)
+    state = dropped(bowl, 2, 120)
+    assert float(jnp.abs(state.v).max()) < 1e-2 and float(state.x[0, :, 1].min()) > -0.02
+
+
+def test_what_sticks_does_not_slide_and_is_carried():
+    """On a slope of 45 degrees a block slides without friction; a floor that sticks holds it, and takes it along."""
+    body = mesh.box((2, 1), (0.2, 0.1))
+    params = fem.Params(
+        body, fem.NeoHookean(1000.0, 1e5, 0.3), 0.01, (G * 0.5**0.5, -G * 0.5**0.5), stiffness_damping=0.01
+    )
+
+    def carried(contact: str, speed: float) -> tuple[np.ndarray, np.ndarray]:
+        """How far the lower vertices have come after half a second, and their speed."""
+        ground = boundary.plane((0.0, 0.0), (0.0, 1.0), contact=contact, velocity=(speed, 0.0))
+
+        def advance(s: fem.State, _: None) -> Any:
+            return fem.step(params, s, None, None, (ground,)), None
+
+        start = fem.init(params, velocities=jnp.zeros((1, 6, 2)).at[..., 0].set(speed))
+        state = jax.jit(lambda s: jax.lax.scan(advance, s, None, 50)[0])(start)
+        fem.check(params, state)
+        lower = body.vertices[:, 1] == 0
+        return np.asarray(state.x[0] - body.vertices)[lower, 0], np.asarray(state.v)[0, lower, 0]
+
+    assert carried("separate", 0.0)[0].min() > 0.5
+    for speed in (0.0, 0.3):  # it begins deep in the layer, and slides only until it has come to rest there
+        moved, fast = carried("sticky", speed)
+        assert np.abs(moved - 0.5 * speed).max() < 0.02
+        np.testing.assert_allclose(fast, speed, rtol=0, atol=1e-5)

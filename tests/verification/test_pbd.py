@@ -52,8 +52,9 @@ def test_a_rope_bends_as_the_elastica():
     assert (1 - end[0]) / length == pytest.approx(0.0564, rel=0.02)
 
 
-def test_a_strip_of_cloth_sags_as_a_beam():
-    """q L^4 / 8 B, for a strip clamped along an edge, with the length as for the rope."""
+@pytest.mark.parametrize("curved", [False, True])
+def test_a_strip_of_cloth_sags_as_a_beam(curved: bool):
+    """q L^4 / 8 B, for a strip clamped along an edge, with the length as for the rope; also with angles for bends."""
     n, rows, weight = 10, 6, 0.1
     strip = mesh.cloth((n, rows), (1.0, 0.75**0.5 * rows / n))
     held = np.flatnonzero(strip.vertices[:, 0] < 1.5 / n)
@@ -67,10 +68,31 @@ def test_a_strip_of_cloth_sags_as_a_beam():
         damping=8.0,
         pinned=tuple(held.tolist()),
         substeps=60,
+        curved=curved,
     )
     state = settled(params, pbd.init(params), 100)
     tip = state.x[0, strip.vertices[:, 0] > 1 - 1e-9, 2].mean()
     assert -tip == pytest.approx(weight * (1 - 0.5 / n) ** 4 / 8, rel=0.03)
+
+
+def test_a_sheet_that_is_curved_at_rest():
+    """It stays as it is; laid flat, it rolls up again to its radius."""
+    n, rows, radius = 6, 2, 0.5
+    strip = mesh.cloth((n, rows), (1.0, 0.75**0.5 * rows / n))
+    angle = strip.vertices[:, 0] / radius
+    x = np.stack([radius * np.sin(angle), strip.vertices[:, 1], radius * (1 - np.cos(angle))], 1)
+    held = tuple(np.flatnonzero(strip.vertices[:, 0] < 1.5 / n).tolist())
+    params = pbd.Params(
+        strip.replace(vertices=x), 0.5, 0.02, 1e-4, bend=1.0, damping=8.0, pinned=held, substeps=20, curved=True
+    )
+    np.testing.assert_allclose(settled(params, pbd.init(params), 5).x[0], x, rtol=0, atol=1e-12)
+    free = np.isin(np.arange(len(x)), held, invert=True)[:, None]
+    opened = np.where(free, x * [1, 1, 0.3], x)
+    np.testing.assert_allclose(settled(params, pbd.init(params, opened[None]), 80).x[0], x, rtol=0, atol=1e-3)
+    with pytest.raises(ValueError, match=r"the mesh is bent at rest.*give params.curved=True for cloth"):
+        pbd.init(params.replace(curved=False))
+    with pytest.raises(ValueError, match=r"params\.curved is for cloth that bends"):
+        params.replace(bend=None)
 
 
 @pytest.mark.parametrize("angle", [0.0, 0.3, 1.0])
