@@ -27,6 +27,7 @@ Array = jax.Array
 FPS = 30.0  # pictures a second
 PULL = 60.0  # stiffness of the mouse's spring over the mass that hangs on the body [1/s^2]
 BEHIND = 0.2  # a picture's steps are at most those of this time [s]
+TOLD = 0.2  # the text changes no more often [s]
 SHARE = 0.6  # of the time of a picture that its steps may take; if the machine is slower, so is the motion
 BLUE, RED = (42, 109, 181), (194, 59, 75)
 
@@ -184,6 +185,7 @@ class Live:
         self._add_panel()
         self.reset()
         self._add_things()
+        self.advance(0.0)  # compiles
         middle = np.asarray(m.stat.center) + self._apart.mean(0)
         reach = 1.5 * float(m.stat.extent) * max(1.0, 0.7 * shown.num_worlds)
         self.server.initial_camera.position = tuple(middle + reach * np.array([0.9, -0.9, 0.6]))
@@ -202,8 +204,12 @@ class Live:
         again = gui.add_button("reset")
         self.contacts: Any = gui.add_checkbox("contacts", False, disabled=not touching)
         self.follow: Any = gui.add_checkbox("follow", False)
+        self.shadows: Any = gui.add_checkbox("shadows", False)  # without a graphics card, they cost as much as the rest
         again.on_click(lambda event: self.reset())
         self.start.on_update(lambda event: self.reset())
+        lit = self.server.scene.configure_default_lights
+        lit(cast_shadow=False)
+        self.shadows.on_update(lambda event: lit(cast_shadow=self.shadows.value))
         self.sliders: list[Any] = []
         if self.shown.controls:
             with gui.add_folder("actuators"):
@@ -394,22 +400,23 @@ class Live:
 
     def play(self, seconds: float | None = None, fps: float = FPS) -> None:
         """Run until :meth:`stop`, or for some seconds. On a slow machine, motion is slow rather than jerky."""
-        begun, last, simulated = time.perf_counter(), time.perf_counter(), 0.0
+        begun = last = due = time.perf_counter()  # `due`: when the next picture should be there
+        simulated, told = 0.0, -math.inf
         most = BEHIND  # seconds to simulate for a picture
         while not self._stopped.is_set() and (seconds is None or time.perf_counter() - begun < seconds):
             now = time.perf_counter()
             if self.running.value:
                 count = self.advance(min(max(now - last, 1 / fps), most))
                 simulated = count * self.shown.timestep
+                most = min(1.25 * most, BEHIND)
                 if count:
                     step = (time.perf_counter() - now) / count
-                    fitting = SHARE / fps / step * self.shown.timestep / float(self.speed.value)
-                    most = min(0.8 * most + 0.2 * fitting, BEHIND)
+                    most = min(SHARE / fps / step * self.shown.timestep / float(self.speed.value), most)
             self.draw()
-            took = time.perf_counter() - now
-            self.status.content = self._said(simulated / max(took, 1 / fps))
-            last = now
-            self._stopped.wait(max(1 / fps - took, 0.0))
+            if now - told > TOLD:
+                self.status.content, told = self._said(simulated / max(time.perf_counter() - now, 1 / fps)), now
+            last, due = now, max(due, time.perf_counter() - 1 / fps) + 1 / fps  # a late one is made up for, two are not
+            self._stopped.wait(due - time.perf_counter())
 
     def _said(self, rate: float) -> str:
         lines = [f"{float(self._now['time'][0]):.2f} s, {rate:.2f} × real time"]
