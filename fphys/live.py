@@ -174,7 +174,6 @@ class Live:
         self._stopped, self._lock = threading.Event(), threading.Lock()
         m = self.model.structure.source
         self._mass = np.maximum(np.asarray(m.body_subtreemass, float), 1e-6)
-        self._apart = np.array([0.0, 2.0 * float(m.stat.extent), 0.0]) * np.arange(shown.num_worlds)[:, None]
         self._advance, self._look = jax.jit(self._steps), jax.jit(self._seen)
         self._touches = jax.jit(self._contacts)
         self._viser = viser_module()
@@ -184,13 +183,24 @@ class Live:
         scene.set_up_direction("+z")
         self._add_panel()
         self.reset()
+        middle, extent = self._extent()
+        self._apart = np.array([0.0, 2.0 * extent, 0.0]) * np.arange(shown.num_worlds)[:, None]
         self._add_things()
         self.advance(0.0)  # compiles
-        middle = np.asarray(m.stat.center) + self._apart.mean(0)
-        reach = 1.5 * float(m.stat.extent) * max(1.0, 0.7 * shown.num_worlds)
+        middle = middle + self._apart.mean(0)
+        reach = 1.5 * extent * max(1.0, 0.7 * shown.num_worlds)
         self.server.initial_camera.position = tuple(middle + reach * np.array([0.9, -0.9, 0.6]))
         self.server.initial_camera.look_at = tuple(middle)
         self.draw()
+
+    def _extent(self) -> tuple[np.ndarray, float]:
+        """The middle of a world, and how large it is [m]: of its bodies, and of its particles and vertices."""
+        m, points = self.model.structure.source, [x[0] for x in self._now["points"].values()]
+        bodies = [np.asarray(m.stat.center) + side * float(m.stat.extent) / 2 for side in (-1, 1)]
+        moving = bool((self.model.structure.body.weld > 0).any())
+        corners = np.concatenate([*points, bodies] if moving or not points else points)
+        low, high = corners.min(0), corners.max(0)
+        return (low + high) / 2, float((high - low).max())
 
     # What the user sees and sets
 
@@ -401,20 +411,21 @@ class Live:
     def play(self, seconds: float | None = None, fps: float = FPS) -> None:
         """Run until :meth:`stop`, or for some seconds. On a slow machine, motion is slow rather than jerky."""
         begun = last = due = time.perf_counter()  # `due`: when the next picture should be there
-        simulated, told = 0.0, -math.inf
+        told, simulated = -math.inf, 0.0  # when the text changed, and the time simulated since [s]
         most = BEHIND  # seconds to simulate for a picture
         while not self._stopped.is_set() and (seconds is None or time.perf_counter() - begun < seconds):
             now = time.perf_counter()
             if self.running.value:
                 count = self.advance(min(max(now - last, 1 / fps), most))
-                simulated = count * self.shown.timestep
+                simulated += count * self.shown.timestep
                 most = min(1.25 * most, BEHIND)
                 if count:
                     step = (time.perf_counter() - now) / count
                     most = min(SHARE / fps / step * self.shown.timestep / float(self.speed.value), most)
             self.draw()
             if now - told > TOLD:
-                self.status.content, told = self._said(simulated / max(time.perf_counter() - now, 1 / fps)), now
+                self.status.content = self._said(simulated / (now - told))
+                told, simulated = now, 0.0
             last, due = now, max(due, time.perf_counter() - 1 / fps) + 1 / fps  # a late one is made up for, two are not
             self._stopped.wait(due - time.perf_counter())
 
