@@ -83,7 +83,7 @@ def opened(name: str, text: str) -> str:
     note = f"The program: `{name}.py`."
     if where:
         colab = f"https://colab.research.google.com/github/{where}/blob/HEAD/{name}.ipynb"
-        install = f'%pip install "fphys @ git+https://github.com/{where}"'
+        install = f'%pip install "fphys @ git+https://github.com/{where}" mediapy'
         note = f"[Open in Colab]({colab}); there, first run `{install}`. {note}"
     first = notebook["cells"][0]
     title, _, rest = "".join(first["source"]).partition("\n")

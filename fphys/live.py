@@ -27,6 +27,7 @@ Array = jax.Array
 FPS = 30.0  # pictures a second
 PULL = 60.0  # stiffness of the mouse's spring over the mass that hangs on the body [1/s^2]
 BEHIND = 0.2  # a picture's steps are at most those of this time [s]
+TOLD = 0.2  # the text changes no more often [s]
 SHARE = 0.6  # of the time of a picture that its steps may take; if the machine is slower, so is the motion
 BLUE, RED = (42, 109, 181), (194, 59, 75)
 
@@ -173,7 +174,6 @@ class Live:
         self._stopped, self._lock = threading.Event(), threading.Lock()
         m = self.model.structure.source
         self._mass = np.maximum(np.asarray(m.body_subtreemass, float), 1e-6)
-        self._apart = np.array([0.0, 2.0 * float(m.stat.extent), 0.0]) * np.arange(shown.num_worlds)[:, None]
         self._advance, self._look = jax.jit(self._steps), jax.jit(self._seen)
         self._touches = jax.jit(self._contacts)
         self._viser = viser_module()
@@ -183,12 +183,24 @@ class Live:
         scene.set_up_direction("+z")
         self._add_panel()
         self.reset()
+        middle, extent = self._extent()
+        self._apart = np.array([0.0, 2.0 * extent, 0.0]) * np.arange(shown.num_worlds)[:, None]
         self._add_things()
-        middle = np.asarray(m.stat.center) + self._apart.mean(0)
-        reach = 1.5 * float(m.stat.extent) * max(1.0, 0.7 * shown.num_worlds)
+        self.advance(0.0)  # compiles
+        middle = middle + self._apart.mean(0)
+        reach = 1.5 * extent * max(1.0, 0.7 * shown.num_worlds)
         self.server.initial_camera.position = tuple(middle + reach * np.array([0.9, -0.9, 0.6]))
         self.server.initial_camera.look_at = tuple(middle)
         self.draw()
+
+    def _extent(self) -> tuple[np.ndarray, float]:
+        """The middle of a world, and how large it is [m]: of its bodies, and of its particles and vertices."""
+        m, points = self.model.structure.source, [x[0] for x in self._now["points"].values()]
+        bodies = [np.asarray(m.stat.center) + side * float(m.stat.extent) / 2 for side in (-1, 1)]
+        moving = bool((self.model.structure.body.weld > 0).any())
+        corners = np.concatenate([*points, bodies] if moving or not points else points)
+        low, high = corners.min(0), corners.max(0)
+        return (low + high) / 2, float((high - low).max())
 
     # What the user sees and sets
 
@@ -202,8 +214,12 @@ class Live:
         again = gui.add_button("reset")
         self.contacts: Any = gui.add_checkbox("contacts", False, disabled=not touching)
         self.follow: Any = gui.add_checkbox("follow", False)
+        self.shadows: Any = gui.add_checkbox("shadows", False)  # without a graphics card, they cost as much as the rest
         again.on_click(lambda event: self.reset())
         self.start.on_update(lambda event: self.reset())
+        lit = self.server.scene.configure_default_lights
+        lit(cast_shadow=False)
+        self.shadows.on_update(lambda event: lit(cast_shadow=self.shadows.value))
         self.sliders: list[Any] = []
         if self.shown.controls:
             with gui.add_folder("actuators"):
@@ -394,22 +410,24 @@ class Live:
 
     def play(self, seconds: float | None = None, fps: float = FPS) -> None:
         """Run until :meth:`stop`, or for some seconds. On a slow machine, motion is slow rather than jerky."""
-        begun, last, simulated = time.perf_counter(), time.perf_counter(), 0.0
+        begun = last = due = time.perf_counter()  # `due`: when the next picture should be there
+        told, simulated = -math.inf, 0.0  # when the text changed, and the time simulated since [s]
         most = BEHIND  # seconds to simulate for a picture
         while not self._stopped.is_set() and (seconds is None or time.perf_counter() - begun < seconds):
             now = time.perf_counter()
             if self.running.value:
                 count = self.advance(min(max(now - last, 1 / fps), most))
-                simulated = count * self.shown.timestep
+                simulated += count * self.shown.timestep
+                most = min(1.25 * most, BEHIND)
                 if count:
                     step = (time.perf_counter() - now) / count
-                    fitting = SHARE / fps / step * self.shown.timestep / float(self.speed.value)
-                    most = min(0.8 * most + 0.2 * fitting, BEHIND)
+                    most = min(SHARE / fps / step * self.shown.timestep / float(self.speed.value), most)
             self.draw()
-            took = time.perf_counter() - now
-            self.status.content = self._said(simulated / max(took, 1 / fps))
-            last = now
-            self._stopped.wait(max(1 / fps - took, 0.0))
+            if now - told > TOLD:
+                self.status.content = self._said(simulated / (now - told))
+                told, simulated = now, 0.0
+            last, due = now, max(due, time.perf_counter() - 1 / fps) + 1 / fps  # a late one is made up for, two are not
+            self._stopped.wait(due - time.perf_counter())
 
     def _said(self, rate: float) -> str:
         lines = [f"{float(self._now['time'][0]):.2f} s, {rate:.2f} × real time"]

@@ -9,12 +9,15 @@
 # A pole on a cart: load it, let a thousand of them fall at once, look at the motion, and differentiate through it.
 
 # %%
+import imageio_ffmpeg
 import jax
 import jax.numpy as jnp
 import matplotlib.pyplot as plt
+import mediapy
 import numpy as np
 
 import fphys
+import fphys.render
 
 model = fphys.load(fphys.asset("cartpole"))
 model.names("joint"), model.names("actuator"), model.structure.nq, model.structure.nv
@@ -95,6 +98,15 @@ left.set(xlabel="iteration", title="cost")
 right.plot(times, qpos[:, ::100, 1])
 right.set(xlabel="time [s]", title="angle of the pole under the law that was found [rad]")
 plt.show()
+
+# %% [markdown]
+# The first world, which leans most, at half its speed:
+
+# %%
+mediapy.set_ffmpeg(imageio_ffmpeg.get_ffmpeg_exe())  # it came with fphys
+drawn = lambda qpos: fphys.render.frames(model, states.replace(qpos=qpos), height=160, width=320, every=4)
+speed = 0.5 / (4 * float(model.opt.timestep[0]))
+mediapy.show_videos({"no control": drawn(states.qpos), "the law that was found": drawn(qpos)}, fps=speed, qp=30)
 
 # %% [markdown]
 # Worlds that go wrong say so in `state.status`; `fphys.check(state)` raises with the world and the cause. Here all is well,

@@ -10,9 +10,11 @@
 # well. SHAC follows the exact gradient of the reward through 24 steps of the simulation.
 
 # %%
+import imageio_ffmpeg
 import jax
 import jax.numpy as jnp
 import matplotlib.pyplot as plt
+import mediapy
 import numpy as np
 
 from fphys import envs, rl
@@ -67,6 +69,10 @@ plt.show()
 
 # %%
 robust, _, _ = rl.load_policy(rl.trained("hover"))
+mediapy.set_ffmpeg(imageio_ffmpeg.get_ffmpeg_exe())  # it came with fphys
+mediapy.show_video(rl.record(test, robust, jax.random.key(3), 100, height=200, width=320), fps=50, qp=32)
+
+# %%
 factors = np.array([0.7, 0.8, 0.9, 1.0, 1.1, 1.2, 1.3])
 
 

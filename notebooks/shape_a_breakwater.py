@@ -11,13 +11,16 @@
 # gradients as those of the water do, and the mound is a few numbers that move them.
 
 # %%
+import imageio_ffmpeg
 import jax
 import jax.numpy as jnp
 import matplotlib.pyplot as plt
+import mediapy
 import numpy as np
 import optax
 
 import fphys
+import fphys.render
 from fphys.particles import sph
 
 spacing, length, depth = 1 / 30, 1.4, 0.4  # m, m of the tank, m of the water
@@ -117,6 +120,15 @@ for row, (what, name) in zip(axes, ((first, "first guess"), (design, "found")), 
         axis.set(aspect="equal", xlim=(0, length), ylim=(-0.05, 0.5))
         axis.set_title(f"{name}, {moment * params.timestep:.2f} s", fontsize=9)
 plt.show()
+
+# %% [markdown]
+# The flood over the mound that was found, at half its speed:
+
+# %%
+mediapy.set_ffmpeg(imageio_ffmpeg.get_ffmpeg_exe())  # it came with fphys
+bank = np.broadcast_to(final.x[0, n:], (steps // 20, len(kind) - n, 2))
+film = fphys.render.splat(np.concatenate([path[::20], bank], 1), spacing / 2, np.where(kind == sph.FLUID, 0, 5), 200, 400)
+mediapy.show_video(film, fps=1 / (40 * params.timestep), qp=30)
 
 # %% [markdown]
 # ## Is the gradient true?

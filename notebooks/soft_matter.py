@@ -13,9 +13,11 @@
 # %%
 import dataclasses
 
+import imageio_ffmpeg
 import jax
 import jax.numpy as jnp
 import matplotlib.pyplot as plt
+import mediapy
 import numpy as np
 import optax
 
@@ -76,18 +78,14 @@ shapes = [
     Grains(parts["sand"], spacing / 2),
     Surface(parts["water"], spacing, (0.16, 0.43, 0.71)),
 ]
-moments = np.array([0, 7, 14, 50])
+moments = np.arange(0, len(path), 2)
 chosen = [dataclasses.replace(shape, x=shape.x[moments]) for shape in shapes]
 floor = fphys.load(stage())
 still = jax.tree.map(lambda leaf: np.repeat(np.asarray(leaf)[None], len(moments), 0), fphys.init(floor, 1))
 view = Camera(azimuth=90, elevation=-20, distance=1.15, lookat=(0.88, 0.36, 0.1), track=False)
 pictures = frames(floor, still, view, 260, 800, flexes=chosen)
-figure, axes = plt.subplots(2, 2, figsize=(10, 4), layout="constrained")
-for axis, picture, moment in zip(axes.flat, pictures, moments, strict=True):
-    axis.imshow(picture)
-    axis.set_title(f"{moment / 100:.2f} s", fontsize=9)
-    axis.axis("off")
-plt.show()
+mediapy.set_ffmpeg(imageio_ffmpeg.get_ffmpeg_exe())  # it came with fphys
+mediapy.show_video(pictures, fps=12.5, qp=32)  # at a quarter of its speed
 width = {name: float(np.ptp(each[-1, 0, :, 0])) for name, each in parts.items()}
 print("width in the end [m]:", {name: round(value, 2) for name, value in width.items()})
 

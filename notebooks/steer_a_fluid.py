@@ -10,13 +10,16 @@
 # a given moment? The gradient goes through every neighbour of every particle and every step.
 
 # %%
+import imageio_ffmpeg
 import jax
 import jax.numpy as jnp
 import matplotlib.pyplot as plt
+import mediapy
 import numpy as np
 import optax
 
 import fphys
+import fphys.render
 from fphys.particles import sph
 
 STEP = 1.4e-3  # s
@@ -97,6 +100,14 @@ axes[2].scatter(*positions[0, len(water) :].T, s=6, c="gray")
 axes[2].scatter(*path[-1, 0, : len(water)].T, s=6)
 axes[2].set(aspect="equal", title="the water in the end")
 plt.show()
+
+# %% [markdown]
+# Its motion, at a fifth of its speed:
+
+# %%
+mediapy.set_ffmpeg(imageio_ffmpeg.get_ffmpeg_exe())  # it came with fphys
+film = fphys.render.splat(path[::4, 0], spacing / 2, 5 * kind, height=160, width=320)
+mediapy.show_video(film, fps=1 / (20 * STEP), qp=30)
 
 # %% [markdown]
 # Is the gradient true? Against a centred difference along one direction, in float32 as simulated:

@@ -10,12 +10,15 @@
 # wanted when it hits? Both are gradients through the simulation, by velocity and by material.
 
 # %%
+import imageio_ffmpeg
 import jax
 import jax.numpy as jnp
 import matplotlib.pyplot as plt
+import mediapy
 import numpy as np
 
 import fphys
+import fphys.render
 from fphys.particles import mpm
 
 cell, radius, steps, h = 1 / 20, 0.12, 300, 1e-3
@@ -81,6 +84,14 @@ left.legend(fontsize=7, loc="upper left")
 right.semilogy(history)
 right.set(xlabel="iteration", title="distance from the target [m]")
 plt.show()
+
+# %% [markdown]
+# The throw, ten times as slow:
+
+# %%
+mediapy.set_ffmpeg(imageio_ffmpeg.get_ffmpeg_exe())  # it came with fphys
+film = fphys.render.splat(path[::5, 0], cell / 4, height=240, width=240)
+mediapy.show_video(film, fps=1 / (50 * h), qp=30)
 
 # %% [markdown]
 # Then the material: at its flattest the ball shall be 70 % as wide as before. The gradient is by the logarithm of Young's

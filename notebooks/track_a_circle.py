@@ -11,9 +11,11 @@
 # knows. The six arms are six *worlds* of one call.
 
 # %%
+import imageio_ffmpeg
 import jax
 import jax.numpy as jnp
 import matplotlib.pyplot as plt
+import mediapy
 import numpy as np
 
 import fphys
@@ -119,6 +121,11 @@ axes["d"].imshow(np.concatenate(list(shots), 1))
 axes["d"].set_title("computed torque with 1.5 kg, every half second")
 axes["d"].axis("off")
 plt.show()
+
+# %%
+mediapy.set_ffmpeg(imageio_ffmpeg.get_ffmpeg_exe())  # it came with fphys
+film = fphys.render.frames(model, states, view, 240, 240, world=5, every=20)
+mediapy.show_video(film, fps=1 / (20 * h), qp=32)
 
 # %% [markdown]
 # ## What is in the hand?

@@ -10,8 +10,10 @@
 # iteration, from acting to the last update, is one compiled call.
 
 # %%
+import imageio_ffmpeg
 import jax
 import matplotlib.pyplot as plt
+import mediapy
 import numpy as np
 
 from fphys import envs, rl
@@ -42,11 +44,18 @@ plt.show()
 # fphys train ppo ant-locomotion --num-envs 64 --steps 4000000 --epochs 5 --minibatches 16 --hidden 128 64
 # ```
 #
-# A policy that was trained so comes with fphys. `fphys play ant` makes a video of it. Here is its motion, seen from above and
-# from the side:
+# A policy that was trained so comes with fphys. `fphys play ant` makes a video of it. Here are its first four seconds:
 
 # %%
 runner, name, _ = rl.load_policy(rl.trained("ant"))
+pictures = rl.record(env, runner, jax.random.key(1), 100, height=200, width=320)
+mediapy.set_ffmpeg(imageio_ffmpeg.get_ffmpeg_exe())  # it came with fphys
+mediapy.show_video(pictures, fps=1 / float(env.dt[0]), qp=32)
+
+# %% [markdown]
+# Its motion, seen from above and from the side:
+
+# %%
 motion = jax.jit(rl.motion, static_argnums=3)(env, runner, jax.random.key(1), 250)
 x, y, z = np.moveaxis(np.asarray(motion.qpos[:, 0, :3]), -1, 0)
 times = float(env.dt[0]) * np.arange(len(x))

@@ -183,6 +183,11 @@ def test_particles_and_surfaces_of_a_scene_are_shown():
         viewer.draw()
         assert (cloth.vertices[:, 2] < before[:, 2] - 0.03).all() and (rope.points[:, 2] < above[:, 2] - 0.03).all()
         assert len(rope.points) == 2 * 5 and cloth.faces.max() == len(cloth.vertices) - 1
+        worlds = [np.concatenate(pair) for pair in zip(np.split(before, 2), np.split(above, 2), strict=True)]
+        low, high = (f(worlds[0], axis=0) for f in (np.min, np.max))
+        assert worlds[0][:, 1].max() < worlds[1][:, 1].min()  # side by side, and the camera looks at their middle
+        apart = viewer._apart[1] / 2
+        np.testing.assert_allclose(viewer.server.initial_camera.look_at, (low + high) / 2 + apart, atol=1e-6)
     finally:
         viewer.stop()
 

@@ -29,7 +29,7 @@ def marked(path: Path):
 
 
 @pytest.mark.parametrize("source", [marked(path) for path in NOTEBOOKS])
-@pytest.mark.extra("jupytext", "nbclient", "ipykernel")
+@pytest.mark.extra("jupytext", "nbclient", "ipykernel", "mediapy")
 def test_notebook_runs(source, tmp_path, full, environment):
     import jupytext
 
@@ -60,17 +60,18 @@ def test_what_is_stored_is_the_program_and_its_output(made):
     outputs = [output for cell in stored["cells"] for output in cell.get("outputs", [])]
     kinds = {output["output_type"] for output in outputs}
     pictures = sum("image/png" in output.get("data", {}) for output in outputs)
-    assert kinds <= {"stream", "display_data", "execute_result"} and pictures >= source_pictures(source)
+    films = sum("video/mp4" in "".join(output.get("data", {}).get("text/html", "")) for output in outputs)
+    assert kinds <= {"stream", "display_data", "execute_result"}
+    assert (pictures, films) == tuple(
+        sum(call in cell.source for cell in source.cells if cell.cell_type == "code")
+        for call in ("plt.show()", "mediapy.show_video")
+    )
     assert made.stat().st_size < 400 * 1024
-
-
-def source_pictures(source):
-    return sum("plt.show()" in cell.source for cell in source.cells if cell.cell_type == "code")
 
 
 def test_every_program_is_a_notebook_on_the_page_of_notebooks():
     page = (ROOT / "notebooks/README.md").read_text()
     names = {path.stem for path in NOTEBOOKS}
     assert {"first_step", "from_torch", "from_mujoco", "from_genesis"} <= names
-    assert names - LONG == {path.stem for path in (ROOT / "notebooks").glob("*.ipynb")}
+    assert names == {path.stem for path in (ROOT / "notebooks").glob("*.ipynb")}
     assert [name for name in sorted(names) if page.count(f"[`{name}`]({name}.") != 1] == []

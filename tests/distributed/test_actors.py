@@ -6,6 +6,7 @@ import json
 import operator
 import os
 import random
+import re
 import signal
 import subprocess
 import sys
@@ -384,6 +385,30 @@ def test_a_memory_in_two_actors_is_that_of_two_in_this_process_and_dies_with_its
         assert [int(found.count) for found in seen[0]] == [40, 10]  # of worlds that went on: four iterations, and one
         same(state.env, theirs(other)[0].env, 1e-6)
         assert int(state.moments.count) == WORLDS * (1 + 4 * config.horizon) and np.isfinite(row["q_loss"])
+
+
+def in_use(actors: Actors) -> int:
+    """Bytes of memory of this process and the actors: their own, and what they have used of Ray's store."""
+    status = [Path(f"/proc/{pid}/status").read_text() for pid in (os.getpid(), *pids(actors))]
+    return sum(1024 * int(kb) for text in status for kb in re.findall(r"Rss(?:Anon|Shmem):\s+(\d+) kB", text))
+
+
+def test_memory_is_flat(ray_runs: None, full: bool):
+    """Full size: 16,384 worlds in four actors, 10,000 steps. The bound is half of what is sent meanwhile."""
+    worlds, number, iterations, horizon = (16_384, 4, 200, 50) if full else (8_192, 2, 16, 8)
+    env = envs.make("InvertedPendulum-v5", worlds, dtype=jnp.float32)
+    config = ppo.Config(steps=1 << 30, horizon=horizon, epochs=1, minibatches=1, hidden=(4,))
+    module, state = jax.jit(functools.partial(ppo.init, env, config))(jax.random.key(0))
+    with Actors(functools.partial(remote.act, env, config, module), number, patience=400) as actors:
+        iteration, used = remote.update(env, config, module, actors), list[int]()
+        for i in range(8 + iterations):
+            if i == 8:  # all is compiled, and the store has been used
+                before = actors.sent + actors.received
+            state, _ = iteration(state)
+            used.append(in_use(actors))
+        sent = actors.sent + actors.received - before
+    print(f"sent {sent / 1e6:.0f} MB; in use [MB]: {[round(each / 1e6) for each in used[:: 1 + iterations // 20]]}")
+    assert used[-1] - used[8] < 0.5 * sent
 
 
 @pytest.mark.slow
