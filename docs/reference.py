@@ -18,7 +18,7 @@ ROOMS = [
     *(f"fphys.bridge.{name}" for name in ("dlpack", "torch", "genesis")),
     *(
         f"fphys.particles.{name}"
-        for name in ("boundary", "files", "materials", "mpm", "response", "sample", "sph", "transfer")
+        for name in ("boundary", "files", "flow", "materials", "mpm", "response", "sample", "sph", "transfer")
     ),
     *(f"fphys.deformables.{name}" for name in ("fem", "materials", "mesh", "pbd", "rod")),
     *(f"fphys.distributed.{name}" for name in ("failures", "messages", "scaling")),

@@ -9,6 +9,13 @@ import numpy as np
 
 Array = jax.Array
 
+EMPTY = -1
+"""The material of a slot without a particle: it touches nothing and stands still (:mod:`fphys.particles.flow`)."""
+
+
+OVERFLOW = "a source had no empty slot for a particle (flow.Tally.lost): give init more of material EMPTY, or a drain"
+"""What a world's status SLOT_OVERFLOW means."""
+
 
 def array(name: str, value: Any, dtype: Any = None) -> Array:
     """The value as an array; numbers (NumPy's own, and those that JAX traces) and lists take the dtype.

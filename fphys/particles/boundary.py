@@ -9,13 +9,17 @@ the coefficient (Coulomb's law for an impulse).
 
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 
 from .. import units
 from ..errors import UnsupportedError
+from ..math import quat_unit, rotate
 from ..tree import Tree, pytree, static
 from .arguments import array, known, row
+
+Array = jax.Array
 
 CONTACTS = ("open", "sticky", "slip", "separate")
 PERIODIC = "periodic"
@@ -220,6 +224,31 @@ def _refuse(name: str, shape: str, found: dict[str, Any]) -> None:
             raise ValueError(f"{name}.{key} is {values[key].min()}: it must not be negative")
 
 
+def is_inside(shape: Collider, x: Array) -> Array:
+    """Which places are inside a prepared shape, bool, shape (world, n); without gradients.
+
+    Args:
+        x: places [m], shape (world, n, dim).
+
+    Raises:
+        UnsupportedError: the shape is a field.
+    """
+    d = jnp.pad(x, ((0, 0), (0, 0), (0, 3 - x.shape[-1]))) - shape.pos[:, None]
+    size = shape.size[:, None]
+    if shape.shape == "plane":
+        return (d * size).sum(-1) < 0
+    if shape.shape == "sphere":
+        return (d**2).sum(-1) < size[..., 0] ** 2
+    if shape.shape == "field":
+        raise UnsupportedError("a field of samples does not say what is inside: give a plane, sphere, box or capsule")
+    back = quat_unit(shape.quat)[:, None] * jnp.asarray([[[1, -1, -1, -1]]], x.dtype)
+    d = rotate(jnp.broadcast_to(back, (*d.shape[:2], 4)), d)
+    if shape.shape == "box":
+        return (jnp.abs(d) < size).all(-1)
+    beyond = jnp.maximum(jnp.abs(d[..., 2]) - size[..., 1], 0)  # the ends of a capsule's axis
+    return d[..., 0] ** 2 + d[..., 1] ** 2 + beyond**2 < size[..., 0] ** 2
+
+
 def contact_number(name: str) -> int:
     """The kernels' number of a contact; ValueError if there is no such contact."""
     if name not in CONTACTS:
@@ -248,7 +277,7 @@ def _stacked(*numbers: Any) -> Any:
 
 def _about_z(spin: Any, dtype: Any) -> Any:
     """The spin as a vector: in two dimensions it may be a number, about z."""
-    spin = spin if hasattr(spin, "ndim") else jnp.asarray(spin, dtype)
+    spin = array("spin", spin, dtype)
     return spin if spin.ndim else jnp.zeros(3, spin.dtype).at[2].set(spin)
 
 

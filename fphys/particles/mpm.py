@@ -22,7 +22,7 @@ from ..implicit import recomputed
 from ..tree import Tree, pytree, static
 from ..worlds import Status, flag
 from . import materials
-from .arguments import array, each, expect_kinds, load, row
+from .arguments import EMPTY, array, each, expect_kinds, load, row
 from .boundary import Collider, Walls, prepared
 from .materials import Corotated, Liquid, Material, MohrCoulomb, NeoHookean, Sand, Snow, VonMises, matched_in_shear
 from .mpm_arguments import (
@@ -51,11 +51,13 @@ from .mpm_stages import (
     Stepped,
     carrying,
     collecting,
+    cut,
     finding,
     folding,
     gathering,
     keeping,
     moving,
+    parted,
     pushing,
     scattering,
     stacked,
@@ -67,6 +69,7 @@ from .response import Response, answer, answering, carried, images, taken
 from .transfer import AffineFlip, Apic, Transfer
 
 __all__ = [
+    "EMPTY",
     "AffineFlip",
     "Apic",
     "Collider",
@@ -151,7 +154,7 @@ def init(params: Params, positions: Any, velocities: Any = None, material: Any =
         positions: [m], shape (world, particle, dim); their dtype decides the precision.
         velocities: [m/s], the same shape.
         material: number of each particle's material in ``params.material``, shape (particle,) or (1 | world,
-            particle); the first one by default.
+            particle); the first one by default. EMPTY (-1) is a slot without a particle (:mod:`fphys.particles.flow`).
         volume: of each particle at rest [m^dim], shape (), (particle,) or (1 | world, particle); by default that of
             two particles along each edge of a cell.
 
@@ -298,25 +301,30 @@ def _step(
     if keep is not None:
         fine = fine & (keep >= 0) & (keep <= 1)
     force = jnp.where(fine[:, None, None], force, jnp.nan)  # a particle with this force takes no part
-    matter = state.replace(time=None, status=None, material=number)
+    empty = state.material == EMPTY
+    history = jnp.where(empty, jnp.nan, state.history)  # a slot with this history takes no part
+    matter = state.replace(time=None, status=None, material=number, history=history)
     parts = params.parts if params.parts and worlds == 1 else num_parts(worlds, n)
     if n % parts:
         raise ValueError(f"params.parts is {parts}, which does not divide {n} particles: take a divisor, or 0")
     layout = layout._replace(parts=parts, colliders=kinds)
     if response is None:
-        (moved, bits, still), took = _advance(layout, setting, matter, force, actuation, shapes, keep), None
+        (moved, bits, still), took = _advance(layout, setting, matter, empty, force, actuation, shapes, keep), None
     else:
         response = answering(response, len(given), worlds, dtype)
-        moved, bits, still, took = _exchange(layout, setting, matter, force, actuation, given, response, keep)
+        moved, bits, still, took = _exchange(layout, setting, matter, empty, force, actuation, given, response, keep)
     bits = bits | flag(Status.CFL, is_above_limits(params, setting.timestep))
     bits = jnp.where(fine, bits, flag(Status.BADPARAM, ~fine))
     time = state.time + jnp.where(fine & ~still, setting.timestep, 0)
-    return moved.replace(time=time, status=state.status | bits, material=state.material), took
+    history = jnp.where(empty, state.history, moved.history)
+    return moved.replace(time=time, status=state.status | bits, material=state.material, history=history), took
 
 
-def _idle(worlds: Array, layout: Layout, setting: Setting, state: State, force: Array, *rest: Any) -> tuple[Any, ...]:
+def _idle(
+    worlds: Array, layout: Layout, setting: Setting, state: State, empty: Array, force: Array, *rest: Any
+) -> tuple[Any, ...]:
     """Arguments for which no particle of these worlds takes part."""
-    return layout, setting, state, jnp.where(worlds[:, None, None], jnp.nan, force), *rest
+    return layout, setting, state, empty, jnp.where(worlds[:, None, None], jnp.nan, force), *rest
 
 
 @recomputed(lambda result: None, _idle)
@@ -325,6 +333,7 @@ def _advance(
     layout: Layout,
     setting: Setting,
     state: State,
+    empty: Array,
     force: Array,
     actuation: Array,
     shapes: Shapes | None,
@@ -343,7 +352,7 @@ def _advance(
         spread, grid, state = _spread(layout, setting, state, force, actuation)
         found: Gathered = gathering(layout, setting, state, spread.fault, shapes, grid)
         after = Stepped(found.x, found.v, found.C, spread.F, spread.history, found.fault)
-    return _together(layout, state, _kept(layout, setting, keep, state, after)), None
+    return _together(layout, state, empty, _kept(layout, setting, keep, state, after)), None
 
 
 @recomputed(lambda result: None, _idle)
@@ -352,6 +361,7 @@ def _exchange(
     layout: Layout,
     setting: Setting,
     state: State,
+    empty: Array,
     force: Array,
     actuation: Array,
     colliders: tuple[Collider, ...],
@@ -373,7 +383,7 @@ def _exchange(
     pushed: Pushed = pushing(layout, setting, touched, grid, nodes, shapes, origin)
     found: Gathered = collecting(layout, setting, state, spread.fault, pushed.velocity)
     after = Stepped(found.x, found.v, found.C, spread.F, spread.history, found.fault)
-    moved = _together(layout, state, _kept(layout, setting, keep, state, after))
+    moved = _together(layout, state, empty, _kept(layout, setting, keep, state, after))
     return (*moved, taken(response, pushed.impulse)), None
 
 
@@ -383,8 +393,8 @@ def _spread(
     """What particles give to the grid, its sum over the parts, and the particles in parts."""
     n, parts = state.x.shape[1], layout.parts
     if parts > 1:
-        state, force, actuation = jax.tree.map(lambda a: _cut(a, n, parts), (state, force, actuation))
-    spread: Scattered = scattering(layout, _parted(layout, setting, n), state, force, actuation)
+        state, force, actuation = jax.tree.map(lambda a: cut(a, n, parts), (state, force, actuation))
+    spread: Scattered = scattering(layout, parted(layout, setting, n), state, force, actuation)
     return spread, spread.momentum if parts == 1 else sum_rows(spread.momentum), state
 
 
@@ -393,36 +403,22 @@ def _kept(layout: Layout, setting: Setting, keep: Array | None, state: State, af
     if keep is None:
         return after
     momentum: Array = carrying(
-        layout, _parted(layout, setting, state.x.shape[1] * layout.parts).table, state, after.fault
+        layout, parted(layout, setting, state.x.shape[1] * layout.parts).table, state, after.fault
     )
     momentum = momentum if layout.parts == 1 else sum_rows(momentum)
     alone = setting._replace(gravity=jnp.zeros_like(setting.gravity))
     return after._replace(v=keeping(layout, alone, keep, state, after.fault, momentum, after.v))
 
 
-def _together(layout: Layout, state: State, after: Stepped) -> tuple[State, Array, Array]:
+def _together(layout: Layout, state: State, empty: Array, after: Stepped) -> tuple[State, Array, Array]:
     """The next state, its parts joined, each world's fault bits, and whether all its particles stand still."""
     stays = after.fault & np.int32(Status.NONFINITE | Status.BADCTRL | Status.OOB) != 0
     x = jnp.where(stays[..., None], after.x, wrap(layout.periods, after.x))
     moved, fault = state.replace(x=x, v=after.v, C=after.C, F=after.F, history=after.history), after.fault
     if layout.parts > 1:
         moved, fault = jax.tree.map(lambda a: a.reshape(1, -1, *a.shape[2:]), (moved, fault))
-    bits = jax.lax.reduce(fault, np.int32(0), jax.lax.bitwise_or, (1,)).astype(jnp.uint32)
-    return moved, bits, stays.reshape(fault.shape).all(1)
-
-
-def _parted(layout: Layout, setting: Setting, n: int) -> Setting:
-    """Each part with the numbers of its own particles, if they have some."""
-    table, kinds = setting.table, len(layout.kinds)
-    if layout.parts == 1 or table.shape[1] == kinds:
-        return setting
-    shared = jnp.broadcast_to(table[:, :kinds], (layout.parts, *table[0, :kinds].shape))
-    return setting._replace(table=jnp.concatenate([shared, _cut(table[:, kinds:], n, layout.parts)], 1))
-
-
-def _cut(a: Array, n: int, parts: int) -> Array:
-    """The particles of one world, as those of ``parts`` worlds."""
-    return a.reshape(parts, n // parts, *a.shape[2:]) if a.shape[1] == n else a
+    bits = jax.lax.reduce(jnp.where(empty, 0, fault), np.int32(0), jax.lax.bitwise_or, (1,)).astype(jnp.uint32)
+    return moved, bits, stays.reshape(fault.shape).all(1) & ~empty.all(1)
 
 
 def check(params: Params, state: State) -> None:
@@ -436,13 +432,13 @@ def check(params: Params, state: State) -> None:
 
     def cause(world: int, bit: Status) -> str:
         fields = [np.asarray(getattr(state, name)[world]) for name in ("x", "v", "C", "F", "history")]
-        x, F = fields[0], fields[3]
+        x, F, there = fields[0], fields[3], np.asarray(state.material[world]) != EMPTY
         finite = np.all([np.isfinite(a).reshape(len(x), -1).all(-1) for a in fields], 0)
         with np.errstate(invalid="ignore"):
             out = finite & ((x < lower) | (x > upper)).any(-1)
             inverted = ~is_solid(np.where(finite[:, None, None], F, np.eye(3, dtype=x.dtype)))
         which = {Status.NONFINITE: ~finite, Status.OOB: out, Status.INVERTED: inverted}
-        return CAUSES.get(bit, "").format(some(which[bit]) if bit in which else "")
+        return CAUSES.get(bit, "").format(some(which[bit] & there) if bit in which else "")
 
     worlds.report(state.status, cause, "mpm.reset")
 

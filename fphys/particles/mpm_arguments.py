@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from ..worlds import Status
-from .arguments import expect_fields, known, row
+from .arguments import EMPTY, OVERFLOW, expect_fields, known, row
 from .materials import column
 from .transfer import Apic, Transfer
 
@@ -119,7 +119,7 @@ def simulable(table: Array, kinds: int, timestep: Array, rest: tuple[Array, ...]
     for value in jax.lax.stop_gradient(rest):
         fine = fine & jnp.isfinite(value).all(tuple(range(1, value.ndim)))
     volume = jax.lax.stop_gradient(state.volume)
-    particles = (volume >= 0) & jnp.isfinite(volume) & (state.material >= 0) & (state.material < kinds)
+    particles = (volume >= 0) & jnp.isfinite(volume) & (state.material >= EMPTY) & (state.material < kinds)
     return fine & particles.all(1)
 
 
@@ -135,15 +135,15 @@ def refuse(params: "Params", x: Array, number: Array, volume: Array, bounds: tup
     if places is not None:
         at, numbers = places
         lower, upper = bounds
-        outside = ~((at >= lower) & (at < upper)).all(-1)
+        outside = ~((at >= lower) & (at < upper)).all(-1) & (numbers != EMPTY)
         if outside.any():
             world, p = np.argwhere(outside)[0]
             raise ValueError(
                 f"{outside.sum()} particles are outside the domain, which ends at {upper - params.cell / 2}: the "
                 f"first is particle {p} of world {world}, at {at[world, p]}"
             )
-        if numbers.min() < 0 or numbers.max() >= len(kinds):
-            wrong = numbers.min() if numbers.min() < 0 else numbers.max()
+        if numbers.min() < EMPTY or numbers.max() >= len(kinds):
+            wrong = numbers.min() if numbers.min() < EMPTY else numbers.max()
             raise ValueError(f"material names {wrong}, but params.material has {len(kinds)}: 0 to {len(kinds) - 1}")
     step = known(params.timestep)
     if step is not None and not ((step[0] > 0) & np.isfinite(step[0])).all():
@@ -224,6 +224,7 @@ CAUSES = {
         "particles passed through a box that is too thin to hold them: make it at least two cells thick, or the cells "
         "smaller"
     ),
+    Status.SLOT_OVERFLOW: OVERFLOW,
     Status.CFL: (
         "sound or a particle crossed too much of a cell in a step, or viscosity spread too far; lower params.timestep, "
         "enlarge params.cell, or take a softer or thinner material"

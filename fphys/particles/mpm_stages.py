@@ -404,3 +404,17 @@ def _kept(layout: Layout, setting: Setting, share: Any, state: "State", fault: A
 
 carrying = warp_op(_carry, _carried, name="mpm.step: carry")
 keeping = warp_op(_keep, _kept, zeroed=False, name="mpm.step: keep")
+
+
+def parted(layout: Layout, setting: Setting, n: int) -> Setting:
+    """Each part with the numbers of its own particles, if they have some."""
+    table, kinds = setting.table, len(layout.kinds)
+    if layout.parts == 1 or table.shape[1] == kinds:
+        return setting
+    shared = jnp.broadcast_to(table[:, :kinds], (layout.parts, *table[0, :kinds].shape))
+    return setting._replace(table=jnp.concatenate([shared, cut(table[:, kinds:], n, layout.parts)], 1))
+
+
+def cut(a: Any, n: int, parts: int) -> Any:
+    """The particles of one world, as those of ``parts`` worlds."""
+    return a.reshape(parts, n // parts, *a.shape[2:]) if a.shape[1] == n else a

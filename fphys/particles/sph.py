@@ -33,6 +33,7 @@ from ..implicit import recomputed
 from ..worlds import Status, choose, flag, freeze, idle, is_nonfinite, sound
 from . import sph_pressure as pressure
 from . import sph_sums as sums
+from .arguments import EMPTY
 from .neighbors import Neighbors, build, in_space, wrap
 from .sph_state import (
     FLUID,
@@ -57,6 +58,7 @@ from .sph_state import (
 )
 
 __all__ = [
+    "EMPTY",
     "FLUID",
     "SLIP_WALL",
     "WALL",
@@ -310,7 +312,7 @@ def renew(params: Params, state: State, share: Any = 0.1) -> State:
 
 def _neighbors(state: State, bits: Array) -> Neighbors:
     """The neighbours of each particle; none in a world that stands still."""
-    moving = jnp.broadcast_to((bits == 0)[:, None], state.kind.shape).astype(jnp.int32)
+    moving = ((bits == 0)[:, None] & (state.kind != EMPTY)).astype(jnp.int32)
     return build(state.grid, in_space(state.x), moving, state.max_neighbors)
 
 
@@ -444,7 +446,7 @@ def _screen(params: Params, state: State, loads: tuple[Array | None, ...]) -> tu
         possible = possible.replace(**{name: getattr(possible, name) & (getattr(params, name) > 0)})
     params = jax.tree.map(lambda leaf, ok: choose(~ok, 1, leaf), params, possible)
     unsound = ~functools.reduce(jnp.logical_and, jax.tree.leaves(possible))
-    broken = ~(_possible(state) & ((state.kind >= 0) & (state.kind <= SLIP_WALL)).all(1))
+    broken = ~(_possible(state) & ((state.kind >= EMPTY) & (state.kind <= SLIP_WALL)).all(1))
     uncontrolled = ~sound([f for f in loads if f is not None], broken.size)
     bits = flag(Status.NONFINITE, broken | is_nonfinite(state.status))
     bits |= flag(Status.BADPARAM, unsound) | flag(Status.BADCTRL, uncontrolled)

@@ -10,7 +10,7 @@ import numpy as np
 from .. import units, worlds
 from ..tree import Tree, pytree, static
 from ..worlds import Status
-from .arguments import expect_fields, expect_kinds, known
+from .arguments import EMPTY, OVERFLOW, expect_fields, expect_kinds, known
 from .neighbors import Grid, Periods, ends_of, make_grid, wrap
 
 Array = jax.Array
@@ -39,6 +39,7 @@ _CAUSES = {
         "a particle had {0} neighbours, max_neighbors is {1}: raise it in sph.init, unless particles are clumped that "
         "should not be"
     ),
+    Status.SLOT_OVERFLOW: OVERFLOW,
 }
 
 
@@ -88,7 +89,7 @@ class State(Tree):
     rho: Array  # Density [kg/m^3], shape (world, particle).
     p: Array  # Pressure [Pa], shape (world, particle); for walls, that of the last step.
     shift: Array  # How much faster than v a particle has moved [m/s], with the transport velocity; shaped like v.
-    kind: Array  # FLUID, WALL or SLIP_WALL, int32, shape (world, particle); no gradient.
+    kind: Array  # FLUID, WALL, SLIP_WALL or EMPTY, int32, shape (world, particle); no gradient.
     time: Array  # Simulated time [s], shape (world,).
     status: Array  # Fault bits (Status), uint32, shape (world,); no gradient.
     most_neighbors: Array  # The most neighbours that any particle has had, int32, shape (world,); no gradient.
@@ -111,7 +112,8 @@ def init(
     Args:
         positions: [m], shape (num_worlds, particle, dim), dim 2 or 3; its dtype is that of the simulation.
         velocities: [m/s], like positions; default zero.
-        material: FLUID (default), WALL or SLIP_WALL, int, shape (particle,) or (num_worlds, particle).
+        material: FLUID (default), WALL, SLIP_WALL, or EMPTY, a slot without a particle
+            (:mod:`fphys.particles.flow`), int, shape (particle,) or (num_worlds, particle).
         pressure: [Pa], shape (num_worlds, particle); default zero. Start a column at rest with its own pressure.
         extent: range of the particles along each axis [m], (dim,), by default their present range; it is not a bound,
             but beyond it neighbours are found more slowly.
@@ -138,10 +140,10 @@ def init(
             "material is traced: give what particles are as NumPy's integers, for walls have code of their own"
         )
     material = np.zeros(particles, np.int32) if material is None else np.asarray(material)
-    if material.shape not in ((particles,), (worlds, particles)) or not np.isin(material, (0, 1, 2)).all():
+    if material.shape not in ((particles,), (worlds, particles)) or not np.isin(material, (EMPTY, 0, 1, 2)).all():
         raise ValueError(
             f"material has shape {material.shape} and values {np.unique(material)[:5].tolist()}, needs (particle,) = "
-            f"({particles},) or (num_worlds, particle) of FLUID (0), WALL (1) or SLIP_WALL (2)"
+            f"({particles},) or (num_worlds, particle) of FLUID (0), WALL (1), SLIP_WALL (2) or EMPTY (-1)"
         )
     if max_neighbors is not None and not (max_neighbors >= 1 and int(max_neighbors) == max_neighbors):
         raise ValueError(f"max_neighbors is {max_neighbors}: it must be a whole number, and positive")
@@ -159,7 +161,7 @@ def init(
         status=jnp.zeros(worlds, jnp.uint32),
         most_neighbors=jnp.zeros(worlds, jnp.int32),
         grid=make_grid(2 * params.h, periodic, [float(e) for e in extent], particles),
-        walls=bool(material.any()),
+        walls=bool((material > 0).any()),
         max_neighbors=_room(params, dim) if max_neighbors is None else int(max_neighbors),
     )
 

@@ -1,8 +1,8 @@
 """Scenes: one description of bodies, particles and sensors, simulated natively or by another engine."""
 
 from .compare import compare
-from .materials import FEM, MPM, PBD, SPH, Rigid, Surface
-from .morphs import MJCF, URDF, USD, Box, Capsule, Cloth, Cylinder, Mesh, Plane, Rope, Sphere, Terrain
+from .materials import FEM, MPM, PBD, SPH, Drain, Rigid, Surface
+from .morphs import MJCF, URDF, USD, Box, Capsule, Cloth, Cylinder, Mesh, Plane, Rope, Source, Sphere, Terrain
 from .scene import Domain, Scene
 from .sensors import IMU, Camera, Contact, JointState, Rays
 from .specs import ActionSpec, ObservationSpec
@@ -24,6 +24,7 @@ __all__ = [
     "Contact",
     "Cylinder",
     "Domain",
+    "Drain",
     "JointState",
     "Mesh",
     "ObservationSpec",
@@ -32,6 +33,7 @@ __all__ = [
     "Rigid",
     "Rope",
     "Scene",
+    "Source",
     "Sphere",
     "Surface",
     "Terrain",

@@ -12,13 +12,15 @@ from .. import coupling
 from ..math import rotate
 from ..model import Model, init
 from ..model import State as RigidState
-from ..particles import sph
+from ..particles import flow, sph
+from ..particles.boundary import Collider
 from ..rigid.tree.kinematics import kinematics
 from ..tree import pytree, static
+from . import flows
 from .lattice import grid, placed, turned
 from .materials import SPH
 from .morphs import Box, Capsule, Sphere
-from .particles import Particles
+from .particles import Particles, numbers
 
 Array = jax.Array
 
@@ -39,6 +41,10 @@ class Fluid(Particles):
     substeps: int = static()
     spans: tuple[tuple[str, int, int], ...] = static()  # for each thing: name, first particle, one past the last
     kinds: tuple[str, ...] = static(default=("sph",))
+    colors: tuple[tuple[float, ...], ...] = static(default=())
+    radius: float = static(default=0.0)
+    sources: tuple[flow.Source, ...] = ()
+    drains: tuple[Collider, ...] = ()
 
     def start(self, model: Model, rigid: RigidState) -> tuple[sph.State]:
         """The fluid at rest, at zero pressure."""
@@ -75,7 +81,7 @@ def pour(scene: Any, model: Model, geoms: tuple[int, ...], num_worlds: int) -> F
     faces = _faces(scene.domain)
     behind = [((faces - at) @ normal < 0) for at, normal in planes]
     walls = [(0, faces[~np.any([np.zeros(len(faces), bool), *behind], 0)], sph.SLIP_WALL), *solids]
-    kinds = [np.full(ends[-1], sph.FLUID), *(np.full(len(x), kind) for _, x, kind in walls)]
+    kinds = [numbers(parts, points, [sph.FLUID] * len(parts)), *(np.full(len(x), kind) for _, x, kind in walls)]
     body = np.repeat([body for body, *_ in walls], [len(x) for _, x, _ in walls])
     return Fluid(
         media=(
@@ -89,6 +95,10 @@ def pour(scene: Any, model: Model, geoms: tuple[int, ...], num_worlds: int) -> F
         material=np.concatenate(kinds).astype(np.int32),
         substeps=substeps,
         spans=tuple(zip((part.name for part in parts), [0, *ends], ends, strict=False)),
+        colors=tuple(part.surface.rgba for part in parts),
+        radius=spacing / 2,
+        sources=flows.sources(parts, ends, spacing, real),
+        drains=flows.drains(scene, real),
     )
 
 

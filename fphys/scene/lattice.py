@@ -6,11 +6,13 @@ import jax.numpy as jnp
 import numpy as np
 
 from ..math import rotate
-from .morphs import Box, Capsule, Cylinder, Sphere
+from .morphs import Box, Capsule, Cylinder, Source, Sphere
 
 
 def placed(morph: Any, spacing: float) -> np.ndarray:
-    """Points of a square lattice that lie inside a morph [m], world axes, shape (particle, 3)."""
+    """Points of a square lattice that lie inside a morph [m], world axes, shape (particle, 3); a source's room."""
+    if isinstance(morph, Source):
+        return np.tile(morph.pos, (morph.most, 1))
     counts = np.maximum(np.round(2 * _half(morph) / spacing).astype(int), 1)
     points = grid(counts, np.full(3, spacing))
     return turned(morph.quat, points[_inside(morph, points)]) + np.asarray(morph.pos)

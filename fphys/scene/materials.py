@@ -111,7 +111,12 @@ class PBD:
         return pbd.Params(mesh=body, timestep=timestep, gravity=gravity, **own)
 
 
-Substance = Rigid | MPM | SPH | FEM | PBD
+@dataclasses.dataclass(frozen=True)
+class Drain:
+    """Nothing: particles that come into the morph are removed. Bodies do not feel it."""
+
+
+Substance = Rigid | MPM | SPH | FEM | PBD | Drain
 
 
 @dataclasses.dataclass(frozen=True)

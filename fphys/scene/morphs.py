@@ -1,6 +1,7 @@
 """Morphs: the shape of a thing of a scene, and its initial pose."""
 
 import dataclasses
+import math
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -138,6 +139,32 @@ class Rope(Morph):
         super().__post_init__()
         if self.cells < 1:
             raise ModelError(f"Rope: cells is {self.cells}, must be a whole number, at least 1")
+
+
+@dataclasses.dataclass(frozen=True)
+class Source(Morph):
+    """A round opening across its own z axis, out of which particles flow along it. It holds nothing. Its material is of
+    particles; :mod:`fphys.particles.flow` says when a layer enters."""
+
+    radius: float  # [m]
+    speed: float | tuple[float, ...]  # of the particles as they enter [m/s], shape () or (num_worlds,)
+    most: int  # particles of it that there is room for at once
+    start: float = 0.0  # [s]
+    stop: float = math.inf  # [s]
+
+    lengths = ("radius",)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        units.settle(self, speed=units.velocity, start=units.duration, stop=units.duration)
+        speed = np.asarray(self.speed, float)
+        if speed.ndim > 1 or not (np.isfinite(speed).all() and (speed >= 0).all()):
+            raise ModelError(f"Source: speed is {self.speed}, must not be negative: a number, or one for each world")
+        object.__setattr__(self, "speed", tuple(speed.tolist()) if speed.ndim else float(speed))
+        if int(self.most) != self.most or self.most < 1:
+            raise ModelError(f"Source: most is {self.most}, must be a whole number of particles, at least 1")
+        if not self.start < self.stop:
+            raise ModelError(f"Source: it starts at {self.start} s and stops at {self.stop} s: start must come first")
 
 
 @dataclasses.dataclass(frozen=True)

@@ -38,6 +38,7 @@ class State(Tree):
     sph: Any = None  # A fluid, as :func:`fphys.particles.sph.init` makes it.
     fem: tuple[Any, ...] = ()  # Soft bodies, as :func:`fphys.deformables.fem.init` makes them, one for each thing.
     pbd: tuple[Any, ...] = ()  # Cloth, ropes and solids, as :func:`fphys.deformables.pbd.init` makes them.
+    flow: Any = None  # What sources gave and drains took, as :func:`fphys.particles.flow.init` makes it.
 
 
 @pytree
@@ -102,8 +103,11 @@ class World(Tree):
                 raise ValueError(f"positions have shape {given.shape}, need ({n},) or ({self.num_worlds}, {n})")
             at = observe.addresses(self.model, self.joints)[0]
             rigid = rigid.replace(qpos=rigid.qpos.at[:, at].set(jnp.broadcast_to(given, (self.num_worlds, n))))
-        matter = self.filling.fields(self.filling.start(self.model, rigid)) if self.filling else {}
-        return State(rigid, jnp.zeros_like(rigid.qvel), **matter)
+        force, filling = jnp.zeros_like(rigid.qvel), self.filling
+        if filling is None:
+            return State(rigid, force)
+        matter = filling.start(self.model, rigid)
+        return State(rigid, force, **filling.fields(matter), flow=filling.tally(matter))
 
     @reverse_only
     def step(self, state: State, control: Array | None = None) -> State:
@@ -124,19 +128,45 @@ class World(Tree):
         model, held, force = self._driven(state.rigid, control)
         if self.filling is None:
             return State(step(model, state.rigid, None, force=held), force)
+        matter, tally = self.filling.matter(state), state.flow
+        if tally is not None:
+            matter, tally = self.filling.flowed(matter, tally, self.model.opt.timestep)
         rigid, matter = coupling.step(
             model,
             state.rigid,
             self.filling.media,
-            self.filling.matter(state),
+            matter,
             substeps=self.filling.substeps,
             force=held,
             unmoved=self.unmoved,
         )
-        return State(rigid, force, **self.filling.fields(matter))
+        after = State(rigid, force, **self.filling.fields(matter), flow=tally)
+        return after if tally is None else self._held(state, after)
+
+    def _held(self, state: State, after: State) -> State:
+        """Nothing flows in the worlds whose bodies are held: their last state, and the status of the new one."""
+        stop, filling = after.rigid.time == state.rigid.time, self.filling
+        assert filling is not None
+
+        def kept(old: Any, new: Any) -> Any:
+            return jax.tree.map(lambda o, n: jnp.where(stop.reshape(-1, *[1] * (n.ndim - 1)), o, n), old, new)
+
+        each = zip(filling.matter(state), filling.matter(after), strict=True)
+        matter = filling.fields(kept(old, new).replace(status=new.status) for old, new in each)
+        return after.replace(**matter, flow=kept(state.flow, after.flow))
+
+    def alive(self, state: State, name: str) -> Array:
+        """Which particles of a thing are there, bool, shape (num_worlds, particle): all, or those of a source.
+
+        Raises:
+            ModelError: no thing of that name is made of particles.
+        """
+        if self.filling is None:
+            raise ModelError(f"there is no thing of particles {name!r}: the scene has none")
+        return self.filling.alive(state, name)
 
     def particles(self, state: State, name: str) -> Array:
-        """Positions of the particles of a thing [m], shape (num_worlds, particle, 3).
+        """Positions of the particles of a thing [m], shape (num_worlds, particle, 3); of a source, of all its slots.
 
         Raises:
             ModelError: no thing of that name is made of particles.
@@ -165,7 +195,8 @@ class World(Tree):
             ModelError: a name does not exist, or is a camera's. ValueError: the state has another number of worlds.
         """
         self._require_own(state)
-        return observe.observe(self.model, self.layout, state.rigid, state.force, spec)
+        seen = [] if self.filling is None else self.filling.seen(state)
+        return observe.observe(self.model, self.layout, state.rigid, state.force, spec, seen)
 
     def columns(self, spec: ObservationSpec) -> tuple[str, ...]:
         """The name of each column of an observation."""
@@ -209,7 +240,9 @@ class World(Tree):
         rigid = reset(self.model, rigid, mask, start.rigid)
         if filling is not None:
             matter = filling.reset(state, mask, start)
-        return State(rigid, jnp.where(jnp.asarray(mask)[:, None], start.force, state.force), **matter)
+        put = lambda old, new: jnp.where(jnp.asarray(mask)[:, None], new, old)  # noqa: E731
+        flow = None if state.flow is None else jax.tree.map(put, state.flow, start.flow)
+        return State(rigid, put(state.force, start.force), **matter, flow=flow)
 
     def _require_own(self, state: State) -> None:
         worlds = state.rigid.qpos.shape[0]
@@ -255,7 +288,7 @@ class World(Tree):
     def _picture(self, state: State, camera: str, world: int) -> tuple[np.ndarray, np.ndarray]:
         cameras = {name: s for name, s in self.layout.sensors.items() if isinstance(s, Camera)}
         name = resolve("camera", camera, tuple(cameras))
-        flexes = [] if self.filling is None else self.filling.flexes(state)
+        flexes = [] if self.filling is None else self.filling.flexes(state, world)
         return sight(self.model, state.rigid, name, cameras[name].height, cameras[name].width, world, flexes)
 
 

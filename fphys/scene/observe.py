@@ -4,7 +4,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from ..math import quat_unit
+from ..math import quat_unit, rotate
 from ..model import Model, State
 from ..rigid.forward import check_inputs, screen
 from ..rigid.measure import Scene as Measured
@@ -12,6 +12,7 @@ from ..rigid.sensor import sensors
 from ..rigid.stages import Loads
 from ..rigid.tree.chain import places
 from .compose import Layout, resolve
+from .ranges import Balls, Triangles, nearest
 from .sensors import IMU, Contact, JointState, Rays
 from .specs import LINK, ObservationSpec
 
@@ -46,15 +47,21 @@ def _joint_columns(joints: tuple[str, ...]) -> tuple[str, ...]:
     return tuple(f"{joint}:{what}" for what in ("position", "velocity") for joint in joints)
 
 
-def observe(model: Model, layout: Layout, state: State, force: Array, spec: ObservationSpec) -> Array:
-    """The observation, shape (world, column)."""
+def observe(
+    model: Model, layout: Layout, state: State, force: Array, spec: ObservationSpec, seen: list[Balls | Triangles]
+) -> Array:
+    """The observation, shape (world, column).
+
+    Args:
+        seen: what rays see beside rigid things.
+    """
     layout.require(spec)
     parts = [_joints(model, state, layout.pick_joints(spec.joints))]
     if spec.links:
         parts.append(_links(model, state, layout, [layout.pick_frame(link) for link in spec.links]))
     for given in spec.sensors:
         name = resolve("sensor", given, tuple(layout.sensors))
-        parts.append(_sensor(model, layout, state, force, name))
+        parts.append(_sensor(model, layout, state, force, name, seen))
     return jnp.concatenate(parts, 1)
 
 
@@ -75,7 +82,9 @@ def _links(model: Model, state: State, layout: Layout, names: list[str]) -> Arra
     return jnp.concatenate(places(model, state, body, offsets, turns)[:4], -1).reshape(state.qpos.shape[0], -1)
 
 
-def _sensor(model: Model, layout: Layout, state: State, force: Array, name: str) -> Array:
+def _sensor(
+    model: Model, layout: Layout, state: State, force: Array, name: str, seen: list[Balls | Triangles]
+) -> Array:
     match layout.sensors[name]:
         case JointState() as sensor:
             return _joints(model, state, layout.joints_of(sensor))
@@ -84,10 +93,23 @@ def _sensor(model: Model, layout: Layout, state: State, force: Array, name: str)
         case Rays() as sensor:
             names = [f"{name}:{i}" for i in range(len(sensor.directions))]
             found = sensors(model, state, names=names)
-            return jnp.where(found < 0, sensor.max_range, jnp.minimum(found, sensor.max_range))
+            found = jnp.where(found < 0, sensor.max_range, jnp.minimum(found, sensor.max_range))
+            return jnp.minimum(found, nearest(seen, *_rays(model, state, layout, sensor))) if seen else found
         case Contact(link=link):
             return _contact(model, state, force, model.id("body", layout.pick_body(link)))
     raise AssertionError(name)
+
+
+def _rays(model: Model, state: State, layout: Layout, sensor: Rays) -> tuple[Array, Array]:
+    """Origins [m] and directions of rays, world axes, both of shape (world, ray, 3)."""
+    real, shape = state.qpos.dtype, (state.qpos.shape[0], len(sensor.directions), 3)
+    origin, direction = (jnp.broadcast_to(jnp.asarray(a, real), shape) for a in (sensor.origins, sensor.directions))
+    if sensor.link in (None, "world"):
+        return origin, direction
+    body = model.id("body", layout.pick_body(sensor.link))
+    at = places(model, state, [body], jnp.zeros((1, 1, 3), real), jnp.eye(1, 4, dtype=real)[None])
+    quat = jnp.broadcast_to(at[1], (*shape[:2], 4))
+    return at[0] + rotate(quat, origin), rotate(quat, direction)
 
 
 def _contact(model: Model, state: State, force: Array, body: int) -> Array:

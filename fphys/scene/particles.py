@@ -14,14 +14,17 @@ from ..deformables import fem, pbd
 from ..errors import ModelError, UnsupportedError
 from ..model import Model
 from ..model import State as RigidState
-from ..particles import mpm, sph
-from ..particles.boundary import Walls
-from ..render import Flex
+from ..particles import flow, mpm, sph
+from ..particles.boundary import Collider, Walls
+from ..render import Flex, Grains
 from ..tree import Tree, pytree, static
 from ..worlds import Solver
+from . import flows
 from .compose import resolve
 from .lattice import placed
 from .materials import MPM
+from .morphs import Source
+from .ranges import Balls, Triangles
 
 Array = jax.Array
 
@@ -56,6 +59,14 @@ class Filling(Tree):
         each = {kind: iter(getattr(state, kind)) for kind in ("fem", "pbd")}
         return tuple(next(each[kind]) if kind in each else getattr(state, kind) for kind in self.kinds)
 
+    def tally(self, matter: tuple[Any, ...]) -> flow.Tally | None:
+        """What has flowed at the start; None if nothing can."""
+        return None
+
+    def flowed(self, matter: tuple[Any, ...], tally: flow.Tally, duration: Array) -> tuple[tuple[Any, ...], flow.Tally]:
+        """The states and the tally when drains have taken and sources given what is due before a step [s]."""
+        return matter, tally
+
     def check(self, state: Any) -> None:
         """Raise StateError if a world is faulty."""
         for kind, medium, matter in zip(self.kinds, self.media, self.matter(state), strict=True):
@@ -70,12 +81,20 @@ class Filling(Tree):
         """Positions of the particles of a thing; ModelError if there is none."""
         raise ModelError(f"there is no thing of particles {name!r}: the scene has none")
 
+    def alive(self, state: Any, name: str) -> Array:
+        """Which of them are there; ModelError as for :meth:`particles`."""
+        return jnp.ones(self.particles(state, name).shape[:2], bool)
+
     def vertices(self, state: Any, name: str) -> Array:
         """Positions of the vertices of a deformable thing; ModelError if there is none."""
         raise ModelError(f"the scene has no deformable thing {name!r}: it has particles, see World.particles")
 
-    def flexes(self, state: Any) -> list[Flex]:
-        """What cameras see."""
+    def flexes(self, state: Any, world: int) -> list[Flex | Grains]:
+        """What cameras see in one world."""
+        return []
+
+    def seen(self, state: Any) -> list[Balls | Triangles]:
+        """What rays see."""
         return []
 
 
@@ -83,11 +102,40 @@ class Particles(Filling):
     """Things of particles, of one solver."""
 
     spans: tuple[tuple[str, int, int], ...]  # for each thing: name, first particle, one past the last
+    sources: tuple[flow.Source, ...]
+    drains: tuple[Collider, ...]
+    colors: tuple[tuple[float, ...], ...]  # of each thing
+    radius: float  # of particles as they are seen: half their spacing [m]
 
     def particles(self, state: Any, name: str) -> Array:
+        return self.matter(state)[0].x[:, self._span(name)]
+
+    def alive(self, state: Any, name: str) -> Array:
+        return flow.alive(self.matter(state)[0])[:, self._span(name)]
+
+    def tally(self, matter: tuple[Any, ...]) -> flow.Tally | None:
+        return flow.init(matter[0], self.sources, self.drains) if self.sources or self.drains else None
+
+    def flowed(self, matter: tuple[Any, ...], tally: flow.Tally, duration: Array) -> tuple[tuple[Any, ...], flow.Tally]:
+        params = self.media[0].params
+        after, tally = flow.step(params, matter[0], tally, self.sources, self.drains, duration)
+        return (after,), tally
+
+    def flexes(self, state: Any, world: int) -> list[Flex | Grains]:
+        found = []
+        for (name, *_), color in zip(self.spans, self.colors, strict=True):
+            there = np.asarray(self.alive(state, name))
+            x = np.where(there[..., None], np.asarray(self.particles(state, name)), np.nan)
+            found += [Grains(x[None], self.radius, color)] if there[world : world + 1].any() else []
+        return found
+
+    def seen(self, state: Any) -> list[Balls | Triangles]:
+        (matter,), end = self.matter(state), self.spans[-1][2]
+        return [Balls(matter.x[:, :end], self.radius, flow.alive(matter)[:, :end])]
+
+    def _span(self, name: str) -> slice:
         name = resolve("thing of particles", name, tuple(other for other, *_ in self.spans))
-        first, end = next(span for other, *span in self.spans if other == name)
-        return self.matter(state)[0].x[:, first:end]
+        return next(slice(*span) for other, *span in self.spans if other == name)
 
 
 @pytree
@@ -100,6 +148,10 @@ class Solids(Particles):
     substeps: int = static()
     spans: tuple[tuple[str, int, int], ...] = static()
     kinds: tuple[str, ...] = static(default=("mpm",))
+    colors: tuple[tuple[float, ...], ...] = static(default=())
+    radius: float = static(default=0.0)
+    sources: tuple[flow.Source, ...] = ()
+    drains: tuple[Collider, ...] = ()
 
     def start(self, model: Model, rigid: RigidState) -> tuple[mpm.State]:
         x, (medium,) = jnp.broadcast_to(self.positions, (rigid.qpos.shape[0], *self.positions.shape)), self.media
@@ -130,10 +182,20 @@ def fill(scene: Any, model: Model, geoms: tuple[int, ...]) -> Solids | None:
     return Solids(
         media=(coupling.MPM(params, geoms),),
         positions=jnp.asarray(np.concatenate(points), real),
-        material=np.repeat(np.arange(len(parts)), [len(p) for p in points]).astype(np.int32),
+        material=numbers(parts, points, range(len(parts))),
         substeps=substeps,
         spans=tuple(zip((part.name for part in parts), [0, *ends], ends, strict=False)),
+        colors=tuple(part.surface.rgba for part in parts),
+        radius=domain.spacing / 2,
+        sources=flows.sources(parts, ends, domain.spacing, real),
+        drains=flows.drains(scene, real),
     )
+
+
+def numbers(parts: list[Any], points: list[np.ndarray], material: Iterable[int]) -> np.ndarray:
+    """The number of each particle's material, int32, shape (particle,), EMPTY where a source has not given it yet."""
+    given = [flow.EMPTY if isinstance(p.morph, Source) else number for p, number in zip(parts, material, strict=True)]
+    return np.repeat(given, [len(p) for p in points]).astype(np.int32)
 
 
 def holding(model: Model) -> tuple[int, ...]:

@@ -11,15 +11,15 @@ import numpy as np
 from .. import units
 from ..errors import ModelError
 from .compose import Part, compose
-from .materials import FEM, MPM, PBD, SPH, Rigid, Substance, Surface
-from .morphs import MECHANISMS, Box, Capsule, Cloth, Cylinder, Mesh, Morph, Rope, Sphere
+from .materials import FEM, MPM, PBD, SPH, Drain, Rigid, Substance, Surface
+from .morphs import MECHANISMS, Box, Capsule, Cloth, Cylinder, Mesh, Morph, Plane, Rope, Source, Sphere
 from .sensors import Sensor
 from .specs import ActionSpec
 from .support import refuse
 
 BACKENDS = ("native", "genesis", "physx")
-FILLED = (Box, Sphere, Capsule, Cylinder)
-"""Morphs that particles can fill."""
+FILLED = (Box, Sphere, Capsule, Cylinder, Source)
+"""Morphs that particles can fill, or come from."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -105,7 +105,7 @@ class Scene:
         material = Rigid() if material is None else material
         if not isinstance(material, Substance):
             raise ModelError(
-                f"{name!r}: material is {type(material).__name__}, must be Rigid, MPM, SPH, FEM or PBD of fphys.scene"
+                f"{name!r}: material is {type(material).__name__}, must be Rigid, MPM, SPH, FEM, PBD or Drain"
             )
         _expect_fit(name, morph, material)
         if isinstance(material, MPM | SPH):
@@ -163,8 +163,8 @@ class Scene:
         if not isinstance(num_worlds, int) or num_worlds < 1:
             raise ModelError(f"num_worlds is {num_worlds!r}, must be a whole number, at least 1")
         for part in self.parts:
-            for field in ("mass", "friction"):
-                value = getattr(part.material, field, None)
+            for field in ("mass", "friction", "speed"):
+                value = getattr(part.morph if field == "speed" else part.material, field, None)
                 if isinstance(value, tuple) and len(value) != num_worlds:
                     raise ModelError(f"{part.name!r}: {field} has {len(value)} numbers, num_worlds is {num_worlds}")
         refuse(self, backend)
@@ -182,6 +182,10 @@ class Scene:
 def _expect_fit(name: str, morph: Morph, material: Substance) -> None:
     """Refuse rigid cloth, deformable boxes, and files that the material cannot be made from; ModelError."""
     kind, what = type(morph).__name__, type(material).__name__
+    if isinstance(material, Drain) and not isinstance(morph, Plane | Box | Sphere | Capsule):
+        raise ModelError(f"{name!r}: a Drain is a Plane, Box, Sphere or Capsule, not {kind}")
+    if isinstance(morph, Source) and not isinstance(material, MPM | SPH):
+        raise ModelError(f"{name!r}: out of a Source come particles, MPM(law) or SPH(...), not {what}")
     if isinstance(material, PBD) and not isinstance(morph, Cloth | Rope | Mesh):
         raise ModelError(f"{name!r}: PBD takes Cloth, Rope or Mesh, not {kind}")
     if isinstance(material, FEM) and not isinstance(morph, Cloth | Mesh):

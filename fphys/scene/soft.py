@@ -11,13 +11,14 @@ from ..deformables import fem, mesh, pbd
 from ..errors import ModelError
 from ..model import Model
 from ..model import State as RigidState
-from ..render import Flex
+from ..render import Flex, Grains
 from ..tree import Tree, pytree, static
 from .compose import resolve
 from .lattice import turned
 from .materials import FEM, PBD
 from .morphs import Cloth, Rope
 from .particles import SOLVERS, Filling
+from .ranges import Balls, Triangles
 
 Array = jax.Array
 THIN = 0.002
@@ -44,7 +45,16 @@ class Bodies(Filling):
         """Positions of the vertices of a thing [m], shape (num_worlds, vertex, 3); ModelError if there is none."""
         return self.matter(state)[self.names.index(resolve("deformable thing", name, self.names))].x
 
-    def flexes(self, state: Any) -> list[Flex]:
+    def seen(self, state: Any) -> list[Balls | Triangles]:
+        """What rays see of them: triangles, and of tetrahedra the surface; of ropes nothing, which are refused."""
+        found = []
+        for medium, matter in zip(self.media, self.matter(state), strict=True):
+            topology = medium.params.mesh.topology
+            corners = topology.surface if topology.corners == 4 else medium.params.mesh.elements
+            found.append(Triangles(matter.x, np.asarray(corners)))
+        return found
+
+    def flexes(self, state: Any, world: int) -> list[Flex | Grains]:
         """What cameras see of them."""
         each = zip(self.media, self.matter(state), self.colors, strict=True)
         return [Flex(m.params.mesh.elements, np.asarray(s.x)[None], color, _radius(m.params)) for m, s, color in each]

@@ -8,8 +8,8 @@ import numpy as np
 from ..errors import UnsupportedError
 from . import genesis_particles
 from .genesis_particles import particulate
-from .materials import FEM, PBD, SPH, Rigid
-from .morphs import USD, Plane, Terrain
+from .materials import FEM, PBD, SPH, Drain, Rigid
+from .morphs import USD, Plane, Rope, Source, Terrain
 from .sensors import Camera, Rays
 
 
@@ -31,9 +31,20 @@ def _common(scene: Any) -> Iterator[str]:
     soft = deformable(scene)
     if parts and soft:
         yield "particles and deformable things in one scene: they would not feel each other; take one of the two"
-    for name, sensor in scene.sensors.items():
-        if (parts or soft) and isinstance(sensor, Rays):
-            yield f"{name!r}, Rays: they would not see the {'particles' if parts else 'deformable things'}"
+
+
+def flowing(scene: Any) -> list[Any]:
+    """The sources and drains of a scene."""
+    return [part for part in scene.parts if isinstance(part.morph, Source) or isinstance(part.material, Drain)]
+
+
+def _natively(scene: Any) -> Iterator[str]:
+    """What other back ends lack."""
+    for part in deformable(scene):
+        yield f"{part.name!r}, {type(part.material).__name__}: deformable things are simulated natively only"
+    for part in flowing(scene):
+        kind = type(part.morph if isinstance(part.morph, Source) else part.material).__name__
+        yield f"{part.name!r}, {kind}: particles are born and removed natively only"
 
 
 def deformable(scene: Any) -> list[Any]:
@@ -47,17 +58,16 @@ def movable(part: Any) -> bool:
 
 
 def _native(scene: Any) -> Iterator[str]:
-    if not particulate(scene):
+    if not any(isinstance(part.morph, Rope) for part in scene.parts):
         return
     for name, sensor in scene.sensors.items():
-        if isinstance(sensor, Camera):
-            yield f"{name!r}, Camera: it would not see the particles"
+        if isinstance(sensor, Rays):
+            yield f"{name!r}, Rays: they would not see the ropes, which have no surface"
 
 
 def _genesis(scene: Any) -> Iterator[str]:
     yield from genesis_particles.faults(scene)
-    for part in deformable(scene):
-        yield f"{part.name!r}, {type(part.material).__name__}: deformable things are simulated natively only"
+    yield from _natively(scene)
     for part in scene.parts:
         if isinstance(part.material, Rigid):
             if isinstance(part.morph, USD):
@@ -68,6 +78,8 @@ def _genesis(scene: Any) -> Iterator[str]:
             if not 0.01 <= np.min(friction) <= np.max(friction) <= 5.0:
                 yield f"{part.name!r}, Rigid(friction={part.material.friction}): Genesis takes 0.01 to 5"
     for name, sensor in scene.sensors.items():
+        if isinstance(sensor, Rays) and (particulate(scene) or deformable(scene)):
+            yield f"{name!r}, Rays: they would not see the {'particles' if particulate(scene) else 'deformable things'}"
         if isinstance(sensor, Rays) and sensor.link is not None:
             yield (
                 f"{name!r}, Rays on a link: Genesis's rays hit the link that they start from, and those that start "
@@ -79,8 +91,7 @@ def _physx(scene: Any) -> Iterator[str]:
     """Contents of files are refused later, by ``physx_faults.py``."""
     for part in particulate(scene):
         yield f"{part.name!r}, {type(part.material).__name__}: PhysX's particles are for GPUs alone"
-    for part in deformable(scene):
-        yield f"{part.name!r}, {type(part.material).__name__}: deformable things are simulated natively only"
+    yield from _natively(scene)
     for name, sensor in scene.sensors.items():
         if isinstance(sensor, Rays):
             yield f"{name!r}, Rays: ovphysx casts one ray a call, and its rays are to be removed"

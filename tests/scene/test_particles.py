@@ -10,7 +10,6 @@ from fphys.scene import (
     MPM,
     SPH,
     Box,
-    Camera,
     Capsule,
     Cylinder,
     Domain,
@@ -132,8 +131,7 @@ def test_what_cannot_be_is_refused(make, fault):
 def test_what_the_native_back_end_lacks_beside_particles():
     scene = jelly(pushed=False)
     scene.add(Sphere(0.1, pos=(0.2, 0.2, 0.6)), SPH(sound_speed=10.0), name="drop")
-    scene.add_sensor(Camera((2, 0, 1)), name="camera")
-    with pytest.raises(UnsupportedError, match=r"MPM and SPH in one scene(.|\n)*'camera', Camera: it would not see"):
+    with pytest.raises(UnsupportedError, match="MPM and SPH in one scene"):
         scene.build(1)
     scene = jelly(pushed=False)
     scene.add(Cylinder(0.1, 0.1, fixed=True), name="post")
