@@ -17,16 +17,17 @@ import numpy as np
 
 from .. import units, worlds
 from ..bridge import num_parts, reverse_only
-from ..bridge.op import sum_rows
-from ..implicit import recomputed
 from ..tree import Tree, pytree, static
 from ..worlds import Status, flag
 from . import materials
 from .arguments import EMPTY, array, each, expect_kinds, load, row
 from .boundary import Collider, Walls, prepared
+from .contact import Contact
 from .materials import Corotated, Liquid, Material, MohrCoulomb, NeoHookean, Sand, Snow, VonMises, matched_in_shear
+from .mpm_advance import advance, exchanged
 from .mpm_arguments import (
     CAUSES,
+    between,
     bounds,
     expect_layout,
     expect_state,
@@ -38,34 +39,11 @@ from .mpm_arguments import (
     refuse,
     share_kept,
     simulable,
+    sizes_of,
     some,
 )
-from .mpm_stages import (
-    Answers,
-    Gathered,
-    Layout,
-    Pushed,
-    Scattered,
-    Setting,
-    Shapes,
-    Stepped,
-    carrying,
-    collecting,
-    cut,
-    finding,
-    folding,
-    gathering,
-    keeping,
-    moving,
-    parted,
-    pushing,
-    scattering,
-    stacked,
-    weighing,
-    whole,
-)
-from .neighbors import wrap
-from .response import Response, answer, answering, carried, images, taken
+from .mpm_stages import Between, Layout, Setting, stacked
+from .response import Response, answering
 from .transfer import AffineFlip, Apic, Transfer
 
 __all__ = [
@@ -73,6 +51,7 @@ __all__ = [
     "AffineFlip",
     "Apic",
     "Collider",
+    "Contact",
     "Corotated",
     "Liquid",
     "Material",
@@ -111,6 +90,7 @@ class Params(Tree):
     gravity: Any = 0.0  # [m/s^2], shape (), (dim,) or (1 | world, dim)
     walls: Walls = Walls()
     transfer: Transfer = Apic()  # or AffineFlip(), which loses less energy
+    contact: Contact | None = None  # between bodies with grids of their own; None: one grid, where all stick together
     cell: float = static(default=1.0)  # edge of a cell [m]
     shape: tuple[int, ...] = static(default=(64, 64))  # cells per axis
     lower: tuple[float, ...] = static(default=())  # lower corner of the domain [m]; empty: the origin
@@ -188,6 +168,7 @@ def init(params: Params, positions: Any, velocities: Any = None, material: Any =
     volume = each("volume", (params.cell / 2) ** dim if volume is None else volume, (worlds, n), dtype)
     params.walls.kinds(dim)
     _rows(params, (worlds, n), dtype)
+    sizes_of(params, n)
     refuse(params, x, number, volume, bounds(params))
     eye = jnp.broadcast_to(jnp.eye(3, dtype=dtype), (worlds, n, 3, 3))
     return State(
@@ -291,7 +272,7 @@ def _step(
     given = tuple(prepared(c, i, dtype, dim, worlds, fades=True) for i, c in enumerate(given))
     kinds, shapes = stacked(given) if given else ((), None)
     number = jnp.clip(state.material, 0, len(params.materials) - 1)
-    rows, keep = _rows(params, (worlds, n), dtype)
+    rows, keep, contact = _rows(params, (worlds, n), dtype)
     setting = Setting(materials.table(params.materials, dtype, number), **rows)
     rest = (setting.gravity, setting.wall_friction, setting.wall_velocity)
     fine = simulable(setting.table, len(layout.kinds), setting.timestep, rest, state)
@@ -300,19 +281,19 @@ def _step(
         fine = fine & ((value >= 0) & jnp.isfinite(value)).all(1)
     if keep is not None:
         fine = fine & (keep >= 0) & (keep <= 1)
+    for value in contact or ():
+        fine = fine & ((value >= 0) & jnp.isfinite(value)).reshape(len(value), -1).all(1)
     force = jnp.where(fine[:, None, None], force, jnp.nan)  # a particle with this force takes no part
     empty = state.material == EMPTY
     history = jnp.where(empty, jnp.nan, state.history)  # a slot with this history takes no part
     matter = state.replace(time=None, status=None, material=number, history=history)
-    parts = params.parts if params.parts and worlds == 1 else num_parts(worlds, n)
-    if n % parts:
-        raise ValueError(f"params.parts is {parts}, which does not divide {n} particles: take a divisor, or 0")
-    layout = layout._replace(parts=parts, colliders=kinds)
+    bodies = tuple((size, _parts(params, worlds, size)) for size in sizes_of(params, n))
+    layout, last = layout._replace(bodies=bodies, colliders=kinds), (keep, contact)
     if response is None:
-        (moved, bits, still), took = _advance(layout, setting, matter, empty, force, actuation, shapes, keep), None
+        (moved, bits, still), took = advance(layout, setting, matter, empty, force, actuation, shapes, *last), None
     else:
         response = answering(response, len(given), worlds, dtype)
-        moved, bits, still, took = _exchange(layout, setting, matter, empty, force, actuation, given, response, keep)
+        moved, bits, still, took = exchanged(layout, setting, matter, empty, force, actuation, given, response, *last)
     bits = bits | flag(Status.CFL, is_above_limits(params, setting.timestep))
     bits = jnp.where(fine, bits, flag(Status.BADPARAM, ~fine))
     time = state.time + jnp.where(fine & ~still, setting.timestep, 0)
@@ -320,105 +301,12 @@ def _step(
     return moved.replace(time=time, status=state.status | bits, material=state.material, history=history), took
 
 
-def _idle(
-    worlds: Array, layout: Layout, setting: Setting, state: State, empty: Array, force: Array, *rest: Any
-) -> tuple[Any, ...]:
-    """Arguments for which no particle of these worlds takes part."""
-    return layout, setting, state, empty, jnp.where(worlds[:, None, None], jnp.nan, force), *rest
-
-
-@recomputed(lambda result: None, _idle)
-def _advance(
-    _: None,
-    layout: Layout,
-    setting: Setting,
-    state: State,
-    empty: Array,
-    force: Array,
-    actuation: Array,
-    shapes: Shapes | None,
-    keep: Array | None,
-) -> tuple[tuple[State, Array, Array], None]:
-    """The next state, each world's fault bits, and whether all its particles stand still.
-
-    Only the arguments are kept for the backward pass.
-
-    A large world is cut into parts with one thread each. Each part scatters its particles to a grid of its own, the
-    grids are added, and each part gathers from their sum.
-    """
-    if layout.parts == 1:
-        after: Stepped = whole(layout, setting, state, force, actuation, shapes)
-    else:
-        spread, grid, state = _spread(layout, setting, state, force, actuation)
-        found: Gathered = gathering(layout, setting, state, spread.fault, shapes, grid)
-        after = Stepped(found.x, found.v, found.C, spread.F, spread.history, found.fault)
-    return _together(layout, state, empty, _kept(layout, setting, keep, state, after)), None
-
-
-@recomputed(lambda result: None, _idle)
-def _exchange(
-    _: None,
-    layout: Layout,
-    setting: Setting,
-    state: State,
-    empty: Array,
-    force: Array,
-    actuation: Array,
-    colliders: tuple[Collider, ...],
-    response: Response,
-    keep: Array | None,
-) -> tuple[tuple[State, Array, Array, Array], None]:
-    """As :func:`_advance`; and what the bodies took."""
-    spread, grid, state = _spread(layout, setting, state, force, actuation)
-    grid = folding(layout, grid) if layout.around else grid
-    nodes = moving(layout, setting, grid)
-    touched = finding(layout, *jax.lax.stop_gradient((grid, stacked(colliders)[1])))
-    origin, answers = images(colliders, response, layout.periods), Answers(response.answers[b] for b in response.body)
-
-    def slopes(moved: tuple[Collider, ...]) -> tuple[Array, Array]:
-        return weighing(layout, answers, touched, nodes, stacked(moved)[1], origin)
-
-    twist = answer(response, colliders, slopes, origin)
-    shapes = stacked(carried(colliders, response, twist, origin))[1]
-    pushed: Pushed = pushing(layout, setting, touched, grid, nodes, shapes, origin)
-    found: Gathered = collecting(layout, setting, state, spread.fault, pushed.velocity)
-    after = Stepped(found.x, found.v, found.C, spread.F, spread.history, found.fault)
-    moved = _together(layout, state, empty, _kept(layout, setting, keep, state, after))
-    return (*moved, taken(response, pushed.impulse)), None
-
-
-def _spread(
-    layout: Layout, setting: Setting, state: State, force: Array, actuation: Array
-) -> tuple[Scattered, Array, State]:
-    """What particles give to the grid, its sum over the parts, and the particles in parts."""
-    n, parts = state.x.shape[1], layout.parts
-    if parts > 1:
-        state, force, actuation = jax.tree.map(lambda a: cut(a, n, parts), (state, force, actuation))
-    spread: Scattered = scattering(layout, parted(layout, setting, n), state, force, actuation)
-    return spread, spread.momentum if parts == 1 else sum_rows(spread.momentum), state
-
-
-def _kept(layout: Layout, setting: Setting, keep: Array | None, state: State, after: Stepped) -> Stepped:
-    """The particles after the step, with a share of the velocity that the grid does not represent."""
-    if keep is None:
-        return after
-    momentum: Array = carrying(
-        layout, parted(layout, setting, state.x.shape[1] * layout.parts).table, state, after.fault
-    )
-    momentum = momentum if layout.parts == 1 else sum_rows(momentum)
-    alone = setting._replace(gravity=jnp.zeros_like(setting.gravity))
-    return after._replace(v=keeping(layout, alone, keep, state, after.fault, momentum, after.v))
-
-
-def _together(layout: Layout, state: State, empty: Array, after: Stepped) -> tuple[State, Array, Array]:
-    """The next state, its parts joined, each world's fault bits, and whether all its particles stand still."""
-    stays = after.fault & np.int32(Status.NONFINITE | Status.BADCTRL | Status.OOB) != 0
-    x = jnp.where(stays[..., None], after.x, wrap(layout.periods, after.x))
-    moved, fault = state.replace(x=x, v=after.v, C=after.C, F=after.F, history=after.history), after.fault
-    if layout.parts > 1:
-        moved, fault = jax.tree.map(lambda a: a.reshape(1, -1, *a.shape[2:]), (moved, fault))
-    bits = jax.lax.reduce(jnp.where(empty, 0, fault), np.int32(0), jax.lax.bitwise_or, (1,)).astype(jnp.uint32)
-    return moved, bits, stays.reshape(fault.shape).all(1) & ~empty.all(1)
+def _parts(params: Params, worlds: int, n: int) -> int:
+    """Into how many parts the particles of a body are cut; ValueError: they cannot be."""
+    parts = params.parts if params.parts and worlds == 1 else num_parts(worlds, n)
+    if n % parts:
+        raise ValueError(f"params.parts is {parts}, which does not divide {n} particles: take a divisor, or 0")
+    return parts
 
 
 def check(params: Params, state: State) -> None:
@@ -459,8 +347,8 @@ def reset(params: Params, state: State, mask: Array, start: State) -> State:
     return worlds.reset(state, mask, start)
 
 
-def _rows(params: Params, size: tuple[int, int], dtype: Any) -> tuple[dict[str, Array], Array | None]:
-    """The numbers of a :class:`Setting` but for materials, and what a particle keeps of its velocity.
+def _rows(params: Params, size: tuple[int, int], dtype: Any) -> tuple[dict[str, Array], Array | None, Between | None]:
+    """The numbers of a :class:`Setting` but for materials, what a particle keeps of its velocity, contact.
 
     Raises:
         ValueError, TypeError: by name, a number, also of a material, does not fit the worlds and particles of ``size``.
@@ -473,10 +361,11 @@ def _rows(params: Params, size: tuple[int, int], dtype: Any) -> tuple[dict[str, 
         "wall_friction": row("walls.friction", params.walls.friction, (2 * dim,), dtype),
         "wall_velocity": jnp.pad(velocity, ((0, 0), (0, 0), (0, 3 - dim))),
     }
-    keep = share_kept(params, dtype)
-    kept = {} if keep is None else {"transfer.keep": keep}
-    expect_worlds(params, size, **{f"params.{name}": value for name, value in (rows | kept).items()})
-    return rows, keep
+    keep, contact = share_kept(params, dtype), between(params, dtype)
+    others = {} if keep is None else {"transfer.keep": keep}
+    others |= {} if contact is None else {f"contact.{name}": value for name, value in contact._asdict().items()}
+    expect_worlds(params, size, **{f"params.{name}": value for name, value in (rows | others).items()})
+    return rows, keep, contact
 
 
 def _bare(params: Params) -> Params:

@@ -10,7 +10,9 @@ import numpy as np
 
 from ..worlds import Status
 from .arguments import EMPTY, OVERFLOW, expect_fields, known, row
+from .contact import Contact
 from .materials import column
+from .mpm_stages import Between
 from .transfer import Apic, Transfer
 
 if TYPE_CHECKING:
@@ -204,6 +206,32 @@ def share_kept(params: "Params", dtype: Any) -> Array | None:
     if (given := known(keep)) is not None and not ((given[0] >= 0) & (given[0] <= 1)).all():
         raise ValueError(f"params.transfer.keep is {given[0]}: it must lie between 0 (APIC) and 1 (FLIP)")
     return keep
+
+
+def between(params: "Params", dtype: Any) -> Between | None:
+    """What is between bodies; None if there is one grid; TypeError, ValueError by name."""
+    contact = params.contact
+    if contact is None:
+        return None
+    if not isinstance(contact, Contact):
+        raise TypeError(f"params.contact is a {type(contact).__name__}: give mpm.Contact((400, 300), friction)")
+    friction = row("params.contact.friction", contact.friction, (), dtype)
+    normal = row("params.contact.normal", contact.normal, (len(contact.sizes),), dtype)
+    for name, value in (("friction", friction), ("normal", normal)):
+        if (given := known(value)) is not None and not ((given[0] >= 0) & np.isfinite(given[0])).all():
+            raise ValueError(f"params.contact.{name} is {given[0]}: it must be finite and not negative")
+    return Between(friction, normal)
+
+
+def sizes_of(params: "Params", n: int) -> tuple[int, ...]:
+    """Particles of each body; ValueError: they are not all."""
+    sizes = (n,) if params.contact is None else params.contact.sizes
+    if sum(sizes) != n:
+        raise ValueError(
+            f"params.contact.sizes is {sizes}, {sum(sizes)} particles together, the state has {n}: give the number of "
+            "particles of each body, in their order"
+        )
+    return sizes
 
 
 CAUSES = {

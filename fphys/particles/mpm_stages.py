@@ -1,5 +1,6 @@
 """The launches of a step of the material point method: scatter to the grid, move its nodes, gather from it."""
 
+import itertools
 import math
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -26,6 +27,13 @@ class Setting(NamedTuple):
     gravity: Any
     wall_friction: Any
     wall_velocity: Any
+
+
+class Between(NamedTuple):
+    """What is between bodies with grids of their own, with the world axis first."""
+
+    friction: Any
+    normal: Any  # share of each body in the normals, (1 | world, body)
 
 
 class Shapes(NamedTuple):
@@ -83,7 +91,8 @@ class Layout(NamedTuple):
     shape: tuple[int, ...]
     lower: tuple[float, ...]
     actuated: bool
-    parts: int = 1
+    bodies: tuple[tuple[int, int], ...] = ()  # particles of each body, and in how many parts
+    parts: int = 1  # of the body that is meant
     colliders: tuple[Kinds, ...] = ()
     around: tuple[int, ...] = ()  # periodic axes
 
@@ -406,15 +415,25 @@ carrying = warp_op(_carry, _carried, name="mpm.step: carry")
 keeping = warp_op(_keep, _kept, zeroed=False, name="mpm.step: keep")
 
 
-def parted(layout: Layout, setting: Setting, n: int) -> Setting:
-    """Each part with the numbers of its own particles, if they have some."""
-    table, kinds = setting.table, len(layout.kinds)
-    if layout.parts == 1 or table.shape[1] == kinds:
-        return setting
-    shared = jnp.broadcast_to(table[:, :kinds], (layout.parts, *table[0, :kinds].shape))
-    return setting._replace(table=jnp.concatenate([shared, cut(table[:, kinds:], n, layout.parts)], 1))
+def _fill(launch: Any, layout: Layout, state: "State", fault: Any, out: Any) -> None:
+    inputs = [*layout.at, state.x, state.volume, fault]
+    launch(kernels(state.x.dtype, "particles.meet").fill, dim=state.x.shape[:2], inputs=inputs, outputs=[out])
 
 
-def cut(a: Any, n: int, parts: int) -> Any:
-    """The particles of one world, as those of ``parts`` worlds."""
-    return a.reshape(parts, n // parts, *a.shape[2:]) if a.shape[1] == n else a
+def _filled(layout: Layout, state: "State", fault: Any) -> Any:
+    return jax.ShapeDtypeStruct((state.x.shape[0], math.prod(layout.nodes), 4), state.x.dtype)
+
+
+def _meet(launch: Any, between: Between, fill: Any, momentum: Any, out: Any) -> None:
+    """Launch what makes bodies meet, a pair after the other."""
+    size, (*others, last) = (launch.worlds, *fill.shape[1:3]), itertools.combinations(range(fill.shape[1]), 2)
+    for pair in (*others, last):
+        before, momentum = momentum, out
+        if pair != last:
+            momentum = launch.scratch(size, kernels(fill.dtype, "_precision").vec4)
+        inputs = [*pair, *between, fill, before]
+        launch(kernels(fill.dtype, "particles.meet").meet, dim=size, inputs=inputs, outputs=[momentum])
+
+
+filling = warp_op(_fill, _filled, name="mpm.step: fill")
+meeting = warp_op(_meet, lambda between, fill, momentum: momentum, zeroed=False, name="mpm.step: meet")

@@ -214,18 +214,20 @@ def _incompressible(
     scale = params.density[:, None] * full * (params.h / dt) ** 2  # the pressure [Pa] of w
     unsolved = jnp.zeros(slots.time.shape, bool)
 
-    def project(given: Array | None, v: Array, allowed: Array, start: Array) -> tuple[Array, Array, Array]:
+    matrix = functools.cache(lambda: pressure.matrix(near, at, volume))  # of both solves
+
+    def project(given: Array | None, v: Array, allowed: Array, start: Array | None) -> tuple[Array, Array, Array]:
         b = allowed + turn * pressure.approach(near, at, volume, in_space(v))
-        w, failed = (
-            (given, unsolved) if given is not None else pressure.solve(near, at, volume, b, start, params.tolerance)
-        )
-        w = pressure.settled(near, at, volume, b, w)
+        failed = unsolved
+        if given is None:
+            given, failed = pressure.solve(matrix(), b, start, params.tolerance)
+        w = pressure.settled(near, at, volume, b, given)
         push = pressure.push(near, at, volume, w)[..., :dim]
         return jnp.where(inside, v - push / turn[..., None], v), w, failed
 
     start = jax.lax.stop_gradient(slots.p / scale)
     first, second = (None, None) if known is None else known
-    v, smooth, failed = project(first, slots.v, jnp.minimum(excess, 0), jnp.zeros_like(start))
+    v, smooth, failed = project(first, slots.v, jnp.minimum(excess, 0), None)
     boundary = _with_walls(params, _at_rest(params, slots.replace(v=v)), near)
     pairs = rows(particle_mass(params, slots), 3) * _pair_forces(params, boundary.replace(p=0 * boundary.p), near)
     v = v + dt[..., None] * jnp.where(inside, pairs + load, 0)

@@ -14,6 +14,7 @@ Numbers have no dimension: the kernels' slopes are multiplied by a particle's vo
 """
 
 import functools
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
@@ -31,6 +32,10 @@ MOST = 1000
 
 EXPANSION = 0.5
 """Length of a projected step, for a matrix with ones on its diagonal; stable up to 2 over its norm."""
+
+
+Matrix = tuple[Callable[[Array], Array], Array]
+"""B as a function of w, and about its diagonal."""
 
 
 class Places(NamedTuple):
@@ -96,18 +101,18 @@ def blur(near: Neighbors, at: Places, volume: float, value: Array) -> Array:
     return _blur(near.grid, volume)(near, at, value)
 
 
-def solve(near: Neighbors, at: Places, volume: float, b: Array, start: Array, tolerance: float) -> tuple[Array, Array]:
+def solve(matrix: Matrix, b: Array, start: Array | None, tolerance: float) -> tuple[Array, Array]:
     """w >= 0 with b - B w <= 0 and one of both zero, shape (world, slot), and which worlds are unconverged, (world,).
 
     Args:
+        matrix: from :func:`matrix`.
         b: relative excess of density without pressure, shape (world, slot).
-        start: a guess of w, shape (world, slot).
+        start: a guess of w, shape (world, slot); None: zero, which saves a product.
         tolerance: mean over the fluid of the relative density that may be wrong.
 
     No gradients: see :func:`settled`.
     """
-    apply, diagonal = _matrix(near, at, volume)
-    return _bounded(apply, diagonal, b, start, tolerance)
+    return _bounded(*matrix, b, start, tolerance)
 
 
 def settled(near: Neighbors, at: Places, volume: float, b: Array, w: Array) -> Array:
@@ -122,7 +127,7 @@ def settled(near: Neighbors, at: Places, volume: float, b: Array, w: Array) -> A
 # Solving
 
 
-def _matrix(near: Neighbors, at: Places, volume: float) -> Any:
+def matrix(near: Neighbors, at: Places, volume: float) -> Matrix:
     """B as a function of w, which is zero on walls, and about its diagonal; push and approach in as few sums."""
     by_pressure, by_velocity, _, squares, spread, _ = _sums(near.grid, volume)
     inside, place = at.fluid[..., None], _place(at)
@@ -148,7 +153,7 @@ def _scaled(apply: Any, diagonal: Array) -> tuple[Any, Array]:
     return (lambda z: scale * apply(scale * z)), scale
 
 
-def _bounded(apply: Any, diagonal: Array, b: Array, start: Array, tolerance: float) -> tuple[Array, Array]:
+def _bounded(apply: Any, diagonal: Array, b: Array, start: Array | None, tolerance: float) -> tuple[Array, Array]:
     """MPRGP: conjugate gradients along the face of z > 0, unless what is to be released prevails."""
     op, scale = _scaled(apply, diagonal)
     back = jnp.where(scale > 0, 1 / jnp.where(scale > 0, scale, 1), 0)
@@ -185,8 +190,8 @@ def _bounded(apply: Any, diagonal: Array, b: Array, start: Array, tolerance: flo
         turned = jnp.where(leaves | ~inside, new, new - _dot(new, be) / curve * e)
         return *(jnp.where(going, a, b) for a, b in ((new_z, z), (new_g, g), (turned, d))), n + 1
 
-    z = jnp.maximum(start, 0) * back
-    g = op(z) - scale * b
+    z = jnp.zeros_like(b) if start is None else jnp.maximum(start, 0) * back
+    g = -scale * b if start is None else op(z) - scale * b
     z, g, *_ = jax.lax.while_loop(
         lambda c: running(c[0], c[1]).any() & (c[3] < MOST), one, (z, g, free(z, g), jnp.int32(0))
     )
@@ -300,7 +305,7 @@ def _settled(grid: Grid, volume: float) -> Any:
     def pull(saved: Any, cotangent: Array) -> Any:
         near, at, w = saved
         inside = at.fluid[..., None]
-        apply, diagonal = _matrix(near, at, volume)
+        apply, diagonal = matrix(near, at, volume)
         trial = _linear(apply, diagonal, w > 0, cotangent)
 
         def power(x: Array, share: Array | None) -> Array:

@@ -60,7 +60,7 @@ def test_an_inviscid_liquid_sloshes(deep: int, bars: tuple[float, float]):
     assert 1 - np.exp(-loss * 2 * np.pi / w) < bars[1]
 
 
-def energy_kept(cells: int, apart: float, transfer: mpm.Transfer) -> float:
+def energy_kept(cells: int, apart: float, transfer: mpm.Transfer, contact: mpm.Contact | None = None) -> float:
     """Of two elastic disks that meet and part, at 1/7 of the speed of sound; ``cells`` per radius, ``apart`` radii
     between the lines that their centres move along."""
     young, poisson, density, radius, speed = 1000.0, 0.3, 1000.0, 0.2, 0.1
@@ -74,7 +74,7 @@ def energy_kept(cells: int, apart: float, transfer: mpm.Transfer) -> float:
         cell=cell,
         shape=(round(1.2 / cell),) * 2,
     )
-    params = params.replace(transfer=transfer)
+    params = params.replace(transfer=transfer, contact=contact)
     grid = lattice((-radius, -radius), (radius, radius), cell / 2)
     disk = grid[np.linalg.norm(grid, axis=1) < radius]
     way, side = 0.25 * np.ones(2), 0.5 * apart * radius * np.array([-1, 1]) / np.sqrt(2)

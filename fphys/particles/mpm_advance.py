@@ -1,0 +1,222 @@
+"""A step of checked arguments: bodies scatter to grids, meet there, and gather from them; its gradient recomputes it.
+
+Only the arguments are kept for the backward pass. A large body is cut into parts with one thread each. Each part
+scatters its particles to a grid of its own, the grids are added, and each part gathers from their sum. Without
+contact there is one body: all particles.
+"""
+
+import functools
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from ..bridge.op import sum_rows
+from ..implicit import recomputed
+from ..worlds import Status
+from .boundary import Collider
+from .mpm_stages import (
+    Answers,
+    Between,
+    Gathered,
+    Layout,
+    Pushed,
+    Scattered,
+    Setting,
+    Shapes,
+    Stepped,
+    carrying,
+    collecting,
+    filling,
+    finding,
+    folding,
+    gathering,
+    keeping,
+    meeting,
+    moving,
+    pushing,
+    scattering,
+    stacked,
+    weighing,
+    whole,
+)
+from .neighbors import wrap
+from .response import Response, answer, carried, images, taken
+
+if TYPE_CHECKING:
+    from .mpm import State
+
+Array = jax.Array
+
+
+class Body(NamedTuple):
+    """Particles with a grid of their own, in parts."""
+
+    layout: Layout
+    setting: Setting
+    state: "State"
+    spread: Scattered
+    grid: Array  # momentum and mass, (world, node, 4)
+
+
+def _idle(
+    worlds: Array, layout: Layout, setting: Setting, state: "State", empty: Array, force: Array, *rest: Any
+) -> tuple[Any, ...]:
+    """Arguments for which no particle of these worlds takes part."""
+    return layout, setting, state, empty, jnp.where(worlds[:, None, None], jnp.nan, force), *rest
+
+
+@recomputed(lambda result: None, _idle)
+def advance(
+    _: None,
+    layout: Layout,
+    setting: Setting,
+    state: "State",
+    empty: Array,
+    force: Array,
+    actuation: Array,
+    shapes: Shapes | None,
+    keep: Array | None,
+    between: Between | None,
+) -> tuple[tuple["State", Array, Array], None]:
+    """The next state, each world's fault bits, and whether all its particles stand still."""
+    if [parts for _, parts in layout.bodies] == [1]:
+        after: Stepped = whole(layout, setting, state, force, actuation, shapes)
+        return _together([_kept(layout, setting, keep, state, after)], [(layout, state)], empty), None
+    bodies = _spread(layout, setting, state, force, actuation, between)
+    found = [gathering(b.layout, b.setting, b.state, b.spread.fault, shapes, b.grid) for b in bodies]
+    return _moved(bodies, found, keep, empty), None
+
+
+@recomputed(lambda result: None, _idle)
+def exchanged(
+    _: None,
+    layout: Layout,
+    setting: Setting,
+    state: "State",
+    empty: Array,
+    force: Array,
+    actuation: Array,
+    colliders: tuple[Collider, ...],
+    response: Response,
+    keep: Array | None,
+    between: Between | None,
+) -> tuple[tuple["State", Array, Array, Array], None]:
+    """As :func:`advance`; and what the bodies that carry colliders took."""
+    bodies = _spread(layout, setting, state, force, actuation, between)
+    grids = [folding(layout, b.grid) if layout.around else b.grid for b in bodies]
+    nodes = [moving(layout, setting, grid) for grid in grids]
+    still = jax.lax.stop_gradient((grids, stacked(colliders)[1]))
+    touched = [finding(layout, grid, still[1]) for grid in still[0]]
+    origin, answers = images(colliders, response, layout.periods), Answers(response.answers[b] for b in response.body)
+
+    def slopes(moved: tuple[Collider, ...]) -> tuple[Array, Array]:
+        shapes = stacked(moved)[1]
+        found = [weighing(layout, answers, t, v, shapes, origin) for t, v in zip(touched, nodes, strict=True)]
+        return _sum([slope for slope, _ in found]), _sum([pull for _, pull in found])
+
+    twist = answer(response, colliders, slopes, origin)
+    shapes = stacked(carried(colliders, response, twist, origin))[1]
+    each = zip(touched, grids, nodes, strict=True)
+    pushed: list[Pushed] = [pushing(layout, setting, t, grid, v, shapes, origin) for t, grid, v in each]
+    found = [
+        collecting(b.layout, b.setting, b.state, b.spread.fault, p.velocity)
+        for b, p in zip(bodies, pushed, strict=True)
+    ]
+    return (*_moved(bodies, found, keep, empty), taken(response, _sum([p.impulse for p in pushed]))), None
+
+
+def _sum(arrays: list[Array]) -> Array:
+    return functools.reduce(jnp.add, arrays)
+
+
+def _spread(
+    layout: Layout, setting: Setting, state: "State", force: Array, actuation: Array, between: Between | None
+) -> list[Body]:
+    """What the particles of each body give to its grid, summed over its parts; and what bodies then give each other."""
+    bodies, first = [], 0
+    for size, parts in layout.bodies:
+        here, own = layout._replace(bodies=(), parts=parts), slice(first, first + size)
+        bodies.append(_body(here, setting, (state, force, actuation), own))
+        first += size
+    return bodies if len(bodies) == 1 else _met(bodies, between)
+
+
+def _body(layout: Layout, setting: Setting, given: Any, own: slice) -> Body:
+    """The particles ``own`` and their grid."""
+    n, size, kinds = given[0].x.shape[1], own.stop - own.start, len(layout.kinds)
+    if size < n:
+        given = jax.tree.map(lambda a: a[:, own] if a.shape[1] == n else a, given)
+        table = setting.table
+        if table.shape[1] > kinds:
+            table = jnp.concatenate([table[:, :kinds], table[:, kinds:][:, own]], 1)
+        setting = setting._replace(table=table)
+    setting, given = _parted(layout, setting, size), jax.tree.map(lambda a: _cut(a, size, layout.parts), given)
+    spread: Scattered = scattering(layout, setting, *given)
+    return Body(layout, setting, given[0], spread, _joined(layout, spread.momentum))
+
+
+def _met(bodies: list[Body], between: Any) -> list[Body]:
+    """Bodies with what they give each other."""
+    fills = [_joined(b.layout, filling(b.layout, b.state, b.spread.fault)) for b in bodies]
+    grids = [b.grid for b in bodies]
+    if bodies[0].layout.around:
+        fills, grids = ([folding(bodies[0].layout, a) for a in each] for each in (fills, grids))
+    met = meeting(between, jnp.stack(fills, 1), jnp.stack(grids, 1))
+    return [b._replace(grid=met[:, i]) for i, b in enumerate(bodies)]
+
+
+def _joined(layout: Layout, grid: Array) -> Array:
+    """The sum of the grids of all parts."""
+    return grid if layout.parts == 1 else sum_rows(grid)
+
+
+def _moved(bodies: list[Body], found: list[Gathered], keep: Array | None, empty: Array) -> tuple["State", Array, Array]:
+    """The next state from what each body's grid makes of it."""
+    after = [Stepped(f.x, f.v, f.C, b.spread.F, b.spread.history, f.fault) for b, f in zip(bodies, found, strict=True)]
+    kept = [_kept(b.layout, b.setting, keep, b.state, a) for b, a in zip(bodies, after, strict=True)]
+    return _together(kept, [(b.layout, b.state) for b in bodies], empty)
+
+
+def _kept(layout: Layout, setting: Setting, keep: Array | None, state: "State", after: Stepped) -> Stepped:
+    """The particles after the step, with a share of the velocity that the grid does not represent."""
+    if keep is None:
+        return after
+    momentum = _joined(layout, carrying(layout, setting.table, state, after.fault))
+    alone = setting._replace(gravity=jnp.zeros_like(setting.gravity))
+    return after._replace(v=keeping(layout, alone, keep, state, after.fault, momentum, after.v))
+
+
+def _together(after: list[Stepped], before: list[tuple[Layout, "State"]], empty: Array) -> tuple["State", Array, Array]:
+    """The next state, bodies and parts joined, each world's fault bits, and whether all its particles stand still.
+
+    Empty slots have no faults; a world without particles does not stand still.
+    """
+    moved = []
+    for a, (layout, state) in zip(after, before, strict=True):
+        stays = a.fault & np.int32(Status.NONFINITE | Status.BADCTRL | Status.OOB) != 0
+        x = jnp.where(stays[..., None], a.x, wrap(layout.periods, a.x))
+        one = state.replace(x=x, v=a.v, C=a.C, F=a.F, history=a.history), a.fault, stays
+        if layout.parts > 1:
+            one = jax.tree.map(lambda a: a.reshape(1, -1, *a.shape[2:]), one)
+        moved.append(one)
+    if len(moved) > 1:
+        moved = [jax.tree.map(lambda *parts: jnp.concatenate(parts, 1), *moved)]
+    ((state, fault, stays),) = moved
+    bits = jax.lax.reduce(jnp.where(empty, 0, fault), np.int32(0), jax.lax.bitwise_or, (1,)).astype(jnp.uint32)
+    return state, bits, stays.all(1) & ~empty.all(1)
+
+
+def _parted(layout: Layout, setting: Setting, n: int) -> Setting:
+    """Each part with the numbers of its own particles, if they have some."""
+    table, kinds = setting.table, len(layout.kinds)
+    if layout.parts == 1 or table.shape[1] == kinds:
+        return setting
+    shared = jnp.broadcast_to(table[:, :kinds], (layout.parts, *table[0, :kinds].shape))
+    return setting._replace(table=jnp.concatenate([shared, _cut(table[:, kinds:], n, layout.parts)], 1))
+
+
+def _cut(a: Array, n: int, parts: int) -> Array:
+    """The particles of one world, as those of ``parts`` worlds."""
+    return a.reshape(parts, n // parts, *a.shape[2:]) if parts > 1 and a.shape[1] == n else a
