@@ -6,7 +6,8 @@ else moves the eel, and all that it gains the water loses. The unknowns are a si
 all joints bend together, and the eel hardly moves on. Adam takes them from the direction of the gradient of its speed
 in the last beat, back through all steps. What it finds is a wave that runs towards the tail.
 
-Only the direction counts: eddies make the gradient a hundred times as steep as the speed is over a tenth of a radian.
+Only the direction counts: small changes of the water grow, and the gradient is a hundred times as steep as the speed
+is over a tenth of a radian.
 """
 
 import dataclasses
