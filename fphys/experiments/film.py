@@ -110,6 +110,12 @@ def among(
     return shown[0] if shown else None
 
 
+def moments(steps: int, timestep: float) -> np.ndarray:
+    """Numbers of the steps that a film shows, the last one among them; two at least."""
+    every = max(round(1 / (FPS * timestep)), 1)
+    return np.arange(steps - 1, -1, -min(every, max(steps - 1, 1)))[::-1]
+
+
 def stage(props: str = "") -> str:
     """MJCF of a lit floor and what stands on it."""
     return STAGE.format(props=props)
