@@ -95,7 +95,7 @@ def _main(config: Config, run: Run) -> dict[str, Any]:
     best, memory = gait, optimizer.init(gait)
     for i in run.progress(config.iterations, "swim"):
         value, slope = slopes(gait)
-        best = gait if -float(value) > max(speeds, default=-math.inf) else best
+        best = gait if -float(value) > np.nanmax([-math.inf, *speeds]) else best
         speeds.append(-float(value))
         run.log(i, lengths_per_second=speeds[-1])
         change, memory = optimizer.update(slope / jnp.linalg.norm(slope), memory)

@@ -168,16 +168,19 @@ def field(
     )
 
 
-def prepared(collider: Collider, number: int, dtype: Any, dim: int, worlds: int, fades: bool = False) -> Collider:
+def prepared(
+    collider: Collider, number: int, dtype: Any, dim: int, worlds: int, fades: bool = False, kind: str = "colliders"
+) -> Collider:
     """A collider in the form that the kernels take, every array with the world axis first.
 
     Args:
         fades: the solver has colliders with a width.
+        kind: what it is called in messages.
 
     Raises:
         ValueError, TypeError: a field that does not fit, by name. UnsupportedError: a width, which the solver lacks.
     """
-    name = f"colliders[{number}]"
+    name = f"{kind}[{number}]"
     if not isinstance(collider, Collider):
         raise TypeError(f"{name} is a {type(collider).__name__}: make one with boundary.sphere, plane, box, capsule")
     collider = units.bare(collider, _KINDS, name)
@@ -186,7 +189,7 @@ def prepared(collider: Collider, number: int, dtype: Any, dim: int, worlds: int,
     if dim == 2:
         collider = collider.replace(spin=_about_z(collider.spin, dtype))
     if collider.width is not None and not fades:
-        raise UnsupportedError(f"{name}.width is given: only in MPM does a collider's effect fade; leave it out")
+        raise UnsupportedError(f"{name}.width is given: only colliders of MPM fade; leave it out")
     samples = array(f"{name}.samples", collider.samples, dtype)
     found = {
         key: row(f"{name}.{key}", _padded(f"{name}.{key}", collider, key, dim, dtype), (3,), dtype, vector=True)

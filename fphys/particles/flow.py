@@ -51,6 +51,7 @@ class Source(Tree):
     stop: Any = np.inf  # no layer enters from then on [s]
     material: int = static(default=0)  # number of its material in MPM
     slots: tuple[int, int] | None = static(default=None)  # the first that it may fill, and one past the last; None: all
+    """Where bodies have grids of their own (``mpm.Contact``), those of one body."""
 
 
 @pytree
@@ -101,9 +102,9 @@ def init(state: mpm.State | sph.State, sources: Sequence[Source] = (), drains: S
     """The tally before anything has flowed. The first layer of each source enters at its start."""
     worlds, dtype = len(state.x), state.x.dtype
     spacing = [jnp.broadcast_to(_numbers(i, s, state)["spacing"], (worlds,)) for i, s in enumerate(sources)]
-    none = jnp.zeros((worlds, len(sources)), jnp.int32)
+    born, lost = (jnp.zeros((worlds, len(sources)), jnp.int32) for _ in range(2))
     ahead = jnp.stack(spacing, 1) if spacing else jnp.zeros((worlds, 0), dtype)
-    return Tally(ahead, none, none, jnp.zeros((worlds, len(drains)), jnp.int32))
+    return Tally(ahead, born, lost, jnp.zeros((worlds, len(drains)), jnp.int32))
 
 
 def step(
@@ -117,15 +118,17 @@ def step(
     """Remove what is in drains, then let layers enter that are due. Pure; composes with jit, grad, vmap and scan.
 
     Args:
-        params, state: of :mod:`.mpm` or :mod:`.sph`. An SPH world that is held stays as it is.
+        params, state: of :mod:`.mpm` or :mod:`.sph`. An SPH world that is held stays as it is. Layers go on entering a
+            world that skips its steps for another reason, such as BADPARAM: they lie on one another there.
         sources: at most one layer each enters in a call.
         drains: planes, spheres, boxes and capsules of :mod:`.boundary`; their contact has no meaning.
         duration: time until the next call [s], by default ``params.timestep``.
 
     Returns:
         The state and the tally. Particles without an empty slot are counted in ``tally.lost``, and the world's status
-        says SLOT_OVERFLOW; if a flow is more than a layer ahead, CFL. Other worlds are not affected. Gradients flow to
-        the state and to points, velocities and spacings of sources.
+        says SLOT_OVERFLOW; if a flow is more than a layer ahead, CFL; if a number of a source is NaN or infinite, or a
+        spacing not positive, BADPARAM, and nothing enters. Other worlds are not affected. Gradients flow to the state
+        and to points, velocities and spacings of sources.
 
     Raises:
         ValueError: a shape does not fit, or the spacing is not that of ``params`` (SPH). TypeError: a dtype does not.
@@ -142,7 +145,7 @@ def step(
     moves = ~is_nonfinite(state.status) if isinstance(state, sph.State) else jnp.ones(worlds, bool)
     removed = []
     for i, drain in enumerate(drains):
-        drain = prepared(drain, i, dtype, dim, worlds)
+        drain = prepared(drain, i, dtype, dim, worlds, kind="drains")
         gone = alive(state) & is_inside(jax.lax.stop_gradient(drain), jax.lax.stop_gradient(state.x)) & moves[:, None]
         state = _without(state, gone)
         removed.append(gone.sum(1, dtype=jnp.int32))
@@ -163,19 +166,28 @@ def _released(
 ) -> tuple[Any, Array, Array, Array]:
     """The state with one source's layer, where one is due; how far its flow is ahead; how many are born, and lost."""
     (worlds, n, dim), given = state.x.shape, _numbers(number, source, state)
+    if isinstance(state, mpm.State) and not 0 <= source.material < len(params.materials):
+        raise ValueError(
+            f"sources[{number}].material is {source.material}, but params.material has {len(params.materials)}: 0 to "
+            f"{len(params.materials) - 1}"
+        )
     if isinstance(state, sph.State) and (size := known(given["spacing"])) is not None:
         if not np.allclose(size[0], params.spacing, rtol=1e-5, atol=0):
             raise ValueError(
                 f"sources[{number}].spacing is {size[0]} m, params.spacing {params.spacing}: give the same"
             )
-    spacing, velocity = jnp.broadcast_to(given["spacing"], (worlds,)), given["velocity"]
+    fine = jnp.isfinite(given["velocity"]).all(-1) & jnp.isfinite(given["points"]).all((1, 2))
+    fine = fine & (given["spacing"] > 0) & jnp.isfinite(given["spacing"])
+    fine = jnp.broadcast_to(fine & ~jnp.isnan(given["start"]) & ~jnp.isnan(given["stop"]), (worlds,))
+    spacing = jnp.where(fine, given["spacing"], 1)
+    velocity = jnp.where(fine[:, None], given["velocity"], 0)
     square = (velocity**2).sum(-1)
     flows = square > 0
     speed = jnp.where(flows, jnp.sqrt(jnp.where(flows, square, 1)), 0)
     way = velocity / jnp.where(flows, speed, 1)[:, None]
     on = moves & flows & (state.time >= given["start"]) & (state.time < given["stop"])
     due = on & (ahead >= spacing)
-    points = given["points"]
+    points = jnp.where(fine[:, None, None], given["points"], 0)
     count = points.shape[1]
     x = jnp.broadcast_to(points, (worlds, count, dim)) + (way * (ahead - spacing)[:, None])[:, None]
     first, end = source.slots or (0, n)
@@ -197,7 +209,7 @@ def _released(
     lost = jnp.where(due, count, 0) - born
     ahead = jnp.where(due, ahead - spacing, ahead)
     late = on & (ahead >= spacing)
-    bits = flag(Status.SLOT_OVERFLOW, lost > 0) | flag(Status.CFL, late)
+    bits = flag(Status.SLOT_OVERFLOW, lost > 0) | flag(Status.CFL, late) | flag(Status.BADPARAM, ~fine)
     ahead = ahead + jnp.where(on, speed * duration, 0)
     return state.replace(status=state.status | bits), ahead, born, lost
 
@@ -206,8 +218,16 @@ def _layer(params: Any, source: Source, x: Array, v: Array, spacing: Array, stat
     """The particles of a layer, as the solver makes them."""
     if isinstance(state, sph.State):
         return sph.init(params, x, v, max_neighbors=state.max_neighbors)
-    volume = (spacing ** x.shape[2])[:, None]
-    return mpm.init(params, x, v, source.material, volume)
+    size, eye = x.shape[:2], jnp.broadcast_to(jnp.eye(3, dtype=x.dtype), (*x.shape[:2], 3, 3))
+    return state.replace(
+        x=x,
+        v=v,
+        C=jnp.zeros_like(eye),
+        F=eye,
+        history=jnp.full(size, params.materials[source.material].history, x.dtype),
+        volume=jnp.broadcast_to((spacing ** x.shape[2])[:, None], size),
+        material=jnp.full(size, source.material, jnp.int32),
+    )
 
 
 def _fields(state: Any) -> dict[str, Array]:
@@ -256,6 +276,9 @@ def _numbers(number: int, source: Source, state: Any) -> dict[str, Array]:
             raise ValueError(f"{name}.{key} is of {len(value)} worlds, there are {worlds}: give one for all, or each")
     if (size := known(found["spacing"])) is not None and not ((size[0] > 0) & np.isfinite(size[0])).all():
         raise ValueError(f"{name}.spacing is {size[0]} m: it must be positive and finite")
+    for key in ("points", "velocity"):
+        if (values := known(found[key])) is not None and not np.isfinite(values[0]).all():
+            raise ValueError(f"{name}.{key} are not all finite: {values[0].ravel()[:6]}")
     first, end = source.slots or (0, n)
     if not 0 <= first < end <= n:
         raise ValueError(f"{name}.slots are {source.slots}, the state has {n}: give the first, and one past the last")

@@ -121,7 +121,8 @@ def simulable(table: Array, kinds: int, timestep: Array, rest: tuple[Array, ...]
     for value in jax.lax.stop_gradient(rest):
         fine = fine & jnp.isfinite(value).all(tuple(range(1, value.ndim)))
     volume = jax.lax.stop_gradient(state.volume)
-    particles = (volume >= 0) & jnp.isfinite(volume) & (state.material >= EMPTY) & (state.material < kinds)
+    particles = (volume >= 0) & jnp.isfinite(volume) & (state.material >= 0) & (state.material < kinds)
+    particles = particles | (state.material == EMPTY)
     return fine & particles.all(1)
 
 
@@ -255,7 +256,8 @@ CAUSES = {
     Status.SLOT_OVERFLOW: OVERFLOW,
     Status.CFL: (
         "sound or a particle crossed too much of a cell in a step, or viscosity spread too far; lower params.timestep, "
-        "enlarge params.cell, or take a softer or thinner material"
+        "enlarge params.cell, or take a softer or thinner material; or a source is to give more than a layer a call of "
+        "flow.step"
     ),
 }
 """What each fault bit means, and what to change."""

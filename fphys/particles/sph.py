@@ -151,7 +151,7 @@ def _step(
     params, clean, loads, bits = _screen(params, state, (force, wall_velocity))
     force, wall_velocity = loads
     if wall_velocity is not None:
-        clean = clean.replace(v=jnp.where(_fluid(state), clean.v, wall_velocity))
+        clean = clean.replace(v=jnp.where((state.kind > FLUID)[..., None], wall_velocity, clean.v))
     near = _neighbors(clean, bits)
     slots = _in_slots(params, near, clean)
     load = params.gravity[:, None]

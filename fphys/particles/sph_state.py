@@ -31,7 +31,10 @@ _CAUSES = {
         "params"
     ),
     Status.BADCTRL: "force or wall_velocity was NaN, infinite or larger than 1e10: look at what computes them",
-    Status.CFL: "the timestep is above the Courant limit (see sph.limit): make it smaller, or sound_speed",
+    Status.CFL: (
+        "the timestep is above the Courant limit (see sph.limit): make it smaller, or sound_speed; or a source is to "
+        "give more than a layer a call of flow.step"
+    ),
     Status.UNCONVERGED: (
         "a solve of dfsph stopped at its limit of iterations: make the timestep smaller, or params.tolerance larger"
     ),
@@ -148,6 +151,8 @@ def init(
     if max_neighbors is not None and not (max_neighbors >= 1 and int(max_neighbors) == max_neighbors):
         raise ValueError(f"max_neighbors is {max_neighbors}: it must be a whole number, and positive")
     periodic = params.periodic or (None,) * dim
+    there = np.broadcast_to(material != EMPTY, x.shape[:2])[..., None]
+    x, given["velocities"] = jnp.where(there | (abs(x) < 1e10), x, 0), jnp.where(there, given["velocities"], 0)
     if extent is None:
         extent = [1.0] * dim if isinstance(x, jax.core.Tracer) else np.ptp(np.nan_to_num(np.asarray(x)), axis=1).max(0)
     return State(

@@ -149,14 +149,19 @@ class World(Tree):
         assert filling is not None
 
         def kept(old: Any, new: Any) -> Any:
-            return jax.tree.map(lambda o, n: jnp.where(stop.reshape(-1, *[1] * (n.ndim - 1)), o, n), old, new)
+            def choose(o: Array, n: Array) -> Array:
+                return jnp.where(stop.reshape(-1, *[1] * (n.ndim - 1)), jax.lax.stop_gradient(o), n)
+
+            return jax.tree.map(choose, old, new)
 
         each = zip(filling.matter(state), filling.matter(after), strict=True)
         matter = filling.fields(kept(old, new).replace(status=new.status) for old, new in each)
         return after.replace(**matter, flow=kept(state.flow, after.flow))
 
     def alive(self, state: State, name: str) -> Array:
-        """Which particles of a thing are there, bool, shape (num_worlds, particle): all, or those of a source.
+        """Which particles of a thing are there, bool, shape (num_worlds, particle).
+
+        Those of a source are there once they have entered. Drains take particles of all things.
 
         Raises:
             ModelError: no thing of that name is made of particles.

@@ -29,6 +29,9 @@ def _common(scene: Any) -> Iterator[str]:
     elif len({part.material for part in parts if isinstance(part.material, SPH)}) > 1:
         yield "SPH of several substances: a scene has one fluid"
     soft = deformable(scene)
+    for part in scene.parts if not parts else ():
+        if isinstance(part.material, Drain):
+            yield f"{part.name!r}, Drain: there are no particles that it could remove"
     if parts and soft:
         yield "particles and deformable things in one scene: they would not feel each other; take one of the two"
 

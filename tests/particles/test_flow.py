@@ -101,18 +101,19 @@ def test_a_slot_without_a_particle_touches_nothing(kind):
     number = np.tile([0, flow.EMPTY], x.shape[1])
     if kind == "mpm":
         params, _ = fluid("mpm", 1, material=mpm.Corotated(1000.0, 1e4, 0.3))
-        fast[:, 1::2] = 1e30
+        fast[:, 1::2] = [1e30, 0.0]
         alone, among = mpm.init(params, x, v), mpm.init(params, wide, fast, number)
     else:
         params, _ = fluid("sph", 1, method="dfsph" if kind == "dfsph" else "wcsph")
-        fast[:, 1::2] = 0.0
+        fast[:, 1::2] = np.nan
+        wide[:, 1] = [0.1, np.nan]
         alone, among = sph.init(params, x, v), sph.init(params, wide, fast, number)
     solver = mpm if kind == "mpm" else sph
     step = jax.jit(lambda s: fphys.scan(lambda s, _: (solver.step(params, s), None), s, None, length=20)[0])
     alone, after = step(alone), step(among)
     np.testing.assert_allclose(after.x[:, ::2], alone.x, rtol=0, atol=1e-11)
     np.testing.assert_allclose(after.v[:, ::2], alone.v, rtol=0, atol=1e-9)
-    np.testing.assert_array_equal(after.x[:, 1::2], wide[:, 1::2])
+    np.testing.assert_array_equal(after.x[:, 1::2], np.nan_to_num(wide[:, 1::2]))
     assert not after.status.any() and np.abs(np.asarray(alone.v) - v).max() > 1e-2
     np.testing.assert_allclose(after.time, alone.time)
 
@@ -205,6 +206,42 @@ def test_an_opening_is_flat_and_as_wide_as_it_says():
     np.testing.assert_allclose(slit, [[1.0, y] for y in (1.85, 1.95, 2.05, 2.15)])
 
 
+def test_a_source_fills_the_slots_of_a_body_that_meets_another():
+    """Of bodies with grids of their own; the empty slots of both touch nothing, and momentum stays."""
+    params, _ = fluid("mpm", 1, contact=mpm.Contact((20, 40), 0.3), walls=mpm.Walls("open"))
+    x, number = np.full((1, 60, 2), 0.5), np.full(60, flow.EMPTY)
+    x[0, 20:36] = [0.55, 0.4] + SPACING * np.stack(np.meshgrid(*[np.arange(4.0)] * 2), -1).reshape(-1, 2)
+    number[20:36] = 0
+    state, jet = mpm.init(params, x, material=number), [source((1.5, 0.0), slots=(0, 20))]
+    move = jax.jit(
+        lambda s, t: jax.lax.fori_loop(0, 60, lambda _, c: advance(params, *c, jet, []), (s, t)),
+    )
+    jet = [jet[0].replace(velocity=np.array([1.5, 0.0]), stop=0.1)]
+    state, tally = move(state, flow.init(state, jet))
+    there = np.asarray(flow.alive(state))[0]
+    assert there[:20].sum() == int(tally.born[0, 0]) > 4 and not state.status.any()
+    given = np.asarray(tally.born)[0, 0] * SPACING**2 * 1.5
+    momentum = (np.asarray(state.volume * state.v[..., 0])[0] * there).sum()
+    np.testing.assert_allclose(momentum, given, rtol=1e-12)
+    assert np.asarray(state.v)[0, 20:36, 0].mean() > 0.1
+
+
+def test_a_number_of_a_source_that_cannot_be_is_reported():
+    """And passes no NaN to a number that worlds share."""
+    params, state = fluid("mpm")
+    speeds = jnp.array([[1.0, 0.0], [1.0, 0.0]])
+
+    @jax.jit
+    def where(spacing, velocity):
+        own = [flow.Source(LAYER, velocity, spacing)]
+        end, tally = flow.step(params, state, flow.init(state, own), own)
+        return jnp.where(flow.alive(end)[..., None], end.x, 0).sum(), (end.status, tally.born)
+
+    for wrong in (jnp.nan, jnp.inf):
+        slope, (status, born) = jax.grad(where, has_aux=True)(jnp.array(SPACING), speeds.at[0, 0].set(wrong))
+        assert status.tolist() == [int(Status.BADPARAM), 0] and born[:, 0].tolist() == [0, 2] and np.isfinite(slope)
+
+
 def test_a_flow_that_outruns_its_calls_is_reported():
     params, state = fluid("mpm")
     state, *_ = roll(params, state, [source((20.0, 0.0)), source((0.0, 0.0))], 5)
@@ -227,12 +264,18 @@ def test_what_does_not_fit_is_refused():
         (good.replace(velocity=(1.0, 0.0, 0.0)), r"sources\[0\].velocity has shape"),
         (good.replace(spacing=-1.0), r"spacing is \[-1.\] m: it must be positive"),
         (good.replace(spacing=0.1), r"params.spacing 0.0625: give the same"),
+        (good.replace(velocity=(np.nan, 0.0)), r"sources\[0\].velocity are not all finite"),
         (good.replace(slots=(0, 1000)), r"slots are \(0, 1000\), the state has 60"),
     ):
         with pytest.raises(ValueError, match=match):
             flow.step(params, state, tally, [wrong])
     with pytest.raises(ValueError, match="there are 1 and 1 in 1: make it with"):
         flow.step(params, state, tally, [good], [DRAIN])
+    other, empty = fluid("mpm", 1)
+    with pytest.raises(ValueError, match=r"sources\[0\].material is 1, but params.material has 1"):
+        flow.step(other, empty, flow.init(empty, [good]), [good.replace(material=1)])
+    with pytest.raises(TypeError, match=r"drains\[0\] is a tuple"):
+        flow.step(params, state, flow.init(state, [], [()]), [], [()])  # type: ignore[list-item]
     field = boundary.field(np.zeros((3, 3)), 0.1, (0.0, 0.0))
     with pytest.raises(UnsupportedError, match="does not say what is inside"):
         flow.step(params, state, flow.init(state, [], [field]), [], [field])

@@ -53,7 +53,7 @@ def spread(order: np.ndarray) -> tuple[Any, Any]:
     state = state.replace(x=jnp.asarray((place - 1.5) * params.cell)[None], v=jnp.asarray(value[:, :3] / mass)[None])
     layout = mpm_stages.Layout((0,), params.walls.kinds(3), params.cell, params.shape, (0.0, 0.0, 0.0), False)
     params = params.replace(material=mpm.Corotated(1.0, 0.0, 0.0))  # without stress
-    rows, _ = mpm._rows(params, (1, len(order)), jnp.float64)
+    rows, *_ = mpm._rows(params, (1, len(order)), jnp.float64)
     setting = mpm.Setting(materials.table(params.materials, jnp.float64, state.material), **rows)
     ours = mpm_stages.scattering(layout, setting, state, jnp.zeros((1, 1, 3)), jnp.zeros((1, 1, 3, 3))).momentum[0]
     grid = wp.zeros(len(ours), dtype=wp.vec4d, device="cpu")

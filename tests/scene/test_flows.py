@@ -51,6 +51,9 @@ def test_nothing_enters_a_world_whose_bodies_are_held():
     state = jax.jit(lambda s: jax.lax.fori_loop(0, 3, lambda _, s: world.step(s), s))(broken)
     assert np.asarray(world.alive(state, "jet").any(1)).tolist() == [False, True]
     assert not state.flow.born[0].any() and state.flow.born[1].any()
+    moved = jax.jit(jax.grad(lambda x: world.step(state.replace(mpm=state.mpm.replace(x=x))).mpm.x.sum()))
+    slope = np.asarray(moved(state.mpm.x))
+    assert not slope[0].any() and slope[1].any()
 
 
 def test_gradients_reach_the_speed_of_a_source():
@@ -83,6 +86,10 @@ def test_what_does_not_fit_is_refused():
     for wrong, match in faults:
         with pytest.raises(ModelError, match=match):
             dataclasses.replace(Source(0.1, 1.0, 10), **wrong)
+    dry = Scene()
+    dry.add(Box((0.3, 0.4, 0.4)), Drain(), name="sink")
+    with pytest.raises(UnsupportedError, match="'sink', Drain: there are no particles that it could remove"):
+        dry.build(1)
     scene.add(Source(0.1, (1.0, 2.0, 3.0), 10), water)
     with pytest.raises(ModelError, match="'source': speed has 3 numbers, num_worlds is 2"):
         scene.build(2)
