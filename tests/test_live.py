@@ -210,6 +210,10 @@ def test_the_page_shows_what_has_come_from_a_source_and_nothing_else():
         viewer.draw()
         there = int(world.alive(viewer.state, "jet").sum())
         assert 0 < there < 2 * 5 and len(jet.points) == there and np.isfinite(jet.points).all()
+        filling, mpm = world.filling, viewer.state.mpm
+        assert filling is not None and len(filling.flexes(viewer.state, 0)) == 1
+        lost = viewer.state.replace(mpm=mpm.replace(x=mpm.x.at[0].set(jnp.nan)))
+        assert not filling.flexes(lost, 0) and len(filling.flexes(lost, 1)) == 1  # the rest of the scene is drawn
     finally:
         viewer.stop()
 

@@ -125,8 +125,9 @@ class Particles(Filling):
     def flexes(self, state: Any, world: int) -> list[Flex | Grains]:
         found = []
         for (name, *_), color in zip(self.spans, self.colors, strict=True):
-            there = np.asarray(self.alive(state, name))
-            x = np.where(there[..., None], np.asarray(self.particles(state, name)), np.nan)
+            x = np.asarray(self.particles(state, name))
+            there = np.asarray(self.alive(state, name)) & np.isfinite(x).all(-1)
+            x = np.where(there[..., None], x, np.nan)
             found += [Grains(x[None], self.radius, color)] if there[world : world + 1].any() else []
         return found
 
