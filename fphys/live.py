@@ -68,6 +68,8 @@ class Bodies:
         self.ranges = np.where(limited, np.asarray(model.actuator.ctrlrange[0]), [-1.0, 1.0])
         self.controls = [name or f"actuator {i}" for i, name in enumerate(model.names("actuator"))]
         self.surfaces: dict[str, Any] = {}
+        self.sizes: dict[str, float] = {}  # of points as they are drawn [m]; by default from how many there are
+        self.room = np.zeros((0, 3))  # corners of what the camera sees besides what is there at the start [m]
         self.timestep = float(model.opt.timestep[0])  # of a step [s]
 
     def init(self, key: int | None) -> Any:
@@ -86,7 +88,7 @@ class Bodies:
         return state
 
     def points(self, state: Any) -> dict[str, Array]:
-        """Positions of particles and vertices by name [m], shape (world, n, 3)."""
+        """Positions of particles and vertices by name [m], shape (world, n, 3); NaN where there is no particle."""
         return {}
 
     def check(self, state: Any) -> None:
@@ -105,6 +107,9 @@ class Things(Bodies):
         self.ranges = np.where(np.isfinite(limit), limit, 1.0)[:, None] * [-1.0, 1.0]
         filling = world.filling
         self.particles = [name for name, *_ in getattr(filling, "spans", ())]
+        self.sizes = dict.fromkeys(self.particles, 2 * getattr(filling, "radius", 0.0))
+        if getattr(filling, "sources", ()):
+            self.room = np.array(filling.domain)
         self.meshes = list(getattr(filling, "names", ()))
         media = filling.media if self.meshes else ()
         elements = {name: medium.params.mesh.elements for name, medium in zip(self.meshes, media)}
@@ -120,7 +125,8 @@ class Things(Bodies):
         return state.rigid
 
     def points(self, state: Any) -> dict[str, Array]:
-        x = {name: self.world.particles(state, name) for name in self.particles}
+        there = {name: self.world.alive(state, name)[..., None] for name in self.particles}
+        x = {name: jnp.where(there[name], self.world.particles(state, name), jnp.nan) for name in there}
         return x | {name: self.world.vertices(state, name) for name in self.meshes}
 
     def check(self, state: Any) -> None:
@@ -194,13 +200,17 @@ class Live:
         self.draw()
 
     def _extent(self) -> tuple[np.ndarray, float]:
-        """The middle of a world, and how large it is [m]: of its bodies, and of its particles and vertices."""
-        m, points = self.model.structure.source, [x[0] for x in self._now["points"].values()]
+        """The middle of a world, and how large it is [m]: of its bodies, and of its particles and vertices.
+
+        Where matter comes from a source, also of the domain. What is as small as a point is as large as the model says.
+        """
+        m, points = self.model.structure.source, [_finite(x[0]) for x in self._now["points"].values()]
+        points = [x for x in (*points, self.shown.room) if len(x)]
         bodies = [np.asarray(m.stat.center) + side * float(m.stat.extent) / 2 for side in (-1, 1)]
         moving = bool((self.model.structure.body.weld > 0).any())
         corners = np.concatenate([*points, bodies] if moving or not points else points)
         low, high = corners.min(0), corners.max(0)
-        return (low + high) / 2, float((high - low).max())
+        return (low + high) / 2, float((high - low).max()) or float(m.stat.extent)
 
     # What the user sees and sets
 
@@ -260,13 +270,13 @@ class Live:
         self._string: Any = scene.add_line_segments("pull", none, RED, thickness=0.005, visible=False)
         self._matter = {}
         for name, x in self._now["points"].items():
-            flat = _side_by_side(x, self._apart)
+            flat = self._flat(name)
             if (elements := self.shown.surfaces.get(name)) is not None:
                 faces = elements if elements.shape[1] == 3 else Topology(elements, x.shape[1]).surface
                 faces = np.concatenate([faces + k * x.shape[1] for k in range(worlds)])
                 self._matter[name] = scene.add_mesh_simple(name, flat, faces, color=BLUE, side="double")
             else:
-                size = float(np.ptp(x[0], axis=0).max() / max(x.shape[1] ** (1 / 3), 2))
+                size = self.shown.sizes.get(name) or float(np.ptp(x[0], axis=0).max() / max(x.shape[1] ** (1 / 3), 2))
                 self._matter[name] = scene.add_point_cloud(
                     name, flat, BLUE, point_size=size, point_shape="circle", precision="float32"
                 )
@@ -360,15 +370,19 @@ class Live:
 
     def draw(self) -> None:
         """Send the state to the page."""
-        self._now = now = self._looked()
+        self._now = self._looked()
         with self.server.atomic():
             for i, handle in self._geoms.items():
                 handle.batched_positions, handle.batched_wxyzs = self._poses(i)
             for name, handle in self._matter.items():
-                flat = _side_by_side(now["points"][name], self._apart)
-                setattr(handle, "vertices" if name in self.shown.surfaces else "points", flat)
+                setattr(handle, "vertices" if name in self.shown.surfaces else "points", self._flat(name))
             self._draw_forces()
         self._follow()
+
+    def _flat(self, name: str) -> np.ndarray:
+        """Points of all worlds, each in its place, shape (world * n, 3); of particles, those that are there."""
+        flat = (self._now["points"][name] + self._apart[:, None]).reshape(-1, 3).astype(np.float32)
+        return flat if name in self.shown.surfaces else _finite(flat)
 
     def _looked(self) -> dict[str, Any]:
         return jax.tree.map(np.asarray, self._look(self.state))
@@ -446,6 +460,5 @@ class Live:
         self.server.stop()
 
 
-def _side_by_side(x: np.ndarray, apart: np.ndarray) -> np.ndarray:
-    """Points of all worlds, each in its place, shape (world * n, 3)."""
-    return (x + apart[:, None]).reshape(-1, 3).astype(np.float32)
+def _finite(x: np.ndarray) -> np.ndarray:
+    return x[np.isfinite(x).all(-1)]

@@ -7,9 +7,9 @@ failure.
 """
 
 import ast
+import contextlib
 import gc
 import importlib.util
-import itertools
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -27,6 +27,7 @@ QUICK = " --xla_backend_optimization_level=0"
 LARGE = 4 << 30  # bytes that a worker may have
 MOST = 2 << 30  # bytes of compiled programs that are kept from run to run
 BARE = bool(os.environ.get("FPHYS_BARE"))
+RARELY, USUALLY = 50_000, gc.get_threshold()  # when Python collects garbage
 LEFT_OUT: dict[str, str] = {}
 
 
@@ -38,7 +39,7 @@ def pytest_configure(config: pytest.Config) -> None:
     os.environ["XLA_FLAGS"] = os.environ.get("XLA_FLAGS", "") + quick + DEVICES
     if quick and hasattr(config, "cache"):
         share_programs(config.cache.mkdir("programs"), trim=not hasattr(config, "workerinput"))
-    gc.set_threshold(50_000)  # by default 700: the garbage of traces took an eighth of the time
+    gc.set_threshold(RARELY)  # by default 700: the garbage of traces took an eighth of the time
     import hypothesis
     import jax
 
@@ -57,14 +58,29 @@ def share_programs(folder: Path, trim: bool) -> None:
     """
     import jax
 
-    newest = sorted(folder.glob("*"), key=lambda path: -path.stat().st_mtime) if trim else []
-    for path, size in zip(newest, itertools.accumulate(path.stat().st_size for path in newest)):
-        if size > MOST:
-            path.unlink(missing_ok=True)
+    if trim:
+        forget_files(folder, MOST)
     settings = {"jax_compilation_cache_dir": str(folder), "jax_persistent_cache_min_compile_time_secs": 0.0}
     for name, value in settings.items():  # JAX may be imported already, by the conftest.py of a folder
         os.environ[name.upper()] = str(value)
         jax.config.update(name, value)
+
+
+def forget_files(folder: Path, most: int) -> None:
+    """Delete files, longest unread first, until a folder has ``most`` bytes. Another session may do so, too.
+
+    The system notes when a file was read, at least once a day; every run reads the programs that it needs.
+    """
+    found: list[tuple[float, int, Path]] = []
+    for path in folder.iterdir():
+        with contextlib.suppress(FileNotFoundError):
+            at = path.stat()
+            found.append((max(at.st_atime, at.st_mtime), at.st_size, path))
+    total = 0
+    for _, size, path in sorted(found, reverse=True):
+        total += size
+        if total > most:
+            path.unlink(missing_ok=True)
 
 
 def pytest_ignore_collect(collection_path: Path) -> bool | None:
@@ -127,6 +143,14 @@ def bounded_memory() -> Iterator[None]:
     """Compiled programs stay until a process ends: a worker that has grown large forgets them between two files."""
     yield
     forget_programs(above=LARGE)
+
+
+@pytest.fixture(scope="module")
+def usual_garbage() -> Iterator[None]:
+    """For tests of what users wait for: garbage is collected as often as in their processes."""
+    gc.set_threshold(*USUALLY)
+    yield
+    gc.set_threshold(RARELY)
 
 
 @pytest.fixture

@@ -15,6 +15,8 @@ from pathlib import Path
 
 import pytest
 
+from .conftest import forget_files
+
 ROOT = Path(__file__).parents[1]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
 OPTIONAL = set(PROJECT["tool"]["ruff"]["lint"]["flake8-tidy-imports"]["banned-module-level-imports"])
@@ -351,3 +353,13 @@ def test_the_wheel_holds_everything(tmp_path):
         str(tmp_path / "site/fphys/__init__.py"),
         str(tmp_path / "site/fphys/kernels/rigid/__init__.py"),
     ]
+
+
+def test_programs_that_were_read_are_kept(tmp_path: Path):
+    """The oldest one is, if it was read last; and another session may delete files at the same time."""
+    for number, read in enumerate((9, 1, 2)):
+        (path := tmp_path / str(number)).write_bytes(bytes(10))
+        os.utime(path, (read, number))
+    (tmp_path / "gone").symlink_to("nowhere")
+    forget_files(tmp_path, 20)
+    assert {path.name for path in tmp_path.iterdir()} == {"0", "2", "gone"}

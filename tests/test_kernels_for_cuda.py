@@ -1,5 +1,7 @@
 """Kernels compile for a GPU. Warp's wheel contains the compiler, so this needs no GPU."""
 
+import multiprocessing
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -71,6 +73,20 @@ def test_the_command_fails_for_a_file_that_takes_too_long(tmp_path: Path):
     assert done.returncode == 1 and older.exists()
     assert done.stdout.splitlines()[1].endswith("relu not compiled in 0 s")
     assert "2 files of kernels are not compiled" in done.stderr
+
+
+def test_who_stops_ends_the_compilers(tmp_path: Path):
+    """As Ctrl-C does: what runs is ended, and what waits does not begin."""
+    built = ahead.build_all(ARCH, tmp_path, ["relu", "rigid.solve.newton"])
+    assert next(built).binary is not None
+    built.close()
+    assert not list(tmp_path.rglob("*newton*")) and not multiprocessing.active_children()
+
+
+def test_a_compiler_that_dies_says_how(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(ahead, "_tell", os.abort)  # it takes no arguments: an error that nothing catches
+    (one, _) = ahead.build_all(ARCH, tmp_path, ["relu"])
+    assert one.binary is None and "exit code 1;" in one.fault
 
 
 def command(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:

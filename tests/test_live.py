@@ -192,6 +192,32 @@ def test_particles_and_surfaces_of_a_scene_are_shown():
         viewer.stop()
 
 
+def test_the_page_shows_what_has_come_from_a_source_and_nothing_else():
+    """At the start, all slots of a source lie in one place, and hold nothing."""
+    from fphys.particles.materials import Liquid
+    from fphys.scene import MPM, Domain, Source
+
+    scene = fphys.Scene(timestep=0.002, domain=Domain((0, 0, 0), (0.8, 0.8, 1.2), spacing=0.1))
+    scene.add(Source(0.04, 1.0, 5, pos=(0.4, 0.4, 0.9)), MPM(Liquid(1000.0, 1e4)), name="jet")
+    world = scene.build(num_worlds=2)
+    viewer = live(world, 1, 0)
+    try:
+        jet = viewer._matter["jet"]
+        assert jet.point_size == pytest.approx(0.1) and len(jet.points) == 0
+        np.testing.assert_allclose(viewer._apart[1], [0, 2.4, 0])  # a domain is 1.2 m high
+        np.testing.assert_allclose(viewer.server.initial_camera.look_at, [0.4, 0.4 + 1.2, 0.6], atol=1e-6)
+        viewer.advance(0.01)
+        viewer.draw()
+        there = int(world.alive(viewer.state, "jet").sum())
+        assert 0 < there < 2 * 5 and len(jet.points) == there and np.isfinite(jet.points).all()
+        filling, mpm = world.filling, viewer.state.mpm
+        assert filling is not None and len(filling.flexes(viewer.state, 0)) == 1
+        lost = viewer.state.replace(mpm=mpm.replace(x=mpm.x.at[0].set(jnp.nan)))
+        assert not filling.flexes(lost, 0) and len(filling.flexes(lost, 1)) == 1  # the rest of the scene is drawn
+    finally:
+        viewer.stop()
+
+
 def test_a_policy_acts_in_the_page():
     from fphys import envs
     from fphys.live import Agent

@@ -13,8 +13,9 @@ import shutil
 import struct
 import sys
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Generator, Iterable, Iterator, Sequence
 from multiprocessing.connection import Connection
+from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -83,8 +84,10 @@ def build_all(
     wanted: Sequence[str] | None = None,
     processes: int = 1,
     limit: float = 1800.0,
-) -> Iterator[Built]:
+) -> Generator[Built, None, None]:
     """Compile every file of kernels in both precisions; yields what became of each as it is finished.
+
+    Who stops, by Ctrl-C or by closing the iterator, ends the compilers that run.
 
     Args:
         arch, folder: of :func:`build`.
@@ -93,26 +96,39 @@ def build_all(
         limit: seconds after which a file is given up.
     """
     jobs = [(dtype, name) for name in wanted or names() for dtype in PACKAGES]
-    with concurrent.futures.ThreadPoolExecutor(processes) as pool:
-        futures = [pool.submit(_build_apart, limit, *job, arch, folder) for job in jobs]
+    running: set[BaseProcess] = set()
+    pool = concurrent.futures.ThreadPoolExecutor(processes)
+    futures = [pool.submit(_build_apart, running, limit, *job, arch, folder) for job in jobs]
+    try:
         for future in concurrent.futures.as_completed(futures):
             yield future.result()
+    finally:  # also after Ctrl-C: a compiler would go on for minutes
+        pool.shutdown(wait=False, cancel_futures=True)
+        while not all(future.done() for future in futures):
+            for process in tuple(running):
+                process.kill()
+            time.sleep(0.05)
 
 
-def _build_apart(limit: float, dtype: str, name: str, arch: int, folder: str | os.PathLike[str]) -> Built:
+def _build_apart(
+    running: set[BaseProcess], limit: float, dtype: str, name: str, arch: int, folder: str | os.PathLike[str]
+) -> Built:
     """Compile in a process of its own: nothing else ends a compiler."""
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(["fphys.bridge"])  # a process starts at once: its imports are done
     receiver, sender = context.Pipe(duplex=False)
     process = context.Process(target=_tell, args=(sender, dtype, name, arch, folder), daemon=True)
     process.start()
+    running.add(process)
     sender.close()
     binary, seconds, fault = None, float("nan"), f"not compiled in {limit:.0f} s"
     try:
         if receiver.poll(limit):
             binary, seconds, fault = receiver.recv()
     except EOFError:
-        fault = "the compiler was killed: the system may have had no memory left"
+        process.join(10)
+        fault = f"the compiler ended with exit code {process.exitcode}; if it is -9, there may be no memory left"
+    running.discard(process)
     process.kill()
     process.join()
     return Built(dtype, name, binary, seconds, fault)

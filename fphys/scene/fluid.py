@@ -20,7 +20,7 @@ from . import flows
 from .lattice import grid, placed, turned
 from .materials import SPH
 from .morphs import Box, Capsule, Sphere
-from .particles import Particles, numbers
+from .particles import Particles, corners, numbers
 
 Array = jax.Array
 
@@ -43,6 +43,7 @@ class Fluid(Particles):
     kinds: tuple[str, ...] = static(default=("sph",))
     colors: tuple[tuple[float, ...], ...] = static(default=())
     radius: float = static(default=0.0)
+    domain: tuple[tuple[float, ...], ...] = static(default=())
     sources: tuple[flow.Source, ...] = ()
     drains: tuple[Collider, ...] = ()
 
@@ -97,6 +98,7 @@ def pour(scene: Any, model: Model, geoms: tuple[int, ...], num_worlds: int) -> F
         spans=tuple(zip((part.name for part in parts), [0, *ends], ends, strict=False)),
         colors=tuple(part.surface.rgba for part in parts),
         radius=spacing / 2,
+        domain=corners(scene.domain),
         sources=flows.sources(parts, ends, spacing, real),
         drains=flows.drains(scene, real),
     )

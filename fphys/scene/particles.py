@@ -106,6 +106,7 @@ class Particles(Filling):
     drains: tuple[Collider, ...]
     colors: tuple[tuple[float, ...], ...]  # of each thing
     radius: float  # of particles as they are seen: half their spacing [m]
+    domain: tuple[tuple[float, ...], ...]  # its lower and its upper corner [m]
 
     def particles(self, state: Any, name: str) -> Array:
         return self.matter(state)[0].x[:, self._span(name)]
@@ -124,8 +125,9 @@ class Particles(Filling):
     def flexes(self, state: Any, world: int) -> list[Flex | Grains]:
         found = []
         for (name, *_), color in zip(self.spans, self.colors, strict=True):
-            there = np.asarray(self.alive(state, name))
-            x = np.where(there[..., None], np.asarray(self.particles(state, name)), np.nan)
+            x = np.asarray(self.particles(state, name))
+            there = np.asarray(self.alive(state, name)) & np.isfinite(x).all(-1)
+            x = np.where(there[..., None], x, np.nan)
             found += [Grains(x[None], self.radius, color)] if there[world : world + 1].any() else []
         return found
 
@@ -150,6 +152,7 @@ class Solids(Particles):
     kinds: tuple[str, ...] = static(default=("mpm",))
     colors: tuple[tuple[float, ...], ...] = static(default=())
     radius: float = static(default=0.0)
+    domain: tuple[tuple[float, ...], ...] = static(default=())
     sources: tuple[flow.Source, ...] = ()
     drains: tuple[Collider, ...] = ()
 
@@ -187,9 +190,15 @@ def fill(scene: Any, model: Model, geoms: tuple[int, ...]) -> Solids | None:
         spans=tuple(zip((part.name for part in parts), [0, *ends], ends, strict=False)),
         colors=tuple(part.surface.rgba for part in parts),
         radius=domain.spacing / 2,
+        domain=corners(domain),
         sources=flows.sources(parts, ends, domain.spacing, real),
         drains=flows.drains(scene, real),
     )
+
+
+def corners(domain: Any) -> tuple[tuple[float, ...], ...]:
+    """The lower and the upper corner of a domain [m]."""
+    return tuple(tuple(map(float, each)) for each in (domain.lower, domain.upper))
 
 
 def numbers(parts: list[Any], points: list[np.ndarray], material: Iterable[int]) -> np.ndarray:

@@ -45,12 +45,17 @@ def nearest(things: Sequence[Balls | Triangles], origin: Array, direction: Array
 
 
 def _each(thing: Balls | Triangles) -> Array:
-    """What is tried with each ray, its world axis first: the numbers of one row are of one particle or triangle."""
+    """What is tried with each ray, its world axis first: the numbers of one row are of one particle or triangle.
+
+    A ray that hits nothing has the first row as its choice, so numbers that are not finite must not reach its gradient.
+    """
+    finite = jnp.isfinite(thing.x).all(-1)
     if isinstance(thing, Triangles):
-        return thing.x[:, thing.corners]
-    there = jnp.ones(thing.x.shape[:2], bool) if thing.there is None else thing.there
+        whole = finite[:, thing.corners].all(-1)
+        return jnp.where(whole[..., None, None], thing.x[:, thing.corners], 0)
+    there = finite if thing.there is None else thing.there & finite
     radius = jnp.where(there, thing.radius, -1).astype(thing.x.dtype)
-    return jnp.concatenate([thing.x, radius[..., None]], -1)[:, :, None]
+    return jnp.concatenate([jnp.where(there[..., None], thing.x, 0), radius[..., None]], -1)[:, :, None]
 
 
 def _first(lengths: Any, rows: Array, origin: Array, direction: Array) -> Array:

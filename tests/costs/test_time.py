@@ -14,7 +14,7 @@ import warp as wp
 import fphys
 from fphys.bench import crowds
 
-pytestmark = pytest.mark.alone
+pytestmark = [pytest.mark.alone, pytest.mark.usefixtures("usual_garbage")]
 
 
 @wp.kernel

@@ -70,6 +70,20 @@ def test_gradients_by_what_is_hit_and_by_the_ray():
     check_grads(jax.jit(unit), (jnp.asarray(X), jnp.asarray(ORIGIN), jnp.asarray(DIRECTION)), directions=3, tol=1e-5)
 
 
+@pytest.mark.parametrize("thing", [lambda x: Balls(x, 0.3), lambda x: Triangles(x, CORNERS)])
+def test_what_is_not_finite_is_not_seen_and_gradients_stay_finite(thing):
+    """A ray that sees nothing is compared with the first of all, which is NaN."""
+    x = jnp.asarray(X).at[0, np.array([0, CORNERS[0, 0]])].set(jnp.nan)
+    away = jnp.asarray(ORIGIN).at[:, 0].set(9.0), jnp.asarray(DIRECTION).at[:, 0].set([1.0, 0.0, 0.0])
+
+    def total(origin, direction):
+        found = nearest([thing(x)], origin, direction)
+        return jnp.where(jnp.isfinite(found), found, 0.0).sum(), found
+
+    by, found = jax.jit(jax.grad(total, (0, 1), has_aux=True))(*away)
+    assert np.isinf(found[:, 0]).all() and all(np.isfinite(each).all() for each in by)
+
+
 def test_a_lidar_sees_water_a_source_and_what_is_in_front():
     scene = Scene(timestep=0.002, domain=Domain((0, 0, 0), (0.8, 0.8, 0.8), spacing=0.1))
     scene.add(Plane(), name="ground")
