@@ -6,7 +6,8 @@ twice differentiable everywhere, inside the shape, too.
 
 Friction is Coulomb's, for the normal n and the force N = A p that the vertex has where the step begins. Its potential
 is mu N h f0(|w|) with the slip w = (1 - n n^T) (u / h - v), v being the surface's velocity, and f0 smooth at w = 0 (Li
-et al. 2020, "Incremental potential contact", section 5): full friction from the speed ``slip`` on.
+et al. 2020, "Incremental potential contact", section 5): full friction from the speed ``slip`` on. At an equilibrium, h
+being infinite, there is no slip and no friction.
 """
 
 import warp as wp
@@ -182,23 +183,24 @@ def push(
             x[world, i] + u[world, i],
         )
         force = area[world, i] * pressure(t - s[3], k, t) * gradient_of(s)
-        o = apart(
-            world,
-            shape[c],
-            count[c],
-            first[c],
-            field,
-            size[world, c],
-            begin[world, c],
-            begin_turn[world, c],
-            before[world, i],
-        )
-        hold = friction[world, c] * area[world, i] * pressure(t - o[3], k, t)
-        arm = before[world, i] - begin[world, c]
-        speed = u[world, i] / timestep[world] - velocity[world, c] - wp.cross(spin[world, c], arm)
-        w = slipping(speed, normal_of(o))
-        fast = wp.sqrt(wp.max(wp.dot(w, w), SMALL_SQUARED))
-        force = force - hold * drag(fast, slip[world]) * w
+        if real(1.0) / timestep[world] > real(0.0):
+            o = apart(
+                world,
+                shape[c],
+                count[c],
+                first[c],
+                field,
+                size[world, c],
+                begin[world, c],
+                begin_turn[world, c],
+                before[world, i],
+            )
+            hold = friction[world, c] * area[world, i] * pressure(t - o[3], k, t)
+            arm = before[world, i] - begin[world, c]
+            speed = u[world, i] / timestep[world] - velocity[world, c] - wp.cross(spin[world, c], arm)
+            w = slipping(speed, normal_of(o))
+            fast = wp.sqrt(wp.max(wp.dot(w, w), SMALL_SQUARED))
+            force = force - hold * drag(fast, slip[world]) * w
     force_out[world, i, c] = force
 
 

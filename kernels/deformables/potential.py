@@ -294,12 +294,13 @@ def contact_force(world: int, i: int, body: Body, setting: Setting, work: Work):
     area = setting.area[world, i]
     k = setting.stiffness[world]
     t = setting.thickness[world]
+    rate = real(1.0) / setting.timestep[world]
     for c in range(body.shape.shape[0]):
         s = met(world, i, c, body, setting, work)
         total += area * pressure(t - s[3], k, t) * gradient_of(s)
         size = area * pressure_slope(t - s[3], k, t) * reach(world, i, c, setting, work)
         n, hold = held(world, i, c, body, setting)
-        if hold > real(0.0):
+        if hold > real(0.0) and rate > real(0.0):
             w = slipping_past(world, i, c, n, setting, work)
             total -= hold * drag(wp.length(w), setting.slip[world]) * w
             size += hold

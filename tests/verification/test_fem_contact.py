@@ -97,6 +97,20 @@ def test_a_block_slips_at_the_angle_of_friction():
     assert float(v[-1] - v[40]) / 0.39 == pytest.approx(gain, rel=0.01)
 
 
+def test_an_equilibrium_has_no_friction():
+    """A block whose top is held, on a plane that moves and rubs: it rests, and the plane feels nothing along itself."""
+    body = mesh.box((2, 1), (0.2, 0.1))
+    top = np.flatnonzero(body.vertices[:, 1] > 0.09)
+    params = fem.Params(body, fem.NeoHookean(1000.0, 1e5, 0.3), jnp.inf, (0.0, -G), pinned=top)
+    ground = boundary.plane((0.0, 0.0), (0.0, 1.0), friction=0.5, velocity=(1.0, 0.0))
+    state = fem.init(params)
+    after = step(params, state, None, None, (ground,))
+    fem.check(params, after)
+    found = np.asarray(reactions(params, state, after, (ground,)))[0, 0]
+    assert found[0] == 0 and found[1] < -1  # [N], of each metre of thickness
+    np.testing.assert_array_equal(after.x, step(params, state, None, None, (ground.replace(friction=0.0),)).x)
+
+
 def far_field(x: np.ndarray, force: float, young: float, poisson: float) -> np.ndarray:
     """Boussinesq's displacement of a half space z < 0 by a point force downwards at the origin, (vertex, 3)."""
     z, away = -x[:, 2], np.linalg.norm(x, axis=1)
