@@ -24,6 +24,7 @@ from .contact import (
     pressure_slope,
     pressure_work,
     slipping,
+    steepness,
 )
 from .element import across, edges, slope, volume_of
 from .laws import (
@@ -246,7 +247,7 @@ def held(world: int, i: int, c: int, body: Body, setting: Setting):
     x = setting.before[world, i]
     s = apart(world, body.shape[c], body.count[c], body.sample[c], setting.field, size, begin, turn, x)
     p = pressure(setting.thickness[world] - s[3], setting.stiffness[world], setting.thickness[world])
-    return normal_of(s), setting.friction[world, c] * setting.area[world, i] * p
+    return normal_of(s), setting.friction[world, c] * setting.area[world, i] * p * steepness(body.shape[c], s)
 
 
 @wp.func

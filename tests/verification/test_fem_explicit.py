@@ -83,7 +83,7 @@ def test_both_momenta_and_the_energy_stay(full: bool):
 @pytest.mark.parametrize("dim", [2, 3])
 @pytest.mark.parametrize("law", [fem.NeoHookean, fem.Corotated, fem.StVenantKirchhoff])
 def test_the_error_falls_with_the_square_of_the_step(law: Any, dim: int):
-    """With weight, strong damping, a force, a muscle and pins, against an implicit solve of second order with small steps."""
+    """Strongly damped, with weight, a force, a muscle and pins; against small implicit steps of second order."""
     force, pull = np.zeros((1, 1, dim)), 500.0 * np.eye(3)[None, None]
     force[..., 0] = 0.2
     loads, muscle = jnp.asarray(force), jnp.asarray(pull)
