@@ -156,7 +156,8 @@ def init(params: Params, positions: Any = None, velocities: Any = None, num_worl
 def limit(params: Params, state: State) -> Array:
     """The longest time step [s] with which explicit steps are stable at small strain, shape (1 | world,).
 
-    It is that of the element with the fastest waves. Gradients flow to the material and the shape at rest.
+    It is that of the element with the fastest waves; muscles, whose pull makes them faster, are left out. Gradients
+    flow to the material and the shape at rest.
     """
     given = gathered(_bare(params), state)
     mu, lam = params.material.lame(given.young, given.poisson)

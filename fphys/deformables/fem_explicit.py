@@ -2,8 +2,8 @@
 
     x_half = x + h v / 2,   v' = v + h (M^-1 (f + f_elastic(x_half)) + g - c (v + v') / 2),   x' = x_half + h v' / 2
 
-c being the damping by mass. Of second order; without c symplectic, and both momenta stay, to rounding. A body's highest frequency is at most that of its stiffest
-element alone, so steps below 2 / w are stable at small strain, with
+c being the damping by mass. Of second order; without c symplectic, and both momenta stay, to rounding. A body's highest
+frequency is at most that of its stiffest element alone, so steps below 2 / w are stable at small strain, with
 
     w^2 = max_e corners (dim max(lambda, 0) + 2 mu) / rho sum_a |g_a|^2
 

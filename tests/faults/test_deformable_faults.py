@@ -55,6 +55,10 @@ def each(value: float, at: int, wrong: float) -> np.ndarray:
             {"mesh": SHEET, "gravity": 0.0, "thickness": 0.01, "material": fem.NeoHookean(1000.0, 1e4, -0.72)},
             "above -0.714286 and below 0.5, or this law is unstable in a sheet",
         ),
+        (
+            {"mesh": SHEET, "gravity": 0.0, "thickness": 0.01, "material": fem.NeoHookean(1000.0, 1e4, 0.6)},
+            "above -0.714286 and below 0.5$",
+        ),
         ({"mesh": BODY.replace(vertices=BODY.vertices * [-1, 1])}, "element 0 of the mesh is inside out"),
     ],
 )
