@@ -156,7 +156,8 @@ def init(params: Params, positions: Any = None, velocities: Any = None, num_worl
 def limit(params: Params, state: State) -> Array:
     """The longest time step [s] with which explicit steps are stable at small strain, shape (1 | world,).
 
-    It is that of the element with the fastest waves. Gradients flow to the material and the shape at rest.
+    It is that of the element with the fastest waves; muscles, whose pull makes them faster, are left out. Gradients
+    flow to the material and the shape at rest.
     """
     given = gathered(_bare(params), state)
     mu, lam = params.material.lame(given.young, given.poisson)
@@ -181,7 +182,8 @@ def step(
             pinned, dim), in the order of their numbers; by default where they are now.
         colliders: shapes that keep vertices out (:mod:`fphys.particles.boundary`), where they are at the step's start;
             during it they move with their velocity and spin. Contact "separate", with friction, or "sticky": what
-            touches it does not slide. Pinned vertices feel none.
+            touches it does not slide. Pinned vertices feel none. An equilibrium has no friction, and takes no sticky
+            collider.
         actuation: stress of muscles in the material's own axes [Pa], shape (world, element, 3, 3), symmetric; axes 0
             and 1 may have size 1. It adds F S F^T to the Kirchhoff stress; a muscle along a fibre d has S = a d d^T.
 
@@ -196,7 +198,7 @@ def step(
 
     Raises:
         ValueError: a shape does not fit, before anything runs. TypeError: dtypes differ. UnsupportedError: a collider
-            that fem does not have. UnitError: a quantity is of another kind.
+            that fem does not have, or a sticky one at an equilibrium. UnitError: a quantity is of another kind.
     """
     expect_kinds("fem.step", params, state, Params, State)
     layout, setting, shapes, start, bits = _screened(_bare(params), state, force, pins, colliders, actuation)
@@ -320,10 +322,10 @@ _CAUSES = {
     Status.NONFINITE: "positions or velocities became NaN, infinite or huge{}; lower params.timestep or the loads",
     Status.BADCTRL: "force, pins, actuation or a collider were not finite; the world skipped that step",
     Status.BADPARAM: (
-        "a number is not one to simulate: time step, density, Young's modulus and the numbers of contact must be "
-        "positive, Poisson's ratio between -1 (of a Neo-Hookean sheet -5/7) and 0.5, damping not negative (explicit "
-        "steps: by mass only), gravity finite, and every element's volume at rest positive; of a sheet, its thickness "
-        "and areas positive, and its bending not negative"
+        "a number is not one to simulate: time step (with a sticky collider finite), density, Young's modulus and the "
+        "numbers of contact must be positive, Poisson's ratio between -1 (of a Neo-Hookean sheet -5/7) and 0.5, "
+        "damping not negative (explicit steps: by mass only), gravity finite, and every element's volume at rest "
+        "positive; of a sheet, its thickness and areas positive, and its bending not negative"
     ),
     Status.UNCONVERGED: (
         "Newton's method stopped before the forces balanced, after {} iterations or where no step lowered the "
@@ -383,12 +385,17 @@ def _screened(
     if params.explicit and colliders:
         raise UnsupportedError("explicit steps do not meet colliders: leave params.explicit out, or the colliders")
     numbers, shapes = side_by_side(colliders, dtype, dim, count)
+    sticks = "sticky" in [c.contact for c in colliders]
+    if sticks and (h := known(params.timestep)) is not None and not np.isfinite(h[0]).all():
+        raise UnsupportedError(
+            "params.timestep is infinite and a collider sticky: an equilibrium has no friction, pin its vertices"
+        )
 
     still = ~sound([state.x, state.v]) | is_nonfinite(state.status)
     bad = ~(sound([force]) & sound([at]) & sound([actuation]) & sound(shapes))
     solid = is_solid(given.rest, elements)
     fine = solid & simulable(params, given)
-    if params.order == 2 or params.explicit:
+    if params.order == 2 or params.explicit or sticks:
         fine = fine & jnp.isfinite(given.timestep)
     if params.explicit:
         fine = fine & (given.stiffness_damping == 0)

@@ -248,12 +248,12 @@ def refuse(params: "Params") -> None:
     for name, (low, high) in ranges(params).items():
         given = known(getattr(params.material, name))
         if given is not None and (wrong := ~((given[0] > low) & (given[0] < high))).any():
+            value = np.asarray(given[0])[wrong].flat[0]
             most = f"below {high:g}" if high < np.inf else "finite"
-            most += ", or this law is unstable in a sheet" if low == AUXETIC and name == "poisson" else ""
+            most += ", or this law is unstable in a sheet" if low == AUXETIC and value <= low else ""
             which = f", first in element {np.argwhere(wrong)[0][-1]}" if np.size(given[0]) > 1 else ""
             raise ValueError(
-                f"{type(params.material).__name__}.{name} is {np.asarray(given[0])[wrong].flat[0]}{which}: it must be "
-                f"above {low:g} and {most}"
+                f"{type(params.material).__name__}.{name} is {value}{which}: it must be above {low:g} and {most}"
             )
     step = known(params.timestep)
     if step is not None and not (step[0] > 0).all():

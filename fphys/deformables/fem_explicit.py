@@ -1,9 +1,9 @@
 """Explicit steps of finite elements: leapfrog, whose time step is bounded by the fastest wave across an element.
 
-    x_half = x + h v / 2,   v' = v + h (M^-1 (f + f_elastic(x_half)) + g),   x' = x_half + h v' / 2
+    x_half = x + h v / 2,   v' = v + h (M^-1 (f + f_elastic(x_half)) + g - c (v + v') / 2),   x' = x_half + h v' / 2
 
-Symplectic, of second order; both momenta stay, to rounding. A body's highest frequency is at most that of its stiffest
-element alone, so steps below 2 / w are stable at small strain, with
+c being the damping by mass. Of second order; without c symplectic, and both momenta stay, to rounding. A body's highest
+frequency is at most that of its stiffest element alone, so steps below 2 / w are stable at small strain, with
 
     w^2 = max_e corners (dim max(lambda, 0) + 2 mu) / rho sum_a |g_a|^2
 
@@ -44,8 +44,8 @@ def leap(_: None, layout: Layout, setting: Setting, start: Array) -> tuple[tuple
     middle = setting.x + 0.5 * h * setting.v
     middle = middle.at[:, held].set((setting.x + 0.5 * start)[:, held])
     force = setting.force + _force_op(layout, setting.rest, setting.mu, setting.lam, setting.muscle, middle)
-    v = setting.v + h * (setting.gravity[:, None] + force / mass[..., None])
-    v = v / (1 + h * setting.damping[:, None, None])
+    drag = 0.5 * h * setting.damping[:, None, None]
+    v = ((1 - drag) * setting.v + h * (setting.gravity[:, None] + force / mass[..., None])) / (1 + drag)
     v = v.at[:, held].set((start / h)[:, held])
     return (middle + 0.5 * h * v, v), None
 

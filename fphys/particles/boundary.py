@@ -149,7 +149,8 @@ def field(
 ) -> Collider:
     """A shape given by samples of its signed distance [m], shape (nx, ny, nz) or (nx, ny); ``pos`` is sample (0, 0, 0).
 
-    The distance is interpolated linearly between samples; there is no shape outside of them.
+    Between samples the distance is linear; of finite elements it is the cubic through them (Catmull-Rom). There is no
+    shape outside of them.
 
     Raises:
         ValueError: the samples have another number of axes, or one sample along an axis.

@@ -31,6 +31,15 @@ def angle(p0: vec3, p1: vec3, p2: vec3, p3: vec3) -> real:
 
 
 @wp.func
+def steepness(length: real, n: vec3) -> real:
+    """|e| / |n|^2; a triangle without an area has no slope."""
+    square = wp.dot(n, n)
+    if square <= SMALL:
+        return real(0.0)
+    return length / square
+
+
+@wp.func
 def slopes(p0: vec3, p1: vec3, p2: vec3, p3: vec3):
     """Derivatives of the angle by its four vertices."""
     e = p1 - p0
@@ -40,8 +49,8 @@ def slopes(p0: vec3, p1: vec3, p2: vec3, p3: vec3):
     n1 = wp.cross(v, e)
     square = wp.max(wp.dot(e, e), SMALL)
     length = wp.sqrt(square)
-    a = -length / wp.max(wp.dot(n0, n0), SMALL) * n0
-    b = -length / wp.max(wp.dot(n1, n1), SMALL) * n1
+    a = -steepness(length, n0) * n0
+    b = -steepness(length, n1) * n1
     s = wp.dot(e, u) / square
     t = wp.dot(e, v) / square
     return (s - real(1.0)) * a + (t - real(1.0)) * b, -s * a - t * b, a, b
@@ -65,10 +74,12 @@ def slopes_change(p0: vec3, p1: vec3, p2: vec3, p3: vec3, d0: vec3, d1: vec3, d2
     stretch = wp.dot(e, de) / square
     q0 = wp.max(wp.dot(n0, n0), SMALL)
     q1 = wp.max(wp.dot(n1, n1), SMALL)
-    a = -length / q0 * n0
-    b = -length / q1 * n1
-    da = (stretch - real(2.0) * wp.dot(n0, dn0) / q0) * a - length / q0 * dn0
-    db = (stretch - real(2.0) * wp.dot(n1, dn1) / q1) * b - length / q1 * dn1
+    steep0 = steepness(length, n0)
+    steep1 = steepness(length, n1)
+    a = -steep0 * n0
+    b = -steep1 * n1
+    da = (stretch - real(2.0) * wp.dot(n0, dn0) / q0) * a - steep0 * dn0
+    db = (stretch - real(2.0) * wp.dot(n1, dn1) / q1) * b - steep1 * dn1
     s = wp.dot(e, u) / square
     t = wp.dot(e, v) / square
     ds = (wp.dot(de, u) + wp.dot(e, du)) / square - real(2.0) * s * stretch

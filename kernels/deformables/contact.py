@@ -1,12 +1,13 @@
 """Contact of vertices with rigid shapes, in the incremental potential: a smooth penalty, and friction.
 
 A vertex with the area A, at the distance d from a shape, is at the depth g = t - d, t being the thickness. Where g > 0
-it is pressed outwards by A p(g), with p = k g^2 / (2 t) up to g = t and p = k (g - t / 2) deeper, so that its energy is
-twice differentiable everywhere, inside the shape, too.
+it is pressed outwards by A p(g) grad d, with p = k g^2 / (2 t) up to g = t and p = k (g - t / 2) deeper, so that its
+energy is twice differentiable everywhere, inside the shape, too.
 
-Friction is Coulomb's, for the normal n and the force N = A p that the vertex has where the step begins. Its potential
-is mu N h f0(|w|) with the slip w = (1 - n n^T) (u / h - v), v being the surface's velocity, and f0 smooth at w = 0 (Li
-et al. 2020, "Incremental potential contact", section 5): full friction from the speed ``slip`` on.
+Friction is Coulomb's, for the normal n and the force N = A p |grad d| that the vertex has where the step begins. Its
+potential is mu N h f0(|w|) with the slip w = (1 - n n^T) (u / h - v), v being the surface's velocity, and f0 smooth at
+w = 0 (Li et al. 2020, "Incremental potential contact", section 5): full friction from the speed ``slip`` on. At an
+equilibrium, h being infinite, there is no slip and no friction.
 """
 
 import warp as wp
@@ -99,6 +100,15 @@ def normal_of(s: vec4) -> vec3:
 
 
 @wp.func
+def steepness(shape: int, s: vec4) -> real:
+    """Its length, by which the force exceeds the pressure: 1, but for a field's."""
+    if shape == FIELD:
+        n = gradient_of(s)
+        return wp.sqrt(wp.max(wp.dot(n, n), SMALL_SQUARED))
+    return real(1.0)
+
+
+@wp.func
 def slipping(speed: vec3, n: vec3) -> vec3:
     """The part of a velocity along the surface."""
     return speed - wp.dot(speed, n) * n
@@ -182,23 +192,24 @@ def push(
             x[world, i] + u[world, i],
         )
         force = area[world, i] * pressure(t - s[3], k, t) * gradient_of(s)
-        o = apart(
-            world,
-            shape[c],
-            count[c],
-            first[c],
-            field,
-            size[world, c],
-            begin[world, c],
-            begin_turn[world, c],
-            before[world, i],
-        )
-        hold = friction[world, c] * area[world, i] * pressure(t - o[3], k, t)
-        arm = before[world, i] - begin[world, c]
-        speed = u[world, i] / timestep[world] - velocity[world, c] - wp.cross(spin[world, c], arm)
-        w = slipping(speed, normal_of(o))
-        fast = wp.sqrt(wp.max(wp.dot(w, w), SMALL_SQUARED))
-        force = force - hold * drag(fast, slip[world]) * w
+        if real(1.0) / timestep[world] > real(0.0):
+            o = apart(
+                world,
+                shape[c],
+                count[c],
+                first[c],
+                field,
+                size[world, c],
+                begin[world, c],
+                begin_turn[world, c],
+                before[world, i],
+            )
+            hold = friction[world, c] * area[world, i] * pressure(t - o[3], k, t) * steepness(shape[c], o)
+            arm = before[world, i] - begin[world, c]
+            speed = u[world, i] / timestep[world] - velocity[world, c] - wp.cross(spin[world, c], arm)
+            w = slipping(speed, normal_of(o))
+            fast = wp.sqrt(wp.max(wp.dot(w, w), SMALL_SQUARED))
+            force = force - hold * drag(fast, slip[world]) * w
     force_out[world, i, c] = force
 
 

@@ -24,6 +24,7 @@ from .contact import (
     pressure_slope,
     pressure_work,
     slipping,
+    steepness,
 )
 from .element import across, edges, slope, volume_of
 from .laws import (
@@ -246,7 +247,7 @@ def held(world: int, i: int, c: int, body: Body, setting: Setting):
     x = setting.before[world, i]
     s = apart(world, body.shape[c], body.count[c], body.sample[c], setting.field, size, begin, turn, x)
     p = pressure(setting.thickness[world] - s[3], setting.stiffness[world], setting.thickness[world])
-    return normal_of(s), setting.friction[world, c] * setting.area[world, i] * p
+    return normal_of(s), setting.friction[world, c] * setting.area[world, i] * p * steepness(body.shape[c], s)
 
 
 @wp.func
@@ -294,12 +295,13 @@ def contact_force(world: int, i: int, body: Body, setting: Setting, work: Work):
     area = setting.area[world, i]
     k = setting.stiffness[world]
     t = setting.thickness[world]
+    rate = real(1.0) / setting.timestep[world]
     for c in range(body.shape.shape[0]):
         s = met(world, i, c, body, setting, work)
         total += area * pressure(t - s[3], k, t) * gradient_of(s)
         size = area * pressure_slope(t - s[3], k, t) * reach(world, i, c, setting, work)
         n, hold = held(world, i, c, body, setting)
-        if hold > real(0.0):
+        if hold > real(0.0) and rate > real(0.0):
             w = slipping_past(world, i, c, n, setting, work)
             total -= hold * drag(wp.length(w), setting.slip[world]) * w
             size += hold

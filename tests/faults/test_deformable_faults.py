@@ -55,6 +55,10 @@ def each(value: float, at: int, wrong: float) -> np.ndarray:
             {"mesh": SHEET, "gravity": 0.0, "thickness": 0.01, "material": fem.NeoHookean(1000.0, 1e4, -0.72)},
             "above -0.714286 and below 0.5, or this law is unstable in a sheet",
         ),
+        (
+            {"mesh": SHEET, "gravity": 0.0, "thickness": 0.01, "material": fem.NeoHookean(1000.0, 1e4, 0.6)},
+            "above -0.714286 and below 0.5$",
+        ),
         ({"mesh": BODY.replace(vertices=BODY.vertices * [-1, 1])}, "element 0 of the mesh is inside out"),
     ],
 )
@@ -135,6 +139,13 @@ def test_a_vertex_that_is_not_finite_is_named():
             UnsupportedError,
             "explicit steps do not meet colliders",
         ),
+        (
+            lambda s: fem.step(
+                beam(timestep=np.inf), s, colliders=(boundary.sphere((0.0, 0.0), 0.1, contact="sticky"),)
+            ),
+            UnsupportedError,
+            "an equilibrium has no friction, pin its vertices",
+        ),
     ],
 )
 def test_arguments_that_do_not_fit(call: Any, error: Any, message: str):
@@ -170,6 +181,9 @@ def test_a_faulty_world_is_held_alone():
     held_alone(params.replace(mesh=BODY.replace(vertices=rest)), state, fem.Status.BADPARAM)
     ball = boundary.sphere(jnp.full((WORLDS, 2), 9.0).at[BAD].set(jnp.nan), 0.1)
     held_alone(params, state, fem.Status.BADCTRL, colliders=(ball,))
+    ball = boundary.sphere((9.0, 9.0), 0.1, contact="sticky")
+    endless = params.replace(timestep=jnp.full(WORLDS, 1e-2).at[BAD].set(jnp.inf))
+    held_alone(endless, state, fem.Status.BADPARAM, colliders=(ball,))
 
 
 def test_a_faulty_world_pushes_no_collider():

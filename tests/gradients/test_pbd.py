@@ -151,6 +151,27 @@ def test_vertices_in_one_place_have_a_finite_gradient():
     assert np.isfinite(loss(jnp.zeros((1, 3, 3)))).all()
 
 
+def test_a_triangle_without_an_area_has_no_slope():
+    """A hinge one of whose triangles is a line: backward as forward, the corner on the edge is left where it is."""
+    topology = mesh.build(
+        np.array([[0.0, 0, 0], [1, 0, 0], [0.5, 1, 0], [0.5, -1, 0.5]]), [[0, 1, 2], [1, 0, 3]]
+    ).topology
+    hinge = constraints.groups(topology, True, False, True)[1:]
+    _, b, on, other = (int(k) for k in topology.hinges[0])
+    place = (
+        jnp.zeros((1, 4, 3)).at[0, b, 0].set(1.0).at[0, on, 0].set(0.3).at[0, other].set(jnp.array([0.5, -1.0, 0.5]))
+    )
+    numbers = (constraints.Values(jnp.full((1, 1), 2.0), jnp.full((1, 1), 0.5)),)
+    after = lambda x: constraints.project(hinge, x, jnp.ones((1, 4)), numbers)  # noqa: E731
+    moved, pull = jax.vjp(after, place)
+    assert float(jnp.abs(moved - place)[0, other].max()) > 0.01
+    to = jnp.asarray(np.random.default_rng(0).normal(size=place.shape))
+    np.testing.assert_array_equal(moved[0, on], place[0, on])
+    found = pull(to)[0]
+    np.testing.assert_array_equal(found[0, on], to[0, on])
+    assert float(jnp.abs(found).max()) < 10
+
+
 @pytest.mark.parametrize("name", ["cloth", "solid"])
 def test_transforms_of_the_constraints(name: str):
     rng = np.random.default_rng(5)

@@ -12,6 +12,7 @@ from fphys.particles import boundary
 
 step, reactions = jax.jit(fem.step), jax.jit(fem.reactions)
 G = 9.81
+DEFAULT = fem.Contact()
 
 
 def masses(params: fem.Params) -> np.ndarray:
@@ -97,6 +98,20 @@ def test_a_block_slips_at_the_angle_of_friction():
     assert float(v[-1] - v[40]) / 0.39 == pytest.approx(gain, rel=0.01)
 
 
+def test_an_equilibrium_has_no_friction():
+    """A block whose top is held, on a plane that moves and rubs: it rests, and the plane feels nothing along itself."""
+    body = mesh.box((2, 1), (0.2, 0.1))
+    top = np.flatnonzero(body.vertices[:, 1] > 0.09)
+    params = fem.Params(body, fem.NeoHookean(1000.0, 1e5, 0.3), jnp.inf, (0.0, -G), pinned=top)
+    ground = boundary.plane((0.0, 0.0), (0.0, 1.0), friction=0.5, velocity=(1.0, 0.0))
+    state = fem.init(params)
+    after = step(params, state, None, None, (ground,))
+    fem.check(params, after)
+    found = np.asarray(reactions(params, state, after, (ground,)))[0, 0]
+    assert found[0] == 0 and found[1] < -1  # [N], of each metre of thickness
+    np.testing.assert_array_equal(after.x, step(params, state, None, None, (ground.replace(friction=0.0),)).x)
+
+
 def far_field(x: np.ndarray, force: float, young: float, poisson: float) -> np.ndarray:
     """Boussinesq's displacement of a half space z < 0 by a point force downwards at the origin, (vertex, 3)."""
     z, away = -x[:, 2], np.linalg.norm(x, axis=1)
@@ -141,11 +156,11 @@ def field(distance: Any, spacing: float, count: tuple[int, ...], pos: tuple[floa
     return boundary.field(jnp.asarray(distance(places)), spacing, pos, **given)
 
 
-def dropped(collider: Any, dim: int, steps: int = 12) -> fem.State:
+def dropped(collider: Any, dim: int, steps: int = 12, contact: fem.Contact = DEFAULT) -> fem.State:
     """A block that falls on something that rubs, beside its middle."""
     body = mesh.box((2, 1, 2)[:dim], (0.2, 0.1, 0.2)[:dim])
     down = (0.0,) * (dim - 1) + (-1.0,)
-    params = fem.Params(body, fem.NeoHookean(1000.0, 3e4, 0.3), 0.01, tuple(G * d for d in down))
+    params = fem.Params(body, fem.NeoHookean(1000.0, 3e4, 0.3), 0.01, tuple(G * d for d in down), contact=contact)
     state = fem.init(params, velocities=jnp.broadcast_to(jnp.asarray(down), (1, *body.vertices.shape)))
 
     def advance(s: fem.State, _: None) -> Any:
@@ -156,15 +171,19 @@ def dropped(collider: Any, dim: int, steps: int = 12) -> fem.State:
     return state
 
 
-@pytest.mark.parametrize("dim", [2, 3])
-def test_samples_of_a_plane_are_that_plane(dim: int):
-    """What is linear between samples is exact; with the plane inclined, and friction."""
+@pytest.mark.parametrize(("dim", "steep"), [(2, 1.0), (3, 1.0), (2, 2.0)])
+def test_samples_of_a_plane_are_that_plane(dim: int, steep: float):
+    """What is linear between samples is exact; with the plane inclined, and friction.
+
+    The energy by twice the distance is that by the distance with half the thickness and four times the stiffness.
+    """
     normal = np.array([0.2, 0.1, 1.0])[[0, 2] if dim == 2 else [0, 1, 2]]
     normal = normal / np.linalg.norm(normal)
     plane = boundary.plane((0.0,) * dim, tuple(normal), friction=0.4)
     pos = (-0.2,) * (dim - 1) + (-0.3,)
-    samples = field(lambda x: x @ normal, 0.1, (8,) * dim, pos, friction=0.4)
-    found, wanted = (dropped(c, dim) for c in (samples, plane))
+    samples = field(lambda x: steep * (x @ normal), 0.1, (8,) * dim, pos, friction=0.4)
+    found = dropped(samples, dim, contact=fem.Contact(3e6, 5e-3))
+    wanted = dropped(plane, dim, contact=fem.Contact(3e6 * steep**2, 5e-3 / steep))
     np.testing.assert_allclose(found.x, wanted.x, rtol=0, atol=1e-9)
     assert float(wanted.v[0, :, -1].max()) > -0.9  # it has touched
 
