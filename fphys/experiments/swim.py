@@ -61,6 +61,10 @@ class Config:
 
     def __post_init__(self) -> None:
         expect_positive(self, "iterations")
+        if self.frequency * STEP > 0.1:
+            raise ValueError(
+                f"--frequency is {self.frequency}: a beat needs ten steps of {STEP} s, so at most {0.1 / STEP:g}"
+            )
 
 
 class Scene(NamedTuple):
