@@ -46,7 +46,8 @@ Several contacts of meshes, boxes, cylinders and capsules are MuJoCo's in any po
 - *Rounding decides.* A disc that lies on a face touches with four of sixteen corners, of which many span the same
   area. Of parts that touch equally deep within 1e-9 m (two level faces), any may be named first.
 - *A side of a mesh is not quite convex or not quite flat*, as MuJoCo merges triangles up to 1e-3 rad apart: crossings
-  of two of its sides that are no corner are left out. Its other points are within a few micrometres.
+  of two of its sides that are no corner are left out. Points over a corner of the other side are MuJoCo's where the
+  line that they lie on ends at two sides. Where MuJoCo cuts this line off again, they are within some micrometres.
 - *`nativeccd` off* is read as on.
 - *Default tolerance.* MuJoCo's line on a cylinder is known to about the root of `ccd_tolerance`: up to 1e-4 m.
 - *Meshes and cylinders buried by centimetres.* robosuite's jaco and robotiq_s grippers and Newton's quadruped.urdf are

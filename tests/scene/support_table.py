@@ -93,7 +93,6 @@ def scenes() -> dict[str, Scene]:
         **{f"MPM({law})": (box, MPM(LAWS[law])) for law in LAWS},
         "SPH": (box, SPH(10.0)),
         "a Source": (Source(0.2, 1.0, 10), SPH(10.0)),
-        "a Drain": (box, Drain()),
         "Mesh, FEM": (Wedge("wedge.msh"), FEM(fem.NeoHookean(1000.0, 1e5, 0.4))),
         "Mesh, PBD": (Wedge("wedge.msh"), PBD(1000.0)),
         "Cloth": (CLOTH, PBD(0.2)),
@@ -129,6 +128,7 @@ def scenes() -> dict[str, Scene]:
         "FEM and a fixed body": [stiff, (Sphere(0.1, fixed=True),)],
         "cloth and particles": [(CLOTH, PBD(0.2)), (box, MPM(LAWS["Snow"]))],
     }
+    mixed["SPH and a Drain"] = [(box, SPH(10.0)), (Sphere(0.1), Drain())]
     mixed["MPM and SPH"] = [(box, MPM(LAWS["Snow"])), (ball, SPH(10.0))]
     seen = {"particles seen by a camera": Camera((1, 0, 1)), "particles seen by rays": Rays(RAY)}
     mixed |= {name: [(box, SPH(10.0))] for name in seen}
