@@ -19,8 +19,8 @@ QUICK = [("float32", "particles.grid"), ("float64", "relu")]
 CASES = [(dtype, name) for name in ahead.names() for dtype in PACKAGES]
 STACK = 16 << 10
 """Most bytes of stack. The driver reserves it for each of some 270,000 threads of an H100: 4.3 GB of its 80."""
-DEEP = {"rigid.collide.convex": 26 << 10}
-"""Files whose kernels need more, and how much: two polytopes, and polygons of flat sides, whose entries are indexed."""
+DEEP: dict[str, int] = {}
+"""Files whose kernels need more, and how much."""
 
 
 @pytest.mark.parametrize(

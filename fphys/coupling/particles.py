@@ -13,7 +13,7 @@ from ..model import Model
 from ..model.structure import GeomType
 from ..particles import mpm, sph
 from ..particles.arguments import array, known, row
-from ..particles.boundary import Collider
+from ..particles.boundary import Collider, local
 from ..particles.materials import column
 from ..particles.response import Response
 from ..tree import Tree, pytree, static
@@ -82,7 +82,9 @@ class MPM(Tree):
             if model.structure.geom.type[g] == GeomType.BOX and (2 * sizes[:, g, : matter[0].x.shape[-1]] < limit).any()
         )
         for boxes in zip(*(colliders(model, thin, pose, numbers, self.contact)[0] for pose in poses), strict=True):
-            before, after = (_local(Pose(c.pos, c.quat), m.x) for c, m in zip(boxes, matter, strict=True))
+            before, after = (
+                local(jnp.asarray(c.pos), jnp.asarray(c.quat), m.x) for c, m in zip(boxes, matter, strict=True)
+            )
             one = _crossed(before, after, jnp.asarray(boxes[0].size), limit)
             found = one if found is None else found | one
         return found
@@ -142,13 +144,6 @@ class SPH(Tree):
         density = row("density", units.si(self.params.density, units.density, "density"), (), matter.x.dtype)
         volume = jnp.full(matter.kind.shape, self.params.spacing ** matter.x.shape[-1], matter.x.dtype)
         return Cloud(matter.x, matter.v, jnp.where(matter.kind == sph.FLUID, density[:, None] * volume, 0), volume)
-
-
-def _local(pose: Pose, x: Array) -> Array:
-    """Positions in the axes of one pose for each world, shape (world, n, 3)."""
-    x = jnp.pad(x, ((0, 0), (0, 0), (0, 3 - x.shape[-1])))
-    back = jnp.asarray(pose.quat)[:, None] * jnp.asarray([[[1, -1, -1, -1]]], x.dtype)
-    return rotate(jnp.broadcast_to(back, (*x.shape[:2], 4)), x - jnp.asarray(pose.pos)[:, None])
 
 
 def _crossed(before: Array, after: Array, half: Array, limit: float) -> Array:

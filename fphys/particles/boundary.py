@@ -228,6 +228,17 @@ def _refuse(name: str, shape: str, found: dict[str, Any]) -> None:
             raise ValueError(f"{name}.{key} is {values[key].min()}: it must not be negative")
 
 
+def local(pos: Array, quat: Array, x: Array) -> Array:
+    """Positions x, (world, n, dim), in the axes of one pose for each world [m], shape (world, n, 3).
+
+    Args:
+        pos, quat: the pose, its quaternion of length one, shapes (1 | world, 3) and (1 | world, 4).
+    """
+    x = jnp.pad(x, ((0, 0), (0, 0), (0, 3 - x.shape[-1])))
+    back = quat[:, None] * jnp.asarray([[[1, -1, -1, -1]]], x.dtype)
+    return rotate(jnp.broadcast_to(back, (*x.shape[:2], 4)), x - pos[:, None])
+
+
 def is_inside(shape: Collider, x: Array) -> Array:
     """Which places are inside a prepared shape, bool, shape (world, n); without gradients.
 
@@ -237,16 +248,14 @@ def is_inside(shape: Collider, x: Array) -> Array:
     Raises:
         UnsupportedError: the shape is a field.
     """
-    d = jnp.pad(x, ((0, 0), (0, 0), (0, 3 - x.shape[-1]))) - shape.pos[:, None]
-    size = shape.size[:, None]
+    if shape.shape == "field":
+        raise UnsupportedError("a field of samples does not say what is inside: give a plane, sphere, box or capsule")
+    size, turned = shape.size[:, None], shape.shape in ("box", "capsule")
+    d = local(shape.pos, quat_unit(shape.quat) if turned else jnp.eye(1, 4, dtype=x.dtype), x)
     if shape.shape == "plane":
         return (d * size).sum(-1) < 0
     if shape.shape == "sphere":
         return (d**2).sum(-1) < size[..., 0] ** 2
-    if shape.shape == "field":
-        raise UnsupportedError("a field of samples does not say what is inside: give a plane, sphere, box or capsule")
-    back = quat_unit(shape.quat)[:, None] * jnp.asarray([[[1, -1, -1, -1]]], x.dtype)
-    d = rotate(jnp.broadcast_to(back, (*d.shape[:2], 4)), d)
     if shape.shape == "box":
         return (jnp.abs(d) < size).all(-1)
     beyond = jnp.maximum(jnp.abs(d[..., 2]) - size[..., 1], 0)  # the ends of a capsule's axis

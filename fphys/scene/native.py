@@ -16,6 +16,7 @@ from ..model import State as RigidState
 from ..render import sight
 from ..rigid.step import step
 from ..tree import Tree, pytree, static
+from ..worlds import choose
 from . import observe
 from .compose import Layout, Part, layout, resolve
 from .fluid import pour
@@ -149,10 +150,7 @@ class World(Tree):
         assert filling is not None
 
         def kept(old: Any, new: Any) -> Any:
-            def choose(o: Array, n: Array) -> Array:
-                return jnp.where(stop.reshape(-1, *[1] * (n.ndim - 1)), jax.lax.stop_gradient(o), n)
-
-            return jax.tree.map(choose, old, new)
+            return jax.tree.map(lambda o, n: choose(stop, o, n), jax.lax.stop_gradient(old), new)
 
         each = zip(filling.matter(state), filling.matter(after), strict=True)
         matter = filling.fields(kept(old, new).replace(status=new.status) for old, new in each)
