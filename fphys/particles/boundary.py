@@ -231,6 +231,8 @@ def _refuse(name: str, shape: str, found: dict[str, Any]) -> None:
 def local(pos: Array, quat: Array, x: Array) -> Array:
     """Positions x, (world, n, dim), in the axes of one pose for each world [m], shape (world, n, 3).
 
+    Gradients flow to every argument.
+
     Args:
         pos, quat: the pose, its quaternion of length one, shapes (1 | world, 3) and (1 | world, 4).
     """

@@ -212,5 +212,5 @@ def test_a_width_that_cannot_be():
     after = jax.jit(step)(jnp.array([0.1, -0.1]))
     assert after.status.tolist() == [0, int(fphys.Status.BADPARAM)]
     np.testing.assert_array_equal(after.x[1], state.x[1])
-    with pytest.raises(UnsupportedError, match=r"colliders\[0\]\.width is given: only in MPM"):
+    with pytest.raises(UnsupportedError, match=r"colliders\[0\]\.width is given: only colliders of MPM fade"):
         boundary.prepared(collider("sphere", 0.1), 0, float, 3, 1)
