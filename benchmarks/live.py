@@ -8,6 +8,7 @@ Chromium, headless and drawing in software, shows the page while fphys simulates
 """
 
 import argparse
+import base64
 import json
 import os
 import shutil
@@ -145,8 +146,7 @@ def measure(what: Any, seconds: float, size: tuple[int, int], picture: Path | No
             theirs, ours = busy(pid) - begun, time.process_time() - ours
             seen, count, took = np.array(ask("window.pictures")), len(sent), (sum(steps), sum(sends))
             if picture:
-                import base64
-
+                picture.parent.mkdir(parents=True, exist_ok=True)
                 picture.write_bytes(base64.b64decode(call("Page.captureScreenshot")["data"]))
     finally:
         viewer.stop()

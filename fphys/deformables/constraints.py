@@ -25,7 +25,7 @@ class Group:
         color = colors(corners)
         order = np.argsort(color, kind="stable")
         self.kind = kind
-        self.order = order  # which of the given constraints each one is
+        self.order = order.astype(np.int32)  # which of the given constraints each one is
         self.corners = np.ascontiguousarray(corners[order], np.int32)  # vertices, shape (constraint, corner)
         self.first = np.searchsorted(color[order], np.arange(color.max(initial=-1) + 2))  # of each colour, and the end
         self.corners.setflags(write=False)
