@@ -288,7 +288,8 @@ def _step(
     history = jnp.where(empty, jnp.nan, state.history)  # a slot with this history takes no part
     matter = state.replace(time=None, status=None, material=number, history=history)
     bodies = tuple((size, _parts(params, worlds, size)) for size in sizes_of(params, n))
-    layout, last = layout._replace(bodies=bodies, colliders=kinds), (keep, contact)
+    smooth = 0 if params.contact is None else params.contact.smooth
+    layout, last = layout._replace(bodies=bodies, colliders=kinds, smooth=smooth), (keep, contact)
     if response is None:
         (moved, bits, still), took = advance(layout, setting, matter, empty, force, actuation, shapes, *last), None
     else:

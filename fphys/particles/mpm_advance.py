@@ -37,6 +37,7 @@ from .mpm_stages import (
     moving,
     pushing,
     scattering,
+    smoothing,
     stacked,
     weighing,
     whole,
@@ -58,6 +59,7 @@ class Body(NamedTuple):
     state: "State"
     spread: Scattered
     grid: Array  # momentum and mass, (world, node, 4)
+    fill: Any = None  # what it fills of the nodes, (world, node, 4); of bodies that meet
 
 
 def _idle(
@@ -83,10 +85,13 @@ def advance(
     """The next state, each world's fault bits, and whether all its particles stand still."""
     if [parts for _, parts in layout.bodies] == [1]:
         after: Stepped = whole(layout, setting, state, force, actuation, shapes)
-        return _together([_kept(layout, setting, keep, state, after)], [(layout, state)], empty), None
+        if keep is not None:
+            brought = carrying(layout, setting.table, state, after.fault)
+            after = _kept(layout, setting, keep, state, after, brought)
+        return _together([after], [(layout, state)], empty), None
     bodies = _spread(layout, setting, state, force, actuation, between)
     found = [gathering(b.layout, b.setting, b.state, b.spread.fault, shapes, b.grid) for b in bodies]
-    return _moved(bodies, found, keep, empty), None
+    return _moved(bodies, found, keep, between, empty), None
 
 
 @recomputed(lambda result: None, _idle)
@@ -124,7 +129,7 @@ def exchanged(
         collecting(b.layout, b.setting, b.state, b.spread.fault, p.velocity)
         for b, p in zip(bodies, pushed, strict=True)
     ]
-    return (*_moved(bodies, found, keep, empty), taken(response, _sum([p.impulse for p in pushed]))), None
+    return (*_moved(bodies, found, keep, between, empty), taken(response, _sum([p.impulse for p in pushed]))), None
 
 
 def _sum(arrays: list[Array]) -> Array:
@@ -158,13 +163,24 @@ def _body(layout: Layout, setting: Setting, given: Any, own: slice) -> Body:
 
 
 def _met(bodies: list[Body], between: Any) -> list[Body]:
-    """Bodies with what they give each other."""
-    fills = [_joined(b.layout, filling(b.layout, b.state, b.spread.fault)) for b in bodies]
-    grids = [b.grid for b in bodies]
-    if bodies[0].layout.around:
-        fills, grids = ([folding(bodies[0].layout, a) for a in each] for each in (fills, grids))
+    """Bodies with what they fill, and what they give each other."""
+    layout, fills = bodies[0].layout, [_joined(b.layout, filling(b.layout, b.state, b.spread.fault)) for b in bodies]
+    fills = [smoothing(layout, fill) for fill in fills] if layout.smooth else _folded(layout, fills)
+    bodies = [b._replace(fill=fill) for b, fill in zip(bodies, fills, strict=True)]
+    grids = _meet(bodies, [b.grid for b in bodies], between)
+    return [b._replace(grid=grid) for b, grid in zip(bodies, grids, strict=True)]
+
+
+def _meet(bodies: list[Body], grids: list[Array], between: Any) -> list[Array]:
+    """Grids of bodies, after these met."""
+    fills, grids = [b.fill for b in bodies], _folded(bodies[0].layout, grids)
     met = meeting(between, jnp.stack(fills, 1), jnp.stack(grids, 1))
-    return [b._replace(grid=met[:, i]) for i, b in enumerate(bodies)]
+    return [met[:, i] for i in range(len(bodies))]
+
+
+def _folded(layout: Layout, grids: list[Array]) -> list[Array]:
+    """Grids with the images of nodes added to them."""
+    return [folding(layout, grid) for grid in grids] if layout.around else grids
 
 
 def _joined(layout: Layout, grid: Array) -> Array:
@@ -172,20 +188,35 @@ def _joined(layout: Layout, grid: Array) -> Array:
     return grid if layout.parts == 1 else sum_rows(grid)
 
 
-def _moved(bodies: list[Body], found: list[Gathered], keep: Array | None, empty: Array) -> tuple["State", Array, Array]:
+def _moved(
+    bodies: list[Body], found: list[Gathered], keep: Array | None, between: Any, empty: Array
+) -> tuple["State", Array, Array]:
     """The next state from what each body's grid makes of it."""
     after = [Stepped(f.x, f.v, f.C, b.spread.F, b.spread.history, f.fault) for b, f in zip(bodies, found, strict=True)]
-    kept = [_kept(b.layout, b.setting, keep, b.state, a) for b, a in zip(bodies, after, strict=True)]
-    return _together(kept, [(b.layout, b.state) for b in bodies], empty)
+    if keep is not None:
+        grids = _brought(bodies, after, between)
+        each = zip(bodies, after, grids, strict=True)
+        after = [_kept(b.layout, b.setting, keep, b.state, a, grid) for b, a, grid in each]
+    return _together(after, [(b.layout, b.state) for b in bodies], empty)
 
 
-def _kept(layout: Layout, setting: Setting, keep: Array | None, state: "State", after: Stepped) -> Stepped:
+def _brought(bodies: list[Body], after: list[Stepped], between: Any) -> list[Array]:
+    """What particles bring to the nodes without any force; bodies meet there, too.
+
+    So what stops bodies that approach is no motion of the nodes: a particle keeps it, as on one grid, and gives it up
+    as the stress that follows from it grows. It would be lost at once otherwise.
+    """
+    grids = [
+        _joined(b.layout, carrying(b.layout, b.setting.table, b.state, a.fault))
+        for b, a in zip(bodies, after, strict=True)
+    ]
+    return grids if len(bodies) == 1 else _meet(bodies, grids, between)
+
+
+def _kept(layout: Layout, setting: Setting, keep: Array, state: "State", after: Stepped, brought: Array) -> Stepped:
     """The particles after the step, with a share of the velocity that the grid does not represent."""
-    if keep is None:
-        return after
-    momentum = _joined(layout, carrying(layout, setting.table, state, after.fault))
     alone = setting._replace(gravity=jnp.zeros_like(setting.gravity))
-    return after._replace(v=keeping(layout, alone, keep, state, after.fault, momentum, after.v))
+    return after._replace(v=keeping(layout, alone, keep, state, after.fault, brought, after.v))
 
 
 def _together(after: list[Stepped], before: list[tuple[Layout, "State"]], empty: Array) -> tuple["State", Array, Array]:

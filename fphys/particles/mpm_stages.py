@@ -95,6 +95,7 @@ class Layout(NamedTuple):
     parts: int = 1  # of the body that is meant
     colliders: tuple[Kinds, ...] = ()
     around: tuple[int, ...] = ()  # periodic axes
+    smooth: int = 0  # how often the normals of contact are evened out
 
     @property
     def periods(self) -> tuple[tuple[float, float] | None, ...]:
@@ -424,6 +425,17 @@ def _filled(layout: Layout, state: "State", fault: Any) -> Any:
     return jax.ShapeDtypeStruct((state.x.shape[0], math.prod(layout.nodes), 4), state.x.dtype)
 
 
+def _smooth(launch: Any, layout: Layout, fill: Any, out: Any) -> None:
+    """Launch what evens out the slopes of a body's fill, as often as is asked for; at the images of nodes, too."""
+    size, last = (launch.worlds, math.prod(layout.nodes)), (layout.smooth - 1, len(layout.shape) - 1)
+    fill = _around(launch, "fold", layout, fill)
+    for time, axis in itertools.product(range(layout.smooth), range(len(layout.shape))):
+        before = fill if axis else _around(launch, "unfold", layout, fill)
+        fill = out if (time, axis) == last else _nodal(launch, layout, fill.dtype)
+        kernel = kernels(fill.dtype, "particles.meet").smooth
+        launch(kernel, dim=size, inputs=[layout.nodes, axis, before], outputs=[fill])
+
+
 def _meet(launch: Any, between: Between, fill: Any, momentum: Any, out: Any) -> None:
     """Launch what makes bodies meet, a pair after the other."""
     size, (*others, last) = (launch.worlds, *fill.shape[1:3]), itertools.combinations(range(fill.shape[1]), 2)
@@ -436,4 +448,5 @@ def _meet(launch: Any, between: Between, fill: Any, momentum: Any, out: Any) -> 
 
 
 filling = warp_op(_fill, _filled, name="mpm.step: fill")
+smoothing = warp_op(_smooth, lambda layout, fill: fill, zeroed=False, name="mpm.step: smooth")
 meeting = warp_op(_meet, lambda between, fill, momentum: momentum, zeroed=False, name="mpm.step: meet")

@@ -3,6 +3,7 @@
 import warp as wp
 
 from .._precision import real, vec3, vec4
+from .around import stride_of
 from .grid import SEPARATE, SMALL_SQUARED, against, fallen
 from .keep import takes_part
 from .spread import affine, spread
@@ -41,6 +42,33 @@ def fill(
         slope = (real(-4.0) * share / dx) * wp.identity(n=3, dtype=real)
         field = affine(vec4(real(0.0), real(0.0), real(0.0), share), slope, dx, nodes)
         spread(world, p, lower, dx, nodes, x, field, fill_out)
+
+
+@wp.kernel
+def smooth(
+    # Model:
+    nodes: wp.vec3i,
+    along: int,
+    # In:
+    fill: wp.array2d(dtype=vec4),
+    # Out:
+    fill_out: wp.array2d(dtype=vec4),
+):
+    """Each slope as the mean of three neighbours along an axis, weights 1/4, 1/2, 1/4; the share itself stays.
+
+    The slopes of particles of one node scatter by some degrees from the surface's normal, and what they scatter is
+    lost in contact as if it were friction.
+    """
+    world, node = wp.tid()
+    step = stride_of(along, nodes)
+    at = (node // step) % nodes[along]
+    own = fill[world, node]
+    mean = real(0.5) * own
+    if at > 0:
+        mean = mean + real(0.25) * fill[world, node - step]
+    if at < nodes[along] - 1:
+        mean = mean + real(0.25) * fill[world, node + step]
+    fill_out[world, node] = vec4(mean[0], mean[1], mean[2], own[3])
 
 
 @wp.func

@@ -58,6 +58,7 @@ def check(params: mpm.Params, state: mpm.State, moved: Any) -> None:
 def test_steps_in_contact(dim: int):
     params, state = pressed(dim)
     params = params.replace(transfer=mpm.AffineFlip(0.9) if dim == 2 else mpm.Apic())
+    params = params.replace(contact=params.contact.replace(smooth=4 - dim))  # type: ignore[union-attr]
     floor = boundary.sphere((0.3, 0.0, 0.2), 0.12, "separate", 0.3)
 
     def moved(params: mpm.Params, state: mpm.State) -> Any:

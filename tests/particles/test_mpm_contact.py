@@ -54,7 +54,7 @@ def test_what_does_not_touch_moves_as_if_alone(transfer: Any):
     force = jnp.linspace(0.0, 1.0, 160).reshape(1, 80, 2)
     floor = boundary.sphere((1.0, 0.1), 0.2, friction=0.3)
     for given, parts in ((params, 1), (soft, 2)):
-        both = given.replace(contact=mpm.Contact((32, 48)), parts=parts)
+        both = given.replace(contact=mpm.Contact((32, 48), smooth=parts - 1), parts=parts)
         together = rolled(both, state, force=force, colliders=floor)
         for own in (slice(0, 32), slice(32, 80)):
             mine = given.replace(parts=parts)
@@ -68,8 +68,10 @@ def test_what_does_not_touch_moves_as_if_alone(transfer: Any):
 
 @pytest.mark.parametrize("sizes", [(32, 48), (16, 16, 48)])
 @pytest.mark.parametrize("around", [False, True])
-def test_momentum_is_kept(sizes: tuple[int, ...], around: bool):
-    params = PARAMS.replace(walls=mpm.Walls("periodic" if around else "open"), contact=mpm.Contact(sizes, 0.5))
+@pytest.mark.parametrize(("transfer", "smooth"), [(mpm.Apic(), 0), (mpm.AffineFlip(0.9), 2)])
+def test_momentum_is_kept(sizes: tuple[int, ...], around: bool, transfer: Any, smooth: int):
+    contact = mpm.Contact(sizes, 0.5, smooth=smooth)
+    params = PARAMS.replace(walls=mpm.Walls("periodic" if around else "open"), contact=contact, transfer=transfer)
     start = blocks(params=params)
     end = rolled(params, start)
     mass = start.volume * jnp.where(start.material == 0, 1e3, 3e3)
@@ -91,8 +93,11 @@ def test_bodies_that_were_pressed_part_again():
     assert found["slip"][0] > 1.9
 
 
-def test_bodies_across_a_periodic_face_meet_as_elsewhere():
-    params = PARAMS.replace(walls=mpm.Walls(("periodic", "periodic", "slip", "slip"), 0.2))
+@pytest.mark.parametrize("smooth", [0, 2])
+def test_bodies_across_a_periodic_face_meet_as_elsewhere(smooth: int):
+    contact = mpm.Contact((32, 48), 0.3, smooth=smooth)
+    params = PARAMS.replace(walls=mpm.Walls(("periodic", "periodic", "slip", "slip"), 0.2), contact=contact)
+    params = params.replace(transfer=mpm.AffineFlip() if smooth else mpm.Apic())
     here = rolled(params, blocks(params=params))
     moved = blocks(params=params)
     moved = moved.replace(x=moved.x.at[..., 0].set((moved.x[..., 0] + 1.0) % 2.0))
@@ -159,6 +164,8 @@ def test_batches_are_worlds():
 def test_contacts_that_cannot_be():
     with pytest.raises(ValueError, match=r"contact\.sizes is \(3, 0\): give the number of particles of each body"):
         mpm.Contact((3, 0))
+    with pytest.raises(ValueError, match=r"contact\.smooth is -1: give a whole number, 0 or more"):
+        mpm.Contact((3, 4), smooth=-1)
     with pytest.raises(ValueError, match=r"params\.contact\.sizes is \(3, 4\), 7 particles together, the state has 80"):
         blocks(params=PARAMS.replace(contact=mpm.Contact((3, 4))))
     with pytest.raises(TypeError, match=r"params\.contact is a tuple: give mpm\.Contact"):
