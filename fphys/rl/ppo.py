@@ -317,8 +317,9 @@ def _improve(
         return step(learner, split(unpack(seen[rows])._replace(advantage=advantage)))
 
     def one_pass(learner: training.TrainState, key: Array) -> tuple[training.TrainState, dict[str, Array]]:
-        order = jax.random.permutation(key, len(seen)).reshape(config.minibatches, -1)
-        return jax.lax.scan(one, learner, (order, everywhere(standard(advantages[order]))))
+        order = everywhere(jax.random.permutation(key, len(seen)).reshape(config.minibatches, -1))
+        drawn = everywhere(standard(advantages[order]))  # whole on each device, so that their means are no messages
+        return jax.lax.scan(one, learner, (order, drawn))
 
     learner, rows = jax.lax.scan(one_pass, learner, jax.random.split(key, config.epochs))
     names = ("policy_loss", "value_loss", "entropy", "kl", "clipped", "grad_norm")

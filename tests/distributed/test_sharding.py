@@ -178,17 +178,18 @@ def test_a_mean_by_each_device_of_its_own_examples():
         with jax.set_mesh(MESH):
             rows, learner = distributed.split(batch), distributed.everywhere(start)
             two = run(distributed.averaged(loss)).lower(learner, rows).compile()
-            same(two(learner, rows), one, 1e-12)
+            ours, theirs = two(learner, rows), one
+            same((ours[0].params, ours[1]), (theirs[0].params, theirs[1]), 1e-12)
         if parts == 1:  # six and two weights, the loss and two metrics
             assert messages(two) == {Message("all-reduce", 8 * (8 + 3)): 1}
     assert distributed.averaged(loss) is loss  # without a mesh
 
-    def square(params: Any) -> Any:
+    def square(params: Any, batch: Any) -> Any:
         return distributed.averaged(loss)(params, {}, distributed.split(batch), jax.random.key(0))[0] ** 2
 
-    expected = jax.jit(jax.grad(square))(params)
+    expected = jax.jit(jax.grad(square))(params, batch)
     with jax.set_mesh(MESH):
-        same(jax.jit(jax.grad(square))(params), expected, 1e-12)
+        same(jax.jit(jax.grad(square))(params, distributed.split(batch)), expected, 1e-12)
 
 
 def test_what_all_devices_saw_is_gathered_in_one_message():
@@ -304,12 +305,18 @@ def test_an_update_of_an_agent_is_that_of_one_device(agent: str):
     same(one[0].env.qpos, two[0].env.qpos, 1e-12)
     sent, weights = messages(compiled), lambda tree: sum(x.size for x in jax.tree.leaves(tree))
     sums = 1 + 2 * state.observation.shape[1]  # of observations: count, sums, squares
-    if agent == "ppo":  # once in each step, once for each minibatch with the loss and five metrics, all gains at once
-        wanted = {4 * sums: config.horizon, 4 * (weights(state.learner.params) + 6): 2, 4 * 3 * config.horizon: 1}
-    else:  # once for all steps: the gradient through the physics and the value; the critic's updates, with the loss
-        wanted = {4 * (weights(state.actor) + 1): 1, 4 * (weights(state.critic.params) + 1): 4, 4 * sums: 1}
-    few = {m: n for m, n in sent.items() if m.arrays > 1}
-    assert {m.bytes: n for m, n in sent.items() if m.kind == "all-reduce" and m.arrays == 1} == wanted
-    gathered = 4 * WORLDS * config.horizon * (4 + 1 + (4 if agent == "ppo" else 0))
-    assert {m: n for m, n in sent.items() if m.kind != "all-reduce"} == {Message("all-gather", gathered): 1}
-    assert set(few.values()) == {1} and max(m.bytes for m in few) < 50  # scalars to log
+    if agent == "ppo":  # in each step; for each minibatch, with the loss and five metrics
+        repeated, numbers = {4 * sums: config.horizon, 4 * (weights(state.learner.params) + 6): 2}, 4 + 1 + 4
+    else:  # for each minibatch of the critic, with the loss; none in a step
+        repeated, numbers = {4 * (weights(state.critic.params) + 1): 4}, 4 + 1
+    assert {m: n for m, n in sent.items() if n > 1} == {Message("all-reduce", m): n for m, n in repeated.items()}
+    examples = Message("all-gather", 4 * numbers * WORLDS * config.horizon)
+    assert [m for m in sent if m.kind != "all-reduce"] == [examples]
+    arrays = re.findall(r"= \(?([^=]*) all-reduce\(", re.sub(r"/\*.*?\*/", "", compiled.as_text()))
+    once = [m for m, n in sent.items() if n == 1 and m != examples]
+    if agent == "ppo":  # all steps' gains together; scalars to log
+        assert len(once) <= 2 and sum(f"f32[{config.horizon},3]" in message for message in arrays) == 1
+    else:  # the gradient through the physics as one array, with the value; with it the sums, and scalars to log
+        assert len(once) == 1
+        for size in (1 + weights(state.actor), sums):
+            assert sum(f"f32[{size}]" in message for message in arrays) == 1
