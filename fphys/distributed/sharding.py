@@ -193,7 +193,7 @@ def averaged(loss_fn: LossFn) -> LossFn:
 
     Args:
         loss_fn: ``loss_fn(params, aux, batch, key) -> (loss, aux, metrics)``. Loss and metrics are means over the
-            examples of a batch, and floats; it returns ``aux`` as it is.
+            examples of a batch, and floats; it returns ``aux`` as it is. Each device has the same ``key``.
 
     Returns:
         Such a function, whose gradient flows to the parameters alone. It is of first order. Without a mesh,
