@@ -229,18 +229,23 @@ def exchange(sent: dict[Message, int], processes: int) -> tuple[Callable[..., An
     if other := {message.kind for message in sent} - {"all-reduce", "all-gather"}:
         raise ValueError(f"the program sends {', '.join(sorted(other))}, which this measurement does not know")
 
-    def again(message: Message, count: int, x: Any) -> Any:
-        def send(_: Any, x: Any) -> Any:
+    def again(message: Message, count: int, arrays: list[Any]) -> Any:
+        def send(_: Any, arrays: list[Any]) -> Any:
             if message.kind == "all-gather":
-                return jax.lax.all_gather(x, distributed.WORLD, tiled=True)[-len(x) :]
-            return jax.lax.pcast(jax.lax.psum(x, distributed.WORLD) / processes, distributed.WORLD, to="varying")
+                return [jax.lax.all_gather(x, distributed.WORLD, tiled=True)[-len(x) :] for x in arrays]
+            means = [x / processes for x in jax.lax.psum(arrays, distributed.WORLD)]
+            return [jax.lax.pcast(x, distributed.WORLD, to="varying") for x in means]
 
-        return jax.lax.fori_loop(0, count, send, x)
+        return jax.lax.fori_loop(0, count, send, arrays)
 
-    def each(*arrays: Any) -> Any:
-        return [again(message, sent[message], x) for message, x in zip(sent, arrays, strict=True)]
+    def each(*given: list[Any]) -> Any:
+        return [x for message, arrays in zip(sent, given, strict=True) for x in again(message, sent[message], arrays)]
 
-    sizes = [max(1, m.bytes // 4 // (processes if m.kind == "all-gather" else 1)) for m in sent]
-    args = jax.jit(lambda: [distributed.split(jnp.ones(size * processes, jnp.float32)) for size in sizes])()
+    def ones(message: Message) -> list[Any]:
+        size = max(message.arrays, message.bytes // 4 // (processes if message.kind == "all-gather" else 1))
+        lengths = [size // message.arrays + (i < size % message.arrays) for i in range(message.arrays)]
+        return [jnp.ones(n * processes, jnp.float32) for n in lengths]
+
+    args = jax.jit(lambda: [list(map(distributed.split, ones(message))) for message in sent])()
     world = P(distributed.WORLD)
     return jax.shard_map(each, mesh=jax.sharding.get_mesh(), in_specs=world, out_specs=world), args

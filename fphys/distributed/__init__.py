@@ -2,13 +2,27 @@
 
 from .launch import launch
 from .processes import ProcessError, group, initialize, is_first, joined, meet, on_host, shard
-from .sharding import MODEL, WORLD, everywhere, gradient, local, mesh, place, split, total
+from .sharding import (
+    MODEL,
+    WORLD,
+    averaged,
+    everywhere,
+    gathered,
+    gradient,
+    local,
+    mesh,
+    place,
+    split,
+    total,
+)
 
 __all__ = [
     "MODEL",
     "WORLD",
     "ProcessError",
+    "averaged",
     "everywhere",
+    "gathered",
     "gradient",
     "group",
     "initialize",

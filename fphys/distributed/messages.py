@@ -26,6 +26,8 @@ class Message:
     """XLA's name: "all-reduce", "all-gather", ..."""
     bytes: int
     """Size of what each device has afterwards."""
+    arrays: int = 1
+    """Of how many arrays it is. On CPUs XLA has gloo send one after the other."""
 
 
 def messages(compiled: Any) -> dict[Message, int]:
@@ -62,7 +64,7 @@ def messages(compiled: Any) -> dict[Message, int]:
 
 def _of_line(line: str, sent: Any) -> Counter[Message]:
     if own := _MESSAGE.search(_COMMENT.sub("", line)):
-        return Counter({Message(own[2], _bytes(own[1])): 1})
+        return Counter({Message(own[2], _bytes(own[1]), len(_ARRAY.findall(own[1]))): 1})
     called = _CALLED.findall(line)
     for branches in _BRANCHES.findall(line):
         called += [name.strip().lstrip("%") for name in branches.split(",")]

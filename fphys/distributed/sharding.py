@@ -7,6 +7,7 @@ from typing import Any, TypeVar
 
 import jax
 import jax.core
+import jax.numpy as jnp
 import numpy as np
 from jax.flatten_util import ravel_pytree
 from jax.sharding import AxisType, Mesh, NamedSharding
@@ -15,6 +16,7 @@ from jax.sharding import PartitionSpec as P
 from ..bridge.spread import axes
 
 T = TypeVar("T")
+LossFn = Callable[[Any, Any, Any, Any], tuple[Any, Any, dict[str, Any]]]
 WORLD = "world"
 """The mesh axis over which worlds, and examples of a batch, are spread."""
 MODEL = "model"
@@ -106,20 +108,36 @@ def place(tree: T, rules: Sequence[tuple[str, tuple[str | None, ...]]], over: Me
     return jax.tree_util.tree_map_with_path(put, tree)
 
 
-def local(fn: Callable[..., Any], worlds: int) -> Callable[..., Any]:
+def gathered(tree: Any) -> tuple[Any, Callable[[Any], Any]]:
+    """What all devices saw, on each of them, in one message: for examples to be drawn from.
+
+    Args:
+        tree: arrays of shape (time, world, ...) and of one dtype.
+
+    Returns:
+        One array, (time x world, n), with the numbers of an example in each row; and a function that makes a tree of
+        such rows, whose arrays have their number first.
+    """
+    _, back = ravel_pytree(jax.tree.map(lambda x: jnp.zeros(x.shape[2:], x.dtype), tree))
+    rows = everywhere(jax.vmap(jax.vmap(lambda one: ravel_pytree(one)[0]))(tree))
+    return rows.reshape(-1, rows.shape[-1]), jax.vmap(back)
+
+
+def local(fn: Callable[..., Any], worlds: int, axis: int = 0) -> Callable[..., Any]:
     """``fn``, run by each device on its own worlds, so that its branches and gathers ask no other device.
 
     Args:
-        fn: a function of trees; arrays of leading size ``worlds`` are split, and so are all its results. It must not
-            mix worlds.
+        fn: a function of trees; arrays whose ``axis`` has the size ``worlds`` are split there, and so are all its
+            results. It must not mix worlds.
     """
     found = _mesh(None) if WORLD in jax.sharding.get_abstract_mesh().axis_names else None
     if found is None or found.shape[WORLD] == 1 or worlds % found.shape[WORLD]:
         return fn
 
     def call(*args: Any) -> Any:
-        specs = jax.tree.map(lambda x: FIRST if np.shape(x)[:1] == (worlds,) else P(), args)
-        spread = jax.shard_map(lambda *a: _vary(fn(*a)), mesh=found, in_specs=specs, out_specs=FIRST)
+        cut = P(*[None] * axis, WORLD)
+        specs = jax.tree.map(lambda x: cut if np.shape(x)[axis : axis + 1] == (worlds,) else P(), args)
+        spread = jax.shard_map(lambda *a: _vary(fn(*a)), mesh=found, in_specs=specs, out_specs=cut)
         return jax.jit(spread, inline=True)(*args)
 
     return call
@@ -165,6 +183,53 @@ def gradient(loss: Callable[..., Any], shared: Any, *args: Any, out_specs: Any =
         )
     spread = jax.shard_map(each, mesh=found, in_specs=(P(), *_specs(args)), out_specs=(P(), out_specs))
     return jax.jit(spread, inline=True)(shared, *args)
+
+
+def averaged(loss_fn: LossFn) -> LossFn:
+    """``loss_fn`` of :func:`fphys.train.step`, by each device of its own examples; one all-reduce adds, of one array.
+
+    Under ``jit`` alone, XLA sends each parameter's gradient and each metric as an array of its own, and gloo one after
+    the other.
+
+    Args:
+        loss_fn: ``loss_fn(params, aux, batch, key) -> (loss, aux, metrics)``. Loss and metrics are means over the
+            examples of a batch, and floats; it returns ``aux`` as it is. Each device has the same ``key``.
+
+    Returns:
+        Such a function, whose gradient flows to the parameters alone. It is of first order. Without a mesh,
+        ``loss_fn`` itself.
+    """
+    found = _mesh(None)
+    if found is None or found.shape[WORLD] == 1:
+        return loss_fn
+
+    def own(params: Any, aux: Any, batch: Any, key: Any) -> Any:
+        def scalars(params: Any) -> tuple[Any, Any]:
+            loss, _, metrics = loss_fn(params, aux, batch, key)
+            return loss, metrics
+
+        return total(jax.value_and_grad(scalars, has_aux=True)(_vary(params)))
+
+    def mean(params: Any, aux: Any, batch: Any, key: Any) -> tuple[Any, Any, dict[str, Any]]:
+        spread = jax.shard_map(own, mesh=found, in_specs=(P(), P(), _specs(batch), P()), out_specs=P())
+        sums = jax.jit(spread, inline=True)(*jax.lax.stop_gradient((params, aux, batch)), key)
+        (loss, metrics), slope = jax.tree.map(lambda x: x / found.shape[WORLD], sums)
+        return _sloped(loss, params, slope), aux, metrics
+
+    return mean
+
+
+@jax.custom_vjp
+def _sloped(value: Any, at: Any, slope: Any) -> Any:
+    """The value, whose gradient by ``at`` is ``slope``."""
+    return value
+
+
+def _sloped_bwd(slope: Any, cotangent: Any) -> tuple[Any, Any, None]:
+    return cotangent, jax.tree.map(lambda x: cotangent.astype(x.dtype) * x, slope), None
+
+
+_sloped.defvjp(lambda value, at, slope: (value, slope), _sloped_bwd)
 
 
 def total(tree: T) -> T:

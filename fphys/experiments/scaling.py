@@ -28,11 +28,11 @@ class Config:
     """Time of a device's own work in an update [s]; assumed."""
     jitter: float = 0.02
     """Standard deviation of that time, relative to it; assumed."""
-    reduce_bytes: int = 44_360
+    reduce_bytes: int = 44_364
     """Size of an all-reduce: that of a gradient of PPO for HalfCheetah-v5."""
-    reductions: int = 225
+    reductions: int = 66
     """All-reduces of an update of PPO: 32 of gradients, the others of a few numbers."""
-    gather_bytes: int = 1_441_792
+    gather_bytes: int = 884_736
     """What a device gives to all others in an update: in PPO, what its worlds saw."""
     per_node: int = 8
     """Devices of a node, as a DGX H100 has them."""

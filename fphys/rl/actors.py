@@ -140,12 +140,7 @@ def scaled(
     if not config.normalize:
         return state, seen._replace(x=x, final=final)
 
-    def gain(gains: Array, step: tuple[Array, Array]) -> tuple[Array, Array]:
-        reward, done = step
-        gains = config.discount * gains + reward
-        return jnp.where(done, 0, gains), gains
-
-    gains, each = jax.lax.scan(gain, state.gains, (seen.reward, seen.done))
+    gains, each = ppo.discounted(config, state.gains, seen.reward, seen.done)
     gain_moments = state.gain_moments.update(each.ravel())
     reward = jnp.clip(seen.reward / gain_moments.deviation(2), -10, 10)
     moments = scales.update(new.reshape(-1, new.shape[-1])) if len(new) else scales

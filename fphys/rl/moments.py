@@ -23,8 +23,42 @@ class Moments(Tree):
         """Nothing seen yet: mean 0 and variance 1, without weight."""
         return cls(jnp.float32(0), jnp.zeros(shape, jnp.float32), jnp.ones(shape, jnp.float32))
 
+    @classmethod
+    def around(cls, x: Array) -> Self:
+        """Nothing seen yet, as :meth:`zero`, with the mean of a batch, (batch, n), for the first sums to be about."""
+        none = cls.zero(x.shape[1:])
+        return none.replace(mean=none.update(x).mean)
+
+    def sums(self, x: Array) -> Array:
+        """Of a batch, (..., batch, n): its count, and the sums of x - mean and of its squares, (..., 1 + 2 n).
+
+        It is one sum over the batch, hence one message if that is spread over devices. Rows that are not finite are
+        left out.
+        """
+        away = x.astype(jnp.float32) - self.mean.reshape(*[1] * (x.ndim - self.mean.ndim), *self.mean.shape)
+        away = away.reshape(*x.shape[: x.ndim - self.mean.ndim], -1)
+        fine = jnp.isfinite(away).all(-1, keepdims=True)
+        away = jnp.where(fine, away, 0)
+        return jnp.concatenate([fine.astype(away.dtype), away, away**2], -1).sum(-2)
+
+    def add(self, sums: Array) -> Self:
+        """Merge a batch, given by :meth:`sums` of these moments, (1 + 2 n,).
+
+        M' = M + s2 - s1^2 / N' with M the sum of squares about the mean so far, and N' the count with the batch. Once
+        something was seen nothing large cancels there, because s1^2 <= n s2 for a batch of n: this is as exact as
+        :meth:`update`. Before, it is so if the mean is near, as :meth:`around` has it.
+        """
+        first, second = sums[1:].reshape(2, *self.mean.shape)
+        total = self.count + sums[0]
+        known = jnp.maximum(total, 1e-8)
+        spread = jnp.maximum(self.var * self.count + (second - first**2 / known), 0)
+        return type(self)(total, self.mean + first / known, jnp.where(total > 0, spread / known, self.var))
+
     def update(self, x: Array) -> Self:
-        """Merge a batch, shape (batch, n). Values that are not finite are left out with their row."""
+        """Merge a batch, shape (batch, n), also one far from the mean so far: two sums over it, one after the other.
+
+        Values that are not finite are left out with their row.
+        """
         x = x.astype(jnp.float32)
         fine = jnp.isfinite(x).reshape(len(x), -1).all(1)
         weight = fine.reshape(-1, *[1] * (x.ndim - 1)).astype(x.dtype)

@@ -127,7 +127,9 @@ def _step(env: Env, config: Any, act: Act, state: TrainingState, key: Array, tak
     action, control = act(state.learner.params, x, key, taken)
     now, observation, reward, terminated, truncated, info = env.step(state.env, control.astype(env.action_spec.dtype))
     seen = Transition(finite(state.observation), action, finite(reward), finite(info.final_obs), terminated)
-    moments = state.moments.update(observation) if config.normalize else state.moments
+    moments = state.moments
+    if config.normalize:
+        moments = moments.add(moments.sums(observation))
     after = state.replace(env=now, observation=observation, moments=moments, memory=state.memory.add(seen))
     done, success = terminated | truncated, info.terms.get("success")
     return after, (seen.reward, done, info.episode.total, info.episode.length, success)

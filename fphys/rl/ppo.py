@@ -15,7 +15,7 @@ import jax.numpy as jnp
 
 from .. import nn, optim
 from .. import train as training
-from ..distributed import everywhere, split
+from ..distributed import averaged, everywhere, gathered, local, split
 from ..envs import Curriculum, Env, EnvState, Episode, auto_adapt, set_difficulty
 from ..tree import Tree, pytree
 from .loop import Log, episode_scalars, loop
@@ -119,7 +119,8 @@ def init(env: Env, config: Config, key: Array) -> tuple[Any, TrainingState]:
     zero = Moments.zero
     gains = split(jnp.zeros(env.num_envs, jnp.float32))
     learner = everywhere(learner)
-    return module, TrainingState(learner, state, observation, zero(observation.shape[1:]), gains, zero(()), curriculum)
+    moments = Moments.around(observation) if config.normalize else zero(observation.shape[1:])
+    return module, TrainingState(learner, state, observation, moments, gains, zero(()), curriculum)
 
 
 def update(env: Env, config: Config, module: Any, state: TrainingState) -> tuple[TrainingState, dict[str, Array]]:
@@ -225,23 +226,48 @@ def play(env: Env, module: Any, params: Any, state: EnvState, x: Array, noise: A
 
 
 def _act(env: Env, config: Config, module: Any, state: TrainingState, key: Array) -> tuple[TrainingState, Seen]:
-    """Act in all worlds for ``horizon`` steps."""
+    """Act in all worlds for ``horizon`` steps. Devices meet once in each, for the moments of observations."""
     shape = env.num_envs, *env.action_spec.shape
 
     def act(state: TrainingState, key: Array) -> tuple[TrainingState, Seen]:
-        moments = state.moments.update(state.observation) if config.normalize else state.moments
+        moments = state.moments
+        if config.normalize:
+            moments = moments.add(moments.sums(state.observation))
         x, noise = moments.normalize(state.observation), jax.random.normal(key, shape, jnp.float32)
         now, observation, seen = play(env, module, state.learner.params, state.env, x, noise)
-        gains, scale, reward = state.gains, state.gain_moments, seen.reward
-        if config.normalize:
-            gains = config.discount * gains + reward
-            scale = scale.update(gains)
-            reward = jnp.clip(reward / scale.deviation(1), -10, 10)
-        gains = jnp.where(seen.done, 0, gains)
-        after = state.replace(env=now, observation=observation, moments=moments, gains=gains, gain_moments=scale)
-        return after, seen._replace(reward=reward, final=moments.normalize(seen.final))
+        after = state.replace(env=now, observation=observation, moments=moments)
+        return after, seen._replace(final=moments.normalize(seen.final))
 
-    return jax.lax.scan(act, state, jax.random.split(key, config.horizon))
+    state, seen = jax.lax.scan(act, state, jax.random.split(key, config.horizon))
+    return _scaled(config, state, seen) if config.normalize else (state, seen)
+
+
+def _scaled(config: Config, state: TrainingState, seen: Seen) -> tuple[TrainingState, Seen]:
+    """Rewards in deviations of the discounted sums up to their step; one message for all steps.
+
+    Sums of the first iteration are about zero. That costs digits only where all rewards of a step are nearly the same,
+    and these are clipped.
+    """
+    gains, each = discounted(config, state.gains, seen.reward, seen.done)
+    scale = jax.vmap(state.gain_moments.add)(jnp.cumsum(state.gain_moments.sums(each), 0))
+    reward = jnp.clip(seen.reward / scale.deviation(1)[:, None], -10, 10)
+    last = jax.tree.map(lambda x: x[-1], scale)
+    return state.replace(gains=gains, gain_moments=last), seen._replace(reward=reward)
+
+
+def discounted(config: Config, gains: Array, reward: Array, done: Array) -> tuple[Array, Array]:
+    """The discounted sum of rewards of each world after each step, (time, world); and what goes on after the last one.
+
+    Args:
+        gains: the sums before, (world,). reward, done: of each step, (time, world).
+    """
+
+    def gain(gains: Array, step: tuple[Array, Array]) -> tuple[Array, Array]:
+        reward, done = step
+        gains = config.discount * gains + reward
+        return jnp.where(done, 0, gains), gains
+
+    return jax.lax.scan(gain, gains, (reward, done))
 
 
 def fresh(config: Config, module: Any, params: Any, seen: Seen) -> Batch:
@@ -271,7 +297,8 @@ def improve(
         state = state.replace(curriculum=curriculum, env=set_difficulty(state.env, curriculum.level))
     total, length, _ = seen.episode
     metrics = episode_scalars(seen.reward, seen.done, total, length, state.env.faults, seen.success)
-    batch = learned(config, module, state.learner.params, seen)
+    own = functools.partial(learned, config, module, state.learner.params)
+    batch = local(own, env.num_envs, axis=1)(seen)
     learner, losses = _improve(env, config, module, state.learner, batch, key)
     return state.replace(learner=learner), metrics | {"difficulty": state.curriculum.level} | losses
 
@@ -279,15 +306,20 @@ def improve(
 def _improve(
     env: Env, config: Config, module: Any, learner: training.TrainState, batch: Batch, key: Array
 ) -> tuple[training.TrainState, dict[str, Array]]:
-    """Several passes over the batch in random minibatches."""
-    flat = jax.tree.map(lambda x: x.reshape(-1, *x.shape[2:]), batch)
-    size = len(flat.value)
-    loss_fn = functools.partial(_loss, config, module)
+    """Several passes over the batch in random minibatches. Devices meet once for each."""
+    seen, unpack = gathered(batch)
+    advantages = unpack(seen).advantage
+    loss_fn = averaged(functools.partial(_loss, config, module))
     step = functools.partial(training.step, loss_fn, _optimizer(env, config))
 
+    def one(learner: training.TrainState, drawn: tuple[Array, Array]) -> tuple[training.TrainState, dict[str, Array]]:
+        rows, advantage = drawn
+        return step(learner, split(unpack(seen[rows])._replace(advantage=advantage)))
+
     def one_pass(learner: training.TrainState, key: Array) -> tuple[training.TrainState, dict[str, Array]]:
-        order = jax.random.permutation(key, size).reshape(config.minibatches, -1)
-        return jax.lax.scan(lambda s, rows: step(s, split(jax.tree.map(lambda x: x[rows], flat))), learner, order)
+        order = everywhere(jax.random.permutation(key, len(seen)).reshape(config.minibatches, -1))
+        drawn = everywhere(standard(advantages[order]))  # whole on each device, so that their means are no messages
+        return jax.lax.scan(one, learner, (order, drawn))
 
     learner, rows = jax.lax.scan(one_pass, learner, jax.random.split(key, config.epochs))
     names = ("policy_loss", "value_loss", "entropy", "kl", "clipped", "grad_norm")
@@ -295,12 +327,14 @@ def _improve(
 
 
 def _loss(config: Config, module: Any, params: Any, aux: Any, batch: Batch, key: Array) -> Any:
-    """The clipped surrogate, plus the value's and minus the policy's entropy; for :func:`fphys.train.step`."""
+    """The clipped surrogate, plus the value's and minus the policy's entropy; for :func:`fphys.train.step`.
+
+    A mean over examples, whose advantages are already those of :func:`standard`.
+    """
     ((mean, log_std), value), _ = nn.apply(module, params, {}, batch.x)
     change = log_prob(batch.action, mean, log_std) - batch.log_prob
     ratio = jnp.exp(change)
-    advantage = (batch.advantage - batch.advantage.mean()) / (batch.advantage.std() + 1e-8)
-    policy_loss = clipped_surrogate(ratio, advantage, config.clip)
+    policy_loss = clipped_surrogate(ratio, batch.advantage, config.clip)
     error = (value - batch.target) ** 2
     if config.clip_value:
         near = batch.value + jnp.clip(value - batch.value, -config.clip, config.clip)
@@ -319,6 +353,12 @@ def _loss(config: Config, module: Any, params: Any, aux: Any, batch: Batch, key:
             "clipped": (jnp.abs(ratio - 1) > config.clip).mean(dtype=jnp.float32),
         },
     )
+
+
+def standard(advantage: Array) -> Array:
+    """Advantages of minibatches, (minibatch, example), each less its mean and in units of its deviation."""
+    mean, deviation = advantage.mean(1, keepdims=True), advantage.std(1, keepdims=True)
+    return (advantage - mean) / (deviation + 1e-8)
 
 
 def clipped_surrogate(ratio: Array, advantage: Array, clip: float) -> Array:

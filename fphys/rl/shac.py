@@ -16,7 +16,7 @@ from jax.sharding import PartitionSpec as P
 from .. import nn, optim
 from .. import train as training
 from ..bridge import alongside, custom_vjp
-from ..distributed import WORLD, gradient, split
+from ..distributed import WORLD, averaged, gathered, gradient, split
 from ..envs import Env, EnvState
 from ..train.step import all_finite
 from ..tree import Tree, pytree
@@ -140,7 +140,9 @@ def update(env: Env, config: Config, module: Any, state: TrainingState) -> tuple
     temperature, cooling = _cool(config, state, seen.entropy.mean())
     critic, value_loss = _fit(config, module, state, seen, keys[1])
     target = optim.incremental_update(critic.params, state.target, config.follow)
-    moments = state.moments.update(observation) if config.normalize else state.moments
+    moments = state.moments
+    if config.normalize:
+        moments = moments.add(moments.sums(observation))
     state = TrainingState(
         actor, opt, critic, target, temperature, cooling, now, observation, moments, state.skipped + (1 - fine)
     )
@@ -323,17 +325,17 @@ def _fit(
 ) -> tuple[training.TrainState, Array]:
     """Fit the value to TD(lambda) targets of the value that the policy saw."""
     target = td_lambda(seen.soft, seen.next_value, seen.terminated, seen.done, config.discount, config.lam)
-    x, target = seen.x.reshape(-1, seen.x.shape[-1]), target.reshape(-1)
+    examples, unpack = gathered((seen.x, target))
 
     def loss_fn(params: Any, aux: Any, batch: Any, key: Array) -> Any:
         error = _values(config, module, state.actor, params, batch[0]) - batch[1][None]
         return ((_unit(config) * error) ** 2).mean(1).sum(), aux, {}
 
-    step = functools.partial(training.step, loss_fn, _critic_optimizer(config))
+    step = functools.partial(training.step, averaged(loss_fn), _critic_optimizer(config))
 
     def one_pass(learner: training.TrainState, key: Array) -> Any:
-        order = jax.random.permutation(key, len(target)).reshape(config.critic_minibatches, -1)
-        return jax.lax.scan(lambda s, rows: step(s, split((x[rows], target[rows]))), learner, order)
+        order = jax.random.permutation(key, len(examples)).reshape(config.critic_minibatches, -1)
+        return jax.lax.scan(lambda s, rows: step(s, split(unpack(examples[rows]))), learner, order)
 
     critic, rows = jax.lax.scan(one_pass, state.critic, jax.random.split(key, config.critic_epochs))
     return critic, rows["loss"].mean()

@@ -15,6 +15,7 @@ from jax.sharding import PartitionSpec as P
 import fphys
 from fphys import distributed, envs, optim, rigid, train
 from fphys.deformables import fem, mesh, pbd
+from fphys.distributed.messages import Message, messages
 from fphys.particles import mpm, sph
 from fphys.rl import ppo, shac
 
@@ -161,6 +162,52 @@ def test_fit_spreads_its_batches():
     same(one.params, two.params, 1e-12)
 
 
+def test_a_mean_by_each_device_of_its_own_examples():
+    """Loss, metrics and gradient are those of one device, in one message of one array, whatever scales the loss."""
+
+    def loss(params: Any, aux: Any, batch: Any, key: Any) -> Any:
+        error = (jnp.tanh(batch[0] @ params["w"]) @ params["v"] - batch[1]) ** 2
+        return error.mean(), aux, {"most": jnp.abs(error).mean(), "noise": jax.random.normal(key)}
+
+    params = {"w": jnp.linspace(-1.0, 1.0, 6).reshape(3, 2), "v": jnp.array([1.0, -2.0])}
+    batch = jnp.sin(jnp.arange(24.0)).reshape(8, 3), jnp.cos(jnp.arange(8.0))
+    start = train.init(params, optim.SGD(0.1), aux={"count": jnp.int32(3)})
+    for parts in (1, 2):
+        run = lambda fn, parts=parts: jax.jit(functools.partial(train.step, fn, optim.SGD(0.1), accumulate=parts))  # noqa: E731
+        one = run(loss)(start, batch)
+        with jax.set_mesh(MESH):
+            rows, learner = distributed.split(batch), distributed.everywhere(start)
+            two = run(distributed.averaged(loss)).lower(learner, rows).compile()
+            ours, theirs = two(learner, rows), one
+            same((ours[0].params, ours[1]), (theirs[0].params, theirs[1]), 1e-12)
+        if parts == 1:  # six and two weights, the loss and two metrics
+            assert messages(two) == {Message("all-reduce", 8 * (8 + 3)): 1}
+    assert distributed.averaged(loss) is loss  # without a mesh
+
+    def square(params: Any, batch: Any) -> Any:
+        return distributed.averaged(loss)(params, {}, distributed.split(batch), jax.random.key(0))[0] ** 2
+
+    expected = jax.jit(jax.grad(square))(params, batch)
+    with jax.set_mesh(MESH):
+        same(jax.jit(jax.grad(square))(params, distributed.split(batch)), expected, 1e-12)
+
+
+def test_what_all_devices_saw_is_gathered_in_one_message():
+    tree = {"x": jnp.arange(24.0).reshape(3, 4, 2), "y": -jnp.arange(12.0).reshape(3, 4)}
+
+    def draw(tree: Any) -> Any:
+        rows, unpack = distributed.gathered(tree)
+        return unpack(rows[jnp.array([5, 0, 11])])
+
+    with jax.set_mesh(MESH):
+        given = jax.device_put(tree, jax.NamedSharding(MESH, P(None, "world")))
+        compiled = jax.jit(draw).lower(given).compile()
+        assert messages(compiled) == {Message("all-gather", 8 * 36): 1}
+        found = compiled(given)
+    np.testing.assert_array_equal(found["x"], tree["x"].reshape(12, 2)[np.array([5, 0, 11])])
+    np.testing.assert_array_equal(found["y"], [-5, 0, -11])
+
+
 def weighed(gain: Any, state: Any, weight: Any) -> Any:
     """A loss of states (world, n): a sum over worlds."""
     return gain * (jnp.atleast_2d(weight) * state["x"]).sum(), state["x"]
@@ -256,7 +303,20 @@ def test_an_update_of_an_agent_is_that_of_one_device(agent: str):
     keys = [jax.random.key_data(s[0].env.key) for s in (one, two)]
     np.testing.assert_array_equal(keys[0], keys[1])
     same(one[0].env.qpos, two[0].env.qpos, 1e-12)
-    if agent == "shac":  # the gradient through the physics: one message, of all parameters together
-        size = 1 + sum(x.size for x in jax.tree.leaves(state.actor))  # and the value
-        sent = re.findall(r"= \(?([^=]*) all-reduce\(", compiled.as_text())
-        assert sum(f"f32[{size}]" in message for message in sent) == 1
+    sent, weights = messages(compiled), lambda tree: sum(x.size for x in jax.tree.leaves(tree))
+    sums = 1 + 2 * state.observation.shape[1]  # of observations: count, sums, squares
+    if agent == "ppo":  # in each step; for each minibatch, with the loss and five metrics
+        repeated, numbers = {4 * sums: config.horizon, 4 * (weights(state.learner.params) + 6): 2}, 4 + 1 + 4
+    else:  # for each minibatch of the critic, with the loss; none in a step
+        repeated, numbers = {4 * (weights(state.critic.params) + 1): 4}, 4 + 1
+    assert {m: n for m, n in sent.items() if n > 1} == {Message("all-reduce", m): n for m, n in repeated.items()}
+    examples = Message("all-gather", 4 * numbers * WORLDS * config.horizon)
+    assert [m for m in sent if m.kind != "all-reduce"] == [examples]
+    arrays = re.findall(r"= \(?([^=]*) all-reduce\(", re.sub(r"/\*.*?\*/", "", compiled.as_text()))
+    once = [m for m, n in sent.items() if n == 1 and m != examples]
+    if agent == "ppo":  # all steps' gains together; scalars to log
+        assert len(once) <= 2 and sum(f"f32[{config.horizon},3]" in message for message in arrays) == 1
+    else:  # the gradient through the physics as one array, with the value; with it the sums, and scalars to log
+        assert len(once) == 1
+        for size in (1 + weights(state.actor), sums):
+            assert sum(f"f32[{size}]" in message for message in arrays) == 1

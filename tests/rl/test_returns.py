@@ -96,19 +96,64 @@ def test_log_prob_equals_scipys():
     np.testing.assert_allclose(ppo.log_prob(action, mean, log_std), wanted, rtol=1e-10)
 
 
-def test_moments_of_batches_are_those_of_all():
+BY = {"two sums": Moments.update, "one sum": lambda moments, x: moments.add(moments.sums(x))}
+
+
+@pytest.mark.parametrize("way", BY)
+def test_moments_of_batches_are_those_of_all(way: str):
     rng = np.random.default_rng(3)
     data = (1e3 + rng.normal(size=(400, 5))).astype(np.float32)  # a large mean: no cancellation
-    moments = Moments.zero((5,))
-    for batch in np.split(data, 8):
-        moments = moments.update(jnp.asarray(batch))
+    batches = [jnp.asarray(batch) for batch in np.split(data, 8)]
+    moments = Moments.zero((5,)) if way == "two sums" else Moments.around(batches[0])
+    for batch in batches:
+        moments = BY[way](moments, batch)
     np.testing.assert_allclose(moments.mean, data.mean(0), rtol=1e-5)
     np.testing.assert_allclose(np.sqrt(moments.var), data.std(0), rtol=1e-3)
+    assert moments.count == 400
 
 
-def test_moments_leave_out_what_is_not_finite():
+def test_one_sum_is_as_exact_as_two():
+    """In float32, after each batch, for means that are 1 to 1e4 deviations away, and for one that drifts."""
+    rng = np.random.default_rng(5)
+    data = np.array([1, 1e2, 1e4, 0]) + rng.normal(size=(50, 16, 4))
+    data[..., 3] += 0.5 * np.arange(50)[:, None]
+    data = data.astype(np.float32)
+    found = {"two sums": Moments.zero((4,)), "one sum": Moments.around(jnp.asarray(data[0]))}
+    for i in range(50):
+        seen = data[: i + 1].reshape(-1, 4).astype(np.float64)
+        found = {way: BY[way](moments, jnp.asarray(data[i])) for way, moments in found.items()}
+        one, two = (np.abs(np.asarray(found[way].var) / seen.var(0) - 1) for way in ("one sum", "two sums"))
+        rounding = 4 * np.finfo(np.float32).eps * (1 + np.abs(seen.mean(0)) / seen.std(0))  # of a mean, in deviations
+        assert (one <= two + rounding).all()
+        np.testing.assert_allclose(found["one sum"].mean, seen.mean(0), rtol=2e-6, atol=2e-6)
+
+
+@pytest.mark.parametrize("way", BY)
+def test_moments_leave_out_what_is_not_finite(way: str):
     x = jnp.asarray(np.random.default_rng(4).normal(size=(10, 2)), jnp.float32)
     bad = x.at[3, 1].set(jnp.nan)
     rest = jnp.delete(x, 3, axis=0)
-    for a, b in zip(jax.tree.leaves(Moments.zero((2,)).update(bad)), jax.tree.leaves(Moments.zero((2,)).update(rest))):
+    for before in (Moments.zero((2,)), Moments.zero((2,)).update(rest)):
+        after = BY[way](before, bad)
+        for a, b in zip(jax.tree.leaves(after), jax.tree.leaves(BY[way](before, rest))):
+            np.testing.assert_allclose(a, b, rtol=1e-5)
+        for a, b in zip(jax.tree.leaves(BY[way](after, jnp.inf * x)), jax.tree.leaves(after)):
+            np.testing.assert_allclose(a, b, rtol=1e-6)
+
+
+def test_rewards_are_scaled_by_what_was_seen_up_to_their_step():
+    """As one merge after the other does it, from the discounted sums of each world."""
+    rng = np.random.default_rng(6)
+    reward, done = rng.normal(2, 1, (T, N)).astype(np.float32), rng.random((T, N)) < 0.2
+    gains, scale = jnp.asarray(rng.normal(size=N), jnp.float32), Moments.zero(()).update(jnp.asarray(reward[0]))
+    state = ppo.TrainingState(None, None, None, None, gains, scale, None)
+    seen = ppo.Seen(*6 * [None], None, jnp.asarray(done), None, None)._replace(reward=jnp.asarray(reward))
+    state, seen = ppo._scaled(ppo.Config(), state, seen)
+    for t in range(T):
+        gains = ppo.Config().discount * gains + reward[t]
+        scale = scale.update(gains)
+        np.testing.assert_allclose(seen.reward[t], np.clip(reward[t] / scale.deviation(1), -10, 10), rtol=1e-5)
+        gains = jnp.where(done[t], 0, gains)
+    np.testing.assert_allclose(state.gains, gains, rtol=1e-6)
+    for a, b in zip(jax.tree.leaves(state.gain_moments), jax.tree.leaves(scale)):
         np.testing.assert_allclose(a, b, rtol=1e-5)
