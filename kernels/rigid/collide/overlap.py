@@ -137,12 +137,13 @@ def overlap_of_faces(
     """Contacts of the face g of b over the face f of a, at most four; how many they are.
 
     The polygon of g is cut by one side of f after another (Sutherland and Hodgman 1974). What is left out are crossings
-    of two sides of f that do not follow on one another: f is not quite convex there.
+    of two sides of f that do not follow on one another: f is not quite convex there. Arrays are rings, in which a new
+    polygon takes the places that the old one no longer needs: if f is convex, it has at most one corner more.
     """
-    point = wp.zeros(shape=(256,), dtype=vec3)  # twice the polygon: as it is, as it becomes
-    name = wp.zeros(shape=(256,), dtype=wp.vec3i)  # kind, corner of f, corner of g
+    point = wp.zeros(shape=(128,), dtype=vec3)
+    name = wp.zeros(shape=(128,), dtype=int)  # what a point is (named)
     chord = wp.zeros(shape=(128,), dtype=wp.vec2i)  # of a side of f: 1 + the sides of g that cross it
-    side_of = wp.zeros(shape=(256,), dtype=int)  # side that leaves a point: of g, or 1000 + that of f
+    side_of = wp.zeros(shape=(128,), dtype=int)  # side that leaves a point: of g, or 1000 + that of f
     count = face_corners(b, hulls, g)
     sides = face_corners(a, hulls, f)
     if count + sides > POLYGON:
@@ -150,65 +151,101 @@ def overlap_of_faces(
     n = face_normal(a, hulls, f)
     for k in range(count):
         point[k] = solid_corner(b, hulls, corner_index(b, hulls, g, k)).here
-        name[k] = wp.vec3i(CORNER, corner_index(a, hulls, f, 0), corner_index(b, hulls, g, k))
+        name[k] = named(CORNER, 0, k)
         side_of[k] = k
     now = int(0)
     for e in range(sides):
         c = solid_corner(a, hulls, side_index(a, hulls, f, e))
         out = outward(a.kind, c, n)
-        new = POLYGON - now
+        first_point = point[ring(now)]  # which comes after the last one, when its place is taken
+        first_name = name[ring(now)]
+        first_side = side_of[ring(now)]
+        new = now + count
         kept = int(0)
         for k in range(count):
-            p = point[now + k]
-            l = now + (k + 1) % count
-            label = side_of[now + k]
+            p = point[ring(now + k)]
+            label = side_of[ring(now + k)]
+            q = point[ring(now + k + 1)]
+            name_q = name[ring(now + k + 1)]
+            side_q = side_of[ring(now + k + 1)]
+            if k + 1 == count:
+                q = first_point
+                name_q = first_name
+                side_q = first_side
             here = wp.dot(out, p - c.here)
-            there = wp.dot(out, point[l] - c.here)
-            if (here < INSIDE) != (there < INSIDE) and kept < POLYGON:
-                point[new + kept] = p + (point[l] - p) * (here / (here - there))
-                side_of[new + kept] = wp.where(here < INSIDE, 1000 + e, label)
+            there = wp.dot(out, q - c.here)
+            room = POLYGON - (count - 1 - k)  # without what is still to come
+            if (here < INSIDE) != (there < INSIDE) and kept < room:
+                at = ring(new + kept)
+                point[at] = p + (q - p) * (here / (here - there))
+                side_of[at] = wp.where(here < INSIDE, 1000 + e, label)
                 ends = chord[e]
                 which = wp.where(here < INSIDE, 0, 1)
                 ends[which] = wp.where(ends[which] == 0, label + 1, 1001)
                 chord[e] = ends
                 if label < 1000:
-                    name[new + kept] = wp.vec3i(CROSSING, side_index(a, hulls, f, e), side_index(b, hulls, g, label))
+                    name[at] = named(CROSSING, e, label)
                 else:  # where two sides of f meet: at the start of the later one
                     last = label - 1000 == (e + 1) % sides
                     kind = wp.where(last or label - 1000 == e - 1, UNDER, 0)
-                    name[new + kept] = wp.vec3i(kind, corner_index(a, hulls, f, wp.where(last, 0, e)), 0)
+                    name[at] = named(kind, wp.where(last, 0, e), 0)
                     if kind == UNDER:
                         on = chord_name(a, b, hulls, f, g, label - 1000, chord[label - 1000], last, base, names)
-                        if on[0] > 0:
-                            name[new + kept] = on
+                        if on > 0:
+                            name[at] = on
                 kept = kept + 1
-            if there < INSIDE and kept < POLYGON:
-                point[new + kept] = point[l]
-                name[new + kept] = name[l]
-                side_of[new + kept] = side_of[l]
+            if there < INSIDE and kept < room:
+                at = ring(new + kept)
+                point[at] = q
+                name[at] = name_q
+                side_of[at] = side_q
                 kept = kept + 1
-        now = new
+        now = ring(new)
         count = kept
     origin = solid_corner(a, hulls, corner_index(a, hulls, f, 0)).base
     kept = int(0)
     for k in range(count):
-        if wp.dot(point[now + k] - origin, n) <= margin and name[now + k][0] > 0:
-            point[now + kept] = point[now + k]
-            name[now + kept] = name[now + k]
+        at = ring(now + k)
+        if wp.dot(point[at] - origin, n) <= margin and kind_of(name[at]) > 0:
+            side_of[kept] = at  # no longer needed for sides
             kept = kept + 1
     count = kept
     four = wp.vec4i(0, 1, 2, 3)
     if count > 4:
-        for k in range(count):
-            side_of[now + k] = now + k  # no longer needed for sides
-        four = widest(point, side_of, now, count)
+        four = widest(point, side_of, 0, count)
         count = int(4)
     for k in range(count):
-        found = name[now + four[k]]
-        if found[0] == UNDER:
-            found[2] = level_corner(b, hulls, g, point[now + four[k]])
-        feature_out[world, slot + k] = point_name(1, found[1], found[2], found[0], base, names)
+        at = side_of[four[k]]
+        kind = kind_of(name[at])
+        corner = (name[at] >> 10) & 1023
+        other = name[at] >> 20
+        first = corner_index(a, hulls, f, corner)
+        second = corner_index(b, hulls, g, other)
+        if kind == UNDER:
+            second = level_corner(b, hulls, g, point[at])
+        elif kind != CORNER:
+            first = side_index(a, hulls, f, corner)
+            second = side_index(b, hulls, g, other)
+        feature_out[world, slot + k] = point_name(1, first, second, kind, base, names)
     return count
+
+
+@wp.func
+def ring(k: int) -> int:
+    """A place in the arrays of a polygon, whose length is a power of two."""
+    return k & (POLYGON - 1)
+
+
+@wp.func
+def named(kind: int, corner: int, other: int) -> int:
+    """What a point is, in one number: its kind, and which corners or sides of both faces make it."""
+    return kind | (corner << 10) | (other << 20)
+
+
+@wp.func
+def kind_of(name: int) -> int:
+    """Of a point."""
+    return name & 1023
 
 
 @wp.func
@@ -223,17 +260,17 @@ def chord_name(
     first: bool,
     base: int,
     names: wp.vec2i,
-) -> wp.vec3i:
-    """The name of the point over the first or last corner of a side of f, on the chord between two sides of g that
-    cross it; of kind 0 if it ends elsewhere, or if the name is too large."""
-    found = wp.vec3i()
+) -> int:
+    """What the point is over the first or last corner of a side of f, on the chord between two sides of g that
+    cross it; 0 if it ends elsewhere, or if its feature is too large."""
+    found = int(0)
     if wp.max(ends[0], ends[1]) <= 1000 and wp.min(ends[0], ends[1]) > 0 and ends[0] != ends[1]:
         i = side_index(b, hulls, g, ends[0] - 1)
         j = side_index(b, hulls, g, ends[1] - 1)
         end = wp.where(first == (a.kind == MESH), 1, 0)  # sides of meshes go against MuJoCo's order
         kind = CHORD + 2 * (wp.abs(i - j) - 1) + end
         if wp.int64(base) + wp.int64(kind) * wp.int64(names[0]) * wp.int64(names[1]) <= NAMES:
-            found = wp.vec3i(kind, side_index(a, hulls, f, side), wp.min(i, j))
+            found = named(kind, side, wp.where(i < j, ends[0], ends[1]) - 1)
     return found
 
 

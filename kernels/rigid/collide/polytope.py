@@ -60,6 +60,18 @@ def plane_through(a: vec3, b: vec3, c: vec3, inside: vec3):
 
 
 @wp.func
+def joined(u: int, v: int, w: int) -> int:
+    """The numbers of up to three points in one, so that arrays are small: a GPU reserves them for every thread."""
+    return u | (v << 8) | (w << 16)
+
+
+@wp.func
+def joint(numbers: int, k: int) -> int:
+    """The k-th of them."""
+    return (numbers >> (8 * k)) & 255
+
+
+@wp.func
 def nearest_on(a: vec3, b: vec3, c: vec3) -> vec3:
     """The point of a triangle nearest to the origin (Ericson 2004, 5.1.5)."""
     ab = b - a
@@ -135,10 +147,10 @@ def nearest_points(a: Solid, b: Solid, hulls: Hulls, start: Best, reach: real, s
 def farthest_apart(a: Solid, b: Solid, hulls: Hulls, reach: real) -> Best:
     """The direction of the largest gap between two geoms; the search ends early where a gap exceeds the reach."""
     point = wp.zeros(shape=(40,), dtype=vec3)
-    face = wp.zeros(shape=(76,), dtype=wp.vec3i)
+    face = wp.zeros(shape=(76,), dtype=int)
     normal = wp.zeros(shape=(76,), dtype=vec3)
     height = wp.zeros(shape=(76,), dtype=real)
-    rim = wp.zeros(shape=(76,), dtype=wp.vec2i)
+    rim = wp.zeros(shape=(76,), dtype=int)
     best = Best()
     best.gap = -FAR
     n = b.pos - a.pos
@@ -176,7 +188,7 @@ def farthest_apart(a: Solid, b: Solid, hulls: Hulls, reach: real) -> Best:
             0.0
         ):
             corners = wp.vec3i(corners[0], corners[2], corners[1])
-        face[k] = corners
+        face[k] = joined(corners[0], corners[1], corners[2])
         normal[k] = m
         height[k] = h
     faces = int(4)
@@ -197,17 +209,17 @@ def farthest_apart(a: Solid, b: Solid, hulls: Hulls, reach: real) -> Best:
             while k < faces:  # drop what w sees; the edges where it stops seeing remain
                 if height[k] < FAR and wp.dot(normal[k], w) - height[k] > real(0.1) * slack:
                     for e in range(3):
-                        u = face[k][e]
-                        v = face[k][(e + 1) % 3]
+                        u = joint(face[k], e)
+                        v = joint(face[k], (e + 1) % 3)
                         twin = int(-1)
                         for j in range(edges):
-                            if rim[j][0] == v and rim[j][1] == u:
+                            if rim[j] == joined(v, u, 0):
                                 twin = j
                         if twin >= 0:
                             edges = edges - 1
                             rim[twin] = rim[edges]
                         elif edges < FACES:
-                            rim[edges] = wp.vec2i(u, v)
+                            rim[edges] = joined(u, v, 0)
                             edges = edges + 1
                     faces = faces - 1
                     face[k] = face[faces]
@@ -220,8 +232,10 @@ def farthest_apart(a: Solid, b: Solid, hulls: Hulls, reach: real) -> Best:
                 searching = 0
             else:
                 for j in range(edges):
-                    face[faces] = wp.vec3i(rim[j][0], rim[j][1], points)
-                    m, h = plane_through(point[rim[j][0]], point[rim[j][1]], w, centre)
+                    u = joint(rim[j], 0)
+                    v = joint(rim[j], 1)
+                    face[faces] = joined(u, v, points)
+                    m, h = plane_through(point[u], point[v], w, centre)
                     normal[faces] = m
                     height[faces] = h
                     faces = faces + 1
