@@ -100,10 +100,25 @@ def among(
     Returns:
         The pictures, uint8 (time, height, width, 3); None where there is no OpenGL.
     """
+    return compared(run, model, [(states, flexes)], fps, camera, height, width, every)
+
+
+def compared(
+    run: Run,
+    model: fphys.Model,
+    motions: Sequence[tuple[Any, Sequence[Flex | Surface | Grains]]],
+    fps: float,
+    camera: Camera | None = None,
+    height: int = 480,
+    width: int = 640,
+    every: int = 1,
+) -> np.ndarray | None:
+    """As :func:`among`, with several motions side by side: states and flexes of each; ``width`` is of one."""
     shown: list[np.ndarray] = []
 
     def draw() -> np.ndarray:
-        shown.append(frames(model, states, camera, height, width, every=every, flexes=flexes))
+        each = [frames(model, states, camera, height, width, every=every, flexes=f) for states, f in motions]
+        shown.append(np.concatenate(each, axis=2))
         return np.concatenate([shown[0], np.repeat(shown[0][-1:], round(PAUSE * fps), axis=0)])
 
     run.video(run.name, draw, fps)

@@ -29,7 +29,7 @@ from fphys.runs import Run
 
 from . import expect_positive
 from .film import film
-from .reach import limits, rest_to_rest
+from .reach import Motion, limits, rest_to_rest
 
 Array = jax.Array
 
@@ -171,20 +171,24 @@ def beginning(timestep: float, goal: Goal) -> Scene:
         fphys.load(t, disable=("limit",)).replace({"opt.timestep": jnp.full(1, timestep)})
         for t in (text, text.replace("</worldbody>", THINGS).replace(_keyframe(text), ""))
     )
-    state = fphys.init(arm, 1, qpos=arm.key.qpos[arm.id("key", "home")])
-    upright = fork_pose(arm, state)[1][0]
-    still = jnp.zeros((1, ARM))
-    for _ in range(10):  # Newton's method
-        state = state.replace(
-            qpos=state.qpos
-            + _joint_motion(arm, state, jnp.concatenate(_error(arm, state, upright, jnp.asarray(START)), -1), still)
-        )
+    state, upright = ready(arm, START)
     worlds = len(goal.angle)
     qpos = jnp.concatenate([state.qpos[0], model.qpos0[0, ARM:]])
     turned = jnp.stack([jnp.cos(goal.angle / 2), 0 * goal.angle, 0 * goal.angle, jnp.sin(goal.angle / 2)], -1)
     place = jnp.pad(goal.pos, ((0, 0), (0, 1)))
-    ready = fphys.init(model, worlds, qpos=qpos).replace(mocap_pos=place[:, None], mocap_quat=turned[:, None])
-    return Scene(model, arm, ready, upright)
+    beside = fphys.init(model, worlds, qpos=qpos).replace(mocap_pos=place[:, None], mocap_quat=turned[:, None])
+    return Scene(model, arm, beside, upright)
+
+
+def ready(arm: fphys.Model, place: Any) -> tuple[fphys.State, Array]:
+    """The arm at rest with its fork at a place [m], and how the fork is turned there: as in the ready pose, (3, 3)."""
+    state = fphys.init(arm, 1, qpos=arm.key.qpos[arm.id("key", "home")])
+    upright = fork_pose(arm, state)[1][0]
+    still = jnp.zeros((1, ARM))
+    for _ in range(10):  # Newton's method
+        motion = jnp.concatenate(_error(arm, state, upright, jnp.asarray(place)), -1)
+        state = state.replace(qpos=state.qpos + _joint_motion(arm, state, motion, still))
+    return state, upright
 
 
 def first_guess(goal: Goal) -> Array:
@@ -196,24 +200,32 @@ def first_guess(goal: Goal) -> Array:
 
 def follow(scene: Scene, points: Array, steps: int) -> tuple[fphys.State, Array]:
     """Simulate the arm whose fork follows a path: states and torques [N m], stacked on a leading time axis T."""
-    limit = limits(scene.arm)
 
-    def advance(now: fphys.State, wanted: Any) -> Any:
-        arm = fphys.init(scene.arm, len(now.qpos)).replace(qpos=now.qpos[:, :ARM], qvel=now.qvel[:, :ARM])
-        goal, angle = _split(wanted.pos)
-        error = jnp.concatenate(
-            _error(scene.arm, arm, _turned(angle[:, 2], scene.upright), goal + jnp.asarray(START)), -1
-        )
-        rate = (fphys.jacobian(scene.arm, arm, "site", "fork") @ arm.qvel[..., None])[..., 0]
-        speed, acc = (jnp.concatenate(_split(x), -1) for x in (wanted.vel, wanted.acc))
-        acc = acc + fphys.control.pd(error, jnp.zeros_like(error), rate - speed, FREQUENCY**2, 2 * FREQUENCY)
-        posture = -2 * FREQUENCY * arm.qvel
-        torque = fphys.inverse(scene.arm, arm, _joint_motion(scene.arm, arm, acc, posture))
-        torque = jnp.clip(torque, -limit, limit)
+    def advance(now: fphys.State, wanted: Motion) -> Any:
+        torque = torques(scene.arm, now, wanted, START, scene.upright)
         now = fphys.step(scene.model, now, torque)
         return now, (now, torque)
 
     return fphys.scan(advance, scene.state, rest_to_rest(points, steps, scene.model.opt.timestep[0]))[1]
+
+
+def torques(arm: fphys.Model, now: fphys.State, wanted: Motion, start: Any, upright: Array) -> Array:
+    """Of the motors, so that the fork follows a path [N m], shape (world, 7): operational-space control.
+
+    Args:
+        arm: the arm alone; its joints are the first of the state's.
+        wanted: along x, along y and about the vertical times LEVER, relative to the start, shape (world, 3).
+        start, upright: where the fork begins [m], (3,), and how it is turned there, (3, 3).
+    """
+    state = fphys.init(arm, len(now.qpos)).replace(qpos=now.qpos[:, :ARM], qvel=now.qvel[:, :ARM])
+    goal, angle = _split(wanted.pos)
+    error = jnp.concatenate(_error(arm, state, _turned(angle[:, 2], upright), goal + jnp.asarray(start)), -1)
+    rate = (fphys.jacobian(arm, state, "site", "fork") @ state.qvel[..., None])[..., 0]
+    speed, acc = (jnp.concatenate(_split(x), -1) for x in (wanted.vel, wanted.acc))
+    acc = acc + fphys.control.pd(error, jnp.zeros_like(error), rate - speed, FREQUENCY**2, 2 * FREQUENCY)
+    posture = -2 * FREQUENCY * state.qvel
+    torque = fphys.inverse(arm, state, _joint_motion(arm, state, acc, posture))
+    return jnp.clip(torque, -limits(arm), limits(arm))
 
 
 def linearize(scene: Scene, goal: Goal, steps: int, points: Array) -> Plan:
