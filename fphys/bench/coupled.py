@@ -16,6 +16,7 @@ from ..coupling.exchange import Pose
 from ..coupling.particles import colliders
 from ..deformables import mesh, pbd
 from ..particles import mpm, sph
+from . import genesis_coupled
 from .case import Case, Workload
 
 Array = jax.Array
@@ -26,7 +27,8 @@ STEP = 0.004  # s
 SPEED = 1.0  # m/s
 BALL = f"""<mujoco><option timestep="{STEP}"/><worldbody><body pos="0 0 .1"><freejoint/>
 <geom name="ball" size=".1" density="300"/></body></worldbody></mujoco>"""
-BLADE = '<geom name="blade" type="box" pos="0 0 .16" size=".07 .03 .06"/><site name="end_effector" '
+BLADE = """<geom name="blade" type="box" pos="0 0 .16" size=".07 .03 .06" contype="1"/><site name="end_effector" """
+"""Genesis couples geoms with a contype; there is no other to collide with."""
 SPACING = 0.025  # m, of the fluid's particles around the boxes
 
 
@@ -38,10 +40,14 @@ class Scene(NamedTuple):
     medium: Any
     matter: Any
     alone: Callable[[Any], Any]  # a substep of the matter beside bodies that stay where they are at first
+    file: str | None = None  # MJCF of its mechanism; None: free balls or boxes
 
 
 def coupling_cases() -> list[Case]:
-    """Balls, an arm and boxes with cloth, 32 thousand material points or fluid particles; and their gradients."""
+    """Balls, an arm and boxes with cloth, 32 thousand material points or fluid particles; gradients.
+
+    Those with particles also in Genesis.
+    """
     found = []
     for name, make, worlds in (
         ("cloth-ball", _cloth, (1, 256)),
@@ -50,10 +56,12 @@ def coupling_cases() -> list[Case]:
         ("water-boxes", _boxes, (1,)),
     ):
         step, tags = f"coupling.{name}.step", ("coupling", name)
+        peer = name != "cloth-ball" and genesis_coupled.INSTALLED
         each = [
             Case(f"coupling.{name}.apart", _setup(make, _apart), STEPS, "steps", worlds),
             Case(step, _setup(make, _together), STEPS, "steps", worlds, f"coupling.{name}.apart", 1.1),
             Case(f"{step}_grad", _setup(make, _backward), STEPS, "steps", worlds, step, 4.0),
+            *([Case(f"{step}_genesis", _setup(make, _genesis), STEPS, "steps", (1,), step)] if peer else []),
         ]
         found += [dataclasses.replace(c, tags=tags) for c in each]
     return found
@@ -119,7 +127,7 @@ def _arm(worlds: int) -> Scene:
         lower=tuple(lower.tolist()),
     )
     x = _block((32, 32, 32), 0.025, lower, worlds)
-    return _held(model, state, coupling.MPM(params, ("blade",)), mpm.init(params, x))
+    return _held(model, state, coupling.MPM(params, ("blade",)), mpm.init(params, x))._replace(file=text)
 
 
 def _boxes(worlds: int) -> Scene:
@@ -180,6 +188,14 @@ def _together(scene: Scene) -> Workload:
             raise ValueError(f"after {STEPS} steps the bodies move as if alone, at {free[0]}")
 
     return Workload(lambda *now: _run(scene, *now), (scene.state, scene.matter), validate)
+
+
+def _genesis(scene: Scene) -> Workload:
+    def wanted() -> tuple[Array, Array]:
+        ours, _ = jax.jit(lambda *now: _run(scene, *now))(scene.state, scene.matter)
+        return ours.qvel[0], jax.jit(lambda state: _free(scene, state))(scene.state).qvel[0]
+
+    return genesis_coupled.coupled(scene, STEPS, SUBSTEPS, wanted, scene.file)
 
 
 def _apart(scene: Scene) -> Workload:
