@@ -29,6 +29,8 @@ from ..worlds import Status, flag, is_nonfinite
 from . import mpm, sph
 from .arguments import EMPTY, array, known, row
 from .boundary import Collider, is_inside, prepared
+from .mpm_arguments import lower_of, periodic
+from .neighbors import periods, wrap
 from .sample import ball
 
 __all__ = ["EMPTY", "Source", "Tally", "alive", "init", "opening", "step"]
@@ -41,6 +43,7 @@ State = TypeVar("State", mpm.State, sph.State)
 class Source(Tree):
     """A layer of particles that enters again and again. All numbers may be quantities, and have a world axis.
 
+    What of it lies beyond a periodic face enters by the other one.
     In front of a source there should be room: where matter stands still, layers pile up.
     """
 
@@ -218,6 +221,7 @@ def _layer(params: Any, source: Source, x: Array, v: Array, spacing: Array, stat
     """The particles of a layer, as the solver makes them."""
     if isinstance(state, sph.State):
         return sph.init(params, x, v, max_neighbors=state.max_neighbors)
+    x = wrap(periods(periodic(params), lower_of(params), float(params.cell), params.shape), x)
     size, eye = x.shape[:2], jnp.broadcast_to(jnp.eye(3, dtype=x.dtype), (*x.shape[:2], 3, 3))
     return state.replace(
         x=x,

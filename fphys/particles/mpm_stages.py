@@ -10,6 +10,7 @@ import numpy as np
 
 from ..bridge import kernels, warp_op
 from .boundary import AT_FACE, Collider, contact_number, shape_number
+from .neighbors import Periods, periods
 
 if TYPE_CHECKING:
     from .mpm import State
@@ -98,10 +99,9 @@ class Layout(NamedTuple):
     smooth: int = 0  # how often the normals of contact are evened out
 
     @property
-    def periods(self) -> tuple[tuple[float, float] | None, ...]:
+    def periods(self) -> Periods:
         """Both ends of the periodic axes [m]."""
-        ends = [(low, low + n * self.cell) for low, n in zip(self.lower, self.shape, strict=False)]
-        return tuple(e if axis in self.around else None for axis, e in enumerate(ends))
+        return periods(self.around, self.lower, self.cell, self.shape)
 
     @property
     def at(self) -> list[Any]:

@@ -155,6 +155,12 @@ _permute.defvjp(
 )
 
 
+def periods(axes: Sequence[int], lower: Sequence[float], cell: float, shape: Sequence[int]) -> Periods:
+    """Both ends of the periodic ``axes`` of a domain of cells [m], None for the others."""
+    ends = [(low, low + n * cell) for low, n in zip(lower, shape, strict=False)]
+    return tuple(e if axis in axes else None for axis, e in enumerate(ends))
+
+
 def wrap(periodic: Periods, x: Array) -> Array:
     """Positions moved by whole periods into the domain, shape (world, particle, dim); the derivative is one."""
     for axis, ends in enumerate(periodic):

@@ -15,6 +15,7 @@ from fphys.worlds import Status
 
 SPACING = 1 / 16
 LAYER = np.array([[0.25, 0.5], [0.25, 0.5 + SPACING]])
+WIDE = LAYER + np.array([[0.0, 0.0], [3 * SPACING, 0.0]])
 DRAIN = boundary.box((1.6, 0.5), (0.4, 0.5))
 
 
@@ -138,6 +139,52 @@ def test_gradients_reach_the_source_where_no_event_changes(kind):
     _, born, removed, status = where(*args)
     assert np.asarray(born)[0, 0] > 6 and np.asarray(removed)[0, 0] > 0 and not status.any()
     check_grads(lambda *a: where(*a)[0], args, directions=3, argnums=(0, 1, 2) if kind == "mpm" else (0, 1))
+
+
+def periodic(kind: str) -> tuple[Any, Any]:
+    """One world of 2 m by 1 m whose left face is its right one."""
+    if kind == "mpm":
+        return fluid("mpm", 1, walls=mpm.Walls(("periodic", "periodic", "separate", "separate")))
+    return fluid("sph", 1, periodic=((0.0, 2.0), None))
+
+
+def jet(params: Any, state: Any, points: Any, velocity: Any, steps: int) -> Any:
+    """The state after steps in which a source releases layers, without a drain."""
+    sources = [flow.Source(points, velocity, SPACING)]
+    step = lambda carry, _: (advance(params, *carry, sources, []), None)  # noqa: E731
+    return fphys.scan(step, (state, flow.init(state, sources)), None, length=steps)[0][0]
+
+
+@pytest.mark.parametrize("kind", ["mpm", "sph"])
+def test_a_layer_across_a_periodic_face_enters_as_elsewhere(kind):
+    """By whole cells, and from a source that lies beyond the domain: the same motion, to rounding."""
+    params, state = periodic(kind)
+    steps = round(0.3 / params.timestep)
+    after = jax.jit(lambda points: jet(params, state, points, jnp.array([0.7, 0.1]), steps))
+    here, there = np.asarray(after(WIDE).x[0]), np.asarray(flow.alive(after(WIDE))[0])
+    assert there.sum() == 8
+    for shift in (1.625, -0.375, 7.625):
+        end = after(WIDE + [shift, 0.0])
+        x = np.asarray(end.x[0])[there]
+        assert not end.status.any() and (x[:, 0] >= 0).all() and (x[:, 0] < 2).all()
+        gap = (x - here[there] - [shift, 0.0]) / [2.0, 1.0]
+        np.testing.assert_allclose(gap - np.round(gap), 0, atol=1e-10)
+
+
+@pytest.mark.parametrize("kind", ["mpm", "sph"])
+def test_gradients_reach_a_source_across_a_periodic_face(kind):
+    params, state = periodic(kind)
+
+    steps = round(0.1 / params.timestep)
+
+    @jax.jit
+    def where(velocity, points):
+        end = jet(params, state, points, velocity, steps)
+        return jnp.where(flow.alive(end)[..., None], end.x, 0)
+
+    args = jnp.array([0.93, 0.1]), jnp.asarray(WIDE + [1.625, 0.0])
+    assert np.ptp(where(*args)[0, :4, 0]) > 1  # on both sides of the face
+    check_grads(where, args, directions=3)
 
 
 @pytest.mark.parametrize("kind", ["mpm", "sph"])
