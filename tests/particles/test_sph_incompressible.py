@@ -26,7 +26,7 @@ def calm(**changes: Any) -> tuple[sph.Params, sph.State]:
     top = water & (state.x[..., -1] > jnp.where(water, state.x[..., -1], 0).max(1, keepdims=True) - 0.08)
     turn = jnp.cumsum(top, 1)  # the first of them, the second, ...
     falls, rises = top & (turn % 3 == 0), top & (turn % 3 == 1)
-    up = jnp.where(falls | rises, 0.05, 0.0)
+    up = jnp.where(falls | rises, 0.05 if state.x.shape[-1] == 2 else 0.02, 0.0)
     faster = jnp.where(falls, -4.0, 0.0) + jnp.where(rises, 4.0, 0.0)
     return params, state.replace(x=state.x.at[..., -1].add(up), v=state.v.at[..., -1].add(faster))
 
