@@ -87,6 +87,12 @@ DIFFUSION = 0.1
 RELAXATION = 0.2
 """Share of an excess of density that incompressible fluid removes in a step."""
 
+RECOVERY = 0.01
+"""Share of a lack of density that fluid inside makes good in a step: more damps waves, without any it swells."""
+
+INSIDE = 0.1
+"""The relative lack of density at which this ends; it fades on the way. A row below a flat surface lacks less."""
+
 HOLD = 1.1
 """Fluid is held if it lacks less density than a particle in the outermost row below a flat surface, times this."""
 
@@ -218,7 +224,8 @@ def _incompressible(
     v = slots.v + dt[..., None] * jnp.where(inside, pairs + load, 0)
     excess, edge = jnp.where(fluid, filled, 0), HOLD * lacking(params, dim)
     held = fluid & (excess > -edge)
-    surplus = jnp.where(held, RELAXATION * jnp.maximum(excess, 0), excess + edge)
+    inner = RECOVERY * jnp.clip(1 + excess / INSIDE, 0, 1) ** 2
+    surplus = jnp.where(held, jnp.where(excess > 0, RELAXATION, inner) * excess, excess + edge)
     b = surplus + turn * pressure.approach(near, at, volume, in_space(v))
     w, unsolved = known, jnp.zeros(slots.time.shape, bool)
     if w is None:
