@@ -16,8 +16,9 @@ repulsion rho_0 c^2 (1 - (r / spacing)^2)^2, a short-range force along the line 
 With ``transport`` the density is a sum, rho_i = sum_j m W, and particles move with a transport velocity (Adami, Hu and
 Adams 2013): for fluid without a free surface.
 
-With ``method="dfsph"`` the fluid is incompressible: pressure comes from two solves a step (``sph_pressure.py``, Bender
-and Koschier 2015), and the time step does not depend on the speed of sound, which only the artificial viscosity reads.
+With ``method="dfsph"`` the fluid is incompressible: pressure comes from a solve a step (``sph_pressure.py``, after
+Bender and Koschier 2015), and the time step does not depend on the speed of sound, which only the artificial viscosity
+reads.
 """
 
 import functools
@@ -49,6 +50,7 @@ from .sph_state import (
     expect_state,
     filling,
     init,
+    lacking,
     limit,
     particle_mass,
     pressure_at,
@@ -84,6 +86,15 @@ DIFFUSION = 0.1
 
 RELAXATION = 0.2
 """Share of an excess of density that incompressible fluid removes in a step."""
+
+RECOVERY = 0.01
+"""Share of a lack of density that fluid inside makes good in a step: more damps waves, without any it swells."""
+
+INSIDE = 0.1
+"""The relative lack of density at which this ends; it fades on the way. A row below a flat surface lacks less."""
+
+HOLD = 1.1
+"""Fluid is held if it lacks less density than a particle in the outermost row below a flat surface, times this."""
 
 SURFACE = 0.4
 """A particle is at a surface if h |sum_j V grad W| reaches this; in the outermost row it is about 0.7."""
@@ -141,13 +152,13 @@ def _held(worlds: Array, params: Params, state: State, *loads: Array | None) -> 
 
 @recomputed(lambda result: result[1], _held)
 def _step(
-    known: tuple[Array, Array] | None,
+    known: Array | None,
     params: Params,
     state: State,
     force: Array | None,
     wall_velocity: Array | None,
-) -> tuple[tuple[State, Array, Array], tuple[Array, Array] | None]:
-    """The next state, the worlds that stand still, and the force on the walls [N]; and what the solves found."""
+) -> tuple[tuple[State, Array, Array], Array | None]:
+    """The next state, the worlds that stand still, and the force on the walls [N]; and what the solve found."""
     params, clean, loads, bits = _screen(params, state, (force, wall_velocity))
     force, wall_velocity = loads
     if wall_velocity is not None:
@@ -176,7 +187,7 @@ def _step(
     new = state.replace(time=state.time + params.timestep, x=x, v=v, rho=rho, p=p, shift=shift)
     after, stopped = freeze(state, new, bits, ~_possible(new))
     on_walls = choose(stopped, 0, on_walls)
-    known = None if known is None else jax.tree.map(lambda w: choose(stopped, 0, w), known)
+    known = None if known is None else choose(stopped, 0, known)
     return (after.replace(most_neighbors=jnp.maximum(most, state.most_neighbors)), stopped, on_walls), known
 
 
@@ -199,47 +210,52 @@ def _compressible(params: Params, slots: State, near: Neighbors, load: Array) ->
 
 
 def _incompressible(
-    known: tuple[Array, Array] | None, params: Params, slots: State, near: Neighbors, load: Array
-) -> tuple[State, Array, tuple[Array, Array], Array]:
-    """The same of incompressible fluid, what its two solves found, and the worlds in which one is unconverged.
-
-    First velocity is made free of divergence; then, after all other forces, density is.
-    """
+    known: Array | None, params: Params, slots: State, near: Neighbors, load: Array
+) -> tuple[State, Array, Array, Array]:
+    """The same of incompressible fluid, what its solve found, and the worlds in which that is unconverged."""
     dim, fluid, inside = slots.x.shape[-1], slots.kind == FLUID, _fluid(slots)
     dt, volume, full = rows(params.timestep, 2), params.spacing**dim, filling(params, dim)
-    at = pressure.places(near, in_space(slots.x), fluid, slots.walls, volume)
-    filled = volume / full * sums.densities(near, _moving(slots)) - 1
-    excess = jnp.where(fluid, filled, 0)
+    filled = _excess(params, slots, near)
+    at = pressure.places(near, in_space(slots.x), fluid, filled, slots.walls, volume)
     turn = dt / (full * params.h)  # the share of its density that a rate of velocities adds in a step
     scale = params.density[:, None] * full * (params.h / dt) ** 2  # the pressure [Pa] of w
-    unsolved = jnp.zeros(slots.time.shape, bool)
 
-    matrix = functools.cache(lambda: pressure.matrix(near, at, volume))  # of both solves
+    pairs = _all_but_pressure(params, slots, near)
+    v = slots.v + dt[..., None] * jnp.where(inside, pairs + load, 0)
+    excess, edge = jnp.where(fluid, filled, 0), HOLD * lacking(params, dim)
+    held = fluid & (excess > -edge)
+    inner = RECOVERY * jnp.clip(1 + excess / INSIDE, 0, 1) ** 2
+    surplus = jnp.where(held, jnp.where(excess > 0, RELAXATION, inner) * excess, excess + edge)
+    b = surplus + turn * pressure.approach(near, at, volume, in_space(v))
+    w, unsolved = known, jnp.zeros(slots.time.shape, bool)
+    if w is None:
+        start = jax.lax.stop_gradient(slots.p / scale)
+        w, unsolved = pressure.solve(pressure.matrix(near, at, volume), b, held, start, params.tolerance)
+    w = pressure.settled(near, at, volume, b, held, w)
+    push = pressure.push(near, at, volume, w)[..., :dim]
+    v = jnp.where(inside, v - push / turn[..., None], v)
 
-    def project(given: Array | None, v: Array, allowed: Array, start: Array | None) -> tuple[Array, Array, Array]:
-        b = allowed + turn * pressure.approach(near, at, volume, in_space(v))
-        failed = unsolved
-        if given is None:
-            given, failed = pressure.solve(matrix(), b, start, params.tolerance)
-        w = pressure.settled(near, at, volume, b, given)
-        push = pressure.push(near, at, volume, w)[..., :dim]
-        return jnp.where(inside, v - push / turn[..., None], v), w, failed
-
-    start = jax.lax.stop_gradient(slots.p / scale)
-    first, second = (None, None) if known is None else known
-    v, smooth, failed = project(first, slots.v, jnp.minimum(excess, 0), None)
-    boundary = _with_walls(params, _at_rest(params, slots.replace(v=v)), near)
-    pairs = rows(particle_mass(params, slots), 3) * _pair_forces(params, boundary.replace(p=0 * boundary.p), near)
-    v = v + dt[..., None] * jnp.where(inside, pairs + load, 0)
-    v, dense, failed_too = project(second, v, jnp.where(excess > 0, RELAXATION * excess, excess), start)
-    p = scale * (smooth + dense)
-    after = _with_walls(params, _at_rest(params, slots.replace(p=p)), near)
+    after = _with_walls(params, _at_rest(params, slots.replace(p=scale * w)), near)
     smoothed = pressure.blur(near, at, volume, after.p) / (full * params.h * (1 + filled))
-    after = after.replace(p=jnp.where(fluid, smoothed, after.p))
-    on_walls = pairs - pressure.push(near, at, volume, p)[..., :dim] / rows(params.density * params.h, 3)
-    on_walls = jnp.where(inside, 0, rows(particle_mass(params, slots), 3) * on_walls)
+    p = jnp.where(fluid, smoothed, after.p)
+    on_walls = rows(particle_mass(params, slots), 3) * jnp.where(inside, 0, pairs - push / rows(turn * dt, 3))
     rho = jnp.where(fluid, params.density[:, None] * (1 + excess), params.density[:, None])
-    return slots.replace(v=v, rho=rho, p=after.p), on_walls, (smooth, dense), failed | failed_too
+    return slots.replace(v=v, rho=rho, p=p), on_walls, w, unsolved
+
+
+def _excess(params: Params, slots: State, near: Neighbors) -> Array:
+    """Relative density above that of rest, by the sum of the kernel over fluid and walls, shape (world, particle)."""
+    dim = slots.x.shape[-1]
+    return params.spacing**dim / filling(params, dim) * sums.densities(near, _moving(slots)) - 1
+
+
+def _all_but_pressure(params: Params, slots: State, near: Neighbors) -> Array:
+    """Accelerations by pairs of incompressible fluid, but those that the solve finds: (world, particle, dim).
+
+    Walls have the weight of fluid in them, rho g . d in the mean (Adami 2012), on top of the fluid's pressure.
+    """
+    boundary = _with_walls(params, _at_rest(params, slots.replace(p=0 * slots.p)), near)
+    return rows(particle_mass(params, slots), 3) * _pair_forces(params, boundary, near)
 
 
 def _at_rest(params: Params, state: State) -> State:
@@ -257,12 +273,11 @@ def forces(params: Params, state: State) -> Array:
     near = _neighbors(state, jnp.zeros(state.x.shape[0], jnp.uint32))
     slots, mass = _in_slots(params, near, state), rows(particle_mass(params, state), 3)
     if params.method == "dfsph":
-        boundary = _with_walls(params, _at_rest(params, slots), near)
-        found = mass**2 * _pair_forces(params, boundary.replace(p=0 * boundary.p), near)
-        volume = params.spacing ** state.x.shape[-1]
-        at = pressure.places(near, in_space(slots.x), slots.kind == FLUID, slots.walls, volume)
+        volume, fluid = params.spacing ** state.x.shape[-1], slots.kind == FLUID
+        at = pressure.places(near, in_space(slots.x), fluid, _excess(params, slots, near), slots.walls, volume)
         push = pressure.push(near, at, volume, slots.p)[..., : state.x.shape[-1]]
-        return near.to_particles(found - mass * push / rows(params.density * params.h, 3))[0]
+        push = push / rows(params.density * params.h, 3)
+        return near.to_particles(mass * (_all_but_pressure(params, slots, near) - push))[0]
     boundary = _with_walls(params, slots.replace(p=pressure_at(params, slots.rho)), near)
     return near.to_particles(mass**2 * _pair_forces(params, boundary, near))[0]
 

@@ -1,14 +1,16 @@
-"""Pressure that keeps fluid incompressible: two solves a step, and their gradient by the implicit rule.
+"""Pressure that keeps fluid incompressible: a solve a step, and its gradient by the implicit rule.
 
-A solve finds the least change of velocity that keeps density from rising above that of rest (Gauss's principle):
+It finds the least change of velocity with which density changes as it should (Gauss's principle):
 
-    b - B w <= 0,  w >= 0,  w . (b - B w) = 0        B = R M S
+    b - B w = 0                                      where fluid is held: inside, where pressure may also pull
+    b - B w <= 0,  w >= 0,  w . (b - B w) = 0        at loose particles, which only push
+    B = R M S
 
-with b the relative density that would come without pressure, less one, S what a pressure does to velocity, R its
-transpose, what velocity does to density, and M a mask that keeps walls where they are. Pressure only pushes. Walls take
-over a mean of that of the fluid. It is the problem of DFSPH (Bender and Koschier 2015). Their relaxed Jacobi iteration
-is replaced by conjugate gradients on the particles that push, with projected steps where that set changes (MPRGP,
-Dostal and Schoeberl 2005).
+with b the relative density that there would be too much without pressure, S what a pressure does to velocity, R its
+transpose, what velocity does to density, and M a mask that keeps walls where they are. Walls take over a mean of the
+fluid's pressure. It is the problem of DFSPH (Bender and Koschier 2015), where all particles only push. Their relaxed
+Jacobi iteration is replaced by conjugate gradients, with projected steps where the set of loose particles that push
+changes (MPRGP, Dostal and Schoeberl 2005).
 
 Numbers have no dimension: the kernels' slopes are multiplied by a particle's volume and by h.
 """
@@ -30,6 +32,9 @@ Array = jax.Array
 MOST = 1000
 """Iterations at which a solve gives up."""
 
+BARE = 0.3
+"""The relative lack of density of a wall above the surface; a particle in the outermost row of a lattice has 0.25."""
+
 EXPANSION = 0.5
 """Length of a projected step, for a matrix with ones on its diagonal; stable up to 2 over its norm."""
 
@@ -43,17 +48,23 @@ class Places(NamedTuple):
 
     x: Array  # [m], shape (world, slot, 3)
     fluid: Array  # whether a particle is fluid, and not a wall, bool, shape (world, slot)
-    share: Array | None = None  # 1 / the sum of the kernel over fluid, for walls in its reach, else 0; None: no walls
+    share: Array | None = None  # about 1 / the sum of the kernel over fluid, for walls in its reach; None: no walls
 
 
-def places(near: Neighbors, x: Array, fluid: Array, walls: bool, volume: float) -> Places:
-    """Where particles are, with what walls take over of the fluid's pressure; gradients flow to ``x``."""
+def places(near: Neighbors, x: Array, fluid: Array, excess: Array, walls: bool, volume: float) -> Places:
+    """Where particles are, with what walls take over of the fluid's pressure; gradients flow to ``x`` and ``excess``.
+
+    Args:
+        excess: relative density above that of rest, shape (world, slot). Walls that lack neighbours, as they do above
+            a surface, take over less, and nothing from BARE on.
+    """
     at = Places(x, fluid)
     if not walls:
         return at
     total = blur(near, at, volume, fluid.astype(x.dtype))
     wet = ~fluid & (total > 1e-18)  # a neighbour at 2 h weighs 1e-30 by rounding
-    return Places(x, fluid, jnp.where(wet, 1 / jnp.where(wet, total, 1), 0))
+    full = jnp.clip(1 + excess / BARE, 0, 1)
+    return Places(x, fluid, jnp.where(wet, full / jnp.where(wet, total, 1), 0))
 
 
 def push(near: Neighbors, at: Places, volume: float, p: Array) -> Array:
@@ -101,26 +112,29 @@ def blur(near: Neighbors, at: Places, volume: float, value: Array) -> Array:
     return _blur(near.grid, volume)(near, at, value)
 
 
-def solve(matrix: Matrix, b: Array, start: Array | None, tolerance: float) -> tuple[Array, Array]:
-    """w >= 0 with b - B w <= 0 and one of both zero, shape (world, slot), and which worlds are unconverged, (world,).
+def solve(matrix: Matrix, b: Array, held: Array, start: Array | None, tolerance: float) -> tuple[Array, Array]:
+    """w with b - B w = 0 where fluid is held, and elsewhere w >= 0, b - B w <= 0 and one of both zero.
 
     Args:
         matrix: from :func:`matrix`.
         b: relative excess of density without pressure, shape (world, slot).
+        held: where pressure may also pull, bool, shape (world, slot).
         start: a guess of w, shape (world, slot); None: zero, which saves a product.
         tolerance: mean over the fluid of the relative density that may be wrong.
 
-    No gradients: see :func:`settled`.
+    Returns:
+        w, shape (world, slot), and which worlds are unconverged, (world,). No gradients: see :func:`settled`.
     """
-    return _bounded(*matrix, b, start, tolerance)
+    return _bounded(*matrix, b, held, start, tolerance)
 
 
-def settled(near: Neighbors, at: Places, volume: float, b: Array, w: Array) -> Array:
+def settled(near: Neighbors, at: Places, volume: float, b: Array, held: Array, w: Array) -> Array:
     """A solution ``w`` of :func:`solve` as a function of ``at.x`` and ``b``.
 
-    Its gradient is that of B w = b among the particles that push: one linear system, no iteration is differentiated.
+    Its gradient is that of B w = b among the particles that are held or push: one linear system, no iteration is
+    differentiated.
     """
-    return _settled(near.grid, volume)(near, at, b, w)
+    return _settled(near.grid, volume)(near, at, b, held, w)
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -153,18 +167,20 @@ def _scaled(apply: Any, diagonal: Array) -> tuple[Any, Array]:
     return (lambda z: scale * apply(scale * z)), scale
 
 
-def _bounded(apply: Any, diagonal: Array, b: Array, start: Array | None, tolerance: float) -> tuple[Array, Array]:
-    """MPRGP: conjugate gradients along the face of z > 0, unless what is to be released prevails."""
+def _bounded(
+    apply: Any, diagonal: Array, b: Array, held: Array, start: Array | None, tolerance: float
+) -> tuple[Array, Array]:
+    """MPRGP: conjugate gradients along the face of z > floor, unless what is to be released prevails."""
     op, scale = _scaled(apply, diagonal)
     back = jnp.where(scale > 0, 1 / jnp.where(scale > 0, scale, 1), 0)
     count = jnp.maximum(jnp.sum((scale > 0).astype(b.dtype), axis=1, keepdims=True), 1)
-    least = np.finfo(b.dtype).tiny
+    least, floor = np.finfo(b.dtype).tiny, jnp.where(held, -jnp.inf, 0).astype(b.dtype)
 
     def free(z: Array, g: Array) -> Array:
-        return jnp.where(z > 0, g, 0)
+        return jnp.where(z > floor, g, 0)
 
     def pending(z: Array, g: Array) -> Array:
-        return jnp.where(z > 0, 0, jnp.minimum(g, 0))
+        return jnp.where(z > floor, 0, jnp.minimum(g, 0))
 
     def running(z: Array, g: Array) -> Array:
         wrong = jnp.sum(back * jnp.abs(free(z, g) + pending(z, g)), axis=1, keepdims=True)
@@ -174,23 +190,23 @@ def _bounded(apply: Any, diagonal: Array, b: Array, start: Array | None, toleran
         z, g, d, n = carry
         going = running(z, g)
         along, released = free(z, g), pending(z, g)
-        inside = _dot(released, released) <= _dot(along, jnp.minimum(z / EXPANSION, along))
+        inside = _dot(released, released) <= _dot(along, jnp.minimum((z - floor) / EXPANSION, along))
         e = jnp.where(inside, d, released)
         be = op(e)
         curve = jnp.maximum(_dot(e, be), least)
         length = _dot(g, e) / curve
-        room = jnp.min(jnp.where(e > 0, z / jnp.where(e > 0, e, 1), jnp.inf), axis=1, keepdims=True)
+        room = jnp.min(jnp.where(e > 0, (z - floor) / jnp.where(e > 0, e, 1), jnp.inf), axis=1, keepdims=True)
         leaves = length > room
         step = jnp.minimum(length, room)
-        nearer, slope = jnp.maximum(z - step * e, 0), g - step * be
-        projected = jnp.maximum(nearer - EXPANSION * free(nearer, slope), 0)
+        nearer, slope = jnp.maximum(z - step * e, floor), g - step * be
+        projected = jnp.maximum(nearer - EXPANSION * free(nearer, slope), floor)
         left = jax.lax.cond((going & leaves).any(), lambda: op(projected) - scale * b, lambda: slope)
         new_z, new_g = jnp.where(leaves, projected, nearer), jnp.where(leaves, left, slope)
         new = free(new_z, new_g)
         turned = jnp.where(leaves | ~inside, new, new - _dot(new, be) / curve * e)
         return *(jnp.where(going, a, b) for a, b in ((new_z, z), (new_g, g), (turned, d))), n + 1
 
-    z = jnp.zeros_like(b) if start is None else jnp.maximum(start, 0) * back
+    z = jnp.zeros_like(b) if start is None else jnp.where(held, start, jnp.maximum(start, 0)) * back
     g = -scale * b if start is None else op(z) - scale * b
     z, g, *_ = jax.lax.while_loop(
         lambda c: running(c[0], c[1]).any() & (c[3] < MOST), one, (z, g, free(z, g), jnp.int32(0))
@@ -299,23 +315,23 @@ def _blur(grid: Grid, volume: float) -> Any:
 @functools.lru_cache
 def _settled(grid: Grid, volume: float) -> Any:
     @custom_vjp
-    def operation(near: Neighbors, at: Places, b: Array, w: Array) -> Array:
+    def operation(near: Neighbors, at: Places, b: Array, held: Array, w: Array) -> Array:
         return w
 
     def pull(saved: Any, cotangent: Array) -> Any:
-        near, at, w = saved
+        near, at, held, w = saved
         inside = at.fluid[..., None]
         apply, diagonal = matrix(near, at, volume)
-        trial = _linear(apply, diagonal, w > 0, cotangent)
+        trial = _linear(apply, diagonal, held | (w > 0), cotangent)
 
         def power(x: Array, share: Array | None) -> Array:
             moved, pulled = (push(near, Places(x, at.fluid, share), volume, p) for p in (w, trial))
             return -jnp.sum(jnp.where(inside, moved * pulled, 0))
 
         by_x, by_share = jax.grad(power, argnums=(0, 1))(at.x, at.share)
-        return None, Places(by_x, None, by_share), trial, None  # type: ignore[arg-type]
+        return None, Places(by_x, None, by_share), trial, None, None  # type: ignore[arg-type]
 
-    operation.defvjp(lambda near, at, b, w: (w, (near, at, w)), pull)
+    operation.defvjp(lambda near, at, b, held, w: (w, (near, at, held, w)), pull)
     return operation
 
 

@@ -36,7 +36,7 @@ _CAUSES = {
         "give more than a layer a call of flow.step"
     ),
     Status.UNCONVERGED: (
-        "a solve of dfsph stopped at its limit of iterations: make the timestep smaller, or params.tolerance larger"
+        "the solve of dfsph stopped at its limit of iterations: make the timestep smaller, or params.tolerance larger"
     ),
     Status.NEIGHBOR_OVERFLOW: (
         "a particle had {0} neighbours, max_neighbors is {1}: raise it in sph.init, unless particles are clumped that "
@@ -72,7 +72,7 @@ class Params(Tree):
     periodic: Periods | None = static(default=None)  # for each axis its two ends [m], or None if space is open
     central: bool = static(default=False)  # viscosity and tension along lines between particles: keeps angular momentum
     method: str = static(default="wcsph")  # "wcsph", weakly compressible, or "dfsph", incompressible
-    tolerance: float = static(default=1e-4)  # of dfsph's solves: mean relative error of density
+    tolerance: float = static(default=1e-4)  # of dfsph's solve: mean relative error of density
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "spacing", units.si(self.spacing, units.length, "params.spacing"))
@@ -243,11 +243,22 @@ def _room(params: Params, dim: int) -> int:
 
 def filling(params: Params, dim: int) -> float:
     """Sum of the kernel over a lattice at rest, times a particle's volume: close to one."""
+    return float(_lattice(params, dim).sum())
+
+
+def lacking(params: Params, dim: int) -> float:
+    """The share of that sum which a particle in the outermost row below a flat surface does not have."""
+    by_row = _lattice(params, dim).reshape(2 * int(2 * params.smoothing) + 1, -1).sum(1)
+    return float(by_row[: len(by_row) // 2].sum() / by_row.sum())
+
+
+def _lattice(params: Params, dim: int) -> np.ndarray:
+    """The kernel at the points of a lattice around a particle, times a particle's volume: an axis a dimension."""
     reach = int(2 * params.smoothing)
-    axes = np.meshgrid(*[np.arange(-reach, reach + 1) / params.smoothing] * dim)
+    axes = np.meshgrid(*[np.arange(-reach, reach + 1) / params.smoothing] * dim, indexing="ij")
     q = np.minimum(np.sqrt(sum(a**2 for a in axes)), 2)
     scale = (7 / (4 * np.pi) if dim == 2 else 21 / (16 * np.pi)) / params.smoothing**dim
-    return float(scale * ((1 - q / 2) ** 4 * (2 * q + 1)).sum())
+    return scale * (1 - q / 2) ** 4 * (2 * q + 1)
 
 
 def particle_mass(params: Params, state: State) -> Array:

@@ -6,6 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from scipy.optimize import curve_fit
 
 from fphys.particles import sph
 
@@ -59,6 +60,34 @@ def test_hydrostatic_column(method: str, full: bool):
     error = (p - 1000 * (height - z)).mean(axis=0)[deep]
     assert np.sqrt((error**2).mean()) / (1000 * height) <= 0.03
     assert np.sqrt(((p - 1000 * (height - z))[:, deep] ** 2).mean()) / (1000 * height) <= 0.03
+
+
+@pytest.mark.parametrize("method", ["wcsph", "dfsph"])
+def test_an_inviscid_fluid_sloshes(method: str):
+    """The first mode of a tank twice as long as deep, 16 particles deep: w^2 = g k tanh(k H), and no loss."""
+    dx, length, swing = 1 / 16, 2.0, 0.05
+    k = np.pi / length
+    fluid, walls = lattice([0, 0], [length, 1.0], dx), tank([length, 1.0 + 4 * dx], dx)
+    x = np.concatenate([fluid, walls])[None]
+    kind = np.repeat([sph.FLUID, sph.SLIP_WALL], [len(fluid), len(walls)])
+    params = timed(sph.Params(dx, 1.0, 10.0, gravity=np.array([0.0, -1.0])), 0.3)
+    params = incompressible(params) if method == "dfsph" else params
+    a, b, n = k * fluid[:, 0], k * fluid[:, 1], len(fluid)
+    mode = np.stack([-np.sin(a) * np.cosh(b), np.cos(a) * np.sinh(b)], -1) / np.sinh(k)
+    v = np.zeros_like(x)
+    v[0, :n] = swing * mode
+    weight = np.where(kind == sph.FLUID, 1000 * np.maximum(1 - x[..., 1], 0), 0)
+    state = sph.init(params, *(f.astype("float32") for f in (x, v)), kind, weight.astype("float32"))
+    wave, weights = np.sqrt(k * np.tanh(k)), jnp.asarray(mode, "float32")
+    _, swung = march(params, state, 2 * 2 * np.pi / wave, lambda s: (s.v[0, :n] * weights).sum())
+    t = params.timestep * np.arange(1, len(swung) + 1)
+
+    def decaying(t: np.ndarray, size: float, w: float, loss: float, phase: float, mean: float) -> np.ndarray:
+        return size * np.exp(-loss * t) * np.cos(w * t + phase) + mean
+
+    (_, w, loss, _, _), _ = curve_fit(decaying, t, swung / swung[0], [1.0, wave, 0.01, 0.0, 0.0])
+    assert abs(w / wave - 1) <= 0.02
+    assert 1 - np.exp(-loss * 2 * np.pi / w) <= 0.05
 
 
 KOSHIZUKA_OKA = [
