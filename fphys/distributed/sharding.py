@@ -193,11 +193,17 @@ def averaged(loss_fn: LossFn) -> LossFn:
 
     Args:
         loss_fn: ``loss_fn(params, aux, batch, key) -> (loss, aux, metrics)``. Loss and metrics are means over the
-            examples of a batch, and floats; it returns ``aux`` as it is. Each device has the same ``key``.
+            examples of a batch, and floats; it returns ``aux`` as it is. Each device has the same ``key``: what is
+            drawn in the loss, as by dropout, is drawn alike for the examples of each device.
 
     Returns:
         Such a function, whose gradient flows to the parameters alone. It is of first order. Without a mesh,
         ``loss_fn`` itself.
+
+    Raises:
+        ValueError: (by that function) arrays of the batch have different first axes, or one that does not divide evenly
+            among the devices; ``aux`` is changed; or parameters are in float16, whose gradients would be rounded to
+            zero before :func:`fphys.train.step` scales the loss.
     """
     found = _mesh(None)
     if found is None or found.shape[WORLD] == 1:
@@ -205,12 +211,17 @@ def averaged(loss_fn: LossFn) -> LossFn:
 
     def own(params: Any, aux: Any, batch: Any, key: Any) -> Any:
         def scalars(params: Any) -> tuple[Any, Any]:
-            loss, _, metrics = loss_fn(params, aux, batch, key)
+            loss, after, metrics = loss_fn(params, aux, batch, key)
+            if any(a is not b for a, b in zip(*map(jax.tree.leaves, (aux, after)), strict=True)):
+                raise ValueError("averaged(loss_fn): the loss changes aux, which each device would do in its own way")
             return loss, metrics
 
         return total(jax.value_and_grad(scalars, has_aux=True)(_vary(params)))
 
     def mean(params: Any, aux: Any, batch: Any, key: Any) -> tuple[Any, Any, dict[str, Any]]:
+        if any(jnp.result_type(x) == jnp.float16 for x in jax.tree.leaves(params)):
+            raise ValueError("averaged(loss_fn): parameters are in float16: take bfloat16, which needs no scaled loss")
+        expect_worlds(batch, found.shape[WORLD], "batch")
         spread = jax.shard_map(own, mesh=found, in_specs=(P(), P(), _specs(batch), P()), out_specs=P())
         sums = jax.jit(spread, inline=True)(*jax.lax.stop_gradient((params, aux, batch)), key)
         (loss, metrics), slope = jax.tree.map(lambda x: x / found.shape[WORLD], sums)

@@ -32,14 +32,15 @@ class Moments(Tree):
     def sums(self, x: Array) -> Array:
         """Of a batch, (..., batch, n): its count, and the sums of x - mean and of its squares, (..., 1 + 2 n).
 
-        It is one sum over the batch, hence one message if that is spread over devices. Rows that are not finite are
-        left out.
+        It is one sum over the batch, hence one message if that is spread over devices. Rows that are not finite,
+        or whose squares are not, are left out.
         """
         away = x.astype(jnp.float32) - self.mean.reshape(*[1] * (x.ndim - self.mean.ndim), *self.mean.shape)
         away = away.reshape(*x.shape[: x.ndim - self.mean.ndim], -1)
-        fine = jnp.isfinite(away).all(-1, keepdims=True)
-        away = jnp.where(fine, away, 0)
-        return jnp.concatenate([fine.astype(away.dtype), away, away**2], -1).sum(-2)
+        square = away**2
+        fine = jnp.isfinite(square).all(-1, keepdims=True)
+        both = jnp.where(fine, jnp.concatenate([away, square], -1), 0)
+        return jnp.concatenate([fine.astype(both.dtype), both], -1).sum(-2)
 
     def add(self, sums: Array) -> Self:
         """Merge a batch, given by :meth:`sums` of these moments, (1 + 2 n,).

@@ -304,7 +304,10 @@ def move_among(
     # Out:
     velocity_out: wp.array2d(dtype=vec4),
 ):
-    """As ``grid.move``, then every collider moves the nodes that it touches, relative to v + w x r; walls hold last."""
+    """As ``grid.move``, then every collider moves the nodes that it touches, relative to v + w x r.
+
+    There walls that hold nodes hold last. Sticky ones, and those that hold the field, hold before.
+    """
     world, batch = wp.tid()
     left = freely(world, batch, lanes, nodes, dim, touched, gravity, timestep, grid, velocity_out)
     if left != 0:
@@ -313,8 +316,9 @@ def move_among(
                 node = node_of(batch, m, lanes, grid)
                 g = grid[world, node]
                 u = moved(world, node, g, nodes, dim, wall_kind, wall_friction, wall_velocity, gravity, timestep)
-                u = met(world, node, u, touched[world, node], lower, dx, nodes, shapes)
-                u = walled(world, node, u, nodes, dim, wall_kind, wall_friction, wall_velocity)
+                if touched[world, node] != 0:
+                    u = met(world, node, u, touched[world, node], lower, dx, nodes, shapes)
+                    u = walled(world, node, u, nodes, dim, wall_kind, wall_friction, wall_velocity)
                 velocity_out[world, node] = vec4(u[0], u[1], u[2], g[3])
 
 
