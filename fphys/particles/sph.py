@@ -93,6 +93,9 @@ RECOVERY = 0.01
 INSIDE = 0.1
 """The relative lack of density at which this ends; it fades on the way. A row below a flat surface lacks less."""
 
+BESIDE = 0.01
+"""Fluid is at a wall, which may not pull it, if walls have this share of its density."""
+
 HOLD = 1.1
 """Fluid is held if it lacks less density than a particle in the outermost row below a flat surface, times this."""
 
@@ -226,12 +229,14 @@ def _incompressible(
     held = fluid & (excess > -edge)
     inner = RECOVERY * jnp.clip(1 + excess / INSIDE, 0, 1) ** 2
     surplus = jnp.where(held, jnp.where(excess > 0, RELAXATION, inner) * excess, excess + edge)
+    walled = pressure.blur(near, at, volume, jnp.where(fluid, 0, 1).astype(v.dtype)) / (full * params.h)
+    pulled = held & (walled < BESIDE)
     b = surplus + turn * pressure.approach(near, at, volume, in_space(v))
     w, unsolved = known, jnp.zeros(slots.time.shape, bool)
     if w is None:
         start = jax.lax.stop_gradient(slots.p / scale)
-        w, unsolved = pressure.solve(pressure.matrix(near, at, volume), b, held, start, params.tolerance)
-    w = pressure.settled(near, at, volume, b, held, w)
+        w, unsolved = pressure.solve(pressure.matrix(near, at, volume), b, pulled, start, params.tolerance)
+    w = pressure.settled(near, at, volume, b, pulled, w)
     push = pressure.push(near, at, volume, w)[..., :dim]
     v = jnp.where(inside, v - push / turn[..., None], v)
 

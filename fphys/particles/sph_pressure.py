@@ -2,7 +2,7 @@
 
 It finds the least change of velocity with which density changes as it should (Gauss's principle):
 
-    b - B w = 0                                      where fluid is held: inside, where pressure may also pull
+    b - B w = 0                                      where fluid is pulled: inside, away from walls
     b - B w <= 0,  w >= 0,  w . (b - B w) = 0        at loose particles, which only push
     B = R M S
 

@@ -108,7 +108,8 @@ def _step(given: dict[str, Any], x: Any, v: Any, kind: np.ndarray, known: Any = 
     push = jnp.einsum("ij,ijd->id", drag, seen[:, None] - seen[None]) + given["gravity"]
     push = push - volume / rho * jnp.einsum("ij,ijd->id", (head[:, None] + head[None]) * acting * f, d)
     v = v + dt * jnp.where(fluid[:, None], push, 0)
-    v, pressure, known = project(slope, taken, fluid, held, allowed, turn, v, known)
+    pulled = held & (volume / full * (w * ~fluid[None]).sum(1) < 0.01)
+    v, pressure, known = project(slope, taken, fluid, pulled, allowed, turn, v, known)
     p = rho * full * (h / dt) ** 2 * pressure
     p = jnp.where(fluid, p, jnp.maximum(share @ p + wet * by_weight, 0))
     return x + dt * v, v, w @ p / w.sum(1), rho * (1 + excess), known

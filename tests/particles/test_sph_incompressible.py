@@ -79,7 +79,7 @@ def test_the_gradient_is_that_of_dense_solves():
 
 
 def test_gradients_over_steps(full: bool):
-    """Against centred differences so small that no particle begins or ceases to push."""
+    """Against centred differences: small, so that no particle begins or ceases to push, but not all in the rounding."""
     params, state = calm(worlds=1, viscosity=20.0)
 
     def moved(x: Any, v: Any, gravity: Any, wall: Any) -> Any:
@@ -88,7 +88,7 @@ def test_gradients_over_steps(full: bool):
         return last.x, last.v, last.p / 1e4
 
     args = (state.x, state.v, params.gravity, 0.1 * jnp.ones_like(state.v))
-    check_grads(moved, args, tol=1e-5, directions=8 if full else 1, steps=(1e-7, 1e-6, 1e-5, 1e-8))
+    check_grads(moved, args, tol=1e-5, directions=8 if full else 1, steps=(1e-6, 1e-5, 1e-4, 1e-3, 1e-7))
 
 
 def test_a_gradient_without_the_adjoint_solve_is_noticed(monkeypatch: pytest.MonkeyPatch):
