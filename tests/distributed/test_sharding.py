@@ -192,6 +192,20 @@ def test_a_mean_by_each_device_of_its_own_examples():
         same(jax.jit(jax.grad(square))(params, distributed.split(batch)), expected, 1e-12)
 
 
+def test_what_each_device_would_do_in_its_own_way_is_refused():
+    def loss(params: Any, aux: Any, batch: Any, key: Any) -> Any:
+        return (batch @ params).mean(), {"count": aux["count"] + 1}, {}
+
+    params, aux, key = jnp.ones(3), {"count": jnp.int32(0)}, jax.random.key(0)
+    with jax.set_mesh(MESH):
+        with pytest.raises(ValueError, match="the loss changes aux"):
+            distributed.averaged(loss)(params, aux, jnp.ones((8, 3)), key)
+        with pytest.raises(ValueError, match=r"shape \(7, 3\): its first axis does not divide evenly among 2"):
+            distributed.averaged(loss)(params, aux, jnp.ones((7, 3)), key)
+        with pytest.raises(ValueError, match="parameters are in float16: take bfloat16"):
+            distributed.averaged(loss)(params.astype(jnp.float16), aux, jnp.ones((8, 3)), key)
+
+
 def test_what_all_devices_saw_is_gathered_in_one_message():
     tree = {"x": jnp.arange(24.0).reshape(3, 4, 2), "y": -jnp.arange(12.0).reshape(3, 4)}
 

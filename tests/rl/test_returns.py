@@ -141,6 +141,14 @@ def test_moments_leave_out_what_is_not_finite(way: str):
             np.testing.assert_allclose(a, b, rtol=1e-6)
 
 
+def test_moments_of_one_sum_leave_out_what_overflows():
+    x = jnp.asarray(np.random.default_rng(4).normal(size=(10, 2)), jnp.float32)
+    before = Moments.around(x).update(x)
+    after = before.add(before.sums(x.at[3, 1].set(1e20)))
+    for a, b in zip(jax.tree.leaves(after), jax.tree.leaves(before.add(before.sums(jnp.delete(x, 3, axis=0))))):
+        np.testing.assert_allclose(a, b, rtol=1e-5)
+
+
 def test_rewards_are_scaled_by_what_was_seen_up_to_their_step():
     """As one merge after the other does it, from the discounted sums of each world."""
     rng = np.random.default_rng(6)
