@@ -5,7 +5,7 @@ import warp as wp
 from .._precision import mat33, quat, real, vec3, vec4
 from ..math import quat_unit, rotate, rotate_back, rotation
 from .fade import beyond, fading, normal_of_field, of_round_box
-from .grid import OPEN, SEPARATE, SMALL_SQUARED, STICKY, against, freely, moved, node_of, walled
+from .grid import OPEN, SEPARATE, SMALL_SQUARED, STICKY, against, freely, moved, node_of
 
 PLANE = wp.constant(0)
 SPHERE = wp.constant(1)
@@ -304,7 +304,7 @@ def move_among(
     # Out:
     velocity_out: wp.array2d(dtype=vec4),
 ):
-    """As ``grid.move``, then colliders move the nodes that they touch, relative to v + w x r, where walls hold last."""
+    """As ``grid.move``, then colliders move the nodes that they touch, relative to v + w x r."""
     world, batch = wp.tid()
     left = freely(world, batch, lanes, nodes, dim, touched, gravity, timestep, grid, velocity_out)
     if left != 0:
@@ -313,9 +313,7 @@ def move_among(
                 node = node_of(batch, m, lanes, grid)
                 g = grid[world, node]
                 u = moved(world, node, g, nodes, dim, wall_kind, wall_friction, wall_velocity, gravity, timestep)
-                if touched[world, node] != 0:
-                    u = met(world, node, u, touched[world, node], lower, dx, nodes, shapes)
-                    u = walled(world, node, u, nodes, dim, wall_kind, wall_friction, wall_velocity)
+                u = met(world, node, u, touched[world, node], lower, dx, nodes, shapes)
                 velocity_out[world, node] = vec4(u[0], u[1], u[2], g[3])
 
 
