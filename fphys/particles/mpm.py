@@ -199,7 +199,7 @@ def step(
         actuation: stress of muscles in the material's own axes [Pa], shape (world, particle, 3, 3); axes 0 and 1 may
             have size 1. It adds F S F^T to the Kirchhoff stress; a muscle along a fibre d has S = a d d^T.
         colliders: shapes of :mod:`fphys.particles.boundary`, which act on the nodes in this order; of more than three
-            at one node, the first three. The walls that hold nodes act before them and again after them.
+            at one node, the first three.
 
     A world of 8,192 particles or more is cut into as many parts as there are threads; the order of its sums, and so
     their rounding, depends on the number of parts. If ``params.parts`` is given, the state is bitwise the same on all
