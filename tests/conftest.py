@@ -9,8 +9,10 @@ failure.
 import ast
 import contextlib
 import gc
+import hashlib
 import importlib.util
 import os
+import platform
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -22,8 +24,11 @@ os.environ.setdefault("NPROC", "32")  # XLA's threads: host callbacks must never
 os.environ.setdefault("MUJOCO_GL", "egl")
 DEVICES = " --xla_force_host_platform_device_count=2"
 FULL = bool(os.environ.get("FPHYS_FULL"))
-# Two fifths of the time to compile are LLVM's optimisations. Kernels of the physics are Warp's, and always optimised.
-QUICK = " --xla_backend_optimization_level=0"
+# Half of the time to compile is MLIR's, for fusions; a fifth is LLVM's optimisations. Kernels of the physics are Warp's
+# and always optimised.
+QUICK = (
+    " --xla_cpu_use_fusion_emitters=false --xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true"
+)
 LARGE = 4 << 30  # bytes that a worker may have
 MOST = 2 << 30  # bytes of compiled programs that are kept from run to run
 BARE = bool(os.environ.get("FPHYS_BARE"))
@@ -37,8 +42,8 @@ def pytest_configure(config: pytest.Config) -> None:
         os.environ.setdefault("JAX_PLATFORMS", "cpu")
     quick = QUICK if cpu and not FULL else ""  # XLA generates no unoptimised code for a GPU
     os.environ["XLA_FLAGS"] = os.environ.get("XLA_FLAGS", "") + quick + DEVICES
-    if quick and hasattr(config, "cache"):
-        share_programs(config.cache.mkdir("programs"), trim=not hasattr(config, "workerinput"))
+    if quick:
+        share_programs(programs(), trim=not hasattr(config, "workerinput"))
     gc.set_threshold(RARELY)  # by default 700: the garbage of traces took an eighth of the time
     import hypothesis
     import jax
@@ -51,13 +56,23 @@ def pytest_configure(config: pytest.Config) -> None:
     jax.config.update("jax_numpy_dtype_promotion", "strict")
 
 
+def programs() -> Path:
+    """The user's folder of compiled programs of a kind of processor, for all checkouts, as Warp keeps kernels."""
+    about = Path("/proc/cpuinfo")
+    lines = about.read_text().splitlines() if about.exists() else [platform.processor()]
+    kind = next((line for line in lines if line.startswith("flags")), lines[0])
+    base = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    return base / "fphys" / "tests" / hashlib.sha256(kind.encode()).hexdigest()[:16]
+
+
 def share_programs(folder: Path, trim: bool) -> None:
-    """Let JAX keep compiled programs in a folder, which ``pytest --cache-clear`` empties.
+    """Let JAX keep compiled programs in a folder.
 
     Their names are hashes of program, options and versions. A program names the launches in it by a hash of these.
     """
     import jax
 
+    folder.mkdir(parents=True, exist_ok=True)
     if trim:
         forget_files(folder, MOST)
     settings = {"jax_compilation_cache_dir": str(folder), "jax_persistent_cache_min_compile_time_secs": 0.0}

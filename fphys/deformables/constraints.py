@@ -205,80 +205,86 @@ def _cotangent(a: Array, b: Array) -> Array:
     return (a * b).sum(-1) / _norm(jnp.cross(a, b))
 
 
-def project(found: tuple[Group, ...], place: Array, weight: Array, values: tuple[Values, ...]) -> Array:
+def project(found: tuple[Group, ...], start: Array, moved: Array, weight: Array, values: tuple[Values, ...]) -> Array:
     """Let every constraint move its vertices once, colour after colour.
 
     Args:
-        place: [m], shape (world, vertex, 3).
+        start, moved: vertices are at start + moved [m], shape (world, vertex, 3).
         weight: inverse masses [1/kg], shape (1 | world, vertex); zero holds a vertex.
         values: of each group.
 
     Returns:
-        The places after, which get gradients to place, weight and values.
+        How far they push the vertices [m], with gradients to start, moved, weight and values.
     """
-    return _operation(found)(place, weight, values)
+    return _operation(found)(start, moved, weight, values)
 
 
 @functools.lru_cache
 def _operation(found: tuple[Group, ...]) -> Any:
     forward = warp_op(
-        functools.partial(_project, found), lambda place, *_: place, differentiable=False, zeroed=False, name="project"
+        functools.partial(_project, found),
+        lambda start, moved, *_: moved,
+        differentiable=False,
+        zeroed=False,
+        name="project",
     )
     backward = warp_op(functools.partial(_adjoint, found), _gradients, differentiable=False, name="gradient of project")
-    operation = custom_vjp(lambda place, weight, values: forward(place, weight, values))
+    operation = custom_vjp(lambda start, moved, weight, values: forward(start, moved, weight, values))
 
     def pull(saved: Any, cotangent: Array) -> Any:
-        found = backward(*saved, cotangent)
+        by_moved, *rest = backward(*saved, cotangent)
+        found = (by_moved, by_moved, *rest)  # constraints see start + moved
         return jax.tree.map(lambda given, g: g if len(g) == len(given) else g.sum(0, keepdims=True), saved, found)
 
     operation.defvjp(lambda *args: (forward(*args), args), pull)
     return operation
 
 
-def _project(found: tuple[Group, ...], launch: Any, place: Any, weight: Any, values: Any, out: Any) -> None:
-    _copy(launch, place, out)
-    _sweep(launch, found, weight, values, out)
+def _project(found: tuple[Group, ...], launch: Any, start: Any, moved: Any, weight: Any, values: Any, out: Any) -> None:
+    after = _copy(launch, moved)
+    _sweep(launch, found, start, weight, values, after)
+    launch(kernels(moved.dtype, "deformables.project").pushed, moved.shape[:2], [moved, after], [out])
 
 
-def _gradients(place: Any, weight: Any, values: Any, cotangent: Any) -> Any:
+def _gradients(start: Any, moved: Any, weight: Any, values: Any, cotangent: Any) -> Any:
     """The form of the gradients: of every world, also where worlds share what they are of."""
     return jax.tree.map(
-        lambda a: jax.ShapeDtypeStruct((place.shape[0], *a.shape[1:]), a.dtype), (place, weight, values)
+        lambda a: jax.ShapeDtypeStruct((moved.shape[0], *a.shape[1:]), a.dtype), (moved, weight, values)
     )
 
 
 def _adjoint(
-    found: tuple[Group, ...], launch: Any, place: Any, weight: Any, values: Any, cotangent: Any, *outs: Any
+    found: tuple[Group, ...], launch: Any, start: Any, moved: Any, weight: Any, values: Any, cotangent: Any, *outs: Any
 ) -> None:
-    by_place, by_weight, by_values = outs
-    moved = launch.scratch(place.shape[:2], kernels(place.dtype, "_precision").vec3)
-    _copy(launch, place, moved)
-    memory = _sweep(launch, found, weight, values, moved, keep=True)
-    _copy(launch, cotangent, by_place)
+    by_moved, by_weight, by_values = outs
+    memory = _sweep(launch, found, start, weight, values, _copy(launch, moved), keep=True)
     for group, given, by, kept in reversed(list(zip(found, values, by_values, memory, strict=True))):
         for first, corners in reversed(_by_color(group)):
-            inputs = [first, *_measure(group), corners, weight, *given, kept]
-            outputs = [by_place, by_weight, *by]
-            launch(_kernel(group, place.dtype, "_adjoint"), (launch.worlds, len(corners)), inputs, outputs)
+            inputs = [first, *_measure(group), corners, weight, *given, kept, cotangent]
+            outputs = [by_moved, by_weight, *by]
+            launch(_kernel(group, moved.dtype, "_adjoint"), (launch.worlds, len(corners)), inputs, outputs)
 
 
 def _sweep(
-    launch: Any, found: tuple[Group, ...], weight: Any, values: Any, place: Any, keep: bool = False
+    launch: Any, found: tuple[Group, ...], start: Any, weight: Any, values: Any, moved: Any, keep: bool = False
 ) -> list[Any]:
-    """Let all constraints act on the places; what each found, if it is to be kept."""
+    """Let all constraints act on the vertices; what each found of its corners but the first, if it is to be kept."""
     memory = []
     for group, given in zip(found, values, strict=True):
-        size = group.indices.shape if keep else (1, 1)
-        kept = launch.scratch((launch.worlds, *size), kernels(place.dtype, "_precision").vec3)
+        count, corners = group.indices.shape
+        size = (count, corners - 1) if keep else (1, 1)
+        kept = launch.scratch((launch.worlds, *size), kernels(moved.dtype, "_precision").vec3)
         for first, corners in _by_color(group):
-            inputs = [first, *_measure(group), corners, weight, *given, int(keep)]
-            launch(_kernel(group, place.dtype), (launch.worlds, len(corners)), inputs, [place, kept])
+            inputs = [first, *_measure(group), corners, weight, *given, start, int(keep)]
+            launch(_kernel(group, moved.dtype), (launch.worlds, len(corners)), inputs, [moved, kept])
         memory.append(kept)
     return memory
 
 
-def _copy(launch: Any, source: Any, target: Any) -> None:
-    launch(kernels(source.dtype, "deformables.project").copy, source.shape[:2], [source], [target])
+def _copy(launch: Any, moved: Any) -> Any:
+    found = launch.scratch(moved.shape[:2], kernels(moved.dtype, "_precision").vec3)
+    launch(kernels(moved.dtype, "deformables.project").copy, moved.shape[:2], [moved], [found])
+    return found
 
 
 def _by_color(group: Group) -> list[tuple[int, np.ndarray]]:

@@ -9,8 +9,9 @@ lets every constraint C of compliance alpha move its vertices once (Macklin et a
     x_i += w_i grad_i C lambda,   lambda = -C / (sum_i w_i |grad_i C|^2 + alpha / h^2)
 
 pushes vertices out of the colliders, and sets v = (x' - x) / h. Edges resist stretching, elements the change of their
-area or volume, and sheets and ropes bending. Masses are lumped. The gradient is that of the substeps as taken: each is
-replayed, with the places that every constraint found, and run backwards.
+area or volume, and sheets and ropes bending. Masses are lumped. Substeps count positions from those at the start of the
+step, so float32 rounds what has moved, not where it is. The gradient is that of the substeps as taken: each is
+replayed, with what every constraint found, and run backwards.
 """
 
 from typing import Any
@@ -254,16 +255,19 @@ def _step(
     """The next state, and the worlds that stand still."""
     params, clean, force, pins, colliders, bits = _screen(params, state, force, pins, colliders)
     h, weight, freely = _freely(params, clean, force, pins)
+    start, still = _counted(clean.x)
 
     def substep(carry: tuple[Array, Array], k: Array) -> tuple[tuple[Array, Array], Array]:
-        x, (place, crowded) = carry[0], freely(*carry, k)
-        for collider in colliders:
-            place = contact.touch(params.thickness, contact.ahead(collider, k * h), h, weight, x, place)
-        return (place, (place - x) / h[:, None, None]), crowded
+        before, (moved, v, push, crowded) = carry[0], freely(start, *carry, k)
+        for c in colliders:
+            x, place = start + before, start + (moved + push)
+            touched = contact.touch(params.thickness, contact.ahead(c, k * h), h, weight, x, place)
+            push = push + (touched - place)
+        return (moved + push, v + push / h[:, None, None]), crowded
 
     numbers = jnp.arange(1, params.substeps + 1, dtype=clean.x.dtype)
-    (x, v), crowded = jax.lax.scan(substep, (_in_space(clean.x), _in_space(clean.v)), numbers)
-    return _frozen(state, x, v, bits, crowded.any(0)), None
+    (moved, v), crowded = jax.lax.scan(substep, (still, _in_space(clean.v)), numbers)
+    return _frozen(state, start + moved, v, bits, crowded.any(0)), None
 
 
 @recomputed(lambda result: result[1], _held)
@@ -279,8 +283,9 @@ def _exchange(
     """As :func:`_step`, of one substep; and what the bodies took."""
     params, clean, force, pins, (colliders, response), bits = _screen(params, state, force, pins, (colliders, response))
     h, weight, freely = _freely(params, clean, force, pins)
-    x = _in_space(clean.x)
-    place, crowded = freely(x, _in_space(clean.v), jnp.ones((), x.dtype))
+    start, still = _counted(clean.x)
+    moved, v, push, crowded = freely(start, still, _in_space(clean.v), jnp.ones((), start.dtype))
+    x, place = start + still, start + (moved + push)
     origins = [response.pos[:, b] for b in response.body]
 
     def slopes(moved: tuple[Collider, ...]) -> tuple[Array, Array]:
@@ -294,14 +299,17 @@ def _exchange(
     for c, origin in zip(carried(colliders, response, twist), origins, strict=True):
         before, place = place, contact.touch(params.thickness, contact.ahead(c, h), h, weight, x, place)
         given.append(contact.give(h, origin, weight, x, before, place))
-    after, stop = _frozen(state, place, (place - x) / h[:, None, None], bits, crowded)
+        push = push + (place - before)
+    after, stop = _frozen(state, start + (moved + push), v + push / h[:, None, None], bits, crowded)
     return (after, stop, choose(stop, 0, taken(response, jnp.concatenate(given, 1)))), None
 
 
 def _freely(params: Params, clean: State, force: Array, pins: Array) -> tuple[Array, Array, Any]:
-    """The length of a substep, the vertices' inverse masses, and how they move in substep k without colliders.
+    """The length of a substep, the vertices' inverse masses, and a function of how they move in substep k.
 
-    Also worlds where a vertex has more neighbours than there is room for.
+    It gives what has moved and velocities without constraints, how far constraints and other vertices push, and the
+    worlds where a vertex has more neighbours than there is room for. A velocity is not the difference of places, which
+    rounding would spoil, but what it was, and the push over the time: so are its cotangents.
     """
     topology, held = params.mesh.topology, list(params.pinned)
     found = constraints.groups(topology, params.bend is not None, params.squeeze is not None, params.curved)
@@ -314,17 +322,27 @@ def _freely(params: Params, clean: State, force: Array, pins: Array) -> tuple[Ar
     keep, h = jnp.exp(-params.damping * step)[:, None, None], step[:, None, None]
     begin, end = _in_space(clean.x[:, held]), _in_space(pins)
 
-    def freely(x: Array, v: Array, k: Array) -> tuple[Array, Array]:
-        place = x + h * (keep * (v + h * push))
+    def freely(start: Array, before: Array, v: Array, k: Array) -> tuple[Array, ...]:
+        v = keep * (v + h * push)
+        moved = before + h * v
         if held:
-            place = place.at[:, held].set(begin + (k / params.substeps) * (end - begin))
-        place = project(found, place, weight, values)
+            way = end - begin
+            moved = moved.at[:, held].set(begin - start[:, held] + (k / params.substeps) * way)
+            v = v.at[:, held].set(way / (params.substeps * h))
+        pushed = project(found, start, moved, weight, values)
         if not params.apart:
-            return place, jnp.zeros(len(x), bool)
-        place, needed = contact.meet(params.apart, params.neighbors, params.friction, rest, weight, x, place)
-        return place, needed > params.neighbors
+            return moved, v, pushed, jnp.zeros(len(start), bool)
+        x, place = start + before, start + (moved + pushed)
+        apart, needed = contact.meet(params.apart, params.neighbors, params.friction, rest, weight, x, place)
+        return moved, v, pushed + (apart - place), needed > params.neighbors
 
     return step, weight, freely
+
+
+def _counted(x: Array) -> tuple[Array, Array]:
+    """Positions that others are counted from, and what has moved: nothing yet. The gradient is in what has moved."""
+    start = jax.lax.stop_gradient(_in_space(x))
+    return start, _in_space(x) - start
 
 
 def _frozen(state: State, x: Array, v: Array, bits: Array, crowded: Array) -> tuple[State, Array]:

@@ -4,8 +4,13 @@ With one iteration a substep (Macklin et al. 2019), a constraint C of compliance
 
     x_i += w_i grad_i C lambda,   lambda = -C / (sum_i w_i |grad_i C|^2 + a)
 
-A launch takes the constraints of one colour, which share no vertex, so places are changed where they are. Adjoints by
-hand read each constraint's vertices as they were before it moved them: ``keep`` has written them down.
+Vertices are at start + moved. What moves is added to ``moved``, which is small: in float32 a place would round off what
+one substep moves, and with it velocities and strains. Differences of starts of neighbours are exact, or nearly. For the
+same reason cotangents of ``moved`` are those of the push, which are large, and what constraints add to them.
+
+A launch takes the constraints of one colour, which share no vertex, so ``moved`` is changed where it is. Adjoints by
+hand read each constraint's vertices as they were before it moved them, relative to the first: ``keep`` has written that
+down.
 """
 
 import warp as wp
@@ -18,6 +23,18 @@ TINY = wp.constant(real(1.0e-30))
 
 AREA = wp.constant(0)
 VOLUME = wp.constant(1)
+
+
+@wp.func
+def between(world: int, a: int, b: int, start: wp.array2d(dtype=vec3), moved: wp.array2d(dtype=vec3)) -> vec3:
+    """From vertex a to vertex b."""
+    return (start[world, b] - start[world, a]) + (moved[world, b] - moved[world, a])
+
+
+@wp.func
+def pull(world: int, a: int, cotangent: wp.array2d(dtype=vec3), moved: wp.array2d(dtype=vec3)) -> vec3:
+    """The cotangent of what a constraint moves vertex a."""
+    return cotangent[world, a] + moved[world, a]
 
 
 @wp.func
@@ -35,10 +52,8 @@ def multiplier(c: real, weight: real, compliance: real) -> real:
 
 
 @wp.func
-def directions(kind: int, a: vec3, b: vec3, c: vec3, d: vec3) -> mat43:
-    """The gradient of a triangle's area, or of a tetrahedron's volume, by its vertices."""
-    u = b - a
-    v = c - a
+def directions(kind: int, u: vec3, v: vec3, t: vec3) -> mat43:
+    """The gradient of a triangle's area, or of a tetrahedron's volume, by its vertices; u, v, t start at the first."""
     g1 = vec3()
     g2 = vec3()
     g3 = vec3()
@@ -48,7 +63,6 @@ def directions(kind: int, a: vec3, b: vec3, c: vec3, d: vec3) -> mat43:
         g1 = real(0.5) * wp.cross(v, n)
         g2 = real(0.5) * wp.cross(n, u)
     else:
-        t = d - a
         g1 = wp.cross(v, t) / real(6.0)
         g2 = wp.cross(t, u) / real(6.0)
         g3 = wp.cross(u, v) / real(6.0)
@@ -65,19 +79,17 @@ def by_rows(g1: vec3, g2: vec3, g3: vec3) -> mat43:
 
 
 @wp.func
-def measure(kind: int, a: vec3, b: vec3, c: vec3, d: vec3) -> real:
+def measure(kind: int, u: vec3, v: vec3, t: vec3) -> real:
     """A triangle's area, or a tetrahedron's signed volume."""
-    n = wp.cross(b - a, c - a)
+    n = wp.cross(u, v)
     if kind == AREA:
         return real(0.5) * wp.sqrt(wp.max(wp.dot(n, n), TINY))
-    return wp.dot(n, d - a) / real(6.0)
+    return wp.dot(n, t) / real(6.0)
 
 
 @wp.func
-def turned(kind: int, a: vec3, b: vec3, c: vec3, d: vec3, way: mat43) -> mat43:
+def turned(kind: int, u: vec3, v: vec3, t: vec3, way: mat43) -> mat43:
     """How :func:`directions` changes as the vertices go ``way``: the Hessian times it."""
-    u = b - a
-    v = c - a
     du = way[1] - way[0]
     dv = way[2] - way[0]
     g1 = vec3()
@@ -92,7 +104,6 @@ def turned(kind: int, a: vec3, b: vec3, c: vec3, d: vec3, way: mat43) -> mat43:
         g1 = real(0.5) * (wp.cross(dv, n) + wp.cross(v, dn))
         g2 = real(0.5) * (wp.cross(dn, u) + wp.cross(n, du))
     else:
-        t = d - a
         dt = way[3] - way[0]
         g1 = (wp.cross(dv, t) + wp.cross(v, dt)) / real(6.0)
         g2 = (wp.cross(dt, u) + wp.cross(t, du)) / real(6.0)
@@ -111,9 +122,10 @@ def edges(
     weight: wp.array2d(dtype=real),
     compliance: wp.array2d(dtype=real),
     rest: wp.array2d(dtype=real),
+    start: wp.array2d(dtype=vec3),
     keep: int,
     # Out:
-    place_out: wp.array2d(dtype=vec3),
+    moved_out: wp.array2d(dtype=vec3),
     kept_out: wp.array3d(dtype=vec3),
 ):
     """C = |x_1 - x_0| - rest."""
@@ -121,18 +133,15 @@ def edges(
     c = first + i
     a = pairs[i][0]
     b = pairs[i][1]
-    x0 = place_out[world, a]
-    x1 = place_out[world, b]
+    d = between(world, a, b, start, moved_out)
     if keep == 1:
-        kept_out[world, c, 0] = x0
-        kept_out[world, c, 1] = x1
-    d = x1 - x0
+        kept_out[world, c, 0] = d
     over = inverse_length(d)
     w0 = weight[world, a]
     w1 = weight[world, b]
     push = multiplier(wp.dot(d, d) * over - rest[world, c], w0 + w1, compliance[world, c]) * over * d
-    place_out[world, a] = x0 - w0 * push
-    place_out[world, b] = x1 + w1 * push
+    moved_out[world, a] = moved_out[world, a] - w0 * push
+    moved_out[world, b] = moved_out[world, b] + w1 * push
 
 
 @wp.kernel
@@ -144,20 +153,21 @@ def edges_adjoint(
     compliance: wp.array2d(dtype=real),
     rest: wp.array2d(dtype=real),
     kept: wp.array3d(dtype=vec3),
+    cotangent: wp.array2d(dtype=vec3),
     # Out:
-    place_out: wp.array2d(dtype=vec3),
+    moved_out: wp.array2d(dtype=vec3),
     weight_out: wp.array2d(dtype=real),
     compliance_out: wp.array2d(dtype=real),
     rest_out: wp.array2d(dtype=real),
 ):
-    """Cotangents of places before, from those after."""
+    """Add to the cotangents of moved what these constraints do."""
     world, i = wp.tid()
     c = first + i
     a = pairs[i][0]
     b = pairs[i][1]
     w0 = weight[world, a]
     w1 = weight[world, b]
-    d = kept[world, c, 1] - kept[world, c, 0]
+    d = kept[world, c, 0]
     over = inverse_length(d)
     n = over * d
     by_c = real(0.0)
@@ -165,8 +175,8 @@ def edges_adjoint(
     if w0 + w1 > real(0.0):
         total = w0 + w1 + compliance[world, c]
         push = (rest[world, c] - wp.dot(n, d)) / total
-        bar0 = place_out[world, a]
-        bar1 = place_out[world, b]
+        bar0 = pull(world, a, cotangent, moved_out)
+        bar1 = pull(world, b, cotangent, moved_out)
         along = w1 * bar1 - w0 * bar0
         by_push = wp.dot(n, along)
         by_c = -by_push / total
@@ -174,8 +184,8 @@ def edges_adjoint(
         weight_out[world, a] = weight_out[world, a] + by_a - push * wp.dot(n, bar0)
         weight_out[world, b] = weight_out[world, b] + by_a + push * wp.dot(n, bar1)
         by_d = by_c * n + (push * over) * (along - by_push * n)
-        place_out[world, a] = bar0 - by_d
-        place_out[world, b] = bar1 + by_d
+        moved_out[world, a] = moved_out[world, a] - by_d
+        moved_out[world, b] = moved_out[world, b] + by_d
     compliance_out[world, c] = by_a
     rest_out[world, c] = -by_c
 
@@ -192,31 +202,30 @@ def measures(
     weight: wp.array2d(dtype=real),
     compliance: wp.array2d(dtype=real),
     rest: wp.array2d(dtype=real),
+    start: wp.array2d(dtype=vec3),
     keep: int,
     # Out:
-    place_out: wp.array2d(dtype=vec3),
+    moved_out: wp.array2d(dtype=vec3),
     kept_out: wp.array3d(dtype=vec3),
 ):
     """C = area or volume - rest. A triangle's fourth corner is one of the others: it does not move."""
     world, i = wp.tid()
     c = first + i
     e = corners[i]
-    x0 = place_out[world, e[0]]
-    x1 = place_out[world, e[1]]
-    x2 = place_out[world, e[2]]
-    x3 = place_out[world, e[3]]
+    u = between(world, e[0], e[1], start, moved_out)
+    v = between(world, e[0], e[2], start, moved_out)
+    t = between(world, e[0], e[3], start, moved_out)
     if keep == 1:
-        kept_out[world, c, 0] = x0
-        kept_out[world, c, 1] = x1
-        kept_out[world, c, 2] = x2
-        kept_out[world, c, 3] = x3
-    g = directions(kind, x0, x1, x2, x3)
+        kept_out[world, c, 0] = u
+        kept_out[world, c, 1] = v
+        kept_out[world, c, 2] = t
+    g = directions(kind, u, v, t)
     total = real(0.0)
     for k in range(4):
         total += weight[world, e[k]] * wp.dot(g[k], g[k])
-    push = multiplier(measure(kind, x0, x1, x2, x3) - rest[world, c], total, compliance[world, c])
+    push = multiplier(measure(kind, u, v, t) - rest[world, c], total, compliance[world, c])
     for k in range(4):
-        place_out[world, e[k]] = place_out[world, e[k]] + (weight[world, e[k]] * push) * g[k]
+        moved_out[world, e[k]] = moved_out[world, e[k]] + (weight[world, e[k]] * push) * g[k]
 
 
 @wp.kernel
@@ -229,47 +238,47 @@ def measures_adjoint(
     compliance: wp.array2d(dtype=real),
     rest: wp.array2d(dtype=real),
     kept: wp.array3d(dtype=vec3),
+    cotangent: wp.array2d(dtype=vec3),
     # Out:
-    place_out: wp.array2d(dtype=vec3),
+    moved_out: wp.array2d(dtype=vec3),
     weight_out: wp.array2d(dtype=real),
     compliance_out: wp.array2d(dtype=real),
     rest_out: wp.array2d(dtype=real),
 ):
-    """Cotangents of places before, from those after."""
+    """Add to the cotangents of moved what these constraints do."""
     world, i = wp.tid()
     c = first + i
     e = corners[i]
-    x0 = kept[world, c, 0]
-    x1 = kept[world, c, 1]
-    x2 = kept[world, c, 2]
-    x3 = kept[world, c, 3]
-    g = directions(kind, x0, x1, x2, x3)
+    u = kept[world, c, 0]
+    v = kept[world, c, 1]
+    t = kept[world, c, 2]
+    g = directions(kind, u, v, t)
     total = real(0.0)
     by_push = real(0.0)
     for k in range(4):
         w = weight[world, e[k]]
         total += w * wp.dot(g[k], g[k])
-        by_push += w * wp.dot(g[k], place_out[world, e[k]])
+        by_push += w * wp.dot(g[k], pull(world, e[k], cotangent, moved_out))
     by_c = real(0.0)
     by_a = real(0.0)
     if total > real(0.0):
         q = total + compliance[world, c]
-        push = (rest[world, c] - measure(kind, x0, x1, x2, x3)) / q
+        push = (rest[world, c] - measure(kind, u, v, t)) / q
         by_c = -by_push / q
         by_a = -push * by_push / q
         way = mat43()
         for k in range(4):
             w = weight[world, e[k]]
-            bar = place_out[world, e[k]]
+            bar = pull(world, e[k], cotangent, moved_out)
             by_g = (w * push) * bar + (real(2.0) * w * by_a) * g[k]
             way[k, 0] = by_g[0]
             way[k, 1] = by_g[1]
             way[k, 2] = by_g[2]
             own = push * wp.dot(g[k], bar) + by_a * wp.dot(g[k], g[k])
             weight_out[world, e[k]] = weight_out[world, e[k]] + own
-        change = turned(kind, x0, x1, x2, x3, way)
+        change = turned(kind, u, v, t, way)
         for k in range(4):
-            place_out[world, e[k]] = place_out[world, e[k]] + by_c * g[k] + change[k]
+            moved_out[world, e[k]] = moved_out[world, e[k]] + by_c * g[k] + change[k]
     compliance_out[world, c] = by_a
     rest_out[world, c] = -by_c
 
@@ -285,28 +294,30 @@ def bends(
     weight: wp.array2d(dtype=real),
     stiffness: wp.array2d(dtype=real),
     share: wp.array3d(dtype=real),
+    start: wp.array2d(dtype=vec3),
     keep: int,
     # Out:
-    place_out: wp.array2d(dtype=vec3),
+    moved_out: wp.array2d(dtype=vec3),
     kept_out: wp.array3d(dtype=vec3),
 ):
-    """C = sum_i share_i x_i, a vector, with ``stiffness`` 1 / compliance; corners of share zero stay."""
+    """C = sum_i share_i (x_i - x_0), a vector, with ``stiffness`` 1 / compliance; corners of share zero stay."""
     world, i = wp.tid()
     c = first + i
     r = vec3()
     total = real(0.0)
     for k in range(corners.shape[1]):
-        x = place_out[world, corners[i, k]]
         s = share[world, c, k]
-        if keep == 1:
-            kept_out[world, c, k] = x
-        r += s * x
+        if k > 0:
+            d = between(world, corners[i, 0], corners[i, k], start, moved_out)
+            r += s * d
+            if keep == 1:
+                kept_out[world, c, k - 1] = d
         total += weight[world, corners[i, k]] * s * s
     b = stiffness[world, c]
     push = (-b / (b * total + real(1.0))) * r
     for k in range(corners.shape[1]):
         v = corners[i, k]
-        place_out[world, v] = place_out[world, v] + (weight[world, v] * share[world, c, k]) * push
+        moved_out[world, v] = moved_out[world, v] + (weight[world, v] * share[world, c, k]) * push
 
 
 @wp.kernel
@@ -318,13 +329,14 @@ def bends_adjoint(
     stiffness: wp.array2d(dtype=real),
     share: wp.array3d(dtype=real),
     kept: wp.array3d(dtype=vec3),
+    cotangent: wp.array2d(dtype=vec3),
     # Out:
-    place_out: wp.array2d(dtype=vec3),
+    moved_out: wp.array2d(dtype=vec3),
     weight_out: wp.array2d(dtype=real),
     stiffness_out: wp.array2d(dtype=real),
     share_out: wp.array3d(dtype=real),
 ):
-    """Cotangents of places before, from those after."""
+    """Add to the cotangents of moved what these constraints do."""
     world, i = wp.tid()
     c = first + i
     r = vec3()
@@ -333,9 +345,10 @@ def bends_adjoint(
     for k in range(corners.shape[1]):
         s = share[world, c, k]
         w = weight[world, corners[i, k]]
-        r += s * kept[world, c, k]
+        if k > 0:
+            r += s * kept[world, c, k - 1]
         total += w * s * s
-        by_push += (w * s) * place_out[world, corners[i, k]]
+        by_push += (w * s) * pull(world, corners[i, k], cotangent, moved_out)
     b = stiffness[world, c]
     q = real(1.0) / (b * total + real(1.0))
     push = (-b * q) * r
@@ -347,11 +360,14 @@ def bends_adjoint(
         v = corners[i, k]
         s = share[world, c, k]
         w = weight[world, v]
-        bar = place_out[world, v]
+        bar = pull(world, v, cotangent, moved_out)
         along = wp.dot(push, bar)
-        share_out[world, c, k] = w * along + real(2.0) * by_total * w * s + wp.dot(by_r, kept[world, c, k])
+        by_share = w * along + real(2.0) * by_total * w * s
+        if k > 0:
+            by_share += wp.dot(by_r, kept[world, c, k - 1])
+        share_out[world, c, k] = by_share
         weight_out[world, v] = weight_out[world, v] + s * along + by_total * s * s
-        place_out[world, v] = bar + s * by_r
+        moved_out[world, v] = moved_out[world, v] + s * by_r
 
 
 # --- hinges
@@ -365,21 +381,23 @@ def hinges(
     weight: wp.array2d(dtype=real),
     stiffness: wp.array2d(dtype=real),
     rest: wp.array2d(dtype=real),
+    start: wp.array2d(dtype=vec3),
     keep: int,
     # Out:
-    place_out: wp.array2d(dtype=vec3),
+    moved_out: wp.array2d(dtype=vec3),
     kept_out: wp.array3d(dtype=vec3),
 ):
     """C is the angle between two triangles less that at rest, with ``stiffness`` 1 / compliance."""
     world, i = wp.tid()
     c = first + i
+    p0 = vec3()
+    p1 = between(world, corners[i, 0], corners[i, 1], start, moved_out)
+    p2 = between(world, corners[i, 0], corners[i, 2], start, moved_out)
+    p3 = between(world, corners[i, 0], corners[i, 3], start, moved_out)
     if keep == 1:
-        for k in range(4):
-            kept_out[world, c, k] = place_out[world, corners[i, k]]
-    p0 = place_out[world, corners[i, 0]]
-    p1 = place_out[world, corners[i, 1]]
-    p2 = place_out[world, corners[i, 2]]
-    p3 = place_out[world, corners[i, 3]]
+        kept_out[world, c, 0] = p1
+        kept_out[world, c, 1] = p2
+        kept_out[world, c, 2] = p3
     g0, g1, g2, g3 = slopes(p0, p1, p2, p3)
     total = real(0.0)
     for k in range(4):
@@ -389,7 +407,7 @@ def hinges(
     push = -b / (b * total + real(1.0)) * folded(angle(p0, p1, p2, p3), rest[world, c])
     for k in range(4):
         v = corners[i, k]
-        place_out[world, v] = place_out[world, v] + (weight[world, v] * push) * chosen(k, g0, g1, g2, g3)
+        moved_out[world, v] = moved_out[world, v] + (weight[world, v] * push) * chosen(k, g0, g1, g2, g3)
 
 
 @wp.kernel
@@ -401,19 +419,20 @@ def hinges_adjoint(
     stiffness: wp.array2d(dtype=real),
     rest: wp.array2d(dtype=real),
     kept: wp.array3d(dtype=vec3),
+    cotangent: wp.array2d(dtype=vec3),
     # Out:
-    place_out: wp.array2d(dtype=vec3),
+    moved_out: wp.array2d(dtype=vec3),
     weight_out: wp.array2d(dtype=real),
     stiffness_out: wp.array2d(dtype=real),
     rest_out: wp.array2d(dtype=real),
 ):
-    """Cotangents of places before, from those after; the second derivative of the angle is symmetric."""
+    """Add to the cotangents of moved what these constraints do; the second derivative of the angle is symmetric."""
     world, i = wp.tid()
     c = first + i
-    p0 = kept[world, c, 0]
-    p1 = kept[world, c, 1]
-    p2 = kept[world, c, 2]
-    p3 = kept[world, c, 3]
+    p0 = vec3()
+    p1 = kept[world, c, 0]
+    p2 = kept[world, c, 1]
+    p3 = kept[world, c, 2]
     g0, g1, g2, g3 = slopes(p0, p1, p2, p3)
     total = real(0.0)
     by_push = real(0.0)
@@ -421,7 +440,7 @@ def hinges_adjoint(
         g = chosen(k, g0, g1, g2, g3)
         w = weight[world, corners[i, k]]
         total += w * wp.dot(g, g)
-        by_push += w * wp.dot(g, place_out[world, corners[i, k]])
+        by_push += w * wp.dot(g, pull(world, corners[i, k], cotangent, moved_out))
     b = stiffness[world, c]
     q = real(1.0) / (b * total + real(1.0))
     r = folded(angle(p0, p1, p2, p3), rest[world, c])
@@ -434,26 +453,39 @@ def hinges_adjoint(
     w1 = weight[world, corners[i, 1]]
     w2 = weight[world, corners[i, 2]]
     w3 = weight[world, corners[i, 3]]
-    d0 = w0 * (push * place_out[world, corners[i, 0]] + real(2.0) * by_total * g0)
-    d1 = w1 * (push * place_out[world, corners[i, 1]] + real(2.0) * by_total * g1)
-    d2 = w2 * (push * place_out[world, corners[i, 2]] + real(2.0) * by_total * g2)
-    d3 = w3 * (push * place_out[world, corners[i, 3]] + real(2.0) * by_total * g3)
+    d0 = w0 * (push * pull(world, corners[i, 0], cotangent, moved_out) + real(2.0) * by_total * g0)
+    d1 = w1 * (push * pull(world, corners[i, 1], cotangent, moved_out) + real(2.0) * by_total * g1)
+    d2 = w2 * (push * pull(world, corners[i, 2], cotangent, moved_out) + real(2.0) * by_total * g2)
+    d3 = w3 * (push * pull(world, corners[i, 3], cotangent, moved_out) + real(2.0) * by_total * g3)
     c0, c1, c2, c3 = slopes_change(p0, p1, p2, p3, d0, d1, d2, d3)
     for k in range(4):
         v = corners[i, k]
         g = chosen(k, g0, g1, g2, g3)
-        bar = place_out[world, v]
+        bar = pull(world, v, cotangent, moved_out)
         weight_out[world, v] = weight_out[world, v] + push * wp.dot(g, bar) + by_total * wp.dot(g, g)
-        place_out[world, v] = bar + by_r * g + chosen(k, c0, c1, c2, c3)
+        moved_out[world, v] = moved_out[world, v] + by_r * g + chosen(k, c0, c1, c2, c3)
 
 
 @wp.kernel
 def copy(
     # In:
-    place: wp.array2d(dtype=vec3),
+    moved: wp.array2d(dtype=vec3),
     # Out:
-    place_out: wp.array2d(dtype=vec3),
+    moved_out: wp.array2d(dtype=vec3),
 ):
-    """The same places, to be changed."""
+    """The same, to be changed."""
     world, vertex = wp.tid()
-    place_out[world, vertex] = place[world, vertex]
+    moved_out[world, vertex] = moved[world, vertex]
+
+
+@wp.kernel
+def pushed(
+    # In:
+    before: wp.array2d(dtype=vec3),
+    after: wp.array2d(dtype=vec3),
+    # Out:
+    push_out: wp.array2d(dtype=vec3),
+):
+    """What constraints have moved."""
+    world, vertex = wp.tid()
+    push_out[world, vertex] = after[world, vertex] - before[world, vertex]
