@@ -7,14 +7,14 @@ import jax.numpy as jnp
 
 from .. import units
 from ..deformables import fem, pbd
-from ..deformables.mesh import measures
+from ..deformables.mesh import measures, shared
 from ..model import Model
 from ..particles.arguments import array
 from ..particles.response import Response, carried
 from ..tree import Tree, pytree, static
 from .exchange import Pose
 from .particles import colliders, geoms_of
-from .surfaces import Sheet, shared
+from .surfaces import Sheet
 
 Array = jax.Array
 
@@ -121,7 +121,7 @@ class FEM(Tree):
         if self.params.thickness is not None:  # a sheet's elements are measured by their areas
             thickness = units.si(self.params.thickness, units.length, "thickness")
             density = density * array("thickness", thickness, matter.x.dtype)
-        mass = shared(rest, elements, density * measures(rest, elements))
+        mass = shared(density * measures(rest, elements), elements, rest.shape[1])
         return Sheet(matter.x, matter.v, mass, self.params.mesh, rest)
 
 

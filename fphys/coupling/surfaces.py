@@ -27,7 +27,7 @@ import numpy as np
 
 from .. import units
 from ..bridge import kernels, warp_op
-from ..deformables.mesh import NAMES, Mesh, Topology, measures
+from ..deformables.mesh import NAMES, Mesh, Topology, measures, shared
 from ..errors import UnsupportedError
 from ..particles.arguments import known, row
 from ..tree import Tree, pytree, static
@@ -208,15 +208,8 @@ def sides_of(mesh: Mesh) -> tuple[np.ndarray, bool]:
 
 def _by_area(sheet: Sheet, sides: np.ndarray) -> Array:
     """Mass of each vertex by its part of the surface at rest [kg/m^2], (1 | world, vertex)."""
-    area = shared(sheet.rest, sides, measures(sheet.rest, sides))
+    area = shared(measures(sheet.rest, sides), sides, sheet.rest.shape[1])
     return jnp.where(area > 0, sheet.mass / jnp.where(area > 0, area, 1), 0)
-
-
-def shared(rest: Array, elements: np.ndarray, whole: Array) -> Array:
-    """What each vertex has (1 | world, vertex) of quantities of elements, each giving its corners equal parts."""
-    part = whole / elements.shape[1]
-    zero = jnp.zeros((max(len(part), len(rest)), rest.shape[1]), part.dtype)
-    return zero.at[:, elements.T].add(part[:, None])
 
 
 def _sound(x: Array) -> Array:

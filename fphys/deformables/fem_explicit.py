@@ -19,7 +19,7 @@ import numpy as np
 from ..bridge import kernels, warp_op
 from ..implicit import recomputed
 from .fem_solve import Layout, Setting
-from .mesh import measures
+from .mesh import measures, shared
 
 Array = jax.Array
 
@@ -39,8 +39,7 @@ def leap(_: None, layout: Layout, setting: Setting, start: Array) -> tuple[tuple
     """
     elements, h, held = layout.topology.elements, setting.timestep[:, None, None], np.array(layout.pinned, int)
     size = measures(setting.rest[..., : elements.shape[1] - 1], elements)
-    part = setting.density * size / elements.shape[1]
-    mass = jnp.zeros((len(part), layout.topology.num_vertices), part.dtype).at[:, elements.T].add(part[:, None])
+    mass = shared(setting.density * size, elements, layout.topology.num_vertices)
     middle = setting.x + 0.5 * h * setting.v
     middle = middle.at[:, held].set((setting.x + 0.5 * start)[:, held])
     force = setting.force + _force_op(layout, setting.rest, setting.mu, setting.lam, setting.muscle, middle)

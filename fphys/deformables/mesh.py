@@ -10,6 +10,8 @@ import itertools
 from pathlib import Path
 from typing import Any
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 
 from ..errors import MissingDependencyError, ModelError, install
@@ -204,6 +206,19 @@ def measures(vertices: Any, elements: np.ndarray) -> Any:
     if len(d) == 2:
         return 0.5 * (normal[0] ** 2 + normal[1] ** 2 + normal[2] ** 2) ** 0.5
     return sum(n * d[2][..., k] for k, n in enumerate(normal)) / 6.0
+
+
+def shared(whole: jax.Array, elements: np.ndarray, num_vertices: int) -> jax.Array:
+    """What each vertex has of a quantity of elements, which give their corners equal parts. Gradients flow.
+
+    Args:
+        whole: a mass or an area, for example, shape (world, element).
+
+    Returns:
+        The same quantity, shape (world, vertex).
+    """
+    part = whole / elements.shape[1]
+    return jnp.zeros((len(part), num_vertices), part.dtype).at[:, elements.T].add(part[:, None])
 
 
 def box(cells: tuple[int, ...], size: tuple[float, ...], lower: tuple[float, ...] = ()) -> Mesh:

@@ -25,13 +25,14 @@ from ..bridge import reverse_only
 from ..implicit import recomputed
 from ..particles.arguments import expect_fields, expect_kinds, known, load, row
 from ..particles.boundary import Collider, prepared
+from ..particles.neighbors import in_space
 from ..particles.response import Response, answer, answering, carried, taken
 from ..tree import Tree, pytree, static
 from ..worlds import Status, choose, flag, freeze, idle, is_nonfinite, sound
 from . import constraints, contact
 from .arguments import anywhere, expect_pins, motion, places, vertex_numbers
 from .constraints import Group, Values, project
-from .mesh import Mesh, measures
+from .mesh import Mesh, measures, shared
 
 __all__ = ["Params", "State", "Status", "bends", "check", "edges", "exchange", "init", "masses", "reset", "step"]
 
@@ -95,7 +96,7 @@ def masses(params: Params, dtype: Any = None) -> Array:
     """Of the vertices [kg], shape (1 | world, vertex): each element gives its corners equal parts."""
     dtype = jnp.zeros(()).dtype if dtype is None else dtype
     params = _rows(_bare(params), dtype)
-    return _masses(params, _in_space(params.mesh.vertices))
+    return _masses(params)
 
 
 def init(params: Params, positions: Any = None, velocities: Any = None, num_worlds: int = 1) -> State:
@@ -266,7 +267,7 @@ def _step(
         return (moved + push, v + push / h[:, None, None]), crowded
 
     numbers = jnp.arange(1, params.substeps + 1, dtype=clean.x.dtype)
-    (moved, v), crowded = jax.lax.scan(substep, (still, _in_space(clean.v)), numbers)
+    (moved, v), crowded = jax.lax.scan(substep, (still, in_space(clean.v)), numbers)
     return _frozen(state, start + moved, v, bits, crowded.any(0)), None
 
 
@@ -284,7 +285,7 @@ def _exchange(
     params, clean, force, pins, (colliders, response), bits = _screen(params, state, force, pins, (colliders, response))
     h, weight, freely = _freely(params, clean, force, pins)
     start, still = _counted(clean.x)
-    moved, v, push, crowded = freely(start, still, _in_space(clean.v), jnp.ones((), start.dtype))
+    moved, v, push, crowded = freely(start, still, in_space(clean.v), jnp.ones((), start.dtype))
     x, place = start + still, start + (moved + push)
     origins = [response.pos[:, b] for b in response.body]
 
@@ -307,20 +308,19 @@ def _exchange(
 def _freely(params: Params, clean: State, force: Array, pins: Array) -> tuple[Array, Array, Any]:
     """The length of a substep, the vertices' inverse masses, and a function of how they move in substep k.
 
-    It gives what has moved and velocities without constraints, how far constraints and other vertices push, and the
-    worlds where a vertex has more neighbours than there is room for. A velocity is not the difference of places, which
-    rounding would spoil, but what it was, and the push over the time: so are its cotangents.
+    It gives what has moved and velocities without constraints, how far these and other vertices push, and worlds where
+    a vertex has too many neighbours. A velocity gains the push over the time: a difference of places would be rounded.
     """
     topology, held = params.mesh.topology, list(params.pinned)
     found = constraints.groups(topology, params.bend is not None, params.squeeze is not None, params.curved)
     step = params.timestep / params.substeps
-    rest = _in_space(params.mesh.vertices)
+    rest = in_space(params.mesh.vertices)
     values = tuple(_values(params, group, rest, step) for group in found)
-    weight = 1 / _masses(params, rest)
+    weight = 1 / _masses(params)
     weight = weight.at[:, held].set(0)
-    push = _in_space(params.gravity)[:, None] + weight[..., None] * _in_space(force)
+    push = in_space(params.gravity)[:, None] + weight[..., None] * in_space(force)
     keep, h = jnp.exp(-params.damping * step)[:, None, None], step[:, None, None]
-    begin, end = _in_space(clean.x[:, held]), _in_space(pins)
+    begin, end = in_space(clean.x[:, held]), in_space(pins)
 
     def freely(start: Array, before: Array, v: Array, k: Array) -> tuple[Array, ...]:
         v = keep * (v + h * push)
@@ -341,8 +341,8 @@ def _freely(params: Params, clean: State, force: Array, pins: Array) -> tuple[Ar
 
 def _counted(x: Array) -> tuple[Array, Array]:
     """Positions that others are counted from, and what has moved: nothing yet. The gradient is in what has moved."""
-    start = jax.lax.stop_gradient(_in_space(x))
-    return start, _in_space(x) - start
+    start = jax.lax.stop_gradient(in_space(x))
+    return start, in_space(x) - start
 
 
 def _frozen(state: State, x: Array, v: Array, bits: Array, crowded: Array) -> tuple[State, Array]:
@@ -367,20 +367,13 @@ def _values(params: Params, group: Group, rest: Array, h: Array) -> Values:
     return Values(size * params.squeeze[:, group.order] / square, size)
 
 
-def _masses(params: Params, rest: Array) -> Array:
-    elements = params.mesh.elements
-    part = params.density * measures(rest, elements) / elements.shape[1]
-    none = jnp.zeros((len(part), params.mesh.topology.num_vertices), part.dtype)
-    return none.at[:, elements.T].add(part[:, None])
+def _masses(params: Params) -> Array:
+    size = measures(in_space(params.mesh.vertices), params.mesh.elements)
+    return shared(params.density * size, params.mesh.elements, params.mesh.topology.num_vertices)
 
 
 # ---------------------------------------------------------------------------------------------------------------------
 # Arguments
-
-
-def _in_space(x: Array) -> Array:
-    """Vectors of three numbers, from two or three."""
-    return jnp.pad(x, [(0, 0)] * (x.ndim - 1) + [(0, 3 - x.shape[-1])])
 
 
 def _expect(params: Params) -> None:
@@ -448,7 +441,7 @@ def _simulable(params: Params) -> Array:
     for name in ("stretch", "squeeze", "bend"):
         if (value := getattr(p, name)) is not None:
             fine = fine & (sound([value]) & (value >= 0).all(1))
-    return fine & (measures(_in_space(p.mesh.vertices), p.mesh.elements) > 0).all(1)
+    return fine & (measures(in_space(p.mesh.vertices), p.mesh.elements) > 0).all(1)
 
 
 def _screen(
@@ -489,7 +482,7 @@ def _refuse(params: Params, dtype: Any) -> None:
         return
     with jax.ensure_compile_time_eval():
         rows = _rows(params, dtype)
-        rest = _in_space(rows.mesh.vertices)
+        rest = in_space(rows.mesh.vertices)
         size = np.asarray(measures(rest, params.mesh.elements))
         if not (size > 0).all():
             e = np.argwhere(~(size > 0))[0][-1]

@@ -34,7 +34,7 @@ from ..worlds import Status, choose, flag, freeze, idle, is_nonfinite, sound
 from . import contact
 from .arguments import expect_pins, motion, places, vertex_numbers
 from .constraints import colors
-from .mesh import Mesh, Topology, measures
+from .mesh import Mesh, Topology, measures, shared
 from .turns import axis_of, exp, frames_of, inverse, log, shortest, turned_by
 
 __all__ = ["Params", "State", "Status", "check", "init", "joints", "reset", "step"]
@@ -236,8 +236,7 @@ def _step(
     rest, h = params.mesh.vertices, params.timestep / params.substeps
     length = measures(rest, params.mesh.elements)
     mass = params.density * length
-    none = jnp.zeros((len(mass), rest.shape[1]), mass.dtype)
-    weight = (1 / none.at[:, params.mesh.elements.T].add(0.5 * mass[:, None])).at[:, held].set(0)
+    weight = (1 / shared(mass, params.mesh.elements, rest.shape[1])).at[:, held].set(0)
     square = params.radius[:, None] ** 2
     easy = [4 / (mass * (square + length**2)), 2 / (mass * square)]  # the inverse of inertia across and along an edge
     easy = [value.at[:, clamped].set(0) for value in easy]
