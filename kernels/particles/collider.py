@@ -5,7 +5,7 @@ import warp as wp
 from .._precision import mat33, quat, real, vec3, vec4
 from ..math import quat_unit, rotate, rotate_back, rotation
 from .fade import beyond, fading, normal_of_field, of_round_box
-from .grid import OPEN, SEPARATE, SMALL_SQUARED, STICKY, against, freely, moved, node_of
+from .grid import OPEN, SEPARATE, SMALL_SQUARED, STICKY, against, freely, moved, node_of, walled
 
 PLANE = wp.constant(0)
 SPHERE = wp.constant(1)
@@ -304,7 +304,7 @@ def move_among(
     # Out:
     velocity_out: wp.array2d(dtype=vec4),
 ):
-    """As ``grid.move``, and then every collider moves the nodes that it touches: relative to v + w x r."""
+    """As ``grid.move``, then every collider moves the nodes that it touches, relative to v + w x r; walls hold last."""
     world, batch = wp.tid()
     left = freely(world, batch, lanes, nodes, dim, touched, gravity, timestep, grid, velocity_out)
     if left != 0:
@@ -313,7 +313,9 @@ def move_among(
                 node = node_of(batch, m, lanes, grid)
                 g = grid[world, node]
                 u = moved(world, node, g, nodes, dim, wall_kind, wall_friction, wall_velocity, gravity, timestep)
-                u = met(world, node, u, touched[world, node], lower, dx, nodes, shapes)
+                if touched[world, node] != 0:
+                    u = met(world, node, u, touched[world, node], lower, dx, nodes, shapes)
+                    u = walled(world, node, u, nodes, dim, wall_kind, wall_friction, wall_velocity)
                 velocity_out[world, node] = vec4(u[0], u[1], u[2], g[3])
 
 

@@ -266,6 +266,36 @@ def hold(
 
 
 @wp.func
+def walled(
+    world: int,
+    node: int,
+    v: vec3,
+    nodes: wp.vec3i,
+    dim: int,
+    wall_kind: wp.array(dtype=int),
+    wall_friction: wp.array2d(dtype=real),
+    wall_velocity: wp.array2d(dtype=vec3),
+) -> vec3:
+    """A node's velocity after each face of the domain that is at most half a cell away."""
+    u = v
+    k = node % nodes[2]
+    j = (node // nodes[2]) % nodes[1]
+    i = node // (nodes[2] * nodes[1])
+    for a in range(3):
+        at = wp.where(a == 0, i, wp.where(a == 1, j, k))
+        if a < dim:
+            if at <= 2:
+                w = wall_velocity[world, 2 * a]
+                kind = within(wall_kind[2 * a], 2 - at)
+                u = w + against(u - w, axis(a, real(1.0)), kind, wall_friction[world, 2 * a])
+            if at >= nodes[a] - 3:
+                w = wall_velocity[world, 2 * a + 1]
+                kind = within(wall_kind[2 * a + 1], at - nodes[a] + 3)
+                u = w + against(u - w, axis(a, real(-1.0)), kind, wall_friction[world, 2 * a + 1])
+    return u
+
+
+@wp.func
 def moved(
     world: int,
     node: int,
@@ -278,27 +308,14 @@ def moved(
     gravity: wp.array2d(dtype=real),
     timestep: wp.array(dtype=real),
 ) -> vec3:
-    """v_i = (m v)_i / m_i + h g, then each face of the domain that is at most half a cell away."""
+    """v_i = (m v)_i / m_i + h g, then the walls."""
     u = vec3()
     if g[3] > real(0.0):
         z = real(0.0)
         if dim == 3:
             z = gravity[world, 2]
         u = fallen(g, timestep[world] * vec3(gravity[world, 0], gravity[world, 1], z))
-        k = node % nodes[2]
-        j = (node // nodes[2]) % nodes[1]
-        i = node // (nodes[2] * nodes[1])
-        for a in range(3):
-            at = wp.where(a == 0, i, wp.where(a == 1, j, k))
-            if a < dim:
-                if at <= 2:
-                    w = wall_velocity[world, 2 * a]
-                    kind = within(wall_kind[2 * a], 2 - at)
-                    u = w + against(u - w, axis(a, real(1.0)), kind, wall_friction[world, 2 * a])
-                if at >= nodes[a] - 3:
-                    w = wall_velocity[world, 2 * a + 1]
-                    kind = within(wall_kind[2 * a + 1], at - nodes[a] + 3)
-                    u = w + against(u - w, axis(a, real(-1.0)), kind, wall_friction[world, 2 * a + 1])
+        u = walled(world, node, u, nodes, dim, wall_kind, wall_friction, wall_velocity)
     return u
 
 
