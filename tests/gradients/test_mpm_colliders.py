@@ -24,7 +24,8 @@ def collider(shape: str, width: Any, contact: str = "slip") -> boundary.Collider
     """One in space that moves, beside the cloud of ``mpm_scenes``."""
     motion = {"contact": contact, "friction": 0.3, "width": width}
     if shape == "plane":
-        return boundary.plane((0.0, 0.03, 0.0), (0.2, 1.0, 0.1), velocity=(0.1, 0.2, 0.07), **motion)  # along a wall, its friction has a kink
+        velocity = (0.1, 0.2, 0.07)  # along no wall: where nothing presses on one, its friction has a kink
+        return boundary.plane((0.0, 0.03, 0.0), (0.2, 1.0, 0.1), velocity=velocity, **motion)
     motion |= {"velocity": (0.1, 0.2, 0.0), "spin": (0.5, 0.3, 1.0)}
     if shape == "field":
         return boundary.field(SAMPLES, 0.05, (-0.1, -0.1, -0.1), (0.999, 0.01, 0.02, 0.03), **motion)
