@@ -41,7 +41,7 @@ bench: .venv/core.stamp
 	.venv/bin/fphys bench
 
 clean:  # the environments stay: remove .venv and .venv-bare to start afresh
-	rm -rf build dist *.egg-info .pytest_cache .ruff_cache .hypothesis
+	rm -rf build dist *.egg-info .pytest_cache .ruff_cache .hypothesis $${XDG_CACHE_HOME:-$$HOME/.cache}/fphys/tests
 
 # Installed again only when $(SOURCES) change.
 %/core.stamp: $(SOURCES) | %/bin/python

@@ -60,19 +60,22 @@ def programs() -> Path:
     """The user's folder of compiled programs of a kind of processor, for all checkouts, as Warp keeps kernels."""
     about = Path("/proc/cpuinfo")
     lines = about.read_text().splitlines() if about.exists() else [platform.processor()]
-    kind = next((line for line in lines if line.startswith("flags")), lines[0])
+    kind = next((line for line in lines if line.startswith(("flags", "Features"))), lines[0])
     base = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
     return base / "fphys" / "tests" / hashlib.sha256(kind.encode()).hexdigest()[:16]
 
 
 def share_programs(folder: Path, trim: bool) -> None:
-    """Let JAX keep compiled programs in a folder.
+    """Let JAX keep compiled programs in a folder, or nowhere if it cannot be written.
 
     Their names are hashes of program, options and versions. A program names the launches in it by a hash of these.
     """
     import jax
 
-    folder.mkdir(parents=True, exist_ok=True)
+    with contextlib.suppress(OSError):
+        folder.mkdir(parents=True, exist_ok=True)
+    if not os.access(folder, os.W_OK):
+        return
     if trim:
         forget_files(folder, MOST)
     settings = {"jax_compilation_cache_dir": str(folder), "jax_persistent_cache_min_compile_time_secs": 0.0}

@@ -212,10 +212,10 @@ def shared(whole: jax.Array, elements: np.ndarray, num_vertices: int) -> jax.Arr
     """What each vertex has of a quantity of elements, which give their corners equal parts. Gradients flow.
 
     Args:
-        whole: a mass or an area, for example, shape (world, element).
+        whole: a mass or an area, for example, shape (1 | world, element).
 
     Returns:
-        The same quantity, shape (world, vertex).
+        The same quantity, shape (1 | world, vertex).
     """
     part = whole / elements.shape[1]
     return jnp.zeros((len(part), num_vertices), part.dtype).at[:, elements.T].add(part[:, None])

@@ -289,8 +289,8 @@ def _exchange(
     x, place = start + still, start + (moved + push)
     origins = [response.pos[:, b] for b in response.body]
 
-    def slopes(moved: tuple[Collider, ...]) -> tuple[Array, Array]:
-        near = [contact.ahead(c, h) for c in moved]
+    def slopes(shapes: tuple[Collider, ...]) -> tuple[Array, Array]:
+        near = [contact.ahead(c, h) for c in shapes]
         found = [contact.weigh(params.thickness, c, h, o, weight, x, place) for c, o in zip(near, origins, strict=True)]
         slope, pull = zip(*found, strict=True)
         return jnp.concatenate(slope, 1), jnp.concatenate(pull, 1)
@@ -318,12 +318,12 @@ def _freely(params: Params, clean: State, force: Array, pins: Array) -> tuple[Ar
     values = tuple(_values(params, group, rest, step) for group in found)
     weight = 1 / _masses(params)
     weight = weight.at[:, held].set(0)
-    push = in_space(params.gravity)[:, None] + weight[..., None] * in_space(force)
+    fall = in_space(params.gravity)[:, None] + weight[..., None] * in_space(force)
     keep, h = jnp.exp(-params.damping * step)[:, None, None], step[:, None, None]
     begin, end = in_space(clean.x[:, held]), in_space(pins)
 
     def freely(start: Array, before: Array, v: Array, k: Array) -> tuple[Array, ...]:
-        v = keep * (v + h * push)
+        v = keep * (v + h * fall)
         moved = before + h * v
         if held:
             way = end - begin

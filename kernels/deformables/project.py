@@ -6,7 +6,7 @@ With one iteration a substep (Macklin et al. 2019), a constraint C of compliance
 
 Vertices are at start + moved. What moves is added to ``moved``, which is small: in float32 a place would round off what
 one substep moves, and with it velocities and strains. Differences of starts of neighbours are exact, or nearly. For the
-same reason cotangents of ``moved`` are those of the push, which are large, and what constraints add to them.
+same reason adjoints keep the push's cotangent, which is large, apart from what constraints add to it.
 
 A launch takes the constraints of one colour, which share no vertex, so ``moved`` is changed where it is. Adjoints by
 hand read each constraint's vertices as they were before it moved them, relative to the first: ``keep`` has written that

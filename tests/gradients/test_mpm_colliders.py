@@ -145,16 +145,18 @@ def test_the_slope_over_half_a_cell(shape: str):
 def carried(width: Any, mobility: Any, contact: str = "sticky") -> tuple[mpm.State, Any]:
     """A step in which a body carries a ball; and what it took."""
     params, state = scene("corotated", 3)
-    body = mpm.Response(jnp.array([[[0.1, 0.1, 0.1]]]), 0.1 * jnp.arange(6.0).reshape(1, 1, 6), mobility, (0,))
+    params = params.replace(walls=mpm.Walls("open"))  # which would take what the body gives
+    body = mpm.Response(jnp.array([[[0.1, 0.1, 0.1]]]), 0.2 * jnp.arange(6.0).reshape(1, 1, 6), mobility, (0,))
     return mpm.exchange(params, state, (collider("sphere", width, contact),), body)
 
 
 def test_a_body_that_carries_it_moves_as_it_is_pushed():
     """Its velocity is found at once with the matter's: the same as a ball that is given the velocity it ends with."""
     params, state = scene("corotated", 3)
+    params = params.replace(walls=mpm.Walls("open"))
     mobility = jnp.diag(jnp.array([2.0, 2.0, 2.0, 50.0, 50.0, 50.0]))[None]
     after, took = carried(0.25, mobility)
-    twist = 0.1 * np.arange(6.0) + np.asarray(mobility[0] @ took[0, 0])
+    twist = 0.2 * np.arange(6.0) + np.asarray(mobility[0] @ took[0, 0])
     ball = collider("sphere", 0.25, "sticky")
     arm = np.asarray(ball.pos) - 0.1
     ball = ball.replace(velocity=twist[:3] + np.cross(twist[3:], arm), spin=twist[3:])

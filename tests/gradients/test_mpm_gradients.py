@@ -30,7 +30,7 @@ def case(name: str, dim: int, contact: str = "slip", worlds: int = 1, hold: str 
     force = jnp.asarray(5e3 * np.asarray(state.volume)[..., None] * rng.normal(size=state.x.shape))  # half the weights
     muscle = jnp.asarray(200.0 * rng.normal(size=state.F.shape))
     ball = boundary.sphere((0.15, 0.12, 0.1), 0.1, "slip", 0.3, velocity=(0.1, 0.2, 0.0), spin=(0.0, 0.0, 1.0))
-    floor = boundary.plane((0.0, 0.02, 0.0), (0.2, 1.0, 0.1), "separate", 0.1, velocity=(0.1, 0.0, 0.0))
+    floor = boundary.plane((0.0, 0.02, 0.0), (0.2, 1.0, 0.1), "separate", 0.1, velocity=(0.15, 0.2, 0.0))
     params = with_worlds(params, dim)
     speeds = jnp.asarray(0.1 * rng.normal(size=params.walls.velocity.shape))  # no two faces that move alike
     params = params.replace(walls=params.walls.replace(velocity=speeds))
