@@ -304,7 +304,7 @@ def move_among(
     # Out:
     velocity_out: wp.array2d(dtype=vec4),
 ):
-    """As ``grid.move``, then every collider moves the nodes that it touches, relative to v + w x r, then walls again."""
+    """As ``grid.move``, then every collider moves the nodes it touches, relative to v + w x r, then walls again."""
     world, batch = wp.tid()
     left = freely(world, batch, lanes, nodes, dim, touched, gravity, timestep, grid, velocity_out)
     if left != 0:
