@@ -8,6 +8,8 @@ import pytest
 from fphys.data import augment
 from fphys.testing import check_grads
 
+from ..compiled import as_users
+
 KEY = jax.random.key(3)
 
 
@@ -92,9 +94,19 @@ def test_pure_jitted_and_each_image_for_itself(name):
     assert found.dtype == x.dtype and operation(KEY, x.astype(jnp.bfloat16)).dtype == jnp.bfloat16
 
 
-@pytest.mark.parametrize("name", OPERATIONS)
+@pytest.mark.parametrize("name", [name for name in OPERATIONS if name != "jitter"])
 def test_gradients_flow_to_the_images(name):
     check_grads(lambda x: OPERATIONS[name](KEY, x), (images(2, dtype=np.float64) * 0.4 + 0.3,), directions=3)
+
+
+def test_gradients_of_jitter():
+    """A hue is found from the greatest of three channels, to which both passes have to agree."""
+    x = images(2, dtype=np.float64) * 0.4 + 0.3
+    some, way = np.random.default_rng(0).normal(size=(2, *x.shape))
+    weighed = lambda x: (OPERATIONS["jitter"](KEY, x) * some).sum()  # noqa: E731
+    value, slope = as_users(weighed), as_users(jax.grad(weighed))(x)
+    difference = (value(x + 1e-6 * way) - value(x - 1e-6 * way)) / 2e-6
+    np.testing.assert_allclose((slope * way).sum(), difference, rtol=1e-7)
 
 
 def test_invalid_arguments_are_refused():
