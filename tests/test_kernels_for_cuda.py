@@ -2,6 +2,7 @@
 
 import multiprocessing
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -34,7 +35,7 @@ def test_kernels_compile_for_cuda(dtype: str, name: str, tmp_path: Path):
     for kernel in (k for k in own if k.module.name.endswith(name)):
         directions = ["forward", "backward"] if kernel.options.get("enable_backward", True) else ["forward"]
         for direction in directions:
-            (entry,) = (n for n in found if n.startswith(f"{kernel.key}_") and n.endswith(f"_{direction}"))
+            (entry,) = (n for n in found if re.fullmatch(rf"{kernel.key}_[0-9a-f]+_cuda_kernel_{direction}", n))
             assert 0 < found[entry].registers <= 255
             assert found[entry].stack <= DEEP.get(name, STACK), f"{entry}: {found[entry]}"
 
