@@ -16,7 +16,7 @@ of the substeps as taken, which are recomputed and run backwards.
 """
 
 import functools
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -240,37 +240,53 @@ def _step(
     square = params.radius[:, None] ** 2
     easy = [4 / (mass * (square + length**2)), 2 / (mass * square)]  # the inverse of inertia across and along an edge
     easy = [value.at[:, clamped].set(0) for value in easy]
-    push = params.gravity[:, None] + weight[..., None] * force
+    fall = params.gravity[:, None] + weight[..., None] * force
     keep, dt = jnp.exp(-params.damping * h)[:, None, None], h[:, None, None]
     act = _constraints(params, rest, length, weight, easy, h)
-    begin, way = clean.x[:, held], pins - clean.x[:, held]
-    first = clean.q[:, clamped]
-    arc = log(quat_mul(turns, inverse(first)))
+    start, way = clean.x, pins - clean.x[:, held]
+    frames = quat_unit(clean.q)
+    arc = log(quat_mul(turns, inverse(frames[:, clamped])))
 
     def substep(carry: tuple[Array, ...], k: Array) -> tuple[tuple[Array, ...], None]:
-        x, v, q, spin = carry
-        place = x + dt * (keep * v + dt * push)
-        ahead = keep * spin + dt * _yield(easy, axis_of(q), torque)
-        turned = quat_mul(exp(dt * ahead), q)
+        before, v, turned, spin = carry
         part = k / params.substeps
+        v = keep * v + dt * fall
+        moved = before + dt * v
+        ahead = keep * spin + dt * _yield(easy, axis_of(quat_mul(turned, frames)), torque)
+        turn = exp(dt * ahead)
         if held:
-            place = place.at[:, held].set(begin + part * way)
+            moved, v = moved.at[:, held].set(part * way), v.at[:, held].set(way / (params.substeps * dt))
         if clamped:
-            turned = turned.at[:, clamped].set(quat_mul(exp(part * arc), first))
-        place, turned = act(place, turned)
+            turn = turn.at[:, clamped].set(quat_mul(exp(part * arc), inverse(turned[:, clamped])))
+        push, turn = act(_At(start, moved, frames, turned), turn)
         for collider in colliders:
-            place = contact.touch(params.thickness, contact.ahead(collider, k * h), h, weight, x, place)
-        turned = quat_unit(turned)
-        return (place, (place - x) / dt, turned, log(quat_mul(turned, inverse(q))) / dt), None
+            x, place = start + before, start + (moved + push)
+            touched = contact.touch(params.thickness, contact.ahead(collider, k * h), h, weight, x, place)
+            push = push + (touched - place)
+        return (moved + push, v + push / dt, quat_unit(quat_mul(turn, turned)), log(turn) / dt), None
 
-    numbers = jnp.arange(1, params.substeps + 1, dtype=clean.x.dtype)
-    (x, v, q, spin), _ = jax.lax.scan(substep, (clean.x, clean.v, clean.q, clean.spin), numbers)
+    numbers = jnp.arange(1, params.substeps + 1, dtype=start.dtype)
+    none = jnp.zeros_like(frames).at[..., 0].set(1)
+    (moved, v, turned, spin), _ = jax.lax.scan(substep, (jnp.zeros_like(start), clean.v, none, clean.spin), numbers)
+    x, q = start + moved, quat_mul(turned, frames)
     new = State(x, v, q, spin, jnp.zeros_like(state.status))
     return freeze(state, new, bits, ~sound([x, v, q, spin], len(bits))), None
 
 
+class _At(NamedTuple):
+    """Where a substep has taken a rod without constraints: vertices at start + moved, frames at turned * frames.
+
+    As in pbd, float32 rounds what has moved and turned, not where it is.
+    """
+
+    start: Array  # vertices at the start of the step [m], (world, vertex, 3)
+    moved: Array
+    frames: Array  # at the start of the step, (world, edge, 4)
+    turned: Array  # unit quaternions, up to the start of the substep
+
+
 def _constraints(params: Params, rest: Array, length: Array, weight: Array, easy: list[Array], h: Array) -> Any:
-    """A function that lets every constraint move places and frames once, colour after colour."""
+    """A function that lets every constraint push vertices and turn frames once, colour after colour."""
     elements, pairs = params.mesh.elements, _joints(params.mesh.topology)
     square = (h**2)[:, None]
     compliance = params.stretch / square
@@ -279,37 +295,41 @@ def _constraints(params: Params, rest: Array, length: Array, weight: Array, easy
     reach = 0.5 * (length[:, pairs[:, 0]] + length[:, pairs[:, 1]])
     bend, twist = (value * square / reach for value in (params.bend, params.twist))
 
-    def stretch(place: Array, q: Array, some: np.ndarray) -> tuple[Array, Array]:
+    def stretch(at: _At, push: Array, turn: Array, some: np.ndarray) -> tuple[Array, Array]:
         a, b = elements[some].T
-        l, t = length[:, some, None], axis_of(q[:, some])
+        l = length[:, some, None]
         wa, wb = weight[:, a, None], weight[:, b, None]
         total = wa + wb + compliance[:, some, None]
-        off = place[:, b] - place[:, a] - l * t
+        rest = axis_of(at.frames[:, some])
+        change = _swing(quat_mul(turn[:, some], at.turned[:, some]), rest)
+        t = rest + change
+        gap = at.start[:, b] - at.start[:, a] - l * rest
+        off = gap + (at.moved[:, b] - at.moved[:, a]) + (push[:, b] - push[:, a]) - l * change
         ahead = (off * t).sum(-1, keepdims=True) * t
         across = total + l**2 * easy[0][:, some, None]
-        push = -_over(ahead, total) - _over(off - ahead, across)
-        place = place.at[:, a].add(-wa * push).at[:, b].add(wb * push)
-        return place, q.at[:, some].set(
-            turned_by(q[:, some], _yield([e[:, some] for e in easy], t, -l * jnp.cross(t, push)))
-        )
+        pull = -_over(ahead, total) - _over(off - ahead, across)
+        push = push.at[:, a].add(-wa * pull).at[:, b].add(wb * pull)
+        twist = _yield([e[:, some] for e in easy], t, -l * jnp.cross(t, pull))
+        return push, turn.at[:, some].set(turned_by(turn[:, some], twist))
 
-    def turn(place: Array, q: Array, some: np.ndarray) -> tuple[Array, Array]:
+    def bent(at: _At, push: Array, turn: Array, some: np.ndarray) -> tuple[Array, Array]:
         a, b = pairs[some].T
-        one, two = q[:, a], q[:, b]
+        one, two = (quat_mul(quat_mul(turn[:, k], at.turned[:, k]), at.frames[:, k]) for k in (a, b))
         off = log(quat_mul(inverse(straight[:, some]), quat_mul(inverse(one), two)))
         stiff = jnp.stack([bend[:, some], bend[:, some], twist[:, some]], -1)
         ease = jnp.stack([easy[0][:, a] + easy[0][:, b]] * 2 + [easy[1][:, a] + easy[1][:, b]], -1)
         moment = rotate(two, -stiff * off / (stiff * ease + 1))
         ta, tb = axis_of(one), axis_of(two)
-        q = q.at[:, a].set(turned_by(one, -_yield([e[:, a] for e in easy], ta, moment)))
-        return place, q.at[:, b].set(turned_by(two, _yield([e[:, b] for e in easy], tb, moment)))
+        turn = turn.at[:, a].set(turned_by(turn[:, a], -_yield([e[:, a] for e in easy], ta, moment)))
+        return push, turn.at[:, b].set(turned_by(turn[:, b], _yield([e[:, b] for e in easy], tb, moment)))
 
-    order = [(stretch, some) for some in _by_color(elements)] + [(turn, some) for some in _by_color(pairs)]
+    order = [(stretch, some) for some in _by_color(elements)] + [(bent, some) for some in _by_color(pairs)]
 
-    def act(place: Array, q: Array) -> tuple[Array, Array]:
+    def act(at: _At, turn: Array) -> tuple[Array, Array]:
+        push = jnp.zeros_like(at.moved)
         for move, some in order:
-            place, q = move(place, q, some)
-        return place, q
+            push, turn = move(at, push, turn, some)
+        return push, quat_unit(turn)
 
     return act
 
@@ -323,6 +343,12 @@ def _by_color(corners: np.ndarray) -> list[np.ndarray]:
 def _over(value: Array, total: Array) -> Array:
     """A quotient; zero if nothing can move."""
     return jnp.where(total > 0, value, 0) / jnp.where(total > 0, total, 1)
+
+
+def _swing(q: Array, t: Array) -> Array:
+    """How far a turn moves a vector, to the last digit where both are small."""
+    w, v = q[..., :1], q[..., 1:]
+    return 2 * jnp.cross(v, w * t + jnp.cross(v, t))
 
 
 def _yield(easy: list[Array], t: Array, torque: Array) -> Array:
