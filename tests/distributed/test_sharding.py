@@ -19,6 +19,8 @@ from fphys.distributed.messages import Message, messages
 from fphys.particles import mpm, sph
 from fphys.rl import ppo, shac
 
+from ..compiled import as_users
+
 WORLDS = 4
 GRAVITY = (0.3, -9.81)
 MESH = distributed.mesh()
@@ -300,7 +302,7 @@ def test_an_update_of_an_agent_is_that_of_one_device(agent: str):
     network, state = jax.jit(functools.partial(module.init, env, config))(jax.random.key(0))
 
     def run() -> Any:
-        update = jax.jit(functools.partial(module.update, env, config, network)).lower(state).compile()
+        update = as_users(functools.partial(module.update, env, config, network)).lower(state).compile()
         return update(state), update
 
     (one, _) = run()
