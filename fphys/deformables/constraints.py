@@ -221,70 +221,69 @@ def project(found: tuple[Group, ...], start: Array, moved: Array, weight: Array,
 
 @functools.lru_cache
 def _operation(found: tuple[Group, ...]) -> Any:
-    forward = warp_op(
-        functools.partial(_project, found),
-        lambda start, moved, *_: moved,
-        differentiable=False,
-        zeroed=False,
-        name="project",
-    )
+    act, fixed = functools.partial(_project, found), {"differentiable": False, "zeroed": False}
+    forward = warp_op(act, lambda start, moved, *_: moved, name="project", **fixed)
+    keeping = warp_op(act, functools.partial(_kept, found), name="project, and keep", **fixed)
     backward = warp_op(functools.partial(_adjoint, found), _gradients, differentiable=False, name="gradient of project")
     operation = custom_vjp(lambda start, moved, weight, values: forward(start, moved, weight, values))
 
+    def push(start: Array, moved: Array, weight: Array, values: Any) -> Any:
+        pushed, memory = keeping(start, moved, weight, values)
+        return pushed, (weight, values, memory)
+
     def pull(saved: Any, cotangent: Array) -> Any:
         by_moved, *rest = backward(*saved, cotangent)
-        found = (by_moved, by_moved, *rest)  # constraints see start + moved
-        return jax.tree.map(lambda given, g: g if len(g) == len(given) else g.sum(0, keepdims=True), saved, found)
+        own = jax.tree.map(lambda given, g: g if len(g) == len(given) else g.sum(0, keepdims=True), saved[:2], (*rest,))
+        return by_moved, by_moved, *own  # constraints see start + moved
 
-    operation.defvjp(lambda *args: (forward(*args), args), pull)
+    operation.defvjp(push, pull)
     return operation
 
 
-def _project(found: tuple[Group, ...], launch: Any, start: Any, moved: Any, weight: Any, values: Any, out: Any) -> None:
-    after = _copy(launch, moved)
-    _sweep(launch, found, start, weight, values, after)
-    launch(kernels(moved.dtype, "deformables.project").pushed, moved.shape[:2], [moved, after], [out])
+def _project(
+    found: tuple[Group, ...],
+    launch: Any,
+    start: Any,
+    moved: Any,
+    weight: Any,
+    values: Any,
+    out: Any,
+    memory: Any = None,
+) -> None:
+    """How far all constraints push; and what each finds, if there is a place to keep it."""
+    project, vector = kernels(moved.dtype, "deformables.project"), kernels(moved.dtype, "_precision").vec3
+    after = launch.scratch(moved.shape[:2], vector)
+    launch(project.copy, moved.shape[:2], [moved], [after])
+    keep = memory is not None
+    nothing = [launch.scratch((launch.worlds, 1, 1), vector)] * len(found)
+    for group, given, kept in zip(found, values, memory if keep else nothing, strict=True):
+        for first, corners in _by_color(group):
+            inputs = [first, *_measure(group), corners, weight, *given, start, int(keep)]
+            launch(_kernel(group, moved.dtype), (launch.worlds, len(corners)), inputs, [after, kept])
+    launch(project.pushed, moved.shape[:2], [moved, after], [out])
 
 
-def _gradients(start: Any, moved: Any, weight: Any, values: Any, cotangent: Any) -> Any:
+def _kept(found: tuple[Group, ...], start: Any, moved: Any, weight: Any, values: Any) -> Any:
+    """The form of the push, and of what each constraint finds of its corners but the first."""
+    sizes = [(len(group), group.indices.shape[1] - 1) for group in found]
+    return moved, tuple(jax.ShapeDtypeStruct((moved.shape[0], *size, 3), moved.dtype) for size in sizes)
+
+
+def _gradients(weight: Any, values: Any, memory: Any, cotangent: Any) -> Any:
     """The form of the gradients: of every world, also where worlds share what they are of."""
-    return jax.tree.map(
-        lambda a: jax.ShapeDtypeStruct((moved.shape[0], *a.shape[1:]), a.dtype), (moved, weight, values)
-    )
+    given = (cotangent, weight, values)
+    return jax.tree.map(lambda a: jax.ShapeDtypeStruct((cotangent.shape[0], *a.shape[1:]), a.dtype), given)
 
 
 def _adjoint(
-    found: tuple[Group, ...], launch: Any, start: Any, moved: Any, weight: Any, values: Any, cotangent: Any, *outs: Any
+    found: tuple[Group, ...], launch: Any, weight: Any, values: Any, memory: Any, cotangent: Any, *outs: Any
 ) -> None:
     by_moved, by_weight, by_values = outs
-    memory = _sweep(launch, found, start, weight, values, _copy(launch, moved), keep=True)
     for group, given, by, kept in reversed(list(zip(found, values, by_values, memory, strict=True))):
         for first, corners in reversed(_by_color(group)):
             inputs = [first, *_measure(group), corners, weight, *given, kept, cotangent]
             outputs = [by_moved, by_weight, *by]
-            launch(_kernel(group, moved.dtype, "_adjoint"), (launch.worlds, len(corners)), inputs, outputs)
-
-
-def _sweep(
-    launch: Any, found: tuple[Group, ...], start: Any, weight: Any, values: Any, moved: Any, keep: bool = False
-) -> list[Any]:
-    """Let all constraints act on the vertices; what each found of its corners but the first, if it is to be kept."""
-    memory = []
-    for group, given in zip(found, values, strict=True):
-        count, corners = group.indices.shape
-        size = (count, corners - 1) if keep else (1, 1)
-        kept = launch.scratch((launch.worlds, *size), kernels(moved.dtype, "_precision").vec3)
-        for first, corners in _by_color(group):
-            inputs = [first, *_measure(group), corners, weight, *given, start, int(keep)]
-            launch(_kernel(group, moved.dtype), (launch.worlds, len(corners)), inputs, [moved, kept])
-        memory.append(kept)
-    return memory
-
-
-def _copy(launch: Any, moved: Any) -> Any:
-    found = launch.scratch(moved.shape[:2], kernels(moved.dtype, "_precision").vec3)
-    launch(kernels(moved.dtype, "deformables.project").copy, moved.shape[:2], [moved], [found])
-    return found
+            launch(_kernel(group, cotangent.dtype, "_adjoint"), (launch.worlds, len(corners)), inputs, outputs)
 
 
 def _by_color(group: Group) -> list[tuple[int, np.ndarray]]:
