@@ -24,6 +24,7 @@ EXPERIMENTS = {
     "soft-throw": "a soft ball bounces off the floor into a target, its throw found by gradient through its particles",
     "soft-walk": "a soft body walks, what its muscles do found by gradient through its particles",
     "jet": "a jet of water is shaped so that it lands in a bucket, by gradient through its particles",
+    "nozzle": "a nozzle is shaped so that its jet lands in a bucket, by gradient through particles and walls",
     "pour": "ten thousand particles of water are poured into a box and settle level",
     "dam-break": "a dam breaks, and fifty thousand particles of water meet a block",
     "hourglass": "sand in three colours runs through an hourglass",

@@ -7,7 +7,7 @@ from fphys import experiments
 from fphys.experiments import pour, stiffness
 from fphys.experiments.pour import Config
 
-PARTICLES = ["pour", "dam-break", "hourglass", "jelly", "jet", "stiffness", "soft-walk", "soft-throw"]
+PARTICLES = ["pour", "dam-break", "hourglass", "jelly", "jet", "nozzle", "stiffness", "soft-walk", "soft-throw"]
 DEFORMABLE = ["drape", "cable", "identify-elastic", "fold", "soft-arm", "mix", "pour-cup", "scoop", "swim"]
 SMALL = Config(particles=432, across=8, duration=1.6)
 
