@@ -14,8 +14,12 @@ Array = jax.Array
 
 
 def vertex_numbers(given: Any) -> tuple[int, ...]:
-    """Vertices in order, each once, from anything that holds whole numbers."""
-    return tuple(sorted({int(i) for i in np.ravel(np.asarray(given, object)).tolist()}))
+    """Vertices in order, each once, from anything that holds whole numbers; TypeError for others."""
+    found = np.ravel(np.asarray(given, object)).tolist()
+    for i in found:
+        if isinstance(i, bool | np.bool_) or int(i) != i:
+            raise TypeError(f"a vertex is given as {i!r}: give numbers of vertices, of a mask np.flatnonzero(mask)")
+    return tuple(sorted({int(i) for i in found}))
 
 
 def expect_pins(pinned: tuple[int, ...], n: int) -> None:
@@ -36,6 +40,8 @@ def motion(mesh: Mesh, positions: Any, velocities: Any, num_worlds: int) -> tupl
     n, dim = np.shape(vertices)[-2:]
     positions = units.si(positions, units.length, "positions")
     velocities = units.si(velocities, units.velocity, "velocities")
+    if num_worlds < 1:
+        raise ValueError(f"num_worlds is {num_worlds}: give one at least")
     if positions is None:
         x = jnp.asarray(vertices).reshape(-1, n, dim)
         x = jnp.broadcast_to(x, (max(num_worlds, len(x)), n, dim))

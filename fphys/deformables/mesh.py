@@ -340,7 +340,9 @@ def load(path: str | Path) -> Mesh:
         if path.suffix.lower() in (".stl", ".obj", ".ply", ".off"):
             import trimesh
 
-            found: Any = trimesh.load(path, force="mesh", process=path.suffix.lower() == ".stl")
+            # In order, or trimesh takes a corner with two places in a texture for two vertices.
+            own = {"maintain_order": True} if path.suffix.lower() == ".obj" else {}
+            found: Any = trimesh.load(path, force="mesh", process=path.suffix.lower() == ".stl", **own)
             vertices, kinds = found.vertices, {"triangle": found.faces}
         else:
             import meshio
@@ -349,6 +351,8 @@ def load(path: str | Path) -> Mesh:
             vertices, kinds = found.points, found.cells_dict
     except ImportError as error:
         raise MissingDependencyError(f"{path}: {error.name} reads this file: {install('meshes')}") from error
+    except (Exception, SystemExit) as error:  # meshio ends Python where it knows no format
+        raise ModelError(f"{path} cannot be read ({type(error).__name__}: {error}): export it again") from error
     for name, corners in (("tetra", 4), ("triangle", 3), ("line", 2)):
         if len(kinds.get(name, ())):
             return _compact(np.asarray(vertices, float), np.asarray(kinds[name]), corners)

@@ -382,8 +382,8 @@ def _expect(params: Params) -> None:
     if shape is None:
         return  # JAX rebuilds trees with other things in the place of leaves
     expect_pins(params.pinned, params.mesh.topology.num_vertices)
-    if params.substeps < 1:
-        raise ValueError(f"params.substeps is {params.substeps}: give one at least")
+    if params.substeps < 1 or params.substeps != int(params.substeps):
+        raise ValueError(f"params.substeps is {params.substeps}: give a whole number, one at least")
     if not 0 <= params.apart < np.inf:
         raise ValueError(f"params.apart is {params.apart}: give the distance that vertices keep [m], or 0")
     if params.neighbors < 1:

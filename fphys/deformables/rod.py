@@ -393,8 +393,8 @@ def _expect(params: Params) -> None:
     edges = len(topology.elements)
     if params.clamped and not 0 <= params.clamped[0] <= params.clamped[-1] < edges:
         raise ValueError(f"params.clamped has {params.clamped}: the mesh has {edges} edges, 0 to {edges - 1}")
-    if params.substeps < 1:
-        raise ValueError(f"params.substeps is {params.substeps}: give one at least")
+    if params.substeps < 1 or params.substeps != int(params.substeps):
+        raise ValueError(f"params.substeps is {params.substeps}: give a whole number, one at least")
     _joints(topology)
 
 

@@ -39,6 +39,7 @@ EXPERIMENTS = {
     "scoop": "a scoop lifts a given mass of sand, its depth found in worlds side by side",
     "swim": "an eel of five links learns to swim, its gait found by gradient through links and water",
     "catch": "a cloth catches a thrown ball, the motion of its holders found by gradient",
+    "stir": "an arm stirs water so that a floating ball reaches a corner, its motion found by gradient",
     "contact-gradients": "exact gradients, softened contacts and contacts from distance are compared",
     "scaling": "the speed of a training on up to 10,000 devices is predicted, and how often it should save",
     "classify": "digits, MNIST or CIFAR-10 are classified by a perceptron or a convolutional network",

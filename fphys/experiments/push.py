@@ -209,21 +209,24 @@ def follow(scene: Scene, points: Array, steps: int) -> tuple[fphys.State, Array]
     return fphys.scan(advance, scene.state, rest_to_rest(points, steps, scene.model.opt.timestep[0]))[1]
 
 
-def torques(arm: fphys.Model, now: fphys.State, wanted: Motion, start: Any, upright: Array) -> Array:
+def torques(
+    arm: fphys.Model, now: fphys.State, wanted: Motion, start: Any, upright: Array, frequency: float = FREQUENCY
+) -> Array:
     """Of the motors, so that the fork follows a path [N m], shape (world, 7): operational-space control.
 
     Args:
         arm: the arm alone; its joints are the first of the state's.
         wanted: along x, along y and about the vertical times LEVER, relative to the start, shape (world, 3).
         start, upright: where the fork begins [m], (3,), and how it is turned there, (3, 3).
+        frequency: of the critically damped error [rad/s]: under a load the fork lags less if it is higher.
     """
     state = fphys.init(arm, len(now.qpos)).replace(qpos=now.qpos[:, :ARM], qvel=now.qvel[:, :ARM])
     goal, angle = _split(wanted.pos)
     error = jnp.concatenate(_error(arm, state, _turned(angle[:, 2], upright), goal + jnp.asarray(start)), -1)
     rate = (fphys.jacobian(arm, state, "site", "fork") @ state.qvel[..., None])[..., 0]
     speed, acc = (jnp.concatenate(_split(x), -1) for x in (wanted.vel, wanted.acc))
-    acc = acc + fphys.control.pd(error, jnp.zeros_like(error), rate - speed, FREQUENCY**2, 2 * FREQUENCY)
-    posture = -2 * FREQUENCY * state.qvel
+    acc = acc + fphys.control.pd(error, jnp.zeros_like(error), rate - speed, frequency**2, 2 * frequency)
+    posture = -2 * frequency * state.qvel
     torque = fphys.inverse(arm, state, _joint_motion(arm, state, acc, posture))
     return jnp.clip(torque, -limits(arm), limits(arm))
 

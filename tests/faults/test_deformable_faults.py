@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from fphys.deformables import fem, mesh, pbd
-from fphys.errors import StateError, UnsupportedError
+from fphys.errors import ModelError, StateError, UnsupportedError
 from fphys.particles import boundary
 from fphys.worlds import Status
 
@@ -351,3 +351,29 @@ def test_more_neighbours_than_there_is_room_for_are_reported():
     with pytest.raises(StateError, match=r"world 1: NEIGHBOR_OVERFLOW: .*more than 2 others.*params.neighbors=4"):
         pbd.check(params, after)
     pbd.check(params.replace(neighbors=24), jax.jit(pbd.step)(params.replace(neighbors=24), start))
+
+
+def test_numbers_that_are_not_whole_are_refused():
+    """A mask would be vertices 0 and 1, two and a half substeps too much gravity."""
+    body = mesh.cloth((2, 2), (1.0, 1.0))
+    with pytest.raises(TypeError, match=r"np\.flatnonzero"):
+        pbd.Params(body, 1.0, 0.01, pinned=body.vertices[:, 0] == 0)
+    with pytest.raises(TypeError, match=r"given as 2\.9"):
+        pbd.Params(body, 1.0, 0.01, pinned=(0, 2.9))
+    with pytest.raises(ValueError, match="a whole number"):
+        pbd.Params(body, 1.0, 0.01, substeps=2.5)
+    with pytest.raises(ValueError, match="num_worlds is 0"):
+        pbd.init(pbd.Params(body, 1.0, 0.01), num_worlds=0)
+
+
+def test_files_are_read_by_vertex_or_refused_by_name(tmp_path):
+    """Two places in a texture do not make two vertices; a file that is none does not end Python."""
+    seam = tmp_path / "seam.obj"
+    seam.write_text(
+        "v 0 0 0\nv 1 0 0\nv 1 1 0\nv 0 1 0\nvt 0 0\nvt 1 0\nvt 1 1\nvt 0 1\nf 1/1 2/2 3/3\nf 1/2 3/1 4/4\n"
+    )
+    assert mesh.load(seam).topology.num_vertices == 4
+    for name, text in {"hello.msh": "hello", "far.obj": "v 0 0 0\nv 1 0 0\nv 0 1 0\nf 1 2 7\n"}.items():
+        (tmp_path / name).write_text(text)
+        with pytest.raises(ModelError, match=name):
+            mesh.load(tmp_path / name)
