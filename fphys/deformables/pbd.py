@@ -138,7 +138,7 @@ def step(
     Returns:
         The next state. A world whose state, loads or parameters cannot be simulated keeps its last state, its status
         says so, and it passes no gradient; other worlds are not affected. Gradients flow to all of params (the mesh's
-        vertices, too), positions, velocities, force, pins and colliders, except a sphere's and a box's size.
+        vertices, too), positions, velocities, force, pins and colliders.
 
     Raises:
         ValueError: a shape does not fit, before anything runs. TypeError: dtypes differ. UnitError: a quantity is of
