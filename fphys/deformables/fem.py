@@ -11,7 +11,7 @@ one linear solve with the Hessian at x', which is not projected; no iteration is
 Triangles in space are a sheet, cloth or a shell: a membrane in plane stress of the same laws, and hinges at its edges
 that bend (Grinspun et al. 2003).
 
-Solids that touch nothing may take explicit steps instead (:mod:`fphys.deformables.fem_explicit`): many short ones.
+Solids that touch nothing may take explicit steps instead (``fem_explicit``): many short ones.
 """
 
 from typing import Any
@@ -219,7 +219,7 @@ def step(
 
 
 def _explicit(params: Params, state: State, layout: Layout, setting: Setting, start: Array, bits: Array) -> State:
-    """A step by :mod:`fphys.deformables.fem_explicit`."""
+    """A step by ``fem_explicit``."""
     dim, (x, v), elements = state.x.shape[-1], leap(layout, setting, start), params.mesh.elements
     now = jax.lax.stop_gradient(setting)
     flat = ~(measures(jax.lax.stop_gradient(x[..., :dim]), elements) > 0).all(1)
