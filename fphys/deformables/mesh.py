@@ -341,7 +341,7 @@ def load(path: str | Path) -> Mesh:
             import trimesh
 
             # In order, or trimesh takes a corner with two places in a texture for two vertices.
-            own = {"maintain_order": True} if path.suffix.lower() == ".obj" else {}
+            own: dict[str, Any] = {"maintain_order": True} if path.suffix.lower() == ".obj" else {}
             found: Any = trimesh.load(path, force="mesh", process=path.suffix.lower() == ".stl", **own)
             vertices, kinds = found.vertices, {"triangle": found.faces}
         else:
