@@ -330,7 +330,8 @@ def load(path: str | Path) -> Mesh:
     left out, and tetrahedra that are inside out are turned.
 
     Raises:
-        ModelError: the file has no tetrahedra, triangles or edges, or they are faulty: see :func:`build`.
+        ModelError: the file cannot be read, or has no tetrahedra, triangles or edges, or they are faulty: see
+            :func:`build`.
         MissingDependencyError: the package that reads it is not installed. FileNotFoundError: there is no such file.
     """
     path = Path(path)

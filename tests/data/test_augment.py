@@ -102,11 +102,12 @@ def test_gradients_flow_to_the_images(name):
 def test_gradients_of_jitter():
     """A hue is found from the greatest of three channels, to which both passes have to agree."""
     x = images(2, dtype=np.float64) * 0.4 + 0.3
-    some, way = np.random.default_rng(0).normal(size=(2, *x.shape))
+    some, *ways = np.random.default_rng(0).normal(size=(4, *x.shape))
     weighed = lambda x: (OPERATIONS["jitter"](KEY, x) * some).sum()  # noqa: E731
     value, slope = as_users(weighed), as_users(jax.grad(weighed))(x)
-    difference = (value(x + 1e-6 * way) - value(x - 1e-6 * way)) / 2e-6
-    np.testing.assert_allclose((slope * way).sum(), difference, rtol=1e-7)
+    for way in ways:
+        difference = (value(x + 1e-6 * way) - value(x - 1e-6 * way)) / 2e-6
+        np.testing.assert_allclose((slope * way).sum(), difference, rtol=1e-7)
 
 
 def test_invalid_arguments_are_refused():
