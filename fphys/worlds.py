@@ -54,6 +54,10 @@ class Status(enum.IntFlag):
     SLOT_OVERFLOW = 2048  # a source gave more particles than there were empty slots
 
 
+IDLE = Status.NONFINITE | Status.BADCTRL | Status.BADPARAM
+"""Faults with which a world does not take a step."""
+
+
 class Solver(Protocol):
     """The four functions of a solver. ``fphys.rigid``, ``fphys.particles.mpm`` and ``sph`` are modules that have them.
 
@@ -102,7 +106,7 @@ def is_nonfinite(status: Array) -> Array:
 
 def idle(bits: Array) -> Array:
     """Worlds that do not take the step, by the bits of this step and NONFINITE of those before."""
-    return (bits & jnp.uint32(Status.NONFINITE | Status.BADCTRL | Status.BADPARAM)) != 0
+    return (bits & jnp.uint32(IDLE)) != 0
 
 
 @custom_vjp

@@ -21,6 +21,7 @@ import numpy as np
 
 from .. import units
 from ..bridge import reverse_only
+from ..errors import ModelError
 from ..math import einsum, matmul, quat_mul, quat_unit, rotate
 from ..model import Model, State
 from ..particles.arguments import known
@@ -45,15 +46,11 @@ class Medium(Protocol):
     """Matter of one solver, and the bodies that it touches."""
 
     solver: ClassVar[Any]  # the solver's module, which has its State
+    stops: ClassVar[Status]  # faults that hold a world; in MPM others hold particles
 
     @property
     def params(self) -> Any:
         """Of its solver."""
-        ...
-
-    @property
-    def holds(self) -> bool:
-        """Whether a fault holds the world; in MPM it holds particles."""
         ...
 
     def bodies(self, model: Model) -> set[int]:
@@ -104,7 +101,7 @@ def step(
     ctrl: Array | None = None,
     wrench: Array | None = None,
     force: Array | None = None,
-    unmoved: tuple[int, ...] = (),
+    unmoved: tuple[str | int, ...] = (),
     surfaces: Surface | Sequence[Surface] = (),
 ) -> tuple[State, tuple[Any, ...]]:
     """Advance bodies and matter by one time step of the model. Pure; composes with jit, grad, vmap, scan, checkpoint.
@@ -114,7 +111,7 @@ def step(
         media: what the bodies push; each solver's ``timestep`` is the model's divided by ``substeps``.
         matter: the state of each medium.
         substeps: how many steps the matter takes.
-        unmoved: numbers of the bodies that push the matter but are not pushed by it.
+        unmoved: names or numbers of the bodies that push the matter but are not pushed by it.
         surfaces: meshes among the media that hold particles of others (:class:`Surface`), one or several.
 
     Returns:
@@ -125,19 +122,21 @@ def step(
         ValueError: media and matter are not as many, or not of as many worlds as the state, a surface is of no mesh or
             holds no particles, a shape does not fit; or, if known on the host, a medium has another time step, or a
             surface's number cannot be. TypeError: dtypes differ, or a state is of another solver than its medium.
+            ModelError: there is no such body or geom.
     """
     _expect_states(state, media, matter)
-    if substeps < 1:
-        raise ValueError(f"substeps is {substeps}: give one at least")
+    if not isinstance(substeps, int | np.integer) or substeps < 1:
+        raise ValueError(f"substeps is {substeps!r}: give a whole number, one at least")
+    still = {_body(model, b) for b in unmoved}
     _expect_timesteps(model, media, substeps)
     borders, faults = prepared(surfaces, media, matter)
     free = rigid_step(model, state, ctrl, wrench, force)
     numbers = tuple(sorted(set[int]().union(*(m.bodies(model) for m in media))))
     out = idle(free.status)
     calm = lambda tree, value: jax.tree.map(lambda a: choose(out, value, a), tree)  # noqa: E731
-    start, twist, mobility = _motion(model, state, numbers, unmoved)
+    start, twist, mobility = _motion(model, state, numbers, still)
     start, twist, mobility = calm(start, 1), calm(twist, 0), calm(mobility, 0)
-    fixed = tuple(i for i, b in enumerate(numbers) if b in unmoved or not ancestry(model)[b].any())
+    fixed = tuple(i for i, b in enumerate(numbers) if b in still or not ancestry(model)[b].any())
     drift = (calm(_twists(model, free, numbers), 0) - twist) / substeps
     h = model.opt.timestep[:, None, None] / substeps
 
@@ -188,6 +187,15 @@ def _expect_states(state: State, media: Sequence[Medium], matter: Sequence[Any])
             )
 
 
+def _body(model: Model, body: str | int) -> int:
+    """Number of a body; ModelError if there is none."""
+    if isinstance(body, str):
+        return model.id("body", body)
+    if not 0 <= body < model.structure.nbody:
+        raise ModelError(f"unmoved: the model has no body {body}: it has {model.structure.nbody}, numbered from 0")
+    return int(body)
+
+
 def _named(kind: type) -> str:
     return f"{kind.__module__.rpartition('.')[2].removesuffix('_state')}.{kind.__name__}"
 
@@ -210,14 +218,12 @@ def _reported(old: Any, new: Any, through: Array | None) -> Any:
     return new.replace(status=new.status | flag(Status.THROUGH, through & ~idle(new.status)))
 
 
-def _motion(
-    model: Model, state: State, numbers: tuple[int, ...], unmoved: tuple[int, ...]
-) -> tuple[Pose, Array, Array]:
+def _motion(model: Model, state: State, numbers: tuple[int, ...], still: set[int]) -> tuple[Pose, Array, Array]:
     """Poses, twists and mobility of bodies; those that nothing moves have no mobility."""
     m, of = motions(model, state), list(numbers)
     angular, linear = m.axes[:, None, :, :3], m.axes[:, None, :, 3:]
     linear = linear + jnp.cross(angular, (m.pos - m.origin)[:, of, None])
-    moved = ancestry(model)[of] & ~np.isin(numbers, unmoved)[:, None]
+    moved = ancestry(model)[of] & ~np.isin(numbers, list(still))[:, None]
     axes = jnp.concatenate(jnp.broadcast_arrays(linear, angular), -1)
     axes = axes * jnp.asarray(moved, axes.dtype)[None, :, :, None]
     worlds, nv = axes.shape[0], axes.shape[2]
@@ -264,8 +270,7 @@ def _held(media: Sequence[Medium], before: tuple[Any, ...], after: tuple[Any, ..
     rigid, matter = after
     stop = stop | (rigid.time == before[0].time) | is_nonfinite(rigid.status)
     for medium, m in zip(media, matter, strict=True):
-        if medium.holds:
-            stop = stop | idle(m.status)
+        stop = stop | ((m.status & jnp.uint32(medium.stops)) != 0)
 
     def keep(stop: Array, old: Array, new: Array) -> Array:
         if jnp.issubdtype(new.dtype, jnp.floating):

@@ -12,6 +12,7 @@ from ..model import Model
 from ..particles.arguments import array
 from ..particles.response import Response, carried
 from ..tree import Tree, pytree, static
+from ..worlds import IDLE, Status
 from .exchange import Pose
 from .particles import colliders, geoms_of
 from .surfaces import Sheet
@@ -33,14 +34,11 @@ class PBD(Tree):
     """Cloth, a rope or a soft solid by XPBD, and the geoms that touch it. ``params.substeps`` is 1."""
 
     solver: ClassVar[Any] = pbd
+    stops: ClassVar[Status] = IDLE
     params: pbd.Params
     geoms: tuple[str | int, ...] = static()  # their names or numbers
     pins: Any = None  # velocities of the pinned vertices [m/s], shape (pinned, dim) or (1 | world, pinned, dim)
     contact: str = static(default="separate")  # or "sticky"
-
-    @property
-    def holds(self) -> bool:
-        return True
 
     def bodies(self, model: Model) -> set[int]:
         return {int(model.structure.geom.body[g]) for g in geoms_of(model, self.geoms)}
@@ -78,13 +76,10 @@ class FEM(Tree):
     """
 
     solver: ClassVar[Any] = fem
+    stops: ClassVar[Status] = IDLE
     params: fem.Params
     geoms: tuple[str | int, ...] = static()  # their names or numbers
     pins: Any = None  # velocities of the pinned vertices [m/s], shape (pinned, dim) or (1 | world, pinned, dim)
-
-    @property
-    def holds(self) -> bool:
-        return True
 
     def bodies(self, model: Model) -> set[int]:
         return {int(model.structure.geom.body[g]) for g in geoms_of(model, self.geoms)}

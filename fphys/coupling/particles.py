@@ -17,6 +17,7 @@ from ..particles.boundary import Collider, local
 from ..particles.materials import column
 from ..particles.response import Response
 from ..tree import Tree, pytree, static
+from ..worlds import IDLE, Status
 from .exchange import Pose
 from .surfaces import Cloud
 
@@ -34,13 +35,10 @@ class MPM(Tree):
     """Material points, and the geoms that touch them: planes, spheres, capsules and boxes."""
 
     solver: ClassVar[Any] = mpm
+    stops: ClassVar[Status] = Status.BADPARAM
     params: mpm.Params
     geoms: tuple[str | int, ...] = static()  # their names or numbers
     contact: str = static(default="separate")  # one of fphys.particles.boundary.CONTACTS
-
-    @property
-    def holds(self) -> bool:
-        return False
 
     def bodies(self, model: Model) -> set[int]:
         return {int(model.structure.geom.body[g]) for g in geoms_of(model, self.geoms)}
@@ -103,13 +101,10 @@ class SPH(Tree):
     """A fluid whose particles come first, and after them the walls, layers of particles that bodies carry."""
 
     solver: ClassVar[Any] = sph
+    stops: ClassVar[Status] = IDLE
     params: sph.Params
     walls: Any  # positions of wall particles in the frames of their bodies [m], shape (wall, 3)
     body: tuple[int, ...] = static()  # number of the body of each wall particle, 0 for the world
-
-    @property
-    def holds(self) -> bool:
-        return True
 
     def bodies(self, model: Model) -> set[int]:
         return set(self.body)

@@ -209,28 +209,33 @@ def _colliders(layout: Layout, shapes: Shapes) -> dict[str, Any]:
 def _moved(
     launch: Any, layout: Layout, setting: Setting, momentum: Any, among: tuple[Any, Shapes] | None, out: Any = None
 ) -> Any:
-    """Launch what moves the nodes, walls and colliders included; their velocities and masses.
+    """Launch what moves the nodes, walls and colliders included; their velocities and masses. Walls hold last.
 
     Args:
         among: which colliders touch each node, and the colliders.
     """
     dtype, walls = setting.timestep.dtype, np.array(layout.walls, np.int32)
     k, cells = kernels(dtype, "particles.grid"), (launch.worlds, math.prod(layout.nodes))
+    own = [walls, setting.wall_friction, setting.wall_velocity]
+    fall, lanes, before = [setting.gravity, setting.timestep], -(-cells[1] // 16), []
     for axis in layout.held:
-        before, momentum = momentum, _nodal(launch, layout, dtype)
-        inputs = [layout.nodes, len(layout.shape), axis, walls, setting.wall_friction, setting.wall_velocity]
-        inputs += [setting.gravity, setting.timestep, before]
+        before.append(momentum)
+        momentum = _nodal(launch, layout, dtype)
+        inputs = [layout.nodes, len(layout.shape), axis, *own, *fall, before[-1]]
         launch(k.hold, dim=cells, inputs=inputs, outputs=[momentum])
-    velocity = _nodal(launch, layout, dtype) if out is None else out
-    lanes = -(-cells[1] // 16)
-    inputs = [layout.nodes, lanes, len(layout.shape), walls, setting.wall_friction]
-    inputs += [setting.wall_velocity, setting.gravity, setting.timestep]
+    last = among is None or not layout.held
+    velocity = out if last and out is not None else _nodal(launch, layout, dtype)
+    inputs, dim = [layout.nodes, lanes, len(layout.shape), *own, *fall], (cells[0], lanes)
     if among is None:
-        kernel, inputs = k.move, [*inputs, np.zeros((1, 1), np.int32), momentum]
-    else:
-        kernel = kernels(dtype, "particles.collider").move_among
-        inputs = [*layout.at[:2], *inputs, among[0], _colliders(layout, among[1]), momentum]
-    launch(kernel, dim=(cells[0], lanes), inputs=inputs, outputs=[velocity])
+        launch(k.move, dim=dim, inputs=[*inputs, np.zeros((1, 1), np.int32), momentum], outputs=[velocity])
+        return velocity
+    inputs = [*layout.at[:2], *inputs, among[0], _colliders(layout, among[1]), momentum]
+    launch(kernels(dtype, "particles.collider").move_among, dim=dim, inputs=inputs, outputs=[velocity])
+    for axis, grid in zip(layout.held, before, strict=True):
+        inputs = [layout.nodes, axis, *own, among[0], grid, velocity]
+        last = axis == layout.held[-1]
+        velocity = out if last and out is not None else _nodal(launch, layout, dtype)
+        launch(k.hold_again, dim=cells, inputs=inputs, outputs=[velocity])
     return velocity
 
 

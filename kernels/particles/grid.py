@@ -211,6 +211,35 @@ def node_of(batch: int, k: int, lanes: int, grid: wp.array2d(dtype=vec4)) -> int
     grid_h()
 
 
+@wp.func
+def face_of(node: int, nodes: wp.vec3i, along: int, wall_kind: wp.array(dtype=int)) -> wp.vec2i:
+    """The face half a cell from a node that holds the field itself, and the node across it; -1 if there is none."""
+    stride = int(1)
+    if along == 0:
+        stride = nodes[1] * nodes[2]
+    if along == 1:
+        stride = nodes[2]
+    at = (node // stride) % nodes[along]
+    face = int(-1)
+    if within(wall_kind[2 * along], 0) != wall_kind[2 * along] and (at == 1 or at == 2):
+        face = 2 * along
+    if within(wall_kind[2 * along + 1], 0) != wall_kind[2 * along + 1]:
+        if at == nodes[along] - 3 or at == nodes[along] - 2:
+            face = 2 * along + 1
+    across = wp.where(face == 2 * along, 3 - at, 2 * nodes[along] - 5 - at)
+    return wp.vec2i(face, node + (across - at) * stride)
+
+
+@wp.func
+def held(g: vec4, other: vec4, rest: vec3, face: int, kind: int, friction: real) -> vec4:
+    """Momentum and mass of a node half a cell from a face that holds the field; ``other`` is the node across."""
+    if kind == STICKY:
+        p = vec3(g[0] - other[0], g[1] - other[1], g[2] - other[2]) + (real(2.0) * other[3]) * rest
+        return vec4(p[0], p[1], p[2], g[3] + other[3])
+    normal = axis(face // 2, wp.where(face % 2 == 0, real(1.0), real(-1.0)))
+    return pressed(g, other, rest, normal, within(kind, 2), friction)
+
+
 @wp.kernel
 def hold(
     # Model:
@@ -235,34 +264,56 @@ def hold(
     """
     world, node = wp.tid()
     g = grid[world, node]
-    stride = int(1)
-    if along == 0:
-        stride = nodes[1] * nodes[2]
-    if along == 1:
-        stride = nodes[2]
-    at = (node // stride) % nodes[along]
-    face = int(-1)
-    if within(wall_kind[2 * along], 0) != wall_kind[2 * along] and (at == 1 or at == 2):
-        face = 2 * along
-    if within(wall_kind[2 * along + 1], 0) != wall_kind[2 * along + 1]:
-        if at == nodes[along] - 3 or at == nodes[along] - 2:
-            face = 2 * along + 1
-    if face >= 0:
-        across = wp.where(face == 2 * along, 3 - at, 2 * nodes[along] - 5 - at)
-        other = grid[world, node + (across - at) * stride]
+    at = face_of(node, nodes, along, wall_kind)
+    if at[0] >= 0:
         z = real(0.0)
         if dim == 3:
             z = gravity[world, 2]
-        rest = wall_velocity[world, face] - timestep[world] * vec3(gravity[world, 0], gravity[world, 1], z)
-        if wall_kind[face] == STICKY:
-            p = vec3(g[0] - other[0], g[1] - other[1], g[2] - other[2]) + (real(2.0) * other[3]) * rest
-            grid_out[world, node] = vec4(p[0], p[1], p[2], g[3] + other[3])
-        else:
-            normal = axis(along, wp.where(face == 2 * along, real(1.0), real(-1.0)))
-            kind = within(wall_kind[face], 2)
-            grid_out[world, node] = pressed(g, other, rest, normal, kind, wall_friction[world, face])
+        rest = wall_velocity[world, at[0]] - timestep[world] * vec3(gravity[world, 0], gravity[world, 1], z)
+        friction = wall_friction[world, at[0]]
+        grid_out[world, node] = held(g, grid[world, at[1]], rest, at[0], wall_kind[at[0]], friction)
     else:
         grid_out[world, node] = g
+
+
+@wp.func
+def momentum_of(velocity: vec4, mass: real) -> vec4:
+    """Momentum of a node, and its mass."""
+    return vec4(mass * velocity[0], mass * velocity[1], mass * velocity[2], mass)
+
+
+@wp.kernel
+def hold_again(
+    # Model:
+    nodes: wp.vec3i,
+    along: int,
+    wall_kind: wp.array(dtype=int),
+    wall_friction: wp.array2d(dtype=real),
+    wall_velocity: wp.array2d(dtype=vec3),
+    # In:
+    touched: wp.array2d(dtype=int),
+    grid: wp.array2d(dtype=vec4),
+    velocity: wp.array2d(dtype=vec4),
+    # Out:
+    velocity_out: wp.array2d(dtype=vec4),
+):
+    """As :func:`hold`, where colliders have moved a node or the one across; ``grid`` is what ``hold`` was given."""
+    world, node = wp.tid()
+    v = velocity[world, node]
+    at = face_of(node, nodes, along, wall_kind)
+    again = bool(False)
+    if at[0] >= 0:
+        again = (touched[world, node] != 0 or touched[world, at[1]] != 0) and v[3] > real(0.0)
+    if again:
+        g = momentum_of(v, grid[world, node][3])
+        other = momentum_of(velocity[world, at[1]], grid[world, at[1]][3])
+        p = held(g, other, wall_velocity[world, at[0]], at[0], wall_kind[at[0]], wall_friction[world, at[0]])
+        if p[3] > real(0.0):
+            velocity_out[world, node] = vec4(p[0] / p[3], p[1] / p[3], p[2] / p[3], v[3])
+        else:
+            velocity_out[world, node] = v
+    else:
+        velocity_out[world, node] = v
 
 
 @wp.func
