@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from .. import units
-from ..particles.arguments import array, known
+from ..particles.arguments import array, expect_real, known
 from .mesh import Mesh
 
 Array = jax.Array
@@ -15,9 +15,11 @@ Array = jax.Array
 
 def vertex_numbers(given: Any) -> tuple[int, ...]:
     """Vertices in order, each once, from anything that holds whole numbers; TypeError for others."""
+    if np.ndim(given) == 0:
+        raise TypeError(f"vertices are given as {given!r}: give their numbers, (3,) for the one of number 3")
     found = np.ravel(np.asarray(given, object)).tolist()
     for i in found:
-        if isinstance(i, bool | np.bool_) or int(i) != i:
+        if isinstance(i, bool | np.bool_ | str) or int(i) != i:
             raise TypeError(f"a vertex is given as {i!r}: give numbers of vertices, of a mask np.flatnonzero(mask)")
     return tuple(sorted({int(i) for i in found}))
 
@@ -49,8 +51,7 @@ def motion(mesh: Mesh, positions: Any, velocities: Any, num_worlds: int) -> tupl
         x = array("positions", positions)
     if x.ndim != 3 or x.shape[1:] != (n, dim) or 0 in x.shape:
         raise ValueError(f"positions have shape {x.shape}, must be (num_worlds, {n}, {dim}): the mesh's vertices")
-    if not jnp.issubdtype(x.dtype, jnp.floating):
-        raise TypeError(f"positions are {x.dtype}: make them float32 or float64, which decides the precision")
+    expect_real("positions", x)
     v = jnp.zeros_like(x) if velocities is None else array("velocities", velocities, x.dtype)
     if v.shape != x.shape:
         raise ValueError(f"velocities have shape {v.shape}, positions {x.shape}: both need one row for each vertex")

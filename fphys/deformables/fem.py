@@ -30,7 +30,18 @@ from ..tree import Tree, pytree, static
 from ..worlds import Status, flag, freeze, is_nonfinite, sound
 from .arguments import anywhere, motion, places, vertex_numbers
 from .constraints import hinge_stiffness
-from .fem_arguments import Shapes, areas, expect_mesh, gathered, is_sheet, is_solid, refuse, side_by_side, simulable
+from .fem_arguments import (
+    Shapes,
+    areas,
+    bare,
+    expect_mesh,
+    gathered,
+    is_sheet,
+    is_solid,
+    refuse,
+    side_by_side,
+    simulable,
+)
 from .fem_explicit import courant, leap
 from .fem_solve import Layout, Setting, displacement, elastic_power, pushed
 from .materials import Corotated, Law, NeoHookean, StVenantKirchhoff
@@ -75,15 +86,6 @@ class Contact(Tree):
     slip: Any = 1e-3  # speed [m/s] from which friction has its full size
     friction: Any = 0.0  # of the body with itself
     pairs: int = static(default=0)  # room for pairs of the body with itself; 0: it does not meet itself
-
-
-_BENDING = units.Kind("bending stiffness", (2, 1, -2), "N m")
-
-_CONTACT = {
-    "stiffness": units.Kind("stiffness of contact", (-2, 1, -2), "Pa/m"),
-    "thickness": units.length,
-    "slip": units.velocity,
-}
 
 
 @pytree
@@ -140,7 +142,7 @@ def init(params: Params, positions: Any = None, velocities: Any = None, num_worl
             cannot be simulated, or an element is inside out at rest: the message names vertex or element.
         TypeError: dtypes differ. UnitError: a quantity is of another kind.
     """
-    params = _bare(params)
+    params = bare(params)
     x, v = motion(params.mesh, positions, velocities, num_worlds)
     refuse(params)
     state = State(x, v, jnp.zeros(len(x), x.dtype), jnp.zeros(len(x), jnp.uint32))
@@ -159,7 +161,7 @@ def limit(params: Params, state: State) -> Array:
     It is that of the element with the fastest waves; muscles, whose pull makes them faster, are left out. Gradients
     flow to the material and the shape at rest.
     """
-    given = gathered(_bare(params), state)
+    given = gathered(bare(params), state)
     mu, lam = params.material.lame(given.young, given.poisson)
     return courant(space(given.rest, 3), params.mesh.elements, mu, lam, given.density)
 
@@ -170,7 +172,7 @@ def step(
     state: State,
     force: Any = None,
     pins: Any = None,
-    colliders: tuple[Collider, ...] = (),
+    colliders: Collider | tuple[Collider, ...] = (),
     actuation: Any = None,
 ) -> State:
     """Advance every world by one time step. Pure; composes with jit, grad, vmap, scan and checkpoint.
@@ -201,7 +203,7 @@ def step(
             that fem does not have, or a sticky one at an equilibrium. UnitError: a quantity is of another kind.
     """
     expect_kinds("fem.step", params, state, Params, State)
-    layout, setting, shapes, start, bits = _screened(_bare(params), state, force, pins, colliders, actuation)
+    layout, setting, shapes, start, bits = _screened(bare(params), state, force, pins, colliders, actuation)
     if params.explicit:
         return _explicit(params, state, layout, setting, start, bits)
     dim, part = state.x.shape[-1], EARLY if params.order == 2 else 1.0
@@ -230,7 +232,7 @@ def _explicit(params: Params, state: State, layout: Layout, setting: Setting, st
 
 
 @reverse_only
-def reactions(params: Params, state: State, after: State, colliders: tuple[Collider, ...]) -> Array:
+def reactions(params: Params, state: State, after: State, colliders: Collider | tuple[Collider, ...]) -> Array:
     """What a step did to its colliders: the mean force [N] and torque [N m] on each, (world, collider, 6).
 
     Args:
@@ -246,7 +248,7 @@ def reactions(params: Params, state: State, after: State, colliders: tuple[Colli
         ValueError: a shape does not fit. TypeError: dtypes differ. UnitError: a quantity is of another kind.
     """
     expect_kinds("fem.reactions", params, state, Params, State)
-    layout, setting, shapes, _, bits = _screened(_bare(params), state, None, None, colliders, None)
+    layout, setting, shapes, _, bits = _screened(bare(params), state, None, None, colliders, None)
     bits = bits | (after.status & jnp.uint32(Status.NONFINITE | Status.BADCTRL | Status.BADPARAM))
     still = worlds.idle(bits)
     move = worlds.choose(still, 0, space(after.x, 3) - setting.x)
@@ -271,7 +273,7 @@ def elastic_force(params: Params, state: State) -> Array:
         ValueError: a shape does not fit. TypeError: dtypes differ. UnitError: a quantity is of another kind.
     """
     expect_kinds("fem.elastic_force", params, state, Params, State)
-    layout, setting, *_ = _screened(_bare(params), jax.lax.stop_gradient(state), None, None, (), None)
+    layout, setting, *_ = _screened(bare(params), jax.lax.stop_gradient(state), None, None, (), None)
     return -elastic_power(layout, setting)[..., : state.x.shape[-1]]
 
 
@@ -351,29 +353,19 @@ def _some(what: str, which: Any) -> str:
     return f" ({len(found)} now, the first is {what} {found[0]})" if len(found) else ""
 
 
-def _bare(params: Params) -> Params:
-    """Params without quantities."""
-    material = units.bare(params.material, params.material.kinds, type(params.material).__name__)
-    body = units.bare(params.mesh, {"vertices": units.length}, "mesh")
-    contact = units.bare(params.contact, _CONTACT, "contact")
-    kinds = {"timestep": units.duration, "gravity": units.acceleration, "damping": units.frequency}
-    kinds |= {"stiffness_damping": units.duration, "thickness": units.length, "bending": _BENDING}
-    bare = units.bare(params, kinds, "params")
-    return bare.replace(material=material, mesh=body, contact=contact)
-
-
 def space(value: Array, size: int) -> Array:
     """Vectors of so many numbers, from shorter ones."""
     return jnp.pad(value, ((0, 0),) * (value.ndim - 1) + ((0, size - value.shape[-1]),))
 
 
 def _screened(
-    params: Params, state: State, force: Any, pins: Any, colliders: tuple[Collider, ...], actuation: Any
+    params: Params, state: State, force: Any, pins: Any, colliders: Collider | tuple[Collider, ...], actuation: Any
 ) -> tuple[Layout, Setting, Shapes, Array, Array]:
     """What the solve takes, harmless in faulty worlds, with vectors of three numbers; and fault bits, (world,).
 
     Colliders are where the step begins, and do not move: see ``_first``.
     """
+    colliders = (colliders,) if isinstance(colliders, Collider) else colliders
     given = gathered(params, state)
     (count, n, dim), dtype, held = state.x.shape, state.x.dtype, list(params.pinned)
     elements = params.mesh.elements

@@ -6,6 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from .. import units
 from ..errors import UnsupportedError
 from ..math import quat_mul, quat_unit
 from ..particles.arguments import array, expect_fields, known, row
@@ -30,6 +31,15 @@ STIFFNESS, THICKNESS = 10.0, 0.05
 
 STICKY = 1e3
 """The coefficient of friction of a collider that sticks."""
+
+
+_BENDING = units.Kind("bending stiffness", (2, 1, -2), "N m")
+
+_CONTACT = {
+    "stiffness": units.Kind("stiffness of contact", (-2, 1, -2), "Pa/m"),
+    "thickness": units.length,
+    "slip": units.velocity,
+}
 
 
 class Given(NamedTuple):
@@ -60,6 +70,24 @@ def ranges(params: "Params") -> dict[str, tuple[float, float]]:
     """Open intervals that the numbers of this body's law must lie in."""
     low = AUXETIC if is_sheet(params.mesh) and isinstance(params.material, NeoHookean) else -1.0
     return _RANGES | {"poisson": (low, 0.5)}
+
+
+def bare(params: "Params") -> "Params":
+    """Params without quantities.
+
+    Raises:
+        TypeError: a mesh or a law of another kind, such as one of particles. UnitError: a quantity of another kind.
+    """
+    for name, kind, example in (("mesh", Mesh, "mesh.box(...)"), ("material", Law, "fem.NeoHookean(...)")):
+        if not isinstance(given := getattr(params, name), kind):
+            what = f"{type(given).__module__}.{type(given).__qualname__}".removeprefix("builtins.")
+            raise TypeError(f"params.{name} is a {what}: give {example}, or another of fphys.deformables")
+    material = units.bare(params.material, params.material.kinds, type(params.material).__name__)
+    body = units.bare(params.mesh, {"vertices": units.length}, "mesh")
+    contact = units.bare(params.contact, _CONTACT, "contact")
+    kinds = {"timestep": units.duration, "gravity": units.acceleration, "damping": units.frequency}
+    kinds |= {"stiffness_damping": units.duration, "thickness": units.length, "bending": _BENDING}
+    return units.bare(params, kinds, "params").replace(material=material, mesh=body, contact=contact)
 
 
 def expect_mesh(params: "Params") -> None:

@@ -34,6 +34,12 @@ def array(name: str, value: Any, dtype: Any = None) -> Array:
     return jnp.asarray(value)
 
 
+def expect_real(name: str, x: Array) -> None:
+    """Refuse another precision than the kernels have; TypeError by name."""
+    if x.dtype not in (jnp.float32, jnp.float64):
+        raise TypeError(f"{name} are {x.dtype}: make them float32 or float64, which decides the precision")
+
+
 def row(name: str, value: Any, tail: tuple[int, ...], dtype: Any, vector: bool = False) -> Array:
     """A parameter with its world axis, shape (1 | world, *tail), from a number, (*tail) or that shape.
 

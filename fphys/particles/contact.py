@@ -24,7 +24,8 @@ class Contact(Tree):
     how often grad f is replaced by its mean over neighbouring nodes (1/4, 1/2, 1/4 along each axis).
 
     A corner turns the normal beside it, more so if it is smoothed, and holds back what slides: of a block on a flat
-    bed give the bed alone a share, ``normal=(0.0, 1.0)`` (Huang et al. 2011).
+    bed give the bed alone a share, ``normal=(0.0, 1.0)`` (Huang et al. 2011). ``normal`` is a weight for each body, not
+    a direction; two bodies of weight zero would have no normal between them, and are refused.
 
     With affine FLIP, what stops approaching bodies is no change of the nodes that particles take over: they keep that
     velocity as on one grid, and stress takes it from them. Gradients flow to ``friction`` and ``normal``, and through
@@ -33,7 +34,7 @@ class Contact(Tree):
 
     sizes: tuple[int, ...] = static()  # particles of each body, which follow one another
     friction: Any = 0.0  # Coulomb's coefficient, shape () or (1 | world,)
-    normal: Any = 1.0  # share s of each body in the normals, shape (), (body,) or (1 | world, body)
+    normal: Any = 1.0  # share s of each body in the normals, at most one zero, shape (), (body,) or (1 | world, body)
     smooth: int = static(default=0)  # how often normals are evened out: 1 for round bodies, 0 for corners
 
     def __post_init__(self) -> None:

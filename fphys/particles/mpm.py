@@ -20,7 +20,7 @@ from ..bridge import num_parts, reverse_only
 from ..tree import Tree, pytree, static
 from ..worlds import Status, flag
 from . import materials
-from .arguments import EMPTY, array, each, expect_kinds, load, row
+from .arguments import EMPTY, array, each, expect_kinds, expect_real, load, row
 from .boundary import Collider, Walls, prepared
 from .contact import Contact
 from .materials import Corotated, Liquid, Material, MohrCoulomb, NeoHookean, Sand, Snow, VonMises, matched_in_shear
@@ -32,6 +32,7 @@ from .mpm_arguments import (
     expect_layout,
     expect_state,
     expect_worlds,
+    has_normals,
     is_above_limits,
     is_solid,
     lower_of,
@@ -99,6 +100,8 @@ class Params(Tree):
     def __post_init__(self) -> None:
         for name in ("cell", "lower"):  # static: no quantities
             object.__setattr__(self, name, units.si(getattr(self, name), units.length, f"params.{name}"))
+        if isinstance(self.material, list):
+            object.__setattr__(self, "material", tuple(self.material))
         expect_layout(self.shape, self.cell, self.lower, self.parts)
 
     @property
@@ -155,8 +158,7 @@ def init(params: Params, positions: Any, velocities: Any = None, material: Any =
         raise ValueError(
             f"positions have shape {x.shape}, must be (num_worlds, n, {params.dim}): params.shape has {params.dim} axes"
         )
-    if not jnp.issubdtype(x.dtype, jnp.floating):
-        raise TypeError(f"positions are {x.dtype}: make them float32 or float64, which decides the precision")
+    expect_real("positions", x)
     (worlds, n, dim), dtype = x.shape, x.dtype
     v = jnp.zeros_like(x) if velocities is None else array("velocities", velocities, dtype)
     if v.shape != x.shape:
@@ -283,6 +285,8 @@ def _step(
         fine = fine & (keep >= 0) & (keep <= 1)
     for value in contact or ():
         fine = fine & ((value >= 0) & jnp.isfinite(value)).reshape(len(value), -1).all(1)
+    if contact is not None:
+        fine = fine & has_normals(jax.lax.stop_gradient(contact.normal))
     force = jnp.where(fine[:, None, None], force, jnp.nan)  # a particle with this force takes no part
     empty = state.material == EMPTY
     history = jnp.where(empty, jnp.nan, state.history)  # a slot with this history takes no part

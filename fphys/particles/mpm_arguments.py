@@ -221,7 +221,17 @@ def between(params: "Params", dtype: Any) -> Between | None:
     for name, value in (("friction", friction), ("normal", normal)):
         if (given := known(value)) is not None and not ((given[0] >= 0) & np.isfinite(given[0])).all():
             raise ValueError(f"params.contact.{name} is {given[0]}: it must be finite and not negative")
+    if (given := known(normal)) is not None and not has_normals(given[0]).all():
+        raise ValueError(
+            f"params.contact.normal is {given[0]}: two bodies without a share have no normal between them, and would "
+            "pass through each other; leave at most one of them zero, (0.0, 1.0)"
+        )
     return Between(friction, normal)
+
+
+def has_normals(shares: Any) -> Any:
+    """Worlds in which any two bodies have a normal between them, from their shares, (1 | world, body)."""
+    return (shares > 0).sum(1) >= shares.shape[1] - 1
 
 
 def sizes_of(params: "Params", n: int) -> tuple[int, ...]:

@@ -326,7 +326,7 @@ def _positions(positions: Any) -> Array:
         raise ValueError(
             f"positions has shape {x.shape}, needs (num_worlds, particle, dim) with dim 2 or 3, none empty"
         )
-    if not jnp.issubdtype(x.dtype, jnp.floating):
+    if x.dtype not in (jnp.float32, jnp.float64):
         raise TypeError(f"positions is {x.dtype}, must be float32 or float64")
     return x
 

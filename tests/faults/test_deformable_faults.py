@@ -10,7 +10,7 @@ import pytest
 
 from fphys.deformables import fem, mesh, pbd
 from fphys.errors import ModelError, StateError, UnsupportedError
-from fphys.particles import boundary
+from fphys.particles import boundary, mpm
 from fphys.worlds import Status
 
 BODY = mesh.box((3, 2), (0.3, 0.2))
@@ -118,6 +118,13 @@ def test_a_vertex_that_is_not_finite_is_named():
     [
         (lambda s: fem.init(beam(), np.zeros((1, N + 1, 2))), ValueError, "positions have shape"),
         (lambda s: fem.init(beam(), np.zeros((1, N, 2), int)), TypeError, "make them float32 or float64"),
+        (lambda s: fem.init(beam(), jnp.zeros((1, N, 2), jnp.float16)), TypeError, "positions are float16: make them"),
+        (lambda s: fem.init(beam(3.0)), TypeError, r"params\.material is a float: give fem\.NeoHookean"),
+        (
+            lambda s: fem.step(beam(mpm.NeoHookean(1000.0, 1e4, 0.3)), s),
+            TypeError,
+            r"params\.material is a fphys\.particles\.materials\.NeoHookean: give fem\.NeoHookean\(\.\.\.\), or",
+        ),
         (lambda s: fem.step(beam(), s, force=jnp.zeros((1, N, 3))), ValueError, "force has shape"),
         (
             lambda s: fem.step(beam(pinned=(0, 1)), s, pins=jnp.zeros((3, 2))),
@@ -151,6 +158,13 @@ def test_a_vertex_that_is_not_finite_is_named():
 def test_arguments_that_do_not_fit(call: Any, error: Any, message: str):
     with pytest.raises(error, match=message):
         call(fem.init(beam()))
+
+
+def test_one_collider_needs_no_tuple():
+    state, floor = fem.init(beam()), boundary.plane((0.0, 0.05), (0.0, 1.0))
+    one, several = (jax.tree.leaves(step(beam(), state, colliders=c)) for c in (floor, (floor,)))
+    for a, b in zip(one, several, strict=True):
+        np.testing.assert_array_equal(a, b)
 
 
 def worlds() -> tuple[fem.Params, fem.State]:
@@ -360,6 +374,8 @@ def test_numbers_that_are_not_whole_are_refused():
         pbd.Params(body, 1.0, 0.01, pinned=body.vertices[:, 0] == 0)
     with pytest.raises(TypeError, match=r"given as 2\.9"):
         pbd.Params(body, 1.0, 0.01, pinned=(0, 2.9))
+    with pytest.raises(TypeError, match=r"vertices are given as 3: give their numbers"):
+        pbd.Params(body, 1.0, 0.01, pinned=3)
     with pytest.raises(ValueError, match="a whole number"):
         pbd.Params(body, 1.0, 0.01, substeps=2.5)
     with pytest.raises(ValueError, match="num_worlds is 0"):

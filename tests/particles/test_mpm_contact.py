@@ -172,5 +172,8 @@ def test_contacts_that_cannot_be():
         mpm.step(PARAMS.replace(contact=(32, 48)), blocks())
     with pytest.raises(ValueError, match=r"params\.contact\.friction is \[-0\.1\]: it must be finite and not negative"):
         mpm.step(PARAMS.replace(contact=mpm.Contact((32, 48), -0.1)), blocks())
-    step = jax.jit(lambda friction: mpm.step(PARAMS.replace(contact=mpm.Contact((32, 48), friction)), blocks(worlds=2)))
-    assert step(jnp.array([0.1, jnp.nan])).status.tolist() == [0, int(fphys.Status.BADPARAM)]
+    with pytest.raises(ValueError, match=r"two bodies without a share have no normal between them"):
+        blocks(params=PARAMS.replace(contact=mpm.Contact((32, 48), normal=(0.0, 0.0))))
+    step = jax.jit(lambda **given: mpm.step(PARAMS.replace(contact=mpm.Contact((32, 48), **given)), blocks(worlds=2)))
+    assert step(friction=jnp.array([0.1, jnp.nan])).status.tolist() == [0, int(fphys.Status.BADPARAM)]
+    assert step(normal=jnp.array([[0.0, 1.0], [0.0, 0.0]])).status.tolist() == [0, int(fphys.Status.BADPARAM)]

@@ -9,7 +9,7 @@ import pytest
 
 import fphys
 from fphys.errors import StateError
-from fphys.particles import boundary, mpm
+from fphys.particles import boundary, mpm, sph
 
 PARAMS = mpm.Params(mpm.Corotated(1e3, 1e4, 0.3), 1e-3, (0.0, -9.81), cell=1 / 16, shape=(16, 16))
 SPACE = mpm.Params(mpm.Corotated(1e3, 1e4, 0.3), 1e-3, (0.0, 0.0, -9.81), cell=1 / 8, shape=(8, 8, 8))
@@ -182,6 +182,19 @@ def test_a_collider_of_a_plane_is_refused_in_space():
         boundary.field(np.ones(3), 0.1, (0.0, 0.0))
     with pytest.raises(TypeError, match="is a int"):
         mpm.step(PARAMS, block(), colliders=5)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("solver", ["mpm", "sph"])
+def test_another_precision_than_the_kernels_have_is_refused(solver: str):
+    params = PARAMS if solver == "mpm" else sph.Params(0.05, 1e-4, sound_speed=10.0)
+    module: Any = mpm if solver == "mpm" else sph
+    with pytest.raises(TypeError, match=r"positions \w+ float16"):
+        module.init(params, block().x.astype(jnp.float16))
+
+
+def test_materials_may_be_a_list():
+    material = PARAMS.material
+    assert PARAMS.replace(material=[material, material]).materials == (material, material)
 
 
 def test_in_a_plane_a_spin_may_be_a_number():
