@@ -59,7 +59,7 @@ def ant() -> Any:
 
 def sand() -> Any:
     """A block of sand, 20,000 particles, that collapses."""
-    scene = fphys.Scene(timestep=1e-3, domain=Domain((0, 0, 0), (1.0, 0.6, 0.9), spacing=0.02))
+    scene = fphys.Scene(timestep=1e-3, domain=Domain((0, 0, 0), (1.0, 0.6, 0.92), spacing=0.02))
     scene.add(Plane())
     scene.add(Box((0.5, 0.5, 0.64), pos=(0.3, 0.3, 0.36)), MPM(Sand()), name="sand")
     return scene.build(1)

@@ -9,7 +9,7 @@ import numpy as np
 from .. import units
 from ..errors import UnsupportedError
 from ..math import quat_mul, quat_unit
-from ..particles.arguments import array, expect_fields, known, row
+from ..particles.arguments import array, expect_fields, kind_of, known, row
 from ..particles.boundary import Collider, prepared, shape_number
 from .arguments import expect_pins
 from .materials import Law, NeoHookean, StVenantKirchhoff
@@ -80,8 +80,7 @@ def bare(params: "Params") -> "Params":
     """
     for name, kind, example in (("mesh", Mesh, "mesh.box(...)"), ("material", Law, "fem.NeoHookean(...)")):
         if not isinstance(given := getattr(params, name), kind):
-            what = f"{type(given).__module__}.{type(given).__qualname__}".removeprefix("builtins.")
-            raise TypeError(f"params.{name} is a {what}: give {example}, or another of fphys.deformables")
+            raise TypeError(f"params.{name} is a {kind_of(given)}: give {example}, or another of fphys.deformables")
     material = units.bare(params.material, params.material.kinds, type(params.material).__name__)
     body = units.bare(params.mesh, {"vertices": units.length}, "mesh")
     contact = units.bare(params.contact, _CONTACT, "contact")

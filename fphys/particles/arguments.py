@@ -34,6 +34,11 @@ def array(name: str, value: Any, dtype: Any = None) -> Array:
     return jnp.asarray(value)
 
 
+def kind_of(value: Any) -> str:
+    """The name of a value's type, with its module: solvers have laws of the same names."""
+    return f"{type(value).__module__}.{type(value).__qualname__}".removeprefix("builtins.")
+
+
 def expect_real(name: str, x: Array) -> None:
     """Refuse another precision than the kernels have; TypeError by name."""
     if x.dtype not in (jnp.float32, jnp.float64):

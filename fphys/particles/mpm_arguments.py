@@ -152,18 +152,23 @@ def refuse(params: "Params", x: Array, number: Array, volume: Array, bounds: tup
     if step is not None and not ((step[0] > 0) & np.isfinite(step[0])).all():
         raise ValueError(f"params.timestep is {step[0]}: it must be positive and finite")
     for m in kinds:
-        name = type(m).__name__
-        numbers = {field: known(getattr(m, field)) for field in _fields(m)}
-        for field, value in numbers.items():
-            low, high = (-1e-300, np.inf) if (name, field) == ("VonMises", "hardening") else _RANGES[field]
-            if value is not None and (wrong := value[0][~((value[0] > low) & (value[0] < high))]).size:
-                least = f"above {low:g}" if low in (0.0, -1.0) else "not negative"
-                most = f"below {high:.4g}" if high < np.inf else "finite"
-                raise ValueError(f"{name}.{field} is {wrong.flat[0]}: it must be {least} and {most}")
+        numbers = numbers_of(m)
         if step is None or any(value is None for value in numbers.values()):
             continue
         given = {field: column(value[0]) for field, value in numbers.items() if value}
-        _refuse_long(params, name, m.replace(**given), step[0].max(), given)
+        _refuse_long(params, type(m).__name__, m.replace(**given), step[0].max(), given)
+
+
+def numbers_of(material: Any) -> dict[str, Any]:
+    """A material's numbers by name, on the host, None if traced; ValueError: one that cannot be simulated."""
+    name, numbers = type(material).__name__, {field: known(getattr(material, field)) for field in _fields(material)}
+    for field, value in numbers.items():
+        low, high = (-1e-300, np.inf) if (name, field) == ("VonMises", "hardening") else _RANGES[field]
+        if value is not None and (wrong := value[0][~((value[0] > low) & (value[0] < high))]).size:
+            least = f"above {low:g}" if low in (0.0, -1.0) else "not negative"
+            most = f"below {high:.4g}" if high < np.inf else "finite"
+            raise ValueError(f"{name}.{field} is {wrong.flat[0]}: it must be {least} and {most}")
+    return numbers
 
 
 def _refuse_long(params: "Params", name: str, material: Any, step: float, numbers: dict[str, np.ndarray]) -> None:

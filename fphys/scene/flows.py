@@ -7,25 +7,29 @@ import jax.numpy as jnp
 import numpy as np
 
 from ..particles import boundary, flow
-from .lattice import turned
+from .lattice import expect_inside, turned
 from .materials import Drain
 from .morphs import Box, Capsule, Plane, Source, Sphere
 
 
-def sources(parts: Sequence[Any], ends: Sequence[int], spacing: float, real: Any) -> tuple[flow.Source, ...]:
+def sources(parts: Sequence[Any], ends: Sequence[int], domain: Any, real: Any) -> tuple[flow.Source, ...]:
     """The sources among things of particles.
 
     Args:
         parts: each of the material with its number.
         ends: one past the last slot of each.
+
+    Raises:
+        ModelError: an opening is not inside the domain.
     """
-    found = []
+    found, spacing = [], domain.spacing
     for number, (part, first, end) in enumerate(zip(parts, [0, *ends], ends, strict=False)):
         morph = part.morph
         if not isinstance(morph, Source):
             continue
         (normal,) = turned(morph.quat, np.array([[0.0, 0.0, 1.0]]))
         points = flow.opening(morph.pos, normal, morph.radius, spacing)
+        expect_inside(part.name, points, domain)
         velocity = np.multiply.outer(np.asarray(morph.speed), normal)
         found.append(
             flow.Source(

@@ -17,7 +17,7 @@ from ..particles.boundary import Collider
 from ..rigid.tree.kinematics import kinematics
 from ..tree import pytree, static
 from . import flows
-from .lattice import grid, placed, turned
+from .lattice import filled, grid, placed, turned
 from .materials import SPH
 from .morphs import Box, Capsule, Sphere
 from .particles import Particles, corners, numbers
@@ -65,7 +65,7 @@ def pour(scene: Any, model: Model, geoms: tuple[int, ...], num_worlds: int) -> F
     if not parts:
         return None
     real, substance, spacing = model.qpos0.dtype, parts[0].material, scene.domain.spacing
-    points = [placed(part.morph, spacing) for part in parts]
+    points = [filled(part, scene.domain) for part in parts]
     ends = np.cumsum([len(p) for p in points]).tolist()
     params = sph.Params(
         spacing=spacing,
@@ -99,7 +99,7 @@ def pour(scene: Any, model: Model, geoms: tuple[int, ...], num_worlds: int) -> F
         colors=tuple(part.surface.rgba for part in parts),
         radius=spacing / 2,
         domain=corners(scene.domain),
-        sources=flows.sources(parts, ends, spacing, real),
+        sources=flows.sources(parts, ends, scene.domain, real),
         drains=flows.drains(scene, real),
     )
 

@@ -8,7 +8,7 @@ import numpy as np
 
 from .compose import compose
 from .genesis_particles import material, options, substeps
-from .lattice import placed
+from .lattice import filled
 from .materials import MPM, SPH
 from .morphs import MECHANISMS, Box, Cylinder, Mesh, Plane, Sphere, Terrain
 from .sensors import IMU, Camera, Rays
@@ -35,7 +35,7 @@ def things(stage: Any, scene: Any, folder: Path) -> dict[str, Any]:
     made = {}
     for part in scene.parts:
         if isinstance(part.material, MPM | SPH):
-            count, spacing = len(placed(part.morph, scene.domain.spacing)), scene.domain.spacing
+            count, spacing = len(filled(part, scene.domain)), scene.domain.spacing
             made[part.name] = stage.add_entity(
                 gs.morphs.Nowhere(n_particles=count),
                 material=material(part.material, spacing),

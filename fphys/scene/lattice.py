@@ -5,6 +5,7 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 
+from ..errors import ModelError
 from ..math import rotate
 from .morphs import Box, Capsule, Cylinder, Source, Sphere
 
@@ -16,6 +17,26 @@ def placed(morph: Any, spacing: float) -> np.ndarray:
     counts = np.maximum(np.round(2 * _half(morph) / spacing).astype(int), 1)
     points = grid(counts, np.full(3, spacing))
     return turned(morph.quat, points[_inside(morph, points)]) + np.asarray(morph.pos)
+
+
+def filled(part: Any, domain: Any) -> np.ndarray:
+    """The points of a thing of particles in a domain, as :func:`placed`; ModelError if one is outside of it."""
+    points = placed(part.morph, domain.spacing)
+    if not isinstance(part.morph, Source):
+        expect_inside(part.name, points, domain)
+    return points
+
+
+def expect_inside(name: str, points: np.ndarray, domain: Any) -> None:
+    """Refuse particles outside a domain; ModelError by the thing's name."""
+    slack = 1e-3 * domain.spacing  # for rounding
+    outside = ((points < np.subtract(domain.lower, slack)) | (points > np.add(domain.upper, slack))).any(1)
+    if outside.any():
+        raise ModelError(
+            f"{name!r}: {outside.sum()} of its {len(points)} particles are outside the Domain, the first at "
+            f"{points[outside][0].round(6).tolist()} m: the Domain is {domain.lower} to {domain.upper}, enlarge it or "
+            "move the thing"
+        )
 
 
 def grid(counts: np.ndarray, spacing: np.ndarray) -> np.ndarray:

@@ -1,15 +1,28 @@
 """What things of a scene are made of, and how they look."""
 
 import dataclasses
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
 from .. import units
 from ..deformables import fem, mesh, pbd
+from ..deformables.arguments import vertex_numbers
 from ..deformables.fem import Law
 from ..errors import ModelError
+from ..particles.arguments import kind_of
 from ..particles.materials import Material
+from ..particles.mpm_arguments import numbers_of
+from .morphs import expect_bool
+
+
+def _refusing(material: Any, field: str, check: Callable[[Any], Any], value: Any) -> Any:
+    """What a solver's check returns; ModelError with its words."""
+    try:
+        return check(value)
+    except (TypeError, ValueError) as error:
+        raise ModelError(f"{type(material).__name__}: {field}: {error}") from error
 
 
 @dataclasses.dataclass(frozen=True)
@@ -25,6 +38,7 @@ class Rigid:
         units.settle(self, density=units.density, mass=units.mass, friction=())
         if self.density is not None and self.mass is not None:
             raise ModelError(f"Rigid: density {self.density} and mass {self.mass}: give one of the two")
+        expect_bool(self, "pushed")
         for name in ("density", "mass", "friction"):
             value = getattr(self, name)
             if value is None:
@@ -32,7 +46,10 @@ class Rigid:
             numbers = np.asarray(value, float)
             least = 0.0 if name == "friction" else np.finfo(float).tiny
             if numbers.ndim > 1 or not (np.isfinite(numbers).all() and (numbers >= least).all()):
-                raise ModelError(f"Rigid: {name} is {value}, must be positive: a number, or one for each world")
+                must = "not negative" if name == "friction" else "positive"
+                raise ModelError(
+                    f"Rigid: {name} is {value}, must be {must} and finite: a number, or one for each world"
+                )
             object.__setattr__(self, name, tuple(numbers.tolist()) if numbers.ndim else float(numbers))
 
 
@@ -44,8 +61,9 @@ class MPM:
 
     def __post_init__(self) -> None:
         if not isinstance(self.law, Material):
-            raise ModelError(f"MPM: law is {type(self.law).__name__}, must be one of fphys.particles.materials")
+            raise ModelError(f"MPM: law is {kind_of(self.law)}, must be one of fphys.particles.materials")
         object.__setattr__(self, "law", units.bare(self.law, self.law.kinds, type(self.law).__name__))
+        _refusing(self, "law", numbers_of, self.law)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -60,9 +78,11 @@ class SPH:
     def __post_init__(self) -> None:
         kinds = {"sound_speed": units.velocity, "density": units.density, "viscosity": units.viscosity}
         units.settle(self, **kinds, artificial=())
-        for name in ("sound_speed", "density"):
-            if not getattr(self, name) > 0:
-                raise ModelError(f"SPH: {name} is {getattr(self, name)}, must be positive")
+        for name in (*kinds, "artificial"):
+            value, positive = getattr(self, name), name in ("sound_speed", "density")
+            if not (np.isfinite(value) and value >= (np.finfo(float).tiny if positive else 0.0)):
+                must = "positive" if positive else "not negative"
+                raise ModelError(f"SPH: {name} is {value}, must be {must} and finite")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -78,8 +98,9 @@ class FEM:
     def __post_init__(self) -> None:
         units.settle(self, damping=units.frequency, thickness=units.length)
         if not isinstance(self.law, Law):
-            raise ModelError(f"FEM: law is {type(self.law).__name__}, must be one of fphys.deformables.fem")
+            raise ModelError(f"FEM: law is {kind_of(self.law)}, must be one of fphys.deformables.fem")
         object.__setattr__(self, "law", units.bare(self.law, self.law.kinds, type(self.law).__name__))
+        object.__setattr__(self, "pinned", _refusing(self, "pinned", vertex_numbers, self.pinned))
 
     def params(self, body: mesh.Mesh, timestep: float, gravity: Any) -> fem.Params:
         """The solver's parameters for a mesh."""
@@ -104,6 +125,7 @@ class PBD:
         units.settle(self, damping=units.frequency, thickness=units.length)
         if not self.density > 0:
             raise ModelError(f"PBD: density is {self.density}, must be positive")
+        object.__setattr__(self, "pinned", _refusing(self, "pinned", vertex_numbers, self.pinned))
 
     def params(self, body: mesh.Mesh, timestep: float, gravity: Any) -> pbd.Params:
         """The solver's parameters for a mesh."""

@@ -13,6 +13,19 @@ from ..errors import ModelError
 Vector = tuple[float, ...]
 
 
+def expect_bool(thing: Any, name: str) -> None:
+    """Refuse a flag that is neither True nor False, such as "no", which would be true; ModelError."""
+    if not isinstance(value := getattr(thing, name), bool | np.bool_):
+        raise ModelError(f"{type(thing).__name__}: {name} is {value!r}, must be True or False")
+
+
+def whole(thing: Any, name: str, value: Any) -> int:
+    """A whole number of at least one; ModelError."""
+    if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < 1:
+        raise ModelError(f"{type(thing).__name__}: {name} is {value!r}, must be a whole number, at least 1")
+    return int(value)
+
+
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Morph:
     """Base of all morphs: a pose in the world, and whether the thing is fixed there. Lengths may be quantities."""
@@ -25,6 +38,7 @@ class Morph:
 
     def __post_init__(self) -> None:
         units.settle(self, pos=units.length, quat=(), **dict.fromkeys(self.lengths, units.length))
+        expect_bool(self, "fixed")
         for name, size in (("pos", 3), ("quat", 4)):
             value = np.asarray(getattr(self, name), float)
             if value.shape != (size,) or not np.isfinite(value).all():
@@ -121,9 +135,9 @@ class Cloth(Morph):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if np.shape(self.size) != (2,) or np.shape(self.cells) != (2,) or min(self.cells) < 1:
+        if np.shape(self.size) != (2,) or np.shape(self.cells) != (2,):
             raise ModelError(f"Cloth: size is {self.size}, cells {self.cells}: give two edges [m] and two numbers")
-        object.__setattr__(self, "cells", tuple(map(int, self.cells)))
+        object.__setattr__(self, "cells", tuple(whole(self, "cells", n) for n in self.cells))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -137,8 +151,7 @@ class Rope(Morph):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.cells < 1:
-            raise ModelError(f"Rope: cells is {self.cells}, must be a whole number, at least 1")
+        object.__setattr__(self, "cells", whole(self, "cells", self.cells))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -161,8 +174,7 @@ class Source(Morph):
         if speed.ndim > 1 or not (np.isfinite(speed).all() and (speed >= 0).all()):
             raise ModelError(f"Source: speed is {self.speed}, must not be negative: a number, or one for each world")
         object.__setattr__(self, "speed", tuple(speed.tolist()) if speed.ndim else float(speed))
-        if int(self.most) != self.most or self.most < 1:
-            raise ModelError(f"Source: most is {self.most}, must be a whole number of particles, at least 1")
+        object.__setattr__(self, "most", whole(self, "most", self.most))
         if not self.start < self.stop:
             raise ModelError(f"Source: it starts at {self.start} s and stops at {self.stop} s: start must come first")
 

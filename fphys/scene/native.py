@@ -13,6 +13,7 @@ from ..control import pd
 from ..errors import ModelError, UnsupportedError
 from ..model import Model, check, init, load, reset
 from ..model import State as RigidState
+from ..particles.arguments import kind_of
 from ..render import sight
 from ..rigid.step import step
 from ..tree import Tree, pytree, static
@@ -21,7 +22,7 @@ from . import observe
 from .compose import Layout, Part, layout, resolve
 from .fluid import pour
 from .materials import Rigid
-from .particles import Filling, fill, holding
+from .particles import SOLVERS, Filling, Particles, fill, holding, warn_of_overlaps
 from .sensors import Camera
 from .soft import soften
 from .specs import GAINS, ActionSpec, ObservationSpec
@@ -248,9 +249,23 @@ class World(Tree):
         return State(rigid, put(state.force, start.force), **matter, flow=flow)
 
     def _require_own(self, state: State) -> None:
+        """Refuse a state of other worlds, or of another scene as far as its shapes tell.
+
+        Raises:
+            ValueError: it is. TypeError: it is no state.
+        """
+        if not isinstance(state, State):
+            raise TypeError(f"state is a {kind_of(state)}: make one with world.init()")
         worlds = state.rigid.qpos.shape[0]
         if worlds != self.num_worlds:
             raise ValueError(f"state has {worlds} worlds, this world has {self.num_worlds}: make one with world.init()")
+        own = {"qpos": self.model.qpos0.shape[-1:], "qvel": self.model.dof.damping.shape[-1:]}
+        own |= {} if self.filling is None else self.filling.counts()
+        if own != (given := _counts(state)):
+            raise ValueError(
+                f"state is of another scene: it has {_words(given)}, this world {_words(own)}; make one with "
+                "world.init()"
+            )
 
     def _driven(self, rigid: RigidState, control: Array | None) -> tuple[Model, Array, Array]:
         """The model and the generalised force (world, nv) for a step, and the force of the control at present.
@@ -295,6 +310,21 @@ class World(Tree):
         return sight(self.model, state.rigid, name, cameras[name].height, cameras[name].width, world, flexes)
 
 
+def _counts(state: State) -> dict[str, Any]:
+    """What a state is made of, as :meth:`.particles.Filling.counts`."""
+    found: dict[str, Any] = {"qpos": state.rigid.qpos.shape[1:], "qvel": state.rigid.qvel.shape[1:]}
+    for kind in SOLVERS:
+        matter = getattr(state, kind)
+        each = matter if isinstance(matter, tuple) else () if matter is None else (matter,)
+        found |= {kind: tuple(one.x.shape[1] for one in each)} if each else {}
+    flow = state.flow
+    return found | ({} if flow is None else {"sources and drains": (flow.born.shape[1], flow.removed.shape[1])})
+
+
+def _words(counts: dict[str, Any]) -> str:
+    return ", ".join(f"{name} {' + '.join(map(str, each))}" for name, each in counts.items())
+
+
 def build(scene: Any, spec: Any, num_worlds: int, action: ActionSpec, dtype: Any) -> World:
     """The world of a composed scene."""
     model = _individual(load(spec, dtype=dtype), scene.parts, num_worlds)
@@ -315,6 +345,8 @@ def build(scene: Any, spec: Any, num_worlds: int, action: ActionSpec, dtype: Any
     rows = row("kp", action.kp), row("kd", action.kd), row("limit", limit)
     geoms = () if all(isinstance(part.material, Rigid) for part in scene.parts) else holding(model)
     filling = fill(scene, model, geoms) or pour(scene, model, geoms, num_worlds) or soften(scene, model, geoms)
+    if isinstance(filling, Particles):
+        warn_of_overlaps(model, geoms, num_worlds, filling)
     unmoved = [
         body
         for body, name in enumerate(model.names("body"))

@@ -1,6 +1,7 @@
 """Matter of the native back end, and MPM: particles fill morphs; they and the rigid bodies push each other."""
 
 import math
+import warnings
 from collections.abc import Iterable
 from typing import Any
 
@@ -9,19 +10,21 @@ import jax.numpy as jnp
 import numpy as np
 
 from .. import coupling
-from ..coupling.particles import SHAPES
+from ..coupling.exchange import Pose
+from ..coupling.particles import SHAPES, colliders
 from ..deformables import fem, pbd
 from ..errors import ModelError, UnsupportedError
-from ..model import Model
+from ..model import Model, init
 from ..model import State as RigidState
 from ..particles import flow, mpm, sph
-from ..particles.boundary import Collider, Walls
+from ..particles.boundary import Collider, Walls, is_inside, prepared
 from ..render import Flex, Grains
+from ..rigid.tree.kinematics import kinematics
 from ..tree import Tree, pytree, static
 from ..worlds import Solver
 from . import flows
 from .compose import resolve
-from .lattice import placed
+from .lattice import filled
 from .materials import MPM
 from .morphs import Source
 from .ranges import Balls, Triangles
@@ -58,6 +61,10 @@ class Filling(Tree):
         """The states of the media, from those fields."""
         each = {kind: iter(getattr(state, kind)) for kind in ("fem", "pbd")}
         return tuple(next(each[kind]) if kind in each else getattr(state, kind) for kind in self.kinds)
+
+    def counts(self) -> dict[str, Any]:
+        """What states are made of: the particles or vertices of each medium; sources and drains."""
+        raise NotImplementedError
 
     def tally(self, matter: tuple[Any, ...]) -> flow.Tally | None:
         """What has flowed at the start; None if nothing can."""
@@ -101,6 +108,8 @@ class Filling(Tree):
 class Particles(Filling):
     """Things of particles, of one solver."""
 
+    positions: Array  # of all things' particles [m], shape (particle, 3)
+    material: np.ndarray  # number of each particle's material or kind; those of a fluid's walls are last
     spans: tuple[tuple[str, int, int], ...]  # for each thing: name, first particle, one past the last
     sources: tuple[flow.Source, ...]
     drains: tuple[Collider, ...]
@@ -113,6 +122,10 @@ class Particles(Filling):
 
     def alive(self, state: Any, name: str) -> Array:
         return flow.alive(self.matter(state)[0])[:, self._span(name)]
+
+    def counts(self) -> dict[str, Any]:
+        flows = (len(self.sources), len(self.drains))
+        return {self.kinds[0]: (len(self.material),)} | ({"sources and drains": flows} if any(flows) else {})
 
     def tally(self, matter: tuple[Any, ...]) -> flow.Tally | None:
         return flow.init(matter[0], self.sources, self.drains) if self.sources or self.drains else None
@@ -167,7 +180,7 @@ def fill(scene: Any, model: Model, geoms: tuple[int, ...]) -> Solids | None:
     if not parts:
         return None
     real, domain = model.qpos0.dtype, scene.domain
-    points = [placed(part.morph, domain.spacing) for part in parts]
+    points = [filled(part, domain) for part in parts]
     ends = np.cumsum([len(p) for p in points]).tolist()
     laws = tuple(part.material.law for part in parts)
     cell = 2 * domain.spacing
@@ -179,7 +192,7 @@ def fill(scene: Any, model: Model, geoms: tuple[int, ...]) -> Solids | None:
         gravity=jnp.asarray(scene.gravity, real),
         walls=Walls(contact="slip"),
         cell=cell,
-        shape=tuple(np.ceil(np.subtract(domain.upper, domain.lower) / cell - 1e-9).astype(int).tolist()),
+        shape=_whole_cells(domain, cell),
         lower=tuple(map(float, domain.lower)),
     )
     return Solids(
@@ -191,9 +204,23 @@ def fill(scene: Any, model: Model, geoms: tuple[int, ...]) -> Solids | None:
         colors=tuple(part.surface.rgba for part in parts),
         radius=domain.spacing / 2,
         domain=corners(domain),
-        sources=flows.sources(parts, ends, domain.spacing, real),
+        sources=flows.sources(parts, ends, domain, real),
         drains=flows.drains(scene, real),
     )
+
+
+def _whole_cells(domain: Any, cell: float) -> tuple[int, ...]:
+    """Cells along each edge of a domain; ModelError if they are not whole."""
+    counts = np.subtract(domain.upper, domain.lower) / cell
+    whole = np.round(counts)
+    if (uneven := np.abs(counts - whole) > 1e-6 * counts).any():
+        axis = int(np.argmax(uneven))
+        fit = [f"{domain.lower[axis] + n * cell:.6g}" for n in (np.floor(counts[axis]), np.ceil(counts[axis]))]
+        raise ModelError(
+            f"Domain: along {'xyz'[axis]} it is {counts[axis]:.6g} cells long, and MPM's grid has whole cells, each of "
+            f"two spacings, {cell:.6g} m: end it at {' or '.join(fit)} m, or take a spacing that fits"
+        )
+    return tuple(whole.astype(int).tolist())
 
 
 def corners(domain: Any) -> tuple[tuple[float, ...], ...]:
@@ -205,6 +232,25 @@ def numbers(parts: list[Any], points: list[np.ndarray], material: Iterable[int])
     """The number of each particle's material, int32, shape (particle,), EMPTY where a source has not given it yet."""
     given = [flow.EMPTY if isinstance(p.morph, Source) else number for p, number in zip(parts, material, strict=True)]
     return np.repeat(given, [len(p) for p in points]).astype(np.int32)
+
+
+def warn_of_overlaps(model: Model, geoms: tuple[int, ...], num_worlds: int, things: Particles) -> None:
+    """Warn of matter that begins inside a body, by the names of both: it would be thrown out."""
+    body, source = kinematics(model, init(model, num_worlds)).body, model.structure.source
+    shapes, _ = colliders(model, geoms, Pose(body.pos, body.quat), tuple(range(body.pos.shape[1])), "open")
+    x, there = things.positions[None], things.material[: len(things.positions)] != flow.EMPTY
+    for g, shape in zip(geoms, shapes, strict=True):
+        shape = prepared(shape, g, x.dtype, 3, num_worlds, kind="geoms")
+        inside = np.asarray(is_inside(jax.tree.map(lambda a: a[:1], shape), x))[0] & there
+        body_name = source.body(int(source.geom_bodyid[g])).name
+        for name, first, end in things.spans:
+            if count := inside[first:end].sum():
+                warnings.warn(
+                    f"{name!r} begins where the body {body_name!r} is: {count} of its {end - first} particles are "
+                    f"inside geom {source.geom(g).name or g!r}, which throws them out; move one of the two",
+                    UserWarning,
+                    stacklevel=4,
+                )
 
 
 def holding(model: Model) -> tuple[int, ...]:

@@ -24,7 +24,11 @@ FILLED = (Box, Sphere, Capsule, Cylinder, Source)
 
 @dataclasses.dataclass(frozen=True)
 class Domain:
-    """Where particles may be, and their resolution."""
+    """Where particles may be, and their resolution. Bodies do not feel its faces.
+
+    MPM's grid has whole cells: edges that are not a multiple of two spacings are refused when a scene with MPM is
+    built. A fluid of SPH has its faces where they are given; its layers of walls are spread evenly to fit.
+    """
 
     lower: tuple[float, float, float]  # corner [m]
     upper: tuple[float, float, float]  # corner [m]
@@ -33,9 +37,10 @@ class Domain:
     def __post_init__(self) -> None:
         units.settle(self, lower=units.length, upper=units.length, spacing=units.length)
         size = np.subtract(self.upper, self.lower)
-        if size.shape != (3,) or not (self.spacing > 0 and (size > 4 * self.spacing).all()):
+        if size.shape != (3,) or not (self.spacing > 0 and (size > 4 * self.spacing).all() and np.isfinite(size).all()):
             raise ModelError(
-                f"Domain: {self.lower} to {self.upper} at spacing {self.spacing}: every edge must be longer than four"
+                f"Domain: {self.lower} to {self.upper} at spacing {self.spacing}: every edge must be finite, "
+                "and longer than four"
             )
 
 

@@ -36,6 +36,13 @@ class Bodies(Filling):
     names: tuple[str, ...] = static(default=())
     colors: tuple[tuple[float, ...], ...] = static(default=())
 
+    def counts(self) -> dict[str, Any]:
+        each = zip(self.kinds, self.positions, strict=True)
+        found: dict[str, Any] = {}
+        for kind, x in each:
+            found[kind] = (*found.get(kind, ()), len(x))
+        return found
+
     def start(self, model: Model, rigid: RigidState) -> tuple[Any, ...]:
         begin = [jnp.broadcast_to(x, (rigid.qpos.shape[0], *x.shape)) for x in self.positions]
         each = zip(self.kinds, self.media, begin, strict=True)
@@ -67,8 +74,10 @@ def _radius(params: Tree) -> float:
 
 def _params(part: Any, body: Any, common: dict[str, Any]) -> fem.Params | pbd.Params:
     try:
-        return part.material.params(body, **common)
-    except ValueError as error:
+        params = part.material.params(body, **common)
+        SOLVERS["pbd" if isinstance(part.material, PBD) else "fem"].init(params)  # its numbers
+        return params
+    except (TypeError, ValueError) as error:
         raise ModelError(f"{part.name!r}: {error}") from error
 
 

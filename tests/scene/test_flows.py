@@ -94,6 +94,10 @@ def test_what_does_not_fit_is_refused():
     with pytest.raises(ModelError, match="'source': speed has 3 numbers, num_worlds is 2"):
         scene.build(2)
     scene = Scene(domain=ROOM)
+    scene.add(Source(0.1, 1.0, 10, pos=(-0.3, 0.2, 0.2)), water)
+    with pytest.raises(ModelError, match="'source': 12 of its 12 particles are outside the Domain"):
+        scene.build(1)
+    scene = Scene(domain=ROOM)
     scene.add(Source(0.1, 1.0, 10), water)
     scene.add(Plane(), Drain(), name="sink")
     born = "particles are born and removed natively only"

@@ -4,6 +4,7 @@ import jax
 import numpy as np
 import pytest
 
+from fphys.deformables import fem
 from fphys.errors import ModelError, UnsupportedError
 from fphys.particles.materials import Corotated
 from fphys.scene import (
@@ -26,9 +27,9 @@ JELLY = MPM(Corotated(density=1000.0, young=2e4, poisson=0.3))
 ROOM = Domain((0.0, 0.0, 0.0), (0.8, 0.8, 0.8), spacing=0.05)
 
 
-def jelly(**body) -> Scene:
+def jelly(domain=ROOM, **body) -> Scene:
     """A jelly cube on a table, and a heavy ball falling beside or on it."""
-    scene = Scene(timestep=0.002, domain=ROOM)
+    scene = Scene(timestep=0.002, domain=domain)
     scene.add(Plane(pos=(0, 0, 0.1)))
     scene.add(Box((0.2, 0.2, 0.2), pos=(0.4, 0.4, 0.2)), JELLY, name="jelly")
     scene.add(Sphere(0.1, pos=(0.4, 0.4, 0.42)), Rigid(**body), name="ball")
@@ -120,12 +121,46 @@ def test_gradients_through_a_body_that_moves_particles(full):
         (lambda: Scene().add(Box((1, 1, 1)), JELLY), "Domain"),
         (lambda: jelly().add(Plane(), JELLY), "particles fill Box"),
         (lambda: Domain((0, 0, 0), (1, 1, 0.1), 0.05), "longer than four"),
+        (lambda: Domain((0, 0, 0), (1, 1, np.inf), 0.05), "must be finite"),
+        (
+            lambda: jelly(Domain((0, 0, 0), (0.8, 0.8, 0.84), 0.05)).build(1),
+            r"along z it is 8\.4 cells long, .*each of two spacings, 0\.1 m: end it at 0\.8 or 0\.9 m",
+        ),
+        (
+            lambda: jelly(Domain((0, 0, 0), (0.8, 0.8, 0.28), 0.035)).build(1),
+            r"'jelly': 36 of its 216 particles are outside the Domain, the first at \[.*, 0\.2875\] m",
+        ),
+        (lambda: MPM(Corotated(1000.0, np.nan, 0.3)), r"MPM: law: Corotated\.young is nan: it must be above 0"),
+        (lambda: MPM(fem.Corotated(1000.0, 1e4, 0.3)), r"law is fphys\.deformables\.materials\.Corotated"),
+        (lambda: SPH(10.0, viscosity=-1.0), "SPH: viscosity is -1.0, must be not negative"),
         (lambda: jelly(pushed=False).build(1, backend="genesis"), "'ball', .*particles push whatever moves"),
     ],
 )
 def test_what_cannot_be_is_refused(make, fault):
     with pytest.raises(ModelError, match=fault):
         make()
+
+
+@pytest.mark.parametrize("stuff", [JELLY, SPH(sound_speed=10.0)])
+def test_matter_inside_a_body_is_named(stuff):
+    scene = Scene(timestep=0.002, domain=ROOM)
+    scene.add(Plane(pos=(0, 0, 0.1)), name="table")
+    scene.add(Box((0.2, 0.2, 0.2), pos=(0.4, 0.4, 0.15)), stuff, name="stuff")
+    with pytest.warns(UserWarning, match=r"'stuff' begins where the body 'table' is: 16 of its 64 particles"):
+        scene.build(2)
+
+
+def test_a_state_of_another_scene_is_refused():
+    """With both named by what they are made of."""
+    world, bodies = jelly(pushed=False).build(1), Scene()
+    bodies.add(Plane())
+    other = bodies.build(1)
+    with pytest.raises(ValueError, match="another scene: it has qpos 0, qvel 0, this world qpos 7, qvel 6, mpm 64"):
+        world.step(other.init())
+    with pytest.raises(ValueError, match="another scene: it has qpos 7, qvel 6, mpm 64, this world qpos 0, qvel 0"):
+        other.step(world.init())
+    with pytest.raises(TypeError, match=r"state is a fphys\.model\.state\.State: make one with world\.init"):
+        other.step(other.init().rigid)
 
 
 def test_what_the_native_back_end_lacks_beside_particles():

@@ -1,6 +1,7 @@
 """Deformable things in a scene: cloth and ropes on rigid things, finite elements, cameras, and what is refused."""
 
 import ctypes.util
+from typing import Any
 
 import jax
 import numpy as np
@@ -41,6 +42,12 @@ def draped(**ball) -> Scene:
     scene.add(cloth, CLOTH, Surface((0.0, 0.0, 1.0)), name="cloth")
     scene.add(Rope(0.8, 8, pos=(0, 0.5, 0.6)), PBD(0.1, damping=2.0, pinned=(0, 8)), name="rope")
     return scene
+
+
+def hung(material) -> Any:
+    scene = Scene()
+    scene.add(Cloth((1, 1), (2, 2)), material, name="cloth")
+    return scene.build(1)
 
 
 @pytest.fixture(scope="module")
@@ -151,7 +158,13 @@ def test_a_sheet_of_finite_elements():
         (lambda: Scene().add(Rope(1.0, 4), FEM(LAW)), "FEM takes a Mesh"),
         (lambda: Scene().add(Cloth((1, 1), (2, 2)), FEM(LAW)), "needs its thickness"),
         (lambda: Scene().add(Rope(1.0, 4, fixed=True), CLOTH), "pinned"),
-        (lambda: Cloth((1, 1), (0, 2)), "Cloth: size"),
+        (lambda: Cloth((1, 1), (2,)), "Cloth: size"),  # pyright: ignore
+        (lambda: Cloth((1, 1), (0, 2)), "Cloth: cells is 0, must be a whole number, at least 1"),
+        (lambda: Cloth((1, 1), (4.0, 2)), "Cloth: cells is 4.0, must be a whole number"),  # pyright: ignore
+        (lambda: Rope(1.0, 2.5), "Rope: cells is 2.5, must be a whole number"),  # pyright: ignore
+        (lambda: PBD(1.0, pinned=3), "PBD: pinned: vertices are given as 3"),  # pyright: ignore
+        (lambda: hung(PBD(1.0, stretch=np.nan)), r"'cloth': params\.stretch is nan"),
+        (lambda: hung(FEM(fem.NeoHookean(1.0, np.nan, 0.3), thickness=0.1)), r"'cloth': NeoHookean\.young is nan"),
         (lambda: FEM(MPM), "law is type"),  # pyright: ignore
         (lambda: PBD(0.0), "density is 0.0"),
     ],
