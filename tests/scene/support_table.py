@@ -116,7 +116,7 @@ def scenes() -> dict[str, Scene]:
         made[name].add(box)
         made[name].add_sensor(sensor)
     mixed: dict[str, list[tuple[Any, ...]]] = {
-        "particles and a fixed body": [(box, MPM(LAWS["Snow"])), (Sphere(0.1, fixed=True),)],
+        "particles and a fixed body": [(box, MPM(LAWS["Snow"])), (Sphere(0.1, pos=(0, 0, 0.5), fixed=True),)],
         "particles and a moving body that they push": [(box, MPM(LAWS["Snow"])), (ball,)],
         "particles and a moving body, `Rigid(pushed=False)`": [(box, MPM(LAWS["Snow"])), (ball, Rigid(pushed=False))],
     }
