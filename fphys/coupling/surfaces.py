@@ -41,6 +41,9 @@ STIFF = 1.0
 DAMPED = 0.5
 """Of the damper."""
 
+MOST = 2.0
+"""Spacings of the particles in the longest reach: as many layers push the same vertices, and more throw them apart."""
+
 GROUP = 16
 """Sides with a common box, which a search looks at first."""
 
@@ -56,8 +59,8 @@ class Surface(Tree):
     Under a pressure p on a cloth of rho_s [kg/m^2], particles rest at the depth p h^2 / (STIFF rho_s) below the reach,
     with a substep h: light cloth under much weight needs a short one, or ``front``.
 
-    The spring is stable for a layer or two of particles. A reach of many spacings has as many layers push the same
-    vertices, and explicit steps throw them apart; it also reaches to the far side of a thin body.
+    The spring is stable for a layer or two of particles: a reach above two spacings (in MPM, a cell) is refused, as
+    more layers would push the same vertices, and explicit steps throw them apart.
     A number that cannot be is refused on the host; if it is traced, its world skips the step, and the states of both
     media say BADPARAM.
     """
@@ -109,17 +112,21 @@ def prepared(
                 raise ValueError(f"surfaces[{i}].{name} is {number}: it must be the number of a medium {kinds}")
         real, worlds = matter[surface.flow].x.dtype, len(matter[surface.flow].status)
         fault, numbers = jnp.zeros(1, bool), {"reach": surface.reach, "friction": surface.friction}
+        params = media[surface.flow].params
+        longest = MOST * (params.spacing if hasattr(params, "spacing") else params.cell / 2)
         for key, value in numbers.items():
             name = f"surfaces[{i}].{key}"
             value = units.si(value, units.length, name) if key == "reach" else value
             seen, value = known(value), row(name, value, (), real)
             if len(value) not in (1, worlds):
                 raise ValueError(f"{name} is of {len(value)} worlds, there are {worlds}: give one for all, or each")
-            least = 0 if key == "friction" else jnp.finfo(real).tiny
-            if seen and (bad := np.ravel(seen[0])[~np.ravel(np.isfinite(seen[0]) & (seen[0] >= least))]).size:
-                must = "not negative" if key == "friction" else "positive"
+            low, high = (0, np.inf) if key == "friction" else (jnp.finfo(real).tiny, longest)
+            shown = np.ravel(seen[0]) if seen else np.zeros(0)
+            if (bad := shown[~(np.isfinite(shown) & (low <= shown) & (shown <= high))]).size:
+                many = f", at most {longest:.4g} m, {MOST:g} spacings: more layers of particles throw the mesh away"
+                must = "not negative" if key == "friction" else f"positive{many}"
                 raise ValueError(f"{name} is {bad[0]}: it must be finite and {must}")
-            fault, numbers[key] = fault | ~(jnp.isfinite(value) & (value >= least)), value
+            fault, numbers[key] = fault | ~(jnp.isfinite(value) & (low <= value) & (value <= high)), value
         given.append(surface.replace(**{key: choose(fault, 0, value) for key, value in numbers.items()}))
         faults.append(fault)
     return tuple(given), faults

@@ -50,7 +50,9 @@ def load(path: str | os.PathLike[str], like: State, world: int = 0) -> State:
         like: a state of as many particles, for example of ``init``; its dtypes and other worlds stay.
 
     Raises:
-        ValueError: the file has another number of particles, or lacks a field, or there is no such world.
+        ValueError: the file cannot be read, has another number of particles, or lacks a field; or there is no such
+            world.
+        TypeError: the file has float64, the state float32: nothing is rounded silently.
         FileNotFoundError: there is no such file. MissingDependencyError: meshio is not installed.
     """
     path, meshio = Path(path), _meshio()
@@ -59,7 +61,7 @@ def load(path: str | os.PathLike[str], like: State, world: int = 0) -> State:
         raise FileNotFoundError(f"{path}: there is no such file")
     if not 0 <= world < len(state.x):
         raise ValueError(f"world is {world}, the state has {len(state.x)}: count from zero")
-    found, (n, dim) = meshio.read(path), state.x.shape[1:]
+    found, (n, dim) = _read(path, meshio), state.x.shape[1:]
     if len(found.points) != n:
         raise ValueError(f"{path} has {len(found.points)} particles, the state {n}: begin with one of as many")
     rows = {"x": found.points[:, :dim]}
@@ -72,6 +74,11 @@ def load(path: str | os.PathLike[str], like: State, world: int = 0) -> State:
     changes = {}
     for name, read in rows.items():
         value = getattr(state, name)
+        if read.dtype == np.float64 and value.dtype == np.float32:
+            raise TypeError(
+                f"{path} has {name} in float64, the state in float32: begin with a state of float64 "
+                "(JAX_ENABLE_X64=1), for nothing is cast silently"
+            )
         one = read.reshape(n, *value.shape[2:]) if value.ndim > 1 else read[0, 0]
         changes[name] = value.at[world].set(jnp.asarray(one, value.dtype))
     return state.replace(**changes)
@@ -83,6 +90,17 @@ def _fields(state: Any) -> dict[str, Any]:
     arrays = {name: value for name, value in values.items() if hasattr(value, "ndim") and name != "x"}
     size = state.x.shape[:2]
     return {name: value for name, value in arrays.items() if value.shape[:2] in (size, size[:1])}
+
+
+def _read(path: Path, meshio: Any) -> Any:
+    """What meshio finds in a file; ValueError if it is damaged."""
+    try:
+        with path.open("rb") as file:  # of a .ply without an end meshio would look for it for ever
+            if path.suffix.lower() == ".ply" and b"end_header" not in file.read(1 << 16):
+                raise ValueError("its header has no end")
+        return meshio.read(path)
+    except (Exception, SystemExit) as error:  # meshio ends Python where it knows no format
+        raise ValueError(f"{path} cannot be read ({type(error).__name__}: {error}): write it again") from error
 
 
 def _meshio() -> Any:

@@ -29,7 +29,7 @@ from ..worlds import Status, flag, is_nonfinite
 from . import mpm, sph
 from .arguments import EMPTY, array, known, row
 from .boundary import Collider, is_inside, prepared
-from .mpm_arguments import lower_of, periodic
+from .mpm_arguments import bounds, lower_of, periodic
 from .neighbors import periods, wrap
 from .sample import ball
 
@@ -85,6 +85,8 @@ def opening(centre: Any, normal: Any, radius: Any, spacing: Any) -> np.ndarray:
         float(units.si(value, units.length, name)) for name, value in (("radius", radius), ("spacing", spacing))
     )
     normal = np.asarray(normal, float)
+    if not (0 <= radius < np.inf and 0 < spacing < np.inf):
+        raise ValueError(f"radius is {radius} m and spacing {spacing} m: give a finite radius, and a positive spacing")
     if centre.shape not in ((2,), (3,)) or normal.shape != centre.shape or not np.linalg.norm(normal) > 0:
         raise ValueError(f"centre is {centre} and normal {normal}: give two or three numbers each, a normal not zero")
     across = np.linalg.svd(normal[None])[2][1:]  # axes that are normal to it
@@ -134,15 +136,17 @@ def step(
         and to points, velocities and spacings of sources.
 
     Raises:
-        ValueError: a shape does not fit, or the spacing is not that of ``params`` (SPH). TypeError: a dtype does not.
+        ValueError: a shape does not fit, or the spacing is not that of ``params`` (SPH); a source that is known to stop
+            before it starts, or to be outside the domain (MPM). TypeError: a dtype does not.
         UnsupportedError: a drain is a field. UnitError: a quantity of another kind.
     """
     dtype, (worlds, _, dim) = state.x.dtype, state.x.shape
-    if tally.ahead.shape != (worlds, len(sources)) or tally.removed.shape != (worlds, len(drains)):
-        raise ValueError(
-            f"the tally is of {tally.ahead.shape[1]} sources and {tally.removed.shape[1]} drains in "
-            f"{len(tally.ahead)} worlds, there are {len(sources)} and {len(drains)} in {worlds}: make it with flow.init"
-        )
+    for name, of in {"ahead": sources, "born": sources, "lost": sources, "removed": drains}.items():
+        if (found := np.shape(getattr(tally, name))) != (worlds, len(of)):
+            raise ValueError(
+                f"tally.{name} has shape {found}, needs {(worlds, len(of))} for {len(sources)} sources and "
+                f"{len(drains)} drains in {worlds} worlds: make it with flow.init"
+            )
     given = params.timestep if duration is None else duration
     duration = row("duration", units.si(given, units.duration, "duration"), (), dtype)
     moves = ~is_nonfinite(state.status) if isinstance(state, sph.State) else jnp.ones(worlds, bool)
@@ -174,6 +178,8 @@ def _released(
             f"sources[{number}].material is {source.material}, but params.material has {len(params.materials)}: 0 to "
             f"{len(params.materials) - 1}"
         )
+    if isinstance(state, mpm.State):
+        _expect_inside(params, number, source)
     if isinstance(state, sph.State) and (size := known(given["spacing"])) is not None:
         if not np.allclose(size[0], params.spacing, rtol=1e-5, atol=0):
             raise ValueError(
@@ -215,6 +221,20 @@ def _released(
     bits = flag(Status.SLOT_OVERFLOW, lost > 0) | flag(Status.CFL, late) | flag(Status.BADPARAM, ~fine)
     ahead = ahead + jnp.where(on, speed * duration, 0)
     return state.replace(status=state.status | bits), ahead, born, lost
+
+
+def _expect_inside(params: mpm.Params, number: int, source: Source) -> None:
+    """Refuse a source outside MPM's domain, whose particles would be lost at once; ValueError."""
+    if (points := known(units.si(source.points, units.length, "points"))) is None:
+        return
+    (lower, upper), around = bounds(params), list(periodic(params))
+    outside = (points[0] < lower) | (points[0] >= upper)
+    outside[..., around] = False
+    if outside.any():
+        raise ValueError(
+            f"sources[{number}].points are outside the domain, which is {lower + params.cell / 2} to "
+            f"{upper - params.cell / 2} m, the first at {points[0][outside.any(-1)][0]}: move them, or enlarge it"
+        )
 
 
 def _layer(params: Any, source: Source, x: Array, v: Array, spacing: Array, state: Any) -> Any:
@@ -283,6 +303,9 @@ def _numbers(number: int, source: Source, state: Any) -> dict[str, Array]:
     for key in ("points", "velocity"):
         if (values := known(found[key])) is not None and not np.isfinite(values[0]).all():
             raise ValueError(f"{name}.{key} are not all finite: {values[0].ravel()[:6]}")
+    times = known(found["start"], found["stop"])
+    if times is not None and not (times[0] < times[1]).all():
+        raise ValueError(f"{name} starts at {times[0]} s and stops at {times[1]} s: start must come first")
     first, end = source.slots or (0, n)
     if not 0 <= first < end <= n:
         raise ValueError(f"{name}.slots are {source.slots}, the state has {n}: give the first, and one past the last")

@@ -214,6 +214,7 @@ def test_media_that_are_no_boundary_are_refused():
         ("reach", 0.0, r"surfaces\[0\].reach is 0.0: it must be finite and positive"),
         ("reach", -1.0, "reach is -1.0"),
         ("reach", np.nan, "reach is nan"),
+        ("reach", 0.051, r"surfaces\[0\]\.reach is 0\.051: .* at most 0\.05 m, 2 spacings"),
         ("friction", -1.0, r"surfaces\[0\].friction is -1.0: it must be finite and not negative"),
         ("friction", jnp.asarray([np.nan]), "friction is nan"),
         ("friction", jnp.ones(3), "friction is of 3 worlds, there are 1"),
@@ -238,7 +239,7 @@ def test_a_traced_number_that_cannot_be_stops_its_world_and_has_no_gradient():
 
     by_numbers = jax.jit(jax.grad(lambda r, f: sum((m.v**2).sum() for m in moved(r, f)), (0, 1)))
     fine, good = moved(jnp.full(2, 0.02), jnp.full(2, 0.4)), (0.02, 0.4)
-    for which, bad in ((0, 0.0), (0, -1.0), (0, np.nan), (1, -1.0), (1, np.nan)):
+    for which, bad in ((0, 0.0), (0, -1.0), (0, np.nan), (0, 0.051), (1, -1.0), (1, np.nan)):
         numbers = [jnp.full(2, x) for x in good]
         numbers[which] = numbers[which].at[1].set(bad)
         after = moved(*numbers)

@@ -55,6 +55,15 @@ def test_files_that_do_not_fit(tmp_path: Path):
         files.save(path, now, world=2)
     with pytest.raises(ValueError, match="world is -1, the state has 2"):
         files.load(path, now, world=-1)
+    single = jax.tree.map(lambda a: a.astype(jnp.float32) if a.dtype == jnp.float64 else a, now)
+    with pytest.raises(TypeError, match=r"now\.vtu has x in float64, the state in float32"):
+        files.load(path, single)
+    again = files.load(files.save(tmp_path / "single.vtu", single), now)  # wider is exact
+    assert again.x.dtype == now.x.dtype and np.array_equal(again.x[0], single.x[0])
+    for suffix, content in ((".vtu", path.read_bytes()[:400]), (".ply", b"ply"), (".vtu", b"")):
+        (damaged := tmp_path / f"damaged{suffix}").write_bytes(content)
+        with pytest.raises(ValueError, match=rf"damaged{suffix} cannot be read"):
+            files.load(damaged, now)
     with pytest.raises(FileNotFoundError, match="there is no such file"):
         files.load(tmp_path / "none.vtu", now)
 

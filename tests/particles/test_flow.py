@@ -312,15 +312,24 @@ def test_what_does_not_fit_is_refused():
         (good.replace(spacing=-1.0), r"spacing is \[-1.\] m: it must be positive"),
         (good.replace(spacing=0.1), r"params.spacing 0.0625: give the same"),
         (good.replace(velocity=(np.nan, 0.0)), r"sources\[0\].velocity are not all finite"),
+        (good.replace(start=2.0, stop=1.0), r"sources\[0\] starts at \[2\.\] s and stops at \[1\.\] s"),
         (good.replace(slots=(0, 1000)), r"slots are \(0, 1000\), the state has 60"),
     ):
         with pytest.raises(ValueError, match=match):
             flow.step(params, state, tally, [wrong])
-    with pytest.raises(ValueError, match="there are 1 and 1 in 1: make it with"):
-        flow.step(params, state, tally, [good], [DRAIN])
+    for name, value in (("removed", tally.removed), ("ahead", tally.ahead[0]), ("born", tally.born[:, :0])):
+        drains = [DRAIN] if name == "removed" else []
+        with pytest.raises(ValueError, match=rf"tally\.{name} has shape .*, needs \(1, 1\) for 1 sources and"):
+            flow.step(params, state, tally.replace(**{name: value}), [good], drains)
     other, empty = fluid("mpm", 1)
     with pytest.raises(ValueError, match=r"sources\[0\].material is 1, but params.material has 1"):
         flow.step(other, empty, flow.init(empty, [good]), [good.replace(material=1)])
+    beyond = good.replace(points=LAYER - np.array([1.0, 0.0]))
+    with pytest.raises(ValueError, match=r"sources\[0\]\.points are outside the domain, .* first at \[-0\.75"):
+        jax.jit(lambda s: flow.step(other, s, flow.init(s, [beyond]), [beyond]))(empty)
+    for radius, spacing in ((-0.1, 0.1), (np.nan, 0.1), (0.1, 0.0)):
+        with pytest.raises(ValueError, match=r"give a finite radius, and a positive spacing"):
+            flow.opening((0.0, 0.0), (1.0, 0.0), radius, spacing)
     with pytest.raises(TypeError, match=r"drains\[0\] is a tuple"):
         flow.step(params, state, flow.init(state, [], [()]), [], [()])  # type: ignore[list-item]
     field = boundary.field(np.zeros((3, 3)), 0.1, (0.0, 0.0))
