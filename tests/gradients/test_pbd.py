@@ -191,6 +191,20 @@ def test_transforms_of_the_constraints(name: str):
     check_transforms(project, (start, moved, weight, tuple(values)), max_patterns=2, batches=(2,))
 
 
+def test_a_step_under_vmap_of_grad_and_checkpoint():
+    rollout, (params, x, v, *rest) = scene("rope")
+
+    def slope(x: Any, v: Any) -> Any:
+        return jax.grad(lambda *given: (jax.checkpoint(rollout)(params, *given, *rest)[0] ** 2).sum(), (0, 1))(x, v)
+
+    batch = jnp.stack([x, x + 0.01, x[::-1]]), jnp.stack([v, -v, 2 * v])
+    plain = jax.jit(jax.grad(lambda *given: (rollout(params, *given, *rest)[0] ** 2).sum(), (0, 1)))
+    mapped = jax.jit(jax.vmap(slope))(*batch)
+    for i in range(3):
+        for found, alone in zip(mapped, plain(batch[0][i], batch[1][i]), strict=True):
+            np.testing.assert_allclose(found[i], alone, rtol=1e-10, atol=1e-12)
+
+
 @pytest.mark.parametrize("name", ["cloth", "curved", "solid", "rope"])
 def test_float32_keeps_what_small_substeps_move(name: str):
     """Far from the origin, in substeps of 25 us. Places rounded in each would put the gradient off by a half."""
