@@ -227,8 +227,7 @@ def _together(after: list[Stepped], before: list[tuple[Layout, "State"]], empty:
     moved = []
     for a, (layout, state) in zip(after, before, strict=True):
         stays = a.fault & np.int32(Status.NONFINITE | Status.BADCTRL | Status.OOB) != 0
-        x = jnp.where(stays[..., None], a.x, wrap(layout.periods, a.x))
-        one = state.replace(x=x, v=a.v, C=a.C, F=a.F, history=a.history), a.fault, stays
+        one = state.replace(x=wrap(layout.periods, a.x, ~stays), v=a.v, C=a.C, F=a.F, history=a.history), a.fault, stays
         if layout.parts > 1:
             one = jax.tree.map(lambda a: a.reshape(1, -1, *a.shape[2:]), one)
         moved.append(one)

@@ -161,11 +161,15 @@ def periods(axes: Sequence[int], lower: Sequence[float], cell: float, shape: Seq
     return tuple(e if axis in axes else None for axis, e in enumerate(ends))
 
 
-def wrap(periodic: Periods, x: Array) -> Array:
-    """Positions moved by whole periods into the domain, shape (world, particle, dim); the derivative is one."""
+def wrap(periodic: Periods, x: Array, where: Any = True) -> Array:
+    """Positions moved by whole periods into the domain, shape (world, particle, dim); the derivative is one.
+
+    Args:
+        where: which of them, bool, shape (world, particle). A gradient does not ask.
+    """
     for axis, ends in enumerate(periodic):
         if ends is not None:
-            turns = jnp.floor((x[..., axis] - ends[0]) / (ends[1] - ends[0]))
+            turns = jnp.where(where, jnp.floor((x[..., axis] - ends[0]) / (ends[1] - ends[0])), 0)
             x = x.at[..., axis].add(jax.lax.stop_gradient(-turns * (ends[1] - ends[0])))
     return x
 

@@ -91,6 +91,15 @@ def test_checkpoint_gives_the_gradient_of_full():
     np.testing.assert_allclose(slope(state.x, fphys.Checkpoint(every=4)), full, rtol=1e-12)
 
 
+@pytest.mark.parametrize("walls", ["slip", "periodic"])
+def test_a_gradient_runs_no_step_again(walls: str):
+    """Besides the step, whose end the loss asks for, there is one call: its adjoint."""
+    params, state = scene("all", 2)
+    params = params.replace(walls=mpm.Walls(walls))
+    slope = jax.jit(jax.grad(lambda x: (mpm.step(params, state.replace(x=x)).x ** 2 * state.v).sum()))
+    assert str(slope.lower(state.x).compile().as_text()).count(" custom-call(") == 2
+
+
 @pytest.mark.parametrize(
     ("change", "says"),
     [
