@@ -73,6 +73,7 @@ def warp_op(
     *,
     differentiable: bool = True,
     zeroed: bool | tuple[int, ...] = True,
+    known: tuple[int, ...] = (),
     name: str | None = None,
 ) -> "WarpOp":
     """Wrap a function that launches Warp kernels as a pure JAX operation.
@@ -89,7 +90,9 @@ def warp_op(
         differentiable: whether reverse mode is defined. It replays the launches and runs their
             adjoints in reverse order, with respect to every floating-point input that needs a gradient.
         zeroed: fill all outputs with zeros first, or those with these indices among the leaves. Switch it off if the
-            kernels write every element.
+            kernels write every element. What ``launch.clears`` names is left as it is.
+        known: outputs, by their indices among the leaves, that the adjoint reads: they are stored for the backward
+            pass, which then need not replay the launches that write them.
         name: for error messages; the function's name by default.
 
     Every array has the world axis first. An input of leading size 1 is shared by all worlds: inside
@@ -111,7 +114,8 @@ def warp_op(
         TypeError: inputs mix float32 and float64, or have another floating type.
         ValueError: the world axes differ.
     """
-    return WarpOp(fn, outputs, differentiable=differentiable, zeroed=zeroed, name=name or fn.__name__)
+    name = name or fn.__name__
+    return WarpOp(fn, outputs, differentiable=differentiable, zeroed=zeroed, known=known, name=name)
 
 
 class WarpOp:
@@ -124,10 +128,11 @@ class WarpOp:
         *,
         differentiable: bool,
         zeroed: bool | tuple[int, ...],
+        known: tuple[int, ...],
         name: str,
     ):
         self.fn, self.outputs, self.name = fn, outputs, name
-        self.differentiable, self.zeroed = differentiable, zeroed
+        self.differentiable, self.zeroed, self.known = differentiable, zeroed, known
         traced, recorded = functools.lru_cache(MOST_TRACES), functools.lru_cache(MOST_RECORDS)
         self.operation, self.adjoint = traced(self._operation), traced(self._adjoint)
         self.recorded = recorded(self._record)
@@ -156,11 +161,17 @@ class WarpOp:
         select = tuple(wanted[i] and leaves[i].dtype.kind == "f" for i in used)
         grads: list[Any] = [None] * len(leaves)
         if any(select):
-            given, _ = spread.alike([*(leaves[i] for i in used), *jax.tree.leaves(cotangents)])
+            xs = [leaves[i] for i in used]
+            known = self._known(self.operation(tree, used)(*xs) if self.known else ())
+            given, _ = spread.alike([*xs, *known, *jax.tree.leaves(cotangents)])
             found = self.adjoint(tree, used, select)(*given)
             for i, grad in zip([i for i, s in zip(used, select, strict=True) if s], found, strict=True):
                 grads[i] = spread.sum_like(grad, leaves[i])
         return jax.tree.unflatten(tree, grads)
+
+    def _known(self, outs: Sequence[jax.Array]) -> list[jax.Array]:
+        """What the adjoint is given of the outputs."""
+        return [outs[i] for i in self.known]
 
     def _prepare(self, args: Sequence[Any]) -> tuple[list[jax.Array], Any, tuple[int, ...], Any]:
         """Flatten the arguments and find, from a record, which leaves the launches use, and the form of the outputs."""
@@ -211,7 +222,8 @@ class WarpOp:
             raise BridgeError(f"{self.name} launched nothing: call the `launch` given as first argument, not wp.launch")
         bound = numbers if used is not None else tuple(i for i in numbers if given[i] in probe.used)
         self._check([given[i] for i in bound], worlds)
-        probe.zeroed.extend(b for i, b in enumerate(outs) if self.zeroed is True or i in (self.zeroed or ()))
+        zeroed = (b for i, b in enumerate(outs) if self.zeroed is True or i in (self.zeroed or ()))
+        probe.zeroed.extend(b for b in zeroed if b not in probe.cleared)
         return probe, [given[i] for i in bound], outs, bound
 
     def _check(self, inputs: list[Buffer], worlds: int) -> None:
@@ -238,7 +250,7 @@ class WarpOp:
     ) -> tuple[PlanNumber, tuple[Any, ...], int]:
         record, inputs, outputs, _ = self.recorded(tree, used, avals, platform)
         wanted = [b for b, s in zip(inputs, select, strict=True) if s]
-        plan, scratch = plan_backward(record, inputs, outputs, wanted)
+        plan, scratch = plan_backward(record, inputs, outputs, wanted, [outputs[i] for i in self.known])
         rows = [plan.blocks if b.shared else record.worlds for b in wanted]
         shapes = tuple(jax.ShapeDtypeStruct((r, *b.shape[1:]), b.dtype) for r, b in zip(rows, wanted, strict=True))
         return _finish(plan, platform), shapes, scratch
@@ -270,13 +282,14 @@ class WarpOp:
         def save(*primals: Any) -> Any:
             xs = tuple(p.value for p in primals)
             select = tuple(bool(p.perturbed) and p.value.dtype.kind == "f" for p in primals)
-            return forward(*xs), ([_flat(x) for x in xs], flags.save(select))
+            outs = forward(*xs)
+            return outs, ([_flat(x) for x in (*xs, *self._known(outs))], flags.save(select))
 
         def pull(saved: Any, cotangents: Any) -> Any:
             xs, select = tuple(flat.reshape(like.shape[1:]) for flat, like in saved[0]), flags.load(saved[1])
             cotangents = [dense(c) for c in cotangents]
             if not any(select):
-                return (None,) * len(xs)
+                return (None,) * len(select)
             given, _ = spread.alike([*xs, *cotangents])
             grads = iter(self.adjoint(tree, used, select)(*given))
             return tuple(next(grads) if s else None for s in select)
@@ -288,7 +301,7 @@ class WarpOp:
     def _adjoint(
         self, tree: Any, used: tuple[int, ...], select: tuple[bool, ...]
     ) -> Callable[..., tuple[jax.Array, ...]]:
-        """The adjoint operation: inputs and cotangents to the gradients of the selected inputs."""
+        """The adjoint operation: inputs, known outputs and cotangents to the gradients of the selected inputs."""
         n = len(used)
 
         def run(platform: str, *xs: jax.Array) -> tuple[jax.Array, ...]:

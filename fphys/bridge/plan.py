@@ -17,11 +17,13 @@ import dataclasses
 import functools
 import hashlib
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import warp as wp
 
+from ..errors import BridgeError
 from . import modules
 from .private import Struct, array_t, launch_bounds, pack_arg, type_size_in_bytes
 from .record import Buffer, Constant, Launch, Recorder, parameters
@@ -94,26 +96,35 @@ def plan_forward(record: Recorder, inputs: list[Buffer], outputs: list[Buffer]) 
 
 
 def plan_backward(
-    record: Recorder, inputs: list[Buffer], outputs: list[Buffer], wanted: list[Buffer]
+    record: Recorder, inputs: list[Buffer], outputs: list[Buffer], wanted: list[Buffer], known: Sequence[Buffer] = ()
 ) -> tuple[Plan, int]:
-    """The plan of the adjoint: inputs and cotangents in, gradients of ``wanted`` out.
+    """The plan of the adjoint: inputs, the ``known`` outputs and cotangents in, gradients of ``wanted`` out.
 
-    It replays the launches whose outputs are read, then runs all adjoints in reverse order, except those of launches
-    that write only integers. Cotangents of outputs that are read again are copied, because more are added to them.
+    It replays the launches whose outputs are read, unless these are known, then runs all adjoints in reverse order,
+    except those of launches that write only integers. Cotangents of outputs that are read again are copied, because
+    more are added to them.
     """
-    first_output = len(inputs) + len(outputs)
+    given = [*inputs, *known]
+    first_output = len(given) + len(outputs)
     arena = Arena(first_output + len(wanted))
-    values = {b: Place(i) for i, b in enumerate(inputs)}
-    values |= {b: arena.place(b) for b in [*outputs, *record.buffers]}
+    values = {b: Place(i) for i, b in enumerate(given)}
+    values |= {b: arena.place(b) for b in [*outputs, *record.buffers] if b not in values}
     floating = [b for b in [*outputs, *record.buffers] if b.dtype.kind == "f"]
-    cotangents = {b: Place(len(inputs) + i) for i, b in enumerate(outputs) if b in floating}
+    cotangents = {b: Place(len(given) + i) for i, b in enumerate(outputs) if b in floating}
     collecting = {b for b in cotangents if any(_reads(launch, {b}) for launch in record.launches)}
     adjoints = cotangents | {b: arena.place(b) for b in floating if b not in cotangents or b in collecting}
     adjoints |= {b: Place(first_output + i) for i, b in enumerate(wanted)}
-    clears = [(values[b], b) for b in record.zeroed]
-    clears += [(adjoints[b], b) for b in [*(b for b in floating if b.role == "scratch"), *wanted]]
+    clears = [(values[b], b) for b in record.zeroed if b not in known]
+    summed = [*(b for b in floating if b.role == "scratch"), *wanted]
+    clears += [(adjoints[b], b) for b in summed if b not in record.cleared]
     copies = [(adjoints[b], cotangents[b], b) for b in cotangents if b in collecting]
-    launches = [(launch, False) for launch in record.launches if _is_read(launch, record.launches)]
+    launches = [(launch, False) for launch in record.launches if _is_read(launch, record.launches, known)]
+    for launch, _ in launches:
+        if not set(known).isdisjoint(launch.outputs):
+            raise BridgeError(
+                f"{record.name}: the adjoint reads more of what {launch.kernel.key} writes than the outputs that are "
+                "known: it would have to be replayed, so name none of its outputs, or all that are read"
+            )
     launches += [(launch, True) for launch in reversed(record.launches) if any(b in adjoints for b in launch.outputs)]
     return _plan(record, values, adjoints, clears, copies, launches, arena), arena.row_bytes * record.worlds
 
@@ -154,9 +165,9 @@ def _needed(launches: list[Launch], wanted: set[Buffer]) -> list[Launch]:
     return kept[::-1]
 
 
-def _is_read(launch: Launch, launches: list[Launch]) -> bool:
-    """Whether any launch, including this one, reads what this launch writes."""
-    return any(_reads(other, set(launch.outputs)) for other in launches)
+def _is_read(launch: Launch, launches: list[Launch], known: Sequence[Buffer]) -> bool:
+    """Whether any launch, including this one, reads what this launch writes, besides what is known."""
+    return any(_reads(other, set(launch.outputs).difference(known)) for other in launches)
 
 
 def _reads(launch: Launch, buffers: set[Buffer]) -> bool:

@@ -127,6 +127,7 @@ class Recorder:
         self.launches: list[Launch] = []
         self.buffers: list[Buffer] = []
         self.zeroed: list[Buffer] = []
+        self.cleared: set[Buffer] = set()
         self.used: set[Buffer] = set()
 
     def scratch(self, shape: Sequence[int], dtype: Any, *, zeroed: bool = False) -> Buffer:
@@ -148,6 +149,13 @@ class Recorder:
         if zeroed:
             self.zeroed.append(buffer)
         return buffer
+
+    def clears(self, buffer: Buffer) -> None:
+        """Say that kernels themselves clear what they use of an output, or their adjoints of an input's cotangent.
+
+        The bridge clears no such buffer, and what nobody cleared is not to be read.
+        """
+        self.cleared.add(buffer)
 
     def __call__(
         self, kernel: Any, dim: int | Sequence[int], inputs: Sequence[Any] = (), outputs: Sequence[Buffer] = ()

@@ -16,7 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from .. import units, worlds
-from ..bridge import num_parts, reverse_only
+from ..bridge import reverse_only
 from ..tree import Tree, pytree, static
 from ..worlds import Status, flag
 from . import materials
@@ -43,6 +43,7 @@ from .mpm_arguments import (
     sizes_of,
     some,
 )
+from .mpm_parts import number as num_parts
 from .mpm_stages import Between, Layout, Setting, stacked
 from .response import Response, answering
 from .transfer import AffineFlip, Apic, Transfer
@@ -95,7 +96,7 @@ class Params(Tree):
     cell: float = static(default=1.0)  # edge of a cell [m]
     shape: tuple[int, ...] = static(default=(64, 64))  # cells per axis
     lower: tuple[float, ...] = static(default=())  # lower corner of the domain [m]; empty: the origin
-    parts: int = static(default=0)  # parts of one large world, each with a grid; 0: one per thread; see :func:`step`
+    parts: int = static(default=0)  # parts of one large world, for threads to take; 0: by its size; see :func:`step`
 
     def __post_init__(self) -> None:
         for name in ("cell", "lower"):  # static: no quantities
@@ -203,9 +204,10 @@ def step(
         colliders: shapes of :mod:`fphys.particles.boundary`, which act on the nodes in this order; of more than three
             at one node, the first three.
 
-    A world of 8,192 particles or more is cut into as many parts as there are threads; the order of its sums, and so
-    their rounding, depends on the number of parts. If ``params.parts`` is given, the state is bitwise the same on all
-    machines of one kind, whatever their number of threads; 1 sums in the particles' own order, eight at a time.
+    One world of 16,384 particles or more is cut into two to eight parts, for threads to take, by its number of
+    particles (:mod:`fphys.particles.mpm_parts`) or as ``params.parts`` says. The order of its sums, and so their
+    rounding, depends on the number of parts, not on that of threads: the state is bitwise the same on all machines of
+    one kind. With one part, sums are in the particles' own order, eight at a time.
 
     Returns:
         The next state. A particle that is not finite or lies more than half a cell outside the domain stays as it
@@ -308,7 +310,7 @@ def _step(
 
 def _parts(params: Params, worlds: int, n: int) -> int:
     """Into how many parts the particles of a body are cut; ValueError: they cannot be."""
-    parts = params.parts if params.parts and worlds == 1 else num_parts(worlds, n)
+    parts = (params.parts or num_parts(n)) if worlds == 1 else 1
     if n % parts:
         raise ValueError(f"params.parts is {parts}, which does not divide {n} particles: take a divisor, or 0")
     return parts

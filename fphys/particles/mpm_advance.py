@@ -1,8 +1,8 @@
 """A step of checked arguments: bodies scatter to grids, meet there, and gather from them; its gradient recomputes it.
 
-Only the arguments are kept for the backward pass. A large body is cut into parts with one thread each. Each part
-scatters its particles to a grid of its own, the grids are added, and each part gathers from their sum. Without
-contact there is one body: all particles.
+Only the arguments are kept for the backward pass. A large body is cut into parts for threads to take
+(:mod:`fphys.particles.mpm_parts`). Each part scatters its particles to a grid of its own, the grids are added, nodes
+move, and each part gathers from what it sees of them. Without contact there is one body: all particles.
 """
 
 import functools
@@ -12,11 +12,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from ..bridge.op import sum_rows
 from ..implicit import recomputed
 from ..worlds import Status
 from .boundary import Collider
+from .mpm_parts import cut, joined, marking
 from .mpm_stages import (
+    NO_MARKS,
     Answers,
     Between,
     Gathered,
@@ -37,8 +38,11 @@ from .mpm_stages import (
     moving,
     pushing,
     scattering,
+    sharing,
     smoothing,
     stacked,
+    unfolding,
+    unwalled,
     weighing,
     whole,
 )
@@ -58,6 +62,7 @@ class Body(NamedTuple):
     setting: Setting
     state: "State"
     spread: Scattered
+    marks: Any  # what is the window of each part
     grid: Array  # momentum and mass, (world, node, 4)
     fill: Any = None  # what it fills of the nodes, (world, node, 4); of bodies that meet
 
@@ -86,11 +91,11 @@ def advance(
     if [parts for _, parts in layout.bodies] == [1]:
         after: Stepped = whole(layout, setting, state, force, actuation, shapes)
         if keep is not None:
-            brought = carrying(layout, setting.table, state, after.fault)
-            after = _kept(layout, setting, keep, state, after, brought)
+            brought = carrying(layout, setting.table, state, after.fault, NO_MARKS)
+            after = _kept(layout, setting, keep, state, NO_MARKS, after, brought)
         return _together([after], [(layout, state)], empty), None
     bodies = _spread(layout, setting, state, force, actuation, between)
-    found = [gathering(b.layout, b.setting, b.state, b.spread.fault, shapes, b.grid) for b in bodies]
+    found = [_gathered(b, shapes) for b in bodies]
     return _moved(bodies, found, keep, between, empty), None
 
 
@@ -111,7 +116,7 @@ def exchanged(
     """As :func:`advance`; and what the bodies that carry colliders took."""
     bodies = _spread(layout, setting, state, force, actuation, between)
     grids = [folding(layout, b.grid) if layout.around else b.grid for b in bodies]
-    nodes = [moving(layout, setting, grid) for grid in grids]
+    nodes = [moving(layout, setting, grid, None) for grid in grids]
     still = jax.lax.stop_gradient((grids, stacked(colliders)[1]))
     touched = [finding(layout, grid, still[1]) for grid in still[0]]
     origin, answers = images(colliders, response, layout.periods), Answers(response.answers[b] for b in response.body)
@@ -125,10 +130,7 @@ def exchanged(
     shapes = stacked(carried(colliders, response, twist, origin))[1]
     each = zip(touched, grids, nodes, strict=True)
     pushed: list[Pushed] = [pushing(layout, setting, t, grid, v, shapes, origin) for t, grid, v in each]
-    found = [
-        collecting(b.layout, b.setting, b.state, b.spread.fault, p.velocity)
-        for b, p in zip(bodies, pushed, strict=True)
-    ]
+    found = [_collected(b, p.velocity) for b, p in zip(bodies, pushed, strict=True)]
     return (*_moved(bodies, found, keep, between, empty), taken(response, _sum([p.impulse for p in pushed]))), None
 
 
@@ -158,13 +160,36 @@ def _body(layout: Layout, setting: Setting, given: Any, own: slice) -> Body:
             table = jnp.concatenate([table[:, :kinds], table[:, kinds:][:, own]], 1)
         setting = setting._replace(table=table)
     setting, given = _parted(layout, setting, size), jax.tree.map(lambda a: _cut(a, size, layout.parts), given)
-    spread: Scattered = scattering(layout, setting, *given)
-    return Body(layout, setting, given[0], spread, _joined(layout, spread.momentum))
+    marks = marking(layout, given[0].x) if layout.parts > 1 else NO_MARKS
+    spread: Scattered = scattering(layout, setting, *given, marks)
+    return Body(layout, setting, given[0], spread, marks, _joined(layout, marks, spread.momentum))
+
+
+def _gathered(body: Body, shapes: Shapes | None) -> Gathered:
+    """What a body's grid makes of its particles."""
+    layout, setting, fault = body.layout, body.setting, body.spread.fault
+    if layout.parts == 1:
+        return gathering(layout, setting, body.state, fault, shapes, body.grid)
+    (grid,) = _folded(layout, [body.grid])
+    return _collected(body, moving(layout, setting, grid, shapes))
+
+
+def _collected(body: Body, velocity: Array) -> Gathered:
+    """What the nodes' motion makes of a body's particles."""
+    seen = _seen(body.layout, body.marks, velocity)
+    return collecting(body.layout, body.setting, body.state, body.spread.fault, body.marks, seen)
+
+
+def _seen(layout: Layout, marks: Any, velocity: Array) -> Array:
+    """What particles see of the nodes: their images, too, and of each part its window."""
+    velocity = unfolding(layout, velocity) if layout.around else velocity
+    return velocity if layout.parts == 1 else cut(layout, marks, velocity)
 
 
 def _met(bodies: list[Body], between: Any) -> list[Body]:
     """Bodies with what they fill, and what they give each other."""
-    layout, fills = bodies[0].layout, [_joined(b.layout, filling(b.layout, b.state, b.spread.fault)) for b in bodies]
+    layout = bodies[0].layout
+    fills = [_joined(b.layout, b.marks, filling(b.layout, b.state, b.spread.fault, b.marks)) for b in bodies]
     fills = [smoothing(layout, fill) for fill in fills] if layout.smooth else _folded(layout, fills)
     bodies = [b._replace(fill=fill) for b, fill in zip(bodies, fills, strict=True)]
     grids = _meet(bodies, [b.grid for b in bodies], between)
@@ -183,9 +208,9 @@ def _folded(layout: Layout, grids: list[Array]) -> list[Array]:
     return [folding(layout, grid) for grid in grids] if layout.around else grids
 
 
-def _joined(layout: Layout, grid: Array) -> Array:
+def _joined(layout: Layout, marks: Any, grid: Array) -> Array:
     """The sum of the grids of all parts."""
-    return grid if layout.parts == 1 else sum_rows(grid)
+    return grid if layout.parts == 1 else joined(layout, marks, grid)
 
 
 def _moved(
@@ -196,7 +221,7 @@ def _moved(
     if keep is not None:
         grids = _brought(bodies, after, between)
         each = zip(bodies, after, grids, strict=True)
-        after = [_kept(b.layout, b.setting, keep, b.state, a, grid) for b, a, grid in each]
+        after = [_kept(b.layout, b.setting, keep, b.state, b.marks, a, grid) for b, a, grid in each]
     return _together(after, [(b.layout, b.state) for b in bodies], empty)
 
 
@@ -207,16 +232,22 @@ def _brought(bodies: list[Body], after: list[Stepped], between: Any) -> list[Arr
     as the stress that follows from it grows. It would be lost at once otherwise.
     """
     grids = [
-        _joined(b.layout, carrying(b.layout, b.setting.table, b.state, a.fault))
+        _joined(b.layout, b.marks, carrying(b.layout, b.setting.table, b.state, a.fault, b.marks))
         for b, a in zip(bodies, after, strict=True)
     ]
     return grids if len(bodies) == 1 else _meet(bodies, grids, between)
 
 
-def _kept(layout: Layout, setting: Setting, keep: Array, state: "State", after: Stepped, brought: Array) -> Stepped:
+def _kept(
+    layout: Layout, setting: Setting, keep: Array, state: "State", marks: Any, after: Stepped, brought: Array
+) -> Stepped:
     """The particles after the step, with a share of the velocity that the grid does not represent."""
     alone = setting._replace(gravity=jnp.zeros_like(setting.gravity))
-    return after._replace(v=keeping(layout, alone, keep, state, after.fault, brought, after.v))
+    if layout.parts == 1:
+        return after._replace(v=keeping(layout, alone, keep, state, after.fault, brought, after.v))
+    (grid,) = _folded(layout, [brought])
+    velocity = _seen(layout, marks, moving(unwalled(layout), alone, grid, None))
+    return after._replace(v=sharing(layout, keep, state, after.fault, marks, velocity, after.v))
 
 
 def _together(after: list[Stepped], before: list[tuple[Layout, "State"]], empty: Array) -> tuple["State", Array, Array]:

@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from .mpm import State
 
 
+NO_MARKS = np.zeros((1, 1), np.int32)
+"""Of particles that are not cut into parts (:mod:`fphys.particles.mpm_parts`)."""
 MOST = 1022
 """Colliders of a step: a node names each in ten bits."""
 
@@ -132,12 +134,22 @@ class Scattered(NamedTuple):
 
 
 def _scatter(
-    launch: Any, layout: Layout, setting: Setting, state: "State", force: Any, actuation: Any, out: Scattered
+    launch: Any,
+    layout: Layout,
+    setting: Setting,
+    state: "State",
+    force: Any,
+    actuation: Any,
+    marks: Any,
+    out: Scattered,
 ) -> None:
+    if layout.parts > 1:
+        launch.clears(out.momentum)
     dim = _batches(state)
     inputs = [*layout.at, dim[1], np.array(layout.kinds, np.int32), setting.table, setting.timestep]
     inputs += [state.x, state.v, state.material, state.C, state.F, state.history, state.volume]
     inputs += [force, int(force.shape[1] > 1), actuation, int(actuation.shape[1] > 1), int(layout.actuated)]
+    inputs += [marks]
     launch(kernels(state.x.dtype, "particles.mpm").scatter, dim=dim, inputs=inputs, outputs=list(out))
 
 
@@ -174,7 +186,8 @@ def _gather(
 ) -> None:
     momentum = _around(launch, "fold", layout, momentum)
     among = shapes and (_touched(launch, layout, shapes, momentum), shapes)
-    _collect(launch, layout, setting, state, fault, _moved(launch, layout, setting, momentum, among), out)
+    velocity = _around(launch, "unfold", layout, _moved(launch, layout, setting, momentum, among))
+    _collect(launch, layout, setting, state, fault, NO_MARKS, velocity, out)
 
 
 def _around(launch: Any, name: str, layout: Layout, grid: Any, out: Any = None) -> Any:
@@ -244,11 +257,13 @@ def _nodal(launch: Any, layout: Layout, dtype: Any) -> Any:
 
 
 def _collect(
-    launch: Any, layout: Layout, setting: Setting, state: "State", fault: Any, velocity: Any, out: Gathered
+    launch: Any, layout: Layout, setting: Setting, state: "State", fault: Any, marks: Any, velocity: Any, out: Gathered
 ) -> None:
     """Launch what gives the particles the nodes' motion."""
-    dim, velocity = _batches(state), _around(launch, "unfold", layout, velocity)
-    inputs = [*layout.at, dim[1], setting.timestep, state.x, state.v, state.C, fault, velocity]
+    if layout.parts > 1:
+        launch.clears(velocity)
+    dim = _batches(state)
+    inputs = [*layout.at, dim[1], setting.timestep, state.x, state.v, state.C, fault, marks, velocity]
     launch(kernels(state.x.dtype, "particles.mpm").gather, dim=dim, inputs=inputs, outputs=list(out))
 
 
@@ -282,7 +297,7 @@ def _step(
     fault, left = launch.scratch(size, t.integer), launch.scratch(_batches(state), t.integer)
     momentum = launch.scratch((size[0], math.prod(layout.nodes)), t.vec4, zeroed=True)
     scattered = Scattered(out.F, out.history, fault, left, momentum)
-    _scatter(launch, layout, setting, state, force, actuation, scattered)
+    _scatter(launch, layout, setting, state, force, actuation, NO_MARKS, scattered)
     _gather(launch, layout, setting, state, fault, shapes, momentum, Gathered(out.x, out.v, out.C, out.fault))
 
 
@@ -292,7 +307,7 @@ def _stepped(layout: Layout, setting: Setting, state: "State", *_: Any) -> Stepp
 
 
 whole = warp_op(_step, _stepped, zeroed=False, name="mpm.step")
-scattering = warp_op(_scatter, _scattered, zeroed=(Scattered._fields.index("momentum"),), name="mpm.step: scatter")
+scattering = warp_op(_scatter, _scattered, zeroed=(4,), known=(2, 3), name="mpm.step: scatter")
 gathering = warp_op(_gather, _gathered, zeroed=False, name="mpm.step: gather")
 
 
@@ -304,8 +319,9 @@ def _found(layout: Layout, momentum: Any, shapes: Shapes) -> Any:
     return jax.ShapeDtypeStruct(momentum.shape[:2], np.int32)
 
 
-def _move(launch: Any, layout: Layout, setting: Setting, momentum: Any, out: Any) -> None:
-    _moved(launch, layout, setting, momentum, None, out)
+def _move(launch: Any, layout: Layout, setting: Setting, momentum: Any, shapes: Shapes | None, out: Any) -> None:
+    among = shapes and (_touched(launch, layout, shapes, momentum), shapes)
+    _moved(launch, layout, setting, momentum, among, out)
 
 
 def _weigh(
@@ -363,7 +379,7 @@ def _pushed(
     return Pushed(impulse, momentum)
 
 
-def _reached(layout: Layout, setting: Setting, state: "State", fault: Any, velocity: Any) -> Gathered:
+def _reached(layout: Layout, setting: Setting, state: "State", fault: Any, *_: Any) -> Gathered:
     return Gathered(state.x, state.v, state.C, fault)
 
 
@@ -376,20 +392,28 @@ def _fold(launch: Any, layout: Layout, momentum: Any, out: Any) -> None:
     _around(launch, "fold", layout, momentum, out)
 
 
+def _unfold(launch: Any, layout: Layout, velocity: Any, out: Any) -> None:
+    _around(launch, "unfold", layout, velocity, out)
+
+
 folding = warp_op(_fold, lambda layout, momentum: momentum, zeroed=False, name="mpm.exchange: fold")
+unfolding = warp_op(_unfold, lambda layout, velocity: velocity, zeroed=False, name="mpm.exchange: unfold")
 finding = warp_op(_find, _found, differentiable=False, name="mpm.exchange: find")
-moving = warp_op(_move, lambda layout, setting, momentum: momentum, zeroed=False, name="mpm.exchange: move")
+moving = warp_op(_move, lambda layout, setting, momentum, shapes: momentum, zeroed=False, name="mpm.exchange: move")
 weighing = warp_op(_weigh, _weighed, name="mpm.exchange: weigh")
 pushing = warp_op(_push, _pushed, zeroed=(0,), name="mpm.exchange: push")
 collecting = warp_op(_collect, _reached, zeroed=False, name="mpm.exchange: gather")
 
 
-def _carry(launch: Any, layout: Layout, table: Any, state: "State", fault: Any, out: Any) -> None:
+def _carry(launch: Any, layout: Layout, table: Any, state: "State", fault: Any, marks: Any, out: Any) -> None:
+    if layout.parts > 1:
+        launch.clears(out)
     inputs = [*layout.at, len(layout.kinds), table, state.x, state.v, state.material, state.C, state.volume, fault]
+    inputs += [marks]
     launch(kernels(state.x.dtype, "particles.keep").carry, dim=state.x.shape[:2], inputs=inputs, outputs=[out])
 
 
-def _carried(layout: Layout, table: Any, state: "State", fault: Any) -> Any:
+def _carried(layout: Layout, table: Any, state: "State", *_: Any) -> Any:
     return jax.ShapeDtypeStruct((state.x.shape[0], math.prod(layout.nodes), 4), state.x.dtype)
 
 
@@ -405,28 +429,41 @@ def _keep(
     out: Any,
 ) -> None:
     """Launch what moves nodes without walls, and what gives particles a share of the difference."""
-    dtype, faces = state.x.dtype, 2 * len(layout.shape)
-    momentum = _around(launch, "fold", layout, momentum)
-    velocity = _moved(launch, layout._replace(walls=(contact_number("open"),) * faces), setting, momentum, None)
-    velocity = _around(launch, "unfold", layout, velocity)
-    inputs = [*layout.at, share, state.x, state.v, fault, velocity, v]
-    launch(kernels(dtype, "particles.keep").keep, dim=state.x.shape[:2], inputs=inputs, outputs=[out])
+    velocity = _moved(launch, unwalled(layout), setting, _around(launch, "fold", layout, momentum), None)
+    _share(launch, layout, share, state, fault, NO_MARKS, _around(launch, "unfold", layout, velocity), v, out)
 
 
-def _kept(layout: Layout, setting: Setting, share: Any, state: "State", fault: Any, momentum: Any, v: Any) -> Any:
-    return v
+def unwalled(layout: Layout) -> Layout:
+    """The same domain without walls."""
+    return layout._replace(walls=(contact_number("open"),) * len(layout.walls))
+
+
+def _share(
+    launch: Any, layout: Layout, share: Any, state: "State", fault: Any, marks: Any, velocity: Any, v: Any, out: Any
+) -> None:
+    if layout.parts > 1:
+        launch.clears(velocity)
+    inputs = [*layout.at, share, state.x, state.v, fault, marks, velocity, v]
+    launch(kernels(state.x.dtype, "particles.keep").keep, dim=state.x.shape[:2], inputs=inputs, outputs=[out])
+
+
+def _kept(*given: Any) -> Any:
+    return given[-1]
 
 
 carrying = warp_op(_carry, _carried, name="mpm.step: carry")
 keeping = warp_op(_keep, _kept, zeroed=False, name="mpm.step: keep")
+sharing = warp_op(_share, _kept, zeroed=False, name="mpm.step: keep, in parts")
 
 
-def _fill(launch: Any, layout: Layout, state: "State", fault: Any, out: Any) -> None:
-    inputs = [*layout.at, state.x, state.volume, fault]
+def _fill(launch: Any, layout: Layout, state: "State", fault: Any, marks: Any, out: Any) -> None:
+    if layout.parts > 1:
+        launch.clears(out)
+    inputs = [*layout.at, state.x, state.volume, fault, marks]
     launch(kernels(state.x.dtype, "particles.meet").fill, dim=state.x.shape[:2], inputs=inputs, outputs=[out])
 
 
-def _filled(layout: Layout, state: "State", fault: Any) -> Any:
+def _filled(layout: Layout, state: "State", *_: Any) -> Any:
     return jax.ShapeDtypeStruct((state.x.shape[0], math.prod(layout.nodes), 4), state.x.dtype)
 
 

@@ -6,6 +6,7 @@ from .. import _native
 from .._precision import mat33, real, vec3, vec4
 from .screen import BADCTRL, NONFINITE, OOB, point, row_of
 from .spread import affine, spread
+from .windows import begin, end
 
 keep_h = _native.header("particles/native/keep.h")
 
@@ -92,11 +93,13 @@ def carry(
     volume: wp.array2d(dtype=real),
     # In:
     fault: wp.array2d(dtype=int),
+    marks: wp.array2d(dtype=int),
     # Out:
     grid_out: wp.array2d(dtype=vec4),
 ):
     """The momentum and mass that the particles bring to the nodes, without any force."""
     world, p = wp.tid()
+    begin(world, p, nodes, marks, grid_out)
     if takes_part(fault[world, p]):
         mass = table[world, row_of(world, p, material, kinds, table), 0] * volume[world, p]
         u = mass * point(v, world, p)
@@ -116,6 +119,7 @@ def keep(
     v: wp.array3d(dtype=real),
     # In:
     fault: wp.array2d(dtype=int),
+    marks: wp.array2d(dtype=int),
     grid: wp.array2d(dtype=vec4),
     moved: wp.array3d(dtype=real),
     # Out:
@@ -129,3 +133,4 @@ def keep(
     for a in range(3):
         if a < x.shape[2]:
             v_out[world, p, a] = u[a]
+    end(world, p, nodes, marks, grid)

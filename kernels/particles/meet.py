@@ -7,6 +7,7 @@ from .around import stride_of
 from .grid import SEPARATE, SMALL_SQUARED, against, fallen
 from .keep import takes_part
 from .spread import affine, spread
+from .windows import begin
 
 FULL = wp.constant(real(0.9))
 """Share of a cell that two bodies that touch fill together around a node."""
@@ -26,6 +27,7 @@ def fill(
     volume: wp.array2d(dtype=real),
     # In:
     fault: wp.array2d(dtype=int),
+    marks: wp.array2d(dtype=int),
     # Out:
     fill_out: wp.array2d(dtype=vec4),
 ):
@@ -34,6 +36,7 @@ def fill(
     The slope, in 1 / cell, is -4 / dx sum(w V (x_i - x)) / dx^dim, with which stress acts on nodes as well.
     """
     world, p = wp.tid()
+    begin(world, p, nodes, marks, fill_out)
     if takes_part(fault[world, p]):
         cell = dx * dx
         if nodes[2] != 1:

@@ -6,6 +6,7 @@ from .._precision import mat33, real, vec3, vec4
 from .collect import collect
 from .deform import deform_one, together
 from .lanes import member
+from .windows import begin, end
 
 CFL = wp.constant(64)
 """A particle moved farther than a cell in one step."""
@@ -35,6 +36,7 @@ def scatter(
     actuation: wp.array2d(dtype=mat33),
     each_actuation: int,
     actuated: int,
+    marks: wp.array2d(dtype=int),
     # Out:
     gradient_out: wp.array2d(dtype=mat33),
     history_out: wp.array2d(dtype=real),
@@ -44,10 +46,12 @@ def scatter(
 ):
     """F and history after the step's deformation, and what the nodes get, added to what others have spread.
 
+    ``marks`` says what is the window of a part of the particles; without one it has one number.
     m_i = sum(w m), (m v)_i = sum(w (m v + h f + (m C - 4 h V / dx^2 tau) (x_i - x))); actuation adds F S F^T to tau,
     with S in the material's own axes.
     """
     world, batch = wp.tid()
+    begin(world, batch, nodes, marks, grid_out)
     left = together(
         world,
         batch,
@@ -119,6 +123,7 @@ def gather(
     rate: wp.array2d(dtype=mat33),
     # In:
     fault: wp.array2d(dtype=int),
+    marks: wp.array2d(dtype=int),
     grid: wp.array2d(dtype=vec4),
     # Out:
     x_out: wp.array3d(dtype=real),
@@ -129,3 +134,4 @@ def gather(
     """v = sum(w v_i), C = 4 / dx^2 sum(w v_i (x_i - x)^T), x + h v. What does not take part stays as it is."""
     world, batch = wp.tid()
     collect(world, batch, lower, dx, nodes, timestep, CFL, x, v, rate, fault, grid, x_out, v_out, rate_out, fault_out)
+    end(world, batch, nodes, marks, grid)

@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -9,6 +10,8 @@ import warp as wp
 
 from fphys.bridge import op as bridge_op
 from fphys.bridge import warp_op
+from fphys.bridge.plan import plan_backward, plan_forward
+from fphys.errors import BridgeError
 from fphys.testing import check_grads
 
 f64 = wp.float64
@@ -70,6 +73,13 @@ def exponential(x: wp.array2d(dtype=f64), y_out: wp.array2d(dtype=f64)):
     exponential_of(world * x.shape[1] + i, x, y_out)
 
 
+@wp.kernel
+def both_of(x: wp.array2d(dtype=f64), y_out: wp.array2d(dtype=f64), z_out: wp.array2d(dtype=f64)):
+    world, i = wp.tid()
+    exponential_of(world * x.shape[1] + i, x, y_out)
+    exponential_of(world * x.shape[1] + i, x, z_out)
+
+
 @pytest.mark.parametrize(
     ("kernel", "value", "again"), [(square, np.square, []), (exponential, np.exp, ["exponential"])]
 )
@@ -88,6 +98,60 @@ def test_an_adjoint_by_hand_says_what_it_reads(kernel: Any, value: Any, again: l
     np.testing.assert_allclose(op(x), value(np.asarray(x)), rtol=1e-14)
     check_grads(op, (x,), tol=1e-7)
     assert [launch.kernel.key for launch, adjoint in plans[0][0].launches if not adjoint] == again
+
+
+@pytest.mark.parametrize("known", [(), (0,)])
+def test_what_is_known_is_not_stored_again(known: tuple[int, ...], monkeypatch: Any):
+    """The adjoint is given the output, under transforms, too, and when it is asked for alone."""
+    plans = []
+    build = bridge_op.plan_backward
+    monkeypatch.setattr(bridge_op, "plan_backward", lambda *args: plans.append(build(*args)) or plans[-1])
+    op = warp_op(
+        lambda launch, x, y: launch(exponential, dim=x.shape, inputs=[x], outputs=[y]),
+        outputs=lambda x: x,
+        zeroed=False,
+        known=known,
+        name="exponential",
+    )
+    x = jnp.asarray(np.random.default_rng(0).normal(size=(3, 4)))
+    check_grads(op, (x,), tol=1e-7)
+    many = jnp.stack([x, -x])
+    slopes = jax.vmap(jax.grad(lambda x: (op(x) ** 2).sum()))(many)
+    np.testing.assert_allclose(slopes, 2 * np.exp(2 * np.asarray(many)), rtol=1e-14)
+    np.testing.assert_allclose(op.vjp((x,), 3 * jnp.ones_like(x))[0], 3 * np.exp(np.asarray(x)), rtol=1e-14)
+    replayed = [launch.kernel.key for plan, _ in plans for launch, adjoint in plan.launches if not adjoint]
+    assert bool(replayed) == (not known)
+
+
+def test_what_is_half_known_is_refused():
+    def launches(launch: Any, x: Any, y: Any, z: Any) -> None:
+        launch(both_of, dim=x.shape, inputs=[x], outputs=[y, z])
+
+    op = warp_op(launches, outputs=lambda x: (x, x), zeroed=False, known=(0,), name="both")
+    with pytest.raises(BridgeError, match="reads more of what both_of writes than the outputs that are known"):
+        jax.grad(lambda x: op(x)[1].sum())(jnp.ones((1, 2)))
+
+
+def test_kernels_may_clear_what_they_use():
+    """Neither an output nor a cotangent is cleared, whose kernels say that they do it themselves."""
+    cleared = []
+
+    def launches(launch: Any, x: Any, y: Any) -> None:
+        for array in cleared:
+            launch.clears({"x": x, "y": y}[array])
+        launch(square, dim=x.shape, inputs=[x], outputs=[y])
+
+    def clears(which: list[str]) -> list[int]:
+        cleared[:] = which
+        op = warp_op(launches, outputs=lambda x: x, name="square")
+        shapes = (jax.ShapeDtypeStruct((3, 4), np.float64),)
+        tree = jax.tree.structure((0,))
+        forward, _ = plan_forward(*op.recorded(tree, (0,), shapes, "cpu")[:3])
+        record, inputs, outputs, _ = op.recorded(tree, (0,), shapes, "cpu")
+        backward, _ = plan_backward(record, inputs, outputs, inputs)
+        return [len(forward.clears), len(backward.clears)]
+
+    assert [clears(which) for which in ([], ["x"], ["y"], ["x", "y"])] == [[1, 2], [1, 1], [0, 1], [0, 0]]
 
 
 def test_launches_without_effect_are_left_out(monkeypatch: Any):

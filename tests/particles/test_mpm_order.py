@@ -55,7 +55,8 @@ def spread(order: np.ndarray) -> tuple[Any, Any]:
     params = params.replace(material=mpm.Corotated(1.0, 0.0, 0.0))  # without stress
     rows, *_ = mpm._rows(params, (1, len(order)), jnp.float64)
     setting = mpm.Setting(materials.table(params.materials, jnp.float64, state.material), **rows)
-    ours = mpm_stages.scattering(layout, setting, state, jnp.zeros((1, 1, 3)), jnp.zeros((1, 1, 3, 3))).momentum[0]
+    given = state, jnp.zeros((1, 1, 3)), jnp.zeros((1, 1, 3, 3)), mpm_stages.NO_MARKS
+    ours = mpm_stages.scattering(layout, setting, *given).momentum[0]
     grid = wp.zeros(len(ours), dtype=wp.vec4d, device="cpu")
     given = [wp.array(place, dtype=wp.vec3d, device="cpu"), wp.array(value, dtype=wp.vec4d, device="cpu")]
     wp.launch(spread_plainly, dim=len(order), inputs=[*given, wp.vec3i(*layout.nodes)], outputs=[grid], device="cpu")
