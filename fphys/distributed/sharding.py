@@ -193,8 +193,8 @@ def averaged(loss_fn: LossFn) -> LossFn:
 
     Args:
         loss_fn: ``loss_fn(params, aux, batch, key) -> (loss, aux, metrics)``. Loss and metrics are means over the
-            examples of a batch, and floats; it returns ``aux`` as it is. Each device has the same ``key``: what is
-            drawn in the loss, as by dropout, is drawn alike for the examples of each device.
+            examples of a batch, and floats; it returns ``aux`` as it is. Each device has a key of its own, made
+            of the one given: what is drawn in the loss, as by dropout, depends on the number of devices.
 
     Returns:
         Such a function, whose gradient flows to the parameters alone. It is of first order. Without a mesh,
@@ -210,6 +210,8 @@ def averaged(loss_fn: LossFn) -> LossFn:
         return loss_fn
 
     def own(params: Any, aux: Any, batch: Any, key: Any) -> Any:
+        key = None if key is None else jax.random.fold_in(key, jax.lax.axis_index(WORLD))
+
         def scalars(params: Any) -> tuple[Any, Any]:
             loss, after, metrics = loss_fn(params, aux, batch, key)
             if any(a is not b for a, b in zip(*map(jax.tree.leaves, (aux, after)), strict=True)):

@@ -169,7 +169,7 @@ def test_a_mean_by_each_device_of_its_own_examples():
 
     def loss(params: Any, aux: Any, batch: Any, key: Any) -> Any:
         error = (jnp.tanh(batch[0] @ params["w"]) @ params["v"] - batch[1]) ** 2
-        return error.mean(), aux, {"most": jnp.abs(error).mean(), "noise": jax.random.normal(key)}
+        return error.mean(), aux, {"most": jnp.abs(error).mean(), "size": jnp.square(batch[1]).mean()}
 
     params = {"w": jnp.linspace(-1.0, 1.0, 6).reshape(3, 2), "v": jnp.array([1.0, -2.0])}
     batch = jnp.sin(jnp.arange(24.0)).reshape(8, 3), jnp.cos(jnp.arange(8.0))
@@ -192,6 +192,21 @@ def test_a_mean_by_each_device_of_its_own_examples():
     expected = jax.jit(jax.grad(square))(params, batch)
     with jax.set_mesh(MESH):
         same(jax.jit(jax.grad(square))(params, distributed.split(batch)), expected, 1e-12)
+
+
+def test_each_device_draws_its_own():
+    """The mean of two devices' numbers; a loss without a key needs none."""
+
+    def loss(params: Any, aux: Any, batch: Any, key: Any) -> Any:
+        noise = jnp.zeros(()) if key is None else jax.random.normal(key)
+        return (batch @ params).mean() + noise, aux, {"noise": noise}
+
+    params, batch, key = jnp.ones(3), jnp.ones((8, 3)), jax.random.key(0)
+    with jax.set_mesh(MESH):
+        value, _, metrics = distributed.averaged(loss)(params, {}, batch, key)
+        quiet = distributed.averaged(loss)(params, {}, batch, None)[0]
+    drawn = np.mean([jax.random.normal(jax.random.fold_in(key, i)) for i in range(2)])
+    np.testing.assert_allclose([metrics["noise"], value - quiet], drawn, rtol=1e-12)
 
 
 def test_what_each_device_would_do_in_its_own_way_is_refused():
