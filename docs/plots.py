@@ -37,12 +37,12 @@ def rigid() -> Any:
         errors = [np.abs(x - final[-1]).max() for x in final[:-1]]
         left.loglog(steps, 3 * errors[0] * (steps / steps[0]) ** order, "k:", lw=0.8)
         left.loglog(steps, errors, "o-", color=color, label=f"{name}; dotted: order {order}")
-    left.set(xlabel="time step [s]", title="error of a double pendulum after 0.5 s [rad]")
+    left.set(xlabel="time step [s]", ylabel="error [rad]", title="a double pendulum after 0.5 s")
     left.legend(frameon=False)
     times, ours, theirs = tumble()
     right.plot(times, theirs, color=ORANGE, lw=4, alpha=0.4, label="MuJoCo")
     right.plot(times, ours, color=BLUE, lw=1, label="fphys")
-    right.set(xlabel="time [s]", title="an ant lands and stands: heights [m]")
+    right.set(xlabel="time [s]", ylabel="height [m]", title="an ant lands and stands")
     handles, labels = right.get_legend_handles_labels()
     right.legend(handles[:: len(handles) - 1], labels[:: len(labels) - 1], frameon=False)
     return figure
@@ -95,8 +95,8 @@ def solid() -> Any:
         some = time >= after
         axis.plot(time[some], 0.05 * np.cos(2 * np.pi * time[some]), color=ORANGE, lw=4, alpha=0.4, label="first mode")
         axis.plot(time[some], mode[some], color=BLUE, lw=1, label="MPM")
-        axis.set(xlabel="periods")
-    left.set(title="a bar's velocity [m/s]")
+        axis.set(xlabel="time [periods]", ylabel="velocity [m/s]")
+    left.set(title="a bar in its first mode")
     right.set(title="its last two periods")
     right.legend(loc="upper right", framealpha=0.95)
     return figure
@@ -109,7 +109,7 @@ def fluid() -> Any:
     points = np.array(fluids.KOSHIZUKA_OKA)
     left.plot(*points.T, "o", color=ORANGE, label="Koshizuka and Oka 1996")
     left.plot(points[:, 0], front, color=BLUE, label="SPH, 40 particles high")
-    left.set(xlabel="t (2 g / L)$^{1/2}$", title="a dam breaks: front over L")
+    left.set(xlabel="t (2 g / L)$^{1/2}$ [-]", ylabel="front / L [-]", title="a dam breaks")
     left.legend(frameon=False)
     y = np.linspace(0, 1, 101)
     for seconds in (0.5, 5.0):
@@ -118,7 +118,7 @@ def fluid() -> Any:
             at, found = fluids.channel(20, seconds, push, drag)
             right.plot(exact, y, color=ORANGE, lw=4, alpha=0.4)
             right.plot(found, at, ".", color=BLUE, ms=3)
-    right.set(xlabel="velocity [m/s]", title="between plates, after 0.5 and 5 s: SPH on the series")
+    right.set(xlabel="velocity [m/s]", ylabel="y [m]", title="between plates, after 0.5 and 5 s: SPH on the series")
     return figure
 
 

@@ -47,7 +47,7 @@ def figure() -> Any:
         for engine, (label, color) in ENGINES.items():
             found = sorted((n, rate) for (case, n), rate in rates.items() if case == f"{robot}.euler.{engine}")
             axes.loglog(*zip(*found), "o-", color=color, label=label, linewidth=2.4 if engine == "fphys" else 1.2)
-        axes.set(xlabel="worlds", title=f"Gymnasium's {robot}, random actions: steps a second")
+        axes.set(xlabel="worlds [-]", ylabel="steps [1/s]", title=f"Gymnasium's {robot}, random actions")
         axes.set_xticks([64, 1024, 8192], ["64", "1,024", "8,192"], minor=False)
         axes.minorticks_off()
     ant.legend(frameon=False, fontsize=8, loc="center", bbox_to_anchor=(0.68, 0.62))
@@ -57,13 +57,13 @@ def figure() -> Any:
         for kind, style, label in (("step", "o-", "fphys"), ("step_genesis", "s--", "Genesis")):
             heights = [rates[f"particles.{solver}.{size}.{kind}", 1] for size in sizes]
             matter.loglog(list(sizes.values()), heights, style, color=color, label=f"{solver.upper()}, {label}")
-    matter.set(xlabel="particles", title="particles times steps a second")
+    matter.set(xlabel="particles [-]", ylabel="particles times steps [1/s]", title="matter in one world")
     matter.legend(frameon=False, fontsize=8, ncols=2, loc="center", bbox_to_anchor=(0.6, 0.82))
     rates = results(*FILES["train"])
     shares = [rates[f"train.{net}.fphys", batch] / rates[f"train.{net}.torch_eager", batch] for net, batch in NETS]
     nets.bar(list(NETS.values()), shares, color="#1769aa", width=0.5)
     nets.axhline(1.0, color="#6b7280", linewidth=0.8, linestyle=":")
-    nets.set(ylim=(0, 1.3), title="training, batches of 64 or 32: examples a second / torch's")
+    nets.set(ylim=(0, 1.3), ylabel="examples a second / torch's [-]", title="training, batches of 64 or 32")
     for axes in (ant, humanoid, matter, nets):
         axes.title.set_fontsize(10)
         axes.spines[["top", "right"]].set_visible(False)

@@ -112,7 +112,7 @@ class Run:
             axes.plot(
                 self._steps.get(name, []), self.history.get(name, []), linewidth=1.5, label=name.replace("_", " ")
             )
-        axes.set(xlabel="step")
+        axes.set(xlabel="step", ylabel=names[0].replace("_", " "))
 
     def video(self, name: str, frames: np.ndarray | Callable[[], np.ndarray], fps: float = 30.0) -> Path | None:
         """Save ``name.mp4`` from frames, uint8 (time, height, width, 3), or from a function that renders them.

@@ -292,6 +292,14 @@ def test_no_file_is_long():
     assert {str(path.relative_to(ROOT)): n for path, n in lengths.items() if n > 500} == {}
 
 
+def test_units_stand_on_axes():
+    """No title of a plot has one: it would be that of an axis without a label."""
+    titled = re.compile(r"""title(?:=|\()f?"[^"{\n]*\[[^\]"\n]+\]""")
+    drawing = [*python_files("fphys", "benchmarks"), *sorted((ROOT / "docs").glob("*.py"))]
+    found = {str(path.relative_to(ROOT)): titled.findall(path.read_text()) for path in drawing}
+    assert {name: titles for name, titles in found.items() if titles} == {}
+
+
 def tracked() -> list[Path]:
     """The files of the repository, including those not yet added."""
     listing = subprocess.run(

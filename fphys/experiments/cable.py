@@ -182,6 +182,6 @@ def _figure(pictures: np.ndarray | None, x: np.ndarray, rings: np.ndarray) -> An
         for place, axis in zip(axes, (2, 1), strict=True):
             place.plot(cable[:, 0], cable[:, axis], color=color, linewidth=1.2)
             place.plot(ring[0], ring[axis], "o", color=color, markersize=7, fillstyle="none")
-    axes[0].set(xlabel="x [m]", title="from the side, z [m]")
-    axes[1].set(xlabel="x [m]", title="from above, y [m]")
+    axes[0].set(xlabel="x [m]", ylabel="z [m]", title="from the side")
+    axes[1].set(xlabel="x [m]", ylabel="y [m]", title="from above")
     return figure

@@ -255,13 +255,13 @@ def _figure(pictures: Any, run: Run, before: Motion, after: Motion, places: np.n
     t = STEP * np.arange(1, len(after.qpos) + 1)
     for motion, name, color in ((before, "holders at rest", BEFORE), (after, "found", AFTER)):
         left.plot(t, np.linalg.norm(np.asarray(gaps(motion)), axis=-1), color=color, label=name)
-    left.set(xlabel="t [s]", title="ball from the middle of the cloth [m]", ylim=(0, 1.5))
+    left.set(xlabel="t [s]", ylabel="ball from the cloth's middle [m]", ylim=(0, 1.5))
     left.legend(frameon=False, fontsize=8)
     middle = places[1:].mean(1) - places[0].mean(0)
     for k, (name, color) in enumerate(zip("xyz", (AFTER, "#ec6a29", "#3a9d6e"), strict=True)):
         centre.plot(t, middle[:, k], color=color, label=name)
-    centre.set(xlabel="t [s]", title="way of the holders [m]")
+    centre.set(xlabel="t [s]", ylabel="way of the holders [m]")
     centre.legend(frameon=False, fontsize=8)
     right.plot(run.history.get("cost", []), color=AFTER)
-    right.set(xlabel="iteration", title="cost [m]")
+    right.set(xlabel="iteration", ylabel="cost [m]")
     return figure

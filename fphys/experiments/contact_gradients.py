@@ -101,10 +101,10 @@ def _figure(speeds: np.ndarray, swept: dict[str, tuple[Array, Array]], searched:
         left.plot(speeds, value, style, color=color, linewidth=1.5, label=name.replace("_", " "))
         middle.plot(speeds, slope, style, color=color, linewidth=1.5)
         right.semilogy(np.maximum(searched[name], 1e-10), color=color, linewidth=1.5)
-    left.set(title="cost [m²]", xlabel="first speed of the cart [m/s]")
+    left.set(ylabel="cost [m²]", xlabel="first speed of the cart [m/s]")
     middle.axhline(0.0, color="#111827", linewidth=0.6)
-    middle.set(title="its gradient [m s]", xlabel="first speed of the cart [m/s]", ylim=(-2, 2))
-    right.set(title="true cost during descent [m²]", xlabel="iteration")
+    middle.set(ylabel="its gradient [m s]", xlabel="first speed of the cart [m/s]", ylim=(-2, 2))
+    right.set(ylabel="true cost [m²]", title="during descent", xlabel="iteration")
     left.legend(frameon=False, fontsize=9, loc="lower left")
     for axes in (left, middle, right):
         axes.grid(True, alpha=0.25, linewidth=0.6)

@@ -145,8 +145,8 @@ def _figure(pictures: Any, when: Any, front: Any, energy: Any, face: float, ritt
     left.plot(when[early], front[early], color="#2a6db5", label="the front")
     left.plot([0, ritter], [COLUMN[0], face], color="#6b7280", linestyle=":", label="without friction (Ritter)")
     left.axhline(face, color="#ec6a29", linewidth=0.8)
-    left.set(xlabel="time [s]", title="where the front is [m]", ylim=(COLUMN[0] - 0.1, face + 0.3))
+    left.set(xlabel="time [s]", ylabel="where the front is [m]", ylim=(COLUMN[0] - 0.1, face + 0.3))
     left.legend(frameon=False)
     right.plot(when, energy, color="#2a6db5")
-    right.set(xlabel="time [s]", title="mechanical energy [share of the first]", ylim=(0, 1.1))
+    right.set(xlabel="time [s]", ylabel="mechanical energy / the first [-]", ylim=(0, 1.1))
     return figure

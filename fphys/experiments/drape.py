@@ -149,6 +149,6 @@ def _figure(pictures: np.ndarray | None, gap: np.ndarray, sheet: np.ndarray) -> 
     axes.plot(t, 1e3 * gap, color="#2a6db5", label="vertices")
     axes.plot(t, 1e3 * sheet, color="#ec6a29", label="triangles")
     axes.axhline(0.0, color="#6b7280", linewidth=0.8, linestyle=":")
-    axes.set(xlabel="time [s]", title="least distance from ball and floor [mm]", ylim=(-1, 4e3 * THICKNESS))
+    axes.set(xlabel="time [s]", ylabel="distance [mm]", title="least from ball and floor", ylim=(-1, 4e3 * THICKNESS))
     axes.legend(frameon=False)
     return figure

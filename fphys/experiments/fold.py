@@ -172,10 +172,11 @@ def carry(params: pbd.Params, start: np.ndarray, points: Array, steps: int, fric
 def _figure(pictures: np.ndarray | None, run: Run, x: np.ndarray, start: np.ndarray, upper: np.ndarray) -> Any:
     figure, (left, right) = film.strip(pictures, (0.0, 0.3, 0.55, 1.0), 2)
     run.curves(left, "distance")
-    left.set(title="root mean square distance from the fold [m]", yscale="log", xlabel="gradient step")
+    left.set(ylabel="distance from the fold, RMS [m]", yscale="log", xlabel="gradient step")
     lower = np.setdiff1d(np.arange(len(x)), upper)
     for which, color, label in ((lower, "#6b7280", "lower half"), (upper, "#2a6db5", "upper half")):
         right.plot(x[which, 1], x[which, 2], ".", color=color, markersize=3, label=label)
-    right.set(xlabel="y [m]", title="at the end, from the side, z [m]", aspect="equal", xlim=(-EDGE / 2 - 0.02, 0.07))
+    right.set(xlabel="y [m]", ylabel="z [m]", title="at the end, from the side", aspect="equal")
+    right.set_xlim(-EDGE / 2 - 0.02, 0.07)
     right.legend(frameon=False)
     return figure

@@ -171,5 +171,5 @@ def wood() -> str:
 def _figure(pictures: Any, when: np.ndarray, below: np.ndarray) -> Any:
     figure, (axes,) = film.strip(pictures, (0.0, 0.3, 0.6, 1.0))
     axes.plot(when, 100 * below, color="#2a6db5")
-    axes.set(xlabel="time [s]", title="sand below the neck [%]", ylim=(0, 100))
+    axes.set(xlabel="time [s]", ylabel="sand below the neck [%]", ylim=(0, 100))
     return figure

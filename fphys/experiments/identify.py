@@ -301,7 +301,7 @@ def figure(
         left.plot(relative[:, j], color=colors[j % 6], marker="o", markersize=3, linewidth=1.3, label=name)
     if truth_known:
         left.axhspan(1 - bar, 1 + bar, color="#3a9d6e", alpha=0.25, linewidth=0)
-    left.set(title="found / true" if truth_known else "found / begun with", xlabel="iteration")
+    left.set(ylabel=f"found / {'true' if truth_known else 'begun with'} [-]", xlabel="iteration")
     left.legend(frameon=False, fontsize=9)
     panels, unit = [left], ["m" if joint == JointType.SLIDE else "rad" for joint in model.structure.joint.type]
     for j in range(min(motion.qpos.shape[1], 2)):

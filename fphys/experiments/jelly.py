@@ -133,5 +133,5 @@ def tray() -> str:
 def _figure(pictures: Any, when: np.ndarray, speed: np.ndarray) -> Any:
     figure, (axes,) = film.strip(pictures, (0.1, 0.25, 0.5, 1.0))
     axes.plot(when, speed, color="#2a6db5")
-    axes.set(xlabel="time [s]", title="speed, root of the mean square [m/s]", ylim=(0, None))
+    axes.set(xlabel="time [s]", ylabel="speed, RMS [m/s]", ylim=(0, None))
     return figure

@@ -195,7 +195,7 @@ def _figure(before: np.ndarray, path: np.ndarray, walls: np.ndarray, velocity: n
     at = np.linspace(0, 1, len(velocity))
     for line, name, color in zip(velocity.T, ("forwards", "upwards"), ("#2a6db5", "#3a9d6e")):
         right.plot(at, line, "o-", color=color, label=name)
-    right.set(xlabel="part of the jet, from its end", title="velocity [m/s]")
+    right.set(xlabel="part of the jet, from its end", ylabel="velocity [m/s]")
     right.legend(frameon=False, fontsize=8)
     for axes in (left, right):
         axes.spines[["top", "right"]].set_visible(False)

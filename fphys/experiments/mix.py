@@ -299,8 +299,9 @@ def _figure(pictures: Any, shown: list[Any], slopes: dict[str, float], every: in
     }
     for (name, z), color in zip(lines.items(), ("#b8804d", "#db594d", "#40404a", "#d1ad6b", "#4d806b"), strict=True):
         left.plot(t, np.array(z), color=color, label=name)
-    left.set(xlabel="t [s]", title="heights [m]", ylim=(0, None))
+    left.set(xlabel="t [s]", ylabel="heights [m]", ylim=(0, None))
     left.legend(frameon=False, fontsize=8, ncols=2)
     right.barh(list(slopes), np.abs(list(slopes.values())), color="#2a6db5")
-    right.set(xscale="log", xlabel="by relative changes [1e-3 m²]", title="derivatives of how far all move [1e-3 m²]")
+    right.set(xscale="log", xlabel="by relative changes [1e-3 m²]", ylabel="by gradient [1e-3 m²]")
+    right.set_title("derivatives of how far all move")
     return figure

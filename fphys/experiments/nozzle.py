@@ -326,11 +326,11 @@ def _figure(run: Run, pictures: Any, shape: np.ndarray, when: np.ndarray, litres
         for edge in section(jnp.asarray((guess(), shape)[world]), x):
             left.plot(x, edge, color=color)
         centre.plot(when, litres[:, world], color=color, label=name)
-    left.set(xlabel="x [m]", title="floor and roof [m]", aspect="equal")
-    centre.set(xlabel="time [s]", title="liquid in the bucket [l]")
+    left.set(xlabel="x [m]", ylabel="floor and roof [m]", aspect="equal")
+    centre.set(xlabel="time [s]", ylabel="liquid in the bucket [l]")
     centre.legend(frameon=False)
     for name, color, label in (("miss", "#2a6db5", "mean"), ("spread", "#3a9d6e", "spread")):
         right.plot(np.abs(run.history.get(name, [])), color=color, label=label)
-    right.set(xlabel="iteration", title="how far the jet misses [m]", ylim=(0, None))
+    right.set(xlabel="iteration", ylabel="how far the jet misses [m]", ylim=(0, None))
     right.legend(frameon=False)
     return figure

@@ -175,7 +175,7 @@ def _figure(shown: list[np.ndarray], spacing: float, wanted: float, step: float)
     t = step * np.arange(1, len(shown) + 1)
     left.plot(t, [2 * x[:, 2].mean() for x in shown], color="#2a6db5")
     left.axhline(wanted, color="#6b7280", linewidth=0.8, linestyle=":")
-    left.set(xlabel="time [s]", title="twice the height of the centre [m]", ylim=(0, 4 * wanted))
+    left.set(xlabel="time [s]", ylabel="twice the centre's height [m]", ylim=(0, 4 * wanted))
     x = shown[-1][np.abs(shown[-1][:, 1] - EDGE / 2) < spacing]
     right.scatter(x[:, 0], x[:, 2], s=3.0, color="#2a6db5")
     right.axhline(wanted, color="#6b7280", linewidth=0.8, linestyle=":")

@@ -221,7 +221,7 @@ def _figure(pictures: Any, tried: np.ndarray, found: np.ndarray, config: Config,
     order = np.argsort(tried)
     left.plot(np.degrees(tried[order]), found[order], "o-", markersize=3, color="#2a6db5")
     left.axhline(config.litres, color="#6b7280", linewidth=0.8, linestyle=":")
-    left.set(xlabel="largest angle [degrees]", title="poured [litres]")
+    left.set(xlabel="largest angle [degrees]", ylabel="poured [litres]")
     right.plot(STEP * _every() * np.arange(1, len(torque) + 1), torque, color="#ec6a29")
-    right.set(xlabel="t [s]", title="torque of the motor [N m]")
+    right.set(xlabel="t [s]", ylabel="torque of the motor [N m]")
     return figure

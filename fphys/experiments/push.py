@@ -340,9 +340,9 @@ def _figure(states: fphys.State, tip: np.ndarray, goal: Goal, miss: np.ndarray, 
     above.plot(*(BOX + corners).T, color="#6b7280", linewidth=1.0)
     above.set(title="from above: goals dotted", xlabel="x [m]", ylabel="y [m]", aspect="equal")
     distance.axhline(100 * BAR, color="#c23b4b", linestyle="--", linewidth=1.0)
-    distance.set(title="distance from the goal [cm]", xlabel="time [s]")
+    distance.set(ylabel="distance from the goal [cm]", xlabel="time [s]")
     angle.axhline(np.degrees(TURN), color="#c23b4b", linestyle="--", linewidth=1.0)
-    angle.set(title="angle from the goal [degrees]", xlabel="time [s]", ylim=(0, None))
+    angle.set(ylabel="angle from the goal [degrees]", xlabel="time [s]", ylim=(0, None))
     for axes in (above, distance, angle):
         axes.grid(True, alpha=0.25, linewidth=0.6)
         axes.spines[["top", "right"]].set_visible(False)

@@ -134,4 +134,4 @@ def measured(report: dict[str, Any]) -> tuple[scaling.Update, dict[str, float]]:
 def draw(axes: Any, counts: np.ndarray, efficiency: np.ndarray, kept: np.ndarray) -> None:
     axes.plot(counts, efficiency, linewidth=1.5, label="messages and stragglers")
     axes.plot(counts, efficiency * kept, linewidth=1.5, label="with failures")
-    axes.set(xscale="log", xlabel="devices", ylabel="rate of a device, relative to one alone", ylim=(0, 1.05))
+    axes.set(xscale="log", xlabel="devices [-]", ylabel="rate of a device, relative to one alone", ylim=(0, 1.05))

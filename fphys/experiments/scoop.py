@@ -203,9 +203,9 @@ def _figure(pictures: Any, tried: np.ndarray, found: np.ndarray, config: Config,
     order = np.argsort(tried)
     left.plot(1e3 * tried[order], found[order], "o-", markersize=3, color="#b8860b")
     left.axhline(config.grams, color="#6b7280", linewidth=0.8, linestyle=":")
-    left.set(xlabel="depth [mm]", title="lifted [g]")
+    left.set(xlabel="depth [mm]", ylabel="lifted [g]")
     for k, (name, color) in enumerate((("forwards", "#2a6db5"), ("upwards", "#ec6a29"))):
         right.plot(when, force[:, k], color=color, label=name)
-    right.set(xlabel="t [s]", title="force of the motors [N]")
+    right.set(xlabel="t [s]", ylabel="force of the motors [N]")
     right.legend(frameon=False, fontsize=8)
     return figure

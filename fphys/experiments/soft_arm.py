@@ -205,8 +205,8 @@ def _figure(
         away = np.linalg.norm(np.asarray(middle(params, path[:, k])) - target, axis=-1)
         left.plot(t, 1e3 * away, color=PALETTE[k % len(PALETTE)])
         right.bar(np.arange(4) + 0.8 * k / len(wanted), pressures[k] / 1e3, 0.8 / len(wanted), color=PALETTE[k % 4])
-    left.set(xlabel="time [s]", title="distance of the tip from its target [mm]", ylim=(0, None))
+    left.set(xlabel="time [s]", ylabel="distance [mm]", title="of the tip from its target", ylim=(0, None))
     right.axhline(0.0, color="#6b7280", linewidth=0.8)
-    right.set(xlabel="chamber", title="pressure [kPa]")
+    right.set(xlabel="chamber", ylabel="pressure [kPa]")
     right.set_xticks(np.arange(4) + 0.3, ["-x", "+x", "-y", "+y"])
     return figure

@@ -167,12 +167,12 @@ def _figure(path: np.ndarray, muscle: np.ndarray, doing: np.ndarray) -> Any:
     shown = np.linspace(0, len(path) - 1, 4).astype(int)
     for k, when in enumerate(shown):
         left.scatter(*(path[when] + [0, 0.3 * k]).T, s=2.0, color=colors[muscle + 1])
-    left.set(aspect="equal", xlabel="x [m]", ylabel="time", title=f"the body, {LENGTH:.2f} m long")
-    left.set_yticks(0.3 * np.arange(4) + 0.02, [f"{when * STEP:.1f} s" for when in shown])
+    left.set(aspect="equal", xlabel="x [m]", ylabel="time [s]", title=f"the body, {LENGTH:.2f} m long")
+    left.set_yticks(0.3 * np.arange(4) + 0.02, [f"{when * STEP:.1f}" for when in shown])
     t = STEP * np.arange(len(doing))
     for number, line in enumerate(doing.T):
         right.plot(t, line, color=colors[number + 1], linewidth=1.0)
-    right.set(xlabel="time [s]", title="stress of the muscles, part of the largest", xlim=(0, min(1.0, t[-1])))
+    right.set(xlabel="time [s]", ylabel="stress of the muscles / the largest [-]", xlim=(0, min(1.0, t[-1])))
     for axes in (left, right):
         axes.spines[["top", "right"]].set_visible(False)
     return figure

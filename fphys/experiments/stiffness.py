@@ -142,10 +142,10 @@ def _figure(path: np.ndarray, config: Config) -> Any:
 
     figure = Figure(figsize=(8.0, 3.2), layout="constrained")
     for axes, values, true, name in zip(
-        figure.subplots(1, 2), path.T, (config.young, config.poisson), ("Young's modulus [Pa]", "Poisson's ratio")
+        figure.subplots(1, 2), path.T, (config.young, config.poisson), ("Young's modulus [Pa]", "Poisson's ratio [-]")
     ):
         axes.plot(values, color="#2a6db5")
         axes.axhline(true, color="#6b7280", linewidth=0.8, linestyle=":")
-        axes.set(xlabel="iteration", title=name)
+        axes.set(xlabel="iteration", ylabel=name)
         axes.spines[["top", "right"]].set_visible(False)
     return figure

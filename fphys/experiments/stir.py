@@ -344,14 +344,14 @@ def _figure(pictures: Any, before: Recorded, after: Recorded) -> Any:
         left.plot(t, distance(motion), color=color, label=name)
         centre.plot(*np.asarray(motion.qpos)[:, 0, ARM : ARM + 2].T, color=color)
         centre.plot(*np.asarray(motion.paddle)[:, 0, :2].T, color=color, linestyle="--", linewidth=1.0)
-    left.set(xlabel="t [s]", title="ball from the corner [m]", ylim=(0, None))
+    left.set(xlabel="t [s]", ylabel="ball from the corner [m]", ylim=(0, None))
     left.legend(frameon=False, fontsize=8)
     rim = MIDDLE + TANK / 2 * np.array([[-1, -1], [1, -1], [1, 1], [-1, 1], [-1, -1]])
     centre.plot(*rim.T, "k", linewidth=0.8)
     centre.plot(*CORNER, "o", color="#3a9d6e", fillstyle="none")
-    centre.set(xlabel="x [m]", title="ball, and paddle (dashed): y [m]", aspect="equal")
+    centre.set(xlabel="x [m]", ylabel="y [m]", title="ball, and paddle (dashed)", aspect="equal")
     for k in (0, 1, 3, 5):
         right.plot(t, np.asarray(after.torque)[:, 0, k], linewidth=1.2, label=f"joint {k + 1}")
-    right.set(xlabel="t [s]", title="torques found [N m]")
+    right.set(xlabel="t [s]", ylabel="torques found [N m]")
     right.legend(frameon=False, fontsize=8, ncols=2)
     return figure

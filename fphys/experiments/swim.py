@@ -238,13 +238,13 @@ def _figure(run: Run, pictures: Any, first: np.ndarray, best: np.ndarray) -> Any
     t = STEP * np.arange(1, len(best) + 1)
     for k, color in enumerate(COLORS):
         left.plot(t, best[:, 0, 3 + k], color=color, linewidth=1.2, label=f"joint {k + 1}")
-    left.set(xlabel="t [s]", title="angles, from head to tail [rad]")
+    left.set(xlabel="t [s]", ylabel="angles, from head to tail [rad]")
     left.legend(frameon=False, fontsize=8, ncols=2)
     for name, qpos, style in (("first", first, "--"), ("best", best, "-")):
         x = np.asarray(middle(jnp.asarray(qpos)))
         centre.plot(t, (x - x[0]) / LENGTH, style, color=COLORS[0], label=name)
-    centre.set(xlabel="t [s]", title="way [body lengths]")
+    centre.set(xlabel="t [s]", ylabel="way [body lengths]")
     centre.legend(frameon=False, fontsize=8)
     right.plot(run.history.get("lengths_per_second", []), color=COLORS[0])
-    right.set(xlabel="iteration", title="speed [body lengths/s]")
+    right.set(xlabel="iteration", ylabel="speed [body lengths/s]")
     return figure

@@ -186,19 +186,19 @@ def _figure(model: fphys.Model, run: Run, states: fphys.State, torque: Array) ->
     colors = ["#2a6db5", "#ec6a29", "#3a9d6e", "#8a5fb0", "#c23b4b", "#6b7280"]
     found.plot(run.history.get("speed", []), color=colors[0], linewidth=1.4)
     found.axhline(BAR, color="#c23b4b", linestyle="--", linewidth=1.0)
-    found.set(title="speed during the search [m/s]", xlabel="gradient step")
+    found.set(ylabel="speed during the search [m/s]", xlabel="gradient step")
     for world in range(states.qpos.shape[1]):
         color = colors[world % len(colors)]
         place.plot(time, states.qpos[:, world, 0], color=color, linewidth=1.2)
         height.plot(time, states.qpos[:, world, 2], color=color, linewidth=1.0)
     place.plot(time, BAR * time, color="#c23b4b", linestyle="--", linewidth=1.0)
-    place.set(title=f"way [m]; dashed, {BAR} m/s", xlabel="time [s]")
+    place.set(ylabel="way [m]", title=f"dashed, {BAR} m/s", xlabel="time [s]")
     height.axhline(FALLEN[0], color="#c23b4b", linestyle="--", linewidth=1.0)
-    height.set(title="height of the trunk [m]", xlabel="time [s]", ylim=(0, None))
+    height.set(ylabel="height of the trunk [m]", xlabel="time [s]", ylim=(0, None))
     last = time > time[-1] - 1.0
     for j, name in enumerate(model.names("joint")[1:4]):
         joints.plot(time[last], torque[last, 0, j], color=colors[j], linewidth=1.2, label=name)
-    joints.set(title="torques of a leg in the last second [N m]", xlabel="time [s]")
+    joints.set(ylabel="torque [N m]", title="a leg in the last second", xlabel="time [s]")
     joints.legend(frameon=False, fontsize=9)
     for axes in (found, place, height, joints):
         axes.grid(True, alpha=0.25, linewidth=0.6)

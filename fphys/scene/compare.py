@@ -81,10 +81,10 @@ class Comparison:
             energy.plot(run.times, run.energy, label=name, **line)
             force.plot(run.times, np.linalg.norm(run.force, axis=-1).sum(-1), **line)
             cost.bar([name], [1e3 * run.seconds], color=_COLORS.get(name))
-        titles = ("joints [rad or m]" if self.joints else "heights [m]", "energy [J]", "contact forces [N]")
-        for axes, title in zip((motion, energy, force), titles, strict=True):
-            axes.set(xlabel="time [s]", title=title)
-        cost.set(title="a step [ms]", yscale="log")
+        labels = ("joints [rad or m]" if self.joints else "heights [m]", "energy [J]", "contact forces [N]")
+        for axes, label in zip((motion, energy, force), labels, strict=True):
+            axes.set(xlabel="time [s]", ylabel=label)
+        cost.set(xlabel="engine", ylabel="a step [ms]", yscale="log")
         cost.tick_params(axis="x", rotation=45)
         energy.legend(frameon=False)
         return figure

@@ -42,7 +42,8 @@ def play(tmp_path: Any, monkeypatch: pytest.MonkeyPatch, full: bool) -> Callable
     plot = Run.plot
 
     def labelled(record: Any, name: str, figure: Any) -> Any:
-        drawn = plot(record, name, figure)
+        checked = (lambda axes: (figure(axes), says_what(axes))) if callable(figure) else figure
+        drawn = plot(record, name, checked)
         for axes in [] if callable(figure) else figure.get_axes():
             says_what(axes)
         return drawn
@@ -70,12 +71,14 @@ def play(tmp_path: Any, monkeypatch: pytest.MonkeyPatch, full: bool) -> Callable
 
 
 def says_what(axes: Any) -> None:
-    """Both axes of a plot say what they show and its unit; the vertical one may do so in the title."""
+    """Both axes of a plot say what they show and its unit, and no title has a unit that belongs there."""
     drawn = axes.lines or axes.collections or axes.patches
     if not axes.axison or not drawn or axes.get_label() == "<colorbar>":
         return
     below = [other.get_xlabel() for other in axes.get_shared_x_axes().get_siblings(axes)]
-    for labels in ([axes.get_xlabel(), *below], [axes.get_ylabel(), axes.get_title()]):
+    beside = [other.get_ylabel() for other in axes.get_shared_y_axes().get_siblings(axes)]
+    assert not UNIT.search(axes.get_title()), f"a unit is in the title {axes.get_title()!r}: label the axis"
+    for labels in (below, beside):
         assert any(UNIT.search(text) or NUMBERS.search(text) for text in labels), f"an axis has only {labels}"
 
 

@@ -30,7 +30,7 @@ def test_a_fall_on_two_engines():
     gaps = found.difference("physx")
     assert 0 < gaps["links"] < 0.05 and gaps["positions"] == 0 and gaps["impulse"] < 0.05 * mass * 9.81
     assert found.difference("native") == dict.fromkeys(gaps, 0.0)
-    assert [axes.get_title() for axes in found.figure().axes] == [
+    assert [axes.get_ylabel() for axes in found.figure().axes] == [
         "heights [m]",
         "energy [J]",
         "contact forces [N]",
@@ -46,7 +46,7 @@ def test_a_pendulum_on_two_engines():
     drift = {name: motion.energy[-1] / start - 1 for name, motion in found.motions.items()}
     assert abs(drift["native"]) < 0.002 and 0.01 < drift["physx"] < 0.03
     assert found.difference("physx")["links"] < 1e-4 and 0.05 < found.difference("physx")["positions"] < 0.5
-    assert found.figure().axes[0].get_title() == "joints [rad or m]"
+    assert found.figure().axes[0].get_ylabel() == "joints [rad or m]"
 
 
 def test_engines_that_cannot_are_absent(monkeypatch):
