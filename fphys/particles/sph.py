@@ -84,10 +84,10 @@ Array = jax.Array
 DIFFUSION = 0.1
 """Default density diffusion (Marrone 2011)."""
 
-RELAXATION = 0.2
+RELAXATION = 0.12
 """Share of an excess of density that incompressible fluid removes in a step."""
 
-RECOVERY = 0.01
+RECOVERY = 0.04
 """Share of a lack of density that fluid inside makes good in a step: more damps waves, without any it swells."""
 
 INSIDE = 0.1
@@ -218,49 +218,44 @@ def _incompressible(
     """The same of incompressible fluid, what its solve found, and the worlds in which that is unconverged."""
     dim, fluid, inside = slots.x.shape[-1], slots.kind == FLUID, _fluid(slots)
     dt, volume, full = rows(params.timestep, 2), params.spacing**dim, filling(params, dim)
-    filled = _excess(params, slots, near)
-    at = pressure.places(near, in_space(slots.x), fluid, filled, slots.walls, volume)
+    at, filled = pressure.places(near, in_space(slots.x), fluid, slots.walls, volume, full * params.h)
     turn = dt / (full * params.h)  # the share of its density that a rate of velocities adds in a step
     scale = params.density[:, None] * full * (params.h / dt) ** 2  # the pressure [Pa] of w
 
-    pairs = _all_but_pressure(params, slots, near)
+    pairs, head = _all_but_pressure(params, slots, near)
     v = slots.v + dt[..., None] * jnp.where(inside, pairs + load, 0)
     excess, edge = jnp.where(fluid, filled, 0), HOLD * lacking(params, dim)
     held = fluid & (excess > -edge)
     inner = RECOVERY * jnp.clip(1 + excess / INSIDE, 0, 1) ** 2
     surplus = jnp.where(held, jnp.where(excess > 0, RELAXATION, inner) * excess, excess + edge)
-    walled = pressure.blur(near, at, volume, jnp.where(fluid, 0, 1).astype(v.dtype)) / (full * params.h)
-    pulled = held & (walled < BESIDE)
+    pulled = held & (at.walled < BESIDE * full * params.h)
     b = surplus + turn * pressure.approach(near, at, volume, in_space(v))
-    w, unsolved = known, jnp.zeros(slots.time.shape, bool)
-    if w is None:
+    found, unsolved = known, jnp.zeros(slots.time.shape, bool)
+    if found is None:
         start = jax.lax.stop_gradient(slots.p / scale)
-        w, unsolved = pressure.solve(pressure.matrix(near, at, volume), b, pulled, start, params.tolerance)
-    w = pressure.settled(near, at, volume, b, pulled, w)
-    push = pressure.push(near, at, volume, w)[..., :dim]
+        found, unsolved = pressure.solve(pressure.matrix(near, at, volume), b, pulled, start, params.tolerance)
+    w = pressure.settled(near, at, volume, b, pulled, found)
+    w = pressure.lent(near, at, volume, w)
+    p = jnp.where(fluid, scale * w, jnp.maximum(scale * w + head, 0))
+    push = pressure.push(near, at, volume, w, p)
+    p = jnp.where(fluid, push[..., 3] / (full * params.h * (1 + filled)), p)
+    push = push[..., :dim]
     v = jnp.where(inside, v - push / turn[..., None], v)
 
-    after = _with_walls(params, _at_rest(params, slots.replace(p=scale * w)), near)
-    smoothed = pressure.blur(near, at, volume, after.p) / (full * params.h * (1 + filled))
-    p = jnp.where(fluid, smoothed, after.p)
     on_walls = rows(particle_mass(params, slots), 3) * jnp.where(inside, 0, pairs - push / rows(turn * dt, 3))
     rho = jnp.where(fluid, params.density[:, None] * (1 + excess), params.density[:, None])
-    return slots.replace(v=v, rho=rho, p=p), on_walls, w, unsolved
+    return slots.replace(v=v, rho=rho, p=p), on_walls, found, unsolved
 
 
-def _excess(params: Params, slots: State, near: Neighbors) -> Array:
-    """Relative density above that of rest, by the sum of the kernel over fluid and walls, shape (world, particle)."""
-    dim = slots.x.shape[-1]
-    return params.spacing**dim / filling(params, dim) * sums.densities(near, _moving(slots)) - 1
-
-
-def _all_but_pressure(params: Params, slots: State, near: Neighbors) -> Array:
+def _all_but_pressure(params: Params, slots: State, near: Neighbors) -> tuple[Array, Array]:
     """Accelerations by pairs of incompressible fluid, but those that the solve finds: (world, particle, dim).
 
-    Walls have the weight of fluid in them, rho g . d in the mean (Adami 2012), on top of the fluid's pressure.
+    Walls have the weight of fluid in them, rho g . d in the mean (Adami 2012), on top of the fluid's pressure: the
+    second result, [Pa], (world, particle), which is not negative in the first.
     """
-    boundary = _with_walls(params, _at_rest(params, slots.replace(p=0 * slots.p)), near)
-    return rows(particle_mass(params, slots), 3) * _pair_forces(params, boundary, near)
+    taken = _with_walls(params, _at_rest(params, slots.replace(p=0 * slots.p)), near)
+    boundary = taken.replace(p=jnp.maximum(taken.p, 0))
+    return rows(particle_mass(params, slots), 3) * _pair_forces(params, boundary, near), taken.p
 
 
 def _at_rest(params: Params, state: State) -> State:
@@ -278,11 +273,12 @@ def forces(params: Params, state: State) -> Array:
     near = _neighbors(state, jnp.zeros(state.x.shape[0], jnp.uint32))
     slots, mass = _in_slots(params, near, state), rows(particle_mass(params, state), 3)
     if params.method == "dfsph":
-        volume, fluid = params.spacing ** state.x.shape[-1], slots.kind == FLUID
-        at = pressure.places(near, in_space(slots.x), fluid, _excess(params, slots, near), slots.walls, volume)
-        push = pressure.push(near, at, volume, slots.p)[..., : state.x.shape[-1]]
-        push = push / rows(params.density * params.h, 3)
-        return near.to_particles(mass * (_all_but_pressure(params, slots, near) - push))[0]
+        dim, fluid = state.x.shape[-1], slots.kind == FLUID
+        volume, full = params.spacing**dim, filling(params, dim) * params.h
+        at, _ = pressure.places(near, in_space(slots.x), fluid, slots.walls, volume, full)
+        p = pressure.lent(near, at, volume, slots.p)
+        push = pressure.push(near, at, volume, p)[..., :dim] / rows(params.density * params.h, 3)
+        return near.to_particles(mass * (_all_but_pressure(params, slots, near)[0] - push))[0]
     boundary = _with_walls(params, slots.replace(p=pressure_at(params, slots.rho)), near)
     return near.to_particles(mass**2 * _pair_forces(params, boundary, near))[0]
 
@@ -358,7 +354,8 @@ def _with_walls(params: Params, state: State, near: Neighbors) -> State:
     wet = total[..., 0] > 1e-18 * sums.smoothing(state.grid)[1]  # a neighbour at 2 h weighs 1e-30 by rounding
     weight = jnp.where(wet, total[..., 0], 1)
     taken = total[..., 1] / weight
-    p = jnp.where(fluid, p, taken if params.transport else jnp.maximum(taken, 0))
+    push_only = params.method == "wcsph" and not params.transport
+    p = jnp.where(fluid, p, jnp.maximum(taken, 0) if push_only else taken)
     beyond = 2 * state.v - total[..., 2 : 2 + state.v.shape[-1]] / weight[..., None]
     v = jnp.where(fluid[..., None] | ~wet[..., None], state.v, beyond)
     beyond = state.rho if params.method == "dfsph" else density_at(params, p)

@@ -97,8 +97,8 @@ def _step(given: dict[str, Any], x: Any, v: Any, kind: np.ndarray, known: Any = 
     excess, turn = jnp.where(fluid, filled - 1, 0), dt / (full * h)
     edge = 1.1 * lacking(given["spacing"], h, dim)
     held = fluid & (excess > -edge)
-    inside = excess * 0.01 * jnp.clip(1 + 10 * excess, 0, 1) ** 2
-    allowed = jnp.where(held, jnp.where(excess > 0, 0.2 * excess, inside), excess + edge)
+    inside = excess * 0.04 * jnp.clip(1 + 10 * excess, 0, 1) ** 2
+    allowed = jnp.where(held, jnp.where(excess > 0, 0.12 * excess, inside), excess + edge)
 
     seen = jnp.where((fluid | ~wet)[:, None], v, 2 * v - share @ v)
     rough = acting & (kind < 2)[:, None] & (kind < 2)[None]

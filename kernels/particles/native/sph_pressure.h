@@ -25,22 +25,24 @@ template <class number> struct Facing {
 template <class number>
 CUDA_CALLABLE vec4<number> sum_squeeze(
     int world, int row, int found, const vec3<number>& period, number h, number scale, const array<int>& index,
-    const array<vec4<number>>& place, const array<number>& pressure)
+    const array<vec4<number>>& place, const array<number>& pressure, const array<number>& value)
 {
 #pragma clang fp contract(fast)
     const Slot<number> own(world, row, period, h, index, place, place);
-    const number *const pressures = part(pressure, world), here = pressures[own.slot];
+    const number *const pressures = part(pressure, world), *const values = part(value, world);
+    const number here = pressures[own.slot];
     const many<number> none = number(0);
-    many<number> f[3] = {none, none, none};
+    many<number> f[3] = {none, none, none}, sum = none;
     for (int k = 0; k < found; k += MANY) {
         const Facing<number> by(own, k);
         const many<number> p = gather<number>(pressures, own.near + k) + here;
-        const many<number> push = by.weight * by.w * by.w * by.w * p;
+        const many<number> slope = by.w * by.w * by.w, push = by.weight * slope * p;
         for (int c = 0; c < 3; ++c) f[c] = f[c] + push * by.d[c];
+        sum = sum + slope * by.w * (number(2) * by.q + number(1)) * gather<number>(values, own.near + k);
     }
     vec4<number> out;
     for (int c = 0; c < 3; ++c) out[c] = number(-5) * scale * own.closer * total<number>(f[c]);
-    out[3] = number(0);
+    out[3] = scale * (total<number>(sum) + number(1 - (MANY - found % MANY) % MANY) * values[own.slot]);
     return out;
 }
 
@@ -87,25 +89,94 @@ CUDA_CALLABLE vec3<number> sum_squeeze_gradient(
     return out;
 }
 
+// Sums of the kernel over the fluid around a slot, and over the walls, its own included; and about the diagonal of the
+// matrix: |dL/du|^2 over the fluid, for a pressure of one here and at the walls around. What fills up the last eight is
+// the slot itself.
 template <class number>
-CUDA_CALLABLE number sum_squeeze_squares(
+CUDA_CALLABLE vec3<number> sum_around(
     int world, int row, int found, const vec3<number>& period, number h, number scale, const array<int>& index,
     const array<vec4<number>>& place)
 {
 #pragma clang fp contract(fast)
     const Slot<number> own(world, row, period, h, index, place, place);
     const many<number> none = number(0);
-    many<number> f[3] = {none, none, none}, squares = none;
+    many<number> f[3] = {none, none, none}, squares = none, fluid = none, walls = none;
     for (int k = 0; k < found; k += MANY) {
         const Facing<number> by(own, k);
-        const many<number> slope = by.w * by.w * by.w;
+        const many<number> slope = by.w * by.w * by.w, shape = slope * by.w * (number(2) * by.q + number(1));
         for (int c = 0; c < 3; ++c) f[c] = f[c] + (number(2) - by.fluid) * slope * by.d[c];
         squares = squares + by.fluid * slope * slope * dot(by.d, by.d);
+        fluid = fluid + by.fluid * shape, walls = walls + (number(1) - by.fluid) * shape;
     }
+    const number self = number(1 - (MANY - found % MANY) % MANY), factor = number(-5) * scale * own.closer;
+    const bool inside = own.kind == number(0);
     number sum = total<number>(squares);
     for (int c = 0; c < 3; ++c) sum += total<number>(f[c]) * total<number>(f[c]);
-    const number factor = number(-5) * scale * own.closer;
-    return factor * factor * sum;
+    vec3<number> out;
+    out[0] = scale * (total<number>(fluid) + (inside ? self : number(0)));
+    out[1] = scale * (total<number>(walls) + (inside ? number(0) : self));
+    out[2] = inside ? factor * factor * sum : number(0);
+    return out;
+}
+
+// What pressure does to a fluid slot; a record is (position, pressure).
+template <class number>
+CUDA_CALLABLE vec3<number> sum_inner_squeeze(
+    int world, int row, int found, const vec3<number>& period, number h, number scale, const array<int>& index,
+    const array<vec4<number>>& record)
+{
+#pragma clang fp contract(fast)
+    const Slot<number> own(world, row, period, h, index, record, record);
+    const many<number> none = number(0);
+    many<number> f[3] = {none, none, none};
+    for (int k = 0; k < found; k += MANY) {
+        const Facing<number> by(own, k);
+        const many<number> push = by.w * by.w * by.w * (by.there[3] + own.kind);
+        for (int c = 0; c < 3; ++c) f[c] = f[c] + push * by.d[c];
+    }
+    vec3<number> out;
+    for (int c = 0; c < 3; ++c) out[c] = number(-5) * scale * own.closer * total<number>(f[c]);
+    return out;
+}
+
+// What velocity, zero at walls, does to the density in a plane; a record is (two of position, two of velocity).
+template <class number>
+CUDA_CALLABLE number sum_flat_rate(
+    int world, int row, int found, const vec3<number>& period, number h, number scale, const array<int>& index,
+    const array<vec4<number>>& record)
+{
+#pragma clang fp contract(fast)
+    const Slot<number> own(world, row, period, h, index, record, record);
+    many<number> rate = number(0);
+    for (int k = 0; k < found; k += MANY) {
+        many<number> there[4], d[2];
+        gather_four<number>(own.places, own.near + k, there);
+        for (int c = 0; c < 2; ++c) d[c] = own.x[c] - there[c];
+        if (own.wound)
+            for (int c = 0; c < 2; ++c) d[c] = d[c] - own.period[c] * nearest<number>(own.turn[c] * d[c]);
+        const many<number> q = root<number>(own.closer * (d[0] * d[0] + d[1] * d[1]) + number(1e-12));
+        const many<number> w = many<number>(number(1)) - number(0.5) * q;
+        rate = rate + w * w * w * ((own.x[2] - there[2]) * d[0] + (own.x[3] - there[3]) * d[1]);
+    }
+    return number(-5) * scale * own.closer * total<number>(rate);
+}
+
+// Sum of the kernel times a value over the walls around a fluid slot.
+template <class number>
+CUDA_CALLABLE number sum_beside(
+    int world, int row, int found, const vec3<number>& period, number h, number scale, const array<int>& index,
+    const array<vec4<number>>& place, const array<number>& value)
+{
+#pragma clang fp contract(fast)
+    const Slot<number> own(world, row, period, h, index, place, place);
+    const number* const values = part(value, world);
+    many<number> sum = number(0);
+    for (int k = 0; k < found; k += MANY) {
+        const Facing<number> by(own, k);
+        const many<number> shape = by.w * by.w * by.w * by.w * (number(2) * by.q + number(1));
+        sum = sum + (number(1) - by.fluid) * shape * gather<number>(values, own.near + k);
+    }
+    return scale * total<number>(sum);
 }
 
 // Sum of the kernel times a value over all particles. What fills up the last eight is the slot itself.
