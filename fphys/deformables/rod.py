@@ -7,7 +7,8 @@ lets every constraint act once, as in :mod:`fphys.deformables.pbd`, with the com
     edges:   x_1 - x_0 = l t                  their length, and the frame along them
     joints:  log(q_0^-1 q_1) = its value at rest, a bend about two axes and a twist, of stiffness B / l, B / l and G / l
 
-with 4 tan(angle / 4) for an angle.
+with 4 tan(angle / 4) for an angle. All joints of a row act at once, about one of their axes after the other: a frame
+has joints on both sides, whose moments almost cancel, and one that acted before the other would give way to it.
 
 A multiplier lambda of an edge moves its ends by w lambda and turns its frame by I^-1 (-l t x lambda); one of a joint
 turns two frames against each other. Linear momentum stays to rounding, angular momentum to the order of the substep.
@@ -16,6 +17,7 @@ of the substeps as taken, which are recomputed and run backwards.
 """
 
 import functools
+import itertools
 from typing import Any, NamedTuple
 
 import jax
@@ -33,6 +35,7 @@ from ..tree import Tree, pytree, static
 from ..worlds import Status, choose, flag, freeze, idle, is_nonfinite, sound
 from . import contact
 from .arguments import expect_pins, motion, places, vertex_numbers
+from .chain import Chain, chains, solve
 from .constraints import colors
 from .mesh import Mesh, Topology, measures, shared
 from .turns import axis_of, exp, frames_of, inverse, log, shortest, turned_by
@@ -312,23 +315,25 @@ def _constraints(params: Params, rest: Array, length: Array, weight: Array, easy
         twist = _yield([e[:, some] for e in easy], t, -l * jnp.cross(t, pull))
         return push, turn.at[:, some].set(turned_by(turn[:, some], twist))
 
-    def bent(at: _At, push: Array, turn: Array, some: np.ndarray) -> tuple[Array, Array]:
-        a, b = pairs[some].T
-        one, two = (quat_mul(quat_mul(turn[:, k], at.turned[:, k]), at.frames[:, k]) for k in (a, b))
-        off = log(quat_mul(inverse(straight[:, some]), quat_mul(inverse(one), two)))
-        stiff = jnp.stack([bend[:, some], bend[:, some], twist[:, some]], -1)
-        ease = jnp.stack([easy[0][:, a] + easy[0][:, b]] * 2 + [easy[1][:, a] + easy[1][:, b]], -1)
-        moment = rotate(two, -stiff * off / (stiff * ease + 1))
-        ta, tb = axis_of(one), axis_of(two)
-        turn = turn.at[:, a].set(turned_by(turn[:, a], -_yield([e[:, a] for e in easy], ta, moment)))
-        return push, turn.at[:, b].set(turned_by(turn[:, b], _yield([e[:, b] for e in easy], tb, moment)))
-
-    order = [(stretch, some) for some in _by_color(elements)] + [(bent, some) for some in _by_color(pairs)]
+    def bent(at: _At, turn: Array, chain: Chain, axis: int) -> Array:
+        """All joints of a chain give a moment about one of their axes, at once."""
+        (a, b), k = pairs[chain.joints].T, (bend, bend, twist)[axis][:, chain.joints]
+        now = quat_mul(quat_mul(turn, at.turned), at.frames)
+        off = log(quat_mul(inverse(straight[:, chain.joints]), quat_mul(inverse(now[:, a]), now[:, b])))[..., axis]
+        about = rotate(now[:, b], jnp.broadcast_to(jnp.eye(3, dtype=now.dtype)[axis], (*off.shape, 3)))
+        one, two = (_yield([e[:, side] for e in easy], axis_of(now[:, side]), about) for side in (a, b))
+        before, after = chain.levels[0]
+        low, high = ((give * about[:, near]).sum(-1) for give, near in ((one, before), (two, after)))
+        moment = solve(chain, -k * low, 1 + k * ((one + two) * about).sum(-1), -k * high, -k * off)[..., None] * about
+        total = jnp.zeros((*now.shape[:2], 3), now.dtype).at[:, a].add(-moment).at[:, b].add(moment)
+        return turned_by(turn, _yield(easy, axis_of(now), total))
 
     def act(at: _At, turn: Array) -> tuple[Array, Array]:
         push = jnp.zeros_like(at.moved)
-        for move, some in order:
-            push, turn = move(at, push, turn, some)
+        for some in _by_color(elements):
+            push, turn = stretch(at, push, turn, some)
+        for chain, axis in itertools.product(chains(pairs), (2, 0, 1)):
+            turn = bent(at, turn, chain, axis)
         return push, quat_unit(turn)
 
     return act
