@@ -204,10 +204,10 @@ def step(
         colliders: shapes of :mod:`fphys.particles.boundary`, which act on the nodes in this order; of more than three
             at one node, the first three.
 
-    One world of 16,384 particles or more is cut into two to eight parts, for threads to take, by its number of
-    particles (:mod:`fphys.particles.mpm_parts`) or as ``params.parts`` says. The order of its sums, and so their
-    rounding, depends on the number of parts, not on that of threads: the state is bitwise the same on all machines of
-    one kind. With one part, sums are in the particles' own order, eight at a time.
+    One world of 16,384 particles or more is cut into equal parts, for threads to take: into four, or what divides it,
+    by its number of particles (:mod:`fphys.particles.mpm_parts`), or as ``params.parts`` says. The order of its sums,
+    and so their rounding, depends on the number of parts, not on that of threads: the state is bitwise the same on all
+    machines of one kind. With one part, sums are in the particles' own order, eight at a time.
 
     Returns:
         The next state. A particle that is not finite or lies more than half a cell outside the domain stays as it

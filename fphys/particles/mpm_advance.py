@@ -15,7 +15,7 @@ import numpy as np
 from ..implicit import recomputed
 from ..worlds import Status
 from .boundary import Collider
-from .mpm_parts import cut, joined, marking
+from .mpm_parts import cut, joined, marking, motion
 from .mpm_stages import (
     NO_MARKS,
     Answers,
@@ -116,7 +116,7 @@ def exchanged(
     """As :func:`advance`; and what the bodies that carry colliders took."""
     bodies = _spread(layout, setting, state, force, actuation, between)
     grids = [folding(layout, b.grid) if layout.around else b.grid for b in bodies]
-    nodes = [moving(layout, setting, grid, None) for grid in grids]
+    nodes = [moving(layout, setting, grid, None, None) for grid in grids]
     still = jax.lax.stop_gradient((grids, stacked(colliders)[1]))
     touched = [finding(layout, grid, still[1]) for grid in still[0]]
     origin, answers = images(colliders, response, layout.periods), Answers(response.answers[b] for b in response.body)
@@ -171,7 +171,7 @@ def _gathered(body: Body, shapes: Shapes | None) -> Gathered:
     if layout.parts == 1:
         return gathering(layout, setting, body.state, fault, shapes, body.grid)
     (grid,) = _folded(layout, [body.grid])
-    return _collected(body, moving(layout, setting, grid, shapes))
+    return _collected(body, motion(layout, setting, grid, shapes))
 
 
 def _collected(body: Body, velocity: Array) -> Gathered:
@@ -246,7 +246,7 @@ def _kept(
     if layout.parts == 1:
         return after._replace(v=keeping(layout, alone, keep, state, after.fault, brought, after.v))
     (grid,) = _folded(layout, [brought])
-    velocity = _seen(layout, marks, moving(unwalled(layout), alone, grid, None))
+    velocity = _seen(layout, marks, motion(unwalled(layout), alone, grid, None))
     return after._replace(v=sharing(layout, keep, state, after.fault, marks, velocity, after.v))
 
 

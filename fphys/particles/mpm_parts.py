@@ -16,21 +16,22 @@ import numpy as np
 from jax.custom_batching import sequential_vmap
 
 from ..bridge import custom_vjp, kernels, warp_op
-from .mpm_stages import Layout
+from .mpm_stages import Layout, Setting, Shapes, moving
 
 Array = jax.Array
 Nodes = tuple[int, int, int]
 
 FEWEST = 8192
 """Fewest particles worth a part: a thread's start, and what windows have in common, cost as much as some hundreds."""
-MOST = 8
-"""Most parts of a world. Each has a grid in memory, of which the pages outside its window are never touched."""
+NUMBERS = (4, 3, 2, 5, 7)
+"""Numbers of parts, the best first: with more, windows of particles in random order cost more than they save."""
 
 
 def number(n: int) -> int:
     """Into how many equal parts ``n`` particles of one world are cut; one on a GPU, whose threads share a world."""
-    most = min(MOST, n // FEWEST) if jax.default_backend() == "cpu" else 1
-    return next((parts for parts in range(most, 1, -1) if n % parts == 0), 1)
+    if jax.default_backend() != "cpu":
+        return 1
+    return next((parts for parts in NUMBERS if n % parts == 0 and n >= parts * FEWEST), 1)
 
 
 def _mark(launch: Any, layout: Layout, x: Any, out: Any) -> None:
@@ -65,6 +66,16 @@ def cut(layout: Layout, marks: Array, grid: Array) -> Array:
     Read it once: the gradient of a window is defined in the window alone, and cannot be added to another.
     """
     return _transposes(layout.nodes)[1](marks, grid)
+
+
+def motion(layout: Layout, setting: Setting, grid: Array, shapes: Shapes | None) -> Array:
+    """How the nodes of a grid move, shape (1, node, 4): a plane of them a thread, but among what reaches farther."""
+    if shapes is not None or layout.held:
+        return moving(layout, setting, grid, shapes, None)
+    planes = layout.nodes[0]
+    rows = jax.tree.map(lambda a: jnp.broadcast_to(a, (planes, *a.shape[1:])), setting._replace(table=None))
+    first = jnp.arange(planes, dtype=jnp.int32) * (layout.nodes[1] * layout.nodes[2])
+    return moving(layout, rows, grid.reshape(planes, -1, 4), None, first).reshape(grid.shape)
 
 
 @functools.lru_cache

@@ -220,15 +220,16 @@ def _colliders(layout: Layout, shapes: Shapes) -> dict[str, Any]:
 
 
 def _moved(
-    launch: Any, layout: Layout, setting: Setting, momentum: Any, among: tuple[Any, Shapes] | None, out: Any = None
+    launch: Any, layout: Layout, setting: Setting, momentum: Any, among: Any, out: Any = None, first: Any = None
 ) -> Any:
     """Launch what moves the nodes, walls and colliders included; their velocities and masses. Walls hold last.
 
     Args:
-        among: which colliders touch each node, and the colliders.
+        among: which colliders touch each node, and the colliders; or None.
+        first: the first node of each plane, where planes of nodes take the place of worlds.
     """
     dtype, walls = setting.timestep.dtype, np.array(layout.walls, np.int32)
-    k, cells = kernels(dtype, "particles.grid"), (launch.worlds, math.prod(layout.nodes))
+    k, cells = kernels(dtype, "particles.grid"), (launch.worlds, momentum.shape[1])
     own = [walls, setting.wall_friction, setting.wall_velocity]
     fall, lanes, before = [setting.gravity, setting.timestep], -(-cells[1] // 16), []
     for axis in layout.held:
@@ -238,7 +239,8 @@ def _moved(
         launch(k.hold, dim=cells, inputs=inputs, outputs=[momentum])
     last = among is None or not layout.held
     velocity = out if last and out is not None else _nodal(launch, layout, dtype)
-    inputs, dim = [layout.nodes, lanes, len(layout.shape), *own, *fall], (cells[0], lanes)
+    first = np.zeros(0, np.int32) if first is None else first
+    inputs, dim = [layout.nodes, lanes, len(layout.shape), first, *own, *fall], (cells[0], lanes)
     if among is None:
         launch(k.move, dim=dim, inputs=[*inputs, np.zeros((1, 1), np.int32), momentum], outputs=[velocity])
         return velocity
@@ -319,9 +321,11 @@ def _found(layout: Layout, momentum: Any, shapes: Shapes) -> Any:
     return jax.ShapeDtypeStruct(momentum.shape[:2], np.int32)
 
 
-def _move(launch: Any, layout: Layout, setting: Setting, momentum: Any, shapes: Shapes | None, out: Any) -> None:
+def _move(
+    launch: Any, layout: Layout, setting: Setting, momentum: Any, shapes: Shapes | None, first: Any, out: Any
+) -> None:
     among = shapes and (_touched(launch, layout, shapes, momentum), shapes)
-    _moved(launch, layout, setting, momentum, among, out)
+    _moved(launch, layout, setting, momentum, among, out, first)
 
 
 def _weigh(
@@ -399,7 +403,7 @@ def _unfold(launch: Any, layout: Layout, velocity: Any, out: Any) -> None:
 folding = warp_op(_fold, lambda layout, momentum: momentum, zeroed=False, name="mpm.exchange: fold")
 unfolding = warp_op(_unfold, lambda layout, velocity: velocity, zeroed=False, name="mpm.exchange: unfold")
 finding = warp_op(_find, _found, differentiable=False, name="mpm.exchange: find")
-moving = warp_op(_move, lambda layout, setting, momentum, shapes: momentum, zeroed=False, name="mpm.exchange: move")
+moving = warp_op(_move, lambda layout, setting, momentum, *_: momentum, zeroed=False, name="mpm.exchange: move")
 weighing = warp_op(_weigh, _weighed, name="mpm.exchange: weigh")
 pushing = warp_op(_push, _pushed, zeroed=(0,), name="mpm.exchange: push")
 collecting = warp_op(_collect, _reached, zeroed=False, name="mpm.exchange: gather")

@@ -292,6 +292,7 @@ def move_among(
     nodes: wp.vec3i,
     lanes: int,
     dim: int,
+    first: wp.array(dtype=int),
     wall_kind: wp.array(dtype=int),
     wall_friction: wp.array2d(dtype=real),
     wall_velocity: wp.array2d(dtype=vec3),
@@ -306,7 +307,7 @@ def move_among(
 ):
     """As ``grid.move``, then every collider moves the nodes it touches, relative to v + w x r, then walls again."""
     world, batch = wp.tid()
-    left = freely(world, batch, lanes, nodes, dim, touched, gravity, timestep, grid, velocity_out)
+    left = freely(world, batch, lanes, nodes, dim, first, touched, gravity, timestep, grid, velocity_out)
     if left != 0:
         for m in range(wp.min(16, grid.shape[1])):
             if (left >> m) % 2 == 1:
@@ -355,8 +356,7 @@ def add_wrench(world: int, c: int, arm: vec3, f: vec3, out: wp.array3d(dtype=rea
 @wp.func
 def add_slope(world: int, c: int, left: vec3, p: mat33, right: vec3, out: wp.array4d(dtype=real)):
     """Add L^T p R, with R (v, w) = v + w x right, and L alike."""
-    r = wp.skew(right)
-    l = wp.skew(left)
+    r, l = wp.skew(right), wp.skew(left)
     pr = p * r
     lp = l * p
     lpr = lp * r

@@ -95,6 +95,7 @@ def move_free(
     lanes: int,
     nodes: wp.vec3i,
     dim: int,
+    first: wp.array(dtype=int),
     touched: wp.array2d(dtype=int),
     gravity: wp.array2d(dtype=real),
     timestep: wp.array(dtype=real),
@@ -112,6 +113,7 @@ def which_met(
     lanes: int,
     nodes: wp.vec3i,
     dim: int,
+    first: wp.array(dtype=int),
     touched: wp.array2d(dtype=int),
     grid: wp.array2d(dtype=vec4),
 ) -> int:
@@ -126,6 +128,7 @@ def pull_free(
     lanes: int,
     nodes: wp.vec3i,
     dim: int,
+    first: wp.array(dtype=int),
     touched: wp.array2d(dtype=int),
     gravity: wp.array2d(dtype=real),
     timestep: wp.array(dtype=real),
@@ -146,6 +149,7 @@ def freely(
     lanes: int,
     nodes: wp.vec3i,
     dim: int,
+    first: wp.array(dtype=int),
     touched: wp.array2d(dtype=int),
     gravity: wp.array2d(dtype=real),
     timestep: wp.array(dtype=real),
@@ -153,7 +157,7 @@ def freely(
     velocity_out: wp.array2d(dtype=vec4),
 ) -> int:
     """Move the nodes of a batch that meet nothing; which are left, as bits."""
-    return move_free(world, batch, lanes, nodes, dim, touched, gravity, timestep, grid, velocity_out)
+    return move_free(world, batch, lanes, nodes, dim, first, touched, gravity, timestep, grid, velocity_out)
 
 
 @_native.func_replay(freely)
@@ -163,6 +167,7 @@ def freely_before(
     lanes: int,
     nodes: wp.vec3i,
     dim: int,
+    first: wp.array(dtype=int),
     touched: wp.array2d(dtype=int),
     gravity: wp.array2d(dtype=real),
     timestep: wp.array(dtype=real),
@@ -170,7 +175,7 @@ def freely_before(
     velocity_out: wp.array2d(dtype=vec4),
 ):
     """A backward pass only asks which were left."""
-    return which_met(world, batch, lanes, nodes, dim, touched, grid)
+    return which_met(world, batch, lanes, nodes, dim, first, touched, grid)
 
 
 @wp.func_grad(freely)
@@ -180,6 +185,7 @@ def adj_freely(
     lanes: int,
     nodes: wp.vec3i,
     dim: int,
+    first: wp.array(dtype=int),
     touched: wp.array2d(dtype=int),
     gravity: wp.array2d(dtype=real),
     timestep: wp.array(dtype=real),
@@ -194,6 +200,7 @@ def adj_freely(
         lanes,
         nodes,
         dim,
+        first,
         touched,
         gravity,
         timestep,
@@ -203,6 +210,12 @@ def adj_freely(
         wp.adjoint[timestep],
         wp.adjoint[grid],
     )
+
+
+@_native.func_native()
+def first_node(world: int, first: wp.array(dtype=int)) -> int:
+    """The number of a world's first node; 0 where ``first`` is empty."""
+    grid_h()
 
 
 @_native.func_native()
@@ -376,6 +389,7 @@ def move(
     nodes: wp.vec3i,
     lanes: int,
     dim: int,
+    first: wp.array(dtype=int),
     wall_kind: wp.array(dtype=int),
     wall_friction: wp.array2d(dtype=real),
     wall_velocity: wp.array2d(dtype=vec3),
@@ -387,13 +401,17 @@ def move(
     # Out:
     velocity_out: wp.array2d(dtype=vec4),
 ):
-    """Velocity of the nodes, from their momentum; the mass goes along. ``touched`` has one number: no colliders."""
+    """Velocity of the nodes, from their momentum; the mass goes along. ``touched`` has one number: no colliders.
+
+    A world may be a plane of nodes: ``first`` is then the number of its first one, and otherwise empty.
+    """
     world, batch = wp.tid()
-    left = freely(world, batch, lanes, nodes, dim, touched, gravity, timestep, grid, velocity_out)
+    left = freely(world, batch, lanes, nodes, dim, first, touched, gravity, timestep, grid, velocity_out)
     if left != 0:
         for m in range(wp.min(16, grid.shape[1])):
             if (left >> m) % 2 == 1:
                 node = node_of(batch, m, lanes, grid)
                 g = grid[world, node]
-                u = moved(world, node, g, nodes, dim, wall_kind, wall_friction, wall_velocity, gravity, timestep)
+                number = node + first_node(world, first)
+                u = moved(world, number, g, nodes, dim, wall_kind, wall_friction, wall_velocity, gravity, timestep)
                 velocity_out[world, node] = vec4(u[0], u[1], u[2], g[3])

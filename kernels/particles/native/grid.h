@@ -63,20 +63,28 @@ CUDA_CALLABLE inline bool no_wall(const vec3i& nodes, int dim, int node)
     return inner(i, 0) && inner(j, 1) && (dim == 2 || inner(k, 2));
 }
 
-// Whether a node meets no wall and no collider; without colliders `touched` is shorter than the grid.
-CUDA_CALLABLE inline bool apart(const vec3i& nodes, int dim, const array<int>& touched, int world, int n, int node)
+// The number of a world's first node: a world may be a plane of nodes.
+CUDA_CALLABLE inline int first_node(int world, const array<int>& first)
 {
-    return no_wall(nodes, dim, node) && (touched.shape[1] < n || !part(touched, world)[node]);
+    return first.shape[0] > 0 ? *part(first, world) : 0;
+}
+
+// Whether a node meets no wall and no collider; without colliders `touched` is shorter than the grid.
+CUDA_CALLABLE inline bool apart(
+    const vec3i& nodes, int dim, int first, const array<int>& touched, int world, int n, int node)
+{
+    return no_wall(nodes, dim, first + node) && (touched.shape[1] < n || !part(touched, world)[node]);
 }
 
 // which nodes of a batch, as bits, meet a wall or a collider and have mass; the others are done
 template <class number>
 CUDA_CALLABLE int move_free(
-    int world, int batch, int lanes, const vec3i& nodes, int dim, const array<int>& touched,
+    int world, int batch, int lanes, const vec3i& nodes, int dim, const array<int>& first, const array<int>& touched,
     const array<number>& gravity, const array<number>& timestep, const array<vec4<number>>& grid,
     const array<vec4<number>>& velocity_out)
 {
     const Nodes own = nodes_of(batch, lanes, grid.shape[1]);
+    const int start = first_node(world, first);
     const vec4<number>* const from = part(grid, world);
     const number* const g = part(gravity, world);
     const number h = *part(timestep, world);
@@ -96,23 +104,24 @@ CUDA_CALLABLE int move_free(
         if (!(p[3] > 0)) continue;
         const vec3<number> u = fallen(p, fall);
         for (int a = 0; a < 3; ++a) to[node][a] = u[a];
-        if (!apart(nodes, dim, touched, world, grid.shape[1], node)) left |= 1 << m;
+        if (!apart(nodes, dim, start, touched, world, grid.shape[1], node)) left |= 1 << m;
     }
     return left;
 }
 
 template <class number>
 CUDA_CALLABLE int which_met(
-    int world, int batch, int lanes, const vec3i& nodes, int dim, const array<int>& touched,
+    int world, int batch, int lanes, const vec3i& nodes, int dim, const array<int>& first, const array<int>& touched,
     const array<vec4<number>>& grid)
 {
     const Nodes own = nodes_of(batch, lanes, grid.shape[1]);
+    const int start = first_node(world, first);
     const vec4<number>* const from = part(grid, world);
     int left = 0;
     if (!massive(own, from)) return 0;
     for (int m = 0; m < own.count; ++m) {
         const int node = own.first + m * own.stride;
-        if (from[node][3] > 0 && !apart(nodes, dim, touched, world, grid.shape[1], node)) left |= 1 << m;
+        if (from[node][3] > 0 && !apart(nodes, dim, start, touched, world, grid.shape[1], node)) left |= 1 << m;
     }
     return left;
 }
@@ -120,12 +129,13 @@ CUDA_CALLABLE int which_met(
 // the adjoint of the nodes that meet nothing
 template <class number>
 CUDA_CALLABLE void pull_free(
-    int world, int batch, int lanes, const vec3i& nodes, int dim, const array<int>& touched,
+    int world, int batch, int lanes, const vec3i& nodes, int dim, const array<int>& first, const array<int>& touched,
     const array<number>& gravity, const array<number>& timestep, const array<vec4<number>>& grid,
     const array<vec4<number>>& velocity_out_bar, const array<number>& gravity_bar, const array<number>& timestep_bar,
     const array<vec4<number>>& grid_bar)
 {
     const Nodes own = nodes_of(batch, lanes, grid.shape[1]);
+    const int start = first_node(world, first);
     const vec4<number>* const from = part(grid, world);
     const vec4<number>* const bars = part(velocity_out_bar, world);
     const number* const g = part(gravity, world);
@@ -135,7 +145,7 @@ CUDA_CALLABLE void pull_free(
     for (int m = 0; m < own.count; ++m) {
         const int node = own.first + m * own.stride;
         const vec4<number> at = from[node];
-        if (!(at[3] > 0) || !apart(nodes, dim, touched, world, grid.shape[1], node)) continue;
+        if (!(at[3] > 0) || !apart(nodes, dim, start, touched, world, grid.shape[1], node)) continue;
         const vec4<number> bar = bars[node];
         const vec3<number> u_bar(bar[0], bar[1], dim == 3 ? bar[2] : number(0));
         vec4<number> by(number(0), number(0), number(0), bar[3]);
