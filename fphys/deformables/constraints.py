@@ -221,7 +221,8 @@ def project(found: tuple[Group, ...], start: Array, moved: Array, weight: Array,
 
 @functools.lru_cache
 def _operation(found: tuple[Group, ...]) -> Any:
-    act, fixed = functools.partial(_project, found), {"differentiable": False, "zeroed": False}
+    fixed: Any = {"differentiable": False, "zeroed": False}
+    act = functools.partial(_project, found)
     forward = warp_op(act, lambda start, moved, *_: moved, name="project", **fixed)
     keeping = warp_op(act, functools.partial(_kept, found), name="project, and keep", **fixed)
     backward = warp_op(functools.partial(_adjoint, found), _gradients, differentiable=False, name="gradient of project")
