@@ -48,6 +48,12 @@ EXPANSION = 0.5
 SHORTEST, LONGEST = 0.3, 3.0
 """Between these is the length of the next ones at the start."""
 
+SETTLED = {4: 1e-5, 8: 1e-6}
+"""Tolerance of the solve before a gradient, by the size of a number: which particles push has to be known for sure."""
+
+LINEAR = {4: 1e-4, 8: 1e-12}
+"""Of the gradient's linear system, relative to its right side; in float32 rounding leaves no less."""
+
 TOGETHER = 16
 """Slots that follow one another, neighbours as a rule: they share their error of density."""
 
@@ -159,7 +165,7 @@ def settled(near: Neighbors, at: Places, volume: float, b: Array, held: Array, w
     """A solution ``w`` of :func:`solve` as a function of ``at.x`` and ``b``.
 
     Its gradient is that of B w = b among the particles that are held or push: one linear system, no iteration is
-    differentiated.
+    differentiated. Before, the solve goes on from ``w`` to the tolerance SETTLED.
     """
     return _settled(near.grid, volume)(near, at, b, held, w)
 
@@ -257,10 +263,9 @@ def _linear(apply: Any, diagonal: Array, active: Array, b: Array) -> Array:
     """Conjugate gradients for B w = b among the active."""
     op, scale = _scaled(apply, diagonal)
     keep = active & (scale > 0)
-    tolerance = 1e-12 if b.dtype == jnp.float64 else 1e-6
     least = np.finfo(b.dtype).tiny
     r = jnp.where(keep, scale * b, 0)
-    goal = tolerance**2 * _dot(r, r)
+    goal = LINEAR[b.dtype.itemsize] ** 2 * _dot(r, r)
 
     def going(r: Array) -> Array:
         return _dot(r, r) > goal
@@ -374,9 +379,10 @@ def _settled(grid: Grid, volume: float) -> Any:
         return w
 
     def pull(saved: Any, cotangent: Array) -> Any:
-        near, at, held, w = saved
-        inside = at.fluid[..., None]
-        trial = _linear(*matrix(near, at, volume), held | (w > 0), cotangent)
+        near, at, b, held, w = saved
+        inside, own = at.fluid[..., None], matrix(near, at, volume)
+        w, _ = solve(own, b, held, w, SETTLED[b.dtype.itemsize])
+        trial = _linear(*own, held | (w > 0), cotangent)
 
         def power(x: Array, weight: Array | None, cover: Array | None) -> Array:
             there = at._replace(x=x, weight=weight, cover=cover)
@@ -386,7 +392,7 @@ def _settled(grid: Grid, volume: float) -> Any:
         by_x, *by_walls = jax.grad(power, argnums=(0, 1, 2))(at.x, at.weight, at.cover)
         return None, Places(by_x, None, None, None, *by_walls), trial, None, None  # type: ignore[arg-type]
 
-    operation.defvjp(lambda near, at, b, held, w: (w, (near, at, held, w)), pull)
+    operation.defvjp(lambda near, at, b, held, w: (w, (near, at, b, held, w)), pull)
     return operation
 
 
