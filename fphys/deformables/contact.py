@@ -7,10 +7,20 @@ import jax
 import jax.numpy as jnp
 
 from ..bridge import kernels, warp_op
-from ..particles.boundary import Collider, shape_number
+from ..particles.boundary import Collider, prepared, shape_number
 from ..particles.neighbors import make_grid, neighbors
 
 Array = jax.Array
+
+
+def shapes(solver: str, colliders: Collider | tuple[Collider, ...], dtype: Any, dim: int, worlds: int) -> Any:
+    """Colliders, one or several, as the solvers take them; ValueError: a contact that the solver does not have."""
+    colliders = (colliders,) if isinstance(colliders, Collider) else colliders
+    found = tuple(prepared(c, i, dtype, dim, worlds) for i, c in enumerate(colliders))
+    for i, c in enumerate(found):
+        if c.contact not in ("separate", "sticky"):
+            raise ValueError(f'colliders[{i}].contact is {c.contact!r}: {solver} has "separate" and "sticky"')
+    return found
 
 
 def ahead(collider: Collider, time: Array) -> Collider:

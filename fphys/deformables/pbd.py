@@ -24,7 +24,7 @@ from .. import units, worlds
 from ..bridge import reverse_only
 from ..implicit import recomputed
 from ..particles.arguments import expect_fields, expect_kinds, known, load, row
-from ..particles.boundary import Collider, prepared
+from ..particles.boundary import Collider
 from ..particles.neighbors import in_space
 from ..particles.response import Response, answer, answering, carried, taken
 from ..tree import Tree, pytree, static
@@ -124,7 +124,7 @@ def init(params: Params, positions: Any = None, velocities: Any = None, num_worl
 
 @reverse_only
 def step(
-    params: Params, state: State, force: Any = None, pins: Any = None, colliders: tuple[Collider, ...] = ()
+    params: Params, state: State, force: Any = None, pins: Any = None, colliders: Collider | tuple[Collider, ...] = ()
 ) -> State:
     """Advance every world by one time step. Pure; composes with jit, grad, vmap, scan and checkpoint.
 
@@ -186,10 +186,7 @@ def _advance(
         raise ValueError(f"state.x has shape {state.x.shape}, the mesh {params.mesh.topology.num_vertices} vertices")
     force = load("force", units.si(force, units.force, "force"), (len(state.x), n, dim), dtype)
     pins = places(units.si(pins, units.length, "pins"), state.x[:, list(params.pinned)])
-    shapes = tuple(prepared(c, i, dtype, dim, len(state.x)) for i, c in enumerate(colliders))
-    for i, c in enumerate(shapes):
-        if c.contact not in ("separate", "sticky"):
-            raise ValueError(f'colliders[{i}].contact is {c.contact!r}: pbd has "separate" and "sticky"')
+    shapes = contact.shapes("pbd", colliders, dtype, dim, len(state.x))
     params = _rows(_bare(params), dtype)
     if response is None:
         return _step(params, state, force, pins, shapes)[0], None

@@ -30,7 +30,7 @@ from ..errors import ModelError
 from ..implicit import recomputed
 from ..math import quat_mul, quat_unit, rotate
 from ..particles.arguments import array, expect_fields, expect_kinds, known, load, row
-from ..particles.boundary import Collider, prepared
+from ..particles.boundary import Collider
 from ..tree import Tree, pytree, static
 from ..worlds import Status, choose, flag, freeze, idle, is_nonfinite, sound
 from . import contact
@@ -128,7 +128,7 @@ def step(
     torque: Any = None,
     pins: Any = None,
     turns: Any = None,
-    colliders: tuple[Collider, ...] = (),
+    colliders: Collider | tuple[Collider, ...] = (),
 ) -> State:
     """Advance every world by one time step. Pure; composes with jit, grad, vmap, scan and checkpoint.
 
@@ -168,10 +168,7 @@ def step(
     torque = load("torque", torque, (count, edges, 3), dtype)
     pins = places(units.si(pins, units.length, "pins"), state.x[:, list(params.pinned)])
     turns = _orientations(turns, state.q[:, list(params.clamped)])
-    shapes = tuple(prepared(c, i, dtype, 3, count) for i, c in enumerate(colliders))
-    for i, c in enumerate(shapes):
-        if c.contact not in ("separate", "sticky"):
-            raise ValueError(f'colliders[{i}].contact is {c.contact!r}: rod has "separate" and "sticky"')
+    shapes = contact.shapes("rod", colliders, dtype, 3, count)
     return _step(_rows(_bare(params), dtype), state, force, torque, pins, turns, shapes)[0]
 
 

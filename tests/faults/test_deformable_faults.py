@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from fphys.deformables import fem, mesh, pbd
+from fphys.deformables import fem, mesh, pbd, rod
 from fphys.errors import ModelError, StateError, UnsupportedError
 from fphys.particles import boundary, mpm
 from fphys.worlds import Status
@@ -165,6 +165,16 @@ def test_one_collider_needs_no_tuple():
     one, several = (jax.tree.leaves(step(beam(), state, colliders=c)) for c in (floor, (floor,)))
     for a, b in zip(one, several, strict=True):
         np.testing.assert_array_equal(a, b)
+
+
+@pytest.mark.parametrize("solver", [pbd, rod])
+def test_nor_does_one_beside_cloth_or_rods(solver: Any):
+    ball = boundary.sphere((0.3, 0.0, 0.0), 0.1)
+    numbers: Any = {"radius": 0.01, "bend": 1.0, "twist": 1.0} if solver is rod else {}
+    params = solver.Params(mesh.rope(4, 1.0), 0.2, timestep=0.01, substeps=2, **numbers)
+    one, several = (solver.step(params, solver.init(params), colliders=c) for c in (ball, (ball,)))
+    np.testing.assert_array_equal(one.x, several.x)
+    assert not np.array_equal(one.x, solver.init(params).x)
 
 
 def worlds() -> tuple[fem.Params, fem.State]:
