@@ -48,11 +48,9 @@ EXPANSION = 0.5
 SHORTEST, LONGEST = 0.3, 3.0
 """Between these is the length of the next ones at the start."""
 
-SETTLED = {4: 1e-5, 8: 1e-6}
-"""Tolerance of the solve before a gradient, by the size of a number: which particles push has to be known for sure."""
-
-LINEAR = {4: 1e-4, 8: 1e-12}
-"""Of the gradient's linear system, relative to its right side; in float32 rounding leaves no less."""
+SETTLED, LINEAR = {4: 1e-5, 8: 1e-6}, {4: 1e-4, 8: 1e-12}
+"""Tolerances of a gradient, by the size of a number: of the solve, for it to be sure which particles push, and of the
+linear system, relative to its right side. In float32 rounding leaves no less."""
 
 TOGETHER = 16
 """Slots that follow one another, neighbours as a rule: they share their error of density."""
