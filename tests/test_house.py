@@ -16,6 +16,7 @@ from pathlib import Path
 import pytest
 
 from .conftest import forget_files
+from .pace import in_time
 
 ROOT = Path(__file__).parents[1]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
@@ -281,7 +282,7 @@ def test_import_is_light(tmp_path):
         fastest = min(fastest, float(seconds))
         if fastest <= 1.5:
             break
-    assert fastest <= 1.5
+    assert in_time(fastest, 1.5)
     assert list(tmp_path.iterdir()) == []  # nothing was compiled
 
 

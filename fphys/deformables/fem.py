@@ -31,6 +31,7 @@ from ..worlds import Status, flag, freeze, is_nonfinite, sound
 from .arguments import anywhere, motion, places, vertex_numbers
 from .constraints import hinge_stiffness
 from .fem_arguments import (
+    Contact,
     Shapes,
     areas,
     bare,
@@ -71,21 +72,6 @@ Array = jax.Array
 
 EARLY = 1 - 0.5**0.5
 """Of a step of second order: the length of each of its two solves, as a part of the step."""
-
-
-@pytree
-class Contact(Tree):
-    """How a body meets colliders, and itself. Numbers, arrays of shape () or (1 | world,), or quantities of either.
-
-    With itself (``pairs``) it must begin free of crossings, its sides that share no vertex farther apart than
-    ``thickness``.
-    """
-
-    stiffness: Any = None  # pressure by depth [Pa/m]; by default ten times the mean of Young's moduli over an edge
-    thickness: Any = None  # how far from a collider contact begins [m]; by default a twentieth of an edge
-    slip: Any = 1e-3  # speed [m/s] from which friction has its full size
-    friction: Any = 0.0  # of the body with itself
-    pairs: int = static(default=0)  # room for pairs of the body with itself; 0: it does not meet itself
 
 
 @pytree

@@ -11,6 +11,7 @@ from ..errors import UnsupportedError
 from ..math import quat_mul, quat_unit
 from ..particles.arguments import array, expect_fields, kind_of, known, row
 from ..particles.boundary import Collider, prepared, shape_number
+from ..tree import Tree, pytree, static
 from .arguments import expect_pins
 from .materials import Law, NeoHookean, StVenantKirchhoff
 from .mesh import NAMES, Mesh, measures
@@ -40,6 +41,21 @@ _CONTACT = {
     "thickness": units.length,
     "slip": units.velocity,
 }
+
+
+@pytree
+class Contact(Tree):
+    """How a body meets colliders, and itself. Numbers, arrays of shape () or (1 | world,), or quantities of either.
+
+    With itself (``pairs``) it must begin free of crossings, its sides that share no vertex farther apart than
+    ``thickness``.
+    """
+
+    stiffness: Any = None  # pressure by depth [Pa/m]; by default ten times the mean of Young's moduli over an edge
+    thickness: Any = None  # how far from a collider contact begins [m]; by default a twentieth of an edge
+    slip: Any = 1e-3  # speed [m/s] from which friction has its full size
+    friction: Any = 0.0  # of the body with itself
+    pairs: int = static(default=0)  # room for pairs of the body with itself; 0: it does not meet itself
 
 
 class Given(NamedTuple):
@@ -93,7 +109,7 @@ def expect_mesh(params: "Params") -> None:
     """Refuse a body that this solver does not have, and pins that are not vertices.
 
     Raises:
-        TypeError: it is no mesh, or no law. UnsupportedError: its elements. ValueError: a pin is out of range.
+        TypeError: its contact is no Contact. UnsupportedError: its elements. ValueError: a pin is out of range.
     """
     body, law = params.mesh, params.material
     shape = getattr(getattr(body, "vertices", None), "shape", None)
@@ -122,6 +138,8 @@ def expect_mesh(params: "Params") -> None:
             "params.mean_dilatation needs an energy of J: NeoHookean or Corotated; StVenantKirchhoff has none"
         )
     expect_pins(params.pinned, n)
+    if not isinstance(params.contact, Contact):
+        raise TypeError(f"params.contact is a {kind_of(params.contact)}: give fem.Contact(...)")
     if params.contact.pairs < 0:
         raise ValueError(
             f"params.contact.pairs is {params.contact.pairs}: give room for pairs, or 0 for no self-contact"

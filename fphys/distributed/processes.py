@@ -161,7 +161,7 @@ def _leave_on_errors() -> None:
     show = sys.excepthook
 
     def hook(kind: type[BaseException], error: BaseException, trace: Any) -> None:
-        if isinstance(error, jax.errors.JaxRuntimeError):
+        if any(isinstance(cause, jax.errors.JaxRuntimeError) for cause in (error, error.__cause__)):
             time.sleep(5 * BEAT)
         show(kind, error, trace)
         if not isinstance(error, KeyboardInterrupt):  # then the others are interrupted too, and all save

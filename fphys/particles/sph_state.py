@@ -10,7 +10,7 @@ import numpy as np
 from .. import units, worlds
 from ..tree import Tree, pytree, static
 from ..worlds import Status
-from .arguments import EMPTY, OVERFLOW, expect_fields, expect_kinds, known
+from .arguments import EMPTY, OVERFLOW, expect_fields, expect_kinds, expect_real, known
 from .neighbors import Grid, Periods, ends_of, make_grid, wrap
 
 Array = jax.Array
@@ -326,8 +326,7 @@ def _positions(positions: Any) -> Array:
         raise ValueError(
             f"positions has shape {x.shape}, needs (num_worlds, particle, dim) with dim 2 or 3, none empty"
         )
-    if x.dtype not in (jnp.float32, jnp.float64):
-        raise TypeError(f"positions is {x.dtype}, must be float32 or float64")
+    expect_real("positions", x)
     return x
 
 

@@ -93,7 +93,8 @@ class Checkpoints:
                     shutil.rmtree(Path(self.folder) / str(old))
             meet("checkpoint ends")
         except Exception as cause:
-            shutil.rmtree(part, ignore_errors=True)
+            if is_first():  # the others may still be writing: without it their errors would hide this one
+                shutil.rmtree(part, ignore_errors=True)
             held = f"; step {self.steps[-1]} can still be loaded" if self.steps else ""
             files = [path for path in (final, *Path(self.folder).glob(".*.part")) if path.is_file()]
             why = f"{files[0]} is a file: move it away" if files else f"{_short(cause)}. {_advice(Path(self.folder))}"

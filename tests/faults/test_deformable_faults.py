@@ -120,6 +120,7 @@ def test_a_vertex_that_is_not_finite_is_named():
         (lambda s: fem.init(beam(), np.zeros((1, N, 2), int)), TypeError, "make them float32 or float64"),
         (lambda s: fem.init(beam(), jnp.zeros((1, N, 2), jnp.float16)), TypeError, "positions are float16: make them"),
         (lambda s: fem.init(beam(3.0)), TypeError, r"params\.material is a float: give fem\.NeoHookean"),
+        (lambda s: fem.init(beam(contact=-1.0)), TypeError, r"params\.contact is a float: give fem\.Contact"),
         (
             lambda s: fem.step(beam(mpm.NeoHookean(1000.0, 1e4, 0.3)), s),
             TypeError,

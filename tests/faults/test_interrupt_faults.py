@@ -15,6 +15,8 @@ from pathlib import Path
 
 import pytest
 
+from ..pace import in_time
+
 STORM = """
 import json, os, random, signal, sys, threading, time
 import jax, jax.numpy as jnp, numpy as np
@@ -396,7 +398,7 @@ def command(tmp_path: Path) -> Iterator[Callable[..., tuple[int, str, float]]]:
 @pytest.mark.alone
 def test_simulate_ends_and_says_how_far_it_came(command):
     status, told, seconds = command("simulate", "humanoid", "--steps", "100000000", after=r"simulate: .*\d\.\d\dk")
-    assert status == 130 and seconds < 2, (status, seconds, told)
+    assert status == 130 and in_time(seconds, 2), (status, seconds, told)
     assert "then interrupted" in told and "energy" in told
 
 
@@ -405,10 +407,10 @@ def test_simulate_films_the_part_so_far(command, tmp_path):
     """A hundred seconds of motion would take a hundred seconds to draw. A second interrupt gives up the video."""
     arguments = ("simulate", "humanoid", "--steps", "100000000", "--out", "film.mp4")
     status, told, seconds = command(*arguments, after=r"simulate: .*[2-9]\d\.\dk")
-    assert status == 130 and seconds < 2, (status, seconds, told)
+    assert status == 130 and in_time(seconds, 2), (status, seconds, told)
     assert "film.mp4, a time lapse" in told and (tmp_path / "film.mp4").exists()
     status, told, seconds = command(*arguments[:-1], "none.mp4", after=r"simulate: .*[2-9]\d\.\dk", again=0.3)
-    assert status == 130 and seconds < 2, (status, seconds, told)
+    assert status == 130 and in_time(seconds, 2), (status, seconds, told)
     assert "no video: interrupted" in told and "energy" in told and not (tmp_path / "none.mp4").exists()
 
 
@@ -417,7 +419,7 @@ def test_simulate_films_the_part_so_far(command, tmp_path):
 def test_run_ends_and_keeps_its_folder(command, tmp_path, again):
     """Torques are optimised with gradients through 500 steps; each gradient is one program."""
     status, told, seconds = command("run", "swing-up", after=r"swing-up:.* [1-9]\d*/", again=again)
-    assert status == 130 and seconds < 2, (status, seconds, told)
+    assert status == 130 and in_time(seconds, 2), (status, seconds, told)
     (metrics,) = tmp_path.glob("runs/swing-up/*/metrics.json")
     assert json.loads(metrics.read_text())["status"] == "interrupted"
     assert (metrics.parent / "result.npz").exists()
@@ -427,7 +429,7 @@ def test_run_ends_and_keeps_its_folder(command, tmp_path, again):
 def test_bench_ends_and_keeps_the_results_so_far(command, tmp_path):
     arguments = ("bench", "relu", "--worlds", "64", "4096", "--json", "results.json")
     status, told, seconds = command(*arguments, after=r"(?m)^\S*relu.* 64 ")
-    assert status == 130 and seconds < 2, (status, seconds, told)
+    assert status == 130 and in_time(seconds, 2), (status, seconds, told)
     results = json.loads((tmp_path / "results.json").read_text())
     assert results["results"] and not results["complete"]
 
@@ -436,7 +438,7 @@ def test_bench_ends_and_keeps_the_results_so_far(command, tmp_path):
 @pytest.mark.extra("viser")
 def test_view_ends(command):
     status, told, seconds = command("view", "double-pendulum", "--port", "0", after="http://")
-    assert status == 130 and seconds < 2, (status, seconds, told)
+    assert status == 130 and in_time(seconds, 2), (status, seconds, told)
 
 
 def test_fit_ends_after_the_update_and_saves_it(tmp_path):
