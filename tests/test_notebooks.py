@@ -18,8 +18,9 @@ import sys
 import jupytext, nbclient
 nbclient.NotebookClient(jupytext.read(sys.argv[1]), timeout=float(sys.argv[2])).execute()
 """
-LONG = {"from_genesis"}
-"""Notebooks that run in full size only: Genesis needs more than a minute to compile its kernels the first time."""
+LONG = {"from_genesis", "hover", "shape_a_breakwater", "train_an_ant", "balance", "learn_the_rest", "steer_a_fluid"}
+LONG |= {"friction_of_a_slide", "track_a_circle", "soft_matter", "identify", "analytic_policy"}
+"""Notebooks that run in full size only, because they take long: the others show the same parts of fphys."""
 
 
 def marked(path: Path):

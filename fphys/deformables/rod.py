@@ -17,7 +17,6 @@ of the substeps as taken, which are recomputed and run backwards.
 """
 
 import functools
-import itertools
 from typing import Any, NamedTuple
 
 import jax
@@ -312,25 +311,33 @@ def _constraints(params: Params, rest: Array, length: Array, weight: Array, easy
         twist = _yield([e[:, some] for e in easy], t, -l * jnp.cross(t, pull))
         return push, turn.at[:, some].set(turned_by(turn[:, some], twist))
 
-    def bent(at: _At, turn: Array, chain: Chain, axis: int) -> Array:
-        """All joints of a chain give a moment about one of their axes, at once."""
-        (a, b), k = pairs[chain.joints].T, (bend, bend, twist)[axis][:, chain.joints]
-        now = quat_mul(quat_mul(turn, at.turned), at.frames)
-        off = log(quat_mul(inverse(straight[:, chain.joints]), quat_mul(inverse(now[:, a]), now[:, b])))[..., axis]
-        about = rotate(now[:, b], jnp.broadcast_to(jnp.eye(3, dtype=now.dtype)[axis], (*off.shape, 3)))
-        one, two = (_yield([e[:, side] for e in easy], axis_of(now[:, side]), about) for side in (a, b))
-        before, after = chain.levels[0]
-        low, high = ((give * about[:, near]).sum(-1) for give, near in ((one, before), (two, after)))
-        moment = solve(chain, -k * low, 1 + k * ((one + two) * about).sum(-1), -k * high, -k * off)[..., None] * about
-        total = jnp.zeros((*now.shape[:2], 3), now.dtype).at[:, a].add(-moment).at[:, b].add(moment)
-        return turned_by(turn, _yield(easy, axis_of(now), total))
+    def straighten(at: _At, turn: Array, chain: Chain) -> Array:
+        """All joints of a chain give moments at once, about one of their axes after the other."""
+        (a, b), (before, after) = pairs[chain.joints].T, chain.levels[0]
+        soft = jnp.stack(jnp.broadcast_arrays(twist, bend, bend))[..., chain.joints]
+        axes = jnp.eye(3, dtype=turn.dtype)[jnp.array([2, 0, 1]), None, None]
+
+        def one_axis(turn: Array, given: tuple[Array, Array]) -> tuple[Array, None]:
+            k, axis = given
+            now = quat_mul(quat_mul(turn, at.turned), at.frames)
+            bent = quat_mul(inverse(straight[:, chain.joints]), quat_mul(inverse(now[:, a]), now[:, b]))
+            off = (log(bent) * axis).sum(-1)
+            about = rotate(now[:, b], jnp.broadcast_to(axis, (*off.shape, 3)))
+            one, two = (_yield([e[:, side] for e in easy], axis_of(now[:, side]), about) for side in (a, b))
+            low, high = ((give * about[:, near]).sum(-1) for give, near in ((one, before), (two, after)))
+            middle = 1 + k * ((one + two) * about).sum(-1)
+            moment = solve(chain, -k * low, middle, -k * high, -k * off)[..., None] * about
+            total = jnp.zeros((*now.shape[:2], 3), now.dtype).at[:, a].add(-moment).at[:, b].add(moment)
+            return turned_by(turn, _yield(easy, axis_of(now), total)), None
+
+        return jax.lax.scan(one_axis, turn, (soft, axes))[0]
 
     def act(at: _At, turn: Array) -> tuple[Array, Array]:
         push = jnp.zeros_like(at.moved)
         for some in _by_color(elements):
             push, turn = stretch(at, push, turn, some)
-        for chain, axis in itertools.product(chains(pairs), (2, 0, 1)):
-            turn = bent(at, turn, chain, axis)
+        for chain in chains(pairs):
+            turn = straighten(at, turn, chain)
         return push, quat_unit(turn)
 
     return act

@@ -39,7 +39,7 @@ def test_pullbacks_of_one_function_do_not_mix(wrap):
     np.testing.assert_array_equal(once_more(one)[0], B)
 
 
-@pytest.mark.parametrize("name", ["franka", "quadruped"])
+@pytest.mark.parametrize("name", [pytest.param("franka", marks=pytest.mark.slow), "quadruped"])
 def test_linearize_leaves_later_gradients_alone(name, fresh_traces):
     """With limits only, and with contact and implicitfast: the same rollout's gradient before and after."""
     model = fphys.load(fphys.asset(name))

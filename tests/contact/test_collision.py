@@ -280,7 +280,7 @@ def test_the_default_capacity_grows_with_the_geoms_not_with_their_pairs(boxes: i
     assert (np.asarray(collision.contacts(m, state).pair) >= 0).sum() >= 4 * (boxes - 1)
 
 
-@pytest.mark.parametrize("side", [2, 3])
+@pytest.mark.parametrize("side", [2, pytest.param(3, marks=pytest.mark.slow)])
 def test_a_block_of_boxes_has_room_for_its_contacts(side: int):
     """Boxes that overlap by half a millimetre with all of their neighbours: 6 faces, 12 edges, 8 corners."""
     body = '<body pos="{} {} {}"><freejoint/><geom type="box" size=".05 .05 .05" mass="1"/></body>'

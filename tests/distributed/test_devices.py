@@ -5,6 +5,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+from ..conftest import QUICK
+
 PROGRAM = """
 import functools, re
 import jax, jax.numpy as jnp, numpy as np
@@ -89,7 +91,7 @@ except ValueError as error:
 def run(program: str, folder: Path) -> list[str]:
     """What a program prints, in a process with four devices."""
     (folder / "program.py").write_text(program.replace("\\\\", "\\"))
-    flags = "--xla_force_host_platform_device_count=4 --xla_backend_optimization_level=0"
+    flags = f"--xla_force_host_platform_device_count=4{QUICK}"
     env = os.environ | {"XLA_FLAGS": flags, "NPROC": "32"}
     done = subprocess.run(
         [sys.executable, folder / "program.py"], env=env, capture_output=True, text=True, timeout=280, check=False

@@ -17,6 +17,7 @@ from fphys import cli, train
 from fphys.distributed import ProcessError, launch, processes
 from fphys.rl import program
 
+from ..conftest import QUICK
 from .group import uninterrupted
 from .left import LOOPBACK, listening, lives
 
@@ -52,7 +53,7 @@ class Group:
             str(pause),
             str(full),
         ]
-        env = os.environ | {"XLA_FLAGS": "--xla_backend_optimization_level=0", "NPROC": "32"}
+        env = os.environ | {"XLA_FLAGS": QUICK, "NPROC": "32"}
         self.out, self.err = (folder / f"{name}.txt" for name in ("out", "err"))
         with self.out.open("w") as out, self.err.open("w") as err:
             self.process = subprocess.Popen(program, env=env, stdout=out, stderr=err)

@@ -11,6 +11,7 @@ __all__ = ["quick_compilation"]
 pytestmark = pytest.mark.extra("sklearn")
 
 
+@pytest.mark.slow
 def test_reconstructions_have_the_label_of_their_source(tmp_path, play, full):
     metrics, _ = play(autoencode, Config() if full else Config(epochs=15, judge_epochs=4), video=False)
     assert metrics["same_label"] >= (0.9 if full else 0.6), metrics

@@ -9,6 +9,7 @@ CAUGHT = np.linspace(0.3, 1.0, 3)[:, None] * [0.65, 0.1, 0.1, 0.0, 0.0]
 """Points of a path on which the ball meets the cloth."""
 
 
+@pytest.mark.slow
 def test_the_cloth_catches_the_ball(play):
     """In full size: most of the time is compiling."""
     metrics, result = play(catch, Config())

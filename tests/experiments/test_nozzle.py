@@ -20,6 +20,7 @@ def few(monkeypatch, full):
         monkeypatch.setattr(film, "frames", small)
 
 
+@pytest.mark.slow
 def test_the_jet_lands_in_the_bucket(play, few, full):
     config = nozzle.Config() if full else nozzle.Config(across=6, coarse=6, iterations=4, duration=1.1)
     metrics, result = play(nozzle, config)

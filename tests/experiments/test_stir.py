@@ -17,6 +17,7 @@ def test_the_ball_reaches_the_corner(play):
     assert (abs(result["torque"]) <= np.array([87.0] * 4 + [12.0] * 3)).all()
 
 
+@pytest.mark.slow
 def test_the_first_push_is_played(play):
     """In reduced size without a search."""
     metrics, _ = play(stir, Config(duration=0.6, iterations=0))

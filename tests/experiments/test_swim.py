@@ -20,6 +20,7 @@ def test_a_wave_to_the_tail_swims_forwards_and_one_to_the_head_backwards():
     assert forwards == pytest.approx(0.289, abs=0.01) and backwards == pytest.approx(-0.047, abs=0.01)
 
 
+@pytest.mark.slow
 def test_the_first_gait_is_played(play):
     """In reduced size without a search: for one gradient, compiling takes half a minute."""
     metrics, result = play(swim, swim.Config(beats=1, iterations=0))

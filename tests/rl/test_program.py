@@ -20,7 +20,7 @@ from fphys.rl import program
 def test_train_and_play_from_the_command_line(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ):
-    options = "--steps 2048 --num-envs 4 --horizon 64 --minibatches 4 --epochs 2".split()
+    options = "--steps 512 --num-envs 4 --horizon 64 --minibatches 4 --epochs 1".split()
     assert cli.main(["train", "ppo", "inverted-pendulum", *options, "--out", str(tmp_path)]) == 0
     (folder,) = (tmp_path / "ppo-InvertedPendulum-v5").iterdir()
     files = {path.name for path in folder.iterdir()}

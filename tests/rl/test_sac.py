@@ -171,6 +171,7 @@ def test_what_is_remembered_happened_at_time_limits_and_in_lost_worlds_too():
         np.testing.assert_array_equal(a, b)  # tau is 1
 
 
+@pytest.mark.slow
 def test_a_pole_stands_longer():
     state, log = trained()
     policy = sac.policy(pendulum(), iteration()[1], state)

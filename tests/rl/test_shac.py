@@ -97,6 +97,7 @@ def test_the_temperature_falls_where_there_is_more_entropy_than_wanted(entropy: 
     np.testing.assert_allclose(after - start, sign * config.temperature_rate, rtol=1e-3)  # Adam's first step
 
 
+@pytest.mark.slow
 def test_two_poles_are_held_longer():
     _, log = shac.train(poles(), shac.Config(**{**vars(CONFIG), "limit": 100.0}), jax.random.key(0))
     assert log["skipped"][-1] == 0 and log["faults"][-1] == 0

@@ -45,8 +45,10 @@ def runout(aspect: float, cells: int) -> float:
     return float(rings[1:][height > 0.5 * cell].max() / radius - 1)
 
 
-@pytest.mark.parametrize(("aspect", "cells", "theory"), [(0.9, 16, 1.24 * 0.9), (3.0, 10, 1.6 * 3.0**0.5)])
-def test_columns_run_out(aspect: float, cells: int, theory: float, full: bool):
-    """1.24 a below 1.7, 1.6 sqrt(a) above: within 15 % at 30 cells per radius; so coarse a column within 25 %."""
-    cells, tolerance = (30, 0.15) if full else (cells, 0.25)
+@pytest.mark.parametrize(
+    ("aspect", "theory"), [pytest.param(0.9, 1.24 * 0.9, marks=pytest.mark.slow), (3.0, 1.6 * 3.0**0.5)]
+)
+def test_columns_run_out(aspect: float, theory: float, full: bool):
+    """1.24 a below 1.7, 1.6 sqrt(a) above: within 15 % at 30 cells per radius; at 10 within 25 %."""
+    cells, tolerance = (30, 0.15) if full else (10, 0.25)
     assert runout(aspect, cells) == pytest.approx(theory, rel=tolerance)
