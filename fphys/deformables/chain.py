@@ -10,10 +10,10 @@ Array = jax.Array
 
 
 class Chain(NamedTuple):
-    """Joints that act at once, and for distances 1, 2, 4, ... the places of those before and after each, or -1."""
+    """Joints that act at once, in their order along the rods, and which of them follow the one before."""
 
     joints: np.ndarray
-    levels: np.ndarray  # shape (distance, 2, joint)
+    follows: np.ndarray  # bool, shape (joint,)
 
 
 def chains(pairs: np.ndarray) -> list[Chain]:
@@ -42,32 +42,22 @@ def _closing(before: np.ndarray) -> np.ndarray:
 
 
 def _row(before: np.ndarray, joints: np.ndarray) -> Chain:
-    place = np.full(len(before) + 1, -1)  # the last one is of no joint
-    place[joints] = np.arange(len(joints))
-    near = np.full((2, len(joints)), -1)
-    near[0] = place[before[joints]]
-    near[1, near[0][near[0] >= 0]] = np.flatnonzero(near[0] >= 0)
-    levels = [near]
-    while (near >= 0).any():
-        near = np.stack([np.where(side >= 0, side[side], -1) for side in near])
-        levels.append(near)
-    return Chain(joints, np.stack(levels))
+    """These joints in order; there is no ring among them."""
+    within = set(joints.tolist())
+    after = {int(before[j]): j for j in joints.tolist() if before[j] in within}
+    order: list[int] = []
+    for joint in (j for j in joints.tolist() if before[j] not in within):
+        order.append(joint)
+        while order[-1] in after:
+            order.append(after[order[-1]])
+    return Chain(np.array(order), before[order] == [-2, *order[:-1]])
 
 
 def solve(chain: Chain, low: Array, middle: Array, high: Array, right: Array) -> Array:
-    """u of low u_before + middle u + high u_after = right (cyclic reduction), shape (world, joint); all have it.
+    """u of low u_before + middle u + high u_after = right, shape (world, joint); all have it.
 
     Gradients flow to all coefficients.
     """
-
-    def level(carry: tuple[Array, ...], near: Array) -> tuple[tuple[Array, ...], None]:
-        (low, middle, high, right), (before, after) = carry, near
-        down = jnp.where(before >= 0, -low / middle[:, before], 0)
-        up = jnp.where(after >= 0, -high / middle[:, after], 0)
-        middle = middle + down * high[:, before] + up * low[:, after]
-        right = right + down * right[:, before] + up * right[:, after]
-        return (down * low[:, before], middle, up * high[:, after], right), None
-
-    # A scan: unrolled, the levels are one expression, which XLA writes out anew for each of its uses.
-    (_, middle, _, right), _ = jax.lax.scan(level, (low, middle, high, right), jnp.asarray(chain.levels))
-    return right / middle
+    low = jnp.where(chain.follows, low, 0)
+    high = jnp.where(np.append(chain.follows[1:], False), high, 0)
+    return jax.lax.linalg.tridiagonal_solve(low, middle, high, right[..., None])[..., 0]

@@ -313,7 +313,7 @@ def _constraints(params: Params, rest: Array, length: Array, weight: Array, easy
 
     def straighten(at: _At, turn: Array, chain: Chain) -> Array:
         """All joints of a chain give moments at once, about one of their axes after the other."""
-        (a, b), (before, after) = pairs[chain.joints].T, chain.levels[0]
+        a, b = pairs[chain.joints].T
         soft = jnp.stack(jnp.broadcast_arrays(twist, bend, bend))[..., chain.joints]
         axes = jnp.eye(3, dtype=turn.dtype)[jnp.array([2, 0, 1]), None, None]
 
@@ -324,7 +324,7 @@ def _constraints(params: Params, rest: Array, length: Array, weight: Array, easy
             off = (log(bent) * axis).sum(-1)
             about = rotate(now[:, b], jnp.broadcast_to(axis, (*off.shape, 3)))
             one, two = (_yield([e[:, side] for e in easy], axis_of(now[:, side]), about) for side in (a, b))
-            low, high = ((give * about[:, near]).sum(-1) for give, near in ((one, before), (two, after)))
+            low, high = ((give * jnp.roll(about, to, 1)).sum(-1) for give, to in ((one, 1), (two, -1)))
             middle = 1 + k * ((one + two) * about).sum(-1)
             moment = solve(chain, -k * low, middle, -k * high, -k * off)[..., None] * about
             total = jnp.zeros((*now.shape[:2], 3), now.dtype).at[:, a].add(-moment).at[:, b].add(moment)
