@@ -262,7 +262,8 @@ def test_a_killed_learner_goes_on(
     done = subprocess.run([*command, "0"], timeout=300, check=True, **options)
     first, *_, last = (int(line.split()[1]) for line in done.stdout.splitlines() if line.startswith("saved"))
     assert first > 5 and last == 480 // (CONFIG.horizon * WORLDS)
-    expected = learned(env, begun, actors, updates=last)[0].learner.params
+    config = dataclasses.replace(CONFIG, steps=480)
+    expected = learned(env, begun, actors, config, last)[0].learner.params
     same(list(np.load(tmp_path / "found.npz").values()), jax.tree.leaves(expected), 1e-6)
 
 
