@@ -155,19 +155,26 @@ def _beat(pipe: int) -> None:
 def _leave_on_errors() -> None:
     """Let an uncaught exception end this process at once: at a usual end, JAX first waits for the others.
 
-    An error of JAX may be the echo of a lost peer. It waits for the launcher, which then ends this process and names
-    the peer.
+    An error of JAX or of gloo, or one that it caused, may be the echo of a lost peer. It waits for the launcher, which
+    then ends this process and names the peer.
     """
     show = sys.excepthook
 
     def hook(kind: type[BaseException], error: BaseException, trace: Any) -> None:
-        if any(isinstance(cause, jax.errors.JaxRuntimeError) for cause in (error, error.__cause__)):
+        if _may_be_an_echo(error):
             time.sleep(5 * BEAT)
         show(kind, error, trace)
         if not isinstance(error, KeyboardInterrupt):  # then the others are interrupted too, and all save
             leave(1)
 
     sys.excepthook = hook
+
+
+def _may_be_an_echo(error: BaseException | None) -> bool:
+    if error is None:
+        return False
+    told = isinstance(error, jax.errors.JaxRuntimeError) or "Gloo" in str(error)  # some come as ValueError
+    return told or _may_be_an_echo(error.__cause__)
 
 
 def leave(status: int) -> None:
