@@ -14,8 +14,6 @@ import warp as wp
 import fphys
 from fphys.bench import crowds
 
-from ..pace import in_time
-
 pytestmark = [pytest.mark.alone, pytest.mark.usefixtures("usual_garbage")]
 
 
@@ -93,11 +91,8 @@ def test_forward_and_backward_cost_at_most_three_forwards_in_contact(name: str):
         return fphys.rollout(model, state, u).qpos.sum()
 
     forward, both = jax.jit(loss), jax.jit(jax.value_and_grad(loss))
-    for _ in range(3):  # others on the machine slow down the longer program more
-        alone, together = fastest(lambda: forward(ctrls[:5]), lambda: both(ctrls[:5]), rounds=10)
-        print(f"{name}: {together / alone:.2f} forward passes")
-        if together <= 3.0 * alone:
-            break
+    alone, together = fastest(lambda: forward(ctrls[:5]), lambda: both(ctrls[:5]), rounds=15)
+    print(f"{name}: {together / alone:.2f} forward passes")
     assert together <= 3.0 * alone
 
 
@@ -106,7 +101,7 @@ def test_compiling_a_rollout(ant: tuple[Any, Any, Any], compiled_anew: None):
     model, state, ctrls = ant
     start = time.perf_counter()
     jax.jit(jax.grad(lambda u: fphys.rollout(model, state, u).qpos.sum())).lower(ctrls).compile()
-    assert in_time(time.perf_counter() - start, 10)
+    assert time.perf_counter() - start <= 10
 
 
 @pytest.mark.parametrize("name", ["chain", "pile"])
