@@ -14,6 +14,8 @@ import warp as wp
 import fphys
 from fphys.bench import crowds
 
+from ..compiled import as_users
+
 pytestmark = [pytest.mark.alone, pytest.mark.usefixtures("usual_garbage")]
 
 
@@ -52,11 +54,11 @@ def ant() -> tuple[Any, Any, Any]:
 def test_a_call_of_the_bridge(ant: tuple[Any, Any, Any]):
     """At most 50 us a call, and one hundredth of an ant's step at 1,024 worlds (which makes two calls)."""
     calls = 2000
-    many = jax.jit(lambda x: jax.lax.scan(lambda c, _: (doubled(c), None), x, None, length=calls)[0])
-    none = jax.jit(lambda x: jax.lax.scan(lambda c, _: (c + c, None), x, None, length=calls)[0])
+    many = as_users(lambda x: jax.lax.scan(lambda c, _: (doubled(c), None), x, None, length=calls)[0])
+    none = as_users(lambda x: jax.lax.scan(lambda c, _: (c + c, None), x, None, length=calls)[0])
     x = jnp.ones((1, 1), jnp.float32)
     model, state, ctrls = ant
-    rollout = jax.jit(lambda s, u: fphys.rollout(model, s, u).qpos)
+    rollout = as_users(lambda s, u: fphys.rollout(model, s, u).qpos)
     with_op, without, steps = fastest(lambda: many(x), lambda: none(x), lambda: rollout(state, ctrls))
     call, step = (with_op - without) / calls, steps / ctrls.shape[0]
     assert call <= 50e-6
@@ -71,7 +73,7 @@ def test_forward_and_backward_cost_at_most_three_forwards(ant: tuple[Any, Any, A
     def loss(u: Any) -> Any:
         return fphys.rollout(model, state, u).qpos.sum()
 
-    forward, both = jax.jit(loss), jax.jit(jax.value_and_grad(loss))
+    forward, both = as_users(loss), as_users(jax.value_and_grad(loss))
     alone, together = fastest(lambda: forward(ctrls), lambda: both(ctrls), rounds=15)
     assert together <= 3.0 * alone
 
@@ -83,14 +85,14 @@ def test_forward_and_backward_cost_at_most_three_forwards_in_contact(name: str):
     rng = np.random.default_rng(0)
     state = fphys.init(model, 1024, qvel=0.1 * rng.normal(size=(1024, model.structure.nv)))
     ctrls = jnp.asarray(rng.uniform(-1, 1, (100, 1024, model.structure.nu)), jnp.float32)
-    state = jax.jit(lambda s, u: fphys.scan(lambda s, u: (fphys.step(model, s, u), None), s, u)[0])(state, ctrls)
+    state = as_users(lambda s, u: fphys.scan(lambda s, u: (fphys.step(model, s, u), None), s, u)[0])(state, ctrls)
     touched = (fphys.forward(model, state, ctrls[0])[1].force[:, :, 0] > 0).any(1)
     assert float(touched.mean()) > 0.5
 
     def loss(u: Any) -> Any:
         return fphys.rollout(model, state, u).qpos.sum()
 
-    forward, both = jax.jit(loss), jax.jit(jax.value_and_grad(loss))
+    forward, both = as_users(loss), as_users(jax.value_and_grad(loss))
     alone, together = fastest(lambda: forward(ctrls[:5]), lambda: both(ctrls[:5]), rounds=15)
     print(f"{name}: {together / alone:.2f} forward passes")
     assert together <= 3.0 * alone
@@ -100,7 +102,7 @@ def test_compiling_a_rollout(ant: tuple[Any, Any, Any], compiled_anew: None):
     """With kernels compiled, at most 10 s for a rollout and its gradient."""
     model, state, ctrls = ant
     start = time.perf_counter()
-    jax.jit(jax.grad(lambda u: fphys.rollout(model, state, u).qpos.sum())).lower(ctrls).compile()
+    as_users(jax.grad(lambda u: fphys.rollout(model, state, u).qpos.sum())).lower(ctrls).compile()
     assert time.perf_counter() - start <= 10
 
 
@@ -109,6 +111,6 @@ def test_time_of_many_bodies_is_linear(name: str, full: bool):
     """From a hundred bodies on, an exponent of at most 1.2; the sizes take turns, so that both see one machine."""
     sizes = (100, 1000 if full else 300)
     starts = [getattr(crowds, name)(n) for n in sizes]
-    step = jax.jit(fphys.step)
+    step = as_users(fphys.step)
     small, large = fastest(*(functools.partial(step, *start) for start in starts), rounds=15)
     assert large / small <= (sizes[1] / sizes[0]) ** crowds.EXPONENT

@@ -16,6 +16,7 @@ from fphys.bench.scenes import observed
 from fphys.scene import MJCF, ActionSpec, Box, Camera, ObservationSpec, Plane, Rays, Rigid, Scene, Sphere, Surface
 from fphys.testing import check_grads, check_transforms
 
+from ..compiled import as_users
 from .things import alone, box_and_arm
 
 SPEC = ObservationSpec("all", links=("tip", "box"), sensors=("encoder", "imu", "touch", "lidar"))
@@ -272,7 +273,7 @@ def test_observation_of_many_worlds_is_quick(x32):
     scene.add(MJCF(fphys.asset("franka")), name="arm")
     world = scene.build(worlds)
     state = world.init()
-    see = jax.jit(lambda state: world.observe(state, ObservationSpec("all")))
+    see = as_users(lambda state: world.observe(state, ObservationSpec("all")))
     assert see(state).shape == (worlds, 14)
     best = math.inf
     for _ in range(100):
@@ -289,7 +290,7 @@ def test_observation_of_a_link_and_a_sensor_is_quick(x32):
     Counted in processor time of all threads, which a busy machine does not stretch as it does the clock's.
     """
     case = observed(ObservationSpec("all", ("end_effector",), ("encoder",)), 4096)
-    see = jax.jit(case.fn)
+    see = as_users(case.fn)
     case.validate(see(*case.args))
     best = math.inf
     for _ in range(100):
