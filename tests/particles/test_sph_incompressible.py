@@ -119,6 +119,19 @@ def test_a_gradient_without_the_adjoint_solve_is_noticed(monkeypatch: pytest.Mon
         jax.clear_caches()
 
 
+def test_the_linear_system_of_a_gradient_goes_on_until_it_is_solved():
+    """A chain of 1,500 springs takes as many iterations, more than a step's solve may."""
+    n = 1500
+    b = np.random.default_rng(0).standard_normal((1, n))
+
+    def chain(w: Any) -> Any:
+        return 2 * w - jnp.pad(w[:, 1:], ((0, 0), (0, 1))) - jnp.pad(w[:, :-1], ((0, 0), (1, 0)))
+
+    solve = jax.jit(lambda b: sph_pressure._linear(chain, jnp.full_like(b, 2.0), b == b, b))
+    found = solve(b)
+    assert np.abs(chain(found) - b).max() < 1e-7 and n > sph_pressure.MOST
+
+
 def test_momentum_and_angular_momentum_are_kept_to_rounding():
     """Of a block whose halves collide, by pressure alone, and with viscosity and tension along lines."""
     for changes in ({"viscosity": 0.0}, {"viscosity": 5.0, "tension": 50.0, "central": True}):
