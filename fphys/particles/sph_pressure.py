@@ -34,7 +34,7 @@ from .sph_sums import smoothing
 Array = jax.Array
 
 MOST, PATIENT = 1000, 10_000
-"""Iterations at which a solve and a linear system give up. That of 3,600 particles takes 1,600 with h of two spacings."""
+"""Iterations at which a solve and a linear system give up. With 3,600 particles, h of two spacings, it takes 1,600."""
 
 BARE = 0.3
 """The relative lack of density of a wall above the surface; a particle in the outermost row of a lattice has 0.25."""

@@ -20,6 +20,7 @@ import numpy as np
 
 from ..distributed import is_first, meet
 from ..errors import FphysError
+from ..model.arguments import whole_number
 
 T = TypeVar("T")
 
@@ -33,6 +34,8 @@ class CheckpointError(FphysError, RuntimeError):
 @dataclasses.dataclass(frozen=True)
 class Checkpoints:
     """A folder of checkpoints: one every ``every`` steps, of which the newest ``keep`` stay.
+
+    What was just saved stays, too, where there are later ones, for example of an earlier run.
 
     Raises:
         CheckpointError: ``folder`` is a file. ValueError: ``every`` or ``keep`` is below one.
@@ -71,25 +74,32 @@ class Checkpoints:
     def save(self, step: int, state: Any, extra: dict[str, Any] | None = None) -> Path:
         """Save a pytree of arrays, and ``extra``, which must fit JSON; then remove checkpoints that are too old.
 
+        A checkpoint of the same step is replaced.
+
         Of several processes each calls this, and each writes its own part of arrays that are spread over them.
 
         Raises:
             CheckpointError: it could not be written, for example to a full disk. Earlier ones are untouched.
+            TypeError, ValueError: ``step`` is no whole number, or is negative. ``extra`` does not fit JSON.
         """
-        final = Path(self.folder) / str(step)
-        part = Path(self.folder) / f".{step}.part"
+        step = whole_number("step", step)
+        if step < 0:
+            raise ValueError(f"step is {step}, must be 0 or more")
+        beside = _as_json(extra or {})
+        final, part, replaced = (Path(self.folder) / name for name in (f"{step}", f".{step}.part", f".{step}.old.part"))
         try:
             if is_first():
                 for old in Path(self.folder).glob(".*.part"):  # left by a killed process
                     shutil.rmtree(old)
                 part.mkdir(parents=True)
             meet("checkpoint begins")
-            _write(part, state, extra or {})
+            _write(part, state, beside)
             if is_first():
                 if final.is_dir():
-                    shutil.rmtree(final)
+                    os.rename(final, replaced)
                 os.rename(part, final)
-                for old in self.steps[: -self.keep]:
+                shutil.rmtree(replaced, ignore_errors=True)
+                for old in self._too_old(step):
                     shutil.rmtree(Path(self.folder) / str(old))
             meet("checkpoint ends")
         except Exception as cause:
@@ -100,6 +110,11 @@ class Checkpoints:
             why = f"{files[0]} is a file: move it away" if files else f"{_short(cause)}. {_advice(Path(self.folder))}"
             raise CheckpointError(f"could not save step {step} in {self.folder}: {why}{held}") from cause
         return final
+
+    def _too_old(self, step: int) -> list[int]:
+        """Steps before the ``keep`` newest but for the one just saved; what has no list of its files does not count."""
+        whole = [s for s in self.steps if (Path(self.folder) / str(s) / _MANIFEST).is_file()]
+        return [s for s in self.steps if s < whole[-self.keep :][0] and s != step]
 
     def restore(self, like: T) -> tuple[T, dict[str, Any]] | None:
         """The newest intact checkpoint and its ``extra``; None if there is none at all.
@@ -126,14 +141,21 @@ class Checkpoints:
         return None
 
 
-def _write(part: Path, state: Any, extra: dict[str, Any]) -> None:
+def _as_json(extra: dict[str, Any]) -> str:
+    try:
+        return json.dumps(extra)
+    except (TypeError, ValueError) as error:
+        raise type(error)(f"extra does not fit JSON: {error}; give numbers, text, lists and dictionaries") from error
+
+
+def _write(part: Path, state: Any, extra: str) -> None:
     import orbax.checkpoint as ocp
 
     with ocp.Checkpointer(ocp.StandardCheckpointHandler()) as writer:
         writer.save(part / "state", args=ocp.args.StandardSave(_named(state)))
     if not is_first():
         return
-    (part / "extra.json").write_text(json.dumps(extra), encoding="utf-8")
+    (part / "extra.json").write_text(extra, encoding="utf-8")
     (part / _MANIFEST).write_text(json.dumps(_hashes(part), indent=1), encoding="utf-8")
     for file in (part / _MANIFEST, part):
         handle = os.open(file, os.O_RDONLY)
@@ -229,4 +251,4 @@ def _advice(folder: Path) -> str:
 
 def _short(cause: BaseException) -> str:
     text = " ".join(str(cause).split())
-    return f"{type(cause).__name__}: {text[:200]}{'...' if len(text) > 200 else ''}"
+    return f"{type(cause).__name__}: {text if len(text) <= 200 else f'{text[:100]} ... {text[-100:]}'}"

@@ -77,6 +77,38 @@ def test_the_newest_are_kept(tmp_path):
     assert float(kept.restore({"x": jnp.float32(0)})[0]["x"]) == -1
 
 
+def test_what_was_just_saved_is_never_removed(tmp_path):
+    """Though later steps of another run are there, damaged or not; what is no checkpoint does not count."""
+    kept = Checkpoints(tmp_path, keep=2)
+    for step in (3, 300):
+        kept.save(step, {"x": jnp.float32(step)})
+    (tmp_path / "300" / "manifest.json").unlink()
+    (tmp_path / "99").mkdir()
+    for step, held in ((101, [3, 99, 101, 300]), (102, [101, 102, 300]), (50, [50, 101, 102, 300])):
+        assert kept.save(step, {"x": jnp.float32(step)}).is_dir()
+        assert kept.steps == held
+    with pytest.warns(UserWarning, match="300"):
+        assert float(kept.restore({"x": jnp.float32(0)})[0]["x"]) == 102
+
+
+def test_a_step_is_saved_again(tmp_path):
+    kept = Checkpoints(tmp_path, keep=1)
+    for value in (1, 2):
+        kept.save(7, {"x": jnp.float32(value)})
+    assert float(kept.restore({"x": jnp.float32(0)})[0]["x"]) == 2
+    assert os.listdir(tmp_path) == ["7"]
+
+
+@pytest.mark.parametrize(
+    ("step", "extra", "text"),
+    [(-1, None, "step is -1"), (2.5, None, "step is .*2.5"), (1, {"x": object()}, "extra does not fit JSON")],
+)
+def test_what_would_not_be_found_again_is_refused(tmp_path, step, extra, text):
+    with pytest.raises((TypeError, ValueError), match=text):
+        Checkpoints(tmp_path).save(step, {"x": jnp.zeros(2)}, extra)
+    assert os.listdir(tmp_path) == []
+
+
 def test_a_relative_folder_stays_where_it_was(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     kept = Checkpoints("saved")
