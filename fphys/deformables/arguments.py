@@ -1,6 +1,6 @@
 """Arguments that all solvers of deformables take: pins, and the motion to begin with."""
 
-from typing import Any
+from typing import Any, TypeVar
 
 import jax
 import jax.numpy as jnp
@@ -11,6 +11,7 @@ from ..particles.arguments import array, expect_real, known
 from .mesh import Mesh
 
 Array = jax.Array
+T = TypeVar("T")
 
 
 def vertex_numbers(given: Any) -> tuple[int, ...]:
@@ -29,6 +30,33 @@ def expect_pins(pinned: tuple[int, ...], n: int) -> None:
     if pinned and not 0 <= pinned[0] <= pinned[-1] < n:
         wrong = pinned[0] if pinned[0] < 0 else pinned[-1]
         raise ValueError(f"params.pinned has {wrong}: the mesh has {n} vertices, 0 to {n - 1}")
+
+
+def for_worlds(params: T, count: int, of: str = "params.") -> T:
+    """The parameters, if each has one row for all worlds or ``count`` for each; ValueError."""
+    for path, value in jax.tree_util.tree_leaves_with_path(params):
+        if len(value) not in (1, count):
+            name = of + jax.tree_util.keystr(path, simple=True, separator=".")
+            raise ValueError(
+                f"{name} is given for {len(value)} worlds, there are {count}: give one for all, or one for each"
+            )
+    return params
+
+
+def expect_lines(name: str, points: Any, edges: np.ndarray) -> None:
+    """Refuse edges whose ends coincide, if that is known on the host; ValueError."""
+    if (given := known(points)) is None:
+        return
+    ends = np.asarray(given[0])[..., edges, :]
+    if (none := (ends[..., 0, :] == ends[..., 1, :]).all(-1)).any():
+        i, j = edges[np.argwhere(none)[0][-1]]
+        raise ValueError(f"{name} has the vertices {i} and {j} in one place: an edge needs a direction")
+
+
+def expect_finite(name: str, value: Any) -> None:
+    """Refuse what is not finite, if that is known on the host; ValueError."""
+    if (given := known(*jax.tree.leaves(value))) is not None and not all(np.isfinite(part).all() for part in given):
+        raise ValueError(f"{name} is {np.asarray(value).tolist()}: it must be finite")
 
 
 def motion(mesh: Mesh, positions: Any, velocities: Any, num_worlds: int) -> tuple[Array, Array]:

@@ -12,7 +12,7 @@ from ..math import quat_mul, quat_unit
 from ..particles.arguments import array, expect_fields, kind_of, known, row
 from ..particles.boundary import Collider, prepared, shape_number
 from ..tree import Tree, pytree, static
-from .arguments import expect_pins
+from .arguments import expect_pins, for_worlds
 from .materials import Law, NeoHookean, StVenantKirchhoff
 from .mesh import NAMES, Mesh, measures
 
@@ -199,12 +199,7 @@ def gathered(params: "Params", state: "State") -> Given:
         thick,
         _field("params.bending", bending, e, dtype),
     )
-    for name, value in given._asdict().items():
-        if len(value) not in (1, count):
-            raise ValueError(
-                f"{name} is given for {len(value)} worlds, there are {count}: give one for all, or one for each"
-            )
-    return given
+    return for_worlds(given, count, "")
 
 
 def mean_edge(rest: Array, elements: np.ndarray) -> Array:

@@ -30,7 +30,7 @@ from ..particles.response import Response, answer, answering, carried, taken
 from ..tree import Tree, pytree, static
 from ..worlds import Status, choose, flag, freeze, idle, is_nonfinite, sound
 from . import constraints, contact
-from .arguments import anywhere, expect_pins, motion, places, vertex_numbers
+from .arguments import anywhere, expect_finite, expect_pins, for_worlds, motion, places, vertex_numbers
 from .constraints import Group, Values, project
 from .mesh import Mesh, measures, shared
 
@@ -187,7 +187,7 @@ def _advance(
     force = load("force", units.si(force, units.force, "force"), (len(state.x), n, dim), dtype)
     pins = places(units.si(pins, units.length, "pins"), state.x[:, list(params.pinned)])
     shapes = contact.shapes("pbd", colliders, dtype, dim, len(state.x))
-    params = _rows(_bare(params), dtype)
+    params = for_worlds(_rows(_bare(params), dtype), len(state.x))
     if response is None:
         return _step(params, state, force, pins, shapes)[0], None
     after, _, took = _exchange(
@@ -466,6 +466,7 @@ def _screen(
 
 def _refuse(params: Params, dtype: Any) -> None:
     """Refuse values that are known to be wrong before anything runs; ValueError."""
+    expect_finite("params.gravity", params.gravity)
     for name in (*_EACH, "timestep", "damping", "thickness", "friction"):
         value, positive = getattr(params, name), name in ("density", "timestep")
         if value is None or (given := known(value)) is None:

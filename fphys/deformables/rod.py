@@ -33,7 +33,7 @@ from ..particles.boundary import Collider
 from ..tree import Tree, pytree, static
 from ..worlds import Status, choose, flag, freeze, idle, is_nonfinite, sound
 from . import contact
-from .arguments import expect_pins, motion, places, vertex_numbers
+from .arguments import expect_finite, expect_lines, expect_pins, for_worlds, motion, places, vertex_numbers
 from .chain import Chain, chains, solve
 from .constraints import colors
 from .mesh import Mesh, Topology, measures, shared
@@ -111,6 +111,7 @@ def init(params: Params, positions: Any = None, velocities: Any = None, num_worl
     params = _bare(params)
     x, v = motion(params.mesh, positions, velocities, num_worlds)
     _refuse(params)
+    expect_lines("positions", x, params.mesh.topology.elements)
     rest = _rows(params, x.dtype).mesh.vertices
     before, now = _tangents(rest, params.mesh), _tangents(x, params.mesh)
     q = quat_mul(
@@ -168,7 +169,7 @@ def step(
     pins = places(units.si(pins, units.length, "pins"), state.x[:, list(params.pinned)])
     turns = _orientations(turns, state.q[:, list(params.clamped)])
     shapes = contact.shapes("rod", colliders, dtype, 3, count)
-    return _step(_rows(_bare(params), dtype), state, force, torque, pins, turns, shapes)[0]
+    return _step(for_worlds(_rows(_bare(params), dtype), count), state, force, torque, pins, turns, shapes)[0]
 
 
 def check(params: Params, state: State) -> None:
@@ -486,6 +487,8 @@ def _screen(params: Params, state: State, loads: tuple[Array, ...], colliders: A
 
 def _refuse(params: Params) -> None:
     """Refuse values that are known to be wrong before anything runs; ValueError."""
+    expect_finite("params.gravity", params.gravity)
+    expect_lines("params.mesh", params.mesh.vertices, params.mesh.topology.elements)
     for name in (*_POSITIVE, *_OTHERS):
         if (given := known(getattr(params, name))) is None:
             continue

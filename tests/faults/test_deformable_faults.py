@@ -171,11 +171,45 @@ def test_one_collider_needs_no_tuple():
 @pytest.mark.parametrize("solver", [pbd, rod])
 def test_nor_does_one_beside_cloth_or_rods(solver: Any):
     ball = boundary.sphere((0.3, 0.0, 0.0), 0.1)
-    numbers: Any = {"radius": 0.01, "bend": 1.0, "twist": 1.0} if solver is rod else {}
-    params = solver.Params(mesh.rope(4, 1.0), 0.2, timestep=0.01, substeps=2, **numbers)
+    params = soft(solver)
     one, several = (solver.step(params, solver.init(params), colliders=c) for c in (ball, (ball,)))
     np.testing.assert_array_equal(one.x, several.x)
     assert not np.array_equal(one.x, solver.init(params).x)
+
+
+ROPE = mesh.rope(4, 1.0)
+
+
+def soft(solver: Any = rod, **changes: Any) -> Any:
+    """Parameters of a rope."""
+    numbers: Any = {"radius": 0.01, "bend": 1.0, "twist": 1.0} if solver is rod else {}
+    return solver.Params(**{"mesh": ROPE, "density": 0.2, "timestep": 0.01, "substeps": 2, **numbers, **changes})
+
+
+@pytest.mark.parametrize("solver", [pbd, rod])
+@pytest.mark.parametrize("name", ["timestep", "density"])
+def test_parameters_of_other_worlds_are_named(solver: Any, name: str):
+    """One value for each of three worlds, where there are two."""
+    given = jnp.full((3, 4) if name == "density" else 3, 0.01)
+    with pytest.raises(ValueError, match=f"params.{name} is given for 3 worlds, there are 2: give one for all"):
+        solver.step(soft(solver, **{name: given}), solver.init(soft(solver), num_worlds=2))
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: rod.init(soft(gravity=(0, 0, np.nan))), r"params.gravity is \[0.0, 0.0, nan\]: it must be finite"),
+        (lambda: pbd.init(soft(pbd, gravity=(0, np.inf, 0))), "params.gravity is .*: it must be finite"),
+        (lambda: rod.init(soft(), np.zeros((1, 5, 3))), "positions has the vertices 0 and 1 in one place"),
+        (
+            lambda: rod.init(soft(mesh=ROPE.replace(vertices=np.eye(5, 3)))),
+            "params.mesh has the vertices 3 and 4 in one",
+        ),
+    ],
+)
+def test_what_could_not_be_simulated_is_named_at_once(call: Any, message: str):
+    with pytest.raises(ValueError, match=message):
+        call()
 
 
 def worlds() -> tuple[fem.Params, fem.State]:
