@@ -26,7 +26,9 @@ MUCH = 2**17
 __all__ = ["dense", "flags", "power_gradient", "primal_values", "recomputed"]
 
 
-def recomputed(unused: Callable[..., Any], harmless: Callable[..., Any]) -> Callable[..., Any]:
+def recomputed(
+    unused: Callable[..., Any], harmless: Callable[..., Any], settled: Callable[..., Any] = lambda *args: args
+) -> Callable[..., Any]:
     """Decorator for ``fn(known, *args) -> (result, known)``: the backward pass calls ``fn`` again, without its solves.
 
     ``known`` is a tree of what the solves find. The decorated function is called without it; ``fn`` gets None where it
@@ -39,6 +41,7 @@ def recomputed(unused: Callable[..., Any], harmless: Callable[..., Any]) -> Call
         unused: ``unused(result)``, the worlds whose result is not used, bool, shape (world,); or None, for those that
             have no cotangent.
         harmless: ``harmless(worlds, *args)``, the arguments, replaced in these worlds by values that do not overflow.
+        settled: ``settled(*args)``, the arguments of a step that will be differentiated, such as a finer tolerance.
     """
 
     def decorate(fn: Callable[..., Any]) -> Callable[..., Any]:
@@ -48,7 +51,7 @@ def recomputed(unused: Callable[..., Any], harmless: Callable[..., Any]) -> Call
 
         def forward(*primals: Any) -> Any:
             args, wanted = primal_values(primals)
-            result, known = fn(None, *differentiable_once(args, fn.__name__))
+            result, known = fn(None, *settled(*differentiable_once(args, fn.__name__)))
             return result, (unused(result), known, args, wanted)
 
         def backward(saved: Any, cotangent: Any) -> Any:

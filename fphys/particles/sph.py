@@ -153,7 +153,13 @@ def _held(worlds: Array, params: Params, state: State, *loads: Array | None) -> 
     return params, state.replace(status=state.status | flag(Status.NONFINITE, worlds)), *loads
 
 
-@recomputed(lambda result: result[1], _held)
+def _settled(params: Params, state: State, *loads: Array | None) -> tuple[Any, ...]:
+    """Arguments with the tolerance of a step that is differentiated."""
+    finest = pressure.SETTLED[state.x.dtype.itemsize]
+    return params.replace(tolerance=min(params.tolerance, finest)), state, *loads
+
+
+@recomputed(lambda result: result[1], _held, _settled)
 def _step(
     known: Array | None,
     params: Params,

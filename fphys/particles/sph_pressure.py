@@ -48,9 +48,9 @@ EXPANSION = 0.5
 SHORTEST, LONGEST = 0.3, 3.0
 """Between these is the length of the next ones at the start."""
 
-SETTLED, LINEAR = {4: 1e-5, 8: 1e-6}, {4: 1e-4, 8: 1e-12}
-"""Tolerances of a gradient, by the size of a number: of the solve, for it to be sure which particles push, and of the
-linear system, relative to its right side. In float32 rounding leaves no less."""
+SETTLED, LINEAR = {4: 1e-6, 8: 1e-8}, {4: 1e-4, 8: 1e-12}
+"""Tolerances of a gradient, by the size of a number: of the solve of a step that is differentiated, and of the linear
+system, relative to its right side. In float32 rounding leaves no less."""
 
 TOGETHER = 16
 """Slots that follow one another, neighbours as a rule: they share their error of density."""
@@ -163,7 +163,7 @@ def settled(near: Neighbors, at: Places, volume: float, b: Array, held: Array, w
     """A solution ``w`` of :func:`solve` as a function of ``at.x`` and ``b``.
 
     Its gradient is that of B w = b among the particles that are held or push: one linear system, no iteration is
-    differentiated. Before, the solve goes on from ``w`` to the tolerance SETTLED.
+    differentiated. To know which they are takes a solve to the tolerance SETTLED.
     """
     return _settled(near.grid, volume)(near, at, b, held, w)
 
@@ -377,9 +377,8 @@ def _settled(grid: Grid, volume: float) -> Any:
         return w
 
     def pull(saved: Any, cotangent: Array) -> Any:
-        near, at, b, held, w = saved
+        near, at, held, w = saved
         inside, own = at.fluid[..., None], matrix(near, at, volume)
-        w, _ = solve(own, b, held, w, SETTLED[b.dtype.itemsize])
         trial = _linear(*own, held | (w > 0), cotangent)
 
         def power(x: Array, weight: Array | None, cover: Array | None) -> Array:
@@ -390,7 +389,7 @@ def _settled(grid: Grid, volume: float) -> Any:
         by_x, *by_walls = jax.grad(power, argnums=(0, 1, 2))(at.x, at.weight, at.cover)
         return None, Places(by_x, None, None, None, *by_walls), trial, None, None  # type: ignore[arg-type]
 
-    operation.defvjp(lambda near, at, b, held, w: (w, (near, at, b, held, w)), pull)
+    operation.defvjp(lambda near, at, b, held, w: (w, (near, at, held, w)), pull)
     return operation
 
 

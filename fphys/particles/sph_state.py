@@ -72,7 +72,7 @@ class Params(Tree):
     periodic: Periods | None = static(default=None)  # for each axis its two ends [m], or None if space is open
     central: bool = static(default=False)  # viscosity and tension along lines between particles: keeps angular momentum
     method: str = static(default="wcsph")  # "wcsph", weakly compressible, or "dfsph", incompressible
-    tolerance: float = static(default=1e-4)  # of dfsph's solve: mean relative error of density; 1e-8 for gradients
+    tolerance: float = static(default=1e-4)  # of dfsph's solve: mean relative error of density
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "spacing", units.si(self.spacing, units.length, "params.spacing"))

@@ -55,7 +55,7 @@ def test_a_step_is_that_of_dense_matrices(dim: int):
 
 
 def test_a_loose_solve_does_not_spoil_its_gradient():
-    """Four steps at the default tolerance: 2 % off (43 % if the gradient takes the particles that push from there)."""
+    """Four steps at the default tolerance: steps that are differentiated solve to 1e-8 (2 % off if to 1e-4)."""
     params, state = pool(**EXACT | {"worlds": 1, "viscosity": 20.0})
     pull = np.random.default_rng(0).standard_normal(state.x.shape) * (np.asarray(state.kind) == sph.FLUID)[..., None]
 
@@ -65,7 +65,7 @@ def test_a_loose_solve_does_not_spoil_its_gradient():
         return jax.jit(jax.grad(lambda v: (last(v).x * pull).sum()))(state.v)
 
     exact = gradient(1e-13)
-    assert jnp.linalg.norm(gradient(1e-4) - exact) < 0.05 * jnp.linalg.norm(exact)
+    assert jnp.linalg.norm(gradient(1e-4) - exact) < 1e-5 * jnp.linalg.norm(exact)
 
 
 def test_the_gradient_is_that_of_dense_solves():
