@@ -50,7 +50,7 @@ def expect_lines(name: str, points: Any, edges: np.ndarray) -> None:
     ends = np.asarray(given[0])[..., edges, :]
     if (none := (ends[..., 0, :] == ends[..., 1, :]).all(-1)).any():
         i, j = edges[np.argwhere(none)[0][-1]]
-        raise ValueError(f"{name} has the vertices {i} and {j} in one place: an edge needs a direction")
+        raise ValueError(f"the vertices {i} and {j} of {name} are in one place: an edge needs a direction")
 
 
 def expect_finite(name: str, value: Any) -> None:

@@ -200,10 +200,10 @@ def test_parameters_of_other_worlds_are_named(solver: Any, name: str):
     [
         (lambda: rod.init(soft(gravity=(0, 0, np.nan))), r"params.gravity is \[0.0, 0.0, nan\]: it must be finite"),
         (lambda: pbd.init(soft(pbd, gravity=(0, np.inf, 0))), "params.gravity is .*: it must be finite"),
-        (lambda: rod.init(soft(), np.zeros((1, 5, 3))), "positions has the vertices 0 and 1 in one place"),
+        (lambda: rod.init(soft(), np.zeros((1, 5, 3))), "the vertices 0 and 1 of positions are in one place"),
         (
             lambda: rod.init(soft(mesh=ROPE.replace(vertices=np.eye(5, 3)))),
-            "params.mesh has the vertices 3 and 4 in one",
+            "the vertices 3 and 4 of params.mesh are in one",
         ),
     ],
 )
