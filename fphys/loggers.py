@@ -58,10 +58,10 @@ class JsonLines:
 
     def log(self, step: int, values: Mapping[str, float]) -> None:
         """Add a line."""
-        row = {"step": step} | {name: value if math.isfinite(value) else None for name, value in values.items()}
+        row = {"step": int(step)} | {n: value if math.isfinite(value) else None for n, value in values.items()}
         self.path.parent.mkdir(parents=True, exist_ok=True)
         with self.path.open("a", encoding="utf-8") as file:
-            file.write(json.dumps(row) + "\n")
+            file.write(json.dumps(row, default=float) + "\n")  # of NumPy or JAX, too
 
     def close(self) -> None:
         """Nothing is left to write."""

@@ -41,7 +41,7 @@ def mse_loss(prediction: Float[Array, "*shape"], target: Float[Array, "*shape"],
         ValueError: the shapes differ, or the reduction is unknown.
     """
     _same("prediction", prediction, "target", target)
-    return _reduce(optax.squared_error(prediction, target), reduction)
+    return _reduce(optax.squared_error(_wide(prediction), _wide(target)), reduction).astype(prediction.dtype)
 
 
 @shaped
@@ -58,9 +58,11 @@ def huber_loss(
 ) -> jax.Array:
     """d² / 2 up to |d| = δ, δ (|d| - δ / 2) beyond (Huber 1964). Gradients flow to both.
 
-    Raises like :func:`mse_loss`.
+    Raises:
+        ValueError: as for :func:`mse_loss`; or δ is not positive.
     """
     _same("prediction", prediction, "target", target)
+    _positive("delta", delta)
     return _reduce(optax.huber_loss(prediction, target, delta=delta), reduction)
 
 
@@ -68,7 +70,16 @@ def huber_loss(
 def smooth_l1_loss(
     prediction: Float[Array, "*shape"], target: Float[Array, "*shape"], beta: float = 1.0, reduction: str = "mean"
 ) -> jax.Array:
-    """:func:`huber_loss` / β, so that the slope is 1 far out (Girshick 2015). Gradients flow to both."""
+    """:func:`huber_loss` / β, so that the slope is 1 far out (Girshick 2015); with β = 0 :func:`l1_loss`.
+
+    Gradients flow to both.
+
+    Raises:
+        ValueError: as for :func:`mse_loss`; or β is negative.
+    """
+    if not isinstance(beta, Tracer) and beta == 0:
+        return l1_loss(prediction, target, reduction)
+    _positive("beta", beta)
     return huber_loss(prediction, target, beta, reduction) / beta
 
 
@@ -95,9 +106,11 @@ def cross_entropy(
         A scalar, or shape (...). Gradients flow to the logits, the weights, and labels that are probabilities.
 
     Raises:
-        ValueError: the shapes do not fit, or a label is out of range. Under ``jit`` labels cannot be inspected; the
-            loss and gradient of a row with such a label are then NaN.
+        ValueError: the shapes do not fit, ``label_smoothing`` is not from 0 to 1, or a label is out of range. Under
+            ``jit`` labels cannot be inspected; the loss and gradient of a row with such a label are then NaN.
     """
+    if not isinstance(label_smoothing, Tracer) and not 0 <= label_smoothing <= 1:
+        raise ValueError(f"label_smoothing is {label_smoothing}, must be from 0 to 1: a share of the label")
     log_probs = jax.nn.log_softmax(logits)
     if jnp.issubdtype(labels.dtype, jnp.integer):
         return _pick(log_probs, labels, weight, ignore_index, label_smoothing, reduction)
@@ -173,7 +186,9 @@ def kl_div(
         losses = jnp.exp(target) * (target - log_probs)
     else:
         losses = jnp.asarray(xlogy(target, target) - target * log_probs)
-    return jnp.sum(losses) / len(losses) if reduction == "batchmean" else _reduce(losses, reduction)
+    if reduction == "batchmean":
+        return (jnp.sum(_wide(losses)) / len(losses)).astype(losses.dtype)
+    return _reduce(losses, reduction)
 
 
 @shaped
@@ -195,8 +210,8 @@ def triplet_margin_loss(
     """
     _same("positive", positive, "anchor", anchor)
     _same("negative", negative, "anchor", anchor)
-    near, far = (jnp.linalg.norm(anchor - other + eps, p, -1) for other in (positive, negative))
-    return _reduce(jax.nn.relu(near - far + margin), reduction)
+    near, far = (jnp.linalg.norm(_wide(anchor) - _wide(other) + eps, p, -1) for other in (positive, negative))
+    return _reduce(jax.nn.relu(near - far + margin), reduction).astype(anchor.dtype)
 
 
 def _pick(log_probs: Any, labels: Any, weight: Any, ignore: int, smoothing: float, reduction: str) -> jax.Array:
@@ -207,6 +222,7 @@ def _pick(log_probs: Any, labels: Any, weight: Any, ignore: int, smoothing: floa
             f"labels have shape {labels.shape}, must have {log_probs.shape[:-1]}: one integer for each row of the "
             f"scores of shape {log_probs.shape}"
         )
+    labels = labels if labels.dtype.itemsize >= 4 else labels.astype(jnp.int32)  # 8 bits do not hold -100 and 256
     counted = labels != ignore
     valid = (labels >= 0) & (labels < classes)
     if not isinstance(labels, Tracer):
@@ -221,10 +237,12 @@ def _pick(log_probs: Any, labels: Any, weight: Any, ignore: int, smoothing: floa
     losses = -weights * jnp.take_along_axis(log_probs, index[..., None], -1)[..., 0]
     if smoothing:
         every = log_probs if weight is None else log_probs * _row(weight, log_probs)
-        even = -jnp.sum(every, -1) * jnp.where(counted, one, 0 * one)
-        losses = (1 - smoothing) * losses + smoothing / classes * even
+        even = -jnp.mean(every, -1) * jnp.where(counted, one, 0 * one)
+        losses = (1 - smoothing) * losses + smoothing * even
     losses = losses * jnp.where(valid | ~counted, one, jnp.nan * one)  # a product, so the gradient is NaN too
-    return jnp.sum(losses) / jnp.sum(weights) if reduction == "mean" else _reduce(losses, reduction)
+    if reduction == "mean":
+        return (jnp.sum(_wide(losses)) / jnp.sum(_wide(weights))).astype(losses.dtype)
+    return _reduce(losses, reduction)
 
 
 def _row(weight: Any, like: Any) -> jax.Array:
@@ -242,6 +260,16 @@ def _same(name: str, one: Any, other_name: str, other: Any) -> None:
         raise ValueError(
             f"{name} has shape {one.shape} and {other_name} {other.shape}; they must be the same: reshape one of them"
         )
+
+
+def _positive(name: str, value: Any) -> None:
+    if not isinstance(value, Tracer) and not value > 0:
+        raise ValueError(f"{name} is {value}, must be positive: the error from which the loss grows as a straight line")
+
+
+def _wide(values: Any) -> jax.Array:
+    """At least float32: a square of 256, or the sum of many losses, is infinite in float16."""
+    return jnp.asarray(values) if values.dtype.itemsize >= 4 else values.astype(jnp.float32)
 
 
 def _reduce(losses: jax.Array, reduction: str) -> jax.Array:

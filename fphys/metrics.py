@@ -45,7 +45,8 @@ def accuracy(predictions: Num[Array, "..."], labels: Int[Array, "*batch"], top_k
         )
     best = jax.lax.top_k(predictions, top_k)[1]
     scored = ~jnp.isnan(predictions).any(-1)
-    return jnp.mean(jnp.any(best.astype(labels.dtype) == labels[..., None], -1) & scored)
+    wanted = _wide(labels)
+    return jnp.mean(jnp.any(best.astype(wanted.dtype) == wanted[..., None], -1) & scored)
 
 
 @shaped
@@ -62,6 +63,7 @@ def confusion_matrix(predictions: Int[Array, "*batch"], labels: Int[Array, "*bat
         seen = np.zeros(0) if isinstance(values, Tracer) else np.asarray(values)
         if (wrong := seen[(seen < 0) | (seen >= num_classes)]).size:
             raise ValueError(f"{name} hold {wrong[0]}, must be from 0 to {num_classes - 1}")
+    predictions, labels = _wide(predictions), _wide(labels)
     inside = (predictions >= 0) & (labels >= 0)  # a negative index would count from the end
     rows = jnp.where(inside, labels, num_classes)
     return jnp.zeros((num_classes, num_classes), jnp.int32).at[rows, predictions].add(1, mode="drop")
@@ -97,6 +99,11 @@ def f1(predictions: Any, labels: Any = None, num_classes: int | None = None, ave
     """The harmonic mean of precision and recall, 2 TP / (2 TP + FP + FN). Arguments are those of :func:`precision`."""
     counts = _counts(predictions, labels, num_classes)
     return _average(counts, 2 * jnp.diagonal(counts), counts.sum(0) + counts.sum(1), average)
+
+
+def _wide(classes: Any) -> jax.Array:
+    """Classes in 32 bits at least: 8 do not hold 300, the other's class or their number."""
+    return jnp.asarray(classes if classes.dtype.itemsize >= 4 else classes.astype(jnp.int32))
 
 
 def _counts(predictions: Any, labels: Any, num_classes: int | None) -> jax.Array:

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import optax
 from optax import (
@@ -73,9 +74,9 @@ def SGD(
         ValueError: a number is not finite or is negative, or ``nesterov`` is True without momentum.
     """
     _numbers(lr=lr, momentum=momentum, weight_decay=weight_decay)
-    if nesterov and not momentum:
+    if nesterov and not _acts(momentum):
         raise ValueError("nesterov is True but momentum is 0: give a momentum, for example 0.9")
-    return optax.chain(_decay(weight_decay), optax.sgd(lr, momentum or None, nesterov))
+    return optax.chain(_decay(weight_decay), optax.sgd(lr, momentum if _acts(momentum) else None, nesterov))
 
 
 def Adam(
@@ -122,24 +123,36 @@ def RMSprop(
     return optax.chain(
         _decay(weight_decay),
         scale(alpha, eps, eps_in_sqrt=False),
-        optax.trace(momentum) if momentum else optax.identity(),
+        optax.trace(momentum) if _acts(momentum) else optax.identity(),
         optax.scale_by_learning_rate(lr),
     )
 
 
 def StepLR(lr: float, step_size: int, gamma: float = 0.1) -> Schedule:
-    """lr γ^floor(n / step_size)."""
-    return optax.exponential_decay(lr, step_size, gamma, staircase=True)
+    """lr γ^floor(n / step_size).
+
+    Raises:
+        ValueError: ``step_size`` is below one, or another number is not finite or is negative.
+    """
+    if step_size < 1:
+        raise ValueError(f"step_size is {step_size}, must be the number of updates from step to step, 1 or more")
+    _numbers(lr=lr, gamma=gamma)
+    return lambda n: lr * jnp.power(gamma, jnp.floor_divide(n, step_size).astype(float))
 
 
 def ExponentialLR(lr: float, gamma: float) -> Schedule:
-    """lr γⁿ."""
-    return optax.exponential_decay(lr, 1, gamma)
+    """lr γⁿ. Raises like :func:`StepLR`."""
+    return StepLR(lr, 1, gamma)
 
 
 def CosineAnnealingLR(lr: float, T_max: int, eta_min: float = 0.0) -> Schedule:
-    """eta_min + (lr - eta_min) (1 + cos(π n / T_max)) / 2, and eta_min from T_max on (Loshchilov and Hutter 2017)."""
-    return optax.cosine_decay_schedule(lr, T_max, eta_min / lr)
+    """eta_min + (lr - eta_min) (1 + cos(π n / T_max)) / 2, and eta_min from T_max on (Loshchilov and Hutter 2017).
+
+    Raises:
+        ValueError: ``T_max`` is not positive.
+    """
+    fall = optax.cosine_decay_schedule(lr - eta_min, T_max)
+    return lambda n: eta_min + fall(n)
 
 
 def warmup(schedule: Rate, steps: int, start: float = 0.0) -> Schedule:
@@ -177,7 +190,12 @@ def ReduceLROnPlateau(
 
 
 def _decay(weight_decay: float) -> optax.GradientTransformation:
-    return optax.add_decayed_weights(weight_decay) if weight_decay else optax.identity()
+    return optax.add_decayed_weights(weight_decay) if _acts(weight_decay) else optax.identity()
+
+
+def _acts(number: Any) -> bool:
+    """Whether a number is not zero. An array, as ``inject_hyperparams`` gives, may change from update to update."""
+    return isinstance(number, jax.Array) or bool(number)
 
 
 def _numbers(**numbers: Any) -> None:

@@ -53,7 +53,7 @@ def loader(
     """
     import grain
 
-    _check(source, batch_size, drop_remainder, shard, workers, threads, prefetch, epochs)
+    _check(source, batch_size, drop_remainder, shard, workers, threads, prefetch, epochs, seed)
     gathered, watched = isinstance(source, Arrays) and transform is None, Watched(source)
     records: Any = grain.MapDataset.range(len(source)) if gathered else grain.MapDataset.source(watched)  # type: ignore[arg-type]
     records = records.seed(seed)
@@ -96,14 +96,15 @@ def _check(
     threads: int,
     prefetch: int,
     epochs: int | None,
+    seed: int,
 ) -> None:
     index, count = shard
     if not 0 <= index < count:
         raise ValueError(f"shard={shard}: needs (index, count) with 0 <= index < count")
-    if batch_size < 1 or min(workers, threads, prefetch) < 0 or (epochs is not None and epochs < 1):
+    if batch_size < 1 or min(workers, threads, prefetch, seed) < 0 or (epochs is not None and epochs < 1):
         raise ValueError(
-            f"batch_size={batch_size}, epochs={epochs}, workers={workers}, threads={threads}, prefetch={prefetch}: "
-            "batch_size and epochs must be at least 1, the others at least 0"
+            f"batch_size={batch_size}, epochs={epochs}, workers={workers}, threads={threads}, prefetch={prefetch}, "
+            f"seed={seed}: batch_size and epochs must be at least 1, the others at least 0"
         )
     if not len(source):
         raise ValueError(f"the source ({type(source).__name__}) is empty: it has no records to draw")

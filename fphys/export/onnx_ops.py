@@ -91,29 +91,29 @@ def average_pool(
     x: Array, *, kernel_shape: Any, strides: Any = None, pads: Any = None, count_include_pad: int = 0, **options: Any
 ):
     zero = np.zeros((), x.dtype)  # known when JAX differentiates, so that it sees a sum
-    total, padding = _pool(x, lax.add, zero, kernel_shape, strides, pads, **options)
-    if options.get("ceil_mode"):
-        count_include_pad = count_include_pad and not any(padding)  # cells beyond the padding do not count
-    if count_include_pad:
-        return total / np.prod(kernel_shape)
-    return total / _pool(jnp.ones_like(x), lax.add, zero, kernel_shape, strides, pads, **options)[0]
+    total, places, padding = _pool(x, lax.add, zero, kernel_shape, strides, pads, **options)
+    for axis, (place, size, (before, after)) in enumerate(zip(places, x.shape[2:], padding)):
+        low, high = (-before, size + after) if count_include_pad else (0, size)  # cells beyond these do not count
+        count = ((place >= low) & (place < high)).sum(1).astype(x.dtype)
+        total = total / count.reshape(-1, *[1] * (x.ndim - 3 - axis))
+    return total
 
 
 def _pool(x, combine, start, kernel, strides, pads, *, auto_pad="NOTSET", ceil_mode=0, dilations=None, storage_order=0):
+    """The windows combined; where their cells lie in the input, (window, cell), and the padding, for each axis."""
     axes = x.ndim - 2
     strides, dilations = strides or [1] * axes, dilations or [1] * axes
     extent = [(size - 1) * step + 1 for size, step in zip(kernel, dilations)]
-    padding = _padding(x.shape[2:], extent, strides, pads, auto_pad)
+    given = padding = _padding(x.shape[2:], extent, strides, pads, auto_pad)
     if ceil_mode:
         padding = [
-            _ceiled(size, *pad, width, stride)
-            for size, pad, width, stride in zip(x.shape[2:], padding, extent, strides)
+            _ceiled(size, *pad, width, stride) for size, pad, width, stride in zip(x.shape[2:], given, extent, strides)
         ]
     window, step, dilation = (1, 1, *kernel), (1, 1, *strides), (1, 1, *dilations)
-    outer = [(0, 0), (0, 0), *padding]
-    return lax.reduce_window(x, start, combine, window, step, outer, window_dilation=dilation), [
-        p for pad in padding for p in pad
-    ]
+    y = lax.reduce_window(x, start, combine, window, step, [(0, 0), (0, 0), *padding], window_dilation=dilation)
+    numbers = zip(y.shape[2:], strides, given, kernel, dilations)
+    places = [np.arange(n)[:, None] * s - before + np.arange(k) * d for n, s, (before, _), k, d in numbers]
+    return y, places, given
 
 
 def _ceiled(size: int, before: int, after: int, width: int, stride: int) -> tuple[int, int]:
@@ -172,6 +172,8 @@ def pad(x: Array, pads: Any, value: Any = None, axes: Any = None, *, mode: str =
     widths = [(0, 0)] * x.ndim
     for i, axis in enumerate(axes):
         widths[axis] = pads[i], pads[i + len(pads) // 2]
+    cut = tuple(slice(max(0, -low), size + min(0, high)) for size, (low, high) in zip(x.shape, widths))
+    x, widths = x[cut], [(max(0, low), max(0, high)) for low, high in widths]  # a negative width is cut off
     if mode == "constant":
         return jnp.pad(x, widths, constant_values=0 if value is None else value)
     return jnp.pad(x, widths, mode=mode)
@@ -242,6 +244,10 @@ def _expand(x: Array, shape: Any) -> Array:
 
 def _gelu(x: Array, *, approximate: str = "none") -> Array:
     return jax.nn.gelu(x, approximate=approximate == "tanh")
+
+
+def _selu(x: Array, *, alpha: float = 1.67326319217681884765625, gamma: float = 1.05070102214813232421875) -> Array:
+    return gamma * jax.nn.elu(x, alpha)
 
 
 def _filled(shape: Any, *, value: Any = None) -> Any:
@@ -337,7 +343,7 @@ OPERATIONS: dict[str, Callable[..., Any]] = {
         "Relu": jax.nn.relu,
         "Reshape": reshape,
         "Resize": resize,
-        "Selu": lambda x, **_: jax.nn.selu(x),
+        "Selu": _selu,
         "Shape": _shape,
         "Sigmoid": jax.nn.sigmoid,
         "Sin": jnp.sin,

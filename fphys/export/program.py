@@ -83,6 +83,8 @@ def _plain(tree: Any) -> Any:
 def load_program(path: str | os.PathLike[str]) -> Callable[..., Any]:
     """Load a function that :func:`save_program` wrote: jitted, for inputs of those shapes and dtypes.
 
+    It cannot be differentiated: the file has no derivative. To train on, save the weights, or use :func:`from_onnx`.
+
     Nothing is unpickled, and a checksum detects damage before anything is read. But a program is code. A forged file
     with a matching checksum can end the process when it is read, and do anything when it is called.
 

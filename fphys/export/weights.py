@@ -17,13 +17,15 @@ T = TypeVar("T")
 _LEAVES = {"kernel": "weight", "scale": "weight", "embedding": "weight", "mean": "running_mean", "var": "running_var"}
 _LAYOUTS = {2: (1, 0), 3: (2, 1, 0), 4: (3, 2, 0, 1), 5: (4, 3, 0, 1, 2)}
 """From (spatial..., in, out) to (out, in, spatial...)."""
+_HEADS = ("query", "key", "value", "out")
+"""Attention's layers. Their kernels are (in, head, size), and (head, size, out) for the last."""
 
 
 def save_weights(path: str | os.PathLike[str], tree: Any) -> Path:
     """Write a pytree's arrays as safetensors, named by their paths ("layers.0.kernel").
 
     Raises:
-        ExportError: the file cannot be written.
+        ExportError: the file cannot be written. ValueError: two arrays would have one name.
     """
     from ..nn.weights import WeightsError, write_safetensors
 
@@ -64,8 +66,9 @@ def torch_state(*trees: Any, rename: Callable[[str], str] = str) -> dict[str, An
     """Convert weights of flax modules into a torch state dict: ``module.load_state_dict(torch_state(params, aux))``.
 
     ``kernel`` becomes ``weight`` with outputs first (dense and convolution). ``scale`` and ``embedding`` become
-    ``weight``. ``mean`` and ``var`` become batch normalisation's running statistics, with a batch count of 0. Other
-    content of ``aux`` (random keys) is dropped.
+    ``weight``. ``mean`` and ``var`` become batch normalisation's running statistics, with a batch count of 0. The
+    query, key, value and output of attention become dense layers, the heads side by side. Other floating-point arrays,
+    such as a parameter of your own, keep name and shape; other content of ``aux`` (random keys) is dropped.
 
     torch's images have channels first. If an image is flattened before a dense layer, make torch permute it to
     (height, width, channels) first.
@@ -75,7 +78,8 @@ def torch_state(*trees: Any, rename: Callable[[str], str] = str) -> dict[str, An
         rename: maps our path ("layers.0.weight") to torch's.
 
     Raises:
-        MissingDependencyError: torch is not installed.
+        ValueError: a kernel maps several axes (``nn.LinearGeneral``), for which torch has no layout; or two arrays
+            would have one name. MissingDependencyError: torch is not installed.
     """
     try:
         import torch
@@ -83,22 +87,47 @@ def torch_state(*trees: Any, rename: Callable[[str], str] = str) -> dict[str, An
         raise MissingDependencyError(f"torch is not installed: {install('torch')}") from cause
 
     state = {}
-    for name, leaf in (item for tree in trees for item in _named(tree).items()):
+    named = {name: np.asarray(leaf) for tree in trees for name, leaf in _named(tree).items()}
+    for name, leaf in named.items():
         *module, kind = name.split(".")
-        if kind not in _LEAVES and kind != "bias":
+        if not jnp.issubdtype(leaf.dtype, jnp.floating):
             continue
-        value = np.asarray(leaf)
-        value = value.transpose(_LAYOUTS[value.ndim]) if kind == "kernel" else value
+        value = _as_torch(name, named)
         state[rename(".".join([*module, _LEAVES.get(kind, kind)]))] = torch.from_numpy(value.copy(order="C"))
         if kind == "var":
             state[rename(".".join([*module, "num_batches_tracked"]))] = torch.tensor(0)
     return state
 
 
+def _as_torch(name: str, named: dict[str, np.ndarray]) -> np.ndarray:
+    """An array in torch's layout. Its neighbours tell attention and general layers from a convolution in one axis."""
+    *module, kind = name.split(".")
+    value, part = named[name], "".join(module[-1:])
+    heads = [named.get(".".join([*module[:-1], each, "kernel"]), 0) for each in _HEADS]
+    if part in _HEADS and all(np.ndim(kernel) == 3 for kernel in heads):
+        if kind != "kernel":
+            return value.reshape(-1)
+        return (value.reshape(-1, value.shape[-1]) if part == "out" else value.reshape(len(value), -1)).T
+    if kind != "kernel":
+        return value
+    if value.ndim not in _LAYOUTS or np.ndim(named.get(".".join([*module, "bias"]), 0)) > 1:
+        raise ValueError(
+            f"{name} of shape {value.shape} maps several axes, which no layer of torch does: use nn.Linear, or leave "
+            "the module out and convert it yourself"
+        )
+    return value.transpose(_LAYOUTS[value.ndim])
+
+
 def _named(tree: Any) -> dict[str, Any]:
-    """Arrays by path, excluding random keys."""
+    """Arrays by path, excluding random keys. Raises ValueError if two have one name."""
     leaves = jax.tree_util.tree_leaves_with_path(tree)
-    return {_name(path): leaf for path, leaf in leaves if not jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key)}
+    held = [(path, leaf) for path, leaf in leaves if not jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key)]
+    paths: dict[str, Any] = {}
+    for path, _ in held:
+        if (first := paths.setdefault(_name(path), path)) is not path:
+            one, other = map(jax.tree_util.keystr, (first, path))
+            raise ValueError(f"{one} and {other} would both be named {_name(path)}: rename one, without a dot")
+    return {_name(path): leaf for path, leaf in held}
 
 
 def _name(path: Any) -> str:

@@ -85,12 +85,28 @@ class Embedding(nnx.Embed):
         self.dtype = options.get("dtype")  # type: ignore[assignment]
 
 
+class Dropout(nnx.Dropout):
+    """:class:`flax.nnx.Dropout`.
+
+    Raises:
+        ValueError: ``rate`` is not from 0 to 1.
+    """
+
+    def __init__(self, rate: float, *, rngs: nnx.Rngs | None = None, **options: Any):
+        if not 0 <= rate <= 1:
+            raise ValueError(f"rate is {rate}, must be from 0 to 1: the share of numbers that become zero")
+        super().__init__(rate, rngs=rngs, **options)
+
+
 @dataclasses.dataclass(frozen=True)
 class MaxPool2d:
     """The maximum of each window of (..., height, width, channel). ``stride`` defaults to the window's size.
 
     The gradient goes to the largest element of each window. Where windows do not overlap, ties go to the first
     element, as in torch.
+
+    Raises (when called, like all pools):
+        ValueError: the window is larger than the padded image, or a size or stride is below one.
     """
 
     kernel_size: Size
@@ -98,8 +114,8 @@ class MaxPool2d:
     padding: Size = 0
 
     def __call__(self, x: Array) -> Array:
-        window, stride, padding = _window(self)
         images = _images(x)
+        window, stride, padding = _window(self, images)
         if stride == window and not any(padding):
             blocks = _blocks(images, window)
             y = _largest(blocks) if math.prod(window) <= _FEW else blocks.max((2, 4))
@@ -134,26 +150,36 @@ class MaxPool3d:
 
 @dataclasses.dataclass(frozen=True)
 class AvgPool2d:
-    """The mean of each window of (..., height, width, channel). Padding counts as zeros, as in torch."""
+    """The mean of each window of (..., height, width, channel). Padding counts as zeros, as in torch.
+
+    Means of integers are floating-point.
+    """
 
     kernel_size: Size
     stride: Size | None = None
     padding: Size = 0
 
     def __call__(self, x: Array) -> Array:
-        window, stride, padding = _window(self)
-        total = nnx.pool(_images(x), 0.0, jax.lax.add, window, stride, [(p, p) for p in padding])
-        return total.reshape(*x.shape[:-3], *total.shape[1:]) / float(math.prod(window))
+        x = _real(x)
+        images = _images(x)
+        window, stride, padding = _window(self, images)
+        wide = images.astype(jnp.float32) if images.dtype.itemsize < 4 else images  # a sum overflows float16
+        total = nnx.pool(wide, 0.0, jax.lax.add, window, stride, [(p, p) for p in padding])
+        return (total / float(math.prod(window))).astype(x.dtype).reshape(*x.shape[:-3], *total.shape[1:])
 
 
 @dataclasses.dataclass(frozen=True)
 class AdaptiveAvgPool2d:
-    """Mean over (height, width) onto a grid of the given size. Cell i of n covers [⌊i H / n⌋, ⌈(i + 1) H / n⌉)."""
+    """Mean over (height, width) onto a grid of the given size. Cell i of n covers [⌊i H / n⌋, ⌈(i + 1) H / n⌉).
+
+    Means of integers are floating-point.
+    """
 
     output_size: Size
 
     def __call__(self, x: Array) -> Array:
         rows, columns = _axes("output_size", self.output_size, 2)
+        x = _real(x)
         if (rows, columns) == (1, 1):
             return x.mean((-3, -2), keepdims=True)
         down, across = _means(x.shape[-3], rows, x.dtype), _means(x.shape[-2], columns, x.dtype)
@@ -239,20 +265,32 @@ def _axes(name: str, size: Size, rank: int) -> tuple[int, ...]:
     return sizes
 
 
-def _window(pool: MaxPool2d | AvgPool2d) -> tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]:
-    window = _axes("kernel_size", pool.kernel_size, 2)
-    return window, _axes("stride", pool.stride or window, 2), _axes("padding", pool.padding, 2)
+def _window(pool: Any, images: Array) -> tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]:
+    """Window, stride and padding of a pool, for each axis of images (image, ..., channel)."""
+    sizes = images.shape[1:-1]
+    window = _axes("kernel_size", pool.kernel_size, len(sizes))
+    stride = _axes("stride", window if pool.stride is None else pool.stride, len(sizes))
+    padding = _axes("padding", pool.padding, len(sizes))
+    if min(*window, *stride) < 1 or min(padding) < 0:
+        raise ValueError(f"{pool}: kernel_size and stride must be at least 1, padding at least 0")
+    known = [axis for axis in zip(sizes, padding, window, strict=True) if isinstance(axis[0], int)]  # not left open
+    if any(n + 2 * p < w for n, p, w in known):
+        raise ValueError(f"{pool}: the window must fit into the image of {sizes}: use a smaller one, or padding")
+    return window, stride, padding
 
 
 def _highest(pool: MaxPool1d | MaxPool3d, x: Array, rank: int) -> Array:
     if x.ndim <= rank:
         raise ValueError(f"a pool over {rank} axes takes them and the channel last, got {x.shape}")
-    window = _axes("kernel_size", pool.kernel_size, rank)
-    stride, padding = _axes("stride", pool.stride or window, rank), _axes("padding", pool.padding, rank)
     lead = x.shape[: -rank - 1]
     flat = x.reshape(math.prod(lead), *x.shape[-rank - 1 :])
+    window, stride, padding = _window(pool, flat)
     y = nnx.pool(flat, -jnp.inf, jax.lax.max, window, stride, [(p, p) for p in padding])
     return y.reshape(*lead, *y.shape[1:])
+
+
+def _real(x: Array) -> Array:
+    return x if jnp.issubdtype(x.dtype, jnp.inexact) else x.astype(float)
 
 
 def _images(x: Array) -> Array:

@@ -11,6 +11,7 @@ import jax
 import jax.numpy as jnp
 from flax import nnx
 
+from .layers import Dropout
 from .linear import Linear
 from .lstm import lstm
 
@@ -51,7 +52,7 @@ class _Recurrent(nnx.Module):
         self.hidden_features = hidden_features
         self.directions = 2 if bidirectional else 1
         self.unroll = unroll
-        self.dropout = nnx.Dropout(dropout, rngs=rngs) if dropout else None
+        self.dropout = Dropout(dropout, rngs=rngs) if dropout else None
         wide, out = hidden_features * self.directions, self.gates * hidden_features
         self.layers = nnx.List(
             nnx.List(

@@ -8,6 +8,7 @@ import jax.numpy as jnp
 from flax import nnx
 from flax.nnx.nn.attention import dot_product_attention_weights
 
+from .layers import Dropout
 from .linear import Linear, dot_general
 from .norms import LayerNorm
 
@@ -93,7 +94,7 @@ class TransformerBlock(nnx.Module):
         self.norm2 = LayerNorm(features, epsilon=epsilon, rngs=rngs)
         self.up = Linear(features, wide, rngs=rngs)
         self.down = Linear(wide, features, rngs=rngs)
-        self.dropout = nnx.Dropout(dropout, rngs=rngs)
+        self.dropout = Dropout(dropout, rngs=rngs)
 
     def __call__(self, x: Array, mask: Array | None = None) -> Array:
         """Run the block.

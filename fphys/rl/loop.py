@@ -75,7 +75,8 @@ def loop(
         if _in_vain(rows[-PATIENCE - 1 :]):
             raise TrainingError(
                 f"the updates of the last {PATIENCE} iterations were skipped, for they were not finite: look for NaN "
-                f"in the task's rewards and observations (value_loss is {row.get('value_loss')}), or learn more slowly"
+                f"in the task's rewards and observations (value_loss is {row.get('value_loss')}) and in the learning "
+                "rate, or learn more slowly"
             )
         late = time.monotonic() - last_saved > PAUSE or i + 1 == count
         if checkpoints is not None and (late or (i + 1) % checkpoints.every == 0):
@@ -86,10 +87,9 @@ def loop(
 
 
 def _in_vain(rows: list[dict[str, Any]]) -> bool:
-    """Whether each of these iterations skipped as many updates, some of them not finite: it made none."""
+    """Whether each of these iterations skipped as many updates: it made none."""
     skipped = np.diff([row.get("skipped", 0) for row in rows])
-    finite = [np.isfinite(row.get("grad_norm", 0.0)) for row in rows[1:]]
-    return len(skipped) == PATIENCE and skipped[0] > 0 and bool((skipped == skipped[0]).all()) and not any(finite)
+    return len(skipped) == PATIENCE and skipped[0] > 0 and bool((skipped == skipped[0]).all())
 
 
 def episode_scalars(

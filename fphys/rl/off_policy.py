@@ -20,6 +20,7 @@ from ..tree import Tree, pytree
 from . import replay
 from .loop import episode_scalars
 from .moments import Moments
+from .numbers import expect_numbers
 
 Array = jax.Array
 Act = Callable[[Any, Array, Array, Array], tuple[Array, Array]]
@@ -97,6 +98,7 @@ def expect(env: Env, config: Any) -> None:
     Raises:
         ValueError: a number does not fit, or an action is unbounded.
     """
+    expect_numbers(config)
     updates = env.num_envs * config.updates_per_step
     if round(updates) < 1 or abs(updates - round(updates)) > 1e-6:
         raise ValueError(

@@ -20,6 +20,7 @@ from ..envs import Curriculum, Env, EnvState, Episode, auto_adapt, set_difficult
 from ..tree import Tree, pytree
 from .loop import Log, episode_scalars, loop
 from .moments import Moments
+from .numbers import expect_numbers
 from .policy import Policy
 from .returns import gae
 
@@ -172,7 +173,7 @@ def expect(env: Env, config: Config) -> None:
         ValueError: a number does not fit, or there is a curriculum for a task without successes.
     """
     seen = env.num_envs * config.horizon
-    at_least_one(config)
+    expect_numbers(config)
     if config.curriculum and "success" not in terms(env):
         raise ValueError('curriculum: the task has no "success" among the terms of its reward')
     if seen % config.minibatches:
@@ -182,17 +183,6 @@ def expect(env: Env, config: Config) -> None:
         )
     if config.steps < seen:
         raise ValueError(f"steps is {config.steps}, but one iteration takes {seen}: fewer worlds, a shorter horizon")
-
-
-def at_least_one(config: Any) -> None:
-    """Refuse counts below one.
-
-    Raises:
-        ValueError: the message names it.
-    """
-    for name in ("horizon", "epochs", "minibatches", "critic_epochs", "critic_minibatches", "critics"):
-        if getattr(config, name, 1) < 1:
-            raise ValueError(f"{name} is {getattr(config, name)}, must be at least 1")
 
 
 def terms(env: Env) -> tuple[str, ...]:

@@ -22,8 +22,9 @@ from ..train.step import all_finite
 from ..tree import Tree, pytree
 from .loop import Log, episode_scalars, loop
 from .moments import Moments
+from .numbers import expect_numbers
 from .policy import Policy, log_slope, squashed
-from .ppo import at_least_one, log_prob, network
+from .ppo import log_prob, network
 from .returns import td_lambda
 
 Array = jax.Array
@@ -175,15 +176,15 @@ def expect(env: Env, config: Config) -> None:
     Raises:
         ValueError: a number does not fit.
     """
-    at_least_one(config)
+    expect_numbers(config)
     seen = env.num_envs * config.horizon
     if seen % config.critic_minibatches or config.steps < seen:
         raise ValueError(
             f"an iteration sees {env.num_envs} worlds x {config.horizon} steps = {seen}: it must split into "
             f"{config.critic_minibatches} minibatches, and steps = {config.steps} must not be less"
         )
-    if not 0 <= config.discount <= 1 or (config.bootstrap and config.discount == 1):
-        raise ValueError(f"discount is {config.discount}, must be from 0 to 1, and below 1 if values are bootstrapped")
+    if config.bootstrap and config.discount == 1:
+        raise ValueError("discount is 1, must be below 1 if values are bootstrapped: they would be endless sums")
 
 
 def policy(env: Env, module: Any, state: TrainingState) -> Policy:

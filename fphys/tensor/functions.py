@@ -84,7 +84,8 @@ def scatter_add(x: Num[Array, "..."], axis: int, index: Int[Array, "*rows"], src
     Args:
         x: the array to add to.
         axis: the axis that ``index`` refers to.
-        index: same rank as ``x``, and at most its size along the other axes. Indices outside ``x`` are dropped.
+        index: same rank as ``x``, and at most its size along the other axes. Indices outside ``x``, negative ones
+            among them, are dropped.
         src: the values to add, with the shape of ``index``. Values at the same index add up.
 
     Returns:
@@ -92,7 +93,7 @@ def scatter_add(x: Num[Array, "..."], axis: int, index: Int[Array, "*rows"], src
     """
     grid = list(jnp.meshgrid(*map(jnp.arange, index.shape), indexing="ij", sparse=True))
     grid[axis] = jnp.asarray(index)
-    return jnp.asarray(x).at[tuple(grid)].add(src, mode="drop")
+    return jnp.asarray(x).at[tuple(grid)].add(src, mode="drop", wrap_negative_indices=False)
 
 
 @shaped
@@ -122,7 +123,8 @@ def diag_embed(x: Shaped[Array, "*batch size"], offset: int = 0, axis1: int = -2
 @shaped
 def normalize(x: Float[Array, "*shape"], axis: int = -1, eps: float = 1e-12) -> jax.Array:
     """x / max(|x|, eps) along an axis. Gradients flow to x; at x = 0 the gradient is that of x / eps."""
-    return x / jnp.maximum(_length(x, axis, keepdims=True), eps)
+    wide = _wide(x)
+    return (wide / jnp.maximum(_length(wide, axis, keepdims=True), eps)).astype(x.dtype)
 
 
 @shaped
@@ -130,8 +132,9 @@ def cosine_similarity(
     a: Float[Array, "*shape"], b: Float[Array, "*shape"], axis: int = -1, eps: float = 1e-8
 ) -> jax.Array:
     """a·b / (max(|a|, eps) max(|b|, eps)) along an axis, which is removed. Gradients flow to both; finite at zero."""
-    lengths = jnp.maximum(_length(a, axis), eps) * jnp.maximum(_length(b, axis), eps)
-    return jnp.sum(a * b, axis) / lengths
+    one, other = _wide(a), _wide(b)
+    lengths = jnp.maximum(_length(one, axis), eps) * jnp.maximum(_length(other, axis), eps)
+    return (jnp.sum(one * other, axis) / lengths).astype(jnp.result_type(a, b))
 
 
 @shaped
@@ -148,7 +151,11 @@ def cdist(
     """
     if not p >= 0:
         raise ValueError(f"p is {p}, must be 0 or more")
-    apart = a[..., :, None, :] - b[..., None, :, :]
+    return _distance(_wide(a)[..., :, None, :] - _wide(b)[..., None, :, :], p).astype(jnp.result_type(a, b))
+
+
+def _distance(apart, p):
+    """The p-norm over the last axis."""
     if p == 2:
         return _length(apart, -1)
     if p == 0:
@@ -160,6 +167,11 @@ def cdist(
         return jnp.sum(size, -1)
     total = jnp.sum(jnp.where(size != 0, jnp.where(size != 0, size, jnp.ones((), size.dtype)) ** p, 0 * size), -1)
     return jnp.where(total != 0, jnp.where(total != 0, total, jnp.ones((), size.dtype)) ** (1 / p), 0 * total)
+
+
+def _wide(x):
+    """At least float32: squares in float16 overflow from 256 on and vanish below 1e-4."""
+    return jnp.asarray(x) if x.dtype.itemsize >= 4 else jnp.asarray(x).astype(jnp.float32)
 
 
 def _length(x, axis, keepdims=False):

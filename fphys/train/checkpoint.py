@@ -5,6 +5,7 @@ SHA-256 of every file. The folder is then renamed to the number of the step. If 
 earlier checkpoints remain. At worst a hidden folder is left over, and the next save removes it.
 """
 
+import contextlib
 import dataclasses
 import hashlib
 import json
@@ -80,20 +81,22 @@ class Checkpoints:
 
         Raises:
             CheckpointError: it could not be written, for example to a full disk. Earlier ones are untouched.
-            TypeError, ValueError: ``step`` is no whole number, or is negative. ``extra`` does not fit JSON.
+            TypeError, ValueError: ``step`` is no whole number, or is negative. ``extra`` does not fit JSON. Two arrays
+                would have one name.
         """
         step = whole_number("step", step)
         if step < 0:
             raise ValueError(f"step is {step}, must be 0 or more")
-        beside = _as_json(extra or {})
+        beside, arrays = _as_json(extra or {}), _named(state)
         final, part, replaced = (Path(self.folder) / name for name in (f"{step}", f".{step}.part", f".{step}.old.part"))
         try:
             if is_first():
+                self._put_back()
                 for old in Path(self.folder).glob(".*.part"):  # left by a killed process
                     shutil.rmtree(old)
                 part.mkdir(parents=True)
             meet("checkpoint begins")
-            _write(part, state, beside)
+            _write(part, arrays, beside)
             if is_first():
                 if final.is_dir():
                     os.rename(final, replaced)
@@ -105,11 +108,20 @@ class Checkpoints:
         except Exception as cause:
             if is_first():  # the others may still be writing: without it their errors would hide this one
                 shutil.rmtree(part, ignore_errors=True)
+                self._put_back()
             held = f"; step {self.steps[-1]} can still be loaded" if self.steps else ""
             files = [path for path in (final, *Path(self.folder).glob(".*.part")) if path.is_file()]
             why = f"{files[0]} is a file: move it away" if files else f"{_short(cause)}. {_advice(Path(self.folder))}"
             raise CheckpointError(f"could not save step {step} in {self.folder}: {why}{held}") from cause
         return final
+
+    def _put_back(self) -> None:
+        """Put back a step that was being replaced when the process was killed."""
+        for old in Path(self.folder).glob(".*.old.part"):
+            step = old.with_name(old.name.split(".")[1])
+            with contextlib.suppress(OSError):  # another process puts it back, or the folder is read only
+                if not step.exists():
+                    os.rename(old, step)
 
     def _too_old(self, step: int) -> list[int]:
         """Steps before the ``keep`` newest but for the one just saved; what has no list of its files does not count."""
@@ -127,6 +139,7 @@ class Checkpoints:
         Raises:
             CheckpointError: all are damaged, or the newest intact one does not fit ``like``.
         """
+        self._put_back()
         damaged = []
         for step in reversed(self.steps):
             path = Path(self.folder) / str(step)
@@ -148,11 +161,11 @@ def _as_json(extra: dict[str, Any]) -> str:
         raise type(error)(f"extra does not fit JSON: {error}; give numbers, text, lists and dictionaries") from error
 
 
-def _write(part: Path, state: Any, extra: str) -> None:
+def _write(part: Path, arrays: dict[str, Any], extra: str) -> None:
     import orbax.checkpoint as ocp
 
     with ocp.Checkpointer(ocp.StandardCheckpointHandler()) as writer:
-        writer.save(part / "state", args=ocp.args.StandardSave(_named(state)))
+        writer.save(part / "state", args=ocp.args.StandardSave(arrays))
     if not is_first():
         return
     (part / "extra.json").write_text(extra, encoding="utf-8")
@@ -192,9 +205,14 @@ def _same(path: Path, held: dict[str, Any], wanted: dict[str, Any]) -> None:
 
 
 def _named(tree: Any) -> dict[str, Any]:
-    """Leaves by path, with random keys as integers and without empty arrays."""
-    leaves = [(_name(path), leaf) for path, leaf in jax.tree_util.tree_leaves_with_path(tree) if np.size(leaf)]
-    return {name: jax.random.key_data(leaf) if _is_key(leaf) else leaf for name, leaf in leaves}
+    """Leaves by path, with random keys as integers and without empty arrays. Raises ValueError if two have one name."""
+    leaves = [(path, leaf) for path, leaf in jax.tree_util.tree_leaves_with_path(tree) if np.size(leaf)]
+    paths: dict[str, Any] = {}
+    for path, _ in leaves:
+        if (first := paths.setdefault(_name(path), path)) is not path:
+            one, other = map(jax.tree_util.keystr, (first, path))
+            raise ValueError(f"{one} and {other} would both be named {_name(path)}: rename one, without a dot")
+    return {_name(path): jax.random.key_data(leaf) if _is_key(leaf) else leaf for path, leaf in leaves}
 
 
 def _name(path: Any) -> str:

@@ -81,7 +81,7 @@ def fit(
         steps: how many batches to train on, including those before a resumption; by default until the data ends.
         key: for randomness in the loss.
         precision, accumulate, remat: as for :func:`step`.
-        clip: largest global norm of a gradient; longer ones are scaled down.
+        clip: largest global norm of a gradient, positive; longer ones are scaled down.
         evaluate: ``evaluate(params, aux) -> dict`` of scalars, called every ``every`` steps. Jit what it computes.
         every: steps between two rows of the log.
         stop: when to stop early.
@@ -94,7 +94,8 @@ def fit(
 
     Raises:
         TrainingError: ``patience`` updates in a row were not finite. ValueError: there is no data; the data cannot be
-            resumed, or its batches differ from the checkpoint's; or ``steps`` is not a number of batches.
+            resumed, or its batches differ from the checkpoint's; or ``steps`` is not a number of batches, ``clip`` is
+            not positive, or ``every`` or ``patience`` is below one.
         CheckpointError: see :class:`Checkpoints`. TypeError: see :func:`init` and :func:`step`.
         KeyboardInterrupt: on Ctrl-C, after the current update, and after saving it if there are ``checkpoints``. A
             second Ctrl-C does not save.
@@ -103,6 +104,10 @@ def fit(
 
     if not (steps is None or (isinstance(steps, (int, np.integer)) and steps >= 0)):
         raise ValueError(f"steps is {steps!r}, must be a whole number of batches, zero or more")
+    if every < 1 or patience < 1:
+        raise ValueError(f"every={every} and patience={patience} must be at least 1")
+    if clip is not None and not clip > 0:
+        raise ValueError(f"clip is {clip}, must be positive: the largest norm of a gradient, or None for any")
     if hasattr(data, "__getitem__") and not hasattr(data, "__iter__"):
         kind = type(data).__name__
         raise TypeError(f"data is {kind}, which gives single records: use fphys.data.loader({kind}, ...)")

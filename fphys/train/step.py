@@ -60,15 +60,15 @@ def init(
     """The initial training state. Arrays are copied, so that a jitted step may donate the state's memory.
 
     Args:
-        params: any pytree of arrays, of any shape; floating-point leaves are trained.
+        params: any pytree of floating-point arrays, of any shape.
         optimizer: an optax optimizer.
         aux: any pytree that ``loss_fn`` takes and returns beside the parameters.
         key: for randomness in the loss; ``jax.random.key(0)`` by default.
         precision: the same as for :func:`step`.
 
     Raises:
-        TypeError: ``params`` holds no array, or something other than arrays (a module; split it first); or
-            ``optimizer`` is not an optimizer.
+        TypeError: ``params`` holds no array, or something other than floating-point arrays (a module; split it first);
+            or ``optimizer`` is not an optimizer.
     """
     expect_optimizer(optimizer)
     leaves = jax.tree_util.tree_leaves_with_path(params)
@@ -76,6 +76,11 @@ def init(
     if wrong or not leaves:
         what = f"{', '.join(wrong[:3])} in params is not an array" if wrong else "params holds no array"
         raise TypeError(f"{what}: give the parameters as a pytree of arrays (flax: nnx.split(model, nnx.Param, ...))")
+    whole = [(jax.tree_util.keystr(p), x.dtype) for p, x in leaves if not jnp.issubdtype(x.dtype, jnp.inexact)]
+    if whole:
+        raise TypeError(
+            f"{whole[0][0] or 'params'} in params is {whole[0][1]}, which has no gradient: cast it, or move it to aux"
+        )
     zero = jnp.int32(0)
     return TrainState(
         params=copied(params),
@@ -110,17 +115,19 @@ def step(
         batch: a pytree of arrays with the examples on the first axis.
         precision: the precision of the loss.
         accumulate: how many micro-batches to split the batch into, processed one after the other to save memory. The
-            gradient is their mean. It equals the whole batch's gradient if the loss is a mean over examples.
+            gradient is their mean. It equals the whole batch's gradient if the loss is a mean over examples. Loss and
+            metrics are means as well, those that count too.
         remat: one of ``jax.checkpoint_policies``: what the forward pass saves for the backward pass, which computes
             the rest again. By default it saves all it needs. For single layers use ``flax.nnx.remat`` in the model.
 
     Returns:
-        The next state, and scalars: ``loss``, ``grad_norm`` (global 2-norm, unscaled), ``skipped``, the metrics of
-        ``loss_fn``, and ``loss_scale`` if there is one.
+        The next state, and scalars: ``loss``, ``grad_norm`` (global 2-norm, unscaled), ``skipped``, ``loss_scale`` if
+        there is one, and the metrics of ``loss_fn`` that have other names.
 
     Raises (when traced):
         ValueError: the batch does not split into ``accumulate`` equal parts. TypeError: ``loss_fn`` returns another
-            structure.
+            structure, or the optimizer needs more than gradients, parameters and the loss, as ``lbfgs`` and
+            ``lookahead`` do.
     """
     import optax
 
@@ -128,7 +135,13 @@ def step(
     grads, loss, aux, metrics = _accumulated(loss_fn, state, batch, key, precision, accumulate, remat)
     with jax.numpy_dtype_promotion("standard"):  # optax raises floats to an int32 count
         update = optax.with_extra_args_support(optimizer).update  # the loss is for optim.ReduceLROnPlateau
-        updates, opt = update(grads, state.opt, state.params, value=loss)
+        try:
+            updates, opt = update(grads, state.opt, state.params, value=loss)
+        except (TypeError, AttributeError) as cause:
+            raise TypeError(
+                f"the optimizer cannot make an update of gradients, parameters and the loss ({cause}): one that needs "
+                "more, as lbfgs and lookahead do, needs a loop of your own"
+            ) from cause
     finite = all_finite((loss, grads, updates))
 
     def kept(new: Any, old: Any) -> Any:
@@ -146,7 +159,7 @@ def step(
         last_skipped=jnp.where(finite, state.last_skipped, state.step),
     )
     own = {"loss": loss, "grad_norm": optax.tree.norm(grads), "skipped": after.skipped}
-    return after, own | metrics | ({"loss_scale": after.scale.value} if after.scale else {})
+    return after, metrics | own | ({"loss_scale": after.scale.value} if after.scale else {})
 
 
 def all_finite(tree: Any) -> Array:

@@ -189,6 +189,7 @@ def test_workers_give_the_same_order_and_are_resumed(tmp_path):
         ({"batch_size": 0}, "batch_size=0"),
         ({"batch_size": 4, "workers": -1}, "workers=-1"),
         ({"batch_size": 4, "epochs": 0}, "epochs=0"),
+        ({"batch_size": 4, "seed": -1}, "seed=-1: .* the others at least 0"),
         ({"batch_size": 4, "shard": (2, 2)}, r"shard=\(2, 2\)"),
         ({"batch_size": 11}, "more than the 10 records"),
         ({"batch_size": 6, "shard": (0, 2)}, "more than the 5 records in each of 2 shards"),

@@ -125,6 +125,7 @@ CASES = [
     ("Pow", [np.abs(ROWS), np.float32([2.5])], {}),
     ("Clip", [ROWS, np.asarray(-0.5, np.float32), np.asarray(0.3, np.float32)], {}),
     ("Elu", [ROWS], {"alpha": 0.7}),
+    ("Selu", [ROWS], {"alpha": 2.0, "gamma": 0.5}),
     ("LeakyRelu", [ROWS], {"alpha": 0.2}),
     ("PRelu", [ROWS, f32(5)], {}),
     ("Gelu", [ROWS], {}),
@@ -180,6 +181,20 @@ CASES = [
     ("AveragePool", [IMAGE], {"kernel_shape": [3, 3], "pads": [1, 1, 1, 1]}),
     ("AveragePool", [IMAGE], {"kernel_shape": [3, 3], "pads": [1, 1, 1, 1], "count_include_pad": 1}),
     ("AveragePool", [IMAGE], {"kernel_shape": [2, 3], "strides": [2, 2], "ceil_mode": 1}),
+    *(
+        (
+            "AveragePool",
+            [IMAGE],
+            {
+                "kernel_shape": [3, 2],
+                "strides": [3, 2],
+                "pads": [1, 0, 2, 1],
+                "ceil_mode": 1,
+                "count_include_pad": counted,
+            },
+        )
+        for counted in (0, 1)
+    ),
     ("GlobalAveragePool", [IMAGE], {}),
     ("GlobalMaxPool", [IMAGE], {}),
     ("Flatten", [IMAGE], {"axis": 2}),
@@ -198,6 +213,8 @@ CASES = [
     ("Expand", [f32(3, 1), i64(2, 1, 4)], {}),
     ("Pad", [ROWS, i64(1, 0, 0, 2), np.float32(0.5)], {}),
     ("Pad", [ROWS, i64(1, 1, 2, 2)], {"mode": "reflect"}),
+    ("Pad", [ROWS, i64(1, -1, -1, 2), np.float32(0.5)], {}),
+    ("Pad", [ROWS, i64(-1, -2, 0, 1)], {"mode": "edge"}),
     ("Shape", [IMAGE], {"start": 1}),
     ("ConstantOfShape", [i64(2, 3)], {"value": helper.make_tensor("v", TensorProto.FLOAT, [1], [2.5])}),
     ("ReduceMean", [IMAGE, i64(2, 3)], {"keepdims": 0}),

@@ -10,6 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 import onnxruntime
 import pytest
+from flax import nnx
 
 import fphys
 from fphys.export import ExportError, to_onnx, to_ort
@@ -87,6 +88,35 @@ def test_a_wrong_translation_is_noticed(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "jax2onnx", wrong)
     with pytest.raises(ExportError, match=r"output 0 of .* is off by"):
         to_onnx(tmp_path / "net.onnx", function(MLP)[0], INPUTS[MLP](2))
+    assert not list(tmp_path.iterdir())
+
+
+def test_jax_stays_as_it_is(tmp_path):
+    """jax2onnx puts its own cumsum into jax.numpy."""
+    import jax2onnx  # noqa: F401
+
+    parts = (jnp, jax.lax, jax.nn, nnx)
+    before = [vars(part).copy() for part in parts]
+    x = np.arange(6, dtype=np.float32).reshape(2, 3)
+    for batch in ("batch", None):
+        (found,) = run(to_onnx(tmp_path / "net.onnx", lambda x: jnp.cumsum(x, 1) + jnp.cumsum(x, 0), x, batch=None), x)
+        np.testing.assert_array_equal(found, x.cumsum(0) + x.cumsum(1))
+        to_onnx(tmp_path / "net.onnx", function(CNN)[0], INPUTS[CNN](2), batch=batch)
+    for part, held in zip(parts, before, strict=True):
+        assert [name for name, value in held.items() if getattr(part, name) is not value] == []
+    np.testing.assert_array_equal(jnp.cumsum(x, 0), x.cumsum(0))
+
+
+def test_an_output_may_be_infinite_or_nan(tmp_path):
+    x = np.float32([[-1, 0, 4]])
+    (found,) = run(to_onnx(tmp_path / "net.onnx", lambda x: jnp.log(x), x), x)
+    np.testing.assert_array_equal(np.isnan(found), [[True, False, False]])
+    assert found[0, 1] == -np.inf
+
+
+def test_a_folder_that_is_not_there_is_named(tmp_path):
+    with pytest.raises(ExportError, match=r"absent/net\.onnx cannot be written"):
+        to_onnx(tmp_path / "absent" / "net.onnx", jnp.sin, np.ones((1, 3), np.float32))
 
 
 WITHOUT_JAX = """

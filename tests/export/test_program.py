@@ -59,6 +59,11 @@ def test_the_batch_stays_open_and_named_tuples_come_back_as_tuples(tmp_path):
         fixed(large)
 
 
+def test_an_axis_that_a_pool_reduces_may_stay_open(tmp_path):
+    fn = load_program(save_program(tmp_path / "net.jax", nn.MaxPool2d(2), np.ones((4, 4, 1), np.float32)))
+    assert fn(np.ones((6, 4, 1), np.float32)).shape == (3, 2, 1)
+
+
 def test_what_a_program_cannot_hold_is_named(tmp_path):
     path, x = tmp_path / "net.jax", np.ones((2, 3))
     with pytest.raises(ExportError, match=r"does not run with a first axis of open size: pass batch=None"):
@@ -126,6 +131,18 @@ def test_weights_come_back(tmp_path, kind):
     path = save_weights(tmp_path / "net.safetensors", (params, aux))
     blank = jax.tree.map(jnp.zeros_like, (params, aux))
     jax.tree.map(np.testing.assert_array_equal, load_weights(path, blank), (params, aux))
+
+
+def test_two_arrays_of_one_name_are_refused(tmp_path):
+    tree = {"a.b": jnp.ones(2), "a": {"b": jnp.zeros(3)}}
+    for act in (
+        lambda: save_weights(tmp_path / "w", tree),
+        lambda: load_weights(tmp_path / "w", tree),
+        lambda: torch_state(tree),
+    ):
+        save_weights(tmp_path / "w", {"a.b": jnp.ones(2)})
+        with pytest.raises(ValueError, match=r"\['a'\]\['b'\] and \['a.b'\] would both be named a\.b: rename one"):
+            act()
 
 
 def test_arrays_of_every_layout_are_saved_as_they_are(tmp_path):
@@ -244,3 +261,34 @@ def test_torch_s_names_by_renaming():
     )
     x = INPUTS[MLP](3)
     np.testing.assert_allclose(net(torch.from_numpy(x)).detach(), fn(x), rtol=1e-5, atol=1e-6)
+
+
+class TorchAttention(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.query, self.key, self.value, self.out = (torch.nn.Linear(6, 6) for _ in range(4))
+
+    def forward(self, x):
+        parts = (layer(x).unflatten(-1, (2, 3)).transpose(1, 2) for layer in (self.query, self.key, self.value))
+        return self.out(torch.nn.functional.scaled_dot_product_attention(*parts).transpose(1, 2).flatten(2))
+
+
+@pytest.mark.extra("torch")
+def test_heads_and_bare_parameters_in_torch():
+    def attention(rngs):
+        return nn.MultiHeadAttention(2, 6, rngs=rngs, bias_init=nn.initializers.normal())
+
+    module, params, aux = nn.init(attention, jax.random.key(0))
+    net = TorchAttention()
+    net.load_state_dict(torch_state(params, aux))
+    x = np.random.default_rng(0).standard_normal((3, 5, 6)).astype(np.float32)
+    wanted = nn.apply(module, params, aux, x)[0]
+    np.testing.assert_allclose(net(torch.from_numpy(x)).detach(), wanted, rtol=1e-4, atol=1e-5)
+
+    _, params, aux = nn.init(lambda rngs: nn.models.ActorCritic(3, 2, rngs=rngs), jax.random.key(0))
+    np.testing.assert_array_equal(torch_state(params, aux)["log_std"], params["log_std"])
+
+    general = nn.init(lambda rngs: nn.LinearGeneral(4, (2, 3), rngs=rngs), jax.random.key(0))[1]
+    for tree, name in ((general, "kernel"), ({"up": general}, "up.kernel")):
+        with pytest.raises(ValueError, match=rf"^{name} of shape \(4, 2, 3\) maps several axes"):
+            torch_state(tree)

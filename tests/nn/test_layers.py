@@ -136,6 +136,39 @@ def test_a_pool_takes_any_batch(pool):
         pool(x[0, 0, :, :, 0])
 
 
+@pytest.mark.parametrize("pool", [nn.AvgPool2d(2), nn.AdaptiveAvgPool2d(2), nn.AdaptiveAvgPool2d(1)])
+def test_means_of_half_precision_and_of_integers(pool):
+    x = np.arange(16).reshape(1, 4, 4, 1)
+    np.testing.assert_allclose(pool(jnp.asarray(x, jnp.uint8)), pool(jnp.asarray(x, float)), rtol=1e-6)
+    large = pool(jnp.full((1, 4, 4, 1), 30_000, jnp.float16))  # a sum of four is infinite
+    assert large.dtype == jnp.float16
+    np.testing.assert_array_equal(large, 30_000)
+
+
+@pytest.mark.parametrize(
+    ("pool", "message"),
+    [
+        (nn.MaxPool2d(5), r"must fit into the image of \(4, 4\)"),
+        (nn.MaxPool2d((2, 7), padding=1), r"must fit into the image of \(4, 4\)"),
+        (nn.AvgPool2d(5), r"must fit into the image of \(4, 4\)"),
+        (nn.MaxPool1d(5), r"must fit into the image of \(4,\)"),
+        (nn.MaxPool2d(2, 0), "kernel_size and stride must be at least 1"),
+        (nn.MaxPool3d(0), "kernel_size and stride must be at least 1"),
+    ],
+)
+def test_windows_that_cannot_be(pool, message):
+    with pytest.raises(ValueError, match=message):
+        pool(jnp.ones((4, 4, 4, 4)))
+
+
+@pytest.mark.parametrize("rate", [-0.5, 1.5])
+def test_rates_of_dropout_that_cannot_be(rate):
+    with pytest.raises(ValueError, match=f"rate is {rate}, must be from 0 to 1"):
+        nn.Dropout(rate, rngs=nn.Rngs(0))
+    with pytest.raises(ValueError, match=f"rate is {rate}"):
+        nn.models.MLP(2, (3,), 1, dropout=rate, rngs=nn.Rngs(0))
+
+
 def test_a_pool_is_transformed():
     pool, x = nn.MaxPool2d(2), jnp.asarray(RNG.permutation(2 * 5 * 4 * 3).reshape(2, 5, 4, 3) / 10)
     check_transforms(pool, (x,))

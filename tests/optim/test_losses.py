@@ -115,3 +115,54 @@ def test_wrong_arguments_are_named():
 def test_labels_of_a_floating_type_are_named():
     with pytest.raises(ValueError, match="labels are float64, must be integers"):
         losses.cross_entropy(jnp.ones((3, 4)), jnp.ones(3))
+
+
+@pytest.mark.parametrize("dtype", [np.uint8, np.int8])
+def test_labels_of_eight_bits(dtype):
+    """156 is not -100, and 256 classes are not none."""
+    logits = jnp.asarray(RNG.standard_normal((4, 256)))
+    labels = np.array([156, 0, 255, 7] if dtype == np.uint8 else [127, 0, -100, 7])
+    wanted = losses.cross_entropy(logits, jnp.asarray(labels))
+    narrow = jnp.asarray(labels.astype(dtype))
+    np.testing.assert_array_equal(losses.cross_entropy(logits, narrow), wanted)
+    np.testing.assert_array_equal(jax.jit(losses.nll_loss)(jax.nn.log_softmax(logits), narrow), wanted)
+
+
+def test_the_mean_of_many_losses_in_float16():
+    """Their sum, 90,000, is infinite in float16, and so is the square of their number in the gradient."""
+    logits, labels = jnp.zeros((20_000, 90), jnp.float16), jnp.zeros(20_000, jnp.int32)
+    value, grad = jax.value_and_grad(lambda x: 2.0**15 * losses.cross_entropy(x, labels).astype(jnp.float32))(logits)
+    assert float(value) / 2**15 == np.float16(np.log(90))
+    np.testing.assert_allclose(grad[:, 0], -(89 / 90) * 2.0**15 / 20_000, rtol=2e-3)
+    wide = jnp.zeros((2, 70_000), jnp.float16)  # and so is the sum over the classes
+    even = losses.nll_loss(wide - 11, labels[:2]), losses.cross_entropy(wide[:, :60_000], labels[:2], None, -100, 0.5)
+    np.testing.assert_allclose(even, [11, 11], rtol=1e-2)
+    logs = jnp.full((20_000, 90), -9.0, jnp.float16)
+    np.testing.assert_allclose(losses.kl_div(logs, jnp.ones_like(logs), reduction="batchmean"), 9 * 90)
+
+
+def test_an_outlier_in_float16():
+    """Its square is infinite in float16, their mean is not."""
+    x = jnp.zeros((100, 1), jnp.float16).at[0].set(300)
+    assert float(losses.mse_loss(x, 0 * x)) == 900
+    assert float(losses.triplet_margin_loss(x, 0 * x, x, reduction="sum")) == 99 + 301
+
+
+def test_a_smooth_loss_without_a_square_is_l1():
+    found = losses.smooth_l1_loss(jnp.asarray(X), jnp.asarray(Y), beta=0)
+    np.testing.assert_allclose(found, functional.smooth_l1_loss(*map(torch.from_numpy, (X, Y)), beta=0), rtol=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda x: losses.huber_loss(x, x, delta=-1), "delta is -1, must be positive"),
+        (lambda x: losses.huber_loss(x, x, delta=0), "delta is 0, must be positive"),
+        (lambda x: losses.smooth_l1_loss(x, x, beta=-1), "beta is -1, must be positive"),
+        (lambda x: losses.cross_entropy(x, jnp.asarray(LABELS), label_smoothing=2.0), "label_smoothing is 2.0"),
+        (lambda x: losses.cross_entropy(x, x, label_smoothing=-0.1), "label_smoothing is -0.1, must be from 0 to 1"),
+    ],
+)
+def test_numbers_that_cannot_be(call, message):
+    with pytest.raises(ValueError, match=message):
+        call(jnp.asarray(X))

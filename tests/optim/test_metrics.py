@@ -80,3 +80,11 @@ def test_wrong_arguments_are_named():
         metrics.accuracy(jnp.zeros((3, 2)), jnp.zeros(2, int))
     with pytest.raises(TypeError, match=r"float.* of shape \(3, 3\), must be integer classes"):
         metrics.accuracy(jnp.eye(3), jnp.eye(3))
+
+
+def test_classes_of_eight_bits():
+    """300 is not 44."""
+    scores = jax.nn.one_hot(jnp.array([300, 44]), 301)
+    assert metrics.accuracy(scores, jnp.array([44, 44], jnp.uint8)) == 0.5
+    counted = jax.jit(metrics.confusion_matrix, static_argnums=2)(*jnp.array([[1, 2], [-1, 2]], jnp.int8), 200)
+    assert int(counted.sum()) == int(counted[2, 2]) == 1

@@ -75,6 +75,8 @@ def test_ten_updates(name, options):
 LR = torch.optim.lr_scheduler
 SCHEDULES = {
     "step": (optim.StepLR(0.1, 3, 0.5), lambda o: LR.StepLR(o, 3, 0.5)),
+    "step to zero": (optim.StepLR(0.1, 3, 0.0), lambda o: LR.StepLR(o, 3, 0.0)),
+    "exponential to zero": (optim.ExponentialLR(0.1, 0.0), lambda o: LR.ExponentialLR(o, 0.0)),
     "exponential": (optim.ExponentialLR(0.1, 0.9), lambda o: LR.ExponentialLR(o, 0.9)),
     "cosine": (optim.CosineAnnealingLR(0.1, 10, 0.02), lambda o: LR.CosineAnnealingLR(o, 10, 0.02)),
     "warm-up": (
@@ -100,6 +102,19 @@ def test_schedules(name):
         scheduler.step()
 
 
+@pytest.mark.parametrize(("name", "options"), CASES, ids=[f"{name}{i}" for i, (name, _) in enumerate(CASES)])
+def test_numbers_that_are_injected(name, options):
+    """The numbers are arrays then, traced under ``jit``."""
+    options = {"lr": 0.1} | options
+    injected = optim.inject_hyperparams(getattr(optim, name))(**options)
+    np.testing.assert_allclose(ours(injected), ours(getattr(optim, name)(**options)), rtol=1e-12)
+
+
+def test_a_rate_of_zero_stays():
+    schedule = optim.CosineAnnealingLR(0.0, 10)
+    assert [float(schedule(n)) for n in (0, 5, 20)] == [0, 0, 0]
+
+
 def test_the_last_rate_stays():
     assert float(optim.CosineAnnealingLR(0.1, 10, 0.02)(25)) == pytest.approx(0.02)
 
@@ -114,6 +129,8 @@ def test_the_last_rate_stays():
         (lambda: optim.SGD(0.1, nesterov=True), "give a momentum"),
         (lambda: optim.RMSprop(weight_decay=-1.0), "weight_decay is -1.0"),
         (lambda: optim.warmup(0.1, -3), "steps is -3"),
+        (lambda: optim.StepLR(0.1, 0), "step_size is 0, must be the number of updates"),
+        (lambda: optim.ExponentialLR(0.1, math.nan), "gamma is nan"),
     ],
 )
 def test_numbers_that_cannot_be(make, message):

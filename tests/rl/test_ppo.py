@@ -2,6 +2,7 @@
 
 import functools
 from pathlib import Path
+from typing import Any, cast
 
 import jax
 import jax.numpy as jnp
@@ -85,6 +86,37 @@ def test_seeds_are_trained_side_by_side_by_vmap():
     _, one = jax.jit(lambda key: update(init(key)))(keys[1])
     for name, value in one.items():
         np.testing.assert_allclose(both[name][1], value, rtol=1e-4, atol=1e-6, err_msg=name)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"learning_rate": float("nan")}, "learning_rate is nan, must be finite and not negative"),
+        ({"learning_rate": -1e-3}, "learning_rate is -0.001, must be finite and not negative"),
+        ({"discount": 1.01}, "discount is 1.01, must be from 0 to 1"),
+        ({"lam": -0.1}, "lam is -0.1, must be from 0 to 1"),
+        ({"clip": 0.0}, "clip is 0.0, must be positive"),
+        ({"max_grad_norm": -1.0}, "max_grad_norm is -1.0, must be positive"),
+        ({"log_std": float("inf")}, "log_std is inf, must be finite"),
+        ({"epochs": 0}, "epochs is 0, must be at least 1"),
+    ],
+)
+def test_numbers_that_cannot_be(changes: dict, message: str):
+    with pytest.raises(ValueError, match=message):
+        ppo.train(pendulum(), ppo.Config(**changes), jax.random.key(0))
+
+
+def test_a_rate_may_be_a_schedule_and_one_that_is_nan_is_noticed():
+    """Gradients are finite then, updates are not."""
+
+    def rate(count: jax.Array) -> jax.Array:
+        return jnp.where(count < 0, 1.0, jnp.nan)
+
+    config: Any = ppo.Config(
+        steps=12 * 64, horizon=4, epochs=1, minibatches=2, hidden=(4,), anneal=False, learning_rate=cast(Any, rate)
+    )
+    with pytest.raises(fphys.train.TrainingError, match=r"last 10 iterations were skipped.* learning rate"):
+        ppo.train(pendulum(), config, jax.random.key(0))
 
 
 def test_refusals():

@@ -77,6 +77,20 @@ def test_a_value_of_endless_rewards_is_refused():
         shac.train(poles(), shac.Config(discount=1.0), jax.random.key(0))
 
 
+@pytest.mark.parametrize(
+    ("name", "wrong", "wanted"),
+    [
+        ("discount", -0.1, "from 0 to 1"),
+        ("critic_rate", np.nan, "finite and not negative"),
+        ("limit", 0.0, "positive"),
+        ("critics", 0, "at least 1"),
+    ],
+)
+def test_numbers_that_cannot_be(name: str, wrong: float, wanted: str):
+    with pytest.raises(ValueError, match=f"{name} is {wrong}, must be {wanted}"):
+        shac.train(poles(), shac.Config(**{name: wrong}), jax.random.key(0))
+
+
 @pytest.mark.parametrize("bound", [2.0, np.inf])
 def test_the_density_behind_the_entropy_integrates_to_one(bound: float):
     raw, n = jnp.linspace(-12, 12, 4001)[:, None], 1

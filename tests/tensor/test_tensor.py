@@ -167,8 +167,24 @@ def test_gradients_are_finite_at_zero():
         assert np.isfinite(jax.grad(lambda x, f=function: f(x).sum())(zero)).all()
 
 
+@pytest.mark.parametrize("scale", [1.0, 1e-6])
+def test_lengths_in_half_precision(scale):
+    """Their squares are infinite or zero in float16."""
+    x = jnp.array([[300.0, 400.0]]) * scale
+    half = x.astype(jnp.float16)
+    for function in (
+        tensor.normalize,
+        lambda x: tensor.cosine_similarity(x, x),
+        lambda x: tensor.cdist(x, 0 * x),
+        lambda x: tensor.cdist(x, 0 * x, 3.0),
+    ):
+        assert function(half).dtype == jnp.float16
+        np.testing.assert_allclose(function(half), function(x), rtol=2e-3 if scale == 1 else 0.2)
+
+
 def test_indices_outside_are_dropped():
     x, index = jnp.zeros((1, 3)), jnp.array([[1, 3, 99]])
+    np.testing.assert_array_equal(tensor.scatter_add(x, 1, -index, jnp.ones((1, 3))), [[0.0, 0.0, 0.0]])
     np.testing.assert_array_equal(tensor.scatter_add(x, 1, index, jnp.ones((1, 3))), [[0.0, 1.0, 0.0]])
     np.testing.assert_array_equal(x.at[:, index[0]].add(jnp.ones((1, 3))), [[0.0, 1.0, 0.0]])
     np.testing.assert_array_equal(x.at[:, index[0]].set(jnp.ones((1, 3))), [[0.0, 1.0, 0.0]])

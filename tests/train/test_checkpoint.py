@@ -45,6 +45,16 @@ def test_what_is_saved_comes_back(tmp_path):
     assert held == extra
 
 
+def test_two_arrays_of_one_name_are_refused(tmp_path):
+    kept, both = Checkpoints(tmp_path), {"a.b": jnp.ones(2), "a": {"b": jnp.zeros(3)}}
+    with pytest.raises(ValueError, match=r"\['a'\]\['b'\] and \['a.b'\] would both be named a\.b: rename one"):
+        kept.save(1, both)
+    assert kept.steps == []
+    kept.save(1, {"a.b": jnp.ones(2)})
+    with pytest.raises(ValueError, match=r"would both be named a\.b"):
+        kept.restore(both)
+
+
 def test_a_value_without_a_structure(tmp_path):
     Checkpoints(tmp_path).save(1, jnp.arange(3))
     found, extra = Checkpoints(tmp_path).restore(jnp.zeros(3, int))
@@ -97,6 +107,18 @@ def test_a_step_is_saved_again(tmp_path):
         kept.save(7, {"x": jnp.float32(value)})
     assert float(kept.restore({"x": jnp.float32(0)})[0]["x"]) == 2
     assert os.listdir(tmp_path) == ["7"]
+
+
+def test_a_step_whose_replacement_was_killed_is_put_back(tmp_path):
+    """The old one has been renamed, the new one not yet."""
+    kept, blank = Checkpoints(tmp_path, keep=1), {"x": jnp.float32(0)}
+    kept.save(7, {"x": jnp.float32(1)})
+    os.rename(tmp_path / "7", tmp_path / ".7.old.part")
+    assert float(kept.restore(blank)[0]["x"]) == 1
+    os.rename(tmp_path / "7", tmp_path / ".7.old.part")
+    kept.save(6, {"x": jnp.float32(2)})
+    assert kept.steps == [6, 7]
+    assert float(kept.restore(blank)[0]["x"]) == 1
 
 
 @pytest.mark.parametrize(

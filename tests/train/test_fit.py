@@ -175,6 +175,16 @@ def test_arguments_that_make_no_sense_are_refused_before_training(tmp_path):
         train.fit(loss_fn, start(), 1e-3, batches(3))
     with pytest.raises(ValueError, match=r"gap has shape \(2,\), must be a scalar"):
         fit(evaluate=lambda params, aux: {"gap": np.zeros(2)})
+    for name, wrong, text in [
+        ("clip", -1.0, "clip is -1.0, must be positive"),
+        ("clip", 0.0, "clip is 0.0, must be positive"),
+        ("clip", np.nan, "clip is nan, must be positive"),
+        ("every", 0, "every=0 and patience=100 must be at least 1"),
+        ("every", -1, "every=-1 and"),
+        ("patience", 0, "patience=0 must be at least 1"),
+    ]:
+        with pytest.raises(ValueError, match=text):
+            fit(**{name: wrong})
     (tmp_path / "file").touch()
     with pytest.raises(train.CheckpointError, match="cannot be created"):
         resumed(tmp_path / "file" / "inside", 8)

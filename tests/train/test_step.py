@@ -8,7 +8,7 @@ import numpy as np
 import optax
 import pytest
 
-from fphys import train
+from fphys import losses, train
 from fphys.train import scale
 from fphys.train.step import all_finite
 
@@ -189,6 +189,38 @@ def test_parameters_that_are_not_arrays_are_refused():
         train.init({"f": len, "w": jnp.ones(2)}, optax.sgd(0.1))
     with pytest.raises(TypeError, match="holds no array"):
         train.init({}, optax.sgd(0.1))
+
+
+def test_parameters_without_a_gradient_are_named():
+    for params, name in (({"w": jnp.ones(2), "n": jnp.arange(3)}, r"\['n'\]"), (jnp.arange(3), "params")):
+        with pytest.raises(TypeError, match=f"^{name} in params is int.*: cast it, or move it to aux"):
+            train.init(params, optax.sgd(0.1))
+
+
+def test_optimizers_that_need_more_are_refused():
+    for optimizer in (optax.lbfgs(), optax.lookahead(optax.sgd(0.1), 5, 0.5)):
+        with pytest.raises(TypeError, match="one that needs more, as lbfgs and lookahead do, needs a loop of your own"):
+            advanced(optimizer=optimizer)
+
+
+@pytest.mark.parametrize("name", ["loss", "skipped"])
+def test_a_metric_does_not_replace_the_loss(name):
+    found = advanced(lambda *inputs: (*loss_fn(*inputs)[:2], {name: jnp.float32(7)}))[1][-1]
+    assert found[name] == advanced()[1][-1][name] != 7
+
+
+def test_many_rows_are_learned_from_in_half_precision():
+    """The sum of their losses is infinite in float16."""
+
+    def classify(params, aux, batch, key):
+        return losses.cross_entropy(batch["x"] @ params["w"], batch["label"]), aux, {}
+
+    rows = 60_000
+    x = np.random.default_rng(0).standard_normal((rows, 4)).astype(np.float32)
+    batch = {"x": x, "label": x.argmax(1).astype(np.uint8)}
+    options = {"data": [batch] * 20, "params": {"w": jnp.zeros((4, 4), jnp.float32)}, "precision": train.FLOAT16}
+    state, found = advanced(classify, **options)
+    assert int(state.skipped) == 0 and found[-1]["loss"] < found[0]["loss"] - 0.5
 
 
 def test_all_finite():

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from flax import nnx
 
 from ...typing import Array, Float, shaped
-from ..layers import Conv2d, Flatten, MaxPool2d
+from ..layers import Conv2d, Dropout, Flatten, MaxPool2d
 from ..linear import Linear
 
 
@@ -44,7 +44,7 @@ class CNN(nnx.Module):
         sizes = [channels, *widths]
         self.features = nnx.List(Conv2d(a, b, 3, padding=1, rngs=rngs) for a, b in zip(sizes, widths, strict=False))
         self.hidden = Linear((height // halvings) * (width // halvings) * sizes[-1], hidden, rngs=rngs)
-        self.dropout = nnx.Dropout(dropout, rngs=rngs)
+        self.dropout = Dropout(dropout, rngs=rngs)
         self.head = Linear(hidden, num_classes, rngs=rngs)
 
     @shaped

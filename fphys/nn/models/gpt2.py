@@ -7,7 +7,7 @@ import numpy as np
 from flax import nnx
 
 from ...typing import Array, Float, Int, shaped
-from ..layers import Embedding
+from ..layers import Dropout, Embedding
 from ..norms import LayerNorm
 from ..transformer import TransformerBlock
 from ..weights import Rule, Weights, translate
@@ -40,7 +40,7 @@ class GPT2(nnx.Module):
         normal = nnx.initializers.normal(0.02)
         self.tokens = Embedding(vocabulary, features, embedding_init=normal, rngs=rngs)
         self.positions = Embedding(max_positions, features, embedding_init=normal, rngs=rngs)
-        self.dropout = nnx.Dropout(dropout, rngs=rngs)
+        self.dropout = Dropout(dropout, rngs=rngs)
         self.blocks = nnx.List(
             TransformerBlock(features, num_heads, causal=True, dropout=dropout, rngs=rngs) for _ in range(depth)
         )

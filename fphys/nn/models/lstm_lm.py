@@ -6,7 +6,7 @@ import jax
 from flax import nnx
 
 from ...typing import Array, Int, shaped
-from ..layers import Embedding
+from ..layers import Dropout, Embedding
 from ..linear import Linear
 from ..recurrent import LSTM
 
@@ -35,7 +35,7 @@ class LSTMLanguageModel(nnx.Module):
             rngs: for the parameters and the dropout.
         """
         self.tokens = Embedding(vocabulary, features, rngs=rngs)
-        self.dropout = nnx.Dropout(dropout, rngs=rngs)
+        self.dropout = Dropout(dropout, rngs=rngs)
         self.lstm = LSTM(features, hidden, num_layers, dropout=dropout, unroll=unroll, rngs=rngs)
         self.head = Linear(hidden, vocabulary, rngs=rngs)
 

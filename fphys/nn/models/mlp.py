@@ -6,6 +6,7 @@ import jax
 from flax import nnx
 
 from ...typing import Array, Float, shaped
+from ..layers import Dropout
 from ..linear import Linear
 
 _INIT = nnx.initializers.lecun_normal()
@@ -33,7 +34,7 @@ class MLP(nnx.Module):
             Linear(a, b, kernel_init=init, rngs=rngs) for a, b, init in zip(sizes, sizes[1:], inits, strict=False)
         )
         self.activation = activation
-        self.dropout = nnx.Dropout(dropout, rngs=rngs)
+        self.dropout = Dropout(dropout, rngs=rngs)
 
     @shaped
     def __call__(self, x: Float[Array, "*batch features"]) -> Float[Array, "*batch out"]:

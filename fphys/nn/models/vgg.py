@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from flax import nnx
 
 from ...typing import Array, Float, shaped
-from ..layers import AdaptiveAvgPool2d, Conv2d, Flatten, MaxPool2d
+from ..layers import AdaptiveAvgPool2d, Conv2d, Dropout, Flatten, MaxPool2d
 from ..linear import Linear
 from ..weights import Weights, translate
 from ..weights import pretrained as _with
@@ -40,10 +40,10 @@ class VGG(nnx.Module):
         self.classifier = nnx.Sequential(
             Linear(features * 49, hidden, rngs=rngs),
             nnx.relu,
-            nnx.Dropout(dropout, rngs=rngs),
+            Dropout(dropout, rngs=rngs),
             Linear(hidden, hidden, rngs=rngs),
             nnx.relu,
-            nnx.Dropout(dropout, rngs=rngs),
+            Dropout(dropout, rngs=rngs),
             Linear(hidden, num_classes, rngs=rngs),
         )
 

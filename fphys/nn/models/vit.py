@@ -7,7 +7,7 @@ import numpy as np
 from flax import nnx
 
 from ...typing import Array, Float, shaped
-from ..layers import Conv2d
+from ..layers import Conv2d, Dropout
 from ..linear import Linear
 from ..norms import LayerNorm
 from ..transformer import TransformerBlock
@@ -60,7 +60,7 @@ class ViT(nnx.Module):
         self.patches = Conv2d(in_channels, features, patch_size, patch_size, rngs=rngs)
         self.token = nnx.Param(jnp.zeros((1, 1, features)))
         self.positions = nnx.Param(normal(rngs.params(), (1, count + 1, features), jnp.float32))
-        self.dropout = nnx.Dropout(dropout, rngs=rngs)
+        self.dropout = Dropout(dropout, rngs=rngs)
         self.blocks = nnx.List(
             TransformerBlock(features, num_heads, activation=_gelu, dropout=dropout, epsilon=epsilon, rngs=rngs)
             for _ in range(depth)

@@ -1,0 +1,31 @@
+"""Numbers of a configuration with which no agent can learn."""
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+_COUNTS = ("horizon", "epochs", "minibatches", "critic_epochs", "critic_minibatches", "critics", "batch_size")
+_RATES = ("learning_rate", "critic_rate", "temperature_rate", "temperature", "value_weight")
+_SHARES = ("discount", "lam", "follow", "tau", "explore", "explore_until")
+_BOUNDS = ("clip", "max_grad_norm", "limit")
+_OTHERS = ("entropy_weight", "wanted_entropy", "log_std", "least_log_std")
+_RANGES: dict[str, tuple[tuple[str, ...], Callable[[Any], bool]]] = {
+    "at least 1": (_COUNTS, lambda x: x >= 1),
+    "finite and not negative": (_RATES, lambda x: math.isfinite(x) and x >= 0),
+    "from 0 to 1": (_SHARES, lambda x: 0 <= x <= 1),
+    "positive": (_BOUNDS, lambda x: x > 0),
+    "finite": (_OTHERS, math.isfinite),
+}
+
+
+def expect_numbers(config: Any) -> None:
+    """Refuse numbers out of range, of those that the configuration has. A schedule is not looked into.
+
+    Raises:
+        ValueError: the message names the number.
+    """
+    for wanted, (names, fits) in _RANGES.items():
+        for name in names:
+            value = getattr(config, name, None)
+            if isinstance(value, (int, float)) and not fits(value):
+                raise ValueError(f"{name} is {value}, must be {wanted}")
