@@ -15,10 +15,12 @@ from ..model.sensors import SensorType
 from . import stages
 from .collide.pairs import geoms_of
 from .forces.actuation import Transmissions, actuator_force, transmissions
+from .forces.tendon import segments
 from .forward import Info, forward
 from .inverse import energy
 from .solve.equality import weld_pulls
 from .solve.limit import Measured, limit_readings
+from .tension import tensions, wrenches
 from .tree.chain import places
 from .tree.kinematics import motions
 
@@ -203,7 +205,26 @@ class Scene:
 
     @functools.cached_property
     def bonds(self) -> Pulls | None:
-        """Forces of connections and welds on both of their bodies, or None if the model has none."""
+        """Forces of connections, welds and spatial tendons on their bodies, or None if the model has none."""
+        found = [pulls for pulls in (self._welds, self._tendons) if pulls is not None]
+        if len(found) < 2:
+            return found[0] if found else None
+        body, *arrays = zip(*found, strict=True)
+        return Pulls(np.concatenate(body), *(jnp.concatenate(each, 1) for each in arrays))
+
+    @property
+    def _tendons(self) -> Pulls | None:
+        """Forces of spatial tendons, about the origins of the bodies' trees."""
+        if not segments(self.model.structure).geom.size:
+            return None
+        rate = einsum("wij,wj->wi", self.transmissions.tendon_jacobian, self._solved)
+        tension = tensions(self.model, self.state, self._solved, rate, self.actuator_force)
+        body, torque, force = wrenches(self.model, self.state, tension)
+        return Pulls(body, motions(self.model, self.state).origin[:, body], force, torque)
+
+    @property
+    def _welds(self) -> Pulls | None:
+        """Forces of connections and welds on both of their bodies."""
         found = weld_pulls(self.model, self.state, _accelerations(self.model, self.state, self._solved))
         if found is None:
             return None

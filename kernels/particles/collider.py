@@ -168,7 +168,7 @@ def smoothly(
     return surface(world, shape, p, size, count, first, field)
 
 
-@wp.func
+@wp.func(inline=False)
 def beside(world: int, c: int, x: vec3, shapes: Shapes) -> vec4:
     """Outward normal in world axes, and signed distance, of a collider at a point."""
     size = shapes.size[world, c]

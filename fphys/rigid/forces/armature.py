@@ -48,12 +48,20 @@ def _rows(model: Model, ten: tendon.Tendons) -> tuple[list[Any], list[Any]]:
     return names, [model.tendon.armature, ten.jacobian]
 
 
-def drifts(launch: Any, model: Model, state: State, frames: stages.Frames, axes: Buffer, velocity: Buffer) -> Buffer:
+def drifts(
+    launch: Any,
+    model: Model,
+    state: State,
+    frames: stages.Frames,
+    axes: Buffer,
+    velocity: Buffer,
+    drift: Buffer | None = None,
+) -> Buffer:
     """J' v: the acceleration of the lengths when no dof accelerates, (world, heavy)."""
     s, t, w = model.structure, stages.types(state.qpos), launch.worlds
     k = kernels(state.qpos.dtype, "rigid.forces.armature")
     own, cut = heavy(s), tendon.segments(s)
-    drift = launch.scratch((w, own.tendon.size), t.real, zeroed=not own.segment.size)
+    drift = drift or launch.scratch((w, own.tendon.size), t.real, zeroed=not own.segment.size)
     if not own.segment.size:
         return drift
     still = launch.scratch((w, s.frame.parent.size), t.motion, zeroed=True)

@@ -86,17 +86,19 @@ class Tendons(NamedTuple):
     jacobian: Buffer  # (world, entry), the entries of :func:`pattern`
 
 
-def pulls(launch: Any, model: Model, state: State, frames: stages.Frames) -> Buffer:
+def pulls(launch: Any, model: Model, state: State, frames: stages.Frames, out: Buffer | None = None) -> Buffer:
     """What each segment does to its bodies, wrenches about their trees' origins, (world, segment, 3, 6)."""
-    return _segments(launch, model, state, frames)[1]
+    return _segments(launch, model, state, frames, out)[1]
 
 
-def _segments(launch: Any, model: Model, state: State, frames: stages.Frames) -> tuple[Buffer, Buffer]:
+def _segments(
+    launch: Any, model: Model, state: State, frames: stages.Frames, pull: Buffer | None = None
+) -> tuple[Buffer, Buffer]:
     """Length of each segment and its pulls, (world, segment), (world, segment, 3, 6)."""
     s, cut = model.structure, segments(model.structure)
     t = stages.types(state.qpos)
     dim = (launch.worlds, cut.geom.size)
-    length, pull = launch.scratch(dim, t.real), launch.scratch((*dim, 3), t.wrench)
+    length, pull = launch.scratch(dim, t.real), pull or launch.scratch((*dim, 3), t.wrench)
     if cut.geom.size:
         launch(
             stages.modules(state.qpos).tendon.tendon_segments,

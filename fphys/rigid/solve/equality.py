@@ -68,6 +68,11 @@ def equality_sizes(model: Model) -> list[int]:
     return [_which(model, CONNECT, WELD).size, _which(model, JOINT).size, _which(model, TENDON).size]
 
 
+def tied(model: Model) -> np.ndarray:
+    """The two tendons of each coupling of tendons, the second -1 where there is none, (coupling, 2)."""
+    return model.structure.equality.object[_which(model, TENDON)]
+
+
 def bonds(model: Model) -> Bonds:
     """Parameters of the active equalities; gradients flow to ``model.equality`` and to the sites they name."""
     index, e = model.structure.equality.index, model.equality

@@ -140,6 +140,6 @@ def muscle_rate(ctrl: real, act: real, prm: vec3) -> real:
     tau = fall
     if prm[2] >= TINY:
         tau = fall + (rise - fall) * smooth_step(excess / prm[2] + real(0.5))
-    elif excess > real(0.0):
+    elif excess >= real(0.0):  # at rest the slope is that of a muscle that is to pull
         tau = rise
     return excess / wp.max(tau, TINY)

@@ -123,8 +123,7 @@ def site_transmissions(
             torque = rotate(base, spin)
             twist = -torque
             length = wp.dot(x - y, force)
-            if wp.dot(spin, spin) > real(0.0):
-                length += wp.dot(quat_log(quat_mul(quat_conj(base), turn)), spin)
+            length += wp.dot(quat_log(quat_mul(quat_conj(base), turn)), spin)
         counter = spatial(twist - wp.cross(y - frame_pos[world, origin[k, 1]], force), -force)
     length_out[world, k] = length
     pull_out[world, k, 0] = spatial(torque + wp.cross(x - frame_pos[world, origin[k, 0]], force), force)

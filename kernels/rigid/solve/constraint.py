@@ -45,7 +45,7 @@ def impedance(solimp: vec5, violation: real) -> real:
     middle = wp.clamp(solimp[3], MIN_IMPEDANCE, MAX_IMPEDANCE)
     power = wp.max(solimp[4], real(1.0))
     d = real(0.5) * (dmin + dmax)
-    if dmin != dmax and width > TINY:
+    if width > TINY:  # also where dmin is dmax: each has its own gradient
         x = wp.abs(violation) / width
         if x >= real(1.0):
             d = dmax

@@ -42,8 +42,12 @@ def joint_distance(joint_type: int, side: int, bounds: vec2, qpos: wp.array2d(dt
     out = vec4()
     if joint_type == BALL:
         turn = quat_log(quat_unit(quat(qpos[world, a], qpos[world, a + 1], qpos[world, a + 2], qpos[world, a + 3])))
-        angle = wp.sqrt(wp.dot(turn, turn) + real(1.0e-30))
-        out = vec4(wp.max(bounds[0], bounds[1]) - angle, -turn[0] / angle, -turn[1] / angle, -turn[2] / angle)
+        square = wp.dot(turn, turn)
+        if square > real(1.0e-30):
+            angle = wp.sqrt(square)
+            out = vec4(wp.max(bounds[0], bounds[1]) - angle, -turn[0] / angle, -turn[1] / angle, -turn[2] / angle)
+        else:  # no direction is outwards: it is the x axis, as MuJoCo has it, and does not turn with the joint
+            out = vec4(wp.max(bounds[0], bounds[1]), real(-1.0), real(0.0), real(0.0))
     elif side < 0:
         out = vec4(qpos[world, a] - bounds[0], real(1.0), real(0.0), real(0.0))
     else:
