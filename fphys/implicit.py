@@ -77,7 +77,7 @@ def recomputed(
 
         backward.__name__ = fn.__name__  # which errors show
         call.defvjp(forward, backward, symbolic_zeros=True)
-        return functools.wraps(fn)(call)
+        return functools.wraps(fn)(jax.jit(call))
 
     return decorate
 

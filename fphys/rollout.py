@@ -1,6 +1,7 @@
 """Rollouts of many steps, and how reverse mode goes back through them: the strategy is a value."""
 
 import dataclasses
+import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -83,8 +84,7 @@ def scan(
     Raises:
         ValueError: the time axes and ``length`` differ, or neither is given. TypeError: ``adjoint`` is not a strategy.
     """
-    if isinstance(adjoint, type) or not callable(getattr(adjoint, "scan", None)):
-        raise TypeError(f"adjoint is {adjoint!r}, must be fphys.Full(), Checkpoint(every=...) or Truncated(window=...)")
+    _expect_strategy(adjoint)
     lengths = {f"inputs{keystr(path)}": np.shape(leaf)[:1] for path, leaf in tree_leaves_with_path(inputs)}
     if not lengths and length is None:
         raise ValueError("inputs hold no array, so the number of steps is unknown: pass length=T")
@@ -124,12 +124,22 @@ def rollout(model: Model, state: State, ctrls: Array, adjoint: Adjoint = Full())
         )
     if len(ctrls.shape) != 3 or ctrls.shape[1:] != (state.qpos.shape[0], model.structure.nu):
         raise ValueError(f"ctrls has shape {ctrls.shape}, needs {needs}")
+    _expect_strategy(adjoint)
+    return _rollout(model, state, ctrls, adjoint)
 
+
+@functools.partial(jax.jit, static_argnames="adjoint")
+def _rollout(model: Model, state: State, ctrls: Array, adjoint: Adjoint) -> State:
     def advance(s: State, ctrl: Array) -> tuple[State, State]:
         s = step(model, s, ctrl)
         return s, s
 
     return scan(advance, state, ctrls, adjoint)[1]
+
+
+def _expect_strategy(adjoint: Any) -> None:
+    if isinstance(adjoint, type) or not callable(getattr(adjoint, "scan", None)):
+        raise TypeError(f"adjoint is {adjoint!r}, must be fphys.Full(), Checkpoint(every=...) or Truncated(window=...)")
 
 
 def _positive(name: str, value: int) -> None:

@@ -22,6 +22,10 @@ class Tree:
         """A copy with some fields changed."""
         return dataclasses.replace(self, **changes)  # type: ignore[type-var]
 
+    def __getstate__(self) -> dict[str, Any]:
+        """The fields: what an object remembers besides, such as compiled programs, is not copied or pickled."""
+        return {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}  # type: ignore[arg-type]
+
 
 @dataclass_transform(frozen_default=True, field_specifiers=(static, dataclasses.field))
 def pytree(cls: type[T]) -> type[T]:

@@ -15,10 +15,11 @@ import os
 import platform
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from .memory import forget_programs
+from .memory import forget_programs, forget_traces
 
 os.environ.setdefault("NPROC", "32")  # XLA's threads: host callbacks must never wait for a free one
 os.environ.setdefault("MUJOCO_GL", "egl")
@@ -184,6 +185,25 @@ def x32() -> Iterator[None]:
 
     with jax.enable_x64(False):
         yield
+
+
+@pytest.fixture
+def monkeypatch(monkeypatch: pytest.MonkeyPatch) -> Iterator[pytest.MonkeyPatch]:
+    """What is replaced in the library acts at once, and no longer than the test: its programs are traced anew."""
+    replace, replaced = monkeypatch.setattr, list[bool]()
+
+    def setattr_(target: Any, *args: Any, **options: Any) -> None:
+        replace(target, *args, **options)
+        names = (target, getattr(target, "__name__", ""), getattr(target, "__module__", ""))
+        if any(isinstance(name, str) and name.startswith("fphys") for name in names):
+            replaced.append(True)
+            forget_traces()
+
+    monkeypatch.setattr = setattr_  # type: ignore[method-assign]
+    yield monkeypatch
+    monkeypatch.undo()
+    if replaced:
+        forget_traces()
 
 
 @pytest.fixture

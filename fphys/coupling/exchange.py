@@ -12,6 +12,7 @@ held links are stable. Grids and constraints find the impulse and both velocitie
 follows gets the mean wrench of its substeps. Momentum given is momentum taken, to rounding.
 """
 
+import functools
 from collections.abc import Sequence
 from typing import Any, ClassVar, NamedTuple, Protocol
 
@@ -26,10 +27,12 @@ from ..math import einsum, matmul, quat_mul, quat_unit, rotate
 from ..model import Model, State
 from ..particles.arguments import known
 from ..particles.response import Response
+from ..rigid.forward import check_inputs
 from ..rigid.inverse import mass_matrix
+from ..rigid.stages import Loads
 from ..rigid.step import step as rigid_step
 from ..rigid.tree.kinematics import ancestry, motions
-from ..worlds import Status, choose, flag, idle, is_nonfinite
+from ..worlds import Status, choose, flag, idle
 from .surfaces import Surface, prepared, pushes
 
 Array = jax.Array
@@ -78,12 +81,22 @@ class Medium(Protocol):
         """
         ...
 
+    def thin(self, model: Model) -> tuple[int, ...]:
+        """Numbers of the geoms that are too thin to hold it."""
+        ...
+
     def through(
-        self, model: Model, numbers: tuple[int, ...], poses: tuple[Pose, Pose], matter: tuple[Any, Any]
-    ) -> Array | None:
-        """Worlds in which a particle passed through a body that is too thin, (world,); None if none can have.
+        self,
+        model: Model,
+        geoms: tuple[int, ...],
+        numbers: tuple[int, ...],
+        poses: tuple[Pose, Pose],
+        matter: tuple[Any, Any],
+    ) -> Array:
+        """Worlds in which a particle passed through a geom that is too thin, (world,).
 
         Args:
+            geoms: those of :meth:`thin`, one at least.
             poses: of the bodies ``numbers``, before and after a step.
             matter: before and after it.
         """
@@ -124,12 +137,47 @@ def step(
             surface's number cannot be. TypeError: dtypes differ, or a state is of another solver than its medium.
             ModelError: there is no such body or geom.
     """
+    return held_step(model, state, media, matter, substeps, Loads(ctrl, wrench, force), unmoved, surfaces)[:2]
+
+
+def held_step(
+    model: Model,
+    state: State,
+    media: Sequence[Medium],
+    matter: Sequence[Any],
+    substeps: int,
+    loads: Loads,
+    unmoved: Sequence[str | int] = (),
+    surfaces: Surface | Sequence[Surface] = (),
+) -> tuple[State, tuple[Any, ...], Array]:
+    """:func:`step`, and the worlds that it held, bool, shape (world,)."""
     _expect_states(state, media, matter)
     if not isinstance(substeps, int | np.integer) or substeps < 1:
         raise ValueError(f"substeps is {substeps!r}: give a whole number, one at least")
-    still = {_body(model, b) for b in unmoved}
+    still = frozenset(_body(model, b) for b in unmoved)
     _expect_timesteps(model, media, substeps)
-    borders, faults = prepared(surfaces, media, matter)
+    borders = prepared(surfaces, media, matter)
+    loads = check_inputs(model, state, loads)
+    thin = tuple(medium.thin(model) for medium in media)
+    return _step(model, state, tuple(media), tuple(matter), loads, borders, int(substeps), still, thin)
+
+
+@functools.partial(jax.jit, static_argnames=("substeps", "still", "thin"))
+def _step(
+    model: Model,
+    state: State,
+    media: tuple[Any, ...],
+    matter: tuple[Any, ...],
+    loads: Loads,
+    surfaces: tuple[tuple[Surface, ...], list[Array]],
+    substeps: int,
+    still: frozenset[int],
+    thin: tuple[tuple[int, ...], ...],
+) -> tuple[State, tuple[Any, ...], Array]:
+    """:func:`held_step`, with surfaces and the worlds in which they cannot be; ``still`` are the unmoved bodies."""
+    (borders, faults), (ctrl, wrench, force) = surfaces, loads
+    before = state
+    state = state.replace(status=state.status & jnp.uint32(Status.NONFINITE))  # the bits of this step say who is idle
     free = rigid_step(model, state, ctrl, wrench, force)
     numbers = tuple(sorted(set[int]().union(*(m.bodies(model) for m in media))))
     out = idle(free.status)
@@ -156,8 +204,8 @@ def step(
     carry = start, twist, jnp.zeros_like(twist), begun
     (end, _, total, after), _ = jax.lax.scan(substep, carry, length=substeps)
     after = tuple(
-        _reported(m, new, medium.through(model, numbers, (start, end), (m, new)))
-        for medium, m, new in zip(media, matter, after, strict=True)
+        _reported(new, medium.through(model, geoms, numbers, (start, end), (m, new))) if geoms else new
+        for medium, geoms, m, new in zip(media, thin, matter, after, strict=True)
     )
     pushed = [i for i in range(len(numbers)) if i not in fixed]
     new = free
@@ -168,7 +216,7 @@ def step(
     for border, fault in zip(borders, faults, strict=True):
         stop, bits, both = stop | fault, flag(Status.BADPARAM, fault), (border.flow, border.mesh)
         after = tuple(m.replace(status=m.status | bits) if i in both else m for i, m in enumerate(after))
-    return _held(media, (state, tuple(matter)), (new, after), stop)
+    return _held(media, (before, matter), (new, after), stop)
 
 
 def _expect_states(state: State, media: Sequence[Medium], matter: Sequence[Any]) -> None:
@@ -200,7 +248,7 @@ def _named(kind: type) -> str:
     return f"{kind.__module__.rpartition('.')[2].removesuffix('_state')}.{kind.__name__}"
 
 
-def _expect_timesteps(model: Model, media: tuple[Medium, ...], substeps: int) -> None:
+def _expect_timesteps(model: Model, media: Sequence[Medium], substeps: int) -> None:
     """Refuse media whose steps do not add up to the bodies'; ValueError."""
     for i, medium in enumerate(media):
         given = known(units.si(medium.params.timestep, units.duration, "timestep"), model.opt.timestep)
@@ -211,14 +259,12 @@ def _expect_timesteps(model: Model, media: tuple[Medium, ...], substeps: int) ->
             )
 
 
-def _reported(old: Any, new: Any, through: Array | None) -> Any:
+def _reported(new: Any, through: Array) -> Any:
     """The matter; its status says in which worlds a particle passed through a body, unless they stand still."""
-    if through is None:
-        return new
     return new.replace(status=new.status | flag(Status.THROUGH, through & ~idle(new.status)))
 
 
-def _motion(model: Model, state: State, numbers: tuple[int, ...], still: set[int]) -> tuple[Pose, Array, Array]:
+def _motion(model: Model, state: State, numbers: tuple[int, ...], still: frozenset[int]) -> tuple[Pose, Array, Array]:
     """Poses, twists and mobility of bodies; those that nothing moves have no mobility."""
     m, of = motions(model, state), list(numbers)
     angular, linear = m.axes[:, None, :, :3], m.axes[:, None, :, 3:]
@@ -266,9 +312,9 @@ def _wrench(model: Model, start: Pose, mean: Array, numbers: tuple[int, ...], pu
 
 
 def _held(media: Sequence[Medium], before: tuple[Any, ...], after: tuple[Any, ...], stop: Array) -> tuple[Any, ...]:
-    """Worlds of ``stop``, and those in which a solver stands still, keep all of their last state."""
+    """Worlds of ``stop``, and those in which a solver stands still, keep all of their last state: it, and which."""
     rigid, matter = after
-    stop = stop | (rigid.time == before[0].time) | is_nonfinite(rigid.status)
+    stop = stop | idle(rigid.status)
     for medium, m in zip(media, matter, strict=True):
         stop = stop | ((m.status & jnp.uint32(medium.stops)) != 0)
 
@@ -282,4 +328,4 @@ def _held(media: Sequence[Medium], before: tuple[Any, ...], after: tuple[Any, ..
             status=old.status | new.status
         )
 
-    return kept(before[0], rigid), tuple(kept(o, n) for o, n in zip(before[1], matter, strict=True))
+    return kept(before[0], rigid), tuple(kept(o, n) for o, n in zip(before[1], matter, strict=True)), stop

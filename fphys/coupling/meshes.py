@@ -58,8 +58,8 @@ class PBD(Tree):
             return pbd.step(self.params, matter, force, pins), jnp.zeros_like(response.twist)
         return pbd.exchange(self.params, matter, shapes, response.replace(body=of), force, pins)
 
-    def through(self, *_: Any) -> None:
-        return None
+    def thin(self, *_: Any) -> tuple[int, ...]:
+        return ()
 
     def sheet(self, matter: pbd.State) -> Sheet:
         """Its surface, as particles meet it."""
@@ -105,8 +105,8 @@ class FEM(Tree):
         h = jnp.asarray(self.params.timestep, wrench.dtype).reshape(-1, 1, 1)
         return after, jnp.zeros_like(response.twist).at[:, list(of)].add(h * wrench)
 
-    def through(self, *_: Any) -> None:
-        return None
+    def thin(self, *_: Any) -> tuple[int, ...]:
+        return ()
 
     def sheet(self, matter: fem.State) -> Sheet:
         """Its surface, as particles meet it."""

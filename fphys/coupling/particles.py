@@ -1,5 +1,6 @@
 """The borders of rigid bodies with particles: geoms that hold an MPM grid, and walls of SPH particles."""
 
+import functools
 from typing import Any, ClassVar
 
 import jax
@@ -59,33 +60,43 @@ class MPM(Tree):
             return mpm.step(self.params, matter, force), jnp.zeros_like(response.twist)
         return mpm.exchange(self.params, matter, shapes, response.replace(body=of), force)
 
-    def through(
-        self, model: Model, numbers: tuple[int, ...], poses: tuple[Pose, Pose], matter: tuple[mpm.State, mpm.State]
-    ) -> Array | None:
-        """Worlds in which a particle passed through a box that is too thin to hold it (:data:`HOLDS`).
+    @property
+    def _limit(self) -> float:
+        """How thick a box must be to hold particles [m]."""
+        return HOLDS * float(self.params.cell) * (1 - 1e-6)
 
-        Args:
-            poses: of the bodies ``numbers``, before and after.
-            matter: before and after.
-
-        Returns:
-            Bool, shape (world,); None if no box is too thin.
-        """
-        limit, found = HOLDS * float(self.params.cell) * (1 - 1e-6), None
+    def thin(self, model: Model) -> tuple[int, ...]:
+        """Numbers of the boxes that are too thin to hold particles (:data:`HOLDS`)."""
         seen = known(model.geom.size)  # if they are traced, the sizes are those of the file
         sizes = model.structure.source.geom_size[None] if seen is None else seen[0]
-        thin = tuple(
+        return tuple(
             g
             for g in geoms_of(model, self.geoms)
-            if model.structure.geom.type[g] == GeomType.BOX and (2 * sizes[:, g, : matter[0].x.shape[-1]] < limit).any()
+            if model.structure.geom.type[g] == GeomType.BOX and (2 * sizes[:, g, : self.params.dim] < self._limit).any()
         )
-        for boxes in zip(*(colliders(model, thin, pose, numbers, self.contact)[0] for pose in poses), strict=True):
+
+    def through(
+        self,
+        model: Model,
+        geoms: tuple[int, ...],
+        numbers: tuple[int, ...],
+        poses: tuple[Pose, Pose],
+        matter: tuple[mpm.State, mpm.State],
+    ) -> Array:
+        """Worlds in which a particle passed through a box that is too thin to hold it, bool, shape (world,).
+
+        Args:
+            geoms: the boxes.
+            poses: of the bodies ``numbers``, before and after.
+            matter: before and after.
+        """
+        found = []
+        for boxes in zip(*(colliders(model, geoms, pose, numbers, self.contact)[0] for pose in poses), strict=True):
             before, after = (
                 local(jnp.asarray(c.pos), jnp.asarray(c.quat), m.x) for c, m in zip(boxes, matter, strict=True)
             )
-            one = _crossed(before, after, jnp.asarray(boxes[0].size), limit)
-            found = one if found is None else found | one
-        return found
+            found.append(_crossed(before, after, jnp.asarray(boxes[0].size), self._limit))
+        return functools.reduce(jnp.logical_or, found)
 
     def cloud(self, matter: mpm.State) -> Cloud:
         """The particles, as surfaces meet them."""
@@ -131,8 +142,8 @@ class SPH(Tree):
         each = jnp.concatenate([push, jnp.cross(arm, push)], -1)
         return after, jnp.zeros_like(response.twist).at[:, of].add(each)
 
-    def through(self, *_: Any) -> None:
-        return None
+    def thin(self, *_: Any) -> tuple[int, ...]:
+        return ()
 
     def cloud(self, matter: sph.State) -> Cloud:
         """The fluid's particles, as surfaces meet them; walls feel none."""

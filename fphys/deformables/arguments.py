@@ -7,6 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from .. import units
+from ..model.arguments import whole_number
 from ..particles.arguments import array, expect_real, known
 from .mesh import Mesh
 
@@ -70,7 +71,7 @@ def motion(mesh: Mesh, positions: Any, velocities: Any, num_worlds: int) -> tupl
     n, dim = np.shape(vertices)[-2:]
     positions = units.si(positions, units.length, "positions")
     velocities = units.si(velocities, units.velocity, "velocities")
-    if num_worlds < 1:
+    if whole_number("num_worlds", num_worlds) < 1:
         raise ValueError(f"num_worlds is {num_worlds}: give one at least")
     if positions is None:
         x = jnp.asarray(vertices).reshape(-1, n, dim)

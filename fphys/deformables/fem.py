@@ -14,6 +14,7 @@ that bend (Grinspun et al. 2003).
 Solids that touch nothing may take explicit steps instead (``fem_explicit``): many short ones.
 """
 
+import functools
 from typing import Any
 
 import jax
@@ -32,6 +33,7 @@ from .arguments import anywhere, motion, places, vertex_numbers
 from .constraints import hinge_stiffness
 from .fem_arguments import (
     Contact,
+    Given,
     Shapes,
     areas,
     bare,
@@ -189,7 +191,14 @@ def step(
             that fem does not have, or a sticky one at an equilibrium. UnitError: a quantity is of another kind.
     """
     expect_kinds("fem.step", params, state, Params, State)
-    layout, setting, shapes, start, bits = _screened(bare(params), state, force, pins, colliders, actuation)
+    params = bare(params)
+    return _advanced(params, state, *_screened(params, state, force, pins, colliders, actuation))
+
+
+@jax.jit
+def _advanced(
+    params: Params, state: State, layout: Layout, setting: Setting, shapes: Shapes, start: Array, bits: Array
+) -> State:
     if params.explicit:
         return _explicit(params, state, layout, setting, start, bits)
     dim, part = state.x.shape[-1], EARLY if params.order == 2 else 1.0
@@ -353,13 +362,12 @@ def _screened(
     """
     colliders = (colliders,) if isinstance(colliders, Collider) else colliders
     given = gathered(params, state)
-    (count, n, dim), dtype, held = state.x.shape, state.x.dtype, list(params.pinned)
-    elements = params.mesh.elements
+    (count, n, dim), dtype = state.x.shape, state.x.dtype
     force = load("force", units.si(force, units.force, "force"), (count, n, dim), dtype)
     muscles = actuation is not None
     actuation = units.si(actuation, units.pressure, "actuation")
-    actuation = load("actuation", actuation, (count, len(elements), 3, 3), dtype)
-    at = places(units.si(pins, units.length, "pins"), state.x[:, held])
+    actuation = load("actuation", actuation, (count, len(params.mesh.elements), 3, 3), dtype)
+    at = places(units.si(pins, units.length, "pins"), state.x[:, np.array(params.pinned, int)])
     if params.explicit and colliders:
         raise UnsupportedError("explicit steps do not meet colliders: leave params.explicit out, or the colliders")
     numbers, shapes = side_by_side(colliders, dtype, dim, count)
@@ -368,7 +376,22 @@ def _screened(
         raise UnsupportedError(
             "params.timestep is infinite and a collider sticky: an equilibrium has no friction, pin its vertices"
         )
+    return _calmed(params, state, given, (force, at, actuation), shapes, numbers, muscles, sticks)
 
+
+@functools.partial(jax.jit, static_argnames=("numbers", "muscles", "sticks"))
+def _calmed(
+    params: Params,
+    state: State,
+    given: Given,
+    loads: tuple[Array, Array, Array],
+    shapes: Shapes,
+    numbers: tuple[Any, ...],
+    muscles: bool,
+    sticks: bool,
+) -> tuple[Layout, Setting, Shapes, Array, Array]:
+    (count, n, dim), dtype, held = state.x.shape, state.x.dtype, list(params.pinned)
+    elements, (force, at, actuation) = params.mesh.elements, loads
     still = ~sound([state.x, state.v]) | is_nonfinite(state.status)
     bad = ~(sound([force]) & sound([at]) & sound([actuation]) & sound(shapes))
     solid = is_solid(given.rest, elements)

@@ -9,6 +9,7 @@ import numpy as np
 from .. import units
 from ..errors import UnsupportedError
 from ..math import quat_mul, quat_unit
+from ..model.arguments import whole_number
 from ..particles.arguments import array, expect_fields, kind_of, known, row
 from ..particles.boundary import Collider, prepared, shape_number
 from ..tree import Tree, pytree, static
@@ -140,7 +141,7 @@ def expect_mesh(params: "Params") -> None:
     expect_pins(params.pinned, n)
     if not isinstance(params.contact, Contact):
         raise TypeError(f"params.contact is a {kind_of(params.contact)}: give fem.Contact(...)")
-    if params.contact.pairs < 0:
+    if whole_number("params.contact.pairs", params.contact.pairs) < 0:
         raise ValueError(
             f"params.contact.pairs is {params.contact.pairs}: give room for pairs, or 0 for no self-contact"
         )
@@ -152,7 +153,7 @@ def expect_mesh(params: "Params") -> None:
         for what, there in given.items():
             if there:
                 raise UnsupportedError(f"explicit steps do not take {what}: leave it out, or params.explicit")
-    if params.iterations < 1:
+    if whole_number("params.iterations", params.iterations) < 1:
         raise ValueError(f"params.iterations is {params.iterations}: give one at least")
     if params.order not in (1, 2):
         raise ValueError(f"params.order is {params.order}: it is 1 (implicit Euler) or 2 (two solves a step)")

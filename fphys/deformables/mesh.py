@@ -15,6 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from ..errors import MissingDependencyError, ModelError, install
+from ..model.arguments import whole_number
 from ..tree import Tree, pytree, static
 
 __all__ = ["Mesh", "Topology", "ball", "box", "build", "cloth", "load", "measures", "rope"]
@@ -230,7 +231,7 @@ def box(cells: tuple[int, ...], size: tuple[float, ...], lower: tuple[float, ...
     Raises:
         ModelError: a number is missing or not positive.
     """
-    dim = len(cells)
+    cells, dim = tuple(whole_number("cells", n) for n in cells), len(cells)
     lower = tuple(lower) or (0.0,) * dim
     if dim not in (2, 3) or len(size) != dim or len(lower) != dim or min(cells) < 1 or not min(size) > 0:
         raise ModelError(
@@ -291,6 +292,7 @@ def cloth(cells: tuple[int, int], size: tuple[float, float]) -> Mesh:
     Raises:
         ModelError: a number is missing or not positive.
     """
+    cells = tuple(whole_number("cells", n) for n in cells)  # type: ignore[assignment]
     if len(cells) != 2 or len(size) != 2 or min(cells) < 1 or not min(size) > 0:
         raise ModelError(f"a cloth of cells {cells} and size {size}: give two positive numbers of each")
     (n, rows), (width, height) = cells, size
@@ -315,7 +317,7 @@ def rope(cells: int, length: float) -> Mesh:
     Raises:
         ModelError: a number is not positive.
     """
-    if cells < 1 or not length > 0:
+    if whole_number("cells", cells) < 1 or not length > 0:
         raise ModelError(f"a rope of {cells} cells and length {length}: both must be positive")
     x = np.zeros((cells + 1, 3))
     x[:, 0] = length * np.arange(cells + 1) / cells

@@ -185,7 +185,7 @@ def _advance(
     if state.x.shape[1:] != (params.mesh.topology.num_vertices, params.mesh.dim):
         raise ValueError(f"state.x has shape {state.x.shape}, the mesh {params.mesh.topology.num_vertices} vertices")
     force = load("force", units.si(force, units.force, "force"), (len(state.x), n, dim), dtype)
-    pins = places(units.si(pins, units.length, "pins"), state.x[:, list(params.pinned)])
+    pins = places(units.si(pins, units.length, "pins"), state.x[:, np.array(params.pinned, int)])
     shapes = contact.shapes("pbd", colliders, dtype, dim, len(state.x))
     params = for_worlds(_rows(_bare(params), dtype), len(state.x))
     if response is None:

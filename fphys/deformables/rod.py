@@ -166,8 +166,8 @@ def step(
         )
     force = load("force", units.si(force, units.force, "force"), (count, n, 3), dtype)
     torque = load("torque", torque, (count, edges, 3), dtype)
-    pins = places(units.si(pins, units.length, "pins"), state.x[:, list(params.pinned)])
-    turns = _orientations(turns, state.q[:, list(params.clamped)])
+    pins = places(units.si(pins, units.length, "pins"), state.x[:, np.array(params.pinned, int)])
+    turns = _orientations(turns, state.q[:, np.array(params.clamped, int)])
     shapes = contact.shapes("rod", colliders, dtype, 3, count)
     return _step(for_worlds(_rows(_bare(params), dtype), count), state, force, torque, pins, turns, shapes)[0]
 

@@ -7,6 +7,8 @@ finished worlds anew within the same step.
 """
 
 import dataclasses
+import functools
+from collections.abc import Callable
 from typing import Any, ClassVar, NamedTuple, Self
 
 import jax
@@ -19,7 +21,7 @@ from ..model import Model, State, init
 from ..rigid.last import LastSolve, unsolved
 from ..rigid.step import solved_step
 from ..tree import Tree, pytree, static
-from ..worlds import is_nonfinite
+from ..worlds import idle
 from . import drive, expect, randomize
 from .drive import Mode
 from .randomize import Ranges, merged
@@ -95,6 +97,12 @@ class Info(Tree):
     episode: Episode
     terms: dict[str, Array]  # terms of the reward and other readings, each with the world axis first
     status: Array  # fault bits (fphys.Status) of the step, uint32, shape (world,)
+
+
+class _Compiled(NamedTuple):
+    begin: Callable[[EnvState], tuple[EnvState, Array]]
+    step: Callable[[EnvState, Array], tuple[EnvState, Array, Array, Array, Array, Info]]
+    restart: Callable[[EnvState, Array], tuple[EnvState, Array]]
 
 
 @pytree
@@ -201,7 +209,7 @@ class Env(Tree):
         expect.expect_options(self)
         worlds, real = self.num_envs, self.model.qpos0.dtype
         count = jnp.zeros(worlds, jnp.int32)
-        return self._begin(
+        return self._compiled.begin(
             EnvState(
                 physics=init(self.model, worlds),
                 seen={},
@@ -227,9 +235,18 @@ class Env(Tree):
             The next state; its observation (world, n), that of a new episode where one has begun; the reward (world,);
             where the task terminated and where it was truncated by the time limit, bool (world,); and :class:`Info`.
             Gradients flow from all of these to state, action and model, and are cut where an episode ends. A world
-            whose simulation, observation or reward became non-finite terminates; ``info.status`` says why if it was
-            the simulation or the action.
+            that skipped a step, or whose simulation, observation or reward became non-finite, terminates;
+            ``info.status`` says why if it was the simulation, the action or a parameter.
         """
+        return self._compiled.step(state, action)
+
+    @functools.cached_property
+    def _compiled(self) -> "_Compiled":
+        """Programs for calls outside ``jit``, with this environment's numbers as constants."""
+        return _Compiled(jax.jit(self._begin), jax.jit(self._step_apart), jax.jit(self._restart))
+
+    def _step_apart(self, state: EnvState, action: Array) -> tuple[EnvState, Array, Array, Array, Array, Info]:
+        """:meth:`step`, in which devices compute their own worlds."""
         worlds = len(state.length)
         if self._of_worlds(worlds):
             return self._step(state, action)
@@ -253,7 +270,7 @@ class Env(Tree):
         truncated = self.at_limit(state)
         after = after.replace(total=total, length=length)
         final = env._observe(after)
-        fault = is_nonfinite(after.physics.status) | ~(jnp.isfinite(reward) & jnp.isfinite(final).all(1))
+        fault = idle(after.physics.status) | ~(jnp.isfinite(reward) & jnp.isfinite(final).all(1))
         terminated = ended | fault
         info = Info(final, Episode(total, length, state.episode), terms, after.physics.status)
         done = terminated | truncated
@@ -265,6 +282,9 @@ class Env(Tree):
 
     def restart(self, state: EnvState, mask: Array) -> tuple[EnvState, Array]:
         """Begin a new episode in the worlds of ``mask``, bool, shape (world,): ``reset(ids)`` of other libraries."""
+        return self._compiled.restart(state, mask)
+
+    def _restart(self, state: EnvState, mask: Array) -> tuple[EnvState, Array]:
         state = state.replace(episode=state.episode + mask.astype(jnp.int32))
         return self._renew(state, self.of(state)._observe(state), mask)
 

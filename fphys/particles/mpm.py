@@ -44,7 +44,7 @@ from .mpm_arguments import (
     some,
 )
 from .mpm_parts import number as num_parts
-from .mpm_stages import Between, Layout, Setting, stacked
+from .mpm_stages import Between, Layout, Setting, Shapes, stacked
 from .response import Response, answering
 from .transfer import AffineFlip, Apic, Transfer
 
@@ -275,9 +275,29 @@ def _step(
     given = tuple(colliders or ()) if isinstance(colliders, Sequence | None) else (colliders,)
     given = tuple(prepared(c, i, dtype, dim, worlds, fades=True) for i, c in enumerate(given))
     kinds, shapes = stacked(given) if given else ((), None)
-    number = jnp.clip(state.material, 0, len(params.materials) - 1)
     rows, keep, contact = _rows(params, (worlds, n), dtype)
-    setting = Setting(materials.table(params.materials, dtype, number), **rows)
+    bodies = tuple((size, _parts(params, worlds, size)) for size in sizes_of(params, n))
+    smooth = 0 if params.contact is None else params.contact.smooth
+    layout = layout._replace(bodies=bodies, colliders=kinds, smooth=smooth)
+    response = None if response is None else answering(response, len(given), worlds, dtype)
+    return _advanced(params, state, layout, rows, (keep, contact), force, actuation, given, shapes, response)
+
+
+@jax.jit
+def _advanced(
+    params: Params,
+    state: State,
+    layout: Layout,
+    rows: dict[str, Array],
+    last: tuple[Array | None, Between | None],
+    force: Array,
+    actuation: Array,
+    colliders: tuple[Collider, ...],
+    shapes: Shapes | None,
+    response: Response | None,
+) -> tuple[State, Array | None]:
+    (keep, contact), number = last, jnp.clip(state.material, 0, len(params.materials) - 1)
+    setting = Setting(materials.table(params.materials, state.x.dtype, number), **rows)
     rest = (setting.gravity, setting.wall_friction, setting.wall_velocity)
     fine = simulable(setting.table, len(layout.kinds), setting.timestep, rest, state)
     fine = fine & (setting.wall_friction >= 0).all(1)
@@ -293,14 +313,11 @@ def _step(
     empty = state.material == EMPTY
     history = jnp.where(empty, jnp.nan, state.history)  # a slot with this history takes no part
     matter = state.replace(time=None, status=None, material=number, history=history)
-    bodies = tuple((size, _parts(params, worlds, size)) for size in sizes_of(params, n))
-    smooth = 0 if params.contact is None else params.contact.smooth
-    layout, last = layout._replace(bodies=bodies, colliders=kinds, smooth=smooth), (keep, contact)
     if response is None:
         (moved, bits, still), took = advance(layout, setting, matter, empty, force, actuation, shapes, *last), None
     else:
-        response = answering(response, len(given), worlds, dtype)
-        moved, bits, still, took = exchanged(layout, setting, matter, empty, force, actuation, given, response, *last)
+        given = layout, setting, matter, empty, force, actuation, colliders, response, *last
+        moved, bits, still, took = exchanged(*given)
     bits = bits | flag(Status.CFL, is_above_limits(params, setting.timestep))
     bits = jnp.where(fine, bits, flag(Status.BADPARAM, ~fine))
     time = state.time + jnp.where(fine & ~still, setting.timestep, 0)

@@ -8,6 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from .. import units, worlds
+from ..model.arguments import whole_number
 from ..tree import Tree, pytree, static
 from ..worlds import Status
 from .arguments import EMPTY, OVERFLOW, expect_fields, expect_kinds, expect_real, known
@@ -124,8 +125,9 @@ def init(
             Further neighbours are left out and reported in the status.
 
     Raises:
-        ValueError: a shape does not fit, a number is not positive, or the time step is above the Courant limit.
-        TypeError: a dtype does not fit; UnitError: a kind.
+        ValueError: a shape does not fit, a number is not positive, or the time step is above the Courant limit; or, if
+            known on the host, a particle is somewhere or moves that is not finite. TypeError: a dtype does not fit;
+            UnitError: a kind.
     """
     params, x = bare(params), _positions(units.si(positions, units.length, "positions"))
     velocities = units.si(velocities, units.velocity, "velocities")
@@ -143,15 +145,18 @@ def init(
             "material is traced: give what particles are as NumPy's integers, for walls have code of their own"
         )
     material = np.zeros(particles, np.int32) if material is None else np.asarray(material)
+    if material.dtype.kind not in "iu":
+        raise TypeError(f"material is {material.dtype}: give whole numbers, sph.FLUID, WALL, SLIP_WALL or EMPTY")
     if material.shape not in ((particles,), (worlds, particles)) or not np.isin(material, (EMPTY, 0, 1, 2)).all():
         raise ValueError(
             f"material has shape {material.shape} and values {np.unique(material)[:5].tolist()}, needs (particle,) = "
             f"({particles},) or (num_worlds, particle) of FLUID (0), WALL (1), SLIP_WALL (2) or EMPTY (-1)"
         )
-    if max_neighbors is not None and not (max_neighbors >= 1 and int(max_neighbors) == max_neighbors):
-        raise ValueError(f"max_neighbors is {max_neighbors}: it must be a whole number, and positive")
+    if max_neighbors is not None and whole_number("max_neighbors", max_neighbors) < 1:
+        raise ValueError(f"max_neighbors is {max_neighbors}: it must be positive")
     periodic = params.periodic or (None,) * dim
     there = np.broadcast_to(material != EMPTY, x.shape[:2])[..., None]
+    _refuse_nonfinite({"positions": x, **given}, there)
     x, given["velocities"] = jnp.where(there | (abs(x) < 1e10), x, 0), jnp.where(there, given["velocities"], 0)
     if extent is None:
         extent = [1.0] * dim if isinstance(x, jax.core.Tracer) else np.ptp(np.nan_to_num(np.asarray(x)), axis=1).max(0)
@@ -320,6 +325,17 @@ POSITIVE = ("timestep", "sound_speed", "density")
 _NUMBERS = (*POSITIVE, "viscosity", "artificial", "diffusion", "background", "tension", "repulsion")
 
 
+def _refuse_nonfinite(given: dict[str, Array], there: np.ndarray) -> None:
+    """Refuse particles of which a value is not finite, if that is known on the host; ValueError."""
+    for name, value in given.items():
+        if (seen := known(value)) is None:
+            continue
+        values = seen[0].reshape(*there.shape[:2], -1)
+        if (wrong := there[..., 0] & ~np.isfinite(values).all(-1)).any():
+            world, p = np.argwhere(wrong)[0]
+            raise ValueError(f"{name} of particle {p} in world {world} are {seen[0][world, p]}: give finite numbers")
+
+
 def _positions(positions: Any) -> Array:
     x = jnp.asarray(positions)
     if x.ndim != 3 or x.shape[-1] not in (2, 3) or 0 in x.shape:
@@ -331,7 +347,7 @@ def _positions(positions: Any) -> Array:
 
 
 def expect(name: str, value: Any, shape: tuple[int, ...], real: Any) -> Array:
-    value = jnp.asarray(value, real) if not isinstance(value, jax.Array) else value
+    value = jnp.asarray(value) if hasattr(value, "dtype") else jnp.asarray(value, real)
     if tuple(value.shape) != shape:
         raise ValueError(f"{name} has shape {tuple(value.shape)}, needs {shape}: axis 0 is the world axis")
     if value.dtype != real:

@@ -65,7 +65,11 @@ def forward(
         continuous leaf of the model, to state, ctrl, wrench and force. In a world that is faulty (see
         :func:`fphys.step`) qacc is zero, has no gradient, and info.status says so.
     """
-    loads = check_inputs(model, state, Loads(ctrl, wrench, force))
+    return _screened(model, state, check_inputs(model, state, Loads(ctrl, wrench, force)), contacts)
+
+
+@jax.jit
+def _screened(model: Model, state: State, loads: Loads, contacts: Contacts | None) -> tuple[Array, Info]:
     model, clean, loads, bits = screen(model, state, loads)
     qacc, info = _forward(model, clean, loads, contacts)
     return choose(idle(bits), 0, qacc), info.replace(status=bits | jnp.where(idle(bits), 0, info.status))

@@ -38,6 +38,11 @@ def inverse(model: Model, state: State, qacc: Array) -> Array:
     """
     expect(model, state)
     expect_array("qacc", qacc, state.qvel.shape, "nv")
+    return _inverse(model, state, qacc)
+
+
+@jax.jit
+def _inverse(model: Model, state: State, qacc: Array) -> Array:
     return constrained_inverse(model, state, qacc) if constrained(model, state) else smooth_inverse(model, state, qacc)
 
 
@@ -48,6 +53,11 @@ def bias(model: Model, state: State) -> Array:
     Gradients flow to the bodies' and joints' geometry, masses, inertias, gravity and state.
     """
     expect(model, state)
+    return _bias(model, state)
+
+
+@jax.jit
+def _bias(model: Model, state: State) -> Array:
     none = jnp.zeros_like
     opt = model.opt.replace(density=none(model.opt.density), viscosity=none(model.opt.viscosity))
     bare = dataclasses.replace(
@@ -86,7 +96,7 @@ def mass_matrix(model: Model, state: State) -> Array:
     Gradients flow to qpos, masses, inertias, armature and geometry.
     """
     expect(model, state)
-    return _mass_matrix(model, state)
+    return _compiled_mass_matrix(model, state)
 
 
 @custom_vjp
@@ -112,6 +122,7 @@ def _mass_matrix_bwd(saved: Any, cotangent: Array) -> Any:
 
 
 _mass_matrix.defvjp(lambda *args: (_mass_matrix(*args), args), _mass_matrix_bwd)
+_compiled_mass_matrix = jax.jit(_mass_matrix)
 
 
 class InertiaPower(NamedTuple):
@@ -205,5 +216,10 @@ def energy(model: Model, state: State) -> tuple[Array, Array]:
     MuJoCo's ``d.energy``. Gradients flow to masses, inertias, stiffness, geometry, gravity and state.
     """
     expect(model, state)
+    return _energy(model, state)
+
+
+@jax.jit
+def _energy(model: Model, state: State) -> tuple[Array, Array]:
     potential = functools.reduce(jnp.add, [part.sum(1) for part in jax.tree.leaves(_potential_parts(model, state))])
     return potential, 0.5 * inertia_power(model, state, state.qvel, state.qvel)

@@ -27,11 +27,13 @@ def _difference(launch: Any, model: Model, base: Any, qpos: Any, out: Any) -> No
     )
 
 
-_difference_op = warp_op(
-    _difference,
-    lambda model, base, qpos: jax.ShapeDtypeStruct((qpos.shape[0], model.structure.nv), qpos.dtype),
-    zeroed=False,
-    name="difference",
+_difference_op = jax.jit(
+    warp_op(
+        _difference,
+        lambda model, base, qpos: jax.ShapeDtypeStruct((qpos.shape[0], model.structure.nv), qpos.dtype),
+        zeroed=False,
+        name="difference",
+    )
 )
 
 
@@ -86,6 +88,11 @@ def linearize(model: Model, state: State, ctrl: Array | None = None) -> tuple[Ar
         )
     ctrl = jnp.zeros((len(state.qpos), 0), state.qpos.dtype) if ctrl is None else ctrl
     ctrl = jnp.asarray(ctrl, state.qpos.dtype) if isinstance(ctrl, list | np.ndarray) else ctrl
+    return _linearize(model, state, ctrl)
+
+
+@jax.jit
+def _linearize(model: Model, state: State, ctrl: Array) -> tuple[Array, Array]:
     nv, size = model.structure.nv, 2 * model.structure.nv + model.structure.na
     reached = step(model, state, ctrl)
 

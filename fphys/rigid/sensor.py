@@ -3,7 +3,8 @@
 There is one rule for each type of sensor, applied to all sensors of that type at once.
 """
 
-from collections.abc import Callable, Sequence
+import functools
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import jax
@@ -41,7 +42,8 @@ def sensors(
     Lengths in m, angles in rad, velocities in m/s and rad/s, accelerations in m/s^2 and rad/s^2, forces in N, torques
     in N m, angular momentum in kg m^2/s, energies in J, the clock in s. Accelerations include gravity as an upward
     acceleration: an accelerometer at rest reads +9.81 along the vertical. Force and torque are the interaction between
-    the subtree of the site's body and its parent, in the site's frame; for a site on the world body, that of all trees,
+    the subtree of the site's body and its parent, in the site's frame: wrenches, contacts, connections, welds and the
+    pull of spatial tendons come from outside. For a site on the world body it is that of all trees,
     with torques about the site (MuJoCo adds up torques about each tree's own centre of mass). A rangefinder without a
     hit reads -1. A sensor's ``cutoff`` bounds its readings. A faulty world reads as if it were at the reference
     position, at rest.
@@ -63,10 +65,17 @@ def sensors(
         ModelError: there is no sensor of that name.
     """
     loads = check_inputs(model, state, Loads(ctrl, wrench, force))
-    model, state, loads, _ = screen(model, state, loads)
-    s = model.structure.sensor
-    wanted = np.arange(s.type.size) if names is None else np.array([model.id("sensor", n) for n in names], int)
+    count = model.structure.sensor.type.size
+    wanted = tuple(range(count)) if names is None else tuple(model.id("sensor", n) for n in names)
     _require_simulated(model, wanted)
+    return _readings(model, state, loads, wanted)
+
+
+@functools.partial(jax.jit, static_argnames="numbers")
+def _readings(model: Model, state: State, loads: Loads, numbers: tuple[int, ...]) -> Array:
+    """Of the sensors with these numbers, in their order."""
+    model, state, loads, _ = screen(model, state, loads)
+    s, wanted = model.structure.sensor, np.array(numbers, int)
     scene = Scene(model, state, loads, wanted)
     columns: dict[int, int] = {}
     found, count = [jnp.zeros((scene.worlds, 0), scene.real)], 0
@@ -84,7 +93,7 @@ def sensors(
     return jnp.clip(readings, jnp.asarray(low, scene.real)[None], jnp.asarray(high, scene.real)[None])
 
 
-def _require_simulated(model: Model, wanted: np.ndarray) -> None:
+def _require_simulated(model: Model, wanted: Iterable[int]) -> None:
     s, names = model.structure.sensor, model.names("sensor")
     faults = []
     for i in filter(lambda i: s.missing[i], wanted):

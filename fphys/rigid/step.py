@@ -1,5 +1,7 @@
 """One time step."""
 
+import functools
+
 import jax
 import jax.numpy as jnp
 
@@ -55,10 +57,8 @@ def step(
     """
     if whole_number("substeps", substeps) < 1:
         raise ValueError(f"substeps is {substeps}, must be at least 1")
-    if substeps == 1:
-        return solved_step(model, state, ctrl, wrench, force)[0]
-    advance = lambda now, _: (solved_step(model, now, ctrl, wrench, force)[0], None)  # noqa: E731
-    return jax.lax.scan(advance, state, None, substeps)[0]
+    loads = check_inputs(model, state, Loads(ctrl, wrench, force))
+    return _solved(model, state, loads)[0] if substeps == 1 else _repeated(model, state, loads, substeps)
 
 
 @reverse_only
@@ -69,7 +69,16 @@ def solved_step(
 
     In a world that is held, the last solve is at rest, without gradient.
     """
-    loads = check_inputs(model, state, Loads(ctrl, wrench, force))
+    return _solved(model, state, check_inputs(model, state, Loads(ctrl, wrench, force)))
+
+
+@functools.partial(jax.jit, static_argnames="count")
+def _repeated(model: Model, state: State, loads: Loads, count: int) -> State:
+    return jax.lax.scan(lambda now, _: (_solved(model, now, loads)[0], None), state, None, count)[0]
+
+
+@jax.jit
+def _solved(model: Model, state: State, loads: Loads) -> tuple[State, LastSolve]:
     model, clean, loads, bits = screen(model, state, loads)
     move = runge_kutta if model.structure.integrator == Integrator.RK4 else euler
     new, last = move(model, clean, loads)

@@ -20,7 +20,7 @@ from . import flows
 from .lattice import filled, grid, placed, turned
 from .materials import SPH
 from .morphs import Box, Capsule, Sphere
-from .particles import Particles, corners, numbers
+from .particles import Particles, corners, runs
 
 Array = jax.Array
 
@@ -37,7 +37,7 @@ class Fluid(Particles):
 
     media: tuple[coupling.SPH]
     positions: Array  # of the fluid's particles [m], shape (particle, 3)
-    material: np.ndarray  # kind of all particles, fluid first, shape (particle + wall,)
+    runs: tuple[tuple[int, int], ...] = static()
     substeps: int = static()
     spans: tuple[tuple[str, int, int], ...] = static()  # for each thing: name, first particle, one past the last
     kinds: tuple[str, ...] = static(default=("sph",))
@@ -49,14 +49,15 @@ class Fluid(Particles):
 
     def start(self, model: Model, rigid: RigidState) -> tuple[sph.State]:
         """The fluid at rest, at zero pressure."""
-        (medium,), body, worlds = self.media, kinematics(model, rigid).body, rigid.qpos.shape[0]
+        (medium,), body, worlds = self.media_in(model), kinematics(model, rigid).body, rigid.qpos.shape[0]
         of = list(medium.body)
         walls = jnp.broadcast_to(medium.walls, (worlds, *medium.walls.shape))
         walls = body.pos[:, of] + rotate(body.quat[:, of], walls)
         fluid = jnp.broadcast_to(self.positions, (worlds, *self.positions.shape))
         room = 2 * math.ceil(4 / 3 * math.pi * (2 * medium.params.smoothing) ** 3)
         x = jnp.concatenate([fluid, walls], 1)
-        return (sph.init(medium.params, x, material=self.material, max_neighbors=room),)
+        extent = np.ptp(self.domain, axis=0) + 2 * LAYERS * medium.params.spacing
+        return (sph.init(medium.params, x, material=self.material, extent=extent, max_neighbors=room),)
 
 
 def pour(scene: Any, model: Model, geoms: tuple[int, ...], num_worlds: int) -> Fluid | None:
@@ -82,7 +83,7 @@ def pour(scene: Any, model: Model, geoms: tuple[int, ...], num_worlds: int) -> F
     faces = _faces(scene.domain)
     behind = [((faces - at) @ normal < 0) for at, normal in planes]
     walls = [(0, faces[~np.any([np.zeros(len(faces), bool), *behind], 0)], sph.SLIP_WALL), *solids]
-    kinds = [numbers(parts, points, [sph.FLUID] * len(parts)), *(np.full(len(x), kind) for _, x, kind in walls)]
+    layers = tuple((kind, len(x)) for _, x, kind in walls)
     body = np.repeat([body for body, *_ in walls], [len(x) for _, x, _ in walls])
     return Fluid(
         media=(
@@ -93,7 +94,7 @@ def pour(scene: Any, model: Model, geoms: tuple[int, ...], num_worlds: int) -> F
             ),
         ),
         positions=jnp.asarray(np.concatenate(points), real),
-        material=np.concatenate(kinds).astype(np.int32),
+        runs=(*runs(parts, points, [sph.FLUID] * len(parts)), *layers),
         substeps=substeps,
         spans=tuple(zip((part.name for part in parts), [0, *ends], ends, strict=False)),
         colors=tuple(part.surface.rgba for part in parts),

@@ -7,14 +7,16 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from .. import coupling, units
+from .. import units
 from ..bridge import reverse_only
 from ..control import pd
+from ..coupling.exchange import held_step
 from ..errors import ModelError, UnsupportedError
 from ..model import Model, check, init, load, reset
 from ..model import State as RigidState
 from ..particles.arguments import kind_of
 from ..render import sight
+from ..rigid.stages import Loads
 from ..rigid.step import step
 from ..tree import Tree, pytree, static
 from ..worlds import choose
@@ -47,7 +49,8 @@ class State(Tree):
 class World(Tree):
     """Many copies of a scene. It is itself a pytree: gradients flow to its leaves as to states and controls.
 
-    ``world.replace(model=world.model.replace({...}))`` changes the model that :func:`fphys.load` gave.
+    ``world.replace(model=world.model.replace({...}))`` changes the model that :func:`fphys.load` gave. Matter has the
+    model's gravity and time step, not those of its own parameters.
     """
 
     model: Model  # The rigid part.
@@ -133,21 +136,14 @@ class World(Tree):
         matter, tally = self.filling.matter(state), state.flow
         if tally is not None:
             matter, tally = self.filling.flowed(matter, tally, self.model.opt.timestep)
-        rigid, matter = coupling.step(
-            model,
-            state.rigid,
-            self.filling.media,
-            matter,
-            substeps=self.filling.substeps,
-            force=held,
-            unmoved=self.unmoved,
-        )
+        media, loads = self.filling.media_in(model), Loads(None, None, held)
+        rigid, matter, stop = held_step(model, state.rigid, media, matter, self.filling.substeps, loads, self.unmoved)
         after = State(rigid, force, **self.filling.fields(matter), flow=tally)
-        return after if tally is None else self._held(state, after)
+        return after if tally is None else self._held(stop, state, after)
 
-    def _held(self, state: State, after: State) -> State:
-        """Nothing flows in the worlds whose bodies are held: their last state, and the status of the new one."""
-        stop, filling = after.rigid.time == state.rigid.time, self.filling
+    def _held(self, stop: Array, state: State, after: State) -> State:
+        """Nothing flows in the worlds that are held: their last state, and the status of the new one."""
+        filling = self.filling
         assert filling is not None
 
         def kept(old: Any, new: Any) -> Any:

@@ -62,6 +62,11 @@ class Filling(Tree):
         each = {kind: iter(getattr(state, kind)) for kind in ("fem", "pbd")}
         return tuple(next(each[kind]) if kind in each else getattr(state, kind) for kind in self.kinds)
 
+    def media_in(self, model: Model) -> tuple[Any, ...]:
+        """The media, with the gravity and, in their substeps, the time step of the model."""
+        given = {"gravity": model.opt.gravity, "timestep": model.opt.timestep / self.substeps}
+        return tuple(medium.replace(params=medium.params.replace(**given)) for medium in self.media)
+
     def counts(self) -> dict[str, Any]:
         """What states are made of: the particles or vertices of each medium; sources and drains."""
         raise NotImplementedError
@@ -109,13 +114,19 @@ class Particles(Filling):
     """Things of particles, of one solver."""
 
     positions: Array  # of all things' particles [m], shape (particle, 3)
-    material: np.ndarray  # number of each particle's material or kind; those of a fluid's walls are last
+    runs: tuple[tuple[int, int], ...]  # of particles in a row: the number of their material or kind, and how many
     spans: tuple[tuple[str, int, int], ...]  # for each thing: name, first particle, one past the last
     sources: tuple[flow.Source, ...]
     drains: tuple[Collider, ...]
     colors: tuple[tuple[float, ...], ...]  # of each thing
     radius: float  # of particles as they are seen: half their spacing [m]
     domain: tuple[tuple[float, ...], ...]  # its lower and its upper corner [m]
+
+    @property
+    def material(self) -> np.ndarray:
+        """The number of each particle's material or kind, int32, shape (particle,); a fluid's walls are last."""
+        number, count = zip(*self.runs, strict=True)
+        return np.repeat(np.array(number, np.int32), count)
 
     def particles(self, state: Any, name: str) -> Array:
         return self.matter(state)[0].x[:, self._span(name)]
@@ -124,8 +135,8 @@ class Particles(Filling):
         return flow.alive(self.matter(state)[0])[:, self._span(name)]
 
     def counts(self) -> dict[str, Any]:
-        flows = (len(self.sources), len(self.drains))
-        return {self.kinds[0]: (len(self.material),)} | ({"sources and drains": flows} if any(flows) else {})
+        flows, particles = (len(self.sources), len(self.drains)), sum(count for _, count in self.runs)
+        return {self.kinds[0]: (particles,)} | ({"sources and drains": flows} if any(flows) else {})
 
     def tally(self, matter: tuple[Any, ...]) -> flow.Tally | None:
         return flow.init(matter[0], self.sources, self.drains) if self.sources or self.drains else None
@@ -159,7 +170,7 @@ class Solids(Particles):
 
     media: tuple[coupling.MPM]
     positions: Array  # [m], shape (particle, 3)
-    material: np.ndarray  # number of each particle's material, shape (particle,)
+    runs: tuple[tuple[int, int], ...] = static()
     substeps: int = static()
     spans: tuple[tuple[str, int, int], ...] = static()
     kinds: tuple[str, ...] = static(default=("mpm",))
@@ -170,7 +181,8 @@ class Solids(Particles):
     drains: tuple[Collider, ...] = ()
 
     def start(self, model: Model, rigid: RigidState) -> tuple[mpm.State]:
-        x, (medium,) = jnp.broadcast_to(self.positions, (rigid.qpos.shape[0], *self.positions.shape)), self.media
+        (medium,), worlds = self.media_in(model), rigid.qpos.shape[0]
+        x = jnp.broadcast_to(self.positions, (worlds, *self.positions.shape))
         return (mpm.init(medium.params, x, material=self.material, volume=(medium.params.cell / 2) ** 3),)
 
 
@@ -198,7 +210,7 @@ def fill(scene: Any, model: Model, geoms: tuple[int, ...]) -> Solids | None:
     return Solids(
         media=(coupling.MPM(params, geoms),),
         positions=jnp.asarray(np.concatenate(points), real),
-        material=numbers(parts, points, range(len(parts))),
+        runs=runs(parts, points, range(len(parts))),
         substeps=substeps,
         spans=tuple(zip((part.name for part in parts), [0, *ends], ends, strict=False)),
         colors=tuple(part.surface.rgba for part in parts),
@@ -228,10 +240,13 @@ def corners(domain: Any) -> tuple[tuple[float, ...], ...]:
     return tuple(tuple(map(float, each)) for each in (domain.lower, domain.upper))
 
 
-def numbers(parts: list[Any], points: list[np.ndarray], material: Iterable[int]) -> np.ndarray:
-    """The number of each particle's material, int32, shape (particle,), EMPTY where a source has not given it yet."""
-    given = [flow.EMPTY if isinstance(p.morph, Source) else number for p, number in zip(parts, material, strict=True)]
-    return np.repeat(given, [len(p) for p in points]).astype(np.int32)
+def runs(parts: list[Any], points: list[np.ndarray], material: Iterable[int]) -> tuple[tuple[int, int], ...]:
+    """For each thing the number of its particles' material, EMPTY where a source has not given them yet, and how many.
+
+    They are static: JAX takes no gradients by trees in which there are integers.
+    """
+    each = zip(parts, material, points, strict=True)
+    return tuple((flow.EMPTY if isinstance(p.morph, Source) else number, len(x)) for p, number, x in each)
 
 
 def warn_of_overlaps(model: Model, geoms: tuple[int, ...], num_worlds: int, things: Particles) -> None:

@@ -45,7 +45,7 @@ class Bodies(Filling):
 
     def start(self, model: Model, rigid: RigidState) -> tuple[Any, ...]:
         begin = [jnp.broadcast_to(x, (rigid.qpos.shape[0], *x.shape)) for x in self.positions]
-        each = zip(self.kinds, self.media, begin, strict=True)
+        each = zip(self.kinds, self.media_in(model), begin, strict=True)
         return tuple(SOLVERS[kind].init(medium.params, x) for kind, medium, x in each)
 
     def vertices(self, state: Any, name: str) -> Array:

@@ -271,7 +271,7 @@ def test_the_keyframes_of_a_model_go_to_every_device():
     assert placed.key.qpos.is_fully_replicated and placed.body.mass.sharding.spec == P("world")
 
 
-def test_operations_need_jit_in_a_shard_map_but_not_in_a_gradient():
+def test_steps_need_no_jit_in_a_shard_map_but_bare_operations_do():
     step, state = of_sph(jnp.float64)
 
     def cost(gravity: Any, state: Any) -> Any:
@@ -282,8 +282,10 @@ def test_operations_need_jit_in_a_shard_map_but_not_in_a_gradient():
     (value, _), slope = jax.jit(jax.value_and_grad(cost, has_aux=True))(gravity, state)
     with jax.set_mesh(MESH):
         same(distributed.gradient(cost, gravity, distributed.split(state))[0], (value, slope), 1e-12)
+        apart = functools.partial(jax.shard_map, in_specs=P("world"), out_specs=P("world"))
+        same(apart(lambda s: step(gravity, s))(state), step(gravity, state), 1e-12)
         with pytest.raises(fphys.errors.BridgeError, match=r"jax\.jit\(jax\.shard_map"):
-            jax.shard_map(lambda s: step(gravity, s), in_specs=P("world"), out_specs=P("world"))(state)
+            apart(lambda s: fphys.worlds.choose(s.status > 0, 0, s.x))(state)
 
 
 def test_a_mesh_that_does_not_fit_is_refused():

@@ -122,6 +122,16 @@ def test_a_world_that_becomes_nan_restarts_alone_and_is_counted():
     np.testing.assert_array_equal(reward[others], well[2][others])
 
 
+def test_an_action_that_is_nan_ends_an_episode():
+    """The physics skips such a step: without an end, an agent that gives NaN would stand upright for ever."""
+    _env, reset, step = pendulum(max_episode_steps=1000)
+    state, _ = reset(jax.random.key(0))
+    after, _, _, terminated, _, info = step(state, noise(0).at[2].set(jnp.nan))
+    np.testing.assert_array_equal(after.faults, [0, 0, 1, 0, 0])
+    np.testing.assert_array_equal(terminated, [False, False, True, False, False])
+    assert fphys.Status(int(info.status[2])) == fphys.Status.BADCTRL and (after.physics.status == 0).all()
+
+
 def test_gradients_are_those_of_differences_and_end_where_an_episode_ends():
     env = envs.make("InvertedDoublePendulum-v5", WORLDS)
     state, _ = jax.jit(env.reset)(jax.random.key(0))

@@ -60,6 +60,32 @@ def test_a_law_that_cannot_be_holds_its_whole_world(make: Any):
     assert not np.array_equal(state.qpos[0], start[0].qpos[0])
 
 
+@pytest.mark.parametrize("make", MAKERS, ids=lambda make: make.__name__)
+def test_a_step_after_a_bad_control_is_as_if_it_had_not_been(make: Any):
+    """The bit of a step that was skipped stays; it holds neither bodies nor matter later."""
+    scene = make()
+    start = (scene.state, scene.matter)
+    step = jax.jit(
+        lambda now, force: coupling.step(scene.model, now[0], scene.media, now[1], substeps=scene.substeps, force=force)
+    )
+    good, bad = jnp.zeros_like(scene.state.qvel), jnp.full_like(scene.state.qvel, jnp.nan)
+    skipped = step(start, bad)
+    assert int(skipped[0].status[0]) & Status.BADCTRL and float(skipped[0].time[0]) == 0
+    for found, wanted in zip(*map(jax.tree.leaves, (step(skipped, good), step(start, good))), strict=True):
+        if found.dtype != jnp.uint32:
+            np.testing.assert_array_equal(found, wanted)
+
+
+def test_a_clock_that_no_longer_advances_holds_nothing():
+    """At 1e18 s a time step is below rounding."""
+    scene = scenes.in_pbd()
+    late = scene.state.replace(time=jnp.full(1, 1e18))
+    step = jax.jit(lambda s: coupling.step(scene.model, s, scene.media, scene.matter, substeps=scene.substeps))
+    (after, matter), (wanted, others) = step(late), step(scene.state)
+    np.testing.assert_array_equal(after.qpos, wanted.qpos)
+    np.testing.assert_array_equal(matter[0].x, others[0].x)
+
+
 def test_unmoved_bodies_have_names():
     scene = scenes.in_mpm()
     step = lambda unmoved: coupling.step(  # noqa: E731

@@ -172,3 +172,35 @@ def test_what_the_native_back_end_lacks_beside_particles():
     scene.add(Cylinder(0.1, 0.1, fixed=True), name="post")
     with pytest.raises(UnsupportedError, match="geom 'post' of 'post'"):
         scene.build(1)
+
+
+def water() -> Scene:
+    scene = Scene(timestep=0.002, domain=Domain((0, 0, 0), (0.4, 0.4, 0.4), spacing=0.05))
+    scene.add(Box((0.4, 0.4, 0.1), pos=(0.2, 0.2, 0.05)), SPH(20.0), name="water")
+    return scene
+
+
+@pytest.mark.parametrize("make", [jelly, water])
+def test_matter_has_the_models_gravity_and_time_step(make):
+    """And the gradient by the world, a tree of real numbers, reaches both through the matter."""
+    world = make().build(1)
+    kind = "mpm" if make is jelly else "sph"
+    fallen = lambda w: getattr(w.step(w.init()), kind).v[0, :, 2].mean()  # noqa: E731
+    pushed = lambda g, h: fallen(world.replace(model=world.model.replace({"opt.gravity": g, "opt.timestep": h})))  # noqa: E731
+    gravity, step = world.model.opt.gravity, world.model.opt.timestep
+    assert jax.jit(pushed)(0 * gravity, step) == pytest.approx(0, abs=1e-12)
+    assert jax.jit(pushed)(gravity, step / 2) == pytest.approx(float(fallen(world)) / 2, rel=0.1)
+    check_grads(pushed, (gravity, step), tol=1e-5)
+    by_world = jax.jit(jax.grad(fallen))(world)
+    np.testing.assert_allclose(by_world.model.opt.gravity, jax.jit(jax.grad(pushed))(gravity, step), rtol=1e-9)
+
+
+@pytest.mark.parametrize("make", [jelly, water])
+def test_a_world_of_particles_may_be_an_argument(make):
+    """Of ``init``, ``step`` and ``reset`` under ``jit``."""
+    world = make().build(2)
+    start = jax.jit(lambda w: w.init())(world)
+    after = jax.jit(lambda w, s: w.step(s))(world, start)
+    again = jax.jit(lambda w, s: w.reset(s, np.array([True, False])))(world, after)
+    assert (again.rigid.time == np.array([0, 0.002])).all()
+    assert jax.tree.structure(start) == jax.tree.structure(world.init())

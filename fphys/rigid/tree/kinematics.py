@@ -105,6 +105,11 @@ def kinematics(model: Model, state: State) -> Kinematics:
         to qpos, qvel, mocap poses and the model's geometry.
     """
     expect(model, state)
+    return _kinematics(model, state)
+
+
+@jax.jit
+def _kinematics(model: Model, state: State) -> Kinematics:
     m, s = motions(model, state), model.structure
     angular, linear = m.velocity[..., :3], m.velocity[..., 3:]
     linear = linear + jnp.cross(angular, m.pos - m.origin)
@@ -140,11 +145,16 @@ def jacobian(model: Model, state: State, kind: str, name: str | int) -> Array:
     expect(model, state)
     if kind not in ("body", "site", "geom"):
         raise ValueError(f'kind is {kind!r}, must be "body", "site" or "geom"')
-    s = model.structure
     index = model.id(kind, name) if isinstance(name, str) else whole_number("name", name)
     count = len(model.names(kind))
     if not 0 <= index < count:
         raise ModelError(f"the model has no {kind} {index}: it has {count}, numbered from 0")
+    return _jacobian(model, state, kind, index)
+
+
+@functools.partial(jax.jit, static_argnames=("kind", "index"))
+def _jacobian(model: Model, state: State, kind: str, index: int) -> Array:
+    s = model.structure
     body = index if kind == "body" else int(getattr(s, kind).body[index])
     m = motions(model, state)
     point = m.pos[:, body]
