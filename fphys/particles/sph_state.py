@@ -8,7 +8,6 @@ import jax.numpy as jnp
 import numpy as np
 
 from .. import units, worlds
-from ..model.arguments import whole_number
 from ..tree import Tree, pytree, static
 from ..worlds import Status
 from .arguments import EMPTY, OVERFLOW, expect_fields, expect_kinds, expect_real, known
@@ -152,8 +151,8 @@ def init(
             f"material has shape {material.shape} and values {np.unique(material)[:5].tolist()}, needs (particle,) = "
             f"({particles},) or (num_worlds, particle) of FLUID (0), WALL (1), SLIP_WALL (2) or EMPTY (-1)"
         )
-    if max_neighbors is not None and whole_number("max_neighbors", max_neighbors) < 1:
-        raise ValueError(f"max_neighbors is {max_neighbors}: it must be positive")
+    if max_neighbors is not None and not (max_neighbors >= 1 and int(max_neighbors) == max_neighbors):
+        raise ValueError(f"max_neighbors is {max_neighbors}: it must be a whole number, and positive")
     periodic = params.periodic or (None,) * dim
     there = np.broadcast_to(material != EMPTY, x.shape[:2])[..., None]
     _refuse_nonfinite({"positions": x, **given}, there)
