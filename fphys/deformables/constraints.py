@@ -187,11 +187,11 @@ def _hinges(x: Array, topology: Topology, weight: Array) -> tuple[Array, Array]:
 @functools.lru_cache(16)
 def _hinge_of(topology: Topology) -> tuple[np.ndarray, np.ndarray]:
     """The hinge at each side of each triangle, (triangle, 3), their number where there is none; and which of the
-    hinge's two triangles this is."""
+    hinge's two triangles this is. In 32 bits, which are the same in JAX's two precisions."""
     sides, count = topology._sides()
     order = np.lexsort(np.sort(sides, axis=1).T[::-1])  # as for topology.hinges
     order = order[count[order] == 2].reshape(-1, 2)
-    found, which = np.full(len(sides), len(order)), np.zeros(len(sides), int)
+    found, which = np.full(len(sides), len(order), np.int32), np.zeros(len(sides), np.int32)
     found[order] = np.arange(len(order))[:, None]
     which[order[:, 1]] = 1
     return found.reshape(3, -1).T, which.reshape(3, -1).T
