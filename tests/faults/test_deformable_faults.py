@@ -423,6 +423,15 @@ def test_numbers_that_are_not_whole_are_refused():
         pbd.Params(body, 1.0, 0.01, pinned=3)
     with pytest.raises(ValueError, match="a whole number"):
         pbd.Params(body, 1.0, 0.01, substeps=2.5)
+    for make in (
+        lambda: mesh.rope(2.5, 1.0),
+        lambda: mesh.box((2, 2.5, 1), (1.0, 1.0, 1.0)),
+        lambda: mesh.cloth((2, 2.5), (1.0, 1.0)),
+        lambda: pbd.init(pbd.Params(body, 1.0, 0.01), num_worlds=2.5),
+        lambda: fem.Params(BODY, fem.NeoHookean(1000.0, 1e4, 0.3), 0.01, contact=fem.Contact(pairs=2.5)),
+    ):
+        with pytest.raises(TypeError, match=r" is (of type float|2\.5).*, must be a whole number"):
+            make()
     with pytest.raises(ValueError, match="num_worlds is 0"):
         pbd.init(pbd.Params(body, 1.0, 0.01), num_worlds=0)
 

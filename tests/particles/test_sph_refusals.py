@@ -82,6 +82,19 @@ def test_numbers_that_cannot_be_are_refused(change: dict[str, Any], given: dict[
         sph.init(PARAMS.replace(**change), x, **given)
 
 
+def test_particles_that_are_not_finite_and_kinds_that_are_not_whole_are_refused():
+    x = np.random.default_rng(0).uniform(0, 0.5, (1, 40, 3))
+    nowhere, none = np.where(np.arange(40)[None, :, None] == 7, np.nan, x), np.full((1, 40), np.inf)
+    with pytest.raises(ValueError, match=r"positions of particle 7 in world 0 are \[nan nan nan\]: give finite"):
+        sph.init(PARAMS, nowhere)
+    with pytest.raises(ValueError, match="pressure of particle 0 in world 0 are inf: give finite"):
+        sph.init(PARAMS, x, pressure=none)
+    with pytest.raises(TypeError, match="material is float64: give whole numbers"):
+        sph.init(PARAMS, x, material=np.zeros(40))
+    empty = np.where(np.arange(40) == 7, sph.EMPTY, sph.FLUID)
+    assert jax.numpy.isfinite(sph.init(PARAMS, nowhere, material=empty).x).all()
+
+
 def test_the_limit_takes_a_speed_or_a_velocity():
     assert sph.limit(PARAMS, -30.0) == sph.limit(PARAMS, 30.0) < sph.limit(PARAMS, 0.0)
 
