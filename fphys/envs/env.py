@@ -100,6 +100,8 @@ class Info(Tree):
 
 
 class _Compiled(NamedTuple):
+    """An environment's functions, each as a program."""
+
     begin: Callable[[EnvState], tuple[EnvState, Array]]
     step: Callable[[EnvState, Array], tuple[EnvState, Array, Array, Array, Array, Info]]
     restart: Callable[[EnvState, Array], tuple[EnvState, Array]]
