@@ -189,7 +189,8 @@ def test_matter_has_the_models_gravity_and_time_step(make):
     pushed = lambda g, h: fallen(world.replace(model=world.model.replace({"opt.gravity": g, "opt.timestep": h})))  # noqa: E731
     gravity, step = world.model.opt.gravity, world.model.opt.timestep
     assert jax.jit(pushed)(0 * gravity, step) == pytest.approx(0, abs=1e-12)
-    assert jax.jit(pushed)(gravity, step / 2) == pytest.approx(float(fallen(world)) / 2, rel=0.1)
+    pressed = 0 if make is jelly else 0.03  # water presses back as it falls, by 2 % of its weight in a step
+    assert jax.jit(pushed)(gravity, step / 2) == pytest.approx(float(fallen(world)) / 2, rel=1e-12 + pressed)
     check_grads(pushed, (gravity, step), tol=1e-5)
     by_world = jax.jit(jax.grad(fallen))(world)
     np.testing.assert_allclose(by_world.model.opt.gravity, jax.jit(jax.grad(pushed))(gravity, step), rtol=1e-9)
