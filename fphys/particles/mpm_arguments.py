@@ -164,7 +164,8 @@ def numbers_of(material: Any) -> dict[str, Any]:
     name, numbers = type(material).__name__, {field: known(getattr(material, field)) for field in _fields(material)}
     for field, value in numbers.items():
         low, high = (-1e-300, np.inf) if (name, field) == ("VonMises", "hardening") else _RANGES[field]
-        if value is not None and (wrong := value[0][~((value[0] > low) & (value[0] < high))]).size:
+        given = np.zeros(0) if value is None else np.asarray(value[0], float)  # float32 has no -1e-300
+        if (wrong := given[~((given > low) & (given < high))]).size:
             least = f"above {low:g}" if low in (0.0, -1.0) else "not negative"
             most = f"below {high:.4g}" if high < np.inf else "finite"
             raise ValueError(f"{name}.{field} is {wrong.flat[0]}: it must be {least} and {most}")

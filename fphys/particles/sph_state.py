@@ -385,9 +385,9 @@ def _check_params(params: Params, worlds: int, dim: int, real: Any, velocities: 
             raise ValueError(f"params.{name} has shape {shape}, needs {last} or (num_worlds, ...) = {(worlds, *last)}")
         if isinstance(value, jax.core.Tracer):
             continue
-        least = 0 if name in POSITIVE else -np.inf if name == "gravity" else -1e-300
-        if not (np.isfinite(value).all() and (np.asarray(value) > least).all()):
-            which = {0: " and positive", -np.inf: ""}.get(least, " and not negative")
+        low = np.asarray(value) <= 0 if name in POSITIVE else np.asarray(value) < 0
+        if not np.isfinite(value).all() or (name != "gravity" and low.any()):
+            which = "" if name == "gravity" else " and positive" if name in POSITIVE else " and not negative"
             raise ValueError(f"params.{name} is {value}: must be finite{which}")
     if any(isinstance(leaf, jax.core.Tracer) for leaf in (*jax.tree.leaves(params), velocities)):
         return

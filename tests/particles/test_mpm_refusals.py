@@ -123,6 +123,19 @@ def test_numbers_that_cannot_be_are_refused(change: dict[str, Any], says: str):
         begun()
 
 
+def test_nothing_is_a_number_in_float32_too():
+    """A liquid without viscosity and a sand without cohesion, as arrays in single precision."""
+    one = lambda x: np.full(1, x, np.float32)  # noqa: E731
+    for material in (
+        mpm.Liquid(one(1e3), one(1e4), one(7.0), one(0.0)),
+        mpm.Sand(one(1e3), one(1e4), one(0.3), one(0.0), one(0.0)),
+    ):
+        params = PARAMS.replace(material=material)
+        mpm.init(params, block().x.astype(np.float32))
+    with pytest.raises(ValueError, match="viscosity is -1.0: it must be not negative"):
+        mpm.init(PARAMS.replace(material=mpm.Liquid(one(1e3), one(1e4), one(7.0), one(-1.0))), block().x)
+
+
 @pytest.mark.parametrize(
     ("change", "error", "says"),
     [

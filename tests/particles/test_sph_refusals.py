@@ -82,6 +82,16 @@ def test_numbers_that_cannot_be_are_refused(change: dict[str, Any], given: dict[
         sph.init(PARAMS.replace(**change), x, **given)
 
 
+def test_nothing_is_a_number_in_float32_too():
+    """As an array in single precision: no viscosity, diffusion or repulsion."""
+    none = {name: np.zeros(1, np.float32) for name in ("viscosity", "artificial", "diffusion", "repulsion")}
+    x = np.random.default_rng(0).uniform(0, 0.5, (1, 40, 3)).astype(np.float32)
+    params = jax.tree.map(lambda a: np.asarray(a, np.float32), PARAMS).replace(**none)
+    assert not sph.step(params, sph.init(params, x)).status.any()
+    with pytest.raises(ValueError, match=r"viscosity is \[-1.\]: must be finite and not negative"):
+        sph.init(params.replace(viscosity=-np.ones(1, np.float32)), x)
+
+
 def test_particles_that_are_not_finite_and_kinds_that_are_not_whole_are_refused():
     x = np.random.default_rng(0).uniform(0, 0.5, (1, 40, 3))
     nowhere, none = np.where(np.arange(40)[None, :, None] == 7, np.nan, x), np.full((1, 40), np.inf)
