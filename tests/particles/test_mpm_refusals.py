@@ -132,7 +132,7 @@ def test_nothing_is_a_number_in_float32_too():
     ):
         params = PARAMS.replace(material=material)
         mpm.init(params, block().x.astype(np.float32))
-    with pytest.raises(ValueError, match="viscosity is -1.0: it must be not negative"):
+    with pytest.raises(ValueError, match=r"viscosity is -1\.0: it must be not negative"):
         mpm.init(PARAMS.replace(material=mpm.Liquid(one(1e3), one(1e4), one(7.0), one(-1.0))), block().x)
 
 
