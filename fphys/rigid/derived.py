@@ -12,7 +12,7 @@ import numpy as np
 
 from ..math import einsum, rotate
 from ..model import Model, State, init
-from ..model.model import derive_by, derived_sources
+from ..model.model import derive_by, world_counts
 from ..model.sound import as_loaded, screen_model
 from ..model.structure import CONNECT, JointType
 from .forces import ellipsoid
@@ -132,6 +132,4 @@ def _averaging(model: Model) -> np.ndarray:
 
 def _reference(model: Model) -> State:
     """The reference position, for as many worlds as the model has."""
-    sources = (path.split(".") for path in derived_sources(model.structure) if "." in path)
-    worlds = max(getattr(getattr(model, group), leaf).shape[0] for group, leaf in sources)
-    return init(model, max(worlds, model.qpos0.shape[0], model.qpos_spring.shape[0]))
+    return init(model, max(world_counts(model).values()))

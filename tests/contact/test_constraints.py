@@ -103,6 +103,37 @@ def test_gradients(equality: str, cone: str, condim: int, pair: bool, full: bool
     check_grads(*in_own_units(f, args), tol=1e-5, directions=16 if full else 3)
 
 
+@pytest.mark.parametrize("equality", ["connect", "weld"])
+def test_a_mass_that_worlds_share_beside_what_each_has(equality: str):
+    """In whatever order they are given, and back from a mass for each world."""
+    model, _ = scene(equality, "elliptic", 3, worlds=1)
+    mass = 2 * model.body.mass
+    each = {"geom.friction": jnp.repeat(model.geom.friction, 3, 0), "opt.gravity": jnp.repeat(model.opt.gravity, 3, 0)}
+    heavy = model.replace({"body.mass": mass})
+    wanted = heavy.replace(each)
+    for changed in (
+        model.replace(each).replace({"body.mass": mass}),
+        model.replace(each | {"body.mass": mass}),
+        model.replace({"body.mass": jnp.repeat(model.body.mass, 3, 0)}).replace({"body.mass": mass}),
+    ):
+        for group, name in (
+            ("body", "invweight0"),
+            ("dof", "invweight0"),
+            ("opt", "meaninertia"),
+            ("equality", "data"),
+        ):
+            found, expected = (getattr(getattr(m, group), name) for m in (changed, heavy))
+            np.testing.assert_allclose(found, jnp.broadcast_to(expected, found.shape), rtol=1e-12, atol=1e-15)
+    slopes = [
+        jax.grad(lambda mass, change=change: change(mass).body.invweight0.mean(0).sum())(mass)
+        for change in (
+            lambda m: model.replace(each).replace({"body.mass": m}),
+            lambda m: wanted.replace({"body.mass": m}),
+        )
+    ]
+    np.testing.assert_allclose(slopes[0], slopes[1], rtol=1e-12)
+
+
 def test_gradients_through_the_derived_constants():
     """Masses and geometry by ``mj_setConst``: the whole of MuJoCo, differenced, against one gradient."""
     given = scene("connect", "elliptic", 3, worlds=2)
