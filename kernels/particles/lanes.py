@@ -13,7 +13,7 @@ lanes_h = _native.header("particles/native/lanes.h")
 stencil_h = _native.header("particles/native/stencil.h")
 
 
-@_native.func_native("return 255;")
+@_native.func_native("return *fphys::part(left_out, world, batch) = 255;")
 def deform_lanes(
     world: int,
     batch: int,

@@ -1,7 +1,7 @@
 """Small scenes of every solver, and what a device makes of them: states, and gradients by states and loads.
 
-``JAX_PLATFORMS=cpu python -m tests.gpu.scenes FOLDER [PATTERN]`` writes what a processor makes of them, unless it is
-there. A process with a GPU that has the folder in FPHYS_EXPECTED then compiles no kernel for its processor.
+``JAX_PLATFORMS=cpu python -m tests.gpu.scenes FOLDER [PATTERN [DTYPE]]`` writes what a processor makes of them, unless
+it is there. A process with a GPU that has the folder in FPHYS_EXPECTED then compiles no kernel for its processor.
 """
 
 import fnmatch
@@ -19,14 +19,16 @@ import numpy as np
 
 import fphys
 from fphys import coupling, envs
-from fphys.particles import mpm, sph
+from fphys.deformables import fem, mesh, pbd
+from fphys.particles import boundary, mpm, sph
 
 from .. import test_worlds
 from ..coupling import scenes as coupled
-from ..gradients import contact_scenes
+from ..coupling import test_surfaces
+from ..gradients import contact_scenes, test_self_contact
 from ..parity import corpus
 from ..particles import mpm_scenes, sph_scenes
-from ..rigid import mechanisms
+from ..rigid import mechanisms, test_sensor, test_sparse
 
 STEPS = 2
 
@@ -86,28 +88,93 @@ def mechanism(name: str, integrator: str, dtype: str) -> Scene:
     return Scene(fn, (model, state), {"qpos": state.qpos, "qvel": state.qvel} | loads)
 
 
-def matter(solver: Any, params: Any, state: Any, dtype: str) -> Scene:
-    """Steps of particles or vertices."""
+def without_matrices(name: str, dtype: str) -> Scene:
+    """A mechanism that has no matrices: many bodies, three worlds of which MuJoCo has settled one."""
+    source, settled = test_sparse.settled(test_sparse.SCENES[name]("sparse"), 40)
+    model, rng = fphys.load(source, dtype=dtype), np.random.default_rng(5)
+    qvel = settled.qvel + 0.1 * rng.standard_normal((3, source.nv))
+    state = fphys.init(model, 3).replace(qpos=jnp.asarray(np.tile(settled.qpos, (3, 1)), dtype))
 
     def fn(fixed: Any, moved: Any) -> Any:
-        params, state = fixed
+        model, state = fixed
+        after = state.replace(qvel=moved["qvel"])
+        for _ in range(STEPS):
+            after = fphys.step(model, after, force=moved["force"])
+        return {"qpos": after.qpos, "qvel": after.qvel, "status": after.status}
+
+    qvel = jnp.asarray(qvel, dtype)
+    return Scene(fn, (model, state), {"qvel": qvel, "force": 0.1 * jnp.ones_like(qvel)})
+
+
+def readings(dtype: str) -> Scene:
+    """Every sensor, among them rays that meet all shapes."""
+    model, source = test_sensor.measured(dtype=dtype)
+    x = mechanisms.random_inputs(source, 3, seed=7)
+    state, loads = mechanisms.to_state(model, x), mechanisms.loads(model, x)
+
+    def fn(fixed: Any, moved: Any) -> Any:
+        model, state = fixed
+        return fphys.sensors(model, state.replace(qpos=moved["qpos"], qvel=moved["qvel"]), *loads)
+
+    return Scene(fn, (model, state), {"qpos": state.qpos, "qvel": state.qvel})
+
+
+def matter(solver: Any, params: Any, state: Any, dtype: str, *colliders: Any) -> Scene:
+    """Steps of particles or vertices, against colliders if there are any."""
+    named = ("colliders",) * bool(colliders)
+
+    def fn(fixed: Any, moved: Any) -> Any:
+        params, state, colliders = fixed
         after = state.replace(**moved)
         for _ in range(STEPS):
-            after = solver.step(params, after)
+            after = solver.step(params, after, **dict.fromkeys(named, colliders))
         return after
 
-    params, state = cast((params, state), dtype)
-    return Scene(fn, (params, state), {"x": state.x, "v": state.v})
+    params, state, colliders = cast((params, state, colliders), dtype)
+    return Scene(fn, (params, state, colliders), {"x": state.x, "v": state.v})
 
 
-def cloud(name: str, dim: int, contact: str, dtype: str) -> Scene:
+def cloud(name: str, dim: int, contact: str, dtype: str, *colliders: Any) -> Scene:
     """Material points against three walls."""
-    return matter(mpm, *mpm_scenes.scene(name, dim, worlds=2, contact=contact), dtype)
+    return matter(mpm, *mpm_scenes.scene(name, dim, worlds=2, contact=contact), dtype, *colliders)
 
 
 def pool(dim: int, dtype: str, **changes: Any) -> Scene:
     """Water in a tank."""
     return matter(sph, *sph_scenes.pool(dtype, dim, **changes), dtype)
+
+
+def pressure_pool(dim: int, dtype: str) -> Scene:
+    """Incompressible water, whose pressures are solved for to rounding."""
+    tolerance = 1e-13 if dtype == "float64" else 1e-7
+    given = {"method": "dfsph", "artificial": 0.0, "repulsion": 0.0, "timestep": 5e-3, "viscosity": 20.0}
+    return pool(dim, dtype, tolerance=tolerance, **given)
+
+
+def blocks(dtype: str) -> Scene:
+    """Two blocks of finite elements that are pressed on each other and on a ball, and rub."""
+    params, _, inputs = test_self_contact.scene()
+    state = fem.init(params, inputs["x"], inputs["v"])
+    ball = boundary.sphere((0.2, 0.15, -0.19), 0.2, velocity=(0.1, 0.0, 0.2), friction=0.3)
+    return matter(fem, params, state, dtype, ball)
+
+
+def explicit(dtype: str) -> Scene:
+    """Finite elements without a solve."""
+    case = test_worlds.of_fem(jnp.dtype(dtype).type)
+    return matter(fem, case.params.replace(explicit=True), case.state, dtype)
+
+
+def cloth(dtype: str) -> Scene:
+    """A cloth that meets a ball, and itself."""
+    rng, sheet = np.random.default_rng(4), mesh.cloth((6, 3), (0.6, 0.3))
+    params = pbd.Params(sheet, 0.2, 0.01, 1e-3, bend=1e-3, substeps=3, apart=0.06, thickness=0.02, friction=0.4)
+    folded = np.array(sheet.vertices)
+    folded[:, 2] = 0.05 * (folded[:, 0] > 0.3)
+    folded[:, 0] = 0.3 - np.abs(folded[:, 0] - 0.3)
+    x = folded + 0.005 * rng.standard_normal((2, *folded.shape))
+    ball = boundary.sphere((0.15, 0.15, -0.19), 0.2, velocity=(0.1, 0.0, 0.2), friction=0.3)
+    return matter(pbd, params, pbd.init(params, x, 0.3 * rng.standard_normal(x.shape)), dtype, ball)
 
 
 def of_case(make: Callable[[Any], Any], dtype: str) -> Scene:
@@ -116,20 +183,27 @@ def of_case(make: Callable[[Any], Any], dtype: str) -> Scene:
     return matter(case.solver, case.params, case.state, dtype)
 
 
-def touching(name: str, dtype: str) -> Scene:
-    """A ball and a medium."""
-    scene = coupled.SCENES[name]()
+def touching(make: Callable[[], Any], dtype: str, *borders: Any) -> Scene:
+    """A ball and a medium, or media that meet at surfaces."""
+    scene = make()
 
     def fn(fixed: Any, moved: Any) -> Any:
         model, state, media, matter = fixed
         state = state.replace(qvel=moved["qvel"])
         matter = tuple(m.replace(v=v) for m, v in zip(matter, moved["v"], strict=True))
         for _ in range(STEPS):
-            state, matter = coupling.step(model, state, media, matter, substeps=scene.substeps)
+            named = {"substeps": scene.substeps, "surfaces": borders}
+            state, matter = coupling.step(model, state, media, matter, **named)
         return {"qvel": state.qvel, "x": [m.x for m in matter], "v": [m.v for m in matter]}
 
     fixed = cast((scene.model, scene.state, scene.media, scene.matter), dtype)
     return Scene(fn, fixed, {"qvel": fixed[1].qvel, "v": [m.v for m in fixed[3]]})
+
+
+def surface(dtype: str) -> Scene:
+    """A drop that falls on a cloth."""
+    scene, borders = test_surfaces.scene(test_surfaces.drop(), test_surfaces.cloth())
+    return touching(lambda: scene, dtype, *borders)
 
 
 def task(name: str, dtype: str) -> Scene:
@@ -166,6 +240,8 @@ RIGID = (
         for name, integrator in (("everything", "euler"), ("everything", "implicitfast"), ("spatial", "euler"))
     }
     | {f"rollout of {name}": functools.partial(rollout, name) for name in ("double-pendulum", "franka", "ant")}
+    | {f"sparse, {name}": functools.partial(without_matrices, name) for name in ("fast", "bonded", "elliptic")}
+    | {"sensors": readings}
 )
 MATTER = {
     "mpm, all materials": functools.partial(cloud, "all", 3, "separate"),
@@ -173,9 +249,18 @@ MATTER = {
     "mpm, sticky": functools.partial(cloud, "sand", 3, "sticky"),
     "sph": functools.partial(pool, 3),
     "sph, in a plane": functools.partial(pool, 2),
+    "sph, with tension": functools.partial(pool, 3, tension=70.0),
+    "sph, with transport": functools.partial(pool, 2, transport=True, diffusion=0.0, repulsion=0.0),
+    "sph, incompressible": functools.partial(pressure_pool, 3),
+    "sph, incompressible in a plane": functools.partial(pressure_pool, 2),
     "fem": functools.partial(of_case, test_worlds.of_fem),
     "pbd": functools.partial(of_case, test_worlds.of_pbd),
-    **{f"coupled {name}": functools.partial(touching, name) for name in coupled.SCENES},
+    "rod": functools.partial(of_case, test_worlds.of_rod),
+    "fem, explicit": explicit,
+    "fem, in contact": blocks,
+    "pbd, in contact": cloth,
+    **{f"coupled {name}": functools.partial(touching, make) for name, make in coupled.SCENES.items()},
+    "surface of cloth": surface,
 }
 TASKS = {name: functools.partial(task, name) for name in ("Ant-v5", "HalfCheetah-v5")}
 SCENES: dict[str, Callable[[str], Scene]] = RIGID | MATTER | TASKS
@@ -222,7 +307,10 @@ ROOT = Path(__file__).parents[2]
 def sources() -> str:
     """A hash of the files that decide what a scene gives: the physics, the scenes, and this file."""
     digest = hashlib.blake2b(Path(__file__).read_bytes(), digest_size=8)
-    for module in (coupled, contact_scenes, corpus, mpm_scenes, sph_scenes, mechanisms, test_worlds):
+    for module in (
+        *(coupled, contact_scenes, corpus, mpm_scenes, sph_scenes, mechanisms),
+        *(test_worlds, test_surfaces, test_self_contact, test_sensor, test_sparse),
+    ):
         digest.update(Path(str(module.__file__)).read_bytes())
     rooms = ("model", "rigid", "particles", "deformables", "coupling", "envs")
     files = [f for room in rooms for f in (ROOT / "fphys" / room).rglob("*.py")]
@@ -276,11 +364,11 @@ def load(folder: str | Path, name: str, dtype: str, scene: Scene) -> tuple[Scene
     return Scene(scene.fn, *tree.unflatten(again)), Result(**parts)
 
 
-def record(folder: str, pattern: str = "*") -> None:
+def record(folder: str, pattern: str = "*", *dtypes: str) -> None:
     """Write what is not there, or what other sources have made."""
     jax.config.update("jax_enable_x64", True)
     for name in (name for name in SCENES if fnmatch.fnmatch(name, pattern)):
-        for dtype in (dtype for dtype in DTYPES if not is_current(folder, name, dtype)):
+        for dtype in (dtype for dtype in dtypes or DTYPES if not is_current(folder, name, dtype)):
             start = time.perf_counter()
             save(folder, name, dtype)
             size = path(folder, name, dtype).stat().st_size

@@ -1,8 +1,8 @@
 """A stand-in for a GPU: XLA runs on the processor, and the bridge's code for GPUs launches the processor's kernels.
 
 Everything but CUDA itself is what a GPU gets: the operations are recorded for "cuda", planned in one block, packed for
-device 0 before the first call, and launched by ``execute_cuda`` on XLA's stream. Kernels run with one lane a team, for
-there is no warp to share a world.
+device 0 before the first call, and launched by ``execute_cuda`` on XLA's stream. A processor's kernels run with one
+lane a team, for there is no warp to share a world; in a process of ``threads.py`` there is.
 """
 
 import contextlib
@@ -19,6 +19,8 @@ from warp._src.jax import xla_ffi
 from fphys.bridge import driver, ffi, op, plans
 from fphys.bridge.plan import Program
 from fphys.rigid import team
+
+from . import threads
 
 TARGET = "fphys_stand_in"
 STREAM = 0x57AEA
@@ -73,7 +75,7 @@ def standing_in() -> Iterator[Log]:
                 (plans, "Program", type("Packed", (_Packed,), {"log": log})),
                 (wp, "get_cuda_device", lambda ordinal: wp.get_device("cpu")),
                 (wp, "synchronize_stream", lambda stream: None),
-                (team, "WARP", 1),
+                (team, "WARP", team.WARP if threads.running() else 1),
             ):
                 patches.enter_context(mock.patch.object(place, name, value))
             yield log

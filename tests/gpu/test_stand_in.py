@@ -11,7 +11,6 @@ import numpy as np
 import pytest
 import warp as wp
 
-import fphys
 from fphys.bridge import driver, ffi, warp_op
 from fphys.bridge.workers import num_blocks
 from fphys.particles import neighbors
@@ -136,29 +135,6 @@ def test_plans_are_freed_with_their_programs():
         assert not any(held.on_gpus for held in ffi.plans().held.values())
 
 
-def test_an_ant_takes_the_way_of_a_gpu():
-    """Contacts, the solver for teams, and gradients, in float64: as on the processor, which solves eight at once."""
-    model = fphys.load(fphys.asset("ant"), dtype=jnp.float64)
-    qpos = np.tile(np.asarray(model.qpos0), (3, 1))
-    qpos[:, 2] = [0.45, 0.5, 0.75]
-    state, ctrl = fphys.init(model, 3, qpos=jnp.asarray(qpos)), jnp.full((3, 8), 0.3)
-
-    def after(qvel: Any, ctrl: Any) -> Any:
-        return fphys.step(model, state.replace(qvel=qvel), ctrl)
-
-    def found() -> Any:
-        slope = jax.grad(lambda v, u: jnp.sum(after(v, u).qvel ** 2), (0, 1))
-        state_after, grads = jax.jit(lambda v, u: (after(v, u), slope(v, u)))(state.qvel, ctrl)
-        return state_after.qpos, state_after.qvel, grads
-
-    here = found()
-    with standing_in() as log:
-        there = found()
-    assert log.launches > 20
-    for a, b in zip(jax.tree.leaves(there), jax.tree.leaves(here), strict=True):
-        np.testing.assert_allclose(a, b, rtol=0, atol=1e-9 * float(jnp.abs(b).max()))
-
-
 def test_each_danger_has_its_test():
     """Every test that the table of docs/gpu.md names exists."""
     root = Path(__file__).parents[2]
@@ -170,8 +146,8 @@ def test_each_danger_has_its_test():
         assert "`" in named or "the same" in named, row
         file = None
         for name in re.findall(r"`([\w/.]+)`", named):
-            if name in ("solvers", "cuda", "bridge", "stand_in"):
-                path = f"test_{name}.py" if name == "stand_in" else f"test_gpu_{name}.py"
+            if name in ("solvers", "cuda", "bridge", "stand_in", "threads"):
+                path = f"test_{name}.py" if name in ("stand_in", "threads") else f"test_gpu_{name}.py"
                 file = (Path(__file__).parent / path).read_text(encoding="utf-8")
             elif name.endswith(".py"):
                 assert (root / name).exists(), name

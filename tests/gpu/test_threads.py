@@ -1,0 +1,110 @@
+"""Threads in any order and teams of 32: the solvers do not depend on them, and mistakes that do are noticed."""
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import warp as wp
+
+from fphys.bridge.precision import kernels
+
+from . import threads
+
+ROOT = Path(__file__).parents[2]
+LANES = 32
+team = kernels("float64", "rigid.team")
+
+
+@wp.kernel
+def sent_on(
+    lanes: int, x: wp.array2d(dtype=wp.float64), seen: wp.array2d(dtype=wp.float64), y: wp.array2d(dtype=wp.float64)
+):
+    """What the next thread has, and the sum of all: the threads wait for each other."""
+    world, lane = wp.tid()
+    seen[world, lane] = x[world, lane]
+    team.wait(lanes)
+    y[world, lane] = seen[world, (lane + 1) % lanes] + team.total(lanes, x[world, lane])
+
+
+@wp.kernel
+def snatched(
+    lanes: int, x: wp.array2d(dtype=wp.float64), seen: wp.array2d(dtype=wp.float64), y: wp.array2d(dtype=wp.float64)
+):
+    """The same without waiting."""
+    world, lane = wp.tid()
+    seen[world, lane] = x[world, lane]
+    y[world, lane] = seen[world, (lane + 1) % lanes]
+    y[world, lane] += team.total(lanes, x[world, lane])
+
+
+@wp.kernel
+def parted(
+    lanes: int, x: wp.array2d(dtype=wp.float64), seen: wp.array2d(dtype=wp.float64), y: wp.array2d(dtype=wp.float64)
+):
+    """One thread goes a way of its own."""
+    world, lane = wp.tid()
+    if lane != 3:
+        y[world, lane] = team.total(lanes, x[world, lane])
+
+
+def outcomes(kernel: Any) -> list[np.ndarray]:
+    """What each order of threads gives."""
+    x = np.random.default_rng(0).normal(size=(5, LANES))
+    found = []
+    for order in threads.ORDERS:
+        threads.order(order)
+        seen, y = (wp.zeros(x.shape, wp.float64, device="cpu") for _ in range(2))
+        given = [LANES, wp.array(x, dtype=wp.float64, device="cpu"), seen, y]
+        wp.launch(kernel, x.shape, given, device="cpu")
+        found.append(y.numpy() - (np.roll(x, -1, 1) + x.sum(1, keepdims=True)))
+    return found
+
+
+def waiting() -> None:
+    assert all(np.abs(error).max() < 1e-13 for error in outcomes(sent_on))
+
+
+def racing() -> None:
+    wrong = [np.abs(error).max() > 1e-3 for error in outcomes(snatched)]
+    assert any(wrong), "no order shows that threads do not wait"
+
+
+def parting() -> None:
+    outcomes(parted)
+
+
+def run(what: Callable[[], None], folder: Path) -> subprocess.CompletedProcess[str]:
+    """A function in a process whose kernels run as on a GPU."""
+    command = [sys.executable, "-m", __spec__.name, what.__name__, str(folder)]
+    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+
+
+@pytest.mark.parametrize("what", [waiting, racing])
+def test_threads_that_do_not_wait_are_noticed(what: Callable[[], None], tmp_path: Path):
+    done = run(what, tmp_path)
+    assert done.returncode == 0, done.stderr
+
+
+def test_a_thread_that_goes_its_own_way_ends_the_process(tmp_path: Path):
+    done = run(parting, tmp_path)
+    assert done.returncode < 0 and "Traceback" not in done.stderr, done.stderr
+
+
+def test_a_mechanism_in_contact_takes_the_way_of_a_gpu():
+    """Contacts, cones, the solver for teams of 32, and gradients are the processor's in three orders of threads."""
+    test = "tests/gpu/test_gpu_solvers.py::test_rigid[elliptic cone, condim 6-float64]"
+    command = [sys.executable, "-m", "pytest", "-q", "-m", "gpu", "-p", "no:cacheprovider", test]
+    done = subprocess.run(
+        command, cwd=ROOT, env=os.environ | {"FPHYS_STAND_IN": "1"}, capture_output=True, text=True, check=False
+    )
+    assert "1 passed" in done.stdout, done.stdout + done.stderr
+
+
+if __name__ == "__main__":
+    threads.compile_as_for_a_gpu(sys.argv[2])
+    globals()[sys.argv[1]]()
