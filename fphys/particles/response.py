@@ -7,8 +7,12 @@ the twists, I(nu) = b - A nu for a given set of contacts. So the twists solve
 
     (1 + Y A) nu = nu_0 + Y b
 
-at the contacts that the twists of the last pass meet. What a body takes is what was given to the matter, to rounding,
-whether or not the passes have found the last change of the contacts.
+at the contacts that they meet. Contacts change with the twists, so this is Newton's method. Where a step takes light
+bodies past the solution, to contacts at which the impulses fit the twists less, half of it is tried: without that, one
+that rests is shot away when its contacts change in turns. What is measured is the excess J = I - (b - A nu) of the
+impulse that the bodies have taken over what the matter gives at the same twists, as the energy J Y J that it makes.
+
+What a body takes in the end is what was given to the matter, to rounding, whatever is left.
 """
 
 from collections.abc import Callable
@@ -28,8 +32,9 @@ __all__ = ["Response"]
 
 Array = jax.Array
 
-PASSES = 2
-"""The first finds the twists at the contacts that the free motion meets, the second at those that these twists meet."""
+PASSES = 6
+"""The first finds the contacts that the free motion meets, the last the energy that the best twists leave. Two are
+enough where bodies are as heavy as the matter; the others take little time, and keep bodies of a thousandth at rest."""
 
 
 @pytree
@@ -88,21 +93,32 @@ def answer(
             the origins of their bodies.
         origin: as in :func:`carried`.
     """
-    free = response.twist
+    free, of = response.twist, jnp.asarray(response.body)
     worlds, bodies, _ = free.shape
-    twist, of = free, jnp.asarray(response.body)
     if not any(response.answers[b] for b in response.body):
         return free
+    size = 6 * bodies
+    mobility = response.mobility.reshape(worlds, size, bodies, 6)
+    through = lambda impulse: einsum("wibk,wbk->wi", mobility, impulse).reshape(free.shape)  # noqa: E731
+    across = lambda slope, twist: einsum("wbkl,wbl->wbk", slope, twist)  # noqa: E731
+    twist, impulse = best = free, jnp.zeros_like(free)
+    least = jnp.full((worlds, 1, 1), jnp.inf, free.dtype)
     for _ in range(PASSES):
         slope, pull = slopes(carried(colliders, response, twist, origin))
         slope = jnp.zeros((worlds, bodies, 6, 6), free.dtype).at[:, of].add(slope)
         pull = jnp.zeros_like(free).at[:, of].add(pull)
-        mobility = response.mobility.reshape(worlds, 6 * bodies, bodies, 6)
-        stiff = einsum("wibk,wbkl->wibl", mobility, slope).reshape(worlds, 6 * bodies, 6 * bodies)
-        wanted = free.reshape(worlds, -1) + einsum("wibk,wbk->wi", mobility, pull)
-        system = stiff + jnp.eye(6 * bodies, dtype=free.dtype)[None]
-        twist = jnp.linalg.solve(system, wanted[..., None])[..., 0].reshape(free.shape)
-    return twist
+        excess = impulse - (pull - across(slope, twist))  # what the bodies have taken and the matter has not given
+        moved = through(excess)
+        error = jax.lax.stop_gradient((excess * moved).sum((1, 2), keepdims=True))
+        better = error < least
+        stiff = einsum("wibk,wbkl->wibl", mobility, slope).reshape(worlds, size, size)
+        system = stiff + jnp.eye(size, dtype=free.dtype)[None]
+        change = -jnp.linalg.solve(system, moved.reshape(worlds, size, 1)).reshape(free.shape)
+        here, step = (twist, impulse), (change, -excess - across(slope, change))
+        twist, impulse = (jnp.where(better, a + d, (a + b) / 2) for a, d, b in zip(here, step, best, strict=True))
+        best = tuple(jnp.where(better, a, b) for a, b in zip(here, best, strict=True))
+        least = jnp.where(better, error, least)
+    return best[0]
 
 
 def taken(response: Response, given: Array) -> Array:

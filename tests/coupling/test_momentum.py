@@ -1,11 +1,16 @@
 """Momentum given is momentum taken: bodies and matter together keep what they have."""
 
+from typing import Any
+
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from .scenes import SCENES, Scene, in_mpm, in_pbd, momenta, rolled
+from fphys import coupling
+from fphys.particles import mpm
+
+from .scenes import SCENES, STEP, Scene, ball, grid, in_mpm, in_pbd, momenta, rolled
 
 
 def after(scene: Scene, steps: int) -> Scene:
@@ -48,6 +53,41 @@ def test_light_balls_do_not_gain_energy(name: str, density: float):
     scene = SCENES[name](density=density)
     end = after(scene, 60)
     assert jnp.linalg.norm(end.state.qvel[0, :3]) < 1.05 * jnp.linalg.norm(scene.state.qvel[0, :3])
+
+
+def jelly(parts: int, density: float, pos: str, gravity: float, velocity: float, top: float) -> Scene:
+    """A ball in or on a jelly, which is given as a single medium or in layers, each a medium of its own."""
+    model, state = ball(pos, (0.0,) * 6, density, 1.0, gravity)
+    walls, pull = mpm.Walls("separate"), (0.0, 0.0, gravity)
+    params = mpm.Params(mpm.NeoHookean(1000.0, 2e4, 0.3), STEP / 4, pull, cell=0.05, shape=(20, 20, 20), walls=walls)
+    x = grid((0.2, 0.2, 0.0), (0.8, 0.8, top), 0.025)
+    x = x[np.linalg.norm(x - np.asarray(state.qpos[0, :3]), axis=1) > 0.11]
+    layers = np.array_split(x[np.argsort(x[:, 2], kind="stable")], parts)
+    moving = lambda a: jnp.broadcast_to(jnp.asarray([velocity, 0.0, 0.0]), (1, *a.shape))  # noqa: E731
+    matter = tuple(mpm.init(params, jnp.asarray(a)[None], moving(a), volume=0.025**3) for a in layers)
+    media = (coupling.MPM(params, (0,), contact="sticky" if velocity else "separate"),) * parts
+    return Scene(model, state, media, matter, 4)
+
+
+@pytest.mark.parametrize("parts", [1, 2, 3])
+def test_a_light_ball_goes_with_all_the_media_that_it_touches(parts: int):
+    """Each is given the body as the one before left it: two by two they would throw it back and forth."""
+    end = after(jelly(parts, 5.0, "0.5 0.5 0.3", 0.0, 0.3, 0.6), 20)
+    assert abs(float(end.state.qvel[0, 0]) - 0.3) < 2e-3
+    assert abs(float(end.state.qpos[0, 0]) - 0.5 - 0.3 * 20 * STEP) < 1e-3
+
+
+def test_a_light_ball_rests_on_a_jelly():
+    """A five-hundredth of its density: contacts that come and go give it no energy."""
+    scene = jelly(1, 2.0, "0.5 0.5 0.34", -9.81, 0.0, 0.22)
+
+    def advance(carry: Any, _: None) -> tuple[Any, Any]:
+        state, matter = coupling.step(scene.model, carry[0], scene.media, carry[1], substeps=4)
+        return (state, matter), (state.qvel[0], jnp.abs(matter[0].v).max())
+
+    _, (velocity, fastest) = jax.jit(lambda c: jax.lax.scan(advance, c, None, 100))((scene.state, scene.matter))
+    assert jnp.linalg.norm(velocity[:, :3], axis=1).max() < 1.1 * fastest.max()
+    assert jnp.linalg.norm(velocity[:, 3:], axis=1).max() < 10.0
 
 
 def test_steps_that_do_not_add_up_are_refused():
