@@ -1,7 +1,9 @@
 """A curriculum: how difficult episodes are, from 0 to 1, by how often they succeed. Pure, and part of checkpoints."""
 
 import jax
+import jax.core
 import jax.numpy as jnp
+import numpy as np
 
 from ..tree import Tree, pytree
 from .env import EnvState
@@ -27,7 +29,12 @@ def set_difficulty(state: EnvState, level: Array | float) -> EnvState:
     """The difficulty, from 0 to 1 [no unit], of the episodes that begin from now on; a number, or shape (world,).
 
     No gradient flows to the level.
+
+    Raises:
+        ValueError: a level is NaN, if it is known when this is traced.
     """
+    if not isinstance(level, jax.core.Tracer) and np.isnan(level).any():
+        raise ValueError(f"the level is {level}, must be numbers from 0 to 1")
     level = jnp.clip(jnp.asarray(level, state.difficulty.dtype), 0, 1)
     return state.replace(difficulty=jnp.broadcast_to(level, state.difficulty.shape))
 

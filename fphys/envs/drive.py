@@ -47,6 +47,13 @@ def control(model: Model, state: State, action: Array, mode: Mode, kp: float, kd
     return jnp.where(s.actuator.ctrllimited[None], jnp.clip(ctrl, low, high), ctrl)
 
 
+def neutral(model: Model, state: State, mode: Mode) -> Array:
+    """The action that asks for nothing, shape (world, nu): 0, or as a target position where the joint is."""
+    if mode == "position":
+        return state.qpos[:, model.structure.joint.qpos[moved_joints(model)]]
+    return jnp.zeros((len(state.qpos), model.structure.nu), state.qpos.dtype)
+
+
 def moved_joints(model: Model) -> np.ndarray:
     """The joint of each actuator, (nu,).
 

@@ -31,6 +31,9 @@ Array = jax.Array
 FEW = 16
 """If at most one world in sixteen has finished, only so many starts are computed."""
 
+PARAMETERS, NOISE, PUSHES = -1, -2, -3
+"""What an episode's key is folded with for random numbers that no start draws: a start may split the key."""
+
 
 class Spec(NamedTuple):
     """Shape, type and bounds of one world's action or observation; bounds have that shape."""
@@ -62,7 +65,7 @@ class EnvState(Tree):
     seen: dict[str, Array]  # what ``look`` read of the last step, and ``measure`` of this state
     goal: Any  # what ``start`` drew besides positions and velocities
     drawn: dict[str, Array]  # parameters of this episode (``fphys.envs.randomize``)
-    history: Array  # actions that have not acted yet, the newest first, (world, delay, action)
+    history: Array  # actions that have not acted yet, the newest first, (world, delay, action); see drive.neutral
     difficulty: Array  # of the next episodes, from 0 to 1
     key: Array  # a random key of each world; episode i draws from ``fold_in(key, i)``
     episode: Array  # finished episodes, int32
@@ -209,7 +212,9 @@ class Env(Tree):
             ValueError: an option cannot work. TypeError: a function of the class returns something else than it must.
         """
         expect.expect_options(self)
-        worlds, real = self.num_envs, self.model.qpos0.dtype
+        worlds, real, delay = self.num_envs, self.model.qpos0.dtype, randomize.longest_delay(self.randomize)
+        own = delay and type(self).action_spec is not Env.action_spec
+        action = self.action_spec.shape if own else (self.model.structure.nu,)  # without bounds: they may be traced
         count = jnp.zeros(worlds, jnp.int32)
         return self._compiled.begin(
             EnvState(
@@ -217,7 +222,7 @@ class Env(Tree):
                 seen={},
                 goal=(),
                 drawn={},
-                history=jnp.zeros((worlds, randomize.longest_delay(self.randomize), self.model.structure.nu), real),
+                history=jnp.zeros((worlds, delay, *action), real),
                 difficulty=jnp.ones(worlds, real),
                 key=jax.random.split(key, worlds),
                 episode=count,
@@ -313,7 +318,7 @@ class Env(Tree):
         """Every world at the start of its episode ``state.episode``."""
         keys = jax.vmap(jax.random.fold_in)(state.key, state.episode)
         zero, old = jnp.zeros_like, state.physics
-        drawn = randomize.draw(self.model, self.randomize, _each(keys, 1), state.difficulty)
+        drawn = randomize.draw(self.model, self.randomize, _each(keys, PARAMETERS), state.difficulty)
         env = self.replace(model=randomize.with_parameters(self.model, drawn))
         start = self.starts(keys, env.model, state.difficulty)
         if not isinstance(start, Start):
@@ -324,12 +329,15 @@ class Env(Tree):
         )
         physics = physics.replace(qpos=start.qpos, qvel=start.qvel)
         ctrl = jnp.zeros((len(state.length), self.model.structure.nu), physics.qpos.dtype)
+        history = zero(state.history)
+        if type(self).control is Env.control:
+            history = history + drive.neutral(self.model, physics, self.action_mode)[:, None]
         state = state.replace(
             physics=physics,
             seen={**env.look(unsolved(physics), ctrl), **env.measure(physics)},
             goal=start.goal,
             drawn=drawn,
-            history=zero(state.history),
+            history=history,
             length=zero(state.length),
             total=zero(state.total),
         )
@@ -347,7 +355,7 @@ class Env(Tree):
     def _observe(self, state: EnvState) -> Array:
         observation = self.observation(state)
         expect.expect_observation(self, observation, len(state.length))
-        return randomize.noisy(observation, state.drawn, _each(state.key, state.episode, state.length))
+        return randomize.noisy(observation, state.drawn, _each(state.key, state.episode, NOISE, state.length))
 
     def _advance(self, state: EnvState, action: Array) -> EnvState:
         """``frame_skip`` steps of the physics under one action."""
@@ -369,7 +377,7 @@ class Env(Tree):
             return state.physics
         every = jnp.maximum(jnp.round(1 / self.dt), 1).astype(jnp.int32)
         now = (state.length > 0) & (state.length % every == 0)
-        keys = _each(state.key, state.episode, state.length)
+        keys = _each(state.key, state.episode, PUSHES, state.length)
         return state.physics.replace(qvel=randomize.pushed(self.model, state.qvel, state.drawn, keys, now))
 
 

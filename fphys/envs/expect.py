@@ -7,7 +7,7 @@ import numpy as np
 
 from ..model.arguments import whole_number
 from .drive import Mode
-from .randomize import ranges
+from .randomize import OTHERS, ranges
 
 GAINS = {"position": "kp", "velocity": "kd"}
 
@@ -16,7 +16,7 @@ def expect_options(env: Any) -> None:
     """Refuse options that cannot work.
 
     Raises:
-        ValueError: a count, an action mode, a gain or a range.
+        ValueError: a count, an action mode, a gain or a range. ModelError: the model has no leaf of a range's name.
     """
     for count in ("num_envs", "frame_skip", "max_episode_steps"):
         value = getattr(env, count)
@@ -32,7 +32,9 @@ def expect_options(env: Any) -> None:
             f"randomize is a {type(env.randomize).__name__}; give a class randomize=fphys.envs.ranges(...): "
             "only fphys.envs.make takes a dictionary or True"
         )
-    ranges(env.randomize)
+    for path, *_ in ranges(env.randomize):
+        if path not in OTHERS:
+            env.model._leaf(path)
 
 
 def expect_reward(env: Any, found: Any, worlds: int) -> None:

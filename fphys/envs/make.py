@@ -23,7 +23,7 @@ from .locomotion import AntLocomotion
 from .pendulums import InvertedDoublePendulum, InvertedPendulum
 from .planar import HalfCheetah, Hopper, Swimmer, Walker2d
 from .quadrotor import QuadrotorHover
-from .randomize import OTHERS, WIND, ranges
+from .randomize import WIND, ranges
 from .standup import Standup
 from .suite import SUITE, SuiteEnv, suite_asset
 
@@ -85,9 +85,6 @@ def make(name: str, num_envs: int = 1, *, model: Any = None, dtype: Any = None, 
         mechanism = load(model, dtype=dtype)
     given = options.get("randomize", ())
     options["randomize"] = ranges(kind.varied if given is True else given or ())
-    for path, *_ in options["randomize"]:
-        if path not in OTHERS:
-            mechanism._leaf(path)
     if kind.control is not Env.control and options.get("action_mode", "ctrl") != "ctrl":
         raise ValueError(f"{name} has actions of its own: leave action_mode out")
     air = np.any(mechanism.opt.density) or np.any(mechanism.opt.viscosity)
@@ -153,4 +150,5 @@ def register() -> None:
     for name in names():
         own = f"fphys/{name.rpartition('/')[2]}" + "-v0" * (name in TASKS)
         if own not in registry:
-            add(own, vector_entry_point="fphys.envs.vector:vector_env", kwargs={"name": name})
+            module = "fphys.envs.vector"
+            add(own, f"{module}:single_env", vector_entry_point=f"{module}:vector_env", kwargs={"name": name})

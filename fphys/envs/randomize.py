@@ -2,11 +2,12 @@
 
 Ranges are given by name. A path of the model, such as "body.mass", has the range of a factor: every element of that
 leaf is multiplied by a number of its own. Four names are not of the model: "observation.noise", standard deviation
-added to observations; "action.delay", steps by which actions are late; "push", a velocity [m/s] by which bodies that
-are free are pushed sideways every second; "wind", a speed [m/s] of the air in a random horizontal direction, which is
-added to ``opt.wind``.
+added to observations; "action.delay", steps by which actions are late, to the nearest; "push", a velocity [m/s] by
+which bodies that are free are pushed sideways every second; "wind", a speed [m/s] of the air in a random horizontal
+direction, which is added to ``opt.wind``.
 """
 
+import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -22,18 +23,18 @@ Ranges = tuple[tuple[str, float, float], ...]
 
 NOISE, DELAY, PUSH, WIND = "observation.noise", "action.delay", "push", "wind"
 OTHERS = (NOISE, DELAY, PUSH, WIND)
-POSITIVE = ("body.mass", "body.inertia")
+POSITIVE = ("body.mass", "body.inertia", "opt.timestep")
 
 
 def ranges(given: Mapping[str, tuple[float, float]] | Ranges) -> Ranges:
     """Checked ranges, hashable.
 
     Raises:
-        ValueError: a range is empty, one that is not of the model begins below zero, or one of masses or inertias does
-            not begin above it.
+        ValueError: a range is not two finite numbers, or empty; one that is not of the model begins below zero, or one
+            of masses, inertias or the time step does not begin above it.
     """
-    items = given.items() if isinstance(given, Mapping) else [(name, (low, high)) for name, low, high in given]
-    found = tuple(sorted((name, float(low), float(high)) for name, (low, high) in items))
+    items = given.items() if isinstance(given, Mapping) else [(name, ends) for name, *ends in given]
+    found = tuple(sorted((name, *_ends(name, ends)) for name, ends in items))
     for name, low, high in found:
         if not low <= high:
             raise ValueError(f"randomize: the range of {name!r} is ({low}, {high}), the first must not be larger")
@@ -44,6 +45,17 @@ def ranges(given: Mapping[str, tuple[float, float]] | Ranges) -> Ranges:
         if name.rpartition(".")[2] in ("quat", "iquat"):
             raise ValueError(f"randomize: {name!r} are quaternions, which a factor would only make longer")
     return found
+
+
+def _ends(name: str, ends: Any) -> tuple[float, float]:
+    """Both ends of a range."""
+    try:
+        low, high = map(float, ends)
+    except (TypeError, ValueError):
+        raise ValueError(f"randomize: the range of {name!r} is {ends!r}, must be two numbers, (low, high)") from None
+    if not (math.isfinite(low) and math.isfinite(high)):
+        raise ValueError(f"randomize: the range of {name!r} is ({low}, {high}), both must be finite")
+    return low, high
 
 
 def draw(model: Model, given: Ranges, keys: Array, difficulty: Array) -> dict[str, Array]:
@@ -103,8 +115,8 @@ def with_parameters(model: Model, drawn: dict[str, Array]) -> Model:
 
 
 def longest_delay(given: Ranges) -> int:
-    """Steps of the longest delay of actions."""
-    return max((int(high) for name, _, high in given if name == DELAY), default=0)
+    """Steps of the longest delay of actions, rounded as in :func:`late`, but halves up, so that every draw fits."""
+    return max((int(high + 0.5) for name, _, high in given if name == DELAY), default=0)
 
 
 def noisy(observation: Array, drawn: dict[str, Array], keys: Array) -> Array:

@@ -5,10 +5,13 @@ from typing import Any, Literal
 import jax
 import numpy as np
 from gymnasium import spaces
+from gymnasium.utils.seeding import np_random
 from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import batch_space
 
 from ..bridge.dlpack import to_torch
+from ..errors import UnsupportedError
+from ..model.arguments import whole_number
 from .env import Env, EnvState, Info, Spec
 from .make import make
 
@@ -53,9 +56,16 @@ class FphysVectorEnv(VectorEnv):
         """Begin an episode in every world, or in those of ``options["reset_mask"]``, bool (num_envs,).
 
         Args:
-            seed: an int; without it, random numbers of the operating system.
+            seed: an int from 0 to 2**63 - 1, for all worlds. Without it, random numbers go on from the last one, or
+                from those of the operating system if there was none.
+
+        Raises:
+            ValueError: the seed is out of range or beside a mask, or the mask does not fit. TypeError: the seed is not
+                one whole number.
         """
         mask = (options or {}).get("reset_mask")
+        if mask is not None and seed is not None:
+            raise ValueError("seed is given beside reset_mask, which goes on with each world's own key: leave out one")
         if mask is not None and self._state is not None:
             mask = np.asarray(mask)
             if mask.shape != (self.num_envs,) or mask.dtype != np.bool_ or not mask.any():
@@ -64,8 +74,12 @@ class FphysVectorEnv(VectorEnv):
             return self._out(observation), {}
         if isinstance(seed, list | tuple):
             raise TypeError("seed is a list: one number seeds all worlds, each with a key of its own")
-        seed = int(np.random.SeedSequence().generate_state(1)[0]) if seed is None else int(seed)
-        self._np_random_seed = seed
+        if seed is None:
+            seed = int(self.np_random.integers(2**63))
+        elif 0 <= whole_number("seed", seed) < 2**63:
+            self._np_random, self._np_random_seed = np_random(int(seed))
+        else:
+            raise ValueError(f"seed is {seed}, must be from 0 to 2**63 - 1")
         self._state, observation = self._reset(jax.random.key(seed))
         return self._out(observation), {}
 
@@ -127,3 +141,14 @@ def vector_env(name: str, num_envs: int = 1, arrays: Arrays = "numpy", **options
     """What ``gymnasium.make_vec`` calls."""
     render_mode = options.pop("render_mode", None)
     return FphysVectorEnv(make(name, num_envs, **options), arrays, render_mode)
+
+
+def single_env(name: str, **options: Any) -> Any:
+    """What ``gymnasium.make`` calls.
+
+    Raises:
+        UnsupportedError: always; it says what to call.
+    """
+    raise UnsupportedError(
+        f"{name} is a vector environment, whose worlds are stepped by one call: gymnasium.make_vec(..., num_envs=1)"
+    )

@@ -104,9 +104,12 @@ def expect(env: Env, config: Config) -> None:
     """Refuse what cannot work.
 
     Raises:
-        ValueError: a number does not fit, an action is unbounded, or there are too many.
+        ValueError: a number does not fit, an action is unbounded, or there are too many. TypeError: a number is not
+            whole that must be.
     """
     off_policy.expect(env, config)
+    if not config.hidden:
+        raise ValueError("hidden is empty: values and advantages share at least one layer, such as hidden=(128,)")
     (controls,) = env.action_spec.shape
     if config.levels < 2 or config.levels**controls > _MOST:
         raise ValueError(

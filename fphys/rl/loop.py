@@ -49,7 +49,8 @@ def loop(
         The last state, and the log of the iterations of this call.
 
     Raises:
-        TrainingError: the updates of ten iterations were skipped, because they were not finite.
+        TrainingError: ten iterations taught nothing: their updates were skipped, because they were not finite, or
+            each of their steps ended in a fault.
     """
     count, first = steps // steps_each, 0
     if not compiled:
@@ -72,11 +73,10 @@ def loop(
             speed = (i + 1 - first) * steps_each / (time.perf_counter() - began)
             shown |= {name: value for name, value in row.items() if np.isfinite(value) or name not in OF_EPISODES}
             run.log((i + 1) * steps_each, **first_shown(shown | {"steps_per_second": speed}))
-        if _in_vain(rows[-PATIENCE - 1 :]):
+        if reason := _in_vain(rows[-PATIENCE - 1 :]):
             raise TrainingError(
-                f"the updates of the last {PATIENCE} iterations were skipped, for they were not finite: look for NaN "
-                f"in the task's rewards and observations (value_loss is {row.get('value_loss')}) and in the learning "
-                "rate, or learn more slowly"
+                f"{reason}: look for NaN in the task's rewards and observations (value_loss is "
+                f"{row.get('value_loss')}) and in the learning rate, or learn more slowly"
             )
         late = time.monotonic() - last_saved > PAUSE or i + 1 == count
         if checkpoints is not None and (late or (i + 1) % checkpoints.every == 0):
@@ -86,10 +86,17 @@ def loop(
     return state, {name: np.array([row[name] for row in rows]) for name in names}
 
 
-def _in_vain(rows: list[dict[str, Any]]) -> bool:
-    """Whether each of these iterations skipped as many updates: it made none."""
-    skipped = np.diff([row.get("skipped", 0) for row in rows])
-    return len(skipped) == PATIENCE and skipped[0] > 0 and bool((skipped == skipped[0]).all())
+def _in_vain(rows: list[dict[str, Any]]) -> str:
+    """Why these iterations taught nothing: each skipped as many updates, so it made none, or had a fault in every step.
+
+    Empty if they did, or are too few to tell.
+    """
+    skipped, faults, steps = (np.diff([row.get(name, 0) for row in rows]) for name in ("skipped", "faults", "steps"))
+    if len(skipped) < PATIENCE:
+        return ""
+    if skipped[0] > 0 and (skipped == skipped[0]).all():
+        return f"the updates of the last {PATIENCE} iterations were skipped, for they were not finite"
+    return f"every step of the last {PATIENCE} iterations ended in a fault" if (faults >= steps).all() else ""
 
 
 def episode_scalars(
@@ -105,15 +112,14 @@ def episode_scalars(
     Returns:
         The mean ``episode_return`` and ``episode_length`` of the episodes that ended (NaN if none did), their number
         ``episodes``, the share of them that ended in ``success``, the number of ``faults``, and ``reward`` per step;
-        each of shape ().
+        each of shape (). A return that is not finite is left out of the mean.
     """
-    ended = done.sum(dtype=jnp.float32)
-    mean = lambda v: jnp.where(done, v.astype(jnp.float32), 0).sum() / ended  # noqa: E731
-    share = {} if success is None else {"success": mean(success)}
+    mean = lambda v, of: jnp.where(of, v.astype(jnp.float32), 0).sum() / of.sum(dtype=jnp.float32)  # noqa: E731
+    share = {} if success is None else {"success": mean(success, done)}
     return share | {
-        "episode_return": mean(total),
-        "episode_length": mean(length),
-        "episodes": ended,
+        "episode_return": mean(total, done & jnp.isfinite(total)),
+        "episode_length": mean(length, done),
+        "episodes": done.sum(dtype=jnp.float32),
         "faults": faults.sum(dtype=jnp.float32),
         "reward": reward.mean(),
     }

@@ -9,12 +9,15 @@ from ..tree import Tree, pytree
 
 Array = jax.Array
 
+MOST = 2.0**22
+"""The largest count; what is older fades. From 2^24 on, float32 does not grow by one, and the variance would drift."""
+
 
 @pytree
 class Moments(Tree):
-    """Mean and variance of all that was seen; batches are merged without cancellation (Chan et al. 1983)."""
+    """Mean and variance of what was seen; batches are merged without cancellation (Chan et al. 1983)."""
 
-    count: Array  # ()
+    count: Array  # at most MOST, ()
     mean: Array  # (n,)
     var: Array  # (n,)
 
@@ -53,7 +56,8 @@ class Moments(Tree):
         total = self.count + sums[0]
         known = jnp.maximum(total, 1e-8)
         spread = jnp.maximum(self.var * self.count + (second - first**2 / known), 0)
-        return type(self)(total, self.mean + first / known, jnp.where(total > 0, spread / known, self.var))
+        var = jnp.where(total > 0, spread / known, self.var)
+        return type(self)(jnp.minimum(total, MOST), self.mean + first / known, var)
 
     def update(self, x: Array) -> Self:
         """Merge a batch, shape (batch, n), also one far from the mean so far: two sums over it, one after the other.
@@ -73,7 +77,7 @@ class Moments(Tree):
         """Moments of what either has seen; of the other, something."""
         count, total, step = other.count, self.count + other.count, other.mean - self.mean
         spread = self.var * self.count + other.var * count + step**2 * (self.count * count / total)
-        return type(self)(total, self.mean + step * (count / total), spread / total)
+        return type(self)(jnp.minimum(total, MOST), self.mean + step * (count / total), spread / total)
 
     def normalize(self, x: Array, limit: float = 10.0) -> Array:
         """(x - mean) / deviation, clipped; float32."""

@@ -4,8 +4,14 @@ import math
 from collections.abc import Callable
 from typing import Any
 
-_COUNTS = ("horizon", "epochs", "minibatches", "critic_epochs", "critic_minibatches", "critics", "batch_size")
-_RATES = ("learning_rate", "critic_rate", "temperature_rate", "temperature", "value_weight")
+from ..model.arguments import whole_number
+
+_COUNTS = (
+    *("steps", "horizon", "epochs", "minibatches", "critic_epochs", "critic_minibatches", "critics"),
+    *("batch_size", "capacity"),
+)
+_WHOLE = (*_COUNTS, "warmup", "levels")
+_RATES = ("learning_rate", "critic_rate", "temperature_rate", "temperature", "value_weight", "warmup")
 _SHARES = ("discount", "lam", "follow", "tau", "explore", "explore_until")
 _BOUNDS = ("clip", "max_grad_norm", "limit")
 _OTHERS = ("entropy_weight", "wanted_entropy", "log_std", "least_log_std")
@@ -22,10 +28,27 @@ def expect_numbers(config: Any) -> None:
     """Refuse numbers out of range, of those that the configuration has. A schedule is not looked into.
 
     Raises:
-        ValueError: the message names the number.
+        ValueError: the message names the number. TypeError: a number is not whole that must be.
     """
+    for name in _WHOLE:
+        if hasattr(config, name):
+            whole_number(name, getattr(config, name))
     for wanted, (names, fits) in _RANGES.items():
         for name in names:
             value = getattr(config, name, None)
             if isinstance(value, (int, float)) and not fits(value):
                 raise ValueError(f"{name} is {value}, must be {wanted}")
+    widths = config.hidden
+    if not isinstance(widths, tuple | list) or any(whole_number("a width in hidden", w) < 1 for w in widths):
+        raise ValueError(f"hidden is {widths!r}, must be a tuple of widths of at least 1, such as (64, 64)")
+
+
+def expect_steps(steps: int | None) -> int | None:
+    """The number of steps, if it is given.
+
+    Raises:
+        ValueError: it is below 1. TypeError: it is not a whole number.
+    """
+    if steps is not None and whole_number("steps", steps) < 1:
+        raise ValueError(f"steps is {steps}, must be at least 1")
+    return steps

@@ -21,6 +21,7 @@ from . import replay
 from .loop import episode_scalars
 from .moments import Moments
 from .numbers import expect_numbers
+from .returns import finite
 
 Array = jax.Array
 Act = Callable[[Any, Array, Array, Array], tuple[Array, Array]]
@@ -96,7 +97,7 @@ def expect(env: Env, config: Any) -> None:
     """Refuse what cannot work.
 
     Raises:
-        ValueError: a number does not fit, or an action is unbounded.
+        ValueError: a number does not fit, or an action is unbounded. TypeError: a number is not whole that must be.
     """
     expect_numbers(config)
     updates = env.num_envs * config.updates_per_step
@@ -135,11 +136,6 @@ def _step(env: Env, config: Any, act: Act, state: TrainingState, key: Array, tak
     after = state.replace(env=now, observation=observation, moments=moments, memory=state.memory.add(seen))
     done, success = terminated | truncated, info.terms.get("success")
     return after, (seen.reward, done, info.episode.total, info.episode.length, success)
-
-
-def finite(x: Array) -> Array:
-    """float32, with 0 for what a fault left behind: one such number in the memory would spoil every batch it is in."""
-    return jnp.nan_to_num(x.astype(jnp.float32), nan=0, posinf=0, neginf=0)
 
 
 def _learn(

@@ -10,6 +10,7 @@ from .. import nn
 from ..envs import Env
 from ..tree import Tree, pytree, static
 from .moments import Moments
+from .numbers import expect_steps
 
 Array = jax.Array
 
@@ -83,10 +84,9 @@ def evaluate(env: Env, policy: Any, key: Array, steps: int | None = None) -> tup
         Sum of rewards, shape (world,); steps, int32 (world,). Gradients flow through ``env.step``.
 
     Raises:
-        ValueError: neither the environment nor ``steps`` sets a limit.
+        ValueError: neither the environment nor ``steps`` sets a limit, or ``steps`` is below 1.
     """
-    steps = steps or env.max_episode_steps
-    if steps is None:
+    if (steps := expect_steps(steps) or env.max_episode_steps) is None:
         raise ValueError("the environment has no time limit: say how many steps to take")
     state, observation = env.reset(key)
 

@@ -22,7 +22,7 @@ from .loop import Log, episode_scalars, loop
 from .moments import Moments
 from .numbers import expect_numbers
 from .policy import Policy
-from .returns import gae
+from .returns import finite, gae
 
 Array = jax.Array
 
@@ -81,7 +81,7 @@ class Seen(NamedTuple):
     action: Array
     log_prob: Array
     value: Array
-    reward: Array
+    reward: Array  # 0 where it was not finite
     final: Array  # observations before any reset
     terminated: Array
     done: Array
@@ -170,7 +170,8 @@ def expect(env: Env, config: Config) -> None:
     """Refuse what cannot work.
 
     Raises:
-        ValueError: a number does not fit, or there is a curriculum for a task without successes.
+        ValueError: a number does not fit, or there is a curriculum for a task without successes. TypeError: a number
+            is not whole that must be.
     """
     seen = env.num_envs * config.horizon
     expect_numbers(config)
@@ -210,7 +211,7 @@ def play(env: Env, module: Any, params: Any, state: EnvState, x: Array, noise: A
     action = mean + jnp.exp(log_std) * noise
     real = jnp.clip(action, low, high).astype(spec.dtype)
     state, observation, reward, terminated, truncated, info = env.step(state, real)
-    seen = (x, action, log_prob(action, mean, log_std), value, reward.astype(jnp.float32), info.final_obs)
+    seen = (x, action, log_prob(action, mean, log_std), value, finite(reward), info.final_obs)
     seen = Seen(*seen, terminated, terminated | truncated, info.episode, info.terms.get("success"))
     return state, observation, seen
 

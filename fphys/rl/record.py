@@ -7,6 +7,7 @@ import numpy as np
 
 from ..envs import Env
 from ..model import State
+from .numbers import expect_steps
 
 Array = jax.Array
 
@@ -20,7 +21,11 @@ def motion(env: Env, policy: Any, key: Array, steps: int | None = None) -> State
 
     Returns:
         The states after each action. Gradients flow through ``env.step``.
+
+    Raises:
+        ValueError: ``steps`` is below 1.
     """
+    steps = expect_steps(steps) or min(env.max_episode_steps or 1000, 1000)
     env = env.replace(num_envs=1)
 
     def act(carry: Any, _: None) -> Any:
@@ -28,7 +33,7 @@ def motion(env: Env, policy: Any, key: Array, steps: int | None = None) -> State
         result = env.step(state, policy(observation))
         return result[:2], result[0].physics
 
-    return jax.lax.scan(act, env.reset(key), None, steps or min(env.max_episode_steps or 1000, 1000))[1]
+    return jax.lax.scan(act, env.reset(key), None, steps)[1]
 
 
 def record(env: Env, policy: Any, key: Array, steps: int | None = None, **drawing: Any) -> np.ndarray:
@@ -39,7 +44,7 @@ def record(env: Env, policy: Any, key: Array, steps: int | None = None, **drawin
         drawing: as for :func:`fphys.render.frames`: ``camera``, ``height``, ``width``, ``every``.
 
     Raises:
-        MissingDependencyError: there is no OpenGL.
+        MissingDependencyError: there is no OpenGL. ValueError: ``steps`` is below 1.
     """
     from ..render import frames
 

@@ -25,7 +25,7 @@ from .moments import Moments
 from .numbers import expect_numbers
 from .policy import Policy, log_slope, squashed
 from .ppo import log_prob, network
-from .returns import td_lambda
+from .returns import finite, td_lambda
 
 Array = jax.Array
 
@@ -61,7 +61,7 @@ class Config:
     hidden: tuple[int, ...] = (128, 64)
     """Widths of both networks."""
     normalize: bool = True
-    """Whether observations are scaled by what was seen so far."""
+    """Whether observations are scaled by what was seen so far. They are clipped to 10 in any case."""
     bootstrap: bool = True
     """Whether a value counts what comes after a motion."""
     critics: int = 1
@@ -87,14 +87,15 @@ class TrainingState(Tree):
     env: EnvState
     observation: Array  # (world, n)
     moments: Moments
-    skipped: Array  # updates of the policy that were not finite, int32
+    skipped: Array  # updates of the policy that were not finite, int32; the critic counts its own
 
 
 class Seen(NamedTuple):
     """What an iteration saw, (time, world, ...)."""
 
+    observation: Array
     x: Array  # normalised observations
-    reward: Array
+    reward: Array  # 0 where it was not finite
     soft: Array  # the reward and what the entropy counts
     next_value: Array
     entropy: Array  # normalised
@@ -114,7 +115,7 @@ def init(env: Env, config: Config, key: Array) -> tuple[Any, TrainingState]:
     each = [network(env, config, key)[1]["critic"] for key in jax.random.split(keys[3], config.critics)]
     critic = jax.tree.map(lambda *x: jnp.stack(x), *each)
     learner = training.init(critic, _critic_optimizer(config), aux={}, key=keys[2])
-    moments = Moments.zero(observation.shape[1:]).update(observation)
+    moments = Moments.around(observation) if config.normalize else Moments.zero(observation.shape[1:])
     opt = _actor_optimizer(env, config).init(actor)
     target = jax.tree.map(jnp.copy, critic)
     temperature = jnp.log(jnp.float32(max(config.temperature, 1e-8)))
@@ -130,7 +131,7 @@ def update(env: Env, config: Config, module: Any, state: TrainingState) -> tuple
     Returns:
         The next state, and scalars: ``episode_return``, ``episode_length``, ``episodes``, ``success``, ``faults`` and
         ``reward`` as :func:`fphys.rl.loop.episode_scalars` has them; ``value_loss``, ``grad_norm`` (before clipping),
-        ``noise``, ``temperature``, ``entropy`` (normalised), ``skipped``.
+        ``noise``, ``temperature``, ``entropy`` (normalised), and ``skipped`` updates of policy and value so far.
     """
     keys = jax.random.split(jax.random.fold_in(state.critic.key, state.critic.step), 2)
     objective, start = functools.partial(_objective, env, config, module, state), _start(env, config, state, keys[0])
@@ -143,7 +144,9 @@ def update(env: Env, config: Config, module: Any, state: TrainingState) -> tuple
     target = optim.incremental_update(critic.params, state.target, config.follow)
     moments = state.moments
     if config.normalize:
-        moments = moments.add(moments.sums(observation))
+        moments = moments.add(
+            moments.sums(seen.observation.swapaxes(0, 1)).sum(0)
+        )  # over time, then over worlds: one message
     state = TrainingState(
         actor, opt, critic, target, temperature, cooling, now, observation, moments, state.skipped + (1 - fine)
     )
@@ -153,7 +156,7 @@ def update(env: Env, config: Config, module: Any, state: TrainingState) -> tuple
         "noise": jnp.exp(actor["log_std"]).mean(),
         "temperature": jnp.exp(temperature),
         "entropy": seen.entropy.mean(),
-        "skipped": state.skipped,
+        "skipped": state.skipped + critic.skipped,
     }
 
 
@@ -174,7 +177,7 @@ def expect(env: Env, config: Config) -> None:
     """Refuse what cannot work.
 
     Raises:
-        ValueError: a number does not fit.
+        ValueError: a number does not fit. TypeError: a number is not whole that must be.
     """
     expect_numbers(config)
     seen = env.num_envs * config.horizon
@@ -247,14 +250,14 @@ def _objective(
         state, observation, weight = carry
         kept: Any = limited(config.limit, (state, observation))
         state, observation = kept
-        x = before.moments.normalize(observation)
+        saw, x = observation, before.moments.normalize(observation)
         (mean, log_std), _ = nn.apply(module, some, {}, x)[0]
         raw = mean + jnp.exp(log_std) * noise
         entropy = normalised_entropy(raw, mean, log_std, low, high)
         state, observation, reward, terminated, truncated, info = env.step(
             state, squashed(raw, low, high).astype(spec.dtype)
         )
-        reward, done = reward.astype(jnp.float32), terminated | truncated
+        reward, done = finite(reward), terminated | truncated
         soft = reward + weight_of_entropy * entropy
         ahead = jnp.where(terminated[None], 0, values(before.moments.normalize(info.final_obs)))
         gain = weight * (soft + jnp.where(done, config.discount * ahead.mean(0), 0))
@@ -262,7 +265,9 @@ def _objective(
         total, length = info.episode.total.astype(jnp.float32), info.episode.length.astype(jnp.float32)
         return (state, observation, weight), (
             gain,
-            Seen(x, reward, soft, ahead.min(0), entropy, terminated, done, total, length, info.terms.get("success")),
+            Seen(
+                saw, x, reward, soft, ahead.min(0), entropy, terminated, done, total, length, info.terms.get("success")
+            ),
         )
 
     start = (state, observation, alongside(jnp.ones(len(observation), jnp.float32), observation))

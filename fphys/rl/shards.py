@@ -27,8 +27,9 @@ from .actors import expect as expect_shares
 from .actors import rows
 from .loop import Log, episode_scalars, loop
 from .moments import Moments
-from .off_policy import Transition, finite
+from .off_policy import Transition
 from .policy import Policy
+from .returns import finite
 
 Array = jax.Array
 

@@ -235,6 +235,83 @@ def test_late_actions_and_noise():
         assert 0.02 < jnp.std(observation - exact) < 0.2
 
 
+def test_a_delay_between_two_steps_is_that_of_the_nearest():
+    _env, reset, step = pendulum(randomize=((randomize.DELAY, 1.6, 1.6),), max_episode_steps=1000)
+    state, _ = reset(jax.random.key(0))
+    first, _ = reset(jax.random.key(0))
+    for k in range(2):
+        state, *_ = step(state, noise(k))
+        first, *_ = step(first, 0 * noise(k))
+    np.testing.assert_array_equal(state.qpos, first.qpos)  # nothing has acted yet
+    after, other = step(state, 0 * noise(2))[0], step(first, 0 * noise(2))[0]
+    assert jnp.isfinite(after.qpos).all() and (after.qpos != other.qpos).all()
+
+
+SLIDE = """<mujoco><option gravity="0 0 0"/><worldbody><body><joint name="j" type="slide" axis="1 0 0"/>
+<geom size=".1" mass="1"/></body></worldbody><actuator><motor joint="j"/></actuator></mujoco>"""
+
+
+@pytree
+class Slide(envs.Env):
+    def start(self, key: jax.Array) -> envs.Start:
+        return envs.Start(jnp.ones(1), jnp.zeros(1))
+
+    def reward(self, before: envs.EnvState, after: envs.EnvState, action: jax.Array) -> tuple[jax.Array, dict]:
+        return -(after.qpos[:, 0] ** 2), {}
+
+
+@pytree
+class Mixed(Slide):
+    """Three numbers of an action drive one motor."""
+
+    @property
+    def action_spec(self) -> envs.Spec:
+        return envs.Spec.unit(3, jnp.float64)
+
+    def control(self, physics: fphys.State, action: jax.Array) -> jax.Array:
+        return action.sum(1, keepdims=True)
+
+
+def test_late_actions_may_have_another_size_than_controls():
+    env = Mixed(fphys.load(SLIDE), num_envs=2, randomize=envs.ranges({randomize.DELAY: (1, 1)}))
+    state, _ = env.reset(jax.random.key(0))
+    state, *_ = env.step(state, jnp.ones((2, 3)))
+    np.testing.assert_array_equal(state.qvel, 0)
+    state, *_ = env.step(state, jnp.zeros((2, 3)))
+    assert (state.qvel > 0).all()
+
+
+def test_a_target_is_late_from_where_the_joint_is():
+    late = envs.ranges({randomize.DELAY: (2, 2)})
+    env = Slide(fphys.load(SLIDE), num_envs=2, randomize=late, action_mode="position", kp=10.0)
+    state, _ = env.reset(jax.random.key(0))
+    for _ in range(3):
+        state, *_ = env.step(state, jnp.ones((2, 1)))
+    np.testing.assert_array_equal(state.qpos, 1)
+
+
+@pytree
+class Floating(Slide):
+    def start(self, key: jax.Array) -> envs.Start:
+        return self.noisy_start(key, 0.1)
+
+
+def test_random_numbers_of_one_kind_say_nothing_about_another():
+    given = envs.ranges({randomize.PUSH: (1, 1), randomize.NOISE: (0.1, 0.1), "body.mass": (0.5, 2.0)})
+    ball = '<mujoco><worldbody><body><freejoint/><geom size=".1"/></body></worldbody></mujoco>'
+    env = Floating(fphys.load(ball), num_envs=400, randomize=given)
+    state, observation = env.reset(jax.random.key(0))
+    exact = jnp.concatenate([state.qpos, state.qvel], 1)
+    second = state.replace(length=jnp.full(400, round(1 / float(env.dt[0])), jnp.int32))
+    kick = env._pushed(second).qvel - second.qvel
+    angle = jnp.arctan2(kick[:, 1], kick[:, 0]) % (2 * jnp.pi)
+    numbers = [state.qpos[:, 0], state.qvel[:, 0], (observation - exact)[:, 0], (env._observe(second) - exact)[:, 0]]
+    one = env._observe(state.replace(length=jnp.ones(400, jnp.int32))) - exact
+    numbers += [angle, one[:, 0], env.of(state).model.body.mass[:, 1]]
+    related = np.corrcoef(np.stack(numbers)) - np.eye(len(numbers))
+    assert np.abs(related).max() < 0.2  # four deviations of what is independent
+
+
 def test_free_bodies_are_pushed_once_a_second():
     env = envs.make("Ant-v5", 2, randomize={"push": (1.0, 1.0)}, include_cfrc_ext_in_observation=False)
     state, _ = jax.jit(env.reset)(jax.random.key(0))
@@ -266,6 +343,12 @@ def test_refusals():
         envs.make("Ant-v4")
     with pytest.raises(ValueError, match="must not be larger"):
         envs.make("Hopper-v5", randomize={"body.mass": (2.0, 1.0)})
+    with pytest.raises(ValueError, match=r"'body.mass' is 1.0, must be two numbers"):
+        envs.ranges({"body.mass": 1.0})  # type: ignore[dict-item]
+    with pytest.raises(ValueError, match=r"\(1.0, inf\), both must be finite"):
+        envs.ranges({"body.mass": (1.0, np.inf)})
+    with pytest.raises(ValueError, match="the level is nan, must be numbers from 0 to 1"):
+        envs.set_difficulty(pendulum()[1](jax.random.key(0))[0], float("nan"))
     with pytest.raises(fphys.errors.ModelError, match=r"body\.weight"):
         envs.make("Hopper-v5", randomize={"body.weight": (1.0, 2.0)})
     with pytest.raises(ValueError, match="frame_skip is 0"):

@@ -91,6 +91,9 @@ def test_missing_functions_are_named():
         ({"randomize": {"body.mass": (0.5, 2.0)}}, r"randomize=fphys.envs.ranges\("),
         ({"randomize": (("body.mass", -1.0, 2.0),)}, "'body.mass' is from -1.0 on, must be positive"),
         ({"randomize": (("body.quat", 0.5, 2.0),)}, "are quaternions"),
+        ({"randomize": (("body.mass", 1.0),)}, r"'body.mass' is \[1.0\], must be two numbers"),
+        ({"randomize": (("body.masss", 1.0, 2.0),)}, "did you mean 'body.mass'"),
+        ({"randomize": (("opt.timestep", -1.0, 1.5),)}, "'opt.timestep' is from -1.0 on, must be positive"),
     ],
 )
 def test_options_of_a_class_are_checked(options: dict[str, Any], message: str):
@@ -104,6 +107,16 @@ def test_a_reward_that_is_not_finite_ends_the_episode_and_is_counted():
     state, _, _, terminated, _, _ = jax.jit(env.step)(state, jnp.zeros((3, 2)))
     np.testing.assert_array_equal(terminated, [False, True, False])
     np.testing.assert_array_equal(state.faults, [0, 1, 0])
+
+
+def test_a_reward_that_is_not_finite_leaves_the_others_learning():
+    lost = lambda b: (jnp.arange(3) == 1) & (b.length == 2)  # noqa: E731
+    env = changed(reward=lambda e, b, a, u: (jnp.where(lost(b), jnp.nan, a.qpos[:, 0]), {}))
+    config = rl.ppo.Config(steps=48, horizon=16, epochs=2, minibatches=2, hidden=(4,))
+    _, log = rl.ppo.train(env.replace(max_episode_steps=8), config, jax.random.key(0))
+    assert log["faults"][-1] == 5 and log["skipped"][-1] == 0  # an episode in three steps
+    for name in ("episode_return", "reward", "value_loss"):
+        assert np.isfinite(log[name]).all(), name
 
 
 def test_training_in_vain_is_given_up():

@@ -8,6 +8,7 @@ from gymnasium.vector import AutoresetMode
 from gymnasium.wrappers.vector import RecordEpisodeStatistics
 
 from fphys.envs.vector import FphysVectorEnv
+from fphys.errors import UnsupportedError
 
 
 @pytest.fixture(scope="module")
@@ -35,6 +36,15 @@ def test_what_make_vec_returns_keeps_gymnasiums_contract(poles: FphysVectorEnv):
     assert not (np.stack(info["final_obs"]) == observation).any()
     np.testing.assert_allclose(info["episode_return"], 4)
     np.testing.assert_array_equal(info["episode_length"], 4)
+
+
+def test_resets_without_a_seed_go_on_from_the_last_one(poles: FphysVectorEnv):
+    poles.reset(seed=3)
+    first = [poles.reset()[0].copy() for _ in range(2)]
+    assert not data_equivalence(*first)
+    poles.reset(seed=3)
+    for observation in first:
+        np.testing.assert_array_equal(poles.reset()[0], observation)
 
 
 def test_gymnasiums_wrapper_counts_the_same_returns(poles: FphysVectorEnv):
@@ -80,6 +90,13 @@ def test_refusals(poles: FphysVectorEnv):
         poles.step(np.zeros(3))
     with pytest.raises(TypeError, match="one number seeds"):
         poles.reset(seed=[1, 2, 3])
+    for seed, error in ((-1, ValueError), (2**63, ValueError), (1.5, TypeError)):
+        with pytest.raises(error, match=f"seed is {seed}, must be"):
+            poles.reset(seed=seed)  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="seed is given beside reset_mask"):
+        poles.reset(seed=1, options={"reset_mask": np.ones(3, bool)})
+    with pytest.raises(UnsupportedError, match="make_vec"):
+        gymnasium.make("fphys/InvertedPendulum-v5")
     with pytest.raises(ValueError, match="arrays is 'cupy'"):
         gymnasium.make_vec("fphys/InvertedPendulum-v5", num_envs=1, arrays="cupy")
     with pytest.raises(RuntimeError, match="call reset"):

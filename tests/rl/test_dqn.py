@@ -71,6 +71,8 @@ def test_seeds_are_trained_side_by_side_and_explore_first():
         ({"steps": 10}, "one iteration takes 640"),
         ({"capacity": 4}, "must hold a step of all 5 worlds"),
         ({"warmup": 500_000}, "nothing would be learned"),
+        ({"warmup": -5}, "warmup is -5, must be finite and not negative"),
+        ({"hidden": ()}, "hidden is empty"),
         ({"learning_rate": float("inf")}, "learning_rate is inf, must be finite and not negative"),
         ({"tau": 1.5}, "tau is 1.5, must be from 0 to 1"),
         ({"batch_size": 0}, "batch_size is 0, must be at least 1"),

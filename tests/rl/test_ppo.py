@@ -99,11 +99,23 @@ def test_seeds_are_trained_side_by_side_by_vmap():
         ({"max_grad_norm": -1.0}, "max_grad_norm is -1.0, must be positive"),
         ({"log_std": float("inf")}, "log_std is inf, must be finite"),
         ({"epochs": 0}, "epochs is 0, must be at least 1"),
+        ({"steps": 0}, "steps is 0, must be at least 1"),
+        ({"hidden": 64}, r"hidden is 64, must be a tuple of widths"),
+        ({"hidden": (0,)}, r"hidden is \(0,\), must be a tuple of widths of at least 1"),
     ],
 )
 def test_numbers_that_cannot_be(changes: dict, message: str):
     with pytest.raises(ValueError, match=message):
         ppo.train(pendulum(), ppo.Config(**changes), jax.random.key(0))
+
+
+@pytest.mark.parametrize(
+    ("changes", "name"), [({"steps": 1e4}, "steps is 10000.0"), ({"horizon": 4.0}, "horizon is 4.0")]
+)
+def test_counts_are_whole(changes: dict, name: str):
+    for agent in (rl.ppo, rl.shac, rl.sac, rl.dqn):
+        with pytest.raises(TypeError, match=f"{name}, must be a whole number"):
+            agent.expect(pendulum(), agent.Config(**changes))
 
 
 def test_a_rate_may_be_a_schedule_and_one_that_is_nan_is_noticed():
@@ -129,3 +141,6 @@ def test_refusals():
     endless = envs.make("InvertedPendulum-v5", 1, max_episode_steps=None)
     with pytest.raises(ValueError, match="no time limit"):
         rl.evaluate(endless, lambda observation: observation[:, :1], jax.random.key(0))
+    for steps_of in (rl.evaluate, rl.motion):
+        with pytest.raises(ValueError, match="steps is 0, must be at least 1"):
+            steps_of(pendulum(), lambda observation: observation[:, :1], jax.random.key(0), steps=0)

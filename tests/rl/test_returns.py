@@ -9,6 +9,7 @@ import pytest
 import scipy.stats
 
 from fphys.rl import Moments, gae, ppo, td_lambda
+from fphys.rl.loop import episode_scalars
 from fphys.rl.returns import vtrace
 
 with warnings.catch_warnings():
@@ -147,6 +148,21 @@ def test_moments_of_one_sum_leave_out_what_overflows():
     after = before.add(before.sums(x.at[3, 1].set(1e20)))
     for a, b in zip(jax.tree.leaves(after), jax.tree.leaves(before.add(before.sums(jnp.delete(x, 3, axis=0))))):
         np.testing.assert_allclose(a, b, rtol=1e-5)
+
+
+def test_the_variance_of_one_world_does_not_drift_after_many_steps():
+    x = jnp.tile(jnp.array([0, 2, 0, 0, 0, -2, 0, 0], jnp.float32), 2**15)[:, None, None]  # of variance 1
+    moments = Moments(jnp.float32(2**24), jnp.zeros(1, jnp.float32), jnp.ones(1, jnp.float32))
+    for way in BY.values():
+        after, _ = jax.jit(lambda m, way=way: jax.lax.scan(lambda m, x: (way(m, x), None), m, x))(moments)
+        np.testing.assert_allclose(after.var, 1, rtol=2e-3)
+
+
+def test_returns_that_are_not_finite_are_left_out_of_their_mean():
+    done = jnp.array([[True, False, True]])
+    total, length = jnp.array([[jnp.nan, jnp.nan, 3.0]]), jnp.array([[1, 2, 5]])
+    found = episode_scalars(jnp.ones((1, 3)), done, total, length, jnp.array([1, 0, 0]))
+    assert found["episode_return"] == 3 and found["episode_length"] == 3 and found["episodes"] == 2
 
 
 def test_rewards_are_scaled_by_what_was_seen_up_to_their_step():

@@ -72,6 +72,66 @@ def test_the_gradient_is_that_of_differences():
     np.testing.assert_allclose(slope, size, rtol=2e-3)  # float32: the objective is known to 1e-5, and changes by 0.2
 
 
+@pytree
+class Resting(SwingUp):
+    """Episodes begin at rest."""
+
+    def start(self, key: jax.Array) -> envs.Start:
+        start = super().start(key)
+        return start._replace(qvel=0 * start.qvel)
+
+
+def short(**options: Any) -> tuple[Any, Any]:
+    """The state of SHAC before and after an iteration of two episodes, which ends where new ones begin, and scalars."""
+    kind = options.pop("kind", Resting)
+    env = kind(fphys.load(fphys.asset("double-pendulum"), dtype=jnp.float32), num_envs=8, max_episode_steps=4)
+    config = shac.Config(steps=640, horizon=8, critic_epochs=1, hidden=(4,), **options)
+    module, state = jax.jit(functools.partial(shac.init, env, config))(jax.random.key(0))
+    return state, jax.jit(functools.partial(shac.update, env, config, module))(state)
+
+
+def test_observations_of_all_steps_are_counted():
+    """Velocities are zero where an episode begins: scaled by these alone, they would be cut off."""
+    before, (after, _) = short()
+    assert before.moments.count == 0 and after.moments.count == 8 * 8
+    np.testing.assert_array_equal(after.observation[:, 2:], 0)
+    assert after.moments.var[2:].min() > 1e-3
+
+
+def test_observations_are_not_scaled_without_normalize():
+    before, (after, _) = short(normalize=False)
+    x = jnp.full((1, 4), 0.5)
+    np.testing.assert_allclose(before.moments.normalize(x), x, rtol=1e-6)
+    np.testing.assert_allclose(after.moments.normalize(x), x, rtol=1e-6)
+
+
+@pytree
+class Lost(SwingUp):
+    """The reward of the first world is NaN in the third step."""
+
+    def reward(self, before: envs.EnvState, after: envs.EnvState, action: jax.Array) -> tuple[jax.Array, dict]:
+        reward, terms = super().reward(before, after, action)
+        lost = (jnp.arange(self.num_envs) == 0) & (before.length == 2)
+        return jnp.where(lost, jnp.nan, reward), terms
+
+
+def test_a_reward_that_is_not_finite_leaves_the_others_learning():
+    before, (after, scalars) = short(kind=Lost)
+    assert scalars["faults"] >= 1 and scalars["skipped"] == 0
+    for name in ("value_loss", "grad_norm", "episode_return", "reward"):
+        assert jnp.isfinite(scalars[name]), name
+    assert any((a != b).any() for a, b in zip(jax.tree.leaves(before.actor), jax.tree.leaves(after.actor)))
+
+
+def test_skipped_updates_of_the_value_are_reported():
+    env = SwingUp(fphys.load(fphys.asset("double-pendulum"), dtype=jnp.float32), num_envs=2, max_episode_steps=4)
+    config = shac.Config(steps=40, horizon=2, critic_epochs=1, critic_minibatches=2, hidden=(4,))
+    module, state = jax.jit(functools.partial(shac.init, env, config))(jax.random.key(0))
+    bad = state.replace(target=jax.tree.map(lambda x: x * jnp.nan, state.target))
+    _, scalars = jax.jit(functools.partial(shac.update, env, config, module))(bad)
+    assert scalars["skipped"] == 1 + 2  # of the policy, and of the value
+
+
 def test_a_value_of_endless_rewards_is_refused():
     with pytest.raises(ValueError, match="below 1 if values are bootstrapped"):
         shac.train(poles(), shac.Config(discount=1.0), jax.random.key(0))
