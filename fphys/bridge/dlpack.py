@@ -332,8 +332,9 @@ def _arriving(function: str, name: str, dtype: Any) -> None:
         raise PrecisionError(
             f"{function}: {name} is {dtype.str}, of the other byte order: array.astype({dtype.name!r})"
         )
-    if dtype.hasobject or not (dtype.kind in "biufc" or jnp.issubdtype(dtype, np.number)):
-        raise PrecisionError(f"{function}: {name} is {dtype}, wanted is bool or a number")
+    known = dtype.kind in "biufc" or jnp.issubdtype(dtype, np.number)
+    if dtype.hasobject or not known or dtype.type in (np.longdouble, np.clongdouble):
+        raise PrecisionError(f"{function}: {name} is {dtype}, wanted is bool or a number that JAX has")
     if (kept := canonicalize_dtype(dtype)) != dtype:
         raise PrecisionError(
             f"{function}: {name} is {dtype}, and JAX without x64 would make it {kept}: "

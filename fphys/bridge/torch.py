@@ -40,7 +40,7 @@ class _Statics:
                     f"{function}: {_name(paths[i][0])} is {kind.__qualname__}, neither an array nor hashable: arrays "
                     "are passed, and what is hashable becomes part of the compiled program"
                 )
-        self.key = (self.tree, self.places, self.others)
+        self.key = (self.tree, self.places, tuple((i, kind, _told_apart(leaf)) for i, kind, leaf in self.others))
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, _Statics) and self.key == other.key
@@ -62,6 +62,11 @@ class _Statics:
         for i, leaf in zip(self.places, arrays, strict=True):
             leaves[i] = leaf
         return self.tree.unflatten(leaves)
+
+
+def _told_apart(leaf: Any) -> Any:
+    """A leaf, such that 0.0 and -0.0 are not equal and nan is."""
+    return repr(leaf) if isinstance(leaf, float | complex) else leaf
 
 
 def _name(path: Any) -> str:
@@ -358,7 +363,8 @@ class _Call:
             floats = [outs[i] for i in _floats(self.results)]
             pairs = [(y, self.function.tensor(c).conj()) for y, c in zip(floats, cotangents, strict=True)]
             live = [(y, c) for y, c in pairs if y.requires_grad]
-            if not live or (self.function.strict and len(live) < len(pairs)):
+            cut = [c for y, c in pairs if not y.requires_grad]
+            if not live or any(self.function.strict or c.any() for c in cut):
                 raise BridgeError(
                     f"{self.function.label}: its results are cut off from its arguments (detach, no_grad, NumPy "
                     "inside): torch has no gradient to give, and zero would be wrong"

@@ -4,7 +4,9 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
+import jax.core
 import jax.numpy as jnp
+import numpy as np
 
 from ..math import einsum, matmul
 from ..model.arguments import whole_number
@@ -44,8 +46,8 @@ def windows(u: Array, y: Array, length: int, scale: Array) -> Windows:
         The windows. Gradients flow to all arrays.
 
     Raises:
-        ValueError: a shape does not fit, or the recording is shorter than a window. TypeError: ``length`` is traced or
-            no whole number.
+        ValueError: a shape does not fit, the recording is shorter than a window or not finite, or a scale is not
+            positive. TypeError: ``length`` is traced or no whole number, or ``y`` is not of floating-point numbers.
     """
     if jnp.ndim(u) != 2 or jnp.ndim(y) != 2 or len(u) != len(y):
         raise ValueError(f"u has shape {jnp.shape(u)}, y {jnp.shape(y)}: they must be (rows, nu) and (rows, n)")
@@ -53,6 +55,16 @@ def windows(u: Array, y: Array, length: int, scale: Array) -> Windows:
         raise ValueError(f"scale has shape {jnp.shape(scale)}, needs {jnp.shape(y)[1:]}: one for each column of y")
     if not 1 <= whole_number("length", length) < len(y):
         raise ValueError(f"length is {length}: a window of {len(y)} rows has 1 to {len(y) - 1} steps")
+    _expect_real("y", y)
+    for name, array in (("u", u), ("y", y)):
+        if _known(array) and (gaps := np.argwhere(~np.isfinite(array))).size:
+            row, column = gaps[0]
+            value = np.asarray(array)[row, column]
+            raise ValueError(f"{name}[{row}, {column}] is {value}: cut the recording there, or fill the gap")
+    if _known(scale) and not (np.asarray(scale) > 0).all():
+        raise ValueError(
+            f"scale is {scale}, must be positive: leave out columns of y that do not change, or give noise"
+        )
     count = (len(y) - 1) // length
     inside = length * jnp.arange(count)[None] + jnp.arange(length + 1)[:, None]
     return Windows(jnp.asarray(u)[inside[:-1]], jnp.asarray(y)[inside], jnp.asarray(scale))
@@ -71,13 +83,19 @@ def estimate(step: Step, windows: Windows, parameters: Array) -> Estimate:
         The estimate. Gradients flow to parameters and windows.
 
     Raises:
-        ValueError: the parameters are not of shape (P,).
+        ValueError: the parameters are not of shape (P,), or the cost of the guess is not finite. TypeError: they are
+            not floating-point numbers.
     """
+    _expect_real("parameters", parameters)
     parameters = jnp.asarray(parameters)
     if parameters.ndim != 1 or not parameters.size:
         raise ValueError(f"parameters have shape {parameters.shape}, must be (P,) with P at least 1")
     start = windows.y[0]
     cost = _cost(step, windows, parameters, start)
+    if _known(cost) and not np.isfinite(cost):
+        raise ValueError(
+            f"the guess has a cost of {cost}: the simulation runs away; guess others, or cut shorter windows"
+        )
     return Estimate(parameters, start, cost, jnp.full((), 1e-2, cost.dtype))
 
 
@@ -131,7 +149,8 @@ def deviations(step: Step, windows: Windows, estimate: Estimate) -> Array:
     """Standard deviations of the parameters, with the noise taken from the residuals.
 
     They are the roots of the diagonal of s² H⁻¹, where H are the normal equations without the starts and s² is the cost
-    over the degrees of freedom. They are very large for parameters that the data do not tell apart.
+    over the degrees of freedom. They are very large for parameters that the data do not tell apart, and infinite for
+    one that changes nothing.
 
     Args:
         step: as for :func:`estimate`.
@@ -148,10 +167,13 @@ def deviations(step: Step, windows: Windows, estimate: Estimate) -> Array:
     freedom = windows.y.size - estimate.parameters.size - estimate.start.size
     if freedom < 1:
         raise ValueError(f"{windows.y.size} measured values for {windows.y.size - freedom} unknowns: record more")
-    schur, _, _ = _eliminate(*_normal_equations(step, windows, estimate))
-    values, vectors = jnp.linalg.eigh(schur)
-    values = jnp.maximum(values, 1e-12 * values[-1])
-    return jnp.sqrt((vectors**2 / values[None]).sum(1) * estimate.cost / freedom)
+    h, *others = _normal_equations(step, windows, estimate)
+    schur, _, _ = _eliminate(h, *others)
+    size = jnp.sqrt(jnp.diagonal(h))  # how much the data depend on each parameter, whatever its unit
+    scaled = schur / jnp.where(jnp.outer(size, size) > 0, jnp.outer(size, size), 1.0)
+    values, vectors = jnp.linalg.eigh(scaled)
+    values = jnp.maximum(values, 1e-12)
+    return jnp.sqrt((vectors**2 / values[None]).sum(1) * estimate.cost / freedom) / size
 
 
 def simulate(step: Step, parameters: Array, start: Array, u: Array) -> Array:
@@ -175,6 +197,15 @@ def simulate(step: Step, parameters: Array, start: Array, u: Array) -> Array:
     return jnp.concatenate([start[None], jax.lax.scan(advance, start, u)[1]])
 
 
+def _known(value: Any) -> bool:
+    return not isinstance(value, jax.core.Tracer)
+
+
+def _expect_real(name: str, value: Any) -> None:
+    if not jnp.issubdtype(kind := jnp.asarray(value).dtype, jnp.floating):
+        raise TypeError(f"{name} is of {kind}, must be of floating-point numbers: derivatives are taken by them")
+
+
 def _expect(windows: Windows, estimate: Any) -> None:
     if not isinstance(estimate, Estimate):
         kind = type(estimate).__name__
@@ -195,7 +226,8 @@ def _improve(step: Step, windows: Windows, now: Estimate) -> Estimate:
     start = now.start - back[..., -1] - matmul(back[..., :-1], change)
     cost = _cost(step, windows, parameters, start)
     better, worse = Estimate(parameters, start, cost, now.damping / 5), now._replace(damping=now.damping * 5)
-    return jax.tree.map(lambda a, b: jnp.where(cost < now.cost, a, b), better, worse)
+    falls = (cost < now.cost) | (jnp.isfinite(cost) & ~jnp.isfinite(now.cost))
+    return jax.tree.map(lambda a, b: jnp.where(falls, a, b), better, worse)
 
 
 def _cost(step: Step, windows: Windows, parameters: Array, start: Array) -> Array:

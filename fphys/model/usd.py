@@ -17,6 +17,7 @@ from ..errors import ModelError
 from . import usd_shapes as shapes
 from .caps import MAX_DOFS, MAX_TREE
 from .structure import Integrator
+from .usd_contacts import separate, standing
 from .usd_couplings import Named, add_coupling, add_mimics, add_tendons, can_couple, is_coupling
 from .usd_joints import Joint, Placed, joint, place
 from .usd_mujoco import add_actuators, add_joint, add_motor, add_options
@@ -34,8 +35,14 @@ class Body:
     colliders: list[shapes.Collider] = dataclasses.field(default_factory=list)
     parent: Any = None  # path, None for the world
     joints: list[tuple[Joint, int]] = dataclasses.field(default_factory=list)  # and which of its bodies this is
+    kinematic: bool = False  # is moved by hand
     free: bool = False  # floats
     tree: Any = None  # path of the first body of its tree
+
+    @property
+    def moves(self) -> bool:
+        """Whether it does so on its own, rather than with what it is fixed to."""
+        return self.free or any(own.dofs for own, _ in self.joints)
 
 
 def read(empty: Callable[[], Any], source: str | Path, root: str | Path | None = None) -> Any:
@@ -87,7 +94,7 @@ def _read(usd: Stage, empty: Callable[[], Any]) -> Any:
     couplings += _grow(usd, bodies, [own for own in joints if not own.free and own not in couplings])
     if not bodies and not static and not usd.refused:
         raise ModelError(f"{usd.label}: it has neither rigid bodies nor colliders of UsdPhysics")
-    return _build(usd, empty, bodies, static, couplings)
+    return _build(usd, empty, bodies, static, joints, couplings)
 
 
 def _bodies(usd: Stage, physics: Any) -> dict[Any, Body]:
@@ -98,8 +105,8 @@ def _bodies(usd: Stage, physics: Any) -> dict[Any, Body]:
             whole = usd.transform(prim)
             if abs(np.linalg.det(whole[:3, :3])) == 0:
                 raise usd.fault(prim, "its scale is zero")
-            found[prim.GetPath()] = Body(prim, shapes.rigid(whole))
-            usd.asked.add("physics:kinematicEnabled")
+            kinematic = usd.get(prim, "physics:kinematicEnabled", False) is True
+            found[prim.GetPath()] = Body(prim, shapes.rigid(whole), kinematic=kinematic)
             for name in ("physics:velocity", "physics:angularVelocity"):
                 if np.any(usd.get(prim, name, np.zeros(3))):
                     usd.note(prim, f"its {name} is not read: give qvel to fphys.init")
@@ -184,6 +191,7 @@ def _build(
     empty: Callable[[], Any],
     bodies: dict[Any, Body],
     static: list[shapes.Collider],
+    joints: list[Joint],
     couplings: list[Joint],
 ) -> Any:
     """The spec of bodies that hang in a tree."""
@@ -195,17 +203,21 @@ def _build(
     masks = dict(zip(every, shapes.filters(usd, every, paths, _apart(usd, bodies)), strict=True))
     made: dict[Any, Any] = {None: spec.worldbody}
     placed: dict[Any, list[tuple[str, Placed]]] = {}
-    geoms: dict[Any, str] = {}
+    geoms: dict[shapes.Collider, Any] = {}
     heavy = {path: shapes.mass_of(usd, body.prim, body.pose, body.colliders) for path, body in bodies.items()}
     _require_masses(usd, bodies, {path: own.mass for path, own in heavy.items()})
 
     def shape(body: Any, own: shapes.Collider) -> None:
         contype, conaffinity = masks[own]
-        name = geoms[own.prim.GetPath()] = names.of("geom", own.prim)
-        shapes.add_geom(spec, body, own, name, contype=contype, conaffinity=conaffinity)
+        name = names.of("geom", own.prim)
+        geoms[own] = shapes.add_geom(spec, body, own, name, contype=contype, conaffinity=conaffinity)
 
-    for own in static:
-        shape(spec.worldbody, own)
+    for path, group in standing(joints, bodies, static).items():
+        if path is not None:
+            made[path] = spec.worldbody.add_body(name=names.of("body", usd.stage.GetPrimAtPath(path)))
+            made[path].explicitinertial = True  # it has no mass
+        for own in group:
+            shape(made[path], own)
     for path in _order(bodies):
         body = bodies[path]
         base = np.eye(4) if body.parent is None else bodies[body.parent].pose
@@ -221,11 +233,11 @@ def _build(
         )
         gravity = float(usd.get(body.prim, "physxRigidBody:disableGravity", False) is True)
         new.gravcomp = usd.get(body.prim, "mjc:body:gravcomp", gravity)
-        if body.free and usd.get(body.prim, "physics:kinematicEnabled", False) is True:
+        if body.free and body.kinematic:
             new.mocap = True
         elif body.free:
             new.add_freejoint(name=names.of("joint", body.prim))
-        if dofs and usd.get(body.prim, "physics:kinematicEnabled", False) is True:
+        if dofs and body.kinematic:
             usd.note(body.prim, "its kinematicEnabled is not read: it moves by its joint")
         for prim, one in dofs:
             name = names.of("joint", prim, one.dof.label)
@@ -242,7 +254,7 @@ def _build(
             shape(new, own)
 
     damped = any(one.dof.drive and one.dof.drive.damping for own in placed.values() for _, one in own)
-    if damped and not any("MjcSceneAPI" in usd.schemas(scene) for scene in usd.scenes):
+    if damped and not usd.mujocos:
         spec.option.integrator = int(Integrator.IMPLICITFAST)  # as other engines take their damping
     one = {path: own[0] for path, own in placed.items() if len(own) == 1}
     named = Named(
@@ -250,8 +262,9 @@ def _build(
         turning={path: each.dof.turns for path, (_, each) in one.items()},
         zero={path: each.ref for path, (_, each) in one.items()},
         sites=_sites(usd, bodies, made, names),
-        geoms=geoms,
+        geoms={own.prim.GetPath(): geom.name for own, geom in geoms.items()},
     )
+    separate(usd, spec, joints, bodies, made, geoms)
     for own in couplings:
         ends = [(made[path], bodies[path].pose if path else np.eye(4)) for path in own.bodies]
         add_coupling(usd, spec, own, ends, names.of("equality", own.prim))
@@ -285,9 +298,8 @@ def _require_masses(usd: Stage, bodies: dict[Any, Body], masses: dict[Any, float
     total = dict(masses)
     for path in reversed(_order(bodies)):
         body = bodies[path]
-        if any(own.dofs for own, _ in body.joints) or body.free:
-            kinematic = body.free and usd.get(body.prim, "physics:kinematicEnabled", False) is True
-            if total[path] <= 0 and not kinematic:
+        if body.moves:
+            if total[path] <= 0 and not (body.free and body.kinematic):
                 raise usd.fault(
                     body.prim, "it moves and has no mass: give it a physics:mass and an inertia, or colliders"
                 )

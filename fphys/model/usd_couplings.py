@@ -62,9 +62,6 @@ def add_coupling(usd: Stage, spec: Any, own: Joint, bodies: list[tuple[Any, np.n
     kind = CONNECT if own.dofs else WELD
     if own.dofs and own.dofs[0].limit:
         usd.note(own.prim, "its limits are not read: it couples bodies beside the tree")
-    physics = usd.get(own.prim, "physics:collisionEnabled", False) is not True
-    if physics and all(body.name != "world" for body, _ in bodies):
-        spec.add_exclude(bodyname1=bodies[0][0].name, bodyname2=bodies[1][0].name)
     places = {"": np.zeros(3)}
     if own.dofs and own.dofs[0].turns:  # as far apart as the bodies are large
         arms = [np.linalg.norm(pose[:3, 3] - frame[:3, 3]) for (_, pose), frame in zip(bodies, own.frames, strict=True)]

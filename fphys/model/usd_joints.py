@@ -44,16 +44,24 @@ class Dof:
     def turns(self) -> bool:
         return self.kind == JointType.HINGE
 
+    @property
+    def locked(self) -> float | None:
+        """Where its limits coincide; None if they do not."""
+        low, high = self.limit or (0.0, 1.0)
+        return low if low == high and self.kind != JointType.BALL else None
+
 
 @dataclasses.dataclass(eq=False)
 class Joint:
     """A joint between two bodies."""
 
     prim: Any
-    bodies: tuple[Any, Any]  # paths, None for the world
+    ends: tuple[Any, Any]  # prims that it names, None for the world
+    bodies: tuple[Any, Any]  # paths of the bodies that these belong to, None for the world
     frames: tuple[np.ndarray, np.ndarray]  # in the world as the stage is written, rigid, (4, 4)
-    dofs: list[Dof]
+    dofs: list[Dof]  # of which only inner ones may be locked
     free: bool  # whether it holds nothing
+    touch: bool | None  # whether its bodies do; None if it does not say so in a file with MuJoCo's scene
 
 
 def joint(usd: Stage, prim: Any, owner: Any) -> Joint | None:
@@ -64,15 +72,13 @@ def joint(usd: Stage, prim: Any, owner: Any) -> Joint | None:
     """
     if usd.get(prim, "physics:jointEnabled", True) is False:
         return None
-    if usd.get(prim, "physics:collisionEnabled", False):
-        usd.note(prim, "its collisionEnabled is not read: bodies that a joint connects do not touch")
     for name in ("physics:breakForce", "physics:breakTorque"):
         if usd.get(prim, name, np.inf) < _NONE:
             usd.note(prim, f"its {name} is not read: joints do not break")
     found = _dofs(usd, prim)
     if found is None:
         return None
-    bodies, frames = [], []
+    ends, bodies, frames = [], [], []
     for side in "01":
         target = usd.targets(prim, f"physics:body{side}")[:1]
         local = np.eye(4)
@@ -83,12 +89,25 @@ def joint(usd: Stage, prim: Any, owner: Any) -> Joint | None:
         frame = frame @ np.block([[local[:3, :3], np.zeros((3, 1))], [np.zeros(3), 1]])
         frame[:3, 3] = (base @ local[:, 3])[:3]
         frames.append(frame)
+        ends.append(target[0] if target else None)
         bodies.append(owner(target[0]) if target else None)
     if bodies[0] == bodies[1]:
         raise usd.fault(prim, "it connects a body with itself" if bodies[0] else "it connects no moving body")
     free = [dof.kind for dof in found] == [JointType.SLIDE] * 3 + [JointType.BALL]
     free &= not any(dof.limit or dof.drive for dof in found)
-    return Joint(prim, (bodies[0], bodies[1]), (frames[0], frames[1]), found, free)
+    _fold(found, frames)
+    touch = usd.get(prim, "physics:collisionEnabled", False) is True
+    if usd.mujocos and not usd.has(prim, "physics:collisionEnabled"):
+        touch = None
+    return Joint(prim, (ends[0], ends[1]), (bodies[0], bodies[1]), (frames[0], frames[1]), found, free, touch)
+
+
+def _fold(dofs: list[Dof], frames: list[np.ndarray]) -> None:
+    """Take the locked coordinates at both ends of a joint into its frames."""
+    while dofs and (at := dofs[0].locked) is not None:
+        frames[0] = frames[0] @ _move(dofs.pop(0), 1.0, at, np.eye(4))
+    while dofs and (at := dofs[-1].locked) is not None:
+        frames[1] = frames[1] @ _move(dofs.pop(), 1.0, -at, np.eye(4))
 
 
 def _dofs(usd: Stage, prim: Any) -> list[Dof] | None:
@@ -135,10 +154,10 @@ def _six(usd: Stage, prim: Any) -> list[Dof]:
 
 
 def _dof(usd: Stage, prim: Any, token: str, turns: bool, axis: str, low: float, high: float) -> Dof | None:
-    """A coordinate, None if it is locked: its lower limit is not below the upper one."""
+    """A coordinate, None if it is locked at zero: its lower limit is above the upper one, or both are zero."""
     unit = np.pi / 180 if turns else usd.length
     drive = _drive(usd, prim, token, turns, unit)
-    if low >= high:
+    if low > high or (low == high and not 0 < abs(low) < _NONE):
         return None
     limit = None
     if low > -_NONE or high < _NONE:
@@ -201,7 +220,8 @@ def place(usd: Stage, own: Joint, child: int, parent: np.ndarray, body: np.ndarr
         usd.note(own.prim, "its bodies do not fit together as they are written: the second one is moved to the joint")
     placed, after = [], np.linalg.inv(body) @ last
     for (dof, sign, value), move in reversed(list(zip(steps, moves, strict=True))):
-        placed.insert(0, Placed(dof, sign * after[:3, :3] @ dof.axis, after[:3, 3].copy(), value))
+        if dof.locked is None:
+            placed.insert(0, Placed(dof, sign * after[:3, :3] @ dof.axis, after[:3, 3].copy(), value))
         after = after @ np.linalg.inv(move)
     return reach, placed
 
@@ -209,10 +229,12 @@ def place(usd: Stage, own: Joint, child: int, parent: np.ndarray, body: np.ndarr
 def _coordinates(own: Joint, between: np.ndarray) -> list[float]:
     """The coordinates of a joint whose second frame has this pose in the first."""
     r = between[:3, :3]
+    locked: dict[str, Any] = {dof.label: dof.locked for dof in own.dofs if dof.locked is not None}
+    side = np.copysign(1.0, np.cos(locked.get("rotY", 0.0)))
     turns = (
-        np.arctan2(-r[1, 2], r[2, 2]),
+        np.arctan2(-side * r[1, 2], side * r[2, 2]),
         np.arcsin(np.clip(r[0, 2], -1, 1)),
-        np.arctan2(-r[0, 1], r[0, 0]),
+        np.arctan2(-side * r[0, 1], side * r[0, 0]),
     )
     hinges = [dof for dof in own.dofs if dof.turns]
     if len(hinges) == 1 and hinges[0].axis[1]:
@@ -220,6 +242,7 @@ def _coordinates(own: Joint, between: np.ndarray) -> list[float]:
     values = [
         {JointType.HINGE: turns @ d.axis, JointType.SLIDE: between[:3, 3] @ d.axis}.get(d.kind, 0.0) for d in own.dofs
     ]
+    values = [locked.get(dof.label, value) for dof, value in zip(own.dofs, values, strict=True)]
     return [float(value) if abs(value) > 1e-7 else 0.0 for value in values]
 
 

@@ -62,7 +62,7 @@ def collider(usd: Stage, prim: Any, body: np.ndarray) -> Collider | None:
     turn = np.eye(4)
     turn[:3, :3] = _TURN.get(axis, np.eye(3))
     along = scale["XYZ".index(axis)]
-    across = np.delete(scale, "XYZ".index(axis)).max()
+    wide = np.delete(scale, "XYZ".index(axis))
     match kind:
         case "Cube":
             geom = {"type": GeomType.BOX, "size": usd.get(prim, "size", 2.0) / 2 * scale}
@@ -80,9 +80,11 @@ def collider(usd: Stage, prim: Any, body: np.ndarray) -> Collider | None:
             )
             if len({*ends}) > 1:
                 usd.refuse(prim, "a capsule or cylinder with two radii")
+            if np.ptp(wide) > 1e-6 * wide.max():
+                usd.note(prim, "it is scaled unevenly across its axis, and read as round: by the larger scale")
             half = usd.get(prim, "height", 1.0 if "Capsule" in kind else 2.0) / 2
             form = GeomType.CAPSULE if "Capsule" in kind else GeomType.CYLINDER
-            geom, pose = {"type": form, "size": (ends[0] * across, half * along, 0)}, pose @ turn
+            geom, pose = {"type": form, "size": (ends[0] * wide.max(), half * along, 0)}, pose @ turn
         case "Plane":
             geom, pose = {"type": GeomType.PLANE, "size": (0, 0, 1)}, pose @ turn
             usd.asked.update(("width", "length"))
@@ -202,14 +204,14 @@ def measure(usd: Stage, colliders: list[Collider], empty: Callable[[], Any]) -> 
         own.inertia = (axes * compiled.body_inertia[b]) @ axes.T
 
 
-def add_geom(spec: Any, body: Any, own: Collider, name: str, **more: Any) -> None:
-    """Add a collider to a body of a spec, with its mesh."""
+def add_geom(spec: Any, body: Any, own: Collider, name: str, **more: Any) -> Any:
+    """Add a collider to a body of a spec, with its mesh; the new geom."""
     geom = {k: np.asarray(v, float) if isinstance(v, tuple) else v for k, v in own.geom.items()}
     geom["type"] = int(geom["type"])
     if own.mesh is not None:
         spec.add_mesh(name=name, **own.mesh)
         geom["meshname"] = name
-    body.add_geom(name=name, pos=own.pose[:3, 3], quat=quaternion(own.pose[:3, :3]), **geom, **more)
+    return body.add_geom(name=name, pos=own.pose[:3, 3], quat=quaternion(own.pose[:3, :3]), **geom, **more)
 
 
 @dataclasses.dataclass

@@ -73,10 +73,15 @@ class Stage:
 
     @functools.cached_property
     def prims(self) -> list[Any]:
-        """Every active, defined and loaded prim, and those of instances."""
+        """Every active, defined and loaded prim, and those of instances; not what lies below a point instancer."""
         usd, found = pxr("Usd"), []
-        for prim in self.stage.Traverse(usd.TraverseInstanceProxies(usd.PrimDefaultPredicate)):
+        every = iter(self.stage.Traverse(usd.TraverseInstanceProxies(usd.PrimDefaultPredicate)))
+        for prim in every:
             found.append(prim)
+            if prim.IsA(pxr("UsdGeom").PointInstancer):
+                every.PruneChildren()
+                if any(map(_is_physical, self.targets(prim, "prototypes"))):
+                    self.refuse(prim, "a point instancer of bodies or colliders: write its instances as prims")
             if len(found) > MAX_PRIMS:
                 raise ModelError(f"{self.label}: the stage has more than {MAX_PRIMS} prims: open a part of it")
         return found
@@ -85,6 +90,11 @@ class Stage:
     def scenes(self) -> list[Any]:
         """The prims of physics scenes: only the first counts."""
         return [prim for prim in self.prims if prim.IsA(pxr("UsdPhysics").Scene)]
+
+    @property
+    def mujocos(self) -> bool:
+        """Whether a physics scene has MuJoCo's schema, as what mujoco-usd-converter writes."""
+        return any("MjcSceneAPI" in self.schemas(scene) for scene in self.scenes)
 
     def count(self, prim: Any, points: int) -> None:
         """Add a mesh's points to those of all meshes; raises ModelError if they are too many."""
@@ -210,6 +220,13 @@ def _fits(numbers: np.ndarray, default: np.ndarray) -> bool:
     if default.shape[:1] == (0,):
         return numbers.ndim == default.ndim and numbers.shape[1:] == default.shape[1:]
     return numbers.shape == default.shape
+
+
+def _is_physical(prim: Any) -> bool:
+    """Whether a body or a collider is at or below a prim."""
+    usd, physics = pxr("Usd"), pxr("UsdPhysics")
+    below = usd.PrimRange(prim, usd.TraverseInstanceProxies(usd.PrimAllPrimsPredicate))
+    return any(one.HasAPI(physics.RigidBodyAPI) or one.HasAPI(physics.CollisionAPI) for one in below)
 
 
 def path_of(prim: Any) -> str:

@@ -111,15 +111,17 @@ class _Motion:
 
 
 def _check(states: Any, world: int, every: int) -> None:
+    from ..model.arguments import whole_number
+
     shape = np.shape(states.qpos)
     if len(shape) != 3 or shape[0] == 0:
         raise ValueError(
             f"states.qpos has shape {shape}, must be (time, world, nq) with at least one state: pass the result of "
             "fphys.rollout, or one state as jax.tree.map(lambda x: x[None], state)"
         )
-    if not 0 <= world < shape[1]:
+    if not 0 <= whole_number("world", world) < shape[1]:
         raise ValueError(f"world is {world}, the states have worlds 0 to {shape[1] - 1}")
-    if every < 1:
+    if whole_number("every", every) < 1:
         raise ValueError(f"every is {every}, must be at least 1")
     if not np.isfinite(np.asarray(states.qpos[0, world])).all():
         raise ValueError(f"the first state of world {world} is not finite: there is nothing to draw")

@@ -16,13 +16,16 @@ def write_video(path: str | os.PathLike[str], frames: np.ndarray, fps: float = 3
     appears under its name only when it is complete.
 
     Raises:
-        ValueError: the frames have another shape or dtype, or the name does not end in .mp4.
+        ValueError: the frames have another shape or dtype, the rate is not positive and finite, or the name does not
+            end in .mp4.
     """
     path, frames = Path(path), np.asarray(frames)
     if frames.ndim != 4 or frames.shape[-1] != 3 or frames.dtype != np.uint8 or 0 in frames.shape:
         raise ValueError(f"frames are {frames.dtype} {frames.shape}, must be uint8 (time, height, width, 3)")
     if min(frames.shape[1:3]) < 2:
         raise ValueError(f"frames of {frames.shape[2]} x {frames.shape[1]} pixels: a video needs at least 2 x 2")
+    if not 0 < fps < np.inf:
+        raise ValueError(f"fps is {fps}, must be positive and finite: pictures a second")
     if path.suffix != ".mp4":
         raise ValueError(f"{path.name}: a video's name must end in .mp4")
     path.parent.mkdir(parents=True, exist_ok=True)

@@ -14,7 +14,7 @@ import torch
 import warp as wp
 
 from fphys.bridge import dlpack
-from fphys.errors import MissingDependencyError, PlacementError
+from fphys.errors import MissingDependencyError, PlacementError, PrecisionError
 
 pytestmark = pytest.mark.extra("torch")
 
@@ -98,6 +98,8 @@ def test_a_view_of_jax_is_read_only_in_numpy():
 def test_unsupported_arrays_are_refused():
     with pytest.raises(TypeError, match=r"array is masked.*array.filled"):
         dlpack.from_numpy(np.ma.masked_array([1.0, 2.0], [True, False]))
+    with pytest.raises(PrecisionError, match=r"array is \w+, wanted is bool or a number that JAX has"):
+        dlpack.from_numpy(np.zeros(2, np.longdouble))
     with pytest.raises(ValueError, match=r"x has no axis.*x\[None\]"):
         dlpack.to_warp(jnp.float32(1.0))
 

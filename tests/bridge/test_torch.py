@@ -403,15 +403,6 @@ def test_a_module_keeps_its_parameters_and_buffers():
     assert (frozen(X[0]) == kept).all()
 
 
-def cut_off(x: Any) -> Any:
-    return x.detach() * 2
-
-
-def test_what_torch_cannot_differentiate_raises_instead_of_giving_zero():
-    with pytest.raises(Exception, match=r"as_jax\(cut_off\): its results are cut off from its arguments"):
-        jax.grad(lambda x: jnp.sum(as_jax(cut_off)(x)))(X[0])
-
-
 def test_random_numbers_are_refused():
     net = torch.nn.Dropout(0.5)
     with pytest.raises(BridgeError, match=r"as_jax\(Dropout\): draws random numbers.*eval"):

@@ -1,4 +1,4 @@
-"""JAX functions under torch.func and torch.compile; forward mode through torch functions in JAX."""
+"""JAX functions under torch.func and torch.compile; what functions of torch in JAX do not have."""
 
 from typing import Any
 
@@ -120,3 +120,25 @@ def test_forward_mode_through_torch_is_refused_by_name(jitted, looped, transform
     total = lambda x: jnp.sum(loop(x))  # noqa: E731
     with pytest.raises(TypeError, match=r"as_jax.* is differentiable once and in reverse mode only: jax\.grad"):
         transform(jax.jit(total) if jitted else total)(X[0])
+
+
+def test_zeros_of_both_signs_are_programs_of_their_own():
+    divide = as_torch(lambda x, by: x / jnp.float64(by))
+    assert [divide(torch.ones(1, dtype=torch.float64), by).item() for by in (0.0, -0.0, 0.0)] == [
+        np.inf,
+        -np.inf,
+        np.inf,
+    ]
+
+
+def cut_off(x: Any) -> Any:
+    return x.detach() * 2
+
+
+def test_what_torch_cannot_differentiate_raises_instead_of_giving_zero():
+    with pytest.raises(Exception, match=r"as_jax\(cut_off\): its results are cut off from its arguments"):
+        jax.grad(lambda x: jnp.sum(as_jax(cut_off)(x)))(X[0])
+    partly = as_jax(lambda x: (2 * x, cut_off(x)))
+    with pytest.raises(Exception, match="its results are cut off"):
+        jax.grad(lambda x: jnp.sum(partly(x)[1]))(X[0])
+    close(jax.grad(lambda x: jnp.sum(partly(x)[0]))(X[0]), np.full_like(X[0], 2))

@@ -73,6 +73,26 @@ def test_a_linear_problem_has_the_solution_of_linear_regression():
     np.testing.assert_allclose(deviations(regression, motion, found), wanted, rtol=1e-9)
 
 
+def test_deviations_of_parameters_of_very_different_weight():
+    """As those of an exact regression, whatever the units; a parameter that changes nothing has an infinite one."""
+    rng = np.random.default_rng(2)
+    u = rng.standard_normal((50, 3)) * [1e7, 1.0, 0.0]
+    y = np.append(0.0, (u @ [0.5, -0.3, 0.2])[:-1] + rng.normal(0, 0.1, 49))[:, None]
+    motion = windows(u, y, 49, np.ones(1))
+    best, (cost,), *_ = np.linalg.lstsq(u[:-1, :2], y[1:, 0], rcond=1e-15)
+    found = estimate(regression, motion, jnp.append(best, 0.0))
+    wanted = np.sqrt(np.diag(np.linalg.inv(u[:-1, :2].T @ u[:-1, :2])) * cost / (50 - 3 - 1))
+    spread = deviations(regression, motion, found)
+    np.testing.assert_allclose(spread[:2], wanted, rtol=1e-6)
+    assert np.isinf(spread[2])
+
+
+def test_any_finite_cost_is_better_than_none(recorded):
+    motion = windows(*recorded[:2], 20, recorded[2])
+    lost = estimate(oscillator, motion, jnp.asarray(TRUE))._replace(cost=jnp.asarray(jnp.nan))
+    assert jnp.isfinite(least_squares(oscillator, motion, lost).cost)
+
+
 def test_no_iteration_raises_the_cost_or_moves_a_parameter_far(recorded):
     motion = windows(*recorded[:2], 60, recorded[2])
     now = estimate(oscillator, motion, jnp.asarray(TRUE + [2.5, -2.5]))
@@ -116,6 +136,10 @@ def test_gradients_flow_through_a_simulation(recorded):
         ({"u": np.ones((8, 1))}, ValueError, r"u has shape \(8, 1\), y \(9, 2\)"),
         ({"y": np.ones(9)}, ValueError, r"y \(9,\)"),
         ({"scale": np.ones(3)}, ValueError, r"scale has shape \(3,\), needs \(2,\)"),
+        ({"scale": np.array([1.0, 0.0])}, ValueError, r"scale is \[1\. 0\.\], must be positive"),
+        ({"y": np.array([[0.0, 1], [np.nan, 1]] * 5)[:9]}, ValueError, r"y\[1, 0\] is nan"),
+        ({"u": np.full((9, 1), np.inf)}, ValueError, r"u\[0, 0\] is inf"),
+        ({"y": np.ones((9, 2), int)}, TypeError, "y is of int64, must be of floating-point numbers"),
     ],
 )
 def test_recordings_that_cannot_be_cut_are_refused(change, error, says):
@@ -129,6 +153,10 @@ def test_other_arguments_that_cannot_be_are_refused():
     assert isinstance(first, Estimate)
     with pytest.raises(ValueError, match=r"parameters have shape \(\)"):
         estimate(oscillator, motion, 1.0)
+    with pytest.raises(TypeError, match="parameters is of int64, must be of floating-point numbers"):
+        estimate(oscillator, motion, np.array([0, 1]))
+    with pytest.raises(ValueError, match=r"the guess has a cost of (nan|inf)"):
+        estimate(oscillator, motion, jnp.full(2, 800.0))
     with pytest.raises(TypeError, match=r"make one with fphys\.identify\.estimate"):
         least_squares(oscillator, motion, TRUE)
     with pytest.raises(ValueError, match=r"estimate\.start has shape \(2, 2\), the windows need \(4, 2\)"):

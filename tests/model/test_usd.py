@@ -270,6 +270,51 @@ def test_coordinates_are_zero_where_the_frames_of_a_joint_coincide(tmp_path, fir
     assert np.abs(one.xpos + turned @ [0, 0, 1] - two.xpos).max() < 1e-9
 
 
+def test_a_joint_is_locked_where_its_limits_coincide(tmp_path):
+    """At the limit, not at zero; if the lower one is above, the joint is locked at zero."""
+    limits = 'uniform token physics:axis = "Y"\nfloat physics:lowerLimit = {}\nfloat physics:upperLimit = {}'
+    quat = (math.cos(math.radians(15)), 0.0, math.sin(math.radians(15)), 0.0)
+    for low, high, wanted in ((30, 30, quat), (0, 0, (1, 0, 0, 0)), (30, -30, (1, 0, 0, 0))):
+        text = body("a") + body("b", quat=wanted) + joint("Fixed", None, "a")
+        model = read(write(tmp_path, text + joint("Revolute", "a", "b", limits.format(low, high))))
+        assert model.nv == 0 and model.body_quat[2] == pytest.approx(np.array(wanted), abs=1e-7)
+
+
+@pytest.mark.parametrize("turned", [False, True])
+@pytest.mark.parametrize("free", ["", "rotX rotZ", "transY", "transX transZ rotY", "transY rotX rotZ"])
+def test_locked_coordinates_of_a_joint_of_six_degrees(tmp_path, free, turned):
+    """Slides along x, y and z, then turns about them, of which some are locked: at 3 m, and at 110 degrees."""
+    here = dict.fromkeys(("transX", "transY", "transZ"), 3.0) | dict.fromkeys(("rotX", "rotY", "rotZ"), 110.0)
+    limits = {token: (at, at) for token, at in here.items()}
+    here |= dict.fromkeys(free.split(), 20.0)
+    limits |= dict.fromkeys(free.split(), (-90, 90))
+    inner = "".join(
+        f"float limit:{token}:physics:low = {low}\nfloat limit:{token}:physics:high = {high}\n"
+        for token, (low, high) in limits.items()
+    )
+    moved, quat, out = np.array([here[f"trans{axis}"] for axis in "XYZ"]), np.array([1.0, 0, 0, 0]), np.zeros(4)
+    for axis, unit in zip("XYZ", np.eye(3), strict=True):
+        half = math.radians(here[f"rot{axis}"]) / 2
+        mujoco.mju_mulQuat(out, quat, np.array([math.cos(half), *(math.sin(half) * unit)]))
+        quat = out.copy()
+    text = body("a") + body("b", at=tuple(moved.tolist()), quat=tuple(quat.tolist()))
+    if turned:
+        held = f"quatf physics:localRot0 = {tuple(quat.tolist())}"
+        text += joint("Fixed", None, "b", held, at0=tuple(moved.tolist()))
+    else:
+        text += joint("Fixed", None, "a")
+    model = read(write(tmp_path, text + joint("", "a", "b", inner).replace("b_joint", "six")))
+    data = mujoco.MjData(model)
+    mujoco.mj_forward(model, data)
+    assert model.nv == len(free.split())
+    assert np.abs(data.body("b").xpos - data.body("a").xpos - moved).max() < 1e-5
+    assert abs(data.body("b").xquat @ quat) == pytest.approx(1, abs=1e-9)
+    assert abs(data.body("a").xquat[0]) == pytest.approx(1, abs=1e-9)
+    assert {token: data.joint(f"six:{token}").qpos[0] for token in free.split()} == pytest.approx(
+        {token: 20.0 if "trans" in token else math.radians(20) for token in free.split()}, abs=1e-5
+    )
+
+
 def test_a_body_without_mass_may_carry_one_that_has(tmp_path):
     """A link of a robot's wrist that has only joints; what it carries is fixed to it, and has the mass."""
     bare = body("wrist").replace("float physics:mass = 1.0", "float physics:mass = 0")

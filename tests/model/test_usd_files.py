@@ -132,6 +132,19 @@ def test_what_is_read_otherwise_is_named_in_one_warning(tmp_path):
         assert named in message
 
 
+@pytest.mark.parametrize("kind", ["Capsule", "Cylinder"])
+def test_what_is_round_and_scaled_unevenly_is_named(tmp_path, kind):
+    text = (
+        ball("a")
+        + f"""def {kind} "rod" ({SHAPE}) {{
+        float3 xformOp:scale = (1, 3, 2)
+        uniform token[] xformOpOrder = ["xformOp:scale"] }}"""
+    )
+    with pytest.warns(UserWarning, match=r"</w/rod>: it is scaled unevenly across its axis"):
+        fphys.load(write(tmp_path, text))
+    read(write(tmp_path, text.replace("(1, 3, 2)", "(3, 3, 2)")))
+
+
 def test_mujocos_and_newtons_schemas(tmp_path):
     inner = """double mjc:armature = 0.3
         float newton:damping = 0.1
@@ -195,7 +208,13 @@ FAULTS = {
     "nothing": ("", "neither rigid bodies nor colliders"),
     "not a number": (ball("a").replace("mass = 1.0", "mass = nan"), "</w/a>: physics:mass is not a number"),
 }
+MANY = """def PointInstancer "many" {
+    point3f[] positions = [(1, 0, 0), (2, 0, 0)]
+    int[] protoIndices = [0, 0]
+    rel prototypes = </w/many/ball>
+    %s }"""
 UNSUPPORTED = {
+    "point instancer": (MANY % BALL, "</w/many>: a point instancer of bodies or colliders"),
     "cone": (f'def Cone "c" ({SHAPE}) {{ }}', "</w/c>: a collider of type Cone"),
     "distance": (ball("a") + joint("Distance", None, "a"), "</w/a_joint>: a joint of type PhysicsDistanceJoint"),
     "actuator": (ball("a") + '\ndef NewtonActuator "t" { }', "</w/t>: NewtonActuator"),
@@ -215,6 +234,11 @@ def test_faults_name_the_prim(tmp_path, name):
     with pytest.raises(UnsupportedError if name in UNSUPPORTED else ModelError, match=message) as caught:
         fphys.load(write(tmp_path, text))
     assert str(caught.value).startswith(str(tmp_path))
+
+
+def test_a_point_instancer_of_looks_is_left_out(tmp_path):
+    model = read(write(tmp_path, ball("a") + MANY % 'def Sphere "ball" { }'))
+    assert model.nbody == 2 and model.ngeom == 1
 
 
 def test_a_huge_stage_is_refused(tmp_path, monkeypatch):
@@ -292,7 +316,7 @@ def test_loops_are_closed_by_constraints(tmp_path):
     last = functools.partial(joint, "Revolute", None, "c", y, (1, 0, 0), (0, 0, 0.5))
     with pytest.warns(UserWarning, match="</w/last>: it closes a loop of joints"):
         model = fphys.load(write(tmp_path, text + last().replace("c_joint", "last"))).structure.source
-    assert model.nv == 3 and model.neq == 2 and model.eq(0).name == "last-" and model.nexclude == 0  # beside the world
+    assert model.nv == 3 and model.neq == 2 and model.eq(0).name == "last-" and model.nexclude == 2  # beside the world
     data = mujoco.MjData(model)
     data.qvel[:] = 1, -1, 1
     mujoco.mj_step(model, data, 200)
@@ -304,7 +328,7 @@ def test_loops_are_closed_by_constraints(tmp_path):
         model = fphys.load(
             write(tmp_path, text + last('"PhysicsDriveAPI:angular"').replace("c_joint", "last"))
         ).structure.source
-    assert model.nu == 1 and model.nexclude == 1
+    assert model.nu == 1 and model.nexclude == 2
 
 
 def test_a_mimic_joint_follows_the_other_one(tmp_path):
@@ -348,6 +372,52 @@ def test_articulations_without_self_collisions(tmp_path):
     assert pairs == {frozenset("ad"), frozenset("bd"), frozenset("cd")}
     pairs = contacts(read(write(tmp_path, text.replace(apart, ""))))
     assert frozenset("ac") in pairs and frozenset("ab") not in pairs
+
+
+TOUCH = "bool physics:collisionEnabled = 1"
+MUJOCOS = 'def PhysicsScene "scene" (prepend apiSchemas = ["MjcSceneAPI"]) { }'
+
+
+@pytest.mark.parametrize("base", ["held", "kinematic", "static"])
+def test_a_joint_keeps_its_bodies_apart(tmp_path, base):
+    """Also from one that stands, which MuJoCo's own filter does not."""
+    more = "bool physics:kinematicEnabled = 1" if base == "kinematic" else ""
+    held = ball("a", more=more).replace(BODY, "" if base == "static" else BODY)
+    held += joint("Fixed", None, "a") if base == "held" else ""
+    text = held + ball("b", (0.1, 0, 0.05)) + f'def Plane "floor" ({SHAPE}) {{ }}'
+    for end in ("a", "a/ball"):
+        hinge = functools.partial(joint, "Revolute", end, "b", at1=(-0.1, 0, -0.05))
+        model = read(write(tmp_path, text + hinge()))
+        assert model.nv == 1 and contacts(model) == {frozenset(("b", "world"))}
+        assert len(contacts(read(write(tmp_path, text + hinge(TOUCH))))) == 2
+        by_its_rule = contacts(read(write(tmp_path, text + hinge() + MUJOCOS)))
+        assert len(by_its_rule) == (1 if base == "kinematic" else 2)
+
+
+def test_a_joint_to_all_that_stands_keeps_nothing_apart(tmp_path):
+    """A prim with rigid bodies below is a part of the world, as mujoco-usd-converter writes it."""
+    text = ball("a") + f'def Plane "floor" ({SHAPE}) {{ }}' + joint("Revolute", None, "a", "rel physics:body0 = </w>")
+    assert contacts(read(write(tmp_path, text))) == {frozenset(("a", "world"))}
+
+
+def test_only_a_joint_keeps_bodies_apart(tmp_path):
+    """Not the fixing of one of them to a third one, except in a file of MuJoCo's: its filter leaves out both."""
+    rough = (
+        """def Material "rough" (prepend apiSchemas = ["PhysicsMaterialAPI"]) { float physics:dynamicFriction = 2 }"""
+    )
+    base = ball("a").replace(SHAPE, SHAPE.replace("]", ', "MaterialBindingAPI"]'))
+    base = base.replace("radius = 0.1", "radius = 0.1\nrel material:binding:physics = </w/rough>") + rough
+    base += ball("b", (0.1, 0, 0)) + ball("c", (0, 0.1, 0)) + joint("Fixed", "a", "b", at0=(0.1, 0, 0))
+    turns = functools.partial(joint, "Revolute", "b", "c", at0=(-0.1, 0.1, 0))
+    model = read(write(tmp_path, base + turns()))
+    assert contacts(model) == {frozenset("ac")}
+    data = mujoco.MjData(model)
+    mujoco.mj_forward(model, data)
+    assert data.contact[0].friction[0] == 2 and data.contact[0].dim == 3  # as of geoms that are no pair
+    assert contacts(read(write(tmp_path, base + turns(TOUCH)))) == {frozenset("ac"), frozenset("bc")}
+    base += MUJOCOS
+    assert contacts(read(write(tmp_path, base + turns()))) == set()
+    assert contacts(read(write(tmp_path, base + turns(TOUCH)))) == {frozenset("bc")}
 
 
 def test_kinematic_bodies_and_inertias_of_newtons_schema(tmp_path):

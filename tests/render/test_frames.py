@@ -91,6 +91,8 @@ def test_a_model_without_sky_gets_one(ball):
         ({"camera": 1}, ModelError, "no camera 1"),
         ({"world": 1}, ValueError, "worlds 0 to 0"),
         ({"every": 0}, ValueError, "every is 0"),
+        ({"every": 1.5}, TypeError, "every is 1.5, must be a whole number"),
+        ({"world": 0.0}, TypeError, "world is 0.0, must be a whole number"),
         ({"height": 0}, ValueError, "at least 1"),
     ],
 )

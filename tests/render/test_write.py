@@ -63,10 +63,18 @@ def test_what_is_no_video_is_refused(tmp_path, name, video, text):
     assert not list(tmp_path.iterdir())
 
 
-def test_a_failed_encoding_leaves_the_old_video(tmp_path):
+@pytest.mark.parametrize("fps", [0, -1.0, np.nan, np.inf])
+def test_a_rate_that_cannot_be_is_refused(tmp_path, fps):
+    with pytest.raises(ValueError, match=f"fps is {fps}, must be positive"):
+        render.write_video(tmp_path / "a.mp4", moving_bar(), fps)
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_failed_encoding_leaves_the_old_video(tmp_path, monkeypatch):
     path = render.write_video(tmp_path / "bar.mp4", moving_bar())
     before = path.read_bytes()
+    monkeypatch.setattr(imageio_ffmpeg, "get_ffmpeg_exe", lambda: "false")
     with pytest.raises(OSError, match="ffmpeg failed"):
-        render.write_video(path, moving_bar(), fps=0.0)
+        render.write_video(path, moving_bar())
     assert path.read_bytes() == before
     assert [file.name for file in tmp_path.iterdir()] == ["bar.mp4"]
