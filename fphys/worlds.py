@@ -85,7 +85,8 @@ def sound(values: Iterable[Array], worlds: int = 1) -> Array:
     """Worlds whose values are all finite and not huge, bool, shape (1 | world,)."""
     fine = jnp.ones(worlds, bool)
     for value in values:
-        fine = fine & (jnp.abs(value) <= HUGE).reshape(value.shape[0], -1).all(1)  # false for NaN
+        if value.size:  # what is empty cannot be reshaped on an explicit mesh
+            fine = fine & (jnp.abs(value) <= HUGE).reshape(value.shape[0], -1).all(1)  # false for NaN
     return fine
 
 

@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 
+from .position import counted
 from .source import Arrays, Record, Source, Watched
 
 
@@ -27,8 +28,8 @@ def loader(
 
     Its iterators have ``get_state`` and ``set_state``, exact even in the middle of an epoch and with prefetching.
     :func:`fphys.train.fit` saves and restores them. The order depends only on ``seed``, the epoch and the source's
-    length, not on workers and threads. The first record that holds NaN or infinity causes a RuntimeWarning that names
-    its index.
+    length, not on workers and threads, and a position holds with any of them. The first record that holds NaN or
+    infinity causes a RuntimeWarning that names its index.
 
     Args:
         source: a length, and records by index: :class:`Arrays`, a reader of this package, or your own. Records of
@@ -41,7 +42,7 @@ def loader(
         epochs: how often to go through the source; without end by default.
         drop_remainder: whether to drop records at the end of an epoch that do not fill a batch, or a round of shards.
         shard: which part to draw, and of how many, for example ``(jax.process_index(), jax.process_count())``. Parts
-            are disjoint in every epoch.
+            are disjoint in every epoch, and of one length.
         workers: number of processes that read. They are spawned: a script needs ``if __name__ == "__main__"``, and the
             source must be picklable.
         threads: number of threads that read, in each process.
@@ -49,7 +50,8 @@ def loader(
         prefetch: batches kept ready on the device, or by each worker.
 
     Raises:
-        ValueError: the source is empty, a batch is larger than the source, or a number is out of range.
+        ValueError: the source is empty, a batch is larger than the source, a number is out of range, or shards would
+            have different numbers of records, without ``drop_remainder``.
     """
     import grain
 
@@ -64,17 +66,20 @@ def loader(
     records = records.slice(slice(index, end, count)).batch(batch_size, drop_remainder=drop_remainder)
     records = records.map(_Gather(watched)) if gathered else records
     read = grain.ReadOptions(num_threads=threads, prefetch_buffer_size=threads and max(threads, prefetch))
-    batches = records.repeat(epochs).to_iter_dataset(read)
-    if workers:
-        _parse_flags()
-        batches = batches.mp_prefetch(
-            grain.MultiprocessingOptions(num_workers=workers, per_worker_buffer_size=max(1, prefetch))
-        )
-    if device is not None:
-        batches = grain.experimental.device_put(
-            batches, device, cpu_buffer_size=max(1, prefetch), device_buffer_size=max(1, prefetch)
-        )
-    return batches
+    records, ahead = records.repeat(epochs), max(1, prefetch)
+
+    def after(drawn: int) -> Any:
+        batches = records.slice(slice(drawn, None)).to_iter_dataset(read)
+        if workers:
+            _parse_flags()
+            batches = batches.mp_prefetch(
+                grain.MultiprocessingOptions(num_workers=workers, per_worker_buffer_size=ahead)
+            )
+        if device is None:
+            return batches
+        return grain.experimental.device_put(batches, device, cpu_buffer_size=ahead, device_buffer_size=ahead)
+
+    return counted(after)
 
 
 class _Gather:
@@ -105,6 +110,11 @@ def _check(
         raise ValueError(
             f"batch_size={batch_size}, epochs={epochs}, workers={workers}, threads={threads}, prefetch={prefetch}, "
             f"seed={seed}: batch_size and epochs must be at least 1, the others at least 0"
+        )
+    if not drop and len(source) % count:
+        raise ValueError(
+            f"the {len(source)} records do not divide evenly among {count} shards, so that processes would train on "
+            "batches of different sizes: leave drop_remainder=False away, or leave out records"
         )
     if not len(source):
         raise ValueError(f"the source ({type(source).__name__}) is empty: it has no records to draw")

@@ -136,6 +136,11 @@ class Mesh(Tree):
         """2 or 3."""
         return self.vertices.shape[-1]
 
+    @property
+    def has_no_worlds(self) -> bool:
+        """Whether all worlds share the vertices, so that :mod:`fphys.distributed` copies them to every device."""
+        return np.ndim(self.vertices) == 2
+
 
 def build(vertices: Any, elements: Any) -> Mesh:
     """A mesh of checked vertices and elements.

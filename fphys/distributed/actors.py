@@ -63,7 +63,7 @@ class Actors:
         self.puts = self.sent = self.received = 0
         self._actors, self._stack = [], contextlib.ExitStack()
         self._asked: list[tuple[int, Any]] = []  # not yet answered: number, and reference or what to do
-        self._here = None if number else _Worker(work, keep)
+        self._here, self._closed = None if number else _Worker(work, keep), False
         if number:
             with contextlib.ExitStack() as stack:
                 stack.enter_context(cluster(number, address=address))
@@ -78,8 +78,9 @@ class Actors:
 
         Raises:
             ProcessError: an actor failed, died more often than ``restarts``, or was not ready in time; the message
-                names it.
+                names it. ValueError: they are closed.
         """
+        self._expect_open()
         if self._here:
             return [self._here.work(shared, part) for part in parts]
         import ray
@@ -92,7 +93,14 @@ class Actors:
         return [self._result(i % self.number, one) for i, one in enumerate(asked)]
 
     def ask(self, number: int, shared: Any, part: Any) -> None:
-        """Give ``work(shared, part)`` to an actor, and do not wait."""
+        """Give ``work(shared, part)`` to an actor, and do not wait. With 0 actors, this process is actor 0.
+
+        Raises:
+            ValueError: there is no such actor, or they are closed.
+        """
+        self._expect_open()
+        if not 0 <= number < max(self.number, 1):
+            raise ValueError(f"there is no actor {number}: {self.number} actors are numbered from 0")
         asked = (shared, part) if self._here else self._send(number, self._put(shared), part)
         self._asked.append((number, asked))
 
@@ -101,7 +109,11 @@ class Actors:
 
         Raises:
             ProcessError: as for a call; all actors at work are named if none answers.
+            ValueError: nothing was asked that was not given yet, or they are closed.
         """
+        self._expect_open()
+        if not self._asked:
+            raise ValueError("first(): no actor is at work: ask(number, shared, part) gives it some")
         if self._here:
             number, work = self._asked.pop(0)
             return number, self._here.work(*work)
@@ -118,6 +130,10 @@ class Actors:
     def busy(self) -> bool:
         """Whether anything was asked and not yet given."""
         return bool(self._asked)
+
+    def _expect_open(self) -> None:
+        if self._closed:
+            raise ValueError("these actors are closed: use them inside `with Actors(...) as actors:`")
 
     def _put(self, shared: Any) -> Any:
         """Write what all share to the store: where it is."""
@@ -149,7 +165,7 @@ class Actors:
             import ray
 
             ray.kill(actor)
-        self._actors = []
+        self._actors, self._asked, self._closed = [], [], True
         self._stack.close()
 
     def __enter__(self) -> Self:

@@ -9,7 +9,7 @@ import sys
 import time
 from collections.abc import Sequence
 
-from .processes import BEAT, COORDINATOR, LOOPBACK, PROCESSES, PULSE, RANK, ProcessError
+from .processes import BEAT, COORDINATOR, ENDS, LOOPBACK, PROCESSES, PULSE, RANK, WORKS, ProcessError
 
 SILENCE = 20.0
 """Seconds without a sign of life after which a process counts as hung."""
@@ -27,10 +27,12 @@ def launch(command: Sequence[str], processes: int, *, restarts: int = 0, silence
         command: the program and its arguments.
         processes: how many, at least one.
         restarts: how often all are started again after a failure. The command must go on from its newest checkpoint.
-        silence: seconds without a sign of life after which a process counts as hung.
+        silence: seconds without a sign of life after which a process counts as hung. If another has ended, three times
+            that without work count, too: then it waits for a message that never comes.
 
     Raises:
-        ProcessError: a process failed, died or hung once more than ``restarts``; the message names its rank.
+        ProcessError: once more than ``restarts``, a process failed, died or hung, or ended while others wait for it;
+            the message names its rank.
         ValueError: there are fewer processes than one, or fewer restarts than none.
     """
     if processes < 1 or restarts < 0:
@@ -82,11 +84,19 @@ def _watch(running: list[subprocess.Popen[bytes]], pulses: selectors.BaseSelecto
     """Return when all have ended well; raise when one has not, or is silent."""
     begun = first = time.monotonic()  # first: when the first one joined
     heard: dict[int, float] = {}  # when each was last heard; ranks are silent until they join
+    worked: dict[int, float] = {}  # when each last said that it works, or another that it ends
+    ended = set[int]()
     while any(process.poll() is None for process in running):
         for key, _ in pulses.select(BEAT / 10):
-            if os.read(key.fd, 4096):
-                first = first if heard else time.monotonic()
-                heard[key.data] = time.monotonic()
+            if said := os.read(key.fd, 4096):
+                now = time.monotonic()
+                first = first if heard else now
+                heard[key.data] = now
+                if WORKS in said:
+                    worked[key.data] = now
+                if ENDS in said:
+                    ended.add(key.data)
+                    worked = dict.fromkeys(worked, now)
             else:
                 os.close(key.fd)
                 pulses.unregister(key.fd)
@@ -100,11 +110,21 @@ def _watch(running: list[subprocess.Popen[bytes]], pulses: selectors.BaseSelecto
             else:
                 continue
             raise ProcessError(f"rank {rank} of {len(running)} {wrong}; all were ended")
+        going = [rank for rank, process in enumerate(running) if process.poll() is None and rank not in ended]
+        if ended and going and all(now - worked.get(rank, now) > 3 * silence for rank in going):
+            raise ProcessError(
+                f"{_ranks(sorted(ended))} of {len(running)} ended, and {_ranks(going)} waits for a message, or for "
+                f"something else without work, for {3 * silence:.0f} s: all must take as many steps. All were ended"
+            )
         if not heard and now - begun > 10 * silence:
             raise ProcessError(
                 f"no process joined in {now - begun:.0f} s: the program must call distributed.initialize"
             )
     _expect_well(running)
+
+
+def _ranks(ranks: list[int]) -> str:
+    return f"rank {', '.join(map(str, ranks))}"
 
 
 def _expect_well(running: list[subprocess.Popen[bytes]]) -> None:

@@ -1,6 +1,9 @@
 """One program in several processes: they join by ``jax.distributed``, and XLA carries what they send each other."""
 
+import atexit
 import contextlib
+import functools
+import math
 import os
 import sys
 import threading
@@ -13,7 +16,7 @@ import numpy as np
 
 from ..bridge import private
 from ..errors import FphysError
-from .sharding import WORLD, expect_worlds, mesh, split
+from .sharding import FIRST, WORLD, everywhere, expect_worlds, mesh, specs, split
 
 T = TypeVar("T")
 
@@ -24,6 +27,10 @@ HOST = "FPHYS_HOST"
 LOOPBACK = "127.0.0.1"
 BEAT = 1.0
 """Seconds between two signs of life."""
+AT_THE_END = 3600
+"""Seconds that processes which are watched wait for each other at their end: the first may still write files."""
+WORKS, WAITS, ENDS = b".", b"-", b"!"
+"""Signs of life: this process has used its core since the last one, or has not; its Python is about to end."""
 
 
 class ProcessError(FphysError, RuntimeError):
@@ -69,6 +76,7 @@ def initialize(
     if pulse := os.environ.get(PULSE):
         threading.Thread(target=_beat, args=(int(pulse),), name="fphys-pulse", daemon=True).start()
         _leave_on_errors()
+        _tell_of_the_end(int(pulse))
     private.gather_at(host)
     port = f"{host}:{coordinator.rpartition(':')[2]}" if coordinator and rank == 0 else None
     try:
@@ -79,6 +87,7 @@ def initialize(
             local_device_ids=[rank] if pulse and rank is not None else None,  # of one machine each takes a GPU
             initialization_timeout=round(patience),
             heartbeat_timeout_seconds=max(10, round(patience)),
+            shutdown_timeout_seconds=AT_THE_END if pulse else 300,  # whoever watches all knows when it hangs
             coordinator_bind_address=port,
         )
     except (RuntimeError, ValueError) as cause:
@@ -96,17 +105,53 @@ def shard() -> tuple[int, int]:
 def joined(tree: T) -> T:
     """Each process's rows of a batch, as one batch over all devices: its first axis has the rows of all, by rank.
 
+    All processes give equally many rows. Arrays of leading size 1 beside others and scalars are the same in all, and go
+    to every device.
+
     Raises:
-        ValueError: as for :func:`split`.
+        ValueError: as for :func:`split`; the processes have different numbers of rows, or no mesh is set.
     """
     if jax.process_count() == 1:
         return split(tree)
     found = jax.sharding.get_mesh()
-    expect_worlds(tree, found.local_mesh.shape[WORLD])
+    if WORLD not in found.axis_names:
+        raise ValueError(
+            f"joined: the mesh has the axes {found.axis_names}, needs one named {WORLD!r}: put "
+            "`with jax.set_mesh(fphys.distributed.mesh()):` around the training"
+        )
+    devices = found.local_mesh.shape[WORLD]
+    if (rows := expect_worlds(tree, devices)) % devices:
+        raise ValueError(f"joined: one row does not divide among the {devices} devices of a process: give more rows")
+    _expect_rows_of_all(rows)
+    join = lambda spec, part: _join(part, found) if spec == FIRST else everywhere(part)  # noqa: E731
+    return jax.tree.map(join, specs(tree, min(rows, 2)), tree, is_leaf=lambda x: isinstance(x, type(FIRST)))
+
+
+@functools.cache  # asked once for each number: each time would stop all processes
+def _expect_rows_of_all(rows: int) -> None:
     from jax.experimental import multihost_utils
 
-    spec = jax.sharding.PartitionSpec(WORLD)
-    return multihost_utils.host_local_array_to_global_array(tree, found, spec)
+    text = f"rank {jax.process_index()} waits with its first batch of {rows} rows until all have one: do they?"
+    told = threading.Timer(30, print, [text], {"file": sys.stderr, "flush": True})
+    told.daemon = True
+    told.start()
+    counts = multihost_utils.process_allgather(np.int32(rows)).tolist()
+    told.cancel()
+    if len(set(counts)) > 1:
+        listed = ", ".join(f"rank {rank} has {count}" for rank, count in enumerate(counts))
+        raise ValueError(
+            f"the processes have different numbers of rows in a batch ({listed}), which make no common one: give each "
+            "as many records, as fphys.data.loader(..., shard=fphys.distributed.shard()) does"
+        )
+
+
+def _join(x: Any, mesh: Any) -> jax.Array:
+    from jax.experimental import multihost_utils
+
+    if is_key(x):
+        mine = np.asarray(jax.random.key_data(x))  # on the host: inside set_mesh, JAX puts it on all devices
+        return jax.random.wrap_key_data(_join(mine, mesh), impl=jax.random.key_impl(x))
+    return multihost_utils.host_local_array_to_global_array(x, mesh, FIRST)
 
 
 def meet(where: str) -> None:
@@ -123,18 +168,25 @@ def is_first() -> bool:
 
 
 def on_host(tree: T) -> T:
-    """The tree as NumPy arrays, of which every process has all numbers; keys stay JAX's."""
+    """The tree as NumPy arrays, of which every process has all numbers; keys stay JAX's, and numbers Python's."""
     return jax.tree.map(_host, tree)
 
 
-def _host(x: jax.Array) -> np.ndarray | jax.Array:
+def _host(x: Any) -> Any:
     from jax.experimental import multihost_utils
 
-    if jnp.issubdtype(x.dtype, jax.dtypes.prng_key):
+    if not hasattr(x, "dtype"):
+        return x
+    if is_key(x):
         return jax.random.wrap_key_data(jnp.asarray(_host(jax.random.key_data(x))), impl=jax.random.key_impl(x))
     if getattr(x, "is_fully_addressable", True) or x.is_fully_replicated:
         return np.asarray(x)
     return multihost_utils.process_allgather(x, tiled=True)
+
+
+def is_key(x: Any) -> bool:
+    """Whether this is an array of random keys."""
+    return hasattr(x, "dtype") and jnp.issubdtype(x.dtype, jax.dtypes.prng_key)
 
 
 def group() -> contextlib.AbstractContextManager[object]:
@@ -143,10 +195,15 @@ def group() -> contextlib.AbstractContextManager[object]:
 
 
 def _beat(pipe: int) -> None:
-    """Say now, and then every second, that this process lives, to the one that started it; end with it."""
+    """Say now, and then every second, that this process lives, and whether it works, to the one that started it.
+
+    End with it.
+    """
+    used = -math.inf
     while True:
+        before, used = used, time.process_time()
         try:
-            os.write(pipe, b".")
+            os.write(pipe, WORKS if used - before > 0.05 * BEAT else WAITS)
         except OSError:
             os._exit(1)
         time.sleep(BEAT)
@@ -168,6 +225,35 @@ def _leave_on_errors() -> None:
             leave(1)
 
     sys.excepthook = hook
+
+
+class _Exit(SystemExit):
+    """What ``sys.exit`` raises. It notes its status when Python itself asks for it, as it ends."""
+
+    last: Any = None
+
+    @property
+    def code(self) -> Any:
+        status = self.args[0] if self.args else None
+        if sys._getframe().f_back is None:  # no function asks, which might go on
+            _Exit.last = status
+        return status
+
+
+def _tell_of_the_end(pipe: int) -> None:
+    """Let ``sys.exit`` with a failure end this process at once, and tell any other end before JAX waits for all."""
+
+    def leave_by(status: Any = None) -> None:
+        raise _Exit(status)
+
+    def end() -> None:
+        if _Exit.last not in (None, 0):
+            leave(_Exit.last if isinstance(_Exit.last, int) else 1)
+        with contextlib.suppress(OSError):
+            os.write(pipe, ENDS)
+
+    sys.exit = leave_by
+    atexit.register(end)
 
 
 def _may_be_an_echo(error: BaseException | None) -> bool:

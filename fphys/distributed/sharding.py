@@ -36,11 +36,18 @@ def mesh(devices: Sequence[Any] | None = None, *, model: int = 1) -> Mesh:
             "model", of neighbours; worlds and examples are spread over the rest.
 
     Raises:
-        TypeError: ``devices`` is not a sequence. ValueError: it is empty, or ``model`` does not divide it.
+        TypeError: ``devices`` is not a sequence of devices, or ``model`` no whole number. ValueError: it is empty, has
+            a device twice, or ``model`` does not divide it.
     """
     if devices is not None and not isinstance(devices, (Sequence, np.ndarray)):
         raise TypeError(f"devices is {devices!r}, must be a sequence of devices: jax.devices()[:2] for the first two")
     chosen = jax.devices() if devices is None else list(devices)
+    if strange := [x for x in chosen if not isinstance(x, jax.Device)]:
+        raise TypeError(f"devices has {strange[0]!r}, must be of devices: jax.devices()[:2] for the first two")
+    if len(set(chosen)) < len(chosen):
+        raise ValueError(f"devices has one twice: {chosen}")
+    if not isinstance(model, int | np.integer):
+        raise TypeError(f"model is {model!r}, must be a whole number of devices")
     if not chosen:
         raise ValueError("a mesh needs at least one device: leave devices out for all that JAX finds")
     if model < 1 or len(chosen) % model:
@@ -53,7 +60,8 @@ def mesh(devices: Sequence[Any] | None = None, *, model: int = 1) -> Mesh:
 def split(tree: T, over: Mesh | None = None) -> T:
     """The tree with the first axis of its arrays spread over the devices. Gradients flow through.
 
-    Arrays of leading size 1, which all worlds share, scalars and a model's keyframes go to every device. So a state, a
+    Arrays of leading size 1, which all worlds share, scalars, a model's keyframes and a mesh's vertices go to every
+    device, these unless each world has its own. So a state, a
     model with some world axes, controls and a batch of examples are all placed by this one function. Inside ``jit`` it
     is a constraint for the compiler. Without a mesh it returns the tree as it is.
 
@@ -62,14 +70,14 @@ def split(tree: T, over: Mesh | None = None) -> T:
 
     Raises:
         ValueError: the first axis of an array does not divide evenly among the devices; two arrays have different
-            numbers of worlds; or the mesh has no axis "world".
+            numbers of worlds; or the mesh has no axis "world" of AxisType.Auto.
     """
     found = _mesh(over)
     if found is None:
         return tree
     expect_worlds(tree, found.shape[WORLD])
     place = lambda spec, part: jax.tree.map(lambda x: _put(x, found, spec), part)  # noqa: E731
-    return jax.tree.map(place, _specs(tree), tree, is_leaf=lambda x: isinstance(x, P))
+    return jax.tree.map(place, specs(tree), tree, is_leaf=lambda x: isinstance(x, P))
 
 
 def everywhere(tree: T, over: Mesh | None = None) -> T:
@@ -117,7 +125,12 @@ def gathered(tree: Any) -> tuple[Any, Callable[[Any], Any]]:
     Returns:
         One array, (time x world, n), with the numbers of an example in each row; and a function that makes a tree of
         such rows, whose arrays have their number first.
+
+    Raises:
+        ValueError: arrays have different numbers of times or worlds.
     """
+    if len(heads := {np.shape(x)[:2] for x in jax.tree.leaves(tree)}) > 1:
+        raise ValueError(f"gathered: arrays begin with {sorted(heads)}, must all have the same times and worlds first")
     _, back = ravel_pytree(jax.tree.map(lambda x: jnp.zeros(x.shape[2:], x.dtype), tree))
     rows = everywhere(jax.vmap(jax.vmap(lambda one: ravel_pytree(one)[0]))(tree))
     return rows.reshape(-1, rows.shape[-1]), jax.vmap(back)
@@ -152,14 +165,14 @@ def gradient(loss: Callable[..., Any], shared: Any, *args: Any, out_specs: Any =
         loss: ``loss(shared, *args) -> (value, aux)``, a sum over the worlds of ``args``.
         shared: the tree to differentiate by, the same for all worlds.
         args: trees whose arrays have the world axis first, or leading size 1. Time comes after worlds.
-        out_specs: where the world axis of ``aux`` is; the first axis by default.
+        out_specs: where the world axis of ``aux`` is; by default it is the first of all its arrays.
 
     Returns:
         ``((value, gradient), aux)``.
 
     Raises:
         ValueError: the worlds do not divide evenly among the devices, two arrays of ``args`` have different numbers of
-            worlds, or the mesh has no axis "world".
+            worlds, an array of ``aux`` has no worlds, or the mesh has no axis "world".
     """
     found = _mesh(None)
 
@@ -173,16 +186,28 @@ def gradient(loss: Callable[..., Any], shared: Any, *args: Any, out_specs: Any =
     def each(shared: Any, *args: Any) -> tuple[Any, Any]:
         shared = jax.tree.map(lambda x: jax.lax.pcast(x, WORLD, to="varying"), shared)
         result, aux = own(shared, *args)
+        if out_specs == FIRST:
+            _expect_share(aux, worlds // devices)
         return total(result), _vary(aux)
 
     devices = found.shape[WORLD]
-    if expect_worlds(args, devices, "args") % devices:
+    if (worlds := expect_worlds(args, devices, "args")) % devices:
         raise ValueError(
             f"gradient: no array of args has more than one world, and one does not divide evenly among {devices} "
             f"devices; take a multiple of {devices} worlds, or a mesh of one device: mesh(jax.devices()[:1])"
         )
-    spread = jax.shard_map(each, mesh=found, in_specs=(P(), *_specs(args)), out_specs=(P(), out_specs))
+    spread = jax.shard_map(each, mesh=found, in_specs=(P(), *specs(args)), out_specs=(P(), out_specs))
     return jax.jit(spread, inline=True)(shared, *args)
+
+
+def _expect_share(aux: Any, worlds: int) -> None:
+    for path, x in jax.tree_util.tree_leaves_with_path(aux):
+        if np.shape(x)[:1] != (worlds,):
+            raise ValueError(
+                f"gradient: aux{jax.tree_util.keystr(path)} has shape {np.shape(x)}, must have the {worlds} worlds of "
+                "this device first: each device would give its own. Return it for each world and reduce it afterwards, "
+                "or say by out_specs where its worlds are"
+            )
 
 
 def averaged(loss_fn: LossFn) -> LossFn:
@@ -202,8 +227,8 @@ def averaged(loss_fn: LossFn) -> LossFn:
 
     Raises:
         ValueError: (by that function) arrays of the batch have different first axes, or one that does not divide evenly
-            among the devices; ``aux`` is changed; or parameters are in float16, whose gradients would be rounded to
-            zero before :func:`fphys.train.step` scales the loss.
+            among the devices; ``aux`` is changed; a metric is no float; or parameters are in float16, whose gradients
+            would be rounded to zero before :func:`fphys.train.step` scales the loss.
     """
     found = _mesh(None)
     if found is None or found.shape[WORLD] == 1:
@@ -216,6 +241,12 @@ def averaged(loss_fn: LossFn) -> LossFn:
             loss, after, metrics = loss_fn(params, aux, batch, key)
             if any(a is not b for a, b in zip(*map(jax.tree.leaves, (aux, after)), strict=True)):
                 raise ValueError("averaged(loss_fn): the loss changes aux, which each device would do in its own way")
+            for name, x in metrics.items():
+                if not jnp.issubdtype(jnp.result_type(x), jnp.floating):
+                    raise ValueError(
+                        f"averaged(loss_fn): the metric {name} is of {jnp.result_type(x)}, must be a float, and a mean "
+                        "over examples, which the mean over devices is then, too"
+                    )
             return loss, metrics
 
         return total(jax.value_and_grad(scalars, has_aux=True)(_vary(params)))
@@ -224,7 +255,7 @@ def averaged(loss_fn: LossFn) -> LossFn:
         if any(jnp.result_type(x) == jnp.float16 for x in jax.tree.leaves(params)):
             raise ValueError("averaged(loss_fn): parameters are in float16: take bfloat16, which needs no scaled loss")
         expect_worlds(batch, found.shape[WORLD], "batch")
-        spread = jax.shard_map(own, mesh=found, in_specs=(P(), P(), _specs(batch), P()), out_specs=P())
+        spread = jax.shard_map(own, mesh=found, in_specs=(P(), P(), specs(batch), P()), out_specs=P())
         sums = jax.jit(spread, inline=True)(*jax.lax.stop_gradient((params, aux, batch)), key)
         (loss, metrics), slope = jax.tree.map(lambda x: x / found.shape[WORLD], sums)
         return _sloped(loss, params, slope), aux, metrics
@@ -249,14 +280,16 @@ def total(tree: T) -> T:
     """Inside ``shard_map``: the sum of each array over the devices, in one all-reduce for each dtype.
 
     Raises:
-        ValueError: this is not inside a ``shard_map`` over the axis "world".
+        ValueError: this is not inside a ``shard_map`` over the axis "world", or there are random keys.
     """
     if WORLD not in jax.sharding.get_abstract_mesh().manual_axes:
         raise ValueError(
             f"total: outside a shard_map over {WORLD!r} there are no devices to sum over: call it in the function that "
             "jax.shard_map runs; elsewhere x.sum() adds the worlds of all devices"
         )
-    leaves, form = jax.tree.flatten(tree)
+    leaves, form = jax.tree.flatten(jax.tree.map(jnp.asarray, tree))
+    if any(jnp.issubdtype(x.dtype, jax.dtypes.prng_key) for x in leaves):
+        raise ValueError("total: random keys have no sum: leave them out of the tree")
     found = list(leaves)
     for dtype in dict.fromkeys(x.dtype for x in leaves):
         mine = [i for i, x in enumerate(leaves) if x.dtype == dtype]
@@ -275,7 +308,7 @@ def _mesh(over: Mesh | None) -> Any:
         raise ValueError(
             f"the mesh has the axes {found.axis_names}, needs one named {WORLD!r}: fphys.distributed.mesh()"
         )
-    if over is None and found.axis_types[found.axis_names.index(WORLD)] != AxisType.Auto:
+    if found.axis_types[found.axis_names.index(WORLD)] != AxisType.Auto:
         raise ValueError(f"the mesh's axis {WORLD!r} is not of AxisType.Auto: make it by fphys.distributed.mesh()")
     return found
 
@@ -304,17 +337,17 @@ def expect_worlds(tree: Any, devices: int, name: str = "") -> int:
     return worlds
 
 
-def _specs(tree: Any) -> Any:
-    """Where each array of a tree belongs, or each part that has no worlds."""
-    return jax.tree.map(lambda x: FIRST if _is_cut(x) else P(), tree, is_leaf=_has_no_worlds)
+def specs(tree: Any, least: int = 2) -> Any:
+    """Where each array of a tree belongs, or each part that has no worlds; a first axis of ``least`` is of worlds."""
+    return jax.tree.map(lambda x: FIRST if _is_cut(x, least) else P(), tree, is_leaf=_has_no_worlds)
 
 
-def _is_cut(x: Any) -> bool:
-    return not _has_no_worlds(x) and np.ndim(x) > 0 and np.shape(x)[0] > 1
+def _is_cut(x: Any, least: int = 2) -> bool:
+    return not _has_no_worlds(x) and np.ndim(x) > 0 and np.shape(x)[0] >= least
 
 
 def _has_no_worlds(x: Any) -> bool:
-    """Whether this part of a tree says that its first axes are not of worlds, as a model's keyframes do."""
+    """Whether this part of a tree says that its first axes are not of worlds, as a model's keyframes and meshes do."""
     return getattr(x, "has_no_worlds", False) is True
 
 

@@ -182,7 +182,7 @@ def _read(path: Path, like: T) -> tuple[T, dict[str, Any]]:
     wanted = _named(like)
     with ocp.Checkpointer(ocp.StandardCheckpointHandler()) as reader:
         held = {name: (m.shape, np.dtype(m.dtype)) for name, m in reader.metadata(path / "state").item_metadata.items()}
-        _same(path, held, {name: (np.shape(x), np.dtype(x.dtype)) for name, x in wanted.items()})
+        _same(path, held, {name: (np.shape(x), dtype_of(x)) for name, x in wanted.items()})
         found = reader.restore(path / "state", args=ocp.args.StandardRestore(wanted))
     state = jax.tree_util.tree_map_with_path(lambda p, leaf: _typed(found.get(_name(p), _placed(leaf)), leaf), like)
     return state, json.loads((path / "extra.json").read_text(encoding="utf-8"))
@@ -199,8 +199,8 @@ def _same(path: Path, held: dict[str, Any], wanted: dict[str, Any]) -> None:
     if faults:
         shown = "; ".join(faults[:5]) + (f"; and {len(faults) - 5} more" if len(faults) > 5 else "")
         raise CheckpointError(
-            f"{path} was saved with another model, optimizer, clip or precision: {shown}. Use those it was saved with, "
-            "or another folder"
+            f"{path} was saved with another model, configuration, optimizer, clip or precision: {shown}. Use those it "
+            "was saved with, or another folder"
         )
 
 
@@ -226,6 +226,11 @@ def _placed(leaf: Any) -> Any:
 
 def _typed(found: Any, like: Any) -> Any:
     return jax.random.wrap_key_data(found, impl=jax.random.key_impl(like)) if _is_key(like) and np.size(like) else found
+
+
+def dtype_of(leaf: Any) -> np.dtype[Any]:
+    """NumPy's type of an array, or of a number of Python."""
+    return np.dtype(leaf.dtype) if hasattr(leaf, "dtype") else np.asarray(leaf).dtype
 
 
 def _is_key(leaf: Any) -> bool:

@@ -76,8 +76,9 @@ def fit(
         params, aux: pytrees of arrays, for example from ``fphys.nn.init`` or ``flax.nnx.split``.
         optimizer: an optax optimizer.
         data: an iterable of batches, pytrees of arrays with constant shapes. Inside ``jax.set_mesh`` they are spread,
-            and each process gives its own rows (:func:`fphys.distributed.shard`). To resume, its iterator needs
-            ``get_state`` and ``set_state``, as iterators of :func:`fphys.data.loader` and of grain have.
+            and each process gives its own rows, as many as the others (:func:`fphys.distributed.shard`). To resume, its
+            iterator needs ``get_state`` and ``set_state``, as iterators of :func:`fphys.data.loader` and of grain have;
+            with another number of processes, the rows of all together must be as many as before.
         steps: how many batches to train on, including those before a resumption; by default until the data ends.
         key: for randomness in the loss.
         precision, accumulate, remat: as for :func:`step`.
@@ -94,8 +95,8 @@ def fit(
 
     Raises:
         TrainingError: ``patience`` updates in a row were not finite. ValueError: there is no data; the data cannot be
-            resumed, or its batches differ from the checkpoint's; or ``steps`` is not a number of batches, ``clip`` is
-            not positive, or ``every`` or ``patience`` is below one.
+            resumed, its batches differ from the checkpoint's, or processes have different numbers of rows; or ``steps``
+            is not a number of batches, ``clip`` is not positive, or ``every`` or ``patience`` is below one.
         CheckpointError: see :class:`Checkpoints`. TypeError: see :func:`init` and :func:`step`.
         KeyboardInterrupt: on Ctrl-C, after the current update, and after saving it if there are ``checkpoints``. A
             second Ctrl-C does not save.
@@ -141,8 +142,9 @@ def fit(
 
     with Deferred() as interrupt:
         for i, batch in zip(run.progress(numbers) if run else numbers, stream):
-            form, fewer = _expect_form(form, batch, fewer) if i < start + watched else (form, fewer)
-            state, metrics = update(state, joined(batch))
+            whole = joined(batch)
+            form, fewer = _expect_form(form, batch, whole, fewer) if i < start + watched else (form, fewer)
+            state, metrics = update(state, whole)
             done = i + 1
             if done % every == 0 or done == steps:
                 row = jax.device_get(metrics) | (evaluate(state.params, state.aux) if evaluate else {})
@@ -200,14 +202,18 @@ def _position(stream: Any) -> Any:
     return position.decode() if isinstance(position, bytes) else position
 
 
-def _expect_form(form: list[Any] | None, batch: Any, fewer: bool) -> tuple[list[Any], bool]:
-    """Path, dtype and shape of each array of a full batch, and whether this batch has fewer records.
+def _expect_form(form: list[Any] | None, batch: Any, whole: Any, fewer: bool) -> tuple[list[Any], bool]:
+    """Path, dtype and shape of each array of a full batch of all processes, and whether this one has fewer records.
 
     Raises ValueError if the checkpoint's batches differ. Only the last batch of an epoch may have fewer records, so two
     such batches in a row, or a batch with more records, are errors too.
     """
-    leaves = jax.tree_util.tree_leaves_with_path(batch)
-    found = [[jax.tree_util.keystr(path), str(np.asarray(x).dtype), list(np.shape(x))] for path, x in leaves]
+    shapes = map(np.shape, jax.tree.leaves(whole))
+    leaves = zip(jax.tree_util.tree_leaves_with_path(batch), shapes, strict=True)
+    found = [
+        [jax.tree_util.keystr(path), str(x.dtype if hasattr(x, "dtype") else np.asarray(x).dtype), list(shape)]
+        for (path, x), shape in leaves
+    ]
     one = lambda form: [[path, dtype, shape[1:]] for path, dtype, shape in form]  # noqa: E731
     if not form or form == found:
         return found, False

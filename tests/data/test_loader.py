@@ -69,15 +69,14 @@ def test_records_one_by_one_give_the_same_batches():
         jax.tree.map(np.testing.assert_array_equal, a, b)
 
 
-@pytest.mark.parametrize("drop", [True, False])
-@pytest.mark.parametrize(("n", "count"), [(24, 2), (25, 2), (23, 4)])
+@pytest.mark.parametrize(("n", "count", "drop"), [(24, 2, True), (25, 2, True), (23, 4, True), (22, 2, False)])
 def test_shards_are_disjoint_and_of_one_length(n, count, drop):
     options = {"epochs": 1, "seed": 2, "drop_remainder": drop}
     shards = [ids(data.loader(numbers(n), 3, shard=(i, count), **options)) for i in range(count)]
     drawn = sorted(functools.reduce(operator.iadd, functools.reduce(operator.iadd, shards, []), []))
     assert drawn == sorted(set(drawn))
+    assert len({tuple(map(len, shard)) for shard in shards}) == 1
     if drop:
-        assert len({len(shard) for shard in shards}) == 1
         assert len(drawn) == n // count // 3 * 3 * count
     else:
         assert drawn == list(range(n))
@@ -110,6 +109,30 @@ def test_resumed_anywhere_it_gives_the_same_batches(name):
         next(stream)  # its own position must not matter
         stream.set_state(json.loads(positions[at]))
         assert [np.asarray(next(stream)["id"]).tolist() for _ in range(13 - at)] == drawn[at:]
+
+
+@pytest.mark.parametrize("name", ["listed", "threads", "device"])
+def test_a_position_holds_for_whatever_reads_the_batches(name):
+    plain = iter(VARIANTS["plain"]())
+    drawn, positions = [], [plain.get_state()]
+    for _ in range(9):
+        drawn.append(next(plain)["id"].tolist())
+        positions.append(plain.get_state())
+    for at in (0, 4, 5, 8):
+        stream = iter(VARIANTS[name]())
+        stream.set_state(positions[at])
+        assert [np.asarray(next(stream)["id"]).tolist() for _ in range(9 - at)] == drawn[at:]
+        assert stream.get_state() == positions[9]
+    with pytest.raises(ValueError, match="the position of the data has exhausted, must have next_index"):
+        plain.set_state({"exhausted": [0]})
+
+
+def test_the_position_at_the_end_is_kept():
+    make = lambda: iter(data.loader(numbers(7), 3, epochs=2, drop_remainder=False, seed=1))  # noqa: E731
+    stream, again = make(), make()
+    whole = ids(stream)
+    again.set_state(stream.get_state())
+    assert len(whole) == 6 and ids(again) == []
 
 
 def test_random_numbers_follow_from_seed_and_place():
@@ -166,21 +189,23 @@ WORKERS = """
             if i == 5:
                 position = json.dumps(stream.get_state())
             found.append(next(stream)["id"].tolist())
-        again = iter(make(workers=2))
-        again.set_state(json.loads(position))
-        resumed = [next(again)["id"].tolist() for _ in range(7)]
+        resumed = []
+        for workers in (3, 0):
+            again = iter(make(workers=workers))
+            again.set_state(json.loads(position))
+            resumed.append([next(again)["id"].tolist() for _ in range(7)])
         print(json.dumps([wanted, found, resumed]))
 """
 
 
-def test_workers_give_the_same_order_and_are_resumed(tmp_path):
+def test_workers_give_the_same_order_and_are_resumed_by_more_and_by_none(tmp_path):
     (tmp_path / "program.py").write_text(textwrap.dedent(WORKERS))
     child = subprocess.run(
         [sys.executable, tmp_path / "program.py"], capture_output=True, text=True, timeout=120, check=False
     )
     assert child.returncode == 0, child.stderr
     wanted, found, resumed = json.loads(child.stdout)
-    assert found == wanted and resumed == wanted[5:]
+    assert found == wanted and resumed == [wanted[5:]] * 2
 
 
 @pytest.mark.parametrize(
@@ -192,6 +217,7 @@ def test_workers_give_the_same_order_and_are_resumed(tmp_path):
         ({"batch_size": 4, "seed": -1}, "seed=-1: .* the others at least 0"),
         ({"batch_size": 4, "shard": (2, 2)}, r"shard=\(2, 2\)"),
         ({"batch_size": 11}, "more than the 10 records"),
+        ({"batch_size": 3, "shard": (0, 3), "drop_remainder": False}, "10 records do not divide evenly among 3 shards"),
         ({"batch_size": 6, "shard": (0, 2)}, "more than the 5 records in each of 2 shards"),
     ],
 )

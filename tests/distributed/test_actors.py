@@ -269,15 +269,34 @@ def test_a_killed_learner_goes_on(
 
 def test_an_actor_that_fails_or_dies_too_often_is_named(ray_runs: None):
     def work(shared: Any, part: Any) -> Any:
-        return shared @ part
+        return shared @ part if part.ndim else shared * part
 
     with Actors(work, 1, restarts=0, patience=100) as actors:
+        assert actors(2.0, [3, np.float32(4)]) == [6.0, 8.0]  # numbers of Python, too
+        expect_refusals(actors)
         np.testing.assert_array_equal(actors(np.ones(2), [np.ones(2)])[0], 2.0)
         with pytest.raises(ProcessError, match=r"actor 0 of 1 failed: .* same shape, got \(2,\) and \(3,\)"):
             actors(np.ones(2), [np.ones(3)])
         os.kill(pids(actors)[0], signal.SIGKILL)
         with pytest.raises(ProcessError, match="actor 0 of 1 died and restarts is 0"):
             actors(np.ones(2), [np.ones(2)])
+    expect_closed(actors)
+
+
+def expect_refusals(actors: Actors) -> None:
+    for number in (-1, 1):
+        with pytest.raises(ValueError, match=rf"there is no actor {number}: {actors.number} actors are numbered"):
+            actors.ask(number, 2.0, 3.0)
+    with pytest.raises(ValueError, match=r"first\(\): no actor is at work"):
+        actors.first()
+
+
+def expect_closed(actors: Actors) -> None:
+    puts = actors.puts
+    for call in (lambda: actors(2.0, [3.0]), lambda: actors.ask(0, 2.0, 3.0), actors.first):
+        with pytest.raises(ValueError, match="these actors are closed"):
+            call()
+    assert actors.puts == puts and not actors.busy
 
 
 @pytest.mark.parametrize("number", [pytest.param(2, marks=pytest.mark.slow), 4])
@@ -467,6 +486,10 @@ def test_it_listens_on_loopback_and_leaves_no_process_behind(environment: dict[s
 def test_what_cannot_work_is_refused(env: envs.Env, monkeypatch: pytest.MonkeyPatch):
     with pytest.raises(ValueError, match="number -1"):
         Actors(lambda shared, part: part, -1)
+    with Actors(lambda shared, part: shared * part, 0) as here:
+        assert here(2.0, [3]) == [6.0]
+        expect_refusals(here)
+    expect_closed(here)
     with pytest.raises(ValueError, match="4 worlds do not divide evenly among 3 actors"):
         remote.expect(env, 3)
     many = env.replace(model=env.model.replace({"dof.damping": jnp.ones((WORLDS, 2))}))

@@ -10,10 +10,11 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from fphys import cli, train
+from fphys import cli, data, distributed, optim, train
 from fphys.distributed import ProcessError, launch, processes
 from fphys.rl import program
 
@@ -191,7 +192,7 @@ def test_what_cannot_be_spread_is_refused():
 
 
 EARLY = """
-import os, signal, sys, time
+import contextlib, os, signal, sys, time
 from fphys import cli, distributed
 rank = int(os.environ["FPHYS_RANK"])
 """
@@ -216,6 +217,8 @@ def test_a_process_that_does_not_join_is_named():
     ("failure", "status", "told"),
     [
         ("raise RuntimeError('boom')", 1, "RuntimeError: boom"),
+        ("pass\n    with contextlib.suppress(SystemExit): sys.exit(4)\n    sys.exit(3)", 3, ""),
+        ("sys.exit('the data are missing')", 1, "the data are missing"),
         ("sys.argv = ['fphys', 'train', 'ppo', 'boom']; sys.exit(cli.main())", 2, "no environment 'boom'"),
     ],
 )
@@ -227,7 +230,62 @@ def test_an_error_of_one_process_ends_all_at_once(failure, status, told, tmp_pat
         run(program)
     assert time.time() - failed.stat().st_mtime < 15  # JAX's barrier takes 30 s and more
     err = capfd.readouterr().err
-    assert told in err and err.count("Traceback") == (status == 1)  # nothing of the other rank
+    assert told in err and err.count("Traceback") == ("raise" in failure)  # nothing of the other rank
+
+
+BATCHES = """
+import sys
+import jax, jax.numpy as jnp, numpy as np, pytest
+from fphys import data, distributed
+from tests.distributed.test_processes import fit
+
+distributed.initialize()
+jax.config.update("jax_enable_x64", True)
+rank, _ = distributed.shard()
+keys = jax.random.split(jax.random.key(rank), 2)
+with pytest.raises(ValueError, match=r"the mesh has the axes \\(\\), needs one named 'world'"):
+    distributed.joined(np.ones(2))
+with jax.set_mesh(distributed.mesh()):
+    for rows in (2, 1):
+        found = distributed.joined({"x": np.full((rows, 3), rank), "rate": np.float32(2), "key": keys[:rows]})
+        assert found["rate"].shape == () and distributed.on_host(found["x"])[:, 0].tolist() == [0] * rows + [1] * rows
+        drawn = distributed.on_host(jax.jit(jax.vmap(jax.random.normal))(found["key"]))
+        np.testing.assert_array_equal(drawn[rank * rows : (rank + 1) * rows], jax.vmap(jax.random.normal)(keys[:rows]))
+    found = distributed.joined({"x": np.ones((2, 3)), "scale": np.ones((1, 3))})
+    assert found["x"].shape == (4, 3) and found["scale"].shape == (1, 3)
+    with pytest.raises(ValueError, match=r"different numbers of rows in a batch \\(rank 0 has 5, rank 1 has 3\\)"):
+        distributed.joined(np.ones(5 - 2 * rank))
+    fit(4, 6, sys.argv[1])
+    if rank == 0:
+        print("fitted", file=sys.stderr)
+    fit(2, 3 + 2 * rank)
+"""
+
+
+def fit(rows: int, steps: int, folder: str | None = None) -> float:
+    """A parameter after so many batches, of so many rows in each process."""
+    batches = data.loader(data.Arrays(x=np.linspace(0.5, 2.5, 64)), rows, seed=1, shard=distributed.shard())
+    checkpoints = train.Checkpoints(folder) if folder else None
+    loss = lambda params, aux, batch, key: (((params * batch["x"] - 1) ** 2).mean(), aux, {})  # noqa: E731
+    result = train.fit(loss, jnp.ones(()), optim.SGD(1e-2), batches, steps=steps, checkpoints=checkpoints)
+    return distributed.on_host(result.params).item()
+
+
+def test_batches_are_joined_and_one_process_goes_on_but_who_has_fewer_is_named(tmp_path, capfd, monkeypatch):
+    """The first goes on alone to its end, where the other waits for it: named after three times the silence."""
+    monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parents[2]))
+    monkeypatch.setenv("XLA_FLAGS", QUICK)
+    with pytest.raises(ProcessError, match=r"rank 0 of 2 ended, and rank 1 waits for a message, .* for 9 s"):
+        launch([sys.executable, "-c", BATCHES, str(tmp_path)], 2, silence=3)
+    assert "fitted" in (err := capfd.readouterr().err), err
+    with pytest.raises(ValueError, match=r"the checkpoint has batches of .*\[8\].*the data gives .*\[4\]"):
+        fit(4, 12, str(tmp_path))
+    np.testing.assert_allclose(fit(8, 12, str(tmp_path)), fit(8, 12), rtol=1e-5)
+
+
+@pytest.mark.slow
+def test_the_first_process_may_go_on_alone_as_long_as_it_works():
+    run("distributed.initialize()\nend = time.time() + 20\nwhile not rank and time.time() < end:\n    pass", silence=4)
 
 
 def test_impossible_numbers_of_processes_and_restarts_are_refused(tmp_path):

@@ -219,6 +219,9 @@ def test_what_each_device_would_do_in_its_own_way_is_refused():
             distributed.averaged(loss)(params, aux, jnp.ones((8, 3)), key)
         with pytest.raises(ValueError, match=r"shape \(7, 3\): its first axis does not divide evenly among 2"):
             distributed.averaged(loss)(params, aux, jnp.ones((7, 3)), key)
+        correct = lambda params, aux, batch, key: ((batch @ params).mean(), aux, {"correct": (batch > 0).sum()})  # noqa: E731
+        with pytest.raises(ValueError, match=r"the metric correct is of int.*, must be a float, and a mean"):
+            distributed.averaged(correct)(params, {}, jnp.ones((8, 3)), key)
         with pytest.raises(ValueError, match="parameters are in float16: take bfloat16"):
             distributed.averaged(loss)(params.astype(jnp.float16), aux, jnp.ones((8, 3)), key)
 
@@ -237,6 +240,16 @@ def test_what_all_devices_saw_is_gathered_in_one_message():
         found = compiled(given)
     np.testing.assert_array_equal(found["x"], tree["x"].reshape(12, 2)[np.array([5, 0, 11])])
     np.testing.assert_array_equal(found["y"], [-5, 0, -11])
+    with pytest.raises(ValueError, match=r"begin with \[\(3, 2\), \(3, 4\)\], must all have the same times and worlds"):
+        distributed.gathered(tree | {"y": jnp.ones((3, 2))})
+
+
+def test_a_total_is_of_numbers():
+    sum_of = lambda tree: jax.jit(jax.shard_map(distributed.total, mesh=MESH, in_specs=P("world"), out_specs=P()))(tree)  # noqa: E731
+    pair = jax.jit(jax.shard_map(lambda x: distributed.total((x, 1.5)), mesh=MESH, in_specs=P("world"), out_specs=P()))
+    same(pair(jnp.arange(4.0)), (jnp.array([2.0, 4.0]), 3.0), 0)
+    with pytest.raises(ValueError, match="total: random keys have no sum"):
+        sum_of(jax.random.split(jax.random.key(0), 4))
 
 
 def weighed(gain: Any, state: Any, weight: Any) -> Any:
@@ -271,6 +284,50 @@ def test_the_keyframes_of_a_model_go_to_every_device():
     assert placed.key.qpos.is_fully_replicated and placed.body.mass.sharding.spec == P("world")
 
 
+def test_the_vertices_that_all_worlds_share_go_to_every_device():
+    """As many vertices as worlds, or any other number; those of each world are spread."""
+    for vertices in (WORLDS, 5):
+        rope = mesh.rope(vertices - 1, 0.1)
+        assert len(rope.vertices) == vertices
+        damping, gravity = jnp.linspace(0.1, 1.0, WORLDS), jnp.array([0.1, -9.81, 0.0])
+        params = pbd.Params(rope, 0.2, 1e-3, 1e-3, damping=damping, pinned=(0,), substeps=2)
+        state = pbd.init(params, shaken(rope.vertices, jnp.float64))
+
+        def cost(gravity: Any, params: Any, state: Any) -> Any:
+            after = pbd.step(params.replace(gravity=gravity), state)
+            return (after.v**2).sum(), after.x
+
+        (value, x), slope = jax.jit(jax.value_and_grad(cost, has_aux=True))(gravity, params, state)
+        with jax.set_mesh(MESH):
+            placed = distributed.split((params, state))
+            found = jax.jit(functools.partial(distributed.gradient, cost))(gravity, *placed)
+        same(found, ((value, slope), x), 1e-12)
+        assert placed[0].mesh.vertices.is_fully_replicated and placed[0].damping.sharding.spec == P("world")
+    apart = rope.replace(vertices=jnp.tile(jnp.asarray(rope.vertices), (WORLDS, 1, 1)))
+    assert distributed.split(apart, MESH).vertices.sharding.spec == P("world")
+
+
+def test_what_has_no_worlds_comes_from_no_gradient():
+    state = jnp.arange(8.0).reshape(4, 2)
+    by = lambda aux: lambda gain, x: ((gain * x).sum(), aux(x))  # noqa: E731
+    with jax.set_mesh(MESH):
+        for aux, name in (
+            (lambda x: {"mean": x.mean()}, r"aux\['mean'\] has shape \(\)"),
+            (lambda x: x.mean(0, keepdims=True), r"aux has shape \(1, 2\)"),
+        ):
+            with pytest.raises(ValueError, match=rf"gradient: {name}, must have the 2 worlds of this device first"):
+                distributed.gradient(by(aux), jnp.ones(()), state)
+        assert distributed.gradient(by(lambda x: None), jnp.ones(()), state)[1] is None
+
+
+def test_a_state_on_an_explicit_mesh_takes_a_step():
+    model = fphys.load(fphys.asset("cartpole"))
+    state = fphys.init(model, WORLDS, qpos=np.linspace(-0.2, 0.3, 2 * WORLDS).reshape(WORLDS, 2))
+    explicit = jax.NamedSharding(jax.make_mesh((2,), ("world",)), P("world"))
+    placed = jax.tree.map(lambda x: jax.device_put(x, explicit), state)
+    same(jax.jit(fphys.step)(model, placed).qpos, fphys.step(model, state).qpos, 1e-12)
+
+
 def test_steps_need_no_jit_in_a_shard_map_but_bare_operations_do():
     step, state = of_sph(jnp.float64)
 
@@ -297,6 +354,12 @@ def test_a_mesh_that_does_not_fit_is_refused():
         assert own(jnp.ones(6)).shape == (6,)  # one device's share of somebody else's mesh
     with pytest.raises(TypeError, match="devices is 3, must be a sequence"):
         distributed.mesh(3)  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match="devices has 'cpu', must be of devices"):
+        distributed.mesh(["cpu"])
+    with pytest.raises(ValueError, match="devices has one twice"):
+        distributed.mesh([jax.devices()[0]] * 2)
+    with pytest.raises(TypeError, match=r"model is 2\.0, must be a whole number"):
+        distributed.mesh(model=2.0)  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="total: outside a shard_map over 'world'"):
         distributed.total(jnp.ones(4))
     with pytest.raises(ValueError, match="needs one named 'world'"):
@@ -306,6 +369,8 @@ def test_a_mesh_that_does_not_fit_is_refused():
         pytest.raises(ValueError, match="not of AxisType"),
     ):
         distributed.split(jnp.ones(4))
+    with pytest.raises(ValueError, match="not of AxisType"):  # by default, those of JAX are explicit
+        distributed.split(jnp.ones(4), jax.make_mesh((2,), ("world",)))
     x = jnp.ones(4)
     assert distributed.split(x) is x and distributed.everywhere(x) is x  # without a mesh
 

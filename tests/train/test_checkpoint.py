@@ -32,6 +32,15 @@ def same(found, wanted):
         np.testing.assert_array_equal(np.asarray(a), np.asarray(b))
 
 
+def test_numbers_of_python_come_back(tmp_path):
+    kept = Checkpoints(tmp_path)
+    kept.save(1, {"rate": 0.5, "count": 3, "w": jnp.ones(2)})
+    found, _ = kept.restore({"rate": 0.0, "count": 0, "w": jnp.zeros(2)})
+    assert found["rate"] == 0.5 and found["count"] == 3
+    with pytest.raises(CheckpointError, match="count has int64"):
+        kept.restore({"rate": 0.0, "count": 0.0, "w": jnp.zeros(2)})
+
+
 def test_what_is_saved_comes_back(tmp_path):
     kept = Checkpoints(tmp_path / "deep" / "er")
     assert kept.restore(tree()) is None
