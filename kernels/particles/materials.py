@@ -85,17 +85,18 @@ def norm(m: mat33) -> real:
 
 
 @wp.func
-def yielded(h: mat33, mu: real, strength: real) -> real:
-    """Factor on the deviator of a Hencky strain that brings its stress back to von Mises's radius.
+def yielded(h: mat33, mu: real, strength: real, hardening: real) -> real:
+    """Factor on the deviator of a Hencky strain that brings its stress back to von Mises's radius, which grows with it.
 
-    |2 mu dev h| = sqrt(2/3) sigma_y.
+    |2 mu dev h| = sqrt(2/3) (sigma_y + H sqrt(2/3) |flow|) (Simo and Hughes 1998, box 3.1, isotropic hardening).
     """
     dev = h - wp.trace(h) / real(3.0) * identity()
     radius = wp.sqrt(real(2.0) / real(3.0)) * strength / (real(2.0) * mu)
     size = norm(dev)
     if size <= radius:
         return real(1.0)
-    return radius / size
+    growth = hardening / (real(3.0) * mu)
+    return (radius / size + growth) / (real(1.0) + growth)
 
 
 @wp.func
@@ -160,6 +161,6 @@ def sand(trial: mat33, q0: real, mu: real, lam: real, friction: real, cohesion: 
 def metal(trial: mat33, q0: real, mu: real, lam: real, strength: real, hardening: real):
     """Metal: F whose stress has yielded, the plastic strain, and tau."""
     e0 = half_log(trial * wp.transpose(trial))
-    keep = yielded(e0, mu, strength + hardening * q0)
+    keep = yielded(e0, mu, strength + hardening * q0, hardening)
     flow = (real(1.0) - keep) * (e0 - wp.trace(e0) / real(3.0) * identity())
     return exponential(-flow) * trial, q0 + wp.sqrt(real(2.0) / real(3.0)) * norm(flow), hencky(e0 - flow, mu, lam)

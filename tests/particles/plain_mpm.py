@@ -149,7 +149,8 @@ def respond(m: Any, trial: Array, f0: Array, c: Array, history: float, h: float)
         dev = e - e.mean()
         size = np.sqrt((dev**2).sum())
         radius = np.sqrt(2 / 3) * (m.strength + m.hardening * history) / (2 * mu)
-        flow = max(0.0, 1 - radius / size) * dev if size > 0 else 0 * dev
+        share = max(0.0, 1 - radius / size) / (1 + m.hardening / (3 * mu)) if size > 0 else 0.0
+        flow = share * dev
         history, e = history + np.sqrt(2 / 3 * (flow**2).sum()), e - flow
     if isinstance(m, mpm.Sand):
         moved = e + history / 3

@@ -83,7 +83,38 @@ def test_metal_yields_at_its_strength():
         assert np.max(np.diff(found)) <= 1.01 * elastic
         plastic = float(state.history.mean())
         assert plastic == pytest.approx(20 * np.log(1.001) - found[-1] / (3 * young / 2.6), rel=0.01)
-        assert found[-1] == pytest.approx(strength + hardening * plastic, rel=0.02)
+        assert found[-1] == pytest.approx(strength + hardening * plastic, rel=1e-3)
+
+
+@pytest.mark.parametrize("steps", [1, 20])
+@pytest.mark.parametrize("hardening", [0.0, 1e4, 1e6])
+def test_metal_hardens_within_a_step(hardening: float, steps: int):
+    """A shear of 6 % in few steps or many: (3 mu e - sigma_y) / (3 mu + H) is plastic, the stress sigma_y + H times it.
+
+    The slope by H, of a single step, too, is that of this formula.
+    """
+    young, poisson, strength = 1e5, 0.3, 2e3
+    mu = young / (2 + 2 * poisson)
+
+    def sheared(hardening: Any) -> tuple[Any, Any]:
+        metal = mpm.VonMises(1000.0, young, poisson, strength, hardening)
+        params = mpm.Params(metal, STEP, cell=1.0, shape=(CELLS,) * 3)
+        state, change = mpm.init(params, np.full((1, 1, 3), 6.0)), np.exp(0.06 / steps * np.array([1.0, -1.0, 0.0]))
+        for _ in range(steps):
+            state = deformed(params, state, jnp.diag(change))
+        e = jnp.log(jnp.diagonal(state.F[0, 0]))  # the deformation stays along the axes
+        return jnp.sqrt(1.5 * jnp.vdot(e, e)) * 2 * mu, state.history[0, 0]
+
+    total = np.sqrt(4 / 3) * 0.06
+
+    def exact(hardening: Any) -> tuple[Any, Any]:
+        plastic = (3 * mu * total - strength) / (3 * mu + hardening)
+        return strength + hardening * plastic, plastic
+
+    np.testing.assert_allclose(sheared(hardening), exact(hardening), rtol=1e-9)
+    for k in range(2):
+        slopes = [jax.grad(lambda h, f=f, k=k: f(h)[k])(hardening) for f in (sheared, exact)]
+        np.testing.assert_allclose(*slopes, rtol=1e-7)
 
 
 def test_snow_hardens_on_recompression():
