@@ -27,7 +27,7 @@ from ..coupling import scenes as coupled
 from ..coupling import test_surfaces
 from ..gradients import contact_scenes, test_self_contact
 from ..parity import corpus
-from ..particles import mpm_scenes, sph_scenes
+from ..particles import mpm_scenes, sph_scenes, test_mpm_contact, test_mpm_periodic
 from ..rigid import mechanisms, test_sensor, test_sparse
 
 STEPS = 2
@@ -139,6 +139,18 @@ def cloud(name: str, dim: int, contact: str, dtype: str, *colliders: Any) -> Sce
     return matter(mpm, *mpm_scenes.scene(name, dim, worlds=2, contact=contact), dtype, *colliders)
 
 
+def periodic(dtype: str) -> Scene:
+    """Material points across the faces of a periodic domain."""
+    params = test_mpm_periodic.EVERYWHERE
+    return matter(mpm, params, test_mpm_periodic.cloud(params), dtype)
+
+
+def apart(dtype: str) -> Scene:
+    """Bodies of material points with grids of their own, which keep a part of the velocity that no grid has."""
+    params = test_mpm_contact.PARAMS.replace(transfer=mpm.AffineFlip(0.9))
+    return matter(mpm, params, test_mpm_contact.blocks(params=params, worlds=2), dtype)
+
+
 def pool(dim: int, dtype: str, **changes: Any) -> Scene:
     """Water in a tank."""
     return matter(sph, *sph_scenes.pool(dtype, dim, **changes), dtype)
@@ -232,12 +244,14 @@ RIGID = (
             *("ant", "humanoid", "franka pushing a box", "hand grasping a ball", "capsules on a box"),
             *(f"{cone} cone, condim {n}" for cone in ("pyramidal", "elliptic") for n in (1, 3, 4, 6)),
             *("stack of boxes, elliptic", "mesh on a plane", "height field", "cylinder on a plane", "no slip", "weld"),
+            *("cylinder and ellipsoid on a box, one contact", "mesh and capsule on a mesh, flat sides"),
             *("limits of hinges", "dry friction of joints", "RK4 in contact", "implicitfast in contact", "adhesion"),
         )
     }
     | {
         f"{name}, {integrator}": functools.partial(mechanism, name, integrator)
-        for name, integrator in (("everything", "euler"), ("everything", "implicitfast"), ("spatial", "euler"))
+        for names, integrator in ((("everything", "spatial"), "euler"), (("everything", "small"), "implicitfast"))
+        for name in names
     }
     | {f"rollout of {name}": functools.partial(rollout, name) for name in ("double-pendulum", "franka", "ant")}
     | {f"sparse, {name}": functools.partial(without_matrices, name) for name in ("fast", "bonded", "elliptic")}
@@ -247,6 +261,8 @@ MATTER = {
     "mpm, all materials": functools.partial(cloud, "all", 3, "separate"),
     "mpm, in a plane": functools.partial(cloud, "corotated", 2, "slip"),
     "mpm, sticky": functools.partial(cloud, "sand", 3, "sticky"),
+    "mpm, periodic": periodic,
+    "mpm, in contact": apart,
     "sph": functools.partial(pool, 3),
     "sph, in a plane": functools.partial(pool, 2),
     "sph, with tension": functools.partial(pool, 3, tension=70.0),
@@ -309,7 +325,7 @@ def sources() -> str:
     digest = hashlib.blake2b(Path(__file__).read_bytes(), digest_size=8)
     for module in (
         *(coupled, contact_scenes, corpus, mpm_scenes, sph_scenes, mechanisms),
-        *(test_worlds, test_surfaces, test_self_contact, test_sensor, test_sparse),
+        *(test_worlds, test_surfaces, test_self_contact, test_sensor, test_sparse, test_mpm_contact, test_mpm_periodic),
     ):
         digest.update(Path(str(module.__file__)).read_bytes())
     rooms = ("model", "rigid", "particles", "deformables", "coupling", "envs")
