@@ -8,13 +8,14 @@ matter finds, and by the impulses that they take,
 
 with the mobility Y of the mechanism at the start of the rigid step, joints and armature included; so light and stiffly
 held links are stable. Grids and constraints find the impulse and both velocities at once
-(:mod:`fphys.particles.response`); SPH's forces are explicit, as are those between its particles. The rigid step that
-follows gets the mean wrench of its substeps. Momentum given is momentum taken, to rounding.
+(:mod:`fphys.particles.response`); SPH's forces are explicit, as are those between its particles. Media meet the bodies
+one after another, each as the one before left them. The rigid step that follows gets the mean wrench of its substeps.
+Momentum given is momentum taken, to rounding.
 """
 
 import functools
 from collections.abc import Sequence
-from typing import Any, ClassVar, NamedTuple, Protocol
+from typing import Any, ClassVar, NamedTuple, Protocol, Self
 
 import jax
 import jax.numpy as jnp
@@ -25,6 +26,7 @@ from ..bridge import reverse_only
 from ..errors import ModelError
 from ..math import einsum, matmul, quat_mul, quat_unit, rotate
 from ..model import Model, State
+from ..model.arguments import whole_number
 from ..particles.arguments import known
 from ..particles.response import Response
 from ..rigid.forward import check_inputs
@@ -54,6 +56,19 @@ class Medium(Protocol):
     @property
     def params(self) -> Any:
         """Of its solver."""
+        ...
+
+    def replace(self, **changes: Any) -> Self:
+        """A copy with some fields changed."""
+        ...
+
+    def prepared(self, name: str, model: Model, matter: Any) -> Self:
+        """The medium with arrays for what it carries and numbers for its bodies, checked as far as the host knows.
+
+        Args:
+            name: of the medium, for errors.
+            matter: its state, of which shapes, types and kinds matter.
+        """
         ...
 
     def bodies(self, model: Model) -> set[int]:
@@ -114,8 +129,8 @@ def step(
     ctrl: Array | None = None,
     wrench: Array | None = None,
     force: Array | None = None,
-    unmoved: tuple[str | int, ...] = (),
-    surfaces: Surface | Sequence[Surface] = (),
+    unmoved: str | Sequence[str | int] = (),
+    surfaces: Surface | Sequence[Surface] | None = (),
 ) -> tuple[State, tuple[Any, ...]]:
     """Advance bodies and matter by one time step of the model. Pure; composes with jit, grad, vmap, scan, checkpoint.
 
@@ -133,9 +148,10 @@ def step(
 
     Raises:
         ValueError: media and matter are not as many, or not of as many worlds as the state, a surface is of no mesh or
-            holds no particles, a shape does not fit; or, if known on the host, a medium has another time step, or a
-            surface's number cannot be. TypeError: dtypes differ, or a state is of another solver than its medium.
-            ModelError: there is no such body or geom.
+            holds no particles, a shape does not fit; or, if known on the host, a medium has another time step, fluid is
+            where the walls of :class:`SPH` are, or a surface's number cannot be. TypeError: dtypes differ, a state is
+            of another solver than its medium, or media and matter are no tuples. ModelError: there is no such body or
+            geom.
     """
     return held_step(model, state, media, matter, substeps, Loads(ctrl, wrench, force), unmoved, surfaces)[:2]
 
@@ -147,19 +163,22 @@ def held_step(
     matter: Sequence[Any],
     substeps: int,
     loads: Loads,
-    unmoved: Sequence[str | int] = (),
-    surfaces: Surface | Sequence[Surface] = (),
+    unmoved: str | Sequence[str | int] = (),
+    surfaces: Surface | Sequence[Surface] | None = (),
 ) -> tuple[State, tuple[Any, ...], Array]:
     """:func:`step`, and the worlds that it held, bool, shape (world,)."""
     _expect_states(state, media, matter)
-    if not isinstance(substeps, int | np.integer) or substeps < 1:
+    if isinstance(substeps, bool) or not isinstance(substeps, int | np.integer) or substeps < 1:
         raise ValueError(f"substeps is {substeps!r}: give a whole number, one at least")
-    still = frozenset(_body(model, b) for b in unmoved)
+    unmoved = (unmoved,) if isinstance(unmoved, str) else unmoved
+    still = frozenset(number_of(model, "body", b, "unmoved") for b in unmoved)
+    media = _bare(media)
     _expect_timesteps(model, media, substeps)
+    media = tuple(medium.prepared(f"media[{i}]", model, matter[i]) for i, medium in enumerate(media))
     borders = prepared(surfaces, media, matter)
     loads = check_inputs(model, state, loads)
     thin = tuple(medium.thin(model) for medium in media)
-    return _step(model, state, tuple(media), tuple(matter), loads, borders, int(substeps), still, thin)
+    return _step(model, state, media, tuple(matter), loads, borders, int(substeps), still, thin)
 
 
 @functools.partial(jax.jit, static_argnames=("substeps", "still", "thin"))
@@ -194,8 +213,8 @@ def _step(
         for medium, before, force in zip(media, matter, pushes(borders, media, matter), strict=True):
             response = Response(pose.pos, twist, mobility, fixed=fixed)
             new, impulse = medium.exchange(model, before, pose, response, numbers, force)
+            twist = twist + _through(mobility, impulse)  # the next medium meets the bodies as this one left them
             took, after = took + impulse, [*after, new]
-        twist = twist + _through(mobility, took)
         arm = pose.pos - start.pos
         total = total + took.at[..., 3:].add(jnp.cross(arm, took[..., :3]))
         return (_moved(pose, twist, h), twist, total, tuple(after)), None
@@ -221,6 +240,9 @@ def _step(
 
 def _expect_states(state: State, media: Sequence[Medium], matter: Sequence[Any]) -> None:
     """Refuse states that are not those of the media, or of other worlds; TypeError, ValueError."""
+    for name, given in (("media", media), ("matter", matter)):
+        if not isinstance(given, Sequence):
+            raise TypeError(f"{name} is one {type(given).__name__}, must be a tuple: give ({name},), also for one")
     if len(media) != len(matter):
         raise ValueError(f"{len(media)} media have {len(matter)} states: give one for each")
     for i, (medium, m) in enumerate(zip(media, matter, strict=True)):
@@ -235,23 +257,39 @@ def _expect_states(state: State, media: Sequence[Medium], matter: Sequence[Any])
             )
 
 
-def _body(model: Model, body: str | int) -> int:
-    """Number of a body; ModelError if there is none."""
-    if isinstance(body, str):
-        return model.id("body", body)
-    if not 0 <= body < model.structure.nbody:
-        raise ModelError(f"unmoved: the model has no body {body}: it has {model.structure.nbody}, numbered from 0")
-    return int(body)
+def number_of(model: Model, kind: str, given: str | int, name: str) -> int:
+    """Number of a body or geom.
+
+    Args:
+        kind: "body" or "geom".
+        given: its name or number.
+        name: of the argument, for errors.
+
+    Raises:
+        ModelError: there is none. TypeError: neither a name nor a whole number.
+    """
+    if isinstance(given, str):
+        return model.id(kind, given)
+    number, count = whole_number(name, given), len(model.names(kind))
+    if not 0 <= number < count:
+        raise ModelError(f"{name}: the model has no {kind} {number}: it has {count}, numbered from 0")
+    return number
 
 
 def _named(kind: type) -> str:
     return f"{kind.__module__.rpartition('.')[2].removesuffix('_state')}.{kind.__name__}"
 
 
+def _bare(media: Sequence[Medium]) -> tuple[Medium, ...]:
+    """Media whose time steps are no quantities."""
+    steps = [units.si(medium.params.timestep, units.duration, "timestep") for medium in media]
+    return tuple(m.replace(params=m.params.replace(timestep=h)) for m, h in zip(media, steps, strict=True))
+
+
 def _expect_timesteps(model: Model, media: Sequence[Medium], substeps: int) -> None:
     """Refuse media whose steps do not add up to the bodies'; ValueError."""
     for i, medium in enumerate(media):
-        given = known(units.si(medium.params.timestep, units.duration, "timestep"), model.opt.timestep)
+        given = known(medium.params.timestep, model.opt.timestep)
         if given is not None and not np.allclose(substeps * given[0], given[1], rtol=1e-5, atol=0):
             raise ValueError(
                 f"media[{i}].params.timestep is {np.ravel(given[0])[0]:.6g} s, and {substeps} of them are not the "

@@ -1,6 +1,6 @@
 """The borders of rigid bodies with cloth, ropes and soft solids: geoms that keep vertices out."""
 
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 import jax
 import jax.numpy as jnp
@@ -20,13 +20,29 @@ from .surfaces import Sheet
 Array = jax.Array
 
 
-def _carried_on(x: Array, params: fem.Params | pbd.Params, velocity: Any) -> Array | None:
+def _velocities(name: str, pins: Any, params: fem.Params | pbd.Params, x: Array) -> Array | None:
+    """Of pinned vertices [m/s], shape (1 | world, pinned, dim); None if they rest.
+
+    Raises:
+        ValueError: another shape. UnitError: a quantity of another kind.
+    """
+    if pins is None:
+        return None
+    given, wanted = jnp.asarray(units.si(pins, units.velocity, name), x.dtype), (len(params.pinned), x.shape[-1])
+    rows = given[None] if given.ndim == 2 else given
+    if rows.ndim != 3 or len(rows) not in (1, len(x)) or rows.shape[1:] != wanted:
+        raise ValueError(
+            f"{name} have shape {given.shape}, must be {wanted} or {('1 | num_worlds', *wanted)}: one velocity for "
+            "each of params.pinned"
+        )
+    return rows
+
+
+def _carried_on(x: Array, params: fem.Params | pbd.Params, velocity: Array | None) -> Array | None:
     """Where pinned vertices are at the end of a substep; None if they rest."""
     if velocity is None:
         return None
-    h = jnp.asarray(params.timestep, x.dtype).reshape(-1, 1, 1)
-    velocity = jnp.asarray(velocity, x.dtype)
-    return x[:, list(params.pinned)] + h * (velocity if velocity.ndim == 3 else velocity[None])
+    return x[:, list(params.pinned)] + jnp.asarray(params.timestep, x.dtype).reshape(-1, 1, 1) * velocity
 
 
 @pytree
@@ -42,6 +58,9 @@ class PBD(Tree):
 
     def bodies(self, model: Model) -> set[int]:
         return {int(model.structure.geom.body[g]) for g in geoms_of(model, self.geoms)}
+
+    def prepared(self, name: str, model: Model, matter: pbd.State) -> Self:
+        return self.replace(pins=_velocities(f"{name}.pins", self.pins, self.params, matter.x))
 
     def exchange(
         self,
@@ -83,6 +102,9 @@ class FEM(Tree):
 
     def bodies(self, model: Model) -> set[int]:
         return {int(model.structure.geom.body[g]) for g in geoms_of(model, self.geoms)}
+
+    def prepared(self, name: str, model: Model, matter: fem.State) -> Self:
+        return self.replace(pins=_velocities(f"{name}.pins", self.pins, self.params, matter.x))
 
     def exchange(
         self,

@@ -1,14 +1,15 @@
 """The borders of rigid bodies with particles: geoms that hold an MPM grid, and walls of SPH particles."""
 
 import functools
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 import jax
+import jax.core
 import jax.numpy as jnp
 import numpy as np
 
 from .. import units
-from ..errors import ModelError, UnsupportedError
+from ..errors import UnsupportedError
 from ..math import quat_mul, rotate
 from ..model import Model
 from ..model.structure import GeomType
@@ -18,8 +19,8 @@ from ..particles.boundary import Collider, local
 from ..particles.materials import column
 from ..particles.response import Response
 from ..tree import Tree, pytree, static
-from ..worlds import IDLE, Status
-from .exchange import Pose
+from ..worlds import IDLE, Status, flag
+from .exchange import Pose, number_of
 from .surfaces import Cloud
 
 Array = jax.Array
@@ -43,6 +44,9 @@ class MPM(Tree):
 
     def bodies(self, model: Model) -> set[int]:
         return {int(model.structure.geom.body[g]) for g in geoms_of(model, self.geoms)}
+
+    def prepared(self, name: str, model: Model, matter: mpm.State) -> Self:
+        return self
 
     def exchange(
         self,
@@ -109,16 +113,41 @@ class MPM(Tree):
 
 @pytree
 class SPH(Tree):
-    """A fluid whose particles come first, and after them the walls, layers of particles that bodies carry."""
+    """A fluid whose particles come first, and after them the walls, layers of particles that bodies carry.
+
+    The last particles of the state are the walls, in their order: of kind WALL or SLIP_WALL, or EMPTY. Walls among
+    the particles before them keep their velocity. Fluid where walls belong is refused on the host; if kinds are
+    traced, its world skips the step (BADPARAM).
+    """
 
     solver: ClassVar[Any] = sph
     stops: ClassVar[Status] = IDLE
     params: sph.Params
-    walls: Any  # positions of wall particles in the frames of their bodies [m], shape (wall, 3)
-    body: tuple[int, ...] = static()  # number of the body of each wall particle, 0 for the world
+    walls: Any  # positions of wall particles in the frames of their bodies [m], shape (wall, 3), also in the plane
+    body: tuple[str | int, ...] = static()  # name or number of the body of each wall particle, 0 for the world
 
     def bodies(self, model: Model) -> set[int]:
-        return set(self.body)
+        return {number_of(model, "body", b, "SPH.body") for b in set(self.body)}
+
+    def prepared(self, name: str, model: Model, matter: sph.State) -> Self:
+        count, size = len(self.body), matter.x.shape[1]
+        numbers = {b: number_of(model, "body", b, f"{name}.body") for b in set(self.body)}
+        walls = jnp.asarray(units.si(self.walls, units.length, f"{name}.walls"), matter.x.dtype)
+        if walls.shape != (count, 3):
+            raise ValueError(
+                f"{name}.walls have shape {walls.shape}, must be {(count, 3)}: three coordinates, also in the plane, "
+                f"for each of the {count} in body"
+            )
+        if count > size:
+            raise ValueError(f"{name} has {count} walls, but its state {size} particles: give sph.init the walls, too")
+        kinds = _kinds(matter)
+        if kinds is not None and (fluid := kinds[:, size - count :] == sph.FLUID).any():
+            world, i = np.argwhere(fluid)[0]
+            raise ValueError(
+                f"{name}: particle {size - count + i} of world {world} is fluid, but the last {count} of {size} "
+                "particles are walls: put the fluid first, and give sph.init their material, WALL or SLIP_WALL"
+            )
+        return self.replace(walls=walls, body=tuple(numbers[b] for b in self.body))
 
     def exchange(
         self,
@@ -130,13 +159,15 @@ class SPH(Tree):
         force: Array | None,
     ) -> tuple[sph.State, Array]:
         of, dim = np.searchsorted(numbers, self.body), matter.x.shape[-1]
-        walls = jnp.broadcast_to(self.walls, (len(pose.pos), *self.walls.shape))
+        walls = jnp.broadcast_to(self.walls, (len(pose.pos), len(of), 3))
         arm, twist = rotate(pose.quat[:, of], walls), response.twist[:, of]
         velocity = twist[..., :3] + jnp.cross(twist[..., 3:], arm)
         first = matter.x.shape[1] - len(of)
         x = matter.x.at[:, first:].set((pose.pos[:, of] + arm)[..., :dim])
         held = matter.replace(x=x, v=matter.v.at[:, first:].set(velocity[..., :dim]))
         after, push = sph.exchange(self.params, held, force)
+        fluid = (matter.kind[:, first:] == sph.FLUID).any(1)
+        after = after.replace(status=after.status | flag(Status.BADPARAM, fluid))
         push = jnp.pad(push[:, first:], ((0, 0), (0, 0), (0, 3 - dim)))
         push = push * jnp.asarray(self.params.timestep, push.dtype).reshape(-1, 1, 1)
         each = jnp.concatenate([push, jnp.cross(arm, push)], -1)
@@ -150,6 +181,14 @@ class SPH(Tree):
         density = row("density", units.si(self.params.density, units.density, "density"), (), matter.x.dtype)
         volume = jnp.full(matter.kind.shape, self.params.spacing ** matter.x.shape[-1], matter.x.dtype)
         return Cloud(matter.x, matter.v, jnp.where(matter.kind == sph.FLUID, density[:, None] * volume, 0), volume)
+
+
+def _kinds(matter: sph.State) -> np.ndarray | None:
+    """What particles are, shape (world, particle); None if it is traced, or spread over processes."""
+    kind = matter.kind
+    if isinstance(kind, jax.core.Tracer) or not getattr(kind, "is_fully_addressable", True):
+        return None
+    return np.asarray(kind)
 
 
 def _crossed(before: Array, after: Array, half: Array, limit: float) -> Array:
@@ -173,13 +212,9 @@ def geoms_of(model: Model, geoms: tuple[str | int, ...]) -> tuple[int, ...]:
     """Numbers of geoms.
 
     Raises:
-        ModelError: there is no such geom.
+        ModelError: there is no such geom. TypeError: neither a name nor a whole number.
     """
-    count = len(model.names("geom"))
-    for g in geoms:
-        if not isinstance(g, str) and not 0 <= g < count:
-            raise ModelError(f"the model has no geom {g}: it has {count}, numbered from 0")
-    return tuple(model.id("geom", g) if isinstance(g, str) else int(g) for g in geoms)
+    return tuple(number_of(model, "geom", g, "geoms") for g in geoms)
 
 
 def colliders(

@@ -29,6 +29,7 @@ from .. import units
 from ..bridge import kernels, warp_op
 from ..deformables.mesh import NAMES, Mesh, Topology, measures, shared
 from ..errors import UnsupportedError
+from ..model.arguments import whole_number
 from ..particles.arguments import known, row
 from ..tree import Tree, pytree, static
 from ..worlds import choose
@@ -60,7 +61,8 @@ class Surface(Tree):
     with a substep h: light cloth under much weight needs a short one, or ``front``.
 
     The spring is stable for a layer or two of particles: a reach above two spacings (in MPM, a cell) is refused, as
-    more layers would push the same vertices, and explicit steps throw them apart.
+    more layers would push the same vertices, and explicit steps throw them apart. One that particles cross in a substep
+    lets them pass.
     A number that cannot be is refused on the host; if it is traced, its world skips the step, and the states of both
     media say BADPARAM.
     """
@@ -92,22 +94,24 @@ class Sheet(NamedTuple):
 
 
 def prepared(
-    surfaces: Surface | Sequence[Surface], media: Sequence[Any], matter: Sequence[Any]
+    surfaces: Surface | Sequence[Surface] | None, media: Sequence[Any], matter: Sequence[Any]
 ) -> tuple[tuple[Surface, ...], list[Array]]:
     """Surfaces with numbers of shape (1 | world,); and for each the worlds in which they cannot be, of the same shape.
 
     Raises:
         ValueError: a number is not that of a medium, a medium is of another kind, or a reach or friction is known not
-            to be one, or not of these worlds. TypeError: no surface, or another dtype.
+            to be one, or not of these worlds. TypeError: no surface, no whole number, or another dtype.
     """
     given, faults = [], []
-    for i, surface in enumerate((surfaces,) if isinstance(surfaces, Surface) else surfaces):
+    surfaces = () if surfaces is None else surfaces
+    for i, surface in enumerate(surfaces if isinstance(surfaces, Sequence) else (surfaces,)):
         if not isinstance(surface, Surface):
             raise TypeError(f"surfaces[{i}] is a {type(surface).__name__}: give coupling.Surface(flow, mesh, reach)")
         for name, number, part, kinds in (
             ("flow", surface.flow, "cloud", "MPM or SPH"),
             ("mesh", surface.mesh, "sheet", "PBD or FEM"),
         ):
+            number = whole_number(f"surfaces[{i}].{name}", number)
             if not (0 <= number < len(media) and hasattr(media[number], part)):
                 raise ValueError(f"surfaces[{i}].{name} is {number}: it must be the number of a medium {kinds}")
         real, worlds = matter[surface.flow].x.dtype, len(matter[surface.flow].status)
