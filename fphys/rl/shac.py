@@ -144,9 +144,8 @@ def update(env: Env, config: Config, module: Any, state: TrainingState) -> tuple
     target = optim.incremental_update(critic.params, state.target, config.follow)
     moments = state.moments
     if config.normalize:
-        moments = moments.add(
-            moments.sums(seen.observation.swapaxes(0, 1)).sum(0)
-        )  # over time, then over worlds: one message
+        sums = moments.sums(seen.observation.swapaxes(0, 1))  # of each world over time; over worlds, one message
+        moments = moments.add(sums.sum(0))
     state = TrainingState(
         actor, opt, critic, target, temperature, cooling, now, observation, moments, state.skipped + (1 - fine)
     )
