@@ -20,7 +20,7 @@ TOL = {"float64": 1e-10, "float32": 1e-4}
 """Of the largest entry. Sums are taken in another order, and sines and roots are those of another library."""
 
 SOLVED = "sph, incompressible*"
-"""Pressures are solved for until rounding decides, which their matrix makes a hundred times larger."""
+"""Pressures are solved for until rounding decides, which their matrix makes ten times larger."""
 
 
 def worst(found: list[Any], wanted: list[Any]) -> float:
@@ -52,7 +52,7 @@ def check(expected, gpu, on_gpu, runs, record_property):
 
     def compare(name: str, dtype: str) -> None:
         scene, wanted = expected(name, dtype)
-        tol = TOL[dtype] * (100 if fnmatch.fnmatch(name, SOLVED) else 1)
+        tol = TOL[dtype] * (10 if fnmatch.fnmatch(name, SOLVED) else 1)
         with on_gpu():
             found = [scenes.result(scene, gpu) for _ in runs(1)]
         for run, one in enumerate(found):

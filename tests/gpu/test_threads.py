@@ -95,14 +95,15 @@ def test_a_thread_that_goes_its_own_way_ends_the_process(tmp_path: Path):
     assert done.returncode < 0 and "Traceback" not in done.stderr, done.stderr
 
 
-def test_a_mechanism_in_contact_takes_the_way_of_a_gpu():
-    """Contacts, cones, the solver for teams of 32, and gradients are the processor's in three orders of threads."""
-    test = "tests/gpu/test_gpu_solvers.py::test_rigid[elliptic cone, condim 6-float64]"
-    command = [sys.executable, "-m", "pytest", "-q", "-m", "gpu", "-p", "no:cacheprovider", test]
+def test_solvers_take_the_way_of_a_gpu():
+    """Contacts, cones, teams of 32, material points, and gradients are the processor's in three orders of threads."""
+    scenes = "test_an_ant[float64]", "test_rigid[elliptic cone, condim 6-float64]", "test_matter[mpm, sticky-float64]"
+    tests = [f"tests/gpu/test_gpu_solvers.py::{scene}" for scene in scenes]
+    command = [sys.executable, "-m", "pytest", "-q", "-m", "gpu", "-p", "no:cacheprovider", *tests]
     done = subprocess.run(
         command, cwd=ROOT, env=os.environ | {"FPHYS_STAND_IN": "1"}, capture_output=True, text=True, check=False
     )
-    assert "1 passed" in done.stdout, done.stdout + done.stderr
+    assert "3 passed" in done.stdout, done.stdout + done.stderr
 
 
 if __name__ == "__main__":
