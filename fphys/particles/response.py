@@ -7,10 +7,10 @@ the twists, I(nu) = b - A nu for a given set of contacts. So the twists solve
 
     (1 + Y A) nu = nu_0 + Y b
 
-at the contacts that they meet. Contacts change with the twists, so this is Newton's method. Where a step takes light
-bodies past the solution, to contacts at which the impulses fit the twists less, half of it is tried: without that, one
-that rests is shot away when its contacts change in turns. What is measured is the excess J = I - (b - A nu) of the
-impulse that the bodies have taken over what the matter gives at the same twists, as the energy J Y J that it makes.
+at the contacts that they meet. Contacts change with the twists, so this is Newton's method. The contacts of a
+light body may change in turns without end, and the last twists would shoot it away. So the best ones are kept: those at
+which the excess J = I - (b - A nu) of the impulse that the bodies have taken over what the matter gives makes the least
+energy J Y J.
 
 What a body takes in the end is what was given to the matter, to rounding, whatever is left.
 """
@@ -101,7 +101,8 @@ def answer(
     mobility = response.mobility.reshape(worlds, size, bodies, 6)
     through = lambda impulse: einsum("wibk,wbk->wi", mobility, impulse).reshape(free.shape)  # noqa: E731
     across = lambda slope, twist: einsum("wbkl,wbl->wbk", slope, twist)  # noqa: E731
-    twist, impulse = best = free, jnp.zeros_like(free)
+    twist = best = free
+    impulse = jnp.zeros_like(free)
     least = jnp.full((worlds, 1, 1), jnp.inf, free.dtype)
     for _ in range(PASSES):
         slope, pull = slopes(carried(colliders, response, twist, origin))
@@ -114,11 +115,9 @@ def answer(
         stiff = einsum("wibk,wbkl->wibl", mobility, slope).reshape(worlds, size, size)
         system = stiff + jnp.eye(size, dtype=free.dtype)[None]
         change = -jnp.linalg.solve(system, moved.reshape(worlds, size, 1)).reshape(free.shape)
-        here, step = (twist, impulse), (change, -excess - across(slope, change))
-        twist, impulse = (jnp.where(better, a + d, (a + b) / 2) for a, d, b in zip(here, step, best, strict=True))
-        best = tuple(jnp.where(better, a, b) for a, b in zip(here, best, strict=True))
-        least = jnp.where(better, error, least)
-    return best[0]
+        best, least = jnp.where(better, twist, best), jnp.where(better, error, least)
+        twist, impulse = twist + change, impulse - excess - across(slope, change)
+    return best
 
 
 def taken(response: Response, given: Array) -> Array:
