@@ -51,13 +51,15 @@ def here(work: str) -> tuple[str, ...]:
 
 NO_CACHE = ("-p", "no:cacheprovider")
 BRIDGE, SOLVERS, CUDA = (f"tests/gpu/test_gpu_{name}.py" for name in ("bridge", "solvers", "cuda"))
+IN_ORDER = ("env", "XLA_FLAGS=--xla_gpu_deterministic_ops=true")
 PARTS = (
     Part("launch", 60, "does one kernel run on XLA's stream", checks(BRIDGE, "-k", "not transforms", workers=1)),
     Part("ant", 60, "is an ant's step the processor's", checks(SOLVERS, "-k", "test_an_ant")),
     Part("rigid", 160, "are rigid states and gradients", checks(SOLVERS, "-k", "test_rigid")),
     Part("transforms", 60, "jit, vmap, scan, grad", checks(BRIDGE, SOLVERS, "-k", "transforms or depends")),
     Part("matter", 140, "MPM, SPH, FEM, XPBD, coupling, tasks", checks(SOLVERS, "-k", "test_matter")),
-    Part("repeats", 60, "do ten runs repeat bit for bit", checks(SOLVERS, "-k", "ten_runs")),
+    Part("repeats", 60, "do ten runs repeat", checks(SOLVERS, "-k", "repeat")),
+    Part("ordered", 60, "do they bit for bit, if they are told to", (*IN_ORDER, *checks(SOLVERS, "-k", "repeat"))),
     Part("cuda", 120, "what goes wrong on CUDA alone", checks(CUDA)),
     Part("speed.rigid", 150, "worlds of ants, humanoids and arms", here("rigid")),
     Part("speed.matter", 120, "particles", here("matter")),

@@ -19,6 +19,7 @@ mkdir -p build/gpu
 if [ "${1:-}" = --prepare ]; then
     export JAX_PLATFORMS=cpu PYTHONPATH="$PWD${PYTHONPATH:+:$PYTHONPATH}"
     "$PYTHON" -m fphys.bridge.ahead 90 build/gpu/kernels
+    XLA_FLAGS=--xla_gpu_deterministic_ops=true "$PYTHON" -m tests.gpu.ordered_kernels 90 build/gpu/kernels
     "$PYTHON" -m tests.gpu.scenes build/gpu/expected
     for name in kernels expected; do
         tar -C build/gpu -czf "build/gpu/$name.tgz" "$name"

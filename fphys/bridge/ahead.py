@@ -57,11 +57,16 @@ def build(dtype: str, name: str, arch: int, folder: str | os.PathLike[str]) -> P
     start_warp()
     found = [k for k in vars(kernels(dtype, name)).values() if isinstance(k, wp.Kernel)]
     (module,) = {kernel.module for kernel in found if kernel.module.name.endswith(name)}
-    home = Path(folder) / wp.config.version / module.get_module_identifier()
     try:
-        (binary,) = wp.compile_aot_module(module, arch=arch, module_dir=home, use_ptx=False)
+        return build_module(module, arch, folder)
     except Exception as error:
         raise RuntimeError(f"{name} in {dtype} does not compile for sm_{arch}: {error}") from error
+
+
+def build_module(module: Any, arch: int, folder: str | os.PathLike[str]) -> Path:
+    """Compile one of Warp's modules, unless it is there. Returns the binary."""
+    home = Path(folder) / wp.config.version / module.get_module_identifier()
+    (binary,) = wp.compile_aot_module(module, arch=arch, module_dir=home, use_ptx=False)
     cache.seal(binary)
     for source in home.glob("*.cu"):
         source.unlink()
@@ -228,11 +233,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if len(binaries) < total:
         print(f"{total - len(binaries)} files of kernels are not compiled: see the first rows", file=sys.stderr)
         return 1
-    kept = {binary.parent.name for binary in binaries}
-    for other in [] if given.names else [*(Path(given.folder) / wp.config.version).glob("wp_fphys_kernels_*")]:
-        if other.name not in kept:
-            shutil.rmtree(other)
+    if not given.names:
+        remove_others(binaries, in_order=False)
     return 0
+
+
+def remove_others(binaries: Sequence[Path], in_order: bool) -> None:
+    """Remove other versions of fphys' own kernels from a cache: those of ``fphys.bridge.ordered``, or the others."""
+    kept = {binary.parent for binary in binaries}
+    for folder in {folder.parent for folder in kept}:
+        for other in folder.glob("wp_fphys_kernels_*"):
+            if other not in kept and (".in_order_" in other.name) == in_order:
+                shutil.rmtree(other)
 
 
 if __name__ == "__main__":

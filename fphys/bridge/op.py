@@ -15,6 +15,7 @@ from jax.custom_derivatives import SymbolicZero
 
 from ..errors import BridgeError, FphysError, PrecisionError
 from . import ffi, flags, fork, private, spread
+from .ordered import ordered
 from .plan import plan_backward, plan_forward
 from .plans import PlanNumber
 from .record import Buffer, Recorder
@@ -82,6 +83,7 @@ def warp_op(
         fn: ``fn(launch, *inputs, *outputs)``, or ``fn(launch, *inputs, outputs)`` if the outputs are a named tuple, a
             dictionary or another tree. It is called on symbolic arrays, once per set of shapes, and calls
             ``launch(kernel, dim=..., inputs=[...], outputs=[...])`` as it would call ``wp.launch``.
+            Where threads of a world add to the same numbers by atomics, it says ``adds=True``.
             ``launch.scratch(shape, dtype)`` declares scratch memory, NumPy arrays serve as constants, and inputs may be
             any pytree of arrays. ``launch.worlds`` is the number of worlds, and ``launch.platform``, "cpu" or "cuda",
             is the platform that it records for.
@@ -308,8 +310,12 @@ class WarpOp:
             numbers: list[PlanNumber] = []
 
             def local(*xs: jax.Array) -> tuple[jax.Array, ...]:
-                grads = _call(*self.backward_plan(tree, used, select, _avals(xs[:n]), platform), xs, numbers)
                 shapes = [x.shape for x, s in zip(xs[:n], select, strict=True) if s]
+                if ordered(platform):
+                    worlds = max(x.shape[0] for x in xs)
+                    given = zip(xs[:n], select, strict=True)
+                    xs = (*(jnp.broadcast_to(x, (worlds, *x.shape[1:])) if s else x for x, s in given), *xs[n:])
+                grads = _call(*self.backward_plan(tree, used, select, _avals(xs[:n]), platform), xs, numbers)
                 return tuple(g if g.shape == s else sum_rows(g) for g, s in zip(grads, shapes, strict=True))
 
             return without_derivative(self.name, spread.over_worlds(local))(*xs)

@@ -25,6 +25,7 @@ import warp as wp
 
 from ..errors import BridgeError
 from . import modules
+from .ordered import in_order, ordered
 from .private import Struct, array_t, launch_bounds, pack_arg, type_size_in_bytes
 from .record import Buffer, Constant, Launch, Recorder, parameters
 from .workers import Blocks, num_blocks
@@ -125,7 +126,9 @@ def plan_backward(
                 f"{record.name}: the adjoint reads more of what {launch.kernel.key} writes than the outputs that are "
                 "known: it would have to be replayed, so name none of its outputs, or all that are read"
             )
-    launches += [(launch, True) for launch in reversed(record.launches) if any(b in adjoints for b in launch.outputs)]
+    turn = in_order if ordered(record.platform) else lambda launch: launch
+    back = [launch for launch in reversed(record.launches) if any(b in adjoints for b in launch.outputs)]
+    launches += [(turn(launch), True) for launch in back]
     return _plan(record, values, adjoints, clears, copies, launches, arena), arena.row_bytes * record.worlds
 
 

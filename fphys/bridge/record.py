@@ -15,6 +15,7 @@ import numpy as np
 import warp as wp
 
 from ..errors import BridgeError, PrecisionError
+from .ordered import in_order, ordered
 from .private import Struct, is_array, type_scalar_type, type_size_in_bytes
 
 _SYMBOL = (
@@ -158,9 +159,17 @@ class Recorder:
         self.cleared.add(buffer)
 
     def __call__(
-        self, kernel: Any, dim: int | Sequence[int], inputs: Sequence[Any] = (), outputs: Sequence[Buffer] = ()
+        self,
+        kernel: Any,
+        dim: int | Sequence[int],
+        inputs: Sequence[Any] = (),
+        outputs: Sequence[Buffer] = (),
+        adds: bool = False,
     ) -> None:
-        """Record one launch of ``kernel`` over ``dim`` (worlds first). The arguments are those of ``wp.launch``."""
+        """Record one launch of ``kernel`` over ``dim`` (worlds first). The arguments are those of ``wp.launch``.
+
+        ``adds``: threads of a world add to the same numbers.
+        """
         dims = (int(dim),) if isinstance(dim, int | np.integer) else tuple(int(d) for d in dim)
         if not isinstance(kernel, wp.Kernel):
             raise BridgeError(f"{self.name}: launch needs a @wp.kernel, got {type(kernel).__name__}")
@@ -196,7 +205,8 @@ class Recorder:
                     "pass an output or launch.scratch under outputs="
                 )
         self._check_dims(label, dims, kernel, args)
-        self.launches.append(Launch(kernel, dims, tuple(args), tuple(written)))
+        launch = Launch(kernel, dims, tuple(args), tuple(written))
+        self.launches.append(in_order(launch) if adds and ordered(self.platform) else launch)
         self.used.update(a for a in args if isinstance(a, Buffer))
 
     def _bind(self, label: str, arg: Any, value: Any) -> Any:

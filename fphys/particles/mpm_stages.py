@@ -150,7 +150,7 @@ def _scatter(
     inputs += [state.x, state.v, state.material, state.C, state.F, state.history, state.volume]
     inputs += [force, int(force.shape[1] > 1), actuation, int(actuation.shape[1] > 1), int(layout.actuated)]
     inputs += [marks]
-    launch(kernels(state.x.dtype, "particles.mpm").scatter, dim=dim, inputs=inputs, outputs=list(out))
+    launch(kernels(state.x.dtype, "particles.mpm").scatter, dim=dim, inputs=inputs, outputs=list(out), adds=True)
 
 
 def _scattered(layout: Layout, setting: Setting, state: "State", *_: Any) -> Scattered:
@@ -341,7 +341,7 @@ def _weigh(
         origin,
         velocity,
     ]
-    launch(kernel, dim=(launch.worlds, len(answers), layout.nodes[0]), inputs=inputs, outputs=list(out))
+    launch(kernel, dim=(launch.worlds, len(answers), layout.nodes[0]), inputs=inputs, outputs=list(out), adds=True)
 
 
 def _weighed(
@@ -372,7 +372,7 @@ def _push(
     kernel = kernels(velocity.dtype, "particles.collider").give
     inputs = [*layout.at, layout.nodes[0], touched, _colliders(layout, shapes), origin, velocity]
     dim = launch.worlds, len(layout.colliders), layout.nodes[0]
-    launch(kernel, dim=dim, inputs=inputs, outputs=[out.impulse])
+    launch(kernel, dim=dim, inputs=inputs, outputs=[out.impulse], adds=True)
     _moved(launch, layout, setting, momentum, (touched, shapes), out.velocity)
 
 
@@ -414,7 +414,8 @@ def _carry(launch: Any, layout: Layout, table: Any, state: "State", fault: Any, 
         launch.clears(out)
     inputs = [*layout.at, len(layout.kinds), table, state.x, state.v, state.material, state.C, state.volume, fault]
     inputs += [marks]
-    launch(kernels(state.x.dtype, "particles.keep").carry, dim=state.x.shape[:2], inputs=inputs, outputs=[out])
+    kernel = kernels(state.x.dtype, "particles.keep").carry
+    launch(kernel, dim=state.x.shape[:2], inputs=inputs, outputs=[out], adds=True)
 
 
 def _carried(layout: Layout, table: Any, state: "State", *_: Any) -> Any:
@@ -464,7 +465,8 @@ def _fill(launch: Any, layout: Layout, state: "State", fault: Any, marks: Any, o
     if layout.parts > 1:
         launch.clears(out)
     inputs = [*layout.at, state.x, state.volume, fault, marks]
-    launch(kernels(state.x.dtype, "particles.meet").fill, dim=state.x.shape[:2], inputs=inputs, outputs=[out])
+    kernel = kernels(state.x.dtype, "particles.meet").fill
+    launch(kernel, dim=state.x.shape[:2], inputs=inputs, outputs=[out], adds=True)
 
 
 def _filled(layout: Layout, state: "State", *_: Any) -> Any:

@@ -63,6 +63,18 @@ def in_contact(name: str, dtype: str) -> Scene:
     return Scene(fn, (model, state), {"qpos": state.qpos, "qvel": state.qvel, "ctrl": start.ctrl.astype(dtype)})
 
 
+def by_all(scene: Scene) -> Scene:
+    """The scene with gradients by every real number that goes in: models and parameters, which worlds share, too."""
+    leaves, tree = jax.tree.flatten(scene.fixed)
+    real = [isinstance(x, jax.Array | np.ndarray) and x.dtype.kind == "f" for x in leaves]
+
+    def fn(fixed: Any, moved: Any) -> Any:
+        numbers = iter(moved[1])
+        return scene.fn(tree.unflatten([next(numbers) if r else x for x, r in zip(fixed, real, strict=True)]), moved[0])
+
+    return Scene(fn, leaves, (scene.moved, [x for x, r in zip(leaves, real, strict=True) if r]))
+
+
 def rollout(name: str, dtype: str) -> Scene:
     """Twenty steps of a mechanism that meets no constraint."""
     model = fphys.load(fphys.asset(name), disable=mechanisms.UNCONSTRAINED, dtype=dtype)

@@ -5,6 +5,7 @@ its threads in three orders.
 """
 
 import fnmatch
+import functools
 from typing import Any
 
 import jax
@@ -12,7 +13,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from . import scenes
+from fphys.bridge.ordered import ordered
+
+from . import ordered_kernels, scenes
 
 pytestmark = pytest.mark.gpu
 
@@ -39,11 +42,13 @@ def worst(found: list[Any], wanted: list[Any]) -> float:
 
 
 ADDED = ("mpm*", "coupled *", "surface *")
-"""Scenes whose states threads add up in any order, as they do all gradients. Other states are sums in a fixed order."""
+"""Scenes whose states threads add up in any order, as they do all gradients, unless that is to be in a fixed order.
+Other states are always sums in a fixed order."""
 
 
-def adds(name: str) -> bool:
-    return any(fnmatch.fnmatch(name, pattern) for pattern in ADDED)
+def repeats(name: str, kind: str) -> bool:
+    """Whether values or gradients of a scene are the same bits in each run."""
+    return ordered("cuda") or (kind == "values" and not any(fnmatch.fnmatch(name, pattern) for pattern in ADDED))
 
 
 @pytest.fixture
@@ -60,7 +65,8 @@ def check(expected, gpu, on_gpu, runs, record_property):
             for kind, error in errors.items():
                 record_property(f"{kind}_error", error)
             assert max(errors.values()) <= tol, (run, errors)
-        assert adds(name) or all(worst(one.values, found[0].values) == 0 for one in found)
+        for kind in filter(functools.partial(repeats, name), found[0]._fields):
+            assert all(worst(getattr(one, kind), getattr(found[0], kind)) == 0 for one in found), kind
 
     return compare
 
@@ -98,15 +104,26 @@ def test_no_world_depends_on_how_many_there_are(worlds, gpu, on_gpu):
         np.testing.assert_array_equal(a, np.repeat(np.asarray(b), worlds, 0))
 
 
-@pytest.mark.parametrize(
-    "name", ["ant", "elliptic cone, condim 6", "hand grasping a ball", "sph", "fem", "pbd", "mpm, all materials"]
-)
-def test_ten_runs_repeat(name, gpu, on_gpu, runs, record_property):
-    """Bit for bit, or, where threads add in any order, to rounding."""
-    scene = scenes.SCENES[name]("float32")
-    with on_gpu():
-        first, *others = (scenes.result(scene, gpu) for _ in runs(10))
-    for kind, tol in (("values", 1e-5 if adds(name) else 0.0), ("gradients", 1e-4)):
-        error = max(worst(getattr(other, kind), getattr(first, kind)) for other in others)
-        record_property(f"{kind}_spread", error)
-        assert error <= tol, kind
+@pytest.fixture
+def check_repeats(gpu, on_gpu, runs, record_property):
+    """Compare ten runs of a scene: bit for bit, or, where threads add in any order, to rounding."""
+
+    def compare(name: str, scene: scenes.Scene) -> None:
+        with on_gpu():
+            first, *others = (scenes.result(scene, gpu) for _ in runs(10))
+        for kind, rounding in (("values", 1e-5), ("gradients", 1e-4)):
+            error = max(worst(getattr(other, kind), getattr(first, kind)) for other in others)
+            record_property(f"{kind}_spread", error)
+            assert error <= (0.0 if repeats(name, kind) else rounding), kind
+
+    return compare
+
+
+@pytest.mark.parametrize("name", ordered_kernels.REPEATED)
+def test_ten_runs_repeat(name, check_repeats):
+    check_repeats(name, scenes.SCENES[name]("float32"))
+
+
+@pytest.mark.parametrize("name", ordered_kernels.SHARED)
+def test_gradients_by_what_worlds_share_repeat(name, check_repeats):
+    check_repeats(name, scenes.by_all(scenes.SCENES[name]("float64")))

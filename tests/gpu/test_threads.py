@@ -7,13 +7,18 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import jax
 import numpy as np
 import pytest
 import warp as wp
 
+from fphys.bridge.ordered import ordered
 from fphys.bridge.precision import kernels
 
+from ..bridge import test_ordered
+from ..conftest import programs
 from . import threads
+from .stand_in import standing_in
 
 ROOT = Path(__file__).parents[2]
 LANES = 32
@@ -78,20 +83,39 @@ def parting() -> None:
     outcomes(parted)
 
 
-def run(what: Callable[[], None], folder: Path) -> subprocess.CompletedProcess[str]:
+def adding() -> None:
+    """Where threads add to the same numbers, the last bits depend on their order, unless sums are in a fixed order."""
+    jax.config.update("jax_enable_x64", True)
+    found = []
+    for order in threads.ORDERS:
+        threads.order(order)
+        with standing_in():
+            found.append(jax.tree.leaves(test_ordered.results()))
+    same = all(np.array_equal(a, b) for other in found[1:] for a, b in zip(found[0], other, strict=True))
+    assert same == ordered("cuda"), found
+
+
+def run(what: Callable[[], None], flags: str = "") -> subprocess.CompletedProcess[str]:
     """A function in a process whose kernels run as on a GPU."""
-    command = [sys.executable, "-m", __spec__.name, what.__name__, str(folder)]
-    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    command = [sys.executable, "-m", __spec__.name, what.__name__, str(programs().with_name("kernels"))]
+    environment = os.environ | {"XLA_FLAGS": f"{os.environ.get('XLA_FLAGS', '')} {flags}"}
+    return subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
 
 
 @pytest.mark.parametrize("what", [waiting, racing])
-def test_threads_that_do_not_wait_are_noticed(what: Callable[[], None], tmp_path: Path):
-    done = run(what, tmp_path)
+def test_threads_that_do_not_wait_are_noticed(what: Callable[[], None]):
+    done = run(what)
     assert done.returncode == 0, done.stderr
 
 
-def test_a_thread_that_goes_its_own_way_ends_the_process(tmp_path: Path):
-    done = run(parting, tmp_path)
+@pytest.mark.parametrize("flags", ["", "--xla_gpu_deterministic_ops=true"])
+def test_sums_are_in_a_fixed_order_if_xlas_are(flags: str):
+    done = run(adding, flags)
+    assert done.returncode == 0, done.stderr
+
+
+def test_a_thread_that_goes_its_own_way_ends_the_process():
+    done = run(parting)
     assert done.returncode < 0 and "Traceback" not in done.stderr, done.stderr
 
 
