@@ -27,6 +27,7 @@ from ..errors import ModelError
 from ..math import einsum, matmul, quat_mul, quat_unit, rotate
 from ..model import Model, State
 from ..model.arguments import whole_number
+from ..model.structure import JointType
 from ..particles.arguments import known
 from ..particles.response import Response
 from ..rigid.forward import check_inputs
@@ -148,10 +149,10 @@ def step(
 
     Raises:
         ValueError: media and matter are not as many, or not of as many worlds as the state, a surface is of no mesh or
-            holds no particles, a shape does not fit; or, if known on the host, a medium has another time step, fluid is
-            where the walls of :class:`SPH` are, or a surface's number cannot be. TypeError: dtypes differ, a state is
-            of another solver than its medium, or media and matter are no tuples. ModelError: there is no such body or
-            geom.
+            holds no particles, a shape does not fit; or, if known on the host, a medium has another time step, the
+            model's gravity pulls a free body out of a planar medium that has another gravity, fluid is where the walls
+            of :class:`SPH` are, or a surface's number cannot be. TypeError: dtypes differ, a state is of another solver
+            than its medium, or media and matter are no tuples. ModelError: there is no such body or geom.
     """
     return held_step(model, state, media, matter, substeps, Loads(ctrl, wrench, force), unmoved, surfaces)[:2]
 
@@ -175,6 +176,7 @@ def held_step(
     media = _bare(media)
     _expect_timesteps(model, media, substeps)
     media = tuple(medium.prepared(f"media[{i}]", model, matter[i]) for i, medium in enumerate(media))
+    _expect_gravity(model, media, matter, still)
     borders = prepared(surfaces, media, matter)
     loads = check_inputs(model, state, loads)
     thin = tuple(medium.thin(model) for medium in media)
@@ -294,6 +296,27 @@ def _expect_timesteps(model: Model, media: Sequence[Medium], substeps: int) -> N
             raise ValueError(
                 f"media[{i}].params.timestep is {np.ravel(given[0])[0]:.6g} s, and {substeps} of them are not the "
                 f"model's step of {np.ravel(given[1])[0]:.6g} s: give {np.ravel(given[1])[0] / substeps:.6g} s"
+            )
+
+
+def _expect_gravity(model: Model, media: Sequence[Medium], matter: Sequence[Any], still: frozenset[int]) -> None:
+    """Refuse gravity that pulls free bodies out of a planar medium, unless its part in the plane is the medium's, as
+    in a scene seen from above; ValueError. The first world is looked at."""
+    s = model.structure
+    free = ancestry(model) & (s.joint.type[s.dof.joint] == JointType.FREE)
+    for i, (medium, m) in enumerate(zip(media, matter, strict=True)):
+        pulled = [b for b in sorted(medium.bodies(model) - still) if free[b].any()]
+        if m.x.shape[-1] != 2 or not pulled:
+            continue
+        name = f"media[{i}].params.gravity"
+        seen = known(units.si(medium.params.gravity, units.acceleration, name), model.opt.gravity)
+        if seen is None:
+            continue
+        own, given = np.resize(seen[0], 2), seen[1][0]  # one number, which is zero, is both
+        if given[2] != 0 and not np.allclose(own, given[:2], rtol=1e-5, atol=0):
+            raise ValueError(
+                f"{name} is {own.tolist()}, in the plane, but the model's gravity, {given.tolist()}, pulls the free "
+                f"body {pulled[0]} out of it: give the model {[*own.tolist(), 0.0]}"
             )
 
 

@@ -15,7 +15,7 @@ from ..model import Model
 from ..model.structure import GeomType
 from ..particles import mpm, sph
 from ..particles.arguments import array, known, row
-from ..particles.boundary import Collider, local
+from ..particles.boundary import Collider, endless, local
 from ..particles.materials import column
 from ..particles.response import Response
 from ..tree import Tree, pytree, static
@@ -70,13 +70,13 @@ class MPM(Tree):
         return HOLDS * float(self.params.cell) * (1 - 1e-6)
 
     def thin(self, model: Model) -> tuple[int, ...]:
-        """Numbers of the boxes that are too thin to hold particles (:data:`HOLDS`)."""
+        """Numbers of the boxes with an edge too short to hold particles (:data:`HOLDS`), in the plane or out of it."""
         seen = known(model.geom.size)  # if they are traced, the sizes are those of the file
         sizes = model.structure.source.geom_size[None] if seen is None else seen[0]
         return tuple(
             g
             for g in geoms_of(model, self.geoms)
-            if model.structure.geom.type[g] == GeomType.BOX and (2 * sizes[:, g, : self.params.dim] < self._limit).any()
+            if model.structure.geom.type[g] == GeomType.BOX and (2 * sizes[:, g] < self._limit).any()
         )
 
     def through(
@@ -99,7 +99,9 @@ class MPM(Tree):
             before, after = (
                 local(jnp.asarray(c.pos), jnp.asarray(c.quat), m.x) for c, m in zip(boxes, matter, strict=True)
             )
-            found.append(_crossed(before, after, jnp.asarray(boxes[0].size), self._limit))
+            half = jnp.asarray(boxes[0].size)
+            half = endless(half, jnp.asarray(boxes[0].quat)) if self.params.dim == 2 else half
+            found.append(_crossed(before, after, half, self._limit))
         return functools.reduce(jnp.logical_or, found)
 
     def cloud(self, matter: mpm.State) -> Cloud:

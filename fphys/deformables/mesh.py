@@ -6,7 +6,9 @@ Elements are tetrahedra (4 vertices), triangles (3) or edges (2). A tetrahedron'
 
 import functools
 import hashlib
+import io
 import itertools
+import re
 from pathlib import Path
 from typing import Any
 
@@ -337,7 +339,8 @@ def load(path: str | Path) -> Mesh:
     left out, and tetrahedra that are inside out are turned.
 
     Raises:
-        ModelError: the file cannot be read, or has no tetrahedra, triangles or edges, or they are faulty: see
+        ModelError: the file cannot be read, or is cut short; it has no tetrahedra, triangles or edges, or beside them
+            elements of another kind and of no lower dimension, such as hexahedra; or they are faulty: see
             :func:`build`.
         MissingDependencyError: the package that reads it is not installed. FileNotFoundError: there is no such file.
     """
@@ -345,32 +348,91 @@ def load(path: str | Path) -> Mesh:
     if not path.is_file():
         raise FileNotFoundError(f"{path}: there is no such file")
     try:
-        if path.suffix.lower() in (".stl", ".obj", ".ply", ".off"):
-            import trimesh
-
-            # In order, or trimesh takes a corner with two places in a texture for two vertices.
-            own: dict[str, Any] = {"maintain_order": True} if path.suffix.lower() == ".obj" else {}
-            found: Any = trimesh.load(path, force="mesh", process=path.suffix.lower() == ".stl", **own)
-            vertices, kinds = found.vertices, {"triangle": found.faces}
-        else:
-            import meshio
-
-            found = meshio.read(path)
-            vertices, kinds = found.points, found.cells_dict
+        vertices, kinds, dims = _read(path)
     except ImportError as error:
         raise MissingDependencyError(f"{path}: {error.name} reads this file: {install('meshes')}") from error
     except (Exception, SystemExit) as error:  # meshio ends Python where it knows no format
         raise ModelError(f"{path} cannot be read ({type(error).__name__}: {error}): export it again") from error
+    there = sorted(kind for kind, elements in kinds.items() if len(elements))
+    if not there:
+        raise ModelError(f"{path} has no elements: it is cut short, or nothing was exported; export it again")
+    takes = "fphys takes tetrahedra, triangles or lines of straight edges"
     for name, corners in (("tetra", 4), ("triangle", 3), ("line", 2)):
-        if len(kinds.get(name, ())):
-            return _compact(np.asarray(vertices, float), np.asarray(kinds[name]), corners)
-    raise ModelError(
-        f"{path} has elements {sorted(kinds)}: fphys takes tetrahedra, triangles or lines of straight edges"
-    )
+        if name in there:
+            if lost := [kind for kind in there if kind != name and dims[kind] >= corners - 1]:
+                raise ModelError(
+                    f"{path} has elements {lost} beside {name!r}: {takes}; split the others, or remove them"
+                )
+            return _compact(path, np.asarray(vertices, float), np.asarray(kinds[name]), corners)
+    raise ModelError(f"{path} has elements {there}: {takes}")
 
 
-def _compact(x: np.ndarray, e: np.ndarray, corners: int) -> Mesh:
-    """Without vertices that no element uses, and with all tetrahedra the right way round; a plane mesh has no z."""
+def _read(path: Path) -> tuple[Any, dict[str, Any], dict[str, int]]:
+    """Vertices of a file, elements of each kind, and each kind's dimension; ValueError: the file is cut short."""
+    suffix = path.suffix.lower()
+    if suffix in (".stl", ".obj", ".ply", ".off"):
+        import trimesh
+
+        # In order, or trimesh takes a corner with two places in a texture for two vertices.
+        own: dict[str, Any] = {"maintain_order": True} if suffix == ".obj" else {}
+        found: Any = trimesh.load(path, force="mesh", process=suffix == ".stl", **own)
+        if suffix in (".off", ".ply"):
+            _expect_lines(suffix, path.read_bytes(), len(found.faces))
+        return found.vertices, {"triangle": found.faces}, {"triangle": 2}
+    import meshio
+
+    if suffix != ".msh":
+        found = meshio.read(path)
+    elif not (text := path.read_bytes().strip()).startswith(b"$"):
+        with _Whole(io.FileIO(path)) as file:
+            found = meshio.ansys.read(file)
+    elif text.rpartition(b"\n")[2].startswith(b"$End"):
+        found = meshio.gmsh.read(path)
+    else:
+        raise ValueError("it ends within a section: it is cut short")
+    return found.points, found.cells_dict, {block.type: block.dim for block in found.cells}
+
+
+class _Whole(io.BufferedReader):
+    """A file that is not read on at its end; ValueError. Meshio's reader of Ansys's .msh would wait there for ever."""
+
+    ended = False
+
+    def read(self, size: int | None = -1, /) -> bytes:
+        return self._found(super().read(size))
+
+    def readline(self, size: int | None = -1, /) -> bytes:
+        return self._found(super().readline(size))
+
+    def _found(self, data: bytes) -> bytes:
+        if not data and self.ended:
+            raise ValueError("it ends within a section: it is cut short")
+        self.ended = not data
+        return data
+
+
+def _expect_lines(suffix: str, text: bytes, triangles: int) -> None:
+    """Refuse an .off or a .ply of text with fewer lines than its header counts, which trimesh reads; ValueError."""
+    count = {}
+    if suffix == ".off":
+        body = re.sub(rb"#[^\r\n]*", b"", text).partition(b"OFF")[2].strip()
+        header, *_ = body.splitlines()
+        body = body[len(header) :]
+        count = dict(zip((b"vertex", b"face"), map(int, header.split()), strict=False))
+    else:
+        header, _, body = text.partition(b"end_header")
+        if b"format ascii" in header:
+            count = {kind: int(n) for kind, n in re.findall(rb"element\s+(\S+)\s+(\d+)", header)}
+    lines = sum(bool(line.strip()) for line in body.splitlines())
+    if lines < sum(count.values()) or triangles < count.get(b"face", 0):  # the last line may be half there
+        given = ", ".join(f"{n} of {kind.decode()}" for kind, n in count.items())
+        raise ValueError(f"its header counts {given}, but it has {lines} lines: it is cut short")
+
+
+def _compact(path: Path, x: np.ndarray, e: np.ndarray, corners: int) -> Mesh:
+    """Without vertices that no element uses, and with all tetrahedra the right way round."""
+    if e.ndim != 2 or e.shape[1] != corners or e.min() < 0 or e.max() >= len(x):
+        raise ModelError(f"{path}: its elements name vertices that are not there ({len(x)} vertices): export it again")
     used, number = np.unique(e, return_inverse=True)
     x, e = x[used], number.reshape(e.shape)
     if corners == 4:

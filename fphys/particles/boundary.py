@@ -27,6 +27,8 @@ PERIODIC = "periodic"
 AT_FACE = len(CONTACTS)
 """The kernels' number of a wall that slips at its face; one more where it separates."""
 SHAPES = ("plane", "sphere", "box", "capsule", "field")
+ENDLESS = 1e6
+"""Half edge of a box along the axis that points out of a planar scene [m]."""
 
 
 @pytree
@@ -73,6 +75,10 @@ class Collider(Tree):
     at most half a cell away. The choice of these nodes has no derivative; the effect on them is differentiable by pose,
     velocity and friction. Sizes only decide which nodes, so their gradients are zero, except a capsule's half length.
 
+    In two dimensions matter has no third coordinate: a shape is where its ``pos`` is in the plane, whatever the third
+    number is. A sphere is a disk; a box has no end along the axis of its own that points out of the plane most; a
+    capsule along z is a disk, one turned into the plane a rectangle with round ends.
+
     With a ``width``, in MPM, its effect fades: a node whose velocity a contact would change by dv is changed by b dv.
     b falls from 1 to 0, as 6 s^5 - 15 s^4 + 10 s^3 with s = 1/2 + (cell / 2 - d) / width, while the distance d grows.
     Edges of a box are round over the width, the ends of a capsule's axis too, and normals of a field are linear between
@@ -116,7 +122,7 @@ def sphere(pos: Any, radius: Any, contact: str = "separate", friction: Any = 0.0
 def box(
     pos: Any, half: Any, quat: Any = None, contact: str = "separate", friction: Any = 0.0, **motion: Any
 ) -> Collider:
-    """A box with half edges ``half``, in two dimensions a rectangle."""
+    """A box with half edges ``half``; in two dimensions a rectangle, whose third number, if given, has no effect."""
     quat = _upright() if quat is None else quat
     half = units.si(half, units.length, "half")
     return Collider(pos, quat, half, friction=friction, shape="box", contact=contact, **motion)
@@ -179,7 +185,8 @@ def prepared(
         kind: what it is called in messages.
 
     Raises:
-        ValueError, TypeError: a field that does not fit, by name. UnsupportedError: a width, which the solver lacks.
+        ValueError, TypeError: a field that does not fit, by name; in two dimensions also a field with samples along z
+            or a plane whose normal is known to point out of it. UnsupportedError: a width, which the solver lacks.
     """
     name = f"{kind}[{number}]"
     if not isinstance(collider, Collider):
@@ -207,8 +214,36 @@ def prepared(
             raise ValueError(
                 f"{name}.{key} is of {value.shape[0]} worlds, there are {worlds}: give one for all, or each"
             )
+    if dim == 2:
+        found |= _in_plane(name, collider, found)
     _refuse(name, collider.shape, found)
     return collider.replace(**found)
+
+
+def _in_plane(name: str, collider: Collider, found: dict[str, Array]) -> dict[str, Array]:
+    """The place and size that a prepared collider has in a planar scene; ValueError: it has none there."""
+    pos, size, quat = (found[key] for key in ("pos", "size", "quat"))
+    if collider.count[2] > 1:
+        raise ValueError(f"{name} has {collider.count[2]} samples along z, the scene is planar: give samples (nx, ny)")
+    if collider.shape == "plane" and (seen := known(size, quat)) is not None:
+        normal = np.asarray(rotate(quat_unit(jnp.asarray(seen[1])), jnp.asarray(seen[0])))
+        if (np.abs(normal[:, 2]) > 1e-5 * np.linalg.norm(normal, axis=-1)).any():
+            raise ValueError(f"{name} has the normal {normal[0]}, which is not in the plane of the scene: turn it")
+    return {"pos": pos.at[:, 2].set(0), "size": endless(size, quat) if collider.shape == "box" else size}
+
+
+def endless(half: Array, quat: Array) -> Array:
+    """Half edges of boxes in a planar scene [m], (1 | world, 3): no end along the axis that points out of it most.
+
+    Gradients flow to the other two.
+
+    Args:
+        half: half edges [m], (1 | world, 3). quat: orientation, of any length, (1 | world, 4).
+    """
+    w, x, y, z = (quat[:, i] for i in range(4))
+    out = jnp.stack([2 * (x * z - w * y), 2 * (y * z + w * x), w * w - x * x - y * y + z * z], -1)
+    most = jnp.argmax(jnp.abs(out), -1)
+    return jnp.where(most[:, None] == jnp.arange(3)[None], jnp.asarray(ENDLESS, half.dtype), half)
 
 
 def _refuse(name: str, shape: str, found: dict[str, Any]) -> None:
@@ -298,11 +333,11 @@ def _about_z(spin: Any, dtype: Any) -> Any:
 
 def _padded(name: str, collider: Collider, key: str, dim: int, dtype: Any) -> Any:
     """A vector of a two-dimensional scene, padded to three dimensions, in which a box extends without end."""
-    value, endless = getattr(collider, key), key == "size" and collider.shape == "box"
+    value, third = getattr(collider, key), ENDLESS if key == "size" and collider.shape == "box" else 0.0
     if isinstance(value, tuple | list):
         value = jnp.stack([jnp.asarray(x, dtype) for x in value], -1)
     if not hasattr(value, "ndim") or not value.ndim or value.shape[-1] != 2:
         return value
     if dim == 3:
         raise ValueError(f"{name} has shape {value.shape}, the scene is in space: give three numbers")
-    return jnp.pad(value, [(0, 0)] * (value.ndim - 1) + [(0, 1)], constant_values=1e6 if endless else 0.0)
+    return jnp.pad(value, [(0, 0)] * (value.ndim - 1) + [(0, 1)], constant_values=third)

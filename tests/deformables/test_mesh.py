@@ -1,7 +1,9 @@
 """Meshes: shapes, what is derived of them, and what is refused by number."""
 
 import importlib
+import signal
 import sys
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -164,3 +166,92 @@ def test_tetrahedra_from_a_file(file: str, tmp_path):
     meshio.write(tmp_path / file, meshio.Mesh(np.eye(8, 3), [("hexahedron", [list(range(8))])]))
     with pytest.raises(ModelError, match=r"has elements \['hexahedron'\]"):
         mesh.load(tmp_path / file)
+
+
+CORNERS = np.array([[0.0, 0, 0], [1, 0, 0], [1, 1, 0], [0, 1, 0], [0, 0, 1], [1, 0, 1], [1, 1, 1], [0, 1, 1]])
+
+
+@pytest.mark.extra("meshio")
+@pytest.mark.parametrize(
+    ("lost", "taken"),
+    [
+        (("hexahedron", [range(8)]), ("tetra", [[0, 1, 3, 4]])),
+        (("hexahedron", [range(8)]), ("triangle", [[0, 1, 2], [0, 2, 3]])),
+        (("wedge", [range(6)]), ("line", [[0, 1]])),
+        (("quad", [range(4)]), ("triangle", [[4, 5, 6]])),
+        (("quad", [range(4)]), ("line", [[0, 1]])),
+        (("triangle6", [range(6)]), ("triangle", [[4, 5, 6]])),
+    ],
+)
+def test_no_part_of_a_file_is_lost(lost: Any, taken: Any, tmp_path):
+    """Elements of another kind, and of no lower dimension than those that are taken."""
+    meshio: Any = importlib.import_module("meshio")
+    cells = [(kind, [list(e) for e in elements]) for kind, elements in (lost, taken)]
+    meshio.write(tmp_path / "part.vtk", meshio.Mesh(CORNERS, cells))
+    with pytest.raises(ModelError, match=rf"has elements \['{lost[0]}'\] beside '{taken[0]}'"):
+        mesh.load(tmp_path / "part.vtk")
+    meshio.write(tmp_path / "part.vtk", meshio.Mesh(CORNERS, [("tetra", [[0, 1, 3, 4]]), ("quad", [[0, 1, 2, 3]])]))
+    assert mesh.load(tmp_path / "part.vtk").topology.corners == 4
+
+
+def cut(path: Path, text: bytes, number: int = 40) -> list[str]:
+    """What is wrong with the file, read after it was cut at some places; it ends within its data."""
+    found = []
+    for end in np.linspace(len(text) // 4, len(text) - 12, number).astype(int):
+        path.write_bytes(text[:end])
+        with pytest.raises(ModelError) as error:
+            mesh.load(path)
+        found.append(str(error.value))
+    return found
+
+
+def waited(*_: Any) -> None:
+    raise TimeoutError
+
+
+@pytest.mark.extra("meshio")
+@pytest.mark.parametrize("binary", [True, False])
+@pytest.mark.parametrize("file_format", ["gmsh", "gmsh22", "ansys"])
+def test_a_msh_that_is_cut_short(file_format: str, binary: bool, tmp_path):
+    """Ansys's is what meshio writes by default."""
+    meshio: Any = importlib.import_module("meshio")
+    body, path = mesh.box((1, 1, 1), (1.0, 1.0, 1.0)), tmp_path / "part.msh"
+    meshio.write(path, meshio.Mesh(body.vertices, [("tetra", body.elements)]), file_format, binary=binary)
+    assert len(mesh.load(path).elements) == 6
+    before = signal.signal(signal.SIGALRM, waited)
+    signal.setitimer(signal.ITIMER_REAL, 10.0, 1.0)  # 10 s for all of them, then 1 s for each
+    try:
+        messages = cut(path, path.read_bytes())
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0.0)
+        signal.signal(signal.SIGALRM, before)
+    assert any("cut short" in m for m in messages) and not any("TimeoutError" in m for m in messages)
+
+
+@pytest.mark.extra("trimesh")
+@pytest.mark.parametrize("kind", ["off", "ply", "stl"])
+def test_a_surface_that_is_cut_short(kind: str, tmp_path):
+    trimesh: Any = importlib.import_module("trimesh")
+    body, path = mesh.box((1, 1, 1), (1.0, 1.0, 1.0)), tmp_path / f"part.{kind}"
+    own = {"encoding": "ascii"} if kind == "ply" else {}
+    text = trimesh.Trimesh(body.vertices, body.topology.surface, process=False).export(file_type=kind, **own)
+    text = text.encode() if isinstance(text, str) else text
+    path.write_bytes(text)
+    assert len(mesh.load(path).elements) == 12
+    assert any("cut short" in message for message in cut(path, text))
+
+
+@pytest.mark.extra("trimesh")
+@pytest.mark.parametrize("end", ["\n", "\r\n"])
+def test_an_off_file_with_comments(end: str, tmp_path):
+    file = tmp_path / "sheet.off"
+    text = "# a sheet\nOFF # 4 points\n\n4 1 0\n0 0 0\n1 0 0\n1 1 0 # a corner\n0 1 0\n\n4 0 1 2 3\n"
+    file.write_bytes(text.replace("\n", end).encode())
+    assert len(mesh.load(file).elements) == 2
+
+
+def test_elements_of_vertices_that_a_file_does_not_have(tmp_path, monkeypatch):
+    (tmp_path / "part.vtk").write_text("")
+    monkeypatch.setattr(mesh, "_read", lambda path: (TWO, {"tetra": [[0, 1, 2, 5]]}, {"tetra": 3}))
+    with pytest.raises(ModelError, match=r"name vertices that are not there \(5 vertices\)"):
+        mesh.load(tmp_path / "part.vtk")

@@ -179,6 +179,9 @@ def test_materials_are_whole_numbers():
         (boundary.sphere((0.4, 0.3), 0.1, velocity=1.0), "velocity is 1.0, and has a direction"),
         (boundary.field(np.ones((3, 3)), 0.0, (0.0, 0.0)), "size of a field"),
         (boundary.sphere(np.full((3, 2), 0.4), 0.1), "pos is of 3 worlds, there are 1"),
+        (boundary.field(np.ones((3, 3, 3)), 0.1, (0.4, 0.3)), "has 3 samples along z, the scene is planar"),
+        (boundary.plane((0.0, 0.4), (0.0, 0.0, 1.0)), "normal .* not in the plane of the scene"),
+        (boundary.plane((0.0, 0.4), (0.0, 1.0, 0.2)), "normal .* not in the plane of the scene"),
     ],
 )
 def test_colliders_that_cannot_be_are_refused(collider: boundary.Collider, says: str):
@@ -219,3 +222,42 @@ def test_in_a_plane_a_spin_may_be_a_number():
 
     np.testing.assert_array_equal(spun(2.0), spun((0.0, 0.0, 2.0)))
     assert np.abs(spun(2.0) - spun(0.0)).max() > 0.01
+
+
+AT, DOWN, OVER = (0.45, 0.42), (0.0, 0.0, 0.0, 1.0), (0.5**0.5, 0.0, 0.5**0.5, 0.0)
+"""A place among the particles; half a turn about z, and a quarter of one about y, after which z is along x."""
+
+
+@pytest.mark.parametrize("width", [None, 0.1])
+@pytest.mark.parametrize(
+    ("shape", "same"),
+    [
+        (lambda **k: boundary.box((*AT, 0.3), (0.1, 0.12, 0.002), **k), lambda **k: boundary.box(AT, (0.1, 0.12), **k)),
+        (lambda **k: boundary.box(AT, (0.1, 0.12, 0.0), DOWN, **k), lambda **k: boundary.box(AT, (0.1, 0.12), **k)),
+        (lambda **k: boundary.box(AT, (2e-3, 0.1, 0.2), OVER, **k), lambda **k: boundary.box(AT, (0.2, 0.1), **k)),
+        (lambda **k: boundary.sphere((*AT, 0.05), 0.1, **k), lambda **k: boundary.sphere(AT, 0.1, **k)),
+        (lambda **k: boundary.capsule((*AT, 0.2), 0.1, 2e-3, **k), lambda **k: boundary.sphere(AT, 0.1, **k)),
+    ],
+)
+def test_in_a_plane_nothing_depends_on_the_third_axis(shape: Any, same: Any, width: Any):
+    """A sphere and an upright capsule are disks, wherever they are along z; a box has no end along it."""
+    state, motion = block(), {"contact": "slip", "velocity": (0.3, 0.1), "width": width}
+
+    def pushed(make: Any) -> np.ndarray:
+        return np.asarray(mpm.step(PARAMS, state, colliders=make(**motion)).v)
+
+    np.testing.assert_allclose(pushed(shape), pushed(same), rtol=0, atol=1e-12)
+    assert np.abs(pushed(shape) - np.asarray(mpm.step(PARAMS, state).v)).max() > 0.01
+
+
+def test_gradients_by_the_third_half_edge_are_zero():
+    state = block()
+
+    def pushed(half: Any, pos: Any) -> Any:
+        made = boundary.box(pos, half, contact="slip", velocity=(0.3, 0.1), width=0.1)
+        return (mpm.step(PARAMS, state, colliders=made).v ** 2).sum()
+
+    for slope in jax.grad(pushed, (0, 1))(jnp.array([0.1, 0.12, 0.01]), jnp.array([*AT, 0.0])):
+        assert (slope[:2] != 0).all() and slope[2] == 0
+    two = jax.grad(pushed)(jnp.array([0.1, 0.12]), jnp.array(AT))
+    np.testing.assert_array_equal(two, jax.grad(pushed)(jnp.array([0.1, 0.12, 0.01]), jnp.array(AT))[:2])

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from fphys.deformables import fem, mesh
+from fphys.deformables import fem, mesh, pbd
 from fphys.particles import boundary
 
 step, reactions = jax.jit(fem.step), jax.jit(fem.reactions)
@@ -237,3 +237,26 @@ def test_what_sticks_does_not_slide_and_is_carried():
         moved, fast = carried("sticky", speed)
         assert np.abs(moved - 0.5 * speed).max() < 0.02
         np.testing.assert_allclose(fast, speed, rtol=0, atol=1e-5)
+
+
+@pytest.mark.parametrize("solver", ["fem", "pbd"])
+def test_in_a_plane_a_box_has_no_end_along_z(solver: str):
+    """Triangles that begin one to three centimetres inside it are pushed out by the nearest side."""
+    body = mesh.box((1, 1), (0.02, 0.02), (-0.01, 0.07))
+    soft = fem.Params(body, fem.NeoHookean(1000.0, 1e4, 0.3), 0.01)
+    hard = pbd.Params(body, 1000.0, 0.01, 1e-6)
+
+    def out_of(*half: float) -> tuple[np.ndarray, ...]:
+        box = boundary.box((0.0, 0.0), half)
+        if solver == "pbd":
+            return (np.asarray(pbd.step(hard, pbd.init(hard), colliders=box).x),)
+        start = fem.init(soft)
+        after = step(soft, start, colliders=(box,))
+        return np.asarray(after.x), np.asarray(reactions(soft, start, after, (box,)))
+
+    flat = out_of(0.1, 0.1)
+    assert flat[0][0, :, 1].mean() > 0.1
+    assert solver == "pbd" or (flat[1][0, 0, 1] < -100 and not flat[1][0, 0, 2:5].any())
+    for third in (1.0, 0.01, 0.002):
+        for a, b in zip(out_of(0.1, 0.1, third), flat, strict=True):
+            np.testing.assert_array_equal(a, b)
