@@ -9,7 +9,7 @@ import contextlib
 import ctypes
 from collections.abc import Iterator
 from ctypes import c_bool, c_int, c_size_t, c_void_p
-from typing import Any
+from typing import Any, NamedTuple
 from unittest import mock
 
 import jax
@@ -17,10 +17,11 @@ import warp as wp
 from warp._src.jax import xla_ffi
 
 from fphys.bridge import driver, ffi, op, plans
-from fphys.bridge.plan import Program
+from fphys.bridge.plan import Place, Program
+from fphys.bridge.record import Buffer
 from fphys.rigid import team
 
-from . import threads
+from . import races, threads
 
 TARGET = "fphys_stand_in"
 STREAM = 0x57AEA
@@ -39,21 +40,48 @@ class Log:
     def __init__(self) -> None:
         self.launches, self.clears, self.copies, self.packed, self.streams = 0, 0, 0, 0, set[int]()
         self.fail_at: int | None = None  # the launch that fails, as CUDA's may
-        self.adjoint: dict[int, int] = {}  # of a kernel's function: how many arguments stand before its adjoints
+        self.commands: dict[int, _Command] = {}  # by where their bounds stand
+        self.races: list[str] = []
+
+
+class _Command(NamedTuple):
+    """What is launched: the program, the kernel's name, and how many arguments stand before its adjoints, if any."""
+
+    program: "_Packed"
+    name: str
+    arguments: int
 
 
 class _Packed(Program):
-    """A program that says which of its functions run backwards."""
+    """A program that says what it launches, and where its buffers are."""
 
     log: Log
+
+    def __init__(self, *args: Any):
+        self.buffers: dict[tuple[int, int], Buffer] = {}
+        super().__init__(*args)
+
+    def _place(self, place: Place, buffer: Buffer) -> tuple[int, int, int]:
+        found = super()._place(place, buffer)
+        self.buffers[found[:2]] = buffer
+        return found
 
     def gpu_words(self) -> Any:
         words = super().gpu_words()
         self.log.packed += 1
-        for hooks, _, arguments, adjoints in self.commands:
-            function = self._function(hooks, adjoints is not None)
-            self.log.adjoint[function] = len(type(arguments)._fields_) if adjoints is not None else 0
+        for (_, bounds, arguments, adjoints), (launch, adjoint) in zip(self.commands, self.plan.launches, strict=True):
+            name = f"{self.plan.name}: {launch.kernel.key}{', backwards' * adjoint}"
+            count = len(type(arguments)._fields_) if adjoints is not None else 0
+            self.log.commands[ctypes.addressof(bounds)] = _Command(self, name, count)
         return words
+
+    def whereabouts(self) -> dict[tuple[int, int], Buffer]:
+        """Where each buffer begins and ends in memory, in the call that runs."""
+        found = {}
+        for address, index, offset, _ in self.patches:
+            buffer, begin = self.buffers[index, offset], ctypes.c_uint64.from_address(address).value
+            found[begin, begin + self._bytes(buffer)] = buffer
+        return found
 
 
 @contextlib.contextmanager
@@ -79,6 +107,7 @@ def standing_in() -> Iterator[Log]:
             ):
                 patches.enter_context(mock.patch.object(place, name, value))
             yield log
+            assert not log.races, "\n".join(log.races)
     finally:
         jax.clear_caches()
         for name, pointer in before.items():
@@ -124,23 +153,29 @@ def _register(bridge: driver.Bridge) -> None:
 
 
 def _launcher(log: Log) -> Any:
-    forward = ctypes.CFUNCTYPE(None, c_void_p, c_void_p)
-    backward = ctypes.CFUNCTYPE(None, c_void_p, c_void_p, c_void_p)
+    forward = ctypes.PYFUNCTYPE(None, c_void_p, c_void_p)  # keeps Python's lock: one launch at a time
+    backward = ctypes.PYFUNCTYPE(None, c_void_p, c_void_p, c_void_p)
 
     @LAUNCH
     def launch(
-        context: Any, kernel: Any, threads: int, most: int, block: int, strides: int, cluster: int, shared: int,
+        context: Any, kernel: Any, count: int, most: int, block: int, strides: int, cluster: int, shared: int,
         arguments: Any, stream: Any, recorder: Any,
     ) -> int:  # fmt: skip
         log.launches += 1
         log.streams.add(stream)
         if log.launches == log.fail_at:
             return 700
-        assert (most, block, cluster, recorder) == (0, 256, 1, None) and threads > 0
-        if before := log.adjoint[kernel]:
+        assert (most, block, cluster, recorder) == (0, 256, 1, None) and count > 0
+        program, name, before = log.commands[arguments[0]]
+        known = program.whereabouts() if threads.running() else {}
+        page = races.begin(known) if known else None
+        if before:
             backward(kernel)(arguments[0], arguments[1], arguments[1 + before])
         else:
             forward(kernel)(arguments[0], arguments[1])
+        if page is not None and page.races:
+            which = next(buffer for (begin, end), buffer in known.items() if begin <= page.address < end)
+            log.races.append(f"{name}: threads {page.threads[0]} and {page.threads[1]} touch a number of {which}")
         return 0
 
     return launch

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 import warp as wp
 
+from fphys.bridge import warp_op
 from fphys.bridge.ordered import ordered
 from fphys.bridge.precision import kernels
 
@@ -48,6 +49,14 @@ def snatched(
 
 
 @wp.kernel
+def set_by_all(x: wp.array2d(dtype=wp.float64), seen: wp.array2d(dtype=wp.float64), y: wp.array2d(dtype=wp.float64)):
+    """All threads write the same number, and it is the same number."""
+    world, lane = wp.tid()
+    seen[world, 0] = x[world, 0]
+    y[world, lane] = x[world, lane]
+
+
+@wp.kernel
 def parted(
     lanes: int, x: wp.array2d(dtype=wp.float64), seen: wp.array2d(dtype=wp.float64), y: wp.array2d(dtype=wp.float64)
 ):
@@ -79,6 +88,25 @@ def racing() -> None:
     assert any(wrong), "no order shows that threads do not wait"
 
 
+def touching() -> None:
+    """Two threads that touch the same number, also where no order of theirs shows it."""
+    jax.config.update("jax_enable_x64", True)
+    x = np.random.default_rng(0).normal(size=(5, LANES))
+    for kernel, lanes in ((sent_on, [LANES]), (snatched, [LANES]), (set_by_all, [])):
+
+        def work(launch: Any, x: Any, seen: Any, y: Any, kernel: Any = kernel, lanes: list[int] = lanes) -> None:
+            launch(kernel, dim=x.shape, inputs=[*lanes, x], outputs=[seen, y])
+
+        op = warp_op(work, lambda x: (x, x), differentiable=False)
+        found = ""
+        try:
+            with standing_in():
+                jax.block_until_ready(jax.jit(op)(x))
+        except AssertionError as error:
+            found = str(error)
+        assert ("touch a number of output" in found) == (kernel is not sent_on), (kernel.key, found)
+
+
 def parting() -> None:
     outcomes(parted)
 
@@ -102,7 +130,7 @@ def run(what: Callable[[], None], flags: str = "") -> subprocess.CompletedProces
     return subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
 
 
-@pytest.mark.parametrize("what", [waiting, racing])
+@pytest.mark.parametrize("what", [waiting, racing, touching])
 def test_threads_that_do_not_wait_are_noticed(what: Callable[[], None]):
     done = run(what)
     assert done.returncode == 0, done.stderr
