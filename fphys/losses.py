@@ -2,7 +2,8 @@
 
 Each takes ``reduction``: ``"mean"`` (the default), ``"sum"``, or ``"none"`` for one value per element. You can write
 your own loss as a function. Prediction and target must have the same shape. Nothing is broadcast, because (batch, 1)
-against (batch,) would compare every element with every other.
+against (batch,) would compare every element with every other. Both must be floating-point: a difference of two uint8
+wraps. Only labels are integers.
 """
 
 from typing import Any
@@ -38,7 +39,7 @@ def mse_loss(prediction: Float[Array, "*shape"], target: Float[Array, "*shape"],
     """(prediction - target)². Gradients flow to both.
 
     Raises:
-        ValueError: the shapes differ, or the reduction is unknown.
+        ValueError: the shapes differ, or the reduction is unknown. TypeError: one is not floating-point.
     """
     _same("prediction", prediction, "target", target)
     return _reduce(optax.squared_error(_wide(prediction), _wide(target)), reduction).astype(prediction.dtype)
@@ -63,7 +64,7 @@ def huber_loss(
     """
     _same("prediction", prediction, "target", target)
     _positive("delta", delta)
-    return _reduce(optax.huber_loss(prediction, target, delta=delta), reduction)
+    return _reduce(_huber(prediction, target, delta), reduction).astype(prediction.dtype)
 
 
 @shaped
@@ -79,8 +80,9 @@ def smooth_l1_loss(
     """
     if not isinstance(beta, Tracer) and beta == 0:
         return l1_loss(prediction, target, reduction)
+    _same("prediction", prediction, "target", target)
     _positive("beta", beta)
-    return huber_loss(prediction, target, beta, reduction) / beta
+    return _reduce(_huber(prediction, target, beta) / beta, reduction).astype(prediction.dtype)
 
 
 @shaped
@@ -98,7 +100,8 @@ def cross_entropy(
         logits: shape (..., class). The classes are on the last axis; torch has them on axis 1.
         labels: integers, shape (...), or probabilities with the shape of the logits.
         weight: of each class. With integer labels the mean is then weighted.
-        ignore_index: rows with this label do not count.
+        ignore_index: rows with this label do not count, whatever their logits are. If no row counts, the mean is NaN
+            and its gradient zero, as in torch.
         label_smoothing: share of the label to spread over all classes (Szegedy 2016).
         reduction: "mean", "sum" or "none".
 
@@ -108,15 +111,18 @@ def cross_entropy(
     Raises:
         ValueError: the shapes do not fit, ``label_smoothing`` is not from 0 to 1, or a label is out of range. Under
             ``jit`` labels cannot be inspected; the loss and gradient of a row with such a label are then NaN.
+            TypeError: the logits are not floating-point.
     """
     if not isinstance(label_smoothing, Tracer) and not 0 <= label_smoothing <= 1:
         raise ValueError(f"label_smoothing is {label_smoothing}, must be from 0 to 1: a share of the label")
-    log_probs = jax.nn.log_softmax(logits)
+    _floating("logits", logits)
     if jnp.issubdtype(labels.dtype, jnp.integer):
+        log_probs = jax.nn.log_softmax(_counted(logits, labels, ignore_index))
         return _pick(log_probs, labels, weight, ignore_index, label_smoothing, reduction)
     if labels.shape == logits.shape[:-1] != logits.shape:
         raise ValueError(f"labels are {labels.dtype}, must be integers, or probabilities of shape {logits.shape}")
     _same("logits", logits, "labels", labels)
+    log_probs = jax.nn.log_softmax(logits)
     target = (1 - label_smoothing) * labels + label_smoothing / logits.shape[-1]
     losses: jax.Array = -jnp.sum(target * (log_probs if weight is None else log_probs * _row(weight, logits)), -1)
     return _reduce(losses, reduction)
@@ -131,7 +137,8 @@ def nll_loss(
     reduction: str = "mean",
 ) -> jax.Array:
     """-log_probs[label]. Arguments, gradients and errors are those of :func:`cross_entropy`."""
-    return _pick(log_probs, labels, weight, ignore_index, 0.0, reduction)
+    _floating("log_probs", log_probs)
+    return _pick(_counted(log_probs, labels, ignore_index), labels, weight, ignore_index, 0.0, reduction)
 
 
 @shaped
@@ -214,15 +221,27 @@ def triplet_margin_loss(
     return _reduce(jax.nn.relu(near - far + margin), reduction).astype(anchor.dtype)
 
 
+def _huber(prediction: Any, target: Any, delta: float) -> jax.Array:
+    return optax.huber_loss(_wide(prediction), _wide(target), delta=delta)
+
+
+def _counted(scores: Any, labels: Any, ignore: int) -> jax.Array:
+    """Scores with zeros in the rows that are ignored, so that not even an infinity there reaches a gradient."""
+    if labels.shape != scores.shape[:-1]:
+        raise ValueError(
+            f"labels have shape {labels.shape}, must have {scores.shape[:-1]}: one integer for each row of the "
+            f"scores of shape {scores.shape}"
+        )
+    return jnp.where((_signed(labels) != ignore)[..., None], scores, jnp.zeros((), scores.dtype))
+
+
+def _signed(labels: Any) -> Any:
+    return labels if labels.dtype.itemsize >= 4 else labels.astype(jnp.int32)  # 8 bits do not hold -100 and 256
+
+
 def _pick(log_probs: Any, labels: Any, weight: Any, ignore: int, smoothing: float, reduction: str) -> jax.Array:
     """The negative log-likelihood of integer labels, weighted and smoothed as torch does."""
-    classes = log_probs.shape[-1]
-    if labels.shape != log_probs.shape[:-1]:
-        raise ValueError(
-            f"labels have shape {labels.shape}, must have {log_probs.shape[:-1]}: one integer for each row of the "
-            f"scores of shape {log_probs.shape}"
-        )
-    labels = labels if labels.dtype.itemsize >= 4 else labels.astype(jnp.int32)  # 8 bits do not hold -100 and 256
+    classes, labels = log_probs.shape[-1], _signed(labels)
     counted = labels != ignore
     valid = (labels >= 0) & (labels < classes)
     if not isinstance(labels, Tracer):
@@ -241,7 +260,9 @@ def _pick(log_probs: Any, labels: Any, weight: Any, ignore: int, smoothing: floa
         losses = (1 - smoothing) * losses + smoothing * even
     losses = losses * jnp.where(valid | ~counted, one, jnp.nan * one)  # a product, so the gradient is NaN too
     if reduction == "mean":
-        return (jnp.sum(_wide(losses)) / jnp.sum(_wide(weights))).astype(losses.dtype)
+        total, some = jnp.sum(_wide(weights)), counted.any()
+        mean = jnp.sum(_wide(losses)) / jnp.where(some, total, jnp.ones_like(total))
+        return jnp.where(some, mean, jnp.full_like(mean, jnp.nan)).astype(losses.dtype)
     return _reduce(losses, reduction)
 
 
@@ -256,10 +277,17 @@ def _log(p: jax.Array) -> jax.Array:
 
 
 def _same(name: str, one: Any, other_name: str, other: Any) -> None:
+    _floating(name, one)
+    _floating(other_name, other)
     if one.shape != other.shape:
         raise ValueError(
             f"{name} has shape {one.shape} and {other_name} {other.shape}; they must be the same: reshape one of them"
         )
+
+
+def _floating(name: str, values: Any) -> None:
+    if not jnp.issubdtype(values.dtype, jnp.inexact):
+        raise TypeError(f"{name} is {values.dtype}, must be floating-point: {name}.astype(jnp.float32)")
 
 
 def _positive(name: str, value: Any) -> None:

@@ -29,13 +29,11 @@ from optax import (
     apply_updates,
     chain,
     clip,
-    clip_by_global_norm,
     constant_schedule,
     cosine_decay_schedule,
     cosine_onecycle_schedule,
     ema,
     exponential_decay,
-    global_norm,
     incremental_update,
     inject_hyperparams,
     join_schedules,
@@ -128,6 +126,26 @@ def RMSprop(
     )
 
 
+def global_norm(tree: Any) -> jax.Array:
+    """The 2-norm of all numbers of a pytree together, shape (). Types of 16 bits are squared in float32."""
+    return optax.tree.norm(jax.tree.map(_wide, tree))
+
+
+def clip_by_global_norm(max_norm: float | jax.Array) -> optax.GradientTransformation:
+    """Scale updates, arrays of any shape, to the norm ``max_norm`` if :func:`global_norm` is larger (Pascanu 2013)."""
+
+    def update(updates: Any, state: Any, params: Any = None) -> tuple[Any, Any]:
+        norm = global_norm(updates)
+
+        def shortened(x: jax.Array) -> jax.Array:
+            wide = _wide(x)
+            return jnp.where(norm < max_norm, x, (wide / norm.astype(wide.dtype) * max_norm).astype(x.dtype))
+
+        return jax.tree.map(shortened, updates), state
+
+    return optax.GradientTransformation(lambda params: optax.EmptyState(), update)
+
+
 def StepLR(lr: float, step_size: int, gamma: float = 0.1) -> Schedule:
     """lr γ^floor(n / step_size).
 
@@ -187,6 +205,11 @@ def ReduceLROnPlateau(
     from optax.contrib import reduce_on_plateau
 
     return reduce_on_plateau(factor, patience + 1, threshold, cooldown=cooldown, accumulation_size=every)
+
+
+def _wide(x: jax.Array) -> jax.Array:
+    """At least 32 bits: in float16 the square of 256 is infinite."""
+    return x.astype(jnp.float32) if x.dtype.itemsize < 4 else x
 
 
 def _decay(weight_decay: float) -> optax.GradientTransformation:

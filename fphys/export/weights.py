@@ -1,6 +1,7 @@
 """Weights by name: safetensors, and torch's names and layouts."""
 
 import os
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
@@ -19,6 +20,8 @@ _LAYOUTS = {2: (1, 0), 3: (2, 1, 0), 4: (3, 2, 0, 1), 5: (4, 3, 0, 1, 2)}
 """From (spatial..., in, out) to (out, in, spatial...)."""
 _HEADS = ("query", "key", "value", "out")
 """Attention's layers. Their kernels are (in, head, size), and (head, size, out) for the last."""
+_CELL = re.compile(r"\blayers\.(\d+)\.([01])\.(input|hidden)\.(weight|bias)$")
+"""An array of ``RNN``, ``GRU`` or ``LSTM``: layer, direction, part, leaf."""
 
 
 def save_weights(path: str | os.PathLike[str], tree: Any) -> Path:
@@ -63,18 +66,21 @@ def load_weights(path: str | os.PathLike[str], like: T) -> T:
 
 
 def torch_state(*trees: Any, rename: Callable[[str], str] = str) -> dict[str, Any]:
-    """Convert weights of flax modules into a torch state dict: ``module.load_state_dict(torch_state(params, aux))``.
+    """Convert weights of flax modules into a torch state dict: ``net.load_state_dict(torch_state(module, params))``.
 
     ``kernel`` becomes ``weight`` with outputs first (dense and convolution). ``scale`` and ``embedding`` become
     ``weight``. ``mean`` and ``var`` become batch normalisation's running statistics, with a batch count of 0. The
-    query, key, value and output of attention become dense layers, the heads side by side. Other floating-point arrays,
-    such as a parameter of your own, keep name and shape; other content of ``aux`` (random keys) is dropped.
+    query, key, value and output of attention become dense layers, the heads side by side. ``RNN``, ``GRU`` and ``LSTM``
+    get torch's names. Other floating-point arrays, such as a parameter of your own, keep name and shape; other content
+    of ``aux`` (random keys) is dropped.
 
     torch's images have channels first. If an image is flattened before a dense layer, make torch permute it to
     (height, width, channels) first.
 
     Args:
-        trees: parameters and, with batch normalisation, ``aux``.
+        trees: the module (of ``fphys.nn.init``, or flax's ``GraphDef``), parameters and, with batch normalisation,
+            ``aux``. Without the module, kernels of three or more axes are taken for convolutions or attention: a
+            transposed convolution, whose kernel torch mirrors, needs it.
         rename: maps our path ("layers.0.weight") to torch's.
 
     Raises:
@@ -86,36 +92,77 @@ def torch_state(*trees: Any, rename: Callable[[str], str] = str) -> dict[str, An
     except ImportError as cause:
         raise MissingDependencyError(f"torch is not installed: {install('torch')}") from cause
 
-    state = {}
+    state, layers = {}, _layers(trees)
     named = {name: np.asarray(leaf) for tree in trees for name, leaf in _named(tree).items()}
     for name, leaf in named.items():
         *module, kind = name.split(".")
         if not jnp.issubdtype(leaf.dtype, jnp.floating):
             continue
-        value = _as_torch(name, named)
-        state[rename(".".join([*module, _LEAVES.get(kind, kind)]))] = torch.from_numpy(value.copy(order="C"))
+        value = _as_torch(name, named, layers)
+        bfloat16 = value.dtype == jnp.bfloat16  # which NumPy's arrays cannot hand to torch
+        tensor = torch.from_numpy(value.astype(np.float32 if bfloat16 else value.dtype).copy(order="C"))
+        place = ".".join([*module, _LEAVES.get(kind, kind)])
+        state[rename(_CELL.sub(_cell, place))] = tensor.bfloat16() if bfloat16 else tensor
         if kind == "var":
             state[rename(".".join([*module, "num_batches_tracked"]))] = torch.tensor(0)
     return state
 
 
-def _as_torch(name: str, named: dict[str, np.ndarray]) -> np.ndarray:
-    """An array in torch's layout. Its neighbours tell attention and general layers from a convolution in one axis."""
+def _layers(trees: Any) -> dict[str, Any]:
+    """The modules by dotted path, if their structure is among the trees. They hold no arrays."""
+    from flax import nnx
+
+    from ..nn import Structure
+
+    graphs = [tree.graph if isinstance(tree, Structure) else tree for tree in trees]
+    found = {}
+    for graph in graphs:
+        if isinstance(graph, nnx.GraphDef):
+            module = nnx.graphlib.unflatten(graph, [None] * graph.num_leaves)
+            found |= {".".join(map(str, path)): layer for path, layer in nnx.iter_modules(module)}
+    return found
+
+
+def _cell(match: re.Match[str]) -> str:
+    """torch's name of an array of a recurrent layer: ``layers.0.1.input.weight`` is ``weight_ih_l0_reverse``."""
+    layer, direction, part, leaf = match.groups()
+    return f"{leaf}_{'ih' if part == 'input' else 'hh'}_l{layer}{'_reverse' if direction == '1' else ''}"
+
+
+def _as_torch(name: str, named: dict[str, np.ndarray], layers: dict[str, Any]) -> np.ndarray:
+    """An array in torch's layout. Without layers, its neighbours tell attention and general layers."""
+    from flax import nnx
+
     *module, kind = name.split(".")
-    value, part = named[name], "".join(module[-1:])
-    heads = [named.get(".".join([*module[:-1], each, "kernel"]), 0) for each in _HEADS]
-    if part in _HEADS and all(np.ndim(kernel) == 3 for kernel in heads):
+    value, part, layer = named[name], "".join(module[-1:]), layers.get(".".join(module))
+    if part in _HEADS and _is_attention(module[:-1], named, layers):
         if kind != "kernel":
             return value.reshape(-1)
         return (value.reshape(-1, value.shape[-1]) if part == "out" else value.reshape(len(value), -1)).T
     if kind != "kernel":
         return value
-    if value.ndim not in _LAYOUTS or np.ndim(named.get(".".join([*module, "bias"]), 0)) > 1:
+    if isinstance(layer, nnx.ConvTranspose):  # (spatial..., in, out) to (in, out, spatial...), which torch mirrors
+        if layer.transpose_kernel:
+            return np.moveaxis(value, (-1, -2), (0, 1))
+        return np.flip(np.moveaxis(value, (-2, -1), (0, 1)), tuple(range(2, value.ndim)))
+    general = np.ndim(named.get(".".join([*module, "bias"]), 0)) > 1
+    general |= layer is not None and value.ndim > 2 and not isinstance(layer, nnx.Conv)
+    if value.ndim not in _LAYOUTS or general:
         raise ValueError(
             f"{name} of shape {value.shape} maps several axes, which no layer of torch does: use nn.Linear, or leave "
             "the module out and convert it yourself"
         )
     return value.transpose(_LAYOUTS[value.ndim])
+
+
+def _is_attention(module: list[str], named: dict[str, np.ndarray], layers: dict[str, Any]) -> bool:
+    """Whether this is attention: a known layer, or kernels and biases of heads."""
+    from flax import nnx
+
+    if (layer := layers.get(".".join(module))) is not None:
+        return isinstance(layer, nnx.MultiHeadAttention)
+    parts = [[np.ndim(named.get(".".join([*module, part, leaf]), 0)) for part in _HEADS] for leaf in ("kernel", "bias")]
+    return parts == [[3, 3, 3, 3], [2, 2, 2, 1]]
 
 
 def _named(tree: Any) -> dict[str, Any]:

@@ -25,7 +25,6 @@ from flax.nnx import (
     SimpleCell,
     SpectralNorm,
     Variable,
-    WeightNorm,
     avg_pool,
     celu,
     dot_product_attention,
@@ -77,6 +76,7 @@ from .norms import BatchNorm, GroupNorm, InstanceNorm, LayerNorm
 from .pure import Aux, Params, Structure, apply, init, split
 from .recurrent import GRU, LSTM, RNN
 from .transformer import MultiHeadAttention, TransformerBlock, attention
+from .weight_norm import WeightNorm
 from .weights import WeightsError, load_weights, read_weights, write_weights
 
 __all__ = [

@@ -106,7 +106,8 @@ class MaxPool2d:
     element, as in torch.
 
     Raises (when called, like all pools):
-        ValueError: the window is larger than the padded image, or a size or stride is below one.
+        ValueError: the window is larger than the padded image, a size or stride is below one, or the padding is larger
+            than half of the window.
     """
 
     kernel_size: Size
@@ -273,6 +274,8 @@ def _window(pool: Any, images: Array) -> tuple[tuple[int, ...], tuple[int, ...],
     padding = _axes("padding", pool.padding, len(sizes))
     if min(*window, *stride) < 1 or min(padding) < 0:
         raise ValueError(f"{pool}: kernel_size and stride must be at least 1, padding at least 0")
+    if any(2 * p > w for p, w in zip(padding, window, strict=True)):
+        raise ValueError(f"{pool}: padding must be at most half of the kernel_size, or windows would hold nothing else")
     known = [axis for axis in zip(sizes, padding, window, strict=True) if isinstance(axis[0], int)]  # not left open
     if any(n + 2 * p < w for n, p, w in known):
         raise ValueError(f"{pool}: the window must fit into the image of {sizes}: use a smaller one, or padding")

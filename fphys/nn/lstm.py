@@ -46,6 +46,9 @@ def lstm(reverse: bool, unroll: int, given: Array, kernel: Array, h: Array, c: A
 @lstm.defjvp
 def _(reverse: bool, unroll: int, primals: Arrays, tangents: Arrays) -> Any:
     (given, kernel, h, c), (dgiven, dkernel, dh, dc) = primals, tangents
+    if given.shape[1] == 0:  # no time passes
+        none, dnone = (x[..., : h.shape[-1]] for x in (given, dgiven))
+        return ((h, c), none), ((dh, dc), dnone)
     rows = _rows(*primals)
     noted, moved = _native(reverse, unroll, rows) if rows else _plain(reverse, unroll)
     out, end, *slopes = noted(given, kernel, h, c)

@@ -7,6 +7,7 @@ The rounding error of the mean that is subtracted cancels as well (the corrected
 LeVeque 1983).
 """
 
+import functools
 from collections.abc import Sequence
 from typing import Any
 
@@ -25,7 +26,9 @@ class LayerNorm(nnx.LayerNorm):
 
     def __call__(self, x: Array, *, mask: Array | None = None) -> Array:
         """Normalise over the last axis, or ``reduction_axes``. Gradients flow to ``x`` and the parameters."""
-        return super().__call__(x - _middle(self, x, self.reduction_axes, mask), mask=mask)
+        wide = _wide(x)
+        y = super().__call__(wide - _middle(self, wide, self.reduction_axes, mask), mask=mask)
+        return y.astype(_kind(self, x))
 
 
 class GroupNorm(nnx.GroupNorm):
@@ -40,10 +43,11 @@ class GroupNorm(nnx.GroupNorm):
         """Normalise (batch, ..., channel) in groups of channels. Gradients flow to ``x`` and the parameters."""
         axes = range(1, x.ndim - 1) if self.reduction_axes is None else _positive(x, self.reduction_axes)[:-1]
         groups = (self.num_groups, self.group_size)
-        grouped = x.reshape(*x.shape[:-1], *groups)
-        hidden = None if mask is None else mask.reshape(*mask.shape[:-1], *groups)
+        grouped = _wide(x).reshape(*x.shape[:-1], *groups)
+        mask = None if mask is None else jnp.broadcast_to(mask, x.shape)
+        hidden = None if mask is None else mask.reshape(grouped.shape)
         shifted = grouped - _middle(self, grouped, (*axes, -1), hidden)
-        return super().__call__(shifted.reshape(x.shape), mask=mask)
+        return super().__call__(shifted.reshape(x.shape), mask=mask).astype(_kind(self, x))
 
 
 class InstanceNorm(nnx.InstanceNorm):
@@ -55,7 +59,8 @@ class InstanceNorm(nnx.InstanceNorm):
     def __call__(self, x: Array, *, mask: Array | None = None) -> Array:
         """Normalise each channel of each example. Gradients flow to ``x`` and the parameters."""
         axes = [axis for axis in range(1, x.ndim) if axis not in _positive(x, self.feature_axes)]
-        return super().__call__(x - _middle(self, x, axes, mask), mask=mask)
+        wide = _wide(x)
+        return super().__call__(wide - _middle(self, wide, axes, mask), mask=mask).astype(_kind(self, x))
 
 
 class BatchNorm(nnx.BatchNorm):
@@ -73,16 +78,17 @@ class BatchNorm(nnx.BatchNorm):
         if running:
             return super().__call__(x, True, mask=mask)
         axes = [axis for axis in range(x.ndim) if axis not in _positive(x, self.axis)]
-        middle = _middle(self, x, axes, mask)
-        y = super().__call__(x - middle, False, mask=mask)
+        wide = _wide(x)
+        middle = _middle(self, wide, axes, mask)
+        y = super().__call__(wide - middle, False, mask=mask)
         self.mean[...] += (1 - self.momentum) * middle.reshape(self.mean.shape).astype(self.mean.dtype)
-        return y
+        return y.astype(_kind(self, x))
 
 
 def _middle(norm: Any, x: Array, axes: int | Sequence[int], mask: Array | None) -> Array:
     """The mean over ``axes``, which are kept with size 1; without a gradient.
 
-    Zero for types of fewer than 32 bits: flax computes them in float32, which has digits enough for what they hold.
+    Zero for bfloat16: flax computes it in float32, which has digits enough for the eight bits that it holds.
     """
     axes = _positive(x, axes)
     kind = jnp.dtype(jnp.promote_types(norm.dtype or x.dtype, x.dtype))
@@ -92,6 +98,17 @@ def _middle(norm: Any, x: Array, axes: int | Sequence[int], mask: Array | None) 
     if norm.axis_name is not None:
         mean = jax.lax.pmean(mean, norm.axis_name, axis_index_groups=norm.axis_index_groups)
     return jax.lax.stop_gradient(mean)
+
+
+def _wide(x: Array) -> Array:
+    """Float16 in float32: it holds eleven bits, of which the square of a large mean leaves none in float32."""
+    return x.astype(jnp.float32) if x.dtype == jnp.float16 else x
+
+
+def _kind(norm: Any, x: Array) -> Any:
+    """The type of the output: that of input, parameters and statistics together, unless the norm has its own."""
+    own = [getattr(norm, name, None) for name in ("scale", "bias", "mean", "var")]
+    return norm.dtype or functools.reduce(jnp.promote_types, [v[...].dtype for v in own if v is not None], x.dtype)
 
 
 def _positive(x: Array, axes: int | Sequence[int]) -> tuple[int, ...]:

@@ -82,8 +82,9 @@ def apply(
 
     Returns:
         The module's output, and the new ``aux`` with the old one's structure. Without training, ``aux`` is unchanged
-        unless the module itself changes it. Gradients flow to ``params``, ``x`` and ``inputs``, and to the statistics
-        in ``aux`` that were used.
+        unless the module itself changes it. What it assigns to a parameter is not returned: keep what changes in
+        another ``nn.Variable``. Gradients flow to ``params``, ``x`` and ``inputs``, and to the statistics in ``aux``
+        that were used.
 
     Raises:
         ValueError: the module draws random numbers and there is no key; or it creates a variable that :func:`init` did

@@ -7,6 +7,7 @@ import jax
 import jax.numpy as jnp
 from flax import nnx
 from flax.nnx.nn.attention import dot_product_attention_weights
+from jax.core import Tracer
 
 from .layers import Dropout
 from .linear import Linear, dot_general
@@ -33,11 +34,15 @@ def attention(query: Array, key: Array, value: Array, **options: Any) -> Array:
 
     Args:
         query, key, value: shape (..., position, head, d).
-        options: what :class:`flax.nnx.MultiHeadAttention` passes on, such as mask and dropout.
+        options: what :class:`flax.nnx.MultiHeadAttention` passes on, such as dropout, and ``mask``, which broadcasts to
+            (..., head, query position, key position).
 
     Returns:
         Shape (..., position, head, d). Gradients flow to query, key and value.
     """
+    if options.get("is_causal") and (mask := options.get("mask")) is not None:
+        size = (*mask.shape[:-2], query.shape[-3], key.shape[-3])
+        options["mask"] = jnp.broadcast_to(mask, size)  # flax gives the causal mask the other one's shape
     if query.dtype.itemsize < 4:
         return nnx.dot_product_attention(query, key, value, **options)
     return jnp.einsum("...hqk,...khd->...qhd", dot_product_attention_weights(query, key, **options), value)
@@ -47,12 +52,36 @@ class MultiHeadAttention(nnx.MultiHeadAttention):
     """:class:`flax.nnx.MultiHeadAttention` in its inputs' own precision, with :func:`attention` and one product each.
 
     Called with (batch, position, features). ``decode`` is off unless it is asked for, and each dropout is separate.
+
+    With ``decode=True``, after ``init_cache((batch, length, features))``, it takes one position at a time and is
+    causal: the keys and values before it are in the cache, which is part of ``aux``.
     """
 
     def __init__(self, num_heads: int, in_features: int, *, rngs: nnx.Rngs, **options: Any):
         own = {"attention_fn": attention, "qkv_dot_general": dot_general, "out_dot_general": dot_general}
         own |= {"broadcast_dropout": False, "decode": False}
         super().__init__(num_heads, in_features, rngs=rngs, **(own | options))
+
+    def __call__(self, inputs_q: Array, *args: Any, **options: Any) -> Array:
+        """Attend; arguments are :class:`flax.nnx.MultiHeadAttention`'s. Gradients flow to inputs and parameters.
+
+        Raises:
+            ValueError: there is no room in the cache. Under ``jit`` this cannot be seen; the result is NaN then.
+        """
+        own = options.get("decode")
+        if not (self.decode if own is None else own):
+            return super().__call__(inputs_q, *args, **options)
+        options["is_causal"] = False  # the cache's mask is; one of (1, length) would leave the first key alone
+        if self.cached_key is None or self.cache_index is None:
+            return super().__call__(inputs_q, *args, **options)  # flax says what is missing
+        index, length = self.cache_index[...], self.cached_key.shape[-3]
+        if not isinstance(index, Tracer) and index >= length:
+            raise ValueError(
+                f"the cache has room for {length} positions, and all are taken: init_cache for more, or begin with a "
+                "new aux"
+            )
+        y = super().__call__(inputs_q, *args, **options)
+        return jnp.where(index < length, y, jnp.full_like(y, jnp.nan))
 
 
 class TransformerBlock(nnx.Module):
@@ -101,7 +130,8 @@ class TransformerBlock(nnx.Module):
 
         Args:
             x: shape (batch, position, features).
-            mask: which positions attend to which, bool, shape (batch, 1 or head, position, position); True attends.
+            mask: which positions attend to which, bool, shape (batch, 1 or head, 1 or position, position); True
+                attends.
 
         Returns:
             The shape of ``x``. Gradients flow to ``x`` and the parameters.

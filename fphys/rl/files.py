@@ -69,7 +69,8 @@ def load_policy(path: str | os.PathLike[str]) -> tuple[Policy | Greedy, str, dic
         )
     build = getattr(nn.models, network)
     module, params, _ = nn.init(lambda rngs: build(observation, outputs, hidden=hidden, rngs=rngs), jax.random.key(0))
-    params, moments = jax.tree.map(lambda x: x.astype(jnp.float32), params), Moments.zero((observation,))
+    kind = next((x.dtype for name, x in held.items() if name.startswith("params.")), jnp.float32)
+    params, moments = jax.tree.map(lambda x: x.astype(kind), params), Moments.zero((observation,))
     if network == "QNetwork":
         like = Greedy(module, params, moments, jnp.asarray(held["actions"]))
     else:

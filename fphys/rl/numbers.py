@@ -4,6 +4,9 @@ import math
 from collections.abc import Callable
 from typing import Any
 
+import jax
+
+from ..distributed import WORLD
 from ..model.arguments import whole_number
 
 _COUNTS = (
@@ -41,6 +44,35 @@ def expect_numbers(config: Any) -> None:
     widths = config.hidden
     if not isinstance(widths, tuple | list) or any(whole_number("a width in hidden", w) < 1 for w in widths):
         raise ValueError(f"hidden is {widths!r}, must be a tuple of widths of at least 1, such as (64, 64)")
+
+
+def expect_minibatches(name: str, minibatches: int, worlds: int, horizon: int, least: int = 1) -> None:
+    """Refuse minibatches that are too small, or do not divide evenly among the devices of the mesh.
+
+    Args:
+        name: of the setting. minibatches: its value. worlds, horizon: whose product is split.
+        least: examples that a minibatch needs.
+
+    Raises:
+        ValueError: the message says which number of minibatches would do.
+    """
+    seen = worlds * horizon
+    devices = jax.sharding.get_abstract_mesh().shape.get(WORLD, 1)
+
+    def fits(number: int) -> bool:
+        return not seen % number and seen // number >= least and not seen // number % devices
+
+    if fits(minibatches):
+        return
+    fix = next((f"take {name} = {n}, or more" for n in range(minibatches, 0, -1) if fits(n)), "take more")
+    fix += f" worlds or a longer horizon{f', and a multiple of {devices} worlds' if devices > 1 else ''}"
+    what = f"an iteration sees {worlds} worlds x {horizon} steps = {seen}, which"
+    if seen % minibatches:
+        raise ValueError(f"{what} does not split into {minibatches} minibatches: {fix}")
+    raise ValueError(
+        f"{what} splits into {minibatches} minibatches of {seen // minibatches}: they must have at least {least}"
+        f"{f' and divide evenly among {devices} devices' if devices > 1 else ''}: {fix}"
+    )
 
 
 def expect_steps(steps: int | None) -> int | None:

@@ -20,7 +20,7 @@ from ..envs import Curriculum, Env, EnvState, Episode, auto_adapt, set_difficult
 from ..tree import Tree, pytree
 from .loop import Log, episode_scalars, loop
 from .moments import Moments
-from .numbers import expect_numbers
+from .numbers import expect_minibatches, expect_numbers
 from .policy import Policy
 from .returns import finite, gae
 
@@ -177,11 +177,7 @@ def expect(env: Env, config: Config) -> None:
     expect_numbers(config)
     if config.curriculum and "success" not in terms(env):
         raise ValueError('curriculum: the task has no "success" among the terms of its reward')
-    if seen % config.minibatches:
-        raise ValueError(
-            f"an iteration sees {env.num_envs} worlds x {config.horizon} steps = {seen}, which does not split into "
-            f"{config.minibatches} minibatches"
-        )
+    expect_minibatches("minibatches", config.minibatches, env.num_envs, config.horizon, least=2)  # one has no deviation
     if config.steps < seen:
         raise ValueError(f"steps is {config.steps}, but one iteration takes {seen}: fewer worlds, a shorter horizon")
 

@@ -22,7 +22,7 @@ from ..train.step import all_finite
 from ..tree import Tree, pytree
 from .loop import Log, episode_scalars, loop
 from .moments import Moments
-from .numbers import expect_numbers
+from .numbers import expect_minibatches, expect_numbers
 from .policy import Policy, log_slope, squashed
 from .ppo import log_prob, network
 from .returns import finite, td_lambda
@@ -180,11 +180,9 @@ def expect(env: Env, config: Config) -> None:
     """
     expect_numbers(config)
     seen = env.num_envs * config.horizon
-    if seen % config.critic_minibatches or config.steps < seen:
-        raise ValueError(
-            f"an iteration sees {env.num_envs} worlds x {config.horizon} steps = {seen}: it must split into "
-            f"{config.critic_minibatches} minibatches, and steps = {config.steps} must not be less"
-        )
+    expect_minibatches("critic_minibatches", config.critic_minibatches, env.num_envs, config.horizon)
+    if config.steps < seen:
+        raise ValueError(f"steps is {config.steps}, but one iteration takes {seen}: fewer worlds, a shorter horizon")
     if config.bootstrap and config.discount == 1:
         raise ValueError("discount is 1, must be below 1 if values are bootstrapped: they would be endless sums")
 
@@ -322,7 +320,7 @@ def _climb(env: Env, config: Config, state: TrainingState, grads: Any) -> tuple[
     fine = all_finite(grads)
     choose = lambda new, old: jnp.where(fine, new, old)  # noqa: E731
     actor, opt = jax.tree.map(choose, actor, state.actor), jax.tree.map(choose, opt, state.opt)
-    return actor, opt, optax.tree.norm(grads), fine.astype(jnp.int32)
+    return actor, opt, optim.global_norm(grads), fine.astype(jnp.int32)
 
 
 def _fit(

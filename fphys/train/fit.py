@@ -103,6 +103,8 @@ def fit(
     """
     import optax
 
+    from ..optim import clip_by_global_norm
+
     if not (steps is None or (isinstance(steps, (int, np.integer)) and steps >= 0)):
         raise ValueError(f"steps is {steps!r}, must be a whole number of batches, zero or more")
     if every < 1 or patience < 1:
@@ -115,7 +117,7 @@ def fit(
     if isinstance(data, dict) or not hasattr(data, "__iter__"):
         raise TypeError(f"data is of type {type(data).__name__}, must be an iterable of batches: [batch] for one batch")
     expect_optimizer(optimizer)
-    optimizer = optimizer if clip is None else optax.chain(optax.clip_by_global_norm(clip), optimizer)
+    optimizer = optimizer if clip is None else optax.chain(clip_by_global_norm(clip), optimizer)
     update = functools.partial(step, loss_fn, optimizer, precision=precision, accumulate=accumulate, remat=remat)
     update = jax.jit(update, donate_argnums=0, compiler_options=compiler_options())
     state = place(init(params, optimizer, aux=aux, key=key, precision=precision))

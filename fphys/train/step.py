@@ -116,7 +116,7 @@ def step(
         precision: the precision of the loss.
         accumulate: how many micro-batches to split the batch into, processed one after the other to save memory. The
             gradient is their mean. It equals the whole batch's gradient if the loss is a mean over examples. Loss and
-            metrics are means as well, those that count too.
+            metrics are means as well, those that count too. Sums are taken in at least float32.
         remat: one of ``jax.checkpoint_policies``: what the forward pass saves for the backward pass, which computes
             the rest again. By default it saves all it needs. For single layers use ``flax.nnx.remat`` in the model.
 
@@ -130,6 +130,8 @@ def step(
             ``lookahead`` do.
     """
     import optax
+
+    from ..optim import global_norm
 
     key = jax.random.fold_in(state.key, state.step)
     grads, loss, aux, metrics = _accumulated(loss_fn, state, batch, key, precision, accumulate, remat)
@@ -158,7 +160,7 @@ def step(
         skipped_in_a_row=jnp.where(finite, 0, state.skipped_in_a_row + 1),
         last_skipped=jnp.where(finite, state.last_skipped, state.step),
     )
-    own = {"loss": loss, "grad_norm": optax.tree.norm(grads), "skipped": after.skipped}
+    own = {"loss": loss, "grad_norm": global_norm(grads), "skipped": after.skipped}
     return after, metrics | own | ({"loss_scale": after.scale.value} if after.scale else {})
 
 
@@ -198,16 +200,29 @@ def _accumulated(
         return aux, (grads, loss, metrics)
 
     def add(carry: Any, inputs: Any) -> tuple[Any, None]:
-        aux, (total, count) = carry
+        aux, total = carry
         aux, found = part(aux, inputs)
-        return (aux, (jax.tree.map(jnp.add, total, found), count + 1)), None
+        return (aux, jax.tree.map(lambda x, y: x + _wide(y), total, found)), None
 
     inputs = (_cut(batch, parts), jax.random.split(key, parts))
-    first = jax.tree.map(lambda x: x[0], inputs)
-    aux, total = part(state.aux, first)
-    (aux, (total, _)), _ = jax.lax.scan(add, (aux, (total, 1)), jax.tree.map(lambda x: x[1:], inputs))
-    grads, loss, metrics = jax.tree.map(lambda x: x / jnp.asarray(parts, x.dtype), total)
+    aux, found = part(state.aux, jax.tree.map(lambda x: x[0], inputs))
+    rest = jax.tree.map(lambda x: x[1:], inputs)
+    (aux, total), _ = jax.lax.scan(add, (aux, jax.tree.map(_wide, found)), rest)
+    grads, loss, metrics = jax.tree.map(lambda x, y: _mean(x, parts, y.dtype), total, found)
     return grads, loss, aux, metrics
+
+
+def _wide(x: Array) -> Array:
+    """What sums are taken in: floating-point, at least 32 bits."""
+    if not jnp.issubdtype(x.dtype, jnp.inexact):
+        return x.astype(float)
+    return x.astype(jnp.float32) if x.dtype.itemsize < 4 else x
+
+
+def _mean(total: Array, parts: int, dtype: Any) -> Array:
+    """The mean in its own type; that of integers and truths is floating-point."""
+    mean = total / jnp.asarray(parts, total.dtype)
+    return mean.astype(dtype) if jnp.issubdtype(dtype, jnp.inexact) else mean
 
 
 def _factor(state: TrainState, like: Array) -> Array:

@@ -292,3 +292,59 @@ def test_heads_and_bare_parameters_in_torch():
     for tree, name in ((general, "kernel"), ({"up": general}, "up.kernel")):
         with pytest.raises(ValueError, match=rf"^{name} of shape \(4, 2, 3\) maps several axes"):
             torch_state(tree)
+
+
+@pytest.mark.extra("torch")
+@pytest.mark.parametrize("rank", [1, 2])
+@pytest.mark.parametrize("transpose", [False, True])
+def test_transposed_convolutions_are_mirrored(rank, transpose):
+    """In one direction the kernel of torch is mirrored; equal numbers of channels would hide it."""
+    window, strides = (3, 2)[:rank], (2, 1)[:rank]
+
+    def up(rngs):
+        options = {"strides": strides, "padding": "VALID", "transpose_kernel": transpose}
+        return nn.ConvTranspose(4, 4, window, **options, bias_init=nn.initializers.normal(), rngs=rngs)
+
+    module, params, aux = nn.init(up, jax.random.key(0))
+    net = getattr(torch.nn, f"ConvTranspose{rank}d")(4, 4, window, strides)
+    net.load_state_dict(torch_state(module, params))
+    x = np.random.default_rng(0).standard_normal((2, *(5,) * rank, 4)).astype(np.float32)
+    found = np.moveaxis(net(torch.from_numpy(np.moveaxis(x, -1, 1).copy())).detach().numpy(), 1, -1)
+    np.testing.assert_allclose(found, nn.apply(module, params, aux, x)[0], rtol=1e-4, atol=1e-5)
+
+
+class Named(nn.Module):
+    """Convolutions with the names of attention's layers."""
+
+    def __init__(self, rngs):
+        self.query, self.key, self.value, self.out = (nn.Conv1d(3, 3, 3, rngs=rngs) for _ in range(4))
+
+
+@pytest.mark.extra("torch")
+def test_convolutions_with_the_names_of_attention_are_convolutions():
+    module, params, _ = nn.init(Named, jax.random.key(0))
+    net = torch.nn.ModuleDict({name: torch.nn.Conv1d(3, 3, 3) for name in ("query", "key", "value", "out")})
+    for trees in ((module, params), (params,)):
+        state = torch_state(*trees)
+        net.load_state_dict(state)
+        np.testing.assert_array_equal(state["out.weight"], params["out"]["kernel"].transpose(2, 1, 0))
+
+
+@pytest.mark.extra("torch")
+@pytest.mark.parametrize("kind", ["RNN", "GRU", "LSTM"])
+def test_recurrent_layers_have_torch_s_names(kind):
+    options = {"num_layers": 2, "bidirectional": True}
+    module, params, aux = nn.init(lambda rngs: getattr(nn, kind)(3, 4, **options, rngs=rngs), jax.random.key(0))
+    net = getattr(torch.nn, kind)(3, 4, **options, batch_first=True)
+    net.load_state_dict(torch_state(params))
+    x = np.random.default_rng(0).standard_normal((2, 5, 3)).astype(np.float32)
+    found = net(torch.from_numpy(x))[0].detach()
+    np.testing.assert_allclose(found, nn.apply(module, params, aux, x)[0][0], rtol=1e-4, atol=1e-6)
+
+
+@pytest.mark.extra("torch")
+def test_bfloat16_stays_bfloat16_in_torch():
+    _, params, _ = nn.init(lambda rngs: nn.Linear(3, 4, rngs=rngs), jax.random.key(0))
+    weight = torch_state(jax.tree.map(lambda x: x.astype(jnp.bfloat16), params))["weight"]
+    assert weight.dtype == torch.bfloat16
+    np.testing.assert_array_equal(weight.float(), params["kernel"].T.astype(jnp.bfloat16).astype(np.float32))

@@ -150,6 +150,9 @@ def test_means_of_half_precision_and_of_integers(pool):
     [
         (nn.MaxPool2d(5), r"must fit into the image of \(4, 4\)"),
         (nn.MaxPool2d((2, 7), padding=1), r"must fit into the image of \(4, 4\)"),
+        (nn.MaxPool2d(2, padding=2), "padding must be at most half of the kernel_size"),
+        (nn.MaxPool1d(1, padding=1), "padding must be at most half of the kernel_size"),
+        (nn.MaxPool3d((2, 2, 3), padding=(1, 1, 2)), "padding must be at most half of the kernel_size"),
         (nn.AvgPool2d(5), r"must fit into the image of \(4, 4\)"),
         (nn.MaxPool1d(5), r"must fit into the image of \(4,\)"),
         (nn.MaxPool2d(2, 0), "kernel_size and stride must be at least 1"),
@@ -291,6 +294,42 @@ def test_transformer_block(causal):
     params = jax.tree.map(jnp.asarray, params)
     np.testing.assert_allclose(APPLY(module, params, aux, x)[0], run(tensor(x)).detach(), **TIGHT)
     check_grads(lambda p, x: nn.apply(module, p, aux, x)[0], (params, x), directions=1, atol=1e-9)
+
+
+@pytest.mark.parametrize("dtype", [jnp.float32, jnp.bfloat16])
+@pytest.mark.usefixtures("flax_promotes")
+def test_padding_and_causality_together(dtype):
+    """A mask of keys alone, (batch, 1, 1, key), as torch's key_padding_mask."""
+    reference = torch.nn.MultiheadAttention(8, 2, batch_first=True)
+    module, params, aux = nn.init(lambda rngs: nn.MultiHeadAttention(2, 8, rngs=rngs), jax.random.key(0))
+    params, aux = nn.load_weights(module, params, aux, reference.state_dict())
+    x, seen = normal(2, 5, 8).astype(np.float32), np.array([[1, 1, 1, 0, 0], [1, 1, 1, 1, 1]], bool)
+    future = torch.triu(torch.ones(5, 5, dtype=torch.bool), 1)
+    hidden = {"key_padding_mask": tensor(~seen), "attn_mask": future, "need_weights": False}
+    wanted = reference(*[tensor(x)] * 3, **hidden)[0].detach()
+    params, x = jax.tree.map(lambda leaf: leaf.astype(dtype), (params, jnp.asarray(x)))
+    found, _ = nn.apply(module, params, aux, x, mask=jnp.asarray(seen)[:, None, None], is_causal=True)
+    np.testing.assert_allclose(found.astype(np.float32), wanted, atol=20 * float(jnp.finfo(dtype).eps))
+
+
+@pytest.mark.usefixtures("flax_promotes")
+def test_a_causal_block_goes_on_from_its_cache():
+    def cached(rngs, length=5):
+        block = nn.TransformerBlock(8, 2, causal=True, rngs=rngs)
+        block.attention.decode = True
+        block.attention.init_cache((2, length, 8))
+        return block
+
+    whole, params, _ = nn.init(partial(nn.TransformerBlock, 8, 2, causal=True), jax.random.key(0))
+    module, _, aux = nn.init(cached, jax.random.key(0))
+    x = jnp.asarray(normal(2, 5, 8), jnp.float32)
+    wanted, _ = nn.apply(whole, params, {}, x)
+    for at in range(5):
+        y, aux = nn.apply(module, params, aux, x[:, at : at + 1])
+        np.testing.assert_allclose(y[:, 0], wanted[:, at], atol=1e-5)
+    with pytest.raises(ValueError, match="room for 5 positions, and all are taken"):
+        nn.apply(module, params, aux, x[:, :1])
+    assert np.isnan(APPLY(module, params, aux, x[:, :1])[0]).all()  # which jit cannot refuse
 
 
 def exact_gelu(x):

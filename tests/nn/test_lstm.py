@@ -7,6 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from fphys import nn
 from fphys.nn.lstm import _native, _plain, _rows, lstm
 
 RNG = np.random.default_rng(5)
@@ -120,3 +121,17 @@ def test_other_shapes_take_xlas_loops(batch, hidden):
     given, kernel, h, c = arguments(batch, hidden)
     assert not _rows(given, kernel, h, c)
     assert "ffi_call" not in names(jax.grad(lambda k: lstm(False, 1, given, k, h, c)[1].sum()), kernel)
+
+
+def test_no_time_passes():
+    """A sequence of length zero, of a batch and a width that native code would take."""
+    module, params, aux = nn.init(lambda rngs: nn.LSTM(4, 64, rngs=rngs), jax.random.key(0))
+    x, start = jnp.zeros((8, 0, 4), jnp.float32), jnp.ones((1, 8, 64), jnp.float32)
+
+    def end(params, start):
+        y, (h, c) = nn.apply(module, params, aux, x, carry=(start, 2 * start))[0]
+        return y.sum() + h.sum() + c.sum()
+
+    grads = jax.grad(end, (0, 1))(params, start)
+    assert all(not leaf.any() for leaf in jax.tree.leaves(grads[0]))
+    np.testing.assert_array_equal(grads[1], 3 * start)

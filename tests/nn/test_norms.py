@@ -101,3 +101,67 @@ def test_attention_in_float64_has_its_digits():
     params["out"] = {"kernel": out.weight.detach().numpy().T.reshape(2, 4, 8), "bias": out.bias.detach().numpy()}
     found, _ = nn.apply(module, jax.tree.map(jnp.asarray, params), aux, jnp.asarray(x))
     np.testing.assert_allclose(found, wanted, atol=1e-14)
+
+
+@pytest.mark.parametrize("name", NORMS)
+@pytest.mark.parametrize("mean", [1000.0, 2000.0])
+def test_float16_keeps_its_digits(name, mean):
+    """Float32 alone does not keep them: 2000 squared leaves it a quarter, and the variance is one."""
+    constructor, theirs, first = NORMS[name]
+    x = (RNG.standard_normal((4, 4, 8, 6)) + mean).astype(np.float16)
+    module, params, aux = nn.init(constructor, jax.random.key(0))
+    half = jax.tree.map(lambda leaf: leaf.astype(jnp.float16), params)
+    wanted = torchs(theirs().double(), torch.tensor(x, dtype=torch.float64), first, np.ones(6), np.zeros(6)).detach()
+    y, after = jax.jit(lambda x: nn.apply(module, half, aux, x, train=True))(x)
+    assert y.dtype == (jnp.float32 if name == "BatchNorm" else jnp.float16)  # as its statistics
+    np.testing.assert_allclose(y, wanted, atol=2.0**-9)  # a unit in the last place
+    if name == "BatchNorm":
+        np.testing.assert_allclose(after["mean"], 0.1 * x.astype(np.float64).mean((0, 1, 2)), rtol=1e-6)
+    far = np.where(np.arange(6) % 2, 60_000, -60_000).astype(np.float16)[None, None, None].repeat(8, 2)
+    assert np.isfinite(nn.apply(module, params, aux, jnp.asarray(far))[0]).all()  # their difference is not finite
+
+
+@pytest.mark.parametrize("shape", [(1, 5, 1), (3, 5, 1), (3, 5, 6)])
+@pytest.mark.parametrize("norm", [nn.GroupNorm, nn.InstanceNorm])
+def test_masks_broadcast(norm, shape):
+    x = RNG.standard_normal((3, 5, 6)).astype(np.float32)
+    mask = np.broadcast_to((np.arange(5) < 3)[None, :, None], shape)
+    own = norm(6, 2, rngs=nn.Rngs(0)) if norm is nn.GroupNorm else norm(6, rngs=nn.Rngs(0))
+    wanted = own(jnp.asarray(x[:, :3]))
+    np.testing.assert_allclose(own(jnp.asarray(x), mask=jnp.asarray(mask))[:, :3], wanted, atol=1e-6)
+
+
+def test_scales_of_weight_normalisation_are_trained():
+    """torch's from the same numbers, values and gradients."""
+
+    def normed(rngs):
+        return nn.WeightNorm(nn.Linear(3, 4, rngs=rngs), rngs=rngs)
+
+    module, params, aux = nn.init(normed, jax.random.key(0))
+    assert not jax.tree.leaves(aux)
+    scale, kernel, bias = (RNG.standard_normal(shape).astype(np.float32) for shape in ((4,), (3, 4), (4,)))
+    params = {"layer_instance": {"bias": bias, "kernel": kernel}, "scales": {("kernel",): scale}}
+    x = RNG.standard_normal((5, 3)).astype(np.float32)
+    value, grads = jax.value_and_grad(lambda p: (nn.apply(module, p, aux, x)[0] ** 2).sum())(params)
+    reference = torch.nn.utils.parametrizations.weight_norm(torch.nn.Linear(3, 4))
+    parts = reference.parametrizations.weight
+    with torch.no_grad():
+        parts.original0.copy_(torch.tensor(scale[:, None])), parts.original1.copy_(torch.tensor(kernel.T))
+        reference.bias.copy_(torch.tensor(bias))
+    wanted = (reference(torch.tensor(x)) ** 2).sum()
+    wanted.backward()
+    np.testing.assert_allclose(value, wanted.detach(), rtol=1e-5)
+    np.testing.assert_allclose(grads["scales"][("kernel",)], parts.original0.grad[:, 0], rtol=1e-4)
+    np.testing.assert_allclose(grads["layer_instance"]["kernel"], parts.original1.grad.T, rtol=1e-4, atol=1e-4)
+
+
+def test_spectral_normalisation_updates_its_statistics_alone():
+    module, params, aux = nn.init(
+        lambda rngs: nn.SpectralNorm(nn.Linear(3, 4, rngs=rngs), rngs=rngs), jax.random.key(0)
+    )
+    x = jnp.eye(3, dtype=jnp.float32)
+    for _ in range(30):
+        y, aux = nn.apply(module, params, aux, x, train=True)
+    kernel = params["layer_instance"]["kernel"]
+    np.testing.assert_allclose(y, kernel / np.linalg.norm(kernel, 2), rtol=1e-4, atol=1e-6)
+    assert set(params) == {"layer_instance"} and nn.apply(module, params, aux, x)[1].keys() == aux.keys()

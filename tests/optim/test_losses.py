@@ -166,3 +166,59 @@ def test_a_smooth_loss_without_a_square_is_l1():
 def test_numbers_that_cannot_be(call, message):
     with pytest.raises(ValueError, match=message):
         call(jnp.asarray(X))
+
+
+@pytest.mark.parametrize("bad", [-np.inf, np.inf, np.nan])
+@pytest.mark.parametrize("options", [{}, {"label_smoothing": 0.1, "weight": WEIGHT}])
+def test_ignored_rows_may_hold_anything(bad, options):
+    x = X.copy()
+    x[2, 1] = bad  # the row of IGNORED
+    found, grad = jax.value_and_grad(losses.cross_entropy)(jnp.asarray(x), jnp.asarray(IGNORED), **options)
+    kept = torch.from_numpy(np.delete(X, 2, 0)).requires_grad_()
+    wanted = functional.cross_entropy(kept, torch.from_numpy(np.delete(LABELS, 2)), **torched(options))
+    wanted.backward()
+    np.testing.assert_allclose(found, wanted.detach(), rtol=1e-12)
+    np.testing.assert_allclose(np.delete(grad, 2, 0), kept.grad, rtol=1e-9)
+    np.testing.assert_array_equal(grad[2], 0)
+    logs = np.where(np.arange(6)[:, None] == 2, bad, np.log(SHARES))
+    found, grad = jax.value_and_grad(losses.nll_loss)(jnp.asarray(logs), jnp.asarray(IGNORED))
+    wanted = functional.nll_loss(torch.from_numpy(np.delete(logs, 2, 0)), torch.from_numpy(np.delete(LABELS, 2)))
+    np.testing.assert_allclose(found, wanted, rtol=1e-12)
+    assert np.isfinite(grad).all()
+
+
+@pytest.mark.parametrize("reduction", ["mean", "sum"])
+def test_a_batch_of_ignored_rows_is_torch_s(reduction):
+    labels = np.full(6, -100)
+    found, grad = jax.value_and_grad(losses.cross_entropy)(jnp.asarray(X), jnp.asarray(labels), reduction=reduction)
+    moved = torch.tensor(X, requires_grad=True)
+    wanted = functional.cross_entropy(moved, torch.from_numpy(labels), reduction=reduction)
+    wanted.backward()
+    np.testing.assert_array_equal(found, wanted.detach())
+    np.testing.assert_array_equal(grad, moved.grad)
+
+
+@pytest.mark.parametrize("name", ["huber_loss", "smooth_l1_loss"])
+def test_a_wide_parabola_in_float16(name):
+    """The square of 300, and the sum of three losses, are infinite in float16."""
+    x = np.array([300.0, -300, 10], np.float32)
+    width = {"huber_loss": "delta", "smooth_l1_loss": "beta"}[name]
+    found = getattr(losses, name)(jnp.asarray(x, jnp.float16), jnp.zeros(3, jnp.float16), **{width: 400.0})
+    wanted = getattr(functional, name)(torch.tensor(x), torch.zeros(3), **{width: 400.0})
+    assert found.dtype == jnp.float16
+    np.testing.assert_allclose(found, wanted, rtol=2.0**-10)
+    tiny = losses.smooth_l1_loss(jnp.float16([1e-3]), jnp.float16([0]), beta=1e-4)
+    np.testing.assert_allclose(tiny, 1e-3 - 0.5e-4, rtol=2.0**-9)
+
+
+@pytest.mark.parametrize("name", ["mse_loss", "l1_loss", "huber_loss", "smooth_l1_loss", "binary_cross_entropy"])
+def test_integers_are_refused(name):
+    """|2 - 5| is 253 in uint8."""
+    one, other = jnp.asarray([2], jnp.uint8), jnp.asarray([5], jnp.uint8)
+    with pytest.raises(TypeError, match=r"is uint8, must be floating-point: \w+.astype\(jnp.float32\)"):
+        getattr(losses, name)(one, other)
+    with pytest.raises(TypeError, match="target is uint8"):
+        getattr(losses, name)(one.astype(jnp.float32), other)
+    for loss in (losses.cross_entropy, losses.nll_loss):
+        with pytest.raises(TypeError, match="is int64, must be floating-point"):
+            loss(jnp.ones((3, 4), int), jnp.zeros(3, int))

@@ -5,6 +5,7 @@ import math
 import jax
 import jax.numpy as jnp
 import numpy as np
+import optax
 import pytest
 import torch
 
@@ -140,3 +141,28 @@ def test_numbers_that_cannot_be(make, message):
 
 def test_every_name_is_there():
     assert all(hasattr(optim, name) for name in optim.__all__)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_clipping_is_optax_s(dtype):
+    grads = {"a": jnp.asarray(START, dtype), "b": jnp.asarray(TARGET[0], dtype)}
+    for norm in (0.5, 100.0):
+        found, wanted = (clip(norm).update(grads, clip(norm).init(grads))[0] for clip in CLIPS)
+        jax.tree.map(np.testing.assert_array_equal, found, wanted)
+    np.testing.assert_array_equal(optim.global_norm(grads), optax.tree.norm(grads))
+
+
+CLIPS = (optim.clip_by_global_norm, optax.clip_by_global_norm)
+
+
+@pytest.mark.parametrize("scale", [1.0, 300.0, 3e4])
+def test_clipping_in_float16_is_torch_s(scale):
+    """Of a norm that float16 does not hold, too; torch's is infinite then."""
+    grads = (scale * START).astype(np.float16)
+    found, _ = optim.clip_by_global_norm(1.0).update(jnp.asarray(grads), optax.EmptyState())
+    weight = torch.zeros(3, 4, requires_grad=True)
+    weight.grad = torch.tensor(grads).float()
+    norm = torch.nn.utils.clip_grad_norm_([weight], 1.0)
+    np.testing.assert_allclose(optim.global_norm(jnp.asarray(grads)), norm, rtol=1e-6)
+    assert found.dtype == jnp.float16
+    np.testing.assert_allclose(found, weight.grad, rtol=2.0**-10)

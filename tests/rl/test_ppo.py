@@ -134,6 +134,16 @@ def test_a_rate_may_be_a_schedule_and_one_that_is_nan_is_noticed():
 def test_refusals():
     with pytest.raises(ValueError, match="does not split into 32"):
         ppo.train(envs.make("InvertedPendulum-v5", 5), ppo.Config(horizon=3), jax.random.key(0))
+    few = envs.make("InvertedPendulum-v5", 1)
+    with pytest.raises(ValueError, match=r"minibatches of 1: .* at least 2: take minibatches = 16, or more worlds"):
+        ppo.expect(few, ppo.Config(horizon=32))
+    with jax.sharding.use_abstract_mesh(jax.sharding.AbstractMesh((4,), ("world",))):
+        spread = r"minibatches of 2: .* evenly among 4 devices: take minibatches = 16, or .* a multiple of 4 worlds"
+        with pytest.raises(ValueError, match=spread):
+            ppo.expect(few, ppo.Config(horizon=64))
+        with pytest.raises(ValueError, match=r"minibatches of 2: .* take critic_minibatches = 8, or"):
+            rl.shac.expect(few, rl.shac.Config(horizon=32, critic_minibatches=16))
+        ppo.expect(few, ppo.Config(horizon=64, minibatches=16))
     with pytest.raises(ValueError, match="one iteration takes"):
         ppo.train(pendulum(), ppo.Config(steps=100), jax.random.key(0))
     with pytest.raises(ValueError, match='has no "success"'):

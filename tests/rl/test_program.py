@@ -85,6 +85,10 @@ def test_a_policy_survives_a_file(tmp_path: Path):
     observation = jnp.asarray(np.random.default_rng(1).normal(size=(5, 4)))
     np.testing.assert_array_equal(jax.jit(again)(observation), jax.jit(policy)(observation))
     assert (name, options) == ("InvertedPendulum-v5", {"frame_skip": 3})
+    half = policy.replace(params=jax.tree.map(lambda x: x.astype(jnp.bfloat16), policy.params))
+    again, _, _ = rl.load_policy(rl.save_policy(path, half))
+    assert {x.dtype for x in jax.tree.leaves(again.params)} == {np.dtype(jnp.bfloat16)}
+    jax.tree.map(np.testing.assert_array_equal, again.params["actor"], half.params["actor"])
     export.save_weights(path, {"actor": np.zeros(3)})
     with pytest.raises(FphysError, match="is not a policy of fphys"):
         rl.load_policy(path)
@@ -183,8 +187,8 @@ def test_refusals(arguments: list[str], message: str, tmp_path: Path, capsys: py
         ("ppo hopper --asynchronous", "--asynchronous is for ppo with --actors"),
         ("ppo inverted-pendulum --actors 3 --num-envs 4 --horizon 64", "4 worlds do not divide evenly among 3 actors"),
         (
-            "ppo inverted-pendulum --actors 2 --asynchronous --num-envs 2 --horizon 16",
-            "1 worlds x 16 steps = 16, which",
+            "ppo inverted-pendulum --actors 2 --asynchronous --num-envs 2 --horizon 32",
+            "1 worlds x 32 steps = 32, which",
         ),
     ],
 )

@@ -77,6 +77,16 @@ def test_clipping_shortens_long_gradients_only():
         np.testing.assert_allclose(clipped.history[0]["grad_norm"], length, rtol=1e-6)
 
 
+@pytest.mark.parametrize("dtype", [jnp.float16, jnp.bfloat16, jnp.float32])
+def test_clipping_learns_in_every_precision(dtype):
+    """The square of 300 is infinite in float16."""
+    slope = lambda params, aux, batch, key: ((batch * params).astype(jnp.float32).sum(), aux, {})  # noqa: E731
+    batch = jnp.full(4, 300, dtype)
+    result = train.fit(slope, jnp.zeros(4, dtype), optax.sgd(1.0), [batch], clip=1.0, every=1)
+    np.testing.assert_array_equal(result.params, jnp.full(4, -0.5, dtype))
+    assert result.history[0]["grad_norm"] == 600
+
+
 def test_a_run_gets_the_log_and_the_bar(tmp_path, capsys):
     with Run("fit", root=tmp_path) as run:
         result = fit(40, run=run, evaluate=lambda params, aux: {"accuracy": params["b"].sum()})

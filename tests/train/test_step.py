@@ -228,3 +228,38 @@ def test_all_finite():
     assert all_finite(tree)
     for bad in (jnp.nan, jnp.inf, -jnp.inf):
         assert not all_finite(tree | {"b": jnp.float32(bad)})
+
+
+def test_gradients_of_half_precision_are_averaged_in_float32():
+    """The sum of four is infinite in float16; the sum of 256 in bfloat16 stops at 256."""
+
+    def slope(params, aux, batch, key):
+        return (batch["x"] * params[None]).astype(jnp.float32).mean(), aux, {}
+
+    options = {"optimizer": optax.sgd(2.0**-16), "accumulate": 4}
+    params, x = jnp.zeros(1, jnp.float16), jnp.full((8, 1), 3e4, jnp.float16)
+    state, rows = advanced(slope, params=params, data=[{"x": x}], **options)
+    assert int(state.skipped) == 0 and float(rows[0]["grad_norm"]) == float(x[0, 0])
+    options = {"optimizer": optax.sgd(1.0), "accumulate": 1024}
+    params, x = jnp.zeros(1, jnp.bfloat16), jnp.ones((1024, 1), jnp.bfloat16)
+    state, _ = advanced(slope, params=params, data=[{"x": x}], **options)
+    assert state.params.dtype == jnp.bfloat16 and float(state.params[0]) == -1
+
+
+def test_metrics_of_small_types_are_means():
+    def counting(params, aux, batch, key):
+        found = {"any": batch["x"].any(), "count": batch["x"].sum(dtype=jnp.uint8), "half": jnp.float16(6e4)}
+        return params["w"].sum(), aux, found
+
+    x = jnp.asarray([[True] * 200, [False] * 200, [False] * 200, [True] * 200])
+    row = advanced(counting, data=[{"x": x}], accumulate=4)[1][0]
+    assert float(row["any"]) == 0.5 and float(row["count"]) == 100
+    assert row["half"].dtype == jnp.float16 and row["half"] == jnp.float16(6e4)
+
+
+def test_the_norm_of_a_gradient_in_float16_is_not_squared_in_float16():
+    def slope(params, aux, batch, key):
+        return (300 * params).astype(jnp.float32).sum(), aux, {}
+
+    row = advanced(slope, params=jnp.ones(4, jnp.float16), optimizer=optax.sgd(0.1), data=batches(1))[1][0]
+    assert float(row["grad_norm"]) == 600
