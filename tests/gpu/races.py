@@ -3,7 +3,8 @@
 On a processor threads come one after another, so a race may give what it should, in every order. Here the compiler
 marks each access to memory, as for its ThreadSanitizer, and for each number of a program's buffers it is known which
 threads have read and written it in this launch. It is no race if both threads are of a warp, and have waited for each
-other in between. Atomic additions are none, either: they are not marked.
+other in between. After a shuffle, too, all have read what they read before, but CUDA does not promise that one sees
+what another has written. Atomic additions are no race, either: they are not marked.
 """
 
 import ctypes
@@ -69,21 +70,21 @@ FPHYS_OWN void access(const void* at, size_t size, bool writes)
 {{
     if (!lanes_of_warp.running || size < 4 || !is_known((size_t)at)) return;
     const int lane = wp_cpu_get_thread_idx(), thread = (int)lanes_of_warp.thread[lane];
-    const unsigned waited = (unsigned)lanes_of_warp.met[lane];
-    // whether an earlier access of a thread is not known to come before
-    auto loose = [&](int other, unsigned when) {{ return other / 32 != thread / 32 || when == waited; }};
+    const unsigned waited = (unsigned)lanes_of_warp.waited[lane], met = (unsigned)lanes_of_warp.met[lane];
+    auto away = [&](int other) {{ return other / 32 != thread / 32; }};
     for (size_t number = (size_t)at / 4; number < ((size_t)at + size) / 4; ++number) {{
         Touched& own = touched(number);
-        if (own.writer >= 0 && own.writer != thread && loose(own.writer, own.written)) race(number, own.writer, thread);
+        const bool unseen = away(own.writer) || own.written == waited;
+        if (own.writer >= 0 && own.writer != thread && unseen) race(number, own.writer, thread);
         if (writes) {{
             const bool others = own.reader >= 0 && (own.several || own.reader != thread);
-            if (others && (own.apart || loose(own.reader, own.read))) race(number, own.reader, thread);
+            if (others && (own.apart || away(own.reader) || own.read == met)) race(number, own.reader, thread);
             own.writer = thread, own.written = waited, own.reader = -1, own.several = own.apart = false;
         }} else {{
             const bool other = own.reader >= 0 && own.reader != thread;
-            own.apart = own.apart || (other && own.reader / 32 != thread / 32);
-            own.several = own.apart || ((own.several || other) && own.read == waited);
-            own.reader = thread, own.read = waited;
+            own.apart = own.apart || (other && away(own.reader));
+            own.several = own.apart || ((own.several || other) && own.read == met);
+            own.reader = thread, own.read = met;
         }}
     }}
 }}

@@ -49,6 +49,17 @@ def snatched(
 
 
 @wp.kernel
+def shuffled(
+    lanes: int, x: wp.array2d(dtype=wp.float64), seen: wp.array2d(dtype=wp.float64), y: wp.array2d(dtype=wp.float64)
+):
+    """The threads meet in a sum, which is no promise that they see each other's numbers."""
+    world, lane = wp.tid()
+    seen[world, lane] = x[world, lane]
+    total = team.total(lanes, x[world, lane])
+    y[world, lane] = seen[world, (lane + 1) % lanes] + total
+
+
+@wp.kernel
 def set_by_all(x: wp.array2d(dtype=wp.float64), seen: wp.array2d(dtype=wp.float64), y: wp.array2d(dtype=wp.float64)):
     """All threads write the same number, and it is the same number."""
     world, lane = wp.tid()
@@ -92,7 +103,7 @@ def touching() -> None:
     """Two threads that touch the same number, also where no order of theirs shows it."""
     jax.config.update("jax_enable_x64", True)
     x = np.random.default_rng(0).normal(size=(5, LANES))
-    for kernel, lanes in ((sent_on, [LANES]), (snatched, [LANES]), (set_by_all, [])):
+    for kernel, lanes in ((sent_on, [LANES]), (snatched, [LANES]), (shuffled, [LANES]), (set_by_all, [])):
 
         def work(launch: Any, x: Any, seen: Any, y: Any, kernel: Any = kernel, lanes: list[int] = lanes) -> None:
             launch(kernel, dim=x.shape, inputs=[*lanes, x], outputs=[seen, y])

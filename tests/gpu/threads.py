@@ -46,7 +46,7 @@ inline size_t in_order(size_t i, size_t count)
         if (a == 1) return (i * stride + count / 3) % count;
     }}
 }}
-static struct {{ unsigned long long met[32], thread[32]; char value[32][8]; bool running; }} lanes_of_warp;
+static struct {{ unsigned long long met[32], waited[32], thread[32]; char value[32][8]; bool running; }} lanes_of_warp;
 template <class Body> struct Warp {{
     Body body;
     size_t first, count;
@@ -81,7 +81,7 @@ inline void meet()
 }}
 }}
 }}
-inline void __syncwarp() {{ fphys::meet(); }}
+inline void __syncwarp() {{ fphys::meet(); ++fphys::lanes_of_warp.waited[wp_cpu_get_thread_idx()]; }}
 template <class T> inline T __shfl_xor_sync(unsigned, T x, int distance)
 {{
     const int lane = wp_cpu_get_thread_idx();
