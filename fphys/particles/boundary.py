@@ -75,9 +75,9 @@ class Collider(Tree):
     at most half a cell away. The choice of these nodes has no derivative; the effect on them is differentiable by pose,
     velocity and friction. Sizes only decide which nodes, so their gradients are zero, except a capsule's half length.
 
-    In two dimensions matter has no third coordinate: a shape is where its ``pos`` is in the plane, whatever the third
-    number is. A sphere is a disk; a box has no end along the axis of its own that points out of the plane most; a
-    capsule along z is a disk, one turned into the plane a rectangle with round ends.
+    In two dimensions matter is at z = 0. A sphere about a point there is a disk; a box has no end along the axis of its
+    own that points out of the plane most; a capsule along z is a disk, one turned into the plane a rectangle with round
+    ends.
 
     With a ``width``, in MPM, its effect fades: a node whose velocity a contact would change by dv is changed by b dv.
     b falls from 1 to 0, as 6 s^5 - 15 s^4 + 10 s^3 with s = 1/2 + (cell / 2 - d) / width, while the distance d grows.
@@ -185,8 +185,8 @@ def prepared(
         kind: what it is called in messages.
 
     Raises:
-        ValueError, TypeError: a field that does not fit, by name; in two dimensions also a field with samples along z
-            or a plane whose normal is known to point out of it. UnsupportedError: a width, which the solver lacks.
+        ValueError, TypeError: a field that does not fit, by name; in two dimensions also a field with samples along z.
+            UnsupportedError: a width, which the solver lacks.
     """
     name = f"{kind}[{number}]"
     if not isinstance(collider, Collider):
@@ -221,15 +221,11 @@ def prepared(
 
 
 def _in_plane(name: str, collider: Collider, found: dict[str, Array]) -> dict[str, Array]:
-    """The place and size that a prepared collider has in a planar scene; ValueError: it has none there."""
-    pos, size, quat = (found[key] for key in ("pos", "size", "quat"))
+    """The size that a prepared box has in a planar scene; ValueError: a field has samples along z."""
+    size, quat = found["size"], found["quat"]
     if collider.count[2] > 1:
         raise ValueError(f"{name} has {collider.count[2]} samples along z, the scene is planar: give samples (nx, ny)")
-    if collider.shape == "plane" and (seen := known(size, quat)) is not None:
-        normal = np.asarray(rotate(quat_unit(jnp.asarray(seen[1])), jnp.asarray(seen[0])))
-        if (np.abs(normal[:, 2]) > 1e-5 * np.linalg.norm(normal, axis=-1)).any():
-            raise ValueError(f"{name} has the normal {normal[0]}, which is not in the plane of the scene: turn it")
-    return {"pos": pos.at[:, 2].set(0), "size": endless(size, quat) if collider.shape == "box" else size}
+    return {"size": endless(size, quat)} if collider.shape == "box" else {}
 
 
 def endless(half: Array, quat: Array) -> Array:
