@@ -126,9 +126,8 @@ def plan_backward(
                 f"{record.name}: the adjoint reads more of what {launch.kernel.key} writes than the outputs that are "
                 "known: it would have to be replayed, so name none of its outputs, or all that are read"
             )
-    turn = in_order if ordered(record.platform) else lambda launch: launch
     back = [launch for launch in reversed(record.launches) if any(b in adjoints for b in launch.outputs)]
-    launches += [(turn(launch), True) for launch in back]
+    launches += [(in_order(launch) if ordered(record.platform) else launch, True) for launch in back]
     return _plan(record, values, adjoints, clears, copies, launches, arena), arena.row_bytes * record.worlds
 
 
