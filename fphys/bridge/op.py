@@ -83,7 +83,7 @@ def warp_op(
         fn: ``fn(launch, *inputs, *outputs)``, or ``fn(launch, *inputs, outputs)`` if the outputs are a named tuple, a
             dictionary or another tree. It is called on symbolic arrays, once per set of shapes, and calls
             ``launch(kernel, dim=..., inputs=[...], outputs=[...])`` as it would call ``wp.launch``.
-            Where threads of a world add to the same numbers by atomics, it says ``adds=True``.
+            Where threads of a world add to the same numbers in C++, it says ``adds=True``.
             ``launch.scratch(shape, dtype)`` declares scratch memory, NumPy arrays serve as constants, and inputs may be
             any pytree of arrays. ``launch.worlds`` is the number of worlds, and ``launch.platform``, "cpu" or "cuda",
             is the platform that it records for.

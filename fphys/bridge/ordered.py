@@ -2,8 +2,9 @@
 
 They are taken so where XLA is told to take its own so: with ``XLA_FLAGS=--xla_gpu_deterministic_ops=true``. Where
 threads of a world would add to the same number by atomics, in whatever order they come, one thread then takes the whole
-world: in all backward passes, and forward where a launch says ``adds=True``. That is slow for a world of many threads.
-Values that worlds share have a gradient for each world, and XLA adds these up.
+world: in all backward passes, and forward where a kernel adds by atomics, or a launch says that its C++ does
+(``adds=True``). That is slow for a world of many threads. Values that worlds share have a gradient for each world, and
+XLA adds these up.
 """
 
 import ast

@@ -8,8 +8,9 @@ here, against the shapes, before anything runs; the same record, read backwards,
 import ast
 import dataclasses
 import functools
-from collections.abc import Mapping, Sequence
-from typing import Any, TypeGuard
+import inspect
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 import warp as wp
@@ -168,7 +169,7 @@ class Recorder:
     ) -> None:
         """Record one launch of ``kernel`` over ``dim`` (worlds first). The arguments are those of ``wp.launch``.
 
-        ``adds``: threads of a world add to the same numbers.
+        ``adds``: threads of a world add to the same numbers in C++; what a kernel's Python adds by atomics is seen.
         """
         dims = (int(dim),) if isinstance(dim, int | np.integer) else tuple(int(d) for d in dim)
         if not isinstance(kernel, wp.Kernel):
@@ -206,7 +207,7 @@ class Recorder:
                 )
         self._check_dims(label, dims, kernel, args)
         launch = Launch(kernel, dims, tuple(args), tuple(written))
-        self.launches.append(in_order(launch) if adds and ordered(self.platform) else launch)
+        self.launches.append(in_order(launch) if ordered(self.platform) and (adds or _adds(kernel)) else launch)
         self.used.update(a for a in args if isinstance(a, Buffer))
 
     def _bind(self, label: str, arg: Any, value: Any) -> Any:
@@ -286,22 +287,41 @@ def _written(kernel: Any) -> frozenset[str]:
 
 
 @functools.cache
+def _adds(code: Any) -> bool:
+    """Whether a kernel, or a function that it calls, adds to elements of arrays by atomics: not what C++ in it does."""
+    arrays = {arg.label for arg in code.adj.args if is_array(arg.type)}
+    for node in ast.walk(code.adj.tree):
+        if isinstance(node, ast.AugAssign) and isinstance(node.target, ast.Subscript):
+            array = node.target.value  # or a field of a structure
+            if isinstance(array, ast.Attribute) or ast.unparse(array) in arrays:
+                return True
+        elif isinstance(node, ast.Call) and ".atomic_" in ast.unparse(node.func):
+            return True
+    return any(map(_adds, _callees(code)))
+
+
+def _callees(code: Any) -> Iterator[Any]:
+    """The Warp functions that a kernel or a function calls by their names."""
+    known = {**code.adj.func.__globals__, **inspect.getclosurevars(code.adj.func).nonlocals}
+    for node in ast.walk(code.adj.tree):
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
+            callee = known.get(node.func.id)
+            if isinstance(callee, wp.Function) and hasattr(callee, "adj") and callee is not code:
+                yield callee
+
+
+@functools.cache
 def _lost_adjoint(code: Any) -> tuple[str, str] | None:
     """A called function's custom adjoint that addresses a structure's field, and the name of that field."""
     for node in ast.walk(code.adj.tree):
         if isinstance(node, ast.Subscript) and ast.unparse(node.value).endswith(".adjoint"):
             if isinstance(node.slice, ast.Attribute):
                 return code.key, ast.unparse(node.slice)
-        callee = code.adj.func.__globals__.get(node.func.id) if _is_named_call(node) else None
-        if isinstance(callee, wp.Function):
-            for part in (callee, callee.custom_grad_func):
-                if part is not None and hasattr(part, "adj") and part is not code and (found := _lost_adjoint(part)):
-                    return found
+    for callee in _callees(code):
+        for part in (callee, callee.custom_grad_func):
+            if part is not None and hasattr(part, "adj") and part is not code and (found := _lost_adjoint(part)):
+                return found
     return None
-
-
-def _is_named_call(node: ast.AST) -> TypeGuard[Any]:
-    return isinstance(node, ast.Call) and isinstance(node.func, ast.Name)
 
 
 @functools.cache

@@ -205,9 +205,9 @@ def step(
             at one node, the first three.
 
     One world of 16,384 particles or more is cut into equal parts, for threads to take: into four, or what divides it,
-    by its number of particles (:mod:`fphys.particles.mpm_parts`), or as ``params.parts`` says. The order of its sums,
-    and so their rounding, depends on the number of parts, not on that of threads: the state is bitwise the same on all
-    machines of one kind. With one part, sums are in the particles' own order, eight at a time.
+    by its number of particles, or as ``params.parts`` says. The order of its sums, and so their rounding, depends on
+    the number of parts, not on that of threads: the state is bitwise the same on all machines of one kind. With one
+    part, sums are in the particles' own order, eight at a time.
 
     Returns:
         The next state. A particle that is not finite or lies more than half a cell outside the domain stays as it

@@ -341,7 +341,7 @@ def _weigh(
         origin,
         velocity,
     ]
-    launch(kernel, dim=(launch.worlds, len(answers), layout.nodes[0]), inputs=inputs, outputs=list(out), adds=True)
+    launch(kernel, dim=(launch.worlds, len(answers), layout.nodes[0]), inputs=inputs, outputs=list(out))
 
 
 def _weighed(
@@ -372,7 +372,7 @@ def _push(
     kernel = kernels(velocity.dtype, "particles.collider").give
     inputs = [*layout.at, layout.nodes[0], touched, _colliders(layout, shapes), origin, velocity]
     dim = launch.worlds, len(layout.colliders), layout.nodes[0]
-    launch(kernel, dim=dim, inputs=inputs, outputs=[out.impulse], adds=True)
+    launch(kernel, dim=dim, inputs=inputs, outputs=[out.impulse])
     _moved(launch, layout, setting, momentum, (touched, shapes), out.velocity)
 
 

@@ -11,6 +11,7 @@ import warp as wp
 from fphys.bridge import ffi, ordered, record, warp_op
 from fphys.errors import BridgeError
 
+from ..gpu import scenes
 from ..gpu.stand_in import standing_in
 
 
@@ -76,7 +77,7 @@ KERNEL, NUMBER = pulled(2), np.array([0, 1, 0], np.int32)
 def work(launch: Any, strength: Any, at: Any, x: Any, z: Any) -> None:
     y = launch.scratch((*x.shape, 3), wp.float64)
     launch(KERNEL, dim=y.shape, inputs=[{"strength": strength, "at": at}, x], outputs=[y])
-    launch(gathered, dim=y.shape, inputs=[NUMBER, y], outputs=[z], adds=True)
+    launch(gathered, dim=y.shape, inputs=[NUMBER, y], outputs=[z])
 
 
 op = warp_op(work, lambda strength, at, x: x)
@@ -101,6 +102,42 @@ def test_the_numbers_are_those_of_any_order(monkeypatch):
         plans = [held.plan for held in ffi.plans().held.values() if held.plan.name == op.name and held.on_gpus]
     assert {len(launch.dim) for plan in plans for launch, _ in plan.launches} == {1, 3}, "the first launch adds nothing"
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-14), there, here)
+
+
+@wp.func
+def put(z: wp.array2d(dtype=wp.float64), world: int, i: int, value: wp.float64):
+    z[world, i] += value
+
+
+@wp.kernel
+def through_a_function(number: wp.array(dtype=int), y: wp.array2d(dtype=wp.float64), z: wp.array2d(dtype=wp.float64)):
+    world, i = wp.tid()
+    put(z, world, number[i], y[world, i])
+
+
+@wp.kernel
+def to_itself(y: wp.array2d(dtype=wp.float64), z: wp.array2d(dtype=wp.float64)):
+    world, i = wp.tid()
+    v = wp.vec2d()
+    v[0] += y[world, i]
+    z[world, i] = v[0]
+
+
+def test_what_adds_is_seen():
+    """In a kernel and in what it calls; a vector of its own is no array."""
+    assert [record._adds(kernel) for kernel in (gathered, through_a_function, to_itself, KERNEL)] == [1, 1, 0, 0]
+
+
+def test_material_points_say_what_their_cpp_adds(monkeypatch):
+    """Nobody sees it in the Python of these kernels."""
+    scene = scenes.SCENES["mpm, in contact"]("float64")
+    monkeypatch.setattr(ordered, "_asked", lambda: True)
+    with standing_in():
+        lowered = jax.jit(scene.fn).lower(scene.fixed, scene.moved)
+        launches = [launch for held in ffi.plans().held.values() for launch, _ in held.plan.launches]
+    del lowered
+    in_order = {launch.kernel.key for launch in launches if launch.kernel.key.endswith("_in_order")}
+    assert in_order >= {"scatter_in_order", "carry_in_order", "fill_in_order"}
 
 
 @wp.kernel
