@@ -6,6 +6,7 @@ import dataclasses
 import gc
 import io
 import os
+import re
 import signal
 import sys
 import tempfile
@@ -358,7 +359,7 @@ def _train(arguments: list[str]) -> int:
         [("config", flat[config]), ("training", flat[Training]), ("several", flat[Several]), ("common", flat[Common])],
     )
     what = f"fphys train {agent} {name}"
-    chosen: Any = tyro.cli(options, prog=what, description=program.AGENTS[agent].__doc__, args=rest)
+    chosen: Any = tyro.cli(options, prog=what, description=_plain(program.AGENTS[agent].__doc__), args=rest)
     name, training = program.full_name(name), vars(chosen.training)
     _find_own_modules()
     several = chosen.several
@@ -427,6 +428,11 @@ class Common:
     """Folder for the run's own folder, NAME/DATE-TIME."""
 
 
+def _plain(text: str | None) -> str:
+    """Documentation as a terminal shows it: names without their markup."""
+    return re.sub(r"(?::\w+:)?(`+)~?([^`]+)\1", r"\2", text or "")
+
+
 def _run(name: str, arguments: list[str]) -> int:
     """Run an experiment. Its ``Config`` defines the options; its ``main`` returns the metrics."""
     import tyro
@@ -440,7 +446,7 @@ def _run(name: str, arguments: list[str]) -> int:
     module = experiments.load(name)
     flat = tyro.conf.OmitArgPrefixes
     options = dataclasses.make_dataclass("Options", [("config", flat[module.Config]), ("common", flat[Common])])
-    chosen: Any = tyro.cli(options, prog=f"fphys run {name}", description=module.__doc__, args=arguments)
+    chosen: Any = tyro.cli(options, prog=f"fphys run {name}", description=_plain(module.__doc__), args=arguments)
     use_device(chosen.common.device)
     keep_memory()
     with Run(name, root=chosen.common.out, config=chosen.config) as record:

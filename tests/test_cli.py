@@ -170,6 +170,13 @@ def test_help_of_an_experiment_explains_its_options(experiment, capsys):
         assert text in out
 
 
+def test_help_of_an_agent_is_without_markup(capsys):
+    with pytest.raises(SystemExit):
+        cli.main(["train", "ppo", "hopper", "--help"])
+    out = capsys.readouterr().out
+    assert "train calls it until" in out and "fphys.envs.auto_adapt" in out and not re.search(":(func|mod):", out)
+
+
 OPTIONS = {
     "autoencode": "--latent INT",
     "classify": "--model {mlp,cnn}",

@@ -58,7 +58,7 @@ class Config:
     normalize: bool = True
     """Whether observations and rewards are scaled by what was seen. Observations are clipped to 10 in any case."""
     curriculum: bool = False
-    """Whether episodes begin easy, and become more difficult as they succeed (:func:`fphys.envs.auto_adapt`)."""
+    """Whether episodes begin easy, and become more difficult as they succeed: ``fphys.envs.auto_adapt``."""
 
 
 @pytree
