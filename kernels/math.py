@@ -1,4 +1,4 @@
-"""Rotations and spatial vectors.
+"""Rotations, spatial vectors, and numbers held in a range.
 
 Every function is smooth wherever its value is: roots and divisions are guarded at their argument,
 because a ``where`` after the fact does not protect an adjoint.
@@ -10,6 +10,17 @@ from ._precision import mat33, motion, quat, real, vec3, vec6
 
 SMALL_ANGLE_SQUARED = wp.constant(real(1.0e-6))
 """Below this squared angle, Taylor series to the fourth order are exact to rounding (error 1e-23)."""
+
+
+@wp.func
+def held(x: real, low: real, high: real) -> real:
+    """x, between low and high. At an end its derivative is that inside: a control at its limit can still be lowered."""
+    out = x
+    if x < low:
+        out = low
+    elif x > high:
+        out = high
+    return out
 
 
 @wp.func

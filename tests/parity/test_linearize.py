@@ -63,6 +63,34 @@ def test_linearize_equals_mujocos_differences(name: str, integrator: str):
     assert relative(ours[1], b) <= 1e-5
 
 
+LIMITED = """
+<mujoco><option timestep="0.01"/><worldbody><body>
+  <joint name="x" type="slide" axis="1 0 0"/><geom size="0.1" mass="1"/>
+</body></worldbody><actuator>
+  <motor joint="x" ctrlrange="-1 1"/>
+  <position joint="x" kp="3" ctrlrange="-1 1"/>
+  <general joint="x" dyntype="integrator" ctrlrange="-1 1" gainprm="2"/>
+  <muscle joint="x" ctrlrange="0 1" force="10" lengthrange="-1 1"/>
+</actuator></mujoco>"""
+
+
+@pytest.mark.parametrize("end", [0, 1])
+def test_a_control_at_its_limit_can_be_moved_inside(end: int):
+    """MuJoCo differentiates into the range; with no derivative there, a search that clips could never leave a limit."""
+    m = mujoco.MjModel.from_xml_string(LIMITED)
+    d = mujoco.MjData(m)
+    d.ctrl[:], d.act[:] = m.actuator_ctrlrange[:, end], 0.5
+    size = 2 * m.nv + m.na
+    a, b = np.zeros((size, size)), np.zeros((size, m.nu))
+    mujoco.mj_forward(m, d)
+    mujoco.mjd_transitionFD(m, d, 1e-6, True, a, b, None, None)
+    model = fphys.load(LIMITED)
+    state = fphys.init(model, 1).replace(act=jax.numpy.full((1, m.na), 0.5))
+    ours = fphys.linearize(model, state, jax.numpy.asarray(d.ctrl[None]))
+    assert (np.abs(b).max(0) > 1e-3).all()
+    assert relative(ours[0][0], a) <= 1e-5 and relative(ours[1][0], b) <= 1e-5
+
+
 def test_differences_of_positions_are_mujocos():
     """Every joint's: what leads from one position to the next, shared by the worlds and not; shapes are refused."""
     model, m = case("everything", "euler")

@@ -3,6 +3,7 @@
 import warp as wp
 
 from ..._precision import real, vec2, vec3
+from ...math import held
 from .muscle import muscle_rate
 
 INTEGRATOR = wp.constant(1)
@@ -17,7 +18,7 @@ def clamped(x: real, limited: int, bounds: vec2) -> real:
     """x, held inside the bounds where they count."""
     out = x
     if limited != 0:
-        out = wp.clamp(x, bounds[0], bounds[1])
+        out = held(x, bounds[0], bounds[1])
     return out
 
 

@@ -7,6 +7,7 @@ on reading its arguments.
 import warp as wp
 
 from ..._precision import real, vec2, vec3, vec6
+from ...math import held
 from .muscle import muscle_bias, muscle_gain, muscle_gain_slope
 
 AFFINE = wp.constant(1)
@@ -130,7 +131,7 @@ def limited_forces(
         elif total[world, t] > tendon_range[world, t][1]:
             f = force[world, i] * tendon_range[world, t][1] / total[world, t]
     if limited[i] != 0:
-        f = wp.clamp(f, forcerange[world, i][0], forcerange[world, i][1])
+        f = held(f, forcerange[world, i][0], forcerange[world, i][1])
     force_out[world, i] = f
 
 
@@ -229,7 +230,7 @@ def joint_drive(
     if carried >= 0:
         drive += weight[world, carried]
     if joint >= 0:
-        drive = wp.clamp(drive, joint_range[world, joint][0], joint_range[world, joint][1])
+        drive = held(drive, joint_range[world, joint][0], joint_range[world, joint][1])
     return drive
 
 

@@ -8,6 +8,7 @@ fvmax). The tension is negative: muscles pull.
 import warp as wp
 
 from ..._precision import real, vec2, vec3
+from ...math import held
 
 TINY = wp.constant(real(1.0e-15))
 
@@ -133,10 +134,10 @@ def muscle_rate(ctrl: real, act: real, prm: vec3) -> real:
     Parameters: time constants of activation and deactivation, and the width over which one goes over into the
     other; 0 switches.
     """
-    held = real(0.5) + real(1.5) * wp.clamp(act, real(0.0), real(1.0))
-    rise = prm[0] * held
-    fall = prm[1] / held
-    excess = wp.clamp(ctrl, real(0.0), real(1.0)) - act
+    slower = real(0.5) + real(1.5) * held(act, real(0.0), real(1.0))
+    rise = prm[0] * slower
+    fall = prm[1] / slower
+    excess = held(ctrl, real(0.0), real(1.0)) - act
     tau = fall
     if prm[2] >= TINY:
         tau = fall + (rise - fall) * smooth_step(excess / prm[2] + real(0.5))
