@@ -26,7 +26,8 @@ class Actors:
 
     ``actors(shared, parts)`` is ``[work(shared, part) for part in parts]``, part i by actor i. Without waiting for all,
     :meth:`ask` gives work to one, and :meth:`first` is the result that comes first. They run in the Ray of this
-    process, or in one of their own: see :func:`cluster`. They compute on CPUs, in float64 if this process does.
+    process, or in one of their own: see :func:`cluster`. They compute on CPUs, in float64 if this process does, and a
+    key draws there what it draws here.
 
     Attributes:
         puts: objects that were written to Ray's store so far: one for ``shared``, one a part, one a result. On one
@@ -55,10 +56,15 @@ class Actors:
             patience: seconds that a call may take, with what it compiles and the start of actors.
 
         Raises:
-            ValueError: a number does not fit. And the errors of :func:`cluster`.
+            ValueError, TypeError: a number does not fit. And the errors of :func:`cluster`.
         """
-        if number < 0 or restarts < 0 or not patience > 0:
-            raise ValueError(f"number {number}, restarts {restarts}, patience {patience}: must be >= 0, >= 0, > 0")
+        for name, value in (("number", number), ("restarts", restarts)):
+            if not isinstance(value, int | np.integer):
+                raise TypeError(f"{name} is {value!r}, must be a whole number")
+            if value < 0:
+                raise ValueError(f"{name} is {value}, must be 0 or more")
+        if not patience > 0:
+            raise ValueError(f"patience is {patience}, must be positive")
         self.number, self.restarts, self.patience = number, restarts, patience
         self.puts = self.sent = self.received = 0
         self._actors, self._stack = [], contextlib.ExitStack()
@@ -269,6 +275,7 @@ def _kind(work: Callable[..., Any], keep: Callable[[], Any] | None, restarts: in
 
     x64 = str(int(jnp.zeros(()).dtype == jnp.float64))
     environ = {"JAX_PLATFORMS": "cpu", "JAX_ENABLE_X64": x64, "FPHYS_THREADS": "1"}
+    environ["JAX_THREEFRY_PARTITIONABLE"] = str(int(jax.threefry_partitionable.value))
     options: dict[str, Any] = {"num_cpus": 1, "max_restarts": restarts, "max_task_retries": restarts}
     return ray.remote(**options, runtime_env={"env_vars": environ})(Actor)
 

@@ -9,6 +9,9 @@ import math
 
 import numpy as np
 
+_MOST = 4000
+"""Failures of a simulated run."""
+
 
 @dataclasses.dataclass(frozen=True)
 class Failures:
@@ -57,7 +60,8 @@ def expected(failures: Failures, interval: float) -> float:
 def simulate(failures: Failures, interval: float, *, segments: int = 2000, trials: int = 64, seed: int = 0) -> float:
     """The share of time that is work kept, measured: runs of so many segments, with failures that are drawn.
 
-    A segment counts once its checkpoint is written. The same seed draws the same failures for every interval.
+    A segment counts once its checkpoint is written. The same seed draws the same failures for every interval. A run
+    ends after 4,000 failures, also if few or no segments are done by then.
 
     Raises:
         ValueError: the interval is not positive.
@@ -67,14 +71,16 @@ def simulate(failures: Failures, interval: float, *, segments: int = 2000, trial
     draws, scale = np.random.default_rng(seed), failures.mean / math.gamma(1 + 1 / failures.shape)
     remaining, clock = np.full(trials, segments), np.zeros(trials)
     before = 0.0  # the first start is no restart
-    while (runs := remaining > 0).any():
+    for _ in range(_MOST):
+        if not (runs := remaining > 0).any():
+            break
         gap = scale * draws.weibull(failures.shape, trials)
         done = np.clip((gap - before) // (interval + failures.write), 0, remaining).astype(int)
         ended = done == remaining
         clock += np.where(runs, np.where(ended, before + done * (interval + failures.write), gap), 0)
         remaining = np.where(runs, remaining - done, 0)
         before = failures.restart
-    return float(trials * segments * interval / clock.sum())
+    return float((segments - remaining).sum() * interval / clock.sum())
 
 
 def choose(failures: Failures, *, length: float = 300.0, seed: int = 0) -> float:
@@ -84,8 +90,16 @@ def choose(failures: Failures, *, length: float = 300.0, seed: int = 0) -> float
 
     Args:
         length: of the simulated runs, in mean times between failures.
+
+    Raises:
+        ValueError: failures come so soon that no checkpoint is ever written.
     """
     tried = daly(failures) * np.geomspace(0.25, 4, 41)
     count = lambda interval: max(1, round(length * failures.mean / interval))  # noqa: E731
     kept = [simulate(failures, interval, segments=count(interval), seed=seed) for interval in tried]
+    if not any(kept):
+        raise ValueError(
+            f"no checkpoint was written in {_MOST} failures: writing takes {failures.write:g} s, a restart "
+            f"{failures.restart:g} s, and failures come every {failures.mean:g} s; write faster, or take fewer nodes"
+        )
     return float(tried[int(np.argmax(kept))])

@@ -5,6 +5,7 @@ corrects it: advantages and targets are those of the policy at the start of the 
 more probable it is for this policy, at most 1. PPO's own ratio begins at that policy (Hilton et al. 2021, "decoupled").
 
 An iteration learns from one actor's worlds. With one actor it is deterministic: what was seen is then one update old.
+What every actor was asked is part of the state, so that a training that goes on asks it again.
 """
 
 import functools
@@ -18,7 +19,7 @@ from .. import nn
 from ..distributed.actors import Actors
 from ..envs import Env, EnvState, set_difficulty
 from ..runs import Run
-from ..train.checkpoint import Checkpoints
+from ..train.checkpoint import CheckpointError, Checkpoints
 from ..tree import Tree, pytree
 from . import ppo
 from .actors import act, expect, scaled
@@ -31,11 +32,11 @@ Array = jax.Array
 
 @pytree
 class TrainingState(Tree):
-    """Everything that the next iteration depends on, but for what actors are about to see."""
+    """Everything that the next iteration depends on, but for which actor is first."""
 
     ppo: ppo.TrainingState
     rounds: Array  # how many rollouts of each actor were learned from, int32 (actor,)
-    asked: Array  # updates that had been made when each actor was asked, int32 (actor,)
+    asked: Any  # what each actor was asked with, (actor, ...): parameters, moments, difficulty, and updates made so far
 
 
 def train(
@@ -61,12 +62,23 @@ def train(
 
     Raises:
         ValueError: a number does not fit. ProcessError: an actor failed, died too often or hangs; the message names it.
+        CheckpointError: the checkpoints are of another number of actors.
     """
     steps_each = share(env, config, number).num_envs * config.horizon
     module, state = jax.jit(functools.partial(init, env, config, number))(key)
     with Actors(functools.partial(act, env, config, module), number, **options) as actors:
         iteration = Iteration(env, config, module, actors)
-        state, log = loop(iteration, state, steps_each, config.steps, run=run, checkpoints=checkpoints, compiled=True)
+        try:
+            state, log = loop(
+                iteration, state, steps_each, config.steps, run=run, checkpoints=checkpoints, compiled=True
+            )
+        except CheckpointError as cause:
+            if "rounds has" not in str(cause):
+                raise
+            raise CheckpointError(
+                f"{checkpoints and checkpoints.folder} has a training with another number of actors, not {number}: an "
+                "asynchronous one goes on with as many as it began with"
+            ) from cause
     return ppo.policy(env, module, state.ppo), log
 
 
@@ -85,8 +97,9 @@ def share(env: Env, config: ppo.Config, number: int) -> Env:
 def init(env: Env, config: ppo.Config, number: int, key: Array) -> tuple[Any, TrainingState]:
     """The network's structure, and the state before the first iteration."""
     module, state = ppo.init(env, config, key)
-    none = jnp.zeros(max(number, 1), jnp.int32)
-    return module, TrainingState(state, none, none)
+    count = max(number, 1)
+    asked = jax.tree.map(lambda x: jnp.repeat(x[None], count, 0), _now(state))
+    return module, TrainingState(state, jnp.zeros(count, jnp.int32), asked)
 
 
 class Iteration:
@@ -102,36 +115,37 @@ class Iteration:
     def __call__(self, state: TrainingState) -> tuple[TrainingState, dict[str, Array]]:
         if not self._actors.busy:
             for i in range(self._number):
-                state = self._ask(state, i)
+                self._actors.ask(i, *self._request(state, i))
         i, found = self._actors.first()
-        lag = state.ppo.learner.step - state.asked[i]
-        state = self._ask(self._take(state, i, *found[:2]), i)  # so that it acts while this process learns
+        lag = state.ppo.learner.step - state.asked[-1][i]
+        state = self._take(state, i, *found[:2])
+        self._actors.ask(i, *self._request(state, i))  # so that it acts while this process learns
         state, scalars = self._learn(state, jnp.int32(i), found[2])
         return state, scalars | {"lag": lag}
 
-    def _ask(self, state: TrainingState, i: int) -> TrainingState:
-        state, shared, part = self._request(state, i)
-        self._actors.ask(i, shared, part)
-        return state
+
+def _now(state: ppo.TrainingState) -> tuple[Any, ...]:
+    """What an actor that is asked now is asked with."""
+    return state.learner.params, state.moments, state.curriculum.level, state.learner.step
 
 
-def _request(config: ppo.Config, count: int, state: TrainingState, i: int) -> tuple[TrainingState, Any, Any]:
+def _request(config: ppo.Config, count: int, state: TrainingState, i: int) -> tuple[Any, Any]:
     """What actor i gets: parameters, scales and a key that it gets once; and its worlds."""
-    whole = state.ppo
-    key = jax.random.fold_in(jax.random.fold_in(whole.learner.key, i), state.rounds[i])
-    worlds = jax.tree.map(lambda x: x[i * count : (i + 1) * count], (whole.env, whole.observation))
+    params, moments, level, _ = jax.tree.map(lambda x: x[i], state.asked)
+    key = jax.random.fold_in(state.ppo.learner.key, -1 - jnp.int32(i))  # PPO's own are of 0 and more
+    worlds = jax.tree.map(lambda x: x[i * count : (i + 1) * count], (state.ppo.env, state.ppo.observation))
     if config.curriculum:
-        worlds = set_difficulty(worlds[0], whole.curriculum.level), worlds[1]
-    state = state.replace(asked=state.asked.at[i].set(whole.learner.step))
-    return state, (whole.learner.params, whole.moments, key), (*worlds, np.int32(i * count))
+        worlds = set_difficulty(worlds[0], level), worlds[1]
+    return (params, moments, jax.random.fold_in(key, state.rounds[i])), (*worlds, np.int32(i * count))
 
 
 def _take(count: int, state: TrainingState, i: int, env: EnvState, observation: Array) -> TrainingState:
-    """The state with where actor i's worlds now are."""
+    """The state with where actor i's worlds now are, from where it is asked again."""
     put = lambda x, new: x.at[i * count : (i + 1) * count].set(new)  # noqa: E731
     worlds = jax.tree.map(put, (state.ppo.env, state.ppo.observation), (env, observation))
     whole = state.ppo.replace(env=worlds[0], observation=worlds[1])
-    return state.replace(ppo=whole, rounds=state.rounds.at[i].add(1))
+    asked = jax.tree.map(lambda x, new: x.at[i].set(new), state.asked, _now(whole))
+    return TrainingState(whole, state.rounds.at[i].add(1), asked)
 
 
 def _learn(

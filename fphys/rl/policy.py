@@ -38,9 +38,9 @@ class Policy(Tree):
             mean = mean + jnp.exp(log_std) * jax.random.normal(key, mean.shape, mean.dtype)
         low, high = self.low.astype(mean.dtype), self.high.astype(mean.dtype)
         if self.squash:
-            return squashed(mean, low, high).astype(observation.dtype)
+            return _as(observation, squashed(mean, low, high))
         low, high = (bound.reshape(*[1] * (mean.ndim - 1), -1) for bound in (low, high))
-        return jnp.clip(mean, low, high).astype(observation.dtype)
+        return _as(observation, jnp.clip(mean, low, high))
 
 
 @pytree
@@ -57,7 +57,12 @@ class Greedy(Tree):
     def __call__(self, observation: Array) -> Array:
         """Actions of shape (world, action), from observations (world, n)."""
         values, _ = nn.apply(self.module, self.params, {}, self.moments.normalize(observation))
-        return self.actions[jnp.argmax(values, -1)].astype(observation.dtype)
+        return _as(observation, self.actions[jnp.argmax(values, -1)])
+
+
+def _as(observation: Array, action: Array) -> Array:
+    """The action in the observation's type, unless that is of whole numbers."""
+    return action.astype(observation.dtype) if jnp.issubdtype(observation.dtype, jnp.floating) else action
 
 
 def squashed(x: Array, low: Array, high: Array) -> Array:
@@ -81,7 +86,8 @@ def evaluate(env: Env, policy: Any, key: Array, steps: int | None = None) -> tup
         steps: by default the environment's time limit; an episode that is longer counts as far as it got.
 
     Returns:
-        Sum of rewards, shape (world,); steps, int32 (world,). Gradients flow through ``env.step``.
+        Sum of rewards, shape (world,), not finite where a reward was not; steps, int32 (world,). Gradients flow
+        through ``env.step``.
 
     Raises:
         ValueError: neither the environment nor ``steps`` sets a limit, or ``steps`` is below 1.

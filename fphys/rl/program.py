@@ -1,6 +1,7 @@
 """What ``fphys train`` and ``fphys play`` do."""
 
 import functools
+import math
 import re
 from collections.abc import Callable
 from pathlib import Path
@@ -8,6 +9,7 @@ from types import ModuleType
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 from .. import distributed, envs
@@ -100,15 +102,10 @@ def train(
     if not distributed.is_first():
         return {}
     save_policy(run.path / "policy.safetensors", policy, name, {"randomize": True} if randomize else {})
-    returns, lengths = measured(env, policy, seed, 100)
+    found = measured(env, policy, seed, 100)
     run.plot("return", lambda axes: (run.curves(axes, "episode_return"), axes.set(ylabel="return")))
     run.video(short_name(name), lambda: record(env, policy, jax.random.key(seed + 1)), fps=round(1 / float(env.dt[0])))
-    return {
-        "mean_return": float(returns.mean()),
-        "deviation_of_returns": float(returns.std()),
-        "mean_length": float(lengths.mean()),
-        "steps": int(log["steps"][-1]) if log else 0,
-    }
+    return found | {"steps": int(log["steps"][-1]) if log else 0}
 
 
 def expect_actors(agent: str, actors: int, processes: int, asynchronous: bool) -> None:
@@ -117,6 +114,8 @@ def expect_actors(agent: str, actors: int, processes: int, asynchronous: bool) -
     Raises:
         ValueError: the message says why.
     """
+    if actors < 0:
+        raise ValueError(f"--actors is {actors}: it must be 0 or more")
     if actors and (agent not in ("ppo", "sac") or processes > 1):
         raise ValueError(
             "--actors are for ppo and sac, and not together with --processes: one process learns from all actors"
@@ -162,11 +161,15 @@ def saved(resume: Path) -> Path:
     return folder
 
 
-def measured(env: envs.Env, policy: Callable[..., Any], seed: int, episodes: int) -> tuple[np.ndarray, np.ndarray]:
-    """Returns and lengths of episodes, from starts that training has not seen."""
+def measured(env: envs.Env, policy: Callable[..., Any], seed: int, episodes: int) -> dict[str, float]:
+    """Means over episodes from starts that training has not seen; those whose return is not finite are only counted."""
     many = env.replace(num_envs=episodes)
-    found = jax.jit(functools.partial(evaluate, many, policy))(jax.random.fold_in(jax.random.key(seed), 1))
-    return np.asarray(found[0]), np.asarray(found[1])
+    key = jax.random.fold_in(jax.random.key(seed), jnp.int32(-1))  # training splits its key: that gives 0, 1, ...
+    returns, lengths = map(np.asarray, jax.jit(functools.partial(evaluate, many, policy))(key))
+    fine = np.isfinite(returns)
+    mean = lambda x: float(x[fine].mean()) if fine.any() else math.nan  # noqa: E731
+    found = {"mean_return": mean(returns), "deviation_of_returns": mean((returns - mean(returns)) ** 2) ** 0.5}
+    return found | {"mean_length": mean(lengths), "lost_episodes": int((~fine).sum())}
 
 
 def play(
@@ -175,7 +178,7 @@ def play(
     """Film a policy: a run's folder, a policy's file, or the name of one that comes with fphys.
 
     Returns:
-        Its measured returns, the environment, and the states of the film.
+        What was measured of it, the environment, and the states of the film.
 
     Raises:
         ValueError: there is no such policy, or its environment observes something else.
@@ -185,9 +188,7 @@ def play(
     run.motion(float(env.dt[0]) * np.arange(1, len(moved.qpos) + 1), env.model, moved)
     if video:
         run.video(short_name(name), lambda: frames(env.model, moved), fps=round(1 / float(env.dt[0])))
-    returns, lengths = measured(env, policy, seed, 10)
-    found = {"env": name, "mean_return": float(returns.mean()), "mean_length": float(lengths.mean())}
-    return found, env, moved
+    return {"env": name, **measured(env, policy, seed, 10)}, env, moved
 
 
 def prepared(what: str, num_envs: int = 1) -> tuple[Any, envs.Env, str]:

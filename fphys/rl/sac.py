@@ -21,6 +21,7 @@ from .loop import Log, loop
 from .off_policy import TrainingState, Transition
 from .off_policy import expect as expect
 from .policy import Policy, log_slope
+from .returns import finite
 
 Array = jax.Array
 
@@ -116,13 +117,13 @@ def _sample(module: Any, params: Any, x: Array, key: Array) -> tuple[Array, Arra
 def choose(
     env: Env, config: Config, module: Any, params: Any, x: Array, key: Array, taken: Array
 ) -> tuple[Array, Array]:
-    """An action of the policy, or any during the warm-up."""
+    """An action of the policy, or any during the warm-up. One that is not finite is a fault, and remembered as 0."""
     keys, spec = jax.random.split(key), env.action_spec
     chosen, _ = _sample(module, params, x, keys[0])
     anything = jax.random.uniform(keys[1], chosen.shape, chosen.dtype, -1, 1)
     action = jnp.where(taken < config.warmup, anything, jnp.tanh(chosen))
     low, high = (jnp.asarray(bound, jnp.float32)[None] for bound in (spec.low, spec.high))
-    return action, (low + high) / 2 + action * (high - low) / 2
+    return finite(action), (low + high) / 2 + action * (high - low) / 2
 
 
 def loss(config: Config, module: Any, params: Any, target: Any, batch: Transition, key: Array) -> Any:

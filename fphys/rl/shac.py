@@ -2,7 +2,8 @@
 
 The value counts what comes after it. Gradients pass through ``env.step``. Contact makes them grow from step to step, so
 the cotangent of each world's state is limited at every action. Without a limit, gradients on Ant have norms up to 1e5
-and teach nothing.
+and teach nothing. An action whose gradient is not finite gets none, so that a fault of one world costs only what led
+to it; if that is so in all worlds, the update is skipped.
 """
 
 import dataclasses
@@ -219,6 +220,20 @@ def _limited_bwd(limit: float, _: None, cotangent: Any) -> tuple[Any]:
 limited.defvjp(lambda limit, tree: (tree, None), _limited_bwd)
 
 
+@custom_vjp
+def sound(x: Array) -> Array:
+    """The array itself, (world, n), whose cotangent is 0 in worlds where it is not finite, unless it is so in none."""
+    return x
+
+
+def _sound_bwd(_: None, cotangent: Array) -> tuple[Array]:
+    fine = jnp.isfinite(cotangent).all(1, keepdims=True)
+    return (jnp.where(fine | ~fine.any(), cotangent, 0),)
+
+
+sound.defvjp(lambda x: (x, None), _sound_bwd)
+
+
 def _start(env: Env, config: Config, state: TrainingState, key: Array) -> tuple[EnvState, Array, Array]:
     """State, observation and the noise of all actions, (world, time, n): drawn here for the worlds of all devices."""
     shape = (env.num_envs, *env.action_spec.shape)
@@ -251,9 +266,8 @@ def _objective(
         (mean, log_std), _ = nn.apply(module, some, {}, x)[0]
         raw = mean + jnp.exp(log_std) * noise
         entropy = normalised_entropy(raw, mean, log_std, low, high)
-        state, observation, reward, terminated, truncated, info = env.step(
-            state, squashed(raw, low, high).astype(spec.dtype)
-        )
+        action = sound(squashed(raw, low, high)).astype(spec.dtype)
+        state, observation, reward, terminated, truncated, info = env.step(state, action)
         reward, done = finite(reward), terminated | truncated
         soft = reward + weight_of_entropy * entropy
         ahead = jnp.where(terminated[None], 0, values(before.moments.normalize(info.final_obs)))
@@ -303,7 +317,7 @@ def _cool(config: Config, state: TrainingState, entropy: Array) -> tuple[Array, 
     """The temperature falls where there is more entropy than wanted, and rises where there is less."""
     import optax
 
-    slope = jnp.exp(state.temperature) * (entropy - config.wanted_entropy)
+    slope = finite(jnp.exp(state.temperature) * (entropy - config.wanted_entropy))
     with jax.numpy_dtype_promotion("standard"):
         change, cooling = optim.Adam(config.temperature_rate).update(slope, state.cooling, state.temperature)
     return optax.apply_updates(state.temperature, change), cooling  # type: ignore[return-value]

@@ -94,6 +94,13 @@ def test_failures_that_follow_each_other_cost_less_between():
     assert simulate(bursts, 4400.0) > 1.02 * simulate(FAILING, 4400.0)
 
 
+def test_failures_that_come_before_anything_is_written_are_refused(monkeypatch: pytest.MonkeyPatch):
+    """Gaps of e^10 means do not come. Old or new, a simulation ends."""
+    monkeypatch.setattr("fphys.distributed.failures._MOST", 50)
+    with pytest.raises(ValueError, match="no checkpoint was written in 50 failures: writing takes 5000 s"):
+        choose(Failures(100.0, 5000.0, 0.0))
+
+
 @pytest.mark.parametrize("wrong", [{"mean": 0.0}, {"write": -1.0}, {"restart": -1.0}, {"shape": 0.0}])
 def test_impossible_failures_are_refused(wrong: dict[str, float]):
     with pytest.raises(ValueError, match=f"{next(iter(wrong))} is"):

@@ -1,8 +1,8 @@
 """PPO from what older policies did: that of one policy if it is not older, each step once, and no bias if it is."""
 
-import dataclasses
 import functools
 from pathlib import Path
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -12,7 +12,7 @@ import pytest
 from fphys import envs
 from fphys.distributed.actors import Actors
 from fphys.rl import actors, asynchronous, ppo
-from fphys.train import Checkpoints
+from fphys.train import CheckpointError, Checkpoints
 
 WORLDS = 4
 CONFIG = ppo.Config(steps=800, horizon=8, epochs=1, minibatches=2, hidden=(4,))
@@ -84,15 +84,32 @@ def test_a_value_is_that_of_the_policy_that_learns():
     assert unclipped[1] == pytest.approx(0.75 + 0.75 * 0.75, abs=0.02)
 
 
-def test_a_training_that_was_stopped_goes_on(env: envs.Env, tmp_path: Path):
+def test_a_training_that_was_stopped_goes_on_to_the_same_bits(env: envs.Env, learned, tmp_path: Path):
     """What had been asked for is asked for again; what was learned from, is not."""
-    config = dataclasses.replace(CONFIG, steps=2 * WORLDS * 8)
-    logs = []
-    for _ in range(2):
-        _, log = asynchronous.train(env, config, jax.random.key(0), 0, checkpoints=Checkpoints(tmp_path))
-        logs.append(log["steps"].tolist())
-        config = dataclasses.replace(config, steps=2 * config.steps)
-    assert logs == [[32, 64], [96, 128]]
+    _, states, rows = learned
+    checkpoints = Checkpoints(tmp_path)
+    checkpoints.save(1, states[1].replace(rounds=jnp.zeros(2, jnp.int32)), {"iteration": 1})
+    with pytest.raises(CheckpointError, match="another number of actors, not 0"):
+        asynchronous.train(env, CONFIG, jax.random.key(0), 0, checkpoints=checkpoints)
+    checkpoints.save(2, states[2], {"iteration": 2})
+    _, log = asynchronous.train(env, CONFIG, jax.random.key(0), 0, checkpoints=checkpoints)
+    assert log["steps"].tolist() == list(range(96, 801, 32))
+    for name in rows[0]:
+        np.testing.assert_array_equal(log[name][:2], [row[name] for row in rows[2:]], err_msg=name)
+
+
+def test_actors_draw_from_keys_of_their_own(learned):
+    """Not from those of PPO's updates, to act and to learn."""
+    _, states, _ = learned
+    data = lambda keys: {tuple(key) for key in np.asarray(jax.random.key_data(keys)).reshape(-1, 2).tolist()}  # noqa: E731
+    own = data(jnp.stack([asynchronous._request(CONFIG, WORLDS, state, 0)[0][2] for state in states]))
+    assert len(own) == len(states) and not own & data(jnp.stack([ppo.keys(state.ppo) for state in states]))
+
+
+@pytest.mark.parametrize(("name", "wrong"), [("number", 2.5), ("number", "2"), ("number", -1), ("restarts", 0.5)])
+def test_numbers_of_actors_that_cannot_be(name: str, wrong: Any):
+    with pytest.raises((TypeError, ValueError), match=f"{name} is {wrong!r}, must be"):
+        Actors(lambda shared, part: part, **({"number": 1} | {name: wrong}))
 
 
 def test_what_cannot_be_shared_out_is_refused(env: envs.Env):

@@ -107,6 +107,8 @@ def test_other_networks_survive_a_file(agent: Any, tmp_path: Path):
     observation = jnp.asarray(np.random.default_rng(1).normal(size=(50, 4)), jnp.float32)
     actions = policy(observation)
     np.testing.assert_array_equal(again(observation), actions)
+    whole = jnp.arange(-8, 8).reshape(4, 4)
+    np.testing.assert_array_equal(policy(whole), policy(whole.astype(jnp.float32)))
     assert actions.shape == (50, 1) and len(np.unique(actions)) > 1 and np.abs(actions).max() <= PUSH
 
 
@@ -125,6 +127,28 @@ def test_files_from_before_networks_had_names_are_read(tmp_path: Path):
     export.save_weights(path, held | {"header": np.frombuffer(json.dumps(header).encode(), np.uint8)})
     with pytest.raises(FphysError, match="network Oracle, this version reads 1 and ActorCritic"):
         rl.load_policy(path)
+
+
+def test_what_is_measured_begins_where_training_did_not_and_leaves_out_what_was_lost():
+    """Carts whose return is where they begin, but for the first, which has none."""
+    env: Any = Carts(8, max_episode_steps=1)
+    trained = jax.jit(functools.partial(rl.ppo.init, env, rl.ppo.Config()))(jax.random.key(3))[1].observation
+    starts: list[np.ndarray] = []
+
+    def policy(x: jax.Array) -> jax.Array:
+        jax.debug.callback(lambda x: starts.append(np.asarray(x)), x)
+        return jnp.zeros((8, 1), x.dtype)
+
+    class Watched(Carts):
+        def step(self, state: Any, action: jax.Array) -> Any:
+            after, observation, _, *rest = super().step(state, action)
+            return after, observation, jnp.where(jnp.arange(8) == 0, jnp.nan, state.x[:, 0]), *rest
+
+    found = program.measured(Watched(8, max_episode_steps=1), policy, 3, 8)
+    assert not (starts[0][:, None] == trained[None]).all(-1).any()
+    assert found["lost_episodes"] == 1 and found["mean_length"] == 1
+    np.testing.assert_allclose(found["mean_return"], starts[0][1:, 0].mean(), rtol=1e-5)
+    np.testing.assert_allclose(found["deviation_of_returns"], starts[0][1:, 0].std(), rtol=1e-5)
 
 
 @pytest.mark.parametrize("agent", program.AGENTS)
@@ -184,6 +208,7 @@ def test_refusals(arguments: list[str], message: str, tmp_path: Path, capsys: py
         ("shac hopper --actors 2", "--actors are for ppo and sac"),
         ("ppo hopper --actors 2 --processes 2", "not together with --processes"),
         ("sac hopper --actors 2 --asynchronous", "--asynchronous is for ppo with --actors"),
+        ("ppo hopper --actors -1", "--actors is -1: it must be 0 or more"),
         ("ppo hopper --asynchronous", "--asynchronous is for ppo with --actors"),
         ("ppo inverted-pendulum --actors 3 --num-envs 4 --horizon 64", "4 worlds do not divide evenly among 3 actors"),
         (

@@ -139,6 +139,16 @@ def test_each_loss_reaches_its_own_parameters():
         np.testing.assert_allclose(reported[name], value, rtol=1e-8, err_msg=name)
 
 
+def test_an_action_that_is_not_finite_is_a_fault_and_remembered_as_zero():
+    env: Any = Carts(2)
+    module, state = jax.jit(functools.partial(sac.init, env, CARTS))(jax.random.key(0))
+    choose = jax.jit(functools.partial(sac.choose, env, CARTS, module, state.learner.params))
+    x = jnp.array([[0.1, 0, 0, 0], [jnp.nan, 0, 0, 0]], jnp.float32)
+    action, control = choose(x, jax.random.key(1), jnp.int32(CARTS.warmup))
+    assert action[0] != 0 and action[1] == 0
+    np.testing.assert_allclose(control, [PUSH * action[0], [np.nan]], rtol=1e-6)
+
+
 @pytree
 class Faulty(Carts):
     """The simulation of the first cart is lost in every step."""

@@ -107,18 +107,22 @@ def test_observations_are_not_scaled_without_normalize():
 
 @pytree
 class Lost(SwingUp):
-    """The reward of the first world is NaN in the third step."""
+    """One reward of the first world is a negative number's root, and the second's second episode begins with NaN."""
 
     def reward(self, before: envs.EnvState, after: envs.EnvState, action: jax.Array) -> tuple[jax.Array, dict]:
         reward, terms = super().reward(before, after, action)
-        lost = (jnp.arange(self.num_envs) == 0) & (before.length == 2)
-        return jnp.where(lost, jnp.nan, reward), terms
+        lost = (jnp.arange(self.num_envs) == 0) & (before.length == 2) & (before.episode == 0)
+        return reward + jnp.sqrt(jnp.where(lost, -1, 1) * (1 + after.qpos[:, 0] ** 2)), terms
+
+    def observation(self, state: envs.EnvState) -> jax.Array:
+        lost = (jnp.arange(self.num_envs) == 1) & (state.length == 0) & (state.episode == 1)
+        return jnp.where(lost[:, None], jnp.nan, super().observation(state))
 
 
-def test_a_reward_that_is_not_finite_leaves_the_others_learning():
+def test_a_reward_or_observation_that_is_not_finite_leaves_the_others_learning():
     before, (after, scalars) = short(kind=Lost)
-    assert scalars["faults"] >= 1 and scalars["skipped"] == 0
-    for name in ("value_loss", "grad_norm", "episode_return", "reward"):
+    assert scalars["faults"] == 2 and scalars["skipped"] == 0
+    for name in ("value_loss", "grad_norm", "episode_return", "reward", "temperature", "entropy"):
         assert jnp.isfinite(scalars[name]), name
     assert any((a != b).any() for a, b in zip(jax.tree.leaves(before.actor), jax.tree.leaves(after.actor)))
 
@@ -162,7 +166,7 @@ def test_the_density_behind_the_entropy_integrates_to_one(bound: float):
     np.testing.assert_allclose(jnp.trapezoid(density, action), 1, rtol=1e-4)  # of the trapezoids
 
 
-@pytest.mark.parametrize(("entropy", "sign"), [(0.5, -1), (0.0, 1)])
+@pytest.mark.parametrize(("entropy", "sign"), [(0.5, -1), (0.0, 1), (np.nan, 0)])
 def test_the_temperature_falls_where_there_is_more_entropy_than_wanted(entropy: float, sign: int):
     start = jnp.float32(0.0)
     config = sapo.Config()
