@@ -166,8 +166,12 @@ def held_step(
     loads: Loads,
     unmoved: str | Sequence[str | int] = (),
     surfaces: Surface | Sequence[Surface] | None = (),
-) -> tuple[State, tuple[Any, ...], Array]:
-    """:func:`step`, and the worlds that it held, bool, shape (world,)."""
+) -> tuple[State, tuple[Any, ...], Array, Array]:
+    """:func:`step`, the worlds that it held, bool, shape (world,), and the matter's mean wrench on all bodies.
+
+    The wrench [N, N m] is about the centres of mass, shape (world, nbody, 6); that on bodies which matter does not
+    push is there, too.
+    """
     _expect_states(state, media, matter)
     if isinstance(substeps, bool) or not isinstance(substeps, int | np.integer) or substeps < 1:
         raise ValueError(f"substeps is {substeps!r}: give a whole number, one at least")
@@ -194,7 +198,7 @@ def _step(
     substeps: int,
     still: frozenset[int],
     thin: tuple[tuple[int, ...], ...],
-) -> tuple[State, tuple[Any, ...], Array]:
+) -> tuple[State, tuple[Any, ...], Array, Array]:
     """:func:`held_step`, with surfaces and the worlds in which they cannot be; ``still`` are the unmoved bodies."""
     (borders, faults), (ctrl, wrench, force) = surfaces, loads
     before = state
@@ -221,23 +225,22 @@ def _step(
         total = total + took.at[..., 3:].add(jnp.cross(arm, took[..., :3]))
         return (_moved(pose, twist, h), twist, total, tuple(after)), None
 
-    begun = tuple(m.replace(status=m.status & jnp.uint32(Status.NONFINITE)) for m in matter)
+    begun = tuple(m.replace(status=m.status & jnp.uint32(Status.NONFINITE | Status.UNCONVERGED)) for m in matter)
     carry = start, twist, jnp.zeros_like(twist), begun
     (end, _, total, after), _ = jax.lax.scan(substep, carry, length=substeps)
     after = tuple(
         _reported(new, medium.through(model, geoms, numbers, (start, end), (m, new))) if geoms else new
         for medium, geoms, m, new in zip(media, thin, matter, after, strict=True)
     )
-    pushed = [i for i in range(len(numbers)) if i not in fixed]
-    new = free
-    if pushed:
-        mean = calm(_wrench(model, start, total / (substeps * h), numbers, pushed), 0)
-        new = rigid_step(model, state, ctrl, mean if wrench is None else wrench + mean, force)
+    new, mean = free, calm(_wrench(model, start, total / (substeps * h), numbers), 0)
+    if len(fixed) < len(numbers):
+        push = mean.at[:, np.array([numbers[i] for i in fixed], int)].set(0)
+        new = rigid_step(model, state, ctrl, push if wrench is None else wrench + push, force)
     stop = jnp.zeros(len(state.status), bool)
     for border, fault in zip(borders, faults, strict=True):
         stop, bits, both = stop | fault, flag(Status.BADPARAM, fault), (border.flow, border.mesh)
         after = tuple(m.replace(status=m.status | bits) if i in both else m for i, m in enumerate(after))
-    return _held(media, (before, matter), (new, after), stop)
+    return *_held(media, (before, matter), (new, after), stop), mean
 
 
 def _expect_states(state: State, media: Sequence[Medium], matter: Sequence[Any]) -> None:
@@ -363,11 +366,10 @@ def _moved(pose: Pose, twist: Array, h: Array) -> Pose:
     return Pose(pose.pos + h * twist[..., :3], quat_unit(quat_mul(turn, pose.quat)))
 
 
-def _wrench(model: Model, start: Pose, mean: Array, numbers: tuple[int, ...], pushed: list[int]) -> Array:
+def _wrench(model: Model, start: Pose, mean: Array, numbers: tuple[int, ...]) -> Array:
     """Wrenches about the centres of mass, shape (world, nbody, 6), from those about the origins of some bodies."""
-    of = [numbers[i] for i in pushed]
-    force, torque = mean[:, pushed, :3], mean[:, pushed, 3:]
-    centre = rotate(start.quat[:, pushed], jnp.broadcast_to(model.body.ipos[:, of], force.shape))
+    of, force, torque = np.array(numbers, int), mean[..., :3], mean[..., 3:]
+    centre = rotate(start.quat, jnp.broadcast_to(model.body.ipos[:, of], force.shape))
     wrench = jnp.concatenate([force, torque - jnp.cross(centre, force)], -1)
     return jnp.zeros((len(mean), model.structure.nbody, 6), mean.dtype).at[:, of].set(wrench)
 

@@ -109,7 +109,7 @@ class State(Tree):
 
     x: Array  # Position [m], shape (world, vertex, dim).
     v: Array  # Velocity [m/s], shape (world, vertex, dim).
-    residual: Array  # The last step's forces that are left over, relative to those that cancel, (world,); no gradient.
+    residual: Array  # Last step's forces left over by those that cancel; the largest since UNCONVERGED; no gradient.
     status: Array  # Fault bits (Status), uint32, shape (world,); no gradient.
 
 
@@ -210,7 +210,8 @@ def _advanced(
         found = displacement(layout, stage, part * start)
         residual, status = jnp.maximum(residual, found.residual), status | found.status
     x, v = stage.x + found.u, found.u / stage.timestep[:, None, None]
-    residual = jax.lax.stop_gradient(residual)
+    missed = (state.status & jnp.uint32(Status.UNCONVERGED)) != 0
+    residual = jax.lax.stop_gradient(jnp.where(missed, jnp.maximum(state.residual, residual), residual))
     new = State(x[..., :dim], v[..., :dim], residual, jax.lax.stop_gradient(status))
     return freeze(state, new, bits, ~sound([new.x, new.v, residual], len(state.status)))[0]
 
@@ -327,7 +328,7 @@ _CAUSES = {
     Status.UNCONVERGED: (
         "Newton's method stopped before the forces balanced, after {} iterations or where no step lowered the "
         "potential; lower params.timestep or the loads, hold the body by pins if it is to be at rest, or raise "
-        "params.iterations; state.residual says how far it was"
+        "params.iterations; state.residual says how far it was at worst"
     ),
     Status.CONTACT_OVERFLOW: (
         "the body met itself in more than {} pairs, and those without room did not act: give params.contact.pairs={}, "

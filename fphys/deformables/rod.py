@@ -27,7 +27,7 @@ from .. import units, worlds
 from ..bridge import reverse_only
 from ..errors import ModelError
 from ..implicit import recomputed
-from ..math import quat_mul, quat_unit, rotate
+from ..math import einsum, quat_mul, quat_unit, rotate
 from ..particles.arguments import array, expect_fields, expect_kinds, known, load, row
 from ..particles.boundary import Collider
 from ..tree import Tree, pytree, static
@@ -96,8 +96,8 @@ def init(params: Params, positions: Any = None, velocities: Any = None, num_worl
     """A rod at rest in its shape at rest, unless positions or velocities are given.
 
     Args:
-        positions: [m], shape (world, vertex, 3); their dtype decides the precision. Frames turn with their edges, by
-            the shortest way from the shape at rest.
+        positions: [m], shape (world, vertex, 3); their dtype decides the precision. Frames turn as the rod does as a
+            whole, unless it is straight at rest, and from there with their edges by the shortest way.
         velocities: [m/s], the same shape.
         num_worlds: if no positions are given, and the mesh's vertices have no world axis of their own.
 
@@ -112,11 +112,10 @@ def init(params: Params, positions: Any = None, velocities: Any = None, num_worl
     x, v = motion(params.mesh, positions, velocities, num_worlds)
     _refuse(params)
     expect_lines("positions", x, params.mesh.topology.elements)
-    rest = _rows(params, x.dtype).mesh.vertices
-    before, now = _tangents(rest, params.mesh), _tangents(x, params.mesh)
-    q = quat_mul(
-        shortest(jnp.broadcast_to(before, now.shape), now), jnp.broadcast_to(frames_of(before), (*now.shape[:2], 4))
-    )
+    now = _tangents(x, params.mesh)
+    before = jnp.broadcast_to(_tangents(_rows(params, x.dtype).mesh.vertices, params.mesh), now.shape)
+    whole = _whole(before, now)
+    q = quat_mul(shortest(rotate(whole, before), now), quat_mul(whole, frames_of(before)))
     return State(x, v, q, jnp.zeros_like(now), jnp.zeros(len(x), jnp.uint32))
 
 
@@ -153,23 +152,19 @@ def step(
     """
     expect_kinds("rod.step", params, state, Params, State)
     dtype, (count, n) = state.x.dtype, state.x.shape[:2]
-    edges = len(params.mesh.elements)
+    vertices, edges = params.mesh.topology.num_vertices, len(params.mesh.elements)
     expect_fields(state, {"v": (3,)}, (), "rod.init")
-    if (
-        n != params.mesh.topology.num_vertices
-        or state.q.shape != (count, edges, 4)
-        or state.spin.shape[1:] != (edges, 3)
-    ):
+    if n != vertices or state.q.shape != (count, edges, 4) or state.spin.shape[1:] != (edges, 3):
         raise ValueError(
-            f"state has {n} vertices and frames of shape {state.q.shape}, the mesh {params.mesh.topology.num_vertices} "
-            f"vertices and {edges} edges: begin with rod.init"
+            f"state has {n} vertices and frames of shape {state.q.shape}, the mesh {vertices} vertices and {edges} "
+            "edges: begin with rod.init"
         )
     force = load("force", units.si(force, units.force, "force"), (count, n, 3), dtype)
     torque = load("torque", torque, (count, edges, 3), dtype)
     pins = places(units.si(pins, units.length, "pins"), state.x[:, np.array(params.pinned, int)])
     turns = _orientations(turns, state.q[:, np.array(params.clamped, int)])
     shapes = contact.shapes("rod", colliders, dtype, 3, count)
-    return _step(for_worlds(_rows(_bare(params), dtype), count), state, force, torque, pins, turns, shapes)[0]
+    return _step(for_worlds(_rows(_bare(params), dtype), count), state, (force, torque, pins, turns), shapes)[0]
 
 
 def check(params: Params, state: State) -> None:
@@ -212,26 +207,17 @@ _CAUSES = {
 # A step
 
 
-def _held(stop: Array, params: Params, state: State, *loads: Any) -> tuple[Any, ...]:
+def _held(stop: Array, params: Params, state: State, *others: Any) -> tuple[Any, ...]:
     """Arguments for which these worlds stand still."""
-    return params, state.replace(status=state.status | flag(Status.NONFINITE, stop)), *loads
+    return params, state.replace(status=state.status | flag(Status.NONFINITE, stop)), *others
 
 
 @recomputed(lambda result: result[1], _held)
 def _step(
-    _: None,
-    params: Params,
-    state: State,
-    force: Array,
-    torque: Array,
-    pins: Array,
-    turns: Array,
-    colliders: tuple[Collider, ...],
+    _: None, params: Params, state: State, loads: tuple[Array, ...], colliders: tuple[Collider, ...]
 ) -> tuple[tuple[State, Array], None]:
-    """The next state, and the worlds that stand still."""
-    params, clean, (force, torque, pins, turns), colliders, bits = _screen(
-        params, state, (force, torque, pins, turns), colliders
-    )
+    """The next state, and the worlds that stand still; loads are force, torque, pins and turns."""
+    params, clean, (force, torque, pins, turns), colliders, bits = _screen(params, state, loads, colliders)
     held, clamped = list(params.pinned), list(params.clamped)
     rest, h = params.mesh.vertices, params.timestep / params.substeps
     length = measures(rest, params.mesh.elements)
@@ -373,6 +359,24 @@ def _tangents(x: Array, mesh: Mesh) -> Array:
     return d / jnp.sqrt(jnp.maximum((d**2).sum(-1, keepdims=True), 1e-30))
 
 
+def _whole(before: Array, now: Array) -> Array:
+    """The one turn that takes all directions nearest to others, an eigenvector (Horn 1987), (world, edge, 4).
+
+    It is none where those before are parallel, to a milliradian: any roll about them would do as well.
+    """
+    unit = jnp.eye(4, dtype=now.dtype)[None, None]
+    was, new = (jnp.pad(t, ((0, 0), (0, 0), (1, 0)))[:, :, None] for t in (before, now))
+    match = einsum("weki,weli->wkl", quat_mul(new, unit), quat_mul(unit, was)) / now.shape[1]
+    curved = (jnp.cross(before[:, :1], before) ** 2).sum(-1).mean(1) > 1e-6
+    match = jnp.where(curved[:, None, None], match, unit[0, :, :1] * unit[0])
+    values, vectors = jnp.linalg.eigh(jax.lax.stop_gradient(match))
+    best = jnp.where(vectors[:, :1, -1] < 0, -vectors[..., -1], vectors[..., -1])
+    gap = jnp.maximum(values[:, -1:] - values[:, :-1], 1e-6)
+    change = einsum("wik,wk,wjk,wjl,wl->wi", vectors[..., :-1], 1 / gap, vectors[..., :-1], match, best)
+    q = best + change - jax.lax.stop_gradient(change)  # of change, only the gradient
+    return jnp.broadcast_to(q[:, None], (*now.shape[:2], 4))
+
+
 # ---------------------------------------------------------------------------------------------------------------------
 # Arguments
 
@@ -408,8 +412,7 @@ def _expect(params: Params) -> None:
     _joints(topology)
 
 
-_EACH = {"density": "edge", "stretch": "edge", "bend": "joint", "twist": "joint"}
-"""What each field has a number for."""
+_EACH = {"density": "edge", "stretch": "edge", "bend": "joint", "twist": "joint"}  # what each has a number for
 
 _POSITIVE = ("density", "radius", "timestep")
 _OTHERS = ("stretch", "bend", "twist", "damping", "thickness")
@@ -444,9 +447,7 @@ def _orientations(turns: Any, now: Array) -> Array:
     at = array("turns", turns, now.dtype)
     at = at[None] if at.ndim == 2 else at
     if at.ndim != 3 or len(at) not in (1, len(now)) or at.shape[1:] != now.shape[1:]:
-        raise ValueError(
-            f"turns have shape {at.shape}, must be {now.shape[1:]} or (1 | {now.shape[0]}, ...): quaternions"
-        )
+        raise ValueError(f"turns have shape {at.shape}, must be {now.shape[1:]} or (1 | {len(now)}, ...): quaternions")
     return quat_unit(jnp.broadcast_to(at, now.shape))
 
 

@@ -43,6 +43,7 @@ class State(Tree):
     fem: tuple[Any, ...] = ()  # Soft bodies, as :func:`fphys.deformables.fem.init` makes them, one for each thing.
     pbd: tuple[Any, ...] = ()  # Cloth, ropes and solids, as :func:`fphys.deformables.pbd.init` makes them.
     flow: Any = None  # What sources gave and drains took, as :func:`fphys.particles.flow.init` makes it.
+    wrench: Any = None  # What matter did to bodies in the last step, on average [N, N m], shape (world, nbody, 6).
 
 
 @pytree
@@ -112,7 +113,8 @@ class World(Tree):
         if filling is None:
             return State(rigid, force)
         matter = filling.start(self.model, rigid)
-        return State(rigid, force, **filling.fields(matter), flow=filling.tally(matter))
+        wrench = jnp.zeros((self.num_worlds, self.model.structure.nbody, 6), force.dtype)
+        return State(rigid, force, **filling.fields(matter), flow=filling.tally(matter), wrench=wrench)
 
     @reverse_only
     def step(self, state: State, control: Array | None = None) -> State:
@@ -136,9 +138,10 @@ class World(Tree):
         matter, tally = self.filling.matter(state), state.flow
         if tally is not None:
             matter, tally = self.filling.flowed(matter, tally, self.model.opt.timestep)
-        media, loads = self.filling.media_in(model), Loads(None, None, held)
-        rigid, matter, stop = held_step(model, state.rigid, media, matter, self.filling.substeps, loads, self.unmoved)
-        after = State(rigid, force, **self.filling.fields(matter), flow=tally)
+        media, loads, substeps = self.filling.media_in(model), Loads(None, None, held), self.filling.substeps
+        rigid, matter, stop, wrench = held_step(model, state.rigid, media, matter, substeps, loads, self.unmoved)
+        wrench = choose(stop, jax.lax.stop_gradient(state.wrench), wrench)
+        after = State(rigid, force, **self.filling.fields(matter), flow=tally, wrench=wrench)
         return after if tally is None else self._held(stop, state, after)
 
     def _held(self, stop: Array, state: State, after: State) -> State:
@@ -189,14 +192,18 @@ class World(Tree):
         """The observation of a spec, concatenated, shape (num_worlds, len(columns(spec))); pure.
 
         Positions and orientations are those after the step; IMUs and contacts read as if the last control were still
-        held. Gradients flow to world and state, for sensors as in :func:`fphys.sensors`.
+        held, and matter pushed as in the last step. Gradients flow to world and state, for sensors as in
+        :func:`fphys.sensors`.
 
         Raises:
             ModelError: a name does not exist, or is a camera's. ValueError: the state has another number of worlds.
         """
         self._require_own(state)
         seen = [] if self.filling is None else self.filling.seen(state)
-        return observe.observe(self.model, self.layout, state.rigid, state.force, spec, seen)
+        wrench = state.wrench
+        push = None if wrench is None else wrench.at[:, np.array(self.unmoved, int)].set(0)
+        loads = Loads(None, push, state.force)
+        return observe.observe(self.model, self.layout, state.rigid, loads, wrench, spec, seen)
 
     def columns(self, spec: ObservationSpec) -> tuple[str, ...]:
         """The name of each column of an observation."""
@@ -240,9 +247,13 @@ class World(Tree):
         rigid = reset(self.model, rigid, mask, start.rigid)
         if filling is not None:
             matter = filling.reset(state, mask, start)
-        put = lambda old, new: jnp.where(jnp.asarray(mask)[:, None], new, old)  # noqa: E731
-        flow = None if state.flow is None else jax.tree.map(put, state.flow, start.flow)
-        return State(rigid, put(state.force, start.force), **matter, flow=flow)
+
+        def put(old: Any, new: Any) -> Any:
+            across = lambda o, n: jnp.where(jnp.asarray(mask).reshape(-1, *[1] * (o.ndim - 1)), n, o)  # noqa: E731
+            return jax.tree.map(across, old, new)
+
+        own = {name: put(getattr(state, name), getattr(start, name)) for name in ("force", "flow", "wrench")}
+        return State(rigid, **own, **matter)
 
     def _require_own(self, state: State) -> None:
         """Refuse a state of other worlds, or of another scene as far as its shapes tell.

@@ -11,6 +11,7 @@ from ..rigid.measure import Scene as Measured
 from ..rigid.sensor import sensors
 from ..rigid.stages import Loads
 from ..rigid.tree.chain import places
+from ..worlds import choose, idle
 from .compose import Layout, resolve
 from .ranges import Balls, Triangles, nearest
 from .sensors import IMU, Contact, JointState, Rays
@@ -48,11 +49,19 @@ def _joint_columns(joints: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def observe(
-    model: Model, layout: Layout, state: State, force: Array, spec: ObservationSpec, seen: list[Balls | Triangles]
+    model: Model,
+    layout: Layout,
+    state: State,
+    loads: Loads,
+    wrench: Array | None,
+    spec: ObservationSpec,
+    seen: list[Balls | Triangles],
 ) -> Array:
     """The observation, shape (world, column).
 
     Args:
+        loads: those that the mechanism is under.
+        wrench: of matter on bodies [N, N m], shape (world, nbody, 6), also on those that it does not push.
         seen: what rays see beside rigid things.
     """
     layout.require(spec)
@@ -61,7 +70,7 @@ def observe(
         parts.append(_links(model, state, layout, [layout.pick_frame(link) for link in spec.links]))
     for given in spec.sensors:
         name = resolve("sensor", given, tuple(layout.sensors))
-        parts.append(_sensor(model, layout, state, force, name, seen))
+        parts.append(_sensor(model, layout, state, loads, wrench, name, seen))
     return jnp.concatenate(parts, 1)
 
 
@@ -83,20 +92,26 @@ def _links(model: Model, state: State, layout: Layout, names: list[str]) -> Arra
 
 
 def _sensor(
-    model: Model, layout: Layout, state: State, force: Array, name: str, seen: list[Balls | Triangles]
+    model: Model,
+    layout: Layout,
+    state: State,
+    loads: Loads,
+    wrench: Array | None,
+    name: str,
+    seen: list[Balls | Triangles],
 ) -> Array:
     match layout.sensors[name]:
         case JointState() as sensor:
             return _joints(model, state, layout.joints_of(sensor))
         case IMU():
-            return sensors(model, state, force=force, names=[f"{name}:accelerometer", f"{name}:gyro"])
+            return sensors(model, state, *loads, names=[f"{name}:accelerometer", f"{name}:gyro"])
         case Rays() as sensor:
             names = [f"{name}:{i}" for i in range(len(sensor.directions))]
             found = sensors(model, state, names=names)
             found = jnp.where(found < 0, sensor.max_range, jnp.minimum(found, sensor.max_range))
             return jnp.minimum(found, nearest(seen, *_rays(model, state, layout, sensor))) if seen else found
         case Contact(link=link):
-            return _contact(model, state, force, model.id("body", layout.pick_body(link)))
+            return _contact(model, state, loads, wrench, model.id("body", layout.pick_body(link)))
     raise AssertionError(name)
 
 
@@ -112,12 +127,12 @@ def _rays(model: Model, state: State, layout: Layout, sensor: Rays) -> tuple[Arr
     return at[0] + rotate(quat, origin), rotate(quat, direction)
 
 
-def _contact(model: Model, state: State, force: Array, body: int) -> Array:
-    """The net force of contacts on a body [N], world axes, shape (world, 3)."""
-    loads = check_inputs(model, state, Loads(None, None, force))
-    model, state, loads, _ = screen(model, state, loads)
+def _contact(model: Model, state: State, loads: Loads, wrench: Array | None, body: int) -> Array:
+    """The net force of contacts and matter on a body [N], world axes, shape (world, 3)."""
+    model, state, loads, bits = screen(model, state, check_inputs(model, state, loads))
     c = Measured(model, state, loads, np.zeros(0, int)).contacts
-    if c is None:
-        return jnp.zeros((state.qpos.shape[0], 3), state.qpos.dtype)
-    sign = (c.body[..., 1] == body).astype(c.force.dtype) - (c.body[..., 0] == body).astype(c.force.dtype)
-    return (sign[..., None] * c.force).sum(1)
+    force = jnp.zeros((state.qpos.shape[0], 3), state.qpos.dtype)
+    if c is not None:
+        sign = (c.body[..., 1] == body).astype(c.force.dtype) - (c.body[..., 0] == body).astype(c.force.dtype)
+        force = (sign[..., None] * c.force).sum(1)
+    return force if wrench is None else force + choose(idle(bits), 0, wrench[:, body, :3])

@@ -36,7 +36,8 @@ class JointState:
 class IMU:
     """An accelerometer [m/s^2], gravity included, and a gyroscope [rad/s], in the sensor's axes: 3 + 3 numbers.
 
-    It reads as if the control of the last step were held: an accelerometer measures the effect of forces.
+    It reads as if the control of the last step were held, and matter pushed as in it: an accelerometer measures the
+    effect of forces.
     """
 
     link: str  # body that it is fixed to
@@ -52,7 +53,7 @@ class IMU:
 
 @dataclasses.dataclass(frozen=True)
 class Contact:
-    """The sum of the forces [N] of all contacts on a link, in world axes: 3 numbers."""
+    """The sum of the forces [N] of all contacts on a link, those of matter included, in world axes: 3 numbers."""
 
     link: str  # body that is touched
 

@@ -287,7 +287,10 @@ def test_too_few_iterations_are_reported():
     after = step(params, fem.init(params))
     assert np.asarray(after.status).tolist() == [int(fem.Status.UNCONVERGED)]
     more = params.replace(iterations=50)
-    fem.check(more, step(more, fem.init(more)))
+    done = step(more, fem.init(more))
+    fem.check(more, done)
+    later = step(more, after)  # the bit stays, and what it points to
+    assert later.status == after.status and later.residual == after.residual > 1e3 * done.residual
 
 
 def test_an_inverted_element_is_named_and_the_body_goes_on():

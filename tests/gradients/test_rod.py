@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from fphys.deformables import mesh, rod
-from fphys.math import quat_mul
+from fphys.math import quat_mul, rotate
 from fphys.particles import boundary
 from fphys.testing import check_grads, check_transforms
 
@@ -69,6 +69,18 @@ def test_a_straight_rod_at_rest():
     inputs |= {"x": inputs["vertices"][None], "q": jnp.broadcast_to(inputs["q"][:, :1], inputs["q"].shape)}
     part = {name: inputs[name] for name in ("x", "q", "vertices", "twist")}
     check_grads(jax.jit(lambda given: run(inputs | given)), (part,), tol=1e-6, directions=1)
+
+
+def test_of_where_frames_begin():
+    """They turn with the whole rod, by its shape at rest and where it is put."""
+    _, inputs = scene()
+    line = mesh.build(np.asarray(inputs["vertices"]), mesh.rope(5, 0.5).elements)
+
+    def frames(x: Any, vertices: Any) -> Any:
+        return rod.init(rod.Params(line.replace(vertices=vertices), 0.2, 0.02, 0.02, 1e-2, 1e-2), x).q
+
+    turned = rotate(jnp.asarray([[[0.5, -0.5, 0.1, 0.7]]]), inputs["x"])
+    check_grads(jax.jit(frames), (turned, inputs["vertices"]), tol=1e-6)
 
 
 def test_of_contact():

@@ -8,6 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from scipy.optimize import brentq
+from scipy.spatial.transform import Rotation
 
 from fphys.deformables import chain, mesh, rod
 from fphys.deformables.turns import inverse
@@ -61,6 +62,22 @@ def test_few_substeps_do_not_soften_a_stiff_rod():
     sag = (arms @ weight * arms[:, -1]).sum() / (bend * n)
     assert params.substeps == 50
     assert -end.x[0, -1, 2] == pytest.approx(sag, rel=0.04)
+
+
+@pytest.mark.parametrize("closed", [False, True])
+def test_a_curved_rod_that_is_only_turned_is_as_at_rest(closed: bool):
+    """By any angle: its joints neither bend nor twist."""
+    n = 10
+    s = np.linspace(0, 2 * np.pi if closed else 2, n, endpoint=not closed)
+    x = np.stack([0.3 * np.cos(s), 0.3 * np.sin(s), 0 * s], 1)
+    edges = np.stack([np.arange(n), (np.arange(n) + 1) % n], 1)[: n if closed else n - 1]
+    params = rod.Params(mesh.build(x, edges), 0.2, 0.01, 0.01, 0.05, 0.05)
+    a, b = rod.joints(params.mesh).T
+    rest = init(params).q
+    turns = Rotation.from_rotvec([[0, 0, 0], [np.pi / 2, 0, 0], [np.pi, 0, 0], [1.0, -2.0, 0.5]])
+    q = init(params, np.stack([turn.apply(x) for turn in turns])).q
+    rest, q = (quat_mul(inverse(f[:, a]), f[:, b]) for f in (rest, q))
+    np.testing.assert_allclose(q * jnp.sign((q * rest).sum(-1, keepdims=True)), rest.repeat(4, 0), rtol=0, atol=1e-13)
 
 
 @pytest.mark.parametrize(
