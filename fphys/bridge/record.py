@@ -264,13 +264,14 @@ class Recorder:
                     f"{label} is launched over {list(dims)}, but no array has size {extent} on axis {axis} "
                     f"(sizes there: {sorted(sizes)}): the launch would run past its arrays"
                 )
-        for array, axis, thread in _thread_indices(kernel):
+        for array, axis, index, thread in _thread_indices(kernel):
             if axis == thread == 0:
                 continue  # the world axis, on which all arrays must agree
             if array in views and thread < len(dims) and views[array][axis] < dims[thread]:
                 raise BridgeError(
-                    f"{label} is launched over {list(dims)} and indexes axis {axis} of {array} by thread, but {array} "
-                    f"has shape {list(views[array])}: the launch would run past it"
+                    f"{label} has {dims[thread]} threads on axis {thread}, and {array} has size {views[array][axis]} "
+                    f"on axis {axis}, which is indexed by {index}: the launch would run past it. Guard the access by "
+                    f"`if {index} < {array}.shape[{axis}]`, or launch over fewer threads"
                 )
 
 
@@ -325,8 +326,11 @@ def _lost_adjoint(code: Any) -> tuple[str, str] | None:
 
 
 @functools.cache
-def _thread_indices(kernel: Any) -> tuple[tuple[str, int, int], ...]:
-    """Where a kernel indexes an array directly by ``wp.tid()``: (array, its axis, axis of the launch)."""
+def _thread_indices(kernel: Any) -> tuple[tuple[str, int, str, int], ...]:
+    """Where a kernel indexes an array directly by ``wp.tid()``: (array, its axis, the index, its axis of the launch).
+
+    What stands under a condition on the index is left out: only a run can tell where it leads.
+    """
     threads: dict[str, int] = {}
     for node in ast.walk(kernel.adj.tree):
         if isinstance(node, ast.Assign) and ast.unparse(node.value).endswith(".tid()"):
@@ -335,13 +339,38 @@ def _thread_indices(kernel: Any) -> tuple[tuple[str, int, int], ...]:
             threads |= {name.id: i for i, name in enumerate(names) if isinstance(name, ast.Name)}
     stores = [n.id for n in ast.walk(kernel.adj.tree) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)]
     found = set()
-    for node in ast.walk(kernel.adj.tree):
+
+    def visit(node: ast.AST, free: set[str]) -> None:
+        """Look at and below a node, where no condition on the free names holds."""
         if isinstance(node, ast.Subscript) and isinstance(node.value, ast.Name | ast.Attribute):
             indices = node.slice.elts if isinstance(node.slice, ast.Tuple) else [node.slice]
             for axis, index in enumerate(indices):
-                if isinstance(index, ast.Name) and index.id in threads and stores.count(index.id) == 1:
-                    found.add((ast.unparse(node.value), axis, threads[index.id]))
+                if isinstance(index, ast.Name) and index.id in free:
+                    found.add((ast.unparse(node.value), axis, index.id, threads[index.id]))
+        condition = getattr(node, "test", getattr(node, "iter", None))
+        for _, value in ast.iter_fields(node):
+            here = free if value is condition else free - _names(condition)
+            for child in value if isinstance(value, list) else [value]:
+                if isinstance(child, ast.AST):
+                    visit(child, here)
+                    if isinstance(node, ast.BoolOp):
+                        here = here - _names(child)
+                    elif isinstance(child, ast.If) and _leaves_early(child):
+                        here = here - _names(child.test)
+
+    visit(kernel.adj.tree, {name for name in threads if stores.count(name) == 1})
     return tuple(sorted(found))
+
+
+def _leaves_early(node: ast.If) -> bool:
+    """Whether what follows a condition may be left out: it returns, or leaves the loop or round that it stands in."""
+    returns = any(isinstance(n, ast.Return) for n in ast.walk(node))
+    return returns or isinstance(node.body[-1], ast.Continue | ast.Break)
+
+
+def _names(node: ast.AST | None) -> set[str]:
+    """The names that an expression mentions."""
+    return {n.id for n in ast.walk(node) if isinstance(n, ast.Name)} if node else set()
 
 
 def _array_spec(label: str, arg: Any, value: Any) -> tuple[tuple[int, ...], np.dtype]:

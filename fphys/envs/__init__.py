@@ -25,6 +25,7 @@ from .quadrotor import QuadrotorHover
 from .randomize import ranges
 from .standup import Standup
 from .suite import SUITE
+from .vector import FphysVectorEnv
 
 __all__ = [
     "GYMNASIUM",
@@ -36,6 +37,7 @@ __all__ = [
     "Env",
     "EnvState",
     "Episode",
+    "FphysVectorEnv",
     "FrankaReach",
     "HalfCheetah",
     "Hopper",

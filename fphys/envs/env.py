@@ -21,7 +21,7 @@ from ..model import Model, State, init
 from ..rigid.last import LastSolve, unsolved
 from ..rigid.step import solved_step
 from ..tree import Tree, pytree, static
-from ..worlds import idle
+from ..worlds import Status, choose, flag, idle
 from . import drive, expect, randomize
 from .drive import Mode
 from .randomize import Ranges, merged
@@ -243,7 +243,8 @@ class Env(Tree):
             where the task terminated and where it was truncated by the time limit, bool (world,); and :class:`Info`.
             Gradients flow from all of these to state, action and model, and are cut where an episode ends. A world
             that skipped a step, or whose simulation, observation or reward became non-finite, terminates;
-            ``info.status`` says why if it was the simulation, the action or a parameter.
+            ``info.status`` says why if it was the simulation, the action or a parameter. Where an episode's first
+            observation is not finite, zeros are given for it, and the episode terminates in its first step.
         """
         return self._compiled.step(state, action)
 
@@ -341,7 +342,10 @@ class Env(Tree):
             length=zero(state.length),
             total=zero(state.total),
         )
-        return alongside((state, env._observe(state)), keys)
+        observation = env._observe(state)
+        lost = ~jnp.isfinite(observation).all(1)  # the next step ends such an episode as a fault
+        physics = physics.replace(status=physics.status | flag(Status.NONFINITE, lost))
+        return alongside((state.replace(physics=physics), choose(lost, 0, observation)), keys)
 
     def _of_worlds(self, worlds: int) -> bool:
         """Whether an array that a class has besides the model might have the world axis: one cannot know."""

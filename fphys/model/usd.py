@@ -80,6 +80,8 @@ def _read(usd: Stage, empty: Callable[[], Any]) -> Any:
         return None
 
     for prim in usd.prims:
+        if not owner(prim):
+            usd.ask(prim, *shapes.MASS)  # what stands needs none
         if prim.HasAPI(physics.CollisionAPI):
             own = bodies.get(owner(prim))
             found = shapes.collider(usd, prim, own.pose if own else np.eye(4))
@@ -101,7 +103,11 @@ def _bodies(usd: Stage, physics: Any) -> dict[Any, Body]:
     """Every rigid body by its path, in the stage's order."""
     found = {}
     for prim in usd.prims:
-        if prim.HasAPI(physics.RigidBodyAPI) and usd.get(prim, "physics:rigidBodyEnabled", True) is not False:
+        if not prim.HasAPI(physics.RigidBodyAPI):
+            continue
+        if usd.get(prim, "physics:rigidBodyEnabled", True) is False:
+            usd.leave(prim)
+        else:
             whole = usd.transform(prim)
             if abs(np.linalg.det(whole[:3, :3])) == 0:
                 raise usd.fault(prim, "its scale is zero")
@@ -120,7 +126,6 @@ def _grow(usd: Stage, bodies: dict[Any, Body], joints: list[Joint]) -> list[Join
         The joints that close a loop.
     """
     edges: dict[frozenset[Any], list[Joint]] = {}
-    usd.asked.add("newton:jointsAddMobility")
     for own in joints:
         edges.setdefault(frozenset(own.bodies), []).append(own)
     for group in edges.values():
@@ -310,9 +315,9 @@ def _require_masses(usd: Stage, bodies: dict[Any, Body], masses: dict[Any, float
 def _apart(usd: Stage, bodies: dict[Any, Body]) -> list[set[shapes.Collider]]:
     """Colliders of articulations whose bodies do not touch one another."""
     found, names = [], ("newton:selfCollisionEnabled", "physxArticulation:enabledSelfCollisions")
-    usd.asked.update(names)
     for prim in usd.prims:
-        if any(usd.get(prim, name, True) is False for name in names):
+        flags = [usd.get(prim, name, True) for name in names]
+        if not all(flags):
             trees = {body.tree for path, body in bodies.items() if path.HasPrefix(prim.GetPath())}
             if not trees:  # on a joint
                 targets = [*usd.targets(prim, "physics:body0"), *usd.targets(prim, "physics:body1")]

@@ -83,8 +83,12 @@ def add_mimics(usd: Stage, spec: Any, named: Named) -> None:
     """Add equalities of joints that follow others: q = a + b p in the file's units, and MuJoCo's higher powers."""
     for prim in usd.prims:
         ours = "MjcEqualityJointAPI" in usd.schemas(prim)
-        leaders = usd.targets(prim, "newton:mimicJoint") or (usd.targets(prim, "mjc:target") if ours else [])
-        if not leaders or usd.get(prim, "newton:mimicEnabled", True) is False:
+        also = usd.targets(prim, "mjc:target") if ours else []
+        leaders = usd.targets(prim, "newton:mimicJoint") or also
+        if not leaders:
+            continue
+        if usd.get(prim, "newton:mimicEnabled", True) is False:
+            usd.ask(prim, "newton:mimicCoef0", "newton:mimicCoef1")
             continue
         follower, leader = prim.GetPath(), leaders[0].GetPath()
         if follower not in named.joints or leader not in named.joints:
@@ -174,4 +178,3 @@ def _tune(usd: Stage, prim: Any, new: Any) -> None:
     new.range = [usd.get(prim, f"mjc:range:{end}", 0.0) for end in ("min", "max")]
     new.actfrclimited = _LIMITED[usd.get(prim, "mjc:actuatorfrclimited", "auto", _LIMITED)]
     new.actfrcrange = [usd.get(prim, f"mjc:actuatorfrcrange:{end}", 0.0) for end in ("min", "max")]
-    usd.asked.update(("mjc:group", "mjc:rgba", "mjc:width"))

@@ -71,6 +71,7 @@ def joint(usd: Stage, prim: Any, owner: Any) -> Joint | None:
         owner: gives the path of the body that a prim belongs to, None for the world.
     """
     if usd.get(prim, "physics:jointEnabled", True) is False:
+        usd.leave(prim)
         return None
     for name in ("physics:breakForce", "physics:breakTorque"):
         if usd.get(prim, name, np.inf) < _NONE:
@@ -122,7 +123,7 @@ def _dofs(usd: Stage, prim: Any) -> list[Dof] | None:
             return [dataclasses.replace(dof, label="")] if dof else []
         case "PhysicsSphericalJoint":
             cones = [usd.get(prim, f"physics:coneAngle{i}Limit", -1.0) for i in (0, 1)]
-            usd.asked.add("physics:axis")
+            usd.ask(prim, "physics:axis")
             if cones[0] != cones[1]:
                 usd.refuse(prim, f"a spherical joint with an elliptic cone of {cones[0]} and {cones[1]} degrees")
             limit = (0.0, float(np.radians(cones[0]))) if 0 <= cones[0] < 180 else None

@@ -19,7 +19,6 @@ _TOKENS = {
 }
 _OPTIONS = "ccd_iterations ccd_tolerance density impratio integrator cone jacobian solver iterations ls_iterations"
 _OPTIONS += " ls_tolerance magnetic noslip_iterations noslip_tolerance timestep tolerance viscosity wind"
-_HARMLESS = "autoreset energy fwdinv midphase nativeccd sensor"  # flags that change no motion
 _LIMITED = {"false": 0, "true": 1, "auto": 2}
 _KINDS = {
     "gainType": ("gaintype", ("fixed", "affine", "muscle")),
@@ -59,6 +58,7 @@ def add_options(usd: Stage, spec: Any) -> None:
                 usd.refuse(prim, f"{schema}: it is not read yet; MJCF can say it")
     for scene in scenes[1:]:
         usd.note(scene, f"only the first scene counts, <{scenes[0].GetPath()}>")
+        usd.leave(scene)
     for scene in scenes[:1]:
         direction = usd.get(scene, "physics:gravityDirection", np.zeros(3))
         size = usd.get(scene, "physics:gravityMagnitude", -np.inf)
@@ -91,10 +91,6 @@ def _set_options(usd: Stage, scene: Any, spec: Any) -> None:
     for name, bit in DISABLE_BITS.items():
         if usd.get(scene, f"mjc:flag:{name}", True) is False:
             spec.option.disableflags |= bit
-    usd.asked.update(f"mjc:flag:{name}" for name in _HARMLESS.split())
-    usd.asked.update(
-        ("mjc:compiler:angle", "mjc:compiler:useThread", "mjc:compiler:fitAABB", "mjc:compiler:saveInertial")
-    )
     usd.put(scene, "mjc:compiler:setTotalMass", spec.compiler, "settotalmass")
     spec.compiler.autolimits = usd.get(scene, "mjc:compiler:autoLimits", True)
 
@@ -120,7 +116,6 @@ def add_joint(usd: Stage, body: Any, prim: Any, one: Placed, name: str) -> None:
     new.springref = usd.get(prim, "mjc:springref", 0.0) * angle
     for attribute, ours in _JOINT.items():
         usd.put(prim, f"mjc:{attribute}", new, ours)
-    usd.asked.add("mjc:group")
     new.limited = int(dof.limit is not None)
     if dof.limit is not None:
         new.range = dof.limit
@@ -200,6 +195,5 @@ def add_actuators(usd: Stage, spec: Any, named: Named, name_of: Callable[[Any], 
         new.actearly = usd.get(prim, "mjc:actEarly", False) is True
         new.cranklength = usd.get(prim, "mjc:crankLength", 0.0)
         new.inheritrange = usd.get(prim, "mjc:inheritRange", 0.0)
-        usd.asked.add("mjc:group")
         made.append(0.0)
     return made

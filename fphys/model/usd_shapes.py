@@ -12,6 +12,8 @@ from .usd_stage import Stage, path_of, pxr
 
 DENSITY = 1000.0  # of what has none, USD's default [kg/m³]
 _CLASSES = 31  # bits of contype
+MASS = ("physics:mass", "physics:density", "physics:centerOfMass")
+MASS += ("physics:diagonalInertia", "physics:principalAxes", "newton:inertia")
 _TURN = {"X": np.array([[0.0, 0, 1], [0, 1, 0], [-1, 0, 0]]), "Y": np.array([[1.0, 0, 0], [0, 0, 1], [0, -1, 0]])}
 """Rotations that take the z axis to a shape's own axis."""
 _INERTIA = {"convex": 0, "exact": 1, "legacy": 2, "shell": 3}  # mjtMeshInertia
@@ -50,6 +52,7 @@ def collider(usd: Stage, prim: Any, body: np.ndarray) -> Collider | None:
         body: the pose of its body in the world, rigid, (4, 4).
     """
     if usd.get(prim, "physics:collisionEnabled", True) is False:
+        usd.leave(prim)
         return None
     whole = np.linalg.inv(body) @ usd.transform(prim)
     pose = rigid(whole)
@@ -87,7 +90,6 @@ def collider(usd: Stage, prim: Any, body: np.ndarray) -> Collider | None:
             geom, pose = {"type": form, "size": (ends[0] * wide.max(), half * along, 0)}, pose @ turn
         case "Plane":
             geom, pose = {"type": GeomType.PLANE, "size": (0, 0, 1)}, pose @ turn
-            usd.asked.update(("width", "length"))
         case "Mesh":
             geom, pose, mesh = _mesh(usd, prim, whole)
         case "Xform" | "Scope" | "":
@@ -163,6 +165,7 @@ def _contact(usd: Stage, prim: Any, material: Any) -> dict[str, Any]:
         turning = usd.get(material, "mjc:torsionalfriction", usd.get(material, "newton:torsionalFriction", 0.005))
         rolling = usd.get(material, "mjc:rollingfriction", usd.get(material, "newton:rollingFriction", 0.0001))
         geom["friction"] = (sliding, turning, rolling)
+        usd.ask(material, "physics:density")  # of bodies alone
         note = f"{path_of(material)}: its staticFriction is not read: contacts have one friction, dynamicFriction"
         if static not in (0, sliding) and note not in usd.notes:
             usd.notes.append(note)
@@ -177,8 +180,7 @@ def _contact(usd: Stage, prim: Any, material: Any) -> dict[str, Any]:
     if gap >= 0:
         geom["gap"] = gap
     if "solref" in geom:  # says the same
-        usd.asked.update(("newton:contactStiffness", "newton:contactDamping"))
-    usd.asked.add("mjc:group")  # of drawings
+        usd.ask(prim, "newton:contactStiffness", "newton:contactDamping")
     return geom
 
 
@@ -236,7 +238,8 @@ def mass_of(usd: Stage, prim: Any, body: np.ndarray, own: list[Collider]) -> Mas
     by_shapes = any(usd.get(s, "mjc:compiler:inertiaFromGeom", "auto", words) == "true" for s in usd.scenes[:1])
 
     def said(name: str, default: Any = None) -> Any:
-        return default if own and by_shapes else usd.get(prim, name, default)
+        value = usd.get(prim, name, default)
+        return default if own and by_shapes else value
 
     parts = []
     for part in own:
@@ -291,7 +294,7 @@ def filters(
         if prim.IsA(physics.CollisionGroup):
             query = physics.CollisionGroup(prim).GetCollidersCollectionAPI().ComputeMembershipQuery()
             groups[prim.GetPath()] = {own for own in colliders if query.IsPathIncluded(own.prim.GetPath())}
-            usd.asked.update(("physics:filteredGroups", "physics:mergeGroup", "physics:invertFilteredGroups"))
+            usd.ask(prim, "physics:filteredGroups", "physics:mergeGroup", "physics:invertFilteredGroups")
         if prim.HasAPI(physics.FilteredPairsAPI):
             one = _below(prim, colliders, bodies)
             filtered += [(one, _below(t, colliders, bodies)) for t in usd.targets(prim, "physics:filteredPairs")]

@@ -34,6 +34,9 @@ _BRACKETS = np.zeros(256, np.int64)
 _BRACKETS[list(b"{[(")], _BRACKETS[list(b"}])")] = 1, -1
 _SCHEME = re.compile(r"[A-Za-z][\w+.-]+:")
 _OURS = re.compile(r"(physics|newton|mjc|physx\w*|drive|limit|state)$")
+_HARMLESS = {"newton:jointsAddMobility", "mjc:group", "mjc:rgba", "mjc:width"}  # alone they change no motion
+_HARMLESS |= {f"mjc:flag:{name}" for name in "autoreset energy fwdinv midphase nativeccd sensor".split()}
+_HARMLESS |= {f"mjc:compiler:{name}" for name in "angle useThread fitAABB saveInertial".split()}
 _Z_UP = np.array([[1.0, 0, 0], [0, 0, -1], [0, 1, 0]])
 """Turns a stage whose y axis points upwards."""
 
@@ -66,7 +69,8 @@ class Stage:
     cache: Any  # of transforms
     length: float  # metres per unit
     mass: float  # kilograms per unit
-    asked: set[str] = dataclasses.field(default_factory=set)  # attributes that were looked for
+    asked: set[Any] = dataclasses.field(default_factory=set)  # paths of attributes that were looked for
+    left: set[Any] = dataclasses.field(default_factory=set)  # paths of prims without effect
     notes: list[str] = dataclasses.field(default_factory=list)  # what is read otherwise than it is written
     refused: list[str] = dataclasses.field(default_factory=list)  # what is not simulated
     points: int = 0  # of all meshes so far
@@ -119,9 +123,19 @@ class Stage:
         """Note that something of a prim is read otherwise."""
         self.notes.append(f"{path_of(prim)}: {why}")
 
+    def ask(self, prim: Any, *names: str) -> None:
+        """Note that attributes or relationships of a prim are read, or need not be."""
+        self.asked.update(map(prim.GetPath().AppendProperty, names))
+
+    def leave(self, prim: Any) -> None:
+        """Note that a prim is switched off, so that nothing of it need be read; not if it is both body and collider."""
+        physics = pxr("UsdPhysics")
+        if not (prim.HasAPI(physics.RigidBodyAPI) and prim.HasAPI(physics.CollisionAPI)):
+            self.left.add(prim.GetPath())
+
     def has(self, prim: Any, name: str) -> bool:
         """Whether an attribute has a value in the file."""
-        self.asked.add(name)
+        self.ask(prim, name)
         return bool(attribute := prim.GetAttribute(name)) and attribute.HasAuthoredValue()
 
     def get(self, prim: Any, name: str, default: Any = None, allowed: Iterable[str] = ()) -> Any:
@@ -169,7 +183,7 @@ class Stage:
         Raises:
             ModelError: there is no such prim.
         """
-        self.asked.add(name)
+        self.ask(prim, name)
         relation = prim.GetRelationship(name)
         found = []
         for path in relation.GetForwardedTargets() if relation else ():
@@ -204,10 +218,15 @@ class Stage:
         if self.refused:
             raise UnsupportedError("\n  ".join([f"{self.label}: not simulated:", *self.refused]))
         unread: dict[str, list[Any]] = {}
+        material = pxr("UsdPhysics").MaterialAPI
         for prim in self.prims:
+            friction = prim.GetPath().AppendProperty("physics:dynamicFriction")
+            unbound = prim.HasAPI(material) and friction not in self.asked
+            if unbound or prim.GetPath() in self.left:
+                continue
             for property_ in prim.GetAuthoredProperties():
                 name = property_.GetName()
-                if _OURS.match(name.split(":")[0]) and name not in self.asked:
+                if _OURS.match(name.split(":")[0]) and not (name in _HARMLESS or property_.GetPath() in self.asked):
                     unread.setdefault(name, []).append(prim)
         for name, prims in unread.items():
             more = f" and {len(prims) - 1} more" if len(prims) > 1 else ""

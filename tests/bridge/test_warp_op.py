@@ -49,6 +49,42 @@ def product(x: wp.array2d(dtype=f64), y: wp.array2d(dtype=f64), z_out: wp.array2
 
 
 @wp.kernel
+def guarded(x: wp.array2d(dtype=f64), k: wp.array2d(dtype=f64), y_out: wp.array2d(dtype=f64)):
+    world, i = wp.tid()
+    if i < k.shape[1]:
+        y_out[world, i] = k[world, i] * x[world, i + 1]
+
+
+@wp.kernel
+def left_early(x: wp.array2d(dtype=f64), k: wp.array2d(dtype=f64), y_out: wp.array2d(dtype=f64)):
+    world, i = wp.tid()
+    if i >= k.shape[1]:
+        return
+    y_out[world, i] = k[world, i] * x[world, i + 1]
+
+
+@wp.kernel
+def in_one_line(x: wp.array2d(dtype=f64), k: wp.array2d(dtype=f64), y_out: wp.array2d(dtype=f64)):
+    world, i = wp.tid()
+    y_out[world, i] = k[world, i] * x[world, i + 1] if i < k.shape[1] else f64(0.0)
+
+
+@wp.kernel
+def unguarded(x: wp.array2d(dtype=f64), k: wp.array2d(dtype=f64), y_out: wp.array2d(dtype=f64)):
+    world, i = wp.tid()
+    if world > 0:
+        y_out[world, i] = k[world, i] * x[world, i]
+
+
+@wp.kernel
+def guarded_too_late(x: wp.array2d(dtype=f64), k: wp.array2d(dtype=f64), y_out: wp.array2d(dtype=f64)):
+    world, i = wp.tid()
+    stiffness = k[world, i]
+    if i < k.shape[1]:
+        y_out[world, i] = stiffness * x[world, i]
+
+
+@wp.kernel
 def running_product(x: wp.array2d(dtype=f64), y_out: wp.array2d(dtype=f64)):
     """Every lane is computed from the previous one, which this kernel has just written."""
     world = wp.tid()
@@ -244,6 +280,25 @@ def test_a_kernel_that_reads_its_own_output(worlds):
     x, weights = normal(worlds, 5), normal(worlds, 5, seed=1)
     close(op(x), reference(x))
     close(*(jax.grad(lambda x, f=f: jnp.sum(weights * f(x)))(x) for f in (op, reference)))
+
+
+@pytest.mark.parametrize("kernel", [guarded, left_early, in_one_line])
+def test_an_access_under_a_condition_on_its_thread_is_accepted(kernel):
+    op, x, k = elementwise(kernel), normal(3, 5), normal(1, 4, seed=1)
+
+    def reference(x, k):
+        return jnp.pad(k * x[:, 1:], ((0, 0), (0, 1)))
+
+    close(op(x, k), reference(x, k))
+    ours, theirs = (jax.grad(lambda x, k, f=f: jnp.sum(f(x, k) ** 2), argnums=(0, 1))(x, k) for f in (op, reference))
+    jax.tree.map(close, ours, theirs)
+
+
+@pytest.mark.parametrize("kernel", [unguarded, guarded_too_late])
+def test_an_access_without_one_is_refused_with_the_way_out(kernel):
+    why = r"has 5 threads on axis 1, and k has size 4 on axis 1, which is indexed by i: .* `if i < k.shape\[1\]`, or"
+    with pytest.raises(fphys.errors.BridgeError, match=why):
+        jax.vmap(elementwise(kernel), (0, None))(normal(2, 3, 5), normal(1, 4))
 
 
 # Worlds: shared inputs, thread ranges, vmap

@@ -3,6 +3,7 @@
 import functools
 from typing import Any
 
+import gymnasium
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -46,6 +47,14 @@ def test_an_array_of_the_class_is_no_array_of_worlds():
     every, _ = restart(state, jnp.ones(WORLDS, bool))
     assert some.goal[5] == every.goal[5] != state.goal[5]
     np.testing.assert_array_equal(jnp.delete(some.goal, 5), jnp.delete(state.goal, 5))
+
+
+def test_gymnasium_has_an_interface_to_it():
+    vector = fphys.envs.FphysVectorEnv(Swing(model(), 3, max_episode_steps=1))
+    observation, _ = vector.reset(seed=0)
+    assert isinstance(vector, gymnasium.vector.VectorEnv) and vector.observation_space.contains(observation)
+    *_, truncated, info = vector.step(vector.action_space.sample())
+    assert truncated.all() and info["_final_obs"].all()
 
 
 def changed(**functions: Any) -> Env:
@@ -106,6 +115,19 @@ def test_a_reward_that_is_not_finite_ends_the_episode_and_is_counted():
     state, _ = jax.jit(env.reset)(jax.random.key(0))
     state, _, _, terminated, _, _ = jax.jit(env.step)(state, jnp.zeros((3, 2)))
     np.testing.assert_array_equal(terminated, [False, True, False])
+    np.testing.assert_array_equal(state.faults, [0, 1, 0])
+
+
+def test_a_first_observation_that_is_not_finite_reaches_nobody():
+    lost = lambda s: ((jnp.arange(3) == 1) & (s.length == 0) & (s.episode == 1))[:, None]  # noqa: E731
+    env = changed(observation=lambda e, s: jnp.where(lost(s), jnp.nan, s.qpos)).replace(max_episode_steps=2)
+    state, _ = jax.jit(env.reset)(jax.random.key(0))
+    terminated, seen = [], []
+    for _ in range(4):
+        state, observation, _, ended, _, info = jax.jit(env.step)(state, jnp.zeros((3, 2)))
+        terminated.append(ended[1])
+        seen += [observation, info.final_obs]
+    assert np.isfinite(seen).all() and terminated == [False, False, True, False]
     np.testing.assert_array_equal(state.faults, [0, 1, 0])
 
 

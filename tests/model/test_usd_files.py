@@ -132,6 +132,27 @@ def test_what_is_read_otherwise_is_named_in_one_warning(tmp_path):
         assert named in message
 
 
+def test_what_is_not_read_is_named_whatever_other_prims_have(tmp_path):
+    apis, drive = '"PhysicsDriveAPI:rotX"', "float drive:rotX:physics:stiffness = 50\nfloat limit:rotX:physics:low = -5"
+    lost = ball("a") + joint("Spherical", None, "a", drive, apis=apis)
+    other = ball("b", (3, 0, 0)) + joint("", None, "b", drive, at0=(3, 0, 0), apis=apis)
+    for text in (lost, lost + other):
+        with pytest.warns(UserWarning, match="</w/a_joint>: drive:rotX:physics:stiffness is not read") as found:
+            fphys.load(write(tmp_path, text))
+        assert "</w/a_joint>: limit:rotX:physics:low is not read" in str(found[0].message)
+
+
+def test_what_is_off_or_unused_need_not_be_read(tmp_path):
+    off = f"""def Xform "off" ({BODY}) {{ bool physics:rigidBodyEnabled = 0
+          float physics:mass = 2
+          vector3f physics:velocity = (1, 0, 0) }}
+      def Sphere "ghost" ({SHAPE}) {{ bool physics:collisionEnabled = 0
+          float newton:contactMargin = 0.1 }}
+      def Material "unused" (prepend apiSchemas = ["PhysicsMaterialAPI"]) {{ float physics:dynamicFriction = 1 }}"""
+    no_joint = joint("Revolute", None, "a", "bool physics:jointEnabled = 0\nfloat physics:upperLimit = 3")
+    assert read(write(tmp_path, ball("a") + off + no_joint)).nbody == 2
+
+
 @pytest.mark.parametrize("kind", ["Capsule", "Cylinder"])
 def test_what_is_round_and_scaled_unevenly_is_named(tmp_path, kind):
     text = (
