@@ -53,14 +53,14 @@ class Watched:
     """
 
     def __init__(self, source: Source) -> None:
-        self.source, self.told = source, False
+        self.source, self.untold = source, [True]  # of several threads, one can take it out
 
     def __len__(self) -> int:
         return len(self.source)
 
     def __getitem__(self, index: Any) -> Record:
         record = self.source[index]
-        for path, values in [] if self.told else jax.tree_util.tree_leaves_with_path(record):
+        for path, values in jax.tree_util.tree_leaves_with_path(record) if self.untold else ():
             if not isinstance(values, (np.ndarray, np.floating, float)) or np.asarray(values).dtype.kind != "f":
                 continue
             finite = np.isfinite(values)
@@ -73,7 +73,10 @@ class Watched:
         return record
 
     def _tell(self, number: int, name: str, value: Any) -> None:
-        self.told = True
+        try:
+            self.untold.pop()
+        except IndexError:  # another thread was first
+            return
         warnings.warn(
             f"record {number} of the data ({type(self.source).__name__}) holds {value} at {name}: an update on it that "
             "is not finite is skipped and counted in state.skipped; fix or remove the record. Further such records "
