@@ -446,7 +446,7 @@ def _run(name: str, arguments: list[str]) -> int:
     module = experiments.load(name)
     flat = tyro.conf.OmitArgPrefixes
     options = dataclasses.make_dataclass("Options", [("config", flat[module.Config]), ("common", flat[Common])])
-    chosen: Any = tyro.cli(options, prog=f"fphys run {name}", description=_plain(module.__doc__), args=arguments)
+    chosen: Any = tyro.cli(options, prog=f"fphys run {name}", description=module.__doc__, args=arguments)
     use_device(chosen.common.device)
     keep_memory()
     with Run(name, root=chosen.common.out, config=chosen.config) as record:

@@ -28,8 +28,8 @@ def loader(
 
     Its iterators have ``get_state`` and ``set_state``, exact even in the middle of an epoch and with prefetching.
     :func:`fphys.train.fit` saves and restores them. The order depends only on ``seed``, the epoch and the source's
-    length, not on workers and threads, and a position holds with any of them. The first record that holds NaN or
-    infinity causes a RuntimeWarning that names its index.
+    length, not on workers and threads, and a position holds with any of them. The first record read that holds NaN
+    or infinity causes a RuntimeWarning that names its index.
 
     Args:
         source: a length, and records by index: :class:`Arrays`, a reader of this package, or your own. Records of

@@ -1,4 +1,4 @@
-"""A pole is balanced on a cart by deep Q-learning (:mod:`fphys.rl.dqn`), the cart in plain JAX.
+"""A pole is balanced on a cart by deep Q-learning (fphys.rl.dqn), the cart in plain JAX.
 
 The training ends when a hundred episodes of the greedy policy reach the goal on average. Another hundred episodes test
 it. Carts, memory and updates run together in one compiled loop.
