@@ -9,6 +9,17 @@ import numpy as np
 Array = jax.Array
 
 
+class Rows(NamedTuple):
+    """Edges in their order, row after row; a ring begins anywhere."""
+
+    edges: np.ndarray  # their numbers
+    places: np.ndarray  # where each edge is among them
+    row: np.ndarray  # which row each is of, in that order
+    first: np.ndarray  # place of the first edge of each row, shape (row,)
+    last: np.ndarray  # of the last
+    closed: np.ndarray  # whether a row is a ring, bool, shape (row,)
+
+
 class Chain(NamedTuple):
     """Joints that act at once, in their order along the rods, and which of them follow the one before."""
 
@@ -22,10 +33,35 @@ def chains(pairs: np.ndarray) -> list[Chain]:
     Args:
         pairs: the two edges of every joint, shape (joint, 2); an edge is the first of one joint at most.
     """
-    ending = {int(b): j for j, (_, b) in enumerate(pairs)}
-    before = np.array([ending.get(int(a), -1) for a, _ in pairs], int)
+    before = _before(pairs)
     closing = _closing(before)
     return [_row(before, joints) for joints in (np.setdiff1d(np.arange(len(pairs)), closing), closing) if len(joints)]
+
+
+def rows(pairs: np.ndarray, count: int) -> Rows:
+    """All of ``count`` edges; ``pairs`` as for :func:`chains`."""
+    closing = {int(b) for a, b in pairs[_closing(_before(pairs))]}
+    after = {int(a): int(b) for a, b in pairs if int(b) not in closing}
+    inner = set(after.values())
+    found: list[list[int]] = []
+    for edge in (e for e in range(count) if e not in inner):
+        found.append([edge])
+        while found[-1][-1] in after:
+            found[-1].append(after[found[-1][-1]])
+    length = np.array([len(row) for row in found], int)
+    last = np.cumsum(length) - 1
+    closed = np.array([row[0] in closing for row in found], bool)
+    edges = [edge for row in found for edge in row]
+    row = np.arange(len(found)).repeat(length)
+    return Rows(
+        *(x.astype(np.int32) for x in (np.array(edges), np.argsort(edges), row, last - length + 1, last)), closed
+    )
+
+
+def _before(pairs: np.ndarray) -> np.ndarray:
+    """The joint before every joint, or -1."""
+    ending = {int(b): j for j, (_, b) in enumerate(pairs)}
+    return np.array([ending.get(int(a), -1) for a, _ in pairs], int)
 
 
 def _closing(before: np.ndarray) -> np.ndarray:

@@ -27,17 +27,18 @@ from .. import units, worlds
 from ..bridge import reverse_only
 from ..errors import ModelError
 from ..implicit import recomputed
-from ..math import einsum, quat_mul, quat_unit, rotate
+from ..math import quat_mul, quat_unit, rotate
 from ..particles.arguments import array, expect_fields, expect_kinds, known, load, row
 from ..particles.boundary import Collider
 from ..tree import Tree, pytree, static
 from ..worlds import Status, choose, flag, freeze, idle, is_nonfinite, sound
 from . import contact
 from .arguments import expect_finite, expect_lines, expect_pins, for_worlds, motion, places, vertex_numbers
-from .chain import Chain, chains, solve
+from .chain import Chain, Rows, chains, rows, solve
 from .constraints import colors
+from .frames import laid
 from .mesh import Mesh, Topology, measures, shared
-from .turns import axis_of, exp, frames_of, inverse, log, shortest, turned_by
+from .turns import axis_of, exp, frames_of, inverse, log, turned_by
 
 __all__ = ["Params", "State", "Status", "check", "init", "joints", "reset", "step"]
 
@@ -96,8 +97,8 @@ def init(params: Params, positions: Any = None, velocities: Any = None, num_worl
     """A rod at rest in its shape at rest, unless positions or velocities are given.
 
     Args:
-        positions: [m], shape (world, vertex, 3); their dtype decides the precision. Frames turn as the rod does as a
-            whole, unless it is straight at rest, and from there with their edges by the shortest way.
+        positions: [m], shape (world, vertex, 3); their dtype decides the precision. Frames turn with their
+            edges, so that joints bend and do not twist; in a ring they twist alike, as little as they can.
         velocities: [m/s], the same shape.
         num_worlds: if no positions are given, and the mesh's vertices have no world axis of their own.
 
@@ -114,9 +115,9 @@ def init(params: Params, positions: Any = None, velocities: Any = None, num_worl
     expect_lines("positions", x, params.mesh.topology.elements)
     now = _tangents(x, params.mesh)
     before = jnp.broadcast_to(_tangents(_rows(params, x.dtype).mesh.vertices, params.mesh), now.shape)
-    whole = _whole(before, now)
-    q = quat_mul(shortest(rotate(whole, before), now), quat_mul(whole, frames_of(before)))
-    return State(x, v, q, jnp.zeros_like(now), jnp.zeros(len(x), jnp.uint32))
+    return State(
+        x, v, laid(before, now, _lines(params.mesh.topology)), jnp.zeros_like(now), jnp.zeros(len(x), jnp.uint32)
+    )
 
 
 @reverse_only
@@ -359,24 +360,6 @@ def _tangents(x: Array, mesh: Mesh) -> Array:
     return d / jnp.sqrt(jnp.maximum((d**2).sum(-1, keepdims=True), 1e-30))
 
 
-def _whole(before: Array, now: Array) -> Array:
-    """The one turn that takes all directions nearest to others, an eigenvector (Horn 1987), (world, edge, 4).
-
-    It is none where those before are parallel, to a milliradian: any roll about them would do as well.
-    """
-    unit = jnp.eye(4, dtype=now.dtype)[None, None]
-    was, new = (jnp.pad(t, ((0, 0), (0, 0), (1, 0)))[:, :, None] for t in (before, now))
-    match = einsum("weki,weli->wkl", quat_mul(new, unit), quat_mul(unit, was)) / now.shape[1]
-    curved = (jnp.cross(before[:, :1], before) ** 2).sum(-1).mean(1) > 1e-6
-    match = jnp.where(curved[:, None, None], match, unit[0, :, :1] * unit[0])
-    values, vectors = jnp.linalg.eigh(jax.lax.stop_gradient(match))
-    best = jnp.where(vectors[:, :1, -1] < 0, -vectors[..., -1], vectors[..., -1])
-    gap = jnp.maximum(values[:, -1:] - values[:, :-1], 1e-6)
-    change = einsum("wik,wk,wjk,wjl,wl->wi", vectors[..., :-1], 1 / gap, vectors[..., :-1], match, best)
-    q = best + change - jax.lax.stop_gradient(change)  # of change, only the gradient
-    return jnp.broadcast_to(q[:, None], (*now.shape[:2], 4))
-
-
 # ---------------------------------------------------------------------------------------------------------------------
 # Arguments
 
@@ -393,6 +376,11 @@ def _joints(topology: Topology) -> np.ndarray:
     if (wrong := (meeting == 2) & ~there).any():
         raise ModelError(f"at vertex {np.argmax(wrong)} two edges run against each other: swap the vertices of one")
     return np.stack([into[there], out[there]], 1).astype(np.int32)
+
+
+@functools.lru_cache(16)
+def _lines(topology: Topology) -> Rows:
+    return rows(_joints(topology), len(topology.elements))
 
 
 def _expect(params: Params) -> None:

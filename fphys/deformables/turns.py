@@ -39,6 +39,11 @@ def turned_by(q: Array, angle: Array) -> Array:
     return quat_mul(exp(angle), q)
 
 
+def roll(axis: Array, angle: Array) -> Array:
+    """The unit quaternion of a turn about a unit vector by an angle [rad], shape (..., 1)."""
+    return jnp.concatenate([jnp.cos(angle / 2), jnp.sin(angle / 2) * axis], -1)
+
+
 def shortest(a: Array, b: Array) -> Array:
     """The turn from one unit vector to another; between opposite ones half a turn about some axis across."""
     w = 1 + (a * b).sum(-1, keepdims=True)

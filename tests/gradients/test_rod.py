@@ -1,5 +1,6 @@
 """Gradients of rods against differences, and with a term of the backward pass taken out."""
 
+import functools
 from typing import Any
 
 import jax
@@ -81,6 +82,21 @@ def test_of_where_frames_begin():
 
     turned = rotate(jnp.asarray([[[0.5, -0.5, 0.1, 0.7]]]), inputs["x"])
     check_grads(jax.jit(frames), (turned, inputs["vertices"]), tol=1e-6)
+    rope = mesh.rope(5, 0.5)
+    back = jax.jit(lambda x: rod.init(rod.Params(rope, 0.2, 0.02, 0.02, 1e-2, 1e-2), x).q)
+    check_grads(back, (jnp.asarray(-rope.vertices[None]),), tol=1e-6)
+
+
+def test_of_where_frames_of_a_ring_begin():
+    """They share its twist."""
+    s = np.arange(7) * 2 * np.pi / 7
+    ring = mesh.build(
+        np.stack([np.cos(s), np.sin(s), 0.1 * np.cos(2 * s)], 1), np.stack([np.arange(7), (np.arange(7) + 1) % 7], 1)
+    )
+    laid = jnp.asarray(np.stack([np.sin(s), 0.5 * np.sin(2 * s), 0.3 * np.cos(s)], 1)[None])
+    made = functools.partial(rod.Params, density=0.2, radius=0.02, timestep=0.02, bend=1e-2, twist=1e-2)
+    frames = jax.jit(lambda x, vertices: rod.init(made(ring.replace(vertices=vertices)), x).q)
+    check_grads(frames, (laid, jnp.asarray(ring.vertices)), tol=1e-6)
 
 
 def test_of_contact():

@@ -11,7 +11,7 @@ from scipy.optimize import brentq
 from scipy.spatial.transform import Rotation
 
 from fphys.deformables import chain, mesh, rod
-from fphys.deformables.turns import inverse
+from fphys.deformables.turns import inverse, log
 from fphys.math import quat_mul
 
 init = jax.jit(rod.init)
@@ -78,6 +78,52 @@ def test_a_curved_rod_that_is_only_turned_is_as_at_rest(closed: bool):
     q = init(params, np.stack([turn.apply(x) for turn in turns])).q
     rest, q = (quat_mul(inverse(f[:, a]), f[:, b]) for f in (rest, q))
     np.testing.assert_allclose(q * jnp.sign((q * rest).sum(-1, keepdims=True)), rest.repeat(4, 0), rtol=0, atol=1e-13)
+
+
+def bends(params: rod.Params, x: Any) -> np.ndarray:
+    """Angles of the joints of a rod laid along x, beyond those at rest: two of the bend, and the twist."""
+    a, b = rod.joints(params.mesh).T
+    rest, q = (quat_mul(inverse(f[:, a]), f[:, b]) for f in (init(params).q, init(params, x[None]).q))
+    return np.asarray(log(quat_mul(inverse(rest), q)))[0]
+
+
+def test_a_straight_rod_bends_where_it_is_laid_and_does_not_twist():
+    """In arcs and helices, also across its direction at rest and back along it: each joint bends as its edges do."""
+    s = np.linspace(0, 2.5, 13)
+    params = rod.Params(mesh.rope(12, 1.0), 0.2, 0.01, 0.01, 0.05, 0.05)
+    arc = np.stack([0 * s, np.sin(s), 1 - np.cos(s)], 1) / 2.5
+    helix = np.stack([np.cos(2 * s), np.sin(2 * s), s], 1) / 5
+    for x in (arc, arc[:, [1, 0, 2]], helix, np.outer(s, [-0.4, 0, 0])):
+        found, t = bends(params, x), np.diff(x, axis=0)
+        angle = 2 * np.arcsin(np.linalg.norm(np.diff(t / np.linalg.norm(t, axis=1, keepdims=True), axis=0), axis=1) / 2)
+        assert abs(found[:, 2]).max() < 1e-14
+        np.testing.assert_allclose(np.linalg.norm(found, axis=1), 4 * np.tan(angle / 4), rtol=0, atol=1e-13)
+
+
+def test_rods_of_one_mesh_are_laid_each_by_itself():
+    """Their edges are not in order, and a ring is among them; each is only turned, by another turn."""
+    x = np.random.default_rng(0).normal(size=(11, 3))
+    edges = np.array([[3, 4], [0, 1], [4, 5], [9, 10], [1, 2], [6, 7], [8, 9], [10, 8]])
+    params = rod.Params(mesh.build(x, edges), 0.2, 0.01, 0.01, 0.05, 0.05)
+    turns = [Rotation.from_rotvec(v) for v in ([1, 2, -1], [0, 3, 1], [2, 0, 0], [0.1, -2, 2])]
+    laid = [turn.apply(part) for turn, part in zip(turns, np.split(x, [3, 6, 8]), strict=True)]
+    assert abs(bends(params, np.concatenate(laid))).max() < 1e-13
+
+
+def test_the_twist_of_a_ring_is_shared():
+    """Laid in a figure of eight it must twist. Twist and writhe are a whole number of turns (Calugareanu 1961)."""
+    n = 60
+    s = np.arange(n) * 2 * np.pi / n
+    ring = mesh.build(np.stack([np.cos(s), np.sin(s), 0 * s], 1), np.stack([np.arange(n), (np.arange(n) + 1) % n], 1))
+    params = rod.Params(ring, 0.2, 0.01, 0.01, 0.05, 0.05)
+    eight = np.stack([np.sin(s), 0.5 * np.sin(2 * s), 0.2 * np.cos(s)], 1)
+    along = np.stack([np.cos(s), np.cos(2 * s), -0.2 * np.sin(s)], 1) * 2 * np.pi / n
+    apart = eight[:, None] - eight
+    distance = np.linalg.norm(apart, axis=-1) + np.diag(np.full(n, np.inf))
+    writhe = ((np.cross(along[:, None], along) * apart).sum(-1) / distance**3).sum() / (4 * np.pi)  # Gauss's integral
+    twist = bends(params, eight)[:, 2]
+    assert twist.sum() / (2 * np.pi) == pytest.approx(1 - writhe, abs=1e-3)
+    assert twist.std() < 0.1 * twist.mean()
 
 
 @pytest.mark.parametrize(
