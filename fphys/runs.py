@@ -62,6 +62,7 @@ class Run:
         self.history: dict[str, list[float]] = {}
         self._steps: dict[str, list[int]] = {}
         self._arrays: dict[str, np.ndarray] = {}
+        self._moved: set[str] = set()  # arrays of the last motion
         self._values: dict[str, Any] = {}
         self._video: dict[str, Any] = {}
         self._bars: list[Any] = []  # nested bars, the innermost last
@@ -131,8 +132,14 @@ class Run:
         return path
 
     def save(self, **arrays: Any) -> Path:
-        """Add arrays to ``result.npz``. The file is replaced as a whole, so it is never half written."""
-        self._arrays |= {key: np.asarray(value) for key, value in arrays.items()}
+        """Add copies of arrays to ``result.npz``. The file is replaced as a whole, so it is never half written.
+
+        Raises:
+            ValueError: an array is called ``file`` or ``allow_pickle``, which numpy.savez means otherwise.
+        """
+        if refused := arrays.keys() & {"file", "allow_pickle"}:
+            raise ValueError(f"arrays are called {sorted(refused)}, which numpy.savez means otherwise: rename them")
+        self._arrays |= {key: np.array(value) for key, value in arrays.items()}
         path = self.path / "result.npz"
         with _replacing(path) as part, part.open("wb") as file:
             np.savez(file, **self._arrays)  # type: ignore[arg-type]
@@ -151,41 +158,58 @@ class Run:
     ) -> Path:
         """Save what moved, for ``fphys view FOLDER``: arrays in ``result.npz``, and ``scene.xml`` beside it.
 
-        The scene is MJCF of what is seen, without files of its own (:func:`fphys.render.outline`).
+        The scene is MJCF of what is seen, without files of its own (:func:`fphys.render.outline`). What an earlier
+        call saved is replaced.
 
         Args:
-            time: [s], shape (T,).
+            time: [s], shape (T,). It never falls.
             scene: the fphys.Model that moved, or MJCF of what stands around the particles.
             states: of the model, stacked on a leading time axis. ``qpos``, ``mocap_pos`` and ``mocap_quat`` are saved.
-            x: positions of particles or vertices [m], shape (T, world, n, dim).
-            elements: of the mesh between them, shape (element, 2, 3 or 4).
+            x: positions of particles or vertices [m], shape (T, [world,] n, dim). A particle that is not there is NaN.
+                A plane is shown upright; beside states, it is at z = 0, where :func:`fphys.coupling.step` has it.
+            elements: of the mesh between them, shape (element, 2, 3 or 4). Points that no element names are particles.
             marks: positions of the scene's mocap bodies [m], shape (world, nmocap, 3), such as targets.
             color: of the particles, red, green and blue from 0 to 1, shape (n, 3).
             radius: of the particles [m].
 
         Raises:
-            ValueError: nothing moves, or times or worlds are not as many everywhere.
+            ValueError: nothing moves; shapes do not fit each other or the scene; numbers of bodies or of a mesh are not
+                finite; or the worlds of the scene do not look alike, for ``scene.xml`` is one for all.
         """
         from .model.load import load
-        from .render import outline
+        from .render.outline import outline, unlike
+        from .render.recording import MOVING, NAMES, check
 
-        time = np.asarray(time)
-        arrays = {"x": x, "elements": elements, "color": color, "radius": radius, "time": time}
+        arrays = {"x": x, "elements": elements, "color": color, "radius": radius}
         if states is not None:
             arrays |= {name: getattr(states, name) for name in ("qpos", "mocap_pos", "mocap_quat")}
         elif marks is not None:
             arrays["mocap_pos"] = np.broadcast_to(marks, (len(time), *np.shape(marks)))
         arrays = {name: np.asarray(array) for name, array in arrays.items() if array is not None and np.size(array)}
-        shapes = {name: array.shape for name, array in arrays.items() if name in ("qpos", "x", "mocap_pos")}
-        if not shapes or len({time.shape, *(shape[:1] for shape in shapes.values())}) > 1:
-            raise ValueError(f"time has shape {time.shape}, and what moves {shapes}: must have as many times")
-        worlds = {name: shape[1] for name, shape in shapes.items()}
-        if len(set(worlds.values())) > 1:
-            raise ValueError(f"there are {worlds} worlds: must be as many, shapes are (time, world, ...)")
-        if scene is not None:
-            text = outline(load(scene) if isinstance(scene, str) else scene)
+        if not arrays.keys() & MOVING.keys():
+            raise ValueError("nothing moves: pass states of the scene, or positions of particles as x")
+        if "x" in arrays and arrays["x"].ndim == 3:
+            arrays["x"] = arrays["x"][:, None]
+        if "x" in arrays and states is not None and arrays["x"].shape[-1] == 2:
+            arrays["x"] = np.pad(arrays["x"], [(0, 0)] * (arrays["x"].ndim - 1) + [(0, 1)])
+        model, text = load(scene) if isinstance(scene, str) else scene, None
+        if model is not None:
+            text = outline(model)
+            if own := unlike(model):
+                raise ValueError(
+                    f"worlds of the scene differ in {own}, but scene.xml is one for all: save a world k alone, with "
+                    "scene=fphys.render.outline(model, k) and [:, k : k + 1] of what moves"
+                )
+            model = load(text)
+        arrays["time"] = np.asarray(time)
+        kept = {name: array for name, array in self._arrays.items() if name not in self._moved}
+        check(model, {name: array for name, array in (kept | arrays).items() if name in NAMES})
+        if text is None:
+            (self.path / "scene.xml").unlink(missing_ok=True)
+        else:
             with _replacing(self.path / "scene.xml") as part:
                 part.write_text(text, encoding="utf-8")
+        self._arrays, self._moved = kept, set(arrays)
         return self.save(**arrays)
 
     def metrics(self, **values: Any) -> Path:

@@ -64,12 +64,123 @@ def test_a_motion_is_saved_with_its_scene(tmp_path):
     with np.load(run.path / "result.npz") as result:
         assert set(result) == {"time", "qpos", "radius"}
         np.testing.assert_array_equal(result["qpos"], states.qpos)
-    with pytest.raises(ValueError, match=r"time has shape \(2,\).*as many times"):
+    with pytest.raises(ValueError, match=r"time has shape \(2,\), must be 3 numbers \[s\] that never fall"):
         run.motion(states.time[:2, 0], model, states)
-    with pytest.raises(ValueError, match=r"'x': 4, 'qpos': 2.* worlds: must be as many"):
+    with pytest.raises(ValueError, match=r"shapes \{'qpos': \(3, 2, 2\), 'x': \(3, 4, 5, 3\)\}: .*as many worlds"):
         run.motion(states.time[:, 0], model, states, x=np.zeros((3, 4, 5, 2)))
-    with pytest.raises(ValueError, match=r"what moves \{\}"):
+    with pytest.raises(ValueError, match="nothing moves"):
         run.motion(states.time[:, 0], model)
+
+
+def resting(model, times, worlds):
+    import jax
+
+    import fphys
+
+    return jax.tree.map(lambda a: np.broadcast_to(a, (times, *a.shape)), fphys.init(model, worlds))
+
+
+def test_what_is_saved_is_a_copy(tmp_path):
+    run = Run("fit", root=tmp_path, quiet=True)
+    a, x = np.zeros(2), np.zeros((3, 1, 4, 3))
+    run.save(a=a)
+    run.motion(np.arange(3.0), x=x)
+    a += 1
+    x += 1
+    run.save(b=a)
+    with np.load(run.path / "result.npz") as result:
+        assert result["a"].max() == result["x"].max() == 0
+
+
+@pytest.mark.parametrize("name", ["file", "allow_pickle"])
+def test_names_that_savez_means_otherwise_are_refused(tmp_path, name):
+    run = Run("fit", root=tmp_path, quiet=True)
+    with pytest.raises(ValueError, match=rf"called \['{name}'\].*rename"):
+        run.save(**{name: np.zeros(2)})
+    run.save(a=np.zeros(2))
+    with np.load(run.path / "result.npz") as result:
+        assert set(result) == {"a"}
+
+
+def test_a_motion_replaces_the_one_before(tmp_path):
+    import fphys
+
+    model, run, x = fphys.load(fphys.asset("ball")), Run("fall", root=tmp_path, quiet=True), np.zeros((5, 1, 4, 3))
+    run.save(loss=1.0)
+    run.motion(np.arange(5.0), x=x, elements=np.array([[0, 1, 2]]), color=np.ones((4, 3)))
+    run.motion(np.arange(3.0), model, resting(model, 3, 2))
+    with np.load(run.path / "result.npz") as result:
+        assert set(result) == {"loss", "time", "qpos"}
+    run.motion(np.arange(5.0), x=x)
+    with np.load(run.path / "result.npz") as result:
+        assert set(result) == {"loss", "time", "x"} and not (run.path / "scene.xml").exists()
+
+
+POST = '<mujoco><worldbody><body mocap="true"><geom size="0.1"/></body></worldbody></mujoco>'
+X = np.zeros((5, 2, 4, 3))
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"x": X, "color": np.ones((3, 3))}, r"color has shape \(3, 3\), must be \(4, 3\)"),
+        ({"x": X, "elements": [[0, 1, 9]]}, "elements name vertices 0 to 9, x has 4"),
+        ({"x": X, "elements": [[0, 1, 2]], "time": -np.arange(5.0)}, "5 numbers .* that never fall"),
+        ({"x": X, "time": [0, 1, np.nan, 3, 4]}, "5 numbers .* that never fall"),
+        (
+            {"x": np.where(np.arange(4)[:, None] == 1, np.nan, X), "elements": [[0, 1, 2]]},
+            "x is not finite from frame 0",
+        ),
+        ({"x": X + 0j}, "x has dtype complex128, must hold real numbers"),
+        (
+            {"x": X, "scene": POST, "marks": np.zeros((2, 2, 3))},
+            r"mocap_pos has shape \(5, 2, 2, 3\), the model \(1, 3\)",
+        ),
+        ({"x": X, "scene": POST, "marks": np.zeros((1, 1, 3))}, "as many worlds"),
+        ({"marks": np.zeros((1, 1, 3))}, "no scene"),
+        ({"states": "ball"}, "no scene"),
+        ({"states": "ball", "scene": "ball", "x": X[:, 0, :2]}, "as many worlds"),
+    ],
+)
+def test_what_the_viewer_would_refuse_is_not_saved(tmp_path, given, message):
+    import fphys
+
+    run = Run("fall", root=tmp_path, quiet=True)
+    if "states" in given:
+        given = given | {"states": resting(fphys.load(given["states"]), 5, 2)}
+    with pytest.raises(ValueError, match=message):
+        run.motion(**({"time": np.arange(5.0)} | given))
+    assert not list(run.path.glob("*.npz")) + list(run.path.glob("*.xml"))
+    run.motion(np.arange(5.0), x=X)
+
+
+def test_planar_matter_is_where_planar_bodies_are(tmp_path):
+    """In x and y, as in docs/coupling.md. Without bodies, the viewer shows a plane upright."""
+    import fphys
+
+    run, model = Run("fall", root=tmp_path, quiet=True), fphys.load("ball")
+    for states, last in ((resting(model, 5, 1), 0), (None, 1)):
+        run.motion(np.arange(5.0), model, states, x=np.ones((5, 4, 2)))
+        with np.load(run.path / "result.npz") as result:
+            assert result["x"].shape == (5, 1, 4, 3 if last == 0 else 2) and (result["x"][..., -1] == last).all()
+
+
+def test_worlds_that_look_unlike_are_saved_one_by_one(tmp_path):
+    import fphys
+    from fphys.render import outline
+
+    ball, run = fphys.load("ball"), Run("fall", root=tmp_path, quiet=True)
+    states, factor = resting(ball, 3, 2), np.array([1.0, 2.0])
+    alike = {path: factor[:, None] * leaf for path, leaf in (("body.mass", ball.body.mass), ("qpos0", ball.qpos0))}
+    run.motion(np.arange(3.0), ball.replace(alike), states)
+    unlike = ball.replace({"geom.size": factor[:, None, None] * ball.geom.size})
+    with pytest.raises(ValueError, match=r"differ in \['geom.size'\].*save a world k alone"):
+        run.motion(np.arange(3.0), unlike, states)
+    run.motion(
+        np.arange(3.0), outline(unlike, 1), states.replace(qpos=states.qpos[:, 1:], mocap_pos=states.mocap_pos[:, 1:])
+    )
+    drawn = fphys.load(run.path / "scene.xml")
+    np.testing.assert_allclose(drawn.geom.size[0, -1], 2 * ball.geom.size[0, -1], rtol=1e-5)
 
 
 def test_tensorboard_reads_what_was_logged(tmp_path):

@@ -47,10 +47,10 @@ def test_the_motion_is_the_rollouts(pendulum):
 @pytest.mark.parametrize(
     ("qpos", "x", "world", "message"),
     [
-        (np.zeros((5, 3)), None, 0, "qpos has 3 coordinates, the model 2"),
+        (np.zeros((5, 3)), None, 0, r"qpos has shape \(5, 3\), the model \(2,\)"),
         (np.zeros((5, 4, 2)), None, 4, "world is 4, qpos has worlds 0 to 3"),
         (np.zeros(2), None, 0, "qpos has shape .*time axis first"),
-        (np.zeros((5, 2)), np.zeros((4, 3, 3)), 0, "5 times, the particles 4"),
+        (np.zeros((5, 2)), np.zeros((4, 3, 3)), 0, "'qpos': 5, 'x': 4} times: must be as many"),
     ],
 )
 def test_arrays_that_do_not_fit_are_refused(pendulum, qpos, x, world, message):
@@ -153,6 +153,85 @@ def test_a_mesh_is_shown_by_its_surface(port, tmp_path, corners):
         view.motion(None, None, x[:, :, :2], elements=body.elements)
 
 
+@pytest.mark.extra("viser")
+def test_particles_that_are_not_there_are_hidden(port, tmp_path):
+    x = np.random.default_rng(0).uniform(size=(4, 2, 5, 3))
+    x[np.arange(5) >= np.arange(4)[:, None, None] + [[0], [-9]]] = np.nan  # frame k shows k in world 0, none in world 1
+    color = np.arange(15).reshape(5, 3) / 15
+    run = Run("jet", root=tmp_path, quiet=True)
+    for look in ({"color": color}, {}):
+        run.motion(np.arange(4.0), x=x, **look)
+        viewer = view.view(str(run.path), None, port)
+        try:
+            for frame in (3, 0, 2):
+                viewer.show(frame)
+                np.testing.assert_allclose(viewer._cloud.points, x[frame, 0, :frame], atol=1e-6)
+                assert not look or (viewer._cloud.colors == (255 * color[:frame]).astype(np.uint8)).all()
+            assert viewer._cloud.point_size > 0 and np.isfinite(viewer.server.initial_camera.position).all()
+            viewer.world.value = 1
+            assert not len(viewer._cloud.points)
+        finally:
+            viewer.stop()
+    viewer = view.view(str(run.path), None, port, world=1)  # begins with nothing to see
+    viewer.stop()
+    assert np.isfinite(viewer.server.initial_camera.position).all()
+
+
+@pytest.mark.extra("viser")
+@pytest.mark.parametrize("corners", [3, 4])
+def test_points_that_are_not_of_the_mesh_are_a_cloud(port, tmp_path, corners):
+    body = mesh.cloth((3, 3), (1.0, 1.0)) if corners == 3 else mesh.box((2, 2, 2), (1.0, 1.0, 1.0))
+    drops = np.array([[2.0, 0, 0], [np.nan, 0, 0], [3.0, 0, 0]])
+    n, x = len(body.vertices), np.concatenate([drops[:2], body.vertices, drops[2:]])
+    run = Run("rain", root=tmp_path, quiet=True)
+    run.motion(np.arange(2.0), x=np.stack([x, x + 1])[:, None], elements=2 + body.elements)
+    viewer = view.view(str(run.path), None, port)
+    try:
+        viewer.show(1)
+        np.testing.assert_allclose(viewer._cloud.points, drops[[0, 2]] + 1, atol=1e-6)
+        np.testing.assert_allclose(viewer._surface.vertices, body.vertices + 1, atol=1e-6)
+        assert np.unique(viewer._surface.faces).max() == n - 1
+    finally:
+        viewer.stop()
+
+
+@pytest.mark.extra("viser")
+def test_frames_are_shown_at_their_times(port, tmp_path):
+    """Also where a world stood still for a step, and all the time."""
+    x, run = np.zeros((6, 1, 2, 3)), Run("fall", root=tmp_path, quiet=True)
+    for time, played in (
+        (np.array([1.0, 1.1, 1.2, 1.2, 1.4, 9.0]), ((0, 3, 3), (0, 5, 4), (3, 1, 3))),
+        (np.ones(6), ((0, 1, 5),)),
+    ):
+        run.motion(time, x=x)
+        viewer = view.view(str(run.path), None, port)
+        try:
+            viewer.speed.value = 4.0
+            for begin, tenths, end in played:  # of a second of the motion
+                viewer.show(begin)
+                viewer.play((tenths - 0.5) / 40, fps=40)
+                assert viewer.time.value == end
+        finally:
+            viewer.stop()
+
+
+@pytest.mark.extra("viser")
+def test_marks_alone_are_a_motion(port, tmp_path):
+    model = fphys.load('<mujoco><worldbody><body mocap="true"><geom size="0.1"/></body></worldbody></mujoco>')
+    states = jax.tree.map(lambda a: np.broadcast_to(a, (3, *a.shape)), fphys.init(model, 2))
+    states = states.replace(mocap_pos=np.arange(18.0).reshape(3, 2, 1, 3))
+    run = Run("mark", root=tmp_path, quiet=True)
+    run.motion(np.arange(3.0), model, states)
+    viewer = view.view(str(run.path), None, port)
+    try:
+        viewer.show(2)
+        for world in range(2):
+            viewer.world.value = world
+            np.testing.assert_allclose(viewer._geoms[0].position, states.mocap_pos[2, world, 0])
+    finally:
+        viewer.stop()
+
+
 def test_without_viser_it_says_what_to_install(monkeypatch, capsys):
     monkeypatch.setitem(sys.modules, "viser", None)
     assert cli.main(["view", "double-pendulum"]) == 2
@@ -163,7 +242,7 @@ def test_without_viser_it_says_what_to_install(monkeypatch, capsys):
 def test_a_file_without_motion(tmp_path, capsys):
     np.savez(tmp_path / "other.npz", loss=np.zeros(3))
     assert cli.main(["view", "double-pendulum", str(tmp_path / "other.npz")]) == 2
-    assert "holds 'loss', must hold qpos or x to be shown" in capsys.readouterr().err
+    assert "holds 'loss', must hold qpos, x or mocap_pos to be shown" in capsys.readouterr().err
 
 
 @pytest.mark.browser

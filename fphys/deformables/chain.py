@@ -53,9 +53,9 @@ def rows(pairs: np.ndarray, count: int) -> Rows:
     closed = np.array([row[0] in closing for row in found], bool)
     edges = [edge for row in found for edge in row]
     row = np.arange(len(found)).repeat(length)
-    return Rows(
-        *(x.astype(np.int32) for x in (np.array(edges), np.argsort(edges), row, last - length + 1, last)), closed
-    )
+    places = np.argsort(edges)
+    edges, places, row, first, last = (np.asarray(x, np.int32) for x in (edges, places, row, last - length + 1, last))
+    return Rows(edges, places, row, first, last, closed)
 
 
 def _before(pairs: np.ndarray) -> np.ndarray:

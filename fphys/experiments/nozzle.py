@@ -309,11 +309,9 @@ def _film(run: Run, rig: Rig, path: Any, there: Any, when: np.ndarray, shape: np
     cell, text = rig.params.cell, props((guess(), shape), rig.params.cell)
     path = path - np.array([0.0, 0.0, FLOOR], np.float32)
     path[..., 1] += np.array([APART, -APART], np.float32)[:, None]
-    inside = np.array([-0.1, 0.0, -FLOOR], np.float32) + np.array([[0.0, APART, 0.0], [0.0, -APART, 0.0]], np.float32)
-    some = slice(None, None, -(-path.shape[1] * path.shape[2] // KEPT))
-    kept = np.where(there[..., None], path, inside[:, None])[:, :, some]  # an empty slot is in the feed, unseen
-    run.motion(when, film.stage(text), x=kept.reshape(len(path), 1, -1, 3), radius=0.35 * cell)
     path = np.where(there[..., None], path, np.nan)
+    kept = path[:, :, :: -(-path.shape[1] * path.shape[2] // KEPT)]
+    run.motion(when, film.stage(text), x=kept.reshape(len(path), 1, -1, 3), radius=0.35 * cell)
     water = [Surface(path[:, world, None], cell / 2, WATER) for world in range(path.shape[1])]
     view = Camera(azimuth=72, elevation=-27, track=False, lookat=(0.66, 0.02, 0.22), distance=2.5)
     return film.deforming(run, water, 1 / SHOWN, text, view, 480, 848)

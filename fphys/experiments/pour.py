@@ -89,11 +89,11 @@ def main(config: Config, run: Run) -> dict[str, Any]:
     lost = int((~inside(last)).sum())
     run.save(speed=np.array(speeds))
     when = np.arange(1, times + 1) * count * 10 * params.timestep
-    run.motion(when, BOX, x=np.array(shown)[:, None], radius=params.spacing / 2)
+    visible = np.where(np.array(kinds)[..., None], shown, np.nan)
+    run.motion(when, BOX, x=visible[:, None], radius=params.spacing / 2)
     run.plot("pour", _figure(shown, params.spacing, wanted, count * 10 * params.timestep))
-    visible = [np.where(k[:, None], x, np.nan) for x, k in zip(shown, kinds)]
     view = Camera(azimuth=60, elevation=-18, track=False)
-    run.video("pour", lambda: splat(np.array(visible), 0.55 * params.spacing, camera=view), SHOWN)
+    run.video("pour", lambda: splat(visible, 0.55 * params.spacing, camera=view), SHOWN)
     return {
         "success": lost == 0 and max(abs(found / wanted - 1), abs(middle / wanted - 1)) < BAR,
         "lost": lost,

@@ -1,5 +1,6 @@
 """What of a model is seen, as MJCF: to show a motion later without the files that the model came from."""
 
+import operator
 from typing import Any
 
 import numpy as np
@@ -20,8 +21,9 @@ def outline(model: Any, world: int = 0) -> str:
     """
     from ..model.init import init
     from ..model.load import read_spec, to_mujoco
+    from ..model.model import world_counts
 
-    m, _ = to_mujoco(model, init(model, world + 1), world)
+    m, _ = to_mujoco(model, init(model, max(world + 1, *world_counts(model).values())), world)
     spec: Any = read_spec()
     spec.modelname, spec.option.timestep = "outline", m.opt.timestep
     for i in np.unique(m.geom_dataid[m.geom_type == GeomType.MESH]):
@@ -69,3 +71,17 @@ def outline(model: Any, world: int = 0) -> str:
     spec.compiler.degree = False
     spec.compile()
     return spec.to_xml()
+
+
+def unlike(model: Any) -> list[str]:
+    """Leaves of a model in which worlds differ so that they look unlike though their states are equal."""
+    s, geom = model.structure, visible_geoms(model.structure.source)
+    free = s.joint.type == JointType.FREE
+    fixed = s.body.mocap < 0
+    fixed[s.joint.body[free]] = False  # the pose of the others is the state's
+    axes = s.joint.qpos[np.isin(s.joint.type, (JointType.HINGE, JointType.SLIDE))]
+    seen = {"body.pos": fixed, "body.quat": fixed, "joint.pos": ~free, "joint.axis": ~free, "qpos0": axes}
+    seen |= dict.fromkeys(("geom.pos", "geom.quat", "geom.size"), geom)
+    seen |= dict.fromkeys(("hfield.size", "hfield.data"), slice(None))
+    leaves = {path: np.asarray(operator.attrgetter(path)(model)) for path in seen}
+    return [path for path, leaf in leaves.items() if (leaf[:, seen[path]] != leaf[:1, seen[path]]).any()]

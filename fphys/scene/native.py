@@ -9,11 +9,13 @@ import numpy as np
 
 from .. import units
 from ..bridge import reverse_only
+from ..bridge.spread import alongside
 from ..control import pd
 from ..coupling.exchange import held_step
 from ..errors import ModelError, UnsupportedError
 from ..model import Model, check, init, load, reset
 from ..model import State as RigidState
+from ..model.model import world_counts
 from ..particles.arguments import kind_of
 from ..render import sight
 from ..rigid.stages import Loads
@@ -47,6 +49,17 @@ class State(Tree):
 
 
 @pytree
+class Gains(Tree):
+    """Of the PD law, for each of :attr:`World.controls`, shape (control,): the same in all worlds."""
+
+    has_no_worlds = True  # fphys.distributed copies them to every device
+
+    kp: Array  # Stiffness [N/m or N m/rad].
+    kd: Array  # Damping [N s/m or N m s/rad].
+    limit: Array  # Largest force or torque [N or N m], infinite if there is no limit.
+
+
+@pytree
 class World(Tree):
     """Many copies of a scene. It is itself a pytree: gradients flow to its leaves as to states and controls.
 
@@ -56,14 +69,32 @@ class World(Tree):
 
     model: Model  # The rigid part.
     filling: Filling | None  # The matter, as described in the scene.
-    kp: Array  # Stiffness of the PD law [N/m or N m/rad], shape (control,).
-    kd: Array  # Damping of the PD law [N s/m or N m s/rad], shape (control,).
-    limit: Array  # Largest force or torque [N or N m], shape (control,), infinite if there is no limit.
+    gains: Gains  # Those of :class:`ActionSpec`.
+    rows: Array  # Nothing for each world, shape (num_worlds, 0): :mod:`fphys.distributed` gives each device its rows.
     max_force: float = static()  # Largest force or torque that a control may ask for [N or N m].
-    num_worlds: int = static()
     action: ActionSpec = static()
     layout: Layout = static()
     unmoved: tuple[int, ...] = static(default=())  # Bodies that matter does not push.
+
+    @property
+    def num_worlds(self) -> int:
+        """How many copies there are; on a device that has only some of them, how many it has."""
+        return self.rows.shape[0]
+
+    @property
+    def kp(self) -> Array:
+        """Stiffness of the PD law [N/m or N m/rad], shape (control,)."""
+        return self.gains.kp
+
+    @property
+    def kd(self) -> Array:
+        """Damping of the PD law [N s/m or N m s/rad], shape (control,)."""
+        return self.gains.kd
+
+    @property
+    def limit(self) -> Array:
+        """Largest force or torque [N or N m], shape (control,), infinite if there is no limit."""
+        return self.gains.limit
 
     @property
     def joints(self) -> tuple[str, ...]:
@@ -79,15 +110,18 @@ class World(Tree):
         """A copy with some fields changed; traceable and differentiable.
 
         Args:
-            changes: by field. ``kp``, ``kd`` and ``limit`` are one number, or one for each of :attr:`controls`, shape
-                (control,); they may be quantities if all of these are hinges, or all slides.
+            changes: by field, or ``num_worlds``. ``kp``, ``kd`` and ``limit`` are one number, or one for each of
+                :attr:`controls`, shape (control,); they may be quantities if all of these are hinges, or all slides.
 
         Raises:
             ValueError: another shape. TypeError: another dtype. UnitError: a quantity of another kind.
         """
-        new, real = super().replace(**changes), self.kp.dtype
-        rows = {name: _row(name, changes[name], new.layout, new.controls, real) for name in GAINS if name in changes}
-        return dataclasses.replace(new, **rows)
+        given, real = {name: changes.pop(name) for name in GAINS if name in changes}, self.kp.dtype
+        if "num_worlds" in changes:
+            changes["rows"] = _rows(changes.pop("num_worlds"), real)
+        new = super().replace(**changes)
+        gains = {name: _row(name, value, new.layout, new.controls, real) for name, value in given.items()}
+        return dataclasses.replace(new, gains=new.gains.replace(**gains))
 
     def init(self, positions: Any = None, max_contacts: int | None = None, max_constraints: int | None = None) -> State:
         """The scene as described, at rest; traceable.
@@ -111,10 +145,11 @@ class World(Tree):
             rigid = rigid.replace(qpos=rigid.qpos.at[:, at].set(jnp.broadcast_to(given, (self.num_worlds, n))))
         force, filling = jnp.zeros_like(rigid.qvel), self.filling
         if filling is None:
-            return State(rigid, force)
+            return alongside(State(rigid, force), self.rows)
         matter = filling.start(self.model, rigid)
         wrench = jnp.zeros((self.num_worlds, self.model.structure.nbody, 6), force.dtype)
-        return State(rigid, force, **filling.fields(matter), flow=filling.tally(matter), wrench=wrench)
+        fields = filling.fields(matter) | {"flow": filling.tally(matter), "wrench": wrench}
+        return alongside(State(rigid, force, **fields), self.rows)
 
     @reverse_only
     def step(self, state: State, control: Array | None = None) -> State:
@@ -243,7 +278,8 @@ class World(Tree):
         self._require_own(state)
         rigid, matter, filling = state.rigid, {}, self.filling
         if start is None:
-            start = self.init(max_contacts=rigid.max_contacts, max_constraints=rigid.max_constraints)
+            own = self.replace(num_worlds=len(rigid.qpos))
+            start = own.init(max_contacts=rigid.max_contacts, max_constraints=rigid.max_constraints)
         rigid = reset(self.model, rigid, mask, start.rigid)
         if filling is not None:
             matter = filling.reset(state, mask, start)
@@ -258,13 +294,21 @@ class World(Tree):
     def _require_own(self, state: State) -> None:
         """Refuse a state of other worlds, or of another scene as far as its shapes tell.
 
+        On a device that has only some of the worlds, the whole world fits if all worlds share what it has.
+
         Raises:
             ValueError: it is. TypeError: it is no state.
         """
         if not isinstance(state, State):
             raise TypeError(f"state is a {kind_of(state)}: make one with world.init()")
         worlds = state.rigid.qpos.shape[0]
-        if worlds != self.num_worlds:
+        if jax.sharding.get_abstract_mesh().manual_axes:
+            if others := set(world_counts(self.model).values()) - {1, worlds}:
+                raise ValueError(
+                    f"this device has {worlds} of the worlds, world.model has numbers for {max(others)}: pass the "
+                    "world in `args` of fphys.distributed.gradient, or split it as the state is"
+                )
+        elif worlds != self.num_worlds:
             raise ValueError(f"state has {worlds} worlds, this world has {self.num_worlds}: make one with world.init()")
         own = {"qpos": self.model.qpos0.shape[-1:], "qvel": self.model.dof.damping.shape[-1:]}
         own |= {} if self.filling is None else self.filling.counts()
@@ -284,7 +328,7 @@ class World(Tree):
         if control is None:
             return self.model, jnp.zeros_like(v), jnp.zeros_like(v)
         at, dof = observe.addresses(self.model, self.controls)
-        wanted = (self.num_worlds, len(dof))
+        wanted = (v.shape[0], len(dof))
         control = units.si(control, self.layout.kinds(self.action.mode, self.controls), "control")
         if not isinstance(control, jax.Array):
             control = jnp.asarray(control, v.dtype)
@@ -349,7 +393,7 @@ def build(scene: Any, spec: Any, num_worlds: int, action: ActionSpec, dtype: Any
     limits = dict(zip(found.joints, found.limits, strict=True))
     limit = [limits[name] for name in joints] if action.limit is None else action.limit
     row = lambda name, value: _row(name, value, found, joints, real)  # noqa: E731
-    rows = row("kp", action.kp), row("kd", action.kd), row("limit", limit)
+    gains = Gains(row("kp", action.kp), row("kd", action.kd), row("limit", limit))
     geoms = () if all(isinstance(part.material, Rigid) for part in scene.parts) else holding(model)
     filling = fill(scene, model, geoms) or pour(scene, model, geoms, num_worlds) or soften(scene, model, geoms)
     if isinstance(filling, Particles):
@@ -360,7 +404,11 @@ def build(scene: Any, spec: Any, num_worlds: int, action: ActionSpec, dtype: Any
         for part in scene.parts
         if isinstance(part.material, Rigid) and not part.material.pushed and name.split("/")[0] == part.name
     ]
-    return World(model, filling, *rows, scene.max_force, num_worlds, action, found, tuple(unmoved))
+    return World(model, filling, gains, _rows(num_worlds, real), scene.max_force, action, found, tuple(unmoved))
+
+
+def _rows(num_worlds: int, real: Any) -> Array:
+    return jnp.zeros((num_worlds, 0), real)
 
 
 def _row(name: str, value: Any, layout: Layout, joints: tuple[str, ...], real: Any) -> Array:

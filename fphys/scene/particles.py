@@ -40,7 +40,9 @@ SOLVERS: dict[str, Solver] = {"mpm": mpm, "sph": sph, "fem": fem, "pbd": pbd}
 
 
 class Filling(Tree):
-    """Matter of a scene as described, which bodies push and are pushed by."""
+    """Matter of a scene as described, which bodies push and are pushed by: the same in all worlds."""
+
+    has_no_worlds = True  # fphys.distributed copies it to every device
 
     media: tuple[Any, ...]  # of fphys.coupling, with the parameters of their solvers
     kinds: tuple[str, ...]  # the solver of each

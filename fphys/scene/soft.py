@@ -1,5 +1,7 @@
 """Deformable things of the native back end: meshes that push the rigid bodies and are pushed by them."""
 
+import itertools
+import warnings
 from typing import Any
 
 import jax
@@ -23,6 +25,8 @@ from .ranges import Balls, Triangles
 Array = jax.Array
 THIN = 0.002
 """Radius of strands and half the thickness of sheets in images, where the material has none [m]."""
+NEAR = 1e-6
+"""Things whose shadows along gravity are nearer than this are in each other's way [m]."""
 
 
 @pytree
@@ -100,6 +104,7 @@ def soften(scene: Any, model: Model, geoms: tuple[int, ...]) -> Bodies | None:
     substeps = max(getattr(params, "substeps", 1) for params in found)
     media = tuple(_medium(params.replace(timestep=scene.timestep / substeps), geoms) for params in found)
     begin = [turned(part.morph.quat, body.vertices) + part.morph.pos for part, body in zip(parts, bodies, strict=True)]
+    _warn_of_meetings(parts, begin, np.asarray(scene.gravity))
     return Bodies(
         media=media,
         positions=tuple(jnp.asarray(x, real) for x in begin),
@@ -108,6 +113,21 @@ def soften(scene: Any, model: Model, geoms: tuple[int, ...]) -> Bodies | None:
         substeps=substeps,
         kinds=tuple("pbd" if isinstance(part.material, PBD) else "fem" for part in parts),
     )
+
+
+def _warn_of_meetings(parts: list[Any], begin: list[np.ndarray], gravity: np.ndarray) -> None:
+    """Warn of things of which one hangs above the other along gravity, as far as boxes around them tell."""
+    down = gravity / max(float(np.linalg.norm(gravity)), np.finfo(float).tiny)
+    shadows = [x - np.multiply.outer(x @ down, down) for x in begin]
+    for (one, a), (other, b) in itertools.combinations(zip(parts, shadows, strict=True), 2):
+        if (np.maximum(a.min(0), b.min(0)) <= np.minimum(a.max(0), b.max(0)) + NEAR).all():
+            warnings.warn(
+                f"{one.name!r} and {other.name!r} are in each other's way along gravity, and would pass through each "
+                "other: things that deform do not feel each other in a scene; move one aside, or step both as one "
+                "mesh with fphys.deformables, where `apart` of pbd and `pairs` of fem keep its parts from each other",
+                UserWarning,
+                stacklevel=5,
+            )
 
 
 def _medium(params: fem.Params | pbd.Params, geoms: tuple[int, ...]) -> coupling.FEM | coupling.PBD:

@@ -18,6 +18,8 @@ from fphys.deformables import fem, mesh, pbd
 from fphys.distributed.messages import Message, messages
 from fphys.particles import mpm, sph
 from fphys.rl import ppo, shac
+from fphys.scene import MJCF, PBD, ActionSpec, Cloth, ObservationSpec, Rigid, Sphere
+from fphys.scene.native import World
 
 from ..compiled import as_users
 
@@ -305,6 +307,60 @@ def test_the_vertices_that_all_worlds_share_go_to_every_device():
         assert placed[0].mesh.vertices.is_fully_replicated and placed[0].damping.sharding.spec == P("world")
     apart = rope.replace(vertices=jnp.tile(jnp.asarray(rope.vertices), (WORLDS, 1, 1)))
     assert distributed.split(apart, MESH).vertices.sharding.spec == P("world")
+
+
+def swinging(mass: Any) -> World:
+    """A scene of two worlds with two controls, whose gains could be taken for worlds."""
+    arm = "<body pos='{} 0 1'><joint name='j' axis='0 1 0'/><geom size='.1' pos='.2 0 0' contype='0'/></body>"
+    scene = fphys.Scene(timestep=0.01)
+    for i in range(2):
+        scene.add(MJCF(f"<mujoco><worldbody>{arm.format(i)}</worldbody></mujoco>"), name=f"arm{i}")
+    scene.add(Sphere(0.1, pos=(0, 3, 1)), Rigid(mass=mass), name="ball")
+    return scene.build(2, action=ActionSpec("position", kp=(10.0, 20.0), kd=0.1))
+
+
+def swung(gravity: Any, world: World, target: Any) -> Any:
+    world = world.replace(model=world.model.replace({"opt.gravity": gravity}))
+    state, _ = fphys.scan(lambda s, _: (world.step(s, target), None), world.init(), None, length=3)
+    return (state.rigid.qpos**2).sum(), state.rigid.qpos
+
+
+def test_the_world_of_a_scene_among_the_arguments_is_cut_where_it_has_worlds():
+    world, target = swinging(mass=(1.0, 2.0)), jnp.array([[0.3, -0.2], [0.1, 0.4]])
+    (value, qpos), slope = jax.jit(jax.value_and_grad(swung, has_aux=True))(world.model.opt.gravity, world, target)
+    state = world.init()
+    assert jnp.abs(slope).max() > 0 and jnp.abs(qpos[:, :2]).min() > 0
+    with jax.set_mesh(MESH):
+        run = jax.jit(functools.partial(distributed.gradient, swung))
+        same(run(world.model.opt.gravity, world, target), ((value, slope), qpos), 1e-12)
+        placed = distributed.split(world)
+        assert placed.model.body.mass.sharding.spec == P("world") and placed.kp.is_fully_replicated
+        closed = lambda _, state, target: (world.step(state, target).rigid.qpos.sum(), None)  # noqa: E731
+        with pytest.raises(
+            ValueError, match=r"1 of the worlds, world.model has numbers for 2: pass the world in `args`"
+        ):
+            jax.eval_shape(functools.partial(distributed.gradient, closed), value, state, target)
+
+
+def test_the_world_of_a_scene_that_all_devices_share_takes_the_worlds_of_each():
+    world, target = swinging(mass=1.0), jnp.array([[0.3, -0.2], [0.1, 0.4]])
+
+    def cost(world: World, state: Any, target: Any) -> Any:
+        return (world.step(state, target).rigid.qvel ** 2).sum(), world.observe(state, ObservationSpec("all"))
+
+    args = world, world.init(jnp.array([[0.1, 0.2], [0.3, 0.4]])), target
+    (value, aux), slope = jax.jit(jax.value_and_grad(cost, has_aux=True))(*args)
+    with jax.set_mesh(MESH):
+        found = jax.jit(functools.partial(distributed.gradient, cost))(*args)
+    same(found, ((value, slope), aux), 1e-12)
+    assert jnp.abs(slope.kp).min() > 0
+
+
+def test_the_matter_of_a_scene_goes_to_every_device():
+    scene = fphys.Scene()
+    scene.add(Cloth((1.0, 1.0), (1, 1)), PBD(0.2), name="cloth")  # as many vertices as worlds
+    placed = distributed.split(scene.build(WORLDS), MESH)
+    assert all(x.is_fully_replicated for x in jax.tree.leaves(placed.filling))
 
 
 def test_what_has_no_worlds_comes_from_no_gradient():

@@ -12,6 +12,7 @@ import pytest
 import fphys
 from fphys import cli, page, view
 from fphys.errors import MissingDependencyError, ModelError
+from fphys.render import recording
 
 pytestmark = pytest.mark.extra("viser")
 
@@ -286,7 +287,7 @@ def test_a_bomb_is_not_unpacked(tmp_path, monkeypatch):
     """The file holds what it claims, 128 MiB of zeros in 128 KiB, but only 64 can be shown."""
     packed(tmp_path / "run.npz", member((1 << 24,), data=bytes(1 << 27)), zipfile.ZIP_DEFLATED)
     assert (tmp_path / "run.npz").stat().st_size < 2**18
-    monkeypatch.setattr(view, "MAX_BYTES", 1 << 26)
+    monkeypatch.setattr(recording, "MAX_BYTES", 1 << 26)
     monkeypatch.setattr(zipfile.ZipFile, "open", None)
     with pytest.raises(ModelError, match=r"run\.npz: qpos\.npy has 1342178\d\d bytes, at most 67108864 can be shown"):
         view._arrays(tmp_path / "run.npz")

@@ -6,6 +6,7 @@ import pytest
 import fphys
 from fphys.render import outline
 from fphys.render.canvas import visible_geoms
+from fphys.render.outline import unlike
 
 SHAPES = """<mujoco>
   <asset>
@@ -45,6 +46,20 @@ def test_an_outline_looks_like_its_model(source):
         np.testing.assert_allclose(o.geom_rgba[b], color, atol=1e-6)
     if m.nhfield:
         np.testing.assert_allclose(o.hfield_data, m.hfield_data, atol=1e-6)
+
+
+def test_each_world_has_its_outline():
+    model = fphys.load(SHAPES)
+    factor = np.array([1.0, 2.0, 3.0])[:, None, None]
+    model = model.replace({"body.pos": factor * model.body.pos, "geom.size": factor * model.geom.size})
+    for world in range(3):
+        drawn = fphys.load(outline(model, world))
+        np.testing.assert_allclose(drawn.geom.size[0, -1], model.geom.size[world, -1], rtol=1e-5)
+        np.testing.assert_allclose(drawn.body.pos[0], model.body.pos[world], rtol=1e-5)
+    assert unlike(model) == ["body.pos", "geom.size"]
+    here = np.ones((3, model.structure.nbody, 1))
+    here[1, -1] = 2  # a mocap body's pose is the state's
+    assert unlike(fphys.load(SHAPES).replace({"body.pos": here * model.body.pos[:1]})) == []
 
 
 def points(m, data, geom):

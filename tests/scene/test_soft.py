@@ -174,6 +174,18 @@ def test_what_cannot_be_is_refused(make, fault):
         make()
 
 
+def test_things_that_deform_and_are_in_each_others_way_are_named_in_a_warning():
+    """They would pass through each other: what is above another, wherever down is; not what is beside it."""
+    for gravity, pos in (((0, 0, -9.81), (0.3, 0, 0.5)), ((1, 0, 1), (1.5, 0.1, 1.5)), ((0, 0, 0), (0.2, 0, 0))):
+        scene = Scene(gravity=gravity)
+        scene.add(Cloth((0.4, 0.4), (2, 2)), PBD(0.2), name="table")
+        scene.add(Cloth((0.4, 0.4), (2, 2), pos=pos), FEM(LAW, thickness=1e-3), name="falls")
+        scene.add(Rope(0.4, 2, pos=(0, 3, 0)), PBD(0.1))
+        with pytest.warns(UserWarning, match="'table' and 'falls' are in each other's way") as told:
+            scene.build(1)
+        assert len(told) == 1 and told[0].filename == __file__
+
+
 def test_what_the_native_back_end_lacks_beside_deformable_things():
     from fphys.particles.materials import Corotated
 
