@@ -48,6 +48,9 @@ MOST = 2.0
 GROUP = 16
 """Sides with a common box, which a search looks at first."""
 
+BESIDE = 1e-9
+"""Square of how far beyond the edge of a side a particle counts as above it, by the reach: rounding is less."""
+
 TINY = 1e-24
 
 
@@ -176,8 +179,10 @@ def push(surface: Surface, cloud: Cloud, sheet: Sheet, h: Array) -> tuple[Array,
     share, slope, upright = _on_side(ends, at)
     away = at - (share[..., None] * ends).sum(2)
     height = (away * upright).sum(-1)
-    distance = jnp.sqrt(jnp.maximum((away**2).sum(-1), TINY))
-    flat = (share.min(-1) > 0) | (height**2 >= (1 - 1e-9) * distance**2)  # above the side, not beyond its edge
+    square = (away**2).sum(-1)
+    distance = jnp.sqrt(jnp.maximum(square, TINY))
+    beside = max(BESIDE, jnp.finfo(real).eps) * reach**2
+    flat = (share.min(-1) > 0) | (square - height**2 <= beside)  # above the side, not beyond its edge
     behind, one_sided = height < 0, solid or surface.front
     sign = jnp.where(behind & (not one_sided), -1, 1).astype(real)
     turned = jnp.where(behind & one_sided, -1, 1).astype(real)
@@ -243,11 +248,12 @@ def _on_side(ends: Array, at: Array) -> tuple[Array, Array, Array]:
         normal = jnp.stack([e[..., 1], -e[..., 0], jnp.zeros_like(s)], -1) / jnp.sqrt(long)
         return jnp.stack([1 - s, s], -1), jnp.stack([-e / long, e / long], -2), normal
     m = jnp.cross(e, ends[..., 2, :] - ends[..., 0, :])
-    twice = jnp.maximum((m**2).sum(-1, keepdims=True), TINY)
+    square = (m**2).sum(-1, keepdims=True)
+    twice = jnp.maximum(square, TINY)
     opposite = [ends[..., (k + 2) % 3, :] - ends[..., (k + 1) % 3, :] for k in range(3)]
     slope = jnp.stack([jnp.cross(m, o) / twice for o in opposite], -2)
     plane = jnp.stack([((at - ends[..., (k + 1) % 3, :]) * slope[..., k, :]).sum(-1) for k in range(3)], -1)
-    best, far = plane, jnp.where(plane.min(-1) >= 0, -1.0, jnp.inf)
+    best, far = plane, jnp.where((plane.min(-1) >= 0) & (square[..., 0] > TINY), -1.0, jnp.inf)
     for i, j in ((0, 1), (1, 2), (2, 0)):
         s = along(i, j)
         shares = jnp.zeros_like(plane).at[..., i].set(1 - s).at[..., j].set(s)

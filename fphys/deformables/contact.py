@@ -43,8 +43,9 @@ def meet(
 ) -> tuple[Array, Array]:
     """Where vertices are after those nearer to each other than ``apart``, or than at rest if that is less, have parted.
 
-    Both of a pair move along the line between them, in inverse proportion to their masses, so that momentum stays. They
-    slide less by at most friction times that push. Which vertices are near has no derivative.
+    Both of a pair move along the line between them, that at rest if they are in one place, in inverse proportion to
+    their masses, so that momentum stays. They slide less by at most friction times that push. Which vertices are near
+    has no derivative.
 
     Args:
         apart: [m]. capacity: neighbours of a vertex that there is room for.
@@ -68,10 +69,11 @@ def meet(
         def length(d: Array) -> Array:
             return jnp.sqrt(jnp.maximum((d**2).sum(-1), 1e-24))
 
-        d = between(place)
-        distance = length(d)
-        depth = jnp.where(there, jnp.maximum(jnp.minimum(length(between(rest)), apart) - distance, 0), 0)
-        normal = d / distance[..., None]
+        d, at_rest = between(place), between(rest)
+        distance, longest = length(d), length(at_rest)
+        depth = jnp.where(there, jnp.maximum(jnp.minimum(longest, apart) - distance, 0), 0)
+        one = ((d**2).sum(-1) <= 1e-24)[..., None]
+        normal = jnp.where(one, at_rest / longest[..., None], d / distance[..., None])
         slide = between(place - start)
         slide = slide - (slide * normal).sum(-1, keepdims=True) * normal
         share = jnp.minimum(1, friction[:, None, None] * depth / length(slide))

@@ -15,7 +15,7 @@ _COUNTS = (
 )
 _WHOLE = (*_COUNTS, "warmup", "levels")
 _RATES = ("learning_rate", "critic_rate", "temperature_rate", "temperature", "value_weight", "warmup")
-_SHARES = ("discount", "lam", "follow", "tau", "explore", "explore_until")
+_SHARES = ("discount", "lam", "follow", "tau", "explore", "explore_until", "critic_rate_end")
 _BOUNDS = ("clip", "max_grad_norm", "limit")
 _OTHERS = ("entropy_weight", "wanted_entropy", "log_std", "least_log_std")
 _RANGES: dict[str, tuple[tuple[str, ...], Callable[[Any], bool]]] = {

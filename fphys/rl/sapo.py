@@ -18,6 +18,7 @@ class Config(shac.Config):
     horizon: int = 12
     """Steps through which a gradient passes. An ant's derivatives grow by a factor e in four steps."""
     learning_rate: float = 1e-3
+    critic_rate_end: float = 0.05
     critics: int = 2
     temperature: float = 1.0
     temperature_rate: float = 5e-3

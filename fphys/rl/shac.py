@@ -40,7 +40,9 @@ class Config:
     learning_rate: float = 2e-3
     """Adam's step for the policy at the start; it falls to a twentieth."""
     critic_rate: float = 2e-3
-    """Adam's step for the value."""
+    """Adam's step for the value at the start."""
+    critic_rate_end: float = 1.0
+    """Share of it at the end; it falls evenly."""
     betas: tuple[float, float] = (0.7, 0.95)
     """Adam's, for both."""
     discount: float = 0.99
@@ -70,7 +72,7 @@ class Config:
     temperature: float = 0.0
     """What the normalised entropy of an action counts, in units of the reward. It changes if ``temperature_rate``."""
     temperature_rate: float = 0.0
-    """Adam's step for the logarithm of the temperature."""
+    """Adam's step for the logarithm of the temperature at the start; it falls as the policy's."""
     wanted_entropy: float = 0.25
     """Normalised entropy that the temperature is learned for."""
 
@@ -115,12 +117,12 @@ def init(env: Env, config: Config, key: Array) -> tuple[Any, TrainingState]:
     state, observation = split(env.reset(keys[1]))
     each = [network(env, config, key)[1]["critic"] for key in jax.random.split(keys[3], config.critics)]
     critic = jax.tree.map(lambda *x: jnp.stack(x), *each)
-    learner = training.init(critic, _critic_optimizer(config), aux={}, key=keys[2])
+    learner = training.init(critic, _critic_optimizer(env, config), aux={}, key=keys[2])
     moments = Moments.around(observation) if config.normalize else Moments.zero(observation.shape[1:])
     opt = _actor_optimizer(env, config).init(actor)
     target = jax.tree.map(jnp.copy, critic)
     temperature = jnp.log(jnp.float32(max(config.temperature, 1e-8)))
-    cooling = optim.Adam(config.temperature_rate).init(temperature)
+    cooling = _temperature_optimizer(env, config).init(temperature)
     return module, TrainingState(
         actor, opt, learner, target, temperature, cooling, state, observation, moments, jnp.int32(0)
     )
@@ -140,8 +142,8 @@ def update(env: Env, config: Config, module: Any, state: TrainingState) -> tuple
     (_, grads), (now, observation, seen) = gradient(objective, state.actor, *start, out_specs=parts)
     grads = jax.tree.map(lambda g: g / seen.reward.size, grads)  # a mean over worlds and steps
     actor, opt, norm, fine = _climb(env, config, state, grads)
-    temperature, cooling = _cool(config, state, seen.entropy.mean())
-    critic, value_loss = _fit(config, module, state, seen, keys[1])
+    temperature, cooling = _cool(env, config, state, seen.entropy.mean())
+    critic, value_loss = _fit(env, config, module, state, seen, keys[1])
     target = optim.incremental_update(critic.params, state.target, config.follow)
     moments = state.moments
     if config.normalize:
@@ -313,13 +315,13 @@ def normalised_entropy(raw: Array, mean: Array, log_std: Array, low: Array, high
     return (slope.sum(-1) - log_prob(raw, mean, log_std) + n) / (2 * n)
 
 
-def _cool(config: Config, state: TrainingState, entropy: Array) -> tuple[Array, Any]:
+def _cool(env: Env, config: Config, state: TrainingState, entropy: Array) -> tuple[Array, Any]:
     """The temperature falls where there is more entropy than wanted, and rises where there is less."""
     import optax
 
     slope = finite(jnp.exp(state.temperature) * (entropy - config.wanted_entropy))
     with jax.numpy_dtype_promotion("standard"):
-        change, cooling = optim.Adam(config.temperature_rate).update(slope, state.cooling, state.temperature)
+        change, cooling = _temperature_optimizer(env, config).update(slope, state.cooling, state.temperature)
     return optax.apply_updates(state.temperature, change), cooling  # type: ignore[return-value]
 
 
@@ -338,7 +340,7 @@ def _climb(env: Env, config: Config, state: TrainingState, grads: Any) -> tuple[
 
 
 def _fit(
-    config: Config, module: Any, state: TrainingState, seen: Seen, key: Array
+    env: Env, config: Config, module: Any, state: TrainingState, seen: Seen, key: Array
 ) -> tuple[training.TrainState, Array]:
     """Fit the value to TD(lambda) targets of the value that the policy saw."""
     target = td_lambda(seen.soft, seen.next_value, seen.terminated, seen.done, config.discount, config.lam)
@@ -348,7 +350,7 @@ def _fit(
         error = _values(config, module, state.actor, params, batch[0]) - batch[1][None]
         return ((_unit(config) * error) ** 2).mean(1).sum(), aux, {}
 
-    step = functools.partial(training.step, averaged(loss_fn), _critic_optimizer(config))
+    step = functools.partial(training.step, averaged(loss_fn), _critic_optimizer(env, config))
 
     def one_pass(learner: training.TrainState, key: Array) -> Any:
         order = jax.random.permutation(key, len(examples)).reshape(config.critic_minibatches, -1)
@@ -359,12 +361,21 @@ def _fit(
 
 
 def _actor_optimizer(env: Env, config: Config) -> Any:
-    updates = config.steps // (env.num_envs * config.horizon)
-    rate = optim.linear_schedule(config.learning_rate, 0.05 * config.learning_rate, updates)
+    rate = _falling(env, config, config.learning_rate)
     return optim.chain(optim.clip_by_global_norm(config.max_grad_norm), optim.Adam(rate, betas=config.betas))
 
 
-def _critic_optimizer(config: Config) -> Any:
-    return optim.chain(
-        optim.clip_by_global_norm(config.max_grad_norm), optim.Adam(config.critic_rate, betas=config.betas)
-    )
+def _critic_optimizer(env: Env, config: Config) -> Any:
+    updates = config.critic_epochs * config.critic_minibatches
+    rate = _falling(env, config, config.critic_rate, config.critic_rate_end, updates)
+    return optim.chain(optim.clip_by_global_norm(config.max_grad_norm), optim.Adam(rate, betas=config.betas))
+
+
+def _temperature_optimizer(env: Env, config: Config) -> Any:
+    return optim.Adam(_falling(env, config, config.temperature_rate))
+
+
+def _falling(env: Env, config: Config, rate: float, end: float = 0.05, updates: int = 1) -> Any:
+    """A rate that falls to a share of it over the training, of so many updates in an iteration."""
+    iterations = config.steps // (env.num_envs * config.horizon)
+    return optim.linear_schedule(rate, end * rate, iterations * updates)

@@ -25,11 +25,15 @@ def nearer(p: vec3, a: vec3, b: vec3) -> vec3:
 
 @wp.func
 def on_triangle(p: vec3, a: vec3, b: vec3, c: vec3) -> vec3:
-    """The nearest point of a triangle: below p if that is inside, else on an edge."""
+    """The nearest point of a triangle: below p if that is inside, else on an edge, as of one that is a line."""
     m = wp.cross(b - a, c - a)
-    inside = wp.dot(wp.cross(b - a, p - a), m) >= real(0.0) and wp.dot(wp.cross(c - b, p - b), m) >= real(0.0)
+    inside = (
+        wp.dot(m, m) > SMALL_SQUARED
+        and wp.dot(wp.cross(b - a, p - a), m) >= real(0.0)
+        and wp.dot(wp.cross(c - b, p - b), m) >= real(0.0)
+    )
     if inside and wp.dot(wp.cross(a - c, p - c), m) >= real(0.0):
-        return p - wp.dot(p - a, m) / wp.max(wp.dot(m, m), SMALL_SQUARED) * m
+        return p - wp.dot(p - a, m) / wp.dot(m, m) * m
     return nearer(p, nearer(p, on_segment(p, a, b), on_segment(p, b, c)), on_segment(p, c, a))
 
 

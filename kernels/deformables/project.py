@@ -15,11 +15,12 @@ down.
 
 import warp as wp
 
-from .._precision import mat43, real, vec3
+from .._precision import mat43, real, tolerance, vec3
 from .bend import angle, chosen, slopes, slopes_change
 from .bend import turned as folded
 
-TINY = wp.constant(real(1.0e-30))
+SHORT = wp.constant(tolerance(1.0e-8, 1.0e-6))
+"""Of a size: what is shorter has no direction. Rounding would decide it, which grows from substep to substep."""
 
 AREA = wp.constant(0)
 VOLUME = wp.constant(1)
@@ -38,9 +39,22 @@ def pull(world: int, a: int, cotangent: wp.array2d(dtype=vec3), moved: wp.array2
 
 
 @wp.func
-def inverse_length(d: vec3) -> real:
-    """1 / |d|, and something finite where there is no direction."""
-    return real(1.0) / wp.sqrt(wp.max(wp.dot(d, d), TINY))
+def inverse_length(d: vec3, size: real) -> real:
+    """1 / |d|; zero if d is short beside ``size``: no direction, and none that could change."""
+    length = wp.sqrt(wp.dot(d, d))
+    if length <= SHORT * size:
+        return real(0.0)
+    return real(1.0) / length
+
+
+@wp.func
+def across(u: vec3, v: vec3) -> vec3:
+    """u x v; zero if that is short, because the triangle is a line or a point."""
+    n = wp.cross(u, v)
+    size = SHORT * wp.max(wp.dot(u, u), wp.dot(v, v))
+    if wp.sqrt(wp.dot(n, n)) <= size:
+        return vec3()
+    return n
 
 
 @wp.func
@@ -54,19 +68,11 @@ def multiplier(c: real, weight: real, compliance: real) -> real:
 @wp.func
 def directions(kind: int, u: vec3, v: vec3, t: vec3) -> mat43:
     """The gradient of a triangle's area, or of a tetrahedron's volume, by its vertices; u, v, t start at the first."""
-    g1 = vec3()
-    g2 = vec3()
-    g3 = vec3()
     if kind == AREA:
-        n = wp.cross(u, v)
-        n = n * inverse_length(n)
-        g1 = real(0.5) * wp.cross(v, n)
-        g2 = real(0.5) * wp.cross(n, u)
-    else:
-        g1 = wp.cross(v, t) / real(6.0)
-        g2 = wp.cross(t, u) / real(6.0)
-        g3 = wp.cross(u, v) / real(6.0)
-    return by_rows(g1, g2, g3)
+        n = across(u, v)
+        n = n * inverse_length(n, real(0.0))
+        return by_rows(real(0.5) * wp.cross(v, n), real(0.5) * wp.cross(n, u), vec3())
+    return by_rows(across(v, t) / real(6.0), across(t, u) / real(6.0), across(u, v) / real(6.0))
 
 
 @wp.func
@@ -83,7 +89,7 @@ def measure(kind: int, u: vec3, v: vec3, t: vec3) -> real:
     """A triangle's area, or a tetrahedron's signed volume."""
     n = wp.cross(u, v)
     if kind == AREA:
-        return real(0.5) * wp.sqrt(wp.max(wp.dot(n, n), TINY))
+        return real(0.5) * wp.sqrt(wp.dot(n, n))
     return wp.dot(n, t) / real(6.0)
 
 
@@ -96,8 +102,8 @@ def turned(kind: int, u: vec3, v: vec3, t: vec3, way: mat43) -> mat43:
     g2 = vec3()
     g3 = vec3()
     if kind == AREA:
-        n = wp.cross(u, v)
-        over = inverse_length(n)
+        n = across(u, v)
+        over = inverse_length(n, real(0.0))
         n = n * over
         dn = (wp.cross(du, v) + wp.cross(u, dv)) * over
         dn = dn - wp.dot(n, dn) * n
@@ -136,7 +142,7 @@ def edges(
     d = between(world, a, b, start, moved_out)
     if keep == 1:
         kept_out[world, c, 0] = d
-    over = inverse_length(d)
+    over = inverse_length(d, rest[world, c])
     w0 = weight[world, a]
     w1 = weight[world, b]
     push = multiplier(wp.dot(d, d) * over - rest[world, c], w0 + w1, compliance[world, c]) * over * d
@@ -168,7 +174,7 @@ def edges_adjoint(
     w0 = weight[world, a]
     w1 = weight[world, b]
     d = kept[world, c, 0]
-    over = inverse_length(d)
+    over = inverse_length(d, rest[world, c])
     n = over * d
     by_c = real(0.0)
     by_a = real(0.0)

@@ -330,3 +330,59 @@ def test_particles_leave_on_their_side(kind: str):
     else:
         assert push(False)[0, 1] > 0 > push(False)[1, 1]
         assert jnp.sign(push(True)[0, 1]) == jnp.sign(push(True)[1, 1])
+
+
+@pytest.mark.parametrize("dtype", [jnp.float32, jnp.float64])
+@pytest.mark.parametrize("where", ["edge", "vertex", "corner"])
+def test_a_particle_on_a_surface_is_held_also_at_the_border_of_a_side(where: str, dtype: Any):
+    """As one just above it, by its force and by its gradients."""
+    body, reach = mesh.cloth((2, 2), (0.2, 0.2)), 0.01
+    rest = jnp.asarray(body.vertices + np.array([1.0, 2.0, 0.5]), dtype)
+    spot = {"edge": rest[body.elements[0][:2]].mean(0), "vertex": rest[4], "corner": rest[0]}[where]
+    sheet = surfaces.Sheet(rest[None], 0 * rest[None], jnp.full((1, len(rest)), 0.01, dtype), body, rest[None])
+
+    @jax.jit
+    def lift(up: Any) -> Any:
+        def force(x: Any, vertices: Any) -> Any:
+            one, down = jnp.ones((1, 1), dtype), jnp.asarray([[[0.1, 0.2, -1.0]]], dtype)
+            border = coupling.Surface(0, 1, jnp.asarray([reach], dtype), jnp.asarray([0.3], dtype))
+            cloud = surfaces.Cloud(x, down, 0.01 * one, 1e-5 * one)
+            return surfaces.push(border, cloud, sheet._replace(x=vertices), 1e-3 * one)[0]
+
+        x = (spot + up * jnp.asarray([0, 0, 1], dtype))[None, None]
+        return force(x, sheet.x)[0, 0], jax.jacrev(force, (0, 1))(x, sheet.x)
+
+    (on, slopes), (above, near) = lift(jnp.zeros((), dtype)), lift(jnp.asarray(0.01 * reach, dtype))
+    np.testing.assert_allclose(on, above, rtol=0.02)
+    assert on[2] > 1
+    for a, b in zip(slopes, near, strict=True):
+        np.testing.assert_allclose(a, b, atol=0.03 * float(jnp.abs(b).max()))
+    if dtype == jnp.float64:
+        step = 1e-3 * reach
+        difference = (lift(jnp.asarray(step))[0] - on) / step
+        np.testing.assert_allclose(slopes[0].reshape(3, 3)[:, 2], difference, rtol=1e-5, atol=1e-3)
+
+
+def test_a_side_without_an_area_takes_no_particles_from_the_others():
+    """A corner of a cloth lies on its neighbour; a particle lies on a side that is as before."""
+    body, reach = mesh.cloth((2, 2), (0.2, 0.2)), 0.01
+    laid = np.asarray(body.vertices, float)
+    flat = laid.copy()
+    flat[0] = flat[next(v for e in body.elements if 0 in e for v in e if v)]
+    away = next(e for e in body.elements if 0 not in e)
+    x = jnp.asarray(laid[away].mean(0) + [0, 0, 0.5 * reach])[None, None]
+
+    @jax.jit
+    def force(vertices: Any) -> Any:
+        one = jnp.ones((1, 1))
+        sheet = surfaces.Sheet(vertices[None], 0 * vertices[None], jnp.full((1, len(laid)), 0.01), body, laid[None])
+        cloud = surfaces.Cloud(x, 0 * x, 0.01 * one, 1e-5 * one)
+        border = coupling.Surface(0, 1, jnp.asarray([reach]), jnp.asarray([0.3]))
+        return surfaces.push(border, cloud, sheet, 1e-3 * one)[0]
+
+    areas = np.linalg.norm(np.cross(*(flat[body.elements[:, k]] - flat[body.elements[:, 0]] for k in (1, 2))), axis=1)
+    assert areas.min() == 0
+    found, slopes = force(jnp.asarray(flat)), jax.jacrev(force)(jnp.asarray(flat))
+    assert found[0, 0, 2] > 0.1
+    np.testing.assert_allclose(found, force(jnp.asarray(laid)), rtol=1e-12)
+    np.testing.assert_allclose(slopes, jax.jacrev(force)(jnp.asarray(laid)), rtol=1e-9, atol=1e-6)

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from fphys.deformables import constraints, mesh, pbd
+from fphys.deformables import constraints, contact, mesh, pbd
 from fphys.particles import boundary
 from fphys.testing import check_grads, check_transforms
 
@@ -113,6 +113,23 @@ def test_of_vertices_that_meet(steps: int, full: bool):
     check_grads(jax.jit(rollout), given, tol=1e-5, directions=8 if full else 1, steps=(1e-4, 1e-5, 1e-6))
 
 
+def test_vertices_in_one_place_part_as_they_lie_at_rest(full: bool):
+    rng = np.random.default_rng(7)
+    rest, place = rng.normal(size=(1, 4, 3)), np.repeat(rng.normal(size=(1, 2, 3)), 2, 1)
+    args = [jnp.asarray(a) for a in (np.full(1, 0.3), rest, rng.uniform(0.5, 2, (1, 4)), place - 0.1 * rest)]
+
+    def meet(friction: Any, rest: Any, weight: Any, start: Any, place: Any = place) -> Any:
+        return contact.meet(0.1, 4, friction, rest, weight, start, jnp.asarray(place))[0]
+
+    moved = np.asarray(jax.jit(meet)(*args) - place)[0]
+    np.testing.assert_allclose((moved / np.asarray(args[2][0])[:, None]).reshape(2, 2, 3).sum(1), 0, atol=1e-15)
+    way = (rest[0, ::2] - rest[0, 1::2]) / np.linalg.norm(rest[0, ::2] - rest[0, 1::2], axis=1)[:, None]
+    np.testing.assert_allclose(((moved[::2] - moved[1::2]) * way).sum(1), contact.SHARE * 0.1, rtol=1e-10)
+    check_grads(jax.jit(meet), args, tol=1e-6, directions=8 if full else 2)
+    slope = jax.jit(jax.jacrev(functools.partial(meet, *args)))(jnp.asarray(place))
+    assert float(jnp.abs(slope).max()) < 10
+
+
 class Lossy:
     """Launches, of which one kernel's change of the places' cotangents goes nowhere."""
 
@@ -150,6 +167,46 @@ def test_vertices_in_one_place_have_a_finite_gradient():
     params = pbd.Params(body, 1.0, 0.01, 1e-3, substeps=2)
     loss = jax.grad(lambda x: (pbd.step(params, pbd.init(params, x)).x ** 2).sum())
     assert np.isfinite(loss(jnp.zeros((1, 3, 3)))).all()
+
+
+@pytest.mark.parametrize("dtype", [jnp.float32, jnp.float64])
+def test_an_edge_without_a_length_has_no_slope(dtype: Any):
+    """It stays; and what worlds share has the gradient that it has in the third world alone."""
+    body = mesh.rope(1, 1.0)
+    body = body.replace(vertices=body.vertices.astype(dtype))
+    to = jnp.asarray(np.random.default_rng(0).normal(size=(2, 3)), dtype)
+
+    @jax.jit
+    def slopes(x: Any) -> Any:
+        def loss(x: Any, stretch: Any) -> Any:
+            params = pbd.Params(body, 1.0, 0.01, stretch, substeps=2)
+            end = jax.lax.scan(lambda s, _: (pbd.step(params, s), None), pbd.init(params, x), None, 5)[0]
+            return (end.x * to[None]).sum(), end.x
+
+        return jax.grad(loss, (0, 1), has_aux=True)(x, jnp.full(1, 1e-3, dtype))
+
+    x = jnp.zeros((3, 2, 3), dtype).at[:, 1, 0].set(jnp.asarray([0, jnp.finfo(dtype).eps, 1.1], dtype))
+    (by_x, by_stretch), end = slopes(x)
+    (_, alone), _ = slopes(x[2:])
+    np.testing.assert_array_equal(end[:2], x[:2])
+    np.testing.assert_allclose(by_x[:2], jnp.stack([to, to]), rtol=1e-5)
+    np.testing.assert_allclose(by_stretch, alone, rtol=1e-5)
+    assert float(jnp.abs(alone[0])) > 0.1
+
+
+@pytest.mark.parametrize("name", ["cloth", "solid"])
+def test_what_is_on_a_line_has_no_area_and_no_volume_to_change(name: str):
+    rng = np.random.default_rng(6)
+    body, _ = BODIES[name]
+    found = constraints.groups(body.topology, False, True)[1:]
+    count = len(body.vertices)
+    along = body.vertices @ np.array([1.0, 0.37, 0.61])
+    place = jnp.asarray(along[:, None] * [0.3, 0.7, -0.5] + [0.3, 0.2, 0.1])[None]
+    rest = mesh.measures(jnp.asarray(body.vertices)[None], found[0].corners)
+    numbers = (constraints.Values(jnp.zeros_like(rest), rest),)
+    push, pull = jax.vjp(lambda m: constraints.project(found, place, m, jnp.ones((1, count)), numbers), 0 * place)
+    np.testing.assert_array_equal(push, 0)
+    assert float(jnp.abs(pull(jnp.asarray(rng.normal(size=place.shape)))[0]).max()) < 1e-6
 
 
 def test_a_triangle_without_an_area_has_no_slope():

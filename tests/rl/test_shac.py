@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import fphys
-from fphys import envs, optim
+from fphys import envs
 from fphys.rl import sapo, shac
 from fphys.tree import pytree
 
@@ -169,10 +169,31 @@ def test_the_density_behind_the_entropy_integrates_to_one(bound: float):
 @pytest.mark.parametrize(("entropy", "sign"), [(0.5, -1), (0.0, 1), (np.nan, 0)])
 def test_the_temperature_falls_where_there_is_more_entropy_than_wanted(entropy: float, sign: int):
     start = jnp.float32(0.0)
-    config = sapo.Config()
-    state = types.SimpleNamespace(temperature=start, cooling=optim.Adam(config.temperature_rate).init(start))
-    after, _ = shac._cool(config, state, jnp.float32(entropy))  # type: ignore[arg-type]
+    env, config = poles(), sapo.Config()
+    state = types.SimpleNamespace(temperature=start, cooling=shac._temperature_optimizer(env, config).init(start))
+    after, _ = shac._cool(env, config, state, jnp.float32(entropy))  # type: ignore[arg-type]
     np.testing.assert_allclose(after - start, sign * config.temperature_rate, rtol=1e-3)  # Adam's first step
+
+
+def test_all_rates_of_sapo_fall_to_a_twentieth_in_a_training():
+    """Under the same gradient, Adam's steps are its rate."""
+    env = poles()
+    config = sapo.Config(steps=5 * env.num_envs * sapo.Config.horizon, critic_epochs=3, critic_minibatches=2)
+    for optimizer, rate, updates in (
+        (shac._actor_optimizer, config.learning_rate, 5),
+        (shac._critic_optimizer, config.critic_rate, 5 * 3 * 2),
+        (shac._temperature_optimizer, config.temperature_rate, 5),
+    ):
+        one = optimizer(env, config)
+
+        def step(carry: Any, _: None, one: Any = one) -> Any:
+            change, state = one.update(jnp.float64(1.0), carry)
+            return state, change
+
+        with jax.numpy_dtype_promotion("standard"):  # optax's schedules
+            changes = jax.lax.scan(step, one.init(jnp.float64(0.0)), None, updates + 1)[1]
+        np.testing.assert_allclose(changes[0], -rate, rtol=1e-6)
+        np.testing.assert_allclose(changes[-1], -0.05 * rate, rtol=1e-6)
 
 
 @pytest.mark.slow
