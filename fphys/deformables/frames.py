@@ -39,7 +39,7 @@ def laid(before: Array, now: Array, rows: Rows) -> Array:
     if rows.closed.any():
         turn = quat_mul(roll(t, _shared(turn, first, b, t, rows)), turn)
     apart = quat_mul(inverse(whole[:, rows.row]), turn)
-    turn = quat_mul(roll(t, -jnp.where(some, _mean(apart, b, curved, rows), 0)[:, rows.row]), turn)
+    turn = quat_mul(roll(t, -_mean(apart, b, curved, rows)[:, rows.row]), turn)
     turn = quat_mul(shortest(rotate(turn, b), t), turn)  # to rounding
     return quat_unit(quat_mul(turn, frames_of(b)))[:, rows.places]
 

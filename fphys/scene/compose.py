@@ -3,6 +3,7 @@ and frames from it. A simple thing is one body of its name; in mechanisms that n
 
 import dataclasses
 import difflib
+import itertools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -269,10 +270,20 @@ def _attach(spec: Any, part: Part, stated: dict[str, tuple[str, Any]]) -> None:
             ("USD", "fix its root by a joint in") if isinstance(morph, USD) else ("MJCF", "take the free joint out of")
         )
         raise ModelError(f"{part.name!r}: fixed=True has no meaning for {kind}: {what} the file")
+    _name_all(child)
     for name in _names(child.option):  # the options that it sets are kept above; MuJoCo would warn of each
         setattr(child.option, name, getattr(spec.option, name))
     frame = spec.worldbody.add_frame(pos=morph.pos, quat=morph.quat)
     spec.attach(child, prefix=f"{part.name}/", frame=frame)
+
+
+def _name_all(spec: Any) -> None:
+    """Name joints and bodies that the file does not, by their number in it."""
+    for kind, found in (("joint", spec.joints), ("body", spec.bodies)):
+        taken = {one.name for one in found}
+        for i, one in enumerate(found):
+            if not one.name:
+                one.name = next(name for k in itertools.count() if (name := f"{kind}{i}" + "_" * k) not in taken)
 
 
 def _options(spec: Any) -> Iterator[tuple[str, Any]]:

@@ -265,6 +265,18 @@ def test_sensors_are_not_in_the_picture():
         assert np.array_equal(without, seen)
 
 
+def test_what_a_file_does_not_name_is_called_by_its_number():
+    scene = Scene(gravity=(0, 0, 0))
+    link = "<body pos='0 0 0.1'><joint {}axis='1 0 0'/><geom size='0.02' mass='1' pos='0 0.1 0'/>{}</body>"
+    both = link.format("", link.format("name='joint0' ", ""))
+    scene.add(MJCF(f"<mujoco><worldbody>{both}</worldbody></mujoco>"), name="arm")
+    world = scene.build(1, action=ActionSpec(mode="torque"))
+    assert world.joints == ("arm/joint0_", "arm/joint0")
+    state = world.step(world.init(), jnp.asarray([[1.0, 0.0]]))
+    seen = world.observe(state, ObservationSpec(joints=("joint0_",), links=("body2",)))
+    assert seen.shape == (1, 2 + 13) and abs(seen[0, 1]) > 0
+
+
 @pytest.mark.alone
 def test_observation_of_many_worlds_is_quick(x32):
     """Joints of 4,096 arms in less than a millisecond, on one core of a machine of today."""
