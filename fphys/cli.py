@@ -7,6 +7,7 @@ import gc
 import io
 import os
 import re
+import select
 import signal
 import sys
 import tempfile
@@ -25,8 +26,9 @@ DESCRIPTION = (
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run a command. Return 0 on success, 1 if a run misses its goal, 2 for an error that fphys explains, and 130 when
-    interrupted. Without ``argv``, run the command line of this process, which ends afterwards."""
+    """Run a command. Return 0 on success, 1 if a run misses its goal, 2 for an error that fphys explains, 130 when
+    interrupted, and 141 if nobody reads the output any more. Without ``argv``, run the command line of this process,
+    which ends afterwards."""
     if argv is not None:
         return _main(list(argv))
     atexit.register(gc.freeze)  # otherwise the interpreter takes a second to collect garbage at exit
@@ -53,17 +55,30 @@ def _main(arguments: list[str]) -> int:
         return 0
     debug = "--debug" in arguments
     try:
-        return _dispatch([argument for argument in arguments if argument != "--debug"])
+        status = _dispatch([argument for argument in arguments if argument != "--debug"])
+        sys.stdout.flush()
+        return status
     except KeyboardInterrupt:
         print("interrupted", file=sys.stderr)
         return 130
     except (FphysError, OSError, ValueError) as error:
+        if isinstance(error, BrokenPipeError) and _unread():
+            return 141
         if debug:
             raise
         print(f"error: {error}", file=sys.stderr)
         if isinstance(error, UnsupportedError):
             print("On the command line: --disable, followed by these names.", file=sys.stderr)
         return 2
+
+
+def _unread() -> bool:
+    """Whether the reader of the output, such as `head`, has gone. What is left goes nowhere then."""
+    output = select.poll()
+    output.register(sys.stdout.fileno(), 0)
+    if gone := any(event & select.POLLERR for _, event in output.poll(0)):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    return gone
 
 
 def run(experiment: str, /) -> int:

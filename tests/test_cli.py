@@ -244,6 +244,19 @@ def test_control_c_keeps_the_partial_result(tmp_path):
         assert len(result["history/loss"]) >= 1
 
 
+def test_nobody_reads_the_output():
+    """As in `fphys envs | head -0`: no error is worth a word."""
+    command = "from fphys.cli import main; raise SystemExit(main())"
+    with subprocess.Popen(
+        [sys.executable, "-c", command, "envs"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdout is not None
+        process.stdout.close()
+        assert process.stderr is not None
+        assert process.stderr.read() == ""
+    assert process.returncode == 141
+
+
 def test_simulate_takes_the_steps_asked_for(capsys, tmp_path):
     film = tmp_path / "made" / "film.mp4"
     arguments = ["--steps", "10", "--worlds", "3", "--ctrl", "random", "--out", str(film)]
