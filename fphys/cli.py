@@ -123,13 +123,11 @@ def play(
         _watch(Live(Agent(env, trained, seed)))
         return 0
     with Run("play", root=out, config={"policy": policy, "steps": steps, "seed": seed}) as record:
-        found, env, moved = program.play(policy, record, steps, seed, video)
-        record.metrics(**found)
+        record.metrics(**program.play(policy, record, steps, seed, video))
     if view:
-        from .view import Viewer, motion
+        from .view import view as show
 
-        shown = motion(env.model, moved.qpos).replace(timestep=float(env.dt[0]))
-        _watch(Viewer(env.model, shown, 8080, "127.0.0.1"))
+        _watch(show(str(record.path)))
     return 0
 
 

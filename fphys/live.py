@@ -142,6 +142,8 @@ class Agent(Bodies):
         super().__init__(env.model, env.num_envs)
         self.env, self.policy, self.controls, self.ranges = env, policy, [], np.zeros((0, 2))
         self.timestep, self._key = float(env.dt[0]), jax.random.key(seed)
+        names = jax.eval_shape(lambda: env.points(env.reset(self._key)[0]))
+        self.sizes = {name: 2 * float(env.grain) for name in names}
 
     def init(self, key: int | None) -> Any:
         self._key, now = jax.random.split(self._key)
@@ -153,6 +155,9 @@ class Agent(Bodies):
 
     def rigid(self, state: Any) -> fphys.State:
         return state[0].physics
+
+    def points(self, state: Any) -> dict[str, Array]:
+        return self.env.points(state[0])
 
     def check(self, state: Any) -> None:
         fphys.check(state[0].physics)

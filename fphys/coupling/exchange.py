@@ -119,6 +119,23 @@ class Medium(Protocol):
         ...
 
 
+class Held:
+    """A medium that bodies of any thickness hold: nothing is reported of what passes through one."""
+
+    def thin(self, model: Model) -> tuple[int, ...]:
+        return ()
+
+    def through(
+        self,
+        model: Model,
+        geoms: tuple[int, ...],
+        numbers: tuple[int, ...],
+        poses: tuple[Pose, Pose],
+        matter: tuple[Any, Any],
+    ) -> Array:
+        return jnp.zeros(len(matter[0].status), bool)
+
+
 @reverse_only
 def step(
     model: Model,

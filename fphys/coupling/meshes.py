@@ -13,7 +13,7 @@ from ..particles.arguments import array
 from ..particles.response import Response, carried
 from ..tree import Tree, pytree, static
 from ..worlds import IDLE, Status
-from .exchange import Pose
+from .exchange import Held, Pose
 from .particles import colliders, geoms_of
 from .surfaces import Sheet
 
@@ -46,7 +46,7 @@ def _carried_on(x: Array, params: fem.Params | pbd.Params, velocity: Array | Non
 
 
 @pytree
-class PBD(Tree):
+class PBD(Held, Tree):
     """Cloth, a rope or a soft solid by XPBD, and the geoms that touch it. ``params.substeps`` is 1."""
 
     solver: ClassVar[Any] = pbd
@@ -77,9 +77,6 @@ class PBD(Tree):
             return pbd.step(self.params, matter, force, pins), jnp.zeros_like(response.twist)
         return pbd.exchange(self.params, matter, shapes, response.replace(body=of), force, pins)
 
-    def thin(self, *_: Any) -> tuple[int, ...]:
-        return ()
-
     def sheet(self, matter: pbd.State) -> Sheet:
         """Its surface, as particles meet it."""
         mass = pbd.masses(self.params, matter.x.dtype)
@@ -87,7 +84,7 @@ class PBD(Tree):
 
 
 @pytree
-class FEM(Tree):
+class FEM(Held, Tree):
     """A soft body by finite elements, and the geoms that touch it.
 
     The exchange is staggered: a substep of the body meets the geoms as they would move without it. It is stable while
@@ -126,9 +123,6 @@ class FEM(Tree):
         wrench = wrench.at[..., 3:].add(jnp.cross(arm, wrench[..., :3]))
         h = jnp.asarray(self.params.timestep, wrench.dtype).reshape(-1, 1, 1)
         return after, jnp.zeros_like(response.twist).at[:, list(of)].add(h * wrench)
-
-    def thin(self, *_: Any) -> tuple[int, ...]:
-        return ()
 
     def sheet(self, matter: fem.State) -> Sheet:
         """Its surface, as particles meet it."""

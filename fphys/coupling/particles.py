@@ -20,7 +20,7 @@ from ..particles.materials import column
 from ..particles.response import Response
 from ..tree import Tree, pytree, static
 from ..worlds import IDLE, Status, flag
-from .exchange import Pose, number_of
+from .exchange import Held, Pose, number_of
 from .surfaces import Cloud
 
 Array = jax.Array
@@ -114,7 +114,7 @@ class MPM(Tree):
 
 
 @pytree
-class SPH(Tree):
+class SPH(Held, Tree):
     """A fluid whose particles come first, and after them the walls, layers of particles that bodies carry.
 
     The last particles of the state are the walls, in their order: of kind WALL or SLIP_WALL, or EMPTY. Walls among
@@ -174,9 +174,6 @@ class SPH(Tree):
         push = push * jnp.asarray(self.params.timestep, push.dtype).reshape(-1, 1, 1)
         each = jnp.concatenate([push, jnp.cross(arm, push)], -1)
         return after, jnp.zeros_like(response.twist).at[:, of].add(each)
-
-    def thin(self, *_: Any) -> tuple[int, ...]:
-        return ()
 
     def cloud(self, matter: sph.State) -> Cloud:
         """The fluid's particles, as surfaces meet them; walls feel none."""

@@ -14,6 +14,7 @@ from .arms import Pusher, Reacher
 from .curriculum import Curriculum, auto_adapt, set_difficulty
 from .drive import Mode
 from .env import Env, EnvState, Episode, Info, Spec, Start
+from .fluid import FluidManipulation
 from .franka_reach import FrankaReach
 from .hand import ShadowHandManipulate
 from .humanoids import Humanoid, HumanoidStandup
@@ -37,6 +38,7 @@ __all__ = [
     "Env",
     "EnvState",
     "Episode",
+    "FluidManipulation",
     "FphysVectorEnv",
     "FrankaReach",
     "HalfCheetah",

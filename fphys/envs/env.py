@@ -1,9 +1,9 @@
 """What every environment does: episodes of many worlds, side by side and pure.
 
 An environment is a frozen pytree: a model, options, and five functions that a subclass writes (``start``, ``look``,
-``observation``, ``reward``, ``terminated``), or eight (``starts``, ``control``, ``measure``). The base class makes
-episodes of them: it draws starts from a key of each world, advances the physics, counts steps and returns, and starts
-finished worlds anew within the same step.
+``observation``, ``reward``, ``terminated``), or more (``starts``, ``control``, ``measure``; ``matter``, ``advance`` and
+``points`` where bodies push matter). The base class makes episodes of them: it draws starts from a key of each world,
+advances the physics, counts steps and returns, and starts finished worlds anew within the same step.
 """
 
 import dataclasses
@@ -62,6 +62,7 @@ class EnvState(Tree):
     """The worlds in the middle of their episodes. Every array has the world axis first."""
 
     physics: State
+    matter: tuple[Any, ...]  # the state of each medium that the bodies push; () if there is none
     seen: dict[str, Array]  # what ``look`` read of the last step, and ``measure`` of this state
     goal: Any  # what ``start`` drew besides positions and velocities
     drawn: dict[str, Array]  # parameters of this episode (``fphys.envs.randomize``)
@@ -82,6 +83,11 @@ class EnvState(Tree):
     def qvel(self) -> Array:
         """Generalised velocity, shape (world, nv)."""
         return self.physics.qvel
+
+    @property
+    def status(self) -> Array:
+        """Fault bits (fphys.Status) of bodies and matter, uint32, shape (world,)."""
+        return functools.reduce(jnp.bitwise_or, [part.status for part in (self.physics, *self.matter)])
 
 
 class Episode(NamedTuple):
@@ -133,6 +139,12 @@ class Env(Tree):
     varied: ClassVar[Ranges] = (("body.mass", 0.8, 1.2), ("geom.friction", 0.5, 1.5))
     """What ``make(..., randomize=True)`` varies."""
 
+    grain: ClassVar[float] = 0.01
+    """Radius of :meth:`points` [m]."""
+
+    camera: ClassVar[str | None] = None
+    """The model's camera that films it; by default one that sees the whole motion."""
+
     # --- what a subclass writes -----------------------------------------------------------------
 
     def start(self, key: Array) -> Start:
@@ -153,6 +165,30 @@ class Env(Tree):
         Gradients flow to state, action and model.
         """
         return drive.control(self.model, physics, action, self.action_mode, self.kp, self.kd)
+
+    def matter(self, physics: State) -> tuple[Any, ...]:
+        """What the bodies push besides each other, at the start of all worlds' episodes: the state of each medium.
+
+        By default nothing. Every array of it has the world axis first; its static fields do not depend on ``physics``.
+        """
+        return ()
+
+    def advance(self, physics: State, matter: tuple[Any, ...], ctrl: Array) -> tuple[State, tuple[Any, ...], LastSolve]:
+        """A step of the physics. By default of bodies alone; with matter it is :func:`fphys.coupling.step`.
+
+        Returns:
+            The next states, and the step's last solve, which :meth:`look` reads (``fphys.rigid.last.unsolved`` of the
+            bodies' state where it is not known).
+        """
+        physics, last = solved_step(self.model, physics, ctrl)
+        return physics, matter, last
+
+    def points(self, state: EnvState) -> dict[str, Array]:
+        """What is drawn besides bodies, by name: particles [m], (world, n, 3), NaN where there is none.
+
+        By default nothing. They have the radius ``grain`` [m].
+        """
+        return {}
 
     def look(self, last: LastSolve, ctrl: Array) -> dict[str, Array]:
         """Readings of the step's last solve (:mod:`fphys.rigid.last`), kept in ``state.seen``. By default none."""
@@ -219,6 +255,7 @@ class Env(Tree):
         return self._compiled.begin(
             EnvState(
                 physics=init(self.model, worlds),
+                matter=(),
                 seen={},
                 goal=(),
                 drawn={},
@@ -266,7 +303,7 @@ class Env(Tree):
 
     def _step(self, state: EnvState, action: Array) -> tuple[EnvState, Array, Array, Array, Array, Info]:
         env = self.of(state)
-        after = env._advance(state, action)
+        after = env._act(state, action)
         worlds = len(state.length)
         found = env.reward(state, after, action)
         expect.expect_reward(env, found, worlds)
@@ -278,9 +315,9 @@ class Env(Tree):
         truncated = self.at_limit(state)
         after = after.replace(total=total, length=length)
         final = env._observe(after)
-        fault = idle(after.physics.status) | ~(jnp.isfinite(reward) & jnp.isfinite(final).all(1))
+        fault = idle(after.status) | ~(jnp.isfinite(reward) & jnp.isfinite(final).all(1))
         terminated = ended | fault
-        info = Info(final, Episode(total, length, state.episode), terms, after.physics.status)
+        info = Info(final, Episode(total, length, state.episode), terms, after.status)
         done = terminated | truncated
         ended = after.replace(
             episode=after.episode + done.astype(jnp.int32), faults=after.faults + fault.astype(jnp.int32)
@@ -289,7 +326,12 @@ class Env(Tree):
         return after, observation, reward, terminated, truncated, info
 
     def restart(self, state: EnvState, mask: Array) -> tuple[EnvState, Array]:
-        """Begin a new episode in the worlds of ``mask``, bool, shape (world,): ``reset(ids)`` of other libraries."""
+        """Begin a new episode in the worlds of ``mask``, bool, shape (world,): ``reset(ids)`` of other libraries.
+
+        Raises:
+            TypeError: the mask is of another type or shape.
+        """
+        expect.expect_array(f"{type(self).__name__}.restart", "mask", mask, (len(state.length),), jnp.bool_)
         return self._compiled.restart(state, mask)
 
     def _restart(self, state: EnvState, mask: Array) -> tuple[EnvState, Array]:
@@ -335,6 +377,7 @@ class Env(Tree):
             history = history + drive.neutral(self.model, physics, self.action_mode)[:, None]
         state = state.replace(
             physics=physics,
+            matter=env.matter(physics),
             seen={**env.look(unsolved(physics), ctrl), **env.measure(physics)},
             goal=start.goal,
             drawn=drawn,
@@ -361,19 +404,21 @@ class Env(Tree):
         expect.expect_observation(self, observation, len(state.length))
         return randomize.noisy(observation, state.drawn, _each(state.key, state.episode, NOISE, state.length))
 
-    def _advance(self, state: EnvState, action: Array) -> EnvState:
+    def _act(self, state: EnvState, action: Array) -> EnvState:
         """``frame_skip`` steps of the physics under one action."""
+        expect.expect_late(self, action, state.history)
         action, history = randomize.late(action, state.history, state.drawn)
 
-        def substep(carry: tuple[State, LastSolve], _: None) -> tuple[tuple[State, LastSolve], None]:
-            return solved_step(self.model, carry[0], self.control(carry[0], action)), None
+        def substep(carry: tuple[State, tuple[Any, ...], LastSolve], _: None) -> tuple[Any, None]:
+            physics, matter = carry[:2]
+            return self.advance(physics, matter, self.control(physics, action)), None
 
-        start = self._pushed(state)
-        shapes = jax.eval_shape(lambda: substep((start, ()), None))[0][1]  # type: ignore[arg-type]
-        last = alongside(jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), shapes), start)
-        (physics, last), _ = jax.lax.scan(substep, (start, last), None, self.frame_skip)
+        start = self._pushed(state), state.matter
+        shapes = jax.eval_shape(lambda: substep((*start, ()), None))[0][2]  # type: ignore[arg-type]
+        last = alongside(jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), shapes), start[0])
+        (physics, matter, last), _ = jax.lax.scan(substep, (*start, last), None, self.frame_skip)
         seen = {**self.look(last, self.control(last.state, action)), **self.measure(physics)}
-        return state.replace(physics=physics, history=history, seen=seen)
+        return state.replace(physics=physics, matter=matter, history=history, seen=seen)
 
     def _pushed(self, state: EnvState) -> State:
         """The physics after a push, if it is time for one: every second."""

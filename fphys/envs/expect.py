@@ -68,6 +68,17 @@ def expect_array(where: str, what: str, x: Any, shape: tuple[int | None, ...], k
         )
 
 
+def expect_late(env: Any, action: Any, history: Any) -> None:
+    """Refuse an action that does not fit those that are still to act, (world, delay, ...).
+
+    Raises:
+        ValueError: the message gives both shapes.
+    """
+    wanted = history.shape[:1] + history.shape[2:]
+    if history.shape[1] and np.shape(action) != wanted:
+        raise ValueError(f"{type(env).__name__}.step: action has shape {np.shape(action)}, must be {wanted}")
+
+
 def expect_observation(env: Any, x: Any, worlds: int) -> None:
     """Refuse what is not one row for each world."""
     expect_array(function_name(env, "observation"), "the observation", x, (worlds, None), jnp.floating)

@@ -16,6 +16,7 @@ from .ant import Ant
 from .arms import Pusher, Reacher
 from .env import Env
 from .expect import expect_options
+from .fluid import FluidManipulation
 from .franka_reach import FrankaReach
 from .hand import ShadowHandManipulate
 from .humanoids import Humanoid, HumanoidStandup
@@ -44,6 +45,7 @@ GYMNASIUM: dict[str, type[Env]] = {
 
 TASKS: dict[str, type[Env]] = {
     "AntLocomotion": AntLocomotion,
+    "FluidManipulation": FluidManipulation,
     "FrankaReach": FrankaReach,
     "HumanoidStandup": Standup,
     "QuadrotorHover": QuadrotorHover,

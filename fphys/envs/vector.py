@@ -14,6 +14,7 @@ from ..errors import UnsupportedError
 from ..model.arguments import whole_number
 from .env import Env, EnvState, Info, Spec
 from .make import make
+from .pictures import pictures
 
 Array = jax.Array
 Arrays = Literal["numpy", "jax", "torch"]
@@ -93,12 +94,10 @@ class FphysVectorEnv(VectorEnv):
 
     def render(self) -> tuple[np.ndarray, ...]:
         """The first world, uint8 (height, width, 3), in a tuple."""
-        from ..render import frames
-
         if self._state is None:
             raise RuntimeError("call reset before render")
-        model, physics = self.env.of(self._state).model, self._state.physics
-        return (np.asarray(frames(model, jax.tree.map(lambda x: x[None], physics), world=0))[0],)
+        now = jax.tree.map(lambda x: x[None], (self._state.physics, self.env.points(self._state)))
+        return (pictures(self.env.of(self._state), *now)[0],)
 
     def _in(self, actions: Any) -> Any:
         """Actions as they are passed to the compiled call, which takes NumPy's arrays faster than ``jnp.asarray``."""

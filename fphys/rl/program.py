@@ -13,9 +13,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from .. import distributed, envs
+from ..envs.pictures import pictures
 from ..errors import ModelError
-from ..model import State
-from ..render import frames
 from ..runs import Run
 from ..train.checkpoint import Checkpoints
 from . import actors as remote
@@ -24,7 +23,7 @@ from .asynchronous import share
 from .asynchronous import train as train_asynchronously
 from .files import load_policy, save_policy, trained
 from .policy import evaluate
-from .record import motion, record
+from .record import record, seen
 
 AGENTS: dict[str, ModuleType] = {"apg": apg, "dqn": dqn, "ppo": ppo, "sac": sac, "sapo": sapo, "shac": shac}
 """Each has ``Config``, ``expect(env, config)``, and ``train(env, config, key, **options) -> policy, log``."""
@@ -172,23 +171,23 @@ def measured(env: envs.Env, policy: Callable[..., Any], seed: int, episodes: int
     return found | {"mean_length": mean(lengths), "lost_episodes": int((~fine).sum())}
 
 
-def play(
-    what: str, run: Run, steps: int | None = None, seed: int = 0, video: bool = True
-) -> tuple[dict[str, Any], envs.Env, State]:
+def play(what: str, run: Run, steps: int | None = None, seed: int = 0, video: bool = True) -> dict[str, Any]:
     """Film a policy: a run's folder, a policy's file, or the name of one that comes with fphys.
 
     Returns:
-        What was measured of it, the environment, and the states of the film.
+        What was measured of it. The motion is in the run's folder, for :func:`fphys.view.view`.
 
     Raises:
         ValueError: there is no such policy, or its environment observes something else.
     """
     policy, env, name = prepared(what)
-    moved = jax.jit(lambda key: motion(env, policy, key, steps))(jax.random.key(seed))
-    run.motion(float(env.dt[0]) * np.arange(1, len(moved.qpos) + 1), env.model, moved)
+    moved, points = jax.jit(lambda key: seen(env, policy, key, steps))(jax.random.key(seed))
+    when = float(env.dt[0]) * np.arange(1, len(moved.qpos) + 1)
+    x = np.concatenate([np.asarray(x) for x in points.values()], 2) if points else None
+    run.motion(when, env.model, moved, x=x, radius=None if x is None else env.grain)
     if video:
-        run.video(short_name(name), lambda: frames(env.model, moved), fps=round(1 / float(env.dt[0])))
-    return {"env": name, **measured(env, policy, seed, 10)}, env, moved
+        run.video(short_name(name), lambda: pictures(env, moved, points), fps=round(1 / float(env.dt[0])))
+    return {"env": name, **measured(env, policy, seed, 10)}
 
 
 def prepared(what: str, num_envs: int = 1) -> tuple[Any, envs.Env, str]:

@@ -6,6 +6,7 @@ import jax
 import numpy as np
 
 from ..envs import Env
+from ..envs.pictures import pictures
 from ..model import State
 from .numbers import expect_steps
 
@@ -25,13 +26,18 @@ def motion(env: Env, policy: Any, key: Array, steps: int | None = None) -> State
     Raises:
         ValueError: ``steps`` is below 1.
     """
+    return seen(env, policy, key, steps)[0]
+
+
+def seen(env: Env, policy: Any, key: Array, steps: int | None = None) -> tuple[State, dict[str, Array]]:
+    """:func:`motion`, and what is drawn besides bodies: ``env.points``, (time, 1, n, 3). Traceable."""
     steps = expect_steps(steps) or min(env.max_episode_steps or 1000, 1000)
     env = env.replace(num_envs=1)
 
     def act(carry: Any, _: None) -> Any:
         state, observation = carry
         result = env.step(state, policy(observation))
-        return result[:2], result[0].physics
+        return result[:2], (result[0].physics, env.points(result[0]))
 
     return jax.lax.scan(act, env.reset(key), None, steps)[1]
 
@@ -46,7 +52,4 @@ def record(env: Env, policy: Any, key: Array, steps: int | None = None, **drawin
     Raises:
         MissingDependencyError: there is no OpenGL. ValueError: ``steps`` is below 1.
     """
-    from ..render import frames
-
-    moved = jax.jit(lambda key: motion(env, policy, key, steps))(key)
-    return frames(env.model, moved, **drawing)
+    return pictures(env, *jax.jit(lambda key: seen(env, policy, key, steps))(key), **drawing)

@@ -365,6 +365,21 @@ def test_refusals():
         envs.make("Hopper-v5", action_mode="torque").action_spec  # noqa: B018
 
 
+def test_numbers_of_worlds_are_no_mask():
+    """They would restart every world, as they broadcast, or skip an episode's random numbers."""
+    env, reset, _ = pendulum()
+    state, _ = reset(jax.random.key(0))
+    for mask in (jnp.array([2]), jnp.array([True]), jnp.array([0, 0, 2, 0, 0])):
+        with pytest.raises(TypeError, match=r"InvertedPendulum.restart: mask has shape .* must have shape \(5,\)"):
+            env.restart(state, mask)
+
+
+def test_an_action_of_another_size_is_refused_where_actions_are_late():
+    env, reset, _ = pendulum(randomize=((randomize.DELAY, 2, 2),), max_episode_steps=1000)
+    with pytest.raises(ValueError, match=r"action has shape \(5, 2\), must be \(5, 1\)"):
+        env.step(reset(jax.random.key(0))[0], jnp.zeros((WORLDS, 2)))
+
+
 def test_a_curriculum_follows_success():
     curriculum = envs.Curriculum.begin(0.5)
     done = jnp.ones(10, bool)

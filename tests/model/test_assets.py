@@ -12,10 +12,10 @@ from fphys.errors import ModelError
 from fphys.model.assets import asset, recording
 
 MODELS = (
-    *("ant", "arm-urdf", "ball", "cartpole", "double-pendulum", "franka", "hand", "hand-cube", "humanoid", "puck"),
-    *("quadrotor", "quadruped"),
+    *("ant", "arm-urdf", "ball", "cartpole", "double-pendulum", "franka", "hand", "hand-cube", "humanoid"),
+    *("pourer", "puck", "quadrotor", "quadruped"),
 )
-TOUCHING = {"ball", "ant", "hand", "hand-cube", "humanoid", "quadruped"}
+TOUCHING = {"ball", "ant", "hand", "hand-cube", "humanoid", "pourer", "quadruped"}
 
 
 def load(name: str) -> tuple[mujoco.MjModel, mujoco.MjData]:
