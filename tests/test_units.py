@@ -2,6 +2,7 @@
 
 import copy
 import math
+import operator
 import pickle
 
 import jax
@@ -403,3 +404,36 @@ def test_they_survive_copies():
         assert copied.kind == units.force and (copied == q).all()
     assert copy.deepcopy(units.number)(2.0) * units.force(1.0) == units.force(2.0)
     assert repr(units.force(2.0)) == "<force 2 N>"
+
+
+@pytest.mark.parametrize("value", [0.0, 1.0, np.ones(2)])
+def test_a_quantity_is_not_a_truth(value):
+    """``if height:`` would always hold."""
+    for take in (bool, lambda q: not q, lambda q: 1 if q else 0):
+        with pytest.raises(UnitError, match=r"a length cannot be used as a bare number or array: \.value holds the SI"):
+            take(units.length(value))
+
+
+@pytest.mark.parametrize("other", ["1 m", [1.0], (1.0,), {}, units.length(1.0).to("cm")])
+def test_a_quantity_does_not_equal_what_is_none(other):
+    """By identity it would be False, whatever is in it."""
+    for compare in (operator.eq, operator.ne, operator.lt):
+        for pair in ((units.length(1.0), other), (other, units.length(1.0))):
+            with pytest.raises(TypeError):
+                compare(*pair)
+    with pytest.raises(UnitError, match=r"a length cannot be compared with .*: make a quantity of it first"):
+        _ = units.length(1.0) == other
+    assert (units.length(1.0) != None) is True  # noqa: E711
+
+
+@pytest.mark.parametrize("dtype", [np.uint8, np.uint32, np.int16, np.int64])
+def test_quantities_of_integers_are_floats(dtype):
+    """1 m - 2 m would be 255 m in uint8."""
+    for array in (np.asarray, jnp.asarray):
+        one, two = (units.length(array([n], dtype)) for n in (1, 2))
+        assert (one - two).value.tolist() == [-1.0]
+        made = (one, array([1], dtype) * units.length(1), units.length(array([100], dtype), "cm"), units.length([1]))
+        assert all(jnp.issubdtype(q.value.dtype, jnp.floating) and q.value.tolist() == [1.0] for q in made)
+    assert units.length(dtype(1)) - units.length(dtype(2)) == units.length(-1.0)
+    assert jax.jit(lambda q: units.length(q) - units.length(2))(jnp.asarray(1, dtype)).value == -1
+    assert units.number(np.uint8(3)).dtype == np.uint8

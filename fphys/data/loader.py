@@ -37,7 +37,8 @@ def loader(
         batch_size: records per batch of this shard.
         transform: changes each record at random before it is put into a batch: ``transform(record, rng)`` gives the new
             one. The numbers of its generator follow from ``seed`` and the record's place in the order of all epochs, so
-            they are the same in a resumed run, and with any workers and threads. It may keep no state.
+            they are the same in a resumed run, and with any workers and threads. It may keep no state. A TypeError
+            names a transform that returns None.
         shuffle: whether to draw every epoch in its own random order (grain's index shuffle, which needs no memory).
         epochs: how often to go through the source; without end by default.
         drop_remainder: whether to drop records at the end of an epoch that do not fill a batch, or a round of shards.
@@ -60,7 +61,7 @@ def loader(
     records: Any = grain.MapDataset.range(len(source)) if gathered else grain.MapDataset.source(watched)  # type: ignore[arg-type]
     records = records.seed(seed)
     records = records.shuffle() if shuffle else records
-    records = records.random_map(transform) if transform else records
+    records = records.random_map(_Changed(transform)) if transform else records
     index, count = shard
     end = len(source) - len(source) % count if drop_remainder else len(source)
     records = records.slice(slice(index, end, count)).batch(batch_size, drop_remainder=drop_remainder)
@@ -80,6 +81,20 @@ def loader(
         return grain.experimental.device_put(batches, device, cpu_buffer_size=ahead, device_buffer_size=ahead)
 
     return counted(after)
+
+
+class _Changed:
+    """A transform whose None is an error: grain would leave the record out."""
+
+    def __init__(self, transform: Callable[[Record, np.random.Generator], Any]) -> None:
+        self.transform = transform
+
+    def __call__(self, record: Record, rng: np.random.Generator) -> Any:
+        changed = self.transform(record, rng)
+        if changed is None:
+            name = getattr(self.transform, "__qualname__", repr(self.transform))
+            raise TypeError(f"transform {name} returned None, must return the new record: is its return forgotten?")
+        return changed
 
 
 class _Gather:

@@ -50,16 +50,22 @@ class Resize:
     """Resize uint8 images (height, width, channels) bilinearly, with antialiasing when shrinking.
 
     ``size`` is the height and width, or the length of the shorter side. The longer side then follows, rounded down.
+
+    Raises:
+        ValueError: ``size`` is something else. TypeError: the image is not an array of three axes.
     """
 
-    size: int | tuple[int, int]
+    size: int | Sequence[int]
+
+    def __post_init__(self) -> None:
+        _settle_size(self)
 
     def __call__(self, image: np.ndarray) -> np.ndarray:
         from PIL import Image
 
         height, width = _image(image).shape[:2]
-        if isinstance(self.size, tuple):
-            new = self.size
+        if not isinstance(self.size, int):
+            new = self.size[0], self.size[1]
         elif width <= height:
             new = int(self.size * height / width), self.size
         else:
@@ -79,21 +85,24 @@ class RandomResizedCrop:
     Called with an image and the generator that :func:`loader` gives to its ``transform``. The window's area is a random
     share of the image's, its width over height is log-uniform; after ten windows that do not fit, the largest central
     one is taken.
+
+    Raises:
+        ValueError: ``size`` is not one or two whole numbers, or ``scale`` or ``ratio`` is out of range.
     """
 
-    size: int | tuple[int, int]
+    size: int | Sequence[int]
     scale: tuple[float, float] = (0.08, 1.0)
     ratio: tuple[float, float] = (3 / 4, 4 / 3)
 
     def __post_init__(self) -> None:
+        _settle_size(self)
         if not (0 < self.scale[0] <= self.scale[1] <= 1 and 0 < self.ratio[0] <= self.ratio[1]):
             raise ValueError(f"scale={self.scale}, ratio={self.ratio}: must be positive and rising, scale at most 1")
 
     def __call__(self, image: np.ndarray, rng: np.random.Generator) -> np.ndarray:
         high, wide = _image(image).shape[:2]
         top, left, height, width = self.window(high, wide, rng)
-        size = self.size if isinstance(self.size, tuple) else (self.size, self.size)
-        return Resize(size)(image[top : top + height, left : left + width])
+        return Resize(_pair(self.size))(image[top : top + height, left : left + width])
 
     def window(self, height: int, width: int, rng: np.random.Generator) -> tuple[int, int, int, int]:
         """Top, left, height and width of a window."""
@@ -110,12 +119,19 @@ class RandomResizedCrop:
 
 @dataclasses.dataclass(frozen=True)
 class CenterCrop:
-    """Cut ``size`` from the middle: height and width, or a square's side. Smaller images are padded with black."""
+    """Cut ``size`` from the middle: height and width, or a square's side. Smaller images are padded with black.
 
-    size: int | tuple[int, int]
+    Raises:
+        ValueError: ``size`` is something else. TypeError: the image is not an array of three axes.
+    """
+
+    size: int | Sequence[int]
+
+    def __post_init__(self) -> None:
+        _settle_size(self)
 
     def __call__(self, image: np.ndarray) -> np.ndarray:
-        wanted = self.size if isinstance(self.size, tuple) else (self.size, self.size)
+        wanted = _pair(self.size)
         lack = [max(want - have, 0) for want, have in zip(wanted, _image(image).shape)]
         if any(lack):
             image = np.pad(image, [*((n // 2, (n + 1) // 2) for n in lack), (0, 0)])
@@ -139,17 +155,31 @@ class ToTensor:
 
 @dataclasses.dataclass(frozen=True)
 class Normalize:
-    """(image - mean) / std, with one mean and one std per channel."""
+    """(image - mean) / std, with one mean and one std per channel, or one for all channels.
 
-    mean: Sequence[float]
-    std: Sequence[float]
+    Raises:
+        ValueError: mean and std have different numbers of channels, or the image has another; or a std is zero.
+            TypeError: the image is not floating-point.
+    """
+
+    mean: float | Sequence[float]
+    std: float | Sequence[float]
     channels_first: bool = False
 
     def __post_init__(self) -> None:
-        if 0 in self.std:
+        for name in ("mean", "std"):
+            object.__setattr__(self, name, tuple(np.ravel(getattr(self, name)).tolist()))
+        means, stds = np.size(self.mean), np.size(self.std)
+        if 1 not in (means, stds) and means != stds:
+            raise ValueError(f"mean has {means} numbers and std {stds}, must have the same: one for each channel")
+        if 0 in np.ravel(self.std):
             raise ValueError(f"std={self.std} holds a zero: a channel cannot be divided by it")
 
     def __call__(self, image: np.ndarray) -> np.ndarray:
+        channels = image.shape[-3:-2] if self.channels_first else image.shape[-1:]
+        given = max(np.size(self.mean), np.size(self.std))
+        if given != 1 and channels != (given,):
+            raise ValueError(f"Normalize is for {given} channels, the image {image.shape} has {(*channels, 0)[0]}")
         if image.dtype.kind != "f":
             raise TypeError(f"Normalize was given {image.dtype}, needs floating point: put ToTensor() before it")
         shape = (-1, 1, 1) if self.channels_first else (-1,)
@@ -159,6 +189,20 @@ class Normalize:
 
 IMAGENET = Normalize(mean=(0.485, 0.456, 0.406), std=(0.229, 0.224, 0.225))
 """Mean and standard deviation of ImageNet (red, green, blue), for torchvision's and Hugging Face's weights."""
+
+
+def _settle_size(transform: Any) -> None:
+    """Replace the ``size`` of a frozen dataclass by an int or a tuple of two."""
+    size = np.asarray(transform.size)
+    if size.dtype.kind not in "iu" or size.shape not in ((), (2,)) or size.min() < 1:
+        name = type(transform).__name__
+        raise ValueError(f"{name}(size={transform.size!r}): size must be one or two whole numbers, 1 or more")
+    found = size.tolist()
+    object.__setattr__(transform, "size", found if size.ndim == 0 else tuple(found))
+
+
+def _pair(size: int | Sequence[int]) -> tuple[int, int]:
+    return (size, size) if isinstance(size, int) else (size[0], size[1])
 
 
 def _image(image: np.ndarray) -> np.ndarray:

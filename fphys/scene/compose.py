@@ -35,6 +35,7 @@ _SINGLE = (2, 3)  # joints with one coordinate: slide and hinge, mjtJoint
 _HINGE = 3
 _CONVEX = 0  # mjtMeshInertia
 _OWN = ("timestep", "gravity")  # options that the scene itself sets
+_WEIGHTLESS = 1 << 7  # mjDSBL_GRAVITY
 _DISTANCE = 1  # rangefinders report only distances
 _POINT = 1e-3  # radius of a sensor's site [m], only for drawing
 
@@ -55,9 +56,25 @@ class Layout:
 
     joints: tuple[str, ...]  # hinges and slides, in the order of the file
     turning: tuple[bool, ...]  # whether each is a hinge
-    limits: tuple[float, ...]  # largest force or torque that the file allows for each [N or N m]
+    ranges: tuple[tuple[float, float], ...]  # smallest and largest force or torque that the file allows [N or N m]
     frames: dict[str, tuple[str, tuple[float, ...], tuple[float, ...]]]  # body, position [m] and orientation in it
     sensors: dict[str, Any]
+
+    @property
+    def limits(self) -> tuple[float, ...]:
+        """Largest force or torque that the file allows for each joint, in either direction [N or N m]."""
+        return tuple(max(abs(low), abs(high)) for low, high in self.ranges)
+
+    def ends(self, joints: Sequence[str], limit: Any = None) -> np.ndarray:
+        """Smallest and largest force or torque on some joints [N or N m], (2, joint).
+
+        Args:
+            limit: of an ActionSpec; None for what the file allows.
+        """
+        if limit is None:
+            found = dict(zip(self.joints, self.ranges, strict=True))
+            return np.array([found[name] for name in joints], float).reshape(-1, 2).T
+        return np.array([[-1.0], [1.0]]) * np.broadcast_to(np.asarray(limit, float), len(joints))
 
     def pick_joints(self, names: tuple[str, ...] | str) -> tuple[str, ...]:
         """Full names of joints; "all" means all of them."""
@@ -161,6 +178,8 @@ def compose(parts: Sequence[Part], sensors: dict[str, Any], timestep: float, gra
             _add_body(spec, part)
     for name, (_, value) in stated.items():
         setattr(spec.option, name, value)
+    if spec.option.disableflags & _WEIGHTLESS:
+        spec.option.gravity = (0.0, 0.0, 0.0)  # for engines and matter, which do not know the flag
     for name, sensor in sensors.items():
         _add_sensor(spec, name, sensor)
     return spec
@@ -176,6 +195,8 @@ def layout(source: Any, sensors: dict[str, Any]) -> Layout:
     joints = [j for j in range(m.njnt) if m.jnt_type[j] in _SINGLE]
     frames: dict[str, Any] = {}
     for b in range(1, m.nbody):
+        if m.body(b).name.partition(":")[0] in sensors:  # it carries the sites of rays
+            continue
         frames[m.body(b).name] = (m.body(b).name, (0.0,) * 3, (1.0, 0.0, 0.0, 0.0))
     for s in range(m.nsite):
         name = m.site(s).name
@@ -185,7 +206,7 @@ def layout(source: Any, sensors: dict[str, Any]) -> Layout:
     found = Layout(
         joints=tuple(m.joint(j).name for j in joints),
         turning=tuple(bool(m.jnt_type[j] == _HINGE) for j in joints),
-        limits=tuple(_limit(m, j) for j in joints),
+        ranges=tuple(_range(m, j) for j in joints),
         frames=frames,
         sensors=sensors,
     )
@@ -197,14 +218,18 @@ def layout(source: Any, sensors: dict[str, Any]) -> Layout:
     return found
 
 
-def _limit(m: Any, joint: int) -> float:
-    """The largest force or torque on a joint: its own limit, or the sum of its actuators' limits if all have one."""
-    found = [float(np.abs(m.jnt_actfrcrange[joint]).max())] if m.jnt_actfrclimited[joint] else []
+def _range(m: Any, joint: int) -> tuple[float, float]:
+    """Smallest and largest force or torque on a joint: its own range, and the sum of its actuators' if all have one.
+
+    As in MuJoCo the joint's range comes last.
+    """
+    low, high = -np.inf, np.inf
     own = np.flatnonzero((m.actuator_trntype == 0) & (m.actuator_trnid[:, 0] == joint))
     if own.size and m.actuator_forcelimited[own].all():
-        largest = np.abs(m.actuator_forcerange[own]).max(1) * np.abs(m.actuator_gear[own, 0])
-        found.append(float(largest.sum()))
-    return min(found, default=float("inf"))
+        low, high = np.sort(m.actuator_forcerange[own] * m.actuator_gear[own, :1], axis=1).sum(0)
+    if m.jnt_actfrclimited[joint]:
+        low, high = np.clip((low, high), *m.jnt_actfrcrange[joint])
+    return float(low), float(high)
 
 
 def _add_body(spec: Any, part: Part) -> None:
@@ -306,6 +331,9 @@ def _add_sensor(spec: Any, name: str, sensor: Any) -> None:
         for part, kind in (("accelerometer", SensorType.ACCELEROMETER), ("gyro", SensorType.GYRO)):
             spec.add_sensor(name=f"{name}:{part}", type=int(kind), objtype=SITE, objname=name)
     elif isinstance(sensor, Rays):
+        if link in (None, "world"):  # a rangefinder passes what is on its own body, and so would the floor of a file
+            link = f"{name}:world"
+            spec.worldbody.add_body(name=link)
         for i, (origin, direction) in enumerate(zip(sensor.origins, sensor.directions, strict=True)):
             site = f"{name}:{i}"
             _site(spec, site, link, origin, _along(direction))

@@ -11,6 +11,7 @@ import numpy as np
 
 from ..errors import MissingDependencyError, StateError, UnsupportedError, install
 from .compose import Layout, layout, resolve
+from .genesis_faults import require_simulated
 from .genesis_particles import particulate
 from .genesis_things import lay, sense, things
 from .lattice import placed
@@ -45,6 +46,8 @@ class World(Engine):
             if joint.name in layout.joints
         }
         self._links = _links(entities)
+        self._zero: dict[str, float] = {}  # of joints whose file has a ref: Genesis's coordinates are zero there
+        self._begun: dict[str, Any] = {}  # what IMUs and contacts say where a world begins
         self._friction: list[tuple[Any, np.ndarray]] = []  # things whose friction differs from world to world
         self._points: list[tuple[Any, np.ndarray]] = []  # things made of particles, and their initial positions
         self._driven: list[int] = []  # the engine's indices of the dofs that controls drive
@@ -56,9 +59,30 @@ class World(Engine):
             positions: of :attr:`joints` [m or rad], shape (joint,) or (num_worlds, joint); by default those of the
                 files. May be a quantity if all joints are hinges, or all slides.
 
+        Genesis knows forces only of a step that it took: if there are IMUs or contact sensors it takes one and goes
+        back, and they say what that step would do without a control.
+
         Raises:
             ValueError: another shape. UnitError: a quantity of another kind.
         """
+        given = (
+            None if positions is None else self._tensor(self._checked_positions(positions) - self._zeros(self.joints))
+        )
+        self._begin(given)
+        feeling = [name for name, sensor in self.layout.sensors.items() if isinstance(sensor, IMU | Contact)]
+        if feeling:  # the engine knows forces only after a step: it takes one, and goes back
+            self._advance()
+            begun = {name: self._sensor(name) for name in feeling}
+            for felt in begun.values():
+                felt[:, 3:] = 0.0  # at rest, nothing spins
+            self._begin(given)
+            self._begun = begun
+        if any(isinstance(sensor, Rays) for sensor in self.layout.sensors.values()):
+            self.scene.sim._sensor_manager.step()  # Genesis has no public call that reads without a step
+        return self._next()
+
+    def _begin(self, given: Any) -> None:
+        """Reset everything, and place joints, (world, joint), in Genesis's coordinates."""
         self.scene.reset()
         for entity, ratio in self._friction:  # a reset forgets it
             entity.set_friction_ratio(ratio, range(entity.n_links))
@@ -67,11 +91,13 @@ class World(Engine):
             entity.set_particles_active(True)
         self._release()
         self._unsound = np.zeros(self.num_worlds, bool)
-        if positions is not None:
-            given = self._tensor(self._checked_positions(positions))
+        if given is not None:
             for entity, columns, dofs in self._by_entity(self.joints):
                 entity.set_dofs_position(given[:, columns], dofs)
-        return self._next()
+
+    def _zeros(self, joints: Sequence[str]) -> np.ndarray:
+        """Positions of joints where Genesis's coordinates are zero [m or rad], (joint,)."""
+        return np.array([self._zero[name] for name in joints], _real())
 
     def observe(self, state: State, spec: ObservationSpec) -> Array:
         """The observation of a spec, concatenated, shape (num_worlds, len(columns(spec))): a copy, without a gradient.
@@ -140,6 +166,7 @@ class World(Engine):
         self._held = False
 
     def _advance(self) -> None:
+        self._begun = {}
         self.scene.step()
 
     def _control(self, control: Any, numbers: np.ndarray) -> None:
@@ -151,7 +178,7 @@ class World(Engine):
             case "torque":
                 solver.control_dofs_force(tensor, self._driven)
             case "position":
-                solver.control_dofs_position(tensor, self._driven)
+                solver.control_dofs_position(tensor - self._tensor(self._zeros(self.controls)), self._driven)
             case _:
                 solver.control_dofs_velocity(tensor, self._driven)
         self._held = True
@@ -163,14 +190,13 @@ class World(Engine):
         self.action = action
         pairs = [self._dofs[name] for name in self.controls]
         self._driven = [entity.dof_start + dof for entity, dof in pairs]
-        limits = dict(zip(self.layout.joints, self.layout.limits, strict=True))
-        limit = [limits[name] for name in self.controls] if action.limit is None else action.limit
-        rows = [np.broadcast_to(np.asarray(x, float), len(self.controls)) for x in (action.kp, action.kd, limit)]
-        kp, kd, bound = (np.minimum(row, 1e12) for row in rows)
+        rows = [np.broadcast_to(np.asarray(x, float), len(self.controls)) for x in (action.kp, action.kd)]
+        kp, kd = (np.minimum(row, 1e12) for row in rows)
+        low, high = np.clip(self.layout.ends(self.controls, action.limit), -1e12, 1e12)
         for entity, columns, dofs in self._by_entity(self.controls):
             entity.set_dofs_kp(kp[columns], dofs)
             entity.set_dofs_kv(kd[columns], dofs)
-            entity.set_dofs_force_range(-bound[columns], bound[columns], dofs)
+            entity.set_dofs_force_range(low[columns], high[columns], dofs)
 
     def _by_entity(self, joints: Sequence[str]) -> list[tuple[Any, list[int], list[int]]]:
         """Entities with the columns and the dofs of joints."""
@@ -186,7 +212,8 @@ class World(Engine):
         torch = importlib.import_module("torch")
         out = torch.empty(self.num_worlds, 2 * len(joints), dtype=_gs().tc_float, device=_gs().device)
         for entity, columns, dofs in self._by_entity(joints):
-            out[:, columns] = entity.get_dofs_position(dofs)
+            zero = self._tensor(self._zeros([joints[c] for c in columns])).to(out.device)
+            out[:, columns] = entity.get_dofs_position(dofs) + zero
             out[:, [len(joints) + c for c in columns]] = entity.get_dofs_velocity(dofs)
         return out
 
@@ -204,13 +231,17 @@ class World(Engine):
         return torch.cat([pos + arm, turned, vel + torch.cross(spin, arm, dim=-1), spin], 1)
 
     def _sensor(self, name: str) -> Any:
-        torch = importlib.import_module("torch")
+        torch, geom = importlib.import_module("torch"), importlib.import_module("genesis.utils.geom")
+        if name in self._begun:
+            return self._begun[name]
         match self.layout.sensors[name]:
             case JointState() as sensor:
                 return self._joints(self.layout.joints_of(sensor))
-            case IMU():
-                found = self._sensors[name].read()
-                return torch.cat([found.lin_acc, found.ang_vel], -1).reshape(self.num_worlds, -1)
+            case IMU(quat=quat):
+                found = [x.reshape(self.num_worlds, 3) for x in self._sensors[name].read()[:2]]
+                back = np.array([1, -1, -1, -1]) * quat / np.linalg.norm(quat)  # Genesis turns in another order
+                turn = torch.as_tensor(back, dtype=found[0].dtype, device=found[0].device).expand(self.num_worlds, -1)
+                return torch.cat([geom.transform_by_quat(x, turn) for x in found], 1)
             case Contact(link=link):
                 own = self._links[self.layout.pick_body(link)]
                 return own.entity.get_links_net_contact_force()[:, own.idx_local]
@@ -238,12 +269,14 @@ def build(scene: Any, spec: Any, num_worlds: int, action: ActionSpec, dtype: Any
     """The world of a scene."""
     if dtype is not None:
         raise UnsupportedError("dtype is for the native back end: Genesis runs in the precision of gs.init")
-    found = layout(spec.compile(), dict(scene.sensors))
+    m = spec.compile()
+    found = layout(m, dict(scene.sensors))
     action = found.settled(action)
+    require_simulated(m, [part.name for part in scene.parts if isinstance(part.material, Rigid)])
     start()
     with tempfile.TemporaryDirectory() as folder:
-        stage = lay(scene)
-        entities = things(stage, scene, Path(folder))
+        stage = lay(scene, m)
+        entities = things(stage, scene, m, Path(folder))
         links = _links(entities)
         named = {name: links[found.pick_body(s.link)] for name, s in scene.sensors.items() if getattr(s, "link", None)}
         sensors = {name: sense(stage, named.get(name), s) for name, s in scene.sensors.items()}
@@ -260,6 +293,7 @@ def build(scene: Any, spec: Any, num_worlds: int, action: ActionSpec, dtype: Any
     world._points = [
         (entities[part.name], placed(part.morph, scene.domain.spacing).astype(_real())) for part in particulate(scene)
     ]
+    world._zero = {name: float(m.qpos0[m.jnt_qposadr[m.joint(name).id]]) for name in found.joints}
     world.set_action(action)
     world.init()
     return world

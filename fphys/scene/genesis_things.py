@@ -6,22 +6,29 @@ from typing import Any
 
 import numpy as np
 
+from ..model.load import read_spec
+from ..model.structure import GeomType
 from .compose import compose
+from .genesis_faults import held_up
 from .genesis_particles import material, options, substeps
 from .lattice import filled
 from .materials import MPM, SPH
-from .morphs import MECHANISMS, Box, Cylinder, Mesh, Plane, Sphere, Terrain
+from .morphs import MECHANISMS, MJCF, URDF, Box, Cylinder, Mesh, Plane, Sphere, Terrain
 from .sensors import IMU, Camera, Rays
 
 NEAR, FAR = 0.02, 100.0  # clipping distances of cameras [m]
+_HULL = {"decompose_object_error_threshold": float("inf")}  # meshes touch as their hulls, of 500 triangles at most
+_HIDDEN = 3  # a group that is not drawn
 TIMECONST = 0.02  # of contacts [s]: MuJoCo's default, and so the native back end's
 
 
-def lay(scene: Any) -> Any:
-    """An empty ``genesis.Scene`` with the options of a scene."""
+def lay(scene: Any, m: Any) -> Any:
+    """An empty ``genesis.Scene`` with the options of a scene, whose ``mujoco.MjModel`` is ``m``."""
     gs: Any = importlib.import_module("genesis")
     return gs.Scene(
-        sim_options=gs.options.SimOptions(dt=scene.timestep, substeps=substeps(scene), gravity=scene.gravity),
+        sim_options=gs.options.SimOptions(
+            dt=scene.timestep, substeps=substeps(scene), gravity=tuple(m.opt.gravity.tolist())
+        ),
         rigid_options=gs.options.RigidOptions(constraint_timeconst=TIMECONST, batch_links_info=True),
         vis_options=gs.options.VisOptions(rendered_envs_idx=[0], show_world_frame=False),
         show_viewer=False,
@@ -29,7 +36,7 @@ def lay(scene: Any) -> Any:
     )
 
 
-def things(stage: Any, scene: Any, folder: Path) -> dict[str, Any]:
+def things(stage: Any, scene: Any, m: Any, folder: Path) -> dict[str, Any]:
     """Add all things to a stage; files are written to ``folder``, which must last until the stage is built."""
     gs: Any = importlib.import_module("genesis")
     made = {}
@@ -45,11 +52,11 @@ def things(stage: Any, scene: Any, folder: Path) -> dict[str, Any]:
             continue
         color = gs.surfaces.Default(color=part.surface.rgba)
         surface = {} if isinstance(part.morph, MECHANISMS) else {"surface": color}
-        made[part.name] = stage.add_entity(_morph(part, folder), material=_rigid(part), name=part.name, **surface)
+        made[part.name] = stage.add_entity(_morph(part, folder), material=_rigid(part, m), name=part.name, **surface)
     return made
 
 
-def _rigid(part: Any) -> Any:
+def _rigid(part: Any, m: Any) -> Any:
     gs: Any = importlib.import_module("genesis")
     given = part.material
     several = isinstance(given.friction, tuple)
@@ -60,6 +67,7 @@ def _rigid(part: Any) -> Any:
         rho=1000.0 if given.density is None else given.density,
         friction=friction,
         coup_friction=1.0 if friction is None else friction,
+        gravity_compensation=held_up(m, part.name),
     )
 
 
@@ -80,20 +88,40 @@ def _morph(part: Any, folder: Path) -> Any:
         case Cylinder(radius=radius, length=length):
             return morphs.Cylinder(radius=radius, height=length, fixed=morph.fixed, **pose)
         case Mesh(file=file, scale=scale):
-            return morphs.Mesh(
-                file=str(Path(file).absolute()), scale=scale, fixed=morph.fixed, file_meshes_are_zup=True, **pose
-            )
+            path = str(Path(file).absolute())
+            return morphs.Mesh(file=path, scale=scale, fixed=morph.fixed, file_meshes_are_zup=True, **_HULL, **pose)
         case Terrain(heights=heights, spacing=spacing):
             return morphs.Terrain(
                 height_field=np.asarray(heights, float), horizontal_scale=spacing, vertical_scale=1.0, **pose
             )
     spec = compose([part], {}, 0.002, (0.0, 0.0, -9.81))
-    for mesh in spec.meshes:
-        mesh.file = str((Path(spec.modelfiledir) / spec.meshdir / mesh.file).absolute())
+    if isinstance(morph, MJCF | URDF):
+        _find_files(spec, read_spec(morph.source, morph.root))
     path = folder / f"{part.name}.xml"
+    _extend_planes(spec)
     spec.compile()
     path.write_text(spec.to_xml())
-    return morphs.MJCF(file=str(path), default_armature=None)
+    return morphs.MJCF(file=str(path), default_armature=None, **_HULL)
+
+
+def _find_files(spec: Any, own: Any) -> None:
+    """Have a spec name its files by their full paths; ``own`` is that of the file that it comes from."""
+    for assets, place in ((spec.meshes, own.meshdir), (spec.hfields, own.meshdir), (spec.textures, own.texturedir)):
+        for asset in assets:
+            if asset.file:
+                asset.file = str((Path(own.modelfiledir) / place / asset.file).absolute())
+
+
+def _extend_planes(spec: Any) -> None:
+    """Have planes that touch end nowhere, as in MuJoCo, but be drawn in their size."""
+    m = spec.compile()
+    for plane in [geom for geom in spec.geoms if geom.type == GeomType.PLANE and (geom.contype or geom.conaffinity)]:
+        x, y, grid = plane.size
+        if x > 0 or y > 0:
+            looks = {name: getattr(plane, name) for name in ("group", "material", "rgba")}
+            pose = {"pos": m.geom_pos[plane.id], "quat": m.geom_quat[plane.id]}
+            plane.parent.add_geom(type=plane.type, size=(x, y, grid), contype=0, conaffinity=0, **pose, **looks)
+            plane.size, plane.group = (0.0, 0.0, grid), _HIDDEN
 
 
 def sense(stage: Any, link: Any, sensor: Any) -> Any:
@@ -102,7 +130,7 @@ def sense(stage: Any, link: Any, sensor: Any) -> Any:
     place = {} if link is None else {"entity_idx": link.entity.idx, "link_idx_local": link.idx_local}
     match sensor:
         case IMU():
-            return stage.add_sensor(gs.sensors.IMU(pos_offset=sensor.pos, euler_offset=_euler(sensor.quat), **place))
+            return stage.add_sensor(gs.sensors.IMU(pos_offset=sensor.pos, **place))
         case Rays():
             return stage.add_sensor(
                 gs.sensors.Raycaster(pattern=_pattern(sensor), max_range=sensor.max_range, return_points=False)
@@ -141,12 +169,3 @@ def _pattern(sensor: Rays) -> Any:
             self._ray_starts[:] = torch.as_tensor(sensor.origins, dtype=self._ray_starts.dtype)
 
     return Listed()
-
-
-def _euler(quat: Any) -> tuple[float, ...]:
-    """Angles [deg] of successive rotations about the fixed axes x, y, z."""
-    w, x, y, z = np.asarray(quat) / np.linalg.norm(quat)
-    roll = np.arctan2(2 * (w * x + y * z), 1 - 2 * (x * x + y * y))
-    pitch = np.arcsin(np.clip(2 * (w * y - z * x), -1, 1))
-    yaw = np.arctan2(2 * (w * z + x * y), 1 - 2 * (y * y + z * z))
-    return tuple(np.degrees([roll, pitch, yaw]).tolist())

@@ -57,6 +57,7 @@ class Gains(Tree):
     kp: Array  # Stiffness [N/m or N m/rad].
     kd: Array  # Damping [N s/m or N m s/rad].
     limit: Array  # Largest force or torque [N or N m], infinite if there is no limit.
+    ends: Array  # Smallest and largest force in parts of the limit, shape (2, control): -1 and 1, or as in the file.
 
 
 @pytree
@@ -93,7 +94,11 @@ class World(Tree):
 
     @property
     def limit(self) -> Array:
-        """Largest force or torque [N or N m], shape (control,), infinite if there is no limit."""
+        """Largest force or torque [N or N m], shape (control,), infinite if there is no limit.
+
+        If a file's two ends differ, as in ``actuatorfrcrange="-1 5"``, it is the larger one, 5, and both hold. One that
+        :meth:`replace` sets holds in both directions.
+        """
         return self.gains.limit
 
     @property
@@ -121,6 +126,8 @@ class World(Tree):
             changes["rows"] = _rows(changes.pop("num_worlds"), real)
         new = super().replace(**changes)
         gains = {name: _row(name, value, new.layout, new.controls, real) for name, value in given.items()}
+        if "limit" in gains:
+            gains["ends"] = _even(len(new.controls), real)
         return dataclasses.replace(new, gains=new.gains.replace(**gains))
 
     def init(self, positions: Any = None, max_contacts: int | None = None, max_constraints: int | None = None) -> State:
@@ -336,19 +343,20 @@ class World(Tree):
             raise ValueError(f"control has shape {control.shape}, needs (num_worlds, joints) = {wanted}")
         if control.dtype != v.dtype:
             raise TypeError(f"control is {control.dtype}, the world is {v.dtype}: cast it")
-        kp, kd, limit = self.kp[None], self.kd[None], self.limit[None]
+        kp, kd = self.kp[None], self.kd[None]
+        low, high = jax.lax.stop_gradient(self.gains.ends)[:, None] * self.limit[None, None]
         if self.action.mode == "torque":
             kind = next(iter(self.layout.kinds("torque", self.controls)), units.force)
             control = kind(control).within(kind(-self.max_force), kind(self.max_force)).value
-            force = jnp.zeros_like(v).at[:, dof].set(jnp.clip(control, -limit, limit))
+            force = jnp.zeros_like(v).at[:, dof].set(jnp.clip(control, low, high))
             return self.model, force, force
         if self.action.mode == "position":
             pull, drag = pd(control, rigid.qpos[:, at], v[:, dof], kp, 0.0), kd
         else:
             pull, drag = pd(control, jnp.zeros_like(control), v[:, dof], kd, 0.0), kd
         u = pull - drag * v[:, dof]
-        free = jnp.abs(u) <= limit
-        u = jnp.clip(u, -limit, limit)
+        free = (low <= u) & (u <= high)
+        u = jnp.clip(u, low, high)
         damping = jnp.broadcast_to(self.model.dof.damping, v.shape).at[:, dof].add(jnp.where(free, kd, 0.0))
         model = dataclasses.replace(self.model, dof=self.model.dof.replace(damping=damping))
         held = jnp.zeros_like(v).at[:, dof].set(jnp.where(free, pull, u))
@@ -390,10 +398,12 @@ def build(scene: Any, spec: Any, num_worlds: int, action: ActionSpec, dtype: Any
         raise UnsupportedError("the back end 'native' cannot read these sensors:\n" + "\n".join(unread))
     real = model.qpos0.dtype
     joints = found.pick_joints(action.joints)
-    limits = dict(zip(found.joints, found.limits, strict=True))
-    limit = [limits[name] for name in joints] if action.limit is None else action.limit
+    ends = found.ends(joints, action.limit)
+    limit = np.abs(ends).max(0)
+    held = np.isfinite(limit) & (limit > 0)
+    parts = jnp.where(held, ends / np.where(held, limit, 1.0), _even(len(joints), real)).astype(real)
     row = lambda name, value: _row(name, value, found, joints, real)  # noqa: E731
-    gains = Gains(row("kp", action.kp), row("kd", action.kd), row("limit", limit))
+    gains = Gains(row("kp", action.kp), row("kd", action.kd), row("limit", limit), parts)
     geoms = () if all(isinstance(part.material, Rigid) for part in scene.parts) else holding(model)
     filling = fill(scene, model, geoms) or pour(scene, model, geoms, num_worlds) or soften(scene, model, geoms)
     if isinstance(filling, Particles):
@@ -409,6 +419,11 @@ def build(scene: Any, spec: Any, num_worlds: int, action: ActionSpec, dtype: Any
 
 def _rows(num_worlds: int, real: Any) -> Array:
     return jnp.zeros((num_worlds, 0), real)
+
+
+def _even(joints: int, real: Any) -> Array:
+    """The ends of limits that hold in both directions."""
+    return jnp.broadcast_to(jnp.array([[-1.0], [1.0]], real), (2, joints))
 
 
 def _row(name: str, value: Any, layout: Layout, joints: tuple[str, ...], real: Any) -> Array:

@@ -62,8 +62,9 @@ class World(Engine):
         self._dofs = {name: at[j] for name, j in zip(found.joints, single, strict=True)}
         self._frames = _frames(m, found, self.groups)
         self._felt = _feelers(engine, m, found, moving)
+        self._begun: dict[str, np.ndarray] = {}  # what IMUs and contacts say where a world begins
         self._driven: list[tuple[Group, Any, Any]] = []  # with the columns of controls, and their dofs
-        self._bound = np.zeros(0, NUMBERS)  # largest force of each control [N or N m]
+        self._ends = np.zeros((2, 0), NUMBERS)  # smallest and largest force of each control [N or N m]
         self._free = weakref.finalize(self, _free, engine, stage)
 
     def close(self) -> None:
@@ -76,6 +77,9 @@ class World(Engine):
         Args:
             positions: of :attr:`joints` [m or rad], shape (joint,) or (num_worlds, joint); by default those of the
                 files. May be a quantity if all joints are hinges, or all slides.
+
+        PhysX knows forces only of a step that it took: if there are IMUs or contact sensors it takes one and goes back,
+        and they say what that step would do without a control.
 
         PhysX throws a joint that begins beyond its limits back within a step, so it begins at the limit, and a warning
         names it.
@@ -103,12 +107,23 @@ class World(Engine):
             group.start[:, dof] = np.clip(wanted, *group.range[dof])
             if np.abs(group.start[:, dof] - wanted).max() > _BEYOND:
                 beyond.append(name)
-        for group in self.groups:
-            group.let_go()
-            group.place()
+        self._place()
+        feeling = [name for name, sensor in self.layout.sensors.items() if isinstance(sensor, IMU | Contact)]
+        if feeling:  # the engine knows forces only after a step: it takes one, and goes back
+            self._advance()
+            rates = [(group, group.read("LINK_ACCELERATION")) for group in self.groups]
+            self._place()
+            for group, rate in rates:
+                group.keep("LINK_ACCELERATION", rate)
+            self._begun = {name: self._sensor(name) for name in feeling}
         self._held, self._unsound = False, np.zeros(self.num_worlds, bool)
         self._next()
         return beyond
+
+    def _place(self) -> None:
+        for group in self.groups:
+            group.let_go()
+            group.place()
 
     def observe(self, state: State, spec: ObservationSpec) -> Array:
         """The observation of a spec, shape (num_worlds, len(columns(spec))), float32, without a gradient.
@@ -150,14 +165,15 @@ class World(Engine):
         """Set the meaning of controls, and the gains and limits of the engine's own PD law.
 
         Raises:
-            UnsupportedError: a joint that has a spring gets targets with a limit: both are one drive of PhysX.
+            UnsupportedError: a joint that has a spring gets targets with a limit: both are one drive of PhysX. Or
+                targets with a limit whose ends differ: a drive has one.
         """
         self._require_open()
         action = self.layout.settled(action)
         names = self.layout.pick_joints(action.joints)
-        limits = dict(zip(self.layout.joints, self.layout.limits, strict=True))
-        limit = [limits[name] for name in names] if action.limit is None else action.limit
-        kp, kd, bound = (np.broadcast_to(np.asarray(x, float), len(names)) for x in (action.kp, action.kd, limit))
+        kp, kd = (np.broadcast_to(np.asarray(x, float), len(names)) for x in (action.kp, action.kd))
+        ends = self.layout.ends(names, action.limit)
+        bound = np.abs(ends).max(0)
         torque = action.mode == "torque"
         for k, (group, dof) in enumerate(self._dofs[name] for name in names):
             if not torque and group.spring[dof] and np.isfinite(bound[k]):
@@ -165,7 +181,12 @@ class World(Engine):
                     f"PhysX: {names[k]!r} has a spring, and its targets a limit of {bound[k]:g}: both are one drive "
                     "with one limit. Take ActionSpec(limit=inf), or torques"
                 )
-        self.action, self._bound, self._driven = action, bound.astype(NUMBERS), []
+            if not torque and ends[0, k] != -ends[1, k]:
+                raise UnsupportedError(
+                    f"PhysX: targets of {names[k]!r}, whose force the file limits to {ends[0, k]:g} to {ends[1, k]:g}: "
+                    "a drive has one limit for both directions. Take ActionSpec(limit=...), or torques"
+                )
+        self.action, self._ends, self._driven = action, ends.astype(NUMBERS), []
         for group in self.groups:
             columns = [k for k, name in enumerate(names) if self._dofs[name][0] is group]
             dofs = np.array([self._dofs[names[k]][1] for k in columns], int)
@@ -191,6 +212,7 @@ class World(Engine):
         super()._require_present(state)
 
     def _advance(self) -> None:
+        self._begun = {}
         self.engine.step_sync(self._timestep)
         for group in self.groups:
             group.forget()
@@ -199,7 +221,7 @@ class World(Engine):
         for group, columns, dofs in self._driven:
             own = numbers[:, columns]
             if self.action.mode == "torque":
-                group.force[:, dofs] = np.clip(own, -self._bound[columns], self._bound[columns])
+                group.force[:, dofs] = np.clip(own, self._ends[0, columns], self._ends[1, columns])
                 group.write("DOF_ACTUATION_FORCE", group.force)
                 continue
             if not self._held:
@@ -239,6 +261,8 @@ class World(Engine):
         return np.concatenate([where, np.roll(turned, 1, 1), velocity, spin], 1)
 
     def _sensor(self, name: str) -> np.ndarray:
+        if name in self._begun:
+            return self._begun[name]
         match self.layout.sensors[name]:
             case JointState() as sensor:
                 return self._joints(self.layout.joints_of(sensor))

@@ -7,6 +7,7 @@ import numpy as np
 
 from ..errors import UnsupportedError
 from ..model.structure import GeomType, JointType
+from .contents import others, polynomials
 
 _ROLLING = 4  # condim from which on contacts resist turning
 
@@ -18,7 +19,9 @@ def require_simulated(m: Any, felt: dict[str, str]) -> None:
         m: a ``mujoco.MjModel``.
         felt: bodies of contact sensors by the sensor's name.
     """
-    faults = [*_bodies(m), *_joints(m), *_geoms(m), *_others(m)]
+    faults = [*_bodies(m), *_joints(m), *polynomials(m), *_geoms(m)]
+    faults += [f"{m.neq} equality constraints"] if m.neq else []
+    faults += others(m)
     faults += [
         f"{name!r}, Contact on {body!r}: it does not move, and PhysX would add up the contacts of all worlds"
         for name, body in felt.items()
@@ -48,8 +51,6 @@ def _joints(m: Any) -> Iterator[str]:
             yield f"joint {name!r}: a ball with a limit or a spring; three hinges have them"
         if kind == JointType.BALL and m.body_jntnum[m.jnt_bodyid[j]] > 1:
             yield f"joint {name!r}: a ball beside other joints of its body"
-        if np.any(m.jnt_stiffnesspoly[j]) or np.any(m.dof_dampingpoly[dofs]):
-            yield f"joint {name!r}: a spring or damping that is a polynomial"
         if kind == JointType.FREE and (m.jnt_stiffness[j] or m.dof_damping[dofs].any() or m.dof_armature[dofs].any()):
             yield f"joint {name!r}: stiffness, damping or armature of what floats freely"
         if kind == JointType.FREE and m.dof_frictionloss[dofs].any():
@@ -69,22 +70,3 @@ def _geoms(m: Any) -> Iterator[str]:
             yield f"geom {name!r}: margin or gap: contacts act where shapes touch"
     if len(set(m.geom_priority[touching].tolist())) > 1:
         yield "geoms with different priorities: the larger friction holds"
-
-
-def _others(m: Any) -> Iterator[str]:
-    pulled = [t for t in range(m.ntendon) if _acts(m, t)]
-    counts = {
-        "equality constraints": m.neq,
-        "tendons with springs, damping, limits or friction": len(pulled),
-        "contact pairs of their own (contact/pair)": m.npair,
-        "flexible bodies (flex)": m.nflex,
-    }
-    yield from (f"{count} {what}" for what, count in counts.items() if count)
-    if m.opt.density or m.opt.viscosity or m.opt.wind.any():
-        yield "option density, viscosity or wind: a medium around the bodies"
-
-
-def _acts(m: Any, t: int) -> bool:
-    return bool(
-        m.tendon_limited[t] or np.any(m.tendon_stiffness[t]) or np.any(m.tendon_damping[t]) or m.tendon_frictionloss[t]
-    )

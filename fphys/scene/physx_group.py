@@ -69,6 +69,10 @@ class Group:
         """Set the numbers of a kind: float32, contiguous."""
         self._bind(kind).write(value)
 
+    def keep(self, kind: str, value: np.ndarray) -> None:
+        """Have a kind's numbers be these until the next step."""
+        self._seen[kind] = value
+
     def forget(self) -> None:
         """Read anew: a step was made."""
         self._seen.clear()

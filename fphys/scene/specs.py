@@ -56,7 +56,7 @@ class ActionSpec:
     joints: tuple[str, ...] | str = "all"  # hinges and slides, in the order of the columns
     kp: float | tuple[float, ...] = 100.0  # [N/m or N m/rad], a number or one for each joint
     kd: float | tuple[float, ...] = 10.0  # [N s/m or N m s/rad], a number or one for each joint
-    limit: float | tuple[float, ...] | None = None  # of force or torque [N or N m]; None: what the files say
+    limit: float | tuple[float, ...] | None = None  # of force or torque, both ways [N or N m]; None: what the files say
 
     def __post_init__(self) -> None:
         if self.mode not in MODES:

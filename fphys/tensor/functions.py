@@ -11,35 +11,41 @@ from ..typing import Array, Float, Int, Num, Shaped, shaped
 
 @shaped
 def cumlogsumexp(x: Float[Array, "*shape"], axis: int = -1) -> jax.Array:
-    """log of the cumulative sum of exp x along an axis. Gradients flow to x."""
-    return jax.lax.cumlogsumexp(jnp.asarray(x), axis % x.ndim)
+    """log of the cumulative sum of exp x along an axis. Gradients flow to x.
+
+    Raises:
+        ValueError: ``axis`` is out of range.
+    """
+    return _along(jax.lax.cumlogsumexp, x, axis)
 
 
 @shaped
 def cummax(x: Num[Array, "*shape"], axis: int = -1) -> jax.Array:
-    """The largest element so far along an axis. Gradients flow to that element."""
-    return jax.lax.cummax(jnp.asarray(x), axis % x.ndim)
+    """The largest element so far along an axis. Gradients flow to that element. Raises like :func:`cumlogsumexp`."""
+    return _along(jax.lax.cummax, x, axis)
 
 
 @shaped
 def cummin(x: Num[Array, "*shape"], axis: int = -1) -> jax.Array:
-    """The smallest element so far along an axis. Gradients flow to that element."""
-    return jax.lax.cummin(jnp.asarray(x), axis % x.ndim)
+    """The smallest element so far along an axis. Gradients flow to that element. Raises like :func:`cumlogsumexp`."""
+    return _along(jax.lax.cummin, x, axis)
 
 
 @shaped
 def chunk(x: Shaped[Array, "*shape"], chunks: int, axis: int = 0) -> list[jax.Array]:
     """Split into pieces of size ceil(size / chunks); the last may be smaller. ``split`` needs equal pieces.
 
-    Gradients flow to x.
+    An empty axis gives ``chunks`` empty pieces. Gradients flow to x.
 
     Raises:
-        ValueError: ``chunks`` is not positive.
+        ValueError: ``chunks`` is not positive, or ``axis`` is out of range.
     """
+    axis = _axis("axis", axis, x.shape)
     if chunks < 1:
         raise ValueError(f"chunks is {chunks}, must be at least 1")
     size = x.shape[axis]
-    return jnp.split(jnp.asarray(x), list(range(0, size, max(1, -(-size // chunks))))[1:], axis)
+    starts = range(0, size, -(-size // chunks)) if size else [0] * chunks
+    return jnp.split(jnp.asarray(x), list(starts)[1:], axis)
 
 
 @shaped
@@ -51,13 +57,19 @@ def unfold(x: Shaped[Array, "*shape"], axis: int, size: int, step: int) -> jax.A
         windows overlap.
 
     Raises:
-        ValueError: the window is longer than the axis.
+        ValueError: ``size`` is negative or larger than the axis, ``step`` is below one, or ``axis`` is out of range.
     """
-    if size > x.shape[axis]:
-        raise ValueError(f"size is {size}, must be at most {x.shape[axis]}, the size of axis {axis} of shape {x.shape}")
-    starts = np.arange(0, x.shape[axis] - size + 1, step)
-    windows = jnp.take(x, starts[:, None] + np.arange(size), axis)
-    return jnp.moveaxis(windows, axis % x.ndim + 1, -1)
+    axis = _axis("axis", axis, x.shape)
+    length = x.shape[axis]
+    if not 0 <= size <= length:
+        raise ValueError(
+            f"size is {size}, must be at most {length}, the size of axis {axis} of shape {x.shape}, and at least 0"
+        )
+    if step < 1:
+        raise ValueError(f"step is {step}, must be at least 1: from the start of a window to the next one's")
+    starts = np.arange(0, length - size + 1, step, dtype=np.int32)
+    windows = jnp.take(x, starts[:, None] + np.arange(size, dtype=np.int32), axis)
+    return jnp.moveaxis(windows, axis + 1, -1)
 
 
 @shaped
@@ -68,8 +80,9 @@ def topk(x: Num[Array, "*shape"], k: int, axis: int = -1, largest: bool = True) 
         Values and int32 indices, both with ``k`` elements along the axis. Gradients flow to the chosen elements.
 
     Raises:
-        ValueError: ``k`` is larger than the axis.
+        ValueError: ``k`` is negative or larger than the axis, or ``axis`` is out of range.
     """
+    _axis("axis", axis, x.shape)
     if not 0 <= k <= x.shape[axis]:
         raise ValueError(f"k is {k}, but axis {axis} of shape {x.shape} has {x.shape[axis]} elements")
     order = jnp.argsort(x, axis, descending=largest)
@@ -109,10 +122,10 @@ def diag_embed(x: Shaped[Array, "*batch size"], offset: int = 0, axis1: int = -2
         One axis more; rows and columns have n + abs(offset) elements. Gradients flow to x.
 
     Raises:
-        ValueError: the two axes are the same.
+        ValueError: the two axes are the same, or one is out of range.
     """
     size = x.shape[-1] + abs(offset)
-    row, column = axis1 % (x.ndim + 1), axis2 % (x.ndim + 1)
+    row, column = _axis("axis1", axis1, (*x.shape, size)), _axis("axis2", axis2, (*x.shape, size))
     if row == column:
         raise ValueError(f"axis1 and axis2 are both axis {row}, must be two axes")
     wide = jnp.pad(jnp.asarray(x), [(0, 0)] * (x.ndim - 1) + [(max(offset, 0), max(-offset, 0))])
@@ -152,6 +165,18 @@ def cdist(
     if not p >= 0:
         raise ValueError(f"p is {p}, must be 0 or more")
     return _distance(_wide(a)[..., :, None, :] - _wide(b)[..., None, :, :], p).astype(jnp.result_type(a, b))
+
+
+def _axis(name, axis, shape):
+    """The axis, counted from the first one. A single number has one axis, as in torch."""
+    count = max(len(shape), 1)
+    if not -count <= axis < count:
+        raise ValueError(f"{name} is {axis}, must be from {-count} to {count - 1} for shape {shape}")
+    return axis % count
+
+
+def _along(function, x, axis):
+    return function(jnp.atleast_1d(x), _axis("axis", axis, x.shape)).reshape(x.shape)
 
 
 def _distance(apart, p):

@@ -4,7 +4,7 @@ import dataclasses
 import functools
 import itertools
 import warnings
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import jax
@@ -83,9 +83,9 @@ def fit(
         key: for randomness in the loss.
         precision, accumulate, remat: as for :func:`step`.
         clip: largest global norm of a gradient, positive; longer ones are scaled down.
-        evaluate: ``evaluate(params, aux) -> dict`` of scalars, called every ``every`` steps. Jit what it computes.
-        every: steps between two rows of the log.
-        stop: when to stop early.
+        evaluate: ``evaluate(params, aux) -> dict`` of scalars, called for every row. Jit what it computes.
+        every: steps between two rows of the log. The last step has one, too.
+        stop: when to stop early. A last row that is not at a multiple of ``every`` does not count.
         checkpoints: where to save, and to resume from if a checkpoint is there.
         run: whose progress bar, loggers and history to use; see :class:`fphys.runs.Run`.
         loggers: take each logged row, too (:mod:`fphys.loggers`); with no ``run`` they need none. They are not closed.
@@ -96,8 +96,10 @@ def fit(
     Raises:
         TrainingError: ``patience`` updates in a row were not finite. ValueError: there is no data; the data cannot be
             resumed, its batches differ from the checkpoint's, or processes have different numbers of rows; or ``steps``
-            is not a number of batches, ``clip`` is not positive, or ``every`` or ``patience`` is below one.
-        CheckpointError: see :class:`Checkpoints`. TypeError: see :func:`init` and :func:`step`.
+            is not a number of batches, ``clip`` is not positive, or ``every`` or ``patience`` is below one; or a metric
+            is named "step" or is no scalar.
+        CheckpointError: see :class:`Checkpoints`. TypeError: see :func:`init` and :func:`step`; or ``evaluate`` returns
+            no dict.
         KeyboardInterrupt: on Ctrl-C, after the current update, and after saving it if there are ``checkpoints``. A
             second Ctrl-C does not save.
     """
@@ -124,6 +126,7 @@ def fit(
     stream: Any = iter(data)
     stop, stopping, rows = stop or NEVER, (stop or NEVER).init(), list[dict[str, float]]()
     batch: Any = None
+    metrics: Any = None
     form, fewer = None, False  # of the batches, and whether the last one had fewer records than a full one
     if checkpoints:
         checkpoints.prepare()  # fails now if the folder cannot be written, not at the first save
@@ -142,6 +145,21 @@ def fit(
         extra = {"data": _position(stream), "stop": stopping, "rule": repr(stop), "form": form}
         checkpoints.save(done, state, extra)
 
+    def log() -> None:
+        nonlocal stopping
+        row = jax.device_get(metrics) | (_expect_scores(evaluate(state.params, state.aux)) if evaluate else {})
+        if "step" in row:
+            raise ValueError("a metric is named step, which is the number of the row's step: rename it")
+        values = {name: _number(name, value) for name, value in row.items()}
+        rows.append({"step": done} | values)
+        if run:
+            run.log(done, **values)
+        for logger in loggers:
+            logger.log(done, values)
+        _healthy(state, patience, loss_fn, batch)
+        waited = stop.update(stopping, _metric(rows[-1], stop))
+        stopping = waited if done % every == 0 else stopping  # so that many short calls wait as long as one
+
     with Deferred() as interrupt:
         for i, batch in zip(run.progress(numbers) if run else numbers, stream):
             whole = joined(batch)
@@ -149,15 +167,7 @@ def fit(
             state, metrics = update(state, whole)
             done = i + 1
             if done % every == 0 or done == steps:
-                row = jax.device_get(metrics) | (evaluate(state.params, state.aux) if evaluate else {})
-                rows.append({"step": done} | {name: _number(name, value) for name, value in row.items()})
-                values = {name: value for name, value in rows[-1].items() if name != "step"}
-                if run:
-                    run.log(done, **values)
-                for logger in loggers:
-                    logger.log(done, values)
-                _healthy(state, patience, loss_fn, batch)
-                stopping = stop.update(stopping, _metric(rows[-1], stop))
+                log()
             if checkpoints and (done % checkpoints.every == 0 or (interrupt.asked and done > saved_at)):
                 save()
                 saved_at = done
@@ -165,6 +175,8 @@ def fit(
                 raise KeyboardInterrupt
             if stop.done(stopping):
                 break
+        if done > (rows[-1]["step"] if rows else start):
+            log()  # the data has ended
     _healthy(state, patience, loss_fn, batch)
     if done > start and state.skipped_in_a_row >= done - start:
         why = _why(loss_fn, state, batch)
@@ -173,6 +185,8 @@ def fit(
         raise ValueError("data gave no batch: it is empty, or an exhausted iterator; fphys.data.loader makes a new one")
     if checkpoints and done > saved_at:
         save()
+    if interrupt.asked:
+        raise KeyboardInterrupt
     reason = "early stop" if stop.done(stopping) else "steps" if steps is not None and done >= steps else "data"
     return Result(state.params, state.aux, state, rows, reason)
 
@@ -224,10 +238,16 @@ def _expect_form(form: list[Any] | None, batch: Any, whole: Any, fewer: bool) ->
     return form, True
 
 
+def _expect_scores(found: Any) -> dict[str, Any]:
+    if not isinstance(found, Mapping):
+        raise TypeError(f"evaluate returned {type(found).__name__}, must return a dict of scalars to log")
+    return dict(found)
+
+
 def _number(name: str, value: Any) -> float:
     if np.size(value) != 1:
         raise ValueError(f"{name} has shape {np.shape(value)}, must be a scalar to be logged: take its mean, say")
-    return float(value)
+    return float(np.reshape(value, ()))
 
 
 def _healthy(state: TrainState, patience: int, loss_fn: LossFn, batch: Any) -> None:

@@ -107,8 +107,8 @@ def step(
 ) -> tuple[TrainState, dict[str, Array]]:
     """One update of the parameters, pure. Jit it: ``jax.jit(partial(step, loss_fn, optimizer), donate_argnums=0)``.
 
-    If the loss, gradient or update is not finite, the update is skipped: parameters, ``aux`` and the optimizer's state
-    stay as they were. The state counts skipped updates and records the last one.
+    If the loss, the gradient, the update or the optimizer's new state is not finite, the update is skipped: parameters,
+    ``aux`` and the optimizer's state stay as they were. The state counts skipped updates and records the last one.
 
     Args:
         loss_fn: as for :func:`fphys.train.fit`.
@@ -126,8 +126,8 @@ def step(
 
     Raises (when traced):
         ValueError: the batch does not split into ``accumulate`` equal parts. TypeError: ``loss_fn`` returns another
-            structure, or the optimizer needs more than gradients, parameters and the loss, as ``lbfgs`` and
-            ``lookahead`` do.
+            structure, or an ``aux`` whose type the one it was given cannot hold (floats for integers, say); or the
+            optimizer needs more than gradients, parameters and the loss, as ``lbfgs`` and ``lookahead`` do.
     """
     import optax
 
@@ -144,7 +144,7 @@ def step(
                 f"the optimizer cannot make an update of gradients, parameters and the loss ({cause}): one that needs "
                 "more, as lbfgs and lookahead do, needs a loop of your own"
             ) from cause
-    finite = all_finite((loss, grads, updates))
+    finite = all_finite((loss, grads, updates, jax.tree.map(_once_finite, opt, state.opt)))
 
     def kept(new: Any, old: Any) -> Any:
         return jax.tree.map(lambda n, o: jnp.where(finite, n, o), new, old)
@@ -185,7 +185,7 @@ def _accumulated(
             own = jax.tree.map(lambda x: x, aux)  # flax's variables can change only in the trace that made them
             loss, new, metrics = _checked(loss_fn(precision.cast(params), own, precision.cast(batch), key))
             loss = loss.astype(jnp.float32) if loss.dtype.itemsize < 4 else loss
-            new = jax.tree.map(lambda n, o: n if n.dtype == o.dtype else n.astype(o.dtype), new, aux)
+            new = _alike(new, aux)
             return loss * _factor(state, loss), (loss, new, metrics)
 
         grads, rest = jax.grad(jax.checkpoint(scaled, policy=remat) if remat else scaled, has_aux=True)(state.params)
@@ -241,6 +241,38 @@ def _checked(result: Any) -> tuple[Array, Any, dict[str, Array]]:
             f"loss_fn returned a loss of shape {jnp.shape(result[0])}, must be a scalar: take the mean, for example"
         )
     return jnp.asarray(result[0]), result[1], {name: jnp.asarray(value) for name, value in result[2].items()}
+
+
+_TYPES = jnp.bool_, jnp.integer, jnp.floating, jnp.complexfloating
+
+
+def _alike(new: Any, old: Any) -> Any:
+    """The new aux in the old one's types, as micro-batches and a jitted step need it: mixed precision changes them."""
+    if jax.tree.structure(new) != jax.tree.structure(old):
+        raise TypeError(
+            f"loss_fn returned an aux of another structure ({jax.tree.structure(new)}) than it was given "
+            f"({jax.tree.structure(old)}): return aux itself if it does not change"
+        )
+
+    def cast(path: Any, new: Any, old: Array) -> Array:
+        new = jnp.asarray(new)
+        if new.dtype == old.dtype:
+            return new
+        given, kept = (next((i for i, t in enumerate(_TYPES) if jnp.issubdtype(x.dtype, t)), -1) for x in (new, old))
+        if given > kept:
+            name = jax.tree_util.keystr(path) or "aux"
+            raise TypeError(
+                f"{name} is {new.dtype} in the aux that loss_fn returned, but {old.dtype} in the one it was given, "
+                f"which would cut it off: begin with {name} in {new.dtype}, or return it in {old.dtype}"
+            )
+        return new.astype(old.dtype)
+
+    return jax.tree_util.tree_map_with_path(cast, new, old)
+
+
+def _once_finite(new: Any, old: Any) -> Any:
+    """The new numbers where the old ones were finite, else zero: ``ReduceLROnPlateau`` begins with infinity."""
+    return jnp.where(jnp.isfinite(old), new, 0) if jnp.issubdtype(old.dtype, jnp.inexact) else new
 
 
 def _cut(batch: Any, parts: int) -> Any:

@@ -24,7 +24,8 @@ class Kind:
 
         Args:
             value: a number or array of any shape, in ``unit`` or by default in SI units; a text such as "2.5 cm"; or a
-                quantity of this kind, or of this dimension without a kind. Gradients flow to it.
+                quantity of this kind, or of this dimension without a kind. Gradients flow to it. Arrays of integers
+                become floating-point.
 
         Raises:
             UnitError: the value has another dimension or kind; or a text has no unit, or another power of angle than

@@ -27,6 +27,18 @@ def _binary(op: Callable[..., Any], kind: Callable[[Kind, Kind], Kind], *, swap:
     return method
 
 
+def _equality(op: Callable[..., Any]) -> Any:
+    compare = _binary(op, compared)
+
+    def method(self: "Quantity", other: Any) -> Any:
+        found = compare(self, other)
+        if found is NotImplemented and other is not None:  # Python would compare the identities
+            raise UnitError(f"{article(self.kind)} cannot be compared with {other!r}: make a quantity of it first")
+        return found
+
+    return method
+
+
 def made(kind: Kind, value: Any, unit: str | None) -> Any:
     """Make a quantity of a kind."""
     from .text import one, parse, turns  # imported late: text imports this module
@@ -36,7 +48,7 @@ def made(kind: Kind, value: Any, unit: str | None) -> Any:
     if not (isinstance(given, int | float | complex | Quantity | Reading) or hasattr(given, "dtype")):
         like = f'"2.5 {kind.unit}"'
         raise UnitError(f"{value!r} is not {article(kind)}: give a number, an array, a quantity, or a text like {like}")
-    given = given if unit is None else given * one(unit)
+    given = given if unit is None else _floating(given) * one(unit)
     if isinstance(given, Reading):
         raise UnitError(f"{given} is a reading, for display only: make {article(kind)} of the original quantity")
     if not isinstance(given, Quantity) and isinstance(value, str) and kind != number:
@@ -80,8 +92,8 @@ class Quantity(Tree):
     __le__ = _binary(operator.le, compared)
     __gt__ = _binary(operator.gt, compared)
     __ge__ = _binary(operator.ge, compared)
-    __eq__ = _binary(operator.eq, compared)
-    __ne__ = _binary(operator.ne, compared)
+    __eq__ = _equality(operator.eq)
+    __ne__ = _equality(operator.ne)
     __hash__ = None  # type: ignore[assignment]
 
     def __pow__(self, exponent: int) -> Any:
@@ -155,7 +167,7 @@ class Quantity(Tree):
             f".to({self.kind.unit!r}).value those in a unit"
         )
 
-    __float__ = __int__ = __array__ = _refuse  # otherwise NumPy would make an object array
+    __bool__ = __float__ = __int__ = __array__ = _refuse  # otherwise NumPy would make an object array
 
     def __format__(self, spec: str) -> str:
         """``f"{force:.2f}"``: the SI numbers in this format, and the unit."""
@@ -229,7 +241,13 @@ def bare(tree: Any, kinds: dict[str, Kind], name: str) -> Any:
 
 def labelled(value: Any, kind: Kind) -> Any:
     """A quantity; or the bare array if the kind is a number."""
-    return value if kind == number else Quantity(value, kind)
+    return value if kind == number else Quantity(_floating(value), kind)
+
+
+def _floating(value: Any) -> Any:
+    """The value, an array of integers as floats: in uint8 1 m - 2 m is 255 m."""
+    whole = hasattr(value, "dtype") and jnp.issubdtype(value.dtype, jnp.integer)
+    return value.astype(float) if whole else value
 
 
 def value_of(x: Any) -> Any:

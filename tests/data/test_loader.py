@@ -280,3 +280,17 @@ def test_a_single_number_that_is_not_finite_is_named():
     records[2]["y"] = np.float32("nan")
     with pytest.warns(RuntimeWarning, match=r"record 2 of the data \(Listed\) holds nan at \['y'\]: an update"):
         list(data.loader(Listed(records), 2, epochs=1))
+
+
+@pytest.mark.parametrize("options", [{}, {"threads": 2}])
+def test_a_transform_that_returns_nothing_is_named(options):
+    """grain would leave such records out: for ever, if all are."""
+
+    def forgotten(record, rng):
+        record["id"] = record["id"] + 1
+
+    with pytest.raises(TypeError, match=r"transform .*forgotten returned None, must return the new record"):
+        next(iter(data.loader(numbers(10), 2, transform=forgotten, **options)))
+    sometimes = functools.partial(lambda record, rng: record if record["id"] % 5 else None)
+    with pytest.raises(TypeError, match="returned None"):
+        list(data.loader(numbers(10), 2, transform=sometimes, epochs=1, **options))

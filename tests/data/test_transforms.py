@@ -129,3 +129,33 @@ def test_random_windows():
     assert data.RandomResizedCrop((4, 6), scale=(1, 1), ratio=(1, 1)).window(400, 900, rng) == (0, 250, 400, 400)
     with pytest.raises(ValueError, match=r"scale=\(0, 1\).*must be positive"):
         data.RandomResizedCrop(8, scale=(0, 1))
+
+
+@pytest.mark.parametrize("transform", [data.Resize, data.CenterCrop, data.RandomResizedCrop])
+def test_sizes(transform):
+    def made(size):
+        found = transform(size)
+        return found(picture(20, 30), *[np.random.default_rng(0)] * (transform is data.RandomResizedCrop))
+
+    for size in ([8, 9], np.array([8, 9]), (np.int64(8), 9)):
+        assert made(size).shape == (8, 9, 3)
+        assert transform(size) == transform((8, 9))
+    np.testing.assert_array_equal(made(np.int64(7)), made(7))
+    for size in (0, -3, (8,), (8, 9, 3), [8, 0], 7.5, "8", None):
+        with pytest.raises(ValueError, match=r"\w+\(size=.*\): size must be one or two whole numbers, 1 or more"):
+            transform(size)
+
+
+def test_means_and_channels():
+    image = data.ToTensor()(picture(4, 5))
+    one = data.Normalize(0.5, 0.25)
+    np.testing.assert_array_equal(one(image), (image - np.float32(0.5)) / np.float32(0.25))
+    np.testing.assert_array_equal(data.Normalize([0.5] * 3, np.full(3, 0.25))(image), one(image))
+    np.testing.assert_array_equal(data.Normalize((0.5,), 0.25, channels_first=True)(image), one(image))
+    with pytest.raises(ValueError, match="mean has 3 numbers and std 2, must have the same"):
+        data.Normalize((0.5,) * 3, (0.5,) * 2)
+    np.testing.assert_array_equal(one(image[None]), one(image)[None])
+    with pytest.raises(ValueError, match=r"for 3 channels, the image \(4, 5, 1\) has 1"):
+        data.IMAGENET(image[..., :1])
+    with pytest.raises(ValueError, match=r"for 3 channels, the image \(4, 5, 3\) has 4"):
+        data.Normalize((0.5,) * 3, (0.5,) * 3, channels_first=True)(image)

@@ -22,11 +22,16 @@ WORLDS = 3
 DT = 0.04  # s, between actions
 
 
+def made(worlds: int = WORLDS, **options: Any) -> FluidManipulation:
+    env = envs.make("FluidManipulation", worlds, **options)
+    assert isinstance(env, FluidManipulation)
+    return env
+
+
 @functools.cache
 def pouring() -> tuple[FluidManipulation, Any, envs.EnvState]:
     """The task, its compiled step, and the beginning."""
-    env = envs.make("FluidManipulation", WORLDS)
-    assert isinstance(env, FluidManipulation)
+    env = made()
     return env, jax.jit(env.step), jax.jit(env.reset)(jax.random.key(0))[0]
 
 
@@ -143,7 +148,7 @@ def test_what_misses_the_basin_is_gone():
 
 def test_gradients_are_those_of_differences_while_water_flows():
     """By actions, through arm and water, where water runs over the lip and meets the basin."""
-    env = envs.make("FluidManipulation", WORLDS, tolerance=1e-12)  # so that differences are those of the same function
+    env = made(tolerance=1e-12)  # so that differences are those of the same function
     state = poured()[50][0]
     direction = jax.random.normal(jax.random.key(1), (2, WORLDS, 3))
     action = 0.3 * jax.random.normal(jax.random.key(2), (2, WORLDS, 3))
@@ -226,7 +231,7 @@ def test_water_is_seen(tmp_path: Path):
 
 @pytest.mark.parametrize("spacing", [0.02, 0.01])
 def test_any_spacing_fills_the_same_volume(spacing: float):
-    env = envs.make("FluidManipulation", 1, spacing=spacing, substeps=round(0.04 / spacing))
+    env = made(1, spacing=spacing, substeps=round(0.04 / spacing))
     state, _ = jax.jit(env.reset)(jax.random.key(0))
     water, count = fluid(state)
     assert count * spacing**2 == pytest.approx(0.2 * env.depth, rel=1e-9)

@@ -222,3 +222,17 @@ def test_integers_are_refused(name):
     for loss in (losses.cross_entropy, losses.nll_loss):
         with pytest.raises(TypeError, match="is int64, must be floating-point"):
             loss(jnp.ones((3, 4), int), jnp.zeros(3, int))
+
+
+@pytest.mark.parametrize("width", [1e-3, 1.0, 1e4, 1e8, 1e20])
+@pytest.mark.parametrize("name", ["huber_loss", "smooth_l1_loss"])
+def test_the_slope_of_a_wide_parabola(name, width):
+    """A difference of numbers of the parabola's width would cancel."""
+    option = {"huber_loss": "delta", "smooth_l1_loss": "beta"}[name]
+    x = torch.tensor([1e-8, -1e-4, 0.0, 1.0, -300.0], requires_grad=True)
+    wanted = getattr(functional, name)(x, torch.zeros(5), **{option: width}, reduction="sum")
+    wanted.backward()
+    loss = lambda x: getattr(losses, name)(x, jnp.zeros_like(x), **{option: width}, reduction="sum")  # noqa: E731
+    found, grad = jax.value_and_grad(loss)(jnp.asarray(x.detach().numpy()))
+    np.testing.assert_allclose(found, wanted.detach(), rtol=1e-6)
+    np.testing.assert_allclose(grad, x.grad, rtol=1e-6)

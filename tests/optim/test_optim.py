@@ -132,6 +132,17 @@ def test_the_last_rate_stays():
         (lambda: optim.warmup(0.1, -3), "steps is -3"),
         (lambda: optim.StepLR(0.1, 0), "step_size is 0, must be the number of updates"),
         (lambda: optim.ExponentialLR(0.1, math.nan), "gamma is nan"),
+        (lambda: optim.CosineAnnealingLR(math.nan, 10), "lr is nan"),
+        (lambda: optim.CosineAnnealingLR(0.1, 10, -0.1), "eta_min is -0.1"),
+        (lambda: optim.CosineAnnealingLR(-0.1, 10), "lr is -0.1"),
+        (lambda: optim.CosineAnnealingLR(0.1, 0), "T_max is 0, must be the number of updates, 1 or more"),
+        (lambda: optim.ReduceLROnPlateau(every=0), "every is 0, must be 1 or more"),
+        (lambda: optim.ReduceLROnPlateau(patience=-1), "patience is -1"),
+        (lambda: optim.ReduceLROnPlateau(cooldown=-1), "cooldown is -1"),
+        (lambda: optim.ReduceLROnPlateau(factor=math.nan), "factor is nan"),
+        (lambda: optim.ReduceLROnPlateau(threshold=-1.0), "threshold is -1.0"),
+        (lambda: optim.clip_by_global_norm(-1), "max_norm is -1"),
+        (lambda: optim.clip_by_global_norm(math.nan), "max_norm is nan"),
     ],
 )
 def test_numbers_that_cannot_be(make, message):
@@ -166,3 +177,40 @@ def test_clipping_in_float16_is_torch_s(scale):
     np.testing.assert_allclose(optim.global_norm(jnp.asarray(grads)), norm, rtol=1e-6)
     assert found.dtype == jnp.float16
     np.testing.assert_allclose(found, weight.grad, rtol=2.0**-10)
+
+
+@pytest.mark.parametrize(("dtype", "long"), [(np.float32, 3e19), (np.float32, 1e-25), (np.float64, 3e160)])
+def test_clipping_of_a_norm_whose_square_is_not_a_number(dtype, long):
+    """It would be infinite or zero."""
+    grads = {"a": jnp.asarray([3 * long], dtype), "b": jnp.asarray([[0, -4 * long]], dtype)}
+    np.testing.assert_allclose(optim.global_norm(grads), 5 * long, rtol=1e-6)
+    clip = optim.clip_by_global_norm(0.1 * long)
+    found, _ = jax.jit(lambda grads: clip.update(grads, optax.EmptyState()))(grads)
+    np.testing.assert_allclose(found["a"], [0.06 * long], rtol=1e-6)
+    np.testing.assert_allclose(found["b"], [[0, -0.08 * long]], rtol=1e-6)
+
+
+@pytest.mark.parametrize("compiled", [lambda f: f, jax.jit], ids=["eager", "jit"])
+def test_clipping_of_the_longest_gradients(compiled):
+    """Not even float32 holds this norm."""
+    grads = jnp.full((4,), 3e38, jnp.float32)
+    found = compiled(lambda x: optim.clip_by_global_norm(1.0).update(x, optax.EmptyState())[0])(grads)
+    np.testing.assert_allclose(found, 0.5, rtol=1e-6)
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
+def test_the_norm_of_what_is_not_finite(bad):
+    assert not np.isfinite(optim.global_norm({"a": jnp.array([1.0, bad]), "b": jnp.zeros((2, 0))}))
+    assert optim.global_norm({"a": jnp.zeros(3)}) == 0 == optim.global_norm({})
+
+
+@pytest.mark.parametrize(("gamma", "size"), [(0.99999, 1), (0.9999999, 1), (1.000001, 3), (0.5, 10**6)])
+def test_a_rate_after_ten_million_updates(gamma, size):
+    n = np.array([0, 1, 2, 999_999, 10**6, 5 * 10**6 + 1, 10**7])
+    wanted = 0.1 * np.float64(gamma) ** (n // size)
+    with jax.enable_x64(False):
+        found = jax.jit(optim.StepLR(0.1, size, gamma))(jnp.asarray(n, jnp.int32))
+        assert found.dtype == jnp.float32
+    seen = wanted > 1e-37
+    np.testing.assert_allclose(found[seen], wanted[seen], rtol=5e-6)
+    np.testing.assert_allclose(found, wanted, rtol=5e-6, atol=1e-37)

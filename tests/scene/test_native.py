@@ -13,7 +13,7 @@ import pytest
 
 import fphys
 from fphys.bench.scenes import observed
-from fphys.scene import MJCF, ActionSpec, Box, Camera, ObservationSpec, Plane, Rays, Rigid, Scene, Sphere, Surface
+from fphys.scene import IMU, MJCF, ActionSpec, Box, Camera, ObservationSpec, Plane, Rays, Rigid, Scene, Sphere, Surface
 from fphys.testing import check_grads, check_transforms
 
 from ..compiled import as_users
@@ -105,6 +105,71 @@ def test_a_limit_holds():
     assert np.allclose(after.force[:, 6], [80.0, -80.0])
     tight = box_and_arm().build(1, action=ActionSpec("torque", joints=("elbow",), limit=0.5))
     assert np.allclose(step(tight, tight.init(), jnp.array([[3.0]])).force[0], [0] * 7 + [0.5])
+
+
+UNEVEN = """<mujoco><worldbody><body name="b"><joint name="j" axis="0 0 1" damping="1" {0}/><geom size=".1" pos="1 0 0"
+  mass="1"/></body></worldbody><actuator><motor joint="j" {1}/></actuator></mujoco>"""
+
+
+@pytest.mark.parametrize(
+    ("joint", "actuator", "ends"),
+    [
+        ('actuatorfrcrange="-1 5"', "", (-1.0, 5.0)),
+        ("", 'forcerange="-1 5" gear="-2"', (-10.0, 2.0)),
+        ('actuatorfrcrange="-3 4"', 'forcerange="-1 5" gear="-2"', (-3.0, 2.0)),
+        ('actuatorfrcrange="0 5"', "", (0.0, 5.0)),
+    ],
+)
+def test_both_ends_of_a_limit_hold_as_in_mujoco(joint, actuator, ends):
+    """A motor's force, clipped by MuJoCo, is what a control applies; a law's likewise."""
+    text = UNEVEN.format(joint, actuator)
+    scene = Scene(gravity=(0, 0, 0))
+    scene.add(MJCF(text), name="m")
+    world, servo = scene.build(1), scene.build(1, action=ActionSpec("position", kp=1.0, kd=0.0))
+    m = mujoco.MjModel.from_xml_string(text)
+    d = mujoco.MjData(m)
+    assert float(world.limit[0]) == max(np.abs(ends)) and world.layout.ranges == (ends,)
+    for wanted in (-40.0, -0.5, 0.5, 40.0):
+        d.ctrl[0] = wanted / m.actuator_gear[0, 0]
+        mujoco.mj_forward(m, d)
+        assert d.qfrc_actuator[0] == np.clip(wanted, *ends)
+        for one in (world, servo):
+            assert float(step(one, one.init(), jnp.array([[wanted]])).force[0, 0]) == d.qfrc_actuator[0]
+
+
+def test_a_limit_that_is_replaced_holds_in_both_directions():
+    scene = Scene(gravity=(0, 0, 0))
+    scene.add(MJCF(UNEVEN.format('actuatorfrcrange="-1 5"', "")), name="m")
+    world = scene.build(1).replace(limit=3.0)
+    for wanted in (-9.0, 9.0):
+        assert float(step(world, world.init(), jnp.array([[wanted]])).force[0, 0]) == np.clip(wanted, -3, 3)
+    free = alone().build(1).replace(limit=np.inf)
+    slope = jax.grad(lambda w: step(w, w.init(), jnp.array([[0.1, 0.2]])).rigid.qvel.sum())(free)
+    assert all(np.isfinite(x).all() for x in jax.tree.leaves(slope.gains))
+
+
+def test_rays_of_the_world_see_the_floor_of_a_file():
+    """A rangefinder passes what is on its own body: theirs is not the world's."""
+    floor = '<geom type="plane" size="5 5 .1"/><geom type="box" size=".1 .1 .1" pos="1 0 .1"/>'
+    scene = Scene()
+    scene.add(MJCF(f"<mujoco><worldbody>{floor}</worldbody></mujoco>", pos=(0, 0, 0.25)), name="room")
+    scene.add_sensor(Rays(((0, 0, -1), (0, 0, 1)), origins=((3, 0, 1), (3, 0, 1)), max_range=7.0), name="up")
+    scene.add_sensor(Rays(((0, 0, -1),), origins=(1, 0, 1)), name="box")
+    world = scene.build(1)
+    found = observe(world, world.init(), ObservationSpec(sensors=("up", "box")))
+    assert np.asarray(found)[0] == pytest.approx([0.75, 7.0, 0.55], abs=1e-12)
+    assert "up:world" not in world.layout.frames
+
+
+def test_a_file_that_disables_gravity_does_so_for_the_scene():
+    scene = Scene()
+    scene.add(MJCF('<mujoco><option><flag gravity="disable"/></option></mujoco>'), name="options")
+    scene.add(Sphere(0.1), name="ball")
+    scene.add_sensor(IMU("ball"), name="imu")
+    world = scene.build(1)
+    found = observe(world, step(world, world.init(), None), ObservationSpec(links=("ball",), sensors=("imu",)))
+    assert np.asarray(found)[0, [2, 9, 15]] == pytest.approx([0, 0, 0], abs=1e-12)
+    assert np.asarray(world.model.opt.gravity).max() == 0
 
 
 def test_columns_name_what_is_there():

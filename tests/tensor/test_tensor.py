@@ -196,8 +196,41 @@ def test_indices_outside_are_dropped():
         (lambda x: tensor.topk(x, 5), r"k is 5, but axis -1 of shape \(3, 4\) has 4"),
         (lambda x: tensor.unfold(x, 0, 4, 1), "size is 4, must be at most 3"),
         (lambda x: tensor.chunk(x, 0), "chunks is 0"),
+        (lambda x: tensor.unfold(x, 0, -1, 1), "size is -1, must be at most 3, .*, and at least 0"),
+        (lambda x: tensor.unfold(x, 0, 2, 0), "step is 0, must be at least 1"),
+        (lambda x: tensor.unfold(x, 0, 2, -1), "step is -1, must be at least 1"),
+        (lambda x: tensor.unfold(x, 2, 2, 1), r"axis is 2, must be from -2 to 1 for shape \(3, 4\)"),
+        (lambda x: tensor.chunk(x, 2, axis=-3), "axis is -3, must be from -2 to 1"),
+        (lambda x: tensor.topk(x, 2, axis=5), "axis is 5, must be from -2 to 1"),
+        (lambda x: tensor.diag_embed(x, 0, 0, 3), "axis2 is 3, must be from -3 to 2"),
+        (lambda x: tensor.diag_embed(x, 0, -4, 1), "axis1 is -4, must be from -3 to 2"),
     ],
 )
 def test_errors_name_the_number(call, message):
     with pytest.raises(ValueError, match=message):
         call(jnp.asarray(INPUTS["x"]))
+
+
+CUMULATIVE = {"cummax": torch.cummax, "cummin": torch.cummin, "cumlogsumexp": torch.logcumsumexp}
+
+
+@pytest.mark.parametrize("name", CUMULATIVE)
+def test_axes_of_cumulative_functions(name):
+    ours = getattr(tensor, name)
+    for x, axis in ((INPUTS["x"], -2), (INPUTS["x"], 1), (np.array(3.0), 0), (np.array(3.0), -1)):
+        wanted = leaves(CUMULATIVE[name](torch.tensor(x), axis))[0]
+        found = ours(jnp.asarray(x), axis)
+        assert found.shape == x.shape
+        np.testing.assert_allclose(found, wanted, rtol=1e-12)
+    assert jax.grad(ours)(jnp.array(3.0)) == 1
+    for axis, shape, most in ((2, (3, 4), 1), (-3, (3, 4), 1), (1, (), 0)):
+        message = rf"axis is {axis}, must be from -{most + 1} to {most} for shape {re.escape(str(shape))}"
+        with pytest.raises(ValueError, match=message):
+            ours(jnp.zeros(shape), axis)
+
+
+@pytest.mark.parametrize("shape", [(0,), (0, 2), (5, 0)])
+def test_pieces_of_nothing(shape):
+    for axis in range(len(shape)):
+        wanted = torch.zeros(shape).chunk(3, axis)
+        assert [x.shape for x in tensor.chunk(jnp.zeros(shape), 3, axis)] == [tuple(x.shape) for x in wanted]

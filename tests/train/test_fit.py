@@ -1,5 +1,7 @@
 """The loop: learning, logging, early stopping, resuming."""
 
+import signal
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -246,3 +248,88 @@ def test_flax_modules_with_running_statistics(tmp_path):
     run(tmp_path / "parts", 13)
     parts = run(tmp_path / "parts", 30)
     jax.tree.map(np.testing.assert_array_equal, parts.params, whole.params)
+
+
+def test_the_end_of_the_data_is_logged_and_evaluated(tmp_path):
+    evaluated = []
+
+    def evaluate(params, aux):
+        evaluated.append(params["w"].sum())
+        return {"score": evaluated[-1]}
+
+    result = fit(7, evaluate=evaluate)
+    assert [row["step"] for row in result.history] == [7] and result.reason == "data"
+    assert result.history[0]["score"] == float(result.params["w"].sum()) and len(evaluated) == 1
+    with Run("fit", root=tmp_path) as run:
+        assert [row["step"] for row in fit(24, run=run).history] == [10, 20, 24]
+    assert len(run.history["loss"]) == 3
+    assert [row["step"] for row in fit(20).history] == [10, 20]
+    with pytest.raises(ValueError, match="must be one of the logged metrics, step, bias"):
+        fit(7, stop=train.EarlyStop("accuracy"))
+
+
+def test_the_end_of_the_data_is_logged_once(tmp_path):
+    def run(steps):
+        loader = data.loader(source(), 8, seed=1, epochs=2)  # 12 batches
+        saving = train.Checkpoints(tmp_path, every=4)
+        result = train.fit(loss_fn, start(), optax.adam(0.1), loader, steps=steps, every=5, checkpoints=saving)
+        return [row["step"] for row in result.history]
+
+    assert run(7) == [5, 7]
+    assert run(None) == [10, 12]
+    assert run(None) == [] == run(None)
+
+
+def test_last_rows_do_not_count_as_waiting(tmp_path):
+    """Otherwise training in many short calls would stop earlier than in one."""
+    options = {"stop": train.EarlyStop("score", patience=3), "evaluate": lambda params, aux: {"score": 1.0}}
+    for steps in (1, 2, 4, 5, 7, 8, 10, 11):
+        assert resumed(tmp_path, steps, **options).reason == "steps"
+    result = resumed(tmp_path, 30, **options)
+    assert int(result.state.step) == 12 and result.reason == "early stop"
+
+
+def test_the_step_s_number_is_no_metric():
+    stepped = lambda *inputs: (*loss_fn(*inputs)[:2], {"step": jnp.float32(7)})  # noqa: E731
+    with pytest.raises(ValueError, match="a metric is named step, which is the number of the row's step: rename it"):
+        train.fit(stepped, start(), optax.adam(0.2), batches(3), every=1)
+    with pytest.raises(ValueError, match="a metric is named step"):
+        fit(3, evaluate=lambda params, aux: {"step": 3})
+
+
+@pytest.mark.parametrize(("given", "kind"), [(None, "None"), (0.5, "float"), ([("a", 1.0)], "list")])
+def test_an_evaluation_of_another_form_is_refused(given, kind):
+    with pytest.raises(TypeError, match=f"evaluate returned {kind}.*, must return a dict of scalars"):
+        fit(3, evaluate=lambda params, aux: given)
+
+
+def test_a_metric_may_be_an_array_of_one_number():
+    result = fit(3, evaluate=lambda params, aux: {"score": np.ones(1), "bias": params["b"]})
+    assert result.history[0]["score"] == 1.0 and result.history[0]["bias"] == float(result.params["b"][0])
+
+
+@pytest.mark.parametrize("where", ["data", "evaluate"])
+def test_an_interrupt_at_the_end_of_the_data_is_not_lost(tmp_path, where):
+    class Stream(list):
+        def get_state(self):
+            return {}
+
+        def __iter__(self):
+            return self
+
+        def __next__(self):
+            if not self:
+                interrupt("data")
+                raise StopIteration
+            return self.pop()
+
+    def interrupt(here):
+        if here == where:
+            signal.raise_signal(signal.SIGINT)
+        return {}
+
+    saving = train.Checkpoints(tmp_path)
+    options = {"checkpoints": saving, "evaluate": lambda params, aux: interrupt("evaluate")}
+    with pytest.raises(KeyboardInterrupt):
+        train.fit(loss_fn, start(), optax.adam(0.1), Stream(batches(3)), **options)
+    assert saving.steps == [3]

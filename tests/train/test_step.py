@@ -8,7 +8,7 @@ import numpy as np
 import optax
 import pytest
 
-from fphys import losses, train
+from fphys import losses, optim, train
 from fphys.train import scale
 from fphys.train.step import all_finite
 
@@ -263,3 +263,60 @@ def test_the_norm_of_a_gradient_in_float16_is_not_squared_in_float16():
 
     row = advanced(slope, params=jnp.ones(4, jnp.float16), optimizer=optax.sgd(0.1), data=batches(1))[1][0]
     assert float(row["grad_norm"]) == 600
+
+
+def returning(new):
+    return lambda params, aux, batch, key: (loss_fn(params, aux, batch, key)[0], new(aux), {})
+
+
+@pytest.mark.parametrize("accumulate", [1, 3])
+@pytest.mark.parametrize(
+    ("aux", "new", "message"),
+    [
+        (
+            {"total": 0},
+            lambda aux: {"total": aux["total"] + jnp.float32(2.7)},
+            r"\['total'\] is float32 in the aux .* int64 .*: begin with \['total'\] in float32, or return it in int64",
+        ),
+        (jnp.uint8(3), lambda aux: 2.7, "^aux is float64 in the aux .* uint8"),
+        ({"seen": jnp.asarray(False)}, lambda aux: {"seen": jnp.int32(2)}, "is int32 in the aux .* bool"),
+        ({"total": 0.0}, lambda aux: None, "returned an aux of another structure .*: return aux itself"),
+        ({"a": 0.0}, lambda aux: {"a": 0.0, "b": 0.0}, "another structure"),
+        (None, lambda aux: {"a": 0.0}, "another structure"),
+    ],
+)
+def test_an_aux_that_would_change_is_refused(aux, new, message, accumulate):
+    """A float cut to an integer, above all: 2.7 would be 2."""
+    with pytest.raises(TypeError, match=message), jax.numpy_dtype_promotion("standard"):
+        advanced(returning(new), aux=aux, accumulate=accumulate)
+
+
+@pytest.mark.parametrize("accumulate", [1, 3])
+def test_an_aux_keeps_its_types(accumulate):
+    """Mixed precision computes it in another width; plain numbers are welcome."""
+    aux = {"mean": 0.0, "half": jnp.float16(0), "n": 0, "small": jnp.int32(0), "any": jnp.int32(0)}
+    new = {"mean": 2.5, "half": jnp.float32(0.5), "n": 3, "small": jnp.int64(4), "any": jnp.asarray(True)}
+    state, _ = advanced(returning(lambda aux: new), aux=aux, accumulate=accumulate, precision=train.BFLOAT16)
+    assert jax.tree.map(float, state.aux) == jax.tree.map(float, new)
+    assert jax.tree.map(lambda x: x.dtype, state.aux) == jax.tree.map(lambda x: jnp.asarray(x).dtype, aux)
+
+
+@pytest.mark.parametrize("optimizer", [optax.adam(0.1), optax.chain(optax.rmsprop(0.1), optax.identity())])
+def test_a_gradient_whose_square_is_not_finite_is_skipped(optimizer):
+    """Otherwise the second moment is infinite for ever, and nothing is learned, unnoticed."""
+
+    def slope(params, aux, batch, key):
+        return (params * batch["g"]).sum(), aux, {}
+
+    data = [{"g": jnp.full((1,), g, jnp.float32)} for g in (1.0, 1e20, 1.0)]
+    options = {"loss": slope, "optimizer": optimizer, "params": jnp.zeros(1, jnp.float32)}
+    state, rows = advanced(data=data, **options)
+    clean, _ = advanced(data=data[::2], **options)
+    assert [int(row["skipped"]) for row in rows] == [0, 1, 1] and float(rows[1]["grad_norm"]) == np.float32(1e20)
+    jax.tree.map(np.testing.assert_array_equal, (state.params, state.opt), (clean.params, clean.opt))
+
+
+def test_an_optimizer_may_begin_with_infinity():
+    """``ReduceLROnPlateau`` holds the best loss so far."""
+    state, _ = advanced(optimizer=optax.chain(optax.adam(0.1), optim.ReduceLROnPlateau(every=3)))
+    assert int(state.skipped) == 0
