@@ -185,7 +185,17 @@ class FluidManipulation(Env):
 
     @functools.cached_property
     def _layout(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Particles of water and cup from the wrist, and of the basin from its origin [m], each (n, 2)."""
+        """Particles of water and cup from the wrist, and of the basin from its origin [m], each (n, 2).
+
+        Raises:
+            ValueError: the spacing or the depth cannot be.
+        """
+        high = CUP[1, 1] - CUP[0, 1]
+        if not (0 < self.spacing <= WALL / 3 and self.spacing <= self.depth <= high):
+            raise ValueError(
+                f"FluidManipulation: spacing is {self.spacing}, depth {self.depth}: spacing is at most {WALL / 3:g} m, "
+                f"so that walls are three layers, and water from one spacing to {high:g} m deep"
+            )
         top = CUP[0, 1] + self.depth
         water = sample.box(tuple(CUP[0]), (CUP[1, 0], top), self.spacing)
         return water, _walls(CUP, self.spacing), _walls(BASIN, self.spacing)

@@ -237,3 +237,9 @@ def test_any_spacing_fills_the_same_volume(spacing: float):
     assert count * spacing**2 == pytest.approx(0.2 * env.depth, rel=1e-9)
     assert float(env._water(state).in_cup.mean()) > 0.9
     assert (water.kind[0, count:] == sph.WALL).all()
+
+
+@pytest.mark.parametrize("options", [{"spacing": 0.03}, {"spacing": 0.0}, {"depth": 0.25}, {"depth": 0.01}])
+def test_what_cannot_be_filled_is_refused(options: dict[str, float]):
+    with pytest.raises(ValueError, match=r"FluidManipulation: spacing is .* depth .* spacing is at most 0\.02 m"):
+        made(1, **options).reset(jax.random.key(0))
