@@ -139,9 +139,6 @@ class Env(Tree):
     varied: ClassVar[Ranges] = (("body.mass", 0.8, 1.2), ("geom.friction", 0.5, 1.5))
     """What ``make(..., randomize=True)`` varies."""
 
-    grain: ClassVar[float] = 0.01
-    """Radius of :meth:`points` [m]."""
-
     camera: ClassVar[str | None] = None
     """The model's camera that films it; by default one that sees the whole motion."""
 
@@ -189,6 +186,11 @@ class Env(Tree):
         By default nothing. They have the radius ``grain`` [m].
         """
         return {}
+
+    @property
+    def grain(self) -> float:
+        """Radius of :meth:`points` [m]."""
+        return 0.01
 
     def look(self, last: LastSolve, ctrl: Array) -> dict[str, Array]:
         """Readings of the step's last solve (:mod:`fphys.rigid.last`), kept in ``state.seen``. By default none."""

@@ -81,7 +81,8 @@ class FluidManipulation(Env):
         return Spec.unit(self.model.structure.nu, self.model.qpos0.dtype)
 
     @property
-    def grain(self) -> float:  # type: ignore[override]
+    def grain(self) -> float:
+        """Radius of the water's particles [m]: half their spacing."""
         return self.spacing / 2
 
     def starts(self, keys: Array, model: Model, difficulty: Array) -> Start:
