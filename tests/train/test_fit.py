@@ -330,6 +330,10 @@ def test_an_interrupt_at_the_end_of_the_data_is_not_lost(tmp_path, where):
 
     saving = train.Checkpoints(tmp_path)
     options = {"checkpoints": saving, "evaluate": lambda params, aux: interrupt("evaluate")}
-    with pytest.raises(KeyboardInterrupt):
-        train.fit(loss_fn, start(), optax.adam(0.1), Stream(batches(3)), **options)
+    inherited = signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background jobs ignore it
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            train.fit(loss_fn, start(), optax.adam(0.1), Stream(batches(3)), **options)
+    finally:
+        signal.signal(signal.SIGINT, inherited)
     assert saving.steps == [3]
