@@ -174,7 +174,7 @@ class Env(Tree):
         """A step of the physics. By default of bodies alone; with matter it is :func:`fphys.coupling.step`.
 
         Returns:
-            The next states, and the step's last solve, which :meth:`look` reads (``fphys.rigid.last.unsolved`` of the
+            The next states, and the step's last solve, which ``look`` reads (``fphys.rigid.last.unsolved`` of the
             bodies' state where it is not known).
         """
         physics, last = solved_step(self.model, physics, ctrl)
@@ -189,7 +189,7 @@ class Env(Tree):
 
     @property
     def grain(self) -> float:
-        """Radius of :meth:`points` [m]."""
+        """Radius of the points [m]."""
         return 0.01
 
     def look(self, last: LastSolve, ctrl: Array) -> dict[str, Array]:

@@ -185,6 +185,18 @@ def test_worlds_are_apart():
         np.testing.assert_array_equal(x[::2], y[::2])
 
 
+def test_water_that_stands_still_ends_an_episode():
+    """A fault that leaves observations finite: fluid in place of a wall, for which coupling holds the world."""
+    _, step, _ = pouring()
+    state = poured()[40][0]
+    water = state.matter[0]
+    wrong = state.replace(matter=(water.replace(kind=water.kind.at[2, -1].set(sph.FLUID)),))
+    after, observation, _, terminated, _, info = step(wrong, jnp.zeros((WORLDS, 3)))
+    np.testing.assert_array_equal(terminated, [False, False, True])
+    assert fphys.Status(int(info.status[2])) & fphys.Status.BADPARAM and jnp.isfinite(observation).all()
+    assert (after.matter[0].kind[2, -1] == sph.WALL) and (after.matter[0].status == 0).all()
+
+
 def test_a_new_episode_begins_with_still_water_in_the_cup():
     env, _, _ = pouring()
     mask = jnp.array([True, False, True])
