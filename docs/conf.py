@@ -155,7 +155,11 @@ def write_reference(app: Any) -> None:
             lines += ["", f".. auto{kind}:: {name}"] + (["   :members:"] if kind == "class" else [])
             if reference.is_data(value):
                 lines += [f"   :exclude-members: {', '.join(name for name, *_ in reference.fields(value))}"]
-        others = {name: written.get(id(value)) for name, value in reference.named(room) if name not in own}
+        constants = list(reference.constants(room))
+        for name in constants:
+            lines += ["", f".. autodata:: {name}", "   :no-value:"]
+        shown = {*own, *constants}
+        others = {name: written.get(id(value)) for name, value in reference.named(room) if name not in shown}
         if others:
             links = (f":py:obj:`{name} <{where}>`" if where else f"``{name}``" for name, where in others.items())
             lines += ["", ".. rubric:: Also here", "", ", ".join(links)]

@@ -4,6 +4,7 @@ import ast
 import dataclasses
 import importlib
 import inspect
+import itertools
 import re
 import textwrap
 from collections.abc import Iterator
@@ -21,12 +22,20 @@ ROOMS = [
         for name in ("boundary", "files", "flow", "materials", "mpm", "response", "sample", "sph", "transfer")
     ),
     *(f"fphys.deformables.{name}" for name in ("fem", "materials", "mesh", "pbd", "rod")),
-    *(f"fphys.distributed.{name}" for name in ("failures", "messages", "scaling")),
+    *(f"fphys.distributed.{name}" for name in ("actors", "failures", "messages", "scaling")),
+    *(f"fphys.rl.{name}" for name in ("ppo", "sac", "dqn", "shac", "sapo", "apg", "off_policy")),
+    *(f"fphys.rl.{name}" for name in ("actors", "asynchronous", "shards")),
+    *(f"fphys.scene.{name}" for name in ("ticket", "genesis", "physx")),
+    "fphys.data.augment",
+    "fphys.envs.sb3",
     "fphys.rigid.last",
     "fphys.model.model",
     "fphys.model.leaves",
     "fphys.nn.models",
+    "fphys.nn.transformer",
     "fphys.nn.weights",
+    "fphys.tree",
+    "fphys.live",
     "fphys.loggers",
     "fphys.runs",
     "fphys.config",
@@ -49,8 +58,19 @@ def public(room: str) -> Iterator[tuple[str, Any]]:
     """A room's own classes and functions; what is passed on from jax, flax or optax is documented there."""
     for name, value in named(room):
         ours = (getattr(value, "__module__", None) or "").startswith("fphys.")
-        if ours and (inspect.isclass(value) or inspect.isfunction(value)):
+        if ours and (inspect.isclass(value) or inspect.isfunction(inspect.unwrap(value))):
             yield name, value
+
+
+def constants(room: str) -> Iterator[str]:
+    """A room's own constants of ``__all__`` that have a docstring, which stands below where they are assigned."""
+    module = importlib.import_module(room)
+    body = ast.parse(inspect.getsource(module)).body
+    for node, after in itertools.pairwise(body):
+        targets = node.targets if isinstance(node, ast.Assign) else [getattr(node, "target", None)]
+        names = [target.id for target in targets if isinstance(target, ast.Name)]
+        if isinstance(after, ast.Expr) and isinstance(after.value, ast.Constant):
+            yield from (name for name in names if name in getattr(module, "__all__", ()))
 
 
 def fields(cls: type) -> Iterator[tuple[str, str, str]]:

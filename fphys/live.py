@@ -24,6 +24,8 @@ from .page import color_of, serve, shape, viser_module
 
 Array = jax.Array
 
+__all__ = ["Live", "live"]
+
 FPS = 30.0  # pictures a second
 PULL = 60.0  # stiffness of the mouse's spring over the mass that hangs on the body [1/s^2]
 BEHIND = 0.2  # a picture's steps are at most those of this time [s]
@@ -169,7 +171,7 @@ def live(what: Any, num_worlds: int = 1, port: int = 8080, host: str = "127.0.0.
     Args:
         what: a fphys.Model, or what :meth:`fphys.Scene.build` gives on the native back end.
         num_worlds: copies of a model side by side; a scene has its own number.
-        port, host: as for :func:`fphys.view.view`.
+        port, host: as for ``fphys.view.view``.
 
     Raises:
         ModelError: the address cannot be served. MissingDependencyError: viser is not installed.
@@ -178,7 +180,10 @@ def live(what: Any, num_worlds: int = 1, port: int = 8080, host: str = "127.0.0.
 
 
 class Live:
-    """A running page of a running simulation. ``play(seconds)`` runs it, ``stop()`` closes the page."""
+    """A running page of a running simulation. ``play(seconds)`` runs it, ``stop()`` closes the page.
+
+    :func:`live` makes one. ``address`` is the page's, ``state`` the simulation's present state.
+    """
 
     def __init__(self, shown: Bodies, port: int = 8080, host: str = "127.0.0.1") -> None:
         self.shown, self.model = shown, shown.model

@@ -7,11 +7,17 @@ from typing import Any, Self, TypeVar, dataclass_transform
 
 import jax
 
+__all__ = ["Tree", "pytree", "static"]
+
 T = TypeVar("T")
 
 
 def static(**kwargs: Any) -> Any:
-    """Declare a field that belongs to the tree's structure: hashable, never traced."""
+    """Declare a field that belongs to the tree's structure: hashable, never traced; no gradient flows to it.
+
+    Args:
+        kwargs: as for ``dataclasses.field``, ``default=0`` say.
+    """
     return dataclasses.field(metadata={"static": True}, **kwargs)
 
 

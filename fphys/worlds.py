@@ -59,7 +59,8 @@ IDLE = Status.NONFINITE | Status.BADCTRL | Status.BADPARAM
 
 
 class Solver(Protocol):
-    """The four functions of a solver. ``fphys.rigid``, ``fphys.particles.mpm`` and ``sph`` are modules that have them.
+    """The four functions of a solver. Modules have them: ``fphys.rigid``, ``fphys.particles.mpm`` and ``sph``, and
+    ``fphys.deformables.fem``, ``pbd`` and ``rod``.
 
     ``params`` and the states are pytrees; arrays of a state have the world axis first.
     """

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[1]
+sys.path.insert(0, str(ROOT / "benchmarks"))  # where its other files are
 spec = importlib.util.spec_from_file_location("fphys_gpu_parts", ROOT / "benchmarks" / "gpu.py")
 assert spec is not None and spec.loader is not None
 gpu = importlib.util.module_from_spec(spec)

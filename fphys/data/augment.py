@@ -18,6 +18,9 @@ Array = jax.Array
 def random_crop(key: Array, images: Array, size: tuple[int, int], padding: int = 0) -> Array:
     """Cut a random window of ``size`` (height, width) from each image, with ``padding`` black pixels on every side.
 
+    Returns:
+        Shape (n, *size, channels).
+
     Raises:
         ValueError: ``size`` is larger than the padded image.
     """
@@ -30,7 +33,7 @@ def random_crop(key: Array, images: Array, size: tuple[int, int], padding: int =
 
 @jax.jit
 def random_flip(key: Array, images: Array) -> Array:
-    """Mirror left to right with probability one half."""
+    """Mirror images, (n, height, width, channels), left to right with probability one half."""
     return _each(lambda pix, k, x: pix.random_flip_left_right(k, x), key, _batch(images))
 
 
@@ -43,7 +46,7 @@ def color_jitter(
     saturation: float = 0.0,
     hue: float = 0.0,
 ) -> Array:
-    """Change colours at random, then clip to 0 ... 1.
+    """Change colours of images, (n, height, width, channels), at random, then clip to 0 ... 1.
 
     Args:
         brightness: at most this much is added or subtracted.
@@ -74,7 +77,10 @@ def color_jitter(
 
 @functools.partial(jax.jit, static_argnames=("size",))
 def cutout(key: Array, images: Array, size: int) -> Array:
-    """Black out a square of ``size`` pixels a side around a random pixel (DeVries and Taylor 2017)."""
+    """Black out a square of ``size`` pixels a side around a random pixel (DeVries and Taylor 2017).
+
+    Images have shape (n, height, width, channels); each gets its own square.
+    """
 
     def cut(pix: Any, key: Array, image: Array) -> Array:
         height, width = image.shape[:2]

@@ -9,6 +9,7 @@ import jax.numpy as jnp
 from ..bridge import kernels, warp_op
 from ..particles.boundary import Collider, prepared, shape_number
 from ..particles.neighbors import make_grid, neighbors
+from ..worlds import choose
 
 Array = jax.Array
 
@@ -32,6 +33,48 @@ def touch(thickness: Array, collider: Collider, h: Array, weight: Array, start: 
     """Where vertices are after a collider."""
     values = thickness, h, *_motion(collider), weight, start, place
     return _contact("touch", *_setting(collider))(*values)
+
+
+def origins(colliders: tuple[Collider, ...], worlds: int, dtype: Any) -> Array:
+    """Origins of colliders [m], (world, collider, 3)."""
+    each = [jnp.broadcast_to(c.pos, (worlds, 3)) for c in colliders]
+    return jnp.stack(each, 1) if each else jnp.zeros((worlds, 0, 3), dtype)
+
+
+def pushed(
+    thickness: Array,
+    colliders: tuple[Collider, ...],
+    about: Array | None,
+    time: Array,
+    h: Array,
+    weight: Array,
+    start: Array,
+    before: Array,
+    moved: Array,
+    push: Array,
+) -> tuple[Array, Array | None]:
+    """How far vertices are pushed in a substep, by colliders too; and the impulses that these take.
+
+    Args:
+        about: points that the impulses are about [m], (world, collider, 3); without them there are none.
+        time: from the start of the step to the end of the substep.
+        start: places at the start of the step; ``before`` had moved before the substep, ``moved`` after it.
+    """
+    took = []
+    for i, collider in enumerate(colliders):
+        x, place = start + before, start + (moved + push)
+        touched = touch(thickness, ahead(collider, time), h, weight, x, place)
+        push = push + (touched - place)
+        if about is not None:
+            took.append(-give(h, about[:, i], weight, x, place, touched))
+    if about is None:
+        return push, None
+    return push, jnp.concatenate([jnp.zeros((len(start), 0, 6), start.dtype), *took], 1)
+
+
+def mean_wrench(took: Array | None, timestep: Array, still: Array) -> Array | None:
+    """The mean wrench of a step, (world, collider, 6), from impulses of substeps; 0 in worlds that stand still."""
+    return None if took is None else choose(still, 0, took.sum(0) / timestep[:, None, None])
 
 
 SHARE = 0.5

@@ -23,23 +23,34 @@ import numpy as np
 from .. import units, worlds
 from ..bridge import reverse_only
 from ..implicit import recomputed
-from ..particles.arguments import expect_fields, expect_kinds, known, load, row
+from ..particles.arguments import expect_fields, expect_kinds, load
 from ..particles.boundary import Collider
 from ..particles.neighbors import in_space
 from ..particles.response import Response, answer, answering, carried, taken
 from ..tree import Tree, pytree, static
-from ..worlds import Status, choose, flag, freeze, idle, is_nonfinite, sound
+from ..worlds import Status, choose, flag, freeze, sound
 from . import constraints, contact
-from .arguments import anywhere, expect_finite, expect_pins, for_worlds, motion, places, vertex_numbers
+from .arguments import for_worlds, motion, places, vertex_numbers
 from .constraints import Group, Values, project
 from .mesh import Mesh, measures, shared
+from .pbd_arguments import bare, expect, refuse, rows, screen
 
-__all__ = ["Params", "State", "Status", "bends", "check", "edges", "exchange", "init", "masses", "reset", "step"]
+__all__ = [
+    "Params",
+    "State",
+    "Status",
+    "bends",
+    "check",
+    "edges",
+    "exchange",
+    "init",
+    "masses",
+    "reactions",
+    "reset",
+    "step",
+]
 
 Array = jax.Array
-
-FLAT = 1e-6
-"""A mesh counts as straight if its bends at rest are below this, relative to a bend by a right angle."""
 
 
 @pytree
@@ -69,7 +80,7 @@ class Params(Tree):
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "pinned", vertex_numbers(self.pinned))
-        _expect(self)
+        expect(self)
 
 
 @pytree
@@ -95,7 +106,7 @@ def bends(mesh: Mesh) -> np.ndarray:
 def masses(params: Params, dtype: Any = None) -> Array:
     """Of the vertices [kg], shape (1 | world, vertex): each element gives its corners equal parts."""
     dtype = jnp.zeros(()).dtype if dtype is None else dtype
-    params = _rows(_bare(params), dtype)
+    params = rows(bare(params), dtype)
     return _masses(params)
 
 
@@ -116,9 +127,9 @@ def init(params: Params, positions: Any = None, velocities: Any = None, num_worl
             cannot be simulated, or a mesh that is to bend is not straight or flat at rest.
         TypeError: dtypes differ. UnitError: a quantity is of another kind.
     """
-    params = _bare(params)
+    params = bare(params)
     x, v = motion(params.mesh, positions, velocities, num_worlds)
-    _refuse(params, x.dtype)
+    refuse(params, x.dtype)
     return State(x, v, jnp.zeros(len(x), jnp.uint32))
 
 
@@ -144,7 +155,28 @@ def step(
         ValueError: a shape does not fit, before anything runs. TypeError: dtypes differ. UnitError: a quantity is of
             another kind.
     """
-    return _advance("pbd.step", params, state, force, pins, colliders, None)[0]
+    return _step(*_arguments("pbd.step", params, state, force, pins, colliders), None)[0]
+
+
+@reverse_only
+def reactions(
+    params: Params, state: State, force: Any = None, pins: Any = None, colliders: Collider | tuple[Collider, ...] = ()
+) -> Array:
+    """What a step does to its colliders: the mean force [N] and torque [N m] on each, (world, collider, 6).
+
+    Args:
+        params, state, force, pins, colliders: as in :func:`step`, which is taken again: it costs as much.
+
+    Returns:
+        Force, then torque about the collider's origin at the start of the step. Times the time step it is the momentum
+        that the body loses to them, to rounding. Zero in worlds that do not take the step. Gradients flow to all
+        arguments.
+
+    Raises:
+        ValueError: a shape does not fit. TypeError: dtypes differ. UnitError: a quantity is of another kind.
+    """
+    params, state, force, pins, shapes = _arguments("pbd.reactions", params, state, force, pins, colliders)
+    return _step(params, state, force, pins, shapes, contact.origins(shapes, len(state.x), state.x.dtype))[1]
 
 
 @reverse_only
@@ -172,13 +204,16 @@ def exchange(
     """
     if params.substeps != 1:
         raise ValueError(f"pbd.exchange takes params.substeps=1, not {params.substeps}: lower params.timestep instead")
-    return _advance("pbd.exchange", params, state, force, pins, colliders, response)
+    params, state, force, pins, shapes = _arguments("pbd.exchange", params, state, force, pins, colliders)
+    response = answering(response, len(shapes), len(state.x), state.x.dtype)
+    after, _, took = _exchange(params, state, force, pins, shapes, response)
+    return after, took
 
 
-def _advance(
-    name: str, params: Params, state: State, force: Any, pins: Any, colliders: Any, response: Response | None
-) -> tuple[State, Any]:
-    """The next state; and what the bodies took, None without a response."""
+def _arguments(
+    name: str, params: Params, state: State, force: Any, pins: Any, colliders: Any
+) -> tuple[Params, State, Array, Array, tuple[Collider, ...]]:
+    """The arguments of a step as it takes them, with the world axis in each."""
     expect_kinds(name, params, state, Params, State)
     n, dim, dtype = state.x.shape[1], state.x.shape[-1], state.x.dtype
     expect_fields(state, {"v": (dim,)}, (), "pbd.init")
@@ -187,13 +222,8 @@ def _advance(
     force = load("force", units.si(force, units.force, "force"), (len(state.x), n, dim), dtype)
     pins = places(units.si(pins, units.length, "pins"), state.x[:, np.array(params.pinned, int)])
     shapes = contact.shapes("pbd", colliders, dtype, dim, len(state.x))
-    params = for_worlds(_rows(_bare(params), dtype), len(state.x))
-    if response is None:
-        return _step(params, state, force, pins, shapes)[0], None
-    after, _, took = _exchange(
-        params, state, force, pins, shapes, answering(response, len(shapes), len(state.x), dtype)
-    )
-    return after, took
+    params = for_worlds(rows(bare(params), dtype), len(state.x))
+    return params, state, force, pins, shapes
 
 
 def check(params: Params, state: State) -> None:
@@ -246,26 +276,30 @@ def _held(stop: Array, params: Params, state: State, *loads: Any) -> tuple[Any, 
     return params, state.replace(status=state.status | flag(Status.NONFINITE, stop)), *loads
 
 
-@recomputed(lambda result: result[1], _held)
+@recomputed(lambda result: result[2], _held)
 def _step(
-    _: None, params: Params, state: State, force: Array, pins: Array, colliders: tuple[Collider, ...]
-) -> tuple[tuple[State, Array], None]:
-    """The next state, and the worlds that stand still."""
-    params, clean, force, pins, colliders, bits = _screen(params, state, force, pins, colliders)
+    _: None,
+    params: Params,
+    state: State,
+    force: Array,
+    pins: Array,
+    colliders: tuple[Collider, ...],
+    about: Array | None,
+) -> tuple[tuple[State, Array | None, Array], None]:
+    """The next state; mean wrenches on colliders about points, if these are given; and the worlds that stand still."""
+    params, clean, force, pins, (colliders, about), bits = screen(params, state, force, pins, (colliders, about))
     h, weight, freely = _freely(params, clean, force, pins)
     start, still = _counted(clean.x)
 
-    def substep(carry: tuple[Array, Array], k: Array) -> tuple[tuple[Array, Array], Array]:
+    def substep(carry: tuple[Array, Array], k: Array) -> tuple[tuple[Array, Array], tuple[Array, Array | None]]:
         before, (moved, v, push, crowded) = carry[0], freely(start, *carry, k)
-        for c in colliders:
-            x, place = start + before, start + (moved + push)
-            touched = contact.touch(params.thickness, contact.ahead(c, k * h), h, weight, x, place)
-            push = push + (touched - place)
-        return (moved + push, v + push / h[:, None, None]), crowded
+        push, took = contact.pushed(params.thickness, colliders, about, k * h, h, weight, start, before, moved, push)
+        return (moved + push, v + push / h[:, None, None]), (crowded, took)
 
     numbers = jnp.arange(1, params.substeps + 1, dtype=clean.x.dtype)
-    (moved, v), crowded = jax.lax.scan(substep, (still, in_space(clean.v)), numbers)
-    return _frozen(state, start + moved, v, bits, crowded.any(0)), None
+    (moved, v), (crowded, took) = jax.lax.scan(substep, (still, in_space(clean.v)), numbers)
+    after, stop = _frozen(state, start + moved, v, bits, crowded.any(0))
+    return (after, contact.mean_wrench(took, params.timestep, stop), stop), None
 
 
 @recomputed(lambda result: result[1], _held)
@@ -279,7 +313,7 @@ def _exchange(
     response: Response,
 ) -> tuple[tuple[State, Array, Array], None]:
     """As :func:`_step`, of one substep; and what the bodies took."""
-    params, clean, force, pins, (colliders, response), bits = _screen(params, state, force, pins, (colliders, response))
+    params, clean, force, pins, (colliders, response), bits = screen(params, state, force, pins, (colliders, response))
     h, weight, freely = _freely(params, clean, force, pins)
     start, still = _counted(clean.x)
     moved, v, push, crowded = freely(start, still, in_space(clean.v), jnp.ones((), start.dtype))
@@ -367,132 +401,3 @@ def _values(params: Params, group: Group, rest: Array, h: Array) -> Values:
 def _masses(params: Params) -> Array:
     size = measures(in_space(params.mesh.vertices), params.mesh.elements)
     return shared(params.density * size, params.mesh.elements, params.mesh.topology.num_vertices)
-
-
-# ---------------------------------------------------------------------------------------------------------------------
-# Arguments
-
-
-def _expect(params: Params) -> None:
-    """Refuse structure that cannot be; ValueError."""
-    shape = getattr(getattr(params.mesh, "vertices", None), "shape", None)
-    if shape is None:
-        return  # JAX rebuilds trees with other things in the place of leaves
-    expect_pins(params.pinned, params.mesh.topology.num_vertices)
-    if params.substeps < 1 or params.substeps != int(params.substeps):
-        raise ValueError(f"params.substeps is {params.substeps}: give a whole number, one at least")
-    if not 0 <= params.apart < np.inf:
-        raise ValueError(f"params.apart is {params.apart}: give the distance that vertices keep [m], or 0")
-    if params.neighbors < 1:
-        raise ValueError(f"params.neighbors is {params.neighbors}: give room for one at least")
-    corners = params.mesh.topology.corners
-    if params.bend is not None and corners == 4:
-        raise ValueError("params.bend is for ropes and cloth: the mesh has tetrahedra")
-    if params.curved and (corners != 3 or params.bend is None):
-        raise ValueError("params.curved is for cloth that bends: give triangles and params.bend, or leave it out")
-    if params.squeeze is not None and corners == 2:
-        raise ValueError("params.squeeze is for triangles and tetrahedra: the mesh has edges")
-
-
-_EACH = {"density": "element", "stretch": "edge", "squeeze": "element", "bend": "bend"}
-"""What each field has a number for."""
-
-
-def _rows(params: Params, dtype: Any) -> Params:
-    """All numbers with the world axis first, in the precision of the state."""
-    topology = params.mesh.topology
-    sizes = {"element": len(topology.elements), "edge": len(constraints.edges(topology))}
-    sizes["bend"] = len(constraints.bends(topology)) if topology.corners < 4 else 0
-    vertices = params.mesh.vertices
-    vertices = vertices.astype(dtype) if isinstance(vertices, np.ndarray) else vertices  # from a file or a shape
-    mesh = params.mesh.replace(vertices=row("mesh.vertices", vertices, (topology.num_vertices, params.mesh.dim), dtype))
-    each = {
-        name: row(f"params.{name}", getattr(params, name), (sizes[what],), dtype)
-        for name, what in _EACH.items()
-        if getattr(params, name) is not None
-    }
-    own = {
-        name: row(f"params.{name}", getattr(params, name), (), dtype)
-        for name in ("timestep", "damping", "thickness", "friction")
-    }
-    gravity = row("params.gravity", params.gravity, (params.mesh.dim,), dtype, vector=True)
-    return params.replace(mesh=mesh, gravity=gravity, **each, **own)
-
-
-def _bare(params: Params) -> Params:
-    """Params without quantities."""
-    mesh = units.bare(params.mesh, {"vertices": units.length}, "mesh")
-    kinds = {"timestep": units.duration, "gravity": units.acceleration, "damping": units.frequency}
-    return units.bare(params, kinds | {"thickness": units.length}, "params").replace(mesh=mesh)
-
-
-def _simulable(params: Params) -> Array:
-    """Worlds whose parameters can be simulated, bool, (1 | world,)."""
-    p = jax.lax.stop_gradient(params)
-    fine = (p.timestep > 0) & jnp.isfinite(p.timestep) & (p.damping >= 0) & (p.thickness >= 0) & (p.friction >= 0)
-    fine = (
-        fine
-        & sound([p.mesh.vertices, p.density, p.gravity, p.damping, p.thickness, p.friction])
-        & (p.density > 0).all(1)
-    )
-    for name in ("stretch", "squeeze", "bend"):
-        if (value := getattr(p, name)) is not None:
-            fine = fine & (sound([value]) & (value >= 0).all(1))
-    return fine & (measures(in_space(p.mesh.vertices), p.mesh.elements) > 0).all(1)
-
-
-def _screen(
-    params: Params, state: State, force: Array, pins: Array, colliders: Any
-) -> tuple[Params, State, Array, Array, Any, Array]:
-    """The arguments, harmless in worlds that do not take the step, and fault bits, uint32, (world,)."""
-    count = len(state.status)
-    still = ~sound([state.x, state.v], count) | is_nonfinite(state.status)
-    leaves = [leaf for leaf in jax.tree.leaves(colliders) if jnp.issubdtype(leaf.dtype, jnp.floating)]
-    bad = ~sound([force, pins, *leaves], count)
-    bits = flag(Status.NONFINITE, still) | flag(Status.BADCTRL, bad) | flag(Status.BADPARAM, ~_simulable(params))
-    stop = idle(bits)
-
-    def calm(value: Array, instead: Any) -> Array:
-        return choose(stop if len(value) == count else stop.all()[None], instead, value)
-
-    rest = jnp.asarray(anywhere(*params.mesh.vertices.shape[-2:]), state.x.dtype)[None]
-    mesh = params.mesh.replace(vertices=calm(params.mesh.vertices, rest))
-    safe = {name: calm(getattr(params, name), 1) for name in (*_EACH, "timestep") if getattr(params, name) is not None}
-    safe |= {name: calm(getattr(params, name), 0) for name in ("gravity", "damping", "thickness", "friction")}
-    state = state.replace(x=calm(state.x, rest), v=calm(state.v, 0))
-    harmless = jax.tree.map(lambda leaf: calm(leaf, 1), colliders)
-    return params.replace(mesh=mesh, **safe), state, calm(force, 0), calm(pins, 0), harmless, bits
-
-
-def _refuse(params: Params, dtype: Any) -> None:
-    """Refuse values that are known to be wrong before anything runs; ValueError."""
-    expect_finite("params.gravity", params.gravity)
-    for name in (*_EACH, "timestep", "damping", "thickness", "friction"):
-        value, positive = getattr(params, name), name in ("density", "timestep")
-        if value is None or (given := known(value)) is None:
-            continue
-        wrong = ~(np.isfinite(given[0]) & ((given[0] > 0) if positive else (given[0] >= 0)))
-        if wrong.any():
-            which = f" of {_EACH[name]} {np.argwhere(wrong)[0][-1]}" if name in _EACH and np.size(given[0]) > 1 else ""
-            most = "positive and finite" if positive else "finite and not negative"
-            raise ValueError(f"params.{name}{which} is {np.asarray(given[0])[wrong].flat[0]}: it must be {most}")
-    if known(*jax.tree.leaves(params.mesh)) is None:
-        return
-    with jax.ensure_compile_time_eval():
-        rows = _rows(params, dtype)
-        rest = in_space(rows.mesh.vertices)
-        size = np.asarray(measures(rest, params.mesh.elements))
-        if not (size > 0).all():
-            e = np.argwhere(~(size > 0))[0][-1]
-            raise ValueError(f"element {e} of the mesh is inside out or has no extent at rest: make it by mesh.build")
-        if params.bend is not None and not params.curved:
-            corners, share = constraints.bends(params.mesh.topology), constraints.shares(rest, params.mesh.topology)
-            at = rest[:, corners] - rest[:, corners[:, :1]]
-            bent = (share[..., None] * at).sum(2)
-            most = (jnp.abs(share) * jnp.linalg.norm(at, axis=-1)).sum(-1)
-            curved = np.asarray(jnp.linalg.norm(bent, axis=-1) > FLAT * most)
-            if curved.any():
-                raise ValueError(
-                    f"the mesh is bent at rest, first at the vertices {corners[np.argwhere(curved)[0][-1]].tolist()}: "
-                    "give params.curved=True for cloth, see rod for ropes; or lay it flat, or leave params.bend out"
-                )

@@ -16,7 +16,6 @@ A frame has the moments of inertia rho l (r^2 + l^2) / 4 across and rho l r^2 / 
 of the substeps as taken, which are recomputed and run backwards.
 """
 
-import functools
 from typing import Any, NamedTuple
 
 import jax
@@ -25,22 +24,22 @@ import numpy as np
 
 from .. import units, worlds
 from ..bridge import reverse_only
-from ..errors import ModelError
 from ..implicit import recomputed
 from ..math import quat_mul, quat_unit, rotate
-from ..particles.arguments import array, expect_fields, expect_kinds, known, load, row
+from ..particles.arguments import array, expect_fields, expect_kinds, load
 from ..particles.boundary import Collider
 from ..tree import Tree, pytree, static
-from ..worlds import Status, choose, flag, freeze, idle, is_nonfinite, sound
+from ..worlds import Status, flag, freeze, sound
 from . import contact
-from .arguments import expect_finite, expect_lines, expect_pins, for_worlds, motion, places, vertex_numbers
-from .chain import Chain, Rows, chains, rows, solve
+from .arguments import expect_lines, for_worlds, motion, places, vertex_numbers
+from .chain import Chain, chains, solve
 from .constraints import colors
 from .frames import laid
-from .mesh import Mesh, Topology, measures, shared
+from .mesh import Mesh, measures, shared
+from .rod_arguments import bare, expect, joints_of, lines_of, refuse, rows_of, screen
 from .turns import axis_of, exp, frames_of, inverse, log, turned_by
 
-__all__ = ["Params", "State", "Status", "check", "init", "joints", "reset", "step"]
+__all__ = ["Params", "State", "Status", "check", "init", "joints", "reactions", "reset", "step"]
 
 Array = jax.Array
 
@@ -70,7 +69,7 @@ class Params(Tree):
     def __post_init__(self) -> None:
         object.__setattr__(self, "pinned", vertex_numbers(self.pinned))
         object.__setattr__(self, "clamped", vertex_numbers(self.clamped))
-        _expect(self)
+        expect(self)
 
 
 @pytree
@@ -90,7 +89,7 @@ def joints(mesh: Mesh) -> np.ndarray:
     Raises:
         ModelError: more than two edges meet at a vertex, or two that run against each other.
     """
-    return _joints(mesh.topology)
+    return joints_of(mesh.topology)
 
 
 def init(params: Params, positions: Any = None, velocities: Any = None, num_worlds: int = 1) -> State:
@@ -109,14 +108,14 @@ def init(params: Params, positions: Any = None, velocities: Any = None, num_worl
         ValueError: a shape does not fit; or, if known on the host, a position is not finite, or a number of ``params``
             cannot be simulated. TypeError: dtypes differ. UnitError: a quantity is of another kind.
     """
-    params = _bare(params)
+    params = bare(params)
     x, v = motion(params.mesh, positions, velocities, num_worlds)
-    _refuse(params)
+    refuse(params)
     expect_lines("positions", x, params.mesh.topology.elements)
     now = _tangents(x, params.mesh)
-    before = jnp.broadcast_to(_tangents(_rows(params, x.dtype).mesh.vertices, params.mesh), now.shape)
+    before = jnp.broadcast_to(_tangents(rows_of(params, x.dtype).mesh.vertices, params.mesh), now.shape)
     return State(
-        x, v, laid(before, now, _lines(params.mesh.topology)), jnp.zeros_like(now), jnp.zeros(len(x), jnp.uint32)
+        x, v, laid(before, now, lines_of(params.mesh.topology)), jnp.zeros_like(now), jnp.zeros(len(x), jnp.uint32)
     )
 
 
@@ -151,7 +150,40 @@ def step(
         ValueError: a shape does not fit, before anything runs. TypeError: dtypes differ. UnitError: a quantity is of
             another kind.
     """
-    expect_kinds("rod.step", params, state, Params, State)
+    return _step(*_arguments("rod.step", params, state, (force, torque, pins, turns), colliders), None)[0]
+
+
+@reverse_only
+def reactions(
+    params: Params,
+    state: State,
+    force: Any = None,
+    torque: Any = None,
+    pins: Any = None,
+    turns: Any = None,
+    colliders: Collider | tuple[Collider, ...] = (),
+) -> Array:
+    """What a step does to its colliders: the mean force [N] and torque [N m] on each, (world, collider, 6).
+
+    Args:
+        params, state, force, torque, pins, turns, colliders: as in :func:`step`, taken again: it costs as much.
+
+    Returns:
+        As of :func:`fphys.deformables.pbd.reactions`. Gradients flow to all arguments.
+
+    Raises:
+        ValueError: a shape does not fit. TypeError: dtypes differ. UnitError: a quantity is of another kind.
+    """
+    params, state, loads, shapes = _arguments("rod.reactions", params, state, (force, torque, pins, turns), colliders)
+    return _step(params, state, loads, shapes, contact.origins(shapes, len(state.x), state.x.dtype))[1]
+
+
+def _arguments(
+    name: str, params: Params, state: State, loads: tuple[Any, ...], colliders: Any
+) -> tuple[Params, State, tuple[Array, ...], tuple[Collider, ...]]:
+    """The arguments of a step as it takes them, world axis first; loads are force, torque, pins and turns."""
+    expect_kinds(name, params, state, Params, State)
+    force, torque, pins, turns = loads
     dtype, (count, n) = state.x.dtype, state.x.shape[:2]
     vertices, edges = params.mesh.topology.num_vertices, len(params.mesh.elements)
     expect_fields(state, {"v": (3,)}, (), "rod.init")
@@ -165,7 +197,7 @@ def step(
     pins = places(units.si(pins, units.length, "pins"), state.x[:, np.array(params.pinned, int)])
     turns = _orientations(turns, state.q[:, np.array(params.clamped, int)])
     shapes = contact.shapes("rod", colliders, dtype, 3, count)
-    return _step(for_worlds(_rows(_bare(params), dtype), count), state, (force, torque, pins, turns), shapes)[0]
+    return for_worlds(rows_of(bare(params), dtype), count), state, (force, torque, pins, turns), shapes
 
 
 def check(params: Params, state: State) -> None:
@@ -213,12 +245,18 @@ def _held(stop: Array, params: Params, state: State, *others: Any) -> tuple[Any,
     return params, state.replace(status=state.status | flag(Status.NONFINITE, stop)), *others
 
 
-@recomputed(lambda result: result[1], _held)
+@recomputed(lambda result: result[2], _held)
 def _step(
-    _: None, params: Params, state: State, loads: tuple[Array, ...], colliders: tuple[Collider, ...]
-) -> tuple[tuple[State, Array], None]:
-    """The next state, and the worlds that stand still; loads are force, torque, pins and turns."""
-    params, clean, (force, torque, pins, turns), colliders, bits = _screen(params, state, loads, colliders)
+    _: None,
+    params: Params,
+    state: State,
+    loads: tuple[Array, ...],
+    colliders: tuple[Collider, ...],
+    about: Array | None,
+) -> tuple[tuple[State, Array | None, Array], None]:
+    """The next state; mean wrenches on colliders about points, if these are given; and the worlds that stand still."""
+    params, clean, loads, (colliders, about), bits = screen(params, state, loads, (colliders, about))
+    force, torque, pins, turns = loads
     held, clamped = list(params.pinned), list(params.clamped)
     rest, h = params.mesh.vertices, params.timestep / params.substeps
     length = measures(rest, params.mesh.elements)
@@ -234,7 +272,7 @@ def _step(
     frames = quat_unit(clean.q)
     arc = log(quat_mul(turns, inverse(frames[:, clamped])))
 
-    def substep(carry: tuple[Array, ...], k: Array) -> tuple[tuple[Array, ...], None]:
+    def substep(carry: tuple[Array, ...], k: Array) -> tuple[tuple[Array, ...], Array | None]:
         before, v, turned, spin = carry
         part = k / params.substeps
         v = keep * v + dt * fall
@@ -246,18 +284,16 @@ def _step(
         if clamped:
             turn = turn.at[:, clamped].set(quat_mul(exp(part * arc), inverse(turned[:, clamped])))
         push, turn = act(_At(start, moved, frames, turned), turn)
-        for collider in colliders:
-            x, place = start + before, start + (moved + push)
-            touched = contact.touch(params.thickness, contact.ahead(collider, k * h), h, weight, x, place)
-            push = push + (touched - place)
-        return (moved + push, v + push / dt, quat_unit(quat_mul(turn, turned)), log(turn) / dt), None
+        push, took = contact.pushed(params.thickness, colliders, about, k * h, h, weight, start, before, moved, push)
+        return (moved + push, v + push / dt, quat_unit(quat_mul(turn, turned)), log(turn) / dt), took
 
     numbers = jnp.arange(1, params.substeps + 1, dtype=start.dtype)
     none = jnp.zeros_like(frames).at[..., 0].set(1)
-    (moved, v, turned, spin), _ = jax.lax.scan(substep, (jnp.zeros_like(start), clean.v, none, clean.spin), numbers)
+    (moved, v, turned, spin), took = jax.lax.scan(substep, (jnp.zeros_like(start), clean.v, none, clean.spin), numbers)
     x, q = start + moved, quat_mul(turned, frames)
     new = State(x, v, q, spin, jnp.zeros_like(state.status))
-    return freeze(state, new, bits, ~sound([x, v, q, spin], len(bits))), None
+    after, stop = freeze(state, new, bits, ~sound([x, v, q, spin], len(bits)))
+    return (after, contact.mean_wrench(took, params.timestep, stop), stop), None
 
 
 class _At(NamedTuple):
@@ -274,7 +310,7 @@ class _At(NamedTuple):
 
 def _constraints(params: Params, rest: Array, length: Array, weight: Array, easy: list[Array], h: Array) -> Any:
     """A function that lets every constraint push vertices and turn frames once, colour after colour."""
-    elements, pairs = params.mesh.elements, _joints(params.mesh.topology)
+    elements, pairs = params.mesh.elements, joints_of(params.mesh.topology)
     square = (h**2)[:, None]
     compliance = params.stretch / square
     frames = frames_of(_tangents(rest, params.mesh))
@@ -360,74 +396,6 @@ def _tangents(x: Array, mesh: Mesh) -> Array:
     return d / jnp.sqrt(jnp.maximum((d**2).sum(-1, keepdims=True), 1e-30))
 
 
-# ---------------------------------------------------------------------------------------------------------------------
-# Arguments
-
-
-@functools.lru_cache(16)
-def _joints(topology: Topology) -> np.ndarray:
-    e, n = topology.elements, topology.num_vertices
-    meeting = np.bincount(e.ravel(), minlength=n)
-    if (meeting > 2).any():
-        raise ModelError(f"at vertex {np.argmax(meeting > 2)} more than two edges meet: a rod does not branch")
-    into, out = np.full(n, -1), np.full(n, -1)
-    into[e[:, 1]], out[e[:, 0]] = np.arange(len(e)), np.arange(len(e))
-    there = (into >= 0) & (out >= 0)
-    if (wrong := (meeting == 2) & ~there).any():
-        raise ModelError(f"at vertex {np.argmax(wrong)} two edges run against each other: swap the vertices of one")
-    return np.stack([into[there], out[there]], 1).astype(np.int32)
-
-
-@functools.lru_cache(16)
-def _lines(topology: Topology) -> Rows:
-    return rows(_joints(topology), len(topology.elements))
-
-
-def _expect(params: Params) -> None:
-    """Refuse structure that cannot be; ValueError, ModelError."""
-    shape = getattr(getattr(params.mesh, "vertices", None), "shape", None)
-    if shape is None:
-        return  # JAX rebuilds trees with other things in the place of leaves
-    topology = params.mesh.topology
-    if topology.corners != 2 or shape[-1] != 3:
-        raise ModelError("a rod is a mesh of edges in space: make it with mesh.rope, or mesh.build")
-    expect_pins(params.pinned, topology.num_vertices)
-    edges = len(topology.elements)
-    if params.clamped and not 0 <= params.clamped[0] <= params.clamped[-1] < edges:
-        raise ValueError(f"params.clamped has {params.clamped}: the mesh has {edges} edges, 0 to {edges - 1}")
-    if params.substeps < 1 or params.substeps != int(params.substeps):
-        raise ValueError(f"params.substeps is {params.substeps}: give a whole number, one at least")
-    _joints(topology)
-
-
-_EACH = {"density": "edge", "stretch": "edge", "bend": "joint", "twist": "joint"}  # what each has a number for
-
-_POSITIVE = ("density", "radius", "timestep")
-_OTHERS = ("stretch", "bend", "twist", "damping", "thickness")
-
-
-def _rows(params: Params, dtype: Any) -> Params:
-    """All numbers with the world axis first, in the precision of the state."""
-    topology = params.mesh.topology
-    sizes = {"edge": len(topology.elements), "joint": len(_joints(topology))}
-    vertices = params.mesh.vertices
-    vertices = vertices.astype(dtype) if isinstance(vertices, np.ndarray) else vertices
-    mesh = params.mesh.replace(vertices=row("mesh.vertices", vertices, (topology.num_vertices, 3), dtype))
-    found = {
-        name: row(f"params.{name}", getattr(params, name), (sizes[_EACH[name]],) if name in _EACH else (), dtype)
-        for name in (*_POSITIVE, *_OTHERS)
-    }
-    return params.replace(mesh=mesh, gravity=row("params.gravity", params.gravity, (3,), dtype, vector=True), **found)
-
-
-def _bare(params: Params) -> Params:
-    """Params without quantities."""
-    mesh = units.bare(params.mesh, {"vertices": units.length}, "mesh")
-    kinds = {"timestep": units.duration, "gravity": units.acceleration, "damping": units.frequency}
-    kinds |= {"thickness": units.length, "radius": units.length}
-    return units.bare(params, kinds, "params").replace(mesh=mesh)
-
-
 def _orientations(turns: Any, now: Array) -> Array:
     """Orientations of clamped frames, shape (world, clamped, 4), those of now if none are given."""
     if turns is None:
@@ -437,52 +405,3 @@ def _orientations(turns: Any, now: Array) -> Array:
     if at.ndim != 3 or len(at) not in (1, len(now)) or at.shape[1:] != now.shape[1:]:
         raise ValueError(f"turns have shape {at.shape}, must be {now.shape[1:]} or (1 | {len(now)}, ...): quaternions")
     return quat_unit(jnp.broadcast_to(at, now.shape))
-
-
-def _simulable(params: Params) -> Array:
-    """Worlds whose parameters can be simulated, bool, (1 | world,)."""
-    p = jax.lax.stop_gradient(params)
-    fine = sound([p.mesh.vertices, p.gravity]) & (measures(p.mesh.vertices, p.mesh.elements) > 0).all(1)
-    for name in (*_POSITIVE, *_OTHERS):
-        value = getattr(p, name).reshape(len(getattr(p, name)), -1)
-        fine = fine & sound([value]) & ((value > 0) if name in _POSITIVE else (value >= 0)).all(1)
-    return fine
-
-
-def _screen(params: Params, state: State, loads: tuple[Array, ...], colliders: Any) -> tuple[Any, ...]:
-    """The arguments, harmless in worlds that do not take the step, and fault bits, uint32, (world,)."""
-    count = len(state.status)
-    still = ~sound([state.x, state.v, state.q, state.spin], count) | is_nonfinite(state.status)
-    leaves = [leaf for leaf in jax.tree.leaves(colliders) if jnp.issubdtype(leaf.dtype, jnp.floating)]
-    bad = ~sound([*loads, *leaves], count)
-    bits = flag(Status.NONFINITE, still) | flag(Status.BADCTRL, bad) | flag(Status.BADPARAM, ~_simulable(params))
-    stop = idle(bits)
-
-    def calm(value: Array, instead: Any) -> Array:
-        return choose(stop if len(value) == count else stop.all()[None], instead, value)
-
-    line = jnp.zeros((1, *params.mesh.vertices.shape[1:]), state.x.dtype)
-    line = line.at[0, :, 0].set(jnp.arange(line.shape[1], dtype=line.dtype))
-    mesh = params.mesh.replace(vertices=calm(params.mesh.vertices, line))
-    safe = {name: calm(getattr(params, name), 1) for name in (*_POSITIVE, *_OTHERS)}
-    unit = jnp.asarray([[[1.0, 0.0, 0.0, 0.0]]], state.x.dtype)
-    q = quat_unit(calm(state.q, unit))
-    state = State(calm(state.x, line), calm(state.v, 0), q, calm(state.spin, 0), state.status)
-    force, torque, pins, turns = loads
-    loads = calm(force, 0), calm(torque, 0), calm(pins, 0), calm(turns, unit)
-    params = params.replace(mesh=mesh, gravity=calm(params.gravity, 0), **safe)
-    return params, state, loads, jax.tree.map(lambda leaf: calm(leaf, 1), colliders), bits
-
-
-def _refuse(params: Params) -> None:
-    """Refuse values that are known to be wrong before anything runs; ValueError."""
-    expect_finite("params.gravity", params.gravity)
-    expect_lines("params.mesh", params.mesh.vertices, params.mesh.topology.elements)
-    for name in (*_POSITIVE, *_OTHERS):
-        if (given := known(getattr(params, name))) is None:
-            continue
-        value, positive = np.asarray(given[0]), name in _POSITIVE
-        if (wrong := ~(np.isfinite(value) & ((value > 0) if positive else (value >= 0)))).any():
-            which = f" of {_EACH[name]} {np.argwhere(wrong)[0][-1]}" if name in _EACH and value.size > 1 else ""
-            most = "positive and finite" if positive else "finite and not negative"
-            raise ValueError(f"params.{name}{which} is {value[wrong].flat[0]}: it must be {most}")

@@ -50,15 +50,18 @@ class SharedWorlds:
         super().__init__(*given)
 
     def reset(self) -> np.ndarray:
+        """Begin an episode in every world: observations, float32, shape (world, n)."""
         self._started = np.full(self.num_envs, time.time())
         observation, _ = self.vector.reset(seed=self._seeds[0])
         self._reset_seeds()  # type: ignore[attr-defined]
         return _single(observation)
 
     def step_async(self, actions: np.ndarray) -> None:
+        """Keep the actions, shape (world, action), for :meth:`step_wait`."""
         self._action = actions
 
     def step_wait(self) -> tuple[np.ndarray, np.ndarray, np.ndarray, list[dict[str, Any]]]:
+        """One step of all worlds: observations (world, n), rewards and ends (world,), and an info of each world."""
         observation, reward, terminated, truncated, info = self.vector.step(self._action)
         names = [name for name in info if f"_{name}" in info and not name.startswith(("final_", "episode_"))]
         rows = zip(*(info[name].tolist() for name in names), (truncated & ~terminated).tolist())
@@ -73,6 +76,7 @@ class SharedWorlds:
         return _single(observation), _single(reward), done, infos
 
     def close(self) -> None:
+        """Close the vector interface."""
         self.vector.close()
 
     def get_images(self) -> list[np.ndarray]:
@@ -80,13 +84,20 @@ class SharedWorlds:
         return list(self.vector.render())
 
     def get_attr(self, name: str, indices: Indices = None) -> list[Any]:
+        """What the vector interface, or else the environment, has by this name, once for each world."""
         owner = self.vector if hasattr(self.vector, name) else self.vector.env
         return [getattr(owner, name)] * len(self._get_indices(indices))
 
     def set_attr(self, name: str, value: Any, indices: Indices = None) -> None:
+        """Refused: the environment is frozen.
+
+        Raises:
+            TypeError: always; the message says how to make another environment.
+        """
         raise TypeError(f"an environment is frozen: make another one, sb3_env(env.replace({name}=...))")
 
     def env_method(self, name: str, *args: Any, indices: Indices = None, **options: Any) -> list[Any]:
+        """Call a method once, and give its result once for each world."""
         found = self.get_attr(name, indices)
         return [found[0](*args, **options)] * len(found) if found else []
 

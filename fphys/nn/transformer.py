@@ -14,6 +14,9 @@ from .linear import Linear, dot_general
 from .norms import LayerNorm
 
 Array = jax.Array
+
+__all__ = ["SPLIT", "MultiHeadAttention", "TransformerBlock", "attention"]
+
 SPLIT: tuple[tuple[str, tuple[str | None, ...]], ...] = (
     (r"attention\.(query|key|value)\.kernel", (None, "model", None)),
     (r"attention\.(query|key|value)\.bias", ("model", None)),

@@ -45,7 +45,7 @@ from .mpm_arguments import (
 )
 from .mpm_parts import number as num_parts
 from .mpm_stages import Between, Layout, Setting, Shapes, stacked
-from .response import Response, answering
+from .response import Response, answering, driven
 from .transfer import AffineFlip, Apic, Transfer
 
 __all__ = [
@@ -72,6 +72,7 @@ __all__ = [
     "exchange",
     "init",
     "matched_in_shear",
+    "reactions",
     "reset",
     "step",
 ]
@@ -224,6 +225,37 @@ def step(
             another kind.
     """
     return _step("mpm.step", params, state, force, actuation, colliders, None)[0]
+
+
+@reverse_only
+def reactions(
+    params: Params,
+    state: State,
+    force: Array | None = None,
+    actuation: Array | None = None,
+    colliders: Collider | Sequence[Collider] | None = None,
+) -> Array:
+    """What a step does to its colliders: the mean force [N] and torque [N m] on each, (world, collider, 6).
+
+    Args:
+        params, state, force, actuation, colliders: as in :func:`step`, which is taken again: it costs a little more.
+
+    Returns:
+        Force, then torque about the collider's origin; in a plane, of each metre of thickness. Times the time step it
+        is the momentum that the particles lose to it, to rounding. Zero in worlds that do not take the step. Gradients
+        flow to all arguments.
+
+    Raises:
+        ValueError: a shape does not fit. TypeError: dtypes differ. UnitError: a quantity is of another kind.
+    """
+    given = (colliders,) if isinstance(colliders, Collider) else tuple(colliders or ())
+    dtype, (worlds, _, dim) = state.x.dtype, state.x.shape
+    if not given:
+        return jnp.zeros((worlds, 0, 6), dtype)
+    given = tuple(prepared(c, i, dtype, dim, worlds, fades=True) for i, c in enumerate(given))
+    took = _step("mpm.reactions", params, state, force, actuation, given, driven(given, worlds))[1]
+    timestep = row("timestep", _bare(params).timestep, (), dtype)
+    return took / jnp.where(timestep > 0, timestep, 1)[:, None, None]
 
 
 @reverse_only

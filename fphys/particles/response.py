@@ -53,6 +53,14 @@ class Response(Tree):
         return tuple(b not in self.fixed for b in range(self.pos.shape[-2]))
 
 
+def driven(colliders: tuple[Collider, ...], worlds: int) -> Response:
+    """Bodies that move as their colliders say, one for each (:func:`fphys.particles.boundary.prepared`)."""
+    rows = [[jnp.broadcast_to(a, (worlds, 3)) for a in (c.pos, c.velocity, c.spin)] for c in colliders]
+    pos, velocity, spin = (jnp.stack(each, 1) for each in zip(*rows, strict=True))
+    numbers, size = tuple(range(len(colliders))), 6 * len(colliders)
+    return Response(pos, jnp.concatenate([velocity, spin], -1), jnp.zeros((1, size, size), pos.dtype), numbers, numbers)
+
+
 def carried(
     colliders: tuple[Collider, ...], response: Response, twist: Array, origin: Array | None = None
 ) -> tuple[Collider, ...]:

@@ -42,7 +42,7 @@ def train(
 
     Args:
         number: how many actors; worlds must divide evenly among them.
-        run, checkpoints: as for :func:`fphys.rl.loop.loop`.
+        run, checkpoints: as for :func:`fphys.rl.loop`.
         options: as for :class:`fphys.distributed.actors.Actors`: ``address``, ``restarts``, ``patience``.
 
     Raises:
@@ -149,6 +149,7 @@ def scaled(
 
 
 def rows(tree: Any, first: int | np.integer, count: int) -> Any:
+    """Some worlds of a tree whose arrays have shape (world, ...)."""
     return jax.tree.map(lambda x: x[first : first + count], tree)
 
 

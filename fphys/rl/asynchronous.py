@@ -53,7 +53,7 @@ def train(
 
     Args:
         number: how many actors share the worlds; with 0, one works in this process.
-        run, checkpoints: as for :func:`fphys.rl.loop.loop`.
+        run, checkpoints: as for :func:`fphys.rl.loop`.
         options: as for :class:`fphys.distributed.actors.Actors`: ``address``, ``restarts``, ``patience``.
 
     Returns:
@@ -95,7 +95,12 @@ def share(env: Env, config: ppo.Config, number: int) -> Env:
 
 
 def init(env: Env, config: ppo.Config, number: int, key: Array) -> tuple[Any, TrainingState]:
-    """The network's structure, and the state before the first iteration."""
+    """The network's structure, and the state before the first iteration.
+
+    Args:
+        number: how many actors share the worlds; with 0, one works in this process.
+        key: as for :func:`fphys.rl.ppo.init`, shape ().
+    """
     module, state = ppo.init(env, config, key)
     count = max(number, 1)
     asked = jax.tree.map(lambda x: jnp.repeat(x[None], count, 0), _now(state))

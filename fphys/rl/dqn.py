@@ -60,7 +60,14 @@ class Config:
 
 
 def init(env: Env, config: Config, key: Array) -> tuple[Any, TrainingState]:
-    """The network's structure, and the state before the first iteration."""
+    """The network's structure, and the state before the first iteration.
+
+    Args:
+        key: of JAX, shape (); it sets the parameters, the worlds' starts and what is drawn later.
+
+    Returns:
+        The module, as :func:`fphys.nn.init` has it, and a state whose arrays have the shapes that its fields say.
+    """
     keys = jax.random.split(key)
     (n,), actions = env.observation_spec.shape, len(grid(env.action_spec, config.levels))
     module, params, _ = nn.init(lambda rngs: nn.models.QNetwork(n, actions, hidden=config.hidden, rngs=rngs), keys[0])
@@ -73,7 +80,7 @@ def update(env: Env, config: Config, module: Any, state: TrainingState) -> tuple
 
     Returns:
         The next state, and scalars: ``episode_return``, ``episode_length``, ``episodes``, ``success``, ``faults`` and
-        ``reward`` as :func:`fphys.rl.loop.episode_scalars` has them; means over the updates of ``loss``, ``value`` and
+        ``reward`` as :func:`fphys.rl.ppo.update` has them; means over the updates of ``loss``, ``value`` and
         ``grad_norm``, NaN before the first; and the updates ``skipped`` so far.
     """
     act, loss_fn = functools.partial(_act, env, config, module), functools.partial(_loss, config, module)

@@ -71,8 +71,8 @@ def update(
     """One iteration, ``config.horizon`` rounds. In each, every world takes a step, and the updates for it follow.
 
     Returns:
-        The next state, and scalars: those of :func:`fphys.rl.loop.episode_scalars`, and of the updates the mean
-        ``loss``, ``grad_norm`` and metrics of ``loss_fn`` (NaN during the warm-up), and ``skipped`` so far.
+        The next state, and scalars: those of episodes, as :func:`fphys.rl.ppo.update` has them; of the updates, the
+        mean ``loss``, ``grad_norm`` and metrics of ``loss_fn`` (NaN during the warm-up), and ``skipped`` so far.
     """
     updates = round(env.num_envs * config.updates_per_step)
     learn = functools.partial(_learn, config, loss_fn, optimizer, updates)
@@ -154,7 +154,16 @@ def _learn(
 def improve(
     config: Any, loss_fn: LossFn, optimizer: Any, moments: Moments, learner: training.TrainState, batch: Transition
 ) -> tuple[training.TrainState, dict[str, Array]]:
-    """One update from a batch of transitions as they were seen; the target networks follow."""
+    """One update from a batch of transitions as they were seen; the target networks follow.
+
+    Args:
+        config: its ``tau`` is the share by which they follow.
+        moments: of observations, by which those of the batch are scaled.
+        batch: its arrays have shape (example, ...).
+
+    Returns:
+        The learner after it, and scalars, each of shape ().
+    """
     batch = batch._replace(
         observation=moments.normalize(batch.observation), next_observation=moments.normalize(batch.next_observation)
     )

@@ -77,38 +77,50 @@ class TrainingState(Tree):
 class Seen(NamedTuple):
     """What worlds saw and did, (time, world, ...)."""
 
-    x: Array  # normalised observations
-    action: Array
-    log_prob: Array
-    value: Array
+    x: Array  # normalised observations, (time, world, n)
+    action: Array  # what the policy drew, in the actions' units, before it was clipped to the bounds
+    log_prob: Array  # log density of the action
+    value: Array  # of the observation
     reward: Array  # 0 where it was not finite
-    final: Array  # observations before any reset
-    terminated: Array
-    done: Array
+    final: Array  # normalised observations after the step, before any reset
+    terminated: Array  # bool, whether the task ended
+    done: Array  # bool, whether it ended or its time was over
     episode: Episode
-    success: Array | None  # if the task says so
+    success: Array | None  # bool, if the task says so
 
 
 class Batch(NamedTuple):
     """What is learned from, (time, world, ...)."""
 
-    x: Array  # normalised observations
-    action: Array
-    log_prob: Array
-    value: Array
-    advantage: Array
-    target: Array
+    x: Array  # normalised observations, (time, world, n)
+    action: Array  # what the policy drew, in the actions' units
+    log_prob: Array  # its log density, for the policy at the start of the update
+    value: Array  # of the observation, at the start of the update
+    advantage: Array  # how much more the action gained than the value promised
+    target: Array  # what the value should be
 
 
 def network(env: Env, config: Any, key: Array) -> tuple[Any, Any, Any]:
-    """Module, parameters and other state of the policy and the value, in float32 whatever the environment's type."""
+    """Module, parameters and other state of the policy and the value, in float32 whatever the environment's type.
+
+    Args:
+        config: its ``hidden`` are the widths of both networks.
+        key: of the parameters, shape ().
+    """
     sizes = env.observation_spec.shape[0], env.action_spec.shape[0]
     module, params, aux = nn.init(lambda rngs: nn.models.ActorCritic(*sizes, hidden=config.hidden, rngs=rngs), key)
     return module, jax.tree.map(lambda x: x.astype(jnp.float32), params), aux
 
 
 def init(env: Env, config: Config, key: Array) -> tuple[Any, TrainingState]:
-    """The network's structure, and the state before the first iteration."""
+    """The network's structure, and the state before the first iteration.
+
+    Args:
+        key: of JAX, shape (); it sets the parameters, the worlds' starts and what is drawn later.
+
+    Returns:
+        The module, as :func:`fphys.nn.init` has it, and a state whose arrays have the shapes that its fields say.
+    """
     keys = jax.random.split(key, 3)
     module, params, _ = network(env, config, keys[0])
     params = {**params, "log_std": jnp.full_like(params["log_std"], config.log_std)}
@@ -148,7 +160,7 @@ def train(env: Env, config: Config, key: Array, **options: Any) -> tuple[Policy,
     """Train until ``config.steps`` are used up.
 
     Args:
-        options: as for :func:`fphys.rl.loop.loop`: a ``run`` to log to, ``checkpoints`` to resume from.
+        options: as for :func:`fphys.rl.loop`: a ``run`` to log to, ``checkpoints`` to resume from.
 
     Returns:
         The policy, and the log: each scalar of :func:`update` for every iteration.

@@ -53,7 +53,14 @@ class Config:
 
 
 def init(env: Env, config: Config, key: Array) -> tuple[Any, TrainingState]:
-    """The network's structure, and the state before the first iteration."""
+    """The network's structure, and the state before the first iteration.
+
+    Args:
+        key: of JAX, shape (); it sets the parameters, the worlds' starts and what is drawn later.
+
+    Returns:
+        The module, as :func:`fphys.nn.init` has it, and a state whose arrays have the shapes that its fields say.
+    """
     keys = jax.random.split(key)
     (n,), (actions,) = env.observation_spec.shape, env.action_spec.shape
     module, params, _ = nn.init(
@@ -69,7 +76,7 @@ def update(env: Env, config: Config, module: Any, state: TrainingState) -> tuple
 
     Returns:
         The next state, and scalars: ``episode_return``, ``episode_length``, ``episodes``, ``success``, ``faults`` and
-        ``reward`` as :func:`fphys.rl.loop.episode_scalars` has them; means over the updates of ``q_loss``,
+        ``reward`` as :func:`fphys.rl.ppo.update` has them; means over the updates of ``q_loss``,
         ``policy_loss``, ``temperature``, ``entropy`` and ``grad_norm``, NaN before the first; and the updates
         ``skipped`` so far.
     """
@@ -117,7 +124,16 @@ def _sample(module: Any, params: Any, x: Array, key: Array) -> tuple[Array, Arra
 def choose(
     env: Env, config: Config, module: Any, params: Any, x: Array, key: Array, taken: Array
 ) -> tuple[Array, Array]:
-    """An action of the policy, or any during the warm-up. One that is not finite is a fault, and remembered as 0."""
+    """An action of the policy, or any during the warm-up. One that is not finite is a fault, and remembered as 0.
+
+    Args:
+        x: normalised observations, shape (world, n).
+        taken: how many steps all worlds have taken together, int32, shape ().
+
+    Returns:
+        The action from -1 to 1, as it is remembered; and scaled to the bounds, as the environment gets it. Each has
+        shape (world, action).
+    """
     keys, spec = jax.random.split(key), env.action_spec
     chosen, _ = _sample(module, params, x, keys[0])
     anything = jax.random.uniform(keys[1], chosen.shape, chosen.dtype, -1, 1)
@@ -156,4 +172,5 @@ def loss(config: Config, module: Any, params: Any, target: Any, batch: Transitio
 
 
 def optimizer(config: Config) -> Any:
+    """Adam for the policy, the values and the temperature, as :func:`fphys.train.init` takes it."""
     return optim.Adam(config.learning_rate)

@@ -96,21 +96,28 @@ class TrainingState(Tree):
 class Seen(NamedTuple):
     """What an iteration saw, (time, world, ...)."""
 
-    observation: Array
-    x: Array  # normalised observations
+    observation: Array  # as it was seen, (time, world, n)
+    x: Array  # normalised observations, (time, world, n)
     reward: Array  # 0 where it was not finite
     soft: Array  # the reward and what the entropy counts
-    next_value: Array
+    next_value: Array  # of the state after the step, before any reset: the least of the critics', 0 at an end
     entropy: Array  # normalised
-    terminated: Array
-    done: Array
+    terminated: Array  # bool, whether the task ended
+    done: Array  # bool, whether it ended or its time was over
     total: Array  # returns so far
-    length: Array
+    length: Array  # steps of the episode so far, int32
     success: Array | None  # None if the task has no successes
 
 
 def init(env: Env, config: Config, key: Array) -> tuple[Any, TrainingState]:
-    """The network's structure, and the state before the first iteration."""
+    """The network's structure, and the state before the first iteration.
+
+    Args:
+        key: of JAX, shape (); it sets the parameters, the worlds' starts and what is drawn later.
+
+    Returns:
+        The module, as :func:`fphys.nn.init` has it, and a state whose arrays have the shapes that its fields say.
+    """
     keys = jax.random.split(key, 4)
     module, params, _ = network(env, config, keys[0])
     actor = {"actor": params["actor"], "log_std": jnp.full_like(params["log_std"], config.log_std)}
@@ -133,7 +140,7 @@ def update(env: Env, config: Config, module: Any, state: TrainingState) -> tuple
 
     Returns:
         The next state, and scalars: ``episode_return``, ``episode_length``, ``episodes``, ``success``, ``faults`` and
-        ``reward`` as :func:`fphys.rl.loop.episode_scalars` has them; ``value_loss``, ``grad_norm`` (before clipping),
+        ``reward`` as :func:`fphys.rl.ppo.update` has them; ``value_loss``, ``grad_norm`` (before clipping),
         ``noise``, ``temperature``, ``entropy`` (normalised), and ``skipped`` updates of policy and value so far.
     """
     keys = jax.random.split(jax.random.fold_in(state.critic.key, state.critic.step), 2)

@@ -67,7 +67,7 @@ def train(
 
     Args:
         number: how many actors share the worlds and the memory; with 0, this process has both.
-        run, checkpoints: as for :func:`fphys.rl.loop.loop`. Memories are not saved.
+        run, checkpoints: as for :func:`fphys.rl.loop`. Memories are not saved.
         options: as for :class:`fphys.distributed.actors.Actors`: ``address``, ``restarts``, ``patience``.
 
     Raises:
@@ -94,7 +94,11 @@ def expect(env: Env, config: sac.Config, number: int) -> None:
 
 
 def init(env: Env, config: sac.Config, key: Array) -> tuple[Any, off_policy.TrainingState]:
-    """The network's structure, and the state before the first iteration, without a memory."""
+    """The network's structure, and the state before the first iteration, without a memory.
+
+    Args:
+        key: as for :func:`fphys.rl.sac.init`, shape ().
+    """
     module, state = sac.init(env, config, key)
     return module, state.replace(memory=None)
 

@@ -3,6 +3,7 @@
 from .compare import compare
 from .materials import FEM, MPM, PBD, SPH, Drain, Rigid, Surface
 from .morphs import MJCF, URDF, USD, Box, Capsule, Cloth, Cylinder, Mesh, Plane, Rope, Source, Sphere, Terrain
+from .native import Gains, State, World
 from .scene import Domain, Scene
 from .sensors import IMU, Camera, Contact, JointState, Rays
 from .specs import ActionSpec, ObservationSpec
@@ -25,6 +26,7 @@ __all__ = [
     "Cylinder",
     "Domain",
     "Drain",
+    "Gains",
     "JointState",
     "Mesh",
     "ObservationSpec",
@@ -35,7 +37,9 @@ __all__ = [
     "Scene",
     "Source",
     "Sphere",
+    "State",
     "Surface",
     "Terrain",
+    "World",
     "compare",
 ]

@@ -23,10 +23,13 @@ from .ticket import Engine, State
 
 Array = jax.Array
 
+__all__ = ["World", "start"]
+
 
 class World(Engine):
     """Many copies of a scene in Genesis. ``scene`` is the ``genesis.Scene``, for what this class does not cover.
 
+    It has the members of :class:`fphys.scene.ticket.Engine`, too: ``step``, ``columns``, ``joints`` and ``controls``.
     Tickets do not notice changes made directly to ``scene``.
     """
 
@@ -56,7 +59,7 @@ class World(Engine):
         """Reset the engine to the scene as described, at rest; every earlier state becomes invalid.
 
         Args:
-            positions: of :attr:`joints` [m or rad], shape (joint,) or (num_worlds, joint); by default those of the
+            positions: of ``joints`` [m or rad], shape (joint,) or (num_worlds, joint); by default those of the
                 files. May be a quantity if all joints are hinges, or all slides.
 
         Genesis knows forces only of a step that it took: if there are IMUs or contact sensors it takes one and goes

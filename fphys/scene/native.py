@@ -163,7 +163,8 @@ class World(Tree):
         """Advance every world by one time step. Pure; composes with jit, grad, vmap, scan and checkpoint.
 
         Args:
-            control: shape (num_worlds, len(controls)), in the units of the :class:`ActionSpec`; None for no force.
+            control: shape (num_worlds, len(controls)): forces [N or N m], positions [m or rad] or velocities
+                [m/s or rad/s], as the :class:`ActionSpec` says; None for no force.
 
         Returns:
             The next state; a faulty world is held, as in :func:`fphys.step`. Gradients flow to the world, the state
@@ -277,7 +278,8 @@ class World(Tree):
     def reset(self, state: State, mask: Array, start: State | None = None) -> State:
         """Reset the worlds where ``mask`` (num_worlds,) is true to ``start``, by default that of :meth:`init`.
 
-        Bodies and particles alike; fault bits are cleared. Gradients flow as in :func:`fphys.reset`.
+        Bodies and particles alike; their time [s] as well, and fault bits are cleared. Gradients flow as in
+        :func:`fphys.reset`.
 
         Raises:
             ValueError: the mask is not bool of that shape, or ``start`` does not fit.

@@ -29,6 +29,8 @@ from .ticket import Engine, State
 
 Array = jax.Array
 
+__all__ = ["APART", "VERSION", "World"]
+
 VERSION = "0.7.0.74035321"
 """The version of ovphysx that this is written for: its interface changes from one to the next."""
 
@@ -43,6 +45,7 @@ _COUNT = itertools.count()  # of stages
 class World(Engine):
     """Many copies of a scene in PhysX. ``engine`` is the ``ovphysx.PhysX``, for what this class does not cover.
 
+    It has the members of :class:`fphys.scene.ticket.Engine`, too: ``step``, ``columns``, ``joints`` and ``controls``.
     ``groups`` holds PhysX's arrays of each thing that moves by itself.
 
     Tickets do not notice changes made directly to ``engine``. :meth:`close` frees it, as does dropping the world.
@@ -75,7 +78,7 @@ class World(Engine):
         """Reset the engine to the scene as described, at rest; every earlier state becomes invalid.
 
         Args:
-            positions: of :attr:`joints` [m or rad], shape (joint,) or (num_worlds, joint); by default those of the
+            positions: of ``joints`` [m or rad], shape (joint,) or (num_worlds, joint); by default those of the
                 files. May be a quantity if all joints are hinges, or all slides.
 
         PhysX knows forces only of a step that it took: if there are IMUs or contact sensors it takes one and goes back,

@@ -4,7 +4,7 @@ import dataclasses
 import importlib
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, Literal, overload
 
 import numpy as np
 
@@ -16,6 +16,9 @@ from .morphs import MECHANISMS, Box, Capsule, Cloth, Cylinder, Mesh, Morph, Plan
 from .sensors import Sensor
 from .specs import ActionSpec
 from .support import refuse
+
+if TYPE_CHECKING:
+    from . import genesis, native, physx
 
 BACKENDS = ("native", "genesis", "physx")
 FILLED = (Box, Sphere, Capsule, Cylinder, Source)
@@ -147,6 +150,28 @@ class Scene:
         self.sensors[name] = sensor
         return name
 
+    @overload
+    def build(
+        self,
+        num_worlds: int,
+        backend: Literal["native"] = "native",
+        action: ActionSpec | None = None,
+        dtype: Any = None,
+    ) -> "native.World": ...
+
+    @overload
+    def build(
+        self, num_worlds: int, backend: Literal["genesis"], action: ActionSpec | None = None, dtype: Any = None
+    ) -> "genesis.World": ...
+
+    @overload
+    def build(
+        self, num_worlds: int, backend: Literal["physx"], action: ActionSpec | None = None, dtype: Any = None
+    ) -> "physx.World": ...
+
+    @overload
+    def build(self, num_worlds: int, backend: str, action: ActionSpec | None = None, dtype: Any = None) -> Any: ...
+
     def build(
         self, num_worlds: int, backend: str = "native", action: ActionSpec | None = None, dtype: Any = None
     ) -> Any:
@@ -157,6 +182,11 @@ class Scene:
             backend: "native", which is pure and differentiable, or "genesis" or "physx", which are neither.
             action: what controls mean; by default torques on all hinges and slides.
             dtype: as in :func:`fphys.load`; native only.
+
+        Returns:
+            :class:`World`, or of the other back ends :class:`fphys.scene.genesis.World` and
+            :class:`fphys.scene.physx.World`, which have the same ``init``, ``step``, ``observe``, ``columns`` and
+            ``check``.
 
         Raises:
             UnsupportedError: the back end lacks features of the scene; the error names all of them.

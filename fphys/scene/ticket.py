@@ -40,7 +40,7 @@ class Engine:
 
     @property
     def joints(self) -> tuple[str, ...]:
-        """Hinges and slides: the columns of ``positions`` in :meth:`init`."""
+        """Hinges and slides: the columns of ``positions`` in ``init``."""
         return self.layout.joints
 
     @property
@@ -57,7 +57,8 @@ class Engine:
 
         Args:
             state: from the last call; it becomes invalid.
-            control: shape (num_worlds, len(controls)), as in the :class:`ActionSpec`; None for no control.
+            control: shape (num_worlds, len(controls)): forces [N or N m], positions [m or rad] or velocities
+                [m/s or rad/s], as the :class:`ActionSpec` says; None for no control. No gradient flows.
 
         Returns:
             The next state.

@@ -1,0 +1,70 @@
+"""Products, convolutions and training in few bits are timed only if their results are as exact as they say."""
+
+import functools
+
+import jax.numpy as jnp
+import pytest
+from flax.nnx.nn.attention import dot_product_attention_weights
+
+from fphys.bench import arrays, mixed
+from fphys.bench.measure import QUICK, measure
+from fphys.bench.run import groups
+from fphys.nn import transformer
+
+
+def test_fewer_bits_than_asked_for_are_not_timed():
+    """Factors rounded to ten bits, as a GPU takes them by default, are no product or convolution of float32."""
+    for setup in (functools.partial(arrays.product, 60), arrays.convolution):
+        work = setup(1)
+        found = work.fn(*work.args)
+        work.validate(found)
+        short = [jnp.asarray(x.astype(jnp.float16), jnp.float32) for x in work.args]
+        with pytest.raises(ValueError, match="its factors had fewer bits"):
+            work.validate(work.fn(*short))
+        setup(1, precision=None, allowed=arrays.SHORT).validate(work.fn(*short))
+
+
+def test_large_products_are_the_small_ones_in_another_size(monkeypatch):
+    monkeypatch.setitem(arrays.MATRICES, "matmul5000", 60)
+    monkeypatch.setitem(arrays.COPIES, "copy.large", 1000)
+    large = [case for case in arrays.array_cases() if "large" in case.tags]
+    kinds = ["", ".processor", ".default", ".bfloat16"]
+    assert [case.name for case in large] == [f"device.matmul5000{kind}" for kind in kinds] + ["device.copy.large"]
+    for group in groups(large):
+        assert [result.error for result in measure(group, 1, QUICK)] == [None] * len(group)
+
+
+def test_mixed_precision_in_every_kind(monkeypatch):
+    """The large model's cases, in a small size. On a processor XLA has no attention in float16."""
+    monkeypatch.setattr(transformer, "attention", plain_attention)
+    monkeypatch.setitem(mixed.SIZES, "gpt1024", mixed.Size(32, 1, 2, 16, 3e-3, (4,)))
+    cases = [case for case in mixed.mixed_cases() if "large" in case.tags]
+    assert [case.target for case in cases] == [None, None, 0.5, 0.5]
+    results = measure(cases, 4, QUICK)
+    assert [result.error for result in results] == [None] * 4
+    assert all(result.ratio for result in results[1:])
+
+
+def plain_attention(query, key, value, **options):
+    weights = dot_product_attention_weights(query, key, **options)
+    return jnp.einsum("...hqk,...khd->...qhd", weights, value)
+
+
+def test_losses_that_are_not_those_of_float32_are_not_timed(monkeypatch):
+    found = iter([1.0, 0.9, 0.8, 0.7, 0.6])
+    monkeypatch.setattr(mixed, "begun", lambda *_: lambda: next(found))
+    monkeypatch.setitem(mixed._losses, ("gpt", 4), [1.0, 0.9, 0.8, 0.7, 0.5])
+    with pytest.raises(ValueError, match=r"are .*0.6\], in float32 \[.*0.5\]"):
+        work = mixed.trained("gpt", "bfloat16", 4)
+        work.validate(work.fn())
+    found = iter([1.0, 0.9, 0.8, 0.7, 1.1])
+    with pytest.raises(ValueError, match="the loss does not fall"):
+        work = mixed.trained("gpt", "bfloat16", 4)
+        work.validate(work.fn())
+
+
+def test_the_small_model_in_short():
+    cases = [case for case in mixed.mixed_cases() if "large" not in case.tags]
+    assert [case.name for case in cases] == [f"mixed.gpt.{kind}" for kind in ("float32", "default", "bfloat16")]
+    assert all(case.target is None for case in cases)
+    assert [result.error for result in measure(cases[::2], 4, QUICK)] == [None, None]
