@@ -8,7 +8,6 @@ import argparse
 import collections
 import contextlib
 import dataclasses
-import gzip
 import importlib.util
 import json
 import os
@@ -16,9 +15,12 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
+
+from gpu_bars import rows as bars
+from gpu_results import lines, note
 
 ROOT = Path(__file__).resolve().parents[1]
 DEVICE = "import json; from fphys.bench.report import environment; print(json.dumps(environment()))"
@@ -52,6 +54,7 @@ def here(work: str) -> tuple[str, ...]:
 NO_CACHE = ("-p", "no:cacheprovider")
 BRIDGE, SOLVERS, CUDA = (f"tests/gpu/test_gpu_{name}.py" for name in ("bridge", "solvers", "cuda"))
 IN_ORDER = ("env", "XLA_FLAGS=--xla_gpu_deterministic_ops=true")
+IN_DOUBLE = ("env", "JAX_ENABLE_X64=1")
 PARTS = (
     Part("launch", 60, "does one kernel run on XLA's stream", checks(BRIDGE, "-k", "not transforms", workers=1)),
     Part("ant", 60, "is an ant's step the processor's", checks(SOLVERS, "-k", "test_an_ant")),
@@ -62,10 +65,15 @@ PARTS = (
     Part("ordered", 60, "do they bit for bit, if they are told to", (*IN_ORDER, *checks(SOLVERS, "-k", "repeat"))),
     Part("cuda", 120, "what goes wrong on CUDA alone", checks(CUDA)),
     Part("speed.rigid", 150, "worlds of ants, humanoids and arms", here("rigid")),
-    Part("speed.matter", 120, "particles", here("matter")),
+    Part("speed.matter", 140, "particles", here("matter")),
+    Part("speed.envs", 180, "environments and their memory, and observations", here("envs")),
     Part("speed.peers", 240, "beside MuJoCo Warp, which compiles its own kernels first", here("peers")),
-    Part("speed.bridge", 40, "crossings, and what the device can do", here("bridge")),
+    Part("speed.bridge", 90, "crossings, and what the device can do, beside the processor", here("bridge")),
+    Part("trace", 60, "does a scan wait, record or allocate, and how long is the GPU idle", here("trace")),
+    Part("speed.float64", 90, "131,072 worlds in double precision", (*IN_DOUBLE, *here("float64"))),
     Part("speed.training", 240, "training, beside torch, which compiles too", here("training")),
+    Part("speed.mixed", 180, "training in float32, bfloat16 and float16", here("mixed")),
+    Part("speed.others", 240, "beside MJX, Newton and Genesis, those that are installed", here("others")),
     Part("profile", 60, "which kernels take the time", here("profile")),
 )
 
@@ -81,6 +89,8 @@ def main(arguments: Sequence[str] | None = None, parts: Sequence[Part] = PARTS) 
     parser.add_argument("--work", help=argparse.SUPPRESS)
     given = parser.parse_args(arguments)
     if given.work:
+        from gpu_work import work
+
         return work(given.work)
     end = time.monotonic() + given.seconds
     file = Path(given.folder).resolve() / "gpu.jsonl"
@@ -155,25 +165,8 @@ def run(part: Part, file: Path, limit: float, rehearse: bool, done: set[str]) ->
     print(f"== {part.name}: {status} after {seconds:.0f} s", flush=True)
 
 
-def note(file: Path, line: dict[str, Any]) -> None:
-    """Append one result; a line is written whole."""
-    with file.open("a", encoding="utf-8") as out:
-        out.write(json.dumps(line) + "\n")
-
-
-def lines(file: Path) -> list[dict[str, Any]]:
-    """All results so far. The last line may have been cut off."""
-    found = []
-    for text in file.read_text(encoding="utf-8").splitlines() if file.exists() else []:
-        try:
-            found.append(json.loads(text))
-        except json.JSONDecodeError:
-            continue
-    return found
-
-
 def table(parts: Sequence[Part], found: list[dict[str, Any]], there: bool) -> str:
-    """What each part came to, and the speeds."""
+    """What each part came to, the speeds, and the bars."""
     rows = ["", f"{'part':16} {'limit':>6} {'took':>6}  result"]
     for part in parts:
         own = [line for line in found if line.get("part") == part.name]
@@ -185,154 +178,7 @@ def table(parts: Sequence[Part], found: list[dict[str, Any]], there: bool) -> st
         rows.append(f"{part.name:16} {part.limit:>4} s {took:>6}  {result}{f' ({counted})' if counted else ''}")
     rows += [f"  failed: {line['test']}" for line in found if line.get("outcome") == "failed"]
     rows += [line["row"] for line in found if "row" in line]
-    return "\n".join(rows)
-
-
-# Work that is not a test
-
-
-def work(name: str) -> int:
-    """Measure, in this process."""
-    import jax
-
-    file, part = Path(os.environ["FPHYS_RESULTS"]), os.environ["FPHYS_PART"]
-    small = bool(os.environ.get("FPHYS_STAND_IN"))
-    put = lambda line: note(file, {"part": part, **line})  # noqa: E731
-    if name == "profile":
-        return profile(put, small)
-    from fphys.bench.measure import QUICK, Effort, measure
-    from fphys.bench.report import HEADER, row
-
-    print(HEADER, flush=True)
-    put({"row": HEADER})
-    known = {(line["case"], line["worlds"]) for line in lines(file) if line.get("part") == part and line.get("valid")}
-    wrong = 0
-    for cases, worlds in MEASURED[name](small):
-        left = [case for case in cases if (case.name, worlds) not in known]
-        if not left:
-            continue
-        for result in measure(cases, worlds, QUICK if small else Effort(budget=0.6)):
-            wrong += not result.valid
-            print(row(result), flush=True)
-            put({**dataclasses.asdict(result), "row": row(result)})
-        jax.clear_caches()
-    return int(wrong > 0)
-
-
-Cases = Iterator[tuple[list[Any], int]]
-
-
-def rigid(small: bool) -> Cases:
-    """In contact: first the sizes that the project is measured by first."""
-    for worlds in (4,) if small else (8192, 1024, 65_536, 16_384, 64):
-        for name in ("ant",) if small else ("ant", "humanoid", "franka"):
-            yield engines(name, "fphys", "fphys_grad"), worlds
-
-
-def peers(small: bool) -> Cases:
-    """The same beside MuJoCo Warp, in turns, if it is installed."""
-    for worlds in (4,) if small else (8192, 1024):
-        for name in ("ant",) if small else ("humanoid", "ant"):
-            yield engines(name, "fphys", "mujoco_warp"), worlds
-
-
-def engines(name: str, *wanted: str) -> list[Any]:
-    from fphys.bench.peers import _rigid
-
-    return [case for case in _rigid(name, "shipped") if case.name.rpartition(".")[2] in wanted]
-
-
-def matter(small: bool) -> Cases:
-    from fphys.bench import particles_mpm, particles_sph
-
-    mpm = particles_mpm.SIZES | {"4M": (160, 200)}
-    sph = particles_sph.SIZES | {"4M": 160}
-    for size in ("1k",) if small else ("1M", "262k", "32k", "4M"):
-        made = [*particles_mpm.mpm_cases({size: mpm[size]}), *particles_sph.sph_cases({size: sph[size]})]
-        for kind in ("mpm", "sph"):
-            yield [c for c in made if kind in c.tags and c.name.endswith(("step", "step_grad"))], 1
-
-
-def bridge(small: bool) -> Cases:
-    from fphys.bench.cases import CASES
-    from fphys.bench.run import groups, select
-
-    chosen = [c for c in CASES if c.name.startswith(("device.", "bridge."))]
-    for group in groups(select(chosen, None)):
-        for worlds in (1,) if not group[0].worlds else (4,) if small else (1024, 65_536):
-            yield group, worlds
-
-
-def training(small: bool) -> Cases:
-    """In float32 on both sides: by default XLA would round factors to ten bits on a GPU, and torch in convolutions."""
-    import jax
-
-    from fphys.bench.run import groups
-    from fphys.bench.training import PEERS, training_cases
-
-    jax.config.update("jax_default_matmul_precision", "highest")
-    if PEERS:
-        import torch
-
-        torch.backends.cudnn.allow_tf32 = False
-    for group in groups(training_cases()):
-        name = group[0].name.split(".")[1]
-        if not small or name == "mlp":
-            yield [c for c in group if not (small and "torch" in c.name)], 8 if small else group[0].worlds[-1]
-
-
-MEASURED: dict[str, Callable[[bool], Cases]] = {
-    "rigid": rigid, "peers": peers, "matter": matter, "bridge": bridge, "training": training,
-}  # fmt: skip
-
-
-def profile(put: Callable[[dict[str, Any]], None], small: bool) -> int:
-    """The longest kernels of a call, from JAX's trace, and how long the GPU was busy."""
-    import tempfile
-
-    import jax
-
-    from fphys.bench import particles_mpm, particles_sph
-    from fphys.bench.measure import prepare
-
-    cases, worlds = next(rigid(small))
-    chosen = [(case, worlds) for case in cases if "fphys" in case.name]
-    size = "1k" if small else "1M"
-    made = particles_mpm.mpm_cases({size: particles_mpm.SIZES[size]})
-    made += particles_sph.sph_cases({size: particles_sph.SIZES[size]})
-    chosen += [(case, 1) for case in made if case.name.endswith(("step", "step_grad"))]
-    for case, worlds in chosen:
-        prepared = prepare(case, worlds)
-        prepared.call()
-        with tempfile.TemporaryDirectory() as folder:
-            start = time.perf_counter()
-            with jax.profiler.trace(folder):
-                prepared.call()
-            seconds = time.perf_counter() - start
-            total = kernels(Path(folder))
-        ranked, busy = total.most_common(25), sum(total.values())
-        put({"case": case.name, "worlds": worlds, "seconds": seconds, "busy": busy, "kernels": ranked})
-        print(f"{case.name}, {worlds:,}: {seconds * 1e3:.2f} ms, kernels {busy * 1e3:.2f} ms", flush=True)
-        for kernel, took in ranked[:10]:
-            print(f"    {took * 1e6:10.1f} us  {kernel}", flush=True)
-    return 0
-
-
-def kernels(folder: Path) -> "collections.Counter[str]":
-    """Seconds of each kernel on the GPU's streams in a trace."""
-    total: collections.Counter[str] = collections.Counter()
-    for file in folder.rglob("*.trace.json.gz"):
-        events = json.loads(gzip.decompress(file.read_bytes()))["traceEvents"]
-        devices = {e["pid"] for e in events if e.get("name") == "process_name" and "/device:" in e["args"]["name"]}
-        streams = {
-            (e["pid"], e["tid"])
-            for e in events
-            if e.get("name") == "thread_name" and e["pid"] in devices and "Stream" in e["args"]["name"]
-        }
-        for event in events:
-            if event.get("ph") == "X" and (event["pid"], event.get("tid")) in streams:
-                total[event["name"]] += event["dur"] * 1e-6
-    return total
+    return "\n".join([*rows, "", *bars(found, there)])
 
 
 def heed() -> None:

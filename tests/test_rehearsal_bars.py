@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from fphys.bench.mixed import mixed_cases
+
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT / "benchmarks"))
 bars, parts, results, trace, work = (
@@ -57,6 +59,9 @@ def test_what_is_measured_of_bodies_and_clouds():
     pure = line("speed.envs", "env.ant.pure", 1024, steps_per_s=6e5, used_bytes=9 << 30)
     assert verdict("1,024 Ant-v5, environment", pure) == ">= 500 k  600 k  holding"
     assert verdict("memory of 1,024", pure) == "<= 8 G  9.66 G  MISSED"
+    assert verdict("memory of 1,024", line("speed.envs", "env.ant.pure", 1024, device_peak_bytes=2e8)).endswith(
+        "holding"
+    )
     assert verdict("131,072 ants", line("speed.rigid", "ant.shipped.fphys", 131_072, steps_per_s=9e5)).endswith(
         "measured"
     )
@@ -79,7 +84,9 @@ def test_observations_are_as_slow_as_the_slowest():
 def test_the_names_of_the_bars_are_those_of_cases():
     known = work.known()
     assert set(bars.OBSERVED) <= known.keys()
-    assert {f"mixed.gpt1024.{kind}" for kind in ("bfloat16", "float16")} <= known.keys()
+    assert {f"mixed.gpt1024.{kind}" for kind in ("bfloat16", "float16")} <= {
+        case.name for case in mixed_cases("gpt1024")
+    }
     assert {model: known[f"train.{model}.fphys"].worlds[-1] for model in bars.TRAINED} == bars.TRAINED
     assert {f"device.{n}.{k}" for n in ("matmul5000", "conv224") for k in ("processor", "default")} <= known.keys()
     assert known["device.conv224"].worlds == (8,) and known["env.ant.pure"].worlds[-1] == 4096
@@ -100,7 +107,9 @@ def test_a_scan_is_judged_by_what_more_steps_add():
 
 
 def test_tests_decide_by_their_last_outcome():
-    ten = [{"part": "ordered", "test": f"test_ten_runs_repeat[{i}]", "outcome": "passed"} for i in range(9)]
+    ten: list[dict[str, object]] = [
+        {"part": "ordered", "test": f"test_ten_runs_repeat[{i}]", "outcome": "passed"} for i in range(9)
+    ]
     assert verdict("ten runs", *ten).startswith("<= 0  0  holding")
     assert verdict("ten runs", *ten[:3], ten[3] | {"outcome": "failed"}).startswith("<= 0  1  MISSED (test_ten")
     assert verdict("recorded once", {"part": "cuda", "test": "test_a_loop_is_recorded_once", "outcome": "skipped"}) == (

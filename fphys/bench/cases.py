@@ -7,12 +7,14 @@ import jax.numpy as jnp
 import numpy as np
 
 from ..bridge import kernels, warp_op
+from .arrays import array_cases
 from .bridges import bridge_cases
 from .case import Case, Workload
 from .coupled import coupling_cases
 from .crowds import crowd_cases
 from .deformables import deformable_cases
 from .environments import environment_cases
+from .mixed import mixed_cases
 from .particles_mpm import mpm_cases
 from .particles_sph import sph_cases
 from .physics import episode_cases, rollout_cases, step_cases
@@ -23,8 +25,6 @@ from .training import training_cases
 Array = jax.Array
 
 _WIDTH = 64  # numbers per world in the bridge's cases
-_MATRIX = 1000
-_COPY = 1 << 24  # how many numbers to copy, far more than fit into the caches
 
 
 def _relu(launch: Any, x: Any, y: Any) -> None:
@@ -41,32 +41,8 @@ def _rectified(op: Any, worlds: int) -> Workload:
     return Workload(op, (x,), validate)
 
 
-def _matmul(worlds: int) -> Workload:
-    rng = np.random.default_rng(0)
-    a, b = (rng.standard_normal((_MATRIX, _MATRIX)).astype(jnp.zeros(0).dtype) for _ in range(2))
-
-    def validate(c: Array) -> None:
-        wanted = a.astype(np.float64) @ b.astype(np.float64)
-        error = np.linalg.norm(np.asarray(c, np.float64) - wanted) / np.linalg.norm(wanted)
-        if not error < 1e-5:
-            raise ValueError(f"the product is off by {error:.1e}: it was not computed in full float32")
-
-    return Workload(lambda a, b: jnp.matmul(a, b, precision="highest"), (a, b), validate)
-
-
-def _copy(worlds: int) -> Workload:
-    x = np.arange(_COPY, dtype=np.float32)
-
-    def validate(y: Array) -> None:
-        if not np.array_equal(np.asarray(y), x + 1):
-            raise ValueError("the result is not x + 1")
-
-    return Workload(lambda x: x + 1, (x,), validate)
-
-
 CASES: list[Case] = [
-    Case("device.matmul", _matmul, 2 * _MATRIX**3, "flop", worlds=(), tags=("device",)),
-    Case("device.copy", _copy, 2 * 4 * _COPY, "B", worlds=(), tags=("device",)),
+    *array_cases(),
     Case(
         "bridge.relu.jax", lambda worlds: _rectified(lambda x: jnp.maximum(x, 0), worlds), 1, "worlds", tags=("bridge",)
     ),
@@ -90,6 +66,7 @@ CASES: list[Case] = [
     *deformable_cases(),
     *coupling_cases(),
     *training_cases(),
+    *mixed_cases(),
     *scene_cases(),
     *distributed_cases(),
 ]

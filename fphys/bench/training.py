@@ -39,30 +39,47 @@ def training_cases() -> list[Case]:
 
 def _fphys(name: str) -> Callable[[int], Workload]:
     def setup(size: int) -> Workload:
-        module, params, aux = built(name)
-        optimizer = optim.Adam(rate(name))
-
-        def loss_fn(params: Any, aux: Any, pair: Any, key: Any) -> tuple[Any, Any, dict[str, Any]]:
-            found, aux = nn.apply(module, params, aux, pair[0], train=True)
-            return losses.cross_entropy(found[0] if name == "lstm" else found, pair[1]), aux, {}
-
-        with jax.enable_x64(False), jax.numpy_dtype_promotion("standard"), jax.numpy_rank_promotion("allow"):
-            state = train.init(params, optimizer, aux=aux)
-            pair = jax.device_put(batch(name, size))
-            update = (
-                jax.jit(lambda state, pair: train.step(loss_fn, optimizer, state, pair), donate_argnums=0)
-                .lower(state, pair)
-                .compile(train.compiler_options())
-            )
-
-        def step() -> float:
-            nonlocal state
-            state, row = update(state, pair)
-            return float(row["loss"])
-
+        step = learner(built(name), rate(name), batch(name, size))
         return Workload(step, (), same(name, size, step), jit=False)
 
     return setup
+
+
+def learner(
+    made: tuple[Any, Any, Any], rate: float, pair: tuple[Any, Any], precision: train.Precision = train.AS_IT_IS
+) -> Callable[[], float]:
+    """A function that takes one step of Adam and returns the loss before it.
+
+    Args:
+        made: module, parameters and aux. A module that returns more than scores returns them first.
+        rate: the learning rate.
+        pair: inputs and labels.
+        precision: of the loss.
+    """
+    module, params, aux = made
+    optimizer = optim.Adam(rate)
+
+    def loss_fn(params: Any, aux: Any, pair: Any, key: Any) -> tuple[Any, Any, dict[str, Any]]:
+        found, aux = nn.apply(module, params, aux, pair[0], train=True)
+        return losses.cross_entropy(found[0] if isinstance(found, tuple) else found, pair[1]), aux, {}
+
+    with jax.enable_x64(False), jax.numpy_dtype_promotion("standard"), jax.numpy_rank_promotion("allow"):
+        state = train.init(params, optimizer, aux=aux, precision=precision)
+        pair = jax.device_put(pair)
+        update = (
+            jax.jit(
+                lambda state, pair: train.step(loss_fn, optimizer, state, pair, precision=precision), donate_argnums=0
+            )
+            .lower(state, pair)
+            .compile(train.compiler_options())
+        )
+
+    def step() -> float:
+        nonlocal state
+        state, row = update(state, pair)
+        return float(row["loss"])
+
+    return step
 
 
 def _torch(name: str, peer: str) -> Callable[[int], Workload]:
