@@ -1,5 +1,6 @@
 """The transformer block of vision transformers and GPT."""
 
+import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -46,9 +47,17 @@ def attention(query: Array, key: Array, value: Array, **options: Any) -> Array:
     if options.get("is_causal") and (mask := options.get("mask")) is not None:
         size = (*mask.shape[:-2], query.shape[-3], key.shape[-3])
         options["mask"] = jnp.broadcast_to(mask, size)  # flax gives the causal mask the other one's shape
+    small = functools.partial(nnx.dot_product_attention, **options)
+    if query.dtype == jnp.float16:  # XLA has no such products on a CPU
+        return jax.lax.platform_dependent(query, key, value, cpu=functools.partial(_wide, **options), default=small)
     if query.dtype.itemsize < 4:
-        return nnx.dot_product_attention(query, key, value, **options)
+        return small(query, key, value)
     return jnp.einsum("...hqk,...khd->...qhd", dot_product_attention_weights(query, key, **options), value)
+
+
+def _wide(query: Array, key: Array, value: Array, **options: Any) -> Array:
+    """Attention in float32, rounded to the arrays' own precision."""
+    return attention(*(a.astype(jnp.float32) for a in (query, key, value)), **options).astype(query.dtype)
 
 
 class MultiHeadAttention(nnx.MultiHeadAttention):
