@@ -50,7 +50,7 @@ class Status(enum.IntFlag):
     BADPARAM = 128  # a parameter is not one to simulate: the world skips the step
     INVERTED = 256  # an element or particle is inside out, or too flat for the precision
     NEIGHBOR_OVERFLOW = 512  # a particle has more neighbours than there is room for
-    THROUGH = 1024  # a particle has passed through a body that is too thin to hold it
+    THROUGH = 1024  # a particle has passed through, or into, a body that is too thin to hold it
     SLOT_OVERFLOW = 2048  # a source gave more particles than there were empty slots
 
 

@@ -115,9 +115,9 @@ class FEM(Held, Tree):
         shapes, of = colliders(model, self.geoms, pose, numbers, "separate")
         pins = _carried_on(matter.x, self.params, self.pins)
         if not shapes:
-            return fem.step(self.params, matter, force, pins), jnp.zeros_like(response.twist)
+            return fem.step(self.params, matter, force, pins=pins), jnp.zeros_like(response.twist)
         shapes = carried(shapes, response.replace(body=of), response.twist)
-        after = fem.step(self.params, matter, force, pins, shapes)
+        after = fem.step(self.params, matter, force, None, pins, shapes)
         wrench = fem.reactions(self.params, matter, after, shapes)
         arm = jnp.stack([c.pos for c in shapes], 1) - pose.pos[:, list(of)]
         wrench = wrench.at[..., 3:].add(jnp.cross(arm, wrench[..., :3]))

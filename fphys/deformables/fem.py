@@ -159,23 +159,23 @@ def step(
     params: Params,
     state: State,
     force: Any = None,
+    actuation: Any = None,
     pins: Any = None,
     colliders: Collider | tuple[Collider, ...] = (),
-    actuation: Any = None,
 ) -> State:
     """Advance every world by one time step. Pure; composes with jit, grad, vmap, scan and checkpoint.
 
     Args:
         force: on every vertex [N], shape (world, vertex, dim); axes 0 and 1 may have size 1. In the plane it is that
             of each metre of thickness.
+        actuation: stress of muscles in the material's own axes [Pa], shape (world, element, 3, 3), symmetric; axes 0
+            and 1 may have size 1. It adds F S F^T to the Kirchhoff stress; a muscle along a fibre d has S = a d d^T.
         pins: where the vertices ``params.pinned`` are at the end of the step [m], shape (pinned, dim) or (1 | world,
             pinned, dim), in the order of their numbers; by default where they are now.
         colliders: shapes that keep vertices out (:mod:`fphys.particles.boundary`), where they are at the step's start;
             during it they move with their velocity and spin. Contact "separate", with friction, or "sticky": what
             touches it does not slide. Pinned vertices feel none. An equilibrium has no friction, and takes no sticky
             collider.
-        actuation: stress of muscles in the material's own axes [Pa], shape (world, element, 3, 3), symmetric; axes 0
-            and 1 may have size 1. It adds F S F^T to the Kirchhoff stress; a muscle along a fibre d has S = a d d^T.
 
     Returns:
         The next state. Its status says UNCONVERGED if Newton's method stopped before it was done, INVERTED if an

@@ -99,6 +99,9 @@ BESIDE = 0.01
 HOLD = 1.1
 """Fluid is held if it lacks less density than a particle in the outermost row below a flat surface, times this."""
 
+INTO = 0.95
+"""Spacings within which particles of a wall may not be on both sides of fluid."""
+
 SURFACE = 0.4
 """A particle is at a surface if h |sum_j V grad W| reaches this; in the outermost row it is about 0.7."""
 
@@ -192,6 +195,8 @@ def _step(
     fast = jnp.sqrt(jax.lax.stop_gradient(jnp.sum(v**2, -1).max(1)))
     above = ~idle(bits) & (params.timestep > jax.lax.stop_gradient(limit(params, fast)))
     bits = bits | flag(Status.CFL, above) | flag(Status.UNCONVERGED, ~idle(bits) & unsolved)
+    if state.walls:
+        bits = bits | flag(Status.THROUGH, sums.buried(near, _particles(slots), INTO * params.spacing))
     most = near.number.max(axis=1)
     bits = bits | flag(Status.NEIGHBOR_OVERFLOW, most > state.max_neighbors)
     new = state.replace(time=state.time + params.timestep, x=x, v=v, rho=rho, p=p, shift=shift)

@@ -42,6 +42,10 @@ _CAUSES = {
         "a particle had {0} neighbours, max_neighbors is {1}: raise it in sph.init, unless particles are clumped that "
         "should not be"
     ),
+    Status.THROUGH: (
+        "fluid went into or through a wall: give walls at least two layers of particles a spacing apart, three if they "
+        "are hit hard; or bodies crushed the fluid between them"
+    ),
     Status.SLOT_OVERFLOW: OVERFLOW,
 }
 

@@ -63,6 +63,22 @@ densities = Sum("densities", 1, (), "sph_transport", 7)
 transports = Sum("transports", 6, (), "sph_transport", 7)
 
 
+def buried(near: Neighbors, particles: Particles, reach: float) -> Array:
+    """Worlds in which fluid is in a wall, between particles of it that are nearer than a reach [m], bool, (world,)."""
+    place = jax.lax.stop_gradient(_records(particles)[0])
+    return whole(_buried(near.grid, float(reach))(*_rows(near), place), len(near.order)).any(1)
+
+
+@functools.lru_cache
+def _buried(grid: Grid, reach: float) -> Callable[..., Array]:
+    def launches(launch: Any, index: Any, number: Any, place: Any, out: Any) -> None:
+        kernel = kernels(place.dtype, "particles.sph").buried
+        launch(kernel, dim=number.shape, inputs=[grid.period, reach, index, number, place], outputs=[out])
+
+    outputs = lambda index, number, place: _shape(number, 1, jnp.int32)  # noqa: E731
+    return warp_op(launches, outputs, differentiable=False, zeroed=False, name="sph buried")
+
+
 def smoothing(grid: Grid) -> tuple[float, float]:
     """h [m] and the factor of Wendland's C2 kernel, 7 / (4 pi h^2) in a plane and 21 / (16 pi h^3) in space."""
     h = 0.5 * grid.radius

@@ -303,3 +303,40 @@ def extensions_adjoint(
     x_out[world, row] = by_x
     state_out[world, row] = by_state
     gravity_out[world, row] = by_gravity
+
+
+@wp.kernel(enable_backward=False)
+def buried(
+    # Grid:
+    period: vec3,
+    reach: real,
+    # Neighbors:
+    index: wp.array3d(dtype=int),
+    number: wp.array2d(dtype=int),
+    # Slots in:
+    place: wp.array2d(dtype=vec4),
+    # Out:
+    buried_out: wp.array2d(dtype=int),
+):
+    """1 for fluid in a wall: much nearer than a reach to one of its particles, or between those within the reach.
+
+    It is between them if vectors from them cancel by half. From all three walls of a corner they cancel by less.
+    """
+    world, row = wp.tid()
+    slot = own_slot(index, world, row)
+    total = vec3()
+    length = real(0.0)
+    nearest = reach
+    if place[world, slot][3] == real(0.0):
+        xi = position_of(place[world, slot])
+        for k in range(listed(index, number, world, row)):
+            s = index[world, row, k]
+            if place[world, s][3] > real(0.0):
+                d = separation(xi, position_of(place[world, s]), period)
+                r = wp.length(d)
+                if r < reach:
+                    total += d
+                    length += r
+                    nearest = wp.min(nearest, r)
+    inside = nearest < real(0.25) * reach or wp.length(total) < real(0.5) * length
+    buried_out[world, row] = wp.where(inside, 1, 0)

@@ -56,7 +56,7 @@ def rollout(params: fem.Params, inputs: dict[str, Any], steps: int = 1) -> Any:
 
     def advance(state: fem.State, k: Any) -> tuple[fem.State, None]:
         pins, muscle = given["pins"] + 0.002 * jnp.sin(k), given.get("actuation")
-        return fem.step(params, state, given["force"], pins, actuation=muscle), None
+        return fem.step(params, state, given["force"], muscle, pins), None
 
     if steps == 1:
         end = advance(start, 0.0)[0]
@@ -147,7 +147,7 @@ def test_a_step_is_the_minimum_that_plain_jax_finds(law: Any, dim: int):
     params = params.replace(gravity=(0.0, -9.81, 1.0)[:dim], damping=0.3)
     x, v, force = inputs["x"], 0.1 * inputs["v"], inputs["force"]
     start = fem.State(x, v, jnp.zeros(1), jnp.zeros(1, jnp.uint32))
-    found = fem.step(params, start, force, inputs["pins"]).x[0]
+    found = fem.step(params, start, force, pins=inputs["pins"]).x[0]
     polished = plain_fem.newton(params, x[0], v[0], force[0], found)
     np.testing.assert_allclose(found, polished, rtol=0, atol=1e-11)
     assert np.abs(found - x[0]).max() > 1e-3

@@ -91,9 +91,9 @@ def scene(
         )
         before = fem.State(got["x"], got["v"], jnp.zeros(1), jnp.zeros(1, jnp.uint32))
         for _ in range(steps - 1):
-            before = fem.step(now, before, None, None, (collider,), got["actuation"])
+            before = fem.step(now, before, None, got["actuation"], None, (collider,))
             collider = collider.replace(pos=collider.pos + now.timestep[:, None] * collider.velocity)
-        after = fem.step(now, before, None, None, (collider,), got["actuation"])
+        after = fem.step(now, before, None, got["actuation"], None, (collider,))
         wrench = fem.reactions(now, before, after, (collider,))
         return 100 * after.x, after.v, wrench / 100, after.status
 

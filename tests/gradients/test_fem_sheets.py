@@ -74,7 +74,7 @@ def rollout(params: fem.Params, inputs: dict[str, Any], steps: int = 1) -> Any:
 
     def advance(state: fem.State, k: Any) -> tuple[fem.State, None]:
         pins = given["pins"] + 0.002 * jnp.sin(k)
-        return fem.step(now, state, given["force"], pins, (ball,), given["actuation"]), None
+        return fem.step(now, state, given["force"], given["actuation"], pins, (ball,)), None
 
     if steps == 1:
         end = advance(start, 0.0)[0]
@@ -118,7 +118,7 @@ def test_a_step_is_the_minimum_that_plain_jax_finds(law: Any, bending: Any):
     )
     x, v, force = inputs["x"], 0.1 * inputs["v"], inputs["force"]
     start = fem.State(x, v, jnp.zeros(1), jnp.zeros(1, jnp.uint32))
-    found = jax.jit(fem.step)(params, start, force, inputs["pins"])
+    found = jax.jit(fem.step)(params, start, force, pins=inputs["pins"])
     fem.check(params, found)
     polished = plain_fem.newton(params, x[0], v[0], force[0], found.x[0])
     np.testing.assert_allclose(found.x[0], polished, rtol=0, atol=1e-11)

@@ -8,10 +8,12 @@ import numpy as np
 import pytest
 
 from fphys import scan
+from fphys.errors import StateError
 from fphys.particles import sph
 from fphys.testing import check_grads
+from fphys.worlds import Status
 
-from .sph_scenes import lattice, pool
+from .sph_scenes import lattice, pool, run
 
 SPACING, SOUND, WIDE = 0.05, 20.0, 16
 
@@ -79,3 +81,55 @@ def test_gradients_through_an_impact(full: bool):
     by = jax.jit(jax.grad(lambda *a: jnp.sum(thrown(*a)[1] ** 2)))(*args)
     assert np.abs(by) > 1e-3  # it was felt
     check_grads(thrown, args, tol=1e-6, directions=16 if full else 2)
+
+
+def in_box(method: str, layers: int, wide: float, high: float) -> tuple[Any, np.ndarray, np.ndarray, float]:
+    """Params of water of 2 cm, its particles, those of a box of walls around it, and the spacing."""
+    s = 0.02
+    params = sph.Params(s, 1.0, 20.0, gravity=(0.0, -9.81), artificial=0.1, method=method)
+    params = params.replace(timestep=0.9 * float(sph.limit(params, 2.0).min()))
+    box = lattice([-layers * s, -3 * s], [wide + layers * s, high + 0.1], s)
+    box = box[(box[:, 0] < 0) | (box[:, 0] > wide) | (box[:, 1] < 0)]
+    return params, lattice([0.0, 0.0], [wide, high], s), box, s
+
+
+def test_what_gets_through_a_floor_is_reported():
+    """Floors of one layer, of two, and of three that are loose: a spacing and a half apart; water of 0.3 m falls."""
+    params, water, box, s = in_box("wcsph", 3, 0.3, 0.3)
+    sides, row = box[(box[:, 0] < 0) | (box[:, 0] > 0.3)], box[box[:, 1] > -s]
+    row = row[(row[:, 1] < 0) & (row[:, 0] > 0) & (row[:, 0] < 0.3)]
+    loose, away = row * [1.5, 1.0], row + [0.0, -1.0]
+    loose = np.where(loose[:, :1] < 0.3, loose, loose + [0.0, -1.0])
+    under = [0.0, -s]
+    floors = [[row, away, away + under], [row, row + under, away], [loose, loose + under, loose + 2 * np.array(under)]]
+    x = np.stack([np.concatenate([water, sides, *floor]) for floor in floors])
+    kind = np.repeat([sph.FLUID, sph.WALL], [len(water), x.shape[1] - len(water)])
+    state = sph.init(params, x.astype("float32"), material=kind)
+    state = run(params, state, round(0.6 / params.timestep))
+    below = (np.asarray(state.x[:, : len(water), 1]) < -3 * s).sum(1)
+    said = (np.asarray(state.status) & int(Status.THROUGH)) > 0
+    assert (below > 0).tolist() == said.tolist() == [True, False, True]
+    with pytest.raises(StateError, match=r"(?s)fluid went into or through a wall: .*two layers"):
+        sph.check(params, state)
+
+
+@pytest.mark.parametrize("method", ["wcsph", "dfsph"])
+def test_what_is_crushed_is_not_lost_silently(method: str):
+    """A lid of three layers comes down into a box, which has no room for the water in the end."""
+    params, water, box, s = in_box(method, 3, 0.2, 0.1)
+    lid, speed = lattice([0.0, 0.105], [0.2, 0.165], s), 0.5
+    x = np.concatenate([water, box, lid])[None]
+    v = np.zeros_like(x)
+    v[:, -len(lid) :, 1] = -speed
+    kind = np.repeat([sph.FLUID, sph.WALL], [len(water), len(box) + len(lid)])
+    state, n = sph.init(params, x, v, material=kind, max_neighbors=200), len(water)
+
+    def one(now: sph.State, _: None) -> Any:
+        now = sph.step(params, now)
+        at, low = now.x[0, :n], now.x[0, -1, 1] - 2.5 * s
+        out = (at[:, 1] > low + 1.5 * s) | (at < -1.5 * s).any(1) | (at[:, 0] > 0.2 + 1.5 * s)  # beyond two layers
+        return now, (out.any(), (now.status[0] & jnp.uint32(Status.THROUGH)) > 0)
+
+    _, (lost, said) = jax.jit(lambda s: jax.lax.scan(one, s, None, round(0.15 / params.timestep)))(state)
+    lost, said = np.asarray(lost), np.asarray(said)
+    assert lost[-1] and not said[0] and (said | ~lost).all()

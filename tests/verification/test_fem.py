@@ -28,7 +28,7 @@ def block(dim: int) -> mesh.Mesh:
 
 def at_rest(params: fem.Params, force: Any = None, pins: Any = None, near: Any = None) -> Any:
     """Positions in equilibrium, (vertex, dim), found from the shape at rest or from ``near``."""
-    state = step(params, fem.init(params, near), force, pins)
+    state = step(params, fem.init(params, near), force, pins=pins)
     fem.check(params, state)
     return np.asarray(state.x[0])
 

@@ -32,9 +32,9 @@ def test_a_body_at_rest_on_a_plane():
     ropes = np.zeros((1, len(body.vertices), 3))
     state = fem.init(params)
     for h in (0.05, 0.05, 0.05, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0):
-        state = step(params.replace(timestep=h), state, ropes, None, (ground,))
+        state = step(params.replace(timestep=h), state, ropes, colliders=(ground,))
     fem.check(params, state)
-    after = step(params.replace(timestep=5.0), state, ropes, None, (ground,))
+    after = step(params.replace(timestep=5.0), state, ropes, colliders=(ground,))
     weight = 1000.0 * 0.2 * 0.3 * 0.2 * G
     found = np.asarray(reactions(params.replace(timestep=5.0), state, after, (ground,)))[0, 0]
     np.testing.assert_allclose(found[:3], [0, 0, -weight], rtol=0, atol=1e-6 * weight)
@@ -59,7 +59,7 @@ def test_colliders_feel_the_momentum_that_the_body_lost(order: int):
     force, mass = jnp.asarray(rng.normal(size=(1, 27, 3))), masses(params)
     most = np.zeros(2)
     for _ in range(4):
-        after = step(params, state, force, None, (ground, ball))
+        after = step(params, state, force, colliders=(ground, ball))
         fem.check(params, after)
         wrench = np.asarray(reactions(params, state, after, (ground, ball)))[0]
         gained = mass @ np.asarray(after.v - state.v)[0] / 5e-3
@@ -78,7 +78,7 @@ def motion(friction: float, slope: float) -> tuple[Any, Any]:
 
     def advance(state: fem.State, sine: Any) -> tuple[fem.State, Any]:
         now = params.replace(gravity=G * jnp.stack([sine, -jnp.cos(slope)]))
-        state = fem.step(now, state, None, None, (ground,))
+        state = fem.step(now, state, colliders=(ground,))
         return state, (state.x[0, :, 0].mean(), state.v[0, :, 0].mean())
 
     tilt = np.where(np.arange(80) < 30, 0.0, np.sin(slope))  # it settles before it is pulled
@@ -105,11 +105,11 @@ def test_an_equilibrium_has_no_friction():
     params = fem.Params(body, fem.NeoHookean(1000.0, 1e5, 0.3), jnp.inf, (0.0, -G), pinned=top)
     ground = boundary.plane((0.0, 0.0), (0.0, 1.0), friction=0.5, velocity=(1.0, 0.0))
     state = fem.init(params)
-    after = step(params, state, None, None, (ground,))
+    after = step(params, state, colliders=(ground,))
     fem.check(params, after)
     found = np.asarray(reactions(params, state, after, (ground,)))[0, 0]
     assert found[0] == 0 and found[1] < -1  # [N], of each metre of thickness
-    np.testing.assert_array_equal(after.x, step(params, state, None, None, (ground.replace(friction=0.0),)).x)
+    np.testing.assert_array_equal(after.x, step(params, state, colliders=(ground.replace(friction=0.0),)).x)
 
 
 def far_field(x: np.ndarray, force: float, young: float, poisson: float) -> np.ndarray:
@@ -143,7 +143,7 @@ def test_hertz(full: bool):
     )
     ball = boundary.sphere((0.0, 0.0, radius - depth), radius)
     start = fem.init(params)
-    after = step(params, start, None, jnp.asarray(x[far] + far_field(x[far], hertz, young, poisson)), (ball,))
+    after = step(params, start, pins=jnp.asarray(x[far] + far_field(x[far], hertz, young, poisson)), colliders=(ball,))
     fem.check(params, after)
     found = np.asarray(reactions(params, start, after, (ball,)))[0, 0]
     assert found[2] == pytest.approx(hertz, rel=0.05)
@@ -164,7 +164,7 @@ def dropped(collider: Any, dim: int, steps: int = 12, contact: fem.Contact = DEF
     state = fem.init(params, velocities=jnp.broadcast_to(jnp.asarray(down), (1, *body.vertices.shape)))
 
     def advance(s: fem.State, _: None) -> Any:
-        return fem.step(params, s, None, None, (collider,)), None
+        return fem.step(params, s, colliders=(collider,)), None
 
     state = jax.jit(lambda s: jax.lax.scan(advance, s, None, steps)[0])(state)
     fem.check(params, state)
@@ -224,7 +224,7 @@ def test_what_sticks_does_not_slide_and_is_carried():
         ground = boundary.plane((0.0, 0.0), (0.0, 1.0), contact=contact, velocity=(speed, 0.0))
 
         def advance(s: fem.State, _: None) -> Any:
-            return fem.step(params, s, None, None, (ground,)), None
+            return fem.step(params, s, colliders=(ground,)), None
 
         start = fem.init(params, velocities=jnp.zeros((1, 6, 2)).at[..., 0].set(speed))
         state = jax.jit(lambda s: jax.lax.scan(advance, s, None, 50)[0])(start)

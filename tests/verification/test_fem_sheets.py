@@ -61,7 +61,7 @@ def test_a_pulled_strip_is_in_plane_stress(stretch: float):
         body, fem.StVenantKirchhoff(1000.0, young, poisson), jnp.inf, pinned=pinned, thickness=thick, bending=100.0
     )
     near = exact + 1e-3 * np.random.default_rng(3).normal(size=x.shape)
-    state = step(params, fem.init(params, near[None]), jnp.asarray(force)[None], jnp.asarray(exact[pinned]))
+    state = step(params, fem.init(params, near[None]), jnp.asarray(force)[None], pins=jnp.asarray(exact[pinned]))
     fem.check(params, state)
     np.testing.assert_allclose(state.x[0], exact, rtol=0, atol=1e-8)
 
