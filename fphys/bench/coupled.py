@@ -81,7 +81,7 @@ def _ball(worlds: int) -> tuple[Any, Any]:
 def _held(model: Any, state: Any, medium: Any, matter: Any) -> Scene:
     """A scene whose matter, alone, meets the geoms where they are."""
     m = fphys.kinematics(model, state).body
-    pose, numbers = Pose(m.pos, m.quat), tuple(range(model.structure.nbody))
+    pose, numbers = Pose.resting(m.pos, m.quat), tuple(range(model.structure.nbody))
     shapes, _ = colliders(model, medium.geoms, pose, numbers, "separate")
     return Scene(model, state, medium, matter, lambda now: medium.solver.step(medium.params, now, colliders=shapes))
 

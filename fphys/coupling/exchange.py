@@ -8,7 +8,9 @@ matter finds, and by the impulses that they take,
 
 with the mobility Y of the mechanism at the start of the rigid step, joints and armature included; so light and stiffly
 held links are stable. Grids and constraints find the impulse and both velocities at once
-(:mod:`fphys.particles.response`); SPH's forces are explicit, as are those between its particles. Media meet the bodies
+(:mod:`fphys.particles.response`); SPH's forces are explicit, as are those between its particles, from walls that move
+as at the start of the substep: the free motion of a light vessel, which does not know what is in it yet, would be felt
+as a push. Media meet the bodies
 one after another, each as the one before left them. The rigid step that follows gets the mean wrench of its substeps.
 Momentum given is momentum taken, to rounding.
 """
@@ -42,10 +44,16 @@ Array = jax.Array
 
 
 class Pose(NamedTuple):
-    """Where bodies are."""
+    """Where bodies are, and how they move there."""
 
     pos: Array  # of their origins [m], shape (world, body, 3)
     quat: Array  # orientation (w, x, y, z), shape (world, body, 4)
+    twist: Array  # velocity of the origin [m/s], angular velocity [rad/s], shape (world, body, 6)
+
+    @classmethod
+    def resting(cls, pos: Array, quat: Array) -> "Pose":
+        """Of bodies that do not move."""
+        return cls(pos, quat, jnp.zeros((*pos.shape[:2], 6), pos.dtype))
 
 
 class Medium(Protocol):
@@ -88,7 +96,7 @@ class Medium(Protocol):
         """A substep of the matter.
 
         Args:
-            pose: of the bodies ``numbers``, at the start of the substep.
+            pose: of the bodies ``numbers``, and their twist, at the start of the substep.
             response: of the same bodies, its twist that of the free motion at the end of the substep.
             force: of surfaces on the matter [N], shape (world, n, dim).
 
@@ -224,15 +232,15 @@ def _step(
     numbers = tuple(sorted(set[int]().union(*(m.bodies(model) for m in media))))
     out = idle(free.status)
     calm = lambda tree, value: jax.tree.map(lambda a: choose(out, value, a), tree)  # noqa: E731
-    start, twist, mobility = _motion(model, state, numbers, still)
-    start, twist, mobility = calm(start, 1), calm(twist, 0), calm(mobility, 0)
+    start, mobility = _motion(model, state, numbers, still)
+    start, mobility = calm(start, 1), calm(mobility, 0)
     fixed = tuple(i for i, b in enumerate(numbers) if b in still or not ancestry(model)[b].any())
-    drift = (calm(_twists(model, free, numbers), 0) - twist) / substeps
+    drift = (calm(_twists(model, free, numbers), 1) - start.twist) / substeps
     h = model.opt.timestep[:, None, None] / substeps
 
-    def substep(carry: tuple[Pose, Array, Array, tuple[Any, ...]], _: None) -> tuple[Any, None]:
-        pose, twist, total, matter = carry
-        twist, took, after = twist + drift, jnp.zeros_like(twist), []
+    def substep(carry: tuple[Pose, Array, tuple[Any, ...]], _: None) -> tuple[Any, None]:
+        pose, total, matter = carry
+        twist, took, after = pose.twist + drift, jnp.zeros_like(drift), []
         for medium, before, force in zip(media, matter, pushes(borders, media, matter), strict=True):
             response = Response(pose.pos, twist, mobility, fixed=fixed)
             new, impulse = medium.exchange(model, before, pose, response, numbers, force)
@@ -240,11 +248,10 @@ def _step(
             took, after = took + impulse, [*after, new]
         arm = pose.pos - start.pos
         total = total + took.at[..., 3:].add(jnp.cross(arm, took[..., :3]))
-        return (_moved(pose, twist, h), twist, total, tuple(after)), None
+        return (_moved(pose, twist, h), total, tuple(after)), None
 
     begun = tuple(m.replace(status=m.status & jnp.uint32(Status.NONFINITE | Status.UNCONVERGED)) for m in matter)
-    carry = start, twist, jnp.zeros_like(twist), begun
-    (end, _, total, after), _ = jax.lax.scan(substep, carry, length=substeps)
+    (end, total, after), _ = jax.lax.scan(substep, (start, jnp.zeros_like(drift), begun), length=substeps)
     after = tuple(
         _reported(new, medium.through(model, geoms, numbers, (start, end), (m, new))) if geoms else new
         for medium, geoms, m, new in zip(media, thin, matter, after, strict=True)
@@ -345,8 +352,8 @@ def _reported(new: Any, through: Array) -> Any:
     return new.replace(status=new.status | flag(Status.THROUGH, through & ~idle(new.status)))
 
 
-def _motion(model: Model, state: State, numbers: tuple[int, ...], still: frozenset[int]) -> tuple[Pose, Array, Array]:
-    """Poses, twists and mobility of bodies; those that nothing moves have no mobility."""
+def _motion(model: Model, state: State, numbers: tuple[int, ...], still: frozenset[int]) -> tuple[Pose, Array]:
+    """Poses and mobility of bodies; those that nothing moves have no mobility."""
     m, of = motions(model, state), list(numbers)
     angular, linear = m.axes[:, None, :, :3], m.axes[:, None, :, 3:]
     linear = linear + jnp.cross(angular, (m.pos - m.origin)[:, of, None])
@@ -359,7 +366,7 @@ def _motion(model: Model, state: State, numbers: tuple[int, ...], still: frozens
     inertia = mass_matrix(model, state) + damping
     across = columns.swapaxes(1, 2)
     mobility = matmul(columns, jnp.linalg.solve(inertia, across) if nv else across)
-    return Pose(m.pos[:, of], m.quat[:, of]), _twists(model, state, numbers), mobility
+    return Pose(m.pos[:, of], m.quat[:, of], _twists(model, state, numbers)), mobility
 
 
 def _twists(model: Model, state: State, numbers: tuple[int, ...]) -> Array:
@@ -380,7 +387,7 @@ def _moved(pose: Pose, twist: Array, h: Array) -> Pose:
     angle = h * twist[..., 3:]
     size = jnp.sqrt(jnp.maximum((angle**2).sum(-1, keepdims=True), 1e-24))
     turn = jnp.concatenate([jnp.cos(size / 2), jnp.sin(size / 2) / size * angle], -1)
-    return Pose(pose.pos + h * twist[..., :3], quat_unit(quat_mul(turn, pose.quat)))
+    return Pose(pose.pos + h * twist[..., :3], quat_unit(quat_mul(turn, pose.quat)), twist)
 
 
 def _wrench(model: Model, start: Pose, mean: Array, numbers: tuple[int, ...]) -> Array:
@@ -392,9 +399,13 @@ def _wrench(model: Model, start: Pose, mean: Array, numbers: tuple[int, ...]) ->
 
 
 def _held(media: Sequence[Medium], before: tuple[Any, ...], after: tuple[Any, ...], stop: Array) -> tuple[Any, ...]:
-    """Worlds of ``stop``, and those in which a solver stands still, keep all of their last state: it, and which."""
+    """Worlds of ``stop``, and those in which a solver stands still, keep all of their last state: it, and which.
+
+    Where the bodies stand still they have no places, so that nothing is reported of the matter.
+    """
     rigid, matter = after
-    stop = stop | idle(rigid.status)
+    out = idle(rigid.status)
+    stop, matter = stop | out, tuple(m.replace(status=jnp.where(out, 0, m.status)) for m in matter)
     for medium, m in zip(media, matter, strict=True):
         stop = stop | ((m.status & jnp.uint32(medium.stops)) != 0)
 

@@ -162,14 +162,14 @@ class SPH(Held, Tree):
     ) -> tuple[sph.State, Array]:
         of, dim = np.searchsorted(numbers, self.body), matter.x.shape[-1]
         walls = jnp.broadcast_to(self.walls, (len(pose.pos), len(of), 3))
-        arm, twist = rotate(pose.quat[:, of], walls), response.twist[:, of]
+        arm, twist = rotate(pose.quat[:, of], walls), pose.twist[:, of]
         velocity = twist[..., :3] + jnp.cross(twist[..., 3:], arm)
         first = matter.x.shape[1] - len(of)
         x = matter.x.at[:, first:].set((pose.pos[:, of] + arm)[..., :dim])
         held = matter.replace(x=x, v=matter.v.at[:, first:].set(velocity[..., :dim]))
         after, push = sph.exchange(self.params, held, force)
         fluid = (matter.kind[:, first:] == sph.FLUID).any(1)
-        after = after.replace(status=after.status | flag(Status.BADPARAM, fluid))
+        after = after.replace(status=jnp.where(fluid, matter.status | int(Status.BADPARAM), after.status))
         push = jnp.pad(push[:, first:], ((0, 0), (0, 0), (0, 3 - dim)))
         push = push * jnp.asarray(self.params.timestep, push.dtype).reshape(-1, 1, 1)
         each = jnp.concatenate([push, jnp.cross(arm, push)], -1)

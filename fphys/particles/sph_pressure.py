@@ -27,7 +27,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from ..bridge import custom_vjp, kernels, warp_op
+from ..bridge import alongside, custom_vjp, kernels, warp_op
 from .neighbors import Grid, Neighbors, parted, whole
 from .sph_sums import smoothing
 
@@ -249,7 +249,7 @@ def _bounded(
 
     z = jnp.zeros_like(b) if start is None else jnp.where(held, start, jnp.maximum(start, 0)) * back
     g = -scale * b if start is None else op(z) - scale * b
-    first = jnp.full((len(b), 1), EXPANSION, b.dtype)
+    first = alongside(jnp.full((len(b), 1), EXPANSION, b.dtype), b)
     for iteration, carried, most in ((projected, lambda z, g: first, PROJECTED), (one, free, MOST)):
         z, g, _, going, _ = jax.lax.while_loop(
             functools.partial(_going, most), iteration, (z, g, carried(z, g), running(z, g), jnp.int32(0))

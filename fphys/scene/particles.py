@@ -254,7 +254,7 @@ def runs(parts: list[Any], points: list[np.ndarray], material: Iterable[int]) ->
 def warn_of_overlaps(model: Model, geoms: tuple[int, ...], num_worlds: int, things: Particles) -> None:
     """Warn of matter that begins inside a body, by the names of both: it would be thrown out."""
     body, source = kinematics(model, init(model, num_worlds)).body, model.structure.source
-    shapes, _ = colliders(model, geoms, Pose(body.pos, body.quat), tuple(range(body.pos.shape[1])), "open")
+    shapes, _ = colliders(model, geoms, Pose.resting(body.pos, body.quat), tuple(range(body.pos.shape[1])), "open")
     x, there = things.positions[None], things.material[: len(things.positions)] != flow.EMPTY
     for g, shape in zip(geoms, shapes, strict=True):
         shape = prepared(shape, g, x.dtype, 3, num_worlds, kind="geoms")

@@ -318,14 +318,18 @@ def buried(
     # Out:
     buried_out: wp.array2d(dtype=int),
 ):
-    """1 for fluid in a wall: much nearer than a reach to one of its particles, or between those within the reach.
+    """1 for fluid in a wall: crowded in between several of its particles, or beside one.
 
-    It is between them if vectors from them cancel by half. From all three walls of a corner they cancel by less.
+    It is between them if vectors from them cancel by half: from all three walls of a corner they cancel by less. They
+    crowd it if shares of the reach by which they are within it add up to 0.8: in a hole of a layer they do to 0.95, in
+    a gap between two layers when it is as narrow as a spacing. It is beside one that is nearer than a quarter of the
+    reach, if there is another: it may be as near to one alone, if it is hit head on.
     """
     world, row = wp.tid()
     slot = own_slot(index, world, row)
     total = vec3()
     length = real(0.0)
+    crowd = real(0.0)
     nearest = reach
     if place[world, slot][3] == real(0.0):
         xi = position_of(place[world, slot])
@@ -337,6 +341,8 @@ def buried(
                 if r < reach:
                     total += d
                     length += r
+                    crowd += real(1.0) - r / reach
                     nearest = wp.min(nearest, r)
-    inside = nearest < real(0.25) * reach or wp.length(total) < real(0.5) * length
-    buried_out[world, row] = wp.where(inside, 1, 0)
+    between = wp.length(total) < real(0.5) * length and crowd > real(0.8)
+    beside = wp.length(total) < real(0.95) * length and nearest < real(0.25) * reach
+    buried_out[world, row] = wp.where(between or beside, 1, 0)
