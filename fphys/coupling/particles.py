@@ -19,7 +19,7 @@ from ..particles.boundary import Collider, endless, local
 from ..particles.materials import column
 from ..particles.response import Response
 from ..tree import Tree, pytree, static
-from ..worlds import IDLE, Status, flag
+from ..worlds import IDLE, Status
 from .exchange import Held, Pose, number_of
 from .surfaces import Cloud
 

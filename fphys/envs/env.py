@@ -21,7 +21,7 @@ from ..model import Model, State, init
 from ..rigid.last import LastSolve, unsolved
 from ..rigid.step import solved_step
 from ..tree import Tree, pytree, static
-from ..worlds import Status, choose, flag, idle
+from ..worlds import Status, choose, flag, idle, sound
 from . import drive, expect, randomize
 from .drive import Mode
 from .randomize import Ranges, merged
@@ -176,7 +176,15 @@ class Env(Tree):
         Returns:
             The next states, and the step's last solve, which ``look`` reads (``fphys.rigid.last.unsolved`` of the
             bodies' state where it is not known).
+
+        Raises:
+            TypeError: there is matter, and the class does not say how it moves.
         """
+        if matter:
+            raise TypeError(
+                f"{type(self).__name__} has matter, but no advance(self, physics, matter, ctrl), so that it would "
+                "stand still: write one that calls fphys.coupling.step"
+            )
         physics, last = solved_step(self.model, physics, ctrl)
         return physics, matter, last
 
@@ -216,6 +224,9 @@ class Env(Tree):
         """Whether the step that follows reaches the time limit, bool, shape (world,)."""
         return before.length + 1 >= (self.max_episode_steps or np.iinfo(np.int32).max)
 
+    def _expect_options(self) -> None:
+        """Refuse options of this class that cannot work; ValueError. What all classes have is checked before."""
+
     # --- what follows ---------------------------------------------------------------------------
 
     def noisy_start(self, key: Array, scale: float, velocity: str = "uniform") -> Start:
@@ -251,7 +262,7 @@ class Env(Tree):
         """
         expect.expect_options(self)
         worlds, real, delay = self.num_envs, self.model.qpos0.dtype, randomize.longest_delay(self.randomize)
-        own = delay and type(self).action_spec is not Env.action_spec
+        own = type(self).action_spec is not Env.action_spec
         action = self.action_spec.shape if own else (self.model.structure.nu,)  # without bounds: they may be traced
         count = jnp.zeros(worlds, jnp.int32)
         return self._compiled.begin(
@@ -275,17 +286,24 @@ class Env(Tree):
         """Act once in every world. Finished worlds begin their next episode within the same step.
 
         Args:
-            action: shape (world, ``*action_spec.shape``).
+            action: shape (world, ``*action_spec.shape``), of the model's precision; lists and NumPy's arrays of
+                floating point are cast to it.
 
         Returns:
             The next state; its observation (world, n), that of a new episode where one has begun; the reward (world,);
             where the task terminated and where it was truncated by the time limit, bool (world,); and :class:`Info`.
             Gradients flow from all of these to state, action and model, and are cut where an episode ends. A world
             that skipped a step, or whose simulation, observation or reward became non-finite, terminates;
-            ``info.status`` says why if it was the simulation, the action or a parameter. Where an episode's first
-            observation is not finite, zeros are given for it, and the episode terminates in its first step.
+            ``info.status`` says why if it was the simulation, the action or a parameter: BADCTRL where an action is not
+            finite or larger than ``fphys.worlds.HUGE``, which counts as 0 in the reward and passes no gradient. Where
+            an episode's first observation is not finite, zeros are given for it, and the episode terminates in its
+            first step.
+
+        Raises:
+            ValueError: the action has another shape. TypeError: it has another type, or a function of the class returns
+                something else than it must.
         """
-        return self._compiled.step(state, action)
+        return self._compiled.step(state, expect.expected_action(self, action, state.history))
 
     @functools.cached_property
     def _compiled(self) -> "_Compiled":
@@ -304,9 +322,16 @@ class Env(Tree):
         return local(own, worlds)(dataclasses.replace(self.model, key=None), state, action)  # keyframes have no worlds
 
     def _step(self, state: EnvState, action: Array) -> tuple[EnvState, Array, Array, Array, Array, Info]:
-        env = self.of(state)
-        after = env._act(state, action)
-        worlds = len(state.length)
+        after, final, reward, terminated, truncated, info = self._acted(state, action)
+        after, observation = self._next(after, final, terminated | truncated)
+        return after, observation, reward, terminated, truncated, info
+
+    def _acted(self, state: EnvState, action: Array) -> tuple[EnvState, Array, Array, Array, Array, Info]:
+        """:meth:`step` before any world begins its next episode."""
+        env, worlds = self.of(state), len(state.length)
+        wrong = ~sound([action], worlds)
+        action = choose(wrong, 0, action)
+        after = env._act(state, action, wrong)
         found = env.reward(state, after, action)
         expect.expect_reward(env, found, worlds)
         reward, terms = found
@@ -324,8 +349,11 @@ class Env(Tree):
         ended = after.replace(
             episode=after.episode + done.astype(jnp.int32), faults=after.faults + fault.astype(jnp.int32)
         )
-        after, observation = jax.lax.cond(done.any(), self._renew, lambda s, o, _: (s, o), ended, final, done)
-        return after, observation, reward, terminated, truncated, info
+        return ended, final, reward, terminated, truncated, info
+
+    def _next(self, state: EnvState, observation: Array, done: Array) -> tuple[EnvState, Array]:
+        """What :meth:`step` gives after :meth:`_acted`: new episodes where one is done."""
+        return jax.lax.cond(done.any(), self._renew, lambda s, o, _: (s, o), state, observation, done)
 
     def restart(self, state: EnvState, mask: Array) -> tuple[EnvState, Array]:
         """Begin a new episode in the worlds of ``mask``, bool, shape (world,): ``reset(ids)`` of other libraries.
@@ -379,7 +407,7 @@ class Env(Tree):
             history = history + drive.neutral(self.model, physics, self.action_mode)[:, None]
         state = state.replace(
             physics=physics,
-            matter=env.matter(physics),
+            matter=expect.expected_matter(env, env.matter(physics), len(state.length)),
             seen={**env.look(unsolved(physics), ctrl), **env.measure(physics)},
             goal=start.goal,
             drawn=drawn,
@@ -387,6 +415,7 @@ class Env(Tree):
             length=zero(state.length),
             total=zero(state.total),
         )
+        expect.expect_points(env, state)
         observation = env._observe(state)
         lost = ~jnp.isfinite(observation).all(1)  # the next step ends such an episode as a fault
         physics = physics.replace(status=physics.status | flag(Status.NONFINITE, lost))
@@ -406,20 +435,21 @@ class Env(Tree):
         expect.expect_observation(self, observation, len(state.length))
         return randomize.noisy(observation, state.drawn, _each(state.key, state.episode, NOISE, state.length))
 
-    def _act(self, state: EnvState, action: Array) -> EnvState:
-        """``frame_skip`` steps of the physics under one action."""
-        expect.expect_late(self, action, state.history)
+    def _act(self, state: EnvState, action: Array, wrong: Array) -> EnvState:
+        """``frame_skip`` steps of the physics under one action, which the worlds of ``wrong`` skip."""
         action, history = randomize.late(action, state.history, state.drawn)
 
         def substep(carry: tuple[State, tuple[Any, ...], LastSolve], _: None) -> tuple[Any, None]:
             physics, matter = carry[:2]
-            return self.advance(physics, matter, self.control(physics, action)), None
+            ctrl = choose(wrong, jnp.nan, self.control(physics, action))
+            return expect.expected_advance(self, self.advance(physics, matter, ctrl), (physics, matter)), None
 
         start = self._pushed(state), state.matter
         shapes = jax.eval_shape(lambda: substep((*start, ()), None))[0][2]  # type: ignore[arg-type]
         last = alongside(jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), shapes), start[0])
         (physics, matter, last), _ = jax.lax.scan(substep, (*start, last), None, self.frame_skip)
         seen = {**self.look(last, self.control(last.state, action)), **self.measure(physics)}
+        physics = physics.replace(status=physics.status | flag(Status.BADCTRL, wrong))
         return state.replace(physics=physics, matter=matter, history=history, seen=seen)
 
     def _pushed(self, state: EnvState) -> State:

@@ -2,10 +2,12 @@
 
 from typing import Any, get_args
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 
 from ..model.arguments import whole_number
+from ..rigid.last import LastSolve
 from .drive import Mode
 from .randomize import OTHERS, ranges
 
@@ -35,6 +37,21 @@ def expect_options(env: Any) -> None:
     for path, *_ in ranges(env.randomize):
         if path not in OTHERS:
             env.model._leaf(path)
+    env._expect_options()
+
+
+def expect_number(env: Any, name: str, low: float = 0.0, high: float = np.inf, positive: bool = False) -> None:
+    """Refuse an option that is no number between two ends, or not larger than 0.
+
+    Raises:
+        ValueError: the message names the option.
+    """
+    value = getattr(env, name)
+    fine = isinstance(value, int | float | np.number) and not isinstance(value, bool) and np.isfinite(value)
+    if not fine or not low <= value <= high or (positive and not value > 0):
+        least = ", and positive" if positive else f" of at least {low:g}" if np.isfinite(low) else ""
+        most = f" and at most {high:.6g}" if np.isfinite(high) else ""
+        raise ValueError(f"{type(env).__name__}: {name} is {value!r}, must be a finite number{least}{most}")
 
 
 def expect_reward(env: Any, found: Any, worlds: int) -> None:
@@ -68,15 +85,97 @@ def expect_array(where: str, what: str, x: Any, shape: tuple[int | None, ...], k
         )
 
 
-def expect_late(env: Any, action: Any, history: Any) -> None:
-    """Refuse an action that does not fit those that are still to act, (world, delay, ...).
+def expected_action(env: Any, action: Any, history: Any) -> jax.Array:
+    """An action that fits those that are still to act, (world, delay, ...); lists and NumPy's arrays are cast.
 
     Raises:
-        ValueError: the message gives both shapes.
+        ValueError: another shape. TypeError: another type; the message gives both shapes and types.
     """
-    wanted = history.shape[:1] + history.shape[2:]
-    if history.shape[1] and np.shape(action) != wanted:
-        raise ValueError(f"{type(env).__name__}.step: action has shape {np.shape(action)}, must be {wanted}")
+    shape, real = history.shape[:1] + history.shape[2:], history.dtype
+    given = action if isinstance(action, jax.Array | np.ndarray) else jnp.asarray(action)
+    loose = not isinstance(action, jax.Array) and jnp.issubdtype(jnp.result_type(given), jnp.floating)
+    same = np.shape(given) == shape
+    if same and (loose or given.dtype == real):
+        return jnp.asarray(given, real)
+    where, found = function_name(env, "step"), f"{np.shape(given)} and is {given.dtype}"
+    raise (TypeError if same else ValueError)(f"{where}: action has shape {found}, must be {shape}, {real}")
+
+
+def expected_matter(env: Any, matter: Any, worlds: int) -> tuple[Any, ...]:
+    """The states of media, each with arrays of as many worlds.
+
+    Raises:
+        TypeError: the message says what it is, and what it must be.
+    """
+    where = function_name(env, "matter")
+    if not isinstance(matter, tuple) or hasattr(matter, "_fields"):
+        raise TypeError(f"{where} returned {_named(matter)}, must return a tuple of states, one for each medium")
+    for i, medium in enumerate(matter):
+        if not hasattr(medium, "status"):
+            raise TypeError(
+                f"{where}: the state of medium {i} is {_named(medium)}, without the fault bits `status` of a world: "
+                "give what a solver's init returns"
+            )
+        counts = {np.shape(x)[:1] for x in jax.tree.leaves(medium)}
+        if counts != {(worlds,)}:
+            raise TypeError(
+                f"{where}: the arrays of medium {i} begin with {sorted(counts)}, must begin with ({worlds},): one row "
+                "for each world"
+            )
+    return matter
+
+
+def expected_advance(env: Any, found: Any, before: tuple[Any, tuple[Any, ...]]) -> tuple[Any, Any, LastSolve]:
+    """The next states, of the kinds and shapes that they had ``before``, and the step's last solve.
+
+    Raises:
+        TypeError: the message says what it is, and what it must be.
+    """
+    where = function_name(env, "advance")
+    if not isinstance(found, tuple) or len(found) != 3 or not isinstance(found[2], LastSolve):
+        raise TypeError(
+            f"{where} returned {_named(found)}, must return the bodies' state, the tuple of the matter's states, and "
+            "the step's last solve, fphys.rigid.last.unsolved(physics) if it is not known"
+        )
+    for name, old, new in zip(("bodies' state", "matter"), before, found):
+        if _layout(new) != _layout(old):
+            raise TypeError(f"{where}: the {name} must keep its classes, shapes and types: {_difference(old, new)}")
+    return found
+
+
+def expect_points(env: Any, state: Any) -> None:
+    """Refuse what is not a dictionary of particles, (world, n, 3).
+
+    Raises:
+        TypeError: the message says what it is, and what it must be.
+    """
+    where, found = function_name(env, "points"), jax.eval_shape(env.points, state)
+    if not isinstance(found, dict):
+        raise TypeError(f'{where} returned {_named(found)}, must return a dictionary by name, such as {{"water": x}}')
+    for name, x in found.items():
+        expect_array(where, f"{name!r}", x, (len(state.length), None, 3), jnp.floating)
+
+
+def _layout(tree: Any) -> Any:
+    """Classes, shapes and types of a pytree."""
+    return jax.tree.structure(tree), [(np.shape(x), jnp.result_type(x)) for x in jax.tree.leaves(tree)]
+
+
+def _difference(old: Any, new: Any) -> str:
+    """How two pytrees of other layouts differ, in words."""
+    if jax.tree.structure(old) != jax.tree.structure(new):
+        return f"it is {_named(new)} with other static fields or parts than {_named(old)} before"
+    pairs = zip(jax.tree_util.tree_leaves_with_path(new), jax.tree.leaves(old))
+    path, x, y = next((path, x, y) for (path, x), y in pairs if _layout(x) != _layout(y))
+    was, now = (f"shape {np.shape(a)} and type {jnp.result_type(a)}" for a in (y, x))
+    return f"{jax.tree_util.keystr(path)} has {now}, had {was}"
+
+
+def _named(value: Any) -> str:
+    """What a value is, in words."""
+    if isinstance(value, tuple) and not hasattr(value, "_fields"):
+        return f"({', '.join(map(_named, value))})"
+    return "None" if value is None else f"a {type(value).__name__}"
 
 
 def expect_observation(env: Any, x: Any, worlds: int) -> None:

@@ -10,12 +10,15 @@ import numpy as np
 
 from .. import coupling
 from ..model import Model, State
+from ..model.arguments import whole_number
 from ..particles import sample, sph
+from ..particles.arguments import known
 from ..rigid.inverse import smooth_inverse
 from ..rigid.last import LastSolve, unsolved
 from ..rigid.tree.kinematics import kinematics
 from ..tree import pytree, static
 from .env import Env, EnvState, Spec, Start
+from .expect import expect_number
 from .randomize import Ranges
 
 Array = jax.Array
@@ -26,8 +29,11 @@ CUP = np.array([[0.07, -0.08], [0.27, 0.12]])
 BASIN = np.array([[-0.15, 0.0], [0.15, 0.20]])
 """Ends of the basin's inside from its origin [m]."""
 
+EDGE = 0.1
+"""Of this length [m] all edges of both insides are multiples."""
+
 WALL = 0.06
-"""Thickness of all walls [m]: the kernel reaches three spacings."""
+"""Thickness of all walls [m], to whole layers of particles: the kernel reaches three spacings."""
 
 DRAIN = -0.15
 """Height at which spilled water is gone [m]."""
@@ -48,24 +54,26 @@ class Water(NamedTuple):
 class FluidManipulation(Env):
     """A planar arm pours water from a cup into a basin: reward is the share of the water in the basin.
 
-    An action, from -1 to 1, is a joint's speed over ``speeds``. Computed torque follows it, which knows the arm and the
-    weight of the full cup, but not that the water moves and leaves it. The water is an incompressible fluid of SPH
-    (:mod:`fphys.particles.sph`), a slice ``thickness`` thick; it pushes cup and basin, and they push it. The basin
-    stands to the left or right of the middle of its range, the farther away the higher the difficulty. A small reward
-    is for the lip above the basin. What misses it falls through a grating and is gone. The policy sees joints, the way
-    from lip to basin, the shares of the water in both, and how the water in the cup is displaced and moves. It is a
-    success if a share of at least ``enough`` is in the basin when the time is up.
+    An action, from -1 to 1, is a joint's speed over ``speeds``. Computed torque follows it. The law knows masses and
+    gravity, also where they are drawn, and the weight of the full cup. It does not know the friction of the joints, nor
+    by how much the motors are too strong or too weak, nor that the water moves and leaves the cup. The water is an
+    incompressible fluid of SPH (:mod:`fphys.particles.sph`), a slice ``thickness`` thick; it pushes cup and basin, and
+    they push it. Its time step and gravity are those of the model. The basin stands to the left or right of the middle
+    of its range, the farther away the higher the difficulty. A small reward is for the lip above the basin. What misses
+    it falls through a grating and is gone. The policy sees joints, the way from lip to basin, the shares of the water
+    in both, and how the water in the cup is displaced and moves. It is a success if a share of at least ``enough`` is
+    in the basin when the time is up.
     """
 
     source: ClassVar[str] = "pourer"
-    varied: ClassVar[Ranges] = (("actuator.gear", 0.95, 1.05), ("body.mass", 0.8, 1.2), ("dof.damping", 0.5, 2.0))
+    varied: ClassVar[Ranges] = (("actuator.gear", 0.95, 1.05), ("dof.damping", 0.5, 2.0))
     camera: ClassVar[str | None] = "overview"
     speeds: ClassVar[tuple[float, ...]] = (1.5, 2.0, 3.0)  # of shoulder, elbow and wrist [rad/s]
 
     frame_skip: int = static(default=10)  # 25 actions a second
     max_episode_steps: int | None = static(default=100)
-    spacing: float = static(default=0.02)  # of the water's particles [m]
-    depth: float = static(default=0.14)  # of the water in the cup at first [m]
+    spacing: float = static(default=0.02)  # of the water's particles [m]; a whole number of them is 0.1 m
+    depth: float = static(default=0.14)  # of the water in the cup at first [m], a whole number of spacings
     thickness: float = static(default=0.1)  # of the slice [m]
     substeps: int = static(default=2)  # of the water in a step of the arm
     tolerance: float = static(default=1e-3)  # of the water's density, where a step is not differentiated
@@ -109,15 +117,15 @@ class FluidManipulation(Env):
         places = jnp.asarray(np.concatenate([water, cup, basin]), real)[None]
         parts = [len(water) + len(cup), len(basin)]
         pos, turn = (jnp.repeat(a, np.array(parts), axis=1) for a in self._frames(physics))
-        above = self.depth - (water[:, 1] - CUP[0, 1])
-        pressure = np.concatenate([self._fluid.density * 9.81 * above, np.zeros(len(cup) + len(basin))])
+        above = np.pad(CUP[0, 1] + self.depth - water[:, 1], (0, len(cup) + len(basin)))  # none above walls
+        pressure = self._fluid.density * -self.model.opt.gravity[:, 1:2] * jnp.asarray(above, real)[None]
         kinds = np.repeat([sph.FLUID, sph.WALL], [len(water), len(cup) + len(basin)])
         return (
             sph.init(
                 self._fluid,
                 pos + _turned(turn, places),
                 material=kinds,
-                pressure=jnp.broadcast_to(jnp.asarray(pressure, real)[None], (worlds, len(kinds))),
+                pressure=jnp.broadcast_to(pressure, (worlds, len(kinds))),
                 extent=(1.5, 1.0),
             ),
         )
@@ -158,27 +166,30 @@ class FluidManipulation(Env):
             "reward_near": near,
             "reward_ctrl": -cost,
             "poured": share,
-            "spilled": 1 - water.there.mean(1),
+            "spilled": (1 - water.there).mean(1),
             "success": (share >= self.enough) & self.at_limit(before),
         }
 
     def _load(self, physics: State) -> Array:
         """Torques that carry the weight of the full cup's water, where it rests [N m], (world, 3)."""
-        size = np.array([CUP[1, 0] - CUP[0, 0], self.depth])
-        weight, found = 9.81 * self._fluid.density * float(size.prod()), kinematics(self.model, physics)
-        pos = found.body.pos[:, np.array([self.model.id("body", name) for name in ("upper", "fore", "cup")]), 0]
-        middle = jnp.asarray((CUP[0] + size / 2)[None, None], pos.dtype)
-        return weight * (pos[:, 2:] + _turned(physics.qpos[:, :3].sum(1, keepdims=True), middle)[..., 0] - pos)
+        water, found, real = self._layout[0], kinematics(self.model, physics), physics.qpos.dtype
+        pos = found.body.pos[:, np.array([self.model.id("body", name) for name in ("upper", "fore", "cup")])]
+        middle = _turned(physics.qpos[:, :3].sum(1, keepdims=True), jnp.asarray(water.mean(0), real)[None, None])
+        x, y = jnp.moveaxis(pos[:, 2:, :2] + middle - pos[..., :2], 2, 0)
+        gravity = self.model.opt.gravity
+        return len(water) * self.spacing**2 * self._fluid.density * (y * gravity[:, :1] - x * gravity[:, 1:2])
 
-    @functools.cached_property
+    @property
     def _fluid(self) -> sph.Params:
-        """Water in a slice: per metre of depth it has the mass of ``thickness``."""
+        """Water in a slice: per metre of depth it has the mass of ``thickness``. The model may differ by worlds."""
+        opt = self.model.opt
+        timestep, gravity = known(opt.timestep, opt.gravity) or (opt.timestep, opt.gravity)
         return sph.Params(
             self.spacing,
-            float(self.model.structure.source.opt.timestep) / self.substeps,
+            timestep / self.substeps,
             sound_speed=10.0,
             density=1000.0 * self.thickness,
-            gravity=(0.0, -9.81),
+            gravity=gravity[:, :2],
             artificial=0.05,
             method="dfsph",
             tolerance=self.tolerance,
@@ -186,20 +197,52 @@ class FluidManipulation(Env):
 
     @functools.cached_property
     def _layout(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Particles of water and cup from the wrist, and of the basin from its origin [m], each (n, 2).
-
-        Raises:
-            ValueError: the spacing or the depth cannot be.
-        """
-        high = CUP[1, 1] - CUP[0, 1]
-        if not (0 < self.spacing <= WALL / 3 and self.spacing <= self.depth <= high):
-            raise ValueError(
-                f"FluidManipulation: spacing is {self.spacing}, depth {self.depth}: spacing is at most {WALL / 3:g} m, "
-                f"so that walls are three layers, and water from one spacing to {high:g} m deep"
-            )
+        """Particles of water and cup from the wrist, and of the basin from its origin [m], each (n, 2)."""
         top = CUP[0, 1] + self.depth
         water = sample.box(tuple(CUP[0]), (CUP[1, 0], top), self.spacing)
         return water, _walls(CUP, self.spacing), _walls(BASIN, self.spacing)
+
+    def _expect_options(self) -> None:
+        for name in ("thickness", "tolerance", "following"):
+            expect_number(self, name, positive=True)
+        for name in ("near_weight", "ctrl_cost_weight", "reset_noise_scale"):
+            expect_number(self, name)
+        expect_number(self, "enough", high=1)
+        expect_number(self, "reset_distance", high=self._rail)
+        expect_number(self, "spacing", low=-np.inf)
+        expect_number(self, "depth", low=-np.inf)
+        if whole_number("FluidManipulation: substeps", self.substeps) < 1:
+            raise ValueError(f"FluidManipulation: substeps is {self.substeps}, must be at least 1")
+        self._expect_rows()
+
+    def _expect_rows(self) -> None:
+        """Refuse what is not filled by whole rows of particles; ValueError."""
+        high, spacing, depth = CUP[1, 1] - CUP[0, 1], self.spacing, self.depth
+        if not (0 < spacing <= WALL / 3 and spacing <= depth <= high):
+            raise ValueError(
+                f"FluidManipulation: spacing is {spacing}, depth {depth}: spacing is at most {WALL / 3:g} m, "
+                f"so that walls are three layers, and water from one spacing to {high:g} m deep"
+            )
+        if not _is_whole(EDGE / spacing):
+            n = int(EDGE / spacing)
+            raise ValueError(
+                f"FluidManipulation: spacing is {spacing}: whole rows of particles must fill cup and basin, whose "
+                f"edges are multiples of {EDGE:g} m; the nearest spacings are {EDGE / (n + 1):.6g} and {EDGE / n:.6g} m"
+            )
+        if not _is_whole(depth / spacing):
+            n = int(depth / spacing)
+            raise ValueError(
+                f"FluidManipulation: depth is {depth}, and spacing {spacing}: water is whole rows of particles deep; "
+                f"the nearest depths are {n * spacing:.6g} and {(n + 1) * spacing:.6g} m"
+            )
+
+    @property
+    def _rail(self) -> float:
+        """How far the basin can be from home, to each side [m]; no bound is known of a traced model."""
+        if (found := known(self.model.joint.range, self.model.key.qpos)) is None:
+            return np.inf
+        ends = found[0][:, self.model.id("joint", "basin")] - found[1][self.model.id("key", "home"), 3]
+        return float(np.abs(ends).min()) + 1e-6
 
     def _frames(self, physics: State) -> tuple[Array, Array]:
         """Origins [m] and angles [rad] of cup and basin, (world, 2, 2) and (world, 2)."""
@@ -235,9 +278,14 @@ class FluidManipulation(Env):
 
 
 def _walls(inside: np.ndarray, spacing: float) -> np.ndarray:
-    """Layers of particles below and beside an open vessel, (n, 2)."""
-    found = sample.box(tuple(inside[0] - WALL), (inside[1, 0] + WALL, inside[1, 1]), spacing)
+    """Layers of particles below and beside an open vessel, outward from its inner faces, (n, 2)."""
+    thick = spacing * int(WALL / spacing + 1e-6)
+    found = sample.box(tuple(inside[0] - thick), (inside[1, 0] + thick, inside[1, 1]), spacing)
     return found[((found < inside[0]) | (found > inside[1])).any(1)]
+
+
+def _is_whole(ratio: float) -> bool:
+    return abs(ratio - round(ratio)) < 1e-6
 
 
 def _turned(angle: Array, x: Array) -> Array:

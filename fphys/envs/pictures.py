@@ -18,7 +18,7 @@ def pictures(env: Env, states: State, points: dict[str, Array], **drawing: Any) 
     """Images of states on a leading time axis, uint8 (time, height, width, 3). No gradient.
 
     Args:
-        points: what ``env.points`` gave at the same times, (time, world, n, 3).
+        points: what ``env.points`` gave at the same times, (time, world, n, 3); NaN where there is none.
         drawing: as for :func:`fphys.render.frames`, whose camera is the environment's by default.
 
     Raises:
@@ -26,5 +26,7 @@ def pictures(env: Env, states: State, points: dict[str, Array], **drawing: Any) 
     """
     from ..render import Grains, frames
 
-    drawn = [Grains(x, env.grain, WATER) for x in points.values()]
+    world = drawing.get("world", 0)
+    there = [x for x in map(np.asarray, points.values()) if np.isfinite(x[:, world : world + 1]).all(-1).any()]
+    drawn = [Grains(x, env.grain, WATER) for x in there]
     return frames(env.model, states, **{"camera": env.camera, "flexes": drawn} | drawing)

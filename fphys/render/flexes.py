@@ -26,7 +26,7 @@ class Flexes:
             warnings.filterwarnings("ignore", "All-NaN slice")  # all particles are lost: the box stays as it is
             low = [np.nanmin(path, 1) - r for path, r in zip(paths, size)]
             high = [np.nanmax(path, 1) + r for path, r in zip(paths, size)]
-        self.low, self.high = np.nanmin(low, 0), np.nanmax(high, 0)  # [m], (time, 3)
+            self.low, self.high = np.nanmin(low, 0), np.nanmax(high, 0)  # [m], (time, 3)
         self._triangles: list[Any] = []
         self._room = [-1] * len(given)
         self.put(0)

@@ -31,8 +31,15 @@ class Surface:
     drops: bool = True  # Whether to show particles on their own; a body that stays whole is smoother without.
 
     def path(self, world: int, every: int = 1) -> np.ndarray:
-        """One world's particles [m], shape (time, particle, 3). Raises ValueError: a shape or number does not fit."""
-        return _path(self.x, self.spacing, "spacing", world, every)
+        """One world's particles [m], shape (time, particle, 3).
+
+        Raises:
+            ValueError: a shape or number does not fit, or no first position is finite.
+        """
+        x = _path(self.x, self.spacing, "spacing", world, every)
+        if not np.isfinite(x[0]).any():
+            raise ValueError(f"no first position of the particles in world {world} is finite: nothing can be drawn")
+        return x
 
     def triangles(self, x: np.ndarray) -> Mesh:
         """Corners [m] and normals of the surface of particles at one time, both (triangle, 3, 3)."""
@@ -97,8 +104,6 @@ def _path(x: Any, size: float, name: str, world: int, every: int) -> np.ndarray:
         raise ValueError(f"{name} is {size}, must be a positive number [m]")
     if not 0 <= world < x.shape[1]:
         raise ValueError(f"world is {world}, the particles have worlds 0 to {x.shape[1] - 1}")
-    if not np.isfinite(x[0, world]).any():
-        raise ValueError(f"no first position of the particles in world {world} is finite: nothing can be drawn")
     return x[::every, world]
 
 

@@ -6,6 +6,7 @@ import jax
 import numpy as np
 
 from ..envs import Env
+from ..envs.expect import expected_action
 from ..envs.pictures import pictures
 from ..model import State
 from .numbers import expect_steps
@@ -21,7 +22,7 @@ def motion(env: Env, policy: Any, key: Array, steps: int | None = None) -> State
         steps: by default one episode's, at most a thousand.
 
     Returns:
-        The states after each action. Gradients flow through ``env.step``.
+        The states after each action, an episode's last one before the next begins. Gradients flow through the steps.
 
     Raises:
         ValueError: ``steps`` is below 1.
@@ -36,8 +37,9 @@ def seen(env: Env, policy: Any, key: Array, steps: int | None = None) -> tuple[S
 
     def act(carry: Any, _: None) -> Any:
         state, observation = carry
-        result = env.step(state, policy(observation))
-        return result[:2], (result[0].physics, env.points(result[0]))
+        action = expected_action(env, policy(observation), state.history)
+        last, observation, _reward, terminated, truncated, _info = env._acted(state, action)
+        return env._next(last, observation, terminated | truncated), (last.physics, env.points(last))
 
     return jax.lax.scan(act, env.reset(key), None, steps)[1]
 

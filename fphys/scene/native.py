@@ -26,6 +26,7 @@ from . import observe
 from .compose import Layout, Part, layout, resolve
 from .fluid import pour
 from .materials import Rigid
+from .mixture import mixed
 from .particles import SOLVERS, Filling, Particles, fill, holding, warn_of_overlaps
 from .sensors import Camera
 from .soft import soften
@@ -182,7 +183,10 @@ class World(Tree):
         if tally is not None:
             matter, tally = self.filling.flowed(matter, tally, self.model.opt.timestep)
         media, loads, substeps = self.filling.media_in(model), Loads(None, None, held), self.filling.substeps
-        rigid, matter, stop, wrench = held_step(model, state.rigid, media, matter, substeps, loads, self.unmoved)
+        borders = self.filling.surfaces
+        rigid, matter, stop, wrench = held_step(
+            model, state.rigid, media, matter, substeps, loads, self.unmoved, borders
+        )
         wrench = choose(stop, jax.lax.stop_gradient(state.wrench), wrench)
         after = State(rigid, force, **self.filling.fields(matter), flow=tally, wrench=wrench)
         return after if tally is None else self._held(stop, state, after)
@@ -407,16 +411,18 @@ def build(scene: Any, spec: Any, num_worlds: int, action: ActionSpec, dtype: Any
     row = lambda name, value: _row(name, value, found, joints, real)  # noqa: E731
     gains = Gains(row("kp", action.kp), row("kd", action.kd), row("limit", limit), parts)
     geoms = () if all(isinstance(part.material, Rigid) for part in scene.parts) else holding(model)
-    filling = fill(scene, model, geoms) or pour(scene, model, geoms, num_worlds) or soften(scene, model, geoms)
-    if isinstance(filling, Particles):
-        warn_of_overlaps(model, geoms, num_worlds, filling)
+    found_matter = fill(scene, model, geoms), pour(scene, model, geoms, num_worlds), soften(scene, model, geoms)
+    fillings = [filling for filling in found_matter if filling is not None]
+    for filling in fillings:
+        if isinstance(filling, Particles):
+            warn_of_overlaps(model, geoms, num_worlds, filling)
     unmoved = [
         body
         for body, name in enumerate(model.names("body"))
         for part in scene.parts
         if isinstance(part.material, Rigid) and not part.material.pushed and name.split("/")[0] == part.name
     ]
-    return World(model, filling, gains, _rows(num_worlds, real), scene.max_force, action, found, tuple(unmoved))
+    return World(model, mixed(fillings), gains, _rows(num_worlds, real), scene.max_force, action, found, tuple(unmoved))
 
 
 def _rows(num_worlds: int, real: Any) -> Array:

@@ -48,6 +48,16 @@ class Filling(Tree):
     kinds: tuple[str, ...]  # the solver of each
     substeps: int
 
+    @property
+    def surfaces(self) -> tuple[coupling.Surface, ...]:
+        """Meshes that hold particles."""
+        return ()
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Of the things."""
+        raise NotImplementedError
+
     def start(self, model: Model, rigid: RigidState) -> tuple[Any, ...]:
         """The states at rest, one for each medium."""
         raise NotImplementedError
@@ -125,6 +135,10 @@ class Particles(Filling):
     domain: tuple[tuple[float, ...], ...]  # its lower and its upper corner [m]
 
     @property
+    def names(self) -> tuple[str, ...]:
+        return tuple(name for name, *_ in self.spans)
+
+    @property
     def material(self) -> np.ndarray:
         """The number of each particle's material or kind, int32, shape (particle,); a fluid's walls are last."""
         number, count = zip(*self.runs, strict=True)
@@ -162,7 +176,7 @@ class Particles(Filling):
         return [Balls(matter.x[:, :end], self.radius, flow.alive(matter)[:, :end])]
 
     def _span(self, name: str) -> slice:
-        name = resolve("thing of particles", name, tuple(other for other, *_ in self.spans))
+        name = resolve("thing of particles", name, self.names)
         return next(slice(*span) for other, *span in self.spans if other == name)
 
 

@@ -37,8 +37,12 @@ class Bodies(Filling):
     positions: tuple[Array, ...]  # of the vertices at the start [m], shape (vertex, 3)
     substeps: int = static(default=1)
     kinds: tuple[str, ...] = static(default=())
-    names: tuple[str, ...] = static(default=())
+    things: tuple[str, ...] = static(default=())  # their names
     colors: tuple[tuple[float, ...], ...] = static(default=())
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return self.things
 
     def counts(self) -> dict[str, Any]:
         each = zip(self.kinds, self.positions, strict=True)
@@ -108,7 +112,7 @@ def soften(scene: Any, model: Model, geoms: tuple[int, ...]) -> Bodies | None:
     return Bodies(
         media=media,
         positions=tuple(jnp.asarray(x, real) for x in begin),
-        names=tuple(part.name for part in parts),
+        things=tuple(part.name for part in parts),
         colors=tuple(part.surface.rgba for part in parts),
         substeps=substeps,
         kinds=tuple("pbd" if isinstance(part.material, PBD) else "fem" for part in parts),

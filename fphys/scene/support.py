@@ -24,16 +24,11 @@ def refuse(scene: Any, backend: str) -> None:
 def _common(scene: Any) -> Iterator[str]:
     """Features that no back end simulates."""
     parts = particulate(scene)
-    if len({type(part.material) for part in parts}) > 1:
-        yield "MPM and SPH in one scene: they would not feel each other; take one of the two"
-    elif len({part.material for part in parts if isinstance(part.material, SPH)}) > 1:
+    if len({part.material for part in parts if isinstance(part.material, SPH)}) > 1:
         yield "SPH of several substances: a scene has one fluid"
-    soft = deformable(scene)
     for part in scene.parts if not parts else ():
         if isinstance(part.material, Drain):
             yield f"{part.name!r}, Drain: there are no particles that it could remove"
-    if parts and soft:
-        yield "particles and deformable things in one scene: they would not feel each other; take one of the two"
 
 
 def flowing(scene: Any) -> list[Any]:
@@ -43,6 +38,8 @@ def flowing(scene: Any) -> list[Any]:
 
 def _natively(scene: Any) -> Iterator[str]:
     """What other back ends lack."""
+    if len({type(part.material) for part in particulate(scene)}) > 1:
+        yield "MPM and SPH in one scene: they would not feel each other; take one of the two"
     for part in deformable(scene):
         yield f"{part.name!r}, {type(part.material).__name__}: deformable things are simulated natively only"
     for part in flowing(scene):
@@ -61,8 +58,13 @@ def movable(part: Any) -> bool:
 
 
 def _native(scene: Any) -> Iterator[str]:
-    if not any(isinstance(part.morph, Rope) for part in scene.parts):
+    parts = particulate(scene)
+    if len({type(part.material) for part in parts}) > 1 and flowing(scene):
+        yield "MPM and SPH in one scene with sources or drains: take one of the two"
+    if not (ropes := [part.name for part in scene.parts if isinstance(part.morph, Rope)]):
         return
+    for name in ropes if parts else ():
+        yield f"{name!r}, Rope: it would not feel the particles, as it has no surface"
     for name, sensor in scene.sensors.items():
         if isinstance(sensor, Rays):
             yield f"{name!r}, Rays: they would not see the ropes, which have no surface"

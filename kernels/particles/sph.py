@@ -318,17 +318,20 @@ def buried(
     # Out:
     buried_out: wp.array2d(dtype=int),
 ):
-    """1 for fluid in a wall: crowded in between several of its particles, or beside one.
+    """1 for fluid on its way through a wall: crowded by particles of it, midway among all of them that it feels.
 
-    It is between them if vectors from them cancel by half: from all three walls of a corner they cancel by less. They
-    crowd it if shares of the reach by which they are within it add up to 0.8: in a hole of a layer they do to 0.95, in
-    a gap between two layers when it is as narrow as a spacing. It is beside one that is nearer than a quarter of the
-    reach, if there is another: it may be as near to one alone, if it is hit head on.
+    Those nearer than the reach crowd it if vectors from them cancel by half (from all three walls of a corner they
+    cancel by less), and shares of the reach by which they are within it add up to 0.8: in a hole of a layer they do to
+    0.95, in a gap between two layers when it is as narrow as a spacing. One nearer than a quarter of the reach crowds
+    it, too, if there is another; it may be as near to one alone, if it is hit head on. Fluid is midway if vectors from
+    all walls cancel by three quarters: in a layer alone, or between the first and the last of several.
     """
     world, row = wp.tid()
     slot = own_slot(index, world, row)
     total = vec3()
     length = real(0.0)
+    pressed = vec3()
+    room = real(0.0)
     crowd = real(0.0)
     nearest = reach
     if place[world, slot][3] == real(0.0):
@@ -338,11 +341,14 @@ def buried(
             if place[world, s][3] > real(0.0):
                 d = separation(xi, position_of(place[world, s]), period)
                 r = wp.length(d)
+                total += d
+                length += r
                 if r < reach:
-                    total += d
-                    length += r
+                    pressed += d
+                    room += r
                     crowd += real(1.0) - r / reach
                     nearest = wp.min(nearest, r)
-    between = wp.length(total) < real(0.5) * length and crowd > real(0.8)
-    beside = wp.length(total) < real(0.95) * length and nearest < real(0.25) * reach
-    buried_out[world, row] = wp.where(between or beside, 1, 0)
+    between = crowd > real(0.8) and wp.length(pressed) < real(0.5) * room
+    beside = nearest < real(0.25) * reach and wp.length(pressed) < real(0.95) * room
+    midway = wp.length(total) < real(0.25) * length
+    buried_out[world, row] = wp.where(midway and (between or beside), 1, 0)

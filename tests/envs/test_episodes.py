@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import fphys
-from fphys import envs
+from fphys import envs, rl
 from fphys.envs import randomize
 from fphys.envs.env import FEW
 from fphys.tree import pytree
@@ -122,11 +122,13 @@ def test_a_world_that_becomes_nan_restarts_alone_and_is_counted():
     np.testing.assert_array_equal(reward[others], well[2][others])
 
 
-def test_an_action_that_is_nan_ends_an_episode():
+@pytest.mark.parametrize("value", [jnp.nan, -jnp.inf, 1e30])
+def test_an_action_that_is_no_number_or_huge_ends_an_episode(value: float):
     """The physics skips such a step: without an end, an agent that gives NaN would stand upright for ever."""
     _env, reset, step = pendulum(max_episode_steps=1000)
     state, _ = reset(jax.random.key(0))
-    after, _, _, terminated, _, info = step(state, noise(0).at[2].set(jnp.nan))
+    after, _, reward, terminated, _, info = step(state, noise(0).at[2].set(value))
+    assert jnp.isfinite(reward).all()
     np.testing.assert_array_equal(after.faults, [0, 0, 1, 0, 0])
     np.testing.assert_array_equal(terminated, [False, False, True, False, False])
     assert fphys.Status(int(info.status[2])) == fphys.Status.BADCTRL and (after.physics.status == 0).all()
@@ -376,8 +378,50 @@ def test_numbers_of_worlds_are_no_mask():
 
 def test_an_action_of_another_size_is_refused_where_actions_are_late():
     env, reset, _ = pendulum(randomize=((randomize.DELAY, 2, 2),), max_episode_steps=1000)
-    with pytest.raises(ValueError, match=r"action has shape \(5, 2\), must be \(5, 1\)"):
+    says = r"InvertedPendulum.step: action has shape \(5, 2\) and is float64, must be \(5, 1\), float64"
+    with pytest.raises(ValueError, match=says):
         env.step(reset(jax.random.key(0))[0], jnp.zeros((WORLDS, 2)))
+
+
+@pytest.mark.parametrize(
+    ("action", "error"),
+    [
+        (jnp.zeros((WORLDS, 2)), ValueError),
+        (jnp.zeros(WORLDS), ValueError),
+        (jnp.zeros((1, 1)), ValueError),
+        (jnp.zeros((WORLDS, 1), jnp.float32), TypeError),
+        (jnp.ones((WORLDS, 1), jnp.int32), TypeError),
+        (np.ones((WORLDS, 1), bool), TypeError),
+        ([[1]] * WORLDS, TypeError),
+    ],
+)
+def test_an_action_of_another_shape_or_type_is_refused(action: Any, error: type[Exception]):
+    """Whole numbers would make speeds whole, and one row would act in every world."""
+    env, reset, _ = pendulum(max_episode_steps=1000)
+    with pytest.raises(error, match=r"InvertedPendulum.step: action has shape .* must be \(5, 1\), float64"):
+        env.step(reset(jax.random.key(0))[0], action)
+
+
+def test_lists_and_arrays_of_numpy_act_in_the_precision_of_the_environment():
+    env, reset, step = pendulum(max_episode_steps=1000)
+    state, _ = reset(jax.random.key(0))
+    wanted = step(state, noise(0))[1]
+    given: Any = np.asarray(noise(0))
+    for action in (given, given.tolist()):
+        np.testing.assert_array_equal(env.step(state, action)[1], wanted)
+    single = given.astype(np.float32)
+    np.testing.assert_array_equal(env.step(state, single)[1], step(state, single.astype(float))[1])
+
+
+def test_a_recording_ends_with_the_episode_and_not_with_the_next_one():
+    env, _, _ = pendulum(max_episode_steps=3)
+    act = lambda seen: seen[:, :1]  # noqa: E731
+    seen = jax.jit(lambda key: rl.motion(env, act, key, 4))(jax.random.key(0))
+    one = env.replace(num_envs=1)
+    state, observation = one.reset(jax.random.key(0))
+    for k in range(4):
+        state, observation, *_, info = one.step(state, act(observation))
+        np.testing.assert_allclose(jnp.concatenate([seen.qpos[k], seen.qvel[k]], 1), info.final_obs, rtol=1e-12)
 
 
 def test_a_curriculum_follows_success():

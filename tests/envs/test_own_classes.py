@@ -12,7 +12,8 @@ import pytest
 import fphys
 from fphys import rl
 from fphys.envs import Env, Start
-from fphys.tree import pytree
+from fphys.rigid.last import unsolved
+from fphys.tree import Tree, pytree
 
 WORLDS = 32
 
@@ -79,6 +80,50 @@ def changed(**functions: Any) -> Env:
 )
 def test_results_are_checked(functions: dict[str, Any], message: str):
     env = changed(**functions)
+    with pytest.raises(TypeError, match=message):
+        jax.eval_shape(lambda: env.step(env.reset(jax.random.key(0))[0], jnp.zeros((3, 2))))
+
+
+@pytree
+class Sand(Tree):
+    """The least that a state of a medium has."""
+
+    x: Any
+    status: Any
+
+
+def sand(worlds: int = 3) -> Sand:
+    return Sand(jnp.zeros((worlds, 4, 3)), jnp.zeros(worlds, jnp.uint32))
+
+
+def still(env: Env, physics: Any, matter: Any, ctrl: Any) -> Any:
+    return physics, matter, unsolved(physics)
+
+
+@pytest.mark.parametrize(
+    ("functions", "message"),
+    [
+        ({"matter": lambda e, p: [sand()]}, "Changed.matter returned a list, must return a tuple of states"),
+        ({"matter": lambda e, p: sand()}, "Changed.matter returned a Sand, must return a tuple"),
+        ({"matter": lambda e, p: None}, "Changed.matter returned None, must return a tuple"),
+        ({"matter": lambda e, p: (p.qpos,)}, "Changed.matter: the state of medium 0 .* without the fault bits"),
+        ({"matter": lambda e, p: (sand(), sand(2))}, r"medium 1 begin with \[\(2,\)\], must begin with \(3,\)"),
+        ({"advance": lambda e, p, m, c: (p, m)}, r"Changed.advance returned \(a State, \(a Sand\)\), must return"),
+        ({"advance": lambda e, p, m, c: None}, "Changed.advance returned None, must return the bodies' state"),
+        ({"advance": lambda e, p, m, c: (p, m, None)}, r"None\), must return .*fphys.rigid.last.unsolved\(physics\)"),
+        ({"advance": lambda e, p, m, c: (p, list(m), unsolved(p))}, r"Changed.advance: the matter .* a list"),
+        (
+            {"advance": lambda e, p, m, c: (p, (m[0].replace(x=m[0].x[:, :3]),), unsolved(p))},
+            r"\[0\].*shape \(3, 3, 3\)",
+        ),
+        ({"advance": lambda e, p, m, c: (p.qpos, m, unsolved(p))}, "the bodies' state must keep its classes"),
+        ({"points": lambda e, s: s.matter[0].x}, "Changed.points returned a .* must return a dictionary by name"),
+        ({"points": lambda e, s: {"sand": s.matter[0].x[..., :2]}}, r"Changed.points: 'sand' has shape \(3, 4, 2\)"),
+        ({"advance": Env.advance}, r"Changed has matter, but no advance.* calls fphys\.coupling\.step"),
+    ],
+)
+def test_what_matter_is_and_how_it_moves_is_checked(functions: dict[str, Any], message: str):
+    env = changed(**{"matter": lambda e, p: (sand(),), "advance": still} | functions)
     with pytest.raises(TypeError, match=message):
         jax.eval_shape(lambda: env.step(env.reset(jax.random.key(0))[0], jnp.zeros((3, 2))))
 

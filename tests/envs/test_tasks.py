@@ -77,11 +77,29 @@ def test_every_task(name: str):
 def test_gradients_of_the_reward_are_those_of_differences(name: str):
     env, step, state, _ = task(name)
     action, direction = noise(2, *env.action_spec.shape), noise(3, *env.action_spec.shape)
-    gradient = jax.jit(jax.grad(lambda a: env.step(state, a)[2].sum()))(action)
+
+    def score(action: Array, mass: Array | float) -> Array:
+        heavy = env.replace(model=env.model.replace({"body.mass": mass * env.model.body.mass}))
+        return heavy.step(state, action)[2].sum()
+
+    slopes = jax.jit(jax.grad(score, (0, 1)))
+    gradient, _ = slopes(action, 1.0)
     h = 1e-5
     along = (step(state, action + h * direction)[2] - step(state, action - h * direction)[2]).sum() / (2 * h)
     np.testing.assert_allclose((gradient * direction).sum(), along, rtol=1e-6)
     assert jnp.abs(gradient).min() > 0
+    bad, by_mass = slopes(action.at[1].set(jnp.nan), 1.0)  # which is that world's own
+    np.testing.assert_allclose(bad, gradient.at[1].set(0), rtol=1e-9)
+    assert jnp.isfinite(by_mass)
+
+
+def test_an_action_that_is_infinite_or_huge_is_a_bad_control():
+    """Though the law of the arm would cut it off."""
+    _, step, state, _ = task("FrankaReach")
+    *_, terminated, _, info = step(state, noise(2, 7).at[0, 3].set(jnp.inf).at[1, 6].set(-1e30))
+    np.testing.assert_array_equal(terminated, [True, True, False])
+    np.testing.assert_array_equal(info.status, [int(fphys.Status.BADCTRL)] * 2 + [0])
+    assert all(jnp.isfinite(term).all() for term in info.terms.values())
 
 
 def test_targets_of_the_arm_can_be_reached():

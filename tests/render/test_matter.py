@@ -89,6 +89,16 @@ def test_it_is_drawn_where_it_is_and_has_room_to_grow(ball):
     assert green[0] < 40 and green[1] > 1000
 
 
+def test_grains_may_come_later_and_may_all_be_gone(ball):
+    later = np.full((2, 1, 3, 3), np.nan)
+    later[1] = [[0.0, 0.0, 2.0], [0.3, 0.0, 2.0], [0.0, 0.3, 2.0]]
+    here = np.broadcast_to([0.0, 0.0, 1.0], (2, 1, 1, 3))
+    flexes = [Grains(here, 0.05, (0.0, 1.0, 0.0)), Grains(later, 0.1, BLUE)]
+    images = frames(ball[0], still(ball, 2), ABOVE, 100, 100, flexes=flexes)
+    assert not blues(images[0]).any() and blues(images[1]).any()
+    assert np.isnan(Grains(later[:1], 0.1).path(0)).all()
+
+
 def shaded(image):
     """Pixels of the floor that are darker than most of it."""
     grey = image.astype(int).max(-1)

@@ -131,7 +131,7 @@ def scenes() -> dict[str, Scene]:
     sheet = Cloth((1.0, 1.0), (2, 2), pos=(2.0, 0.0, 0.0)), FEM(fem.NeoHookean(1000.0, 1e5, 0.4), thickness=1e-3)
     mixed["cloth and FEM, which do not feel each other"] = [(CLOTH, PBD(0.2)), sheet]
     mixed["SPH and a Drain"] = [(box, SPH(10.0)), (Sphere(0.1), Drain())]
-    mixed["MPM and SPH"] = [(box, MPM(LAWS["Snow"])), (ball, SPH(10.0))]
+    mixed["MPM and SPH, which do not feel each other"] = [(box, MPM(LAWS["Snow"])), (ball, SPH(10.0))]
     seen = {"particles seen by a camera": Camera((1, 0, 1)), "particles seen by rays": Rays(RAY)}
     mixed |= {name: [(box, SPH(10.0))] for name in seen}
     for name, parts in mixed.items():

@@ -165,10 +165,6 @@ def test_a_state_of_another_scene_is_refused():
 
 def test_what_the_native_back_end_lacks_beside_particles():
     scene = jelly(pushed=False)
-    scene.add(Sphere(0.1, pos=(0.2, 0.2, 0.6)), SPH(sound_speed=10.0), name="drop")
-    with pytest.raises(UnsupportedError, match="MPM and SPH in one scene"):
-        scene.build(1)
-    scene = jelly(pushed=False)
     scene.add(Cylinder(0.1, 0.1, fixed=True), name="post")
     with pytest.raises(UnsupportedError, match="geom 'post' of 'post'"):
         scene.build(1)

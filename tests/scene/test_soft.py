@@ -194,5 +194,5 @@ def test_what_the_native_back_end_lacks_beside_deformable_things():
     scene.add(Rope(1.0, 4), CLOTH, name="rope")
     scene.add(Box((0.4, 0.4, 0.4)), MPM(Corotated(1000.0, 1e4, 0.3)))
     scene.add_sensor(Rays(((0, 0, 1),)), name="rays")
-    with pytest.raises(UnsupportedError, match=r"particles and deformable things(.|\n)*'rays', Rays"):
+    with pytest.raises(UnsupportedError, match=r"'rope', Rope: it would not feel the particles(.|\n)*'rays', Rays"):
         scene.build(1)
