@@ -107,15 +107,16 @@ class Things(Bodies):
         self.world, self.controls = world, list(world.controls)
         limit = np.broadcast_to(np.asarray(world.limit), len(self.controls))
         self.ranges = np.where(np.isfinite(limit), limit, 1.0)[:, None] * [-1.0, 1.0]
-        filling = world.filling
-        self.particles = [name for name, *_ in getattr(filling, "spans", ())]
-        self.sizes = dict.fromkeys(self.particles, 2 * getattr(filling, "radius", 0.0))
-        if getattr(filling, "sources", ()):
-            self.room = np.array(filling.domain)
-        self.meshes = list(getattr(filling, "names", ()))
-        media = filling.media if self.meshes else ()
-        elements = {name: medium.params.mesh.elements for name, medium in zip(self.meshes, media)}
-        self.surfaces = {name: each for name, each in elements.items() if each.shape[1] > 2}
+        self.particles, self.meshes = [], []
+        for filling in () if world.filling is None else world.filling.parts:
+            if hasattr(filling, "radius"):
+                self.particles += filling.names
+                self.sizes |= dict.fromkeys(filling.names, 2 * filling.radius)
+                self.room = np.array(filling.domain) if filling.sources else self.room
+                continue
+            self.meshes += filling.names
+            elements = {n: medium.params.mesh.elements for n, medium in zip(filling.names, filling.media)}
+            self.surfaces |= {name: each for name, each in elements.items() if each.shape[1] > 2}
 
     def init(self, key: int | None) -> Any:
         return self.world.init()

@@ -31,6 +31,10 @@ class Mixture(Filling):
     substeps: int = static()
 
     @property
+    def parts(self) -> tuple[Filling, ...]:
+        return self.fillings
+
+    @property
     def media(self) -> tuple[Any, ...]:
         return tuple(medium for filling in self.fillings for medium in filling.media)
 

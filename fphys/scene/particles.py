@@ -49,6 +49,11 @@ class Filling(Tree):
     substeps: int
 
     @property
+    def parts(self) -> "tuple[Filling, ...]":
+        """Fillings of one kind of matter each: this one, or those that it has."""
+        return (self,)
+
+    @property
     def surfaces(self) -> tuple[coupling.Surface, ...]:
         """Meshes that hold particles."""
         return ()

@@ -7,6 +7,7 @@ import pytest
 
 from fphys.deformables import mesh
 from fphys.errors import ModelError, UnsupportedError
+from fphys.live import Things
 from fphys.particles import mpm
 from fphys.scene import (
     MPM,
@@ -138,3 +139,10 @@ def test_rays_see_both():
     water, sheet = world.observe(world.init(), ObservationSpec(sensors=("rays",)))[0]
     np.testing.assert_allclose(water, 0.6 - 0.355 - 0.025, atol=2e-3)  # balls of half a spacing, the highest at 0.355
     np.testing.assert_allclose(sheet, 0.6 - 0.25, atol=1e-5)
+
+
+def test_a_live_page_shows_all_of_it():
+    world = hammock().build(1)
+    shown = Things(world)
+    assert set(shown.points(world.init())) == {"water", "sheet"}
+    assert shown.sizes == {"water": 0.05} and list(shown.surfaces) == ["sheet"]
