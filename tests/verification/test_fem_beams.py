@@ -43,6 +43,29 @@ def test_a_cantilever_bends_as_the_elastica(full: bool):
     assert limits[1] ** -2 == pytest.approx(0.0564, rel=0.02)
 
 
+def hung(cells: int) -> np.ndarray:
+    """How far [m] gravity moves the middle of the end of Turek and Hron's flag, which a cylinder holds."""
+    body = mesh.box((18 * cells, cells), (1.0, 0.02))
+    along, y = body.vertices.T
+    left = 0.2 + np.sqrt(0.05**2 - (y - 0.01) ** 2)
+    x = np.stack([left + (0.6 - left) * along, 0.19 + y], 1)
+    held = np.flatnonzero(along == 0)
+    law, gravity = fem.StVenantKirchhoff(1000.0, 1.4e6, 0.4), (0.0, -2.0)
+    params = fem.Params(body.replace(vertices=x), law, jnp.inf, gravity, pinned=held, iterations=200)
+    state = jax.jit(fem.step)(params, fem.init(params))
+    fem.check(params, state)
+    return np.asarray(state.x[0, -1 - cells // 2]) - (0.6, 0.2)
+
+
+def test_the_flag_of_turek_and_hron(full: bool):
+    """Turek and Hron 2006, CSM1: -7.187 mm along the flag and -66.10 mm down. The limit of two meshes as above."""
+    coarse, fine = (hung(cells) for cells in ((8, 16) if full else (4, 8)))
+    inwards, down = ([(-p[0]) ** -0.5 for p in (coarse, fine)], [1 / -p[1] for p in (coarse, fine)])
+    limits = [b + (b - a) / 3 for a, b in (inwards, down)]
+    assert limits[0] ** -2 == pytest.approx(7.187e-3, rel=0.001 if full else 0.003)
+    assert 1 / limits[1] == pytest.approx(66.10e-3, rel=0.0005 if full else 0.0015)
+
+
 def slowest(cells: int) -> float:
     """The first angular frequency [rad/s], by inverse iteration with the compliance, which is a step's derivative."""
     params = cantilever(cells)
