@@ -16,6 +16,9 @@ MORE = 0.01
 CELL = 2.0
 """In spacings of particles."""
 
+DEEP = 0.25
+"""Of a particle in a box, in spacings, of which there is no doubt."""
+
 
 @pytest.mark.usefixtures("x32")
 @pytest.mark.parametrize(
@@ -35,6 +38,12 @@ def test_random_boxes(kind: str, dim: int, full: bool):
     for seed in range(0, total, batch):
         found = lived(scenes(kind, dim, min(batch, total - seed), seed), seconds)
         assert found.sound.all()
-        assert np.isin(found.status, (0, int(fphys.Status.CFL))).all()  # THROUGH says that a particle passed a box
+        crushed = (found.status & int(fphys.Status.THROUGH)) > 0  # in MPM it would say that a particle passed a box
+        assert np.isin(found.status - crushed * int(fphys.Status.THROUGH), (0, int(fphys.Status.CFL))).all()
+        if kind == "fluid":  # what heavy boxes crush is in them, or just before; what is deep in one is reported
+            assert crushed[found.depth > DEEP].all() and (found.depth[crushed] > -DEEP).all()
+        else:
+            assert not crushed.any()
         assert found.rise.max() < MORE
-        assert found.lost.max() < (CELL / 2 if kind == "fluid" else 0.5)
+        kept = ~crushed | (dim == 2)  # in space heavy boxes press some water into the floor, which is reported
+        assert found.lost[kept].max() < (CELL / 2 if kind == "fluid" else 0.5)
