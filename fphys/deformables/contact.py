@@ -16,7 +16,7 @@ Array = jax.Array
 
 def shapes(solver: str, colliders: Collider | tuple[Collider, ...], dtype: Any, dim: int, worlds: int) -> Any:
     """Colliders, one or several, as the solvers take them; ValueError: a contact that the solver does not have."""
-    colliders = (colliders,) if isinstance(colliders, Collider) else colliders
+    colliders = (colliders,) if isinstance(colliders, Collider) else colliders or ()
     found = tuple(prepared(c, i, dtype, dim, worlds) for i, c in enumerate(colliders))
     for i, c in enumerate(found):
         if c.contact not in ("separate", "sticky"):

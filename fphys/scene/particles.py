@@ -35,6 +35,9 @@ COURANT = 0.4
 """Courant number of a substep; MPM's limit is 0.5, and the rest is reserved for the motion of the particles."""
 
 
+BEHIND = 2.0
+"""Cells of MPM behind a source, within which nodes at a slip face hold the particles that enter."""
+
 SOLVERS: dict[str, Solver] = {"mpm": mpm, "sph": sph, "fem": fem, "pbd": pbd}
 """By the field of a :class:`fphys.scene.native.State` that holds their states: one state, or one for each thing."""
 
@@ -237,7 +240,7 @@ def fill(scene: Any, model: Model, geoms: tuple[int, ...]) -> Solids | None:
         colors=tuple(part.surface.rgba for part in parts),
         radius=domain.spacing / 2,
         domain=corners(domain),
-        sources=flows.sources(parts, ends, domain, real),
+        sources=flows.sources(parts, ends, domain, real, BEHIND * cell),
         drains=flows.drains(scene, real),
     )
 

@@ -310,6 +310,7 @@ def buried(
     # Grid:
     period: vec3,
     reach: real,
+    share: real,
     # Neighbors:
     index: wp.array3d(dtype=int),
     number: wp.array2d(dtype=int),
@@ -324,7 +325,7 @@ def buried(
     cancel by less), and shares of the reach by which they are within it add up to 0.8: in a hole of a layer they do to
     0.95, in a gap between two layers when it is as narrow as a spacing. One nearer than a quarter of the reach crowds
     it, too, if there is another; it may be as near to one alone, if it is hit head on. Fluid is midway if vectors from
-    all walls cancel by three quarters: in a layer alone, or between the first and the last of several.
+    all walls cancel but for a share: in a layer alone, or between the first and the last of several.
     """
     world, row = wp.tid()
     slot = own_slot(index, world, row)
@@ -350,5 +351,5 @@ def buried(
                     nearest = wp.min(nearest, r)
     between = crowd > real(0.8) and wp.length(pressed) < real(0.5) * room
     beside = nearest < real(0.25) * reach and wp.length(pressed) < real(0.95) * room
-    midway = wp.length(total) < real(0.25) * length
+    midway = wp.length(total) < share * length
     buried_out[world, row] = wp.where(midway and (between or beside), 1, 0)

@@ -103,3 +103,20 @@ def test_what_does_not_fit_is_refused():
     born = "particles are born and removed natively only"
     with pytest.raises(UnsupportedError, match=f"'source', Source: {born}\n.*'sink', Drain: {born}"):
         scene.build(1, backend="genesis")
+
+
+def test_an_opening_of_mpm_needs_room_behind_it():
+    """A slip face holds what leaves it, too: of the speed little is left a cell before it, all of it after two."""
+    speeds = []
+    for x, near in ((0.1, True), (0.2, False)):
+        scene = Scene(timestep=0.002, gravity=(0, 0, 0), domain=Domain((0, 0, 0), (0.8, 0.4, 0.4), spacing=0.05))
+        jet = Source(0.06, speed=2.0, most=100, pos=(x, 0.2, 0.2), quat=(1, 0, 1, 0))
+        scene.add(jet, MPM(Liquid(1000.0, bulk=1e4)), name="jet")
+        if near:
+            with pytest.warns(UserWarning, match="'jet': the face of the domain behind .* nearer than 0.2 m"):
+                world = scene.build(1)
+        else:
+            world = scene.build(1)
+        state = jax.jit(lambda s, w=world: jax.lax.fori_loop(0, 20, lambda _, s: w.step(s), s))(world.init())
+        speeds.append(float(state.mpm.v[0, :, 0][world.alive(state, "jet")[0]].mean()))
+    assert speeds[0] < 1.5 and speeds[1] == pytest.approx(2.0, rel=0.01)

@@ -92,7 +92,7 @@ def test_worlds_do_not_see_each_other():
 
 def test_a_source_feeds_what_a_cloth_holds():
     scene = hammock()
-    scene.add(Source(0.1, 1.0, 64, pos=(0.2, 0.2, 0.55), quat=(0, 1, 0, 0)), WATER["mpm"], name="tap")
+    scene.add(Source(0.05, 1.0, 64, pos=(0.2, 0.2, 0.4), quat=(0, 1, 0, 0)), WATER["mpm"], name="tap")
     scene.add(Box((0.4, 0.4, 0.1), pos=(0.2, 0.2, 0.05)), Drain(), name="sink")
     world = scene.build(1)
     state = jax.jit(lambda s: jax.lax.fori_loop(0, 30, lambda _, s: world.step(s), s))(world.init())
