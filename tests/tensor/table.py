@@ -30,9 +30,10 @@ one, `b` and `c` are stacks of matrices, and `u`, `v`, `w` vectors. `p` is posit
 - Random numbers need a key: `random.normal(key, (3, 4))` is `torch.randn(3, 4)`, and likewise `random.uniform`,
   `random.randint`, `random.permutation`, `random.bernoulli`, `random.categorical`.
 - Devices: `jax.device_put(x, device)` is `x.to(device)`; `jax.lax.stop_gradient(x)` is `x.detach()`.
-- Some functions check the shapes of their arguments on request: `cdist`, `chunk`, `cosine_similarity`, `cumlogsumexp`, `cummax`,
-  `cummin`, `diag_embed`, `normalize`, `scatter_add`, `topk` and `unfold`. The others are JAX's or raise errors of their own. Set
-  `FPHYS_SHAPES=1` in the environment or `shapes = true` in `fphys.toml`, or use a block:
+- Some functions check the shapes of their arguments on request: `cdist`, `chunk`, `cosine_similarity`,
+  `cumlogsumexp`, `cummax`, `cummin`, `diag_embed`, `normalize`, `scatter_add`, `topk` and `unfold`. The others are
+  JAX's or raise errors of their own. Set `FPHYS_SHAPES=1` in the environment or `shapes = true` in `fphys.toml`, or
+  use a block:
 
 ```python
 import jax.numpy as jnp
