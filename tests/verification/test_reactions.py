@@ -103,7 +103,7 @@ def _axial(c: np.ndarray) -> np.ndarray:
 
 
 def test_a_heap_at_rest_weighs_what_it_weighs():
-    """Also in a plane, and as FEM's: three solvers agree on the weight of a block on a floor."""
+    """A block of rubber in a plane, which lies on a floor."""
     params = mpm.Params(
         mpm.Corotated(young=1e5, poisson=0.3, density=1000.0), 1e-3, gravity=(0.0, -10.0), cell=0.05, shape=(20, 20)
     )
