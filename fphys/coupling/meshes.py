@@ -4,13 +4,14 @@ from typing import Any, ClassVar, Self
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from .. import units
-from ..deformables import fem, pbd
+from ..deformables import fem, fem_exchange, pbd
 from ..deformables.mesh import measures, shared
 from ..model import Model
 from ..particles.arguments import array
-from ..particles.response import Response, carried
+from ..particles.response import Response
 from ..tree import Tree, pytree, static
 from ..worlds import IDLE, Status
 from .exchange import Held, Pose
@@ -38,6 +39,16 @@ def _velocities(name: str, pins: Any, params: fem.Params | pbd.Params, x: Array)
     return rows
 
 
+def _cast(params: Any, dtype: Any) -> Any:
+    """Params whose mesh, if it is from a file or a shape, has the precision of the matter also where it is traced."""
+    body = params.mesh
+    return params.replace(mesh=body.replace(vertices=body.vertices.astype(dtype))) if _is_numpy(body) else params
+
+
+def _is_numpy(body: Any) -> bool:
+    return isinstance(body.vertices, np.ndarray)
+
+
 def _carried_on(x: Array, params: fem.Params | pbd.Params, velocity: Array | None) -> Array | None:
     """Where pinned vertices are at the end of a substep; None if they rest."""
     if velocity is None:
@@ -60,7 +71,8 @@ class PBD(Held, Tree):
         return {int(model.structure.geom.body[g]) for g in geoms_of(model, self.geoms)}
 
     def prepared(self, name: str, model: Model, matter: pbd.State) -> Self:
-        return self.replace(pins=_velocities(f"{name}.pins", self.pins, self.params, matter.x))
+        pins = _velocities(f"{name}.pins", self.pins, self.params, matter.x)
+        return self.replace(params=_cast(self.params, matter.x.dtype), pins=pins)
 
     def exchange(
         self,
@@ -87,8 +99,9 @@ class PBD(Held, Tree):
 class FEM(Held, Tree):
     """A soft body by finite elements, and the geoms that touch it.
 
-    The exchange is staggered: a substep of the body meets the geoms as they would move without it. It is stable while
-    the geoms' bodies are heavier than the square of the substep times the stiffness of the contact.
+    A substep finds the motion of both together, so that bodies may be light and steps as long as the bodies' own. With
+    ``params.order`` 2 it meets the geoms as they would move without it; that is stable while their bodies are heavier
+    than the square of the substep times the stiffness of the contact.
     """
 
     solver: ClassVar[Any] = fem
@@ -101,7 +114,8 @@ class FEM(Held, Tree):
         return {int(model.structure.geom.body[g]) for g in geoms_of(model, self.geoms)}
 
     def prepared(self, name: str, model: Model, matter: fem.State) -> Self:
-        return self.replace(pins=_velocities(f"{name}.pins", self.pins, self.params, matter.x))
+        pins = _velocities(f"{name}.pins", self.pins, self.params, matter.x)
+        return self.replace(params=_cast(self.params, matter.x.dtype), pins=pins)
 
     def exchange(
         self,
@@ -116,13 +130,7 @@ class FEM(Held, Tree):
         pins = _carried_on(matter.x, self.params, self.pins)
         if not shapes:
             return fem.step(self.params, matter, force, pins=pins), jnp.zeros_like(response.twist)
-        shapes = carried(shapes, response.replace(body=of), response.twist)
-        after = fem.step(self.params, matter, force, None, pins, shapes)
-        wrench = fem.reactions(self.params, matter, after, shapes)
-        arm = jnp.stack([c.pos for c in shapes], 1) - pose.pos[:, list(of)]
-        wrench = wrench.at[..., 3:].add(jnp.cross(arm, wrench[..., :3]))
-        h = jnp.asarray(self.params.timestep, wrench.dtype).reshape(-1, 1, 1)
-        return after, jnp.zeros_like(response.twist).at[:, list(of)].add(h * wrench)
+        return fem_exchange.exchange(self.params, matter, shapes, response.replace(body=of), force, pins)
 
     def sheet(self, matter: fem.State) -> Sheet:
         """Its surface, as particles meet it."""

@@ -31,6 +31,7 @@ from ..deformables.mesh import NAMES, Mesh, Topology, measures, shared
 from ..errors import UnsupportedError
 from ..model.arguments import whole_number
 from ..particles.arguments import known, row
+from ..particles.sample import winding
 from ..tree import Tree, pytree, static
 from ..worlds import choose
 
@@ -206,6 +207,28 @@ def push(surface: Surface, cloud: Cloud, sheet: Sheet, h: Array) -> tuple[Array,
     back = lever[..., None] * normal[:, :, None] - share[..., None] * force[:, :, None]
     add = jax.vmap(lambda zero, numbers, values: zero.at[numbers].add(values))
     return force[..., :dim], add(jnp.zeros_like(x), corner, back)[..., :dim]
+
+
+def overlapping(mesh: Mesh, x: Any, at: Any, distance: float) -> np.ndarray:
+    """Which points are inside a solid, or nearer than this to a surface, bool, shape (point,). On the host.
+
+    Args:
+        x: vertices [m], shape (vertex, dim). at: points [m], shape (point, dim). distance: [m].
+    """
+    sides, solid = sides_of(mesh)
+    corners, points = np.asarray(x)[sides], np.asarray(at)
+    close = ((points >= corners.min((0, 1)) - distance) & (points <= corners.max((0, 1)) + distance)).all(-1)
+    found, candidates = np.zeros(len(points), bool), _sound(jnp.asarray(points[close])[None])
+    if close.any():
+        vertices = _sound(jnp.asarray(x, candidates.dtype)[None])
+        side = _nearest(mesh.topology, solid, jnp.full((1, 1), distance, candidates.dtype), vertices, candidates)[0]
+        ends = vertices[0][jnp.asarray(_padded(sides))[side]]
+        share, _, _ = _on_side(ends, candidates[0])
+        away = candidates[0] - (share[..., None] * ends).sum(-2)
+        found[close] = (side >= 0) & (jnp.sqrt((away**2).sum(-1)) < distance)
+        if solid and points.shape[1] == 3:
+            found[close] |= winding(points[close], corners) > 0.5
+    return found
 
 
 def sides_of(mesh: Mesh) -> tuple[np.ndarray, bool]:

@@ -46,7 +46,7 @@ from .fem_arguments import (
     simulable,
 )
 from .fem_explicit import courant, leap
-from .fem_solve import Layout, Setting, displacement, elastic_power, pushed
+from .fem_solve import Layout, Setting, displacement, elastic_power, no_bodies, pushed
 from .materials import Corotated, Law, NeoHookean, StVenantKirchhoff
 from .mesh import Mesh, measures
 from .pairs import Shares, shares
@@ -192,17 +192,17 @@ def step(
     """
     expect_kinds("fem.step", params, state, Params, State)
     params = bare(params)
-    return _advanced(params, state, *_screened(params, state, force, pins, colliders, actuation))
+    return advanced(params, state, *screened(params, state, force, pins, colliders, actuation))
 
 
 @jax.jit
-def _advanced(
+def advanced(
     params: Params, state: State, layout: Layout, setting: Setting, shapes: Shapes, start: Array, bits: Array
 ) -> State:
     if params.explicit:
         return _explicit(params, state, layout, setting, start, bits)
     dim, part = state.x.shape[-1], EARLY if params.order == 2 else 1.0
-    stage = _first(setting, shapes, part)
+    stage = first_solve(setting, shapes, part)
     found = displacement(layout, stage, part * start)
     residual, status = found.residual, found.status
     if params.order == 2:
@@ -244,16 +244,16 @@ def reactions(params: Params, state: State, after: State, colliders: Collider | 
         ValueError: a shape does not fit. TypeError: dtypes differ. UnitError: a quantity is of another kind.
     """
     expect_kinds("fem.reactions", params, state, Params, State)
-    layout, setting, shapes, _, bits = _screened(bare(params), state, None, None, colliders, None)
+    layout, setting, shapes, _, bits = screened(bare(params), state, None, None, colliders, None)
     bits = bits | (after.status & jnp.uint32(Status.NONFINITE | Status.BADCTRL | Status.BADPARAM))
     still = worlds.idle(bits)
     move = worlds.choose(still, 0, space(after.x, 3) - setting.x)
     if params.order == 1:
-        wrench = _wrench(layout, _first(setting, shapes, 1.0), move)
+        wrench = _wrench(layout, first_solve(setting, shapes, 1.0), move)
     else:
         late = EARLY * setting.timestep[:, None, None] * worlds.choose(still, 0, space(after.v, 3))
         early = EARLY / (1 - EARLY) * (move - late)
-        first = _first(setting, shapes, EARLY)
+        first = first_solve(setting, shapes, EARLY)
         second = _second(setting, shapes, first, early)
         wrench = (1 - EARLY) * _wrench(layout, first, early) + EARLY * _wrench(layout, second, late)
     return worlds.choose(still, 0, wrench)
@@ -269,7 +269,7 @@ def elastic_force(params: Params, state: State) -> Array:
         ValueError: a shape does not fit. TypeError: dtypes differ. UnitError: a quantity is of another kind.
     """
     expect_kinds("fem.elastic_force", params, state, Params, State)
-    layout, setting, *_ = _screened(bare(params), jax.lax.stop_gradient(state), None, None, (), None)
+    layout, setting, *_ = screened(bare(params), jax.lax.stop_gradient(state), None, None, (), None)
     return -elastic_power(layout, setting)[..., : state.x.shape[-1]]
 
 
@@ -354,12 +354,12 @@ def space(value: Array, size: int) -> Array:
     return jnp.pad(value, ((0, 0),) * (value.ndim - 1) + ((0, size - value.shape[-1]),))
 
 
-def _screened(
+def screened(
     params: Params, state: State, force: Any, pins: Any, colliders: Collider | tuple[Collider, ...], actuation: Any
 ) -> tuple[Layout, Setting, Shapes, Array, Array]:
     """What the solve takes, harmless in faulty worlds, with vectors of three numbers; and fault bits, (world,).
 
-    Colliders are where the step begins, and do not move: see ``_first``.
+    Colliders are where the step begins, and do not move: see ``first_solve``.
     """
     colliders = (colliders,) if isinstance(colliders, Collider) else colliders
     given = gathered(params, state)
@@ -457,6 +457,7 @@ def _calmed(
         end_turn=shapes.quat,
         velocity=shapes.velocity,
         spin=shapes.spin,
+        **no_bodies(dtype),
     )
     kinds = {"law": params.material.number, "mean": params.mean_dilatation, "muscles": muscles, "shapes": numbers}
     kinds |= {"room": params.contact.pairs, "sheet": sheet}
@@ -471,7 +472,7 @@ def _planes(rest: Array, elements: np.ndarray) -> Array:
     return jnp.eye(3, dtype=rest.dtype)[None, None] - n[..., None] * n[..., None, :] / (n**2).sum(-1)[..., None, None]
 
 
-def _first(setting: Setting, shapes: Shapes, part: float) -> Setting:
+def first_solve(setting: Setting, shapes: Shapes, part: float) -> Setting:
     """The first solve of a step, over this part of it; colliders move for that time, at an equilibrium not at all."""
     h = part * setting.timestep
     end, turn = shapes.after(jnp.where(jnp.isfinite(h), h, 0))

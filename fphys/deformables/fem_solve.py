@@ -14,6 +14,7 @@ import numpy as np
 
 from ..bridge import custom_vjp, kernels, warp_op
 from ..implicit import dense, flags, power_gradient, primal_values
+from ..math import einsum
 from .mesh import Topology
 from .pairs import skin
 
@@ -33,12 +34,19 @@ class Layout(NamedTuple):
     shapes: tuple[tuple[int, tuple[int, int, int], int], ...] = ()  # of colliders; a field's samples, and its first
     sheet: bool = False  # triangles in space
     room: int = 0  # for pairs of the body with itself; 0: it does not meet itself
+    carrier: tuple[int, ...] = ()  # of each collider the body that carries it and answers to contact, else -1
+    bodies: int = 0  # that answer: their unknowns stand behind the vertices, two for each
+
+    @property
+    def size(self) -> int:
+        """How many vectors are unknown."""
+        return self.topology.num_vertices + 2 * self.bodies
 
     @property
     def body(self) -> dict[str, Any]:
         """The kernels' ``Body``."""
         first, column, slot, fold = self.sparsity
-        pinned = np.zeros(self.topology.num_vertices, np.int32)
+        pinned = np.zeros(self.size, np.int32)
         pinned[list(self.pinned)] = 1
         tables = {"elements": self.topology.elements, "first": first, "column": column, "slot": slot}
         tables |= {"hinge": self.hinges, "fold": fold}
@@ -53,7 +61,11 @@ class Layout(NamedTuple):
     @property
     def sparsity(self) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
         """Of the Hessian: rows, columns, and slots of elements and hinges."""
-        return self.topology.bent_sparsity if self.sheet else (*self.topology.sparsity, np.zeros((0, 16), np.int32))
+        bare = (*self.topology.sparsity, np.zeros((0, 16), np.int32))
+        first, column, slot, fold = self.topology.bent_sparsity if self.sheet else bare
+        more = np.arange(2 * self.bodies, dtype=np.int32)
+        first = np.concatenate([first, first[-1] + 1 + more])
+        return first, np.concatenate([column, self.topology.num_vertices + more]), slot, fold
 
     @property
     def skin(self) -> dict[str, Any]:
@@ -68,7 +80,8 @@ class Layout(NamedTuple):
         """The part of it that is about colliders."""
         table = np.array([(shape, *count, first) for shape, count, first in self.shapes], np.int32).reshape(-1, 5)
         shape, count, first = (np.ascontiguousarray(a) for a in (table[:, 0], table[:, 1:4], table[:, 4]))
-        return {"shape": shape, "count": count, "sample": first}
+        carrier = np.array(self.carrier or (-1,) * len(self.shapes), np.int32)
+        return {"shape": shape, "count": count, "sample": first, "carrier": carrier}
 
     @property
     def most(self) -> int:
@@ -111,6 +124,10 @@ class Setting(NamedTuple):
     end_turn: Any
     velocity: Any
     spin: Any
+    origin: Any
+    free: Any
+    lever: Any
+    weight: Any
 
 
 class Solved(NamedTuple):
@@ -126,15 +143,22 @@ class Solved(NamedTuple):
 def _scratch(launch: Any, layout: Layout, like: Any) -> tuple[dict[str, Any], dict[str, Any], Any]:
     """A ``Work``, a ``Matrix``, and a function that makes vectors by name."""
     t, w = kernels(like.dtype, "_precision"), launch.worlds
-    n, e = layout.topology.num_vertices, len(layout.topology.elements)
+    n, e = layout.size, len(layout.topology.elements)
+    shapes, rows = max(len(layout.shapes), 1), max(2 * layout.bodies, 1)
     blocks = len(layout.sparsity[1])
     work = {"inverse": launch.scratch((w, e), t.mat33), "volume": launch.scratch((w, e), t.real)}
     work |= {"mass": launch.scratch((w, n), t.real), "place": launch.scratch((w, n), t.vec3)}
     work |= {"angle": launch.scratch((w, max(len(layout.hinges), 1)), t.real)}
+    work |= {name: launch.scratch((w, shapes), t.vec3) for name in ("end", "velocity", "spin")}
+    work |= {"end_turn": launch.scratch((w, shapes), t.quat)}
+    work |= {name: launch.scratch((w, rows), t.vec3) for name in ("twist", "wrench")}
     names = "room", "bulk", "rest", "dilatation"
     work |= {name: launch.scratch((w, n if layout.mean else 1), t.real) for name in names}
     matrix = {"block": launch.scratch((w, blocks), t.mat33), "diagonal": launch.scratch((w, n), t.mat33)}
     matrix |= {"rise": launch.scratch((w, blocks if layout.mean else 1), t.vec3)}
+    touches = 2 * layout.topology.num_vertices * len(layout.shapes) if layout.bodies else 1
+    touch = {"touch": launch.scratch((w, touches), t.vec3i), "stiffness": launch.scratch((w, touches), t.mat33)}
+    matrix |= {"touches": {"count": launch.scratch((w,), t.integer), **touch}}
     skin, rows = layout.skin, max(2 * layout.room, 1)
     most = max(len(skin["points"]), len(skin["rims"]))
     pairs = {"pair": launch.scratch((w, rows), t.vec3i), "alive": launch.scratch((w, rows), t.integer)}
@@ -266,6 +290,55 @@ def elastic_power(layout: Layout, setting: Setting) -> Array:
     seeds = jax.tree.map(lambda part: jnp.ones(part.shape, part.dtype), _power_shapes(*args))
     wanted = [False] * (len(jax.tree.leaves(args)) - 1) + [True]
     return _power_op.vjp(args, seeds, wanted)[-1]
+
+
+def no_bodies(dtype: Any) -> dict[str, Array]:
+    """The part of a setting that is about bodies that answer to contact, if there are none."""
+    none = jnp.zeros((1, 0, 3), dtype)
+    return {"origin": none, "free": none, "lever": jnp.zeros((1, 0, 3, 3), dtype), "weight": jnp.ones(1, dtype)}
+
+
+def meeting(
+    layout: Layout, setting: Setting, start: Array, origin: Array, twist: Array, mobility: Array
+) -> tuple[Solved, Array]:
+    """A step's displacement, and the twists of the bodies that carry colliders, found together. No gradient flows.
+
+    Args:
+        layout: its ``carrier`` and ``bodies`` say which collider is whose.
+        setting: colliders begin where they are; those that bodies carry end where these go.
+        start: as in :func:`displacement`.
+        origin: of the bodies [m], (world, body, 3).
+        twist: without contact, (world, body, 6): velocity of the origin [m/s], angular velocity [rad/s].
+        mobility: twists by impulses about the origins, (world, 6 body, 6 body).
+
+    Returns:
+        The displacement, and the twists.
+    """
+    worlds, rows, extra = len(twist), 2 * layout.bodies, ((0, 0), (0, 2 * layout.bodies))
+    value, axis = jnp.linalg.eigh(mobility)
+    swift = jnp.diagonal(mobility, axis1=1, axis2=2).reshape(worlds, -1, 6)[..., :3].max((1, 2))
+    weight = 1 / jnp.where(swift > 0, swift, 1)
+    rate = 1 / setting.timestep
+    scale = jnp.sqrt(jnp.maximum(value, 0) * (weight * rate * (rate + setting.damping))[:, None])
+    still = scale > 1e-6 * scale.max(1, keepdims=True)  # where bodies can move; there they begin at rest, apart
+    along = einsum("wij,wi->wj", axis, twist.reshape(worlds, -1))
+    begin = -jnp.where(still, along / jnp.where(still, scale, 1), 0).reshape(worlds, rows, 3)
+    lever = (axis * scale[:, None]).reshape(worlds, rows, 3, rows, 3).swapaxes(2, 3)
+    found: Solved = _newton_op(
+        layout,
+        setting._replace(
+            **{name: jnp.pad(getattr(setting, name), (*extra, (0, 0))) for name in ("x", "force", "before")},
+            area=jnp.pad(setting.area, extra),
+            origin=origin,
+            free=twist.reshape(worlds, rows, 3),
+            lever=lever.reshape(worlds, rows * rows, 3, 3),
+            weight=weight,
+        ),
+        jnp.concatenate([start, begin], 1),
+    )
+    y = found.u[:, layout.topology.num_vertices :]
+    change = (lever * y[:, None, :, None]).sum((2, 4)).reshape(twist.shape)
+    return found._replace(u=found.u[:, : layout.topology.num_vertices]), twist + change
 
 
 @custom_vjp

@@ -5,8 +5,10 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 import jax
+import numpy as np
 
 from .. import coupling
+from ..coupling.surfaces import overlapping
 from ..errors import ModelError
 from ..model import Model
 from ..model import State as RigidState
@@ -21,6 +23,9 @@ Array = jax.Array
 
 REACH = 0.5
 """Distance that the surface of a mesh keeps from particles, in their spacings."""
+
+CLOSE = 0.9
+"""Part of this distance: nearer than that particles do not begin at rest."""
 
 
 @pytree
@@ -104,7 +109,9 @@ def mixed(fillings: Sequence[Filling]) -> Filling | None:
         return fillings[0] if fillings else None
     substeps = max(filling.substeps for filling in fillings)
     together = tuple(filling.replace(substeps=substeps) for filling in fillings)
-    _warn_of_meetings([filling for filling in together if isinstance(filling, Particles)])
+    particles = [filling for filling in together if isinstance(filling, Particles)]
+    _warn_of_meetings(particles)
+    _warn_of_overlaps(particles, [filling for filling in together if isinstance(filling, Bodies)])
     return Mixture(together, substeps)
 
 
@@ -122,3 +129,20 @@ def _warn_of_meetings(particles: list[Particles]) -> None:
             UserWarning,
             stacklevel=5,
         )
+
+
+def _warn_of_overlaps(particles: Sequence[Particles], bodies: Sequence[Bodies]) -> None:
+    """Warn of particles that begin in a soft body or at a cloth, which would throw them away."""
+    meshes = [each for body in bodies for each in zip(body.names, body.media, body.positions, strict=True)]
+    for filling in particles:
+        reach, x = REACH * _spacing(filling.media[0].params), np.asarray(filling.positions)
+        for name, mesh, vertices in meshes:
+            near = overlapping(mesh.params.mesh, vertices, x, CLOSE * reach)
+            met = {thing: int(near[first:last].sum()) for thing, first, last in filling.spans}
+            if found := ", ".join(f"{count} particles of {thing!r}" for thing, count in met.items() if count):
+                warnings.warn(
+                    f"{found} begin inside {name!r} or nearer to it than {reach:.3g} m, half a spacing: it will throw "
+                    "them away, or be turned inside out; move them apart",
+                    UserWarning,
+                    stacklevel=5,
+                )

@@ -5,6 +5,7 @@ import warp as wp
 from .._precision import mat33, real, vec3
 from ..spectral import identity
 from .bend import add_fold_blocks
+from .carried import PRESSING, RUBBING, Touches, add_body_product, add_touch, inverse_block
 from .contact import SMALL_SQUARED, bending, drag, gradient_of, pressure, pressure_slope
 from .element import slope, stiffness
 from .laws import (
@@ -45,47 +46,77 @@ class Matrix:
     rise: wp.array2d(dtype=vec3)  # in the place of block i, j: the derivative of vertex i's dilatation by vertex j
     pairs: Pairs  # of the body with itself
     grid: Grid
+    touches: Touches  # of bodies that answer
 
 
 @wp.func
-def contact_curvature(world: int, i: int, body: Body, setting: Setting, work: Work, projected: int) -> mat33:
-    """The second derivative of a vertex's part of W; projected: without the part by which convex shapes lower it."""
-    total = mat33()
+def curvature_by(world: int, i: int, c: int, body: Body, setting: Setting, work: Work, projected: int):
+    """The second derivative of what a collider adds to W, by how a vertex moves past it: of pressure, and of friction.
+
+    Projected: without the part by which convex shapes lower it.
+    """
+    press = mat33()
+    rub = mat33()
     area = setting.area[world, i]
     k = setting.stiffness[world]
     t = setting.thickness[world]
     rate = real(1.0) / setting.timestep[world]
-    for c in range(body.shape.shape[0]):
-        s = met(world, i, c, body, setting, work)
-        n = gradient_of(s)
-        depth = t - s[3]
-        if depth > real(0.0):
-            total += area * pressure_slope(depth, k, t) * wp.outer(n, n)
-            if projected == 0:
-                turn = setting.end_turn[world, c]
-                bend = bending(
-                    world,
-                    body.shape[c],
-                    body.count[c],
-                    body.sample[c],
-                    setting.field,
-                    setting.size[world, c],
-                    setting.end[world, c],
-                    turn,
-                    work.place[world, i],
-                    n,
-                )
-                total -= area * pressure(depth, k, t) * bend
-        o, hold = held(world, i, c, body, setting)
-        if hold > real(0.0) and rate > real(0.0):
-            w = slipping_past(world, i, c, o, setting, work)
-            speed = wp.sqrt(wp.max(wp.dot(w, w), SMALL_SQUARED))
-            slip = setting.slip[world]
-            across = drag(speed, slip)
+    s = met(world, i, c, body, setting, work)
+    n = gradient_of(s)
+    depth = t - s[3]
+    if depth > real(0.0):
+        press += area * pressure_slope(depth, k, t) * wp.outer(n, n)
+        if projected == 0:
+            turn = work.end_turn[world, c]
+            bend = bending(
+                world,
+                body.shape[c],
+                body.count[c],
+                body.sample[c],
+                setting.field,
+                setting.size[world, c],
+                work.end[world, c],
+                turn,
+                work.place[world, i],
+                n,
+            )
+            press -= area * pressure(depth, k, t) * bend
+    o, hold = held(world, i, c, body, setting)
+    if hold > real(0.0) and rate > real(0.0):
+        w = slipping_past(world, i, c, o, setting, work)
+        speed = wp.sqrt(wp.max(wp.dot(w, w), SMALL_SQUARED))
+        slip = setting.slip[world]
+        across = drag(speed, slip)
+        along = across  # of a light body: where friction is at its full size the slope would let it slide for ever
+        if projected == 0 or body.carrier[c] < 0:
             along = real(2.0) * wp.max(real(0.0), real(1.0) - speed / slip) / slip
-            d = w / speed
-            total += hold * rate * (across * (identity() - wp.outer(o, o)) + (along - across) * wp.outer(d, d))
+        d = w / speed
+        rub = hold * rate * (across * (identity() - wp.outer(o, o)) + (along - across) * wp.outer(d, d))
+    return press, rub
+
+
+@wp.func
+def contact_curvature(world: int, i: int, body: Body, setting: Setting, work: Work, projected: int) -> mat33:
+    """That of all colliders."""
+    total = mat33()
+    for c in range(body.shape.shape[0]):
+        press, rub = curvature_by(world, i, c, body, setting, work, projected)
+        total += press + rub
     return total
+
+
+@wp.func
+def list_touches(world: int, body: Body, setting: Setting, work: Work, projected: int, touches_out: Touches):
+    """The vertices that colliders of bodies touch."""
+    count = int(0)
+    for i in range(setting.v.shape[1]):
+        if setting.area[world, i] > real(0.0):
+            for c in range(body.shape.shape[0]):
+                if body.carrier[c] >= 0:
+                    press, rub = curvature_by(world, i, c, body, setting, work, projected)
+                    count = add_touch(world, i, c, PRESSING, press, count, touches_out)
+                    count = add_touch(world, i, c, RUBBING, rub, count, touches_out)
+    touches_out.count[world] = count
 
 
 @wp.func
@@ -183,6 +214,13 @@ def hessian(
                 matrix_out.block[world, t] = k
                 if preconditioned != 0:
                     matrix_out.diagonal[world, i] = safe_inverse(matrix_out.diagonal[world, i] + k)
+    if setting.free.shape[1] > 0:
+        list_touches(world, body, setting, work, projected, matrix_out.touches)
+        if preconditioned != 0:
+            for e in range(setting.free.shape[1]):
+                i = setting.v.shape[1] + e
+                k = inverse_block(world, e, work.mass[world, i] * c, body, setting, work, matrix_out.touches)
+                matrix_out.diagonal[world, i] = k
 
 
 @wp.func
@@ -196,7 +234,13 @@ def safe_inverse(k: mat33) -> mat33:
 
 @wp.func
 def multiply(
-    world: int, body: Body, work: Work, matrix: Matrix, p: wp.array2d(dtype=vec3), product_out: wp.array2d(dtype=vec3)
+    world: int,
+    body: Body,
+    setting: Setting,
+    work: Work,
+    matrix: Matrix,
+    p: wp.array2d(dtype=vec3),
+    product_out: wp.array2d(dtype=vec3),
 ) -> real:
     """H p on the vertices that are not pinned, zero on the others; returns p . H p. p is zero where pinned."""
     for i in range(p.shape[1]):
@@ -215,6 +259,8 @@ def multiply(
                 product_out[world, j] = product_out[world, j] + change * matrix.rise[world, t]
     if body.skin.room > 0:
         add_self_product(world, body, matrix.pairs, matrix.grid, p, product_out)
+    if setting.free.shape[1] > 0:
+        add_body_product(world, body, setting, work, matrix.touches, p, product_out)
     total = real(0.0)
     for i in range(p.shape[1]):
         if body.pinned[i] != 0:

@@ -11,6 +11,7 @@ import warp as wp
 
 from .._precision import real, tolerance, vec2, vec3
 from .bend import add_fold_force, fold_work, set_up_folds
+from .carried import add_body_force, carry
 from .hessian import Matrix, hessian, multiply
 from .potential import ROUNDING, Body, Setting, Work, deformation, gradient, move, potential, set_up
 from .self_contact import add_self_force, look_ahead, self_work, set_out
@@ -21,14 +22,20 @@ INVERTED = wp.constant(256)
 
 STILL = wp.constant(tolerance(1.0e-9, 1.0e-4))
 """After a whole step shorter than this fraction of the mean edge only rounding changes: Newton doubles the digits."""
+CLOSER = wp.constant(tolerance(1.0e-13, 1.0e-5))
+"""The same among bodies that answer: the Hessian leaves out how forces turn with them, so digits do not double."""
 NEAR = wp.constant(real(0.3))
 """After a step shorter than this part of the mean edge the next tries the true Hessian, with which it is quadratic."""
+SHORT = wp.constant(real(0.1))
+"""After a smaller part of a step the projected Hessian is tried: the true one leads too far."""
 LOOSE = wp.constant(real(1.0e-2))
 """Part of the gradient that conjugate gradients may leave in the first step; later ones follow the step's length."""
 TIGHT = wp.constant(tolerance(1.0e-8, 1.0e-4))
 """The smallest such part."""
 DESCENT = wp.constant(real(1.0e-4))
 """Part of the decrease that the slope promises, with which the line search is content (Armijo 1966)."""
+HALVED = wp.constant(real(0.5))
+"""Part of the imbalance that a step may leave if it does not lower the potential."""
 BLUR = wp.constant(tolerance(1.0e-14, 1.0e-6))
 """Part of the potential's terms that its rounding may be."""
 NONE = wp.constant(real(1.0e-30))
@@ -63,7 +70,7 @@ class Krylov:
 
 @wp.func
 def conjugate_gradients(
-    world: int, body: Body, work: Work, matrix: Matrix, part: real, most: int, descent_out: Descent
+    world: int, body: Body, setting: Setting, work: Work, matrix: Matrix, part: real, most: int, descent_out: Descent
 ) -> int:
     """Solve H search = -gradient until this part of the residual is left; returns whether all curvature was positive.
 
@@ -81,7 +88,7 @@ def conjugate_gradients(
     goal = part * part * rz
     positive = int(1)
     for k in range(most):
-        curvature = multiply(world, body, work, matrix, descent_out.direction, descent_out.product)
+        curvature = multiply(world, body, setting, work, matrix, descent_out.direction, descent_out.product)
         if curvature <= real(0.0):
             positive = 0
             if k == 0:
@@ -118,6 +125,14 @@ def whole_potential(
     return value
 
 
+@wp.func
+def move_all(world: int, body: Body, setting: Setting, u: wp.array2d(dtype=vec3), work_out: Work):
+    """Move the vertices, and the bodies that answer to contact."""
+    move(world, body, setting, u, work_out)
+    if setting.free.shape[1] > 0:
+        carry(world, body, setting, u, work_out)
+
+
 @wp.func(inline=False)
 def imbalance(
     world: int,
@@ -134,6 +149,8 @@ def imbalance(
         size += add_fold_force(world, body, setting, work, descent_out.gradient)
     if body.skin.room > 0:
         size += add_self_force(world, body, setting, work, matrix.pairs, matrix.grid, descent_out.gradient)
+    if setting.free.shape[1] > 0:
+        size += add_body_force(world, body, setting, work, descent_out.gradient)
     left = real(0.0)
     for i in range(u.shape[1]):
         left += wp.dot(descent_out.gradient[world, i], descent_out.gradient[world, i])
@@ -195,7 +212,7 @@ def newton(
     else:
         for i in range(n):
             u_out[world, i] = start[world, i]
-    move(world, body, setting, u_out, work_out)
+    move_all(world, body, setting, u_out, work_out)
     value = whole_potential(world, body, setting, u_out, work_out, matrix_out)
     part = LOOSE
     done = int(0)
@@ -214,10 +231,15 @@ def newton(
             for projected in range(kinds):
                 if solved == 0 and (near != 0 or projected == 1):
                     hessian(world, body, setting, work_out, projected, projected, matrix_out)
-                    solved = conjugate_gradients(world, body, work_out, matrix_out, part, max_solve, descent_out)
+                    solved = conjugate_gradients(
+                        world, body, setting, work_out, matrix_out, part, max_solve, descent_out
+                    )
             decrease = real(0.0)
+            longest = real(0.0)
             for i in range(n):
                 decrease += wp.dot(descent_out.gradient[world, i], descent_out.search[world, i])
+                longest = wp.max(longest, wp.length(descent_out.search[world, i]))
+            longest = longest / length
             step = real(1.0)
             if body.skin.room > 0:
                 step = look_ahead(
@@ -228,28 +250,42 @@ def newton(
                 if found == 0:
                     for i in range(n):
                         descent_out.trial[world, i] = u_out[world, i] + step * descent_out.search[world, i]
-                    move(world, body, setting, descent_out.trial, work_out)
+                    move_all(world, body, setting, descent_out.trial, work_out)
                     after = whole_potential(world, body, setting, descent_out.trial, work_out, matrix_out)
-                    if after[0] <= value[0] + DESCENT * step * decrease + BLUR * value[1]:
+                    rise = after[0] - value[0]
+                    blur = BLUR * value[1]
+                    if setting.free.shape[1] == 0:
+                        if rise <= DESCENT * step * decrease + blur:
+                            found = 1
+                    elif rise <= DESCENT * step * decrease - blur or longest <= CLOSER:
                         found = 1
+                    else:  # bodies turn as they move, so that W is only nearly what the forces lower, or it is blurred
+                        left = imbalance(world, body, setting, descent_out.trial, work_out, matrix_out, descent_out)
+                        most = ratio
+                        if rise > blur:
+                            most = HALVED * ratio
+                        if left < most:
+                            found = 1
+                    if found != 0:
                         value = after
                     else:
                         step = real(0.5) * step
             if found == 0:
-                move(world, body, setting, u_out, work_out)
+                move_all(world, body, setting, u_out, work_out)
+                ratio = imbalance(world, body, setting, u_out, work_out, matrix_out, descent_out)
                 if near == 0:
                     stuck = 1
                 near = 0
             else:
-                longest = real(0.0)
                 for i in range(n):
                     u_out[world, i] = descent_out.trial[world, i]
-                    longest = wp.max(longest, wp.length(descent_out.search[world, i]))
-                longest = longest / length
-                if longest <= STILL and step == real(1.0):
+                still = STILL
+                if setting.free.shape[1] > 0:
+                    still = CLOSER
+                if longest <= still and step == real(1.0):
                     done = 1
                 near = 0
-                if longest <= NEAR:
+                if longest <= NEAR and step > SHORT:
                     near = 1
                 part = wp.clamp(longest, TIGHT, LOOSE)
                 ratio = imbalance(world, body, setting, u_out, work_out, matrix_out, descent_out)
@@ -294,7 +330,7 @@ def solve(
     n = u.shape[1]
     set_up(world, body, setting, work_out)
     set_up_folds(world, body, setting, work_out)
-    move(world, body, setting, u, work_out)
+    move_all(world, body, setting, u, work_out)
     if body.skin.room > 0:
         for half in range(2):
             number = int(0)
@@ -336,7 +372,7 @@ def solve(
             if remaining > goal and beta > real(0.0):
                 for i in range(n):
                     krylov_out.z[world, i] = krylov_out.z[world, i] / beta
-                alpha = multiply(world, body, work_out, matrix_out, krylov_out.z, krylov_out.lanczos)
+                alpha = multiply(world, body, setting, work_out, matrix_out, krylov_out.z, krylov_out.lanczos)
                 new_beta = real(0.0)
                 # the rotation that takes this column of the tridiagonal matrix to upper triangular form
                 old_epsilon = epsilon

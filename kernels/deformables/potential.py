@@ -59,6 +59,7 @@ class Body:
     shape: wp.array(dtype=int)  # of each collider
     count: wp.array(dtype=wp.vec3i)
     sample: wp.array(dtype=int)  # of a field, its first
+    carrier: wp.array(dtype=int)  # the body that carries it, if its twist is an unknown (carried.py), else -1
     skin: Skin
 
 
@@ -101,6 +102,11 @@ class Setting:
     end_turn: wp.array2d(dtype=quat)
     velocity: wp.array2d(dtype=vec3)
     spin: wp.array2d(dtype=vec3)
+    # and of bodies that carry them (carried.py): where they begin, velocity and spin without contact, L, and m
+    origin: wp.array2d(dtype=vec3)
+    free: wp.array2d(dtype=vec3)
+    lever: wp.array2d(dtype=mat33)
+    weight: wp.array(dtype=real)
 
 
 @wp.struct
@@ -117,6 +123,13 @@ class Work:
     bulk: wp.array2d(dtype=real)  # the sum of l V / corners
     rest: wp.array2d(dtype=real)  # that of l a V / corners
     dilatation: wp.array2d(dtype=real)  # J
+    # of a collider, how it moves; of bodies, velocity and spin, and force and torque
+    end: wp.array2d(dtype=vec3)
+    end_turn: wp.array2d(dtype=quat)
+    velocity: wp.array2d(dtype=vec3)
+    spin: wp.array2d(dtype=vec3)
+    twist: wp.array2d(dtype=vec3)
+    wrench: wp.array2d(dtype=vec3)
 
 
 @wp.func
@@ -136,16 +149,25 @@ def inertia(setting: Setting, world: int) -> real:
 
 @wp.func
 def pull(setting: Setting, world: int, i: int) -> vec3:
-    """v / h + g."""
+    """v / h + g of a vertex; the unknowns of bodies, behind the vertices, have no weight."""
+    if i >= setting.v.shape[1]:
+        return vec3()
     return setting.v[world, i] / setting.timestep[world] + setting.gravity[world]
 
 
 @wp.func
 def set_up(world: int, body: Body, setting: Setting, work_out: Work):
-    """Volumes, inverse edges at rest and lumped masses."""
+    """Volumes, inverse edges at rest, lumped masses; and how colliders move, unless bodies that answer carry them."""
     corners = body.elements.shape[1]
+    for c in range(body.shape.shape[0]):
+        work_out.end[world, c] = setting.end[world, c]
+        work_out.end_turn[world, c] = setting.end_turn[world, c]
+        work_out.velocity[world, c] = setting.velocity[world, c]
+        work_out.spin[world, c] = setting.spin[world, c]
     for i in range(work_out.mass.shape[1]):
         work_out.mass[world, i] = real(0.0)
+        if i >= setting.v.shape[1]:
+            work_out.mass[world, i] = setting.weight[world]
     for e in range(body.elements.shape[0]):
         rest = across(edges(body.elements, e, setting.rest, world), corners, body.sheet)
         volume = volume_of(rest, corners, setting.thick[world, e])
@@ -231,8 +253,8 @@ def deformation_before(world: int, e: int, body: Body, setting: Setting, work: W
 @wp.func
 def met(world: int, i: int, c: int, body: Body, setting: Setting, work: Work) -> vec4:
     """Gradient and distance of a collider at the end of the step."""
-    turn = setting.end_turn[world, c]
-    end = setting.end[world, c]
+    turn = work.end_turn[world, c]
+    end = work.end[world, c]
     size = setting.size[world, c]
     place = work.place[world, i]
     return apart(world, body.shape[c], body.count[c], body.sample[c], setting.field, size, end, turn, place)
@@ -255,13 +277,13 @@ def slipping_past(world: int, i: int, c: int, n: vec3, setting: Setting, work: W
     """Velocity of a vertex along a collider's surface."""
     arm = setting.before[world, i] - setting.begin[world, c]
     speed = (work.place[world, i] - setting.x[world, i]) / setting.timestep[world]
-    return slipping(speed - setting.velocity[world, c] - wp.cross(setting.spin[world, c], arm), n)
+    return slipping(speed - work.velocity[world, c] - wp.cross(work.spin[world, c], arm), n)
 
 
 @wp.func
 def reach(world: int, i: int, c: int, setting: Setting, work: Work) -> real:
     """A length whose rounding the distance has."""
-    return wp.length(work.place[world, i]) + wp.length(setting.end[world, c]) + setting.thickness[world]
+    return wp.length(work.place[world, i]) + wp.length(work.end[world, c]) + setting.thickness[world]
 
 
 @wp.func
@@ -288,23 +310,30 @@ def contact_work(world: int, i: int, body: Body, setting: Setting, work: Work) -
 
 
 @wp.func
+def force_by(world: int, i: int, c: int, body: Body, setting: Setting, work: Work):
+    """Force of a collider on a vertex, and what its rounding is relative to."""
+    area = setting.area[world, i]
+    k = setting.stiffness[world]
+    t = setting.thickness[world]
+    s = met(world, i, c, body, setting, work)
+    force = area * pressure(t - s[3], k, t) * gradient_of(s)
+    size = area * pressure_slope(t - s[3], k, t) * reach(world, i, c, setting, work)
+    n, hold = held(world, i, c, body, setting)
+    if hold > real(0.0) and real(1.0) / setting.timestep[world] > real(0.0):
+        w = slipping_past(world, i, c, n, setting, work)
+        force -= hold * drag(wp.length(w), setting.slip[world]) * w
+        size += hold
+    return force, size
+
+
+@wp.func
 def contact_force(world: int, i: int, body: Body, setting: Setting, work: Work):
     """Force of all colliders on a vertex, and the square of what its rounding is relative to."""
     total = vec3()
     scale = real(0.0)
-    area = setting.area[world, i]
-    k = setting.stiffness[world]
-    t = setting.thickness[world]
-    rate = real(1.0) / setting.timestep[world]
     for c in range(body.shape.shape[0]):
-        s = met(world, i, c, body, setting, work)
-        total += area * pressure(t - s[3], k, t) * gradient_of(s)
-        size = area * pressure_slope(t - s[3], k, t) * reach(world, i, c, setting, work)
-        n, hold = held(world, i, c, body, setting)
-        if hold > real(0.0) and rate > real(0.0):
-            w = slipping_past(world, i, c, n, setting, work)
-            total -= hold * drag(wp.length(w), setting.slip[world]) * w
-            size += hold
+        force, size = force_by(world, i, c, body, setting, work)
+        total += force
         scale += size * size
     return total, scale
 

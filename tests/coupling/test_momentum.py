@@ -47,7 +47,7 @@ def test_angular_momentum_closes_at_the_contacts_of_vertices():
     assert np.abs(np.asarray(end.state.qvel - scene.state.qvel)[0, 3:]).max() > 1e-3
 
 
-@pytest.mark.parametrize(("name", "density"), [("mpm", 1.0), ("sph", 50.0), ("pbd", 0.2)])
+@pytest.mark.parametrize(("name", "density"), [("mpm", 1.0), ("sph", 50.0), ("pbd", 0.2), ("fem", 1.0)])
 def test_light_balls_do_not_gain_energy(name: str, density: float):
     """A thousandth of the matter's density (an explicit exchange with SPH: a twentieth)."""
     scene = SCENES[name](density=density)

@@ -57,8 +57,8 @@ def scene(order: int = 1, steps: int = 1, sheet: bool = False) -> tuple[fem.Para
 def pairs_of(params: fem.Params, inputs: dict[str, Any]) -> np.ndarray:
     """The pairs of a step, (2 room, 3), those that rub in the second half."""
     start = fem.State(inputs["x"], inputs["v"], jnp.zeros(1), jnp.zeros(1, jnp.uint32))
-    layout, setting, shapes, first, _ = fem._screened(params, start, None, None, (), None)
-    return np.asarray(fem_solve.displacement(layout, fem._first(setting, shapes, 1.0), first).pair[0])
+    layout, setting, shapes, first, _ = fem.screened(params, start, None, None, (), None)
+    return np.asarray(fem_solve.displacement(layout, fem.first_solve(setting, shapes, 1.0), first).pair[0])
 
 
 SLOW = pytest.param(1, 60, False, marks=pytest.mark.slow)

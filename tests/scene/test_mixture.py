@@ -1,15 +1,19 @@
 """Matter of several kinds in one scene: particles, and the meshes that hold them."""
 
+import warnings
+from pathlib import Path
+
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from fphys.deformables import mesh
+from fphys.deformables import fem, mesh
 from fphys.errors import ModelError, UnsupportedError
 from fphys.live import Things
 from fphys.particles import mpm
 from fphys.scene import (
+    FEM,
     MPM,
     PBD,
     SPH,
@@ -17,6 +21,7 @@ from fphys.scene import (
     Cloth,
     Domain,
     Drain,
+    Mesh,
     ObservationSpec,
     Plane,
     Rays,
@@ -29,6 +34,7 @@ from fphys.scene import (
 
 SHEET = mesh.cloth((8, 8), (0.4, 0.4)).vertices
 RIM = tuple(np.flatnonzero(np.abs(SHEET[:, :2] - 0.2).max(1) > 0.199).tolist())
+LAW = fem.NeoHookean(1000.0, 1e5, 0.3)
 WATER = {"mpm": MPM(mpm.Liquid(1000.0, 1e5, gamma=7.0)), "sph": SPH(15.0)}
 
 
@@ -146,3 +152,31 @@ def test_a_live_page_shows_all_of_it():
     shown = Things(world)
     assert set(shown.points(world.init())) == {"water", "sheet"}
     assert shown.sizes == {"water": 0.05} and list(shown.surfaces) == ["sheet"]
+
+
+IN_CUBE = [
+    pytest.param(*given, marks=pytest.mark.extra("meshio"))
+    for given in ((0.43, "cube", 0), (0.39, "cube", 16), (0.3, "cube", 32))
+]
+
+
+@pytest.mark.parametrize(
+    ("height", "body", "count"), [(0.33, "sheet", 0), (0.29, "sheet", 16), (0.26, "sheet", 16), *IN_CUBE]
+)
+def test_particles_that_begin_in_a_mesh_are_warned_of(height: float, body: str, count: int, tmp_path: Path):
+    """Water 0.1 m high about a height, at a cloth at 0.25 m or in a soft cube up to 0.35 m, which is larger."""
+    scene = Scene(timestep=0.004, domain=Domain((0, 0, 0), (0.4, 0.4, 0.6), spacing=0.05))
+    if body == "sheet":
+        scene.add(Cloth((0.4, 0.4), (8, 8), pos=(0.2, 0.2, 0.25)), PBD(0.5, pinned=RIM), name="sheet")
+    else:
+        import meshio
+
+        cube = mesh.box((2, 2, 2), (0.3, 0.3, 0.3))
+        meshio.Mesh(cube.vertices, [("tetra", cube.elements)]).write(tmp_path / "cube.vtk")
+        scene.add(Mesh(tmp_path / "cube.vtk", pos=(0.05, 0.05, 0.05)), FEM(LAW), name="cube")
+    scene.add(Box((0.2, 0.2, 0.1), pos=(0.2, 0.2, height)), WATER["mpm"], name="water")
+    with warnings.catch_warnings(record=True) as found:
+        warnings.simplefilter("always")
+        scene.build(1)
+    said = [str(w.message) for w in found if "begin inside" in str(w.message)]
+    assert [f"{count} particles of 'water' begin inside {body!r}" in text for text in said] == [True] * bool(count)

@@ -1,0 +1,174 @@
+"""Bodies and soft solids of finite elements that meet in steps as long as the bodies' own."""
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import fphys
+from fphys import coupling
+from fphys.deformables import fem, mesh
+from fphys.particles import boundary
+from fphys.testing import check_grads
+
+STEP = 0.01
+
+BALL = """<mujoco><option timestep="0.01" gravity="0 0 -9.81"/><worldbody>
+<body name="ball" pos="0.03 0.02 {height}"><freejoint/>
+<geom name="ball" type="sphere" size="0.1" density="{density}" friction="{friction}"/></body></worldbody></mujoco>"""
+
+FINGER = """<body name="{name}" pos="{x} 0 0"><joint type="slide" axis="{side} 0 0"/>
+<geom name="{name}" type="box" size="0.01 0.04 0.04" mass="0.01" friction="1"/></body>"""
+
+GRIPPER = f"""<mujoco><option timestep="0.01" gravity="0 0 -9.81"/><worldbody>
+<body name="hand" pos="0 0 0"><joint name="lift" type="slide" axis="0 0 1"/>
+<geom size="0.01" pos="0 0 0.2" mass="0.1" contype="0" conaffinity="0"/>
+{FINGER.format(name="left", x=-0.041, side=1)}{FINGER.format(name="right", x=0.041, side=-1)}</body>
+</worldbody></mujoco>"""
+
+
+def block(dtype: Any, **given: Any) -> tuple[fem.Params, fem.State]:
+    """Rubber 0.4 m wide and 0.2 m high, its top at z = 0, held at its bottom."""
+    body = mesh.box((4, 4, 2), (0.4, 0.4, 0.2))
+    x = body.vertices - [0.2, 0.2, 0.2]
+    held = np.flatnonzero(x[:, 2] < -0.199)
+    params = fem.Params(body, fem.NeoHookean(1000.0, 1e5, 0.3), STEP, (0.0, 0.0, -9.81), pinned=held, **given)
+    return params, fem.init(params, jnp.asarray(x, dtype)[None])
+
+
+def on_block(
+    density: float, height: float = 0.1, friction: float = 0.3, dtype: Any = jnp.float64, **given: Any
+) -> tuple[Any, ...]:
+    """A ball above the block: model, its state, medium and matter."""
+    model = fphys.load(BALL.format(height=height, density=density, friction=friction), dtype=dtype)
+    params, matter = block(dtype, **given)
+    return model, fphys.init(model, 1), coupling.FEM(params, ("ball",)), matter
+
+
+def gripper() -> tuple[Any, ...]:
+    """Two fingers of 10 g on a sliding hand, and a soft cube of 0.2 kg between them."""
+    model = fphys.load(GRIPPER, dtype=jnp.float64)
+    body = mesh.box((3, 3, 3), (0.06, 0.06, 0.06))
+    params = fem.Params(body, fem.NeoHookean(1000.0, 2e4, 0.3), STEP, (0.0, 0.0, -9.81))
+    matter = fem.init(params, jnp.asarray(body.vertices - 0.03)[None])
+    return model, fphys.init(model, 1), coupling.FEM(params, ("left", "right")), matter
+
+
+def rolled(scene: tuple[Any, ...], steps: int, force: Any = None) -> tuple[Any, Any]:
+    """States of body and matter some steps later, and all of the body's positions."""
+    model, state, medium, matter = scene
+
+    def advance(now: Any, _: None) -> tuple[Any, Any]:
+        state, (matter,) = coupling.step(model, now[0], (medium,), (now[1],), substeps=1, force=force)
+        return (state, matter), (state.qpos[0], matter.x[0].mean(0))
+
+    return jax.jit(lambda now: jax.lax.scan(advance, now, length=steps))((state, matter))
+
+
+WEIGHT = (0.12 + 0.06**3 * 1000) * 9.81
+"""Of the gripper and the cube [N]."""
+
+
+@pytest.mark.parametrize("density", [1000.0, pytest.param(30.0, marks=pytest.mark.slow), 1.0])
+def test_balls_of_any_density_come_to_rest(density: float):
+    """Down to a thousandth of the solid's, at steps of 10 ms; staggered, the lighter ones are thrown metres high."""
+    (state, matter), (place, _) = rolled(on_block(density, 0.105, friction=0.0), 100)
+    assert not np.asarray(matter.status).any() and not np.asarray(state.status).any()
+    height = np.asarray(place)[:, 2]
+    assert height.min() > 0.07 and height.max() < 0.105
+    assert np.abs(np.asarray(state.qvel)[0, 2]) < 1e-3
+
+
+def test_the_solid_feels_the_motion_that_the_body_has():
+    """A ball of 3 % of the solid's density that spins: among colliders of its final twist the step is the same."""
+    model, state, medium, matter = on_block(30.0, 0.097)
+    state = state.replace(qvel=jnp.asarray([[0.3, 0.1, -0.5, 1.0, 2.0, 0.5]]))
+    end, (after,) = coupling.step(model, state, (medium,), (matter,), substeps=1)
+    turn, spin = np.asarray(end.qvel[0, :3]), np.asarray(end.qvel[0, 3:])  # at first the ball's axes are the world's
+    shape = boundary.sphere(state.qpos[0, :3], 0.1, friction=0.3, velocity=turn, spin=spin)
+    again = fem.step(medium.params, matter, colliders=shape)
+    assert not np.asarray(after.status).any()
+    np.testing.assert_allclose(np.asarray(again.x), np.asarray(after.x), atol=1e-11)
+    free = fphys.step(model, state, jnp.zeros((1, 0)))
+    assert np.abs(np.asarray(free.qvel - end.qvel)).max() > 0.3  # it is in contact
+    wrench = fem.reactions(medium.params, matter, after, shape)
+    given = np.asarray(end.qvel - free.qvel)[0, :3] * float(model.body.mass[0, 1])
+    np.testing.assert_allclose(given, STEP * np.asarray(wrench)[0, 0, :3], atol=1e-9)  # of 0.05
+
+
+def test_light_fingers_hold_a_soft_cube():
+    """Fingers of 10 g press a cube of 0.2 kg with 3 N each, and carry it by friction."""
+    force = jnp.asarray([[WEIGHT, 3.0, 3.0]])
+    (state, matter), (_, middle) = rolled(gripper(), 30, force)
+    assert not np.asarray(matter.status).any() and not np.asarray(state.status).any()
+    middle = np.asarray(middle)
+    assert np.abs(middle[-1] - [0, 0, -0.001]).max() < 3e-4
+    assert np.abs(middle[-1] - middle[-10]).max() < 2e-5  # friction creeps where its speed is below fem.Contact.slip
+    assert np.abs(np.asarray(state.qvel)).max() < 1e-3
+
+
+def test_in_single_precision():
+    given = on_block(10.0, 0.1, dtype=jnp.float32)
+    (state, matter), (place, _) = rolled(given, 50)
+    assert not np.asarray(matter.status).any()
+    _, (exact, _) = rolled(on_block(10.0, 0.1), 50)
+    np.testing.assert_allclose(np.asarray(place)[:10], np.asarray(exact)[:10], atol=1e-4)
+    assert state.qpos.dtype == np.float32
+
+
+def test_a_disk_rests_on_a_strip():
+    """In the plane, where a medium of two coordinates meets a body of six."""
+    xml = BALL.format(height=0.0, density=20.0, friction=0.3).replace('pos="0.03 0.02 0.0"', 'pos="0.03 0.105 0"')
+    model = fphys.load(xml.replace("0 0 -9.81", "0 -9.81 0"), dtype=jnp.float64)
+    body = mesh.box((8, 4), (0.4, 0.2))
+    x = body.vertices - [0.2, 0.2]
+    params = fem.Params(
+        body,
+        fem.NeoHookean(1000.0, 1e5, 0.3),
+        STEP,
+        (0.0, -9.81),
+        pinned=np.flatnonzero(x[:, 1] < -0.199),
+        stiffness_damping=0.02,
+    )
+    scene = model, fphys.init(model, 1), coupling.FEM(params, (0,)), fem.init(params, jnp.asarray(x)[None])
+    (state, matter), (place, _) = rolled(scene, 60)
+    assert not np.asarray(matter.status).any()
+    height = np.asarray(place)[:, 1]
+    assert height.min() > 0.08 and height.max() < 0.106
+    np.testing.assert_allclose(np.asarray(state.qpos)[0, 2], 0.0, atol=1e-9)
+
+
+def test_gradients_of_light_bodies(full: bool):
+    """By both sides' numbers, through steps in contact in which staggered bodies would be thrown away."""
+    model, state, medium, matter = on_block(10.0, 0.097)
+
+    def run(mass: Any, friction: Any, qvel: Any, v: Any, young: Any) -> Any:
+        of = model.replace({"body.mass": mass, "geom.friction": model.geom.friction * friction})
+        params = medium.params.replace(material=fem.NeoHookean(1000.0, 1e5 * young, 0.3))
+        now = state.replace(qvel=qvel), matter.replace(v=v)
+        for _ in range(3):
+            body, (rubber,) = coupling.step(of, now[0], (medium.replace(params=params),), (now[1],), substeps=1)
+            now = body, rubber
+        return now[0].qpos, now[0].qvel, now[1].x
+
+    qvel = jnp.asarray([[0.3, 0.1, -0.5, 1.0, 2.0, 0.5]])
+    args = model.body.mass, jnp.ones((1, 1, 1)), qvel, matter.v, jnp.ones(1)
+    check_grads(jax.jit(run), args, tol=1e-5, directions=8 if full else 1, steps=(1e-3, 1e-4, 1e-5))
+
+
+def test_worlds_do_not_touch():
+    """A world whose ball is not finite, and one far from contact: the others keep their bits."""
+    model, state, medium, matter = on_block(30.0, 0.1)
+    wide = lambda tree, n: jax.tree.map(lambda a: jnp.repeat(a, n, 0), tree)  # noqa: E731
+    step = jax.jit(lambda s, m: coupling.step(model, s, (medium,), (m,), substeps=1))
+    spoilt = wide(state, 3)
+    spoilt = spoilt.replace(qvel=spoilt.qvel.at[1, 2].set(jnp.nan), qpos=spoilt.qpos.at[2, 2].set(1.0))
+    good = wide(state, 3)
+    for _ in range(3):
+        spoilt, (rubber,) = step(spoilt, wide(matter, 3))
+        good, (other,) = step(good, wide(matter, 3))
+    np.testing.assert_array_equal(np.asarray(rubber.x[0]), np.asarray(other.x[0]))
+    np.testing.assert_array_equal(np.asarray(spoilt.qpos[0]), np.asarray(good.qpos[0]))
+    assert np.asarray(spoilt.status)[1] and not np.asarray(spoilt.status)[[0, 2]].any()
