@@ -1,6 +1,8 @@
 """Ready-made models: ``nn.init(partial(nn.models.resnet18, num_classes=10), key)``."""
 
 from .actor_critic import ActorCritic
+from .bart import BART, bart_base
+from .bert import BERT, Encoded, bert_base
 from .cnn import CNN
 from .gpt2 import GPT2, gpt2
 from .lstm_lm import LSTMLanguageModel
@@ -13,6 +15,8 @@ from .vgg import VGG, vgg11, vgg16
 from .vit import ViT, vit_b_16
 
 __all__ = [
+    "BART",
+    "BERT",
     "CNN",
     "GPT2",
     "MLP",
@@ -22,11 +26,14 @@ __all__ = [
     "BasicBlock",
     "Bottleneck",
     "Coded",
+    "Encoded",
     "LSTMLanguageModel",
     "QNetwork",
     "ResNet",
     "SoftActorCritic",
     "ViT",
+    "bart_base",
+    "bert_base",
     "elbo_loss",
     "gpt2",
     "resnet18",
