@@ -97,7 +97,7 @@ class TransformerDecoderLayer(nnx.Module):
             ValueError: a shape does not fit. TypeError: a mask is not boolean.
         """
         fits("x", x, self.features)
-        fits("memory", memory, self.features, len(x))
+        fits("memory", memory, self.features, x.shape[0])
         heads = self.self_attn.num_heads
         own, other = visible(x, x, heads, mask, valid), visible(x, memory, heads, memory_mask, memory_valid)
         x = residual(self, self.norm1, lambda x: self.self_attn(x, mask=own, is_causal=causal), x)
@@ -116,7 +116,7 @@ class TransformerDecoderLayer(nnx.Module):
         """
         fits("memory", memory, self.features)
         key, value = self.multihead_attn.key(memory), self.multihead_attn.value(memory)
-        empty = jnp.zeros((len(memory), length, *key.shape[2:]), key.dtype)
+        empty = jnp.zeros((memory.shape[0], length, *key.shape[2:]), key.dtype)
         return DecoderCache(empty, empty, key, value)
 
     def step(
@@ -137,7 +137,7 @@ class TransformerDecoderLayer(nnx.Module):
         Raises:
             ValueError: a shape does not fit. TypeError: the mask is not boolean.
         """
-        fits("x", x, self.features, len(cache.keys))
+        fits("x", x, self.features, cache.keys.shape[0])
         length = cache.keys.shape[1]
         past = (jnp.arange(length) <= at)[None, None, None]
         other = visible(x, cache.memory_keys, self.self_attn.num_heads, None, memory_valid)

@@ -161,7 +161,7 @@ class BART(nnx.Module):
                 ended = jnp.logical_or(ended, jnp.logical_and(at + 1 >= begun, following == end))
             return (following, ended, caches), following
 
-        start = prompt[:, 0], jnp.zeros(len(prompt), bool), self.decoder.start(memory, begun + length - 1)
+        start = prompt[:, 0], jnp.zeros(prompt.shape[0], bool), self.decoder.start(memory, begun + length - 1)
         _, written = jax.lax.scan(write, start, jnp.arange(begun + length - 1))
         return written[begun - 1 :].T
 
