@@ -97,12 +97,12 @@ def hugging_face_resnet(depths, widths, deep, classes):
 class VGG(nn.Module):
     """torchvision's."""
 
-    def __init__(self, groups, hidden, classes):
+    def __init__(self, groups, hidden, classes, norms=False):
         super().__init__()
         layers, a = [], 3
         for group in groups:
             for width in group:
-                layers += [nn.Conv2d(a, width, 3, padding=1), nn.ReLU()]
+                layers += [nn.Conv2d(a, width, 3, padding=1), *([nn.BatchNorm2d(width)] if norms else []), nn.ReLU()]
                 a = width
             layers.append(nn.MaxPool2d(2))
         self.features = nn.Sequential(*layers)

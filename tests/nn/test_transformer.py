@@ -137,10 +137,11 @@ def test_a_decoder_layer_is_torchs(layer, masks):
 
 @pytest.mark.parametrize("norm_first", [False, True])
 def test_the_whole_transformer_is_torchs(norm_first):
-    masks = {"src_valid": MEMORY_VALID, "memory_valid": MEMORY_VALID, "tgt_valid": VALID, "causal": True}
+    other = MEMORY_VALID[::-1]  # the decoder need not see what the encoder saw
+    masks = {"src_valid": MEMORY_VALID, "memory_valid": other, "tgt_valid": VALID, "causal": True}
     hides = hidden(
         src_key_padding_mask=MEMORY_VALID,
-        memory_key_padding_mask=MEMORY_VALID,
+        memory_key_padding_mask=other,
         tgt_key_padding_mask=VALID,
         tgt_mask=~FUTURE,
     )

@@ -38,6 +38,10 @@ CASES = {
     "resnet, bottleneck": lambda: resnet(models.Bottleneck, lambda *a: plain(R.ResNet(*a))),
     "resnet, Hugging Face": lambda: resnet(models.Bottleneck, R.hugging_face_resnet),
     "vgg": lambda: (partial(models.VGG, R.SMALL.vgg, 7, hidden=12), plain(R.VGG(R.SMALL.vgg, 12, 7))),
+    "vgg, norms": lambda: (
+        partial(models.VGG, R.SMALL.vgg, 7, hidden=12, batch_norm=True),
+        plain(R.VGG(R.SMALL.vgg, 12, 7, norms=True)),
+    ),
     "vit, torchvision": lambda: (partial(models.ViT, 32, 8, **VIT), plain(R.TorchvisionViT(32, 8, 16, 2, 4, 7))),
     "vit, Hugging Face": lambda: (
         partial(models.ViT, 32, 8, **VIT, epsilon=1e-12),
@@ -114,6 +118,7 @@ FULL = {
     "resnet50": lambda: R.ResNet((3, 4, 6, 3), (64, 128, 256, 512), True, 1000),
     "vgg11": lambda: R.VGG(((64,), (128,), (256,) * 2, (512,) * 2, (512,) * 2), 4096, 1000),
     "vgg16": lambda: R.VGG(((64,) * 2, (128,) * 2, (256,) * 3, (512,) * 3, (512,) * 3), 4096, 1000),
+    "vgg11_bn": lambda: R.VGG(((64,), (128,), (256,) * 2, (512,) * 2, (512,) * 2), 4096, 1000, norms=True),
     "vit_b_16": lambda: R.TorchvisionViT(224, 16, 768, 12, 12, 1000),
 }
 
@@ -244,7 +249,7 @@ NAMED = {"gpt2": "openai", "bert_base": "uncased", "bart_base": "facebook"}
 
 def test_the_models_read_the_cache(tmp_path, monkeypatch):
     monkeypatch.setenv("FPHYS_CACHE", str(tmp_path))
-    for name in ("resnet18", "resnet34", "resnet50", "vgg11", "vgg16", "vit_b_16", *NAMED):
+    for name in ("resnet18", "resnet34", "resnet50", "vgg11", "vgg16", "vgg11_bn", "vgg16_bn", "vit_b_16", *NAMED):
         which = NAMED.get(name, "imagenet")
         with pytest.raises(FileNotFoundError, match=f"{name}-{which}.safetensors"):
             shapes(partial(getattr(models, name), pretrained=True))

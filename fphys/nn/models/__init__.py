@@ -11,7 +11,7 @@ from .q_network import QNetwork
 from .resnet import BasicBlock, Bottleneck, ResNet, resnet18, resnet34, resnet50
 from .soft_actor_critic import SoftActorCritic
 from .vae import VAE, Coded, elbo_loss
-from .vgg import VGG, vgg11, vgg16
+from .vgg import VGG, vgg11, vgg11_bn, vgg16, vgg16_bn
 from .vit import ViT, vit_b_16
 
 __all__ = [
@@ -40,6 +40,8 @@ __all__ = [
     "resnet34",
     "resnet50",
     "vgg11",
+    "vgg11_bn",
     "vgg16",
+    "vgg16_bn",
     "vit_b_16",
 ]
