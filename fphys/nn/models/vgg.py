@@ -31,7 +31,7 @@ class VGG(nnx.Module):
         batch_norm: bool = False,
         rngs: nnx.Rngs,
     ):
-        """Args: the widths of each group's convolutions and of the hidden layers, and whether a convolution has a norm."""
+        """Args: the widths of each group's convolutions and of the hidden layers; whether convolutions have norms."""
         layers, features = [], in_channels
         for group in groups:
             for width in group:
