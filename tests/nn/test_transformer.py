@@ -135,8 +135,7 @@ def test_a_decoder_layer_is_torchs(layer, masks):
     agree("TransformerDecoderLayer", LAYERS[layer], [X, MEMORY], *DECODER[masks])
 
 
-@pytest.mark.parametrize("norm_first", [False, True])
-def test_the_whole_transformer_is_torchs(norm_first):
+def test_the_whole_transformer_is_torchs():
     other = MEMORY_VALID[::-1]  # the decoder need not see what the encoder saw
     masks = {"src_valid": MEMORY_VALID, "memory_valid": other, "tgt_valid": VALID, "causal": True}
     hides = hidden(
@@ -145,7 +144,7 @@ def test_the_whole_transformer_is_torchs(norm_first):
         tgt_key_padding_mask=VALID,
         tgt_mask=~FUTURE,
     )
-    agree("Transformer", {"norm_first": norm_first}, [MEMORY, X], masks, hides)
+    agree("Transformer", LAYERS["norms first"], [MEMORY, X], masks, hides)
 
 
 def kept(keep, shape):
@@ -215,12 +214,12 @@ def test_layers_begin_with_weights_of_their_own():
         nn.TransformerEncoder(nn.TransformerEncoderLayer(8, 2, rngs=nn.Rngs(0)), 2, rngs=nn.Rngs(0))
 
 
-@pytest.mark.parametrize("norm_first", [False, True])
-def test_one_position_at_a_time(norm_first):
+@pytest.mark.parametrize(("norm_first", "count"), [(False, 2), (True, 1)])
+def test_one_position_at_a_time(norm_first, count):
     """The cache gives what the whole sequence gives, to rounding, and its gradient."""
-    reference = torch.nn.TransformerDecoder(theirs("TransformerDecoderLayer", norm_first=norm_first), 2)
+    reference = torch.nn.TransformerDecoder(theirs("TransformerDecoderLayer", norm_first=norm_first), count)
     layer = partial(nn.TransformerDecoderLayer, 8, 2, 12, norm_first=norm_first)  # with dropout, which is off
-    module, params, aux = filled(partial(nn.TransformerDecoder, layer, 2), reference)
+    module, params, aux = filled(partial(nn.TransformerDecoder, layer, count), reference)
     x, memory, valid = jnp.asarray(X), jnp.asarray(MEMORY), jnp.asarray(MEMORY_VALID)
 
     def whole(params, x, memory):
