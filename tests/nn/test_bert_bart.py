@@ -70,7 +70,7 @@ def test_bert_without_segments_and_padding():
     np.testing.assert_allclose(found.pooled, pooled, **CLOSE)
 
 
-def test_files_of_parts_of_bert():
+def test_files_of_parts_of_bert(tmp_path):
     """Of BertModel, whose names have no prefix and which has no head, and of BertForMaskedLM, which has no pooler."""
     weights = reference("BERT").hugging_face()
     bare = {name.removeprefix("bert."): v for name, v in weights.items() if not name.startswith("cls.")}
@@ -86,6 +86,15 @@ def test_files_of_parts_of_bert():
         nn.apply(*filled(partial(MAKE["BERT"], head=False), bare), TOKENS, method="logits")
     with pytest.raises(nn.WeightsError, match=r"head\.bias is missing; head\.dense"):
         filled(MAKE["BERT"], bare)
+
+    torch.save(bare, tmp_path / "bare.pth")
+
+    def build(rngs):
+        return nn.weights.pretrained(MAKE["BERT"](rngs=rngs), "small", tmp_path / "bare.pth", new_head=True)
+
+    _, params, _ = nn.init(build, jax.random.key(0))
+    np.testing.assert_array_equal(params["pooler"]["bias"], bare["pooler.dense.bias"])
+    assert params["head"]["dense"]["kernel"].std() > 0.1 and not params["head"]["bias"].any()
 
 
 @pytest.fixture(scope="module")
