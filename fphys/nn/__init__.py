@@ -57,6 +57,9 @@ from jax.nn import mish, one_hot
 
 from . import models
 from . import signature as signature
+from .decoder import DecoderCache, TransformerDecoder, TransformerDecoderLayer
+from .encoder import TransformerEncoder, TransformerEncoderLayer
+from .encoder_decoder import Transformer
 from .layers import (
     AdaptiveAvgPool2d,
     AvgPool2d,
@@ -93,6 +96,7 @@ __all__ = [
     "Conv2d",
     "Conv3d",
     "ConvTranspose",
+    "DecoderCache",
     "Dict",
     "Dropout",
     "Einsum",
@@ -123,7 +127,12 @@ __all__ = [
     "SimpleCell",
     "SpectralNorm",
     "Structure",
+    "Transformer",
     "TransformerBlock",
+    "TransformerDecoder",
+    "TransformerDecoderLayer",
+    "TransformerEncoder",
+    "TransformerEncoderLayer",
     "Variable",
     "WeightNorm",
     "WeightsError",

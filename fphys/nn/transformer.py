@@ -19,12 +19,12 @@ Array = jax.Array
 __all__ = ["SPLIT", "MultiHeadAttention", "TransformerBlock", "attention"]
 
 SPLIT: tuple[tuple[str, tuple[str | None, ...]], ...] = (
-    (r"attention\.(query|key|value)\.kernel", (None, "model", None)),
-    (r"attention\.(query|key|value)\.bias", ("model", None)),
-    (r"attention\.out\.kernel", ("model", None, None)),
-    (r"\bup\.kernel", (None, "model")),
-    (r"\bup\.bias", ("model",)),
-    (r"\bdown\.kernel", ("model", None)),
+    (r"(attention|attn)\.(query|key|value)\.kernel", (None, "model", None)),
+    (r"(attention|attn)\.(query|key|value)\.bias", ("model", None)),
+    (r"(attention|attn)\.out\.kernel", ("model", None, None)),
+    (r"\b(up|linear1)\.kernel", (None, "model")),
+    (r"\b(up|linear1)\.bias", ("model",)),
+    (r"\b(down|linear2)\.kernel", ("model", None)),
 )
 """How devices share a block's weights, for :func:`fphys.distributed.place`: each has some of the heads and some of the
 MLP's neurons, so that two sums over devices are left, at the ends of attention and MLP (Shoeybi et al. 2019)."""
@@ -58,6 +58,11 @@ def attention(query: Array, key: Array, value: Array, **options: Any) -> Array:
 def _wide(query: Array, key: Array, value: Array, **options: Any) -> Array:
     """Attention in float32, rounded to the arrays' own precision."""
     return attention(*(a.astype(jnp.float32) for a in (query, key, value)), **options).astype(query.dtype)
+
+
+def exact_gelu(x: Array) -> Array:
+    """x Φ(x), shape (...), which torch calls "gelu"; ``nn.gelu`` approximates it by default."""
+    return nnx.gelu(x, approximate=False)
 
 
 class MultiHeadAttention(nnx.MultiHeadAttention):

@@ -5,6 +5,7 @@ ours. Our names are attribute paths: ``layer1.0.conv1.kernel``. A classifier has
 ``HEAD``. Nothing is ever downloaded.
 """
 
+import json
 import os
 import re
 import warnings
@@ -22,6 +23,7 @@ from .pure import Aux, Params, Structure, split
 
 VARIABLE = "FPHYS_CACHE"
 SUFFIXES = (".safetensors", ".pth", ".pt", ".bin")
+INDEX = ".index.json"
 _TYPES = "F64 F32 F16 BF16 I64 I32 I16 I8 U64 U32 U16 U8 BOOL C64".split()  # safetensors'
 Weights = dict[str, np.ndarray]
 Rule = tuple[str, str | Callable[[re.Match[str]], str]]
@@ -37,7 +39,8 @@ def read_weights(path: str | os.PathLike[str]) -> Weights:
 
     Args:
         path: ``.safetensors``; or torch's formats ``.pth``, ``.pt`` and ``.bin``, which need torch. Only tensors are
-            read from the latter; no code in such a file runs.
+            read from the latter; no code in such a file runs. Or ``.index.json``, which Hugging Face writes beside a
+            model in several files: it names them.
 
     Raises:
         FileNotFoundError: there is no such file. WeightsError: it is damaged, or holds something other than tensors.
@@ -48,9 +51,29 @@ def read_weights(path: str | os.PathLike[str]) -> Weights:
         raise FileNotFoundError(f"{path}: there is no such file of weights")
     if path.suffix == ".safetensors":
         return read_safetensors(path)
+    if path.name.endswith(INDEX):
+        return _read_parts(path)
     if path.suffix not in SUFFIXES:
-        raise WeightsError(f"{path}: {path.suffix!r} is not a format of weights; known are {', '.join(SUFFIXES)}")
+        known = ", ".join((*SUFFIXES, INDEX))
+        raise WeightsError(f"{path}: {path.suffix!r} is not a format of weights; known are {known}")
     return _from_torch(path)
+
+
+def _read_parts(index: Path) -> Weights:
+    """The arrays of all files that an index names."""
+    try:
+        places = json.loads(index.read_text(encoding="utf-8"))["weight_map"]
+        parts = {Path(part) for part in places.values()}
+    except (OSError, ValueError, KeyError, AttributeError, TypeError) as cause:
+        raise WeightsError(f"{index}: damaged, or not an index with a weight_map of arrays and files") from cause
+    if strange := sorted(str(part) for part in parts if part.name != str(part) or part.suffix not in SUFFIXES):
+        raise WeightsError(f"{index}: names {strange[0]}, must name files of weights in its own folder")
+    found: Weights = {}
+    for part in sorted(parts):
+        found |= read_weights(index.parent / part)
+    if absent := sorted(places.keys() - found.keys()):
+        raise WeightsError(f"{index}: {absent[0]} is not in {places[absent[0]]}: download or write the files again")
+    return found
 
 
 def write_weights(path: str | os.PathLike[str], params: Params, aux: Aux) -> None:
@@ -111,9 +134,10 @@ def load_weights(
     Args:
         module, params, aux: from :func:`fphys.nn.init`, or their shapes from ``jax.eval_shape``.
         weights: arrays or torch tensors by name, from :func:`read_weights` or a state dict. Names may be our own for
-            every model, torchvision's for ResNet, ViT and VGG, and Hugging Face's for ResNet, ViT and GPT-2. For a
-            module of your own they may be torch's, if its attributes have the same names: layouts follow from what
-            stands there (kernel, scale, embedding, statistics, recurrent layers, packed attention).
+            every model, torchvision's for ResNet, ViT and VGG, and Hugging Face's for ResNet, ViT, GPT-2, BERT and
+            BART. For a layer here that torch has, and a module of your own whose attributes have the same names, they
+            may be torch's: layouts follow from what stands there (kernel, scale, embedding, statistics, recurrent
+            layers, packed attention).
         strict: whether every parameter must be given. If not, missing ones keep their value. What is given must be in
             the model in any case.
 
@@ -204,6 +228,18 @@ def translate(weights: Weights, rules: Sequence[Rule]) -> Weights:
     return found
 
 
+def without_copies(weights: Weights, name: str, copies: Collection[str]) -> Weights:
+    """Drop arrays that repeat another one, as output layers do that share the tokens' embedding.
+
+    Raises:
+        WeightsError: one differs, so that the model is another.
+    """
+    for copy in copies:
+        if copy in weights and name in weights and not np.array_equal(weights[copy], weights[name]):
+            raise WeightsError(f"{copy} differs from {name}: the file's model does not share them, and this one does")
+    return {key: value for key, value in weights.items() if key not in copies}
+
+
 def _by_own_names(module: Structure, weights: Mapping[str, Any], own: Collection[str]) -> Weights:
     """The arrays by our names, whosever names they have."""
     given = {name: _array(value) for name, value in weights.items()}
@@ -279,7 +315,7 @@ def _state(model: nnx.Module, tree: Any) -> nnx.State:
 
 def _find(name: str, which: str | os.PathLike[str]) -> Path:
     path = Path(which)
-    if path.suffix in SUFFIXES:
+    if path.suffix in SUFFIXES or path.name.endswith(INDEX):
         return path
     folder = Path(os.environ.get(VARIABLE) or Path.home() / ".cache" / "fphys") / "weights"
     for suffix in SUFFIXES:

@@ -24,6 +24,13 @@ def tokens():
     return RNG.integers(0, 20, (2, 5)).astype(np.int32)
 
 
+class Copyist(models.BART):
+    """Reads what it writes, so that it has one input."""
+
+    def __call__(self, tokens):
+        return super().__call__(tokens, tokens)
+
+
 SMALL = {"widths": (4, 4, 6, 6)}
 MODELS = {
     "mlp": (partial(models.MLP, 6, (16, 16), 4), real(3, 6)),
@@ -37,6 +44,8 @@ LARGE = {
     "cnn": (partial(models.CNN, (8, 8, 1), 3, widths=(2, 3), hidden=5), real(2, 8, 8, 1)),
     "vgg": (partial(models.VGG, ((2,), (3,)), 3, hidden=4), real(2, 28, 28, 3)),
     "vit": (partial(models.ViT, 8, 4, 3, features=8, depth=1, num_heads=2), real(2, 8, 8, 3)),
+    "bert": (partial(models.BERT, 20, 8, features=16, depth=1, num_heads=2, head=False), tokens()),
+    "bart": (partial(Copyist, 20, 8, features=16, depth=1, num_heads=2), tokens()),
     "vae": (partial(models.VAE, 12, 8, 3), real(2, 12)),
     "q": (partial(models.QNetwork, 4, 2, hidden=(6, 5)), real(2, 4)),
     "actor critic": (partial(models.ActorCritic, 4, 2, hidden=(6, 5)), real(2, 4)),

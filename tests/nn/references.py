@@ -97,12 +97,12 @@ def hugging_face_resnet(depths, widths, deep, classes):
 class VGG(nn.Module):
     """torchvision's."""
 
-    def __init__(self, groups, hidden, classes):
+    def __init__(self, groups, hidden, classes, norms=False):
         super().__init__()
         layers, a = [], 3
         for group in groups:
             for width in group:
-                layers += [nn.Conv2d(a, width, 3, padding=1), nn.ReLU()]
+                layers += [nn.Conv2d(a, width, 3, padding=1), *([nn.BatchNorm2d(width)] if norms else []), nn.ReLU()]
                 a = width
             layers.append(nn.MaxPool2d(2))
         self.features = nn.Sequential(*layers)
@@ -247,3 +247,119 @@ def tied(model):
 
 SMALL = SimpleNamespace(resnet=((1, 2, 1, 1), (8, 8, 16, 16)), vgg=((4, 6), (8,), (8, 8)))
 """Depths and widths that have every kind of block with few parameters."""
+
+
+def parted(layer):
+    """The arrays of torch's layer by name, with query, key and value apart."""
+    found = {}
+    for name, value in layer.state_dict().items():
+        stem, packed, leaf = name.partition("in_proj_")
+        parts = dict(zip("qkv", value.chunk(3), strict=True)) if packed else {}
+        found |= {f"{stem}{part}.{leaf}": rows for part, rows in parts.items()} if packed else {name: value}
+    return found
+
+
+def renamed(state, names, prefix):
+    """The arrays under other names: each part of the names is looked up."""
+    found = {}
+    for name, value in state.items():
+        stem, _, leaf = name.rpartition(".")
+        found[f"{prefix}{names[stem]}.{leaf}"] = value
+    return found
+
+
+BERT_NAMES = {
+    "self_attn.q": "attention.self.query", "self_attn.k": "attention.self.key", "self_attn.v": "attention.self.value",
+    "self_attn.out_proj": "attention.output.dense", "norm1": "attention.output.LayerNorm",
+    "linear1": "intermediate.dense", "linear2": "output.dense", "norm2": "output.LayerNorm",
+}  # fmt: skip
+BART_NAMES = {
+    "self_attn.q": "self_attn.q_proj", "self_attn.k": "self_attn.k_proj", "self_attn.v": "self_attn.v_proj",
+    "self_attn.out_proj": "self_attn.out_proj", "norm1": "self_attn_layer_norm", "linear1": "fc1", "linear2": "fc2",
+    "multihead_attn.q": "encoder_attn.q_proj", "multihead_attn.k": "encoder_attn.k_proj",
+    "multihead_attn.v": "encoder_attn.v_proj", "multihead_attn.out_proj": "encoder_attn.out_proj",
+}  # fmt: skip
+
+
+class BERT(nn.Module):
+    """BERT of torch's layers, and the state dict of transformers' BertForPreTraining."""
+
+    def __init__(self, vocabulary, positions, d, depth, heads, hidden):
+        super().__init__()
+        self.tokens, self.positions = nn.Embedding(vocabulary, d), nn.Embedding(positions, d)
+        self.segments, self.norm = nn.Embedding(2, d), nn.LayerNorm(d, eps=1e-12)
+        options = {"activation": "gelu", "layer_norm_eps": 1e-12, "batch_first": True}
+        self.layers = nn.ModuleList(
+            [nn.TransformerEncoderLayer(d, heads, hidden, 0.0, **options) for _ in range(depth)]
+        )
+        self.pooler, self.dense = nn.Linear(d, d), nn.Linear(d, d)
+        self.dense_norm, self.bias = nn.LayerNorm(d, eps=1e-12), nn.Parameter(torch.zeros(vocabulary))
+
+    def forward(self, tokens, segments, valid):
+        x = self.tokens(tokens) + self.segments(segments) + self.positions(torch.arange(tokens.shape[1]))
+        x = self.norm(x)
+        for layer in self.layers:
+            x = layer(x, src_key_padding_mask=~valid)
+        logits = self.dense_norm(nn.functional.gelu(self.dense(x))) @ self.tokens.weight.T + self.bias
+        return x, torch.tanh(self.pooler(x[:, 0])), logits
+
+    def hugging_face(self):
+        body = named(
+            embeddings=named(
+                word_embeddings=self.tokens,
+                position_embeddings=self.positions,
+                token_type_embeddings=self.segments,
+                LayerNorm=self.norm,
+            ),
+            pooler=named(dense=self.pooler),
+        )
+        head = named(transform=named(dense=self.dense, LayerNorm=self.dense_norm), decoder=self.tokens)
+        state = named(bert=body, cls=named(predictions=head, seq_relationship=nn.Linear(2, 2))).state_dict()
+        state |= {"cls.predictions.bias": self.bias, "cls.predictions.decoder.bias": self.bias}
+        state["bert.embeddings.position_ids"] = torch.arange(9)[None]  # a constant of old files
+        for i, layer in enumerate(self.layers):
+            state |= renamed(parted(layer), BERT_NAMES, f"bert.encoder.layer.{i}.")
+        return state
+
+
+class BART(nn.Module):
+    """BART of torch's layers, and the state dict of transformers' BartForConditionalGeneration."""
+
+    def __init__(self, vocabulary, positions, d, depth, heads, hidden):
+        super().__init__()
+        self.tokens, options = nn.Embedding(vocabulary, d), {"activation": "gelu", "batch_first": True}
+        self.places = nn.ModuleList([nn.Embedding(positions + 2, d) for _ in range(2)])
+        self.norms = nn.ModuleList([nn.LayerNorm(d) for _ in range(2)])
+        args = d, heads, hidden, 0.0
+        self.encoder = nn.ModuleList([nn.TransformerEncoderLayer(*args, **options) for _ in range(depth)])
+        self.decoder = nn.ModuleList([nn.TransformerDecoderLayer(*args, **options) for _ in range(depth)])
+
+    def forward(self, source, target, valid):
+        def embed(tokens, part):
+            return self.norms[part](self.tokens(tokens) + self.places[part](torch.arange(tokens.shape[1]) + 2))
+
+        memory, x = embed(source, 0), embed(target, 1)
+        for layer in self.encoder:
+            memory = layer(memory, src_key_padding_mask=~valid)
+        future = torch.ones(target.shape[1], target.shape[1]).triu(1).bool()
+        for layer in self.decoder:
+            x = layer(x, memory, tgt_mask=future, memory_key_padding_mask=~valid)
+        return x @ self.tokens.weight.T
+
+    def generate(self, source, tokens, length, valid):
+        for _ in range(length):
+            tokens = torch.cat([tokens, self(source, tokens, valid)[:, -1:].argmax(-1)], 1)
+        return tokens[:, -length:]
+
+    def hugging_face(self):
+        parts = {
+            name: named(embed_tokens=self.tokens, embed_positions=self.places[i], layernorm_embedding=self.norms[i])
+            for i, name in enumerate(("encoder", "decoder"))
+        }
+        state = named(model=named(shared=self.tokens, **parts), lm_head=self.tokens).state_dict()
+        state["final_logits_bias"] = torch.zeros(1, self.tokens.num_embeddings)
+        for part, last in (("encoder", "norm2"), ("decoder", "norm3")):
+            names = BART_NAMES | {"norm2": "encoder_attn_layer_norm", last: "final_layer_norm"}
+            for i, layer in enumerate(getattr(self, part)):
+                state |= renamed(parted(layer), names, f"model.{part}.layers.{i}.")
+        return state

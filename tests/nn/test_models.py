@@ -22,21 +22,29 @@ PARAMETERS = {
     "resnet50": 25_557_032,
     "vgg11": 132_863_336,
     "vgg16": 138_357_544,
+    "vgg11_bn": 132_868_840,
+    "vgg16_bn": 138_365_992,
     "vit_b_16": 86_567_656,
     "gpt2": 124_439_808,
+    "bert_base": 110_106_428 - 1538,
+    "bart_base": 139_420_416 - 4 * 768,
 }
-"""As stated by torchvision and OpenAI."""
+"""As stated by torchvision, OpenAI and Hugging Face: BERT without the 1538 for the next sentence, and BART without four
+positions that are never used."""
 
 
 @pytest.mark.parametrize("name", PARAMETERS)
 def test_full_models_have_the_published_size(name):
     """Shapes only: nothing is computed."""
-    x = jnp.zeros((2, 40), int) if name == "gpt2" else jnp.zeros((2, 224, 224, 3), jnp.float32)
+    text = {"gpt2": 50257, "bert_base": 768, "bart_base": 50265}.get(name)
+    x = jnp.zeros((2, 40), int) if text else jnp.zeros((2, 224, 224, 3), jnp.float32)
+    more = {"target": x} if name == "bart_base" else {}
     module, params, aux = jax.eval_shape(partial(nn.init, getattr(models, name)), jax.random.key(0))
     assert sum(leaf.size for leaf in jax.tree.leaves(params)) == PARAMETERS[name]
     run = partial(nn.apply, module, train=True, key=jax.random.key(0))
-    y, after = jax.eval_shape(run, params, aux, x)
-    assert y.shape == ((2, 40, 50257) if name == "gpt2" else (2, 1000)) and y.dtype == jnp.float32
+    y, after = jax.eval_shape(run, params, aux, x, **more)
+    y = jax.tree.leaves(y)[0]
+    assert y.shape == ((2, 40, text) if text else (2, 1000)) and y.dtype == jnp.float32
     assert jax.tree.structure(after) == jax.tree.structure(aux)
 
 
@@ -55,6 +63,11 @@ TINY = {
     "VGG": (partial(models.VGG, ((2,), (3,)), 3, hidden=4), pixels(2, 28, 28, 3), (2, 3)),
     "ViT": (partial(models.ViT, 8, 4, 3, features=8, depth=1, num_heads=2), pixels(2, 8, 8, 3), (2, 3)),
     "GPT2": (partial(models.GPT2, 11, 9, features=8, depth=1, num_heads=2), RNG.integers(0, 11, (2, 6)), (2, 6, 11)),
+    "BERT": (
+        partial(models.BERT, 11, 9, features=8, depth=1, num_heads=2, head=False),
+        RNG.integers(0, 11, (2, 6)),
+        (2, 6, 8),
+    ),
     "LSTM": (partial(models.LSTMLanguageModel, 11, features=4, hidden=5), RNG.integers(0, 11, (2, 6)), (2, 6, 11)),
     "VAE": (partial(models.VAE, 12, 8, 3), pixels(4, 12), (4, 12)),
     "QNetwork": (partial(models.QNetwork, 4, 2, hidden=(6, 5)), pixels(3, 4), (3, 2)),

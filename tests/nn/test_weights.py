@@ -1,6 +1,7 @@
 """Weights from torchvision's and Hugging Face's state dicts give the same outputs; and files of weights."""
 
 import functools
+import json
 import os
 import pickle
 import re
@@ -37,12 +38,34 @@ CASES = {
     "resnet, bottleneck": lambda: resnet(models.Bottleneck, lambda *a: plain(R.ResNet(*a))),
     "resnet, Hugging Face": lambda: resnet(models.Bottleneck, R.hugging_face_resnet),
     "vgg": lambda: (partial(models.VGG, R.SMALL.vgg, 7, hidden=12), plain(R.VGG(R.SMALL.vgg, 12, 7))),
+    "vgg, norms": lambda: (
+        partial(models.VGG, R.SMALL.vgg, 7, hidden=12, batch_norm=True),
+        plain(R.VGG(R.SMALL.vgg, 12, 7, norms=True)),
+    ),
     "vit, torchvision": lambda: (partial(models.ViT, 32, 8, **VIT), plain(R.TorchvisionViT(32, 8, 16, 2, 4, 7))),
     "vit, Hugging Face": lambda: (
         partial(models.ViT, 32, 8, **VIT, epsilon=1e-12),
         plain(R.HuggingFaceViT(32, 8, 16, 2, 4, 7)),
     ),
+    "vit, transformers 5 in memory": lambda: (partial(models.ViT, 32, 8, **VIT, epsilon=1e-12), renamed_vit()),
 }
+NEW_NAMES = {
+    "encoder.layer.": "layers.",
+    "attention.attention.query": "attention.q_proj",
+    "attention.attention.key": "attention.k_proj",
+    "attention.attention.value": "attention.v_proj",
+    "attention.output.dense": "attention.o_proj",
+    "intermediate.dense": "mlp.fc1",
+    "output.dense": "mlp.fc2",
+}
+
+
+def renamed_vit():
+    """Files have the old names, and models in memory the new ones."""
+    reference, weights = plain(R.HuggingFaceViT(32, 8, 16, 2, 4, 7))
+    for old, new in NEW_NAMES.items():
+        weights = {name.replace(old, new): value for name, value in weights.items()}
+    return reference, weights
 
 
 def shapes(constructor):
@@ -82,12 +105,20 @@ def test_tokens_give_what_torch_gives(prefix):
     equal(constructor, reference, weights, tokens, torch.from_numpy)
 
 
+def test_an_output_layer_of_its_own_is_refused():
+    reference = R.tied(R.HuggingFaceGPT2(50, 12, 16, 2, 4))
+    weights = reference.state_dict() | {"lm_head.weight": torch.zeros(50, 16)}
+    with pytest.raises(nn.WeightsError, match=r"lm_head\.weight differs from wte\.weight: .* does not share them"):
+        nn.load_weights(*shapes(partial(models.GPT2, 50, 12, features=16, depth=2, num_heads=4)), weights)
+
+
 FULL = {
     "resnet18": lambda: R.ResNet((2, 2, 2, 2), (64, 128, 256, 512), False, 1000),
     "resnet34": lambda: R.ResNet((3, 4, 6, 3), (64, 128, 256, 512), False, 1000),
     "resnet50": lambda: R.ResNet((3, 4, 6, 3), (64, 128, 256, 512), True, 1000),
     "vgg11": lambda: R.VGG(((64,), (128,), (256,) * 2, (512,) * 2, (512,) * 2), 4096, 1000),
     "vgg16": lambda: R.VGG(((64,) * 2, (128,) * 2, (256,) * 3, (512,) * 3, (512,) * 3), 4096, 1000),
+    "vgg11_bn": lambda: R.VGG(((64,), (128,), (256,) * 2, (512,) * 2, (512,) * 2), 4096, 1000, norms=True),
     "vit_b_16": lambda: R.TorchvisionViT(224, 16, 768, 12, 12, 1000),
 }
 
@@ -213,10 +244,13 @@ def test_a_new_head_excuses_nothing_else(tmp_path, vgg):
         shapes(build)
 
 
+NAMED = {"gpt2": "openai", "bert_base": "uncased", "bart_base": "facebook"}
+
+
 def test_the_models_read_the_cache(tmp_path, monkeypatch):
     monkeypatch.setenv("FPHYS_CACHE", str(tmp_path))
-    for name in ("resnet18", "resnet34", "resnet50", "vgg11", "vgg16", "vit_b_16", "gpt2"):
-        which = "openai" if name == "gpt2" else "imagenet"
+    for name in ("resnet18", "resnet34", "resnet50", "vgg11", "vgg16", "vgg11_bn", "vgg16_bn", "vit_b_16", *NAMED):
+        which = NAMED.get(name, "imagenet")
         with pytest.raises(FileNotFoundError, match=f"{name}-{which}.safetensors"):
             shapes(partial(getattr(models, name), pretrained=True))
 
@@ -272,6 +306,38 @@ def test_damaged_files(tmp_path, suffix):
         path.write_bytes(whole[: len(whole) * sixteenth // 16])
         with pytest.raises(nn.WeightsError, match=str(path)):
             nn.read_weights(path)
+
+
+@pytest.mark.parametrize("suffix", [".safetensors", ".bin"])
+def test_a_model_in_several_files(tmp_path, suffix):
+    """As Hugging Face writes it: parts, and an index that says which holds what."""
+    from safetensors.torch import save_file
+
+    weights = {name: torch.full((2,), float(i)) for i, name in enumerate("abc")}
+    places = {"a": f"w-1{suffix}", "b": f"w-2{suffix}", "c": f"w-1{suffix}"}
+    for part in set(places.values()):
+        held = {name: weights[name] for name, place in places.items() if place == part}
+        save_file(held, tmp_path / part) if suffix == ".safetensors" else torch.save(held, tmp_path / part)
+    index = tmp_path / f"w{suffix}.index.json"
+
+    def read(content):
+        index.write_text(content if isinstance(content, str) else json.dumps({"weight_map": content}))
+        return nn.read_weights(index)
+
+    found = read(places)
+    assert found.keys() == weights.keys()
+    for name, value in weights.items():
+        np.testing.assert_array_equal(found[name], value)
+    with pytest.raises(nn.WeightsError, match=rf"d is not in w-1{suffix}"):
+        read(places | {"d": f"w-1{suffix}"})
+    with pytest.raises(FileNotFoundError, match=f"w-3{suffix}"):
+        read(places | {"d": f"w-3{suffix}"})
+    for elsewhere in (f"../w-1{suffix}", str(tmp_path / f"w-1{suffix}"), "w.txt"):
+        with pytest.raises(nn.WeightsError, match="must name files of weights in its own folder"):
+            read(places | {"d": elsewhere})
+    for damaged in ("", "[]", "{}", '{"weight_map": 3}', '{"weight_map": {"a": 3}}'):
+        with pytest.raises(nn.WeightsError, match="not an index with a weight_map"):
+            read(damaged)
 
 
 def test_other_files(tmp_path):

@@ -10,7 +10,7 @@ from ...typing import Array, Float, Int, shaped
 from ..layers import Dropout, Embedding
 from ..norms import LayerNorm
 from ..transformer import TransformerBlock
-from ..weights import Rule, Weights, translate
+from ..weights import Rule, Weights, translate, without_copies
 from ..weights import pretrained as _with
 
 
@@ -65,10 +65,10 @@ class GPT2(nnx.Module):
     def convert(weights: Weights) -> Weights:
         """Convert Hugging Face's names. Its linear layers are already (in, out) and pack query, key and value."""
         found: Weights = {}
-        for name, value in weights.items():
-            name = name.removeprefix("transformer.")
-            if name == "lm_head.weight" or name.endswith((".attn.bias", ".attn.masked_bias")):
-                continue  # the embedding again, and constants
+        named = {name.removeprefix("transformer."): value for name, value in weights.items()}
+        for name, value in without_copies(named, "wte.weight", ["lm_head.weight"]).items():
+            if name.endswith((".attn.bias", ".attn.masked_bias")):
+                continue  # constants
             stem, packed, leaf = name.partition("c_attn.")
             if packed:
                 parts = zip(("query", "key", "value"), np.split(value, 3, -1), strict=True)

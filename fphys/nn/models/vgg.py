@@ -8,6 +8,7 @@ from flax import nnx
 from ...typing import Array, Float, shaped
 from ..layers import AdaptiveAvgPool2d, Conv2d, Dropout, Flatten, MaxPool2d
 from ..linear import Linear
+from ..norms import BatchNorm
 from ..weights import Weights, translate
 from ..weights import pretrained as _with
 
@@ -27,13 +28,16 @@ class VGG(nnx.Module):
         hidden: int = 4096,
         dropout: float = 0.5,
         in_channels: int = 3,
+        batch_norm: bool = False,
         rngs: nnx.Rngs,
     ):
-        """Args: the widths of each group's convolutions, and the width of the hidden layers."""
+        """Args: the widths of each group's convolutions and of the hidden layers; whether convolutions have norms."""
         layers, features = [], in_channels
         for group in groups:
             for width in group:
-                layers += [Conv2d(features, width, 3, padding=1, kernel_init=_INIT, rngs=rngs), nnx.relu]
+                layers.append(Conv2d(features, width, 3, padding=1, kernel_init=_INIT, rngs=rngs))
+                layers += [BatchNorm(width, rngs=rngs)] if batch_norm else []
+                layers.append(nnx.relu)
                 features = width
             layers.append(MaxPool2d(2))
         self.features = nnx.Sequential(*layers)
@@ -64,6 +68,12 @@ class VGG(nnx.Module):
         return found | {"classifier.layers.0.kernel": image.reshape(first.shape)}
 
 
+_GROUPS = {
+    "vgg11": ((64,), (128,), (256,) * 2, (512,) * 2, (512,) * 2),
+    "vgg16": ((64,) * 2, (128,) * 2, (256,) * 3, (512,) * 3, (512,) * 3),
+}
+
+
 def vgg11(
     num_classes: int = 1000,
     pretrained: str | os.PathLike[str] | bool | None = None,
@@ -72,8 +82,23 @@ def vgg11(
     rngs: nnx.Rngs,
 ) -> VGG:
     """VGG-11. For ``pretrained`` and ``new_head`` see :func:`fphys.nn.weights.pretrained`."""
-    groups = ((64,), (128,), (256,) * 2, (512,) * 2, (512,) * 2)
-    return _with(VGG(groups, num_classes, rngs=rngs), "vgg11", pretrained, new_head=new_head)
+    model = VGG(_GROUPS["vgg11"], num_classes, rngs=rngs)
+    return _with(model, "vgg11", pretrained, new_head=new_head)
+
+
+def vgg11_bn(
+    num_classes: int = 1000,
+    pretrained: str | os.PathLike[str] | bool | None = None,
+    *,
+    new_head: bool = False,
+    rngs: nnx.Rngs,
+) -> VGG:
+    """VGG-11 with batch normalisation.
+
+    For ``pretrained`` and ``new_head`` see :func:`fphys.nn.weights.pretrained`.
+    """
+    model = VGG(_GROUPS["vgg11"], num_classes, batch_norm=True, rngs=rngs)
+    return _with(model, "vgg11_bn", pretrained, new_head=new_head)
 
 
 def vgg16(
@@ -84,5 +109,20 @@ def vgg16(
     rngs: nnx.Rngs,
 ) -> VGG:
     """VGG-16. For ``pretrained`` and ``new_head`` see :func:`fphys.nn.weights.pretrained`."""
-    groups = ((64,) * 2, (128,) * 2, (256,) * 3, (512,) * 3, (512,) * 3)
-    return _with(VGG(groups, num_classes, rngs=rngs), "vgg16", pretrained, new_head=new_head)
+    model = VGG(_GROUPS["vgg16"], num_classes, rngs=rngs)
+    return _with(model, "vgg16", pretrained, new_head=new_head)
+
+
+def vgg16_bn(
+    num_classes: int = 1000,
+    pretrained: str | os.PathLike[str] | bool | None = None,
+    *,
+    new_head: bool = False,
+    rngs: nnx.Rngs,
+) -> VGG:
+    """VGG-16 with batch normalisation.
+
+    For ``pretrained`` and ``new_head`` see :func:`fphys.nn.weights.pretrained`.
+    """
+    model = VGG(_GROUPS["vgg16"], num_classes, batch_norm=True, rngs=rngs)
+    return _with(model, "vgg16_bn", pretrained, new_head=new_head)

@@ -10,13 +10,9 @@ from ...typing import Array, Float, shaped
 from ..layers import Conv2d, Dropout
 from ..linear import Linear
 from ..norms import LayerNorm
-from ..transformer import TransformerBlock
+from ..transformer import TransformerBlock, exact_gelu
 from ..weights import Rule, Weights, translate
 from ..weights import pretrained as _with
-
-
-def _gelu(x):
-    return nnx.gelu(x, approximate=False)
 
 
 class ViT(nnx.Module):
@@ -62,7 +58,7 @@ class ViT(nnx.Module):
         self.positions = nnx.Param(normal(rngs.params(), (1, count + 1, features), jnp.float32))
         self.dropout = Dropout(dropout, rngs=rngs)
         self.blocks = nnx.List(
-            TransformerBlock(features, num_heads, activation=_gelu, dropout=dropout, epsilon=epsilon, rngs=rngs)
+            TransformerBlock(features, num_heads, activation=exact_gelu, dropout=dropout, epsilon=epsilon, rngs=rngs)
             for _ in range(depth)
         )
         self.norm = LayerNorm(features, epsilon=epsilon, rngs=rngs)
@@ -112,13 +108,17 @@ _HUGGING_FACE: list[Rule] = [
     (r"^vit\.embeddings\.cls_token$", "token"),
     (r"^vit\.embeddings\.position_embeddings$", "positions"),
     (r"^vit\.embeddings\.patch_embeddings\.projection", "patches"),
-    (r"^vit\.encoder\.layer\.(\d+)\.", r"blocks.\1."),
+    (r"^vit\.(encoder\.layer|layers)\.", "blocks."),  # files and older versions; memory since version 5
     (r"\.layernorm_before", ".norm1"),
     (r"\.layernorm_after", ".norm2"),
     (r"\.attention\.attention", ".attention"),
     (r"\.attention\.output\.dense", ".attention.out"),
-    (r"\.intermediate\.dense", ".up"),
-    (r"\.output\.dense", ".down"),
+    (r"\.attention\.q_proj", ".attention.query"),
+    (r"\.attention\.k_proj", ".attention.key"),
+    (r"\.attention\.v_proj", ".attention.value"),
+    (r"\.attention\.o_proj", ".attention.out"),
+    (r"\.(intermediate\.dense|mlp\.fc1)", ".up"),
+    (r"\.(output\.dense|mlp\.fc2)", ".down"),
     (r"^vit\.layernorm", "norm"),
     (r"^classifier", "head"),
 ]
