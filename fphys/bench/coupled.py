@@ -14,7 +14,7 @@ import fphys
 from .. import coupling
 from ..coupling.exchange import Pose
 from ..coupling.particles import colliders
-from ..deformables import mesh, pbd
+from ..deformables import fem, mesh, pbd
 from ..particles import mpm, sph
 from . import genesis_coupled
 from .case import Case, Workload
@@ -44,19 +44,20 @@ class Scene(NamedTuple):
 
 
 def coupling_cases() -> list[Case]:
-    """Balls, an arm and boxes with cloth, 32 thousand material points or fluid particles; gradients.
+    """Balls, an arm and boxes with cloth, finite elements, 32 thousand material points or fluid particles; gradients.
 
     Those with particles also in Genesis.
     """
     found = []
     for name, make, worlds in (
         ("cloth-ball", _cloth, (1, 256)),
+        ("rubber-ball", _rubber, (1, 256)),
         ("jelly-ball", _jelly, (1,)),
         ("water-arm", _arm, (1,)),
         ("water-boxes", _boxes, (1,)),
     ):
         step, tags = f"coupling.{name}.step", ("coupling", name)
-        peer = name != "cloth-ball" and genesis_coupled.INSTALLED
+        peer = name not in ("cloth-ball", "rubber-ball") and genesis_coupled.INSTALLED
         each = [
             Case(f"coupling.{name}.apart", _setup(make, _apart), STEPS, "steps", worlds),
             Case(step, _setup(make, _together), STEPS, "steps", worlds, f"coupling.{name}.apart", 1.1),
@@ -94,6 +95,17 @@ def _cloth(worlds: int) -> Scene:
     params = pbd.Params(sheet, 0.5, STEP / SUBSTEPS, stretch=1e-5, gravity=(0.0, 0.0, -9.81), pinned=pinned, substeps=1)
     x = np.broadcast_to((sheet.vertices - [0.5, 0.5, 0.0]).astype(np.float32), (worlds, *sheet.vertices.shape))
     return _held(*_ball(worlds), coupling.PBD(params, ("ball",)), pbd.init(params, x))
+
+
+def _rubber(worlds: int) -> Scene:
+    """A block of 4 by 4 by 2 cubes of finite elements, held at its bottom; the ball begins on it."""
+    body = mesh.box((4, 4, 2), (0.4, 0.4, 0.2))
+    held = np.flatnonzero(body.vertices[:, 2] == 0)
+    params = fem.Params(
+        body, fem.NeoHookean(1000.0, 1e5, 0.3), STEP / SUBSTEPS, (0.0, 0.0, -9.81), pinned=tuple(held.tolist())
+    )
+    x = np.broadcast_to((body.vertices - [0.23, 0.22, 0.2]).astype(np.float32), (worlds, *body.vertices.shape))
+    return _held(*_ball(worlds), coupling.FEM(params, ("ball",)), fem.init(params, x))
 
 
 def _jelly(worlds: int) -> Scene:
