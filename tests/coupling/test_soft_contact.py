@@ -113,7 +113,7 @@ def test_fingers_that_press_too_little_let_it_slide():
     """With half of the force that holds it, m g / (2 mu), a cube falls at half of g: Coulomb's law."""
     weight = 0.06**3 * 1000 * 9.81
     force = jnp.asarray([[WEIGHT - weight / 2, weight / 4, weight / 4]])  # the hand stays
-    (state, matter), (hand, middle) = rolled(gripper(), 12, force)
+    (_, matter), (hand, middle) = rolled(gripper(), 12, force)
     assert not np.asarray(matter.status).any()
     speed = np.diff(np.asarray(middle)[:, 2]) / STEP
     np.testing.assert_allclose((speed[-1] - speed[0]) / (len(speed) - 1) / STEP, -9.81 / 2, rtol=0.02)
