@@ -119,10 +119,13 @@ def sag_under_water(rows: int, across: int, seconds: float) -> float:
 
 
 def test_the_elastic_gate(full: bool):
-    """Along within 8 %; up, which grows as the square of it, within 16 and 20 %. SPHinXsys's own stored runs differ by
-    4 and 9 %. The gate is too stiff by 2 % with eight cells across, by 9 % with four."""
+    """6 % short along; up, which grows as the square of that, 17 %: a miss, and the same at both resolutions.
+
+    The gate is too stiff by 2 % with eight cells across. Two runs that are stored with SPHinXsys have 44.8 and 46.4 mm
+    along, 18.5 and 20.2 mm up.
+    """
     rows, across = (56, 8) if full else (28, 4)
-    along, up = gate_peaks(rows, across, 0.14) / PEAK
+    along, up = gate_peaks(rows, across, 0.13) / PEAK
     assert abs(along - 1) < 0.08
     assert abs(up - 1) < 0.2
 
