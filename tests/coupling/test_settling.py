@@ -123,3 +123,11 @@ def free_speed(reynolds: float, across: int, wide: float, high: float, seconds: 
     (state, matter), v = roll(state, matter)
     assert not np.asarray(matter.status).any() and not np.asarray(state.status).any()
     return -np.asarray(v)
+
+
+@pytest.mark.slow
+def test_the_settling_speed_above_stokes():
+    """Within 8 % at Re = 50, seven particles across, where the layer that friction slows is one particle thick."""
+    v = free_speed(50.0, 7, 6.0, 12.0, 6.0)
+    assert abs(v[-1] - v[-10]) < 0.01
+    assert abs(v[-1] - 1) < 0.08
