@@ -53,7 +53,6 @@ def held_by(params: Any, speed: float, water: np.ndarray, tank: np.ndarray, body
 
 def rolled(scene: Scene, border: Any, seconds: float, observe: Any) -> Any:
     """What is observed of the matter after each step; faults raise."""
-
     count = round(seconds / float(scene.model.opt.timestep[0]))
 
     @jax.jit
@@ -108,7 +107,6 @@ def sag_under_water(rows: int, across: int, seconds: float) -> float:
         return fem.Params(body, law, h, gravity=(0, -9.81), pinned=ends, damping=30.0)
 
     scene, border = held_by(params, 1.0, grid((0, 0), (SPAN, HEAD), spacing), tank, plate)
-
     height = rolled(scene, border, seconds, lambda m: m[1].x[0, middle, 1].mean())
     force = np.zeros_like(x)
     force[x[:, 1] == 0, 1] = -9810.0 * HEAD * PLATE / across
