@@ -66,6 +66,36 @@ def test_the_flag_of_turek_and_hron(full: bool):
     assert 1 / limits[1] == pytest.approx(66.10e-3, rel=0.0005 if full else 0.0015)
 
 
+SPAN, PLATE, METAL, POISSON, DENSE, HEAD = 1.0, 0.05, 67.5e9, 0.34, 2700.0, 2.0
+"""A plate: span, thickness [m], Young's modulus [Pa], Poisson's ratio, density; water above it [m]."""
+
+
+def sag(cells: int) -> float:
+    """At mid-span of the plate, in plane strain, both ends clamped, under its weight and that of the water [m]."""
+    body = mesh.box((round(SPAN / PLATE) * cells, cells), (SPAN, PLATE))
+    x, ends = body.vertices, np.flatnonzero((body.vertices[:, 0] == 0) | (body.vertices[:, 0] == SPAN))
+    force = np.zeros_like(x)
+    force[x[:, 1] == PLATE, 1] = -9810.0 * HEAD * PLATE / cells
+    law = fem.StVenantKirchhoff(DENSE, METAL, POISSON)
+    params = fem.Params(body, law, jnp.inf, (0.0, -9.81), pinned=ends)
+    state = jax.jit(fem.step)(params, fem.init(params), jnp.asarray(force)[None])
+    fem.check(params, state)
+    middle = np.flatnonzero(x[:, 0] == SPAN / 2)
+    return float((x[middle, 1] - state.x[0, middle, 1]).mean())
+
+
+def test_a_clamped_plate_under_water():
+    """6.86e-5 m by Euler and Bernoulli, without shear, which adds q L^2 / (8 k G A), a shear factor k of 5/6."""
+    load = 9.81 * (1000 * HEAD + DENSE * PLATE)
+    bent = load * SPAN**4 * 12 * (1 - POISSON**2) / (384 * METAL * PLATE**3)
+    shear = load * SPAN**2 * 2 * (1 + POISSON) / (8 * 5 / 6 * METAL * PLATE)
+    assert bent == pytest.approx(6.86e-5, rel=0.002)
+    coarse, fine = 1 / sag(4), 1 / sag(8)
+    limit = 1 / (fine + (fine - coarse) / 3)
+    assert limit == pytest.approx(bent + shear, rel=0.015)
+    assert limit == pytest.approx(6.86e-5, rel=0.04)
+
+
 def slowest(cells: int) -> float:
     """The first angular frequency [rad/s], by inverse iteration with the compliance, which is a step's derivative."""
     params = cantilever(cells)
