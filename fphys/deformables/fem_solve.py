@@ -63,6 +63,8 @@ class Layout(NamedTuple):
         """Of the Hessian: rows, columns, and slots of elements and hinges."""
         bare = (*self.topology.sparsity, np.zeros((0, 16), np.int32))
         first, column, slot, fold = self.topology.bent_sparsity if self.sheet else bare
+        if not self.bodies:
+            return first, column, slot, fold
         more = np.arange(2 * self.bodies, dtype=np.int32)
         first = np.concatenate([first, first[-1] + 1 + more])
         return first, np.concatenate([column, self.topology.num_vertices + more]), slot, fold
