@@ -52,20 +52,19 @@ def runout(aspect: float, cells: int) -> float:
     ("aspect", "theory"), [pytest.param(0.9, 1.24 * 0.9, marks=pytest.mark.slow), (3.0, 1.6 * 3.0**0.5)]
 )
 def test_columns_run_out(aspect: float, theory: float, full: bool):
-    """1.24 a below 1.7, 1.6 sqrt(a) above: within 15 % at 30 cells per radius; at 10 within 25 %."""
+    """1.24 a below 1.7, 1.6 sqrt(a) above: within 15 % at 30 cells per radius; at 10 within 25 %.
+
+    Lajeunesse has 2 sqrt(a) for tall columns: ours, at 30 cells, is between the two.
+    """
     cells, tolerance = (30, 0.15) if full else (10, 0.25)
-    assert runout(aspect, cells) == pytest.approx(theory, rel=tolerance)
+    found = runout(aspect, cells)
+    assert found == pytest.approx(theory, rel=tolerance)
+    if full and aspect > 1.7:
+        assert theory < found < 2 * aspect**0.5
+        assert found == pytest.approx(2 * aspect**0.5, rel=0.15)
 
 
 def test_a_flat_column_runs_out_as_lajeunesse_measured(full: bool):
     """a for a = 0.6. The front is found to a cell, of a tenth or a twentieth of the radius, and comes from below."""
     cells, tolerance = (20, 0.1) if full else (10, 0.2)
     assert runout(0.6, cells) == pytest.approx(0.6, rel=tolerance)
-
-
-@pytest.mark.slow
-def test_a_tall_column_runs_out_as_lajeunesse_measured():
-    """2 sqrt(a) for a = 3, where Lube has 1.6 sqrt(a): the column above is between the two."""
-    found = runout(3.0, 30)
-    assert 1.6 * 3.0**0.5 < found < 2 * 3.0**0.5
-    assert found == pytest.approx(2 * 3.0**0.5, rel=0.15)
