@@ -5,6 +5,8 @@ PYTHON ?= $(shell for python in python3 python3.13 python3.12 python3.11; do \
 UV := $(shell command -v uv 2>/dev/null)
 PIP = $(if $(UV),$(UV) pip install --quiet --python $(1)/bin/python,$(1)/bin/python -m pip install --quiet --disable-pip-version-check)
 SOURCES := pyproject.toml setup.py
+# Tests start hundreds of processes: each would compile anew what it imports.
+unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: demo check test verify lint docs dist bare bench clean
 

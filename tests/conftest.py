@@ -42,7 +42,9 @@ def pytest_configure(config: pytest.Config) -> None:
     if cpu:
         os.environ.setdefault("JAX_PLATFORMS", "cpu")
     quick = QUICK if cpu and not FULL else ""  # XLA generates no unoptimised code for a GPU
-    os.environ["XLA_FLAGS"] = os.environ.get("XLA_FLAGS", "") + quick + DEVICES
+    flags = (os.environ.get("XLA_FLAGS", "") + quick + DEVICES).split()
+    # Each once: a worker inherits them, and JAX would keep programs of repeated flags apart.
+    os.environ["XLA_FLAGS"] = "".join(f" {flag}" for flag in dict.fromkeys(flags))
     if quick:
         share_programs(programs(), trim=not hasattr(config, "workerinput"))
     gc.set_threshold(RARELY)  # by default 700: the garbage of traces took an eighth of the time

@@ -260,8 +260,10 @@ def test_steps_compose_with_vmap():
         np.testing.assert_allclose(both[k], step(state, actions[k])[1], rtol=1e-9, atol=1e-12)
 
 
-def test_water_is_seen(tmp_path: Path):
+def test_water_is_seen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     """In films, in Gymnasium's pictures, in what is saved to be viewed, and in the browser."""
+    measured = program.measured  # of one episode instead of ten
+    monkeypatch.setattr(program, "measured", lambda env, policy, seed, _: measured(env, policy, seed, 1))
     env, _, _ = pouring()
     blue = lambda picture: (picture[..., 2] > picture[..., 0].astype(int) + 60).mean()  # noqa: E731
     vector = envs.FphysVectorEnv(env)

@@ -31,7 +31,9 @@ def test_the_gradient_agrees_with_differences():
         for h in (1e-8, 1e-7, 1e-6):
             sides = [float(catch.slopes(scene, now, points + s * h * ahead)[0][0]) for s in (1, -1)]
             errors.append(abs((sides[0] - sides[1]) / (2 * h) / found - 1))
-        assert min(errors) < 1e-4, errors
+            if errors[-1] < 1e-4:
+                break
+        assert errors[-1] < 1e-4, errors
 
 
 def test_a_cloth_has_a_vertex_in_its_middle():

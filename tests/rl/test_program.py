@@ -14,19 +14,20 @@ from fphys import cli, envs, export, rl
 from fphys.errors import FphysError
 from fphys.experiments.dqn import PUSH, Carts
 from fphys.nn.weights import read_safetensors
-from fphys.rl import program
+from fphys.rl import program, record
 
 
 def test_train_and_play_from_the_command_line(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ):
+    monkeypatch.setattr(program, "record", functools.partial(record, steps=50))  # the next test films a whole episode
+    monkeypatch.setattr("fphys.view.Viewer.play", lambda viewer: None)  # it would play until Ctrl-C
     options = "--steps 512 --num-envs 4 --horizon 64 --minibatches 4 --epochs 1".split()
     assert cli.main(["train", "ppo", "inverted-pendulum", *options, "--out", str(tmp_path)]) == 0
     (folder,) = (tmp_path / "ppo-InvertedPendulum-v5").iterdir()
     files = {path.name for path in folder.iterdir()}
     assert {"policy.safetensors", "metrics.json", "return.png", "InvertedPendulum-v5.mp4", "result.npz"} <= files
     assert (folder / "policy.safetensors").stat().st_size < 30_000
-    monkeypatch.setattr("fphys.view.Viewer.play", lambda viewer: None)  # it would play until Ctrl-C
     assert cli.main(["play", str(folder), "--steps", "5", "--out", str(tmp_path), "--view"]) == 0
     printed = capsys.readouterr().out
     assert "mean_return" in printed and "http://127.0.0.1" in printed
