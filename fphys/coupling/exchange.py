@@ -24,7 +24,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from .. import units
-from ..bridge import reverse_only
+from ..bridge import custom_vjp, reverse_only
 from ..errors import ModelError
 from ..math import einsum, matmul, quat_mul, quat_unit, rotate
 from ..model import Model, State
@@ -34,6 +34,7 @@ from ..particles.arguments import known
 from ..particles.response import Response
 from ..rigid.forward import check_inputs
 from ..rigid.inverse import mass_matrix
+from ..rigid.solve.constraint import constrained
 from ..rigid.stages import Loads
 from ..rigid.step import step as rigid_step
 from ..rigid.tree.kinematics import ancestry, motions
@@ -41,6 +42,9 @@ from ..worlds import Status, choose, flag, idle
 from .surfaces import Surface, prepared, pushes
 
 Array = jax.Array
+
+APART = 1e-3
+"""Change of velocity [m/s, rad/s] over which constraints count as linear; in float32 its root."""
 
 
 class Pose(NamedTuple):
@@ -232,7 +236,7 @@ def _step(
     numbers = tuple(sorted(set[int]().union(*(m.bodies(model) for m in media))))
     out = idle(free.status)
     calm = lambda tree, value: jax.tree.map(lambda a: choose(out, value, a), tree)  # noqa: E731
-    start, mobility = _motion(model, state, numbers, still)
+    start, mobility = _motion(model, state, Loads(ctrl, wrench, force), numbers, still)
     start, mobility = calm(start, 1), calm(mobility, 0)
     fixed = tuple(i for i, b in enumerate(numbers) if b in still or not ancestry(model)[b].any())
     drift = (calm(_twists(model, free, numbers), 1) - start.twist) / substeps
@@ -352,7 +356,9 @@ def _reported(new: Any, through: Array) -> Any:
     return new.replace(status=new.status | flag(Status.THROUGH, through & ~idle(new.status)))
 
 
-def _motion(model: Model, state: State, numbers: tuple[int, ...], still: frozenset[int]) -> tuple[Pose, Array]:
+def _motion(
+    model: Model, state: State, loads: Loads, numbers: tuple[int, ...], still: frozenset[int]
+) -> tuple[Pose, Array]:
     """Poses and mobility of bodies; those that nothing moves have no mobility."""
     m, of = motions(model, state), list(numbers)
     angular, linear = m.axes[:, None, :, :3], m.axes[:, None, :, 3:]
@@ -365,8 +371,54 @@ def _motion(model: Model, state: State, numbers: tuple[int, ...], still: frozens
     damping = (model.opt.timestep[:, None] * model.dof.damping)[..., None] * jnp.eye(nv, dtype=columns.dtype)[None]
     inertia = mass_matrix(model, state) + damping
     across = columns.swapaxes(1, 2)
-    mobility = matmul(columns, jnp.linalg.solve(inertia, across) if nv else across)
+    if nv and constrained(model, state):
+        answer = matmul(_yielding(model, state, loads, inertia), across)
+    else:
+        answer = jnp.linalg.solve(inertia, across) if nv else across
+    mobility = matmul(columns, answer)
     return Pose(m.pos[:, of], m.quat[:, of], _twists(model, state, numbers)), mobility
+
+
+@custom_vjp
+def _yielding(model: Model, state: State, loads: Loads, inertia: Array) -> Array:
+    """Change of the joints' velocities by generalised impulses, among the constraints that act now, (world, nv, nv).
+
+    It is a derivative of the rigid step. So its gradient is by differences of that step's gradients, at impulses that
+    would change velocities by ``APART``, each by itself; constraints are nearly linear in them.
+    """
+    worlds, nv = state.qvel.shape
+    _, pull = jax.vjp(lambda force: _pushed(model, state, loads, force), jnp.zeros_like(state.qvel))
+    rows = jnp.broadcast_to(jnp.eye(nv, dtype=inertia.dtype)[:, None], (nv, worlds, nv))
+    return jax.vmap(lambda row: pull(row)[0])(rows).swapaxes(0, 1) / model.opt.timestep[:, None, None]
+
+
+def _pushed(model: Model, state: State, loads: Loads, force: Array) -> Array:
+    """Velocities of the joints after a step with a further force."""
+    given = force if loads.force is None else loads.force + force
+    return rigid_step(model, state, loads.ctrl, loads.wrench, given).qvel
+
+
+def _differences(model: Model, state: State, loads: Loads, inertia: Array) -> Array:
+    """:func:`_yielding`, by centred differences."""
+    h, nv = model.opt.timestep[:, None, None], inertia.shape[-1]
+    apart = APART if inertia.dtype == jnp.float64 else APART**0.5
+    push = jax.lax.stop_gradient(apart * inertia / h) * jnp.eye(nv, dtype=inertia.dtype)[None]  # (world, nv, nv)
+    push = jnp.broadcast_to(push, (len(state.qvel), nv, nv)).swapaxes(0, 1)
+    move = jax.vmap(lambda force: _pushed(model, state, loads, force))
+    change = (move(push) - move(-push)).transpose(1, 2, 0)  # (world, joint, push)
+    return change / (2 * h * push.sum(-1).T[:, None])
+
+
+def _yielding_fwd(*given: Any) -> Any:
+    return _yielding(*given), given
+
+
+def _yielding_bwd(given: Any, cotangent: Array) -> Any:
+    _, pull = jax.vjp(_differences, *given)
+    return pull(cotangent)
+
+
+_yielding.defvjp(_yielding_fwd, _yielding_bwd)
 
 
 def _twists(model: Model, state: State, numbers: tuple[int, ...]) -> Array:

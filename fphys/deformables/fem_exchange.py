@@ -47,12 +47,14 @@ def exchange(
     status says UNCONVERGED, and what bodies take is still what the solid gave. Gradients flow to all arguments.
     """
     params, twist = bare(params), response.twist
-    guess, late = jnp.zeros((*state.x.shape[:2], 3), state.x.dtype), jnp.zeros(len(state.x), jnp.uint32)
+    guess, left = jnp.zeros((*state.x.shape[:2], 3), state.x.dtype), jnp.zeros(len(state.x), state.x.dtype)
+    late = jnp.zeros(len(state.x), jnp.uint32)
     if params.order == 1 and (moving := _moving(response)).size:
-        found, guess, late = _met(params, state, colliders, response, force, pins)
+        found, guess, left, late = _met(params, state, colliders, response, force, pins)
         twist, guess = twist.at[:, moving].set(found), jax.lax.stop_gradient(guess)
     after, impulse = _step(params, state, colliders, response, twist, guess, force, pins)
-    return after.replace(status=after.status | late), impulse
+    left = jax.lax.stop_gradient(jnp.maximum(after.residual, left))
+    return after.replace(status=after.status | late, residual=left), impulse
 
 
 def _moving(response: Response) -> np.ndarray:
@@ -99,12 +101,12 @@ def _met(
     force: Any,
     pins: Any,
 ) -> Any:
-    """Twists of the moving bodies, the displacement that goes with them, and bits of the status."""
+    """Twists of the moving bodies, the displacement with them, what is left where it is late, and the status's bits."""
     given = jax.lax.stop_gradient((params, state, colliders, response, force, pins))
     if known is None:
         known = _solved(*given)
         return known, known
-    (found, guess, late), moving = known, _moving(response)
+    (found, guess, left, late), moving = known, _moving(response)
 
     def impulse(given: Any, twist: Array) -> Array:
         params, state, colliders, response, force, pins = given
@@ -119,12 +121,12 @@ def _met(
     taken = impulse((params, state, colliders, response, force, pins), found).reshape(worlds, size)
     nu = response.twist[:, moving].reshape(worlds, size) + einsum("wij,wj->wi", _mobility(response), taken)
     missing = jnp.linalg.solve(system, (nu - found.reshape(worlds, size))[..., None])
-    return (found + missing.reshape(found.shape), guess, late), known
+    return (found + missing.reshape(found.shape), guess, left, late), known
 
 
 def _solved(
     params: fem.Params, state: fem.State, colliders: tuple[Collider, ...], response: Response, force: Any, pins: Any
-) -> tuple[Array, Array, Array]:
+) -> tuple[Array, Array, Array, Array]:
     """What :func:`_met` returns, by Newton's method."""
     moving = _moving(response)
     free, place = response.twist[:, moving], {int(b): k for k, b in enumerate(moving)}
@@ -134,4 +136,5 @@ def _solved(
     stage = fem.first_solve(setting, forms, 1.0)
     found, twist = meeting(layout, stage, start, response.pos[:, moving], free, _mobility(response))
     out, late = idle(bits), found.status & jnp.uint32(Status.UNCONVERGED)
-    return choose(out, free, twist), choose(out, 0, found.u), jnp.where(out, 0, late)
+    left = jnp.where(late > 0, found.residual, 0)
+    return choose(out, free, twist), choose(out, 0, found.u), choose(out, 0, left), jnp.where(out, 0, late)

@@ -24,6 +24,8 @@ STILL = wp.constant(tolerance(1.0e-9, 1.0e-4))
 """After a whole step shorter than this fraction of the mean edge only rounding changes: Newton doubles the digits."""
 CLOSER = wp.constant(tolerance(1.0e-13, 1.0e-5))
 """The same among bodies that answer: the Hessian leaves out how forces turn with them, so digits do not double."""
+ENOUGH = wp.constant(tolerance(1.0e-12, 1.0e-6))
+"""Imbalance among such bodies that is rounding if no step lowers it."""
 NEAR = wp.constant(real(0.3))
 """After a step shorter than this part of the mean edge the next tries the true Hessian, with which it is quadratic."""
 SHORT = wp.constant(real(0.1))
@@ -273,7 +275,9 @@ def newton(
             if found == 0:
                 move_all(world, body, setting, u_out, work_out)
                 ratio = imbalance(world, body, setting, u_out, work_out, matrix_out, descent_out)
-                if near == 0:
+                if near == 0 and setting.free.shape[1] > 0 and ratio <= ENOUGH:
+                    done = 1
+                elif near == 0:
                     stuck = 1
                 near = 0
             else:

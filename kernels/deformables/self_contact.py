@@ -305,6 +305,8 @@ def set_out(
     room = body.skin.room
     for i in range(n):
         u_out[world, i] = setting.before[world, i] - setting.x[world, i]
+        if i >= setting.v.shape[1]:
+            u_out[world, i] = start[world, i]
     move(world, body, setting, u_out, work_out)
     list_pairs(world, setting.thickness[world], body.skin, body.pinned, work_out.place, grid_out, pairs_out.pair)
     grid_out.count[world, 1] = wp.min(grid_out.count[world, 0], room)
