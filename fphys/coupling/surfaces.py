@@ -31,7 +31,6 @@ from ..deformables.mesh import NAMES, Mesh, Topology, measures, shared
 from ..errors import UnsupportedError
 from ..model.arguments import whole_number
 from ..particles.arguments import known, row
-from ..particles.sample import winding
 from ..tree import Tree, pytree, static
 from ..worlds import choose
 
@@ -226,8 +225,23 @@ def overlapping(mesh: Mesh, x: Any, at: Any, distance: float) -> np.ndarray:
         share, _, _ = _on_side(ends, candidates[0])
         away = candidates[0] - (share[..., None] * ends).sum(-2)
         found[close] = (side >= 0) & (jnp.sqrt((away**2).sum(-1)) < distance)
-        if solid and points.shape[1] == 3:
-            found[close] |= winding(points[close], corners) > 0.5
+        if solid:
+            found[close] |= _inside(np.asarray(x), mesh.elements, points[close])
+    return found
+
+
+def _inside(x: np.ndarray, elements: np.ndarray, points: np.ndarray) -> np.ndarray:
+    """Which points are in an element, triangles in the plane or tetrahedra, bool, shape (point,)."""
+    from scipy.spatial import KDTree
+
+    found, corners = np.zeros(len(points), bool), np.asarray(x, float)[elements]
+    centre = corners.mean(1)
+    reach = np.linalg.norm(corners - centre[:, None], axis=-1).max(1)
+    near = KDTree(points).query_ball_point(centre, reach)
+    of, point = np.repeat(np.arange(len(elements)), [len(n) for n in near]), np.concatenate(near).astype(int)
+    edges = np.swapaxes(corners[:, 1:] - corners[:, :1], 1, 2)
+    shares = np.einsum("mij,mj->mi", np.linalg.inv(edges)[of], points[point] - corners[of, 0])
+    found[point[(shares >= 0).all(1) & (shares.sum(1) <= 1)]] = True
     return found
 
 

@@ -336,13 +336,12 @@ def _from_torch(path: Path) -> Weights:
             f"{path}: torch reads this format and is not installed: {install('torch')}, or convert the file to "
             "safetensors elsewhere"
         ) from cause
-    import pickle
 
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", UserWarning)  # it warns that it may fail to read an odd pickle
             content = torch.load(path, map_location="cpu", weights_only=True)
-    except (pickle.UnpicklingError, RuntimeError, EOFError, ValueError) as cause:
+    except Exception as cause:  # a file that is no pickle may mean anything: KeyError, AttributeError, struct.error
         raise WeightsError(f"{path}: damaged, or it holds more than tensors, which could run code: refused") from cause
     if not isinstance(content, dict) or not all(isinstance(value, torch.Tensor) for value in content.values()):
         raise WeightsError(f"{path}: not a state dict: must be a dictionary of tensors by name, model.state_dict()")

@@ -81,7 +81,7 @@ def mesh(surface: Any, spacing: Any, seed: int | None = None) -> Array:
     lower, upper, spacing = _corners(corners.min((0, 1)), corners.max((0, 1)), spacing)
 
     def inside(x: Array) -> Array:
-        return winding(x, corners) > 0.5
+        return _winding(x, corners) > 0.5
 
     points = _lattice(lower, upper, spacing) if seed is None else _blue(inside, lower, upper, spacing, seed)
     return _those(inside, points) if seed is None else points
@@ -151,7 +151,7 @@ def _blue(inside: Callable[[Array], Array], lower: Array, upper: Array, spacing:
     return _those(inside, points)
 
 
-def winding(x: Array, corners: Array) -> Array:
+def _winding(x: Array, corners: Array) -> Array:
     """How often a surface of triangles (m, 3, 3) winds around points: the sum of solid angles over 4 pi."""
     found = np.zeros(len(x))
     chunk = max(1, 2_000_000 // len(corners))

@@ -10,8 +10,10 @@ import pytest
 import fphys
 from fphys import coupling
 from fphys.deformables import fem, mesh
-from fphys.particles import boundary
+from fphys.particles import boundary, mpm
 from fphys.testing import check_grads
+
+from .scenes import grid
 
 STEP = 0.01
 
@@ -47,11 +49,11 @@ def on_block(
     return model, fphys.init(model, 1), coupling.FEM(params, ("ball",)), matter
 
 
-def gripper() -> tuple[Any, ...]:
+def gripper(**given: Any) -> tuple[Any, ...]:
     """Two fingers of 10 g on a sliding hand, and a soft cube of 0.2 kg between them."""
     model = fphys.load(GRIPPER, dtype=jnp.float64)
     body = mesh.box((3, 3, 3), (0.06, 0.06, 0.06))
-    params = fem.Params(body, fem.NeoHookean(1000.0, 2e4, 0.3), STEP, (0.0, 0.0, -9.81))
+    params = fem.Params(body, fem.NeoHookean(1000.0, 2e4, 0.3), STEP, (0.0, 0.0, -9.81), **given)
     matter = fem.init(params, jnp.asarray(body.vertices - 0.03)[None])
     return model, fphys.init(model, 1), coupling.FEM(params, ("left", "right")), matter
 
@@ -98,10 +100,11 @@ def test_the_solid_feels_the_motion_that_the_body_has():
     np.testing.assert_allclose(given, STEP * np.asarray(wrench)[0, 0, :3], atol=1e-9)  # of 0.05
 
 
-def test_light_fingers_hold_a_soft_cube():
-    """Fingers of 10 g press a cube of 0.2 kg with 3 N each, and carry it by friction."""
+@pytest.mark.parametrize("pairs", [0, 50])
+def test_light_fingers_hold_a_soft_cube(pairs: int):
+    """Fingers of 10 g press a cube of 0.2 kg with 3 N each, and carry it by friction; also one that may meet itself."""
     force = jnp.asarray([[WEIGHT, 3.0, 3.0]])
-    (state, matter), (_, middle) = rolled(gripper(), 30, force)
+    (state, matter), (_, middle) = rolled(gripper(contact=fem.Contact(pairs=pairs)), 30, force)
     assert not np.asarray(matter.status).any() and not np.asarray(state.status).any()
     middle = np.asarray(middle)
     assert np.abs(middle[-1] - [0, 0, -0.001]).max() < 3e-4
@@ -118,6 +121,70 @@ def test_fingers_that_press_too_little_let_it_slide():
     speed = np.diff(np.asarray(middle)[:, 2]) / STEP
     np.testing.assert_allclose((speed[-1] - speed[0]) / (len(speed) - 1) / STEP, -9.81 / 2, rtol=0.02)
     assert np.abs(np.diff(np.asarray(hand)[:, 0]) / STEP).max() < 0.1
+
+
+PLATE = """<mujoco><option timestep="{step}" gravity="0 0 -9.81"/><worldbody>{floor}<body name="plate">{joint}
+<geom name="plate" type="box" size="0.1 0.1 0.01" mass="0.01"/></body></worldbody>{rest}</mujoco>"""
+
+SLIDE = '<joint name="up" type="slide" axis="0 0 1" {}/>'
+
+HELD = {
+    "limit": {"joint": SLIDE.format('range="0 1" limited="true"')},
+    "equality": {"joint": SLIDE.format(""), "rest": '<equality><joint joint1="up" polycoef="0 0 0 0 0"/></equality>'},
+    "weld": {"joint": "<freejoint/>", "rest": '<equality><weld body1="plate"/></equality>'},
+    "floor": {"joint": "<freejoint/>", "floor": '<geom type="plane" size="1 1 1" pos="0 0 -0.01"/>'},
+}
+
+
+def on_plate(held: str, medium: str) -> tuple[Any, ...]:
+    """A soft cube of 0.2 kg on a plate of 10 g that something holds, and how many substeps it takes."""
+    model = fphys.load(PLATE.format(**{"step": STEP, "floor": "", "rest": ""} | HELD[held]), dtype=jnp.float64)
+    if medium == "fem":
+        body = mesh.box((2, 2, 2), (0.06, 0.06, 0.06))
+        soft = fem.Params(body, fem.NeoHookean(1000.0, 2e4, 0.3), STEP, (0.0, 0.0, -9.81))
+        matter = fem.init(soft, jnp.asarray(body.vertices - [0.03, 0.03, -0.0105])[None])
+        return model, fphys.init(model, 1), coupling.FEM(soft, ("plate",)), matter, 1
+    params = mpm.Params(
+        mpm.NeoHookean(1000.0, 2e4, 0.3),
+        STEP / 20,
+        (0.0, 0.0, -9.81),
+        cell=0.02,
+        shape=(12, 12, 12),
+        lower=(-0.12, -0.12, -0.08),
+    )
+    x = grid((-0.03, -0.03, 0.01), (0.03, 0.03, 0.07), 0.01)
+    return model, fphys.init(model, 1), coupling.MPM(params, ("plate",)), mpm.init(params, jnp.asarray(x)[None]), 20
+
+
+@pytest.mark.parametrize(("held", "medium"), [*((held, "fem") for held in HELD), ("limit", "mpm")])
+def test_a_light_body_that_is_held_carries(held: str, medium: str):
+    """Twenty times its weight, by what holds it, as soft as MuJoCo has it; alone it would fall away below the cube."""
+    model, state, soft, matter, substeps = on_plate(held, medium)
+
+    def advance(now: Any, _: None) -> tuple[Any, Any]:
+        state, (cube,) = coupling.step(model, now[0], (soft,), (now[1],), substeps=substeps)
+        return (state, cube), (cube.x[0, :, 2].min(), fphys.kinematics(model, state).body.pos[0, 1, 2])
+
+    (state, matter), seen = jax.jit(lambda now: jax.lax.scan(advance, now, length=40))((state, matter))
+    bottom, plate = np.asarray(seen)
+    assert not np.asarray(matter.status).any() and not np.asarray(state.status).any()
+    assert plate.min() > -0.006 and bottom.min() > 0.004
+    gap = 0.0115 if medium == "fem" else 0.0215  # particles are half a cell and half a spacing away
+    assert 0.01 < np.abs(bottom - plate)[-5:].max() < gap
+
+
+def test_gradients_where_a_limit_holds_the_body():
+    """By its mass, and by the cube's density and stiffness: what its limit lets it yield depends on the mass, too."""
+    model, state, soft, matter, _ = on_plate("limit", "fem")
+
+    def run(mass: Any, density: Any, young: Any) -> Any:
+        params = soft.params.replace(material=fem.NeoHookean(1000.0 * density, 2e4 * young, 0.3))
+        heavy = model.replace({"body.mass": 10 * mass * model.body.mass})
+        (end, cube), _ = rolled((heavy, state, soft.replace(params=params), matter), 8)
+        return end.qpos, cube.x
+
+    args = jnp.ones((1, 1)), jnp.ones(1), jnp.ones(1)
+    check_grads(jax.jit(run), args, tol=1e-6, steps=(1e-4, 1e-5, 1e-3))
 
 
 def test_in_single_precision():
@@ -158,11 +225,9 @@ def test_gradients_of_light_bodies(full: bool):
     def run(mass: Any, friction: Any, qvel: Any, v: Any, young: Any) -> Any:
         of = model.replace({"body.mass": mass, "geom.friction": model.geom.friction * friction})
         params = medium.params.replace(material=fem.NeoHookean(1000.0, 1e5 * young, 0.3))
-        now = state.replace(qvel=qvel), matter.replace(v=v)
-        for _ in range(3):
-            body, (rubber,) = coupling.step(of, now[0], (medium.replace(params=params),), (now[1],), substeps=1)
-            now = body, rubber
-        return now[0].qpos, now[0].qvel, now[1].x
+        scene = of, state.replace(qvel=qvel), medium.replace(params=params), matter.replace(v=v)
+        (body, rubber), _ = rolled(scene, 3)
+        return body.qpos, body.qvel, rubber.x
 
     qvel = jnp.asarray([[0.3, 0.1, -0.5, 1.0, 2.0, 0.5]])
     args = model.body.mass, jnp.ones((1, 1, 1)), qvel, matter.v, jnp.ones(1)

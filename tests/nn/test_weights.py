@@ -306,6 +306,9 @@ def test_damaged_files(tmp_path, suffix):
         path.write_bytes(whole[: len(whole) * sixteenth // 16])
         with pytest.raises(nn.WeightsError, match=str(path)):
             nn.read_weights(path)
+    path.write_bytes(b"hello")
+    with pytest.raises(nn.WeightsError, match=str(path)):
+        nn.read_weights(path)
 
 
 @pytest.mark.parametrize("suffix", [".safetensors", ".bin"])
