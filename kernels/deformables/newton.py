@@ -225,7 +225,10 @@ def newton(
         if ratio <= ROUNDING:
             done = 1
         elif count == max_iterations:
-            stuck = 1
+            if setting.free.shape[1] > 0 and ratio <= ENOUGH:
+                done = 1
+            else:
+                stuck = 1
         else:
             count = count + 1
             solved = int(0)

@@ -31,6 +31,10 @@ GRIPPER = f"""<mujoco><option timestep="0.01" gravity="0 0 -9.81"/><worldbody>
 </worldbody></mujoco>"""
 
 
+BOX = """<mujoco><option timestep="0.01" gravity="0 0 0"/><worldbody><body name="box" pos="0.03 0.02 0.0995"><freejoint/>
+<geom type="box" size="0.1 0.12 0.1" mass="1" friction="1"/></body></worldbody></mujoco>"""
+
+
 def block(dtype: Any, **given: Any) -> tuple[fem.Params, fem.State]:
     """Rubber 0.4 m wide and 0.2 m high, its top at z = 0, held at its bottom."""
     body = mesh.box((4, 4, 2), (0.4, 0.4, 0.2))
@@ -185,6 +189,17 @@ def test_gradients_where_a_limit_holds_the_body():
 
     args = jnp.ones((1, 1)), jnp.ones(1), jnp.ones(1)
     check_grads(jax.jit(run), args, tol=1e-6, steps=(1e-4, 1e-5, 1e-3))
+
+
+def test_an_unfinished_solve_says_how_far_it_was():
+    """A box that turns by 4 rad in a step: where its twist is not found, a step among colliders of the last one may be."""
+    model = fphys.load(BOX, dtype=jnp.float64)
+    body = mesh.box((4, 4, 2), (0.4, 0.4, 0.2))
+    params = fem.Params(body, fem.NeoHookean(1000.0, 1e5, 0.3), STEP)
+    matter = fem.init(params, jnp.asarray(body.vertices - [0.2, 0.2, 0.2])[None])
+    state = fphys.init(model, 1).replace(qvel=jnp.asarray([[0.0, 0.0, -0.5, 0.0, 0.0, 400.0]]))
+    _, (after,) = coupling.step(model, state, (coupling.FEM(params, (0,)),), (matter,), substeps=1)
+    assert np.asarray(after.status) == int(fphys.Status.UNCONVERGED) and float(after.residual[0]) > 1e-6
 
 
 def test_in_single_precision():
