@@ -31,8 +31,8 @@ GRIPPER = f"""<mujoco><option timestep="0.01" gravity="0 0 -9.81"/><worldbody>
 </worldbody></mujoco>"""
 
 
-BOX = """<mujoco><option timestep="0.01" gravity="0 0 0"/><worldbody><body name="box" pos="0.03 0.02 0.0995"><freejoint/>
-<geom type="box" size="0.1 0.12 0.1" mass="1" friction="1"/></body></worldbody></mujoco>"""
+BOX = """<mujoco><option timestep="0.01" gravity="0 0 0"/><worldbody>
+<body name="box" pos="0.03 0.02 0.0995"><freejoint/><geom type="box" size="0.1 0.12 0.1" mass="1" friction="1"/></body></worldbody></mujoco>"""
 
 
 def block(dtype: Any, **given: Any) -> tuple[fem.Params, fem.State]:
@@ -192,7 +192,7 @@ def test_gradients_where_a_limit_holds_the_body():
 
 
 def test_an_unfinished_solve_says_how_far_it_was():
-    """A box that turns by 4 rad in a step: where its twist is not found, a step among colliders of the last one may be."""
+    """A box that turns by 4 rad in a step: its twist is not found, but a step among colliders of the last one is."""
     model = fphys.load(BOX, dtype=jnp.float64)
     body = mesh.box((4, 4, 2), (0.4, 0.4, 0.2))
     params = fem.Params(body, fem.NeoHookean(1000.0, 1e5, 0.3), STEP)
