@@ -32,7 +32,8 @@ GRIPPER = f"""<mujoco><option timestep="0.01" gravity="0 0 -9.81"/><worldbody>
 
 
 BOX = """<mujoco><option timestep="0.01" gravity="0 0 0"/><worldbody>
-<body name="box" pos="0.03 0.02 0.0995"><freejoint/><geom type="box" size="0.1 0.12 0.1" mass="1" friction="1"/></body></worldbody></mujoco>"""
+<body name="box" pos="0.03 0.02 0.0995"><freejoint/><geom type="box" size="0.1 0.12 0.1" mass="1" friction="1"/></body>
+</worldbody></mujoco>"""
 
 
 def block(dtype: Any, **given: Any) -> tuple[fem.Params, fem.State]:
