@@ -52,12 +52,12 @@ def toward(state: envs.EnvState, lip: Any, tilt: Array | float) -> Array:
 
 @functools.cache
 def poured() -> list[tuple[envs.EnvState, Any]]:
-    """A hand-made motion, a whole episode but its last step: states and infos."""
+    """A hand-made motion, a whole episode but its last step: states and infos. It begins at once, for water to settle."""
     env, step, state = pouring()
     seen = []
     for t in range((env.max_episode_steps or 0) - 1):
-        spot = np.asarray(state.qpos[:, 3:]) * [1, 0] + [-0.02, 0.62 - 0.25 * np.clip((t - 15) / 40, 0, 1)]
-        state, _, _, terminated, _, info = step(state, toward(state, spot, -np.clip(t - 15, 0, 50) * DT))
+        spot = np.asarray(state.qpos[:, 3:]) * [1, 0] + [-0.02, 0.62 - 0.25 * np.clip(t / 40, 0, 1)]
+        state, _, _, terminated, _, info = step(state, toward(state, spot, -np.clip(t, 0, 50) * DT))
         assert not terminated.any() and (info.status == 0).all()
         seen.append((state, info))
     return seen
@@ -114,9 +114,9 @@ def test_a_cup_that_is_tilted_above_the_basin_fills_it():
     water, count = fluid(state)
     x = np.asarray(water.x[:, :count]) - np.asarray(state.qpos[:, 3])[:, None, None] * [1, 0]
     inside = (np.abs(x[..., 0]) < BASIN[1, 0]) & (x[..., 1] < BASIN[1, 1])
-    level = inside.sum(1) * env.spacing**2 / (BASIN[1, 0] - BASIN[0, 0])
-    above = 2 * np.array([x[k, inside[k], 1].mean() for k in range(WORLDS)]) - level
-    assert (above > 0).all() and above.mean() < 1.5 * env.spacing  # of one world by chance 1.2 to 1.5
+    for k in range(WORLDS):
+        level = inside[k].sum() * env.spacing**2 / (BASIN[1, 0] - BASIN[0, 0])
+        assert 0 < 2 * x[k, inside[k], 1].mean() - level < 1.5 * env.spacing
 
 
 def test_water_leaves_the_cup_but_not_the_world():

@@ -1,7 +1,5 @@
 """Collapse of a round column of sand: how far it runs out, against Lube et al. and Lajeunesse et al., both 2004."""
 
-import functools
-
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -10,7 +8,6 @@ import pytest
 from fphys.particles import mpm
 
 
-@functools.cache
 def runout(aspect: float, cells: int) -> float:
     """(R_end - R_0) / R_0 of a quarter of a round column of height ``aspect`` R_0, on a base that holds it.
 
