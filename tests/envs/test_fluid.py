@@ -52,7 +52,7 @@ def toward(state: envs.EnvState, lip: Any, tilt: Array | float) -> Array:
 
 @functools.cache
 def poured() -> list[tuple[envs.EnvState, Any]]:
-    """A hand-made motion, a whole episode but its last step: states and infos. It begins at once, for water to settle."""
+    """A hand-made motion, at once so that water can settle; an episode but its last step: states and infos."""
     env, step, state = pouring()
     seen = []
     for t in range((env.max_episode_steps or 0) - 1):
