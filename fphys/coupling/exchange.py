@@ -68,7 +68,7 @@ class Medium(Protocol):
 
     @property
     def params(self) -> Any:
-        """Of its solver."""
+        """Parameters of its solver."""
         ...
 
     def replace(self, **changes: Any) -> Self:
@@ -80,12 +80,21 @@ class Medium(Protocol):
 
         Args:
             name: of the medium, for errors.
+            model: the bodies' model.
             matter: its state, of which shapes, types and kinds matter.
+
+        Raises:
+            ValueError: what it carries does not fit the matter. ModelError: there is no such body. UnitError: a
+                quantity of another kind.
         """
         ...
 
     def bodies(self, model: Model) -> set[int]:
-        """Numbers of the bodies that touch it."""
+        """Numbers of the bodies that touch it.
+
+        Raises:
+            ModelError: there is no such body or geom. TypeError: one is neither a name nor a whole number.
+        """
         ...
 
     def exchange(
@@ -100,12 +109,18 @@ class Medium(Protocol):
         """A substep of the matter.
 
         Args:
+            model: the bodies' model.
+            matter: its state.
             pose: of the bodies ``numbers``, and their twist, at the start of the substep.
             response: of the same bodies, its twist that of the free motion at the end of the substep.
             force: of surfaces on the matter [N], shape (world, n, dim).
 
         Returns:
-            The matter, and the impulses that the bodies took, about their origins, shape (world, body, 6).
+            The matter, and the impulses that the bodies took, about their origins [N s, N m s], shape (world, body, 6).
+            Gradients flow as in the solver's own ``exchange``.
+
+        Raises:
+            UnsupportedError, ValueError: a geom's shape or an option of the solver does not suit it.
         """
         ...
 
@@ -121,9 +136,10 @@ class Medium(Protocol):
         poses: tuple[Pose, Pose],
         matter: tuple[Any, Any],
     ) -> Array:
-        """Worlds in which a particle passed through a geom that is too thin, (world,).
+        """Worlds in which a particle passed through a geom that is too thin, bool, shape (world,).
 
         Args:
+            model: the bodies' model.
             geoms: those of :meth:`thin`, one at least.
             poses: of the bodies ``numbers``, before and after a step.
             matter: before and after it.
@@ -135,6 +151,7 @@ class Held:
     """A medium that bodies of any thickness hold: nothing is reported of what passes through one."""
 
     def thin(self, model: Model) -> tuple[int, ...]:
+        """None: every geom holds it."""
         return ()
 
     def through(
@@ -145,6 +162,7 @@ class Held:
         poses: tuple[Pose, Pose],
         matter: tuple[Any, Any],
     ) -> Array:
+        """False in every world, shape (world,)."""
         return jnp.zeros(len(matter[0].status), bool)
 
 

@@ -68,9 +68,19 @@ class PBD(Held, Tree):
     contact: str = static(default="separate")  # or "sticky"
 
     def bodies(self, model: Model) -> set[int]:
+        """Numbers of the bodies of its geoms.
+
+        Raises:
+            ModelError: there is no such geom. TypeError: a geom is neither a name nor a whole number.
+        """
         return {int(model.structure.geom.body[g]) for g in geoms_of(model, self.geoms)}
 
     def prepared(self, name: str, model: Model, matter: pbd.State) -> Self:
+        """The medium with ``pins`` as an array, and a mesh of the matter's precision.
+
+        Raises:
+            ValueError: ``pins`` have another shape. UnitError: they are a quantity of another kind.
+        """
         pins = _velocities(f"{name}.pins", self.pins, self.params, matter.x)
         return self.replace(params=_cast(self.params, matter.x.dtype), pins=pins)
 
@@ -83,6 +93,13 @@ class PBD(Held, Tree):
         numbers: tuple[int, ...],
         force: Array | None,
     ) -> tuple[pbd.State, Array]:
+        """A substep by :func:`fphys.deformables.pbd.exchange`, as :meth:`Medium.exchange` says.
+
+        The impulses [N s, N m s] have shape (world, body, 6). Gradients flow as there.
+
+        Raises:
+            UnsupportedError: a geom is no plane, sphere, capsule or box. ValueError: ``params.substeps`` is not 1.
+        """
         shapes, of = colliders(model, self.geoms, pose, numbers, self.contact)
         pins = _carried_on(matter.x, self.params, self.pins)
         if not shapes:
@@ -111,9 +128,19 @@ class FEM(Held, Tree):
     pins: Any = None  # velocities of the pinned vertices [m/s], shape (pinned, dim) or (1 | world, pinned, dim)
 
     def bodies(self, model: Model) -> set[int]:
+        """Numbers of the bodies of its geoms.
+
+        Raises:
+            ModelError: there is no such geom. TypeError: a geom is neither a name nor a whole number.
+        """
         return {int(model.structure.geom.body[g]) for g in geoms_of(model, self.geoms)}
 
     def prepared(self, name: str, model: Model, matter: fem.State) -> Self:
+        """The medium with ``pins`` as an array, and a mesh of the matter's precision.
+
+        Raises:
+            ValueError: ``pins`` have another shape. UnitError: they are a quantity of another kind.
+        """
         pins = _velocities(f"{name}.pins", self.pins, self.params, matter.x)
         return self.replace(params=_cast(self.params, matter.x.dtype), pins=pins)
 
@@ -126,6 +153,13 @@ class FEM(Held, Tree):
         numbers: tuple[int, ...],
         force: Array | None,
     ) -> tuple[fem.State, Array]:
+        """A substep by finite elements and contact with the bodies, as :meth:`Medium.exchange` says.
+
+        The impulses [N s, N m s] have shape (world, body, 6). Gradients flow as there.
+
+        Raises:
+            UnsupportedError: a geom is no plane, sphere, capsule or box.
+        """
         shapes, of = colliders(model, self.geoms, pose, numbers, "separate")
         pins = _carried_on(matter.x, self.params, self.pins)
         if not shapes:

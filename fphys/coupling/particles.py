@@ -43,9 +43,15 @@ class MPM(Tree):
     contact: str = static(default="separate")  # one of fphys.particles.boundary.CONTACTS
 
     def bodies(self, model: Model) -> set[int]:
+        """Numbers of the bodies of its geoms.
+
+        Raises:
+            ModelError: there is no such geom. TypeError: a geom is neither a name nor a whole number.
+        """
         return {int(model.structure.geom.body[g]) for g in geoms_of(model, self.geoms)}
 
     def prepared(self, name: str, model: Model, matter: mpm.State) -> Self:
+        """The medium itself: it carries no arrays."""
         return self
 
     def exchange(
@@ -57,6 +63,13 @@ class MPM(Tree):
         numbers: tuple[int, ...],
         force: Array | None,
     ) -> tuple[mpm.State, Array]:
+        """A substep by :func:`fphys.particles.mpm.exchange`, as :meth:`Medium.exchange` says.
+
+        The impulses [N s, N m s] have shape (world, body, 6). Gradients flow as there.
+
+        Raises:
+            UnsupportedError: an axis is periodic, or a geom is no plane, sphere, capsule or box.
+        """
         if "periodic" in self.params.walls.contact:
             raise UnsupportedError("coupling.MPM: bodies have no images, so no axis may be periodic; see mpm.exchange")
         shapes, of = colliders(model, self.geoms, pose, numbers, self.contact)
@@ -129,9 +142,20 @@ class SPH(Held, Tree):
     body: tuple[str | int, ...] = static()  # name or number of the body of each wall particle, 0 for the world
 
     def bodies(self, model: Model) -> set[int]:
+        """Numbers of the bodies that carry its walls.
+
+        Raises:
+            ModelError: there is no such body. TypeError: a body is neither a name nor a whole number.
+        """
         return {number_of(model, "body", b, "SPH.body") for b in set(self.body)}
 
     def prepared(self, name: str, model: Model, matter: sph.State) -> Self:
+        """The medium with ``walls`` as an array, and ``body`` as numbers.
+
+        Raises:
+            ValueError: ``walls`` have another shape or are more than the particles; or, if known on the host, fluid is
+                where they belong. ModelError: there is no such body. UnitError: ``walls`` are of another kind.
+        """
         count, size = len(self.body), matter.x.shape[1]
         numbers = {b: number_of(model, "body", b, f"{name}.body") for b in set(self.body)}
         walls = jnp.asarray(units.si(self.walls, units.length, f"{name}.walls"), matter.x.dtype)
@@ -160,6 +184,14 @@ class SPH(Held, Tree):
         numbers: tuple[int, ...],
         force: Array | None,
     ) -> tuple[sph.State, Array]:
+        """A substep by :func:`fphys.particles.sph.exchange`, as :meth:`Medium.exchange` says.
+
+        The impulses [N s, N m s] have shape (world, body, 6). Gradients flow as there. Walls move as at the
+        start of the substep. A world with fluid where walls belong skips it (BADPARAM).
+
+        Raises:
+            ValueError: ``params.transport`` is on.
+        """
         of, dim = np.searchsorted(numbers, self.body), matter.x.shape[-1]
         walls = jnp.broadcast_to(self.walls, (len(pose.pos), len(of), 3))
         arm, twist = rotate(pose.quat[:, of], walls), pose.twist[:, of]
