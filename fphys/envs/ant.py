@@ -66,6 +66,7 @@ class Ant(Env):
         }
 
     def healthy(self, state: EnvState) -> Array:
+        """Whether the state is finite and the torso's height in ``healthy_z_range`` [m], bool, shape (world,)."""
         low, high = self.healthy_z_range
         finite = jnp.isfinite(state.qpos).all(1) & jnp.isfinite(state.qvel).all(1)
         return finite & (state.qpos[:, 2] >= low) & (state.qpos[:, 2] <= high)

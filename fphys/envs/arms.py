@@ -67,7 +67,7 @@ class Pusher(Env):
     reward_control_weight: float = static(default=0.1)
 
     def start(self, key: Array) -> Start:
-        """The cylinder is uniform in a rectangle, at least 0.17 m from the goal at the origin."""
+        """The cylinder is uniform in a rectangle, more than 0.17 m from the goal at the origin."""
         real = self.model.qpos0.dtype
         keys = jax.random.split(key)
 

@@ -45,7 +45,7 @@ class Spec(NamedTuple):
 
     @classmethod
     def unit(cls, size: int, dtype: Any) -> Self:
-        """Numbers from -1 to 1."""
+        """Numbers from -1 to 1, shape (size,)."""
         return cls((size,), dtype, -np.ones(size), np.ones(size))
 
 
@@ -76,12 +76,12 @@ class EnvState(Tree):
 
     @property
     def qpos(self) -> Array:
-        """Generalised position, shape (world, nq)."""
+        """Generalised position [m or rad], shape (world, nq)."""
         return self.physics.qpos
 
     @property
     def qvel(self) -> Array:
-        """Generalised velocity, shape (world, nv)."""
+        """Generalised velocity [m/s or rad/s], shape (world, nv)."""
         return self.physics.qvel
 
     @property
@@ -145,21 +145,29 @@ class Env(Tree):
     # --- what a subclass writes -----------------------------------------------------------------
 
     def start(self, key: Array) -> Start:
-        """Draw the start of one world's episode."""
+        """Draw the start of one world's episode from a random key, shape ().
+
+        Positions [m or rad] have shape (nq,), velocities [m/s or rad/s] (nv,). Gradients flow to the model if used.
+        Raises NotImplementedError if a class writes neither this nor ``starts``.
+        """
         raise NotImplementedError(f"{type(self).__name__} needs start(self, key), which draws an episode's beginning")
 
     def starts(self, keys: Array, model: Model, difficulty: Array) -> Start:
-        """Draw the starts of all worlds from a key and a difficulty of each; ``model`` holds their own mechanisms.
+        """Draw the starts of all worlds from a random key and a difficulty of each, both of shape (world,).
 
-        By default ``start`` for every world by itself.
+        By default ``start`` for every world by itself. ``model`` holds their own mechanisms. Positions [m or rad] have
+        shape (world, nq), velocities [m/s or rad/s] (world, nv). Gradients flow to model and difficulty if used.
         """
         return jax.vmap(self.start)(keys)
 
     def control(self, physics: State, action: Array) -> Array:
-        """The actuators' controls in their units, shape (world, nu), in a step of the physics.
+        """The actuators' controls in a step of the physics [the actuators' units], shape (world, nu).
 
         By default as ``action_mode`` says. A class that writes it says in ``action_spec`` what its actions are.
         Gradients flow to state, action and model.
+
+        Raises:
+            UnsupportedError: targets are for motors on hinges and slides, and there is another actuator.
         """
         return drive.control(self.model, physics, action, self.action_mode, self.kp, self.kd)
 
@@ -173,9 +181,12 @@ class Env(Tree):
     def advance(self, physics: State, matter: tuple[Any, ...], ctrl: Array) -> tuple[State, tuple[Any, ...], LastSolve]:
         """A step of the physics. By default of bodies alone; with matter it is :func:`fphys.coupling.step`.
 
+        Args:
+            ctrl: controls [the actuators' units], shape (world, nu).
+
         Returns:
             The next states, and the step's last solve, which ``look`` reads (``fphys.rigid.last.unsolved`` of the
-            bodies' state where it is not known).
+            bodies' state where it is not known). Gradients flow to physics, ctrl and model.
 
         Raises:
             TypeError: there is matter, and the class does not say how it moves.
@@ -201,19 +212,27 @@ class Env(Tree):
         return 0.01
 
     def look(self, last: LastSolve, ctrl: Array) -> dict[str, Array]:
-        """Readings of the step's last solve (:mod:`fphys.rigid.last`), kept in ``state.seen``. By default none."""
+        """Readings of the step's last solve (:mod:`fphys.rigid.last`), kept in ``state.seen``. By default none.
+
+        They are arrays by name, with the world axis first, and pass gradients on. ``ctrl``, shape (world, nu) [the
+        actuators' units], is zero where an episode begins.
+        """
         return {}
 
     def measure(self, physics: State) -> dict[str, Array]:
-        """Readings of the state itself, kept in ``state.seen`` too. By default none."""
+        """Readings of the state itself, kept in ``state.seen`` too, with the world axis first. By default none."""
         return {}
 
     def observation(self, state: EnvState) -> Array:
-        """The observation, shape (world, n)."""
+        """The observation, shape (world, n). By default ``qpos`` [m or rad], then ``qvel`` [m/s or rad/s]."""
         return jnp.concatenate([state.qpos, state.qvel], -1)
 
     def reward(self, before: EnvState, after: EnvState, action: Array) -> tuple[Array, dict[str, Array]]:
-        """The reward of a step, shape (world,), and its terms by name."""
+        """The reward of a step, shape (world,), and its terms by name, each with the world axis first.
+
+        ``action`` is that of ``step``, shape (world, ...) [the units of ``action_spec``]. Gradients flow to it and to
+        both states. Raises NotImplementedError if a class does not write it.
+        """
         raise NotImplementedError(f"{type(self).__name__} needs reward(self, before, after, action)")
 
     def terminated(self, state: EnvState) -> Array:
@@ -230,7 +249,11 @@ class Env(Tree):
     # --- what follows ---------------------------------------------------------------------------
 
     def noisy_start(self, key: Array, scale: float, velocity: str = "uniform") -> Start:
-        """The reference position and no velocity, plus noise within +-scale; velocities may be "normal" instead."""
+        """The reference position and no velocity, plus noise from a random key, shape ().
+
+        It is within +-scale [m or rad, m/s or rad/s]; velocities may be "normal" instead, with that standard deviation.
+        Shapes are (nq,) and (nv,). Gradients flow to ``model.qpos0``.
+        """
         s, real = self.model.structure, self.model.qpos0.dtype
         keys = jax.random.split(key)
         qpos = self.model.qpos0[0] + jax.random.uniform(keys[0], (s.nq,), real, -scale, scale)
@@ -245,7 +268,7 @@ class Env(Tree):
 
     @property
     def action_spec(self) -> Spec:
-        """Of one world: controls in the actuators' units and ranges, or targets (``action_mode``)."""
+        """Of one world: controls in the actuators' units and ranges, or targets [m or rad, m/s or rad/s]."""
         return Spec((self.model.structure.nu,), self.model.qpos0.dtype, *drive.bounds(self.model, self.action_mode))
 
     @property
@@ -255,10 +278,14 @@ class Env(Tree):
         return Spec(shape, self.model.qpos0.dtype, np.full(shape, -np.inf), np.full(shape, np.inf))
 
     def reset(self, key: Array) -> tuple[EnvState, Array]:
-        """Begin an episode in every world: state and observation (world, n), from one random key.
+        """Begin an episode in every world, at time 0 [s]: state and observation (world, n), from one random key.
+
+        Gradients flow to the model.
 
         Raises:
-            ValueError: an option cannot work. TypeError: a function of the class returns something else than it must.
+            ValueError: an option cannot work. TypeError: a count is no whole number, or a function of the class returns
+                something else than it must. ModelError: ``randomize`` has a name that is not in the model.
+            UnsupportedError: ``action_mode`` does not suit the actuators, see ``control``.
         """
         expect.expect_options(self)
         worlds, real, delay = self.num_envs, self.model.qpos0.dtype, randomize.longest_delay(self.randomize)
@@ -286,8 +313,8 @@ class Env(Tree):
         """Act once in every world. Finished worlds begin their next episode within the same step.
 
         Args:
-            action: shape (world, ``*action_spec.shape``), of the model's precision; lists and NumPy's arrays of
-                floating point are cast to it.
+            action: shape (world, ``*action_spec.shape``) [the units of ``action_spec``], of the model's precision;
+                lists and NumPy's arrays of floating point are cast to it.
 
         Returns:
             The next state; its observation (world, n), that of a new episode where one has begun; the reward (world,);
@@ -358,6 +385,9 @@ class Env(Tree):
     def restart(self, state: EnvState, mask: Array) -> tuple[EnvState, Array]:
         """Begin a new episode in the worlds of ``mask``, bool, shape (world,): ``reset(ids)`` of other libraries.
 
+        Their time is 0 [s] again. Gives the state and the observation (world, n) of all worlds. Gradients flow to the
+        model, and in the other worlds to the state.
+
         Raises:
             TypeError: the mask is of another type or shape.
         """
@@ -427,7 +457,7 @@ class Env(Tree):
         return any(np.shape(x)[:1] == (worlds,) for x in jax.tree.leaves(own) if hasattr(x, "shape"))
 
     def of(self, state: EnvState) -> Self:
-        """This environment with the parameters of the worlds' episodes."""
+        """This environment with the parameters that the worlds' episodes have drawn."""
         return self.replace(model=randomize.with_parameters(self.model, state.drawn))
 
     def _observe(self, state: EnvState) -> Array:

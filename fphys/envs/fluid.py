@@ -111,7 +111,7 @@ class FluidManipulation(Env):
         return smooth_inverse(known, physics, wanted)[:, :3] + self._load(physics)
 
     def matter(self, physics: State) -> tuple[sph.State, ...]:
-        """Still water in the cup, and the walls of cup and basin."""
+        """Still water in the cup, and the walls of cup and basin, as one state of SPH: the water first."""
         water, cup, basin = self._layout
         real, worlds = physics.qpos.dtype, len(physics.qpos)
         places = jnp.asarray(np.concatenate([water, cup, basin]), real)[None]

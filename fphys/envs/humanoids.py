@@ -55,13 +55,18 @@ class Person(Env):
         return jnp.concatenate(parts, 1)
 
     def control_cost(self, action: Array) -> Array:
-        """Of the action as given: MuJoCo clips the actuators' input, not ``data.ctrl``."""
+        """The cost of an action (world, nu) [the actuators' units], shape (world,): weight times its sum of squares.
+
+        The action counts as given: MuJoCo clips the actuators' input, not ``data.ctrl``. Gradients flow to it.
+        """
         return self.ctrl_cost_weight * (action**2).sum(1)
 
     def impact(self, state: EnvState, weight: float, bounds: tuple[float, float]) -> Array:
+        """``weight`` times the sum of squares of ``cfrc_ext`` [N m, N], clipped to ``bounds``, shape (world,)."""
         return jnp.clip(weight * (state.seen["cfrc_ext"] ** 2).sum((1, 2)), *bounds)
 
     def readings(self, state: EnvState) -> dict[str, Array]:
+        """Lengths [m or rad] and velocities [m/s or rad/s] of the tendons, both of shape (world, tendon)."""
         return {name: state.seen[name] for name in ("tendon_length", "tendon_velocity")}
 
 

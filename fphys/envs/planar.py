@@ -37,6 +37,7 @@ class Runner(Env):
         return jnp.concatenate([position, self.observed_velocity(state.qvel)], 1)
 
     def observed_velocity(self, qvel: Array) -> Array:
+        """What is observed of ``qvel`` [m/s or rad/s], shape (world, nv): by default all. Gradients flow to it."""
         return qvel
 
     def reward(self, before: EnvState, after: EnvState, action: Array) -> tuple[Array, dict[str, Array]]:
@@ -83,6 +84,7 @@ class Upright(Runner):
         return reward + survive, {**terms, "reward_survive": survive, "z_distance_from_origin": height}
 
     def healthy(self, state: EnvState) -> Array:
+        """Whether height [m] and angle [rad] of the trunk are in their ranges, bool, shape (world,)."""
         return within(state.qpos[:, 1], self.healthy_z_range) & within(state.qpos[:, 2], self.healthy_angle_range)
 
     def terminated(self, state: EnvState) -> Array:
@@ -107,6 +109,7 @@ class Hopper(Upright):
     healthy_angle_range: tuple[float, float] = static(default=(-0.2, 0.2))
 
     def healthy(self, state: EnvState) -> Array:
+        """Whether height [m], angle [rad], and all else but x, are in their ranges, bool, shape (world,)."""
         rest = jnp.concatenate([state.qpos, state.qvel], 1)[:, 2:]
         return super().healthy(state) & within(rest, self.healthy_state_range).all(1)
 

@@ -62,7 +62,10 @@ class QuadrotorHover(Env):
         return self.model.key.ctrl[self.model.id("key", "hover")][None] * (1 + jnp.clip(action, -1, 1))
 
     def observation(self, state: EnvState) -> Array:
-        """In its own axes: where the point is [m], velocity [m/s], spin [0.1 rad/s] and which way is up; no heading."""
+        """In its own axes: where the point is [m], velocity [m/s], spin [10 rad/s] and which way is up; no heading.
+
+        Shape (world, 12).
+        """
         turn = rotation(state.qpos[:, 3:7])
         own = lambda v: matmul(v[:, None], turn)[:, 0]  # noqa: E731
         parts = own(state.goal - state.qpos[:, :3]), own(state.qvel[:, :3]), 0.1 * state.qvel[:, 3:], turn[:, 2]

@@ -61,7 +61,11 @@ class SharedWorlds:
         self._action = actions
 
     def step_wait(self) -> tuple[np.ndarray, np.ndarray, np.ndarray, list[dict[str, Any]]]:
-        """One step of all worlds: observations (world, n), rewards and ends (world,), and an info of each world."""
+        """One step of all worlds: observations (world, n), rewards and ends (world,), and an info of each world.
+
+        Raises:
+            RuntimeError: before :meth:`reset`. ValueError: the actions have another shape.
+        """
         observation, reward, terminated, truncated, info = self.vector.step(self._action)
         names = [name for name in info if f"_{name}" in info and not name.startswith(("final_", "episode_"))]
         rows = zip(*(info[name].tolist() for name in names), (truncated & ~terminated).tolist())
@@ -80,11 +84,19 @@ class SharedWorlds:
         self.vector.close()
 
     def get_images(self) -> list[np.ndarray]:
-        """Of the first world."""
+        """An image of the first world, uint8 (height, width, 3), in a list.
+
+        Raises:
+            RuntimeError: before :meth:`reset`. MissingDependencyError: no OpenGL.
+        """
         return list(self.vector.render())
 
     def get_attr(self, name: str, indices: Indices = None) -> list[Any]:
-        """What the vector interface, or else the environment, has by this name, once for each world."""
+        """What the vector interface, or else the environment, has by this name, once for each world of ``indices``.
+
+        Raises:
+            AttributeError: neither has it.
+        """
         owner = self.vector if hasattr(self.vector, name) else self.vector.env
         return [getattr(owner, name)] * len(self._get_indices(indices))
 
@@ -97,7 +109,7 @@ class SharedWorlds:
         raise TypeError(f"an environment is frozen: make another one, sb3_env(env.replace({name}=...))")
 
     def env_method(self, name: str, *args: Any, indices: Indices = None, **options: Any) -> list[Any]:
-        """Call a method once, and give its result once for each world."""
+        """Call a method once, with ``args`` and ``options``, and give its result once for each world of ``indices``."""
         found = self.get_attr(name, indices)
         return [found[0](*args, **options)] * len(found) if found else []
 

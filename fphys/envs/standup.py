@@ -51,7 +51,7 @@ class Standup(Env):
         return Start(qpos, jnp.zeros_like(qpos[:, :-1]))
 
     def measure(self, physics: State) -> dict[str, Array]:
-        """Height of the head [m], and cosine of the trunk's tilt."""
+        """Height of the head [m], and cosine of the trunk's tilt, both of shape (world,)."""
         found, m = kinematics(self.model, physics), self.model
         up = found.site.mat[:, m.id("site", "chest"), 2, 2]
         return {"head": found.geom.pos[:, m.id("geom", "head"), 2], "upright": up}

@@ -31,6 +31,9 @@ class FphysVectorEnv(VectorEnv):
         arrays: what observations, rewards and flags are: "numpy" arrays, read-only and not copied on a CPU; "jax"
             arrays; or "torch" tensors that share their memory.
         render_mode: None or "rgb_array": ``render()`` then draws the first world.
+
+    Raises:
+        ValueError: ``arrays`` or ``render_mode`` is something else.
     """
 
     metadata: dict[str, Any] = {"autoreset_mode": AutoresetMode.SAME_STEP, "render_modes": ["rgb_array"]}  # noqa: RUF012
@@ -85,7 +88,17 @@ class FphysVectorEnv(VectorEnv):
         return self._out(observation), {}
 
     def step(self, actions: Any) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
-        """Act in every world; actions are NumPy, JAX or torch arrays of shape (num_envs, *action)."""
+        """Act in every world. Finished worlds begin their next episode within the same step.
+
+        Args:
+            actions: NumPy, JAX or torch arrays, shape (num_envs, ``*single_action_space.shape``).
+
+        Returns:
+            Observations (num_envs, n); rewards, and where episodes terminated or were truncated, (num_envs,); infos.
+
+        Raises:
+            RuntimeError: before :meth:`reset`. ValueError: another shape.
+        """
         if self._state is None:
             raise RuntimeError("call reset before step")
         self._state, *results, info = self._step(self._state, self._in(actions))
@@ -93,7 +106,11 @@ class FphysVectorEnv(VectorEnv):
         return (*map(self._out, results), self._infos(info, done))  # type: ignore[return-value]
 
     def render(self) -> tuple[np.ndarray, ...]:
-        """The first world, uint8 (height, width, 3), in a tuple."""
+        """The first world, uint8 (height, width, 3), in a tuple.
+
+        Raises:
+            RuntimeError: before :meth:`reset`. MissingDependencyError: no OpenGL.
+        """
         if self._state is None:
             raise RuntimeError("call reset before render")
         now = jax.tree.map(lambda x: x[None], (self._state.physics, self.env.points(self._state)))
