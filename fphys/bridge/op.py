@@ -141,6 +141,7 @@ class WarpOp:
         self.forward_plan, self.backward_plan = recorded(self._forward_plan), recorded(self._backward_plan)
 
     def __call__(self, *args: Any) -> Any:
+        """Run the operation on arrays with the world axis first; gradients and errors as :func:`warp_op` says."""
         leaves, tree, used, form = self._prepare(args)
         given, _ = spread.alike([leaves[i] for i in used])
         outs = self.operation(tree, used)(*given)

@@ -253,7 +253,7 @@ def as_jax(fn: Callable[..., Any], outputs: Callable[..., Any] | None = None) ->
             returns something that does not depend on its arguments in a way that torch can differentiate.
         PrecisionError: (when called) a result or parameter has 64 bits, and x64 is off.
         RuntimeError: (when it runs under ``jit``) ``fn`` raised; the text of its error is included.
-        TypeError: ``fn`` is not a function.
+        TypeError: ``fn`` is not a function, or (when called) it gives something else than tensors.
 
     Example:
         >>> net = as_jax(torch.nn.Linear(3, 2))  # doctest: +SKIP
@@ -281,6 +281,15 @@ class TorchFunction:
         self._results = functools.cache(self._learn)
 
     def __call__(self, *args: Any, params: dict[str, Any] | None = None) -> Any:
+        """What the function gives, as JAX arrays; gradients and further errors as :func:`as_jax` says.
+
+        Args:
+            args: pytrees of arrays; what is no array is static.
+            params: parameters of the module by name; by default ``self.params``.
+
+        Raises:
+            BridgeError: ``params`` has other names than the module.
+        """
         params = self.params if params is None else params
         if missing := sorted(self.params.keys() ^ params.keys()):
             raise BridgeError(f"{self.label}: params has not the module's parameters: {', '.join(missing)} differ")
@@ -313,7 +322,7 @@ class TorchFunction:
         return tuple(found), tree
 
     def tensor(self, x: Any) -> Any:
-        """A separate tensor with the values of a NumPy or JAX array."""
+        """A separate tensor with the values of a NumPy or JAX array, on the device of the module's parameters."""
         torch = import_torch()
         own = empty(x.shape, x.dtype)
         own[...] = x
@@ -324,7 +333,15 @@ class TorchFunction:
         return tensor.to(self.device)
 
     def run(self, statics: _Statics, tensors: Leaves) -> Any:
-        """Call torch, and check that it drew no random numbers."""
+        """Call torch, and check that it drew no random numbers.
+
+        Args:
+            statics: arguments and parameters without their arrays.
+            tensors: these arrays, in order.
+
+        Raises:
+            BridgeError: it drew some.
+        """
         torch = import_torch()
         state = torch.cuda.get_rng_state if self.device.type == "cuda" else torch.get_rng_state
         args, params = statics.fill(tensors)

@@ -87,7 +87,8 @@ class RandomResizedCrop:
     one is taken.
 
     Raises:
-        ValueError: ``size`` is not one or two whole numbers, or ``scale`` or ``ratio`` is out of range.
+        ValueError: ``size`` is not one or two whole numbers, or ``scale`` or ``ratio`` is out of range. TypeError: the
+            image is not an array of three axes.
     """
 
     size: int | Sequence[int]
@@ -105,7 +106,7 @@ class RandomResizedCrop:
         return Resize(_pair(self.size))(image[top : top + height, left : left + width])
 
     def window(self, height: int, width: int, rng: np.random.Generator) -> tuple[int, int, int, int]:
-        """Top, left, height and width of a window."""
+        """Top, left, height and width [pixels] of a random window of an image of this height and width."""
         for _ in range(10):
             area = height * width * rng.uniform(*self.scale)
             ratio = math.exp(rng.uniform(*np.log(self.ratio)))
@@ -144,6 +145,9 @@ class ToTensor:
     """Convert uint8 from 0 to 255 into float32 from 0 to 1; other types are unchanged.
 
     Channels stay last, as flax expects. ``channels_first=True`` gives torch's order.
+
+    Raises:
+        TypeError: the image is not an array of three axes.
     """
 
     channels_first: bool = False

@@ -206,7 +206,12 @@ class TransformerDecoder(nnx.Module):
         return x if self.norm is None else self.norm(x)
 
     def start(self, memory: Array, length: int) -> list[DecoderCache]:
-        """The caches of all layers before the first position; see :meth:`TransformerDecoderLayer.start`."""
+        """The caches of all layers before the first position. Errors are those of one layer.
+
+        Args:
+            memory: the encoder's output, shape (batch, memory, features).
+            length: for how many positions there is room.
+        """
         return [layer.start(memory, length) for layer in self.layers]
 
     def step(

@@ -25,7 +25,11 @@ class LayerNorm(nnx.LayerNorm):
         super().__init__(num_features, epsilon=epsilon, rngs=rngs, **options)
 
     def __call__(self, x: Array, *, mask: Array | None = None) -> Array:
-        """Normalise over the last axis, or ``reduction_axes``. Gradients flow to ``x`` and the parameters."""
+        """Normalise over the last axis, or ``reduction_axes``. The result has the shape of ``x``.
+
+        Numbers where ``mask``, bool, is False do not count for mean and variance. Gradients flow to ``x`` and the
+        parameters.
+        """
         wide = _wide(x)
         y = super().__call__(wide - _middle(self, wide, self.reduction_axes, mask), mask=mask)
         return y.astype(_kind(self, x))
@@ -40,7 +44,11 @@ class GroupNorm(nnx.GroupNorm):
         super().__init__(num_features, num_groups, epsilon=epsilon, rngs=rngs, **options)
 
     def __call__(self, x: Array, *, mask: Array | None = None) -> Array:
-        """Normalise (batch, ..., channel) in groups of channels. Gradients flow to ``x`` and the parameters."""
+        """Normalise (batch, ..., channel) in groups of channels. The result has the shape of ``x``.
+
+        Numbers where ``mask``, bool, is False do not count for mean and variance. Gradients flow to ``x`` and the
+        parameters.
+        """
         axes = range(1, x.ndim - 1) if self.reduction_axes is None else _positive(x, self.reduction_axes)[:-1]
         groups = (self.num_groups, self.group_size)
         grouped = _wide(x).reshape(*x.shape[:-1], *groups)
@@ -57,7 +65,11 @@ class InstanceNorm(nnx.InstanceNorm):
         super().__init__(num_features, epsilon=epsilon, rngs=rngs, **options)
 
     def __call__(self, x: Array, *, mask: Array | None = None) -> Array:
-        """Normalise each channel of each example. Gradients flow to ``x`` and the parameters."""
+        """Normalise each channel of each example of (batch, ..., channel). The result has the shape of ``x``.
+
+        Numbers where ``mask``, bool, is False do not count for mean and variance. Gradients flow to ``x`` and the
+        parameters.
+        """
         axes = [axis for axis in range(1, x.ndim) if axis not in _positive(x, self.feature_axes)]
         wide = _wide(x)
         return super().__call__(wide - _middle(self, wide, axes, mask), mask=mask).astype(_kind(self, x))
@@ -70,9 +82,11 @@ class BatchNorm(nnx.BatchNorm):
         super().__init__(num_features, momentum=momentum, rngs=rngs, **options)
 
     def __call__(self, x: Array, use_running_average: bool | None = None, *, mask: Array | None = None) -> Array:
-        """Normalise over all axes but the channel's.
+        """Normalise (batch, ..., channel) over all axes but the channel's. The result has the shape of ``x``.
 
-        Gradients flow to ``x`` and the parameters; in evaluation to the statistics, in training not.
+        ``use_running_average`` says whether by the running statistics; if it is None, the module does.
+        Numbers where ``mask``, bool, is False do not count for mean and variance. Gradients flow to ``x`` and the
+        parameters; in evaluation to the statistics, in training not.
         """
         running = self.use_running_average if use_running_average is None else use_running_average
         if running:

@@ -82,6 +82,8 @@ class MultiHeadAttention(nnx.MultiHeadAttention):
     def __call__(self, inputs_q: Array, *args: Any, **options: Any) -> Array:
         """Attend; arguments are :class:`flax.nnx.MultiHeadAttention`'s. Gradients flow to inputs and parameters.
 
+        ``inputs_q`` has shape (batch, position, features), and by default so has the result.
+
         Raises:
             ValueError: there is no room in the cache. Under ``jit`` this cannot be seen; the result is NaN then.
         """

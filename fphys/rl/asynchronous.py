@@ -118,6 +118,11 @@ class Iteration:
         self._learn = jax.jit(functools.partial(_learn, own, config, module))
 
     def __call__(self, state: TrainingState) -> tuple[TrainingState, dict[str, Array]]:
+        """Wait for one actor, ask it again, and learn from what it gave: the next state, and scalars for the log.
+
+        Raises:
+            ProcessError: an actor failed, died too often or hangs.
+        """
         if not self._actors.busy:
             for i in range(self._number):
                 self._actors.ask(i, *self._request(state, i))

@@ -23,7 +23,7 @@ class Moments(Tree):
 
     @classmethod
     def zero(cls, shape: tuple[int, ...]) -> Self:
-        """Nothing seen yet: mean 0 and variance 1, without weight."""
+        """Nothing seen yet: mean 0 and variance 1 of this shape, without weight."""
         return cls(jnp.float32(0), jnp.zeros(shape, jnp.float32), jnp.ones(shape, jnp.float32))
 
     @classmethod
@@ -80,11 +80,11 @@ class Moments(Tree):
         return type(self)(jnp.minimum(total, MOST), self.mean + step * (count / total), spread / total)
 
     def normalize(self, x: Array, limit: float = 10.0) -> Array:
-        """(x - mean) / deviation, clipped; float32."""
+        """(x - mean) / deviation, clipped to +-``limit``; float32, of the shape of x, (..., n)."""
         x = x.astype(jnp.float32)
         scaled = (x - self.mean.reshape(*[1] * (x.ndim - self.mean.ndim), *self.mean.shape)) / self.deviation(x.ndim)
         return jnp.clip(scaled, -limit, limit)
 
     def deviation(self, ndim: int) -> Array:
-        """The standard deviation, with leading axes to broadcast over."""
+        """The standard deviation, shape (1, ..., n): of ``ndim`` axes, to broadcast over the leading ones."""
         return jnp.sqrt(self.var + 1e-8).reshape(*[1] * (ndim - self.var.ndim), *self.var.shape)

@@ -34,7 +34,10 @@ class Replay(Tree):
         return self.replace(items=items, place=(self.place + size) % self.capacity, count=count)
 
     def sample(self, key: Array, size: int) -> Any:
-        """Draw ``size`` items with replacement, each with the same probability; zeros if there is none."""
+        """Draw ``size`` items with replacement, each with the same probability; zeros if there is none.
+
+        ``key`` is a random key, shape (). The result's arrays have shape (size, ...).
+        """
         places = jax.random.randint(key, (size,), 0, jnp.maximum(self.count, 1))
         return jax.tree.map(lambda kept: kept[places], self.items)
 

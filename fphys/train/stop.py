@@ -33,6 +33,7 @@ class EarlyStop:
         return (value, 0) if better else (best, waited + 1)
 
     def done(self, state: tuple[float, int]) -> bool:
+        """Whether ``patience`` evaluations in a row brought no improvement."""
         return state[1] >= self.patience
 
 

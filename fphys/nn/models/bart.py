@@ -167,7 +167,11 @@ class BART(nnx.Module):
 
     @staticmethod
     def convert(weights: Weights) -> Weights:
-        """Convert Hugging Face's names. Its positions begin at two, and its logits' constant is not trained."""
+        """Convert Hugging Face's names. Its positions begin at two, and its logits' constant is not trained.
+
+        Raises:
+            WeightsError: that constant is not zero, or embeddings differ that share one table here.
+        """
         named = {name.removeprefix("model."): value for name, value in weights.items()}
         tied = [f"{part}.weight" for part in ("shared", "encoder.embed_tokens", "decoder.embed_tokens", "lm_head")]
         first = next((name for name in tied if name in named), tied[0])

@@ -135,7 +135,11 @@ class BERT(nnx.Module):
 
     @staticmethod
     def convert(weights: Weights) -> Weights:
-        """Convert Hugging Face's names. The head for the next sentence is left out."""
+        """Convert Hugging Face's names. The head for the next sentence is left out.
+
+        Raises:
+            WeightsError: the output layer has another table than the embedding, or two biases; here they are shared.
+        """
         named = {name.removeprefix("bert."): value for name, value in weights.items()}
         named = without_copies(named, "embeddings.word_embeddings.weight", ["cls.predictions.decoder.weight"])
         named = without_copies(named, "cls.predictions.bias", ["cls.predictions.decoder.bias"])

@@ -63,7 +63,11 @@ class GPT2(nnx.Module):
 
     @staticmethod
     def convert(weights: Weights) -> Weights:
-        """Convert Hugging Face's names. Its linear layers are already (in, out) and pack query, key and value."""
+        """Convert Hugging Face's names. Its linear layers are already (in, out) and pack query, key and value.
+
+        Raises:
+            WeightsError: the output layer has another table than the embedding; here they share one.
+        """
         found: Weights = {}
         named = {name.removeprefix("transformer."): value for name, value in weights.items()}
         for name, value in without_copies(named, "wte.weight", ["lm_head.weight"]).items():

@@ -36,6 +36,10 @@ class BasicBlock(nnx.Module):
         self.downsample = _shortcut(in_features, width, stride, rngs)
 
     def __call__(self, x: jax.Array) -> jax.Array:
+        """Map (batch, height, width, in_features) to (batch, height / stride, width / stride, ``width``), rounded up.
+
+        Gradients flow to ``x`` and the parameters.
+        """
         y = nnx.relu(self.bn1(self.conv1(x)))
         return nnx.relu(self.bn2(self.conv2(y)) + self.downsample(x))
 
@@ -52,6 +56,10 @@ class Bottleneck(nnx.Module):
         self.downsample = _shortcut(in_features, 4 * width, stride, rngs)
 
     def __call__(self, x: jax.Array) -> jax.Array:
+        """Map (batch, height, width, in_features) to (batch, height / stride, width / stride, 4 ``width``), rounded up.
+
+        Gradients flow to ``x`` and the parameters.
+        """
         y = nnx.relu(self.bn1(self.conv1(x)))
         y = nnx.relu(self.bn2(self.conv2(y)))
         return nnx.relu(self.bn3(self.conv3(y)) + self.downsample(x))

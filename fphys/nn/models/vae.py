@@ -44,12 +44,12 @@ class VAE(nnx.Module):
         return Coded(self.decode(code), mean, log_var)
 
     def encode(self, x: jax.Array) -> tuple[jax.Array, jax.Array]:
-        """Mean and log variance of the code, each of shape (..., latent)."""
+        """Mean and log variance of the code of ``x``, (..., in_features); each has shape (..., latent)."""
         mean, log_var = jnp.split(self.encoder(x), 2, -1)
         return mean, log_var
 
     def decode(self, code: jax.Array) -> jax.Array:
-        """Pixel logits, shape (..., in_features)."""
+        """Pixel logits, shape (..., in_features), of a code, (..., latent)."""
         return self.decoder(code)
 
 
