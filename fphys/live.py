@@ -304,7 +304,12 @@ class Live:
     # What the user does
 
     def grab(self, world: int, body: int, point: Any, target: Any) -> None:
-        """Begin to pull a body of a world at a point, as both are on the page [m]."""
+        """Begin to pull a body at a point of it towards a target.
+
+        Args:
+            world, body: their numbers.
+            point, target: on the page [m], shape (3,): where worlds stand side by side.
+        """
         pos, turn = (np.asarray(x[world, body]) for x in (self._now["body_pos"], self._now["body_mat"]))
         grip = turn.T @ (np.asarray(point, float) - self._apart[world] - pos)
         mass = self._mass[body]
@@ -313,7 +318,7 @@ class Live:
         self.drag(target)
 
     def drag(self, target: Any) -> None:
-        """Pull towards a point on the page [m]."""
+        """Pull towards a point on the page [m], shape (3,)."""
         with self._lock:
             there = np.asarray(target, float) - self._apart[int(self._pull.world)]
             self._pull = self._pull._replace(target=jnp.asarray(there, self.model.qpos0.dtype))
@@ -363,7 +368,7 @@ class Live:
         return info.contacts.pos, jnp.where((info.contacts.pair >= 0)[..., None], force, 0.0)
 
     def control(self) -> Array:
-        """The sliders' values in every world, shape (world, nu)."""
+        """The sliders' values [the controls' units], the same in every world, shape (world, nu)."""
         values = jnp.asarray([slider.value for slider in self.sliders], self.model.qpos0.dtype)
         return jnp.broadcast_to(values, (self.shown.num_worlds, len(self.sliders)))
 
@@ -434,7 +439,10 @@ class Live:
                     client.camera.look_at = client.camera.look_at + moved
 
     def play(self, seconds: float | None = None, fps: float = FPS) -> None:
-        """Run until :meth:`stop`, or for some seconds. On a slow machine, motion is slow rather than jerky."""
+        """Run until :meth:`stop`, or for some seconds. On a slow machine, motion is slow rather than jerky.
+
+        ``fps`` is the number of pictures a second.
+        """
         begun = last = due = time.perf_counter()  # `due`: when the next picture should be there
         told, simulated = -math.inf, 0.0  # when the text changed, and the time simulated since [s]
         most = BEHIND  # seconds to simulate for a picture

@@ -25,6 +25,7 @@ class Full:
     """Store what every step needs for its adjoint: memory grows with the number of steps."""
 
     def scan(self, step_fn: StepFn, state: Any, inputs: Any) -> tuple[Any, Any]:
+        """As ``jax.lax.scan(step_fn, state, inputs)``: the last state, and the outs on a leading axis T."""
         return jax.lax.scan(step_fn, state, inputs)
 
 
@@ -42,6 +43,7 @@ class Checkpoint:
         _positive("every", self.every)
 
     def scan(self, step_fn: StepFn, state: Any, inputs: Any) -> tuple[Any, Any]:
+        """As ``jax.lax.scan(step_fn, state, inputs)``: the last state, and the outs on a leading axis T."""
         return _in_blocks(step_fn, state, inputs, self.every, jax.checkpoint, lambda s: s)
 
 
@@ -59,6 +61,7 @@ class Truncated:
         _positive("window", self.window)
 
     def scan(self, step_fn: StepFn, state: Any, inputs: Any) -> tuple[Any, Any]:
+        """As ``jax.lax.scan(step_fn, state, inputs)``: the last state, and the outs on a leading axis T."""
         return _in_blocks(step_fn, state, inputs, self.window, lambda f: f, jax.lax.stop_gradient)
 
 

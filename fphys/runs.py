@@ -119,6 +119,9 @@ class Run:
         """Save ``name.mp4`` from frames, uint8 (time, height, width, 3), or from a function that renders them.
 
         If the function cannot draw because OpenGL is missing, the run continues without a video and reports it.
+
+        Raises:
+            ValueError: the frames have another shape or type, or ``fps`` is not positive and finite.
         """
         from .render import write_video
 

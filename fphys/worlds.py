@@ -78,7 +78,7 @@ class Solver(Protocol):
         ...
 
     def reset(self, params: Any, state: Any, mask: Any, start: Any, /) -> Any:
-        """The state with the worlds of ``mask`` as in ``start``."""
+        """The state with the worlds of ``mask``, bool, shape (world,), as in ``start``."""
         ...
 
 

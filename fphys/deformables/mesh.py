@@ -65,7 +65,10 @@ class Topology:
 
     @functools.cached_property
     def incidence(self) -> tuple[np.ndarray, np.ndarray]:
-        """Elements of each vertex: those of vertex i are ``elements[first[i]:first[i + 1]]``; (first, elements)."""
+        """Elements of each vertex: those of vertex i are ``elements[first[i]:first[i + 1]]``; (first, elements).
+
+        Both int32, shapes (vertex + 1,) and (element * corners,).
+        """
         owner = self.elements.ravel()
         order = np.argsort(owner, kind="stable")
         first = np.searchsorted(owner[order], np.arange(self.num_vertices + 1))

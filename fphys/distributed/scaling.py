@@ -61,6 +61,7 @@ class Parts:
 
     @property
     def total(self) -> float:
+        """Sum of all parts [s]."""
         return self.own + self.wait + self.messages
 
 

@@ -138,13 +138,23 @@ class Model:
         return value
 
     def names(self, kind: str) -> tuple[str, ...]:
-        """Names by index: of "body", "joint", "geom", "site", "tendon", "actuator", "key", "sensor" or "camera"."""
+        """Names by index: of "body", "joint", "geom", "site", "tendon", "actuator", "key", "sensor" or "camera".
+
+        What has no name has an empty one.
+
+        Raises:
+            ModelError: there is no such kind.
+        """
         if kind not in self.structure.names:
             raise ModelError(f"kind is {kind!r}: choose one of {', '.join(self.structure.names)}")
         return self.structure.names[kind]
 
     def id(self, kind: str, name: str) -> int:
-        """Index of the element of a kind with this name: ``model.id("body", "torso")``."""
+        """Index of the element of a kind with this name: ``model.id("body", "torso")``.
+
+        Raises:
+            ModelError: there is no such kind, or no such name.
+        """
         names = self.names(kind)
         if not name or name not in names:
             near = difflib.get_close_matches(name, names, n=1)
@@ -154,7 +164,11 @@ class Model:
         return names.index(name)
 
     def sensor_slice(self, name: str) -> slice:
-        """The columns of a sensor's readings: ``fphys.sensors(...)[:, model.sensor_slice("gyro")]``."""
+        """The columns of a sensor's readings: ``fphys.sensors(...)[:, model.sensor_slice("gyro")]``.
+
+        Raises:
+            ModelError: there is no such sensor.
+        """
         sensor, i = self.structure.sensor, self.id("sensor", name)
         return slice(int(sensor.adr[i]), int(sensor.adr[i] + sensor.dim[i]))
 

@@ -76,9 +76,11 @@ class Liquid(Material):
     kind: ClassVar[int] = 2
 
     def numbers(self) -> list[Any]:
+        """The fields, in order, with 0 in the place of Poisson's ratio."""
         return [self.density, self.bulk, 0.0, self.gamma, self.viscosity]
 
     def modulus(self) -> Any:
+        """The modulus of a pressure wave [Pa]: K."""
         return self.bulk
 
 

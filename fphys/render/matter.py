@@ -42,7 +42,14 @@ class Surface:
         return x
 
     def triangles(self, x: np.ndarray) -> Mesh:
-        """Corners [m] and normals of the surface of particles at one time, both (triangle, 3, 3)."""
+        """Corners [m] and normals of the surface of particles at one time, both (triangle, 3, 3).
+
+        Args:
+            x: positions [m], shape (particle, 3); those that are not finite are left out.
+
+        Raises:
+            MissingDependencyError: scikit-image is not installed.
+        """
         try:
             from scipy.ndimage import gaussian_filter
             from skimage.measure import marching_cubes
@@ -81,7 +88,11 @@ class Grains:
         return _path(self.x, self.radius, "radius", world, every)
 
     def triangles(self, x: np.ndarray) -> Mesh:
-        """Corners [m] and normals of octahedra at one time, both (triangle, 3, 3). Each keeps its direction."""
+        """Corners [m] and normals of octahedra at one time, both (triangle, 3, 3). Each keeps its direction.
+
+        Args:
+            x: positions [m], shape (particle, 3); those that are not finite are left out.
+        """
         directions = np.random.default_rng(0).normal(size=(len(x), 3, 3))
         axes = np.linalg.qr(directions)[0].astype(np.float32)
         there = np.isfinite(x).all(-1)

@@ -138,7 +138,7 @@ class World(Engine):
     def depth(self, state: State, camera: str, world: int = 0) -> np.ndarray:
         """Depth of each pixel along the camera's axis [m]: float32, shape (height, width).
 
-        It is infinite where there is nothing.
+        It is infinite where there is nothing. Errors are those of :meth:`render`.
         """
         return self._picture(state, camera, world)[1]
 
@@ -187,7 +187,11 @@ class World(Engine):
         self._held = True
 
     def set_action(self, action: ActionSpec) -> None:
-        """Set the meaning of controls, and the gains and limits of the engine's own PD law."""
+        """Set the meaning of controls, and the gains and limits of the engine's own PD law.
+
+        Raises:
+            ModelError: a joint does not exist, or there are not as many gains. UnitError: a quantity of another kind.
+        """
         action = self.layout.settled(action)
         self._release()
         self.action = action

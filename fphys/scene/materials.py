@@ -103,7 +103,7 @@ class FEM:
         object.__setattr__(self, "pinned", _refusing(self, "pinned", vertex_numbers, self.pinned))
 
     def params(self, body: mesh.Mesh, timestep: float, gravity: Any) -> fem.Params:
-        """The solver's parameters for a mesh."""
+        """The solver's parameters for a mesh, with a time step [s] and gravity [m/s^2]."""
         given = body, self.law, timestep, gravity, self.damping, self.pinned
         return fem.Params(*given, thickness=self.thickness, bending=self.bending)
 
@@ -128,7 +128,7 @@ class PBD:
         object.__setattr__(self, "pinned", _refusing(self, "pinned", vertex_numbers, self.pinned))
 
     def params(self, body: mesh.Mesh, timestep: float, gravity: Any) -> pbd.Params:
-        """The solver's parameters for a mesh."""
+        """The solver's parameters for a mesh, with a time step [s] and gravity [m/s^2]."""
         own = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
         return pbd.Params(mesh=body, timestep=timestep, gravity=gravity, **own)
 

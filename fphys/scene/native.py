@@ -253,7 +253,11 @@ class World(Tree):
         return observe.observe(self.model, self.layout, state.rigid, loads, wrench, spec, seen)
 
     def columns(self, spec: ObservationSpec) -> tuple[str, ...]:
-        """The name of each column of an observation."""
+        """The name of each column of an observation.
+
+        Raises:
+            ModelError: a name does not exist.
+        """
         return observe.columns(self.layout, spec)
 
     def render(self, state: State, camera: str, world: int = 0) -> np.ndarray:
@@ -262,14 +266,14 @@ class World(Tree):
         Drawn by mujoco on the host: neither traceable nor differentiable.
 
         Raises:
-            ModelError: there is no such camera. MissingDependencyError: no OpenGL.
+            ModelError: there is no such camera. ValueError: there is no such world. MissingDependencyError: no OpenGL.
         """
         return self._picture(state, camera, world)[0]
 
     def depth(self, state: State, camera: str, world: int = 0) -> np.ndarray:
         """Depth of each pixel along the camera's axis [m]: float32, shape (height, width).
 
-        It is infinite where there is nothing. Drawn on the host, like :meth:`render`.
+        It is infinite where there is nothing. Drawn on the host, like :meth:`render`, with the same errors.
         """
         return self._picture(state, camera, world)[1]
 

@@ -88,7 +88,7 @@ class World(Engine):
         names it.
 
         Raises:
-            ValueError: another shape. UnitError: a quantity of another kind.
+            ValueError: another shape. UnitError: a quantity of another kind. StateError: the world is closed.
         """
         self._require_open()
         given = None if positions is None else self._checked_positions(positions)
@@ -170,6 +170,8 @@ class World(Engine):
         Raises:
             UnsupportedError: a joint that has a spring gets targets with a limit: both are one drive of PhysX. Or
                 targets with a limit whose ends differ: a drive has one.
+            ModelError: a joint does not exist, or there are not as many gains. UnitError: a quantity of another kind.
+            StateError: the world is closed.
         """
         self._require_open()
         action = self.layout.settled(action)

@@ -116,7 +116,10 @@ class Camera:
 
     @property
     def quat(self) -> tuple[float, ...]:
-        """The rotation that turns x to the right, y up and z backward, an eigenvector (Bar-Itzhack 2000)."""
+        """The rotation that turns x to the right, y up and z backward, as (w, x, y, z).
+
+        It is an eigenvector (Bar-Itzhack 2000).
+        """
         (a, b, c), (d, e, f), (g, h, i) = self.axes.T
         k = [
             [a + e + i, h - f, c - g, d - b],

@@ -49,7 +49,11 @@ class Engine:
         return self.layout.pick_joints(self.action.joints)
 
     def columns(self, spec: ObservationSpec) -> tuple[str, ...]:
-        """The name of each column of an observation."""
+        """The name of each column of an observation.
+
+        Raises:
+            ModelError: a name does not exist.
+        """
         return observe.columns(self.layout, spec)
 
     def step(self, state: State, control: Any = None) -> State:
