@@ -31,28 +31,28 @@ LEARNING = {"data", "errors", "export", "losses", "metrics", "nn", "rl", "optim"
 """Packages whose numbers have no unit, and whose gradients need no remark if they are obvious."""
 
 NAMES = {f"{room}.{name}": value for room in reference.ROOMS for name, value in reference.public(room)}
-WHOLE = (
-    "fphys.scene.World",
-    "fphys.scene.ticket.Engine",
-    "fphys.distributed.actors.Actors",
-    "fphys.envs.sb3.SharedWorlds",
-)
-"""Classes whose methods are checked as well: users call little else of these rooms."""
-
-NAMES |= {
-    f"{name}.{method}": value
-    for name in WHOLE
-    for method, value in vars(NAMES[name]).items()
-    if not method.startswith("_") and inspect.isfunction(value)
-}
+CLASSES = {name: value for name, value in NAMES.items() if inspect.isclass(value)}
 SHAPE = re.compile(r"\([^()]*[,|][^()]*\)|shape|scalar|a number")
 UNIT = re.compile(r"\[[^\]]+\]|actuators' units")
 ERROR = re.compile(r"[Rr]aise|Error|refuse|as :func:")
 
 
-def lacks(room: str, value: Any) -> list[str]:
-    """What the docstring of a class or function lacks."""
-    text = inspect.getdoc(value) if value.__doc__ else None
+def methods(cls: type) -> dict[str, tuple[Any, str]]:
+    """Public functions behind a class's methods and properties, and what it and its bases say of each."""
+    ours = [base for base in cls.__mro__ if base.__module__.split(".")[0] == cls.__module__.split(".")[0]]
+    found: dict[str, tuple[Any, str]] = {}
+    for name in {name: None for base in ours for name in vars(base) if not name.startswith("_")}:
+        own = [vars(base)[name] for base in ours if name in vars(base)]
+        texts = [inspect.getdoc(value) for value in own if value.__doc__]
+        value = next((getattr(own[0], kind) for kind in ("fget", "func", "__func__") if hasattr(own[0], kind)), own[0])
+        if inspect.isfunction(inspect.unwrap(value)):
+            found[name] = value, "\n".join(texts)
+    return found
+
+
+def lacks(room: str, value: Any, text: str | None = None) -> list[str]:
+    """What the docstring of a class or function, or another text about it, lacks."""
+    text = inspect.getdoc(value) if text is None and value.__doc__ else text
     if not text:
         return ["a docstring"]
     if inspect.isclass(value):
@@ -74,12 +74,6 @@ def lacks(room: str, value: Any) -> list[str]:
     return [what for what, missing in found.items() if missing]
 
 
-def room_of(name: str) -> str:
-    """The room that documents a name; a method's is that of its class."""
-    room = name.rpartition(".")[0]
-    return room.rpartition(".")[0] if room in WHOLE else room
-
-
 def test_the_public_names_are_found():
     assert len(NAMES) > 200
     assert {
@@ -91,19 +85,21 @@ def test_the_public_names_are_found():
         "fphys.rl.ppo.train",
         "fphys.rl.apg.Config",
         "fphys.rl.shards.train",
-        "fphys.scene.World.step",
         "fphys.data.augment.random_crop",
         "fphys.envs.sb3.sb3_env",
         "fphys.live.live",
         "fphys.tree.pytree",
     } <= NAMES.keys()
+    assert {"reset", "step", "dt", "matter"} <= methods(CLASSES["fphys.envs.FluidManipulation"]).keys()
     assert list(reference.constants("fphys.nn.transformer")) == ["SPLIT"]
 
 
 @pytest.mark.parametrize("room", reference.ROOMS)
 def test_every_name_is_documented(room):
     assert inspect.getdoc(importlib.import_module(room)) or room == "fphys.particles"
-    found = {name: lacks(room, value) for name, value in NAMES.items() if room_of(name) == room}
+    found = {name: lacks(room, value) for name, value in NAMES.items() if name.rpartition(".")[0] == room}
+    for name in found.keys() & CLASSES.keys():
+        found |= {f"{name}.{method}": lacks(room, *said) for method, said in methods(CLASSES[name]).items()}
     assert {name: missing for name, missing in found.items() if missing} == {}
 
 
@@ -129,10 +125,28 @@ def bare(x):
     return x
 
 
+class Base:
+    bad, good, _bare = bad, good, bare
+
+
+class Heir(Base):
+    def good(self, x: "jax.Array"):  # noqa: F821
+        return 3 * x
+
+    @property
+    def size(self) -> float:
+        return 1.0
+
+
 def test_missing_documentation_is_found():
     assert lacks("fphys.rigid", bad) == ["errors", "shapes", "units", "gradients"]
     assert lacks("fphys.nn", bad) == ["errors", "shapes"]
     assert lacks("fphys.rigid", good) == [] and lacks("fphys", bare) == ["a docstring"]
+
+
+def test_missing_documentation_of_methods_is_found():
+    found = {name: lacks("fphys.rigid", *said) for name, said in methods(Heir).items()}
+    assert found == {"bad": ["errors", "shapes", "units", "gradients"], "good": [], "size": ["a docstring"]}
 
 
 def test_broken_links_are_found(tmp_path):
