@@ -17,6 +17,7 @@ from ..worlds import IDLE, Status
 from .exchange import Held, Pose
 from .particles import colliders, geoms_of
 from .surfaces import Sheet
+from .together import Along
 
 Array = jax.Array
 
@@ -62,6 +63,8 @@ class PBD(Held, Tree):
 
     solver: ClassVar[Any] = pbd
     stops: ClassVar[Status] = IDLE
+    explicit: ClassVar[bool] = False
+    symmetric: ClassVar[bool] = False
     params: pbd.Params
     geoms: tuple[str | int, ...] = static()  # their names or numbers
     pins: Any = None  # velocities of the pinned vertices [m/s], shape (pinned, dim) or (1 | world, pinned, dim)
@@ -82,12 +85,14 @@ class PBD(Held, Tree):
         response: Response,
         numbers: tuple[int, ...],
         force: Array | None,
-    ) -> tuple[pbd.State, Array]:
+        near: Array | None = None,
+    ) -> tuple[pbd.State, Array, Along | None]:
         shapes, of = colliders(model, self.geoms, pose, numbers, self.contact)
         pins = _carried_on(matter.x, self.params, self.pins)
         if not shapes:
-            return pbd.step(self.params, matter, force, pins), jnp.zeros_like(response.twist)
-        return pbd.exchange(self.params, matter, shapes, response.replace(body=of), force, pins)
+            return pbd.step(self.params, matter, force, pins), jnp.zeros_like(response.twist), None
+        after, took, along = pbd.yielding(self.params, matter, shapes, response.replace(body=of), force, pins)
+        return after, took, lambda some: along
 
     def sheet(self, matter: pbd.State) -> Sheet:
         """Its surface, as particles meet it."""
@@ -106,9 +111,14 @@ class FEM(Held, Tree):
 
     solver: ClassVar[Any] = fem
     stops: ClassVar[Status] = IDLE
+    symmetric: ClassVar[bool] = True
     params: fem.Params
     geoms: tuple[str | int, ...] = static()  # their names or numbers
     pins: Any = None  # velocities of the pinned vertices [m/s], shape (pinned, dim) or (1 | world, pinned, dim)
+
+    @property
+    def explicit(self) -> bool:
+        return self.params.order == 2
 
     def bodies(self, model: Model) -> set[int]:
         return {int(model.structure.geom.body[g]) for g in geoms_of(model, self.geoms)}
@@ -125,12 +135,13 @@ class FEM(Held, Tree):
         response: Response,
         numbers: tuple[int, ...],
         force: Array | None,
-    ) -> tuple[fem.State, Array]:
+        near: Array | None = None,
+    ) -> tuple[fem.State, Array, Along | None]:
         shapes, of = colliders(model, self.geoms, pose, numbers, "separate")
         pins = _carried_on(matter.x, self.params, self.pins)
         if not shapes:
-            return fem.step(self.params, matter, force, pins=pins), jnp.zeros_like(response.twist)
-        return fem_exchange.exchange(self.params, matter, shapes, response.replace(body=of), force, pins)
+            return fem.step(self.params, matter, force, pins=pins), jnp.zeros_like(response.twist), None
+        return fem_exchange.exchange(self.params, matter, shapes, response.replace(body=of), force, pins, near)
 
     def sheet(self, matter: fem.State) -> Sheet:
         """Its surface, as particles meet it."""

@@ -22,6 +22,7 @@ from ..tree import Tree, pytree, static
 from ..worlds import IDLE, Status
 from .exchange import Held, Pose, number_of
 from .surfaces import Cloud
+from .together import Along
 
 Array = jax.Array
 
@@ -38,6 +39,8 @@ class MPM(Tree):
 
     solver: ClassVar[Any] = mpm
     stops: ClassVar[Status] = Status.BADPARAM
+    explicit: ClassVar[bool] = False
+    symmetric: ClassVar[bool] = False
     params: mpm.Params
     geoms: tuple[str | int, ...] = static()  # their names or numbers
     contact: str = static(default="separate")  # one of fphys.particles.boundary.CONTACTS
@@ -56,13 +59,15 @@ class MPM(Tree):
         response: Response,
         numbers: tuple[int, ...],
         force: Array | None,
-    ) -> tuple[mpm.State, Array]:
+        near: Array | None = None,
+    ) -> tuple[mpm.State, Array, Along | None]:
         if "periodic" in self.params.walls.contact:
             raise UnsupportedError("coupling.MPM: bodies have no images, so no axis may be periodic; see mpm.exchange")
         shapes, of = colliders(model, self.geoms, pose, numbers, self.contact)
         if not shapes:
-            return mpm.step(self.params, matter, force), jnp.zeros_like(response.twist)
-        return mpm.exchange(self.params, matter, shapes, response.replace(body=of), force)
+            return mpm.step(self.params, matter, force), jnp.zeros_like(response.twist), None
+        after, took, along = mpm.yielding(self.params, matter, shapes, response.replace(body=of), force)
+        return after, took, lambda some: along
 
     @property
     def _limit(self) -> float:
@@ -124,6 +129,8 @@ class SPH(Held, Tree):
 
     solver: ClassVar[Any] = sph
     stops: ClassVar[Status] = IDLE
+    explicit: ClassVar[bool] = True
+    symmetric: ClassVar[bool] = False
     params: sph.Params
     walls: Any  # positions of wall particles in the frames of their bodies [m], shape (wall, 3), also in the plane
     body: tuple[str | int, ...] = static()  # name or number of the body of each wall particle, 0 for the world
@@ -159,7 +166,8 @@ class SPH(Held, Tree):
         response: Response,
         numbers: tuple[int, ...],
         force: Array | None,
-    ) -> tuple[sph.State, Array]:
+        near: Array | None = None,
+    ) -> tuple[sph.State, Array, Along | None]:
         of, dim = np.searchsorted(numbers, self.body), matter.x.shape[-1]
         walls = jnp.broadcast_to(self.walls, (len(pose.pos), len(of), 3))
         arm, twist = rotate(pose.quat[:, of], walls), pose.twist[:, of]
@@ -173,7 +181,7 @@ class SPH(Held, Tree):
         push = jnp.pad(push[:, first:], ((0, 0), (0, 0), (0, 3 - dim)))
         push = push * jnp.asarray(self.params.timestep, push.dtype).reshape(-1, 1, 1)
         each = jnp.concatenate([push, jnp.cross(arm, push)], -1)
-        return after, jnp.zeros_like(response.twist).at[:, of].add(each)
+        return after, jnp.zeros_like(response.twist).at[:, of].add(each), None
 
     def cloud(self, matter: sph.State) -> Cloud:
         """The fluid's particles, as surfaces meet them; walls feel none."""
