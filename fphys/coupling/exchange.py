@@ -8,10 +8,10 @@ matter finds, and by the impulses that they take,
 
 with the mobility Y of the mechanism at the start of the rigid step, joints and armature included, and the constraints
 that act in the free motion; so light and stiffly held links are stable. Grids, constraints and finite elements find
-the impulse and both velocities at once (:mod:`fphys.particles.response`, :mod:`fphys.deformables.fem_exchange`); SPH's
-forces are explicit, as are those between its particles, from walls that move as at the start of the substep: the free
-motion of a light vessel, which does not know what is in it yet, would be felt as a push. Media meet the bodies one
-after another, each as the one before left them. The rigid step that follows gets the mean wrench of its substeps.
+the impulse and both velocities at once (:mod:`fphys.particles.response`, :mod:`fphys.deformables.fem_exchange`), also
+where several media push the same bodies (:mod:`.together`); SPH's forces are explicit, as are those between its
+particles, from walls that move as at the start of the substep: the free motion of a light vessel, which does not know
+what is in it yet, would be felt as a push. The rigid step that follows gets the mean wrench of its substeps.
 Momentum given is momentum taken, to rounding.
 """
 
