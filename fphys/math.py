@@ -40,6 +40,13 @@ def quat_unit(q: Array) -> Array:
     return q / jnp.linalg.norm(q, axis=-1, keepdims=True)
 
 
+def quat_turned(q: Array, angle: Array) -> Array:
+    """Orientations [-], shape (..., 4), turned about world axes by angles [rad], (..., 3). Gradients flow to both."""
+    size = jnp.sqrt(jnp.maximum((angle**2).sum(-1, keepdims=True), 1e-24))
+    turn = jnp.concatenate([jnp.cos(size / 2), jnp.sin(size / 2) / size * angle], -1)
+    return quat_mul(turn, q)
+
+
 def rotate(q: Array, v: Array) -> Array:
     """Rotate vectors [any unit], shape (..., 3), by unit quaternions, shape (..., 4). Gradients flow to both."""
     u = q[..., 1:]

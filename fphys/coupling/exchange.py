@@ -8,10 +8,10 @@ matter finds, and by the impulses that they take,
 
 with the mobility Y of the mechanism at the start of the rigid step, joints and armature included, and the constraints
 that act in the free motion; so light and stiffly held links are stable. Grids, constraints and finite elements find
-the impulse and both velocities at once (:mod:`fphys.particles.response`, :mod:`fphys.deformables.fem_exchange`); SPH's
-forces are explicit, as are those between its particles, from walls that move as at the start of the substep: the free
-motion of a light vessel, which does not know what is in it yet, would be felt as a push. Media meet the bodies one
-after another, each as the one before left them. The rigid step that follows gets the mean wrench of its substeps.
+the impulse and both velocities at once (:mod:`fphys.particles.response`, :mod:`fphys.deformables.fem_exchange`), also
+where several media push the same bodies (:mod:`.together`); SPH's forces are explicit, as are those between its
+particles, from walls that move as at the start of the substep: the free motion of a light vessel, which does not know
+what is in it yet, would be felt as a push. The rigid step that follows gets the mean wrench of its substeps.
 Momentum given is momentum taken, to rounding.
 """
 
@@ -26,12 +26,12 @@ import numpy as np
 from .. import units
 from ..bridge import custom_vjp, reverse_only
 from ..errors import ModelError
-from ..math import einsum, matmul, quat_mul, quat_unit, rotate
+from ..math import matmul, quat_turned, quat_unit, rotate
 from ..model import Model, State
 from ..model.arguments import whole_number
 from ..model.structure import JointType
 from ..particles.arguments import known
-from ..particles.response import Response
+from ..particles.response import Response, through
 from ..rigid.forward import check_inputs
 from ..rigid.inverse import mass_matrix
 from ..rigid.solve.constraint import constrained
@@ -40,6 +40,7 @@ from ..rigid.step import step as rigid_step
 from ..rigid.tree.kinematics import ancestry, motions
 from ..worlds import Status, choose, flag, idle
 from .surfaces import Surface, prepared, pushes
+from .together import Along, exchange
 
 Array = jax.Array
 
@@ -65,6 +66,13 @@ class Medium(Protocol):
 
     solver: ClassVar[Any]  # the solver's module, which has its State
     stops: ClassVar[Status]  # faults that hold a world; in MPM others hold particles
+
+    symmetric: ClassVar[bool]  # whether the mobility of bodies must be
+
+    @property
+    def explicit(self) -> bool:
+        """Whether it meets the bodies as they would move without it."""
+        ...
 
     @property
     def params(self) -> Any:
@@ -105,7 +113,8 @@ class Medium(Protocol):
         response: Response,
         numbers: tuple[int, ...],
         force: Array | None,
-    ) -> tuple[Any, Array]:
+        near: Array | None = None,
+    ) -> tuple[Any, Array, Along | None]:
         """A substep of the matter.
 
         Args:
@@ -114,10 +123,12 @@ class Medium(Protocol):
             pose: of the bodies ``numbers``, and their twist, at the start of the substep.
             response: of the same bodies, its twist that of the free motion at the end of the substep.
             force: of surfaces on the matter [N], shape (world, n, dim).
+            near: where the matter is about to be [m], shape (world, n, dim), for a solver that begins there.
 
         Returns:
-            The matter, and the impulses that the bodies took, about their origins [N s, N m s], shape (world, body, 6).
-            Gradients flow as in the solver's own ``exchange``.
+            The matter; the impulses that the bodies took, about their origins [N s, N m s], shape (world, body, 6);
+            and, unless the medium is explicit or touches none, their tangent. Gradients flow as in the solver's
+            own ``exchange``.
 
         Raises:
             UnsupportedError, ValueError: a geom's shape or an option of the solver does not suit it.
@@ -262,12 +273,10 @@ def _step(
 
     def substep(carry: tuple[Pose, Array, tuple[Any, ...]], _: None) -> tuple[Any, None]:
         pose, total, matter = carry
-        twist, took, after = pose.twist + drift, jnp.zeros_like(drift), []
-        for medium, before, force in zip(media, matter, pushes(borders, media, matter), strict=True):
-            response = Response(pose.pos, twist, mobility, fixed=fixed)
-            new, impulse = medium.exchange(model, before, pose, response, numbers, force)
-            twist = twist + _through(mobility, impulse)  # the next medium meets the bodies as this one left them
-            took, after = took + impulse, [*after, new]
+        response = Response(pose.pos, pose.twist + drift, mobility, fixed=fixed)
+        forces = pushes(borders, media, matter)
+        after, took = exchange(numbers, model, media, matter, pose, response, forces)
+        twist = response.twist + through(mobility, took)
         arm = pose.pos - start.pos
         total = total + took.at[..., 3:].add(jnp.cross(arm, took[..., :3]))
         return (_moved(pose, twist, h), total, tuple(after)), None
@@ -447,17 +456,10 @@ def _twists(model: Model, state: State, numbers: tuple[int, ...]) -> Array:
     return jnp.concatenate([linear, angular], -1)[:, list(numbers)]
 
 
-def _through(mobility: Array, impulse: Array) -> Array:
-    """Twists that impulses give, (world, body, 6)."""
-    return einsum("wij,wj->wi", mobility, impulse.reshape(len(impulse), -1)).reshape(impulse.shape)
-
-
 def _moved(pose: Pose, twist: Array, h: Array) -> Pose:
     """Poses after a time h at constant twists."""
-    angle = h * twist[..., 3:]
-    size = jnp.sqrt(jnp.maximum((angle**2).sum(-1, keepdims=True), 1e-24))
-    turn = jnp.concatenate([jnp.cos(size / 2), jnp.sin(size / 2) / size * angle], -1)
-    return Pose(pose.pos + h * twist[..., :3], quat_unit(quat_mul(turn, pose.quat)), twist)
+    quat = quat_unit(quat_turned(pose.quat, h * twist[..., 3:]))
+    return Pose(pose.pos + h * twist[..., :3], quat, twist)
 
 
 def _wrench(model: Model, start: Pose, mean: Array, numbers: tuple[int, ...]) -> Array:

@@ -17,6 +17,7 @@ from ..worlds import IDLE, Status
 from .exchange import Held, Pose
 from .particles import colliders, geoms_of
 from .surfaces import Sheet
+from .together import Along
 
 Array = jax.Array
 
@@ -62,6 +63,7 @@ class PBD(Held, Tree):
 
     solver: ClassVar[Any] = pbd
     stops: ClassVar[Status] = IDLE
+    symmetric: ClassVar[bool] = False
     params: pbd.Params
     geoms: tuple[str | int, ...] = static()  # their names or numbers
     pins: Any = None  # velocities of the pinned vertices [m/s], shape (pinned, dim) or (1 | world, pinned, dim)
@@ -74,6 +76,11 @@ class PBD(Held, Tree):
             ModelError: there is no such geom. TypeError: a geom is neither a name nor a whole number.
         """
         return {int(model.structure.geom.body[g]) for g in geoms_of(model, self.geoms)}
+
+    @property
+    def explicit(self) -> bool:
+        """Whether it meets the bodies as they would move without it: no."""
+        return False
 
     def prepared(self, name: str, model: Model, matter: pbd.State) -> Self:
         """The medium with ``pins`` as an array, and a mesh of the matter's precision.
@@ -92,7 +99,8 @@ class PBD(Held, Tree):
         response: Response,
         numbers: tuple[int, ...],
         force: Array | None,
-    ) -> tuple[pbd.State, Array]:
+        near: Array | None = None,
+    ) -> tuple[pbd.State, Array, Along | None]:
         """A substep by :func:`fphys.deformables.pbd.exchange`, as :meth:`Medium.exchange` says.
 
         The impulses [N s, N m s] have shape (world, body, 6). Gradients flow as there.
@@ -103,8 +111,9 @@ class PBD(Held, Tree):
         shapes, of = colliders(model, self.geoms, pose, numbers, self.contact)
         pins = _carried_on(matter.x, self.params, self.pins)
         if not shapes:
-            return pbd.step(self.params, matter, force, pins), jnp.zeros_like(response.twist)
-        return pbd.exchange(self.params, matter, shapes, response.replace(body=of), force, pins)
+            return pbd.step(self.params, matter, force, pins), jnp.zeros_like(response.twist), None
+        after, took, along = pbd.yielding(self.params, matter, shapes, response.replace(body=of), force, pins)
+        return after, took, lambda some: along
 
     def sheet(self, matter: pbd.State) -> Sheet:
         """Its surface, as particles meet it."""
@@ -123,9 +132,15 @@ class FEM(Held, Tree):
 
     solver: ClassVar[Any] = fem
     stops: ClassVar[Status] = IDLE
+    symmetric: ClassVar[bool] = True
     params: fem.Params
     geoms: tuple[str | int, ...] = static()  # their names or numbers
     pins: Any = None  # velocities of the pinned vertices [m/s], shape (pinned, dim) or (1 | world, pinned, dim)
+
+    @property
+    def explicit(self) -> bool:
+        """Whether it meets the bodies as they would move without it: with ``params.order`` 2."""
+        return self.params.order == 2
 
     def bodies(self, model: Model) -> set[int]:
         """Numbers of the bodies of its geoms.
@@ -152,7 +167,8 @@ class FEM(Held, Tree):
         response: Response,
         numbers: tuple[int, ...],
         force: Array | None,
-    ) -> tuple[fem.State, Array]:
+        near: Array | None = None,
+    ) -> tuple[fem.State, Array, Along | None]:
         """A substep by finite elements and contact with the bodies, as :meth:`Medium.exchange` says.
 
         The impulses [N s, N m s] have shape (world, body, 6). Gradients flow as there.
@@ -163,8 +179,8 @@ class FEM(Held, Tree):
         shapes, of = colliders(model, self.geoms, pose, numbers, "separate")
         pins = _carried_on(matter.x, self.params, self.pins)
         if not shapes:
-            return fem.step(self.params, matter, force, pins=pins), jnp.zeros_like(response.twist)
-        return fem_exchange.exchange(self.params, matter, shapes, response.replace(body=of), force, pins)
+            return fem.step(self.params, matter, force, pins=pins), jnp.zeros_like(response.twist), None
+        return fem_exchange.exchange(self.params, matter, shapes, response.replace(body=of), force, pins, near)
 
     def sheet(self, matter: fem.State) -> Sheet:
         """Its surface, as particles meet it."""

@@ -22,6 +22,7 @@ from ..tree import Tree, pytree, static
 from ..worlds import IDLE, Status
 from .exchange import Held, Pose, number_of
 from .surfaces import Cloud
+from .together import Along
 
 Array = jax.Array
 
@@ -38,6 +39,7 @@ class MPM(Tree):
 
     solver: ClassVar[Any] = mpm
     stops: ClassVar[Status] = Status.BADPARAM
+    symmetric: ClassVar[bool] = False
     params: mpm.Params
     geoms: tuple[str | int, ...] = static()  # their names or numbers
     contact: str = static(default="separate")  # one of fphys.particles.boundary.CONTACTS
@@ -49,6 +51,11 @@ class MPM(Tree):
             ModelError: there is no such geom. TypeError: a geom is neither a name nor a whole number.
         """
         return {int(model.structure.geom.body[g]) for g in geoms_of(model, self.geoms)}
+
+    @property
+    def explicit(self) -> bool:
+        """Whether it meets the bodies as they would move without it: no."""
+        return False
 
     def prepared(self, name: str, model: Model, matter: mpm.State) -> Self:
         """The medium itself: it carries no arrays."""
@@ -62,7 +69,8 @@ class MPM(Tree):
         response: Response,
         numbers: tuple[int, ...],
         force: Array | None,
-    ) -> tuple[mpm.State, Array]:
+        near: Array | None = None,
+    ) -> tuple[mpm.State, Array, Along | None]:
         """A substep by :func:`fphys.particles.mpm.exchange`, as :meth:`Medium.exchange` says.
 
         The impulses [N s, N m s] have shape (world, body, 6). Gradients flow as there.
@@ -74,8 +82,9 @@ class MPM(Tree):
             raise UnsupportedError("coupling.MPM: bodies have no images, so no axis may be periodic; see mpm.exchange")
         shapes, of = colliders(model, self.geoms, pose, numbers, self.contact)
         if not shapes:
-            return mpm.step(self.params, matter, force), jnp.zeros_like(response.twist)
-        return mpm.exchange(self.params, matter, shapes, response.replace(body=of), force)
+            return mpm.step(self.params, matter, force), jnp.zeros_like(response.twist), None
+        after, took, along = mpm.yielding(self.params, matter, shapes, response.replace(body=of), force)
+        return after, took, lambda some: along
 
     @property
     def _limit(self) -> float:
@@ -137,6 +146,7 @@ class SPH(Held, Tree):
 
     solver: ClassVar[Any] = sph
     stops: ClassVar[Status] = IDLE
+    symmetric: ClassVar[bool] = False
     params: sph.Params
     walls: Any  # positions of wall particles in the frames of their bodies [m], shape (wall, 3), also in the plane
     body: tuple[str | int, ...] = static()  # name or number of the body of each wall particle, 0 for the world
@@ -148,6 +158,11 @@ class SPH(Held, Tree):
             ModelError: there is no such body. TypeError: a body is neither a name nor a whole number.
         """
         return {number_of(model, "body", b, "SPH.body") for b in set(self.body)}
+
+    @property
+    def explicit(self) -> bool:
+        """Whether it meets the bodies as they would move without it: yes."""
+        return True
 
     def prepared(self, name: str, model: Model, matter: sph.State) -> Self:
         """The medium with ``walls`` as an array, and ``body`` as numbers.
@@ -183,7 +198,8 @@ class SPH(Held, Tree):
         response: Response,
         numbers: tuple[int, ...],
         force: Array | None,
-    ) -> tuple[sph.State, Array]:
+        near: Array | None = None,
+    ) -> tuple[sph.State, Array, Along | None]:
         """A substep by :func:`fphys.particles.sph.exchange`, as :meth:`Medium.exchange` says.
 
         The impulses [N s, N m s] have shape (world, body, 6). Gradients flow as there. Walls move as at the
@@ -205,7 +221,7 @@ class SPH(Held, Tree):
         push = jnp.pad(push[:, first:], ((0, 0), (0, 0), (0, 3 - dim)))
         push = push * jnp.asarray(self.params.timestep, push.dtype).reshape(-1, 1, 1)
         each = jnp.concatenate([push, jnp.cross(arm, push)], -1)
-        return after, jnp.zeros_like(response.twist).at[:, of].add(each)
+        return after, jnp.zeros_like(response.twist).at[:, of].add(each), None
 
     def cloud(self, matter: sph.State) -> Cloud:
         """The fluid's particles, as surfaces meet them; walls feel none."""

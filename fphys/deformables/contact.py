@@ -7,6 +7,7 @@ import jax
 import jax.numpy as jnp
 
 from ..bridge import kernels, warp_op
+from ..math import quat_turned
 from ..particles.boundary import Collider, prepared, shape_number
 from ..particles.neighbors import make_grid, neighbors
 from ..worlds import choose
@@ -25,8 +26,10 @@ def shapes(solver: str, colliders: Collider | tuple[Collider, ...], dtype: Any, 
 
 
 def ahead(collider: Collider, time: Array) -> Collider:
-    """A collider where its velocity takes it in a time."""
-    return collider.replace(pos=collider.pos + time[:, None] * collider.velocity)
+    """A collider where its velocity and spin take it in a time."""
+    time = time[:, None]
+    quat = quat_turned(collider.quat, time * collider.spin)
+    return collider.replace(pos=collider.pos + time * collider.velocity, quat=quat)
 
 
 def touch(thickness: Array, collider: Collider, h: Array, weight: Array, start: Array, place: Array) -> Array:

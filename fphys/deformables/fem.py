@@ -27,6 +27,7 @@ from ..errors import UnsupportedError
 from ..math import matmul
 from ..particles.arguments import expect_kinds, known, load
 from ..particles.boundary import Collider
+from ..particles.response import DISAGREED
 from ..tree import Tree, pytree, static
 from ..worlds import Status, flag, freeze, is_nonfinite, sound
 from .arguments import anywhere, motion, places, vertex_numbers
@@ -326,9 +327,9 @@ _CAUSES = {
         "positive; of a sheet, its thickness and areas positive, and its bending not negative"
     ),
     Status.UNCONVERGED: (
-        "Newton's method stopped before the forces balanced, after {} iterations or where no step lowered the "
-        "potential; lower params.timestep or the loads, hold the body by pins if it is to be at rest, or raise "
-        "params.iterations; state.residual says how far it was at worst"
+        "Newton's method stopped before the forces balanced, after {} iterations or where no step lowered the potential; "
+        "lower params.timestep or the loads, hold a body at rest by pins, or raise params.iterations; state.residual says "
+        "how far it was at worst; or " + DISAGREED
     ),
     Status.CONTACT_OVERFLOW: (
         "the body met itself in more than {} pairs, and those without room did not act: give params.contact.pairs={}, "

@@ -8,7 +8,7 @@ import numpy as np
 
 from .. import units
 from ..errors import UnsupportedError
-from ..math import quat_mul, quat_unit
+from ..math import quat_turned, quat_unit
 from ..model.arguments import whole_number
 from ..particles.arguments import array, expect_fields, kind_of, known, row
 from ..particles.boundary import Collider, prepared, shape_number
@@ -230,10 +230,8 @@ class Shapes(NamedTuple):
 
     def after(self, time: Array) -> tuple[Array, Array]:
         """Positions and orientations after a time [s], (world,), at these velocities."""
-        angle = time[:, None, None] * self.spin
-        size = jnp.sqrt(jnp.maximum((angle**2).sum(-1, keepdims=True), 1e-24))
-        turn = jnp.concatenate([jnp.cos(size / 2), jnp.sin(size / 2) / size * angle], -1)
-        return self.pos + time[:, None, None] * self.velocity, quat_mul(turn, quat_unit(self.quat))
+        time = time[:, None, None]
+        return self.pos + time * self.velocity, quat_turned(quat_unit(self.quat), time * self.spin)
 
 
 def side_by_side(colliders: tuple[Collider, ...], dtype: Any, dim: int, worlds: int) -> tuple[Any, Shapes]:

@@ -11,6 +11,7 @@ gradient is that of this equation: for a cotangent c of nu, (1 - Y dp/dnu)^T l =
 nu_0 + Y p. Each row of dp/dnu is a linear solve of the step's own backward pass.
 """
 
+from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -18,9 +19,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from ..implicit import recomputed
-from ..math import einsum, matmul
 from ..particles.boundary import Collider
-from ..particles.response import Response, carried
+from ..particles.response import Response, blocks, carried, falling, solved, through
 from ..worlds import Status, choose, idle
 from . import fem
 from .fem_arguments import bare
@@ -36,25 +36,35 @@ def exchange(
     response: Response,
     force: Any = None,
     pins: Any = None,
-) -> tuple[fem.State, Array]:
-    """A step, and the impulses that the bodies took, about their origins at its start, shape (world, body, 6).
+    near: Array | None = None,
+) -> tuple[fem.State, Array, Callable[[tuple[int, ...]], tuple[Array, Array]]]:
+    """A step; the impulses that the bodies took, about their origins at its start, (world, body, 6); their tangent.
+
+    The tangent is a function of some bodies' numbers, for each row is a linear solve: the twists found, and how the
+    impulses fall as those of these bodies grow, (world, 6 body, 6 body) with zeros for the others; no gradient.
 
     Args:
         colliders: where they are at the step's start; they move with their bodies.
         response: of the bodies that carry them, one number in ``body`` for each.
+        near: where vertices are about to be [m], (world, vertex, dim), if bodies do not answer.
 
     With ``params.order`` 2 bodies meet the solid as they would move without it. Where Newton's method stopped early the
     status says UNCONVERGED, and what bodies take is still what the solid gave. Gradients flow to all arguments.
     """
     params, twist = bare(params), response.twist
-    guess, left = jnp.zeros((*state.x.shape[:2], 3), state.x.dtype), jnp.zeros(len(state.x), state.x.dtype)
+    guess = fem.space(jax.lax.stop_gradient(jnp.zeros_like(state.x) if near is None else near - state.x), 3)
+    left = jnp.zeros(len(state.x), state.x.dtype)
     late = jnp.zeros(len(state.x), jnp.uint32)
     if params.order == 1 and (moving := _moving(response)).size:
         found, guess, left, late = _met(params, state, colliders, response, force, pins)
         twist, guess = twist.at[:, moving].set(found), jax.lax.stop_gradient(guess)
     after, impulse = _step(params, state, colliders, response, twist, guess, force, pins)
     left = jax.lax.stop_gradient(jnp.maximum(after.residual, left))
-    return after.replace(status=after.status | late, residual=left), impulse
+
+    def along(bodies: tuple[int, ...]) -> tuple[Array, Array]:
+        return twist, _slope(params, state, colliders, response, twist, guess, force, pins, bodies)
+
+    return after.replace(status=after.status | late, residual=left), impulse, along
 
 
 def _moving(response: Response) -> np.ndarray:
@@ -64,9 +74,7 @@ def _moving(response: Response) -> np.ndarray:
 
 def _mobility(response: Response) -> Array:
     """Of the moving bodies, (world, 6 body, 6 body)."""
-    moving, (worlds, count) = _moving(response), response.twist.shape[:2]
-    blocks = response.mobility.reshape(worlds, count, 6, count, 6)[:, moving][:, :, :, moving]
-    return blocks.reshape(worlds, 6 * len(moving), 6 * len(moving))
+    return blocks(response.mobility, _moving(response))
 
 
 def _step(
@@ -102,26 +110,37 @@ def _met(
     pins: Any,
 ) -> Any:
     """Twists of the moving bodies, the displacement with them, what is left where it is late, and the status's bits."""
-    given = jax.lax.stop_gradient((params, state, colliders, response, force, pins))
     if known is None:
-        known = _solved(*given)
+        known = _solved(*jax.lax.stop_gradient((params, state, colliders, response, force, pins)))
         return known, known
     (found, guess, left, late), moving = known, _moving(response)
+    twist = response.twist.at[:, moving].set(found)
+    given = params, state, colliders, response, twist, guess, force, pins
+    taken = _step(*given)[1][:, moving]
+    slope = _slope(*given, tuple(moving))
+    missing = response.twist[:, moving] + through(_mobility(response), taken) - found
+    return (
+        found + solved(jax.lax.stop_gradient(_mobility(response)), blocks(slope, moving), missing),
+        guess,
+        left,
+        late,
+    ), known
 
-    def impulse(given: Any, twist: Array) -> Array:
-        params, state, colliders, response, force, pins = given
-        whole = response.twist.at[:, moving].set(twist)
-        return _step(params, state, colliders, response, whole, guess, force, pins)[1][:, moving]
 
-    worlds, size = len(found), 6 * len(moving)
-    _, pull = jax.vjp(lambda twist: impulse(given, twist), found)
-    axes = jnp.broadcast_to(jnp.eye(size, dtype=found.dtype).reshape(size, 1, -1, 6), (size, *found.shape))
-    slope = jax.vmap(lambda axis: pull(axis)[0])(axes).reshape(size, worlds, size).swapaxes(0, 1)
-    system = jnp.eye(size, dtype=found.dtype)[None] - matmul(jax.lax.stop_gradient(_mobility(response)), slope)
-    taken = impulse((params, state, colliders, response, force, pins), found).reshape(worlds, size)
-    nu = response.twist[:, moving].reshape(worlds, size) + einsum("wij,wj->wi", _mobility(response), taken)
-    missing = jnp.linalg.solve(system, (nu - found.reshape(worlds, size))[..., None])
-    return (found + missing.reshape(found.shape), guess, left, late), known
+def _slope(
+    params: fem.Params,
+    state: fem.State,
+    colliders: tuple[Collider, ...],
+    response: Response,
+    twist: Array,
+    guess: Array,
+    force: Any,
+    pins: Any,
+    bodies: tuple[int, ...],
+) -> Array:
+    """How what the bodies take falls as the twists of some grow, (world, 6 body, 6 body)."""
+    given, loads = jax.lax.stop_gradient(((params, state, colliders, response), (guess, force, pins)))
+    return falling(lambda twist: _step(*given, twist, *loads)[1], jax.lax.stop_gradient(twist), bodies)
 
 
 def _solved(

@@ -26,7 +26,7 @@ from ..implicit import recomputed
 from ..particles.arguments import expect_fields, expect_kinds, load
 from ..particles.boundary import Collider
 from ..particles.neighbors import in_space
-from ..particles.response import Response, answer, answering, carried, taken
+from ..particles.response import DISAGREED, Response, answer, answering, carried, taken, tangent
 from ..tree import Tree, pytree, static
 from ..worlds import Status, choose, flag, freeze, sound
 from . import constraints, contact
@@ -202,12 +202,24 @@ def exchange(
         ValueError: ``params.substeps`` is not 1, a shape does not fit, or there is no collider. TypeError: dtypes
             differ. UnitError: a kind.
     """
+    return yielding(params, state, colliders, response, force, pins)[:2]
+
+
+def yielding(
+    params: Params,
+    state: State,
+    colliders: tuple[Collider, ...],
+    response: Response,
+    force: Any = None,
+    pins: Any = None,
+) -> tuple[State, Array, tuple[Array, Array]]:
+    """:func:`exchange`; and the tangent at the twists that it found (:func:`fphys.particles.response.tangent`)."""
     if params.substeps != 1:
         raise ValueError(f"pbd.exchange takes params.substeps=1, not {params.substeps}: lower params.timestep instead")
     params, state, force, pins, shapes = _arguments("pbd.exchange", params, state, force, pins, colliders)
     response = answering(response, len(shapes), len(state.x), state.x.dtype)
-    after, _, took = _exchange(params, state, force, pins, shapes, response)
-    return after, took
+    after, _, took, along = _exchange(params, state, force, pins, shapes, response)
+    return after, took, along
 
 
 def _arguments(
@@ -260,6 +272,7 @@ _CAUSES = {
         "a number is not one to simulate: time step and density must be positive, compliances, bending stiffness, "
         "damping, friction and thickness not negative, gravity finite, and every element's extent at rest positive"
     ),
+    Status.UNCONVERGED: DISAGREED,
     Status.NEIGHBOR_OVERFLOW: (
         "a vertex had more than {} others nearer than params.apart, and those without room did not push: give "
         "params.neighbors={}, or a smaller params.apart"
@@ -311,8 +324,8 @@ def _exchange(
     pins: Array,
     colliders: tuple[Collider, ...],
     response: Response,
-) -> tuple[tuple[State, Array, Array], None]:
-    """As :func:`_step`, of one substep; and what the bodies took."""
+) -> tuple[tuple[State, Array, Array, tuple[Array, Array]], None]:
+    """As :func:`_step`, of one substep; what the bodies took; and their :func:`~fphys.particles.response.tangent`."""
     params, clean, force, pins, (colliders, response), bits = screen(params, state, force, pins, (colliders, response))
     h, weight, freely = _freely(params, clean, force, pins)
     start, still = _counted(clean.x)
@@ -327,13 +340,15 @@ def _exchange(
         return jnp.concatenate(slope, 1), jnp.concatenate(pull, 1)
 
     twist = answer(response, colliders, slopes)
+    found, slope = tangent(response, colliders, slopes, twist)
     given = []
     for c, origin in zip(carried(colliders, response, twist), origins, strict=True):
         before, place = place, contact.touch(params.thickness, contact.ahead(c, h), h, weight, x, place)
         given.append(contact.give(h, origin, weight, x, before, place))
         push = push + (place - before)
     after, stop = _frozen(state, start + (moved + push), v + push / h[:, None, None], bits, crowded)
-    return (after, stop, choose(stop, 0, taken(response, jnp.concatenate(given, 1)))), None
+    took = taken(response, jnp.concatenate(given, 1))
+    return (after, stop, choose(stop, 0, took), (choose(stop, 0, found), choose(stop, 0, slope))), None
 
 
 def _freely(params: Params, clean: State, force: Array, pins: Array) -> tuple[Array, Array, Any]:

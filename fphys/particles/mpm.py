@@ -253,7 +253,7 @@ def reactions(
     if not given:
         return jnp.zeros((worlds, 0, 6), dtype)
     given = tuple(prepared(c, i, dtype, dim, worlds, fades=True) for i, c in enumerate(given))
-    took = _step("mpm.reactions", params, state, force, actuation, given, driven(given, worlds))[1]
+    took = _step("mpm.reactions", params, state, force, actuation, given, driven(given, worlds))[1][0]
     timestep = row("timestep", _bare(params).timestep, (), dtype)
     return took / jnp.where(timestep > 0, timestep, 1)[:, None, None]
 
@@ -282,13 +282,26 @@ def exchange(
     Raises:
         ValueError: a shape does not fit, or there is no collider. TypeError: dtypes differ. UnitError: a kind.
     """
-    return _step("mpm.exchange", params, state, force, actuation, colliders, response)
+    return yielding(params, state, colliders, response, force, actuation)[:2]
+
+
+def yielding(
+    params: Params,
+    state: State,
+    colliders: Sequence[Collider],
+    response: Response,
+    force: Array | None = None,
+    actuation: Array | None = None,
+) -> tuple[State, Array, tuple[Array, Array]]:
+    """:func:`exchange`; and the tangent at the twists that it found (:func:`fphys.particles.response.tangent`)."""
+    after, (took, along) = _step("mpm.exchange", params, state, force, actuation, colliders, response)
+    return after, took, along
 
 
 def _step(
     name: str, params: Params, state: State, force: Any, actuation: Any, colliders: Any, response: Response | None
 ) -> tuple[State, Any]:
-    """The next state; and what the bodies took, None without a response."""
+    """The next state; and what the bodies took and its tangent, None without a response."""
     expect_kinds(name, params, state, Params, State)
     expect_state(params, state)
     params, dtype, (worlds, n, dim) = _bare(params), state.x.dtype, state.x.shape
@@ -327,7 +340,7 @@ def _advanced(
     colliders: tuple[Collider, ...],
     shapes: Shapes | None,
     response: Response | None,
-) -> tuple[State, Array | None]:
+) -> tuple[State, Any]:
     (keep, contact), number = last, jnp.clip(state.material, 0, len(params.materials) - 1)
     setting = Setting(materials.table(params.materials, state.x.dtype, number), **rows)
     rest = (setting.gravity, setting.wall_friction, setting.wall_velocity)
@@ -349,7 +362,8 @@ def _advanced(
         (moved, bits, still), took = advance(layout, setting, matter, empty, force, actuation, shapes, *last), None
     else:
         given = layout, setting, matter, empty, force, actuation, colliders, response, *last
-        moved, bits, still, took = exchanged(*given)
+        moved, bits, still, *took = exchanged(*given)
+        took = tuple(took)
     bits = bits | flag(Status.CFL, is_above_limits(params, setting.timestep))
     bits = jnp.where(fine, bits, flag(Status.BADPARAM, ~fine))
     time = state.time + jnp.where(fine & ~still, setting.timestep, 0)

@@ -47,7 +47,7 @@ from .mpm_stages import (
     whole,
 )
 from .neighbors import wrap
-from .response import Response, answer, carried, images, taken
+from .response import Response, answer, carried, images, taken, tangent
 
 if TYPE_CHECKING:
     from .mpm import State
@@ -112,8 +112,8 @@ def exchanged(
     response: Response,
     keep: Array | None,
     between: Between | None,
-) -> tuple[tuple["State", Array, Array, Array], None]:
-    """As :func:`advance`; and what the bodies that carry colliders took."""
+) -> tuple[tuple["State", Array, Array, Array, tuple[Array, Array]], None]:
+    """As :func:`advance`; and what the bodies that carry colliders took, and their :func:`~.response.tangent`."""
     bodies = _spread(layout, setting, state, force, actuation, between)
     grids = [folding(layout, b.grid) if layout.around else b.grid for b in bodies]
     nodes = [moving(layout, setting, grid, None, None) for grid in grids]
@@ -131,7 +131,9 @@ def exchanged(
     each = zip(touched, grids, nodes, strict=True)
     pushed: list[Pushed] = [pushing(layout, setting, t, grid, v, shapes, origin) for t, grid, v in each]
     found = [_collected(b, p.velocity) for b, p in zip(bodies, pushed, strict=True)]
-    return (*_moved(bodies, found, keep, between, empty), taken(response, _sum([p.impulse for p in pushed]))), None
+    took = taken(response, _sum([p.impulse for p in pushed]))
+    along = tangent(response, colliders, slopes, twist, origin)
+    return (*_moved(bodies, found, keep, between, empty), took, along), None
 
 
 def _sum(arrays: list[Array]) -> Array:

@@ -13,6 +13,7 @@ from .arguments import EMPTY, OVERFLOW, expect_fields, known, row
 from .contact import Contact
 from .materials import column
 from .mpm_stages import Between
+from .response import DISAGREED
 from .transfer import Apic, Transfer
 
 if TYPE_CHECKING:
@@ -265,6 +266,7 @@ CAUSES = {
         "where stress is not that of the material; lower "
         "params.timestep, or take a stiffer material or a smaller load"
     ),
+    Status.UNCONVERGED: DISAGREED,
     Status.THROUGH: (
         "particles passed through a box that is too thin to hold them: make it at least two cells thick, or the cells "
         "smaller"

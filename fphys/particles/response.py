@@ -8,9 +8,9 @@ the twists, I(nu) = b - A nu for a given set of contacts. So the twists solve
     (1 + Y A) nu = nu_0 + Y b
 
 at the contacts that they meet. Contacts change with the twists, so this is Newton's method. The contacts of a
-light body may change in turns without end, and the last twists would shoot it away. So the best ones are kept: those at
-which the excess J = I - (b - A nu) of the impulse that the bodies have taken over what the matter gives makes the least
-energy J Y J.
+light body may change in turns without end, and the last twists would shoot it away. So a step that does not lower the
+energy J Y J is halved and taken again, with J = I - (b - A nu) the excess of the impulse that the bodies have taken
+over what the matter gives.
 
 What a body takes in the end is what was given to the matter, to rounding, whatever is left.
 """
@@ -22,7 +22,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from ..math import einsum
+from ..math import einsum, matmul
 from ..tree import Tree, pytree, static
 from .arguments import row
 from .boundary import Collider
@@ -32,8 +32,14 @@ __all__ = ["Response"]
 
 Array = jax.Array
 
-PASSES = 6
-"""The first finds the contacts that the free motion meets, the last the energy that the best twists leave. Two are
+DISAGREED = (
+    "media that push the same bodies did not find one motion of them: lower the model's time step, or make the bodies "
+    "between them heavier, or the dtype float64"
+)
+"""Why a medium says UNCONVERGED that has no solver of its own to blame."""
+
+PASSES = 8
+"""The first finds the contacts that the free motion meets, the last the energy that the last step leaves. Two are
 enough where bodies are as heavy as the matter; the others take little time, and keep bodies of a thousandth at rest."""
 
 
@@ -46,6 +52,7 @@ class Response(Tree):
     mobility: Any  # Y: twists by impulses [1/kg, 1/(kg m), 1/(kg m^2)], shape (world, 6 body, 6 body)
     body: tuple[int, ...] = static(default=())  # number of the body of each collider
     fixed: tuple[int, ...] = static(default=())  # numbers of the bodies that have no mobility
+    guess: Any = None  # impulses that they may take, for a first try, shape (world, body, 6); no gradient
 
     @property
     def answers(self) -> tuple[bool, ...]:
@@ -87,6 +94,43 @@ def images(colliders: tuple[Collider, ...], response: Response, periodic: Period
     return origin + (arm - wrap(half, arm))
 
 
+def through(mobility: Array, impulse: Array) -> Array:
+    """Twists that impulses give, (world, body, 6)."""
+    return einsum("wij,wj->wi", mobility, impulse.reshape(len(impulse), -1)).reshape(impulse.shape)
+
+
+def among(mobility: Array, slope: Array) -> Array:
+    """1 + Y A, (world, 6 body, 6 body)."""
+    return jnp.eye(mobility.shape[-1], dtype=mobility.dtype)[None] + matmul(mobility, slope)
+
+
+def solved(mobility: Array, slope: Array, twist: Array) -> Array:
+    """(1 + Y A)^-1 of twists (world, body, 6), with a slope A."""
+    return jnp.linalg.solve(among(mobility, slope), twist.reshape(len(twist), -1, 1)).reshape(twist.shape)
+
+
+def falling(taken: Callable[[Array], Array], twist: Array, bodies: tuple[int, ...]) -> Array:
+    """How what bodies take falls as the twists of some grow, (world, 6 body, 6 body); zeros for the others.
+
+    Args:
+        taken: what they take, (world, body, 6), of twists (world, body, 6). It is differentiated by rows.
+    """
+    (worlds, count, _), some = twist.shape, np.array(bodies, np.int32)
+    _, pull = jax.vjp(taken, twist)
+    axes = np.eye(6 * count, dtype=twist.dtype).reshape(count, 6, count, 6)[some].reshape(-1, 1, count, 6)
+    rows = jax.vmap(lambda axis: pull(axis)[0])(jnp.broadcast_to(axes, (len(axes), worlds, count, 6)))
+    rows = rows.reshape(len(some), 6, worlds, 6 * count).transpose(2, 0, 1, 3)
+    slope = jnp.zeros((worlds, count, 6, 6 * count), twist.dtype).at[:, some].set(-rows)
+    return slope.reshape(worlds, 6 * count, 6 * count)
+
+
+def blocks(matrix: Array, bodies: np.ndarray) -> Array:
+    """The part of a matrix (world, 6 body, 6 body) that is of some bodies."""
+    worlds, count = len(matrix), matrix.shape[-1] // 6
+    some = matrix.reshape(worlds, count, 6, count, 6)[:, bodies][:, :, :, bodies]
+    return some.reshape(worlds, 6 * len(bodies), 6 * len(bodies))
+
+
 def answer(
     response: Response,
     colliders: tuple[Collider, ...],
@@ -109,10 +153,12 @@ def answer(
     mobility = response.mobility.reshape(worlds, size, bodies, 6)
     through = lambda impulse: einsum("wibk,wbk->wi", mobility, impulse).reshape(free.shape)  # noqa: E731
     across = lambda slope, twist: einsum("wbkl,wbl->wbk", slope, twist)  # noqa: E731
-    twist = best = free
-    impulse = jnp.zeros_like(free)
+    guess = jnp.zeros_like(free) if response.guess is None else jax.lax.stop_gradient(response.guess)
+    now = best = free + through(guess), guess  # twists, and the impulses that make them
+    change, part = (jnp.zeros_like(free),) * 2, jnp.ones((worlds, 1, 1), free.dtype)
     least = jnp.full((worlds, 1, 1), jnp.inf, free.dtype)
     for _ in range(PASSES):
+        twist, impulse = now
         slope, pull = slopes(carried(colliders, response, twist, origin))
         slope = jnp.zeros((worlds, bodies, 6, 6), free.dtype).at[:, of].add(slope)
         pull = jnp.zeros_like(free).at[:, of].add(pull)
@@ -122,10 +168,38 @@ def answer(
         better = error < least
         stiff = einsum("wibk,wbkl->wibl", mobility, slope).reshape(worlds, size, size)
         system = stiff + jnp.eye(size, dtype=free.dtype)[None]
-        change = -jnp.linalg.solve(system, moved.reshape(worlds, size, 1)).reshape(free.shape)
-        best, least = jnp.where(better, twist, best), jnp.where(better, error, least)
-        twist, impulse = twist + change, impulse - excess - across(slope, change)
-    return best
+        turn = -jnp.linalg.solve(system, moved.reshape(worlds, size, 1)).reshape(free.shape)
+        best, change = _either(better, now, best), _either(better, (turn, -excess - across(slope, turn)), change)
+        least, part = jnp.where(better, error, least), jnp.where(better, 1, part / 2)
+        now = best[0] + part * change[0], best[1] + part * change[1]
+    return best[0]
+
+
+def _either(mask: Array, some: tuple[Array, ...], others: tuple[Array, ...]) -> tuple[Array, ...]:
+    """Some arrays where the mask holds, others elsewhere."""
+    return tuple(jnp.where(mask, a, b) for a, b in zip(some, others, strict=True))
+
+
+def tangent(
+    response: Response,
+    colliders: tuple[Collider, ...],
+    slopes: Callable[[tuple[Collider, ...]], tuple[Array, Array]],
+    twist: Array,
+    origin: Array | None = None,
+) -> tuple[Array, Array]:
+    """The twists, and how what the bodies take falls as they grow, (world, 6 body, 6 body), at their contacts.
+
+    Args:
+        slopes, origin: as in :func:`answer`.
+
+    No gradient flows.
+    """
+    twist = jax.lax.stop_gradient(twist)
+    slope = slopes(carried(colliders, response, twist, origin))[0]
+    worlds, bodies, _ = twist.shape
+    own = jnp.zeros((worlds, bodies, 6, 6), twist.dtype).at[:, jnp.asarray(response.body)].add(slope)
+    apart = jnp.eye(bodies, dtype=twist.dtype)[None, :, None, :, None]
+    return twist, jax.lax.stop_gradient((own[:, :, :, None] * apart).reshape(worlds, 6 * bodies, 6 * bodies))
 
 
 def taken(response: Response, given: Array) -> Array:

@@ -81,9 +81,9 @@ def weigh(
 ):
     """A and b, so that the impulse that a moving shape takes is b - A (v, w), at the contacts that it meets.
 
-    A vertex is displaced by P (h J nu - d) with the depth that the motion adds: P is n n^T where it slides freely, with
-    friction (n - friction t) n^T, and all where it sticks. Impulses act where the vertex was at the start, so that
-    angular momentum closes.
+    A vertex is displaced by P (h J nu - d) with the depth that the motion adds. P is n n^T where it slides freely; with
+    friction (n - friction t) n^T, and what turns the slide; all where it sticks. Impulses act where the vertex was at
+    the start, so that angular momentum closes.
     """
     world, vertex = wp.tid()
     if weight[world, vertex] > real(0.0):
@@ -101,7 +101,7 @@ def weigh(
             p = wp.identity(n=3, dtype=real)
             if share < real(1.0):
                 t = along / wp.sqrt(wp.max(wp.dot(along, along), SMALL_SQUARED))
-                p = wp.outer(n - friction[world] * t, n)
+                p = wp.outer(n - friction[world] * t, n) + share * (p - wp.outer(n, n) - wp.outer(t, t))
             m = real(1.0) / weight[world, vertex]
             moved = depth * n - share * along
             add_slope(world, 0, start[world, vertex] - origin[world], m * p, arm, slope_out)

@@ -322,10 +322,11 @@ def move_among(
 
 @wp.func
 def impulse_slope(u: vec3, n: vec3, contact: int, friction: real) -> mat33:
-    """P, with which a velocity u relative to a surface becomes u - P u by its contact: linear for the way it touches.
+    """P, with which a velocity u relative to a surface becomes u - P u by its contact, and P du the change of P u.
 
-    Sticky, and with friction that holds: all of it. Sliding: n n^T, and friction along the slide,
-    (n - friction s t) n^T, with t the direction of the slide and s the sign of the normal velocity's change.
+    Sticky, and with friction that holds: all of it. Sliding: n n^T; with friction (n - friction s t) n^T, with t the
+    direction of the slide and s the sign of the normal velocity's change, and friction |n u| / |t u| across both, for
+    the slide may turn. P u has no part across.
     """
     none = mat33()
     all = wp.identity(n=3, dtype=real)
@@ -341,7 +342,8 @@ def impulse_slope(u: vec3, n: vec3, contact: int, friction: real) -> mat33:
     if size <= friction * wp.abs(along):
         return all
     pull = wp.where(along < real(0.0), -friction, friction) / size
-    return wp.outer(n + pull * t, n)
+    across = all - wp.outer(n, n) - wp.outer(t, t) / (size * size)
+    return wp.outer(n + pull * t, n) + (friction * wp.abs(along) / size) * across
 
 
 @wp.func
