@@ -9,9 +9,8 @@ v' = (x' - x) / h. With an infinite time step it is the equilibrium under the lo
 one linear solve with the Hessian at x', which is not projected; no iteration is differentiated.
 
 Triangles in space are a sheet, cloth or a shell: a membrane in plane stress of the same laws, and hinges at its edges
-that bend (Grinspun et al. 2003).
-
-Solids that touch nothing may take explicit steps instead (``fem_explicit``): many short ones.
+that bend (Grinspun et al. 2003). Solids that touch nothing may take many short explicit steps instead
+(``fem_explicit``).
 """
 
 import functools
@@ -327,9 +326,9 @@ _CAUSES = {
         "positive; of a sheet, its thickness and areas positive, and its bending not negative"
     ),
     Status.UNCONVERGED: (
-        "Newton's method stopped before the forces balanced, after {} iterations or where no step lowered the potential; "
-        "lower params.timestep or the loads, hold a body at rest by pins, or raise params.iterations; state.residual says "
-        "how far it was at worst; or " + DISAGREED
+        "Newton's method stopped before the forces balanced, after {} iterations or where no step lowered the "
+        "potential; lower params.timestep or the loads, hold the body by pins if it is to be at rest, or raise "
+        "params.iterations; state.residual says how far it was at worst; or " + DISAGREED
     ),
     Status.CONTACT_OVERFLOW: (
         "the body met itself in more than {} pairs, and those without room did not act: give params.contact.pairs={}, "
