@@ -44,15 +44,15 @@ class Checkpoint:
 
     def scan(self, step_fn: StepFn, state: Any, inputs: Any) -> tuple[Any, Any]:
         """As ``jax.lax.scan(step_fn, state, inputs)``: the last state, and the outs on a leading axis T."""
-        return _in_blocks(step_fn, state, inputs, self.every, jax.checkpoint, lambda s: s)
+        return _in_blocks(step_fn, state, inputs, self.every, jax.checkpoint, lambda s, _: s)
 
 
 @dataclasses.dataclass(frozen=True)
 class Truncated:
-    """Cut the gradient of the state at the start of every window of ``window`` steps (truncated backpropagation).
+    """Cut the gradient of the state between windows of ``window`` steps (truncated backpropagation).
 
     The result is the same; gradients reach back at most ``window`` steps, so they are biased but do
-    not explode with the length of the rollout.
+    not explode with the length of the rollout. The initial state gets that of the first window.
     """
 
     window: int = 32
@@ -62,7 +62,7 @@ class Truncated:
 
     def scan(self, step_fn: StepFn, state: Any, inputs: Any) -> tuple[Any, Any]:
         """As ``jax.lax.scan(step_fn, state, inputs)``: the last state, and the outs on a leading axis T."""
-        return _in_blocks(step_fn, state, inputs, self.window, lambda f: f, jax.lax.stop_gradient)
+        return _in_blocks(step_fn, state, inputs, self.window, lambda f: f, _cut)
 
 
 Adjoint = Full | Checkpoint | Truncated
@@ -150,21 +150,30 @@ def _positive(name: str, value: int) -> None:
         raise ValueError(f"{name} is {value!r}, must be a whole number of steps, at least 1")
 
 
+def _cut(state: Any, later: Any) -> Any:
+    """The state, without gradient if the block is not the first."""
+    return jax.tree.map(lambda a: jnp.where(later, jax.lax.stop_gradient(a), a), state)
+
+
 def _in_blocks(step_fn: StepFn, state: Any, inputs: Any, size: int, wrap: Any, enter: Any) -> tuple[Any, Any]:
-    """Scan over blocks of ``size`` steps, and then over the remaining steps."""
+    """Scan over blocks of ``size`` steps, and then over the remaining steps.
+
+    ``wrap(block)`` is what runs; ``enter(state, later)`` what a block starts from, ``later`` unless it is the first.
+    """
     total = jax.tree.leaves(inputs)[0].shape[0]
     blocks, rest = divmod(total, size)
 
-    def block(s: Any, xs: Any) -> tuple[Any, Any]:
-        return jax.lax.scan(step_fn, enter(s), xs)
+    def block(s: Any, given: tuple[Any, Any]) -> tuple[Any, Any]:
+        xs, later = given
+        return jax.lax.scan(step_fn, enter(s, later), xs)
 
     run = wrap(block)
     outs = []
     if blocks:
         head = jax.tree.map(lambda x: x[: blocks * size].reshape(blocks, size, *x.shape[1:]), inputs)
-        state, out = jax.lax.scan(run, state, head)
+        state, out = jax.lax.scan(run, state, (head, np.arange(blocks) > 0))
         outs.append(jax.tree.map(lambda x: x.reshape(blocks * size, *x.shape[2:]), out))
     if rest or not blocks:
-        state, out = run(state, jax.tree.map(lambda x: x[blocks * size :], inputs))
+        state, out = run(state, (jax.tree.map(lambda x: x[blocks * size :], inputs), np.bool_(blocks > 0)))
         outs.append(out)
     return state, outs[0] if len(outs) == 1 else jax.tree.map(lambda *x: jnp.concatenate(x), *outs)

@@ -32,7 +32,7 @@ from ..model.arguments import whole_number
 from ..model.structure import JointType
 from ..particles.arguments import known
 from ..particles.response import Response, through
-from ..rigid.forward import check_inputs
+from ..rigid.forward import at_rest, check_inputs
 from ..rigid.inverse import mass_matrix
 from ..rigid.solve.constraint import constrained
 from ..rigid.stages import Loads
@@ -259,16 +259,17 @@ def _step(
 ) -> tuple[State, tuple[Any, ...], Array, Array]:
     """:func:`held_step`, with surfaces and the worlds in which they cannot be; ``still`` are the unmoved bodies."""
     (borders, faults), (ctrl, wrench, force) = surfaces, loads
-    before = state
+    before, given = state, model
     state = state.replace(status=state.status & jnp.uint32(Status.NONFINITE))  # the bits of this step say who is idle
     free = rigid_step(model, state, ctrl, wrench, force)
     numbers = tuple(sorted(set[int]().union(*(m.bodies(model) for m in media))))
     out = idle(free.status)
     calm = lambda tree, value: jax.tree.map(lambda a: choose(out, value, a), tree)  # noqa: E731
-    start, mobility = _motion(model, state, Loads(ctrl, wrench, force), numbers, still)
+    model, rested, loads = at_rest(out, given, state, loads)  # what is not finite must not meet the gradient of others
+    start, mobility = _motion(model, rested, loads, numbers, still)
     start, mobility = calm(start, 1), calm(mobility, 0)
     fixed = tuple(i for i, b in enumerate(numbers) if b in still or not ancestry(model)[b].any())
-    drift = (calm(_twists(model, free, numbers), 1) - start.twist) / substeps
+    drift = (calm(_twists(model, at_rest(out, model, free, loads)[1], numbers), 1) - start.twist) / substeps
     h = model.opt.timestep[:, None, None] / substeps
 
     def substep(carry: tuple[Pose, Array, tuple[Any, ...]], _: None) -> tuple[Any, None]:
@@ -290,7 +291,7 @@ def _step(
     new, mean = free, calm(_wrench(model, start, total / (substeps * h), numbers), 0)
     if len(fixed) < len(numbers):
         push = mean.at[:, np.array([numbers[i] for i in fixed], int)].set(0)
-        new = rigid_step(model, state, ctrl, push if wrench is None else wrench + push, force)
+        new = rigid_step(given, state, ctrl, push if wrench is None else wrench + push, force)
     stop = jnp.zeros(len(state.status), bool)
     for border, fault in zip(borders, faults, strict=True):
         stop, bits, both = stop | fault, flag(Status.BADPARAM, fault), (border.flow, border.mesh)

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from .. import units
-from ..errors import UnsupportedError
+from ..errors import ModelError, UnsupportedError
 from ..math import quat_mul, rotate
 from ..model import Model
 from ..model.structure import GeomType
@@ -259,9 +259,13 @@ def geoms_of(model: Model, geoms: tuple[str | int, ...]) -> tuple[int, ...]:
     """Numbers of geoms.
 
     Raises:
-        ModelError: there is no such geom. TypeError: neither a name nor a whole number.
+        ModelError: there is no such geom, or one is named twice. TypeError: neither a name nor a whole number.
     """
-    return tuple(number_of(model, "geom", g, "geoms") for g in geoms)
+    found = tuple(number_of(model, "geom", g, "geoms") for g in geoms)
+    twice = [g for i, g in enumerate(found) if g in found[:i]]
+    if twice:
+        raise ModelError(f"geoms names geom {twice[0]} twice: it would act twice, so give it once")
+    return found
 
 
 def colliders(

@@ -23,13 +23,13 @@ import numpy as np
 
 from ..implicit import recomputed
 from ..math import matmul
-from ..particles.response import Response, among, falling, solved, through
+from ..particles.response import Response, Tangent, among, falling, solved, through
 from ..worlds import Status, flag
 
 Array = jax.Array
 
-Along = Callable[[tuple[int, ...]], tuple[Array, Array]]
-"""Of some bodies the tangent of what they take: twists that a medium found, and a slope (world, 6 body, 6 body)."""
+Along = Callable[[tuple[int, ...]], Tangent]
+"""The tangent of what some bodies take, at least of these."""
 
 ROUNDS = 12
 """Turns of each medium at most. Bodies of a hundredth of what is about them take two to four, of a thousandth six."""
@@ -46,6 +46,7 @@ class Found(NamedTuple):
     impulse: tuple[Array, ...]  # that bodies took of each, (world, body, 6)
     twist: tuple[Array, ...]  # of the bodies, (world, body, 6)
     slope: tuple[Array, ...]  # (world, 6 body, 6 body)
+    more: tuple[Array, ...]  # that they took than the medium meant, (world, body, 6)
 
 
 @jax.tree_util.register_static
@@ -141,7 +142,7 @@ def _found(touched: Touched, given: Given) -> tuple[tuple[Any, ...], Array, Arra
     matter, response = given.matter, given.response
     (worlds, count, _), dtype, n = response.twist.shape, response.twist.dtype, len(matter)
     zero, flat = jnp.zeros_like(response.twist), jnp.zeros((worlds, 6 * count, 6 * count), dtype)
-    begun = Found(tuple(matter), (zero,) * n, (response.twist,) * n, (flat,) * n)
+    begun = Found(tuple(matter), (zero,) * n, (response.twist,) * n, (flat,) * n, (zero,) * n)
     near = NEAR[dtype.itemsize]
 
     def turns(carry: Any) -> Any:
@@ -150,7 +151,8 @@ def _found(touched: Touched, given: Given) -> tuple[tuple[Any, ...], Array, Arra
         for i in range(n):
             answer = _among(response, found, i, given.media[i].symmetric)
             after, took, along = _turn(touched, given, i, answer)
-            new = after, took, *along(touched.moving)
+            at = along(touched.moving)
+            new = after, took, at.twist, at.slope, took - at.meant
             found = Found(*((*a[:i], b, *a[i + 1 :]) for a, b in zip(found, new, strict=True)))
         apart = _apart(response, found)
         better = (k == 0) | (apart < least) & (least > near)
@@ -186,7 +188,8 @@ def _among(response: Response, found: Found, i: int, symmetric: bool) -> Respons
         value, axis = jnp.linalg.eigh((mobility + mobility.swapaxes(1, 2)) / 2)
         even = matmul(axis * jnp.maximum(value, 0)[:, None], axis.swapaxes(1, 2))
         free, mobility = free + through(mobility - even, found.impulse[i]), even
-    return response.replace(twist=free, mobility=mobility, guess=found.impulse[i])
+    free = free + through(mobility, found.more[i])
+    return response.replace(twist=free, mobility=mobility, guess=found.impulse[i] - found.more[i])
 
 
 def _sum(arrays: Sequence[Array]) -> Array:

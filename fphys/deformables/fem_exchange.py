@@ -20,7 +20,7 @@ import numpy as np
 
 from ..implicit import recomputed
 from ..particles.boundary import Collider
-from ..particles.response import Response, blocks, carried, falling, solved, through
+from ..particles.response import Response, Tangent, blocks, carried, falling, solved, through
 from ..worlds import Status, choose, idle
 from . import fem
 from .fem_arguments import bare
@@ -37,11 +37,10 @@ def exchange(
     force: Any = None,
     pins: Any = None,
     near: Array | None = None,
-) -> tuple[fem.State, Array, Callable[[tuple[int, ...]], tuple[Array, Array]]]:
+) -> tuple[fem.State, Array, Callable[[tuple[int, ...]], Tangent]]:
     """A step; the impulses that the bodies took, about their origins at its start, (world, body, 6); their tangent.
 
-    The tangent is a function of some bodies' numbers, for each row is a linear solve: the twists found, and how the
-    impulses fall as those of these bodies grow, (world, 6 body, 6 body) with zeros for the others; no gradient.
+    The tangent is a function of some bodies' numbers, for each row of its slope is a linear solve; zeros for others.
 
     Args:
         colliders: where they are at the step's start; they move with their bodies.
@@ -61,8 +60,9 @@ def exchange(
     after, impulse = _step(params, state, colliders, response, twist, guess, force, pins)
     left = jax.lax.stop_gradient(jnp.maximum(after.residual, left))
 
-    def along(bodies: tuple[int, ...]) -> tuple[Array, Array]:
-        return twist, _slope(params, state, colliders, response, twist, guess, force, pins, bodies)
+    def along(bodies: tuple[int, ...]) -> Tangent:
+        slope = _slope(params, state, colliders, response, twist, guess, force, pins, bodies)
+        return jax.lax.stop_gradient(Tangent(twist, slope, impulse))
 
     return after.replace(status=after.status | late, residual=left), impulse, along
 

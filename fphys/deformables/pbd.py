@@ -26,7 +26,7 @@ from ..implicit import recomputed
 from ..particles.arguments import expect_fields, expect_kinds, load
 from ..particles.boundary import Collider
 from ..particles.neighbors import in_space
-from ..particles.response import DISAGREED, Response, answer, answering, carried, taken, tangent
+from ..particles.response import DISAGREED, Response, Tangent, answer, answering, carried, taken, tangent
 from ..tree import Tree, pytree, static
 from ..worlds import Status, choose, flag, freeze, sound
 from . import constraints, contact
@@ -212,7 +212,7 @@ def yielding(
     response: Response,
     force: Any = None,
     pins: Any = None,
-) -> tuple[State, Array, tuple[Array, Array]]:
+) -> tuple[State, Array, Tangent]:
     """:func:`exchange`; and the tangent at the twists that it found (:func:`fphys.particles.response.tangent`)."""
     if params.substeps != 1:
         raise ValueError(f"pbd.exchange takes params.substeps=1, not {params.substeps}: lower params.timestep instead")
@@ -324,7 +324,7 @@ def _exchange(
     pins: Array,
     colliders: tuple[Collider, ...],
     response: Response,
-) -> tuple[tuple[State, Array, Array, tuple[Array, Array]], None]:
+) -> tuple[tuple[State, Array, Array, Tangent], None]:
     """As :func:`_step`, of one substep; what the bodies took; and their :func:`~fphys.particles.response.tangent`."""
     params, clean, force, pins, (colliders, response), bits = screen(params, state, force, pins, (colliders, response))
     h, weight, freely = _freely(params, clean, force, pins)
@@ -340,7 +340,7 @@ def _exchange(
         return jnp.concatenate(slope, 1), jnp.concatenate(pull, 1)
 
     twist = answer(response, colliders, slopes)
-    found, slope = tangent(response, colliders, slopes, twist)
+    along = tangent(response, colliders, slopes, twist)
     given = []
     for c, origin in zip(carried(colliders, response, twist), origins, strict=True):
         before, place = place, contact.touch(params.thickness, contact.ahead(c, h), h, weight, x, place)
@@ -348,7 +348,7 @@ def _exchange(
         push = push + (place - before)
     after, stop = _frozen(state, start + (moved + push), v + push / h[:, None, None], bits, crowded)
     took = taken(response, jnp.concatenate(given, 1))
-    return (after, stop, choose(stop, 0, took), (choose(stop, 0, found), choose(stop, 0, slope))), None
+    return (after, stop, choose(stop, 0, took), Tangent(*(choose(stop, 0, a) for a in along))), None
 
 
 def _freely(params: Params, clean: State, force: Array, pins: Array) -> tuple[Array, Array, Any]:

@@ -116,7 +116,7 @@ def _middle(norm: Any, x: Array, axes: int | Sequence[int], mask: Array | None) 
 
 def _wide(x: Array) -> Array:
     """Float16 in float32: it holds eleven bits, of which the square of a large mean leaves none in float32."""
-    return x.astype(jnp.float32) if x.dtype == jnp.float16 else x
+    return jnp.asarray(x, jnp.float32 if x.dtype == jnp.float16 else None)
 
 
 def _kind(norm: Any, x: Array) -> Any:

@@ -45,7 +45,7 @@ from .mpm_arguments import (
 )
 from .mpm_parts import number as num_parts
 from .mpm_stages import Between, Layout, Setting, Shapes, stacked
-from .response import Response, answering, driven
+from .response import Response, Tangent, answering, driven
 from .transfer import AffineFlip, Apic, Transfer
 
 __all__ = [
@@ -292,7 +292,7 @@ def yielding(
     response: Response,
     force: Array | None = None,
     actuation: Array | None = None,
-) -> tuple[State, Array, tuple[Array, Array]]:
+) -> tuple[State, Array, Tangent]:
     """:func:`exchange`; and the tangent at the twists that it found (:func:`fphys.particles.response.tangent`)."""
     after, (took, along) = _step("mpm.exchange", params, state, force, actuation, colliders, response)
     return after, took, along

@@ -47,7 +47,7 @@ from .mpm_stages import (
     whole,
 )
 from .neighbors import wrap
-from .response import Response, answer, carried, images, taken, tangent
+from .response import Response, Tangent, answer, carried, images, taken, tangent
 
 if TYPE_CHECKING:
     from .mpm import State
@@ -112,7 +112,7 @@ def exchanged(
     response: Response,
     keep: Array | None,
     between: Between | None,
-) -> tuple[tuple["State", Array, Array, Array, tuple[Array, Array]], None]:
+) -> tuple[tuple["State", Array, Array, Array, Tangent], None]:
     """As :func:`advance`; and what the bodies that carry colliders took, and their :func:`~.response.tangent`."""
     bodies = _spread(layout, setting, state, force, actuation, between)
     grids = [folding(layout, b.grid) if layout.around else b.grid for b in bodies]

@@ -16,7 +16,7 @@ What a body takes in the end is what was given to the matter, to rounding, whate
 """
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -180,26 +180,33 @@ def _either(mask: Array, some: tuple[Array, ...], others: tuple[Array, ...]) -> 
     return tuple(jnp.where(mask, a, b) for a, b in zip(some, others, strict=True))
 
 
+class Tangent(NamedTuple):
+    """What bodies take near the twists that a medium found. No gradient flows."""
+
+    twist: Array  # (world, body, 6)
+    slope: Array  # how it falls as the twists grow, (world, 6 body, 6 body)
+    meant: Array  # what the medium took it for, (world, body, 6); a node that several colliders touch gives another
+
+
 def tangent(
     response: Response,
     colliders: tuple[Collider, ...],
     slopes: Callable[[tuple[Collider, ...]], tuple[Array, Array]],
     twist: Array,
     origin: Array | None = None,
-) -> tuple[Array, Array]:
-    """The twists, and how what the bodies take falls as they grow, (world, 6 body, 6 body), at their contacts.
+) -> Tangent:
+    """At the contacts of these twists.
 
     Args:
         slopes, origin: as in :func:`answer`.
-
-    No gradient flows.
     """
     twist = jax.lax.stop_gradient(twist)
-    slope = slopes(carried(colliders, response, twist, origin))[0]
-    worlds, bodies, _ = twist.shape
-    own = jnp.zeros((worlds, bodies, 6, 6), twist.dtype).at[:, jnp.asarray(response.body)].add(slope)
+    slope, pull = jax.lax.stop_gradient(slopes(carried(colliders, response, twist, origin)))
+    (worlds, bodies, _), of = twist.shape, jnp.asarray(response.body)
+    own = jnp.zeros((worlds, bodies, 6, 6), twist.dtype).at[:, of].add(slope)
+    meant = jnp.zeros_like(twist).at[:, of].add(pull) - einsum("wbkl,wbl->wbk", own, twist)
     apart = jnp.eye(bodies, dtype=twist.dtype)[None, :, None, :, None]
-    return twist, jax.lax.stop_gradient((own[:, :, :, None] * apart).reshape(worlds, 6 * bodies, 6 * bodies))
+    return Tangent(twist, (own[:, :, :, None] * apart).reshape(worlds, 6 * bodies, 6 * bodies), meant)
 
 
 def taken(response: Response, given: Array) -> Array:

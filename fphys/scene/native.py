@@ -360,17 +360,20 @@ class World(Tree):
             control = kind(control).within(kind(-self.max_force), kind(self.max_force)).value
             force = jnp.zeros_like(v).at[:, dof].set(jnp.clip(control, low, high))
             return self.model, force, force
+        finite = [jnp.isfinite(a).all(1) for a in (control, rigid.qpos, v)]
+        spoilt = ~(finite[0] & finite[1] & finite[2])  # these worlds get a force that is not finite, and no gradient
+        control, q, speed = (choose(spoilt, 0, a) for a in (control, rigid.qpos[:, at], v[:, dof]))
         if self.action.mode == "position":
-            pull, drag = pd(control, rigid.qpos[:, at], v[:, dof], kp, 0.0), kd
+            pull, drag = pd(control, q, speed, kp, 0.0), kd
         else:
-            pull, drag = pd(control, jnp.zeros_like(control), v[:, dof], kd, 0.0), kd
-        u = pull - drag * v[:, dof]
+            pull, drag = pd(control, jnp.zeros_like(control), speed, kd, 0.0), kd
+        u = pull - drag * speed
         free = (low <= u) & (u <= high)
         u = jnp.clip(u, low, high)
         damping = jnp.broadcast_to(self.model.dof.damping, v.shape).at[:, dof].add(jnp.where(free, kd, 0.0))
         model = dataclasses.replace(self.model, dof=self.model.dof.replace(damping=damping))
-        held = jnp.zeros_like(v).at[:, dof].set(jnp.where(free, pull, u))
-        return model, held, jnp.zeros_like(v).at[:, dof].set(u)
+        held = choose(spoilt, jnp.nan, jnp.zeros_like(v).at[:, dof].set(jnp.where(free, pull, u)))
+        return model, held, choose(spoilt, jnp.nan, jnp.zeros_like(v).at[:, dof].set(u))
 
     def _picture(self, state: State, camera: str, world: int) -> tuple[np.ndarray, np.ndarray]:
         cameras = {name: s for name, s in self.layout.sensors.items() if isinstance(s, Camera)}

@@ -322,11 +322,9 @@ def move_among(
 
 @wp.func
 def impulse_slope(u: vec3, n: vec3, contact: int, friction: real) -> mat33:
-    """P, with which a velocity u relative to a surface becomes u - P u by its contact, and P du the change of P u.
-
-    Sticky, and with friction that holds: all of it. Sliding: n n^T; with friction (n - friction s t) n^T, with t the
-    direction of the slide and s the sign of the normal velocity's change, and friction |n u| / |t u| across both, for
-    the slide may turn. P u has no part across.
+    """P, with which a velocity u relative to a surface becomes u - P u by its contact; P du is the change of P u. Where
+    it sticks, or friction holds: all of it. Sliding: (n - friction s t) n^T, with t the direction of the slide and s
+    the sign of the normal velocity's change, and friction |n u| / |t u| across both, as the slide may turn.
     """
     none = mat33()
     all = wp.identity(n=3, dtype=real)

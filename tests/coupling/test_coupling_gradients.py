@@ -4,6 +4,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import pytest
 
 from fphys.coupling import exchange
@@ -53,6 +54,36 @@ STEPS = {"mpm": 6, "sph": 8, "pbd": 5, "fem": 5}
 def test_of_both_sides(name: str, full: bool):
     run, args = inputs(name, STEPS[name])
     check_grads(jax.jit(run), args, tol=1e-5, directions=16 if full else 1)
+
+
+@pytest.mark.parametrize("name", SCENES)
+def test_a_world_with_a_fault_passes_no_gradient(name: str):
+    """To what it shares with another: position, velocity, mass or inertia of its body are not numbers."""
+    scene = SCENES[name]()
+    two = lambda tree: jax.tree.map(lambda a: jnp.concatenate([a, a]), tree)  # noqa: E731
+    shared = {"mass": jnp.ones(1), "inertia": jnp.ones(1), "h": jnp.ones(1)}
+    spoilt = {"qpos": jnp.zeros(2), "qvel": jnp.zeros(2), "mass": jnp.zeros(2), "inertia": jnp.zeros(2)}
+
+    @jax.jit
+    @jax.grad
+    def slope(shared: Any, spoilt: Any) -> Any:
+        own = {name: shared[name] + spoilt[name] for name in ("mass", "inertia")}
+        leaves = {f"body.{name}": getattr(scene.model.body, name) for name in own}
+        size = lambda row, leaf: row.reshape(2, *[1] * (leaf.ndim - 1))  # noqa: E731
+        changed = {path: leaf * size(own[path[5:]], leaf) for path, leaf in leaves.items()}
+        changed["opt.timestep"] = scene.model.opt.timestep * shared["h"]
+        state = two(scene.state)
+        state = state.replace(**{n: getattr(state, n) + spoilt[n][:, None] for n in ("qpos", "qvel")})
+        model = scene.model.replace(changed, derived="frozen")
+        end = rolled(scene._replace(model=model, state=state, matter=two(scene.matter)), STEPS[name])
+        return end.state.qvel[0].sum() + end.matter[0].v[0].sum()
+
+    good = slope(shared, spoilt)
+    assert all(np.any(row) for row in good.values())
+    for field, row in spoilt.items():
+        found = slope(shared, spoilt | {field: row.at[1].set(jnp.nan)})
+        for wanted, gradient in zip(jax.tree.leaves(good), jax.tree.leaves(found), strict=True):
+            np.testing.assert_allclose(gradient, wanted, rtol=1e-9, err_msg=field)
 
 
 @pytest.mark.slow

@@ -42,6 +42,7 @@ def test_norms_are_torchs(name):
     wanted = torchs(reference, moved, first, scale, bias)
     y, after = run(params, jnp.asarray(x))
     np.testing.assert_allclose(y, wanted.detach(), atol=1e-12)
+    np.testing.assert_allclose(nn.apply(module, params, aux, x, train=True)[0], y, atol=1e-12)  # NumPy's array
     (wanted**3).sum().backward()
     loss = lambda x: (run(params, x)[0] ** 3).sum()  # noqa: E731
     np.testing.assert_allclose(jax.jit(jax.grad(loss))(jnp.asarray(x)), moved.grad, atol=1e-9)

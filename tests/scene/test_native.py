@@ -248,6 +248,25 @@ def test_gradients():
     check_grads(loss, args, tol=1e-5, directions=2)
 
 
+def test_a_target_that_is_not_finite_passes_no_gradient():
+    """To the gains that its world shares with another, nor does a state that is not."""
+    world, state, control = pressed()
+
+    @jax.jit
+    @jax.grad
+    def slope(gains: Any, control: Any, qvel: Any) -> Any:
+        moved = world.replace(kp=gains[0], kd=gains[1])
+        after = moved.step(state.replace(rigid=state.rigid.replace(qvel=qvel)), control)
+        return (after.rigid.qvel[0] ** 2).sum()
+
+    gains, qvel = (world.kp, world.kd), state.rigid.qvel
+    good = slope(gains, control, qvel)
+    for spoilt in ((control.at[1].set(jnp.nan), qvel), (control, qvel.at[1].set(jnp.inf))):
+        for wanted, found in zip(good, slope(gains, *spoilt), strict=True):
+            np.testing.assert_allclose(found, wanted, rtol=1e-12)
+    assert np.any(good[0]) and np.any(good[1])
+
+
 @pytest.mark.slow
 def test_transforms():
     """Of a step with contact, and an observation with an accelerometer."""
