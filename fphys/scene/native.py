@@ -362,11 +362,11 @@ class World(Tree):
             return self.model, force, force
         finite = [jnp.isfinite(a).all(1) for a in (control, rigid.qpos, v)]
         spoilt = ~(finite[0] & finite[1] & finite[2])  # these worlds get a force that is not finite, and no gradient
-        control, q, speed = (choose(spoilt, 0, a) for a in (control, rigid.qpos[:, at], v[:, dof]))
+        target, q, speed = (choose(spoilt, 0, a) for a in (control, rigid.qpos[:, at], v[:, dof]))
         if self.action.mode == "position":
-            pull, drag = pd(control, q, speed, kp, 0.0), kd
+            pull, drag = pd(target, q, speed, kp, 0.0), kd
         else:
-            pull, drag = pd(control, jnp.zeros_like(control), speed, kd, 0.0), kd
+            pull, drag = pd(target, jnp.zeros_like(target), speed, kd, 0.0), kd
         u = pull - drag * speed
         free = (low <= u) & (u <= high)
         u = jnp.clip(u, low, high)
