@@ -207,6 +207,7 @@ def ReduceLROnPlateau(
 ) -> optax.GradientTransformationExtraArgs:
     """Scale updates by ``factor`` each time that the loss has not fallen for more than ``patience`` times.
 
+    The update of the loss that decides is scaled, too; torch's scheduler, which follows its optimizer, scales the next.
     It follows an optimizer: ``chain(Adam(1e-3), ReduceLROnPlateau(every=100))``. Its ``update`` takes the loss as
     ``value=``, which :func:`fphys.train.step` and ``fit`` pass.
 
@@ -225,7 +226,8 @@ def ReduceLROnPlateau(
     if every < 1:
         raise ValueError(f"every is {every}, must be 1 or more: updates per time")
     _numbers(factor=factor, patience=patience, threshold=threshold, cooldown=cooldown)
-    return reduce_on_plateau(factor, patience + 1, threshold, cooldown=cooldown, accumulation_size=every)
+    least = 0.0 if threshold else float(np.finfo(np.float32).tiny)  # optax refuses two zeros
+    return reduce_on_plateau(factor, patience + 1, threshold, least, cooldown=cooldown, accumulation_size=every)
 
 
 def _power(gamma: Any, n: jax.Array) -> jax.Array:

@@ -116,9 +116,11 @@ def test_layers_show_their_arguments(layer, names):
     assert "x" in inspect.signature(Ours(rngs=nn.Rngs(0))).parameters
 
 
-def test_the_rate_falls_on_a_plateau():
+@pytest.mark.parametrize("threshold", [1e-4, 0.0])
+def test_the_rate_falls_on_a_plateau(threshold):
     """As torch's ReduceLROnPlateau: after patience + 1 updates without a smaller loss."""
-    optimizer = optim.chain(optim.SGD(1.0), optim.ReduceLROnPlateau(factor=0.5, patience=2))
+    given = {"factor": 0.5, "patience": 2, "threshold": threshold}
+    optimizer = optim.chain(optim.SGD(1.0), optim.ReduceLROnPlateau(**given))
     state = train.init({"x": jnp.zeros(())}, optimizer)
     moves = []
     for _ in range(8):
@@ -129,7 +131,7 @@ def test_the_rate_falls_on_a_plateau():
         moves.append(float(state.opt[-1].scale))
         assert before == state.params["x"]
     reference = torch.optim.SGD([torch.zeros(1, requires_grad=True)], 1.0)
-    plateau, wanted = torch.optim.lr_scheduler.ReduceLROnPlateau(reference, factor=0.5, patience=2), []
+    plateau, wanted = torch.optim.lr_scheduler.ReduceLROnPlateau(reference, **given), []
     for _ in range(8):
         plateau.step(1.0)
         wanted.append(reference.param_groups[0]["lr"])
