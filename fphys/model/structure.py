@@ -264,7 +264,7 @@ class Structure:
     ]  # MuJoCo's disable flags, lower case: "contact", "limit", "equality", "frictionloss", "gravity", "damper", ...
     names: dict[
         str, tuple[str, ...]
-    ]  # kind ("body", "joint", "geom", "site", "tendon", "actuator", "key") -> names by index
+    ]  # kind ("body", "joint", "geom", "site", "tendon", "actuator", "key", "sensor", "camera") -> names by index
     source: Any = dataclasses.field(repr=False)  # the compiled mujoco.MjModel, never modified; not part of the identity
 
     def __post_init__(self) -> None:

@@ -256,7 +256,7 @@ class World(Tree):
         """The name of each column of an observation.
 
         Raises:
-            ModelError: a name does not exist.
+            ModelError: a name does not exist, or is a camera's.
         """
         return observe.columns(self.layout, spec)
 

@@ -28,6 +28,7 @@ def addresses(model: Model, joints: tuple[str, ...]) -> tuple[np.ndarray, np.nda
 
 def columns(layout: Layout, spec: ObservationSpec) -> tuple[str, ...]:
     """The name of each column of an observation."""
+    layout.require(spec)
     names = list(_joint_columns(layout.pick_joints(spec.joints)))
     names += [f"{layout.pick_frame(link)}:{axis}" for link in spec.links for axis in LINK]
     for given in spec.sensors:

@@ -13,7 +13,7 @@ class LossScale(Tree):
     """The factor on the loss before it is differentiated (Micikevicius et al. 2018; torch's ``GradScaler``).
 
     After ``interval`` finite gradients in a row the factor doubles. A gradient that is not finite halves it, down to
-    one. It is a power of two, so scaling loses no accuracy.
+    one. If it begins as a power of two it stays one, so scaling loses no accuracy.
     """
 
     value: Array

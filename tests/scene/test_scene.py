@@ -144,8 +144,10 @@ def test_names_are_resolved():
 
 def test_a_camera_is_no_number():
     world = box_and_arm().build(1)
-    with pytest.raises(ModelError, match=r"call world.render\(state, 'camera'\)"):
-        world.observe(world.init(), ObservationSpec(sensors=("camera",)))
+    spec = ObservationSpec(sensors=("camera",))
+    for call in (lambda: world.observe(world.init(), spec), lambda: world.columns(spec)):
+        with pytest.raises(ModelError, match=r"call world.render\(state, 'camera'\)"):
+            call()
     with pytest.raises(ModelError, match="no camera 'imu'"):
         world.render(world.init(), "imu")
 
