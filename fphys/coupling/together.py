@@ -32,7 +32,7 @@ Along = Callable[[tuple[int, ...]], Tangent]
 """The tangent of what some bodies take, at least of these."""
 
 ROUNDS = 12
-"""Turns of each medium at most. Bodies of a hundredth of what is about them take two to four, of a thousandth six."""
+"""Turns of each medium at most. Two to six are enough, also for bodies of a five-hundredth of what is about them."""
 
 NEAR, LATE = {8: 1e-10, 4: 1e-3}, {8: 1e-3, 4: 1e-2}
 """How far twists may differ at the end of the turns, and before the status says so, by the bytes of a number; of what
