@@ -39,8 +39,14 @@ def lstm(reverse: bool, unroll: int, given: Array, kernel: Array, h: Array, c: A
         h, c, _ = _step(carry, row, kernel)
         return (h, c), h
 
-    end, out = jax.lax.scan(step, (h, c), given.swapaxes(0, 1), reverse=reverse, unroll=unroll)
+    end, out = over_time(step, (h, c), given.swapaxes(0, 1), reverse, unroll)
     return end, out.swapaxes(0, 1)
+
+
+def over_time(step: Callable[..., Any], carry: Any, rows: Array, reverse: bool, unroll: int) -> tuple[Any, Array]:
+    """``jax.lax.scan`` over the rows. Backwards, it scans the flipped rows, for ONNX's loops run forwards."""
+    end, out = jax.lax.scan(step, carry, jnp.flip(rows, 0) if reverse else rows, unroll=unroll)
+    return end, jnp.flip(out, 0) if reverse else out
 
 
 @lstm.defjvp

@@ -13,7 +13,7 @@ from flax import nnx
 
 from .layers import Dropout
 from .linear import Linear
-from .lstm import lstm
+from .lstm import lstm, over_time
 
 Array = jax.Array
 Carry = Any
@@ -107,7 +107,7 @@ class _Recurrent(nnx.Module):
             state = self._step(state, row, product)
             return state, state
 
-        end, out = jax.lax.scan(step, carry, given, reverse=reverse, unroll=self.unroll)
+        end, out = over_time(step, carry, given, reverse, self.unroll)
         return end, out.swapaxes(0, 1)
 
     def _step(self, h: Array, given: Array, hidden: Callable[[Array], Array]) -> Array:

@@ -13,6 +13,7 @@ import pytest
 from flax import nnx
 
 import fphys
+from fphys import nn
 from fphys.export import ExportError, to_onnx, to_ort
 
 from .nets import CNN, INPUTS, MLP, Block, function
@@ -35,6 +36,16 @@ def test_equal_in_onnxruntime(tmp_path, kind, batch):
         x = INPUTS[kind](n)
         (found,) = run(path, x)
         np.testing.assert_allclose(found, fn(x), rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("kind", ["RNN", "GRU", "LSTM"])
+def test_recurrent_layers_in_both_directions(tmp_path, kind):
+    layer = lambda rngs: getattr(nn, kind)(3, 4, bidirectional=True, rngs=rngs)  # noqa: E731
+    module, params, aux = nn.init(layer, jax.random.key(0))
+    fn = lambda x: nn.apply(module, params, aux, x)[0][0]  # noqa: E731
+    path = to_onnx(tmp_path / "net.onnx", fn, np.ones((2, 5, 3), np.float32))
+    x = np.random.default_rng(0).standard_normal((4, 5, 3)).astype(np.float32)
+    np.testing.assert_allclose(run(path, x)[0], fn(x), rtol=1e-5, atol=1e-6)
 
 
 def test_several_inputs_and_outputs(tmp_path):
