@@ -13,6 +13,7 @@ from fphys import coupling
 from fphys.coupling import together
 from fphys.coupling.exchange import Pose
 from fphys.deformables import fem, mesh, pbd
+from fphys.errors import StateError
 from fphys.particles import boundary, mpm
 from fphys.particles.response import Response
 from fphys.testing import check_grads
@@ -203,5 +204,5 @@ def test_media_that_do_not_agree_say_so(monkeypatch: pytest.MonkeyPatch):
     media = (media[0], media[1].replace(params=media[1].params.replace(iterations=49)))  # compiled for this test alone
     _, after = coupling.step(model, state, media, matter, substeps=1)
     assert [int(m.status[0]) for m in after] == [int(fphys.Status.UNCONVERGED)] * 2
-    with pytest.raises(fphys.StateError, match="media that push the same bodies"):
+    with pytest.raises(StateError, match="media that push the same bodies"):
         fem.check(media[1].params, after[1])
