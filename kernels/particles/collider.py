@@ -326,21 +326,21 @@ def impulse_slope(u: vec3, n: vec3, contact: int, friction: real) -> mat33:
     it sticks, or friction holds: all of it. Sliding: (n - friction s t) n^T, with t the direction of the slide and s
     the sign of the normal velocity's change, and friction |n u| / |t u| across both, as the slide may turn.
     """
-    none = mat33()
     all = wp.identity(n=3, dtype=real)
     if contact == OPEN:
-        return none
+        return mat33()
     if contact == STICKY:
         return all
     along = wp.dot(u, n)
     if contact == SEPARATE and along >= real(0.0):
-        return none
+        return mat33()
     t = u - along * n
     size = wp.sqrt(wp.max(wp.dot(t, t), SMALL_SQUARED))
     if size <= friction * wp.abs(along):
         return all
-    pull = wp.where(along < real(0.0), -friction, friction) / size
-    across = all - wp.outer(n, n) - wp.outer(t, t) / (size * size)
+    t = t / size  # the square of size, and that of its square in the adjoint, would leave float32
+    pull = wp.where(along < real(0.0), -friction, friction)
+    across = all - wp.outer(n, n) - wp.outer(t, t)
     return wp.outer(n + pull * t, n) + (friction * wp.abs(along) / size) * across
 
 
