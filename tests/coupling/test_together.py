@@ -18,7 +18,7 @@ from fphys.particles import boundary, mpm
 from fphys.particles.response import Response
 from fphys.testing import check_grads
 
-from .scenes import grid
+from .scenes import grid, in_pbd, in_sph
 
 FALL = (0.0, 0.0, -9.81)
 
@@ -148,7 +148,8 @@ def test_gradients(below: str, above: str, full: bool):
 
     qvel = jnp.asarray([[0.1, 0.0, -0.3, 0.3, 0.2, 0.1]])
     args = model.body.mass, qvel, jnp.ones(1), matter[1].v + np.array([[[0.05, 0.0, -0.3]]])
-    check_grads(jax.jit(run), args, tol=1e-4, directions=4 if full else 1, steps=(1e-3, 1e-4, 1e-5))
+    tol = 5e-5 if "fem" in (below, above) else 1e-5
+    check_grads(jax.jit(run), args, tol=tol, directions=4 if full else 1, steps=(1e-3, 1e-4, 1e-5))
 
 
 @pytest.mark.parametrize("kind", ["mpm", "pbd"])
@@ -169,7 +170,43 @@ def test_tangents(kind: str):
     ahead = [[taken(twist.at[0, 0, i].add(h))[0] for h in (1e-6, -1e-6)] for i in range(6)]
     exact = np.stack([np.asarray(b - a)[0, 0] / 2e-6 for a, b in ahead], 1)
     assert np.abs(np.asarray(impulse)).max() > 0.01
-    np.testing.assert_allclose(np.asarray(slope)[0], exact, atol=1e-3 * np.abs(exact).max())
+    tol = {"mpm": 1e-9, "pbd": 2e-4}[kind]  # XPBD's plate turns within the step, which bends its tangent
+    np.testing.assert_allclose(np.asarray(slope)[0], exact, atol=tol * np.abs(exact).max())
+
+
+def test_tangents_of_what_hardly_slides():
+    """In float32, where the fourth power of the slide's speed is zero: gradients stay finite."""
+    params = mpm.Params(mpm.NeoHookean(1000.0, 1e5, 0.3), 5e-4, cell=0.05, shape=(12, 12, 12))
+    x = jnp.asarray(grid((0.2, 0.2, 0.1), (0.4, 0.4, 0.3), 0.025), jnp.float32)[None]
+    matter = mpm.init(params, x, jnp.broadcast_to(jnp.asarray([1e-11, 0.0, 1e-13], jnp.float32), x.shape))
+    shape = boundary.box((0.3, 0.3, 0.36), (0.1, 0.1, 0.06), friction=0.3)
+    pos, mobility = jnp.asarray([[[0.3, 0.3, 0.36]]], jnp.float32), jnp.eye(6, dtype=jnp.float32)[None]
+
+    @jax.jit
+    @jax.grad
+    def slope(twist: Any) -> Any:
+        return mpm.exchange(params, matter, (shape,), Response(pos, twist, mobility, (0,)))[1][..., 2].sum()
+
+    found = np.asarray(slope(jnp.zeros((1, 1, 6), jnp.float32)))
+    assert np.isfinite(found).all() and found.any()
+
+
+def test_explicit_media_come_first():
+    """A ball in water and on a cloth, which feels it as the water's forces leave it, whatever the order."""
+    model, state, (water,), (fluid,), substeps, _ = in_sph()
+    _, _, (cloth,), (sheet,), _, _ = in_pbd()
+    sheet = sheet.replace(x=sheet.x + np.array([[[0.0, 0.0, -0.108]]]))
+    one = coupling.step(model, state, (water, cloth), (fluid, sheet), substeps=substeps)
+    two = coupling.step(model, state, (cloth, water), (sheet, fluid), substeps=substeps)
+    np.testing.assert_array_equal(np.asarray(one[0].qvel), np.asarray(two[0].qvel))
+    np.testing.assert_array_equal(np.asarray(one[1][1].x), np.asarray(two[1][0].x))
+    far = sheet.replace(x=sheet.x + 10.0)  # a second cloth, so that both cloths take turns
+    three = coupling.step(model, state, (cloth, water, cloth), (sheet, fluid, far), substeps=substeps)
+    np.testing.assert_allclose(np.asarray(three[0].qvel), np.asarray(one[0].qvel), atol=1e-9)
+    np.testing.assert_allclose(np.asarray(three[1][0].x), np.asarray(one[1][1].x), atol=1e-9)
+    dry, _ = coupling.step(model, state, (cloth,), (sheet,), substeps=substeps)
+    wet, _ = coupling.step(model, state, (water,), (fluid,), substeps=substeps)
+    assert all(np.abs(np.asarray(one[0].qvel - some.qvel)).max() > 1e-3 for some in (dry, wet))
 
 
 def test_worlds_do_not_touch():
