@@ -22,6 +22,7 @@ from .assets import located
 from .guard import Document, admit
 from .hulls import read_hulls
 from .memory import NO_MEMORY, with_less
+from .meshes import read_meshes
 from .model import Model
 from .pairs import apart, contact_pairs, is_sparse, reach
 from .sensors import read_sensors
@@ -319,6 +320,7 @@ def _structure(m: Any, disabled: frozenset[str]) -> Structure:
             grid=_grids(m),
         ),
         hull=read_hulls(m, disabled),
+        mesh=read_meshes(m),
         limit=_limits(m, "limit" in disabled),
         friction=Frictions(
             dof=ints(np.flatnonzero(m.dof_frictionloss != 0) if "frictionloss" not in disabled else []),

@@ -25,7 +25,6 @@ _SITE, _CAMERA = 6, 7  # mjtObj
 _BODY = 5  # mjTRN_BODY: adhesion
 _POSITIVE = 1  # mjDATATYPE_POSITIVE; mjDATATYPE_REAL is 0
 _DISTANCE = 1  # bit of mjRAYDATA_DIST
-_UNSEEN = (GeomType.HFIELD, GeomType.MESH, GeomType.SDF)  # rays are not simulated against these
 
 
 def read_sensors(m: Any) -> Sensors:
@@ -35,7 +34,7 @@ def read_sensors(m: Any) -> Sensors:
     watched = np.full(m.nsensor, -1)
     watched[m.sensor_type == _S.TOUCH] = m.sensor_objid[m.sensor_type == _S.TOUCH]
     watched[m.sensor_type == _S.INSIDESITE] = m.sensor_refid[m.sensor_type == _S.INSIDESITE]
-    visible = _visible(m)
+    visible = visible_geoms(m)
     ints = lambda values: np.array(values, np.int32)  # noqa: E731
     return Sensors(
         type=ints(m.sensor_type),
@@ -54,7 +53,7 @@ def read_sensors(m: Any) -> Sensors:
     )
 
 
-def _visible(m: Any) -> np.ndarray:
+def visible_geoms(m: Any) -> np.ndarray:
     """Geoms that are not fully transparent."""
     alpha = m.geom_rgba[:, 3].copy()
     painted = m.geom_matid >= 0
@@ -72,9 +71,9 @@ def _missing(m: Any, i: int, visible: np.ndarray) -> Iterator[str]:
     if kind == _S.RANGEFINDER:
         if m.sensor_intprm[i, 0] != _DISTANCE:
             yield "data other than the distance"
-        meshes = [int(g) for g in visible if m.geom_type[g] in _UNSEEN]
-        if meshes:
-            yield f"rays on height fields, meshes and SDFs (geom {m.geom(meshes[0]).name or meshes[0]})"
+        fields = [int(g) for g in visible if m.geom_type[g] == GeomType.SDF]
+        if fields:
+            yield f"rays on SDFs (geom {m.geom(fields[0]).name or fields[0]})"
     if kind in (_S.ACTUATORVEL, _S.JOINTACTUATORFRC) and (m.actuator_trntype == _BODY).any():
         yield "beside adhesion, whose moments are those of contacts"
     if m.sensor_delay[i] or m.sensor_interval[i].any() or m.sensor_history[i].any():

@@ -216,6 +216,22 @@ class Actuators:
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
+class Meshes:
+    """Triangles that rays may hit, all meshes' one after the other, and above each mesh's a tree of boxes.
+
+    The nodes of a tree stand in the order of a walk that visits each before its children.
+    """
+
+    vert: np.ndarray  # (nvert, 3) float64, position in the geom's frame [m]
+    corner: Ints  # (ntriangle, 3) vertices
+    middle: np.ndarray  # (nnode, 3) float64, centre of the box about a node's triangles, in the geom's frame [m]
+    half: np.ndarray  # (nnode, 3) float64, half of its sides [m]
+    past: Ints  # (nnode,) the node after those below this one
+    triangle: Ints  # (nnode,) the triangle of a leaf, or -1
+    root: Ints  # (ngeom,) first node of each geom's mesh, or -1
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
 class Sensors:
     """Sensors. The readings of sensor i are columns adr[i] to adr[i] + dim[i] of :func:`fphys.sensors`."""
 
@@ -245,6 +261,7 @@ class Structure:
     dof: Dofs
     geom: Geoms
     hull: Hulls
+    mesh: Meshes
     limit: Limits
     friction: Frictions
     equality: Equalities

@@ -15,7 +15,7 @@ from ..errors import UnsupportedError
 from ..math import einsum, matmul, quat_mul, quat_unit, rotate
 from ..model import Model, State
 from ..model.sensors import SensorType
-from .collide.rays import first_met, inside, ray_lengths, shapes
+from .collide.rays import Met, first_met, geoms, inside, ray_lengths, shapes
 from .forces.actuation import generalized_force
 from .forward import check_inputs, screen
 from .measure import Placed, Scene
@@ -314,7 +314,8 @@ def _touch(scene: Scene, which: np.ndarray) -> Array:
     zones = shapes(model, s.sensor.zone[which], at.body, model.site.pos[:, site], model.site.quat[:, site], size)
     rays = (jnp.broadcast_to(x, outward.shape).reshape(-1, k * slots, 3) for x in (c.pos[:, None], outward))
     zone = jnp.broadcast_to(jnp.repeat(jnp.arange(k, dtype=jnp.int32), slots)[None], (scene.worlds, k * slots))
-    meets = ray_lengths(model, scene.state, zones, zone, *jax.lax.stop_gradient(tuple(rays))).reshape(-1, k, slots) >= 0
+    met = Met(zone, jnp.zeros_like(zone))
+    meets = ray_lengths(model, scene.state, zones, met, *jax.lax.stop_gradient(tuple(rays))).reshape(-1, k, slots) >= 0
     return jnp.where((first | second) & meets, jnp.maximum(c.pressing, 0.0)[:, None], 0.0).sum(2)
 
 
@@ -339,12 +340,9 @@ def _inside_site(scene: Scene, which: np.ndarray) -> Array:
 def _rangefinder(scene: Scene, which: np.ndarray) -> Array:
     """Distance along the site's z axis to the first geom that is not on its own body; -1 if there is none."""
     s, model, (at, _) = scene.model.structure, scene.model, _frames(scene, which)
-    seen, geom = s.sensor.visible, model.geom
-    body = s.geom.body[seen]
-    geoms = shapes(model, s.geom.type[seen], body, geom.pos[:, seen], geom.quat[:, seen], geom.size[:, seen])
-    rays = at.pos, _axis(scene, at, 2)
-    first = first_met(model, scene.state, geoms, at.body[:, None] == body, *rays)
-    return ray_lengths(model, scene.state, geoms, first, *rays)
+    seen = s.sensor.visible
+    there, own, rays = geoms(model, seen), at.body[:, None] == s.geom.body[seen], (at.pos, _axis(scene, at, 2))
+    return ray_lengths(model, scene.state, there, first_met(model, scene.state, there, own, *rays), *rays)
 
 
 def _of_world(value: Callable[[Scene], Array]) -> Rule:

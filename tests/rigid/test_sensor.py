@@ -11,7 +11,6 @@ import pytest
 
 import fphys
 from fphys.model.sensors import SensorType, read_sensors
-from fphys.rigid.collide.rays import ray_lengths, shapes
 from fphys.rigid.sensor import RULES
 from fphys.testing import check_grads, check_transforms
 
@@ -188,79 +187,6 @@ def test_the_assets_can_be_read(name: str):
     m = model.structure.source
     x = random_inputs(m, 4, seed=2)
     assert relative(ours(model, x), theirs(m, x)) <= 1e-9
-
-
-SHAPES = {"sphere": 2, "capsule": 3, "ellipsoid": 4, "cylinder": 5, "box": 6, "plane": 0}
-
-
-@pytest.mark.parametrize("shape", SHAPES)
-def test_rays_meet_shapes_where_mujocos_do(shape: str):
-    """From outside and inside, at random; planes bounded and not."""
-    rng = np.random.default_rng(SHAPES[shape])
-    size = rng.uniform(0.3, 1.0, (2000, 3)) * (rng.random((2000, 1)) < 0.5 if shape == "plane" else 1.0)
-    start, ray = rng.standard_normal((2, 2000, 3))
-    frame = (np.zeros(3), np.eye(3).ravel())
-    kind = SHAPES[shape]
-    expected = np.array([mujoco.mju_rayGeom(*frame, *row, kind, None) for row in zip(size, start, ray, strict=True)])
-    model = fphys.load("<mujoco><worldbody/></mujoco>")
-    upright = jnp.broadcast_to(jnp.array([1.0, 0.0, 0.0, 0.0]), (1, 2000, 4))
-    every = shapes(
-        model, np.full(2000, kind), np.zeros(2000, int), jnp.zeros((1, 2000, 3)), upright, jnp.asarray(size)[None]
-    )
-    which = jnp.arange(2000, dtype=jnp.int32)[None]
-    found = ray_lengths(model, fphys.init(model, 1), every, which, jnp.asarray(start)[None], jnp.asarray(ray)[None])[0]
-    assert 0.1 < (expected >= 0).mean() < 0.9
-    np.testing.assert_allclose(found, expected, rtol=1e-9, atol=1e-12)
-
-
-@pytest.mark.parametrize("dtype", ["float64", "float32"])
-def test_rays_meet_the_first_of_a_crowd_where_mujocos_do(dtype: str):
-    """From outside and inside, past and through shapes of every kind; those of their own body they do not see."""
-    rng = np.random.default_rng(7)
-    geom = (
-        '<geom type="{}" pos="{:.3f} {:.3f} {:.3f}" axisangle="{:.2f} {:.2f} {:.2f} 50" size="{:.3f} {:.3f} {:.3f}"/>'
-    )
-    kinds = [kind for kind in SHAPES if kind != "plane"]
-    crowd = "".join(
-        geom.format(kinds[i % 5], *rng.uniform(-2, 2, 3), *rng.standard_normal(3), *rng.uniform(0.05, 0.5, 3))
-        for i in range(40)
-    )
-    poses = np.c_[rng.uniform(-2, 2, (100, 3)), rng.standard_normal((100, 3))]
-    sites = [f'<site name="{i}" pos="{x} {y} {z}" zaxis="{a} {b} {c}"/>' for i, (x, y, z, a, b, c) in enumerate(poses)]
-    own = '<body name="own"><joint type="slide"/><geom size="0.4"/>' + "".join(sites[50:]) + "</body>"
-    eyes = "".join(f'<rangefinder site="{i}"/>' for i in range(100))
-    ground = '<geom type="plane" size="3 0 1" pos="0 0 -1" euler="10 0 0"/>'
-    xml = f"<mujoco><worldbody>{''.join(sites[:50])}<body>{crowd}</body>{ground}{own}</worldbody>"
-    model = fphys.load(f"{xml}<sensor>{eyes}</sensor></mujoco>", dtype=dtype)
-    m = model.structure.source
-    d = mujoco.MjData(m)
-    mujoco.mj_forward(m, d)
-    found = np.asarray(fphys.sensors(model, fphys.init(model, 1)))[0]
-    assert 0.3 < (d.sensordata >= 0).mean() < 0.95
-    grazing = {"float64": 0, "float32": 1}[dtype]  # at an edge, rounding decides
-    bound = {"float64": 1e-12, "float32": 1e-4}[dtype]
-    assert (np.abs(found - d.sensordata) > bound).sum() <= grazing
-
-
-@pytest.mark.parametrize("shape", SHAPES)
-def test_gradients_of_rays(shape: str):
-    """By the shape's pose and size, and by the ray's; from outside and inside; those that miss have none."""
-    rng = np.random.default_rng(SHAPES[shape])
-    kind, n = SHAPES[shape], 12
-    model = fphys.load("<mujoco><worldbody/></mujoco>")
-    state, which = fphys.init(model, 1), jnp.arange(n, dtype=jnp.int32)[None]
-    size = np.full((n, 3), -1.0) if shape == "plane" else rng.uniform(0.6, 1.4, (n, 3))
-    pos, start = rng.standard_normal((n, 3)), 0.8 * rng.standard_normal((n, 3))
-    rays = np.c_[pos, rng.standard_normal((n, 4)), size, pos + start, rng.standard_normal((n, 3))]
-
-    def lengths(rays: Any) -> Any:
-        pos, quat, size, start, ray = jnp.split(rays[None], (3, 7, 10, 13), 2)
-        every = shapes(model, np.full(n, kind), np.zeros(n, int), pos, quat, size)
-        return ray_lengths(model, state, every, which, start, ray)
-
-    found = lengths(jnp.asarray(rays))
-    assert (found > 0).any() and (found < 0).any()
-    check_grads(lengths, (jnp.asarray(rays),), tol=1e-7, directions=16)
 
 
 # --- contact ----------------------------------------------------------------------------------------------------------

@@ -66,7 +66,13 @@ def scene() -> fphys.Scene:
     s.add(Cylinder(0.1, 0.3, pos=(4.0, 2.0, 0.2)), name="can")
     s.add_sensor(IMU("box"), name="imu")
     s.add_sensor(Contact("box"), name="touch")
+    s.add(Terrain(np.full((5, 5), 0.3), 1.0, pos=(10.0, 10.0, 0.0)), name="hills")
+    s.add(Mesh("wedge.obj", 0.4, pos=(4.0, 4.0, 0.02)), name="wedge")
+    s.add(Sphere(0.2, pos=(12.1, 12.2, 0.55)), name="walker")
     s.add_sensor(Rays(((0, 0, -1), (0, -1, 0)), origins=((0.0, -2.0, 1.0), (0.0, -2.0, 1.0))), name="rays")
+    on_hills, on_wedge = ((11.3, 13.2, 1.0), (13.2, 11.2, 1.0)), ((4.05, 4.1, 1.0),)
+    scan = Rays(((0, 0, -1), (-1, 0, -1), (0, 0, -1)), origins=(*on_hills, *on_wedge))
+    s.add_sensor(scan, name="scan")
     s.add_sensor(JointState(("franka/joint1",)), name="encoder")
     s.add_sensor(Camera((0.0, -1.0, 0.5), (0.0, -4.0, 0.5), link="franka/link0", fov=30.0), name="mounted")
     s.add_sensor(Camera((0.0, -1.0, 1.0), (0.0, -4.0, 1.0), fov=30.0), name="camera")
@@ -77,11 +83,7 @@ def measure() -> dict[str, Any]:
     Path("wedge.obj").write_text(WEDGE)
     start = time.perf_counter()
     action = ActionSpec("position", DRIVEN, kp=1500.0, kd=100.0)
-    hilly = scene()
-    hilly.add(Terrain(np.full((5, 5), 0.3), 1.0, pos=(10.0, 10.0, 0.0)), name="hills")
-    hilly.add(Mesh("wedge.obj", 0.4, pos=(4.0, 4.0, 0.02)), name="wedge")
-    hilly.add(Sphere(0.2, pos=(12.1, 12.2, 0.55)), name="walker")
-    world = hilly.build(WORLDS, backend="genesis", action=action)
+    world = scene().build(WORLDS, backend="genesis", action=action)
     found: dict[str, Any] = {"build": time.perf_counter() - start}
     native = scene().build(WORLDS, action=action)
     found["columns"] = world.columns(EVERYTHING) == native.columns(EVERYTHING)
@@ -95,7 +97,7 @@ def measure() -> dict[str, Any]:
     return found
 
 
-EVERYTHING = ObservationSpec("all", ("box", "end_effector", "arm/tip"), ("imu", "touch", "rays", "encoder"))
+EVERYTHING = ObservationSpec("all", ("box", "end_effector", "arm/tip"), ("imu", "touch", "rays", "scan", "encoder"))
 BOX = ObservationSpec(links=("box",))
 SWINGING = ObservationSpec(("arm/shoulder", "arm/elbow"))
 
@@ -115,14 +117,13 @@ def motion(world: Any, native: Any) -> dict[str, Any]:
     a, b = np.asarray(native.observe(ours, EVERYTHING)), np.asarray(world.observe(theirs, EVERYTHING))
     column = {name: i for i, name in enumerate(native.columns(EVERYTHING))}
     swing = np.array(paths)
-    solids = ObservationSpec(links=("pill", "ball", "can", "lift/tip"))
+    solids = ObservationSpec(links=("pill", "ball", "can", "lift/tip", "walker", "wedge"))
     still = [
-        np.asarray(w.observe(x, solids)).reshape(WORLDS, 4, 13)[0, :, :3] for w, x in ((native, ours), (world, theirs))
+        np.asarray(w.observe(x, solids)).reshape(WORLDS, 6, 13)[0, :, :3] for w, x in ((native, ours), (world, theirs))
     ]
-    others = np.asarray(world.observe(theirs, ObservationSpec(links=("walker", "wedge"))))[0, [2, 15]]
     found = {
         "solids": [x.tolist() for x in still],
-        "walker and wedge": others.tolist(),
+        "scans": [x[0, column["scan:0"] : column["scan:0"] + 3].tolist() for x in (a, b)],
         "fall": [(0.4 - x).tolist() for x in fall],
         "swing": float(np.abs(swing[:, 0] - swing[:, 1]).max() / np.ptp(swing[:, 0])),
         "height": [x[:, column["box:z"]].tolist() for x in (a, b)],

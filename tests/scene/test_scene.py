@@ -37,6 +37,7 @@ from fphys.scene import (
 from .things import ARM, alone, box_and_arm
 
 OPTION = '<mujoco><option impratio="{}"/></mujoco>'
+ROOF = "v -1 0 0\nv 1 0 0\nv -1 1 0\nv 1 1 0\nv 0 0 1\nv 0 1 1\nf 1 3 6\nf 1 6 5\nf 2 5 6\nf 2 6 4\n"
 WEDGE = "v 0 0 0\nv 1 0 0\nv 0 1 0\nv 0 0 1\nf 1 3 2\nf 1 2 4\nf 1 4 3\nf 2 3 4\n"
 
 
@@ -179,12 +180,21 @@ def test_a_terrain_has_its_heights():
         assert 5.0 - found == pytest.approx(0.1 + heights[i, j], abs=1e-4)
 
 
-def test_rays_do_not_see_meshes(tmp_path):
-    (tmp_path / "wedge.obj").write_text(WEDGE)
-    scene = box_and_arm()
-    scene.add(Mesh(tmp_path / "wedge.obj", 0.1, pos=(3, 0, 1)))
-    with pytest.raises(UnsupportedError, match=r"lidar:0.*meshes"):
-        scene.build(1)
+def test_rays_see_terrains_and_meshes(tmp_path):
+    """Heights of hills, and a wedge from its hollow side: as triangles, not as the hull that it collides as."""
+    heights = np.random.default_rng(0).uniform(-0.2, 0.3, (4, 3))
+    (tmp_path / "roof.obj").write_text(ROOF)
+    scene = Scene(gravity=(0.0, 0.0, 0.0))
+    scene.add(Terrain(heights, 0.5, pos=(1.0, 2.0, 0.1)), name="hills")
+    scene.add(Mesh(tmp_path / "roof.obj", pos=(0.0, 0.0, 4.0)), name="roof")
+    corners = [(i, j) for i in range(4) for j in range(3)]
+    above = tuple((1.0 + 0.5 * i, 2.0 + 0.5 * j, 2.0) for i, j in corners)
+    scene.add_sensor(Rays(((0, 0, -1),) * 12, origins=above), name="scan")
+    scene.add_sensor(Rays(((0, 0, 1), (0, 0, 1)), origins=((0.0, 0.5, 2.0), (0.4, 0.5, 2.0))), name="up")
+    world = scene.build(1)
+    found = np.asarray(world.observe(world.init(), ObservationSpec(sensors=("scan", "up"))))[0]
+    assert 2.0 - found[:12] == pytest.approx([0.1 + heights[at] for at in corners], abs=1e-6)
+    assert found[12:] == pytest.approx([3.0, 2.6], abs=1e-6)
 
 
 def test_every_shape_stands_where_it_should(tmp_path):

@@ -1,4 +1,4 @@
-"""Rays against simple shapes on bodies: which shape a ray hits first, and how far along."""
+"""Rays against shapes on bodies: which shape a ray hits first, and how far along."""
 
 from typing import Any, NamedTuple
 
@@ -22,33 +22,60 @@ class Shapes(NamedTuple):
     pos: Any  # in the body's frame [m], (1 | world, shape, 3)
     quat: Any  # in the body's frame, (1 | world, shape, 4)
     size: Any  # MuJoCo's size parameters [m], (1 | world, shape, 3)
+    root: Any  # of a mesh: its first node in model.structure.mesh, int32, (1, shape); else -1
+    grid: Any  # of a height field: its row of model.structure.geom.grid, int32, (1, shape, 4); else -1
+
+
+class Met(NamedTuple):
+    """What rays meet first."""
+
+    shape: Array  # int32, (world, ray); -1 where there is none
+    part: Array  # the triangle of a mesh, or the part of a height field, int32, (world, ray)
 
 
 def shapes(model: Model, kind: np.ndarray, body: np.ndarray, pos: Array, quat: Array, size: Array) -> Shapes:
-    """Shapes of ``GeomType`` (shape,) that are fixed to bodies (shape,)."""
+    """Simple shapes of ``GeomType`` (shape,) that are fixed to bodies (shape,)."""
     kinds, frames = (jnp.asarray(x, jnp.int32)[None] for x in (kind, model.structure.body.frame[body]))
-    return Shapes(kinds, frames, pos, quat, size)
+    return Shapes(kinds, frames, pos, quat, size, jnp.full_like(kinds, -1), jnp.full((1, kind.size, 4), -1, jnp.int32))
 
 
-def first_met(model: Model, state: State, found: Shapes, own: np.ndarray, origin: Array, direction: Array) -> Array:
-    """Which shape each ray hits first, int32, (world, ray); -1 if it hits none. Without gradients.
+def geoms(model: Model, which: np.ndarray) -> Shapes:
+    """Geoms (shape,) as shapes."""
+    s, geom = model.structure, model.geom
+    found = shapes(
+        model, s.geom.type[which], s.geom.body[which], geom.pos[:, which], geom.quat[:, which], geom.size[:, which]
+    )
+    root, grid = (jnp.asarray(x[which], jnp.int32)[None] for x in (s.mesh.root, s.geom.grid))
+    return found._replace(root=root, grid=grid)
+
+
+def first_met(model: Model, state: State, found: Shapes, own: np.ndarray, origin: Array, direction: Array) -> Met:
+    """Which shape each ray hits first. Without gradients.
 
     Args:
         own: shapes that a ray does not see, bool, (ray, shape).
         origin, direction: of the rays, world axes [m], (world, ray, 3).
     """
     args = jax.lax.stop_gradient((model, state, found, jnp.asarray(own, jnp.int32)[None], origin, direction))
-    return _first(*args)[1]
+    return Met(*_first(*args)[1:])
 
 
-def ray_lengths(model: Model, state: State, found: Shapes, which: Array, origin: Array, direction: Array) -> Array:
+def ray_lengths(model: Model, state: State, found: Shapes, met: Met, origin: Array, direction: Array) -> Array:
     """Distance along each ray to the surface of one shape, from outside or inside, (world, ray).
 
-    In units of the direction; -1 if a ray misses, or if ``which``, int32, (world, ray), is -1. A plane is seen
-    only from its front. Gradients flow to the shapes, to origin and direction, and through the bodies' poses; they jump
-    at the rim of a shape, where another surface becomes the first.
+    In units of the direction; -1 if a ray misses, or if its shape is -1. A plane is seen only from its front.
+    Gradients flow to the shapes, to heights, to origin and direction, and through the bodies' poses; they jump at the
+    rim of a shape, where another surface becomes the first, and at edges of triangles.
     """
-    return _lengths(model, state, found, which, origin, direction)
+    return _lengths(model, state, found, met, origin, direction)
+
+
+def _surfaces(model: Model, state: State) -> list[Any]:
+    """Triangles of meshes, and height fields, in the form that kernels take."""
+    mesh = model.structure.mesh
+    vectors = {name: getattr(mesh, name).astype(state.qpos.dtype) for name in ("vert", "middle", "half")}
+    numbers = {name: getattr(mesh, name) for name in ("corner", "past", "triangle")}
+    return [vectors | numbers, model.hfield.size, model.hfield.data]
 
 
 def inside(shape: int, size: Array, point: Array) -> Array:
@@ -73,24 +100,25 @@ def _launch_first(
     launch(
         kernels(state.qpos.dtype, "rigid.collide.rays").first_shapes,
         dim=(launch.worlds, lanes),
-        inputs=[lanes, *found, own, *frames, origin, direction],
+        inputs=[lanes, *found, own, *frames, origin, direction, *_surfaces(model, state)],
         outputs=list(outs),
     )
 
 
 def _first_shapes(model: Model, state: State, found: Shapes, own: Any, origin: Any, direction: Any) -> tuple[Any, ...]:
     shape = origin.shape[:2]
-    return jax.ShapeDtypeStruct(shape, state.qpos.dtype), jax.ShapeDtypeStruct(shape, np.int32)
+    of = jax.ShapeDtypeStruct(shape, np.int32)
+    return jax.ShapeDtypeStruct(shape, state.qpos.dtype), of, of
 
 
 def _launch_lengths(
-    launch: Any, model: Model, state: State, found: Shapes, which: Any, origin: Any, direction: Any, out: Any
+    launch: Any, model: Model, state: State, found: Shapes, met: Met, origin: Any, direction: Any, out: Any
 ) -> None:
     frames = stages.frame_poses(launch, model, state)
     launch(
         kernels(state.qpos.dtype, "rigid.collide.rays").ray_lengths,
         dim=launch.worlds,
-        inputs=[*found, *frames, which, origin, direction],
+        inputs=[*found, *frames, *met, origin, direction, *_surfaces(model, state)],
         outputs=[out],
     )
 
@@ -98,7 +126,7 @@ def _launch_lengths(
 _first = warp_op(_launch_first, _first_shapes, differentiable=False, zeroed=False, name="first shapes on rays")
 _lengths = warp_op(
     _launch_lengths,
-    lambda model, state, found, which, origin, direction: jax.ShapeDtypeStruct(which.shape, origin.dtype),
+    lambda model, state, found, met, origin, direction: jax.ShapeDtypeStruct(met.shape.shape, origin.dtype),
     zeroed=False,
     name="lengths of rays",
 )

@@ -1,136 +1,22 @@
-"""Rays against simple shapes: which geom each meets first, and how far along.
-
-All shapes but planes are convex: a ray is in one from ``near`` to ``far``, in units of its direction. Near beyond far
-is a miss.
-"""
+"""Which shape each ray meets first, and how far along."""
 
 import warp as wp
 
-from ..._precision import quat, real, vec3
+from ..._precision import quat, real, vec3, vec4
 from ...math import quat_mul, quat_unit, rotate, rotate_back
-from .shapes import BOX, CAPSULE, CYLINDER, ELLIPSOID, PLANE, SPHERE, bounding_radius
-
-TINY = wp.constant(real(1.0e-15))
-"""MuJoCo's mjMINVAL: a direction, or a discriminant, that is none."""
-FAR = wp.constant(real(1.0e15))
-"""Beyond all distances."""
+from .ray_field import field_length, field_met
+from .ray_mesh import Meshes, mesh_met, triangle_length
+from .ray_shapes import ray_length
+from .shapes import HFIELD, MESH, bounding_radius
 
 
 @wp.func
-def in_quadric(a: real, b: real, c: real):
-    """Where a t^2 + 2 b t + c <= 0, for a >= 0."""
-    near = FAR
-    far = -FAR
-    square = b * b - a * c
-    if a >= TINY:
-        if square >= TINY:
-            root = wp.sqrt(square)
-            near = (-b - root) / a
-            far = (-b + root) / a
-    elif c <= real(0.0):
-        near = -FAR
-        far = FAR
-    return near, far
+def row_of(grid: wp.array3d(dtype=int), world: int, shape: int) -> wp.vec4i:
+    """How a height field lies in the arrays of all."""
+    return wp.vec4i(grid[world, shape, 0], grid[world, shape, 1], grid[world, shape, 2], grid[world, shape, 3])
 
 
-@wp.func
-def in_ball(p: vec3, d: vec3, radius: real):
-    """Where |p + t d| <= radius."""
-    near, far = in_quadric(wp.dot(d, d), wp.dot(p, d), wp.dot(p, p) - radius * radius)
-    return near, far
-
-
-@wp.func
-def in_tube(p: vec3, d: vec3, radius: real):
-    """Within an endless cylinder along z."""
-    a = d[0] * d[0] + d[1] * d[1]
-    near, far = in_quadric(a, p[0] * d[0] + p[1] * d[1], p[0] * p[0] + p[1] * p[1] - radius * radius)
-    return near, far
-
-
-@wp.func
-def in_slab(p: real, d: real, half: real):
-    """Where |p + t d| <= half."""
-    near = FAR
-    far = -FAR
-    if wp.abs(d) > TINY:
-        a = (-half - p) / d
-        b = (half - p) / d
-        near = wp.min(a, b)
-        far = wp.max(a, b)
-    elif wp.abs(p) <= half:
-        near = -FAR
-        far = FAR
-    return near, far
-
-
-@wp.func
-def in_box(p: vec3, d: vec3, size: vec3):
-    """Within three slabs."""
-    near_x, far_x = in_slab(p[0], d[0], size[0])
-    near_y, far_y = in_slab(p[1], d[1], size[1])
-    near_z, far_z = in_slab(p[2], d[2], size[2])
-    return wp.max(near_x, wp.max(near_y, near_z)), wp.min(far_x, wp.min(far_y, far_z))
-
-
-@wp.func
-def in_cylinder(p: vec3, d: vec3, radius: real, half: real):
-    """Within the tube and a slab."""
-    near_side, far_side = in_tube(p, d, radius)
-    near_end, far_end = in_slab(p[2], d[2], half)
-    return wp.max(near_side, near_end), wp.min(far_side, far_end)
-
-
-@wp.func
-def in_capsule(p: vec3, d: vec3, radius: real, half: real):
-    """Within the tube; where a crossing with it lies beyond an end, the ball there has the capsule's."""
-    near, far = in_tube(p, d, radius)
-    if near <= far:
-        first = p[2] + near * d[2]
-        last = p[2] + far * d[2]
-        if wp.abs(first) > half:
-            near, _beyond = in_ball(p - vec3(real(0.0), real(0.0), wp.sign(first) * half), d, radius)
-        if wp.abs(last) > half:
-            _before, far = in_ball(p - vec3(real(0.0), real(0.0), wp.sign(last) * half), d, radius)
-    return near, far
-
-
-@wp.func
-def ray_length(kind: int, size: vec3, p: vec3, d: vec3) -> real:
-    """Distance to the first crossing with a shape's surface, from outside or inside; negative where there is none.
-
-    In the shape's frame. A plane is seen from its front, and a positive size bounds what is seen of it.
-    """
-    near = FAR
-    far = -FAR
-    if kind == PLANE:
-        if d[2] < -TINY:
-            t = -p[2] / d[2]
-            x = wp.abs(p[0] + t * d[0])
-            y = wp.abs(p[1] + t * d[1])
-            if (size[0] <= real(0.0) or x <= size[0]) and (size[1] <= real(0.0) or y <= size[1]):
-                near = t
-                far = t
-    elif kind == SPHERE:
-        near, far = in_ball(p, d, size[0])
-    elif kind == CAPSULE:
-        near, far = in_capsule(p, d, size[0], size[1])
-    elif kind == ELLIPSOID:
-        near, far = in_ball(wp.cw_div(p, size), wp.cw_div(d, size), real(1.0))
-    elif kind == CYLINDER:
-        near, far = in_cylinder(p, d, size[0], size[1])
-    elif kind == BOX:
-        near, far = in_box(p, d, size)
-    length = real(-1.0)
-    if near <= far:
-        if near >= real(0.0):
-            length = near
-        elif far >= real(0.0):
-            length = far
-    return length
-
-
-@wp.kernel
+@wp.kernel(enable_backward=False)
 def first_shapes(
     # Structure:
     lanes: int,
@@ -140,20 +26,27 @@ def first_shapes(
     pos: wp.array2d(dtype=vec3),
     turn: wp.array2d(dtype=quat),
     size: wp.array2d(dtype=vec3),
+    root: wp.array2d(dtype=int),
+    grid: wp.array3d(dtype=int),
     own: wp.array3d(dtype=int),
     frame_pos: wp.array2d(dtype=vec3),
     frame_quat: wp.array2d(dtype=quat),
     origin: wp.array2d(dtype=vec3),
     direction: wp.array2d(dtype=vec3),
+    meshes: Meshes,
+    hfield_size: wp.array2d(dtype=vec4),
+    hfield_data: wp.array2d(dtype=real),
     # Out:
     length_out: wp.array2d(dtype=real),
     shape_out: wp.array2d(dtype=int),
+    part_out: wp.array2d(dtype=int),
 ):
-    """The shape that each ray meets first, or -1; those that are its own (ray, shape) it does not see."""
+    """The shape that each ray meets first, or -1, and which part of it; its own (ray, shape) a ray does not see."""
     world, lane = wp.tid()
     for r in range(lane, own.shape[1], lanes):
         length_out[world, r] = real(-1.0)
         shape_out[world, r] = -1
+        part_out[world, r] = 0
     for i in range(kind.shape[1]):
         at = frame_quat[world, frame[world, i]]
         centre = frame_pos[world, frame[world, i]] + rotate(at, pos[world, i])
@@ -166,15 +59,26 @@ def first_shapes(
             along = wp.dot(arm, d)
             best = length_out[world, r]
             # the ball about the shape: is it missed, behind, or beyond what was met already?
-            passes = kind[world, i] == PLANE or (
+            passes = radius == real(0.0) or (
                 along * along >= dd * (wp.dot(arm, arm) - real(1.001) * radius * radius)
                 and (along <= real(0.0) or wp.dot(arm, arm) <= real(1.001) * radius * radius)
             )
             if passes and own[world, r, i] == 0:
-                length = ray_length(kind[world, i], size[world, i], rotate_back(rot, arm), rotate_back(rot, d))
+                p = rotate_back(rot, arm)
+                v = rotate_back(rot, d)
+                length = real(-1.0)
+                part = int(0)
+                if kind[world, i] == MESH:
+                    length, part = mesh_met(root[world, i], meshes, p, v)
+                elif kind[world, i] == HFIELD:
+                    field = row_of(grid, world, i)
+                    length, part = field_met(field, hfield_size[world, field[0]], hfield_data, world, p, v)
+                else:
+                    length = ray_length(kind[world, i], size[world, i], p, v)
                 if length >= real(0.0) and (best < real(0.0) or length < best):
                     length_out[world, r] = length
                     shape_out[world, r] = i
+                    part_out[world, r] = part
 
 
 @wp.kernel
@@ -185,15 +89,21 @@ def ray_lengths(
     pos: wp.array2d(dtype=vec3),
     turn: wp.array2d(dtype=quat),
     size: wp.array2d(dtype=vec3),
+    root: wp.array2d(dtype=int),
+    grid: wp.array3d(dtype=int),
     frame_pos: wp.array2d(dtype=vec3),
     frame_quat: wp.array2d(dtype=quat),
     shape: wp.array2d(dtype=int),
+    part: wp.array2d(dtype=int),
     origin: wp.array2d(dtype=vec3),
     direction: wp.array2d(dtype=vec3),
+    meshes: Meshes,
+    hfield_size: wp.array2d(dtype=vec4),
+    hfield_data: wp.array2d(dtype=real),
     # Out:
     length_out: wp.array2d(dtype=real),
 ):
-    """How far along each ray meets one shape; -1 where it does not, or where the shape is -1."""
+    """How far along each ray meets one shape, of meshes and fields one part; -1: it does not, or the shape is -1."""
     world = wp.tid()
     for r in range(shape.shape[1]):
         length = real(-1.0)
@@ -202,7 +112,13 @@ def ray_lengths(
             at = frame_quat[world, frame[world, i]]
             rot = quat_mul(at, quat_unit(turn[world, i]))
             arm = origin[world, r] - frame_pos[world, frame[world, i]] - rotate(at, pos[world, i])
-            length = ray_length(
-                kind[world, i], size[world, i], rotate_back(rot, arm), rotate_back(rot, direction[world, r])
-            )
+            p = rotate_back(rot, arm)
+            d = rotate_back(rot, direction[world, r])
+            if kind[world, i] == MESH:
+                length = triangle_length(part[world, r], meshes, p, d)
+            elif kind[world, i] == HFIELD:
+                field = row_of(grid, world, i)
+                length = field_length(field, hfield_size[world, field[0]], hfield_data, world, part[world, r], p, d)
+            else:
+                length = ray_length(kind[world, i], size[world, i], p, d)
         length_out[world, r] = length
