@@ -19,6 +19,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from .bridge import custom_vjp
+from .bridge.spread import by_devices
 from .errors import StateError
 
 __all__ = ["HUGE", "Solver", "Status", "report", "reset"]
@@ -141,6 +142,7 @@ def freeze(old: State, new: State, bits: Array, overflowed: Array) -> tuple[Stat
     return kept.replace(status=status), idle(bits)
 
 
+@by_devices
 def reset(state: State, mask: Any, start: State) -> State:
     """The state with the worlds of ``mask`` as in ``start``, fault bits cleared.
 

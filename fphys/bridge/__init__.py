@@ -2,7 +2,7 @@
 
 from . import dlpack, flags, genesis, torch
 from .interrupts import interruptible
-from .op import WarpOp, by_platform, reverse_only, warp_op
+from .op import WarpOp, by_platform, reverse_only, warp_op, worldwise
 from .precision import kernels
 from .profile import stage_times
 from .spread import alongside, custom_vjp
@@ -23,4 +23,5 @@ __all__ = [
     "stage_times",
     "torch",
     "warp_op",
+    "worldwise",
 ]

@@ -428,6 +428,11 @@ def without_derivative(name: str, fn: Callable[..., Any]) -> Callable[..., Any]:
     return call
 
 
+def worldwise(fn: F) -> F:
+    """Decorator of operations from worlds to worlds: :func:`reverse_only`, and :func:`by_devices`."""
+    return spread.by_devices(reverse_only(fn))
+
+
 def _fold(size: int, mapped: Sequence[bool], xs: Sequence[jax.Array]) -> tuple[list[jax.Array], int]:
     """Fold a mapped axis into the world axis; arrays that all worlds share and that are not mapped stay shared."""
     worlds = max(x.shape[int(m)] for x, m in zip(xs, mapped, strict=True))

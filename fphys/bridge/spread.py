@@ -7,19 +7,20 @@ all worlds share is a sum over devices: one all-reduce.
 import functools
 import math
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeVar
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.experimental.custom_partitioning import ArrayMapping, SdyShardingRule, custom_partitioning
-from jax.sharding import NamedSharding
+from jax.sharding import AxisType, NamedSharding
 from jax.sharding import PartitionSpec as P
 
 from ..errors import BridgeError
 from . import private
 
 Function = Callable[..., tuple[jax.Array, ...]]
+F = TypeVar("F", bound=Callable[..., Any])
 WORLD = "w"
 """The factor of the world axis in a sharding rule."""
 
@@ -58,6 +59,43 @@ def over_worlds(run: Function) -> Function:
         return split(*xs)
 
     return call
+
+
+def by_devices(fn: F) -> F:
+    """``fn``, also in a mesh of ``AxisType.Explicit``, as JAX makes them by default: inside, its axes are Auto.
+
+    Args:
+        fn: takes and returns trees of arrays (world, ...). Results are spread as the world axis of the arguments.
+    """
+
+    @functools.wraps(fn)
+    def call(*args: Any, **options: Any) -> Any:
+        mesh = jax.sharding.get_abstract_mesh()
+        if AxisType.Explicit not in mesh.axis_types:
+            return fn(*args, **options)
+        leaves, tree = jax.tree.flatten((args, options))
+        where = [i for i, x in enumerate(leaves) if isinstance(x, jax.Array)]
+        axes = next((a for i in where if (a := _first_axes(jax.typeof(leaves[i])))), ())
+        if not axes:
+            return fn(*args, **options)
+
+        def placed(*arrays: jax.Array) -> Any:
+            for i, x in zip(where, arrays, strict=True):
+                leaves[i] = x
+            args, options = jax.tree.unflatten(tree, leaves)
+            return fn(*args, **options)
+
+        found = jax.sharding.auto_axes(placed, out_sharding=P(axes))(*(leaves[i] for i in where))
+        return jax.tree.map(_empty_too, found)
+
+    return call  # type: ignore[return-value]
+
+
+def _empty_too(x: jax.Array) -> jax.Array:
+    """An array that lies where its sharding says: an empty one alone does not, when JAX (0.10) moves it eagerly."""
+    if x.size or isinstance(x, jax.core.Tracer) or not isinstance(x.sharding, NamedSharding):
+        return x
+    return jax.device_put(np.zeros(x.shape, x.dtype), x.sharding)
 
 
 def _rule(worlds: int, count: int, _: Any, *types: Any) -> SdyShardingRule:

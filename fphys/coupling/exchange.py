@@ -24,7 +24,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from .. import units
-from ..bridge import custom_vjp, reverse_only
+from ..bridge import custom_vjp, worldwise
 from ..errors import ModelError
 from ..math import matmul, quat_turned, quat_unit, rotate
 from ..model import Model, State
@@ -177,7 +177,7 @@ class Held:
         return jnp.zeros(len(matter[0].status), bool)
 
 
-@reverse_only
+@worldwise
 def step(
     model: Model,
     state: State,

@@ -21,7 +21,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from .. import units, worlds
-from ..bridge import reverse_only
+from ..bridge import worldwise
 from ..errors import UnsupportedError
 from ..math import matmul
 from ..particles.arguments import expect_kinds, known, load
@@ -154,7 +154,7 @@ def limit(params: Params, state: State) -> Array:
     return courant(space(given.rest, 3), params.mesh.elements, mu, lam, given.density)
 
 
-@reverse_only
+@worldwise
 def step(
     params: Params,
     state: State,
@@ -227,7 +227,7 @@ def _explicit(params: Params, state: State, layout: Layout, setting: Setting, st
     return freeze(state, new, bits, ~sound([new.x, new.v], len(bits)))[0]
 
 
-@reverse_only
+@worldwise
 def reactions(params: Params, state: State, after: State, colliders: Collider | tuple[Collider, ...]) -> Array:
     """What a step did to its colliders: the mean force [N] and torque [N m] on each, (world, collider, 6).
 

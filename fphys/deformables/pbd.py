@@ -21,7 +21,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from .. import units, worlds
-from ..bridge import reverse_only
+from ..bridge import worldwise
 from ..implicit import recomputed
 from ..particles.arguments import expect_fields, expect_kinds, load
 from ..particles.boundary import Collider
@@ -133,7 +133,7 @@ def init(params: Params, positions: Any = None, velocities: Any = None, num_worl
     return State(x, v, jnp.zeros(len(x), jnp.uint32))
 
 
-@reverse_only
+@worldwise
 def step(
     params: Params, state: State, force: Any = None, pins: Any = None, colliders: Collider | tuple[Collider, ...] = ()
 ) -> State:
@@ -158,7 +158,7 @@ def step(
     return _step(*_arguments("pbd.step", params, state, force, pins, colliders), None)[0]
 
 
-@reverse_only
+@worldwise
 def reactions(
     params: Params, state: State, force: Any = None, pins: Any = None, colliders: Collider | tuple[Collider, ...] = ()
 ) -> Array:
@@ -179,7 +179,7 @@ def reactions(
     return _step(params, state, force, pins, shapes, contact.origins(shapes, len(state.x), state.x.dtype))[1]
 
 
-@reverse_only
+@worldwise
 def exchange(
     params: Params,
     state: State,

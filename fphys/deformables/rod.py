@@ -23,7 +23,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from .. import units, worlds
-from ..bridge import reverse_only
+from ..bridge import worldwise
 from ..implicit import recomputed
 from ..math import quat_mul, quat_unit, rotate
 from ..particles.arguments import array, expect_fields, expect_kinds, load
@@ -119,7 +119,7 @@ def init(params: Params, positions: Any = None, velocities: Any = None, num_worl
     )
 
 
-@reverse_only
+@worldwise
 def step(
     params: Params,
     state: State,
@@ -153,7 +153,7 @@ def step(
     return _step(*_arguments("rod.step", params, state, (force, torque, pins, turns), colliders), None)[0]
 
 
-@reverse_only
+@worldwise
 def reactions(
     params: Params,
     state: State,

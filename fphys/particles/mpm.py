@@ -16,7 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from .. import units, worlds
-from ..bridge import reverse_only
+from ..bridge import worldwise
 from ..tree import Tree, pytree, static
 from ..worlds import Status, flag
 from . import materials
@@ -188,7 +188,7 @@ def init(params: Params, positions: Any, velocities: Any = None, material: Any =
     )
 
 
-@reverse_only
+@worldwise
 def step(
     params: Params,
     state: State,
@@ -227,7 +227,7 @@ def step(
     return _step("mpm.step", params, state, force, actuation, colliders, None)[0]
 
 
-@reverse_only
+@worldwise
 def reactions(
     params: Params,
     state: State,
@@ -258,7 +258,7 @@ def reactions(
     return took / jnp.where(timestep > 0, timestep, 1)[:, None, None]
 
 
-@reverse_only
+@worldwise
 def exchange(
     params: Params,
     state: State,

@@ -29,7 +29,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from .. import units
-from ..bridge import reverse_only
+from ..bridge import worldwise
 from ..implicit import recomputed
 from ..worlds import Status, choose, flag, freeze, idle, is_nonfinite, sound
 from . import sph_pressure as pressure
@@ -106,7 +106,7 @@ SURFACE = 0.4
 """A particle is at a surface if h |sum_j V grad W| reaches this; in the outermost row it is about 0.7."""
 
 
-@reverse_only
+@worldwise
 def step(params: Params, state: State, force: Any = None, wall_velocity: Any = None) -> State:
     """Advance every world by one time step (semi-implicit Euler: first velocity, then density and position from it).
 
@@ -133,7 +133,7 @@ def step(params: Params, state: State, force: Any = None, wall_velocity: Any = N
     return _step(bare(params), state, loads["force"], loads["wall_velocity"])[0]
 
 
-@reverse_only
+@worldwise
 def exchange(params: Params, state: State, force: Any = None) -> tuple[State, Array]:
     """:func:`step`, and the force [N] of the fluid on each wall particle during it, shape (world, particle, dim).
 
@@ -275,6 +275,7 @@ def _at_rest(params: Params, state: State) -> State:
     return state.replace(rho=jnp.broadcast_to(params.density[:, None], state.rho.shape))
 
 
+@worldwise
 def forces(params: Params, state: State) -> Array:
     """Force [N] on every particle from the others, shape (world, particle, dim); on walls, the force of the fluid.
 

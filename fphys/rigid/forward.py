@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from ..bridge import reverse_only
+from ..bridge import worldwise
 from ..implicit import recomputed
 from ..model import Model, State
 from ..model.arguments import expect, expect_array
@@ -43,7 +43,7 @@ class Info(Tree):
     contacts: Any = None  # the contact set (Contacts)
 
 
-@reverse_only
+@worldwise
 def forward(
     model: Model,
     state: State,

@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from ..bridge import custom_vjp, kernels, reverse_only, warp_op
+from ..bridge import custom_vjp, kernels, warp_op, worldwise
 from ..model import Model, State
 from ..model.arguments import expect, expect_array
 from . import stages, team
@@ -22,7 +22,7 @@ Array = jax.Array
 NO_LOADS = stages.Loads(None, None, None)
 
 
-@reverse_only
+@worldwise
 def inverse(model: Model, state: State, qacc: Array) -> Array:
     """The generalised force that produces given accelerations: M a + b - passive, as MuJoCo's ``mj_inverse``.
 
@@ -46,7 +46,7 @@ def _inverse(model: Model, state: State, qacc: Array) -> Array:
     return constrained_inverse(model, state, qacc) if constrained(model, state) else smooth_inverse(model, state, qacc)
 
 
-@reverse_only
+@worldwise
 def bias(model: Model, state: State) -> Array:
     """Coriolis, centrifugal and gravitational force b(q, v) [N or N m], shape (world, nv): MuJoCo's ``qfrc_bias``.
 
@@ -89,7 +89,7 @@ def _inverse_bwd(saved: Any, trial: Array) -> Any:
 smooth_inverse.defvjp(lambda *args: (smooth_inverse(*args), args), _inverse_bwd)
 
 
-@reverse_only
+@worldwise
 def mass_matrix(model: Model, state: State) -> Array:
     """The mass matrix M(q) [kg, kg m or kg m^2], armature included, shape (world, nv, nv).
 
@@ -209,7 +209,7 @@ def _potential_shapes(model: Model, state: State) -> PotentialEnergy:
 _potential_parts = warp_op(_potential, _potential_shapes, name="energy")
 
 
-@reverse_only
+@worldwise
 def energy(model: Model, state: State) -> tuple[Array, Array]:
     """Potential energy of gravity and springs, and kinetic energy v . M v / 2 [J], each of shape (world,).
 

@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from ..bridge import kernels, reverse_only, warp_op
+from ..bridge import kernels, warp_op, worldwise
 from ..model import Model, State
 from ..model.arguments import expect, expect_array, expect_model
 from ..model.kinds import bare_ctrl
@@ -37,7 +37,7 @@ _difference_op = jax.jit(
 )
 
 
-@reverse_only
+@worldwise
 def difference(model: Model, base: Array, qpos: Array) -> Array:
     """The velocity that leads from ``base`` to ``qpos`` in unit time: dx of :func:`linearize`; MuJoCo's
     ``mj_differentiatePos``.
@@ -60,7 +60,7 @@ def difference(model: Model, base: Array, qpos: Array) -> Array:
     return _difference_op(model, base, qpos)
 
 
-@reverse_only
+@worldwise
 def linearize(model: Model, state: State, ctrl: Array | None = None) -> tuple[Array, Array]:
     """The derivatives A, B of one step: dx' = A dx + B du, x = (position, velocity, activation).
 

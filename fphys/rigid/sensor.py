@@ -11,6 +11,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from ..bridge import worldwise
 from ..errors import UnsupportedError
 from ..math import einsum, matmul, quat_mul, quat_unit, rotate
 from ..model import Model, State
@@ -28,6 +29,7 @@ _TENDON = 3  # mjtTrn
 _TINY = 1e-15
 
 
+@worldwise
 def sensors(
     model: Model,
     state: State,

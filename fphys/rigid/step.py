@@ -5,7 +5,7 @@ import functools
 import jax
 import jax.numpy as jnp
 
-from ..bridge import alongside, reverse_only
+from ..bridge import alongside, worldwise
 from ..implicit import recomputed
 from ..model import Model, State
 from ..model.arguments import whole_number
@@ -21,7 +21,7 @@ from .tree.integrate import activation_rate, integrate_activations, integrate_po
 Array = jax.Array
 
 
-@reverse_only
+@worldwise
 def step(
     model: Model,
     state: State,
@@ -61,7 +61,7 @@ def step(
     return _solved(model, state, loads)[0] if substeps == 1 else _repeated(model, state, loads, substeps)
 
 
-@reverse_only
+@worldwise
 def solved_step(
     model: Model, state: State, ctrl: Array | None = None, wrench: Array | None = None, force: Array | None = None
 ) -> tuple[State, LastSolve]:

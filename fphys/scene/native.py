@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from .. import units
-from ..bridge import reverse_only
+from ..bridge import worldwise
 from ..bridge.spread import alongside
 from ..control import pd
 from ..coupling.exchange import held_step
@@ -159,7 +159,7 @@ class World(Tree):
         fields = filling.fields(matter) | {"flow": filling.tally(matter), "wrench": wrench}
         return alongside(State(rigid, force, **fields), self.rows)
 
-    @reverse_only
+    @worldwise
     def step(self, state: State, control: Array | None = None) -> State:
         """Advance every world by one time step. Pure; composes with jit, grad, vmap, scan and checkpoint.
 
@@ -235,6 +235,7 @@ class World(Tree):
             raise ModelError(f"the scene has no deformable thing {name!r}: it has none")
         return self.filling.vertices(state, name)
 
+    @worldwise
     def observe(self, state: State, spec: ObservationSpec) -> Array:
         """The observation of a spec, concatenated, shape (num_worlds, len(columns(spec))); pure.
 

@@ -10,6 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from jax.sharding import NamedSharding
 from jax.sharding import PartitionSpec as P
 
 import fphys
@@ -125,6 +126,53 @@ def test_a_step_and_its_gradient_are_those_of_one_device(make: Any, dtype: Any, 
     by_hand = jax.jit(by_hand).lower(*args).compile()
     same(by_hand(*args), expected, tolerance)
     assert set(collectives(by_hand)) == {"all-reduce"}
+
+
+EXPLICIT = jax.make_mesh((2,), ("rows",))  # as JAX makes one by default: types say where arrays lie
+
+
+@pytest.mark.parametrize("make", [of_rigid, of_mpm, of_sph, of_fem, of_pbd])
+def test_explicit_axes_give_the_same_step_and_gradient(make: Any):
+    """Eager, compiled, in a scan and a vmap; the world axis of results is spread as that of the state."""
+    step, state = make(jnp.float64)
+
+    def cost(gravity: Any, state: Any) -> Any:
+        after = jax.lax.scan(lambda s, _: (step(gravity, s), None), state, None, 2)[0]
+        return sum((x**2).sum() for x in jax.tree.leaves(after) if jnp.issubdtype(x.dtype, jnp.floating)), after
+
+    run = jax.value_and_grad(cost, argnums=(0, 1), has_aux=True, allow_int=True)
+    floats = lambda tree: [x for x in jax.tree.leaves(tree) if x.dtype != jax.dtypes.float0]  # noqa: E731
+    value = lambda g, s: floats(run(g, s))  # noqa: E731
+    gravity = jnp.asarray(GRAVITY)
+    expected, one = jax.jit(value)(gravity, state), step(gravity, state)
+    with jax.set_mesh(EXPLICIT):
+        placed = jax.device_put(state, NamedSharding(EXPLICIT, P("rows")))
+        same(jax.jit(value)(gravity, placed), expected, 1e-12)
+        found = step(gravity, placed)
+        same(found, one, 1e-12)
+        assert all(jax.typeof(x).sharding.spec[0] == "rows" for x in jax.tree.leaves(found) if x.size)
+        several = jax.vmap(step, (0, None))(jnp.stack([gravity, 2 * gravity]), placed)
+        same([x[0] for x in jax.tree.leaves(several) if x.size], [x for x in jax.tree.leaves(one) if x.size], 1e-12)
+    same(step(gravity, placed), one, 1e-12)  # without a mesh that is set
+
+
+def test_explicit_axes_for_what_reads_and_resets_worlds():
+    model = fphys.load(f"<mujoco>{BODY}<sensor><framepos objtype='body' objname='a'/></sensor></mujoco>")
+    state = fphys.init(model, WORLDS, qpos=np.arange(1.0, 5.0)[:, None])
+    mask = np.array([True, False, False, True])
+
+    def read(state: Any, mask: Any) -> Any:
+        state = fphys.reset(model, state, mask)
+        return state.qpos, fphys.sensors(model, state), fphys.mass_matrix(model, state), fphys.kinematics(model, state)
+
+    expected = read(state, mask)
+    with jax.set_mesh(EXPLICIT):
+        placed = jax.device_put((state, jnp.asarray(mask)), NamedSharding(EXPLICIT, P("rows")))
+        for found in (read(*placed), jax.jit(read)(*placed), read(placed[0], mask)):
+            same(found, expected, 1e-14)
+
+
+BODY = "<worldbody><body name='a'><joint type='slide'/><geom size='0.1'/></body></worldbody>"
 
 
 def test_an_environment_asks_no_other_device_and_draws_the_same_numbers():

@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from ...bridge import reverse_only, warp_op
+from ...bridge import warp_op, worldwise
 from ...errors import ModelError
 from ...math import quat_mul, quat_unit, rotate, rotation
 from ...model import Model, State
@@ -96,7 +96,7 @@ def motions(model: Model, state: State) -> Motions:
     return Motions(poses.pos, poses.quat, poses.pos[:, s.body.root], axes, velocity)
 
 
-@reverse_only
+@worldwise
 def kinematics(model: Model, state: State) -> Kinematics:
     """Poses and velocities of bodies, poses of sites and geoms, in world axes.
 
@@ -127,7 +127,7 @@ def _place(m: Motions, body: np.ndarray, pos: Array, quat: Array) -> Poses:
     return Poses(m.pos[:, body] + rotate(pose, pos), rotation(quat_mul(pose, quat)))
 
 
-@reverse_only
+@worldwise
 def jacobian(model: Model, state: State, kind: str, name: str | int) -> Array:
     """Jacobian of a body's, site's or geom's origin: velocity = J qvel.
 
