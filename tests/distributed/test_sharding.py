@@ -10,22 +10,19 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from jax.sharding import NamedSharding
 from jax.sharding import PartitionSpec as P
 
 import fphys
-from fphys import distributed, envs, optim, rigid, train
-from fphys.deformables import fem, mesh, pbd
+from fphys import distributed, envs, optim, train
+from fphys.deformables import mesh, pbd
 from fphys.distributed.messages import Message, messages
-from fphys.particles import mpm, sph
 from fphys.rl import ppo, shac
 from fphys.scene import MJCF, PBD, ActionSpec, Cloth, ObservationSpec, Rigid, Sphere
 from fphys.scene.native import World
 
 from ..compiled import as_users
+from .solvers import GRAVITY, WORLDS, of_fem, of_mpm, of_pbd, of_rigid, of_sph, same, shaken
 
-WORLDS = 4
-GRAVITY = (0.3, -9.81)
 MESH = distributed.mesh()
 
 
@@ -33,53 +30,6 @@ def collectives(compiled: Any) -> dict[str, int]:
     """How often each kind of message stands in a compiled program."""
     kinds = "all-reduce|all-gather|all-to-all|collective-permute|collective-broadcast|reduce-scatter"
     return dict(Counter(re.findall(rf" ({kinds})(?:-start)?\(", compiled.as_text())))
-
-
-def shaken(x: np.ndarray, dtype: Any) -> np.ndarray:
-    return (x + 0.002 * np.random.default_rng(0).normal(size=(WORLDS, *x.shape))).astype(dtype)
-
-
-def of_rigid(dtype: Any) -> Any:
-    model = fphys.load(fphys.asset("ball"), dtype=dtype)
-    state = fphys.init(model, WORLDS, qvel=np.arange(1.0, 13.0) / 10)
-
-    def step(gravity: Any, state: Any) -> Any:
-        return rigid.step(model.replace({"opt.gravity": jnp.append(gravity, 0.0)[None]}), state)
-
-    return step, state
-
-
-def of_mpm(dtype: Any) -> Any:
-    params = mpm.Params(mpm.Corotated(1000.0, 1e4, 0.3), 1e-3, GRAVITY, cell=0.1, shape=(10, 10))
-    x = shaken(np.array([(i, j) for i in (0.3, 0.35, 0.4) for j in (0.3, 0.35)]), dtype)
-    return lambda g, s: mpm.step(params.replace(gravity=g), s), mpm.init(params, x, 0.1 * np.sin(100 * x))
-
-
-def of_sph(dtype: Any) -> Any:
-    params = sph.Params(0.05, 1e-3, 10.0, viscosity=0.1, gravity=GRAVITY)
-    x = shaken(np.array([(i, j) for i in (0.3, 0.35, 0.4) for j in (0.3, 0.35)]), dtype)
-    return lambda g, s: sph.step(params.replace(gravity=g), s), sph.init(params, x, 0.1 * np.sin(100 * x))
-
-
-def of_fem(dtype: Any) -> Any:
-    body = mesh.box((2, 1), (0.4, 0.2))
-    params = fem.Params(body, fem.NeoHookean(1000.0, 1e4, 0.3), 1e-3, GRAVITY, pinned=(0, 1))
-    x = shaken(body.vertices, dtype)
-    return lambda g, s: fem.step(params.replace(gravity=g), s), fem.init(params, x, 0.1 * np.sin(100 * x))
-
-
-def of_pbd(dtype: Any) -> Any:
-    sheet = mesh.cloth((2, 2), (0.2, 0.2))
-    params = pbd.Params(sheet, 0.2, 1e-2, 1e-3, gravity=(*GRAVITY, 0.0), pinned=(0,), substeps=2)
-    x = shaken(sheet.vertices, dtype)
-    step = lambda g, s: pbd.step(params.replace(gravity=jnp.append(g, 0.0)), s)  # noqa: E731
-    return step, pbd.init(params, x, 0.1 * np.sin(100 * x))
-
-
-def same(ours: Any, theirs: Any, tolerance: float) -> None:
-    for a, b in zip(jax.tree.leaves(ours), jax.tree.leaves(theirs), strict=True):
-        a, b = np.asarray(a), np.asarray(b)
-        np.testing.assert_allclose(a, b, rtol=0, atol=tolerance * max(1.0, np.abs(b).max(initial=0)))
 
 
 @pytest.mark.parametrize(
@@ -126,53 +76,6 @@ def test_a_step_and_its_gradient_are_those_of_one_device(make: Any, dtype: Any, 
     by_hand = jax.jit(by_hand).lower(*args).compile()
     same(by_hand(*args), expected, tolerance)
     assert set(collectives(by_hand)) == {"all-reduce"}
-
-
-EXPLICIT = jax.make_mesh((2,), ("rows",))  # as JAX makes one by default: types say where arrays lie
-
-
-@pytest.mark.parametrize("make", [of_rigid, of_mpm, of_sph, of_fem, of_pbd])
-def test_explicit_axes_give_the_same_step_and_gradient(make: Any):
-    """Eager, compiled, in a scan and a vmap; the world axis of results is spread as that of the state."""
-    step, state = make(jnp.float64)
-
-    def cost(gravity: Any, state: Any) -> Any:
-        after = jax.lax.scan(lambda s, _: (step(gravity, s), None), state, None, 2)[0]
-        return sum((x**2).sum() for x in jax.tree.leaves(after) if jnp.issubdtype(x.dtype, jnp.floating)), after
-
-    run = jax.value_and_grad(cost, argnums=(0, 1), has_aux=True, allow_int=True)
-    floats = lambda tree: [x for x in jax.tree.leaves(tree) if x.dtype != jax.dtypes.float0]  # noqa: E731
-    value = lambda g, s: floats(run(g, s))  # noqa: E731
-    gravity = jnp.asarray(GRAVITY)
-    expected, one = jax.jit(value)(gravity, state), step(gravity, state)
-    with jax.set_mesh(EXPLICIT):
-        placed = jax.device_put(state, NamedSharding(EXPLICIT, P("rows")))
-        same(jax.jit(value)(gravity, placed), expected, 1e-12)
-        found = step(gravity, placed)
-        same(found, one, 1e-12)
-        assert all(jax.typeof(x).sharding.spec[0] == "rows" for x in jax.tree.leaves(found) if x.size)
-        several = jax.vmap(step, (0, None))(jnp.stack([gravity, 2 * gravity]), placed)
-        same([x[0] for x in jax.tree.leaves(several) if x.size], [x for x in jax.tree.leaves(one) if x.size], 1e-12)
-    same(step(gravity, placed), one, 1e-12)  # without a mesh that is set
-
-
-def test_explicit_axes_for_what_reads_and_resets_worlds():
-    model = fphys.load(f"<mujoco>{BODY}<sensor><framepos objtype='body' objname='a'/></sensor></mujoco>")
-    state = fphys.init(model, WORLDS, qpos=np.arange(1.0, 5.0)[:, None])
-    mask = np.array([True, False, False, True])
-
-    def read(state: Any, mask: Any) -> Any:
-        state = fphys.reset(model, state, mask)
-        return state.qpos, fphys.sensors(model, state), fphys.mass_matrix(model, state), fphys.kinematics(model, state)
-
-    expected = read(state, mask)
-    with jax.set_mesh(EXPLICIT):
-        placed = jax.device_put((state, jnp.asarray(mask)), NamedSharding(EXPLICIT, P("rows")))
-        for found in (read(*placed), jax.jit(read)(*placed), read(placed[0], mask)):
-            same(found, expected, 1e-14)
-
-
-BODY = "<worldbody><body name='a'><joint type='slide'/><geom size='0.1'/></body></worldbody>"
 
 
 def test_an_environment_asks_no_other_device_and_draws_the_same_numbers():
