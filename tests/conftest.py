@@ -30,7 +30,7 @@ FULL = bool(os.environ.get("FPHYS_FULL"))
 QUICK = (
     " --xla_cpu_use_fusion_emitters=false --xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true"
 )
-LARGE = 4 << 30  # bytes that a worker may have
+LARGE = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 4  # bytes that a worker may have
 MOST = 2 << 30  # bytes of compiled programs that are kept from run to run
 BARE = bool(os.environ.get("FPHYS_BARE"))
 RARELY, USUALLY = 50_000, gc.get_threshold()  # when Python collects garbage
@@ -164,6 +164,15 @@ def bounded_memory() -> Iterator[None]:
     """Compiled programs stay until a process ends: a worker that has grown large forgets them between two files."""
     yield
     forget_programs(above=LARGE)
+
+
+@pytest.fixture(scope="module")
+def old_objects_stay() -> Iterator[None]:
+    """For tests that collect garbage often: among new objects alone, for a worker has millions of old ones."""
+    gc.collect()
+    gc.freeze()
+    yield
+    gc.unfreeze()
 
 
 @pytest.fixture(scope="module")

@@ -23,7 +23,7 @@ from fphys.rigid.tree import articulated, topology
 from ..memory import resident
 from ..particles.sph_scenes import lattice, pool
 
-pytestmark = pytest.mark.usefixtures("compiled_anew")
+pytestmark = pytest.mark.usefixtures("compiled_anew", "old_objects_stay")
 
 
 class Mallinfo(ctypes.Structure):

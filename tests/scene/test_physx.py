@@ -394,6 +394,7 @@ def test_it_is_refused_without_its_package_or_in_another_version(monkeypatch):
                 alone().build(1, backend="physx")
 
 
+@pytest.mark.usefixtures("old_objects_stay")
 def test_two_engines_of_it_run_beside_the_native_one_and_close_without_leaving_memory():
     first, second, native = alone().build(1, backend="physx"), alone().build(2, backend="physx"), alone().build(1)
     a, b, n = first.init([0.5, 0.1]), second.init([0.5, 0.1]), native.init(jnp.array([0.5, 0.1]))
