@@ -17,7 +17,7 @@ import warp as wp
 
 from ..errors import BridgeError, PrecisionError
 from .ordered import in_order, ordered
-from .private import Struct, is_array, type_scalar_type, type_size_in_bytes
+from .private import Struct, is_array, type_scalar_type
 
 _SYMBOL = (
     "inside a launch function arrays are symbols with shape, dtype and ndim, and no values; compute in a kernel, or in "
@@ -389,8 +389,3 @@ def _concrete(template: Any, value: Any) -> Any:
     if isinstance(value, np.ndarray):
         return wp.array(dtype=wp.dtype_from_numpy(value.dtype), ndim=value.ndim)
     return template if is_array(template) else type(value)
-
-
-def element_bytes(arg_type: Any) -> int:
-    """Bytes of one element of an array argument."""
-    return type_size_in_bytes(arg_type.dtype)

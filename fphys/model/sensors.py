@@ -20,7 +20,7 @@ SensorType = enum.IntEnum(
 """MuJoCo's ``mjtSensor``, under the names that a file gives the sensors."""
 
 _S = SensorType
-_NEVER = {_S.CAMPROJECTION, _S.DISTANCE, _S.NORMAL, _S.FROMTO, _S.CONTACT, _S.TACTILE, _S.PLUGIN, _S.USER}
+_NEVER = {_S.CAMPROJECTION, _S.DISTANCE, _S.NORMAL, _S.FROMTO, _S.TACTILE, _S.PLUGIN, _S.USER}
 _SITE, _CAMERA = 6, 7  # mjtObj
 _BODY = 5  # mjTRN_BODY: adhesion
 _POSITIVE = 1  # mjDATATYPE_POSITIVE; mjDATATYPE_REAL is 0
@@ -30,9 +30,12 @@ _DISTANCE = 1  # bit of mjRAYDATA_DIST
 def read_sensors(m: Any) -> Sensors:
     """The sensors of a compiled model."""
     bounded = (m.sensor_cutoff > 0) & (m.sensor_datatype <= _POSITIVE)  # neither axes nor quaternions
+    bounded &= m.sensor_type != _S.CONTACT
     cutoff = np.where(bounded, m.sensor_cutoff, np.inf)
     watched = np.full(m.nsensor, -1)
     watched[m.sensor_type == _S.TOUCH] = m.sensor_objid[m.sensor_type == _S.TOUCH]
+    on_site = (m.sensor_type == _S.CONTACT) & (m.sensor_objtype == _SITE)
+    watched[on_site] = m.sensor_objid[on_site]
     watched[m.sensor_type == _S.INSIDESITE] = m.sensor_refid[m.sensor_type == _S.INSIDESITE]
     visible = visible_geoms(m)
     ints = lambda values: np.array(values, np.int32)  # noqa: E731
@@ -48,6 +51,7 @@ def read_sensors(m: Any) -> Sensors:
         high=cutoff,
         zone=ints([m.site_type[i] if i >= 0 else -1 for i in watched]),
         zone_size=np.array([m.site_size[i] if i >= 0 else np.zeros(3) for i in watched]).reshape(-1, 3),
+        contact=ints(m.sensor_intprm[:, :2]),
         visible=visible,
         missing=tuple(", ".join(_missing(m, i, visible)) for i in range(m.nsensor)),
     )

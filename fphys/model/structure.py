@@ -244,8 +244,9 @@ class Sensors:
     dim: Ints  # (nsensor,)
     low: np.ndarray  # (nsensor,) float: readings are clamped to [low, high]
     high: np.ndarray  # (nsensor,) float
-    zone: Ints  # (nsensor,) GeomType of the volume that a touch or insidesite sensor watches, or -1
+    zone: Ints  # (nsensor,) GeomType of the site whose volume a touch, insidesite or contact sensor watches, or -1
     zone_size: np.ndarray  # (nsensor, 3) float, its size [m]
+    contact: Ints  # (nsensor, 2) of a contact sensor: bits of what it reports, and how it chooses among contacts
     visible: Ints  # geoms that rays hit
     missing: tuple[str, ...]  # (nsensor,) why the sensor is not simulated, or ""
 

@@ -13,6 +13,7 @@ from ..math import einsum, quat_unit, rotate
 from ..model import Model, State
 from ..model.sensors import SensorType
 from . import stages
+from .collide import collision
 from .collide.pairs import geoms_of
 from .forces.actuation import Transmissions, actuator_force, transmissions
 from .forces.tendon import segments
@@ -191,14 +192,18 @@ class Scene:
         return energy(self.model, self.state)
 
     @functools.cached_property
+    def touching(self) -> tuple[collision.Contacts, Array] | None:
+        """The contacts and their forces in their own frames, zero in empty slots; None if model or state have none."""
+        found, force = self._solution[1].contacts, self._solution[1].force
+        return None if found is None else (found, jnp.where((found.pair >= 0)[..., None], force, 0.0))
+
+    @functools.cached_property
     def contacts(self) -> Contacts | None:
         """The active contacts, or None if model or state have none."""
-        found, force = self._solution[1].contacts, self._solution[1].force
-        if found is None:
+        if self.touching is None:
             return None
-        there, geom = found.pair >= 0, self.model.structure.geom
-        body = jnp.asarray(geom.body)[geoms_of(self.model.structure, found.pair)]
-        parts = jnp.where(there[..., None], force, 0.0)
+        found, parts = self.touching
+        body = jnp.asarray(self.model.structure.geom.body)[geoms_of(self.model.structure, found.pair)]
         turn = parts[..., 3:] if parts.shape[-1] > 3 else jnp.zeros_like(parts)
         force, torque = (einsum("wcij,wci->wcj", found.frame, part) for part in (parts[..., :3], turn))
         return Contacts(body, found.pos, found.frame[..., 0, :], parts[..., 0], force, torque)

@@ -17,6 +17,7 @@ from ..math import einsum, matmul, quat_mul, quat_unit, rotate
 from ..model import Model, State
 from ..model.sensors import SensorType
 from .collide.rays import Met, first_met, geoms, inside, ray_lengths, shapes
+from .contact_sensor import contact_readings
 from .forces.actuation import generalized_force
 from .forward import check_inputs, screen
 from .measure import Placed, Scene
@@ -47,7 +48,8 @@ def sensors(
     the subtree of the site's body and its parent, in the site's frame: wrenches, contacts, connections, welds and the
     pull of spatial tendons come from outside. For a site on the world body it is that of all trees,
     with torques about the site (MuJoCo adds up torques about each tree's own centre of mass). A rangefinder without a
-    hit reads -1. A sensor's ``cutoff`` bounds its readings. A faulty world reads as if it were at the reference
+    hit reads -1. A sensor's ``cutoff`` bounds its readings. They are computed whenever this is called, also if the file
+    says ``<flag sensor="disable"/>``. A faulty world reads as if it were at the reference
     position, at rest.
 
     Args:
@@ -59,7 +61,8 @@ def sensors(
         Gradients flow from every reading to everything that it depends on: those of accelerations, forces, torques and
         touch through the implicit rule of :func:`fphys.forward`, at a frozen contact set, those of limits through the
         active limits. They do not flow through insidesite, nor through the choice of the contacts that lie in a touch
-        sensor's volume; a rangefinder's gradients are those of the geom that it hits.
+        sensor's volume or that a contact sensor reports; a rangefinder's gradients are those of the geom that it hits.
+        A contact sensor without a reduction takes the first contacts in the order of this model's pairs, not MuJoCo's.
 
     Raises:
         UnsupportedError: a requested sensor is not simulated (cameras, tactile sensors, plug-ins, distances between
@@ -383,6 +386,7 @@ RULES: dict[SensorType, Rule] = {
     SensorType.SUBTREEANGMOM: _subtree_angular_momentum,
     SensorType.TOUCH: _touch,
     SensorType.INSIDESITE: _inside_site,
+    SensorType.CONTACT: contact_readings,
     SensorType.RANGEFINDER: _rangefinder,
     SensorType.CLOCK: _of_world(lambda scene: scene.state.time),
     SensorType.E_POTENTIAL: _of_world(lambda scene: scene.energy[0]),
@@ -394,4 +398,4 @@ RULES: dict[SensorType, Rule] = {
     SensorType.TENDONLIMITVEL: _limit(1, "rate"),
     SensorType.TENDONLIMITFRC: _limit(1, "force"),
 }
-"""For each type, the readings of all its sensors: (scene, sensors (k,)) to (world, k) or (world, k, dim)."""
+"""For each type, the readings of all its sensors: (scene, sensors (k,)) to arrays (world, ...), sensor by sensor."""
