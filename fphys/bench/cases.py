@@ -18,6 +18,7 @@ from .mixed import mixed_cases
 from .particles_mpm import mpm_cases
 from .particles_sph import sph_cases
 from .physics import episode_cases, rollout_cases, step_cases
+from .scans import scan_cases
 from .scenes import scene_cases
 from .spread import distributed_cases
 from .training import training_cases
@@ -68,5 +69,6 @@ CASES: list[Case] = [
     *training_cases(),
     *mixed_cases(),
     *scene_cases(),
+    *scan_cases(),
     *distributed_cases(),
 ]
