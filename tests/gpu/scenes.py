@@ -28,7 +28,7 @@ from ..coupling import test_surfaces
 from ..gradients import contact_scenes, test_self_contact
 from ..parity import corpus
 from ..particles import mpm_scenes, sph_scenes, test_mpm_contact, test_mpm_periodic
-from ..rigid import mechanisms, test_sensor, test_sparse
+from ..rigid import mechanisms, test_rays, test_sensor, test_sparse
 
 STEPS = 2
 
@@ -129,6 +129,20 @@ def readings(dtype: str) -> Scene:
         return fphys.sensors(model, state.replace(qpos=moved["qpos"], qvel=moved["qvel"]), *loads)
 
     return Scene(fn, (model, state), {"qpos": state.qpos, "qvel": state.qvel})
+
+
+def scan(dtype: str) -> Scene:
+    """Rays on hills and meshes."""
+    model = fphys.load(test_rays.landscape("both", *test_rays.some(100)), disable=("contact",), dtype=dtype)
+    state = fphys.init(model, 3)
+    qpos = state.qpos + 0.1 * jnp.sin(jnp.arange(21.0, dtype=dtype)).reshape(3, 7)
+
+    def fn(fixed: Any, moved: Any) -> Any:
+        model, state = fixed
+        changed = model.replace(hfield=model.hfield.replace(data=moved["heights"]))
+        return fphys.sensors(changed, state.replace(qpos=moved["qpos"]))
+
+    return Scene(fn, (model, state), {"qpos": qpos, "heights": model.hfield.data})
 
 
 def matter(solver: Any, params: Any, state: Any, dtype: str, *colliders: Any) -> Scene:
@@ -267,7 +281,7 @@ RIGID = (
     }
     | {f"rollout of {name}": functools.partial(rollout, name) for name in ("double-pendulum", "franka", "ant")}
     | {f"sparse, {name}": functools.partial(without_matrices, name) for name in ("fast", "bonded", "elliptic")}
-    | {"sensors": readings}
+    | {"sensors": readings, "scan": scan}
 )
 MATTER = {
     "mpm, all materials": functools.partial(cloud, "all", 3, "separate"),
@@ -337,7 +351,16 @@ def sources() -> str:
     digest = hashlib.blake2b(Path(__file__).read_bytes(), digest_size=8)
     for module in (
         *(coupled, contact_scenes, corpus, mpm_scenes, sph_scenes, mechanisms),
-        *(test_worlds, test_surfaces, test_self_contact, test_sensor, test_sparse, test_mpm_contact, test_mpm_periodic),
+        *(
+            test_worlds,
+            test_surfaces,
+            test_self_contact,
+            test_rays,
+            test_sensor,
+            test_sparse,
+            test_mpm_contact,
+            test_mpm_periodic,
+        ),
     ):
         digest.update(Path(str(module.__file__)).read_bytes())
     rooms = ("model", "rigid", "particles", "deformables", "coupling", "envs")

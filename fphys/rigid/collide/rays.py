@@ -114,11 +114,11 @@ def _first_shapes(model: Model, state: State, found: Shapes, own: Any, origin: A
 def _launch_lengths(
     launch: Any, model: Model, state: State, found: Shapes, met: Met, origin: Any, direction: Any, out: Any
 ) -> None:
-    frames = stages.frame_poses(launch, model, state)
+    frames, lanes = stages.frame_poses(launch, model, state), team.lanes(launch, met.shape.shape[1])
     launch(
         kernels(state.qpos.dtype, "rigid.collide.rays").ray_lengths,
-        dim=launch.worlds,
-        inputs=[*found, *frames, *met, origin, direction, *_surfaces(model, state)],
+        dim=(launch.worlds, lanes),
+        inputs=[lanes, *found, *frames, *met, origin, direction, *_surfaces(model, state)],
         outputs=[out],
     )
 

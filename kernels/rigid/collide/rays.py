@@ -83,6 +83,8 @@ def first_shapes(
 
 @wp.kernel
 def ray_lengths(
+    # Structure:
+    lanes: int,
     # In:
     kind: wp.array2d(dtype=int),
     frame: wp.array2d(dtype=int),
@@ -104,8 +106,8 @@ def ray_lengths(
     length_out: wp.array2d(dtype=real),
 ):
     """How far along each ray meets one shape, of meshes and fields one part; -1: it does not, or the shape is -1."""
-    world = wp.tid()
-    for r in range(shape.shape[1]):
+    world, lane = wp.tid()
+    for r in range(lane, shape.shape[1], lanes):
         length = real(-1.0)
         i = shape[world, r]
         if i >= 0:
