@@ -16,27 +16,32 @@ def read_meshes(m: Any) -> Meshes:
     seen = visible_geoms(m) if (m.sensor_type == SensorType.RANGEFINDER).any() else np.zeros(0, int)
     seen = seen[m.geom_type[seen] == GeomType.MESH]
     root = np.full(m.ngeom, -1, np.int32)
-    vert, corner, middle, half = np.zeros((0, 3)), np.zeros((0, 3), int), np.zeros((0, 3)), np.zeros((0, 3))
-    past, triangle = np.zeros(0, int), np.zeros(0, int)
+    found = [(np.zeros((0, 3)), np.zeros((0, 3), int), np.zeros((0, 6)), np.zeros(0, int), np.zeros(0, int))]
+    verts, triangles, nodes = 0, 0, 0
     for mesh in np.unique(m.geom_dataid[seen]):
-        root[seen[m.geom_dataid[seen] == mesh]] = len(past)
-        rows = slice(m.mesh_bvhadr[mesh], m.mesh_bvhadr[mesh] + m.mesh_bvhnum[mesh])
-        order, after = _walk(m.bvh_child[rows])
-        face, box = m.bvh_nodeid[rows][order], m.bvh_aabb[rows][order]
-        past, triangle = (
-            np.concatenate([past, len(past) + after]),
-            np.concatenate([triangle, np.where(face >= 0, len(corner) + face, -1)]),
+        root[seen[m.geom_dataid[seen] == mesh]] = nodes
+        vert, corner, box, past, triangle = _read(m, int(mesh))
+        found.append((vert, verts + corner, box, nodes + past, np.where(triangle >= 0, triangles + triangle, -1)))
+        verts, triangles, nodes = verts + len(vert), triangles + len(corner), nodes + len(past)
+    vert, corner, box, past, triangle = map(np.concatenate, zip(*found, strict=True))
+    corner, past, triangle = (x.astype(np.int32) for x in (corner, past, triangle))
+    return Meshes(vert, corner, box[:, :3], box[:, 3:], past, triangle, root)
+
+
+def _read(m: Any, mesh: int) -> tuple[np.ndarray, ...]:
+    """Vertices and triangles of a mesh; boxes, next nodes and triangles of its tree in the order of a walk."""
+    rows, faces, verts = (
+        slice(first[mesh], first[mesh] + number[mesh])
+        for first, number in (
+            (m.mesh_bvhadr, m.mesh_bvhnum),
+            (m.mesh_faceadr, m.mesh_facenum),
+            (m.mesh_vertadr, m.mesh_vertnum),
         )
-        middle, half = (
-            np.concatenate([middle, box[:, :3]]),
-            np.concatenate([half, box[:, 3:] + _WIDER * box[0, 3:].max()]),
-        )
-        own = slice(m.mesh_faceadr[mesh], m.mesh_faceadr[mesh] + m.mesh_facenum[mesh])
-        corner = np.concatenate([corner, len(vert) + m.mesh_face[own]])
-        own = slice(m.mesh_vertadr[mesh], m.mesh_vertadr[mesh] + m.mesh_vertnum[mesh])
-        vert = np.concatenate([vert, m.mesh_vert[own]])
-    ints = lambda values: values.astype(np.int32)  # noqa: E731
-    return Meshes(vert, ints(corner), middle, half, ints(past), ints(triangle), root)
+    )
+    order, past = _walk(m.bvh_child[rows])
+    box = m.bvh_aabb[rows][order]
+    box[:, 3:] += _WIDER * box[0, 3:].max()
+    return m.mesh_vert[verts].astype(float), m.mesh_face[faces], box, past, m.bvh_nodeid[rows][order]
 
 
 def _walk(child: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -48,7 +53,7 @@ def _walk(child: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         stack += [int(c) for c in child[node, ::-1] if c >= 0]
     place = np.empty(len(order), int)
     place[order] = np.arange(len(order))
-    after = np.arange(1, len(order) + 1)
+    past = np.arange(1, len(order) + 1)
     for node in reversed(order):
-        after[place[node]] = max([after[place[node]], *(after[place[c]] for c in child[node] if c >= 0)])
-    return np.array(order), after
+        past[place[node]] = max([past[place[node]], *(past[place[c]] for c in child[node] if c >= 0)])
+    return np.array(order), past

@@ -195,7 +195,7 @@ def test_gradients_and_transforms_of_rays_on_meshes_and_height_fields():
     assert ((found > 0).mean(1) > 0.2).all() and np.abs(found[0] - found[1]).max() > 0.1
     for world in (slice(0, 1), slice(1, 2)):
         np.testing.assert_array_equal(read(data[world], size[world], qpos[world]), found[world])
-    check_grads(read, (data, size, qpos), tol=1e-6, directions=8)
+    check_grads(jax.jit(read), (data, size, qpos), tol=1e-6, directions=4)
     slopes = jax.grad(lambda *args: read(*args).sum(), (0, 1, 2))(data, size, qpos)
     assert all(np.abs(slope).max(1).min() > 0 for slope in map(np.asarray, slopes))
     check_transforms(read, (data, size, qpos))
