@@ -150,8 +150,9 @@ def _scratch(launch: Any, layout: Layout, like: Any) -> tuple[dict[str, Any], di
     blocks = len(layout.sparsity[1])
     work = {"inverse": launch.scratch((w, e), t.mat33), "volume": launch.scratch((w, e), t.real)}
     work |= {"mass": launch.scratch((w, n), t.real), "place": launch.scratch((w, n), t.vec3)}
+    work |= {"moved": launch.scratch((w, n), t.vec3)}
     work |= {"angle": launch.scratch((w, max(len(layout.hinges), 1)), t.real)}
-    work |= {name: launch.scratch((w, shapes), t.vec3) for name in ("end", "velocity", "spin")}
+    work |= {name: launch.scratch((w, shapes), t.vec3) for name in ("shift", "velocity", "spin")}
     work |= {"end_turn": launch.scratch((w, shapes), t.quat)}
     work |= {name: launch.scratch((w, rows), t.vec3) for name in ("twist", "wrench")}
     names = "room", "bulk", "rest", "dilatation"

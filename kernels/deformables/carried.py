@@ -14,7 +14,7 @@ import warp as wp
 from .._precision import mat33, real, vec3, vec3i
 from ..math import quat_exp, quat_mul, quat_unit
 from ..spectral import identity
-from .potential import Body, Setting, Work, force_by
+from .potential import NONE, Body, Setting, Work, force_by, from_collider, inertia
 
 
 @wp.struct
@@ -69,7 +69,7 @@ def add_lowered(world: int, setting: Setting, work: Work, part: real, sum_out: w
 def arm(world: int, i: int, c: int, body: Body, setting: Setting, work: Work) -> vec3:
     """From the origin of the body that carries a collider to a vertex: where a force acts."""
     away = setting.begin[world, c] - setting.origin[world, body.carrier[c]]
-    return work.place[world, i] - work.end[world, c] + away
+    return from_collider(world, i, c, setting, work) + away
 
 
 @wp.func
@@ -93,7 +93,7 @@ def carry(world: int, body: Body, setting: Setting, u: wp.array2d(dtype=vec3), w
             linear += wp.cross(spin, setting.begin[world, c] - setting.origin[world, b])
             work_out.velocity[world, c] = linear
             work_out.spin[world, c] = spin
-            work_out.end[world, c] = setting.begin[world, c] + h * linear
+            work_out.shift[world, c] = h * linear
             work_out.end_turn[world, c] = quat_mul(quat_exp(h * spin), quat_unit(setting.begin_turn[world, c]))
 
 
@@ -116,13 +116,45 @@ def press(world: int, c: int, r: vec3, f: vec3, body: Body, work_out: Work):
 def add_body_force(world: int, body: Body, setting: Setting, work: Work, gradient_out: wp.array2d(dtype=vec3)) -> real:
     """Add the contact's part of dW/dy; returns the square of what its rounding is relative to."""
     clear(world, work)
+    blur = real(0.0)
+    h = setting.timestep[world]
     for i in range(setting.v.shape[1]):
         if setting.area[world, i] > real(0.0):
             for c in range(body.shape.shape[0]):
                 if body.carrier[c] >= 0:
-                    f, _size = force_by(world, i, c, body, setting, work)
+                    f, size = force_by(world, i, c, body, setting, work)
                     press(world, c, arm(world, i, c, body, setting, work), f, body, work)
-    return add_lowered(world, setting, work, setting.timestep[world], gradient_out)
+                    if size > real(0.0):
+                        blur += size * size * lightness(world, body.carrier[c], setting)
+    return add_lowered(world, setting, work, h, gradient_out) + h * h * blur
+
+
+@wp.func
+def lightness(world: int, b: int, setting: Setting) -> real:
+    """The square of how far a force along some axis moves the unknowns of a body [1/kg]."""
+    total = real(0.0)
+    rows = setting.free.shape[1]
+    for e in range(rows):
+        k = setting.lever[world, 2 * b * rows + e]
+        total += wp.ddot(k, k)
+    return total / real(3.0)
+
+
+@wp.func
+def body_imbalance(
+    world: int, pressed: real, setting: Setting, u: wp.array2d(dtype=vec3), gradient: wp.array2d(dtype=vec3)
+) -> real:
+    """The square of dW/dy over that of what it is the sum of: contact (``pressed``), inertia, and the free motion's."""
+    heavy = setting.weight[world] * inertia(setting, world)
+    left = real(0.0)
+    size = real(pressed)
+    for i in range(setting.v.shape[1], u.shape[1]):
+        left += wp.dot(gradient[world, i], gradient[world, i])
+        size += heavy * heavy * wp.dot(u[world, i], u[world, i])
+    for b in range(setting.free.shape[1] // 2):
+        free = setting.free[world, 2 * b]
+        size += heavy * heavy * wp.dot(free, free) / wp.max(lightness(world, b, setting), NONE)
+    return left / wp.max(size, NONE)
 
 
 @wp.func

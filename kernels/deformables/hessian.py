@@ -26,6 +26,7 @@ from .potential import (
     Work,
     deformation,
     deformation_before,
+    from_collider,
     held,
     inertia,
     met,
@@ -75,9 +76,9 @@ def curvature_by(world: int, i: int, c: int, body: Body, setting: Setting, work:
                 body.sample[c],
                 setting.field,
                 setting.size[world, c],
-                work.end[world, c],
+                vec3(),
                 turn,
-                work.place[world, i],
+                from_collider(world, i, c, setting, work),
                 n,
             )
             press -= area * pressure(depth, k, t) * bend

@@ -11,9 +11,9 @@ import warp as wp
 
 from .._precision import real, tolerance, vec2, vec3
 from .bend import add_fold_force, fold_work, set_up_folds
-from .carried import add_body_force, carry
+from .carried import add_body_force, body_imbalance, carry
 from .hessian import Matrix, hessian, multiply
-from .potential import ROUNDING, Body, Setting, Work, deformation, gradient, move, potential, set_up
+from .potential import NONE, ROUNDING, Body, Setting, Work, deformation, gradient, move, potential, set_up
 from .self_contact import add_self_force, look_ahead, self_work, set_out
 
 UNCONVERGED = wp.constant(4)
@@ -40,8 +40,6 @@ HALVED = wp.constant(real(0.5))
 """Part of the imbalance that a step may leave if it does not lower the potential."""
 BLUR = wp.constant(tolerance(1.0e-14, 1.0e-6))
 """Part of the potential's terms that its rounding may be."""
-NONE = wp.constant(real(1.0e-30))
-"""Guards a division: far below any square of a force."""
 EXACT = wp.constant(tolerance(1.0e-13, 1.0e-6))
 """Part of the cotangent that the backward pass may leave."""
 
@@ -145,18 +143,22 @@ def imbalance(
     matrix: Matrix,
     descent_out: Descent,
 ) -> real:
-    """The gradient, and its norm over that of the forces that it is the sum of."""
+    """The gradient, and its norm over that of the forces that it is the sum of: of vertices or bodies, the larger."""
     size = gradient(world, body, setting, u, work, descent_out.gradient)
     if body.sheet != 0:
         size += add_fold_force(world, body, setting, work, descent_out.gradient)
     if body.skin.room > 0:
         size += add_self_force(world, body, setting, work, matrix.pairs, matrix.grid, descent_out.gradient)
+    of_bodies = real(0.0)
     if setting.free.shape[1] > 0:
-        size += add_body_force(world, body, setting, work, descent_out.gradient)
+        of_bodies = add_body_force(world, body, setting, work, descent_out.gradient)
     left = real(0.0)
-    for i in range(u.shape[1]):
+    for i in range(setting.v.shape[1]):
         left += wp.dot(descent_out.gradient[world, i], descent_out.gradient[world, i])
-    return wp.sqrt(left / wp.max(size, NONE))
+    ratio = left / wp.max(size, NONE)
+    if setting.free.shape[1] > 0:  # light bodies have far smaller forces
+        ratio = wp.max(ratio, body_imbalance(world, of_bodies, setting, u, descent_out.gradient))
+    return wp.sqrt(ratio)
 
 
 @wp.func

@@ -37,6 +37,8 @@ from .laws import (
 )
 from .pairs import Skin
 
+NONE = wp.constant(real(1.0e-30))
+"""Guards a division: far below any square of a force."""
 ROUNDING = wp.constant(tolerance(1.0e-15, 4.0e-7))
 """What is below this fraction of the numbers that it is the sum of is rounding."""
 
@@ -116,6 +118,7 @@ class Work:
     inverse: wp.array2d(dtype=mat33)  # of an element's edges at rest
     volume: wp.array2d(dtype=real)
     mass: wp.array2d(dtype=real)  # of a vertex
+    moved: wp.array2d(dtype=vec3)  # u
     place: wp.array2d(dtype=vec3)  # x + u
     angle: wp.array2d(dtype=real)  # of a hinge at rest
     # with mean dilatation, of a vertex:
@@ -124,7 +127,7 @@ class Work:
     rest: wp.array2d(dtype=real)  # that of l a V / corners
     dilatation: wp.array2d(dtype=real)  # J
     # of a collider, how it moves; of bodies, velocity and spin, and force and torque
-    end: wp.array2d(dtype=vec3)
+    shift: wp.array2d(dtype=vec3)  # of its origin, within the step
     end_turn: wp.array2d(dtype=quat)
     velocity: wp.array2d(dtype=vec3)
     spin: wp.array2d(dtype=vec3)
@@ -160,7 +163,7 @@ def set_up(world: int, body: Body, setting: Setting, work_out: Work):
     """Volumes, inverse edges at rest, lumped masses; and how colliders move, unless bodies that answer carry them."""
     corners = body.elements.shape[1]
     for c in range(body.shape.shape[0]):
-        work_out.end[world, c] = setting.end[world, c]
+        work_out.shift[world, c] = setting.end[world, c] - setting.begin[world, c]
         work_out.end_turn[world, c] = setting.end_turn[world, c]
         work_out.velocity[world, c] = setting.velocity[world, c]
         work_out.spin[world, c] = setting.spin[world, c]
@@ -203,6 +206,7 @@ def deformation(world: int, e: int, body: Body, work: Work) -> mat33:
 def move(world: int, body: Body, setting: Setting, u: wp.array2d(dtype=vec3), work_out: Work):
     """Where the vertices are after a displacement, and the dilatation around them."""
     for i in range(u.shape[1]):
+        work_out.moved[world, i] = u[world, i]
         work_out.place[world, i] = setting.x[world, i] + u[world, i]
     if body.mean != 0:
         corners = body.elements.shape[1]
@@ -251,13 +255,22 @@ def deformation_before(world: int, e: int, body: Body, setting: Setting, work: W
 
 
 @wp.func
+def from_collider(world: int, i: int, c: int, setting: Setting, work: Work) -> vec3:
+    """From a collider's origin to a vertex at the end of the step: a difference of places, and one of displacements.
+
+    A sum of both for each would lose the digits by which a stiff contact tells forces apart.
+    """
+    begin = setting.x[world, i] - setting.begin[world, c]
+    return begin + (work.moved[world, i] - work.shift[world, c])
+
+
+@wp.func
 def met(world: int, i: int, c: int, body: Body, setting: Setting, work: Work) -> vec4:
     """Gradient and distance of a collider at the end of the step."""
     turn = work.end_turn[world, c]
-    end = work.end[world, c]
     size = setting.size[world, c]
-    place = work.place[world, i]
-    return apart(world, body.shape[c], body.count[c], body.sample[c], setting.field, size, end, turn, place)
+    place = from_collider(world, i, c, setting, work)
+    return apart(world, body.shape[c], body.count[c], body.sample[c], setting.field, size, vec3(), turn, place)
 
 
 @wp.func
@@ -276,14 +289,14 @@ def held(world: int, i: int, c: int, body: Body, setting: Setting):
 def slipping_past(world: int, i: int, c: int, n: vec3, setting: Setting, work: Work) -> vec3:
     """Velocity of a vertex along a collider's surface."""
     arm = setting.before[world, i] - setting.begin[world, c]
-    speed = (work.place[world, i] - setting.x[world, i]) / setting.timestep[world]
+    speed = work.moved[world, i] / setting.timestep[world]
     return slipping(speed - work.velocity[world, c] - wp.cross(work.spin[world, c], arm), n)
 
 
 @wp.func
 def reach(world: int, i: int, c: int, setting: Setting, work: Work) -> real:
     """A length whose rounding the distance has."""
-    return wp.length(work.place[world, i]) + wp.length(work.end[world, c]) + setting.thickness[world]
+    return wp.length(from_collider(world, i, c, setting, work)) + setting.thickness[world]
 
 
 @wp.func

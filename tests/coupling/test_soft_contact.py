@@ -212,6 +212,19 @@ def test_in_single_precision():
     assert state.qpos.dtype == np.float32
 
 
+@pytest.mark.parametrize(("mass", "bound"), [(0.01, 4e-3), (0.001, 2e-2)])
+def test_light_bodies_in_single_precision(mass: float, bound: float):
+    """Balls of 10 and 1 g fall on elements of a kilogramme: their velocities are those of float64, and stay so."""
+    density = mass / (4 / 3 * np.pi * 0.1**3)
+    fallen = {}
+    for dtype in (jnp.float32, jnp.float64):
+        (_, matter), (place, _) = rolled(on_block(density, 0.15, dtype=dtype), 80)
+        assert not np.asarray(matter.status).any()
+        fallen[dtype] = np.diff(np.asarray(place, np.float64)[:, :3], axis=0) / STEP
+    wrong = np.abs(fallen[jnp.float32] - fallen[jnp.float64]).max(1)
+    assert wrong.max() < bound and wrong[-20:].max() < 1e-3
+
+
 def test_a_disk_rests_on_a_strip():
     """In the plane, where a medium of two coordinates meets a body of six."""
     xml = BALL.format(height=0.0, density=20.0, friction=0.3).replace('pos="0.03 0.02 0.0"', 'pos="0.03 0.105 0"')
