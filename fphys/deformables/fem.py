@@ -283,7 +283,7 @@ def check(params: Params, state: State) -> None:
     expect_kinds("fem.check", params, state, Params, State)
 
     def cause(world: int, bit: Status) -> str:
-        x, v = (np.asarray(a[world], float) for a in (state.x, state.v))
+        x, v = (np.asarray(a, float)[world] for a in (state.x, state.v))
         if bit == Status.NONFINITE:
             return _CAUSES[bit].format(_some("vertex", ~(np.isfinite(x) & np.isfinite(v)).all(-1)))
         if bit == Status.INVERTED:

@@ -198,7 +198,7 @@ def _uncontrolled(model: Model, loads: dict[str, Any], world: int) -> str:
 
 def _nonfinite(state: State, world: int) -> str:
     for name in ("qpos", "qvel", "act"):
-        values = np.asarray(getattr(state, name)[world])
+        values = np.asarray(getattr(state, name))[world]
         for i in np.flatnonzero(~(np.abs(values) <= (largest_velocity(values.dtype) if name == "qvel" else HUGE))):
             return f" ({name}[{i}] is {values[i]})"
     return ""

@@ -172,11 +172,11 @@ def to_mujoco(model: Model, state: State, world: int = 0) -> tuple[Any, Any]:
             _write(m, model, path, world)
     d = mujoco.MjData(m)
     for name in ("qpos", "qvel", "act", "mocap_pos", "mocap_quat"):
-        getattr(d, name)[:] = np.asarray(getattr(state, name)[world])
-    d.time = float(state.time[world])
-    d.qacc_warmstart[:] = np.asarray(state.warmstart[world])
+        getattr(d, name)[:] = np.asarray(getattr(state, name))[world]
+    d.time = float(np.asarray(state.time)[world])
+    d.qacc_warmstart[:] = np.asarray(state.warmstart)[world]
     mujoco.mj_forward(m, d)
-    d.qacc_warmstart[:] = np.asarray(state.warmstart[world])
+    d.qacc_warmstart[:] = np.asarray(state.warmstart)[world]
     return m, d
 
 

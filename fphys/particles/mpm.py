@@ -389,8 +389,8 @@ def check(params: Params, state: State) -> None:
     lower, upper = bounds(params)
 
     def cause(world: int, bit: Status) -> str:
-        fields = [np.asarray(getattr(state, name)[world]) for name in ("x", "v", "C", "F", "history")]
-        x, F, there = fields[0], fields[3], np.asarray(state.material[world]) != EMPTY
+        fields = [np.asarray(getattr(state, name))[world] for name in ("x", "v", "C", "F", "history")]
+        x, F, there = fields[0], fields[3], np.asarray(state.material)[world] != EMPTY
         finite = np.all([np.isfinite(a).reshape(len(x), -1).all(-1) for a in fields], 0)
         with np.errstate(invalid="ignore"):
             out = finite & ((x < lower) | (x > upper)).any(-1)

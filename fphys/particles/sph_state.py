@@ -215,7 +215,7 @@ def check(params: Params, state: State) -> None:
     """Raise StateError on the host if a world is faulty: which, why, and what to change."""
 
     def cause(world: int, bit: Status) -> str:
-        return _CAUSES.get(bit, "").format(int(state.most_neighbors[world]), state.max_neighbors)
+        return _CAUSES.get(bit, "").format(int(np.asarray(state.most_neighbors)[world]), state.max_neighbors)
 
     expect_kinds("sph.check", params, state, Params, State)
     worlds.report(state.status, cause, "sph.reset")

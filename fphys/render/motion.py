@@ -123,7 +123,7 @@ def _check(states: Any, world: int, every: int) -> None:
         raise ValueError(f"world is {world}, the states have worlds 0 to {shape[1] - 1}")
     if whole_number("every", every) < 1:
         raise ValueError(f"every is {every}, must be at least 1")
-    if not np.isfinite(np.asarray(states.qpos[0, world])).all():
+    if not np.isfinite(np.asarray(states.qpos)[0, world]).all():
         raise ValueError(f"the first state of world {world} is not finite: there is nothing to draw")
 
 

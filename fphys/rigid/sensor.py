@@ -319,7 +319,7 @@ def _touch(scene: Scene, which: np.ndarray) -> Array:
     zones = shapes(model, s.sensor.zone[which], at.body, model.site.pos[:, site], model.site.quat[:, site], size)
     rays = (jnp.broadcast_to(x, outward.shape).reshape(-1, k * slots, 3) for x in (c.pos[:, None], outward))
     zone = jnp.broadcast_to(jnp.repeat(jnp.arange(k, dtype=jnp.int32), slots)[None], (scene.worlds, k * slots))
-    met = Met(zone, jnp.zeros_like(zone))
+    met = Met(zone, jnp.zeros_like(zone), jnp.zeros(zone.shape, scene.real))
     meets = ray_lengths(model, scene.state, zones, met, *jax.lax.stop_gradient(tuple(rays))).reshape(-1, k, slots) >= 0
     return jnp.where((first | second) & meets, jnp.maximum(c.pressing, 0.0)[:, None], 0.0).sum(2)
 

@@ -13,6 +13,7 @@ import jax.core
 import jax.numpy as jnp
 import numpy as np
 
+from ..bridge import worldwise
 from ..model import Model, State, Status
 from .step import step
 
@@ -57,6 +58,7 @@ def contacts_from_distance(width: Any) -> Callable[..., State]:
 
     _require_width(width)
 
+    @worldwise
     def soft_step(
         model: Model, state: State, ctrl: Array | None = None, wrench: Array | None = None, force: Array | None = None
     ) -> State:

@@ -131,6 +131,7 @@ class World(Tree):
             gains["ends"] = _even(len(new.controls), real)
         return dataclasses.replace(new, gains=new.gains.replace(**gains))
 
+    @worldwise
     def init(self, positions: Any = None, max_contacts: int | None = None, max_constraints: int | None = None) -> State:
         """The scene as described, at rest; traceable.
 

@@ -10,6 +10,7 @@ from jax.sharding import NamedSharding
 from jax.sharding import PartitionSpec as P
 
 import fphys
+from fphys.particles import mpm
 
 from .solvers import GRAVITY, WORLDS, of_fem, of_mpm, of_pbd, of_rigid, of_sph, same
 
@@ -56,3 +57,21 @@ def test_explicit_axes_for_what_reads_and_resets_worlds():
         placed = jax.device_put((state, jnp.asarray(mask)), NamedSharding(EXPLICIT, P("rows")))
         for found in (read(*placed), jax.jit(read)(*placed), read(placed[0], mask)):
             same(found, expected, 1e-14)
+
+
+def test_a_fault_in_explicit_axes_is_named():
+    """What is read on the host: checks, and one world for MuJoCo."""
+    model = fphys.load(f"<mujoco>{BODY}</mujoco>")
+    step, state = of_mpm(jnp.float64)
+    params = mpm.Params(mpm.Corotated(1000.0, 1e4, 0.3), 1e-3, GRAVITY, cell=0.1, shape=(10, 10))
+    with jax.set_mesh(EXPLICIT):
+        put = lambda tree: jax.device_put(tree, NamedSharding(EXPLICIT, P("rows")))  # noqa: E731
+        bad = put(
+            fphys.init(model, WORLDS, qpos=np.arange(1.0, 5.0)[:, None]).replace(qvel=jnp.full((WORLDS, 1), jnp.nan))
+        )
+        with pytest.raises(fphys.errors.StateError, match="world 3: NONFINITE"):
+            fphys.check(fphys.step(model, bad))
+        assert fphys.to_mujoco(model, put(fphys.init(model, WORLDS)), world=2)[1].qpos == 0
+        wrong = put(state.replace(v=state.v.at[1].set(jnp.nan)))
+        with pytest.raises(fphys.errors.StateError, match="world 1: NONFINITE"):
+            mpm.check(params, step(jnp.asarray(GRAVITY), wrong))

@@ -32,7 +32,12 @@ def test_rays_meet_shapes_where_mujocos_do(shape: str):
     )
     which = jnp.arange(2000, dtype=jnp.int32)[None]
     found = ray_lengths(
-        model, fphys.init(model, 1), every, Met(which, 0 * which), jnp.asarray(start)[None], jnp.asarray(ray)[None]
+        model,
+        fphys.init(model, 1),
+        every,
+        Met(which, 0 * which, jnp.zeros(which.shape)),
+        jnp.asarray(start)[None],
+        jnp.asarray(ray)[None],
     )[0]
     assert 0.1 < (expected >= 0).mean() < 0.9
     np.testing.assert_allclose(found, expected, rtol=1e-9, atol=1e-12)
@@ -81,7 +86,7 @@ def test_gradients_of_rays(shape: str):
     def lengths(rays: Any) -> Any:
         pos, quat, size, start, ray = jnp.split(rays[None], (3, 7, 10, 13), 2)
         every = shapes(model, np.full(n, kind), np.zeros(n, int), pos, quat, size)
-        return ray_lengths(model, state, every, Met(which, 0 * which), start, ray)
+        return ray_lengths(model, state, every, Met(which, 0 * which, jnp.zeros(which.shape)), start, ray)
 
     found = lengths(jnp.asarray(rays))
     assert (found > 0).any() and (found < 0).any()
@@ -176,6 +181,32 @@ def test_heights_of_level_ground_have_gradients():
 
     slope = jax.grad(total)(jnp.zeros_like(model.hfield.data))
     assert float(slope.sum()) == pytest.approx(-50 * 0.7 * np.sqrt(1.05), rel=1e-9)
+
+
+@pytest.mark.parametrize("dtype", ["float64", "float32"])
+def test_rays_in_the_plane_of_a_plateau(dtype: str):
+    """Rounding says whether they meet it; if so, it is where it lies, as for MuJoCo, and gradients are finite."""
+    rng = np.random.default_rng(8)
+    turn = rng.uniform(0, 2 * np.pi, 400)
+    start = np.c_[rng.uniform(-6, 6, (400, 2)), np.full(400, 0.35)]
+    level = landscape("hills", start, np.c_[np.cos(turn), np.sin(turn), 0 * turn])
+    level = level.replace('pos="0.1 0.2 0.3" euler="12 -8 30"', 'pos="0 0 0"')
+    model = fphys.load(level, disable=("contact",), dtype=dtype)
+    heights = np.full((7, 12), 0.5)
+    heights[3, 4], heights[2, 8] = 0.0, 1.0
+    state = fphys.init(model, 1)
+
+    def read(qpos: Any) -> Any:
+        data = jnp.asarray(heights.reshape(1, -1), qpos.dtype)
+        changed = model.replace(hfield=model.hfield.replace(data=data))
+        return fphys.sensors(changed, state.replace(qpos=qpos))[0]
+
+    found = np.asarray(read(state.qpos))
+    near = np.hypot(*np.maximum(np.abs(start[:, :2]) - [2.0, 1.5], 0.0).T)  # to the field, from above
+    far = np.hypot(*(np.abs(start[:, :2]) + [2.0, 1.5]).T)
+    met = found != -1
+    assert met.any() and (found[met] >= near[met] - 1e-5).all() and (found[met] <= far[met]).all()
+    assert np.isfinite(jax.jacrev(read)(state.qpos)).all()
 
 
 def test_gradients_and_transforms_of_rays_on_meshes_and_height_fields():

@@ -31,6 +31,7 @@ class Met(NamedTuple):
 
     shape: Array  # int32, (world, ray); -1 where there is none
     part: Array  # the triangle of a mesh, or the part of a height field, int32, (world, ray)
+    length: Array  # how far along, (world, ray); without gradients
 
 
 def shapes(model: Model, kind: np.ndarray, body: np.ndarray, pos: Array, quat: Array, size: Array) -> Shapes:
@@ -57,7 +58,8 @@ def first_met(model: Model, state: State, found: Shapes, own: np.ndarray, origin
         origin, direction: of the rays, world axes [m], (world, ray, 3).
     """
     args = jax.lax.stop_gradient((model, state, found, jnp.asarray(own, jnp.int32)[None], origin, direction))
-    return Met(*_first(*args)[1:])
+    length, shape, part = _first(*args)
+    return Met(shape, part, length)
 
 
 def ray_lengths(model: Model, state: State, found: Shapes, met: Met, origin: Array, direction: Array) -> Array:
@@ -65,7 +67,8 @@ def ray_lengths(model: Model, state: State, found: Shapes, met: Met, origin: Arr
 
     In units of the direction; -1 if a ray misses, or if its shape is -1. A plane is seen only from its front.
     Gradients flow to the shapes, to heights, to origin and direction, and through the bodies' poses; they jump at the
-    rim of a shape, where another surface becomes the first, and at edges of triangles.
+    rim of a shape, where another surface becomes the first, and at edges of triangles. A ray that lies in a triangle of
+    a height field, so that rounding says where it meets it, has none.
     """
     return _lengths(model, state, found, met, origin, direction)
 

@@ -109,7 +109,9 @@ def heights_met(grid: wp.vec4i, size: vec4, data: wp.array2d(dtype=real), world:
                     length = begin
                     part = side_of(wp.where(near_x >= near_y, 0, 1), wp.where(near_x >= near_y, d[0], d[1]) < real(0.0))
             if part < 0 and (height[0] + after * height[1]) * over <= real(0.0):
-                length = wp.clamp(-height[0] / height[1], at, after)
+                length = at
+                if height[1] != real(0.0):
+                    length = wp.clamp(-height[0] / height[1], at, after)
                 part = PRISMS + prism
             pieces = pieces - 1
             if part >= 0 or after >= end:

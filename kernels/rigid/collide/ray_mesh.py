@@ -2,9 +2,12 @@
 
 import warp as wp
 
-from ..._precision import real, vec3
+from ..._precision import real, tolerance, vec3
 from ...math import unit
 from .ray_shapes import TINY, in_box
+
+SAME = wp.constant(tolerance(1.0e-14, 1.0e-6))
+"""Relative difference of two distances that rounding makes."""
 
 
 @wp.struct
@@ -60,7 +63,7 @@ def mesh_met(root: int, m: Meshes, p: vec3, d: vec3):
         while node < end:
             near, far = in_box(p - m.middle[node], d, m.half[node])
             after = m.past[node]
-            if near <= far and far >= real(0.0) and (first < 0 or near <= best):
+            if near <= far + SAME * wp.abs(far) and far >= real(0.0) and (first < 0 or near <= best):
                 after = node + 1
                 triangle = m.triangle[node]
                 if triangle >= 0:

@@ -2,12 +2,15 @@
 
 import warp as wp
 
-from ..._precision import quat, real, vec3, vec4
+from ..._precision import quat, real, tolerance, vec3, vec4
 from ...math import quat_mul, quat_unit, rotate, rotate_back
 from .ray_field import field_length, field_met
 from .ray_mesh import Meshes, mesh_met, triangle_length
 from .ray_shapes import ray_length
 from .shapes import HFIELD, MESH, bounding_radius
+
+GRAZING = wp.constant(tolerance(1.0e-6, 1.0e-3))
+"""Relative difference of distances to a plane that a ray lies in, but for rounding."""
 
 
 @wp.func
@@ -97,6 +100,7 @@ def ray_lengths(
     frame_quat: wp.array2d(dtype=quat),
     shape: wp.array2d(dtype=int),
     part: wp.array2d(dtype=int),
+    found: wp.array2d(dtype=real),
     origin: wp.array2d(dtype=vec3),
     direction: wp.array2d(dtype=vec3),
     meshes: Meshes,
@@ -121,6 +125,8 @@ def ray_lengths(
             elif kind[world, i] == HFIELD:
                 field = row_of(grid, world, i)
                 length = field_length(field, hfield_size[world, field[0]], hfield_data, world, part[world, r], p, d)
+                if not wp.abs(length - found[world, r]) <= GRAZING * (real(1.0) + found[world, r]):
+                    length = found[world, r]
             else:
                 length = ray_length(kind[world, i], size[world, i], p, d)
         length_out[world, r] = length
