@@ -139,6 +139,18 @@ def mujoco_c(name: str, integrator: str, worlds: int, count: int) -> Workload:
     return Workload(fn, (given.ctrl,), validate, jit=False)
 
 
+def sensor_readings(m: Any, qpos: np.ndarray) -> np.ndarray:
+    """What MuJoCo's sensors of positions read, world by world on one core."""
+    mujoco = _mujoco()
+    d, found = mujoco.MjData(m), []
+    for row in qpos:
+        d.qpos[:] = row
+        mujoco.mj_kinematics(m, d)
+        mujoco.mj_sensorPos(m, d)
+        found.append(d.sensordata.copy())
+    return np.array(found)
+
+
 def mujoco_warp(name: str, integrator: str, worlds: int) -> Workload:
     """MuJoCo Warp."""
     mujoco, engine, wp = _mujoco(), importlib.import_module("mujoco_warp"), importlib.import_module("warp")

@@ -8,6 +8,7 @@ import numpy as np
 from fphys.scene import Box, ObservationSpec, Rays, Scene, Terrain
 from fphys.scene.native import State, World
 
+from . import engines
 from .case import Case, Workload
 
 GRID = np.stack(np.meshgrid(np.linspace(-0.8, 0.8, 17), np.linspace(-0.5, 0.5, 11), 0.0), -1).reshape(-1, 3)
@@ -61,13 +62,4 @@ def _mujoco(world: World, state: State) -> Workload:
 
 def _read(world: World, state: State) -> np.ndarray:
     """What MuJoCo's range finders read, world by world on one core."""
-    import mujoco
-
-    m = world.model.structure.source
-    d, found = mujoco.MjData(m), []
-    for qpos in np.asarray(state.rigid.qpos):
-        d.qpos[:] = qpos
-        mujoco.mj_kinematics(m, d)
-        mujoco.mj_sensorPos(m, d)
-        found.append(d.sensordata.copy())
-    return np.array(found)
+    return engines.sensor_readings(world.model.structure.source, np.asarray(state.rigid.qpos))
