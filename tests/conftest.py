@@ -30,7 +30,7 @@ FULL = bool(os.environ.get("FPHYS_FULL"))
 QUICK = (
     " --xla_cpu_use_fusion_emitters=false --xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true"
 )
-LARGE = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 4  # bytes that a worker may have
+LARGE = 0.25  # share of the machine's memory that a worker may have
 MOST = 2 << 30  # bytes of compiled programs that are kept from run to run
 BARE = bool(os.environ.get("FPHYS_BARE"))
 RARELY, USUALLY = 50_000, gc.get_threshold()  # when Python collects garbage

@@ -12,6 +12,11 @@ def resident() -> int:
         return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
 
+def machine() -> int:
+    """The machine's memory [bytes]."""
+    return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+
+
 def forget_traces() -> None:
     """Let the library's own jitted functions be traced anew, because a test has changed what they call."""
     for name, module in list(sys.modules.items()):
@@ -21,9 +26,9 @@ def forget_traces() -> None:
                     value.clear_cache()
 
 
-def forget_programs(above: int) -> None:
-    """Drop JAX's compiled programs, and hand free memory back, if the process has more than ``above`` bytes."""
-    if not sys.platform.startswith("linux") or resident() <= above:
+def forget_programs(above: float) -> None:
+    """Drop JAX's compiled programs, and hand free memory back, if the process has more than a share of all memory."""
+    if not sys.platform.startswith("linux") or resident() <= above * machine():
         return
     import jax
 
