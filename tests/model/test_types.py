@@ -4,11 +4,11 @@ import re
 
 import mujoco
 import pytest
-
-import fphys  # noqa: F401
 from fphys.kernels.particles import materials
 from fphys.kernels.rigid.collide import shapes
 from fphys.kernels.rigid.tree import kinematics
+
+import fphys  # noqa: F401
 from fphys.model.structure import GeomType, Integrator, JointType
 from fphys.particles import mpm
 
