@@ -429,7 +429,11 @@ def without_derivative(name: str, fn: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def worldwise(fn: F) -> F:
-    """Decorator of operations from worlds to worlds: :func:`reverse_only`, and :func:`by_devices`."""
+    """Decorator of an operation from worlds to worlds: it also takes arrays that lie in a mesh with explicit axes.
+
+    Its arguments and results are trees of arrays with the world axis first. Inside, the mesh's axes are automatic, and
+    results are spread as the world axis of the arguments. Forward mode raises, as for :func:`reverse_only`.
+    """
     return spread.by_devices(reverse_only(fn))
 
 
