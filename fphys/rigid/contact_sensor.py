@@ -10,7 +10,7 @@ from ..math import einsum
 from .collide.collision import Contacts
 from .collide.pairs import geoms_of
 from .collide.rays import inside
-from .measure import BODY, GEOM, SITE, XBODY, Scene
+from .measure import BODY, GEOM, SITE, XBODY, Scene, hanging
 
 Array = jax.Array
 
@@ -88,10 +88,7 @@ def _owned(scene: Scene, kind: int, index: int) -> Array:
     elif kind == BODY:
         found = s.geom.body == index
     elif kind == XBODY:
-        hanging = np.zeros(s.nbody, bool)
-        for body in range(s.nbody):  # parents come before their children
-            hanging[body] = body == index or (body > 0 and hanging[s.body.parent[body]])
-        found = hanging[s.geom.body]
+        found = hanging(s, np.array([index]))[0, s.geom.body]
     else:
         found = np.ones(s.ngeom, bool)
     return jnp.asarray(found)

@@ -12,6 +12,7 @@ from ..bridge import warp_op
 from ..math import einsum, quat_unit, rotate
 from ..model import Model, State
 from ..model.sensors import SensorType
+from ..model.structure import Structure
 from . import stages
 from .collide import collision
 from .collide.pairs import geoms_of
@@ -83,6 +84,15 @@ class Pulls(NamedTuple):
     pos: Array  # (world, k, 3)
     force: Array  # [N], (world, k, 3)
     torque: Array  # about the point [N m], (world, k, 3)
+
+
+def hanging(structure: Structure, body: np.ndarray) -> np.ndarray:
+    """The bodies in each subtree, the root included, bool, shape (k, body)."""
+    parent = structure.body.parent
+    member = np.eye(parent.size, dtype=bool)
+    for b in range(parent.size - 1, 0, -1):
+        member[parent[b]] |= member[b]
+    return member[body]
 
 
 class Scene:

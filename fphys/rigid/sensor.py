@@ -20,7 +20,7 @@ from .collide.rays import Met, first_met, geoms, inside, ray_lengths, shapes
 from .contact_sensor import contact_readings
 from .forces.actuation import generalized_force
 from .forward import check_inputs, screen
-from .measure import Placed, Scene
+from .measure import Placed, Scene, hanging
 from .stages import Loads, actuated
 
 Array = jax.Array
@@ -234,19 +234,10 @@ def _limit(kind: int, name: str) -> Rule:
 # --- bodies and subtrees ------------------------------------------------------------------------
 
 
-def _hanging(scene: Scene, body: np.ndarray) -> np.ndarray:
-    """The bodies in each subtree, the root included, bool, shape (k, body)."""
-    parent = scene.model.structure.body.parent
-    member = np.eye(parent.size, dtype=bool)
-    for b in range(parent.size - 1, 0, -1):
-        member[parent[b]] |= member[b]
-    return member[body]
-
-
 def _subtree_means(scene: Scene, which: np.ndarray) -> tuple[Array, Array, Array]:
     """Membership times mass (world, k, body), mean position and mean velocity (world, k, 3)."""
     body, b = scene.model.structure.sensor.target[which], scene.bodies
-    weight = scene.constant(_hanging(scene, body))[None] * b.mass[:, None]
+    weight = scene.constant(hanging(scene.model.structure, body))[None] * b.mass[:, None]
     total = weight.sum(-1)
     empty = total < _TINY
     share = weight / jnp.where(empty, 1.0, total)[..., None]
@@ -265,7 +256,7 @@ def _subtree_velocity(scene: Scene, which: np.ndarray) -> Array:
 def _subtree_angular_momentum(scene: Scene, which: np.ndarray) -> Array:
     """Angular momentum about the subtree's centre of mass."""
     weight, centre, mean = _subtree_means(scene, which)
-    b, member = scene.bodies, _hanging(scene, scene.model.structure.sensor.target[which])
+    b, member = scene.bodies, hanging(scene.model.structure, scene.model.structure.sensor.target[which])
     arm, relative = b.frame.pos[:, None] - centre[:, :, None], b.frame.velocity[:, None] - mean[:, :, None]
     return (weight[..., None] * jnp.cross(arm, relative)).sum(2) + matmul(scene.constant(member), b.turning)
 
@@ -281,7 +272,7 @@ def _interaction(scene: Scene, which: np.ndarray) -> tuple[Array, Array]:
     torque = scene.turn_inertia(b.frame, b.frame.spin_rate) + jnp.cross(b.frame.spin, b.turning)
     if scene.loads.wrench is not None:
         force, torque = force - scene.loads.wrench[..., :3], torque - scene.loads.wrench[..., 3:]
-    member = _hanging(scene, at.body)
+    member = hanging(scene.model.structure, at.body)
     member[:, 0] = False  # loads on the world body do not count
     share = scene.constant(member)
     total = matmul(share, force)

@@ -214,7 +214,10 @@ def test_in_single_precision():
 
 @pytest.mark.parametrize(("mass", "bound"), [(0.01, 4e-3), (0.001, 2e-2)])
 def test_light_bodies_in_single_precision(mass: float, bound: float):
-    """Balls of 10 and 1 g fall on elements of a kilogramme: their velocities are those of float64, and stay so."""
+    """Balls of 10 and 1 g fall on elements of a kilogramme: their velocities are those of float64, and stay so.
+
+    Twice what rounding makes; 65 and 210 mm/s where the iteration ends as soon as the solid is balanced.
+    """
     density = mass / (4 / 3 * np.pi * 0.1**3)
     fallen = {}
     for dtype in (jnp.float32, jnp.float64):

@@ -50,7 +50,14 @@ def test_explicit_axes_for_what_reads_and_resets_worlds():
 
     def read(state: Any, mask: Any) -> Any:
         state = fphys.reset(model, state, mask)
-        return state.qpos, fphys.sensors(model, state), fphys.mass_matrix(model, state), fphys.kinematics(model, state)
+        soft = fphys.contacts_from_distance(0.01)(model, state)
+        return (
+            soft,
+            state.qpos,
+            fphys.sensors(model, state),
+            fphys.mass_matrix(model, state),
+            fphys.kinematics(model, state),
+        )
 
     expected = read(state, mask)
     with jax.set_mesh(EXPLICIT):

@@ -153,7 +153,7 @@ def test_no_ray_slips_through(dtype: str):
     found = np.asarray(fphys.sensors(model, fphys.init(model, 1)))[0]
     heights = 0.7 * np.asarray(model.hfield.data).reshape(7, 12)
     corners = 3.0 - found.reshape(25, 45)[::4, ::4]
-    np.testing.assert_allclose(corners, np.vstack(heights), atol={"float64": 1e-14, "float32": 1e-6}[dtype])
+    np.testing.assert_allclose(corners, heights, atol={"float64": 1e-14, "float32": 1e-6}[dtype])
     assert found.min() >= 3.0 - heights.max() - 1e-6 and found.max() <= 3.0 - heights.min() + 1e-6
 
     ring = trimesh.creation.torus(1.0, 0.4, major_sections=12, minor_sections=7)
@@ -181,6 +181,33 @@ def test_heights_of_level_ground_have_gradients():
 
     slope = jax.grad(total)(jnp.zeros_like(model.hfield.data))
     assert float(slope.sum()) == pytest.approx(-50 * 0.7 * np.sqrt(1.05), rel=1e-9)
+
+
+@pytest.mark.parametrize("dtype", ["float64", "float32"])
+def test_no_ray_slips_through_a_sheet_far_away(dtype: str):
+    """Aimed at its inner corners from 500 m, where float32 rounds a box of the tree away."""
+    n = 9
+    x, y = (a.ravel() for a in np.meshgrid(np.linspace(-1, 1, n), np.linspace(-1, 1, n)))
+    corner = np.arange(n * n).reshape(n, n)[:-1, :-1].ravel()[:, None]
+    faces = np.concatenate([corner + [0, 1, n], corner + [1, n + 1, n]])
+    vertices, numbers = np.c_[x, y, 0 * x], []
+    for array in (vertices, faces):
+        numbers.append(" ".join(map(repr, np.ravel(array).tolist())))
+    inner = vertices[(np.abs(x) < 1) & (np.abs(y) < 1)]
+    rng = np.random.default_rng(9)
+    away = rng.standard_normal((20, 3)) * [0.3, 0.3, 0.0] + [0.0, 0.0, 1.0]
+    start = (inner[None] + 500 * away[:, None]).reshape(-1, 3)
+    ray = np.broadcast_to(-away[:, None], (20, len(inner), 3)).reshape(-1, 3)
+    sites = "".join(
+        f'<site name="{i}" pos="{p[0]} {p[1]} {p[2]}" zaxis="{d[0]} {d[1]} {d[2]}"/>'
+        for i, (p, d) in enumerate(zip(start.tolist(), ray.tolist(), strict=True))
+    )
+    eyes = "".join(f'<rangefinder site="{i}"/>' for i in range(len(start)))
+    sheet = f'<asset><mesh name="sheet" inertia="shell" vertex="{numbers[0]}" face="{numbers[1]}"/></asset>'
+    body = '<body><geom type="mesh" mesh="sheet" contype="0" conaffinity="0"/></body>'
+    xml = f"<mujoco>{sheet}<worldbody>{sites}{body}</worldbody><sensor>{eyes}</sensor></mujoco>"
+    found = np.asarray(fphys.sensors(model := fphys.load(xml, dtype=dtype), fphys.init(model, 1)))[0]
+    np.testing.assert_allclose(found, 500 * np.repeat(np.linalg.norm(away, axis=1), len(inner)), rtol=1e-6)
 
 
 @pytest.mark.parametrize("dtype", ["float64", "float32"])

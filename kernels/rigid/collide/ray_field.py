@@ -6,14 +6,12 @@ box, 1 to 4 are the sides at the ends of x and y, and 5 + k is the top of prism 
 
 import warp as wp
 
-from ..._precision import real, tolerance, vec2, vec3, vec4
+from ..._precision import real, vec2, vec3, vec4
 from .prism import prism_of
-from .ray_shapes import FAR, TINY, first_crossing, in_box, in_slab
+from .ray_shapes import FAR, SAME, TINY, first_crossing, in_box, in_slab
 
 BASE = wp.constant(0)
 PRISMS = wp.constant(5)
-SAME = wp.constant(tolerance(1.0e-12, 1.0e-5))
-"""Relative difference of two distances that rounding makes."""
 
 
 @wp.struct

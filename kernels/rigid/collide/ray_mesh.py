@@ -2,12 +2,9 @@
 
 import warp as wp
 
-from ..._precision import real, tolerance, vec3
+from ..._precision import real, vec3
 from ...math import unit
-from .ray_shapes import TINY, in_box
-
-SAME = wp.constant(tolerance(1.0e-14, 1.0e-6))
-"""Relative difference of two distances that rounding makes."""
+from .ray_shapes import SAME, TINY, in_box
 
 
 @wp.struct

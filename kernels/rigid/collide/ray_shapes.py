@@ -6,13 +6,16 @@ is a miss.
 
 import warp as wp
 
-from ..._precision import real, vec3
+from ..._precision import real, tolerance, vec3
 from .shapes import BOX, CAPSULE, CYLINDER, ELLIPSOID, PLANE, SPHERE
 
 TINY = wp.constant(real(1.0e-15))
 """MuJoCo's mjMINVAL: a direction, or a discriminant, that is none."""
 FAR = wp.constant(real(1.0e15))
 """Beyond all distances."""
+
+SAME = wp.constant(tolerance(1.0e-12, 1.0e-5))
+"""Relative difference of two distances that rounding makes."""
 
 
 @wp.func
