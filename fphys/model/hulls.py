@@ -5,7 +5,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ..errors import UnsupportedError
-from .pairs import CONVEX, HFIELDS, met
+from .pairs import CONVEX, HFIELDS, lower_first, met, of_kinds
+from .sensors import measured_pairs
 from .structure import GeomType, Hulls, Ints
 
 _PARTS = {GeomType.SPHERE: 1, GeomType.CAPSULE: 3, GeomType.ELLIPSOID: 1, GeomType.CYLINDER: 7, GeomType.BOX: 26}
@@ -45,8 +46,12 @@ class _Hull(NamedTuple):
 
 
 def read_hulls(m: Any, disabled: frozenset[str]) -> Hulls:
-    """The hulls of the meshes among the geoms that may touch."""
+    """The hulls of the meshes among the geoms that may touch, or whose distance a sensor measures."""
     pair, touching = met(m, disabled)
+    measured = np.concatenate([pair[:0], *(measured_pairs(m, i) for i in range(m.nsensor))])
+    measured = lower_first(measured, m.geom_type)
+    measured = measured[of_kinds(measured, m.geom_type)[1] > 0]
+    pair, touching = np.concatenate([pair, measured]), np.union1d(touching, measured)
     geoms = touching[m.geom_type[touching] == GeomType.MESH]
     first, radius = np.full(m.ngeom, -1, np.int32), np.zeros(m.ngeom)
     radius[geoms] = m.geom_rbound[geoms]

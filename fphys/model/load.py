@@ -25,7 +25,7 @@ from .memory import NO_MEMORY, with_less
 from .meshes import read_meshes
 from .model import Model
 from .pairs import apart, contact_pairs, is_sparse, reach
-from .sensors import read_sensors
+from .sensors import read_cameras, read_sensors
 from .source import held, leaf_values, read_field
 from .state import State
 from .structure import (
@@ -351,6 +351,7 @@ def _structure(m: Any, disabled: frozenset[str]) -> Structure:
             actearly=flags(m.actuator_actearly),
         ),
         sensor=read_sensors(m),
+        camera=read_cameras(m),
         integrator=Integrator(m.opt.integrator),
         cone=int(m.opt.cone),
         sparse=is_sparse(m, disabled),

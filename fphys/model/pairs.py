@@ -54,6 +54,12 @@ def apart(m: Any) -> np.ndarray:
     return np.unique(np.minimum(low, high) * m.nbody + np.maximum(low, high)).astype(np.int32)
 
 
+def lower_first(pair: np.ndarray, types: np.ndarray) -> np.ndarray:
+    """Pairs of geoms, that of lower type first, shape (pair, 2)."""
+    a, b = pair.T
+    return np.where((types[a] <= types[b])[:, None], pair, pair[:, ::-1])
+
+
 def candidates(m: Any, disabled: frozenset[str] = frozenset()) -> np.ndarray:
     """Pairs of geoms that MuJoCo could collide, lower geom type first, shape (pair, 2).
 
@@ -75,7 +81,7 @@ def candidates(m: Any, disabled: frozenset[str] = frozenset()) -> np.ndarray:
         left_out = np.isin(code(body[i], body[other], m.nbody), excluded)
         other = other[~left_out & ~np.isin(code(i, other, m.ngeom), listed)]
         found = np.stack([np.full_like(other, i), other], 1).astype(np.int32)
-        pairs.append(np.where((m.geom_type[i] <= m.geom_type[other])[:, None], found, found[:, ::-1]))
+        pairs.append(lower_first(found, m.geom_type))
     return np.concatenate(pairs)
 
 
@@ -117,8 +123,7 @@ def condim(pair: np.ndarray, condims: np.ndarray, priority: np.ndarray) -> np.nd
 def named(m: Any) -> tuple[np.ndarray, np.ndarray]:
     """Pairs that the file names, lower geom type first, shape (named, 2), and their indices, shape (named,)."""
     pairs = np.stack([m.pair_geom1, m.pair_geom2], -1).astype(np.int32).reshape(-1, 2)
-    swap = m.geom_type[pairs[:, 0]] > m.geom_type[pairs[:, 1]]
-    return np.where(swap[:, None], pairs[:, ::-1], pairs), np.arange(m.npair, dtype=np.int32)
+    return lower_first(pairs, m.geom_type), np.arange(m.npair, dtype=np.int32)
 
 
 def contact_pairs(m: Any, disabled: frozenset[str]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -168,8 +173,7 @@ def met(m: Any, disabled: frozenset[str]) -> tuple[np.ndarray, np.ndarray]:
         return pair, np.unique(pair)
     found = meetings(reach(m, disabled), m.geom_type, m.geom_dataid)
     pair = found.pair.astype(np.int32)
-    ordered = m.geom_type[pair[:, 0]] <= m.geom_type[pair[:, 1]]
-    return np.where(ordered[:, None], pair, pair[:, ::-1]), np.flatnonzero(np.isin(found.first[found.group], pair))
+    return lower_first(pair, m.geom_type), np.flatnonzero(np.isin(found.first[found.group], pair))
 
 
 def rows(condims: np.ndarray, elliptic: bool) -> np.ndarray:
@@ -185,18 +189,24 @@ class Slots(NamedTuple):
     count: np.ndarray
 
 
-def of_kinds(pair: np.ndarray, types: np.ndarray) -> np.ndarray:
-    """Source of each pair, and its most contact points, 0 if it is not simulated, shape (2, pair)."""
+def of_kinds(pair: np.ndarray, types: np.ndarray, nearest: bool = False) -> np.ndarray:
+    """Source of each pair, and its most contact points, 0 if it is not simulated, shape (2, pair).
+
+    ``nearest``: they are to be the points nearest to each other, also of boxes that are apart.
+    """
     table = np.zeros((2, SDF + 1, SDF + 1), np.int32)
     for i, kinds in enumerate(SOURCES):
         for (a, b), number in kinds.items():
             table[:, a, b] = i, number
+    if nearest:
+        table[:, BOX, BOX] = SOURCES.index(CONVEX), 1
     return table[:, types[pair[:, 0]], types[pair[:, 1]]]
 
 
-def slots(pair: np.ndarray, types: np.ndarray) -> Slots:
-    """Slots of every pair: one for each possible contact, consecutive, numbered separately for each source."""
-    source, count = of_kinds(pair, types)
+def slots(structure: Structure) -> Slots:
+    """Slots of every listed pair: one for each possible contact, consecutive, numbered separately for each source."""
+    k = pair_kinds(structure)
+    source, count = k.source, k.count
     first = np.zeros_like(count)
     for i in range(len(SOURCES)):
         own = count[source == i]
@@ -229,12 +239,12 @@ def pair_kinds(structure: Structure) -> Kinds:
     g = structure.geom
     if not structure.sparse:
         every, one = np.arange(structure.ngeom), np.ones(len(g.pair), np.int64)
-        source, count = of_kinds(g.pair, g.type)
+        source, count = of_kinds(g.pair, g.type, g.nearest)
         return Kinds(every, np.zeros_like(g.type), 0, g.pair, one, source, count, g.pair_condim)
     met = meetings(g.reach, g.type, g.condim, g.priority)
     n = len(met.first)
     pair = met.first[np.stack(np.divmod(np.arange(n * n), max(n, 1)), -1)].astype(np.int32)
-    pair = np.where((g.type[pair[:, 0]] <= g.type[pair[:, 1]])[:, None], pair, pair[:, ::-1])
+    pair = lower_first(pair, g.type)
     dim = condim(pair, g.condim, g.priority).astype(np.int32)
     source, count = of_kinds(pair, g.type)
     return Kinds(met.first[met.group], met.group, n, pair, met.number.ravel(), source, count, dim)

@@ -118,6 +118,7 @@ class Geoms:
     named: Ints  # (nnamed,) index in model.pair of the named pairs, which come last
     fluid: Ints  # geoms whose shape the medium acts on, rather than on their body's box of equal inertia
     grid: Ints  # (ngeom, 4) for a height field: its index, rows and columns, first in model.hfield.data; else -1
+    nearest: bool = False  # whether contacts are the points of a pair that are nearest to each other, alone
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -247,8 +248,23 @@ class Sensors:
     zone: Ints  # (nsensor,) GeomType of the site whose volume a touch, insidesite or contact sensor watches, or -1
     zone_size: np.ndarray  # (nsensor, 3) float, its size [m]
     contact: Ints  # (nsensor, 2) of a contact sensor: bits of what it reports, and how it chooses among contacts
+    data: Ints  # (nsensor,) of a rangefinder: bits of what it reports
+    pair: Ints  # (n, 2) geoms whose distance is measured, the pairs of one sensor after those of another
+    pair_adr: Ints  # (nsensor + 1,) the pairs of sensor i are pair[pair_adr[i]:pair_adr[i + 1]]
+    within: np.ndarray  # (nsensor,) float: distance up to which they are measured [m]
     visible: Ints  # geoms that rays hit
     missing: tuple[str, ...]  # (nsensor,) why the sensor is not simulated, or ""
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Cameras:
+    """Cameras that are fixed to bodies. Theirs is the plane x, y; they look along -z."""
+
+    body: Ints  # (ncam,)
+    pos: np.ndarray  # (ncam, 3) float64, in the body's frame [m]
+    quat: np.ndarray  # (ncam, 4) float64
+    resolution: Ints  # (ncam, 2) pixels in width and height
+    focal: np.ndarray  # (ncam, 2) float64, focal lengths [pixels]
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -270,6 +286,7 @@ class Structure:
     tendon: Tendons
     actuator: Actuators
     sensor: Sensors
+    camera: Cameras
     integrator: Integrator
     cone: int  # mujoco.mjtCone: 0 pyramidal, 1 elliptic
     sparse: bool  # whether no matrices and no pairs are stored: the file says so, or it is large (see pairs.py)

@@ -11,10 +11,11 @@ import numpy as np
 from ..bridge import warp_op
 from ..math import einsum, quat_unit, rotate
 from ..model import Model, State
-from ..model.sensors import SensorType
+from ..model.sensors import APART, SensorType
 from ..model.structure import Structure
 from . import stages
 from .collide import collision
+from .collide.apart import Apart, apart
 from .collide.pairs import geoms_of
 from .forces.actuation import Transmissions, actuator_force, transmissions
 from .forces.tendon import segments
@@ -28,7 +29,7 @@ from .tree.kinematics import motions
 
 Array = jax.Array
 
-BODY, XBODY, GEOM, SITE = 1, 2, 5, 6  # mjtObj: a body's inertial frame, its frame, a geom, a site
+BODY, XBODY, GEOM, SITE, CAMERA = 1, 2, 5, 6, 7  # mjtObj: a body's inertial frame, its frame, a geom, ...
 ACCELERATED = (SensorType.ACCELEROMETER, SensorType.FRAMELINACC, SensorType.FRAMEANGACC)
 WEIGHED = (SensorType.FORCE, SensorType.TORQUE)
 
@@ -102,7 +103,8 @@ class Scene:
         self.model, self.state, self.loads = model, state, loads
         self.worlds, self.real = state.qpos.shape[0], state.qpos.dtype
         sensor = model.structure.sensor
-        self._spatial = np.unique(wanted[np.isin(sensor.kind[wanted], (BODY, XBODY, GEOM, SITE))])
+        self._spatial = np.unique(wanted[np.isin(sensor.kind[wanted], (BODY, XBODY, GEOM, SITE, CAMERA))])
+        self._apart = np.unique(wanted[np.isin(sensor.type[wanted], APART)])
         self._felt = bool(np.isin(sensor.type[wanted], ACCELERATED).any())
         self._weighed = bool(np.isin(sensor.type[wanted], WEIGHED).any())
 
@@ -118,7 +120,7 @@ class Scene:
         return jnp.asarray(values, self.real)
 
     def place(self, kind: np.ndarray, index: np.ndarray, accelerated: bool) -> Placed:
-        """Poses and motion of bodies, geoms and sites; each is computed once."""
+        """Poses and motion of bodies, geoms, sites and cameras; each is computed once."""
         s, model = self.model.structure, self.model
         every = np.arange(s.nbody)
         none = self.constant(np.zeros((1, s.nbody, 3))), self.constant(np.tile(np.eye(4)[0], (1, s.nbody, 1)))
@@ -127,6 +129,7 @@ class Scene:
             XBODY: (every, *none),
             GEOM: (s.geom.body, model.geom.pos, model.geom.quat),
             SITE: (s.site.body, model.site.pos, model.site.quat),
+            CAMERA: (s.camera.body, self.constant(s.camera.pos[None]), self.constant(s.camera.quat[None])),
         }
         pairs, back = np.unique(np.stack([kind, index], 1), axis=0, return_inverse=True)
         groups = [(tables[k], pairs[pairs[:, 0] == k, 1]) for k in np.unique(pairs[:, 0])]  # in the order of the pairs
@@ -160,6 +163,17 @@ class Scene:
     def reference(self) -> Placed:
         """Their reference frames."""
         return self._sensed[self._spatial.size :]
+
+    @functools.cached_property
+    def apart(self) -> tuple[dict[int, np.ndarray], Apart]:
+        """Distances of the geoms that sensors measure, each pair once, and which of them are those of a sensor."""
+        s = self.model.structure.sensor
+        rows = {int(i): np.arange(*s.pair_adr[i : i + 2].tolist()) for i in self._apart}
+        asked = [np.column_stack([s.pair[own], np.full(own.size, s.within[i])]) for i, own in rows.items()]
+        pairs, back = np.unique(np.concatenate(asked), axis=0, return_inverse=True)
+        ends = np.cumsum([own.size for own in rows.values()])
+        which = dict(zip(rows, np.split(back.reshape(-1), ends[:-1]), strict=True))
+        return which, apart(self.model, self.state, pairs[:, :2].astype(int), pairs[:, 2])
 
     @functools.cached_property
     def _solution(self) -> tuple[Array, Info]:

@@ -16,8 +16,10 @@ from ..errors import UnsupportedError
 from ..math import einsum, matmul, quat_mul, quat_unit, rotate
 from ..model import Model, State
 from ..model.sensors import SensorType
-from .collide.rays import Met, first_met, geoms, inside, ray_lengths, shapes
+from .camera_sensor import projections, ranges
+from .collide.rays import Met, inside, ray_lengths, shapes
 from .contact_sensor import contact_readings
+from .distance_sensor import distances, normals, segments
 from .forces.actuation import generalized_force
 from .forward import check_inputs, screen
 from .measure import Placed, Scene, hanging
@@ -48,9 +50,9 @@ def sensors(
     the subtree of the site's body and its parent, in the site's frame: wrenches, contacts, connections, welds and the
     pull of spatial tendons come from outside. For a site on the world body it is that of all trees,
     with torques about the site (MuJoCo adds up torques about each tree's own centre of mass). A rangefinder without a
-    hit reads -1. A sensor's ``cutoff`` bounds its readings. They are computed whenever this is called, also if the file
-    says ``<flag sensor="disable"/>``. A faulty world reads as if it were at the reference
-    position, at rest.
+    hit reads -1. A distance is negative where two things overlap: the least way that parts them. A sensor's ``cutoff``
+    bounds its readings. They are computed whenever this is called, also if the file says
+    ``<flag sensor="disable"/>``. A faulty world reads as if it were at the reference position, at rest.
 
     Args:
         model, state, ctrl, wrench, force: as in :func:`fphys.step`; loads affect only accelerations and forces.
@@ -61,12 +63,13 @@ def sensors(
         Gradients flow from every reading to everything that it depends on: those of accelerations, forces, torques and
         touch through the implicit rule of :func:`fphys.forward`, at a frozen contact set, those of limits through the
         active limits. They do not flow through insidesite, nor through the choice of the contacts that lie in a touch
-        sensor's volume or that a contact sensor reports; a rangefinder's gradients are those of the geom that it hits.
+        sensor's volume or that a contact sensor reports. A rangefinder's gradients are those of the geom that it hits,
+        a distance's those of the parts that are nearest to each other.
         A contact sensor without a reduction takes the first contacts in the order of this model's pairs, not MuJoCo's.
 
     Raises:
-        UnsupportedError: a requested sensor is not simulated (cameras, tactile sensors, plug-ins, distances between
-            geoms, delays); the error names all of them. Loading such a model raises no error.
+        UnsupportedError: a requested sensor is not simulated (tactile and user sensors, plug-ins, delays, cameras
+            that follow a body); the error names all of them. Loading such a model raises no error.
         ModelError: there is no sensor of that name.
     """
     loads = check_inputs(model, state, Loads(ctrl, wrench, force))
@@ -134,13 +137,10 @@ def _frame_quaternion(scene: Scene, which: np.ndarray) -> Array:
 def _frame_axis(axis: int) -> Rule:
     def rule(scene: Scene, which: np.ndarray) -> Array:
         at, reference = _frames(scene, which)
-        return reference.local(_axis(scene, at, axis))
+        along = jnp.broadcast_to(scene.constant(np.eye(3)[axis]), at.pos.shape)
+        return reference.local(rotate(at.quat, along))
 
     return rule
-
-
-def _axis(scene: Scene, at: Placed, axis: int) -> Array:
-    return rotate(at.quat, jnp.broadcast_to(scene.constant(np.eye(3)[axis]), at.pos.shape))
 
 
 def _frame_linear_velocity(scene: Scene, which: np.ndarray) -> Array:
@@ -333,14 +333,6 @@ def _inside_site(scene: Scene, which: np.ndarray) -> Array:
     return _by_zone(scene, which, inside, point).astype(scene.real)
 
 
-def _rangefinder(scene: Scene, which: np.ndarray) -> Array:
-    """Distance along the site's z axis to the first geom that is not on its own body; -1 if there is none."""
-    s, model, (at, _) = scene.model.structure, scene.model, _frames(scene, which)
-    seen = s.sensor.visible
-    there, own, rays = geoms(model, seen), at.body[:, None] == s.geom.body[seen], (at.pos, _axis(scene, at, 2))
-    return ray_lengths(model, scene.state, there, first_met(model, scene.state, there, own, *rays), *rays)
-
-
 def _of_world(value: Callable[[Scene], Array]) -> Rule:
     return lambda scene, which: jnp.broadcast_to(value(scene)[:, None], (scene.worlds, which.size))
 
@@ -378,7 +370,11 @@ RULES: dict[SensorType, Rule] = {
     SensorType.TOUCH: _touch,
     SensorType.INSIDESITE: _inside_site,
     SensorType.CONTACT: contact_readings,
-    SensorType.RANGEFINDER: _rangefinder,
+    SensorType.RANGEFINDER: ranges,
+    SensorType.CAMPROJECTION: projections,
+    SensorType.DISTANCE: distances,
+    SensorType.NORMAL: normals,
+    SensorType.FROMTO: segments,
     SensorType.CLOCK: _of_world(lambda scene: scene.state.time),
     SensorType.E_POTENTIAL: _of_world(lambda scene: scene.energy[0]),
     SensorType.E_KINETIC: _of_world(lambda scene: scene.energy[1]),

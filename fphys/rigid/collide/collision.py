@@ -91,7 +91,7 @@ def detect(
     t = stages.types(state.qpos)
     geoms = {"kind": s.geom.type, "size": model.geom.size, "pos": poses.pos, "quat": poses.quat}
     hulls = _hulls(model, state)
-    several = int("multiccd" not in s.disabled)
+    several = int("multiccd" not in s.disabled and not s.geom.nearest)
     sources = (
         ("plane", [geoms]),
         ("primitives", [geoms]),
@@ -113,7 +113,7 @@ def detect(
             first[i], size = slot, own.size * mine.max()
         else:
             own = np.flatnonzero(mine).astype(np.int32)
-            slot = slots(s.geom.pair, s.geom.type).first[own]
+            slot = slots(s).first[own]
             first[0, own], size = slot, mine.sum()
         features[name] = launch.scratch((launch.worlds, int(size)), t.integer)
         lanes = team.lanes(launch, own.size)
@@ -319,11 +319,13 @@ _near_contacts_op = warp_op(
 )
 
 
-def contacts(model: Model, state: State, given: Contacts | None = None) -> Contacts:
+def contacts(model: Model, state: State, given: Contacts | None = None, within: Array | None = None) -> Contacts:
     """The contacts of a state, without solving for their forces.
 
     Args:
         given: a contact set; its pairs and features are kept instead of being detected.
+        within: distance below which a contact of each pair is reported [m], (1 | world, pair); by default margin and
+            gap. Not for sparse models.
 
     Returns:
         Contacts. Gradients flow from distance, position and frame, tangents included, to the state and to the
@@ -332,7 +334,7 @@ def contacts(model: Model, state: State, given: Contacts | None = None) -> Conta
     """
     if given is None:
         candidate = near_pairs(model, state)[0] if model.structure.sparse else None
-        distance = detection_distance(model, candidate)
+        distance = detection_distance(model, candidate) if within is None else within
         candidate = jnp.arange(distance.shape[1], dtype=jnp.int32)[None] if candidate is None else candidate
         pair, feature, _, _ = _detect_op(*jax.lax.stop_gradient((model, state, candidate, distance)))
     else:
