@@ -13,6 +13,7 @@ from .case import Case, Workload
 from .coupled import coupling_cases
 from .crowds import crowd_cases
 from .deformables import deformable_cases
+from .distances import distance_cases
 from .environments import environment_cases
 from .mixed import mixed_cases
 from .particles_mpm import mpm_cases
@@ -70,5 +71,6 @@ CASES: list[Case] = [
     *mixed_cases(),
     *scene_cases(),
     *scan_cases(),
+    *distance_cases(),
     *distributed_cases(),
 ]

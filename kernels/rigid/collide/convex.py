@@ -133,8 +133,12 @@ def in_a_point(p: Part, q: Part) -> bool:
 
 
 @wp.func(inline=False)
-def settled(a: Solid, b: Solid, hulls: Hulls, start: vec3, size: real) -> Touch:
-    """The parts near a direction that touch: those along whose normal the gap is largest, and that reach it."""
+def settled(a: Solid, b: Solid, hulls: Hulls, start: vec3, size: real, alone: int) -> Touch:
+    """The parts near a direction that touch: those along whose normal the gap is largest, and that reach it.
+
+    No gap is larger than the distance of parts. Of geoms that are apart, parts that reach their gap are nearest: with
+    ``alone``, where it does not matter which of several such parts are found, the search ends there.
+    """
     best = Touch()
     best.n = start
     best.gap = -FAR
@@ -154,7 +158,7 @@ def settled(a: Solid, b: Solid, hulls: Hulls, start: vec3, size: real) -> Touch:
                     p = solid_part(a, hulls, i, 0)
                     q = solid_part(b, hulls, j, 0)
                     m, d, x = touch(p, q, n)
-                    if wp.dot(m, m) > real(0.5) and in_a_point(p, q):
+                    if d > best.gap - TIE * size and wp.dot(m, m) > real(0.5) and in_a_point(p, q):
                         gap = gap_along(a, b, hulls, m) - ball_of(a) - ball_of(b)
                         half = m * (real(0.5) * d)
                         error = wp.abs(gap - d) + outside(a, hulls, i, x - half) + outside(b, hulls, j, x + half)
@@ -169,6 +173,9 @@ def settled(a: Solid, b: Solid, hulls: Hulls, start: vec3, size: real) -> Touch:
                             best.gap = gap
                             best.error = error
                             moved = int(1)
+                    if alone == 1 and best.gap > real(0.0) and best.error < TIE * size:
+                        moved = int(0)
+                        break
     p = solid_part(a, hulls, best.first, 0)
     q = solid_part(b, hulls, best.second, 0)
     side = patch_side(a.kind)
@@ -240,7 +247,7 @@ def features(
             reach = margin + ball_of(a) + ball_of(b)
             far = farthest_apart(a, b, h, reach)
             if far.gap <= reach:
-                first = settled(a, b, h, far.n, size)
+                first = settled(a, b, h, far.n, size, 1 - several)
                 if first.gap < margin:
                     number = patches(kind1, kind2)
                     total = parts_number(kind1, h.number[g1, 9])

@@ -99,7 +99,7 @@ def features(
                             a.prism = p
                             far = farthest_apart(a, b, h, reach)
                             if far.gap <= reach:
-                                found = settled(a, b, h, far.n, least)
+                                found = settled(a, b, h, far.n, least, 0)
                                 if found.gap < margin:
                                     parts = (cell * total + found.second) * PARTS + found.first
                                     feature_out[world, count] = parts * number + found.patch

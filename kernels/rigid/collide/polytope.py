@@ -2,8 +2,8 @@
 
 The difference of two convex sets is convex, and the signed distance of the sets is that of the origin from it: the
 largest of the gaps along all directions n. A polytope of its points is pushed outwards (van den Bergen 2001) where it
-is nearest to the origin, or where the origin lies outside it most, until it no longer gives way. The direction found is
-where :mod:`convex` starts from, so that polytopes need not follow curved surfaces closely.
+is nearest to the origin, until it no longer gives way, or until a direction parts the sets: then a triangle approaches
+the origin. The direction found is where :mod:`convex` starts from, so that neither need follow curved surfaces closely.
 """
 
 import warp as wp
@@ -16,6 +16,8 @@ POINTS = wp.constant(40)
 FACES = wp.constant(76)
 GIVES = wp.constant(tolerance(1.0e-9, 1.0e-5))
 """How far a polytope must give way for the search to go on, in units of its size."""
+NEARS = wp.constant(real(1.0e-6))
+"""How much nearer a triangle must come to the origin for the search to go on, in the same units."""
 FAR = wp.constant(real(1.0e10))
 
 
@@ -159,11 +161,19 @@ def farthest_apart(a: Solid, b: Solid, hulls: Hulls, reach: real) -> Best:
     n = wp.normalize(n)
     axes = int(12)  # not constants: the loops are not to be unrolled
     vertices = int(4)
+    near = difference(a, b, hulls, n)
+    best = seen(best, n, near)
+    size = wp.length(near - difference(a, b, hulls, -n))
+    if best.gap > reach:
+        return best
     for k in range(axes):  # the axes of both, which symmetric geoms touch along
-        axis = rotate(wp.where(k < 6, a.turn, b.turn), unit(k % 3)) * wp.where(k % 6 < 3, real(1.0), real(-1.0))
-        best = seen(best, axis, difference(a, b, hulls, axis))
-        if best.gap > reach:
-            return best
+        if best.gap <= real(0.0):
+            axis = rotate(wp.where(k < 6, a.turn, b.turn), unit(k % 3)) * wp.where(k % 6 < 3, real(1.0), real(-1.0))
+            best = seen(best, axis, difference(a, b, hulls, axis))
+    if best.gap > reach:
+        return best
+    if best.gap > real(0.0):
+        return nearest_points(a, b, hulls, best, reach, NEARS * size)
     for k in range(vertices):  # a tetrahedron: each point as far as can be from those before it
         if k == 2:
             n = perpendicular(point[1] - point[0])
@@ -180,7 +190,7 @@ def farthest_apart(a: Solid, b: Solid, hulls: Hulls, reach: real) -> Best:
         if best.gap > reach:
             return best
     centre = (point[0] + point[1] + point[2] + point[3]) / real(4.0)
-    slack = GIVES * wp.length(point[1] - point[0])
+    slack = GIVES * size
     for k in range(vertices):
         corners = wp.vec3i((k + 1) % 4, (k + 2) % 4, (k + 3) % 4)
         m, h = plane_through(point[corners[0]], point[corners[1]], point[corners[2]], centre)
@@ -193,7 +203,7 @@ def farthest_apart(a: Solid, b: Solid, hulls: Hulls, reach: real) -> Best:
         height[k] = h
     faces = int(4)
     points = int(4)
-    searching = int(1)
+    searching = wp.where(best.gap > real(0.0), 0, 1)
     while searching == 1:
         f = int(0)
         for k in range(faces):
@@ -201,7 +211,7 @@ def farthest_apart(a: Solid, b: Solid, hulls: Hulls, reach: real) -> Best:
                 f = k
         w = difference(a, b, hulls, normal[f])
         best = seen(best, normal[f], w)
-        if best.gap > reach or wp.dot(w, normal[f]) - height[f] <= slack or points == POINTS:
+        if best.gap > wp.min(reach, real(0.0)) or wp.dot(w, normal[f]) - height[f] <= slack or points == POINTS:
             searching = 0
         else:
             edges = int(0)
@@ -243,5 +253,5 @@ def farthest_apart(a: Solid, b: Solid, hulls: Hulls, reach: real) -> Best:
                 if faces == 0:
                     searching = 0
     if best.gap > real(0.0):
-        best = nearest_points(a, b, hulls, best, reach, slack)
+        best = nearest_points(a, b, hulls, best, reach, NEARS * size)
     return best
