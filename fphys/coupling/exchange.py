@@ -30,7 +30,7 @@ from ..math import matmul, quat_turned, quat_unit, rotate
 from ..model import Model, State
 from ..model.arguments import whole_number
 from ..model.structure import JointType
-from ..particles.arguments import known
+from ..particles.arguments import known, several
 from ..particles.response import Response, through
 from ..rigid.forward import at_rest, check_inputs
 from ..rigid.inverse import mass_matrix
@@ -188,7 +188,7 @@ def step(
     ctrl: Array | None = None,
     wrench: Array | None = None,
     force: Array | None = None,
-    unmoved: str | Sequence[str | int] = (),
+    unmoved: str | int | Sequence[str | int] = (),
     surfaces: Surface | Sequence[Surface] | None = (),
 ) -> tuple[State, tuple[Any, ...]]:
     """Advance bodies and matter by one time step of the model. Pure; composes with jit, grad, vmap, scan, checkpoint.
@@ -198,7 +198,7 @@ def step(
         media: what the bodies push; each solver's ``timestep`` is the model's divided by ``substeps``.
         matter: the state of each medium.
         substeps: how many steps the matter takes.
-        unmoved: names or numbers of the bodies that push the matter but are not pushed by it.
+        unmoved: names or numbers, or one alone, of bodies that push the matter but are not pushed by it.
         surfaces: meshes among the media that hold particles of others (:class:`Surface`), one or several.
 
     Returns:
@@ -222,7 +222,7 @@ def held_step(
     matter: Sequence[Any],
     substeps: int,
     loads: Loads,
-    unmoved: str | Sequence[str | int] = (),
+    unmoved: str | int | Sequence[str | int] = (),
     surfaces: Surface | Sequence[Surface] | None = (),
 ) -> tuple[State, tuple[Any, ...], Array, Array]:
     """:func:`step`, the worlds that it held, bool, shape (world,), and the matter's mean wrench on all bodies.
@@ -233,8 +233,7 @@ def held_step(
     _expect_states(state, media, matter)
     if isinstance(substeps, bool) or not isinstance(substeps, int | np.integer) or substeps < 1:
         raise ValueError(f"substeps is {substeps!r}: give a whole number, one at least")
-    unmoved = (unmoved,) if isinstance(unmoved, str) else unmoved
-    still = frozenset(number_of(model, "body", b, "unmoved") for b in unmoved)
+    still = frozenset(number_of(model, "body", b, "unmoved") for b in several(unmoved))
     media = _bare(media)
     _expect_timesteps(model, media, substeps)
     media = tuple(medium.prepared(f"media[{i}]", model, matter[i]) for i, medium in enumerate(media))

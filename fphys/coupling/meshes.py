@@ -10,7 +10,7 @@ from .. import units
 from ..deformables import fem, fem_exchange, pbd
 from ..deformables.mesh import measures, shared
 from ..model import Model
-from ..particles.arguments import array
+from ..particles.arguments import array, several
 from ..particles.response import Response
 from ..tree import Tree, pytree, static
 from ..worlds import IDLE, Status
@@ -65,9 +65,12 @@ class PBD(Held, Tree):
     stops: ClassVar[Status] = IDLE
     symmetric: ClassVar[bool] = False
     params: pbd.Params
-    geoms: tuple[str | int, ...] = static()  # their names or numbers
+    geoms: Any = static()  # their names or numbers, or one alone
     pins: Any = None  # velocities of the pinned vertices [m/s], shape (pinned, dim) or (1 | world, pinned, dim)
     contact: str = static(default="separate")  # or "sticky"
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "geoms", several(self.geoms))
 
     def bodies(self, model: Model) -> set[int]:
         """Numbers of the bodies of its geoms.
@@ -134,8 +137,11 @@ class FEM(Held, Tree):
     stops: ClassVar[Status] = IDLE
     symmetric: ClassVar[bool] = True
     params: fem.Params
-    geoms: tuple[str | int, ...] = static()  # their names or numbers
+    geoms: Any = static()  # their names or numbers, or one alone
     pins: Any = None  # velocities of the pinned vertices [m/s], shape (pinned, dim) or (1 | world, pinned, dim)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "geoms", several(self.geoms))
 
     @property
     def explicit(self) -> bool:

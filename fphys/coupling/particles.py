@@ -14,7 +14,7 @@ from ..math import quat_mul, rotate
 from ..model import Model
 from ..model.structure import GeomType
 from ..particles import mpm, sph
-from ..particles.arguments import array, known, row
+from ..particles.arguments import array, known, row, several
 from ..particles.boundary import Collider, endless, local
 from ..particles.materials import column
 from ..particles.response import Response
@@ -41,8 +41,11 @@ class MPM(Tree):
     stops: ClassVar[Status] = Status.BADPARAM
     symmetric: ClassVar[bool] = False
     params: mpm.Params
-    geoms: tuple[str | int, ...] = static()  # their names or numbers
+    geoms: Any = static()  # their names or numbers, or one alone
     contact: str = static(default="separate")  # one of fphys.particles.boundary.CONTACTS
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "geoms", several(self.geoms))
 
     def bodies(self, model: Model) -> set[int]:
         """Numbers of the bodies of its geoms.
@@ -149,7 +152,14 @@ class SPH(Held, Tree):
     symmetric: ClassVar[bool] = False
     params: sph.Params
     walls: Any  # positions of wall particles in the frames of their bodies [m], shape (wall, 3), also in the plane
-    body: tuple[str | int, ...] = static()  # name or number of the body of each wall particle, 0 for the world
+    body: Any = static()  # name or number of the body of all wall particles, or one for each; 0: world
+
+    def __post_init__(self) -> None:
+        body = several(self.body)
+        if isinstance(self.body, str | int | np.integer):
+            listed = isinstance(self.walls, list | tuple)
+            body *= len(self.walls) if listed else (*np.shape(self.walls), 1)[0]
+        object.__setattr__(self, "body", body)
 
     def bodies(self, model: Model) -> set[int]:
         """Numbers of the bodies that carry its walls.

@@ -34,6 +34,11 @@ def array(name: str, value: Any, dtype: Any = None) -> Array:
     return jnp.asarray(value)
 
 
+def several(given: Any) -> tuple[Any, ...]:
+    """Names or numbers as a tuple; one alone is a tuple of one."""
+    return (given,) if isinstance(given, str) or not np.iterable(given) else tuple(given)
+
+
 def kind_of(value: Any) -> str:
     """The name of a value's type, with its module: solvers have laws of the same names."""
     return f"{type(value).__module__}.{type(value).__qualname__}".removeprefix("builtins.")

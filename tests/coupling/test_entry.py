@@ -1,6 +1,6 @@
 """Bodies that fall into water, against measurements: a wedge and a cylinder, in the plane; what a step takes."""
 
-from typing import Any
+from typing import Any, cast
 
 import jax
 import jax.numpy as jnp
@@ -175,6 +175,28 @@ def test_walls_have_names_and_may_be_lists():
     (medium,) = scene.media
     named = medium.replace(body=("ball",) * len(medium.body), walls=np.asarray(medium.walls).tolist())
     jax.tree.map(np.testing.assert_array_equal, step(scene, media=(named,)), step(scene))
+
+
+@pytest.mark.parametrize("kind", [coupling.MPM, coupling.PBD, coupling.FEM])
+def test_one_geom_needs_no_tuple(kind: Any):
+    box = '<worldbody><body name="plate"><geom name="box" size="1 1 1"/></body></worldbody>'
+    model, params = fphys.load(f"<mujoco>{box}</mujoco>"), cast(Any, None)
+    for one in ("box", 0, np.int64(0)):
+        alone, listed = kind(params, one), kind(params, (one,))
+        assert jax.tree.structure(alone) == jax.tree.structure(listed) == jax.tree.structure(kind(params, [one]))
+        assert hash(alone.geoms) == hash(listed.geoms) and alone.bodies(model) == {1}
+
+
+def test_one_body_may_carry_all_walls():
+    scene = in_sph()
+    (medium,) = scene.media
+    for walls in (medium.walls, units.length(medium.walls), list(medium.walls)):
+        for one in ("ball", 1):
+            alone = coupling.SPH(medium.params, walls, one)
+            listed = coupling.SPH(medium.params, walls, (one,) * len(medium.walls))
+            assert jax.tree.structure(alone) == jax.tree.structure(listed)
+            assert alone.prepared("it", scene.model, scene.matter[0]).body == medium.body
+    jax.tree.map(np.testing.assert_array_equal, step(scene, unmoved=1), step(scene, unmoved=("ball",)))
 
 
 def fluid_first(medium: Any) -> dict[str, Any]:
