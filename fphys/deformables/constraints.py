@@ -111,7 +111,8 @@ def shares(x: Array, topology: Topology) -> Array:
     A straight line or plane has none. In a rope (B in N m^2) the sum is the change of the tangent over the root of the
     length that belongs to the vertex. In a sheet (B in N m) it is the sum of cotangents across an edge, as in Bergou et
     al. (2006), exact if nothing stretches. These weigh what :func:`_hinges` finds, so that a sheet that is rolled up
-    about any of a triangle's edges has the energy B / (2 R^2) for each unit of area. Gradients flow.
+    about any of a triangle's edges has the energy B / (2 R^2) for each unit of area; about any other axis, too, if
+    the triangles are equilateral. Gradients flow.
     """
     if topology.corners == 3:
         s, factor = _hinges(x, topology, measures(x, topology.elements))
@@ -152,6 +153,9 @@ def _hinges(x: Array, topology: Topology, weight: Array) -> tuple[Array, Array]:
     plane. In each triangle the factors of its hinges solve sum_hinges w (sum_i s_i z_i)^2 = 1 for the directions of
     their edges; the other triangle of a hinge is laid into its plane. A hinge's factor is the sum of weight times w
     over its two triangles; the weight, (1 | world, triangle), is an area.
+
+    Three factors cannot be right about all axes, but for equilateral triangles. Where squares are halved by parallel
+    diagonals, one axis is 4 times as stiff as another, and no other factors make it less.
     """
     p = [x[:, topology.hinges[:, k]] for k in range(4)]
     edge = p[1] - p[0]

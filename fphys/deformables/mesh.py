@@ -293,8 +293,8 @@ def ball(radius: float, cells: int = 4) -> Mesh:
 def cloth(cells: tuple[int, int], size: tuple[float, float]) -> Mesh:
     """A rectangle of triangles in space, at z = 0, its lower corner at the origin.
 
-    Every other row of vertices is shifted by half a cell, so that a sheet bends alike in all directions. Best are equal
-    triangles: rows 0.87 times as high as a cell is wide.
+    Every other row of vertices is shifted by half a cell. With rows 0.87 times as high as a cell is wide the triangles
+    are equilateral, and the sheet bends alike in all directions; with others it does not.
 
     Args:
         cells: along a row, and rows. size: edges [m].

@@ -108,6 +108,34 @@ def test_a_rolled_sheet_of_equal_triangles_has_the_energy_of_a_plate(angle: floa
         assert energy == pytest.approx(0.5 * 0.75**0.5 * curvature**2, rel=1.2 / n)
 
 
+@pytest.mark.parametrize(
+    ("kind", "least", "most"),
+    [("equilateral", 0.95, 1.01), ("alternating", 0.95, 1.01), ("square", 0.81, 1.13), ("parallel", 0.72, 2.95)],
+)
+def test_the_stiffness_of_other_meshes_is_as_the_table_says(kind: str, least: float, most: float):
+    """Energy of a rolled sheet over that of a plate, over all axes."""
+    n = 24
+    number = np.arange((n + 1) ** 2).reshape(n + 1, n + 1)
+    a, b, c, d = (number[i : n + i, j : n + j].ravel() for i, j in ((0, 0), (1, 0), (1, 1), (0, 1)))
+    flat = mesh.box((n, n), (1.0, 1.0))
+    x = np.pad(flat.vertices, ((0, 0), (0, 1)))
+    sheet = {
+        "equilateral": mesh.cloth((n, n), (1.0, 0.75**0.5)),
+        "alternating": mesh.build(x, flat.elements),
+        "square": mesh.cloth((n, n), (1.0, 1.0)),
+        "parallel": mesh.build(x, np.concatenate([np.stack([a, b, c], 1), np.stack([a, c, d], 1)])),
+    }[kind]
+    x, topology = sheet.vertices, sheet.topology
+    k = constraints.hinge_stiffness(jnp.asarray(x)[None], topology, jnp.ones((1, len(sheet.elements))))[0]
+    found = []
+    for angle in np.radians(np.arange(0, 180, 5)):
+        along = x[:, 0] * np.cos(angle) + x[:, 1] * np.sin(angle)
+        bent = x + 0.5 * (along**2 / 1e3)[:, None] * [0.0, 0.0, 1.0]
+        fold = plain_fem.angles(jnp.asarray(bent), topology.hinges)
+        found.append(float((k * fold**2).sum()) * 1e6 / mesh.measures(x, sheet.elements).sum())
+    assert least < min(found) < least + 0.02 and most - 0.05 < max(found) < most
+
+
 def test_a_strip_sags_as_a_plate():
     """q L^4 / 8 B, for a strip clamped along an edge; the clamp ends in the middle of the first cell."""
     n, rows, thick, young = 10, 6, 0.01, 1e7
