@@ -157,7 +157,8 @@ def build(vertices: Any, elements: Any) -> Mesh:
 
     Raises:
         ModelError: a shape does not fit; or naming the vertex or element: NaN or infinite, out of range, twice in one
-            element, inside out, without extent, used by no element; or a side that belongs to three elements.
+            element, inside out, without extent, used by no element; an element that is there twice, or overlaps one
+            with which it shares a side; or a side that belongs to three elements.
     """
     x, e = np.asarray(vertices), np.asarray(elements)
     if x.ndim != 2 or x.shape[1] not in (2, 3):
@@ -188,12 +189,30 @@ def build(vertices: Any, elements: Any) -> Mesh:
     flat = np.abs(size) <= FLAT * longest ** (e.shape[1] - 1)
     _refuse(flat, name, "has no extent: it is degenerate", "remove it, or move its vertices apart", e)
     _refuse(size < 0, name, "is inside out", "swap two of its vertices", e)
+    _, first = np.unique(np.sort(e, axis=1), axis=0, return_index=True)
+    again = np.isin(np.arange(len(e)), first, invert=True)
+    _refuse(again, name, "has the vertices of another", "give each element once", e)
     topology = Topology(e, len(x))
     if e.shape[1] > 2:
-        _, count = topology._sides()
+        sides, count = topology._sides()
         many = (count > 2).reshape(e.shape[1], -1).any(0)
         _refuse(many, name, "has a side that belongs to three elements or more", "each side may join two at most", e)
+        if e.shape[1] == x.shape[1] + 1:
+            over = _turned_alike(sides).reshape(e.shape[1], -1).any(0)
+            _refuse(over, name, "overlaps another: both lie on one side of what they share", "remove one of them", e)
     return Mesh(x, topology)
+
+
+def _turned_alike(sides: np.ndarray) -> np.ndarray:
+    """Which sides are there twice with their vertices in the same sense, bool, shape (side,)."""
+    pairs = itertools.combinations(range(sides.shape[1]), 2)
+    odd = sum((sides[:, a] > sides[:, b]).astype(int) for a, b in pairs) % 2
+    keys = np.column_stack([np.sort(sides, axis=1), odd])
+    order = np.lexsort(keys.T)
+    pair = np.flatnonzero((keys[order[1:]] == keys[order[:-1]]).all(1))
+    found = np.zeros(len(sides), bool)
+    found[order[pair]] = found[order[pair + 1]] = True
+    return found
 
 
 def measures(vertices: Any, elements: np.ndarray) -> Any:
