@@ -168,8 +168,8 @@ def step(
     Args:
         force: on every vertex [N], shape (world, vertex, dim); axes 0 and 1 may have size 1. In the plane it is that
             of each metre of thickness.
-        actuation: stress of muscles in the material's own axes [Pa], shape (world, element, 3, 3), symmetric; axes 0
-            and 1 may have size 1. It adds F S F^T to the Kirchhoff stress; a muscle along a fibre d has S = a d d^T.
+        actuation: stress S of muscles in the material's own axes [Pa], shape (world, element, 3, 3); axes 0 and 1 may
+            have size 1. Its symmetric part adds F S F^T to the Kirchhoff stress: a d d^T is a muscle along a fibre d.
         pins: where the vertices ``params.pinned`` are at the end of the step [m], shape (pinned, dim) or (1 | world,
             pinned, dim), in the order of their numbers; by default where they are now.
         colliders: shapes that keep vertices out (:mod:`fphys.particles.boundary`), where they are at the step's start;

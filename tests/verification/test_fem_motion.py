@@ -99,6 +99,15 @@ def test_the_error_falls_with_the_step(order: int):
     assert ratio == pytest.approx(2**order, rel=0.15)
 
 
+def test_only_the_symmetric_part_of_a_muscle_acts():
+    params = fem.Params(mesh.box((2, 1, 1), (0.2, 0.1, 0.1)), fem.NeoHookean(1000.0, 1e5, 0.3), 0.01)
+    pull = np.random.default_rng(0).uniform(0, 1e4, (1, 1, 3, 3))
+    step = jax.jit(lambda pull: fem.step(params, fem.init(params), actuation=pull).x)
+    given, even = step(pull), step(0.5 * (pull + pull.swapaxes(2, 3)))
+    np.testing.assert_array_equal(given, even)
+    assert np.abs(given[0] - params.mesh.vertices).max() > 1e-3
+
+
 def test_a_muscle_shortens_a_block():
     """Free of loads, P + F S = 0: the closed form's stretches."""
     pull = 0.3 * YOUNG
