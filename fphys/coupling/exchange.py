@@ -351,10 +351,10 @@ def _expect_timesteps(model: Model, media: Sequence[Medium], substeps: int) -> N
     for i, medium in enumerate(media):
         given = known(medium.params.timestep, model.opt.timestep)
         if given is not None and not np.allclose(substeps * given[0], given[1], rtol=1e-5, atol=0):
-            raise ValueError(
-                f"media[{i}].params.timestep is {np.ravel(given[0])[0]:.6g} s, and {substeps} of them are not the "
-                f"model's step of {np.ravel(given[1])[0]:.6g} s: give {np.ravel(given[1])[0] / substeps:.6g} s"
-            )
+            h, step = (float(np.ravel(value)[0]) for value in given)
+            why = f"and {substeps} of them are not the model's step of {step:.6g} s"
+            why = why if np.isfinite(h) else "but bodies move in time, and matter beside them finds no equilibrium"
+            raise ValueError(f"media[{i}].params.timestep is {h:.6g} s, {why}: give {step / substeps:.6g} s")
 
 
 def _expect_gravity(model: Model, media: Sequence[Medium], matter: Sequence[Any], still: frozenset[int]) -> None:

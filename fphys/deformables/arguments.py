@@ -15,14 +15,18 @@ Array = jax.Array
 T = TypeVar("T")
 
 
-def vertex_numbers(given: Any) -> tuple[int, ...]:
-    """Vertices in order, each once, from anything that holds whole numbers; TypeError for others."""
+def vertex_numbers(given: Any, kind: str = "vertices") -> tuple[int, ...]:
+    """Numbers of vertices in order, each once, from anything that holds whole numbers; TypeError for others.
+
+    Args:
+        kind: what they number, for errors.
+    """
     if np.ndim(given) == 0:
-        raise TypeError(f"vertices are given as {given!r}: give their numbers, (3,) for the one of number 3")
+        raise TypeError(f"{kind} are given as {given!r}: give their numbers, (3,) for the one of number 3")
     found = np.ravel(np.asarray(given, object)).tolist()
     for i in found:
         if isinstance(i, bool | np.bool_ | str) or int(i) != i:
-            raise TypeError(f"a vertex is given as {i!r}: give numbers of vertices, of a mask np.flatnonzero(mask)")
+            raise TypeError(f"one of the {kind} is given as {i!r}: give their numbers, of a mask np.flatnonzero(mask)")
     return tuple(sorted({int(i) for i in found}))
 
 

@@ -13,7 +13,7 @@ from ..model.arguments import whole_number
 from ..particles.arguments import array, expect_fields, kind_of, known, row
 from ..particles.boundary import Collider, prepared, shape_number
 from ..tree import Tree, pytree, static
-from .arguments import expect_pins, for_worlds
+from .arguments import expect_finite, expect_pins, for_worlds
 from .materials import Law, NeoHookean, StVenantKirchhoff
 from .mesh import NAMES, Mesh, measures
 
@@ -284,6 +284,7 @@ def simulable(params: "Params", given: Given) -> Array:
 
 def refuse(params: "Params") -> None:
     """Refuse values that are known to be wrong before anything runs; ValueError."""
+    expect_finite("params.gravity", params.gravity)
     for name, (low, high) in ranges(params).items():
         given = known(getattr(params.material, name))
         if given is not None and (wrong := ~((given[0] > low) & (given[0] < high))).any():

@@ -68,7 +68,7 @@ class Params(Tree):
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "pinned", vertex_numbers(self.pinned))
-        object.__setattr__(self, "clamped", vertex_numbers(self.clamped))
+        object.__setattr__(self, "clamped", vertex_numbers(self.clamped, "edges"))
         expect(self)
 
 

@@ -48,8 +48,8 @@ def expect_layout(shape: Any, cell: Any, lower: Any, parts: Any) -> None:
             f"params.shape is {shape!r}: give the number of cells of each axis, (64, 64) in a plane, (64, 64, 64) in "
             "space"
         )
-    if not (cell > 0 and np.isfinite(cell)):
-        raise ValueError(f"params.cell is {cell!r}: the edge of a cell [m] must be positive and finite")
+    if np.ndim(cell) or not (cell > 0 and np.isfinite(cell)):
+        raise ValueError(f"params.cell is {cell!r}: the edge of a cell [m] must be one number, positive and finite")
     if len(lower) not in (0, len(shape)):
         raise ValueError(f"params.lower has {len(lower)} numbers, the domain {len(shape)} axes: give one for each axis")
     if parts < 0:
@@ -135,6 +135,8 @@ def refuse(params: "Params", x: Array, number: Array, volume: Array, bounds: tup
             numbers = np.ravel(given[0])
             if (wrong := numbers[~((numbers >= 0) & np.isfinite(numbers))]).size:
                 raise ValueError(f"{name} is {wrong[0]}: it must be finite and not negative")
+    if (given := known(volume, number)) is not None and ((given[0] == 0) & (given[1] != EMPTY)).any():
+        raise ValueError("volume is 0: such a particle has no mass; give a positive volume, or the material EMPTY")
     places = known(x, number)
     if places is not None:
         at, numbers = places

@@ -94,6 +94,9 @@ def test_steps_that_do_not_add_up_are_refused():
     scene = in_pbd()
     with pytest.raises(ValueError, match=r"timestep is 0.001 s, and 5 of them are not the model's step of 0.004 s"):
         rolled(scene._replace(substeps=5), 1)
+    forever = scene.media[0].replace(params=scene.media[0].params.replace(timestep=np.inf))
+    with pytest.raises(ValueError, match=r"timestep is inf s, but bodies move in time, .* equilibrium: give 0.001 s"):
+        rolled(scene._replace(media=(forever,)), 1)
     with pytest.raises(ValueError, match="1 media have 2 states"):
         rolled(scene._replace(matter=scene.matter * 2), 1)
 

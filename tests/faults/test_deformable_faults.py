@@ -42,6 +42,7 @@ def each(value: float, at: int, wrong: float) -> np.ndarray:
         ({"material": fem.Corotated(0.0, 1e4, 0.3)}, "Corotated.density is 0.0"),
         ({"material": fem.Corotated(np.nan, 1e4, 0.3)}, "Corotated.density is nan"),
         ({"timestep": 0.0}, "params.timestep is 0.0: it must be positive, or infinite"),
+        ({"gravity": (0.0, np.nan)}, r"params.gravity is \[0.0, nan\]: it must be finite"),
         ({"damping": -1.0}, "params.damping is -1.0"),
         ({"stiffness_damping": -1.0}, "params.stiffness_damping is -1.0"),
         ({"contact": fem.Contact(thickness=0.0)}, "params.contact.thickness is 0.0"),
@@ -424,6 +425,8 @@ def test_numbers_that_are_not_whole_are_refused():
         pbd.Params(body, 1.0, 0.01, pinned=(0, 2.9))
     with pytest.raises(TypeError, match=r"vertices are given as 3: give their numbers"):
         pbd.Params(body, 1.0, 0.01, pinned=3)
+    with pytest.raises(TypeError, match=r"one of the edges is given as True: .*np\.flatnonzero"):
+        soft(clamped=np.array([True, False, False, False]))
     with pytest.raises(ValueError, match="a whole number"):
         pbd.Params(body, 1.0, 0.01, substeps=2.5)
     for make in (

@@ -236,6 +236,14 @@ def test_an_impossible_volume_is_refused(bad: float):
         mpm.init(params, state.x, volume=np.where(np.arange(20) == 3, bad, 1e-3))
 
 
+def test_particles_without_volume_are_refused():
+    params, state = scene("corotated", 2)
+    third = np.where(np.arange(20) == 3, 0.0, 1e-3)
+    with pytest.raises(ValueError, match="volume is 0: such a particle has no mass"):
+        mpm.init(params, state.x, volume=third)
+    mpm.init(params, state.x, material=np.where(third == 0, -1, 0), volume=third)
+
+
 def test_an_impossible_collider_friction_is_refused():
     params, state = scene("corotated", 2)
     with pytest.raises(ValueError, match=r"friction is -0\.1: it must not be negative"):

@@ -110,6 +110,7 @@ def test_check_names_the_particle_whose_velocity_is_not_finite():
         ({"shape": 16}, "params.shape is 16"),
         ({"shape": (16, 0)}, r"params.shape is \(16, 0\)"),
         ({"cell": 0.0}, "params.cell is 0.0"),
+        ({"cell": (0.1, 0.1)}, r"params.cell is \(0.1, 0.1\): the edge of a cell .* must be one number"),
         ({"lower": (1.0,)}, "params.lower has 1 numbers, the domain 2 axes"),
         ({"parts": -1}, "params.parts is -1"),
     ],
