@@ -114,6 +114,8 @@ class Tendon(Tree):
     damping: Array  # Damping [N s/m], shape (1 | world, tendon).
     armature: Array  # Inertia that moves with the length [kg]; acts if not zero at loading, (1 | world, tendon).
     lengthspring: Array  # Rest length interval [m]; derived if the file gives none, shape (1 | world, tendon, 2).
+    # 1 where the rest length follows from the geometry, 0 where the file or Model.replace gave it.
+    follows: Array  # shape (1 | world, tendon).
     range: Array  # Limits of the length [m], shape (1 | world, tendon, 2).
     margin: Array  # Distance from a limit at which it begins to act [m], shape (1 | world, tendon).
     solref_lim: Array  # Reference of the limit's constraint, as a geom's, shape (1 | world, tendon, 2).

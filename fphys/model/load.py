@@ -265,7 +265,8 @@ def _where(document: Document, message: str) -> str:
 
 def _model(m: Any, structure: Structure, real: np.dtype) -> Model:
     def leaf(path: str) -> np.ndarray:
-        return np.array(leaf_values(m, path), real)  # a copy: JAX would alias MuJoCo's memory
+        values = _at_rest(m)[None] if path == "tendon.follows" else leaf_values(m, path)
+        return np.array(values, real)  # a copy: JAX would alias MuJoCo's memory
 
     groups: dict[str, Any] = {
         g: cls(**{f.name: leaf(f"{g}.{f.name}") for f in dataclasses.fields(cls)}) for g, (cls, _) in GROUPS.items()
@@ -334,7 +335,6 @@ def _structure(m: Any, disabled: frozenset[str]) -> Structure:
             object=ints(m.wrap_objid),
             side=ints(np.where(np.isin(m.wrap_type, _AROUND), m.wrap_prm, -1).round()),
             actfrclimited=flags(m.tendon_actfrclimited),
-            follows=flags(_at_rest(m)),
             heavy=flags(m.tendon_armature),
         ),
         actuator=Actuators(

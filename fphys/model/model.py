@@ -71,8 +71,9 @@ class Model:
             derived: "recomputed" updates the constants that follow from mass, inertia, geometry and
                 armature (``body.invweight0``, ``dof.invweight0``, ``tendon.invweight0``,
                 ``tendon.length0``, ``opt.meaninertia``, muscles' ``actuator.acc0``, ``geom.fluid``), as MuJoCo's
-                ``mj_setConst``, and rest lengths ``tendon.lengthspring`` that the file did not give, as
-                loading the changed file would; "frozen" keeps them, as editing MuJoCo's raw fields does.
+                ``mj_setConst``, and rest lengths ``tendon.lengthspring`` that neither the file nor a ``replace`` gave,
+                as loading the changed file would; "frozen" keeps them, as editing MuJoCo's raw fields does. A replace
+                that gives rest lengths sets ``tendon.follows`` to 0, and they stay from then on; 1 undoes it.
 
         Raises:
             ModelError: there is no such leaf, or no mechanism can have this value (not finite, a time step or mass
@@ -99,8 +100,11 @@ class Model:
             value = _fit(path, _bare(self.structure, path, value), old)
             base = fields.get(group, getattr(self, group))
             fields[group] = dataclasses.replace(base, **{leaf: value}) if leaf else value
-        model = dataclasses.replace(self, **fields)
         touched = {*(changes or {}), *groups}
+        if "tendon.lengthspring" in touched and "tendon.follows" not in touched:
+            given = fields["tendon"].lengthspring
+            fields["tendon"] = fields["tendon"].replace(follows=jnp.zeros(given.shape[:2], given.dtype))
+        model = dataclasses.replace(self, **fields)
         many = {name: count for name, count in world_counts(model).items() if count > 1}
         if len(set(many.values())) > 1:
             (one, few), (other, more) = min(many.items(), key=lambda x: x[1]), max(many.items(), key=lambda x: x[1])
@@ -184,7 +188,8 @@ DERIVED_SOURCES = frozenset(
 )
 """Leaves that the derived constants of every model depend on."""
 
-_PATHS = frozenset({"tendon.armature", "site.pos", "geom.pos", "geom.quat", "geom.size", "qpos_spring"})
+_PATHS = frozenset({"tendon.armature", "tendon.follows", "site.pos", "geom.pos", "geom.quat", "geom.size"})
+_PATHS |= {"qpos_spring"}
 _TRANSMISSIONS = frozenset({"site.pos", "site.quat", "actuator.gear", "actuator.cranklength"})
 
 

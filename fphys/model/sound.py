@@ -13,7 +13,7 @@ from ..errors import ModelError
 from .source import leaf_values
 from .structure import GeomType
 from .validate import FRICTIONS, MINIMUM, body_faults, leaf_title
-from .whitelist import LEAVES, OWN
+from .whitelist import LEAVES
 
 if TYPE_CHECKING:
     from .model import Model
@@ -24,7 +24,7 @@ _SHOWN = 5  # how many faults of a leaf an error names, and at least how many of
 _NOT_NEGATIVE = (*FRICTIONS, "opt.softness")
 _POSITIVE = ("opt.timestep", "opt.impratio", "opt.meaninertia", "dof.invweight0", "geom.size")
 _BODY = ("body.mass", "body.inertia")
-_STEPPED = (*(path for path in LEAVES if not path.startswith("key.")), *OWN)
+_STEPPED = (*(path for path in LEAVES if not path.startswith("key.")), "opt.softness")
 """Leaves that a step reads."""
 
 

@@ -4,7 +4,7 @@ from typing import Any
 
 import numpy as np
 
-from .whitelist import LEAVES, OWN
+from .whitelist import LEAVES
 
 _HELD = {"dynprm": 3, "gainprm": 9, "biasprm": 9}
 """How many of an actuator's ten parameters a leaf holds."""
@@ -12,8 +12,8 @@ _HELD = {"dynprm": 3, "gainprm": 9, "biasprm": 9}
 
 def leaf_values(m: Any, path: str) -> np.ndarray:
     """The values of a leaf in a MuJoCo model, with the leaf's leading axis."""
-    if path in OWN:
-        return np.full(1, OWN[path])
+    if path == "opt.softness":  # MuJoCo has none
+        return np.zeros(1)
     group, _, name = path.rpartition(".")
     values = read_field(m, LEAVES[path])
     if group == "key":

@@ -197,7 +197,6 @@ class Tendons:
     object: Ints  # (nwrap,) joint, site or geom of each wrap, or -1
     side: Ints  # (nwrap,) site that marks the side of the geom on which the tendon passes, or -1
     actfrclimited: np.ndarray  # (ntendon,) bool: the sum of the actuators' forces has a range
-    follows: np.ndarray  # (ntendon,) bool: the file gave no rest length, so it is the length at qpos_spring
     heavy: np.ndarray  # (ntendon,) bool: the file gave armature
 
 

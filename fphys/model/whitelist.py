@@ -47,8 +47,8 @@ def field(group: str, name: str) -> str:
     return _RENAMED.get(f"{group}.{name}", f"{prefix}{name}")
 
 
-OWN = {"opt.softness": 0.0}
-"""Leaves that MuJoCo does not have -> their value after loading."""
+OWN = frozenset({"opt.softness", "tendon.follows"})
+"""Leaves that MuJoCo does not have."""
 
 LEAVES = {
     f"{group}.{leaf.name}": field(group, leaf.name)

@@ -31,7 +31,7 @@ def recompute(model: Model) -> Model:
     rotation), ``dof.invweight0`` (diagonal of M^-1, averaged over each joint's translations and
     rotations), ``tendon.length0``, ``tendon.invweight0``, muscles' ``actuator.acc0``, ``opt.meaninertia`` (mean
     diagonal of M) and the second anchor of connected bodies, all at ``qpos0``; ``tendon.lengthspring`` at
-    ``qpos_spring`` if the file did not give it; and what ellipsoids carry of the medium, in ``geom.fluid``.
+    ``qpos_spring`` where ``tendon.follows``; and what ellipsoids carry of the medium, in ``geom.fluid``.
     """
     if model.structure.nv == 0:
         return model
@@ -100,11 +100,10 @@ def _tendons(model: Model, moved: Transmissions, inverse: Array) -> dict[str, Ar
     jacobian = moved.tendon_jacobian
     found = {"length0": moved.tendon_length}
     found["invweight0"] = einsum("wti,wij,wtj->wt", jacobian, inverse, jacobian)
-    if model.structure.tendon.follows.any():
-        rest = _reference(model)
-        rest = rest.replace(qpos=jnp.broadcast_to(model.qpos_spring, rest.qpos.shape))
-        length = transmissions(model, rest).tendon_length[..., None]
-        found["lengthspring"] = jnp.where(model.structure.tendon.follows[:, None], length, model.tendon.lengthspring)
+    rest = _reference(model)
+    rest = rest.replace(qpos=jnp.broadcast_to(model.qpos_spring, rest.qpos.shape))
+    length = transmissions(model, rest).tendon_length[..., None]
+    found["lengthspring"] = jnp.where(model.tendon.follows[..., None] > 0, length, model.tendon.lengthspring)
     return found
 
 

@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 import mujoco
 import numpy as np
@@ -186,3 +187,33 @@ def test_a_rest_length_that_is_given_stays():
     np.testing.assert_array_equal(changed.tendon.lengthspring, rest)
     changed = model.replace({"tendon.coef": model.tendon.coef.at[0, -1].set(0.9)})
     np.testing.assert_array_equal(changed.tendon.lengthspring[0, 0], model.tendon.lengthspring[0, 0])
+
+
+@pytest.mark.parametrize("derived", ["recomputed", "frozen"])
+def test_a_rest_length_that_is_given_stays_from_then_on(derived: str):
+    """As in MuJoCo, whose mj_setConst leaves rest lengths alone; until it is said that they follow again."""
+    model, _ = case("muscle")
+    moved = {"site.pos": model.site.pos * 1.2}
+    rest = model.tendon.lengthspring + 0.1
+
+    def later(rest: Any) -> Any:
+        return model.replace({"tendon.lengthspring": rest}, derived=derived).replace(moved)
+
+    np.testing.assert_array_equal(later(rest).tendon.lengthspring, rest)
+    slope = jax.grad(lambda rest: later(rest).tendon.lengthspring.sum())(rest)
+    np.testing.assert_array_equal(slope, jnp.ones_like(rest))
+    wanted = model.replace(moved).tendon.lengthspring[:, 1:]  # the file gives that of the first tendon
+    assert jnp.abs(wanted - model.tendon.lengthspring[:, 1:]).max() > 0.01
+    follows = later(rest).replace({"tendon.follows": 1.0})
+    np.testing.assert_array_equal(follows.tendon.lengthspring[:, 1:], wanted)
+
+
+def test_models_of_given_rest_lengths_have_one_structure():
+    """So that a loop may carry them, and worlds may have their own."""
+    model, _ = case("muscle")
+    rest = model.tendon.lengthspring * jnp.ones((3, 1, 1))
+    assert jax.tree.structure(model.replace({"tendon.lengthspring": rest})) == jax.tree.structure(model)
+    assert model.replace({"tendon.lengthspring": rest}).tendon.follows.shape == rest.shape[:2]
+    longer = lambda model, _: (model.replace({"tendon.lengthspring": model.tendon.lengthspring + 1}), None)  # noqa: E731
+    found, _ = jax.lax.scan(longer, model, None, 2)
+    np.testing.assert_allclose(found.tendon.lengthspring, model.tendon.lengthspring + 2)
