@@ -96,7 +96,7 @@ class Pair(Tree):
 
 @pytree
 class Equality(Tree):
-    data: Array  # MuJoCo's eq_data: anchors, relative pose, torque's scale; or coefficients, (1 | world, equality, 11).
+    data: Array  # MuJoCo's eq_data: anchors, relative pose, torque's scale; or coefficients, (1 | world, equality, 12).
     solref: Array  # Reference of the constraint, as a geom's, shape (1 | world, equality, 2).
     solimp: Array  # Impedance of the constraint, shape (1 | world, equality, 5).
 

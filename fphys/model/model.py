@@ -6,7 +6,7 @@ randomisation). Names are MuJoCo's, with its prefix as the group: ``body_mass`` 
 
 import dataclasses
 import difflib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import jax
@@ -70,10 +70,13 @@ class Model:
                 keyword instead.
             derived: "recomputed" updates the constants that follow from mass, inertia, geometry and
                 armature (``body.invweight0``, ``dof.invweight0``, ``tendon.invweight0``,
-                ``tendon.length0``, ``opt.meaninertia``, muscles' ``actuator.acc0``, ``geom.fluid``), as MuJoCo's
+                ``tendon.length0``, ``opt.meaninertia``, muscles' ``actuator.acc0``, the volumes in ``geom.fluid``, the
+                second anchors of ``connect`` in ``equality.data``), as MuJoCo's
                 ``mj_setConst``, and rest lengths ``tendon.lengthspring`` that neither the file nor a ``replace`` gave,
-                as loading the changed file would; "frozen" keeps them, as editing MuJoCo's raw fields does. A replace
-                that gives rest lengths sets ``tendon.follows`` to 0, and they stay from then on; 1 undoes it.
+                as loading the changed file would; "frozen" keeps them, as editing MuJoCo's raw fields does.
+                What ``changes`` gives of them is kept as given, with its gradient. The next replace that recomputes
+                overwrites it, as ``mj_setConst`` does, but for rest lengths: to give them sets ``tendon.follows`` to
+                0, and they stay from then on; 1 undoes it. In groups given by keyword all of them are recomputed.
 
         Raises:
             ModelError: there is no such leaf, or no mechanism can have this value (not finite, a time step or mass
@@ -116,9 +119,7 @@ class Model:
             return model
         new = _recompute[0](model)
         _require_sound(new, {"opt.meaninertia", "dof.invweight0"})
-        if "tendon.lengthspring" in touched:
-            new = dataclasses.replace(new, tendon=new.tendon.replace(lengthspring=model.tendon.lengthspring))
-        return new
+        return _with_leaves(new, model, changes or {})
 
     def _leaf(self, path: str) -> Array:
         value: Any = self
@@ -175,6 +176,17 @@ class Model:
         """
         sensor, i = self.structure.sensor, self.id("sensor", name)
         return slice(int(sensor.adr[i]), int(sensor.adr[i] + sensor.dim[i]))
+
+
+def _with_leaves(model: Model, other: Model, paths: Iterable[str]) -> Model:
+    """The model with the leaves of another at these paths."""
+    for path in paths:
+        group, _, leaf = path.partition(".")
+        value = getattr(other, group)
+        if leaf:
+            value = dataclasses.replace(getattr(model, group), **{leaf: getattr(value, leaf)})
+        model = dataclasses.replace(model, **{group: value})
+    return model
 
 
 def _require_sound(model: Model, touched: set[str]) -> None:

@@ -32,6 +32,7 @@ def recompute(model: Model) -> Model:
     rotations), ``tendon.length0``, ``tendon.invweight0``, muscles' ``actuator.acc0``, ``opt.meaninertia`` (mean
     diagonal of M) and the second anchor of connected bodies, all at ``qpos0``; ``tendon.lengthspring`` at
     ``qpos_spring`` where ``tendon.follows``; and what ellipsoids carry of the medium, in ``geom.fluid``.
+    ``Model.replace`` then puts back what it was given of these.
     """
     if model.structure.nv == 0:
         return model

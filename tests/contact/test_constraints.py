@@ -170,6 +170,27 @@ def test_gradients_through_the_derived_constants():
         np.testing.assert_allclose(jnp.vdot(slope[0], direction), expected, rtol=1e-5)
 
 
+def test_a_second_anchor_that_is_given():
+    """It stays, has a gradient, and acts as in MuJoCo; a later replace closes the connection, as ``mj_setConst``."""
+    model, state = scene("connect", worlds=1)
+    moved = {"body.pos": model.body.pos * 1.01}
+    data = model.equality.data.at[0, 0, 3:6].add(jnp.array([0.02, 0.01, -0.03]))
+    changed = model.replace({**moved, "equality.data": data})
+    np.testing.assert_array_equal(changed.equality.data, data)
+    qacc, _ = fphys.forward(changed, state)
+    expected = fphys.to_mujoco(changed, state)[1].qacc
+    np.testing.assert_allclose(qacc[0], expected, rtol=0, atol=1e-11 * np.abs(expected).max())
+
+    def anchor(data: Any) -> Any:
+        return model.replace({**moved, "equality.data": data}).equality.data[0, 0, 3:6].sum()
+
+    np.testing.assert_array_equal(jax.grad(anchor)(data), jnp.zeros_like(data).at[0, 0, 3:6].set(1))
+    later, m = changed.replace({"body.mass": model.body.mass}), fphys.to_mujoco(changed, state)[0]
+    mujoco.mj_setConst(m, mujoco.MjData(m))
+    np.testing.assert_allclose(later.equality.data[0], m.eq_data, atol=1e-12)
+    assert abs(later.equality.data - data).max() > 0.01
+
+
 def _xml(equality: str) -> str:
     from .mechanism import XML
 

@@ -189,6 +189,27 @@ def test_a_rest_length_that_is_given_stays():
     np.testing.assert_array_equal(changed.tendon.lengthspring[0, 0], model.tendon.lengthspring[0, 0])
 
 
+@pytest.mark.parametrize(
+    "path",
+    ["body.invweight0", "dof.invweight0", "opt.meaninertia", "tendon.length0", "tendon.invweight0", "actuator.acc0"],
+)
+def test_a_derived_constant_that_is_given_stays(path: str):
+    """Beside masses, of which the others are derived; a later replace derives it again."""
+    model, _ = case("muscle")
+    group, name = path.split(".")
+    read = lambda model: getattr(getattr(model, group), name)  # noqa: E731
+    heavier, derived = {"body.mass": 2 * model.body.mass}, model.structure.muscles if name == "acc0" else True
+    given = jnp.where(derived, 1.5 * read(model) + 0.1, read(model))
+    np.testing.assert_array_equal(read(model.replace({**heavier, path: given})), given)
+    slope = jax.grad(lambda given: read(model.replace({**heavier, path: given})).sum())(given)
+    np.testing.assert_array_equal(slope, jnp.ones_like(given))
+    others, wanted = model.replace({**heavier, path: given}), model.replace(heavier)
+    assert (read(others) != read(wanted)).any()
+    np.testing.assert_array_equal(read(others.replace(heavier)), read(wanted))
+    for x, y in zip(jax.tree.leaves(others.replace({path: read(wanted)})), jax.tree.leaves(wanted), strict=True):
+        np.testing.assert_array_equal(x, y)
+
+
 @pytest.mark.parametrize("derived", ["recomputed", "frozen"])
 def test_a_rest_length_that_is_given_stays_from_then_on(derived: str):
     """As in MuJoCo, whose mj_setConst leaves rest lengths alone; until it is said that they follow again."""
