@@ -230,13 +230,14 @@ class Env(Tree):
     def reward(self, before: EnvState, after: EnvState, action: Array) -> tuple[Array, dict[str, Array]]:
         """The reward of a step, shape (world,), and its terms by name, each with the world axis first.
 
-        ``action`` is that of ``step``, shape (world, ...) [the units of ``action_spec``]. Gradients flow to it and to
-        both states. Raises NotImplementedError if a class does not write it.
+        ``action`` is that of ``step``, shape (world, ...) [the units of ``action_spec``]. ``after.length`` counts this
+        step; ``after.total`` is still without this reward. Gradients flow to the action and to both states. Raises
+        NotImplementedError if a class does not write it.
         """
         raise NotImplementedError(f"{type(self).__name__} needs reward(self, before, after, action)")
 
     def terminated(self, state: EnvState) -> Array:
-        """Where the task has ended, bool, shape (world,). By default nowhere."""
+        """Where the task has ended, bool, shape (world,). By default nowhere. Length and total count the last step."""
         return jnp.zeros(state.length.shape, bool)
 
     def at_limit(self, before: EnvState) -> Array:
@@ -358,20 +359,19 @@ class Env(Tree):
         env, worlds = self.of(state), len(state.length)
         wrong = ~sound([action], worlds)
         action = choose(wrong, 0, action)
-        after = env._act(state, action, wrong)
+        after = env._act(state, action, wrong).replace(length=state.length + 1)
         found = env.reward(state, after, action)
         expect.expect_reward(env, found, worlds)
         reward, terms = found
         reward = reward.astype(state.total.dtype)
-        total, length = state.total + reward, state.length + 1
+        after = after.replace(total=state.total + reward)
         ended = env.terminated(after)
         expect.expect_terminated(env, ended, worlds)
         truncated = self.at_limit(state)
-        after = after.replace(total=total, length=length)
         final = env._observe(after)
         fault = idle(after.status) | ~(jnp.isfinite(reward) & jnp.isfinite(final).all(1))
         terminated = ended | fault
-        info = Info(final, Episode(total, length, state.episode), terms, after.status)
+        info = Info(final, Episode(after.total, after.length, state.episode), terms, after.status)
         done = terminated | truncated
         ended = after.replace(
             episode=after.episode + done.astype(jnp.int32), faults=after.faults + fault.astype(jnp.int32)

@@ -46,7 +46,7 @@ class AntLocomotion(Env):
         return jnp.concatenate([*parts, state.qvel[:, 6:]], 1)
 
     def reward(self, before: EnvState, after: EnvState, action: Array) -> tuple[Array, dict[str, Array]]:
-        place, steps = after.qpos[:, 0], (before.length + 1).astype(after.qpos.dtype)
+        place, steps = after.qpos[:, 0], after.length.astype(after.qpos.dtype)
         speed, cost = (place - before.qpos[:, 0]) / self.dt, self.ctrl_cost_weight * (action**2).sum(1)
         fallen = self.terminated(after)
         stands = jnp.where(fallen, 0.0, self.healthy_reward).astype(speed.dtype)

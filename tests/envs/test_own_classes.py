@@ -155,6 +155,22 @@ def test_options_of_a_class_are_checked(options: dict[str, Any], message: str):
         jax.eval_shape(Swing(model(), **options).reset, jax.random.key(0))
 
 
+def test_reward_end_and_observation_count_the_same_steps():
+    """The return too, but that a reward cannot see itself."""
+    env = changed(
+        reward=lambda e, b, a, u: (2 * (a.length - b.length).astype(u.dtype), {"length": a.length, "total": a.total}),
+        terminated=lambda e, s: (s.length >= 3) & (s.total >= 6),
+        observation=lambda e, s: jnp.stack([s.length.astype(s.total.dtype), s.total], 1),
+    )
+    state, _ = jax.jit(env.reset)(jax.random.key(0))
+    step = jax.jit(env.step)
+    for k in range(1, 4):
+        state, _, reward, terminated, _, info = step(state, jnp.zeros((3, 2)))
+        assert (reward == 2).all() and (info.terms["length"] == k).all() and (info.terms["total"] == 2 * k - 2).all()
+        np.testing.assert_array_equal(info.final_obs, [[k, 2 * k]] * 3)
+        assert (terminated == (k == 3)).all() and (info.episode.length == k).all()
+
+
 def test_a_reward_that_is_not_finite_ends_the_episode_and_is_counted():
     env = changed(reward=lambda e, b, a, u: (jnp.where(jnp.arange(3) == 1, jnp.nan, a.qpos[:, 0]), {}))
     state, _ = jax.jit(env.reset)(jax.random.key(0))

@@ -28,7 +28,7 @@ class Balance(envs.InvertedPendulum):
 
     def reward(self, before: envs.EnvState, after: envs.EnvState, action: jax.Array) -> tuple[jax.Array, dict]:
         reward, terms = super().reward(before, after, action)
-        return reward, terms | {"success": after.length == self.max_episode_steps - 1}
+        return reward, terms | {"success": after.length == self.max_episode_steps}
 
 
 @functools.cache
