@@ -80,6 +80,21 @@ def test_gradients():
     check_grads(read, args, tol=1e-6, directions=3)
 
 
+def test_tendons_have_limits_where_no_joint_has():
+    text = chain(tendon=ROPE.format('limited="true" range="0 0.2"', ""))
+    sensors = "".join(f'<tendonlimit{kind} tendon="rope"/>' for kind in KINDS)
+    m = fphys.load(strict(text.replace("</actuator></mujoco>", f"</actuator><sensor>{sensors}</sensor></mujoco>")))
+    assert not m.structure.limit.joint.size
+    state = fphys.init(m, 2)
+    rng = np.random.default_rng(1)
+    state = state.replace(qvel=jnp.asarray(rng.normal(size=state.qvel.shape)))
+    expected = np.array([fphys.to_mujoco(m, state, w)[1].sensordata for w in range(2)])
+    assert (expected != 0).all()
+    read = jax.jit(lambda qvel: fphys.sensors(m, state.replace(qvel=qvel)))
+    np.testing.assert_allclose(read(state.qvel), expected, rtol=1e-10)
+    check_grads(read, (state.qvel,), tol=1e-6, directions=2)
+
+
 def test_without_limits_they_read_zero():
     m = fphys.load(model("a hinge").structure.source, disable=("limit",))
     qpos, qvel, ctrl, _ = (x[:2] for x in states("a hinge", 60))

@@ -94,7 +94,7 @@ class Measured(NamedTuple):
 
 
 def _measure(launch: Any, model: Model, state: State, tendons: Any, qacc: Any, out: Measured) -> None:
-    k = kernels(state.qpos.dtype, "rigid.solve.limit")
+    k = kernels(_used(model, tendons, qacc).dtype, "rigid.solve.limit")
     if out.joint is not None:
         inputs = [*_of_joints(model), state.qpos, state.qvel, qacc]
         launch(k.joint_limit_readings, dim=out.joint.force.shape, inputs=inputs, outputs=list(out.joint))
@@ -103,8 +103,14 @@ def _measure(launch: Any, model: Model, state: State, tendons: Any, qacc: Any, o
         launch(k.tendon_limit_readings, dim=out.tendon.force.shape, inputs=inputs, outputs=list(out.tendon))
 
 
+def _used(model: Model, tendons: Any, qacc: Any) -> Any:
+    """An argument that the kernels read: the others may be missing."""
+    return qacc if limit_sizes(model)[0] else tendons[0]
+
+
 def _shapes(model: Model, state: State, tendons: Any, qacc: Any) -> Measured:
-    shapes = [jax.ShapeDtypeStruct((qacc.shape[0], n), qacc.dtype) for n in limit_sizes(model)]
+    like = _used(model, tendons, qacc)
+    shapes = [jax.ShapeDtypeStruct((like.shape[0], n), like.dtype) for n in limit_sizes(model)]
     return Measured(*(Readings(shape, shape, shape) if shape.shape[1] else None for shape in shapes))
 
 
