@@ -219,7 +219,9 @@ class Scene:
     def touching(self) -> tuple[collision.Contacts, Array] | None:
         """The contacts and their forces in their own frames, zero in empty slots; None if model or state have none."""
         found, force = self._solution[1].contacts, self._solution[1].force
-        return None if found is None else (found, jnp.where((found.pair >= 0)[..., None], force, 0.0))
+        if found is None or not found.pair.shape[1]:
+            return None
+        return found, jnp.where((found.pair >= 0)[..., None], force, 0.0)
 
     @functools.cached_property
     def contacts(self) -> Contacts | None:

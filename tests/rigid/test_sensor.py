@@ -226,6 +226,21 @@ def test_readings_under_contact():
     assert max(errors.values()) <= 1e-9, errors
 
 
+@pytest.mark.parametrize("limited", [True, False])
+def test_without_contacts_touch_reads_nothing(limited: bool):
+    """Whether there is another constraint or not."""
+    text = f"""
+<mujoco><option><flag contact="disable"/></option><worldbody><geom type="plane" size="1 1 1"/>
+  <body pos="0 0 0.09"><joint type="slide" axis="0 0 1" range="0.1 1" limited="{str(limited).lower()}"/>
+    <geom size="0.1"/><site name="skin" size="0.2"/></body></worldbody>
+  <sensor><touch site="skin"/><contact site="skin" data="found force"/><accelerometer site="skin"/></sensor></mujoco>"""
+    model = fphys.load(text)
+    state = fphys.init(model, 2)
+    expected = fphys.to_mujoco(model, state)[1].sensordata
+    assert not expected[:5].any() and (expected[-1] > 1) == limited
+    np.testing.assert_allclose(fphys.sensors(model, state), [expected] * 2, atol=1e-9)
+
+
 def test_gradients_flow_through_contact_forces():
     """Into touch, force and torque: by velocities, controls and friction, in states that stay in contact."""
     model, _ = touching()
