@@ -199,6 +199,13 @@ def _rates(scene: Scene, jacobian: Array) -> Array:
     return einsum("wij,wj->wi", jacobian, scene.state.qvel)
 
 
+def _actuator_velocity(scene: Scene) -> Array:
+    """Rates of the actuators' lengths; zero where actuation is disabled, as in MuJoCo."""
+    if "actuation" in scene.model.structure.disabled:
+        return jnp.zeros((scene.worlds, scene.model.structure.nu), scene.real)
+    return _rates(scene, scene.transmissions.moment)
+
+
 def _joint_actuator_force(scene: Scene, which: np.ndarray) -> Array:
     s, joint = scene.model.structure, scene.model.structure.sensor.target[which]
     if not actuated(scene.model, scene.loads):
@@ -345,7 +352,7 @@ RULES: dict[SensorType, Rule] = {
     SensorType.TENDONPOS: _targets(lambda scene: scene.transmissions.tendon_length),
     SensorType.TENDONVEL: _targets(lambda scene: _rates(scene, scene.transmissions.tendon_jacobian)),
     SensorType.ACTUATORPOS: _targets(lambda scene: scene.transmissions.length),
-    SensorType.ACTUATORVEL: _targets(lambda scene: _rates(scene, scene.transmissions.moment)),
+    SensorType.ACTUATORVEL: _targets(_actuator_velocity),
     SensorType.ACTUATORFRC: _targets(lambda scene: scene.actuator_force),
     SensorType.JOINTACTUATORFRC: _joint_actuator_force,
     SensorType.TENDONACTUATORFRC: _tendon_actuator_force,

@@ -226,6 +226,29 @@ def test_readings_under_contact():
     assert max(errors.values()) <= 1e-9, errors
 
 
+ACTUATED = """
+<mujoco><option><flag actuation="disable"/></option><worldbody><site name="post" pos="-0.1 0 0.1"/>
+  <body><joint name="turn" axis="0 1 0"/><geom size="0.1" pos="0.2 0 0"/><site name="tip" pos="0.1 0 0.05"/></body>
+  </worldbody>
+  <tendon><spatial name="rope"><site site="post"/><site site="tip"/></spatial></tendon>
+  <actuator><motor name="motor" joint="turn" gear="2"/><motor name="winch" tendon="rope" gear="3"/></actuator>
+  <sensor><actuatorpos actuator="motor"/><actuatorpos actuator="winch"/><tendonvel tendon="rope"/>
+    <actuatorvel actuator="motor"/><actuatorvel actuator="winch"/><actuatorfrc actuator="motor"/>
+    <jointactuatorfrc joint="turn"/><tendonactuatorfrc tendon="rope"/></sensor></mujoco>"""
+
+
+def test_readings_where_actuation_is_disabled():
+    """MuJoCo computes lengths of actuators then, and neither velocities nor forces."""
+    model = fphys.load(ACTUATED)
+    m = model.structure.source
+    d = mujoco.MjData(m)
+    d.qpos[:], d.qvel[:], d.ctrl[:] = 0.1, 0.3, 1
+    mujoco.mj_forward(m, d)
+    state = fphys.init(model, 1, qpos=d.qpos[None], qvel=d.qvel[None])
+    assert d.sensordata[:3].all() and not d.sensordata[3:].any()
+    np.testing.assert_allclose(fphys.sensors(model, state, d.ctrl[None])[0], d.sensordata, rtol=1e-12)
+
+
 @pytest.mark.parametrize("limited", [True, False])
 def test_without_contacts_touch_reads_nothing(limited: bool):
     """Whether there is another constraint or not."""
