@@ -179,8 +179,18 @@ def _named(value: Any) -> str:
 
 
 def expect_observation(env: Any, x: Any, worlds: int) -> None:
-    """Refuse what is not one row for each world."""
-    expect_array(function_name(env, "observation"), "the observation", x, (worlds, None), jnp.floating)
+    """Refuse what is not one array with one row for each world.
+
+    Raises:
+        TypeError: the message says what it is, and what it must be.
+    """
+    where = function_name(env, "observation")
+    if not jax.tree_util.all_leaves([x]):
+        raise TypeError(
+            f"{where}: the observation is {_named(x)}, must be one array, ({worlds}, n), for networks take one row of "
+            "numbers: join its parts, jnp.concatenate([position, velocity], -1)"
+        )
+    expect_array(where, "the observation", x, (worlds, None), jnp.floating)
 
 
 def expect_terminated(env: Any, x: Any, worlds: int) -> None:

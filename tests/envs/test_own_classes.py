@@ -73,6 +73,11 @@ def changed(**functions: Any) -> Env:
         ({"reward": lambda e, b, a, u: (a.qpos[:, 0] > 0, {})}, "is bool; it must .* be of floating point"),
         ({"reward": lambda e, b, a, u: (a.qpos[:, 0], {"up": 1.0})}, "the term 'up' has shape"),
         ({"observation": lambda e, s: s.qpos[:, 0]}, r"the observation has shape \(3,\)"),
+        ({"observation": lambda e, s: {"q": s.qpos, "v": s.qvel}}, r"is a dict, must be one array, \(3, n\).* join"),
+        (
+            {"observation": lambda e, s: (s.qpos, s.qvel)},
+            "Changed.observation: .* must be one array",
+        ),
         ({"terminated": lambda e, s: s.qpos[:, 0]}, "Changed.terminated: its result .* be bool"),
         ({"terminated": lambda e, s: s.qpos > 0}, r"shape \(3, 2\)"),
         ({"start": lambda e, key: (e.model.qpos0[0], e.model.qpos0[0])}, "returned a tuple, must return an fphys.envs"),
